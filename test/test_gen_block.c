@@ -28,8 +28,8 @@ static bool is_small(const struct bed *b, const struct candidate *c)
     struct block s = block_of(&c->sched);
     struct block_task x;
     assert_true(block_task_of(&x, &b->t, b->var));
-    double blocks = (double)(x.batch * ceil_div(x.m, s.bm) * ceil_div(x.n, s.bn)), rounds = (double)ceil_div(x.k, s.v[B_BK]);
-    return blocks * rounds * (double)(s.bm * s.bn * s.v[B_BK]) < 4e6 && s.bm * s.bn <= 4096;
+    double blocks = (double)(x.batch * ceil_div(x.m, s.bm) * ceil_div(x.n, s.bn)), rounds = (double)ceil_div(x.k, s.bk);
+    return blocks * rounds * (double)(s.bm * s.bn * s.bk) < 4e6 && s.bm * s.bn <= 4096;
 }
 
 static struct candidate random_legal(struct bed *b)
@@ -40,7 +40,7 @@ static struct candidate random_legal(struct bed *b)
     for (u32 i = 0; i < 40; i++) { /* away from what is worth trying */
         other = c;
         for (i64 n = pick(b, 1, 3); n > 0; n--) {
-            i64 p = pick(b, 0, N_BLOCK - 1);
+            i64 p = pick(b, 0, N_PARAM - 1);
             other.sched.v[p] = block_param[p].values[pick(b, 0, (i64)block_param[p].n - 1)];
         }
         if (c.gen->legal(&b->t, &b->caps, &other.sched) && is_small(b, &other)) c = other;
@@ -62,7 +62,7 @@ static void test_random(void **state)
         bool ok = random_gemm(&b) && gen_matches(b.only, &b.t, &b.caps) && check_init(&k, &b.t, b.var, seed, true, &b.e);
         for (u32 i = 0; ok && i < 2; i++, n++) {
             struct candidate c = random_legal(&b);
-            streams += c.sched.v[B_STREAM] > 0;
+            streams += c.sched.v[P_stream] > 0;
             if (!run(&b, &c, &k)) report(&b, &c, seed);
         }
         if (ok) check_release(&k);
@@ -221,7 +221,7 @@ static void test_known(void **state)
         struct block s = block_of(&x.c.sched);
         struct bed b;
         struct check k;
-        open_product(&b, s.v[B_W], 1 + i % 2, 2 * s.bm, s.bn, 2 * s.v[B_BK]);
+        open_product(&b, s.w, 1 + i % 2, 2 * s.bm, s.bn, 2 * s.bk);
         if (!x.c.gen->legal(&b.t, &b.caps, &x.c.sched)) fail_msg("not legal: %s", known[i]);
         assert_true(check_init(&k, &b.t, b.var, i, true, &b.e));
         if (!run(&b, &x.c, &k)) report(&b, &x.c, i);
@@ -244,7 +244,7 @@ static void build_known(const char *lang, const char *arch, u32 step)
         struct bed b;
         struct kernel kernel;
         struct buf text = {0}, bin = {0};
-        open_product(&b, x.c.sched.v[B_W], x.batch, x.m, x.n, x.k);
+        open_product(&b, x.c.sched.v[P_w], x.batch, x.m, x.n, x.k);
         set(&x.c, "stream", i / step % 2);
         snprintf(b.caps.arch, sizeof b.caps.arch, "%s", arch);
         bool ok = gen_kernel(&kernel, &b.arena, &x.c, &b.t, &b.caps, &b.e) && lang_render(&text, l, &kernel.kir, &b.caps, &b.arena, &b.e) &&
@@ -306,7 +306,7 @@ static bool draw_like(struct bed *b, struct candidate *c)
         {"rp", (i32)pick(b, 0, 1)}, {"un", wide[pick(b, 0, 2)]}, {"map", few[pick(b, 2, 3)]}, {"glwa", 4}, {"glwb", 4}, {"lc", 1}, {"chunks", 1}};
     *c = (struct candidate){.gen = &gen_group_gemm};
     for (u32 i = 0; i < countof(all); i++) set(c, all[i].name, all[i].v);
-    set(c, "gsw", c->sched.v[B_LSU] > 1 ? 4 : 0), set(c, "rc", c->sched.v[B_LSU] > 1);
+    set(c, "gsw", c->sched.v[P_lsu] > 1 ? 4 : 0), set(c, "rc", c->sched.v[P_lsu] > 1);
     struct block s = block_of(&c->sched);
     return s.threads <= 256 && c->gen->legal(&b->t, &b->caps, &c->sched);
 }
@@ -321,7 +321,7 @@ static void test_predicted(void **state)
         struct product_case x = known_one(known[i]);
         struct bed b;
         u32 slower = 0, n = 0;
-        open_product(&b, x.c.sched.v[B_W], x.batch, x.m, x.n, x.k);
+        open_product(&b, x.c.sched.v[P_w], x.batch, x.m, x.n, x.k);
         double own = gen_predict(&x.c, &b.t, &b.caps, b.var);
         while (n < OTHERS) {
             struct candidate c;

@@ -17,44 +17,28 @@
 // Dims: n, spatial axes 2.., output channels in blocks of nr vectors, input channels in blocks.
 #include "gen/gen_conv.h"
 
-enum { P_TX, P_NR, P_TH, P_TW, P_OB, P_ORDER, P_KU, P_AHEAD, N_PARAM };
 enum { MAX_CODE = 3000 /* multiply-adds that are written out */ };
 
-static const i32 v_tx[] = {1, 2, 4, 6, 7, 8, 10, 12, 14, 28};
-static const i32 v_nr[] = {1, 2, 3, 4, 6};
-static const i32 v_th[] = {0, 1, 2, 4, 7, 8, 14, 28};
-static const i32 v_tw[] = {0, 1, 2, 4, 8, 16};
-static const i32 v_ob[] = {0, 1, 2, 4, 8};
-static const i32 v_order[] = {0, 1};
-static const i32 v_ku[] = {1, 2, 4, 8, 16};
-static const i32 v_ahead[] = {0, 16, 64};
+// clang-format off
+#define PARAMS(P)                                                                 \
+    P(tx, "pixels of the register tile", 1, 2, 4, 6, 7, 8, 10, 12, 14, 28)        \
+    P(nr, "vectors of output channels of the register tile", 1, 2, 3, 4, 6)       \
+    P(th, "rows per grid iteration, 0 = all", 0, 1, 2, 4, 7, 8, 14, 28)           \
+    P(tw, "tiles per grid iteration in x, 0 = all", 0, 1, 2, 4, 8, 16)            \
+    P(ob, "blocks of output channels per grid iteration, 0 = all", 0, 1, 2, 4, 8) \
+    P(order, "0: weights stay, pixels change fastest; 1: pixels stay", 0, 1)      \
+    P(ku, "input channels per step of the inner loop", 1, 2, 4, 8, 16)            \
+    P(ahead, "steps that weights are prefetched ahead, 0 = not", 0, 16, 64)
+// clang-format on
+GEN_PARAMS(PARAMS)
 
-static const struct gen_param param[N_PARAM] = {
-    [P_TX] = {"tx", "pixels of the register tile", v_tx, countof(v_tx)},
-    [P_NR] = {"nr", "vectors of output channels of the register tile", v_nr, countof(v_nr)},
-    [P_TH] = {"th", "rows per grid iteration, 0 = all", v_th, countof(v_th)},
-    [P_TW] = {"tw", "tiles per grid iteration in x, 0 = all", v_tw, countof(v_tw)},
-    [P_OB] = {"ob", "blocks of output channels per grid iteration, 0 = all", v_ob, countof(v_ob)},
-    [P_ORDER] = {"order", "0: weights stay, pixels change fastest; 1: pixels stay", v_order,
-                 countof(v_order)},
-    [P_KU] = {"ku", "input channels per step of the inner loop", v_ku, countof(v_ku)},
-    [P_AHEAD] = {"ahead", "steps that weights are prefetched ahead, 0 = not", v_ahead,
-                 countof(v_ahead)},
-};
+GEN_PARAM_READER(struct conv_sched, read_sched, PARAMS)
 
-static struct conv_sched sched_of(const struct sched *s)
+static struct conv_sched sched_of(const struct sched *v)
 {
-    const i32 *v = s->v;
-    return (struct conv_sched){.ty = 1,
-                               .tx = v[P_TX],
-                               .nr = v[P_NR],
-                               .th = v[P_TH],
-                               .tw = v[P_TW],
-                               .ob = v[P_OB],
-                               .stage = STAGE_DIRECT,
-                               .order = v[P_ORDER],
-                               .ku = v[P_KU],
-                               .ahead = v[P_AHEAD]};
+    struct conv_sched s = read_sched(v);
+    s.ty = 1, s.stage = STAGE_DIRECT;
+    return s;
 }
 
 static i64 in_block(const struct conv *c) { return layout_block(graph_value(c->g, c->x)->layout); }

@@ -21,32 +21,23 @@
 
 #include <string.h>
 
-enum { P_TY, P_TX, P_NR, P_TH, P_TW, P_FY, P_FX, P_DY, P_DX, P_MN, N_PARAM };
 enum { MAX_CHAIN = 3, X_AXIS = 3, Y_AXIS = 2 };
 
-static const i32 v_ty[] = {0, 1, 2, 4};
-static const i32 v_tx[] = {0, 4, 7, 8, 14};
-static const i32 v_nr[] = {0, 1, 2, 3, 4};
-static const i32 v_th[] = {0, 1, 2, 4, 7, 8, 14};
-static const i32 v_tw[] = {0, 1, 2, 4, 8};
-static const i32 v_fy[] = {0, 1, 2, 4};
-static const i32 v_fx[] = {0, 4, 7, 8, 14};
-static const i32 v_dy[] = {0, 1, 2, 4};
-static const i32 v_dx[] = {0, 2, 4, 7, 8};
-static const i32 v_mn[] = {1, 2, 4};
-
-static const struct gen_param param[N_PARAM] = {
-    [P_TY] = {"ty", "last, if dense: rows of the register tile, else 0", v_ty, countof(v_ty)},
-    [P_TX] = {"tx", "last, if dense: pixels of a row of it, else 0", v_tx, countof(v_tx)},
-    [P_NR] = {"nr", "last, if dense: vectors of channels of it, else 0", v_nr, countof(v_nr)},
-    [P_TH] = {"th", "last: tiles per band in y, 0 = all", v_th, countof(v_th)},
-    [P_TW] = {"tw", "last: tiles per band in x, 0 = all", v_tw, countof(v_tw)},
-    [P_FY] = {"fy", "first, if dense: rows of the register tile, else 0", v_fy, countof(v_fy)},
-    [P_FX] = {"fx", "first, if dense: pixels of a row of it, else 0", v_fx, countof(v_fx)},
-    [P_DY] = {"dy", "depthwise: rows of the register tile, 0: there is none", v_dy, countof(v_dy)},
-    [P_DX] = {"dx", "depthwise: pixels of a row of it, 0: there is none", v_dx, countof(v_dx)},
-    [P_MN] = {"mn", "vectors of channels of the other tiles", v_mn, countof(v_mn)},
-};
+// clang-format off
+#define PARAMS(P)                                                               \
+    P(ty, "last, if dense: rows of the register tile, else 0", 0, 1, 2, 4)      \
+    P(tx, "last, if dense: pixels of a row of it, else 0", 0, 4, 7, 8, 14)      \
+    P(nr, "last, if dense: vectors of channels of it, else 0", 0, 1, 2, 3, 4)   \
+    P(th, "last: tiles per band in y, 0 = all", 0, 1, 2, 4, 7, 8, 14)           \
+    P(tw, "last: tiles per band in x, 0 = all", 0, 1, 2, 4, 8)                  \
+    P(fy, "first, if dense: rows of the register tile, else 0", 0, 1, 2, 4)     \
+    P(fx, "first, if dense: pixels of a row of it, else 0", 0, 4, 7, 8, 14)     \
+    P(dy, "depthwise: rows of the register tile, 0: there is none", 0, 1, 2, 4) \
+    P(dx, "depthwise: pixels of a row of it, 0: there is none", 0, 2, 4, 7, 8)  \
+    P(mn, "vectors of channels of the other tiles", 1, 2, 4)
+// clang-format on
+GEN_PARAMS(PARAMS)
+GEN_PARAM_READER(struct params, params_of, PARAMS)
 
 /* The task taken apart. */
 
@@ -122,13 +113,13 @@ static bool chain_of(struct chain *h, const struct task *t)
 /* Schedules of the links. */
 static struct conv_sched sched_of(const struct chain *h, u32 i, const struct sched *s)
 {
-    const i32 *v = s->v;
+    const struct params v = params_of(s);
     const struct conv *c = &h->c[i];
     bool is_last = i + 1 == h->n, is_dw = (i32)i == h->dw;
-    struct conv_sched r = {.ty = v[P_FY], .tx = v[P_FX], .nr = v[P_MN]};
-    if (is_last) r.ty = v[P_TY], r.tx = v[P_TX], r.nr = v[P_NR];
-    if (is_dw) r.ty = v[P_DY], r.tx = v[P_DX], r.nr = v[P_MN];
-    if (is_last) r.th = v[P_TH], r.tw = v[P_TW];
+    struct conv_sched r = {.ty = v.fy, .tx = v.fx, .nr = v.mn};
+    if (is_last) r.ty = v.ty, r.tx = v.tx, r.nr = v.nr;
+    if (is_dw) r.ty = v.dy, r.tx = v.dx, r.nr = v.mn;
+    if (is_last) r.th = v.th, r.tw = v.tw;
     r.stage = STAGE_PIXELS;
     if (i == 0 && !is_dw && conv_input_layout(c) != LAYOUT_CLAST) r.stage = STAGE_PLANES;
     if (i == 0 && !is_dw && c->plain && c->point) r.stage = STAGE_DIRECT;
@@ -310,19 +301,20 @@ static void model_of(struct model *m, const struct chain *h, const struct caps *
 
 static bool tiles_fit(const struct chain *h, const struct caps *caps, const struct sched *s)
 {
-    const i32 *v = s->v;
+    const struct params v = params_of(s);
     bool first = h->dw != 0, dw = h->dw >= 0, last = h->dw < (i32)h->n - 1;
-    if (last != (v[P_TY] > 0) || last != (v[P_TX] > 0) || last != (v[P_NR] > 0)) return false;
-    if (last && !tile_is_legal(caps, v[P_TY] * v[P_TX], v[P_NR])) return false;
-    if (first != (v[P_FY] > 0) || first != (v[P_FX] > 0)) return false;
-    if (dw != (v[P_DY] > 0) || dw != (v[P_DX] > 0)) return false;
-    if (first && !tile_is_legal(caps, v[P_FY] * v[P_FX], v[P_MN])) return false;
-    return !dw || (u32)(v[P_DY] * v[P_DX] * v[P_MN] + v[P_MN] + 2) <= caps->n_vector_regs;
+    if (last != (v.ty > 0) || last != (v.tx > 0) || last != (v.nr > 0)) return false;
+    if (last && !tile_is_legal(caps, v.ty * v.tx, v.nr)) return false;
+    if (first != (v.fy > 0) || first != (v.fx > 0)) return false;
+    if (dw != (v.dy > 0) || dw != (v.dx > 0)) return false;
+    if (first && !tile_is_legal(caps, v.fy * v.fx, v.mn)) return false;
+    return !dw || (u32)(v.dy * v.dx * v.mn + v.mn + 2) <= caps->n_vector_regs;
 }
 
 static bool is_legal(const struct chain *h, const struct caps *caps, const struct sched *s)
 {
     struct model m;
+    const struct params v = params_of(s);
     const struct conv *last = &h->c[h->n - 1];
     if (!tiles_fit(h, caps, s)) return false;
     model_of(&m, h, caps, s, NULL);
@@ -331,7 +323,7 @@ static bool is_legal(const struct chain *h, const struct caps *caps, const struc
         i64 nr = sched_of(h, i, s).nr;
         if (nr > 1 && (nr - 1) * m.lanes >= c->oc * c->groups) return false;
     }
-    if (h->dw >= 0 && m.l[h->dw].steps * s->v[P_DY] * s->v[P_DX] * s->v[P_MN] > 1500) return false;
+    if (h->dw >= 0 && m.l[h->dw].steps * v.dy * v.dx * v.mn > 1500) return false;
     i64 y = gen_eval(last->g, last->out[Y_AXIS], NULL);
     i64 x = gen_eval(last->g, last->out[X_AXIS], NULL);
     struct conv_sched r = sched_of(h, h->n - 1, s);
@@ -344,16 +336,16 @@ static bool match(const struct task *t, const struct caps *caps)
     struct chain h;
     if (caps->is_gpu || caps->vector_bytes < 8 || !chain_of(&h, t)) return false;
     bool first = h.dw != 0, dw = h.dw >= 0, last = h.dw < (i32)h.n - 1;
-    struct sched least = {.v = {[P_TY] = last,
-                                [P_TX] = last ? v_tx[1] : 0,
-                                [P_NR] = last,
-                                [P_TH] = 1,
-                                [P_TW] = 1,
-                                [P_FY] = first,
-                                [P_FX] = first ? v_fx[1] : 0,
-                                [P_DY] = dw,
-                                [P_DX] = dw ? v_dx[1] : 0,
-                                [P_MN] = 1}};
+    struct sched least = {.v = {[P_ty] = last,
+                                [P_tx] = last ? param[P_tx].values[1] : 0,
+                                [P_nr] = last,
+                                [P_th] = 1,
+                                [P_tw] = 1,
+                                [P_fy] = first,
+                                [P_fx] = first ? param[P_fx].values[1] : 0,
+                                [P_dy] = dw,
+                                [P_dx] = dw ? param[P_dx].values[1] : 0,
+                                [P_mn] = 1}};
     return is_legal(&h, caps, &least); /* some schedule must do */
 }
 
@@ -431,9 +423,9 @@ struct choice {
 static void try_bands(struct choice *c, struct sched v)
 {
     if (!tiles_fit(&c->h, c->caps, &v)) return;
-    for (u32 h = 0; h < countof(v_th); h++)
-        for (u32 w = 0; w < countof(v_tw); w++) {
-            v.v[P_TH] = v_th[h], v.v[P_TW] = v_tw[w];
+    for (u32 h = 0; h < param[P_th].n; h++)
+        for (u32 w = 0; w < param[P_tw].n; w++) {
+            v.v[P_th] = param[P_th].values[h], v.v[P_tw] = param[P_tw].values[w];
             if (is_legal(&c->h, c->caps, &v))
                 gen_keep(seconds(&c->h, c->caps, &v, c->var), &v, &c->best, c->out);
         }
@@ -453,12 +445,12 @@ static void initial(const struct task *t, const struct caps *caps, const i64 *va
     for (u32 l = 0; l < (last ? countof(dense) : 1); l++)
         for (u32 f = 0; f < n_first; f++)
             for (u32 d = 0; d < n_dw; d++)
-                for (u32 mn = 0; mn < countof(v_mn); mn++) {
-                    struct sched v = {.v = {[P_MN] = v_mn[mn]}};
+                for (u32 mn = 0; mn < param[P_mn].n; mn++) {
+                    struct sched v = {.v = {[P_mn] = param[P_mn].values[mn]}};
                     if (last)
-                        v.v[P_TY] = dense[l][0], v.v[P_TX] = dense[l][1], v.v[P_NR] = dense[l][2];
-                    if (c.h.dw != 0) v.v[P_FY] = flat[f][0], v.v[P_FX] = flat[f][1];
-                    if (c.h.dw >= 0) v.v[P_DY] = wide[d][0], v.v[P_DX] = wide[d][1];
+                        v.v[P_ty] = dense[l][0], v.v[P_tx] = dense[l][1], v.v[P_nr] = dense[l][2];
+                    if (c.h.dw != 0) v.v[P_fy] = flat[f][0], v.v[P_fx] = flat[f][1];
+                    if (c.h.dw >= 0) v.v[P_dy] = wide[d][0], v.v[P_dx] = wide[d][1];
                     try_bands(&c, v);
                 }
     assert(c.best > 0);

@@ -11,30 +11,24 @@
 // Dims: n, spatial axes 2.. (x innermost), oc output channels, ic input channels.
 #include "gen/gen_conv.h"
 
-enum { P_TY, P_XV, P_TH, P_TW, N_PARAM, MAX_OC = 8 };
+enum { MAX_OC = 8 };
 
-static const i32 v_ty[] = {1, 2, 3, 4, 7};
-static const i32 v_xv[] = {1, 2, 3, 4};
-static const i32 v_th[] = {0, 1, 2, 4, 8, 16};
-static const i32 v_tw[] = {0, 1, 2, 4, 8};
+// clang-format off
+#define PARAMS(P)                                                       \
+    P(ty, "rows of the register tile", 1, 2, 3, 4, 7)                   \
+    P(xv, "vectors of pixels along x of the register tile", 1, 2, 3, 4) \
+    P(th, "tiles per band in y, 0 = all", 0, 1, 2, 4, 8, 16)            \
+    P(tw, "tiles per band in x, 0 = all", 0, 1, 2, 4, 8)
+// clang-format on
+GEN_PARAMS(PARAMS)
 
-static const struct gen_param param[N_PARAM] = {
-    [P_TY] = {"ty", "rows of the register tile", v_ty, countof(v_ty)},
-    [P_XV] = {"xv", "vectors of pixels along x of the register tile", v_xv, countof(v_xv)},
-    [P_TH] = {"th", "tiles per band in y, 0 = all", v_th, countof(v_th)},
-    [P_TW] = {"tw", "tiles per band in x, 0 = all", v_tw, countof(v_tw)},
-};
+GEN_PARAM_READER(struct conv_sched, read_sched, PARAMS)
 
-static struct conv_sched sched_of(const struct sched *s, i64 lanes)
+static struct conv_sched sched_of(const struct sched *v, i64 lanes)
 {
-    const i32 *v = s->v;
-    return (struct conv_sched){.ty = v[P_TY],
-                               .tx = v[P_XV] * lanes,
-                               .nr = 1,
-                               .th = v[P_TH],
-                               .tw = v[P_TW],
-                               .stage = STAGE_PLANES,
-                               .ku = 1};
+    struct conv_sched s = read_sched(v);
+    s.tx = s.xv * lanes, s.nr = 1, s.stage = STAGE_PLANES, s.ku = 1;
+    return s;
 }
 
 static bool is_legal(const struct conv *c, const struct caps *caps, const struct sched *v);
@@ -43,7 +37,7 @@ static bool match(const struct task *t, const struct caps *caps)
 {
     struct conv c;
     struct sched least = {
-        .v = {[P_TY] = 1, [P_XV] = 1, [P_TH] = 1, [P_TW] = 1}}; /* some schedule must do */
+        .v = {[P_ty] = 1, [P_xv] = 1, [P_th] = 1, [P_tw] = 1}}; /* some schedule must do */
     if (caps->is_gpu || caps->vector_bytes < 8 || !conv_of(&c, t)) return false;
     return c.simple && c.groups == 1 && c.oc <= MAX_OC && c.xa >= 2 && c.stride[c.xa] == 1 &&
            is_legal(&c, caps, &least);
@@ -164,7 +158,7 @@ static void emit(struct emit *m, const struct task *task, const struct caps *cap
     conv_of(&c, task);
     struct conv_sched s = sched_of(v, conv_lanes(&c, caps));
     band_init(b, m, &c, caps, &s);
-    struct lane_tile t = {.b = b, .ty = s.ty, .xv = v->v[P_XV], .oc = b->c.oc};
+    struct lane_tile t = {.b = b, .ty = s.ty, .xv = s.xv, .oc = b->c.oc};
     b->c.by_rows = false; /* its own way of storing */
     b->t.tx = t.xv, b->t.nr = t.oc;
     b->wbuf = pack_weights(b);
@@ -190,14 +184,12 @@ static void emit(struct emit *m, const struct task *task, const struct caps *cap
 /* choosing */
 
 /* Elements of the band of one grid iteration. */
-static double band_size(const struct conv *c, const struct caps *caps, const struct sched *v,
-                        const i64 *var)
+static double band_size(const struct conv *c, const struct conv_sched *s, const i64 *var)
 {
-    i64 ty = v->v[P_TY], xv = v->v[P_XV], lanes = conv_lanes(c, caps);
     i64 x = gen_eval(c->g, c->out[c->xa], var),
         y = c->ya >= 0 ? gen_eval(c->g, c->out[c->ya], var) : 1;
-    double w = (double)(v->v[P_TW] ? v->v[P_TW] * xv * lanes : round_up(i64_max(1, x), xv * lanes));
-    double rows = (double)(v->v[P_TH] ? v->v[P_TH] * ty : round_up(i64_max(1, y), ty));
+    double w = (double)(s->tw ? s->tw * s->tx : round_up(i64_max(1, x), s->tx));
+    double rows = (double)(s->th ? s->th * s->ty : round_up(i64_max(1, y), s->ty));
     if (c->ya >= 0) rows = rows * (double)c->stride[c->ya] + (double)(c->k[c->ya] * c->dil[c->ya]);
     for (u32 a = 2; a < c->rank; a++)
         if ((i32)a != c->xa && (i32)a != c->ya) rows *= (double)c->k[a];
@@ -206,26 +198,27 @@ static double band_size(const struct conv *c, const struct caps *caps, const str
 
 static bool is_legal(const struct conv *c, const struct caps *caps, const struct sched *v)
 {
-    i64 ty = v->v[P_TY], xv = v->v[P_XV];
-    if (band_size(c, caps, v, NULL) * 4 > 4 * (double)caps->l2_bytes + 1e6) return false;
+    const struct conv_sched s = sched_of(v, conv_lanes(c, caps));
+    i64 ty = s.ty, xv = s.xv;
+    if (band_size(c, &s, NULL) * 4 > 4 * (double)caps->l2_bytes + 1e6) return false;
     if (ty * xv * c->oc + c->oc + 1 > caps->n_vector_regs || c->k[c->xa] * ty * xv * c->oc > 400)
         return false;
-    return c->ya >= 0 || (ty == 1 && v->v[P_TH] == 1);
+    return c->ya >= 0 || (ty == 1 && s.th == 1);
 }
 
-static bool legal(const struct task *t, const struct caps *caps, const struct sched *v)
+static bool legal(const struct task *t, const struct caps *caps, const struct sched *s)
 {
     struct conv c;
-    return match(t, caps) && conv_of(&c, t) && is_legal(&c, caps, v);
+    return match(t, caps) && conv_of(&c, t) && is_legal(&c, caps, s);
 }
 
-static double predict(const struct task *t, const struct caps *caps, const struct sched *v,
-                      const i64 *var)
+static double predict(const struct task *t, const struct caps *caps, const struct sched *v, const i64 *var)
 {
     struct conv c;
     conv_of(&c, t);
+    const struct conv_sched s = sched_of(v, conv_lanes(&c, caps));
     double lanes = (double)conv_lanes(&c, caps), hz = gen_flop_rate(caps) / (4 * lanes);
-    i64 ty = v->v[P_TY], xv = v->v[P_XV], taps = 1, outer = 1;
+    i64 ty = s.ty, xv = s.xv, taps = 1, outer = 1;
     i64 x = gen_eval(c.g, c.out[c.xa], var), y = c.ya >= 0 ? gen_eval(c.g, c.out[c.ya], var) : 1;
     for (u32 a = 0; a < c.rank; a++) {
         taps *= c.k[a];
@@ -233,13 +226,12 @@ static double predict(const struct task *t, const struct caps *caps, const struc
     }
     i64 nx = i64_max(1, ceil_div(x, xv * (i64)lanes)),
         ny = i64_max(1, ceil_div(y, ty)); /* empty images, too */
-    i64 tw = v->v[P_TW] ? i64_min(v->v[P_TW], nx) : nx,
-        th = v->v[P_TH] ? i64_min(v->v[P_TH], ny) : ny;
+    i64 tw = s.tw ? i64_min(s.tw, nx) : nx, th = s.th ? i64_min(s.th, ny) : ny;
     double fma = (double)(ty * xv * c.oc) / 2, load = (double)(ty * xv + c.oc) / 2,
            one = fma > load ? fma : load;
     double tile =
         (double)(taps * c.ic) * ((one > 4 ? one : 4) + 0.5) + 12.0 * (double)(ty * xv * c.oc) + 30;
-    double band = band_size(&c, caps, v, var);
+    double band = band_size(&c, &s, var);
     bool turned = conv_input_layout(&c) == LAYOUT_CLAST; /* element by element into planes */
     double iteration = tile * (double)(tw * th) + band * (turned ? 4 : 1) + 300;
     if (band * 4 > (double)caps->l2_bytes / 2) iteration += band / 2;
@@ -255,14 +247,14 @@ static void initial(const struct task *t, const struct caps *caps, const i64 *va
     struct conv c;
     double best = 0;
     conv_of(&c, t);
-    for (u32 a = 0; a < countof(v_ty); a++)
-        for (u32 b = 0; b < countof(v_xv); b++)
-            for (u32 h = 0; h < countof(v_th); h++)
-                for (u32 w = 0; w < countof(v_tw); w++) {
-                    struct sched v = {.v = {[P_TY] = v_ty[a],
-                                            [P_XV] = v_xv[b],
-                                            [P_TH] = v_th[h],
-                                            [P_TW] = v_tw[w]}};
+    for (u32 a = 0; a < param[P_ty].n; a++)
+        for (u32 b = 0; b < param[P_xv].n; b++)
+            for (u32 h = 0; h < param[P_th].n; h++)
+                for (u32 w = 0; w < param[P_tw].n; w++) {
+                    struct sched v = {.v = {[P_ty] = param[P_ty].values[a],
+                                            [P_xv] = param[P_xv].values[b],
+                                            [P_th] = param[P_th].values[h],
+                                            [P_tw] = param[P_tw].values[w]}};
                     if (!is_legal(&c, caps, &v)) continue;
                     double s = predict(t, caps, &v, var);
                     if (best == 0 || s < best) best = s, *out = v;

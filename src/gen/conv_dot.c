@@ -13,30 +13,25 @@
 // Dims: n, spatial axes 2.. (x innermost), oc output channels, ic input channels.
 #include "gen/gen_conv.h"
 
-enum { P_TY, P_TX, P_TH, P_TW, N_PARAM, MAX_OC = 8, UNROLLED = 4 };
+enum { MAX_OC = 8, UNROLLED = 4 };
 
-static const i32 v_ty[] = {1, 2, 3, 4};
-static const i32 v_tx[] = {1, 2, 4, 8};
-static const i32 v_th[] = {0, 1, 2, 4, 8, 16};
-static const i32 v_tw[] = {0, 1, 2, 4, 8, 16};
+// clang-format off
+#define PARAMS(P)                                                        \
+    P(ty, "rows of the register tile", 1, 2, 3, 4)                       \
+    P(tx, "pixels of a row of the register tile", 1, 2, 4, 8)            \
+    P(th, "tiles per band in y, 0 = all", 0, 1, 2, 4, 8, 16)             \
+    P(tw, "vectors of pixels per band in x, 0 = all", 0, 1, 2, 4, 8, 16)
+// clang-format on
+GEN_PARAMS(PARAMS)
 
-static const struct gen_param param[N_PARAM] = {
-    [P_TY] = {"ty", "rows of the register tile", v_ty, countof(v_ty)},
-    [P_TX] = {"tx", "pixels of a row of the register tile", v_tx, countof(v_tx)},
-    [P_TH] = {"th", "tiles per band in y, 0 = all", v_th, countof(v_th)},
-    [P_TW] = {"tw", "vectors of pixels per band in x, 0 = all", v_tw, countof(v_tw)},
-};
+GEN_PARAM_READER(struct conv_sched, read_sched, PARAMS)
 
-static struct conv_sched sched_of(const struct sched *s, i64 lanes)
+/* Of the band, whose tiles are vectors of pixels. */
+static struct conv_sched band_sched(const struct conv_sched *own, i64 lanes)
 {
-    const i32 *v = s->v;
-    return (struct conv_sched){.ty = v[P_TY],
-                               .tx = lanes,
-                               .nr = 1,
-                               .th = v[P_TH],
-                               .tw = v[P_TW],
-                               .stage = STAGE_PIXELS,
-                               .ku = 1};
+    struct conv_sched s = *own;
+    s.tx = lanes, s.nr = 1, s.stage = STAGE_PIXELS, s.ku = 1;
+    return s;
 }
 
 static bool is_legal(const struct conv *c, const struct caps *caps, const struct sched *v);
@@ -45,7 +40,7 @@ static bool match(const struct task *t, const struct caps *caps)
 {
     struct conv c;
     struct sched least = {
-        .v = {[P_TY] = 1, [P_TX] = 1, [P_TH] = 1, [P_TW] = 1}}; /* some schedule must do */
+        .v = {[P_ty] = 1, [P_tx] = 1, [P_th] = 1, [P_tw] = 1}}; /* some schedule must do */
     if (caps->is_gpu || caps->vector_bytes < 16 || !conv_of(&c, t)) return false;
     return c.simple && c.groups == 1 && c.oc <= MAX_OC && c.xa >= 2 &&
            2 * c.ic >= conv_lanes(&c, caps) && conv_input_layout(&c) == LAYOUT_CLAST &&
@@ -215,11 +210,11 @@ static void emit(struct emit *m, const struct task *task, const struct caps *cap
     struct kir *k = m->k;
     struct conv c;
     conv_of(&c, task);
-    struct conv_sched s = sched_of(v, conv_lanes(&c, caps));
+    const struct conv_sched own = read_sched(v), s = band_sched(&own, conv_lanes(&c, caps));
     band_init(b, m, &c, caps, &s);
     struct dot_tile t = {.b = b,
                          .ty = s.ty,
-                         .tx = v->v[P_TX],
+                         .tx = own.tx,
                          .oc = b->c.oc,
                          .n_vec = ceil_div(b->c.ic, b->lanes)};
     b->c.by_rows = false; /* its own way of storing */
@@ -241,8 +236,7 @@ static void emit(struct emit *m, const struct task *task, const struct caps *cap
 
 struct sizes { i64 lanes, nx, ny, tw, th, taps, outer; double rows, band; }; /* of the band: rows, elements */
 
-static struct sizes sizes_of(const struct conv *c, const struct caps *caps, const struct sched *v,
-                             const i64 *var)
+static struct sizes sizes_of(const struct conv *c, const struct caps *caps, const struct conv_sched *v, const i64 *var)
 {
     struct sizes s = {.lanes = conv_lanes(c, caps), .taps = 1, .outer = 1};
     double rest = 1;
@@ -252,11 +246,11 @@ static struct sizes sizes_of(const struct conv *c, const struct caps *caps, cons
         s.outer *= gen_eval(c->g, c->out[a], var);
         rest *= (double)c->k[a];
     }
-    i64 y = c->ya >= 0 ? gen_eval(c->g, c->out[c->ya], var) : 1, ty = v->v[P_TY];
+    i64 y = c->ya >= 0 ? gen_eval(c->g, c->out[c->ya], var) : 1, ty = v->ty;
     s.nx = i64_max(1, ceil_div(gen_eval(c->g, c->out[c->xa], var), s.lanes));
     s.ny = i64_max(1, ceil_div(y, ty)); /* empty images, too */
-    s.tw = v->v[P_TW] ? i64_min(v->v[P_TW], s.nx) : s.nx;
-    s.th = v->v[P_TH] ? i64_min(v->v[P_TH], s.ny) : s.ny;
+    s.tw = v->tw ? i64_min(v->tw, s.nx) : s.nx;
+    s.th = v->th ? i64_min(v->th, s.ny) : s.ny;
     s.rows = rest;
     if (c->ya >= 0)
         s.rows *= (double)(s.th * ty * c->stride[c->ya] + c->k[c->ya] * c->dil[c->ya]);
@@ -267,12 +261,13 @@ static struct sizes sizes_of(const struct conv *c, const struct caps *caps, cons
 
 static bool is_legal(const struct conv *c, const struct caps *caps, const struct sched *v)
 {
-    i64 pixels = v->v[P_TY] * v->v[P_TX], n_vec = ceil_div(c->ic, conv_lanes(c, caps));
-    if (v->v[P_TX] > conv_lanes(c, caps) || pixels * c->oc + c->oc + 1 > caps->n_vector_regs)
+    const struct conv_sched s = read_sched(v);
+    i64 pixels = s.ty * s.tx, n_vec = ceil_div(c->ic, conv_lanes(c, caps));
+    if (s.tx > conv_lanes(c, caps) || pixels * c->oc + c->oc + 1 > caps->n_vector_regs)
         return false;
     if (n_vec <= UNROLLED && n_vec * pixels * c->oc > 600) return false;
-    if (sizes_of(c, caps, v, NULL).band * 4 > 4 * (double)caps->l2_bytes + 1e6) return false;
-    return c->ya >= 0 || (v->v[P_TY] == 1 && v->v[P_TH] == 1);
+    if (sizes_of(c, caps, &s, NULL).band * 4 > 4 * (double)caps->l2_bytes + 1e6) return false;
+    return c->ya >= 0 || (s.ty == 1 && s.th == 1);
 }
 
 static bool legal(const struct task *t, const struct caps *caps, const struct sched *v)
@@ -284,13 +279,14 @@ static bool legal(const struct task *t, const struct caps *caps, const struct sc
 static double seconds(const struct conv *c, const struct caps *caps, const struct sched *v,
                       const i64 *var)
 {
-    struct sizes s = sizes_of(c, caps, v, var);
+    const struct conv_sched own = read_sched(v);
+    struct sizes s = sizes_of(c, caps, &own, var);
     double lanes = (double)s.lanes, hz = gen_flop_rate(caps) / (4 * lanes);
-    i64 pixels = v->v[P_TY] * v->v[P_TX], acc = pixels * c->oc;
+    i64 pixels = own.ty * own.tx, acc = pixels * c->oc;
     double fma = (double)acc / 2, load = (double)(pixels + c->oc) / 2, one = fma > load ? fma : load;
     double steps = (double)(s.taps * ceil_div(c->ic, s.lanes));
     double tile = steps * ((one > 4 ? one : 4) + 0.5) + 4 * (double)acc + 10;
-    double group = tile * lanes / (double)v->v[P_TX] + 10 * (double)(v->v[P_TY] * c->oc) + 20;
+    double group = tile * lanes / (double)own.tx + 10 * (double)(own.ty * c->oc) + 20;
     double iteration = group * (double)(s.tw * s.th) + s.band * (c->plain ? 0.2 : 0.6) + 150 * s.rows + 300;
     if (s.band * 4 > (double)caps->l2_bytes * 0.6) iteration += s.band / 8; /* written and read once each, in a row */
     double n = (double)(s.outer * ceil_div(s.nx, s.tw) * ceil_div(s.ny, s.th));

@@ -8,38 +8,25 @@
 // stream.
 #include "gen/gen_conv.h"
 
-enum { P_TY, P_TX, P_NR, P_TH, P_TW, P_STAGE, P_OB, N_PARAM };
+// clang-format off
+#define PARAMS(P)                                                                      \
+    P(ty, "rows of the register tile", 1, 2, 3, 4)                                     \
+    P(tx, "pixels of a row of the register tile", 1, 2, 4, 6, 7, 8, 14)                \
+    P(nr, "vectors of channels of the register tile", 1, 2, 3, 4)                      \
+    P(th, "tiles per band in y, 0 = all", 0, 1, 2, 4, 7, 8, 16, 28)                    \
+    P(tw, "tiles per band in x, 0 = all", 0, 1, 2, 4, 8, 16)                           \
+    P(stage, "input: 0 where it lies, 1 copied as pixels", STAGE_DIRECT, STAGE_PIXELS) \
+    P(ob, "where it lies: blocks of channels per grid iteration, 0 = all", 0, 1, 2, 4)
+// clang-format on
+GEN_PARAMS(PARAMS)
 
-static const i32 v_ty[] = {1, 2, 3, 4};
-static const i32 v_tx[] = {1, 2, 4, 6, 7, 8, 14};
-static const i32 v_nr[] = {1, 2, 3, 4};
-static const i32 v_th[] = {0, 1, 2, 4, 7, 8, 16, 28};
-static const i32 v_tw[] = {0, 1, 2, 4, 8, 16};
-static const i32 v_stage[] = {STAGE_DIRECT, STAGE_PIXELS};
-static const i32 v_ob[] = {0, 1, 2, 4};
+GEN_PARAM_READER(struct conv_sched, read_sched, PARAMS)
 
-static const struct gen_param param[N_PARAM] = {
-    [P_TY] = {"ty", "rows of the register tile", v_ty, countof(v_ty)},
-    [P_TX] = {"tx", "pixels of a row of the register tile", v_tx, countof(v_tx)},
-    [P_NR] = {"nr", "vectors of channels of the register tile", v_nr, countof(v_nr)},
-    [P_TH] = {"th", "tiles per band in y, 0 = all", v_th, countof(v_th)},
-    [P_TW] = {"tw", "tiles per band in x, 0 = all", v_tw, countof(v_tw)},
-    [P_STAGE] = {"stage", "input: 0 where it lies, 1 copied as pixels", v_stage, countof(v_stage)},
-    [P_OB] = {"ob", "where it lies: blocks of channels per grid iteration, 0 = all", v_ob,
-              countof(v_ob)},
-};
-
-static struct conv_sched sched_of(const struct sched *s)
+static struct conv_sched sched_of(const struct sched *v)
 {
-    const i32 *v = s->v;
-    return (struct conv_sched){.ty = v[P_TY],
-                               .tx = v[P_TX],
-                               .nr = v[P_NR],
-                               .th = v[P_TH],
-                               .tw = v[P_TW],
-                               .stage = v[P_STAGE],
-                               .ob = v[P_OB],
-                               .ku = 1};
+    struct conv_sched s = read_sched(v);
+    s.ku = 1;
+    return s;
 }
 
 static void walk_in_place(struct band *b)

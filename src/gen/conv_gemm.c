@@ -7,52 +7,23 @@
 // schedule is the best predicted one of a short list.
 #include "gen/gen_conv.h"
 
-enum { P_TY, P_TX, P_NR, P_TH, P_TW, P_OB, P_STAGE, P_ORDER, P_KU, P_AHEAD, P_NT, N_PARAM };
+// clang-format off
+#define PARAMS(P)                                                                                                        \
+    P(ty, "rows of the register tile", 1, 2, 4, 7)                                                                       \
+    P(tx, "pixels of a row of the register tile", 1, 2, 4, 6, 7, 8, 10, 12, 14, 28)                                      \
+    P(nr, "vectors of output channels of the register tile", 1, 2, 3, 4, 6)                                              \
+    P(th, "tiles per band in y, 0 = all", 0, 1, 2, 3, 4, 7, 8, 14, 16, 28)                                               \
+    P(tw, "tiles per band in x, 0 = all", 0, 1, 2, 4, 8, 16)                                                             \
+    P(ob, "blocks of output channels per grid iteration, 0 = all", 0, 1, 2, 4, 8)                                        \
+    P(stage, "input: 0 where it lies, 1 copied as pixels, 2 copied as planes", STAGE_DIRECT, STAGE_PIXELS, STAGE_PLANES) \
+    P(order, "0: weights stay, pixels change fastest; 1: pixels stay", 0, 1)                                             \
+    P(ku, "input channels per step of the inner loop", 1, 2, 4)                                                          \
+    P(ahead, "steps that weights are prefetched ahead, 0 = not", 0, 16, 64)                                              \
+    P(nt, "outputs: 1 stored past the caches", 0, 1)
+// clang-format on
+GEN_PARAMS(PARAMS)
 
-static const i32 v_ty[] = {1, 2, 4, 7};
-static const i32 v_tx[] = {1, 2, 4, 6, 7, 8, 10, 12, 14, 28};
-static const i32 v_nr[] = {1, 2, 3, 4, 6};
-static const i32 v_th[] = {0, 1, 2, 3, 4, 7, 8, 14, 16, 28};
-static const i32 v_tw[] = {0, 1, 2, 4, 8, 16};
-static const i32 v_ob[] = {0, 1, 2, 4, 8};
-static const i32 v_stage[] = {STAGE_DIRECT, STAGE_PIXELS, STAGE_PLANES};
-static const i32 v_order[] = {0, 1};
-static const i32 v_ku[] = {1, 2, 4};
-static const i32 v_ahead[] = {0, 16, 64};
-static const i32 v_nt[] = {0, 1};
-
-static const struct gen_param param[N_PARAM] = {
-    [P_TY] = {"ty", "rows of the register tile", v_ty, countof(v_ty)},
-    [P_TX] = {"tx", "pixels of a row of the register tile", v_tx, countof(v_tx)},
-    [P_NR] = {"nr", "vectors of output channels of the register tile", v_nr, countof(v_nr)},
-    [P_TH] = {"th", "tiles per band in y, 0 = all", v_th, countof(v_th)},
-    [P_TW] = {"tw", "tiles per band in x, 0 = all", v_tw, countof(v_tw)},
-    [P_OB] = {"ob", "blocks of output channels per grid iteration, 0 = all", v_ob, countof(v_ob)},
-    [P_STAGE] = {"stage", "input: 0 where it lies, 1 copied as pixels, 2 copied as planes", v_stage,
-                 countof(v_stage)},
-    [P_ORDER] = {"order", "0: weights stay, pixels change fastest; 1: pixels stay", v_order,
-                 countof(v_order)},
-    [P_KU] = {"ku", "input channels per step of the inner loop", v_ku, countof(v_ku)},
-    [P_AHEAD] = {"ahead", "steps that weights are prefetched ahead, 0 = not", v_ahead,
-                 countof(v_ahead)},
-    [P_NT] = {"nt", "outputs: 1 stored past the caches", v_nt, countof(v_nt)},
-};
-
-static struct conv_sched sched_of(const struct sched *s)
-{
-    const i32 *v = s->v;
-    return (struct conv_sched){.ty = v[P_TY],
-                               .tx = v[P_TX],
-                               .nr = v[P_NR],
-                               .th = v[P_TH],
-                               .tw = v[P_TW],
-                               .ob = v[P_OB],
-                               .stage = v[P_STAGE],
-                               .order = v[P_ORDER],
-                               .ku = v[P_KU],
-                               .ahead = v[P_AHEAD],
-                               .nt = v[P_NT]};
-}
+GEN_PARAM_READER(struct conv_sched, sched_of, PARAMS)
 
 /* Sizes for given variables. */
 struct model {
@@ -293,14 +264,14 @@ static void try_one(struct choice *c, const struct sched *v)
 static void try_bands(struct choice *c, struct sched v)
 {
     static const i32 ob[] = {0, 1, 2, 4};
-    v.v[P_AHEAD] =
+    v.v[P_ahead] =
         4 * c->real[0].n_w > (double)c->caps->l2_bytes / 4 ? 64 : 0;
-    for (u32 th = 0; th < countof(v_th); th++)
-        for (u32 tw = 0; tw < countof(v_tw); tw++)
+    for (u32 th = 0; th < param[P_th].n; th++)
+        for (u32 tw = 0; tw < param[P_tw].n; tw++)
             for (u32 o = 0; o < countof(ob); o++)
                 for (i32 order = 0; order < 2; order++) {
-                    v.v[P_TH] = v_th[th], v.v[P_TW] = v_tw[tw], v.v[P_OB] = ob[o],
-                    v.v[P_ORDER] = order;
+                    v.v[P_th] = param[P_th].values[th], v.v[P_tw] = param[P_tw].values[tw], v.v[P_ob] = ob[o],
+                    v.v[P_order] = order;
                     try_one(c, &v);
                 }
 }
@@ -324,17 +295,17 @@ static void initial(const struct task *t, const struct caps *caps, const i64 *va
     }
     for (u32 i = 0; i < countof(tiles); i++)
         for (i32 stage = 0; stage < 3; stage++) {
-            struct sched v = {.v = {[P_TY] = tiles[i][0],
-                                    [P_TX] = tiles[i][1],
-                                    [P_NR] = tiles[i][2],
-                                    [P_STAGE] = stage}};
-            v.v[P_KU] = conv->ic >= 8 ? 2 : 1;
+            struct sched v = {.v = {[P_ty] = tiles[i][0],
+                                    [P_tx] = tiles[i][1],
+                                    [P_nr] = tiles[i][2],
+                                    [P_stage] = stage}};
+            v.v[P_ku] = conv->ic >= 8 ? 2 : 1;
             if (tile_is_legal(caps, tiles[i][0] * tiles[i][1], tiles[i][2])) try_bands(&c, v);
         }
     assert(c.best > 0);
-    out->v[P_NT] = gen_streams(&t->g, caps, var);
+    out->v[P_nt] = gen_streams(&t->g, caps, var);
     struct conv_sched s = sched_of(out);
-    if (!may_stream(conv, caps, &s)) out->v[P_NT] = 0;
+    if (!may_stream(conv, caps, &s)) out->v[P_nt] = 0;
 }
 
 static void emit(struct emit *m, const struct task *t, const struct caps *caps,

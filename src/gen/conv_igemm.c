@@ -17,51 +17,31 @@
 // of the first spatial axis that has several; phases.
 #include "gen/gen_trans.h"
 
-enum { P_TX, P_NR, P_TB, P_OB, P_IB, P_KS, P_COPY, P_ORDER, P_KU, P_AHEAD, P_NT, N_PARAM };
 enum { MAX_ROWS = 32, MAX_WRITTEN = 128 /* multiply-adds of taps written out together */ };
 
-static const i32 v_tx[] = {1, 2, 4, 6, 7, 8, 10, 12, 14, 16, 28};
-static const i32 v_nr[] = {1, 2, 3, 4, 6};
-static const i32 v_tb[] = {0, 1, 2, 4, 8, 32};
-static const i32 v_ob[] = {0, 1, 2, 4, 8};
-static const i32 v_ib[] = {0, 1, 4, 16, 64};
-static const i32 v_ks[] = {1, 2, 4, 8};
-static const i32 v_copy[] = {0, 1};
-static const i32 v_order[] = {0, 1};
-static const i32 v_ku[] = {1, 2, 4};
-static const i32 v_ahead[] = {0, 16, 64};
-static const i32 v_nt[] = {0, 1};
+// clang-format off
+#define PARAMS(P)                                                                              \
+    P(tx, "output pixels of the register tile", 1, 2, 4, 6, 7, 8, 10, 12, 14, 16, 28)          \
+    P(nr, "vectors of output channels of the register tile", 1, 2, 3, 4, 6)                    \
+    P(tb, "tiles of pixels per grid iteration, 0 = all", 0, 1, 2, 4, 8, 32)                    \
+    P(ob, "blocks of output channels per grid iteration, 0 = all", 0, 1, 2, 4, 8)              \
+    P(ib, "input channels that are gone through inside of the taps, 0 = all", 0, 1, 4, 16, 64) \
+    P(ks, "grid iterations that share the terms of a result", 1, 2, 4, 8)                      \
+    P(copy, "input: 1 elements of a tap are copied to scratch first", 0, 1)                    \
+    P(order, "0: weights stay, pixels change fastest; 1: pixels stay", 0, 1)                   \
+    P(ku, "input channels per step of the inner loop", 1, 2, 4)                                \
+    P(ahead, "steps that weights are prefetched ahead, 0 = not", 0, 16, 64)                    \
+    P(nt, "outputs: 1 stored past the caches", 0, 1)
+// clang-format on
+GEN_PARAMS(PARAMS)
 
-static const struct gen_param param[N_PARAM] = {
-    [P_TX] = {"tx", "output pixels of the register tile", v_tx, countof(v_tx)},
-    [P_NR] = {"nr", "vectors of output channels of the register tile", v_nr, countof(v_nr)},
-    [P_TB] = {"tb", "tiles of pixels per grid iteration, 0 = all", v_tb, countof(v_tb)},
-    [P_OB] = {"ob", "blocks of output channels per grid iteration, 0 = all", v_ob, countof(v_ob)},
-    [P_IB] = {"ib", "input channels that are gone through inside of the taps, 0 = all", v_ib, countof(v_ib)},
-    [P_KS] = {"ks", "grid iterations that share the terms of a result", v_ks, countof(v_ks)},
-    [P_COPY] = {"copy", "input: 1 elements of a tap are copied to scratch first", v_copy, countof(v_copy)},
-    [P_ORDER] = {"order", "0: weights stay, pixels change fastest; 1: pixels stay", v_order, countof(v_order)},
-    [P_KU] = {"ku", "input channels per step of the inner loop", v_ku, countof(v_ku)},
-    [P_AHEAD] = {"ahead", "steps that weights are prefetched ahead, 0 = not", v_ahead, countof(v_ahead)},
-    [P_NT] = {"nt", "outputs: 1 stored past the caches", v_nt, countof(v_nt)},
-};
+GEN_PARAM_READER(struct conv_sched, read_sched, PARAMS)
 
-static struct conv_sched sched_of(const struct sched *s)
+static struct conv_sched sched_of(const struct sched *v)
 {
-    const i32 *v = s->v;
-    return (struct conv_sched){.ty = 1,
-                               .tx = v[P_TX],
-                               .nr = v[P_NR],
-                               .th = 1,
-                               .tw = v[P_TB],
-                               .ob = v[P_OB],
-                               .stage = STAGE_DIRECT,
-                               .order = v[P_ORDER],
-                               .ku = v[P_KU],
-                               .ahead = v[P_AHEAD],
-                               .nt = v[P_NT],
-                               .merged = true,
-                               .ks = v[P_KS]};
+    struct conv_sched s = read_sched(v);
+    s.ty = 1, s.th = 1, s.tw = s.tb, s.stage = STAGE_DIRECT, s.merged = true;
+    return s;
 }
 
 /* The task: its convolution, and which axes one number stands for. */
@@ -115,8 +95,8 @@ static bool igemm_of(struct igemm *x, const struct task *t)
 }
 
 /* Input channels of a slice, and slices. */
-static i64 slice_channels(const struct igemm *x, const struct sched *s) { return s->v[P_IB] ? s->v[P_IB] : x->c.ic; }
-static i64 slice_count(const struct igemm *x, const struct sched *s) { return ceil_div(x->c.ic, slice_channels(x, s)) * x->c.k[x->axis]; }
+static i64 slice_channels(const struct igemm *x, const struct conv_sched *s) { return s->ib ? s->ib : x->c.ic; }
+static i64 slice_count(const struct igemm *x, const struct conv_sched *s) { return ceil_div(x->c.ic, slice_channels(x, s)) * x->c.k[x->axis]; }
 
 static bool match(const struct task *t, const struct caps *caps)
 {
@@ -387,7 +367,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
     igemm_of(&w->x, t);
     band_init(&w->b, m, &w->x.c, caps, &s);
     w->b.product = product;
-    w->channels = slice_channels(&w->x, v), w->slices = slice_count(&w->x, v), w->copies = v->v[P_COPY];
+    w->channels = slice_channels(&w->x, &s), w->slices = slice_count(&w->x, &s), w->copies = s.copy;
     if (w->copies) w->b.size = sym_const(m->g->sym, w->channels * s.tx);
     w->b.wbuf = pack_weights(w);
     emit_args(m);
@@ -421,17 +401,17 @@ static void model_of(struct model *m, const struct caps *caps, const struct conv
     m->iterations = c->groups * ceil_div(m->blocks, m->ob) * m->outer * ceil_div(m->tiles, m->tb) * s->ks;
 }
 
-static bool is_sensible(const struct igemm *x, const struct caps *caps, const struct sched *v)
+static bool is_sensible(const struct igemm *x, const struct caps *caps, const struct conv_sched *s)
 {
     const struct conv *c = &x->c;
-    i64 channels = slice_channels(x, v), ks = v->v[P_KS];
-    if (!tile_is_legal(caps, v->v[P_TX], v->v[P_NR]) || v->v[P_TX] > MAX_ROWS) return false;
-    if (!x->space.n && (v->v[P_TX] > 1 || v->v[P_TB] != 1)) return false;
-    if (v->v[P_IB] && c->ic > 1 && (channels >= c->ic || c->ic % channels)) return false;
-    if (channels > c->ic || (v->v[P_COPY] && 4 * channels * v->v[P_TX] > caps->l2_bytes)) return false;
-    if (v->v[P_KU] > 1 && channels < 8) return false;
-    if (caps->deterministic && (ks > 1 || v->v[P_IB])) return false;
-    return ks == 1 || (ks <= slice_count(x, v) && !v->v[P_NT]);
+    i64 channels = slice_channels(x, s), ks = s->ks;
+    if (!tile_is_legal(caps, s->tx, s->nr) || s->tx > MAX_ROWS) return false;
+    if (!x->space.n && (s->tx > 1 || s->tb != 1)) return false;
+    if (s->ib && c->ic > 1 && (channels >= c->ic || c->ic % channels)) return false;
+    if (channels > c->ic || (s->copy && 4 * channels * s->tx > caps->l2_bytes)) return false;
+    if (s->ku > 1 && channels < 8) return false;
+    if (caps->deterministic && (ks > 1 || s->ib)) return false;
+    return ks == 1 || (ks <= slice_count(x, s) && !s->nt);
 }
 
 static bool is_legal(const struct model *m, const struct caps *caps, const struct conv_sched *s)
@@ -448,18 +428,18 @@ static bool legal(const struct task *t, const struct caps *caps, const struct sc
 {
     struct conv_sched s = sched_of(v);
     struct model m = {0};
-    if (!tile_is_legal(caps, s.tx, s.nr) || !igemm_of(&m.x, t) || !is_sensible(&m.x, caps, v)) return false;
+    if (!tile_is_legal(caps, s.tx, s.nr) || !igemm_of(&m.x, t) || !is_sensible(&m.x, caps, &s)) return false;
     model_of(&m, caps, &s, NULL);
     return is_legal(&m, caps, &s);
 }
 
 /* Cycles of a tile beside its multiply-adds: addresses that do not fit in registers, pads asked for and left out, lines of planes. */
-static double other_cycles(const struct model *m, const struct sched *v)
+static double other_cycles(const struct model *m, const struct conv_sched *s)
 {
     const struct conv *c = &m->x.c;
-    double rows = (double)v->v[P_TX], steps = m->taps * (double)c->ic, ku = (double)v->v[P_KU];
-    double axes = (double)(c->rank - 2), taps = m->taps * (double)ceil_div(c->ic, slice_channels(&m->x, v));
-    bool copies = v->v[P_COPY];
+    double rows = (double)s->tx, steps = m->taps * (double)c->ic, ku = (double)s->ku;
+    double axes = (double)(c->rank - 2), taps = m->taps * (double)ceil_div(c->ic, slice_channels(&m->x, s));
+    bool copies = s->copy;
     double cycles = steps * ((rows > 10 && !copies ? (rows - 10) * 0.5 / ku : 0) + 0.5 / ku);
     if (copies) cycles += steps * (rows + 1) + taps * 20;
     if (!m->x.is_last) cycles += steps * 0.2 * rows;
@@ -468,20 +448,19 @@ static double other_cycles(const struct model *m, const struct sched *v)
     return cycles + taps * 12 + rows * axes * 6 + 60;
 }
 
-static double seconds(const struct model *m, const struct caps *caps, const struct sched *v, const i64 *var)
+static double seconds(const struct model *m, const struct caps *caps, const struct conv_sched *s, const i64 *var)
 {
-    const struct conv_sched s = sched_of(v);
     const struct conv *c = &m->x.c;
-    double hz = gen_flop_rate(caps) / (4.0 * (double)i64_max(1, caps->vector_bytes / 4)), ks = (double)s.ks;
-    double steps = m->taps * (double)c->ic, tile = (steps * (tile_step_cycles(s.tx, s.nr) + (s.ahead ? 0.1 * (double)s.nr : 0)) + other_cycles(m, v)) / ks;
-    double weights = steps * (double)(s.nr * m->lanes) * 4 / ks, kept = s.order == 1 ? weights * (double)m->ob : weights;
-    tile += (double)(s.tx * s.nr) * (c->by_rows ? 3.0 * (double)m->lanes : 3);
+    double hz = gen_flop_rate(caps) / (4.0 * (double)i64_max(1, caps->vector_bytes / 4)), ks = (double)s->ks;
+    double steps = m->taps * (double)c->ic, tile = (steps * (tile_step_cycles(s->tx, s->nr) + (s->ahead ? 0.1 * (double)s->nr : 0)) + other_cycles(m, s)) / ks;
+    double weights = steps * (double)(s->nr * m->lanes) * 4 / ks, kept = s->order == 1 ? weights * (double)m->ob : weights;
+    tile += (double)(s->tx * s->nr) * (c->by_rows ? 3.0 * (double)m->lanes : 3);
     if (kept > (double)caps->l1_bytes / 2) tile += weights / (kept > (double)caps->l2_bytes * 0.7 ? 12 : 40);
     double iteration = tile * (double)(m->tb * m->ob) + 300;
     double rounds = (double)ceil_div(m->iterations, i64_max(1, caps->n_threads));
     double parts = (double)ceil_div(m->blocks, m->ob), y = gen_count(c->g, c->y, var);
-    double bytes = 4 * (y + gen_count(c->g, c->x, var) * parts + gen_count(c->g, c->w, var) * (s.ahead ? 1 : 4));
-    double rest = c->simple && s.ks == 1 ? 0 : 2e-6 + 4 * (1 + 2 * ks) * y / gen_byte_rate(caps);
+    double bytes = 4 * (y + gen_count(c->g, c->x, var) * parts + gen_count(c->g, c->w, var) * (s->ahead ? 1 : 4));
+    double rest = c->simple && s->ks == 1 ? 0 : 2e-6 + 4 * (1 + 2 * ks) * y / gen_byte_rate(caps);
     return 2e-6 + iteration * rounds / hz + 0.3 * bytes / gen_byte_rate(caps) + rest;
 }
 
@@ -491,7 +470,7 @@ static double predict(const struct task *t, const struct caps *caps, const struc
     struct model m = {0};
     if (!igemm_of(&m.x, t)) return 1e9;
     model_of(&m, caps, &s, var);
-    double plain = seconds(&m, caps, v, var);
+    double plain = seconds(&m, caps, &s, var);
     return s.nt ? gen_stream_seconds(&t->g, caps, var, plain) : plain;
 }
 
@@ -506,11 +485,11 @@ static double cost_of(const void *user, const struct sched *v)
     const struct choice *c = user;
     struct conv_sched s = sched_of(v);
     struct model m = c->m;
-    if (v->v[P_NT] || !is_sensible(&m.x, c->caps, v)) return 0;
+    if (s.nt || !is_sensible(&m.x, c->caps, &s)) return 0;
     model_of(&m, c->caps, &s, NULL);
     if (!is_legal(&m, c->caps, &s)) return 0;
     model_of(&m, c->caps, &s, c->var);
-    return seconds(&m, c->caps, v, c->var);
+    return seconds(&m, c->caps, &s, c->var);
 }
 
 /* The best tile alone, then all else from there. */
@@ -520,17 +499,17 @@ static void initial(const struct task *t, const struct caps *caps, const i64 *va
     igemm_of(&c.m.x, t);
     struct gen_search q = {.param = param, .n = N_PARAM, .cost = cost_of, .user = &c};
     double best = 0;
-    for (u32 x = 0; x < countof(v_tx); x++)
-        for (u32 n = 0; n < countof(v_nr); n++)
-            for (u32 b = 0; b < countof(v_tb); b++)
-                for (u32 o = 0; o < countof(v_ob); o++) {
-                    struct sched v = {.v = {[P_TX] = v_tx[x], [P_NR] = v_nr[n], [P_TB] = v_tb[b], [P_OB] = v_ob[o], [P_KS] = 1, [P_KU] = 1}};
+    for (u32 x = 0; x < param[P_tx].n; x++)
+        for (u32 n = 0; n < param[P_nr].n; n++)
+            for (u32 b = 0; b < param[P_tb].n; b++)
+                for (u32 o = 0; o < param[P_ob].n; o++) {
+                    struct sched v = {.v = {[P_tx] = param[P_tx].values[x], [P_nr] = param[P_nr].values[n], [P_tb] = param[P_tb].values[b], [P_ob] = param[P_ob].values[o], [P_ks] = 1, [P_ku] = 1}};
                     gen_keep(cost_of(&c, &v), &v, &best, out);
                 }
     assert(best > 0);
     gen_descend(&q, out);
     struct sched past = *out;
-    past.v[P_NT] = 1;
+    past.v[P_nt] = 1;
     if (gen_streams(&t->g, caps, var) && legal(t, caps, &past)) *out = past;
 }
 

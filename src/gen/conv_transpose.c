@@ -9,22 +9,18 @@
 // channel][nr*lanes], zeros where a phase has fewer taps; those are never read.
 #include "gen/gen_trans.h"
 
-enum { P_TX, P_NR, P_TH, P_TW, P_OB, N_PARAM };
 enum { KU = 2 };
 
-static const i32 v_tx[] = {1, 2, 4, 6, 7, 8, 12, 14, 28};
-static const i32 v_nr[] = {1, 2, 3, 4, 6};
-static const i32 v_th[] = {1, 2, 4, 8, 16};
-static const i32 v_tw[] = {0, 1, 2, 4, 8};
-static const i32 v_ob[] = {0, 1, 2, 4};
-
-static const struct gen_param param[N_PARAM] = {
-    [P_TX] = {"tx", "pixels of one phase of the register tile", v_tx, countof(v_tx)},
-    [P_NR] = {"nr", "vectors of output channels of the register tile", v_nr, countof(v_nr)},
-    [P_TH] = {"th", "rows of input positions per grid iteration", v_th, countof(v_th)},
-    [P_TW] = {"tw", "tiles per grid iteration along x, 0 = all", v_tw, countof(v_tw)},
-    [P_OB] = {"ob", "blocks of output channels per grid iteration, 0 = all", v_ob, countof(v_ob)},
-};
+// clang-format off
+#define PARAMS(P)                                                                   \
+    P(tx, "pixels of one phase of the register tile", 1, 2, 4, 6, 7, 8, 12, 14, 28) \
+    P(nr, "vectors of output channels of the register tile", 1, 2, 3, 4, 6)         \
+    P(th, "rows of input positions per grid iteration", 1, 2, 4, 8, 16)             \
+    P(tw, "tiles per grid iteration along x, 0 = all", 0, 1, 2, 4, 8)               \
+    P(ob, "blocks of output channels per grid iteration, 0 = all", 0, 1, 2, 4)
+// clang-format on
+GEN_PARAMS(PARAMS)
+GEN_PARAM_READER(struct params, params_of, PARAMS)
 
 static bool outputs_fit(const struct trans *c)
 {
@@ -347,21 +343,22 @@ static kval open_grid(struct work *b, i64 parts)
 }
 
 static void emit(struct emit *m, const struct task *t, const struct caps *caps,
-                 const struct sched *v)
+                 const struct sched *s)
 {
     struct work *b = arena_new(m->arena, struct work);
     struct kir *k = m->k;
+    const struct params v = params_of(s);
     cpu_trans_of(&b->c, t);
-    b->m = m, b->th = v->v[P_TH], b->tw = v->v[P_TW];
+    b->m = m, b->th = v.th, b->tw = v.tw;
     b->t = (struct tile){.m = m,
                          .ty = 1,
-                         .tx = v->v[P_TX],
-                         .nr = v->v[P_NR],
+                         .tx = v.tx,
+                         .nr = v.nr,
                          .lanes = gen_lanes(caps, b->c.type),
                          .type = b->c.type};
     b->width = b->t.nr * b->t.lanes;
     b->n_blocks = ceil_div(b->c.oc, b->width);
-    b->ob = v->v[P_OB] ? i64_min(v->v[P_OB], b->n_blocks) : b->n_blocks;
+    b->ob = v.ob ? i64_min(v.ob, b->n_blocks) : b->n_blocks;
     i64 parts = ceil_div(b->n_blocks, b->ob);
     b->wbuf = pack_weights(b);
     emit_args(m);
@@ -382,54 +379,54 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps,
 
 /* Choice. */
 
-static double band_bytes(const struct trans *c, const i32 *v, const i64 *var)
+static double band_bytes(const struct trans *c, struct params v, const i64 *var)
 {
     const struct trans_axis *x = &c->ax[c->rank - 1];
-    double n = (double)(c->ic * (v[P_TW] ? v[P_TW] * v[P_TX] : gen_eval(c->g, x->n_q, var)) +
-                        v[P_TX] + x->hi - x->lo);
+    double n = (double)(c->ic * (v.tw ? v.tw * v.tx : gen_eval(c->g, x->n_q, var)) +
+                        v.tx + x->hi - x->lo);
     for (u32 a = 2; a + 1 < c->rank; a++)
-        n *= (double)((a + 2 == c->rank ? v[P_TH] : 1) + c->ax[a].hi - c->ax[a].lo);
+        n *= (double)((a + 2 == c->rank ? v.th : 1) + c->ax[a].hi - c->ax[a].lo);
     return n * (double)dtype_size(c->type);
 }
 
-static bool is_legal(const struct trans *c, const struct caps *caps, const i32 *v)
+static bool is_legal(const struct trans *c, const struct caps *caps, struct params v)
 {
-    i64 lanes = gen_lanes(caps, c->type), blocks = ceil_div(c->oc, v[P_NR] * lanes);
+    i64 lanes = gen_lanes(caps, c->type), blocks = ceil_div(c->oc, v.nr * lanes);
     const struct trans_axis *x = &c->ax[c->rank - 1];
-    if (!tile_is_legal(caps, v[P_TX], v[P_NR]) || (v[P_NR] > 1 && (v[P_NR] - 1) * lanes >= c->oc))
+    if (!tile_is_legal(caps, v.tx, v.nr) || (v.nr > 1 && (v.nr - 1) * lanes >= c->oc))
         return false;
-    if ((v[P_OB] && v[P_OB] >= blocks) || (c->rank == 3 && v[P_TH] > 1)) return false;
-    if (v[P_TX] > 1 && v[P_TX] / 2 >= gen_static(c->g, x->n_q, 1 << 20)) return false;
-    return v[P_TX] * v[P_TW] * v[P_TH] == v[P_TX] ||
+    if ((v.ob && v.ob >= blocks) || (c->rank == 3 && v.th > 1)) return false;
+    if (v.tx > 1 && v.tx / 2 >= gen_static(c->g, x->n_q, 1 << 20)) return false;
+    return v.tx * v.tw * v.th == v.tx ||
            band_bytes(c, v, NULL) <= 4 * (double)caps->l2_bytes + 1e6;
 }
 
 static bool legal(const struct task *t, const struct caps *caps, const struct sched *s)
 {
     struct trans c;
-    return cpu_trans_of(&c, t) && is_legal(&c, caps, s->v);
+    return cpu_trans_of(&c, t) && is_legal(&c, caps, params_of(s));
 }
 
-static double seconds(const struct trans *c, const struct caps *caps, const i32 *v, const i64 *var)
+static double seconds(const struct trans *c, const struct caps *caps, struct params v, const i64 *var)
 {
     double lanes = gen_lanes(caps, c->type),
            hz = gen_flop_rate(caps) / (4 * gen_lanes(caps, DT_F32));
     const struct trans_axis *x = &c->ax[c->rank - 1];
-    i64 nx = i64_max(1, gen_eval(c->g, x->n_q, var)), tiles = ceil_div(nx, v[P_TX]),
-        tw = v[P_TW] ? i64_min(v[P_TW], tiles) : tiles;
-    i64 blocks = ceil_div(c->oc, v[P_NR] * (i64)lanes), ob = v[P_OB] ? v[P_OB] : blocks;
+    i64 nx = i64_max(1, gen_eval(c->g, x->n_q, var)), tiles = ceil_div(nx, v.tx),
+        tw = v.tw ? i64_min(v.tw, tiles) : tiles;
+    i64 blocks = ceil_div(c->oc, v.nr * (i64)lanes), ob = v.ob ? v.ob : blocks;
     double taps = 1, phases = 1,
            n = (double)(c->groups * ceil_div(blocks, ob) * ceil_div(tiles, tw));
     n *= (double)gen_eval(c->g, graph_value(c->g, c->x)->shape.dim[0], var);
     for (u32 a = 2; a < c->rank; a++) {
         i64 nq = i64_max(1, gen_eval(c->g, c->ax[a].n_q, var));
         taps *= (double)c->ax[a].k, phases *= (double)c->ax[a].s;
-        n *= a + 1 == c->rank ? 1 : a + 2 == c->rank ? (double)ceil_div(nq, v[P_TH]) : (double)nq;
+        n *= a + 1 == c->rank ? 1 : a + 2 == c->rank ? (double)ceil_div(nq, v.th) : (double)nq;
     }
-    double rows = c->rank > 3 ? (double)v[P_TH] : 1, acc = (double)(v[P_TX] * v[P_NR]);
-    double per_tile = taps * (double)c->ic * (tile_step_cycles(v[P_TX], v[P_NR]) + 0.3) +
+    double rows = c->rank > 3 ? (double)v.th : 1, acc = (double)(v.tx * v.nr);
+    double per_tile = taps * (double)c->ic * (tile_step_cycles(v.tx, v.nr) + 0.3) +
                       phases * (4 * acc * (c->clast ? 1 : 6) + 30);
-    double weights = taps * (double)(c->ic * v[P_NR]) * 4 * lanes; /* bytes of a block, all phases: streamed for each tile */
+    double weights = taps * (double)(c->ic * v.nr) * 4 * lanes; /* bytes of a block, all phases: streamed for each tile */
     if (weights / phases > (double)caps->l1_bytes / 2)
         per_tile += weights / (weights / phases > (double)caps->l2_bytes * 0.7 ? 12 : 40);
     double band = band_bytes(c, v, var) / (4 * lanes) * 3 * (reads_channels_last(c) ? 1 : 6);
@@ -445,7 +442,7 @@ static double predict(const struct task *t, const struct caps *caps, const struc
                       const i64 *var)
 {
     struct trans c;
-    return cpu_trans_of(&c, t) ? seconds(&c, caps, s->v, var) : 1;
+    return cpu_trans_of(&c, t) ? seconds(&c, caps, params_of(s), var) : 1;
 }
 
 static void initial(const struct task *t, const struct caps *caps, const i64 *var,
@@ -456,13 +453,9 @@ static void initial(const struct task *t, const struct caps *caps, const i64 *va
     u32 at[N_PARAM] = {0}, i = 0;
     cpu_trans_of(&c, t);
     while (i < N_PARAM) {
-        i32 v[N_PARAM];
-        for (u32 j = 0; j < N_PARAM; j++) v[j] = param[j].values[at[j]];
-        double s = is_legal(&c, caps, v) ? seconds(&c, caps, v, var) : 0;
-        if (s > 0 && (best == 0 || s < best)) {
-            best = s;
-            for (u32 j = 0; j < N_PARAM; j++) out->v[j] = v[j];
-        }
+        struct sched s = {0};
+        for (u32 j = 0; j < N_PARAM; j++) s.v[j] = param[j].values[at[j]];
+        gen_keep(is_legal(&c, caps, params_of(&s)) ? seconds(&c, caps, params_of(&s), var) : 0, &s, &best, out);
         for (i = 0; i < N_PARAM && ++at[i] == param[i].n; i++) at[i] = 0;
     }
     assert(best > 0);

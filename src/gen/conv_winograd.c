@@ -8,38 +8,24 @@
 // so the initial schedule has one of them. Those of m = 6 come close to it, for short sums above it: few channels are refused.
 #include "gen/gen_winograd.h"
 
-enum { P_M, P_MZ, P_TX, P_NR, P_TB, P_OB, P_KU, P_AHEAD, P_FAR, P_NT, N_PARAM };
 enum { LARGE_LEAST_IC = 32 }; /* for m = 6 */
 
-static const i32 v_m[] = {2, 4, 6};
-static const i32 v_mz[] = {1, 2};
-static const i32 v_tx[] = {1, 2, 4, 6, 7, 8, 10, 12, 14, 28};
-static const i32 v_nr[] = {1, 2, 3, 4, 6};
-static const i32 v_tb[] = {1, 2, 3, 4, 6, 8, 12};
-static const i32 v_ob[] = {0, 1, 2, 4, 8};
-static const i32 v_ku[] = {1, 2, 4};
-static const i32 v_ahead[] = {0, 16, 64};
-static const i32 v_far[] = {0, 1};
-static const i32 v_nt[] = {0, 1};
+// clang-format off
+#define PARAMS(P)                                                                      \
+    P(m, "outputs of a tile along y and x", 2, 4, 6)                                   \
+    P(mz, "outputs of a tile along z, 1 = without savings there", 1, 2)                \
+    P(tx, "tiles of the register tile", 1, 2, 4, 6, 7, 8, 10, 12, 14, 28)              \
+    P(nr, "vectors of output channels of the register tile", 1, 2, 3, 4, 6)            \
+    P(tb, "register tiles per grid iteration", 1, 2, 3, 4, 6, 8, 12)                   \
+    P(ob, "blocks of output channels per grid iteration, 0 = all", 0, 1, 2, 4, 8)      \
+    P(ku, "input channels per step of the inner loop", 1, 2, 4)                        \
+    P(ahead, "steps that weights are prefetched ahead, 0 = not", 0, 16, 64)            \
+    P(far, "1: products ask for the next tiles' inputs and these ones' outputs", 0, 1) \
+    P(nt, "outputs: 1 stored past the caches", 0, 1)
+// clang-format on
+GEN_PARAMS(PARAMS)
 
-static const struct gen_param param[N_PARAM] = {
-    [P_M] = {"m", "outputs of a tile along y and x", v_m, countof(v_m)},
-    [P_MZ] = {"mz", "outputs of a tile along z, 1 = without savings there", v_mz, countof(v_mz)},
-    [P_TX] = {"tx", "tiles of the register tile", v_tx, countof(v_tx)},
-    [P_NR] = {"nr", "vectors of output channels of the register tile", v_nr, countof(v_nr)},
-    [P_TB] = {"tb", "register tiles per grid iteration", v_tb, countof(v_tb)},
-    [P_OB] = {"ob", "blocks of output channels per grid iteration, 0 = all", v_ob, countof(v_ob)},
-    [P_KU] = {"ku", "input channels per step of the inner loop", v_ku, countof(v_ku)},
-    [P_AHEAD] = {"ahead", "steps that weights are prefetched ahead, 0 = not", v_ahead, countof(v_ahead)},
-    [P_FAR] = {"far", "1: products ask for the next tiles' inputs and these ones' outputs", v_far, countof(v_far)},
-    [P_NT] = {"nt", "outputs: 1 stored past the caches", v_nt, countof(v_nt)},
-};
-
-static struct wino_sched sched_of(const struct sched *s)
-{
-    const i32 *v = s->v;
-    return (struct wino_sched){v[P_M], v[P_MZ], v[P_TX], v[P_NR], v[P_TB], v[P_OB], v[P_KU], v[P_AHEAD], v[P_FAR], v[P_NT]};
-}
+GEN_PARAM_READER(struct wino_sched, sched_of, PARAMS)
 
 static bool match(const struct task *t, const struct caps *caps)
 {
@@ -207,15 +193,15 @@ static void initial(const struct task *t, const struct caps *caps, const i64 *va
     wino_of(&c.m.c, &c.m.tail, t);
     for (u32 i = 0; i < countof(tiles); i++)
         for (i32 m = 0; m < 4; m++)
-            for (u32 tb = 0; tb < countof(v_tb); tb++)
-                for (u32 ob = 0; ob < countof(v_ob); ob++)
-                    for (u32 ask = 0; ask < countof(v_ahead) * countof(v_far); ask++)
-                        try_one(&c, (struct sched){.v = {[P_M] = 2 + m / 2 * 2, [P_MZ] = 1 + m % 2, [P_TX] = tiles[i][0], [P_NR] = tiles[i][1], [P_TB] = v_tb[tb],
-                                                         [P_OB] = v_ob[ob], [P_KU] = c.m.c.ic >= 8 ? 2 : 1,
-                                                         [P_AHEAD] = v_ahead[ask / 2], [P_FAR] = v_far[ask % 2]}});
+            for (u32 tb = 0; tb < param[P_tb].n; tb++)
+                for (u32 ob = 0; ob < param[P_ob].n; ob++)
+                    for (u32 ask = 0; ask < param[P_ahead].n * param[P_far].n; ask++)
+                        try_one(&c, (struct sched){.v = {[P_m] = 2 + m / 2 * 2, [P_mz] = 1 + m % 2, [P_tx] = tiles[i][0], [P_nr] = tiles[i][1], [P_tb] = param[P_tb].values[tb],
+                                                         [P_ob] = param[P_ob].values[ob], [P_ku] = c.m.c.ic >= 8 ? 2 : 1,
+                                                         [P_ahead] = param[P_ahead].values[ask / 2], [P_far] = param[P_far].values[ask % 2]}});
     assert(c.best > 0);
     struct sched past = *out;
-    past.v[P_NT] = 1;
+    past.v[P_nt] = 1;
     if (gen_streams(&t->g, caps, var) && legal(t, caps, &past)) *out = past;
 }
 

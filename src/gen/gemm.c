@@ -9,55 +9,24 @@
 #include <math.h>
 #include <string.h>
 
-enum { P_MR, P_NR, P_KC, P_MB, P_NB, P_PACK, P_RIGHT, P_PARTS, P_KU, P_AHEAD, P_FETCH, P_NT, N_PARAM };
+// clang-format off
+#define PARAMS(P)                                                                                                         \
+    P(mr, "rows of the register tile", 1, 2, 3, 4, 6, 8, 10, 12, 14, 28)                                                  \
+    P(nr, "vectors of columns of the register tile", 1, 2, 3, 4, 6, 8)                                                    \
+    P(kc, "terms of a pass, 0 = all", 0, 8, 32, 128, 256, 512)                                                            \
+    P(mb, "tiles of rows per grid iteration at most, 0 = all", 0, 1, 2, 4, 8, 16, 32, 64)                                 \
+    P(nb, "blocks of columns per grid iteration at most, 0 = all", 0, 1, 2, 4, 8, 16, 32, 64)                             \
+    P(pack, "left operand: 0 where it lies, 1 packed", 0, 1)                                                              \
+    P(right, "right operand: 0 where it lies, 1 packed by each iteration, 2 once", RIGHT_PLACE, RIGHT_BLOCKS, RIGHT_ONCE) \
+    P(parts, "summands of a result, computed apart", 1, 2, 4)                                                             \
+    P(ku, "terms per step of the inner loop", 1, 4)                                                                       \
+    P(ahead, "terms that a constant right operand is prefetched ahead, 0 = not", 0, 1, 16, 64)                            \
+    P(fetch, "left operand: 1 the next tile's rows are asked for while a tile is computed", 0, 1)                         \
+    P(nt, "results: 1 stored past the caches", 0, 1)
+// clang-format on
+GEN_PARAMS(PARAMS)
 
-static const i32 v_mr[] = {1, 2, 3, 4, 6, 8, 10, 12, 14, 28};
-static const i32 v_nr[] = {1, 2, 3, 4, 6, 8};
-static const i32 v_kc[] = {0, 8, 32, 128, 256, 512};
-static const i32 v_mb[] = {0, 1, 2, 4, 8, 16, 32, 64};
-static const i32 v_nb[] = {0, 1, 2, 4, 8, 16, 32, 64};
-static const i32 v_pack[] = {0, 1};
-static const i32 v_right[] = {RIGHT_PLACE, RIGHT_BLOCKS, RIGHT_ONCE};
-static const i32 v_parts[] = {1, 2, 4};
-static const i32 v_ku[] = {1, 4};
-static const i32 v_ahead[] = {0, 1, 16, 64};
-static const i32 v_fetch[] = {0, 1};
-static const i32 v_nt[] = {0, 1};
-
-static const struct gen_param param[N_PARAM] = {
-    [P_MR] = {"mr", "rows of the register tile", v_mr, countof(v_mr)},
-    [P_NR] = {"nr", "vectors of columns of the register tile", v_nr, countof(v_nr)},
-    [P_KC] = {"kc", "terms of a pass, 0 = all", v_kc, countof(v_kc)},
-    [P_MB] = {"mb", "tiles of rows per grid iteration at most, 0 = all", v_mb, countof(v_mb)},
-    [P_NB] = {"nb", "blocks of columns per grid iteration at most, 0 = all", v_nb, countof(v_nb)},
-    [P_PACK] = {"pack", "left operand: 0 where it lies, 1 packed", v_pack, countof(v_pack)},
-    [P_RIGHT] = {"right", "right operand: 0 where it lies, 1 packed by each iteration, 2 once",
-                 v_right, countof(v_right)},
-    [P_PARTS] = {"parts", "summands of a result, computed apart", v_parts, countof(v_parts)},
-    [P_KU] = {"ku", "terms per step of the inner loop", v_ku, countof(v_ku)},
-    [P_AHEAD] = {"ahead", "terms that a constant right operand is prefetched ahead, 0 = not",
-                 v_ahead, countof(v_ahead)},
-    [P_FETCH] = {"fetch", "left operand: 1 the next tile's rows are asked for while a tile is computed", v_fetch,
-                 countof(v_fetch)},
-    [P_NT] = {"nt", "results: 1 stored past the caches", v_nt, countof(v_nt)},
-};
-
-static struct product_sched sched_of(const struct sched *s)
-{
-    const i32 *v = s->v;
-    return (struct product_sched){.mr = v[P_MR],
-                                  .nr = v[P_NR],
-                                  .kc = v[P_KC],
-                                  .mb = v[P_MB],
-                                  .nb = v[P_NB],
-                                  .pack = v[P_PACK],
-                                  .right = (enum product_right)v[P_RIGHT],
-                                  .parts = v[P_PARTS],
-                                  .ku = v[P_KU],
-                                  .ahead = v[P_AHEAD],
-                                  .fetch = v[P_FETCH],
-                                  .nt = v[P_NT]};
-}
+GEN_PARAM_READER(struct product_sched, sched_of, PARAMS)
 
 static void emit(struct emit *m, const struct task *t, const struct caps *c, const struct sched *v)
 {
@@ -142,7 +111,7 @@ static bool is_good_grid(const struct sizes *z, const struct product_sched *s, i
     if (work < 1e6) return true;
     double most = (double)tiles * (double)blocks * (double)z->batch;
     if (n < fmin((double)z->threads, most)) return false;
-    bool large = s->mb == v_mb[countof(v_mb) - 1] || work / n >= 2e6;
+    bool large = s->mb == param[P_mb].values[param[P_mb].n - 1] || work / n >= 2e6;
     return n <= 8 * (double)z->threads || large || n <= 2 * (double)z->batch;
 }
 
@@ -360,17 +329,17 @@ static bool may_end(const void *user, const struct sched *v, u32 n)
     const struct choice *q = user;
     const struct sizes *z = &q->z;
     struct product_sched s = sched_of(v);
-    i64 blocks = n <= P_NR ? ceil_div(z->n, s.nr * z->lanes) : 0;
+    i64 blocks = n <= P_nr ? ceil_div(z->n, s.nr * z->lanes) : 0;
     switch (n) {
-    case P_AHEAD: return z->b_const || s.ahead <= 1;
-    case P_KU: return s.ku != 1 || z->k <= 64;
-    case P_PARTS: return (s.parts == 1 || !q->c->deterministic) && (s.parts == 1 || (z->static_k && z->k >= s.parts * 16)) && !(s.nt && s.parts > 1);
-    case P_RIGHT: return (s.right == RIGHT_ONCE || (!z->b_const && !s.ahead)) && (s.right != RIGHT_PLACE || z->b_plain);
-    case P_PACK: return s.pack ? !s.fetch : z->a_plain;
-    case P_MB: return z->has_rows || !s.mb;
-    case P_KC: return is_good_pass(z, &s) && !(s.kc && (s.fetch || s.nt));
-    case P_NR: return (s.nr == 1 || (s.nr - 1) * z->lanes < z->n) && is_good_group(s.nb, blocks);
-    case P_MR: return s.mr == 1 || (z->has_rows && s.mr <= z->m);
+    case P_ahead: return z->b_const || s.ahead <= 1;
+    case P_ku: return s.ku != 1 || z->k <= 64;
+    case P_parts: return (s.parts == 1 || !q->c->deterministic) && (s.parts == 1 || (z->static_k && z->k >= s.parts * 16)) && !(s.nt && s.parts > 1);
+    case P_right: return (s.right == RIGHT_ONCE || (!z->b_const && !s.ahead)) && (s.right != RIGHT_PLACE || z->b_plain);
+    case P_pack: return s.pack ? !s.fetch : z->a_plain;
+    case P_mb: return z->has_rows || !s.mb;
+    case P_kc: return is_good_pass(z, &s) && !(s.kc && (s.fetch || s.nt));
+    case P_nr: return (s.nr == 1 || (s.nr - 1) * z->lanes < z->n) && is_good_group(s.nb, blocks);
+    case P_mr: return s.mr == 1 || (z->has_rows && s.mr <= z->m);
     default: return true;
     }
 }
@@ -384,15 +353,15 @@ static void keep_values(struct gen_param *p, u32 from, u32 to)
 /* Without values that no schedule of the task has: the product is large. */
 static void narrow(struct gen_param *p, const struct sizes *z)
 {
-    if (!z->a_plain) keep_values(&p[P_PACK], 1, 2);
-    if (z->b_const) keep_values(&p[P_RIGHT], RIGHT_ONCE, RIGHT_ONCE + 1);
-    else keep_values(&p[P_AHEAD], 0, 2);
-    if (!z->a_far || z->k <= 64) keep_values(&p[P_FETCH], 0, 1);
-    if (!z->b_const && !z->b_plain) keep_values(&p[P_RIGHT], RIGHT_BLOCKS, RIGHT_ONCE + 1);
-    if (z->k > 64) keep_values(&p[P_KU], 1, 2);
+    if (!z->a_plain) keep_values(&p[P_pack], 1, 2);
+    if (z->b_const) keep_values(&p[P_right], RIGHT_ONCE, RIGHT_ONCE + 1);
+    else keep_values(&p[P_ahead], 0, 2);
+    if (!z->a_far || z->k <= 64) keep_values(&p[P_fetch], 0, 1);
+    if (!z->b_const && !z->b_plain) keep_values(&p[P_right], RIGHT_BLOCKS, RIGHT_ONCE + 1);
+    if (z->k > 64) keep_values(&p[P_ku], 1, 2);
     if (!z->static_k || z->m * z->n * z->batch > z->k * z->threads * 16)
-        keep_values(&p[P_PARTS], 0, 1);
-    if (!z->has_rows) keep_values(&p[P_MR], 0, 1), keep_values(&p[P_MB], 0, 1);
+        keep_values(&p[P_parts], 0, 1);
+    if (!z->has_rows) keep_values(&p[P_mr], 0, 1), keep_values(&p[P_mb], 0, 1);
 }
 
 static void initial(const struct task *t, const struct caps *c, const i64 *var, struct sched *out)
@@ -404,7 +373,7 @@ static void initial(const struct task *t, const struct caps *c, const i64 *var, 
     struct gen_param own[N_PARAM];
     memcpy(own, param, sizeof own);
     narrow(own, &q.z);
-    if (!q.z.run || !gen_streams(&t->g, c, var)) keep_values(&own[P_NT], 0, 1);
+    if (!q.z.run || !gen_streams(&t->g, c, var)) keep_values(&own[P_nt], 0, 1);
     bool found = gen_best_above(&(struct gen_search){own, 0, N_PARAM, cost, &q}, may_end, out);
     assert(found);
 }

@@ -6,21 +6,12 @@
 #ifndef QUERN_GEN_H
 #define QUERN_GEN_H
 
+#include "gen/gen_param.h"
 #include "task/task.h"
 
 enum {
-    MAX_SCHED = 32,
     GEN_NOMINAL = 1024, /* what a size is taken for that is not known */
     GEN_MAX_VARS = 256,
-};
-
-struct sched { i32 v[MAX_SCHED]; }; /* one integer per parameter, in the order of gen.param; the rest 0 */
-
-struct gen_param {
-    const char *name;    /* "mr" */
-    const char *what;    /* one line: meaning and unit */
-    const i32 *values;   /* candidates, ascending */
-    u32 n;
 };
 
 /* In which order a family's kernels take sums of floats, where one order is promised (gen_order.c). */

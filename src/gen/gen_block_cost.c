@@ -33,60 +33,56 @@ static double fmas_of(const struct caps *c) { return c->subgroup >= 64 ? 64 : 12
 /* Of the left operand's array: do vectors run along terms? */
 static bool terms_inside(const struct block_task *x, const struct block *s)
 {
-    return x->x.a_plain && !s->v[B_TA];
+    return x->x.a_plain && !s->ta;
 }
 
 /* Cycles of shared memory for one thread's part of a term, per subgroup of 32 threads: what is read by
    several at once counts once, what lies in the same bank waits. */
 static double reads(const struct block_task *x, const struct block *s)
 {
-    const i64 *v = s->v;
-    i64 run = i64_min(4, v[B_WSWM]), lanes = x->is_column ? 1 : i64_min(4, v[B_WSWN]);
-    double rows = (double)(v[B_TM] / run) * at_least((double)(i64_min(v[B_WLY], 32) * v[B_WSWM]) / 32, 1),
-           cols = (double)(v[B_TN] / lanes) * at_least((double)(i64_min(v[B_WLX], 32) * v[B_WSWN]) / 32, 1);
+    i64 run = i64_min(4, s->wswm), lanes = x->is_column ? 1 : i64_min(4, s->wswn);
+    double rows = (double)(s->tm / run) * at_least((double)(i64_min(s->wly, 32) * s->wswm) / 32, 1),
+           cols = (double)(s->tn / lanes) * at_least((double)(i64_min(s->wlx, 32) * s->wswn) / 32, 1);
     if (terms_inside(x, s)) { /* vectors of four terms, in eight places of four banks */
-        i64 step = v[B_WSWM] * (v[B_BK] + v[B_PAD]) / 4, places = 8;
+        i64 step = s->wswm * (s->bk + s->pad) / 4, places = 8;
         while (places > 1 && step % 2 == 0) step /= 2, places /= 2;
-        rows = (double)v[B_TM] / 4 * at_least((double)i64_min(v[B_WLY], 32) / (double)places, 1);
+        rows = (double)s->tm / 4 * at_least((double)i64_min(s->wly, 32) / (double)places, 1);
     }
-    return (rows + cols) * (v[B_HALF] ? 0.75 : 1);
+    return (rows + cols) * (s->half ? 0.75 : 1);
 }
 
 /* Instructions of one thread for a round, without multiply-adds. */
 static double others(const struct block_task *x, const struct block *s)
 {
-    const i64 *v = s->v;
-    double share = (double)(v[B_BK] / v[B_LSU]), tm = (double)v[B_TM], tn = (double)v[B_TN];
-    double frags = tm / (double)(terms_inside(x, s) ? 4 : i64_min(4, v[B_WSWM])) + tn / (double)i64_min(4, v[B_WSWN]);
-    double copies = (double)(v[B_BK] * s->bm) / (double)(s->threads * v[B_GLWA]) +
-                    (double)(v[B_BK] * s->bn) / (double)(s->threads * v[B_GLWB]);
-    double stores = x->x.a_plain && v[B_TA] ? (double)(v[B_BK] * s->bm) / (double)s->threads * 2 : 0;
-    return share * (frags + 4 / (double)i64_min(v[B_UN], (i64)share)) + at_least(copies, 2) * copy_issue + stores + 12;
+    double share = (double)(s->bk / s->lsu), tm = (double)s->tm, tn = (double)s->tn;
+    double frags = tm / (double)(terms_inside(x, s) ? 4 : i64_min(4, s->wswm)) + tn / (double)i64_min(4, s->wswn);
+    double copies = (double)(s->bk * s->bm) / (double)(s->threads * s->glwa) +
+                    (double)(s->bk * s->bn) / (double)(s->threads * s->glwb);
+    double stores = x->x.a_plain && s->ta ? (double)(s->bk * s->bm) / (double)s->threads * 2 : 0;
+    return share * (frags + 4 / (double)i64_min(s->un, (i64)share)) + at_least(copies, 2) * copy_issue + stores + 12;
 }
 
 struct round { double cycles, alone; }; /* of a unit per group; of one group by itself */
 
 static struct round round_of(const struct block_task *x, const struct caps *c, const struct block *s)
 {
-    const i64 *v = s->v;
-    double unit_fmas = fmas_of(c), warps = (double)s->threads / 32, share = (double)(v[B_BK] / v[B_LSU]);
-    double fmas = warps * share * (double)(v[B_TM] * v[B_TN]) * 32 / unit_fmas;
+    double unit_fmas = fmas_of(c), warps = (double)s->threads / 32, share = (double)(s->bk / s->lsu);
+    double fmas = warps * share * (double)(s->tm * s->tn) * 32 / unit_fmas;
     double issue = fmas + warps * others(x, s) * 32 / unit_fmas, shared = warps * share * reads(x, s);
     double both = at_least(issue, shared) + 0.2 * at_most(issue, shared);
     double busy = at_least(both, both / at_most(warps / 4, 1)); /* a unit issues from four subgroups */
-    double hides = v[B_RP] ? 20 : 30; /* reading a fragment, little of it behind other subgroups */
+    double hides = s->rp ? 20 : 30; /* reading a fragment, little of it behind other subgroups */
     double chain = share * hides / at_least(warps / 4, 1) * 0.3;
-    double waits = v[B_SP] ? at_least(latency - busy, 0) : latency;
+    double waits = s->sp ? at_least(latency - busy, 0) : latency;
     return (struct round){both, busy + chain + waits + barrier * (block_stages(s) > 1 ? 1 : 2)};
 }
 
 /* Groups on one unit at the same time. */
 static double residents(const struct block_task *x, const struct caps *c, const struct block *s)
 {
-    const i64 *v = s->v;
-    bool meanwhile = v[B_SP] == SP_DOUBLE || v[B_SP] == SP_AHEAD;
-    double sums = (double)(v[B_TM] * v[B_TN]) + spare_regs, frags = (double)((v[B_RP] + 1) * (v[B_TM] + v[B_TN]));
-    double copied = v[B_SP] >= SP_ASYNC ? 0 : (double)(v[B_BK] * (s->bm + s->bn)) / (double)s->threads;
+    bool meanwhile = s->sp == SP_DOUBLE || s->sp == SP_AHEAD;
+    double sums = (double)(s->tm * s->tn) + spare_regs, frags = (double)((s->rp + 1) * (s->tm + s->tn));
+    double copied = s->sp >= SP_ASYNC ? 0 : (double)(s->bk * (s->bm + s->bn)) / (double)s->threads;
     double regs = sums + (meanwhile ? frags + copied : at_least(frags, copied));
     double n = at_most(known(c->unit_threads, unit_threads), known(c->unit_regs, unit_regs) / regs) / (double)s->threads;
     n = at_most(n, known((double)c->unit_shared, unit_shared) / (double)block_shared(s, x->size));
@@ -98,7 +94,7 @@ static double memory_bytes(const struct block_task *x, const struct block *s, do
 {
     double m = (double)x->m, n = (double)x->n, k = (double)x->k, size = (double)x->size;
     double all = (double)x->batch * (m * k + k * n + m * n);
-    double behind = all + at_least(copied - all, 0) * missed * (s->v[B_MAP] > 1 ? 0.8 : 1);
+    double behind = all + at_least(copied - all, 0) * missed * (s->map > 1 ? 0.8 : 1);
     return size * (at_least(behind, copied / between) + 0.1 * at_most(behind, copied / between));
 }
 
@@ -116,25 +112,23 @@ struct shares { /* how groups share the work */
 
 static struct shares shares_of(const struct block_task *x, const struct caps *c, const struct block *s)
 {
-    const i64 *v = s->v;
-    double blocks = (double)block_count(x, s), rounds = (double)ceil_div(x->k, v[B_BK]), groups = (double)(v[B_STREAM] * c->n_threads);
-    if (v[B_STREAM])
+    double blocks = (double)block_count(x, s), rounds = (double)ceil_div(x->k, s->bk), groups = (double)(s->stream * c->n_threads);
+    if (s->stream)
         return (struct shares){groups, ceil(blocks * rounds / groups), blocks / groups + 1, 16 * groups * (double)(s->bm * s->bn)};
-    double bytes = x->x.simple && v[B_CHUNKS] == 1 ? 0 : 8 * (double)(v[B_CHUNKS] * x->batch * x->m * x->n);
-    return (struct shares){blocks * (double)v[B_CHUNKS], ceil(rounds / (double)v[B_CHUNKS]), 1, bytes};
+    double bytes = x->x.simple && s->chunks == 1 ? 0 : 8 * (double)(s->chunks * x->batch * x->m * x->n);
+    return (struct shares){blocks * (double)s->chunks, ceil(rounds / (double)s->chunks), 1, bytes};
 }
 
 double block_seconds(const struct block_task *x, const struct caps *c, const struct block *s)
 {
-    const i64 *v = s->v;
     double units = at_least(floor(gen_flop_rate(c) / unit_rate), 1), rate = gen_flop_rate(c) / units / 2 / fmas_of(c);
     struct shares q = shares_of(x, c, s);
     double n = at_most(residents(x, c, s), at_least(ceil(q.groups / units), 1));
     struct round r = round_of(x, c, s);
-    double out = (double)(s->bm * s->bn) / fmas_of(c) * (v[B_LSU] > 1 ? 8 + 2 * (double)v[B_LSU] : 6);
+    double out = (double)(s->bm * s->bn) / fmas_of(c) * (s->lsu > 1 ? 8 + 2 * (double)s->lsu : 6);
     double group = q.pieces * (n * out + latency) + q.rounds * at_least(n * r.cycles, r.alone); /* n of them together */
-    double copied = (double)(block_count(x, s) * ceil_div(x->k, v[B_BK]) * v[B_BK] * (s->bm + s->bn));
-    if (v[B_SP] >= SP_ASYNC) group *= 1.01; /* not every target has such copies */
+    double copied = (double)(block_count(x, s) * ceil_div(x->k, s->bk) * s->bk * (s->bm + s->bn));
+    if (s->sp >= SP_ASYNC) group *= 1.01; /* not every target has such copies */
     double seconds = wave_count(q.groups, n * units) * group / rate, bytes = memory_bytes(x, s, copied) / gen_byte_rate(c);
     double rest = q.bytes > 0 ? 4e-6 + q.bytes / gen_byte_rate(c) : 0;
     return launch + rest + at_least(seconds, bytes) + 0.1 * at_most(seconds, bytes);
@@ -151,7 +145,7 @@ static double cost_of(const void *user, const struct sched *v)
 {
     const struct choice *q = user;
     struct block s = block_of(v);
-    for (u32 p = 0; p < N_BLOCK; p++)
+    for (u32 p = 0; p < N_PARAM; p++)
         if (!block_fits(q->x, q->c, &s, p) || !block_is_worth(q->x, q->c, &s, p)) return 0;
     return block_seconds(q->x, q->c, &s);
 }
@@ -159,9 +153,9 @@ static double cost_of(const void *user, const struct sched *v)
 /* For every parameter from p on, where it is not set: the largest value that is worth trying. */
 static bool complete(const struct choice *q, struct sched *v, u32 p)
 {
-    static const u8 first[N_BLOCK] = {[B_BSWM] = 1, [B_BSWN] = 1, [B_WSWM] = 1, [B_WSWN] = 1, [B_UN] = 1,
-                                      [B_GLWA] = 1, [B_GLWB] = 1, [B_LC] = 1, [B_GSW] = 1, [B_RC] = 1};
-    for (; p < N_BLOCK; p++) {
+    static const u8 first[N_PARAM] = {[P_bswm] = 1, [P_bswn] = 1, [P_wswm] = 1, [P_wswn] = 1, [P_un] = 1,
+                                      [P_glwa] = 1, [P_glwb] = 1, [P_lc] = 1, [P_gsw] = 1, [P_rc] = 1};
+    for (; p < N_PARAM; p++) {
         const struct gen_param *d = &block_param[p];
         bool found = false;
         for (u32 i = 0; i < d->n && !found; i++) {
@@ -178,7 +172,7 @@ static bool complete(const struct choice *q, struct sched *v, u32 p)
 static void best_frame(const struct choice *q, struct sched *v, u32 p, double *best, struct sched *out)
 {
     const struct gen_param *d = &block_param[p];
-    if (p == B_BSWM) {
+    if (p == P_bswm) {
         struct sched all = *v;
         if (complete(q, &all, p)) gen_keep(cost_of(q, &all), &all, best, out);
         return;
@@ -197,5 +191,5 @@ void block_initial(const struct block_task *x, const struct caps *c, struct sche
     double best = 0;
     best_frame(&q, &v, 0, &best, out);
     assert(best > 0);
-    gen_descend(&(struct gen_search){block_param, 0, N_BLOCK, cost_of, &q}, out);
+    gen_descend(&(struct gen_search){block_param, 0, N_PARAM, cost_of, &q}, out);
 }

@@ -36,7 +36,7 @@ enum grad_y { /* the gradient of the output */
 struct grad_sched {
     i64 tx, taps, nr;    /* register tile: input channels, axes of q->tap all of whose taps are in it, vectors of output channels (GRAD_ROWS: channels) */
     i64 stage;           /* of x, enum conv_stage */
-    enum grad_y y;
+    enum grad_y dy;
     i64 th, tw;          /* rows and columns of positions of a band, 0: all */
     i64 mb, parts;       /* blocks of output channels per grid iteration, 0: all; shares of the bands */
 };

@@ -493,7 +493,7 @@ void grad_emit(struct emit *m, const struct task *t, const struct caps *caps, co
     grad_join_groups(&w->q);
     struct conv_sched x = {.ty = 1, .tx = 1, .nr = 1, .th = s->th, .tw = s->tw, .stage = s->stage}, y = x;
     y.stage = STAGE_DIRECT;
-    w->m = m, w->copies = s->y == GRAD_BLOCKS, w->by_rows = s->y == GRAD_ROWS;
+    w->m = m, w->copies = s->dy == GRAD_BLOCKS, w->by_rows = s->dy == GRAD_ROWS;
     band_init(&w->x, m, &w->q.x, caps, &x);
     band_init(&w->y, m, &w->q.y, caps, &y);
     w->in_tile = s->taps;
@@ -508,7 +508,7 @@ void grad_emit(struct emit *m, const struct task *t, const struct caps *caps, co
     if (s->stage == STAGE_PIXELS && w->q.x.ic * size % 512 == 0) w->x.terms += 64 / size;
     if (s->stage == STAGE_DIRECT) conv_in_place(&w->x);
     else band_layout(&w->x);
-    if (s->y == GRAD_PLACE) conv_in_place(&w->y);
+    if (s->dy == GRAD_PLACE) conv_in_place(&w->y);
     w->r = (struct result){.v = w->q.dw, .inner = 0, .parts = s->parts};
     if (s->parts > 1 || !w->q.simple) result_open(m, &w->r, w->t.type);
     grid(w, s->parts);

@@ -22,20 +22,9 @@ static i64 reach(const struct filter_tile *t, u32 axis) { return (taps_of(t, axi
 /* Of the patch. */
 static i64 size_of(const struct filter_tile *t, u32 axis) { return tile_size(t, axis) + reach(t, axis); }
 
-void filter_tile_init(struct filter_tile *t, const struct filtering *q, const i32 *v, i64 planes)
+void filter_tile_init(struct filter_tile *t, const struct filtering *q, i64 planes)
 {
-    *t = (struct filter_tile){.q = q,
-                              .px = v[FILTER_PX],
-                              .py = v[FILTER_THREADS] / v[FILTER_PX],
-                              .vec = v[FILTER_VEC],
-                              .ry = v[FILTER_RY],
-                              .iu = v[FILTER_IU],
-                              .ju = v[FILTER_JU],
-                              .span = q->f.kernel[0],
-                              .planes = planes,
-                              .patch = v[FILTER_PATCH],
-                              .stage = v[FILTER_STAGE],
-                              .ones = q->f.normalize};
+    t->q = q, t->py = t->threads / t->px, t->span = q->f.kernel[0], t->planes = planes, t->ones = q->f.normalize;
 }
 
 /* Elements of staged weights from one pixel to the next: odd, so that neighbouring threads have different banks. */

@@ -10,19 +10,27 @@
 #include "gen/gen_group.h"
 
 /* The first parameters of both families. */
-enum { FILTER_THREADS, FILTER_PX, FILTER_VEC, FILTER_RY, FILTER_IU, FILTER_JU, FILTER_PATCH, FILTER_STAGE, N_FILTER_PARAM };
+// clang-format off
+#define FILTER_PARAMS(P)                                                                         \
+    P(threads, "threads of a group", 32, 64, 128, 256)                                           \
+    P(px, "threads along x, the others along y", 4, 16, 32, 64, 128)                             \
+    P(vec, "pixels of a row of a thread", 1, 2, 4)                                               \
+    P(ry, "rows of a thread", 1, 2, 4, 8)                                                        \
+    P(iu, "rows of taps written out, which share what they meet", 1, 2, 3, 4, 5, 7)              \
+    P(ju, "taps of a row written out", 1, 2, 4)                                                  \
+    P(patch, "1: what taps meet is copied to shared memory first", 0, 1)                         \
+    P(stage, "1: weights, or their gradients, taps innermost, pass through shared memory", 0, 1)
+// clang-format on
 
 struct filter_tile {
     struct emit *m;
     const struct filtering *q;
     struct group g;
-    i64 px, py;         /* threads along x, along y */
-    i64 vec, ry;        /* pixels of a row of a thread, its rows */
-    i64 iu, ju;         /* rows of taps written out, which share what they meet, and taps of a row */
+    FILTER_PARAMS(GEN_PARAM_FIELD)
+    i64 py;             /* threads along y */
     i64 span;           /* rows of taps that the group sees */
     i64 planes;         /* of the patch: channels, and one behind them of ones where the image is, if `ones` */
-    bool patch, ones;
-    bool stage;         /* weights that have their taps innermost pass through shared memory, some rows of taps at a time */
+    bool ones;
     kval n, y0, x0;     /* image, the group's first pixel */
     kval row, col;      /* the thread's first pixel, from there */
     kval y, x;          /* the same, of the image */
@@ -31,8 +39,8 @@ struct filter_tile {
     kval staged;        /* SHARED array [row][column][tap], not densely */
 };
 
-/* What the first parameters say; the group sees all taps. */
-void filter_tile_init(struct filter_tile *t, const struct filtering *q, const i32 *v, i64 planes);
+/* Behind the parameters, what follows from them; the group sees all taps. */
+void filter_tile_init(struct filter_tile *t, const struct filtering *q, i64 planes);
 /* Groups of the tile's size along axis 0 (rows) or 1 (columns) of the output. */
 sym filter_tile_parts(const struct filter_tile *t, u32 axis);
 /* Inside the grid, n, first and the group's number of row and column known: the thread's pixels, and the patch's array. */

@@ -67,7 +67,7 @@ bool recurrence_of(struct recurrence *q, const struct task *t)
     return true;
 }
 
-i64 recurrence_width(const struct recurrence_sched *s) { return s->inner * s->nr * s->lanes; }
+i64 recurrence_width(const struct recurrence_sched *s) { return s->threads * s->nr * s->lanes; }
 
 i64 recurrence_panels(const struct recurrence *q, const struct recurrence_sched *s)
 {
@@ -138,7 +138,7 @@ static void pack_given(struct rec *w)
     w->pack = kir_alloc(k, KS_TEMP, w->q.type, 1, kir_int(k, w->q.c.n_dirs * w->panels * gates * u * w->width));
     w->dir = kir_grid(k, kir_int(k, w->q.c.n_dirs));
     kval panel = kir_grid(k, kir_int(k, w->panels));
-    i64 threads = w->s.inner * w->s.outer;
+    i64 threads = w->s.threads * w->s.team;
     kval from = threads > 1 ? kir_thread(k, 0) : kir_int(k, 0);
     kval term = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, u), 1);
     for (u32 gate = 0; gate < gates; gate++) {
@@ -161,8 +161,8 @@ static kval number(const struct rec *w, double v) { return kir_const_f(w->m->k, 
 static kval vector_at(const struct rec *w, i64 v)
 {
     struct kir *k = w->m->k;
-    kval at = kir_int(k, v * w->s.inner * w->s.lanes);
-    return w->s.inner > 1 ? kir_add(k, at, kir_mul_i(k, w->t, w->s.lanes)) : at;
+    kval at = kir_int(k, v * w->s.threads * w->s.lanes);
+    return w->s.threads > 1 ? kir_add(k, at, kir_mul_i(k, w->t, w->s.lanes)) : at;
 }
 
 static struct spot spot_at(const struct rec *w, kval panel, i64 row, i64 v)
@@ -244,7 +244,7 @@ static void meet(const struct rec *w)
 static kval open_panels(const struct rec *w)
 {
     struct kir *k = w->m->k;
-    return kir_loop(k, KL_SERIAL, w->s.outer > 1 ? w->t : kir_int(k, 0), kir_int(k, w->panels), w->s.outer);
+    return kir_loop(k, KL_SERIAL, w->s.team > 1 ? w->t : kir_int(k, 0), kir_int(k, w->panels), w->s.team);
 }
 
 /* The product. */
@@ -465,13 +465,13 @@ void recurrence_emit(struct emit *m, const struct task *t, const struct recurren
     w.width = recurrence_width(s), w.panels = recurrence_panels(&w.q, s), w.room = w.panels * w.width;
     w.exact = w.room == w.q.c.hidden;
     bool is_const = graph_value(m->g, w.q.r)->is_const;
-    assert(s->rows <= MAX_ROWS && s->nr <= MAX_VECS && (s->inner == 1 || s->outer == 1));
+    assert(s->rows <= MAX_ROWS && s->nr <= MAX_VECS && (s->threads == 1 || s->team == 1));
     if (is_const) pack_constant(&w);
     emit_args(m);
     if (!is_const) pack_given(&w);
     w.dir = kir_grid(k, kir_int(k, w.q.c.n_dirs));
     kval block = kir_grid(k, emit_size(m, sym_cdiv(m->g->sym, w.q.batch, sym_const(m->g->sym, s->rows))));
-    if (s->inner * s->outer > 1) w.t = kir_thread(k, 0);
+    if (s->threads * s->team > 1) w.t = kir_thread(k, 0);
     find_sequences(&w, block);
     open_states(&w);
     begin_states(&w);

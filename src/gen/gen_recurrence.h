@@ -17,7 +17,7 @@ struct recurrence {
 };
 bool recurrence_of(struct recurrence *q, const struct task *t);
 
-/* A grid iteration is one direction of `rows` sequences. Units are done in panels of width = inner*nr*lanes, whose weights of all
+/* A grid iteration is one direction of `rows` sequences. Units are done in panels of width = threads*nr*lanes, whose weights of all
    gates lie together. */
 struct recurrence_sched {
     i64 rows;           /* sequences at once: what a weight that was loaded is used for */
@@ -25,8 +25,8 @@ struct recurrence_sched {
     i64 gates;          /* of a unit that are summed at once, a divisor of their number; 0: all */
     u32 lanes;          /* of a vector of units */
     i64 ku;             /* steps of the sum per iteration of its loop */
-    i64 inner;          /* threads side by side in a panel */
-    i64 outer;          /* threads with panels of their own; inner or outer is 1 */
+    i64 threads;        /* threads side by side in a panel */
+    i64 team;           /* threads with panels of their own; threads or team is 1 */
 };
 i64 recurrence_width(const struct recurrence_sched *s);
 i64 recurrence_panels(const struct recurrence *q, const struct recurrence_sched *s);

@@ -16,48 +16,39 @@
 
 #include <string.h>
 
-enum { P_THREADS, P_TC, P_PX, P_RC, P_RX, P_RY, P_REUSE, P_INNER, P_OUT, N_PARAM };
 enum { MAX_WRITTEN = 512 /* multiply-adds */, MAX_TAPS = 64, MAX_CELLS = 64, LEAST = 16 };
 
-static const i32 v_threads[] = {LEAST, 64, 128, 256};
-static const i32 v_tc[] = {1, 2, 4, 8, 16, 32};
-static const i32 v_px[] = {1, 2, 4, 8, 16, 32};
-static const i32 v_rc[] = {1, 2, 4, 8};
-static const i32 v_rx[] = {1, 2, 4, 8};
-static const i32 v_ry[] = {1, 2, 4};
-static const i32 v_reuse[] = {REUSE_NONE, REUSE_X, REUSE_ALL};
-static const i32 v_bool[] = {0, 1};
-
-static const struct gen_param param[N_PARAM] = {
-    [P_THREADS] = {"threads", "threads of a group", v_threads, countof(v_threads)},
-    [P_TC] = {"tc", "threads along channels", v_tc, countof(v_tc)},
-    [P_PX] = {"px", "threads along x, the others along y", v_px, countof(v_px)},
-    [P_RC] = {"rc", "channels of a thread", v_rc, countof(v_rc)},
-    [P_RX] = {"rx", "pixels of a row of a thread", v_rx, countof(v_rx)},
-    [P_RY] = {"ry", "rows of a thread", v_ry, countof(v_ry)},
-    [P_REUSE] = {"reuse", "elements loaded once for all taps: 0 of none, 1 of x, 2 of y, too",
-                 v_reuse, countof(v_reuse)},
-    [P_INNER] = {"inner", "1: threads away from the edges have code of their own", v_bool,
-                 countof(v_bool)},
-    [P_OUT] = {"out", "outputs leave 0 from registers, 1 through shared memory", v_bool,
-               countof(v_bool)},
-};
+// clang-format off
+#define PARAMS(P)                                                                                                 \
+    P(threads, "threads of a group", LEAST, 64, 128, 256)                                                         \
+    P(tc, "threads along channels", 1, 2, 4, 8, 16, 32)                                                           \
+    P(px, "threads along x, the others along y", 1, 2, 4, 8, 16, 32)                                              \
+    P(rc, "channels of a thread", 1, 2, 4, 8)                                                                     \
+    P(rx, "pixels of a row of a thread", 1, 2, 4, 8)                                                              \
+    P(ry, "rows of a thread", 1, 2, 4)                                                                            \
+    P(reuse, "elements loaded once for all taps: 0 of none, 1 of x, 2 of y, too", REUSE_NONE, REUSE_X, REUSE_ALL) \
+    P(inner, "1: threads away from the edges have code of their own", 0, 1)                                       \
+    P(out, "outputs leave 0 from registers, 1 through shared memory", 0, 1)
+// clang-format on
+GEN_PARAMS(PARAMS)
+GEN_PARAM_READER(struct params, params_of, PARAMS)
 
 struct thread_dw {
     struct group_conv g;
-    i64 py, reuse, inner;
+    struct params v;
+    i64 py; /* threads along y */
     struct group_cells cells;
     struct group_foot foot;
 };
 
 static void take(struct thread_dw *t, const struct sched *s)
 {
-    const i32 *v = s->v;
+    const struct params v = t->v = params_of(s);
     struct group_conv *g = &t->g;
     struct group_cells *c = &t->cells;
-    *c = (struct group_cells){v[P_TC], v[P_PX], v[P_RY], v[P_RX], v[P_RC], {0}, 0};
-    t->py = v[P_THREADS] / (v[P_TC] * v[P_PX]), t->reuse = v[P_REUSE], t->inner = v[P_INNER];
-    struct group_work w = {.threads = v[P_THREADS],
+    *c = (struct group_cells){v.tc, v.px, v.ry, v.rx, v.rc, {0}, 0};
+    t->py = v.threads / (v.tc * v.px);
+    struct group_work w = {.threads = v.threads,
                            .ty = t->py * c->ry,
                            .tx = c->px * c->rx,
                            .oc = c->tc * c->rc,
@@ -65,9 +56,9 @@ static void take(struct thread_dw *t, const struct sched *s)
                            .groups = c->tc * c->rc,
                            .readers = 1,
                            .apart = 1,
-                           .by_shared = v[P_OUT]};
+                           .by_shared = v.out};
     group_conv_plan(g, &w);
-    group_foot_of(&t->foot, g, c, (enum group_reuse)t->reuse);
+    group_foot_of(&t->foot, g, c, (enum group_reuse)v.reuse);
 }
 
 /* Emission. */
@@ -132,7 +123,7 @@ static void emit(struct emit *m, const struct task *task, const struct caps *cap
     take(t, s);
     group_conv_open(&t->g, m);
     group_cells_open(&t->g, &t->cells, 0);
-    kval inside = t->inner ? group_foot_inside(&t->foot) : 0;
+    kval inside = t->v.inner ? group_foot_inside(&t->foot) : 0;
     if (inside) {
         kir_if(k, inside);
         add_up(t, true);
@@ -169,9 +160,9 @@ static bool is_possible(const struct thread_dw *t, const struct caps *caps)
 /* The smallest groups: they can do any convolution that matches. */
 static struct sched least_sched(const struct group_conv *g)
 {
-    struct sched s = {.v = {[P_THREADS] = LEAST, [P_TC] = LEAST, [P_PX] = 1, [P_RC] = 1}};
-    s.v[P_RX] = (i32)group_conv_window(g, g->c.xa), s.v[P_RY] = (i32)group_conv_window(g, g->c.ya);
-    s.v[P_OUT] = g->tail.pool != 0;
+    struct sched s = {.v = {[P_threads] = LEAST, [P_tc] = LEAST, [P_px] = 1, [P_rc] = 1}};
+    s.v[P_rx] = (i32)group_conv_window(g, g->c.xa), s.v[P_ry] = (i32)group_conv_window(g, g->c.ya);
+    s.v[P_out] = g->tail.pool != 0;
     return s;
 }
 
@@ -189,27 +180,27 @@ static bool is_worth_trying(const struct thread_dw *t)
     if (s->tx > 64 || s->ty > 16 || (rows && s->tx < i64_min(32, x))) return false;
     if (s->by_shared && !group_conv_has_rows(&t->g) && !t->g.tail.pool) return false;
     if (s->by_shared && rows && !t->g.tail.pool && r->rx == 1) return false;
-    if (!t->inner && !c->no_pad && kx * ky > 9) return false; /* tests at every element */
+    if (!t->v.inner && !c->no_pad && kx * ky > 9) return false; /* tests at every element */
     bool small = kx * ky <= MAX_TAPS && kx * ky * r->rx * r->ry <= MAX_WRITTEN;
-    if (t->reuse == REUSE_NONE && kx > 1 && kx <= MAX_TAPS) return false;
-    if (t->reuse == REUSE_X && (kx == 1 || (ky <= 3 && small))) return false;
-    if (t->reuse == REUSE_ALL && ky * kx == 1) return false;
+    if (t->v.reuse == REUSE_NONE && kx > 1 && kx <= MAX_TAPS) return false;
+    if (t->v.reuse == REUSE_X && (kx == 1 || (ky <= 3 && small))) return false;
+    if (t->v.reuse == REUSE_ALL && ky * kx == 1) return false;
     bool wide = s->tx > r->rx && s->tx / 2 >= x, high = s->ty > r->ry && s->ty / 2 >= y;
     return !wide && !high && !(s->oc > r->rc && s->oc / 2 >= c->groups);
 }
 
 /* What depends on the schedule alone. */
-static bool is_sensible(const struct caps *caps, const i32 *v)
+static bool is_sensible(const struct caps *caps, struct params v)
 {
-    if ((u32)v[P_THREADS] > caps->max_group || v[P_THREADS] % (v[P_TC] * v[P_PX])) return false;
-    return v[P_RC] * v[P_RX] * v[P_RY] <= MAX_CELLS;
+    if (v.threads > caps->max_group || v.threads % (v.tc * v.px)) return false;
+    return v.rc * v.rx * v.ry <= MAX_CELLS;
 }
 
 static bool is_legal(struct thread_dw *t, const struct caps *caps, const struct sched *s)
 {
     struct sched least = least_sched(&t->g);
     bool is_least = !memcmp(&least, s, sizeof least);
-    if (!is_sensible(caps, s->v) || (s->v[P_THREADS] == LEAST && !is_least)) return false;
+    if (!is_sensible(caps, params_of(s)) || (s->v[P_threads] == LEAST && !is_least)) return false;
     take(t, s);
     return (is_least || is_worth_trying(t)) && is_possible(t, caps);
 }
@@ -217,7 +208,7 @@ static bool is_legal(struct thread_dw *t, const struct caps *caps, const struct 
 static bool legal(const struct task *task, const struct caps *caps, const struct sched *s)
 {
     struct thread_dw t;
-    return is_sensible(caps, s->v) && dw_of(&t.g, task) && is_legal(&t, caps, s);
+    return is_sensible(caps, params_of(s)) && dw_of(&t.g, task) && is_legal(&t, caps, s);
 }
 
 /* What a thread does, in multiply-adds: a load with its tests about eight, four without. */
@@ -228,7 +219,7 @@ static double thread_work(const struct thread_dw *t)
     double taps = (double)g->taps, cells = (double)(r->ry * r->rx), rc = (double)r->rc;
     double loops = taps / (double)(t->foot.y.taps * t->foot.x.taps);
     double vec = (double)ceil_div(r->rc * dtype_size(graph_value(g->c.g, g->c.x)->dtype), 16);
-    double loads = loops * (double)(t->foot.y.size * t->foot.x.size) * ((t->inner ? 4 : 8) + 2 * vec);
+    double loads = loops * (double)(t->foot.y.size * t->foot.x.size) * ((t->v.inner ? 4 : 8) + 2 * vec);
     double weights = taps * (2 + vec), out = cells * (vec * (g->s.by_shared ? 8 : 4) + 2);
     double work = taps * cells * rc + loads + weights + out + 4 * loops + 20;
     double regs = cells * rc + (double)(t->foot.y.taps * t->foot.x.taps) * rc + 30;

@@ -10,24 +10,9 @@
 
 enum { MAX_SUMS = 48, MAX_WRITTEN = 400 /* multiply-adds */, MAX_LOADS = 40 /* weights of a thread under way */ };
 
-static const i32 v_threads[] = {32, 64, 128, 256};
-static const i32 v_px[] = {4, 16, 32, 64, 128};
-static const i32 v_vec[] = {1, 2, 4};
-static const i32 v_ry[] = {1, 2, 4, 8};
-static const i32 v_iu[] = {1, 2, 3, 4, 5, 7};
-static const i32 v_ju[] = {1, 2, 4};
-static const i32 v_bool[] = {0, 1};
 
-static const struct gen_param param[N_FILTER_PARAM] = {
-    [FILTER_THREADS] = {"threads", "threads of a group", v_threads, countof(v_threads)},
-    [FILTER_PX] = {"px", "threads along x, the others along y", v_px, countof(v_px)},
-    [FILTER_VEC] = {"vec", "pixels of a row of a thread", v_vec, countof(v_vec)},
-    [FILTER_RY] = {"ry", "rows of a thread", v_ry, countof(v_ry)},
-    [FILTER_IU] = {"iu", "rows of taps written out, which share what they meet", v_iu, countof(v_iu)},
-    [FILTER_JU] = {"ju", "taps of a row written out", v_ju, countof(v_ju)},
-    [FILTER_PATCH] = {"patch", "1: what taps meet is copied to shared memory first", v_bool, countof(v_bool)},
-    [FILTER_STAGE] = {"stage", "1: weights, taps innermost, pass through shared memory", v_bool, countof(v_bool)},
-};
+GEN_PARAMS(FILTER_PARAMS)
+GEN_PARAM_READER(struct filter_tile, tile_of, FILTER_PARAMS)
 
 struct work {
     struct filtering q;
@@ -45,10 +30,10 @@ static i64 sums_of_row(const struct work *w) { return w->block + divides(&w->q);
 static void take(struct work *w, const struct sched *s)
 {
     const struct filtering *q = &w->q;
-    const i32 *v = s->v;
-    i64 most = i64_max(1, MAX_SUMS / (v[FILTER_VEC] * v[FILTER_RY]) - divides(q) - q->f.softmax);
+    w->t = tile_of(s);
+    i64 most = i64_max(1, MAX_SUMS / (w->t.vec * w->t.ry) - divides(q) - q->f.softmax);
     w->block = ceil_div(q->channels, ceil_div(q->channels, most));
-    filter_tile_init(&w->t, q, v, w->block + q->f.normalize);
+    filter_tile_init(&w->t, q, w->block + q->f.normalize);
 }
 
 /* Emission. */
@@ -237,7 +222,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
     filtering_of(&w->q, t, OP_FILTER);
     take(w, s);
     w->t.m = m;
-    group_init(&w->t.g, m, s->v[FILTER_THREADS], 0);
+    group_init(&w->t.g, m, w->t.threads, 0);
     emit_args(m);
     w->r = (struct result){.v = w->q.out, .inner = 3};
     if (!w->q.simple) result_open(m, &w->r, w->q.type);
@@ -258,13 +243,13 @@ static bool is_legal(struct work *w, const struct caps *caps, const struct sched
     if (w->t.stage && w->q.f.softmax) return false; /* all weights are wanted before the first is added */
     if (caps->deterministic && w->t.iu > 1) return false; /* rows of taps that are written out are added column by column */
     if (loads * w->t.ju > 1 && (loads > MAX_LOADS || loads * w->t.ju * (sums_of_row(w) + exp_cost(w)) > MAX_WRITTEN)) return false;
-    return own == 1 || group_has_registers(caps, s->v[FILTER_THREADS], sums + loads);
+    return own == 1 || group_has_registers(caps, w->t.threads, sums + loads);
 }
 
 static bool match(const struct task *t, const struct caps *caps)
 {
     struct filtering q;
-    return caps->is_gpu && filtering_of(&q, t, OP_FILTER) && group_is_legal(caps, v_threads[0], 0);
+    return caps->is_gpu && filtering_of(&q, t, OP_FILTER) && group_is_legal(caps, param[P_threads].values[0], 0);
 }
 
 static bool legal(const struct task *t, const struct caps *caps, const struct sched *s)
@@ -274,13 +259,13 @@ static bool legal(const struct task *t, const struct caps *caps, const struct sc
 }
 
 /* Weights once from memory, for every block of channels again. */
-static double seconds(const struct work *w, const struct caps *caps, const i32 *v, const i64 *var)
+static double seconds(const struct work *w, const struct caps *caps, const i64 *var)
 {
     const struct filtering *q = &w->q;
     const struct filter_tile *t = &w->t;
     double passes = (double)ceil_div(q->channels, w->block), c = (double)q->channels + passes * (double)t->ones, ry = (double)t->ry;
     double addresses = q->f.splat ? 4 : 1, tap = passes * (addresses + filter_tile_moving(t, q->side)) + c * (double)t->vec;
-    struct group_load l = {.threads = v[FILTER_THREADS], .groups = filter_tile_groups(t, var), .barriers = t->patch ? 2 : 0};
+    struct group_load l = {.threads = t->threads, .groups = filter_tile_groups(t, var), .barriers = t->patch ? 2 : 0};
     tap += passes * (double)(t->vec * exp_cost(w)) + (q->f.softmax ? passes * filter_tile_moving(t, q->side) : 0);
     tap += (c * filter_tile_meeting(t) * (double)(t->ry + w->t.iu - 1) + 4 / (double)w->t.ju) / (ry * (double)w->t.iu);
     l.flops = 2 * l.groups * filter_tile_slots(t) * ((double)q->taps * ry * tap + passes * (filter_tile_copying(t) + filter_tile_staging(t)));
@@ -294,7 +279,7 @@ static double predict(const struct task *t, const struct caps *caps, const struc
     struct work w;
     if (!filtering_of(&w.q, t, OP_FILTER)) return 1e9;
     take(&w, s);
-    return seconds(&w, caps, s->v, var);
+    return seconds(&w, caps, var);
 }
 
 struct choice {
@@ -307,7 +292,7 @@ static double cost(const void *user, const struct sched *s)
 {
     const struct choice *c = user;
     struct work w = {.q = *c->q};
-    return is_legal(&w, c->caps, s) ? seconds(&w, c->caps, s->v, c->var) : 0;
+    return is_legal(&w, c->caps, s) ? seconds(&w, c->caps, c->var) : 0;
 }
 
 static void initial(const struct task *t, const struct caps *caps, const i64 *var, struct sched *out)
@@ -316,7 +301,7 @@ static void initial(const struct task *t, const struct caps *caps, const i64 *va
     struct choice c = {&q, caps, var};
     filtering_of(&q, t, OP_FILTER);
     *out = (struct sched){0};
-    bool found = gen_best(&(struct gen_search){param, 0, N_FILTER_PARAM, cost, &c}, out);
+    bool found = gen_best(&(struct gen_search){param, 0, N_PARAM, cost, &c}, out);
     assert(found);
     (void)found;
 }
@@ -326,7 +311,7 @@ const struct gen gen_group_filter = {
     .name = "group_filter",
     .revision = 4,
     .param = param,
-    .n_param = N_FILTER_PARAM,
+    .n_param = N_PARAM,
     .match = match,
     .initial = initial,
     .legal = legal,

@@ -31,7 +31,7 @@ struct steps {
 static kval term_of(const struct steps *q, kval first, i64 i)
 {
     struct kir *k = q->x->p.m->k;
-    i64 deep = q->x->t.deep, step = q->x->s.v[B_LSU] * deep;
+    i64 deep = q->x->t.deep, step = q->x->s.lsu * deep;
     kval term = kir_add(k, kir_mul_i(k, first, step), kir_mul_i(k, q->x->team, deep));
     return kir_add_i(k, term, i * step);
 }
@@ -66,8 +66,8 @@ static void multiply(struct product *p)
     struct tiled *x = (struct tiled *)p;
     struct kir *k = p->m->k;
     kval zero = kir_int(k, 0);
-    i64 n = x->s.v[B_BK] / x->s.v[B_LSU] / x->t.deep;
-    i64 many = i64_max(1, i64_min(x->s.v[B_UN] / x->t.deep, n));
+    i64 n = x->s.bk / x->s.lsu / x->t.deep;
+    i64 many = i64_max(1, i64_min(x->s.un / x->t.deep, n));
     struct steps q = {.x = x, .n = n, .many = many, .from = {p->array, p->array, side_at, side_at, &p->a, &p->b}};
     if (x->t.keeps) fetch(&q, zero, 0, 0);
     q.first = many < n ? kir_loop(k, KL_SERIAL, zero, kir_int(k, n), many) : zero;
@@ -91,8 +91,8 @@ static kval sum_at(const struct tiled *x, kval team, kval row, kval col, u32 lan
 static void store_teams(struct tiled *x)
 {
     struct kir *k = x->p.m->k;
-    const i64 *v = x->s.v;
-    struct group_share all = {&x->p.g, x->p.bm, x->p.bn, (u32)v[B_GSW], !v[B_RC]};
+    const struct block *s = &x->s;
+    struct group_share all = {&x->p.g, x->p.bm, x->p.bn, (u32)s->gsw, !s->rc};
     kval array = x->p.n_out ? x->p.out : x->p.array;
     kir_barrier(k);
     for (i64 i = 0; i < x->t.row.n; i++)
@@ -103,7 +103,7 @@ static void store_teams(struct tiled *x)
     for (i64 i = 0; i < group_share_turns(&all); i++) {
         kval row, col, sum = 0;
         bool some = group_share_at(&all, i, &row, &col);
-        for (i64 u = 0; u < v[B_LSU]; u++) {
+        for (i64 u = 0; u < s->lsu; u++) {
             kval one = kir_load(k, array, sum_at(x, kir_int(k, u), row, col, all.lanes));
             sum = u ? kir_add(k, sum, one) : one;
         }
@@ -114,28 +114,27 @@ static void store_teams(struct tiled *x)
 
 static struct product product_of(struct emit *m, const struct task *t, const struct caps *caps, const struct block *s)
 {
-    const i64 *v = s->v;
-    i64 n_sums = v[B_LSU] > 1 ? v[B_LSU] * s->bm * s->bn : 0;
+    i64 n_sums = s->lsu > 1 ? s->lsu * s->bm * s->bn : 0;
     struct product p = {.m = m,
                         .bm = s->bm,
                         .bn = s->bn,
-                        .bk = v[B_BK],
-                        .raster = i64_max(1, v[B_MAP]),
-                        .chunks = v[B_CHUNKS],
-                        .stream = v[B_STREAM] * caps->n_threads,
+                        .bk = s->bk,
+                        .raster = i64_max(1, s->map),
+                        .chunks = s->chunks,
+                        .stream = s->stream * caps->n_threads,
                         .pipe = block_pipe(s),
                         .stages = block_stages(s),
-                        .swizzled = v[B_SWZ],
-                        .pad = v[B_PAD],
-                        .a_as_is = !v[B_TA],
-                        .a_wide = v[B_GLWA],
-                        .b_wide = v[B_GLWB],
-                        .by_rows = !v[B_LC],
+                        .swizzled = s->swz,
+                        .pad = s->pad,
+                        .a_as_is = !s->ta,
+                        .a_wide = s->glwa,
+                        .b_wide = s->glwb,
+                        .by_rows = !s->lc,
                         .multiply = multiply};
     gemm_of(&p.x, t);
     enum dtype own = graph_value(&t->g, p.x.a)->dtype;
     p.type = emit_type(own);
-    p.held = v[B_HALF] ? own : p.type;
+    p.held = s->half ? own : p.type;
     p.out_type = p.type;
     if (p.held == p.type) p.least = n_sums;
     else p.n_out = n_sums;
@@ -144,16 +143,15 @@ static struct product product_of(struct emit *m, const struct task *t, const str
 
 static struct group_tile tile_of(struct product *p, const struct block *s)
 {
-    const i64 *v = s->v;
     bool is_column = gen_static(p->m->g, p->x.n, 0) == 1, terms_inside = p->a.term_step == 1;
     return (struct group_tile){.g = &p->g,
-                               .row = {v[B_TM], v[B_WSWM], v[B_BSWM], v[B_WLY], v[B_BLY]},
-                               .col = {v[B_TN], v[B_WSWN], v[B_BSWN], v[B_WLX], v[B_BLX]},
-                               .lanes = is_column ? 1 : (u32)i64_min(4, v[B_WSWN]),
-                               .run = terms_inside ? 1 : (u32)i64_min(4, v[B_WSWM]),
+                               .row = {s->tm, s->wswm, s->bswm, s->wly, s->bly},
+                               .col = {s->tn, s->wswn, s->bswn, s->wlx, s->blx},
+                               .lanes = is_column ? 1 : (u32)i64_min(4, s->wswn),
+                               .run = terms_inside ? 1 : (u32)i64_min(4, s->wswm),
                                .type = p->type,
-                               .keeps = v[B_RP],
-                               .deep = terms_inside ? i64_min(4, v[B_BK] / v[B_LSU]) : 1};
+                               .keeps = s->rp,
+                               .deep = terms_inside ? i64_min(4, s->bk / s->lsu) : 1};
 }
 
 static void emit(struct emit *m, const struct task *t, const struct caps *caps,
@@ -170,7 +168,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps,
     x->team = kir_div_i(m->k, p->g.t, x->s.team);
     group_tile_open(&x->t, kir_mod_i(m->k, p->g.t, x->s.team));
     product_rounds(p);
-    if (v->v[B_LSU] > 1) store_teams(x);
+    if (x->s.lsu > 1) store_teams(x);
     else product_store_tile(p, &x->t);
     product_close(p, t, caps);
 }
@@ -218,7 +216,7 @@ const struct gen gen_group_gemm = {
     .name = "group_gemm",
     .revision = 7,
     .param = block_param,
-    .n_param = N_BLOCK,
+    .n_param = N_PARAM,
     .match = match,
     .initial = initial,
     .legal = legal,

@@ -13,36 +13,20 @@
 #include "gen/gen_gemm.h"
 #include "gen/gen_group.h"
 
-enum { P_TK, P_TL, P_LINES, P_LANES, P_UNROLL, P_SUB, N_PARAM };
-
-static const i32 v_tk[] = {1, 4, 8, 16, 32, 64, 128, 256};
-static const i32 v_tl[] = {1, 2, 4, 8, 16, 32, 64, 128, 256};
-static const i32 v_lines[] = {1, 2, 4};
-static const i32 v_lanes[] = {1, 2, 4, 8};
-static const i32 v_unroll[] = {1, 2, 4};
-static const i32 v_sub[] = {0, 1};
-
-static const struct gen_param param[N_PARAM] = {
-    [P_TK] = {"tk", "threads that share the terms of a line", v_tk, countof(v_tk)},
-    [P_TL] = {"tl", "threads of a group along lines", v_tl, countof(v_tl)},
-    [P_LINES] = {"lines", "lines, or vectors of lines, of a thread", v_lines, countof(v_lines)},
-    [P_LANES] = {"lanes", "elements of a vector", v_lanes, countof(v_lanes)},
-    [P_UNROLL] = {"unroll", "vectors of a line on their way at the same time", v_unroll,
-                  countof(v_unroll)},
-    [P_SUB] = {"sub", "1: threads of a subgroup add up among themselves", v_sub, countof(v_sub)},
-};
+// clang-format off
+#define PARAMS(P)                                                                  \
+    P(tk, "threads that share the terms of a line", 1, 4, 8, 16, 32, 64, 128, 256) \
+    P(tl, "threads of a group along lines", 1, 2, 4, 8, 16, 32, 64, 128, 256)      \
+    P(lines, "lines, or vectors of lines, of a thread", 1, 2, 4)                   \
+    P(lanes, "elements of a vector", 1, 2, 4, 8)                                   \
+    P(unroll, "vectors of a line on their way at the same time", 1, 2, 4)          \
+    P(sub, "1: threads of a subgroup add up among themselves", 0, 1)
+// clang-format on
+GEN_PARAMS(PARAMS)
 
 enum { MAX_SHORT = 16, MAX_REGS = 160 };
 
-struct line_sched {
-    i64 tk, tl, lines, lanes, unroll, sub;
-};
-
-static struct line_sched sched_of(const struct sched *s)
-{
-    const i32 *v = s->v;
-    return (struct line_sched){v[P_TK], v[P_TL], v[P_LINES], v[P_LANES], v[P_UNROLL], v[P_SUB]};
-}
+GEN_PARAM_READER(struct params, params_of, PARAMS)
 
 struct lines { /* the product seen from its long operand */
     struct gemm x;
@@ -68,7 +52,7 @@ struct worker {
     struct emit *m;
     struct group g;
     struct lines l;
-    struct line_sched s;
+    struct params s;
     enum dtype type;
     u32 k_lanes, l_lanes; /* of vectors along terms, along lines; one of them is 1 */
     kval pos[MAX_RANK];   /* of y: batches */
@@ -207,7 +191,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps,
 {
     struct worker *w = arena_new(m->arena, struct worker);
     struct kir *k = m->k;
-    *w = (struct worker){.m = m, .s = sched_of(v)};
+    *w = (struct worker){.m = m, .s = params_of(v)};
     lines_of(&w->l, t);
     const struct gemm *x = &w->l.x;
     i64 threads = w->s.tk * w->s.tl;
@@ -240,14 +224,14 @@ static bool match(const struct task *t, const struct caps *c)
            (c->has_f64 || graph_value(&t->g, l.x.a)->dtype != DT_F64);
 }
 
-static bool fits(const struct caps *c, const struct line_sched *s)
+static bool fits(const struct caps *c, const struct params *s)
 {
     i64 n = s->tk * s->tl;
     return n >= group_least(c) && group_is_legal(c, n, 8 * n * s->lanes * (s->tk > 1)) &&
            !(s->sub && (s->tk == 1 || !group_subgroup(c, n)));
 }
 
-static bool is_legal(const struct lines *l, const struct caps *c, const struct line_sched *s)
+static bool is_legal(const struct lines *l, const struct caps *c, const struct params *s)
 {
     const struct gemm *x = &l->x;
     sym dense = l->along_k ? x->k : l->n_lines;
@@ -264,12 +248,12 @@ static bool is_legal(const struct lines *l, const struct caps *c, const struct l
 static bool legal(const struct task *t, const struct caps *c, const struct sched *v)
 {
     struct lines l;
-    struct line_sched s = sched_of(v);
+    struct params s = params_of(v);
     return fits(c, &s) && lines_of(&l, t) && is_legal(&l, c, &s);
 }
 
 /* Bound by the stream of the long operand, and by how long a thread waits for its part of it. */
-static double seconds(const struct lines *l, const struct caps *c, const struct line_sched *s,
+static double seconds(const struct lines *l, const struct caps *c, const struct params *s,
                       const i64 *var)
 {
     const struct gemm *x = &l->x;
@@ -295,7 +279,7 @@ static double predict(const struct task *t, const struct caps *c, const struct s
                       const i64 *var)
 {
     struct lines l;
-    struct line_sched s = sched_of(v);
+    struct params s = params_of(v);
     return lines_of(&l, t) ? seconds(&l, c, &s, var) : 1e9;
 }
 
@@ -308,7 +292,7 @@ struct choice {
 static double cost_of(const void *user, const struct sched *v)
 {
     const struct choice *x = user;
-    struct line_sched s = sched_of(v);
+    struct params s = params_of(v);
     return fits(x->c, &s) && is_legal(&x->l, x->c, &s) ? seconds(&x->l, x->c, &s, x->var) : 0;
 }
 

@@ -12,25 +12,21 @@
 #include "gen/gen_grad.h"
 #include "gen/gen_group_gemm.h"
 
-enum { P_TR, P_TC, P_TM, P_TN, P_BK, P_PIPE, P_CHUNKS, N_PARAM };
 enum { MAX_COPIED = 64 /* elements of one operand that a thread copies per round */, MAX_CODE = 512 /* multiply-adds written out */, PAD = 4 };
 
-static const i32 v_threads[] = {1, 2, 4, 8, 16, 32};
-static const i32 v_tile[] = {1, 2, 4, 8};
-static const i32 v_bk[] = {4, 8, 16, 32};
-static const i32 v_pipe[] = {PIPE_NONE, PIPE_AHEAD, PIPE_DOUBLE};
-static const i32 v_chunks[] = {1, 2, 4, 8, 16, 32, 64, 128};
-
 /* In the order in which a choice of one narrows down the next ones. */
-static const struct gen_param param[N_PARAM] = {
-    [P_TR] = {"tr", "threads along output channels", v_threads, countof(v_threads)},
-    [P_TC] = {"tc", "threads along input channels and taps", v_threads, countof(v_threads)},
-    [P_TM] = {"tm", "output channels of a thread", v_tile, countof(v_tile)},
-    [P_TN] = {"tn", "input channels and taps of a thread", v_tile, countof(v_tile)},
-    [P_BK] = {"bk", "positions of a round", v_bk, countof(v_bk)},
-    [P_PIPE] = {"pipe", "0 rounds in turn, 1 loads ahead, 2 and two buffers", v_pipe, countof(v_pipe)},
-    [P_CHUNKS] = {"chunks", "groups of threads that share the positions of a block", v_chunks, countof(v_chunks)},
-};
+// clang-format off
+#define PARAMS(P)                                                                                     \
+    P(tr, "threads along output channels", 1, 2, 4, 8, 16, 32)                                        \
+    P(tc, "threads along input channels and taps", 1, 2, 4, 8, 16, 32)                                \
+    P(tm, "output channels of a thread", 1, 2, 4, 8)                                                  \
+    P(tn, "input channels and taps of a thread", 1, 2, 4, 8)                                          \
+    P(bk, "positions of a round", 4, 8, 16, 32)                                                       \
+    P(pipe, "0 rounds in turn, 1 loads ahead, 2 and two buffers", PIPE_NONE, PIPE_AHEAD, PIPE_DOUBLE) \
+    P(chunks, "groups of threads that share the positions of a block", 1, 2, 4, 8, 16, 32, 64, 128)
+// clang-format on
+GEN_PARAMS(PARAMS)
+GEN_PARAM_READER(struct params, params_of, PARAMS)
 
 /* The task as a product. */
 struct shape_of { struct grad q; struct gemm x; bool by_channel; i64 taps; };
@@ -158,7 +154,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
 {
     struct kernel_of *x = arena_new(m->arena, struct kernel_of);
     struct product *p = &x->p;
-    const i32 *v = s->v;
+    const struct params v = params_of(s);
     take(&x->s, t);
     bool dense = conv_input_layout(&x->s.q.y) == LAYOUT_CLAST;
     x->form = (struct product_form){.user = &x->s,
@@ -170,13 +166,13 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
     *p = (struct product){.m = m,
                           .x = x->s.x,
                           .form = &x->form,
-                          .bm = v[P_TR] * v[P_TM],
-                          .bn = v[P_TC] * v[P_TN],
-                          .bk = v[P_BK],
+                          .bm = v.tr * v.tm,
+                          .bn = v.tc * v.tn,
+                          .bk = v.bk,
                           .raster = 1,
-                          .chunks = v[P_CHUNKS],
-                          .pipe = (enum group_pipe)v[P_PIPE],
-                          .stages = v[P_PIPE] == PIPE_DOUBLE ? 2 : 1,
+                          .chunks = v.chunks,
+                          .pipe = (enum group_pipe)v.pipe,
+                          .stages = v.pipe == PIPE_DOUBLE ? 2 : 1,
                           .type = x->s.x.type,
                           .out_type = x->s.x.type,
                           .held = graph_value(&t->g, x->s.x.a)->dtype,
@@ -184,12 +180,12 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
                           .a_wide = 8,
                           .b_wide = 8,
                           .multiply = multiply};
-    group_init(&p->g, m, (i64)v[P_TR] * v[P_TC], 0);
+    group_init(&p->g, m, v.tr * v.tc, 0);
     product_init(p, t);
-    i64 run = i64_min(4, v[P_TM]), lanes = i64_min(4, v[P_TN]);
+    i64 run = i64_min(4, v.tm), lanes = i64_min(4, v.tn);
     x->t = (struct group_tile){.g = &p->g,
-                               .row = {v[P_TM], run, v[P_TM], v[P_TR], 1},
-                               .col = {v[P_TN], lanes, v[P_TN], v[P_TC], 1},
+                               .row = {v.tm, run, v.tm, v.tr, 1},
+                               .col = {v.tn, lanes, v.tn, v.tc, 1},
                                .lanes = (u32)lanes,
                                .run = (u32)run,
                                .type = p->type,
@@ -222,92 +218,94 @@ static bool match(const struct task *t, const struct caps *c)
 /* A block is at most twice too large. */
 static bool is_useful(i64 block, i64 least, i64 size) { return block <= least || block < 2 * size; }
 
-static i64 rows_of(const i32 *v) { return (i64)v[P_TR] * v[P_TM]; }
+static i64 rows_of(struct params v) { return v.tr * v.tm; }
 
-static i64 columns_of(const i32 *v) { return (i64)v[P_TC] * v[P_TN]; }
+static i64 columns_of(struct params v) { return v.tc * v.tn; }
 
-static i64 threads_of(const i32 *v) { return (i64)v[P_TR] * v[P_TC]; }
+static i64 threads_of(struct params v) { return v.tr * v.tc; }
 
-static i64 stages_of(const i32 *v) { return v[P_PIPE] == PIPE_DOUBLE ? 2 : 1; }
+static i64 stages_of(struct params v) { return v.pipe == PIPE_DOUBLE ? 2 : 1; }
 
-static i64 copied(const i32 *v, i64 block) { return ceil_div(block * v[P_BK], threads_of(v)); }
+static i64 copied(struct params v, i64 block) { return ceil_div(block * v.bk, threads_of(v)); }
 
-static bool fits_pipe(const struct view *w, const struct caps *c, const i32 *v)
+static bool fits_pipe(const struct view *w, const struct caps *c, struct params v)
 {
-    i64 held = v[P_PIPE] ? copied(v, rows_of(v)) + copied(v, columns_of(v)) : 0;
+    i64 held = v.pipe ? copied(v, rows_of(v)) + copied(v, columns_of(v)) : 0;
     i64 lines = rows_of(v) + columns_of(v) + 2 * PAD;
-    return group_has_registers(c, threads_of(v), v[P_TM] * v[P_TN] + v[P_TM] + v[P_TN] + held) &&
-           group_is_legal(c, threads_of(v), stages_of(v) * v[P_BK] * lines * w->size);
+    return group_has_registers(c, threads_of(v), v.tm * v.tn + v.tm + v.tn + held) &&
+           group_is_legal(c, threads_of(v), stages_of(v) * v.bk * lines * w->size);
 }
 
-static bool fits(const struct view *w, const struct caps *c, const i32 *v, u32 p)
+static bool fits(const struct view *w, const struct caps *c, struct params v, u32 p)
 {
     switch (p) {
-    case P_TC: return threads_of(v) > 1 && threads_of(v) <= c->max_group; /* a group of one is none */
-    case P_TN: return group_has_registers(c, threads_of(v), v[P_TM] * v[P_TN] + v[P_TM] + v[P_TN]);
-    case P_BK: return copied(v, rows_of(v)) <= MAX_COPIED && copied(v, columns_of(v)) <= MAX_COPIED;
-    case P_PIPE: return fits_pipe(w, c, v);
-    case P_CHUNKS: return v[P_CHUNKS] == 1 || ceil_div(w->k, v[P_BK]) >= 2 * (i64)v[P_CHUNKS];
+    case P_tc: return threads_of(v) > 1 && threads_of(v) <= c->max_group; /* a group of one is none */
+    case P_tn: return group_has_registers(c, threads_of(v), v.tm * v.tn + v.tm + v.tn);
+    case P_bk: return copied(v, rows_of(v)) <= MAX_COPIED && copied(v, columns_of(v)) <= MAX_COPIED;
+    case P_pipe: return fits_pipe(w, c, v);
+    case P_chunks: return v.chunks == 1 || ceil_div(w->k, v.bk) >= 2 * v.chunks;
     default: return true;
     }
 }
 
-static bool is_legal(const struct view *w, const struct caps *c, const i32 *v)
+static bool is_legal(const struct view *w, const struct caps *c, struct params v)
 {
     for (u32 p = 0; p < N_PARAM; p++)
         if (!fits(w, c, v, p)) return false;
     return true;
 }
 
-static bool is_tile_worth(const struct view *w, const i32 *v)
+static bool is_tile_worth(const struct view *w, struct params v)
 {
-    i64 sums = (i64)v[P_TM] * v[P_TN];
+    i64 sums = v.tm * v.tn;
     return is_useful(columns_of(v), 8, w->n) && sums <= 64 && (sums >= 4 || w->m * w->n <= 256);
 }
 
-static i64 block_count(const struct view *w, const i32 *v)
+static i64 block_count(const struct view *w, struct params v)
 {
     return w->s.q.groups * ceil_div(w->m, rows_of(v)) * ceil_div(w->n, columns_of(v));
 }
 
-static bool is_worth(const struct view *w, const struct caps *c, const i32 *v, u32 p)
+static bool is_worth(const struct view *w, const struct caps *c, struct params v, u32 p)
 {
     switch (p) {
-    case P_TC: return threads_of(v) >= group_least(c) && threads_of(v) <= 256;
-    case P_TM: return is_useful(rows_of(v), 8, w->m);
-    case P_TN: return is_tile_worth(w, v);
-    case P_BK: return v[P_BK] >= 8 ? is_useful(v[P_BK], 8, w->k) : w->k < 16;
-    case P_CHUNKS: return v[P_CHUNKS] == 1 || block_count(w, v) * v[P_CHUNKS] <= 1024;
+    case P_tc: return threads_of(v) >= group_least(c) && threads_of(v) <= 256;
+    case P_tm: return is_useful(rows_of(v), 8, w->m);
+    case P_tn: return is_tile_worth(w, v);
+    case P_bk: return v.bk >= 8 ? is_useful(v.bk, 8, w->k) : w->k < 16;
+    case P_chunks: return v.chunks == 1 || block_count(w, v) * v.chunks <= 1024;
     default: return true;
     }
 }
 
+static bool may_begin(const struct view *w, const struct caps *c, struct params v, u32 p) { return fits(w, c, v, p) && is_worth(w, c, v, p); }
+
 static bool legal(const struct task *t, const struct caps *c, const struct sched *s)
 {
     struct view w;
-    return view_of(&w, t, NULL) && is_legal(&w, c, s->v);
+    return view_of(&w, t, NULL) && is_legal(&w, c, params_of(s));
 }
 
 static bool worth(const struct task *t, const struct caps *c, const struct sched *s, u32 n)
 {
     struct view w;
-    return view_of(&w, t, NULL) && fits(&w, c, s->v, n - 1) && is_worth(&w, c, s->v, n - 1);
+    return view_of(&w, t, NULL) && may_begin(&w, c, params_of(s), n - 1);
 }
 
 /* Finding an element costs some twenty operations before it is copied. */
-static double seconds(const struct view *w, const struct caps *c, const i32 *v, const i64 *var)
+static double seconds(const struct view *w, const struct caps *c, struct params v, const i64 *var)
 {
     i64 bm = rows_of(v), bn = columns_of(v);
     struct product_sched s = {.bm = bm,
                               .bn = bn,
-                              .bk = v[P_BK],
-                              .pipe = v[P_PIPE],
+                              .bk = v.bk,
+                              .pipe = v.pipe,
                               .stages = stages_of(v),
                               .raster = 1,
-                              .chunks = v[P_CHUNKS],
+                              .chunks = v.chunks,
                               .threads = threads_of(v)};
-    double tm = (double)v[P_TM], tn = (double)v[P_TN];
-    double work = 1 + (tm / (double)i64_min(4, v[P_TM]) + tn / (double)i64_min(4, v[P_TN])) * 4 / (tm * tn);
+    double tm = (double)v.tm, tn = (double)v.tn;
+    double work = 1 + (tm / (double)i64_min(4, v.tm) + tn / (double)i64_min(4, v.tn)) * 4 / (tm * tn);
     work += 20 * (double)(bm + bn) / (double)(bm * bn);
     return product_seconds(&w->s.x, c, &s, work, var);
 }
@@ -315,7 +313,7 @@ static double seconds(const struct view *w, const struct caps *c, const i32 *v, 
 static double predict(const struct task *t, const struct caps *c, const struct sched *s, const i64 *var)
 {
     struct view w;
-    return view_of(&w, t, var) ? seconds(&w, c, s->v, var) : 1e9;
+    return view_of(&w, t, var) ? seconds(&w, c, params_of(s), var) : 1e9;
 }
 
 struct choice { struct view w; const struct caps *c; const i64 *var; };
@@ -323,22 +321,22 @@ struct choice { struct view w; const struct caps *c; const i64 *var; };
 static double cost(const void *user, const struct sched *s)
 {
     const struct choice *x = user;
-    return seconds(&x->w, x->c, s->v, x->var);
+    return seconds(&x->w, x->c, params_of(s), x->var);
 }
 
-static bool may_begin(const void *user, const struct sched *s, u32 n)
+static bool is_open(const void *user, const struct sched *s, u32 n)
 {
     const struct choice *x = user;
-    return fits(&x->w, x->c, s->v, n - 1) && is_worth(&x->w, x->c, s->v, n - 1);
+    return may_begin(&x->w, x->c, params_of(s), n - 1);
 }
 
 static void initial(const struct task *t, const struct caps *c, const i64 *var, struct sched *out)
 {
     struct choice x = {.c = c, .var = var};
     view_of(&x.w, t, NULL);
-    if (gen_best_below(&(struct gen_search){param, 0, N_PARAM, cost, &x}, may_begin, out)) return;
-    *out = (struct sched){.v = {[P_TC] = 1, [P_TM] = 1, [P_TN] = 1, [P_BK] = v_bk[0], [P_CHUNKS] = 1}};
-    out->v[P_TR] = gen_nearest(&param[P_TR], group_least(c));
+    if (gen_best_below(&(struct gen_search){param, 0, N_PARAM, cost, &x}, is_open, out)) return;
+    *out = (struct sched){.v = {[P_tc] = 1, [P_tm] = 1, [P_tn] = 1, [P_bk] = param[P_bk].values[0], [P_chunks] = 1}};
+    out->v[P_tr] = gen_nearest(&param[P_tr], group_least(c));
 }
 
 const struct gen gen_group_grad = {

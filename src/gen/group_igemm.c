@@ -14,7 +14,6 @@
 
 #include <math.h>
 
-enum { P_TR, P_TC, P_TM, P_TN, P_NEAR, P_ORDER, P_BK, P_STAGE, P_PIPE, P_CHUNKS, N_PARAM };
 enum { STAGE_NONE, STAGE_WEIGHTS, STAGE_ALL };
 enum {
     MAX_COPIED = 64, /* elements of one operand that a thread copies per round */
@@ -23,32 +22,23 @@ enum {
     STAGES = 3       /* of PIPE_ASYNC */
 };
 
-static const i32 v_tr[] = {1, 2, 4, 8, 16, 32, 64, 128};
-static const i32 v_tc[] = {1, 2, 4, 8, 16, 32};
-static const i32 v_tm[] = {1, 2, 4, 8};
-static const i32 v_tn[] = {1, 2, 4, 8, 16};
-static const i32 v_near[] = {1, 2, 4, 8};
-static const i32 v_order[] = {MERGE_CHANNELS, MERGE_TAPS, MERGE_LOOPS};
-static const i32 v_bk[] = {1, 2, 4, 8, 16, 32};
-static const i32 v_stage[] = {STAGE_NONE, STAGE_WEIGHTS, STAGE_ALL};
-static const i32 v_pipe[] = {PIPE_NONE, PIPE_AHEAD, PIPE_DOUBLE, PIPE_ASYNC};
-static const i32 v_chunks[] = {1, 2, 4, 8, 16};
-
 /* In the order in which a choice of one narrows down the next ones. */
 // clang-format off
-static const struct gen_param param[N_PARAM] = {
-    [P_TR] = {"tr", "threads along outputs", v_tr, countof(v_tr)},
-    [P_TC] = {"tc", "threads along output channels", v_tc, countof(v_tc)},
-    [P_TM] = {"tm", "outputs of a thread, of a channel", v_tm, countof(v_tm)},
-    [P_TN] = {"tn", "output channels of a thread", v_tn, countof(v_tn)},
-    [P_NEAR] = {"near", "neighbouring outputs of a thread", v_near, countof(v_near)},
-    [P_ORDER] = {"order", "terms: 0 input channels innermost, 1 taps innermost, 2 likewise in rounds of all taps", v_order, countof(v_order)},
-    [P_BK] = {"bk", "terms of a round; order 2: input channels", v_bk, countof(v_bk)},
-    [P_STAGE] = {"stage", "in shared memory: 0 nothing, 1 the weights, 2 the input, too", v_stage, countof(v_stage)},
-    [P_PIPE] = {"pipe", "0 rounds in turn, 1 loads ahead, 2 and two buffers, 3 copies ahead without registers", v_pipe, countof(v_pipe)},
-    [P_CHUNKS] = {"chunks", "groups of threads that share the terms of a block", v_chunks, countof(v_chunks)},
-};
+#define PARAMS(P)                                                                                                                              \
+    P(tr, "threads along outputs", 1, 2, 4, 8, 16, 32, 64, 128)                                                                                \
+    P(tc, "threads along output channels", 1, 2, 4, 8, 16, 32)                                                                                 \
+    P(tm, "outputs of a thread, of a channel", 1, 2, 4, 8)                                                                                     \
+    P(tn, "output channels of a thread", 1, 2, 4, 8, 16)                                                                                       \
+    P(near, "neighbouring outputs of a thread", 1, 2, 4, 8)                                                                                    \
+    P(order, "terms: 0 input channels innermost, 1 taps innermost, 2 likewise in rounds of all taps", MERGE_CHANNELS, MERGE_TAPS, MERGE_LOOPS) \
+    P(bk, "terms of a round; order 2: input channels", 1, 2, 4, 8, 16, 32)                                                                     \
+    P(stage, "in shared memory: 0 nothing, 1 the weights, 2 the input, too", STAGE_NONE, STAGE_WEIGHTS, STAGE_ALL)                             \
+    P(pipe, "0 rounds in turn, 1 loads ahead, 2 and two buffers, 3 copies ahead without registers",                                            \
+            PIPE_NONE, PIPE_AHEAD, PIPE_DOUBLE, PIPE_ASYNC)                                                                                    \
+    P(chunks, "groups of threads that share the terms of a block", 1, 2, 4, 8, 16)
 // clang-format on
+GEN_PARAMS(PARAMS)
+GEN_PARAM_READER(struct params, params_of, PARAMS)
 
 struct igemm {
     struct product p; /* first: see multiply */
@@ -62,7 +52,7 @@ struct view {
     struct merge g;
     struct gemm x;
     i64 m, n, k, size; /* m of the whole batch; size: bytes of an operand's element */
-    const i32 *v;
+    struct params v;
     i64 bm, bn, bk, threads;
 };
 
@@ -75,35 +65,36 @@ static bool view_of(struct view *w, const struct task *t, const i64 *var)
     return true;
 }
 
-static void look_at(struct view *w, const i32 *v)
+static void look_at(struct view *w, const struct sched *s)
 {
-    w->v = v;
-    w->bm = (i64)v[P_TR] * v[P_TM], w->bn = (i64)v[P_TC] * v[P_TN];
-    w->threads = (i64)v[P_TR] * v[P_TC];
-    w->bk = merge_round(&w->g, (enum merge_order)v[P_ORDER], v[P_BK]);
+    const struct params *v = &w->v;
+    w->v = params_of(s);
+    w->bm = v->tr * v->tm, w->bn = v->tc * v->tn;
+    w->threads = v->tr * v->tc;
+    w->bk = merge_round(&w->g, (enum merge_order)v->order, v->bk);
 }
 
-static i64 stages_of(const i32 *v)
+static i64 stages_of(const struct params *v)
 {
-    return v[P_PIPE] == PIPE_DOUBLE ? 2 : v[P_PIPE] == PIPE_ASYNC ? STAGES : 1;
+    return v->pipe == PIPE_DOUBLE ? 2 : v->pipe == PIPE_ASYNC ? STAGES : 1;
 }
 
 /* Elements behind a line of shared memory: rows of terms that lie side by side are turned on their way there. */
-static i64 pad_of(const struct merge *g, const i32 *v)
+static i64 pad_of(const struct merge *g, const struct params *v)
 {
-    return v[P_STAGE] == STAGE_ALL && merge_is_dense(g, (enum merge_order)v[P_ORDER]) ? 4 : 0;
+    return v->stage == STAGE_ALL && merge_is_dense(g, (enum merge_order)v->order) ? 4 : 0;
 }
 
 /* Terms that a thread reads at a time from the input. */
-static i64 deep_of(const struct merge *g, const i32 *v)
+static i64 deep_of(const struct merge *g, const struct params *v)
 {
     i64 n = 1;
-    bool reads = v[P_STAGE] != STAGE_ALL && merge_is_dense(g, (enum merge_order)v[P_ORDER]);
-    while (reads && n < 4 && g->c.ic % (2 * n) == 0 && v[P_BK] % (2 * n) == 0) n *= 2;
+    bool reads = v->stage != STAGE_ALL && merge_is_dense(g, (enum merge_order)v->order);
+    while (reads && n < 4 && g->c.ic % (2 * n) == 0 && v->bk % (2 * n) == 0) n *= 2;
     return n;
 }
 
-static u32 lanes_of(const struct merge *g, const i32 *v) { return g->c.oc == 1 ? 1 : (u32)i64_min(4, v[P_TN]); }
+static u32 lanes_of(const struct merge *g, const struct params *v) { return g->c.oc == 1 ? 1 : (u32)i64_min(4, v->tn); }
 
 /* Emission. */
 
@@ -170,34 +161,34 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
 {
     struct igemm *x = arena_new(m->arena, struct igemm);
     struct product *p = &x->p;
-    const i32 *v = s->v;
+    const struct params v = params_of(s);
     *p = (struct product){.m = m,
-                          .bm = v[P_TR] * v[P_TM],
-                          .bn = v[P_TC] * v[P_TN],
+                          .bm = v.tr * v.tm,
+                          .bn = v.tc * v.tn,
                           .raster = 1,
-                          .chunks = v[P_CHUNKS],
-                          .pipe = (enum group_pipe)v[P_PIPE],
-                          .stages = stages_of(v),
-                          .a_near = v[P_STAGE] != STAGE_ALL,
-                          .b_near = v[P_STAGE] == STAGE_NONE,
+                          .chunks = v.chunks,
+                          .pipe = (enum group_pipe)v.pipe,
+                          .stages = stages_of(&v),
+                          .a_near = v.stage != STAGE_ALL,
+                          .b_near = v.stage == STAGE_NONE,
                           .a_wide = 8,
                           .b_wide = 8,
                           .multiply = multiply};
     merge_of(&x->g, &p->x, t);
-    p->pad = pad_of(&x->g, v);
+    p->pad = pad_of(&x->g, &v);
     p->type = p->out_type = p->x.type;
     p->held = graph_value(&t->g, p->x.a)->dtype;
-    group_init(&p->g, m, (i64)v[P_TR] * v[P_TC], 0);
-    merge_open(&x->g, p, (enum merge_order)v[P_ORDER], v[P_BK]);
+    group_init(&p->g, m, v.tr * v.tc, 0);
+    merge_open(&x->g, p, (enum merge_order)v.order, v.bk);
     product_init(p, t);
-    u32 lanes = lanes_of(&x->g, v);
+    u32 lanes = lanes_of(&x->g, &v);
     x->t = (struct group_tile){.g = &p->g,
-                               .row = {v[P_TM], v[P_NEAR], v[P_TM], v[P_TR], 1},
-                               .col = {v[P_TN], lanes, v[P_TN], v[P_TC], 1},
+                               .row = {v.tm, v.near, v.tm, v.tr, 1},
+                               .col = {v.tn, lanes, v.tn, v.tc, 1},
                                .lanes = lanes,
-                               .run = p->a_near ? 1 : (u32)i64_min(4, v[P_NEAR]),
+                               .run = p->a_near ? 1 : (u32)i64_min(4, v.near),
                                .type = p->type,
-                               .deep = deep_of(&x->g, v)};
+                               .deep = deep_of(&x->g, &v)};
     product_open(p);
     group_tile_open(&x->t, p->g.t);
     product_begin_tile(p, &x->t);
@@ -213,15 +204,15 @@ static i64 copied(const struct view *w, i64 block) { return ceil_div(block * w->
 
 static i64 shared_bytes(const struct view *w)
 {
-    i64 pad = pad_of(&w->g, w->v), lines = 0;
-    if (w->v[P_STAGE] == STAGE_ALL) lines += w->bm + pad;
-    if (w->v[P_STAGE] != STAGE_NONE) lines += w->bn + pad;
-    return stages_of(w->v) * w->bk * lines * w->size;
+    i64 pad = pad_of(&w->g, &w->v), lines = 0;
+    if (w->v.stage == STAGE_ALL) lines += w->bm + pad;
+    if (w->v.stage != STAGE_NONE) lines += w->bn + pad;
+    return stages_of(&w->v) * w->bk * lines * w->size;
 }
 
 static bool fits_stage(const struct view *w, const struct caps *c)
 {
-    i64 stage = w->v[P_STAGE];
+    i64 stage = w->v.stage;
     if (stage != STAGE_NONE && copied(w, w->bn) > MAX_COPIED) return false;
     if (stage == STAGE_ALL && copied(w, w->bm) > MAX_COPIED) return false;
     return shared_bytes(w) <= c->shared_bytes;
@@ -229,25 +220,25 @@ static bool fits_stage(const struct view *w, const struct caps *c)
 
 static bool fits_pipe(const struct view *w, const struct caps *c)
 {
-    const i32 *v = w->v;
-    if (v[P_PIPE] != PIPE_NONE && v[P_STAGE] == STAGE_NONE) return false;
-    i64 regs = v[P_TM] * v[P_TN] + v[P_TM] + v[P_TN], held = 0;
-    if (v[P_STAGE] == STAGE_ALL) held += copied(w, w->bm);
-    if (v[P_STAGE] != STAGE_NONE) held += copied(w, w->bn);
-    bool meanwhile = v[P_PIPE] == PIPE_AHEAD || v[P_PIPE] == PIPE_DOUBLE;
+    const struct params *v = &w->v;
+    if (v->pipe != PIPE_NONE && v->stage == STAGE_NONE) return false;
+    i64 regs = v->tm * v->tn + v->tm + v->tn, held = 0;
+    if (v->stage == STAGE_ALL) held += copied(w, w->bm);
+    if (v->stage != STAGE_NONE) held += copied(w, w->bn);
+    bool meanwhile = v->pipe == PIPE_AHEAD || v->pipe == PIPE_DOUBLE;
     return shared_bytes(w) <= c->shared_bytes && group_has_registers(c, w->threads, regs + (meanwhile ? held : 0));
 }
 
 static bool fits(const struct view *w, const struct caps *c, u32 p)
 {
-    const i32 *v = w->v;
-    if (c->deterministic && ((p == P_ORDER && v[p]) || (p == P_CHUNKS && v[p] > 1))) return false;
+    const struct params *v = &w->v;
+    if (c->deterministic && ((p == P_order && v->order) || (p == P_chunks && v->chunks > 1))) return false;
     switch (p) {
-    case P_TC: return w->threads > 1 && w->threads <= c->max_group; /* a group of one is none */
-    case P_TN: return group_has_registers(c, w->threads, v[P_TM] * v[P_TN] + v[P_TM] + v[P_TN]);
-    case P_NEAR: return v[P_NEAR] <= v[P_TM];
-    case P_STAGE: return fits_stage(w, c);
-    case P_PIPE: return fits_pipe(w, c);
+    case P_tc: return w->threads > 1 && w->threads <= c->max_group; /* a group of one is none */
+    case P_tn: return group_has_registers(c, w->threads, v->tm * v->tn + v->tm + v->tn);
+    case P_near: return v->near <= v->tm;
+    case P_stage: return fits_stage(w, c);
+    case P_pipe: return fits_pipe(w, c);
     default: return true;
     }
 }
@@ -259,7 +250,7 @@ static i64 block_count(const struct view *w) { return w->g.phases * w->g.c.group
 
 static bool is_tile_worth(const struct view *w)
 {
-    i64 sums = (i64)w->v[P_TM] * w->v[P_TN];
+    i64 sums = w->v.tm * w->v.tn;
     if (!is_useful(w->bn, 4, w->n) || w->bn > 256 || sums > 64) return false;
     if (w->n == 1 && w->bn > 1) return false;
     if (w->m * w->n < 4096) return sums == 2 || sums == 4 || (w->m * w->n < 64 && sums == 1);
@@ -269,39 +260,39 @@ static bool is_tile_worth(const struct view *w)
 /* Taps innermost where channels are few, or planes. */
 static bool is_order_worth(const struct view *w)
 {
-    i64 order = w->v[P_ORDER];
+    i64 order = w->v.order;
     if (order == MERGE_CHANNELS) return true;
     return w->g.taps > 1 && (!w->g.by_channel || w->g.c.ic < 4) && (order == MERGE_LOOPS || w->g.taps * w->g.c.ic < 64);
 }
 
 static bool is_round_worth(const struct view *w)
 {
-    i64 bk = w->v[P_BK];
-    if (w->v[P_ORDER] == MERGE_LOOPS) return (bk == 1 || bk < 2 * w->g.c.ic) && (bk == 1 || w->bk <= 64);
+    i64 bk = w->v.bk;
+    if (w->v.order == MERGE_LOOPS) return (bk == 1 || bk < 2 * w->g.c.ic) && (bk == 1 || w->bk <= 64);
     return is_useful(bk, 4, w->k) && (bk >= (w->k < 256 ? 8 : 16) || bk >= w->k);
 }
 
 /* Reading straight from the input pays where few threads want the same element. */
 static bool is_stage_worth(const struct view *w)
 {
-    if (w->v[P_STAGE] == STAGE_ALL) return w->bn > 1;
-    return w->v[P_TN] >= i64_min(w->n, 8) || deep_of(&w->g, w->v) > 1;
+    if (w->v.stage == STAGE_ALL) return w->bn > 1;
+    return w->v.tn >= i64_min(w->n, 8) || deep_of(&w->g, &w->v) > 1;
 }
 
 static bool is_worth(const struct view *w, const struct caps *c, u32 p)
 {
-    const i32 *v = w->v;
+    const struct params *v = &w->v;
     i64 rounds = ceil_div(w->k, w->bk ? w->bk : 1);
     switch (p) {
-    case P_TC: return w->threads >= group_least(c) && w->threads <= 256 && is_useful(v[P_TC], 1, w->n);
-    case P_TM: return is_useful(w->bm, 16, w->m) && w->bm <= 256;
-    case P_TN: return is_tile_worth(w);
-    case P_NEAR: return v[P_NEAR] == 1 || v[P_NEAR] == i64_min(4, v[P_TM]);
-    case P_ORDER: return is_order_worth(w);
-    case P_BK: return is_round_worth(w);
-    case P_STAGE: return is_stage_worth(w);
-    case P_PIPE: return v[P_PIPE] == PIPE_NONE || (rounds > 1 && v[P_PIPE] != PIPE_AHEAD);
-    case P_CHUNKS: return v[P_CHUNKS] == 1 || (rounds >= 4 * v[P_CHUNKS] && block_count(w) * v[P_CHUNKS] <= 512);
+    case P_tc: return w->threads >= group_least(c) && w->threads <= 256 && is_useful(v->tc, 1, w->n);
+    case P_tm: return is_useful(w->bm, 16, w->m) && w->bm <= 256;
+    case P_tn: return is_tile_worth(w);
+    case P_near: return v->near == 1 || v->near == i64_min(4, v->tm);
+    case P_order: return is_order_worth(w);
+    case P_bk: return is_round_worth(w);
+    case P_stage: return is_stage_worth(w);
+    case P_pipe: return v->pipe == PIPE_NONE || (rounds > 1 && v->pipe != PIPE_AHEAD);
+    case P_chunks: return v->chunks == 1 || (rounds >= 4 * v->chunks && block_count(w) * v->chunks <= 512);
     default: return true;
     }
 }
@@ -312,9 +303,9 @@ static bool match(const struct task *t, const struct caps *c)
     return c->is_gpu && group_least(c) > 1 && view_of(&w, t, NULL) && (c->has_f64 || w.x.type != DT_F64);
 }
 
-static bool is_legal(struct view *w, const struct caps *c, const i32 *v)
+static bool is_legal(struct view *w, const struct caps *c, const struct sched *s)
 {
-    look_at(w, v);
+    look_at(w, s);
     for (u32 p = 0; p < N_PARAM; p++)
         if (!fits(w, c, p)) return false;
     return true;
@@ -323,19 +314,19 @@ static bool is_legal(struct view *w, const struct caps *c, const i32 *v)
 static bool legal(const struct task *t, const struct caps *c, const struct sched *s)
 {
     struct view w;
-    return view_of(&w, t, NULL) && is_legal(&w, c, s->v);
+    return view_of(&w, t, NULL) && is_legal(&w, c, s);
 }
 
-static bool may_begin(struct view *w, const struct caps *c, const i32 *v, u32 p)
+static bool may_begin(struct view *w, const struct caps *c, const struct sched *s, u32 p)
 {
-    look_at(w, v);
+    look_at(w, s);
     return fits(w, c, p) && is_worth(w, c, p);
 }
 
 static bool worth(const struct task *t, const struct caps *c, const struct sched *s, u32 n)
 {
     struct view w;
-    return view_of(&w, t, NULL) && may_begin(&w, c, s->v, n - 1);
+    return view_of(&w, t, NULL) && may_begin(&w, c, s, n - 1);
 }
 
 /* Prediction: instructions of all threads in multiply-adds, bytes, barriers. */
@@ -343,45 +334,45 @@ static bool worth(const struct task *t, const struct caps *c, const struct sched
 /* Of a thread, to read what a term multiplies: from shared memory in vectors, or from caches with the place to find. */
 static double reads_of(const struct view *w)
 {
-    const i32 *v = w->v;
-    double tm = (double)v[P_TM], cols = (double)v[P_TN] / (double)lanes_of(&w->g, v), deep = (double)deep_of(&w->g, v);
-    double rows = v[P_STAGE] == STAGE_ALL ? 4 * tm / (double)i64_min(4, v[P_NEAR]) : tm * (w->g.c.no_pad ? 12 : 18) / deep;
-    return rows + cols * (v[P_STAGE] == STAGE_NONE ? 7 : 4);
+    const struct params *v = &w->v;
+    double tm = (double)v->tm, cols = (double)v->tn / (double)lanes_of(&w->g, v), deep = (double)deep_of(&w->g, v);
+    double rows = v->stage == STAGE_ALL ? 4 * tm / (double)i64_min(4, v->near) : tm * (w->g.c.no_pad ? 12 : 18) / deep;
+    return rows + cols * (v->stage == STAGE_NONE ? 7 : 4);
 }
 
 /* Of a group, to copy a round. */
 static double copies_of(const struct view *w)
 {
-    const i32 *v = w->v;
+    const struct params *v = &w->v;
     double n = 0, bk = (double)w->bk;
-    bool dense = merge_is_dense(&w->g, (enum merge_order)v[P_ORDER]) && w->g.c.ic % 4 == 0;
-    if (v[P_STAGE] == STAGE_ALL) n += bk * (double)w->bm * (dense ? 8 : 20);
-    if (v[P_STAGE] != STAGE_NONE) n += bk * (double)w->bn * 2;
+    bool dense = merge_is_dense(&w->g, (enum merge_order)v->order) && w->g.c.ic % 4 == 0;
+    if (v->stage == STAGE_ALL) n += bk * (double)w->bm * (dense ? 8 : 20);
+    if (v->stage != STAGE_NONE) n += bk * (double)w->bn * 2;
     return n;
 }
 
 static double seconds(const struct view *w, const struct caps *c)
 {
-    const i32 *v = w->v;
-    double blocks = (double)block_count(w), rounds = (double)ceil_div(w->k, w->bk), bk = (double)w->bk, chunks = (double)v[P_CHUNKS];
-    double own = (double)(v[P_TM] * v[P_TN]), size = (double)w->size, groups = (double)(w->g.c.groups * w->g.phases);
+    const struct params *v = &w->v;
+    double blocks = (double)block_count(w), rounds = (double)ceil_div(w->k, w->bk), bk = (double)w->bk, chunks = (double)v->chunks;
+    double own = (double)(v->tm * v->tn), size = (double)w->size, groups = (double)(w->g.c.groups * w->g.phases);
     double work = (double)w->threads * (bk * (own + reads_of(w)) + 4 * own / rounds) + copies_of(w);
     double read = blocks * rounds * bk * (double)(w->bm + w->bn) * size, ic = (double)w->g.c.ic, n = (double)w->n;
     double all = size * groups * ((double)w->m * (ic + n) + (double)w->k * n);
     struct group_load load = {.groups = blocks * chunks,
                               .flops = 2 * 1.2 * blocks * rounds * work,
                               .bytes = all + 0.2 * (read > all ? read - all : 0),
-                              .barriers = v[P_STAGE] == STAGE_NONE ? 0 : ceil(rounds / chunks) * (stages_of(v) > 1 ? 1 : 2),
+                              .barriers = v->stage == STAGE_NONE ? 0 : ceil(rounds / chunks) * (stages_of(v) > 1 ? 1 : 2),
                               .threads = w->threads};
-    double later = w->x.simple && v[P_CHUNKS] == 1 ? 0 : 8 * chunks * groups * (double)w->m * n;
-    return group_seconds(c, &load) * (v[P_PIPE] ? 0.95 : 1) + (later > 0 ? 4e-6 + later / gen_byte_rate(c) : 0);
+    double later = w->x.simple && v->chunks == 1 ? 0 : 8 * chunks * groups * (double)w->m * n;
+    return group_seconds(c, &load) * (v->pipe ? 0.95 : 1) + (later > 0 ? 4e-6 + later / gen_byte_rate(c) : 0);
 }
 
 static double predict(const struct task *t, const struct caps *c, const struct sched *s, const i64 *var)
 {
     struct view w;
     if (!view_of(&w, t, var)) return 1e9;
-    look_at(&w, s->v);
+    look_at(&w, s);
     return seconds(&w, c);
 }
 
@@ -390,14 +381,14 @@ struct choice { struct view *w; const struct caps *c; };
 static double cost_of(const void *user, const struct sched *s)
 {
     const struct choice *x = user;
-    look_at(x->w, s->v);
+    look_at(x->w, s);
     return seconds(x->w, x->c);
 }
 
 static bool is_open(const void *user, const struct sched *s, u32 n)
 {
     const struct choice *x = user;
-    return may_begin(x->w, x->c, s->v, n - 1);
+    return may_begin(x->w, x->c, s, n - 1);
 }
 
 /* The best predicted of all that are worth trying. */
@@ -408,8 +399,8 @@ static void initial(const struct task *t, const struct caps *c, const i64 *var, 
     *out = (struct sched){0};
     view_of(&w, t, var);
     if (gen_best_below(&(struct gen_search){param, 0, N_PARAM, cost_of, &x}, is_open, out)) return;
-    *out = (struct sched){.v = {[P_TC] = 1, [P_TM] = 1, [P_TN] = 1, [P_NEAR] = 1, [P_BK] = 1, [P_CHUNKS] = 1}};
-    out->v[P_TR] = gen_nearest(&param[P_TR], group_least(c));
+    *out = (struct sched){.v = {[P_tc] = 1, [P_tm] = 1, [P_tn] = 1, [P_near] = 1, [P_bk] = 1, [P_chunks] = 1}};
+    out->v[P_tr] = gen_nearest(&param[P_tr], group_least(c));
 }
 
 const struct gen gen_group_igemm = {

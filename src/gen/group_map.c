@@ -7,31 +7,23 @@
 // computed element by element (scatter, top-k) is left to `map`.
 #include "gen/gen.h"
 
-enum { P_THREADS, P_AXIS, P_VEC, P_ROW, P_REP, P_STAGE, N_PARAM };
 enum {
     BUSY_THREADS = 16384, /* that keep a device busy */
     MAX_PIECE = 32,       /* bytes */
 };
 
-static const i32 v_threads[] = {32, 64, 128, 256, 512};
-static const i32 v_axis[] = {0, 1, 2};
-static const i32 v_vec[] = {1, 2, 4, 8};
-static const i32 v_row[] = {0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512};
-static const i32 v_rep[] = {1, 2, 4, 8};
-static const i32 v_stage[] = {0, 1};
-
-static const struct gen_param param[N_PARAM] = {
-    [P_THREADS] = {"threads", "threads of a group", v_threads, countof(v_threads)},
-    [P_AXIS] = {"axis",
-                "group of axes along which threads lie, counted from the innermost in memory",
-                v_axis, countof(v_axis)},
-    [P_VEC] = {"vec", "elements of a thread's piece", v_vec, countof(v_vec)},
-    [P_ROW] = {"row", "threads along that group, the others in further rows, 0 = without gaps",
-               v_row, countof(v_row)},
-    [P_REP] = {"rep", "pieces per thread", v_rep, countof(v_rep)},
-    [P_STAGE] = {"stage", "1: stored along the innermost group, through shared memory", v_stage,
-                 countof(v_stage)},
-};
+// clang-format off
+#define WALK_PARAMS(P)                                                                                                         \
+    P(axis, "group of axes along which threads lie, counted from the innermost in memory", 0, 1, 2)                            \
+    P(vec, "elements of a thread's piece", 1, 2, 4, 8)                                                                         \
+    P(row, "threads along that group, the others in further rows, 0 = without gaps", 0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512) \
+    P(rep, "pieces per thread", 1, 2, 4, 8)                                                                                    \
+    P(stage, "1: stored along the innermost group, through shared memory", 0, 1)
+// clang-format on
+#define PARAMS(P) P(threads, "threads of a group", 32, 64, 128, 256, 512) WALK_PARAMS(P)
+GEN_PARAMS(PARAMS)
+GEN_PARAM_READER(struct params, params_of, PARAMS)
+GEN_PARAM_READER(struct group_map, walk_of, WALK_PARAMS)
 
 static bool match(const struct task *t, const struct caps *c)
 {
@@ -75,43 +67,41 @@ static void initial(const struct task *t, const struct caps *c, const i64 *var, 
 /* Parameters without effect have one value only. */
 static bool legal(const struct task *t, const struct caps *c, const struct sched *s)
 {
-    const i32 *v = s->v;
+    const struct params v = params_of(s);
     value_id widest;
-    i64 size, n = most_groups(t, &widest, &size), threads = v[P_THREADS], row = v[P_ROW];
-    if (threads > i64_max(32, c->max_group) || v[P_VEC] * size > MAX_PIECE) return false;
-    if (v[P_AXIS] >= i64_max(n, 1) || row > threads) return false;
-    if (!n && (v[P_VEC] != 1 || v[P_REP] != 1 || row)) return false;
+    i64 size, n = most_groups(t, &widest, &size), threads = v.threads, row = v.row;
+    if (threads > i64_max(32, c->max_group) || v.vec * size > MAX_PIECE) return false;
+    if (v.axis >= i64_max(n, 1) || row > threads) return false;
+    if (!n && (v.vec != 1 || v.rep != 1 || row)) return false;
     if (n == 1 && row != threads) return false;
-    if (!v[P_STAGE]) return true;
-    i64 tile = group_map_pitch(row * v[P_VEC], DT_F32) * (row ? threads / row : 0) * v[P_REP];
-    return v[P_AXIS] && row && tile * size <= c->shared_bytes && tile <= 8192;
+    if (!v.stage) return true;
+    i64 tile = group_map_pitch(row * v.vec, DT_F32) * (row ? threads / row : 0) * v.rep;
+    return v.axis && row && tile * size <= c->shared_bytes && tile <= 8192;
 }
 
 static void emit(struct emit *m, const struct task *t, const struct caps *c, const struct sched *s)
 {
-    const i32 *v = s->v;
-    struct group_map x = {
-        .axis = v[P_AXIS], .vec = v[P_VEC], .row = v[P_ROW], .rep = v[P_REP], .stage = v[P_STAGE]};
-    m->k->group[0] = (u32)v[P_THREADS];
+    const struct group_map x = walk_of(s);
+    m->k->group[0] = (u32)s->v[P_threads];
     emit_args(m);
     for (u32 i = 0; i < t->g.output.n; i++) gen_group_map_grid(m, t->g.output.v[i], &x, NULL);
 }
 
 /* Share of the threads and of the memory's width that an output's walk uses. */
-static double efficiency(const struct task *t, value_id out, const i32 *v, const i64 *var)
+static double efficiency(const struct task *t, value_id out, struct params v, const i64 *var)
 {
     const struct graph *g = &t->g;
     struct space sp;
     struct probe p;
     space_of(&sp, g, out, NULL, 0);
-    u32 axis = (u32)i64_min(v[P_AXIS], sp.n - 1), e = sp.n - 1 - axis;
+    u32 axis = (u32)i64_min(v.axis, sp.n - 1), e = sp.n - 1 - axis;
     space_probe(&p, t, &sp, out, e, 4);
     double reads = p.n_dense + p.n_gather + 0.2 * p.n_scalar + 1;
-    double cost = gen_group_reads(&p) + (axis && !v[P_STAGE] ? 4 : 1);
-    i64 n = gen_eval(g, sp.g[e].extent, var), step = (v[P_ROW] ? v[P_ROW] : 1) * v[P_VEC];
+    double cost = gen_group_reads(&p) + (axis && !v.stage ? 4 : 1);
+    i64 n = gen_eval(g, sp.g[e].extent, var), step = (v.row ? v.row : 1) * v.vec;
     double used = (double)n / (double)round_up(i64_max(n, 1), step);
-    double width = p.n_gather && v[P_VEC] > 1 ? 0.5 : 1; /* pieces that are not read as a whole */
-    return reads / cost * width * (used > 0 ? used : 1) * (v[P_ROW] ? 1 : 0.9);
+    double width = p.n_gather && v.vec > 1 ? 0.5 : 1; /* pieces that are not read as a whole */
+    return reads / cost * width * (used > 0 ? used : 1) * (v.row ? 1 : 0.9);
 }
 
 static double predict(const struct task *t, const struct caps *c, const struct sched *s,
@@ -123,11 +113,11 @@ static double predict(const struct task *t, const struct caps *c, const struct s
     for (u32 i = 0; i < g->output.n; i++) {
         value_id v = g->output.v[i];
         double n = gen_count(g, v, var), work = gen_work(t, v, var);
-        double share = n / (double)(s->v[P_VEC] * s->v[P_REP]) / BUSY_THREADS;
+        double share = n / (double)(s->v[P_vec] * s->v[P_rep]) / BUSY_THREADS;
         double busy = share < 1 && share > 0 ? share : 1;
         bytes += gen_bytes(g, v, var);
         seconds += 3e-6 + n * work / (0.2 * gen_flop_rate(c) * busy) +
-                   bytes / (gen_byte_rate(c) * efficiency(t, v, s->v, var) * (0.2 + 0.8 * busy));
+                   bytes / (gen_byte_rate(c) * efficiency(t, v, params_of(s), var) * (0.2 + 0.8 * busy));
         bytes = 0;
     }
     return seconds;

@@ -6,28 +6,12 @@
 // thread's pixels stay in registers where they fit; what taps meet is read once for all rows of taps that are written out and meet it (gen_group_filter.h).
 #include "gen/gen_group_filter.h"
 
-enum { P_SPLIT = N_FILTER_PARAM, N_PARAM };
 enum { FEW_CHANNELS = 8 /* written out */, MAX_KEPT = 48 /* of a thread's pixels */, MAX_SUMS = 40, MAX_WRITTEN = 400 /* multiply-adds */ };
 
-static const i32 v_threads[] = {32, 64, 128, 256};
-static const i32 v_px[] = {4, 16, 32, 64, 128};
-static const i32 v_vec[] = {1, 2, 4};
-static const i32 v_ry[] = {1, 2, 4, 8};
-static const i32 v_iu[] = {1, 2, 3, 4, 5, 7};
-static const i32 v_ju[] = {1, 2, 4};
-static const i32 v_bool[] = {0, 1};
 
-static const struct gen_param param[N_PARAM] = {
-    [FILTER_THREADS] = {"threads", "threads of a group", v_threads, countof(v_threads)},
-    [FILTER_PX] = {"px", "threads along x, the others along y", v_px, countof(v_px)},
-    [FILTER_VEC] = {"vec", "pixels of a row of a thread", v_vec, countof(v_vec)},
-    [FILTER_RY] = {"ry", "rows of a thread", v_ry, countof(v_ry)},
-    [FILTER_IU] = {"iu", "rows of taps written out, which share what they meet", v_iu, countof(v_iu)},
-    [FILTER_JU] = {"ju", "taps of a row written out", v_ju, countof(v_ju)},
-    [FILTER_PATCH] = {"patch", "1: what taps meet is copied to shared memory first", v_bool, countof(v_bool)},
-    [FILTER_STAGE] = {"stage", "1: gradients, taps innermost, pass through shared memory", v_bool, countof(v_bool)},
-    [P_SPLIT] = {"split", "1: a group has but the rows of taps that are written out", v_bool, countof(v_bool)},
-};
+#define PARAMS(P) FILTER_PARAMS(P) P(split, "1: a group has but the rows of taps that are written out", 0, 1)
+GEN_PARAMS(PARAMS)
+GEN_PARAM_READER(struct filter_tile, tile_of, FILTER_PARAMS)
 
 struct work {
     struct filtering q;
@@ -41,9 +25,10 @@ struct work {
 static void take(struct work *w, const struct sched *s)
 {
     const struct filtering *q = &w->q;
-    filter_tile_init(&w->t, q, s->v, q->channels);
+    w->t = tile_of(s);
+    filter_tile_init(&w->t, q, q->channels);
     w->t.ones = false;
-    w->split = s->v[P_SPLIT], w->kept = q->channels <= FEW_CHANNELS && q->channels * w->t.ry * w->t.vec <= MAX_KEPT;
+    w->split = s->v[P_split], w->kept = q->channels <= FEW_CHANNELS && q->channels * w->t.ry * w->t.vec <= MAX_KEPT;
     if (w->split) w->t.span = w->t.iu;
 }
 
@@ -209,7 +194,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
     filtering_of(&w->q, t, OP_FILTER_GRAD);
     take(w, s);
     w->t.m = m;
-    group_init(&w->t.g, m, s->v[FILTER_THREADS], 0);
+    group_init(&w->t.g, m, w->t.threads, 0);
     emit_args(m);
     w->r = (struct result){.v = w->q.out, .inner = 3};
     if (!w->q.simple) result_open(m, &w->r, w->q.type);
@@ -227,13 +212,13 @@ static bool is_legal(struct work *w, const struct caps *caps, const struct sched
     if (w->t.stage && (!q->simple || (w->split && q->f.kernel[0] % w->t.iu))) return false; /* barriers, and the loop over rows, are all threads' */
     i64 sums = w->t.iu * w->t.ry * w->t.vec, kept = w->kept ? q->channels * w->t.ry * w->t.vec : 0;
     if (sums > MAX_SUMS || (sums * w->t.ju > 1 && sums * w->t.ju * (w->kept ? q->channels : 1) > MAX_WRITTEN)) return false;
-    return sums == 1 || group_has_registers(caps, s->v[FILTER_THREADS], sums + kept);
+    return sums == 1 || group_has_registers(caps, w->t.threads, sums + kept);
 }
 
 static bool match(const struct task *t, const struct caps *caps)
 {
     struct filtering q;
-    return caps->is_gpu && filtering_of(&q, t, OP_FILTER_GRAD) && group_is_legal(caps, v_threads[0], 0);
+    return caps->is_gpu && filtering_of(&q, t, OP_FILTER_GRAD) && group_is_legal(caps, param[P_threads].values[0], 0);
 }
 
 static bool legal(const struct task *t, const struct caps *caps, const struct sched *s)
@@ -243,12 +228,12 @@ static bool legal(const struct task *t, const struct caps *caps, const struct sc
 }
 
 /* Gradients once to memory. */
-static double seconds(const struct work *w, const struct caps *caps, const i32 *v, const i64 *var)
+static double seconds(const struct work *w, const struct caps *caps, const i64 *var)
 {
     const struct filtering *q = &w->q;
     const struct filter_tile *t = &w->t;
     double c = (double)q->channels, ry = (double)t->ry, n = (double)shares(w), own = filter_tile_moving(t, q->side);
-    struct group_load l = {.threads = v[FILTER_THREADS], .groups = filter_tile_groups(t, var) * n, .barriers = t->patch};
+    struct group_load l = {.threads = t->threads, .groups = filter_tile_groups(t, var) * n, .barriers = t->patch};
     double tap = 1 + filter_tile_moving(t, filter_weights(q)) + c * (double)t->vec + (w->kept ? 0 : c * own / (double)w->t.iu);
     tap += (c * filter_tile_meeting(t) * (double)(t->ry + w->t.iu - 1) + 4 / (double)w->t.ju) / (ry * (double)w->t.iu);
     l.flops = 2 * l.groups * filter_tile_slots(t) * ((double)q->taps / n * ry * tap + filter_tile_copying(t) + filter_tile_staging(t) + c * ry * own);
@@ -262,7 +247,7 @@ static double predict(const struct task *t, const struct caps *caps, const struc
     struct work w;
     if (!filtering_of(&w.q, t, OP_FILTER_GRAD)) return 1e9;
     take(&w, s);
-    return seconds(&w, caps, s->v, var);
+    return seconds(&w, caps, var);
 }
 
 struct choice {
@@ -275,7 +260,7 @@ static double cost(const void *user, const struct sched *s)
 {
     const struct choice *c = user;
     struct work w = {.q = *c->q};
-    return is_legal(&w, c->caps, s) ? seconds(&w, c->caps, s->v, c->var) : 0;
+    return is_legal(&w, c->caps, s) ? seconds(&w, c->caps, c->var) : 0;
 }
 
 static void initial(const struct task *t, const struct caps *caps, const i64 *var, struct sched *out)

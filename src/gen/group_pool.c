@@ -16,39 +16,30 @@
 
 #include <string.h>
 
-enum { P_THREADS, P_TC, P_PX, P_RC, P_RX, P_RY, P_REUSE, P_STAGE, P_INNER, P_OUT, N_PARAM };
 enum { MAX_READS = 256 /* of a thread, written out */, MAX_TAPS = 32, MAX_CELLS = 64, LEAST = 16 };
 
-static const i32 v_threads[] = {LEAST, 64, 128, 256};
-static const i32 v_tc[] = {1, 2, 4, 8, 16, 32};
-static const i32 v_px[] = {1, 2, 4, 8, 16, 32};
-static const i32 v_rc[] = {1, 2, 4, 8};
-static const i32 v_rx[] = {1, 2, 4};
-static const i32 v_ry[] = {1, 2, 4, 8};
-static const i32 v_reuse[] = {REUSE_NONE, REUSE_X, REUSE_ALL};
-static const i32 v_bool[] = {0, 1};
-
-static const struct gen_param param[N_PARAM] = {
-    [P_THREADS] = {"threads", "threads of a group", v_threads, countof(v_threads)},
-    [P_TC] = {"tc", "threads along channels", v_tc, countof(v_tc)},
-    [P_PX] = {"px", "threads along x, the others along y", v_px, countof(v_px)},
-    [P_RC] = {"rc", "channels of a thread", v_rc, countof(v_rc)},
-    [P_RX] = {"rx", "pixels of a row of a thread", v_rx, countof(v_rx)},
-    [P_RY] = {"ry", "rows of a thread", v_ry, countof(v_ry)},
-    [P_REUSE] = {"reuse", "elements loaded once for all taps: 0 of none, 1 of x, 2 of y, too",
-                 v_reuse, countof(v_reuse)},
-    [P_STAGE] = {"stage", "1: the input passes through shared memory", v_bool, countof(v_bool)},
-    [P_INNER] = {"inner", "1: threads away from the edges have code of their own", v_bool,
-                 countof(v_bool)},
-    [P_OUT] = {"out", "outputs leave 0 from registers, 1 through shared memory", v_bool,
-               countof(v_bool)},
-};
+// clang-format off
+#define PARAMS(P)                                                                                                 \
+    P(threads, "threads of a group", LEAST, 64, 128, 256)                                                         \
+    P(tc, "threads along channels", 1, 2, 4, 8, 16, 32)                                                           \
+    P(px, "threads along x, the others along y", 1, 2, 4, 8, 16, 32)                                              \
+    P(rc, "channels of a thread", 1, 2, 4, 8)                                                                     \
+    P(rx, "pixels of a row of a thread", 1, 2, 4)                                                                 \
+    P(ry, "rows of a thread", 1, 2, 4, 8)                                                                         \
+    P(reuse, "elements loaded once for all taps: 0 of none, 1 of x, 2 of y, too", REUSE_NONE, REUSE_X, REUSE_ALL) \
+    P(stage, "1: the input passes through shared memory", 0, 1)                                                   \
+    P(inner, "1: threads away from the edges have code of their own", 0, 1)                                       \
+    P(out, "outputs leave 0 from registers, 1 through shared memory", 0, 1)
+// clang-format on
+GEN_PARAMS(PARAMS)
+GEN_PARAM_READER(struct params, params_of, PARAMS)
 
 struct thread_pool {
     struct group_conv g;
     struct op_pool op;
     struct op_window w;
-    i64 py, reuse, inner;
+    struct params v;
+    i64 py; /* threads along y */
     struct group_cells cells;
     struct group_foot foot;
     kval none; /* what a window begins with */
@@ -75,12 +66,12 @@ static bool pool_of(struct thread_pool *t, const struct task *task)
 
 static void take(struct thread_pool *t, const struct sched *s)
 {
-    const i32 *v = s->v;
+    const struct params v = t->v = params_of(s);
     struct group_conv *g = &t->g;
     struct group_cells *c = &t->cells;
-    *c = (struct group_cells){v[P_TC], v[P_PX], v[P_RY], v[P_RX], v[P_RC], {0}, 0};
-    t->py = v[P_THREADS] / (v[P_TC] * v[P_PX]), t->reuse = v[P_REUSE], t->inner = v[P_INNER];
-    struct group_work w = {.threads = v[P_THREADS],
+    *c = (struct group_cells){v.tc, v.px, v.ry, v.rx, v.rc, {0}, 0};
+    t->py = v.threads / (v.tc * v.px);
+    struct group_work w = {.threads = v.threads,
                            .ty = t->py * c->ry,
                            .tx = c->px * c->rx,
                            .oc = c->tc * c->rc,
@@ -88,10 +79,10 @@ static void take(struct thread_pool *t, const struct sched *s)
                            .groups = c->tc * c->rc,
                            .readers = i64_max(1, 8 / c->tc),
                            .apart = c->rx,
-                           .patch = v[P_STAGE],
-                           .by_shared = v[P_OUT]};
+                           .patch = v.stage,
+                           .by_shared = v.out};
     group_conv_plan(g, &w);
-    group_foot_of(&t->foot, g, c, (enum group_reuse)t->reuse);
+    group_foot_of(&t->foot, g, c, (enum group_reuse)v.reuse);
 }
 
 /* Emission. */
@@ -158,7 +149,7 @@ static void step(struct group_conv *g, void *user, const struct group_block *b)
 {
     struct thread_pool *t = user;
     t->foot.patch = b->patch;
-    kval inside = t->inner ? group_foot_inside(&t->foot) : 0;
+    kval inside = t->v.inner ? group_foot_inside(&t->foot) : 0;
     if (inside) {
         kir_if(g->m->k, inside);
         add_up(t, true);
@@ -254,9 +245,9 @@ static bool is_possible(const struct thread_pool *t, const struct caps *caps)
 /* The smallest groups: they can do any pooling that matches. */
 static struct sched least_sched(const struct group_conv *g)
 {
-    struct sched s = {.v = {[P_THREADS] = LEAST, [P_TC] = LEAST, [P_PX] = 1, [P_RC] = 1}};
-    s.v[P_RX] = (i32)group_conv_window(g, g->c.xa), s.v[P_RY] = (i32)group_conv_window(g, g->c.ya);
-    s.v[P_OUT] = g->tail.pool != 0;
+    struct sched s = {.v = {[P_threads] = LEAST, [P_tc] = LEAST, [P_px] = 1, [P_rc] = 1}};
+    s.v[P_rx] = (i32)group_conv_window(g, g->c.xa), s.v[P_ry] = (i32)group_conv_window(g, g->c.ya);
+    s.v[P_out] = g->tail.pool != 0;
     return s;
 }
 
@@ -284,27 +275,27 @@ static bool is_worth_trying(const struct thread_pool *t)
     if (s->tx > 128 || s->ty > 32 || (rows && out_rows && s->tx < i64_min(32, x))) return false;
     if (s->by_shared && !out_rows && !t->g.tail.pool) return false;
     if (s->by_shared && rows && !t->g.tail.pool && r->rx == 1) return false;
-    if (s->patch ? t->inner || (!is_shared(c) && !rows) : !t->inner && !c->no_pad) return false;
+    if (s->patch ? t->v.inner || (!is_shared(c) && !rows) : !t->v.inner && !c->no_pad) return false;
     bool small = t->foot.y.size * t->foot.x.size <= MAX_READS;
-    if (t->reuse == REUSE_NONE && kx > 1 && kx <= MAX_TAPS) return false;
-    if (t->reuse == REUSE_X && (kx == 1 || (ky <= 3 && small))) return false;
-    if (t->reuse == REUSE_ALL && ky * kx == 1) return false;
+    if (t->v.reuse == REUSE_NONE && kx > 1 && kx <= MAX_TAPS) return false;
+    if (t->v.reuse == REUSE_X && (kx == 1 || (ky <= 3 && small))) return false;
+    if (t->v.reuse == REUSE_ALL && ky * kx == 1) return false;
     bool wide = s->tx > r->rx && s->tx / 2 >= x, high = s->ty > r->ry && s->ty / 2 >= y;
     return !wide && !high && !(s->oc > lanes && s->oc / 2 >= c->groups);
 }
 
 /* What depends on the schedule alone. */
-static bool is_sensible(const struct caps *caps, const i32 *v)
+static bool is_sensible(const struct caps *caps, struct params v)
 {
-    if ((u32)v[P_THREADS] > caps->max_group || v[P_THREADS] % (v[P_TC] * v[P_PX])) return false;
-    return v[P_RC] * v[P_RX] * v[P_RY] <= MAX_CELLS;
+    if (v.threads > caps->max_group || v.threads % (v.tc * v.px)) return false;
+    return v.rc * v.rx * v.ry <= MAX_CELLS;
 }
 
 static bool is_legal(struct thread_pool *t, const struct caps *caps, const struct sched *s)
 {
     struct sched least = least_sched(&t->g);
     bool is_least = !memcmp(&least, s, sizeof least);
-    if (!is_sensible(caps, s->v) || (s->v[P_THREADS] == LEAST && !is_least)) return false;
+    if (!is_sensible(caps, params_of(s)) || (s->v[P_threads] == LEAST && !is_least)) return false;
     take(t, s);
     return (is_least || is_worth_trying(t)) && is_possible(t, caps);
 }
@@ -312,7 +303,7 @@ static bool is_legal(struct thread_pool *t, const struct caps *caps, const struc
 static bool legal(const struct task *task, const struct caps *caps, const struct sched *s)
 {
     struct thread_pool t;
-    return is_sensible(caps, s->v) && pool_of(&t, task) && is_legal(&t, caps, s);
+    return is_sensible(caps, params_of(s)) && pool_of(&t, task) && is_legal(&t, caps, s);
 }
 
 /* What a thread does, in operations: a load with its tests about eight, four without, two from
@@ -325,7 +316,7 @@ static double thread_work(const struct thread_pool *t)
     double taps = (double)g->taps, cells = (double)(r->ry * r->rx), rc = (double)r->rc;
     double loops = taps / (double)(y->taps * x->taps), reads = loops * (double)(y->size * x->size);
     double vec = (double)ceil_div(r->rc * dtype_size(graph_value(g->c.g, g->c.x)->dtype), 16);
-    double test = g->s.patch ? 2 : t->inner || g->c.no_pad ? 4 : 8;
+    double test = g->s.patch ? 2 : t->v.inner || g->c.no_pad ? 4 : 8;
     double along = (double)(y->size * r->rx * x->taps), down = cells * (double)y->taps;
     double out = cells * (vec * (g->s.by_shared ? 8 : 4) + 2 + (t->op.mean ? 10 : 0));
     double copies = 20 * (double)g->patch_copies;

@@ -6,42 +6,41 @@
 #include "gen/gen_group.h"
 #include "gen/gen_recurrence.h"
 
-enum { P_THREADS, P_ROWS, P_NR, P_KU, N_PARAM };
-
-static const i32 v_threads[] = {32, 64, 128, 256, 512, 1024};
-static const i32 v_rows[] = {1, 2, 4, 8};
-static const i32 v_nr[] = {1, 2, 4};
-static const i32 v_ku[] = {1, 2, 4, 8};
-
-static const struct gen_param param[N_PARAM] = {
-    [P_THREADS] = {"threads", "threads of a group", v_threads, countof(v_threads)},
-    [P_ROWS] = {"rows", "sequences of a group", v_rows, countof(v_rows)},
-    [P_NR] = {"nr", "hidden units of a thread at once", v_nr, countof(v_nr)},
-    [P_KU] = {"ku", "terms of the sum per iteration of its loop", v_ku, countof(v_ku)},
-};
+// clang-format off
+#define PARAMS(P)                                                   \
+    P(threads, "threads of a group", 32, 64, 128, 256, 512, 1024)   \
+    P(rows, "sequences of a group", 1, 2, 4, 8)                     \
+    P(nr, "hidden units of a thread at once", 1, 2, 4)              \
+    P(ku, "terms of the sum per iteration of its loop", 1, 2, 4, 8)
+// clang-format on
+GEN_PARAMS(PARAMS)
 
 enum { MAX_REGS = 128, MAX_WRITTEN = 128 };
 
-static struct recurrence_sched sched_of(const struct recurrence *q, const struct caps *c, const struct sched *s)
+GEN_PARAM_READER(struct recurrence_sched, read_sched, PARAMS)
+
+static struct recurrence_sched sched_of(const struct recurrence *q, const struct caps *c, const struct sched *v)
 {
-    return (struct recurrence_sched){.rows = s->v[P_ROWS], .nr = s->v[P_NR], .lanes = 1, .ku = s->v[P_KU], .inner = s->v[P_THREADS], .outer = 1};
+    struct recurrence_sched s = read_sched(v);
+    s.lanes = 1, s.team = 1;
+    return s;
 }
 
 static bool is_legal(const struct recurrence *q, const struct caps *c, const struct recurrence_sched *s)
 {
     i64 acc = recurrence_accumulators(q, s), batch = gen_static(q->g, q->batch, 64), least = group_least(c);
     if (s->rows > 1 && s->rows >= 2 * batch) return false;
-    if (s->inner > least && s->inner >= 2 * q->c.hidden) return false;
-    if (s->nr > 1 && (s->nr - 1) * s->inner >= q->c.hidden) return false;
+    if (s->threads > least && s->threads >= 2 * q->c.hidden) return false;
+    if (s->nr > 1 && (s->nr - 1) * s->threads >= q->c.hidden) return false;
     if (s->ku > 1 && (s->ku > q->c.hidden || acc * s->ku > MAX_WRITTEN)) return false;
-    return s->inner >= least && acc + q->c.n_gates * s->nr + s->rows <= MAX_REGS && group_is_legal(c, s->inner, recurrence_state_bytes(q, s));
+    return s->threads >= least && acc + q->c.n_gates * s->nr + s->rows <= MAX_REGS && group_is_legal(c, s->threads, recurrence_state_bytes(q, s));
 }
 
 static struct sched smallest(const struct caps *c)
 {
     struct sched s = {{0}};
-    s.v[P_THREADS] = gen_nearest(&param[P_THREADS], group_least(c));
-    s.v[P_ROWS] = s.v[P_NR] = s.v[P_KU] = 1;
+    s.v[P_threads] = gen_nearest(&param[P_threads], group_least(c));
+    s.v[P_rows] = s.v[P_nr] = s.v[P_ku] = 1;
     return s;
 }
 
@@ -61,7 +60,7 @@ static double seconds(const struct recurrence *q, const struct caps *c, const st
     double weights = units * (double)q->c.hidden * q->c.n_gates;
     struct group_load load = {
         .groups = groups,
-        .threads = s->inner,
+        .threads = s->threads,
         .flops = groups * steps * weights * (double)s->rows * 2,
         .bytes = groups * steps * weights * (double)dtype_size(op_in_dtype(q->g, q->n, 1)) / 4,
         .barriers = steps * (op_cell_has_two_stages(&q->c) ? 2 : 1)};
@@ -84,7 +83,7 @@ static void initial(const struct task *t, const struct caps *c, const i64 *var, 
 static void emit(struct emit *m, const struct task *t, const struct caps *c, const struct sched *v)
 {
     struct recurrence_sched s = sched_of(NULL, c, v);
-    m->k->group[0] = (u32)s.inner;
+    m->k->group[0] = (u32)s.threads;
     recurrence_emit(m, t, &s);
 }
 

@@ -18,44 +18,26 @@
 #include "gen/gen_group.h"
 #include "gen/gen_row.h"
 
-enum { P_THREADS, P_ROWS, P_LANES, P_UNROLL, P_KEEP, P_CHUNKS, P_SUB, N_PARAM };
-
-static const i32 v_threads[] = {1, 4, 8, 16, 32, 64, 128, 256, 512, 1024};
-static const i32 v_rows[] = {1, 2, 4, 8, 16, 32, 64, 128, 256};
-static const i32 v_lanes[] = {1, 2, 4, 8};
-static const i32 v_unroll[] = {1, 4};
-static const i32 v_keep[] = {0, 1};
-static const i32 v_chunks[] = {1, 8, 64, 512};
-static const i32 v_sub[] = {0, 1};
-
-static const struct gen_param param[N_PARAM] = {
-    [P_THREADS] = {"threads", "threads that share a row", v_threads, countof(v_threads)},
-    [P_ROWS] = {"rows", "rows, or vectors of rows, of a group", v_rows, countof(v_rows)},
-    [P_LANES] = {"lanes", "elements of a vector", v_lanes, countof(v_lanes)},
-    [P_UNROLL] = {"unroll", "accumulators of a thread", v_unroll, countof(v_unroll)},
-    [P_KEEP] = {"keep", "1: what a reduction computed stays in registers", v_keep, countof(v_keep)},
-    [P_CHUNKS] = {"chunks", "parts of a row that are different groups'", v_chunks,
-                  countof(v_chunks)},
-    [P_SUB] = {"sub", "1: threads of a subgroup fold among themselves", v_sub, countof(v_sub)},
-};
+// clang-format off
+#define PARAMS(P)                                                                     \
+    P(threads, "threads that share a row", 1, 4, 8, 16, 32, 64, 128, 256, 512, 1024)  \
+    P(rows, "rows, or vectors of rows, of a group", 1, 2, 4, 8, 16, 32, 64, 128, 256) \
+    P(lanes, "elements of a vector", 1, 2, 4, 8)                                      \
+    P(unroll, "accumulators of a thread", 1, 4)                                       \
+    P(keep, "1: what a reduction computed stays in registers", 0, 1)                  \
+    P(chunks, "parts of a row that are different groups'", 1, 8, 64, 512)             \
+    P(sub, "1: threads of a subgroup fold among themselves", 0, 1)
+// clang-format on
+GEN_PARAMS(PARAMS)
+GEN_PARAM_READER(struct params, params_of, PARAMS)
 
 enum { MAX_KEPT = 64 }; /* elements of a row that a thread keeps of one reduction */
 
-struct row_sched {
-    i64 threads, rows, lanes, unroll, keep, chunks, sub;
-};
-
-static struct row_sched sched_of(const struct sched *s)
-{
-    const i32 *v = s->v;
-    return (struct row_sched){v[P_THREADS], v[P_ROWS],   v[P_LANES], v[P_UNROLL],
-                              v[P_KEEP],    v[P_CHUNKS], v[P_SUB]};
-}
 
 struct rows {
     struct group g;
     struct row_task x;
-    struct row_sched s;
+    struct params s;
     struct row_space sp;
     const struct reduction *first; /* its axes make the space */
     u32 lanes;
@@ -445,7 +427,7 @@ static void do_apart(struct rows *r, const struct task *t, const struct caps *c)
 static void emit(struct emit *m, const struct task *t, const struct caps *c, const struct sched *v)
 {
     struct rows *r = arena_new(m->arena, struct rows);
-    *r = (struct rows){.s = sched_of(v)};
+    *r = (struct rows){.s = params_of(v)};
     row_of(&r->x, t);
     r->x.ordered = c->deterministic;
     i64 n = r->s.threads * r->s.rows;
@@ -472,7 +454,7 @@ static bool match(const struct task *t, const struct caps *c)
 }
 
 /* Rules of numbers alone: cheap. */
-static bool fits(const struct caps *c, const struct row_sched *s)
+static bool fits(const struct caps *c, const struct params *s)
 {
     i64 n = s->threads * s->rows;
     if (n < group_least(c) || (s->sub && (s->threads == 1 || !group_subgroup(c, n)))) return false;
@@ -491,14 +473,14 @@ static u32 pass_count(const struct rows *r)
 }
 
 /* A partial sum (gen_row.h) is one thread's; where every reduction has fewer elements than partial sums each thread has one element. */
-static bool is_ordered(const struct rows *r, const struct row_sched *s)
+static bool is_ordered(const struct rows *r, const struct params *s)
 {
     i64 n = r->x.fused || r->x.n == 1 ? gen_static(r->x.g, r->length, ROW_PARTS + 1) : ROW_PARTS + 1; /* else they differ in length */
     bool one_each = s->threads == ROW_PARTS || (n <= ROW_PARTS && s->threads >= n && s->threads <= ROW_PARTS);
     return one_each && s->lanes == 1 && s->unroll == 1 && s->chunks == 1 && !s->sub;
 }
 
-static bool is_legal(const struct rows *r, const struct caps *c, const struct row_sched *s)
+static bool is_legal(const struct rows *r, const struct caps *c, const struct params *s)
 {
     double length = row_length(&r->x, NULL);
     const struct space *sp = &r->sp.sp;
@@ -528,7 +510,7 @@ static bool rows_of(struct rows *r, const struct task *t, const struct caps *c)
     *r = (struct rows){0};
     if (!row_of(&r->x, t)) return false;
     r->x.ordered = c->deterministic;
-    r->s = (struct row_sched){.lanes = 1};
+    r->s = (struct params){.lanes = 1};
     find_space(r, &r->x.red[0]);
     return true;
 }
@@ -536,11 +518,11 @@ static bool rows_of(struct rows *r, const struct task *t, const struct caps *c)
 static bool legal(const struct task *t, const struct caps *c, const struct sched *v)
 {
     struct rows r;
-    struct row_sched s = sched_of(v);
+    struct params s = params_of(v);
     return fits(c, &s) && rows_of(&r, t, c) && is_legal(&r, c, &s);
 }
 
-static double seconds(const struct rows *r, const struct caps *c, const struct row_sched *s,
+static double seconds(const struct rows *r, const struct caps *c, const struct params *s,
                       const i64 *var)
 {
     const struct graph *g = r->x.g;
@@ -573,7 +555,7 @@ static double predict(const struct task *t, const struct caps *c, const struct s
                       const i64 *var)
 {
     struct rows r;
-    struct row_sched s = sched_of(v);
+    struct params s = params_of(v);
     return rows_of(&r, t, c) ? seconds(&r, c, &s, var) : 1e9;
 }
 
@@ -586,7 +568,7 @@ struct choice {
 static double cost_of(const void *user, const struct sched *v)
 {
     const struct choice *x = user;
-    struct row_sched s = sched_of(v);
+    struct params s = params_of(v);
     return fits(x->c, &s) && is_legal(&x->r, x->c, &s) ? seconds(&x->r, x->c, &s, x->var) : 0;
 }
 

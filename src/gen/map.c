@@ -7,29 +7,18 @@
 // the whole kernel themselves.
 #include "gen/gen.h"
 
-enum { P_AXIS, P_LANES, P_UNROLL, P_EC, P_PB, P_OB, P_EDGE, N_PARAM };
-
-static const i32 v_axis[] = {0, 1, 2};
-static const i32 v_lanes[] = {1, 4, 8, 16, 32, 64};
-static const i32 v_unroll[] = {1, 2, 4};
-static const i32 v_ec[] = {0, 8, 16, 32, 64, 128, 512, 1024, 4096, 16384, 65536};
-static const i32 v_pb[] = {0, 1, 4, 8, 16, 32, 64, 256};
-static const i32 v_ob[] = {1, 4, 16, 64, 256};
-
-static const i32 v_edge[] = {0, 1, 2, 4};
-
-static const struct gen_param param[N_PARAM] = {
-    [P_AXIS] = {"axis", "group of axes that is a vector, counted from the innermost in memory",
-                v_axis, countof(v_axis)},
-    [P_LANES] = {"lanes", "lanes of a vector", v_lanes, countof(v_lanes)},
-    [P_UNROLL] = {"unroll", "vectors per step", v_unroll, countof(v_unroll)},
-    [P_EC] = {"ec", "elements per grid iteration along the vector axis, 0 = all", v_ec,
-              countof(v_ec)},
-    [P_PB] = {"pb", "indices per grid iteration along the next axis, 0 = all", v_pb, countof(v_pb)},
-    [P_OB] = {"ob", "rows of all other axes per grid iteration", v_ob, countof(v_ob)},
-    [P_EDGE] = {"edge", "elements at both ends of a row that are done one by one", v_edge,
-                countof(v_edge)},
-};
+// clang-format off
+#define PARAMS(P)                                                                                                             \
+    P(axis, "group of axes that is a vector, counted from the innermost in memory", 0, 1, 2)                                  \
+    P(lanes, "lanes of a vector", 1, 4, 8, 16, 32, 64)                                                                        \
+    P(unroll, "vectors per step", 1, 2, 4)                                                                                    \
+    P(ec, "elements per grid iteration along the vector axis, 0 = all", 0, 8, 16, 32, 64, 128, 512, 1024, 4096, 16384, 65536) \
+    P(pb, "indices per grid iteration along the next axis, 0 = all", 0, 1, 4, 8, 16, 32, 64, 256)                             \
+    P(ob, "rows of all other axes per grid iteration", 1, 4, 16, 64, 256)                                                     \
+    P(edge, "elements at both ends of a row that are done one by one", 0, 1, 2, 4)
+// clang-format on
+GEN_PARAMS(PARAMS)
+GEN_PARAM_READER(struct map_sched, sched_of, PARAMS)
 
 static u32 max_groups(const struct task *t)
 {
@@ -74,29 +63,28 @@ static void initial(const struct task *t, const struct caps *c, const i64 *var, 
     if (!is_whole(&t->g, v) && !c->is_gpu) gen_map_default(t, c, v, NULL, &d);
     const i64 want[N_PARAM] = {d.axis, d.lanes, d.unroll, d.ec, d.pb, d.ob, d.edge};
     for (u32 i = 0; i < N_PARAM; i++) s->v[i] = gen_nearest(&param[i], want[i]);
-    if (max_groups(t) < 2) s->v[P_PB] = 1;
-    if (s->v[P_PB]) s->v[P_OB] = 1;
+    if (max_groups(t) < 2) s->v[P_pb] = 1;
+    if (s->v[P_pb]) s->v[P_ob] = 1;
 }
 
 /* Parameters without effect have one value only. */
 static bool legal(const struct task *t, const struct caps *c, const struct sched *s)
 {
     u32 n = max_groups(t), widest = gen_lanes(c, DT_F32);
-    const i32 *v = s->v;
+    const struct map_sched v = sched_of(s);
     bool scalar = c->is_gpu || is_whole(&t->g, t->g.output.v[0]);
-    if (scalar && (v[P_LANES] != 1 || v[P_EC])) return false;
-    if (v[P_LANES] != 1 && (u32)v[P_LANES] > widest) return false;
-    if ((u32)v[P_AXIS] >= n || (v[P_LANES] == 1 && v[P_UNROLL] != 1)) return false;
-    if (v[P_EDGE] && (2 * v[P_EDGE] >= v[P_LANES] || v[P_EC])) return false;
-    if (v[P_EC] && v[P_EC] % (v[P_LANES] * v[P_UNROLL])) return false;
-    if ((n < 2 && v[P_PB] != 1) || (n < 3 && v[P_OB] != 1)) return false;
-    return v[P_OB] == 1 || v[P_PB] == 0; /* rows of all axes are whole rows */
+    if (scalar && (v.lanes != 1 || v.ec)) return false;
+    if (v.lanes != 1 && v.lanes > widest) return false;
+    if (v.axis >= n || (v.lanes == 1 && v.unroll != 1)) return false;
+    if (v.edge && (2 * v.edge >= v.lanes || v.ec)) return false;
+    if (v.ec && v.ec % (v.lanes * v.unroll)) return false;
+    if ((n < 2 && v.pb != 1) || (n < 3 && v.ob != 1)) return false;
+    return v.ob == 1 || v.pb == 0; /* rows of all axes are whole rows */
 }
 
 static void emit(struct emit *m, const struct task *t, const struct caps *c, const struct sched *s)
 {
-    const i32 *v = s->v;
-    struct map_sched x = {v[P_AXIS], v[P_LANES], v[P_UNROLL], v[P_EC], v[P_PB], v[P_OB], v[P_EDGE]};
+    const struct map_sched x = sched_of(s);
     node_id done = 0;
     emit_args(m);
     for (u32 i = 0; i < t->g.output.n; i++) {
@@ -121,9 +109,9 @@ static double predict(const struct task *t, const struct caps *c, const struct s
         work += gen_count(g, g->output.v[i], var) * gen_work(t, g->output.v[i], var);
     for (u32 i = 0; i < g->input.n; i++) bytes += gen_bytes(g, g->input.v[i], var);
     for (u32 i = 0; i < g->output.n; i++) bytes += gen_bytes(g, g->output.v[i], var);
-    double rate = 1e9 * (s->v[P_LANES] > 1 ? 3 : 1);
+    double rate = 1e9 * (s->v[P_lanes] > 1 ? 3 : 1);
     double grain =
-        (double)(s->v[P_EC] ? s->v[P_EC] : 256) * (s->v[P_PB] ? s->v[P_PB] : 64) * s->v[P_OB];
+        (double)(s->v[P_ec] ? s->v[P_ec] : 256) * (s->v[P_pb] ? s->v[P_pb] : 64) * s->v[P_ob];
     double threads = grain > 32768 ? 1 : c->n_threads;
     return 1e-6 +
            (work / rate + bytes / gen_byte_rate(c)) / i64_max(1, (i64)threads) * (1 + 200 / grain);

@@ -11,61 +11,29 @@
 
 #include <string.h>
 
-enum {
-    P_M,
-    P_N,
-    P_K,
-    P_ACC,
-    P_SUB,
-    P_WGM,
-    P_WGN,
-    P_SGM,
-    P_SGN,
-    P_MX,
-    P_KB,
-    P_STAGE,
-    P_PIPE,
-    P_CHUNKS,
-    N_PARAM
-};
-
-static const i32 v_size[] = {4, 8, 16, 32, 64};
-static const i32 v_terms[] = {2, 4, 8, 16, 32, 64};
-static const i32 v_acc[] = {16, 32};
-static const i32 v_sub[] = {4, 8, 16, 32, 64};
-static const i32 v_wgm[] = {1, 2, 4, 8};
-static const i32 v_wgn[] = {1, 2, 4};
-static const i32 v_sgm[] = {1, 2, 3, 4, 6, 8};
-static const i32 v_sgn[] = {1, 2, 3, 4};
-static const i32 v_mx[] = {1, 2, 4};
-static const i32 v_kb[] = {1, 2, 4};
-static const i32 v_bool[] = {0, 1};
-static const i32 v_chunks[] = {1, 4};
-static const i32 v_pipe[] = {PIPE_NONE, PIPE_AHEAD, PIPE_DOUBLE};
-
-static const struct gen_param param[N_PARAM] = {
-    [P_M] = {"m", "pixels of a fragment", v_size, countof(v_size)},
-    [P_N] = {"n", "output channels of a fragment", v_size, countof(v_size)},
-    [P_K] = {"k", "input channels of a fragment", v_terms, countof(v_terms)},
-    [P_ACC] = {"acc", "bits of a sum", v_acc, countof(v_acc)},
-    [P_SUB] = {"sub", "threads of a subgroup", v_sub, countof(v_sub)},
-    [P_WGM] = {"wgm", "subgroups along pixels", v_wgm, countof(v_wgm)},
-    [P_WGN] = {"wgn", "subgroups along output channels", v_wgn, countof(v_wgn)},
-    [P_SGM] = {"sgm", "fragments of a subgroup along pixels", v_sgm, countof(v_sgm)},
-    [P_SGN] = {"sgn", "fragments of a subgroup along output channels", v_sgn, countof(v_sgn)},
-    [P_MX] = {"mx", "fragments of a row of the group's tile", v_mx, countof(v_mx)},
-    [P_KB] = {"kb", "fragments of a block of input channels", v_kb, countof(v_kb)},
-    [P_STAGE] = {"stage", "1: weights are copied to shared memory, too", v_bool, countof(v_bool)},
-    [P_PIPE] = {"pipe", "0 blocks in turn, 1 loads ahead, 2 and two buffers", v_pipe,
-                countof(v_pipe)},
-    [P_CHUNKS] = {"chunks", "groups that share the input channels of a tile", v_chunks,
-                  countof(v_chunks)},
-};
+// clang-format off
+#define PARAMS(P)                                                                                     \
+    P(m, "pixels of a fragment", 4, 8, 16, 32, 64)                                                    \
+    P(n, "output channels of a fragment", 4, 8, 16, 32, 64)                                           \
+    P(k, "input channels of a fragment", 2, 4, 8, 16, 32, 64)                                         \
+    P(acc, "bits of a sum", 16, 32)                                                                   \
+    P(sub, "threads of a subgroup", 4, 8, 16, 32, 64)                                                 \
+    P(wgm, "subgroups along pixels", 1, 2, 4, 8)                                                      \
+    P(wgn, "subgroups along output channels", 1, 2, 4)                                                \
+    P(sgm, "fragments of a subgroup along pixels", 1, 2, 3, 4, 6, 8)                                  \
+    P(sgn, "fragments of a subgroup along output channels", 1, 2, 3, 4)                               \
+    P(mx, "fragments of a row of the group's tile", 1, 2, 4)                                          \
+    P(kb, "fragments of a block of input channels", 1, 2, 4)                                          \
+    P(stage, "1: weights are copied to shared memory, too", 0, 1)                                     \
+    P(pipe, "0 blocks in turn, 1 loads ahead, 2 and two buffers", PIPE_NONE, PIPE_AHEAD, PIPE_DOUBLE) \
+    P(chunks, "groups that share the input channels of a tile", 1, 4)
+// clang-format on
+GEN_PARAMS(PARAMS)
+GEN_PARAM_READER(struct params, params_of, PARAMS)
 
 struct matrix_conv {
     struct group_conv g;
-    i64 m, n, k; /* of a fragment */
-    i64 wgm, wgn, sgm, sgn, mx, kb, sub;
+    struct params v;
     struct kir_frag a, b, acc_type;
     kval acc;        /* fragments [sgm][sgn] */
     kval at_m, at_n; /* number of the subgroup's first fragment along pixels, first channel */
@@ -73,27 +41,24 @@ struct matrix_conv {
 
 static void take(struct matrix_conv *t, const struct sched *s)
 {
-    const i32 *v = s->v;
+    const struct params v = t->v = params_of(s);
     const struct graph *g = t->g.c.g;
-    enum dtype x = graph_value(g, t->g.c.x)->dtype, sum = v[P_ACC] == 32 ? DT_F32 : DT_F16;
-    t->m = v[P_M], t->n = v[P_N], t->k = v[P_K], t->sub = v[P_SUB];
-    t->wgm = v[P_WGM], t->wgn = v[P_WGN], t->sgm = v[P_SGM], t->sgn = v[P_SGN];
-    t->mx = v[P_MX], t->kb = v[P_KB];
-    t->a = (struct kir_frag){KR_A, x, (u8)t->m, (u8)t->k};
-    t->b = (struct kir_frag){KR_B, x, (u8)t->k, (u8)t->n};
-    t->acc_type = (struct kir_frag){KR_ACC, sum, (u8)t->m, (u8)t->n};
-    struct group_work w = {.threads = t->sub * t->wgm * t->wgn,
-                           .ty = t->wgm * t->sgm / t->mx,
-                           .tx = t->mx * t->m,
-                           .oc = t->wgn * t->sgn * t->n,
-                           .cb = t->kb * t->k,
-                           .chunks = v[P_CHUNKS],
+    enum dtype x = graph_value(g, t->g.c.x)->dtype, sum = v.acc == 32 ? DT_F32 : DT_F16;
+    t->a = (struct kir_frag){KR_A, x, (u8)v.m, (u8)v.k};
+    t->b = (struct kir_frag){KR_B, x, (u8)v.k, (u8)v.n};
+    t->acc_type = (struct kir_frag){KR_ACC, sum, (u8)v.m, (u8)v.n};
+    struct group_work w = {.threads = v.sub * v.wgm * v.wgn,
+                           .ty = v.wgm * v.sgm / v.mx,
+                           .tx = v.mx * v.m,
+                           .oc = v.wgn * v.sgn * v.n,
+                           .cb = v.kb * v.k,
+                           .chunks = v.chunks,
                            .readers = 8,
                            .apart = 1,
                            .patch = true,
-                           .weights = v[P_STAGE],
+                           .weights = v.stage,
                            .by_shared = true,
-                           .pipe = (enum group_pipe)v[P_PIPE]};
+                           .pipe = (enum group_pipe)v.pipe};
     group_conv_plan(&t->g, &w);
 }
 
@@ -105,13 +70,13 @@ static void fragment_place(const struct matrix_conv *t, i64 i, kval *y, kval *x)
 {
     struct kir *k = t->g.m->k;
     kval f = kir_add_i(k, t->at_m, i);
-    *y = kir_div_i(k, f, t->mx);
-    *x = kir_mul_i(k, kir_mod_i(k, f, t->mx), t->m);
+    *y = kir_div_i(k, f, t->v.mx);
+    *x = kir_mul_i(k, kir_mod_i(k, f, t->v.mx), t->v.m);
 }
 
 static kval acc_at(const struct matrix_conv *t, i64 i, i64 j)
 {
-    return kir_int(t->g.m->k, i * t->sgn + j);
+    return kir_int(t->g.m->k, i * t->v.sgn + j);
 }
 
 /* One step of k channels under one tap; at, w: where the tile's patch and weights begin. */
@@ -121,18 +86,18 @@ static void multiply(struct matrix_conv *t, kval at, kval w)
     struct kir *k = g->m->k;
     const struct conv *c = &g->c;
     kval a[8], from = g->s.weights ? g->weights : g->packed, pitch = kir_int(k, g->s.oc);
-    assert(t->sgm <= countof(a));
-    for (i64 i = 0; i < t->sgm; i++) {
+    assert(t->v.sgm <= countof(a));
+    for (i64 i = 0; i < t->v.sgm; i++) {
         kval y, x;
         fragment_place(t, i, &y, &x);
         kval p = kir_add(k, at, kir_mul_i(k, x, g->step[c->xa]));
         if (c->ya >= 0) p = kir_add(k, p, kir_mul_i(k, y, g->step[c->ya]));
         a[i] = kir_frag_load(k, &t->a, g->patch, p, kir_int(k, g->step[c->xa]), false);
     }
-    for (i64 j = 0; j < t->sgn; j++) {
-        kval p = kir_add(k, w, kir_add_i(k, t->at_n, j * t->n));
+    for (i64 j = 0; j < t->v.sgn; j++) {
+        kval p = kir_add(k, w, kir_add_i(k, t->at_n, j * t->v.n));
         kval b = kir_frag_load(k, &t->b, from, p, pitch, false);
-        for (i64 i = 0; i < t->sgm; i++) {
+        for (i64 i = 0; i < t->v.sgm; i++) {
             kval sum = kir_load(k, t->acc, acc_at(t, i, j));
             kir_store(k, t->acc, acc_at(t, i, j), kir_frag_mma(k, a[i], b, sum));
         }
@@ -145,7 +110,7 @@ static void step(struct group_conv *g, void *user, const struct group_block *b)
     struct kir *k = g->m->k;
     struct group_taps p = {.at = b->patch, .w = b->weights};
     group_conv_taps(g, &p, false);
-    kval c = kir_loop(k, KL_UNROLL, kir_int(k, 0), kir_int(k, g->s.cb), t->k);
+    kval c = kir_loop(k, KL_UNROLL, kir_int(k, 0), kir_int(k, g->s.cb), t->v.k);
     multiply(t, kir_add(k, p.at, c), kir_add(k, p.w, kir_mul_i(k, c, g->s.oc)));
     for (u32 i = 0; i < p.n_loops + 1; i++) kir_end(k);
 }
@@ -154,9 +119,9 @@ static void leave(struct matrix_conv *t)
 {
     struct group_conv *g = &t->g;
     struct kir *k = g->m->k;
-    for (i64 i = 0; i < t->sgm; i++)
-        for (i64 j = 0; j < t->sgn; j++) {
-            kval at[N_AT] = {[AT_C] = kir_add_i(k, t->at_n, j * t->n)};
+    for (i64 i = 0; i < t->v.sgm; i++)
+        for (i64 j = 0; j < t->v.sgn; j++) {
+            kval at[N_AT] = {[AT_C] = kir_add_i(k, t->at_n, j * t->v.n)};
             fragment_place(t, i, &at[AT_Y], &at[AT_X]);
             kval sum = kir_load(k, t->acc, acc_at(t, i, j));
             sum = kir_cast(k, kir_dtype(k, g->left), sum);
@@ -174,14 +139,14 @@ static void emit(struct emit *m, const struct task *task, const struct caps *cap
     struct kir *k = m->k;
     group_conv_of(&t->g, task);
     take(t, s);
-    k->subgroup = (u32)t->sub;
+    k->subgroup = (u32)t->v.sub;
     group_conv_open(&t->g, m);
-    kval sub = t->g.s.threads > t->sub ? kir_subgroup(k, 0) : kir_int(k, 0);
-    t->at_m = kir_mul_i(k, kir_mod_i(k, sub, t->wgm), t->sgm);
-    t->at_n = kir_mul_i(k, kir_div_i(k, sub, t->wgm), t->sgn * t->n);
-    t->acc = kir_alloc_frag(k, &t->acc_type, kir_int(k, t->sgm * t->sgn));
+    kval sub = t->g.s.threads > t->v.sub ? kir_subgroup(k, 0) : kir_int(k, 0);
+    t->at_m = kir_mul_i(k, kir_mod_i(k, sub, t->v.wgm), t->v.sgm);
+    t->at_n = kir_mul_i(k, kir_div_i(k, sub, t->v.wgm), t->v.sgn * t->v.n);
+    t->acc = kir_alloc_frag(k, &t->acc_type, kir_int(k, t->v.sgm * t->v.sgn));
     kval zero = kir_frag_fill(k, &t->acc_type, kir_const_f(k, t->acc_type.dtype, 1, 0));
-    for (i64 i = 0; i < t->sgm * t->sgn; i++) kir_store(k, t->acc, kir_int(k, i), zero);
+    for (i64 i = 0; i < t->v.sgm * t->v.sgn; i++) kir_store(k, t->acc, kir_int(k, i), zero);
     group_conv_blocks(&t->g, step, t);
     leave(t);
     group_conv_close(&t->g, task, caps);
@@ -194,7 +159,7 @@ static bool is_listed(const struct matrix_conv *t, const struct caps *caps)
     struct str list = str_of(caps->matrix);
     struct caps_matrix x;
     while (caps_matrix_next(&list, &x))
-        if (x.m == t->m && x.n == t->n && x.k == t->k && x.a == t->a.dtype && x.b == t->b.dtype &&
+        if (x.m == t->v.m && x.n == t->v.n && x.k == t->v.k && x.a == t->a.dtype && x.b == t->b.dtype &&
             x.c == t->acc_type.dtype && x.d == t->acc_type.dtype)
             return true;
     return false;
@@ -202,7 +167,7 @@ static bool is_listed(const struct matrix_conv *t, const struct caps *caps)
 
 /* Does the list hold a shape of that size, of whatever types? Asked for millions of points: words
  * are not taken apart. */
-static bool has_size(const char *list, const i32 *v)
+static bool has_size(const char *list, struct params v)
 {
     for (const char *p = list; *p;) {
         i32 size[3] = {0};
@@ -210,19 +175,19 @@ static bool has_size(const char *list, const i32 *v)
             if (*p == 'x') i = i < 2 ? i + 1 : i;
             else size[i] = size[i] * 10 + (*p - '0');
         }
-        if (size[0] == v[P_M] && size[1] == v[P_N] && size[2] == v[P_K]) return true;
+        if (size[0] == v.m && size[1] == v.n && size[2] == v.k) return true;
         while (*p && *p++ != ' ') continue;
     }
     return false;
 }
 
 /* What depends on the schedule alone. */
-static bool is_sensible(const struct caps *caps, const i32 *v)
+static bool is_sensible(const struct caps *caps, struct params v)
 {
-    u32 sub = (u32)v[P_SUB], threads = sub * (u32)(v[P_WGM] * v[P_WGN]);
+    u32 sub = (u32)v.sub, threads = sub * (u32)(v.wgm * v.wgn);
     if (sub < caps->subgroup_min || sub > caps->subgroup_max || threads > caps->max_group)
         return false;
-    return v[P_WGM] * v[P_SGM] % v[P_MX] == 0 && has_size(caps->matrix, v);
+    return v.wgm * v.sgm % v.mx == 0 && has_size(caps->matrix, v);
 }
 
 static bool is_possible(const struct matrix_conv *t, const struct caps *caps)
@@ -236,10 +201,10 @@ static bool is_possible(const struct matrix_conv *t, const struct caps *caps)
 /* 32-bit registers of a thread: sums, operands, what is loaded ahead, addresses. */
 static double registers(const struct matrix_conv *t)
 {
-    double acc = (double)(t->sgm * t->sgn * t->m * t->n * dtype_size(t->acc_type.dtype));
-    double a = (double)((t->sgm * t->m + t->n) * t->k * dtype_size(t->a.dtype));
+    double acc = (double)(t->v.sgm * t->v.sgn * t->v.m * t->v.n * dtype_size(t->acc_type.dtype));
+    double a = (double)((t->v.sgm * t->v.m + t->v.n) * t->v.k * dtype_size(t->a.dtype));
     double ahead = t->g.s.pipe == PIPE_NONE ? 0 : 4 * (double)group_conv_copies(&t->g);
-    return (acc + a) / (4 * (double)t->sub) + ahead + 30;
+    return (acc + a) / (4 * (double)t->v.sub) + ahead + 30;
 }
 
 /* Not more than one tile hangs over, by less than half of it, unless it is the smallest. */
@@ -253,25 +218,25 @@ static bool is_worth_trying(const struct matrix_conv *t)
     const struct conv *c = &t->g.c;
     const struct group_work *s = &t->g.s;
     if (s->chunks > 1 && group_conv_tiles(&t->g, NULL) * (double)s->chunks > 512) return false;
-    if (s->threads < 64 || registers(t) > 200 || t->sgm * t->sgn > 16) return false;
-    if (s->tx < s->ty && t->mx < 2 && s->ty > 16) return false;
-    if (s->cb > t->k && s->cb > round_up(c->ic, t->k)) return false;
-    if (s->tx * s->ty > t->m && group_conv_halo(&t->g) > 3) return false;
-    return !is_wasteful(t->g.width, t->n, c->oc) && !is_wasteful(s->cb, t->k, c->ic) &&
-           !is_wasteful(s->tx, t->m, group_conv_size(&t->g, c->xa)) &&
+    if (s->threads < 64 || registers(t) > 200 || t->v.sgm * t->v.sgn > 16) return false;
+    if (s->tx < s->ty && t->v.mx < 2 && s->ty > 16) return false;
+    if (s->cb > t->v.k && s->cb > round_up(c->ic, t->v.k)) return false;
+    if (s->tx * s->ty > t->v.m && group_conv_halo(&t->g) > 3) return false;
+    return !is_wasteful(t->g.width, t->v.n, c->oc) && !is_wasteful(s->cb, t->v.k, c->ic) &&
+           !is_wasteful(s->tx, t->v.m, group_conv_size(&t->g, c->xa)) &&
            !is_wasteful(s->ty, 4, group_conv_size(&t->g, c->ya));
 }
 
 /* One subgroup with as few fragments as pooling allows. */
 static bool is_least(const struct matrix_conv *t)
 {
-    return t->wgm * t->wgn * t->sgn * t->mx * t->kb * t->g.s.chunks == 1 && !t->g.s.weights &&
-           t->g.s.pipe == PIPE_NONE && t->sgm == group_conv_window(&t->g, t->g.c.ya);
+    return t->v.wgm * t->v.wgn * t->v.sgn * t->v.mx * t->v.kb * t->g.s.chunks == 1 && !t->g.s.weights &&
+           t->g.s.pipe == PIPE_NONE && t->v.sgm == group_conv_window(&t->g, t->g.c.ya);
 }
 
 static bool is_legal(struct matrix_conv *t, const struct caps *caps, const struct sched *s)
 {
-    if (!is_sensible(caps, s->v)) return false;
+    if (!is_sensible(caps, params_of(s))) return false;
     take(t, s);
     return (is_worth_trying(t) || is_least(t)) && is_possible(t, caps);
 }
@@ -279,7 +244,7 @@ static bool is_legal(struct matrix_conv *t, const struct caps *caps, const struc
 static bool legal(const struct task *task, const struct caps *caps, const struct sched *s)
 {
     struct matrix_conv t;
-    return is_sensible(caps, s->v) && group_conv_of(&t.g, task) && is_legal(&t, caps, s);
+    return is_sensible(caps, params_of(s)) && group_conv_of(&t.g, task) && is_legal(&t, caps, s);
 }
 
 /* The least schedule of a shape that the target lists; false: none for this task. Sums of f16 are
@@ -289,10 +254,10 @@ static bool least_sched(struct matrix_conv *t, const struct caps *caps, const st
 {
     u32 sub = caps->subgroup ? caps->subgroup : caps->subgroup_min;
     *s = (struct sched){
-        .v = {[P_M] = (i32)x->m, [P_N] = (i32)x->n, [P_K] = (i32)x->k, [P_SUB] = (i32)sub}};
-    s->v[P_ACC] = 32;
-    s->v[P_WGM] = s->v[P_WGN] = s->v[P_SGN] = s->v[P_MX] = s->v[P_KB] = s->v[P_CHUNKS] = 1;
-    s->v[P_SGM] = (i32)group_conv_window(&t->g, t->g.c.ya);
+        .v = {[P_m] = (i32)x->m, [P_n] = (i32)x->n, [P_k] = (i32)x->k, [P_sub] = (i32)sub}};
+    s->v[P_acc] = 32;
+    s->v[P_wgm] = s->v[P_wgn] = s->v[P_sgn] = s->v[P_mx] = s->v[P_kb] = s->v[P_chunks] = 1;
+    s->v[P_sgm] = (i32)group_conv_window(&t->g, t->g.c.ya);
     return x->c == DT_F32 && x->m <= 64 && x->n <= 64 && x->k <= 64 && is_legal(t, caps, s);
 }
 
@@ -314,10 +279,10 @@ static bool match(const struct task *task, const struct caps *caps)
 static double seconds(struct matrix_conv *t, const struct caps *caps, const i64 *var)
 {
     bool is_short = t->acc_type.dtype == DT_F16, is_long = t->a.dtype == DT_F32;
-    double fma = (double)(t->m * t->n * t->k * t->sgm * t->sgn);
-    double a = (double)(t->sgm * t->m * t->k), b = (double)(t->sgn * t->n * t->k);
+    double fma = (double)(t->v.m * t->v.n * t->v.k * t->v.sgm * t->v.sgn);
+    double a = (double)(t->v.sgm * t->v.m * t->v.k), b = (double)(t->v.sgn * t->v.n * t->v.k);
     struct group_cost x = {.rate = is_short ? 14 : is_long ? 2 : 8, .regs = registers(t)};
-    x.chains = 8 * (double)(t->sgm * t->sgn);
+    x.chains = 8 * (double)(t->v.sgm * t->v.sgn);
     x.loads = 0.75 * (a + b * (t->g.s.weights ? 1 : 1.5)) / fma;
     if (x.regs > 220) x.rate /= 3;
     return group_conv_seconds(&t->g, caps, &x, var);
@@ -353,13 +318,13 @@ static const i32 shapes[][4] = {{4, 1, 2, 2}, {4, 1, 2, 1}, {4, 1, 2, 4}, {4, 1,
 
 static void try_shape(struct choice *c, struct sched s)
 {
-    for (u32 i = 0; i < countof(shapes) * countof(v_mx) * countof(v_kb) * 8; i++) {
+    for (u32 i = 0; i < countof(shapes) * param[P_mx].n * param[P_kb].n * 8; i++) {
         u32 j = i / countof(shapes);
-        for (u32 p = 0; p < 4; p++) s.v[P_WGM + p] = shapes[i % countof(shapes)][p];
-        s.v[P_MX] = v_mx[j % countof(v_mx)], j /= countof(v_mx);
-        s.v[P_KB] = v_kb[j % countof(v_kb)], j /= countof(v_kb);
-        s.v[P_STAGE] = j & 1, s.v[P_PIPE] = j & 2 ? PIPE_DOUBLE : PIPE_NONE;
-        s.v[P_CHUNKS] = j & 4 ? 4 : 1;
+        for (u32 p = 0; p < 4; p++) s.v[P_wgm + p] = shapes[i % countof(shapes)][p];
+        s.v[P_mx] = param[P_mx].values[j % param[P_mx].n], j /= param[P_mx].n;
+        s.v[P_kb] = param[P_kb].values[j % param[P_kb].n], j /= param[P_kb].n;
+        s.v[P_stage] = j & 1, s.v[P_pipe] = j & 2 ? PIPE_DOUBLE : PIPE_NONE;
+        s.v[P_chunks] = j & 4 ? 4 : 1;
         try_one(c, &s);
     }
 }

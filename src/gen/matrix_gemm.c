@@ -12,58 +12,42 @@
 // Dims: y (b.., m, n) = a (b.., m, k) x b (b.., k, n).
 #include "gen/gen_group_gemm.h"
 
-enum { P_M, P_N, P_K, P_ACC, P_GM, P_GN, P_WM, P_WN, P_BK, P_PIPE, P_RP, P_SWZ, P_RASTER, P_CHUNKS, P_STREAM, N_PARAM };
-
-static const i32 v_size[] = {4, 8, 16, 32};
-static const i32 v_terms[] = {2, 4, 8, 16, 32};
-static const i32 v_acc[] = {16, 32};
-static const i32 v_subgroups[] = {1, 2, 4};
-static const i32 v_fragments[] = {1, 2, 4};
-static const i32 v_bk[] = {16, 32, 64};
-static const i32 v_pipe[] = {PIPE_NONE, PIPE_AHEAD, PIPE_DOUBLE, PIPE_ASYNC, PIPE_ASYNC + 1};
-static const i32 v_bool[] = {0, 1};
-static const i32 v_raster[] = {1, 8};
-static const i32 v_chunks[] = {1, 8};
-static const i32 v_stream[] = {0, 1, 2, 4};
-
-static const struct gen_param param[N_PARAM] = {
-    [P_M] = {"m", "rows of a fragment", v_size, countof(v_size)},
-    [P_N] = {"n", "columns of a fragment", v_size, countof(v_size)},
-    [P_K] = {"k", "terms of a fragment", v_terms, countof(v_terms)},
-    [P_ACC] = {"acc", "bits of a sum", v_acc, countof(v_acc)},
-    [P_GM] = {"gm", "subgroups along rows", v_subgroups, countof(v_subgroups)},
-    [P_GN] = {"gn", "subgroups along columns", v_subgroups, countof(v_subgroups)},
-    [P_WM] = {"wm", "fragments of a subgroup along rows", v_fragments, countof(v_fragments)},
-    [P_WN] = {"wn", "fragments of a subgroup along columns", v_fragments, countof(v_fragments)},
-    [P_BK] = {"bk", "terms per round", v_bk, countof(v_bk)},
-    [P_PIPE] = {"pipe",
-                "0: copy, then multiply; 1: the next round is fetched to registers "
-                "meanwhile; 2: and has shared arrays of its own; 3, 4: rounds are copied ahead "
-                "without registers, 2 and 3 in shared arrays",
-                v_pipe, countof(v_pipe)},
-    [P_RP] = {"rp", "1: a step's fragments are read before the last one's are multiplied", v_bool, countof(v_bool)},
-    [P_SWZ] = {"swz", "1: the shared array is swizzled, else its rows are padded", v_bool, countof(v_bool)},
-    [P_RASTER] = {"raster", "rows of blocks that are walked column by column", v_raster,
-                  countof(v_raster)},
-    [P_CHUNKS] = {"chunks", "groups that share the terms of a block", v_chunks, countof(v_chunks)},
-    [P_STREAM] = {"stream", "groups of a processor; all of them share all rounds evenly; 0: each has a block", v_stream,
-                  countof(v_stream)},
-};
+// clang-format off
+#define PARAMS(P)                                                                                                                                 \
+    P(m, "rows of a fragment", 4, 8, 16, 32)                                                                                                      \
+    P(n, "columns of a fragment", 4, 8, 16, 32)                                                                                                   \
+    P(k, "terms of a fragment", 2, 4, 8, 16, 32)                                                                                                  \
+    P(acc, "bits of a sum", 16, 32)                                                                                                               \
+    P(gm, "subgroups along rows", 1, 2, 4)                                                                                                        \
+    P(gn, "subgroups along columns", 1, 2, 4)                                                                                                     \
+    P(wm, "fragments of a subgroup along rows", 1, 2, 4)                                                                                          \
+    P(wn, "fragments of a subgroup along columns", 1, 2, 4)                                                                                       \
+    P(bk, "terms per round", 16, 32, 64)                                                                                                          \
+    P(pipe, "0: copy, then multiply; 1: the next round is fetched to registers meanwhile; 2: and has shared arrays of its own; 3, 4: rounds are " \
+            "copied ahead without registers, 2 and 3 in shared arrays", PIPE_NONE, PIPE_AHEAD, PIPE_DOUBLE, PIPE_ASYNC, PIPE_ASYNC + 1)           \
+    P(rp, "1: a step's fragments are read before the last one's are multiplied", 0, 1)                                                            \
+    P(swz, "1: the shared array is swizzled, else its rows are padded", 0, 1)                                                                     \
+    P(raster, "rows of blocks that are walked column by column", 1, 8)                                                                            \
+    P(chunks, "groups that share the terms of a block", 1, 8)                                                                                     \
+    P(stream, "groups of a processor; all of them share all rounds evenly; 0: each has a block", 0, 1, 2, 4)
+// clang-format on
+GEN_PARAMS(PARAMS)
 
 enum { PAD = 8, WIDE = 32 /* bytes */, MAX_FRAGMENTS = 16, MAX_STEPS = 16 /* of a round */, SHORT = 2 /* bytes of the shortest operands */ };
 
 struct matrix_sched {
-    i64 m, n, k, acc, gm, gn, wm, wn, bk, pipe, rp, swz, raster, chunks, stream;
+    PARAMS(GEN_PARAM_FIELD)
     i64 subgroup;
     i64 units; /* processors */
 };
 
-static struct matrix_sched sched_of(const struct caps *c, const struct sched *s)
+GEN_PARAM_READER(struct matrix_sched, read_sched, PARAMS)
+
+static struct matrix_sched sched_of(const struct caps *c, const struct sched *v)
 {
-    const i32 *v = s->v;
-    return (struct matrix_sched){v[P_M],      v[P_N],      v[P_K],     v[P_ACC], v[P_GM],
-                                 v[P_GN],     v[P_WM],     v[P_WN],    v[P_BK],  v[P_PIPE],
-                                 v[P_RP],     v[P_SWZ],    v[P_RASTER], v[P_CHUNKS], v[P_STREAM], c->subgroup, c->n_threads};
+    struct matrix_sched s = read_sched(v);
+    s.subgroup = c->subgroup, s.units = c->n_threads;
+    return s;
 }
 
 static i64 pad_of(const struct matrix_sched *s) { return s->swz ? 0 : PAD; }
@@ -300,23 +284,23 @@ static bool legal(const struct task *t, const struct caps *c, const struct sched
 static bool least_sched(const struct gemm *x, const struct caps *c, const struct caps_matrix *shape,
                         struct sched *out)
 {
-    *out = (struct sched){.v = {[P_M] = (i32)shape->m,
-                                [P_N] = (i32)shape->n,
-                                [P_K] = (i32)shape->k,
-                                [P_ACC] = shape->c == DT_F32 ? 32 : 16,
-                                [P_GM] = 1,
-                                [P_GN] = 1,
-                                [P_WM] = 1,
-                                [P_WN] = 1,
-                                [P_BK] = (i32)i64_max(16, shape->k),
-                                [P_PIPE] = PIPE_NONE,
-                                [P_RP] = 0,
-                                [P_SWZ] = 0,
-                                [P_RASTER] = 1,
-                                [P_CHUNKS] = 1,
-                                [P_STREAM] = 0}};
+    *out = (struct sched){.v = {[P_m] = (i32)shape->m,
+                                [P_n] = (i32)shape->n,
+                                [P_k] = (i32)shape->k,
+                                [P_acc] = shape->c == DT_F32 ? 32 : 16,
+                                [P_gm] = 1,
+                                [P_gn] = 1,
+                                [P_wm] = 1,
+                                [P_wn] = 1,
+                                [P_bk] = (i32)i64_max(16, shape->k),
+                                [P_pipe] = PIPE_NONE,
+                                [P_rp] = 0,
+                                [P_swz] = 0,
+                                [P_raster] = 1,
+                                [P_chunks] = 1,
+                                [P_stream] = 0}};
     struct matrix_sched s = sched_of(c, out);
-    while (product_of(&s).threads < group_least(c) && s.gm < 4) s.gm *= 2, out->v[P_GM] = (i32)s.gm;
+    while (product_of(&s).threads < group_least(c) && s.gm < 4) s.gm *= 2, out->v[P_gm] = (i32)s.gm;
     if (shape->m > 32 || shape->n > 32 || shape->k > 32) return false;
     return fits(c, &s, SHORT) && is_legal(x, c, &s);
 }
@@ -381,7 +365,7 @@ static double best_of_shapes(const struct choice *x, enum dtype sums, struct sch
     while (caps_matrix_next(&list, &shape)) {
         struct sched v;
         if (shape.c != sums || !least_sched(&x->x, x->c, &shape, &v)) continue;
-        gen_best(&(struct gen_search){param, P_GM, N_PARAM, cost_of, x}, &v);
+        gen_best(&(struct gen_search){param, P_gm, N_PARAM, cost_of, x}, &v);
         double sec = cost_of(x, &v);
         if (best == 0 || sec < best) best = sec, *out = v;
     }

@@ -12,20 +12,17 @@
 // where it is at the border or the kernel is large.
 #include "gen/gen.h"
 
-enum { P_TY, P_TX, P_NR, P_YB, N_PARAM };
 enum { MAX_TAPS_X = 32, MAX_UNROLLED = 400 };
 
-static const i32 v_ty[] = {1, 2, 4};
-static const i32 v_tx[] = {1, 2, 4, 7, 8};
-static const i32 v_nr[] = {1, 2, 4};
-static const i32 v_yb[] = {1, 2, 4, 8, 16, 64};
-
-static const struct gen_param param[N_PARAM] = {
-    [P_TY] = {"ty", "rows of outputs per step", v_ty, countof(v_ty)},
-    [P_TX] = {"tx", "outputs of a row per step, with channels innermost", v_tx, countof(v_tx)},
-    [P_NR] = {"nr", "vectors per step", v_nr, countof(v_nr)},
-    [P_YB] = {"yb", "steps in y per grid iteration", v_yb, countof(v_yb)},
-};
+// clang-format off
+#define PARAMS(P)                                                              \
+    P(ty, "rows of outputs per step", 1, 2, 4)                                 \
+    P(tx, "outputs of a row per step, with channels innermost", 1, 2, 4, 7, 8) \
+    P(nr, "vectors per step", 1, 2, 4)                                         \
+    P(yb, "steps in y per grid iteration", 1, 2, 4, 8, 16, 64)
+// clang-format on
+GEN_PARAMS(PARAMS)
+GEN_PARAM_READER(struct params, params_of, PARAMS)
 
 struct pool {
     struct emit *m;
@@ -41,7 +38,7 @@ struct pool {
     bool divides; /* a sum to a mean, as its definition does; else it is multiplied by a reciprocal */
     enum dtype type;
     u32 lanes;
-    i64 ty, tx, nr, yb;
+    struct params s;
     kval acc;
     kval idx[MAX_RANK]; /* of the first output of the tile, all scalar */
 };
@@ -398,7 +395,7 @@ static void row_inner(struct pool *p, struct step s)
 static void tile_row(struct pool *p, kval y)
 {
     struct kir *k = p->m->k;
-    struct step s = {.ty = p->ty, .tx = p->tx, .nr = p->nr, .inside = rows_unrolled(p)};
+    struct step s = {.ty = p->s.ty, .tx = p->s.tx, .nr = p->s.nr, .inside = rows_unrolled(p)};
     if (p->ya >= 0) p->idx[p->ya] = y;
     kval inside = s.inside ? taps_inside(p, (u32)p->ya, y, s.ty) : 0;
     if (p->clast) {
@@ -428,7 +425,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *c, con
     kval at[MAX_RANK];
     pool_of(&p, t);
     p.m = m, p.lanes = lanes_of(&p, c), p.divides = c->deterministic;
-    p.ty = v->v[P_TY], p.tx = v->v[P_TX], p.nr = v->v[P_NR], p.yb = v->v[P_YB];
+    p.s = params_of(v);
     sp.rank = p.rank;
     for (u32 a = 0; a < p.rank; a++) {
         if (a == p.xa || (i32)a == p.ya || (a == 1 && p.clast)) continue;
@@ -436,58 +433,58 @@ static void emit(struct emit *m, const struct task *t, const struct caps *c, con
         sp.g[sp.n++] = (struct space_group){p.out.dim[a], a};
     }
     emit_args(m);
-    sym rows = p.ya >= 0 ? p.out.dim[p.ya] : sym_const(st, 1), step = sym_const(st, p.ty * p.yb);
+    sym rows = p.ya >= 0 ? p.out.dim[p.ya] : sym_const(st, 1), step = sym_const(st, p.s.ty * p.s.yb);
     kval n_outer = emit_size(m, space_count(&sp, st, 0, sp.n)),
          n_bands = emit_size(m, sym_cdiv(st, rows, step));
     kval outer = kir_grid(k, n_outer), band = kir_grid(k, n_bands);
     space_split(m, &sp, group, sp.n, outer, at);
     space_index(k, &sp, at, p.idx);
-    kval from = kir_mul_i(k, band, p.ty * p.yb);
+    kval from = kir_mul_i(k, band, p.s.ty * p.s.yb);
     kval y = kir_loop(k, KL_SERIAL, from,
-                      kir_min(k, kir_add_i(k, from, p.ty * p.yb), emit_size(m, rows)), p.ty);
+                      kir_min(k, kir_add_i(k, from, p.s.ty * p.s.yb), emit_size(m, rows)), p.s.ty);
     tile_row(&p, y);
     for (u32 i = 0; i < 3; i++) kir_end(k);
 }
 
 /* Choice. */
 
-static bool is_legal(const struct pool *p, const struct caps *c, const i32 *v)
+static bool is_legal(const struct pool *p, const struct caps *c, struct params v)
 {
-    if (unrolled(p, v[P_TY], v[P_TX], v[P_NR]) > MAX_UNROLLED &&
-        (v[P_TY] > 1 || v[P_TX] > 1 || v[P_NR] > 1))
+    if (unrolled(p, v.ty, v.tx, v.nr) > MAX_UNROLLED &&
+        (v.ty > 1 || v.tx > 1 || v.nr > 1))
         return false;
-    if (!rows_unrolled(p) && v[P_TY] > 1) return false;
-    if ((p->ya < 0 && v[P_YB] > 1) || (!p->clast && v[P_TX] > 1)) return false;
-    if (v[P_TX] > 1 && v[P_TX] > gen_static(p->g, p->out.dim[p->xa], v[P_TX])) return false;
+    if (!rows_unrolled(p) && v.ty > 1) return false;
+    if ((p->ya < 0 && v.yb > 1) || (!p->clast && v.tx > 1)) return false;
+    if (v.tx > 1 && v.tx > gen_static(p->g, p->out.dim[p->xa], v.tx)) return false;
     sym vec = p->out.dim[p->clast ? 1 : p->xa];
-    if (v[P_NR] > 1 && v[P_NR] * (i64)lanes_of(p, c) > gen_static(p->g, vec, 1 << 20)) return false;
-    return v[P_TY] * v[P_TX] * v[P_NR] + 4 <= (i64)i64_max(c->n_vector_regs, 16);
+    if (v.nr > 1 && v.nr * (i64)lanes_of(p, c) > gen_static(p->g, vec, 1 << 20)) return false;
+    return v.ty * v.tx * v.nr + 4 <= (i64)i64_max(c->n_vector_regs, 16);
 }
 
 static bool legal(const struct task *t, const struct caps *c, const struct sched *s)
 {
     struct pool p;
-    return pool_of(&p, t) && is_legal(&p, c, s->v);
+    return pool_of(&p, t) && is_legal(&p, c, params_of(s));
 }
 
-static double seconds(const struct pool *p, const struct caps *c, const i32 *v, const i64 *var)
+static double seconds(const struct pool *p, const struct caps *c, struct params v, const i64 *var)
 {
     double lanes = lanes_of(p, c), n = gen_count(p->g, p->y, var), vec = n / lanes;
     double size = (double)gen_eval(p->g, p->out.dim[p->clast ? 1 : p->xa], var);
-    double taps = (double)op_window_taps(&p->w), width = lanes * (double)v[P_NR];
+    double taps = (double)op_window_taps(&p->w), width = lanes * (double)v.nr;
     i64 sx = p->w.stride[p->xa - 2], kx = kernel_of(p, (i32)p->xa), ky = kernel_of(p, p->ya);
     i64 sy = p->ya >= 0 ? p->w.stride[p->ya - 2] : 1;
     /* Loads per output vector, some of them shared; those of strided vectors one by one. */
-    double share = (double)(((v[P_TX] - 1) * sx + kx) * ((v[P_TY] - 1) * sy + ky)) /
-                   (double)(v[P_TX] * v[P_TY] * kx * ky);
+    double share = (double)(((v.tx - 1) * sx + kx) * ((v.ty - 1) * sy + ky)) /
+                   (double)(v.tx * v.ty * kx * ky);
     double loads = taps * (share < 1 ? share : 1) * (p->clast || sx == 1 ? 1 : lanes);
     double waste = size < width ? width / (size + 1) : 1 + 0.3 * width / size;
     double rows = p->ya >= 0 ? (double)gen_eval(p->g, p->out.dim[p->ya], var) : 1;
-    double bands = rows / (double)(v[P_TY] * v[P_YB]),
-           grain = n / (rows * size) * size * (double)(v[P_TY] * v[P_YB]);
+    double bands = rows / (double)(v.ty * v.yb),
+           grain = n / (rows * size) * size * (double)(v.ty * v.yb);
     double idle = p->clast && bands < 2 * c->n_threads ? 1 + 0.2 * c->n_threads : 1;
     double cycles = vec *
-                    (loads * 0.6 + taps * 0.5 + 3 + 6.0 / (double)(v[P_TX] * v[P_TY] * v[P_NR])) *
+                    (loads * 0.6 + taps * 0.5 + 3 + 6.0 / (double)(v.tx * v.ty * v.nr)) *
                     waste * idle;
     double bytes = 4 * (n + gen_count(p->g, p->x, var));
     (void)grain;
@@ -499,7 +496,7 @@ static double predict(const struct task *t, const struct caps *c, const struct s
                       const i64 *var)
 {
     struct pool p;
-    return pool_of(&p, t) ? seconds(&p, c, s->v, var) : 1;
+    return pool_of(&p, t) ? seconds(&p, c, params_of(s), var) : 1;
 }
 
 static void initial(const struct task *t, const struct caps *c, const i64 *var, struct sched *out)
@@ -507,14 +504,11 @@ static void initial(const struct task *t, const struct caps *c, const i64 *var, 
     struct pool p;
     double best = 0;
     pool_of(&p, t);
-    for (u32 i = 0; i < countof(v_ty) * countof(v_tx) * countof(v_nr) * countof(v_yb); i++) {
-        u32 at = i / countof(v_ty) / countof(v_tx);
-        i32 v[N_PARAM] = {v_ty[i % countof(v_ty)], v_tx[i / countof(v_ty) % countof(v_tx)],
-                          v_nr[at % countof(v_nr)], v_yb[at / countof(v_nr)]};
-        double s = is_legal(&p, c, v) ? seconds(&p, c, v, var) : 0;
-        if (s <= 0 || (best > 0 && s >= best)) continue;
-        best = s;
-        for (u32 j = 0; j < N_PARAM; j++) out->v[j] = v[j];
+    for (u32 i = 0; i < param[P_ty].n * param[P_tx].n * param[P_nr].n * param[P_yb].n; i++) {
+        u32 at = i;
+        struct sched s = {0};
+        for (u32 j = 0; j < N_PARAM; at /= param[j++].n) s.v[j] = param[j].values[at % param[j].n];
+        gen_keep(is_legal(&p, c, params_of(&s)) ? seconds(&p, c, params_of(&s), var) : 0, &s, &best, out);
     }
     assert(best > 0);
 }

@@ -8,31 +8,26 @@
 
 #include <math.h>
 
-enum { P_ROWS, P_NR, P_GATES, P_KU, P_TEAM, N_PARAM };
-
-static const i32 v_rows[] = {1, 2, 3, 4, 5, 6, 8, 12};
-static const i32 v_nr[] = {1, 2, 3, 4};
-static const i32 v_gates[] = {0, 1, 2};
-static const i32 v_ku[] = {1, 2, 4, 8};
-
-static const i32 v_team[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
-
-static const struct gen_param param[N_PARAM] = {
-    [P_ROWS] = {"rows", "sequences at once", v_rows, countof(v_rows)},
-    [P_NR] = {"nr", "vectors of hidden units at once", v_nr, countof(v_nr)},
-    [P_GATES] = {"gates", "gates of a unit that are summed at once, 0 = all", v_gates, countof(v_gates)},
-    [P_KU] = {"ku", "terms of the sum per iteration of its loop", v_ku, countof(v_ku)},
-    [P_TEAM] = {"team", "threads that share the hidden units", v_team, countof(v_team)},
-};
+// clang-format off
+#define PARAMS(P)                                                                            \
+    P(rows, "sequences at once", 1, 2, 3, 4, 5, 6, 8, 12)                                    \
+    P(nr, "vectors of hidden units at once", 1, 2, 3, 4)                                     \
+    P(gates, "gates of a unit that are summed at once, 0 = all", 0, 1, 2)                    \
+    P(ku, "terms of the sum per iteration of its loop", 1, 2, 4, 8)                          \
+    P(team, "threads that share the hidden units", 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+// clang-format on
+GEN_PARAMS(PARAMS)
 
 enum { MAX_WRITTEN = 300 /* multiply-adds in an iteration */ };
 
-static struct recurrence_sched sched_of(const struct recurrence *q, const struct caps *c, const struct sched *s)
+GEN_PARAM_READER(struct recurrence_sched, read_sched, PARAMS)
+
+static struct recurrence_sched sched_of(const struct recurrence *q, const struct caps *c, const struct sched *v)
 {
-    u32 lanes = gen_lanes(c, q->type);
-    while (lanes > 1 && lanes / 2 >= q->c.hidden) lanes /= 2;
-    return (struct recurrence_sched){.rows = s->v[P_ROWS], .nr = s->v[P_NR], .gates = s->v[P_GATES], .lanes = lanes, .ku = s->v[P_KU],
-                                     .inner = 1, .outer = s->v[P_TEAM]};
+    struct recurrence_sched s = read_sched(v);
+    s.lanes = gen_lanes(c, q->type), s.threads = 1;
+    while (s.lanes > 1 && s.lanes / 2 >= q->c.hidden) s.lanes /= 2;
+    return s;
 }
 
 static bool match(const struct task *t, const struct caps *c)
@@ -48,7 +43,7 @@ static bool is_legal(const struct recurrence *q, const struct caps *c, const str
     i64 acc = recurrence_accumulators(q, s), batch = gen_static(q->g, q->batch, 64), gates = at_once(q, s);
     if (!recurrence_has_gates(q, s->gates) || (s->rows > 1 && s->rows >= 2 * batch)) return false;
     if (s->nr > 1 && (s->nr - 1) * s->lanes >= q->c.hidden) return false;
-    if (s->outer > c->n_threads || (s->outer > 1 && s->outer > recurrence_panels(q, s))) return false;
+    if (s->team > c->n_threads || (s->team > 1 && s->team > recurrence_panels(q, s))) return false;
     if (s->ku > q->c.hidden || acc * s->ku > MAX_WRITTEN) return false;
     return acc == gates || acc + i64_min(gates * s->nr, 4) <= c->n_vector_regs;
 }
@@ -64,7 +59,7 @@ static double seconds(const struct recurrence *q, const struct caps *c, const st
 {
     double steps = (double)gen_eval(q->g, q->steps, var), units = (double)(recurrence_panels(q, s) * recurrence_width(s));
     i64 batch = gen_eval(q->g, q->batch, var), runs = ceil_div(batch, s->rows) * q->c.n_dirs;
-    i64 own = ceil_div(recurrence_panels(q, s), s->outer); /* panels of a thread, at most */
+    i64 own = ceil_div(recurrence_panels(q, s), s->team); /* panels of a thread, at most */
     units = (double)(own * recurrence_width(s));
     double weights = units * (double)q->c.hidden * q->c.n_gates, acc = (double)recurrence_accumulators(q, s);
     /* Multiply-adds per cycle: two, or as many as wait for each other, or for loads of weights and states. */
@@ -73,9 +68,9 @@ static double seconds(const struct recurrence *q, const struct caps *c, const st
     double product = fmax(adds / pace / 3e9, weight_seconds(c, weights * (double)dtype_size(op_in_dtype(q->g, q->n, 1))));
     double cell = units / s->lanes * (double)s->rows * 40 * q->c.n_gates / 3e9;
     double loop = (double)q->c.hidden / (double)s->ku * (double)own * 0.5 / 3e9;
-    double meets = s->outer > 1 ? 4e-7 * (op_cell_has_two_stages(&q->c) ? 2 : 1) : 0;
-    double wake = c->n_threads > 1 && (s->outer > 1 || runs > 1) ? 8e-6 : 0; /* the other threads */
-    return 1e-6 + wake + steps * (product + cell + loop + meets) * (double)(s->outer > 1 ? runs : ceil_div(runs, i64_max(1, c->n_threads)));
+    double meets = s->team > 1 ? 4e-7 * (op_cell_has_two_stages(&q->c) ? 2 : 1) : 0;
+    double wake = c->n_threads > 1 && (s->team > 1 || runs > 1) ? 8e-6 : 0; /* the other threads */
+    return 1e-6 + wake + steps * (product + cell + loop + meets) * (double)(s->team > 1 ? runs : ceil_div(runs, i64_max(1, c->n_threads)));
 }
 
 static const struct recurrence_family family = {param, N_PARAM, sched_of, is_legal, seconds};
@@ -94,7 +89,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *c, con
     struct recurrence q;
     recurrence_of(&q, t);
     struct recurrence_sched s = sched_of(&q, c, v);
-    m->k->group[0] = s.outer > 1 ? (u32)s.outer : 0;
+    m->k->group[0] = s.team > 1 ? (u32)s.team : 0;
     recurrence_emit(m, t, &s);
 }
 

@@ -13,20 +13,15 @@
 // Groups of axes (gen_space.c) are either reduced or kept; a row is one index of all kept groups.
 #include "gen/gen_row.h"
 
-enum { P_LANES, P_UNROLL, P_ROWS, P_KEEP, N_PARAM };
-
-static const i32 v_lanes[] = {1, 4, 8, 16, 32, 64};
-static const i32 v_unroll[] = {1, 2, 4, 8};
-static const i32 v_rows[] = {1, 2, 4, 8, 16, 64, 256};
-static const i32 v_keep[] = {0, 1};
-
-static const struct gen_param param[N_PARAM] = {
-    [P_LANES] = {"lanes", "lanes of a vector", v_lanes, countof(v_lanes)},
-    [P_UNROLL] = {"unroll", "accumulators of a reduction", v_unroll, countof(v_unroll)},
-    [P_ROWS] = {"rows", "rows, or vectors of rows, per grid iteration", v_rows, countof(v_rows)},
-    [P_KEEP] = {"keep", "1: what a reduction computed is kept for the next pass", v_keep,
-                countof(v_keep)},
-};
+// clang-format off
+#define PARAMS(P)                                                                    \
+    P(lanes, "lanes of a vector", 1, 4, 8, 16, 32, 64)                               \
+    P(unroll, "accumulators of a reduction", 1, 2, 4, 8)                             \
+    P(rows, "rows, or vectors of rows, per grid iteration", 1, 2, 4, 8, 16, 64, 256) \
+    P(keep, "1: what a reduction computed is kept for the next pass", 0, 1)
+// clang-format on
+GEN_PARAMS(PARAMS)
+GEN_PARAM_READER(struct params, params_of, PARAMS)
 
 /* Emission. */
 
@@ -384,11 +379,11 @@ static void emit(struct emit *m, const struct task *t, const struct caps *c, con
 {
     struct rows *r = arena_new(m->arena, struct rows);
     struct temp_of temp[MAX_REDUCE];
-    const i32 *v = s->v;
+    const struct params v = params_of(s);
     *r = (struct rows){.m = m,
-                       .lanes = row_is_float_only(&t->g) ? (u32)v[P_LANES] : 1,
-                       .unroll = v[P_UNROLL],
-                       .keep = v[P_KEEP],
+                       .lanes = row_is_float_only(&t->g) ? (u32)v.lanes : 1,
+                       .unroll = v.unroll,
+                       .keep = v.keep,
                        .ordered = c->deterministic};
     row_of(&r->x, t);
     r->x.ordered = r->ordered;
@@ -396,7 +391,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *c, con
     r->first = &r->x.red[0];
     if (r->x.fused) {
         find_space(r);
-        row_grid(r, v[P_ROWS], -1);
+        row_grid(r, v.rows, -1);
         return;
     }
     for (u32 i = 0; i < r->x.n; i++) {
@@ -407,7 +402,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *c, con
     for (u32 i = 0; i < r->x.n; i++) {
         r->first = &r->x.red[i];
         find_space(r);
-        row_grid(r, v[P_ROWS], i);
+        row_grid(r, v.rows, i);
         temp[i] = (struct temp_of){r, i};
         emit_bind(m, r->x.red[i].out, temp_value, &temp[i]);
     }
@@ -425,12 +420,12 @@ static bool match(const struct task *t, const struct caps *c)
 static bool legal(const struct task *t, const struct caps *c, const struct sched *s)
 {
     struct row_task x;
-    const i32 *v = s->v;
+    const struct params v = params_of(s);
     if (!row_of(&x, t)) return false;
     u32 widest = gen_lanes(c, DT_F32);
-    if (c->deterministic && (v[P_UNROLL] > 1 || v[P_LANES] > ROW_PARTS)) return false;
-    if (v[P_LANES] != 1 && ((u32)v[P_LANES] > widest || !row_is_float_only(x.g))) return false;
-    if (v[P_KEEP] && (!x.fused || row_length(&x, NULL) * 64 > 4 * (double)c->l2_bytes + 65536))
+    if (c->deterministic && (v.unroll > 1 || v.lanes > ROW_PARTS)) return false;
+    if (v.lanes != 1 && ((u32)v.lanes > widest || !row_is_float_only(x.g))) return false;
+    if (v.keep && (!x.fused || row_length(&x, NULL) * 64 > 4 * (double)c->l2_bytes + 65536))
         return false;
     return true;
 }
@@ -441,11 +436,11 @@ static void initial(const struct task *t, const struct caps *c, const i64 *var, 
     row_of(&x, t);
     double len = row_length(&x, NULL);
     u32 lanes = gen_lanes(c, graph_value(x.g, x.red[0].in)->dtype);
-    s->v[P_LANES] = row_is_float_only(x.g) ? gen_nearest(&param[P_LANES], lanes) : 1;
-    s->v[P_UNROLL] = len >= 256 && !c->deterministic ? 4 : 1;
-    s->v[P_ROWS] = gen_nearest(&param[P_ROWS], (i64)(4096 / (len + 1)));
-    s->v[P_KEEP] = 1;
-    if (!row_computes(&x) || !legal(t, c, s)) s->v[P_KEEP] = 0;
+    s->v[P_lanes] = row_is_float_only(x.g) ? gen_nearest(&param[P_lanes], lanes) : 1;
+    s->v[P_unroll] = len >= 256 && !c->deterministic ? 4 : 1;
+    s->v[P_rows] = gen_nearest(&param[P_rows], (i64)(4096 / (len + 1)));
+    s->v[P_keep] = 1;
+    if (!row_computes(&x) || !legal(t, c, s)) s->v[P_keep] = 0;
 }
 
 static double predict(const struct task *t, const struct caps *c, const struct sched *s,
@@ -455,9 +450,9 @@ static double predict(const struct task *t, const struct caps *c, const struct s
     if (!row_of(&x, t)) return 1e9;
     double full = gen_count(x.g, x.red[0].in, var), rows = gen_count(x.g, x.red[0].out, var),
            passes = x.n + t->g.output.n;
-    double ops = 2 + (double)t->g.node.n * (s->v[P_KEEP] ? 0.6 : 1);
-    double work = full * passes * ops / s->v[P_LANES] * (s->v[P_UNROLL] > 1 ? 1 : 1.6) / 3e9;
-    double threads = rows / s->v[P_ROWS] > 1 ? i64_max(1, c->n_threads) : 1;
+    double ops = 2 + (double)t->g.node.n * (s->v[P_keep] ? 0.6 : 1);
+    double work = full * passes * ops / s->v[P_lanes] * (s->v[P_unroll] > 1 ? 1 : 1.6) / 3e9;
+    double threads = rows / s->v[P_rows] > 1 ? i64_max(1, c->n_threads) : 1;
     return 1e-6 + (work + 4 * full * (x.fused ? 2 : 4) / gen_byte_rate(c)) / threads;
 }
 

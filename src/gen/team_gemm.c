@@ -14,31 +14,21 @@
 // Dims: y (b.., m, n) = a (b.., m, k) x b (b.., k, n).
 #include "gen/gen_group_gemm.h"
 
-enum { P_N, P_ACC, P_GM, P_GN, P_WM, P_WN, P_BK, P_STAGES, P_RASTER, P_CHUNKS, P_BOXES, N_PARAM };
-
-static const i32 v_n[] = {64, 128, 256};
-static const i32 v_acc[] = {16, 32};
-static const i32 v_teams[] = {1, 2, 4};
-static const i32 v_fragments[] = {1, 2};
-static const i32 v_bk[] = {64, 128};
-static const i32 v_stages[] = {2, 3, 4, 5};
-static const i32 v_raster[] = {1, 8, 16};
-static const i32 v_chunks[] = {1, 8};
-static const i32 v_boxes[] = {0, 1};
-
-static const struct gen_param param[N_PARAM] = {
-    [P_N] = {"n", "columns of a fragment", v_n, countof(v_n)},
-    [P_ACC] = {"acc", "bits of a sum", v_acc, countof(v_acc)},
-    [P_GM] = {"gm", "teams along rows", v_teams, countof(v_teams)},
-    [P_GN] = {"gn", "teams along columns", v_teams, countof(v_teams)},
-    [P_WM] = {"wm", "fragments of a team along rows", v_fragments, countof(v_fragments)},
-    [P_WN] = {"wn", "fragments of a team along columns", v_fragments, countof(v_fragments)},
-    [P_BK] = {"bk", "terms per round", v_bk, countof(v_bk)},
-    [P_STAGES] = {"stages", "rounds in shared arrays: all but one are on their way", v_stages, countof(v_stages)},
-    [P_RASTER] = {"raster", "rows of blocks that are walked column by column", v_raster, countof(v_raster)},
-    [P_CHUNKS] = {"chunks", "groups that share the terms of a block", v_chunks, countof(v_chunks)},
-    [P_BOXES] = {"boxes", "1: the device copies operands, in boxes that one thread asks for", v_boxes, countof(v_boxes)},
-};
+// clang-format off
+#define PARAMS(P)                                                                      \
+    P(n, "columns of a fragment", 64, 128, 256)                                        \
+    P(acc, "bits of a sum", 16, 32)                                                    \
+    P(gm, "teams along rows", 1, 2, 4)                                                 \
+    P(gn, "teams along columns", 1, 2, 4)                                              \
+    P(wm, "fragments of a team along rows", 1, 2)                                      \
+    P(wn, "fragments of a team along columns", 1, 2)                                   \
+    P(bk, "terms per round", 64, 128)                                                  \
+    P(stages, "rounds in shared arrays: all but one are on their way", 2, 3, 4, 5)     \
+    P(raster, "rows of blocks that are walked column by column", 1, 8, 16)             \
+    P(chunks, "groups that share the terms of a block", 1, 8)                          \
+    P(boxes, "1: the device copies operands, in boxes that one thread asks for", 0, 1)
+// clang-format on
+GEN_PARAMS(PARAMS)
 
 enum {
     LINE_BYTES = 128,   /* of a swizzled array: doc/kernel-ir.md */
@@ -50,10 +40,12 @@ enum {
 };
 
 struct team_sched {
-    i64 n, acc, gm, gn, wm, wn, bk, stages, raster, chunks, boxes;
+    PARAMS(GEN_PARAM_FIELD)
     i64 m, k;           /* the shape's */
     i64 team;           /* threads */
 };
+
+GEN_PARAM_READER(struct team_sched, read_sched, PARAMS)
 
 static enum dtype acc_type(const struct team_sched *s) { return s->acc == 32 ? DT_F32 : DT_F16; }
 
@@ -72,10 +64,8 @@ static bool find_shape(const struct caps *c, enum dtype t, struct team_sched *s)
 
 static bool sched_of(const struct caps *c, enum dtype t, const struct sched *v, struct team_sched *s)
 {
-    const i32 *p = v->v;
-    *s = (struct team_sched){.n = p[P_N], .acc = p[P_ACC], .gm = p[P_GM], .gn = p[P_GN], .wm = p[P_WM], .wn = p[P_WN],
-                             .bk = p[P_BK], .stages = p[P_STAGES], .raster = p[P_RASTER], .chunks = p[P_CHUNKS], .boxes = p[P_BOXES],
-                             .team = (i64)c->team * c->subgroup};
+    *s = read_sched(v);
+    s->team = (i64)c->team * c->subgroup;
     return find_shape(c, t, s);
 }
 
@@ -289,18 +279,18 @@ static bool legal(const struct task *t, const struct caps *c, const struct sched
 /* The smallest block of the shapes with such sums. */
 static bool least_sched(const struct gemm *x, const struct caps *c, i32 acc, struct sched *out)
 {
-    for (i64 i = 0; i < countof(v_n); i++) {
-        *out = (struct sched){.v = {[P_N] = v_n[i],
-                                    [P_ACC] = acc,
-                                    [P_GM] = 1,
-                                    [P_GN] = 1,
-                                    [P_WM] = 1,
-                                    [P_WN] = 1,
-                                    [P_BK] = v_bk[0],
-                                    [P_STAGES] = v_stages[0],
-                                    [P_RASTER] = 1,
-                                    [P_CHUNKS] = 1,
-                                    [P_BOXES] = 0}};
+    for (i64 i = 0; i < param[P_n].n; i++) {
+        *out = (struct sched){.v = {[P_n] = param[P_n].values[i],
+                                    [P_acc] = acc,
+                                    [P_gm] = 1,
+                                    [P_gn] = 1,
+                                    [P_wm] = 1,
+                                    [P_wn] = 1,
+                                    [P_bk] = param[P_bk].values[0],
+                                    [P_stages] = param[P_stages].values[0],
+                                    [P_raster] = 1,
+                                    [P_chunks] = 1,
+                                    [P_boxes] = 0}};
         if (is_legal(x, c, out)) return true;
     }
     return false;
@@ -349,13 +339,13 @@ static void initial(const struct task *t, const struct caps *c, const i64 *var, 
     gemm_of(&x.x, t);
     bool found = least_sched(&x.x, c, 32, out) || least_sched(&x.x, c, 16, out);
     assert(found);
-    i32 acc = out->v[P_ACC], n = out->v[P_N];
+    i32 acc = out->v[P_acc], n = out->v[P_n];
     struct sched best = *out;
-    for (i64 i = 0; i < countof(v_n); i++) {
+    for (i64 i = 0; i < param[P_n].n; i++) {
         struct sched v = *out;
-        v.v[P_N] = v_n[i], v.v[P_ACC] = acc;
-        if (v_n[i] < n || cost_of(&x, &v) <= 0) continue;
-        gen_best(&(struct gen_search){param, P_GM, N_PARAM, cost_of, &x}, &v);
+        v.v[P_n] = param[P_n].values[i], v.v[P_acc] = acc;
+        if (param[P_n].values[i] < n || cost_of(&x, &v) <= 0) continue;
+        gen_best(&(struct gen_search){param, P_gm, N_PARAM, cost_of, &x}, &v);
         if (cost_of(&x, &v) < cost_of(&x, &best)) best = v;
     }
     *out = best;

@@ -10,28 +10,21 @@
 
 #include <math.h>
 
-enum { P_TH, P_TW, P_NR, P_GROUP, P_JU, P_AHEAD, P_STREAM, P_TURN, N_PARAM };
 enum { MAX_WRITTEN = 400 /* multiply-adds */, MAX_BLOCKS = 8 /* transposed at a time */, MANY_MAPS = 40, MAX_NR = 4 };
 
-static const i32 v_th[] = {1, 2, 4, 8, 16, 32};
-static const i32 v_tw[] = {0, 128, 256, 512, 1024};
-static const i32 v_nr[] = {1, 2, 3, 4};
-static const i32 v_group[] = {0, 1, 2, 4};
-static const i32 v_ju[] = {0, 1, 2, 4, 8};
-static const i32 v_ahead[] = {0, 2, 4, 8, 16};
-static const i32 v_stream[] = {0, 1};
-static const i32 v_turn[] = {0, 1};
-
-static const struct gen_param param[N_PARAM] = {
-    [P_TH] = {"th", "rows of a strip", v_th, countof(v_th)},
-    [P_TW] = {"tw", "columns of a strip, 0 = all", v_tw, countof(v_tw)},
-    [P_NR] = {"nr", "vectors of pixels in registers", v_nr, countof(v_nr)},
-    [P_GROUP] = {"group", "rows of taps that go through the strip together, 0 = all, sums in registers", v_group, countof(v_group)},
-    [P_JU] = {"ju", "taps of a row written out, 0 = all", v_ju, countof(v_ju)},
-    [P_AHEAD] = {"ahead", "vectors that weights are asked for ahead, 0 = not", v_ahead, countof(v_ahead)},
-    [P_STREAM] = {"nt", "1: outputs are stored past the caches", v_stream, countof(v_stream)},
-    [P_TURN] = {"turn", "1: weights are read in vectors along taps and transposed", v_turn, countof(v_turn)},
-};
+// clang-format off
+#define PARAMS(P)                                                                                       \
+    P(th, "rows of a strip", 1, 2, 4, 8, 16, 32)                                                        \
+    P(tw, "columns of a strip, 0 = all", 0, 128, 256, 512, 1024)                                        \
+    P(nr, "vectors of pixels in registers", 1, 2, 3, 4)                                                 \
+    P(group, "rows of taps that go through the strip together, 0 = all, sums in registers", 0, 1, 2, 4) \
+    P(ju, "taps of a row written out, 0 = all", 0, 1, 2, 4, 8)                                          \
+    P(ahead, "vectors that weights are asked for ahead, 0 = not", 0, 2, 4, 8, 16)                       \
+    P(nt, "1: outputs are stored past the caches", 0, 1)                                                \
+    P(turn, "1: weights are read in vectors along taps and transposed", 0, 1)
+// clang-format on
+GEN_PARAMS(PARAMS)
+GEN_PARAM_READER(struct params, params_of, PARAMS)
 
 struct work {
     struct emit *m;
@@ -376,11 +369,11 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
     struct work *w = arena_new(m->arena, struct work);
     struct kir *k = m->k;
     struct symtab *st = m->g->sym;
-    const i32 *v = s->v;
+    const struct params v = params_of(s);
     filtering_of(&w->q, t, OP_FILTER);
-    w->m = m, w->nr = v[P_NR], w->group = v[P_GROUP], w->ju = v[P_JU], w->ahead = v[P_AHEAD];
+    w->m = m, w->nr = v.nr, w->group = v.group, w->ju = v.ju, w->ahead = v.ahead;
     w->block = block_of(&w->q, caps, w->nr);
-    w->s = (struct strip){.m = m, .q = &w->q, .lanes = filtering_lanes(&w->q, caps), .th = v[P_TH], .tw = v[P_TW],
+    w->s = (struct strip){.m = m, .q = &w->q, .lanes = filtering_lanes(&w->q, caps), .th = v.th, .tw = v.tw,
                           .planes = w->q.channels + (w->q.f.normalize ? 1 : 0)};
     emit_args(m);
     w->r = (struct result){.v = w->q.out, .inner = 3};
@@ -390,11 +383,11 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
     if (w->q.f.softmax) w->peak = kir_alloc(k, KS_REG, w->q.type, w->s.lanes, kir_int(k, w->nr));
     sym n = sym_mul(st, w->s.width, sym_const(st, w->s.th * w->s.planes));
     if (w->group) w->sums = kir_alloc(k, KS_WORK, w->q.type, 1, emit_size(m, n));
-    if (v[P_TURN]) {
+    if (v.turn) {
         turn_open(&w->t, k, w->q.type, w->s.lanes, i64_min(MAX_BLOCKS, w->nr * parts_of(w)));
         w->turned = kir_alloc(k, KS_WORK, w->q.type, 1, kir_int(k, w->q.taps * w->nr * w->s.lanes));
     }
-    emit_stream(m, v[P_STREAM]);
+    emit_stream(m, v.nt);
     do_strip(w);
     emit_stream(m, false);
     strip_close(&w->s);
@@ -414,28 +407,28 @@ static bool open_task(struct filtering *q, const struct task *t, const struct ca
     return true;
 }
 
-static double turned_bytes(const struct filtering *q, const struct caps *caps, const i32 *v)
+static double turned_bytes(const struct filtering *q, const struct caps *caps, struct params v)
 {
-    return (double)(v[P_NR] * q->taps * filtering_lanes(q, caps) * dtype_size(q->type));
+    return (double)(v.nr * q->taps * filtering_lanes(q, caps) * dtype_size(q->type));
 }
 
-static bool is_legal(const struct filtering *q, const struct caps *caps, const i32 *v)
+static bool is_legal(const struct filtering *q, const struct caps *caps, struct params v)
 {
-    i64 lanes = filtering_lanes(q, caps), block = block_of(q, caps, v[P_NR]), kw = q->f.kernel[1];
-    i64 ju = v[P_JU] ? v[P_JU] : kw, planes = q->channels + q->f.normalize;
-    if (!block || (v[P_NR] > 1 && block < q->channels) || ju > kw || (v[P_JU] == kw)) return false;
-    if (ju * ((i64)exp_cost(q) + sums_of(q, block)) * v[P_NR] > MAX_WRITTEN && ju > 1) return false;
-    if (v[P_GROUP] && q->f.softmax) return false; /* its largest weight comes first */
-    if (v[P_GROUP] && q->f.normalize && block < q->channels) return false; /* passes would share the kept sum of weights */
-    if (v[P_GROUP] >= q->f.kernel[0] || (v[P_AHEAD] && !v[P_TURN] && graph_value(q->g, q->side)->layout != LAYOUT_ROWS)) return false;
-    if (v[P_TURN] && (!q->by_taps || q->f.splat || v[P_GROUP])) return false;
-    if (v[P_TURN] && v[P_NR] > 1 && turned_bytes(q, caps, v) > (double)caps->l2_bytes / 2) return false;
-    if (v[P_TW] && v[P_TW] >= filtering_size(q, 1, NULL)) return false;
-    if (v[P_STREAM] && !filtering_may_stream(q, caps, v[P_NR])) return false;
-    if (v[P_NR] > 1 && v[P_NR] * lanes > (v[P_TW] ? v[P_TW] : filtering_size(q, 1, NULL))) return false;
-    if (v[P_TH] > 1 && v[P_TH] >= 2 * filtering_size(q, 0, NULL)) return false;
-    double bytes = strip_band_bytes(q, planes, v[P_TH], v[P_TW], NULL) * (v[P_GROUP] ? 2 : 1);
-    return (v[P_TH] == 1 && v[P_NR] == 1 && !v[P_GROUP]) || bytes <= (double)caps->l2_bytes;
+    i64 lanes = filtering_lanes(q, caps), block = block_of(q, caps, v.nr), kw = q->f.kernel[1];
+    i64 ju = v.ju ? v.ju : kw, planes = q->channels + q->f.normalize;
+    if (!block || (v.nr > 1 && block < q->channels) || ju > kw || (v.ju == kw)) return false;
+    if (ju * ((i64)exp_cost(q) + sums_of(q, block)) * v.nr > MAX_WRITTEN && ju > 1) return false;
+    if (v.group && q->f.softmax) return false; /* its largest weight comes first */
+    if (v.group && q->f.normalize && block < q->channels) return false; /* passes would share the kept sum of weights */
+    if (v.group >= q->f.kernel[0] || (v.ahead && !v.turn && graph_value(q->g, q->side)->layout != LAYOUT_ROWS)) return false;
+    if (v.turn && (!q->by_taps || q->f.splat || v.group)) return false;
+    if (v.turn && v.nr > 1 && turned_bytes(q, caps, v) > (double)caps->l2_bytes / 2) return false;
+    if (v.tw && v.tw >= filtering_size(q, 1, NULL)) return false;
+    if (v.nt && !filtering_may_stream(q, caps, v.nr)) return false;
+    if (v.nr > 1 && v.nr * lanes > (v.tw ? v.tw : filtering_size(q, 1, NULL))) return false;
+    if (v.th > 1 && v.th >= 2 * filtering_size(q, 0, NULL)) return false;
+    double bytes = strip_band_bytes(q, planes, v.th, v.tw, NULL) * (v.group ? 2 : 1);
+    return (v.th == 1 && v.nr == 1 && !v.group) || bytes <= (double)caps->l2_bytes;
 }
 
 static bool match(const struct task *t, const struct caps *caps)
@@ -447,48 +440,48 @@ static bool match(const struct task *t, const struct caps *caps)
 static bool legal(const struct task *t, const struct caps *caps, const struct sched *s)
 {
     struct filtering q;
-    return open_task(&q, t, caps) && is_legal(&q, caps, s->v);
+    return open_task(&q, t, caps) && is_legal(&q, caps, params_of(s));
 }
 
 /* Share of the time of reading, by how far weights are asked for ahead. */
-static double lateness(const i32 *v) { return v[P_AHEAD] ? 0.3 / v[P_AHEAD] : 0.4; }
+static double lateness(struct params v) { return v.ahead ? 0.3 / v.ahead : 0.4; }
 
 /* By what reading takes longer than the memory's rate allows: many maps read side by side, short runs, nothing asked for in time. */
-static double rate_loss(const i32 *v, double live, double kw)
+static double rate_loss(struct params v, double live, double kw)
 {
-    double written = v[P_JU] ? v[P_JU] : kw;
-    double runs = v[P_TW] ? 128.0 / v[P_TW] : 0;
-    return (1 + 0.02 * fmax(0, fmin(live, MANY_MAPS) - 8)) * (1 + lateness(v) + runs) * (1 + 0.01 * written) * (1 + 0.2 / v[P_NR]);
+    double written = v.ju ? v.ju : kw;
+    double runs = v.tw ? 128.0 / v.tw : 0;
+    return (1 + 0.02 * fmax(0, fmin(live, MANY_MAPS) - 8)) * (1 + lateness(v) + runs) * (1 + 0.01 * written) * (1 + 0.2 / v.nr);
 }
 
 /* Cycles to transpose the weights of a vector of pixels, whole blocks of them; few blocks at a time wait for what was just stored. */
-static double turning(const struct filtering *q, const struct caps *caps, const i32 *v)
+static double turning(const struct filtering *q, const struct caps *caps, struct params v)
 {
     i64 lanes = filtering_lanes(q, caps);
     double each = turned_bytes(q, caps, v) > (double)caps->l1_bytes / 2 ? 16 : 11;
-    return (double)(ceil_div(q->taps, lanes) * lanes) * each * (v[P_NR] > 1 ? 1 : 1.15);
+    return (double)(ceil_div(q->taps, lanes) * lanes) * each * (v.nr > 1 ? 1 : 1.15);
 }
 
 /* Weights arrive at the memory's rate, less where many places are read side by side; meanwhile vectors of them meet every plane. */
-static double seconds(const struct filtering *q, const struct caps *caps, const i32 *v, const i64 *var)
+static double seconds(const struct filtering *q, const struct caps *caps, struct params v, const i64 *var)
 {
-    double lanes = filtering_lanes(q, caps), hz = gen_flop_rate(caps) / (4 * gen_lanes(caps, DT_F32)), nr = v[P_NR];
+    double lanes = filtering_lanes(q, caps), hz = gen_flop_rate(caps) / (4 * gen_lanes(caps, DT_F32)), nr = v.nr;
     double planes = (double)(q->channels + q->f.normalize), h = (double)filtering_size(q, 0, var), w = (double)filtering_size(q, 1, var);
     double images = (double)i64_max(1, gen_eval(q->g, q->batch, var)), taps = (double)q->taps, kw = (double)q->f.kernel[1];
-    double tw = v[P_TW] ? fmin(v[P_TW], w) : w, th = fmin(v[P_TH], h), n = images * h * ceil(w / lanes);
-    double passes = ceil((double)q->channels / (double)block_of(q, caps, v[P_NR]));
-    double step = 0.5 * (planes + passes) + 0.3 + (v[P_JU] == 1 ? 0.5 : 0) + (v[P_AHEAD] ? 0.5 : 0);
+    double tw = v.tw ? fmin(v.tw, w) : w, th = fmin(v.th, h), n = images * h * ceil(w / lanes);
+    double passes = ceil((double)q->channels / (double)block_of(q, caps, v.nr));
+    double step = 0.5 * (planes + passes) + 0.3 + (v.ju == 1 ? 0.5 : 0) + (v.ahead ? 0.5 : 0);
     if (q->f.softmax) step += passes * (0.5 * exp_cost(q) + 1);
-    double rounds = v[P_GROUP] ? ceil((double)q->f.kernel[0] / v[P_GROUP]) : 1, live = taps / rounds;
-    double piece = taps * step + rounds * (planes * (v[P_GROUP] ? 2 : 1) + 4 / nr + 2 * kw / nr);
+    double rounds = v.group ? ceil((double)q->f.kernel[0] / v.group) : 1, live = taps / rounds;
+    double piece = taps * step + rounds * (planes * (v.group ? 2 : 1) + 4 / nr + 2 * kw / nr);
     double band = (th + (double)(q->f.kernel[0] - 1) * (double)q->f.dilation[0]) / th * (1 + 40 / tw) * planes * 3;
     bool rows = graph_value(q->g, q->side)->layout == LAYOUT_ROWS;
-    if (v[P_TURN]) piece += turning(q, caps, v), live = 1;
+    if (v.turn) piece += turning(q, caps, v), live = 1;
     else if (!rows || q->by_taps) piece += taps * lanes;
     double threads = fmin(i64_max(1, caps->n_threads), ceil(h / th) * images * ceil(w / tw));
     double bytes = gen_bytes(q->g, q->side, var), far = bytes > (double)caps->l3_bytes / 2 ? 1 : 0.3;
     double out = gen_bytes(q->g, q->out, var); /* its lines are read to be overwritten, too, or, streamed, by who reads it next */
-    bytes += (v[P_STREAM] ? (bytes > (double)caps->l3_bytes ? 1.2 : 3) : 2) * out;
+    bytes += (v.nt ? (bytes > (double)caps->l3_bytes ? 1.2 : 3) : 2) * out;
     double memory = far * bytes / (1.6 * gen_byte_rate(caps)) * rate_loss(v, live, kw);
     double work = n * (piece + band) / hz / threads;
     return 2e-6 + fmax(work, memory) + 0.2 * work + lateness(v) * memory; /* nothing is computed before a late weight */
@@ -497,7 +490,7 @@ static double seconds(const struct filtering *q, const struct caps *caps, const 
 static double predict(const struct task *t, const struct caps *caps, const struct sched *s, const i64 *var)
 {
     struct filtering q;
-    return open_task(&q, t, caps) ? seconds(&q, caps, s->v, var) : 1e9;
+    return open_task(&q, t, caps) ? seconds(&q, caps, params_of(s), var) : 1e9;
 }
 
 struct choice {
@@ -509,7 +502,7 @@ struct choice {
 static double cost(const void *user, const struct sched *s)
 {
     const struct choice *c = user;
-    return is_legal(&c->q, c->caps, s->v) ? seconds(&c->q, c->caps, s->v, c->var) : 0;
+    return is_legal(&c->q, c->caps, params_of(s)) ? seconds(&c->q, c->caps, params_of(s), c->var) : 0;
 }
 
 static void initial(const struct task *t, const struct caps *caps, const i64 *var, struct sched *out)

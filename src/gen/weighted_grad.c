@@ -8,22 +8,18 @@
 
 #include <math.h>
 
-enum { P_TH, P_TW, P_NR, P_JU, P_STREAM, N_PARAM };
 enum { MAX_WRITTEN = 400 /* multiply-adds */, FEW_CHANNELS = 8 /* written out */ };
 
-static const i32 v_th[] = {1, 2, 4, 8, 16, 32};
-static const i32 v_tw[] = {0, 128, 256, 512, 1024};
-static const i32 v_nr[] = {1, 2, 4};
-static const i32 v_ju[] = {1, 2, 3, 4, 5, 7, 8};
-static const i32 v_stream[] = {0, 1};
-
-static const struct gen_param param[N_PARAM] = {
-    [P_TH] = {"th", "rows of a strip", v_th, countof(v_th)},
-    [P_TW] = {"tw", "columns of a strip, 0 = all", v_tw, countof(v_tw)},
-    [P_NR] = {"nr", "vectors of pixels in registers", v_nr, countof(v_nr)},
-    [P_JU] = {"ju", "taps of a row that go through the strip together", v_ju, countof(v_ju)},
-    [P_STREAM] = {"nt", "1: stored past the caches", v_stream, countof(v_stream)},
-};
+// clang-format off
+#define PARAMS(P)                                                                  \
+    P(th, "rows of a strip", 1, 2, 4, 8, 16, 32)                                   \
+    P(tw, "columns of a strip, 0 = all", 0, 128, 256, 512, 1024)                   \
+    P(nr, "vectors of pixels in registers", 1, 2, 4)                               \
+    P(ju, "taps of a row that go through the strip together", 1, 2, 3, 4, 5, 7, 8) \
+    P(nt, "1: stored past the caches", 0, 1)
+// clang-format on
+GEN_PARAMS(PARAMS)
+GEN_PARAM_READER(struct params, params_of, PARAMS)
 
 struct work {
     struct emit *m;
@@ -113,16 +109,16 @@ static void do_strip(const struct work *w)
 static void emit(struct emit *m, const struct task *t, const struct caps *caps, const struct sched *s)
 {
     struct work *w = arena_new(m->arena, struct work);
-    const i32 *v = s->v;
+    const struct params v = params_of(s);
     filtering_of(&w->q, t, OP_FILTER_GRAD);
-    w->m = m, w->nr = v[P_NR], w->ju = v[P_JU];
-    w->s = (struct strip){.m = m, .q = &w->q, .lanes = filtering_lanes(&w->q, caps), .th = v[P_TH], .tw = v[P_TW], .planes = w->q.channels};
+    w->m = m, w->nr = v.nr, w->ju = v.ju;
+    w->s = (struct strip){.m = m, .q = &w->q, .lanes = filtering_lanes(&w->q, caps), .th = v.th, .tw = v.tw, .planes = w->q.channels};
     emit_args(m);
     w->r = (struct result){.v = w->q.out, .inner = 3};
     if (!w->q.simple) result_open(m, &w->r, w->q.type);
     strip_open(&w->s);
     w->acc = kir_alloc(m->k, KS_REG, w->q.type, w->s.lanes, kir_int(m->k, w->ju * w->nr));
-    emit_stream(m, v[P_STREAM]);
+    emit_stream(m, v.nt);
     do_strip(w);
     emit_stream(m, false);
     strip_close(&w->s);
@@ -131,16 +127,16 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
 
 /* Choice. */
 
-static bool is_legal(const struct filtering *q, const struct caps *caps, const i32 *v)
+static bool is_legal(const struct filtering *q, const struct caps *caps, struct params v)
 {
     i64 lanes = filtering_lanes(q, caps);
-    if (v[P_JU] > q->f.kernel[1] || v[P_JU] * v[P_NR] + v[P_NR] + 2 > (i64)caps->n_vector_regs) return false;
-    if (v[P_JU] * v[P_NR] * (q->channels <= FEW_CHANNELS ? q->channels : 1) > MAX_WRITTEN) return false;
-    if (v[P_TW] && v[P_TW] >= filtering_size(q, 1, NULL)) return false;
-    if (v[P_NR] > 1 && v[P_NR] * lanes > (v[P_TW] ? v[P_TW] : filtering_size(q, 1, NULL))) return false;
-    if (v[P_TH] > 1 && v[P_TH] >= 2 * filtering_size(q, 0, NULL)) return false;
-    if (v[P_STREAM] && !filtering_may_stream(q, caps, v[P_NR])) return false;
-    return (v[P_TH] == 1 && v[P_NR] == 1) || strip_band_bytes(q, q->channels, v[P_TH], v[P_TW], NULL) <= (double)caps->l2_bytes;
+    if (v.ju > q->f.kernel[1] || v.ju * v.nr + v.nr + 2 > (i64)caps->n_vector_regs) return false;
+    if (v.ju * v.nr * (q->channels <= FEW_CHANNELS ? q->channels : 1) > MAX_WRITTEN) return false;
+    if (v.tw && v.tw >= filtering_size(q, 1, NULL)) return false;
+    if (v.nr > 1 && v.nr * lanes > (v.tw ? v.tw : filtering_size(q, 1, NULL))) return false;
+    if (v.th > 1 && v.th >= 2 * filtering_size(q, 0, NULL)) return false;
+    if (v.nt && !filtering_may_stream(q, caps, v.nr)) return false;
+    return (v.th == 1 && v.nr == 1) || strip_band_bytes(q, q->channels, v.th, v.tw, NULL) <= (double)caps->l2_bytes;
 }
 
 static bool match(const struct task *t, const struct caps *caps)
@@ -152,16 +148,16 @@ static bool match(const struct task *t, const struct caps *caps)
 static bool legal(const struct task *t, const struct caps *caps, const struct sched *s)
 {
     struct filtering q;
-    return filtering_of(&q, t, OP_FILTER_GRAD) && is_legal(&q, caps, s->v);
+    return filtering_of(&q, t, OP_FILTER_GRAD) && is_legal(&q, caps, params_of(s));
 }
 
 /* Stored at the memory's rate, half of it where lines are read to be overwritten; best a few maps side by side. */
-static double seconds(const struct filtering *q, const struct caps *caps, const i32 *v, const i64 *var)
+static double seconds(const struct filtering *q, const struct caps *caps, struct params v, const i64 *var)
 {
     double lanes = filtering_lanes(q, caps), hz = gen_flop_rate(caps) / (4 * gen_lanes(caps, DT_F32));
-    double c = (double)q->channels, h = (double)filtering_size(q, 0, var), w = (double)filtering_size(q, 1, var), ju = v[P_JU], nr = v[P_NR];
+    double c = (double)q->channels, h = (double)filtering_size(q, 0, var), w = (double)filtering_size(q, 1, var), ju = v.ju, nr = v.nr;
     double images = (double)i64_max(1, gen_eval(q->g, q->batch, var)), taps = (double)q->taps;
-    double tw = v[P_TW] ? fmin(v[P_TW], w) : w, th = fmin(v[P_TH], h), n = images * h * ceil(w / lanes);
+    double tw = v.tw ? fmin(v.tw, w) : w, th = fmin(v.th, h), n = images * h * ceil(w / lanes);
     double used = (double)q->f.kernel[1] / (ju * ceil((double)q->f.kernel[1] / ju));
     double piece = taps * (0.5 * c * (1 + 1 / ju) + 1 + (c > FEW_CHANNELS ? 0.5 * c : 0) / (ju * nr) + 3 / (nr * ju)) / (0.7 + 0.3 * used);
     double band = (th + (double)(q->f.kernel[0] - 1) * (double)q->f.dilation[0]) / th * (1 + 40 / tw) * c * 3;
@@ -169,13 +165,13 @@ static double seconds(const struct filtering *q, const struct caps *caps, const 
     double threads = fmin(i64_max(1, caps->n_threads), ceil(h / th) * images * ceil(w / tw));
     double memory = gen_bytes(q->g, q->out, var) / gen_byte_rate(caps) * (1 + 0.01 * ju + 0.12 / ju), work = n * (piece + band) / hz / threads;
     double plain = 2e-6 + fmax(work, memory) + 0.2 * work;
-    return v[P_STREAM] ? gen_stream_seconds(q->g, caps, var, plain) : plain;
+    return v.nt ? gen_stream_seconds(q->g, caps, var, plain) : plain;
 }
 
 static double predict(const struct task *t, const struct caps *caps, const struct sched *s, const i64 *var)
 {
     struct filtering q;
-    return filtering_of(&q, t, OP_FILTER_GRAD) ? seconds(&q, caps, s->v, var) : 1e9;
+    return filtering_of(&q, t, OP_FILTER_GRAD) ? seconds(&q, caps, params_of(s), var) : 1e9;
 }
 
 struct choice {
@@ -187,7 +183,7 @@ struct choice {
 static double cost(const void *user, const struct sched *s)
 {
     const struct choice *c = user;
-    return is_legal(&c->q, c->caps, s->v) ? seconds(&c->q, c->caps, s->v, c->var) : 0;
+    return is_legal(&c->q, c->caps, params_of(s)) ? seconds(&c->q, c->caps, params_of(s), c->var) : 0;
 }
 
 static void initial(const struct task *t, const struct caps *caps, const i64 *var, struct sched *out)
