@@ -15,8 +15,9 @@
 #include <math.h>
 #include <string.h>
 
+static const double not_another = 0.4; /* off by no more, an integer is told from its neighbours */
 enum { N_POINTS = 4096, PATTERN = 1 << 16 };
-static const double max_reference_flops = 2e9;
+static const double max_reference_flops = 2e9, max_integer_flops = 2e8 /* wrong indices and terms show at few points */;
 
 /* Of floats of 8 bits and fewer: where a value lies between two numbers of the type, either is right. */
 static void small_tolerance(enum dtype t, double *rtol, double *atol)
@@ -222,7 +223,7 @@ static void choose_points(struct check *c, struct arena *a, u64 seed)
 static bool evaluate(struct check *c, struct arena *a, u64 seed, struct err *e)
 {
     const struct graph *g = &c->task->g;
-    if (g->output.n == 1 && task_flops(c->task, c->var) > max_reference_flops)
+    if (g->output.n == 1 && task_flops(c->task, c->var) > (c->are_integers ? max_integer_flops : max_reference_flops))
         choose_points(c, a, seed);
     struct graph full; /* stripped constants get the random content */
     struct arena tmp = {0};
@@ -238,6 +239,21 @@ static bool evaluate(struct check *c, struct arena *a, u64 seed, struct err *e)
     return ok;
 }
 
+/* Room for everything, filled at random. */
+static bool make_values(struct check *c, const i64 *var, struct rng *r, struct err *e)
+{
+    struct arena *a = &c->arena;
+    const struct graph *g = &c->task->g;
+    u32 n_var = g->sym->var.n;
+    c->var = arena_array(a, i64, n_var + 1);
+    if (n_var) memcpy(c->var, var, sizeof *var * n_var);
+    c->value = arena_array(a, struct tensor, g->value.n);
+    bool ok = true;
+    for (value_id v = 1; v < g->value.n && ok; v++)
+        if (graph_value(g, v)->producer == 0) ok = make_value(c, v, r, e);
+    return ok;
+}
+
 bool check_init(struct check *c, const struct task *t, const i64 *var, u64 seed, bool with_reference, struct err *e)
 {
     return check_init_for(c, t, var, seed, with_reference, NULL, e);
@@ -246,20 +262,31 @@ bool check_init(struct check *c, const struct task *t, const i64 *var, u64 seed,
 bool check_init_for(struct check *c, const struct task *t, const i64 *var, u64 seed, bool with_reference, const struct caps *caps, struct err *e)
 {
     *c = (struct check){.task = t};
-    struct arena *a = &c->arena;
     const struct graph *g = &t->g;
-    u32 n_var = g->sym->var.n;
-    c->var = arena_array(a, i64, n_var + 1);
-    if (n_var) memcpy(c->var, var, sizeof *var * n_var);
-    c->value = arena_array(a, struct tensor, g->value.n);
     struct rng r = rng_seed(seed);
-    bool ok = true;
-    for (value_id v = 1; v < g->value.n && ok; v++)
-        if (graph_value(g, v)->producer == 0) ok = make_value(c, v, &r, e);
+    bool ok = make_values(c, var, &r, e);
     if (ok) fill_all_hard(c, caps);
     enum dtype out = graph_precision(g, graph_value(g, g->output.v[0])->dtype);
     check_tolerance(out, graph_depth(g, var), &c->rtol, &c->atol);
-    ok = ok && (!with_reference || evaluate(c, a, seed, e));
+    ok = ok && (!with_reference || evaluate(c, &c->arena, seed, e));
+    if (!ok) check_release(c);
+    return ok;
+}
+
+bool check_init_integers(struct check *c, const struct task *t, const i64 *var, u64 seed, i64 most, struct err *e)
+{
+    *c = (struct check){.task = t, .are_integers = true, .off = not_another};
+    const struct graph *g = &t->g;
+    enum dtype precision = graph_precision(g, graph_value(g, g->output.v[0])->dtype);
+    struct rng r = rng_seed(seed);
+    bool ok = make_values(c, var, &r, e);
+    for (value_id v = 1; v < g->value.n && ok; v++) {
+        const struct value *x = graph_value(g, v);
+        if (!x->producer && !x->data && dtype_is_float(x->dtype)) check_fill_integers(&c->value[v], most, &r);
+    }
+    c->exact_up_to = check_exact_up_to(precision, false);
+    c->rtol = 2 * check_unit(precision);
+    ok = ok && evaluate(c, &c->arena, seed, e);
     if (!ok) check_release(c);
     return ok;
 }
@@ -295,11 +322,18 @@ struct worst {
 
 enum { RUN = 256 /* elements taken together */ };
 
+/* Of integers those that are not exact in their type are rounded, and no other is off by as much as another integer. */
+static double allowed(const struct check *c, double x, double scale)
+{
+    if (c->are_integers) return c->off + (fabs(x) > c->exact_up_to ? c->rtol * fabs(x) : 0);
+    return c->rtol * fabs(x) + c->atol * scale;
+}
+
 static void compare_elem(const struct check *c, i64 at, double x, double scale, double got, struct worst *w)
 {
     if ((isnan(x) && isnan(got)) || x == got) return;
-    double err = fabs(got - x), allowed = c->rtol * fabs(x) + c->atol * scale;
-    if (err <= allowed) return;
+    double err = fabs(got - x);
+    if (err <= allowed(c, x, scale)) return;
     w->n_bad++;
     if (w->n_bad == 1 || err > w->err) *w = (struct worst){err, at, got, x, w->n_bad};
 }
@@ -318,7 +352,7 @@ static void compare_run(const struct check *c, const struct tensor *want, i64 at
     double x[RUN];
     int bad = 0;
     read_elems(x, want->dtype, want->data, at, 1, n);
-    for (i64 i = 0; i < n; i++) bad |= !(fabs(got[i] - x[i]) <= c->rtol * fabs(x[i]) + c->atol * scale);
+    for (i64 i = 0; i < n; i++) bad |= !(fabs(got[i] - x[i]) <= allowed(c, x[i], scale));
     for (i64 i = 0; i < n && bad; i++) compare_elem(c, at + i, x[i], scale, got[i], w);
 }
 

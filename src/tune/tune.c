@@ -17,7 +17,8 @@ enum {
     DEFAULT_CANDIDATES = 256,
     ROUND_SAMPLES = 4,  /* of each finalist */
     HEATS_PER_TURN = 4,
-    POPULATE_CANDIDATES = 32
+    POPULATE_CANDIDATES = 32,
+    MAX_INTEGER_BYTES = 1 << 28 /* of a task that is verified on integers, too */
 };
 static const double default_run_timeout = 20, final_share = 0.18, settled_spread = 1.03;
 /* A candidate is given up after n samples when the best of them is so many times the best known:
@@ -67,19 +68,27 @@ static void release_checks(struct tuner *t)
     t->checks_of = NULL;
 }
 
-static bool add_check(struct tuner *t, const struct contest *c, const i64 *var, bool with_reference)
+static bool add_check(struct tuner *t, const struct contest *c, const i64 *var, u64 seed, bool with_reference)
 {
     u32 n = t->n_checks;
     t->n_checks += with_reference;
-    return check_init_for(&t->check[n], c->t->task, var, t->o->seed + n, with_reference, &t->caps, t->e);
+    return check_init_for(&t->check[n], c->t->task, var, t->o->seed + seed, with_reference, &t->caps, t->e);
 }
 
-static bool add_small_check(struct tuner *t, const struct contest *c, const i64 *value)
+/* Integers, too, where the task's sums are exact with them: a wrong term is seen there that random numbers let pass. */
+static bool add_integers(struct tuner *t, const struct contest *c, const i64 *var)
+{
+    i64 most = task_bytes(c->t->task, var) <= MAX_INTEGER_BYTES ? check_largest_integer(c->t->task, var) : 0;
+    return !most || check_init_integers(&t->check[t->n_checks++], c->t->task, var, t->o->seed, most, t->e);
+}
+
+static bool add_small_check(struct tuner *t, const struct contest *c, const i64 *value, u64 seed)
 {
     const struct symtab *st = c->t->task->g.sym;
     i64 *var = arena_array(&t->check_arena, i64, st->var.n + 1);
     for (u32 v = 0; v < st->var.n; v++) var[v] = value[v % 2];
-    return !check_positive(c->t->task, var) || !task_fits(c->t->task, var) || add_check(t, c, var, true);
+    if (!check_positive(c->t->task, var) || !task_fits(c->t->task, var)) return true;
+    return (t->n_checks || add_integers(t, c, var)) && add_check(t, c, var, seed, true);
 }
 
 /* Where nothing smaller is to be had it is verified on what it is timed on. */
@@ -89,9 +98,11 @@ static bool make_checks(struct tuner *t, const struct contest *c)
     if (t->checks_of == c) return true;
     release_checks(t);
     for (u32 i = 0; i < 2 && c->sizes.n > 0; i++)
-        if (!add_small_check(t, c, small[i])) return false;
+        if (!add_small_check(t, c, small[i], i)) return false;
+    bool is_only = t->n_checks == 0;
+    if (is_only && !add_integers(t, c, c->t->var)) return false;
     t->timing = &t->check[t->n_checks];
-    if (!add_check(t, c, c->t->var, t->n_checks == 0)) return false;
+    if (!add_check(t, c, c->t->var, is_only ? 0 : t->n_checks, is_only)) return false;
     t->checks_of = c;
     return true;
 }

@@ -8,7 +8,7 @@
 //   db_repair.c what can be saved of a damaged one
 //   build.c    texts to binaries, several at a time
 //   cache.c    binaries from one process to the next, by content
-//   check.c    random inputs, reference results, tolerances
+//   check.c    random inputs, reference results, tolerances      integers.c inputs with which sums are exact
 //   trial.c    one candidate in a child process
 //   contest.c  tasks with what is known of them
 //   pool.c     the candidates to choose from, a fair share for each family
@@ -207,6 +207,8 @@ struct check {
     struct tensor **want;      /* per output, row-major; NULL: not computed (timing only) */
     i64 *points; i64 n_points; /* only these elements of the outputs are known; 0: all */
     double rtol, atol;
+    bool are_integers;         /* content is; then outputs are off by no more than off, those beyond exact_up_to by rtol, too */
+    double off, exact_up_to;
     const struct judge *judge; /* NULL: check_output; else want may have no content */
     bool in_place;             /* runs in the memory that the check before has left, where there is one: nothing but inputs is written before */
     bool twice;                /* a second run in the same memory must leave the same bytes */
@@ -215,6 +217,13 @@ struct check {
 bool check_init(struct check *c, const struct task *t, const i64 *var, u64 seed, bool with_reference, struct err *e);
 /* For a device of these limits: single operators meet infinities and NaN, too, where it keeps them. NULL: any device. */
 bool check_init_for(struct check *c, const struct task *t, const i64 *var, u64 seed, bool with_reference, const struct caps *caps, struct err *e);
+/* integers.c: the largest integer of contents with which all sums of the task are exact; 0: there is none, or it does other things than sums. */
+i64 check_largest_integer(const struct task *t, const i64 *var);
+/* Content is integers up to most: outputs are right or wrong, whatever the number of terms. */
+bool check_init_integers(struct check *c, const struct task *t, const i64 *var, u64 seed, i64 most, struct err *e);
+void check_fill_integers(struct tensor *t, i64 most, struct rng *r); /* of both signs */
+double check_exact_up_to(enum dtype t, bool tf32);                   /* a type holds all integers up to it */
+double check_unit(enum dtype t);                                     /* half a unit in the last place of 1 */
 void check_release(struct check *c);
 bool check_positive(const struct task *t, const i64 *var); /* all extents of all values are known at such sizes, and none is 0 */
 /* Compares output k, as the kernel left it in its place. true: fine; else why. */

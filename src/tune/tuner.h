@@ -8,7 +8,7 @@
 
 enum {
     MAX_HEAT = 64,
-    MAX_CHECKS = 3
+    MAX_CHECKS = 4
 };
 
 struct heat { /* candidates that are built together and share a child process */
