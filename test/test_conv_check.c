@@ -201,7 +201,7 @@ static void test_fewer_products(void **state)
         }
         if (!gen_mend(&c, &p.task, &p.caps)) continue;
         compile(&p, &c);
-        p.o.growth = conv_growth(&c);
+        p.o.growth = gen_growth(&c);
         assert_true(p.o.growth > least);
         if (!conv_check(&r, &p.task, NULL, &p.s, &p.o, &p.e)) fail_msg("%s", p.e.msg);
         struct buf b = {0};
@@ -462,7 +462,7 @@ static struct subject text_subject(struct bed *b, const struct candidate *c)
 
 static bool check_text(struct bed *b, const struct subject *s, const struct candidate *c, struct conv_report *r)
 {
-    struct conv_check_opts o = {.trial = {.driver = dev_find(S("interp")), .timeout = 60}, .seed = 5, .max_terms = 1000000, .growth = conv_growth(c)};
+    struct conv_check_opts o = {.trial = {.driver = dev_find(S("interp")), .timeout = 60}, .seed = 5, .max_terms = 1000000, .growth = gen_growth(c)};
     bool ok = conv_check(r, &b->t, b->var, s, &o, &b->e);
     if (!ok && b->e.code != ERR_UNSUPPORTED) fail_msg("%s", b->e.msg);
     return ok;

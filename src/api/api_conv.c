@@ -154,7 +154,7 @@ static bool check_subject(struct layer *l, const struct subject *s, const char *
     struct conv_report r;
     const struct conv_check_opts o = {.trial = {.driver = l->g->place.driver, .dev = l->g->place.dev, .timeout = conv_timeout(&l->task, l->var), .stop = &l->g->q->stop},
                                       .seed = l->g->job.x.seed,
-                                      .growth = s == &l->subject ? conv_growth(&l->candidate) : 0};
+                                      .growth = s == &l->subject ? gen_growth(&l->candidate) : 0};
     if (!conv_check(&r, &l->task, l->var, s, &o, e)) return false;
     buf_printf(&l->report, "%s:\n", who);
     conv_report_print(&l->report, &r);

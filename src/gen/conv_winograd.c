@@ -211,6 +211,12 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
     gen_winograd_emit(m, t, caps, &s);
 }
 
+static double growth(const struct sched *v)
+{
+    struct wino_sched s = sched_of(v);
+    return wino_growth(s.m) * wino_growth(s.m) * (s.mz > 1 ? wino_growth(s.mz) : 1);
+}
+
 const struct gen gen_conv_winograd = {
     .version = 1,
     .name = "conv_winograd",
@@ -223,4 +229,5 @@ const struct gen gen_conv_winograd = {
     .legal = legal,
     .emit = emit,
     .predict = predict,
+    .growth = growth,
 };

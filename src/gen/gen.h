@@ -17,7 +17,7 @@ enum {
 /* In which order a family's kernels take sums of floats, where one order is promised (gen_order.c). */
 enum gen_sums {
     SUMS_IN_ORDER,   /* the definition's, by every schedule that it calls legal then */
-    SUMS_OF_ROWS,    /* that of reductions (gen_row.h) */
+    SUMS_OF_ROWS,    /* that of reductions (ROW_PARTS) */
     SUMS_BY_ELEMENT, /* of each element by the operator's own loops */
     SUMS_WINOGRAD,   /* of transformed tiles */
     SUMS_IN_PARTS,   /* none: by lanes, by threads, by shares of the terms, or in an order of the schedule's own */
@@ -43,6 +43,8 @@ struct gen {
     void (*emit)(struct emit *m, const struct task *t, const struct caps *c, const struct sched *s);
     /* Predicted seconds for sizes var[] (symtab order): orders candidates before anything is measured. NULL: flops and bytes. */
     double (*predict)(const struct task *t, const struct caps *c, const struct sched *s, const i64 *var);
+    /* Rounding errors over those of the plain sum of the terms, at most. NULL: 1. */
+    double (*growth)(const struct sched *s);
 };
 
 struct candidate {
@@ -70,8 +72,15 @@ struct kernel {
 bool gen_kernel(struct kernel *k, struct arena *a, const struct candidate *c, const struct task *t, const struct caps *caps,
                 struct err *e);
 
+/* How much larger rounding errors may be than those of the plain sum of the terms: 1 but for families with fewer products than terms. */
+double gen_growth(const struct candidate *c);
+
 /* Can the family do the task within the device's limits? */
 bool gen_matches(const struct gen *g, const struct task *t, const struct caps *c);
+/* The order of sums that is promised of reductions (gen_order.c): the elements of a row, numbered in row-major order over all axes that are reduced, go to
+   ROW_PARTS partial sums by their number modulo ROW_PARTS, each in ascending order; these are folded, the upper half onto the lower, until
+   one is left. */
+enum { ROW_PARTS = 32 };
 /* gen_order.c: may the family do the task where the order of sums is promised? Asked by gen_matches. */
 bool gen_order_allows(const struct gen *g, const struct task *t, const struct caps *c);
 /* The candidate whose kernel has the order that is promised on the device; false: it is that of the definition. */

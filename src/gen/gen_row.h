@@ -41,9 +41,4 @@ void row_less_index(struct emit *m, const struct reduction *red, const kval full
                     kval idx[MAX_RANK]);
 kval row_dense_index(struct emit *m, value_id v, const kval *idx); /* in an array of v's shape */
 
-/* The order of sums that is promised (gen_order.c): the elements of a row, numbered in row-major order over all axes that are reduced, go to
-   ROW_PARTS partial sums by their number modulo ROW_PARTS, each in ascending order; these are folded, the upper half onto the lower, until
-   one is left. */
-enum { ROW_PARTS = 32 };
-
 #endif

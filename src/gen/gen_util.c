@@ -227,6 +227,8 @@ const i64 *gen_sizes(const struct task *t, const i64 *given, i64 var[GEN_MAX_VAR
     return n <= GEN_MAX_VARS ? var : NULL;
 }
 
+double gen_growth(const struct candidate *c) { return c->gen->growth ? c->gen->growth(&c->sched) : 1; }
+
 double gen_predict(const struct candidate *c, const struct task *t, const struct caps *caps,
                    const i64 *given)
 {

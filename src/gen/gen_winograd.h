@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Convolutions of 3x3 and 3x3x3 by Winograd's minimal filtering (conv_winograd). Private to gen/, but for wino_init: how much larger errors
-// may be follows from its matrices (lab/conv_check.c).
+// Convolutions of 3x3 and 3x3x3 by Winograd's minimal filtering (conv_winograd). Private to gen/.
 #ifndef QUERN_GEN_WINOGRAD_H
 #define QUERN_GEN_WINOGRAD_H
 
@@ -33,6 +32,8 @@ struct wino {
     double out[WINO_MAX][WINO_MAX];   /* m x n: products -> outputs */
 };
 /* gen_winograd_points.c */
+/* Errors of F(m, 3) along one axis over those of the plain sum, at most: the product of the norms of its matrices. */
+double wino_growth(i64 m);
 void wino_init(struct wino *w, i64 m, i64 taps); /* m: 1, 2, 4, 6; taps: 3, for m = 1 fewer, too */
 /* false: not a convolution of this kind. Its window is 3x3 along the last two axes, which are the tile's; a third axis is wino_z.
    tail->pool: what is pooled where tiles hold whole windows, wino_pools; else it is a grid of its own. */

@@ -4,6 +4,8 @@
 // matrices, which convolutions and poolings tiles can do, and the scratch memory of a grid iteration.
 #include "gen/gen_winograd.h"
 
+#include <math.h>
+
 /* Points. */
 
 /* Coefficients of the product of (x - point) over all finite points but `but` and `and_but`: returns their number. */
@@ -64,6 +66,24 @@ void wino_init(struct wino *w, i64 m, i64 taps)
         for (i64 i = 0; i < len; i++) w->even[k][i + 1] = w->odd[k][i] = c[i];
     }
     wino_fill(w);
+}
+
+double wino_growth(i64 m)
+{
+    struct wino w;
+    double most = 0;
+    wino_init(&w, m, WINO_TAPS);
+    for (i64 i = 0; i < w.m; i++) {
+        double row = 0;
+        for (i64 k = 0; k < w.n; k++) {
+            double in = 0, g = 0;
+            for (i64 j = 0; j < w.n; j++) in += fabs(w.in[k][j]);
+            for (i64 j = 0; j < WINO_TAPS; j++) g += fabs(w.g[k * WINO_TAPS + j]);
+            row += fabs(w.out[i][k]) * in * g;
+        }
+        most = fmax(most, row);
+    }
+    return most / WINO_TAPS;
 }
 
 /* Sizes. */

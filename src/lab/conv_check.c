@@ -6,8 +6,6 @@
 // that for large outputs hardly anything fails it.
 #include "lab/conv_check.h"
 
-#include "gen/gen_winograd.h"
-
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,39 +13,6 @@
 enum { MAX_ROUNDS = 4, LEAST_SAMPLE = 512, LEAST_OF_ALL = 64 /* of sums of */, MANY_TERMS = 400000000 /* in all */, MOST_SAMPLE = 1 << 18, DEFAULT_TERMS = 50000000, MOST_F16 = 200000 /* terms between 0 and 1 whose sum is finite */ };
 
 double conv_seed_figure(double rms, double n_outputs) { return rms / sqrt(n_outputs); }
-
-/* Of F(m, 3) along one axis, beside the plain sum's. */
-static double growth_of(i64 m)
-{
-    struct wino w;
-    double most = 0;
-    wino_init(&w, m, WINO_TAPS);
-    for (i64 i = 0; i < w.m; i++) {
-        double row = 0;
-        for (i64 k = 0; k < w.n; k++) {
-            double in = 0, g = 0;
-            for (i64 j = 0; j < w.n; j++) in += fabs(w.in[k][j]);
-            for (i64 j = 0; j < WINO_TAPS; j++) g += fabs(w.g[k * WINO_TAPS + j]);
-            row += fabs(w.out[i][k]) * in * g;
-        }
-        most = fmax(most, row);
-    }
-    return most / WINO_TAPS;
-}
-
-static i64 parameter(const struct candidate *c, const char *name)
-{
-    for (u32 i = 0; i < c->gen->n_param; i++)
-        if (strcmp(c->gen->param[i].name, name) == 0) return c->sched.v[i];
-    return 1;
-}
-
-double conv_growth(const struct candidate *c)
-{
-    if (strcmp(c->gen->name, "conv_winograd") != 0) return 1;
-    i64 m = parameter(c, "m"), mz = parameter(c, "mz");
-    return growth_of(m) * growth_of(m) * (mz > 1 ? growth_of(mz) : 1);
-}
 
 struct run {
     struct conv_report *r;

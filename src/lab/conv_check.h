@@ -52,7 +52,7 @@ struct conv_check_opts {
     struct trial_opts trial; /* device, time-out of a run */
     u64 seed;
     i64 max_terms;           /* products that the definition computes for an exam of all terms; 0: 5e7. Outputs are sampled beyond */
-    double growth;           /* how much larger errors may be than those of a sum of the terms, see conv_growth; 0: 1 */
+    double growth;           /* how much larger errors may be than those of a sum of the terms, see gen_growth; 0: 1 */
 };
 
 /* The kernel of a task that is one Conv or ConvTranspose. A wrong kernel is a report with ok false; false: there is none, the task is
@@ -63,8 +63,6 @@ bool conv_check(struct conv_report *r, const struct task *t, const i64 *var, con
 struct str conv_report_verdict(const struct conv_report *r, struct arena *a);
 /* In words: one line for each exam, the worst element where one failed, the seed's figure and what its criterion would have said. */
 void conv_report_print(struct buf *b, const struct conv_report *r);
-/* 1, but for candidates with fewer products than terms: the product of the norms of their transforms. */
-double conv_growth(const struct candidate *c);
 /* The seed's figure: the norm of all errors over their number. rms: of one. It passed at 1e-4, later at 1e-5. */
 double conv_seed_figure(double rms, double n_outputs);
 

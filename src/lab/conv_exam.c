@@ -23,23 +23,12 @@ static const double not_another = 0.4; /* off by no more, an integer is told fro
 
 /* Units. */
 
-static double unit_of(enum dtype t) /* half a unit in the last place of 1, of rounding to the type */
-{
-    return t == DT_F64 ? 0x1p-53 : t == DT_F16 ? 0x1p-11 : t == DT_BF16 ? 0x1p-8 : dtype_is_float(t) ? 0x1p-24 : 0;
-}
-
 static double unit_of_sums(enum dtype t) { return !dtype_is_float(t) ? 0 : t == DT_F64 ? 0x1p-52 : 0x1p-23; }
-
-/* Integers up to here are exact. */
-static double exact_up_to(enum dtype t, bool tf32)
-{
-    return t == DT_F16 || (tf32 && t == DT_F32) ? 0x1p11 : t == DT_BF16 ? 0x1p8 : t == DT_I8 ? 127 : t == DT_U8 ? 255 : 0x1p24;
-}
 
 i64 conv_code(const struct conv_sum *s, double growth)
 {
     static const i64 prime[] = {127, 251, 2039, 16777213};
-    double most = fmin(exact_up_to(s->type, s->tf32), exact_up_to(s->out_type, false));
+    double most = fmin(check_exact_up_to(s->type, s->tf32), check_exact_up_to(s->out_type, false));
     i64 k = countof(prime) - 1;
     if (growth > 1) most = fmin(most, prime[1]); /* far from where its errors reach 1/2 */
     while (k > 0 && (double)prime[k] > most) k--;
@@ -54,7 +43,7 @@ static double gamma_of(double n, double u) { return n * u / (1 - n * u); }
 static struct limits limits_of(const struct conv_exam *x, double want, double size, double largest)
 {
     const struct conv_sum *s = x->s;
-    double u = unit_of_sums(s->out_type), n = (double)s->n_terms + 1, half = unit_of(s->out_type), t = 0x1p-10;
+    double u = unit_of_sums(s->out_type), n = (double)s->n_terms + 1, half = check_unit(s->out_type), t = 0x1p-10;
     double least = s->out_type == DT_F16 ? 0x1p-25 : s->out_type == DT_F64 ? 0x1p-1000 : 0x1p-126 * n; /* what may become 0 */
     if (!dtype_is_float(s->out_type)) return (struct limits){0, 0};
     if (x->growth > 1) n += SHORT_SUMS, size = largest * x->growth;
@@ -71,17 +60,11 @@ static struct limits limits_of(const struct conv_exam *x, double want, double si
 
 static struct tensor *tensor_of(struct conv_exam *x, value_id v) { return &x->check.value[v]; }
 
-static void fill_integers(struct tensor *t, i64 most, struct rng *r)
-{
-    i64 least = dtype_kind(t->dtype) == DK_UINT ? 0 : -most;
-    for (i64 i = 0, n = tensor_count(t); i < n; i++) elem_set_f64(t->dtype, t->data, i, (double)rng_range(r, least, most));
-}
-
 /* So that no sum of absolute values is beyond what sums hold exactly, and nearly no sum, which is of about sqrt(terms) / 2 products, beyond what
    outputs do. */
 static i64 largest_integer(const struct conv_exam *x)
 {
-    double n = (double)x->s->n_terms, most = fmin(0x1p24 / n, exact_up_to(x->s->out_type, false) / sqrt(n));
+    double n = (double)x->s->n_terms, most = fmin(0x1p24 / n, check_exact_up_to(x->s->out_type, false) / sqrt(n));
     return i64_max(1, i64_min((i64)sqrt(most), x->growth > 1 ? 3 : LARGEST));
 }
 
@@ -217,7 +200,7 @@ static void activate(const struct conv_exam *x, double *want, struct limits *l)
     if (f == 1 || *want >= l->certain) return;
     if (*want < -l->certain) l->certain *= f, l->likely *= f;
     if (*want > 0) return;
-    double more = f > 0 ? (unit_of(t) + 2 * unit_of_sums(t)) * fabs(v) + (t == DT_F16 ? 0x1p-25 : 0x1p-126) : 0;
+    double more = f > 0 ? (check_unit(t) + 2 * unit_of_sums(t)) * fabs(v) + (t == DT_F16 ? 0x1p-25 : 0x1p-126) : 0;
     *want = f > 0 ? v : 0;
     l->certain += more, l->likely += more;
 }
@@ -233,7 +216,7 @@ static void know(struct conv_exam *x, const struct conv_exam_opts *o, double lar
     for (i64 k = 0; k < o->n_at; k++) {
         struct conv_terms t = conv_sum_at(s, x->check.value, o->at[k], pick);
         struct limits l = limits_of(x, t.sum, t.size, largest);
-        if (are_integers) l.certain = l.likely = x->exact + (fabs(t.sum) > exact_up_to(s->out_type, false) ? unit_of(s->out_type) * fabs(t.sum) : 0);
+        if (are_integers) l.certain = l.likely = x->exact + (fabs(t.sum) > check_exact_up_to(s->out_type, false) ? check_unit(s->out_type) * fabs(t.sum) : 0);
         activate(x, &t.sum, &l);
         x->want[k] = t.sum, x->bound[k] = l.certain, x->likely[k] = l.likely;
     }
@@ -246,7 +229,7 @@ static void fill(struct conv_exam *x, const struct conv_exam_opts *o)
     double terms = (double)s->n_terms, largest = x->kind == CE_INTEGERS ? (double)largest_integer(x) : 1;
     value_id v[] = {s->x, s->w, s->b};
     for (u32 k = 0; k < 3 && v[k]; k++) {
-        if (x->kind == CE_INTEGERS) fill_integers(tensor_of(x, v[k]), largest_integer(x), &r);
+        if (x->kind == CE_INTEGERS) check_fill_integers(tensor_of(x, v[k]), largest_integer(x), &r);
         if (x->kind == CE_UNIT) fill_unit(tensor_of(x, v[k]));
     }
     if (s->b && (x->kind == CE_TAPS || x->kind == CE_POINTS)) clear(tensor_of(x, s->b));

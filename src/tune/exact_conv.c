@@ -4,7 +4,6 @@
 // in: most of the work of a task, done as fast as arithmetic allows.
 #include "tune/exact.h"
 
-#include "gen/gen_row.h"
 #include "kir/field.h"
 #include "kir/term.h"
 
@@ -127,7 +126,7 @@ static bool matmul(const struct exact_values *v, const struct node *x)
     return true;
 }
 
-/* A sum, or product, over axes in the order that is promised (gen/gen_row.h). */
+/* A sum, or product, over axes in the order that is promised (gen/gen.h). */
 static bool ordered_sum(const struct exact_values *v, const struct node *x, const struct op_reduce *r)
 {
     const struct tensor *in = &v->shape[x->in.v[0]], *out = &v->shape[x->out.v[0]];
