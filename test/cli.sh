@@ -126,20 +126,20 @@ code 0 zoo oidn-small -o again.onnx; same oidn-small.onnx again.onnx
 code 0 show mobilenetv2.onnx; says 'BatchNormalization'
 
 # check, operators: everything that is refused, at once
-code 0 check oidn-small.onnx dct-denoise.onnx; says 'oidn-small.onnx: .* nothing stands in the way'
+code 0 check oidn-small.onnx dct-denoise.onnx; says 'oidn-small.onnx: .* all supported'
 sed 's/Concat/Catcon/g; s/Resize/Sizere/g' oidn-small.onnx > refused.onnx
 failing check refused.onnx oidn-small.onnx; says 'Catcon .* and [0-9]* more: operator is not supported'
-says 'Sizere .*: operator is not supported'; says 'could not be checked'; says 'export it decomposed'; says 'oidn-small.onnx: .* nothing'
+says 'Sizere .*: operator is not supported'; says 'were not checked'; says 'export it decomposed'; says 'oidn-small.onnx: .* all supported'
 failing check --json refused.onnx; says '"operator":"Sizere","why":"operator is not supported"'
 code 1 check nothing.onnx; says nothing.onnx
-failing check "$corpus/Refused.onnx"; says "Nix 'n0' and 1 more"; says "Det 'n2': the last two axes"; says '3 of 4 nodes refused'
+failing check "$corpus/Refused.onnx"; says "Nix 'n0' and 1 more"; says "Det 'n2': the last two axes"; says '3 of 4 nodes unsupported'
 code 0 check "$corpus/FlexAttention.onnx"
 
 # check, show: with the options that models are opened with
 failing check "$corpus/OpenScan.onnx"; says "Scan 't': the batch and the length of what is scanned, 'x', are B and 4; fix them (--assume, --input-shape)"
 failing check --json "$corpus/OpenScan.onnx"; says '"node":"t","operator":"Scan","why":"the batch .*","help":""'
 for o in "--assume B=2" "--shape s=2:3" "--shape s=b=2:3"; do
-    code 0 check "$corpus/OpenScan.onnx" $o; says 'nothing stands in the way'
+    code 0 check "$corpus/OpenScan.onnx" $o; says 'all supported'
     code 0 show "$corpus/OpenScan.onnx" $o; says 'Gather'
 done
 code 1 show "$corpus/OpenScan.onnx"; says "OpenScan.onnx': Scan 't': .* are B and 4; fix them"
@@ -182,7 +182,7 @@ for c in "run --bench --timeout 0.01s" show explain "export --to vkdt -o ."; do
     code 1 $c signed.dnx --require-signature; says "signed by key $me"; says 'none of the 0 trusted'
 done
 code 1 verify small.graph --program a.dnx --set H=5 W=3 --require-signature; says 'not signed'
-code 2 run small.graph --bench --require-signature; says 'for programs'
+code 2 run small.graph --bench --require-signature; says 'applies to programs'
 code 0 show signed.dnx; says "^signed by key $me, which is not trusted"
 code 0 run signed.dnx --bench --timeout 0.01s --require-signature --trusted me.pub
 code 0 key trust me.pub; code 0 key list; says "\"name\":\"me\",\"id\":\"$me\""
@@ -219,12 +219,12 @@ code 0 compile same.graph -o same.dnx
 code 0 run same.dnx -i y.npy -o z.npy --threads 1; same y.npy z.npy
 code 0 run half.graph -i y.npy -o h.npy; is_file h.npy
 code 0 run half.graph -i h.npy -o h2.npy; same h.npy h2.npy
-code 2 run same.graph -i y.npy -i y.npy; says 'too many'
+code 2 run same.graph -i y.npy -i y.npy; says 'unexpected input'
 code 2 run same.graph -i q=y.npy; says "'q'"
 code 1 run same.graph -i none.npy; says "'none.npy'"
 code 2 run same.graph -i y.npy -o y.xyz; says "'y.xyz'"
 code 1 run same.graph -i x.pfm -o no/such/folder.npy
-code 1 run two.graph -i a=y.npy -i b=y.npy; says "'a' wants"
+code 1 run two.graph -i a=y.npy -i b=y.npy; says "'a' needs"
 head -c 20 y.raw > five.raw
 code 0 run two.graph -i b=five.raw -i five.raw -o difference=d.npy -o s.npy; is_file d.npy; is_file s.npy
 
@@ -276,7 +276,7 @@ graph {
 X
 sed 's/-0.25, 1, 0.125]/-0.25, 1, 0.1250125]/' deep.graph > other.graph
 code 0 compile --no-fusion deep.graph -o deep.dnx
-code 0 verify --per-layer deep.graph --program deep.dnx --set H=7 W=13; says '^ok .* second (Conv)'; says '^4 outputs of kernels, all within'
+code 0 verify --per-layer deep.graph --program deep.dnx --set H=7 W=13; says '^ok .* second (Conv)'; says '^4 kernel outputs, all within'
 failing verify --per-layer other.graph --program deep.dnx --set H=7 W=13; says '^1 of 4 beyond their bounds, the first: second (Conv), output c: '
 code 1 verify --per-layer same.graph --program deep.dnx; says 'is no kernel of this model'
 

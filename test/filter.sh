@@ -192,27 +192,27 @@ code 2; says 'IN.png.* is missing'
 code 2 x.npy --kernel box:3; says 'no output, give -o FILE'
 code 2 x.npy -o y.npy; says 'either --weights FILE or --kernel'
 code 2 x.npy --kernel box:3 --weights w.npy -o y.npy; says 'either --weights FILE or --kernel'
-code 2 x.npy --kernel box:3 --kernel-shape 3 -o y.npy; says 'a kernel has its own'
+code 2 x.npy --kernel box:3 --kernel-shape 3 -o y.npy; says 'applies to --weights only'
 for k in box box: box:0 box:3x box:9999 gauss:3 gauss:3,0 gauss:3,-1 gauss:3,1,2 gauss:3,inf 3x3 3x3: 2:1,,1,1 "2:1,1,1,1," 3x:1 blur:3; do
     code 2 x.npy --kernel "$k" -o y.npy; says "'$k', expected box:K, gauss:K,SIGMA"
 done
 code 2 x.npy --kernel 3x3:1,2,3 -o y.npy; says '3 numbers in --kernel, expected 9 for 3x3'
-code 2 x.npy --kernel gauss:2,1e-30 -o y.npy; says 'without any weight'
-code 1 x.npy --kernel w.npy -o y.npy; says "'w.npy' has shape (9, 4, 5), input 'kernel' wants (KH, KW)"
+code 2 x.npy --kernel gauss:2,1e-30 -o y.npy; says 'all weights of the Gauss kernel are 0'
+code 1 x.npy --kernel w.npy -o y.npy; says "'w.npy' has shape (9, 4, 5), input 'kernel' needs (KH, KW)"
 code 1 x.npy --kernel missing.npy -o y.npy; says "'missing.npy'"
 code 1 none.png --kernel box:3 -o y.npy; says "'none.png'"
 code 2 x.npy --weights w.npy --kernel-shape 3y3 -o y.npy; says "'3y3', expected K or KHxKW"
-code 1 x.npy --weights w.npy --kernel-shape 2x4 -o y.npy; says "'w.npy' has shape (9, 4, 5), input 'weights' wants (8, 4, 5)"
+code 1 x.npy --weights w.npy --kernel-shape 2x4 -o y.npy; says "'w.npy' has shape (9, 4, 5), input 'weights' needs (8, 4, 5)"
 npy "6, 4, 5" < /dev/null > six.npy; head -n 120 w.txt | npy "6, 4, 5" > six.npy
-code 2 x.npy --weights six.npy -o y.npy; says "'six.npy' has 6 weights for each pixel, which is no square"
-code 1 y.png --weights w.npy --padding valid -o y.npy; says "input 'weights' wants (9, 2, 3)"
-code 1 x.npy --weights one.npy -o y.npy; says "'one.npy' has shape (5, 7), input 'weights' wants (N, T, H, W)"
-code 1 k.npy --weights w.npy -o y.npy; says "wants (9, 2, 3)"
-head -n 5 k.txt | npy "5," > five.npy; code 1 five.npy --kernel box:3 -o y.npy; says "'five.npy' has shape (5), input 'x' wants (N, C, H, W)"
-head -n 120 w.txt | npy "2, 3, 4, 5" > two.npy; code 1 two.npy --weights w.npy -o y.npy; says "'w.npy' has shape (9, 4, 5), input 'weights' wants (2, 9, 4, 5)"
+code 2 x.npy --weights six.npy -o y.npy; says "'six.npy' has 6 weights per pixel, not a square number"
+code 1 y.png --weights w.npy --padding valid -o y.npy; says "input 'weights' needs (9, 2, 3)"
+code 1 x.npy --weights one.npy -o y.npy; says "'one.npy' has shape (5, 7), input 'weights' needs (N, T, H, W)"
+code 1 k.npy --weights w.npy -o y.npy; says "needs (9, 2, 3)"
+head -n 5 k.txt | npy "5," > five.npy; code 1 five.npy --kernel box:3 -o y.npy; says "'five.npy' has shape (5), input 'x' needs (N, C, H, W)"
+head -n 120 w.txt | npy "2, 3, 4, 5" > two.npy; code 1 two.npy --weights w.npy -o y.npy; says "'w.npy' has shape (9, 4, 5), input 'weights' needs (2, 9, 4, 5)"
 npy "3, 0, 5" < /dev/null > none.npy; code 0 none.npy --kernel box:3 -o y.npy
-code 2 none.npy --kernel box:3 --padding valid -o y.npy; says "has 0 rows, the kernel reaches over 3"
-code 2 x.npy --kernel 5x3:1,1,1,1,1,1,1,1,1,1,1,1,1,1,1 --padding valid -o y.npy; says "has 4 rows, the kernel reaches over 5"
+code 2 none.npy --kernel box:3 --padding valid -o y.npy; says "has 0 rows, the kernel extends over 3"
+code 2 x.npy --kernel 5x3:1,1,1,1,1,1,1,1,1,1,1,1,1,1,1 --padding valid -o y.npy; says "has 4 rows, the kernel extends over 5"
 code 2 x.npy --kernel box:3 --mode scatter -o y.npy; says "mode is 'scatter', expected 'gather' or 'splat'"
 code 2 x.npy --kernel box:3 --padding same -o y.npy; says "'zero' or 'reflect' or 'replicate' or 'valid'"
 code 2 x.npy --kernel box:3 --transform log -o y.npy; says "'none' or 'exp' or 'softmax'"
@@ -223,8 +223,8 @@ code 2 x.npy --kernel box:3 --bias a -o y.npy; says "'a', expected numbers"
 code 2 x.npy --kernel box:3 --bias 1,2 -o y.npy; says "2 numbers in --bias, 'x.npy' has 3 channels"
 code 2 x.npy --kernel box:3 --bias 1e300 -o y.npy; says "'1e300', expected numbers"
 code 2 x.npy --kernel box:3 --grad-input dx.npy; says 'gradients need --grad-output'
-code 2 x.npy --kernel box:3 --grad-output x.npy; says 'without --grad-input'
-code 1 x.npy --kernel box:3 --grad-output one.npy --grad-input dx.npy; says "'one.npy' has shape (5, 7), input 'grad-output' wants (3, 4, 5)"
+code 2 x.npy --kernel box:3 --grad-output x.npy; says 'needs --grad-input'
+code 1 x.npy --kernel box:3 --grad-output one.npy --grad-input dx.npy; says "'one.npy' has shape (5, 7), input 'grad-output' needs (3, 4, 5)"
 code 2 x.npy --kernel box:3 -o y.xyz; says "'y.xyz'"
 code 1 x.npy --kernel box:3 -o no/such/folder.npy
 code 2 x.npy --kernel box:3 -o y.npy --device nix; says "'nix'"

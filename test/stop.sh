@@ -36,7 +36,7 @@ for signal in INT TERM; do
     ends_with $want "tune, SIG$signal"
     [ "$(measured $signal)" -ge "$before" ] || fail "samples are lost"
     [ -s "$dir/$signal.dnx" ] || fail "no program"
-    grep -q 'stopped: what was measured is in' "$dir/log" || fail "nothing is said of the database"
+    grep -q 'stopped: the measurements are in' "$dir/log" || fail "nothing is said of the database"
     "$quern" verify "$dir/net.graph" --program "$dir/$signal.dnx" > "$dir/log" 2>&1 || fail "the program is wrong"
 done
 

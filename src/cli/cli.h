@@ -63,76 +63,76 @@ struct cli {
     struct progress *progress;
 };
 
-/* Rows that several commands share. */
+/* Options shared by several commands. */
 /* clang-format off */
-#define OPT_DEVICE {"device", 0, OPT_TEXT, "GLOB", "see quern devices (default cpu; of a program: the first that runs it)"}
-#define OPT_THREADS {"threads", 0, OPT_COUNT, "N", "processor threads (default: all)"}
+#define OPT_DEVICE {"device", 0, OPT_TEXT, "GLOB", "device, see quern devices (default: cpu; for a program: the first that supports it)"}
+#define OPT_THREADS {"threads", 0, OPT_COUNT, "N", "CPU threads (default: all)"}
 #define OPT_SIZES \
-    {"optimize-for", 0, OPT_WORDS, "H:1080,W:1920", "sizes to be fast at (default 256 each)"}
-#define OPT_SET {"set", 0, OPT_WORDS, "NAME=SIZE", "sizes of the random inputs, several words"}
-#define OPT_SEED {"seed", 0, OPT_COUNT, "N", "for everything random (default 0)"}
+    {"optimize-for", 0, OPT_WORDS, "H:1080,W:1920", "sizes that kernels are selected for (default: 256 each)"}
+#define OPT_SET {"set", 0, OPT_WORDS, "NAME=SIZE", "sizes of the random inputs; one or more"}
+#define OPT_SEED {"seed", 0, OPT_COUNT, "N", "random seed (default: 0)"}
 #define OPT_DB {"db", 0, OPT_TEXT, "DB", "database of measurements"}
 #define OPT_UNTUNED \
-    {"untuned", 0, OPT_FLAG, NULL, "default schedules, even where the database knows better ones"}
+    {"untuned", 0, OPT_FLAG, NULL, "use default schedules and ignore the database"}
 #define OPT_FUSION \
-    {"fusion", 0, OPT_FLAG, NULL, "common kernels (default; --no-fusion: one for each operator)"}
+    {"fusion", 0, OPT_FLAG, NULL, "fuse operators (default; --no-fusion: one kernel per operator)"}
 #define OPT_PROVE \
-    {"prove", 0, OPT_FLAG, NULL, "hold each kernel against its task in exact arithmetic (default; --no-prove: none), see quern explain"}
-/* How callers see the network, and what sizes it is to be fast at. */
+    {"prove", 0, OPT_FLAG, NULL, "verify each kernel in exact arithmetic (default; --no-prove: do not), see quern explain"}
+/* Interface of the program and its sizes. */
 #define OPT_INTERFACE \
-    {"input-shape", 0, OPT_TEXT, "H:W:C", "sizes of every input: NAME, NAME=N, N or ? each"}, \
-    {"input-type", 0, OPT_TEXT, "TYPE", "f16, f32, u8 or i8 (default: as in the model)"}, \
-    {"input-layout", 0, OPT_TEXT, "LAYOUT", "HWC, CHW, CHWC8, NWC, NHWC or NDHWC (default: as in the model)"}, \
-    {"input-storage", 0, OPT_TEXT, "SSBO", "buffers, there is nothing else"}, \
-    {"output-shape", 0, OPT_TEXT, "H:W:C", "likewise of every output"}, \
-    {"output-type", 0, OPT_TEXT, "TYPE", NULL}, \
-    {"output-layout", 0, OPT_TEXT, "LAYOUT", NULL}, \
-    {"output-storage", 0, OPT_TEXT, "SSBO", NULL}, \
-    {"shape", 0, OPT_WORDS, "NAME=H:W:C", "likewise of one input or output, several words"}, \
-    {"type", 0, OPT_WORDS, "NAME=TYPE", NULL}, \
-    {"format", 0, OPT_WORDS, "NAME=LAYOUT", NULL}, \
-    {"storage", 0, OPT_WORDS, "NAME=SSBO", NULL}, \
+    {"input-shape", 0, OPT_TEXT, "H:W:C", "sizes of all inputs, each NAME, NAME=N, N or ?"}, \
+    {"input-type", 0, OPT_TEXT, "TYPE", "element type of all inputs: f16, f32, f64, u8 or i8 (default: the model's)"}, \
+    {"input-layout", 0, OPT_TEXT, "LAYOUT", "layout of all inputs: HWC, CHW, CHWC8, NWC, NHWC or NDHWC (default: the model's)"}, \
+    {"input-storage", 0, OPT_TEXT, "SSBO", "kind of memory: a storage buffer, the only one"}, \
+    {"output-shape", 0, OPT_TEXT, "H:W:C", "sizes of all outputs"}, \
+    {"output-type", 0, OPT_TEXT, "TYPE", "element type of all outputs"}, \
+    {"output-layout", 0, OPT_TEXT, "LAYOUT", "layout of all outputs"}, \
+    {"output-storage", 0, OPT_TEXT, "SSBO", "kind of memory, as for inputs"}, \
+    {"shape", 0, OPT_WORDS, "NAME=H:W:C", "sizes of one input or output; one or more"}, \
+    {"type", 0, OPT_WORDS, "NAME=TYPE", "element type of one input or output; one or more"}, \
+    {"format", 0, OPT_WORDS, "NAME=LAYOUT", "layout of one input or output; one or more"}, \
+    {"storage", 0, OPT_WORDS, "NAME=SSBO", "kind of memory of one input or output; one or more"}, \
     {"f16-storage", 0, OPT_FLAG, NULL, \
-     "values are stored in f16 behind an interface of f16 (default; --no-f16-storage: in f32)"}, \
+     "store all values in f16 behind an f16 interface (default; --no-f16-storage: in f32)"}, \
     OPT_SIZES, \
-    {"assume", 0, OPT_WORDS, "B=1", "sizes that are fixed before others follow from them, several words"}, \
-    {"assume-multiple", 0, OPT_WORDS, "H=16", "sizes that are multiples of a number: no code for remainders"}, \
-    {"assume-range", 0, OPT_WORDS, "S=1..4096", "sizes that lie in a range"}, \
-    {"external-data-links", 0, OPT_FLAG, NULL, "constants in files beside the model may lie behind symbolic links"}, \
-    {"elements", 0, OPT_WORDS, "X=3", "number of elements of inputs that are sequences (they become X[0], X[1] ...), of optional ones 1 or none"}
-/* What the device may be asked for. */
+    {"assume", 0, OPT_WORDS, "B=1", "sizes fixed before shape inference; one or more"}, \
+    {"assume-multiple", 0, OPT_WORDS, "H=16", "sizes that are multiples of a number: no remainder loops"}, \
+    {"assume-range", 0, OPT_WORDS, "S=1..4096", "sizes within a range"}, \
+    {"external-data-links", 0, OPT_FLAG, NULL, "follow symbolic links to the model's external data"}, \
+    {"elements", 0, OPT_WORDS, "X=3", "number of elements of sequence inputs (which become X[0], X[1] ...); 1 or none for optional inputs"}
+/* The device and its limits. */
 #define OPT_TARGET \
     OPT_DEVICE, \
     {"devices", 0, OPT_TEXT, "FILE", \
-     "take the device from what quern devices printed elsewhere, to compile for it here"}, \
+     "description of another machine's devices, printed there by quern devices, to compile for them"}, \
     {"isa", 0, OPT_TEXT, "LIST", \
-     "instruction sets of processors: native (default), x86-64-v2, x86-64-v3, x86-64-v4, aarch64 .., see quern devices; several, joined by ',', are " \
-     "variants of one program"}, \
-    {"target-env", 0, OPT_TEXT, "vulkan1.N", "no newer Vulkan than this, N 0 to 4"}, \
-    {"coopmat", 0, OPT_FLAG, NULL, "matrix units (default where there are any; --no-coopmat)"}, \
+     "CPU instruction sets: native (default), x86-64-v2, x86-64-v3, x86-64-v4, aarch64 .., see quern devices; several, joined by ',', " \
+     "become variants of one program"}, \
+    {"target-env", 0, OPT_TEXT, "vulkan1.N", "newest Vulkan version to target, N 0 to 4"}, \
+    {"coopmat", 0, OPT_FLAG, NULL, "use matrix units if present (default; --no-coopmat: do not)"}, \
     {"winograd", 0, OPT_FLAG, NULL, \
-     "minimal filtering, which rounds more than a plain sum (default; --no-winograd)"}, \
+     "allow Winograd convolutions, with larger rounding errors than direct sums (default; --no-winograd: do not)"}, \
     {"deterministic", 0, OPT_FLAG, NULL, \
-     "the same bits whatever the number of threads, the batch, and other sizes that are not summed over"}, \
+     "same bits for any number of threads, batch, and other sizes that are not summed over"}, \
     {"memory-concat", 0, OPT_FLAG, NULL, \
-     "concatenations in memory (default; --no-memory-concat: only in the loads of kernels)"}, \
-    {"spirv-optimize", 0, OPT_FLAG, NULL, "by spirv-opt"}, \
-    {"spirv-debug-info", 0, OPT_FLAG, NULL, "names and lines in SPIR-V"}, \
-    {"spirv-non-semantic-debug-info", 0, OPT_FLAG, NULL, "the kernel's text in SPIR-V"}
-/* Of commands that open programs. */
+     "allow concatenations in place (default; --no-memory-concat: only in the loads of their consumers)"}, \
+    {"spirv-optimize", 0, OPT_FLAG, NULL, "optimise SPIR-V by spirv-opt"}, \
+    {"spirv-debug-info", 0, OPT_FLAG, NULL, "names and line numbers in SPIR-V"}, \
+    {"spirv-non-semantic-debug-info", 0, OPT_FLAG, NULL, "source text in SPIR-V"}
+/* For commands that open programs. */
 #define OPT_SIGNATURE \
-    {"require-signature", 0, OPT_FLAG, NULL, "only programs that a trusted key has signed (quern key, quern sign)"}, \
-    {"trusted", 0, OPT_TEXT, "PATH", "a public key, or a folder of *.pem (default: $XDG_CONFIG_HOME/quern/trusted)"}
+    {"require-signature", 0, OPT_FLAG, NULL, "accept only programs signed by a trusted key (quern key, quern sign)"}, \
+    {"trusted", 0, OPT_TEXT, "PATH", "trusted keys: a public key, or a folder of *.pem (default: $XDG_CONFIG_HOME/quern/trusted)"}
 #define OPT_OUTPUT(arg, help) {"output", 'o', OPT_TEXT, arg, help}
 #define OPT_TIMEOUT \
-    {"timeout", 0, OPT_TIME, "TIME", "90, 60s, 15min, 2h (default: until nothing is left to learn)"}
+    {"timeout", 0, OPT_TIME, "TIME", "time limit: 90, 60s, 15min, 2h (default: until the search has converged)"}
 #define OPT_SAMPLES \
-    {"min-samples", 0, OPT_COUNT, "N", "measurements of each surviving candidate (default 10)"}
+    {"min-samples", 0, OPT_COUNT, "N", "samples of each surviving candidate (default: 10)"}
 /* For command lines of other tools. */
 #define OPT_EFFORT \
-    {"opt", 'O', OPT_COUNT, "N", "effort of populate, 0 to 5 (default 2): candidates of each task"}
+    {"opt", 'O', OPT_COUNT, "N", "effort of populate, 0 to 5 (default: 2): number of candidates per task"}
 #define OPT_SETS \
-    {"use-descriptor-sets", 0, OPT_COUNTS, "N N N N N", "of inputs, outputs, weights, reads, writes"}
+    {"use-descriptor-sets", 0, OPT_COUNTS, "N N N N N", "accepted and ignored: descriptor sets of inputs, outputs, weights, reads, writes"}
 #define OPT_END {NULL, 0, OPT_FLAG, NULL, NULL}
 /* clang-format on */
 

@@ -98,6 +98,6 @@ int layers_run(struct cli *c, quern_model *m, quern_program *p)
     quern_status s = quern_verify_layers(m, p, opts_words(c, "set", text, sizeof text), (uint64_t)opts_count(c, "seed", 0), print_layer, &x);
     if (s) return fail(c, s);
     if (!json && x.bad) printf("%d of %d beyond their bounds, the first: %s\n", x.bad, x.n, x.first);
-    else if (!json) printf("%d outputs of kernels, all within their bounds\n", x.n);
+    else if (!json) printf("%d kernel outputs, all within their bounds\n", x.n);
     return x.bad ? EXIT_FAILED : EXIT_DONE;
 }

@@ -44,12 +44,10 @@ const struct cmd *cmd_find(const char *name)
 void help_print(void)
 {
     printf("usage: quern COMMAND [options]\n\n"
-           "A neural network becomes the fastest native code that was measured on its "
-           "device.\n\ncommands:\n");
+           "Compiles neural networks to the fastest native kernels measured on the device.\n\ncommands:\n");
     for (int k = 0; commands[k]; k++)
         printf("  %-10s %s\n", commands[k]->name, commands[k]->summary);
-    printf("\nquern COMMAND --help tells a command's options; quern --version; quern -d list: "
-           "stages to dump.\n"
+    printf("\nquern COMMAND --help lists a command's options, quern -d list the stages to dump; quern --version.\n"
            "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 nothing measured or chosen.\n");
 }
 

@@ -13,7 +13,7 @@ bool is_picture(const char *path) { return has_suffix(path, ".png") || has_suffi
 
 static int no_picture(const struct cli *c, const char *layout)
 {
-    return usage_error(c, "layout %s does not tell the number of channels, use .npy", layout);
+    return usage_error(c, "layout %s does not determine the number of channels, use .npy", layout);
 }
 
 /* Where element (c, y, x) of a picture goes in the tensor that is wanted. */

@@ -383,7 +383,7 @@ static void reap(struct suite *s, struct job *j, bool timed_out)
     close(j->fd);
     j->pid = 0;
     if (j->at >= j->end) return;
-    if (timed_out) snprintf(r.why, LINE, "takes too long");
+    if (timed_out) snprintf(r.why, LINE, "exceeded the time limit");
     else if (WIFSIGNALED(status)) snprintf(r.why, LINE, "crashed: %s", strsignal(WTERMSIG(status)));
     else snprintf(r.why, LINE, "ended without a result");
     settle(j, s, &r);

@@ -32,7 +32,7 @@ static int find_name(const struct names *l, const char *s, size_t n)
 
 static void list_names(const struct names *l)
 {
-    fprintf(stderr, "the %ss are:", l->what);
+    fprintf(stderr, "%ss:", l->what);
     for (int k = 0; k < l->n; k++) fprintf(stderr, " %s", l->name[k]);
     fprintf(stderr, "\n");
 }
@@ -56,7 +56,7 @@ static int assign_files(struct cli *c, const char *option, const struct names *l
             if (!file[i]) k = i;
         while (k > 0 && path == v && !file[k - 1]) k--; /* the first free one */
         if (k < 0 || file[k])
-            return usage_error(c, "'%s' is one %s too many, the network has %d", v, l->what, l->n);
+            return usage_error(c, "unexpected %s '%s': the network has %d", l->what, v, l->n);
         file[k] = path;
     }
     return EXIT_DONE;
@@ -121,7 +121,7 @@ int tensor_check_shape(const char *path, const struct want *w, const quern_tenso
     if (shape_fits(w, t)) return EXIT_DONE;
     fprintf(stderr, "quern: '%s' has shape ", path);
     print_dims(quern_tensor_rank(t), quern_tensor_dims(t), NULL);
-    fprintf(stderr, ", input '%s' wants ", w->name);
+    fprintf(stderr, ", input '%s' needs ", w->name);
     print_dims(w->rank, w->dim, w->sym);
     fprintf(stderr, "\n");
     return EXIT_FAILED;

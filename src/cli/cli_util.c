@@ -62,7 +62,7 @@ int default_db(const struct cli *c, const char *file, const char *suffix, char *
     if (lstat(path, &link) != 0) return EXIT_DONE; /* it is made */
     bool is_own = link.st_uid == geteuid() && (stat(path, &st) != 0 || st.st_uid == geteuid());
     if (is_own) return EXIT_DONE;
-    fprintf(stderr, "quern: database '%s', the default here, belongs to another user: name it to use it all the same (--db '%s'), or another one\n",
+    fprintf(stderr, "quern: the default database '%s' belongs to another user: use it by --db '%s', or name another one\n",
             path, path);
     return EXIT_FAILED;
 }
@@ -81,7 +81,7 @@ bool is_dnx(const char *path)
 int refuse_unsigned(struct cli *c, const char *model)
 {
     if (!opts_flag(c, "require-signature", false)) return EXIT_DONE;
-    return usage_error(c, "--require-signature is for programs: compile and sign '%s' first", model);
+    return usage_error(c, "--require-signature applies to programs: compile and sign '%s' first", model);
 }
 
 void json_text(const char *s)

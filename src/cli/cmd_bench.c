@@ -12,7 +12,7 @@ static int run(struct cli *c)
     struct quern_target_opts t;
     FILE *f = fopen(c->arg[0], "rb");
     if (!f) {
-        fprintf(stderr, "quern: cannot open '%s', quern populate makes a database\n", c->arg[0]);
+        fprintf(stderr, "quern: cannot open '%s': create a database by quern populate\n", c->arg[0]);
         return EXIT_FAILED;
     }
     fclose(f);
@@ -28,7 +28,7 @@ static const struct opt options[] = {
     OPT_TIMEOUT,
     OPT_SAMPLES,
     {"relative-error", 0, OPT_NUMBER, "X",
-     "enough samples, too, when three or more differ by no more than this share"},
+     "also stop after three or more samples that differ by at most this fraction"},
     OPT_TARGET,
     OPT_THREADS,
     OPT_SEED,
@@ -37,7 +37,7 @@ static const struct opt options[] = {
 
 const struct cmd cmd_bench = {
     .name = "bench",
-    .summary = "measure the candidates of a database until time or confidence is reached",
+    .summary = "measure the candidates of a database, within limits of time and confidence",
     .args = "DB",
     .min_args = 1,
     .max_args = 1,

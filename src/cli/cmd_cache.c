@@ -56,14 +56,14 @@ static int run(struct cli *c)
 }
 
 static const struct opt options[] = {
-    {"size", 0, OPT_TEXT, "SIZE", "from now on the cache holds at most this much: 500MiB, 2GiB (default), 0 for nothing; least recently used first"},
-    {"clear", 0, OPT_FLAG, NULL, "remove everything that is in it"},
+    {"size", 0, OPT_TEXT, "SIZE", "set the size limit: 500MiB, 2GiB (default), 0 for nothing; least recently used files are evicted"},
+    {"clear", 0, OPT_FLAG, NULL, "empty the cache"},
     OPT_END,
 };
 
 const struct cmd cmd_cache = {
     .name = "cache",
-    .summary = "size of the user's cache of compiled kernels and programs, its limit; empty it",
+    .summary = "print, limit or empty the user's cache of compiled kernels and programs",
     .args = "",
     .min_args = 0,
     .max_args = 0,

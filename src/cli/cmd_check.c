@@ -82,11 +82,11 @@ static void release(struct reasons *r)
 static void put_summary(const struct reasons *r, const struct quern_report *x)
 {
     if (!x->n_problems) {
-        printf("%s: %d nodes, nothing stands in the way\n", r->file, x->n_nodes);
+        printf("%s: %d nodes, all supported\n", r->file, x->n_nodes);
         return;
     }
-    printf("%s: %d of %d nodes refused", r->file, x->n_problems, x->n_nodes);
-    if (x->n_unchecked) printf("; %d behind them could not be checked, as their sizes are unknown", x->n_unchecked);
+    printf("%s: %d of %d nodes unsupported", r->file, x->n_problems, x->n_nodes);
+    if (x->n_unchecked) printf("; %d later ones were not checked, because their sizes are unknown", x->n_unchecked);
     printf("\n");
     put_reasons(r);
 }
@@ -117,7 +117,7 @@ static const struct opt options[] = {OPT_INTERFACE, OPT_END};
 
 const struct cmd cmd_check = {
     .name = "check",
-    .summary = "all that stands in the way of networks, with node, operator and what would help; fails if there is anything",
+    .summary = "list every unsupported part of networks, with node, operator and a way out; fails if there is any",
     .args = "MODEL...",
     .min_args = 1,
     .max_args = 64,

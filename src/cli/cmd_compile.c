@@ -67,7 +67,7 @@ static int run(struct cli *c)
 
 static const struct opt options[] = {
     OPT_OUTPUT("NET.dnx", "the program (default: MODEL.dnx)"),
-    {"summarize", 0, OPT_FLAG, NULL, "print what the program consists of"},
+    {"summarize", 0, OPT_FLAG, NULL, "print the parts of the program"},
     OPT_EFFORT,
     OPT_SETS,
     OPT_DB,
@@ -82,7 +82,7 @@ static const struct opt options[] = {
 
 const struct cmd cmd_compile = {
     .name = "compile",
-    .summary = "choose the fastest program by a database and write it",
+    .summary = "compile a network to a program, by the measurements of a database",
     .args = "MODEL",
     .min_args = 1,
     .max_args = 1,

@@ -31,7 +31,7 @@ static int read_options(struct cli *c, struct quern_conv_opts *o)
     o->data = c->n_args ? c->arg[0] : opts_text(c, "paramscsv");
     if (c->n_args && opts_text(c, "paramscsv")) return usage_error(c, "two data sets, '%s' and '%s'", c->arg[0], opts_text(c, "paramscsv"));
     o->first = (int)opts_count(c, "currlayer", 0), o->last = (int)opts_count(c, "lastlayer", 0);
-    if (layers && !read_layers(layers, &o->first, &o->last)) return usage_error(c, "layers '%s' are not A:B", layers);
+    if (layers && !read_layers(layers, &o->first, &o->last)) return usage_error(c, "--layers is '%s', expected A:B or A", layers);
     o->batch = opts_count(c, "batch", 0);
     o->type = opts_text(c, "dtype");
     o->pass = opts_text(c, "pass");
@@ -46,7 +46,7 @@ static int read_options(struct cli *c, struct quern_conv_opts *o)
     o->baseline = opts_text(c, "baseline");
     o->out = opts_text(c, "out");
     o->plots = opts_flag(c, "enableplots", false);
-    if (o->plots && !o->compare) return usage_error(c, "plots are of times: --enableplots needs --compareprof");
+    if (o->plots && !o->compare) return usage_error(c, "--enableplots needs --compareprof, which measures the times");
     return 0;
 }
 
@@ -111,7 +111,7 @@ static void on_layer(void *user, const struct quern_conv_layer *l)
 static int list_all(void)
 {
     const char *name, *what;
-    printf("implementations:\n  %-28s %s\n", "tuned", "the fastest that is known, of any kind (default)");
+    printf("implementations:\n  %-28s %s\n", "tuned", "the fastest known schedule of any kind (default)");
     for (int k = 0; (name = quern_conv_implementation(k, &what)); k++) printf("  %-28s %s\n", name, what);
     printf("data sets:\n ");
     for (int k = 0; (name = quern_conv_data(k)); k++) printf(" %s", name);
@@ -142,29 +142,29 @@ static int run(struct cli *c)
 }
 
 static const struct opt options[] = {
-    {"paramscsv", 0, OPT_TEXT, "NAME|FILE", "the data set, where it is no argument (default cosmoflow)"},
-    {"currlayer", 0, OPT_COUNT, "N", "the first row (default 0)"},
-    {"lastlayer", 0, OPT_COUNT, "N", "the row behind the last (default: all)"},
-    {"layers", 0, OPT_TEXT, "A:B", "the same in one word; A alone: that row"},
-    {"implementation", 0, OPT_TEXT, "NAME", "see --list (default tuned)"},
-    {"pass", 0, OPT_TEXT, "PASS", "forward, or the gradient with respect to input or weights of each row, given that of the output (default forward)"},
-    {"bias", 0, OPT_FLAG, NULL, "a number for each output channel is added"},
-    {"activation", 0, OPT_TEXT, "NAME", "none, relu or leakyrelu behind each convolution (default none)"},
-    {"verify", 0, OPT_FLAG, NULL, "against the definition in double precision"},
-    {"compareprof", 0, OPT_FLAG, NULL, "time it beside the baseline, in turn"},
-    {"baseline", 0, OPT_TEXT, "NAME", "vendor, the device's own library, or reference, the default schedule (default: vendor where it is installed)"},
-    {"warmupiter", 0, OPT_COUNT, "N", "rounds before those that count (default 10)"},
-    {"totaliter", 0, OPT_COUNT, "N", "rounds that count (default 100)"},
-    {"setlaunchwait", 0, OPT_FLAG, NULL, "times without the latency of launches, on devices that can"},
-    {"enableplots", 0, OPT_FLAG, NULL, "draw the run's times, by gnuplot (as quern plot does)"},
-    {"loadprecompiled", 0, OPT_FLAG, NULL, "only kernels that were built before"},
-    {"seconds", 0, OPT_TIME, "TIME", "search so long for a faster schedule of each row first (default: not at all)"},
-    {"max-candidates", 0, OPT_COUNT, "N", "of such a search (default 256)"},
-    {"batch", 0, OPT_COUNT, "N", "images (default: as the rows say)"},
-    {"dtype", 0, OPT_TEXT, "TYPE", "float32, float16 or bfloat16 (default float32)"},
-    {"out", 0, OPT_TEXT, "DIR", "files of the run (default outputplots/out_NAME_BATCH)"},
-    {"list", 0, OPT_FLAG, NULL, "implementations and data sets"},
-    {"db", 0, OPT_TEXT, "DB", "database of measurements and kernels (default: the data set's name with .db)"},
+    {"paramscsv", 0, OPT_TEXT, "NAME|FILE", "the data set, if not an argument (default: cosmoflow)"},
+    {"currlayer", 0, OPT_COUNT, "N", "first row (default: 0)"},
+    {"lastlayer", 0, OPT_COUNT, "N", "end of the rows, exclusive (default: all)"},
+    {"layers", 0, OPT_TEXT, "A:B", "rows A to B, exclusive; A alone: one row"},
+    {"implementation", 0, OPT_TEXT, "NAME", "named implementation, see --list (default: tuned)"},
+    {"pass", 0, OPT_TEXT, "PASS", "forward, or the gradient with respect to input or weights (default: forward)"},
+    {"bias", 0, OPT_FLAG, NULL, "add a bias per output channel"},
+    {"activation", 0, OPT_TEXT, "NAME", "none, relu or leakyrelu after each convolution (default: none)"},
+    {"verify", 0, OPT_FLAG, NULL, "verify against the definition in double precision"},
+    {"compareprof", 0, OPT_FLAG, NULL, "time the implementation and the baseline in turn"},
+    {"baseline", 0, OPT_TEXT, "NAME", "vendor, the device's library, or reference, the default schedule (default: vendor if installed)"},
+    {"warmupiter", 0, OPT_COUNT, "N", "warm-up rounds (default: 10)"},
+    {"totaliter", 0, OPT_COUNT, "N", "measured rounds (default: 100)"},
+    {"setlaunchwait", 0, OPT_FLAG, NULL, "exclude launch latency, on devices with a clock"},
+    {"enableplots", 0, OPT_FLAG, NULL, "plot the times by gnuplot, like quern plot"},
+    {"loadprecompiled", 0, OPT_FLAG, NULL, "use only kernels that were built before"},
+    {"seconds", 0, OPT_TIME, "TIME", "tune each row for this time first (default: not at all)"},
+    {"max-candidates", 0, OPT_COUNT, "N", "candidates of such tuning (default: 256)"},
+    {"batch", 0, OPT_COUNT, "N", "images (default: of the row)"},
+    {"dtype", 0, OPT_TEXT, "TYPE", "float32, float16 or bfloat16 (default: float32)"},
+    {"out", 0, OPT_TEXT, "DIR", "folder for the files of the run (default: outputplots/out_NAME_BATCH)"},
+    {"list", 0, OPT_FLAG, NULL, "list implementations and data sets"},
+    {"db", 0, OPT_TEXT, "DB", "database of measurements (default: the data set's name with .db)"},
     OPT_SAMPLES,
     OPT_SEED,
     OPT_TARGET,
@@ -174,7 +174,7 @@ static const struct opt options[] = {
 
 const struct cmd cmd_conv = {
     .name = "conv",
-    .summary = "verify and time convolutions of a data set by named implementations (doc/conv.md)",
+    .summary = "verify and time the convolutions of a data set (doc/conv.md)",
     .args = "[NAME|PARAMS.csv]",
     .min_args = 0,
     .max_args = 1,

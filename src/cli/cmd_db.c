@@ -56,12 +56,12 @@ static int repair(struct cli *c)
 {
     const char *out = opts_text(c, "output");
     struct quern_db_saved x = QUERN_OPTS(quern_db_saved);
-    if (!out) return usage_error(c, "-o is missing: what is saved goes into a new file");
+    if (!out) return usage_error(c, "-o is missing: repair writes a new file");
     quern_status s = quern_db_repair(c->q, c->arg[1], out, &x);
     if (s) return fail(c, s);
     printf("%s: %lld tasks, %lld trials, %lld samples\n", out, (long long)x.tasks, (long long)x.trials, (long long)x.samples);
-    printf("of %lld pages %lld were damaged, %lld of these put right by their checksums; %lld frames of the log are lost, %lld samples were left"
-           " behind whose trials are\n",
+    printf("%lld pages, %lld damaged, %lld of them corrected by their checksums; lost: %lld frames of the log, %lld samples without"
+           " their trials\n",
            (long long)x.pages, (long long)x.damaged, (long long)x.corrected, (long long)x.lost_frames, (long long)x.orphans);
     return EXIT_DONE;
 }
@@ -96,7 +96,7 @@ static int run(struct cli *c)
 }
 
 static const struct opt options[] = {
-    OPT_OUTPUT("FILE", "of export: FILE.csv (default: standard output); of repair: the new database"),
+    OPT_OUTPUT("FILE", "export: FILE.csv (default: standard output); repair: the new database"),
     OPT_END,
 };
 

@@ -17,14 +17,14 @@ static int run(struct cli *c)
 }
 
 static const struct opt options[] = {
-    {"examine", 0, OPT_FLAG, NULL, "try every scalar operation of one device on hard values, against the interpreter"},
-    {"device", 0, OPT_TEXT, "GLOB", "which one (default cpu)"},
+    {"examine", 0, OPT_FLAG, NULL, "test every scalar operation of one device on difficult values, against the interpreter"},
+    {"device", 0, OPT_TEXT, "GLOB", "device to examine (default: cpu)"},
     OPT_END,
 };
 
 const struct cmd cmd_devices = {
     .name = "devices",
-    .summary = "list the devices that are present, or examine one",
+    .summary = "list devices, or examine one",
     .args = "",
     .options = options,
     .run = run,

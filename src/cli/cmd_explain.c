@@ -19,7 +19,7 @@ static const struct opt options[] = {OPT_SIGNATURE, OPT_END};
 
 const struct cmd cmd_explain = {
     .name = "explain",
-    .summary = "what was chosen in a program and why",
+    .summary = "print the selected kernels of a program and their alternatives",
     .args = "NET.dnx",
     .min_args = 1,
     .max_args = 1,

@@ -9,18 +9,18 @@
 #include <string.h>
 
 static const struct opt options[] = {
-    OPT_OUTPUT("PATH", "file (onnx), or folder of modules in which the module's is made (vkdt)"),
-    {"to", 0, OPT_TEXT, "FORM", "onnx or vkdt"},
+    OPT_OUTPUT("PATH", "file (onnx), or folder that the module's folder is created in (vkdt)"),
+    {"to", 0, OPT_TEXT, "FORM", "target format: onnx or vkdt"},
     {"module-name", 0, OPT_TEXT, "NAME", "vkdt: name of the module, at most 8 characters"},
-    {"suffix", 0, OPT_TEXT, "WORD", "vkdt: tells several programs of one module apart; repeated"},
+    {"suffix", 0, OPT_TEXT, "WORD", "vkdt: distinguishes several programs of one module; repeatable"},
     {"preprocessing", 0, OPT_TEXT, "FILE.comp",
-     "vkdt: shader from picture to input (default: made)"},
-    {"post-processing", 0, OPT_TEXT, "FILE.comp", "vkdt: shader from output to picture"},
-    {"src-dir", 0, OPT_TEXT, "DIR", "vkdt: where the sources go, instead of the module's folder"},
-    {"shader-dir", 0, OPT_TEXT, "DIR", "vkdt: where the kernels go"},
-    {"weight-dir", 0, OPT_TEXT, "DIR", "vkdt: where the weights go"},
-    {"bin-dir", 0, OPT_TEXT, "DIR", "vkdt: where vkdt runs, to find the weights from there"},
-    {"mkdir", 'p', OPT_FLAG, NULL, "vkdt: make missing folders"},
+     "vkdt: shader from picture to input (default: generated)"},
+    {"post-processing", 0, OPT_TEXT, "FILE.comp", "vkdt: shader from output to picture (default: generated)"},
+    {"src-dir", 0, OPT_TEXT, "DIR", "vkdt: folder for the sources, instead of the module's"},
+    {"shader-dir", 0, OPT_TEXT, "DIR", "vkdt: folder for the kernels"},
+    {"weight-dir", 0, OPT_TEXT, "DIR", "vkdt: folder for the weights"},
+    {"bin-dir", 0, OPT_TEXT, "DIR", "vkdt: working folder of vkdt, relative to which the weights are found"},
+    {"mkdir", 'p', OPT_FLAG, NULL, "vkdt: create missing folders"},
     OPT_SIGNATURE,
     OPT_END,
 };
@@ -66,7 +66,7 @@ static int run(struct cli *c)
 
 const struct cmd cmd_export = {
     .name = "export",
-    .summary = "write a network or a program in another form",
+    .summary = "convert a network or a program to another format",
     .args = "NET...",
     .min_args = 1,
     .max_args = MAX_IO,

@@ -158,7 +158,7 @@ static int fill_gauss(struct filter *f, double sigma)
                 if (!pass) sum += g;
                 else v[i * w + j] = (float)(g / sum);
             }
-    return sum > 0 ? EXIT_DONE : usage_error(f->c, "a Gauss kernel without any weight: sigma is %g", sigma);
+    return sum > 0 ? EXIT_DONE : usage_error(f->c, "all weights of the Gauss kernel are 0: sigma is %g", sigma);
 }
 
 static int read_gauss(struct filter *f, const char *s, const char *size)
@@ -216,7 +216,7 @@ static int kernel_of_taps(struct filter *f, const char *path, int64_t taps)
     }
     f->kernel[0] = f->kernel[1] = side;
     if (side >= 1 && side <= MAX_SIDE && side * side == taps) return EXIT_DONE;
-    return usage_error(f->c, "'%s' has %lld weights for each pixel, which is no square: give --kernel-shape KHxKW", path, (long long)taps);
+    return usage_error(f->c, "'%s' has %lld weights per pixel, not a square number: give --kernel-shape KHxKW", path, (long long)taps);
 }
 
 static int read_weights(struct filter *f, const char *path)
@@ -232,7 +232,7 @@ static int read_taps(struct filter *f)
 {
     const char *weights = opts_text(f->c, "weights"), *kernel = opts_text(f->c, "kernel");
     if (!weights == !kernel) return usage_error(f->c, "give either --weights FILE or --kernel KERNEL");
-    if (kernel && opts_text(f->c, "kernel-shape")) return usage_error(f->c, "--kernel-shape is for --weights, a kernel has its own");
+    if (kernel && opts_text(f->c, "kernel-shape")) return usage_error(f->c, "--kernel-shape applies to --weights only: --kernel contains its shape");
     return weights ? read_weights(f, weights) : read_kernel(f, kernel);
 }
 
@@ -254,7 +254,7 @@ static int set_sizes(struct filter *f)
         f->near[i] = f->is_splat ? f->size[i] : f->size[i] - f->more[i];
         f->result[i] = f->is_splat ? f->size[i] + f->more[i] : f->near[i];
         if (f->near[i] < 0 || (!f->near[i] && f->size[i]))
-            return usage_error(f->c, "'%s' has %lld %s, the kernel reaches over %lld: with padding 'valid' there is no pixel left", f->c->arg[0],
+            return usage_error(f->c, "'%s' has %lld %s, the kernel extends over %lld: with padding 'valid' no pixel is left", f->c->arg[0],
                                (long long)f->size[i], i ? "columns" : "rows", (long long)f->more[i] + 1);
     }
     put_names(f, f->far_names, sizeof f->far_names);
@@ -392,9 +392,9 @@ static int check_wishes(const struct cli *c)
 {
     bool has_dy = opts_text(c, "grad-output"), wants = opts_text(c, "grad-input") || opts_text(c, "grad-weights");
     if (has_dy != wants)
-        return has_dy ? usage_error(c, "--grad-output without --grad-input or --grad-weights, where gradients go")
-                      : usage_error(c, "gradients need --grad-output, that of the result");
-    if (opts_number(c, "seconds", 0) > 0 && !opts_text(c, "db")) return usage_error(c, "--seconds needs --db, where what it finds is kept");
+        return has_dy ? usage_error(c, "--grad-output needs --grad-input or --grad-weights, the files for the gradients")
+                      : usage_error(c, "gradients need --grad-output, the gradient of the result");
+    if (opts_number(c, "seconds", 0) > 0 && !opts_text(c, "db")) return usage_error(c, "--seconds needs --db, which stores the measurements");
     return wants || opts_text(c, "output") ? EXIT_DONE : usage_error(c, "no output, give -o FILE");
 }
 
@@ -427,32 +427,32 @@ static int run(struct cli *c)
 }
 
 static const struct opt options[] = {
-    OPT_OUTPUT("FILE", "the result: .png .pfm .npy .pb"),
-    {"weights", 0, OPT_TEXT, "FILE.npy", "a kernel for each pixel: (T, H, W) or (N, T, H, W), its T taps row by row"},
-    {"kernel-shape", 0, OPT_TEXT, "KHxKW", "rows and columns of these kernels (default: a square)"},
-    {"kernel", 0, OPT_TEXT, "KERNEL", "one for all pixels: box:K, gauss:K,SIGMA, KHxKW:NUMBER,NUMBER... or (KH, KW) in FILE.npy"},
-    {"mode", 0, OPT_TEXT, "MODE", "gather: a pixel collects from its neighbours, splat: is given to them (default gather)"},
-    {"padding", 0, OPT_TEXT, "PADDING", "zero, reflect, replicate, or valid: no outside (default zero)"},
-    {"dilations", 0, OPT_TEXT, "DHxDW", "distance of neighbouring taps (default 1)"},
-    {"transform", 0, OPT_TEXT, "NAME", "of the weights: none, exp or softmax (default none)"},
-    {"normalize", 0, OPT_TEXT, "NAME", "sum: divide by what the weights give for an image of ones (default none)"},
-    {"epsilon", 0, OPT_NUMBER, "X", "added to that divisor (default 0)"},
-    {"bias", 0, OPT_TEXT, "X,X...", "added behind: a number for each channel, or one for all"},
+    OPT_OUTPUT("FILE", "result: .png .pfm .npy .pb"),
+    {"weights", 0, OPT_TEXT, "FILE.npy", "a kernel per pixel: (T, H, W) or (N, T, H, W), T row-major taps"},
+    {"kernel-shape", 0, OPT_TEXT, "KHxKW", "rows and columns of these kernels (default: square)"},
+    {"kernel", 0, OPT_TEXT, "KERNEL", "one kernel for all pixels: box:K, gauss:K,SIGMA, KHxKW:NUMBER,NUMBER... or (KH, KW) in FILE.npy"},
+    {"mode", 0, OPT_TEXT, "MODE", "gather: a pixel reads its neighbours, splat: it is added to them (default: gather)"},
+    {"padding", 0, OPT_TEXT, "PADDING", "zero, reflect, replicate, or valid: none (default: zero)"},
+    {"dilations", 0, OPT_TEXT, "DHxDW", "distance of adjacent taps (default: 1)"},
+    {"transform", 0, OPT_TEXT, "NAME", "transform of the weights: none, exp or softmax (default: none)"},
+    {"normalize", 0, OPT_TEXT, "NAME", "sum: divide by the result for an image of ones (default: none)"},
+    {"epsilon", 0, OPT_NUMBER, "X", "added to that divisor (default: 0)"},
+    {"bias", 0, OPT_TEXT, "X,X...", "bias per channel, or one for all"},
     {"grad-output", 0, OPT_TEXT, "FILE", "gradient of the result, for the two below"},
-    {"grad-input", 0, OPT_TEXT, "FILE", "where the gradient of the picture goes"},
-    {"grad-weights", 0, OPT_TEXT, "FILE.npy", "where the gradient of the weights goes"},
+    {"grad-input", 0, OPT_TEXT, "FILE", "file for the gradient of the picture"},
+    {"grad-weights", 0, OPT_TEXT, "FILE.npy", "file for the gradient of the weights"},
     OPT_DEVICE,
     OPT_THREADS,
-    {"db", 0, OPT_TEXT, "DB", "database: keeps built kernels, knows what was measured"},
-    {"seconds", 0, OPT_TIME, "TIME", "search so long for a faster schedule of each operator first (default: not at all)"},
-    {"max-candidates", 0, OPT_COUNT, "N", "of such a search (default: as many as time allows)"},
+    {"db", 0, OPT_TEXT, "DB", "database of measurements; keeps built kernels for later calls"},
+    {"seconds", 0, OPT_TIME, "TIME", "tune each operator for this time first (default: not at all)"},
+    {"max-candidates", 0, OPT_COUNT, "N", "candidates of such tuning (default: as many as time permits)"},
     OPT_SEED,
     OPT_END,
 };
 
 const struct cmd cmd_filter = {
     .name = "filter",
-    .summary = "filter a picture by a kernel for each pixel, or one for all (doc/weighted-filter.md)",
+    .summary = "filter a picture by a kernel per pixel, or by one for all (doc/weighted-filter.md)",
     .args = "IN.png|IN.pfm|IN.npy",
     .min_args = 1,
     .max_args = 1,

@@ -90,13 +90,12 @@ static int run(struct cli *c)
 }
 
 static const struct opt options[] = {
-    {"rules", 0, OPT_TEXT, "RULES", "what is left out of the space: own (default), deepgen, deepgen-2025-06"},
-    {"dtype", 0, OPT_TEXT, "TYPE", "float32, tf32, float16 or bfloat16 (default: as the file says)"},
-    {"baseline", 0, OPT_TEXT, "NAME", "what speed-ups are over: vendor, the library of the device's vendor, or reference, the default schedule "
-     "(default: vendor where it is installed)"},
-    {"search", 0, OPT_FLAG, NULL, "not the points one after the other: what the tuner's search proposes of every family"},
-    {"max-candidates", 0, OPT_COUNT, "N", "of a search (default 256)"},
-    {"db", 0, OPT_TEXT, "DB", "database of measurements (default RESULT.db, beside the results)"},
+    {"rules", 0, OPT_TEXT, "RULES", "rules that prune the space: own (default), deepgen, deepgen-2025-06"},
+    {"dtype", 0, OPT_TEXT, "TYPE", "float32, tf32, float16 or bfloat16 (default: of the file)"},
+    {"baseline", 0, OPT_TEXT, "NAME", "baseline of speed-ups: vendor, the device's library, or reference, the default schedule (default: vendor if installed)"},
+    {"search", 0, OPT_FLAG, NULL, "search among the candidates of all kernel families, instead of measuring the points in turn"},
+    {"max-candidates", 0, OPT_COUNT, "N", "candidates of a search (default: 256)"},
+    {"db", 0, OPT_TEXT, "DB", "database of measurements (default: RESULT.db, beside the results)"},
     OPT_TIMEOUT,
     OPT_SAMPLES,
     OPT_SEED,
@@ -107,7 +106,7 @@ static const struct opt options[] = {
 
 const struct cmd cmd_gemm = {
     .name = "gemm",
-    .summary = "measure a matrix product in every configuration of a file (doc/gemm.md)",
+    .summary = "measure a matrix multiplication in every configuration of a file (doc/gemm.md)",
     .args = "CONFIG.json RESULT.json [START] [MAX] [CHECKTFLOPS] [SPEEDUP]",
     .min_args = 2,
     .max_args = N_ARGS,

@@ -23,7 +23,7 @@ static int make(struct cli *c)
     int code = fail(c, quern_key_new(c->q, secret, open));
     if (code) return code;
     if (!opts_flag(c, "json", false))
-        fprintf(stderr, "quern: private key in %s, keep it secret; public key in %s, give it to those who are to trust it\n", secret, open);
+        fprintf(stderr, "quern: private key in %s: keep it secret; public key in %s: give it to those who should trust it\n", secret, open);
     return print_id(c, open);
 }
 
@@ -74,13 +74,13 @@ static int run(struct cli *c)
 }
 
 static const struct opt options[] = {
-    {"trusted", 0, OPT_TEXT, "PATH", "of list: a public key, or a folder of *.pem (default: $XDG_CONFIG_HOME/quern/trusted)"},
+    {"trusted", 0, OPT_TEXT, "PATH", "list: a public key, or a folder of *.pem (default: $XDG_CONFIG_HOME/quern/trusted)"},
     OPT_END,
 };
 
 const struct cmd cmd_key = {
     .name = "key",
-    .summary = "keys to sign programs with, and those that are trusted",
+    .summary = "create signing keys and manage trusted keys",
     .args = "new NAME | trust FILE.pub [NAME] | remove NAME|ID | list | id FILE",
     .min_args = 1,
     .max_args = 3,

@@ -7,7 +7,7 @@ static int run(struct cli *c) { return fail(c, quern_plot(c->q, c->arg[0])); }
 
 const struct cmd cmd_plot = {
     .name = "plot",
-    .summary = "draw the plots of a run's files, by gnuplot (doc/conv.md)",
+    .summary = "plot the files of a run by gnuplot (doc/conv.md)",
     .args = "DIR",
     .min_args = 1,
     .max_args = 1,

@@ -13,7 +13,7 @@ static int run(struct cli *c)
     quern_model *m;
     struct quern_tune_opts o;
     struct quern_target_opts t;
-    if (path && c->n_args > 1) return usage_error(c, "'%s' is too much beside --db", c->arg[0]);
+    if (path && c->n_args > 1) return usage_error(c, "unexpected argument '%s': --db names the database already", c->arg[0]);
     if (c->n_args > 1) path = c->arg[0];
     if (!path) return usage_error(c, "--db is missing");
     tune_options(c, &o, &t);
@@ -31,7 +31,7 @@ static const struct opt options[] = {
     OPT_TARGET,
     OPT_INTERFACE,
     OPT_THREADS,
-    {"max-candidates", 0, OPT_COUNT, "N", "per task (default: as many as the search adds)"},
+    {"max-candidates", 0, OPT_COUNT, "N", "candidates per task (default: as many as the search adds)"},
     OPT_SEED,
     OPT_EFFORT,
     OPT_SETS,
@@ -41,7 +41,7 @@ static const struct opt options[] = {
 
 const struct cmd cmd_populate = {
     .name = "populate",
-    .summary = "generate and build a model's candidates into a database",
+    .summary = "generate and build the candidates of a model into a database",
     .args = "[DB] MODEL",
     .min_args = 1,
     .max_args = 2,

@@ -30,7 +30,7 @@ static int read_inputs(struct cli *c, struct net *net)
     if (net->is_random) {
         if (w.n == 0 || opts_flag(c, "bench", false) || wants_profile(c))
             return EXIT_DONE;
-        return usage_error(c, "no input, give -i FILE, or --bench for random ones");
+        return usage_error(c, "no input: give -i FILE, or --bench for random inputs");
     }
     code = tensors_read(c, &w, &net->in);
     if (code || !net->m || opts_words(c, "optimize-for", sizes, sizeof sizes)) return code;
@@ -158,17 +158,17 @@ static int run(struct cli *c)
 }
 
 static const struct opt options[] = {
-    {"input", 'i', OPT_TEXT, "[NAME=]FILE", ".npy .png .pfm .pb .raw, one per input"},
-    {"output", 'o', OPT_TEXT, "[NAME=]FILE", "likewise"},
+    {"input", 'i', OPT_TEXT, "[NAME=]FILE", "input: .npy .png .pfm .pb .raw, one per input"},
+    {"output", 'o', OPT_TEXT, "[NAME=]FILE", "output, likewise"},
     OPT_THREADS,
-    {"bench", 0, OPT_FLAG, NULL, "time it; random inputs without -i"},
-    {"profile", 0, OPT_FLAG, NULL, "time each dispatch, medians of several runs; random inputs without -i"},
-    {"breakdown", 0, OPT_TEXT, "DIR", "the same, and into DIR/breakdown.csv, which quern plot DIR draws"},
+    {"bench", 0, OPT_FLAG, NULL, "time the program, on random inputs without -i"},
+    {"profile", 0, OPT_FLAG, NULL, "time each dispatch, medians of several runs, on random inputs without -i"},
+    {"breakdown", 0, OPT_TEXT, "DIR", "like --profile, and write DIR/breakdown.csv for quern plot DIR"},
     OPT_SET,
-    {"min-samples", 0, OPT_COUNT, "N", "of --bench (default 10)"},
-    {"timeout", 0, OPT_TIME, "TIME", "of --bench (default 3s)"},
+    {"min-samples", 0, OPT_COUNT, "N", "--bench: minimal number of samples (default: 10)"},
+    {"timeout", 0, OPT_TIME, "TIME", "--bench: time limit (default: 3s)"},
     {"relative-error", 0, OPT_NUMBER, "X",
-     "of --bench: enough, too, when the median is that certain"},
+     "--bench: also stop at this relative confidence interval of the median"},
     OPT_SEED,
     OPT_TARGET,
     OPT_INTERFACE,
@@ -182,8 +182,8 @@ static const struct opt options[] = {
 const struct cmd cmd_run = {
     .name = "run",
     .summary = "run a program, or a model compiled in memory",
-    .notes = "A program (.dnx) is code: one for the processor runs with your rights. Run only what you made, or trust, or\n"
-             "require a signature; quern show tells what kinds of code a program holds.",
+    .notes = "A program (.dnx) is code: one for the CPU runs with your rights. Run only programs that you made or trust, or\n"
+             "require a signature; quern show lists the kinds of code in a program.",
     .args = "MODEL.onnx|NET.dnx",
     .min_args = 1,
     .max_args = 1,

@@ -15,7 +15,7 @@ static void print_end(const struct cli *c, const char *out)
         json_text(out);
         puts("}");
     } else if (best > 0 && !opts_flag(c, "quiet", false)) {
-        printf("%s: %.2f times as fast as untuned, by its kernels' times\n", out, best);
+        printf("%s: %.2f times as fast as untuned, by the times of its kernels\n", out, best);
     }
 }
 
@@ -34,7 +34,7 @@ static quern_status write_program(struct cli *c, quern_model *m, quern_db *db, q
 static void note_stop(const struct cli *c, const char *db)
 {
     char text[4200];
-    snprintf(text, sizeof text, "stopped: what was measured is in '%s', the same command goes on from there", db);
+    snprintf(text, sizeof text, "stopped: the measurements are in '%s', and the same command continues from there", db);
     progress_event(c->progress, &(struct quern_event){.kind = QUERN_LOG, .level = 2, .text = text});
 }
 
@@ -67,11 +67,11 @@ static int run(struct cli *c)
 
 static const struct opt options[] = {
     OPT_OUTPUT("NET.dnx", "the program"),
-    {"db", 0, OPT_TEXT, "DB", "database of measurements (default NET.db, beside the program)"},
+    {"db", 0, OPT_TEXT, "DB", "database of measurements (default: NET.db, beside the program)"},
     OPT_TIMEOUT,
     OPT_SAMPLES,
-    {"max-candidates", 0, OPT_COUNT, "N", "per task (default: as many as time allows)"},
-    {"stop-at-speedup", 0, OPT_NUMBER, "X", "stop when the program is X times as fast as untuned"},
+    {"max-candidates", 0, OPT_COUNT, "N", "candidates per task (default: as many as time permits)"},
+    {"stop-at-speedup", 0, OPT_NUMBER, "X", "stop when the program is X times as fast as the untuned one"},
     OPT_SEED,
     OPT_TARGET,
     OPT_INTERFACE,
@@ -83,7 +83,7 @@ static const struct opt options[] = {
 
 const struct cmd cmd_tune = {
     .name = "tune",
-    .summary = "populate, measure and compile in one go",
+    .summary = "populate, bench and compile in one step",
     .args = "MODEL",
     .min_args = 1,
     .max_args = 1,

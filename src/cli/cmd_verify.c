@@ -66,7 +66,7 @@ static int run(struct cli *c)
     quern_model *m = NULL;
     quern_program *p = NULL;
     const char *suite = opts_text(c, "suite");
-    if (suite && c->n_args) return usage_error(c, "either a model or --suite");
+    if (suite && c->n_args) return usage_error(c, "unexpected model: --suite runs the models of a folder");
     if (suite) return suite_run(c, suite);
     if (c->n_args < 1) return usage_error(c, "the model is missing");
     if (is_dnx(c->arg[0]))
@@ -89,9 +89,9 @@ static int run(struct cli *c)
 
 static const struct opt options[] = {
     OPT_SET,
-    {"program", 0, OPT_TEXT, "NET.dnx", "check this program of the model instead of compiling it"},
-    {"per-layer", 0, OPT_FLAG, NULL, "every kernel by itself on the reference's values; names the first that is beyond its bound"},
-    {"exact", 0, OPT_FLAG, NULL, "hold every kernel against its task in exact arithmetic, in an interpreter"},
+    {"program", 0, OPT_TEXT, "NET.dnx", "verify this program of the model instead of compiling it"},
+    {"per-layer", 0, OPT_FLAG, NULL, "verify each kernel separately, on the reference's values; names the first beyond its bound"},
+    {"exact", 0, OPT_FLAG, NULL, "verify each kernel in exact arithmetic, in an interpreter"},
     OPT_DB,
     OPT_UNTUNED,
     OPT_FUSION,
@@ -100,22 +100,22 @@ static const struct opt options[] = {
     OPT_THREADS,
     OPT_SEED,
     OPT_SIGNATURE,
-    {"max-ulp", 0, OPT_NUMBER, "N", "an output is wrong, too, if its error exceeds N units in the last place of its largest value"},
+    {"max-ulp", 0, OPT_NUMBER, "N", "also fail outputs with an error above N units in the last place of the largest value"},
     {"suite", 0, OPT_TEXT, "DIR",
      "ONNX test cases: */model.onnx, test_data_set_N/{input,output}_K.pb"},
-    {"filter", 0, OPT_TEXT, "GLOB", "of --suite: only cases with such names"},
-    {"jobs", 'j', OPT_COUNT, "N", "of --suite: processes at once (default 2)"},
-    {"limit", 0, OPT_TIME, "TIME", "of --suite: for one case (default 60s)"},
+    {"filter", 0, OPT_TEXT, "GLOB", "--suite: only cases with matching names"},
+    {"jobs", 'j', OPT_COUNT, "N", "--suite: parallel processes (default: 2)"},
+    {"limit", 0, OPT_TIME, "TIME", "--suite: time limit per case (default: 60s)"},
     {"rtol", 0, OPT_NUMBER, "X",
-     "of --suite: relative tolerance (default 1e-3, 16-bit floats 1e-2)"},
+     "--suite: relative tolerance (default: 1e-3, 16-bit floats 1e-2)"},
     {"atol", 0, OPT_NUMBER, "X",
-     "of --suite: absolute tolerance, of the largest value (default 1e-6, 16-bit floats 1e-3)"},
+     "--suite: absolute tolerance, relative to the largest value (default: 1e-6, 16-bit floats 1e-3)"},
     OPT_END,
 };
 
 const struct cmd cmd_verify = {
     .name = "verify",
-    .summary = "check compiled code against the reference evaluator, or a folder of test cases",
+    .summary = "verify a program against the reference evaluator, or run a folder of test cases",
     .args = "MODEL",
     .min_args = 0,
     .max_args = 1,

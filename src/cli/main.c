@@ -88,7 +88,7 @@ static int run_line(int argc, const char **argv)
     else if (opts_flag(&c, "help", false)) help_command(c.cmd), code = EXIT_DONE;
     else if (c.n_args < c.cmd->min_args) code = usage_error(&c, "%s is missing", c.cmd->args);
     else if (c.n_args > c.cmd->max_args)
-        code = usage_error(&c, "'%s' is too much", c.arg[c.cmd->max_args]);
+        code = usage_error(&c, "unexpected argument '%s'", c.arg[c.cmd->max_args]);
     else code = run_command(&c);
     opts_release(&c);
     return code;
