@@ -136,8 +136,8 @@ failing check "$corpus/Refused.onnx"; says "Nix 'n0' and 1 more"; says "Det 'n2'
 code 0 check "$corpus/FlexAttention.onnx"
 
 # check, show: with the options that models are opened with
-failing check "$corpus/OpenScan.onnx"; says "Scan 't': the batch and the length of what is scanned, 'x', are B and 4; fix them (--assume, --input-shape)"
-failing check --json "$corpus/OpenScan.onnx"; says '"node":"t","operator":"Scan","why":"the batch .*","help":""'
+failing check "$corpus/OpenScan.onnx"; says "Scan 't': batch and length of the scanned input 'x' are B and 4; fix them (--assume, --input-shape)"
+failing check --json "$corpus/OpenScan.onnx"; says '"node":"t","operator":"Scan","why":"batch and length .*","help":""'
 for o in "--assume B=2" "--shape s=2:3" "--shape s=b=2:3"; do
     code 0 check "$corpus/OpenScan.onnx" $o; says 'all supported'
     code 0 show "$corpus/OpenScan.onnx" $o; says 'Gather'

@@ -72,7 +72,7 @@ static void run_changed(struct bed *b, const struct file *f, const struct dnx_be
     if (!os_write(f->path, c.p, c.n, &e)) fail_msg("%s", e.msg);
     must(b, quern_program_open(b->q, f->path, &(struct quern_run_opts){.size = sizeof(struct quern_run_opts), .device = "interp"}, &p));
     quern_status s = run(p, in, n);
-    if (!is_value) assert_true(s != QUERN_OK && strstr(quern_error(b->q), "the program is broken"));
+    if (!is_value) assert_true(s != QUERN_OK && strstr(quern_error(b->q), "the program is invalid"));
     quern_program_close(p);
     buf_release(&c);
 }

@@ -344,7 +344,7 @@ static void test_matrices(void **state)
     close_bed(&b);
     static const i32 bad[][2] = {{0, -1}, {1, 3}, {2, 0}, {3, 5}, {4, 3}, {4, 6}, {5, 257}, {6, 3}, {6, 0}, {7, 2}};
     struct dev *d = open_fake(0, "");
-    for (i64 i = 0; i < countof(bad); i++) refuse_matrix(d, bad[i][0], bad[i][1], "matrix 0 of 'k_0' in binary is impossible");
+    for (i64 i = 0; i < countof(bad); i++) refuse_matrix(d, bad[i][0], bad[i][1], "matrix 0 of 'k_0' in binary is invalid");
     refuse_matrix(d, 8, -1, "has -1 matrices");
     refuse_matrix(d, 8, 33, "has 33 matrices");
     refuse_matrix(d, 8, 2, "'k_0_maps' in binary has 32 bytes");
@@ -491,7 +491,7 @@ static void test_targets(void **state)
         struct caps_matrix m;
         for (u32 n = 0; caps_matrix_next(&list, &m); n++) assert_true(m.m >= 16 && m.k >= 2 && n < 12);
         assert_null(v->open(&o, &e));
-        expect(&e, "described only");
+        expect(&e, "only described");
         buf_release(&text);
     }
     struct err e = {0};

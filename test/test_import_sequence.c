@@ -133,12 +133,12 @@ static void test_refused(void **state)
     open_rows(&x, 1);
     add_node(&x, "SplitToSequence", "_", "s");
     add_output(&x, "s");
-    model_fails(&x, ERR_INPUT, "input 0 is no tensor");
+    model_fails(&x, ERR_INPUT, "input 0 is not a tensor");
     model_close(&x);
     open_rows(&x, 1);
     add_node(&x, "SequenceAt", "x x", "y");
     add_output(&x, "y");
-    model_fails(&x, ERR_INPUT, "input 0 is no sequence");
+    model_fails(&x, ERR_INPUT, "input 0 is not a sequence");
     model_close(&x);
     open_rows(&x, 1);
     add_node(&x, "SequenceConstruct", "x", "s");
@@ -223,7 +223,7 @@ static void test_branches(void **state)
     open_branches(&x, &yes, &no);
     add_node(&no, "SequenceConstruct", "m", "list");
     set_body(&x, x.node.v[x.node.n - 1], "else_branch", &no);
-    model_fails(&x, ERR_UNSUPPORTED, "they differ in their numbers of elements");
+    model_fails(&x, ERR_UNSUPPORTED, "between two sequences of different lengths");
     model_close(&yes), model_close(&no), model_close(&x);
 }
 
@@ -248,7 +248,7 @@ static void test_map(void **state)
         add_output(&x, "p");
         add_output(&x, "q");
         if (k == 1) model_fails(&x, ERR_INPUT, "sequences of different numbers of elements");
-        else if (k == 2) model_fails(&x, ERR_INPUT, "input 0 is no sequence");
+        else if (k == 2) model_fails(&x, ERR_INPUT, "input 0 is not a sequence");
         else model_gives(&x, (struct tensor *[]){rows(&x, 2)}, (double[]){0, 2, 2, 4, 2, 6, 8, 12, 0, 1, 2, 3}, 12);
         model_close(&body), model_close(&x);
     }
@@ -366,7 +366,7 @@ static void test_files(void **state)
     assert_true(reads(&x, &l, IO_OPTIONAL_SEQUENCE, nested) && l.n == 2 && !l.is_none);
     assert_false(reads(&x, &l, IO_OPTIONAL, pair));
     assert_false(reads(&x, &l, IO_OPTIONAL, nested));
-    assert_non_null(strstr(x.e.msg, "of another type than the network says"));
+    assert_non_null(strstr(x.e.msg, "another type than the network declares"));
     assert_false(reads(&x, &l, IO_SEQUENCE, one)); /* of a tensor itself */
     for (i64 n = 1; n < pair.n; n++)
         if (n != single.n) assert_false(reads(&x, &l, IO_SEQUENCE, str_sub(pair, 0, n)));

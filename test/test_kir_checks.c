@@ -59,7 +59,7 @@ static void test_verify(void **state)
     refuse("grid %1 = p0\nloop %2 = 0..4 step 0\nend\nend\n", "no positive constant");
     refuse("grid %1 = p0\n%2: bool = lt %1, 1\nif %2\nbarrier\nend\nend\n", "barrier inside if");
     refuse("grid %1 = p0\n%2: u8 = cast u8(300)\nend\n", "does not fit");
-    refuse("grid %1 = p0\n%2: f32x3 = splat f32(0)\nend\n", "impossible number of lanes");
+    refuse("grid %1 = p0\n%2: f32x3 = splat f32(0)\nend\n", "invalid number of lanes");
     refuse("grid %1 = p7\nend\n", "no such parameter");
     refuse("grid %1 = p0\n%2: f32x4 = splat f32(1)\n%3: f32 = lane %2, 4\nend\n", "no such lane");
     refuse("grid %1 = p0\n%2: f32x4 = splat f32(1)\n%3: f32x2 = lane %2, 2\nend\n", "no such lane");
@@ -145,7 +145,7 @@ static void test_faults(void **state)
          "too many steps");
     find("grid %1 = 1000000000\nend\n", "too many steps");
     find("work %1: f32[8]\n", "not directly in a grid");
-    find("grid %1 = p0\nwork %2: f32[1000000000000]\nend\n", "impossible amount of memory");
+    find("grid %1 = p0\nwork %2: f32[1000000000000]\nend\n", "invalid amount of memory");
     /* a reader that reads again before it writes, and many readers */
     find("grid %1 = p0\nstore y[%1] = f32(1)\n%2 = load z[0]\n%3: bool = eq %1, 7\nif %3\nstore "
          "z[0] = 1\nend\nend\n",
@@ -206,7 +206,7 @@ static void test_copies(void **state)
          NULL);
     refuse("grid %1 = p0\nwork %2: f32[8] swizzled\nend\n", "not shared");
     refuse("await 1\n", "outside a grid");
-    refuse("grid %1 = p0\nawait 65\nend\n", "impossible await");
+    refuse("grid %1 = p0\nawait 65\nend\n", "invalid await");
 }
 
 static void test_streams(void **state)

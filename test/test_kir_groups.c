@@ -189,11 +189,11 @@ static void test_verify(void **state)
     refuse("group 48 1 1 subgroup 32\ngrid %1 = p0\nend\n", "subgroups of 32");
     refuse("group 24 1 1 subgroup 12\ngrid %1 = p0\nend\n", "subgroups of 12");
     refuse("group 8 8 1 subgroup 32\ngrid %1 = p0\nend\n", "subgroups of 32");
-    refuse("group 8 8 1 subgroup 256\ngrid %1 = p0\nend\n", "impossible subgroup");
+    refuse("group 8 8 1 subgroup 256\ngrid %1 = p0\nend\n", "invalid subgroup");
     refuse("group 64 1 1 subgroup 32 team 4\ngrid %1 = p0\nend\n", "teams of 4");
     refuse("group 96 1 1 subgroup 32 team 3\ngrid %1 = p0\nend\n", "teams of 3");
     refuse("group 64 1 1 team 2\ngrid %1 = p0\nend\n", "teams of 2");
-    refuse("group 64 1 1 subgroup 32 team 9\ngrid %1 = p0\nend\n", "impossible team");
+    refuse("group 64 1 1 subgroup 32 team 9\ngrid %1 = p0\nend\n", "invalid team");
     refuse("grid %1 = p0\n%2 = subgroup 2\nend\n", "no such number");
     refuse("grid %1 = p0\n%2: f32x4 = splat f32(1)\n%3: f32x4 = sgadd %2\nend\n", "no scalar");
     refuse("grid %1 = p0\n%2: f16 = load h[0]\n%3: f16 = sgadd %2\nend\n", "does not exist");
@@ -206,8 +206,8 @@ static void test_verify(void **state)
            "memory of one thread");
     refuse("grid %1 = p0\n%2: f16_c8x8 = fload h[0] pitch 16\nend\n", "bad type");
     refuse("grid %1 = p0\n%2: f16_a0x8 = fload h[0] pitch 16\nend\n", "bad type");
-    refuse("grid %1 = p0\n%2: f16_a8x300 = fload h[0] pitch 16\nend\n", "impossible fragment");
-    refuse("grid %1 = p0\n%2: f16x2_a8x8 = fload h[0] pitch 16\nend\n", "impossible fragment");
+    refuse("grid %1 = p0\n%2: f16_a8x300 = fload h[0] pitch 16\nend\n", "invalid fragment");
+    refuse("grid %1 = p0\n%2: f16x2_a8x8 = fload h[0] pitch 16\nend\n", "invalid fragment");
     refuse("grid %1 = p0\n%2: f32_a8x8 = load x[0]\nend\n", "wrong result type");
     refuse("grid %1 = p0\nwork %2: f32_a8x8[4]\nend\n", "outside registers");
     refuse(FRAGS "%5: f32_acc8x8 = fmma %3, %2, %4\nend\n", "another role");

@@ -189,7 +189,7 @@ static void test_keys(void **state)
     refused(f, quern_key_distrust(f->q, "alice"), "no trusted key");
     good(f, quern_key_distrust(f->q, "bob@work"));
     assert_int_equal(chmod(in_dir(f, "alice.key"), 0644), 0);
-    refused(f, sign_with(f, "net.dnx", "alice", false, "out.dnx"), "others may read the secret");
+    refused(f, sign_with(f, "net.dnx", "alice", false, "out.dnx"), "other users may read the secret");
 }
 
 static void test_required(void **state)
@@ -217,7 +217,7 @@ static void test_required(void **state)
     good(f, quern_program_open(f->q, in_dir(f, "signed.dnx"), &(struct quern_run_opts){.size = sizeof(struct quern_run_opts), .device = "null"}, &p));
     quern_program_close(p); /* nobody has to look at signatures */
     assert_int_equal(chmod(in_dir(f, "config/quern/trusted"), 0777), 0);
-    refused(f, open_required(f, "signed.dnx", NULL, &p), "others may write");
+    refused(f, open_required(f, "signed.dnx", NULL, &p), "other users may write");
     assert_int_equal(chmod(in_dir(f, "config/quern/trusted"), 0700), 0);
     assert_int_equal(chmod(in_dir(f, "config/quern/trusted/alice.pem"), 0666), 0);
     refused(f, open_required(f, "signed.dnx", NULL, &p), "trusted keys");

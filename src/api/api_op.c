@@ -283,7 +283,7 @@ static bool tell_shapes(const quern_model *m, struct quern_array *out, struct er
         const struct value *v = graph_value(&m->graph, m->graph.output.v[k]);
         i64 dim[MAX_RANK], bytes;
         if (!shape_eval(&m->sym, &v->shape, m->var, dim) || !tensor_size_ok(v->dtype, v->shape.rank, dim, &bytes))
-            return err_set(e, ERR_UNSUPPORTED, "the size of output %u cannot be worked out", k);
+            return err_set(e, ERR_UNSUPPORTED, "the size of output %u cannot be computed", k);
         api_array_rows(&out[k], v->dtype, v->shape.rank, dim);
     }
     return true;

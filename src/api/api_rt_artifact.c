@@ -38,7 +38,7 @@ struct str api_trusted_folder(struct arena *a, struct err *e)
 {
     struct str config = os_config_folder(a);
     if (config.n) return str_fmt(a, "%.*s/trusted", STR_ARG(config));
-    err_set(e, ERR_SYSTEM, "no place for trusted keys: neither XDG_CONFIG_HOME nor HOME is set");
+    err_set(e, ERR_SYSTEM, "no folder for trusted keys: neither XDG_CONFIG_HOME nor HOME is set");
     return (struct str){0};
 }
 

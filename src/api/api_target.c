@@ -138,7 +138,7 @@ static bool apply_isa(struct api_target *t, const char *text, struct err *e)
     struct buf b = {0};
     if (!text || !strcmp(text, "native")) return true;
     if (strchr(text, ',')) return err_set(e, ERR_USAGE, "'%s': only one instruction set here", text);
-    if (!t->driver->can_run) return err_set(e, ERR_USAGE, "instruction set '%s': device '%s' is no processor", text, t->driver->name);
+    if (!t->driver->can_run) return err_set(e, ERR_USAGE, "instruction set '%s': device '%s' is not a CPU", text, t->driver->name);
     if (!isa_parse(&s, str_of(text), e)) return false;
     s = isa_for_code(s);
     isa_print(&b, s, '+');

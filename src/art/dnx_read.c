@@ -23,7 +23,7 @@ struct reader {
 
 static bool bad(struct reader *r, const char *what)
 {
-    return err_set(r->e, ERR_INPUT, "broken artifact: %s", what);
+    return err_set(r->e, ERR_INPUT, "invalid artifact: %s", what);
 }
 
 static struct str get_str(struct reader *r, const json_t *o, const char *key)
@@ -62,7 +62,7 @@ static bool get_sym(struct reader *r, const json_t *j, const char *what, sym *ou
     u32 n_vars = r->p->sym.var.n;
     struct str text = {json_string_value(j), (i64)json_string_length(j)};
     *out = sym_parse(&r->p->sym, text, r->e);
-    if (!*out) return err_prefix(r->e, "broken artifact: %s", what);
+    if (!*out) return err_prefix(r->e, "invalid artifact: %s", what);
     return r->p->sym.var.n == n_vars || bad(r, "an expression names an unknown size");
 }
 
@@ -87,7 +87,7 @@ static bool get_content(struct reader *r, const json_t *o, i64 size, struct str 
     json_int_t from = json_integer_value(json_array_get(range, 0)),
                to = json_integer_value(json_array_get(range, 1));
     if (from < 0 || to < from || to > r->bytes.n - r->data_at)
-        return bad(r, "content lies outside the file");
+        return bad(r, "content is outside of the file");
     if (size > to - from) return bad(r, "content is too short");
     *out = (struct str){r->bytes.p + r->data_at + from, size < 0 ? to - from : size};
     return true;
@@ -98,7 +98,7 @@ static bool check_hash(struct reader *r, const json_t *o, struct str content, st
     char hex[33];
     *h = hash_bytes(content.p, content.n);
     hash_hex(*h, hex);
-    return str_is(get_str(r, o, "hash"), hex) || bad(r, "content does not have its hash");
+    return str_is(get_str(r, o, "hash"), hex) || bad(r, "content does not match its hash");
 }
 
 static bool read_vars(struct reader *r, const json_t *plan)
@@ -484,7 +484,7 @@ static json_t *read_json(struct reader *r, struct str text, const char *what)
 {
     json_error_t je;
     json_t *j = json_loadb(text.p, (size_t)text.n, JSON_REJECT_DUPLICATES, &je);
-    if (!j) err_set(r->e, ERR_INPUT, "broken artifact: %s is not JSON: %s", what, je.text);
+    if (!j) err_set(r->e, ERR_INPUT, "invalid artifact: %s is not JSON: %s", what, je.text);
     return j;
 }
 
@@ -494,7 +494,7 @@ static json_t *read_plan_text(struct reader *r, const json_t *metadata)
     const json_t *text = json_object_get(metadata, "quern");
     struct hash h;
     if (!json_is_string(text)) {
-        err_set(r->e, ERR_INPUT, "no quern artifact: its metadata holds no plan");
+        err_set(r->e, ERR_INPUT, "not a quern artifact: its metadata has no plan");
         return NULL;
     }
     struct str plan = {json_string_value(text), (i64)json_string_length(text)};

@@ -28,7 +28,7 @@ static bool is_empty(const char *slot)
     return !any;
 }
 
-static bool bad(struct err *e) { return err_set(e, ERR_INPUT, "broken artifact: its signatures are not in the one form that they have"); }
+static bool bad(struct err *e) { return err_set(e, ERR_INPUT, "invalid artifact: its signatures have an invalid form"); }
 
 /* Sorted, each key once, nothing behind the first empty slot. */
 bool dnx_signatures(struct dnx_signatures *s, struct str bytes, struct err *e)
@@ -73,7 +73,7 @@ static json_t *parse_header(struct str bytes, i64 *data_at, struct err *e)
     for (u32 i = 0; i < LENGTH; i++) n |= (u64)(u8)bytes.p[i] << (8 * i); /* dnx_read has looked at it */
     *data_at = LENGTH + (i64)n;
     json_t *h = json_loadb(bytes.p + LENGTH, (size_t)n, JSON_REJECT_DUPLICATES, &je);
-    if (!h) err_set(e, ERR_INPUT, "broken artifact: header is not JSON: %s", je.text);
+    if (!h) err_set(e, ERR_INPUT, "invalid artifact: header is not JSON: %s", je.text);
     return h;
 }
 
@@ -128,7 +128,7 @@ static bool are_right(const struct dnx_signatures *s, struct err *e)
     for (u32 k = 0; k < s->n; k++) {
         if (s->v[k].is_right) continue;
         sign_key_id(s->v[k].key, id);
-        return err_set(e, ERR_INPUT, "changed after it was signed: the signature of key %s is wrong", id);
+        return err_set(e, ERR_INPUT, "changed after it was signed: the signature of key %s is invalid", id);
     }
     return true;
 }
@@ -168,6 +168,6 @@ bool dnx_trusted(const struct dnx_signatures *s, const u8 (*key)[SIGN_KEY_BYTES]
             if (memcmp(s->v[k].key, key[*by], SIGN_KEY_BYTES) == 0) return true;
     char id[SIGN_ID_BYTES];
     sign_key_id(s->v[0].key, id);
-    return err_set(e, ERR_INPUT, "it is signed by key %s%s, and none of the %u trusted keys: quern key trust FILE trusts a public key", id,
+    return err_set(e, ERR_INPUT, "it is signed by key %s%s, which is none of the %u trusted keys: add a public key by quern key trust FILE", id,
                    s->n > 1 ? " and others" : "", n);
 }

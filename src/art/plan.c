@@ -105,7 +105,7 @@ static bool check_call(const struct plan *p, u32 at, struct err *e)
         if (c->size[2 * k] >= c->n_out) return bad_call(at, "tells a size of no result", e);
     for (u32 k = 0; k < c->n_out; k++) { /* a buffer is one result's, and nothing else's */
         if (c->out[k] == UINT32_MAX) continue;
-        if (c->out[k] >= p->buf.n) return bad_call(at, "names a buffer that is not there", e);
+        if (c->out[k] >= p->buf.n) return bad_call(at, "refers to a missing buffer", e);
         enum plan_buf_kind kind = p->buf.v[c->out[k]].kind;
         if (kind == PB_INPUT || kind == PB_CONST || c->out[k] == c->sizes || c->out[k] == c->cond) return bad_call(at, "writes what it may not", e);
         for (u32 j = 0; j < k; j++)
@@ -173,7 +173,7 @@ static bool check_dispatch(const struct plan *p, u32 at, struct err *e)
         return err_set(e, ERR_INPUT, "dispatch %u has no kernel", at);
     for (u32 i = 0; i < d->n_buf; i++) {
         if (d->buf[i] >= p->buf.n)
-            return err_set(e, ERR_INPUT, "dispatch %u names a buffer that is not there", at);
+            return err_set(e, ERR_INPUT, "dispatch %u refers to a missing buffer", at);
         const struct plan_buf *b = &p->buf.v[d->buf[i]];
         if (b->first > at || b->last < at)
             return err_set(e, ERR_INPUT, "dispatch %u uses buffer '%.*s' outside its life", at,
@@ -216,7 +216,7 @@ u32 plan_sym_at(const struct plan *p, const u32 *known, sym s)
 
 static bool bad_made(const struct plan *p, u32 k, const char *what, struct err *e)
 {
-    return err_set(e, ERR_INPUT, "made size %u %s", k, what);
+    return err_set(e, ERR_INPUT, "data-dependent size %u %s", k, what);
 }
 
 /* Where it is read its buffer is written and still alive. What else the program needs to know then is checked with the values. */
@@ -260,12 +260,12 @@ static bool check_known(const struct plan *p, const u32 *known, struct err *e)
         for (u32 k = 0; k < d->n_grid; k++)
             for (u32 x = 0; x < MAX_WORK_DIMS; x++) at = later(at, plan_sym_at(p, known, d->grid[k].extent[x]));
         for (u32 k = 0; k < d->n_buf; k++) at = later(at, plan_sym_at(p, known, p->buf.v[d->buf[k]].size));
-        if (at > i) return err_set(e, ERR_INPUT, "dispatch %u needs a size that is made behind it", i);
+        if (at > i) return err_set(e, ERR_INPUT, "dispatch %u needs a size that is computed after it", i);
     }
     for (u32 k = 0; k < p->input.n; k++)
         for (u32 d = 0; d < p->input.v[k].rank; d++)
             if (plan_sym_at(p, known, p->input.v[k].dim[d]) > 0)
-                return err_set(e, ERR_INPUT, "input '%.*s' has a size that is made later", STR_ARG(p->input.v[k].name));
+                return err_set(e, ERR_INPUT, "input '%.*s' has a size that is computed later", STR_ARG(p->input.v[k].name));
     for (u32 k = 0; k < p->output.n; k++)
         for (u32 d = 0; d < p->output.v[k].rank; d++)
             if (plan_sym_at(p, known, p->output.v[k].dim[d]) > p->dispatch.n)

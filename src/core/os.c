@@ -247,7 +247,7 @@ bool os_private_folder(const char *path, struct err *e)
     if (st.st_uid != geteuid())
         return err_set(e, ERR_SYSTEM, "folder '%s' belongs to another user", path);
     return !(st.st_mode & 022) ||
-           err_set(e, ERR_SYSTEM, "others may write into folder '%s': chmod go-w it", path);
+           err_set(e, ERR_SYSTEM, "other users may write into folder '%s': chmod go-w it", path);
 }
 
 /* A folder of this user's, as the XDG base directory specification has it. */
@@ -372,7 +372,7 @@ bool os_temp_dir(struct arena *a, struct str *path, struct err *e)
     struct str s = str_fmt(a, "%s/%.*s%lld-XXXXXX", temp_base(), STR_ARG(prefix), (long long)getpid());
     char *z = (char *)(uintptr_t)s.p; /* our own copy */
     if (!mkdtemp(z))
-        return err_set(e, ERR_SYSTEM, "cannot make a folder for temporary files in %s: %s; set TMPDIR to a folder that can be written", temp_name(a), strerror(errno));
+        return err_set(e, ERR_SYSTEM, "cannot create a folder for temporary files in %s: %s; set TMPDIR to a writable folder", temp_name(a), strerror(errno));
     *path = s;
     return true;
 }
@@ -390,7 +390,7 @@ bool os_temp_has_room(struct err *e)
         struct err why = {0};
         if (!os_write_private(path, &(struct str){piece, TEMP_ROOM}, 1, &why)) {
             int reason = errno;
-            ok = err_set(e, ERR_SYSTEM, "cannot write temporary files in %s: %s; make room there, or set TMPDIR to another folder", temp_name(&a), strerror(reason));
+            ok = err_set(e, ERR_SYSTEM, "cannot write temporary files in %s: %s; free some space there, or set TMPDIR to another folder", temp_name(&a), strerror(reason));
         }
         os_remove_tree(str_z(&a, dir));
     }

@@ -50,7 +50,7 @@ bool os_child_start(struct os_child *c, os_child_fn *fn, void *user, struct err 
 {
     int p[2], parent = getpid();
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, p) != 0)
-        return err_set(e, ERR_SYSTEM, "cannot make a socket: %s", strerror(errno));
+        return err_set(e, ERR_SYSTEM, "cannot create a socket: %s", strerror(errno));
     pid_t pid = fork();
     if (pid < 0) {
         close(p[0]), close(p[1]);

@@ -120,7 +120,7 @@ static bool read_part(int fd, char *to, i64 at, i64 size, const char *path, stru
         ssize_t n = pread(fd, to, (size_t)i64_min(size, 1 << 30), at);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return fail(e, "read", path);
-        if (n == 0) return err_set(e, ERR_INPUT, "'%s' became shorter while it was read", path);
+        if (n == 0) return err_set(e, ERR_INPUT, "'%s' was truncated while it was read", path);
         to += n, at += n, size -= n;
     }
     return true;
@@ -141,7 +141,7 @@ bool os_read_beside(const struct os_beside *at, struct str name, i64 offset, voi
     else if (ok && fd < 0) ok = errno == EXDEV ? err_set(e, ERR_INPUT, "'%s' leaves its folder", path.p) : fail(e, "open", path.p);
     ok = ok && is_regular(fd, path.p, &st, e);
     if (ok && (offset > st.st_size || size > st.st_size - offset))
-        ok = err_set(e, ERR_INPUT, "'%s' is too short: %lld bytes from %lld on are wanted, it has %lld", path.p, (long long)size,
+        ok = err_set(e, ERR_INPUT, "'%s' is too short: %lld bytes at offset %lld are needed, it has %lld", path.p, (long long)size,
                      (long long)offset, (long long)st.st_size);
     ok = ok && read_part(fd, to, offset, size, path.p, e);
     if (fd >= 0) close(fd);
@@ -154,7 +154,7 @@ bool os_read_beside(const struct os_beside *at, struct str name, i64 offset, voi
 static bool is_own(const struct stat *st, const char *path, struct err *e)
 {
     if (st->st_uid != geteuid() && st->st_uid != 0) return err_set(e, ERR_SYSTEM, "'%s' belongs to another user", path);
-    return !(st->st_mode & 022) || err_set(e, ERR_SYSTEM, "others may write to '%s': chmod go-w it", path);
+    return !(st->st_mode & 022) || err_set(e, ERR_SYSTEM, "other users may write to '%s': chmod go-w it", path);
 }
 
 bool os_read_own(struct arena *a, const char *path, bool is_secret, i64 max, struct str *out, struct err *e)
@@ -163,7 +163,7 @@ bool os_read_own(struct arena *a, const char *path, bool is_secret, i64 max, str
     int fd = open_at(AT_FDCWD, path, READING);
     if (fd < 0) return fail(e, "open", path);
     bool ok = is_regular(fd, path, &st, e) && is_own(&st, path, e);
-    if (ok && is_secret && (st.st_mode & 077)) ok = err_set(e, ERR_SYSTEM, "others may read the secret '%s': chmod 600 it", path);
+    if (ok && is_secret && (st.st_mode & 077)) ok = err_set(e, ERR_SYSTEM, "other users may read the secret '%s': chmod 600 it", path);
     if (ok && st.st_size > max) ok = err_set(e, ERR_INPUT, "cannot read '%s': larger than %lld bytes", path, (long long)max);
     char *p = ok ? arena_try(a, st.st_size + 1, e, "the content of '%s'", path) : NULL;
     ok = p && read_part(fd, p, 0, st.st_size, path, e);

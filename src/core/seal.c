@@ -20,7 +20,7 @@ bool seal_key_open(struct seal_key *k, struct err *e)
     struct arena a = {0};
     struct crypto c;
     struct str folder = os_config_folder(&a);
-    bool ok = folder.n || err_set(e, ERR_SYSTEM, "there is no folder for the key: neither XDG_CONFIG_HOME nor HOME is set");
+    bool ok = folder.n || err_set(e, ERR_SYSTEM, "no folder for the key: neither XDG_CONFIG_HOME nor HOME is set");
     ok = ok && crypto_open(&c, "sealed files", e) && os_private_folder(folder.p, e) &&
          os_secret(str_fmt(&a, "%.*s/cache-key", STR_ARG(folder)).p, k->v, sizeof k->v, e);
     arena_release(&a);

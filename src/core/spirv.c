@@ -250,7 +250,7 @@ static bool read_all(struct reader *r)
     for (i64 i = SPIRV_HEADER; i < n_words; i += r->n) {
         r->w = r->word + i;
         r->n = r->w[0] >> 16;
-        if (!r->n || r->n > n_words - i) return bad(r, "instruction of impossible length");
+        if (!r->n || r->n > n_words - i) return bad(r, "instruction of invalid length");
         if ((r->w[0] & 0xffff) == SPV_FUNCTION) return true;
         if (!read_ins(r)) return false;
     }
@@ -272,7 +272,7 @@ static bool read_header(struct reader *r)
     if (h[0] != SPIRV_MAGIC) return bad(r, "wrong magic number");
     r->info->version = (h[1] >> 16 & 0xff) * 10 + (h[1] >> 8 & 0xff);
     r->bound = h[3];
-    if (!r->bound || r->bound > MAX_BOUND) return bad(r, "impossible number of ids");
+    if (!r->bound || r->bound > MAX_BOUND) return bad(r, "invalid number of ids");
     return true;
 }
 

@@ -64,5 +64,5 @@ bool cuda_binary_check(struct str b, struct err *e)
 {
     bool is_bundle = str_starts(b, str_of(bundle_magic));
     return (is_bundle ? bundle_is_whole(b) : elf_is_whole(b)) ||
-           err_set(e, ERR_INPUT, "the binary is no whole image of code");
+           err_set(e, ERR_INPUT, "the binary is not a complete code image");
 }

@@ -43,7 +43,7 @@ static bool open_library(struct cuda *c, struct err *e)
 static bool narrow(i32 *to, i64 v, struct err *e)
 {
     *to = (i32)v;
-    return (v >= 0 && v <= INT32_MAX) || err_set(e, ERR_UNSUPPORTED, "sizes that the library cannot be told");
+    return (v >= 0 && v <= INT32_MAX) || err_set(e, ERR_UNSUPPORTED, "sizes that exceed the library's range");
 }
 
 /* Axes of a convolution, further ones are `rest`. */

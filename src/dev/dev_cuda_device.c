@@ -99,7 +99,7 @@ struct dev *cuda_open(const struct cuda_api *api, const struct dev_driver *drive
     i32 ordinal = 0;
     *d = (struct dev){.driver = driver, .priv = c};
     if (o->target.n)
-        err_set(e, ERR_USAGE, "'%s:%.*s' is described only: kernels can be made for it, not run", api->name, STR_ARG(o->target));
+        err_set(e, ERR_USAGE, "'%s:%.*s' is only described: kernels can be compiled for it, but not run", api->name, STR_ARG(o->target));
     else if (cuda_start(c, api, e) && choose(c, o, &ordinal, e) && cuda_facts_init(c, ordinal, e) && make_context(c, e))
         return d;
     cuda_device_close(d);
@@ -280,7 +280,7 @@ static bool launch(struct cuda *c, const struct dev_launch *l, struct err *e)
 {
     for (u32 i = 0; i < l->n_buf; i++)
         if (!is_inside(c, &l->buf[i], l->buf[i].size))
-            return err_set(e, ERR_USAGE, "buffer %u: a launch names memory that was not allocated", i);
+            return err_set(e, ERR_USAGE, "buffer %u: a launch uses memory that was not allocated", i);
     return cuda_launch(c, l, e);
 }
 

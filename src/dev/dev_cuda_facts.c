@@ -22,7 +22,7 @@ static bool find_gfx(struct cuda *c, i32 d, struct err *e)
         if (n > 3) snprintf(c->facts.arch, sizeof c->facts.arch, "%.*s", (int)n, p + i);
     }
     arena_release(&a);
-    return ok && (c->facts.arch[0] || err_set(e, ERR_UNSUPPORTED, "'%s' does not tell its architecture", c->facts.name));
+    return ok && (c->facts.arch[0] || err_set(e, ERR_UNSUPPORTED, "'%s' does not report its architecture", c->facts.name));
 }
 
 static bool find_arch(struct cuda *c, i32 d, struct err *e)
@@ -43,7 +43,7 @@ static bool check_limits(const struct cuda *c, struct err *e)
                                                  CUDA_MAX_GRID_Z,  CUDA_SHARED,      CUDA_WARP};
     for (i64 i = 0; i < countof(needed); i++)
         if (c->facts.value[needed[i]] <= 0)
-            return err_set(e, ERR_UNSUPPORTED, "'%s' does not tell its limits", c->facts.name);
+            return err_set(e, ERR_UNSUPPORTED, "'%s' does not report its limits", c->facts.name);
     return true;
 }
 

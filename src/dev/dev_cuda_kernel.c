@@ -60,7 +60,7 @@ static bool check_group(struct cuda *c, struct function *f, const i32 info[N_INF
         f->group[d] = (u32)info[1 + d];
     }
     if (!ok || threads > most || threads > v[CUDA_MAX_THREADS])
-        return err_set(e, ERR_UNSUPPORTED, "groups of %d x %d x %d threads in '%.*s', '%s' allows %d", info[1], info[2],
+        return err_set(e, ERR_UNSUPPORTED, "workgroups of %d x %d x %d threads in '%.*s', '%s' allows %d", info[1], info[2],
                        info[3], STR_ARG(name), c->facts.name, most);
     return info[4] == 0 || info[4] == v[CUDA_WARP] ||
            err_set(e, ERR_UNSUPPORTED, "'%.*s' needs subgroups of %d threads, '%s' has %d", STR_ARG(name), info[4],

@@ -23,10 +23,10 @@ static bool is_possible(const i32 *x)
 bool cuda_map_check(struct cuda *c, const struct cuda_map *m, u32 n, struct str name, struct err *e)
 {
     if (n && !c->cu.TensorMapEncode)
-        return err_set(e, ERR_UNSUPPORTED, "'%.*s' copies tiles: '%s' needs a driver that has 'cuTensorMapEncodeTiled' (of CUDA 12)", STR_ARG(name),
+        return err_set(e, ERR_UNSUPPORTED, "'%.*s' has tile copies: '%s' needs a driver that has 'cuTensorMapEncodeTiled' (of CUDA 12)", STR_ARG(name),
                        c->facts.name);
     for (u32 i = 0; i < n; i++)
-        if (!is_possible(m[i].fact)) return err_set(e, ERR_INPUT, "matrix %u of '%.*s' in binary is impossible", i, STR_ARG(name));
+        if (!is_possible(m[i].fact)) return err_set(e, ERR_INPUT, "matrix %u of '%.*s' in binary is invalid", i, STR_ARG(name));
     return true;
 }
 

@@ -142,7 +142,7 @@ bool cuda_product_check(struct cuda *c, const struct dev_product *p, struct buf 
     struct dev_columns s;
     if (!open_blas(c, e) || !dev_columns_of(&s, p, e)) return false;
     if (!t || !(c->api->has_gfx ? t->roc_compute : t->cu_compute))
-        return err_set(e, ERR_UNSUPPORTED, "%s has no products of '%s'", c->api->has_gfx ? rocblas.what : cublas.what,
+        return err_set(e, ERR_UNSUPPORTED, "%s has no matmul of '%s'", c->api->has_gfx ? rocblas.what : cublas.what,
                        dtype_name(p->type));
     return put_name(c, name, e);
 }

@@ -49,7 +49,7 @@ struct host_product *host_product_open(const struct dev_product *p, u32 n_thread
     struct host_product *x = mem_alloc((i64)sizeof *x);
     bool ok = dev_library_open(&blas, x, e) && dev_columns_of(&s, p, e);
     if (ok && p->type != DT_F32 && p->type != DT_F64)
-        ok = err_set(e, ERR_UNSUPPORTED, "%s has no products of '%s'", blas.what, dtype_name(p->type));
+        ok = err_set(e, ERR_UNSUPPORTED, "%s has no matmul of '%s'", blas.what, dtype_name(p->type));
     if (!ok) {
         mem_free(x);
         return NULL;

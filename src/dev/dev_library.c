@@ -99,7 +99,7 @@ bool dev_columns_of(struct dev_columns *c, const struct dev_product *p, struct e
                               .step_b = p->m * p->k,
                               .step_c = p->m * p->n,
                               .b_transposed = p->a_transposed};
-    return ok || err_set(e, ERR_UNSUPPORTED, "sizes of a product that libraries cannot be told");
+    return ok || err_set(e, ERR_UNSUPPORTED, "sizes of a matmul that exceed the range of libraries");
 }
 
 bool dev_product_check(const struct dev_product *p, const struct dev_launch *l, struct err *e)

@@ -113,9 +113,9 @@ static bool check_usable(const struct opencl_facts *f, const struct asked *x, st
     if (!ask_number(x, CL_DEVICE_AVAILABLE)) lack = "is not available";
     else if (!ask_number(x, CL_DEVICE_COMPILER_AVAILABLE)) lack = "has no compiler";
     else if (f->major * 10 + f->minor < 12) lack = "is older than OpenCL 1.2";
-    else if (!f->max_group || !f->max_item[0] || !f->max_alloc) lack = "does not tell its limits";
+    else if (!f->max_group || !f->max_item[0] || !f->max_alloc) lack = "does not report its limits";
     else if (f->align > DEV_ALIGN || (f->align & (f->align - 1)))
-        return err_set(e, ERR_UNSUPPORTED, "'%s' wants parts of memory at multiples of %u bytes, at most %d are offered",
+        return err_set(e, ERR_UNSUPPORTED, "'%s' needs memory aligned to %u bytes, at most %d is supported",
                        f->name, f->align, DEV_ALIGN);
     return !lack || err_set(e, ERR_UNSUPPORTED, "'%s' %s", f->name, lack);
 }

@@ -95,7 +95,7 @@ static bool check_function(struct opencl *o, struct function *f, struct str name
         threads = fits ? threads * f->local[d] : threads;
     }
     if (!fits || threads > most)
-        return err_set(e, ERR_UNSUPPORTED, "groups of %zu x %zu x %zu threads in '%.*s', '%s' allows %zu",
+        return err_set(e, ERR_UNSUPPORTED, "workgroups of %zu x %zu x %zu threads in '%.*s', '%s' allows %zu",
                        f->local[0], f->local[1], f->local[2], STR_ARG(name), o->facts.name, most);
     return shared <= o->facts.local_bytes ||
            err_set(e, ERR_UNSUPPORTED, "'%.*s' needs %llu bytes of shared memory, '%s' has %llu",

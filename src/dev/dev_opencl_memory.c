@@ -155,7 +155,7 @@ void opencl_spare_parts(struct opencl *o, const struct dev_launch *l)
 bool opencl_piece(struct opencl *o, const struct dev_mem *m, struct opencl_object *x, struct err *e)
 {
     struct opencl_buffer *b = buffer_of(m);
-    if (!is_inside(m, m->size)) return err_set(e, ERR_USAGE, "a launch names memory that was not allocated");
+    if (!is_inside(m, m->size)) return err_set(e, ERR_USAGE, "a launch uses memory that was not allocated");
     if (m->offset % i64_max(o->facts.align, 1))
         return err_set(e, ERR_USAGE, "memory for '%s' begins at %lld, no multiple of %u", o->facts.name,
                        (long long)m->offset, o->facts.align);

@@ -52,7 +52,7 @@ bool opencl_product_check(struct opencl *o, const struct dev_product *p, struct 
     struct dev_columns s; /* whether the sizes are sensible */
     if (!open_blas(o, e) || !dev_columns_of(&s, p, e)) return false;
     if (p->type != DT_F32 && p->type != DT_F64)
-        return err_set(e, ERR_UNSUPPORTED, "%s has no products of '%s' with longer sums", clblast.what, dtype_name(p->type));
+        return err_set(e, ERR_UNSUPPORTED, "%s has no matmul of '%s' with longer sums", clblast.what, dtype_name(p->type));
     buf_z(name, clblast.what);
     return true;
 }

@@ -138,7 +138,7 @@ static bool ask_library(const struct question *q, bool has, const char *what, st
     struct head h;
     const char *device = q->driver->name;
     if (!has) return err_set(e, ERR_UNSUPPORTED, "device '%s' knows no library with %s", device, what);
-    if (dev_is_described(q->opts)) return err_set(e, ERR_USAGE, "device '%s' is described only, nothing runs on it", device);
+    if (dev_is_described(q->opts)) return err_set(e, ERR_USAGE, "device '%s' is only described and cannot run programs", device);
     return ask(q, &h, name, e);
 }
 

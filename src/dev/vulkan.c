@@ -149,7 +149,7 @@ static bool revive(struct vulkan *v, struct err *e)
     destroy_device(v);
     if (!make_device(v, e) || !vulkan_memory_remake(v, e) || !vulkan_kernels_remake(v, e)) {
         v->is_lost = true; /* the next use tries again */
-        return err_prefix(e, "a lost device could not be made anew");
+        return err_prefix(e, "a lost device could not be recreated");
     }
     v->dev->n_lost++;
     return true;

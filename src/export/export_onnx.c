@@ -200,7 +200,7 @@ static bool check_nodes(const struct graph *g, struct err *e)
         const struct node *x = graph_node(g, n);
         for (u32 k = 0; !x->dead && k < x->attr.n; k++)
             if (x->attr.v[k].kind == ATTR_GRAPH)
-                return err_set(e, ERR_UNSUPPORTED, "%.*s '%.*s': loops and branches that running decides are not written as ONNX; fix what decides them (--assume, --input-shape)",
+                return err_set(e, ERR_UNSUPPORTED, "%.*s '%.*s': loops and branches that are decided at run time cannot be exported to ONNX; fix the sizes that decide them (--assume, --input-shape)",
                                STR_ARG(x->op), STR_ARG(x->name.n ? x->name : graph_value(g, node_first_out(x))->name));
     }
     return true;

@@ -51,7 +51,7 @@ bool vkdt_image_of(struct vkdt_image *m, const struct plan *p, const struct plan
 {
     *m = (struct vkdt_image){.dtype = io->dtype};
     if (!vkdt_format(io->dtype))
-        return err_set(e, ERR_UNSUPPORTED, "interface '%.*s' is %s, vkdt takes f16, f32 and u8",
+        return err_set(e, ERR_UNSUPPORTED, "interface '%.*s' is %s, vkdt supports f16, f32 and u8",
                        STR_ARG(io->name), dtype_name(io->dtype));
     return find_axes(m, p, io, e);
 }
@@ -82,7 +82,7 @@ bool vkdt_bind_vars(struct vkdt_model *m, struct arena *a, struct err *e)
             m->var_input[v] = k;
         }
         if (!m->var_axis[v])
-            return err_set(e, ERR_UNSUPPORTED, "size '%.*s' is no image's height or width",
+            return err_set(e, ERR_UNSUPPORTED, "size '%.*s' is neither height nor width of an image",
                            STR_ARG(p->sym.var.v[v]));
     }
     return true;

@@ -70,10 +70,10 @@ static bool read_words(struct words *w, struct str module, struct arena *a, stru
     *w = (struct words){.v = arena_alloc(a, module.n), .n = (u32)(module.n / 4)};
     memcpy(w->v, module.p, (size_t)w->n * 4);
     w->bound = w->v[3];
-    if (w->bound > MAX_BOUND) return malformed(e, "impossible number of ids");
+    if (w->bound > MAX_BOUND) return malformed(e, "invalid number of ids");
     for (u32 i = SPIRV_HEADER; i < w->n; i += len_at(w, i))
         if (len_at(w, i) == 0 || len_at(w, i) > w->n - i)
-            return malformed(e, "instruction of impossible length");
+            return malformed(e, "instruction of invalid length");
     return true;
 }
 

@@ -44,13 +44,13 @@ bool vkdt_module_name(char out[VKDT_TOKEN + 1], struct str name, struct err *e)
                        "'%.*s' is no name for a module: a letter, then letters, digits and dashes",
                        STR_ARG(name));
     if (is_taken(name))
-        return err_set(e, ERR_USAGE, "module name '%.*s' has a meaning of its own in vkdt",
+        return err_set(e, ERR_USAGE, "module name '%.*s' is reserved in vkdt",
                        STR_ARG(name));
     memcpy(z, name.p, (size_t)name.n);
     z[name.n] = 0;
     shorten(z);
     if (strlen(z) > VKDT_TOKEN)
-        return err_set(e, ERR_USAGE, "module name '%.*s' is too long, vkdt takes %d characters",
+        return err_set(e, ERR_USAGE, "module name '%.*s' is too long, vkdt supports %d characters",
                        STR_ARG(name), VKDT_TOKEN);
     memcpy(out, z, strlen(z) + 1);
     return true;
@@ -62,7 +62,7 @@ bool vkdt_suffix(char out[VKDT_TOKEN + 1], struct str name, struct err *e)
     bool ok = name.n > 0 && name.n <= MAX && !is_taken(name);
     for (i64 i = 0; ok && i < name.n; i++) ok = is_small(name.p[i]);
     if (!ok)
-        return err_set(e, ERR_USAGE, "'%.*s' is no suffix: at most %d small letters", STR_ARG(name),
+        return err_set(e, ERR_USAGE, "'%.*s' is not a valid suffix: at most %d lower-case letters", STR_ARG(name),
                        MAX);
     memcpy(out, name.p, (size_t)name.n);
     out[name.n] = 0;

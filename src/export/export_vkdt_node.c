@@ -171,7 +171,7 @@ static bool set_push(struct grapher *g, struct vkdt_node *n, const struct vkdt_k
     n->has_push = k->push_bytes > 0;
     n->has_base = k->push_bytes == 4 * (n_param + BASE);
     if (k->push_bytes > VKDT_PUSH)
-        return err_set(g->e, ERR_UNSUPPORTED, "%lld bytes of push constants, vkdt takes %d",
+        return err_set(g->e, ERR_UNSUPPORTED, "%lld bytes of push constants, vkdt supports %d",
                        (long long)k->push_bytes, VKDT_PUSH);
     return !n->has_push || n->has_base || k->push_bytes == 4 * n_param ||
            err_set(g->e, ERR_INPUT, "kernel has %lld bytes of push constants for %lld parameters",
@@ -301,7 +301,7 @@ static bool check_kernel(struct grapher *g, const struct vkdt_kernel *k)
     struct vkdt_model *m = g->m;
     if (k->subgroup && m->subgroup && k->subgroup != m->subgroup)
         return err_set(g->e, ERR_UNSUPPORTED,
-                       "kernels require subgroups of %u and of %u threads, vkdt takes a device's",
+                       "kernels require subgroups of %u and of %u threads, vkdt uses a device's",
                        m->subgroup, k->subgroup);
     if (k->subgroup) m->subgroup = k->subgroup;
     m->needs_matrix |= k->needs_matrix;
@@ -423,7 +423,7 @@ bool vkdt_model_init(struct vkdt_model *m, const struct plan *p, struct arena *a
     g.state = arena_array(a, struct buf_state, p->buf.n);
     for (u32 i = 0; i < p->buf.n; i++) m->offset[i] = -1;
     if (!find_images(m, a, e)) return false;
-    if (plan_has_calls(p)) return err_set(e, ERR_UNSUPPORTED, "the program has loops or branches that are decided while it runs, and a module's nodes are fixed");
+    if (plan_has_calls(p)) return err_set(e, ERR_UNSUPPORTED, "the program has loops or branches that are decided at run time, but a module's nodes are fixed");
     for (u32 i = 0; i < p->dispatch.n; i++)
         if (!add_dispatch(&g, i)) return bad_dispatch(&g, &p->dispatch.v[i]);
     if (!find_results(&g)) return false;

@@ -165,7 +165,7 @@ static bool find_resource(struct writer *w, struct vkdt_model *m)
                        w->weight, bin);
     m->resource = str_fmt(w->a, "%.*s%.*s", STR_ARG(str_sub(dir, base.n, dir.n)), STR_ARG(m->file));
     if (strpbrk(m->resource.p, "\"\\\n%"))
-        return err_set(w->e, ERR_USAGE, "'%s' cannot be spelt in C", w->weight);
+        return err_set(w->e, ERR_USAGE, "'%s' cannot be expressed in C", w->weight);
     return true;
 }
 

@@ -33,7 +33,7 @@ static const char *folder_of(struct arena *a, struct str path)
 
 static bool read_with(const struct importer *m, const struct import_job *j, struct err *e)
 {
-    if (!m) return err_set(e, ERR_INPUT, "no known model format");
+    if (!m) return err_set(e, ERR_INPUT, "unknown model format");
     bool ok = m->read(j, e) && (j->all || j->interface_only || graph_verify(j->g, e));
     return ok || import_advise(e);
 }
@@ -44,7 +44,7 @@ static bool load(struct str *out, struct arena *a, const struct os_reader *f, st
     char *p = arena_try(a, f->n + 1, e, "the file");
     if (!p) return false;
     *out = (struct str){p, f->n};
-    return os_reader_get(f, p, f->n, 0) || err_set(e, ERR_INPUT, "the file was cut or cannot be read any more");
+    return os_reader_get(f, p, f->n, 0) || err_set(e, ERR_INPUT, "the file was truncated or became unreadable");
 }
 
 /* Formats are known by their first bytes. */

@@ -116,7 +116,7 @@ static bool find_varying(struct control *c, const struct kept *k, struct varies 
     for (u32 i = 0; i < k->in.n; i++) {
         const struct value *in = graph_value(k->body, k->in.v[i]), *out = graph_value(k->body, k->out.v[i]);
         if (in->dtype != out->dtype || in->shape.rank != out->shape.rank)
-            return err_set(c->e, ERR_UNSUPPORTED, "carried value %u is %s with %u axes before a round and %s with %u behind it", i, dtype_name(in->dtype),
+            return err_set(c->e, ERR_UNSUPPORTED, "carried value %u is %s with %u axes before an iteration and %s with %u after it", i, dtype_name(in->dtype),
                            in->shape.rank, dtype_name(out->dtype), out->shape.rank);
         for (u32 d = 0; d < in->shape.rank; d++) {
             bool named = sym_current(c->g->sym, in->shape.dim[d]) == out->shape.dim[d];
@@ -147,7 +147,7 @@ static bool make_body(struct control *c, node_id n, fill_fn *fill, struct kept *
     bool more = true;
     for (u32 tries = 0; more; tries++) {
         *k = (struct kept){0};
-        if (tries == MAX_TRIES) return err_set(c->e, ERR_UNSUPPORTED, "sizes of carried values do not come to rest");
+        if (tries == MAX_TRIES) return err_set(c->e, ERR_UNSUPPORTED, "sizes of carried values do not converge");
         if (!fill(c, n, k)) return false;
         set_varying(k, w);
         if (!infer_body(c, k)) return false;
@@ -231,7 +231,7 @@ static bool most_rounds(struct control *c, node_id n, value_id most, sym *rounds
     } else if (op_sym_ints(g, most, rounds, 1, &count) && count == 1) {
         *rounds = sym_max(t, sym_const(t, 0), *rounds);
     } else {
-        if (!dtype_is_int(graph_value(g, most)->dtype)) return op_invalid(c->e, g, n, "the number of rounds is no integer");
+        if (!dtype_is_int(graph_value(g, most)->dtype)) return op_invalid(c->e, g, n, "the number of iterations is not an integer");
         *rounds = op_size_plus(g, most, most);
     }
     return true;

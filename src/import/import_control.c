@@ -255,7 +255,7 @@ static bool loop_collect(struct control *c, node_id n, const struct loop *l, u32
         struct shape none = {.known = true, .rank = 1, .dim = {sym_const(g->sym, 0)}};
         const struct value *x = graph_value(l->body, l->body->output.v[1 + l->n_carried + k]);
         if (!x->shape.known || x->dtype == DT_NONE || x->shape.rank == MAX_RANK)
-            return op_unsupported(c->e, g, n, "the type of output %u of a loop without rounds", l->n_carried + k);
+            return op_unsupported(c->e, g, n, "the type of output %u of a loop without iterations", l->n_carried + k);
         i64 dim[MAX_RANK] = {0}, d;
         for (u32 i = 0; i < x->shape.rank; i++, none.rank++) dim[i + 1] = sym_is_const(g->sym, x->shape.dim[i], &d) ? d : 0;
         hand_on(g, n, graph_add_const(g, S("none"), tensor_new(g->arena, x->dtype, none.rank, dim)), out);
@@ -339,13 +339,13 @@ static bool dissolve_loop(struct control *c, node_id n)
         *c->e = (struct err){0}; /* unrolled, rounds may differ in more */
     }
     if (most && !counted)
-        return op_unsupported(c->e, g, n, "the number of rounds is only known at run time; make input 'M' (%.*s) a constant of the model",
+        return op_unsupported(c->e, g, n, "the number of iterations is only known at run time; make input 'M' (%.*s) a constant of the model",
                               STR_ARG(graph_value(g, most)->name));
     if (l.done >= rounds || (sure && !cond)) return loop_finish(c, n, &l);
     if (!sure && !counted)
-        return op_unsupported(c->e, g, n, "a condition that only running can tell, without a constant number of rounds 'M' at most");
+        return op_unsupported(c->e, g, n, "a condition that is only known at run time, without a constant maximum of iterations 'M'");
     if (l.done >= MAX_ROUNDS || g->node.n > MAX_UNROLLED || (!sure && rounds > MAX_MASKED))
-        return op_unsupported(c->e, g, n, "loops are unrolled, and this one has too many rounds (%lld)", (long long)(counted ? rounds : l.done));
+        return op_unsupported(c->e, g, n, "loops are unrolled, and this one has too many iterations (%lld)", (long long)(counted ? rounds : l.done));
     return loop_round(c, n, &l, sure ? 0 : control_scalar(g, n, go));
 }
 
@@ -458,7 +458,7 @@ static bool batch_read(struct control *c, node_id n, struct batch *b)
     const struct value *first = op_node_input(x, 1 + b->n_state) ? graph_value(g, x->in.v[1 + b->n_state]) : NULL;
     if (!first || first->shape.rank < 2) return bad(c, n, "a scanned input needs a batch axis and a sequence axis");
     if (!sym_is_const(g->sym, first->shape.dim[0], &b->size) || !sym_is_const(g->sym, first->shape.dim[1], &b->length))
-        return op_unsupported(c->e, g, n, "the batch and the length of what is scanned, '%.*s', are %.*s and %.*s; fix them (--assume, --input-shape)",
+        return op_unsupported(c->e, g, n, "batch and length of the scanned input '%.*s' are %.*s and %.*s; fix them (--assume, --input-shape)",
                               STR_ARG(first->name), STR_ARG(op_size_text(g, first->shape.dim[0])), STR_ARG(op_size_text(g, first->shape.dim[1])));
     if (b->size < 1 || b->size > MAX_ROUNDS) return op_unsupported(c->e, g, n, "batch of %lld", (long long)b->size);
     if (!op_node_input(x, 0)) return true;
@@ -523,7 +523,7 @@ static i64 map_length(struct control *c, node_id n, u32 n_own)
 {
     const value_id *elem;
     i64 length = n_own ? import_list_get(c->lists, graph_node(c->g, n)->in.v[0], &elem) : -1;
-    if (length < 0) bad(c, n, "input 0 is no sequence");
+    if (length < 0) bad(c, n, "input 0 is not a sequence");
     for (u32 k = 1; k < n_own && length >= 0; k++) {
         i64 other = import_list_get(c->lists, graph_node(c->g, n)->in.v[k], &elem);
         if (other >= 0 && other != length) bad(c, n, "sequences of different numbers of elements"), length = -1;

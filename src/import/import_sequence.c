@@ -56,7 +56,7 @@ static bool infer(struct import_lists *d, node_id n)
 static bool take_sequence(struct import_lists *d, node_id n, struct list *out)
 {
     struct list *from = list_of(d, input(d, n, 0));
-    if (!input(d, n, 0) || from->kind != IS_SEQUENCE) return op_invalid(d->e, d->g, n, "input 0 is no sequence");
+    if (!input(d, n, 0) || from->kind != IS_SEQUENCE) return op_invalid(d->e, d->g, n, "input 0 is not a sequence");
     if ((d->copies += from->elem.n) > MAX_COPIES) return op_unsupported(d->e, d->g, n, "sequences of too many elements");
     *out = (struct list){.kind = IS_SEQUENCE};
     for (u32 i = 0; i < from->elem.n; i++) *arr_push(d->g->arena, &out->elem) = from->elem.v[i];
@@ -106,7 +106,7 @@ static bool sequence_construct(struct import_lists *d, node_id n)
     struct list x = {.kind = IS_SEQUENCE};
     for (u32 k = 0; k < graph_node(d->g, n)->in.n; k++) {
         value_id v = input(d, n, k);
-        if (!v || list_of(d, v)->kind != IS_TENSOR) return op_invalid(d->e, d->g, n, "input %u is no tensor", k);
+        if (!v || list_of(d, v)->kind != IS_TENSOR) return op_invalid(d->e, d->g, n, "input %u is not a tensor", k);
         *arr_push(d->g->arena, &x.elem) = v;
     }
     return deliver_list(d, n, x);
@@ -118,7 +118,7 @@ static bool sequence_insert(struct import_lists *d, node_id n)
     i64 at;
     value_id v = input(d, n, 1);
     if (!take_sequence(d, n, &x)) return false;
-    if (!v || list_of(d, v)->kind != IS_TENSOR) return op_invalid(d->e, d->g, n, "input 1 is no tensor");
+    if (!v || list_of(d, v)->kind != IS_TENSOR) return op_invalid(d->e, d->g, n, "input 1 is not a tensor");
     /* -1 stands for the place in front of the last element */
     i64 count = x.elem.n;
     value_id p = input(d, n, 2);
@@ -211,7 +211,7 @@ static bool split_to_sequence(struct import_lists *d, node_id n)
     struct list out;
     u32 axis;
     i64 size = 1, count;
-    if (!x || list_of(d, x)->kind != IS_TENSOR) return op_invalid(d->e, g, n, "input 0 is no tensor");
+    if (!x || list_of(d, x)->kind != IS_TENSOR) return op_invalid(d->e, g, n, "input 0 is not a tensor");
     if (!op_axis(attr_int(graph_node(g, n), "axis", 0), graph_value(g, x)->shape.rank, &axis)) return op_invalid(d->e, g, n, "bad attribute 'axis'");
     if (sizes && graph_value(g, sizes)->shape.rank == 1) {
         if (!sym_is_const(g->sym, graph_value(g, sizes)->shape.dim[0], &count)) return op_unsupported(d->e, g, n, "the number of pieces is only known at run time");
@@ -300,8 +300,8 @@ static bool choose(struct import_lists *d, node_id n)
     struct list *yes = list_of(d, input(d, n, 1)), *no = list_of(d, input(d, n, 2)), out = {.kind = IS_SEQUENCE};
     yes = list_of(d, input(d, n, 1)); /* the second may have moved the first */
     if (yes->kind != no->kind || yes->elem.n != no->elem.n)
-        return op_unsupported(d->e, d->g, n, "only running tells which of two lists it is, and they differ in their numbers of elements");
-    if (yes->kind == IS_TENSOR) return op_invalid(d->e, d->g, n, "input 0 is no tensor");
+        return op_unsupported(d->e, d->g, n, "the choice between two sequences of different lengths is only known at run time");
+    if (yes->kind == IS_TENSOR) return op_invalid(d->e, d->g, n, "input 0 is not a tensor");
     if (yes->kind == IS_NONE) return deliver_list(d, n, *yes);
     if ((d->copies += yes->elem.n) > MAX_COPIES) return op_unsupported(d->e, d->g, n, "sequences of too many elements");
     for (u32 i = 0; i < yes->elem.n; i++) {

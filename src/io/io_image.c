@@ -33,7 +33,7 @@ bool io_image_of(struct io_image *im, const struct tensor *t, struct err *e)
         set_planes(im, plane);
     }
     if (channels_ok(im->c) && im->h > 0 && im->w > 0) return true;
-    return err_set(e, ERR_INPUT, "tensor is no image: needs shape (1, c, h, w), (c, h, w), (h, w) or (1, h, w, c) "
+    return err_set(e, ERR_INPUT, "tensor is not an image: needs shape (1, c, h, w), (c, h, w), (h, w) or (1, h, w, c) "
                                  "with 1 to 4 channels");
 }
 

@@ -269,7 +269,7 @@ static char *read_block(const struct skeleton *k, struct arena *a, struct err *e
     block += (64 - (uintptr_t)block % 64) % 64;
     if (k->total >= WORTH_READERS) os_prefer_huge(block, k->total);
     if (read_large(k, block)) return block;
-    err_set(e, ERR_INPUT, "the file was cut or cannot be read any more");
+    err_set(e, ERR_INPUT, "the file was truncated or became unreadable");
     return NULL;
 }
 
@@ -289,7 +289,7 @@ static void *unpack_source(const ProtobufCMessageDescriptor *d, struct arena *a,
     arena_release(&scratch);
     if (ok) return m;
     arena_rewind(a, mark);
-    if (!e->code) err_set(e, ERR_INPUT, "broken or truncated protobuf (%s)", d->short_name);
+    if (!e->code) err_set(e, ERR_INPUT, "invalid or truncated protobuf (%s)", d->short_name);
     return NULL;
 }
 
@@ -426,7 +426,7 @@ static bool read_external(struct tensor *out, struct arena *a, const Onnx__Tenso
 {
     struct external x;
     i64 size = small_packed_size(out->dtype, tensor_count(out));
-    if (!beside) return bad(p, e, "external data without a folder to look in");
+    if (!beside) return bad(p, e, "external data without a folder");
     if (!read_external_keys(&x, p, e)) return false;
     if (!location_ok(x.location)) return bad(p, e, "external data outside of the model's folder");
     if (x.length >= 0 && x.length != size) return bad(p, e, "external data does not fit the dims");
@@ -504,7 +504,7 @@ enum { FIELD_TENSOR = 3, FIELD_SEQUENCE = 5, FIELD_LAST = 7, MAX_LIST = 4096 };
 
 static bool bad_list(struct err *e, bool is_optional)
 {
-    return err_set(e, ERR_INPUT, "broken or truncated protobuf (%s)", is_optional ? "OptionalProto" : "SequenceProto");
+    return err_set(e, ERR_INPUT, "invalid or truncated protobuf (%s)", is_optional ? "OptionalProto" : "SequenceProto");
 }
 
 static bool list_tensor(struct io_list *out, struct arena *a, struct str bytes, struct err *e)
@@ -528,7 +528,7 @@ bool io_onnx_list(struct io_list *out, struct arena *a, enum io_list_kind kind, 
         if (!wire_field(bytes, &at, &key, &body)) return bad_list(e, is_optional);
         if (key >> 3 < FIELD_TENSOR || key >> 3 > FIELD_LAST) continue; /* name, type of the elements */
         if ((key & 7) != 2) return bad_list(e, is_optional);
-        if (key >> 3 != wanted) return err_set(e, ERR_INPUT, "content is of another type than the network says");
+        if (key >> 3 != wanted) return err_set(e, ERR_INPUT, "content has another type than the network declares");
         if (is_optional && !out->is_none) return err_set(e, ERR_INPUT, "optional value with more than one content");
         out->is_none = false;
         if (wanted == FIELD_SEQUENCE ? !io_onnx_list(out, a, IO_SEQUENCE, body, e) : !list_tensor(out, a, body, e)) return false;

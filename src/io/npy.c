@@ -166,7 +166,7 @@ static bool npy_read(struct tensor *out, struct arena *a, struct str bytes, stru
     struct literal l = {0};
     struct str content;
     i64 size;
-    if (!split_file(bytes, &l.s, &content)) return err_set(e, ERR_INPUT, "no npy file, or cut off");
+    if (!split_file(bytes, &l.s, &content)) return err_set(e, ERR_INPUT, "not an npy file, or truncated");
     if (!read_dictionary(&l, &h)) return err_set(e, ERR_INPUT, "invalid npy header");
     if (h.shape.dtype == DT_NONE) return err_set(e, ERR_UNSUPPORTED, "element type of npy file is not supported");
     if (!tensor_size_ok(h.shape.dtype, h.shape.rank, h.shape.dim, &size) || size > content.n)

@@ -37,7 +37,7 @@ static bool pfm_read(struct tensor *out, struct arena *a, struct str bytes, stru
     i64 at = 0, w, h;
     double scale;
     struct str magic = next_word(bytes, &at);
-    if (!str_is(magic, "PF") && !str_is(magic, "Pf")) return err_set(e, ERR_INPUT, "no pfm file");
+    if (!str_is(magic, "PF") && !str_is(magic, "Pf")) return err_set(e, ERR_INPUT, "not a pfm file");
     i64 c = magic.p[1] == 'F' ? 3 : 1;
     bool ok = str_to_i64(next_word(bytes, &at), &w) && str_to_i64(next_word(bytes, &at), &h) &&
               str_to_f64(next_word(bytes, &at), &scale);

@@ -36,7 +36,7 @@ struct png_job {
 static void on_error(png_structp png, png_const_charp message)
 {
     struct png_job *j = png_get_error_ptr(png);
-    err_set(j->e, ERR_INPUT, "broken png: %s", message);
+    err_set(j->e, ERR_INPUT, "invalid png: %s", message);
     longjmp(j->jump, 1);
 }
 
@@ -119,7 +119,7 @@ static bool png_read(struct tensor *out, struct arena *a, struct str bytes, stru
     struct arena heap = {0};
     struct png_job j = {.bytes = bytes, .heap = &heap, .e = e};
     bool ok = false;
-    if (bytes.n < 8 || png_sig_cmp((png_const_bytep)bytes.p, 0, 8)) return err_set(e, ERR_INPUT, "no png file");
+    if (bytes.n < 8 || png_sig_cmp((png_const_bytep)bytes.p, 0, 8)) return err_set(e, ERR_INPUT, "not a png file");
     j.png = png_create_read_struct_2(PNG_LIBPNG_VER_STRING, &j, on_error, on_warning, &j, on_alloc, on_free);
     j.info = j.png ? png_create_info_struct(j.png) : NULL;
     if (j.info) ok = read_pixels(&j, out, a);

@@ -9,7 +9,7 @@
 static bool raw_read(struct tensor *out, struct arena *a, struct str bytes, struct err *e)
 {
     i64 size;
-    if (out->dtype == DT_NONE) return err_set(e, ERR_USAGE, "raw file needs a dtype and a shape from elsewhere");
+    if (out->dtype == DT_NONE) return err_set(e, ERR_USAGE, "a raw file needs a given dtype and shape");
     if (!tensor_size_ok(out->dtype, out->rank, out->dim, &size)) return err_set(e, ERR_INPUT, "tensor too large");
     if (size != bytes.n)
         return err_set(e, ERR_INPUT, "raw file of %lld bytes, expected %lld", (long long)bytes.n, (long long)size);

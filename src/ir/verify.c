@@ -178,7 +178,7 @@ static bool check_made(const struct checker *c)
         i64 n;
         if (m->var >= g->sym->var.n || m->expr >= g->sym->node.n || m->most >= g->sym->node.n || (m->v != 0) == (m->expr != 0) ||
             m->v >= g->value.n || (unsigned)m->take >= N_SIZE_TAKES)
-            return err_set(c->e, ERR_INPUT, "invalid made size %u", k);
+            return err_set(c->e, ERR_INPUT, "invalid data-dependent size %u", k);
         if (!m->v || !graph_value(g, m->v)->shape.known) continue;
         if (!sym_is_const(g->sym, shape_count(g->sym, &graph_value(g, m->v)->shape), &n) || m->at < 0 || m->at >= n)
             return bad_value(c, m->v, "a size is made of an element that is not there");

@@ -78,7 +78,7 @@ static bool heap_get(struct machine *m, i64 n, i64 size, void *out)
 {
     i64 bytes;
     if (n < 0 || __builtin_mul_overflow(n, size, &bytes) || bytes > m->heap_left)
-        return err_set(m->e, ERR_FAILED, "kernel '%.*s': impossible amount of memory",
+        return err_set(m->e, ERR_FAILED, "kernel '%.*s': invalid amount of memory",
                        STR_ARG(m->k->name));
     void *p = mem_aligned(bytes + 8);
     if (!p) return err_set(m->e, ERR_SYSTEM, "kernel '%.*s': not enough memory for %lld bytes", STR_ARG(m->k->name), (long long)bytes);
@@ -174,7 +174,7 @@ static bool machine_open(struct machine *m, const struct kir_arg *arg, const i64
     m->subgroup = subgroup_size(m->k, seed);
     m->several = m->first_of_epoch + m->n_threads;
     if (m->n_threads > 1024)
-        return err_set(m->e, ERR_FAILED, "kernel '%.*s': group too large", STR_ARG(m->k->name));
+        return err_set(m->e, ERR_FAILED, "kernel '%.*s': workgroup too large", STR_ARG(m->k->name));
     m->code.n_threads = m->n_threads;
     m->code.arithmetic = m->arithmetic;
     m->team = m->subgroup * kir_team(m->k);

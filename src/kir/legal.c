@@ -261,7 +261,7 @@ static bool copy_rounds(struct unroller *u, kval v, i64 n)
     kval from = get0(&u->copy, x->a);
     i64 step = kir_at(u->copy.in, x->c)->imm.i;
     if (n > u->max)
-        return err_set(u->e, ERR_FAILED, "kernel '%.*s': loop %%%u has too many rounds to unroll",
+        return err_set(u->e, ERR_FAILED, "kernel '%.*s': loop %%%u has too many iterations to unroll",
                        STR_ARG(u->copy.in->name), kir_text_id(u->copy.in, v));
     for (i64 i = 0; i < n; i++) {
         kir_copy_set(&u->copy, v, kir_add_i(u->copy.out, from, i * step));

@@ -429,7 +429,7 @@ static void map(struct parser *s)
     m.pitch = number(s);
     expect(s, "box");
     i64 rows = number(s), cols = number(s);
-    if (!s->failed && (rows < 1 || rows > KIR_MAX_SIDE || cols < 1 || cols > KIR_MAX_SIDE)) fail(s, "impossible box before", rest(s));
+    if (!s->failed && (rows < 1 || rows > KIR_MAX_SIDE || cols < 1 || cols > KIR_MAX_SIDE)) fail(s, "invalid box before", rest(s));
     m.box_rows = (u32)rows, m.box_cols = (u32)cols;
     if (!s->failed) *arr_push(s->k->arena, &s->k->map) = m;
     end_line(s);
@@ -439,17 +439,17 @@ static void group(struct parser *s)
 {
     for (u32 i = 0; i < 3; i++) {
         i64 n = number(s);
-        if (!s->failed && (n < 1 || n > 1 << 16)) fail(s, "impossible group size before", rest(s));
+        if (!s->failed && (n < 1 || n > 1 << 16)) fail(s, "invalid workgroup size before", rest(s));
         s->k->group[i] = (u32)n;
     }
     if (accept(s, "subgroup")) {
         i64 n = number(s);
-        if (!s->failed && (n < 1 || n > 128)) fail(s, "impossible subgroup before", rest(s));
+        if (!s->failed && (n < 1 || n > 128)) fail(s, "invalid subgroup before", rest(s));
         s->k->subgroup = (u32)n;
     }
     if (accept(s, "team")) {
         i64 n = number(s);
-        if (!s->failed && (n < 1 || n > 8)) fail(s, "impossible team before", rest(s));
+        if (!s->failed && (n < 1 || n > 8)) fail(s, "invalid team before", rest(s));
         s->k->team = (u32)n;
     }
     end_line(s);

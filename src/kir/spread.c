@@ -231,7 +231,7 @@ static bool check(const struct kir *k, struct err *e)
     for (kval v = 1; v < k->ins.n; v++)
         if (kir_is_collective(k, v) || kir_at(k, v)->op == KI_SUBGROUP)
             return err_set(e, ERR_FAILED, "kernel '%.*s' has subgroups already", STR_ARG(k->name));
-        else if (kir_at(k, v)->op == KI_TILE) return err_set(e, ERR_FAILED, "kernel '%.*s' has groups already", STR_ARG(k->name));
+        else if (kir_at(k, v)->op == KI_TILE) return err_set(e, ERR_FAILED, "kernel '%.*s' has workgroups already", STR_ARG(k->name));
     return true;
 }
 

@@ -354,7 +354,7 @@ static bool check_alloc(struct checker *c)
     NEED(is_size(count), "size is neither constant nor parameter");
     NEED(!x->imm.i || (x->imm.i == 1 && x->aux == KS_SHARED), "swizzled array that is not shared");
     i64 n;
-    if (kir_is_const(c->k, x->a, &n)) NEED(n >= 0 && n <= (i64)1 << 40, "impossible size");
+    if (kir_is_const(c->k, x->a, &n)) NEED(n >= 0 && n <= (i64)1 << 40, "invalid size");
     switch ((enum kir_space)x->aux) {
     case KS_REG:
         NEED(in_grid && count->op == KI_CONST, "reg array outside a grid or of unknown size");
@@ -375,7 +375,7 @@ static bool check_buf(struct checker *c)
     i64 i = c->x->imm.i;
     NEED(!c->n_open, "buffer inside a grid");
     NEED(i >= 0 && i < k->buf.n && k->buf.v[i].id == c->v, "buffer and argument list disagree");
-    NEED(c->x->aux <= KA_INOUT && c->x->lanes == 1, "impossible buffer");
+    NEED(c->x->aux <= KA_INOUT && c->x->lanes == 1, "invalid buffer");
     return true;
 }
 
@@ -510,7 +510,7 @@ static bool check_rules(struct checker *c)
     case KI_END: return check_end(c);
     case KI_BARRIER: return check_barrier(c);
     case KI_AWAIT:
-        NEED(c->n_grid && x->imm.i >= 0 && x->imm.i <= 64, "impossible await");
+        NEED(c->n_grid && x->imm.i >= 0 && x->imm.i <= 64, "invalid await");
         return true;
     default: return check_arithmetic(c);
     }
@@ -521,10 +521,10 @@ static bool check_frag_type(struct checker *c)
 {
     const struct kir_ins *x = c->x;
     NEED(x->role <= KR_ACC && (x->role != 0) == (x->rows != 0) && (x->role != 0) == (x->cols != 0),
-         "impossible fragment");
+         "invalid fragment");
     NEED(x->dtype != DT_TF32 || x->role == KR_A || x->role == KR_B, "tf32 that is no operand of a product of fragments");
     if (!x->role) return true;
-    NEED(x->lanes == 1 && x->rows <= KIR_MAX_SIDE && x->cols <= KIR_MAX_SIDE, "impossible fragment");
+    NEED(x->lanes == 1 && x->rows <= KIR_MAX_SIDE && x->cols <= KIR_MAX_SIDE, "invalid fragment");
     bool is_array = x->op == KI_ALLOC || x->op == KI_LOAD;
     NEED(is_array || x->op == KI_FILL || x->op == KI_FLOAD || x->op == KI_FMMA ||
              takes_frag(x->op, 0),
@@ -538,7 +538,7 @@ static bool check_ins(struct checker *c)
     bool has_value = kir_op_info(x->op)->rule != 'V';
     NEED(x->op != KI_NONE, "no instruction");
     NEED((x->dtype < N_DTYPES || x->dtype == DT_TF32) && !dtype_is_small(x->dtype) && (x->dtype != DT_NONE) == has_value, "wrong result type");
-    NEED(!has_value || is_lanes(x->lanes), "impossible number of lanes");
+    NEED(!has_value || is_lanes(x->lanes), "invalid number of lanes");
     if (!check_frag_type(c) || !check_place(c) || !check_operands(c) || !check_rules(c))
         return false;
     c->visible[c->v] = has_value;
@@ -576,19 +576,19 @@ static bool check_map(const struct kir *k, const struct kir_map *m, struct err *
     i64 size = b ? dtype_size(b->dtype) : 1;
     is_known = is_known && m->box_rows > 0 && m->box_rows <= KIR_MAX_SIDE && m->box_cols > 0 && m->box_cols <= KIR_MAX_SIDE;
     if (is_known && m->pitch * size % 16 == 0 && m->box_cols * size % 16 == 0) return true;
-    return err_set(e, ERR_INPUT, "kernel '%.*s': impossible matrix of %lld x %lld in boxes of %u x %u", STR_ARG(k->name), (long long)m->rows,
+    return err_set(e, ERR_INPUT, "kernel '%.*s': invalid matrix of %lld x %lld in boxes of %u x %u", STR_ARG(k->name), (long long)m->rows,
                    (long long)m->cols, m->box_rows, m->box_cols);
 }
 
 static bool check_header(const struct kir *k, struct err *e)
 {
     if (!is_word(k->name))
-        return err_set(e, ERR_INPUT, "kernel name is no identifier: '%.*s'", STR_ARG(k->name));
+        return err_set(e, ERR_INPUT, "kernel name is not an identifier: '%.*s'", STR_ARG(k->name));
     if (k->buf.n > 4096 || k->param.n > 4096)
         return err_set(e, ERR_INPUT, "kernel '%.*s' has too many arguments", STR_ARG(k->name));
     for (u32 i = 0; i < k->buf.n; i++) {
         if (!is_word(k->buf.v[i].name))
-            return err_set(e, ERR_INPUT, "buffer name is no identifier: '%.*s'",
+            return err_set(e, ERR_INPUT, "buffer name is not an identifier: '%.*s'",
                            STR_ARG(k->buf.v[i].name));
         for (u32 j = 0; j < i; j++)
             if (str_eq(k->buf.v[i].name, k->buf.v[j].name))
@@ -601,7 +601,7 @@ static bool check_header(const struct kir *k, struct err *e)
     for (u32 i = 0; i < k->map.n; i++)
         if (!check_map(k, &k->map.v[i], e)) return false;
     for (u32 i = 0; i < k->param.n; i++)
-        if (!check_param(k, i)) return err_set(e, ERR_INPUT, "impossible text of parameter p%u", i);
+        if (!check_param(k, i)) return err_set(e, ERR_INPUT, "invalid text of parameter p%u", i);
     return true;
 }
 
@@ -612,14 +612,14 @@ static bool check_group(const struct kir *k, struct err *e)
     for (u32 i = 0; i < 3; i++) {
         threads *= k->group[i] ? k->group[i] : 1;
         if (k->group[i] > 1 << 16 || threads > 1 << 16)
-            return err_set(e, ERR_INPUT, "impossible group size %u", k->group[i]);
+            return err_set(e, ERR_INPUT, "invalid workgroup size %u", k->group[i]);
     }
     if (n && (n > 128 || (n & (n - 1)) || width % n))
-        return err_set(e, ERR_INPUT, "kernel '%.*s': subgroups of %u in a group of width %u",
+        return err_set(e, ERR_INPUT, "kernel '%.*s': subgroups of %u in a workgroup of width %u",
                        STR_ARG(k->name), n, width);
     u32 team = kir_team(k);
     if (team > 1 && (!n || team > 8 || (team & (team - 1)) || threads % (n * team)))
-        return err_set(e, ERR_INPUT, "kernel '%.*s': teams of %u subgroups of %u in a group of %llu",
+        return err_set(e, ERR_INPUT, "kernel '%.*s': teams of %u subgroups of %u in a workgroup of %llu",
                        STR_ARG(k->name), team, n, (unsigned long long)threads);
     return true;
 }

@@ -451,14 +451,14 @@ static const struct text_style style = {
 static bool check(const struct kir *k, struct err *e)
 {
     if (k->group[1] > 1 || k->group[2] > 1)
-        return err_set(e, ERR_UNSUPPORTED, "groups of threads of several dimensions in kernel '%.*s'", STR_ARG(k->name));
+        return err_set(e, ERR_UNSUPPORTED, "workgroups of several dimensions in kernel '%.*s'", STR_ARG(k->name));
     for (kval v = 1; v < k->ins.n; v++) {
         u32 n = kir_at(k, v)->lanes;
         if (n > 1 && (n & (n - 1)))
             return err_set(e, ERR_UNSUPPORTED, "vectors of %u lanes in kernel '%.*s'", n,
                            STR_ARG(k->name));
         if (kir_at(k, v)->op == KI_TILE)
-            return err_set(e, ERR_UNSUPPORTED, "tiles copied in kernel '%.*s'", STR_ARG(k->name));
+            return err_set(e, ERR_UNSUPPORTED, "tile copies in kernel '%.*s'", STR_ARG(k->name));
         if (kir_is_collective(k, v) || kir_at(k, v)->op == KI_SUBGROUP)
             return err_set(e, ERR_UNSUPPORTED, "'%s' of subgroups in kernel '%.*s'",
                            kir_op_info(kir_at(k, v)->op)->name, STR_ARG(k->name));

@@ -54,7 +54,7 @@ static bool add_users(struct command *c, struct arena *a, const char *variable, 
     while (rest.n) {
         str_cut(rest, ' ', &word, &rest);
         if (isa_is_option(word))
-            return err_set(e, ERR_USAGE, "%s has '%.*s': what instructions kernels may use is said by --isa, so that programs know it", variable,
+            return err_set(e, ERR_USAGE, "%s has '%.*s': select instructions by --isa, so that programs record them", variable,
                            STR_ARG(word));
     }
     return true;

@@ -36,7 +36,7 @@ bool gpu_check_tile(const struct kir *k, kval v, const struct caps *c, const str
 {
 #define REFUSE(...) return err_set(e, ERR_UNSUPPORTED, __VA_ARGS__)
     const struct kir_ins *x = kir_at(k, v), *array = kir_at(k, x->a);
-    if (!w->has_tiles || !c->has_tile) REFUSE("kernel '%.*s' copies tiles, which the target lacks", STR_ARG(k->name));
+    if (!w->has_tiles || !c->has_tile) REFUSE("kernel '%.*s' has tile copies, which the target lacks", STR_ARG(k->name));
     i64 size = dtype_size(array->dtype), unit = array->imm.i ? ATOM_BYTES : LINE_BYTES, cols = k->map.v[x->imm.i].box_cols;
     if (kir_multiple(k, x->b) % (unit / size)) REFUSE("a tile at no multiple of %lld bytes in kernel '%.*s'", (long long)unit, STR_ARG(k->name));
     if (array->imm.i && cols * size != LINE_BYTES)

@@ -84,7 +84,7 @@ static bool take_binary(const struct nvrtc *n, program p, struct buf *binary, st
     status s = n->binary_size(p, &size);
     char *bytes = s == 0 ? arena_alloc(a, (i64)size + 1) : NULL;
     if (s == 0) s = n->binary(p, bytes);
-    if (s || size == 0) return err_set(e, ERR_FAILED, "'nvrtc' gives no binary: %s", n->error(s));
+    if (s || size == 0) return err_set(e, ERR_FAILED, "'nvrtc' returned no binary: %s", n->error(s));
     buf_str(binary, (struct str){bytes, (i64)size});
     return true;
 }

@@ -320,7 +320,7 @@ static u32 function_of(struct spv *s, enum kir_op op, enum spv_reg r, const u32 
         [KI_CEIL] = GLSL_CEIL, [KI_TRUNC] = GLSL_TRUNC, [KI_RINT] = GLSL_ROUND_EVEN,
     };
     if (glsl[op]) return SPV_EXT(s, glsl[op], spv_type_reg(s, r), x[0], 0, 0);
-    err_set(s->err, ERR_UNSUPPORTED, "kernel '%.*s' holds '%s', which is to be expanded first",
+    err_set(s->err, ERR_UNSUPPORTED, "kernel '%.*s' holds '%s', which must be expanded first",
             STR_ARG(s->k->name), kir_op_info(op)->name);
     return x[0];
 }

@@ -24,7 +24,7 @@ bool lang_tool_run(const struct lang_tool *t, const char *const *argv, struct bu
         if (s.code == 0) return true;
         return err_set(e, ERR_FAILED, "'%s' failed: %.*s", t->program, (int)i64_min(said->n, MAX_MESSAGE),
                        said->p ? said->p : "");
-    case OS_SIGNALLED: return err_set(e, ERR_FAILED, "'%s' died of signal %d", t->program, s.code);
+    case OS_SIGNALLED: return err_set(e, ERR_FAILED, "'%s' was ended by signal %d", t->program, s.code);
     case OS_TIMEOUT: return err_set(e, ERR_FAILED, "'%s' took longer than %g s", t->program, t->timeout);
     case OS_STOPPED: return err_set(e, ERR_STOPPED, "stopped");
     case OS_NOT_STARTED:

@@ -61,7 +61,7 @@ static bool check(const struct kir *k, const struct caps *c, struct err *e)
     if (kir_team(k) > 1)
         return err_set(e, ERR_UNSUPPORTED, "teams of subgroups in kernel '%.*s'", STR_ARG(k->name));
     if (has_panels(k)) return err_set(e, ERR_UNSUPPORTED, "a fragment in panels in kernel '%.*s'", STR_ARG(k->name));
-    if (has_tiles(k)) return err_set(e, ERR_UNSUPPORTED, "kernel '%.*s' copies tiles, which the target lacks", STR_ARG(k->name));
+    if (has_tiles(k)) return err_set(e, ERR_UNSUPPORTED, "kernel '%.*s' has tile copies, which the target lacks", STR_ARG(k->name));
     if (has_dot(k)) /* print expands it */
         return err_set(e, ERR_UNSUPPORTED, "'dot' in kernel '%.*s'", STR_ARG(k->name));
     return true;

@@ -80,7 +80,7 @@ bool pass_run_all(struct graph *g, const struct pass_env *env, struct err *e)
         for (end = first; end < countof(passes) && pass_at(end)->rank / 100 == phase;) end++;
         bool changed = true;
         for (u32 round = 0; changed; round++) {
-            if (round == MAX_ROUNDS) return err_set(e, ERR_FAILED, "passes do not come to rest");
+            if (round == MAX_ROUNDS) return err_set(e, ERR_FAILED, "passes do not converge");
             changed = false;
             for (i64 k = first; k < end; k++)
                 if (is_due(pass_at(k), env, round) && !run_one(pass_at(k), g, env, &changed, e))

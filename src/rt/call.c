@@ -113,7 +113,7 @@ static bool read_bool(struct call *x, struct dev_mem m, bool *value, struct err 
 
 /* Where a round, or the branch, writes. */
 
-static bool too_large(struct err *e) { return err_set(e, ERR_FAILED, "a loop gives more than there is room for"); }
+static bool too_large(struct err *e) { return err_set(e, ERR_FAILED, "the outputs of a loop exceed their buffers"); }
 
 static bool place_scan(struct run *r, u32 k, i64 bytes, struct dev_mem *m, struct err *e)
 {
@@ -121,7 +121,7 @@ static bool place_scan(struct run *r, u32 k, i64 bytes, struct dev_mem *m, struc
     struct dev_mem to = r->j->out[k];
     i64 end, at;
     if (r->bytes[k] >= 0 && r->bytes[k] != bytes)
-        return err_set(e, ERR_INPUT, "round %lld gives %lld bytes to result %u, each round before it %lld: what is stacked must have equal sizes",
+        return err_set(e, ERR_INPUT, "iteration %lld yields %lld bytes for result %u, earlier ones %lld: stacked outputs must have equal sizes",
                        (long long)r->round, (long long)bytes, k, (long long)r->bytes[k]);
     r->bytes[k] = bytes;
     if (__builtin_mul_overflow(r->round + 1, bytes, &end) || end > INT64_MAX / 8) return too_large(e);
@@ -218,7 +218,7 @@ static bool run_loop(struct run *r, struct err *e)
     struct call *x = r->x;
     const struct plan_call *c = x->c;
     bool go = true, ok = c->cond == UINT32_MAX || read_bool(x, r->j->cond, &go, e);
-    if (ok && !sym_eval(r->j->sym, c->rounds, r->j->var, &r->most)) ok = err_set(e, ERR_FAILED, "the number of rounds of a loop is not known");
+    if (ok && !sym_eval(r->j->sym, c->rounds, r->j->var, &r->most)) ok = err_set(e, ERR_FAILED, "the number of iterations of a loop is unknown");
     for (; ok && go && r->round < r->most; r->round++) ok = run_round(r, &go, e);
     for (u32 k = 0; k < c->n_carried && ok; k++) {
         i64 bytes = 0;
@@ -262,7 +262,7 @@ static bool tell_sizes(struct run *r, struct err *e)
     const struct plan_call *c = r->x->c;
     i64 bytes = 8 * (i64)c->n_size;
     if (c->sizes == UINT32_MAX || !c->n_size) return true;
-    if (r->j->sizes.size < bytes) return err_set(e, ERR_INPUT, "no room for the sizes of a loop or branch");
+    if (r->j->sizes.size < bytes) return err_set(e, ERR_INPUT, "the buffer for the sizes of a loop or branch is too small");
     i64 *v = mem_alloc(bytes);
     for (u32 k = 0; k < c->n_size; k++) v[k] = size_of(r, c->size[2 * k], c->size[2 * k + 1]);
     bool ok = r->x->dev->driver->fence(r->x->dev, e) && r->x->dev->driver->upload(r->x->dev, r->j->sizes, v, bytes, e);

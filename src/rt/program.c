@@ -341,7 +341,7 @@ static bool check_grids(const struct plan_dispatch *d, const i64 (*grid)[3], i64
         if (n[0] == 0 || n[1] == 0 || n[2] == 0) continue;
         bool over = __builtin_mul_overflow(n[0], n[1], &rows) || __builtin_mul_overflow(rows, n[2], &all) || all > most;
         if (over)
-            return err_set(e, ERR_INPUT, "grid %u of %lld x %lld x %lld is more than its buffers can need (%lld): the program is broken", g,
+            return err_set(e, ERR_INPUT, "grid %u of %lld x %lld x %lld exceeds the needs of its buffers (%lld): the program is invalid", g,
                            (long long)n[0], (long long)n[1], (long long)n[2], (long long)most);
         *n_all += i64_min(all, INT64_MAX - *n_all);
     }
@@ -353,7 +353,7 @@ static bool check_params(const struct plan_dispatch *d, const i64 *param, i64 mo
 {
     for (u32 k = 0; k < d->n_param; k++)
         if (plan_size_is_over(d, k, param[k], most))
-            return err_set(e, ERR_INPUT, "parameter %u is %lld, more than its buffers can need (%lld): the program is broken", k, (long long)param[k],
+            return err_set(e, ERR_INPUT, "parameter %u is %lld, which exceeds the needs of its buffers (%lld): the program is invalid", k, (long long)param[k],
                            (long long)most);
     return true;
 }
@@ -703,7 +703,7 @@ static bool fill_slots(struct rt_program *r, u32 i, struct err *e)
         struct dev_mem *m = &r->bound.slot[i][k];
         *m = find_mem(r, d->buf[k]);
         if (b->kind != PB_HELD) continue;
-        if (m->size < r->bound.buf_size[d->buf[k]]) return err_set(e, ERR_FAILED, "'%.*s' is read before it is made", STR_ARG(b->name));
+        if (m->size < r->bound.buf_size[d->buf[k]]) return err_set(e, ERR_FAILED, "'%.*s' is read before it is computed", STR_ARG(b->name));
         m->size = r->bound.buf_size[d->buf[k]];
     }
     return true;
@@ -733,10 +733,10 @@ static bool place_output(struct rt_program *r, u32 k, struct tensor *out, i64 ro
     const struct plan_io *io = &r->plan->output.v[k];
     if (!output_dims(r, k, out, e)) return false;
     i64 size = r->bound.buf_size[io->buf];
-    if (size < 0) return err_set(e, ERR_FAILED, "size of output '%.*s' cannot be worked out", STR_ARG(io->name));
+    if (size < 0) return err_set(e, ERR_FAILED, "size of output '%.*s' cannot be computed", STR_ARG(io->name));
     if (r->inner) return r->inner->place(r->inner->user, k, size, &r->io[io->buf], e);
     if (out->data && r->is_made[k] && size > room)
-        return err_set(e, ERR_INPUT, "output '%.*s' has %lld bytes for this input, and there is room for %lld", STR_ARG(io->name),
+        return err_set(e, ERR_INPUT, "output '%.*s' has %lld bytes for this input, but its buffer has %lld", STR_ARG(io->name),
                        (long long)size, (long long)room);
     if (!out->data) out->data = arena_try(a, i64_max(size, 1), e, "output '%.*s'", STR_ARG(io->name));
     if (!out->data) return false;
@@ -955,11 +955,11 @@ bool rt_enqueue(struct rt_program *r, const struct tensor *in, const struct tens
     const struct dev_driver *v = r->dev->driver;
     struct arena tmp = {0};
     if (!v->borrow)
-        return err_set(e, ERR_UNSUPPORTED, "device '%s' uses no memory of others in this process, arrays must lie in the host's", v->name);
+        return err_set(e, ERR_UNSUPPORTED, "device '%s' cannot share memory within this process: arrays must be in host memory", v->name);
     if (plan_has_calls(r->plan))
-        return err_set(e, ERR_UNSUPPORTED, "the program has loops or branches, which are decided by the host: run it on arrays in the host's memory");
+        return err_set(e, ERR_UNSUPPORTED, "the program has loops or branches, which are decided by the host: run it on arrays in host memory");
     if (r->plan->made.n)
-        return err_set(e, ERR_UNSUPPORTED, "size '%.*s' is made while the program runs, which must be waited for: run it on arrays in the host's memory",
+        return err_set(e, ERR_UNSUPPORTED, "size '%.*s' is computed while the program runs, which needs synchronisation: run it on arrays in host memory",
                        STR_ARG(r->plan->sym.var.v[r->plan->made.v[0].var]));
     bool ok = rt_output_dims(r, in, arena_array(&tmp, struct tensor, r->plan->output.n + 1), e) && borrow_all(r, in, out, e);
     arena_release(&tmp);

@@ -215,7 +215,7 @@ bool cache_set_limit(i64 bytes, struct err *e)
     struct arena a = {0};
     struct str path = limit_file(&a), folder = os_config_folder(&a), text = str_fmt(&a, "%lld\n", (long long)bytes);
     bool ok = bytes >= 0 || err_set(e, ERR_USAGE, "a cache cannot have %lld bytes", (long long)bytes);
-    if (ok && !path.n) ok = err_set(e, ERR_SYSTEM, "there is no folder for settings: neither XDG_CONFIG_HOME nor HOME is set");
+    if (ok && !path.n) ok = err_set(e, ERR_SYSTEM, "no folder for settings: neither XDG_CONFIG_HOME nor HOME is set");
     ok = ok && os_private_folder(folder.p, e) && os_write(path.p, text.p, text.n, e);
     if (ok) cache_trim();
     arena_release(&a);

@@ -189,7 +189,7 @@ static bool make_value(struct check *c, value_id v, struct rng *r, struct err *e
     t->dtype = x->dtype, t->rank = x->shape.rank;
     if (!shape_eval(c->task->g.sym, &x->shape, c->var, t->dim) ||
         !tensor_size_ok(t->dtype, t->rank, t->dim, &bytes))
-        return err_set(e, ERR_FAILED, "sizes of a task's input cannot be worked out");
+        return err_set(e, ERR_FAILED, "sizes of a task's input cannot be computed");
     if (x->data) {
         t->data = mem_aligned(i64_max(bytes, 1));
         if (!t->data) return err_set(e, ERR_SYSTEM, "not enough memory for a task's constant (%lld bytes)", (long long)bytes);

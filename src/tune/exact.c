@@ -70,7 +70,7 @@ static bool shape_of_value(const struct content *c, value_id v, struct tensor *s
     i64 bytes;
     s->dtype = x->dtype, s->rank = x->shape.rank;
     return (shape_eval(c->t->g.sym, &x->shape, c->var, s->dim) && tensor_size_ok(DT_F64, s->rank, s->dim, &bytes) && bytes < 1ll << 30) ||
-           err_set(e, ERR_FAILED, "sizes of a value cannot be worked out, or are too large");
+           err_set(e, ERR_FAILED, "sizes of a value cannot be computed, or are too large");
 }
 
 static union kir_cell unknown(const struct content *c) { return c->arithmetic == KIR_FIELD ? field_nan() : (union kir_cell){.f = NAN}; }

@@ -395,7 +395,7 @@ bool exam_device(struct exam *x, const struct exam_target *t, enum exam_when whe
 {
     struct cache c;
     *x = (struct exam){0};
-    if (dev_is_described(t->opts)) return err_set(e, ERR_USAGE, "device '%s' is described only, nothing runs on it", t->driver->name);
+    if (dev_is_described(t->opts)) return err_set(e, ERR_USAGE, "device '%s' is only described and cannot run programs", t->driver->name);
     cache_open(&c, "devices", a, t->log);
     if (when != EXAM_AGAIN && recall(x, t, &c, a)) return true;
     if (when == EXAM_KNOWN) return err_set(e, ERR_NOTHING, "device '%s' was not examined yet", t->driver->name);

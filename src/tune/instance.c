@@ -103,7 +103,7 @@ static bool fill_buffer(struct instance *x, const struct on *d, u32 i, struct er
         x->content[i] = content(x, i, &size);
         if (size < 0) return err_set(e, ERR_FAILED, "a constant cannot be rearranged");
     } else if (!sym_eval(x->k->task->g.sym, kn->temp[i - kn->n_arg], x->k->var, &size)) {
-        return err_set(e, ERR_FAILED, "size of a temporary array cannot be worked out");
+        return err_set(e, ERR_FAILED, "size of a temporary array cannot be computed");
     }
     x->size[i] = size;
     if (!alloc_guarded(d, size, &x->whole[i], &x->mem[i], e) || !set_guards(d, x, i, e)) return false;
@@ -140,7 +140,7 @@ static bool set_launch(struct instance *x, const struct on *d, struct err *e)
             grid[g][k] = 1;
             if (k < kn->grid[g].n) ok = sym_eval(st, kn->grid[g].extent[k], var, &grid[g][k]);
         }
-    if (!ok) return err_set(e, ERR_FAILED, "sizes of the kernel cannot be worked out");
+    if (!ok) return err_set(e, ERR_FAILED, "sizes of the kernel cannot be computed");
     x->launch = (struct dev_launch){.kernel = x->kernel,
                                     .buf = with_guards(d, x, kn->n_arg + kn->n_temp),
                                     .n_buf = kn->n_arg + kn->n_temp,
