@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Private to art/: what writer and reader of .dnx files agree on. The format is described in doc/dnx.md.
+// Private to art/: shared by writer and reader of .dnx files. The format is described in doc/dnx.md.
 #ifndef QUERN_ART_DNX_H
 #define QUERN_ART_DNX_H
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// export: networks and programs in other forms. A plug-in file src/export/NAME.c describes one target form and exports one
-// `const struct exporter export_NAME`. Exporters read what they are given and change nothing.
+// export: conversion of networks and programs to other formats. A plug-in file src/export/NAME.c describes
+// one target format and exports one `const struct exporter export_NAME`. Exporters do not modify their input.
 #ifndef QUERN_EXPORT_H
 #define QUERN_EXPORT_H
 
@@ -10,26 +10,26 @@
 struct plan;
 
 struct export_job {
-    const struct graph *graph;       /* the network; NULL: the exporter must do with the plans */
+    const struct graph *graph;       /* the network; NULL: only plans are available */
     const struct plan *const *plan;  /* programs */
-    u32 n_plan;                      /* 0: not compiled; several where a form holds several */
-    const char *path;                /* file or folder to write, as the exporter says */
-    const char *const *option;       /* "name=value", ended by NULL: what the exporter knows of */
+    u32 n_plan;                      /* 0: not compiled; several if a format supports several */
+    const char *path;                /* file or folder to write, depending on the exporter */
+    const char *const *option;       /* "name=value", ended by NULL: options of the exporter */
     const struct log *log;           /* NULL: silent */
 };
 
 struct exporter {
-    const char *name;          /* "onnx": what --to names */
+    const char *name;          /* "onnx": the name for --to */
     const char *summary;       /* one line for people */
     bool (*write)(const struct export_job *j, struct err *e);
 };
 
 /* export.c: the registry */
 const struct exporter *export_find(struct str name); /* NULL: none */
-const struct exporter *export_all(i64 k);            /* k-th, NULL behind the last */
+const struct exporter *export_all(i64 k);            /* k-th, NULL after the last */
 /* Its last value, NULL: not given. */
 const char *export_option(const struct export_job *j, const char *name);
-/* The network as an ONNX model; constants as initializers. Every value needs dtype and rank. */
+/* The network as an ONNX model, with constants as initializers. Every value needs dtype and rank. */
 bool export_onnx_graph(const struct graph *g, const char *path, struct err *e);
 bool export_onnx_bytes(const struct graph *g, struct buf *out, struct err *e);
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Private to export/: a program as nodes of vkdt's graph. export_vkdt_node.c turns a plan into
-// struct vkdt_model, export_vkdt_kernel.c takes one grid out of a SPIR-V module,
-// export_vkdt_image.c knows interface tensors as images, export_vkdt_code.c writes the header with
+// struct vkdt_model, export_vkdt_kernel.c extracts one grid from a SPIR-V module,
+// export_vkdt_image.c maps interface tensors to images, export_vkdt_code.c writes the header with
 // the network, export_vkdt_main.c the rest of the module's directory, export_vkdt_name.c names.
 //
-// Facts about vkdt that all of them rely on (doc/export-vkdt.md):
+// Limits of vkdt that all of them rely on (doc/export-vkdt.md):
 //   - names of modules, kernels and connectors are tokens of at most 8 characters;
 //   - connector i of a node is binding i of descriptor set 1, the entry point is "main";
 //   - a node runs after those it is connected to, and nothing else orders nodes;
@@ -21,18 +21,18 @@ enum {
     VKDT_TOKEN = 8,       /* characters of a name */
     VKDT_CONNECTORS = 30, /* of a node or a module */
     VKDT_PUSH = 256,      /* bytes of push constants of a node */
-    VKDT_GROUPS = 65535,  /* of a dispatch, per dimension, that every device takes */
-    VKDT_ALIGN = 256,     /* of a constant in the weights: devices ask for 16 to 256 */
+    VKDT_GROUPS = 65535,  /* of a dispatch, per dimension, supported by every device */
+    VKDT_ALIGN = 256,     /* of a constant in the weights: devices require 16 to 256 */
     VKDT_PAD = 64,        /* buffers' sizes are multiples: kernels may read whole vectors */
 };
 
 /* export_vkdt_name.c */
 
-/* The name as a token: as it is, or without dashes and then without vowels, until it is short
-   enough. False: it cannot be one. */
+/* The name as a token: unchanged, or without dashes and then
+   without vowels, until it is short enough. False: impossible. */
 bool vkdt_module_name(char out[VKDT_TOKEN + 1], struct str name, struct err *e);
 bool vkdt_suffix(char out[VKDT_TOKEN + 1], struct str name, struct err *e); /* small letters */
-/* "prefix7", the prefix cut so that all of n_kernels numbers leave a token */
+/* "prefix7", the prefix shortened so that all of n_kernels numbers fit a token */
 struct str vkdt_kernel_name(struct arena *a, const char *prefix, u32 k, u32 n_kernels);
 
 /* export_vkdt_kernel.c */
@@ -43,12 +43,12 @@ struct vkdt_kernel {
     struct str code;     /* SPIR-V, in the arena: one entry point, "main" */
     u8 *use;             /* per binding of descriptor set 0: USE_ bits */
     u32 n_use;
-    i64 push_bytes;      /* of the block of push constants that the module declares, whether or not this grid reads them */
-    u32 local[3];        /* threads of a group */
-    u32 subgroup;        /* size that is required, 0: any */
+    i64 push_bytes;      /* of the push constants that the module declares, even if this grid does not read them */
+    u32 local[3];        /* threads of a workgroup */
+    u32 subgroup;        /* required size, 0: any */
     bool needs_matrix;   /* cooperative matrices */
 };
-/* The entry point of the module alone. */
+/* The module with this entry point only. */
 bool vkdt_kernel_take(struct vkdt_kernel *k, struct str module, struct str entry, struct arena *a,
                       struct err *e);
 /* Into descriptor set 1, binding i becoming binding[i]. */
@@ -76,7 +76,7 @@ struct vkdt_node {
     struct vkdt_conn conn[VKDT_CONNECTORS];
     u32 n_conn;
     bool has_push;       /* the dispatch's parameters ... */
-    bool has_base;       /* ... and behind them three numbers that are added to a group's number */
+    bool has_base;       /* ... followed by three numbers that are added to the workgroup's number */
 };
 
 struct vkdt_image { /* an interface tensor as an image */
@@ -92,14 +92,14 @@ struct vkdt_model {
     struct { struct vkdt_node *v; u32 n, cap; } node;
     struct { struct vkdt_kernel *v; u32 n, cap; } kernel;
     struct vkdt_image *in, *out;  /* per interface value */
-    struct vkdt_end *result; /* per output: where it was written last */
-    i64 *offset;             /* per buffer: of a constant in the weights, -1: not used */
+    struct vkdt_end *result; /* per output: its last writer */
+    i64 *offset;             /* per buffer: offset of a constant in the weights, -1: unused */
     i64 weights;             /* bytes of all constants */
-    u32 subgroup;            /* size that some kernel requires, 0: none does */
+    u32 subgroup;            /* size required by some kernel, 0: none */
     bool needs_matrix;
     u8 *var_axis;            /* per variable: 'H', 'W' or 'N' (which is 1) ... */
     u32 *var_input;          /* ... of which input */
-    struct str resource;     /* file of the weights, as vkdt looks for it */
+    struct str resource;     /* file of the weights, relative to vkdt */
     struct str file;         /* its name without folders */
     struct str prefix;       /* of the kernels' names */
 };
@@ -112,11 +112,11 @@ void vkdt_model_weights(const struct vkdt_model *m, struct buf *out);
 
 bool vkdt_image_of(struct vkdt_image *m, const struct plan *p, const struct plan_io *io,
                    struct err *e);
-/* Which side of which image gives each variable its value. */
+/* The axis of the image that gives each variable its value. */
 bool vkdt_bind_vars(struct vkdt_model *m, struct arena *a, struct err *e);
 const char *vkdt_format(enum dtype t); /* of a connector, NULL: none */
-/* GLSL of the node that turns a picture into the input's tensor, and of the one that turns the
-   output's into a picture. */
+/* GLSL of the node that converts a picture to the input's tensor,
+   and of the one that converts the output's tensor to a picture. */
 void vkdt_input_shader(struct buf *b, const struct vkdt_image *m);
 void vkdt_output_shader(struct buf *b, const struct vkdt_image *m);
 
@@ -138,11 +138,11 @@ extern const char vkdt_helpers[]; /* functions that networks' headers call */
 struct vkdt_module {
     struct vkdt_names name;
     struct vkdt_model *model;
-    u32 n_model;             /* their interfaces are alike */
+    u32 n_model;             /* their interfaces are equal */
     bool has_weights;        /* in its folder */
     bool has_pre, has_post;  /* a shader was given: "input" for all inputs, "output" likewise */
 };
-/* Images of one kind share a shader: the first of the kind gives its number. */
+/* Images of one kind share a shader, numbered by the first of the kind. */
 u32 vkdt_shader_of(const struct vkdt_image *v, u32 k);
 void vkdt_print_main(struct buf *b, const struct vkdt_module *m);
 void vkdt_print_connectors(struct buf *b, const struct vkdt_module *m);

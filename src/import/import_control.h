@@ -14,19 +14,19 @@ struct control {
     struct err *e;
 };
 
-/* A node's body as it was read, NULL: none; and the inputs of the node that it captured: first and number. */
+/* A node's body as it was read, NULL: none; and the node's inputs that it captured: first and number. */
 const struct graph *control_body(const struct control *c, node_id n, const char *attr);
 bool control_captured(const struct control *c, node_id n, const char *attr, u32 *from, u32 *count);
 value_id control_scalar(struct graph *g, node_id n, value_id v); /* as a value without axes */
-/* A value that follows from constants alone. */
+/* A value that depends on constants only. */
 bool control_is_constant(const struct graph *g, value_id v);
 
-/* import_call.c: nodes that stay, as quern::Loop and quern::If, and are decided while running. */
+/* import_call.c: nodes that remain, as quern::Loop and quern::If, and are decided at run time. */
 bool control_keep_loop(struct control *c, node_id n);
 bool control_keep_scan(struct control *c, node_id n);
 bool control_keep_branch(struct control *c, node_id n);
-bool control_can_keep(const struct control *c, node_id n); /* no sequences go in or out of bodies */
-/* Whether the number of rounds of a Loop follows from constants. */
+bool control_can_keep(const struct control *c, node_id n); /* bodies with sequences as inputs or outputs are unsupported */
+/* Whether the number of iterations of a Loop follows from constants. */
 bool control_is_decided(const struct control *c, node_id n);
 
 #endif

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// io: tensors from and to files. A plug-in file src/io/NAME.c describes one file format and exports one
-// `const struct io_format io_NAME`; formats are told apart by the suffix of the path.
+// io: tensors from and to files. A plug-in file src/io/NAME.c describes one file format and
+// exports one `const struct io_format io_NAME`; formats are selected by the suffix of the path.
 //
-// Files are hostile: sizes are checked before anything is allocated, and nothing much larger than what the file can
-// hold is. Images become f32 tensors (1, c, h, w) with values as stored; integer samples are scaled to 0..1.
+// Files are untrusted: sizes are checked before allocation, and allocations are proportional to the file's
+// content. Images become f32 tensors (1, c, h, w) with values as stored; integer samples are scaled to 0..1.
 #ifndef QUERN_IO_H
 #define QUERN_IO_H
 
@@ -13,15 +13,15 @@
 struct io_format {
     u32 version;         /* 1 */
     const char *suffix;  /* ".npy" */
-    /* On entry out holds the wanted dtype and shape for formats without a header (DT_NONE: the caller does not know);
-       the others ignore it. The content lies in the arena. */
+    /* On entry out holds the requested dtype and shape for formats without a header
+       (DT_NONE: unknown); other formats ignore it. The content is in the arena. */
     bool (*read)(struct tensor *out, struct arena *a, struct str bytes, struct err *e);
     bool (*write)(struct buf *out, const struct tensor *t, struct err *e);
 };
 
 /* io.c: the registry */
-const struct io_format *io_find(const char *path);  /* by suffix, NULL: none */
-const struct io_format *io_all(i64 k);              /* k-th, NULL behind the last */
+const struct io_format *io_find(const char *path);  /* by suffix, NULL: unknown */
+const struct io_format *io_all(i64 k);              /* k-th, NULL after the last */
 bool io_read(struct tensor *out, struct arena *a, const char *path, struct err *e);
 bool io_write(const struct tensor *t, const char *path, struct err *e);
 
@@ -29,7 +29,7 @@ bool io_write(const struct tensor *t, const char *path, struct err *e);
 struct io_image {
     const struct tensor *t;
     i64 c, h, w;
-    i64 step_c, step_h, step_w; /* distances of elements */
+    i64 step_c, step_h, step_w; /* strides in elements */
 };
 bool io_image_of(struct io_image *im, const struct tensor *t, struct err *e); /* 1 to 4 channels */
 double io_image_get(const struct io_image *im, i64 c, i64 y, i64 x);
@@ -38,11 +38,11 @@ bool io_image_new(struct tensor *out, struct arena *a, i64 c, i64 h, i64 w, stru
 /* io_onnx.c: ONNX protobufs, also for import and export */
 struct ProtobufCMessageDescriptor;
 struct Onnx__TensorProto;
-/* Unpacks a message into the arena; NULL on broken, too deep or too large input. Never released but with the arena. */
+/* Unpacks a message into the arena; NULL on invalid, too deep or too large input. Released with the arena only. */
 void *io_onnx_unpack(const struct ProtobufCMessageDescriptor *d, struct arena *a, struct str bytes, struct err *e);
 void *io_onnx_read(const struct ProtobufCMessageDescriptor *d, struct arena *a, const struct os_reader *file, struct err *e); /* likewise */
-/* beside: where external data lies (NULL: none is allowed). p came from io_onnx_unpack with the same arena: raw content is
-   used where it lies. */
+/* beside: folder of external data (NULL: none is permitted). p came from
+   io_onnx_unpack with the same arena: raw content is used in place. */
 bool io_onnx_tensor(struct tensor *out, struct arena *a, struct Onnx__TensorProto *p, const struct os_beside *beside, struct err *e);
 /* ONNX's files of sequences (SequenceProto) and optional values (OptionalProto): tensors, all of them in the arena. */
 enum io_list_kind { IO_TENSOR, IO_SEQUENCE, IO_OPTIONAL, IO_OPTIONAL_SEQUENCE };

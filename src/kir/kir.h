@@ -46,15 +46,15 @@ enum kir_op {
 };
 
 enum kir_space {
-    KS_REG,    /* per thread, small constant count, becomes registers when indexed by constants */
+    KS_REG,    /* per thread, small constant size; registers when indexed by constants */
     KS_WORK,   /* per worker scratch memory; undefined at the start of every grid iteration */
-    KS_SHARED, /* per group of threads */
-    KS_TEMP,   /* whole kernel: lives from grid to grid */
+    KS_SHARED, /* per workgroup */
+    KS_TEMP,   /* of the whole kernel: persists from grid to grid */
 };
 
 enum kir_loop {
     KL_SERIAL, /* as written */
-    KL_UNROLL, /* known number of rounds; copies of its body when legalised */
+    KL_UNROLL, /* constant number of iterations; replaced by copies of its body when legalised */
     KL_VECTOR, /* iterations are independent; the target's compiler may vectorise */
 };
 
@@ -63,11 +63,11 @@ enum kir_access { KA_IN, KA_OUT, KA_INOUT }; /* OUT: every element is written be
 /* Of a STORE. */
 enum kir_way {
     KW_PLAIN,
-    KW_COPY,   /* may end later: see AWAIT */
-    KW_STREAM, /* hint: nobody reads it soon, caches need not hold it */
+    KW_COPY,   /* asynchronous: see AWAIT */
+    KW_STREAM, /* non-temporal: not read soon, need not be cached */
 };
 
-/* Of a fragment: (m, k), (k, n), (m, n) of a product. At most KIR_MAX_SIDE rows and columns. */
+/* Of a fragment: (m, k), (k, n), (m, n) of a matmul. At most KIR_MAX_SIDE rows and columns. */
 enum { KIR_MAX_SIDE = 256 };
 enum kir_role { KR_NONE, KR_A, KR_B, KR_ACC };
 
@@ -84,7 +84,7 @@ struct kir_ins {
     union { i64 i; double f; } imm;
 };
 
-/* Fragments of roles A and B may be of tf32, and nothing else: they are loaded from arrays of f32, rounded as tf32_from_f32. */
+/* Only fragments of roles A and B may have type tf32: they are loaded from arrays of f32 and rounded as by tf32_from_f32. */
 struct kir_frag { /* the type of a fragment */
     enum kir_role role;
     enum dtype dtype;
@@ -96,8 +96,8 @@ struct kir_buf {
     kval id;         /* its BUF instruction */
 };
 
-/* A matrix in an IN buffer of which TILE copies boxes: all sizes in elements. Its rows, the pitch of rows, and those of a box are whole
-   pieces of 16 bytes but for the number of columns. */
+/* A matrix in an IN buffer from which TILE copies boxes; sizes in elements. Rows, row
+   pitch, and rows of a box are multiples of 16 bytes, the number of columns need not be. */
 struct kir_map {
     u32 buf; /* number of the argument */
     i64 rows, cols, pitch;
@@ -109,8 +109,8 @@ union kir_cell { /* one lane of a value: integers and bool extended to 64 bits, 
     double f;
 };
 
-struct kir_scope; /* builder's private stack */
-struct kir_side;  /* builder's private facts per instruction */
+struct kir_scope; /* stack of the builder */
+struct kir_side;  /* facts of the builder about each instruction */
 
 struct kir {
     struct arena *arena;
@@ -119,18 +119,18 @@ struct kir {
     struct { struct kir_buf *v; u32 n, cap; } buf;    /* arguments in order */
     struct { struct str *v; u32 n, cap; } param;      /* size expression of each parameter */
     struct { struct kir_map *v; u32 n, cap; } map;    /* matrices that TILE copies from */
-    u32 group[3];                                     /* threads of a group per dimension, 0 = 1 */
-    u32 subgroup;                                     /* its size, where that matters; 0: any */
-    u32 team;                                         /* neighbouring subgroups that hold a fragment together; 0: 1 */
-    bool as_written;                                  /* rounds where it is written and nowhere else: no product is contracted with a
-                                                         sum, an FMA is one rounding wherever the target has it (Vulkan: one or
-                                                         two as the device likes, the same everywhere) */
+    u32 group[3];                                     /* threads of a workgroup per dimension, 0 = 1 */
+    u32 subgroup;                                     /* required subgroup size; 0: any */
+    u32 team;                                         /* neighbouring subgroups that hold a fragment jointly; 0: 1 */
+    bool as_written;                                  /* no contraction: a multiplication and an addition round
+                                                         separately, an FMA rounds once wherever the target has it
+                                                         (Vulkan: once or twice by the device's choice, uniformly) */
     struct { struct kir_side *v; u32 n, cap; } side;  /* builder: parallel to ins */
     struct { kval *v; u32 n; } head;                  /* builder: hash table of shared values */
     struct { struct kir_scope *v; u32 n, cap; } scope; /* builder: open structures */
 };
 
-/* kir.c: the operators as a table, and questions about values. */
+/* kir.c: the table of operators, and queries about values. */
 
 struct kir_op_info { const char *name; u8 n_args; char cls, rule; };
 const struct kir_op_info *kir_op_info(enum kir_op op);
@@ -140,31 +140,31 @@ enum dtype kir_dtype(const struct kir *k, kval v);
 bool kir_is_const(const struct kir *k, kval v, i64 *out);    /* integer or bool, lanes alike */
 bool kir_is_float(const struct kir *k, kval v, double *out); /* float; out may be NULL for both */
 bool kir_is_named(const struct kir_ins *x);                  /* stands as %n in the text */
-bool kir_is_copy(const struct kir *k, kval store);           /* a store that may end later: kir_store_async */
-bool kir_is_contiguous(const struct kir *k, kval idx);       /* one element, or neighbours in order */
+bool kir_is_copy(const struct kir *k, kval store);           /* an asynchronous store: kir_store_async */
+bool kir_is_contiguous(const struct kir *k, kval idx);       /* one element, or contiguous ones */
 bool kir_is_far(const struct kir_ins *x);                    /* an argument or a TEMP array */
-u32 kir_text_id(const struct kir *k, kval v);                /* that n; 0: has none */
-bool kir_has_imm(enum kir_op op);                            /* imm.i is an operand in the text */
+u32 kir_text_id(const struct kir *k, kval v);                /* its n; 0: none */
+bool kir_has_imm(enum kir_op op);                            /* imm.i is printed as an operand */
 bool kir_is_frag(const struct kir *k, kval v);               /* or an array of fragments */
-enum dtype kir_frag_stored(enum dtype t);                    /* of the arrays that a fragment of that type is loaded from */
-struct kir_frag kir_frag_of(const struct kir_ins *x);        /* its type; KR_NONE: no fragment */
-bool kir_is_collective(const struct kir *k, kval v);         /* all threads of a subgroup at once */
+enum dtype kir_frag_stored(enum dtype t);                    /* element type of the arrays that a fragment of that type is loaded from */
+struct kir_frag kir_frag_of(const struct kir_ins *x);        /* its type; KR_NONE: not a fragment */
+bool kir_is_collective(const struct kir *k, kval v);         /* executed by all threads of a subgroup jointly */
 u32 kir_threads(const struct kir *k);                        /* of a group */
-u32 kir_team(const struct kir *k);                           /* subgroups of a team */
-kval kir_operand(const struct kir_ins *x, u32 i);            /* a, b, c, d by number */
-/* Terms that DOT adds to a lane of type sum: 4 of 8-bit, 2 of 16-bit integers (signs may differ) to
-   i32, 2 of bf16 or of f16 to f32; 0: there is no such operation. */
+u32 kir_team(const struct kir *k);                           /* subgroups of a team (of a warpgroup: 4) */
+kval kir_operand(const struct kir_ins *x, u32 i);            /* operand a, b, c, d by number */
+/* Length of a dot product: products that DOT adds to a lane of type sum: 4 of 8-bit, 2 of
+   16-bit integers (signs may differ) to i32, 2 of bf16 or of f16 to f32; 0: unsupported. */
 u32 kir_dot_terms(enum dtype a, enum dtype b, enum dtype sum);
-bool kir_opens(enum kir_op op);                              /* GRID, LOOP, IF: need an END */
+bool kir_opens(enum kir_op op);                              /* GRID, LOOP, IF: closed by an END */
 const char *kir_space_name(enum kir_space s);
 const char *kir_loop_name(enum kir_loop l);
 const char *kir_access_name(enum kir_access a);
-const char *kir_way_name(enum kir_way w); /* the word a STORE begins with */
+const char *kir_way_name(enum kir_way w); /* the keyword of a STORE */
 const char *kir_role_name(enum kir_role r);
 
-/* fold.c: the meaning of the pure scalar operators, shared by builder and interpreter. t is the
-   type of operand a (of b for SELECT), to the result's. False: the result is undefined (integer
-   division by zero). */
+/* fold.c: semantics of the pure scalar operators, shared by builder and
+   interpreter. t is the type of operand a (of b for SELECT), to that of
+   the result. False: the result is undefined (integer division by zero). */
 bool kir_scalar(enum kir_op op, enum dtype t, enum dtype to, const union kir_cell x[3],
                 union kir_cell *out);
 /* One lane of DOT: sum of type t. */
@@ -179,7 +179,7 @@ double kir_round(enum dtype t, double v); /* to the float type t */
    lanes accept 1 and then give scalars, so a generator is written once for any vector width. */
 
 void kir_init(struct kir *k, struct arena *a, struct str name);
-/* What holds for a kernel as a whole, but for its name and parameters, to one that kir_init made: group, rounding, maps. */
+/* Copies the properties of a whole kernel except name and parameters (workgroup, rounding, maps) to a kernel initialised by kir_init. */
 void kir_copy_header(struct kir *out, const struct kir *in);
 kval kir_buf(struct kir *k, struct str name, enum dtype t, enum kir_access access);
 kval kir_param(struct kir *k, struct str text);             /* equal texts share one parameter */
@@ -187,58 +187,58 @@ kval kir_int(struct kir *k, i64 v);                         /* i64 constant */
 kval kir_const_i(struct kir *k, enum dtype t, u32 lanes, i64 v);
 kval kir_const_f(struct kir *k, enum dtype t, u32 lanes, double v);
 kval kir_ramp(struct kir *k, kval base, i64 stride, u32 lanes);
-kval kir_splat(struct kir *k, kval a, u32 lanes);           /* lanes 1 or equal: a itself */
-kval kir_repeat(struct kir *k, kval a, u32 lanes);          /* the lanes of a again and again */
+kval kir_splat(struct kir *k, kval a, u32 lanes);           /* lanes 1 or those of a: a itself */
+kval kir_repeat(struct kir *k, kval a, u32 lanes);          /* the lanes of a, repeated */
 kval kir_lane(struct kir *k, kval a, i64 lane);
-kval kir_every(struct kir *k, kval a, i64 from, u32 lanes); /* so many lanes, evenly spaced, a number: LANE */
+kval kir_every(struct kir *k, kval a, i64 from, u32 lanes); /* that many lanes, evenly spaced: LANE */
 kval kir_un(struct kir *k, enum kir_op op, kval a);
 kval kir_bin(struct kir *k, enum kir_op op, kval a, kval b);
 kval kir_fma(struct kir *k, kval a, kval b, kval c);
-kval kir_dot(struct kir *k, kval a, kval b, kval c);         /* c's lanes, a and b kir_dot_terms times as many */
+kval kir_dot(struct kir *k, kval a, kval b, kval c);         /* lanes as c; a and b have kir_dot_terms times as many */
 kval kir_select(struct kir *k, kval cond, kval a, kval b);
 kval kir_cast(struct kir *k, enum dtype t, kval a);
 kval kir_bits(struct kir *k, enum dtype t, kval a);
 kval kir_alloc(struct kir *k, enum kir_space s, enum dtype t, u32 lanes, kval count);
-/* A SHARED array whose bytes a target may place in another order, so that equal columns of neighbouring rows of 128 bytes
-   lie in different banks: byte b at b ^ (b >> 7 & 7) << 4. Pieces of 16 bytes stay whole; nothing else is to be seen of it. */
+/* A SHARED array whose bytes a target may swizzle, so that equal columns of adjacent rows of 128 bytes are in different
+   banks: byte b is stored at b ^ (b >> 7 & 7) << 4. Pieces of 16 bytes stay contiguous; the order is invisible to the kernel. */
 kval kir_alloc_swizzled(struct kir *k, enum dtype t, kval count);
 kval kir_load(struct kir *k, kval buf, kval idx);           /* lanes of idx times the array's */
-kval kir_load_n(struct kir *k, kval buf, kval idx, kval n); /* idx a ramp or scalar; rest 0 */
+kval kir_load_n(struct kir *k, kval buf, kval idx, kval n); /* idx is a ramp or scalar; the other lanes are 0 */
 void kir_store(struct kir *k, kval buf, kval idx, kval val);
 void kir_store_n(struct kir *k, kval buf, kval idx, kval val, kval n);
-/* A store to a SHARED array that need not have happened before an await: nobody may touch the elements until
-   then. What is no contiguous load of an argument or a TEMP array is stored at once. */
+/* A store to a SHARED array that may complete as late as an await: no thread may access the elements
+   before. Stores of anything but a contiguous load of an argument or a TEMP array are immediate. */
 void kir_store_async(struct kir *k, kval buf, kval idx, kval val);
-/* A store to an argument or a TEMP array that says: nobody reads this before much else was stored. n 0: all lanes. */
+/* A non-temporal store to an argument or a TEMP array: not read before much else has been stored. n 0: all lanes. */
 void kir_stream(struct kir *k, kval buf, kval idx, kval val, kval n);
-/* The number of a matrix; equal ones share it. */
+/* The number of a map; equal maps share it. */
 u32 kir_map(struct kir *k, const struct kir_map *m);
-/* A box of the matrix as a copy that the group's first thread makes, and nobody else: row by row, without gaps, to the SHARED array of the
-   same type from a multiple of 128 bytes on (a swizzled one: of 1024); zeros for what is outside of the matrix. It may end later, like
-   kir_store_async. */
+/* Copies a box of the matrix, issued by the workgroup's first thread alone: row by row, without
+   gaps, to the SHARED array of the same type from a multiple of 128 bytes on (swizzled: of
+   1024); elements outside of the matrix are zero. Asynchronous like kir_store_async. */
 struct kir_tile { kval array, at; u32 map; kval row, col; };
 void kir_tile(struct kir *k, const struct kir_tile *x);
-void kir_await(struct kir *k, i64 newest); /* all the thread's copies have ended but for so many groups: see AWAIT */
-void kir_prefetch(struct kir *k, kval buf, kval idx);       /* a hint: idx may lie outside */
+void kir_await(struct kir *k, i64 newest); /* Waits until at most that many groups of the thread's asynchronous copies are pending: see AWAIT. */
+void kir_prefetch(struct kir *k, kval buf, kval idx);       /* a hint: idx may be out of bounds */
 kval kir_grid(struct kir *k, kval extent);                  /* opens one dimension */
 kval kir_loop(struct kir *k, enum kir_loop kind, kval from, kval to, i64 step);
 void kir_if(struct kir *k, kval cond);
 void kir_else(struct kir *k);
-void kir_end(struct kir *k);                                /* closes the innermost structure */
+void kir_end(struct kir *k);                                /* closes the innermost open structure */
 void kir_barrier(struct kir *k);
 kval kir_thread(struct kir *k, u32 dim);
 
-/* Subgroups and fragments; k->group and k->subgroup are set before. */
-kval kir_subgroup(struct kir *k, u32 which);                 /* its number; 1: the thread's in it */
+/* Subgroups and fragments; k->group and k->subgroup are set before these. */
+kval kir_subgroup(struct kir *k, u32 which);                 /* its number; 1: the thread's number in it */
 kval kir_sg(struct kir *k, enum kir_op op, kval a);          /* SGADD, SGMIN, SGMAX */
 kval kir_shuffle(struct kir *k, kval a, kval b);             /* a of thread b of the subgroup */
-/* REG; indices become constants when unrolled. */
+/* REG; indices must be constant after unrolling. */
 kval kir_alloc_frag(struct kir *k, const struct kir_frag *f, kval count);
 kval kir_frag_fill(struct kir *k, const struct kir_frag *f, kval a);
 kval kir_frag_load(struct kir *k, const struct kir_frag *f, kval buf, kval idx, kval pitch,
                    bool by_columns);
-/* Of an array that lies in panels: lines are `pitch` elements long, and where a fragment's is longer it goes on `panels`
-   elements behind its beginning: element (r, c) is array[at + r*pitch + c % pitch + c / pitch * panels]. */
+/* Of an array stored in panels: lines are `pitch` elements long, and longer lines of a fragment continue `panels`
+   elements after their beginning: element (r, c) is array[at + r*pitch + c % pitch + c / pitch * panels]. */
 struct kir_frag_place { kval array, at, pitch, panels; bool by_columns; };
 kval kir_frag_load_at(struct kir *k, const struct kir_frag *f, const struct kir_frag_place *p);
 void kir_frag_store(struct kir *k, kval buf, kval idx, kval frag, kval pitch, bool by_columns);
@@ -257,9 +257,9 @@ static inline kval kir_mul_i(struct kir *k, kval a, i64 b) { return kir_mul(k, a
 static inline kval kir_div_i(struct kir *k, kval a, i64 b) { return kir_div(k, a, kir_int(k, b)); }
 static inline kval kir_mod_i(struct kir *k, kval a, i64 b) { return kir_mod(k, a, kir_int(k, b)); }
 
-kval kir_push(struct kir *k, struct kir_ins x); /* appends x as it is, unchecked */
+kval kir_push(struct kir *k, struct kir_ins x); /* appends x unchanged and unchecked */
 
-/* simplify.c: what the builder knows. Each gives an earlier or simpler value, or 0. */
+/* simplify.c: identities of the builder. Each returns an earlier or simpler value, or 0. */
 kval kir_simplify_un(struct kir *k, enum kir_op op, kval a);
 kval kir_simplify_bin(struct kir *k, enum kir_op op, kval a, kval b); /* lanes alike */
 kval kir_simplify_dot(struct kir *k, kval a, kval b, kval c);
@@ -267,15 +267,15 @@ kval kir_simplify_select(struct kir *k, kval cond, kval a, kval b);
 kval kir_simplify_fma(struct kir *k, kval a, kval b, kval c);
 kval kir_simplify_cast(struct kir *k, enum dtype t, kval a);
 bool kir_commutes(enum kir_op op, bool is_float);
-kval kir_scalar_of(struct kir *k, kval v); /* of which v is a splat; 0: none known */
+kval kir_scalar_of(struct kir *k, kval v); /* whose splat v is; 0: unknown */
 
 /* range.c: bounds of i64 values, of all lanes: from constants, loop bounds, min, max, mod ... */
 struct kir_range { i64 lo, hi; }; /* both included */
 struct kir_range kir_range(const struct kir *k, kval v);
 struct kir_range kir_diff_range(const struct kir *k, kval a, kval b); /* of a - b, scalars */
 struct kir_range kir_range_of(const struct kir *k, const struct kir_ins *x);
-bool kir_wraps(const struct kir *k, kval v); /* an i64 that is computed from data without bounds: it may have wrapped */
-u32 kir_data(const struct kir *k, kval v);   /* what is known of that; range.c's own */
+bool kir_wraps(const struct kir *k, kval v); /* an i64 computed from data without bounds: it may have wrapped */
+u32 kir_data(const struct kir *k, kval v);   /* facts about that; private to range.c */
 u32 kir_data_of(const struct kir *k, const struct kir_ins *x, struct kir_range r);
 
 /* multiple.c: the largest power of two known to divide an i64 value, all lanes of it. */
@@ -286,74 +286,74 @@ u32 kir_twos_of(const struct kir *k, const struct kir_ins *x); /* as exponent */
 void kir_print(struct buf *b, const struct kir *k);
 bool kir_parse(struct kir *k, struct arena *a, struct str text, struct err *e);
 
-/* verify.c: the invariants above; kir_parse ends with it. */
+/* verify.c: checks the invariants above; kir_parse ends with it. */
 bool kir_verify(const struct kir *k, struct err *e);
 
-/* legal.c: a new kernel in `out` with UNROLL loops unrolled, REG arrays that are only indexed by
-   constants split into single elements, everything without effect dropped, and vectors wider than
-   the limit split (i64 and bool vectors, addresses and masks, only along with others of as many
-   lanes). */
+/* legal.c: a new kernel in `out` with UNROLL loops unrolled, REG arrays
+   that are only indexed by constants split into single elements, dead
+   code removed, and vectors wider than the limit split (i64 and bool
+   vectors, addresses and masks, only along with others of as many lanes). */
 struct kir_limits {
     u32 max_lanes_bytes; /* widest vector in bytes; wider ones are split; 0 = any */
-    u32 max_unroll;      /* refuse to grow beyond this many instructions; 0 = a million */
+    u32 max_unroll;      /* maximal number of instructions; 0 = a million */
 };
 bool kir_legalise(struct kir *out, struct arena *a, const struct kir *in,
                   const struct kir_limits *l, struct err *e);
 
-/* expand.c: a new kernel in `out` with transcendental operators (EXP to ERF of f32 and f64, POW) as
-   arithmetic wherever the language wants it so; good to about two units in the last place of f32,
-   to 1e-14 for f64. It relies on arithmetic that is not reordered. DOT becomes multiply-adds of its sum's
-   type. */
+/* expand.c: a new kernel in `out` with transcendental operators (EXP to ERF of
+   f32 and f64, POW) replaced by arithmetic where the language requests it;
+   accurate to about two ulp in f32, to 1e-14 in f64. The result relies on
+   arithmetic that is not reordered. DOT becomes multiply-adds of its sum's type. */
 typedef bool kir_wants(const void *user, const struct kir *k, kval v);
 bool kir_can_expand(enum kir_op op, enum dtype t);
 void kir_expand_math(struct kir *out, struct arena *a, const struct kir *in, kir_wants *wants,
                      const void *user);
 
-/* avoid.c: a new kernel in `out` without the operators of a list, words "rint:f64" (of an operand of that type), "cast:f32:f16", "div:f32=0" (by a
-   constant), "loop:i64" (register arrays of that type): from simpler operators. It relies on arithmetic that is not reordered. An error where one has no second
-   definition, or where the word says that there is none that works, "!abs:i32". */
+/* avoid.c: a new kernel in `out` without the operators of a list, words "rint:f64" (of an operand of that type), "cast:f32:f16",
+   "div:f32=0" (by a constant), "loop:i64" (register arrays of that type), replaced by simpler operators. It relies on arithmetic
+   that is not reordered. An error if an operator has no replacement, or if the word says that none works, "!abs:i32". */
 bool kir_avoid(struct kir *out, struct arena *a, const struct kir *in, struct str list, struct err *e);
-bool kir_can_avoid(enum kir_op op, enum dtype t, enum dtype to); /* there is a second definition */
-/* What a language renders: without the operators of the list, neither the kernel's own nor those that its transcendental operators are expanded to. */
+bool kir_can_avoid(enum kir_op op, enum dtype t, enum dtype to); /* there is a replacement */
+/* The kernel that a language renders: without the operators of the list, neither its own nor those of its expanded transcendental operators. */
 bool kir_lower(struct kir *out, struct arena *a, const struct kir *in, kir_wants *wants, const void *user, struct str avoid, struct err *e);
 
-/* spread.c: a new kernel in `out` for groups of `threads`, of one that has no groups: one old
-   iteration per thread. Scratch arrays become REG or, when large, slices of TEMP arrays. */
+/* spread.c: a new kernel in `out` for workgroups of `threads`, from one without workgroups:
+   one old iteration per thread. Scratch arrays become REG or, if large, slices of TEMP arrays. */
 bool kir_spread(struct kir *out, struct arena *a, const struct kir *in, u32 threads, struct err *e);
 
-/* order.c: a new kernel in `out` that computes the same, with its instructions, and the operands that
-   commute, in the one order that follows from what is computed; values that nobody needs are left
-   out. So are parameters, which follow the same order, unless they are kept because the host knows
-   them already. */
+/* order.c: an equivalent kernel in `out` with instructions, and operands
+   that commute, in a canonical order that follows from the computation;
+   unused values are removed. Parameters follow the same order, without
+   unused ones, unless they are kept because the host knows them already. */
 void kir_order(struct kir *out, struct arena *a, const struct kir *in, bool keep_params);
 
 /* cost.c: static counts for one launch, parameters given. */
 struct kir_cost {
-    double flops;        /* multiply-add counts two */
-    double bytes_loaded, bytes_stored; /* from and to BUF and TEMP */
+    double flops;        /* multiply-adds count two */
+    double bytes_loaded, bytes_stored; /* from and to BUF and TEMP arrays */
     double instructions; /* executed, scalar or vector alike */
-    u32 n_regs;          /* most live vector values in an innermost loop, estimate */
+    u32 n_regs;          /* estimated maximum of live vector values in an innermost loop */
 };
 void kir_count(const struct kir *k, const i64 *param, struct kir_cost *c);
 
-/* eval.c: the interpreter. Runs a kernel on host memory and checks what hardware does not tell:
-   access outside a buffer or array, reads of elements never written (OUT, REG, WORK, SHARED, TEMP),
-   two iterations of one grid touching the same element when one of them writes, threads of a group
-   likewise between barriers, barriers in divergent flow, division by zero, grids that did not write
-   all of an OUT buffer; of subgroups divergent flow, different operands, threads that do not
-   exist. */
+/* eval.c: the interpreter. Runs a kernel on host memory and checks errors that
+   hardware does not report: access out of bounds, reads of undefined elements (OUT,
+   REG, WORK, SHARED, TEMP), conflicting accesses of two iterations of one grid if
+   one of them writes, or of threads of a workgroup between barriers, barriers in
+   divergent flow, division by zero, grids that did not write all of an OUT buffer;
+   for subgroups divergent flow, differing operands, nonexistent threads. */
 struct kir_arg { void *p; i64 n; }; /* n elements of the BUF's dtype */
-enum kir_arithmetic { KIR_FLOATS, KIR_FIELD /* field.h: without rounding */, KIR_TERMS /* term.h: only the same roundings are equal */ };
+enum kir_arithmetic { KIR_FLOATS, KIR_FIELD /* field.h: exact arithmetic */, KIR_TERMS /* term.h: equal only with the same roundings */ };
 typedef bool kir_scalar_fn(enum kir_op op, enum dtype t, enum dtype to, const union kir_cell x[3], union kir_cell *out);
 kir_scalar_fn *kir_scalar_in(enum kir_arithmetic a); /* kir_scalar in it */
 union kir_cell kir_number(enum kir_arithmetic a, double v);
 struct kir_eval_opts {
-    u64 seed;            /* shuffles iterations, chooses the size of subgroups; 0 = in order, 32 */
-    i64 max_steps;       /* give up after this many instructions; 0 = 1e10 */
-    i64 max_bytes;       /* of memory for values and arrays; 0 = 8 GiB */
-    bool allow_unwritten; /* do not complain of OUT elements left unwritten */
-    enum kir_arithmetic arithmetic; /* of floats; but for KIR_FLOATS arguments are arrays of kir_cell, integers in .i */
-    i64 *n_steps;        /* receives, added, the instructions that were executed; may be NULL */
+    u64 seed;            /* shuffles iterations, chooses the subgroup size; 0 = in order, 32 */
+    i64 max_steps;       /* stop after this many instructions; 0 = 1e10 */
+    i64 max_bytes;       /* limit of memory for values and arrays; 0 = 8 GiB */
+    bool allow_unwritten; /* permit unwritten OUT elements */
+    enum kir_arithmetic arithmetic; /* arithmetic of floats; except for KIR_FLOATS, arguments are arrays of kir_cell, with integers in .i */
+    i64 *n_steps;        /* the number of executed instructions is added to it; may be NULL */
 };
 bool kir_eval(const struct kir *k, const struct kir_arg *arg, const i64 *param,
               const struct kir_eval_opts *o, struct err *e); /* o may be NULL */

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// lang: how kernel IR is spelt and built. One file per language, each exporting one `const struct
-// lang lang_NAME`. A language sees kernel IR and limits (struct caps of core), never the graph, and
-// does not run anything on a device.
+// lang: languages, from kernel IR to source text and binaries. One file per language,
+// each exporting one `const struct lang lang_NAME`. A language sees kernel IR and
+// limits (struct caps of core), never the graph, and runs nothing on a device.
 #ifndef QUERN_LANG_H
 #define QUERN_LANG_H
 
@@ -11,29 +11,29 @@
 struct lang {
     u32 version;        /* of this struct: 1 */
     const char *name;   /* "c", "kir", "spirv" */
-    const char *suffix; /* of the text's file: ".c" */
+    const char *suffix; /* suffix of source files: ".c" */
     /* Kernel to source text. The kernel is legalised for caps by the caller (lang_render). */
     bool (*print)(struct buf *out, const struct kir *k, const struct caps *c, struct err *e);
     /* Source text to binary. timeout in seconds. On failure err holds the compiler's first
      * messages. */
     bool (*build)(struct buf *binary, struct str text, const struct caps *c, double timeout,
                   struct err *e);
-    /* One line naming compiler, version and what else decides about the code: part of the key of every
-       result. c: of the target; NULL: of any */
+    /* One line with compiler, version and everything else that affects the code:
+       part of the key of every result. c: caps of the target; NULL: of any */
     bool (*toolchain)(struct buf *out, const struct caps *c, struct err *e);
-    bool builds_itself; /* this library makes the binary: another build of it may make another one of the same text */
+    bool builds_itself; /* compiled by this library: another build of it may yield another binary of the same text */
     struct kir_limits (*limits)(const struct caps *c);
-    /* Optional: n texts as one, whose binary has the functions of all: a compiler begins and ends once for many small kernels. Each
-       means in it what it means alone. Functions of the same name do not build. */
+    /* Optional: joins n texts into one whose binary has all their functions, to start the compiler once for many
+       small kernels. The semantics of each are those of the separate text. Functions of the same name fail to build. */
     void (*join)(struct buf *out, const struct str *text, u32 n);
-    /* Optional: a binary as text for people; may need a tool that is not there. */
+    /* Optional: a binary as readable text; may need an external tool. */
     bool (*disassemble)(struct buf *out, struct str binary, struct err *e);
 };
 
 const struct lang *lang_find(struct str name); /* NULL: unknown */
 const struct lang *const *lang_all(i64 *n);
 
-/* Legalises and prints. scratch is used for the legalised kernel. */
+/* Legalises and prints. scratch holds the legalised kernel. */
 bool lang_render(struct buf *out, const struct lang *l, const struct kir *k, const struct caps *c,
                  struct arena *scratch, struct err *e);
 
@@ -55,7 +55,7 @@ bool lang_render(struct buf *out, const struct lang *l, const struct kir *k, con
    it may return whenever it likes), wake (at 152, after the round changed while there were sleepers), spins (u32 at 160, at least 1). */
 /* Calling convention of language spirv: doc/lang-spirv.md. */
 
-struct kir_memory { /* what the host must provide besides arguments: counts as operands of ALLOC */
+struct kir_memory { /* memory supplied by the host besides arguments; sizes are operands of ALLOC */
     struct {
         kval v[16];
         u32 n;

@@ -7,16 +7,16 @@
 #include "rt/rt.h"
 
 /* memory.c. */
-bool memory_buf_size(const struct plan *p, u32 k, const i64 *var, i64 *size, struct err *e); /* of buffer k, bytes */
-/* A block for the temporary buffers that have a size (bytes, per buffer; -1: lies elsewhere). offset: per buffer, those of others stay. */
+bool memory_buf_size(const struct plan *p, u32 k, const i64 *var, i64 *size, struct err *e); /* bytes of buffer k */
+/* A block for the temporary buffers with a size (bytes, per buffer; -1: placed elsewhere). offset: per buffer, unchanged for others. */
 bool memory_lay_out(const struct plan *p, const i64 *size, i64 *offset, i64 *total, struct err *e);
 
-/* program.c: a plan that another one's call runs. Nothing is waited for at its end, and inputs and outputs are in the device's memory. */
+/* program.c: a plan run by another plan's call. No synchronisation at its end; inputs and outputs are in device memory. */
 struct inner_run {
     const struct tensor *in;   /* type and sizes of each input, no data */
     const struct dev_mem *mem; /* where it lies */
     const i64 *given;          /* values of the plan's given variables */
-    /* memory for output k, asked for when its size is known */
+    /* memory for output k, requested once its size is known */
     bool (*place)(void *user, u32 k, i64 bytes, struct dev_mem *m, struct err *e);
     void *user;
     struct tensor *out;        /* receives types and sizes */
@@ -27,13 +27,13 @@ bool program_run_inner(struct rt_program *r, const struct inner_run *x, struct e
 /* call.c: loops and branches. */
 struct call;
 struct call_job {
-    const struct symtab *sym;  /* of the plan around, and its variables' values */
+    const struct symtab *sym;  /* of the outer plan, and the values of its variables */
     const i64 *var;
     struct dev_mem cond, sizes;
     struct dev_mem *in;        /* per input */
-    struct dev_mem *out;       /* per result: its place, where is_placed */
+    struct dev_mem *out;       /* per result: its memory, if is_placed */
     bool *is_placed;
-    struct dev_mem *held;      /* per result: receives where it lies, if not there */
+    struct dev_mem *held;      /* per result: receives its memory otherwise */
 };
 struct call *call_load(const struct plan_call *c, struct dev *d, struct err *e);
 void call_unload(struct call *x); /* NULL: nothing */
