@@ -13,7 +13,7 @@
 //
 // Nothing is branched on inside a round: rows and columns behind the end are copies of the last
 // ones, terms behind the end are zeros.
-#include "gen/gen_group_gemm.h"
+#include "gen/gen_leaf.h"
 
 /* Operands. */
 
@@ -197,7 +197,7 @@ static void side_init(struct product *p, struct side *s, const struct task *t)
                                   .col_step = s->along_k ? s->term_step : s->step};
 }
 
-void product_init(struct product *p, const struct task *t)
+static void init(struct product *p, const struct task *t)
 {
     struct emit *m = p->m;
     side_init(p, &p->a, t);
@@ -229,7 +229,7 @@ static void multiply(struct product *p, kval r, kval stage)
 {
     p->now = r;
     p->a.stage = p->b.stage = stage;
-    p->multiply(p);
+    p->leaf->multiply(p);
 }
 
 /* The first round, which need not exist. */
@@ -322,8 +322,22 @@ static void rounds_near(struct product *p)
     kir_end(k);
 }
 
-void product_rounds(struct product *p)
+/* What belongs to the rows of a that a thread copies is computed once, for all K blocks. */
+static void enter_rows(struct product *p)
 {
+    const struct group_share *s = &p->a.copy.share;
+    i64 whole = s->rows * s->cols / (s->lanes * p->g.n); /* turns that all threads have */
+    if (p->a_near || !p->form || !p->form->enter_row) return;
+    for (i64 i = 0; i < whole; i++) {
+        kval row, col;
+        group_share_at(s, i, &row, &col);
+        p->form->enter_row(p, p->a.along_k ? row : col);
+    }
+}
+
+static void rounds(struct product *p)
+{
+    enter_rows(p);
     if (p->a_near && p->b_near) rounds_near(p);
     else if (p->pipe == PIPE_ASYNC) rounds_async(p);
     else if (p->pipe == PIPE_DOUBLE) rounds_double(p);
@@ -393,13 +407,6 @@ void product_store(struct product *p, kval row, kval col, kval val)
     kir_else(k);
     stream_keep(p, row, col, val);
     kir_end(k);
-}
-
-void product_store_tile(struct product *p, const struct group_tile *t)
-{
-    for (i64 j = 0; j < t->col.n / t->lanes; j++)
-        for (i64 i = 0; i < t->row.n; i++)
-            product_store(p, group_tile_row(t, i), group_tile_col(t, j), group_tile_get(t, i, j));
 }
 
 /* The bias of the columns from `col` of the block on; of those behind the end anything. */
@@ -541,18 +548,28 @@ static void open_blocks(struct product *p)
     place(p, kir_div_i(k, batch, p->chunks), row, col);
 }
 
-void product_open(struct product *p)
+static void open(struct product *p)
 {
     if (p->stream) stream_open(p);
     else open_blocks(p);
 }
 
-void product_close(struct product *p, const struct task *t, const struct caps *caps)
+static void close(struct product *p, const struct task *t, const struct caps *caps)
 {
     if (p->stream) stream_close(p);
     else
         for (u32 i = 0; i < (p->raster > 1 ? 2u : 3u); i++) kir_end(p->m->k);
     if (p->y.temp) gen_map_rest(p->m, t, caps, p->x.y, whole_sum, p);
+}
+
+void contract_emit(struct product *p, const struct task *t, const struct caps *caps)
+{
+    init(p, t);
+    open(p);
+    p->leaf->open(p);
+    rounds(p);
+    p->leaf->store(p);
+    close(p, t, caps);
 }
 
 /* Choice. */

@@ -29,15 +29,33 @@ struct side {
 };
 kval side_at(void *side, kval term, kval i);
 
-/* Where operands and results are no matrices of which struct gemm knows how they lie (gen_group_merge.c). */
+/* A term of a K block as the addressing sees it. */
+struct product_term {
+    kval at;             /* number in the K block */
+    kval channel;        /* the first, of the conv group */
+    kval tap[MAX_RANK];
+    kval ok;             /* does it exist? 0: always */
+};
+
+/* Addressing of operands and results that are no matrices of which struct gemm knows how they lie (gen_group_merge.c, group_grad.c). */
 struct product_form {
-    const void *user;    /* whoever made it */
+    const void *user;    /* of the addressing */
     bool a_along_k;      /* elements of a that lie side by side are terms; else rows */
     i64 a_run, b_run;    /* which are read in vectors of at most so many: they lie side by side, as many or a multiple; those of b are columns */
-    /* `lanes` elements from a term of the round p->round and row or column i of the block on; zeros of terms behind the end. */
+    /* `lanes` elements from a term of the K block p->round and row or column i of the block on; zeros of terms behind the end. */
     kval (*read)(const struct side *s, kval term, kval i, u32 lanes);
-    /* Of y, where row and column of the whole are; returns a condition that they are any, 0: certainly. */
+    /* Of y, where row and column of the whole are; returns a condition that they are any, 0: always. */
     kval (*index)(const struct product *p, kval row, kval col, kval idx[MAX_RANK]);
+
+    /* Operands that are not staged; NULL where they always are. */
+    i64 near_run;        /* terms of a that a thread reads at a time */
+    void (*enter_row)(const struct product *p, kval i); /* computes what belongs to row i of the block here, before all K blocks */
+    void (*term)(const struct product *p, kval round, kval at, struct product_term *t);
+    kval (*near_a)(const struct product *p, const struct product_term *t, kval i, u32 lanes);
+    kval (*near_b)(const struct product *p, const struct product_term *t, kval i, u32 lanes);
+    /* Loops over all terms of a K block, whose number is returned; the caller closes them. The innermost is unrolled where it has at most
+       `unroll` terms. NULL: terms are counted. */
+    u32 (*loops)(const struct product *p, kval round, i64 unroll, struct product_term *t);
 };
 
 struct product {
@@ -72,19 +90,18 @@ struct product {
     kval partial;          /* TEMP, with a stream: [group][begun before, ended by others][bm][bn] */
     kval sums, is_whole;   /* with a stream: where there; does the group have all rounds of the block? 0: certainly */
     bool bias_is_in;       /* the sums began with it */
-    void (*multiply)(struct product *p); /* adds the products of the round in the sides' stage */
+    const struct leaf *leaf; /* gen_leaf.h */
+    void *own;               /* of the leaf */
 };
 
-/* In this order. m, x, sizes, types and the group are set before. */
-void product_init(struct product *p, const struct task *t); /* arguments */
-void product_open(struct product *p); /* grid and shared arrays; closed by product_close */
-void product_rounds(struct product *p);
+/* The whole kernel. m, x, form, sizes, types, leaf and the group are set before. */
+void contract_emit(struct product *p, const struct task *t, const struct caps *caps);
+
+/* For leaves. */
 /* A vector along columns, or what exists of it, at a place in the block. */
 void product_store(struct product *p, kval row, kval col, kval val);
 /* A thread's sums, which are zeros, begin with the bias where they become whole ones. */
 void product_begin_tile(struct product *p, const struct group_tile *t);
-void product_store_tile(struct product *p, const struct group_tile *t); /* all of a thread's */
-void product_close(struct product *p, const struct task *t, const struct caps *caps);
 
 /* For gen_group_stream.c. */
 kval product_blocks(const struct product *p);       /* of all batches */

@@ -14,6 +14,8 @@
 // the last column and, with MERGE_LOOPS, behind the last channel.
 #include "gen/gen_group_merge.h"
 
+enum { MAX_RUN = 4 /* terms of the input that a thread reads at a time */ };
+
 /* Taking apart. */
 
 static bool is_stored(const struct value *v) { return !v->producer && !v->is_const && !v->sdata; }
@@ -111,7 +113,7 @@ static void split_tap(struct kir *k, const struct conv *c, kval n, kval tap[MAX_
 }
 
 /* Terms that count channels innermost: a round that is within one tap, or whole taps, is one division for all of it. */
-static kval by_channels(const struct merge *g, struct kir *k, i64 bk, kval round, struct merge_term *t)
+static kval by_channels(const struct merge *g, struct kir *k, i64 bk, kval round, struct product_term *t)
 {
     i64 ic = g->c.ic;
     if (ic % bk == 0) {
@@ -127,7 +129,7 @@ static kval by_channels(const struct merge *g, struct kir *k, i64 bk, kval round
     return kir_div_i(k, n, ic);
 }
 
-static kval by_taps(const struct merge *g, struct kir *k, i64 bk, kval round, struct merge_term *t)
+static kval by_taps(const struct merge *g, struct kir *k, i64 bk, kval round, struct product_term *t)
 {
     i64 taps = g->taps;
     if (bk % taps == 0) {
@@ -147,16 +149,16 @@ static kval term_exists(const struct product *p, kval round, kval at)
     return kir_lt(k, kir_add(k, kir_mul_i(k, round, p->bk), at), kir_int(k, n));
 }
 
-void merge_term_of(const struct product *p, kval round, kval at, struct merge_term *t)
+static void merge_term_of(const struct product *p, kval round, kval at, struct product_term *t)
 {
     const struct merge *g = merge_in(p);
     struct kir *k = p->m->k;
-    *t = (struct merge_term){.at = at, .ok = term_exists(p, round, at)};
+    *t = (struct product_term){.at = at, .ok = term_exists(p, round, at)};
     kval tap = g->order == MERGE_CHANNELS ? by_channels(g, k, p->bk, round, t) : by_taps(g, k, p->bk, round, t);
     split_tap(k, &g->c, tap, t->tap);
 }
 
-u32 merge_loops(const struct product *p, kval round, i64 written_out, struct merge_term *t)
+static u32 merge_loops(const struct product *p, kval round, i64 written_out, struct product_term *t)
 {
     const struct merge *g = merge_in(p);
     const struct conv *c = &g->c;
@@ -164,7 +166,7 @@ u32 merge_loops(const struct product *p, kval round, i64 written_out, struct mer
     kval zero = kir_int(k, 0), own = zero;
     u32 n = 0;
     if (g->channels > 1) own = kir_loop(k, KL_SERIAL, zero, kir_int(k, g->channels), 1), n++;
-    *t = (struct merge_term){.at = own, .channel = kir_add(k, kir_mul_i(k, round, g->channels), own)};
+    *t = (struct product_term){.at = own, .channel = kir_add(k, kir_mul_i(k, round, g->channels), own)};
     for (u32 a = 2; a < c->rank; a++) {
         bool written = a + 1 == c->rank && c->k[a] <= written_out;
         t->tap[a] = zero;
@@ -199,7 +201,7 @@ static kval row_of(const struct product *p, kval i)
     return kir_min(k, row, kir_add_i(k, emit_size(p->m, p->x.m), -1));
 }
 
-void merge_row(const struct product *p, kval i)
+static void merge_row(const struct product *p, kval i)
 {
     kval idx[MAX_RANK];
     pixel_of(p, row_of(p, i), idx); /* the builder finds it again where it is asked for */
@@ -207,7 +209,7 @@ void merge_row(const struct product *p, kval i)
 
 /* Index of the input that a term meets from an output on, per axis; the condition that it is one, 0: certainly. What is in front of the
    input is only asked for elements that exist. */
-static kval find_input(const struct product *p, const struct merge_term *t, kval idx[MAX_RANK])
+static kval find_input(const struct product *p, const struct product_term *t, kval idx[MAX_RANK])
 {
     const struct merge *g = merge_in(p);
     const struct conv *c = &g->c;
@@ -229,7 +231,7 @@ static kval find_input(const struct product *p, const struct merge_term *t, kval
     return ok;
 }
 
-kval merge_input(const struct product *p, const struct merge_term *t, kval i, u32 lanes)
+static kval merge_input(const struct product *p, const struct product_term *t, kval i, u32 lanes)
 {
     const struct merge *g = merge_in(p);
     struct kir *k = p->m->k;
@@ -249,7 +251,7 @@ kval merge_input(const struct product *p, const struct merge_term *t, kval i, u3
 /* Are rounds of whole channels packed as such, with zeros behind the last? The group's last channel must be the weights'. */
 static bool has_zeros(const struct merge *g) { return g->order == MERGE_LOOPS && !(g->up && g->c.groups > 1); }
 
-kval merge_weights(const struct product *p, const struct merge_term *t, kval round, kval i, u32 lanes)
+static kval merge_weights(const struct product *p, const struct product_term *t, kval round, kval i, u32 lanes)
 {
     const struct merge *g = merge_in(p);
     struct kir *k = p->m->k;
@@ -266,10 +268,12 @@ kval merge_weights(const struct product *p, const struct merge_term *t, kval rou
     return kir_load_n(k, g->packed, at, kir_select(k, ok, kir_int(k, lanes), kir_int(k, 0)));
 }
 
+static kval near_weights(const struct product *p, const struct product_term *t, kval i, u32 lanes) { return merge_weights(p, t, p->now, i, lanes); }
+
 static kval read(const struct side *s, kval at, kval i, u32 lanes)
 {
     const struct product *p = s->p;
-    struct merge_term t = {.at = at};
+    struct product_term t = {.at = at};
     if (s == &p->b) return merge_weights(p, &t, p->round, i, lanes);
     merge_term_of(p, p->round, at, &t);
     return merge_input(p, &t, i, lanes);
@@ -320,6 +324,13 @@ static kval pack_weights(const struct merge *g, const struct product *p)
     return emit_pack(p->m, g->c.w, w);
 }
 
+i64 merge_near_run(const struct merge *g, enum merge_order o, i64 bk)
+{
+    i64 n = 1;
+    while (merge_is_dense(g, o) && n < MAX_RUN && g->c.ic % (2 * n) == 0 && bk % (2 * n) == 0) n *= 2;
+    return n;
+}
+
 void merge_open(struct merge *g, struct product *p, enum merge_order o, i64 bk)
 {
     bool side_by_side = merge_is_dense(g, o);
@@ -330,7 +341,13 @@ void merge_open(struct merge *g, struct product *p, enum merge_order o, i64 bk)
                                     .a_run = side_by_side ? g->c.ic : 1,
                                     .b_run = p->bn,
                                     .read = read,
-                                    .index = output_index};
+                                    .index = output_index,
+                                    .near_run = merge_near_run(g, o, bk),
+                                    .enter_row = merge_row,
+                                    .term = merge_term_of,
+                                    .near_a = merge_input,
+                                    .near_b = near_weights,
+                                    .loops = o == MERGE_LOOPS ? merge_loops : NULL};
     p->form = &g->form;
     g->packed = pack_weights(g, p);
 }

@@ -34,25 +34,10 @@ i64 merge_terms(const struct merge *g);                             /* taps * in
 bool merge_is_dense(const struct merge *g, enum merge_order o);     /* are elements of the input that lie side by side terms? */
 i64 merge_round(const struct merge *g, enum merge_order o, i64 bk); /* terms of a round of bk terms, or channels */
 
+/* Terms of the input that a thread reads at a time where it is not staged. */
+i64 merge_near_run(const struct merge *g, enum merge_order o, i64 bk);
+
 /* Sets p->form, p->bk and how operands are read, in vectors of at most `wide` elements; packs the weights. Before product_init. */
 void merge_open(struct merge *g, struct product *p, enum merge_order o, i64 bk);
-
-/* A term of round p->now, or p->round, as the elements of both operands see it. */
-struct merge_term {
-    kval at;             /* number in the round */
-    kval channel;        /* the first, of the group */
-    kval tap[MAX_RANK];
-    kval ok;             /* does it exist? 0: certainly */
-};
-void merge_term_of(const struct product *p, kval round, kval at, struct merge_term *t);
-/* MERGE_LOOPS: loops over all terms of a round, whose number is returned; the caller closes them. Those along the last axis are written
-   out where they are at most so many. */
-u32 merge_loops(const struct product *p, kval round, i64 written_out, struct merge_term *t);
-/* Takes row i of the block apart here, for all loops that follow. */
-void merge_row(const struct product *p, kval i);
-/* Elements of the input from a term on, `lanes` channels, of row i of the block; zeros where there are none. */
-kval merge_input(const struct product *p, const struct merge_term *t, kval i, u32 lanes);
-/* Weights of a term from column i of the block on. */
-kval merge_weights(const struct product *p, const struct merge_term *t, kval round, kval i, u32 lanes);
 
 #endif

@@ -10,7 +10,7 @@
 //
 // Dims: rows m, columns n = taps x c (or c x taps) of a group of channels, terms k = n, o...
 #include "gen/gen_grad.h"
-#include "gen/gen_group_gemm.h"
+#include "gen/gen_leaf.h"
 
 enum { MAX_COPIED = 64 /* elements of one operand that a thread copies per round */, MAX_CODE = 512 /* multiply-adds written out */, PAD = 4 };
 
@@ -30,13 +30,6 @@ GEN_PARAM_READER(struct params, params_of, PARAMS)
 
 /* The task as a product. */
 struct shape_of { struct grad q; struct gemm x; bool by_channel; i64 taps; };
-
-struct kernel_of {
-    struct product p; /* first: see multiply */
-    struct shape_of s;
-    struct product_form form;
-    struct group_tile t;
-};
 
 static bool take(struct shape_of *s, const struct task *t)
 {
@@ -134,67 +127,41 @@ static kval index_of(const struct product *p, kval row, kval col, kval idx[MAX_R
 
 /* Emission. */
 
-static void multiply(struct product *p)
-{
-    struct kernel_of *x = (struct kernel_of *)p;
-    struct kir *k = p->m->k;
-    struct group_terms from = {p->array, p->array, side_at, side_at, &p->a, &p->b};
-    struct group_frag f;
-    i64 many = 1;
-    while (many < p->bk && 2 * many * x->t.row.n * x->t.col.n <= MAX_CODE) many *= 2;
-    kval first = many < p->bk ? kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, p->bk), many) : kir_int(k, 0);
-    for (i64 i = 0; i < many; i++) {
-        group_tile_fetch(&x->t, &from, kir_add_i(k, first, i), &f);
-        group_tile_multiply(&x->t, &f);
-    }
-    if (many < p->bk) kir_end(k);
-}
-
 static void emit(struct emit *m, const struct task *t, const struct caps *caps, const struct sched *s)
 {
-    struct kernel_of *x = arena_new(m->arena, struct kernel_of);
-    struct product *p = &x->p;
     const struct params v = params_of(s);
-    take(&x->s, t);
-    bool dense = conv_input_layout(&x->s.q.y) == LAYOUT_CLAST;
-    x->form = (struct product_form){.user = &x->s,
-                                    .a_along_k = !dense,
-                                    .a_run = dense ? x->s.q.oc : 1,
-                                    .b_run = x->s.by_channel ? x->s.q.ic : 1,
-                                    .read = read,
-                                    .index = index_of};
-    *p = (struct product){.m = m,
-                          .x = x->s.x,
-                          .form = &x->form,
-                          .bm = v.tr * v.tm,
-                          .bn = v.tc * v.tn,
-                          .bk = v.bk,
-                          .raster = 1,
-                          .chunks = v.chunks,
-                          .pipe = (enum group_pipe)v.pipe,
-                          .stages = v.pipe == PIPE_DOUBLE ? 2 : 1,
-                          .type = x->s.x.type,
-                          .out_type = x->s.x.type,
-                          .held = graph_value(&t->g, x->s.x.a)->dtype,
-                          .pad = PAD,
-                          .a_wide = 8,
-                          .b_wide = 8,
-                          .multiply = multiply};
-    group_init(&p->g, m, v.tr * v.tc, 0);
-    product_init(p, t);
+    struct shape_of x;
+    take(&x, t);
+    bool dense = conv_input_layout(&x.q.y) == LAYOUT_CLAST;
+    struct product_form form = {.user = &x,
+                                .a_along_k = !dense,
+                                .a_run = dense ? x.q.oc : 1,
+                                .b_run = x.by_channel ? x.q.ic : 1,
+                                .read = read,
+                                .index = index_of};
     i64 run = i64_min(4, v.tm), lanes = i64_min(4, v.tn);
-    x->t = (struct group_tile){.g = &p->g,
-                               .row = {v.tm, run, v.tm, v.tr, 1},
-                               .col = {v.tn, lanes, v.tn, v.tc, 1},
-                               .lanes = (u32)lanes,
-                               .run = (u32)run,
-                               .type = p->type,
-                               .deep = 1};
-    product_open(p);
-    group_tile_open(&x->t, p->g.t);
-    product_rounds(p);
-    product_store_tile(p, &x->t);
-    product_close(p, t, caps);
+    struct fma_leaf l = {.t = {.row = {v.tm, run, v.tm, v.tr, 1}, .col = {v.tn, lanes, v.tn, v.tc, 1}, .lanes = (u32)lanes}};
+    l.unroll = fma_unroll(&l.t, v.bk);
+    struct product p = {.m = m,
+                        .x = x.x,
+                        .form = &form,
+                        .bm = v.tr * v.tm,
+                        .bn = v.tc * v.tn,
+                        .bk = v.bk,
+                        .raster = 1,
+                        .chunks = v.chunks,
+                        .pipe = (enum group_pipe)v.pipe,
+                        .stages = v.pipe == PIPE_DOUBLE ? 2 : 1,
+                        .type = x.x.type,
+                        .out_type = x.x.type,
+                        .held = graph_value(&t->g, x.x.a)->dtype,
+                        .pad = PAD,
+                        .a_wide = 8,
+                        .b_wide = 8,
+                        .leaf = &leaf_fma,
+                        .own = &l};
+    group_init(&p.g, m, v.tr * v.tc, 0);
+    contract_emit(&p, t, caps);
 }
 
 /* Choice: rules about a parameter and those before it. */

@@ -11,6 +11,7 @@
 //
 // Dims: y (m, n) of a group of channels, m = batch and pixels, n = its output channels; terms k = taps x input channels.
 #include "gen/gen_group_merge.h"
+#include "gen/gen_leaf.h"
 
 #include <math.h>
 
@@ -39,13 +40,6 @@ enum {
 // clang-format on
 GEN_PARAMS(PARAMS)
 GEN_PARAM_READER(struct params, params_of, PARAMS)
-
-struct igemm {
-    struct product p; /* first: see multiply */
-    struct merge g;
-    struct group_tile t;
-    struct merge_term term; /* being multiplied */
-};
 
 /* The task and a schedule, as far as they are known. */
 struct view {
@@ -88,114 +82,41 @@ static i64 pad_of(const struct merge *g, const struct params *v)
 /* Terms that a thread reads at a time from the input. */
 static i64 deep_of(const struct merge *g, const struct params *v)
 {
-    i64 n = 1;
-    bool reads = v->stage != STAGE_ALL && merge_is_dense(g, (enum merge_order)v->order);
-    while (reads && n < 4 && g->c.ic % (2 * n) == 0 && v->bk % (2 * n) == 0) n *= 2;
-    return n;
+    return v->stage == STAGE_ALL ? 1 : merge_near_run(g, (enum merge_order)v->order, v->bk);
 }
 
 static u32 lanes_of(const struct merge *g, const struct params *v) { return g->c.oc == 1 ? 1 : (u32)i64_min(4, v->tn); }
 
 /* Emission. */
 
-static kval input_at(void *user, kval term, kval row)
-{
-    const struct igemm *x = user;
-    return merge_input(&x->p, &x->term, row, (u32)x->t.deep);
-}
-
-static kval weights_at(void *user, kval term, kval col)
-{
-    const struct igemm *x = user;
-    struct merge_term t = {.at = term};
-    return merge_weights(&x->p, &t, x->p.now, col, x->t.lanes);
-}
-
-static void step(struct igemm *x)
-{
-    struct product *p = &x->p;
-    struct group_frag f;
-    struct group_terms from = {p->a_near ? 0 : p->array, p->b_near ? 0 : p->array, p->a_near ? input_at : side_at,
-                               p->b_near ? weights_at : side_at, p->a_near ? (void *)x : &p->a, p->b_near ? (void *)x : &p->b};
-    group_tile_fetch(&x->t, &from, x->term.at, &f);
-    group_tile_multiply(&x->t, &f);
-}
-
-static i64 written_out(const struct igemm *x) { return i64_max(1, MAX_CODE / (x->t.row.n * x->t.col.n)); }
-
-static void multiply(struct product *p)
-{
-    struct igemm *x = (struct igemm *)p;
-    struct kir *k = p->m->k;
-    if (x->g.order == MERGE_LOOPS) {
-        u32 n = merge_loops(p, p->now, i64_min(MAX_ROW, written_out(x)), &x->term);
-        step(x);
-        for (u32 i = 0; i < n; i++) kir_end(k);
-        return;
-    }
-    i64 many = x->t.deep;
-    while (many < p->bk && 2 * many <= written_out(x)) many *= 2;
-    kval first = many < p->bk ? kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, p->bk), many) : kir_int(k, 0);
-    for (i64 i = 0; i < many; i += x->t.deep) {
-        merge_term_of(p, p->now, kir_add_i(k, first, i), &x->term);
-        step(x);
-    }
-    if (many < p->bk) kir_end(k);
-}
-
-/* What a thread reads of the input is of the same rows in all rounds. */
-static void find_rows(struct igemm *x)
-{
-    struct product *p = &x->p;
-    const struct group_share *s = &p->a.copy.share;
-    i64 whole = s->rows * s->cols / (s->lanes * p->g.n); /* turns that all threads have */
-    for (i64 i = 0; p->a_near && i < x->t.row.n; i++) merge_row(p, group_tile_row(&x->t, i));
-    for (i64 i = 0; !p->a_near && i < whole; i++) {
-        kval row, col;
-        group_share_at(s, i, &row, &col);
-        merge_row(p, p->a.along_k ? row : col);
-    }
-}
-
 static void emit(struct emit *m, const struct task *t, const struct caps *caps, const struct sched *s)
 {
-    struct igemm *x = arena_new(m->arena, struct igemm);
-    struct product *p = &x->p;
     const struct params v = params_of(s);
-    *p = (struct product){.m = m,
-                          .bm = v.tr * v.tm,
-                          .bn = v.tc * v.tn,
-                          .raster = 1,
-                          .chunks = v.chunks,
-                          .pipe = (enum group_pipe)v.pipe,
-                          .stages = stages_of(&v),
-                          .a_near = v.stage != STAGE_ALL,
-                          .b_near = v.stage == STAGE_NONE,
-                          .a_wide = 8,
-                          .b_wide = 8,
-                          .multiply = multiply};
-    merge_of(&x->g, &p->x, t);
-    p->pad = pad_of(&x->g, &v);
-    p->type = p->out_type = p->x.type;
-    p->held = graph_value(&t->g, p->x.a)->dtype;
-    group_init(&p->g, m, v.tr * v.tc, 0);
-    merge_open(&x->g, p, (enum merge_order)v.order, v.bk);
-    product_init(p, t);
-    u32 lanes = lanes_of(&x->g, &v);
-    x->t = (struct group_tile){.g = &p->g,
-                               .row = {v.tm, v.near, v.tm, v.tr, 1},
-                               .col = {v.tn, lanes, v.tn, v.tc, 1},
-                               .lanes = lanes,
-                               .run = p->a_near ? 1 : (u32)i64_min(4, v.near),
-                               .type = p->type,
-                               .deep = deep_of(&x->g, &v)};
-    product_open(p);
-    group_tile_open(&x->t, p->g.t);
-    product_begin_tile(p, &x->t);
-    find_rows(x);
-    product_rounds(p);
-    product_store_tile(p, &x->t);
-    product_close(p, t, caps);
+    struct merge g;
+    struct product p = {.m = m,
+                        .bm = v.tr * v.tm,
+                        .bn = v.tc * v.tn,
+                        .raster = 1,
+                        .chunks = v.chunks,
+                        .pipe = (enum group_pipe)v.pipe,
+                        .stages = stages_of(&v),
+                        .a_near = v.stage != STAGE_ALL,
+                        .b_near = v.stage == STAGE_NONE,
+                        .a_wide = 8,
+                        .b_wide = 8,
+                        .leaf = &leaf_fma};
+    merge_of(&g, &p.x, t);
+    u32 lanes = lanes_of(&g, &v);
+    struct fma_leaf l = {.t = {.row = {v.tm, v.near, v.tm, v.tr, 1}, .col = {v.tn, lanes, v.tn, v.tc, 1}, .lanes = lanes}};
+    p.pad = pad_of(&g, &v);
+    p.type = p.out_type = p.x.type;
+    p.held = graph_value(&t->g, p.x.a)->dtype;
+    p.own = &l;
+    group_init(&p.g, m, v.tr * v.tc, 0);
+    merge_open(&g, &p, (enum merge_order)v.order, v.bk);
+    l.unroll = fma_unroll(&l.t, p.bk);
+    if (p.form->loops) l.unroll = i64_min(MAX_ROW, l.unroll);
+    contract_emit(&p, t, caps);
 }
 
 /* Choice: rules about a parameter and those before it. */

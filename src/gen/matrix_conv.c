@@ -8,6 +8,7 @@
 //
 // A shape is one that the target lists with the input's type on both sides; sums are f32 or f16.
 #include "gen/gen_group_conv.h"
+#include "gen/gen_leaf.h"
 
 #include <string.h>
 
@@ -34,9 +35,9 @@ GEN_PARAM_READER(struct params, params_of, PARAMS)
 struct matrix_conv {
     struct group_conv g;
     struct params v;
-    struct kir_frag a, b, acc_type;
-    kval acc;        /* fragments [sgm][sgn] */
+    struct mma_tile t;
     kval at_m, at_n; /* number of the subgroup's first fragment along pixels, first channel */
+    kval at, w;      /* where the tile's patch and weights begin, in a step */
 };
 
 static void take(struct matrix_conv *t, const struct sched *s)
@@ -44,14 +45,13 @@ static void take(struct matrix_conv *t, const struct sched *s)
     const struct params v = t->v = params_of(s);
     const struct graph *g = t->g.c.g;
     enum dtype x = graph_value(g, t->g.c.x)->dtype, sum = v.acc == 32 ? DT_F32 : DT_F16;
-    t->a = (struct kir_frag){KR_A, x, (u8)v.m, (u8)v.k};
-    t->b = (struct kir_frag){KR_B, x, (u8)v.k, (u8)v.n};
-    t->acc_type = (struct kir_frag){KR_ACC, sum, (u8)v.m, (u8)v.n};
-    struct group_work w = {.threads = v.sub * v.wgm * v.wgn,
-                           .ty = v.wgm * v.sgm / v.mx,
-                           .tx = v.mx * v.m,
-                           .oc = v.wgn * v.sgn * v.n,
-                           .cb = v.kb * v.k,
+    t->t.wm = t->v.sgm, t->t.wn = t->v.sgn;
+    mma_shape(&t->t, x, sum, t->v.m, t->v.n, t->v.k);
+    struct group_work w = {.threads = t->v.sub * t->v.wgm * t->v.wgn,
+                           .ty = t->v.wgm * t->v.sgm / t->v.mx,
+                           .tx = t->v.mx * t->v.m,
+                           .oc = t->v.wgn * t->v.sgn * t->v.n,
+                           .cb = t->v.kb * t->v.k,
                            .chunks = v.chunks,
                            .readers = 8,
                            .apart = 1,
@@ -74,34 +74,27 @@ static void fragment_place(const struct matrix_conv *t, i64 i, kval *y, kval *x)
     *x = kir_mul_i(k, kir_mod_i(k, f, t->v.mx), t->v.m);
 }
 
-static kval acc_at(const struct matrix_conv *t, i64 i, i64 j)
+/* Of k channels under one tap. */
+static kval load_a(void *user, i64 term, i64 i)
 {
-    return kir_int(t->g.m->k, i * t->v.sgn + j);
-}
-
-/* One step of k channels under one tap; at, w: where the tile's patch and weights begin. */
-static void multiply(struct matrix_conv *t, kval at, kval w)
-{
+    struct matrix_conv *t = user;
     struct group_conv *g = &t->g;
     struct kir *k = g->m->k;
     const struct conv *c = &g->c;
-    kval a[8], from = g->s.weights ? g->weights : g->packed, pitch = kir_int(k, g->s.oc);
-    assert(t->v.sgm <= countof(a));
-    for (i64 i = 0; i < t->v.sgm; i++) {
-        kval y, x;
-        fragment_place(t, i, &y, &x);
-        kval p = kir_add(k, at, kir_mul_i(k, x, g->step[c->xa]));
-        if (c->ya >= 0) p = kir_add(k, p, kir_mul_i(k, y, g->step[c->ya]));
-        a[i] = kir_frag_load(k, &t->a, g->patch, p, kir_int(k, g->step[c->xa]), false);
-    }
-    for (i64 j = 0; j < t->v.sgn; j++) {
-        kval p = kir_add(k, w, kir_add_i(k, t->at_n, j * t->v.n));
-        kval b = kir_frag_load(k, &t->b, from, p, pitch, false);
-        for (i64 i = 0; i < t->v.sgm; i++) {
-            kval sum = kir_load(k, t->acc, acc_at(t, i, j));
-            kir_store(k, t->acc, acc_at(t, i, j), kir_frag_mma(k, a[i], b, sum));
-        }
-    }
+    kval y, x;
+    fragment_place(t, i, &y, &x);
+    kval p = kir_add(k, t->at, kir_mul_i(k, x, g->step[c->xa]));
+    if (c->ya >= 0) p = kir_add(k, p, kir_mul_i(k, y, g->step[c->ya]));
+    return kir_frag_load(k, &t->t.a, g->patch, p, kir_int(k, g->step[c->xa]), false);
+}
+
+static kval load_b(void *user, i64 term, i64 j)
+{
+    struct matrix_conv *t = user;
+    struct group_conv *g = &t->g;
+    struct kir *k = g->m->k;
+    kval p = kir_add(k, t->w, kir_add_i(k, t->at_n, j * t->v.n));
+    return kir_frag_load(k, &t->t.b, g->s.weights ? g->weights : g->packed, p, kir_int(k, g->s.oc), false);
 }
 
 static void step(struct group_conv *g, void *user, const struct group_block *b)
@@ -111,7 +104,9 @@ static void step(struct group_conv *g, void *user, const struct group_block *b)
     struct group_taps p = {.at = b->patch, .w = b->weights};
     group_conv_taps(g, &p, false);
     kval c = kir_loop(k, KL_UNROLL, kir_int(k, 0), kir_int(k, g->s.cb), t->v.k);
-    multiply(t, kir_add(k, p.at, c), kir_add(k, p.w, kir_mul_i(k, c, g->s.oc)));
+    struct mma_source from = {t, load_a, load_b};
+    t->at = kir_add(k, p.at, c), t->w = kir_add(k, p.w, kir_mul_i(k, c, g->s.oc));
+    mma_multiply(&t->t, k, &from, t->v.k, false);
     for (u32 i = 0; i < p.n_loops + 1; i++) kir_end(k);
 }
 
@@ -123,8 +118,7 @@ static void leave(struct matrix_conv *t)
         for (i64 j = 0; j < t->v.sgn; j++) {
             kval at[N_AT] = {[AT_C] = kir_add_i(k, t->at_n, j * t->v.n)};
             fragment_place(t, i, &at[AT_Y], &at[AT_X]);
-            kval sum = kir_load(k, t->acc, acc_at(t, i, j));
-            sum = kir_cast(k, kir_dtype(k, g->left), sum);
+            kval sum = kir_cast(k, kir_dtype(k, g->left), mma_get(&t->t, k, i, j));
             kir_frag_store(k, g->left, group_conv_result(g, at), sum, kir_int(k, g->result),
                            false);
         }
@@ -144,9 +138,7 @@ static void emit(struct emit *m, const struct task *task, const struct caps *cap
     kval sub = t->g.s.threads > t->v.sub ? kir_subgroup(k, 0) : kir_int(k, 0);
     t->at_m = kir_mul_i(k, kir_mod_i(k, sub, t->v.wgm), t->v.sgm);
     t->at_n = kir_mul_i(k, kir_div_i(k, sub, t->v.wgm), t->v.sgn * t->v.n);
-    t->acc = kir_alloc_frag(k, &t->acc_type, kir_int(k, t->v.sgm * t->v.sgn));
-    kval zero = kir_frag_fill(k, &t->acc_type, kir_const_f(k, t->acc_type.dtype, 1, 0));
-    for (i64 i = 0; i < t->v.sgm * t->v.sgn; i++) kir_store(k, t->acc, kir_int(k, i), zero);
+    mma_open(&t->t, k);
     group_conv_blocks(&t->g, step, t);
     leave(t);
     group_conv_close(&t->g, task, caps);
@@ -159,8 +151,8 @@ static bool is_listed(const struct matrix_conv *t, const struct caps *caps)
     struct str list = str_of(caps->matrix);
     struct caps_matrix x;
     while (caps_matrix_next(&list, &x))
-        if (x.m == t->v.m && x.n == t->v.n && x.k == t->v.k && x.a == t->a.dtype && x.b == t->b.dtype &&
-            x.c == t->acc_type.dtype && x.d == t->acc_type.dtype)
+        if (x.m == t->v.m && x.n == t->v.n && x.k == t->v.k && x.a == t->t.a.dtype && x.b == t->t.b.dtype &&
+            x.c == t->t.c.dtype && x.d == t->t.c.dtype)
             return true;
     return false;
 }
@@ -194,15 +186,15 @@ static bool is_possible(const struct matrix_conv *t, const struct caps *caps)
 {
     const struct conv *c = &t->g.c;
     if (c->xa < 0 || (c->ya < 0 && t->g.s.ty > 1)) return false;
-    if (graph_value(c->g, c->w)->dtype != t->a.dtype || !is_listed(t, caps)) return false;
+    if (graph_value(c->g, c->w)->dtype != t->t.a.dtype || !is_listed(t, caps)) return false;
     return group_conv_fits(&t->g, caps);
 }
 
 /* 32-bit registers of a thread: sums, operands, what is loaded ahead, addresses. */
 static double registers(const struct matrix_conv *t)
 {
-    double acc = (double)(t->v.sgm * t->v.sgn * t->v.m * t->v.n * dtype_size(t->acc_type.dtype));
-    double a = (double)((t->v.sgm * t->v.m + t->v.n) * t->v.k * dtype_size(t->a.dtype));
+    double acc = (double)(t->v.sgm * t->v.sgn * t->v.m * t->v.n * dtype_size(t->t.c.dtype));
+    double a = (double)((t->v.sgm * t->v.m + t->v.n) * t->v.k * dtype_size(t->t.a.dtype));
     double ahead = t->g.s.pipe == PIPE_NONE ? 0 : 4 * (double)group_conv_copies(&t->g);
     return (acc + a) / (4 * (double)t->v.sub) + ahead + 30;
 }
@@ -278,7 +270,7 @@ static bool match(const struct task *task, const struct caps *caps)
    operands of f32. */
 static double seconds(struct matrix_conv *t, const struct caps *caps, const i64 *var)
 {
-    bool is_short = t->acc_type.dtype == DT_F16, is_long = t->a.dtype == DT_F32;
+    bool is_short = t->t.c.dtype == DT_F16, is_long = t->t.a.dtype == DT_F32;
     double fma = (double)(t->v.m * t->v.n * t->v.k * t->v.sgm * t->v.sgn);
     double a = (double)(t->v.sgm * t->v.m * t->v.k), b = (double)(t->v.sgn * t->v.n * t->v.k);
     struct group_cost x = {.rate = is_short ? 14 : is_long ? 2 : 8, .regs = registers(t)};

@@ -10,7 +10,7 @@
 // round have one where tf32 has; they lie in the shared arrays as they are and are rounded when fragments are loaded.
 //
 // Dims: y (b.., m, n) = a (b.., m, k) x b (b.., k, n).
-#include "gen/gen_group_gemm.h"
+#include "gen/gen_leaf.h"
 
 // clang-format off
 #define PARAMS(P)                                                                                                                                 \
@@ -65,175 +65,50 @@ static struct product_sched product_of(const struct matrix_sched *s)
                                   .stream = s->stream * s->units};
 }
 
-struct fragments {
-    struct product p;
-    struct matrix_sched s;
-    struct kir_frag a, b, c;
-    kval acc;      /* REG: wm x wn fragments of sums */
-    kval row, col; /* in the block, of the subgroup's first sum */
-};
-
 /* Of fragments. */
 static enum dtype operand_type(const struct gemm *x) { return x->tf32 ? DT_TF32 : graph_value(x->g, x->a)->dtype; }
 
 static enum dtype acc_type(const struct matrix_sched *s) { return s->acc == 32 ? DT_F32 : DT_F16; }
 
-static kval slot(const struct fragments *x, i64 i, i64 j)
+static struct mma_leaf leaf_of(enum dtype operand, const struct matrix_sched *s)
 {
-    return kir_int(x->p.m->k, i * x->s.wn + j);
+    struct mma_leaf l = {.t = {.wm = s->wm, .wn = s->wn}, .gm = s->gm, .gn = s->gn, .subgroups = 1, .ahead = s->rp};
+    mma_shape(&l.t, operand, acc_type(s), s->m, s->n, s->k);
+    return l;
 }
 
-/* The fragment at (term, i) of an operand: by columns where its own rows are the inner ones. */
-static kval load(struct fragments *x, struct side *s, kval term, kval i)
+static void emit(struct emit *m, const struct task *t, const struct caps *caps, const struct sched *v)
 {
-    struct kir *k = x->p.m->k;
-    bool is_a = s == &x->p.a, terms_inside = s->term_step == 1;
-    return kir_frag_load(k, is_a ? &x->a : &x->b, x->p.array, side_at(s, term, i),
-                         kir_int(k, terms_inside ? s->step : s->term_step), terms_inside != is_a);
-}
-
-static kval load_a(struct fragments *x, i64 t, i64 i)
-{
-    struct kir *k = x->p.m->k;
-    return load(x, &x->p.a, kir_int(k, t), kir_add_i(k, x->row, i * x->s.m));
-}
-
-static kval load_b(struct fragments *x, i64 t, i64 j)
-{
-    struct kir *k = x->p.m->k;
-    return load(x, &x->p.b, kir_int(k, t), kir_add_i(k, x->col, j * x->s.n));
-}
-
-/* Adds a column of fragments' products. */
-static void multiply_column(struct fragments *x, const kval *a, kval b, i64 j)
-{
-    struct kir *k = x->p.m->k;
-    for (i64 i = 0; i < x->s.wm; i++)
-        kir_store(k, x->acc, slot(x, i, j), kir_frag_mma(k, a[i], b, kir_load(k, x->acc, slot(x, i, j))));
-}
-
-struct step { kval a[4], b[4]; };
-
-static struct step load_step(struct fragments *x, i64 t)
-{
-    struct step s;
-    for (i64 i = 0; i < x->s.wm; i++) s.a[i] = load_a(x, t, i);
-    for (i64 j = 0; j < x->s.wn; j++) s.b[j] = load_b(x, t, j);
-    return s;
-}
-
-/* The order is kept: loads do not go down across the stores of sums. */
-static void multiply_ahead(struct fragments *x)
-{
-    struct step now = load_step(x, 0), next = now;
-    for (i64 t = 0; t < x->s.bk; t += x->s.k) {
-        if (t + x->s.k < x->s.bk) next = load_step(x, t + x->s.k);
-        for (i64 j = 0; j < x->s.wn; j++) multiply_column(x, now.a, now.b[j], j);
-        now = next;
-    }
-}
-
-static void multiply(struct product *p)
-{
-    struct fragments *x = (struct fragments *)p;
-    if (x->s.rp) {
-        multiply_ahead(x);
-        return;
-    }
-    for (i64 t = 0; t < x->s.bk; t += x->s.k) {
-        kval a[4];
-        for (i64 i = 0; i < x->s.wm; i++) a[i] = load_a(x, t, i);
-        for (i64 j = 0; j < x->s.wn; j++) multiply_column(x, a, load_b(x, t, j), j);
-    }
-}
-
-/* Storing: row i of the subgroup's fragments stands in its part of a SHARED array. */
-
-static u32 store_lanes(const struct fragments *x)
-{
-    return gen_static(x->p.x.g, x->p.x.n, 0) == 1 ? 1 : 4;
-}
-
-static i64 line(const struct matrix_sched *s) { return s->wn * s->n + PAD; }
-
-static void store_row(struct fragments *x, kval array, kval at, i64 i)
-{
-    struct product *p = &x->p;
-    struct kir *k = p->m->k;
-    u32 lanes = store_lanes(x);
-    i64 per_line = x->s.wn * x->s.n / lanes, units = x->s.m * per_line;
-    for (i64 u = 0; u < units; u += x->s.subgroup) {
-        kval unit = kir_add_i(k, p->g.lane, u);
-        bool some = u + x->s.subgroup > units;
-        if (some) kir_if(k, kir_lt(k, unit, kir_int(k, units)));
-        kval row = kir_div_i(k, unit, per_line),
-             col = kir_mul_i(k, kir_mod_i(k, unit, per_line), lanes);
-        kval from = kir_add(k, at, kir_add(k, kir_mul_i(k, row, line(&x->s)), col));
-        kval val = kir_load(k, array, kir_ramp(k, from, 1, lanes));
-        row = kir_add_i(k, kir_add(k, x->row, row), i * x->s.m);
-        product_store(p, row, kir_add(k, x->col, col), kir_cast(k, p->type, val));
-        if (some) kir_end(k);
-    }
-}
-
-static void store_all(struct fragments *x)
-{
-    struct kir *k = x->p.m->k;
-    kval array = x->p.out, pitch = kir_int(k, line(&x->s));
-    kval at = kir_mul_i(k, x->p.g.sg, x->s.m * line(&x->s));
-    for (i64 i = 0; i < x->s.wm; i++) {
-        if (i) kir_barrier(k);
-        for (i64 j = 0; j < x->s.wn; j++)
-            kir_frag_store(k, array, kir_add_i(k, at, j * x->s.n),
-                           kir_load(k, x->acc, slot(x, i, j)), pitch, false);
-        kir_barrier(k);
-        store_row(x, array, at, i);
-    }
-}
-
-static void emit(struct emit *m, const struct task *t, const struct caps *caps,
-                 const struct sched *v)
-{
-    struct fragments *x = arena_new(m->arena, struct fragments);
-    struct product *p = &x->p;
     struct matrix_sched s = sched_of(caps, v);
     struct product_sched ps = product_of(&s);
-    struct kir *k = m->k;
-    *x = (struct fragments){.s = s};
-    *p = (struct product){.m = m,
-                          .bm = ps.bm,
-                          .bn = ps.bn,
-                          .bk = ps.bk,
-                          .raster = ps.raster,
-                          .chunks = ps.chunks,
-                          .stream = ps.stream,
-                          .pipe = (enum group_pipe)ps.pipe,
-                          .stages = ps.stages,
-                          .swizzled = s.swz,
-                          .pad = pad_of(&s),
-                          .a_as_is = true,
-                          .b_as_is = true,
-                          .n_out = s.gm * s.gn * s.m * line(&s),
-                          .out_type = acc_type(&s),
-                          .multiply = multiply};
-    gemm_of(&p->x, t);
-    p->held = graph_value(&t->g, p->x.a)->dtype;
-    p->type = emit_type(p->held);
-    p->a_wide = p->b_wide = WIDE / dtype_size(p->held);
-    x->a = (struct kir_frag){KR_A, operand_type(&p->x), (u8)s.m, (u8)s.k};
-    x->b = (struct kir_frag){KR_B, operand_type(&p->x), (u8)s.k, (u8)s.n};
-    x->c = (struct kir_frag){KR_ACC, acc_type(&s), (u8)s.m, (u8)s.n};
-    group_init(&p->g, m, ps.threads, (u32)s.subgroup);
-    product_init(p, t);
-    product_open(p);
-    x->row = kir_mul_i(k, kir_div_i(k, p->g.sg, s.gn), s.wm * s.m);
-    x->col = kir_mul_i(k, kir_mod_i(k, p->g.sg, s.gn), s.wn * s.n);
-    x->acc = kir_alloc_frag(k, &x->c, kir_int(k, s.wm * s.wn));
-    kval zero = kir_frag_fill(k, &x->c, kir_const_f(k, x->c.dtype, 1, 0));
-    for (i64 i = 0; i < s.wm * s.wn; i++) kir_store(k, x->acc, kir_int(k, i), zero);
-    product_rounds(p);
-    store_all(x);
-    product_close(p, t, caps);
+    struct gemm x;
+    gemm_of(&x, t);
+    struct mma_leaf l = leaf_of(operand_type(&x), &s);
+    enum dtype held = graph_value(&t->g, x.a)->dtype;
+    struct product p = {.m = m,
+                        .x = x,
+                        .bm = ps.bm,
+                        .bn = ps.bn,
+                        .bk = ps.bk,
+                        .raster = ps.raster,
+                        .chunks = ps.chunks,
+                        .stream = ps.stream,
+                        .pipe = (enum group_pipe)ps.pipe,
+                        .stages = ps.stages,
+                        .swizzled = s.swz,
+                        .pad = pad_of(&s),
+                        .a_as_is = true,
+                        .b_as_is = true,
+                        .a_wide = WIDE / dtype_size(held),
+                        .b_wide = WIDE / dtype_size(held),
+                        .held = held,
+                        .type = emit_type(held),
+                        .n_out = mma_out_size(&l),
+                        .out_type = acc_type(&s),
+                        .leaf = &leaf_mma,
+                        .own = &l};
+    group_init(&p.g, m, ps.threads, (u32)s.subgroup);
+    contract_emit(&p, t, caps);
 }
 
 /* Choice. */
@@ -261,7 +136,8 @@ static bool fits(const struct caps *c, const struct matrix_sched *s, i64 size)
     if (s->bk % s->k || s->bk / s->k > MAX_STEPS || s->wm * s->wn > MAX_FRAGMENTS || p.threads < group_least(c)) return false;
     i64 regs = sums + operands + (s->pipe && s->pipe < PIPE_ASYNC ? copied : 0);
     if (!group_has_registers(c, p.threads, regs)) return false;
-    i64 out = s->gm * s->gn * s->m * line(s) * s->acc / 8;
+    struct mma_leaf l = leaf_of(DT_NONE, s);
+    i64 out = mma_out_size(&l) * s->acc / 8;
     return group_is_legal(c, p.threads, size * product_shared(&p, pad_of(s)) + out);
 }
 

@@ -12,7 +12,7 @@
 // A shape is one that the target lists for teams with the operands' type on both sides; sums are f32 or f16.
 //
 // Dims: y (b.., m, n) = a (b.., m, k) x b (b.., k, n).
-#include "gen/gen_group_gemm.h"
+#include "gen/gen_leaf.h"
 
 // clang-format off
 #define PARAMS(P)                                                                      \
@@ -32,7 +32,7 @@ GEN_PARAMS(PARAMS)
 
 enum {
     LINE_BYTES = 128,   /* of a swizzled array: doc/kernel-ir.md */
-    PAD = 8, WIDE = 16,
+    WIDE = 16,
     GROUP_BYTES = 8,    /* of shared memory for a group of copies of boxes under way */
     MAX_REGS = 232,     /* of a thread, and what of them are no sums: */
     OTHER_REGS = 40,
@@ -81,54 +81,18 @@ static struct product_sched product_of(const struct team_sched *s)
                                   .threads = s->gm * s->gn * s->team};
 }
 
-struct teams {
-    struct product p;
-    struct team_sched s;
-    struct kir_frag a, b, c;
-    kval team;     /* of this thread */
-    kval acc;      /* REG: wm x wn fragments of sums */
-    kval row, col; /* in the block, of the team's first sum */
-};
-
-/* The fragment at (term, i) of an operand. */
-static kval load(struct teams *x, struct side *s, i64 term, kval i)
+static struct mma_leaf leaf_of(enum dtype t, const struct team_sched *s)
 {
-    struct kir *k = x->p.m->k;
-    bool is_a = s == &x->p.a, terms_inside = s->term_step == 1;
-    const struct kir_frag *f = is_a ? &x->a : &x->b;
-    bool is_long = !terms_inside && (is_a ? f->rows : f->cols) > x->p.panel;
-    struct kir_frag_place at = {.array = x->p.array,
-                                .at = side_at(s, kir_int(k, term), i),
-                                .pitch = kir_int(k, x->p.panel),
-                                .panels = is_long ? kir_int(k, s->panel_step) : 0,
-                                .by_columns = terms_inside != is_a};
-    return kir_frag_load_at(k, f, &at);
+    struct mma_leaf l = {.t = {.wm = s->wm, .wn = s->wn}, .gm = s->gm, .gn = s->gn};
+    mma_shape(&l.t, t, acc_type(s), s->m, s->n, s->k);
+    return l;
 }
 
-static kval slot(const struct teams *x, i64 i, i64 j) { return kir_int(x->p.m->k, i * x->s.wn + j); }
-
-static void multiply(struct product *p)
+static i64 part_bytes(const struct team_sched *s)
 {
-    struct teams *x = (struct teams *)p;
-    struct kir *k = p->m->k;
-    for (i64 t = 0; t < x->s.bk; t += x->s.k) {
-        kval a[2];
-        for (i64 i = 0; i < x->s.wm; i++) a[i] = load(x, &p->a, t, kir_add_i(k, x->row, i * x->s.m));
-        for (i64 j = 0; j < x->s.wn; j++) {
-            kval b = load(x, &p->b, t, kir_add_i(k, x->col, j * x->s.n));
-            for (i64 i = 0; i < x->s.wm; i++)
-                kir_store(k, x->acc, slot(x, i, j), kir_frag_mma(k, a[i], b, kir_load(k, x->acc, slot(x, i, j))));
-        }
-    }
+    struct mma_leaf l = leaf_of(DT_NONE, s);
+    return wgmma_out_size(&l) * s->acc / 8;
 }
-
-/* Storing: a fragment of a team at a time, of as many teams at once as there is room for; all threads take part. */
-
-enum { STORE_LANES = 4 };
-
-static i64 line(const struct team_sched *s) { return s->n + PAD; }
-
-static i64 part_bytes(const struct team_sched *s) { return s->m * line(s) * s->acc / 8; }
 
 static i64 held_bytes(enum dtype t, const struct team_sched *s)
 {
@@ -144,84 +108,6 @@ static i64 stored_at_once(const struct caps *c, enum dtype t, const struct team_
     return n;
 }
 
-/* The threads that share a fragment: its thread t stores vectors of rows. team: whose it is. */
-static void store_fragment(struct teams *x, kval array, kval at, kval team, kval t, i64 threads, i64 i, i64 j)
-{
-    struct product *p = &x->p;
-    struct kir *k = p->m->k;
-    const struct team_sched *s = &x->s;
-    i64 per_line = s->n / STORE_LANES, rows = threads / per_line;
-    kval row = kir_div_i(k, t, per_line), col = kir_mul_i(k, kir_mod_i(k, t, per_line), STORE_LANES);
-    bool some = rows > s->m;
-    if (some) kir_if(k, kir_lt(k, row, kir_int(k, s->m)));
-    at = kir_add(k, at, kir_add(k, kir_mul_i(k, row, line(s)), col));
-    row = kir_add(k, row, kir_mul_i(k, kir_div_i(k, team, s->gn), s->wm * s->m));
-    col = kir_add(k, col, kir_mul_i(k, kir_mod_i(k, team, s->gn), s->wn * s->n));
-    for (i64 r = 0; r < s->m; r += rows) {
-        kval val = kir_load(k, array, kir_ramp(k, kir_add_i(k, at, r * line(s)), 1, STORE_LANES));
-        product_store(p, kir_add_i(k, row, i * s->m + r), kir_add_i(k, col, j * s->n), kir_cast(k, p->type, val));
-    }
-    if (some) kir_end(k);
-}
-
-/* Fragments (i, j) of the teams from `first` on. */
-static void store_some(struct teams *x, kval array, i64 first, i64 at_once, i64 i, i64 j)
-{
-    struct kir *k = x->p.m->k;
-    i64 part = x->s.m * line(&x->s), teams = x->s.gm * x->s.gn, threads = x->p.g.n / at_once;
-    kir_barrier(k);
-    if (at_once < teams) kir_if(k, kir_bin(k, KI_EQ, kir_div_i(k, x->team, at_once), kir_int(k, first / at_once)));
-    kir_frag_store(k, array, kir_mul_i(k, kir_mod_i(k, x->team, at_once), part), kir_load(k, x->acc, slot(x, i, j)),
-                   kir_int(k, line(&x->s)), false);
-    if (at_once < teams) kir_end(k);
-    kir_barrier(k);
-    kval mine = kir_div_i(k, x->p.g.t, threads);
-    store_fragment(x, array, kir_mul_i(k, mine, part), kir_add_i(k, mine, first), kir_mod_i(k, x->p.g.t, threads), threads, i, j);
-}
-
-static void store_all(struct teams *x, const struct caps *c)
-{
-    struct kir *k = x->p.m->k;
-    i64 at_once = stored_at_once(c, x->p.held, &x->s);
-    kval array = kir_alloc(k, KS_SHARED, x->c.dtype, 1, kir_int(k, at_once * x->s.m * line(&x->s)));
-    for (i64 i = 0; i < x->s.wm; i++)
-        for (i64 j = 0; j < x->s.wn; j++)
-            for (i64 first = 0; first < x->s.gm * x->s.gn; first += at_once) store_some(x, array, first, at_once, i, j);
-}
-
-static void init(struct teams *x, struct emit *m, const struct task *t, const struct caps *c, const struct team_sched *s)
-{
-    struct product *p = &x->p;
-    struct product_sched ps = product_of(s);
-    *x = (struct teams){.s = *s};
-    *p = (struct product){.m = m,
-                          .bm = ps.bm,
-                          .bn = ps.bn,
-                          .bk = ps.bk,
-                          .raster = ps.raster,
-                          .chunks = ps.chunks,
-                          .pipe = PIPE_ASYNC,
-                          .stages = ps.stages,
-                          .swizzled = true,
-                          .in_boxes = s->boxes,
-                          .copies_last = true,
-                          .a_as_is = true,
-                          .b_as_is = true,
-                          .a_wide = WIDE,
-                          .b_wide = WIDE,
-                          .multiply = multiply};
-    gemm_of(&p->x, t);
-    p->held = graph_value(&t->g, p->x.a)->dtype;
-    p->type = emit_type(p->held);
-    p->panel = LINE_BYTES / dtype_size(p->held);
-    x->a = (struct kir_frag){KR_A, p->held, (u16)s->m, (u16)s->k};
-    x->b = (struct kir_frag){KR_B, p->held, (u16)s->k, (u16)s->n};
-    x->c = (struct kir_frag){KR_ACC, acc_type(s), (u16)s->m, (u16)s->n};
-    group_init(&p->g, m, ps.threads, c->subgroup);
-    m->k->team = c->team;
-    product_init(p, t);
-}
-
 static enum dtype type_of(const struct task *t)
 {
     struct gemm x;
@@ -230,22 +116,36 @@ static enum dtype type_of(const struct task *t)
 
 static void emit(struct emit *m, const struct task *t, const struct caps *caps, const struct sched *v)
 {
-    struct teams *x = arena_new(m->arena, struct teams);
-    struct product *p = &x->p;
     struct team_sched s;
-    struct kir *k = m->k;
-    sched_of(caps, type_of(t), v, &s);
-    init(x, m, t, caps, &s);
-    product_open(p);
-    x->team = kir_div_i(k, p->g.sg, caps->team);
-    x->row = kir_mul_i(k, kir_div_i(k, x->team, s.gn), s.wm * s.m);
-    x->col = kir_mul_i(k, kir_mod_i(k, x->team, s.gn), s.wn * s.n);
-    x->acc = kir_alloc_frag(k, &x->c, kir_int(k, s.wm * s.wn));
-    kval zero = kir_frag_fill(k, &x->c, kir_const_f(k, x->c.dtype, 1, 0));
-    for (i64 i = 0; i < s.wm * s.wn; i++) kir_store(k, x->acc, kir_int(k, i), zero);
-    product_rounds(p);
-    store_all(x, caps);
-    product_close(p, t, caps);
+    enum dtype held = type_of(t);
+    sched_of(caps, held, v, &s);
+    struct product_sched ps = product_of(&s);
+    struct mma_leaf l = leaf_of(held, &s);
+    l.subgroups = caps->team, l.at_once = stored_at_once(caps, held, &s);
+    struct product p = {.m = m,
+                        .bm = ps.bm,
+                        .bn = ps.bn,
+                        .bk = ps.bk,
+                        .raster = ps.raster,
+                        .chunks = ps.chunks,
+                        .pipe = PIPE_ASYNC,
+                        .stages = ps.stages,
+                        .swizzled = true,
+                        .panel = LINE_BYTES / dtype_size(held),
+                        .in_boxes = s.boxes,
+                        .copies_last = true,
+                        .a_as_is = true,
+                        .b_as_is = true,
+                        .a_wide = WIDE,
+                        .b_wide = WIDE,
+                        .held = held,
+                        .type = emit_type(held),
+                        .leaf = &leaf_wgmma,
+                        .own = &l};
+    gemm_of(&p.x, t);
+    group_init(&p.g, m, ps.threads, caps->subgroup);
+    m->k->team = caps->team;
+    contract_emit(&p, t, caps);
 }
 
 /* Choice. */
@@ -254,9 +154,10 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
 static bool fits(const struct caps *c, enum dtype t, const struct team_sched *s)
 {
     struct product_sched p = product_of(s);
-    i64 sums = s->wm * s->wn * s->m * s->n * s->acc / 32 / s->team, per_line = s->n / STORE_LANES;
+    i64 sums = s->wm * s->wn * s->m * s->n * s->acc / 32 / s->team;
+    struct mma_leaf l = leaf_of(t, s);
     if (sums + OTHER_REGS > MAX_REGS || (sums + OTHER_REGS) * p.threads > ALL_REGS) return false;
-    if (s->bk % s->k || s->team % per_line || s->m % (s->team / per_line) || s->m % (LINE_BYTES / dtype_size(t))) return false;
+    if (s->bk % s->k || !wgmma_stores_whole(&l, s->team) || s->m % (LINE_BYTES / dtype_size(t))) return false;
     return group_is_legal(c, p.threads, held_bytes(t, s) + part_bytes(s));
 }
 
