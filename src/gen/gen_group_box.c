@@ -71,7 +71,7 @@ static void copy_side(struct side *s)
     i64 lines = is_a ? s->block : p->bk, length = is_a ? p->bk : s->block;
     kval terms = kir_mul_i(k, p->round, p->bk), idx[MAX_RANK];
     u32 map = map_of(s, lines);
-    assert(s->along_k == is_a && !s->packed && (s->term_step == 1) == is_a);
+    assert(s->along_k == is_a && (s->term_step == 1) == is_a);
     for (i64 from = 0; from < length; from += p->panel)
         for (i64 line = 0; line < lines; line += k->map.v[map].box_rows) {
             kval row = kir_add_i(k, is_a ? s->first : terms, line), col = kir_add_i(k, is_a ? terms : s->first, from);

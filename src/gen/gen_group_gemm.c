@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // gen_group_gemm: what products by groups of threads share. In rounds of bk terms all threads copy
-// bk columns of the left operand and bk rows of the right one to SHARED arrays. Prologues and
-// transpositions are evaluated while copying, once per block. Constants are packed in the order of
-// the copies, with zeros behind their ends.
+// bk columns of the left operand and bk rows of the right one to SHARED arrays. What stands in front of
+// an operand is evaluated while copying, once per block.
 //
 // With few results and many terms the rounds are shared by `chunks` groups, which leave their sums
 // in a TEMP array for a second grid to add. The bias is added to whole sums, or is what they begin with.
 //
-// Operands need not be matrices (struct product_form), and need not be copied where threads read what they
-// multiply from memory.
+// Where operands and results lie, the addressing says (struct product_form). Operands need not be copied where
+// threads read what they multiply from memory.
 //
 // Nothing is branched on inside a round: rows and columns behind the end are copies of the last
 // ones, terms behind the end are zeros.
@@ -17,109 +16,21 @@
 
 /* Operands. */
 
-static bool is_packable(const struct gemm *x, value_id v)
+sym product_side_blocks(const struct product *p, bool is_a)
 {
-    const struct value *c = graph_value(x->g, v);
-    bool is_merged = x->merged && v == x->a;
-    return c->is_const && c->shape.rank > 1 && c->layout == LAYOUT_ROWS && !is_merged &&
-           shape_is_static(x->g->sym, &c->shape, (i64[MAX_RANK]){0});
+    return sym_cdiv(p->m->g->sym, is_a ? p->x.m : p->x.n, sym_const(p->m->g->sym, is_a ? p->bm : p->bn));
 }
 
-static void pack_dim(struct pack *p, sym extent, u32 axis, i64 stride)
-{
-    p->dim[p->n].extent = extent;
-    p->dim[p->n].axis = axis;
-    p->dim[p->n++].stride = stride;
-}
-
-static sym blocks_of(const struct product *p, const struct side *s)
-{
-    return sym_cdiv(p->m->g->sym, s->across, sym_const(p->m->g->sym, s->block));
-}
-
-static sym rounds_of(const struct product *p)
+sym product_rounds(const struct product *p)
 {
     return sym_cdiv(p->m->g->sym, p->x.k, sym_const(p->m->g->sym, p->bk));
-}
-
-/* [batches][block][round][term][row or column] */
-static kval pack_side(struct product *p, const struct side *s)
-{
-    struct symtab *t = p->m->g->sym;
-    struct pack *k = arena_new(p->m->arena, struct pack);
-    const struct shape *shape = &graph_value(p->m->g, s->v)->shape;
-    u32 row = shape->rank - 2, col = shape->rank - 1;
-    u32 across = s == &p->a ? row : col, along = s == &p->a ? col : row;
-    for (u32 i = 0; i < row; i++) pack_dim(k, shape->dim[i], i, 1);
-    pack_dim(k, blocks_of(p, s), across, s->block);
-    pack_dim(k, rounds_of(p), along, p->bk);
-    pack_dim(k, sym_const(t, p->bk), along, 1);
-    pack_dim(k, sym_const(t, s->block), across, 1);
-    return emit_pack(p->m, s->v, k);
-}
-
-static kval read_packed(const struct side *s, kval term, kval i)
-{
-    struct product *p = s->p;
-    struct kir *k = p->m->k;
-    const struct shape *shape = &graph_value(p->m->g, s->v)->shape;
-    kval idx[MAX_RANK], at = kir_int(k, 0);
-    gemm_index(p->m, &p->x, s->v, p->pos, at, at, idx);
-    for (u32 d = 0; d + 2 < shape->rank; d++)
-        at = kir_add(k, kir_mul(k, at, emit_size(p->m, shape->dim[d])), idx[d]);
-    at = kir_add(k, kir_mul(k, at, emit_size(p->m, blocks_of(p, s))), s->number);
-    at = kir_add(k, kir_mul(k, at, p->n_rounds), p->round);
-    at = kir_add(k, kir_mul_i(k, at, p->bk), term);
-    at = kir_add(k, kir_mul_i(k, at, s->block), i);
-    return kir_load(k, s->packed, kir_ramp(k, at, 1, s->copy.share.lanes));
-}
-
-/* i, but where size need not be a multiple of `block` so that a vector of `lanes` lies within. */
-static kval clamp(struct product *p, kval i, sym size, i64 block, u32 lanes)
-{
-    struct kir *k = p->m->k;
-    if (sym_divides(p->m->g->sym, block, size)) return i;
-    return kir_min(k, i, kir_add_i(k, emit_size(p->m, size), -(i64)lanes));
-}
-
-/* v, of which `rest` terms exist from its first on, with zeros behind them, as a load of those that exist: a copy of it need not pass
-   through registers. 0: v is no plain load of what is held. A vector has its terms side by side or of one number, and is whole or none. */
-static kval load_existing(const struct side *s, kval v, kval rest)
-{
-    struct kir *k = s->p->m->k;
-    const struct kir_ins x = *kir_at(k, kir_cast(k, s->p->held, v));
-    if (s->p->pipe != PIPE_ASYNC || x.op != KI_LOAD || x.c || x.lanes != s->copy.share.lanes) return 0;
-    if (!kir_is_far(kir_at(k, x.a)) || !kir_is_contiguous(k, x.b)) return 0;
-    return kir_load_n(k, x.a, x.b, kir_mul_i(k, rest, s->along_k ? 1 : x.lanes));
-}
-
-static kval read_value(const struct side *s, kval term, kval i)
-{
-    struct product *p = s->p;
-    struct kir *k = p->m->k;
-    u32 lanes = s->copy.share.lanes;
-    bool is_a = s == &p->a;
-    kval idx[MAX_RANK], t = kir_add(k, kir_mul_i(k, p->round, p->bk), term);
-    kval at = clamp(p, kir_add(k, s->first, i), s->across, s->block, s->along_k ? 1 : lanes);
-    kval inside = clamp(p, t, p->x.k, p->bk, s->along_k ? lanes : 1);
-    at = s->along_k ? at : kir_ramp(k, at, 1, lanes);
-    kval term_at = s->along_k ? kir_ramp(k, inside, 1, lanes) : inside;
-    gemm_index(p->m, &p->x, s->v, p->pos, is_a ? at : term_at, is_a ? term_at : at, idx);
-    kval v = emit_value(p->m, s->v, idx);
-    if (inside == t) return v;
-    kval some = load_existing(s, v, kir_sub(k, emit_size(p->m, p->x.k), t));
-    if (some) return some;
-    return kir_select(k, kir_lt(k, t, emit_size(p->m, p->x.k)), v,
-                      kir_const_f(k, kir_dtype(k, v), 1, 0));
 }
 
 static kval read_side(void *user, kval row, kval col)
 {
     const struct side *s = user;
     struct kir *k = s->p->m->k;
-    kval term = s->along_k ? col : row, i = s->along_k ? row : col, v;
-    if (s->p->form) v = s->p->form->read(s, term, i, s->copy.share.lanes);
-    else v = s->packed ? read_packed(s, term, i) : read_value(s, term, i);
+    kval v = s->p->form->read(s, s->along_k ? col : row, s->along_k ? row : col, s->copy.share.lanes);
     return kir_splat(k, kir_cast(k, s->p->held, v), s->copy.share.lanes);
 }
 
@@ -154,29 +65,14 @@ static void lay_panels(struct side *s, bool terms_inside)
     s->size = s->block * p->bk;
 }
 
-/* Along which elements lie side by side; their number, or what divides it. */
-static sym find_dense(struct product *p, struct side *s, const struct task *t)
-{
-    const struct product_form *f = p->form;
-    struct symtab *st = p->m->g->sym;
-    bool is_a = s == &p->a;
-    if (f) {
-        s->along_k = is_a && f->a_along_k;
-        return sym_const(st, is_a ? f->a_run : f->b_run);
-    }
-    if (is_packable(&p->x, s->v)) s->packed = pack_side(p, s);
-    s->along_k = !s->packed && gemm_is_dense_along_last(t, s->v, 4) == is_a;
-    return s->packed ? sym_const(st, s->block) : s->along_k ? p->x.k : s->across;
-}
-
-static void side_init(struct product *p, struct side *s, const struct task *t)
+static void side_init(struct product *p, struct side *s)
 {
     bool is_a = s == &p->a;
     *s = (struct side){.p = p,
                        .v = is_a ? p->x.a : p->x.b,
                        .across = is_a ? p->x.m : p->x.n,
-                       .block = is_a ? p->bm : p->bn};
-    sym dense = find_dense(p, s, t);
+                       .block = is_a ? p->bm : p->bn,
+                       .along_k = (is_a ? p->form->a : p->form->b).along_k};
     bool terms_inside = (is_a ? p->a_as_is : p->b_as_is) && s->along_k;
     s->term_step = terms_inside ? 1 : s->block + p->pad;
     s->step = terms_inside ? p->bk + p->pad : 1;
@@ -188,7 +84,7 @@ static void side_init(struct product *p, struct side *s, const struct task *t)
     s->copy = (struct group_copy){.share = {.g = &p->g,
                                             .rows = rows,
                                             .cols = cols,
-                                            .lanes = group_lanes(p->m->g, dense, type, (u32)most),
+                                            .lanes = group_lanes(p->m->g, (is_a ? p->form->a : p->form->b).n, type, (u32)most),
                                             .by_rows = p->by_rows},
                                   .type = p->held,
                                   .read = read_side,
@@ -197,11 +93,11 @@ static void side_init(struct product *p, struct side *s, const struct task *t)
                                   .col_step = s->along_k ? s->term_step : s->step};
 }
 
-static void init(struct product *p, const struct task *t)
+static void init(struct product *p)
 {
     struct emit *m = p->m;
-    side_init(p, &p->a, t);
-    side_init(p, &p->b, t);
+    side_init(p, &p->a);
+    side_init(p, &p->b);
     emit_args(m);
     p->y = (struct result){.v = p->x.y, .inner = p->x.n_axis, .parts = p->chunks};
     if (!p->x.simple || p->chunks > 1) result_open(m, &p->y, p->type);
@@ -327,7 +223,7 @@ static void enter_rows(struct product *p)
 {
     const struct group_share *s = &p->a.copy.share;
     i64 whole = s->rows * s->cols / (s->lanes * p->g.n); /* turns that all threads have */
-    if (p->a_near || !p->form || !p->form->enter_row) return;
+    if (p->a_near || !p->form->enter_row) return;
     for (i64 i = 0; i < whole; i++) {
         kval row, col;
         group_share_at(s, i, &row, &col);
@@ -354,14 +250,6 @@ static kval is_inside(struct product *p, kval i, sym size, i64 block)
     return kir_lt(k, i, emit_size(p->m, size));
 }
 
-static kval index_of(const struct product *p, kval row, kval col, kval idx[MAX_RANK])
-{
-    for (u32 i = 0; i < MAX_RANK; i++) idx[i] = p->pos[i];
-    if (p->x.m_axis >= 0) idx[p->x.m_axis] = row;
-    idx[p->x.n_axis] = col;
-    return 0;
-}
-
 static kval both(struct kir *k, kval a, kval b) { return a && b ? kir_bin(k, KI_AND, a, b) : a ? a : b; }
 
 /* Of the columns at idx, which the limit is set for. */
@@ -386,7 +274,7 @@ static void store(struct product *p, kval row, kval col, kval val)
     row = kir_add(k, p->a.first, row);
     col = kir_add(k, p->b.first, col);
     kval a = is_inside(p, row, p->x.m, p->bm), b = is_inside(p, col, p->x.n, p->bn);
-    kval is_any = (p->form ? p->form->index : index_of)(p, row, col, idx), is_there = both(k, both(k, a, b), is_any);
+    kval is_any = p->form->index(p, row, col, idx), is_there = both(k, both(k, a, b), is_any);
     bool is_whole = sym_divides(p->m->g->sym, lanes, p->x.n);
     idx[p->x.n_axis] = kir_ramp(k, idx[p->x.n_axis], 1, lanes);
     if (is_there) kir_if(k, is_there);
@@ -416,7 +304,7 @@ static kval bias_of(struct product *p, kval col, u32 lanes)
     kval idx[MAX_RANK], n = emit_size(p->m, p->x.n);
     col = kir_add(k, p->b.first, col);
     if (lanes == 1) col = kir_min(k, col, kir_add_i(k, n, -1));
-    (p->form ? p->form->index : index_of)(p, kir_int(k, 0), col, idx);
+    p->form->index(p, kir_int(k, 0), col, idx);
     kval at = kir_ramp(k, idx[p->x.n_axis], 1, lanes);
     emit_limit(p->m, lanes > 1 && !sym_divides(p->m->g->sym, p->bn, p->x.n) ? kir_sub(k, n, col) : 0);
     kval v = kir_splat(k, kir_cast(k, p->type, emit_value(p->m, p->x.bias, &at)), lanes);
@@ -438,7 +326,7 @@ void product_begin_tile(struct product *p, const struct group_tile *t)
 
 static sym block_count(const struct product *p)
 {
-    return sym_mul(p->m->g->sym, blocks_of(p, &p->a), blocks_of(p, &p->b));
+    return sym_mul(p->m->g->sym, product_side_blocks(p, true), product_side_blocks(p, false));
 }
 
 static sym batch_count(const struct product *p)
@@ -451,13 +339,13 @@ kval product_blocks(const struct product *p)
     return emit_size(p->m, sym_mul(p->m->g->sym, batch_count(p), block_count(p)));
 }
 
-kval product_block_rounds(const struct product *p) { return emit_size(p->m, rounds_of(p)); }
+kval product_block_rounds(const struct product *p) { return emit_size(p->m, product_rounds(p)); }
 
 /* Number `at` of a batch's blocks, walked column by column within each `raster` rows of them. */
 static void walk_blocks(struct product *p, kval at, kval *row, kval *col)
 {
     struct kir *k = p->m->k;
-    kval rows = emit_size(p->m, blocks_of(p, &p->a)), cols = emit_size(p->m, blocks_of(p, &p->b));
+    kval rows = emit_size(p->m, product_side_blocks(p, true)), cols = emit_size(p->m, product_side_blocks(p, false));
     kval area = kir_mul_i(k, cols, p->raster);
     kval first = kir_mul_i(k, kir_div(k, at, area), p->raster);
     kval height = kir_min(k, kir_sub(k, rows, first), kir_int(k, p->raster));
@@ -521,7 +409,7 @@ static void open_chunk(struct product *p, kval chunk)
 {
     struct kir *k = p->m->k;
     struct symtab *st = p->m->g->sym;
-    kval part = emit_size(p->m, sym_cdiv(st, rounds_of(p), sym_const(st, p->chunks)));
+    kval part = emit_size(p->m, sym_cdiv(st, product_rounds(p), sym_const(st, p->chunks)));
     p->from = kir_int(k, 0), p->to = p->n_rounds;
     if (p->chunks == 1) return;
     p->y.part = chunk;
@@ -540,8 +428,8 @@ static void open_blocks(struct product *p)
     if (p->raster > 1) {
         walk_blocks(p, kir_grid(k, emit_size(m, block_count(p))), &row, &col);
     } else {
-        row = kir_grid(k, emit_size(m, blocks_of(p, &p->a)));
-        col = kir_grid(k, emit_size(m, blocks_of(p, &p->b)));
+        row = kir_grid(k, emit_size(m, product_side_blocks(p, true)));
+        col = kir_grid(k, emit_size(m, product_side_blocks(p, false)));
     }
     product_enter(p);
     open_chunk(p, kir_mod_i(k, batch, p->chunks));
@@ -564,7 +452,7 @@ static void close(struct product *p, const struct task *t, const struct caps *ca
 
 void contract_emit(struct product *p, const struct task *t, const struct caps *caps)
 {
-    init(p, t);
+    init(p);
     open(p);
     p->leaf->open(p);
     rounds(p);

@@ -17,7 +17,6 @@ struct side {
     struct product *p;
     struct group_copy copy;
     value_id v;
-    kval packed;         /* BUF of the packed constant, 0: none */
     sym across;          /* rows of a, columns of b */
     i64 block;           /* of them in a group's block */
     bool along_k;        /* copied in vectors along the terms */
@@ -37,11 +36,13 @@ struct product_term {
     kval ok;             /* does it exist? 0: always */
 };
 
-/* Addressing of operands and results that are no matrices of which struct gemm knows how they lie (gen_group_merge.c, group_grad.c). */
+/* Elements of an operand that lie side by side: terms, or rows of a, columns of b; so many, or what divides their number. */
+struct product_run { bool along_k; sym n; };
+
+/* Addressing: where the elements of operands and results lie (gen_addr_matrix.c, gen_group_merge.c, group_grad.c). */
 struct product_form {
     const void *user;    /* of the addressing */
-    bool a_along_k;      /* elements of a that lie side by side are terms; else rows */
-    i64 a_run, b_run;    /* which are read in vectors of at most so many: they lie side by side, as many or a multiple; those of b are columns */
+    struct product_run a, b;
     /* `lanes` elements from a term of the K block p->round and row or column i of the block on; zeros of terms behind the end. */
     kval (*read)(const struct side *s, kval term, kval i, u32 lanes);
     /* Of y, where row and column of the whole are; returns a condition that they are any, 0: always. */
@@ -61,7 +62,7 @@ struct product_form {
 struct product {
     struct emit *m;
     struct gemm x;
-    const struct product_form *form; /* NULL: matrices */
+    const struct product_form *form;
     struct group g;
     i64 bm, bn, bk, raster, chunks;
     i64 stream;            /* groups that share all rounds evenly (gen_group_stream.c), with one chunk; 0: each has a block */
@@ -103,7 +104,12 @@ void product_store(struct product *p, kval row, kval col, kval val);
 /* A thread's sums, which are zeros, begin with the bias where they become whole ones. */
 void product_begin_tile(struct product *p, const struct group_tile *t);
 
-/* For gen_group_stream.c. */
+/* gen_addr_matrix.c: matrices as struct gemm knows them, constants packed. Sets p->form; m, x and the sizes of blocks are set before. */
+void product_matrices(struct product *p, const struct task *t);
+
+/* For addressings and gen_group_stream.c. */
+sym product_rounds(const struct product *p);        /* K blocks */
+sym product_side_blocks(const struct product *p, bool is_a); /* along rows of a, along columns of b */
 kval product_blocks(const struct product *p);       /* of all batches */
 kval product_block_rounds(const struct product *p); /* of one block */
 void product_enter(struct product *p);        /* first thing inside a grid */

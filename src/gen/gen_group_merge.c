@@ -337,9 +337,8 @@ void merge_open(struct merge *g, struct product *p, enum merge_order o, i64 bk)
     g->order = o, g->channels = bk;
     p->bk = merge_round(g, o, bk);
     g->form = (struct product_form){.user = g,
-                                    .a_along_k = side_by_side,
-                                    .a_run = side_by_side ? g->c.ic : 1,
-                                    .b_run = p->bn,
+                                    .a = {side_by_side, sym_const(p->m->g->sym, side_by_side ? g->c.ic : 1)},
+                                    .b = {false, sym_const(p->m->g->sym, p->bn)},
                                     .read = read,
                                     .index = output_index,
                                     .near_run = merge_near_run(g, o, bk),

@@ -151,7 +151,7 @@ static void multiply_counted(struct product *p)
 static void multiply(struct product *p)
 {
     struct fma_leaf *l = p->own;
-    if (!p->form || !p->form->loops) {
+    if (!p->form->loops) {
         multiply_counted(p);
         return;
     }

@@ -63,6 +63,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
     struct fma_leaf l = leaf_of(&p, &s);
     p.own = &l;
     group_init(&p.g, m, s.threads, 0);
+    product_matrices(&p, t);
     contract_emit(&p, t, caps);
 }
 

@@ -134,9 +134,8 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
     take(&x, t);
     bool dense = conv_input_layout(&x.q.y) == LAYOUT_CLAST;
     struct product_form form = {.user = &x,
-                                .a_along_k = !dense,
-                                .a_run = dense ? x.q.oc : 1,
-                                .b_run = x.by_channel ? x.q.ic : 1,
+                                .a = {!dense, sym_const(t->g.sym, dense ? x.q.oc : 1)},
+                                .b = {false, sym_const(t->g.sym, x.by_channel ? x.q.ic : 1)},
                                 .read = read,
                                 .index = index_of};
     i64 run = i64_min(4, v.tm), lanes = i64_min(4, v.tn);

@@ -108,6 +108,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
                         .leaf = &leaf_mma,
                         .own = &l};
     group_init(&p.g, m, ps.threads, (u32)s.subgroup);
+    product_matrices(&p, t);
     contract_emit(&p, t, caps);
 }
 

@@ -145,6 +145,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
     gemm_of(&p.x, t);
     group_init(&p.g, m, ps.threads, caps->subgroup);
     m->k->team = caps->team;
+    product_matrices(&p, t);
     contract_emit(&p, t, caps);
 }
 
