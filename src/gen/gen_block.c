@@ -2,7 +2,7 @@
 //
 // gen_block: the parameters of group_gemm and the rules between them. Names are those under which
 // such parameters are known elsewhere: wl, bl threads and subgroups along rows (y) and columns (x);
-// bsw, wsw how a thread's rows and columns are strewn over the block (struct group_axis). Rows and
+// bsw, wsw how a thread's rows and columns are strewn over the block (struct fma_axis). Rows and
 // columns of the block follow from them.
 //
 // Each rule is asked for as soon as the last parameter that it speaks of has a value. Legal is what
@@ -33,24 +33,26 @@ struct block block_of(const struct sched *s)
     return b;
 }
 
-enum group_pipe block_pipe(const struct block *s)
+struct blocking block_blocking(const struct block *s, const struct caps *c)
 {
-    if (s->sp == SP_DOUBLE) return PIPE_DOUBLE;
-    if (s->sp >= SP_ASYNC) return PIPE_ASYNC;
-    return s->sp == SP_AHEAD ? PIPE_AHEAD : PIPE_NONE;
-}
-
-i64 block_stages(const struct block *s)
-{
-    static const u8 stages[] = {[SP_NONE] = 1, [SP_DOUBLE] = 2, [SP_AHEAD] = 1, [SP_ASYNC] = 2, [SP_ASYNC_3] = 3};
-    return stages[s->sp];
+    static const struct { u8 pipe, stages; } of[] = {[SP_NONE] = {PIPE_NONE, 1},   [SP_DOUBLE] = {PIPE_DOUBLE, 2}, [SP_AHEAD] = {PIPE_AHEAD, 1},
+                                                     [SP_ASYNC] = {PIPE_ASYNC, 2}, [SP_ASYNC_3] = {PIPE_ASYNC, 3}};
+    return (struct blocking){.bm = s->bm,
+                             .bn = s->bn,
+                             .bk = s->bk,
+                             .threads = s->threads,
+                             .pipe = (enum group_pipe)of[s->sp].pipe,
+                             .stages = of[s->sp].stages,
+                             .raster = i64_max(1, s->map),
+                             .split_k = s->chunks,
+                             .stream_k = s->stream * c->n_threads};
 }
 
 /* The teams' sums take the place of the operands where they are of one type. */
-i64 block_shared(const struct block *s, i64 size)
+i64 block_shared(const struct block *s, const struct caps *c, i64 size)
 {
-    struct product_sched p = {.bm = s->bm, .bn = s->bn, .bk = s->bk, .stages = block_stages(s)};
-    i64 sum = i64_max(4, size), n = product_shared(&p, s->pad);
+    struct blocking p = block_blocking(s, c);
+    i64 sum = i64_max(4, size), n = blocking_shared(&p, s->pad);
     i64 sums = s->lsu > 1 ? s->lsu * s->bm * s->bn * sum : 0;
     return s->half ? n * size + sums : i64_max(n * sum, sums);
 }
@@ -84,7 +86,7 @@ static bool shares(i64 elements, i64 threads, i64 lanes)
 
 static bool fits_shared(const struct block_task *x, const struct caps *c, const struct block *s)
 {
-    return block_shared(s, x->size) <= c->shared_bytes;
+    return block_shared(s, c, x->size) <= c->shared_bytes;
 }
 
 static bool fits_threads(const struct caps *c, const struct block *s)
@@ -134,7 +136,7 @@ bool block_fits(const struct block_task *x, const struct caps *c, const struct b
     case P_glwb: return s->glwb * x->size <= WIDE && shares(s->bn * s->bk, s->threads, s->glwb);
     case P_gsw: return fits_store(x, s);
     case P_rc: return s->lsu > 1 || !s->rc;
-    case P_stream: return !s->stream || stream_is_legal(c, s->bm, s->bn, s->bk, s->chunks);
+    case P_stream: return !s->stream || stream_k_is_legal(c, s->bm, s->bn, s->bk, s->chunks);
     default: return true;
     }
 }

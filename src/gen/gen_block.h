@@ -5,7 +5,7 @@
 #ifndef QUERN_GEN_BLOCK_H
 #define QUERN_GEN_BLOCK_H
 
-#include "gen/gen_group_gemm.h"
+#include "gen/gen_contract.h"
 
 enum { SP_NONE, SP_DOUBLE, SP_AHEAD, SP_ASYNC, SP_ASYNC_3 }; /* of sp */
 
@@ -52,9 +52,8 @@ struct block {
     i64 team, threads; /* of a team, of all */
 };
 struct block block_of(const struct sched *s);
-enum group_pipe block_pipe(const struct block *s);
-i64 block_stages(const struct block *s);
-i64 block_shared(const struct block *s, i64 size); /* bytes of shared arrays; size of an operand's element */
+struct blocking block_blocking(const struct block *s, const struct caps *c);
+i64 block_shared(const struct block *s, const struct caps *c, i64 size); /* bytes of shared arrays; size of an operand's element */
 
 struct block_task { /* the product, sizes as far as they are known */
     struct gemm x;

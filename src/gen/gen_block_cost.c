@@ -74,7 +74,7 @@ static struct round round_of(const struct block_task *x, const struct caps *c, c
     double hides = s->rp ? 20 : 30; /* reading a fragment, little of it behind other subgroups */
     double chain = share * hides / at_least(warps / 4, 1) * 0.3;
     double waits = s->sp ? at_least(latency - busy, 0) : latency;
-    return (struct round){both, busy + chain + waits + barrier * (block_stages(s) > 1 ? 1 : 2)};
+    return (struct round){both, busy + chain + waits + barrier * (block_blocking(s, c).stages > 1 ? 1 : 2)};
 }
 
 /* Groups on one unit at the same time. */
@@ -85,7 +85,7 @@ static double residents(const struct block_task *x, const struct caps *c, const 
     double copied = s->sp >= SP_ASYNC ? 0 : (double)(s->bk * (s->bm + s->bn)) / (double)s->threads;
     double regs = sums + (meanwhile ? frags + copied : at_least(frags, copied));
     double n = at_most(known(c->unit_threads, unit_threads), known(c->unit_regs, unit_regs) / regs) / (double)s->threads;
-    n = at_most(n, known((double)c->unit_shared, unit_shared) / (double)block_shared(s, x->size));
+    n = at_most(n, known((double)c->unit_shared, unit_shared) / (double)block_shared(s, c, x->size));
     return at_least(at_most(floor(n), 32), 1);
 }
 

@@ -75,53 +75,6 @@ void group_copy_put(const struct group_copy *c, kval array); /* registers -> arr
 /* Memory -> array; what is read may arrive as late as the thread's next kir_await. */
 void group_copy_async(const struct group_copy *c, kval array);
 
-/* gen_group_tile.c: which elements of an axis of a block belong to which thread, from the inside out:
-   `near` neighbours of a thread, those of the other threads of its subgroup, the next `near` of the
-   thread until it has `within` of them, the other subgroups' parts, and so on until it has n. */
-struct group_axis {
-    i64 n, near, within;    /* powers of two, near <= within <= n */
-    i64 threads, subgroups; /* threads of a subgroup, subgroups of a group, along this axis */
-};
-i64 group_axis_size(const struct group_axis *x);
-i64 group_axis_at(const struct group_axis *x, i64 i); /* from the thread's first element to its i-th */
-
-/* A block of sums: a thread has row.n x col.n accumulators, in vectors of `lanes` columns; rows are
-   read in vectors of `run`. */
-struct group_tile {
-    struct group *g;
-    struct group_axis row, col;
-    u32 lanes, run;    /* at most .near */
-    enum dtype type;   /* of the accumulators */
-    bool keeps;        /* fragments of two steps in registers */
-    i64 deep;          /* terms of a step; more than one: the rows' vectors run along them */
-    kval row0, col0;   /* the thread's first */
-    kval acc;
-    kval rows, cols;   /* fragments, where they are kept */
-};
-/* Of the threads 0 .. n-1 of a team. The accumulators are zero. */
-void group_tile_open(struct group_tile *t, kval thread);
-/* In the block: the thread's i-th row, the first column of its j-th vector. */
-kval group_tile_row(const struct group_tile *t, i64 i);
-kval group_tile_col(const struct group_tile *t, i64 j);
-kval group_tile_get(const struct group_tile *t, i64 i, i64 j); /* vector j of row i */
-void group_tile_set(const struct group_tile *t, i64 i, i64 j, kval v);
-i64 group_tile_count(const struct group_tile *t);              /* vectors of a thread */
-
-/* What a step multiplies: elements of the two operands at (term, row or column), in vectors of
-   `run` rows or `deep` terms, and of `lanes` columns. */
-enum { GROUP_FRAG_ROWS = 16, GROUP_FRAG_COLS = 64 };
-struct group_frag { kval row[GROUP_FRAG_ROWS], col[GROUP_FRAG_COLS]; };
-struct group_terms {
-    kval a, b; /* arrays; 0: what is at a place is not its index but the elements themselves */
-    kval (*a_at)(void *user, kval term, kval row);
-    kval (*b_at)(void *user, kval term, kval col);
-    void *a_user, *b_user;
-};
-void group_tile_fetch(const struct group_tile *t, const struct group_terms *x, kval term, struct group_frag *f);
-void group_tile_keep(const struct group_tile *t, i64 slot, const struct group_frag *f); /* slot 0, 1 */
-void group_tile_kept(const struct group_tile *t, i64 slot, struct group_frag *f);
-void group_tile_multiply(const struct group_tile *t, const struct group_frag *f);
-
 /* op over the values of `width` threads (a power of two) whose numbers are t, t + step, ...: thread
    numbers count step fastest, then width. Every thread gets its result. */
 struct group_fold {

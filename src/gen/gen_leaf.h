@@ -1,34 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Private to gen/: leaves, the innermost level of a contraction by a workgroup: how its threads multiply the K block that the engine
-// (gen_group_gemm.h) has staged, and where they hold the sums. A leaf knows registers and instructions; it does not know which operator it
+// (gen_contract.h) has staged, and where they hold the sums. A leaf knows registers and instructions; it does not know which operator it
 // works for, nor how operands got to where it reads them. A new instruction is a new leaf: a `struct leaf` in a file gen_leaf_NAME.c.
 #ifndef QUERN_GEN_LEAF_H
 #define QUERN_GEN_LEAF_H
 
-#include "gen/gen_group_gemm.h"
+#include "gen/gen_contract.h"
 
 struct leaf {
-    void (*open)(struct product *p);     /* registers of the sums: zeros, or the bias (product_begin_tile) */
-    void (*multiply)(struct product *p); /* adds the products of the K block in the operands' stage */
-    void (*store)(struct product *p);    /* all sums, by product_store */
+    void (*open)(struct contraction *p);     /* registers of the sums: zeros, or the bias (contract_begins_with_bias) */
+    void (*multiply)(struct contraction *p); /* adds the products of the K block in the operands' stage */
+    void (*store)(struct contraction *p);    /* all sums, by contract_store */
 };
 
-/* gen_leaf_fma.c: scalar or vector multiply-adds. A thread has a tile of sums in registers. The threads may form `teams`, each with its share of
-   the terms of a K block (split-K inside the workgroup), whose sums are added through shared memory at the end. */
+/* gen_leaf_fma.c: multiply-adds. A thread has a tile of row.n x col.n sums in registers, in vectors of `lanes` columns. The threads may form `teams`,
+   each with its share of the terms of a K block (split-K inside the workgroup), whose sums are added through shared memory at the end. */
+
+/* Which elements of an axis of the block belong to which thread, from the inside out: `near` neighbours of a thread, those of the other threads of its
+   subgroup, the next `near` of the thread until it has `within` of them, the other subgroups' parts, and so on until it has n. */
+struct fma_axis {
+    i64 n, near, within;    /* powers of two, near <= within <= n */
+    i64 threads, subgroups; /* threads of a subgroup, subgroups of a team, along this axis */
+};
+
 struct fma_leaf {
-    struct group_tile t; /* row and col are set before; the rest by open */
+    struct fma_axis row, col;
+    u32 lanes;           /* divides col.near */
     i64 teams;           /* a power of two; 0: 1 */
-    i64 unroll;          /* terms of a thread that are written out */
-    bool ahead;          /* the fragments of the next step are read before those of this one are multiplied */
+    i64 unroll;          /* terms of a thread that are unrolled */
+    bool ahead;          /* the fragment of the next step is read before this one's is multiplied */
     u32 store_lanes;     /* elements of a store of the teams' sums */
     bool store_by_rows;  /* see struct group_share */
+
+    /* While it is emitted. */
+    u32 run;             /* rows of a vector */
+    i64 deep;            /* terms of a step; more than one: vectors of rows run along them */
     kval team;           /* of this thread */
-    struct product_term term; /* being multiplied, where an operand is not staged */
+    kval row0, col0;     /* its first row and column */
+    kval acc;            /* sums */
+    kval rows, cols;     /* ahead: fragments of two steps */
+    struct contract_term term; /* being multiplied, where an operand is not staged */
 };
 extern const struct leaf leaf_fma;
-/* Terms to write out where the schedule does not say: a power of two up to `terms`, so that the code stays short. */
-i64 fma_unroll(const struct group_tile *t, i64 terms);
+/* Terms to unroll where the schedule does not say: a power of two up to `terms`, so that the code stays short. */
+i64 fma_unroll(const struct fma_leaf *l, i64 terms);
 
 /* gen_leaf_mma.c: matrix instructions. A tile of wm x wn fragments of sums in the registers of a unit, which is a subgroup. */
 struct mma_tile {

@@ -77,7 +77,7 @@ void mma_multiply(const struct mma_tile *t, struct kir *k, const struct mma_sour
 
 /* In a contraction. */
 
-static void open(struct product *p)
+static void open(struct contraction *p)
 {
     struct mma_leaf *l = p->own;
     struct kir *k = p->m->k;
@@ -88,14 +88,14 @@ static void open(struct product *p)
 }
 
 /* A fragment of an operand, by columns where its own rows are the inner ones in the staged array. */
-static kval load(const struct product *p, struct side *s, const struct kir_frag *f, i64 term, kval i)
+static kval load(const struct contraction *p, struct operand *s, const struct kir_frag *f, i64 term, kval i)
 {
     struct kir *k = p->m->k;
     bool is_a = s == &p->a, terms_inside = s->term_step == 1;
-    bool is_long = p->panel && !terms_inside && (is_a ? f->rows : f->cols) > p->panel;
-    i64 pitch = p->panel ? p->panel : terms_inside ? s->step : s->term_step;
+    bool is_long = p->st.panel && !terms_inside && (is_a ? f->rows : f->cols) > p->st.panel;
+    i64 pitch = p->st.panel ? p->st.panel : terms_inside ? s->step : s->term_step;
     struct kir_frag_place at = {.array = p->array,
-                                .at = side_at(s, kir_int(k, term), i),
+                                .at = operand_at(s, kir_int(k, term), i),
                                 .pitch = kir_int(k, pitch),
                                 .panels = is_long ? kir_int(k, s->panel_step) : 0,
                                 .by_columns = terms_inside != is_a};
@@ -104,23 +104,23 @@ static kval load(const struct product *p, struct side *s, const struct kir_frag 
 
 static kval load_a(void *user, i64 term, i64 i)
 {
-    struct product *p = user;
+    struct contraction *p = user;
     const struct mma_leaf *l = p->own;
     return load(p, &p->a, &l->t.a, term, kir_add_i(p->m->k, l->row, i * l->t.c.rows));
 }
 
 static kval load_b(void *user, i64 term, i64 j)
 {
-    struct product *p = user;
+    struct contraction *p = user;
     const struct mma_leaf *l = p->own;
     return load(p, &p->b, &l->t.b, term, kir_add_i(p->m->k, l->col, j * l->t.c.cols));
 }
 
-static void multiply(struct product *p)
+static void multiply(struct contraction *p)
 {
     const struct mma_leaf *l = p->own;
     struct mma_source s = {p, load_a, load_b};
-    mma_multiply(&l->t, p->m->k, &s, p->bk, l->ahead);
+    mma_multiply(&l->t, p->m->k, &s, p->s.bk, l->ahead);
 }
 
 /* Storing, mma: row i of each subgroup's fragments stands in its part of product.out. */
@@ -131,7 +131,7 @@ static i64 out_part(const struct mma_leaf *l) { return l->t.c.rows * out_line(l)
 
 i64 mma_out_size(const struct mma_leaf *l) { return l->gm * l->gn * out_part(l); }
 
-static void store_row(struct product *p, kval at, i64 i)
+static void store_row(struct contraction *p, kval at, i64 i)
 {
     const struct mma_leaf *l = p->own;
     struct kir *k = p->m->k;
@@ -145,12 +145,12 @@ static void store_row(struct product *p, kval at, i64 i)
         kval from = kir_add(k, at, kir_add(k, kir_mul_i(k, row, out_line(l)), col));
         kval val = kir_load(k, p->out, kir_ramp(k, from, 1, lanes));
         row = kir_add_i(k, kir_add(k, l->row, row), i * l->t.c.rows);
-        product_store(p, row, kir_add(k, l->col, col), kir_cast(k, p->type, val));
+        contract_store(p, row, kir_add(k, l->col, col), kir_cast(k, p->type, val));
         if (some) kir_end(k);
     }
 }
 
-static void store_subgroups(struct product *p)
+static void store_subgroups(struct contraction *p)
 {
     const struct mma_leaf *l = p->own;
     struct kir *k = p->m->k;
@@ -179,7 +179,7 @@ bool wgmma_stores_whole(const struct mma_leaf *l, i64 threads)
 }
 
 /* The threads that share a fragment: its thread t stores vectors of rows. unit: whose it is. */
-static void store_fragment(struct product *p, kval at, kval unit, kval t, i64 threads, i64 i, i64 j)
+static void store_fragment(struct contraction *p, kval at, kval unit, kval t, i64 threads, i64 i, i64 j)
 {
     const struct mma_leaf *l = p->own;
     struct kir *k = p->m->k;
@@ -192,13 +192,13 @@ static void store_fragment(struct product *p, kval at, kval unit, kval t, i64 th
     col = kir_add(k, col, kir_mul_i(k, kir_mod_i(k, unit, l->gn), l->t.wn * n));
     for (i64 r = 0; r < m; r += rows) {
         kval val = kir_load(k, p->out, kir_ramp(k, kir_add_i(k, at, r * unit_line(l)), 1, VECTOR));
-        product_store(p, kir_add_i(k, row, i * m + r), kir_add_i(k, col, j * n), kir_cast(k, p->type, val));
+        contract_store(p, kir_add_i(k, row, i * m + r), kir_add_i(k, col, j * n), kir_cast(k, p->type, val));
     }
     if (some) kir_end(k);
 }
 
 /* Fragments (i, j) of the units from `first` on. */
-static void store_some(struct product *p, i64 first, i64 i, i64 j)
+static void store_some(struct contraction *p, i64 first, i64 i, i64 j)
 {
     const struct mma_leaf *l = p->own;
     struct kir *k = p->m->k;
@@ -213,7 +213,7 @@ static void store_some(struct product *p, i64 first, i64 i, i64 j)
     store_fragment(p, kir_mul_i(k, own, part), kir_add_i(k, own, first), kir_mod_i(k, p->g.t, threads), threads, i, j);
 }
 
-static void store_units(struct product *p)
+static void store_units(struct contraction *p)
 {
     const struct mma_leaf *l = p->own;
     struct kir *k = p->m->k;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // group_gemm: matrix products by groups of threads. A group computes a block of bm x bn results in
-// rounds (gen_group_gemm.c), each thread a tile of tm x tn of them in registers (gen_group_tile.c). With
+// rounds (gen_contract.c), each thread a tile of tm x tn of them in registers (gen_group_tile.c). With
 // few results and many terms the threads form `lsu` teams, each with its share of a round's
 // terms, whose sums are added through shared memory at the end. Schedules are gen_block.c's.
 //
@@ -14,41 +14,33 @@
 #include "gen/gen_block.h"
 #include "gen/gen_leaf.h"
 
-static struct product product_of(struct emit *m, const struct task *t, const struct caps *caps, const struct block *s)
+static struct contraction contraction_of(struct emit *m, const struct task *t, const struct caps *caps, const struct block *s)
 {
+    struct contraction p = {.m = m,
+                            .s = block_blocking(s, caps),
+                            .st = {.swizzled = s->swz,
+                                   .pad = s->pad,
+                                   .a_as_is = !s->ta,
+                                   .a_wide = s->glwa,
+                                   .b_wide = s->glwb,
+                                   .by_rows = !s->lc},
+                            .leaf = &leaf_fma};
     i64 n_sums = s->lsu > 1 ? s->lsu * s->bm * s->bn : 0;
-    struct product p = {.m = m,
-                        .bm = s->bm,
-                        .bn = s->bn,
-                        .bk = s->bk,
-                        .raster = i64_max(1, s->map),
-                        .chunks = s->chunks,
-                        .stream = s->stream * caps->n_threads,
-                        .pipe = block_pipe(s),
-                        .stages = block_stages(s),
-                        .swizzled = s->swz,
-                        .pad = s->pad,
-                        .a_as_is = !s->ta,
-                        .a_wide = s->glwa,
-                        .b_wide = s->glwb,
-                        .by_rows = !s->lc,
-                        .leaf = &leaf_fma};
     gemm_of(&p.x, t);
     enum dtype own = graph_value(&t->g, p.x.a)->dtype;
-    p.type = emit_type(own);
-    p.held = s->half ? own : p.type;
-    p.out_type = p.type;
-    if (p.held == p.type) p.least = n_sums;
+    p.type = p.out_type = emit_type(own);
+    p.st.type = s->half ? own : p.type;
+    if (p.st.type == p.type) p.st.least = n_sums;
     else p.n_out = n_sums;
     return p;
 }
 
-static struct fma_leaf leaf_of(const struct product *p, const struct block *s)
+static struct fma_leaf leaf_of(const struct contraction *p, const struct block *s)
 {
     bool is_column = gen_static(p->m->g, p->x.n, 0) == 1;
-    return (struct fma_leaf){.t = {.row = {s->tm, s->wswm, s->bswm, s->wly, s->bly},
-                                   .col = {s->tn, s->wswn, s->bswn, s->wlx, s->blx},
-                                   .lanes = is_column ? 1 : (u32)i64_min(4, s->wswn)},
+    return (struct fma_leaf){.row = {s->tm, s->wswm, s->bswm, s->wly, s->bly},
+                             .col = {s->tn, s->wswn, s->bswn, s->wlx, s->blx},
+                             .lanes = is_column ? 1 : (u32)i64_min(4, s->wswn),
                              .teams = s->lsu,
                              .unroll = s->un,
                              .ahead = s->rp,
@@ -59,11 +51,11 @@ static struct fma_leaf leaf_of(const struct product *p, const struct block *s)
 static void emit(struct emit *m, const struct task *t, const struct caps *caps, const struct sched *v)
 {
     struct block s = block_of(v);
-    struct product p = product_of(m, t, caps, &s);
+    struct contraction p = contraction_of(m, t, caps, &s);
     struct fma_leaf l = leaf_of(&p, &s);
     p.own = &l;
     group_init(&p.g, m, s.threads, 0);
-    product_matrices(&p, t);
+    contract_matrices(&p, t);
     contract_emit(&p, t, caps);
 }
 

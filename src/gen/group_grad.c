@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // group_grad: the gradient of a convolution's weights by groups of threads, as a product whose terms are the positions of the batch's
-// outputs (gen_group_gemm.c). Rows are output channels, columns input channels and taps, the one innermost that lies densely; a group
+// outputs (gen_contract.c). Rows are output channels, columns input channels and taps, the one innermost that lies densely; a group
 // computes bm = tr*tm by bn = tc*tn of them in rounds of bk positions, each thread a tile of tm by tn in registers. Where the
 // input is met under a tap is found while it is copied to shared memory; outside of it, and behind the last position, there are zeros.
 //
@@ -82,24 +82,24 @@ static void under_tap(struct emit *m, const struct conv *c, kval tap, kval idx[M
 }
 
 /* Row or column i of a block; those behind the end are the last ones again. */
-static kval across(const struct side *s, kval i, u32 lanes)
+static kval across(const struct operand *s, kval i, u32 lanes)
 {
-    struct product *p = s->p;
+    struct contraction *p = s->p;
     struct kir *k = p->m->k;
     kval at = kir_add(k, s->first, i);
     if (sym_divides(p->m->g->sym, s->block, s->across)) return at;
     return kir_min(k, at, kir_add_i(k, emit_size(p->m, s->across), -(i64)lanes));
 }
 
-static kval read(const struct side *s, kval term, kval i, u32 lanes)
+static kval read(const struct operand *s, kval term, kval i, u32 lanes)
 {
-    struct product *p = s->p;
+    struct contraction *p = s->p;
     struct kir *k = p->m->k;
-    const struct shape_of *x = p->form->user;
+    const struct shape_of *x = p->address->user;
     const struct conv *c = s == &p->a ? &x->q.y : &x->q.x;
     kval idx[MAX_RANK] = {0}, ok = 0, n = emit_size(p->m, p->x.k), at = across(s, i, lanes), channel = at;
-    term = kir_add(k, kir_mul_i(k, p->round, p->bk), term);
-    if (!sym_divides(p->m->g->sym, p->bk, p->x.k)) {
+    term = kir_add(k, kir_mul_i(k, p->round, p->s.bk), term);
+    if (!sym_divides(p->m->g->sym, p->s.bk, p->x.k)) {
         ok = kir_lt(k, term, n);
         term = kir_min(k, term, kir_add_i(k, n, -1));
     }
@@ -115,10 +115,10 @@ static kval read(const struct side *s, kval term, kval i, u32 lanes)
 }
 
 /* In the TEMP array, where columns follow each other across the axes that they stand for. */
-static kval index_of(const struct product *p, kval row, kval col, kval idx[MAX_RANK])
+static kval index_of(const struct contraction *p, kval row, kval col, kval idx[MAX_RANK])
 {
     struct kir *k = p->m->k;
-    const struct shape_of *x = p->form->user;
+    const struct shape_of *x = p->address->user;
     for (u32 i = 0; i < MAX_RANK; i++) idx[i] = kir_int(k, 0);
     idx[0] = kir_add(k, kir_mul_i(k, p->pos[0], x->q.oc), row);
     idx[p->x.n_axis] = col;
@@ -127,39 +127,42 @@ static kval index_of(const struct product *p, kval row, kval col, kval idx[MAX_R
 
 /* Emission. */
 
+static struct blocking blocking_of(const struct params *v)
+{
+    return (struct blocking){.bm = v->tr * v->tm,
+                             .bn = v->tc * v->tn,
+                             .bk = v->bk,
+                             .threads = v->tr * v->tc,
+                             .pipe = (enum group_pipe)v->pipe,
+                             .stages = v->pipe == PIPE_DOUBLE ? 2 : 1,
+                             .raster = 1,
+                             .split_k = v->chunks};
+}
+
 static void emit(struct emit *m, const struct task *t, const struct caps *caps, const struct sched *s)
 {
     const struct params v = params_of(s);
     struct shape_of x;
     take(&x, t);
     bool dense = conv_input_layout(&x.q.y) == LAYOUT_CLAST;
-    struct product_form form = {.user = &x,
-                                .a = {!dense, sym_const(t->g.sym, dense ? x.q.oc : 1)},
-                                .b = {false, sym_const(t->g.sym, x.by_channel ? x.q.ic : 1)},
-                                .read = read,
-                                .index = index_of};
+    struct addressing address = {.user = &x,
+                                 .a = {!dense, sym_const(t->g.sym, dense ? x.q.oc : 1)},
+                                 .b = {false, sym_const(t->g.sym, x.by_channel ? x.q.ic : 1)},
+                                 .read = read,
+                                 .index = index_of};
     i64 run = i64_min(4, v.tm), lanes = i64_min(4, v.tn);
-    struct fma_leaf l = {.t = {.row = {v.tm, run, v.tm, v.tr, 1}, .col = {v.tn, lanes, v.tn, v.tc, 1}, .lanes = (u32)lanes}};
-    l.unroll = fma_unroll(&l.t, v.bk);
-    struct product p = {.m = m,
-                        .x = x.x,
-                        .form = &form,
-                        .bm = v.tr * v.tm,
-                        .bn = v.tc * v.tn,
-                        .bk = v.bk,
-                        .raster = 1,
-                        .chunks = v.chunks,
-                        .pipe = (enum group_pipe)v.pipe,
-                        .stages = v.pipe == PIPE_DOUBLE ? 2 : 1,
-                        .type = x.x.type,
-                        .out_type = x.x.type,
-                        .held = graph_value(&t->g, x.x.a)->dtype,
-                        .pad = PAD,
-                        .a_wide = 8,
-                        .b_wide = 8,
-                        .leaf = &leaf_fma,
-                        .own = &l};
-    group_init(&p.g, m, v.tr * v.tc, 0);
+    struct fma_leaf l = {.row = {v.tm, run, v.tm, v.tr, 1}, .col = {v.tn, lanes, v.tn, v.tc, 1}, .lanes = (u32)lanes};
+    l.unroll = fma_unroll(&l, v.bk);
+    struct contraction p = {.m = m,
+                            .x = x.x,
+                            .address = &address,
+                            .s = blocking_of(&v),
+                            .st = {.type = graph_value(&t->g, x.x.a)->dtype, .pad = PAD, .a_wide = 8, .b_wide = 8},
+                            .type = x.x.type,
+                            .out_type = x.x.type,
+                            .leaf = &leaf_fma,
+                            .own = &l};
+    group_init(&p.g, m, p.s.threads, 0);
     contract_emit(&p, t, caps);
 }
 
@@ -262,18 +265,11 @@ static bool worth(const struct task *t, const struct caps *c, const struct sched
 static double seconds(const struct view *w, const struct caps *c, struct params v, const i64 *var)
 {
     i64 bm = rows_of(v), bn = columns_of(v);
-    struct product_sched s = {.bm = bm,
-                              .bn = bn,
-                              .bk = v.bk,
-                              .pipe = v.pipe,
-                              .stages = stages_of(v),
-                              .raster = 1,
-                              .chunks = v.chunks,
-                              .threads = threads_of(v)};
+    struct blocking s = blocking_of(&v);
     double tm = (double)v.tm, tn = (double)v.tn;
     double work = 1 + (tm / (double)i64_min(4, v.tm) + tn / (double)i64_min(4, v.tn)) * 4 / (tm * tn);
     work += 20 * (double)(bm + bn) / (double)(bm * bn);
-    return product_seconds(&w->s.x, c, &s, work, var);
+    return blocking_seconds(&w->s.x, c, &s, work, var);
 }
 
 static double predict(const struct task *t, const struct caps *c, const struct sched *s, const i64 *var)

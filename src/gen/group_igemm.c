@@ -2,15 +2,15 @@
 //
 // group_igemm: convolution of any rank, layout, stride, padding, dilation and groups, transposed or not, by groups of threads, as a product whose
 // rows are all outputs of a channel merged to one axis, so that the work is divided evenly whatever the sizes of the axes are
-// (gen_group_merge.c). A group computes bm = tr*tm outputs by bn = tc*tn channels in rounds of terms, each thread a tile of tm
-// by tn in registers; rounds, copies and chunks are those of products (gen_group_gemm.c), the tile is group_gemm's.
+// (gen_addr_igemm.c). A group computes bm = tr*tm outputs by bn = tc*tn channels in rounds of terms, each thread a tile of tm
+// by tn in registers; rounds, copies and chunks are those of products (gen_contract.c), the tile is group_gemm's.
 //
 // The input, or the input and the weights, may be read from memory where they are multiplied instead: then the taps are
 // loops and nothing is taken apart. Where group_conv copies the patch of a spatial tile once for all taps, this family reads an
 // element once per tap, but has no halo and no tiles that hang over the ends of rows.
 //
 // Dims: y (m, n) of a group of channels, m = batch and pixels, n = its output channels; terms k = taps x input channels.
-#include "gen/gen_group_merge.h"
+#include "gen/gen_addr_igemm.h"
 #include "gen/gen_leaf.h"
 
 #include <math.h>
@@ -82,7 +82,7 @@ static i64 pad_of(const struct merge *g, const struct params *v)
 /* Terms that a thread reads at a time from the input. */
 static i64 deep_of(const struct merge *g, const struct params *v)
 {
-    return v->stage == STAGE_ALL ? 1 : merge_near_run(g, (enum merge_order)v->order, v->bk);
+    return v->stage == STAGE_ALL ? 1 : merge_direct_run(g, (enum merge_order)v->order, v->bk);
 }
 
 static u32 lanes_of(const struct merge *g, const struct params *v) { return g->c.oc == 1 ? 1 : (u32)i64_min(4, v->tn); }
@@ -93,29 +93,27 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
 {
     const struct params v = params_of(s);
     struct merge g;
-    struct product p = {.m = m,
-                        .bm = v.tr * v.tm,
-                        .bn = v.tc * v.tn,
-                        .raster = 1,
-                        .chunks = v.chunks,
-                        .pipe = (enum group_pipe)v.pipe,
-                        .stages = stages_of(&v),
-                        .a_near = v.stage != STAGE_ALL,
-                        .b_near = v.stage == STAGE_NONE,
-                        .a_wide = 8,
-                        .b_wide = 8,
-                        .leaf = &leaf_fma};
+    struct contraction p = {.m = m,
+                            .s = {.bm = v.tr * v.tm,
+                                  .bn = v.tc * v.tn,
+                                  .threads = v.tr * v.tc,
+                                  .pipe = (enum group_pipe)v.pipe,
+                                  .stages = stages_of(&v),
+                                  .raster = 1,
+                                  .split_k = v.chunks},
+                            .st = {.a_direct = v.stage != STAGE_ALL, .b_direct = v.stage == STAGE_NONE, .a_wide = 8, .b_wide = 8},
+                            .leaf = &leaf_fma};
     merge_of(&g, &p.x, t);
     u32 lanes = lanes_of(&g, &v);
-    struct fma_leaf l = {.t = {.row = {v.tm, v.near, v.tm, v.tr, 1}, .col = {v.tn, lanes, v.tn, v.tc, 1}, .lanes = lanes}};
-    p.pad = pad_of(&g, &v);
-    p.type = p.out_type = p.x.type;
-    p.held = graph_value(&t->g, p.x.a)->dtype;
+    struct fma_leaf l = {.row = {v.tm, v.near, v.tm, v.tr, 1}, .col = {v.tn, lanes, v.tn, v.tc, 1}, .lanes = lanes};
     p.own = &l;
-    group_init(&p.g, m, v.tr * v.tc, 0);
+    p.type = p.out_type = p.x.type;
+    p.st.pad = pad_of(&g, &v);
+    p.st.type = graph_value(&t->g, p.x.a)->dtype;
+    group_init(&p.g, m, p.s.threads, 0);
     merge_open(&g, &p, (enum merge_order)v.order, v.bk);
-    l.unroll = fma_unroll(&l.t, p.bk);
-    if (p.form->loops) l.unroll = i64_min(MAX_ROW, l.unroll);
+    l.unroll = fma_unroll(&l, p.s.bk);
+    if (p.address->loops) l.unroll = i64_min(MAX_ROW, l.unroll);
     contract_emit(&p, t, caps);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // matrix_gemm: matrix products by groups of threads with matrix units. A group computes a block of
-// results in rounds (gen_group_gemm.c); gm x gn subgroups stand in it, each with wm x wn fragments
+// results in rounds (gen_contract.c); gm x gn subgroups stand in it, each with wm x wn fragments
 // of sums. Shared arrays keep the order in which the operands lie in memory, so that copies are
 // wide on both sides: fragments are loaded by rows or by columns. Results pass through shared
 // memory, a row of fragments at a time, where every thread gets vectors of them for the epilogue.
@@ -52,17 +52,17 @@ static struct matrix_sched sched_of(const struct caps *c, const struct sched *v)
 
 static i64 pad_of(const struct matrix_sched *s) { return s->swz ? 0 : PAD; }
 
-static struct product_sched product_of(const struct matrix_sched *s)
+static struct blocking blocking_of(const struct matrix_sched *s)
 {
-    return (struct product_sched){.bm = s->gm * s->wm * s->m,
-                                  .bn = s->gn * s->wn * s->n,
-                                  .bk = s->bk,
-                                  .pipe = i64_min(s->pipe, PIPE_ASYNC),
-                                  .stages = s->pipe < PIPE_DOUBLE ? 1 : s->pipe > PIPE_ASYNC ? 3 : 2,
-                                  .raster = s->raster,
-                                  .chunks = s->chunks,
-                                  .threads = s->gm * s->gn * s->subgroup,
-                                  .stream = s->stream * s->units};
+    return (struct blocking){.bm = s->gm * s->wm * s->m,
+                             .bn = s->gn * s->wn * s->n,
+                             .bk = s->bk,
+                             .threads = s->gm * s->gn * s->subgroup,
+                             .pipe = (enum group_pipe)i64_min(s->pipe, PIPE_ASYNC),
+                             .stages = s->pipe < PIPE_DOUBLE ? 1 : s->pipe > PIPE_ASYNC ? 3 : 2,
+                             .raster = s->raster,
+                             .split_k = s->chunks,
+                             .stream_k = s->stream * s->units};
 }
 
 /* Of fragments. */
@@ -80,35 +80,22 @@ static struct mma_leaf leaf_of(enum dtype operand, const struct matrix_sched *s)
 static void emit(struct emit *m, const struct task *t, const struct caps *caps, const struct sched *v)
 {
     struct matrix_sched s = sched_of(caps, v);
-    struct product_sched ps = product_of(&s);
     struct gemm x;
     gemm_of(&x, t);
     struct mma_leaf l = leaf_of(operand_type(&x), &s);
-    enum dtype held = graph_value(&t->g, x.a)->dtype;
-    struct product p = {.m = m,
-                        .x = x,
-                        .bm = ps.bm,
-                        .bn = ps.bn,
-                        .bk = ps.bk,
-                        .raster = ps.raster,
-                        .chunks = ps.chunks,
-                        .stream = ps.stream,
-                        .pipe = (enum group_pipe)ps.pipe,
-                        .stages = ps.stages,
-                        .swizzled = s.swz,
-                        .pad = pad_of(&s),
-                        .a_as_is = true,
-                        .b_as_is = true,
-                        .a_wide = WIDE / dtype_size(held),
-                        .b_wide = WIDE / dtype_size(held),
-                        .held = held,
-                        .type = emit_type(held),
-                        .n_out = mma_out_size(&l),
-                        .out_type = acc_type(&s),
-                        .leaf = &leaf_mma,
-                        .own = &l};
-    group_init(&p.g, m, ps.threads, (u32)s.subgroup);
-    product_matrices(&p, t);
+    enum dtype type = graph_value(&t->g, x.a)->dtype;
+    i64 wide = WIDE / dtype_size(type);
+    struct contraction p = {.m = m,
+                            .x = x,
+                            .s = blocking_of(&s),
+                            .st = {.type = type, .swizzled = s.swz, .pad = pad_of(&s), .a_as_is = true, .b_as_is = true, .a_wide = wide, .b_wide = wide},
+                            .type = emit_type(type),
+                            .n_out = mma_out_size(&l),
+                            .out_type = acc_type(&s),
+                            .leaf = &leaf_mma,
+                            .own = &l};
+    group_init(&p.g, m, p.s.threads, (u32)s.subgroup);
+    contract_matrices(&p, t);
     contract_emit(&p, t, caps);
 }
 
@@ -128,26 +115,26 @@ static bool is_listed(const struct caps *c, const struct matrix_sched *s, enum d
 /* Rules of numbers alone: cheap. size: bytes of an operand's element. */
 static bool fits(const struct caps *c, const struct matrix_sched *s, i64 size)
 {
-    struct product_sched p = product_of(s);
+    struct blocking p = blocking_of(s);
     i64 copied = s->bk * (p.bm + p.bn) / p.threads * size / 4;
     i64 sums = s->wm * s->wn * s->m * s->n * s->acc / 32 / s->subgroup,
         operands = (s->wm * s->m + (s->rp ? s->wn : 1) * s->n) * s->k * size / 4 / s->subgroup * (1 + s->rp);
     if (s->rp && s->bk == s->k) return false; /* one step */
-    if (s->stream && !stream_is_legal(c, p.bm, p.bn, p.bk, p.chunks)) return false;
+    if (s->stream && !stream_k_is_legal(c, p.bm, p.bn, p.bk, p.split_k)) return false;
     if (s->bk % s->k || s->bk / s->k > MAX_STEPS || s->wm * s->wn > MAX_FRAGMENTS || p.threads < group_least(c)) return false;
     i64 regs = sums + operands + (s->pipe && s->pipe < PIPE_ASYNC ? copied : 0);
     if (!group_has_registers(c, p.threads, regs)) return false;
     struct mma_leaf l = leaf_of(DT_NONE, s);
     i64 out = mma_out_size(&l) * s->acc / 8;
-    return group_is_legal(c, p.threads, size * product_shared(&p, pad_of(s)) + out);
+    return group_is_legal(c, p.threads, size * blocking_shared(&p, pad_of(s)) + out);
 }
 
 /* What fits with the shortest operands. */
 static bool is_legal(const struct gemm *x, const struct caps *c, const struct matrix_sched *s)
 {
-    struct product_sched p = product_of(s);
+    struct blocking p = blocking_of(s);
     i64 size = dtype_size(operand_type(x));
-    return is_listed(c, s, operand_type(x)) && (size <= SHORT || fits(c, s, size)) && product_is_useful(x, &p);
+    return is_listed(c, s, operand_type(x)) && (size <= SHORT || fits(c, s, size)) && blocking_is_useful(x, &p);
 }
 
 static bool legal(const struct task *t, const struct caps *c, const struct sched *v)
@@ -177,7 +164,7 @@ static bool least_sched(const struct gemm *x, const struct caps *c, const struct
                                 [P_chunks] = 1,
                                 [P_stream] = 0}};
     struct matrix_sched s = sched_of(c, out);
-    while (product_of(&s).threads < group_least(c) && s.gm < 4) s.gm *= 2, out->v[P_gm] = (i32)s.gm;
+    while (blocking_of(&s).threads < group_least(c) && s.gm < 4) s.gm *= 2, out->v[P_gm] = (i32)s.gm;
     if (shape->m > 32 || shape->n > 32 || shape->k > 32) return false;
     return fits(c, &s, SHORT) && is_legal(x, c, &s);
 }
@@ -206,10 +193,10 @@ static double product_work(const struct gemm *x, const struct matrix_sched *s)
 static double seconds(const struct gemm *x, const struct caps *c, const struct matrix_sched *s,
                       const i64 *var)
 {
-    struct product_sched p = product_of(s);
+    struct blocking p = blocking_of(s);
     double wm = (double)(s->wm * s->m), wn = (double)(s->wn * s->n);
     double work = product_work(x, s) + 2 * (wm + wn) / (wm * wn);
-    return product_seconds(x, c, &p, work, var) + 1e-7 * (double)s->wm;
+    return blocking_seconds(x, c, &p, work, var) + 1e-7 * (double)s->wm;
 }
 
 static double predict(const struct task *t, const struct caps *c, const struct sched *v,

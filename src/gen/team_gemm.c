@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // team_gemm: matrix products by matrix units that teams of subgroups feed together, and that read both operands from
-// swizzled shared arrays by themselves. A group computes a block of results in rounds (gen_group_gemm.c), copied ahead
+// swizzled shared arrays by themselves. A group computes a block of results in rounds (gen_contract.c), copied ahead
 // without registers; gm x gn teams stand in it, each with wm x wn fragments of sums, its only registers. The
 // arrays keep the order in which operands lie in memory, in panels: lines of 128 bytes, which is what units read.
 // A round's products are asked for before the next copies are, so that both go on at once. Results pass through shared memory,
@@ -69,16 +69,16 @@ static bool sched_of(const struct caps *c, enum dtype t, const struct sched *v, 
     return find_shape(c, t, s);
 }
 
-static struct product_sched product_of(const struct team_sched *s)
+static struct blocking blocking_of(const struct team_sched *s)
 {
-    return (struct product_sched){.bm = s->gm * s->wm * s->m,
-                                  .bn = s->gn * s->wn * s->n,
-                                  .bk = s->bk,
-                                  .pipe = PIPE_ASYNC,
-                                  .stages = s->stages,
-                                  .raster = s->raster,
-                                  .chunks = s->chunks,
-                                  .threads = s->gm * s->gn * s->team};
+    return (struct blocking){.bm = s->gm * s->wm * s->m,
+                             .bn = s->gn * s->wn * s->n,
+                             .bk = s->bk,
+                             .threads = s->gm * s->gn * s->team,
+                             .pipe = PIPE_ASYNC,
+                             .stages = s->stages,
+                             .raster = s->raster,
+                             .split_k = s->chunks};
 }
 
 static struct mma_leaf leaf_of(enum dtype t, const struct team_sched *s)
@@ -96,8 +96,8 @@ static i64 part_bytes(const struct team_sched *s)
 
 static i64 held_bytes(enum dtype t, const struct team_sched *s)
 {
-    struct product_sched p = product_of(s);
-    return product_shared(&p, 0) * dtype_size(t) + (s->boxes ? s->stages * GROUP_BYTES : 0);
+    struct blocking p = blocking_of(s);
+    return blocking_shared(&p, 0) * dtype_size(t) + (s->boxes ? s->stages * GROUP_BYTES : 0);
 }
 
 /* Teams whose fragments are stored at once: a power of two. */
@@ -117,35 +117,28 @@ static enum dtype type_of(const struct task *t)
 static void emit(struct emit *m, const struct task *t, const struct caps *caps, const struct sched *v)
 {
     struct team_sched s;
-    enum dtype held = type_of(t);
-    sched_of(caps, held, v, &s);
-    struct product_sched ps = product_of(&s);
-    struct mma_leaf l = leaf_of(held, &s);
-    l.subgroups = caps->team, l.at_once = stored_at_once(caps, held, &s);
-    struct product p = {.m = m,
-                        .bm = ps.bm,
-                        .bn = ps.bn,
-                        .bk = ps.bk,
-                        .raster = ps.raster,
-                        .chunks = ps.chunks,
-                        .pipe = PIPE_ASYNC,
-                        .stages = ps.stages,
-                        .swizzled = true,
-                        .panel = LINE_BYTES / dtype_size(held),
-                        .in_boxes = s.boxes,
-                        .copies_last = true,
-                        .a_as_is = true,
-                        .b_as_is = true,
-                        .a_wide = WIDE,
-                        .b_wide = WIDE,
-                        .held = held,
-                        .type = emit_type(held),
-                        .leaf = &leaf_wgmma,
-                        .own = &l};
+    enum dtype type = type_of(t);
+    sched_of(caps, type, v, &s);
+    struct mma_leaf l = leaf_of(type, &s);
+    l.subgroups = caps->team, l.at_once = stored_at_once(caps, type, &s);
+    struct contraction p = {.m = m,
+                            .s = blocking_of(&s),
+                            .st = {.type = type,
+                                   .swizzled = true,
+                                   .panel = LINE_BYTES / dtype_size(type),
+                                   .tma = s.boxes,
+                                   .copies_last = true,
+                                   .a_as_is = true,
+                                   .b_as_is = true,
+                                   .a_wide = WIDE,
+                                   .b_wide = WIDE},
+                            .type = emit_type(type),
+                            .leaf = &leaf_wgmma,
+                            .own = &l};
     gemm_of(&p.x, t);
-    group_init(&p.g, m, ps.threads, caps->subgroup);
+    group_init(&p.g, m, p.s.threads, caps->subgroup);
     m->k->team = caps->team;
-    product_matrices(&p, t);
+    contract_matrices(&p, t);
     contract_emit(&p, t, caps);
 }
 
@@ -154,7 +147,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
 /* Rules of numbers alone: cheap. */
 static bool fits(const struct caps *c, enum dtype t, const struct team_sched *s)
 {
-    struct product_sched p = product_of(s);
+    struct blocking p = blocking_of(s);
     i64 sums = s->wm * s->wn * s->m * s->n * s->acc / 32 / s->team;
     struct mma_leaf l = leaf_of(t, s);
     if (sums + OTHER_REGS > MAX_REGS || (sums + OTHER_REGS) * p.threads > ALL_REGS) return false;
@@ -167,9 +160,9 @@ static bool is_legal(const struct gemm *x, const struct caps *c, const struct sc
     struct team_sched s;
     enum dtype t = graph_value(x->g, x->a)->dtype;
     if (!sched_of(c, t, v, &s) || !fits(c, t, &s) || gen_static(x->g, x->n, 0) == 1) return false;
-    if (s.boxes && (!c->has_tile || !product_is_boxable(x, s.bk))) return false;
-    struct product_sched p = product_of(&s);
-    return product_is_useful(x, &p);
+    if (s.boxes && (!c->has_tile || !contract_is_boxable(x, s.bk))) return false;
+    struct blocking p = blocking_of(&s);
+    return blocking_is_useful(x, &p);
 }
 
 static bool legal(const struct task *t, const struct caps *c, const struct sched *v)
@@ -211,9 +204,9 @@ static double seconds(const struct gemm *x, const struct caps *c, const struct s
 {
     struct team_sched s;
     if (!sched_of(c, graph_value(x->g, x->a)->dtype, v, &s)) return 1e9;
-    struct product_sched p = product_of(&s);
+    struct blocking p = blocking_of(&s);
     double read = (double)(s.m + s.n) / (double)(s.m * s.n);
-    return product_seconds(x, c, &p, 0.065 * (1 + 20 * read) * (s.stages > 2 ? 1 : 1.05), var) + 1e-7 * (double)(s.wm * s.wn);
+    return blocking_seconds(x, c, &p, 0.065 * (1 + 20 * read) * (s.stages > 2 ? 1 : 1.05), var) + 1e-7 * (double)(s.wm * s.wn);
 }
 
 static double predict(const struct task *t, const struct caps *c, const struct sched *v, const i64 *var)

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// gen_group_box: operands of a product by groups that come to the SHARED array in boxes, which the group's first thread
+// gen_tma: operands of a product by groups that come to the SHARED array in boxes, which the group's first thread
 // asks for and the device copies by itself (TILE of kernel IR): no thread has addresses to compute. An operand is a matrix
 // where it lies, batches one below the other; a box is a panel of a round, or 256 lines of it.
 //
 // What is behind a matrix's end is zero. So are terms behind the end of the left operand, whose columns they are; those of
 // the right one are rows, behind which the next batch follows: with several batches rounds must be whole there.
-#include "gen/gen_group_gemm.h"
+#include "gen/gen_contract.h"
 
 enum { PIECE = 16 }; /* bytes */
 
@@ -34,7 +34,7 @@ static bool is_boxable(const struct gemm *x, value_id v, i64 bk)
     return v == x->a || count(x->g, &s->shape, 0, r - 2) == 1 || known(x->g, x->k) % bk == 0;
 }
 
-bool product_is_boxable(const struct gemm *x, i64 bk)
+bool contract_is_boxable(const struct gemm *x, i64 bk)
 {
     return x->a_plain && x->b_plain && is_boxable(x, x->a, bk) && is_boxable(x, x->b, bk);
 }
@@ -48,9 +48,9 @@ static kval row_of(struct emit *m, value_id v, const kval *idx)
     return at;
 }
 
-static u32 map_of(const struct side *s, i64 lines)
+static u32 map_of(const struct operand *s, i64 lines)
 {
-    struct product *p = s->p;
+    struct contraction *p = s->p;
     struct kir *k = p->m->k;
     const struct shape *shape = &graph_value(p->m->g, s->v)->shape;
     i64 cols = known(p->m->g, shape->dim[shape->rank - 1]);
@@ -59,25 +59,25 @@ static u32 map_of(const struct side *s, i64 lines)
                           .cols = cols,
                           .pitch = cols,
                           .box_rows = (u32)i64_min(lines, KIR_MAX_SIDE),
-                          .box_cols = (u32)p->panel};
+                          .box_cols = (u32)p->st.panel};
     return kir_map(k, &map);
 }
 
-static void copy_side(struct side *s)
+static void copy_operand(struct operand *s)
 {
-    struct product *p = s->p;
+    struct contraction *p = s->p;
     struct kir *k = p->m->k;
     bool is_a = s == &p->a; /* its lines are along the terms, those of b across */
-    i64 lines = is_a ? s->block : p->bk, length = is_a ? p->bk : s->block;
-    kval terms = kir_mul_i(k, p->round, p->bk), idx[MAX_RANK];
+    i64 lines = is_a ? s->block : p->s.bk, length = is_a ? p->s.bk : s->block;
+    kval terms = kir_mul_i(k, p->round, p->s.bk), idx[MAX_RANK];
     u32 map = map_of(s, lines);
     assert(s->along_k == is_a && (s->term_step == 1) == is_a);
-    for (i64 from = 0; from < length; from += p->panel)
+    for (i64 from = 0; from < length; from += p->st.panel)
         for (i64 line = 0; line < lines; line += k->map.v[map].box_rows) {
             kval row = kir_add_i(k, is_a ? s->first : terms, line), col = kir_add_i(k, is_a ? terms : s->first, from);
             gemm_index(p->m, &p->x, s->v, p->pos, row, col, idx);
             struct kir_tile t = {.array = p->array,
-                                 .at = side_at(s, kir_int(k, is_a ? from : line), kir_int(k, is_a ? line : from)),
+                                 .at = operand_at(s, kir_int(k, is_a ? from : line), kir_int(k, is_a ? line : from)),
                                  .map = map,
                                  .row = row_of(p->m, s->v, idx),
                                  .col = col};
@@ -85,11 +85,11 @@ static void copy_side(struct side *s)
         }
 }
 
-void product_copy_boxes(struct product *p)
+void contract_copy_boxes(struct contraction *p)
 {
     struct kir *k = p->m->k;
     kir_if(k, kir_lt(k, p->g.t, kir_int(k, 1)));
-    copy_side(&p->a);
-    copy_side(&p->b);
+    copy_operand(&p->a);
+    copy_operand(&p->b);
     kir_end(k);
 }

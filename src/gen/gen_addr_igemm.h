@@ -3,11 +3,11 @@
 // Private to gen/: a convolution as a product of matrices that are never built (group_igemm). Rows are all outputs of a channel,
 // batch included, merged to one axis; columns are the output channels of a group; terms are taps times input channels. Of a
 // transposed one rows are the outputs of a phase (gen_trans.h).
-#ifndef QUERN_GEN_GROUP_MERGE_H
-#define QUERN_GEN_GROUP_MERGE_H
+#ifndef QUERN_GEN_ADDR_IGEMM_H
+#define QUERN_GEN_ADDR_IGEMM_H
 
 #include "gen/gen_conv.h"
-#include "gen/gen_group_gemm.h"
+#include "gen/gen_contract.h"
 #include "gen/gen_trans.h"
 
 enum merge_order {
@@ -25,7 +25,7 @@ struct merge {
     i64 taps, channels; /* of a kernel; with MERGE_LOOPS: of a round */
     bool by_channel;    /* the channels of a pixel lie side by side */
     bool is_stored;     /* the input can be loaded where it is; else something in front is evaluated */
-    struct product_form form;
+    struct addressing form;
     kval packed;
 };
 /* Takes the task apart; x: sizes, epilogue and bias of the product. false: not for this family. */
@@ -35,9 +35,9 @@ bool merge_is_dense(const struct merge *g, enum merge_order o);     /* are eleme
 i64 merge_round(const struct merge *g, enum merge_order o, i64 bk); /* terms of a round of bk terms, or channels */
 
 /* Terms of the input that a thread reads at a time where it is not staged. */
-i64 merge_near_run(const struct merge *g, enum merge_order o, i64 bk);
+i64 merge_direct_run(const struct merge *g, enum merge_order o, i64 bk);
 
-/* Sets p->form, p->bk and how operands are read, in vectors of at most `wide` elements; packs the weights. Before product_init. */
-void merge_open(struct merge *g, struct product *p, enum merge_order o, i64 bk);
+/* Sets p->address, p->s.bk and how operands are read, in vectors of at most `wide` elements; packs the weights. Before product_init. */
+void merge_open(struct merge *g, struct contraction *p, enum merge_order o, i64 bk);
 
 #endif

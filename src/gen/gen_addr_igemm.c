@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// gen_group_merge: a convolution as a product of matrices that are never built: Chetlur, Woolley, Vandermersch, Cohen, Tran,
+// gen_addr_igemm: a convolution as a product of matrices that are never built: Chetlur, Woolley, Vandermersch, Cohen, Tran,
 // Catanzaro and Shelhamer, cuDNN: Efficient Primitives for Deep Learning, 2014, section 3.1. Numbers of rows and terms are taken
 // apart where an element is read: the pixel of a row once for all rounds, taps and channels of a term by constants, and not at
 // all where a round is one tap, or all of them.
@@ -12,7 +12,7 @@
 //
 // Dims: rows m = n, out[2..] merged; columns oc; packed weights [group][first taps][block of columns][term][column], zeros behind
 // the last column and, with MERGE_LOOPS, behind the last channel.
-#include "gen/gen_group_merge.h"
+#include "gen/gen_addr_igemm.h"
 
 enum { MAX_RUN = 4 /* terms of the input that a thread reads at a time */ };
 
@@ -67,16 +67,16 @@ bool merge_is_dense(const struct merge *g, enum merge_order o) { return g->by_ch
 
 /* Phases of a transposed convolution. */
 
-static const struct merge *merge_in(const struct product *p) { return p->form->user; }
+static const struct merge *merge_in(const struct contraction *p) { return p->address->user; }
 
 /* The group's phase along an axis. */
-static kval phase_of(const struct product *p, u32 axis)
+static kval phase_of(const struct contraction *p, u32 axis)
 {
     const struct merge *g = merge_in(p);
     return trans_phase_of(p->m->k, &g->trans, p->pos[0], axis);
 }
 
-static kval fact(const struct product *p, u32 axis, enum trans_fact f)
+static kval fact(const struct contraction *p, u32 axis, enum trans_fact f)
 {
     return trans_fact(p->m->k, &merge_in(p)->trans.ax[axis], f, phase_of(p, axis));
 }
@@ -89,7 +89,7 @@ static void also(struct kir *k, kval *all, kval cond)
 }
 
 /* Has the phase any taps? 0: certainly. */
-static kval phase_has_taps(const struct product *p)
+static kval phase_has_taps(const struct contraction *p)
 {
     const struct merge *g = merge_in(p);
     kval ok = 0;
@@ -113,7 +113,7 @@ static void split_tap(struct kir *k, const struct conv *c, kval n, kval tap[MAX_
 }
 
 /* Terms that count channels innermost: a round that is within one tap, or whole taps, is one division for all of it. */
-static kval by_channels(const struct merge *g, struct kir *k, i64 bk, kval round, struct product_term *t)
+static kval by_channels(const struct merge *g, struct kir *k, i64 bk, kval round, struct contract_term *t)
 {
     i64 ic = g->c.ic;
     if (ic % bk == 0) {
@@ -129,7 +129,7 @@ static kval by_channels(const struct merge *g, struct kir *k, i64 bk, kval round
     return kir_div_i(k, n, ic);
 }
 
-static kval by_taps(const struct merge *g, struct kir *k, i64 bk, kval round, struct product_term *t)
+static kval by_taps(const struct merge *g, struct kir *k, i64 bk, kval round, struct contract_term *t)
 {
     i64 taps = g->taps;
     if (bk % taps == 0) {
@@ -141,24 +141,24 @@ static kval by_taps(const struct merge *g, struct kir *k, i64 bk, kval round, st
     return kir_mod_i(k, n, taps);
 }
 
-static kval term_exists(const struct product *p, kval round, kval at)
+static kval term_exists(const struct contraction *p, kval round, kval at)
 {
     struct kir *k = p->m->k;
     i64 n = merge_terms(merge_in(p));
-    if (n % p->bk == 0) return 0;
-    return kir_lt(k, kir_add(k, kir_mul_i(k, round, p->bk), at), kir_int(k, n));
+    if (n % p->s.bk == 0) return 0;
+    return kir_lt(k, kir_add(k, kir_mul_i(k, round, p->s.bk), at), kir_int(k, n));
 }
 
-static void merge_term_of(const struct product *p, kval round, kval at, struct product_term *t)
+static void merge_term_of(const struct contraction *p, kval round, kval at, struct contract_term *t)
 {
     const struct merge *g = merge_in(p);
     struct kir *k = p->m->k;
-    *t = (struct product_term){.at = at, .ok = term_exists(p, round, at)};
-    kval tap = g->order == MERGE_CHANNELS ? by_channels(g, k, p->bk, round, t) : by_taps(g, k, p->bk, round, t);
+    *t = (struct contract_term){.at = at, .ok = term_exists(p, round, at)};
+    kval tap = g->order == MERGE_CHANNELS ? by_channels(g, k, p->s.bk, round, t) : by_taps(g, k, p->s.bk, round, t);
     split_tap(k, &g->c, tap, t->tap);
 }
 
-static u32 merge_loops(const struct product *p, kval round, i64 written_out, struct product_term *t)
+static u32 merge_loops(const struct contraction *p, kval round, i64 written_out, struct contract_term *t)
 {
     const struct merge *g = merge_in(p);
     const struct conv *c = &g->c;
@@ -166,7 +166,7 @@ static u32 merge_loops(const struct product *p, kval round, i64 written_out, str
     kval zero = kir_int(k, 0), own = zero;
     u32 n = 0;
     if (g->channels > 1) own = kir_loop(k, KL_SERIAL, zero, kir_int(k, g->channels), 1), n++;
-    *t = (struct product_term){.at = own, .channel = kir_add(k, kir_mul_i(k, round, g->channels), own)};
+    *t = (struct contract_term){.at = own, .channel = kir_add(k, kir_mul_i(k, round, g->channels), own)};
     for (u32 a = 2; a < c->rank; a++) {
         bool written = a + 1 == c->rank && c->k[a] <= written_out;
         t->tap[a] = zero;
@@ -180,7 +180,7 @@ static u32 merge_loops(const struct product *p, kval round, i64 written_out, str
 /* Elements. */
 
 /* The pixel of a row: its index on every axis but that of channels. */
-static void pixel_of(const struct product *p, kval row, kval idx[MAX_RANK])
+static void pixel_of(const struct contraction *p, kval row, kval idx[MAX_RANK])
 {
     struct emit *m = p->m;
     const struct conv *c = &merge_in(p)->c;
@@ -193,15 +193,15 @@ static void pixel_of(const struct product *p, kval row, kval idx[MAX_RANK])
 }
 
 /* Row i of the block; behind the end, the last. */
-static kval row_of(const struct product *p, kval i)
+static kval row_of(const struct contraction *p, kval i)
 {
     struct kir *k = p->m->k;
     kval row = kir_add(k, p->a.first, i);
-    if (sym_divides(p->m->g->sym, p->bm, p->x.m)) return row;
+    if (sym_divides(p->m->g->sym, p->s.bm, p->x.m)) return row;
     return kir_min(k, row, kir_add_i(k, emit_size(p->m, p->x.m), -1));
 }
 
-static void merge_row(const struct product *p, kval i)
+static void merge_row(const struct contraction *p, kval i)
 {
     kval idx[MAX_RANK];
     pixel_of(p, row_of(p, i), idx); /* the builder finds it again where it is asked for */
@@ -209,7 +209,7 @@ static void merge_row(const struct product *p, kval i)
 
 /* Index of the input that a term meets from an output on, per axis; the condition that it is one, 0: certainly. What is in front of the
    input is only asked for elements that exist. */
-static kval find_input(const struct product *p, const struct product_term *t, kval idx[MAX_RANK])
+static kval find_input(const struct contraction *p, const struct contract_term *t, kval idx[MAX_RANK])
 {
     const struct merge *g = merge_in(p);
     const struct conv *c = &g->c;
@@ -231,7 +231,7 @@ static kval find_input(const struct product *p, const struct product_term *t, kv
     return ok;
 }
 
-static kval merge_input(const struct product *p, const struct product_term *t, kval i, u32 lanes)
+static kval merge_input(const struct contraction *p, const struct contract_term *t, kval i, u32 lanes)
 {
     const struct merge *g = merge_in(p);
     struct kir *k = p->m->k;
@@ -251,16 +251,16 @@ static kval merge_input(const struct product *p, const struct product_term *t, k
 /* Are rounds of whole channels packed as such, with zeros behind the last? The group's last channel must be the weights'. */
 static bool has_zeros(const struct merge *g) { return g->order == MERGE_LOOPS && !(g->up && g->c.groups > 1); }
 
-static kval merge_weights(const struct product *p, const struct product_term *t, kval round, kval i, u32 lanes)
+static kval merge_weights(const struct contraction *p, const struct contract_term *t, kval round, kval i, u32 lanes)
 {
     const struct merge *g = merge_in(p);
     struct kir *k = p->m->k;
-    i64 n = has_zeros(g) ? round_up(merge_terms(g), p->bk) : merge_terms(g);
-    kval block = p->pos[1], term = kir_add(k, kir_mul_i(k, round, p->bk), t->at);
+    i64 n = has_zeros(g) ? round_up(merge_terms(g), p->s.bk) : merge_terms(g);
+    kval block = p->pos[1], term = kir_add(k, kir_mul_i(k, round, p->s.bk), t->at);
     for (u32 a = 2; g->up && a < g->c.rank; a++)
         block = kir_add(k, kir_mul_i(k, block, g->trans.ax[a].step), fact(p, a, FACT_FIRST));
-    block = kir_add(k, kir_mul_i(k, block, ceil_div(g->c.oc, p->bn)), p->b.number);
-    kval at = kir_add(k, kir_mul_i(k, kir_add(k, kir_mul_i(k, block, n), term), p->bn), i);
+    block = kir_add(k, kir_mul_i(k, block, ceil_div(g->c.oc, p->s.bn)), p->b.number);
+    kval at = kir_add(k, kir_mul_i(k, kir_add(k, kir_mul_i(k, block, n), term), p->s.bn), i);
     kval ok = phase_has_taps(p);
     at = kir_ramp(k, at, 1, lanes);
     if (!has_zeros(g)) also(k, &ok, term_exists(p, round, t->at));
@@ -268,18 +268,18 @@ static kval merge_weights(const struct product *p, const struct product_term *t,
     return kir_load_n(k, g->packed, at, kir_select(k, ok, kir_int(k, lanes), kir_int(k, 0)));
 }
 
-static kval near_weights(const struct product *p, const struct product_term *t, kval i, u32 lanes) { return merge_weights(p, t, p->now, i, lanes); }
+static kval direct_weights(const struct contraction *p, const struct contract_term *t, kval i, u32 lanes) { return merge_weights(p, t, p->now, i, lanes); }
 
-static kval read(const struct side *s, kval at, kval i, u32 lanes)
+static kval read(const struct operand *s, kval at, kval i, u32 lanes)
 {
-    const struct product *p = s->p;
-    struct product_term t = {.at = at};
+    const struct contraction *p = s->p;
+    struct contract_term t = {.at = at};
     if (s == &p->b) return merge_weights(p, &t, p->round, i, lanes);
     merge_term_of(p, p->round, at, &t);
     return merge_input(p, &t, i, lanes);
 }
 
-static kval output_index(const struct product *p, kval row, kval col, kval idx[MAX_RANK])
+static kval output_index(const struct contraction *p, kval row, kval col, kval idx[MAX_RANK])
 {
     const struct merge *g = merge_in(p);
     struct kir *k = p->m->k;
@@ -309,44 +309,44 @@ static void pack_taps(const struct merge *g, struct pack *w)
     for (u32 a = 2; a < g->c.rank; a++) pack_dim(g, w, g->c.k[a], a, g->up ? g->trans.ax[a].step : 1);
 }
 
-static kval pack_weights(const struct merge *g, const struct product *p)
+static kval pack_weights(const struct merge *g, const struct contraction *p)
 {
     struct pack *w = arena_new(p->m->arena, struct pack);
     u32 in = g->up ? 0 : 1, out = g->up ? 1 : 0; /* axes */
     i64 ic = has_zeros(g) ? round_up(g->c.ic, g->channels) : g->c.ic;
     if (g->c.groups > 1) pack_dim(g, w, g->c.groups, 0, g->up ? g->c.ic : g->c.oc);
     for (u32 a = 2; g->up && a < g->c.rank; a++) pack_dim(g, w, g->trans.ax[a].step, a, 1);
-    pack_dim(g, w, ceil_div(g->c.oc, p->bn), out, p->bn);
+    pack_dim(g, w, ceil_div(g->c.oc, p->s.bn), out, p->s.bn);
     if (g->order != MERGE_CHANNELS) pack_dim(g, w, ic, in, 1);
     pack_taps(g, w);
     if (g->order == MERGE_CHANNELS) pack_dim(g, w, ic, in, 1);
-    pack_dim(g, w, p->bn, out, 1);
+    pack_dim(g, w, p->s.bn, out, 1);
     return emit_pack(p->m, g->c.w, w);
 }
 
-i64 merge_near_run(const struct merge *g, enum merge_order o, i64 bk)
+i64 merge_direct_run(const struct merge *g, enum merge_order o, i64 bk)
 {
     i64 n = 1;
     while (merge_is_dense(g, o) && n < MAX_RUN && g->c.ic % (2 * n) == 0 && bk % (2 * n) == 0) n *= 2;
     return n;
 }
 
-void merge_open(struct merge *g, struct product *p, enum merge_order o, i64 bk)
+void merge_open(struct merge *g, struct contraction *p, enum merge_order o, i64 bk)
 {
     bool side_by_side = merge_is_dense(g, o);
     g->order = o, g->channels = bk;
-    p->bk = merge_round(g, o, bk);
-    g->form = (struct product_form){.user = g,
+    p->s.bk = merge_round(g, o, bk);
+    g->form = (struct addressing){.user = g,
                                     .a = {side_by_side, sym_const(p->m->g->sym, side_by_side ? g->c.ic : 1)},
-                                    .b = {false, sym_const(p->m->g->sym, p->bn)},
+                                    .b = {false, sym_const(p->m->g->sym, p->s.bn)},
                                     .read = read,
                                     .index = output_index,
-                                    .near_run = merge_near_run(g, o, bk),
+                                    .direct_run = merge_direct_run(g, o, bk),
                                     .enter_row = merge_row,
                                     .term = merge_term_of,
-                                    .near_a = merge_input,
-                                    .near_b = near_weights,
+                                    .direct_a = merge_input,
+                                    .direct_b = direct_weights,
                                     .loops = o == MERGE_LOOPS ? merge_loops : NULL};
-    p->form = &g->form;
+    p->address = &g->form;
     g->packed = pack_weights(g, p);
 }
