@@ -43,32 +43,6 @@ static void try_conv(struct bed *b, u64 seed, struct seen *seen)
     check_release(&k);
 }
 
-/* Nothing in front: elements are loaded where they are, in vectors where channels lie side by side. */
-static bool plain(struct bed *b)
-{
-    static const i64 channels[] = {1, 2, 3, 4, 8, 12, 16, 20, 32};
-    u32 s = (u32)pick(b, 1, 3), rank = s + 2;
-    i64 groups = pick(b, 0, 3) ? 1 : pick(b, 2, 4), ic = channels[pick(b, 0, 8)], oc = channels[pick(b, 0, 8)];
-    i64 w[MAX_RANK] = {groups * oc, ic}, strides[3], dil[3], pads[6], n = groups * oc;
-    sym dim[MAX_RANK] = {draw_size(b, 1, 3, 4), sym_const(&b->sym, groups * ic)};
-    bool symbolic = pick(b, 0, 2) == 0;
-    for (u32 i = 0; i < s; i++) {
-        w[2 + i] = pick(b, 1, s == 3 ? 3 : 4), strides[i] = pick(b, 1, 3), dil[i] = pick(b, 0, 2) ? 1 : pick(b, 2, 3);
-        pads[i] = pick(b, 0, 2), pads[s + i] = pick(b, 0, 2);
-        i64 need = (w[2 + i] - 1) * dil[i] + 1 - pads[i] - pads[s + i];
-        dim[2 + i] = size_of(b, i64_max(need, 1) + pick(b, 0, s == 1 ? 40 : i + 1 == s ? 14 : 5), symbolic);
-    }
-    value_id x = add_input(b, "x", rank, dim), y = add_weighted(b, "Conv", x, rank, w, pick(b, 0, 1) ? &n : NULL);
-    node_id node = graph_value(&b->g, y)->producer;
-    attr_set_int(&b->g, node, "group", groups);
-    attr_set_ints(&b->g, node, "strides", strides, s);
-    attr_set_ints(&b->g, node, "dilations", dil, s);
-    attr_set_ints(&b->g, node, "pads", pads, 2 * s);
-    if (pick(b, 0, 1)) y = add_op(b, pick(b, 0, 1) ? "Relu" : "Sigmoid", y, 0, 0);
-    *arr_push(&b->arena, &b->g.output) = y;
-    return make_task(b);
-}
-
 static void try_tasks(u64 from, u64 to, enum dtype type, struct seen *seen)
 {
     for (u64 seed = first_seed(from, to); seed < last_seed(from, to); seed++) {
@@ -76,7 +50,7 @@ static void try_tasks(u64 from, u64 to, enum dtype type, struct seen *seen)
         bed_open(&b, seed);
         bed_use_groups(&b);
         b.type = type;
-        if ((seed % 4 == 3 ? random_transpose : seed % 2 ? random_conv : plain)(&b)) try_conv(&b, seed, seen);
+        if ((seed % 4 == 3 ? random_transpose : seed % 2 ? random_conv : random_plain_conv)(&b)) try_conv(&b, seed, seen);
         bed_close(&b);
     }
 }
@@ -125,7 +99,7 @@ static void test_device(void **state)
         bed_use_groups(&b);
         b.type = pick(&b, 0, 1) ? DT_F16 : DT_F32;
         b.only = family();
-        if ((seed % 4 == 3 ? random_transpose : seed % 2 ? random_conv : plain)(&b)) n += try_gpu(&b, &g, seed);
+        if ((seed % 4 == 3 ? random_transpose : seed % 2 ? random_conv : random_plain_conv)(&b)) n += try_gpu(&b, &g, seed);
         bed_close(&b);
     }
     assert_true(is_enough(n, 8));
@@ -144,7 +118,7 @@ static void build_for(const char *name, const char *arch, u32 step)
         bed_open(&b, seed);
         assert_true(dev_target(&b.caps, name, str_of(arch)));
         b.type = pick(&b, 0, 1) ? DT_F16 : DT_F32;
-        if (!(seed % 4 == 3 ? random_transpose : seed % 2 ? random_conv : plain)(&b) || !family()->match(&b.t, &b.caps)) {
+        if (!(seed % 4 == 3 ? random_transpose : seed % 2 ? random_conv : random_plain_conv)(&b) || !family()->match(&b.t, &b.caps)) {
             bed_close(&b);
             continue;
         }

@@ -1,18 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// group_grad: the gradient of a convolution's weights by groups of threads, as a product whose terms are the positions of the batch's
-// outputs (gen_contract.c). Rows are output channels, columns input channels and taps, the one innermost that lies densely; a group
-// computes bm = tr*tm by bn = tc*tn of them in rounds of bk positions, each thread a tile of tm by tn in registers. Where the
-// input is met under a tap is found while it is copied to shared memory; outside of it, and behind the last position, there are zeros.
-//
-// Weights are few and positions many: chunks of groups share the positions, and a second grid adds their sums in order. The results
-// pass through a TEMP array in any case, which has rows and columns as the product has, and the epilogue is that grid.
-//
-// Dims: rows m, columns n = taps x c (or c x taps) of a group of channels, terms k = n, o...
-#include "gen/gen_grad.h"
+// group_grad: the gradient of a convolution's weights by workgroups with multiply-adds (gen_addr_grad.c): a workgroup computes bm = tr*tm by bn = tc*tn
+// gradients in K blocks of bk positions, each thread a tile of tm by tn in registers.
+#include "gen/gen_addr_grad.h"
 #include "gen/gen_leaf.h"
 
-enum { MAX_COPIED = 64 /* elements of one operand that a thread copies per round */, MAX_CODE = 512 /* multiply-adds written out */, PAD = 4 };
+enum { MAX_COPIED = 64 /* elements of one operand that a thread copies per K block */, PAD = 4 };
 
 /* In the order in which a choice of one narrows down the next ones. */
 // clang-format off
@@ -27,103 +20,6 @@ enum { MAX_COPIED = 64 /* elements of one operand that a thread copies per round
 // clang-format on
 GEN_PARAMS(PARAMS)
 GEN_PARAM_READER(struct params, params_of, PARAMS)
-
-/* The task as a product. */
-struct shape_of { struct grad q; struct gemm x; bool by_channel; i64 taps; };
-
-static bool take(struct shape_of *s, const struct task *t)
-{
-    const struct grad *q = &s->q;
-    if (!grad_of(&s->q, t)) return false;
-    struct symtab *st = t->g.sym;
-    const struct conv *c = &q->x;
-    s->by_channel = conv_input_layout(c) == LAYOUT_CLAST && q->ic > 1, s->taps = 1;
-    for (u32 a = 2; a < c->rank; a++) s->taps *= c->k[a];
-    s->x = (struct gemm){.g = &t->g, .a = q->y.x, .b = c->x, .y = q->dw, .m_axis = 0, .n_axis = s->by_channel ? 1 : c->rank - 1};
-    struct gemm *x = &s->x;
-    x->as = &graph_value(x->g, x->a)->shape, x->bs = &graph_value(x->g, x->b)->shape, x->ys = &graph_value(x->g, x->y)->shape;
-    x->type = c->type;
-    x->m = sym_const(st, q->oc), x->n = sym_const(st, q->ic * s->taps), x->k = sym_const(st, 1);
-    for (u32 a = 0; a < c->rank; a++)
-        if (a != 1) x->k = sym_mul(st, x->k, c->out[a]);
-    x->outer = (struct space){.rank = c->rank};
-    if (q->groups > 1) x->outer.g[x->outer.n++] = (struct space_group){sym_const(st, q->groups), 0};
-    return true;
-}
-
-/* Operands. */
-
-/* A position of the outputs: its index on every axis but that of channels. */
-static void position(struct emit *m, const struct conv *c, kval number, kval idx[MAX_RANK])
-{
-    for (u32 a = c->rank; a-- > 0;) {
-        if (a == 1) continue;
-        kval n = emit_size(m, c->out[a]);
-        idx[a] = a ? kir_mod(m->k, number, n) : number;
-        number = a ? kir_div(m->k, number, n) : number;
-    }
-}
-
-static void also(struct kir *k, kval *all, kval cond) { *all = *all ? kir_bin(k, KI_AND, *all, cond) : cond; }
-
-/* From the index of an output to that of the input under a tap, clamped; is it inside? */
-static void under_tap(struct emit *m, const struct conv *c, kval tap, kval idx[MAX_RANK], kval *ok)
-{
-    struct kir *k = m->k;
-    kval zero = kir_int(k, 0);
-    for (u32 a = c->rank; a-- > 2;) {
-        kval n = emit_size(m, c->in[a]), own = kir_mul_i(k, kir_mod_i(k, tap, c->k[a]), c->dil[a]);
-        tap = kir_div_i(k, tap, c->k[a]);
-        kval at = kir_sub(k, kir_add(k, kir_mul_i(k, idx[a], c->stride[a]), own), emit_size(m, c->pad[a]));
-        also(k, ok, kir_bin(k, KI_LE, zero, at));
-        also(k, ok, kir_lt(k, at, n));
-        idx[a] = kir_max(k, kir_min(k, at, kir_add_i(k, n, -1)), zero);
-    }
-}
-
-/* Row or column i of a block; those behind the end are the last ones again. */
-static kval across(const struct operand *s, kval i, u32 lanes)
-{
-    struct contraction *p = s->p;
-    struct kir *k = p->m->k;
-    kval at = kir_add(k, s->first, i);
-    if (sym_divides(p->m->g->sym, s->block, s->across)) return at;
-    return kir_min(k, at, kir_add_i(k, emit_size(p->m, s->across), -(i64)lanes));
-}
-
-static kval read(const struct operand *s, kval term, kval i, u32 lanes)
-{
-    struct contraction *p = s->p;
-    struct kir *k = p->m->k;
-    const struct shape_of *x = p->address->user;
-    const struct conv *c = s == &p->a ? &x->q.y : &x->q.x;
-    kval idx[MAX_RANK] = {0}, ok = 0, n = emit_size(p->m, p->x.k), at = across(s, i, lanes), channel = at;
-    term = kir_add(k, kir_mul_i(k, p->round, p->s.bk), term);
-    if (!sym_divides(p->m->g->sym, p->s.bk, p->x.k)) {
-        ok = kir_lt(k, term, n);
-        term = kir_min(k, term, kir_add_i(k, n, -1));
-    }
-    position(p->m, c, term, idx);
-    if (s == &p->b) {
-        kval tap = x->by_channel ? kir_div_i(k, at, c->ic) : kir_mod_i(k, at, x->taps);
-        channel = x->by_channel ? kir_mod_i(k, at, c->ic) : kir_div_i(k, at, x->taps);
-        under_tap(p->m, c, tap, idx, &ok);
-    }
-    idx[1] = kir_ramp(k, kir_add(k, kir_mul_i(k, p->pos[0], c->ic), channel), 1, lanes);
-    kval v = kir_splat(k, emit_value(p->m, c->x, idx), lanes);
-    return ok ? kir_select(k, ok, v, kir_const_f(k, kir_dtype(k, v), 1, 0)) : v;
-}
-
-/* In the TEMP array, where columns follow each other across the axes that they stand for. */
-static kval index_of(const struct contraction *p, kval row, kval col, kval idx[MAX_RANK])
-{
-    struct kir *k = p->m->k;
-    const struct shape_of *x = p->address->user;
-    for (u32 i = 0; i < MAX_RANK; i++) idx[i] = kir_int(k, 0);
-    idx[0] = kir_add(k, kir_mul_i(k, p->pos[0], x->q.oc), row);
-    idx[p->x.n_axis] = col;
-    return 0;
-}
 
 /* Emission. */
 
@@ -142,20 +38,13 @@ static struct blocking blocking_of(const struct params *v)
 static void emit(struct emit *m, const struct task *t, const struct caps *caps, const struct sched *s)
 {
     const struct params v = params_of(s);
-    struct shape_of x;
-    take(&x, t);
-    bool dense = conv_input_layout(&x.q.y) == LAYOUT_CLAST;
-    struct addressing address = {.user = &x,
-                                 .a = {!dense, sym_const(t->g.sym, dense ? x.q.oc : 1)},
-                                 .b = {false, sym_const(t->g.sym, x.by_channel ? x.q.ic : 1)},
-                                 .read = read,
-                                 .index = index_of};
+    struct grad_address x;
+    grad_address_of(&x, t);
     i64 run = i64_min(4, v.tm), lanes = i64_min(4, v.tn);
     struct fma_leaf l = {.row = {v.tm, run, v.tm, v.tr, 1}, .col = {v.tn, lanes, v.tn, v.tc, 1}, .lanes = (u32)lanes};
     l.unroll = fma_unroll(&l, v.bk);
     struct contraction p = {.m = m,
                             .x = x.x,
-                            .address = &address,
                             .s = blocking_of(&v),
                             .st = {.type = graph_value(&t->g, x.x.a)->dtype, .pad = PAD, .a_wide = 8, .b_wide = 8},
                             .type = x.x.type,
@@ -163,16 +52,17 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
                             .leaf = &leaf_fma,
                             .own = &l};
     group_init(&p.g, m, p.s.threads, 0);
+    grad_address_open(&x, &p);
     contract_emit(&p, t, caps);
 }
 
 /* Choice: rules about a parameter and those before it. */
 
-struct view { struct shape_of s; i64 m, n, k, size; };
+struct view { struct grad_address s; i64 m, n, k, size; };
 
 static bool view_of(struct view *w, const struct task *t, const i64 *var)
 {
-    if (!take(&w->s, t)) return false;
+    if (!grad_address_of(&w->s, t)) return false;
     w->m = w->s.q.oc, w->n = w->s.q.ic * w->s.taps, w->k = gen_eval(&t->g, w->s.x.k, var);
     w->size = dtype_size(graph_value(&t->g, w->s.x.a)->dtype);
     return true;
