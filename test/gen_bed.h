@@ -71,6 +71,19 @@ static inline void bed_use_groups(struct bed *b)
     snprintf(b->caps.matrix, sizeof b->caps.matrix, "%s", device[i].matrix);
 }
 
+/* Warpgroups of the size that a device has. */
+static inline void bed_use_teams(struct bed *b)
+{
+    b->caps.subgroup = b->caps.subgroup_min = b->caps.subgroup_max = 32;
+    b->caps.max_group = 1024;
+    b->caps.shared_bytes = rng_range(&b->rng, 64, 227) << 10; /* little: not all teams store at once */
+    b->caps.has_subgroup = b->caps.has_copy = true;
+    b->caps.has_tile = rng_range(&b->rng, 0, 3) > 0;
+    b->caps.team = 4;
+    snprintf(b->caps.team_matrix, sizeof b->caps.team_matrix, "64x64x16:f16,f16,f32,f32 64x64x16:f16,f16,f16,f16 "
+             "64x64x16:bf16,bf16,f32,f32 64x128x16:f16,f16,f32,f32 64x128x16:bf16,bf16,f32,f32 64x256x16:f16,f16,f16,f16");
+}
+
 static inline void bed_close(struct bed *b)
 {
     struct arena a = b->arena;

@@ -31,19 +31,6 @@ static void test_gemm(void **state) { try_family("group_gemm", random_gemm, 50);
 static void test_gemv(void **state) { try_family("group_gemv", random_gemm, 90); }
 static void test_matrix(void **state) { try_family("matrix_gemm", random_gemm, 60); }
 
-/* Teams of the size that a device has. */
-static void use_teams(struct bed *b)
-{
-    b->caps.subgroup = b->caps.subgroup_min = b->caps.subgroup_max = 32;
-    b->caps.max_group = 1024;
-    b->caps.shared_bytes = pick(b, 64, 227) << 10; /* little: not all teams store at once */
-    b->caps.has_subgroup = b->caps.has_copy = true;
-    b->caps.has_tile = pick(b, 0, 3) > 0;
-    b->caps.team = 4;
-    snprintf(b->caps.team_matrix, sizeof b->caps.team_matrix, "64x64x16:f16,f16,f32,f32 64x64x16:f16,f16,f16,f16 "
-             "64x64x16:bf16,bf16,f32,f32 64x128x16:f16,f16,f32,f32 64x128x16:bf16,bf16,f32,f32 64x256x16:f16,f16,f16,f16");
-}
-
 static void test_teams(void **state)
 {
     u32 n = 0, n_tasks = 0;
@@ -51,7 +38,7 @@ static void test_teams(void **state)
         struct bed b;
         bed_open(&b, seed);
         bed_use_groups(&b);
-        use_teams(&b);
+        bed_use_teams(&b);
         b.only = gen_find(S("team_gemm"));
         b.type = pick(&b, 0, 1) ? DT_F16 : DT_BF16;
         if (random_large(&b)) n_tasks++, n += try_task(&b, seed, 3);
@@ -98,7 +85,7 @@ static void test_boxes(void **state)
         struct candidate c;
         bed_open(&b, seed);
         bed_use_groups(&b);
-        use_teams(&b);
+        bed_use_teams(&b);
         b.caps.has_tile = true;
         b.only = gen_find(S("team_gemm"));
         b.type = pick(&b, 0, 1) ? DT_F16 : DT_BF16;

@@ -76,7 +76,7 @@ i64 fma_unroll(const struct fma_leaf *l, i64 terms)
 static void find_vectors(struct contraction *p)
 {
     struct fma_leaf *l = p->own;
-    bool by_terms = p->st.a_direct || (p->st.a_as_is && p->a.term_step == 1);
+    bool by_terms = p->st.a_direct || p->a.term_step == 1;
     l->run = by_terms ? 1 : (u32)i64_min(VECTOR, l->row.near);
     l->deep = 1;
     if (p->st.a_direct) l->deep = p->address->direct_run;
