@@ -6,7 +6,7 @@
 // are predicted to be.
 #include "gen_tasks.h"
 
-#include "gen/gen_block.h"
+#include "gen/block.h"
 
 extern const struct gen gen_group_gemm, gen_matrix_gemm;
 

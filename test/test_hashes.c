@@ -12,7 +12,7 @@
 //                                               schedule", a line each) by the new schedule
 #include "hash_tasks.h"
 
-#include "gen/gen_tree.h"
+#include "gen/tree.h"
 
 #include <sys/mman.h>
 #include <sys/wait.h>

@@ -716,7 +716,7 @@ struct caps {
     i64 l1_bytes, l2_bytes, l3_bytes; /* data caches; l3 shared */
     bool has_fma;        /* fused multiply-add in hardware */
     bool no_winograd;    /* by request of the user: direct sums, no Winograd algorithm */
-    bool deterministic;  /* by request of the user: bits of a result depend on its own terms only: one order of sums (gen/gen_order.c) */
+    bool deterministic;  /* by request of the user: bits of a result depend on its own terms only: one order of sums (gen/order.c) */
     bool is_gpu;         /* it has workgroups; the fields up to gbps describe them */
     u32 max_group;       /* threads of a workgroup */
     u32 subgroup, subgroup_min, subgroup_max; /* threads: usual size, and sizes that can be required */

@@ -1,392 +1,197 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// gemm: matrix products on processors, batched and broadcast, of any sizes, and convolutions of
-// single pixels, which are such: the schedules and which of them is good. gen_product.c emits them.
+// gemm: a matrix product taken apart. When the right operand has no batches the left one's are
+// rows like any others, merged where memory allows. The epilogue may run on tiles of the result
+// when it is pointwise and its outputs are stored along columns or along rows; else it needs a grid
+// of its own.
 //
-// Dims: y (b.., m, n) = a (b.., m, k) x b (b.., k, n); pixels m, output channels n, input channels k.
-#include "gen/gen_product.h"
+// A convolution with kernels of one pixel is a matrix product, too: pixels are the rows, merged
+// where the outputs allow, and weights (n, k) the right operand. Its strides only move the rows of
+// the left operand apart; then it is read by its axes and packed.
+#include "gen/gemm.h"
+#include "gen/conv.h"
 
-#include <math.h>
-#include <string.h>
+static bool is_one(const struct graph *g, sym s) { return gen_static(g, s, 0) == 1; }
 
-// clang-format off
-#define PARAMS(P)                                                                                                         \
-    P(mr, "rows of the register tile", 1, 2, 3, 4, 6, 8, 10, 12, 14, 28)                                                  \
-    P(nr, "vectors of columns of the register tile", 1, 2, 3, 4, 6, 8)                                                    \
-    P(kc, "terms of a pass, 0 = all", 0, 8, 32, 128, 256, 512)                                                            \
-    P(mb, "tiles of rows per grid iteration at most, 0 = all", 0, 1, 2, 4, 8, 16, 32, 64)                                 \
-    P(nb, "blocks of columns per grid iteration at most, 0 = all", 0, 1, 2, 4, 8, 16, 32, 64)                             \
-    P(pack, "left operand: 0 where it lies, 1 packed", 0, 1)                                                              \
-    P(right, "right operand: 0 where it lies, 1 packed by each iteration, 2 once", RIGHT_PLACE, RIGHT_BLOCKS, RIGHT_ONCE) \
-    P(parts, "summands of a result, computed apart", 1, 2, 4)                                                             \
-    P(ku, "terms per step of the inner loop", 1, 4)                                                                       \
-    P(ahead, "terms that a constant right operand is prefetched ahead, 0 = not", 0, 1, 16, 64)                            \
-    P(fetch, "left operand: 1 the next tile's rows are asked for while a tile is computed", 0, 1)                         \
-    P(nt, "results: 1 stored past the caches", 0, 1)
-// clang-format on
-GEN_PARAMS(PARAMS)
-
-GEN_PARAM_READER(struct product_sched, sched_of, PARAMS)
-
-static void emit(struct emit *m, const struct task *t, const struct caps *c, const struct sched *v)
+static struct space without(const struct space *s, u32 axis)
 {
-    struct product_sched s = sched_of(v);
-    product_emit(m, t, c, &s);
+    struct space r = {.rank = s->rank};
+    for (u32 i = 0; i < s->n; i++)
+        if (s->g[i].axis != axis) r.g[r.n++] = s->g[i];
+    return r;
 }
 
-static bool match(const struct task *t, const struct caps *c)
+/* May the epilogue run on the tiles? */
+static void find_epilogue(struct gemm *x, const struct task *t)
 {
-    struct gemm x;
-    return !c->is_gpu && c->vector_bytes >= 8 && gemm_take(&x, t);
-}
-
-struct sizes { /* of a task, for what is asked of every schedule */
-    i64 m, n, k, lanes, batch, threads, l2_bytes;
-    i64 cells; /* accumulators of a tile that keeps the multipliers busy */
-    bool has_rows, static_k, a_plain, b_plain, b_const;
-    i64 run;    /* bytes of a vector of results stored past the caches; 0: they are not */
-    bool a_far; /* the left operand is more than the second cache keeps */
-};
-
-/* Groups of terms are whole in memory where the left operand lies. */
-static bool has_whole_groups(const struct gemm *x, const struct caps *c)
-{
-    i64 g = product_group(x, c), k = gen_static(x->g, x->k, -1);
-    return g == 1 || (k > 0 && k % g == 0);
-}
-
-static struct sizes sizes_of(const struct gemm *x, const struct caps *c)
-{
-    struct sizes z = {.m = gen_eval(x->g, x->m, NULL),
-                      .n = gen_eval(x->g, x->n, NULL),
-                      .k = gen_eval(x->g, x->k, NULL),
-                      .lanes = gen_lanes(c, x->type),
-                      .batch = 1,
-                      .threads = i64_max(1, c->n_threads),
-                      .l2_bytes = c->l2_bytes,
-                      .cells = c->n_vector_regs / 2,
-                      .has_rows = x->m_axis >= 0,
-                      .static_k = gen_static(x->g, x->k, -1) > 0,
-                      .a_plain = x->a_plain && has_whole_groups(x, c),
-                      .b_plain = x->b_plain && product_group(x, c) == 1,
-                      .b_const = x->b_const};
-    for (u32 i = 0; i < x->outer.n; i++) z.batch *= gen_eval(x->g, x->outer.g[i].extent, NULL);
-    i64 size = dtype_size(graph_value(x->g, x->g->output.v[0])->dtype), n = gen_static(x->g, x->n, 0);
-    if (x->simple && !x->by_rows && n * size % 64 == 0 && gen_may_stream(x->g, c, 64)) z.run = z.lanes * size;
-    z.a_far = 4.0 * (double)z.batch * (double)z.m * (double)z.k > (double)z.l2_bytes;
-    return z;
-}
-
-/* Whatever the task is. Few rows at a time let the right operand stream by: then it is asked for
-   some steps ahead, else a block ahead. */
-static bool is_sane(const struct caps *c, const struct product_sched *s)
-{
-    if (!tile_is_legal(c, s->mr, s->nr) || (s->right != RIGHT_ONCE && s->ahead)) return false;
-    if (c->deterministic && s->parts > 1) return false;
-    if (s->mr > 4 && s->nr > 1 && s->mr * s->nr < (i64)c->n_vector_regs / 2) return false;
-    return s->ahead < 2 || s->mb < 2;
-}
-
-/* A pass is shorter than the sum; short passes are for operands that stream by. */
-static bool is_good_pass(const struct sizes *z, const struct product_sched *s)
-{
-    if (!s->kc) return !s->pack || z->static_k;
-    if (s->kc >= z->k) return s->kc == 8 && !z->static_k;
-    return s->kc >= 128 || z->k <= 8 * s->kc || (s->right == RIGHT_PLACE && z->m <= 16);
-}
-
-/* Groups of mb among n: the least mb that gives as many of them. */
-static bool is_good_group(i64 mb, i64 n)
-{
-    return !mb || (mb < n && (mb == 1 || ceil_div(n, mb / 2) > ceil_div(n, mb)));
-}
-
-/* Enough iterations for all threads, and each of them large, where there is enough work. */
-static bool is_good_grid(const struct sizes *z, const struct product_sched *s, i64 tiles,
-                         i64 blocks)
-{
-    double work = (double)z->m * (double)z->n * (double)z->k * (double)z->batch;
-    double n = (double)(z->batch * s->parts * (s->mb ? ceil_div(tiles, s->mb) : 1) *
-                        (s->nb ? ceil_div(blocks, s->nb) : 1));
-    if (work < 1e6) return true;
-    double most = (double)tiles * (double)blocks * (double)z->batch;
-    if (n < fmin((double)z->threads, most)) return false;
-    bool large = s->mb == param[P_mb].values[param[P_mb].n - 1] || work / n >= 2e6;
-    return n <= 8 * (double)z->threads || large || n <= 2 * (double)z->batch;
-}
-
-static bool is_good_split(const struct sizes *z, const struct product_sched *s, i64 results)
-{
-    if (s->parts == 1) return true;
-    return z->static_k && z->k >= s->parts * 16 && results <= 16 * z->threads &&
-           (s->parts - 1) * (ceil_div(z->k, s->parts * 16) * 16) < z->k;
-}
-
-static bool suits(const struct sizes *z, const struct product_sched *s)
-{
-    i64 tiles = ceil_div(z->m, s->mr), blocks = ceil_div(z->n, s->nr * z->lanes);
-    if (!s->pack && !z->a_plain) return false;
-    if (z->b_const ? s->right != RIGHT_ONCE : s->ahead > 1) return false;
-    if (s->right == RIGHT_PLACE && !z->b_plain) return false;
-    if (!z->has_rows && (s->mr > 1 || s->mb)) return false;
-    if ((s->nr > 1 && (s->nr - 1) * z->lanes >= z->n) || (s->mr > 1 && s->mr > z->m)) return false;
-    if (s->mr * s->nr < z->cells && s->mr * 4 <= z->m && s->nr * z->lanes * 2 <= z->n && z->m > 16)
-        return false;
-    if (s->ahead && (s->ahead == 1) != (tiles > 1)) return false;
-    if (!is_good_group(s->mb, tiles) || !is_good_group(s->nb, blocks)) return false;
-    if (!is_good_pass(z, s) || !is_good_split(z, s, tiles * blocks * z->batch)) return false;
-    if (s->ku == 1 && z->k > 64) return false;
-    if (s->fetch && (s->pack || s->kc || !z->a_far || tiles < 2 || z->k <= 64)) return false;
-    if (s->nt && (!z->run || s->nr * z->run % 64 || s->kc || s->parts > 1)) return false;
-    i64 rows = s->mb ? s->mb * s->mr : z->m, terms = s->kc ? s->kc : z->k;
-    if (s->pack && (double)rows * (double)terms * 4 > 4 * (double)z->l2_bytes + 1e6) return false;
-    return is_good_grid(z, s, tiles, blocks);
-}
-
-static bool legal(const struct task *t, const struct caps *c, const struct sched *v)
-{
-    struct gemm x;
-    struct product_sched s = sched_of(v);
-    if (!is_sane(c, &s) || !gemm_take(&x, t)) return false;
-    struct sizes z = sizes_of(&x, c);
-    return suits(&z, &s);
-}
-
-/* Prediction, in cycles of one thread. Rates are of bytes per cycle; only their order matters. */
-
-struct work { /* of one grid iteration */
-    const struct gemm *x;
-    const struct caps *c;
-    const struct product_sched *s;
-    double m, n, k, kc, passes, lanes; /* its rows, columns, terms; terms of a pass */
-    double m_all, n_all;               /* rows and columns of the whole result */
-    double batch;                      /* such results */
-};
-
-/* Steps of the register tile for all rows, left over ones included, and `nr` vectors of columns. */
-static double steps_cycles(const struct work *w, i64 nr)
-{
-    i64 m = (i64)w->m, rest = m % w->s->mr;
-    double whole = (double)(m / w->s->mr) * tile_step_cycles(w->s->mr, nr);
-    if (gen_static(w->x->g, w->x->m, -1) < 0) rest = rest ? w->s->mr : 0;
-    return whole + (rest ? tile_step_cycles(rest, nr) : 0);
-}
-
-static double tiles_cycles(const struct work *w)
-{
-    const struct product_sched *s = w->s;
-    i64 width = s->nr * (i64)w->lanes, blocks = (i64)w->n / width, rest = (i64)w->n % width;
-    double tiles = ceil(w->m / (double)s->mr) * ceil(w->n / (double)width);
-    double steps = (double)blocks * steps_cycles(w, s->nr);
-    if (rest) steps += steps_cycles(w, ceil_div(rest, (i64)w->lanes));
-    double cells = (double)(s->mr * s->nr),
-           ends = 30 + cells * (w->x->by_rows ? 3 * w->lanes : 1.5);
-    if (!w->x->by_rows && w->m_all * w->n_all * 4 > (double)w->c->l2_bytes / 2)
-        ends = cells * (s->nr >= 4 ? 1 : 1.9); /* results leave the caches: better in long pieces */
-    if (w->passes > 1) ends += cells * 2 + 60;
-    if (s->mr > 10 && (i64)(w->n_all * 4) % 4096 == 0 &&
-        w->n_all * w->m * 4 > (double)w->c->l1_bytes)
-        ends += 25 * (double)s->mr; /* the tile's rows share a set of the first cache */
-    return steps * w->k * (1 + 0.02 / (double)s->ku) + tiles * w->passes * ends;
-}
-
-/* The right operand flows through the caches once per iteration; the first tile of a block waits
-   for it, less when it was asked for before. Steps ahead of the end of a pass are asked for in
-   vain. */
-static double stream_rate(const struct work *w, double tiles)
-{
-    const struct product_sched *s = w->s;
-    if (4 * w->k * w->n < (double)w->c->l2_bytes / 2 && !w->x->b_const) return 30;
-    if (s->ahead > 1) return (s->ahead > 16 ? 13 : 12) / (1 + (double)s->ahead / w->kc);
-    return s->ahead && tiles > 1 ? 12 : 4;
-}
-
-/* A panel that the first cache does not keep comes again for every tile: from the second cache at
-   25 bytes per cycle, hidden behind the multiplications as long as it takes no more than a quarter
-   of that cache; less well in short passes. */
-static double again_cycles(const struct work *w, double panel)
-{
-    double l2 = (double)w->c->l2_bytes, bytes = 4 * w->k * w->n;
-    double terms = w->k * ceil(w->n / ((double)w->s->nr * w->lanes));
-    double need = bytes / 25 - terms * tile_step_cycles(w->s->mr, w->s->nr);
-    double rate = panel > l2 * 0.7 ? 12 : panel > l2 * 0.26 ? 100 : w->passes > 1 ? 400 : 1500;
-    return fmax(need, 0) + bytes / rate;
-}
-
-static double right_cycles(const struct work *w)
-{
-    const struct product_sched *s = w->s;
-    double width = (double)s->nr * w->lanes, tiles = ceil(w->m / (double)s->mr);
-    double bytes = 4 * w->k * w->n, panel = 4 * w->kc * width;
-    double c = bytes / stream_rate(w, tiles);
-    if (s->right == RIGHT_BLOCKS) c += w->k * w->n * 0.35 + w->passes * ceil(w->n / width) * 20;
-    if (s->right == RIGHT_PLACE && w->n > 2 * width && w->kc > 64) c += bytes / 4;
-    if (s->right == RIGHT_PLACE && tiles > 2) { /* its rows lie apart, in few sets of a cache */
-        bool meet = (i64)(w->n_all * 4) % 4096 == 0;
-        bool near = w->k * w->n_all * 4 < (double)w->c->l2_bytes / 2;
-        c += bytes * (tiles - 1) / (meet ? 25 : near ? 250 : 100);
+    enum layout first = graph_value(x->g, t->g.output.v[0])->layout;
+    bool one_column = is_one(x->g, x->n);
+    x->simple = true;
+    for (u32 i = 0; i < t->g.output.n; i++) {
+        value_id v = t->g.output.v[i];
+        enum layout l = graph_value(x->g, v)->layout;
+        bool fits = l == first &&
+                    (l == LAYOUT_ROWS || (l == LAYOUT_CLAST && x->ys->rank == 3 && x->m_axis == 1));
+        x->simple = x->simple && fits && gen_depends(x->g, v, x->y) &&
+                    gen_pointwise_tail(x->g, v, x->y) &&
+                    shape_equal(&graph_value(x->g, v)->shape, x->ys);
     }
-    if (panel + 4 * w->kc * (double)s->mr > (double)w->c->l1_bytes * 0.95)
-        c += again_cycles(w, panel) * (tiles - 1);
-    return c;
+    x->by_rows = x->simple && x->m_axis >= 0 && (first == LAYOUT_CLAST || one_column);
+    if (x->simple && one_column && !x->by_rows) x->simple = false;
 }
 
-/* The left operand from beyond the second cache, for every block of columns where a pass' rows do
-   not stay there: the wider the tile, the more is there to do meanwhile, unless they come from
-   memory, or were asked for. Rows of a short pass are short streams. */
-static double far_cycles(const struct work *w)
+static bool same_space(const struct space *a, const struct space *b)
 {
-    const struct product_sched *s = w->s;
-    double cells = w->m * w->k, l2 = (double)w->c->l2_bytes, bytes = w->m * w->kc * 4;
-    double share = (double)w->c->l3_bytes / (double)i64_max(1, w->c->n_threads);
-    double all = 4 * w->m_all * w->k * w->batch, cell = bytes > share / 2 ? 0.5 : 0.35 / (double)s->nr;
-    bool is_far = w->m_all * w->k * 4 > l2 / 2, stays = bytes <= l2 * 0.4;
-    if (all > share) cell = fmax(cell, 0.25);
-    if (s->fetch) cell = fmin(cell, 0.4 / (double)s->nr) + 0.005;
-    double reads = stays ? is_far : ceil(w->n / ((double)s->nr * w->lanes));
-    if (s->pack && is_far) return cells * 0.4 + (stays ? 0 : reads * cells / 6);
-    return cells * reads * (cell + (is_far && w->passes > 1 ? stays ? 0.1 : 0.2 : 0));
+    for (u32 i = 0; i < a->n; i++)
+        if (i >= b->n || a->g[i].axis != b->g[i].axis || a->g[i].extent != b->g[i].extent)
+            return false;
+    return a->n == b->n;
 }
 
-static double left_cycles(const struct work *w)
+/* Rows: the axis m, with the batches merged into it where both sides allow. */
+static void find_rows(struct gemm *x)
 {
-    const struct product_sched *s = w->s;
-    double cells = w->m * w->k, c = 0, tiles = ceil(w->m / (double)s->mr);
-    if (s->pack) c = cells * 0.8 + w->m * w->passes * 8;
-    else if (tiles > 1 && gen_static(w->x->g, w->x->k, -1) < 0 && s->mr > 4)
-        c = cells; /* distances not known */
-    else if (s->mr > 8 && (i64)w->k * 4 % 1024 == 0)
-        c = cells * ceil(w->n / ((double)s->nr * w->lanes)) * 0.1;
-    return c + far_cycles(w);
-}
-
-/* Right operands, of which a batch may share one. */
-static double right_count(const struct gemm *x, const i64 *var)
-{
-    double n = 1;
-    for (u32 i = 0; !x->pixels && i + 2 < x->bs->rank; i++) n *= (double)gen_eval(x->g, x->bs->dim[i], var);
-    return n;
-}
-
-static double seconds(const struct gemm *x, const struct caps *c, const struct product_sched *s,
-                      const i64 *var)
-{
-    double m = (double)i64_max(1, gen_eval(x->g, x->m, var)),
-           n = (double)i64_max(1, gen_eval(x->g, x->n, var)),
-           k = (double)i64_max(1, gen_eval(x->g, x->k, var)), batch = 1;
-    double group = (double)product_group(x, c); /* counts as one term of four bytes */
-    u32 lanes = gen_lanes(c, x->type);
-    for (u32 i = 0; i < x->outer.n; i++) batch *= (double)gen_eval(x->g, x->outer.g[i].extent, var);
-    struct product_split d = product_split_of(x, s, lanes);
-    struct work w = {
-        .x = x, .c = c, .s = s, .lanes = lanes, .m = m, .n = n, .m_all = m, .n_all = n};
-    w.batch = batch;
-    if (d.mb) w.m = fmin(m, (double)(d.mb * s->mr));
-    if (d.nb) w.n = fmin(n, (double)(d.nb * s->nr) * lanes);
-    k = ceil(k / group);
-    w.k = d.chunk ? (double)d.chunk / group : k;
-    w.kc = s->kc ? fmin(w.k, (double)s->kc / group) : w.k;
-    w.passes = ceil(w.k / w.kc);
-    double threads = (double)i64_max(1, c->n_threads),
-           hz = gen_flop_rate(c) / (4.0 * gen_lanes(c, DT_F32));
-    double iterations = batch * (double)s->parts * ceil(m / w.m) * ceil(n / w.n);
-    double cycles =
-        (tiles_cycles(&w) + right_cycles(&w) + left_cycles(&w) + 200) * ceil(iterations / threads);
-    double bytes = 4 * (batch * m * (n + k)), wait = 2e-6;
-    if (s->right == RIGHT_ONCE && !x->b_const)
-        cycles += k * n * right_count(x, var) * 0.6 / threads, wait += 2e-6 * (threads > 1);
-    if (!x->simple || s->parts > 1)
-        bytes += 12 * batch * m * n * (double)s->parts, wait += 2e-6 * (threads > 1);
-    double plain = wait + cycles / hz + 0.3 * bytes / gen_byte_rate(c);
-    return s->nt ? gen_stream_seconds(x->g, c, var, plain) : plain;
-}
-
-static double predict(const struct task *t, const struct caps *c, const struct sched *v,
-                      const i64 *var)
-{
-    struct gemm x;
-    struct product_sched s = sched_of(v);
-    return gemm_take(&x, t) ? seconds(&x, c, &s, var) : 1e9;
-}
-
-struct choice {
-    struct gemm x;
-    struct sizes z;
-    const struct caps *c;
-    const i64 *var;
-};
-
-static double cost(const void *user, const struct sched *v)
-{
-    const struct choice *q = user;
-    struct product_sched s = sched_of(v);
-    return is_sane(q->c, &s) && suits(&q->z, &s) ? seconds(&q->x, q->c, &s, q->var) : 0;
-}
-
-/* What suits() and is_sane() refuse whatever the parameters before n are, each asked as soon as the last one that it is about is there. */
-static bool may_end(const void *user, const struct sched *v, u32 n)
-{
-    const struct choice *q = user;
-    const struct sizes *z = &q->z;
-    struct product_sched s = sched_of(v);
-    i64 blocks = n <= P_nr ? ceil_div(z->n, s.nr * z->lanes) : 0;
-    switch (n) {
-    case P_ahead: return z->b_const || s.ahead <= 1;
-    case P_ku: return s.ku != 1 || z->k <= 64;
-    case P_parts: return (s.parts == 1 || !q->c->deterministic) && (s.parts == 1 || (z->static_k && z->k >= s.parts * 16)) && !(s.nt && s.parts > 1);
-    case P_right: return (s.right == RIGHT_ONCE || (!z->b_const && !s.ahead)) && (s.right != RIGHT_PLACE || z->b_plain);
-    case P_pack: return s.pack ? !s.fetch : z->a_plain;
-    case P_mb: return z->has_rows || !s.mb;
-    case P_kc: return is_good_pass(z, &s) && !(s.kc && (s.fetch || s.nt));
-    case P_nr: return (s.nr == 1 || (s.nr - 1) * z->lanes < z->n) && is_good_group(s.nb, blocks);
-    case P_mr: return s.mr == 1 || (z->has_rows && s.mr <= z->m);
-    default: return true;
+    const value_id stop[] = {x->y, 0};
+    struct space rows, left;
+    u32 r = x->ys->rank;
+    x->outer = (struct space){.rank = r};
+    if (x->simple && x->bs->rank == 2 && x->as->rank == r && r > 2 && !x->by_rows) {
+        space_of(&rows, x->g, x->g->output.v[0], stop, 1u << x->n_axis);
+        space_of(&left, x->g, x->a, NULL, 1u << (r - 1));
+        rows = without(&rows, x->n_axis);
+        left = without(&left, r - 1);
+        if (x->g->output.n == 1 && rows.n && same_space(&rows, &left)) {
+            struct space_group last = rows.g[--rows.n];
+            x->outer = rows;
+            x->m_axis = (i32)last.axis;
+            x->m = last.extent;
+            x->merged = true;
+            return;
+        }
     }
+    for (u32 i = 0; i < x->batch; i++)
+        x->outer.g[x->outer.n++] = (struct space_group){x->ys->dim[i], i};
 }
 
-static void keep_values(struct gen_param *p, u32 from, u32 to)
+static bool is_plain(const struct value *v)
 {
-    p->values += from;
-    p->n = to - from;
+    return !v->producer && !v->is_const && !v->sdata && v->layout == LAYOUT_ROWS;
 }
 
-/* Without values that no schedule of the task has: the product is large. */
-static void narrow(struct gen_param *p, const struct sizes *z)
+static bool gemm_of_matrices(struct gemm *x, const struct task *t)
 {
-    if (!z->a_plain) keep_values(&p[P_pack], 1, 2);
-    if (z->b_const) keep_values(&p[P_right], RIGHT_ONCE, RIGHT_ONCE + 1);
-    else keep_values(&p[P_ahead], 0, 2);
-    if (!z->a_far || z->k <= 64) keep_values(&p[P_fetch], 0, 1);
-    if (!z->b_const && !z->b_plain) keep_values(&p[P_right], RIGHT_BLOCKS, RIGHT_ONCE + 1);
-    if (z->k > 64) keep_values(&p[P_ku], 1, 2);
-    if (!z->static_k || z->m * z->n * z->batch > z->k * z->threads * 16)
-        keep_values(&p[P_parts], 0, 1);
-    if (!z->has_rows) keep_values(&p[P_mr], 0, 1), keep_values(&p[P_mb], 0, 1);
+    *x = (struct gemm){.g = &t->g};
+    if (!t->anchor || !(op_of(&t->g, t->anchor)->props & OP_MATMUL)) return false;
+    const struct node *n = graph_node(&t->g, t->anchor);
+    x->a = n->in.v[0], x->b = n->in.v[1], x->y = n->out.v[0];
+    const struct value *a = graph_value(&t->g, x->a), *b = graph_value(&t->g, x->b);
+    x->as = &a->shape, x->bs = &b->shape, x->ys = &graph_value(&t->g, x->y)->shape;
+    x->tf32 = a->dtype == DT_F32 && attr_int(n, "tf32", 0);
+    x->type = emit_type(op_sum_type(a->dtype));
+    if (!dtype_is_float(x->type) && x->type != DT_I32) return false;
+    if (x->bs->rank < 2 || x->as->rank < 1) return false;
+    x->n_axis = x->ys->rank - 1;
+    x->m_axis = x->as->rank > 1 ? (i32)x->ys->rank - 2 : -1;
+    x->batch = x->ys->rank - 1 - (x->m_axis >= 0);
+    x->m = x->m_axis >= 0 ? x->ys->dim[x->m_axis] : sym_const(t->g.sym, 1);
+    x->n = x->bs->dim[x->bs->rank - 1];
+    x->k = x->as->dim[x->as->rank - 1];
+    if (x->m_axis >= 0 && is_one(x->g, x->m)) x->m_axis = -1;
+    x->b_const = b->is_const && shape_is_static(t->g.sym, x->bs, (i64[MAX_RANK]){0}) &&
+                 b->layout == LAYOUT_ROWS;
+    x->a_plain = is_plain(a), x->b_plain = is_plain(b);
+    find_epilogue(x, t);
+    find_rows(x);
+    return true;
 }
 
-static void initial(const struct task *t, const struct caps *c, const i64 *var, struct sched *out)
+bool gemm_of(struct gemm *x, const struct task *t)
 {
-    struct choice q = {.c = c, .var = var};
-    gemm_take(&q.x, t);
-    q.z = sizes_of(&q.x, c);
-    *out = (struct sched){0};
-    struct gen_param own[N_PARAM];
-    memcpy(own, param, sizeof own);
-    narrow(own, &q.z);
-    if (!q.z.run || !gen_streams(&t->g, c, var)) keep_values(&own[P_nt], 0, 1);
-    bool found = gen_best_above(&(struct gen_search){own, 0, N_PARAM, cost, &q}, may_end, out);
-    assert(found);
+    return gemm_of_matrices(x, t) && dtype_is_float(x->type);
 }
 
-const struct gen gen_gemm = {
-    .version = 1,
-    .name = "gemm",
-    .revision = 9,
-    .param = param,
-    .n_param = N_PARAM,
-    .match = match,
-    .initial = initial,
-    .legal = legal,
-    .emit = emit,
-    .predict = predict,
-};
+/* Axes that a merged group stands for: all from the one before it in memory on. */
+static u32 axes_of_rows(const struct conv *c, const struct space *s)
+{
+    i32 from = s->n > 1 ? (i32)s->g[s->n - 2].axis + 1 : 0;
+    u32 set = 0;
+    for (i32 a = from; s->n && a <= (i32)s->g[s->n - 1].axis; a++)
+        if (a != 1 && a < (i32)c->rank) set |= 1u << a;
+    return set;
+}
+
+static bool gemm_of_pixels(struct gemm *x, const struct task *t)
+{
+    struct conv c;
+    if (!conv_of_any(&c, t) || !c.plain || !c.no_pad || !c.simple || c.groups > 1) return false;
+    *x = (struct gemm){.g = &t->g, .a = c.x, .b = c.w, .y = c.y, .bias = c.b, .pixels = true};
+    x->a_plain = x->b_const = x->simple = true;
+    x->type = c.type;
+    for (u32 a = 0; a < c.rank; a++) {
+        if (c.k[a] != 1) return false;
+        x->stride[a] = c.stride[a];
+        x->a_plain = x->a_plain && c.stride[a] == 1;
+    }
+    x->as = &graph_value(x->g, c.x)->shape, x->ys = &graph_value(x->g, c.y)->shape;
+    x->by_rows = c.by_rows;
+    x->n_axis = 1, x->m_axis = -1;
+    x->m = sym_const(t->g.sym, 1), x->n = x->ys->dim[1], x->k = x->as->dim[1];
+    x->outer = conv_space(&c);
+    x->rows = axes_of_rows(&c, &x->outer);
+    if (!x->outer.n) return true;
+    struct space_group last = x->outer.g[--x->outer.n];
+    x->m_axis = (i32)last.axis, x->m = last.extent;
+    return true;
+}
+
+bool gemm_take(struct gemm *x, const struct task *t)
+{
+    return gemm_of_matrices(x, t) || gemm_of_pixels(x, t);
+}
+
+/* The pixel of a row: its index on every axis that rows stand for. */
+static void pixel_index(struct emit *m, const struct gemm *x, const kval *pos, kval row,
+                        kval idx[MAX_RANK])
+{
+    struct kir *k = m->k;
+    u32 left = x->rows;
+    for (u32 a = 0; a < x->ys->rank; a++) idx[a] = pos[a];
+    if (x->a_plain && x->m_axis >= 0) idx[x->m_axis] = row;
+    for (u32 a = x->ys->rank; !x->a_plain && a-- > 0;) {
+        if (!(left >> a & 1)) continue;
+        left &= ~(1u << a);
+        kval n = emit_size(m, x->ys->dim[a]);
+        idx[a] = left ? kir_mod(k, row, n) : row;
+        row = left ? kir_div(k, row, n) : row;
+    }
+    for (u32 a = 0; a < x->ys->rank; a++) idx[a] = kir_mul_i(k, idx[a], x->stride[a]);
+}
+
+void gemm_index(struct emit *m, const struct gemm *x, value_id v, const kval *pos, kval row,
+                kval col, kval idx[MAX_RANK])
+{
+    const struct shape *s = &graph_value(m->g, v)->shape;
+    u32 own = s->rank > 2 ? s->rank - 2 : 0;
+    for (u32 i = 0; i < MAX_RANK; i++) idx[i] = kir_int(m->k, 0);
+    if (x->pixels) {
+        pixel_index(m, x, pos, row, idx);
+        idx[1] = col;
+        return;
+    }
+    for (u32 i = 0; i < own; i++)
+        if (!is_one(m->g, s->dim[i])) idx[i] = pos[x->batch - own + i];
+    if (s->rank > 1) idx[x->merged && v == x->a ? (u32)x->m_axis : s->rank - 2] = row;
+    idx[s->rank - 1] = col;
+}
+
+bool gemm_is_dense_along_last(const struct task *t, value_id v, u32 lanes)
+{
+    struct space s = {.rank = graph_value(&t->g, v)->shape.rank};
+    struct probe last, before;
+    for (u32 i = 0; i < s.rank; i++)
+        s.g[s.n++] = (struct space_group){graph_value(&t->g, v)->shape.dim[i], i};
+    if (s.n < 2) return true;
+    space_probe(&last, t, &s, v, s.n - 1, lanes);
+    space_probe(&before, t, &s, v, s.n - 2, lanes);
+    return last.n_gather <= before.n_gather;
+}

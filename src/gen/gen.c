@@ -5,21 +5,21 @@
 //
 // A schedule is a point of the product of its generator's value lists; enumerating walks that
 // product like an odometer and asks `legal`, or a tree where the family says what is worth trying
-// (gen_tree.c). Nothing is remembered between calls. What the host
+// (tree.c). Nothing is remembered between calls. What the host
 // must know (extents, sizes of scratch and temporary arrays, the expressions behind kernel
 // parameters) is read back from the finished kernel, so that a generator cannot state it wrongly.
-#include "gen/gen_tree.h"
+#include "gen/tree.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define X(n) extern const struct gen gen_##n;
-#include "gen.inc"
+#include "family.inc"
 #undef X
 
 static const struct gen *const gens[] = {
 #define X(n) &gen_##n,
-#include "gen.inc"
+#include "family.inc"
 #undef X
 };
 

@@ -6,7 +6,7 @@
 #ifndef QUERN_GEN_H
 #define QUERN_GEN_H
 
-#include "gen/gen_param.h"
+#include "gen/param.h"
 #include "task/task.h"
 
 enum {
@@ -14,7 +14,7 @@ enum {
     GEN_MAX_VARS = 256,
 };
 
-/* In which order a family's kernels take sums of floats, where one order is promised (gen_order.c). */
+/* In which order a family's kernels take sums of floats, where one order is promised (order.c). */
 enum gen_sums {
     SUMS_IN_ORDER,   /* the definition's, by every schedule that it calls legal then */
     SUMS_OF_ROWS,    /* that of reductions (ROW_PARTS) */
@@ -77,11 +77,11 @@ double gen_growth(const struct candidate *c);
 
 /* Can the family do the task within the device's limits? */
 bool gen_matches(const struct gen *g, const struct task *t, const struct caps *c);
-/* The order of sums that is promised of reductions (gen_order.c): the elements of a row, numbered in row-major order over all axes that are reduced, go to
+/* The order of sums that is promised of reductions (order.c): the elements of a row, numbered in row-major order over all axes that are reduced, go to
    ROW_PARTS partial sums by their number modulo ROW_PARTS, each in ascending order; these are folded, the upper half onto the lower, until
    one is left. */
 enum { ROW_PARTS = 32 };
-/* gen_order.c: may the family do the task where the order of sums is promised? Asked by gen_matches. */
+/* order.c: may the family do the task where the order of sums is promised? Asked by gen_matches. */
 bool gen_order_allows(const struct gen *g, const struct task *t, const struct caps *c);
 /* The candidate whose kernel has the order that is promised on the device; false: it is that of the definition. */
 bool gen_order(const struct task *t, const struct caps *c, struct candidate *out);
@@ -103,7 +103,7 @@ double gen_predict(const struct candidate *c, const struct task *t, const struct
 
 /* ---- shared by the generators of this folder ---- */
 
-/* gen_space.c: the index space of a value. Axes of size 1 are dropped; axes that are neighbours in memory are merged into one group
+/* space.c: the index space of a value. Axes of size 1 are dropped; axes that are neighbours in memory are merged into one group
    when every operand that is read element by element allows it, so that a dense pointwise task becomes one long row. */
 struct space_group { sym extent; u32 axis; };   /* axis: carries the group's index; the group's other axes have index 0 */
 struct space {
@@ -130,7 +130,7 @@ void space_probe_inside(struct probe *p, const struct task *t, const struct spac
 /* Likewise, of channels c .. c+lanes-1 of v at one pixel. */
 void space_probe_channels(struct probe *p, const struct graph *g, value_id v, i64 c, u32 lanes);
 
-/* gen_util.c */
+/* util.c */
 u32 gen_lanes(const struct caps *c, enum dtype t);          /* of the widest useful vector */
 i64 gen_static(const struct graph *g, sym s, i64 otherwise); /* a size known now */
 i64 gen_eval(const struct graph *g, sym s, const i64 *var);  /* its value; unbound variables count as GEN_NOMINAL */
@@ -175,14 +175,14 @@ bool gen_depends(const struct graph *g, value_id v, value_id on);
 node_id gen_pool_node(const struct task *t);
 kval gen_given(struct emit *m, const void *user, const kval *idx); /* emit_fn: the kval that user points to, at any index */
 
-/* gen_map.c: one grid that computes and stores v element by element, as the generator `map` does. */
+/* map.c: one grid that computes and stores v element by element, as the generator `map` does. */
 struct map_sched { i64 axis, lanes, unroll, ec, pb, ob, edge; };
 void gen_map_grid(struct emit *m, value_id v, const struct map_sched *s, const value_id *stop);
 /* Grids for all outputs of the task, with one value bound to what an earlier grid left. */
 void gen_map_rest(struct emit *m, const struct task *t, const struct caps *c, value_id v, emit_fn *fn, const void *user);
 void gen_map_default(const struct task *t, const struct caps *c, value_id v, const value_id *stop, struct map_sched *s);
 
-/* gen_turn.c: transposes blocks of as many rows and columns as a vector has lanes (a power of two, at least 2) in scratch memory. */
+/* turn.c: transposes blocks of as many rows and columns as a vector has lanes (a power of two, at least 2) in scratch memory. */
 struct turn {
     struct kir *k;
     u32 lanes;
@@ -197,7 +197,7 @@ void turn_row(const struct turn *t, kval block, kval row, kval v);
 u32 turn_blocks(const struct turn *t, kval blocks); /* behind all rows of all of them; the result is for turn_store */
 void turn_store(const struct turn *t, u32 from, kval block, const struct turn_to *to);
 
-/* gen_group_map.c: the same by groups of threads; how many, k->group says. */
+/* wg_map.c: the same by groups of threads; how many, k->group says. */
 struct group_map {
     i64 axis;   /* group of axes along which threads follow each other, counted from the innermost in memory */
     i64 vec;    /* elements of a thread's piece, along that group */
@@ -221,7 +221,7 @@ struct scratch {
     bool whole;               /* vectors that hang over the last channel are stored as a whole */
 };
 
-/* gen_tile.c: the register tile of matrix products and convolutions: ty x tx pixels (rows) times nr vectors of channels (columns),
+/* tile.c: the register tile of matrix products and convolutions: ty x tx pixels (rows) times nr vectors of channels (columns),
    accumulators in registers, one multiply-add per accumulator and step. */
 struct tile {
     struct emit *m;

@@ -17,7 +17,7 @@ const char *exact_verdict_name(enum exact_verdict v); /* "exact" "by tolerance" 
 
 struct exact_opts {
     i64 max_work; /* multiply-adds and elements of an evaluation: sizes are reduced to it; 0: EXACT_WORK */
-    const struct caps *ordered; /* of exact_compare, not NULL: is it rounded as is promised on that device (gen/gen_order.c, kir/term.h)? */
+    const struct caps *ordered; /* of exact_compare, not NULL: is it rounded as is promised on that device (gen/order.c, kir/term.h)? */
     bool once;    /* one evaluation at one set of sizes; else two at two */
     u64 seed;
 };

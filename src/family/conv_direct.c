@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// conv_direct: convolution with few output channels (the last layer of an image network, a single
+// plane): a vector holds pixels of a row, weights are broadcast, so that three channels do not
+// leave thirteen lanes idle. The input band is copied to scratch as planes [rows][channel][x]
+// (gen/band.c); a register tile is ty rows x xv vectors of pixels x all output channels.
+//
+// For each tap and input channel: ty*xv loads of pixels, oc scalar weights, ty*xv*oc multiply-adds.
+// Needs stride 1 along x.
+//
+// Dims: n, spatial axes 2.. (x innermost), oc output channels, ic input channels.
+#include "gen/conv.h"
+
+enum { MAX_OC = 8 };
+
+// clang-format off
+#define PARAMS(P)                                                       \
+    P(ty, "rows of the register tile", 1, 2, 3, 4, 7)                   \
+    P(xv, "vectors of pixels along x of the register tile", 1, 2, 3, 4) \
+    P(th, "tiles per band in y, 0 = all", 0, 1, 2, 4, 8, 16)            \
+    P(tw, "tiles per band in x, 0 = all", 0, 1, 2, 4, 8)
+// clang-format on
+GEN_PARAMS(PARAMS)
+
+GEN_PARAM_READER(struct conv_sched, read_sched, PARAMS)
+
+static struct conv_sched sched_of(const struct sched *v, i64 lanes)
+{
+    struct conv_sched s = read_sched(v);
+    s.tx = s.xv * lanes, s.nr = 1, s.stage = STAGE_PLANES, s.ku = 1;
+    return s;
+}
+
+static bool is_legal(const struct conv *c, const struct caps *caps, const struct sched *v);
+
+static bool match(const struct task *t, const struct caps *caps)
+{
+    struct conv c;
+    struct sched least = {
+        .v = {[P_ty] = 1, [P_xv] = 1, [P_th] = 1, [P_tw] = 1}}; /* some schedule must do */
+    if (caps->is_gpu || caps->vector_bytes < 8 || !conv_of(&c, t)) return false;
+    return c.simple && c.groups == 1 && c.oc <= MAX_OC && c.xa >= 2 && c.stride[c.xa] == 1 &&
+           is_legal(&c, caps, &least);
+}
+
+/* emission */
+
+struct lane_tile {
+    struct band *b;
+    i64 ty, xv, oc;
+};
+
+static kval acc_at(const struct lane_tile *t, i64 dy, i64 v, i64 c)
+{
+    return kir_int(t->b->m->k, (dy * t->xv + v) * t->oc + c);
+}
+
+static void clear(const struct lane_tile *t)
+{
+    struct band *b = t->b;
+    struct kir *k = b->m->k;
+    for (i64 c = 0; c < t->oc; c++) {
+        kval init = kir_const_f(k, b->type, b->lanes, 0), at = kir_int(k, c);
+        if (b->c.b)
+            init = kir_splat(k, kir_cast(k, b->type, emit_value(b->m, b->c.b, &at)), b->lanes);
+        for (i64 i = 0; i < t->ty * t->xv; i++)
+            kir_store(k, b->t.acc, kir_int(k, i * t->oc + c), init);
+    }
+}
+
+static void step(const struct lane_tile *t, kval at, kval w_at, kval y_step)
+{
+    struct band *b = t->b;
+    struct kir *k = b->m->k;
+    kval w[MAX_OC];
+    for (i64 c = 0; c < t->oc; c++) {
+        kval one = kir_load(k, b->wbuf, kir_add_i(k, w_at, c));
+        w[c] = kir_splat(k, kir_cast(k, b->type, one), b->lanes);
+    }
+    for (i64 dy = 0; dy < t->ty; dy++)
+        for (i64 v = 0; v < t->xv; v++) {
+            kval from = kir_add_i(k, kir_add(k, at, kir_mul_i(k, y_step, dy)), v * b->lanes);
+            kval x = kir_load(k, b->work, kir_ramp(k, from, 1, b->lanes));
+            for (i64 c = 0; c < t->oc; c++) {
+                kval a = acc_at(t, dy, v, c);
+                kir_store(k, b->t.acc, a, kir_fma(k, w[c], x, kir_load(k, b->t.acc, a)));
+            }
+        }
+}
+
+/* Loops over the taps outside x, the input channels, the taps along x. */
+static void product(const struct lane_tile *t, kval at, kval y_step)
+{
+    struct band *b = t->b;
+    struct kir *k = b->m->k;
+    struct conv *c = &b->c;
+    kval w_at = kir_int(k, 0);
+    u32 n_loops = 2;
+    i64 kx = c->k[b->xa], per = kx * c->ic * t->oc;
+    for (u32 i = b->n_order - 1; i-- > 0; per *= c->k[b->order[i]]) {
+        u32 a = b->order[i];
+        if (c->k[a] == 1) continue;
+        kval tap = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, c->k[a]), 1);
+        at = kir_add(k, at,
+                     kir_mul(k, kir_mul_i(k, tap, is_tile_axis(b, a) ? c->dil[a] : 1), b->step[a]));
+        w_at = kir_add(k, w_at, kir_mul_i(k, tap, per));
+        n_loops++;
+    }
+    kval ch = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, c->ic), 1);
+    kval x = kir_loop(k, KL_UNROLL, kir_int(k, 0), kir_int(k, kx), 1);
+    at = kir_add(k, kir_add(k, at, kir_mul(k, ch, b->c_step)), kir_mul_i(k, x, c->dil[b->xa]));
+    w_at = kir_add(k, kir_add(k, w_at, kir_mul_i(k, ch, kx * t->oc)), kir_mul_i(k, x, t->oc));
+    step(t, at, w_at, y_step);
+    for (u32 i = 0; i < n_loops; i++) kir_end(k);
+}
+
+static void store(const struct lane_tile *t, kval y, kval x)
+{
+    struct band *b = t->b;
+    struct kir *k = b->m->k;
+    struct tile_out o = band_target(b, y, x);
+    for (i64 dy = 0; dy < t->ty; dy++) {
+        bool guarded = dy > 0 && !o.y_exact;
+        if (guarded) kir_if(k, kir_lt(k, kir_add_i(k, y, dy), o.y_end));
+        for (i64 v = 0; v < t->xv; v++) {
+            if (v > 0) kir_if(k, kir_lt(k, kir_add_i(k, x, v * b->lanes), o.x_end));
+            for (i64 c = 0; c < t->oc; c++)
+                band_store_pixels(b, &o, dy, v * b->lanes, c, kir_load(k, b->t.acc, acc_at(t, dy, v, c)));
+            if (v > 0) kir_end(k);
+        }
+        if (guarded) kir_end(k);
+    }
+}
+
+/* Packed weights: [taps outside x, in the band's order][ic][taps along x][oc]. */
+static kval pack_weights(struct band *b)
+{
+    struct symtab *st = b->m->g->sym;
+    struct conv *c = &b->c;
+    struct pack *p = arena_new(b->m->arena, struct pack);
+    for (u32 i = 0; i + 1 < b->n_order; i++)
+        if (b->order[i] >= 2)
+            p->dim[p->n].extent = sym_const(st, c->k[b->order[i]]), p->dim[p->n].axis = b->order[i],
+            p->dim[p->n++].stride = 1;
+    p->dim[p->n].extent = sym_const(st, c->ic), p->dim[p->n].axis = 1, p->dim[p->n++].stride = 1;
+    p->dim[p->n].extent = sym_const(st, c->k[b->xa]), p->dim[p->n].axis = (u32)b->xa,
+    p->dim[p->n++].stride = 1;
+    p->dim[p->n].extent = sym_const(st, c->oc), p->dim[p->n].axis = 0, p->dim[p->n++].stride = 1;
+    return emit_pack(b->m, c->w, p);
+}
+
+static void emit(struct emit *m, const struct task *task, const struct caps *caps,
+                 const struct sched *v)
+{
+    struct band *b = arena_new(m->arena, struct band);
+    struct kir *k = m->k;
+    struct conv c;
+    conv_of(&c, task);
+    struct conv_sched s = sched_of(v, conv_lanes(&c, caps));
+    band_init(b, m, &c, caps, &s);
+    struct lane_tile t = {.b = b, .ty = s.ty, .xv = s.xv, .oc = b->c.oc};
+    b->c.by_rows = false; /* its own way of storing */
+    b->t.tx = t.xv, b->t.nr = t.oc;
+    b->wbuf = pack_weights(b);
+    emit_args(m);
+    band_layout(b);
+    band_open(b, 1);
+    b->group = kir_int(k, 0);
+    band_fill(b);
+    kval y = kir_int(k, 0), at = kir_int(k, 0), y_step = kir_int(k, 0);
+    if (b->ya >= 0) y = kir_loop(k, KL_SERIAL, b->y0, b->y1, s.ty);
+    kval x = kir_loop(k, KL_SERIAL, b->x0, b->x1, s.tx);
+    if (b->ya >= 0) {
+        y_step = kir_mul_i(k, b->step[b->ya], b->c.stride[b->ya]);
+        at = kir_mul(k, kir_sub(k, y, b->y0), y_step);
+    }
+    at = kir_add(k, at, kir_sub(k, x, b->x0));
+    clear(&t);
+    product(&t, at, y_step);
+    store(&t, y, x);
+    for (u32 i = 0; i < 4u + (b->ya >= 0); i++) kir_end(k);
+}
+
+/* choosing */
+
+/* Elements of the band of one grid iteration. */
+static double band_size(const struct conv *c, const struct conv_sched *s, const i64 *var)
+{
+    i64 x = gen_eval(c->g, c->out[c->xa], var),
+        y = c->ya >= 0 ? gen_eval(c->g, c->out[c->ya], var) : 1;
+    double w = (double)(s->tw ? s->tw * s->tx : round_up(i64_max(1, x), s->tx));
+    double rows = (double)(s->th ? s->th * s->ty : round_up(i64_max(1, y), s->ty));
+    if (c->ya >= 0) rows = rows * (double)c->stride[c->ya] + (double)(c->k[c->ya] * c->dil[c->ya]);
+    for (u32 a = 2; a < c->rank; a++)
+        if ((i32)a != c->xa && (i32)a != c->ya) rows *= (double)c->k[a];
+    return rows * (w + (double)(c->k[c->xa] * c->dil[c->xa])) * (double)c->ic;
+}
+
+static bool is_legal(const struct conv *c, const struct caps *caps, const struct sched *v)
+{
+    const struct conv_sched s = sched_of(v, conv_lanes(c, caps));
+    i64 ty = s.ty, xv = s.xv;
+    if (band_size(c, &s, NULL) * 4 > 4 * (double)caps->l2_bytes + 1e6) return false;
+    if (ty * xv * c->oc + c->oc + 1 > caps->n_vector_regs || c->k[c->xa] * ty * xv * c->oc > 400)
+        return false;
+    return c->ya >= 0 || (ty == 1 && s.th == 1);
+}
+
+static bool legal(const struct task *t, const struct caps *caps, const struct sched *s)
+{
+    struct conv c;
+    return match(t, caps) && conv_of(&c, t) && is_legal(&c, caps, s);
+}
+
+static double predict(const struct task *t, const struct caps *caps, const struct sched *v, const i64 *var)
+{
+    struct conv c;
+    conv_of(&c, t);
+    const struct conv_sched s = sched_of(v, conv_lanes(&c, caps));
+    double lanes = (double)conv_lanes(&c, caps), hz = gen_flop_rate(caps) / (4 * lanes);
+    i64 ty = s.ty, xv = s.xv, taps = 1, outer = 1;
+    i64 x = gen_eval(c.g, c.out[c.xa], var), y = c.ya >= 0 ? gen_eval(c.g, c.out[c.ya], var) : 1;
+    for (u32 a = 0; a < c.rank; a++) {
+        taps *= c.k[a];
+        if (a != 1 && (i32)a != c.xa && (i32)a != c.ya) outer *= gen_eval(c.g, c.out[a], var);
+    }
+    i64 nx = i64_max(1, ceil_div(x, xv * (i64)lanes)),
+        ny = i64_max(1, ceil_div(y, ty)); /* empty images, too */
+    i64 tw = s.tw ? i64_min(s.tw, nx) : nx, th = s.th ? i64_min(s.th, ny) : ny;
+    double fma = (double)(ty * xv * c.oc) / 2, load = (double)(ty * xv + c.oc) / 2,
+           one = fma > load ? fma : load;
+    double tile =
+        (double)(taps * c.ic) * ((one > 4 ? one : 4) + 0.5) + 12.0 * (double)(ty * xv * c.oc) + 30;
+    double band = band_size(&c, &s, var);
+    bool turned = conv_input_layout(&c) == LAYOUT_CLAST; /* element by element into planes */
+    double iteration = tile * (double)(tw * th) + band * (turned ? 4 : 1) + 300;
+    if (band * 4 > (double)caps->l2_bytes / 2) iteration += band / 2;
+    double n = (double)(outer * ceil_div(nx, tw) * ceil_div(ny, th)),
+           rounds = (double)ceil_div((i64)n, i64_max(1, caps->n_threads));
+    double bytes = 4 * (gen_count(c.g, c.x, var) + gen_count(c.g, c.y, var));
+    return 2e-6 + iteration * rounds / hz + 0.3 * bytes / gen_byte_rate(caps);
+}
+
+static void initial(const struct task *t, const struct caps *caps, const i64 *var,
+                    struct sched *out)
+{
+    struct conv c;
+    double best = 0;
+    conv_of(&c, t);
+    for (u32 a = 0; a < param[P_ty].n; a++)
+        for (u32 b = 0; b < param[P_xv].n; b++)
+            for (u32 h = 0; h < param[P_th].n; h++)
+                for (u32 w = 0; w < param[P_tw].n; w++) {
+                    struct sched v = {.v = {[P_ty] = param[P_ty].values[a],
+                                            [P_xv] = param[P_xv].values[b],
+                                            [P_th] = param[P_th].values[h],
+                                            [P_tw] = param[P_tw].values[w]}};
+                    if (!is_legal(&c, caps, &v)) continue;
+                    double s = predict(t, caps, &v, var);
+                    if (best == 0 || s < best) best = s, *out = v;
+                }
+    assert(best > 0);
+}
+
+const struct gen gen_conv_direct = {
+    .version = 1,
+    .name = "conv_direct",
+    .revision = 2,
+    .param = param,
+    .n_param = N_PARAM,
+    .sums = SUMS_IN_PARTS,
+    .match = match,
+    .initial = initial,
+    .legal = legal,
+    .emit = emit,
+    .predict = predict,
+};

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// conv_winograd: 3x3 and 3x3x3 convolutions of stride 1 with fewer multiplications (gen/winograd.c). This file says which schedules there are,
+// which make sense for a task, and predicts their time: products at the rate of the register tile, the transforms' arithmetic and
+// traffic, weights that stream by once per iteration, and the balance between threads.
+//
+// Rounding errors grow with m (doc/winograd.md). Those of m = 2 and 4 stay well below the tolerance of the ordinary verification,
+// so the initial schedule has one of them. Those of m = 6 come close to it, for short sums above it: few channels are refused.
+#include "gen/winograd.h"
+
+enum { LARGE_LEAST_IC = 32 }; /* for m = 6 */
+
+// clang-format off
+#define PARAMS(P)                                                                      \
+    P(m, "outputs of a tile along y and x", 2, 4, 6)                                   \
+    P(mz, "outputs of a tile along z, 1 = without savings there", 1, 2)                \
+    P(tx, "tiles of the register tile", 1, 2, 4, 6, 7, 8, 10, 12, 14, 28)              \
+    P(nr, "vectors of output channels of the register tile", 1, 2, 3, 4, 6)            \
+    P(tb, "register tiles per grid iteration", 1, 2, 3, 4, 6, 8, 12)                   \
+    P(ob, "blocks of output channels per grid iteration, 0 = all", 0, 1, 2, 4, 8)      \
+    P(ku, "input channels per step of the inner loop", 1, 2, 4)                        \
+    P(ahead, "steps that weights are prefetched ahead, 0 = not", 0, 16, 64)            \
+    P(far, "1: products ask for the next tiles' inputs and these ones' outputs", 0, 1) \
+    P(nt, "outputs: 1 stored past the caches", 0, 1)
+// clang-format on
+GEN_PARAMS(PARAMS)
+
+GEN_PARAM_READER(struct wino_sched, sched_of, PARAMS)
+
+static bool match(const struct task *t, const struct caps *caps)
+{
+    struct conv c;
+    struct conv_tail tail;
+    i64 m, mz;
+    if (caps->is_gpu || caps->no_winograd || caps->vector_bytes < 8 || !wino_of(&c, &tail, t)) return false;
+    if (caps->deterministic) return gen_order_winograd(&c, &m, &mz);
+    return !sym_is(c.g, c.out[c.ya], 1) && !sym_is(c.g, c.out[c.xa], 1); /* a tile of one row is mostly thrown away */
+}
+
+struct model {
+    struct conv c;
+    struct conv_tail tail;
+    i64 lanes, n_blocks, ob, parts, tiles, blocks; /* blocks: of tiles */
+};
+
+static void model_of(struct model *m, const struct caps *caps, const struct wino_sched *s, const i64 *var)
+{
+    const struct conv *c = &m->c;
+    m->lanes = conv_lanes(c, caps);
+    m->n_blocks = ceil_div(c->oc, s->nr * m->lanes);
+    m->ob = s->ob ? i64_min(s->ob, m->n_blocks) : m->n_blocks;
+    m->parts = ceil_div(m->n_blocks, m->ob);
+    m->tiles = gen_eval(c->g, c->out[0], var) * ceil_div(gen_eval(c->g, c->out[c->ya], var), s->m) *
+               ceil_div(gen_eval(c->g, c->out[c->xa], var), s->m);
+    if (wino_z(c) >= 0) m->tiles *= ceil_div(gen_eval(c->g, c->out[wino_z(c)], var), s->mz);
+    m->blocks = ceil_div(m->tiles, s->tb * s->tx);
+}
+
+static bool is_legal(const struct model *m, const struct caps *caps, const struct wino_sched *s)
+{
+    const struct conv *c = &m->c;
+    i64 order, order_z;
+    if (!tile_is_legal(caps, s->tx, s->nr)) return false;
+    if (caps->deterministic && !(gen_order_winograd(c, &order, &order_z) && s->m == order && s->mz == order_z)) return false;
+    if (s->nr > 1 && (s->nr - 1) * m->lanes >= c->oc) return false;
+    if (s->ob && s->ob >= m->n_blocks) return false;
+    if (s->tb > 1 && (s->tb - 1) * s->tx >= m->tiles) return false;
+    if (s->mz > 1 && wino_z_taps(c) < WINO_TAPS) return false;
+    if ((s->ku > 1 && c->ic < 8) || (s->m == 6 && c->ic < LARGE_LEAST_IC)) return false;
+    if (s->nt && (wino_pools(c, &m->tail, s) || !gen_may_stream(c->g, caps, conv_run(c, m->lanes)))) return false;
+    struct wino_scratch w = wino_scratch(c, s, (u32)m->lanes);
+    return (double)(w.v + w.m + w.strip) * 4 <= 4 * (double)caps->l2_bytes + 1e6;
+}
+
+static bool legal(const struct task *t, const struct caps *caps, const struct sched *v)
+{
+    struct wino_sched s = sched_of(v);
+    struct model m = {0};
+    if (!tile_is_legal(caps, s.tx, s.nr) || !wino_of(&m.c, &m.tail, t)) return false;
+    model_of(&m, caps, &s, NULL);
+    return is_legal(&m, caps, &s);
+}
+
+/* Additions and multiplications of a transform along one axis (gen/winograd.c), by m/2. */
+static const double ops_in[] = {0, 4, 12, 24}, ops_out[] = {0, 4, 10, 20};
+
+/* Cycles for one vector of channels of one tile: arithmetic, loads from and stores to the second cache, and what does not fit in
+ * registers half way. Sums along z load two planes for each point, and all products of a point for each output. */
+static double cycles_in(const struct wino_sched *s, i64 z_taps)
+{
+    double n = (double)(s->m + WINO_TAPS - 1), planes = (double)(s->mz + z_taps - 1);
+    return planes * (ops_in[s->m / 2] * n + 2 * n * n + (n * n > 36 ? n * n : 0) + (s->mz > 1 ? n * n : 0));
+}
+
+static double cycles_out(const struct wino_sched *s, i64 z_taps, double per_pixel)
+{
+    double n = (double)(s->m + WINO_TAPS - 1), pixels = (double)(s->m * s->m), more = (double)(z_taps - 1);
+    double plane = ops_out[s->m / 2] * (n + (double)s->m) / 2 + (1 + more) * n * n + pixels * per_pixel + (s->m > 4 ? n * n : 0);
+    return (double)s->mz * plane;
+}
+
+/* Bytes of inputs and outputs that n tiles and one block of output channels touch. */
+static double tile_bytes(const struct model *m, const struct wino_sched *s, i64 n)
+{
+    i64 in = (s->mz + wino_z_taps(&m->c) - 1) * (s->m + WINO_TAPS - 1) * m->c.ic, out = s->mz * s->m * s->nr * m->lanes;
+    return 4 * (double)(n * s->m * (in + out));
+}
+
+/* Cycles of the products of one block of output channels. */
+static double cycles_products(const struct model *m, const struct caps *caps, const struct wino_sched *s)
+{
+    const struct conv *c = &m->c;
+    i64 tiles = i64_min(s->tb * s->tx, m->tiles), points = wino_points(c, s);
+    struct wino_scratch w = wino_scratch(c, s, (u32)m->lanes);
+    double step = tile_step_cycles(s->tx, s->nr) + 0.3 / (double)s->ku + (s->far ? 0.1 : 0) +
+                  (s->ahead ? 0.1 * (double)s->nr : 0) + (s->nr > 3 ? 1 : 0);
+    double one = (double)c->ic * step + 1.5 * (double)(s->tx * s->nr) + 15;
+    double product = one * (double)ceil_div(tiles, s->tx) * (double)points, scratch = 4 * (double)(w.v + w.m + w.strip);
+    /* Weights stream by once; when all of them do not fit beside the scratch memory, they come from far. */
+    double weights = (double)(points * c->ic * s->nr * m->lanes) * 4, all = weights * (double)m->ob;
+    double l2 = (double)caps->l2_bytes, used = scratch + weights + (s->far ? tile_bytes(m, s, tiles) : 0);
+    if (scratch > l2 * 0.6) product += scratch / 16;
+    if (used > l2 / 2) product += scratch / 100 * (used < 1.5 * l2 ? used / l2 - 0.5 : 1);
+    if (all + scratch < (double)caps->l2_bytes * 0.9) return product + weights / 100;
+    bool is_far = all > (double)caps->l3_bytes / 4;
+    double rate = is_far ? (s->ahead > 16 ? 12 : s->ahead ? 9 : 6) : s->ahead ? 16 : 10;
+    return (product > weights / rate ? product : weights / rate) + weights / (4 * rate);
+}
+
+/* Seconds of waiting for inputs and outputs that nothing asked for in time. Their first touch is latency, not the memory's rate. */
+static double wait(const struct model *m, const struct caps *caps, const struct wino_sched *s, const i64 *var)
+{
+    const struct conv *c = &m->c;
+    bool pools = wino_pools(c, &m->tail, s);
+    double x = gen_bytes(c->g, c->x, var) * (double)m->parts, y = gen_bytes(c->g, pools ? m->tail.pool : c->y, var), all = x + y;
+    double rate = all > (double)caps->l3_bytes / 4 ? 15e9 : 30e9;
+    if (all < (double)caps->l2_bytes) return 0;
+    if (s->far && c->plain) x = 0;
+    if (s->nt || (s->far && (pools || (c->simple && !c->by_rows)))) y = 0;
+    return (x + y) / rate / (double)i64_max(1, caps->n_threads);
+}
+
+static double seconds(const struct model *m, const struct caps *caps, const struct wino_sched *s, const i64 *var)
+{
+    const struct conv *c = &m->c;
+    double hz = gen_flop_rate(caps) / (4.0 * i64_max(1, caps->vector_bytes / 4));
+    i64 tiles = i64_min(s->tb * s->tx, m->tiles), points = wino_points(c, s);
+    double vector = cycles_in(s, wino_z_taps(c)) + (double)points * (c->plain ? 0.4 : 1.5);
+    double in = (double)tiles * ((double)ceil_div(c->ic, m->lanes) * vector + 60);
+    bool pools = wino_pools(c, &m->tail, s);
+    double out = (double)tiles * ((double)s->nr * cycles_out(s, wino_z_taps(c), c->by_rows ? 3.0 * (double)m->lanes : 2) + 40);
+    double iteration = in + (cycles_products(m, caps, s) + out) * (double)m->ob + 300;
+    double rounds = (double)ceil_div(m->parts * m->blocks, i64_max(1, caps->n_threads));
+    double weights = 4 * (double)(points * c->ic * m->n_blocks * s->nr * m->lanes);
+    double epilogue = c->simple || pools ? 0 : 12 * gen_count(c->g, c->y, var) / gen_byte_rate(caps);
+    double bytes = gen_bytes(c->g, c->x, var) + gen_bytes(c->g, pools ? m->tail.pool : c->y, var);
+    return 2e-6 + wait(m, caps, s, var) + iteration * rounds / hz + (0.3 * weights + 0.05 * bytes) / gen_byte_rate(caps) + epilogue;
+}
+
+static double predict(const struct task *t, const struct caps *caps, const struct sched *v, const i64 *var)
+{
+    struct wino_sched s = sched_of(v);
+    struct model m = {0};
+    if (!wino_of(&m.c, &m.tail, t)) return 1e9;
+    model_of(&m, caps, &s, var);
+    double plain = seconds(&m, caps, &s, var);
+    return s.nt ? gen_stream_seconds(&t->g, caps, var, plain) : plain;
+}
+
+struct choice {
+    const struct caps *caps;
+    const i64 *var;
+    struct model m;
+    double best;
+    struct sched *out;
+};
+
+static void try_one(struct choice *c, struct sched v)
+{
+    struct wino_sched s = sched_of(&v);
+    model_of(&c->m, c->caps, &s, NULL);
+    if (!is_legal(&c->m, c->caps, &s)) return;
+    model_of(&c->m, c->caps, &s, c->var);
+    gen_keep(seconds(&c->m, c->caps, &s, c->var), &v, &c->best, c->out);
+}
+
+/* Nothing was measured, so only tiles whose error is always small (see the top). */
+static void initial(const struct task *t, const struct caps *caps, const i64 *var, struct sched *out)
+{
+    static const i32 tiles[][2] = {{14, 2}, {12, 2}, {10, 2}, {8, 2}, {7, 2}, {6, 2}, {4, 2}, {8, 3}, {6, 4}, {4, 4}, {4, 6}, {28, 1}, {12, 1},
+                                   {6, 1}, {4, 1}, {2, 1}, {1, 1}};
+    struct choice c = {.caps = caps, .var = var, .out = out};
+    wino_of(&c.m.c, &c.m.tail, t);
+    for (u32 i = 0; i < countof(tiles); i++)
+        for (i32 m = 0; m < 4; m++)
+            for (u32 tb = 0; tb < param[P_tb].n; tb++)
+                for (u32 ob = 0; ob < param[P_ob].n; ob++)
+                    for (u32 ask = 0; ask < param[P_ahead].n * param[P_far].n; ask++)
+                        try_one(&c, (struct sched){.v = {[P_m] = 2 + m / 2 * 2, [P_mz] = 1 + m % 2, [P_tx] = tiles[i][0], [P_nr] = tiles[i][1], [P_tb] = param[P_tb].values[tb],
+                                                         [P_ob] = param[P_ob].values[ob], [P_ku] = c.m.c.ic >= 8 ? 2 : 1,
+                                                         [P_ahead] = param[P_ahead].values[ask / 2], [P_far] = param[P_far].values[ask % 2]}});
+    assert(c.best > 0);
+    struct sched past = *out;
+    past.v[P_nt] = 1;
+    if (gen_streams(&t->g, caps, var) && legal(t, caps, &past)) *out = past;
+}
+
+static void emit(struct emit *m, const struct task *t, const struct caps *caps, const struct sched *v)
+{
+    struct wino_sched s = sched_of(v);
+    gen_winograd_emit(m, t, caps, &s);
+}
+
+static double growth(const struct sched *v)
+{
+    struct wino_sched s = sched_of(v);
+    return wino_growth(s.m) * wino_growth(s.m) * (s.mz > 1 ? wino_growth(s.mz) : 1);
+}
+
+const struct gen gen_conv_winograd = {
+    .version = 1,
+    .name = "conv_winograd",
+    .revision = 9,
+    .param = param,
+    .n_param = N_PARAM,
+    .sums = SUMS_WINOGRAD,
+    .match = match,
+    .initial = initial,
+    .legal = legal,
+    .emit = emit,
+    .predict = predict,
+    .growth = growth,
+};

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// group_dw: depthwise convolution (one input and one output channel per group) of any rank, strides
+// and dilations by groups of threads. A thread has a vector of rc neighbouring channels, on ry rows
+// of rx pixels. Taps along the tile's axes are written out: every element of the footprint is
+// loaded once, straight from the input, and added to all sums that it meets, with the weights in
+// registers. Kernels too large for that, and axes outside the tile, are loops over taps.
+//
+// Neighbours share the footprint's elements through the caches; shared memory would only add
+// barriers to what memory limits. Threads count channels first, then x, then y.
+//
+// To the functions shared with the other convolutions (gen/wg_conv.c), a tile holds as many
+// groups as channels.
+#include "gen/wg.h"
+#include "gen/wg_conv.h"
+
+#include <string.h>
+
+enum { MAX_WRITTEN = 512 /* multiply-adds */, MAX_TAPS = 64, MAX_CELLS = 64, LEAST = 16 };
+
+// clang-format off
+#define PARAMS(P)                                                                                                 \
+    P(threads, "threads of a group", LEAST, 64, 128, 256)                                                         \
+    P(tc, "threads along channels", 1, 2, 4, 8, 16, 32)                                                           \
+    P(px, "threads along x, the others along y", 1, 2, 4, 8, 16, 32)                                              \
+    P(rc, "channels of a thread", 1, 2, 4, 8)                                                                     \
+    P(rx, "pixels of a row of a thread", 1, 2, 4, 8)                                                              \
+    P(ry, "rows of a thread", 1, 2, 4)                                                                            \
+    P(reuse, "elements loaded once for all taps: 0 of none, 1 of x, 2 of y, too", REUSE_NONE, REUSE_X, REUSE_ALL) \
+    P(inner, "1: threads away from the edges have code of their own", 0, 1)                                       \
+    P(out, "outputs leave 0 from registers, 1 through shared memory", 0, 1)
+// clang-format on
+GEN_PARAMS(PARAMS)
+GEN_PARAM_READER(struct params, params_of, PARAMS)
+
+struct thread_dw {
+    struct group_conv g;
+    struct params v;
+    i64 py; /* threads along y */
+    struct group_cells cells;
+    struct group_foot foot;
+};
+
+static void take(struct thread_dw *t, const struct sched *s)
+{
+    const struct params v = t->v = params_of(s);
+    struct group_conv *g = &t->g;
+    struct group_cells *c = &t->cells;
+    *c = (struct group_cells){v.tc, v.px, v.ry, v.rx, v.rc, {0}, 0};
+    t->py = v.threads / (v.tc * v.px);
+    struct group_work w = {.threads = v.threads,
+                           .ty = t->py * c->ry,
+                           .tx = c->px * c->rx,
+                           .oc = c->tc * c->rc,
+                           .cb = c->tc * c->rc,
+                           .groups = c->tc * c->rc,
+                           .readers = 1,
+                           .apart = 1,
+                           .by_shared = v.out};
+    group_conv_plan(g, &w);
+    group_foot_of(&t->foot, g, c, (enum group_reuse)v.reuse);
+}
+
+/* Emission. */
+
+/* The element (y, x) to all sums that it meets, by the weights of the written taps [y][x]. */
+static void add_element(const struct thread_dw *t, const kval *w, i64 y, i64 x)
+{
+    const struct group_foot *f = &t->foot;
+    struct kir *k = t->g.m->k;
+    kval in = 0;
+    for (i64 i = 0; i < f->y.n * f->x.n; i++) {
+        i64 ky = group_side_tap(&f->y, y, i / f->x.n), kx = group_side_tap(&f->x, x, i % f->x.n);
+        if (ky < 0 || kx < 0) continue;
+        if (!in) in = group_foot_read(f, y, x);
+        kval slot = kir_int(k, i), sum = kir_load(k, t->cells.acc, slot);
+        kir_store(k, t->cells.acc, slot, kir_fma(k, in, w[ky * f->x.taps + kx], sum));
+    }
+}
+
+/* The packed weights are [block][taps][channel]. */
+static void load_weights(const struct thread_dw *t, kval from, kval *w)
+{
+    const struct group_conv *g = &t->g;
+    const struct group_side *y = &t->foot.y, *x = &t->foot.x;
+    struct kir *k = g->m->k;
+    for (i64 i = 0; i < y->taps * x->taps; i++) {
+        kval at = from;
+        if (y->taps > 1) at = kir_add_i(k, at, i / x->taps * g->w_tap[y->axis]);
+        if (x->taps > 1) at = kir_add_i(k, at, i % x->taps * g->w_tap[x->axis]);
+        at = kir_ramp(k, at, 1, (u32)t->cells.rc);
+        w[i] = kir_cast(k, g->type, kir_load(k, g->packed, at));
+    }
+}
+
+static void add_up(struct thread_dw *t, bool inside)
+{
+    const struct group_conv *g = &t->g;
+    struct group_foot *f = &t->foot;
+    struct kir *k = g->m->k;
+    kval w[MAX_TAPS], at = kir_add(k, group_conv_weights(g, kir_int(k, 0)), t->cells.at[AT_C]);
+    f->inside = inside;
+    group_foot_open(f);
+    for (u32 a = 2; a < g->c.rank; a++)
+        if (f->tap[a]) at = kir_add(k, at, kir_mul_i(k, f->tap[a], g->w_tap[a]));
+    load_weights(t, at, w);
+    for (i64 y = 0; y < f->y.size; y++)
+        for (i64 x = 0; x < f->x.size; x++) add_element(t, w, y, x);
+    group_foot_close(f);
+}
+
+static bool dw_of(struct group_conv *g, const struct task *t)
+{
+    return group_conv_of(g, t) && !g->up.is && g->c.groups > 1 && g->c.ic == 1 && g->c.oc == 1;
+}
+
+static void emit(struct emit *m, const struct task *task, const struct caps *caps,
+                 const struct sched *s)
+{
+    struct thread_dw *t = arena_new(m->arena, struct thread_dw);
+    struct kir *k = m->k;
+    dw_of(&t->g, task);
+    take(t, s);
+    group_conv_open(&t->g, m);
+    group_cells_open(&t->g, &t->cells, 0);
+    kval inside = t->v.inner ? group_foot_inside(&t->foot) : 0;
+    if (inside) {
+        kir_if(k, inside);
+        add_up(t, true);
+        kir_else(k);
+    }
+    add_up(t, false);
+    if (inside) kir_end(k);
+    group_cells_store(&t->g, &t->cells);
+    group_conv_close(&t->g, task, caps);
+}
+
+/* Choosing. */
+
+static bool match(const struct task *t, const struct caps *caps)
+{
+    struct group_conv g;
+    return caps->is_gpu && dw_of(&g, t);
+}
+
+static bool is_possible(const struct thread_dw *t, const struct caps *caps)
+{
+    const struct conv *c = &t->g.c;
+    const struct group_cells *r = &t->cells;
+    bool by_shared = t->g.s.by_shared;
+    i64 taps = t->foot.y.taps * t->foot.x.taps;
+    if (c->ya < 0 && (t->py > 1 || r->ry > 1)) return false;
+    if (c->xa < 0 && (t->cells.px > 1 || r->rx > 1)) return false;
+    if (taps > MAX_TAPS || taps * r->ry * r->rx > MAX_WRITTEN) return false;
+    if (r->ry % group_conv_window(&t->g, c->ya) && !by_shared) return false;
+    if (r->rx % group_conv_window(&t->g, c->xa) && !by_shared) return false;
+    return group_conv_fits(&t->g, caps);
+}
+
+/* The smallest groups: they can do any convolution that matches. */
+static struct sched least_sched(const struct group_conv *g)
+{
+    struct sched s = {.v = {[P_threads] = LEAST, [P_tc] = LEAST, [P_px] = 1, [P_rc] = 1}};
+    s.v[P_rx] = (i32)group_conv_window(g, g->c.xa), s.v[P_ry] = (i32)group_conv_window(g, g->c.ya);
+    s.v[P_out] = g->tail.pool != 0;
+    return s;
+}
+
+/* Threads side by side touch neighbours in memory; as many taps written out as may be. */
+static bool is_worth_trying(const struct thread_dw *t)
+{
+    const struct conv *c = &t->g.c;
+    const struct group_work *s = &t->g.s;
+    const struct group_cells *r = &t->cells;
+    bool rows = conv_input_layout(c) == LAYOUT_ROWS;
+    i64 x = group_conv_size(&t->g, c->xa), y = group_conv_size(&t->g, c->ya);
+    i64 kx = c->xa < 2 ? 1 : c->k[c->xa], ky = c->ya < 2 ? 1 : c->k[c->ya];
+    if (rows ? t->cells.tc > 1 || r->rc > 1 : s->oc < i64_min(32, c->groups) || r->rc < i64_min(4, c->groups))
+        return false;
+    if (s->tx > 64 || s->ty > 16 || (rows && s->tx < i64_min(32, x))) return false;
+    if (s->by_shared && !group_conv_has_rows(&t->g) && !t->g.tail.pool) return false;
+    if (s->by_shared && rows && !t->g.tail.pool && r->rx == 1) return false;
+    if (!t->v.inner && !c->no_pad && kx * ky > 9) return false; /* tests at every element */
+    bool small = kx * ky <= MAX_TAPS && kx * ky * r->rx * r->ry <= MAX_WRITTEN;
+    if (t->v.reuse == REUSE_NONE && kx > 1 && kx <= MAX_TAPS) return false;
+    if (t->v.reuse == REUSE_X && (kx == 1 || (ky <= 3 && small))) return false;
+    if (t->v.reuse == REUSE_ALL && ky * kx == 1) return false;
+    bool wide = s->tx > r->rx && s->tx / 2 >= x, high = s->ty > r->ry && s->ty / 2 >= y;
+    return !wide && !high && !(s->oc > r->rc && s->oc / 2 >= c->groups);
+}
+
+/* What depends on the schedule alone. */
+static bool is_sensible(const struct caps *caps, struct params v)
+{
+    if (v.threads > caps->max_group || v.threads % (v.tc * v.px)) return false;
+    return v.rc * v.rx * v.ry <= MAX_CELLS;
+}
+
+static bool is_legal(struct thread_dw *t, const struct caps *caps, const struct sched *s)
+{
+    struct sched least = least_sched(&t->g);
+    bool is_least = !memcmp(&least, s, sizeof least);
+    if (!is_sensible(caps, params_of(s)) || (s->v[P_threads] == LEAST && !is_least)) return false;
+    take(t, s);
+    return (is_least || is_worth_trying(t)) && is_possible(t, caps);
+}
+
+static bool legal(const struct task *task, const struct caps *caps, const struct sched *s)
+{
+    struct thread_dw t;
+    return is_sensible(caps, params_of(s)) && dw_of(&t.g, task) && is_legal(&t, caps, s);
+}
+
+/* What a thread does, in multiply-adds: a load with its tests about eight, four without. */
+static double thread_work(const struct thread_dw *t)
+{
+    const struct group_conv *g = &t->g;
+    const struct group_cells *r = &t->cells;
+    double taps = (double)g->taps, cells = (double)(r->ry * r->rx), rc = (double)r->rc;
+    double loops = taps / (double)(t->foot.y.taps * t->foot.x.taps);
+    double vec = (double)ceil_div(r->rc * dtype_size(graph_value(g->c.g, g->c.x)->dtype), 16);
+    double loads = loops * (double)(t->foot.y.size * t->foot.x.size) * ((t->v.inner ? 4 : 8) + 2 * vec);
+    double weights = taps * (2 + vec), out = cells * (vec * (g->s.by_shared ? 8 : 4) + 2);
+    double work = taps * cells * rc + loads + weights + out + 4 * loops + 20;
+    double regs = cells * rc + (double)(t->foot.y.taps * t->foot.x.taps) * rc + 30;
+    return regs > 200 ? 2.5 * work : work;
+}
+
+static double seconds(const struct thread_dw *t, const struct caps *caps, const i64 *var)
+{
+    struct group_load l = {.groups = group_conv_tiles(&t->g, var), .threads = t->g.s.threads};
+    l.flops = 2 * l.groups * (double)l.threads * thread_work(t);
+    l.bytes = group_cells_bytes(&t->g, &t->cells, var);
+    l.barriers = t->g.s.by_shared;
+    if (l.threads < 32) l.flops *= 4; /* subgroups that are not full */
+    return group_seconds(caps, &l) + 0.3 * l.flops / gen_flop_rate(caps);
+}
+
+static double predict(const struct task *task, const struct caps *caps, const struct sched *s,
+                      const i64 *var)
+{
+    struct thread_dw t;
+    if (!dw_of(&t.g, task)) return 1e9;
+    take(&t, s);
+    return seconds(&t, caps, var);
+}
+
+struct choice {
+    struct thread_dw t;
+    const struct caps *caps;
+    const i64 *var;
+};
+
+static double cost(const void *user, const struct sched *s)
+{
+    const struct choice *c = user;
+    struct thread_dw t = c->t;
+    return is_legal(&t, c->caps, s) ? seconds(&t, c->caps, c->var) : 0;
+}
+
+static void initial(const struct task *task, const struct caps *caps, const i64 *var,
+                    struct sched *out)
+{
+    struct choice c = {.caps = caps, .var = var};
+    dw_of(&c.t.g, task);
+    *out = least_sched(&c.t.g);
+    struct gen_search q = {.param = param, .n = N_PARAM, .cost = cost, .user = &c};
+    bool found = gen_best(&q, out);
+    assert(found);
+    (void)found;
+}
+
+const struct gen gen_group_dw = {
+    .version = 1,
+    .name = "group_dw",
+    .revision = 5,
+    .param = param,
+    .n_param = N_PARAM,
+    .match = match,
+    .initial = initial,
+    .legal = legal,
+    .emit = emit,
+    .predict = predict,
+};

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// group_gemm: matrix products by groups of threads. A group computes a block of bm x bn results in
+// rounds (gen/contract.c), each thread a tile of tm x tn of them in registers (gen_group_tile.c). With
+// few results and many terms the threads form `lsu` teams, each with its share of a round's
+// terms, whose sums are added through shared memory at the end. Schedules are gen/block.c's.
+//
+// The left operand's shared array keeps the order of memory, so that copies are wide on both sides:
+// vectors along the terms, or along rows; or it has its terms outside in any case (ta). The right
+// one's always has. An operand that is transposed in front of the product is read where it lies.
+//
+// Dims: y (b.., m, n) = a (b.., m, k) x b (b.., k, n). SHARED: a [stage][bm][bk + pad] or
+// [stage][bk][bm + pad], b [stage][bk][bn + pad]; at the end sums [team][bm][bn].
+#include "gen/block.h"
+#include "gen/leaf.h"
+
+static struct contraction contraction_of(struct emit *m, const struct task *t, const struct caps *caps, const struct block *s)
+{
+    struct contraction p = {.m = m,
+                            .s = block_blocking(s, caps),
+                            .st = {.swizzled = s->swz,
+                                   .pad = s->pad,
+                                   .a_as_is = !s->ta,
+                                   .a_wide = s->glwa,
+                                   .b_wide = s->glwb,
+                                   .by_rows = !s->lc},
+                            .leaf = &leaf_fma};
+    i64 n_sums = s->lsu > 1 ? s->lsu * s->bm * s->bn : 0;
+    gemm_of(&p.x, t);
+    enum dtype own = graph_value(&t->g, p.x.a)->dtype;
+    p.type = p.out_type = emit_type(own);
+    p.st.type = s->half ? own : p.type;
+    if (p.st.type == p.type) p.st.least = n_sums;
+    else p.n_out = n_sums;
+    return p;
+}
+
+static struct fma_leaf leaf_of(const struct contraction *p, const struct block *s)
+{
+    bool is_column = gen_static(p->m->g, p->x.n, 0) == 1;
+    return (struct fma_leaf){.row = {s->tm, s->wswm, s->bswm, s->wly, s->bly},
+                             .col = {s->tn, s->wswn, s->bswn, s->wlx, s->blx},
+                             .lanes = is_column ? 1 : (u32)i64_min(4, s->wswn),
+                             .teams = s->lsu,
+                             .unroll = s->un,
+                             .ahead = s->rp,
+                             .store_lanes = (u32)s->gsw,
+                             .store_by_rows = !s->rc};
+}
+
+static void emit(struct emit *m, const struct task *t, const struct caps *caps, const struct sched *v)
+{
+    struct block s = block_of(v);
+    struct contraction p = contraction_of(m, t, caps, &s);
+    struct fma_leaf l = leaf_of(&p, &s);
+    p.own = &l;
+    group_init(&p.g, m, s.threads, 0);
+    contract_matrices(&p, t);
+    contract_emit(&p, t, caps);
+}
+
+/* Choice. */
+
+static bool match(const struct task *t, const struct caps *c)
+{
+    struct gemm x;
+    return c->is_gpu && gemm_of(&x, t) && gen_static(&t->g, x.k, 1) > 0 &&
+           (c->has_f64 || graph_value(&t->g, x.a)->dtype != DT_F64);
+}
+
+static bool legal(const struct task *t, const struct caps *c, const struct sched *v)
+{
+    struct block_task x;
+    struct block s = block_of(v);
+    return block_task_of(&x, t, NULL) && block_is_legal(&x, c, &s);
+}
+
+static bool worth(const struct task *t, const struct caps *c, const struct sched *v, u32 n)
+{
+    struct block_task x;
+    struct block s = block_of(v);
+    return block_task_of(&x, t, NULL) && block_fits(&x, c, &s, n - 1) && block_is_worth(&x, c, &s, n - 1);
+}
+
+static double predict(const struct task *t, const struct caps *c, const struct sched *v,
+                      const i64 *var)
+{
+    struct block_task x;
+    struct block s = block_of(v);
+    return block_task_of(&x, t, var) ? block_seconds(&x, c, &s) : 1e9;
+}
+
+static void initial(const struct task *t, const struct caps *c, const i64 *var, struct sched *out)
+{
+    struct block_task x;
+    block_task_of(&x, t, var);
+    block_initial(&x, c, out);
+}
+
+const struct gen gen_group_gemm = {
+    .version = 1,
+    .name = "group_gemm",
+    .revision = 7,
+    .param = block_param,
+    .n_param = N_PARAM,
+    .match = match,
+    .initial = initial,
+    .legal = legal,
+    .worth = worth,
+    .emit = emit,
+    .predict = predict,
+};

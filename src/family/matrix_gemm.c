@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// matrix_gemm: matrix products by workgroups with matrix instructions (gen/mma.c).
+//
+// Dims: y (b.., m, n) = a (b.., m, k) x b (b.., k, n).
+#include "gen/mma.h"
+
+GEN_PARAMS(MMA_PARAMS)
+
+struct own { struct mma_task t; };
+
+static bool take(struct own *x, const struct task *t)
+{
+    struct gemm g;
+    if (!gemm_of(&g, t)) return false;
+    mma_task_of(&x->t, &g, 0);
+    return true;
+}
+
+static bool match(const struct task *t, const struct caps *c)
+{
+    struct own x;
+    return take(&x, t) && mma_matches(&x.t, c);
+}
+
+static bool legal(const struct task *t, const struct caps *c, const struct sched *v)
+{
+    struct own x;
+    return mma_fits(c, v) && take(&x, t) && mma_is_legal(&x.t, c, v);
+}
+
+static double predict(const struct task *t, const struct caps *c, const struct sched *v, const i64 *var)
+{
+    struct own x;
+    return take(&x, t) ? mma_seconds(&x.t, c, v, var) : 1e9;
+}
+
+static void initial(const struct task *t, const struct caps *c, const i64 *var, struct sched *out)
+{
+    struct own x;
+    if (take(&x, t)) mma_initial(&x.t, c, var, out);
+}
+
+static void emit(struct emit *m, const struct task *t, const struct caps *caps, const struct sched *v)
+{
+    struct own x;
+    struct contraction p;
+    struct mma_leaf l;
+    take(&x, t);
+    mma_contraction(&p, &l, m, &x.t, caps, v);
+    contract_matrices(&p, t);
+    contract_emit(&p, t, caps);
+}
+
+const struct gen gen_matrix_gemm = {
+    .version = 1,
+    .name = "matrix_gemm",
+    .revision = 7,
+    .param = param,
+    .n_param = N_PARAM,
+    .match = match,
+    .initial = initial,
+    .legal = legal,
+    .emit = emit,
+    .predict = predict,
+};

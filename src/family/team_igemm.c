@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// team_igemm: convolutions of any rank, layout, stride, padding, dilation and groups, transposed or not, by workgroups with matrix instructions of warpgroups
+// (gen/wgmma.c), as a product whose rows are all outputs of a channel (gen/addr_igemm.c).
+//
+// Dims: y (m, n) of a conv group, m = batch and pixels, n = its output channels; terms k = taps x input channels.
+#include "gen/wgmma.h"
+#include "gen/addr_igemm.h"
+
+GEN_PARAMS(WGMMA_PARAMS)
+
+enum { FIND = 40, FIND_VECTOR = 10 /* operations to find the place of an element, of one in a vector */ };
+
+struct own { struct mma_task t; struct merge g; };
+
+static bool take(struct own *x, const struct task *t)
+{
+    struct gemm g;
+    if (!merge_of(&x->g, &g, t)) return false;
+    bool by_vectors = merge_is_dense(&x->g, MERGE_CHANNELS) && x->g.c.ic % 4 == 0;
+    mma_task_of(&x->t, &g, by_vectors ? FIND_VECTOR : FIND);
+    return graph_value(g.g, g.a)->dtype == graph_value(g.g, g.b)->dtype;
+}
+
+static bool match(const struct task *t, const struct caps *c)
+{
+    struct own x;
+    return take(&x, t) && wgmma_matches(&x.t, c);
+}
+
+static bool legal(const struct task *t, const struct caps *c, const struct sched *v)
+{
+    struct own x;
+    return take(&x, t) && wgmma_is_legal(&x.t, c, v);
+}
+
+static double predict(const struct task *t, const struct caps *c, const struct sched *v, const i64 *var)
+{
+    struct own x;
+    return take(&x, t) ? wgmma_seconds(&x.t, c, v, var) : 1e9;
+}
+
+static void initial(const struct task *t, const struct caps *c, const i64 *var, struct sched *out)
+{
+    struct own x;
+    if (take(&x, t)) wgmma_initial(&x.t, c, var, out);
+}
+
+static void emit(struct emit *m, const struct task *t, const struct caps *caps, const struct sched *v)
+{
+    struct own x;
+    struct contraction p;
+    struct mma_leaf l;
+    take(&x, t);
+    wgmma_contraction(&p, &l, m, &x.t, caps, v);
+    merge_open(&x.g, &p, MERGE_CHANNELS, p.s.bk);
+    contract_emit(&p, t, caps);
+}
+
+const struct gen gen_team_igemm = {
+    .version = 1,
+    .name = "team_igemm",
+    .revision = 1,
+    .param = param,
+    .n_param = N_PARAM,
+    .sums = SUMS_IN_PARTS,
+    .match = match,
+    .initial = initial,
+    .legal = legal,
+    .emit = emit,
+    .predict = predict,
+};

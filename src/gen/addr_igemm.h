@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Private to gen/: a convolution as a product of matrices that are never built (group_igemm). Rows are all outputs of a channel,
+// batch included, merged to one axis; columns are the output channels of a group; terms are taps times input channels. Of a
+// transposed one rows are the outputs of a phase (trans.h).
+#ifndef QUERN_GEN_ADDR_IGEMM_H
+#define QUERN_GEN_ADDR_IGEMM_H
+
+#include "gen/conv.h"
+#include "gen/contract.h"
+#include "gen/trans.h"
+
+enum merge_order {
+    MERGE_CHANNELS, /* terms count input channels innermost, then taps */
+    MERGE_TAPS,     /* taps innermost, then channels */
+    MERGE_LOOPS,    /* likewise, and a round is all taps of some channels */
+};
+
+struct merge {
+    struct conv c;
+    bool up;            /* transposed: c is of stride 1 over positions, of which each has an output of every phase */
+    struct trans trans;
+    i64 phases;         /* 1: not transposed, or as good as */
+    enum merge_order order;
+    i64 taps, channels; /* of a kernel; with MERGE_LOOPS: of a round */
+    bool by_channel;    /* the channels of a pixel lie side by side */
+    bool is_stored;     /* the input can be loaded where it is; else something in front is evaluated */
+    struct addressing form;
+    kval packed;
+};
+/* Takes the task apart; x: sizes, epilogue and bias of the product. false: not for this family. */
+bool merge_of(struct merge *g, struct gemm *x, const struct task *t);
+i64 merge_terms(const struct merge *g);                             /* taps * input channels */
+bool merge_is_dense(const struct merge *g, enum merge_order o);     /* are elements of the input that lie side by side terms? */
+i64 merge_round(const struct merge *g, enum merge_order o, i64 bk); /* terms of a round of bk terms, or channels */
+
+/* Terms of the input that a thread reads at a time where it is not staged. */
+i64 merge_direct_run(const struct merge *g, enum merge_order o, i64 bk);
+
+/* Sets p->address, p->s.bk and how operands are read, in vectors of at most `wide` elements; packs the weights. Before product_init. */
+void merge_open(struct merge *g, struct contraction *p, enum merge_order o, i64 bk);
+
+#endif

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// dw: the inner loops of depthwise convolutions, channels vectorised, on a band that holds one
+// block of nr vectors of channels (band.c). Every element of a register tile's footprint is
+// loaded once and added to all accumulators that it meets. For the rest of the band's code a block
+// is a group of as many input channels.
+//
+// Or without a band: the input is read where it lies, pixel after pixel with all their channels,
+// and what a footprint has outside of the input is left out. Tiles at both ends of a row have code
+// of their own for that; rows are asked one by one.
+#include "gen/conv.h"
+
+/* Packed weights: [block][taps][channel]. */
+static kval pack_weights(struct band *b)
+{
+    struct symtab *t = b->m->g->sym;
+    struct pack *p = arena_new(b->m->arena, struct pack);
+    p->dim[p->n].extent = sym_const(t, b->c.groups), p->dim[p->n].axis = 0,
+    p->dim[p->n++].stride = b->width;
+    for (u32 a = 2; a < b->c.rank; a++)
+        p->dim[p->n].extent = sym_const(t, b->c.k[a]), p->dim[p->n].axis = a,
+        p->dim[p->n++].stride = 1;
+    p->dim[p->n].extent = sym_const(t, b->width), p->dim[p->n].axis = 0, p->dim[p->n++].stride = 1;
+    return emit_pack(b->m, b->c.w, p);
+}
+
+/* Which tap joins input position `in` with output pixel `out` of the tile along an axis? -1: none.
+ */
+static i64 tap_between(const struct conv *c, i32 axis, i64 in, i64 out)
+{
+    i64 d = in - out * c->stride[axis];
+    return d >= 0 && d % c->dil[axis] == 0 && d / c->dil[axis] < c->k[axis] ? d / c->dil[axis] : -1;
+}
+
+/* Where a footprint begins on an axis of the input, which has n positions; n 0: all of it lies
+ * inside. */
+struct edge {
+    kval first, n;
+};
+
+struct taps {
+    struct band *b;
+    kval buf, at; /* the band or the input, and the footprint's first element there */
+    kval w_at;    /* first weight of the block */
+    kval limit;   /* channels from the first on that exist, 0: as many as the vectors hold */
+    i64 w_step[MAX_RANK];
+    struct edge y, x;
+};
+
+/* The element at (r, q) of the footprint to all accumulators. */
+static void add_element(const struct taps *x, i64 r, i64 q, i64 j)
+{
+    struct band *b = x->b;
+    struct kir *k = b->m->k;
+    kval in = 0;
+    for (i64 dy = 0; dy < b->s.ty; dy++)
+        for (i64 dx = 0; dx < b->s.tx; dx++) {
+            i64 ky = b->ya >= 0 ? tap_between(&b->c, b->ya, r, dy) : 0,
+                kx = b->xa >= 0 ? tap_between(&b->c, b->xa, q, dx) : 0;
+            if (ky < 0 || kx < 0) continue;
+            if (!in) {
+                kval at = kir_add_i(k, x->at, j * b->lanes);
+                if (b->ya >= 0) at = kir_add(k, at, kir_mul_i(k, b->step[b->ya], r));
+                if (b->xa >= 0) at = kir_add(k, at, kir_mul_i(k, b->step[b->xa], q));
+                kval limit = x->limit ? kir_add_i(k, x->limit, -j * b->lanes) : 0;
+                in = kir_cast(k, b->type,
+                              kir_load_n(k, x->buf, kir_ramp(k, at, 1, b->lanes), limit));
+            }
+            i64 off =
+                (b->ya >= 0 ? ky * x->w_step[b->ya] : 0) + (b->xa >= 0 ? kx * x->w_step[b->xa] : 0);
+            kval w = kir_load(k, b->wbuf,
+                              kir_ramp(k, kir_add_i(k, x->w_at, off + j * b->lanes), 1, b->lanes));
+            kval slot = kir_int(k, (dy * b->s.tx + dx) * b->t.nr + j);
+            kir_store(k, b->t.acc, slot,
+                      kir_fma(k, in, kir_cast(k, b->type, w), kir_load(k, b->t.acc, slot)));
+        }
+}
+
+/* Positions of a footprint on a tile's axis. */
+static i64 foot(const struct conv *c, i32 axis, i64 pixels)
+{
+    return axis >= 0 ? (pixels - 1) * c->stride[axis] + (c->k[axis] - 1) * c->dil[axis] + 1 : 1;
+}
+
+/* Opens what is done only where position i of the footprint lies inside: 1 if it was opened, 0 if
+ * it is not needed, -1: never. */
+static int open_inside(struct kir *k, const struct edge *e, i64 i)
+{
+    i64 always;
+    if (!e->n) return 0;
+    kval at = kir_add_i(k, e->first, i);
+    kval in = kir_bin(k, KI_AND, kir_bin(k, KI_LE, kir_int(k, 0), at), kir_lt(k, at, e->n));
+    if (kir_is_const(k, in, &always)) return always ? 0 : -1;
+    kir_if(k, in);
+    return 1;
+}
+
+static void add_footprint(const struct taps *x)
+{
+    const struct band *b = x->b;
+    struct kir *k = b->m->k;
+    i64 rows = foot(&b->c, b->ya, b->s.ty), cols = foot(&b->c, b->xa, b->s.tx);
+    for (i64 r = 0; r < rows; r++) {
+        int row = open_inside(k, &x->y, r);
+        for (i64 q = 0; row >= 0 && q < cols; q++) {
+            int col = open_inside(k, &x->x, q);
+            for (i64 j = 0; col >= 0 && j < b->t.nr; j++) add_element(x, r, q, j);
+            if (col > 0) kir_end(k);
+        }
+        if (row > 0) kir_end(k);
+    }
+}
+
+static void product(struct taps *x)
+{
+    struct band *b = x->b;
+    struct kir *k = b->m->k;
+    struct conv *c = &b->c;
+    i64 size = b->width;
+    u32 loops = 0;
+    for (u32 a = c->rank; a-- > 2;) {
+        x->w_step[a] = size;
+        size *= c->k[a];
+    }
+    for (u32 a = 2; a < c->rank; a++) {
+        if (is_tile_axis(b, a) || c->k[a] == 1) continue;
+        kval tap = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, c->k[a]), 1);
+        x->at = kir_add(k, x->at, kir_mul(k, tap, b->step[a]));
+        x->w_at = kir_add(k, x->w_at, kir_mul_i(k, tap, x->w_step[a]));
+        loops++;
+    }
+    add_footprint(x);
+    while (loops--) kir_end(k);
+}
+
+static i64 weights_of_block(const struct band *b)
+{
+    i64 n = b->width;
+    for (u32 a = 2; a < b->c.rank; a++) n *= b->c.k[a];
+    return n;
+}
+
+static void tile_at(struct band *b, kval y, kval x)
+{
+    struct kir *k = b->m->k;
+    struct conv *c = &b->c;
+    kval ch = kir_mul_i(k, b->group, b->width), at = kir_int(k, 0);
+    kval end = b->channels ? kir_add(k, ch, b->channels) : 0;
+    tile_clear(&b->t, c->b, ch, end);
+    if (b->ya >= 0)
+        at = kir_mul(k, kir_mul_i(k, kir_sub(k, y, b->y0), c->stride[b->ya]), b->step[b->ya]);
+    if (b->xa >= 0)
+        at = kir_add(
+            k, at,
+            kir_mul(k, kir_mul_i(k, kir_sub(k, x, b->x0), c->stride[b->xa]), b->step[b->xa]));
+    product(&(struct taps){
+        .b = b, .buf = b->work, .at = at, .w_at = kir_mul_i(k, b->group, weights_of_block(b))});
+    struct tile_out o = band_target(b, y, x);
+    o.c = ch, o.c_end = end;
+    tile_store(&b->t, &o);
+}
+
+void dw_init(struct band *b)
+{
+    b->n_channels = b->c.groups;
+    b->c.ic = b->terms = b->width;
+    b->c.groups = ceil_div(b->n_channels, b->width);
+    b->wbuf = pack_weights(b);
+}
+
+void dw_enter(struct band *b, kval block)
+{
+    struct kir *k = b->m->k;
+    b->group = block;
+    if (b->n_channels % b->width)
+        b->channels = kir_sub(k, kir_int(k, b->n_channels), kir_mul_i(k, block, b->width));
+}
+
+void dw_walk(struct band *b)
+{
+    struct kir *k = b->m->k;
+    kval y = b->ya >= 0 ? kir_loop(k, KL_SERIAL, b->y0, b->y1, b->s.ty) : kir_int(k, 0);
+    kval x = b->xa >= 0 ? kir_loop(k, KL_SERIAL, b->x0, b->x1, b->s.tx) : kir_int(k, 0);
+    tile_at(b, y, x);
+    for (i32 i = 0; i < (b->ya >= 0) + (b->xa >= 0); i++) kir_end(k);
+}
+
+/* Pixels are read where they lie. */
+
+struct spot { /* a tile's first pixel, and its footprint in the input */
+    kval y, x;
+    struct edge ey, ex;
+    kval from, to; /* blocks of channels */
+};
+
+static void place_tile(struct band *b, const struct spot *s, kval block, i64 rest)
+{
+    struct emit *m = b->m;
+    struct kir *k = m->k;
+    const struct conv *c = &b->c;
+    kval idx[MAX_RANK], ch = kir_mul_i(k, block, b->width), end = kir_int(k, b->n_channels);
+    bool ragged = rest % b->lanes != 0;
+    b->t.nr = rest ? ceil_div(rest, b->lanes) : b->s.nr;
+    for (u32 a = 0; a < MAX_RANK; a++)
+        idx[a] = a < c->rank ? kir_mul_i(k, b->pos[a], c->stride[a]) : kir_int(k, 0);
+    idx[1] = ch;
+    kval at = emit_offset(m, c->x, idx);
+    if (b->ya >= 0) at = kir_add(k, at, kir_mul(k, s->ey.first, b->step[b->ya]));
+    if (b->xa >= 0) at = kir_add(k, at, kir_mul(k, s->ex.first, b->step[b->xa]));
+    tile_clear(&b->t, c->b, ch, ragged ? end : 0);
+    product(&(struct taps){.b = b,
+                           .buf = m->buf[c->x],
+                           .at = at,
+                           .w_at = kir_mul_i(k, block, weights_of_block(b)),
+                           .limit = ragged ? kir_int(k, rest) : 0,
+                           .y = s->ey,
+                           .x = s->ex});
+    struct tile_out o = band_target(b, s->y, s->x);
+    o.c = ch, o.c_end = ragged ? end : 0;
+    tile_store(&b->t, &o);
+    b->t.nr = b->s.nr;
+}
+
+/* All blocks of channels of a tile's pixels; the last has vectors for what exists only. */
+static void place_blocks(struct band *b, const struct spot *s)
+{
+    struct kir *k = b->m->k;
+    i64 rest = b->n_channels % b->width;
+    kval last = kir_int(k, b->n_channels / b->width);
+    kval block = kir_loop(k, KL_SERIAL, s->from, rest ? kir_min(k, s->to, last) : s->to, 1);
+    place_tile(b, s, block, 0);
+    kir_end(k);
+    if (!rest) return;
+    kir_if(k, kir_lt(k, last, s->to));
+    place_tile(b, s, last, rest);
+    kir_end(k);
+}
+
+static struct edge edge_at(struct band *b, i32 axis, kval pixel)
+{
+    struct kir *k = b->m->k;
+    kval first = kir_mul_i(k, pixel, b->c.stride[axis]);
+    return (struct edge){kir_sub(k, first, emit_size(b->m, b->c.pad[axis])),
+                         emit_size(b->m, b->c.in[axis])};
+}
+
+/* Tiles of a row from pixel `from` on, before `to`; a few are written out, as what lies inside is
+ * known then. */
+static void place_range(struct band *b, struct spot s, kval from, kval to, bool inside)
+{
+    enum { FEW = 2 };
+    struct kir *k = b->m->k;
+    i64 lo, hi, tx = b->s.tx;
+    bool known = kir_is_const(k, from, &lo) && kir_is_const(k, to, &hi);
+    if (known && lo >= hi) return;
+    bool few = known && hi - lo <= FEW * tx;
+    for (i64 x = few ? lo : 0; x < (few ? hi : 1); x += tx) {
+        s.x = few ? kir_int(k, x) : kir_loop(k, KL_SERIAL, from, to, tx);
+        s.ex = edge_at(b, b->xa, s.x);
+        if (inside) s.ex.n = 0;
+        place_blocks(b, &s);
+        if (!few) kir_end(k);
+    }
+}
+
+/* A row of tiles: those that reach over the input's left end, those inside, and the others. */
+static void place_row(struct band *b, const struct spot *s)
+{
+    struct kir *k = b->m->k;
+    if (b->xa < 0) {
+        place_blocks(b, s);
+        return;
+    }
+    i64 tx = b->s.tx, step = tx * b->c.stride[b->xa];
+    kval zero = kir_int(k, 0), pad = emit_size(b->m, b->c.pad[b->xa]);
+    kval room = kir_add(k, emit_size(b->m, b->c.in[b->xa]), pad);
+    kval left = kir_div_i(k, kir_add_i(k, pad, step - 1), step); /* tiles */
+    kval slack = kir_max(k, kir_add_i(k, room, step - foot(&b->c, b->xa, tx)), zero);
+    kval inner = kir_mul_i(k, kir_div_i(k, slack, step), tx); /* pixels of tiles that end inside */
+    left = kir_min(k, kir_mul_i(k, left, tx), b->x1);
+    inner = kir_max(k, kir_min(k, inner, b->x1), left);
+    place_range(b, *s, zero, left, false);
+    place_range(b, *s, left, inner, true);
+    place_range(b, *s, inner, b->x1, false);
+}
+
+void dw_walk_in_place(struct band *b, kval from, kval to)
+{
+    struct kir *k = b->m->k;
+    struct spot s = {.from = from, .to = to, .y = kir_int(k, 0), .x = kir_int(k, 0)};
+    if (b->ya >= 0) {
+        s.y = kir_loop(k, KL_SERIAL, b->y0, b->y1, b->s.ty);
+        s.ey = edge_at(b, b->ya, s.y);
+    }
+    place_row(b, &s);
+    if (b->ya >= 0) kir_end(k);
+}

@@ -1,0 +1,516 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// grad_band: the emission of `conv_grad`. For every tap and pair of channels there is a sum over the batch and all positions: a
+// matrix product whose terms are positions; rows are taps and input channels, columns output channels; the left operand, the
+// input under each tap, is never built.
+//
+// A grid iteration has some output channels and a share of the positions, taken as bands: the piece of the input that a
+// band's positions meet, and the gradient of the output there, are copied to scratch memory (band.c; the gradient in
+// blocks of the tile's width, so that its vectors follow each other) or read where they lie. Then the register tile
+// (tile.c) runs over the band's positions: its pixels are taps times input channels, its columns vectors of output
+// channels. Sums of several bands are added up in scratch memory; those of several
+// iterations wait in a TEMP array and are added in the order of the positions by a second grid, so that the same input
+// gives the same bytes whatever the number of threads.
+//
+// Where both lie in rows, vectors may run along positions instead (GRAD_ROWS): then neither is turned round, every sum is a vector of
+// partial sums, which are added last, and a block's columns are single output channels.
+//
+// Depthwise convolutions, whose groups have one channel on either side, are one group of which each channel of y meets one of
+// x: its vectors are loaded where others' elements are repeated to all lanes.
+//
+// Dims: n, m channels of y, c channels of x (both of one group), taps k.., positions o...
+#include "gen/grad.h"
+
+enum { KU = 2 };
+
+struct work {
+    struct emit *m;
+    struct grad q;
+    struct band x, y;
+    struct tile t;
+    struct result r;
+    i64 in_tile;            /* axes of q.tap that are in the tile */
+    i64 width, channels;    /* of a block: elements of its sums side by side, output channels */
+    i64 mb, n_tiles;        /* blocks per iteration, in all */
+    i64 combos, rest;       /* taps in the tile, other taps */
+    bool many;              /* bands per iteration: not one */
+    bool copies;            /* dy to y_array: [block][row][column][width] */
+    bool by_rows;           /* vectors run along positions */
+    kval y_array;
+    kval sums;              /* [block][other tap][tap of the tile][input channel][width], with many */
+    kval part, group, from, to; /* of the positions, of channels; blocks of this iteration */
+    kval outer[MAX_RANK];   /* per axis outside the tile: its tap */
+};
+
+struct columns { kval block; i64 nr, n; }; /* columns of a block: vectors, or channels by_rows; channels of them that exist */
+
+static kval tap_step(const struct work *w, u32 a)
+{
+    const struct conv *c = &w->q.x;
+    i64 dil = is_tile_axis(&w->x, a) || w->x.s.stage == STAGE_DIRECT ? c->dil[a] : 1;
+    return kir_mul_i(w->m->k, w->x.step[a], dil);
+}
+
+/* Taps of combination i of the tile's axes. */
+static void combo_taps(const struct work *w, i64 i, i64 tap[MAX_RANK])
+{
+    for (i64 j = 0; j < w->in_tile; j++) {
+        u32 a = w->q.tap[j];
+        tap[a] = i % w->q.x.k[a];
+        i /= w->q.x.k[a];
+    }
+}
+
+/* First element of a band's operand, channel 0 of the group. */
+static kval band_first(const struct band *b)
+{
+    struct kir *k = b->m->k;
+    const struct conv *c = &b->c;
+    kval idx[MAX_RANK];
+    if (b->s.stage != STAGE_DIRECT) return kir_int(k, 0);
+    for (u32 a = 0; a < MAX_RANK; a++) idx[a] = a < c->rank ? kir_mul_i(k, b->pos[a], c->stride[a]) : kir_int(k, 0);
+    if (b->ya >= 0) idx[b->ya] = kir_mul_i(k, b->y0, c->stride[b->ya]);
+    if (b->xa >= 0) idx[b->xa] = kir_mul_i(k, b->x0, c->stride[b->xa]);
+    idx[1] = kir_mul_i(k, b->group, c->ic);
+    return emit_offset(b->m, c->x, idx);
+}
+
+static kval band_array(const struct band *b) { return b->s.stage == STAGE_DIRECT ? b->m->buf[b->c.x] : b->work; }
+
+static kval y_array(const struct work *w) { return w->copies ? w->y_array : w->m->buf[w->q.y.x]; }
+
+/* From one element of dy to the next along an axis, in rows. */
+static kval row_step(const struct work *w, u32 a)
+{
+    const struct shape room = value_room(graph_value(w->q.g, w->q.y.x));
+    sym n = sym_const(w->q.g->sym, 1);
+    for (u32 i = a + 1; i < room.rank; i++) n = sym_mul(w->q.g->sym, n, room.dim[i]);
+    return emit_size(w->m, n);
+}
+
+/* From one position of dy to the next along an axis of the band. */
+static kval y_step(const struct work *w, i32 a)
+{
+    struct kir *k = w->m->k;
+    if (w->by_rows) return row_step(w, (u32)a);
+    if (!w->copies) return w->y.step[a];
+    return a == w->x.xa ? kir_int(k, w->width) : kir_mul_i(k, emit_size(w->m, w->x.x_tile), w->width);
+}
+
+static kval y_block(const struct work *w, kval block)
+{
+    struct kir *k = w->m->k;
+    kval first = kir_mul_i(k, block, w->channels);
+    if (w->by_rows) return kir_add(k, band_first(&w->y), kir_mul(k, first, row_step(w, 1)));
+    if (!w->copies) return kir_add(k, band_first(&w->y), first);
+    sym n = sym_mul(w->q.g->sym, w->x.x_tile, w->x.y_tile);
+    return kir_mul(k, kir_sub(k, block, w->from), kir_mul_i(k, emit_size(w->m, n), w->width));
+}
+
+/* From one position to the next along an axis of the band. */
+static kval position_step(const struct band *b, i32 a) { return kir_mul_i(b->m->k, b->step[a], b->c.stride[a]); }
+
+/* Depthwise: every channel of the gradient with its own of the input, beside each other. */
+static void step_channels(const struct tile *t, const struct tile_in *in, kval y, kval y_at)
+{
+    struct kir *k = t->m->k;
+    for (i64 j = 0; j < t->nr; j++) {
+        kval to = kir_ramp(k, kir_add_i(k, y_at, j * t->lanes), 1, t->lanes), limit = t->limit ? kir_add_i(k, t->limit, -j * t->lanes) : 0;
+        kval v = kir_cast(k, t->type, kir_load_n(k, y, to, limit));
+        for (i64 p = 0; p < t->ty * t->tx; p++) {
+            kval from = kir_add_i(k, kir_add(k, in->at, in->px[p]), j * t->lanes), at = kir_int(k, p * t->nr + j);
+            kval x = kir_cast(k, t->type, kir_load_n(k, in->buf, kir_ramp(k, from, 1, t->lanes), limit));
+            kir_store(k, t->acc, at, kir_fma(k, x, v, kir_load(k, t->acc, at)));
+        }
+    }
+}
+
+static void step(const struct work *w, const struct tile *t, const struct tile_in *in, kval y_at)
+{
+    if (w->q.depthwise) step_channels(t, in, y_array(w), y_at);
+    else tile_step(t, in, y_array(w), y_at);
+}
+
+/* Vectors of positions, or the first `limit` of one. */
+static void step_rows(const struct work *w, const struct tile *t, const struct tile_in *in, kval y_at, kval limit)
+{
+    struct kir *k = w->m->k;
+    kval y[8], next = row_step(w, 1);
+    assert(t->nr <= countof(y));
+    for (i64 j = 0; j < t->nr; j++) {
+        kval at = kir_ramp(k, kir_add(k, y_at, kir_mul_i(k, next, j)), 1, t->lanes);
+        y[j] = kir_cast(k, t->type, kir_load_n(k, y_array(w), at, limit));
+    }
+    for (i64 p = 0; p < t->ty * t->tx; p++) {
+        kval from = kir_ramp(k, kir_add(k, in->at, in->px[p]), 1, t->lanes);
+        kval x = kir_cast(k, t->type, kir_load_n(k, in->buf, from, limit));
+        for (i64 j = 0; j < t->nr; j++) {
+            kval at = kir_int(k, p * t->nr + j);
+            kir_store(k, t->acc, at, kir_fma(k, x, y[j], kir_load(k, t->acc, at)));
+        }
+    }
+}
+
+static void add_vectors(const struct work *w, const struct tile *t, struct tile_in in, kval y_at)
+{
+    struct kir *k = w->m->k;
+    kval n = kir_sub(k, w->x.x1, w->x.x0), whole = kir_mul_i(k, kir_div_i(k, n, t->lanes), t->lanes), at = in.at;
+    kval i = kir_loop(k, KL_SERIAL, kir_int(k, 0), whole, t->lanes);
+    in.at = kir_add(k, at, i);
+    step_rows(w, t, &in, kir_add(k, y_at, i), 0);
+    kir_end(k);
+    kir_if(k, kir_lt(k, whole, n));
+    in.at = kir_add(k, at, whole);
+    step_rows(w, t, &in, kir_add(k, y_at, whole), kir_sub(k, n, whole));
+    kir_end(k);
+}
+
+/* Adds the products of one row of positions to the tile's accumulators: KU at a time, then one at a time. */
+static void add_row(const struct work *w, const struct tile *t, struct tile_in in, kval y_at)
+{
+    struct kir *k = w->m->k;
+    kval zero = kir_int(k, 0), at = in.at;
+    if (w->x.xa < 0) {
+        step(w, t, &in, y_at);
+        return;
+    }
+    kval n = kir_sub(k, w->x.x1, w->x.x0), whole = kir_mul_i(k, kir_div_i(k, n, KU), KU);
+    kval x_step = position_step(&w->x, w->x.xa), to_next = y_step(w, w->x.xa);
+    for (u32 part = 0; part < 2; part++) {
+        i64 none, u = part ? 1 : KU;
+        kval lo = part ? whole : zero, hi = part ? n : whole;
+        if (kir_is_const(k, kir_sub(k, hi, lo), &none) && none <= 0) continue;
+        kval i = kir_loop(k, KL_SERIAL, lo, hi, u);
+        for (i64 v = 0; v < u; v++) {
+            kval o = kir_add_i(k, i, v);
+            in.at = kir_add(k, at, kir_mul(k, o, x_step));
+            step(w, t, &in, kir_add(k, y_at, kir_mul(k, o, to_next)));
+        }
+        kir_end(k);
+    }
+}
+
+/* The band's products for channels from c on of the input. */
+static void product(const struct work *w, const struct tile *t, const struct columns *cols, kval c)
+{
+    struct kir *k = w->m->k;
+    kval px[GRAD_PIXELS], zero = kir_int(k, 0);
+    struct tile_in in = {.buf = band_array(&w->x), .at = band_first(&w->x), .y_step = zero, .x_step = zero, .px = px};
+    for (i64 i = 0; i < w->combos; i++) {
+        i64 tap[MAX_RANK] = {0};
+        kval at = zero;
+        combo_taps(w, i, tap);
+        for (i64 j = 0; j < w->in_tile; j++)
+            at = kir_add(k, at, kir_mul_i(k, tap_step(w, w->q.tap[j]), tap[w->q.tap[j]]));
+        for (i64 j = 0; j < t->tx; j++) px[i * t->tx + j] = kir_add(k, at, kir_mul_i(k, w->x.c_step, j));
+    }
+    in.at = kir_add(k, in.at, w->q.depthwise ? kir_mul_i(k, cols->block, w->channels) : kir_mul(k, c, w->x.c_step));
+    for (u32 j = (u32)w->in_tile; j < w->q.n_taps; j++)
+        in.at = kir_add(k, in.at, kir_mul(k, tap_step(w, w->q.tap[j]), w->outer[w->q.tap[j]]));
+    kval y_at = y_block(w, cols->block);
+    if (w->x.ya >= 0) {
+        kval o = kir_loop(k, KL_SERIAL, zero, kir_sub(k, w->x.y1, w->x.y0), 1);
+        in.at = kir_add(k, in.at, kir_mul(k, o, position_step(&w->x, w->x.ya)));
+        y_at = kir_add(k, y_at, kir_mul(k, o, y_step(w, w->x.ya)));
+    }
+    if (w->by_rows) add_vectors(w, t, in, y_at);
+    else add_row(w, t, in, y_at);
+    if (w->x.ya >= 0) kir_end(k);
+}
+
+/* Vector j of a sum, at tap number `combo` of the tile. */
+static kval sum_index(const struct work *w, const struct columns *cols, kval combo, kval c, i64 j)
+{
+    struct kir *k = w->m->k;
+    kval at = kir_sub(k, cols->block, w->from);
+    for (u32 i = w->q.n_taps; i-- > (u32)w->in_tile;)
+        at = kir_add(k, kir_mul_i(k, at, w->q.x.k[w->q.tap[i]]), w->outer[w->q.tap[i]]);
+    at = kir_add(k, kir_mul_i(k, at, w->combos), combo);
+    at = kir_add(k, kir_mul_i(k, at, w->q.ic), c);
+    return kir_ramp(k, kir_add_i(k, kir_mul_i(k, at, w->width), j * w->t.lanes), 1, w->t.lanes);
+}
+
+/* A finished vector: of channels, or partial sums of one; tap: per axis. */
+static void finish(const struct work *w, const struct columns *cols, const kval *tap, kval c, i64 j, kval val)
+{
+    struct emit *m = w->m;
+    struct kir *k = m->k;
+    u32 lanes = w->by_rows ? 1 : w->t.lanes;
+    kval idx[MAX_RANK], at = kir_add_i(k, kir_mul_i(k, cols->block, w->channels), j * lanes);
+    i64 left = cols->n - j * lanes;
+    kval limit = left < lanes ? kir_int(k, left) : 0;
+    if (w->by_rows) val = kir_un(k, KI_HADD, val);
+    for (u32 a = 0; a < MAX_RANK; a++) idx[a] = a < w->q.x.rank ? tap[a] : kir_int(k, 0);
+    idx[0] = kir_ramp(k, kir_add(k, kir_mul_i(k, w->group, w->q.oc), at), 1, lanes);
+    idx[1] = c;
+    emit_limit(m, limit);
+    result_store(m, &w->r, idx, val, limit);
+    emit_limit(m, 0);
+}
+
+/* What the tile holds goes to the sums, or is finished. */
+static void take(const struct work *w, const struct tile *t, const struct columns *cols, kval c)
+{
+    struct kir *k = w->m->k;
+    for (i64 p = 0; p < w->combos * t->tx; p++) {
+        i64 tap[MAX_RANK] = {0}, combo = p / t->tx;
+        kval at[MAX_RANK], ch = kir_add_i(k, c, p % t->tx);
+        combo_taps(w, combo, tap);
+        for (u32 a = 0; a < MAX_RANK; a++) at[a] = w->outer[a] ? w->outer[a] : kir_int(k, tap[a]);
+        for (i64 j = 0; j < t->nr; j++) {
+            kval v = kir_load(k, t->acc, kir_int(k, p * t->nr + j));
+            if (!w->many) {
+                finish(w, cols, at, ch, j, v);
+                continue;
+            }
+            kval to = sum_index(w, cols, kir_int(k, combo), ch, j);
+            kir_store(k, w->sums, to, kir_add(k, kir_load(k, w->sums, to), v));
+        }
+    }
+}
+
+/* Loops over the taps of axes from..: those outside the tile, or all. Returns how many. */
+static u32 open_taps(struct work *w, u32 from)
+{
+    u32 n = 0;
+    for (u32 j = w->q.n_taps; j-- > from; n++) {
+        u32 a = w->q.tap[j];
+        w->outer[a] = kir_loop(w->m->k, KL_SERIAL, kir_int(w->m->k, 0), kir_int(w->m->k, w->q.x.k[a]), 1);
+    }
+    return n;
+}
+
+static void close_taps(struct work *w, u32 n)
+{
+    for (u32 i = 0; i < n; i++) kir_end(w->m->k);
+    for (u32 a = 0; a < MAX_RANK; a++) w->outer[a] = 0;
+}
+
+static void tile_at(struct work *w, const struct columns *cols, kval c, i64 tx)
+{
+    struct tile t = w->t;
+    t.tx = tx, t.nr = cols->nr;
+    if (!w->by_rows && cols->n % t.lanes) t.limit = kir_int(w->m->k, cols->n);
+    tile_clear(&t, 0, 0, 0);
+    product(w, &t, cols, c);
+    take(w, &t, cols, c);
+}
+
+/* A block of output channels of the band: tiles over taps and input channels. */
+static void add_block(struct work *w, const struct columns *cols)
+{
+    struct kir *k = w->m->k;
+    i64 tx = w->t.tx, whole = w->q.ic / tx * tx;
+    u32 n = open_taps(w, (u32)w->in_tile);
+    tile_at(w, cols, kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, whole), tx), tx);
+    kir_end(k);
+    if (whole < w->q.ic) tile_at(w, cols, kir_int(k, whole), w->q.ic - whole);
+    close_taps(w, n);
+}
+
+/* Sums begin as zeros. */
+static void clear_block(struct work *w, const struct columns *cols)
+{
+    struct kir *k = w->m->k;
+    i64 n = w->combos * w->rest * w->q.ic * w->width;
+    kval at = kir_mul_i(k, kir_sub(k, cols->block, w->from), n);
+    kval i = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, n), w->t.lanes);
+    kir_store(k, w->sums, kir_ramp(k, kir_add(k, at, i), 1, w->t.lanes), kir_const_f(k, w->t.type, w->t.lanes, 0));
+    kir_end(k);
+}
+
+static void finish_block(struct work *w, const struct columns *cols)
+{
+    struct kir *k = w->m->k;
+    u32 n = open_taps(w, 0);
+    kval c = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, w->q.ic), 1), combo = kir_int(k, 0), tap[MAX_RANK];
+    for (u32 a = 0; a < MAX_RANK; a++) tap[a] = w->outer[a] ? w->outer[a] : kir_int(k, 0);
+    for (i64 j = w->in_tile; j-- > 0;) combo = kir_add(k, kir_mul_i(k, combo, w->q.x.k[w->q.tap[j]]), tap[w->q.tap[j]]);
+    for (i64 j = 0; j < cols->nr; j++) finish(w, cols, tap, c, j, kir_load(k, w->sums, sum_index(w, cols, combo, c, j)));
+    kir_end(k);
+    close_taps(w, n);
+}
+
+/* All blocks of this iteration; the last of all may be narrower. */
+static void each_block(struct work *w, void (*fn)(struct work *, const struct columns *))
+{
+    struct kir *k = w->m->k;
+    i64 whole = w->q.oc / w->channels, rest = w->q.oc % w->channels;
+    kval to = rest ? kir_min(k, w->to, kir_int(k, whole)) : w->to;
+    fn(w, &(struct columns){kir_loop(k, KL_SERIAL, w->from, to, 1), w->t.nr, w->channels});
+    kir_end(k);
+    if (!rest) return;
+    kir_if(k, kir_lt(k, kir_int(k, whole), w->to));
+    fn(w, &(struct columns){kir_int(k, whole), w->by_rows ? rest : ceil_div(rest, w->t.lanes), rest});
+    kir_end(k);
+}
+
+/* Copying the gradient of the output. */
+
+/* Channels of a block at one position. */
+static void copy_channels(const struct work *w, const struct columns *cols, kval *idx, kval to)
+{
+    struct kir *k = w->m->k;
+    kval first = kir_add(k, kir_mul_i(k, w->group, w->q.oc), kir_mul_i(k, cols->block, w->width));
+    for (i64 j = 0; j < cols->nr; j++) {
+        i64 left = cols->n - j * w->t.lanes;
+        emit_limit(w->m, left < w->t.lanes ? kir_int(k, left) : 0);
+        idx[1] = kir_ramp(k, kir_add_i(k, first, j * w->t.lanes), 1, w->t.lanes);
+        kval v = kir_splat(k, kir_cast(k, w->t.type, emit_value(w->m, w->q.y.x, idx)), w->t.lanes);
+        kir_store(k, w->y_array, kir_ramp(k, kir_add_i(k, to, j * w->t.lanes), 1, w->t.lanes), v);
+    }
+    emit_limit(w->m, 0);
+}
+
+/* A vector of columns of one channel, or the first `limit` of it. */
+static void copy_columns(const struct work *w, kval *idx, kval column, kval to, kval limit)
+{
+    struct kir *k = w->m->k;
+    emit_limit(w->m, limit);
+    idx[w->x.xa] = kir_ramp(k, kir_add(k, w->x.x0, column), 1, w->t.lanes);
+    kval v = kir_splat(k, kir_cast(k, w->t.type, emit_value(w->m, w->q.y.x, idx)), w->t.lanes);
+    to = kir_add(k, to, kir_mul_i(k, column, w->width));
+    kir_store_n(k, w->y_array, kir_ramp(k, to, w->width, w->t.lanes), v, limit);
+    emit_limit(w->m, 0);
+}
+
+static void copy_row(const struct work *w, const struct columns *cols, kval *idx, kval to)
+{
+    struct kir *k = w->m->k;
+    kval zero = kir_int(k, 0), n = kir_sub(k, w->x.x1, w->x.x0);
+    if (w->x.xa < 2 || conv_input_layout(&w->q.y) != LAYOUT_ROWS) {
+        kval i = w->x.xa >= 0 ? kir_loop(k, KL_SERIAL, zero, n, 1) : zero;
+        if (w->x.xa >= 0) idx[w->x.xa] = kir_add(k, w->x.x0, i);
+        copy_channels(w, cols, idx, kir_add(k, to, kir_mul_i(k, i, w->width)));
+        if (w->x.xa >= 0) kir_end(k);
+        return;
+    }
+    kval whole = kir_mul_i(k, kir_div_i(k, n, w->t.lanes), w->t.lanes), c = kir_loop(k, KL_SERIAL, zero, kir_int(k, cols->n), 1);
+    idx[1] = kir_add(k, kir_add(k, kir_mul_i(k, w->group, w->q.oc), kir_mul_i(k, cols->block, w->width)), c);
+    to = kir_add(k, to, c);
+    copy_columns(w, idx, kir_loop(k, KL_SERIAL, zero, whole, w->t.lanes), to, 0);
+    kir_end(k);
+    kir_if(k, kir_lt(k, whole, n));
+    copy_columns(w, idx, whole, to, kir_sub(k, n, whole));
+    kir_end(k);
+    kir_end(k);
+}
+
+static void copy_block(struct work *w, const struct columns *cols)
+{
+    struct kir *k = w->m->k;
+    kval idx[MAX_RANK], to = y_block(w, cols->block), zero = kir_int(k, 0);
+    for (u32 a = 0; a < MAX_RANK; a++) idx[a] = w->x.pos[a] ? w->x.pos[a] : zero;
+    if (w->x.ya >= 0) {
+        kval o = kir_loop(k, KL_SERIAL, zero, kir_sub(k, w->x.y1, w->x.y0), 1);
+        idx[w->x.ya] = kir_add(k, w->x.y0, o);
+        to = kir_add(k, to, kir_mul(k, o, y_step(w, w->x.ya)));
+    }
+    copy_row(w, cols, idx, to);
+    if (w->x.ya >= 0) kir_end(k);
+}
+
+/* Bands. */
+
+static sym bands_across(const struct band *b) { return b->s.tw ? sym_cdiv(b->m->g->sym, b->x_ext, b->x_tile) : sym_const(b->m->g->sym, 1); }
+
+static sym bands_down(const struct band *b) { return b->s.th ? sym_cdiv(b->m->g->sym, b->y_ext, b->y_tile) : sym_const(b->m->g->sym, 1); }
+
+static sym band_count(const struct work *w)
+{
+    struct symtab *t = w->m->g->sym;
+    sym n = space_count(&w->q.outer, t, 0, w->q.outer.n);
+    return sym_mul(t, n, sym_mul(t, bands_across(&w->x), bands_down(&w->x)));
+}
+
+static void place_band(struct work *w, struct band *b, kval number)
+{
+    const u32 all[MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
+    struct emit *m = w->m;
+    struct kir *k = m->k;
+    kval at[MAX_RANK] = {0}, nx = emit_size(m, bands_across(b)), ny = emit_size(m, bands_down(b));
+    kval x = kir_mod(k, number, nx), y = kir_mod(k, kir_div(k, number, nx), ny);
+    kval xt = emit_size(m, b->x_tile), yt = emit_size(m, b->y_tile);
+    space_split(m, &w->q.outer, all, w->q.outer.n, kir_div(k, kir_div(k, number, nx), ny), at);
+    space_index(k, &w->q.outer, at, b->pos);
+    b->group = w->group;
+    b->x0 = kir_mul(k, x, xt), b->y0 = kir_mul(k, y, yt);
+    b->x1 = kir_min(k, kir_add(k, b->x0, xt), emit_size(m, b->x_ext));
+    b->y1 = kir_min(k, kir_add(k, b->y0, yt), emit_size(m, b->y_ext));
+}
+
+static void add_band(struct work *w, kval number)
+{
+    place_band(w, &w->x, number);
+    place_band(w, &w->y, number);
+    if (w->x.s.stage != STAGE_DIRECT) band_fill(&w->x);
+    if (w->copies) each_block(w, copy_block);
+    each_block(w, add_block);
+}
+
+static void open_arrays(struct work *w)
+{
+    struct kir *k = w->m->k;
+    struct symtab *t = w->q.g->sym;
+    sym n = sym_mul(t, sym_mul(t, w->x.x_tile, w->x.y_tile), sym_const(t, w->mb * w->width));
+    if (w->x.s.stage != STAGE_DIRECT) w->x.work = kir_alloc(k, KS_WORK, w->x.band_type, 1, emit_size(w->m, w->x.size));
+    if (w->copies) w->y_array = kir_alloc(k, KS_WORK, w->t.type, 1, emit_size(w->m, n));
+    i64 sums = w->mb * w->combos * w->rest * w->q.ic * w->width;
+    if (w->many) w->sums = kir_alloc(k, KS_WORK, w->t.type, 1, kir_int(k, sums));
+    tile_open(&w->t);
+}
+
+static void grid(struct work *w, i64 parts)
+{
+    struct emit *m = w->m;
+    struct kir *k = m->k;
+    struct symtab *t = m->g->sym;
+    i64 n;
+    sym bands = band_count(w);
+    w->many = !sym_is_const(t, bands, &n) || n != parts;
+    kval number = kir_grid(k, kir_int(k, parts * w->q.groups)), piece = kir_grid(k, kir_int(k, ceil_div(w->n_tiles, w->mb)));
+    w->part = w->r.part = kir_mod_i(k, number, parts), w->group = kir_div_i(k, number, parts);
+    w->from = kir_mul_i(k, piece, w->mb);
+    w->to = kir_min(k, kir_add_i(k, w->from, w->mb), kir_int(k, w->n_tiles));
+    open_arrays(w);
+    if (!w->many) {
+        add_band(w, w->part);
+    } else {
+        kval share = emit_size(m, sym_cdiv(t, bands, sym_const(t, parts))), first = kir_mul(k, w->part, share);
+        each_block(w, clear_block);
+        add_band(w, kir_loop(k, KL_SERIAL, first, kir_min(k, kir_add(k, first, share), emit_size(m, bands)), 1));
+        kir_end(k);
+        each_block(w, finish_block);
+    }
+    kir_end(k);
+    kir_end(k);
+}
+
+void grad_emit(struct emit *m, const struct task *t, const struct caps *caps, const struct grad_sched *s)
+{
+    struct work *w = arena_new(m->arena, struct work);
+    grad_of(&w->q, t);
+    grad_join_groups(&w->q);
+    struct conv_sched x = {.ty = 1, .tx = 1, .nr = 1, .th = s->th, .tw = s->tw, .stage = s->stage}, y = x;
+    y.stage = STAGE_DIRECT;
+    w->m = m, w->copies = s->dy == GRAD_BLOCKS, w->by_rows = s->dy == GRAD_ROWS;
+    band_init(&w->x, m, &w->q.x, caps, &x);
+    band_init(&w->y, m, &w->q.y, caps, &y);
+    w->in_tile = s->taps;
+    w->combos = grad_combos(&w->q, s->taps), w->rest = grad_combos(&w->q, w->q.n_taps) / w->combos;
+    w->t = (struct tile){.m = m, .ty = w->combos, .tx = s->tx, .nr = s->nr, .lanes = w->x.lanes, .type = w->x.type};
+    w->width = w->t.nr * w->t.lanes, w->channels = w->by_rows ? w->t.nr : w->width;
+    w->n_tiles = ceil_div(w->q.oc, w->channels);
+    w->mb = s->mb ? i64_min(s->mb, w->n_tiles) : w->n_tiles;
+    emit_args(m);
+    /* A tile meets few channels of many positions, which must not fall on the same cache sets. */
+    i64 size = dtype_size(w->x.type);
+    if (s->stage == STAGE_PIXELS && w->q.x.ic * size % 512 == 0) w->x.terms += 64 / size;
+    if (s->stage == STAGE_DIRECT) conv_in_place(&w->x);
+    else band_layout(&w->x);
+    if (s->dy == GRAD_PLACE) conv_in_place(&w->y);
+    w->r = (struct result){.v = w->q.dw, .inner = 0, .parts = s->parts};
+    if (s->parts > 1 || !w->q.simple) result_open(m, &w->r, w->t.type);
+    grid(w, s->parts);
+    if (w->r.temp) gen_map_rest(m, t, caps, w->q.dw, result_load, &w->r);
+}

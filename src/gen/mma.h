@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Private to gen/: contractions by a workgroup whose leaf is a matrix instruction of subgroups (leaf_mma.c), whatever their addressing: parameters,
+// what is legal, what it costs, and the default. A family says how its task is a contraction (matrix_gemm, matrix_igemm, matrix_grad).
+//
+// A shape of fragments is one that the target lists with the operands' type on both sides; sums are f32 or f16. Operands of f32 that may be rounded to
+// tf32 have one where tf32 has; they lie in shared memory as they are and are rounded when fragments are loaded.
+#ifndef QUERN_GEN_MMA_H
+#define QUERN_GEN_MMA_H
+
+#include "gen/leaf.h"
+
+// clang-format off
+#define MMA_PARAMS(P)                                                                                                                                 \
+    P(m, "rows of a fragment", 4, 8, 16, 32)                                                                                                      \
+    P(n, "columns of a fragment", 4, 8, 16, 32)                                                                                                   \
+    P(k, "terms of a fragment", 2, 4, 8, 16, 32)                                                                                                  \
+    P(acc, "bits of a sum", 16, 32)                                                                                                               \
+    P(gm, "subgroups along rows", 1, 2, 4)                                                                                                        \
+    P(gn, "subgroups along columns", 1, 2, 4)                                                                                                     \
+    P(wm, "fragments of a subgroup along rows", 1, 2, 4)                                                                                          \
+    P(wn, "fragments of a subgroup along columns", 1, 2, 4)                                                                                       \
+    P(bk, "terms per round", 16, 32, 64)                                                                                                          \
+    P(pipe, "0: copy, then multiply; 1: the next round is fetched to registers meanwhile; 2: and has shared arrays of its own; 3, 4: rounds are " \
+            "copied ahead without registers, 2 and 3 in shared arrays", PIPE_NONE, PIPE_AHEAD, PIPE_DOUBLE, PIPE_ASYNC, PIPE_ASYNC + 1)           \
+    P(rp, "1: a step's fragments are read before the last one's are multiplied", 0, 1)                                                            \
+    P(swz, "1: the shared array is swizzled, else its rows are padded", 0, 1)                                                                     \
+    P(raster, "rows of blocks that are walked column by column", 1, 8)                                                                            \
+    P(chunks, "groups that share the terms of a block", 1, 8)                                                                                     \
+    P(stream, "groups of a processor; all of them share all rounds evenly; 0: each has a block", 0, 1, 2, 4)
+// clang-format on
+
+struct mma_sched {
+    MMA_PARAMS(GEN_PARAM_FIELD)
+    i64 subgroup;
+    i64 units; /* processors */
+};
+
+/* A task as matrix instructions see it. */
+struct mma_task {
+    struct gemm x;
+    enum dtype operand; /* of fragments: that of both operands, or tf32 */
+    double find;        /* operations that find an element on its way to shared memory, beside what a matrix takes */
+};
+void mma_task_of(struct mma_task *t, const struct gemm *x, double find); /* both operands have one type */
+
+bool mma_matches(const struct mma_task *t, const struct caps *c);
+bool mma_fits(const struct caps *c, const struct sched *v); /* rules of the schedule alone: cheap */
+bool mma_is_legal(const struct mma_task *t, const struct caps *c, const struct sched *v); /* what fits */
+double mma_seconds(const struct mma_task *t, const struct caps *c, const struct sched *v, const i64 *var);
+void mma_initial(const struct mma_task *t, const struct caps *c, const i64 *var, struct sched *out); /* of a task that matches */
+
+/* The contraction, but for its addressing, and its leaf. */
+void mma_contraction(struct contraction *p, struct mma_leaf *l, struct emit *m, const struct mma_task *t, const struct caps *c, const struct sched *v);
+
+#endif

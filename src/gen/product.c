@@ -1,0 +1,414 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// product: matrix products on processors with caches, by the loops of Goto & van de Geijn
+// (Anatomy of high-performance matrix multiplication, 2008, section 5): a grid iteration owns some
+// rows and columns of the result; for every pass of kc terms it packs its rows of the left operand,
+// which then stay in the second cache, takes one block of columns after the other, which stays in
+// the first, and runs the register tile (tile.c) down the rows. Sums wait between passes in the
+// output, or in a TEMP array when the output cannot hold them, and the next pass goes on from there;
+// the epilogue runs in the last pass.
+//
+// Rows and columns left over at the ends get tiles of their own size where sizes are known, so that
+// no size is a bad one; elsewhere one tile hangs over. Long sums of small results are cut in parts
+// that different iterations compute and a grid behind adds up.
+#include "gen/product.h"
+
+struct product_split product_split_of(const struct gemm *x, const struct product_sched *s,
+                                      u32 lanes)
+{
+    struct product_split d = {.mb = s->mb, .nb = s->nb};
+    i64 m = gen_static(x->g, x->m, -1), n = gen_static(x->g, x->n, -1),
+        k = gen_static(x->g, x->k, -1);
+    i64 tiles = ceil_div(m, s->mr), blocks = ceil_div(n, s->nr * (i64)lanes);
+    if (m > 0 && d.mb) d.mb = d.mb < tiles ? ceil_div(tiles, ceil_div(tiles, d.mb)) : 0;
+    if (n > 0 && d.nb) d.nb = d.nb < blocks ? ceil_div(blocks, ceil_div(blocks, d.nb)) : 0;
+    if (s->parts > 1) d.chunk = ceil_div(k, s->parts * 16) * 16;
+    d.many = s->kc && (k < 0 || s->kc < (d.chunk ? d.chunk : k));
+    return d;
+}
+
+i64 product_group(const struct gemm *x, const struct caps *c)
+{
+    enum dtype a = graph_value(x->g, x->a)->dtype, b = graph_value(x->g, x->b)->dtype;
+    bool has = c->vector_bytes >= 16 && caps_has_dot(c, a, b, x->type);
+    return has ? kir_dot_terms(a, b, x->type) : 1;
+}
+
+struct piece { /* of the result, one register tile */
+    i64 mr, nr;
+    bool over; /* hangs over the last row */
+    bool full; /* all columns exist */
+    kval row, block;
+};
+
+/* Asks for a part of the next block's terms while the tile works on term i of this one's, so that
+   the tiles of all rows together ask for all of it. */
+static void prefetch_next(struct product *p, const struct piece *e, kval i, i64 n_terms)
+{
+    struct kir *k = p->m->k;
+    i64 tiles = p->d.mb ? p->d.mb : p->static_m > 0 ? ceil_div(p->static_m, p->s.mr) : 1, share = 1;
+    while (2 * share <= tiles) share *= 2;
+    kval next =
+        kir_add(k, product_block(p, kir_add_i(k, e->block, 1)), kir_mul_i(k, p->at, p->width));
+    kval tile = kir_div_i(k, kir_sub(k, e->row, p->m0), p->s.mr);
+    kval at = kir_add(k, kir_mul(k, tile, p->len), kir_mul_i(k, i, p->group));
+    i64 lines = i64_max(1, ceil_div(p->s.nr * n_terms, share));
+    kval end = kir_mul_i(k, p->len, p->width);
+    for (i64 j = 0; j < lines; j++) {
+        kval to = kir_add_i(k, kir_div_i(k, kir_mul_i(k, at, p->width), share), j * p->lanes * p->group);
+        kir_prefetch(k, p->right, kir_add(k, next, kir_min(k, to, end)));
+    }
+}
+
+/* Asks for the rows of the next tile where the left operand lies, the terms that this one is at: rows far apart are
+   short streams, which hardware notices late. */
+static void fetch_next(struct product *p, const struct tile *t, const struct tile_in *in)
+{
+    struct kir *k = p->m->k;
+    for (i64 i = 0; i < t->tx; i++)
+        kir_prefetch(k, in->buf, kir_add(k, in->at, kir_mul_i(k, in->x_step, t->tx + i)));
+}
+
+/* The terms of a pass, by groups: ku at a time, then one at a time. */
+static void sum(struct product *p, const struct tile *t, const struct piece *e, struct tile_in in,
+                kval b_at, kval a_step, kval b_step)
+{
+    struct kir *k = p->m->k;
+    i64 ku = p->s.ku, g = p->group, all = p->static_k < 0 ? -1 : ceil_div(p->static_k, g);
+    i64 chunk = p->d.chunk ? 16 / g : all;
+    bool exact = ku == 1 || (p->s.kc / g % ku == 0 && chunk >= 0 && chunk % ku == 0 && all >= 0 &&
+                             all % ku == 0);
+    kval at = in.at, zero = kir_int(k, 0), len = kir_div_i(k, kir_add_i(k, p->len, g - 1), g);
+    kval whole = exact ? len : kir_mul_i(k, kir_div_i(k, len, ku), ku);
+    for (u32 part = 0; part < (exact ? 1u : 2u); part++) {
+        i64 u = part ? 1 : ku, d;
+        kval from = part ? whole : zero, to = part ? len : whole;
+        if (kir_is_const(k, kir_sub(k, to, from), &d) && d <= 0) continue;
+        kval i = kir_loop(k, KL_SERIAL, from, to, u);
+        if (p->s.ahead == 1 && !part) prefetch_next(p, e, i, u);
+        for (i64 v = 0; v < u; v++) {
+            kval term = kir_add_i(k, i, v);
+            in.at = kir_add(k, at, kir_mul(k, term, a_step));
+            if (p->s.fetch && !part && !v && !e->over) fetch_next(p, t, &in);
+            tile_step(t, &in, p->right, kir_add(k, b_at, kir_mul(k, term, b_step)));
+        }
+        kir_end(k);
+    }
+}
+
+static struct tile_out target(struct product *p, const struct piece *e)
+{
+    struct kir *k = p->m->k;
+    struct gemm *x = &p->x;
+    struct tile_out o = {.y_axis = -1,
+                         .x_axis = x->m_axis,
+                         .c_axis = x->n_axis,
+                         .c = kir_mul_i(k, e->block, p->width),
+                         .c_end = e->full ? 0 : p->n,
+                         .x_end = p->m1,
+                         .x_exact = !e->over,
+                         .anchor = x->y,
+                         .temp = p->temp,
+                         .parts = p->s.parts,
+                         .part = p->part,
+                         .rows = p->rows};
+    for (u32 i = 0; i < MAX_RANK; i++) o.idx[i] = p->pos[i];
+    if (x->m_axis >= 0) o.idx[x->m_axis] = e->row;
+    return o;
+}
+
+/* From one row of an operand to the next, in memory. */
+static kval room_columns(struct product *p, value_id v)
+{
+    struct shape s = value_room(graph_value(p->m->g, v));
+    return emit_size(p->m, s.dim[p->x.pixels ? 1 : s.rank - 1]);
+}
+
+/* Where a tile's rows are, and how far apart their terms. */
+static struct tile_in left_of(struct product *p, const struct piece *e, kval px[64], kval *step)
+{
+    struct kir *k = p->m->k;
+    kval idx[MAX_RANK], row = kir_sub(k, e->row, p->m0);
+    struct tile_in in = {.buf = p->left, .y_step = kir_int(k, 0), .x_step = kir_int(k, 1)};
+    *step = kir_int(k, p->group);
+    if (p->s.pack && p->left_by_terms) {
+        in.at = kir_mul(k, row, p->len);
+        *step = kir_int(k, p->s.mr);
+    } else if (p->s.pack) {
+        in.at = kir_mul(k, row, p->pitch);
+        in.x_step = p->pitch;
+    } else {
+        gemm_index(p->m, &p->x, p->x.a, p->pos, e->row, p->at, idx);
+        in.at = emit_offset(p->m, p->x.a, idx);
+        in.x_step = room_columns(p, p->x.a);
+        kval last = kir_add_i(k, kir_sub(k, p->m1, e->row), -1);
+        for (i64 i = 0; e->over && i < e->mr; i++)
+            px[i] = kir_mul(k, kir_min(k, kir_int(k, i), last), in.x_step);
+        in.px = e->over ? px : NULL;
+    }
+    return in;
+}
+
+static kval right_of(struct product *p, const struct piece *e, kval *step)
+{
+    struct kir *k = p->m->k;
+    kval idx[MAX_RANK];
+    *step = kir_int(k, p->width * p->group);
+    if (p->s.right == RIGHT_BLOCKS) return kir_int(k, 0);
+    if (p->s.right == RIGHT_ONCE)
+        return kir_add(k, product_block(p, e->block), kir_mul_i(k, p->at, p->width));
+    *step = room_columns(p, p->x.b);
+    gemm_index(p->m, &p->x, p->x.b, p->pos, p->at, kir_mul_i(k, e->block, p->width), idx);
+    return emit_offset(p->m, p->x.b, idx);
+}
+
+/* The results are stored, or kept for the next pass. */
+static void finish(struct product *p, const struct tile *t, const struct tile_out *o, const struct tile_out *kept)
+{
+    struct kir *k = p->m->k;
+    if (!p->d.many || p->temp) {
+        tile_store(t, o);
+        return;
+    }
+    kir_if(k, kir_lt(k, kir_add(k, p->at, p->len), p->k1));
+    tile_store(t, kept);
+    kir_else(k);
+    tile_store(t, o);
+    kir_end(k);
+}
+
+/* The bias goes to the first terms' sums. */
+static void clear(struct product *p, struct tile *t, const struct tile_out *o)
+{
+    struct kir *k = p->m->k;
+    i64 at;
+    bool first = !p->x.bias || !p->d.chunk || (kir_is_const(k, p->at, &at) && at == 0);
+    if (!first) kir_if(k, kir_lt(k, p->at, kir_int(k, 1)));
+    tile_clear(t, p->x.bias, o->c, o->c_end);
+    if (first) return;
+    kir_else(k);
+    tile_clear(t, 0, 0, 0);
+    kir_end(k);
+}
+
+/* A pass goes on from the sums of the one before, so that all terms of a result are added in their order however many passes there are. */
+static void begin(struct product *p, struct tile *t, const struct tile_out *o, const struct tile_out *kept)
+{
+    struct kir *k = p->m->k;
+    if (!p->d.many) {
+        clear(p, t, o);
+        return;
+    }
+    kval first = p->d.chunk ? kir_mul_i(k, p->part, p->d.chunk) : kir_int(k, 0);
+    kir_if(k, kir_lt(k, first, p->at));
+    tile_resume(t, kept);
+    kir_else(k);
+    clear(p, t, o);
+    kir_end(k);
+}
+
+/* Asks for the sums that the next tile goes on from. */
+static void prefetch_sums(struct product *p, const struct tile *t, const struct tile_out *kept)
+{
+    struct tile_out next = *kept;
+    if (next.x_axis < 0) return;
+    next.idx[next.x_axis] = kir_add_i(p->m->k, next.idx[next.x_axis], p->s.mr);
+    tile_prefetch(t, &next);
+}
+
+static void tile_at(struct product *p, const struct piece *e)
+{
+    struct kir *k = p->m->k;
+    struct tile t = p->tile;
+    struct tile_out o = target(p, e), kept = o;
+    kval px[64], a_step, b_step;
+    t.tx = e->mr, t.nr = e->nr;
+    struct tile_in in = left_of(p, e, px, &a_step);
+    kval b_at = right_of(p, e, &b_step);
+    if (p->s.right == RIGHT_PLACE && !e->full) t.limit = kir_sub(k, p->n, o.c);
+    kept.temp = p->sums;
+    begin(p, &t, &o, &kept);
+    if (p->d.many && !e->over) prefetch_sums(p, &t, &kept);
+    sum(p, &t, e, in, b_at, a_step, b_step);
+    finish(p, &t, &o, &kept);
+}
+
+/* A block of columns: tiles down the rows. */
+static void block_at(struct product *p, struct piece e)
+{
+    struct kir *k = p->m->k;
+    if (p->s.right == RIGHT_BLOCKS) product_pack_right(p, e.block);
+    e.mr = p->s.mr;
+    if (p->x.m_axis < 0) {
+        e.row = kir_int(k, 0);
+        tile_at(p, &e);
+        return;
+    }
+    i64 rest = p->static_m >= 0 ? p->static_m % p->s.mr : p->s.mr > 1 ? p->s.mr : 0;
+    kval n = kir_sub(k, p->m1, p->m0);
+    kval whole = rest ? kir_add(k, p->m0, kir_mul_i(k, kir_div_i(k, n, p->s.mr), p->s.mr)) : p->m1;
+    e.row = kir_loop(k, KL_SERIAL, p->m0, whole, p->s.mr);
+    tile_at(p, &e);
+    kir_end(k);
+    if (!rest) return;
+    kir_if(k, kir_lt(k, whole, p->m1));
+    e.mr = rest, e.row = whole, e.over = p->static_m < 0;
+    tile_at(p, &e);
+    kir_end(k);
+}
+
+static void pass(struct product *p, kval from, kval to)
+{
+    struct kir *k = p->m->k;
+    struct piece e = {.nr = p->s.nr, .full = true};
+    i64 rest = p->static_n >= 0 ? p->static_n % p->width : p->width;
+    if (p->s.pack) product_pack_left(p);
+    kval whole = rest ? kir_min(k, to, kir_div_i(k, p->n, p->width)) : to;
+    e.block = kir_loop(k, KL_SERIAL, from, whole, 1);
+    block_at(p, e);
+    kir_end(k);
+    if (!rest) return;
+    e.block = kir_div_i(k, p->n, p->width);
+    kir_if(k, kir_lt(k, e.block, to));
+    e.nr = ceil_div(rest, p->lanes), e.full = p->static_n >= 0 && rest % p->lanes == 0;
+    block_at(p, e);
+    kir_end(k);
+}
+
+static void passes(struct product *p, kval from, kval to)
+{
+    struct kir *k = p->m->k;
+    kval k0 = p->d.chunk ? kir_mul_i(k, p->part, p->d.chunk) : kir_int(k, 0);
+    p->k1 = p->d.chunk ? kir_min(k, kir_add_i(k, k0, p->d.chunk), p->k) : p->k;
+    p->at = k0, p->len = kir_sub(k, p->k1, k0);
+    if (p->d.many) { /* one pass even without terms */
+        p->at = kir_loop(k, KL_SERIAL, k0, kir_max(k, p->k1, kir_add_i(k, k0, 1)), p->s.kc);
+        p->len = kir_min(k, kir_sub(k, p->k1, p->at), kir_int(k, p->s.kc));
+    }
+    pass(p, from, to);
+    if (p->d.many) kir_end(k);
+}
+
+/* n rounded up. */
+static sym in_groups(const struct product *p, sym n)
+{
+    struct symtab *st = p->m->g->sym;
+    sym group = sym_const(st, p->group);
+    return sym_mul(st, sym_cdiv(st, n, group), group);
+}
+
+/* Scratch memory of an iteration of `rows` rows. */
+static void open_arrays(struct product *p, sym rows)
+{
+    struct emit *m = p->m;
+    struct kir *k = m->k;
+    struct symtab *st = m->g->sym;
+    sym terms = p->d.many    ? sym_const(st, p->s.kc)
+                : p->d.chunk ? sym_const(st, p->d.chunk)
+                             : p->x.k;
+    p->left = m->buf[p->x.a];
+    if (p->s.pack) {
+        i64 n = p->d.chunk && !p->d.many ? p->d.chunk : p->static_k;
+        sym pitch = p->left_by_terms ? terms : sym_const(st, product_pitch(&p->s, n, p->left_type));
+        p->pitch = emit_size(m, pitch);
+        p->left = kir_alloc(k, KS_WORK, p->left_type, 1, emit_size(m, sym_mul(st, rows, pitch)));
+    }
+    if (p->s.right == RIGHT_BLOCKS)
+        p->right = kir_alloc(k, KS_WORK, p->right_type, 1,
+                             emit_size(m, sym_mul(st, in_groups(p, terms), sym_const(st, p->width))));
+    if (p->s.right == RIGHT_PLACE) p->right = m->buf[p->x.b];
+    if (p->x.by_rows && !p->temp)
+        p->rows = kir_alloc(k, KS_WORK, p->type, 1, kir_int(k, tile_rows_size(&p->tile)));
+    tile_open(&p->tile);
+    if (!p->temp && !p->rows) tile_loop_epilogue(&p->tile, p->x.y, p->x.n_axis, 0);
+}
+
+static void grid(struct product *p)
+{
+    struct emit *m = p->m;
+    struct kir *k = m->k;
+    struct symtab *st = m->g->sym;
+    u32 group[MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
+    struct gemm *x = &p->x;
+    sym mr = sym_const(st, p->s.mr), one = sym_const(st, 1), parts = sym_const(st, p->s.parts);
+    sym blocks = sym_cdiv(st, x->n, sym_const(st, p->width)), tiles = sym_cdiv(st, x->m, mr);
+    sym rows = sym_mul(st, p->d.mb ? sym_const(st, p->d.mb) : tiles, mr);
+    kval gn =
+        kir_grid(k, emit_size(m, p->d.nb ? sym_cdiv(st, blocks, sym_const(st, p->d.nb)) : one));
+    kval gb =
+        kir_grid(k, emit_size(m, sym_mul(st, parts, space_count(&x->outer, st, 0, x->outer.n))));
+    kval gm =
+        kir_grid(k, emit_size(m, p->d.mb ? sym_cdiv(st, tiles, sym_const(st, p->d.mb)) : one));
+    kval at[MAX_RANK] = {0};
+    p->n_blocks = emit_size(m, blocks), p->n = emit_size(m, x->n), p->k = emit_size(m, x->k);
+    p->part = kir_mod_i(k, gb, p->s.parts);
+    space_split(m, &x->outer, group, x->outer.n, kir_div_i(k, gb, p->s.parts), at);
+    space_index(k, &x->outer, at, p->pos);
+    p->m0 = kir_mul(k, gm, emit_size(m, rows));
+    p->m1 = kir_min(k, kir_add(k, p->m0, emit_size(m, rows)), emit_size(m, x->m));
+    open_arrays(p, rows);
+    kval from = p->d.nb ? kir_mul_i(k, gn, p->d.nb) : kir_int(k, 0);
+    passes(p, from, p->d.nb ? kir_min(k, kir_add_i(k, from, p->d.nb), p->n_blocks) : p->n_blocks);
+    for (u32 i = 0; i < 3; i++) kir_end(k);
+}
+
+static kval new_temp(struct product *p, enum dtype t, sym n)
+{
+    return kir_alloc(p->m->k, KS_TEMP, t, 1, emit_size(p->m, n));
+}
+
+/* Arrays of the whole kernel: results that no tile can finish, sums between passes, the right
+   operand. */
+static void open_temps(struct product *p)
+{
+    struct emit *m = p->m;
+    struct symtab *st = m->g->sym;
+    struct gemm *x = &p->x;
+    value_id out = m->g->output.v[0];
+    const struct value *y = graph_value(m->g, out);
+    sym n = shape_count(st, x->ys);
+    if (!x->simple || p->s.parts > 1)
+        p->sums = p->temp = new_temp(p, p->type, sym_mul(st, n, sym_const(st, p->s.parts)));
+    else if (p->d.many && y->dtype == p->type && !y->part.whole && !x->by_rows &&
+             y->layout == (x->pixels ? LAYOUT_CLAST : LAYOUT_ROWS))
+        p->sums = m->buf[out];
+    else if (p->d.many) p->sums = new_temp(p, p->type, n);
+    if (p->right || p->s.right != RIGHT_ONCE) return;
+    sym width = sym_const(st, p->width), size = sym_mul(st, sym_cdiv(st, x->n, width), width);
+    size = sym_mul(st, size, in_groups(p, x->k));
+    for (u32 i = 0; i + 2 < x->bs->rank; i++) size = sym_mul(st, size, x->bs->dim[i]);
+    p->right = new_temp(p, p->right_type, size);
+}
+
+void product_emit(struct emit *m, const struct task *t, const struct caps *c,
+                  const struct product_sched *s)
+{
+    struct product *p = arena_new(m->arena, struct product);
+    *p = (struct product){.m = m, .t = t, .s = *s};
+    gemm_take(&p->x, t);
+    p->type = p->left_type = p->right_type = p->x.type;
+    p->group = product_group(&p->x, c);
+    if (p->group > 1) p->left_type = graph_value(&t->g, p->x.a)->dtype, p->right_type = graph_value(&t->g, p->x.b)->dtype;
+    p->lanes = gen_lanes(c, p->type);
+    p->width = s->nr * p->lanes;
+    p->d = product_split_of(&p->x, s, p->lanes);
+    p->static_m = gen_static(p->x.g, p->x.m, -1), p->static_n = gen_static(p->x.g, p->x.n, -1),
+    p->static_k = gen_static(p->x.g, p->x.k, -1);
+    p->left_by_terms = !p->x.pixels && p->group == 1 && !gemm_is_dense_along_last(t, p->x.a, p->lanes);
+    p->tile = (struct tile){.m = m,
+                            .ty = 1,
+                            .tx = s->mr,
+                            .nr = s->nr,
+                            .lanes = p->lanes,
+                            .type = p->type,
+                            .group = p->group,
+                            .ahead = s->ahead > 1 ? s->ahead : 0};
+    if (p->x.b_const) p->right = product_pack_const(p);
+    emit_args(m);
+    open_temps(p);
+    emit_stream(m, s->nt);
+    if (!p->x.b_const && s->right == RIGHT_ONCE) product_pack_once(p);
+    grid(p);
+    struct result r = {.v = p->x.y, .inner = p->x.n_axis, .temp = p->temp, .parts = s->parts};
+    if (p->temp) gen_map_rest(m, t, c, p->x.y, result_load, &r);
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Private to gen/: the emission of `gemm`, matrix products on processors with caches.
+// Dims: y (b.., m, n) = a (b.., m, k) x b (b.., k, n).
+#ifndef QUERN_GEN_PRODUCT_H
+#define QUERN_GEN_PRODUCT_H
+
+#include "gen/gemm.h"
+
+enum product_right {
+    RIGHT_PLACE,
+    RIGHT_BLOCKS,
+    RIGHT_ONCE
+}; /* the right operand: read where it
+lies; packed block by block by every grid iteration; packed once, constants when compiled */
+
+struct product_sched { /* 0 in kc, mb, nb: all */
+    i64 mr, nr;        /* register tile: rows, vectors of columns */
+    i64 kc;            /* terms per pass */
+    i64 mb, nb;        /* per grid iteration: tiles of rows, blocks of columns, at most */
+    i64 parts;         /* of the sum, by different iterations */
+    bool pack;         /* the left operand is packed */
+    enum product_right right;
+    i64 ku,
+        ahead; /* terms per step of the inner loop; steps that the right one is asked for ahead */
+    bool nt;    /* results are stored past the caches */
+    bool fetch; /* the left one's rows of the next tile are asked for while a tile is computed */
+};
+
+/* The numbers behind a schedule: pieces of equal size, as far as sizes are known. */
+struct product_split {
+    i64 mb, nb; /* 0: all */
+    i64 chunk;  /* terms of a part; 0: all */
+    bool many;  /* passes: more than one per part */
+};
+struct product_split product_split_of(const struct gemm *x, const struct product_sched *s,
+                                      u32 lanes);
+
+struct product {
+    struct emit *m;
+    const struct task *t;
+    struct gemm x;
+    struct product_sched s;
+    struct product_split d;
+    struct tile tile;
+    enum dtype type;                  /* of the sums */
+    enum dtype left_type, right_type; /* of the packed operands; a constant right one keeps its own */
+    i64 group;                        /* neighbouring terms that one DOT adds, 1: multiply-adds */
+    u32 lanes;
+    i64 width;                        /* columns of a block */
+    i64 static_m, static_n, static_k; /* -1: not known */
+    kval left, right;                 /* arrays: packed, or the operands themselves */
+    kval sums;           /* array of sums between passes, dense; 0: there is one pass */
+    kval rows, temp;     /* see struct tile_out */
+    kval n_blocks, n, k; /* of columns; sizes */
+    kval pos[MAX_RANK];  /* of y: batches */
+    kval m0, m1;         /* rows of this iteration */
+    kval part, k1;       /* summand, end of its terms */
+    kval at, len;        /* this pass: first term, number of terms */
+    bool left_by_terms;  /* packed left operand: [tile][term][row], else [row][term] */
+    kval pitch;          /* of the latter */
+};
+
+/* Terms that one instruction of the target adds (DOT): both operands' types have one; the right operand is packed by
+   groups. 1: none. */
+i64 product_group(const struct gemm *x, const struct caps *c);
+
+/* product_pack.c */
+kval product_pack_const(struct product *p);             /* BUF */
+void product_pack_once(struct product *p);              /* a grid of its own into p->right */
+void product_pack_right(struct product *p, kval block); /* this pass' terms */
+void product_pack_left(struct product *p);              /* this pass' terms of all rows */
+kval product_block(struct product *p, kval block);      /* first element of a packed block */
+i64 product_pitch(const struct product_sched *s, i64 k, enum dtype t); /* of [row][term] */
+
+/* product.c */
+void product_emit(struct emit *m, const struct task *t, const struct caps *c,
+                  const struct product_sched *s);
+
+#endif

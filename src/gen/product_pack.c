@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// product_pack: operands of matrix products rearranged for the register tile.
+//
+// The right operand becomes blocks of nr vectors of columns, [block][term][column], zeros behind
+// the last column; a pass of any length is a contiguous piece of a block. Where one instruction adds a group of
+// terms it is [block][group of terms][column][term], zeros behind the last term. The left operand becomes
+// [row][term], a plain copy, when its terms are neighbours in memory: the tile reads scalars, one
+// row at a time, and only the rows' distance matters. A power of two would put the rows of a tile
+// into one set of the first cache, so that it is an odd number of cache lines. When rows are the
+// neighbours it becomes [tile][term][row]. Fused prologues are evaluated here, once.
+#include "gen/product.h"
+
+enum { LINE = 64 }; /* bytes */
+
+static void pack_dim(struct pack *k, sym extent, u32 axis, i64 stride)
+{
+    k->dim[k->n].extent = extent, k->dim[k->n].axis = axis, k->dim[k->n++].stride = stride;
+}
+
+kval product_pack_const(struct product *p)
+{
+    struct symtab *t = p->m->g->sym;
+    struct pack *k = arena_new(p->m->arena, struct pack);
+    const struct shape *s = &graph_value(p->m->g, p->x.b)->shape;
+    u32 columns = p->x.pixels ? 0 : s->rank - 1, terms = p->x.pixels ? 1 : s->rank - 2;
+    for (u32 i = 0; !p->x.pixels && i < terms; i++) pack_dim(k, s->dim[i], i, 1);
+    pack_dim(k, sym_cdiv(t, p->x.n, sym_const(t, p->width)), columns, p->width);
+    sym group = sym_const(t, p->group);
+    pack_dim(k, sym_cdiv(t, p->x.k, group), terms, p->group);
+    pack_dim(k, sym_const(t, p->width), columns, 1);
+    if (p->group > 1) pack_dim(k, group, terms, 1);
+    return emit_pack(p->m, p->x.b, k);
+}
+
+/* n rounded up. */
+static kval whole_groups(struct product *p, kval n)
+{
+    struct kir *k = p->m->k;
+    return kir_mul_i(k, kir_div_i(k, kir_add_i(k, n, p->group - 1), p->group), p->group);
+}
+
+/* In the whole packed operand. */
+kval product_block(struct product *p, kval block)
+{
+    struct kir *k = p->m->k;
+    kval idx[MAX_RANK], at = kir_int(k, 0);
+    if (!p->x.pixels) gemm_index(p->m, &p->x, p->x.b, p->pos, at, at, idx);
+    for (u32 i = 0; !p->x.pixels && i + 2 < p->x.bs->rank; i++)
+        at = kir_add(k, kir_mul(k, at, emit_size(p->m, p->x.bs->dim[i])), idx[i]);
+    at = kir_add(k, kir_mul(k, at, p->n_blocks), block);
+    return kir_mul_i(k, kir_mul(k, at, whole_groups(p, p->k)), p->width);
+}
+
+i64 product_pitch(const struct product_sched *s, i64 k, enum dtype t)
+{
+    i64 line = LINE / dtype_size(t), n = s->kc && (k < 0 || s->kc < k) ? s->kc : k;
+    return (ceil_div(n, line) | 1) * line;
+}
+
+struct panel { /* element (i, j) goes to at + i*i_step + j*j_step */
+    value_id v;
+    kval array, at;
+    kval i0, j0, ni, nj; /* first row and column of the operand, and how many exist */
+    kval i_step, j_step;
+    kval repeat;  /* not 0: so many rows, those behind ni are the last one again */
+    bool along_j; /* vectors run along j */
+    i64 group;    /* > 1, along j: so many rows lie side by side, i_step is from one group to the next */
+};
+
+static void copy_vector(struct product *p, const struct panel *q, kval i, kval j, kval n)
+{
+    struct emit *m = p->m;
+    struct kir *k = m->k;
+    i64 step = 1;
+    kval idx[MAX_RANK], from = q->repeat ? kir_min(k, i, kir_add_i(k, q->ni, -1)) : i;
+    kval row = kir_add(k, q->i0, from), col = kir_add(k, q->j0, j);
+    kval at = kir_add(k, q->at, kir_mul(k, j, q->j_step));
+    if (q->group > 1) at = kir_add(k, at, kir_mod_i(k, i, q->group)), i = kir_div_i(k, i, q->group);
+    at = kir_add(k, at, kir_mul(k, i, q->i_step));
+    if (q->along_j) col = kir_ramp(k, col, 1, p->lanes);
+    else row = kir_ramp(k, row, 1, p->lanes);
+    gemm_index(m, &p->x, q->v, p->pos, row, col, idx);
+    kir_is_const(k, q->along_j ? q->j_step : q->i_step, &step);
+    emit_limit(m, n);
+    kval v = kir_cast(k, kir_dtype(k, q->array), emit_value(m, q->v, idx));
+    kir_store_n(k, q->array, kir_ramp(k, at, step, p->lanes), v, n);
+    emit_limit(m, 0);
+}
+
+static void copy_panel(struct product *p, const struct panel *q)
+{
+    struct kir *k = p->m->k;
+    kval n = q->along_j ? q->nj : q->ni, zero = kir_int(k, 0);
+    kval rows = q->repeat ? q->repeat : q->ni;
+    kval whole = kir_mul_i(k, kir_div_i(k, n, p->lanes), p->lanes);
+    kval s = kir_loop(k, KL_SERIAL, zero, q->along_j ? rows : q->nj, 1);
+    kval v = kir_loop(k, KL_SERIAL, zero, whole, p->lanes);
+    copy_vector(p, q, q->along_j ? s : v, q->along_j ? v : s, 0);
+    kir_end(k);
+    kir_if(k, kir_lt(k, whole, n));
+    copy_vector(p, q, q->along_j ? s : whole, q->along_j ? whole : s, kir_sub(k, n, whole));
+    kir_end(k);
+    kir_end(k);
+}
+
+/* Zeros in the columns behind the last (of a [rows][width] panel). */
+static void clear_behind(struct product *p, kval array, kval at, kval rows, kval have, i64 width)
+{
+    struct kir *k = p->m->k;
+    i64 c;
+    if (kir_is_const(k, have, &c) && c >= width) return;
+    kir_if(k, kir_lt(k, have, kir_int(k, width)));
+    kval r = kir_loop(k, KL_SERIAL, kir_int(k, 0), rows, 1);
+    kval j = kir_loop(k, KL_SERIAL, have, kir_int(k, width), 1);
+    kir_store(k, array, kir_add(k, at, kir_add(k, kir_mul_i(k, r, width), j)),
+              kir_const_f(k, kir_dtype(k, array), 1, 0));
+    kir_end(k);
+    kir_end(k);
+    kir_end(k);
+}
+
+/* Zeros in the last group of n terms of a block, if it is not whole. */
+static void clear_last_group(struct product *p, kval at, kval n)
+{
+    struct kir *k = p->m->k;
+    i64 size = p->width * p->group, c;
+    kval rest = kir_mod_i(k, n, p->group);
+    if (kir_is_const(k, rest, &c) && c == 0) return;
+    kir_if(k, kir_lt(k, kir_int(k, 0), rest));
+    kval i = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, size), p->lanes);
+    kval to = kir_add(k, at, kir_add(k, kir_mul_i(k, kir_div_i(k, n, p->group), size), i));
+    kir_store(k, p->right, kir_ramp(k, to, 1, p->lanes), kir_const_f(k, p->right_type, p->lanes, 0));
+    kir_end(k);
+    kir_end(k);
+}
+
+/* n terms of a block, from `from`, to at. */
+static void pack_block(struct product *p, kval block, kval at, kval from, kval n)
+{
+    struct kir *k = p->m->k;
+    kval first = kir_mul_i(k, block, p->width);
+    kval have = kir_min(k, kir_sub(k, p->n, first), kir_int(k, p->width));
+    struct panel q = {.v = p->x.b,
+                      .array = p->right,
+                      .at = at,
+                      .i0 = from,
+                      .j0 = first,
+                      .ni = n,
+                      .nj = have,
+                      .i_step = kir_int(k, p->width * p->group),
+                      .j_step = kir_int(k, p->group),
+                      .along_j = p->group > 1 || gemm_is_dense_along_last(p->t, p->x.b, p->lanes),
+                      .group = p->group};
+    kval groups = kir_div_i(k, whole_groups(p, n), p->group);
+    clear_behind(p, p->right, at, groups, kir_mul_i(k, have, p->group), p->width * p->group);
+    if (p->group > 1) clear_last_group(p, at, n);
+    copy_panel(p, &q);
+}
+
+void product_pack_right(struct product *p, kval block)
+{
+    pack_block(p, block, kir_int(p->m->k, 0), p->at, p->len);
+}
+
+void product_pack_once(struct product *p)
+{
+    enum { TERMS = 256 }; /* per iteration */
+    struct emit *m = p->m;
+    struct kir *k = m->k;
+    struct symtab *st = m->g->sym;
+    struct space own = {.rank = p->x.bs->rank};
+    u32 group[MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7}, r = p->x.bs->rank;
+    kval at[MAX_RANK] = {0};
+    for (u32 i = 0; i + 2 < r; i++) own.g[own.n++] = (struct space_group){p->x.bs->dim[i], i};
+    kval gb = kir_grid(k, emit_size(m, space_count(&own, st, 0, own.n)));
+    kval gn = kir_grid(k, emit_size(m, sym_cdiv(st, p->x.n, sym_const(st, p->width))));
+    kval gk = kir_grid(k, emit_size(m, sym_cdiv(st, p->x.k, sym_const(st, TERMS))));
+    p->n_blocks = emit_size(m, sym_cdiv(st, p->x.n, sym_const(st, p->width)));
+    p->n = emit_size(m, p->x.n), p->k = emit_size(m, p->x.k);
+    space_split(m, &own, group, own.n, gb, at);
+    for (u32 i = 0; i < MAX_RANK; i++) p->pos[i] = kir_int(k, 0);
+    for (u32 i = 0; i < own.n; i++) p->pos[p->x.batch - own.n + i] = at[i];
+    kval from = kir_mul_i(k, gk, TERMS);
+    kval n = kir_min(k, kir_int(k, TERMS), kir_sub(k, p->k, from));
+    kval to = kir_add(k, product_block(p, gn), kir_mul_i(k, from, p->width));
+    pack_block(p, gn, to, from, n);
+    for (u32 i = 0; i < 3; i++) kir_end(k);
+}
+
+/* [tile][term][row] */
+static void pack_by_terms(struct product *p)
+{
+    struct kir *k = p->m->k;
+    kval row = kir_loop(k, KL_SERIAL, p->m0, p->m1, p->s.mr);
+    kval at = kir_mul(k, kir_sub(k, row, p->m0), p->len); /* tile number * mr * terms */
+    kval n = kir_min(k, kir_sub(k, p->m1, row), kir_int(k, p->s.mr));
+    struct panel q = {.v = p->x.a,
+                      .array = p->left,
+                      .at = at,
+                      .i0 = row,
+                      .j0 = p->at,
+                      .ni = n,
+                      .nj = p->len,
+                      .i_step = kir_int(k, 1),
+                      .j_step = kir_int(k, p->s.mr)};
+    if (p->static_m < 0) clear_behind(p, p->left, at, p->len, n, p->s.mr);
+    copy_panel(p, &q);
+    kir_end(k);
+}
+
+/* Zeros behind the last term of every row, so that its group is whole. */
+static void clear_terms(struct product *p, kval rows)
+{
+    struct kir *k = p->m->k;
+    kval r = kir_loop(k, KL_SERIAL, kir_int(k, 0), rows, 1);
+    kval j = kir_loop(k, KL_SERIAL, p->len, whole_groups(p, p->len), 1);
+    kir_store(k, p->left, kir_add(k, kir_mul(k, r, p->pitch), j), kir_const_f(k, p->left_type, 1, 0));
+    kir_end(k);
+    kir_end(k);
+}
+
+void product_pack_left(struct product *p)
+{
+    struct kir *k = p->m->k;
+    if (p->left_by_terms) {
+        pack_by_terms(p);
+        return;
+    }
+    kval n = kir_sub(k, p->m1, p->m0);
+    struct panel q = {.v = p->x.a,
+                      .array = p->left,
+                      .at = kir_int(k, 0),
+                      .i0 = p->m0,
+                      .j0 = p->at,
+                      .ni = n,
+                      .nj = p->len,
+                      .i_step = p->pitch,
+                      .j_step = kir_int(k, 1),
+                      .along_j = true};
+    if (p->static_m < 0)
+        q.repeat = kir_mul_i(k, kir_div_i(k, kir_add_i(k, n, p->s.mr - 1), p->s.mr), p->s.mr);
+    copy_panel(p, &q);
+    if (p->group > 1 && (p->static_k < 0 || p->static_k % p->group)) clear_terms(p, q.repeat ? q.repeat : n);
+}

@@ -1,0 +1,470 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// tile: the register tile that convolutions and matrix products share. One step loads nr
+// vectors of the packed operand, and for every pixel one scalar that is spread to all lanes. All
+// copies are written out here, with constant accumulator numbers, so that legalising turns the
+// accumulator array into plain registers.
+//
+// Storing is where the epilogue runs: the anchor is bound to the accumulators and the task's
+// outputs are asked for at the pixel's index with a ramp as channel. For outputs whose innermost
+// axis is x the tile is turned round in a small scratch array first, so that the epilogue and its
+// stores run along x. A long epilogue is written down once, in a loop over the tile in memory: a
+// copy of it for every accumulator would take compilers longer than anything else, and gain nothing.
+#include "gen/gen.h"
+
+enum { MAX_EPILOGUE = 1000 }; /* instructions of all copies of an epilogue, beyond which it stands in a loop */
+
+void tile_open(struct tile *t)
+{
+    t->acc = kir_alloc(t->m->k, KS_REG, t->type, t->lanes, kir_int(t->m->k, t->ty * t->tx * t->nr));
+}
+
+/* Instructions of a processor, roughly, that one of a kernel's becomes. */
+static u32 weight_of(const struct kir_ins *x)
+{
+    static const u8 math[N_KIR_OPS] = {[KI_EXP] = 20,  [KI_LOG] = 20,  [KI_SIN] = 40,   [KI_COS] = 40,   [KI_TAN] = 50,   [KI_ASIN] = 30, [KI_ACOS] = 30,
+                                       [KI_ATAN] = 30, [KI_SINH] = 40, [KI_COSH] = 40,  [KI_TANH] = 40,  [KI_ASINH] = 50, [KI_ACOSH] = 50,
+                                       [KI_ATANH] = 40, [KI_ERF] = 60, [KI_POW] = 80};
+    u32 n = math[x->op] ? math[x->op] : 1;
+    return dtype_size(x->dtype) > 4 && x->lanes > 1 ? 2 * n : n;
+}
+
+/* How long the epilogue behind an element of the anchor is: it is emitted into a kernel that is thrown away. */
+static u32 epilogue_weight(const struct tile *t, value_id anchor, u32 c_axis, value_id of)
+{
+    struct arena a = {0};
+    struct kir k;
+    struct emit m;
+    kval idx[MAX_RANK] = {0}, v;
+    u32 weight = 0, from;
+    kir_init(&k, &a, S("probe"));
+    emit_init(&m, &k, t->m->g, op_lower, &a);
+    emit_args(&m);
+    kir_grid(&k, kir_param(&k, S("probe")));
+    for (u32 i = 0; i < graph_value(m.g, anchor)->shape.rank; i++) idx[i] = kir_loop(&k, KL_SERIAL, kir_int(&k, 0), emit_dim(&m, anchor, i), 1);
+    idx[c_axis] = kir_ramp(&k, idx[c_axis], 1, t->lanes);
+    v = kir_load(&k, kir_alloc(&k, KS_REG, t->type, t->lanes, kir_int(&k, 1)), kir_int(&k, 0));
+    from = k.ins.n;
+    emit_bind(&m, anchor, gen_given, &v);
+    for (u32 i = 0; !of && i < m.g->output.n; i++) emit_value(&m, m.g->output.v[i], idx);
+    if (of) emit_value(&m, of, idx);
+    for (kval i = from; i < k.ins.n; i++) weight += weight_of(kir_at(&k, i));
+    arena_release(&a);
+    return weight;
+}
+
+void tile_loop_epilogue(struct tile *t, value_id anchor, u32 c_axis, value_id of)
+{
+    i64 n = t->ty * t->tx * t->nr;
+    if (n > 1 && n * epilogue_weight(t, anchor, c_axis, of) > MAX_EPILOGUE)
+        t->spill = kir_alloc(t->m->k, KS_WORK, t->type, 1, kir_int(t->m->k, n * t->lanes));
+}
+
+static kval acc_at(const struct tile *t, i64 pixel, i64 j)
+{
+    return kir_int(t->m->k, pixel * t->nr + j);
+}
+
+void tile_clear(struct tile *t, value_id bias, kval c, kval end)
+{
+    struct kir *k = t->m->k;
+    kval init[8];
+    assert(t->nr <= countof(init));
+    for (i64 j = 0; j < t->nr; j++) {
+        init[j] = kir_const_f(k, t->type, t->lanes, 0);
+        if (!bias) continue;
+        kval at = kir_add_i(k, c, j * t->lanes), idx = kir_ramp(k, at, 1, t->lanes);
+        emit_limit(t->m, end ? kir_sub(k, end, at) : 0);
+        init[j] = kir_splat(k, kir_cast(k, t->type, emit_value(t->m, bias, &idx)), t->lanes);
+    }
+    emit_limit(t->m, 0);
+    for (i64 p = 0; p < t->ty * t->tx; p++)
+        for (i64 j = 0; j < t->nr; j++) kir_store(k, t->acc, acc_at(t, p, j), init[j]);
+}
+
+static kval pixel_at(const struct kir *k, const struct tile_in *a, i64 dy, i64 dx)
+{
+    struct kir *w = (struct kir *)k;
+    kval at = dy ? kir_add(w, a->at, kir_mul_i(w, a->y_step, dy)) : a->at;
+    return dx ? kir_add(w, at, kir_mul_i(w, a->x_step, dx)) : at;
+}
+
+void tile_step(const struct tile *t, const struct tile_in *a, kval b, kval b_at)
+{
+    struct kir *k = t->m->k;
+    i64 g = i64_max(1, t->group), lanes = t->lanes * g; /* of a vector of the operand */
+    kval w[8];
+    assert(t->nr <= countof(w) && (g == 1 || !t->limit));
+    for (i64 j = 0; j < t->nr; j++) {
+        kval at = kir_ramp(k, kir_add_i(k, b_at, j * lanes), 1, (u32)lanes);
+        w[j] = t->limit ? kir_load_n(k, b, at, kir_add_i(k, t->limit, -j * lanes)) : kir_load(k, b, at);
+        if (g == 1) w[j] = kir_cast(k, t->type, w[j]);
+    }
+    for (i64 j = 0; t->ahead && j < t->nr; j++)
+        kir_prefetch(k, b, kir_add_i(k, b_at, (t->ahead * t->nr + j) * lanes));
+    for (i64 dy = 0; dy < t->ty; dy++)
+        for (i64 dx = 0; dx < t->tx; dx++) {
+            i64 p = dy * t->tx + dx;
+            if (a->px && !a->px[p]) continue;
+            kval at = a->px ? kir_add(k, a->at, a->px[p]) : pixel_at(k, a, dy, dx);
+            kval x = kir_load(k, a->buf, kir_ramp(k, at, 1, (u32)g));
+            x = kir_repeat(k, g == 1 ? kir_cast(k, t->type, x) : x, (u32)lanes);
+            if (a->inside) x = kir_select(k, a->inside[p], x, kir_const_f(k, t->type, 1, 0));
+            for (i64 j = 0; j < t->nr; j++) {
+                kval old = kir_load(k, t->acc, acc_at(t, p, j));
+                kir_store(k, t->acc, acc_at(t, p, j),
+                          g == 1 ? kir_fma(k, x, w[j], old) : kir_dot(k, x, w[j], old));
+            }
+        }
+}
+
+void tile_steps(const struct tile *t, struct tile_in a, kval step, kval b, kval b_at, i64 n, i64 ku)
+{
+    struct kir *k = t->m->k;
+    i64 width = t->nr * t->lanes * i64_max(1, t->group), whole = ku ? n / ku * ku : 0;
+    kval at = a.at;
+    if (whole) {
+        kval i = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, whole), ku);
+        for (i64 u = 0; u < ku; u++) {
+            kval j = kir_add_i(k, i, u);
+            a.at = kir_add(k, at, kir_mul(k, j, step));
+            tile_step(t, &a, b, kir_add(k, b_at, kir_mul_i(k, j, width)));
+        }
+        kir_end(k);
+    }
+    for (i64 j = whole; j < n; j++) {
+        a.at = kir_add(k, at, kir_mul_i(k, step, j));
+        tile_step(t, &a, b, kir_add_i(k, b_at, j * width));
+    }
+}
+
+/* Storing. */
+
+kval tile_temp_index(struct emit *m, value_id anchor, u32 c_axis, const kval *idx)
+{
+    struct kir *k = m->k;
+    u32 rank = graph_value(m->g, anchor)->shape.rank;
+    kval at = kir_int(k, 0);
+    for (u32 i = 0; i < rank; i++)
+        if (i != c_axis) at = kir_add(k, kir_mul(k, at, emit_dim(m, anchor, i)), idx[i]);
+    return kir_add(k, kir_mul(k, at, emit_dim(m, anchor, c_axis)), idx[c_axis]);
+}
+
+static sym result_count(struct emit *m, const struct result *r)
+{
+    return shape_count(m->g->sym, &graph_value(m->g, r->v)->shape);
+}
+
+void result_open(struct emit *m, struct result *r, enum dtype t)
+{
+    struct symtab *st = m->g->sym;
+    sym n = sym_mul(st, result_count(m, r), sym_const(st, i64_max(1, r->parts)));
+    r->temp = kir_alloc(m->k, KS_TEMP, t, 1, emit_size(m, n));
+}
+
+/* In the TEMP array, of an element's summand. */
+static kval result_index(struct emit *m, const struct result *r, kval part, const kval *idx)
+{
+    struct kir *k = m->k;
+    kval at = tile_temp_index(m, r->v, r->inner, idx);
+    return part ? kir_add(k, kir_mul(k, part, emit_size(m, result_count(m, r))), at) : at;
+}
+
+static void scratch_store(struct emit *m, const struct scratch *to, const kval *idx, kval limit)
+{
+    struct kir *k = m->k;
+    kval at = kir_int(k, 0), val = emit_value(m, to->v, idx);
+    for (u32 a = 0; a < graph_value(m->g, to->v)->shape.rank; a++)
+        if (to->step[a])
+            at = kir_add(k, at, kir_mul(k, kir_sub(k, idx[a], to->origin[a]), to->step[a]));
+    val = kir_splat(k, kir_cast(k, kir_dtype(k, to->buf), val), kir_lanes(k, at));
+    kir_store_n(k, to->buf, at, val, to->whole ? 0 : limit);
+}
+
+void result_store(struct emit *m, const struct result *r, const kval *idx, kval val, kval limit)
+{
+    struct kir *k = m->k;
+    if (r->temp) {
+        kval at = result_index(m, r, r->part, idx);
+        kir_store_n(k, r->temp, at, kir_cast(k, kir_dtype(k, r->temp), val), limit);
+        return;
+    }
+    emit_bind(m, r->v, gen_given, &val);
+    if (r->to) scratch_store(m, r->to, idx, limit);
+    for (u32 i = 0; !r->to && i < m->g->output.n; i++) {
+        value_id v = m->g->output.v[i];
+        emit_store_n(m, v, idx, emit_value(m, v, idx), limit);
+    }
+    emit_bind(m, r->v, NULL, NULL);
+}
+
+kval result_load(struct emit *m, const void *user, const kval *idx)
+{
+    struct kir *k = m->k;
+    const struct result *r = user;
+    kval sum = 0;
+    for (i64 i = 0; i < i64_max(1, r->parts); i++) {
+        kval v = emit_load(m, r->temp, result_index(m, r, i ? kir_int(k, i) : 0, idx));
+        sum = sum ? kir_add(k, sum, v) : v;
+    }
+    return sum;
+}
+
+static i64 x_step_of(const struct tile_out *o) { return o->x_step ? o->x_step : 1; }
+
+static void pixel_index(const struct tile *t, const struct tile_out *o, i64 dy, i64 dx, kval *idx)
+{
+    const kval *from = o->px ? o->px[dy * t->tx + dx] : o->idx;
+    for (u32 i = 0; i < MAX_RANK; i++) idx[i] = from[i];
+    if (o->px) return;
+    if (o->y_axis >= 0) idx[o->y_axis] = kir_add_i(t->m->k, idx[o->y_axis], dy);
+    if (o->x_axis >= 0) idx[o->x_axis] = kir_add_i(t->m->k, idx[o->x_axis], dx * x_step_of(o));
+}
+
+/* Is pixel (dy, dx) one that exists? 0: certainly. */
+static kval pixel_exists(const struct tile *t, const struct tile_out *o, i64 dy, i64 dx)
+{
+    struct kir *k = t->m->k;
+    kval ok = 0, idx[MAX_RANK];
+    i64 c;
+    if (o->px) return o->exists[dy * t->tx + dx];
+    pixel_index(t, o, dy, dx, idx);
+    if (o->y_axis >= 0 && dy && !o->y_exact) ok = kir_lt(k, idx[o->y_axis], o->y_end);
+    if (o->x_axis >= 0 && dx && !o->x_exact) {
+        kval x = kir_lt(k, idx[o->x_axis], o->x_end);
+        ok = ok ? kir_bin(k, KI_AND, ok, x) : x;
+    }
+    return ok && kir_is_const(k, ok, &c) && c ? 0 : ok;
+}
+
+static struct result result_of(const struct tile_out *o)
+{
+    return (struct result){.v = o->anchor,
+                           .inner = o->c_axis,
+                           .temp = o->temp,
+                           .to = o->to,
+                           .parts = o->parts,
+                           .part = o->parts > 1 ? o->part : 0};
+}
+
+/* Vectors from..to-1 of a pixel. */
+static void store_pixel(const struct tile *t, const struct tile_out *o, i64 p, i64 from, i64 to, bool guarded)
+{
+    struct emit *m = t->m;
+    const struct result r = result_of(o);
+    struct kir *k = m->k;
+    kval idx[MAX_RANK], ok = guarded ? pixel_exists(t, o, p / t->tx, p % t->tx) : 0;
+    pixel_index(t, o, p / t->tx, p % t->tx, idx);
+    if (ok) kir_if(k, ok);
+    for (i64 j = from; j < to; j++) {
+        kval c = kir_add_i(k, o->c, j * t->lanes), limit = o->c_end ? kir_sub(k, o->c_end, c) : 0;
+        emit_limit(m, limit);
+        idx[o->c_axis] = kir_ramp(k, c, 1, t->lanes);
+        result_store(m, &r, idx, kir_load(k, t->acc, acc_at(t, p, j)), limit);
+    }
+    if (ok) kir_end(k);
+    emit_limit(m, 0);
+}
+
+/* Of a tile's element in o->temp: vector j of a pixel. */
+static kval kept_index(const struct tile *t, const struct tile_out *o, i64 dx, i64 j)
+{
+    kval idx[MAX_RANK];
+    const struct result r = result_of(o);
+    pixel_index(t, o, dx / t->tx, dx % t->tx, idx);
+    idx[o->c_axis] = kir_add_i(t->m->k, o->c, j * t->lanes);
+    return result_index(t->m, &r, r.part, idx);
+}
+
+void tile_prefetch(const struct tile *t, const struct tile_out *o)
+{
+    for (i64 p = 0; p < t->ty * t->tx; p++)
+        for (i64 j = 0; j < t->nr; j++) kir_prefetch(t->m->k, o->temp, kept_index(t, o, p, j));
+}
+
+void tile_resume(const struct tile *t, const struct tile_out *o)
+{
+    struct kir *k = t->m->k;
+    for (i64 p = 0; p < t->ty * t->tx; p++) {
+        kval ok = pixel_exists(t, o, p / t->tx, p % t->tx);
+        if (ok) kir_if(k, ok);
+        for (i64 j = 0; j < t->nr; j++) {
+            kval at = kir_ramp(k, kept_index(t, o, p, j), 1, t->lanes);
+            kval limit = o->c_end ? kir_sub(k, o->c_end, kir_add_i(k, o->c, j * t->lanes)) : 0;
+            kir_store(k, t->acc, acc_at(t, p, j), limit ? kir_load_n(k, o->temp, at, limit) : kir_load(k, o->temp, at));
+        }
+        if (!ok) continue;
+        kir_else(k);
+        for (i64 j = 0; j < t->nr; j++) kir_store(k, t->acc, acc_at(t, p, j), kir_const_f(k, t->type, t->lanes, 0));
+        kir_end(k);
+    }
+}
+
+static i64 pitch_of(const struct tile *t)
+{
+    i64 p = 1;
+    while (p < t->tx) p *= 2;
+    return p;
+}
+
+i64 tile_rows_size(const struct tile *t) { return t->nr * t->lanes * t->ty * pitch_of(t); }
+
+/* The tile in memory: [dy][channel][dx]. */
+static void turn_round(const struct tile *t, const struct tile_out *o)
+{
+    struct kir *k = t->m->k;
+    i64 pitch = pitch_of(t), channels = t->nr * t->lanes;
+    for (i64 dy = 0; dy < t->ty; dy++)
+        for (i64 dx = 0; dx < t->tx; dx++)
+            for (i64 j = 0; j < t->nr; j++) {
+                kval at = kir_int(k, (dy * channels + j * t->lanes) * pitch + dx);
+                kir_store(k, o->rows, kir_ramp(k, at, pitch, t->lanes),
+                          kir_load(k, t->acc, acc_at(t, dy * t->tx + dx, j)));
+            }
+}
+
+static void store_rows(const struct tile *t, const struct tile_out *o)
+{
+    struct emit *m = t->m;
+    const struct result r = result_of(o);
+    struct kir *k = m->k;
+    i64 pitch = pitch_of(t), channels = t->nr * t->lanes;
+    turn_round(t, o);
+    kval n_c = o->c_end ? kir_min(k, kir_sub(k, o->c_end, o->c), kir_int(k, channels))
+                        : kir_int(k, channels);
+    kval n_x = o->x_axis >= 0 ? kir_sub(k, o->x_end, o->idx[o->x_axis]) : kir_int(k, 1);
+    if (x_step_of(o) > 1) n_x = kir_div_i(k, kir_add_i(k, n_x, o->x_step - 1), o->x_step);
+    n_x = kir_min(k, n_x, kir_int(k, t->tx));
+    kval c = kir_loop(k, KL_SERIAL, kir_int(k, 0), n_c, 1);
+    emit_limit(m, n_x);
+    for (i64 dy = 0; dy < t->ty; dy++) {
+        kval idx[MAX_RANK], ok = pixel_exists(t, o, dy, 0);
+        pixel_index(t, o, dy, 0, idx);
+        idx[o->c_axis] = kir_add(k, o->c, c);
+        if (o->x_axis >= 0) idx[o->x_axis] = kir_ramp(k, idx[o->x_axis], x_step_of(o), (u32)pitch);
+        if (ok) kir_if(k, ok);
+        kval at = kir_mul_i(k, kir_add_i(k, c, dy * channels), pitch);
+        result_store(m, &r, idx, kir_load_n(k, o->rows, kir_ramp(k, at, 1, (u32)pitch), n_x), n_x);
+        if (ok) kir_end(k);
+    }
+    emit_limit(m, 0);
+    kir_end(k);
+}
+
+/* Likewise with pixels that lie anywhere: one by one. */
+static void store_apart(const struct tile *t, const struct tile_out *o, bool guarded)
+{
+    struct emit *m = t->m;
+    const struct result r = result_of(o);
+    struct kir *k = m->k;
+    i64 pitch = pitch_of(t), channels = t->nr * t->lanes;
+    kval end = o->c_end ? kir_min(k, kir_sub(k, o->c_end, o->c), kir_int(k, channels)) : kir_int(k, channels);
+    kval c = kir_loop(k, KL_SERIAL, kir_int(k, 0), end, 1);
+    for (i64 p = 0; p < t->ty * t->tx; p++) {
+        kval idx[MAX_RANK], ok = guarded ? pixel_exists(t, o, p / t->tx, p % t->tx) : 0;
+        pixel_index(t, o, p / t->tx, p % t->tx, idx);
+        idx[o->c_axis] = kir_add(k, o->c, c);
+        kval at = kir_add_i(k, kir_mul_i(k, kir_add_i(k, c, p / t->tx * channels), pitch), p % t->tx);
+        if (ok) kir_if(k, ok);
+        result_store(m, &r, idx, kir_load(k, o->rows, at), 0);
+        if (ok) kir_end(k);
+    }
+    kir_end(k);
+}
+
+/* Pixels of the tile along an axis that exist; with o->to there is room for all. */
+static kval pixels_along(const struct tile *t, const struct tile_out *o, i32 axis, i64 n)
+{
+    struct kir *k = t->m->k;
+    bool is_x = axis == o->x_axis;
+    i64 step = is_x ? x_step_of(o) : 1;
+    if (axis < 0) return kir_int(k, 1);
+    if (o->to || (is_x ? o->x_exact : o->y_exact)) return kir_int(k, n);
+    kval left = kir_sub(k, is_x ? o->x_end : o->y_end, o->idx[axis]);
+    if (step > 1) left = kir_div_i(k, kir_add_i(k, left, step - 1), step);
+    return kir_min(k, left, kir_int(k, n));
+}
+
+/* Vector by vector, out of memory. */
+static void store_spilled(const struct tile *t, const struct tile_out *o)
+{
+    struct emit *m = t->m;
+    const struct result r = result_of(o);
+    struct kir *k = m->k;
+    kval idx[MAX_RANK], zero = kir_int(k, 0);
+    for (i64 p = 0; p < t->ty * t->tx; p++)
+        for (i64 j = 0; j < t->nr; j++)
+            kir_store(k, t->spill, kir_ramp(k, kir_int(k, (p * t->nr + j) * t->lanes), 1, t->lanes), kir_load(k, t->acc, acc_at(t, p, j)));
+    for (u32 i = 0; i < MAX_RANK; i++) idx[i] = o->idx[i];
+    kval y = kir_loop(k, KL_SERIAL, zero, pixels_along(t, o, o->y_axis, t->ty), 1);
+    kval x = kir_loop(k, KL_SERIAL, zero, pixels_along(t, o, o->x_axis, t->tx), 1);
+    kval j = kir_loop(k, KL_SERIAL, zero, kir_int(k, t->nr), 1);
+    if (o->y_axis >= 0) idx[o->y_axis] = kir_add(k, idx[o->y_axis], y);
+    if (o->x_axis >= 0) idx[o->x_axis] = kir_add(k, idx[o->x_axis], kir_mul_i(k, x, x_step_of(o)));
+    kval c = kir_add(k, o->c, kir_mul_i(k, j, t->lanes)), limit = o->c_end ? kir_sub(k, o->c_end, c) : 0;
+    kval at = kir_add(k, kir_mul_i(k, kir_add(k, kir_mul_i(k, y, t->tx), x), t->nr), j);
+    emit_limit(m, limit);
+    idx[o->c_axis] = kir_ramp(k, c, 1, t->lanes);
+    result_store(m, &r, idx, kir_load(k, t->spill, kir_ramp(k, kir_mul_i(k, at, t->lanes), 1, t->lanes)), limit);
+    emit_limit(m, 0);
+    for (u32 i = 0; i < 3; i++) kir_end(k);
+}
+
+static void store_all(const struct tile *t, const struct tile_out *o, bool guarded)
+{
+    if (o->rows && !o->temp) {
+        store_apart(t, o, guarded);
+        return;
+    }
+    i64 piece = t->m->streams ? t->nr : 1; /* whole lines at once go past the caches as such */
+    for (i64 j = 0; j < t->nr; j += piece)
+        for (i64 p = 0; p < t->ty * t->tx; p++) store_pixel(t, o, p, j, j + piece, guarded);
+}
+
+kval tile_full(const struct tile *t, const struct tile_out *o)
+{
+    kval all = 0;
+    if (!o->px) return pixel_exists(t, o, t->ty - 1, t->tx - 1);
+    for (i64 p = 0; p < t->ty * t->tx; p++)
+        if (o->exists[p]) all = all ? kir_bin(t->m->k, KI_AND, all, o->exists[p]) : o->exists[p];
+    return all;
+}
+
+void tile_store(const struct tile *t, const struct tile_out *o)
+{
+    struct kir *k = t->m->k;
+    bool by_rows = o->rows && !o->temp;
+    if (by_rows && !o->px) {
+        store_rows(t, o);
+        return;
+    }
+    if (t->spill && !by_rows && !o->px && !o->temp) {
+        store_spilled(t, o);
+        return;
+    }
+    if (by_rows) turn_round(t, o);
+    kval full = o->to ? 0 : tile_full(t, o);
+    if (!full) {
+        store_all(t, o, false);
+        return;
+    }
+    kir_if(k, full);
+    store_all(t, o, false);
+    kir_else(k);
+    store_all(t, o, true);
+    kir_end(k);
+}
+
+bool tile_is_legal(const struct caps *c, i64 pixels, i64 nr)
+{
+    return nr <= 8 && pixels * nr + nr + 1 <= c->n_vector_regs;
+}
+
+/* Two multiply-adds, or two loads, per cycle; at least the latency of one accumulator. Many vectors
+   of weights at a time are spilled by compilers. */
+double tile_step_cycles(i64 pixels, i64 nr)
+{
+    double fma = (double)(pixels * nr) / 2, loads = (double)(pixels + nr) / 2 + 0.3;
+    double c = fma > loads ? fma : loads;
+    return (c > 4 ? c : 4) + (nr > 4 ? 2.5 : 0) + 0.2;
+}

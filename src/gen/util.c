@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// util: small questions that several generators ask about tasks and limits, and the prediction
+// that falls back on flops and bytes. Rates are rough on purpose: a prediction only orders
+// candidates before anything is measured.
+#include "gen/gen.h"
+
+#include <math.h>
+
+u32 gen_lanes(const struct caps *c, enum dtype t)
+{
+    i64 n = c->vector_bytes / i64_max(4, dtype_size(t));
+    u32 lanes = 1;
+    while (lanes * 2 <= n && lanes < 64) lanes *= 2;
+    return lanes;
+}
+
+i64 gen_static(const struct graph *g, sym s, i64 otherwise)
+{
+    i64 x;
+    return sym_is_const(g->sym, s, &x) ? x : otherwise;
+}
+
+i64 gen_eval(const struct graph *g, sym s, const i64 *var)
+{
+    i64 x, nominal[GEN_MAX_VARS];
+    u32 n = g->sym->var.n;
+    if (sym_is_const(g->sym, s, &x)) return x;
+    if (n > GEN_MAX_VARS) return GEN_NOMINAL;
+    for (u32 i = 0; i < n; i++) nominal[i] = var && var[i] != INT64_MIN ? var[i] : GEN_NOMINAL;
+    return sym_eval(g->sym, s, nominal, &x) ? x : GEN_NOMINAL;
+}
+
+double gen_count(const struct graph *g, value_id v, const i64 *var)
+{
+    const struct shape *s = &graph_value(g, v)->shape;
+    double n = 1;
+    for (u32 i = 0; i < s->rank; i++) n *= (double)gen_eval(g, s->dim[i], var);
+    return n;
+}
+
+double gen_bytes(const struct graph *g, value_id v, const i64 *var)
+{
+    return (double)dtype_size(graph_value(g, v)->dtype) * gen_count(g, v, var);
+}
+
+/* Terms per element of what a node sums up; 1: it sums nothing. */
+static double terms_of(const struct graph *g, node_id n, const i64 *var)
+{
+    const struct node *x = graph_node(g, n);
+    const struct op *op = op_of(g, n);
+    value_id out = 0;
+    for (u32 i = 0; i < x->out.n && !out; i++) out = x->out.v[i];
+    double count = out ? gen_count(g, out, var) : 0;
+    if (count <= 0) return 1;
+    if ((op->props & (OP_REDUCE | OP_MATMUL | OP_CONV | OP_WINDOW | OP_HEAVY)) && op->flops)
+        return 8 * op->flops(g, x, var) / count;
+    return op->props & OP_REDUCE ? 8 * gen_count(g, x->in.v[0], var) / count : 1;
+}
+
+double gen_work(const struct task *t, value_id v, const i64 *var)
+{
+    const struct graph *g = &t->g;
+    struct arena a = {0};
+    double *work = arena_array(&a, double, g->value.n);
+    for (value_id i = 0; i < g->value.n; i++) work[i] = 1;
+    for (node_id n = 1; n < g->node.n; n++) { /* in topological order */
+        const struct node *x = graph_node(g, n);
+        bool repeats = op_of(g, n)->props & (OP_REDUCE | OP_WINDOW);
+        double in = 0, terms = terms_of(g, n, var);
+        for (u32 i = 0; i < x->in.n; i++) in += work[x->in.v[i]];
+        for (u32 i = 0; i < x->out.n; i++)
+            if (x->out.v[i]) work[x->out.v[i]] = terms * (repeats ? in : 1) + in;
+    }
+    double w = work[v];
+    arena_release(&a);
+    return w;
+}
+
+double gen_flop_rate(const struct caps *c)
+{
+    if (c->is_gpu) return 1e9 * (c->gflops ? c->gflops : 4000);
+    return (double)i64_max(1, c->vector_bytes / 4) * (c->has_fma ? 4 : 2) * 4e9;
+}
+
+double gen_byte_rate(const struct caps *c)
+{
+    return c->is_gpu ? 1e9 * (c->gbps ? c->gbps : 100) : 12e9;
+}
+
+static double output_bytes(const struct graph *g, const i64 *var)
+{
+    double bytes = 0;
+    for (u32 i = 0; i < g->output.n; i++) bytes += gen_bytes(g, g->output.v[i], var);
+    return bytes;
+}
+
+bool gen_may_stream(const struct graph *g, const struct caps *c, i64 run)
+{
+    return run > 0 && run % 64 == 0 && output_bytes(g, NULL) > (double)c->l3_bytes / 2;
+}
+
+bool gen_streams(const struct graph *g, const struct caps *c, const i64 *var)
+{
+    return output_bytes(g, var) > (double)c->l3_bytes;
+}
+
+double gen_stream_seconds(const struct graph *g, const struct caps *c, const i64 *var, double plain)
+{
+    double moved = output_bytes(g, var) / gen_byte_rate(c);
+    if (!gen_streams(g, c, var)) return plain + 0.3 * moved;
+    return fmax(plain - 0.1 * moved, 0.8 * plain);
+}
+
+i32 gen_nearest(const struct gen_param *p, i64 want)
+{
+    i32 best = p->values[0];
+    for (u32 i = 0; i < p->n; i++)
+        if (p->values[i] <= want) best = p->values[i];
+    return best;
+}
+
+void gen_keep(double cost, const struct sched *s, double *best, struct sched *out)
+{
+    if (cost > 0 && (*best == 0 || cost < *best)) *best = cost, *out = *s;
+}
+
+/* All that begin with the first n values of v. */
+static void go_down(const struct gen_search *q, gen_may_begin *may, struct sched *v, u32 n, double *best, struct sched *out)
+{
+    if (n == q->n) {
+        gen_keep(q->cost(q->user, v), v, best, out);
+        return;
+    }
+    for (u32 i = 0; i < q->param[n].n; i++) {
+        v->v[n] = q->param[n].values[i];
+        if (may(q->user, v, n + 1)) go_down(q, may, v, n + 1, best, out);
+        v->v[n] = 0;
+    }
+}
+
+bool gen_best_below(const struct gen_search *q, gen_may_begin *may, struct sched *s)
+{
+    struct sched v = *s;
+    double best = 0;
+    go_down(q, may, &v, q->first, &best, s);
+    return best > 0;
+}
+
+static void go_up(const struct gen_search *q, gen_may_end *may, struct sched *v, u32 n, double *best, struct sched *out)
+{
+    if (n == q->first) {
+        gen_keep(q->cost(q->user, v), v, best, out);
+        return;
+    }
+    for (u32 i = 0; i < q->param[n - 1].n; i++) {
+        v->v[n - 1] = q->param[n - 1].values[i];
+        if (may(q->user, v, n - 1)) go_up(q, may, v, n - 1, best, out);
+    }
+}
+
+bool gen_best_above(const struct gen_search *q, gen_may_end *may, struct sched *s)
+{
+    struct sched v = *s;
+    double best = 0;
+    go_up(q, may, &v, q->n, &best, s);
+    return best > 0;
+}
+
+bool gen_best(const struct gen_search *q, struct sched *s)
+{
+    u32 at[MAX_SCHED] = {0}, i;
+    struct sched v = *s;
+    double best = 0;
+    do {
+        for (i = q->first; i < q->n; i++) v.v[i] = q->param[i].values[at[i]];
+        gen_keep(q->cost(q->user, &v), &v, &best, s);
+        for (i = q->first; i < q->n && ++at[i] == q->param[i].n; i++) at[i] = 0;
+    } while (i < q->n);
+    return best > 0;
+}
+
+void gen_descend(const struct gen_search *q, struct sched *s)
+{
+    double best = q->cost(q->user, s);
+    assert(best > 0);
+    for (bool better = true; better;) {
+        double before = best;
+        for (u32 i = q->first; i < q->n; i++)
+            for (u32 j = 0; j < q->param[i].n; j++) {
+                struct sched v = *s;
+                v.v[i] = q->param[i].values[j];
+                gen_keep(q->cost(q->user, &v), &v, &best, s);
+            }
+        better = best < before;
+    }
+}
+
+bool gen_depends(const struct graph *g, value_id v, value_id on)
+{
+    if (!v || v == on) return v == on;
+    node_id p = graph_value(g, v)->producer;
+    if (!p) return false;
+    const struct node *n = graph_node(g, p);
+    for (u32 i = 0; i < n->in.n; i++)
+        if (gen_depends(g, n->in.v[i], on)) return true;
+    return false;
+}
+
+bool gen_pointwise_tail(const struct graph *g, value_id out, value_id anchor)
+{
+    if (out == anchor || !gen_depends(g, out, anchor)) return true;
+    node_id p = graph_value(g, out)->producer;
+    if (!(op_of(g, p)->props & OP_POINTWISE)) return false;
+    if (!shape_equal(&graph_value(g, out)->shape, &graph_value(g, anchor)->shape)) return false;
+    const struct node *n = graph_node(g, p);
+    for (u32 i = 0; i < n->in.n; i++)
+        if (n->in.v[i] && !gen_pointwise_tail(g, n->in.v[i], anchor)) return false;
+    return true;
+}
+
+const i64 *gen_sizes(const struct task *t, const i64 *given, i64 var[GEN_MAX_VARS])
+{
+    u32 n = t->g.sym->var.n;
+    for (u32 i = 0; i < n && i < GEN_MAX_VARS; i++)
+        var[i] = given && given[i] != INT64_MIN ? given[i] : GEN_NOMINAL;
+    return n <= GEN_MAX_VARS ? var : NULL;
+}
+
+double gen_growth(const struct candidate *c) { return c->gen->growth ? c->gen->growth(&c->sched) : 1; }
+
+double gen_predict(const struct candidate *c, const struct task *t, const struct caps *caps,
+                   const i64 *given)
+{
+    i64 full[GEN_MAX_VARS];
+    const i64 *var = gen_sizes(t, given, full);
+    if (!var) return 1;
+    if (c->gen->predict) return c->gen->predict(t, caps, &c->sched, var);
+    double flops = 0, bytes = 0;
+    for (node_id n = 1; n < t->g.node.n; n++)
+        if (graph_node(&t->g, n)->out.n && graph_node(&t->g, n)->out.v[0])
+            flops += gen_count(&t->g, graph_node(&t->g, n)->out.v[0], var);
+    for (u32 i = 0; i < t->g.input.n; i++) bytes += 4 * gen_count(&t->g, t->g.input.v[i], var);
+    for (u32 i = 0; i < t->g.output.n; i++) bytes += 4 * gen_count(&t->g, t->g.output.v[i], var);
+    return 1e-6 + flops / (gen_flop_rate(caps) * 0.05) + bytes / gen_byte_rate(caps);
+}
+
+node_id gen_pool_node(const struct task *t)
+{
+    const struct graph *g = &t->g;
+    const u32 others = OP_WHOLE | OP_HEAVY | OP_REDUCE | OP_SAMPLE | OP_MATMUL | OP_CONV;
+    node_id found = 0;
+    for (node_id n = 1; n < g->node.n; n++) {
+        const struct op *op = op_of(g, n);
+        bool is_window = op->props & OP_WINDOW;
+        if (op->props & others || (is_window && (found || !op->pool))) return 0;
+        if (is_window) found = n;
+    }
+    const struct node *n = found ? graph_node(g, found) : NULL;
+    return !t->anchor && n && n->out.v[0] && !(n->out.n > 1 && n->out.v[1]) ? found : 0;
+}
+
+kval gen_given(struct emit *m, const void *user, const kval *idx) { return *(const kval *)user; }

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// wg: copying and reductions by groups of threads.
+//
+// Where a thread stands in its subgroup is asked for (SUBGROUP), never worked out from its number:
+// a target may number them as it likes. When subgroups are used, the number in the group is made of
+// the two, so that a subgroup's threads are neighbours in it.
+#include "gen/wg.h"
+
+void group_init(struct group *g, struct emit *m, i64 n, u32 subgroup)
+{
+    assert(n > 0 && (n & (n - 1)) == 0 && subgroup <= n);
+    *g = (struct group){.m = m, .n = n, .subgroup = subgroup};
+    m->k->group[0] = (u32)n;
+    m->k->group[1] = m->k->group[2] = 1;
+    m->k->subgroup = subgroup;
+}
+
+void group_enter(struct group *g)
+{
+    struct kir *k = g->m->k;
+    if (!g->subgroup) {
+        g->t = kir_thread(k, 0);
+        return;
+    }
+    g->sg = g->subgroup == g->n ? kir_int(k, 0) : kir_subgroup(k, 0);
+    g->lane = kir_subgroup(k, 1);
+    g->t = kir_add(k, kir_mul_i(k, g->sg, g->subgroup), g->lane);
+}
+
+/* Limits. */
+
+bool group_is_legal(const struct caps *c, i64 n, i64 shared_bytes)
+{
+    return n <= c->max_group && shared_bytes <= c->shared_bytes;
+}
+
+/* Compilers keep some addresses, and spill the rest: where one group needs all registers of a processor, few. */
+bool group_has_registers(const struct caps *c, i64 n, i64 regs)
+{
+    enum { USUAL = 255, ADDRESSES = 55, FEW = 24 };
+    i64 most = c->thread_regs ? c->thread_regs : USUAL;
+    return regs + ADDRESSES <= most && (!c->unit_regs || (regs + FEW) * n <= c->unit_regs);
+}
+
+i64 group_least(const struct caps *c)
+{
+    return i64_min(i64_max(8, c->subgroup_min), i64_min(64, c->max_group));
+}
+
+u32 group_subgroup(const struct caps *c, i64 n)
+{
+    return c->has_subgroup && c->subgroup > 1 && c->subgroup <= n ? c->subgroup : 0;
+}
+
+u32 group_lanes(const struct graph *g, sym extent, enum dtype t, u32 most)
+{
+    i64 lanes = i64_min(most, 16 / i64_max(1, dtype_size(t)));
+    while (lanes > 1 && ((lanes & (lanes - 1)) || !sym_divides(g->sym, lanes, extent))) lanes--;
+    return (u32)i64_max(1, lanes);
+}
+
+/* Arithmetic and memory at the same time, in waves of groups. The number of processors is not told;
+   it is guessed from the peak rate. */
+double group_seconds(const struct caps *c, const struct group_load *l)
+{
+    i64 processors = i64_max(1, (i64)(gen_flop_rate(c) / 4e11));
+    i64 slots = processors * i64_max(1, 1024 / l->threads);
+    double waves = l->groups / (double)slots, rounds = (double)ceil_div((i64)l->groups, slots);
+    double idle = waves > 0 ? rounds / waves : 1;
+    double flops = l->flops / gen_flop_rate(c) * idle;
+    /* Half of the processors keep memory busy. */
+    double bytes = l->bytes / gen_byte_rate(c) * (idle > 2 ? idle / 2 : 1);
+    return 3e-6 + (flops > bytes ? flops : bytes) + rounds * l->barriers * 5e-8;
+}
+
+/* Sharing a tile, copying. */
+
+/* Threads side by side in a row, where threads stay in rows. */
+static i64 row_threads(const struct group_share *s)
+{
+    return i64_min(s->cols / s->lanes, i64_max(1, s->g->n / s->rows));
+}
+
+i64 group_share_turns(const struct group_share *s)
+{
+    i64 units = s->cols / s->lanes;
+    if (!s->by_rows) return ceil_div(s->rows * units, s->g->n);
+    return ceil_div(s->rows, s->g->n / row_threads(s)) * (units / row_threads(s));
+}
+
+static bool share_by_rows(const struct group_share *s, i64 turn, kval *row, kval *col)
+{
+    struct kir *k = s->g->m->k;
+    i64 n = row_threads(s), at_once = s->g->n / n, per_row = s->cols / s->lanes / n;
+    i64 r = turn / per_row * at_once, c = turn % per_row * n;
+    *row = kir_add_i(k, kir_div_i(k, s->g->t, n), r);
+    *col = kir_mul_i(k, kir_add_i(k, kir_mod_i(k, s->g->t, n), c), s->lanes);
+    bool some = r + at_once > s->rows;
+    if (some) kir_if(k, kir_lt(k, *row, kir_int(k, s->rows)));
+    return some;
+}
+
+bool group_share_at(const struct group_share *s, i64 turn, kval *row, kval *col)
+{
+    struct kir *k = s->g->m->k;
+    assert(s->cols % s->lanes == 0);
+    if (s->by_rows) return share_by_rows(s, turn, row, col);
+    i64 per_row = s->cols / s->lanes, all = s->rows * per_row;
+    kval unit = kir_add_i(k, s->g->t, turn * s->g->n);
+    bool some = (turn + 1) * s->g->n > all;
+    if (some) kir_if(k, kir_lt(k, unit, kir_int(k, all)));
+    *row = kir_div_i(k, unit, per_row);
+    *col = kir_mul_i(k, kir_mod_i(k, unit, per_row), s->lanes);
+    return some;
+}
+
+void group_copy_open(struct group_copy *c)
+{
+    struct kir *k = c->share.g->m->k;
+    c->reg = kir_alloc(k, KS_REG, c->type, c->share.lanes, kir_int(k, group_share_turns(&c->share)));
+}
+
+void group_copy_fetch(const struct group_copy *c)
+{
+    struct kir *k = c->share.g->m->k;
+    for (i64 i = 0; i < group_share_turns(&c->share); i++) {
+        kval row, col;
+        bool some = group_share_at(&c->share, i, &row, &col);
+        kir_store(k, c->reg, kir_int(k, i), c->read(c->user, row, col));
+        if (some) kir_end(k);
+    }
+}
+
+static kval place_of_vector(const struct group_copy *c, kval row, kval col)
+{
+    return kir_ramp(c->share.g->m->k, c->at(c->user, row, col), c->col_step, c->share.lanes);
+}
+
+void group_copy_put(const struct group_copy *c, kval array)
+{
+    struct kir *k = c->share.g->m->k;
+    for (i64 i = 0; i < group_share_turns(&c->share); i++) {
+        kval row, col;
+        bool some = group_share_at(&c->share, i, &row, &col);
+        kir_store(k, array, place_of_vector(c, row, col), kir_load(k, c->reg, kir_int(k, i)));
+        if (some) kir_end(k);
+    }
+}
+
+void group_copy_async(const struct group_copy *c, kval array)
+{
+    struct kir *k = c->share.g->m->k;
+    for (i64 i = 0; i < group_share_turns(&c->share); i++) {
+        kval row, col;
+        bool some = group_share_at(&c->share, i, &row, &col);
+        kir_store_async(k, array, place_of_vector(c, row, col), c->read(c->user, row, col));
+        if (some) kir_end(k);
+    }
+}
+
+/* Reductions. */
+
+/* Over `width` neighbours of one subgroup. */
+static kval fold_lanes(const struct group_fold *f, kval v, i64 width)
+{
+    struct kir *k = f->g->m->k;
+    if (width == (i64)f->g->subgroup) {
+        if (f->op == KI_ADD) return kir_sg(k, KI_SGADD, v);
+        if (f->op == KI_MIN) return kir_sg(k, KI_SGMIN, v);
+        if (f->op == KI_MAX) return kir_sg(k, KI_SGMAX, v);
+    }
+    for (i64 d = 1; d < width; d *= 2) {
+        kval other = kir_bin(k, KI_XOR, f->g->lane, kir_int(k, d));
+        v = kir_bin(k, f->op, v, kir_shuffle(k, v, other));
+    }
+    return v;
+}
+
+/* Each subgroup by itself, then every thread adds up what the subgroups of its row have left. */
+static kval fold_subgroups(const struct group_fold *f, kval v)
+{
+    struct kir *k = f->g->m->k;
+    i64 size = f->g->subgroup;
+    if (f->width <= size) return fold_lanes(f, v, f->width);
+    i64 n = f->width / size;
+    v = fold_lanes(f, v, size);
+    kir_barrier(k);
+    kir_if(k, kir_bin(k, KI_EQ, f->g->lane, kir_int(k, 0)));
+    kir_store(k, f->shared, f->g->sg, v);
+    kir_end(k);
+    kir_barrier(k);
+    kval first = kir_mul_i(k, kir_div_i(k, f->g->sg, n), n), sum = kir_load(k, f->shared, first);
+    for (i64 i = 1; i < n; i++)
+        sum = kir_bin(k, f->op, sum, kir_load(k, f->shared, kir_add_i(k, first, i)));
+    return sum;
+}
+
+static kval fold_shared(const struct group_fold *f, kval v)
+{
+    struct kir *k = f->g->m->k;
+    u32 lanes = kir_lanes(k, v);
+    kval t = f->g->t, place = kir_mod_i(k, kir_div_i(k, t, f->step), f->width);
+    kval mine = kir_ramp(k, kir_mul_i(k, t, lanes), 1, lanes);
+    kir_barrier(k);
+    kir_store(k, f->shared, mine, v);
+    for (i64 d = f->width / 2; d > 0; d /= 2) {
+        kir_barrier(k);
+        kir_if(k, kir_lt(k, place, kir_int(k, d)));
+        kval other = kir_ramp(k, kir_mul_i(k, kir_add_i(k, t, d * f->step), lanes), 1, lanes);
+        kval both = kir_bin(k, f->op, kir_load(k, f->shared, mine), kir_load(k, f->shared, other));
+        kir_store(k, f->shared, mine, both);
+        kir_end(k);
+    }
+    kir_barrier(k);
+    kval first = kir_sub(k, t, kir_mul_i(k, place, f->step));
+    return kir_load(k, f->shared, kir_ramp(k, kir_mul_i(k, first, lanes), 1, lanes));
+}
+
+kval group_fold(const struct group_fold *f, kval v)
+{
+    struct kir *k = f->g->m->k;
+    assert(f->g->n % (f->width * f->step) == 0);
+    if (f->width == 1) return v;
+    bool is_near = f->g->subgroup && f->step == 1 && kir_lanes(k, v) == 1;
+    return is_near && dtype_size(kir_dtype(k, v)) == 4 ? fold_subgroups(f, v) : fold_shared(f, v);
+}

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// wgmma: schedules of contractions whose leaf is a matrix instruction of a warpgroup.
+#include "gen/wgmma.h"
+
+GEN_PARAMS(WGMMA_PARAMS)
+
+enum {
+    LINE_BYTES = 128,   /* of a swizzled array: doc/kernel-ir.md */
+    WIDE = 16,
+    GROUP_BYTES = 8,    /* of shared memory for a group of copies of boxes under way */
+    MAX_REGS = 232,     /* of a thread, and what of them are no sums: */
+    OTHER_REGS = 40,
+    ALL_REGS = 1 << 16, /* of a group */
+};
+
+struct wgmma_sched {
+    WGMMA_PARAMS(GEN_PARAM_FIELD)
+    i64 m, k;           /* the shape's */
+    i64 team;           /* threads */
+};
+
+GEN_PARAM_READER(struct wgmma_sched, read_sched, WGMMA_PARAMS)
+
+static enum dtype acc_type(const struct wgmma_sched *s) { return s->acc == 32 ? DT_F32 : DT_F16; }
+
+/* The shape with so many columns. false: there is none with the type on both sides and such sums. */
+static bool find_shape(const struct caps *c, enum dtype t, struct wgmma_sched *s)
+{
+    struct str list = str_of(c->team_matrix);
+    struct caps_matrix x;
+    while (caps_matrix_next(&list, &x)) {
+        if (x.n != s->n || x.a != t || x.b != t || x.c != acc_type(s) || x.d != acc_type(s)) continue;
+        s->m = x.m, s->k = x.k;
+        return true;
+    }
+    return false;
+}
+
+static bool sched_of(const struct caps *c, enum dtype t, const struct sched *v, struct wgmma_sched *s)
+{
+    *s = read_sched(v);
+    s->team = (i64)c->team * c->subgroup;
+    return find_shape(c, t, s);
+}
+
+static struct blocking blocking_of(const struct wgmma_sched *s)
+{
+    return (struct blocking){.bm = s->gm * s->wm * s->m,
+                             .bn = s->gn * s->wn * s->n,
+                             .bk = s->bk,
+                             .threads = s->gm * s->gn * s->team,
+                             .pipe = PIPE_ASYNC,
+                             .stages = s->stages,
+                             .raster = s->raster,
+                             .split_k = s->chunks};
+}
+
+static struct mma_leaf leaf_of(enum dtype t, const struct wgmma_sched *s)
+{
+    struct mma_leaf l = {.t = {.wm = s->wm, .wn = s->wn}, .gm = s->gm, .gn = s->gn};
+    mma_shape(&l.t, t, acc_type(s), s->m, s->n, s->k);
+    return l;
+}
+
+static i64 part_bytes(const struct wgmma_sched *s)
+{
+    struct mma_leaf l = leaf_of(DT_NONE, s);
+    return wgmma_out_size(&l) * s->acc / 8;
+}
+
+static i64 held_bytes(enum dtype t, const struct wgmma_sched *s)
+{
+    struct blocking p = blocking_of(s);
+    return blocking_shared(&p, 0) * dtype_size(t) + (s->boxes ? s->stages * GROUP_BYTES : 0);
+}
+
+/* Teams whose fragments are stored at once: a power of two. */
+static i64 stored_at_once(const struct caps *c, enum dtype t, const struct wgmma_sched *s)
+{
+    i64 n = s->gm * s->gn;
+    while (n > 1 && held_bytes(t, s) + n * part_bytes(s) > c->shared_bytes) n /= 2;
+    return n;
+}
+
+void wgmma_contraction(struct contraction *p, struct mma_leaf *l, struct emit *m, const struct mma_task *t, const struct caps *c, const struct sched *v)
+{
+    struct wgmma_sched s;
+    enum dtype type = t->operand;
+    sched_of(c, type, v, &s);
+    *l = leaf_of(type, &s);
+    l->subgroups = c->team, l->at_once = stored_at_once(c, type, &s);
+    *p = (struct contraction){.m = m,
+                              .x = t->x,
+                              .s = blocking_of(&s),
+                              .st = {.type = type,
+                                     .swizzled = true,
+                                     .panel = LINE_BYTES / dtype_size(type),
+                                     .tma = s.boxes,
+                                     .copies_last = true,
+                                     .a_as_is = true,
+                                     .b_as_is = true,
+                                     .a_wide = WIDE,
+                                     .b_wide = WIDE},
+                              .type = emit_type(type),
+                              .leaf = &leaf_wgmma,
+                              .own = l};
+    group_init(&p->g, m, p->s.threads, c->subgroup);
+    m->k->team = c->team;
+}
+
+/* Choice. */
+
+/* Rules of numbers alone: cheap. */
+static bool fits(const struct caps *c, enum dtype t, const struct wgmma_sched *s)
+{
+    struct blocking p = blocking_of(s);
+    i64 sums = s->wm * s->wn * s->m * s->n * s->acc / 32 / s->team;
+    struct mma_leaf l = leaf_of(t, s);
+    if (sums + OTHER_REGS > MAX_REGS || (sums + OTHER_REGS) * p.threads > ALL_REGS) return false;
+    if (s->bk % s->k || !wgmma_stores_whole(&l, s->team) || s->m % (LINE_BYTES / dtype_size(t))) return false;
+    return group_is_legal(c, p.threads, held_bytes(t, s) + part_bytes(s));
+}
+
+bool wgmma_is_legal(const struct mma_task *t, const struct caps *c, const struct sched *v)
+{
+    struct wgmma_sched s;
+    const struct gemm *x = &t->x;
+    if (!sched_of(c, t->operand, v, &s) || !fits(c, t->operand, &s) || gen_static(x->g, x->n, 0) == 1) return false;
+    if (s.boxes && (!c->has_tile || !contract_is_boxable(x, s.bk))) return false;
+    struct blocking p = blocking_of(&s);
+    return blocking_is_useful(x, &p);
+}
+
+/* The smallest block of the shapes with such sums. */
+static bool least_sched(const struct mma_task *t, const struct caps *c, i32 acc, struct sched *out)
+{
+    for (i64 i = 0; i < param[P_n].n; i++) {
+        *out = (struct sched){.v = {[P_n] = param[P_n].values[i],
+                                    [P_acc] = acc,
+                                    [P_gm] = 1,
+                                    [P_gn] = 1,
+                                    [P_wm] = 1,
+                                    [P_wn] = 1,
+                                    [P_bk] = param[P_bk].values[0],
+                                    [P_stages] = param[P_stages].values[0],
+                                    [P_raster] = 1,
+                                    [P_chunks] = 1,
+                                    [P_boxes] = 0}};
+        if (wgmma_is_legal(t, c, out)) return true;
+    }
+    return false;
+}
+
+bool wgmma_matches(const struct mma_task *t, const struct caps *c)
+{
+    struct sched s;
+    if (!c->is_gpu || c->team < 2 || c->subgroup < 2 || gen_static(t->x.g, t->x.k, 1) <= 0) return false;
+    return least_sched(t, c, 32, &s) || least_sched(t, c, 16, &s);
+}
+
+/* Fifteen products of such units in the time of one multiply-add of the others; their operands pass through shared memory once per fragment. */
+double wgmma_seconds(const struct mma_task *t, const struct caps *c, const struct sched *v, const i64 *var)
+{
+    struct wgmma_sched s;
+    if (!sched_of(c, t->operand, v, &s)) return 1e9;
+    struct blocking p = blocking_of(&s);
+    double read = (double)(s.m + s.n) / (double)(s.m * s.n);
+    double work = 0.065 * (1 + 20 * read) * (s.stages > 2 ? 1 : 1.05);
+    if (t->find > 0) work += t->find * (double)(p.bm + p.bn) / (double)(p.bm * p.bn);
+    return blocking_seconds(&t->x, c, &p, work, var) + 1e-7 * (double)(s.wm * s.wn);
+}
+
+struct choice {
+    const struct mma_task *t;
+    const struct caps *c;
+    const i64 *var;
+};
+
+static double cost_of(const void *user, const struct sched *v)
+{
+    const struct choice *x = user;
+    return wgmma_is_legal(x->t, x->c, v) ? wgmma_seconds(x->t, x->c, v, x->var) : 0;
+}
+
+/* Short sums and boxes are for the measurements to choose. */
+void wgmma_initial(const struct mma_task *t, const struct caps *c, const i64 *var, struct sched *out)
+{
+    struct choice x = {t, c, var};
+    bool found = least_sched(t, c, 32, out) || least_sched(t, c, 16, out);
+    assert(found);
+    i32 acc = out->v[P_acc], n = out->v[P_n];
+    struct sched best = *out;
+    for (u32 i = 0; i < param[P_n].n; i++) {
+        struct sched v = *out;
+        v.v[P_n] = param[P_n].values[i], v.v[P_acc] = acc;
+        if (param[P_n].values[i] < n || cost_of(&x, &v) <= 0) continue;
+        gen_best(&(struct gen_search){param, P_gm, N_PARAM, cost_of, &x}, &v);
+        if (cost_of(&x, &v) < cost_of(&x, &best)) best = v;
+    }
+    *out = best;
+}

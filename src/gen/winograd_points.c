@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// winograd_points: what Winograd convolutions (winograd.c) know before anything is emitted: the points of F(m, 3) and their
+// matrices, which convolutions and poolings tiles can do, and the scratch memory of a grid iteration.
+#include "gen/winograd.h"
+
+#include <math.h>
+
+/* Points. */
+
+/* Coefficients of the product of (x - point) over all finite points but `but` and `and_but`: returns their number. */
+static i64 polynomial(const struct wino *w, i64 but, i64 and_but, double c[WINO_MAX])
+{
+    i64 len = 1;
+    c[0] = 1;
+    for (i64 l = 0; l < w->n - 1; l++) {
+        if (l == but || l == and_but) continue;
+        c[len] = 0;
+        for (i64 i = len++; i > 0; i--) c[i] = c[i - 1] - w->point[l] * c[i];
+        c[0] *= -w->point[l];
+    }
+    return len;
+}
+
+/* The matrices in full, of points whose rows are known. */
+static void wino_fill(struct wino *w)
+{
+    for (i64 k = 0; k < w->n; k++) {
+        i64 pair = k > 0 && k < w->n - 1 ? (k - 1) / 2 * 2 + 1 : k; /* its row */
+        double x = k < w->n - 1 ? w->point[k] : 1, power = 1;
+        for (i64 i = 0; i < w->n; i++) w->in[k][i] = w->even[pair][i] + x * w->odd[pair][i];
+        for (i64 i = 0; i < w->m; i++, power *= x) w->out[i][k] = k < w->n - 1 ? power : i == w->m - 1;
+    }
+}
+
+static void wino_plain(struct wino *w)
+{
+    for (i64 k = 0; k < w->n; k++) w->in[k][k] = w->g[k * w->taps + k] = w->out[0][k] = 1;
+}
+
+/* The points of least error among pairs of eighths (doc/winograd.md): rows and their powers are exact in f32. Rows of Toom and Cook:
+ * for a finite point the polynomial that is zero at all others, for infinity the one that is zero at all. Those of p and -p are
+ * q*x*(x + p) and q*x*(x - p), q even: two sums, one multiplied by +-p. */
+void wino_init(struct wino *w, i64 m, i64 taps)
+{
+    static const double all[][WINO_MAX] = {
+        {0, 1, -1}, {0, 0.625, -0.625, 1.5, -1.5}, {0, 1, -1, 2, -2, 0.5, -0.5}};
+    double c[WINO_MAX + 1];
+    *w = (struct wino){.m = m, .n = m + taps - 1, .taps = taps};
+    if (m == 1) {
+        wino_plain(w);
+        return;
+    }
+    assert(taps == WINO_TAPS && w->n <= WINO_MAX && w->n % 2 == 0);
+    for (i64 k = 0; k < w->n - 1; k++) w->point[k] = all[m / 2 - 1][k];
+    for (i64 k = 0; k < w->n - 1; k++) {
+        double norm = 1, power = 1;
+        for (i64 l = 0; l < w->n - 1; l++) norm *= l == k ? 1 : w->point[k] - w->point[l];
+        for (i64 i = 0; i < WINO_TAPS; i++, power *= w->point[k]) w->g[k * WINO_TAPS + i] = power / norm;
+    }
+    w->g[w->n * WINO_TAPS - 1] = 1;
+    for (i64 i = polynomial(w, 0, -1, c); i-- > 0;) w->even[0][i] = c[i];
+    for (i64 i = polynomial(w, -1, -1, c); i-- > 0;) w->odd[w->n - 1][i] = c[i];
+    for (i64 k = 1; k < w->n - 1; k += 2) {
+        i64 len = polynomial(w, k, k + 1, c);
+        for (i64 i = 0; i < len; i++) w->even[k][i + 1] = w->odd[k][i] = c[i];
+    }
+    wino_fill(w);
+}
+
+double wino_growth(i64 m)
+{
+    struct wino w;
+    double most = 0;
+    wino_init(&w, m, WINO_TAPS);
+    for (i64 i = 0; i < w.m; i++) {
+        double row = 0;
+        for (i64 k = 0; k < w.n; k++) {
+            double in = 0, g = 0;
+            for (i64 j = 0; j < w.n; j++) in += fabs(w.in[k][j]);
+            for (i64 j = 0; j < WINO_TAPS; j++) g += fabs(w.g[k * WINO_TAPS + j]);
+            row += fabs(w.out[i][k]) * in * g;
+        }
+        most = fmax(most, row);
+    }
+    return most / WINO_TAPS;
+}
+
+/* Sizes. */
+
+/* Lines of a cache, an odd number of them, so that the points of one tile do not fall on the same few sets. */
+static i64 odd_lines(i64 elements)
+{
+    const i64 line = 16;
+    return (ceil_div(elements, line) | 1) * line;
+}
+
+static i64 lines_apart(i64 elements) /* tiles likewise, where they would all fall on two sets */
+{
+    const i64 line = 16, far = 512;
+    elements = ceil_div(elements, line) * line;
+    return elements % far ? elements : elements + line;
+}
+
+static bool tail_of(struct conv_tail *tail, const struct conv *c)
+{
+    if (!conv_tail_of(tail, c) || tail->ragged) return false;
+    for (u32 i = 0; i < c->g->output.n; i++)
+        if (graph_value(c->g, c->g->output.v[i])->layout != LAYOUT_CLAST) return false;
+    return true;
+}
+
+bool wino_window(const struct conv *c)
+{
+    bool ok = c->groups == 1 && (c->rank == 4 || c->rank == 5);
+    for (u32 a = 2; ok && a < c->rank; a++)
+        ok = (c->k[a] == WINO_TAPS || (a + 2 < c->rank && c->k[a] == 1)) && c->stride[a] == 1 && c->dil[a] == 1;
+    return ok;
+}
+
+bool wino_of(struct conv *c, struct conv_tail *tail, const struct task *t)
+{
+    if (!conv_anchor(c, t) || !wino_window(c)) return false;
+    c->xa = (i32)c->rank - 1, c->ya = c->xa - 1; /* of one pixel, too */
+    if (!conv_fit(c, t)) return false;
+    if (!tail_of(tail, c)) *tail = (struct conv_tail){0};
+    return true;
+}
+
+bool wino_pools(const struct conv *c, const struct conv_tail *tail, const struct wino_sched *s)
+{
+    if (!tail->pool) return false;
+    bool z = wino_z(c) < 0 || s->mz % tail->win[wino_z(c)] == 0;
+    return z && s->m % tail->win[c->ya] == 0 && s->m % tail->win[c->xa] == 0;
+}
+
+struct wino_scratch wino_scratch(const struct conv *c, const struct wino_sched *s, u32 lanes)
+{
+    i64 n = s->m + WINO_TAPS - 1, nz = s->mz + wino_z_taps(c) - 1, tiles = s->tb * s->tx;
+    struct wino_scratch r = {.v_pitch = lines_apart(ceil_div(c->ic, lanes) * lanes), .m_pitch = s->nr * lanes};
+    r.v_plane = odd_lines(tiles * r.v_pitch);
+    r.m_plane = odd_lines(tiles * r.m_pitch);
+    r.v = wino_points(c, s) * r.v_plane, r.m = wino_points(c, s) * r.m_plane;
+    r.strip = nz * n * ((c->plain ? 1 : tiles) * s->m + WINO_TAPS - 1) * c->ic;
+    return r;
+}
