@@ -31,7 +31,7 @@ struct wino {
     double in[WINO_MAX][WINO_MAX];    /* n x n: the same in full, inputs -> values at points */
     double out[WINO_MAX][WINO_MAX];   /* m x n: products -> outputs */
 };
-/* gen_winograd_points.c */
+/* winograd_points.c */
 /* Errors of F(m, 3) along one axis over those of the plain sum, at most: the product of the norms of its matrices. */
 double wino_growth(i64 m);
 void wino_init(struct wino *w, i64 m, i64 taps); /* m: 1, 2, 4, 6; taps: 3, for m = 1 fewer, too */
