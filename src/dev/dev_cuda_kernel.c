@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// dev_cuda_kernel.c: modules and launches. A module holds a function NAME_0, NAME_1, ... for each grid, and for each of them
-// a constant NAME_0_info[8] that says how to launch it: version 1, the group's size in x, y, z, the size of subgroups (0: any),
-// bytes of dynamic shared memory, number of matrices (dev_cuda_map.c). Parameters of a function: a pointer per buffer, the kernel's parameters as 32-bit
-// int, then the number of the first group of the piece that is launched, then the matrices' codes.
+// dev_cuda_kernel.c: modules and launches. A module holds a function NAME_0, NAME_1, ... for each grid, and for each of them a
+// constant NAME_0_info[8] with its launch parameters: version 1, the workgroup's size in x, y, z, the size of subgroups (0: any),
+// bytes of dynamic shared memory, number of tensor maps (dev_cuda_map.c). Parameters of a function: a pointer per buffer, the
+// kernel's parameters as 32-bit int, then the first workgroup of the launched part of the grid, then the encoded tensor maps.
 //
-// Launches go to one stream, in order. Two events around all launches between two fences tell the time; a transfer in between stops the clock.
+// Launches go to one stream, in order. Two events around all launches between two fences measure the time; a transfer in between stops the clock.
 #include "dev/dev_cuda.h"
 
 #include <string.h>

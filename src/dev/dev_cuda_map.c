@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// dev_cuda_map.c: matrices that a function copies tiles from. A binary says of each, in NAME_0_maps: number of the argument, bytes of an element,
-// rows, columns, elements from row to row, rows and columns of a box, 1 if boxes lie swizzled. The driver makes what the device's unit reads of that and
-// the argument's address, cuTensorMapEncodeTiled, once as long as the address stays.
+// dev_cuda_map.c: tensor maps of tile copies. A binary describes each in NAME_0_maps: number of the argument,
+// bytes of an element, rows, columns, row pitch in elements, rows and columns of a box, 1 if boxes are
+// swizzled. The driver encodes them with the argument's address, cuTensorMapEncodeTiled, once per address.
 #include "dev/dev_cuda.h"
 
 #include <string.h>
@@ -10,7 +10,7 @@
 enum { BUFFER, BYTES, ROWS, COLS, PITCH, BOX_ROWS, BOX_COLS, SWIZZLED }; /* of CUDA_MAP_INTS */
 enum { MAX_BOX = 256, SWIZZLE_NONE = 0, SWIZZLE_128 = 3, PROMOTE_128 = 2 };
 
-/* CUtensorMapDataType of so many bytes: elements are moved as they are, and zeros are zeros. -1: none. */
+/* CUtensorMapDataType of that many bytes: elements are copied unchanged, and zeros are zeros. -1: none. */
 static i32 type_of(i32 bytes) { return bytes == 1 ? 0 : bytes == 2 ? 1 : bytes == 4 ? 2 : bytes == 8 ? 4 : -1; }
 
 static bool is_possible(const i32 *x)

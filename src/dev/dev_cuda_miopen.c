@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// dev_cuda_miopen.c: convolutions by MIOpen (miopen/miopen.h of ROCm 5 and later; its step "find", which its manual asks for where times
-// count, not the immediate mode, whose choice may be a guess). Measuring wants operands: zeros in memory that is given back. Kernels that are not
-// in the library's cache are compiled meanwhile, which may take a minute. By default it would leave out those that are not dynamic; it is told to measure
-// all, unless MIOPEN_FIND_MODE says otherwise. Weights are tensors in the layout of input and output. QUERN_MIOPEN_LIBRARY names another library.
+// dev_cuda_miopen.c: convolutions by MIOpen (miopen/miopen.h of ROCm 5 and later; its "find" step, which its manual recommends for performance,
+// not the immediate mode, whose choice may be a guess). Measuring needs operands: zeros in memory that is released afterwards. Kernels that are
+// not in the library's cache are compiled meanwhile, which may take a minute. Its default excludes algorithms that are not dynamic; here all are
+// measured unless MIOPEN_FIND_MODE is set. Weights are tensors in the layout of input and output. QUERN_MIOPEN_LIBRARY names another library.
 #include "dev/dev_cuda_conv.h"
 
 enum { F16 = 0, F32 = 1, BF16 = 5, CROSS_CORRELATION = 0, ALTERNATIVE_F16 = 0, MEASURE_ALL = 1 }; /* of the library's interface */
@@ -43,7 +43,7 @@ static bool describe_window(struct cuda *c, struct cuda_conv *k, struct err *e)
     return !f->SetConvolutionFindMode || dnn_ok(c, f->SetConvolutionFindMode(k->conv, MEASURE_ALL), "SetConvolutionFindMode", e);
 }
 
-/* What measuring wants: operands and workspace, in one piece of memory. */
+/* Memory for measuring: operands and workspace, in one allocation. */
 struct room { struct dnn_operands at; u64 work; size_t n_work; };
 
 static bool make_room(struct cuda *c, const struct cuda_conv *k, struct room *r, struct err *e)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// dev_cuda_product.c: matrix products by cuBLAS and rocBLAS, on the device's own stream, so that their times are told by the same
-// events as those of kernels. The library is opened with the first product and stays with the device. QUERN_CUBLAS_LIBRARY and
-// QUERN_ROCBLAS_LIBRARY name other libraries. Numbers are those of cublas_api.h, library_types.h and rocblas-types.h.
+// dev_cuda_product.c: GEMM by cuBLAS and rocBLAS, on the device's own stream, so that their times are measured by the same
+// events as those of kernels. The library is opened with the first GEMM and stays with the device. QUERN_CUBLAS_LIBRARY
+// and QUERN_ROCBLAS_LIBRARY name other libraries. Numbers are those of cublas_api.h, library_types.h and rocblas-types.h.
 #include "dev/dev_cuda.h"
 
 struct cublas_calls {
@@ -64,8 +64,8 @@ struct cuda_blas {
     struct rocblas_calls roc; /* of HIP */
 };
 
-/* Types of operands and result, and what is computed in; 0 for compute: the library has no such product. Sums of 16-bit types are
-   f32; tf32 is storage of f32 whose operands may be rounded. */
+/* Types of operands and result, and the compute type; 0 for compute: unsupported by the
+   library. Sums of 16-bit types are f32; tf32 is storage of f32 whose operands may be rounded. */
 static const struct number {
     enum dtype type;
     i32 cu, cu_compute, roc, roc_compute;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// dev_cuda_share.c: a device that others in this process use, too, by the vendor's library: their current context, their memory, their
-// streams. Ours is not one of those that wait for the default stream by themselves, so both ways it is events that order. doc/device-cuda.md
+// dev_cuda_share.c: a device shared with other users of the vendor's library in this process: their current context, their memory, their
+// streams. The driver's own stream does not synchronise with the default stream, so events order both directions. doc/device-cuda.md
 #include "dev/dev_cuda.h"
 
 enum { INVALID_VALUE = 1, DEVICE_ORDINAL = 9, RANGE_START = 11, RANGE_SIZE = 12 }; /* a result; attributes of pointers: the same in both */
 
-/* A driver that was not initialised lists no devices; HIP does so when it is first asked. */
+/* A driver that was not initialised lists no devices; HIP initialises itself when first queried. */
 bool cuda_in_use(const struct cuda_api *api)
 {
     struct cuda c = {.api = api};

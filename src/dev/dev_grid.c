@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// dev_grid.c: what GPU drivers check of every launch, and the pieces of a grid that has more groups
-// than a device launches at once. Kernels are told the number of a piece's first group.
+// dev_grid.c: checks of GPU launches, and the parts of a grid that has more workgroups
+// than a device launches at once. Kernels get the first workgroup of a part.
 #include "dev/dev.h"
 
 #include <string.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// dev_host.c: memory of devices that work in the host's memory, and their fence: a launch is
-// complete when it returns.
+// dev_host.c: memory of devices that work in host memory,
+// and their fence: a launch is complete when it returns.
 #include "dev/dev.h"
 
 #include <string.h>

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// dev_host_conv.c: convolutions by oneDNN on the processor, with as many threads as the device, through its C interface of versions 2 and 3
-// (oneapi-src.github.io/oneDNN), opened at run time. QUERN_ONEDNN_LIBRARY names another library.
+// dev_host_conv.c: convolutions by oneDNN on the CPU, with as many threads as the device, through its C interface of
+// versions 2 and 3 (oneapi-src.github.io/oneDNN), opened at run time. QUERN_ONEDNN_LIBRARY names another library.
 //
-// Input and output are as the caller has them; weights may lie as the library likes best, because they are constant in a network: they
-// are brought there when they are first met, and again when something was copied to the device since, never while nothing has changed.
-// Gradients of weights are brought from there at every run.
-// In version 2 descriptors are structs of the caller, which are only handed on here: room for the largest is enough.
+// Input and output have the caller's layout; weights may have the library's preferred layout, because
+// they are constant in a network: they are packed at first use, and again after an upload to the
+// device, never while nothing has changed. Gradients of weights are unpacked at every run. In version 2
+// descriptors are structs of the caller, which are only passed on here: space for the largest suffices.
 #include "dev/dev.h"
 
 #include <string.h>

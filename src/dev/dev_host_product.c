@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// dev_host_product.c: matrix products by a BLAS library on the processor, OpenBLAS or else BLIS, with as many threads as the
-// device. The library is opened with the first product and stays loaded, because it keeps threads. QUERN_BLAS_LIBRARY names
-// another one with CBLAS's interface (netlib.org/blas, cblas.h).
+// dev_host_product.c: GEMM by a BLAS library on the CPU, OpenBLAS or else BLIS, with as many threads
+// as the device. The library is opened with the first GEMM and stays loaded, because it keeps
+// threads. QUERN_BLAS_LIBRARY names another one with CBLAS's interface (netlib.org/blas, cblas.h).
 #include "dev/dev.h"
 
 #include <string.h>
@@ -32,7 +32,7 @@ static const struct dev_call calls[] = {
 };
 static const struct dev_library blas = {"BLAS", "QUERN_BLAS_LIBRARY", "libopenblas.so.0 libopenblas.so libblis.so.4 libblis.so", calls, countof(calls)};
 
-/* "OpenBLAS 0.3.21", as the configuration's first words are. */
+/* "OpenBLAS 0.3.21", the first words of the configuration. */
 static void put_name(const struct host_product *x, struct buf *name)
 {
     struct str config = x->openblas_config ? str_of(x->openblas_config()) : (struct str){0}, word, rest, version;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// dev_library.c: libraries of vendors: opened at run time, with the functions that a driver needs of them; what drivers share that offer
-// products and convolutions by them: how a product with rows behind each other is told to libraries that count columns first, where elements
-// of a convolution lie, and whether a launch has its buffers. No operand is ever copied for it.
+// dev_library.c: vendor libraries: opened at run time, with the functions that a driver needs of them; shared by
+// drivers that offer GEMM and convolutions: the description of a row-major GEMM to column-major libraries, the
+// layout of a convolution's elements, and the check of a launch's buffers. No operand is ever copied for it.
 #include "dev/dev.h"
 
 #include <string.h>
 
 /* Opening. */
 
-/* The first of the usual names that is there. The error is about the first. */
+/* The first of the usual names that exists. The error is about the first. */
 static void *open_usual(const char *names, struct err *e)
 {
     struct arena a = {0};

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// dev_opencl_facts.c: what an OpenCL device can do, and what of it quern uses.
+// dev_opencl_facts.c: properties of an OpenCL device, and those that quern uses.
 //
-// Pieces of a buffer are sub-buffers, which begin at multiples of CL_DEVICE_MEM_BASE_ADDR_ALIGN. Subgroups are used
-// where shuffles within them exist, and only sizes that can be required or that are the only ones.
+// Parts of a buffer are sub-buffers, aligned to CL_DEVICE_MEM_BASE_ADDR_ALIGN. Subgroups are used if
+// shuffles within them are supported, and only with sizes that can be required or that are the only ones.
 #include "dev/dev_opencl.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Asking. What cannot be told stays as it is. */
+/* Queries. Unsupported ones leave the value unchanged. */
 
 struct asked {
     const struct opencl_loader *l;

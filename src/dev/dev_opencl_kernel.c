@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // dev_opencl_kernel.c: kernels from OpenCL C, and their launches. The binary is the source text,
-// which the driver builds when the kernel is loaded (and remembers in a cache of its own). For each grid there is a
-// function NAME_0, NAME_1, ...; its parameters are a pointer per buffer, the kernel's parameters as
-// 32-bit int, and three more: the number of the first group of the piece of the grid that is launched.
+// which the driver builds when the kernel is loaded (with a cache of its own). For each grid
+// there is a function NAME_0, NAME_1, ...; its parameters are a pointer per buffer, the kernel's
+// parameters as 32-bit int, and three more: the first workgroup of the launched part of the grid.
 //
-// The queue is in order, so the writes of one grid are visible to the next. Times are those of the launches' events, added
-// up: what lies between launches does not count.
+// The queue is in order, so the writes of one grid are visible to the next.
+// Times are the sums of the launches' events, without gaps between launches.
 #include "dev/dev_opencl.h"
 
 #include <string.h>
 
 enum { N_BASE = 3, MAX_TEXT = 1 << 28 };
-/* Groups at once: drivers keep global ids in 32 bits and launch y and z in 16. */
+/* Workgroups per launch: drivers keep global ids in 32 bits and launch y and z in 16. */
 static const i64 max_ids = INT32_MAX;
 static const u32 max_rows = 65535;
 

@@ -69,7 +69,7 @@ bool opencl_loader_open(struct opencl_loader *l, struct err *e)
     return l->lib != NULL;
 }
 
-/* OpenCL has no end: implementations keep threads and memory, which the library must outlive. It stays loaded. */
+/* OpenCL cannot be shut down: implementations keep threads and memory, which the library must outlive. It stays loaded. */
 void opencl_loader_close(struct opencl_loader *l) { l->lib = NULL; }
 
 static struct str name_of(const struct opencl_loader *l, cl_device d, struct arena *a)

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// dev_opencl_memory.c: device memory. Every piece that is allocated is a buffer of OpenCL. Kernels
-// take memory objects, not addresses, so a part of a piece that a launch names becomes a sub-buffer;
-// it is kept with its buffer, because sessions and the tuner launch on the same parts again and again.
+// dev_opencl_memory.c: device memory. Every allocation is a buffer of OpenCL. Kernels take
+// memory objects, not addresses, so a range used by a launch becomes a sub-buffer; it is
+// kept with its buffer, because sessions and the tuner launch on the same ranges repeatedly.
 #include "dev/dev_opencl.h"
 
 #include <string.h>
 
-enum { MAX_PARTS = 4096 }; /* of one buffer; then all are given back and begin anew */
+enum { MAX_PARTS = 4096 }; /* of one buffer; beyond that all are released */
 
 struct part {
     i64 at, size;
@@ -27,7 +27,7 @@ static struct opencl_buffer *buffer_of(const struct dev_mem *m)
     return (struct opencl_buffer *)(uintptr_t)m->handle;
 }
 
-/* Launches that were enqueued keep what they use alive by themselves. */
+/* Enqueued launches keep their memory objects alive. */
 static void drop_parts(struct opencl *o, struct opencl_buffer *b)
 {
     for (u32 i = 0; i < b->n_part; i++) o->cl.ReleaseMemObject(b->part[i].object.mem);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// dev_opencl_product.c: matrix products by CLBlast, on the device's own queue. The library is opened with the first product and
-// stays loaded, because it keeps programs; QUERN_CLBLAST_LIBRARY names another one. It launches several kernels of which its event
-// covers the last, so such launches are timed by the host's clock. Its products of f16 add up in f16, which is not what quern's
-// kernels are compared with: they are not offered. Numbers are those of clblast_c.h.
+// dev_opencl_product.c: GEMM by CLBlast, on the device's own queue. The library is opened with the first
+// GEMM and stays loaded, because it keeps programs; QUERN_CLBLAST_LIBRARY names another one. It launches
+// several kernels, and its event covers the last only, so such launches are timed by the host's clock. Its
+// f16 GEMM accumulates in f16, unlike quern's kernels, and is not offered. Numbers are those of clblast_c.h.
 #include "dev/dev_opencl.h"
 
 enum { ROW_MAJOR = 101, AS_IT_IS = 111, TRANSPOSED = 112 };

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// dev_select.c: which device a name means, and what can be said of a device without holding it.
+// dev_select.c: selection of a device by name, and queries about a device without keeping it open.
 //
-// A vendor's library starts threads, opens files of the kernel and installs handlers; a process that
-// has loaded one cannot fork children that use it. Tuning lives on such children. So drivers of that
-// kind (is_foreign) are asked in a child process, which also costs a hanging or crashing driver no
-// more than an error, unless the library is in this process already: then they are asked here.
+// A vendor's library starts threads, opens device files and installs handlers; a process that has
+// loaded one cannot fork children that use it. Tuning depends on such children. Drivers of that kind
+// (is_foreign) are therefore queried in a child process, which also turns a hanging or crashing driver
+// into an error, unless the library is loaded in this process already: then they are queried here.
 //
-// An answer travels through a pipe between two copies of this program: structs go as they are.
+// The answer is sent through a pipe between two copies of this program: structs are sent as they are.
 #include "dev/dev.h"
 
 #include <string.h>
 
-static const double ask_seconds = 60; /* a driver's first start compiles and touches much */
+static const double ask_seconds = 60; /* the first start of a driver compiles and touches much */
 enum { MAX_ANSWER = 1 << 20 };
 
 struct question {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// dev_target.c: limits of GPUs by architecture, so that kernels can be made for one that is not in this machine.
-// Sources: CUDA C++ Programming Guide, "Compute Capabilities" (threads, registers, shared memory of a block and of a processor, shapes of mma from the PTX ISA,
-// "Matrix multiply-accumulate"); AMD's Instinct ISA and CDNA whitepapers. Speeds are those of a usual card, rough: predictions order candidates
-// before anything is measured. Processors have the caches of a usual one.
+// dev_target.c: limits of GPUs by architecture, to compile kernels without the device. Sources: CUDA C++ Programming
+// Guide, "Compute Capabilities" (threads, registers, shared memory of a block and of a multiprocessor, shapes of mma
+// from the PTX ISA, "Matrix multiply-accumulate"); AMD's Instinct ISA and CDNA whitepapers. Speeds are estimates for
+// a typical card: predictions order candidates before anything is measured. CPUs have typical caches.
 #include "dev/dev.h"
 
 #include <stdio.h>
@@ -13,10 +13,10 @@
 #define MMA_8 "16x8x8:f16,f16,f32,f32 16x8x8:f16,f16,f16,f16"
 #define MMA_TF32 " 16x8x8:tf32,tf32,f32,f32"
 #define MMA_16 "16x8x16:f16,f16,f32,f32 16x8x16:f16,f16,f16,f16 16x8x16:bf16,bf16,f32,f32" MMA_TF32
-/* Of wgmma, by teams of four subgroups. */
+/* Of wgmma, by warpgroups of four subgroups. */
 #define WGMMA(n) "64x" n "x16:f16,f16,f32,f32 64x" n "x16:f16,f16,f16,f16 64x" n "x16:bf16,bf16,f32,f32"
 #define WGMMA_ALL WGMMA("64") " " WGMMA("128") " " WGMMA("256")
-/* Of v_mfma: f16 and f32, also with the terms of several instructions; bf16 as the first that have them, and from gfx90a on; tf32 from gfx942 on. */
+/* Of v_mfma: f16 and f32, also with a K of several instructions; bf16 in its first form, and the one from gfx90a on; tf32 from gfx942 on. */
 #define MFMA "16x16x16:f16,f16,f32,f32 32x32x8:f16,f16,f32,f32 " \
              "16x16x4:f32,f32,f32,f32 32x32x2:f32,f32,f32,f32 16x16x16:f32,f32,f32,f32 32x32x8:f32,f32,f32,f32"
 #define MFMA_OLD_BF16 " 16x16x8:bf16,bf16,f32,f32 32x32x4:bf16,bf16,f32,f32"

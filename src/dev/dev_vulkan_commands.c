@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// dev_vulkan_commands.c: commands as numbers. What a batch is to do is collected as words; only when
-// it is submitted are they given to Vulkan. So two batches that do the same can be told by comparing
-// words, and what was recorded once is submitted again: a program that runs for the same sizes, or a
-// kernel that is timed, is recorded once.
+// dev_vulkan_commands.c: commands as numbers. The commands of a batch are collected
+// as words and given to Vulkan only when it is submitted. Identical batches are
+// recognised by comparing words, and their recording is submitted again: a program
+// that runs for the same sizes, or a kernel that is timed, is recorded once.
 //
-// A command is its number, the words that follow, and those words. Buffers and kernels are named by
-// handles and addresses, so words are worth something only as long as nothing is destroyed
-// (vulkan_forget). Data is never part of them, only where it lies.
+// A command is its opcode, the number of words, and those words. Buffers and kernels
+// are identified by handles and addresses, so words are valid only until one of them
+// is destroyed (vulkan_forget). Data is never part of them, only its place.
 #include "dev/dev_vulkan.h"
 
 #include <string.h>

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// dev_vulkan_facts.c: what a physical device can do. Everything that quern may use is a row of a
-// table here: structures to ask with (and when they exist), features to enable (and the SPIR-V
-// capability that each allows). What is there is enabled; a module that needs more is refused with
-// the feature's name. No vendor is treated in a special way.
+// dev_vulkan_facts.c: properties of a physical device. Everything that quern may use is a
+// row of a table here: structures to query (and when they exist), features to enable (and
+// the SPIR-V capability that each permits). Supported features are enabled; a module that
+// needs others is rejected with the feature's name. No vendor gets special treatment.
 #include "dev/dev_vulkan.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Tables. A structure may be asked for from some version on, or with an extension before (version
-   0: only with it). */
+/* Tables. A structure may be queried from some version on,
+   or with an extension before (version 0: only with it). */
 
 struct link {
     size_t at;

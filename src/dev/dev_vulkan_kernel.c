@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// dev_vulkan_kernel.c: kernels from SPIR-V modules. A module says by itself what it needs
-// (core/spirv.h); one pipeline is made per grid when the kernel is loaded. The module's words are
-// kept, so that the kernel can be made again when the device was lost.
+// dev_vulkan_kernel.c: kernels from SPIR-V modules. A module declares its requirements
+// (core/spirv.h); one pipeline is created per grid when the kernel is loaded. The
+// module's words are kept, so that the kernel can be recreated after the device was lost.
 //
-// What the driver compiled is remembered between processes in the user's cache folder, one file per
-// driver and device. A file that is not exactly what was written is as good as none: drivers have
-// crashed on less.
+// The driver's compiled pipelines are cached between processes in the
+// user's cache folder, one file per driver and device. Files that are
+// not exactly as written are ignored: drivers have crashed on less.
 #include "dev/dev_vulkan.h"
 
 #include <string.h>
@@ -84,7 +84,7 @@ static bool make_layouts(struct vulkan *v, struct dev_kernel *k, struct err *e)
     return ok;
 }
 
-/* Subgroups are full where that can be asked for: kernels count on it. */
+/* Full subgroups are requested if supported: kernels rely on them. */
 static VkPipelineShaderStageCreateFlags stage_flags(const struct vulkan *v, const struct dev_kernel *k,
                                                     u32 grid)
 {

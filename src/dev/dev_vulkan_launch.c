@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// dev_vulkan_launch.c: the commands of a launch. Every grid of a kernel is one dispatch, or several
-// where an extent is beyond the device's limit: kernels add the base of the piece that they are part
-// of to the number of their group. The block of parameters is n_param + 3 numbers of 32 bits, the
-// last three being that base; it travels as push constants where it fits, else in memory, bound
-// behind the buffers. A kernel without the base is taken as long as its grids need no pieces, and
-// one that reads no parameter declares none.
+// dev_vulkan_launch.c: the commands of a launch. Every grid of a kernel is one dispatch,
+// or several if an extent is beyond the device's limit: kernels add the base of the
+// launched part to their workgroup id. The block of parameters is n_param + 3 numbers of
+// 32 bits, the last three being that base; it is passed as push constants if it fits,
+// else in memory, bound after the buffers. A kernel without the base is accepted as long
+// as its grids need not be divided, and one that reads no parameter declares none.
 #include "dev/dev_vulkan.h"
 
 #include <string.h>
 
 enum { N_BASE = 3 };
 
-struct call { /* one launch on its way */
+struct call { /* a launch in progress */
     struct vulkan *v;
     const struct dev_launch *l;
     u32 *block;                   /* parameters and base */

@@ -2,9 +2,9 @@
 //
 // dev_vulkan_loader.c: Vulkan's loader, opened at run time, and an instance of it.
 //
-// QUERN_VULKAN_LOADER names another library than libvulkan.so.1. With QUERN_VULKAN_VALIDATE=1 the
-// Khronos validation layer checks every call; its first complaint is kept, and becomes the error of
-// the next operation that can report one.
+// QUERN_VULKAN_LOADER names another library than libvulkan.so.1. With
+// QUERN_VULKAN_VALIDATE=1 the Khronos validation layer checks every call; its first
+// message is kept, and becomes the error of the next operation that can report one.
 #include "dev/dev_vulkan.h"
 
 #include <string.h>

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// dev_vulkan_memory.c: device memory from large blocks. A driver allows few allocations (4096 in
-// all on some) and each takes long, so parts of 64 MiB blocks are handed out, the smallest gap that
-// is large enough first. What is larger gets a block of its own. One buffer lies under each block;
-// kernels are bound to its parts.
+// dev_vulkan_memory.c: device memory from large blocks. A driver supports
+// few allocations (4096 in all on some) and each is slow, so memory is
+// suballocated from 64 MiB blocks, best fit first. Larger sizes get a block
+// of their own. Each block has one buffer; kernels are bound to its parts.
 //
-// Invariants of a block:
-// 1. Gaps are in ascending order, inside the block, and no two touch.
-// 2. Every part and gap begins and ends at a multiple of VULKAN_ALIGN.
-// 3. With one gap of the whole size nothing of it is handed out.
+// Invariants of a block: 1. Gaps are in ascending order,
+// inside the block, and not adjacent. 2. Every part and gap
+// begins and ends at a multiple of VULKAN_ALIGN. 3. One gap
+// of the whole size means that the block is unused.
 #include "dev/dev_vulkan.h"
 
 #include <string.h>
@@ -25,8 +25,8 @@ static int find_type(const struct vulkan *v, u32 allowed, VkMemoryPropertyFlags 
     return -1;
 }
 
-/* The type of memory to take, the best kind first; on a device that works in the host's memory the
-   host sees all of it. */
+/* The type of memory to use, in order of preference; on
+   a device that works in host memory it is host-visible. */
 static int choose_type(const struct vulkan *v, u32 allowed, bool for_host)
 {
     enum {

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// dev_vulkan_queue.c: commands on their way to the device. They are collected into batches, and a
+// dev_vulkan_queue.c: submission of commands to the device. They are collected into batches, and a
 // batch is submitted when it is full and at every wait: recorded into one of a few command buffers,
-// while others run, or not even that, where a command buffer is there that does exactly the same.
+// while others run, or without recording if a command buffer with identical commands exists.
 //
-// Everything runs in order. A batch begins with a full memory barrier, and between commands that may
-// write and what follows lies another; which buffers they share is not looked at. So a batch does the
-// same whatever ran before it. One with launches stands between two timestamps, each taken when all
-// that came before it is done.
+// Everything runs in order. A batch begins with a full memory barrier, and there is
+// another between commands that may write and later ones, regardless of the buffers that
+// they share. A batch therefore has the same effect whatever ran before it. Batches with
+// launches are enclosed by two timestamps, each taken when all earlier work is done.
 #include "dev/dev_vulkan.h"
 
 #include <string.h>
 
 static const i64 stage_bytes = (i64)16 << 20;
 
-/* Making and destroying. */
+/* Creation and destruction. */
 
 static bool make_batch(struct vulkan *v, struct vulkan_batch *b, struct err *e)
 {

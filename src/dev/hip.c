@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // hip.c: AMD's GPUs through HIP. Binaries are code objects, alone or in clang's bundle. The library is opened at run
-// time; a machine without it has no devices of this kind, which is no error unless one is asked for. doc/device-cuda.md
+// time; a machine without it has no devices of this kind, which is an error only if one is requested. doc/device-cuda.md
 #include "dev/dev_cuda.h"
 
 static u32 count(void) { return cuda_names(hip_api(), NULL); }

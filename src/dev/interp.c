@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// interp.c: runs kernel IR's text with every check of the interpreter (kir/kir.h). What it finds -
-// access outside a buffer, reads of what was never written, races - is an error of the launch.
-// Slow, and right.
+// interp.c: interprets kernel IR's text with all checks (kir/kir.h).
+// Errors that it finds - access out of bounds, reads of undefined
+// elements, races - are errors of the launch. Slow, but exact.
 //
-// The interpreter keeps TEMP and WORK arrays itself, and takes grid extents from the kernel, not
-// from the launch.
+// The interpreter allocates TEMP and WORK arrays itself, and
+// takes grid extents from the kernel, not from the launch.
 #include "dev/dev.h"
 #include "kir/kir.h"
 

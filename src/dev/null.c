@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// null.c: the device that accepts everything and computes nothing. It measures what everything
-// around kernels costs, and lets plans be made and run where their device is not.
+// null.c: a device that accepts all launches and computes nothing. It measures the
+// overhead around kernels, and permits making and running plans without their device.
 #include "dev/dev.h"
 
 struct dev_kernel {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// opencl.c: GPUs, and processors that pose as one, through OpenCL 1.2 to 3.0. Binaries are OpenCL C,
-// which the driver builds. The library is opened at run time; a machine without it has no devices of
-// this kind, which is no error unless one is asked for.
+// opencl.c: GPUs, and CPU implementations, through OpenCL 1.2 to 3.0. Binaries are
+// OpenCL C, which the driver builds. The library is opened at run time; a machine
+// without it has no devices of this kind, which is an error only if one is requested.
 //
-// A device that fails in a way that leaves nothing usable stays lost until it is opened again. One
-// thread at a time. doc/device-opencl.md
+// After an unrecoverable failure a device stays lost until it
+// is opened again. One thread at a time. doc/device-opencl.md
 #include "dev/dev_opencl.h"
 
 static bool is_loss(i32 r)
@@ -38,7 +38,7 @@ static void opencl_close(struct dev *d)
     mem_free(d);
 }
 
-/* The index-th of the devices whose names match. */
+/* The device at this index among those whose names match. */
 static bool choose(struct opencl *o, const struct dev_opts *opts, struct arena *a,
                    struct opencl_device *out, struct err *e)
 {

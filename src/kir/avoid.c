@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// avoid.c: operators that a target's driver lacks or computes wrong, by second definitions of simpler ones that it does not. A list names them,
-// words "rint:f64", "cast:f32:f16", "div:f32=0" (by a constant), "loop:i64" (what a loop carries from round to round in a register array). With '!' before
-// it a word says that the second definition does not work there either: the operator is refused. A definition relies on
-// arithmetic that is not reordered, as math.h does. Infinities, NaN, the sign of zero and ties come out as the operator's own.
+// avoid.c: replaces operators that a target's driver lacks or computes incorrectly by simpler ones. A list names them,
+// words "rint:f64", "cast:f32:f16", "div:f32=0" (by a constant), "loop:i64" (loop-carried values in a register array). A
+// '!' before a word says that the replacement does not work either: the operator is rejected. A replacement relies on
+// arithmetic that is not reordered, as math.h does. Infinities, NaN, the sign of zero and ties are those of the operator.
 #include "kir/legal.h"
 
 #include <math.h>
 
-enum { MAX_ROUNDS = 4 /* a definition may use what has a definition, too */ };
+enum { MAX_ROUNDS = 4 /* a replacement may use operators that have a replacement */ };
 
 struct avoid {
     struct kir_copy copy;
     struct str list;
-    kval *high; /* of an array kept as two arrays of halves: the second one */
+    kval *high; /* of an array stored as two arrays of halves: the second one */
 };
 
-enum way { WAY_OWN, WAY_OTHER /* by the second definition */, WAY_NONE /* refused */ };
+enum way { WAY_OWN, WAY_OTHER /* by the replacement */, WAY_NONE /* refused */ };
 
 /* The next word of a list, without its '!'. */
 static enum way next_word(struct str *list, struct str *word)

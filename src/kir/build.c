@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// build.c: the builder, the one writer of kernels. Every pure value goes through the same door:
-// simplify.c may know an earlier or simpler value, an equal instruction that is in scope is shared,
-// else it is appended.
+// build.c: the builder, the only writer of kernels. Every pure value
+// takes the same path: simplify.c may return an earlier or simpler value,
+// an equal instruction in scope is shared, otherwise it is appended.
 //
-// Sharing is scoped: a hash table chains the pure instructions that are visible now; closing a
-// structure takes its instructions out again, newest first, which restores the chains as they were.
-// So a shared value always dominates its uses and nothing ever needs to be moved.
+// Sharing is scoped: a hash table chains the pure instructions that are in scope;
+// closing a structure removes its instructions, newest first, which restores the
+// chains. A shared value therefore dominates its uses, and no instruction ever moves.
 #include "kir/kir.h"
 
 #include <string.h>
 
 struct kir_side { /* parallel to ins */
     struct kir_range range;
-    kval next; /* older instruction of the same chain; NOT_SHARED: in no chain */
+    kval next; /* next older instruction of the same chain; NOT_SHARED: in no chain */
     u32 hash;
     u8 twos; /* 2^twos divides it */
     u8 data; /* kir_data */

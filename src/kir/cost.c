@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cost.c: static counts for one launch, for the cost model and for reports. One walk with a stack
-// of weights: the product of the trip counts around an instruction. Trip counts and conditions that
-// depend on outer indices are taken at the middle of those indices, so the main path of a tiled
-// loop counts and its tails do not. What depends on data is unknown: a branch then counts half, a
-// loop bound one round.
+// cost.c: static counts for one launch, for the cost model and for reports. One traversal
+// with a stack of weights: the product of the trip counts around an instruction. Trip
+// counts and conditions that depend on outer indices are evaluated at the middle of those
+// indices, so the main path of a tiled loop counts and its tails do not. Data-dependent
+// conditions are unknown: a branch counts half, a loop bound one iteration.
 #include "kir/kir.h"
 
 struct counter {
@@ -31,13 +31,13 @@ static void learn(struct counter *c, kval v, i64 value)
     c->mid[v] = value;
 }
 
-/* Threads that share a fragment; some size where any will do. */
+/* Threads that share a fragment; any size if none is required. */
 static u32 sharers(const struct kir *k)
 {
     return k->subgroup ? k->subgroup * kir_team(k) : (u32)i64_min(kir_threads(k), 32);
 }
 
-/* Elements of a value that one thread holds. */
+/* Elements of a value held by one thread. */
 static double elements_of(const struct kir *k, const struct kir_ins *x)
 {
     return x->role ? (double)x->rows * x->cols / sharers(k) : x->lanes;

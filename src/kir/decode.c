@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// decode.c: a kernel as the interpreter likes it: cells instead of values, jumps instead of
-// structure. Relies on a verified kernel.
+// decode.c: the interpreter's form of a kernel: cells instead of
+// values, jumps instead of structure. Relies on a verified kernel.
 #include "kir/eval.h"
 
 struct decoder {
@@ -159,7 +159,7 @@ static void decode_ins(struct decoder *c, kval v)
     }
 }
 
-/* Where values live. */
+/* Places of values. */
 static bool assign_cells(struct eval_code_list *d, const struct kir *k, struct arena *a)
 {
     d->cell = arena_array(a, u32, k->ins.n);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// eval.c: the interpreter. Runs a kernel on host memory, one grid iteration after the other, and
-// checks every access. This file sets the machine up and walks the grids.
+// eval.c: the interpreter. Runs a kernel on host memory, one grid iteration after the other,
+// and checks every access. This file initialises the machine and iterates over the grids.
 #include "kir/eval.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// eval_field.c: arithmetic of the interpreter over a field (field.h) and of terms (term.h). What moves cells, and integers, is as in eval_ops.c.
+// eval_field.c: arithmetic of the interpreter over a field (field.h) and on terms (term.h). Moves of cells, and integers, are as in eval_ops.c.
 #include "kir/eval.h"
 #include "kir/field.h"
 #include "kir/term.h"

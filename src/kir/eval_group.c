@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// eval_group.c: what a subgroup, or a team of them, does together. Its threads arrive all or none, and bring the same
-// indices and pitches. Memory is accessed as by an unknown thread of the subgroup, since nobody may
-// rely on which thread holds which element of a fragment.
+// eval_group.c: joint operations of a subgroup, or a team of them. All of its threads arrive or
+// none, with the same indices and pitches. Memory accesses count as those of an unknown thread
+// of the subgroup, since the distribution of a fragment's elements over threads is unspecified.
 #include "kir/eval.h"
 #include "kir/field.h"
 #include "kir/term.h"
 
 #include <string.h>
 
-struct team { /* the subgroup at work, or the several that hold a fragment */
+struct team { /* the active subgroup, or the several that hold a fragment */
     u32 number, first, n;
 };
 
-/* A cell that must be the same in all threads. */
+/* A cell that must be equal in all threads. */
 static bool agree(struct machine *m, const struct eval_op *o, const struct team *g, u32 cell)
 {
     const union kir_cell *c = m->cell + cell + g->first;
@@ -29,7 +29,7 @@ static bool agree(struct machine *m, const struct eval_op *o, const struct team 
 
 static i64 frag_cells(const struct kir_ins *x) { return (i64)x->rows * x->cols; }
 
-/* The fragment that instruction v has made. */
+/* The fragment produced by instruction v. */
 static union kir_cell *frag(const struct machine *m, const struct team *g, kval v)
 {
     return m->frag + m->code.cell[v] + frag_cells(kir_at(m->k, v)) * g->number;

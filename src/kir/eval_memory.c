@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// eval_memory.c: access to arrays by the active threads, one after the other, and what is wrong
-// with it.
+// eval_memory.c: accesses to arrays by the active
+// threads, one after the other, and their errors.
 //
-// Races. Each (grid iteration, stretch between barriers, thread) is an agent with a number; those
-// of a later stretch or iteration are larger. An element remembers its last writer, its first
-// reader in this grid, and its reader since the last barrier or that there were several. Another
-// access conflicts when its agent belongs to this grid and either to another iteration, or to
-// another thread since the last barrier. This finds a race in whatever order iterations and threads
-// run. What a subgroup does together counts as done by an unknown thread of it.
+// Races. Each (grid iteration, interval between barriers, thread) is an agent with a number that
+// increases with intervals and iterations. An element records its last writer, its first reader
+// in this grid, and its reader since the last barrier, or that there were several. Another
+// access conflicts if its agent belongs to this grid and either to another iteration, or to
+// another thread since the last barrier. This finds races for any execution order of iterations
+// and threads. Joint accesses of a subgroup count as those of an unknown thread of it.
 //
 // Undefined elements. OUT, TEMP and SHARED elements without a writer are undefined; REG and WORK
 // arrays, which belong to one thread, have one byte per element, cleared when their ALLOC is
 // executed.
 //
-// Copies. What a copy stores waits in a list until its thread asks for it: any access to such an element
-// before is an error, whoever makes it.
+// Asynchronous copies. A stored copy is in a list until its thread awaits
+// it: any access to such an element before, by any thread, is an error.
 #include "kir/eval.h"
 
 #include <string.h>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// eval_run.c: the machine. All threads of a group stand at the same operation; a stack of masks
-// says for which of them it happens: a branch and a loop push the threads that go through them.
-// Where threads disagree both branches are run, each for its threads, and a loop until its last
-// thread leaves it. A barrier, or an operation of a subgroup, that not all of its threads have come
-// to is divergence.
+// eval_run.c: the machine. All threads of a workgroup are at the same operation;
+// a stack of masks holds the active threads: a branch and a loop push the
+// threads that take them. Where threads diverge both branches are run, each for
+// its threads, and a loop until its last thread leaves it. A barrier, or an
+// operation of a subgroup, that only some of its threads reach is divergence.
 #include "kir/eval.h"
 
 static void mask_count(struct eval_mask *x, u32 lo, u32 hi)
@@ -19,7 +19,7 @@ static void mask_count(struct eval_mask *x, u32 lo, u32 hi)
     }
 }
 
-/* The active threads for which a condition is `want`; `of` is the mask around. */
+/* The active threads for which a condition is `want`; `of` is the enclosing mask. */
 static void mask_choose(struct eval_mask *x, const struct eval_mask *of, const union kir_cell *cond,
                         bool want)
 {
@@ -37,7 +37,7 @@ static bool do_pure(struct machine *m, const struct eval_op *o)
     else
         for (u32 l = 0; l < o->lanes; l++) ok &= o->fn(m->cell, o, l * threads + on->lo, n);
     if (ok) return true;
-    for (u32 t = on->lo; t < on->hi; t++) /* again, for those it concerns */
+    for (u32 t = on->lo; t < on->hi; t++) /* again, for the threads concerned */
         for (u32 l = 0; on->on[t] && l < o->lanes; l++) {
             m->thread = t;
             if (!o->fn(m->cell, o, l * threads + t, 1))
@@ -75,7 +75,7 @@ static void do_next(struct machine *m, const struct eval_op *o, u32 *pc)
     else m->on--;
 }
 
-/* A new stretch of agents. */
+/* A new interval of agents. */
 static bool epoch_next(struct machine *m)
 {
     if (m->first_of_epoch > UINT32_MAX - 2 * (m->n_threads + 1))

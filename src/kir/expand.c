@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// expand.c: replaces transcendental operators by arithmetic, for languages whose target computes
-// them not at all or not well enough (math.h says what the result relies on), and sums of products of
-// neighbours by multiply-adds, for those that have no such instruction.
+// expand.c: replaces transcendental operators by arithmetic, for languages whose target
+// lacks them or computes them inaccurately (math.h states the requirements of the
+// result), and dot products by multiply-adds, for targets without such an instruction.
 #include "kir/legal.h"
 #include "kir/math.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// field.c: see field.h. What arithmetic meets rarely (NO_Q: an element without a residue modulo Q; infinities; NaN), constants, functions,
-// comparisons, conversions.
+// field.c: see field.h. Rare cases of the arithmetic (NO_Q: an element without a
+// residue modulo Q; infinities; NaN), constants, functions, comparisons, conversions.
 #include "kir/field.h"
 
 #include <math.h>
@@ -50,7 +50,7 @@ union kir_cell field_int(i64 v)
 
 union kir_cell field_random(struct rng *r)
 {
-    u32 q = (u32)(rng_u64(r) % Q), p = (u32)(rng_u64(r) % P); /* arguments would be evaluated in any order */
+    u32 q = (u32)(rng_u64(r) % Q), p = (u32)(rng_u64(r) % P); /* the order of evaluation of arguments is unspecified */
     return pair(p, q);
 }
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// fold.c: the meaning of every pure operator on one lane. The builder folds constants with it and
-// the interpreter falls back to it, so both agree by construction; languages must agree with it as
-// well.
+// fold.c: the semantics of every pure operator on one lane. The builder
+// folds constants with it and the interpreter falls back to it, so both
+// agree by construction; languages must agree with it as well.
 //
-// Floats are held as double; the result of every operation is rounded to its type. For f32 add,
-// sub, mul, div and sqrt this gives the correctly rounded f32 result (double has more than twice
-// the digits); fma is done in its own type. Conversions of values that do not fit an integer
-// saturate, NaN gives 0: a defined answer here, but languages may give another, so generators must
-// not rely on it.
+// Floats are held as double; the result of every operation is rounded to its type. For
+// f32 add, sub, mul, div and sqrt this yields the correctly rounded f32 result (double
+// has more than twice the digits); fma is computed in its own type. Conversions of
+// values out of range of an integer saturate, NaN becomes 0: defined results here, but
+// languages may yield others, so kernel families must not rely on them.
 #include "kir/kir.h"
 
 #include <math.h>
@@ -43,7 +43,7 @@ double kir_round(enum dtype t, double v)
 {
     if (t == DT_F64) return v;
     if (t == DT_F32) return (float)v;
-    float f = f32_to_odd(v); /* so that what is narrower is rounded once */
+    float f = f32_to_odd(v); /* so that narrower types are rounded once */
     if (t == DT_TF32) return tf32_from_f32(f);
     return t == DT_F16 ? f16_to_f32(f16_from_f32(f)) : bf16_to_f32(bf16_from_f32(f));
 }
@@ -127,7 +127,7 @@ static bool is_unsigned(enum dtype t)
     return kind == DK_UINT || kind == DK_BOOL;
 }
 
-/* Operands fit t, so that only u64 needs other instructions than i64. */
+/* Operands fit t, so only u64 needs operations other than those of i64. */
 static i64 int_div(enum kir_op op, bool is_u, i64 a, i64 b)
 {
     if (is_u) return (i64)(op == KI_DIV ? (u64)a / (u64)b : (u64)a % (u64)b);

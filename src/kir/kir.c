@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// kir.c: the operator table and small questions about a kernel's values.
-// Everything here reads; the builder (build.c) is the only writer of struct kir.
+// kir.c: the operator table and queries about a kernel's values. Functions
+// here only read; the builder (build.c) is the only writer of struct kir.
 #include "kir/kir.h"
 
 const struct kir_op_info *kir_op_info(enum kir_op op)
@@ -111,7 +111,7 @@ bool kir_is_float(const struct kir *k, kval v, double *out)
     return true;
 }
 
-/* Constants, parameters and buffers are written where used. */
+/* Constants, parameters and buffers are printed where they are used. */
 bool kir_is_named(const struct kir_ins *x)
 {
     return x->dtype != DT_NONE && x->op != KI_CONST && x->op != KI_PARAM && x->op != KI_BUF;

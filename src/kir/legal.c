@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// legal.c: makes a kernel fit for a language. Everything is one walk that emits the kernel again
-// through the builder: unrolled loops as copies of their body with the index a constant, branches
-// with a known condition and loops of at most one round without their structure, and vectors wider
-// than the target's as several narrower ones. Then prune.c takes arrays apart and drops what nobody
-// uses.
+// legal.c: legalises a kernel for a language. One traversal emits the kernel
+// again through the builder: unrolled loops as copies of their body with a
+// constant index, branches with a known condition and loops of at most one
+// iteration without their structure, and vectors wider than the target's as
+// several narrower ones. Then prune.c splits arrays and removes unused ones.
 //
-// Splitting is by number of lanes: all vectors of, say, 16 lanes become vectors of 8 when some
-// f32x16 is too wide. So operands always have equal pieces. i64 and bool vectors are addresses and
-// masks; they are split with the others, but do not count as too wide themselves. Where a lane stands for
-// several of another vector (DOT, LANE, SPLAT of vectors), both are split into equally many pieces; where that
-// would be less than a lane, lane by lane.
+// Vectors are split by number of lanes: all vectors of, say, 16 lanes become vectors of 8 if some
+// f32x16 is too wide, so operands always have equal pieces. i64 and bool vectors are addresses
+// and masks; they are split with the others, but do not count as too wide themselves. Where a
+// lane corresponds to several of another vector (DOT, LANE, SPLAT of vectors), both are split
+// into equally many pieces, or into single lanes if the pieces would be smaller than a lane.
 #include "kir/legal.h"
 
 /* Copying. */
@@ -20,7 +20,7 @@ void kir_copy_init(struct kir_copy *c, struct arena *scratch)
     const struct kir *in = c->in;
     struct kir *out = c->out;
     kir_copy_header(out, in);
-    for (u32 i = 0; i < in->param.n; i++) /* their order is the caller's */
+    for (u32 i = 0; i < in->param.n; i++) /* the caller determines their order */
         *arr_push(out->arena, &out->param) = str_dup(out->arena, in->param.v[i]);
     u32 n = 0;
     c->first = arena_array(scratch, u32, in->ins.n);
@@ -60,7 +60,7 @@ static kval copy_reduce(struct kir_copy *c, const struct kir_ins *x)
     kval t[64];
     u32 n = kir_copy_n(c, x->a);
     for (u32 i = 0; i < n; i++) t[i] = kir_copy_get(c, x->a, i);
-    for (n /= 2; n; n /= 2) /* the order of lanes that kir.inc promises */
+    for (n /= 2; n; n /= 2) /* the order of lanes specified in kir.inc */
         for (u32 i = 0; i < n; i++) t[i] = kir_bin(c->out, op, t[i], t[i + n]);
     return kir_un(c->out, x->op, t[0]);
 }

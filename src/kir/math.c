@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// math.c: constants of the two types, and the steps that the functions share. The polynomials are
-// minimax fits of relative error below a tenth of the last digit of f32; those of f64 are good to
-// about its last digit.
+// math.c: constants of the two types, and steps shared by the functions.
+// The polynomials are minimax fits of relative error below a tenth of the
+// last digit of f32; those of f64 are accurate to about its last digit.
 #include "kir/math.h"
 
 // clang-format off

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// math_exp.c: exponential, logarithm, and what is made of them: hyperbolic functions and their
-// inverses, error function. Small arguments keep their relative precision because everything goes
-// through e^x - 1 and log(1 + x).
+// math_exp.c: exponential, logarithm, and functions derived from them:
+// hyperbolic functions and their inverses, error function. Small arguments keep
+// their relative precision because all are based on e^x - 1 and log(1 + x).
 #include "kir/math.h"
 
 /* x = n ln2 + r with |r| <= ln2 / 2; the result is e^r - 1. */
@@ -47,7 +47,7 @@ static kval log_of(const struct math *m, kval x)
     return kir_select(k, kir_bin(k, KI_LE, zero, x), r, math_const(m, __builtin_nan("")));
 }
 
-/* log(1 + x) for x >= 0: what 1 + x loses comes back to first order. */
+/* log(1 + x) for x >= 0, with a first-order correction for the rounding of 1 + x. */
 static kval log1p_of(const struct math *m, kval x)
 {
     struct kir *k = m->k;

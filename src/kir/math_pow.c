@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// math_pow.c: x^y = e^(y log x). The logarithm needs as many digits more as the result has before
-// the point of its exponent, so it is computed as the sum of two numbers, by products and sums that
-// keep what they lose. No fused operation is relied on, factors are split into halves; and products
-// must not be fused with sums.
+// math_pow.c: x^y = e^(y log x). The logarithm needs as many additional digits as the
+// result's exponent has before its point, so it is computed as the sum of two numbers,
+// by multiplications and additions with error terms. No fused operation is required,
+// factors are split into halves; and multiplications must not be fused with additions.
 #include "kir/math.h"
 
 struct two { /* h + l, l small against h */
@@ -42,7 +42,7 @@ static struct two mul(const struct math *m, struct two a, struct two b)
     return sum_of(m, p.h, kir_add(k, p.l, cross));
 }
 
-/* f / (2 + f) for f = r - 1: the quotient and what it left, divided again. */
+/* f / (2 + f) for f = r - 1: the quotient and the quotient of its remainder. */
 static struct two quotient(const struct math *m, kval r)
 {
     struct kir *k = m->k;

@@ -2,9 +2,9 @@
 //
 // math_trig.c: trigonometric functions and their inverses.
 //
-// An argument is reduced to r in -pi/4 .. pi/4 and the number of its quadrant. Up to a bound a few
-// subtractions do; beyond it, in a branch that is hardly ever taken, the digits of 2/pi that matter
-// for the argument's exponent are multiplied with its significand in integers.
+// An argument is reduced to r in -pi/4 .. pi/4 and the number of its quadrant. Up to a
+// bound a few subtractions suffice; beyond it, in a rarely taken branch, the digits of 2/pi
+// that matter for the argument's exponent are multiplied with its significand in integers.
 #include "kir/math.h"
 
 struct reduced {

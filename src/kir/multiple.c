@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// multiple.c: which powers of two divide an i64 value, all lanes of it, as the exponent. One step
-// per instruction when it is appended, like its range. Languages use it to prove that an address is
-// aligned. Wrapping does not matter: all is true modulo 2^64. Of a parameter only the text is
-// known, a size expression; of a text that is none nothing is said.
+// multiple.c: the powers of two that divide an i64 value, all lanes of it, as the exponent.
+// One step per instruction when it is appended, like its range. Languages use it to prove
+// alignment of addresses. Wrapping is irrelevant: all holds modulo 2^64. A parameter is
+// known only by its text, a size expression; any other text yields no information.
 #include "kir/kir.h"
 
 enum { MOST = 62, MAX_DEPTH = 16 };
@@ -12,8 +12,8 @@ static u32 twos_of_int(i64 v) { return v ? (u32)i64_min(__builtin_ctzll((u64)v),
 
 static u32 less(u32 a, u32 b) { return a < b ? a : b; }
 
-/* Size expressions: sums of products; quotients and remainders say nothing, but what they are
- * multiplied with does. */
+/* Size expressions: sums of products; quotients and
+ * remainders yield no information, but their coefficients do. */
 
 static void skip_space(struct str *s)
 {

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// order.c: one order for the instructions of a kernel. In which order C evaluates the arguments of nested
-// calls of the builder is the compiler's choice, and with it the order of instructions that do not depend
-// on each other, which operand of a sum is the older one, and which parameter is the first. Here all
-// that follows from what the kernel computes, so that the same kernel is the same text, whatever quern
-// was built with.
+// order.c: a canonical order of the instructions of a kernel. C leaves the
+// evaluation order of nested builder calls to the compiler, and with it the
+// order of independent instructions, the order of commuting operands, and
+// the order of parameters. Here these follow from the kernel's computation,
+// so the same kernel has the same text, whatever compiler built quern.
 //
-// What has an effect stays where it is, relative to each other: structure, arrays, stores, barriers.
-// Everything else stays in its structure and goes down to where it is needed first: a pure value to its
-// first use, or to the loop or branch that holds it, a load likewise, but never across something that
-// stays (fetching early may be what a schedule is about). What goes to the same place is in the order in
-// which a walk over the operands, from the first thing that stays to the last, meets it; of operands
-// that commute the deeper comes first, as in Sethi and Ullman (The Generation of Optimal Code for
-// Arithmetic Expressions, 1970), and among equally deep ones a hash of what they compute decides. Values
-// that nobody needs are left out.
+// Instructions with effects stay in their relative order: structure, arrays, stores, barriers.
+// All others stay in their structure and move down to their first use: a pure value to its
+// first use, or to the loop or branch that contains it, a load likewise, but never across an
+// instruction that stays (fetching early may be the point of a schedule). Instructions that
+// move to the same place are in the order of a traversal of the operands, from the first
+// instruction that stays to the last; of commuting operands the deeper comes first, as in
+// Sethi and Ullman (The Generation of Optimal Code for Arithmetic Expressions, 1970), and of
+// equally deep ones a hash of their computation decides. Unused values are removed.
 #include "kir/kir.h"
 
-struct node {       /* what is known of an instruction of the old kernel */
-    kval structure; /* innermost one around it: GRID, LOOP, IF, ELSE; of an END: what it closes */
-    kval place;     /* before which of those that stay it goes; 0: nobody needs it; itself: it stays */
+struct node {       /* facts about an instruction of the old kernel */
+    kval structure; /* innermost enclosing one: GRID, LOOP, IF, ELSE; of an END: the structure it closes */
+    kval place;     /* the staying instruction that it precedes; 0: unused; itself: it stays */
     kval next;      /* another one that goes there, behind it */
     kval now;       /* in the new kernel */
     u32 depth;      /* of its expression */

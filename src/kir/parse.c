@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// parse.c: reads the text that text.c prints (grammar: doc/kernel-ir.md). Instructions are appended
-// exactly as written, without the builder's folding, so that printing gives the same text again.
-// The text may come from anywhere: the parser itself checks words and names only, kir_verify at the
-// end judges everything else.
+// parse.c: reads the text that text.c prints (grammar: doc/kernel-ir.md).
+// Instructions are appended exactly as written, without the builder's folding, so
+// that printing yields the same text again. The text is untrusted: the parser
+// itself checks words and names only, kir_verify at the end checks everything else.
 //
-// Sticky: after the first error every step does nothing.
+// Sticky: after the first error every step has no effect.
 #include "kir/kir.h"
 
 struct parser {

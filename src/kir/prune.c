@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// prune.c: the last stages of legalisation. REG arrays that are only indexed by constants become
-// one array per element, which a language declares as plain variables, so that the target's
-// compiler keeps them in registers. Then what has no effect is dropped: pure values and loads
-// nobody uses, stores to arrays nobody reads, loops and branches left empty. Arguments and TEMP arrays stay: a launch passes them.
+// prune.c: the last stages of legalisation. REG arrays that are only indexed by constants become one
+// array per element, which a language declares as plain variables, so that the target's compiler keeps
+// them in registers. Then dead code is removed: unused pure values and loads, stores to arrays that
+// are never read, empty loops and branches. Arguments and TEMP arrays stay: a launch passes them.
 #include "kir/legal.h"
 
 /* Arrays. */

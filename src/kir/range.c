@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// range.c: bounds of i64 values. One step of interval arithmetic per instruction, done when it is
-// appended, so that asking costs nothing. The range of a vector covers all of its lanes. Index
-// arithmetic is assumed not to overflow (kir.h); where a bound itself would overflow, that end is
-// the type's.
+// range.c: bounds of i64 values. One step of interval arithmetic per
+// instruction when it is appended, so queries are free. The range of a vector
+// covers all of its lanes. Index arithmetic is assumed not to overflow
+// (kir.h); where a bound itself would overflow, that end is the type's.
 //
-// Data is not: what is loaded, or cast from floats, may be any i64, and what is computed from it wraps. A bound from either side, by
-// numbers or by an index, tames it.
+// Data may overflow: values that are loaded, or cast from floats, may be any i64, and values
+// computed from them wrap. Bounds from both sides, by constants or by an index, end that.
 #include "kir/kir.h"
 
 static const struct kir_range full = {INT64_MIN, INT64_MAX};
@@ -53,7 +53,7 @@ static struct kir_range range_neg(struct kir_range a)
                               a.lo == INT64_MIN ? INT64_MAX : -a.lo};
 }
 
-/* An end of the type's range stands for "unknown" and stays there. */
+/* An end of the type's range means "unknown" and stays there. */
 static i64 mul_end(i64 a, i64 b)
 {
     i64 r;
@@ -104,7 +104,7 @@ static struct kir_range range_bin(enum kir_op op, struct kir_range a, struct kir
     }
 }
 
-/* Data: what is loaded or cast, and what is computed from it. Its ends are wild that may lie beyond SMALL and that no index bounds. */
+/* Data: loaded or cast values, and values computed from them. Their ends are wild if they may lie beyond SMALL and no index bounds them. */
 
 enum { WILD_LO = 1, WILD_HI = 2, WILD = WILD_LO | WILD_HI, IS_DATA = 4 };
 
@@ -112,7 +112,7 @@ static const i64 SMALL = (i64)1 << 40;
 
 static u32 ends_of(struct kir_range r) { return (r.lo < -SMALL ? WILD_LO : 0u) | (r.hi > SMALL ? WILD_HI : 0u); }
 
-/* No data, and how large it is only the sizes tell. */
+/* No data; its magnitude depends on sizes only. */
 static bool is_index(const struct kir *k, kval v)
 {
     return v && kir_dtype(k, v) == DT_I64 && !kir_is_const(k, v, NULL) && !kir_data(k, v) && ends_of(kir_range(k, v));

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// simplify.c: what the builder knows about pure operators: constant folding, splats and ramps
-// pushed outward, and identities that leave short index expressions. The normal form of an i64 sum
-// is (variable part) + constant, of a product (variable part) * constant, so that the addresses of
-// unrolled copies differ in a constant only.
+// simplify.c: the builder's rules for pure operators: constant folding, splats and
+// ramps pushed outward, and identities that shorten index expressions. The normal
+// form of an i64 sum is (variable part) + constant, of a product (variable part) *
+// constant, so that the addresses of unrolled copies differ in a constant only.
 //
 // Every rule is exact: for wrapping integers, and for floats including NaN, infinities and the sign
 // of zero. The exceptions are rules of division, comparison and ranges for i64, which assume that
-// index arithmetic does not overflow (kir.h) and leave data alone (kir_wraps), and pow with exponent 2.
+// index arithmetic does not overflow (kir.h) and exclude data (kir_wraps), and pow with exponent 2.
 #include "kir/kir.h"
 
 #include <math.h>

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// spread.c: a kernel that knows nothing of groups, for devices that run groups of threads. The
-// iterations of each grid are numbered, innermost dimension fastest, and dealt to groups of
-// `threads`: neighbours in memory go to neighbouring threads.
+// spread.c: maps a kernel without workgroups to devices with workgroups. The
+// iterations of each grid are numbered, innermost dimension fastest, and
+// distributed to workgroups of `threads`: adjacent memory goes to adjacent threads.
 //
-// Scratch memory of an iteration becomes registers of a thread when it is small. Else it is one
-// slice of a TEMP array per thread; then at most SLICES threads are launched and each takes several
-// iterations, so that the memory stays bounded. Groups of one thread need no barriers.
+// Small scratch memory of an iteration becomes registers of a thread. Large scratch memory is
+// one slice of a TEMP array per thread; then at most SLICES threads are launched and each takes
+// several iterations, which bounds the memory. Workgroups of one thread need no barriers.
 #include "kir/legal.h"
 
 enum { SLICES = 1024, SMALL = 1024 /* bytes */ };
 
-/* The extent of a grid or the size of an array: known now, or the text of a parameter. */
+/* The extent of a grid or the size of an array: a constant, or the text of a parameter. */
 struct size {
     bool is_const;
     i64 n;

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-/* Terms. A quiet NaN with bit 50 set is a term; without, it is what arithmetic on known values gave. */
+/* Terms. A quiet NaN with bit 50 set is a term; without it, the result of arithmetic on known values. */
 
 static const u64 SIGN = 1ull << 63, QUIET = 0xfffull << 51, IS_TERM = 1ull << 50, HASH = (1ull << 46) - 1;
 enum { TYPE_SHIFT = 46 /* 4 bits */ };

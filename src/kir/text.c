@@ -2,9 +2,9 @@
 //
 // text.c: prints a kernel. The grammar is in doc/kernel-ir.md; parse.c reads it back.
 //
-// The text is canonical: values are numbered in order of appearance, and constants, parameters and
-// buffers stand where they are used, so the text does not depend on where the builder happened to
-// put them. Equal texts mean equal kernels; its hash is a key of the database.
+// The text is canonical: values are numbered in order of appearance, and constants, parameters
+// and buffers are printed where they are used, so the text does not depend on where the
+// builder placed them. Equal texts mean equal kernels; its hash is a key of the database.
 #include "kir/kir.h"
 
 struct printer {

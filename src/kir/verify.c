@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// verify.c: the invariants of kir.h, checked. It takes nothing for granted, so it can judge what a
-// parser read from an untrusted text; all other code relies on what is checked here and may assert
-// it.
+// verify.c: checks the invariants of kir.h. It assumes nothing,
+// so it can check the parser's result from an untrusted text;
+// all other code relies on its checks and may assert them.
 //
-// One walk: a stack of open structures, and for every instruction whether it can be seen from here.
+// One traversal: a stack of open structures, and for every instruction whether it is in scope.
 #include "kir/kir.h"
 
 #include <string.h>
@@ -12,7 +12,7 @@
 struct checker {
     const struct kir *k;
     struct err *e;
-    kval v; /* the instruction looked at */
+    kval v; /* the current instruction */
     const struct kir_ins *x;
     u8 *visible;       /* per instruction */
     struct open *open; /* stack of open structures */

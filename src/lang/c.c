@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// c.c: the language c. One exported function per grid (lang.h has the convention), vectors through
-// the vector extension that gcc and clang share, memory through element-aligned vector types. A
+// c.c: the language c. One exported function per grid (calling convention in lang.h), vectors through
+// the vector extension shared by gcc and clang, memory through element-aligned vector types. A
 // contiguous vector access is one expression, any other index is a loop over lanes; partial access
-// uses masked instructions where there are any. Whole vectors go past the caches where a store says so, an
-// instruction does it and the address is a multiple of the vector, which is asked when it runs: a
-// caller's memory may begin anywhere. Arrays of values (REG) are variables, so that a
-// tile of accumulators lives in registers; WORK arrays are pieces of the worker's scratch memory.
+// uses masked instructions if available. Whole vectors are stored non-temporally if the store requests
+// it, the target has an instruction and the address is a multiple of the vector, which is checked at
+// run time: a caller's memory may have any alignment. Arrays of values (REG) are variables, so that a
+// tile of accumulators is kept in registers; WORK arrays are parts of the worker's scratch memory.
 //
-// A kernel of groups of threads runs on a team of the device's threads: each calls the function with its number, all go through the same
-// iterations, SHARED arrays are in scratch memory that they share, and barriers are two counters there (lang.h).
+// A kernel with workgroups runs on a team of the device's threads: each calls the function with its number, all execute
+// the same iterations, SHARED arrays are in shared scratch memory, and barriers are two counters there (lang.h).
 //
-// Compilers may contract products and sums as they like, which depends on the code around them. A kernel that rounds as written says so in the
-// text's first line (lang_cc.c): then only what stands in one expression may be. Its products and negations are calls of functions, which are
-// none; its FMA are instructions where gcc has names for them, else one expression; and all functions of f32 are arithmetic, the same in vectors
-// and scalars. A processor without such an instruction rounds an FMA twice, everywhere.
+// Compilers may contract multiplications and additions, depending on the surrounding code. A kernel that rounds as written declares
+// that in the text's first line (lang_cc.c): then contraction is limited to single expressions. Its multiplications and negations are
+// function calls, which prevents it; its FMA are instructions where gcc has builtins for them, else one expression; and all functions
+// of f32 are arithmetic, the same in vectors and scalars. A processor without such an instruction rounds an FMA twice, everywhere.
 #include "lang/lang_text.h"
 
 /* Memory. */

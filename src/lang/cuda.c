@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cuda.c: the language cuda, CUDA C++ without any header, built to a cubin for the target's architecture
-// (lang_nvrtc.c). Nothing is fused that kernel IR does not fuse, division and square root are exact, denormals are
-// kept.
+// cuda.c: the language cuda, CUDA C++ without headers, built to a cubin
+// for the target's architecture (lang_nvrtc.c). Only kernel IR's own FMAs
+// are fused, division and square root are exact, denormals are preserved.
 #include "lang/lang_gpu.h"
 #include "lang/lang_nvrtc.h"
 
-enum { REVISION = 3 /* raise when the same kernel gives another text */ };
+enum { REVISION = 3 /* incremented when the same kernel yields another text */ };
 static const struct text_helper helpers[] = {
     {.name = "fma", .types = T_FLOAT, .n_args = 3,
      .scalar = "$E $F($E x, $E y, $E z)\n{\n    return fma$f(x, y, z);\n}\n"},
@@ -26,8 +26,8 @@ static const struct text_helper helpers[] = {
     "#define VALID(n, most) ((n) <= 0 ? 0 : (n) >= (most) ? (most) : (n))\n"                                        \
     "#define AWAIT(n) asm volatile(\"cp.async.commit_group;\\n\\tcp.async.wait_group %0;\" :: \"n\"(n) : \"memory\")\n"
 
-/* PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions", "Matrix Descriptor Format": a swizzle of 128 bytes, eight rows of them 1024
-   bytes behind the last eight; the lead is from panel to panel where lines lie across the terms, and unused else. */
+/* PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions", "Matrix Descriptor Format": a 128-byte swizzle, groups
+   of eight rows 1024 bytes apart; the leading offset is the distance of panels if lines are across K, else unused. */
 #define TEAMS                                                                                                       \
     "#define OPERAND(p, lead) ((u64)((u32)__cvta_generic_to_shared(p) >> 4 & 0x3fff) | (u64)((lead) >> 4) << 16 | "   \
     "(u64)(1024 >> 4) << 32 | (u64)1 << 62)\n"                                                                       \
@@ -37,8 +37,8 @@ static const struct text_helper helpers[] = {
     "#define PIN_FLOAT(v) asm volatile(\"\" : \"+f\"(v) :: \"memory\")\n"                                           \
     "#define PIN_WORD(v) asm volatile(\"\" : \"+r\"(v) :: \"memory\")\n"
 
-/* PTX ISA, "Tensors", "mbarrier" and "cp.async.bulk.tensor": an object's phase ends when its one arrival has come, which closes the group, and all bytes that
-   were announced. The fence before a copy orders it behind what threads did with the memory, before a barrier, by themselves. */
+/* PTX ISA, "Tensors", "mbarrier" and "cp.async.bulk.tensor": a phase ends after its one arrival, which closes the group, and
+   all announced bytes. The fence before a copy orders it after the threads' own accesses to the memory before a barrier. */
 #define TILES                                                                                                       \
     "struct __align__(64) q_map {\n    u64 w[16];\n};\n"                                                             \
     "#define TILE_PLACE(p) ((u32)__cvta_generic_to_shared(p))\n"                                                     \

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// hip.c: the language hip, HIP C++ without any header, built to a code object for the target's architecture by hipcc.
-// Functions of the library are those of the device's bitcode library, whose square root and remainder are exact.
-// Nothing is fused that kernel IR does not fuse.
+// hip.c: the language hip, HIP C++ without headers, built to a code object for the
+// target's architecture by hipcc. Library functions are those of the device's bitcode
+// library, whose square root and remainder are exact. Only kernel IR's own FMAs are fused.
 #include "lang/lang_gpu.h"
 #include "lang/lang_tool.h"
 
-enum { REVISION = 2 /* raise when the same kernel gives another text */ };
+enum { REVISION = 2 /* incremented when the same kernel yields another text */ };
 
 #define OPTIONS "-O3", "-nogpuinc", "-ffp-contract=off", "-fno-fast-math", "-fhip-fp32-correctly-rounded-divide-sqrt", "-w"
 
@@ -57,9 +57,10 @@ static void define_wide(struct buf *out, enum dtype d, u32 n)
     else buf_printf(out, "typedef %s %sx%u __attribute__((ext_vector_type(%u), may_alias));\n", name, name, n, n);
 }
 
-/* Products by v_mfma: AMD's CDNA1 to CDNA3 ISA, "Matrix arithmetic instructions" and their register layouts. With sides of m = 16 or 32, 64 / m
-   threads share a row of the left operand or a column of the right one, each with so many neighbours of its terms. A product of more terms than an instruction has is
-   several of them, of a thread's first terms, its next ones ..: both operands agree about which those are, and neighbours are loaded at once. Sums are f32. */
+/* Matrix multiplication by v_mfma: AMD's CDNA1 to CDNA3 ISA, "Matrix arithmetic instructions" and their register layouts. With sides of m = 16 or
+   32, 64 / m threads share a row of the left operand or a column of the right one, each with so many neighbours along K. A shape with a larger K
+   than an instruction is several instructions, on a thread's first terms, its next ones ..: both operands use the same order, and neighbours are
+   loaded at once. Sums are f32. */
 static const struct mfma {
     enum dtype type;
     u32 side, terms; /* of the fragments */

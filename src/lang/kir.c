@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// kir.c: the language kir, kernel IR's own text. It is what the interpreter runs, so its limits
-// rewrite nothing that a processor would not need; "building" only checks the text.
+// kir.c: the language kir, kernel IR's own text, which the interpreter runs. Its limits
+// cause only rewrites that a processor would need, too; "building" only checks the text.
 #include "lang/lang.h"
 
 static bool print(struct buf *out, const struct kir *k, const struct caps *c, struct err *e)

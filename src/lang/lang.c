@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// lang.c: the registry of languages, rendering, and what memory a kernel wants from its host.
-// The list of languages is generated from file names.
+// lang.c: the registry of languages, rendering, and the memory that a kernel
+// needs from its host. The list of languages is generated from file names.
 #include "lang/lang.h"
 
 #define X(name) extern const struct lang lang_##name;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// lang_cc.c: C text to a shared object through the system's compiler: QUERN_CC (a command, options
-// allowed, which win over ours), else gcc, clang or cc, whichever PATH has first; for processors of another family than this one a
-// cross compiler. The compiler runs in a private folder,
-// with a time-out, and nothing is left behind. The same text and the same compiler give the same
-// bytes: no paths, symbols or build numbers in the result. Never -ffast-math: NaN and infinities
-// matter. Never -march=native either: the target's extensions are named one by one (isa.c), so that a program can say what it needs. No
-// option comes from a text, a database or a description of a device; a text only says whether products and sums may be contracted anywhere, or, where
-// its kernel rounds as written, within one expression, which gcc before 14 takes for never.
+// lang_cc.c: C text to a shared object through the system's compiler: QUERN_CC (a command, optionally
+// with options, which take precedence), else gcc, clang or cc, the first in PATH; for other processor
+// families a cross compiler. The compiler runs in a private folder, with a time-out, and leaves nothing
+// behind. The same text and compiler yield the same bytes: no paths, symbols or build numbers in the
+// result. Never -ffast-math: NaN and infinities matter. Never -march=native: the target's extensions are
+// named one by one (isa.c), so that a program can record its requirements. No option comes from a text, a
+// database or a description of a device; a text only declares whether contraction is permitted anywhere,
+// or, for a kernel that rounds as written, within one expression, which gcc before 14 treats as never.
 #include "lang/lang_text.h"
 #include "lang/lang_tool.h"
 
@@ -17,7 +17,7 @@ struct command {
     const char *argv[MAX_ARGS];
     u32 n;
     u32 compiler; /* index of the compiler's name */
-    struct str last; /* options that the user gives it */
+    struct str last; /* options given by the user */
 };
 
 static void add_word(struct command *c, const char *word)
@@ -34,7 +34,7 @@ static void add_words(struct command *c, struct arena *a, struct str text)
     }
 }
 
-/* Compilers for other families than this processor's; the variable names another one, as QUERN_CC does. */
+/* Compilers for other processor families; the variable names another one, like QUERN_CC. */
 static const struct { enum isa_family family; const char *variable, *name, *package; } cross[] = {
     {ISA_X86_64, "QUERN_CC_X86_64", "x86_64-linux-gnu-gcc", "gcc-x86-64-linux-gnu"},
     {ISA_AARCH64, "QUERN_CC_AARCH64", "aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"},

@@ -2,12 +2,12 @@
 //
 // lang_expr.c: expressions and statements of the shared text emitter (see lang_text.c).
 //
-// What a language does its own way - memory access, arrays, hints - goes through its style.
+// Language-specific parts - memory access, arrays, hints - are functions of its style.
 #include "lang/lang_text.h"
 
 #include <math.h>
 
-/* Lanes of what is written at once. */
+/* Lanes that are emitted at once. */
 static u32 width(const struct text *t, u32 lanes) { return t->style->has_vectors ? lanes : 1; }
 
 /* Literals. */

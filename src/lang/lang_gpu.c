@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// lang_gpu.c: kernels of groups of threads as text of cuda, hip and opencl. One kernel function per grid: its
-// parameters are a pointer per argument and TEMP array, the kernel's parameters and the number of the
-// first group of the piece that is launched. The rest is the shared emitter's (lang_text.c) and lang_gpu_mem.c's.
+// lang_gpu.c: kernels with workgroups as text of cuda, hip and opencl. One kernel function per grid: its
+// parameters are a pointer per argument and TEMP array, the kernel's parameters and the first workgroup of
+// the launched part of the grid. The rest is done by the shared emitter (lang_text.c) and lang_gpu_mem.c.
 #include "lang/lang_gpu.h"
 
 bool gpu_has_type(const struct kir *k, enum dtype d)
@@ -47,7 +47,7 @@ static i64 array_bytes(const struct kir *k, kval v)
     return kir_is_const(k, x->a, &n) ? round_up(n * dtype_size(x->dtype), 16) : 0;
 }
 
-/* Of a shared array: rows of 128 bytes that are swizzled begin where the banks do. */
+/* Of a shared array: swizzled rows of 128 bytes are aligned to the banks. */
 static i64 array_align(const struct kir_ins *x) { return x->imm.i ? 1024 : 16; }
 
 static bool is_shared(const struct kir *k, kval v)
@@ -65,7 +65,7 @@ i64 gpu_shared_bytes(const struct kir *k, kval from, kval to)
 
 void gpu_typedefs(struct buf *out, const struct kir *k, const char *i64_name)
 {
-    buf_z(out, "#define _Bool bool\n" /* C's name, which the emitter writes */
+    buf_z(out, "#define _Bool bool\n" /* name of the type in C, as the emitter writes it */
                "typedef unsigned char u8;\ntypedef unsigned short u16;\ntypedef unsigned int u32;\n"
                "typedef signed char i8;\ntypedef short i16;\ntypedef int i32;\ntypedef float f32;\n");
     buf_printf(out, "typedef unsigned %s u64;\ntypedef %s i64;\n", i64_name, i64_name);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// lang_gpu_frag.c: fragments of cuda and hip: a struct of the elements that a thread of the subgroup holds. Which
-// those are is the machine's, and a language says it as the row and the column of element i of thread `lane`; loads,
-// stores, sums and casts are loops over the elements, which compilers unroll. Neighbours of 16 bits are moved
-// in pairs: addresses and pitches of fragments are multiples of 16 bytes or of a row. What a language fetches from shared
-// arrays by 8x8 elements comes so, whatever their order there.
+// lang_gpu_frag.c: fragments of cuda and hip: a struct of the elements held by a thread of the subgroup.
+// The mapping is the hardware's; a language supplies it as row and column of element i of thread `lane`.
+// Loads, stores, sums and casts are loops over the elements, which compilers unroll. Adjacent 16-bit
+// elements are moved in pairs: addresses and pitches of fragments are multiples of 16 bytes or of a row.
+// Blocks of 8x8 elements that a language fetches from shared arrays are aligned likewise, swizzled or not.
 #include "lang/lang_gpu.h"
 
 static const char *const roles[] = {[KR_NONE] = "", [KR_A] = "a", [KR_B] = "b", [KR_ACC] = "acc"};
@@ -31,7 +31,7 @@ static struct gpu_place place_of(struct text *t, const struct kir_frag *f)
     return p;
 }
 
-/* Operands of teams' products are no registers. */
+/* Operands of warpgroup products are not registers. */
 static bool is_described(const struct text *t, const struct kir_ins *x) { return kir_team(t->k) > 1 && x->role != KR_ACC; }
 
 struct str gpu_frag_type(struct text *t, const struct kir_ins *x)
@@ -60,13 +60,13 @@ struct str gpu_frag_pin(struct text *t, const struct kir_ins *x)
     return name;
 }
 
-/* Sums of teams are where products will find them, not what compilers know of them. */
+/* Accumulators of warpgroups are updated asynchronously, invisible to compilers. */
 static struct str pin_call(struct text *t, const struct kir_ins *x)
 {
     return kir_team(t->k) > 1 ? text_fmt(t, "    %.*s(f);\n", STR_ARG(gpu_frag_pin(t, x))) : S("");
 }
 
-/* A function of the prelude that makes a fragment f, element by element. R in its head is the type of the result. */
+/* A prelude function that creates a fragment f, element by element. R in its head is the result type. */
 static void define(struct text *t, const struct kir_ins *x, struct str head, u32 n, struct str body)
 {
     struct str type = gpu_frag_type(t, x), pin = pin_call(t, x);

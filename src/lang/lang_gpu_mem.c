@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// lang_gpu_mem.c: arrays of GPU languages and access to them.
+// lang_gpu_mem.c: arrays of GPU languages and accesses to them.
 //
-// A vector is a scalar per lane. Neighbours in memory are moved up to 16 bytes at once where the first index is
-// provably a multiple of them: arguments, TEMP arrays and shared ones are aligned to 16 bytes at least. Elements
-// smaller than a word are then parts of words, which compilers leave together when they are only moved. A partial
-// access is wide when all lanes are valid, else element by element. Arrays of registers are variables,
-// one per lane of an element.
+// A vector is a scalar per lane. Contiguous elements are moved up to 16 bytes at once if the
+// first index is provably a multiple: arguments, TEMP arrays and shared ones are aligned to
+// at least 16 bytes. Elements smaller than a word are then parts of words, which compilers
+// keep together when they are only moved. A partial access is wide if all lanes are valid,
+// else element by element. Arrays of registers are variables, one per lane of an element.
 #include "lang/lang_gpu.h"
 
 enum { WIDEST = 16 };
 
-struct access {         /* one LOAD or STORE, taken apart */
+struct access {         /* one decomposed LOAD or STORE */
     struct str array;   /* name */
     struct str pointer; /* type of a pointer to its elements but for the type: address space, const */
     enum dtype dtype;   /* of an element in memory: bool is u8, halves are u16 */

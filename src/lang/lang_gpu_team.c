@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// lang_gpu_team.c: products of fragments that several subgroups hold together (teams). Their units read both operands
-// from swizzled shared arrays by themselves: a fragment of an operand is no registers but a description of where it
-// lies. Products go on while the threads do: they are issued in runs, at whose end the threads wait for them. Sums
-// are registers that nobody may touch in between.
+// lang_gpu_team.c: matrix multiplication of warpgroup fragments (teams of subgroups). The matrix
+// units read both operands from swizzled shared arrays: an operand fragment is a descriptor of
+// its place, not registers. They run asynchronously: products are issued in runs, at whose end
+// the threads wait for them. Accumulators are registers that must not be accessed in between.
 //
-// Kernel IR knows nothing of that. A fragment's elements are those at the time of its FLOAD; here they are read later,
-// so no BARRIER may stand between a load and the product that uses it: without one, nobody writes what others
-// read (the interpreter calls it a race). A run ends before anything that needs or makes sums otherwise, before a
-// BARRIER, and with its structure.
+// Kernel IR is independent of that. A fragment's elements are those at the time of its FLOAD;
+// here they are read later, so no BARRIER may be between a load and the product that uses it:
+// without one, no thread writes elements that others read (the interpreter reports a race). A
+// run ends before any other use of accumulators, before a BARRIER, and with its structure.
 #include "lang/lang_gpu.h"
 
-enum { LINE_BYTES = 128, ATOM_BYTES = 1024, CHUNK_BYTES = 16 }; /* of swizzled rows; eight of them; pieces that stay whole */
+enum { LINE_BYTES = 128, ATOM_BYTES = 1024, CHUNK_BYTES = 16 }; /* of swizzled rows; eight of them; contiguous pieces */
 
 struct team {
     kval from, to;  /* the run: from its first product to the instruction before which it ends; to = 0: none is open */

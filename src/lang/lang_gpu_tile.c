@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// lang_gpu_tile.c: copies of boxes of matrices (TILE), which a unit of the device makes by itself. What it must know of a
-// matrix is a parameter of the grid's function, which the launcher makes of NAME_maps and the argument's address. The group's first
-// thread begins copies, and it alone asks whether they have ended, for which each group of them has an object in shared memory, of
-// as many as there are at once: the newest that an AWAIT leaves, and the one it waits for. Others learn it behind a barrier.
+// lang_gpu_tile.c: tile copies (TILE), executed by a unit of the device (TMA). The description of a matrix is a parameter
+// of the grid's function, created by the launcher from NAME_maps and the argument's address. Only the workgroup's first
+// thread issues and awaits copies; each pending group of copies has a barrier object in shared memory, as many as there
+// are at once: the newest that an AWAIT leaves pending, and the one it waits for. Other threads synchronise by a barrier.
 #include "lang/lang_gpu.h"
 
 enum { LINE_BYTES = 128, ATOM_BYTES = 1024, OBJECT_BYTES = 8 };
@@ -51,7 +51,7 @@ void gpu_tile_parameters(struct buf *out, const struct kir *k, kval from, kval t
         if (has_tile(k, from, to, i)) buf_printf(out, ",\n    const __grid_constant__ q_map m%u", i);
 }
 
-/* Is a box of the matrix copied to a swizzled array? All of them are, or none: the places that a unit gives elements belong to its description. */
+/* Whether boxes of the matrix are copied to a swizzled array. All are, or none: the order of elements is part of the description. */
 static int order_of(const struct kir *k, kval from, kval to, u32 map)
 {
     int found = 0;
@@ -88,14 +88,14 @@ void gpu_tile_open(struct text *t, struct str objects, kval from, kval to)
     text_line(t, "TILES_OPEN(q_tiles, %lld);", (long long)n);
 }
 
-/* Memory must be there as long as copies go there. */
+/* The memory must stay allocated until the copies complete. */
 void gpu_tile_close(struct text *t, kval from, kval to)
 {
     i64 n = gpu_tile_slots(t->k, from, to);
     if (n) text_line(t, "TILES_AWAIT(q_tiles, %lld, q_made, q_ended, 0);", (long long)n);
 }
 
-/* The grid that holds an instruction: its first and last one. */
+/* The grid that contains an instruction: its first and last one. */
 static void grid_of(const struct kir *k, kval v, kval *from, kval *to)
 {
     for (*from = 1;; ++*from) {

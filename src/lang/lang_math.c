@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// lang_math.c: the helper functions of language c, and of those that have nothing better, as text with
-// placeholders (lang_text.h lists them).
+// lang_math.c: the helper functions of language c, and of languages
+// without better ones, as text with placeholders (lang_text.h lists them).
 //
-// Most act on one element; their vector forms apply them lane by lane, which gcc and clang turn
-// into single instructions. Two functions that networks use most, exp and log in f32, are
-// branch-free polynomials written so that one text serves scalars, vectors and loops the compiler
-// vectorises: a comparison becomes a mask of all bits by `$M(...)`. Their coefficients are
-// Chebyshev fits. Most others of f32 have become arithmetic before (c.c asks kir_expand_math);
-// what is left is a call of the C library per lane.
+// Most operate on one element; their vector forms apply them lane by lane, which gcc
+// and clang turn into single instructions. Two functions that networks use most, exp
+// and log in f32, are branch-free polynomials written so that one text serves
+// scalars, vectors and vectorised loops: a comparison becomes a mask of all bits by
+// `$M(...)`. Their coefficients are Chebyshev fits. Most others of f32 are arithmetic
+// already (c.c calls kir_expand_math); the rest are calls of the C library per lane.
 #include "lang/lang_text.h"
 
 /* Definitions of one parameter or two whose body is an expression. */

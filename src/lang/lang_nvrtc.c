@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// lang_nvrtc.c: NVIDIA's run-time compiler, a library that is opened when it is first needed, and the compiler nvcc
-// where it is missing. The library stays in the process once it is open: opening it takes longer than compiling a
-// small kernel, and the processes that build candidates build many.
+// lang_nvrtc.c: NVIDIA's run-time compiler, a library that is opened when first needed, and
+// the compiler nvcc if it is missing. The library stays loaded: opening it takes longer
+// than compiling a small kernel, and the processes that build candidates build many.
 #include "lang/lang_nvrtc.h"
 
 #include "lang/lang_tool.h"
@@ -65,7 +65,7 @@ static bool check_arch(const struct caps *c, struct err *e)
     return ok || err_set(e, ERR_UNSUPPORTED, "no cuda for the architecture '%s': expected 'sm_80' or the like", c->arch);
 }
 
-/* Why a program did not compile: the first lines of what the compiler says. */
+/* The reason of a failed build: the first lines of the compiler's messages. */
 static bool say(const struct nvrtc *n, program p, status s, struct arena *a, struct err *e)
 {
     enum { MAX_MESSAGE = 600 };

@@ -2,15 +2,15 @@
 //
 // lang_spirv_array.c: arrays as variables.
 //
-// A buffer is bound as an array of units of 1 to 16 bytes. A contiguous access uses the widest unit
-// that its length and the provable alignment of its index allow, so one binding may have several
-// variables, decorated Aliased where one of them is written. A shared array has one unit, the
-// widest that all its accesses allow. Arrays of registers are Function variables: of one element a
-// variable per lane, else one array.
+// A buffer is bound as an array of units of 1 to 16 bytes. A contiguous access uses the
+// widest unit that its length and the provable alignment of its index permit, so one
+// binding may have several variables, decorated Aliased if one of them is written. A
+// shared array has one unit, the widest that all its accesses permit. Arrays of
+// registers are Function variables: for one element a variable per lane, else one array.
 #include "lang/lang_spirv.h"
 
 enum { COHERENT = 23 };
-enum { SHARED_AT_LEAST = 16 << 10 }; /* bytes that every Vulkan device has */
+enum { SHARED_AT_LEAST = 16 << 10 }; /* bytes available on every Vulkan device */
 
 static enum dtype elem(const struct spv *s, kval array) { return kir_dtype(s->k, array); }
 

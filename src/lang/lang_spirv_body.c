@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// lang_spirv_body.c: the walk over a kernel. Every grid becomes a function without arguments, an
-// entry point NAME_0, NAME_1 ...; loops and branches become structured control flow.
+// lang_spirv_body.c: the traversal of a kernel. Every grid becomes a function without arguments,
+// an entry point NAME_0, NAME_1 ...; loops and branches become structured control flow.
 #include "lang/lang_spirv.h"
 
 #include <math.h>
@@ -19,7 +19,7 @@ static bool is_wide_op(const struct spv *s, const struct kir_ins *x)
     return is_wide;
 }
 
-/* Division of what is not negative needs no care for signs. */
+/* Division of nonnegative values needs no sign handling. */
 static enum dtype type_for(const struct spv *s, const struct kir_ins *x, enum spv_reg r)
 {
     enum dtype t = kir_dtype(s->k, x->op == KI_SELECT ? x->b : x->a);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// lang_spirv_debug.c: what debuggers and profilers show of a module: names of arrays and values,
-// and lines of the kernel's text, which travels with the module. With "nonsemantic" lines and
-// functions are said in NonSemantic.Shader.DebugInfo.100, which survives optimisation better than
-// OpLine. All of it is optional and changes no instruction.
+// lang_spirv_debug.c: debug information of a module: names of arrays and values, and
+// lines of the kernel's text, which is part of the module. With "nonsemantic", lines
+// and functions are in NonSemantic.Shader.DebugInfo.100, which survives optimisation
+// better than OpLine. All of it is optional and changes no instruction.
 #include "lang/lang_spirv.h"
 
 /* Instructions of NonSemantic.Shader.DebugInfo.100. */
@@ -34,7 +34,7 @@ static u32 string(struct spv *s, struct str text)
     return id;
 }
 
-/* An instruction of the set; those outside of functions stand among the types. */
+/* An instruction of the set; those outside of functions are among the types. */
 static u32 say(struct spv *s, struct buf *to, u32 number, const u32 *arg, u32 n)
 {
     u32 w[16] = {spv_type(s, SPV_TYPE_VOID, NULL, 0), spv_id(s), s->debug_set, number};
@@ -59,8 +59,8 @@ static void declare_source(struct spv *s, struct str text)
         SAY(s, &s->globals, DEBUG_COMPILATION_UNIT, version, dwarf, s->debug_source, language);
 }
 
-/* The line of every instruction in the kernel's text: kir_print gives each one line, but those that
- * stand where they are used. */
+/* The line of every instruction in the kernel's text: kir_print prints
+ * one line per instruction, except those printed where they are used. */
 static void number_lines(struct spv *s)
 {
     u32 line = kir_threads(s->k) > 1 || s->k->subgroup ? 3 : 2;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// lang_spirv_frag.c: fragments as cooperative matrices of SPV_KHR_cooperative_matrix, held by a
-// subgroup. A fragment is one id. Rows, pitches and addresses count units of the array's variable,
-// whatever its width: the extension reads through a pointer to any scalar or vector.
+// lang_spirv_frag.c: fragments as cooperative matrices of SPV_KHR_cooperative_matrix, held by
+// a subgroup. A fragment is one id. Rows, pitches and addresses count units of the array's
+// variable, of any width: the extension reads through a pointer to any scalar or vector.
 #include "lang/lang_spirv.h"
 
 enum { SUBGROUP = 3 }; /* scope */
@@ -51,7 +51,7 @@ u32 spv_type_frag(struct spv *s, kval v)
                     spv_u32(s, f.rows), spv_u32(s, f.cols), spv_u32(s, use));
 }
 
-/* The scalar that fills a fragment: a lane, but of the component's own type. */
+/* The scalar that fills a fragment: a lane, in the component's type. */
 static u32 component(struct spv *s, enum dtype t, kval v)
 {
     u32 x = spv_lane_as(s, v, 0, t == DT_I64 ? SR_U64 : spv_reg(s, v)), type = component_type(s, t);

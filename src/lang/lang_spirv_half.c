@@ -3,9 +3,9 @@
 // lang_spirv_half.c: types smaller than a word. A half is the 16 bits of f16 or bf16 at the bottom
 // of a word; vectors of small types can be packed, two or four lanes a word, lane 0 lowest.
 //
-// Rounding to f16 is to nearest, ties to even, on every device: where the target can be told so
-// (caps.has_rte_f16), by its conversion; else by integer arithmetic, because drivers are free to
-// truncate.
+// Rounding to f16 is to nearest, ties to even, on every device: if
+// the target supports it (caps.has_rte_f16), by its conversion;
+// else by integer arithmetic, because drivers may truncate.
 #include "lang/lang_spirv.h"
 
 enum { GLSL_UNPACK_HALF = 62 };

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// lang_spirv_mem.c: loads and stores: of units, of single elements, of the first lanes only.
+// lang_spirv_mem.c: loads and stores: of units, of single elements, and partial ones.
 //
-// On a target without storage of 8 or 16 bits, single small elements of buffers are read from the
-// word around them and written by two atomic operations, which leave the word's other elements to
-// other threads; in shared arrays they take a word each (lang_spirv_array.c).
+// On a target without storage of 8 or 16 bits, single small elements of buffers are read
+// from the surrounding word and written by two atomic operations, which preserve the
+// word's other elements; in shared arrays they take a word each (lang_spirv_array.c).
 #include "lang/lang_spirv.h"
 
 enum { NON_PRIVATE = 0x20 };
 
-struct access { /* a LOAD or STORE, taken apart */
+struct access { /* a decomposed LOAD or STORE */
     struct spv_array *a;
     kval array, index;
     kval base;  /* of a contiguous access: the first element */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// lang_spirv_mod.c: a SPIR-V module as sections of words that are joined at the end. Types and
-// constants exist once: their words are the key under which their id is remembered.
+// lang_spirv_mod.c: a SPIR-V module as sections of words that are joined at the
+// end. Types and constants are unique: their words are the key of their id.
 #include "lang/lang_spirv.h"
 
 #include <string.h>

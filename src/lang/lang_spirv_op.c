@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// lang_spirv_op.c: pure operators on one lane, exactly as kir.inc means them. Small integers are
-// words that hold a value of their type: an operation may leave that range and is followed by what
-// brings it back. Nothing relies on how a driver treats NaN: min and max are comparisons, isnan
-// looks at the bits. Remainders are made from quotients, because Vulkan leaves OpSRem of negative
-// operands undefined.
+// lang_spirv_op.c: pure operators on one lane, with the exact semantics of kir.inc.
+// Small integers are words that hold a value of their type: operations that may leave
+// that range are followed by a truncation. Nothing relies on a driver's treatment of
+// NaN: min and max are comparisons, isnan examines the bits. Remainders are computed
+// from quotients, because Vulkan leaves OpSRem of negative operands undefined.
 #include "lang/lang_spirv.h"
 
 #include <math.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// lang_spirv_pair.c: 64-bit integers on targets without them (most mobile GPUs): a lane is a vector of two words, the lower one first,
-// as it lies in memory. Most i64 never come here: whatever provably fits is a word (spv_find_wide). Bitwise operations are those on
-// vectors; the others are made of words, as kir.inc means them: sums wrap, quotients truncate.
+// lang_spirv_pair.c: 64-bit integers on targets without them (most mobile GPUs): a lane is a vector of two words in memory order,
+// the lower one first. Most i64 are not affected: values that provably fit are single words (spv_find_wide). Bitwise operations
+// are those on vectors; the others are composed of words, with the semantics of kir.inc: sums wrap, quotients truncate.
 #include "lang/lang_spirv.h"
 
 #include <math.h>
@@ -83,7 +83,7 @@ static struct pair mul(struct spv *s, struct pair a, struct pair b)
     return r;
 }
 
-/* By n < 64. What crosses from word to word is shifted in two steps: a shift by 32 is undefined. */
+/* By n < 64. Bits that cross words are shifted in two steps: a shift by 32 is undefined. */
 static struct pair shift(struct spv *s, enum spirv_op op, struct pair a, u32 n)
 {
     bool left = op == SPV_SHIFT_LEFT_LOGICAL;

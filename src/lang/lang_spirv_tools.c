@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// lang_spirv_tools.c: SPIRV-Tools as programs, where the user asks for them: spirv-opt where the
-// target's flags say so, spirv-dis to look at a module.
+// lang_spirv_tools.c: SPIRV-Tools as programs, at the user's request:
+// spirv-opt by the target's flags, spirv-dis to inspect a module.
 #include "lang/lang_spirv.h"
 #include "lang/lang_tool.h"
 

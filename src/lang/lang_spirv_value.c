@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// lang_spirv_value.c: values by lanes and words. Lanes of ramps, constants, splats and packed words
-// are made when somebody asks, at the place where that is. Such an id serves later users only
-// within the block structure it was made in: what was made in a loop or branch is forgotten at its
-// end. Parameters and numbers of groups and threads are read at the top of the function.
+// lang_spirv_value.c: values by lanes and words. Lanes of ramps, constants, splats and
+// packed words are created on demand, at the place of use. Such an id serves later users
+// only within its block structure: ids created in a loop or branch are forgotten at its end.
+// Parameters and numbers of workgroups and threads are read at the top of the function.
 //
-// i64 is 32 bits wide, unless its value comes from data and may need more: what is computed from
-// grid indices, threads and sizes does fit, since no buffer has 2^31 elements.
+// i64 is 32 bits wide, unless its value comes from data and may need more: values
+// computed from grid indices, threads and sizes fit, since no buffer has 2^31 elements.
 #include "lang/lang_spirv.h"
 
 /* Which i64 values are 64 bits wide. */
@@ -22,8 +22,8 @@ static bool any_operand(const struct spv *s, const bool *is, const struct kir_in
     return false;
 }
 
-/* Whether a value is more than an index, a bound or a side of a comparison: somebody stores or
-   converts it, or computes from it what is. */
+/* Whether a value is more than an index, a bound or a side of a
+   comparison: it is stored or converted, or an operand of such a value. */
 static void find_kept(const struct spv *s, bool *kept)
 {
     for (kval v = s->k->ins.n - 1; v; v--) {

@@ -2,12 +2,12 @@
 //
 // lang_text.c: the emitter shared by languages of the C family.
 //
-// Every instruction becomes a constant with a name (v12), but small pure ones with one user are
-// nested into it, and constants, parameters, splats and ramps always are. Infix operators are
-// written as such where the meaning of C is that of kernel IR; everything else is a call of a
-// helper function, which the language's table defines and which is written out only when used. f16
-// and bf16 are held as u16 and computed in f32; a vector of bool is a vector of integers 0 and -1
-// whose width is that of what was compared.
+// Every instruction becomes a constant with a name (v12), but small pure ones with
+// one user are nested into it, and constants, parameters, splats and ramps always
+// are. Infix operators are used where C's semantics are those of kernel IR;
+// everything else is a call of a helper function, defined by the language's table and
+// emitted only if used. f16 and bf16 are held as u16 and computed in f32; a vector of
+// bool is a vector of integers 0 and -1 with the width of the compared values.
 //
 // Signed integers that came from memory wrap through unsigned helpers; index arithmetic does not
 // overflow and stays plain, so that the target's compiler can reason about it.
