@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a dispatch is told, and how much that can be. Kernels believe what they are told: a size of 2^40 is a loop that does not end, or an
-// address outside of every buffer. So what an artifact says is compared with the buffers that it says it for, before anything is launched: there are
-// no more iterations, and no size or distance is larger, than the buffers have bytes, times a factor and with a margin for what is padded.
+// Bounds of the numbers passed to a dispatch. Kernels trust their parameters: a size of 2^40 is an endless loop, or an address outside
+// of every buffer. The numbers of an artifact are therefore compared with the buffers of the dispatch before anything is launched:
+// iterations, sizes and distances are at most the number of bytes of the buffers, times a factor and plus a margin for padding.
 //
-// Nearly every parameter of a kernel is such a size. What is not (the 4096 positions before the one position that a step of a language model works
-// on are a number to compute with, and no buffer of the step need be as long) cannot be told from its expression alone, so the compiler says it: at
-// sizes of all magnitudes it tries whether the bound holds, and what breaks it is marked as a value. So no program that quern wrote is refused.
+// Nearly every parameter of a kernel is such a size. Exceptions (the 4096 positions before the one position that a step of a language model
+// computes are a number to compute with, and no buffer of the step need be as long) cannot be recognised by their expression, so the compiler marks
+// them: it tries sizes of all magnitudes, and parameters that break the bound are marked as values. So no program that quern wrote is rejected.
 #include "art/art.h"
 
-/* The sizes of what is empty are bounded by nothing but what runs in seconds. */
+/* Sizes with empty buffers are bounded only by what runs in seconds. */
 static i64 most_of(i64 bytes, bool is_empty, i64 per_byte, i64 margin)
 {
     i64 most = margin + per_byte * i64_min(bytes, (INT64_MAX - margin) / per_byte);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reading .dnx. The bytes are hostile: lengths, offsets, indices and expressions are checked here
-// or by plan_verify before anything is used, content is compared with its hash. Constants and code
-// point into the caller's bytes.
+// Reading .dnx. The bytes are untrusted: lengths, offsets, indices and
+// expressions are checked here or by plan_verify before anything is used, content
+// is compared with its hash. Constants and code point into the caller's bytes.
 #include "art/dnx.h"
 
 #include <jansson.h>

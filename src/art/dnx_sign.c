@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Signatures of .dnx files (doc/signing.md is normative). They are the file's last 1024 bytes, a tensor like others for readers of
-// safetensors: a title, then a slot for each of ten signatures, sorted by key, zero bytes where there is none. A signature is over all
-// bytes before them, the header included, which says where they lie. So the file needs no parsing before it is checked, one signature
-// does not touch another, and there is one file with given signatures: a byte that was changed anywhere makes it wrong.
+// Signatures of .dnx files (doc/signing.md is normative). They are the file's last 1024 bytes, an ordinary tensor for readers of
+// safetensors: a title, then a slot for each of ten signatures, sorted by key, zero bytes where there is none. A signature covers
+// all bytes before them, including the header with their offset. So the file need not be parsed before it is checked, signatures
+// are independent of each other, and there is exactly one file with given signatures: any changed byte invalidates it.
 #include "art/dnx.h"
 
 #include <jansson.h>
@@ -30,7 +30,7 @@ static bool is_empty(const char *slot)
 
 static bool bad(struct err *e) { return err_set(e, ERR_INPUT, "invalid artifact: its signatures have an invalid form"); }
 
-/* Sorted, each key once, nothing behind the first empty slot. */
+/* Sorted, each key once, nothing after the first empty slot. */
 bool dnx_signatures(struct dnx_signatures *s, struct str bytes, struct err *e)
 {
     *s = (struct dnx_signatures){0};

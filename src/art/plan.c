@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What every plan must satisfy, wherever it came from. Readers of files rely on it: behind
-// plan_verify no index is out of range and no expression uses an unbound variable.
+// The invariants of every plan. Readers of files rely on them: after plan_verify
+// no index is out of range and no expression uses an unbound variable.
 #include "art/art.h"
 
 enum { MAX_WORK_DIMS = 3 };
@@ -68,7 +68,7 @@ static bool check_buf(const struct plan *p, const struct plan_buf *b, struct err
 
 static bool bad_call(u32 at, const char *what, struct err *e) { return err_set(e, ERR_INPUT, "call %u %s", at, what); }
 
-/* The plans that it runs have the inputs and outputs that it says. */
+/* The inner plans have the inputs and outputs that the call states. */
 static bool check_sub(const struct plan *p, u32 at, u32 b, struct err *e)
 {
     const struct plan_call *c = p->dispatch.v[at].call;
@@ -103,7 +103,7 @@ static bool check_call(const struct plan *p, u32 at, struct err *e)
             if (c->in[k].rank > MAX_RANK || !check_sym(p, c->in[k].dim[d], "a size of what a call reads", e)) return false;
     for (u32 k = 0; k < c->n_size; k++)
         if (c->size[2 * k] >= c->n_out) return bad_call(at, "tells a size of no result", e);
-    for (u32 k = 0; k < c->n_out; k++) { /* a buffer is one result's, and nothing else's */
+    for (u32 k = 0; k < c->n_out; k++) { /* a buffer belongs to one result only */
         if (c->out[k] == UINT32_MAX) continue;
         if (c->out[k] >= p->buf.n) return bad_call(at, "refers to a missing buffer", e);
         enum plan_buf_kind kind = p->buf.v[c->out[k]].kind;

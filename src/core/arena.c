@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory by lifetime: pieces are handed out from chunks and freed together.
+// Memory by lifetime: allocations come from chunks and are freed together.
 //
-// Chunks double up to 1 MiB; a larger request gets a chunk of its own size. Every piece is zeroed,
-// so all-zero structs need no init. When memory ends, small pieces come from the reserve (reserve.c), so that no caller has to
-// check them; large data is asked for by arena_try, whose failure is reported.
-// Invariant: top is the newest chunk; its bytes from `at` on were never handed out or were rewound
-// (they are zeroed when handed out, not before).
+// Chunks double up to 1 MiB; a larger request gets a chunk of its own size. Every allocation
+// is zeroed, so all-zero structs need no init. When memory is exhausted, small allocations
+// come from the reserve (reserve.c), so no caller has to check them; large data uses
+// arena_try, whose failure is reported. Invariant: top is the newest chunk; its bytes from
+// `at` on were never allocated or were rewound (they are zeroed at allocation, not before).
 #include "core/core.h"
 
 #include <stdlib.h>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Growable text or bytes. Sticky: after a failed allocation or a size over 2 GiB the buffer stays
-// failed and ignores what follows, so that writers check once at the end.
+// Growable text or bytes. Sticky: after a failed allocation or a size over 2 GiB the
+// buffer stays failed and ignores further writes, so that writers check once at the end.
 //
-// Numbers are printed as the shortest decimal that reads back to the same double, in the C locale.
-// JSON strings are valid UTF-8 whatever comes in: broken sequences become U+FFFD.
+// Numbers are printed as the shortest decimal that reads back to the same double, in the
+// C locale. JSON strings are valid UTF-8 for any input: invalid sequences become U+FFFD.
 #include "core/core.h"
 
 #include <math.h>
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Room for n more bytes and a NUL. */
+/* Reserves n more bytes and a NUL. */
 static bool buf_room(struct buf *b, i64 n)
 {
     if (b->failed) return false;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// caps.c: a target's limits as one line of text, "key=value" words; values with spaces stand in
-// double quotes. The keys are the names of the fields. Fields that are zero or empty are left out,
-// unknown keys are errors. A text may come from anywhere, so it never says how a compiler is called: options follow from the
-// instruction set (isa.c).
+// caps.c: a target's limits as one line of text, "key=value" words; values with
+// spaces are in double quotes. The keys are the names of the fields. Fields that are
+// zero or empty are omitted, unknown keys are errors. The text is untrusted, so it
+// never contains compiler commands: options follow from the instruction set (isa.c).
 #include "core/core.h"
 
 #include <string.h>
@@ -129,7 +129,7 @@ bool caps_parse(struct caps *c, struct str text, struct err *e)
     return true;
 }
 
-/* Puts a word into a list of words. */
+/* Appends a word to a list of words. */
 static bool add_word(char *list, i64 size, struct str word, struct err *e)
 {
     i64 n = (i64)strlen(list);
@@ -150,7 +150,7 @@ static bool limit_isa(struct caps *c, struct str text, struct err *e)
     return true;
 }
 
-/* Products of fragments and sums of subgroups are taken in an order that only the device knows. */
+/* Matrix units and subgroup reductions have an unspecified order of summation. */
 static void make_deterministic(struct caps *c)
 {
     c->deterministic = true;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Loads libcrypto, of the version that the headers are of. It stays loaded: what it does at the end of the process is its own.
+// Loads libcrypto, of the version of the headers. It stays loaded, and cleans up at process exit by itself.
 #include "core/crypto.h"
 
 #include <openssl/opensslv.h>

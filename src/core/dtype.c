@@ -2,9 +2,9 @@
 //
 // Element types: names, sizes and kinds from the rows of dtype.inc, and access to single elements.
 //
-// Conversions are total: storing a NaN in an integer gives 0, storing a number outside i64 (for
+// Conversions are total: storing a NaN in an integer yields 0, storing a number outside i64 (for
 // u64: outside u64) saturates, then the value wraps to the width of the type. Storing anything but
-// 0 in a bool gives 1. f64 to f16 and bf16 rounds once, to nearest even, not twice through f32.
+// 0 in a bool yields 1. f64 to f16 and bf16 rounds once, to nearest even, not twice through f32.
 #include "core/core.h"
 
 #include <math.h>
@@ -85,7 +85,7 @@ float f32_to_odd(double v)
     float f = (float)v;
     if (isnan(v) || isinf(v) || (double)f == v) return f;
     if (isinf(f))
-        return f; /* too large for f16; bf16 has the exponents of f32, and rounds up too */
+        return f; /* too large for f16; bf16 has the exponents of f32, and rounds up, too */
     u32 bits;
     memcpy(&bits, &f, sizeof bits);
     if (!(bits & 1)) f = nextafterf(f, v > (double)f ? INFINITY : -INFINITY);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Diagnostics for the user's input. The first error wins, because what follows a failure is noise;
-// callers that know more put a prefix before it on the way up.
+// Diagnostics for the user's input. The first error wins, because later ones
+// are consequences; callers with more context prepend a prefix on the way up.
 //
-// Messages are cut at the size of the field, never allocated: an error can be reported without
-// memory. Bytes below space become blanks, so that names from untrusted files cannot break lines or
-// terminals.
+// Messages are truncated at the size of the field, never allocated:
+// errors can be reported without memory. Bytes below space become blanks,
+// so that names from untrusted files cannot break lines or terminals.
 #include "core/core.h"
 
 #include <string.h>
@@ -29,7 +29,7 @@ bool err_set(struct err *e, enum err_code code, const char *fmt, ...)
     return false;
 }
 
-/* Appends to the message, cutting what is too long; gives the new length. */
+/* Appends to the message, truncating it; returns the new length. */
 static size_t msg_append(struct err *e, size_t at, const char *z)
 {
     size_t n = strlen(z), room = sizeof e->msg - 1 - at;

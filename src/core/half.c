@@ -4,7 +4,7 @@
 // for them. Rounding is to nearest even; subnormals, infinities and NaN are kept (a NaN stays a
 // quiet NaN).
 //
-// These are for data preparation and the reference evaluators; kernels convert in registers.
+// For data preparation and the reference evaluators; kernels convert in registers.
 #include "core/core.h"
 
 #include <string.h>

@@ -3,8 +3,8 @@
 // Content hashes: XXH3, whose results are defined and the same on every platform. They name cached
 // binaries and database rows, so changing the function invalidates both.
 //
-// The header is used inline, so nothing is linked. Not cryptographic: an attacker can make
-// collisions, which is fine for a user's own cache.
+// The header is used inline, so nothing is linked. Not cryptographic: an
+// attacker can create collisions, which is acceptable for a user's own cache.
 #include "core/core.h"
 
 #define XXH_INLINE_ALL

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// isa.c: instruction sets. A set is a family of processors and extensions of its base, bits of the family's table below. The table is the
-// only place that knows extensions: what a processor must say to have them, what they imply, and by that which options a compiler gets.
-// So code is never built for "native" but for a list of extensions, which a program carries along and which is compared with the
-// processor that is to run it. Names are the compilers' (gcc, clang: -mNAME, armv8-a+NAME).
+// isa.c: instruction sets. A set is a family of processors and extensions of its base, bits of the family's table
+// below. The table is the only place that knows extensions: the feature bits of a processor, implied extensions, and
+// thereby compiler options. Code is thus never built for "native" but for a list of extensions, which a program records
+// and which is compared with the processor before it runs. Names are the compilers' (gcc, clang: -mNAME, armv8-a+NAME).
 //
-// A set is closed: with an extension it has what that implies, by the compilers' rules or because every processor has both.
-// Sets that are parsed, read from a processor or made smaller stay so.
+// Sets are closed under implication, by the compilers' rules or because every
+// processor has both. Parsing, reading from a processor and restriction preserve that.
 #include "core/core.h"
 
 #include <string.h>
 
-enum { STATE_YMM = 0x6, STATE_ZMM = 0xe6, STATE_TILE = 0x60000 }; /* bits of XCR0: registers that the system saves */
+enum { STATE_YMM = 0x6, STATE_ZMM = 0xe6, STATE_TILE = 0x60000 }; /* bits of XCR0: registers saved by the system */
 
 struct extension {
     const char *name;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Messages for people, one line each, handed to a callback of the owner. Nothing is printed by
-// default: a library does not write to its host's terminal.
+// Messages for users, one line each, passed to a callback of the owner. Nothing
+// is printed by default: a library does not write to its host's terminal.
 //
 // Levels: 0 errors, 1 warnings, 2 notes, 3 details. The text is valid during the call only.
 #include "core/core.h"

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A map from byte strings to integers: open addressing with linear probing over indices into an
-// array of entries. Iterating `v[0..n)` gives insertion order, so no output ever depends on hash
-// order.
+// A map from byte strings to integers: open addressing with linear
+// probing over indices into an array of entries. Iterating `v[0..n)`
+// yields insertion order, so no output depends on hash order.
 //
-// Entries are never removed. Memory is the arena's; growing leaves the old table behind, which
-// costs at most as much again. The pointers map_get and map_put return hold until the next map_put.
+// Entries are never removed. Memory is the arena's; growing leaves the old table behind, which costs at
+// most the same again. The pointers returned by map_get and map_put are valid until the next map_put.
 #include "core/core.h"
 
 #include <string.h>
 
 void map_init(struct map *m, struct arena *a) { *m = (struct map){.arena = a}; }
 
-/* The slot of key, or the free slot where it belongs. */
+/* The slot of key, or the free slot for it. */
 static u32 map_slot(const struct map *m, struct str key, u64 hash)
 {
     u32 mask = m->n_slots - 1, i = (u32)hash & mask;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The general heap, for large blocks whose lifetime is not an arena's: tensors, caches, file
-// contents.
+// The general heap, for large blocks without the
+// lifetime of an arena: tensors, caches, file contents.
 //
-// Blocks are 64-byte aligned (a cache line, an AVX-512 register), large ones begin with a page: a load that has the last 12 bits of
-// its address in common with a store before it waits for that store, long where it goes past the caches. A kernel that goes
-// through two arrays at the same pace meets that if the written one lies a little higher within its pages than the read one; other
-// libraries' arrays lie 16 or 64 bytes from a page's beginning, and so ours do not lie higher. They come from calloc with room
-// for the alignment, because calloc of a large size gets pages that the system zeroes when they are
-// first touched; the address calloc gave is kept just below the block, so that one mem_free serves
-// all.
+// Blocks are 64-byte aligned (a cache line, an AVX-512 register), large ones page-aligned: a load whose
+// address has its last 12 bits in common with an earlier store waits for that store (4 KiB aliasing),
+// long for non-temporal stores. A kernel that streams through two arrays at the same rate is affected
+// if the written one is slightly higher within its pages than the read one; arrays of other libraries
+// begin 16 or 64 bytes into a page, so these must not be higher. They come from calloc with space for
+// the alignment, because calloc of a large size gets pages that the system zeroes when they are first
+// touched; the address from calloc is stored just below the block, so that one mem_free serves all.
 #include "core/core.h"
 
 #include <stdlib.h>
@@ -17,8 +17,8 @@
 
 enum { MEM_ALIGN = 64, LARGE = 64 << 10, PAGE = 4096, HUGE_PAGE = 2 << 20 };
 
-/* Large blocks in large pages: first touch costs one fault per 2 MiB, and streaming through weights or feature maps does not miss
-   the TLB every 4 KiB. The pages were not touched yet, so the advice holds for all of them. */
+/* Large blocks use huge pages: first touch costs one fault per 2 MiB, and streaming through weights or feature
+   maps does not miss the TLB every 4 KiB. The pages were not touched yet, so the advice applies to all of them. */
 static void advise(char *p, i64 size)
 {
     uintptr_t from = ((uintptr_t)p + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1);

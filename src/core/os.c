@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The operating system, Linux: files, time, the processor, shared objects (processes: os_run.c).
+// The operating system, Linux: files, time, the CPU, shared objects (processes: os_run.c).
 //
-// This file and its sisters os_*.c are the only ones that know the system; another system gets
-// files of its own, not branches in these. Every failure is reported with the path and the system's
-// reason.
+// Only this file and the other os_*.c depend on the system;
+// another system gets files of its own, not branches in these.
+// Every failure is reported with the path and the system's reason.
 #define _GNU_SOURCE
 #include "core/core.h"
 
@@ -24,7 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TEMP_ROOM = 256 << 10 /* bytes that a compiler needs for a kernel, about */ };
+enum { TEMP_ROOM = 256 << 10 /* approximate bytes that a compiler needs for a kernel */ };
 
 static bool fail(struct err *e, const char *what, const char *path)
 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Work in a child process: what may crash, hang or be wrong runs in a fork of this process, sees all its data and talks to it
-// through a socket. The child is the leader of a process group of its own, so that ending it ends whatever it started; programs that it runs
-// have groups of their own, which it ends itself (os_run.c).
+// Work in a child process: work that may crash, hang or be wrong runs in a fork of this process, shares all
+// its data and communicates through a socket. The child leads a process group of its own, so that ending it
+// ends its children; programs that it runs have groups of their own, which it ends itself (os_run.c).
 #define _GNU_SOURCE
 #include "core/os_child.h"
 
@@ -17,8 +17,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { STOP_MS = 100 /* a stop that is no signal of this thread is seen so late */ };
-static const double end_seconds = 2; /* for a child to end what it runs, which takes milliseconds */
+enum { STOP_MS = 100 /* latency for a stop that is not a signal of this thread */ };
+static const double end_seconds = 2; /* time for a child to end its programs, which takes milliseconds */
 
 /* Of this process, once it is a child; another one has its own. */
 static int owner_fd = -1, owner_pid;

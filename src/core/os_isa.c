@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the processor says of its instruction set, and the system of the registers that it saves: raw words, which isa.c reads. From the
-// processor itself (cpuid, xgetbv) where a program may ask it, else from the auxiliary vector. Not from /proc/cpuinfo, which emulators of
-// processes leave as the host has it.
+// The processor's feature words, and those of the system about saved registers, which isa.c
+// interprets. From the processor itself (cpuid, xgetbv) if a program may query it, else from
+// the auxiliary vector. Not from /proc/cpuinfo, which process emulators leave as on the host.
 #include "core/core.h"
 
 #if defined __x86_64__

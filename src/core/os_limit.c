@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Limits of processes that are started. They are a second line: time-outs end what takes too long and the sandbox keeps candidates from
-// what they have no business with, but a compiler that eats all memory, or a candidate where there is no sandbox, must not take the machine down.
+// Limits of child processes. They are a second line of defence: time-outs end what takes too long and the sandbox restricts
+// candidates, but a compiler that exhausts memory, or a candidate without a sandbox, must not take the machine down.
 //
-// Address space, not memory, is what the system can bound per process. For compilers it is an absolute bound, for candidates what their
-// parent has mapped already (sanitizers map terabytes) and the machine's memory. Processes are counted per user, so their bound is what runs on the
-// whole machine now and a margin.
+// The system can bound address space per process, not memory. For compilers it is an absolute bound, for
+// candidates the address space of their parent (sanitizers map terabytes) plus the machine's memory.
+// Processes are counted per user, so their bound is the current number on the machine plus a margin.
 #include "core/os_child.h"
 
 #include <stdio.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Opening what is not to be trusted as it stands: files that an untrusted file names, which must lie beneath a folder, and files that are
-// trusted because nobody else can have written them. What is opened is looked at once it is open (fstat), so that nothing can be
-// exchanged between look and use, and without waiting, so that a pipe of that name does not block.
+// Opening of untrusted files: files that an untrusted file names, which must be beneath a folder, and files that
+// are trusted because only this user can have written them. They are checked after opening (fstat), so that nothing
+// can be exchanged between check and use, and opened without waiting, so that a pipe of that name does not block.
 #define _GNU_SOURCE
 #include "core/core.h"
 
@@ -34,7 +34,7 @@ static int open_at(int dir, const char *name, int flags)
 
 /* Beneath a folder. */
 
-/* The part of a path that ends at the next slash; *rest: what follows. */
+/* The part of a path up to the next slash; *rest: the remainder. */
 static i64 next_part(const char *path, const char **rest)
 {
     i64 n = (i64)strcspn(path, "/");

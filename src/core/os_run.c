@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Child processes: run a program, keep what it prints, end it and all it started when time is up.
+// Child processes: runs a program, captures its output, and ends it with all its children when its time is up.
 //
 // The child leads a process group of its own, so that one kill reaches a compiler's helpers too, and has limits (os_limit.c).
 //
 // A killed tuner must leave nothing behind that disturbs the next measurement. The system can end a process with its parent
-// (PR_SET_PDEATHSIG), but not the compiler proper, which is a grandchild. So programs with helpers are run by an os_child, and that
-// outlives its own parent for as long as it takes to end them: while a program runs it is not killed with its parent but watches it,
-// by a pidfd, and the socket between them, which the parent shuts down to give the child up.
+// (PR_SET_PDEATHSIG), but not the compiler proper, which is a grandchild. Programs with helpers are therefore run by an
+// os_child, which outlives its own parent for as long as it takes to end them: while a program runs it is not killed with
+// its parent but watches it, by a pidfd, and the socket between them, which the parent shuts down to abandon the child.
 //
 // vfork, because a tuner has gigabytes mapped and copying page tables would cost more than the
 // child: until exec the child shares our memory and may only make system calls. The parent never

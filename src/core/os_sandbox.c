@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The sandbox of processes that run candidates: native code that a generator and a compiler have just made, which may do anything when one of
-// them is wrong, or hostile when the kernel cache was tampered with.
+// The sandbox of processes that run candidates: freshly generated and compiled native code, which may do
+// anything if a kernel family or compiler has a bug, or be hostile if the kernel cache was tampered with.
 //
-// A candidate for the processor needs nothing of the system but memory, threads and time. So when everything is loaded its process gets a
-// filter of system calls (seccomp): what is on the list goes on, what would change anything outside of the process ends it
-// (SIGSYS, a crash like any other), and the rest fails, because libraries ask for harmless things that they can do without. Files that are
-// open stay readable and writable by their number alone: they are closed, but for the socket. So are mappings that other processes see (the
-// database's index of its log): they are unmapped.
+// A CPU candidate needs only memory, threads and time. When everything is loaded its process gets a filter
+// of system calls (seccomp): listed calls are permitted, calls that would change anything outside of the
+// process end it (SIGSYS, a crash like any other), and the rest fails, because libraries make harmless calls
+// that they can do without. Open files would stay readable and writable by their number, so they are closed,
+// except for the socket. Mappings that other processes see (the database's index of its log) are unmapped.
 //
-// A vendor's driver does far too much for such a list. It is kept from writing to anything but devices and the folders where it has business
-// (Landlock), from the network and from other processes.
+// A vendor's driver does too much for such a list. It is kept from writing to anything but
+// devices and the folders that it needs (Landlock), from the network and from other processes.
 //
 // Neither needs privileges. Both last until the process ends.
 #define _GNU_SOURCE

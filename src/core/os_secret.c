@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Secrets of this user: files of random bytes that nobody else can read, made when they are asked for the first time.
+// Secrets of this user: files of random bytes that only this user can read, created at first use.
 //
-// A new one is complete under another name before it gets its own, and never replaces one that is there: processes that ask at the same
-// time all end with the same bytes. One that others can read, or could have written, is refused, not replaced: who owns it should know.
+// A new one is complete under another name before it gets its own, and never replaces an existing one: concurrent processes
+// end with the same bytes. One that others can read, or could have written, is rejected, not replaced: its owner should know.
 #define _GNU_SOURCE
 #include "core/core.h"
 

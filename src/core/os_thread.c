@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A thread for work that nobody waits for at once: signals go to the threads of our owner, never to this one. And what threads that wait for
-// each other sleep on.
+// A background thread: signals go to the threads of the owner, never
+// to this one. And primitives for threads that wait for each other.
 #define _GNU_SOURCE
 #include "core/core.h"
 

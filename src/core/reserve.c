@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What happens when memory ends. Nobody could check every small allocation of a compiler, and unwinding from anywhere would lose
-// devices, files and locks. So there are two ways:
+// Out of memory. Checking every small allocation of a compiler is infeasible, and
+// unwinding from anywhere would lose devices, files and locks. So there are two ways:
 //
 // - Large data (models, constants, tensors, plans) is asked for by arena_try, tensor_try and mem_aligned, whose failure is
 //   reported.

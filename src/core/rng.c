@@ -2,9 +2,9 @@
 //
 // Random numbers: SplitMix64, one addition and one mix per number, the same on every platform.
 //
-// rng_normal adds twelve uniform numbers instead of calling log and cos, whose last bits differ
-// from one C library to the next: tests and databases depend on these numbers being the same
-// everywhere. The tails end at six standard deviations, which is no loss for test data.
+// rng_normal adds twelve uniform numbers instead of calling log and cos, whose last bits
+// differ between C libraries: tests and databases depend on these numbers being the same
+// everywhere. The tails end at six standard deviations, which suffices for test data.
 #include "core/core.h"
 
 struct rng rng_seed(u64 seed) { return (struct rng){seed}; }
@@ -22,7 +22,7 @@ i64 rng_range(struct rng *r, i64 lo, i64 hi)
     assert(lo <= hi);
     u64 span = (u64)hi - (u64)lo + 1;
     if (span == 0) return (i64)rng_u64(r);
-    /* Multiply-high, drawing again in the part of the range that would make low values likelier. */
+    /* Multiply-high, redrawing in the part of the range that would make low values likelier. */
     u64 low_limit = -span % span;
     unsigned __int128 m;
     do m = (unsigned __int128)rng_u64(r) * span;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Seals: who wrote a file, and that it is whole. A seal can only be made, and only be checked, with a secret key, which is kept for each user
-// in the folder of settings, away from what is sealed: a cache that somebody copies or plants has no right seal.
+// Seals: authenticity and integrity of files. Creating and checking a seal needs a secret key, which is kept for each
+// user in the configuration folder, separate from the sealed files: a copied or planted cache has no valid seals.
 //
-// A kept program has hundreds of megabytes and starts within tenths of a second, so the content is authenticated by GMAC (AES-256): of
-// 435 MB it takes 0.07 s on one core of a Zen 5, where SHA-256 with its instructions takes 0.38 s and BLAKE2b 0.56 s, and it is done by
-// several threads. GMAC must never use a key and a number (nonce) twice. So each seal has a key of its own, by HMAC-SHA-256 of the user's key
-// from 32 random bytes, the file's name and size, and the number is that of the piece of 1 MiB. The seal is the random bytes and the
-// HMAC-SHA-256, with that key, of the pieces' tags.
+// A cached program has hundreds of megabytes and starts within tenths of a second, so the content is authenticated by GMAC
+// (AES-256): of 435 MB it takes 0.07 s on one core of a Zen 5, where SHA-256 with its instructions takes 0.38 s and BLAKE2b
+// 0.56 s, and it is computed by several threads. GMAC must never use a key and a number (nonce) twice. So each seal has a
+// key of its own, by HMAC-SHA-256 of the user's key from 32 random bytes, the file's name and size, and the nonce is the
+// number of the piece of 1 MiB. The seal is the random bytes and the HMAC-SHA-256, with that key, of the pieces' tags.
 #include "core/crypto.h"
 
 #include <stdatomic.h>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Signatures: Ed25519 (RFC 8032) and SHA-512 of OpenSSL's libcrypto, and keys as text in the form that OpenSSL writes them, too.
+// Signatures: Ed25519 (RFC 8032) and SHA-512 of OpenSSL's libcrypto, and keys as text in OpenSSL's formats.
 //
-// A missing libcrypto is an error that says so, never a signature that is taken for right.
+// A missing libcrypto is an error that says so, never a valid signature.
 //
-// An Ed25519 key is 32 bytes behind a fixed beginning (RFC 8410), so that no ASN.1 of others is parsed.
+// An Ed25519 key is 32 bytes after a fixed prefix (RFC 8410), so no foreign ASN.1 is parsed.
 #include "core/crypto.h"
 
 #include <string.h>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Element types that only lie in memory (dtype_small.inc): floats of 4, 6 and 8 bits, powers of two (f8e8m0), integers
-// of 2 and 4 bits. Whoever computes does so in f32, or in integers.
+// Storage-only element types (dtype_small.inc): floats of 4, 6 and 8 bits, powers
+// of two (f8e8m0), integers of 2 and 4 bits. Computations use f32, or integers.
 //
-// In memory each element has a byte: a float its code, an integer its value (i2 and i4 with their sign). Bits above those
-// of the type are written so, but not looked at, because other libraries write others. So tensors and kernels need no addresses within bytes. Files pack them: small_pack and small_unpack
-// are the only places that know how, and dtype_bits the only one that says that there is something to pack.
+// In memory each element has a byte: a float its code, an integer its value (i2 and i4 sign-extended). Bits above those of the type
+// are written so, but ignored when read, because other libraries write other bits. Tensors and kernels thus need no addresses within
+// bytes. Files pack them: small_pack and small_unpack are the only functions for that, and dtype_bits the only indicator of packing.
 //
 // A float with a sign of m bits of mantissa is, as its code, an f32 whose mantissa is 23 - m bits shorter and whose
 // exponent has another bias; without an infinity all codes up to the largest number's continue. f8e8m0 is the exponent

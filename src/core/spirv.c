@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// spirv.c: what a SPIR-V module declares, for drivers that must know it before they load it. One
-// walk over the instructions, which only looks at declarations and stops at the first function.
+// spirv.c: the declarations of a SPIR-V module, for drivers that need them before loading. One
+// traversal of the instructions, which examines declarations only and stops at the first function.
 //
-// Modules come from files and are not trusted: every length is checked before a word is read,
-// every id before it is used as one, sums of sizes saturate. Types and constants are remembered by
+// Modules are untrusted: every length is checked before a word is read, every id
+// before it is used, sums of sizes saturate. Types and constants are recorded by
 // id, as far as sizes of push constants and shared arrays depend on them.
 #include "core/spirv.h"
 

@@ -2,11 +2,11 @@
 //
 // Slices of bytes: comparing, cutting, numbers, patterns, formatted copies in arenas.
 //
-// A slice does not own its bytes and has no NUL behind it; only str_dup and str_z make copies with
-// one. Numbers and formats use the C locale even when the embedding program has set another one,
-// because every text quern writes must be readable by quern anywhere: hence uselocale around the C
-// functions (the "C" locale object is static in the C library, so this costs nothing and cannot
-// fail).
+// A slice does not own its bytes and is not NUL-terminated; only str_dup and str_z
+// make copies with a NUL. Numbers and formats use the C locale even if the
+// embedding program has set another one, because every text quern writes must be
+// readable by quern anywhere: hence uselocale around the C functions (the "C"
+// locale object is static in the C library, so this costs nothing and cannot fail).
 #include "core/core.h"
 
 #include <locale.h>

@@ -3,10 +3,10 @@
 // Symbolic sizes: the table of nodes and the operations. (Normal form: sym_poly.h; polynomials:
 // sym_poly.c; floors: sym_div.c; min, max and bounds: sym_bound.c; text, evaluation: sym_text.c.)
 //
-// Nodes are hash-consed: equal forms have equal ids. Every operation works on polynomials in
-// scratch memory and builds nodes at the end, so its cost is that of the two sums, not of the
-// table. An expression has a bounded number of nodes: what a hostile model builds becomes undefined
-// early instead of eating memory, and every recursion over an expression is bounded with it.
+// Nodes are hash-consed: equal forms have equal ids. Every operation works on polynomials in scratch
+// memory and builds nodes at the end, so its cost is that of the two sums, not of the table. An
+// expression has a bounded number of nodes: expressions of a hostile model become undefined early
+// instead of exhausting memory, and every recursion over an expression is bounded with it.
 #include "core/sym_poly.h"
 
 #include <string.h>

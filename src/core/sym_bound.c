@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Symbolic sizes: what can be proven about the least value, and min and max, which need it.
+// Symbolic sizes: provable lower bounds, and min and max, which need them.
 //
-// A sum with positive coefficients is at least its constant, because variables are not negative.
-// Where a coefficient is negative, one atom is given up for something simpler that bounds the sum
-// from below:
+// A sum with positive coefficients is at least its constant, because
+// variables are not negative. For a negative coefficient, one atom
+// is replaced by something simpler that bounds the sum from below:
 //   u*c*floor(n/c) >= u*n for u < 0, and >= u*(n - c + 1) for u > 0 (both sides times c);
 //   u*min(a, b) for u < 0 and u*max(a, b) for u > 0 are at least u*a and at least u*b.
-// This proves that rounding H up to a multiple of 64 gives no less than H: the crop after a padded
-// network is min(H, (H+63)//64*64) = H. The search is cut after a fixed number of steps.
+// This proves that rounding H up to a multiple of 64 yields no less than H: the crop after a
+// padded network is min(H, (H+63)//64*64) = H. The search is limited to a fixed number of steps.
 #include "core/sym_poly.h"
 
 /* Steps of one proof: terms given up, and operands looked into. */

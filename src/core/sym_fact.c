@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Symbolic sizes: facts, what a network needs of its sizes beyond what their form tells.
+// Symbolic sizes: facts, constraints of a network on its sizes that their form does not imply.
 //
-// A fact is used by making sizes that it equates the same expression:
+// A fact is applied by making the sizes that it equates the same expression:
 //   1. a variable that occurs once in a - b, times 1 or -1, is replaced (total := past + S);
 //   2. where one variable under floors decides, its residues are tried one after the other. If those
 //      that make a - b vanish are one class, x == r (mod m), the variable stands for m*(x//m) + r
 //      from then on, and the polynomials do the rest;
 //   3. where a min or max must be one of its operands, the inequality is a fact that bounds use;
 //   4. else a floor, min or max that occurs once is replaced, or the fact is kept to be checked only.
-// All forms are right for all values of the variables, only their equality needs the facts. So a
-// fact never makes a size wrong; it makes sizes equal that are not where it does not hold.
+// All forms are valid for all values of the variables, only their equality needs the facts.
+// So a fact never makes a size wrong; it equates sizes that differ where it does not hold.
 //
 // Residues are tried in a table of their own: no variable that a trial needs is left behind.
 #include "core/sym_poly.h"

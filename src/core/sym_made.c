@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Symbolic sizes: why a size that is made while a network runs cannot be. The message names the sizes that it follows from with their
-// values, the node that it is made for and what that node needs, and behind that the elements that the made ones among these sizes are.
+// Symbolic sizes: why a data-dependent size is invalid. The message names the sizes that it follows from with their values,
+// the node that requires it and its condition, followed by the elements that the data-dependent ones among these sizes are.
 #include "core/core.h"
 
-enum { MAX_SHOWN = 9 /* nodes of an expression that a size is said to be */ };
+enum { MAX_SHOWN = 9 /* nodes of an expression in a message */ };
 
 static bool is_name(const struct symtab *t, sym s) { return t->node.v[s].op == SYM_VAR; }
 
@@ -17,7 +17,7 @@ static void print_origin(struct buf *b, const struct symtab *t, const struct sym
     else buf_printf(b, "%selement %lld of '%.*s'", m->is_negated ? "minus " : "", (long long)m->at, STR_ARG(m->value));
 }
 
-/* Behind the message: where made sizes in it come from. What follows from others stands behind them. */
+/* At the end of the message: the sources of its data-dependent sizes. Derived ones follow those that they are derived from. */
 static void print_origins(struct buf *b, const struct symtab *t, const struct sym_made *v, u32 n, const sym of[2])
 {
     bool *is_shown = mem_alloc(n);

@@ -2,9 +2,9 @@
 //
 // Polynomials over atoms: to and from nodes, sums, products.
 //
-// A polynomial that overflows or grows too large becomes bad and stays it; poly_build makes of it
-// the undefined expression, so nothing in between has to be checked. Terms are found by bisection,
-// and adding one costs a move of those behind it: sums have a few terms, a few hundred at most.
+// A polynomial that overflows or grows too large becomes bad and stays so; poly_build turns it
+// into the undefined expression, so nothing in between has to be checked. Terms are found by
+// bisection, and adding one moves those after it: sums have a few terms, a few hundred at most.
 #include "core/sym_poly.h"
 
 #include <string.h>

@@ -7,9 +7,9 @@
 //   unary = "-" unary | number | name | "'" quoted "'" | "(" sum ")"
 //         | ("min" | "max") "(" sum "," sum ")"
 //
-// A name that is no identifier is quoted; inside quotes \' \\ and \xHH stand for the byte. What is
-// printed parses to the same expression; in the same table that is the same id.
-// Sizes of expressions are bounded (SYM_MAX_SIZE), so these functions may recurse over them.
+// A name that is no identifier is quoted; inside quotes \' \\ and \xHH denote the byte.
+// Printed text parses to the same expression; in the same table that is the same id. Sizes
+// of expressions are bounded (SYM_MAX_SIZE), so these functions may recurse over them.
 #include "core/sym_poly.h"
 
 /* Evaluation. */

@@ -2,7 +2,7 @@
 //
 // Dense row-major host tensors: sizes with overflow checks, allocation in an arena, comparison.
 //
-// tensor_size_ok is the gate for sizes from files: everything else here assumes a shape it
+// tensor_size_ok validates sizes from files: everything else here assumes a shape that it
 // accepted. Comparison takes the second tensor as the reference; two NaN are equal, infinities
 // equal only themselves, integers are compared exactly before any conversion to double.
 #include "core/core.h"
@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Nothing larger can be addressed, and sums of a few of them do not overflow. */
+/* The largest addressable size; sums of a few of them do not overflow. */
 static const i64 max_bytes = (i64)1 << 48;
 
 bool tensor_size_ok(enum dtype t, u32 rank, const i64 *dim, i64 *bytes)

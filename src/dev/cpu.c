@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cpu.c: the processor this program runs on. Binaries are shared objects of language c (lang/lang.h
-// has the calling convention), loaded from memory. The iterations of a grid are handed out in
-// chunks to the threads of a pool, each of which has scratch memory of its own that grows on demand
-// and is kept from launch to launch.
+// cpu.c: the CPU that this program runs on. Binaries are shared objects of language
+// c (calling convention in lang/lang.h), loaded from memory. The iterations of a
+// grid are distributed in chunks to the threads of a pool, each of which has its
+// own scratch memory that grows on demand and is kept from launch to launch.
 //
-// Kernels of groups of threads run on a team: as many threads as a group has, all in the same iteration, which meet at
-// barriers (struct team). Where the pool has fewer threads than the kernel was made for, a larger one is started for it.
+// Kernels with workgroups run on a team: as many threads as the workgroup has, all in the same iteration, which synchronise
+// at barriers (struct team). If the pool has fewer threads than the kernel was built for, a larger one is started for it.
 //
-// A launch is complete when it returns. One device serves one launch at a time; open more for more.
+// A launch is complete when it returns. One device serves one launch at a time; open several for concurrent launches.
 #include "dev/dev.h"
 
 #include <pthreadpool.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cuda.c: NVIDIA's GPUs through CUDA's driver interface. Binaries are cubins. The library is opened at run
-// time; a machine without it has no devices of this kind, which is no error unless one is asked for. doc/device-cuda.md
+// cuda.c: NVIDIA's GPUs through CUDA's driver API. Binaries are cubins. The library is opened at run time; a
+// machine without it has no devices of this kind, which is an error only if one is requested. doc/device-cuda.md
 #include "dev/dev_cuda.h"
 
 static u32 count(void) { return cuda_names(cuda_api(), NULL); }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// dev_cuda_api.c: the two interfaces as data: libraries, names of functions, numbers of attributes; and how their
-// results are read, whose numbers they share. QUERN_CUDA_LIBRARY and QUERN_HIP_LIBRARY name other libraries.
+// dev_cuda_api.c: the two interfaces as data: libraries, function names, attribute numbers; and the interpretation
+// of their results, which share numbers. QUERN_CUDA_LIBRARY and QUERN_HIP_LIBRARY name other libraries.
 #include "dev/dev_cuda.h"
 
 #include <string.h>
@@ -55,8 +55,8 @@ const struct cuda_api *hip_api(void)
     return &api;
 }
 
-/* After these nothing works any more in this process (CUDA Driver API, CUresult: "leaves the process in an
-   inconsistent state"), or the device is gone. */
+/* After these the process cannot use the device any more (CUDA Driver API,
+   CUresult: "leaves the process in an inconsistent state"), or the device is gone. */
 static bool is_loss(i32 r)
 {
     static const i32 v[] = {4, 46, 201, 214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 999};

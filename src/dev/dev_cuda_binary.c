@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// dev_cuda_binary.c: whether an image lies wholly within its bytes, because vendors' loaders are given an address alone.
-// Two forms: an ELF file of 64 bits (a cubin, a code object), and clang's bundle of such files ("Clang Offload Bundler", binary
-// form: magic, number of entries, for each its offset, size and the name of its target).
+// dev_cuda_binary.c: checks that an image is complete within its bytes, because vendors' loaders get only an
+// address. Two forms: a 64-bit ELF file (a cubin, a code object), and clang's bundle of such files ("Clang
+// Offload Bundler", binary form: magic, number of entries, for each its offset, size and the name of its target).
 #include "dev/dev_cuda.h"
 
 #include <string.h>

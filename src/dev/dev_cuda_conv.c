@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// dev_cuda_conv.c: convolutions by the vendor's library, on the device's own stream: what cuDNN and MIOpen share. All algorithms that the
-// library has for a convolution are measured by it when that is opened, and the fastest that works is taken, with the workspace that it wants.
+// dev_cuda_conv.c: convolutions by the vendor's library, on the device's own stream: code shared by cuDNN and MIOpen. When a
+// convolution is opened, the library measures all of its algorithms for it, and the fastest that works is used, with any workspace.
 //
-// Libraries know one pad for both ends of an axis. That at the beginning is what counts: with that at the end the same outputs see the
-// same inputs, as long as their number stays the same. Transposed convolutions are their gradients with respect to the input.
+// Libraries support one padding for both ends of an axis. The padding at the beginning is used: with the one at the end the same outputs
+// read the same inputs, as long as their number stays the same. Transposed convolutions are their gradients with respect to the input.
 #include "dev/dev_cuda_conv.h"
 
 enum { MIN_AXES = 2 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// dev_cuda_cudnn.c: convolutions by cuDNN 8 and 9 (cudnn_cnn.h, the interface of descriptors). Sums are f32 and operands are not rounded.
-// QUERN_CUDNN_LIBRARY names another library.
+// dev_cuda_cudnn.c: convolutions by cuDNN 8 and 9 (cudnn_cnn.h, the descriptor interface).
+// Sums are f32 and operands are not rounded. QUERN_CUDNN_LIBRARY names another library.
 #include "dev/dev_cuda_conv.h"
 
 enum { /* of the library's interface */

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// dev_cuda_device.c: a device from opening to closing, and its memory. CUDA's primary context is used, the one that
-// the vendor's own libraries share; HIP has a current device instead. Either is current for the thread during every operation (dev_cuda_share.c).
+// dev_cuda_device.c: opening and closing of a device, and its memory. CUDA's primary context is used, which the vendor's own
+// libraries share; HIP has a current device instead. Either is current for the thread during every operation (dev_cuda_share.c).
 //
-// After an error that leaves the process unusable (an illegal address, say) the device stays lost: CUDA's
-// documentation asks for a new process. One thread at a time. doc/device-cuda.md
+// After an error that leaves the process unusable (such as an illegal address) the device stays
+// lost: CUDA's documentation requires a new process. One thread at a time. doc/device-cuda.md
 #include "dev/dev_cuda.h"
 
 #include <string.h>
 
-struct cuda_memory { /* what is allocated: goes with the device if it is not released */
+struct cuda_memory { /* allocations: released with the device at the latest */
     struct cuda_memory *next;
     u64 at;
     i64 size;

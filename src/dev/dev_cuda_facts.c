@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// dev_cuda_facts.c: what a device can do: what is known of its architecture (dev_target.c), and on top of it what
-// the driver says of this very one.
+// dev_cuda_facts.c: properties of a device: those of its architecture
+// (dev_target.c), overridden by those that the driver reports.
 #include "dev/dev_cuda.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* "gfx90a:sramecc+:xnack-" stands somewhere behind the name in hipDeviceProp_t, whose layout differs
-   between versions. */
+/* "gfx90a:sramecc+:xnack-" is somewhere after the name in
+   hipDeviceProp_t, whose layout differs between versions. */
 static bool find_gfx(struct cuda *c, i32 d, struct err *e)
 {
     enum { SIZE = 16 << 10, NAME = 256 };

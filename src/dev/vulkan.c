@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// vulkan.c: GPUs, and processors that pose as one, through Vulkan 1.0 to 1.4. Binaries are SPIR-V
-// modules (doc/lang-spirv.md has the conventions). The loader is opened at run time; a machine
-// without it has no devices of this kind, which is no error unless one is asked for.
+// vulkan.c: GPUs, and CPU implementations, through Vulkan 1.0 to 1.4. Binaries are SPIR-V
+// modules (conventions in doc/lang-spirv.md). The loader is opened at run time; a machine
+// without it has no devices of this kind, which is an error only if one is requested.
 //
-// Launches are recorded and run in order; fence() waits for them. A device that is lost is made
-// anew at the next use: kernels and the places of memory stay valid, contents are zero then, and
-// struct dev counts it. One thread at a time.
+// Launches are recorded and run in order; fence() waits for them. A lost device
+// is recreated at the next use: kernels and ranges of memory stay valid, their
+// contents become zero, and struct dev counts it. One thread at a time.
 #include "dev/dev_vulkan.h"
 
 bool vulkan_ok(struct vulkan *v, VkResult r, const char *call, struct err *e)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Graph to ONNX ModelProto, opset 18 or the one that its newest operator needs. Operators "quern::Name" go to the domain
-// ai.quern, "domain::Name" to theirs; everything else is ai.onnx, which the graph's vocabulary already is. Sizes that are
-// a constant become dim_value, all others their text as dim_param, so a reader finds the same variables. Constants are initializers with raw content.
+// Graph to ONNX ModelProto, opset 18 or that of its newest operator. Operators "quern::Name" go to the domain ai.quern,
+// "domain::Name" to theirs; everything else is ai.onnx, the graph's own vocabulary. Constant sizes become dim_value, all
+// others their text as dim_param, so a reader finds the same variables. Constants are initializers with raw content.
 //
-// The protobuf is built of structs that refer to the graph's memory; only packing copies the weights.
+// The protobuf consists of structs that refer to the graph's memory; only packing copies the weights.
 #include <string.h>
 
 #include <onnx.pb-c.h>

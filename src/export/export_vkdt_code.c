@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The header that holds a network: sizes as C expressions, a function that reads the weights, and
-// one that makes the nodes and connects them. Names and arguments are those that vkdt's own
-// modules with networks know (denox_create_nodes: graph, module, one size per variable, then node
-// and connector of each input and output), so a module written by hand can include it as well.
+// The header that holds a network: sizes as C expressions, a function that reads the weights,
+// and one that creates the nodes and connects them. Names and arguments are those of vkdt's own
+// modules with networks (denox_create_nodes: graph, module, one size per variable, then node
+// and connector of each input and output), so hand-written modules can include it as well.
 //
-// Sizes are checked before the first node is made: what does not fit leaves a message and a
-// module that passes its input on.
+// Sizes are checked before the first node is created: unsupported
+// ones leave a message and a module that passes its input on.
 #include "export/export_vkdt.h"
 
 struct coder {
@@ -15,7 +15,7 @@ struct coder {
     const struct vkdt_names *n;
     const struct plan *p;
     struct arena a;
-    u32 *num; /* per expression: 1 + k of the constant "rk", 0: spelt in place */
+    u32 *num; /* per expression: 1 + k of the constant "rk", 0: emitted in place */
 };
 
 /* Text from a file, in a // comment. */

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// C that the headers of networks call, once per module: arithmetic of sizes, checks of limits, and
-// nodes that are split because a device takes only so many groups in one dispatch. It is text here
-// and is compiled in vkdt, in vkdt's style; test/vkdt.sh compiles it against stand-in headers.
+// C code called by the headers of networks, once per module: arithmetic of sizes, checks of limits, and
+// nodes that are split because a device supports only so many workgroups in one dispatch. It is text
+// here and is compiled in vkdt, in vkdt's style; test/vkdt.sh compiles it against stand-in headers.
 #include "export/export_vkdt.h"
 
 // clang-format off

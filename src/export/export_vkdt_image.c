@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Interface tensors as images. vkdt's pictures are textures, a network's tensors are storage
-// buffers: a node in front of the network copies one into the other, a node behind it does the
-// reverse. Here is which axis is height, width and channel, where the network's variables get
-// their values from, and the two shaders, in GLSL as vkdt's Makefile compiles it.
+// Interface tensors as images. vkdt's pictures are textures, a network's tensors are
+// storage buffers: a node before the network copies one into the other, a node after
+// it does the reverse. This file determines the axes of height, width and channel, the
+// source of the network's variables, and the two shaders, in GLSL for vkdt's Makefile.
 //
-// The default shaders pass values on as they are: red, green, blue and alpha are channels 0 to 3;
-// a tensor larger than its picture repeats the last rows and columns.
+// The default shaders pass values unchanged: red, green, blue and alpha are channels
+// 0 to 3; a tensor larger than its picture replicates the last rows and columns.
 #include "export/export_vkdt.h"
 
 static bool bad_io(const struct plan_io *io, struct err *e, const char *what)

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One grid of a kernel as a SPIR-V module of its own. vkdt runs the entry point "main" of a file
-// and binds the connectors of a node, in order, to descriptor set 1; a kernel of ours has an entry
-// point per grid and its arguments in set 0.
+// One grid of a kernel as a SPIR-V module of its own. vkdt runs the entry point
+// "main" of a file and binds the connectors of a node, in order, to descriptor set
+// 1; quern's kernels have an entry point per grid and their arguments in set 0.
 //
-// Functions of other grids stay where they are, unreachable: dropping them would need a table of
-// all instructions, drivers drop them anyway. What a grid reads and writes is found by following
-// pointers from the variables through the functions that its entry point calls, so nodes are
-// connected to what they use, not to what they were given.
+// Functions of other grids stay, unreachable: removing them would need a table of all
+// instructions, and drivers remove them anyway. The buffers that a grid reads and writes
+// are found by following pointers from the variables through the functions that its entry
+// point calls, so nodes are connected to the buffers that they use, not to all arguments.
 //
 // Modules come from files: every length and id is checked before it is used.
 #include "export/export_vkdt.h"

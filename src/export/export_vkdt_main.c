@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What stands around the network in a module's directory: main.c with the callbacks that vkdt looks
-// up, the lists of connectors and parameters, the piece of Makefile, and a readme, from which vkdt
-// makes its tooltips (sections "parameters" and "connectors", one line per name).
+// The other files of a module's directory: main.c with the callbacks of a vkdt module, the
+// lists of connectors and parameters, the Makefile fragment, and a readme, from which vkdt
+// generates its tooltips (sections "parameters" and "connectors", one line per name).
 //
-// Height and width come from the module's own inputs. Where all outputs are as large as the first
-// input, vkdt's defaults negotiate sizes, and the module works at any scale; else the module says
-// how large its outputs are and takes its inputs whole.
+// Height and width come from the module's own inputs. If all outputs are as large as
+// the first input, vkdt's defaults negotiate sizes, and the module works at any scale;
+// else the module declares the size of its outputs and takes its inputs at full size.
 #include "export/export_vkdt.h"
 
 static const struct plan *first(const struct vkdt_module *m) { return m->model[0].plan; }

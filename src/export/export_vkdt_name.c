@@ -11,8 +11,8 @@ static bool is_letter(char c) { return is_small(c) || (c >= 'A' && c <= 'Z'); }
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 static bool is_vowel(char c) { return c && strchr("aeiouAEIOU", c); }
 
-/* Names that mean something else: in vkdt's own code, "i-" and "o-" as readers and writers; and
-   kernels of such a name could be taken for shaders of an input or output. */
+/* Reserved names: in vkdt's own code, and "i-" and "o-" for readers and writers;
+   and kernels of such a name could be confused with shaders of an input or output. */
 static bool is_taken(struct str s)
 {
     static const char *const whole[] = {"display", "thumb", "bvh", "shared"};

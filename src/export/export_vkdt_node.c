@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// From dispatches to nodes. Each grid of a dispatch becomes a node whose connectors are the buffers
-// that the grid really uses. vkdt orders nodes by their connections alone, so every dependence has
-// to be one:
+// From dispatches to nodes. Each grid of a dispatch becomes a node whose
+// connectors are the buffers that the grid really uses. vkdt orders
+// nodes by their connections alone, so every dependency has to be one:
 //   - a buffer belongs to the node that writes it first ("write"); who reads it later is connected
 //     to the node that wrote it last;
 //   - who writes into a buffer that is there already (the second half of a concatenation, a sum)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Exporter vkdt: programs for Vulkan as a module of vkdt, a folder that its Makefile builds and its
-// graph loads (doc/export-vkdt.md). Several programs in one module are told apart by suffixes and
-// chosen by a parameter. Instead of a whole module, header, kernels and weights alone can go to
-// folders of their own, for a module whose main.c is written by hand.
+// Exporter vkdt: programs for Vulkan as a module of vkdt, a folder that its Makefile
+// builds and its graph loads (doc/export-vkdt.md). Several programs in one module are
+// distinguished by suffixes and selected by a parameter. Instead of a whole module, only
+// header, kernels and weights can be written to given folders, for a hand-written module.
 #include "export/export_vkdt.h"
 
 #include <string.h>
@@ -15,7 +15,7 @@ struct writer {
     struct vkdt_module module;
     struct arena *a;
     const char *src, *shader, *weight; /* folders */
-    bool is_whole;                     /* a module, not only a network's files */
+    bool is_whole;                     /* a whole module, not only a network's files */
     struct err *e;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The registry of model formats, and whole files. A format that recognises the content wins over the path's suffix, so
-// that a renamed file works and a broken one is reported by the importer whose suffix it bears.
+// The registry of model formats, and whole files. A format that recognises the content has precedence over the
+// path's suffix, so that a renamed file works and an invalid one is reported by the importer of its suffix.
 #include "import/import.h"
 
 #define X(name) extern const struct importer import_##name;
@@ -38,7 +38,7 @@ static bool read_with(const struct importer *m, const struct import_job *j, stru
     return ok || import_advise(e);
 }
 
-/* The whole of a file in memory of its own: it may change meanwhile. */
+/* A whole file in private memory: the file may change meanwhile. */
 static bool load(struct str *out, struct arena *a, const struct os_reader *f, struct err *e)
 {
     char *p = arena_try(a, f->n + 1, e, "the file");

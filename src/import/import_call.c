@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Control flow that only running can decide stays in the graph, as quern::Loop and quern::If (op/while.c). A body is copied and inferred
-// as a graph of its own, in which control flow dissolves or stays likewise. The number of the round is one more value that is carried on;
-// what a Scan takes of its inputs the body gathers by that number, and reads them in place.
+// Control flow that is decided at run time stays in the graph, as quern::Loop and quern::If (op/while.c). A body
+// is copied and inferred as a graph of its own, in which control flow is replaced or stays likewise. The number
+// of the iteration is an additional carried value; the body gathers a Scan's inputs by that number, in place.
 //
-// Whether carried values keep their sizes is found by trying: the body is inferred with the sizes that go in first. Where others come out,
-// the size varies from round to round, gets a name that the body's input binds, and all is tried again.
+// Whether carried values keep their sizes is determined by trial: the body is inferred with the sizes of its inputs first. If its
+// outputs have others, the size varies between iterations, gets a name that the body's input binds, and the inference is repeated.
 #include "import/import_control.h"
 
 #include <string.h>
 
 enum { MAX_TRIES = 64, MAX_FOLLOWED = 500 };
 
-/* A body in the making. */
+/* A body under construction. */
 struct kept {
     struct graph *body;
     value_id cond;                /* its condition, 0: none */

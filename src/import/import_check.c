@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Problems of a model, for people: what an error says about a node without the words that name the node, and what would help. The
-// advice goes by what the reason is about; reasons are written in many places, so the words that tell them apart stand here once.
+// Problems of a model, for users: the message of an error about a node without the words that name the node, and a way out. The
+// advice depends on the kind of reason; reasons are written in many places, so the words that identify them are collected here.
 #include <string.h>
 
 #include "import/import.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// If, Loop and Scan dissolve while sizes are inferred, where it is known how often their bodies run; where only running can tell, they
-// stay as quern::If and quern::Loop (import_call.c).
+// If, Loop and Scan are replaced by their bodies while sizes are inferred, if the number of runs of
+// their bodies is known; those decided at run time stay as quern::If and quern::Loop (import_call.c).
 //   If      whose condition is known: the nodes of that branch. Else, where both have few pointwise nodes, those of both, and their
 //           results are chosen from. Results of different sizes have a size that is made while running.
 //   Loop    with a known number of rounds: its body, round by round, as long as the condition is known to hold. With few rounds at most,
@@ -10,12 +10,12 @@
 //   Scan    over a known number of elements: likewise.
 //           Of many rounds that would have many nodes, one body stays.
 //   SequenceMap  its body for each element. Sequences are no values of their own: they dissolve on the way (import_sequence.c).
-// A body reads values of the graph around it as inputs of its own, behind those that it declares ("captured"). Until a node
-// dissolves, attributes hold the numbers of its bodies.
+// A body reads values of the enclosing graph as additional inputs after those that it
+// declares ("captured"). Until a node is replaced, attributes hold the numbers of its bodies.
 //
-// The graph is inferred in order; a node dissolves when its inputs are known, and what it became is inferred next. Nodes that have
-// types and shapes are not inferred again, and a loop is unrolled a round at a time, because whether it goes on may follow from
-// what the round before has computed.
+// The graph is inferred in order; a node is replaced when its inputs are known, and its replacement
+// is inferred next. Nodes that have types and shapes are not inferred again, and a loop is unrolled
+// one iteration at a time, because its condition may follow from the results of the previous one.
 #include "import/import_control.h"
 
 #include <string.h>

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Names of sizes that are expressions, as exporters write them: "4*Hq", "s0 + 1", "floor(s1/2)", "s77//2", "Max(1, s0)",
-// "past_sequence_length + sequence_length". What is no such expression is a name, whatever characters it has.
+// Names of sizes that are expressions, as written by exporters: "4*Hq", "s0 + 1", "floor(s1/2)", "s77//2",
+// "Max(1, s0)", "past_sequence_length + sequence_length". Anything else is a name, whatever characters it has.
 //
 //   sum = product { ("+" | "-") product }     product = power { ("*" | "/" | "//" | "%") power }     power = unary [ "**" number ]
 //   unary = "-" unary | number | name | function "(" sum { "," sum } ")" | "(" sum ")"
 //
-// A quotient is exact until floor or ceiling rounds it, so values are fractions; what is a fraction in the end rounds down.
+// A quotient is exact until floor or ceiling rounds it, so values are fractions; a final fraction rounds down.
 #include "import/import.h"
 
 enum { MAX_TEXT = 300, MAX_DEPTH = 40, MAX_POWER = 4, MAX_ARGS = 8 };
@@ -167,7 +167,7 @@ static struct fraction parse_sum(struct parser *p)
     return x;
 }
 
-/* In a table of its own: a name that is no expression leaves no variables behind. */
+/* In a table of its own: a name that is not an expression leaves no variables behind. */
 static sym parse_in(struct symtab *t, struct str text)
 {
     struct parser p = {.t = t, .rest = str_trim(text)};

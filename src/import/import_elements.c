@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Inputs of an ONNX model that are sequences or optional values, where the caller says how many
-// elements they have: input 'x' of three elements becomes the inputs x[0], x[1] and x[2] and a node
-// that makes the sequence of them; an optional value with content is its content, one without
-// content a node that makes it. Names of sizes hold for each element alone, since the elements of a
-// sequence may differ in their sizes: elements have sizes of their own.
+// Inputs of an ONNX model that are sequences or optional values, with numbers of
+// elements from the caller: input 'x' of three elements becomes the inputs x[0], x[1]
+// and x[2] and a node that constructs the sequence; an optional value with content is
+// its content, one without content a node that constructs it. Names of sizes are
+// local to each element, since the elements of a sequence may differ in their sizes.
 #include <string.h>
 
 #include <onnx.pb-c.h>
@@ -41,7 +41,7 @@ static bool bad_number(struct rewriter *r, const char *name, const char *why)
     return err_set(r->e, ERR_USAGE, "number of elements of input '%s': %s", name, why);
 }
 
-/* An element's type: without the names of its sizes where it is one of several. */
+/* An element's type: without the names of its sizes if it is one of several. */
 static Onnx__TypeProto *type_of(struct rewriter *r, const Onnx__TypeProto *from, bool is_content)
 {
     if (is_content || !from->tensor_type->shape) return (Onnx__TypeProto *)(uintptr_t)from;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// FlexAttention of domain ai.onnx.preview, whose attributes score_mod and prob_mod are graphs: its nodes, and theirs between them, in
-// its place. Names of a subgraph get a prefix of the node's own; names of the graph around it stay.
+// Replaces FlexAttention of domain ai.onnx.preview, whose attributes score_mod and prob_mod are graphs, by its nodes
+// with theirs between them. Names of a subgraph get a prefix of the node's own; names of the enclosing graph stay.
 #include <string.h>
 
 #include <onnx.pb-c.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Makes inputs of an ONNX model constants. Test cases (and some exports) feed what decides sizes
-// (target shapes, axes, pads, k) as inputs; quern compiles for known operations, so such inputs are
-// fixed before the import.
+// Replaces inputs of an ONNX model by constants. Test cases (and some exports)
+// pass values that decide sizes (target shapes, axes, pads, k) as inputs; quern
+// compiles for known operations, so such inputs are fixed before the import.
 #include <string.h>
 
 #include <onnx.pb-c.h>

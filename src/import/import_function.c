@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Functions of ONNX models, inlined: nodes that call one are replaced by its nodes, in bodies of control flow, too, before anything
-// else is read. Names inside a function get a prefix of the call's own; its inputs and outputs are the call's. Attributes that refer to the
-// function's (ref_attr_name) become the call's, else the function's default, else they are left out. A function of the model has
-// precedence over an operator of the same name. Functions that call themselves are refused, and so is what grows out of proportion.
+// else is read. Names inside a function get a prefix of the call's own; its inputs and outputs are the call's. Attributes that
+// refer to the function's (ref_attr_name) become the call's, else the function's default, else they are omitted. A function of the
+// model has precedence over an operator of the same name. Recursive functions, and expansions out of proportion, are rejected.
 //
 // Attribute defaults and overloads are younger than the ONNX of some systems: they are read from the fields that protobuf-c does not know.
 #include <string.h>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ONNX operators in the forms that they had before opset 7, and the experimental operators that ONNX took back, become those of opset 7
-// and later. Each form has a row in a table: the operator, the first opset in which the form is no longer valid, the function that
-// replaces it. Where the new form depends on a rank, which is not known before sizes are inferred, the node is written with
-// operators on shapes, which the inference folds.
+// Converts ONNX operators in forms from before opset 7, and the experimental operators that ONNX withdrew,
+// to those of opset 7 and later. Each form has a row in a table: the operator, the first opset in which
+// the form is no longer valid, the conversion. If the new form depends on a rank, which is unknown before
+// sizes are inferred, the node is written with operators on shapes, which the inference folds.
 //
-// `consumed_inputs` (of opsets below 6) permits a backend to compute in place; it means nothing for the result.
+// `consumed_inputs` (of opsets below 6) permits a backend to compute in place; it has no effect on the result.
 #include "import/import.h"
 #include "op/op.h"
 

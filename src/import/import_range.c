@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ranges of sizes that the exporter of a model gave: PyTorch's torch.export writes "{s53: VR[4, 128], 2*s0: VR[2, int_oo]}" into the
-// graph's metadata. Upper bounds become facts. Sizes that no input is named after are passed over (the exporter's own names of dimensions
-// that the user named), and lower bounds: torch.export takes every dynamic size, and every size that is computed of it, for at least 2
-// while it traces, so that they turn away sizes that the network can do (33 where 32 pixels are one patch).
+// Ranges of sizes from the exporter of a model: PyTorch's torch.export writes "{s53: VR[4, 128], 2*s0: VR[2, int_oo]}" into
+// the graph's metadata. Upper bounds become facts. Sizes that no input is named after are skipped (the exporter's own names of
+// dimensions that the user named), and lower bounds: torch.export assumes at least 2 for every dynamic size, and every size
+// computed from it, while it traces, which would exclude sizes that the network supports (33 where 32 pixels are one patch).
 #include <string.h>
 
 #include <onnx.pb-c.h>
@@ -25,7 +25,7 @@ static bool is_word(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
 
-/* Is every name in it that of a size? A name before a parenthesis is a function's. */
+/* Whether every name in it is that of a size. A name before a parenthesis is a function's. */
 static bool names_are_known(const struct symtab *t, struct str text)
 {
     for (i64 i = 0; i < text.n;) {
@@ -47,7 +47,7 @@ static bool find_size(const struct ranges *r, struct str text, sym *out)
     return *out && !sym_is_const(t, *out, NULL);
 }
 
-/* "s53: VR[4, 128". What callers assume to the contrary stands. */
+/* "s53: VR[4, 128". Contrary assumptions of callers have precedence. */
 static void read_range(const struct ranges *r, struct str name, struct str bounds)
 {
     struct symtab *t = r->g->sym;

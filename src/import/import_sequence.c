@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sequences and optional values of ONNX. Their elements are tensors that the graph has anyway, so that they dissolve: whoever takes an
-// element of a sequence reads that tensor. This needs numbers of elements and positions that are known; what is not is refused with operator
-// and node. An output of the graph that is a sequence becomes as many outputs, "name[0]", "name[1]" ...
+// Sequences and optional values of ONNX. Their elements are tensors of the graph, so they are replaced: a node that takes
+// an element of a sequence reads that tensor. This requires known numbers of elements and positions; otherwise the node is
+// rejected with its operator. An output of the graph that is a sequence becomes that many outputs, "name[0]", "name[1]" ...
 //
-// Pieces of a tensor depend on its size, so nodes dissolve in topological order while the graph is inferred (import_control.c): lists
-// pass through loops and branches like other values, because a copy of a body is nodes like others. Until then a list is kept beside
-// the value that stood for it, whose node is dead.
+// The number of pieces of a tensor depends on its size, so nodes are replaced in topological order while the graph is
+// inferred (import_control.c): sequences pass through loops and branches like other values, because a copy of a body
+// consists of ordinary nodes. Until then a sequence is kept beside the value that represented it, whose node is dead.
 #include "import/import.h"
 #include "op/op.h"
 

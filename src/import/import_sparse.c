@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sparse tensors of ONNX become dense constants: the values stand at their indices, which are row-major numbers (n) or indices of all
-// axes (n, rank), and everything else is 0.
+// Sparse tensors of ONNX become dense constants: the values are placed at their indices,
+// which are row-major numbers (n) or indices of all axes (n, rank), and everything else is 0.
 #include <string.h>
 
 #include <onnx.pb-c.h>
@@ -9,7 +9,7 @@
 #include "import/import.h"
 #include "io/io.h"
 
-enum { MAX_DENSE = 1 << 30 /* bytes: a few bytes of a file must not ask for all memory */ };
+enum { MAX_DENSE = 1 << 30 /* bytes: a small file must not demand all memory */ };
 
 static bool bad(const Onnx__SparseTensorProto *p, struct err *e, const char *what)
 {

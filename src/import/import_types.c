@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Types of an imported network's constants, with one thing that ONNX does not allow put right: exporters that fold
-// constants (PyTorch's, of batch normalisation into convolutions of bf16) leave them in f32 beside values of f16 or bf16,
-// where the operator has one type for both. Such constants are converted to the type of the values, rounded to nearest
-// even, as the exporter would have done. Values that are computed are left alone: there a Cast is missing in the network.
+// Types of an imported network's constants, with a correction of invalid ONNX: exporters that fold constants
+// (PyTorch's, of batch normalisation into convolutions of bf16) leave them in f32 beside values of f16 or bf16, where
+// the operator has one type for both. Such constants are converted to the type of the values, rounded to nearest
+// even, as the exporter should have done. Computed values are not converted: there a Cast is missing in the network.
 #include "import/import.h"
 #include "op/op.h"
 
@@ -13,7 +13,7 @@ static bool is_real(const struct graph *g, value_id v)
     return t != DT_NONE && dtype_is_float(t) && !dtype_is_small(t);
 }
 
-/* The type of the first input that is computed. */
+/* The type of the first computed input. */
 static enum dtype computed_type(const struct graph *g, const struct node *n)
 {
     for (u32 i = 0; i < n->in.n; i++)

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ONNX models, opsets 1 to 28: protobuf to graph, then every node is brought to the form of opset 7 (import_old.c) and by its
-// operator's `upgrade` to that of opset 18, and sizes are inferred. What later opsets changed is mostly the types that are
-// allowed; operators that are new in them (Gelu, Swish ...) are kept as they are.
+// ONNX models, opsets 1 to 28: protobuf to graph, then every node is converted to the form of opset 7
+// (import_old.c) and by its operator's `upgrade` to that of opset 18, and sizes are inferred. Later opsets
+// mostly changed the permitted types; operators that are new in them (Gelu, Swish ...) are kept as they are.
 //
-// Names of values are kept; names given by ONNX may come in any order, so a value is made at its first mention and
-// graph_verify finds those that nobody produces. Initializers are constants, even when they are listed as inputs.
-// Constant nodes become constants. Named sizes (dim_param) become size variables, the same name the same variable;
-// sizes without a name get one that occurs nowhere else ("input_d2"). Claims of the model about sizes inside the
-// network (value_info) and of its outputs are not used: sizes are inferred.
+// Names of values are kept; names in ONNX may come in any order, so a value is created at its first
+// mention and graph_verify finds those without a producer. Initializers are constants, even if they are
+// listed as inputs. Constant nodes become constants. Named sizes (dim_param) become size variables, the
+// same name the same variable; sizes without a name get a unique one ("input_d2"). Shapes that the model
+// claims for values inside the network (value_info) and for its outputs are ignored: sizes are inferred.
 //
-// Operators of other domains are named with theirs, "com.microsoft::FusedConv"; those that mean the same as one of ai.onnx
-// (onnx_alias.inc) become that one, in the form of opset 18.
+// Operators of other domains are named with theirs, "com.microsoft::FusedConv"; those
+// equivalent to one of ai.onnx (onnx_alias.inc) become that one, in the form of opset 18.
 //
 // Functions of the model are inlined first (import_function.c), sparse tensors become dense constants (import_sparse.c).
 // Control flow (import_control.c), sequences and optional values (import_sequence.c) dissolve while sizes are inferred. Those among the

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Graphs in their text form (doc/graph-ir.md). Types in the text are not believed: sizes are inferred anew, so that a
-// text with wrong types cannot make wrong code.
+// Graphs in their text form (doc/graph-ir.md). Types in the text are not trusted:
+// sizes are inferred anew, so that a text with wrong types cannot yield wrong code.
 #include "import/import.h"
 #include "op/op.h"
 

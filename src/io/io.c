@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The registry of tensor file formats, and whole files. The format is chosen by the suffix of the path, without regard
-// to case, never by content: `-o out.png` has no content yet, and both directions should follow the same rule.
+// The registry of tensor file formats, and whole files. The format is selected by the suffix of the path,
+// case-insensitively, never by content: `-o out.png` has no content yet, and both directions should follow the same rule.
 #include "io/io.h"
 
 #define X(name) extern const struct io_format io_##name;

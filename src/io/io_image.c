@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tensors seen as images, for the image formats. Networks hold pictures as (1, c, h, w); a user may as well hand over
-// (c, h, w), (h, w) or (1, h, w, c). A rank-4 tensor is taken as (1, c, h, w) when its axis 1 can be channels.
+// Tensors as images, for the image formats. Networks represent pictures as (1, c, h, w); users may also pass (c,
+// h, w), (h, w) or (1, h, w, c). A rank-4 tensor is interpreted as (1, c, h, w) if its axis 1 can be channels.
 #include "io/io.h"
 
 enum { MAX_CHANNELS = 4 };

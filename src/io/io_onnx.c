@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ONNX protobufs: unpacking of untrusted bytes, and TensorProto in all its forms (raw content, typed fields, halves
-// in int32_data, content in a file beside the model).
+// ONNX protobufs: unpacking of untrusted bytes, and TensorProto in all its
+// forms (raw content, typed fields, halves in int32_data, external data).
 //
-// protobuf-c recurses as deep as the bytes nest and allocates what they ask for, so both are bounded here: the bytes are
-// walked once with the descriptors in hand before protobuf-c sees them, and its allocator takes from the arena at most
-// a fixed multiple of the input's size. What it sees is a copy without the large contents of tensors: those are read once, by several
-// threads, to where they stay. Files are read, never mapped, so that nothing happens if one is cut meanwhile.
+// protobuf-c recurses as deep as the bytes nest and allocates as they demand, so both are bounded here: the bytes are
+// traversed once with the descriptors before protobuf-c sees them, and its allocator takes from the arena at most a
+// fixed multiple of the input's size. It sees a copy without the large contents of tensors: those are read once, by
+// several threads, to their final place. Files are read, never mapped, so concurrent truncation is harmless.
 #include <stdatomic.h>
 #include <string.h>
 

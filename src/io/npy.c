@@ -3,9 +3,9 @@
 // .npy: NumPy's array file, versions 1 to 3: magic, version, header length, then a Python dictionary literal with
 // 'descr' (byte order and type), 'fortran_order' and 'shape', then the elements.
 //
-// Both byte orders and both orders of elements are read; little-endian row-major version 1 is written. NumPy has no
-// bf16; as its bfloat16 extension does, that is written as the void type '<V2' and read from it. Types of 8 bits and fewer that
-// NumPy does not have are written as f32, i8 or u8, which hold the same numbers (.pb keeps the type).
+// Both byte orders and both orders of elements are read; little-endian row-major version 1 is written. NumPy
+// has no bf16; like its bfloat16 extension, the void type '<V2' is written and read for it. Types of 8 bits
+// and fewer that NumPy lacks are written as f32, i8 or u8, which hold the same numbers (.pb keeps the type).
 #include <string.h>
 
 #include "io/io.h"

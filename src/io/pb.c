@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// .pb: one ONNX TensorProto, as in ONNX's test cases. External data is refused: the bytes carry no place.
+// .pb: one ONNX TensorProto, as in ONNX's test cases. External data is rejected, because the bytes have no folder.
 #include <onnx.pb-c.h>
 
 #include "io/io.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// .pfm: portable float map, what renderers write. Header "PF" (RGB) or "Pf" (grey), width, height and a scale whose sign
-// tells the byte order (negative: little-endian), then rows of floats from the bottom up. The magnitude of the scale is
-// ignored, as other readers do.
+// .pfm: portable float map, a format of renderers. Header "PF" (RGB) or "Pf" (grey), width,
+// height and a scale whose sign is the byte order (negative: little-endian), then rows of
+// floats from the bottom up. The magnitude of the scale is ignored, as by other readers.
 #include <string.h>
 
 #include "io/io.h"
@@ -11,7 +11,7 @@ enum { MAX_SIZE = 1 << 20 }; /* pixels of a side */
 
 static bool is_space(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
 
-/* The next word of the header; behind it exactly one white space is consumed. */
+/* The next word of the header; exactly one white space after it is consumed. */
 static struct str next_word(struct str bytes, i64 *at)
 {
     while (*at < bytes.n && is_space(bytes.p[*at])) ++*at;

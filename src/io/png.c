@@ -3,9 +3,9 @@
 // .png through libpng: grey, grey with alpha, RGB or RGBA of 8 or 16 bits to f32 in 0..1 as stored (no gamma applied;
 // palettes, transparency and fewer bits are expanded); writing clamps to 0..1 and rounds to 8 bits.
 //
-// libpng reports errors by calling back and may not return from there, so its calls run under setjmp in functions that
-// own nothing: its own memory comes from an arena and goes with it, pixels lie in the caller's. A picture that claims
-// more pixels than its bytes can inflate to is refused before anything is allocated.
+// libpng reports errors by a callback and may not return from it, so its calls run under setjmp in
+// functions without resources: its own memory comes from an arena, pixels are in the caller's. A
+// picture with more pixels than its bytes can inflate to is rejected before anything is allocated.
 #include <setjmp.h>
 #include <string.h>
 

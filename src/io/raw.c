@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// .raw: nothing but the elements, row-major, little-endian. The caller says dtype and shape; the file must have
-// exactly that size.
+// .raw: only the elements, row-major, little-endian. The caller
+// supplies dtype and shape; the file must have exactly that size.
 #include <string.h>
 
 #include "io/io.h"

@@ -20,7 +20,7 @@ static const struct attr *find_kind(const struct node *n, const char *name, enum
     return a && a->kind == kind ? a : NULL;
 }
 
-/* The slot for `name`, emptied but for name and kind. */
+/* The slot for `name`, empty except for name and kind. */
 static struct attr *slot(struct graph *g, node_id id, struct str name, enum attr_kind kind)
 {
     struct node *n = graph_node(g, id);
@@ -31,7 +31,7 @@ static struct attr *slot(struct graph *g, node_id id, struct str name, enum attr
     return a;
 }
 
-/* An own copy, so that callers may pass memory of any lifetime; NULL only when empty. */
+/* A copy, so that callers may pass memory of any lifetime; NULL only if empty. */
 static void *copy_array(struct arena *a, const void *v, i64 size)
 {
     if (size == 0) return NULL;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Copies of graphs and of parts of them. Both share the symbol table and the content of constants with the
-// original (which must live as long); names, attributes and symbolic content are copied.
+// Copies of graphs and subgraphs. Both share the symbol table and the content of constants with
+// the original (which must live as long); names, attributes and symbolic content are copied.
 #include <string.h>
 
 #include "ir/ir.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Building, editing and ordering of graphs. Nodes and values are only ever appended, so ids stay valid;
-// removing a node means marking it dead. graph_sort is the one function that renumbers nodes (values keep
-// their ids): it drops what is dead or does not reach an output.
+// Building, editing and sorting of graphs. Nodes and values are only appended, so ids stay
+// valid; removing a node means marking it dead. graph_sort is the only function that renumbers
+// nodes (values keep their ids): it drops dead nodes and those that reach no output.
 //
 // Nothing here recurses: graphs come from untrusted files and may be thousands of nodes deep.
 #include <string.h>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sizes that only running can tell: a variable is made of an element of some value (a count, the second number of a target shape),
-// or follows from other sizes. No node has such a variable as an input, its name stands in shapes and in attributes; so order
-// comes from here: a node that mentions a variable stands behind those that make the elements which the variable follows from.
+// Data-dependent sizes: a variable is computed from an element of some value (a count, the second number of a target shape),
+// or follows from other sizes. No node has such a variable as an input, its name occurs in shapes and in attributes; so the
+// order is defined here: a node that uses a variable follows those that compute the elements which the variable depends on.
 //
-// Running is cut into phases there. Phase 0 is what needs inputs' sizes alone; a node that mentions a size made in phase p, or has
-// an input of phase p + 1, is of phase p + 1.
+// These divide a run into phases. Phase 0 needs sizes of inputs only; a node that uses
+// a size computed in phase p, or has an input of phase p + 1, belongs to phase p + 1.
 #include "ir/ir.h"
 
 #include <string.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Shapes and layouts: questions about sizes that need no graph. Sizes are symbolic; "static" means every
-// dim is a constant. Equality is decided by the normal form of symbolic sizes: equal ids are proven equal,
-// different ids may still be equal for some sizes, so shape_equal answers "proven".
+// Shapes and layouts: queries about sizes that need no graph. Sizes are symbolic; "static" means
+// every dim is a constant. Equality is decided by the normal form of symbolic sizes: equal ids are
+// proven equal, different ids may still be equal for some sizes, so shape_equal answers "proven".
 #include "ir/ir.h"
 
 static const char *const layout_names[N_LAYOUTS] = {
@@ -63,7 +63,7 @@ void value_set_given(struct graph *g, value_id v, const struct shape *s)
     graph_value(g, v)->given = copy;
 }
 
-/* The constant dims alone must make a possible tensor; dims that are symbolic count as one. */
+/* The constant dims alone must form a valid tensor; symbolic dims count as one. */
 bool shape_size_ok(const struct symtab *t, const struct shape *s, enum dtype d)
 {
     i64 dim[MAX_RANK];

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Printing of graphs (text_parse.c reads them back; doc/graph-ir.md is the normative description). One statement
-// a line; constants stand before the node that first uses them. Everything is printed in the order of the
-// interface and of the nodes, never in hash order, so equal graphs print alike.
+// Printing of graphs (text_parse.c reads them back; doc/graph-ir.md is the normative description).
+// One statement per line; constants precede the node that first uses them. Everything is printed in
+// the order of the interface and of the nodes, never in hash order, so equal graphs print alike.
 //
-// With `keys` the text identifies a computation: value names become numbers in order of appearance, node names
-// and the content of large constants are left out. Names of size variables stay: times belong to sizes.
+// With `keys` the text identifies a computation: value names become numbers in order of appearance, node
+// names and the content of large constants are omitted. Names of size variables stay: times depend on sizes.
 #include "ir/ir.h"
 
-enum { KEYS_MAX_CONTENT = 64 }; /* constants up to this many elements keep their content in keys */
+enum { KEYS_MAX_CONTENT = 64 }; /* constants of at most this many elements keep their content in keys */
 
 struct printer {
     struct buf *b;

@@ -2,9 +2,9 @@
 //
 // Reading of graphs from text, the inverse of text.c; doc/graph-ir.md is the normative description.
 //
-// The parser works on characters, without a token list, and is sticky: after the first error every step fails and
-// the caller checks once. Values may be referred to before their statement; graph_verify at the end finds those that
-// never got one. The text may be hostile: nothing is allocated that the text is not long enough to fill.
+// The parser works on characters, without a token list, and is sticky: after the first error every step
+// fails and the caller checks once. Values may be referred to before their statement; graph_verify at the
+// end finds those without one. The text is untrusted: allocations are bounded by the length of the text.
 #include <string.h>
 
 #include "ir/ir.h"

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// graph_verify: the invariants of ir.h as code. Run after import, after parsing and after every pass in debug
-// builds. Order of nodes is not required (only graph_sort promises it); that there is no cycle is.
-// Values that no live node uses or makes may lie around: passes leave them behind.
+// graph_verify: the invariants of ir.h as code. Run after import, after parsing and after every
+// pass in debug builds. Topological order of nodes is not required (only graph_sort guarantees it);
+// absence of cycles is. Values without a live producer or user may exist: passes leave them behind.
 #include "ir/ir.h"
 
 struct checker {
     const struct graph *g;
     struct err *e;
-    u32 depth; /* of bodies within each other */
+    u32 depth; /* nesting depth of bodies */
 };
 
 enum { MAX_BODIES = 16 };

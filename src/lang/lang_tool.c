@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// lang_tool.c: running compilers and other tools: with a time-out, in a folder of their own.
+// lang_tool.c: runs compilers and other tools, with a time-out, in temporary folders.
 #include "lang/lang_tool.h"
 
 enum { MAX_MESSAGE = 600, MAX_WORDS = 64 };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// opencl.c: the language opencl, OpenCL C 1.2. Its binary is the text: the driver of a device builds it when it is
-// loaded. Halves are converted by vload_half and vstore_half_rte, which every device has; f32 operations are rounded
-// one by one, division and square root as well as the driver does it (doc/lang-gpu.md).
+// opencl.c: the language opencl, OpenCL C 1.2. Its binary is the text: a device's driver builds it at load
+// time. Halves are converted by vload_half and vstore_half_rte, which every device supports; f32 operations
+// are rounded one by one, division and square root with the driver's accuracy (doc/lang-gpu.md).
 #include "lang/lang_gpu.h"
 
 #define SG_FN(id, fn) {.name = id, .types = ~0u, .n_args = 1, .scalar = "$E $F($E x, i32 thread)\n{\n    return ($E)" fn "(x);\n}\n"}

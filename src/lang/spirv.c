@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// spirv.c: the language spirv. Its text is kernel IR, legalised for the target; building it writes
-// the words of a SPIR-V module directly, without another compiler. The same text and target give
-// the same words. doc/lang-spirv.md says what a module looks like from outside.
+// spirv.c: the language spirv. Its text is kernel IR, legalised for the target; building
+// it writes the words of a SPIR-V module directly, without another compiler. The same
+// text and target yield the same words. doc/lang-spirv.md describes the module interface.
 #include "lang/lang_spirv.h"
 
-enum { REVISION = 6 }; /* raise when the same text gives other words */
+enum { REVISION = 6 }; /* incremented when the same text yields other words */
 
 /* Vulkan's own functions are inaccurate or missing. */
 static bool wants_all(const void *user, const struct kir *k, kval v) { return true; }

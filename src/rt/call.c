@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Loops and branches: a dispatch that runs other plans. What a round carries to the next one lies in two copies that take turns, the first
-// round reads it where it is; what is read only is read in place; what rounds give is written into its slot of the stacked result. All stays
-// on the device, and nothing is waited for but a condition that a round computes, sizes that it makes, and memory that must grow.
+// Loops and branches: dispatches that run other plans. Carried values are double-buffered, and the first iteration reads them in
+// place; read-only values are read in place; outputs of iterations are written into their slots of the stacked result. All data stays
+// on the device. The host waits only for conditions that an iteration computes, data-dependent sizes, and memory that must grow.
 #include "rt/rt_private.h"
 
 #include <string.h>
@@ -14,7 +14,7 @@ struct call {
     struct rt_program *sub[2];
     struct dev_mem cond;
     struct dev_mem *carry[2]; /* per carried value */
-    struct dev_mem *result;   /* per result that has no place of its own */
+    struct dev_mem *result;   /* per result without memory of its own */
     struct dev_mem *slice;    /* per result: what a round gives, where its slot is at no address for kernels */
 };
 

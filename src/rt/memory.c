@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Laying out temporary buffers once sizes are known: largest first, each at the lowest offset where
-// it meets no buffer that is alive at the same time ("greedy by size", Pisarchyk and Lee, Efficient
-// Memory Management for Deep Neural Net Inference, 2020, section 5). Within a few percent of the
-// best possible for networks with skip connections.
+// Placement of temporary buffers once sizes are known: largest first, each at the lowest
+// offset without overlap with buffers that are alive at the same time ("greedy by size",
+// Pisarchyk and Lee, Efficient Memory Management for Deep Neural Net Inference, 2020,
+// section 5). Within a few percent of the optimum for networks with skip connections.
 //
-// What is taken is kept in a segment tree over the dispatches, as sorted ranges of addresses: a buffer's range stands in the O(log n) nodes
-// that make up its life, and in what those above know of the nodes below them. Ranges that touch are one, so that a list stays
-// short whatever the number of buffers, and a place is found without looking at them.
+// Occupied memory is kept in a segment tree over the dispatches, as sorted ranges of addresses: a buffer's range
+// is in the O(log n) nodes that make up its life, and in the summaries of their ancestors. Adjacent ranges are
+// merged, so that lists stay short for any number of buffers, and a place is found without visiting them.
 #include "rt/rt_private.h"
 
 #include <stdlib.h>

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Loading and running plans. Sizes are bound from the inputs' shapes at each run; memory and kernel
-// parameters are worked out again only when they change. On a device that shares the host's memory
-// inputs and outputs are used in place; on others they are where the program has copies of them, or
-// in the device's memory already.
+// Loading and running plans. Sizes are bound from the inputs' shapes at each
+// run; memory and kernel parameters are recomputed only when they change. On a
+// device that shares the host's memory inputs and outputs are used in place; on
+// others the program has copies of them, or they are in device memory already.
 #include "rt/rt_private.h"
 
 #include <string.h>
 
-/* Dispatches between two places where sizes are made. What follows from the sizes is worked out when they are known, and stays until
-   one of them, or of those before, changes. */
+/* Dispatches between two places where data-dependent sizes are read. Their derived values are
+   computed when the sizes are known, and stay until one of them, or of the earlier ones, changes. */
 struct phase {
     struct arena arena;    /* parameters and grids */
     struct dev_mem block;  /* temporaries whose sizes, or upper bounds of them, are known from here on */
