@@ -77,7 +77,7 @@ static kval read(const struct operand *s, kval term, kval i, u32 lanes)
     const struct grad_address *x = p->address->user;
     const struct conv *c = s == &p->a ? &x->q.y : &x->q.x;
     kval idx[MAX_RANK] = {0}, ok = 0, n = emit_size(p->m, p->x.k), at = across(s, i, lanes), channel = at;
-    term = kir_add(k, kir_mul_i(k, p->round, p->s.bk), term);
+    term = kir_add(k, kir_mul_i(k, p->k_block, p->s.bk), term);
     if (!sym_divides(p->m->g->sym, p->s.bk, p->x.k)) {
         ok = kir_lt(k, term, n);
         term = kir_min(k, term, kir_add_i(k, n, -1));

@@ -2,8 +2,8 @@
 //
 // addr_igemm: a convolution as a product of matrices that are never built: Chetlur, Woolley, Vandermersch, Cohen, Tran,
 // Catanzaro and Shelhamer, cuDNN: Efficient Primitives for Deep Learning, 2014, section 3.1. Numbers of rows and terms are taken
-// apart where an element is read: the pixel of a row once for all rounds, taps and channels of a term by constants, and not at
-// all where a round is one tap, or all of them.
+// apart where an element is read: the pixel of a row once for all K blocks, taps and channels of a term by constants, and not at
+// all where a K block is one tap, or all of them.
 //
 // Outside of the input, and behind the last term, both operands are zeros, so that nothing is branched on.
 //
@@ -69,7 +69,7 @@ bool merge_is_dense(const struct merge *g, enum merge_order o) { return g->by_ch
 
 static const struct merge *merge_in(const struct contraction *p) { return p->address->user; }
 
-/* The group's phase along an axis. */
+/* The phase of the workgroup along an axis. */
 static kval phase_of(const struct contraction *p, u32 axis)
 {
     const struct merge *g = merge_in(p);
@@ -88,7 +88,7 @@ static void also(struct kir *k, kval *all, kval cond)
     *all = *all ? kir_bin(k, KI_AND, *all, cond) : cond;
 }
 
-/* Has the phase any taps? 0: certainly. */
+/* Has the phase any taps? 0: always. */
 static kval phase_has_taps(const struct contraction *p)
 {
     const struct merge *g = merge_in(p);
@@ -112,53 +112,53 @@ static void split_tap(struct kir *k, const struct conv *c, kval n, kval tap[MAX_
     }
 }
 
-/* Terms that count channels innermost: a round that is within one tap, or whole taps, is one division for all of it. */
-static kval by_channels(const struct merge *g, struct kir *k, i64 bk, kval round, struct contract_term *t)
+/* Terms that count channels innermost: a K block within one tap, or of whole taps, is one division for all of it. */
+static kval by_channels(const struct merge *g, struct kir *k, i64 bk, kval k_block, struct contract_term *t)
 {
     i64 ic = g->c.ic;
     if (ic % bk == 0) {
-        t->channel = kir_add(k, kir_mul_i(k, kir_mod_i(k, round, ic / bk), bk), t->at);
-        return kir_div_i(k, round, ic / bk);
+        t->channel = kir_add(k, kir_mul_i(k, kir_mod_i(k, k_block, ic / bk), bk), t->at);
+        return kir_div_i(k, k_block, ic / bk);
     }
     if (bk % ic == 0) {
         t->channel = kir_mod_i(k, t->at, ic);
-        return kir_add(k, kir_mul_i(k, round, bk / ic), kir_div_i(k, t->at, ic));
+        return kir_add(k, kir_mul_i(k, k_block, bk / ic), kir_div_i(k, t->at, ic));
     }
-    kval n = kir_add(k, kir_mul_i(k, round, bk), t->at);
+    kval n = kir_add(k, kir_mul_i(k, k_block, bk), t->at);
     t->channel = kir_mod_i(k, n, ic);
     return kir_div_i(k, n, ic);
 }
 
-static kval by_taps(const struct merge *g, struct kir *k, i64 bk, kval round, struct contract_term *t)
+static kval by_taps(const struct merge *g, struct kir *k, i64 bk, kval k_block, struct contract_term *t)
 {
     i64 taps = g->taps;
     if (bk % taps == 0) {
-        t->channel = kir_add(k, kir_mul_i(k, round, bk / taps), kir_div_i(k, t->at, taps));
+        t->channel = kir_add(k, kir_mul_i(k, k_block, bk / taps), kir_div_i(k, t->at, taps));
         return kir_mod_i(k, t->at, taps);
     }
-    kval n = kir_add(k, kir_mul_i(k, round, bk), t->at);
+    kval n = kir_add(k, kir_mul_i(k, k_block, bk), t->at);
     t->channel = kir_div_i(k, n, taps);
     return kir_mod_i(k, n, taps);
 }
 
-static kval term_exists(const struct contraction *p, kval round, kval at)
+static kval term_exists(const struct contraction *p, kval k_block, kval at)
 {
     struct kir *k = p->m->k;
     i64 n = merge_terms(merge_in(p));
     if (n % p->s.bk == 0) return 0;
-    return kir_lt(k, kir_add(k, kir_mul_i(k, round, p->s.bk), at), kir_int(k, n));
+    return kir_lt(k, kir_add(k, kir_mul_i(k, k_block, p->s.bk), at), kir_int(k, n));
 }
 
-static void merge_term_of(const struct contraction *p, kval round, kval at, struct contract_term *t)
+static void merge_term_of(const struct contraction *p, kval k_block, kval at, struct contract_term *t)
 {
     const struct merge *g = merge_in(p);
     struct kir *k = p->m->k;
-    *t = (struct contract_term){.at = at, .ok = term_exists(p, round, at)};
-    kval tap = g->order == MERGE_CHANNELS ? by_channels(g, k, p->s.bk, round, t) : by_taps(g, k, p->s.bk, round, t);
+    *t = (struct contract_term){.at = at, .ok = term_exists(p, k_block, at)};
+    kval tap = g->order == MERGE_CHANNELS ? by_channels(g, k, p->s.bk, k_block, t) : by_taps(g, k, p->s.bk, k_block, t);
     split_tap(k, &g->c, tap, t->tap);
 }
 
-static u32 merge_loops(const struct contraction *p, kval round, i64 written_out, struct contract_term *t)
+static u32 merge_loops(const struct contraction *p, kval k_block, i64 written_out, struct contract_term *t)
 {
     const struct merge *g = merge_in(p);
     const struct conv *c = &g->c;
@@ -166,7 +166,7 @@ static u32 merge_loops(const struct contraction *p, kval round, i64 written_out,
     kval zero = kir_int(k, 0), own = zero;
     u32 n = 0;
     if (g->channels > 1) own = kir_loop(k, KL_SERIAL, zero, kir_int(k, g->channels), 1), n++;
-    *t = (struct contract_term){.at = own, .channel = kir_add(k, kir_mul_i(k, round, g->channels), own)};
+    *t = (struct contract_term){.at = own, .channel = kir_add(k, kir_mul_i(k, k_block, g->channels), own)};
     for (u32 a = 2; a < c->rank; a++) {
         bool written = a + 1 == c->rank && c->k[a] <= written_out;
         t->tap[a] = zero;
@@ -207,7 +207,7 @@ static void merge_row(const struct contraction *p, kval i)
     pixel_of(p, row_of(p, i), idx); /* the builder finds it again where it is asked for */
 }
 
-/* Index of the input that a term meets from an output on, per axis; the condition that it is one, 0: certainly. What is in front of the
+/* Index of the input that a term meets from an output on, per axis; the condition that it is one, 0: always. What is in front of the
    input is only asked for elements that exist. */
 static kval find_input(const struct contraction *p, const struct contract_term *t, kval idx[MAX_RANK])
 {
@@ -248,22 +248,22 @@ static kval merge_input(const struct contraction *p, const struct contract_term 
     return ok ? kir_select(k, ok, v, kir_const_f(k, kir_dtype(k, v), 1, 0)) : v;
 }
 
-/* Are rounds of whole channels packed as such, with zeros behind the last? The group's last channel must be the weights'. */
+/* Are K blocks of whole channels packed as such, with zeros behind the last? The last channel of a conv group must be that of the weights. */
 static bool has_zeros(const struct merge *g) { return g->order == MERGE_LOOPS && !(g->up && g->c.groups > 1); }
 
-static kval merge_weights(const struct contraction *p, const struct contract_term *t, kval round, kval i, u32 lanes)
+static kval merge_weights(const struct contraction *p, const struct contract_term *t, kval k_block, kval i, u32 lanes)
 {
     const struct merge *g = merge_in(p);
     struct kir *k = p->m->k;
     i64 n = has_zeros(g) ? round_up(merge_terms(g), p->s.bk) : merge_terms(g);
-    kval block = p->pos[1], term = kir_add(k, kir_mul_i(k, round, p->s.bk), t->at);
+    kval block = p->pos[1], term = kir_add(k, kir_mul_i(k, k_block, p->s.bk), t->at);
     for (u32 a = 2; g->up && a < g->c.rank; a++)
         block = kir_add(k, kir_mul_i(k, block, g->trans.ax[a].step), fact(p, a, FACT_FIRST));
     block = kir_add(k, kir_mul_i(k, block, ceil_div(g->c.oc, p->s.bn)), p->b.number);
     kval at = kir_add(k, kir_mul_i(k, kir_add(k, kir_mul_i(k, block, n), term), p->s.bn), i);
     kval ok = phase_has_taps(p);
     at = kir_ramp(k, at, 1, lanes);
-    if (!has_zeros(g)) also(k, &ok, term_exists(p, round, t->at));
+    if (!has_zeros(g)) also(k, &ok, term_exists(p, k_block, t->at));
     if (!ok) return kir_load(k, g->packed, at);
     return kir_load_n(k, g->packed, at, kir_select(k, ok, kir_int(k, lanes), kir_int(k, 0)));
 }
@@ -274,8 +274,8 @@ static kval read(const struct operand *s, kval at, kval i, u32 lanes)
 {
     const struct contraction *p = s->p;
     struct contract_term t = {.at = at};
-    if (s == &p->b) return merge_weights(p, &t, p->round, i, lanes);
-    merge_term_of(p, p->round, at, &t);
+    if (s == &p->b) return merge_weights(p, &t, p->k_block, i, lanes);
+    merge_term_of(p, p->k_block, at, &t);
     return merge_input(p, &t, i, lanes);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Private to gen/: a convolution as a product of matrices that are never built (group_igemm). Rows are all outputs of a channel,
-// batch included, merged to one axis; columns are the output channels of a group; terms are taps times input channels. Of a
+// Private to gen/: a convolution as a product of matrices that are never built (group_igemm, matrix_igemm, team_igemm). Rows are all outputs of a channel,
+// batch included, merged to one axis; columns are the output channels of a conv group; terms are taps times input channels. Of a
 // transposed one rows are the outputs of a phase (trans.h).
 #ifndef QUERN_GEN_ADDR_IGEMM_H
 #define QUERN_GEN_ADDR_IGEMM_H
@@ -13,7 +13,7 @@
 enum merge_order {
     MERGE_CHANNELS, /* terms count input channels innermost, then taps */
     MERGE_TAPS,     /* taps innermost, then channels */
-    MERGE_LOOPS,    /* likewise, and a round is all taps of some channels */
+    MERGE_LOOPS,    /* likewise, and a K block is all taps of some channels */
 };
 
 struct merge {
@@ -22,22 +22,22 @@ struct merge {
     struct trans trans;
     i64 phases;         /* 1: not transposed, or as good as */
     enum merge_order order;
-    i64 taps, channels; /* of a kernel; with MERGE_LOOPS: of a round */
+    i64 taps, channels; /* of a kernel; with MERGE_LOOPS: of a K block */
     bool by_channel;    /* the channels of a pixel lie side by side */
     bool is_stored;     /* the input can be loaded where it is; else something in front is evaluated */
     struct addressing form;
     kval packed;
 };
-/* Takes the task apart; x: sizes, epilogue and bias of the product. false: not for this family. */
+/* Takes the task apart; x: sizes, epilogue and bias as a matrix product. false: not such a task. */
 bool merge_of(struct merge *g, struct gemm *x, const struct task *t);
 i64 merge_terms(const struct merge *g);                             /* taps * input channels */
-bool merge_is_dense(const struct merge *g, enum merge_order o);     /* are elements of the input that lie side by side terms? */
-i64 merge_round(const struct merge *g, enum merge_order o, i64 bk); /* terms of a round of bk terms, or channels */
+bool merge_is_dense(const struct merge *g, enum merge_order o);     /* are contiguous elements of the input terms? */
+i64 merge_round(const struct merge *g, enum merge_order o, i64 bk); /* terms of a K block of bk terms, or channels */
 
 /* Terms of the input that a thread reads at a time where it is not staged. */
 i64 merge_direct_run(const struct merge *g, enum merge_order o, i64 bk);
 
-/* Sets p->address, p->s.bk and how operands are read, in vectors of at most `wide` elements; packs the weights. Before product_init. */
+/* Sets p->address, p->s.bk and how operands are read, in vectors of at most `wide` elements; packs the weights. Before contract_emit. */
 void merge_open(struct merge *g, struct contraction *p, enum merge_order o, i64 bk);
 
 #endif

@@ -49,7 +49,7 @@ static kval read_packed(const struct operand *s, kval packed, kval term, kval i,
     for (u32 d = 0; d + 2 < shape->rank; d++)
         at = kir_add(k, kir_mul(k, at, emit_size(p->m, shape->dim[d])), idx[d]);
     at = kir_add(k, kir_mul(k, at, emit_size(p->m, contract_operand_blocks(p, s == &p->a))), s->number);
-    at = kir_add(k, kir_mul(k, at, p->n_rounds), p->round);
+    at = kir_add(k, kir_mul(k, at, p->n_k_blocks), p->k_block);
     at = kir_add(k, kir_mul_i(k, at, p->s.bk), term);
     at = kir_add(k, kir_mul_i(k, at, s->block), i);
     return kir_load(k, packed, kir_ramp(k, at, 1, lanes));
@@ -79,7 +79,7 @@ static kval read_value(const struct operand *s, kval term, kval i, u32 lanes)
     struct contraction *p = s->p;
     struct kir *k = p->m->k;
     bool is_a = s == &p->a;
-    kval idx[MAX_RANK], t = kir_add(k, kir_mul_i(k, p->round, p->s.bk), term);
+    kval idx[MAX_RANK], t = kir_add(k, kir_mul_i(k, p->k_block, p->s.bk), term);
     kval at = clamp(p, kir_add(k, s->first, i), s->across, s->block, s->along_k ? 1 : lanes);
     kval inside = clamp(p, t, p->x.k, p->s.bk, s->along_k ? lanes : 1);
     at = s->along_k ? at : kir_ramp(k, at, 1, lanes);

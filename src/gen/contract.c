@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// contract: what products by groups of threads share. In rounds of bk terms all threads copy
-// bk columns of the left operand and bk rows of the right one to SHARED arrays. What stands in front of
-// an operand is evaluated while copying, once per block.
+// contract: the engine of contractions by workgroups. All threads copy the bk columns of the left operand and bk rows of the right one that are a K
+// block to shared memory, where the leaf multiplies them. The prologue of an operand is evaluated while it is copied, once per block. An operand
+// need not be staged: then threads read it from memory where they multiply it.
 //
-// With few results and many terms the rounds are shared by `chunks` groups, which leave their sums
-// in a TEMP array for a second grid to add. The bias is added to whole sums, or is what they begin with.
+// With few results and many terms several workgroups share the terms of a block (split-K). Their sums go to a TEMP array, which a second grid adds
+// up. The bias is added to whole sums, or sums begin with it.
 //
-// Where operands and results lie, the addressing says (struct addressing). Operands need not be copied where
-// threads read what they multiply from memory.
-//
-// Nothing is branched on inside a round: rows and columns behind the end are copies of the last
-// ones, terms behind the end are zeros.
+// Nothing branches inside a K block: rows and columns behind the end are clamped to the last ones, terms behind the end are zeros.
 #include "gen/leaf.h"
 
 /* Operands. */
@@ -34,9 +30,9 @@ static kval read_operand(void *user, kval row, kval col)
     return kir_splat(k, kir_cast(k, s->p->st.type, v), s->copy.share.lanes);
 }
 
-kval operand_at(void *side, kval term, kval i)
+kval operand_at(void *operand, kval term, kval i)
 {
-    const struct operand *s = side;
+    const struct operand *s = operand;
     struct kir *k = s->p->m->k;
     kval stage = kir_add_i(k, kir_mul_i(k, s->stage, s->size), s->base);
     if (s->p->st.panel) {
@@ -104,11 +100,11 @@ static void init(struct contraction *p)
     if (p->s.stream_k) stream_k_init(p);
 }
 
-/* Rounds. */
+/* K blocks. */
 
-static void fetch(struct contraction *p, kval round)
+static void fetch(struct contraction *p, kval k_block)
 {
-    p->round = round;
+    p->k_block = k_block;
     if (!p->st.a_direct) group_copy_fetch(&p->a.copy);
     if (!p->st.b_direct) group_copy_fetch(&p->b.copy);
 }
@@ -120,7 +116,7 @@ static void put(struct contraction *p, kval stage)
     if (!p->st.b_direct) group_copy_put(&p->b.copy, p->array);
 }
 
-/* Round r, which is in a stage. */
+/* K block r, which is in a stage. */
 static void multiply(struct contraction *p, kval r, kval stage)
 {
     p->now = r;
@@ -128,27 +124,27 @@ static void multiply(struct contraction *p, kval r, kval stage)
     p->leaf->multiply(p);
 }
 
-/* The first round, which need not exist. */
+/* The first K block, which need not exist. */
 static void fetch_first(struct contraction *p)
 {
     struct kir *k = p->m->k;
-    bool exists = gen_static(p->m->g, p->x.k, 0) > 0 && p->s.split_k == 1; /* a stream has no piece without rounds */
+    bool exists = gen_static(p->m->g, p->x.k, 0) > 0 && p->s.split_k == 1; /* stream-K has no piece without K blocks */
     if (!exists) kir_if(k, kir_lt(k, p->from, p->to));
     fetch(p, p->from);
     if (p->s.pipe == PIPE_DOUBLE) put(p, kir_int(k, 0));
     if (!exists) kir_end(k);
 }
 
-/* Round number `ahead` after r, or the last. */
-static kval round_after(struct contraction *p, kval r, i64 ahead)
+/* Number of the K block `ahead` after r, or the last. */
+static kval k_block_after(struct contraction *p, kval r, i64 ahead)
 {
     struct kir *k = p->m->k;
     return kir_min(k, kir_add_i(k, r, ahead), kir_add_i(k, p->to, -1));
 }
 
-static void copy_async(struct contraction *p, kval round, kval stage)
+static void copy_async(struct contraction *p, kval k_block, kval stage)
 {
-    p->round = round;
+    p->k_block = k_block;
     p->a.stage = p->b.stage = stage;
     if (p->st.tma) {
         contract_copy_boxes(p);
@@ -158,15 +154,14 @@ static void copy_async(struct contraction *p, kval round, kval stage)
     if (!p->st.b_direct) group_copy_async(&p->b.copy, p->array);
 }
 
-/* All stages but one are on their way while one is multiplied. Behind the barrier nobody reads any more the stage
-   that is copied to next. */
-static void rounds_async(struct contraction *p)
+/* All stages but one are being copied to while one is multiplied. Behind the barrier no thread reads the stage that is copied to next. */
+static void k_blocks_async(struct contraction *p)
 {
     struct kir *k = p->m->k;
     i64 ahead = p->s.stages - 1;
     for (i64 i = 0; i < ahead; i++) {
         kir_if(k, kir_lt(k, p->from, p->to));
-        copy_async(p, round_after(p, p->from, i), kir_int(k, i));
+        copy_async(p, k_block_after(p, p->from, i), kir_int(k, i));
         kir_end(k);
         if (i + 1 < ahead) kir_await(k, ahead);
     }
@@ -174,27 +169,27 @@ static void rounds_async(struct contraction *p)
     kir_await(k, ahead - 1);
     kir_barrier(k);
     if (p->st.copies_last) multiply(p, r, kir_mod_i(k, i, p->s.stages));
-    copy_async(p, round_after(p, r, ahead), kir_mod_i(k, kir_add_i(k, i, ahead), p->s.stages));
+    copy_async(p, k_block_after(p, r, ahead), kir_mod_i(k, kir_add_i(k, i, ahead), p->s.stages));
     if (!p->st.copies_last) multiply(p, r, kir_mod_i(k, i, p->s.stages));
     kir_end(k);
     kir_await(k, 0);
 }
 
-/* The next round is fetched to registers while this one is multiplied. */
-static void rounds_double(struct contraction *p)
+/* The next K block is fetched to registers while this one is multiplied. */
+static void k_blocks_double(struct contraction *p)
 {
     struct kir *k = p->m->k;
     fetch_first(p);
     kir_barrier(k);
     kval r = kir_loop(k, KL_SERIAL, p->from, p->to, 1), i = kir_sub(k, r, p->from);
-    fetch(p, round_after(p, r, 1));
+    fetch(p, k_block_after(p, r, 1));
     multiply(p, r, kir_mod_i(k, i, 2));
     put(p, kir_mod_i(k, kir_add_i(k, i, 1), 2));
     kir_barrier(k);
     kir_end(k);
 }
 
-static void rounds_single(struct contraction *p)
+static void k_blocks_single(struct contraction *p)
 {
     struct kir *k = p->m->k;
     kval zero = kir_int(k, 0);
@@ -204,17 +199,17 @@ static void rounds_single(struct contraction *p)
     kir_barrier(k);
     put(p, zero);
     kir_barrier(k);
-    if (p->s.pipe == PIPE_AHEAD) fetch(p, round_after(p, r, 1));
+    if (p->s.pipe == PIPE_AHEAD) fetch(p, k_block_after(p, r, 1));
     multiply(p, r, zero);
     kir_end(k);
 }
 
 /* Nothing is staged. */
-static void rounds_direct(struct contraction *p)
+static void k_blocks_direct(struct contraction *p)
 {
     struct kir *k = p->m->k;
-    p->round = kir_loop(k, KL_SERIAL, p->from, p->to, 1);
-    multiply(p, p->round, kir_int(k, 0));
+    p->k_block = kir_loop(k, KL_SERIAL, p->from, p->to, 1);
+    multiply(p, p->k_block, kir_int(k, 0));
     kir_end(k);
 }
 
@@ -231,18 +226,18 @@ static void enter_rows(struct contraction *p)
     }
 }
 
-static void rounds(struct contraction *p)
+static void k_blocks(struct contraction *p)
 {
     enter_rows(p);
-    if (p->st.a_direct && p->st.b_direct) rounds_direct(p);
-    else if (p->s.pipe == PIPE_ASYNC) rounds_async(p);
-    else if (p->s.pipe == PIPE_DOUBLE) rounds_double(p);
-    else rounds_single(p);
+    if (p->st.a_direct && p->st.b_direct) k_blocks_direct(p);
+    else if (p->s.pipe == PIPE_ASYNC) k_blocks_async(p);
+    else if (p->s.pipe == PIPE_DOUBLE) k_blocks_double(p);
+    else k_blocks_single(p);
 }
 
 /* Storing. */
 
-/* Is i below size, which its block may hang over? 0: certainly. */
+/* Is i below size, which its block may hang over? 0: always. */
 static kval is_inside(struct contraction *p, kval i, sym size, i64 block)
 {
     struct kir *k = p->m->k;
@@ -392,27 +387,27 @@ static void arrays_open(struct contraction *p)
 void contract_enter(struct contraction *p)
 {
     group_enter(&p->g);
-    p->n_rounds = contract_block_k_blocks(p);
+    p->n_k_blocks = contract_block_k_blocks(p);
     arrays_open(p);
     if (p->s.pipe == PIPE_ASYNC) return;
     if (!p->st.a_direct) group_copy_open(&p->a.copy);
     if (!p->st.b_direct) group_copy_open(&p->b.copy);
 }
 
-/* The rounds of one chunk. */
-static void open_chunk(struct contraction *p, kval chunk)
+/* The K blocks of one share of a split K. */
+static void open_share(struct contraction *p, kval share)
 {
     struct kir *k = p->m->k;
     struct symtab *st = p->m->g->sym;
     kval part = emit_size(p->m, sym_cdiv(st, contract_k_blocks(p), sym_const(st, p->s.split_k)));
-    p->from = kir_int(k, 0), p->to = p->n_rounds;
+    p->from = kir_int(k, 0), p->to = p->n_k_blocks;
     if (p->s.split_k == 1) return;
-    p->y.part = chunk;
-    p->from = kir_mul(k, chunk, part);
-    p->to = kir_min(k, p->n_rounds, kir_add(k, p->from, part));
+    p->y.part = share;
+    p->from = kir_mul(k, share, part);
+    p->to = kir_min(k, p->n_k_blocks, kir_add(k, p->from, part));
 }
 
-/* A group has a block, or a chunk of its rounds. */
+/* A workgroup has a block, or a share of its K blocks. */
 static void open_blocks(struct contraction *p)
 {
     struct emit *m = p->m;
@@ -427,7 +422,7 @@ static void open_blocks(struct contraction *p)
         col = kir_grid(k, emit_size(m, contract_operand_blocks(p, false)));
     }
     contract_enter(p);
-    open_chunk(p, kir_mod_i(k, batch, p->s.split_k));
+    open_share(p, kir_mod_i(k, batch, p->s.split_k));
     place(p, kir_div_i(k, batch, p->s.split_k), row, col);
 }
 
@@ -450,7 +445,7 @@ void contract_emit(struct contraction *p, const struct task *t, const struct cap
     init(p);
     open(p);
     p->leaf->open(p);
-    rounds(p);
+    k_blocks(p);
     p->leaf->store(p);
     close(p, t, caps);
 }
@@ -490,18 +485,18 @@ double blocking_seconds(const struct gemm *x, const struct caps *c, const struct
     double size = (double)dtype_size(graph_value(x->g, x->a)->dtype);
     for (u32 i = 0; i < x->outer.n; i++) batch *= (double)gen_eval(x->g, x->outer.g[i].extent, var);
     double blocks = batch * (double)ceil_div((i64)m, s->bm) * (double)ceil_div((i64)n, s->bn),
-           rounds = (double)ceil_div((i64)k, s->bk), chunks = (double)s->split_k;
+           k_blocks = (double)ceil_div((i64)k, s->bk), splits = (double)s->split_k;
     double area = (double)(s->bm * s->bn), edges = (double)(s->bm + s->bn);
-    double copied = blocks * rounds * (double)s->bk * edges;
+    double copied = blocks * k_blocks * (double)s->bk * edges;
     double missed = s->raster > 1 ? 0.2 : 0.25; /* of what is copied, by the caches */
     /* Copying an element takes some operations. */
     struct group_load load = {
-        .groups = s->stream_k ? (double)s->stream_k : blocks * chunks,
+        .groups = s->stream_k ? (double)s->stream_k : blocks * splits,
         .threads = s->threads,
-        .flops = 2 * work * blocks * rounds * (double)s->bk * area + 6 * copied,
+        .flops = 2 * work * blocks * k_blocks * (double)s->bk * area + 6 * copied,
         .bytes = missed * copied * size + size * batch * (m * k + k * n + m * n),
-        .barriers = rounds * (s->stream_k ? blocks / (double)s->stream_k : 1 / chunks) * (s->stages > 1 ? 1 : 2)};
-    double later = s->stream_k ? 16 * (double)s->stream_k * area : x->simple && s->split_k == 1 ? 0 : 8 * chunks * batch * m * n;
+        .barriers = k_blocks * (s->stream_k ? blocks / (double)s->stream_k : 1 / splits) * (s->stages > 1 ? 1 : 2)};
+    double later = s->stream_k ? 16 * (double)s->stream_k * area : x->simple && s->split_k == 1 ? 0 : 8 * splits * batch * m * n;
     double rest = later > 0 ? 4e-6 + later / gen_byte_rate(c) : 0;
     return group_seconds(c, &load) * (s->pipe ? 0.95 : 1) + rest;
 }

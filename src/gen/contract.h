@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Private to gen/: a matrix product in blocks of bm x bn results by groups of threads, in rounds of
-// bk terms (group_gemm, matrix_gemm). Who uses it says how a round is multiplied and where results
-// are.
+// For families: the engine of contractions by workgroups. A workgroup computes a block of bm x bn results in K blocks of bk terms, whose operands it
+// stages in shared memory. `blocking` says how the work is divided, `staging` how operands get to the leaf, `addressing` where elements of
+// operands and results lie, `leaf` (leaf.h) which registers and instruction multiply.
 #ifndef QUERN_GEN_CONTRACT_H
 #define QUERN_GEN_CONTRACT_H
 
@@ -11,22 +11,22 @@
 
 struct contraction;
 
-/* An operand on its way to its part of the SHARED array, where element (term, i) stands at
-   operand_at; i: row of a, column of b. */
+/* An operand and its part of the SHARED array. i: row of a, column of b. */
 struct operand {
     struct contraction *p;
     struct group_copy copy;
     value_id v;
     sym across;          /* rows of a, columns of b */
-    i64 block;           /* of them in a group's block */
+    i64 block;           /* of them in a block */
     bool along_k;        /* copied in vectors along the terms */
-    i64 term_step, step;
+    i64 term_step, step; /* elements of the array from one term, one i to the next */
     i64 panel_step;      /* from one panel to the next */
-    i64 base, size;      /* of its part: first element, elements of one stage */
-    kval stage;          /* the one that operand_at speaks of */
+    i64 base, size;      /* of its part of the array: first element, elements of one stage */
+    kval stage;          /* current */
     kval number, first;  /* of the block; its first row or column */
 };
-kval operand_at(void *side, kval term, kval i);
+/* Index of an element of the current stage in the SHARED array. */
+kval operand_at(void *operand, kval term, kval i);
 
 /* A term of a K block as the addressing sees it. */
 struct contract_term {
@@ -36,27 +36,27 @@ struct contract_term {
     kval ok;             /* does it exist? 0: always */
 };
 
-/* Elements of an operand that lie side by side: terms, or rows of a, columns of b; so many, or what divides their number. */
+/* Contiguous elements of an operand: terms, or else rows of a, columns of b; their number, or a divisor of it. */
 struct contract_run { bool along_k; sym n; };
 
-/* Addressing: where the elements of operands and results lie (addr_matrix.c, addr_igemm.c, group_grad.c). */
+/* Where the elements of operands and results lie (addr_matrix.c, addr_igemm.c, addr_grad.c). */
 struct addressing {
     const void *user;    /* of the addressing */
     struct contract_run a, b;
-    /* `lanes` elements from a term of the K block p->round and row or column i of the block on; zeros of terms behind the end. */
+    /* `lanes` elements from (term, i) on: term of the K block p->k_block, row or column i of the block. Terms behind the end are zeros. */
     kval (*read)(const struct operand *s, kval term, kval i, u32 lanes);
-    /* Of y, where row and column of the whole are; returns a condition that they are any, 0: always. */
+    /* Index in y of a row and column of the whole result. Returns the condition that it exists, 0: always. */
     kval (*index)(const struct contraction *p, kval row, kval col, kval idx[MAX_RANK]);
 
-    /* Operands that are not staged; NULL where they always are. */
+    /* For operands that are not staged; NULL where they always are. */
     i64 direct_run;        /* terms of a that a thread reads at a time */
-    void (*enter_row)(const struct contraction *p, kval i); /* computes what belongs to row i of the block here, before all K blocks */
-    void (*term)(const struct contraction *p, kval round, kval at, struct contract_term *t);
+    void (*enter_row)(const struct contraction *p, kval i); /* computes the coordinates of row i of the block here, before all K blocks */
+    void (*term)(const struct contraction *p, kval k_block, kval at, struct contract_term *t);
     kval (*direct_a)(const struct contraction *p, const struct contract_term *t, kval i, u32 lanes);
     kval (*direct_b)(const struct contraction *p, const struct contract_term *t, kval i, u32 lanes);
-    /* Loops over all terms of a K block, whose number is returned; the caller closes them. The innermost is unrolled where it has at most
-       `unroll` terms. NULL: terms are counted. */
-    u32 (*loops)(const struct contraction *p, kval round, i64 unroll, struct contract_term *t);
+    /* Opens loops over all terms of a K block and returns their number; the caller closes them. The innermost is unrolled if it has at most
+       `unroll` terms. NULL: one loop counts the terms. */
+    u32 (*loops)(const struct contraction *p, kval k_block, i64 unroll, struct contract_term *t);
 };
 
 /* How the work is divided. */
@@ -103,7 +103,7 @@ struct contraction {
     struct operand a, b;
     kval array, out;       /* SHARED: stages of a, then of b; the other one */
     kval pos[MAX_RANK];    /* of y: batches */
-    kval round, n_rounds;  /* K block that is being fetched, or multiplied where nothing is staged; their number */
+    kval k_block, n_k_blocks; /* K block that is being fetched, or multiplied where nothing is staged; their number */
     kval now;              /* the one that is being multiplied */
     kval from, to;         /* K blocks of this workgroup */
     struct result y;       /* TEMP: when the epilogue is a grid of its own, or with split_k */
@@ -112,45 +112,45 @@ struct contraction {
     bool bias_is_in;       /* the sums began with it */
 };
 
-/* The whole kernel. m, x, form, sizes, types, leaf and the group are set before. */
+/* Emits the whole kernel. */
 void contract_emit(struct contraction *p, const struct task *t, const struct caps *caps);
 
 /* For leaves. */
-/* A vector along columns, or what exists of it, at a place in the block. */
+
+/* Stores a vector along columns at a place in the block; elements behind the end are left out. */
 void contract_store(struct contraction *p, kval row, kval col, kval val);
-/* May sums begin with the bias, because those of a thread are whole ones? Then it is not added when they are stored. */
+/* Can sums begin with the bias, because a thread has whole ones? Then the bias is not added when they are stored. */
 bool contract_begins_with_bias(struct contraction *p);
-/* The bias of `lanes` columns from `col` of the block on; of those behind the end anything. */
+/* The bias of `lanes` columns from `col` of the block on; undefined for columns behind the end. */
 kval contract_bias(struct contraction *p, kval col, u32 lanes);
 
-/* addr_matrix.c: matrices as struct gemm knows them, constants packed. Sets p->address; m, x and the sizes of blocks are set before. */
+/* addr_matrix.c: addressing of matrices, constants packed. Sets p->address; p->m, p->x and p->s are set before. */
 void contract_matrices(struct contraction *p, const struct task *t);
 
 /* For addressings and stream_k.c. */
-sym contract_k_blocks(const struct contraction *p);        /* K blocks */
-sym contract_operand_blocks(const struct contraction *p, bool is_a); /* along rows of a, along columns of b */
-kval contract_blocks(const struct contraction *p);       /* of all batches */
-kval contract_block_k_blocks(const struct contraction *p); /* of one block */
-void contract_enter(struct contraction *p);        /* first thing inside a grid */
-void contract_place(struct contraction *p, kval number); /* the block of that number in the walk */
+sym contract_k_blocks(const struct contraction *p);                  /* K blocks of a block */
+sym contract_operand_blocks(const struct contraction *p, bool is_a); /* blocks along rows of a, along columns of b */
+kval contract_blocks(const struct contraction *p);                   /* blocks of all batches */
+kval contract_block_k_blocks(const struct contraction *p);           /* K blocks of a block, as a value of the kernel */
+void contract_enter(struct contraction *p);                          /* first thing inside a grid */
+void contract_place(struct contraction *p, kval number);             /* goes to a block, numbered in the order of the walk */
 
 /* tma.c */
-bool contract_is_boxable(const struct gemm *x, i64 bk); /* sizes that are known, both operands in rows of whole pieces of 16 bytes */
-void contract_copy_boxes(struct contraction *p); /* the round to the sides' stage, as copies of the first thread */
+bool contract_is_boxable(const struct gemm *x, i64 bk); /* static sizes, rows of both operands are multiples of 16 bytes */
+void contract_copy_boxes(struct contraction *p);        /* copies the K block to the current stage, by the first thread */
 
 /* stream_k.c */
 void stream_k_init(struct contraction *p);
-void stream_k_open(struct contraction *p);  /* the group's pieces, one after the other; closed by stream_k_close */
-void stream_k_keep(struct contraction *p, kval row, kval col, kval val); /* a vector of an incomplete sum */
-void stream_k_close(struct contraction *p); /* and a grid that completes the sums */
-/* Can groups share the rounds of such blocks, on a device that says how many groups that are? */
-bool stream_k_is_legal(const struct caps *c, i64 bm, i64 bn, i64 bk, i64 chunks);
+void stream_k_open(struct contraction *p);  /* loops over the workgroup's pieces of blocks; closed by stream_k_close */
+void stream_k_keep(struct contraction *p, kval row, kval col, kval val); /* stores a vector of an incomplete sum */
+void stream_k_close(struct contraction *p); /* and adds a grid that completes the sums */
+bool stream_k_is_legal(const struct caps *c, i64 bm, i64 bn, i64 bk, i64 split_k);
 
 /* Choice. */
 
 i64 blocking_shared(const struct blocking *s, i64 pad); /* elements of the SHARED array */
-bool blocking_is_useful(const struct gemm *x, const struct blocking *s);
-/* A multiply-add takes `work` times as long as one at the peak rate. */
+bool blocking_is_useful(const struct gemm *x, const struct blocking *s); /* blocks are not much larger than the result, splits have enough terms */
+/* Predicted seconds where a multiply-add takes `work` times as long as at the peak rate. */
 double blocking_seconds(const struct gemm *x, const struct caps *c, const struct blocking *s,
                        double work, const i64 *var);
 

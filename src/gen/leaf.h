@@ -74,7 +74,7 @@ struct mma_leaf {
     kval unit;        /* of this thread */
     kval row, col;    /* in the block: the unit's first sum */
 };
-/* Subgroups load fragments from shared memory (cooperative matrices, mma.sync, MFMA, WMMA). Sums leave through product.out, which
+/* Subgroups load fragments from shared memory (cooperative matrices, mma.sync, MFMA, WMMA). Sums leave through contraction.out, which
    mma_out_size() sizes. */
 extern const struct leaf leaf_mma;
 i64 mma_out_size(const struct mma_leaf *l);

@@ -123,7 +123,7 @@ static void multiply(struct contraction *p)
     mma_multiply(&l->t, p->m->k, &s, p->s.bk, l->ahead);
 }
 
-/* Storing, mma: row i of each subgroup's fragments stands in its part of product.out. */
+/* Storing, mma: row i of each subgroup's fragments stands in its part of contraction.out. */
 
 static i64 out_line(const struct mma_leaf *l) { return l->t.wn * l->t.c.cols + PAD; }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// tma: operands of a product by groups that come to the SHARED array in boxes, which the group's first thread
-// asks for and the device copies by itself (TILE of kernel IR): no thread has addresses to compute. An operand is a matrix
-// where it lies, batches one below the other; a box is a panel of a round, or 256 lines of it.
+// tma: operands that the device copies to shared memory by itself, in boxes that the first thread of a workgroup asks for (TILE of kernel IR, the tensor
+// memory accelerator of CUDA): no thread computes addresses. An operand is a matrix in memory, batches one below the other; a box is a panel of a
+// K block, or 256 lines of it.
 //
-// What is behind a matrix's end is zero. So are terms behind the end of the left operand, whose columns they are; those of
-// the right one are rows, behind which the next batch follows: with several batches rounds must be whole there.
+// Elements behind the end of a matrix are zeros. So are terms behind the end of the left operand, whose columns they are. Those of the right
+// one are rows, and the next batch follows them: with several batches its K blocks must be whole.
 #include "gen/contract.h"
 
 enum { PIECE = 16 }; /* bytes */
@@ -69,7 +69,7 @@ static void copy_operand(struct operand *s)
     struct kir *k = p->m->k;
     bool is_a = s == &p->a; /* its lines are along the terms, those of b across */
     i64 lines = is_a ? s->block : p->s.bk, length = is_a ? p->s.bk : s->block;
-    kval terms = kir_mul_i(k, p->round, p->s.bk), idx[MAX_RANK];
+    kval terms = kir_mul_i(k, p->k_block, p->s.bk), idx[MAX_RANK];
     u32 map = map_of(s, lines);
     assert(s->along_k == is_a && (s->term_step == 1) == is_a);
     for (i64 from = 0; from < length; from += p->st.panel)
