@@ -125,7 +125,7 @@ static bool read_fact(struct reader *r, const json_t *o, struct sym_fact *f)
     return get_sym(r, json_object_get(o, "a"), "a fact", &f->a) && get_sym(r, json_object_get(o, "b"), "a fact", &f->b);
 }
 
-/* Left out where there are none. */
+/* Omitted if empty. */
 static bool read_facts(struct reader *r, const json_t *plan)
 {
     const json_t *list;
@@ -235,7 +235,7 @@ static bool read_grids(struct reader *r, const json_t *o, struct plan_dispatch *
 
 static bool read_body(struct reader *r, const json_t *plan, struct plan **out);
 
-/* Behind each other: a buffer, or null for none. */
+/* A list: a buffer, or null for none. */
 static bool get_maybe(struct reader *r, const json_t *j, const char *what, u32 *out)
 {
     *out = UINT32_MAX;
@@ -318,7 +318,7 @@ static bool read_call(struct reader *r, const json_t *o, struct plan_dispatch *d
     return true;
 }
 
-/* Left out by writers that did not tell them apart. */
+/* Omitted by older writers, which did not distinguish them. */
 static bool read_values(struct reader *r, const json_t *o, struct plan_dispatch *d)
 {
     const json_t *list;
@@ -488,7 +488,7 @@ static json_t *read_json(struct reader *r, struct str text, const char *what)
     return j;
 }
 
-/* Its hash is left out by writers that made none. */
+/* Its hash is omitted by older writers. */
 static json_t *read_plan_text(struct reader *r, const json_t *metadata)
 {
     const json_t *text = json_object_get(metadata, "quern");

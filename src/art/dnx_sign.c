@@ -47,7 +47,7 @@ bool dnx_signatures(struct dnx_signatures *s, struct str bytes, struct err *e)
     return s->n > 0 || bad(e);
 }
 
-/* What is signed: the title and the digest of what lies before the signatures. */
+/* The signed message: the title and the digest of everything before the signatures. */
 static bool make_message(char message[TITLE + SIGN_DIGEST_BYTES], struct str body, struct err *e)
 {
     memcpy(message, title, TITLE);
@@ -70,7 +70,7 @@ static json_t *parse_header(struct str bytes, i64 *data_at, struct err *e)
 {
     json_error_t je;
     u64 n = 0;
-    for (u32 i = 0; i < LENGTH; i++) n |= (u64)(u8)bytes.p[i] << (8 * i); /* dnx_read has looked at it */
+    for (u32 i = 0; i < LENGTH; i++) n |= (u64)(u8)bytes.p[i] << (8 * i); /* validated by dnx_read */
     *data_at = LENGTH + (i64)n;
     json_t *h = json_loadb(bytes.p + LENGTH, (size_t)n, JSON_REJECT_DUPLICATES, &je);
     if (!h) err_set(e, ERR_INPUT, "invalid artifact: header is not JSON: %s", je.text);

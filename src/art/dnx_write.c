@@ -198,7 +198,7 @@ static json_t *json_facts(const struct plan *p)
     return a;
 }
 
-/* What a plan is, whoever runs it. */
+/* The common part of plans and inner plans. */
 static json_t *json_parts(const struct placing *g, const struct plan *p)
 {
     const struct placed *at = placed_of(g, p);

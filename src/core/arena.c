@@ -14,8 +14,8 @@
 
 struct arena_chunk {
     struct arena_chunk *below; /* older chunk */
-    i64 size, at;              /* bytes of data, bytes handed out */
-    i64 fresh;                 /* bytes from here on were never handed out: still zero */
+    i64 size, at;              /* bytes of data, bytes allocated */
+    i64 fresh;                 /* bytes from here on were never allocated: still zero */
     _Alignas(16) char data[];
 };
 

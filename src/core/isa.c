@@ -68,7 +68,7 @@ static const struct extension aarch64[] = {
     {"crc", OS_ISA_HWCAP, 7, 0, NULL, false},
     {"lse", OS_ISA_HWCAP, 8, 0, NULL, false},
     {"rdma", OS_ISA_HWCAP, 12, 0, "crc lse", false}, /* with them it is Armv8.1 */
-    {"fp16", OS_ISA_HWCAP, 10, 0, "rdma", false}, /* asimdhp: scalar halves come with it */
+    {"fp16", OS_ISA_HWCAP, 10, 0, "rdma", false}, /* asimdhp: implies scalar halves */
     {"dotprod", OS_ISA_HWCAP, 20, 0, "rdma", false},
     {"fp16fml", OS_ISA_HWCAP, 23, 0, "fp16", false},
     {"sve", OS_ISA_HWCAP, 22, 0, "fp16", false},
@@ -87,8 +87,8 @@ static const struct family {
     [ISA_RISCV64] = {"riscv64", "-march=rv64gc", NULL, 0},
 };
 
-/* Extensions that compilers and assemblers take only with a later version of the architecture, the last one that a set has counts; what such a
-   version has by itself is not named again, for compilers differ in its names. */
+/* Extensions that compilers and assemblers accept only with a later version of the architecture, the last one in a
+   set counts; extensions included in such a version are not named again, because compilers differ in their names. */
 static const struct { enum isa_family family; const char *extension, *march, *has; } versions[] = {
     {ISA_AARCH64, "rdma", "-march=armv8.1-a", "rdma"},
     {ISA_AARCH64, "fp16", "-march=armv8.2-a", "rdma"},
@@ -224,7 +224,7 @@ void isa_print_all(struct buf *b, struct isa s)
     put_names(b, &families[s.family], s.has, ' ');
 }
 
-/* what code is built for */
+/* target of the code */
 
 struct isa isa_for_code(struct isa s)
 {
@@ -317,7 +317,7 @@ void isa_limits(struct caps *c, struct isa s)
     buf_release(&list);
 }
 
-/* what a processor has */
+/* extensions of a processor */
 
 struct isa isa_of(const struct os_isa *o)
 {
@@ -326,7 +326,7 @@ struct isa isa_of(const struct os_isa *o)
     u64 said = 0;
     for (u32 i = 0; i < f->n; i++)
         if (o->word[f->v[i].word] >> f->v[i].bit & 1 && (o->state & f->v[i].state) == f->v[i].state) said |= 1ull << i;
-    for (u32 i = 0; i < f->n; i++) /* an emulator may leave out what an extension implies: code would use both */
+    for (u32 i = 0; i < f->n; i++) /* an emulator may omit an implied extension, which code would use */
         if (said >> i & 1 && !(closure(f, i) & ~said)) s.has |= 1ull << i;
     return s;
 }

@@ -335,8 +335,8 @@ static const char *temp_name(struct arena *a)
     return str_fmt(a, "'%s'%s", temp_base(), base && *base ? " (TMPDIR)" : "").p;
 }
 
-/* Temporary folders are named after who made them, "quern-NAMESPACE-PID-XXXXXX", so that what a killed process left can be told
-   from what is in use; process ids mean something only within their namespace. */
+/* Temporary folders are named after their creator, "quern-NAMESPACE-PID-XXXXXX", to distinguish the
+   remains of a killed process from folders in use; process ids are unique only within their namespace. */
 static struct str temp_prefix(struct arena *a)
 {
     struct stat st;
@@ -609,9 +609,9 @@ bool os_dlloaded(const char *path)
     return lib != NULL;
 }
 
-/* The loader takes a path it has seen for the same library, and numbers of closed files come back.
-   So the path spells the file's inode, unique while it is loaded, in slashes and dots that mean
-   nothing. */
+/* The loader treats a known path as the same library, and numbers
+   of closed files are reused. So the path encodes the file's
+   inode, unique while it is loaded, in redundant slashes and dots. */
 static void memfd_path(int fd, u64 inode, char out[160])
 {
     int n = snprintf(out, 160, "/proc/self/fd");

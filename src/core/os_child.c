@@ -38,7 +38,7 @@ static void child_main(os_child_fn *fn, void *user, int fd, int parent)
 {
     owner_fd = fd, owner_pid = parent;
     setpgid(0, 0);
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* nothing is left behind when the parent is killed */
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* ends with the parent when it is killed */
     if (getppid() != parent) _exit(1);
     for (int i = 1; i < NSIG; i++) signal(i, SIG_DFL); /* a crash ends this process, whatever handlers our owner has */
     signal(SIGPIPE, SIG_IGN);
@@ -146,8 +146,8 @@ static pid_t leave(const struct os_child *c, int *st)
     return done;
 }
 
-/* The child closed its end or is being given up: a moment to leave by itself, then the whole group is killed. The socket is shut down, not
-   only closed: children that were started later have copies of our end. */
+/* The child closed its end or is being abandoned: it gets a moment to exit by itself, then the whole group
+   is killed. The socket is shut down, not only closed: children started later have copies of this end. */
 struct os_status os_child_end(struct os_child *c)
 {
     int st = 0;

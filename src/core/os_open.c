@@ -149,7 +149,7 @@ bool os_read_beside(const struct os_beside *at, struct str name, i64 offset, voi
     return ok;
 }
 
-/* What only this user can change. */
+/* Whether only this user can change it. */
 
 static bool is_own(const struct stat *st, const char *path, struct err *e)
 {

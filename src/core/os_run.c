@@ -43,12 +43,12 @@ static void child_exec(struct start *s)
     struct sigaction dfl = {.sa_handler = SIG_DFL};
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != s->parent) _exit(127); /* killed before we asked to be told */
+    if (getppid() != s->parent) _exit(127); /* killed before the request took effect */
     for (int i = 1; i < NSIG; i++) sigaction(i, &dfl, NULL);
     int null = open("/dev/null", O_RDWR);
     bool ok = null >= 0 && dup2(null, 0) >= 0 && dup2(s->out >= 0 ? s->out : null, 1) >= 0 &&
               dup2(1, 2) >= 0;
-    close_range(3, ~0u, 0); /* also what our owner forgot to mark */
+    close_range(3, ~0u, 0); /* also files that the owner forgot to mark */
     limits_take(&s->limits);
     sigprocmask(SIG_SETMASK, &s->mask, NULL);
     if (ok) execvp(s->argv[0], (char *const *)(uintptr_t)s->argv);
@@ -80,10 +80,10 @@ struct child {
     struct buf *text;
     struct owner owner; /* of this process */
     bool ended;      /* but not reaped: its number, and its group's, is still its own */
-    bool is_given_up; /* whoever this process works for is gone, or wants no result */
+    bool is_given_up; /* the parent of this process is gone, or abandons the result */
 };
 
-/* Takes what is there, a whole pipe full at least, but returns to look at the clock. */
+/* Reads the available output, at least a full pipe, but returns to check the clock. */
 static void child_read(struct child *c)
 {
     char piece[16384];
@@ -129,8 +129,8 @@ static bool child_wait(struct child *c, double timeout)
     return true;
 }
 
-/* Ends the group, also what an ended child left behind. The killed are not gone at once where processors are busy, and we can wait for none but
-   the child itself; nor do all systems' first processes collect what is left to them, so there is a limit. */
+/* Ends the group, including what an ended child left running. Killed processes may take time to disappear on busy processors,
+   and only the child itself can be waited for; nor do all systems' init processes reap orphans, so there is a limit. */
 static pid_t end_group(pid_t group, int *wstatus)
 {
     pid_t got;

@@ -116,7 +116,7 @@ static const int harmless[] = {
 #endif
 };
 
-/* What would change something outside, or find out about others. */
+/* Calls that change anything outside, or inspect other processes. */
 static const int harmful[] = {
     SYS_execve, SYS_execveat, SYS_kill, SYS_tkill, SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev, SYS_pidfd_send_signal, SYS_socket,
     SYS_socketpair, SYS_connect, SYS_bind, SYS_openat2, SYS_unlinkat, SYS_renameat2, SYS_mkdirat, SYS_mknodat, SYS_linkat, SYS_symlinkat,
@@ -158,7 +158,7 @@ static bool can_filter(void)
     return ARCH != 0 && syscall(SYS_seccomp, SECCOMP_GET_ACTION_AVAIL, 0, &action) == 0;
 }
 
-/* All threads, and those to come. */
+/* All current and future threads. */
 static bool take_filter(int fd)
 {
     struct filter f = {.n = 0};
@@ -191,7 +191,7 @@ static void unmap_shared(void)
 
 static bool enter_memory(int fd, bool keeps_shared)
 {
-    mem_of_machine(); /* now it can be asked for */
+    mem_of_machine(); /* can be requested now */
     close_others(fd);
     if (!keeps_shared) unmap_shared();
     return take_filter(fd);
@@ -206,7 +206,7 @@ enum {
     MAY_TRUNCATE = 1 << 14, /* version 3 */
     NET_BIND = 1, NET_CONNECT = 2, /* version 4 */
     SCOPE_SIGNAL = 2,       /* version 6 */
-    ON_FILE = MAY_WRITE | MAY_TRUNCATE, /* what a rule for something that is no folder may say */
+    ON_FILE = MAY_WRITE | MAY_TRUNCATE, /* rights that apply to files as well as folders */
     MAKE_RULESET_VERSION = 1, RULE_BENEATH = 1,
 };
 struct ruleset { u64 files, net, scoped; };
@@ -233,7 +233,7 @@ static void may_write_below(int rules, const char *path, u64 rights)
     close(fd);
 }
 
-/* Devices, what drivers tell the kernel, temporary files, and where the known drivers keep compiled code. */
+/* Devices, driver interfaces of the kernel, temporary files, and the code caches of known drivers. */
 static void add_folders(int rules, u64 rights)
 {
     static const char *const path[] = {"/dev", "/proc", "/sys", "/tmp", "/var/tmp", "/run/nvidia-persistenced"};

@@ -26,7 +26,7 @@ enum { RESERVE = 64 << 20 };
 
 static _Atomic(char *) held;      /* NULL: never taken, or drawn */
 static atomic_bool was_taken;
-static atomic_llong machine_size; /* 0: not asked for yet */
+static atomic_llong machine_size; /* 0: not requested yet */
 static atomic_llong refused_size; /* bytes of the request that drew it */
 static atomic_llong fail_least, fail_in; /* for tests: see mem_fail */
 
@@ -57,7 +57,7 @@ bool mem_check(struct err *e, const char *what, struct str name)
 
 i64 mem_of_machine(void)
 {
-    i64 known = atomic_load(&machine_size); /* a candidate's process may not ask any more */
+    i64 known = atomic_load(&machine_size); /* a candidate's process may not query any more */
     if (known) return known;
     i64 pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE), bytes;
     bool ok = pages > 0 && size > 0 && !__builtin_mul_overflow(pages, size, &bytes);
@@ -73,7 +73,7 @@ i64 mem_fail(i64 nth, i64 least)
     return i64_max(left, 0);
 }
 
-/* Does a test want this request to fail? */
+/* Whether a test wants this allocation to fail. */
 static bool is_failed(i64 size)
 {
     return atomic_load(&fail_in) > 0 && size >= atomic_load(&fail_least) && atomic_fetch_sub(&fail_in, 1) == 1;

@@ -33,7 +33,7 @@ struct sealing {
     u8 key[DIGEST];
     i64 n;                      /* pieces */
     u8 (*tag)[TAG];
-    const char *content;        /* of what is checked */
+    const char *content;        /* of the checked content */
     i64 size;
     _Atomic i64 next;
     _Atomic bool failed;
@@ -90,7 +90,7 @@ static EVP_MAC_CTX *mac_open(const struct crypto *c)
     return m;
 }
 
-/* By each thread: the next piece that nobody began. */
+/* In each thread: the next piece that no thread has started. */
 static void seal_next(void *user)
 {
     struct sealing *s = user;

@@ -12,7 +12,7 @@
 
 enum { MAX_BOUND = 1 << 22 /* ids of a module, the specification's own limit */ };
 
-struct id { /* what is known of a result */
+struct id { /* facts about a result */
     u16 op;
     u16 storage;      /* of a pointer type */
     u32 stride;       /* of an array type, 0: none given */
@@ -33,7 +33,7 @@ struct reader {
         u32 n;
     } interface[SPIRV_MAX_ENTRIES]; /* variables of entry points */
     const u32 *word;                /* of the module: a copy, for alignment */
-    const u32 *w;                   /* the instruction looked at */
+    const u32 *w;                   /* the current instruction */
     u32 n;                          /* its words */
 };
 
@@ -42,7 +42,7 @@ static bool bad(struct reader *r, const char *what)
     return err_set(r->e, ERR_INPUT, "malformed spir-v module: %s", what);
 }
 
-/* Operand i, 0 where there is none. */
+/* Operand i, 0 if absent. */
 static u32 operand(const struct reader *r, u32 i) { return i < r->n ? r->w[i] : 0; }
 
 static struct id *id_of(const struct reader *r, u32 i)
@@ -99,7 +99,7 @@ static bool read_entry(struct reader *r, struct str name)
     if (operand(r, 1) != COMPUTE) return true;
     if (f->n_entry == SPIRV_MAX_ENTRIES) return bad(r, "too many entry points");
     if (!name.n) return bad(r, "entry point without a name");
-    u32 from = 3 + (u32)(name.n / 4 + 1); /* behind the name and its NUL */
+    u32 from = 3 + (u32)(name.n / 4 + 1); /* after the name and its NUL */
     if (from < r->n)
         r->interface[f->n_entry].id = r->w + from, r->interface[f->n_entry].n = r->n - from;
     f->entry[f->n_entry++] = (struct spirv_entry){.name = name, .local = {1, 1, 1}};
@@ -132,8 +132,8 @@ static void read_decoration(struct reader *r)
     if (what == SPV_DEC_SET && value < UINT32_MAX) id->set = value + 1;
 }
 
-/* Types and constants. Members' offsets come before the type itself: the largest is kept as value
-   until then; behind it lies the last member, as all compilers lay them out. */
+/* Types and constants. Members' offsets precede the type itself: the largest is kept
+   as value until then; it belongs to the last member, in the order of all compilers. */
 static void read_offset(struct reader *r)
 {
     struct id *id = id_of(r, 1);

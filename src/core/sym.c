@@ -49,7 +49,7 @@ sym sym_const(struct symtab *t, i64 v)
     return v == INT64_MIN ? sym_undefined(t) : sym_cons(t, SYM_CONST, 0, 0, v);
 }
 
-/* A variable by its number, or what facts make of it. */
+/* A variable by its number, or its value by facts. */
 sym sym_var_at(struct symtab *t, u32 k)
 {
     if (!t->raw && k < t->def.n && t->def.v[k]) return t->def.v[k];

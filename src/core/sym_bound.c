@@ -11,13 +11,13 @@
 // padded network is min(H, (H+63)//64*64) = H. The search is limited to a fixed number of steps.
 #include "core/sym_poly.h"
 
-/* Steps of one proof: terms given up, and operands looked into. */
+/* Steps of one proof: terms replaced, and operands examined. */
 enum { BOUND_STEPS = 100, BOUND_DEPTH = 8 };
 
 struct proof {
     struct work *w;
     int steps; /* left */
-    int depth; /* terms given up on this path, atoms entered */
+    int depth; /* terms replaced on this path, atoms entered */
 };
 
 static bool bound_poly(struct proof *k, const struct poly *p, i64 *lo);
@@ -124,7 +124,7 @@ static bool bound_replaced(struct proof *k, const struct poly *p, u32 i, u32 j,
     return ok;
 }
 
-/* Gives up atom j of term i. */
+/* Replaces atom j of term i. */
 static bool bound_without(struct proof *k, const struct poly *p, u32 i, u32 j, i64 *lo)
 {
     struct sym_node x = k->w->t->node.v[p->v[i].atom[j]];
@@ -173,7 +173,7 @@ static bool bound_poly(struct proof *k, const struct poly *p, i64 *lo)
     return bound_plain(k, p, lo) || bound_search(k, p, lo);
 }
 
-/* How often a fact goes into p, by its first term. */
+/* Factor of a fact that cancels the first term of p. */
 static i64 times_in(const struct symtab *t, const struct poly *f, const struct poly *p)
 {
     for (u32 i = 0; i < p->n && f->n && f->v[0].n; i++)

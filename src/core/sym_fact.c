@@ -163,7 +163,7 @@ static bool is_zero(const struct symtab *t, sym s)
     return sym_is_const(t, s, &v) && v == 0;
 }
 
-/* Weak facts that follow from what variables stand for. */
+/* Weaker facts implied by the values of variables. */
 static void drop_implied(struct symtab *t)
 {
     u32 n = 0, n_alias = t->alias.n;
@@ -204,7 +204,7 @@ static void keep_bound(struct symtab *t, enum sym_fact_kind k, sym a, sym b)
     if (k == FACT_AT_MOST) x->most = i64_min(x->most, c);
 }
 
-/* Bounds stand behind what they bound: "H to be at most 1", not "1 to be at least H". */
+/* Bounds follow the bounded size: "H to be at most 1", not "1 to be at least H". */
 static void note(struct symtab *t, enum sym_fact_kind k, sym a, sym b, struct str who)
 {
     keep_bound(t, k, a, b);
@@ -238,7 +238,7 @@ static void define_class(struct symtab *t, u32 k, i64 m, i64 r, struct str who)
 struct choice { /* term `at` of the difference is +-(k - r) / m */
     u32 at, k;
     i64 m, r;
-    bool positive; /* what replaces it has no negative term */
+    bool positive; /* its replacement has no negative term */
 };
 
 static bool occurs_elsewhere(const struct symtab *t, const struct poly *d, u32 at, u32 var)
@@ -273,7 +273,7 @@ static bool choose_variable(struct symtab *t, const struct poly *d, struct choic
     return found;
 }
 
-/* The other terms, negated if term `at` is positive: what it equals. */
+/* The other terms, negated if term `at` is positive: the value of term `at`. */
 static sym solve_for(struct work *w, const struct poly *d, u32 at)
 {
     struct poly rest = {0};
@@ -465,7 +465,7 @@ static bool find_multiples(struct trial *x, i64 *m)
 static bool use_multiples(struct symtab *t, struct trial *x, struct str who)
 {
     i64 m[MAX_FLOORED], m0, r0;
-    if (x->n < 2) return false; /* of one variable the residues have told */
+    if (x->n < 2) return false; /* of one variable, decided by residues */
     for (u32 k = 0; k < x->n; k++)
         if (!known_class(t, var_in(t, x, x->v[k].var), &m0, &r0) || r0) return false;
     if (!find_multiples(x, m)) return false;
@@ -523,7 +523,7 @@ static bool use_operand(struct symtab *t, sym d, sym atom, struct str who)
     return false;
 }
 
-/* Does atom `a` lie in an expression? */
+/* Whether atom `a` occurs in an expression. */
 static bool has_atom(const struct symtab *t, sym s, sym a)
 {
     const struct sym_node *x = &t->node.v[s];
@@ -688,7 +688,7 @@ static bool find_least(const struct symtab *t, sym d, u32 *var, i64 *least)
     u32 v = UINT32_MAX;
     i64 lo = -1, hi = MOST_LEAST, y;
     if (!only_rises(t, d, &v) || v == UINT32_MAX) return false;
-    i64 *x = mem_alloc((i64)sizeof *x * (v + 1)); /* the others are not looked at */
+    i64 *x = mem_alloc((i64)sizeof *x * (v + 1)); /* the others are not examined */
     x[v] = hi;
     bool ok = sym_eval(t, d, x, &y) && y >= 0;
     while (ok && hi - lo > 1) {
@@ -813,7 +813,7 @@ void sym_print_vars(struct buf *to, const struct symtab *t, sym a, sym b, const 
     }
 }
 
-/* What is no number or name has its value beside it. */
+/* Names and numbers are printed alone, expressions with their value. */
 static void print_side(struct buf *b, const struct symtab *t, sym s, const i64 *var)
 {
     i64 v;

@@ -116,8 +116,8 @@ static void print_floor(struct buf *b, const struct symtab *t, const struct sym_
     else print_term(b, t, x->b, true);
 }
 
-/* A product of atoms. A floor may stand without parentheses only at the front, behind no sign of
-   its own: -H//2 is the floor of -H/2. */
+/* A product of atoms. A floor may be printed without parentheses only
+   at the front, without a sign of its own: -H//2 is the floor of -H/2. */
 static void print_mono(struct buf *b, const struct symtab *t, sym s, bool front)
 {
     const struct sym_node *x = &t->node.v[s];
@@ -322,7 +322,7 @@ sym sym_parse(struct symtab *t, struct str text, struct err *e)
 
 /* Copying. */
 
-/* Within one table a variable is meant itself, whatever its name has been made to stand for. */
+/* Within one table the variable itself is meant, whatever its name denotes by facts. */
 sym sym_copy(struct symtab *to, const struct symtab *from, sym s)
 {
     if (s == 0) return 0;

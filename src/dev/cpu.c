@@ -19,7 +19,7 @@ enum { CHUNKS_PER_THREAD = 8 }; /* small enough to balance, large enough to amor
 
 typedef void (*grid_function)(void *const *buf, const i64 *param, i64 begin, i64 end, void *work);
 
-/* What threads of a group share, as functions of language c expect it (lang/lang.h). */
+/* State shared by the threads of a workgroup, as functions of language c expect it (lang/lang.h). */
 struct team {
     _Alignas(64) u32 arrived;
     _Alignas(64) u32 round;
@@ -29,11 +29,11 @@ struct team {
     void (*wait)(struct team *, u32 round, u32 turn);
     void (*wake)(struct team *);
     u32 spins;
-    u32 turns; /* of ours: before a thread sleeps */
+    u32 turns; /* before a thread sleeps */
 };
 
-/* A barrier takes less than a microsecond where every thread has a processor of its own. Where one is without, those that spin are what it
-   waits for: then they sleep. */
+/* A barrier takes less than a microsecond if every thread has a processor of its
+   own. Otherwise spinning threads delay those that they wait for: then they sleep. */
 enum { SPINS = 1024, SPINS_CROWDED = 16, MAX_TURNS = 16 };
 static const double crowded = 20e-6, sleep_most = 2e-3; /* seconds */
 
@@ -60,7 +60,7 @@ struct dev_kernel {
     void *lib;
     u32 n_grid;
     grid_function *grid;
-    u32 *team; /* threads of a group, per grid; 0: no groups */
+    u32 *team; /* threads of a workgroup, per grid; 0: no workgroups */
     struct host_product *product; /* both NULL: grids of a shared object */
     struct host_conv *conv;
 };
@@ -298,7 +298,7 @@ static void crowd_begin(struct cpu *c, u32 n)
 
 static void crowd_end(struct cpu *c)
 {
-    const double most = 10e-3; /* seconds, in case that nobody wakes us */
+    const double most = 10e-3; /* seconds, in case of a lost wake-up */
     u32 left = __atomic_sub_fetch(&c->n_busy, 1, __ATOMIC_SEQ_CST);
     if (left == 0) os_wake_all(&c->n_busy);
     else if (os_thread_id() == c->caller)
@@ -310,7 +310,7 @@ struct job { /* one grid, shared by the threads */
     struct cpu *cpu;
     const i64 *param;
     i64 total, chunk;
-    _Atomic i64 next; /* first iteration not handed out */
+    _Atomic i64 next; /* first iteration not distributed yet */
     bool is_crowded;
 };
 
@@ -401,8 +401,8 @@ static pthreadpool_t pool_of(struct cpu *c, u32 n)
     return c->wide;
 }
 
-/* Others run if there are any. Who comes back late was on a processor that others need, and sleeps until the round is over, as does who
-   waits for very long, and all where the threads are more than the processors. */
+/* Yields to runnable threads. A thread that returns late was on a contended processor and sleeps until the
+   round is over, and so does one that waits for very long, and all if there are more threads than processors. */
 static void team_wait(struct team *t, u32 round, u32 turn)
 {
     if (turn < t->turns) {

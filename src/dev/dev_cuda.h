@@ -27,7 +27,7 @@ enum cuda_attribute { /* of devices; their numbers differ between the interfaces
     CUDA_MAX_GRID_Y,
     CUDA_MAX_GRID_Z,
     CUDA_SHARED,
-    CUDA_SHARED_OPTIN, /* what a function can be given beyond that */
+    CUDA_SHARED_OPTIN, /* maximal dynamic shared memory of a function */
     CUDA_WARP,
     CUDA_CLOCK_KHZ,
     CUDA_UNITS,
@@ -86,10 +86,10 @@ bool cuda_start(struct cuda *c, const struct cuda_api *api, struct err *e); /* o
 bool cuda_ok(struct cuda *c, i32 r, const char *call, struct err *e);
 u64 cuda_address(const struct dev_mem *m); /* where a piece of memory begins */
 
-/* dev_cuda_share.c: others in this process who use the device. */
+/* dev_cuda_share.c: other users of the device in this process. */
 
 bool cuda_in_use(const struct cuda_api *api);
-/* Operations run between these two; what was current for this thread is so again afterwards. leave gives ok. They do not nest. */
+/* Operations run between these two; the previous context is restored afterwards. leave returns ok. They do not nest. */
 bool cuda_enter(struct cuda *c, struct err *e);
 bool cuda_leave(struct cuda *c, bool ok);
 /* Size bytes from the address on lie in one allocation on this device. */
@@ -103,8 +103,8 @@ bool cuda_facts_init(struct cuda *c, i32 ordinal, struct err *e); /* sets device
 void cuda_caps(const struct cuda *c, struct caps *out);
 void cuda_fingerprint(const struct cuda *c, struct buf *out);
 
-/* dev_cuda_binary.c: vendors' loaders take an address without a length; this looks whether all that the
-   headers of an image speak of lies within it. */
+/* dev_cuda_binary.c: vendors' loaders take an address without a length;
+   this checks that everything in the headers of an image is within it. */
 bool cuda_binary_check(struct str binary, struct err *e);
 
 /* dev_cuda_map.c: matrices that functions copy tiles from. */
@@ -112,7 +112,7 @@ bool cuda_binary_check(struct str binary, struct err *e);
 enum { CUDA_MAP_INTS = 8, CUDA_MAP_BYTES = 128 };
 struct cuda_map {
     i32 fact[CUDA_MAP_INTS];  /* as the binary has it */
-    u64 address;              /* that the code is for; 0: there is none yet */
+    u64 address;              /* architecture of the code; 0: unknown */
     u8 code[CUDA_MAP_BYTES];
 };
 bool cuda_map_check(struct cuda *c, const struct cuda_map *m, u32 n, struct str name, struct err *e); /* facts, and the driver */
@@ -125,9 +125,9 @@ struct dev_kernel *cuda_load(struct cuda *c, struct str binary, struct str entry
 void cuda_unload(struct cuda *c, struct dev_kernel *k);
 bool cuda_launch(struct cuda *c, const struct dev_launch *l, struct err *e);
 bool cuda_fence(struct cuda *c, struct err *e);
-/* Before what is timed goes to the stream. */
+/* Before timed work goes to the stream. */
 bool cuda_start_clock(struct cuda *c, struct err *e);
-/* Waits; launches that follow are timed anew. */
+/* Waits; later launches are timed anew. */
 bool cuda_pause(struct cuda *c, struct err *e);
 /* A product by the vendor's library, as a kernel. */
 struct dev_kernel *cuda_load_product(struct cuda *c, const struct dev_product *p, struct buf *name, struct err *e);
@@ -149,7 +149,7 @@ void cuda_conv_close(struct cuda *c, struct cuda_conv *k); /* NULL: nothing */
 bool cuda_conv_launch(struct cuda *c, const struct cuda_conv *k, const struct dev_launch *l, struct err *e);
 void cuda_dnn_close(struct cuda *c);
 
-/* dev_cuda_device.c: what the two drivers' descriptors are made of. */
+/* dev_cuda_device.c: entries of the two drivers' descriptors. */
 
 u32 cuda_names(const struct cuda_api *api, struct buf *out); /* how many; out may be NULL */
 struct dev *cuda_open(const struct cuda_api *api, const struct dev_driver *driver, const struct dev_opts *o, struct err *e);

@@ -68,7 +68,7 @@ static bool size_up(struct dnn_sizes *s, const struct dev_conv *c, struct err *e
            narrow_axes(s->stride, c, c->stride, 1, n, e) && narrow_axes(s->dilation, c, c->dilation, 1, n, e) && narrow(&s->groups, c->groups, e);
 }
 
-/* One pad for both ends gives as many outputs. */
+/* One padding for both ends yields as many outputs. */
 static bool check_pads(const struct dev_conv *s, const char *what, struct err *e)
 {
     for (u32 i = 0; i < s->axes; i++) {

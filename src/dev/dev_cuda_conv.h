@@ -66,7 +66,7 @@ struct dnn_calls {
     i32 (*CreateConvolutionDescriptor)(void **d);
     i32 (*DestroyConvolutionDescriptor)(void *d);
     i32 (*SetConvolutionGroupCount)(void *d, i32 groups);
-    /* What one of them has. */
+    /* Operations of one library. */
     struct cudnn_calls cudnn;
     struct miopen_calls miopen;
 };

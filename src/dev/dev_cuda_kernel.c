@@ -20,7 +20,7 @@ struct function { /* one grid */
 };
 
 struct dev_kernel {
-    struct arena arena; /* with a copy of the image: HIP goes on reading it */
+    struct arena arena; /* with a copy of the image, which HIP continues to read */
     struct dev_kernel *next;
     void *module;
     u32 n_grid;
@@ -31,7 +31,7 @@ struct dev_kernel {
 
 /* Loading. */
 
-/* So many numbers of the constant NAME_what. */
+/* That many numbers of the constant NAME_what. */
 static bool read_constant(struct cuda *c, struct dev_kernel *k, struct str name, const char *what, i32 *out, u32 count, struct err *e)
 {
     u64 at = 0;
@@ -67,7 +67,7 @@ static bool check_group(struct cuda *c, struct function *f, const i32 info[N_INF
                    c->facts.name, v[CUDA_WARP]);
 }
 
-/* Beyond what every function has, shared memory is asked for. */
+/* Shared memory beyond the default limit of functions is requested. */
 static bool set_shared(struct cuda *c, struct function *f, i32 want, struct str name, struct err *e)
 {
     const i32 *v = c->facts.value;

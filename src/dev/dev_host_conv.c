@@ -109,10 +109,10 @@ struct host_conv {
     struct dev_conv c;
     bool is_old;                  /* version 2 */
     struct handle *engine, *stream, *desc, *primitive, *reorder_desc, *reorder;
-    struct desc x, w, any, y;     /* w: weights as they come; any: the library may choose */
+    struct desc x, w, any, y;     /* w: weights in the caller's layout; any: in the library's */
     struct handle *mem_x, *mem_w, *mem_y, *mem_own; /* own: weights as the library has them */
-    void *own;                    /* their memory; NULL: they stay as they come */
-    const void *known;            /* what own was made of, and after how many uploads */
+    void *own;                    /* their memory; NULL: the caller's layout */
+    const void *known;            /* source of own, and its number of uploads */
     u64 known_at;
 };
 
@@ -163,7 +163,7 @@ static void swap(i64 *a, i64 *b)
     *a = *b, *b = t;
 }
 
-/* The library's weights are (group, m, c, kernel ..), without groups (m, c, kernel ..); those of transposed ones come as (group, c, m, ..). */
+/* The library's weights are (group, m, c, kernel ..), without groups (m, c, kernel ..); those of transposed convolutions are (group, c, m, ..). */
 static bool describe_weights(struct host_conv *h, struct err *e)
 {
     const struct dev_conv *c = &h->c;
@@ -281,7 +281,7 @@ static bool order_weights(struct host_conv *h, void *w, u64 n_uploads, struct er
     return true;
 }
 
-/* Gradients of weights come as the library has them, and are brought into the order that the caller wants each time. */
+/* Gradients of weights are in the library's layout, and are reordered to the caller's each time. */
 static bool run_back(struct host_conv *h, const struct dev_launch *l, struct err *e)
 {
     const struct onednn *f = &h->f;

@@ -69,7 +69,7 @@ void *dev_library_open(const struct dev_library *l, void *calls, struct err *e)
 
 /* Buffers of a launch. */
 
-/* Three buffers of at least so many bytes. */
+/* Three buffers of at least these sizes. */
 static bool check_buffers(const char *what, const i64 want[3], const struct dev_launch *l, struct err *e)
 {
     if (l->n_buf != 3 || l->n_param != 0 || l->n_grid != 1)

@@ -18,7 +18,7 @@ typedef struct cl_program_ *cl_program;
 typedef struct cl_kernel_ *cl_kernel;
 typedef struct cl_event_ *cl_event;
 
-enum { /* what devices, programs, kernels and events can be asked for */
+enum { /* queries about devices, programs, kernels and events */
     CL_PLATFORM_VERSION = 0x0901,
     CL_PLATFORM_NAME = 0x0902,
     CL_DEVICE_TYPE = 0x1000,
@@ -63,7 +63,7 @@ enum { /* bits */
     CL_QUEUE_PROFILING_ENABLE = 1 << 1,
 };
 
-enum { /* results that are told apart */
+enum { /* results that are distinguished */
     CL_SUCCESS = 0,
     CL_DEVICE_NOT_FOUND = -1,
     CL_DEVICE_NOT_AVAILABLE = -2,
@@ -75,7 +75,7 @@ enum { /* results that are told apart */
     CL_PLATFORM_NOT_FOUND_KHR = -1001,
 };
 
-/* dev_opencl_loader.c: the library and what it lists. */
+/* dev_opencl_loader.c: the library and its devices. */
 
 struct opencl_calls {
 #define X(result, name, parameters) result(*name) parameters;
@@ -108,7 +108,7 @@ const char *opencl_result_name(i32 r);
 struct opencl_facts {
     char name[128], platform[256], driver[128], version[128];
     u64 type;
-    u32 major, minor; /* of OpenCL C that the device takes */
+    u32 major, minor; /* of OpenCL C that the device supports */
     u32 n_units, mhz, max_group, align;
     u64 max_item[3], max_alloc, local_bytes, cache_bytes, parameter_bytes;
     u64 f32, f64; /* CL_FP_... */
@@ -139,7 +139,7 @@ struct opencl {
     struct dev_kernel *kernels;
     struct opencl_blas *blas; /* products by a library; NULL: not opened yet */
     u64 serial; /* of the newest memory object: an address alone may be that of an older one */
-    cl_event event[OPENCL_EVENTS]; /* of launches whose times have not been asked for */
+    cl_event event[OPENCL_EVENTS]; /* of launches whose times have not been read */
     u32 n_event;
     double seconds, last; /* of launches since the last fence, between the last two */
 };

@@ -34,7 +34,7 @@ struct dev_kernel {
 
 /* Building. */
 
-/* The first lines of what the compiler said. */
+/* The first lines of the compiler's messages. */
 static void put_log(struct opencl *o, cl_program p, struct buf *out)
 {
     size_t n = 0;

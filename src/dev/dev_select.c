@@ -18,7 +18,7 @@ enum { MAX_ANSWER = 1 << 20 };
 struct question {
     const struct dev_driver *driver;
     const struct dev_opts *opts; /* NULL: only names are wanted */
-    const struct dev_product *product; /* whether it has one; both NULL: what it is */
+    const struct dev_product *product; /* whether it supports it; both NULL: its properties */
     const struct dev_conv *conv;       /* likewise */
 };
 
@@ -63,7 +63,7 @@ static void child_main(void *user, int fd)
 {
     struct head h;
     struct buf text = {0};
-    memset(&h, 0, sizeof h); /* padding, too: it goes through the pipe */
+    memset(&h, 0, sizeof h); /* including padding: it is sent through the pipe */
     answer(user, &h, &text);
     if (os_child_put(fd, &h, sizeof h)) os_child_put(fd, text.p, text.n);
 }
@@ -273,7 +273,7 @@ bool dev_select(const char *glob, const struct dev_driver **driver, struct dev_o
     opts->index = 0;
     opts->target = (struct str){0};
     *driver = dev_find(want);
-    if (*driver || is_number(want, driver, &opts->index)) return true; /* opening it says what is wrong, if it is not there */
+    if (*driver || is_number(want, driver, &opts->index)) return true; /* opening it reports the error, if it is missing */
     struct arena a = {0};
     struct buf there = {0};
     struct str arch;

@@ -45,7 +45,7 @@ static const struct target {
     {"hip", "gfx942", 64, 65536, 32 << 10, 4 << 20, 304, 128, 2100, 5300, 512, 131072, 2048, 65536, MFMA MFMA_BF16 MFMA_TF32},
 };
 
-/* What several subgroups hold together. */
+/* Fragments of several subgroups. */
 static const struct { const char *arch; u32 team; const char *matrix; } teams[] = {{"sm_90a", 4, WGMMA_ALL}};
 
 static i64 version_of(struct str arch) /* of sm_90a: 90; -1: none */
@@ -137,7 +137,7 @@ void dev_target_near(struct caps *c, const char *driver, struct str arch)
     const struct target *best = NULL;
     for (i64 i = 0; i < countof(targets); i++) {
         i64 v = version_of(str_of(targets[i].arch));
-        if (v >= 0 && targets[i].arch[strlen(targets[i].arch) - 1] == 'a') continue; /* what sm_90a has, later ones lack */
+        if (v >= 0 && targets[i].arch[strlen(targets[i].arch) - 1] == 'a') continue; /* a feature of sm_90a that later ones lack */
         if (strcmp(targets[i].driver, driver)) continue;
         if (!best || (v >= 0 && v <= version_of(arch))) best = &targets[i];
     }

@@ -77,7 +77,7 @@ enum { VULKAN_MAX_EXTENSIONS = 16 };
 struct vulkan_facts {
     VkPhysicalDevice gpu;
     u32 version; /* of Vulkan that may be used: the device's and the instance's */
-    struct vulkan_features on; /* what is there and is enabled; the chain for VkDeviceCreateInfo */
+    struct vulkan_features on; /* supported and enabled features; the chain for VkDeviceCreateInfo */
     struct vulkan_properties prop;
     VkPhysicalDeviceMemoryProperties memory;
     const char *extension[VULKAN_MAX_EXTENSIONS]; /* to enable */
@@ -102,7 +102,7 @@ bool vulkan_can_run(const struct vulkan_facts *f, const struct spirv_info *m, st
 
 /* The device and all that hangs on it. */
 
-struct vulkan_block { /* one piece of memory under one buffer, handed out in parts */
+struct vulkan_block { /* one allocation under one buffer, suballocated */
     struct vulkan_block *next;
     VkBuffer buffer;
     VkDeviceMemory memory;
@@ -114,19 +114,19 @@ struct vulkan_block { /* one piece of memory under one buffer, handed out in par
     u32 n_gap, cap_gap;
 };
 
-/* What a batch does, in words; see dev_vulkan_commands.c. */
+/* The commands of a batch, in words; see dev_vulkan_commands.c. */
 struct vulkan_commands {
     u64 *v;
     u32 n, cap;
     u32 n_set, n_descriptor; /* that it needs */
-    u32 bound;               /* where the last of those sets is told */
+    u32 bound;               /* offset of the last of those sets */
     u32 written;             /* enum vulkan_use bits: since the last barrier */
-    bool is_timed;           /* its launches stand between two timestamps */
+    bool is_timed;           /* its launches are enclosed by two timestamps */
 };
 
 enum { VULKAN_BATCHES = 8, VULKAN_SETS = 256, VULKAN_DESCRIPTORS = 4096, VULKAN_WORDS = 1 << 16 };
 
-struct vulkan_batch { /* one command buffer and what its commands use */
+struct vulkan_batch { /* one command buffer and the resources of its commands */
     VkCommandBuffer cmd;
     VkFence fence;
     VkDescriptorPool pool;
@@ -142,7 +142,7 @@ struct vulkan {
     struct vulkan_facts facts;
     VkDevice device;
     VkQueue queue;
-    bool is_lost;    /* made anew at the next use */
+    bool is_lost;    /* recreated at the next use */
     struct err late; /* of a call that cannot report one; the next fence does */
 
     struct vulkan_block *blocks;
@@ -154,7 +154,7 @@ struct vulkan {
     VkQueryPool stamps; /* two per batch */
     struct vulkan_batch batch[VULKAN_BATCHES];
     u64 turn;                    /* submissions so far */
-    struct vulkan_commands open; /* what the next one will do */
+    struct vulkan_commands open; /* the next batch */
     double seconds;     /* of launches since the last fence */
     double last;        /* between the last two fences; negative: not known */
     double submitted;   /* host's clock at the first submission since the last fence, 0: none */
@@ -168,7 +168,7 @@ struct vulkan {
 bool vulkan_ok(struct vulkan *v, VkResult r, const char *call, struct err *e);
 
 /* dev_vulkan_memory.c */
-enum { VULKAN_ALIGN = 256 /* the largest alignment that Vulkan lets a device ask for */ };
+enum { VULKAN_ALIGN = 256 /* the largest alignment that Vulkan permits a device to require */ };
 static inline struct vulkan_block *vulkan_block_of(const struct dev_mem *m)
 {
     return (struct vulkan_block *)(uintptr_t)m->handle;
@@ -179,7 +179,7 @@ bool vulkan_block_make(struct vulkan *v, struct vulkan_block *b, i64 size, bool 
                        struct err *e);
 void vulkan_block_destroy(struct vulkan *v, struct vulkan_block *b);
 bool vulkan_memory_remake(struct vulkan *v, struct err *e); /* after a loss: the same, zero */
-void vulkan_memory_destroy(struct vulkan *v); /* the device's objects; what is handed out stays known */
+void vulkan_memory_destroy(struct vulkan *v); /* the device's objects; allocations stay known */
 void vulkan_memory_forget(struct vulkan *v);  /* the rest */
 
 /* dev_vulkan_commands.c */
@@ -194,7 +194,7 @@ static inline VkBuffer vulkan_buffer(u64 w) { return (VkBuffer)w; }
 void vulkan_put_barrier(struct vulkan_commands *c, u32 next);
 void vulkan_put_fill(struct vulkan_commands *c, VkBuffer b, i64 at, i64 size);
 void vulkan_put_copy(struct vulkan_commands *c, VkBuffer from, VkBuffer to, VkBufferCopy part);
-void vulkan_put_stamp(struct vulkan_commands *c); /* the first time before, then behind the launches */
+void vulkan_put_stamp(struct vulkan_commands *c); /* the first timestamp before, then after the launches */
 /* info: one per binding of the kernel. */
 void vulkan_put_bind(struct vulkan_commands *c, const struct dev_kernel *k,
                      const VkDescriptorBufferInfo *info);
@@ -232,7 +232,7 @@ struct dev_kernel {
     u32 n_grid;
     u32 n_binding, push_bytes;
     u32 subgroup;      /* required size, 0: any */
-    u32 (*local)[3];   /* group size per grid */
+    u32 (*local)[3];   /* workgroup size per grid */
     VkDescriptorSetLayout set_layout;
     VkPipelineLayout layout;
     VkPipeline *pipeline; /* per grid */

@@ -18,7 +18,7 @@ enum command {
     COPY,     /* from, to, offset in from, offset in to, size */
     STAMP,    /* first (0) or second */
     BIND,     /* kernel, then buffer, offset and size of each binding */
-    DISPATCH, /* kernel, grid, groups in x, y, z, the push constants */
+    DISPATCH, /* kernel, grid, workgroups in x, y, z, the push constants */
 };
 
 /* Collecting. */
@@ -140,7 +140,7 @@ static VkAccessFlags reads_of(u64 uses)
            (uses & VULKAN_COMPUTE ? VK_ACCESS_SHADER_READ_BIT : 0);
 }
 
-/* What was written before is visible to what comes, which will write, too. */
+/* Earlier writes become visible to later commands, which also write. */
 static void record_barrier(struct vulkan *v, VkCommandBuffer cmd, const u64 *w)
 {
     VkMemoryBarrier m = {.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,

@@ -73,7 +73,7 @@ static const struct {
 
 #define FEATURE(member, capability) {#member, offsetof(struct vulkan_features, member), capability}
 static const struct feature {
-    const char *name; /* behind the last dot: as the specification calls it */
+    const char *name; /* after the last dot: the name in the specification */
     size_t at;        /* a VkBool32 */
     u32 capability;   /* of SPIR-V that needs it; 0: none */
 } features[] = {
@@ -137,7 +137,7 @@ static VkBaseOutStructure *structure(void *base, size_t at)
     return (VkBaseOutStructure *)((char *)base + at);
 }
 
-/* Chains the structures that this device knows behind the first. */
+/* Appends the structures that this device supports to the chain of the first. */
 static void chain(const struct vulkan_facts *f, const struct asked *x, void *base,
                   const struct link *links, i64 n)
 {
@@ -323,7 +323,7 @@ bool vulkan_facts_init(struct vulkan_facts *f, const struct vulkan_loader *l, Vk
     l->vk.GetPhysicalDeviceMemoryProperties(gpu, &f->memory);
     VkPhysicalDeviceType t = f->prop.core.properties.deviceType;
     f->is_host = t == VK_PHYSICAL_DEVICE_TYPE_CPU || t == VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU;
-    if (t == VK_PHYSICAL_DEVICE_TYPE_CPU) f->timestamp_bits = 0; /* its queue runs behind them */
+    if (t == VK_PHYSICAL_DEVICE_TYPE_CPU) f->timestamp_bits = 0; /* data of its queries follow */
     f->max_range = reachable(f, l);
     arena_release(&a);
     return ok;
@@ -435,7 +435,7 @@ static bool has_float_control(const struct vulkan_facts *f, u32 capability)
     }
 }
 
-/* NULL: the device has what this capability needs. */
+/* NULL: the device supports this capability. */
 static const char *missing(const struct vulkan_facts *f, u32 capability)
 {
     const VkPhysicalDeviceSubgroupProperties *s = &f->prop.subgroup;

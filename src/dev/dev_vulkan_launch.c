@@ -27,7 +27,7 @@ static const u32 *groups_at_once(const struct call *c)
 
 /* Checks. */
 
-/* Without the base a grid cannot go in pieces. */
+/* Without the base a grid cannot be launched in parts. */
 static bool check_whole(const struct call *c, struct err *e)
 {
     const u32 *most = groups_at_once(c);
@@ -47,7 +47,7 @@ static bool check(const struct call *c, struct err *e)
            dev_check_reach(c->l, f->max_range, name, e) && check_whole(c, e);
 }
 
-/* How the kernel takes its parameters: told by what it declares. */
+/* How the kernel receives its parameters, by its declarations. */
 static bool check_form(struct call *c, struct err *e)
 {
     const struct dev_launch *l = c->l;

@@ -224,7 +224,7 @@ static int preference(const struct vulkan_loader *l, VkPhysicalDevice gpu)
 {
     VkPhysicalDeviceProperties p;
     l->vk.GetPhysicalDeviceProperties(gpu, &p);
-    switch ((int)p.deviceType) { /* an enum of somebody else: new members may come */
+    switch ((int)p.deviceType) { /* an external enum, which may gain members */
     case VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU: return 0;
     case VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU: return 1;
     case VK_PHYSICAL_DEVICE_TYPE_VIRTUAL_GPU: return 2;

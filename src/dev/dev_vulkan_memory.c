@@ -230,7 +230,7 @@ static bool check_size(const struct vulkan *v, i64 size, struct err *e)
 static bool clear(struct vulkan *v, const struct dev_mem *m, i64 size, struct err *e)
 {
     struct vulkan_block *b = vulkan_block_of(m);
-    if (b->map) { /* who had it before may still be at work */
+    if (b->map) { /* its previous user may still be at work */
         if (!vulkan_wait(v, e)) return false;
         memset(b->map + m->offset, 0, (size_t)size);
         return true;

@@ -123,7 +123,7 @@ static u32 choose_batch(const struct vulkan *v)
     return oldest;
 }
 
-/* A batch that does what was collected, ready to be submitted. */
+/* A batch with the collected commands, ready to be submitted. */
 static struct vulkan_batch *find_batch(struct vulkan *v, struct err *e)
 {
     u32 i = choose_batch(v);

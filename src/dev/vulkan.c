@@ -143,7 +143,7 @@ static u32 count(void)
 
 /* Using it. */
 
-/* A device that was lost is made anew. */
+/* Recreates a lost device. */
 static bool revive(struct vulkan *v, struct err *e)
 {
     destroy_device(v);

@@ -281,8 +281,8 @@ static i64 graph_ir(const struct writer *w)
     return ir;
 }
 
-/* The opsets, first to last, in which a node means what it means here: the vocabulary is that of
-   opset 18 with operators that came later. */
+/* The opsets, first to last, with these semantics of a node:
+   the vocabulary is that of opset 18 plus later operators. */
 static void node_opsets(const struct writer *w, const struct node *n, i64 *first, i64 *last)
 {
     static const struct {

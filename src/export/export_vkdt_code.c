@@ -97,7 +97,7 @@ static void put_expression(struct coder *c, const struct sym_node *x)
     unreachable();
 }
 
-/* Operands have smaller numbers than what is made of them. */
+/* Operands have smaller numbers than their users. */
 static void put_sizes(struct coder *c)
 {
     u32 n = 0;
@@ -225,7 +225,7 @@ static void put_whole_check(struct coder *c)
                    count, c->n->module);
 }
 
-/* vkdt takes no error from the reading of a source: it would go on with weights of zero. */
+/* vkdt ignores errors from reading a source: it would continue with weights of zero. */
 static void put_weights_check(struct coder *c)
 {
     if (!c->m->weights) return;

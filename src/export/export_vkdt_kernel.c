@@ -16,7 +16,7 @@
 
 #include <string.h>
 
-enum { /* instructions that quern does not write but may meet */
+enum { /* instructions that quern does not emit but may encounter */
        OP_FUNCTION_CALL = 57,
        OP_COPY_MEMORY = 63,
        OP_IN_BOUNDS_ACCESS_CHAIN = 66,
@@ -58,7 +58,7 @@ static u32 operand(const struct words *w, u32 i, u32 k)
     return k < len_at(w, i) ? w->v[i + k] : 0;
 }
 
-/* The same as an id; 0 is nobody's. */
+/* Likewise as an id; 0 is invalid. */
 static u32 id_at(const struct words *w, u32 i, u32 k)
 {
     u32 id = operand(w, i, k);

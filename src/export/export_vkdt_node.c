@@ -228,7 +228,7 @@ static bool find_results(struct grapher *g)
     return true;
 }
 
-/* What vkdt visits: nodes that lead to an output. A kernel may compute what nobody reads, too; that is left out, with the code for it. */
+/* Nodes visited by vkdt: those that lead to an output. Kernels with unused results are omitted, with their code. */
 
 static bool *find_live(struct grapher *g)
 {
@@ -308,7 +308,7 @@ static bool check_kernel(struct grapher *g, const struct vkdt_kernel *k)
     return true;
 }
 
-/* What the nodes that are left ask for: weights, and of the device. */
+/* Requirements of the remaining nodes: weights, and of the device. */
 static bool sum_up(struct grapher *g)
 {
     for (u32 i = 0; i < g->m->node.n; i++) {

@@ -69,7 +69,7 @@ static bool write_weights(struct writer *w, const struct vkdt_model *m)
     return ok;
 }
 
-/* Shaders in front of the network and behind it. */
+/* Shaders before and after the network. */
 
 static bool copy_shader(struct writer *w, const char *option, const char *to)
 {
@@ -141,7 +141,7 @@ static bool need_folder(struct writer *w, const char *dir)
     return err_set(w->e, ERR_USAGE, "no folder '%s' (-p makes it)", dir);
 }
 
-/* Without "./" in front and '/' behind. */
+/* Without leading "./" and trailing '/'. */
 static struct str clean_path(const char *path)
 {
     struct str s = str_of(path);

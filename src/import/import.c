@@ -23,7 +23,7 @@ static const struct importer *find_importer(struct str bytes, struct str path)
     return NULL;
 }
 
-/* The folder part of a path, "." when there is none. */
+/* The folder part of a path, "." if there is none. */
 static const char *folder_of(struct arena *a, struct str path)
 {
     i64 n = path.n;

@@ -16,7 +16,7 @@ enum { MAX_TRIES = 64, MAX_FOLLOWED = 500 };
 struct kept {
     struct graph *body;
     value_id cond;                /* its condition, 0: none */
-    struct value_list init;       /* outer: carried values before the first round */
+    struct value_list init;       /* outer: carried values before the first iteration */
     struct value_list in, out;    /* of the body: carried */
     struct value_list scan;       /* of the body */
     struct value_list outer, inner; /* captured: outer and the body's */
@@ -78,7 +78,7 @@ static void become_true(struct graph *g, value_id v)
     x->shape = (struct shape){.known = true};
 }
 
-/* The number of the round: carried, from 0 on. */
+/* The number of the iteration: carried, from 0 on. */
 static void carry_round(struct control *c, struct kept *k, node_id n, value_id round)
 {
     value_id zero = op_const_f(c->g, DT_I64, 0), one = op_const_f(k->body, DT_I64, 1);
@@ -99,7 +99,7 @@ static bool infer_body(struct control *c, struct kept *k)
     return import_control(b, c->bodies, c->e) && (b->output.n == n_out || err_set(c->e, ERR_UNSUPPORTED, "a result that is a sequence"));
 }
 
-/* What inference made of outputs (they may have been replaced). */
+/* The outputs after inference (they may have been replaced). */
 static void read_outputs(struct kept *k)
 {
     const struct value_list *o = &k->body->output;
@@ -109,7 +109,7 @@ static void read_outputs(struct kept *k)
     for (u32 i = 0; i < k->scan.n; i++) k->scan.v[i] = o->v[at++];
 }
 
-/* Sizes that come out of a round differently from how they went in, and have no name yet: they get one. */
+/* Unnamed sizes that differ between the inputs and outputs of an iteration: they get a name. */
 static bool find_varying(struct control *c, const struct kept *k, struct varies *w, bool *more)
 {
     *more = false;
@@ -141,7 +141,7 @@ static void set_varying(struct kept *k, const struct varies *w)
 
 typedef bool fill_fn(struct control *c, node_id n, struct kept *k);
 
-/* The body with sizes that hold in every round. */
+/* The body with sizes that hold in every iteration. */
 static bool make_body(struct control *c, node_id n, fill_fn *fill, struct kept *k, struct varies *w)
 {
     bool more = true;
@@ -181,7 +181,7 @@ static node_id add_loop(struct control *c, node_id n, const struct kept *k, cons
     return to;
 }
 
-/* The results of node n are those of the one that takes its place, behind the first `skip`. */
+/* The results of node n are those of its replacement, after the first `skip`. */
 static void hand_over(struct graph *g, node_id n, node_id to, u32 skip)
 {
     for (u32 i = 0; i < graph_node(g, n)->out.n; i++)
@@ -300,7 +300,7 @@ static bool scan_length(struct control *c, node_id n, const struct scan_counts *
     return true;
 }
 
-/* The element of a scanned input that is a round's. */
+/* The element of a scanned input for this iteration. */
 static void take_element(struct control *c, node_id n, struct kept *k, const struct scan_counts *s, u32 i, value_id round, sym length, value_id element)
 {
     struct graph *b = k->body;
@@ -381,7 +381,7 @@ static bool make_branch(struct control *c, node_id n, bool which, struct kept *k
     u32 first, count;
     if (!from) return op_invalid(c->e, c->g, n, "branches do not fit the node");
     *k = (struct kept){.body = copy_body(c, from)};
-    for (u32 b = 0; b < 2; b++) { /* what the other one reads is an input, too */
+    for (u32 b = 0; b < 2; b++) { /* values read by the other branch are inputs, too */
         if (!control_captured(c, n, name[b], &first, &count) || first + count > graph_node(c->g, n)->in.n || (b == which && from->input.n != count))
             return op_invalid(c->e, c->g, n, "branches do not fit the node");
         for (u32 i = 0; i < count; i++) {

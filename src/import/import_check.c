@@ -32,7 +32,7 @@ static const struct { const char *about, *help; } advice[] = {
     {"do not fit", "check the model by onnx.checker and onnx.shape_inference"},
     {"does not fit", "check the model by onnx.checker and onnx.shape_inference"},
     {"attribute", "change the attribute when exporting"},
-    {"", "check the model by onnx.checker and onnx.shape_inference"}, /* of what is invalid */
+    {"", "check the model by onnx.checker and onnx.shape_inference"}, /* for invalid input */
 };
 
 /* Where a word begins in a text; -1: nowhere. */
@@ -65,7 +65,7 @@ static struct str without_node(struct arena *a, struct str msg, struct str op, s
     return str_starts(msg, S(": ")) ? str_sub(msg, 2, msg.n) : msg;
 }
 
-/* Cuts "; what would help" off, which import_advise has put there. */
+/* Removes "; the advice", appended by import_advise. */
 static struct str without_advice(struct str msg, struct str *help)
 {
     for (i64 k = 0; k < countof(advice); k++) {
@@ -93,7 +93,7 @@ static struct str split_node(struct str msg, struct str *op, struct str *node)
 void import_note(struct import_problems *all, struct arena *a, struct str op, struct str node, struct err *e)
 {
     struct import_problem *p = arr_push(a, all);
-    const struct str refused = S("operator is not supported: "); /* what follows says what helps */
+    const struct str refused = S("operator is not supported: "); /* the rest is advice */
     struct str help = {0}, why = without_advice(str_of(e->msg), &help);
     why = op.n ? without_node(a, why, op, node) : split_node(why, &op, &node);
     *p = (struct import_problem){.op = str_dup(a, op), .node = str_dup(a, node), .why = str_dup(a, why), .help = help};
@@ -106,7 +106,7 @@ void import_note(struct import_problems *all, struct arena *a, struct str op, st
     *e = (struct err){0};
 }
 
-/* Puts text behind the message that is set. */
+/* Appends text to the message. */
 static bool err_append(struct err *e, const char *sep, struct str text)
 {
     struct err old = *e;

@@ -27,7 +27,7 @@ bool import_is_control_op(struct str op)
     return str_is(op, "If") || str_is(op, "Loop") || str_is(op, "Scan") || str_is(op, "SequenceMap");
 }
 
-/* What is known now. */
+/* The current knowledge. */
 
 /* The nodes that v follows from, if all of them follow from constants; false: they do not, or are many. */
 static bool collect_constant(const struct graph *g, value_id v, u32 depth, bool *seen, node_id *list, u32 *n)
@@ -151,7 +151,7 @@ value_id control_scalar(struct graph *g, node_id n, value_id v)
 
 /* If. */
 
-/* Which may be what it gives. */
+/* Which may be its own output. */
 static bool has_sequences(const struct graph *body)
 {
     for (node_id n = 1; n < body->node.n; n++)
@@ -159,7 +159,7 @@ static bool has_sequences(const struct graph *body)
     return false;
 }
 
-/* Computing both is cheaper than to wait for what decides. */
+/* Computing both is cheaper than waiting for the condition. */
 static bool is_cheap(const struct graph *body)
 {
     u32 n_live = 0;
@@ -203,12 +203,12 @@ static bool dissolve_if(struct control *c, node_id n)
     return true;
 }
 
-/* Loop. Inputs: rounds, condition, carried values, captured ones; then what unrolling has collected: of every round that was pasted
-   its scan outputs and, where it is not certain that it happened, the condition that says so. */
+/* Loop. Inputs: trip count, condition, carried values, captured ones; then the results of unrolling
+   so far: for every pasted iteration its scan outputs and, unless it certainly runs, its condition. */
 
 struct loop {
     const struct graph *body;
-    u32 n_own, n_carried, n_captured, n_scan; /* n_own: rounds, condition, carried */
+    u32 n_own, n_carried, n_captured, n_scan; /* n_own: trip count, condition, carried */
     i64 done;                                 /* rounds pasted */
     bool masked;                              /* the last of them may not have happened */
 };
@@ -227,7 +227,7 @@ static bool loop_read(struct control *c, node_id n, struct loop *l)
     return x->out.n <= l->n_carried + l->n_scan || bad(c, n, "the body does not fit the node");
 }
 
-/* Number of rounds that happened, from the conditions that were collected. */
+/* Number of iterations that ran, from the collected conditions. */
 static value_id count_rounds(struct graph *g, node_id n, const struct loop *l)
 {
     u32 at = l->n_own + l->n_captured;
@@ -245,7 +245,7 @@ static value_id count_rounds(struct graph *g, node_id n, const struct loop *l)
     return sum;
 }
 
-/* What the rounds collected as scan output k: stacked, and cut where the last rounds did not happen. */
+/* Scan output k of the collected iterations: stacked, and cut at the last one that ran. */
 static bool loop_collect(struct control *c, node_id n, const struct loop *l, u32 k, value_id out)
 {
     struct graph *g = c->g;
@@ -283,7 +283,7 @@ static bool loop_finish(struct control *c, node_id n, const struct loop *l)
     return true;
 }
 
-/* One round; happens: the condition where only running tells whether there is a round, 0: there is. */
+/* One iteration; happens: the condition if it is decided at run time, 0: it runs. */
 static bool loop_round(struct control *c, node_id n, const struct loop *l, value_id happens)
 {
     struct graph *g = c->g;
@@ -336,7 +336,7 @@ static bool dissolve_loop(struct control *c, node_id n)
     if (!(sure && !cond) && !(counted && rounds <= 0) && wants_to_stay(c, n, &l, most && !counted, rounds)) {
         if (control_keep_loop(c, n)) return true;
         if (!counted || rounds > MAX_MASKED) return false;
-        *c->e = (struct err){0}; /* unrolled, rounds may differ in more */
+        *c->e = (struct err){0}; /* unrolled, iterations may differ in more */
     }
     if (most && !counted)
         return op_unsupported(c->e, g, n, "the number of iterations is only known at run time; make input 'M' (%.*s) a constant of the model",

@@ -90,7 +90,7 @@ static bool copy(struct flex *x, const Onnx__NodeProto *from)
     return x->nodes.n < MAX_NODES || err_set(x->e, ERR_UNSUPPORTED, "subgraphs of FlexAttention expand to too many nodes");
 }
 
-/* What the subgraph `which` makes of `in`; `in` itself without one. NULL: error. */
+/* The result of the subgraph `which` for `in`; `in` itself without one. NULL: error. */
 static char *modified(struct flex *x, const Onnx__NodeProto *node, const char *which, char *in)
 {
     const Onnx__AttributeProto *a = find(node, which);

@@ -43,7 +43,7 @@ struct scope {
 
 /* Fields that protobuf-c does not know. */
 
-/* Content of a field of bytes; its length stands in front. */
+/* Content of a bytes field; its length precedes it. */
 static struct str field_bytes(const ProtobufCMessageUnknownField *f)
 {
     struct str s = {(const char *)f->data, (i64)f->len};
@@ -142,7 +142,7 @@ static const Onnx__AttributeProto *find_attribute(Onnx__AttributeProto *const *v
     return NULL;
 }
 
-/* What an attribute that refers to one of the function's stands for; NULL: nothing. */
+/* The value of an attribute that refers to one of the function's; NULL: none. */
 static const Onnx__AttributeProto *resolve(const struct scope *s, const Onnx__AttributeProto *p)
 {
     if (!p->ref_attr_name || !p->ref_attr_name[0] || !s) return p;
@@ -204,7 +204,7 @@ static bool copy_attributes(struct inliner *x, struct scope *s, Onnx__NodeProto 
         Onnx__AttributeProto *a = arena_new(x->a, Onnx__AttributeProto);
         *a = *from;
         a->name = p->attribute[i]->name;
-        /* What a call gives as an attribute has its names already. */
+        /* Attributes from a call have their names already. */
         if (a->g && !(a->g = copy_graph(x, from == p->attribute[i] ? s : NULL, a->g))) return false;
         to->attribute[to->n_attribute++] = a;
     }

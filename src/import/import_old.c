@@ -218,7 +218,7 @@ static bool old_upsample(const struct old *o)
     return true;
 }
 
-/* Every state and sequence has the batch in front; the importer takes such a node apart (import_control.c). */
+/* Every state and sequence has the batch first; the importer splits such a node (import_control.c). */
 static bool old_scan(const struct old *o)
 {
     const i64 *v;

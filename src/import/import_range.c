@@ -66,7 +66,7 @@ static i64 find(struct str s, const char *what)
     return -1;
 }
 
-/* What is no such text says nothing. */
+/* Any other text is ignored. */
 static void read_ranges(const struct ranges *r, struct str text)
 {
     static const char open[] = ": VR[";

@@ -21,7 +21,7 @@ struct list {
 
 struct import_lists {
     struct graph *g;
-    struct { struct list *v; u32 n, cap; } list; /* per value; values behind the last are tensors */
+    struct { struct list *v; u32 n, cap; } list; /* per value; values after the last are tensors */
     bool any;                                    /* of them is no tensor */
     i64 copies;
     struct err *e;
@@ -119,7 +119,7 @@ static bool sequence_insert(struct import_lists *d, node_id n)
     value_id v = input(d, n, 1);
     if (!take_sequence(d, n, &x)) return false;
     if (!v || list_of(d, v)->kind != IS_TENSOR) return op_invalid(d->e, d->g, n, "input 1 is not a tensor");
-    /* -1 stands for the place in front of the last element */
+    /* -1 is the place before the first element */
     i64 count = x.elem.n;
     value_id p = input(d, n, 2);
     at = count;
@@ -294,7 +294,7 @@ static bool takes_lists(struct import_lists *d, node_id n)
     return false;
 }
 
-/* Of two lists one that only running tells: element by element. */
+/* One of two sequences, selected at run time: element by element. */
 static bool choose(struct import_lists *d, node_id n)
 {
     struct list *yes = list_of(d, input(d, n, 1)), *no = list_of(d, input(d, n, 2)), out = {.kind = IS_SEQUENCE};
@@ -363,7 +363,7 @@ static void keep_elements(struct import_lists *d, value_id v, bool *seen, struct
     }
 }
 
-/* Elements of lists are as good as outputs while somebody is to take them. */
+/* Elements of sequences count as outputs while nodes may still take them. */
 bool import_lists_sort(struct import_lists *d)
 {
     struct graph *g = d->g;
@@ -426,7 +426,7 @@ bool import_sequences(struct graph *g, struct err *e)
     for (node_id n = 1; n < g->node.n; n++) any = any || (!graph_node(g, n)->dead && find_fn(graph_node(g, n)->op));
     if (!any) return true;
     if (!graph_sort(g, e)) return false;
-    u32 n_old = g->node.n; /* what is added has been inferred */
+    u32 n_old = g->node.n; /* added nodes have been inferred */
     for (node_id n = 1; n < n_old; n++)
         if (!graph_node(g, n)->dead && !dissolve_or_infer(&d, n)) return false;
     return import_lists_end(&d);

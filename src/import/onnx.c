@@ -99,7 +99,7 @@ static bool set_made(struct reader *r, struct str name)
     return true;
 }
 
-/* Gives a value (perhaps mentioned before) its constant content. */
+/* Sets the constant content of a value (possibly mentioned before). */
 static bool set_const(struct reader *r, struct str name, const struct tensor *t)
 {
     if (!set_made(r, name)) return false;
@@ -197,7 +197,7 @@ static void collect_dims(struct reader *r, const Onnx__GraphProto *p)
     }
 }
 
-/* What a body declares comes first among its inputs. Its types are those that the node gives. */
+/* The inputs that a body declares come first. Their types are those of the node's inputs. */
 static bool read_body_inputs(struct reader *r, const Onnx__GraphProto *p)
 {
     for (size_t k = 0; k < p->n_input; k++) {
@@ -233,7 +233,7 @@ static bool read_inputs(struct reader *r, const Onnx__GraphProto *p)
 
 /* Attributes. */
 
-/* Old models leave the type out: it is that of the one field that is set. */
+/* Old models omit the type: it is that of the only field that is set. */
 static Onnx__AttributeProto__AttributeType attr_type(const Onnx__AttributeProto *p)
 {
     if (p->has_type && p->type != ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__UNDEFINED) return p->type;
@@ -280,7 +280,7 @@ static bool read_attr(struct reader *r, struct attr *a, const Onnx__AttributePro
     if (!a->name.n) return err_set(r->e, ERR_INPUT, "attribute without a name");
     if (str_of(p->ref_attr_name).n)
         return err_set(r->e, ERR_UNSUPPORTED, "attribute '%.*s' refers to a function's", STR_ARG(a->name));
-    switch ((int)attr_type(p)) { /* any number may stand in the file */
+    switch ((int)attr_type(p)) { /* the file may contain any number */
     case ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOAT: a->kind = ATTR_FLOAT, a->f = (double)p->f; return true;
     case ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INT: a->kind = ATTR_INT, a->i = p->i; return true;
     case ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING: a->kind = ATTR_STR, a->s = bytes_str(p->s); return true;
@@ -372,8 +372,8 @@ static bool upgrade_all(struct reader *r);
 
 static void note_local(struct reader *r, const char *name) { map_put(&r->local, str_of(name), 1); }
 
-/* A body as a graph of its own: what it reads of the graph around it are inputs behind those that it declares, and become inputs of
-   the node. */
+/* A body as a graph of its own: values that it reads from the enclosing graph
+   are inputs after those that it declares, and become inputs of the node. */
 static bool read_body(struct reader *r, node_id n, const Onnx__AttributeProto *at)
 {
     struct captured captured = {0};
@@ -419,7 +419,7 @@ static bool read_attrs(struct reader *r, node_id n, const Onnx__NodeProto *p)
     for (size_t k = 0; k < p->n_attribute; k++) {
         struct attr a;
         if (bodies && p->attribute[k]->g) continue;
-        if (p->attribute[k]->tp && str_is(graph_node(r->g, n)->op, "Optional")) continue; /* of what is not there */
+        if (p->attribute[k]->tp && str_is(graph_node(r->g, n)->op, "Optional")) continue; /* of missing parts */
         if (!read_attr(r, &a, p->attribute[k])) return at_node(r, p);
         attr_copy(r->g, n, &a);
     }
@@ -437,8 +437,8 @@ static bool read_node(struct reader *r, const Onnx__NodeProto *p)
     return !import_is_control_op(op) || read_bodies(r, n, p);
 }
 
-/* Going on after a node that is refused: its operator becomes one that nobody has, what it makes is unknown but for what the model
-   says of it. */
+/* Continues after a rejected node: its operator becomes an unknown
+   one, its outputs are unknown except for declarations of the model. */
 
 static const struct str nobodys = {"?", 1};
 
@@ -495,7 +495,7 @@ static void collect_claims(struct reader *r, Onnx__ValueInfoProto *const *v, siz
     }
 }
 
-/* Infers what can be inferred. */
+/* Infers as much as possible. */
 static bool infer_rest(struct reader *r)
 {
     for (node_id n = 1; n < r->g->node.n; n++) {

@@ -66,7 +66,7 @@ static bool wire_field(struct str s, i64 *at, u64 *key, struct str *body)
 enum {
     LARGE = 4096,           /* bytes */
     RAW_DATA = 9,           /* of TensorProto */
-    FIELD_NUMBER = (1 << 29) - 1, /* the last that there is */
+    FIELD_NUMBER = (1 << 29) - 1, /* the last one */
     KEY_ROOM = 20,          /* a key and a length, or a key and a varint */
     LENGTH_BYTES = 5,       /* a varint of more bytes than it needs is one, too */
     WINDOW = 1 << 16,
@@ -251,7 +251,7 @@ static void *budget_alloc(void *user, size_t size)
     return arena_try(b->a, (i64)size, b->e, "the content of a protobuf");
 }
 
-static void budget_free(void *user, void *p) {} /* all goes with the arena */
+static void budget_free(void *user, void *p) {} /* released with the arena */
 
 static ProtobufCMessage *unpack_skeleton(const ProtobufCMessageDescriptor *d, struct arena *a, struct str bytes, struct err *e)
 {
@@ -387,7 +387,7 @@ static bool read_typed(struct tensor *out, struct arena *a, const Onnx__TensorPr
     return true;
 }
 
-/* Where external content lies: "location", "offset", "length". */
+/* Place of external data: "location", "offset", "length". */
 struct external {
     struct str location;
     i64 offset, length; /* length -1: not given */
@@ -407,7 +407,7 @@ static bool read_external_keys(struct external *x, const Onnx__TensorProto *p, s
     return true;
 }
 
-/* A relative path that does not leave the folder. */
+/* A relative path that stays in the folder. */
 static bool location_ok(struct str s)
 {
     struct str head, rest = s;

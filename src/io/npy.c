@@ -117,7 +117,7 @@ static bool read_dictionary(struct literal *l, struct header *h)
     return !l->failed && h->has_descr && h->has_order && h->has_shape;
 }
 
-/* The header's text and what follows it. */
+/* The header's text and the rest. */
 static bool split_file(struct str bytes, struct str *text, struct str *content)
 {
     if (bytes.n < 12 || memcmp(bytes.p, "\x93NUMPY", 6) != 0) return false;

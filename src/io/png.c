@@ -17,11 +17,11 @@ enum {
     MAX_SIDE = 1 << 18,   /* pixels */
     MAX_SAMPLES = 1 << 28, /* of a picture: a gigabyte of f32 */
     MAX_CHUNK = 1 << 20,  /* bytes of an ancillary chunk: text and profiles, which nobody here reads */
-    MAX_PIECE = 16 << 20, /* bytes that libpng may ask for at once: a row of the widest picture, not what a chunk claims */
+    MAX_PIECE = 16 << 20, /* bytes that libpng may allocate at once: a row of the widest picture, not the claim of a chunk */
     MAX_INFLATE = 1040,   /* deflate's best ratio is below */
 };
 
-/* What the callbacks need. */
+/* State of the callbacks. */
 struct png_job {
     struct str bytes;    /* reading: the file */
     i64 at;

@@ -113,7 +113,7 @@ void attr_set_graph(struct graph *g, node_id n, const char *name, struct graph *
 
 void attr_copy(struct graph *g, node_id to, const struct attr *from)
 {
-    struct attr c = *from; /* `from` may lie in the array that is about to move */
+    struct attr c = *from; /* `from` may be in the array that is about to move */
     c.s = str_dup(g->arena, c.s);
     if (c.kind == ATTR_INTS) c.ints = copy_array(g->arena, c.ints, c.n * (i64)sizeof *c.ints);
     if (c.kind == ATTR_FLOATS) c.floats = copy_array(g->arena, c.floats, c.n * (i64)sizeof *c.floats);

@@ -76,7 +76,7 @@ struct extractor {
     u8 *inside;              /* per old value: made by an extracted node */
 };
 
-/* The copy of an old value; what comes from outside becomes an input at its first use. */
+/* The copy of an old value; an external value becomes an input at its first use. */
 static value_id extract_value(struct extractor *x, value_id old)
 {
     if (!old) return 0;

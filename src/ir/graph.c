@@ -179,7 +179,7 @@ struct sorter {
     struct graph *g;
     u8 *mark;                                  /* enum mark per node */
     u32 *next;                                 /* per open node: the next input to look at, then source of a size */
-    const struct value_list *size;             /* per node: producers of what its sizes are made of */
+    const struct value_list *size;             /* per node: producers of the elements of its sizes */
     node_id *order;                            /* placed nodes */
     u32 n_order;
     struct { node_id *v; u32 n, cap; } stack;
@@ -247,7 +247,7 @@ static bool sort_place(struct sorter *s, node_id n, struct err *e)
     return true;
 }
 
-/* Sizes that nobody mentions any more: what they were made of has no producer now. */
+/* Unused data-dependent sizes: their elements have no producer now. */
 static void drop_made(struct graph *g, const bool *made_by_node)
 {
     u32 n = 0;

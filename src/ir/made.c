@@ -25,7 +25,7 @@ void graph_make_size(struct graph *g, const struct made_size *m)
     if (graph_made(g, m->var)) return;
     *arr_push(g->arena, &g->made) = *m;
     if (m->expr) return;
-    u32 at = g->made.n - 1; /* what follows from other sizes stands behind all that is made of values */
+    u32 at = g->made.n - 1; /* derived sizes follow those computed from elements */
     for (; at > 0 && g->made.v[at - 1].expr; at--) g->made.v[at] = g->made.v[at - 1];
     g->made.v[at] = *m;
 }

@@ -89,7 +89,7 @@ static void print_float(struct buf *b, double v)
     buf_z(b, ".0");
 }
 
-/* People see the names they know, which mean the same beside the facts; keys stand for themselves. */
+/* Readable text uses the names, which are equivalent given the facts; keys use the expressions. */
 static void print_size(struct printer *p, sym s)
 {
     sym_print(p->b, p->g->sym, p->keys ? s : sym_plain(p->g->sym, s));
@@ -319,7 +319,7 @@ static void print_made(struct printer *p, const struct made_size *m)
     bool raw = p->g->sym->raw;
     if (m->v) print_const(p, m->v);
     print_indent(p, "  size (");
-    p->g->sym->raw = true; /* its name, whatever facts make of it */
+    p->g->sym->raw = true; /* its name, without facts applied */
     sym_print(p->b, p->g->sym, sym_var(p->g->sym, p->g->sym->var.v[m->var]));
     p->g->sym->raw = raw;
     buf_z(p->b, ") = ");

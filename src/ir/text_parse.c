@@ -89,7 +89,7 @@ static int hex_digit(char c)
     return -1;
 }
 
-/* One escape behind the backslash: \" \\ \xHH. */
+/* One escape after the backslash: \" \\ \xHH. */
 static char parse_escape(struct parser *p)
 {
     char c = p->at < p->s.n ? p->s.p[p->at++] : 0;
@@ -211,7 +211,7 @@ static struct shape parse_shape(struct parser *p)
     return s;
 }
 
-/* Symbolic content behind "sym(". */
+/* Symbolic content after "sym(". */
 static const struct sym_data *parse_sdata(struct parser *p)
 {
     struct { sym *v; u32 n, cap; } list = {0};
@@ -231,7 +231,7 @@ static const struct sym_data *parse_sdata(struct parser *p)
     return d;
 }
 
-/* Behind "part(": axis, where it begins there, elements of the axis. */
+/* After "part(": axis, first index, elements of the axis. */
 static void parse_part(struct parser *p, struct part *t)
 {
     i64 axis = parse_int(p);
@@ -364,7 +364,7 @@ static void parse_ints(struct parser *p, struct attr *a)
 
 static void parse_graph(struct parser *p);
 
-/* Behind the word "graph". */
+/* After the word "graph". */
 static void parse_body(struct parser *p, struct attr *a)
 {
     struct graph *outer = p->g;
@@ -423,7 +423,7 @@ static void parse_attr(struct parser *p, node_id n)
     if (!p->failed) attr_copy(p->g, n, &a);
 }
 
-/* "op "name" (in, in) {attributes}" behind the results. */
+/* "op "name" (in, in) {attributes}" after the results. */
 static void parse_operation(struct parser *p, const struct value_list *out)
 {
     struct str op = peek(p) == '"' ? parse_quoted(p) : scan_word(p, true);
@@ -474,7 +474,7 @@ static sym parse_fact_size(struct parser *p)
     return s;
 }
 
-/* "(a, b)" behind the kind, then "who". */
+/* "(a, b)" after the kind, then the node that requires it. */
 static struct sym_fact parse_fact_of(struct parser *p, enum sym_fact_kind kind)
 {
     struct sym_fact f = {.kind = (u8)kind};
@@ -487,7 +487,7 @@ static struct sym_fact parse_fact_of(struct parser *p, enum sym_fact_kind kind)
     return f;
 }
 
-/* Behind "by": see print_need. */
+/* After "by": see print_need. */
 static struct sym_fact parse_need(struct parser *p)
 {
     enum sym_fact_kind kind = FACT_EQUAL;
@@ -496,7 +496,7 @@ static struct sym_fact parse_need(struct parser *p)
     return parse_fact_of(p, kind);
 }
 
-/* Behind "size": see print_made. */
+/* After "size": see print_made. */
 static void parse_made(struct parser *p)
 {
     struct made_size m = {0};
@@ -539,7 +539,7 @@ static void parse_fact(struct parser *p)
     if (!p->failed && !sym_require(p->g->sym, kind, f.a, f.b, f.who)) fail(p, "fact that cannot hold");
 }
 
-/* Sizes of an input as they are named; what facts make of them is the value's shape. */
+/* Sizes of an input as named; the value's shape has the facts applied. */
 static void parse_given(struct parser *p, value_id v)
 {
     bool raw = p->g->sym->raw;

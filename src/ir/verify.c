@@ -146,7 +146,7 @@ static bool check_interface(const struct checker *c, u8 *is_input)
     return true;
 }
 
-/* What is used must come from somewhere. */
+/* Used values must be defined. */
 static bool check_source(const struct checker *c, value_id v, const u8 *is_input)
 {
     if (!v || is_input[v]) return true;

@@ -96,7 +96,7 @@ static bool bits_of(struct bits *b, enum dtype t)
     return true;
 }
 
-struct def { /* what a definition is made of */
+struct def { /* operators used by a replacement */
     struct kir *k;
     struct bits b;
     enum dtype t;

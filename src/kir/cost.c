@@ -113,7 +113,7 @@ static void count_memory(struct counter *c, const struct kir_ins *x)
     else c->cost->bytes_stored += bytes;
 }
 
-/* By one thread of a group; the branch that it stands in is taken to be all threads'. */
+/* By one thread of a workgroup; its branch counts for all threads. */
 static void count_tile(struct counter *c, const struct kir_ins *x)
 {
     const struct kir_map *m = &c->k->map.v[x->imm.i];

@@ -158,7 +158,7 @@ static void cells_fill(struct machine *m, const i64 *param)
     }
 }
 
-/* A power of two from 4 to 64, but no more than the group, where the kernel asks for none. */
+/* A power of two from 4 to 64, at most the workgroup, if the kernel requires none. */
 static u32 subgroup_size(const struct kir *k, u64 seed)
 {
     struct rng r = rng_seed(seed);

@@ -28,7 +28,7 @@ enum eval_code {
     EC_TILE, /* many of them */
     EC_AWAIT,
     EC_ALLOC,
-    EC_LOOP, /* to `jump` when nobody has anything to do */
+    EC_LOOP, /* to `jump` if no thread is active */
     EC_NEXT, /* back to `jump` */
     EC_IF,   /* to `jump`, the EC_ELSE or EC_ENDIF, when nobody is left; likewise EC_ELSE */
     EC_ELSE,
@@ -46,7 +46,7 @@ struct eval_op {
     u8 lanes_a;  /* of operand a */
     u8 from, to; /* enum dtype of operand a (b for SELECT) and of the result */
     u32 r, a, b, c, d; /* first cells; for memory a is the number of the array; 0 = none */
-    u32 threads;       /* of a group: cells from one lane to the next */
+    u32 threads;       /* of a workgroup: cells from one lane to the next */
     u32 jump;
     kval src; /* the instruction, for messages and fragments' shapes */
 };
@@ -137,7 +137,7 @@ struct machine {
     const struct eval_grid *grid;
     i64 index[3];       /* of the iteration at work */
     u32 thread;         /* at work */
-    u32 agent, several; /* several: more than one thread, or nobody knows which */
+    u32 agent, several; /* several: more than one thread, or unknown */
     u32 first_of_grid, first_of_iteration, first_of_epoch;
 };
 

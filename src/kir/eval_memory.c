@@ -254,7 +254,7 @@ static bool tile_one(struct machine *m, const struct eval_op *o)
     return true;
 }
 
-/* The group's first thread alone does it. */
+/* Done by the workgroup's first thread only. */
 bool eval_tile(struct machine *m, const struct eval_op *o)
 {
     for (u32 t = m->on->lo; t < m->on->hi; t++) {

@@ -99,7 +99,7 @@ union kir_cell field_add_special(union kir_cell x, union kir_cell y)
     return is_finite(y) ? x : field_nan();
 }
 
-/* Infinite constants stand for what is so large that only a product with 0 is not. */
+/* Infinite constants represent values so large that only a product with 0 is not. */
 union kir_cell field_mul_special(union kir_cell x, union kir_cell y)
 {
     if (low(x) == NOT_A_NUMBER || low(y) == NOT_A_NUMBER) return field_nan();
@@ -136,8 +136,8 @@ static union kir_cell scale(i64 m, int e)
     return field_mul(field_int(m), two);
 }
 
-/* The fraction a/b with a small denominator that rounds to v, which is positive; the simplest comes first among the convergents of v.
-   Small: so far from all others of the kind that no two round to the same float. */
+/* The fraction a/b with a small denominator that rounds to v > 0; the simplest comes first among the
+   convergents of v. Small: so far from all other such fractions that no two round to the same float. */
 static bool simple_fraction(double v, i64 *a, i64 *b)
 {
     bool single = (double)(float)v == v;

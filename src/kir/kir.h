@@ -139,7 +139,7 @@ u32 kir_lanes(const struct kir *k, kval v);
 enum dtype kir_dtype(const struct kir *k, kval v);
 bool kir_is_const(const struct kir *k, kval v, i64 *out);    /* integer or bool, lanes alike */
 bool kir_is_float(const struct kir *k, kval v, double *out); /* float; out may be NULL for both */
-bool kir_is_named(const struct kir_ins *x);                  /* stands as %n in the text */
+bool kir_is_named(const struct kir_ins *x);                  /* printed as %n */
 bool kir_is_copy(const struct kir *k, kval store);           /* an asynchronous store: kir_store_async */
 bool kir_is_contiguous(const struct kir *k, kval idx);       /* one element, or contiguous ones */
 bool kir_is_far(const struct kir_ins *x);                    /* an argument or a TEMP array */

@@ -270,7 +270,7 @@ static bool copy_rounds(struct unroller *u, kval v, i64 n)
     return true;
 }
 
-/* Number of rounds of loop v, -1: not known. */
+/* Number of iterations of loop v, -1: unknown. */
 static i64 count_rounds(struct unroller *u, kval v)
 {
     const struct kir_ins *x = kir_at(u->copy.in, v);
@@ -386,7 +386,7 @@ static bool couple_widths(struct kir_copy *c)
     return changed;
 }
 
-/* What the pieces of vectors are. */
+/* Types of the pieces of vectors. */
 static void limit_widths(struct kir_copy *c, u32 max_bytes)
 {
     if (!max_bytes) return;

@@ -23,7 +23,7 @@ kval kir_copy_get(const struct kir_copy *c, kval v, u32 i); /* piece i of v; v =
 void kir_copy_set(struct kir_copy *c, kval v, kval to);     /* v has one piece */
 void kir_copy_ins(struct kir_copy *c, kval v); /* any instruction, with mapped operands */
 
-/* prune.c: later stages; out comes fresh from kir_init. */
+/* prune.c: later stages; out was just initialised by kir_init. */
 void kir_split_arrays(struct kir *out, struct arena *scratch, const struct kir *in);
 void kir_drop_dead(struct kir *out, struct arena *scratch, const struct kir *in);
 

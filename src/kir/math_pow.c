@@ -79,7 +79,7 @@ static kval exp_of(const struct math *m, kval y, struct two l)
     kval lo = math_const(m, m->t->exp_lo), hi = math_const(m, m->t->exp_hi), n;
     kval rest = kir_add(k, p.l, kir_mul(k, y, l.l));
     kval fits = kir_lt(k, math_abs(m, p.h), math_const(m, -m->t->exp_lo));
-    rest = kir_select(k, fits, rest, math_const(m, 0)); /* beside an infinity it may be NaN */
+    rest = kir_select(k, fits, rest, math_const(m, 0)); /* may be NaN beside an infinity */
     kval x = kir_max(k, lo, kir_min(k, hi, p.h));
     kval e = math_exp_parts(m, x, rest, &n);
     return math_scale(m, kir_add(k, e, math_const(m, 1)), n);

@@ -69,7 +69,7 @@ static void find_digits(const struct math *m, kval a, kval digits[3])
         kir_store(k, table, kir_int(k, i), kir_const_i(k, t->bits, 1, (i64)t->two_by_pi[i]));
     kval e = word_op(m, KI_SHR, kir_bits(k, t->bits, a), t->digits);
     e = word_op(m, KI_SUB, word_op(m, KI_MAX, e, (u64)t->bias + 1), (u64)t->bias + 1);
-    e = word_op(m, KI_MIN, e, (u64)(last * w + w - 1)); /* infinities go astray */
+    e = word_op(m, KI_MIN, e, (u64)(last * w + w - 1)); /* infinities need a correction */
     kval shift = word_op(m, KI_AND, e, (u64)w - 1);
     kval at = kir_cast(k, DT_I64, kir_bin(k, KI_DIV, e, math_word(m, (u64)w))), word[4];
     for (i64 i = 0; i < 4; i++)

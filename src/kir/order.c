@@ -19,18 +19,18 @@
 struct node {       /* facts about an instruction of the old kernel */
     kval structure; /* innermost enclosing one: GRID, LOOP, IF, ELSE; of an END: the structure it closes */
     kval place;     /* the staying instruction that it precedes; 0: unused; itself: it stays */
-    kval next;      /* another one that goes there, behind it */
+    kval next;      /* the next instruction with the same destination */
     kval now;       /* in the new kernel */
     u32 depth;      /* of its expression */
     bool is_met;    /* by the walk */
-    u64 hash;       /* of what it computes */
+    u64 hash;       /* of its computation */
 };
 
 struct orderer {
     const struct kir *in;
     struct kir *out;
     struct node *at;    /* per instruction */
-    kval *first;        /* per instruction that stays: those that go before it, a list */
+    kval *first;        /* per staying instruction: list of those that move before it */
     kval *met;          /* the others in the order of the walk */
     u32 n_met;
     struct { kval v; u32 operand; } *stack; /* of the walk */
@@ -64,7 +64,7 @@ static kval head_of(const struct orderer *o, kval s)
     return kir_at(o->in, s)->op == KI_ELSE ? o->at[s].structure : s;
 }
 
-/* Somebody at `user` (a place) needs v. */
+/* The user at place `user` needs v. */
 static void need(struct orderer *o, kval v, kval user, kval structure)
 {
     struct node *x = &o->at[v];
@@ -76,7 +76,7 @@ static void need(struct orderer *o, kval v, kval user, kval structure)
     if (!x->place || user < x->place) x->place = user;
 }
 
-/* Backwards: users come before what they use. */
+/* Backwards: users are visited before their operands. */
 static void find_places(struct orderer *o, struct arena *scratch)
 {
     kval *next = arena_array(scratch, kval, o->in->ins.n); /* per structure: the next that stays */
@@ -97,7 +97,7 @@ static bool swaps(const struct kir_ins *x)
     return x->op == KI_FMA || (!x->role && kir_commutes(x->op, dtype_is_float(x->dtype)));
 }
 
-/* A load of what may be written computes something else behind what stays. */
+/* A load of memory that may be written yields another value after a staying instruction. */
 static u64 moment(const struct orderer *o, const struct kir_ins *x, kval next)
 {
     const struct kir_ins *array = kir_at(o->in, x->a);

@@ -111,7 +111,7 @@ static bool type_of(struct str w, struct kir_ins *x)
     return x->dtype != DT_NONE && n >= 1 && n <= 64;
 }
 
-/* "f16_a16x8": the part behind '_' */
+/* "f16_a16x8": the part after '_' */
 static bool frag_shape(struct str w, struct kir_ins *x)
 {
     struct str rows, cols;
@@ -123,7 +123,7 @@ static bool frag_shape(struct str w, struct kir_ins *x)
         x->role = (u8)r;
         x->rows = (u32)m & 0xfff;
         x->cols = (u32)n & 0xfff;
-        return m > 0 && n > 0 && m <= 0xfff && n <= 0xfff; /* what there is room for */
+        return m > 0 && n > 0 && m <= 0xfff && n <= 0xfff; /* maximal number */
     }
     return false;
 }

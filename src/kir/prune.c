@@ -84,7 +84,7 @@ struct pruner {
     u8 *live;
     kval *parent; /* innermost structure around each instruction: GRID, LOOP, IF or ELSE; of an
                      ELSE: its IF */
-    kval *begin;  /* of an ELSE: its IF; of an END: what it closes */
+    kval *begin;  /* of an ELSE: its IF; of an END: the structure it closes */
     bool changed;
 };
 
@@ -118,7 +118,7 @@ static bool is_root(const struct pruner *p, kval v)
     const struct kir_ins *x = kir_at(p->k, v);
     if (x->op == KI_STORE || x->op == KI_FSTORE || x->op == KI_TILE)
         return kir_at(p->k, x->a)->op == KI_BUF || p->live[x->a];
-    if (x->op == KI_ALLOC && x->aux == KS_TEMP) return true; /* who launches the kernel counts them */
+    if (x->op == KI_ALLOC && x->aux == KS_TEMP) return true; /* counted by launchers of the kernel */
     return x->op == KI_GRID || x->op == KI_BARRIER || x->op == KI_AWAIT || x->op == KI_BUF || x->op == KI_PREFETCH;
 }
 

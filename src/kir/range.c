@@ -126,7 +126,7 @@ static bool becomes_index(const struct kir *k, const struct kir_ins *x)
     return !(operands_data(k, x) & WILD) && (is_index(k, x->a) || is_index(k, x->b) || is_index(k, x->c));
 }
 
-/* What is beyond SMALL of an operand; of an index nothing. */
+/* Whether an operand is data beyond SMALL; never for an index. */
 static u32 wild_of(const struct kir *k, kval v) { return kir_is_const(k, v, NULL) ? ends_of(kir_range(k, v)) : kir_data(k, v) & WILD; }
 
 /* The smaller or larger of two: ends that one operand bounds are bounded. What an index bounds and nothing else is wild of is an index. */
@@ -193,9 +193,9 @@ static struct kir_range range_abs(struct kir_range a)
     return (struct kir_range){a.lo >= 0 ? a.lo : a.hi <= 0 ? n.lo : 0, i64_max(a.hi, n.hi)};
 }
 
-/* Sums. Interval arithmetic forgets that (x + 4) - x is 4; so sums of scalars are also taken apart
-   into terms, equal terms meet, and the rest is bounded. A loop index from an unknown start is its
-   start and something from 0 to its reach. */
+/* Sums. Interval arithmetic forgets that (x + 4) - x is 4; so sums of scalars
+   are also split into terms, equal terms cancel, and the rest is bounded. A loop
+   index from an unknown start is its start plus something from 0 to its extent. */
 
 enum { MAX_TERMS = 8, MAX_NEST = 6 };
 
@@ -204,7 +204,7 @@ struct linear {
     i64 coef[MAX_TERMS];
     u32 n;
     struct kir_range rest; /* what is no term */
-    bool is_lost;          /* too many terms or too large coefficients: nothing is known */
+    bool is_lost;          /* too many terms or too large coefficients: unknown */
 };
 
 static struct kir_range range_scale(struct kir_range a, i64 c)
@@ -335,7 +335,7 @@ static i64 thread_count(const struct kir *k, i64 dim)
     return dim >= 0 && dim < 3 && k->group[dim] ? k->group[dim] : 1;
 }
 
-/* Most subgroups of a group, most threads of a subgroup. */
+/* Maximal subgroups of a workgroup, maximal threads of a subgroup. */
 static i64 subgroup_count(const struct kir *k, i64 which)
 {
     i64 n = 1;

@@ -154,7 +154,7 @@ static kval simplify_mul(struct kir *k, kval a, kval b)
     return has_const(k, KI_ADD, a, &p, &c) ? add_const(k, mul_const(k, p, d), wrap_mul(c, d)) : 0;
 }
 
-/* Division of i64 by a constant: terms known to be multiples of it are taken apart. */
+/* Division of i64 by a constant: terms known to be multiples of it are separated. */
 
 enum { MAX_DEPTH = 6 };
 
@@ -164,7 +164,7 @@ static bool is_multiple(const struct kir *k, kval v, i64 c, int depth)
     i64 d;
     kval p;
     if (kir_is_const(k, v, &d)) return d % c == 0;
-    if (kir_wraps(k, v)) return false; /* what wrapped is no multiple */
+    if (kir_wraps(k, v)) return false; /* wrapped values are not multiples */
     if (has_const(k, KI_MUL, v, &p, &d)) return d % c == 0;
     if (depth == MAX_DEPTH || (x->op != KI_ADD && x->op != KI_SUB)) return false;
     return is_multiple(k, x->a, c, depth + 1) && is_multiple(k, x->b, c, depth + 1);
@@ -444,7 +444,7 @@ bool kir_commutes(enum kir_op op, bool is_float)
     case KI_EQ:
     case KI_NE: return true;
     case KI_MIN:
-    case KI_MAX: return !is_float; /* NaN and signed zeros tell the operands apart */
+    case KI_MAX: return !is_float; /* NaN and signed zeros distinguish the operands */
     default: return false;
     }
 }

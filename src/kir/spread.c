@@ -59,7 +59,7 @@ static struct size size_mul(struct spreader *s, struct size a, struct size b)
     return r;
 }
 
-/* Groups for n iterations, at most `most` (0: any number). */
+/* Workgroups for n iterations, at most `most` (0: any number). */
 static struct size size_groups(struct spreader *s, struct size n, i64 most)
 {
     i64 t = s->threads;

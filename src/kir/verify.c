@@ -24,7 +24,7 @@ struct checker {
 
 struct open {
     kval head;
-    kval first; /* what leaves scope with it */
+    kval first; /* values that leave scope with it */
     bool has_else;
 };
 
@@ -516,7 +516,7 @@ static bool check_rules(struct checker *c)
     }
 }
 
-/* Types of fragments stand only where the operators' rules compare or ask for them. */
+/* Types of fragments occur only where the operators' rules compare or require them. */
 static bool check_frag_type(struct checker *c)
 {
     const struct kir_ins *x = c->x;

@@ -19,7 +19,7 @@
 
 /* Memory. */
 
-struct access {       /* one LOAD or STORE, taken apart */
+struct access {       /* one decomposed LOAD or STORE */
     struct str array; /* name */
     enum dtype dtype; /* of an element in memory: bool is u8, halves are u16 */
     bool is_bool;
@@ -64,7 +64,7 @@ static struct access access_of(struct text *t, kval array, kval index, kval n)
 
 static bool has_team(const struct text *t) { return kir_threads(t->k) > 1; }
 
-/* Lies in the scratch memory that the function is given. */
+/* In the scratch memory passed to the function. */
 static bool is_scratch(const struct text *t, const struct kir_ins *x)
 {
     return x->op == KI_ALLOC && (x->aux == KS_WORK || (x->aux == KS_SHARED && has_team(t)));
@@ -252,8 +252,8 @@ static void barrier(struct text *t)
     if (has_team(t)) text_line(t, "team_meet(team, %u);", kir_threads(t->k));
 }
 
-/* As lang.h says. Threads spin first; then the device decides whether they let others have the processor, or sleep. Who misses that
-   somebody is about to sleep does no harm: nobody sleeps for long. */
+/* As specified in lang.h. Threads spin first; then the device decides whether they yield the processor,
+   or sleep. Missing that another thread is about to sleep is harmless: no thread sleeps for long. */
 static void team_functions(struct buf *out)
 {
     buf_z(out, "typedef struct team_state team_state;\n"
@@ -343,8 +343,8 @@ static void declare_arguments(struct text *t)
     }
 }
 
-/* Stores past the caches are in no order with others: they are finished before whoever synchronises with
-   this thread reads what it stored. */
+/* Non-temporal stores are not ordered with others: they are completed
+   before another thread that synchronises with this one reads the data. */
 static void finish_streams(struct text *t, kval open, kval end)
 {
     kval v = open;
@@ -401,7 +401,7 @@ static void grid_function(struct text *t, struct buf *out, u32 number, kval open
     "$V $F($V x)\n{\n    $U u;\n    __builtin_memcpy(&u, &x, sizeof u);\n"                          \
     "    u ^= ($u)1 << ($s - 1);\n    __builtin_memcpy(&x, &u, sizeof u);\n    return x;\n}\n"
 
-/* Of kernels that round as written. */
+/* For kernels that round as written. */
 static const struct text_helper helpers[] = {
     {.name = "mul", .types = T_FLOAT, .scalar = MUL_TEXT, .vector = MUL_TEXT},
     {.name = "neg", .types = T_FLOAT, .scalar = NEG_TEXT, .vector = NEG_TEXT},

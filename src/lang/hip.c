@@ -179,7 +179,7 @@ static bool build(struct buf *binary, struct str text, const struct caps *c, dou
     return ok;
 }
 
-/* Of what hipcc says about itself, the lines with versions. */
+/* The version lines of hipcc's output. */
 static bool toolchain(struct buf *out, const struct caps *c, struct err *e)
 {
     static const char *const argv[] = {"hipcc", "--offload-arch=gfx906", "--version", NULL}, *const options[] = {OPTIONS};

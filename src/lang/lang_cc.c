@@ -41,7 +41,7 @@ static const struct { enum isa_family family; const char *variable, *name, *pack
     {ISA_RISCV64, "QUERN_CC_RISCV64", "riscv64-linux-gnu-gcc", "gcc-riscv64-linux-gnu"},
 };
 
-/* The user's command; what comes from its first option on waits until ours are there. */
+/* The user's command; its options are appended after ours. */
 static bool add_users(struct command *c, struct arena *a, const char *variable, struct err *e)
 {
     struct str word, rest = str_trim(str_of(os_env(variable)));

@@ -321,7 +321,7 @@ static struct str every_text(struct text *t, const struct kir_ins *x)
     return text_fmt(t, "%.*s)", STR_ARG(s));
 }
 
-/* Signed operands of instructions that take an unsigned and a signed one stand second. */
+/* Instructions with an unsigned and a signed operand take the signed one second. */
 static bool dot_turns(enum dtype a, enum dtype b) { return a == DT_I8 && b == DT_U8; }
 
 bool text_has_dot(const struct caps *c, const struct kir *k, kval v)
@@ -455,7 +455,7 @@ static struct str strip(struct str s)
 
 struct str text_bare(struct text *t, kval v) { return strip(text_value(t, v)); }
 
-/* Behind a comparison: what binds less than that keeps its brackets. */
+/* After a comparison: operators of lower precedence keep their parentheses. */
 static struct str compared(struct text *t, kval v)
 {
     u32 op = kir_at(t->k, v)->op;

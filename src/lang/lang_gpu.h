@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// lang_gpu: what languages cuda, hip and opencl share: kernel functions for groups of threads, a scalar per lane of a
-// vector, wide loads and stores where the index is provably a multiple (lang_gpu_mem.c). A language gives the
-// words in which it differs. doc/lang-gpu.md has the calling convention. Only files of this folder include this header.
+// lang_gpu: shared by the languages cuda, hip and opencl: kernel functions with workgroups, a scalar per lane
+// of a vector, wide loads and stores if the index is provably a multiple (lang_gpu_mem.c). A language supplies
+// its keywords. doc/lang-gpu.md has the calling convention. Only files of this folder include this header.
 #ifndef QUERN_LANG_GPU_H
 #define QUERN_LANG_GPU_H
 
@@ -23,13 +23,13 @@ struct gpu_words {
     const char *restricted;  /* "restrict": arguments of one launch do not overlap */
     const char *shared;      /* before a shared array */
     const char *group[3], *thread[3]; /* numbers of a group and of a thread in it, dimension 0 innermost */
-    const char *barrier;     /* statement: threads of a group meet, their memory accesses are ordered */
+    const char *barrier;     /* statement: barrier of the workgroup, which orders memory accesses */
     const char *subgroup[2]; /* expressions: number of a thread's subgroup, of the thread in it; may use 'thread' */
     i64 max_static;          /* bytes of shared arrays beyond which they lie in one dynamic block; 0: never */
     u32 lanes;               /* largest size of a subgroup; 0: the target's caps say it */
-    bool has_info;           /* the binary says what a launcher must know: NAME_info */
+    bool has_info;           /* the binary has the launch parameters: NAME_info */
     void (*preamble)(struct buf *out, const struct kir *k, u32 subgroup); /* types, macros */
-    /* Qualifiers of grids' functions that depend on the kernel: its group. */
+    /* Qualifiers of grids' functions that depend on the kernel: its workgroup size. */
     void (*qualify)(struct buf *out, const struct kir *k);
     /* The type of n elements at once, members s0, s1 ...; n = 1: of d, aliasing everything. */
     void (*define_wide)(struct buf *out, enum dtype d, u32 n);
@@ -103,16 +103,16 @@ struct str gpu_team_operand(struct text *t, kval v);
 
 /* lang_gpu_tile.c: copies of boxes of matrices. Of the grid whose instructions are from .. to - 1: */
 bool gpu_check_tile(const struct kir *k, kval v, const struct caps *c, const struct gpu_words *w, struct err *e);
-i64 gpu_tile_slots(const struct kir *k, kval from, kval to); /* groups of copies at once, 0: it has none */
+i64 gpu_tile_slots(const struct kir *k, kval from, kval to); /* maximal pending groups of copies, 0: unsupported */
 i64 gpu_tile_bytes(const struct kir *k, kval from, kval to); /* of shared memory for them */
 void gpu_tile_parameters(struct buf *out, const struct kir *k, kval from, kval to);
 u32 gpu_tile_maps(struct text *t, struct buf *out, struct str name, kval from, kval to); /* NAME_maps; how many */
-void gpu_tile_open(struct text *t, struct str objects, kval from, kval to); /* objects: an expression, where they lie */
+void gpu_tile_open(struct text *t, struct str objects, kval from, kval to); /* objects: an expression for their memory */
 void gpu_tile_close(struct text *t, kval from, kval to);
 void gpu_tile(struct text *t, kval v);
 void gpu_tile_await(struct text *t, kval v);
 
-/* What the text style of such a language has. */
+/* The text style of such a language. */
 #define GPU_HOOKS                                                                                                     \
     .index = DT_I32, .load = gpu_load, .load_lanes = gpu_load_lanes, .store = gpu_store, .prefetch = gpu_prefetch,    \
     .alloc = gpu_alloc, .thread = gpu_thread, .barrier = gpu_barrier, .frag = gpu_frag, .frag_type = gpu_frag_type,   \

@@ -81,7 +81,7 @@ static struct str address(struct text *t, const struct gpu_place *p, const struc
     return text_fmt(t, "p[%.*s]", STR_ARG(gpu_swizzled(t, access->a, i)));
 }
 
-/* Elements i and i + 1 lie side by side. */
+/* Elements i and i + 1 are adjacent in memory. */
 static bool is_paired(const struct kir_frag *f, const struct gpu_place *p, bool by_columns)
 {
     return dtype_size(f->dtype) == 2 && p->is_down == by_columns;

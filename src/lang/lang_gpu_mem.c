@@ -198,8 +198,8 @@ static void end_if(struct text *t)
     text_line(t, "}");
 }
 
-/* Copies: a store to a shared array that may end later, of what an argument's load delivers. Memory is read where the store
-   stands: it must be one that nobody writes. */
+/* Copies: a store to a shared array of the result of an argument's load, which
+   may complete later. Memory is read at the store: it must be read-only. */
 
 static bool has_copies(const struct text *t) { return gpu_words(t)->has_copies && t->caps->has_copy; }
 
@@ -337,7 +337,7 @@ void gpu_store(struct text *t, kval v)
     t->lane = 0;
 }
 
-/* A hint for caches that fetch by themselves what other threads ask for; nothing is lost without it. */
+/* A hint; GPU caches already share loads between threads, so it is ignored. */
 void gpu_prefetch(struct text *t, kval v) {}
 
 static void alloc_registers(struct text *t, kval v)
@@ -354,7 +354,7 @@ static void alloc_registers(struct text *t, kval v)
         text_line(t, "%.*s %.*s_%u;", STR_ARG(type), STR_ARG(name), i);
 }
 
-/* Shared arrays stand at the top of their function. */
+/* Shared arrays are declared at the top of their function. */
 void gpu_alloc(struct text *t, kval v)
 {
     const struct kir_ins *x = kir_at(t->k, v);

@@ -19,7 +19,7 @@ struct team {
     bool *is_sum;   /* per instruction: only products and stores to REG arrays name it */
 };
 
-/* What can be spelt. */
+/* Forms that can be emitted. */
 
 static bool is_operand(const struct kir_ins *x) { return x->role == KR_A || x->role == KR_B; }
 
@@ -45,7 +45,7 @@ static bool is_still_there(const struct kir *k, kval load, kval user)
     return true;
 }
 
-/* Lines lie across the terms: the fragment is described by its panels; else terms are neighbours. */
+/* Lines are across K: the fragment is described by its panels; else terms are adjacent. */
 static bool is_across(const struct kir_ins *x) { return (x->role == KR_B) != x->aux; }
 
 /* The index of terms in a line: those of rows are whole atoms. */
@@ -220,7 +220,7 @@ bool gpu_team_statement(struct text *t, kval v)
     return true;
 }
 
-/* Where an operand lies: its first element, and where its lines go on. */
+/* Memory of an operand: its first element, and the continuation of its lines. */
 struct str gpu_team_operand(struct text *t, kval v)
 {
     const struct kir_ins *x = kir_at(t->k, v);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Private to language spirv: the module being written and what its parts share. lang_spirv_mod.c
-// assembles words, types and constants; _op.c spells scalar operators; _half.c small and packed
-// types; _pair.c spells 64-bit integers where there are none; _value.c gives the lanes of values; _array.c variables; _mem.c accesses; _frag.c
-// fragments; _body.c walks a kernel. Only these files and spirv.c include this header.
+// Private to language spirv: the module under construction and its shared parts. lang_spirv_mod.c assembles
+// words, types and constants; _op.c emits scalar operators; _half.c small and packed types; _pair.c 64-bit
+// integers on targets without them; _value.c the lanes of values; _array.c variables; _mem.c accesses;
+// _frag.c fragments; _body.c traverses a kernel. Only these files and spirv.c include this header.
 //
-// Values are scalarised: a vector of kernel IR is one id per lane, made when it is asked for. What
-// a lane is made of depends on its type only (enum spv_reg): integers of up to 32 bits, halves
-// (their bits) and index arithmetic are unsigned words. Vectors of types smaller than a word may
-// instead exist as packed words; whoever asks for lanes or words gets them converted.
+// Values are scalarised: a vector of kernel IR is one id per lane, created on demand. The
+// type of a lane depends on the vector's type only (enum spv_reg): integers of up to 32 bits,
+// halves (their bits) and index arithmetic are unsigned words. Vectors of types smaller than
+// a word may instead exist as packed words; requests for lanes or words convert them.
 #ifndef QUERN_LANG_SPIRV_H
 #define QUERN_LANG_SPIRV_H
 
@@ -32,7 +32,7 @@ struct spv_array {
     bool is_wide;     /* i64 kept in 64 bits */
     bool is_pair;     /* of 64-bit integers that are pairs of words */
     bool is_packed;   /* REG: elements are packed words */
-    bool is_coherent; /* written and read by threads of one group */
+    bool is_coherent; /* written and read by threads of one workgroup */
     u32 per;          /* REG: words or lanes of an element */
     i64 count;        /* REG: elements */
     u32 var[5];       /* by log2 of the unit's bytes; SHARED, REG: var[0] */
@@ -59,7 +59,7 @@ struct spv {
     struct { u32 *v; u32 n, cap; } needed; /* capabilities */
     u32 glsl;            /* the imported instruction set GLSL.std.450, 0: not yet */
 
-    /* for debuggers, where asked for */
+    /* for debuggers, if requested */
     u32 file;            /* name of the kernel's text, 0: no names and lines */
     u32 *line;           /* of every instruction in that text, 0: none */
     u32 debug_set, debug_source, debug_unit; /* instruction set NonSemantic.Shader.DebugInfo.100 */
@@ -154,19 +154,19 @@ u32 spv_pack(struct spv *s, enum dtype t, const u32 *lane);   /* a word of lanes
 
 /* lang_spirv_value.c: lanes and words of values. */
 void spv_find_wide(struct spv *s);               /* once: which i64 are 64 bits wide ... */
-void spv_number_values(struct spv *s);           /* ... and where lanes and words lie */
+void spv_number_values(struct spv *s);           /* ... and the memory of lanes and words */
 u32 spv_lanes(const struct spv *s, kval v);
 u32 spv_words(const struct spv *s, kval v);
 bool spv_has_words(const struct spv *s, kval v); /* could exist as packed words */
 bool spv_is_packed(const struct spv *s, kval v); /* does, but not all its lanes */
 u32 spv_lane(struct spv *s, kval v, u32 i);
-u32 spv_lane_as(struct spv *s, kval v, u32 i, enum spv_reg r); /* i64: as wide as asked for */
+u32 spv_lane_as(struct spv *s, kval v, u32 i, enum spv_reg r); /* i64: of the requested width */
 u32 spv_resize(struct spv *s, u32 id, enum spv_reg from, enum spv_reg to); /* i64 to that width */
 u32 spv_word(struct spv *s, kval v, u32 i);
 void spv_set_lane(struct spv *s, kval v, u32 i, u32 id);
 void spv_set_word(struct spv *s, kval v, u32 i, u32 id);
 u32 spv_quot(struct spv *s, kval v, u32 log2);   /* an index divided by 2^log2, known to be whole */
-u32 spv_scope(struct spv *s);                    /* what is made from here on ... */
+u32 spv_scope(struct spv *s);                    /* values created from here on ... */
 void spv_leave(struct spv *s, u32 mark);         /* ... is forgotten */
 u32 spv_thread(struct spv *s, u32 dim);          /* of the group */
 u32 spv_group(struct spv *s, u32 dim);           /* WorkgroupId */
@@ -182,14 +182,14 @@ void spv_kernel(struct spv *s);
 enum { SPV_UNIT_MAX = 16 };
 void spv_plan_arrays(struct spv *s);
 void spv_alloc(struct spv *s, kval v);
-void spv_finish_arrays(struct spv *s);           /* declares what no grid uses, too */
+void spv_finish_arrays(struct spv *s);           /* declares unused buffers, too */
 u32 spv_param(struct spv *s, i64 i);             /* loads it */
 /* To unit `at` of a buffer or shared array, element of a REG array. */
 u32 spv_pointer(struct spv *s, kval array, u32 unit, u32 at);
 u32 spv_unit_of(const struct spv *s, const struct spv_array *a, kval index); /* of an access */
 u32 spv_frag_unit(struct spv *s, kval array, kval index, kval pitch);        /* of a fragment's */
 u32 spv_unit_type(struct spv *s, kval array, u32 unit);
-enum spv_reg spv_part_reg(const struct spv *s, kval array); /* what a unit is made of: lanes, or */
+enum spv_reg spv_part_reg(const struct spv *s, kval array); /* components of a unit: lanes, or */
 u32 spv_part_size(const struct spv_array *a);               /* words of small lanes; its bytes */
 u32 spv_reg_type(struct spv *s, kval array);     /* a lane, word or fragment of a REG array */
 bool spv_can_store_small(const struct spv *s, u32 size);

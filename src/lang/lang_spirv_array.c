@@ -156,7 +156,7 @@ static u32 small_type(struct spv *s, const struct spv_array *a, u32 unit)
     return spv_type_int(s, unit * 8);
 }
 
-/* What a unit is made of: lanes, or words of small lanes. */
+/* Components of a unit: lanes, or words of small lanes. */
 enum spv_reg spv_part_reg(const struct spv *s, kval array)
 {
     enum dtype t = elem(s, array);
@@ -291,7 +291,7 @@ void spv_finish_arrays(struct spv *s)
     }
 }
 
-/* Parameters: push constants, or a buffer behind all others. */
+/* Parameters: push constants, or a buffer after all others. */
 
 static u32 param_var(struct spv *s)
 {

@@ -38,7 +38,7 @@ static bool is_zero_divisor(const struct spv *s, const struct kir_ins *x, double
     return d->op == KI_CONST && d->imm.f == 0;
 }
 
-/* Mesa 22 takes what is divided by a constant zero for zero; times infinity it is the same by IEEE 754, and right there. */
+/* Mesa 22 returns zero for a division by a constant zero; multiplication by infinity is equivalent by IEEE 754, and right there. */
 static void by_lanes(struct spv *s, kval v)
 {
     const struct kir_ins *x = kir_at(s->k, v);
@@ -172,7 +172,7 @@ void spv_branch(struct spv *s, u32 to) { SPV_PUT(&s->code, SPV_BRANCH, to); }
 
 struct open { /* a LOOP or IF */
     kval head;
-    u32 mark;            /* of what was made inside */
+    u32 mark;            /* for values created inside */
     u32 merge;           /* block behind it */
     u32 next;            /* LOOP: block that steps; IF: block of ELSE, 0: none */
     u32 header, stepped; /* LOOP: block, the index's next value */
@@ -351,8 +351,8 @@ static kval *find_ends(const struct spv *s)
     return end;
 }
 
-/* A device launches at most this many groups in a dimension for sure. Grids beyond are launched in
-   pieces, whose base lies behind the parameters. */
+/* The number of workgroups per dimension that every device launches at once.
+   Larger grids are launched in parts, whose base follows the parameters. */
 static bool may_need_pieces(const struct kir *k, kval grid)
 {
     i64 n;

@@ -121,7 +121,7 @@ void spv_debug_line(struct spv *s, kval v)
     SAY(s, &s->code, DEBUG_LINE, s->debug_source, line, line, column, column);
 }
 
-/* The function's description; its definition goes into the entry block. */
+/* The function's description; its definition is in the entry block. */
 void spv_debug_function(struct spv *s, u32 function, struct str name, kval grid)
 {
     spv_debug_name(s, function, name);

@@ -57,9 +57,9 @@ static u32 convert_pair(struct spv *s, u32 x, u32 y)
     return SPV_BIN(s, SPV_BITCAST, SR_U32, pair, 0);
 }
 
-/* The bits of |x|, which is below 2^16, rounded to f16. Below 2^-14, adding 1/2 leaves the
-   denormal's bits at the bottom, rounded; above, the 13 bits that go are rounded by an addition
-   that may carry into the exponent, up to infinity. */
+/* The bits of |x| < 2^16, rounded to f16. Below 2^-14, adding 1/2 leaves the
+   denormal's bits at the bottom, rounded; above, the 13 dropped bits are
+   rounded by an addition that may carry into the exponent, up to infinity. */
 static u32 round_f16(struct spv *s, u32 a)
 {
     u32 half = spv_u32(s, 0x3f000000);

@@ -62,7 +62,7 @@ static u32 load_within_word(struct spv *s, kval array, u32 at)
     struct place p = place_of(s, size, at);
     u32 w = load_unit(s, array, 4, p.word);
     return SPV_BIN(s, SPV_SHIFT_RIGHT_LOGICAL, SR_U32, w,
-                   p.shift); /* more above it, which goes later */
+                   p.shift); /* higher bits, which are removed later */
 }
 
 static void store_within_word(struct spv *s, kval array, u32 at, u32 x)
@@ -285,7 +285,7 @@ static u32 fork_close(struct spv *s, const struct fork *f)
     return label;
 }
 
-/* The lanes or words of what was loaded. */
+/* The lanes or words of a loaded value. */
 static void collect(struct spv *s, const struct access *x, u32 *id, u32 n)
 {
     for (u32 i = 0; i < n; i++)

@@ -172,7 +172,7 @@ static void loop_while(struct spv *s, const struct loop *l, u32 cond)
     spv_label(s, l->body);
 }
 
-/* Called before the values of the next round are made. */
+/* Called before the values of the next iteration are created. */
 static void loop_next(struct spv *s, const struct loop *l)
 {
     spv_branch(s, l->next);
@@ -191,7 +191,7 @@ static void put_as(struct spv *s, enum spirv_op op, enum spv_reg r, u32 id, u32 
     else SPV_PUT(&s->code, op, spv_type_reg(s, r), id, a, b);
 }
 
-/* By squaring, as int_pow of kir; negative exponents give 0. */
+/* By squaring, like kir's int_pow; negative exponents yield 0. */
 static u32 power_int(struct spv *s, enum dtype t, enum spv_reg r, const u32 *x)
 {
     u32 base = spv_id(s), n = spv_id(s), result = spv_id(s), base2 = spv_id(s), n2 = spv_id(s),
@@ -292,7 +292,7 @@ static u32 is_special(struct spv *s, enum kir_op op, enum spv_reg r, u32 x)
     return SPV_BIN(s, SPV_U_LESS_THAN, SR_BOOL, inf, u);
 }
 
-/* In kernels that round as written no FMA is taken apart, and none is made of what stands for one. */
+/* In kernels that round as written FMAs are neither split nor contracted. */
 static u32 rounded(struct spv *s, u32 id)
 {
     if (s->k->as_written) SPV_PUT(&s->decorations, SPV_DECORATE, id, SPV_DEC_NO_CONTRACTION);
@@ -414,5 +414,5 @@ u32 spv_bits(struct spv *s, enum dtype from, enum dtype to, u32 x)
                                              : SR_U32;
         return SPV_BIN(s, SPV_BITCAST, r, x, 0);
     }
-    return spv_wrap(s, to, x); /* from other small types: their low bits, extended anew */
+    return spv_wrap(s, to, x); /* from other small types: their low bits, extended again */
 }

@@ -152,7 +152,7 @@ static struct pair magnitude(struct spv *s, struct pair a, u32 *is_negative)
     return choose(s, *is_negative, negate(s, a), a);
 }
 
-/* Division: a bit of the quotient a round. */
+/* Division: one bit of the quotient per iteration. */
 
 static u32 phi(struct spv *s, u32 id, u32 first, u32 before, u32 later, u32 next)
 {

@@ -237,7 +237,7 @@ static u32 ramp_lane(struct spv *s, kval v, u32 i)
     return SPV_BIN(s, SPV_I_ADD, r, base, spv_const_i(s, r, x->imm.i * i));
 }
 
-/* A lane that nobody has made yet. */
+/* A lane that has not been created yet. */
 static u32 make_lane(struct spv *s, kval v, u32 i)
 {
     const struct kir_ins *x = kir_at(s->k, v);
@@ -285,8 +285,8 @@ u32 spv_word(struct spv *s, kval v, u32 i)
     return *slot;
 }
 
-/* Indices in units of 2^log2 elements. The division is known to leave no rest, so it may go down to
-   the factors of a sum of products; only where there are none it is made. */
+/* Indices in units of 2^log2 elements. The division is known to be exact, so it
+   may be pushed down to the factors of a sum of products; otherwise it is emitted. */
 static u32 make_quot(struct spv *s, kval v, u32 log2)
 {
     const struct kir_ins *x = kir_at(s->k, v);

@@ -15,7 +15,7 @@
 
 enum { NEST_MAX = 4 }; /* largest nested expression, in instructions */
 
-/* What an instruction is. */
+/* The kind of an instruction. */
 
 static bool is_pure(const struct kir_ins *x) { return kir_op_info(x->op)->cls == 'P'; }
 

@@ -24,7 +24,7 @@ struct text_helper {
         vector; /* definition for lanes > 1; NULL: every lane by the scalar one, n_args arguments */
     u8 n_args;
     const char *across; /* of all lanes together, halving: lane i (x) and lane i + N/2 (y) become this expression, and so on */
-    const char *needs; /* space-separated helpers of the same type that must stand before it */
+    const char *needs; /* space-separated helpers of the same type that must precede it */
 };
 
 /* Sets of types that helpers serve. */
@@ -59,19 +59,19 @@ struct text_style {
     void (*prefetch)(struct text *t, kval v);
     void (*alloc)(struct text *t, kval v);
     void (*loop_hint)(struct text *t, const struct kir_ins *loop); /* before a for; optional */
-    struct str (*thread)(struct text *t, kval v);      /* THREAD, SUBGROUP and what subgroups do; optional */
+    struct str (*thread)(struct text *t, kval v);      /* THREAD, SUBGROUP and subgroup operations; optional */
     void (*barrier)(struct text *t);                   /* optional */
     void (*await)(struct text *t, kval v);             /* optional: stores of copies have happened already */
-    void (*tile)(struct text *t, kval v);              /* TILE; NULL: there is none */
+    void (*tile)(struct text *t, kval v);              /* TILE; NULL: unsupported */
     struct str (*frag)(struct text *t, kval v);        /* a fragment as an expression; these three optional together */
     struct str (*frag_type)(struct text *t, const struct kir_ins *x); /* of one, or of an array's elements */
     void (*frag_store)(struct text *t, kval v);
     bool (*statement)(struct text *t, kval v);         /* before an instruction's statement, in order; true: this was it; optional */
 };
 
-struct text_value { /* what the emitter knows of an instruction */
+struct text_value { /* the emitter's facts about an instruction */
     u32 uses;       /* operands that name it */
-    u32 block;      /* innermost structure it stands in */
+    u32 block;      /* innermost enclosing structure */
     u8 size;        /* nodes of its expression when it is nested into its user */
     u8 mask;        /* bytes per lane of a vector of bool, kept as 0 and -1 */
     bool nested;    /* has no name of its own */
@@ -104,9 +104,9 @@ struct str text_type(struct text *t, enum dtype d,
                      u32 lanes); /* defines it where needed; bool: the mask of bytes */
 struct str text_value_type(struct text *t, kval v);
 struct str text_name(struct text *t, kval v);  /* of a value; of its lane t->lane without vectors */
-enum dtype text_dtype(const struct text *t, kval v); /* what v is written as: i64 may be the style's index */
+enum dtype text_dtype(const struct text *t, kval v); /* type of v in the text: i64 may be the style's index */
 struct str text_mask(struct text *t, kval v,
-                     u32 bytes);   /* a vector of bool with lanes of so many bytes */
+                     u32 bytes);   /* a vector of bool with lanes of that many bytes */
 enum dtype text_rep(enum dtype d); /* the type that holds it: u16 for f16 and bf16 */
 /* q_NAME_TYPE, defined where needed; other = $X. */
 struct str text_helper(struct text *t, const char *name, enum dtype d, u32 lanes, enum dtype other);
@@ -123,7 +123,7 @@ u32 text_grid(struct text *t, kval open, kval dim[3], kval *body_end);
 /* A parameter's text as a comment. */
 struct str text_param_note(struct text *t, u32 param);
 
-/* Behind the name in the comment that a C text of a kernel begins with which rounds as written: no contraction but within an expression. */
+/* Follows the name in the initial comment of a C text whose kernel rounds as written: contraction within an expression only. */
 #define TEXT_AS_WRITTEN ", rounds as written"
 /* lang_cc.c: the system's C compiler, as lang.build and lang.toolchain. */
 bool lang_cc_build(struct buf *binary, struct str text, const struct caps *c, double timeout,

@@ -12,13 +12,13 @@ struct lang_tool {
     double timeout;      /* seconds */
 };
 
-/* lang_tool.c: runs argv (NULL-terminated; looked up in PATH). What it writes goes to said, and into the error when it
-   fails. */
+/* lang_tool.c: runs argv (NULL-terminated; looked up in PATH).
+   Its output goes to said, and into the error on failure. */
 bool lang_tool_run(const struct lang_tool *t, const char *const *argv, struct buf *said, struct err *e);
 
-/* A program from a file to a file, in a private folder that is removed. The words "@in" and "@out" of argv become the
-   paths of files of these names; temporary files of the program's own go into the folder, too: it may be killed.
-   Without out_name its output is what it says. */
+/* A program from a file to a file, in a private folder that is removed. The words "@in" and
+   "@out" of argv become the paths of files of these names; the program's temporary files
+   are in the folder, too: it may be killed. Without out_name the result is its output. */
 struct lang_convert {
     const char *const *argv;
     const char *in_name, *out_name; /* "k.cu"; suffixes matter to compilers */

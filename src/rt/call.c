@@ -15,7 +15,7 @@ struct call {
     struct dev_mem cond;
     struct dev_mem *carry[2]; /* per carried value */
     struct dev_mem *result;   /* per result without memory of its own */
-    struct dev_mem *slice;    /* per result: what a round gives, where its slot is at no address for kernels */
+    struct dev_mem *slice;    /* per result: output of an iteration whose slot has no address usable by kernels */
 };
 
 /* One run. */
@@ -23,13 +23,13 @@ struct run {
     struct call *x;
     const struct call_job *j;
     i64 round, most;
-    struct tensor *in, *out;   /* heads of a round's inputs and outputs */
-    struct dev_mem *now;       /* where its inputs lie */
-    i64 *bytes;                /* per result: of a round, -1: none yet */
-    bool *is_apart;            /* per result: copied into its slot behind the round */
+    struct tensor *in, *out;   /* tensor heads of an iteration's inputs and outputs */
+    struct dev_mem *now;       /* memory of its inputs */
+    i64 *bytes;                /* per result: bytes of an iteration, -1: unknown */
+    bool *is_apart;            /* per result: copied into its slot after the iteration */
 };
 
-static const i64 least = 64; /* bytes: what is empty has an address, too */
+static const i64 least = 64; /* bytes: empty memory has an address, too */
 
 static void give_back(struct call *x, struct dev_mem *m)
 {
@@ -78,13 +78,13 @@ i64 call_memory_used(const struct call *x)
     return sum;
 }
 
-/* Memory for at least so many bytes. The first `kept` stay. */
+/* Memory of at least so many bytes. The first `kept` are preserved. */
 static bool reserve(struct call *x, struct dev_mem *m, i64 bytes, i64 kept, struct err *e)
 {
     const struct dev_driver *v = x->dev->driver;
     struct dev_mem more;
     if (m->size >= bytes && m->size) return true;
-    if (m->size && !v->fence(x->dev, e)) return false; /* the round before may be at work there */
+    if (m->size && !v->fence(x->dev, e)) return false; /* the previous iteration may still be using it */
     if (!v->alloc(x->dev, i64_max(bytes, least), &more, e)) return err_prefix(e, "memory of a loop or branch");
     bool ok = !kept || (dev_copy(x->dev, more, *m, kept, e) && v->fence(x->dev, e));
     give_back(x, m);
@@ -111,7 +111,7 @@ static bool read_bool(struct call *x, struct dev_mem m, bool *value, struct err 
     return true;
 }
 
-/* Where a round, or the branch, writes. */
+/* Output memory of an iteration or a branch. */
 
 static bool too_large(struct err *e) { return err_set(e, ERR_FAILED, "the outputs of a loop exceed their buffers"); }
 
@@ -270,7 +270,7 @@ static bool tell_sizes(struct run *r, struct err *e)
     return ok;
 }
 
-/* Sizes of what goes in first, as the plan around says. */
+/* Initial sizes of the inputs, as the outer plan states. */
 static bool first_inputs(struct run *r, struct err *e)
 {
     const struct plan_call *c = r->x->c;

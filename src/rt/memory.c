@@ -22,7 +22,7 @@ struct piece {
 
 struct range { i64 from, end; };
 
-struct ranges { /* sorted, apart from each other */
+struct ranges { /* sorted, not adjacent */
     struct range *v;
     u32 n, cap;
 };
@@ -85,7 +85,7 @@ static void spans_init(struct spans *s, u32 n_dispatches)
     s->v = arena_alloc(&s->arena, (i64)sizeof *s->v * 2 * s->n);
 }
 
-/* Node k stands for the dispatches from..end-1. */
+/* Node k represents the dispatches from..end-1. */
 static void spans_add(struct spans *s, u32 k, u32 from, u32 end, u32 first, u32 last, struct range x)
 {
     if (last < from || first >= end) return;
@@ -99,7 +99,7 @@ static void spans_add(struct spans *s, u32 k, u32 from, u32 end, u32 first, u32 
     spans_add(s, 2 * k + 1, mid, end, first, last, x);
 }
 
-/* All lists that have what lives at some dispatch of first..last. */
+/* All lists with buffers alive at some dispatch of first..last. */
 static u32 spans_lists(const struct spans *s, u32 k, u32 from, u32 end, u32 first, u32 last, const struct ranges **list)
 {
     if (last < from || first >= end) return 0;

@@ -23,7 +23,7 @@ struct phase {
 struct bound { /* all that follows from the sizes */
     i64 *var;                  /* INT64_MIN: not known yet */
     i64 *buf_size;             /* per buffer, bytes; -1: not known yet */
-    u32 *laid_in;              /* per buffer: the phase whose block it lies in; none: UINT32_MAX */
+    u32 *laid_in;              /* per buffer: the phase of its block; none: UINT32_MAX */
     i64 *offset;               /* per buffer: there */
     i64 *room;                 /* per buffer, bytes: there */
     struct dev_launch *launch; /* per dispatch; buf filled at each run */
@@ -39,14 +39,14 @@ struct rt_program {
     bool *kernel_is_shared;     /* per dispatch: the kernel of an earlier one */
     struct dev_mem
         *mem; /* per buffer: constants, and copies of inputs and outputs on devices with memory of their own */
-    struct dev_mem *io; /* per buffer: where inputs and outputs lie in this run */
+    struct dev_mem *io; /* per buffer: memory of inputs and outputs in this run */
     struct phase *phase;
     u32 n_phases, *phase_of; /* per buffer: when its size is known */
     bool *is_made;           /* per output: a size depends on data */
     u32 n_lost;           /* of the device, when the constants were uploaded */
     struct bound bound;
     struct call **call; /* per dispatch; NULL: a kernel */
-    struct dev_mem *held; /* per buffer: where a call's result lies */
+    struct dev_mem *held; /* per buffer: memory of a call's result */
     i64 *given;           /* values of the plan's given variables */
     bool is_inner;        /* run by a call */
     const struct inner_run *inner; /* while it runs */
@@ -176,7 +176,7 @@ static void find_dependents(struct rt_program *r, struct arena *a)
     for (u32 k = 0; k < p->buf.n; k++) r->phase_of[k] = find_phase(r, plan_sym_at(p, known, p->buf.v[k].size));
     for (u32 k = 0; k < p->output.n; k++)
         for (u32 d = 0; d < p->output.v[k].rank; d++) r->is_made[k] |= plan_sym_at(p, known, p->output.v[k].dim[d]) > 0;
-    for (u32 k = 0; k < p->made.n; k++) /* made of inputs: not known from their shapes */
+    for (u32 k = 0; k < p->made.n; k++) /* computed from inputs: unknown from their shapes */
         if (p->made.v[k].at == 0) known[p->made.v[k].var] = 1;
     for (u32 k = 0; k < p->output.n; k++)
         for (u32 d = 0; d < p->output.v[k].rank; d++) r->is_made[k] |= plan_sym_at(p, known, p->output.v[k].dim[d]) > 0;
@@ -398,7 +398,7 @@ static bool bind_launch(struct rt_program *r, struct phase *h, u32 i, struct err
 static bool grow_block(struct rt_program *r, struct phase *h, struct err *e)
 {
     if (h->block.size >= h->total && h->block.size > 0) return true;
-    if (h->block.size && r->is_inner && !r->dev->driver->fence(r->dev, e)) return false; /* the round before may be at work there */
+    if (h->block.size && r->is_inner && !r->dev->driver->fence(r->dev, e)) return false; /* the previous iteration may still be using it */
     if (h->block.size) r->dev->driver->release(r->dev, &h->block);
     h->block = (struct dev_mem){0};
     return r->dev->driver->alloc(r->dev, i64_max(h->total, 64), &h->block, e) || err_prefix(e, "temporary memory for inputs of these sizes");
@@ -457,8 +457,8 @@ static struct sym_bounds *bound_vars(const struct rt_program *r, struct arena *a
     return v;
 }
 
-/* What is laid out with phase i: what has a size from there on, and what is made later but cannot become large, so that nothing is
-   asked for behind the wait. Large is what takes more than all that there is, and more than 16 MiB. */
+/* Buffers placed with phase i: those whose size is known from there on, and later ones that cannot become large, to
+   avoid allocations after the synchronisation. Large means more than all of those together, and more than 16 MiB. */
 static bool lay_out_phase(struct rt_program *r, u32 i, struct err *e)
 {
     enum { SMALL = 1 << 24 };
@@ -523,7 +523,7 @@ static bool read_elem(struct rt_program *r, const struct plan_made *m, const str
     for (u32 k = 0; k < r->plan->input.n; k++)
         if (r->plan->input.v[k].buf == m->buf) from = in[k].data, have = tensor_bytes(&in[k]);
     struct dev_mem at = from ? (struct dev_mem){0} : find_mem(r, m->buf);
-    if (!from) have = i64_min(have, at.size); /* what calls hold, or give to what they run, is not known to be as large as it should be */
+    if (!from) have = i64_min(have, at.size); /* buffers held by calls, or passed to their plans, need not have the expected size */
     if (have < end) return err_set(e, ERR_INPUT, "buffer '%.*s' is too short", STR_ARG(r->plan->buf.v[m->buf].name));
     if (!from && r->shares_host) from = at.host;
     if (!from) from = copy = mem_aligned(end);
@@ -552,7 +552,7 @@ static bool fails(const struct plan *p, u32 k, const i64 *var, struct err *e)
     return false;
 }
 
-/* INT64_MIN: it has none, or it is that of an element beyond what sizes may be. */
+/* INT64_MIN: undefined, or from an element out of range of sizes. */
 static bool made_value(struct rt_program *r, const struct plan_made *m, const struct tensor *in, i64 *x, struct err *e)
 {
     const i64 far = INT64_C(1) << 40;
@@ -681,7 +681,7 @@ static bool check_input_bytes(const struct rt_program *r, const struct tensor *i
     return true;
 }
 
-/* What only the data tells is not asked for here, even where an earlier run left it. */
+/* Data-dependent values are not requested here, even if an earlier run left them. */
 bool rt_output_dims(struct rt_program *r, const struct tensor *in, struct tensor *out,
                     struct err *e)
 {
@@ -694,7 +694,7 @@ bool rt_output_dims(struct rt_program *r, const struct tensor *in, struct tensor
     return true;
 }
 
-/* What calls made lies where they left it: so late. */
+/* Results of calls stay in their memory until then. */
 static bool fill_slots(struct rt_program *r, u32 i, struct err *e)
 {
     const struct plan_dispatch *d = &r->plan->dispatch.v[i];
@@ -821,7 +821,7 @@ static bool run_call(struct rt_program *r, u32 i, struct err *e)
     for (u32 k = 0; k < c->n_in; k++) j.in[k] = find_mem(r, c->in[k].buf);
     if (c->cond != UINT32_MAX) j.cond = find_mem(r, c->cond);
     if (c->sizes != UINT32_MAX) j.sizes = find_mem(r, c->sizes);
-    for (u32 k = 0; k < c->n_out; k++) { /* what may be written in place */
+    for (u32 k = 0; k < c->n_out; k++) { /* buffers that may be written in place */
         u32 b = c->out[k];
         if (b == UINT32_MAX) continue;
         r->held[b] = (struct dev_mem){0};
@@ -865,7 +865,7 @@ static bool launch_phase(struct rt_program *r, const struct phase *h, struct err
     return true;
 }
 
-/* Phase by phase: what sizes are made of is waited for, then what follows from them is worked out. */
+/* Phase by phase: waits for the elements of data-dependent sizes, then computes the values that follow. */
 static bool launch_all(struct rt_program *r, const struct tensor *in, struct tensor *out, const i64 *room, struct arena *a,
                        struct err *e)
 {
@@ -904,7 +904,7 @@ bool rt_run(struct rt_program *r, const struct tensor *in, struct tensor *out, s
     return ok;
 }
 
-/* Where its inputs lie is as long as they are. */
+/* The memory of its inputs is at least as large as they are. */
 static bool check_memory(struct rt_program *r, const struct inner_run *x, struct err *e)
 {
     for (u32 k = 0; k < r->plan->input.n; k++) {
