@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""quern: a neural network becomes the fastest native code that was measured on its device.
+"""quern: compiles neural networks to the fastest native kernels measured on the device.
 
     net = quern.compile("net.onnx")          # or quern.load("net.dnx"), which needs no compiler
     y = net(x)                               # numpy arrays or torch tensors, used in place
@@ -7,8 +7,8 @@
     conv = quern.Operator("Conv", {"pads": [1, 1, 1, 1]})
     y = conv(x, w)                           # any strides
 
-Everything runs in libquern.so, through its C interface (include/quern.h). Kernels for processors are built with the system's C
-compiler (cc) when they are first needed, and kept in a file (quern.cache_path()), so that this happens once.
+Everything runs in libquern.so, through its C interface (include/quern.h). CPU kernels are built with the system's C compiler
+(cc) when they are first needed, and cached (quern.cache_path()).
 
 `quern.torch` has layers for PyTorch.
 """

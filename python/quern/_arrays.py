@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays of numpy and tensors of torch as the library sees them: a pointer, a type, sizes and strides. Nothing is copied."""
+"""NumPy arrays and torch tensors for the library: a pointer, a type, sizes and strides, without copies."""
 import ctypes
 import sys
 
@@ -23,7 +23,7 @@ TO_TORCH = {k: t for k, _, t in TYPES}
 
 
 def numpy_type(kind):
-    """numpy's type: ml_dtypes' where that package is loaded, else integers with the elements' values (u4, i4, u2, i2) or codes (floats)."""
+    """NumPy's type: ml_dtypes' if that package is loaded, else integers with the elements' values (u4, i4, u2, i2) or codes (floats)."""
     if kind in TO_NUMPY:
         return TO_NUMPY[kind]
     named = getattr(sys.modules.get("ml_dtypes"), ML_DTYPES.get(kind, ""), None)
@@ -40,36 +40,36 @@ def is_torch(x):
 
 
 def as_array(x):
-    """x itself where it is an array or a tensor, else a numpy array of the same memory (DLPack) or with its numbers."""
+    """x itself if it is an array or a tensor, else a NumPy array of the same memory (DLPack) or with the same numbers."""
     if is_torch(x) or isinstance(x, np.ndarray):
         return x
     return np.from_dlpack(x) if hasattr(x, "__dlpack__") else np.asarray(x)
 
 
 def device_of(*some):
-    """PyTorch's device that some of the arrays lie on, with memory the library can use by addresses (CUDA; ROCm has the same name). None: the host."""
+    """PyTorch's device of any of the arrays, if the library can use its memory by address (CUDA; ROCm has the same name). None: the host."""
     return next((x.device for x in some if is_torch(x) and x.device.type == "cuda"), None)
 
 
 def device_name(device):
-    """What the library calls a device of PyTorch's."""
+    """The library's name of a PyTorch device."""
     return f"{'hip' if sys.modules['torch'].version.hip else 'cuda'}:{device.index}"
 
 
 def stream_of(device):
-    """What PyTorch does on the device next goes there."""
+    """PyTorch's current stream of the device."""
     return sys.modules["torch"].cuda.current_stream(device).cuda_stream
 
 
 def on_device(x):
-    """x itself where a device can use it as it lies: dense, at a multiple of 16 bytes; else a copy there."""
+    """x itself if the device can use it in place (dense, 16-byte aligned), else a copy there."""
     torch = sys.modules["torch"]
     is_dense = x.is_contiguous() or (x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last))
     return x if is_dense and x.data_ptr() % 16 == 0 else x.clone(memory_format=torch.contiguous_format)
 
 
 def describe(x, what, device=None):
-    """struct quern_array of an array (None: left out); it must outlive that. device: PyTorch's, where it has to lie; None: the host's memory."""
+    """struct quern_array of an array (None: omitted), which must outlive it. device: PyTorch's device that it must be on; None: host memory."""
     a = Array()
     if x is None:
         return a
@@ -96,17 +96,17 @@ def describe(x, what, device=None):
 
 
 def describe_all(what, some, device=None):
-    """Those of several, which are told apart by their numbers."""
+    """Those of several arrays, numbered in messages."""
     return (Array * max(len(some), 1))(*[describe(a, f"{what} {k}", device) for k, a in enumerate(some)])
 
 
 def empty_all(described, like):
-    """New ones as the library wants them."""
+    """New arrays as the library describes them."""
     return tuple(empty(tuple(a.dim[:a.rank]), a.type, like) for a in described)
 
 
 def empty(shape, kind, like):
-    """A new dense array, of the same sort as `like`."""
+    """A new dense array of the same kind as `like`."""
     if is_torch(like):
         torch = sys.modules["torch"]
         if not hasattr(torch, TO_TORCH.get(kind, "")):
@@ -120,7 +120,7 @@ def dense(x):
 
 
 class Owner:
-    """Frees a tensor of the library when the array over its memory goes."""
+    """Frees a tensor of the library together with the array over its memory."""
 
     def __init__(self, handle):
         self.handle = handle
@@ -147,7 +147,7 @@ class Exported:
 
 
 def adopt(context, handle, like):
-    """The library's tensor as an array or a tensor over the same memory, which then belongs to it."""
+    """The library's tensor as an array or a tensor over the same memory, which it then owns."""
     if is_torch(like):
         return sys.modules["torch"].from_dlpack(Exported(context, handle))
     owner = Owner(handle)

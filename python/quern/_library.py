@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C library: where it is, its functions and structures (include/quern.h), contexts and errors."""
+"""The C library: its path, its functions and structures (include/quern.h), contexts and errors."""
 import ctypes
 import ctypes.util
 import logging
@@ -14,7 +14,7 @@ STATUS = {1: "FAILED", 2: "USAGE", 3: "NOTHING", 4: "UNSUPPORTED", 5: "INPUT", 6
 
 
 class Error(RuntimeError):
-    """What the library says. `status` is the name of its kind: FAILED, USAGE, NOTHING, UNSUPPORTED, INPUT, SYSTEM or STOPPED."""
+    """An error of the library. `status` is the name of its kind: FAILED, USAGE, NOTHING, UNSUPPORTED, INPUT, SYSTEM or STOPPED."""
 
     def __init__(self, message, status="FAILED"):
         super().__init__(message)
@@ -122,7 +122,7 @@ FUNCTIONS = {
 
 
 def candidates():
-    """Places of the library, in order: QUERN_LIBRARY, beside this file, the tree's build, the linker's."""
+    """Paths of the library, in order: QUERN_LIBRARY, beside this file, the tree's build, the linker's."""
     here = pathlib.Path(__file__).resolve().parent
     if os.environ.get("QUERN_LIBRARY"):
         return [os.environ["QUERN_LIBRARY"]]
@@ -152,7 +152,7 @@ lib, path = open_library()
 
 
 def library_path():
-    """The file that was loaded."""
+    """The loaded file."""
     return path
 
 
@@ -162,7 +162,7 @@ def version():
 
 
 def cache_path():
-    """The database of schedules of operators that were measured: QUERN_DATABASE, or in the user's cache folder."""
+    """The database of measured schedules of operators: QUERN_DATABASE, or in the user's cache folder."""
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return os.environ.get("QUERN_DATABASE") or os.path.join(cache, "quern", "operators.db")
 
@@ -175,7 +175,7 @@ LEVELS = [logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG]
 
 
 class Context:
-    """A context of the library, for one thread at a time: whoever calls with it holds `lock`."""
+    """A context of the library, for one thread at a time: callers hold `lock`."""
 
     def __init__(self, on_progress=None, level=1):
         self.on_progress = on_progress
@@ -200,7 +200,7 @@ class Context:
             raise Error(lib.quern_error(self.handle).decode(errors="replace"), STATUS.get(status, "FAILED"))
 
     def make(self, function, *arguments):
-        """The new handle that is the function's last argument."""
+        """The new handle returned in the function's last argument."""
         out = c_void_p()
         self.check(function(*arguments, byref(out)))
         return out
@@ -213,7 +213,7 @@ class Context:
         return db
 
     def is_ours(self):
-        """After a fork the threads of the library are gone: the child must not touch what its parent made."""
+        """After a fork the threads of the library are gone: the child must not use objects of its parent."""
         return self.pid == os.getpid()
 
     def __del__(self):

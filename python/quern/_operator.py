@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One operator of ONNX, or of the library, on arrays of any strides."""
+"""Single operators of ONNX, or of the library, on arrays of any strides."""
 import functools
 import os
 import threading
@@ -10,7 +10,7 @@ from ._library import Array, Context, Error, OpOpts, cache_path, lib, log, text
 
 
 def attribute(value):
-    """As the text of graphs has it (doc/graph-ir.md)."""
+    """An attribute in the text form of graphs (doc/graph-ir.md)."""
     if isinstance(value, str):
         return '"' + "".join(c if c.isprintable() and c not in '"\\' and ord(c) < 128 else
                              "".join(f"\\x{b:02x}" for b in c.encode()) for c in value) + '"'
@@ -28,7 +28,7 @@ def attribute(value):
 
 
 class Shared:
-    """The context of all operators of this process, with the file that keeps their kernels."""
+    """The context of all operators of this process, with the file that caches their kernels."""
 
     def __init__(self, file):
         self.context = Context(level=0)  # that nothing was measured yet is no news
@@ -57,14 +57,14 @@ class Operator:
 
     name        of ONNX, or of the library: "quern::WeightedFilter"
     attributes  by name: integers, floats, strings, and lists of them
-    sizes       which sizes may differ from call to call without building a kernel anew: "N:?:H:W,?:?:?:?", see quern_op_opts
-    device      where it runs: "cpu", a driver's name, "cuda:1" (its second device), or a pattern for devices' names
+    sizes       sizes that may change from call to call without building a new kernel: "N:?:H:W,?:?:?:?", see quern_op_opts
+    device      "cpu", a driver's name, "cuda:1" (its second device), or a pattern over device names
     threads     0: all processors
-    outputs     how many of its outputs are wanted
+    outputs     number of outputs to compute
     database    file with built kernels and times; None: cache_path()
 
-    Tensors on a CUDA (or ROCm) device are used where they are by an operator on that device, in the order of PyTorch's current stream: dense ones, row by
-    row or with channels last. Calls from several threads wait for each other. In a child after a fork it is opened anew.
+    An operator on a CUDA (or ROCm) device uses dense tensors there in place, row-major or channels last, in the order of PyTorch's
+    current stream. Calls from several threads wait for each other. In a child after a fork it is opened again.
     """
 
     shared = handle = None  # of one that could not be made, too
@@ -86,7 +86,7 @@ class Operator:
         return c
 
     def shape(self, *inputs):
-        """Of each output: its shape and the library's number of its element type."""
+        """The shape of each output and the library's number of its element type."""
         return [(tuple(a.dim[:a.rank]), a.type) for a in self._shape(inputs)]
 
     def _shape(self, inputs):
@@ -96,11 +96,11 @@ class Operator:
         return y
 
     def run(self, inputs, outputs):
-        """Into arrays that are there and have the right shapes; they must not overlap with the inputs."""
+        """Writes into given arrays of the right shapes, which must not overlap with the inputs."""
         self._run(inputs, outputs, [])
 
     def _run(self, inputs, outputs, kinds):
-        """kinds: the outputs' element types where they are known, since numpy has no type for some."""
+        """kinds: the outputs' element types if known, since NumPy lacks some types."""
         c, device = self._open(), arrays.device_of(*inputs, *outputs)
         x, y = arrays.describe_all("input", inputs, device), arrays.describe_all("output", outputs, device)
         for a, kind in zip(y, kinds):
@@ -112,7 +112,7 @@ class Operator:
                 c.check(lib.quern_op_enqueue(self.handle, x, len(inputs), y, len(outputs), arrays.stream_of(device)))
 
     def __call__(self, *inputs):
-        """None is an optional input that is left out. New arrays of the same sort as the first input; one, or a tuple."""
+        """None is an omitted optional input. Returns new arrays of the same kind as the first input: one, or a tuple."""
         inputs = [None if a is None else arrays.as_array(a) for a in inputs]
         like = next((a for a in inputs if a is not None), None)
         described = self._shape(inputs)

@@ -8,10 +8,10 @@ from ._library import Array, CompileOpts, Context, ModelOpts, RunOpts, TargetOpt
 
 
 class Program:
-    """A compiled network: called with one array for each input, it gives its outputs.
+    """A compiled network: called with one array for each input, it returns its outputs.
 
-    Made by load() and compile(). numpy arrays and torch tensors on the CPU are used in place where they are dense, and copied
-    otherwise; results are of the same sort as the first input. Programs for a CUDA (or ROCm) device also take tensors there, in the order of
+    Created by load() and compile(). NumPy arrays and torch tensors on the CPU are used in place if they are dense, and copied
+    otherwise; results are of the same kind as the first input. Programs for a CUDA (or ROCm) device also take tensors there, in the order of
     PyTorch's current stream. Calls from several threads wait for each other.
     """
 
@@ -21,23 +21,23 @@ class Program:
         self.outputs = [lib.quern_program_output_name(handle, k).decode() for k in range(lib.quern_program_outputs(handle))]
 
     def input_shape(self, k):
-        """Of input k: numbers, and names where sizes may be any."""
+        """The shape of input k: numbers, and names of symbolic sizes."""
         dim, name = (c_int64 * 8)(), (c_char_p * 8)()
         rank = lib.quern_program_input_shape(self._handle, k, dim, name)
         return tuple(dim[d] if dim[d] >= 0 else name[d].decode() for d in range(rank))
 
     def input_dtype(self, k):
-        """Of input k: numpy's name of its element type."""
+        """NumPy's name of the element type of input k."""
         kind = lib.quern_program_input_dtype(self._handle, k)
         return next(n or t for number, n, t in arrays.TYPES if number == kind)
 
     def save(self, path):
-        """As .dnx file, which load() reads without a compiler."""
+        """Saves a .dnx file, which load() reads without a compiler."""
         with self._context.lock:
             self._context.check(lib.quern_program_save(self._handle, text(path)))
 
     def __call__(self, *inputs, **named):
-        """By position, by name, or both. The output, or a tuple of them."""
+        """Inputs by position, by name, or both. Returns the output, or a tuple of them."""
         inputs = self._order(inputs, named)
         c = self._context
         if not c.is_ours():
@@ -87,14 +87,14 @@ class Program:
 
 
 def load(path, device=None, threads=0, require_signature=False, trusted=None, isa=None):
-    """The program in a .dnx file. device None: the first that runs its language; threads 0: all processors.
+    """The program in a .dnx file. device None: the first device of its language; threads 0: all processors.
 
-    A program is code: one for the processor runs with the rights of this process, like a Python module. Load only what you made, or trust,
-    or require a signature: then a file without one of a trusted key is refused, before anything in it is looked at. trusted: a public key,
-    or a folder of them (*.pem); None: those that `quern key trust` was told.
+    A program is code: one for the CPU runs with the rights of this process, like a Python module. Load only programs that you made or
+    trust, or require a signature: then a file without one of a trusted key is rejected before it is parsed. trusted: a public key,
+    or a folder of them (*.pem); None: those added by `quern key trust`.
 
-    isa: of a program with variants for several instruction sets the one with this name, "x86-64-v3"; None: the best that the processor can run.
-    A program whose code this processor cannot run is an Error (UNSUPPORTED) that names the extensions it lacks.
+    isa: for a program with variants, that of this instruction set, "x86-64-v3"; None: the best one that the processor supports.
+    A program that this processor cannot run is an Error (UNSUPPORTED) that names the missing extensions.
     """
     c = Context()
     o = RunOpts(device=text(device), threads=threads, require_signature=bool(require_signature), trusted=text(trusted), isa=text(isa))
@@ -108,13 +108,13 @@ def target(isa):
 
 
 def assumptions(assume):
-    """{"B": 1, "H": "%16", "S": "1..4096"} as the library's text."""
+    """{"B": 1, "H": "%16", "S": "1..4096"} in the library's notation."""
     words = [(str(k), str(v)) for k, v in (assume or {}).items()]
     return ",".join(k + v if v.startswith("%") else f"{k}:{v}" for k, v in words)
 
 
 def open_model(c, model, sizes, assume, external_data_links):
-    """A file, or the content of one as bytes. sizes: a dictionary of what times refer to; assume, external_data_links: see compile()."""
+    """A file, or its content as bytes. sizes: a dictionary of sizes to select kernels for; assume, external_data_links: see compile()."""
     wanted = ",".join(f"{k}:{v}" for k, v in (sizes or {}).items())
     o = byref(ModelOpts(optimize_for=text(wanted or None), assume=text(assumptions(assume) or None), external_data_links=bool(external_data_links)))
     if isinstance(model, (bytes, bytearray, memoryview)):
@@ -126,11 +126,11 @@ def open_model(c, model, sizes, assume, external_data_links):
 def compile(model, device=None, threads=0, database=None, sizes=None, assume=None, external_data_links=False, isa=None):
     """A network (path of an .onnx file, or its bytes) as a Program.
 
-    database: a file that tune() filled: what was measured is used, what is built is kept; None: default schedules.
-    sizes: {"H": 1080, "W": 1920}, what the choice of kernels refers to; the program runs at any sizes.
-    assume: {"B": 1, "H": "%16", "S": "1..4096"}: sizes that are fixed, multiples of a number, in a range; the program refuses others.
-    external_data_links: constants in files beside the model may lie behind symbolic links that lead anywhere.
-    isa: "x86-64-v3", or a list of such: the instruction sets that code is for, each a variant of the program; None: this processor's.
+    database: a file filled by tune(), whose measurements are used; None: default schedules.
+    sizes: {"H": 1080, "W": 1920}, sizes that kernels are selected for; the program runs at any sizes.
+    assume: {"B": 1, "H": "%16", "S": "1..4096"}: sizes that are fixed, multiples of a number, or in a range; the program rejects others.
+    external_data_links: follow symbolic links to external data.
+    isa: "x86-64-v3", or a list of instruction sets, each of which becomes a variant of the program; None: this processor's.
     """
     c = Context()
     db = c.database(os.fspath(database)) if database else None
@@ -143,10 +143,10 @@ def compile(model, device=None, threads=0, database=None, sizes=None, assume=Non
 
 def tune(model, database, seconds=60, device=None, threads=0, sizes=None, seed=0, stop_at_speedup=0, progress=None, assume=None,
          external_data_links=False, isa=None):
-    """Measures schedules for a network into a database, for so many seconds, and goes on where it was if called again.
+    """Measures schedules for a network into a database, for this many seconds; a later call continues.
 
-    progress: called with a dictionary now and then: done, total, failures, best, seconds_left, text.
-    isa: as of compile(); of several instruction sets those that this processor has are measured.
+    progress: called occasionally with a dictionary: done, total, failures, best, seconds_left, text.
+    isa: as in compile(); of several instruction sets those that this processor supports are measured.
     """
     c = Context(on_progress=progress)
     db = c.database(os.fspath(database))

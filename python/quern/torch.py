@@ -7,18 +7,18 @@
 Gather (the default):   y[c, p] = sum over taps t of w[t, p] * x[c, p + offset(t)]
 Splat:                  y[c, p + offset(t)] += w[t, p] * x[c, p]
 
-Taps are row by row, t = i * kernel_width + j, around the pixel. All channels have the same weights, which are used as they are
-unless `transform` or `normalize` ask for more. Gradients for input and weights are operators of the library, too: sums in a
-fixed order, the same bytes every time; that for the bias is PyTorch's sum. Second derivatives are there where transform and normalize are
+Taps are row-major, t = i * kernel_width + j, around the pixel. All channels share the weights, which are used unchanged
+unless `transform` or `normalize` are set. Gradients for input and weights are operators of the library, too: sums in a
+fixed order, the same bytes every time; that for the bias is PyTorch's sum. Second derivatives are supported if transform and normalize are
 "none"; others raise NotImplementedError. doc/weighted-filter.md has the formulas.
 
-Tensors may have any strides and lie on the CPU or a CUDA (or ROCm) device. There kernels run in the order of the current stream on the
-tensors as they are, where they are dense (row by row or with channels last) and begin at a multiple of 16 bytes; others are made so first. Tensors on
-devices of other kinds are copied to the CPU and back. Exported to ONNX the layer is one node, WeightedFilter of domain ai.quern, which quern runs.
+Tensors may have any strides and be on the CPU or a CUDA (or ROCm) device. There kernels run in the order of the current stream,
+in place on tensors that are dense (row-major or channels last) and 16-byte aligned; others are copied first. Tensors on
+other kinds of devices are copied to the CPU and back. Exported to ONNX the layer is one node, WeightedFilter of domain ai.quern, which quern runs.
 
 Modules can be copied, pickled and converted (`half()`, `to(dtype)`), and used by several threads. Within autocast the bias takes the input's
-type. torch.compile leaves the layer out of what it compiles (fullgraph=True refuses that), a trace calls it; torch.jit.script,
-and functions of torch.func, which need more of it, raise errors.
+type. torch.compile does not compile the layer (fullgraph=True rejects it), a trace calls it; torch.jit.script and functions of
+torch.func, which need more, raise errors.
 """
 import ctypes
 import functools
@@ -39,7 +39,7 @@ MODES = {"padding": ("zero", "reflect", "replicate", "valid"), "transform": ("no
 
 
 class Spec:
-    """What a filter does, apart from its tensors: the attributes of the operator."""
+    """The attributes of a filter operator."""
 
     def __init__(self, kernel, splat, dilation, padding, transform, normalize, epsilon):
         self.kernel, self.dilation = pair("kernel_size", kernel), pair("dilation", dilation)
@@ -66,7 +66,7 @@ class Spec:
         return hash(self.key())
 
     def attributes(self):
-        """Those that differ from the operator's defaults."""
+        """The attributes that differ from the operator's defaults."""
         a = {"kernel_shape": list(self.kernel)}
         a.update({"mode": "splat"} if self.splat else {})
         a.update({"dilations": list(self.dilation)} if self.dilation != (1, 1) else {})
@@ -77,7 +77,7 @@ class Spec:
         return a
 
     def sizes(self):
-        """Of x, w and y for the library: batch and pixels may be any."""
+        """Sizes of x, w and y for the library: any batch and image size."""
         grown = "N:?:" + ":".join(f"{s}+{m}" if m else s for s, m in zip("HW", self.more))
         return ("N:?:H:W", "N:?:H:W", grown) if self.splat else (grown, "N:?:H:W", "N:?:H:W")
 
@@ -106,7 +106,7 @@ def operator(name, spec, sizes, threads, device=None):
 
 @functools.lru_cache(maxsize=None)
 def find_compiler():
-    """PyTorch's packages may have brought the compiler for CUDA along, where the linker does not look; once it is loaded it is found."""
+    """PyTorch's packages may include the compiler for CUDA outside of the linker's paths; once loaded it is found."""
     for name in ("libnvrtc-builtins.so.*", "libnvrtc.so.*"):
         for path in pathlib.Path(torch.__file__).parent.parent.glob("nvidia/*/lib/" + name):
             try:
@@ -116,7 +116,7 @@ def find_compiler():
 
 
 def run(name, spec, sizes, inputs, shape, like):
-    """One operator; `like` has type and device of the output."""
+    """Runs one operator; `like` has type and device of the output."""
     if 0 in shape or like.is_meta or any(t.numel() == 0 for t in inputs):
         return torch.zeros(shape, dtype=like.dtype, device=like.device)
     sizes, inputs = ",".join(sizes[:len(inputs)]), [t.detach().resolve_neg() for t in inputs]
@@ -203,7 +203,7 @@ class GradWeights(torch.autograd.Function):
 
 
 def node(g, x, w, spec, bias):
-    """For the exporter that records a trace."""
+    """For the exporter based on tracing."""
     a = {}
     for name, v in spec.attributes().items():
         a[name + ("_s" if isinstance(v, str) else "_f" if isinstance(v, float) else "_i")] = v
@@ -217,7 +217,7 @@ def node(g, x, w, spec, bias):
 
 
 def symbolic(x, w, spec, bias):
-    """For the exporter that records a graph of fake tensors (PyTorch 2.8 and later)."""
+    """For the exporter based on graphs of fake tensors (PyTorch 2.8 and later)."""
     return torch.onnx.ops.symbolic("ai.quern::WeightedFilter", [x, w, *bias], spec.attributes(),
                                    dtype=x.dtype, shape=spec.output_shape(x, w), version=1)
 
@@ -231,7 +231,7 @@ def is_exported_as_graph():
 
 
 def check(x, w, bias, spec):
-    """Everything that is wrong with the tensors, before the library sees them."""
+    """Checks the tensors before they are passed to the library."""
     for name, t in (("input", x), ("weight", w), ("bias", bias)):
         if t is None and name == "bias":
             continue
@@ -265,7 +265,7 @@ def is_autocast(x):
 
 
 def opaque(*a):
-    """torch.compile does not look into the call; where it was never used, its modules (seconds to import) are not asked for."""
+    """Excludes the call from torch.compile, without importing its modules (seconds) if it was never used."""
     f = Filter.apply
     return torch.compiler.disable(f)(*a) if "torch._dynamo" in sys.modules and hasattr(torch, "compiler") else f(*a)
 
@@ -287,16 +287,16 @@ class WeightedFilter(torch.nn.Module):
 
     channels     of the input and the output
     kernel_size  an odd integer; two integers (height, width) may be even
-    bias         a learned number for each channel, added to the output; zero in the beginning
-    splat        pixels are distributed by their weights instead of collected
+    bias         a learned bias per channel, initially zero
+    splat        pixels are distributed by their weights instead of gathered
     dilation     distance of taps, an integer or two
-    padding      what lies outside: "zero", "reflect", "replicate"; "valid": nothing, the input (splat: the output) is larger than the
-                 weights' map by (kernel_size - 1) * dilation
+    padding      values outside: "zero", "reflect", "replicate"; "valid": none, the input (splat: the output) is larger than the
+                 weight map by (kernel_size - 1) * dilation
     transform    of the weights, for each pixel, before filtering: "none", "exp", "softmax" (over the taps)
-    normalize    "sum" (or True): divided by the sum of the weights that took part, plus epsilon
+    normalize    "sum" (or True): division by the sum of the applied weights plus epsilon
 
     forward(input, weight): input (b, channels, h, w), weight (b, kernel_height * kernel_width, h, w), floats of 16, 32 or 64 bits, which
-    may differ between the two; any strides. The output has the input's type. Wrong tensors raise TypeError and ValueError.
+    may differ between the two; any strides. The output has the input's type. Invalid tensors raise TypeError and ValueError.
     Without bias the number of channels may be any.
     """
 

@@ -435,11 +435,11 @@ const char *quern_zoo_name(int k, const char **summary)
 
 const char *quern_stages(int k, const char **summary)
 {
-    static const char *const more[][2] = {{"import", "the graph as imported"},
+    static const char *const more[][2] = {{"import", "the imported graph"},
                                           {"tasks", "every task of the cover"},
                                           {"kernels", "kernel IR of the program"},
                                           {"code", "source text of the program's kernels"},
-                                          {"spirv", "their SPIR-V, as spirv-dis prints it"}};
+                                          {"spirv", "SPIR-V of the program's kernels, by spirv-dis"}};
     const struct pass *p = k > 0 ? pass_at(k - 1) : NULL;
     if (p) {
         if (summary) *summary = p->summary;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cli: the command `quern`, written against include/quern.h alone. A plug-in file
-// src/cli/cmd_NAME.c exports one `const struct cmd cmd_NAME`; help texts and errors about options
-// are made from its table. Results go to standard output, messages and progress to standard error.
-// Exit codes: 0 done, 1 failed, 2 wrong usage, 3 nothing measured or chosen, 130 and 143 ended by Ctrl-C and SIGTERM.
+// cli: the command `quern`, written against include/quern.h alone. A plug-in file src/cli/cmd_NAME.c
+// exports one `const struct cmd cmd_NAME`; help texts and errors about options are generated from its
+// table. Results go to standard output, messages and progress to standard error. Exit codes: 0 done,
+// 1 failed, 2 wrong usage, 3 nothing measured or chosen, 130 and 143 ended by Ctrl-C and SIGTERM.
 #ifndef QUERN_CLI_H
 #define QUERN_CLI_H
 
@@ -14,14 +14,14 @@
 #include "quern.h"
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_NOTHING = 3, EXIT_SIGNAL = 128 /* and its number */ };
-enum { MAX_IO = 64 }; /* inputs or outputs of a network that the command handles */
+enum { MAX_IO = 64 }; /* maximal inputs or outputs of a network that the command handles */
 
 enum opt_kind {
     OPT_FLAG,   /* --x, --no-x */
     OPT_COUNT,  /* a whole number, 0 or more */
     OPT_NUMBER, /* a number, 0 or more */
     OPT_TIME,   /* 90, 60s, 15min, 2h */
-    OPT_TEXT,   /* any word; may be repeated, the last one counts unless the command reads all */
+    OPT_TEXT,   /* any word; repeatable, the last one counts unless the command reads all */
     OPT_WORDS,  /* one or more words NAME=VALUE */
     OPT_COUNTS, /* one or more whole numbers */
 };
@@ -30,7 +30,7 @@ struct opt {
     const char *name; /* without dashes; NULL ends a table */
     char letter;      /* -x, 0: none */
     enum opt_kind kind;
-    const char *arg; /* what help calls the value: "FILE" */
+    const char *arg; /* name of the value in the help: "FILE" */
     const char *help;
 };
 
@@ -38,10 +38,10 @@ struct cli;
 
 struct cmd {
     const char *name, *summary;
-    const char *notes; /* what its users must know, below the summary in its help; NULL: nothing */
-    const char *args; /* positional arguments, as help shows them: "MODEL" */
+    const char *notes; /* additional text below the summary in its help; NULL: none */
+    const char *args; /* positional arguments, as shown in the help: "MODEL" */
     int min_args, max_args;
-    const struct opt *options; /* beside those that every command has */
+    const struct opt *options; /* in addition to the common options */
     int (*run)(struct cli *c); /* the exit code */
 };
 
@@ -143,24 +143,24 @@ const char *opts_text(const struct cli *c, const char *name); /* last value, NUL
 bool opts_flag(const struct cli *c, const char *name, bool def);
 int64_t opts_count(const struct cli *c, const char *name, int64_t def);
 double opts_number(const struct cli *c, const char *name, double def); /* of numbers and times */
-/* Values of a repeated option: *at starts at 0; NULL behind the last. */
+/* Values of a repeated option: *at starts at 0; NULL after the last. */
 const char *opts_next(const struct cli *c, const char *name, int *at);
-/* All words of an option joined by commas into out, NULL when none was given or they do not fit. */
+/* All words of an option joined by commas into out, NULL if none was given or they do not fit. */
 const char *opts_words(const struct cli *c, const char *name, char *out, size_t size);
 int usage_error(const struct cli *c, const char *fmt, ...)
     __attribute__((format(printf, 2, 3))); /* prints; EXIT_USAGE */
-/* Nearest of the names by edit distance, NULL when none is near. */
+/* Nearest of the names by edit distance, NULL if none is near. */
 const char *nearest(const char *word, const char *(*name)(const void *list, int k),
                     const void *list);
 
-/* cli_names.c: the words of the command line as this tool's, when it is called by the name of
- * another. Allocated; NULL: out of memory. */
+/* cli_names.c: rewrites the command line of another tool, if the
+ * command is called by its name. Allocated; NULL: out of memory. */
 const char **names_rewrite(int *argc, char **argv);
 
 /* cli_help.c */
-const struct cmd *cmd_at(int k); /* NULL behind the last */
+const struct cmd *cmd_at(int k); /* NULL after the last */
 const struct cmd *cmd_find(const char *name);
-const struct opt *opts_common(void); /* those that every command has */
+const struct opt *opts_common(void); /* options of every command */
 void help_print(void);
 void help_command(const struct cmd *c);
 int help_stages(void); /* quern -d list */
@@ -169,33 +169,33 @@ int help_stages(void); /* quern -d list */
 struct progress *progress_open(const struct cli *c);
 void progress_event(void *user, const struct quern_event *e);
 void progress_close(struct progress *p);        /* ends the live line */
-double progress_best(const struct progress *p); /* last speed-up that was reported, 0: none */
+double progress_best(const struct progress *p); /* last reported speed-up, 0: none */
 
 /* cli_stop.c */
-void stop_watch(quern *q);  /* signals that ask for the end stop q */
+void stop_watch(quern *q);  /* signals stop q */
 void stop_unwatch(void);
-int stop_signal(void);      /* the one that came; 0: none did */
+int stop_signal(void);      /* the received signal; 0: none */
 
 /* cli_util.c */
 int exit_code(quern_status s);
-int fail(struct cli *c, quern_status s); /* prints the context's error; the exit code */
+int fail(struct cli *c, quern_status s); /* prints the context's error; returns the exit code */
 double now(void);                        /* seconds, monotonic */
 bool has_suffix(const char *path, const char *suffix);
-/* The database that is used when none is named, that beside the file. Prints, and gives another code than EXIT_DONE, where another user
- * owns it: nobody has said that it is to be trusted. */
+/* The default database, beside the file. If another user owns it, it
+ * is not trusted: prints, and returns another code than EXIT_DONE. */
 int default_db(const struct cli *c, const char *file, const char *suffix, char *path, size_t size);
 bool is_dnx(const char *path); /* by suffix, or by the first bytes */
-int refuse_unsigned(struct cli *c, const char *model); /* exit code: a signature is required, and models have none */
+int refuse_unsigned(struct cli *c, const char *model); /* exit code: a signature is required, but models have none */
 void json_text(const char *s); /* prints it quoted and escaped */
-/* The model of the positional argument `path`, compiled as the options say. db may be NULL. *m NULL
- * on failure. */
+/* The model of the positional argument `path`, compiled
+ * with the options. db may be NULL. *m NULL on failure. */
 quern_status open_model(struct cli *c, const char *path, quern_model **m);
-/* What stands in the way of that. */
+/* Prints its problems. */
 quern_status check_model(struct cli *c, const char *path, void (*each)(void *user, const struct quern_problem *p), void *user,
                          struct quern_report *r);
-bool has_model_options(const struct cli *c); /* the command line says something of the model */
+bool has_model_options(const struct cli *c); /* the command line has options about the model */
 /* keep: see quern_compile_opts. */
-/* What a program is compiled for: to be checked; to run, so that the next process finds it; to be written as an artifact. */
+/* Purpose of a compilation: to be verified; to run, with the program cached for the next process; to be written as an artifact. */
 enum made_for { TO_CHECK, TO_RUN, TO_SHIP };
 quern_status compile_model(struct cli *c, quern_model *m, quern_db *db, enum made_for use, quern_program **p);
 void compile_options(const struct cli *c, struct quern_compile_opts *o, struct quern_target_opts *t);
@@ -203,7 +203,7 @@ void compile_options(const struct cli *c, struct quern_compile_opts *o, struct q
 void tune_options(const struct cli *c, struct quern_tune_opts *o, struct quern_target_opts *t);
 void target_options(const struct cli *c, struct quern_target_opts *o);
 
-/* cli_tensor.c: files to what a network wants, and back */
+/* cli_tensor.c: files as inputs of a network, and outputs to files */
 struct tensors {
     quern_tensor *v[MAX_IO];
     int n;
@@ -213,7 +213,7 @@ struct want { /* of one input */
     quern_dtype dtype;
     const char *layout; /* "HWC" and the like, "": the network's axes */
     int rank;
-    int64_t dim[8]; /* -1: sym[d], "" when that is more than a name */
+    int64_t dim[8]; /* -1: sym[d], "" if that is more than a name */
     const char *sym[8];
 };
 struct wants {
@@ -221,26 +221,26 @@ struct wants {
     int n;
 };
 void tensors_release(struct tensors *t);
-int tensor_check_shape(const char *path, const struct want *w, const quern_tensor *t); /* prints what it has and what is wanted */
+int tensor_check_shape(const char *path, const struct want *w, const quern_tensor *t); /* prints the given and the needed shape */
 int tensor_convert(struct cli *c, quern_dtype to, quern_tensor **t); /* its elements; exit code */
 int wants_of_program(const struct cli *c, const quern_program *p, struct wants *w); /* exit code */
 int wants_of_model(const struct cli *c, const quern_model *m, struct wants *w);
-/* Reads every -i into the order of the inputs. */
+/* Reads every -i in the order of the inputs. */
 int tensors_read(struct cli *c, const struct wants *w, struct tensors *in);
 int tensors_write(struct cli *c, quern_program *p, struct tensors *out);
-/* The sizes that the tensors show, as "H=3,W=4". */
+/* The sizes of the tensors, as "H=3,W=4". */
 void tensors_sizes(const struct wants *w, const struct tensors *in, char *out, size_t size);
 
 /* cli_picture.c: exit codes */
 bool is_picture(const char *path); /* by its suffix */
-/* What was read from a picture becomes what an input wants, as far as that can be. */
+/* Converts a picture's tensor to that of an input, as far as possible. */
 int picture_to_input(struct cli *c, const struct want *want, quern_tensor **t);
-/* An output becomes what can be written as a picture. */
+/* Converts an output to a picture's tensor. */
 int picture_of_output(struct cli *c, const char *layout, quern_tensor **t);
 
 /* cli_profile.c */
 double median_of(double *v, int n); /* sorts them; n > 0 */
-/* Runs it several times, prints medians of its steps; writes them to --breakdown, too. */
+/* Runs it several times, prints medians of its steps; also writes --breakdown. */
 quern_status profile_net(struct cli *c, quern_program *p, struct tensors *in, struct tensors *out);
 
 /* cli_suite.c */

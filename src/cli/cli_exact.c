@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// quern verify --exact and --per-layer: a line per kernel, and what they come to.
+// quern verify --exact and --per-layer: a line per kernel, and the totals.
 #include "cli.h"
 
 #include <stdio.h>
@@ -60,7 +60,7 @@ int exact_run(struct cli *c, quern_model *m, quern_db *db)
 struct layers {
     const struct cli *c;
     int n, bad;
-    char first[1024]; /* that is beyond its bound */
+    char first[1024]; /* the first one beyond its bound */
 };
 
 static void print_layer_json(const struct quern_layer *l)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The registry of commands and the help made from their tables.
+// The registry of commands, and help generated from their tables.
 #include "cli.h"
 
 #include <stdio.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Names under which the command is called by those who know another tool. Their command lines are
-// rewritten word by word into ours, which then parses and checks them; so they may use all of our
-// options, too. Spellings of options that differ are aliases everywhere (cli_opts.c).
+// Command lines of other tools, under whose names the command may be called. They are
+// rewritten word by word into ours, which are then parsed and checked, so all of our options
+// are available. Alternative spellings of options are aliases everywhere (cli_opts.c).
 //
 //   denox NET.onnx [options]                    compile; with --populate: populate
 //   denox --bench=DB                            bench
@@ -15,7 +15,7 @@
 #include <string.h>
 
 struct line {
-    const char **v; /* words behind the program's name */
+    const char **v; /* words after the program's name */
     int n;
 };
 
@@ -34,7 +34,7 @@ static void put_rest(struct line *l, int argc, char **argv)
     for (int i = 0; i < argc; i++) put(l, argv[i]);
 }
 
-/* What denox assumes of sizes is what programs are to be fast at: they stay open. */
+/* Sizes that denox assumes are those that programs are optimised for: they stay symbolic. */
 static void rename_assume(struct line *l)
 {
     static const char option[] = "--assume";
@@ -68,7 +68,7 @@ static bool has_database(int argc, char **argv)
     return false;
 }
 
-/* The value of --name=VALUE, or of --name VALUE, whose *words are its words; NULL: neither. */
+/* The value of --name=VALUE, or of --name VALUE, which takes *words words; NULL: neither. */
 static const char *long_value(int argc, char **argv, int i, const char *name, int *words)
 {
     size_t n = strlen(name);
@@ -79,13 +79,13 @@ static const char *long_value(int argc, char **argv, int i, const char *name, in
     return !argv[i][n] && i + 1 < argc ? argv[i + 1] : NULL;
 }
 
-/* Programs are for the GPU unless the line says otherwise. */
+/* Programs are for the GPU unless the command line says otherwise. */
 static void put_device(struct line *l, int argc, char **argv)
 {
     if (!has_word(argc, argv, "--device")) put(l, "--device=vulkan");
 }
 
-/* Without a command: --populate and --bench say what is to be done. */
+/* Without a command: --populate and --bench select one. */
 static void put_old(struct line *l, int argc, char **argv)
 {
     const char *command = "compile", *db = NULL;
@@ -106,7 +106,7 @@ static void put_old(struct line *l, int argc, char **argv)
     else put_device(l, argc, argv);
 }
 
-/* Its commands that are others here; ours; or none. */
+/* Its commands with other names here; ours; or none. */
 static void put_denox(struct line *l, int argc, char **argv)
 {
     const char *w = argv[0];
@@ -129,7 +129,7 @@ static void put_vkdt(struct line *l, int argc, char **argv)
     put_rest(l, argc, argv);
 }
 
-/* Words that need no command mean the same under every name. */
+/* Words that need no command are the same under every name. */
 static bool stands_alone(int argc, char **argv)
 {
     static const char *const words[] = {"--version", "-V", "--help", "-h", "help"};
@@ -140,7 +140,7 @@ static bool stands_alone(int argc, char **argv)
 
 const char **names_rewrite(int *argc, char **argv)
 {
-    enum { MORE = 4 }; /* words that a rewriting adds at most, but for values that stood behind a = */
+    enum { MORE = 4 }; /* maximal number of words that a rewriting adds, except values that followed a = */
     const char *slash = strrchr(argv[0], '/'), *name = slash ? slash + 1 : argv[0];
     struct line l = {.v = calloc(2 * (size_t)*argc + MORE + 1, sizeof *l.v)};
     if (!l.v) return NULL;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Options from tables: --name=value, --name value, --no-name, --name=false, -x value, -xvalue; --
-// ends them.
-// Values are checked while parsing, so that commands can trust them; an unknown option names the
-// nearest one that exists. Values point into argv.
+// Options from tables: --name=value, --name value, --no-name,
+// --name=false, -x value, -xvalue; -- ends them. Values are validated
+// while parsing, so that commands can trust them; the error about an
+// unknown option suggests the nearest one. Values point into argv.
 #include "cli.h"
 
 #include <errno.h>
@@ -80,7 +80,7 @@ static const struct opt *find_long(const struct cmd *cmd, const char *name, size
     return NULL;
 }
 
-/* How other tools spell our options. */
+/* Spellings of options in other tools. */
 static const struct alias {
     const char *spelling, *name;
     bool is_off;
@@ -123,7 +123,7 @@ static const struct opt *find_alias(const struct cmd *cmd, const char *name, siz
     return NULL;
 }
 
-/* The option of that name or spelling; behind "no-" a flag that is turned off. */
+/* The option of that name or spelling; after "no-" a flag that is turned off. */
 static const struct opt *find_option(const struct cmd *cmd, const char *name, size_t n,
                                      bool *is_off)
 {
@@ -192,7 +192,7 @@ static bool parse_truth(const char *s, bool *v)
     return false;
 }
 
-/* Such a word behind a flag is its value; numbers might be a file's name. */
+/* Such a word after a flag is its value; numbers might be a file's name. */
 static bool is_truth_word(const char *s)
 {
     bool v;
@@ -250,7 +250,7 @@ static bool add(struct cli *c, const struct opt *o, const char *value, bool is_o
     return true;
 }
 
-/* Does the next word go on with the option's values? */
+/* Whether the next word is another value of the option. */
 static bool belongs(const struct opt *o, const char *word)
 {
     int64_t n;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Pictures to what a network wants and back. A file holds f32 (1, c, h, w) in 0..1; a network may
-// want channels first or last, with or without a batch axis, three channels where there is one, no
-// alpha, or bytes. Programs compiled for a layout say it; of others the channels are where there
-// are one to four.
+// Conversion of pictures to a network's inputs and back. A file holds f32 (1, c, h,
+// w) in 0..1; a network may need channels first or last, with or without a batch
+// axis, three channels instead of one, no alpha, or bytes. Programs compiled for a
+// layout declare it; for others the channel axis is the one of size one to four.
 #include "cli.h"
 
 #include <stdio.h>
@@ -16,7 +16,7 @@ static int no_picture(const struct cli *c, const char *layout)
     return usage_error(c, "layout %s does not determine the number of channels, use .npy", layout);
 }
 
-/* Where element (c, y, x) of a picture goes in the tensor that is wanted. */
+/* Index of element (c, y, x) of a picture in the network's tensor. */
 struct picture {
     int64_t c, h, w;
     int64_t step_c, step_h, step_w;
@@ -33,7 +33,7 @@ static bool is_last(const struct want *want, const int64_t *d)
     return is_channels(d[2]) && !is_channels(d[0]);
 }
 
-/* (1, c, h, w), (c, h, w), (1, h, w, c), (h, w, c) or (h, w), as far as `want` says. */
+/* (1, c, h, w), (c, h, w), (1, h, w, c), (h, w, c) or (h, w), as far as `want` determines it. */
 static bool picture_of(struct picture *o, const struct want *want, const int64_t *from)
 {
     const int64_t *d = want->dim + (want->rank == 4), h = from[2], w = from[3];
@@ -56,8 +56,8 @@ static bool picture_of(struct picture *o, const struct want *want, const int64_t
     return true;
 }
 
-/* Which channel of a picture of `have` feeds channel c of one of `need`; -1: opaque alpha, -2:
- * impossible. */
+/* The channel of a picture of `have` channels for channel
+ * c of one of `need`; -1: opaque alpha, -2: impossible. */
 static int64_t channel_from(int64_t have, int64_t need, int64_t c)
 {
     if (have == need) return c;
@@ -130,7 +130,7 @@ int picture_of_output(struct cli *c, const char *layout, quern_tensor **t)
     bool is_byte = quern_tensor_dtype(*t) == QUERN_U8, is_all = !strcmp(layout, "NHWC"), is_hwc = is_all || !strcmp(layout, "HWC");
     quern_tensor *f = NULL;
     if (!strcmp(layout, "CHWC8") || (is_all && quern_tensor_dims(*t)[0] != 1)) return no_picture(c, layout);
-    if (!is_byte && !is_hwc) return EXIT_DONE; /* the file's writer takes it as it is */
+    if (!is_byte && !is_hwc) return EXIT_DONE; /* the file's writer supports it unchanged */
     quern_status s = quern_tensor_cast(c->q, *t, QUERN_F32, &f);
     if (s) return fail(c, s);
     quern_tensor_free(*t);

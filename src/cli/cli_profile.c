@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where a program's time goes: its steps, medians of several runs, then the same by operators.
+// Profiles of a program: its steps, medians of several runs, then totals by operators.
 #include "cli.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum { MAX_ROUNDS = 25, N_KINDS = 3 };
-static const double profile_seconds = 2; /* no further round is begun after that */
+static const double profile_seconds = 2; /* no further round is started after that */
 
 static int compare(const void *a, const void *b)
 {
@@ -75,7 +75,7 @@ static int compare_shares(const void *a, const void *b)
     return x->seconds != y->seconds ? (x->seconds < y->seconds) - (x->seconds > y->seconds) : strcmp(x->name, y->name);
 }
 
-/* A step with a convolution in it is one, whatever is fused with it. */
+/* A step that contains a convolution counts as one, whatever is fused with it. */
 static int kind_of(const char *operators) { return strstr(operators, "Conv") ? 0 : strstr(operators, "Pool") ? 1 : 2; }
 
 static void print_kinds(const struct quern_step *st, int n, double total)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Events for people and programs: on a terminal one live line, rewritten in place; otherwise a
-// plain line every few seconds; with
-// --json one object per event on standard output. Messages are printed above the live line.
+// Output of events for people and programs: on a terminal one live line,
+// rewritten in place; otherwise a plain line every few seconds; with --json one
+// object per event on standard output. Messages are printed above the live line.
 #include "cli.h"
 
 #include <stdio.h>
@@ -12,8 +12,8 @@
 
 struct progress {
     bool is_json, is_live, is_quiet;
-    bool has_line; /* the live line is on the screen */
-    double last;   /* when it was last written */
+    bool has_line; /* the live line is visible */
+    double last;   /* time of its last update */
     double best;
 };
 

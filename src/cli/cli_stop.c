@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ctrl-C and SIGTERM: the first one ends the command in order (what was measured is kept, a program is written if there is one), the next
-// one at once. A signal that was ignored when the command began stays ignored (nohup, background jobs of scripts).
+// Ctrl-C and SIGTERM: the first one ends the command gracefully (measurements are kept, a program is written if there is one),
+// the second at once. A signal that was ignored when the command started stays ignored (nohup, background jobs of scripts).
 #include "cli.h"
 
 #include <signal.h>
 #include <string.h>
 
 static const int watched[] = {SIGINT, SIGTERM};
-static quern *context;                /* handlers have no argument to take it from */
+static quern *context;                /* handlers have no argument to pass it in */
 static volatile sig_atomic_t arrived; /* number of the signal; 0: none */
 
 static void set_all(void (*to)(int))

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // quern verify --suite DIR: every case DIR/*/model.onnx is compiled and run on its test_data_set_*,
-// and compared with the outputs kept there. Cases run in chunks in child processes, several at
-// once, so that a case that crashes or hangs is one failure and the rest goes on; the parent prints
-// the lines in order of the names. Kernels are built once per chunk, through a database in memory.
+// and compared with the outputs stored there. Cases run in chunks in parallel child processes, so
+// that a case that crashes or hangs is one failure and the rest continues; the parent prints the
+// lines in order of the names. Kernels are built once per chunk, through a database in memory.
 //
 // Quern compiles for known operations: inputs that decide sizes (target shapes, axes, pads) become
-// constants where the network cannot be compiled otherwise: first integers behind the first input,
-// then all behind the first, then all. How many elements a sequence among the inputs has is told before the import.
+// constants if the network cannot be compiled otherwise: first integers after the first input, then
+// all after the first, then all. The number of elements of sequence inputs is passed to the import.
 #include "cli.h"
 
 #include <dirent.h>
@@ -39,10 +39,10 @@ struct one {
     struct cli *c;
     quern_db *db;
     const char *dir;
-    struct tensors in, want; /* elements of sequences each for itself */
-    char elements[2048];     /* numbers of elements of the inputs, as the model is told */
+    struct tensors in, want; /* each element of a sequence separately */
+    char elements[2048];     /* numbers of elements of the inputs, for the model */
     bool has_lists;          /* among the outputs */
-    bool is_random; /* the model draws numbers: only types and shapes can be compared */
+    bool is_random; /* the model generates random numbers: only types and shapes can be compared */
     struct result *r;
 };
 
@@ -60,7 +60,7 @@ static bool say(struct one *o, enum verdict v, const char *fmt, ...)
     return false;
 }
 
-/* The case's name stands before the reason: its path need not. */
+/* The case's name precedes the reason, which need not repeat its path. */
 static const char *reason(const struct one *o)
 {
     const char *msg = quern_error(o->c->q), *rest = strstr(msg, "': ");
@@ -74,7 +74,7 @@ static bool say_status(struct one *o, quern_status s)
     return say(o, s == QUERN_UNSUPPORTED ? V_UNSUPPORTED : V_FAIL, "%s", reason(o));
 }
 
-/* What the k-th file holds: as the network says. */
+/* Kind of the k-th file, as declared by the network. */
 static struct quern_file_value value_of(struct one *o, bool is_output, int k)
 {
     char path[4096];
@@ -84,7 +84,7 @@ static struct quern_file_value value_of(struct one *o, bool is_output, int k)
     return v;
 }
 
-/* Adds the tensors of a file. */
+/* Appends the tensors of a file. */
 static quern_status read_file(struct one *o, bool is_output, int k, const char *path, struct tensors *t)
 {
     struct quern_file_value v = value_of(o, is_output, k);
@@ -112,7 +112,7 @@ static bool read_tensors(struct one *o, const char *set, bool is_output, struct 
     for (int k = 0; k < MAX_IO && t->n < MAX_IO; k++) {
         snprintf(path, sizeof path, "%s/%s_%d.pb", set, kind, k);
         if (stat(path, &st)) return true;
-        if (read_file(o, is_output, k, path, t)) /* strings: nothing that a network computes on */
+        if (read_file(o, is_output, k, path, t)) /* strings: not usable by any network */
             return say(o, V_UNSUPPORTED, "%s_%d.pb: %s", kind, k, reason(o));
     }
     return say(o, V_UNSUPPORTED, "more than %d %ss", MAX_IO, kind);
@@ -139,8 +139,8 @@ static bool is_frozen(enum freeze f, const quern_tensor *t, int k)
     }
 }
 
-/* Files of bfloat16 tensors claim to be of uint16: the same bits under the type that the network
- * says. */
+/* Files of bfloat16 tensors declare uint16: the same
+ * bits with the type that the network declares. */
 static quern_status as_type(struct one *o, quern_tensor **t, quern_dtype d)
 {
     quern_tensor *v = NULL;
@@ -185,8 +185,8 @@ static bool compare(struct one *o, struct tensors *got)
     return true;
 }
 
-/* Inputs that were not frozen keep their order. Sets *again when one does not have the shape that
-   the network claims: it may matter to nobody. */
+/* Inputs that were not frozen keep their order. Sets *again if one does
+   not have the shape that the network declares, which may not matter. */
 static bool run_compiled(struct one *o, quern_program *p, enum freeze f, bool *again)
 {
     quern_tensor *in[MAX_IO];
@@ -209,7 +209,7 @@ static bool run_compiled(struct one *o, quern_program *p, enum freeze f, bool *a
     return ok;
 }
 
-/* Sets *again when other inputs had better be constants. */
+/* Sets *again if other inputs should become constants. */
 static bool run_frozen(struct one *o, enum freeze f, bool *again)
 {
     char path[4096];
@@ -261,7 +261,7 @@ static bool run_set(struct one *o, const char *set)
             if (f == FREEZE_NONE) first = *o->r;
         }
     if (!ok && again && first.verdict)
-        *o->r = first; /* constants did not help: the first reason is the better one */
+        *o->r = first; /* constants did not help: report the first reason */
     tensors_release(&o->in);
     tensors_release(&o->want);
     return ok;
@@ -284,10 +284,10 @@ static void run_case(struct one *o)
 
 struct job {
     pid_t pid;   /* 0: idle */
-    int fd;      /* results come from there */
-    int at, end; /* the case it works on, and the end of its chunk */
+    int fd;      /* results are read from there */
+    int at, end; /* its current case, and the end of its chunk */
     double since;
-    size_t n_bytes; /* of a result received so far */
+    size_t n_bytes; /* bytes of a result received so far */
     struct result part;
 };
 
@@ -315,7 +315,7 @@ static void work(struct suite *s, int from, int to, int fd)
         snprintf(dir, sizeof dir, "%s/%s", s->dir, s->name[i]);
         run_case(&o);
         if (write(fd, &r, sizeof r) != (ssize_t)sizeof r)
-            _exit(1); /* less than PIPE_BUF: whole or not at all */
+            _exit(1); /* less than PIPE_BUF: atomic */
     }
     _exit(0);
 }
@@ -373,7 +373,7 @@ static void settle(struct job *j, struct suite *s, const struct result *r)
     print_ready(s);
 }
 
-/* The child is gone: what it worked on failed, unless it had come to its end. */
+/* The child has ended: its current case failed, unless its chunk was complete. */
 static void reap(struct suite *s, struct job *j, bool timed_out)
 {
     int status = 0;
@@ -417,7 +417,7 @@ static bool feed(struct suite *s)
     return true;
 }
 
-/* Asked to stop: what is in work has no result. */
+/* Asked to stop: unfinished cases have no result. */
 static void give_up(struct suite *s)
 {
     for (int k = 0; k < s->n_jobs; k++) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Files on the command line to the inputs that a network wants, and its outputs to files.
-// [name=]file: without a name the next input that has none. Pictures are fitted to what the network
-// wants (cli_picture.c); element types are converted.
+// Files of the command line as inputs of a network, and outputs to files.
+// [name=]file: without a name the next free input. Pictures are converted
+// as the network needs (cli_picture.c); element types are converted.
 #include "cli.h"
 
 #include <stdio.h>
@@ -15,7 +15,7 @@ void tensors_release(struct tensors *t)
     *t = (struct tensors){0};
 }
 
-/* which file goes where */
+/* assignment of files */
 
 struct names {
     const char *what; /* "input" */
@@ -37,7 +37,7 @@ static void list_names(const struct names *l)
     fprintf(stderr, "\n");
 }
 
-/* Puts the file of each value of option `name` into file[k]. */
+/* Assigns each value of option `name` to file[k]. */
 static int assign_files(struct cli *c, const char *option, const struct names *l, const char **file)
 {
     int at = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What several commands need: ends, time, kinds of files, models as the options say.
+// Shared by several commands: exit codes, time, kinds of files, models with the options.
 #include "cli.h"
 
 #include <stdio.h>
@@ -47,7 +47,7 @@ bool has_suffix(const char *path, const char *suffix)
     return n >= k && !strcmp(path + n - k, suffix);
 }
 
-/* Name of the database beside a file: its suffix becomes .db. NULL: too long. */
+/* Name of the database beside a file: with suffix .db. NULL: too long. */
 static const char *db_beside(const char *file, const char *suffix, char *path, size_t size)
 {
     size_t n = strlen(file) - (has_suffix(file, suffix) ? strlen(suffix) : 0);
@@ -98,7 +98,7 @@ void json_text(const char *s)
 
 /* models */
 
-/* The four that say something of every input, or of every output. */
+/* The four that apply to every input, or to every output. */
 static struct quern_io_opts io_of_all(const struct cli *c, bool is_output)
 {
     return (struct quern_io_opts){
@@ -122,8 +122,8 @@ static size_t text_by_name(const struct cli *c)
     return n;
 }
 
-/* Names and values are cut apart in `room`, which holds them all. Words without '=' are about H:W,
- * not about a name: they are the caller's mistake and found as such. */
+/* Names and values are separated in `room`, which holds them all. Words without
+ * '=' are values without a name: an error of the caller, reported as such. */
 static int io_by_name(const struct cli *c, struct quern_io_opts *io, int max, char *room)
 {
     int n = 0;
@@ -146,7 +146,7 @@ static bool says_anything(const struct quern_io_opts *o)
     return o->shape || o->type || o->layout || o->storage;
 }
 
-/* "B:1,H%16,S:1..4096" of the three options; NULL: none. */
+/* "B:1,H%16,S:1..4096" from the three options; NULL: none. */
 static const char *assumptions(const struct cli *c, char *out, size_t size)
 {
     static const char *const option[] = {"assume", "assume-multiple", "assume-range"};
@@ -170,7 +170,7 @@ struct model_opts {
     char sizes[512], run_at[512], assumed[1024], elements[1024], *room;
 };
 
-/* What the command line says of a model; release by free(room). */
+/* Options of the command line about a model; release by free(room). */
 static void model_options(const struct cli *c, struct model_opts *m)
 {
     *m = (struct model_opts){.o = QUERN_OPTS(quern_model_opts), .io = {io_of_all(c, false), io_of_all(c, true)}};
@@ -253,7 +253,7 @@ quern_status compile_model(struct cli *c, quern_model *m, quern_db *db, enum mad
     return quern_compile(m, db, &o, p);
 }
 
-/* -O 0 takes the default schedules; 0: as many as the library thinks right. */
+/* -O 0 uses the default schedules; 0: the library's default. */
 static int candidates_of_effort(const struct cli *c)
 {
     static const int n[] = {1, 8, 0, 64, 256, 4096};

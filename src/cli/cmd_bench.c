@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// quern bench: measures what a database holds; goes on where an earlier run was stopped.
+// quern bench: measures the candidates of a database; continues earlier runs.
 #include "cli.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// quern cache: what compiled kernels and programs take in the user's cache, how much they may, and emptying it.
+// quern cache: size of the user's cache of compiled kernels and programs, its limit, and emptying it.
 #include "cli.h"
 
 #include <stdio.h>

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// quern check: all that stands in the way of networks at once, each with node, operator and what would help.
+// quern check: lists every unsupported part of networks, with node, operator and a way out.
 #include "cli.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A reason, and how many nodes are refused for it. */
+/* A reason, and the number of nodes rejected for it. */
 struct reason {
     char *op, *why, *help, *node; /* node: the first of them */
     int count;

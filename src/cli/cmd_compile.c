@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// quern compile: chooses a program by what a database knows (default schedules without one) and
-// writes it, beside the model unless told otherwise.
+// quern compile: selects a program by a database (default schedules
+// without one) and writes it, by default beside the model.
 #include "cli.h"
 
 #include <stdio.h>
@@ -28,7 +28,7 @@ static quern_status print_summary(struct cli *c, const char *dnx)
     return s;
 }
 
-/* Kernels bind what they use in descriptor set 0; who takes a program apart may want others. */
+/* Kernels bind their buffers in descriptor set 0; users that disassemble a program may need others. */
 static void note_sets(struct cli *c)
 {
     const char *v;

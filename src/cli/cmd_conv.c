@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// quern conv: the convolutions of a data set by a named implementation, verified and timed beside a baseline. Options of other tools of
-// this kind have their names.
+// quern conv: the convolutions of a data set by a named implementation, verified
+// and timed beside a baseline. Option names are those of similar tools.
 #include "cli.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* "2:5", "2:", ":5", "2"; false: something else. last 0: all. */
+/* "2:5", "2:", ":5", "2"; false: invalid. last 0: all. */
 static bool read_layers(const char *s, int *first, int *last)
 {
     char *end;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// quern db: looking after databases. merge DB OTHER..., stats DB, export DB [FILE.csv], prune DB
-// failed|foreign|losers, repair DB -o NEW.db.
+// quern db: maintenance of databases. merge DB OTHER..., stats DB, export
+// DB [FILE.csv], prune DB failed|foreign|losers, repair DB -o NEW.db.
 #include "cli.h"
 
 #include <stdio.h>
@@ -51,7 +51,7 @@ static const struct action {
                {"prune", 3, 3, prune},
                {"repair", 2, 2, NULL}};
 
-/* The database is never opened: it is damaged. */
+/* The database is damaged and therefore not opened. */
 static int repair(struct cli *c)
 {
     const char *out = opts_text(c, "output");

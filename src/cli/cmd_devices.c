@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// quern devices: what is present here, as JSON; what the driver of one computes wrong.
+// quern devices: the devices as JSON; the driver errors of one.
 #include "cli.h"
 
 #include <stdio.h>

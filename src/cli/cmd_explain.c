@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// quern explain: for each dispatch what was chosen, what it was compared with, and what that would
-// have cost.
+// quern explain: for each dispatch the selected
+// kernel, its alternatives, and their costs.
 #include "cli.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// quern export: a network or a program in another form. Options that a form has go to it as they
-// are; called as vkdt-denox, the form is vkdt.
+// quern export: conversion of a network or a program to another format. Options
+// of a format are passed on unchanged; called as vkdt-denox, the format is vkdt.
 #include "cli.h"
 
 #include <stdio.h>

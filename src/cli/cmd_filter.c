@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// quern filter: pictures filtered by a kernel for each pixel, or one for all, and the gradients of that: the operators of
-// doc/weighted-filter.md on files. Sizes are checked here, where the files' names are known. A kernel for all pixels is an
-// array with strides 0.
+// quern filter: filters pictures by a kernel for each pixel, or one for all, and computes
+// the gradients: the operators of doc/weighted-filter.md on files. Sizes are checked here,
+// where the files' names are known. A kernel for all pixels is an array with strides 0.
 #include "cli.h"
 
 #include <math.h>
@@ -16,25 +16,25 @@ struct filter {
     struct cli *c;
     quern_db *db;
     int64_t kernel[2], dilation[2]; /* rows, columns */
-    int64_t more[2];                /* by how much what the kernels reach is larger than the map of weights */
+    int64_t more[2];                /* size of the larger image minus that of the weight map */
     bool is_splat, is_valid;
     int64_t n, channels;
-    int64_t size[2], near[2], result[2]; /* of x, of the map of weights, of y */
+    int64_t size[2], near[2], result[2]; /* of x, of the weight map, of y */
     quern_tensor *x, *w, *bias, *dy;
     bool is_same;          /* w is (kh, kw), for all pixels */
     char attributes[400];
-    char near_names[16], far_names[64]; /* sizes that may differ without a new kernel */
+    char near_names[16], far_names[64]; /* sizes that may change without a new kernel */
 };
 
 struct call { /* of an operator */
-    const char *op, *sizes, *path; /* path: where its result goes */
+    const char *op, *sizes, *path; /* path: file of its result */
     struct quern_array in[3];
-    int n_in, rank;                /* rank: of the file, whose leading axes are left out where they are 1 */
+    int n_in, rank;                /* rank: of the file, without leading axes of size 1 */
 };
 
 /* words */
 
-/* "5" or "5x3", rows first; what follows them, NULL: something else. */
+/* "5" or "5x3", rows first; returns the rest, NULL: invalid. */
 static const char *read_pair(const char *s, long max, int64_t v[2])
 {
     char *end = NULL;
@@ -49,7 +49,7 @@ static const char *read_pair(const char *s, long max, int64_t v[2])
     return end;
 }
 
-/* "1,2.5,-3" into v, as many as there is room for; their number, 0: something else. */
+/* "1,2.5,-3" into v, up to its capacity; returns their number, 0: invalid. */
 static int64_t read_numbers(const char *s, float *v, int64_t max)
 {
     int64_t n = 0;
@@ -63,7 +63,7 @@ static int64_t read_numbers(const char *s, float *v, int64_t max)
     }
 }
 
-/* The option's value, which is one of the words, the first where it is not given; NULL: a message was printed. */
+/* The option's value, one of the words, by default the first; NULL: a message was printed. */
 static const char *word_of(const struct cli *c, const char *option, const char *const *words)
 {
     const char *v = opts_text(c, option);
@@ -85,7 +85,7 @@ static int read_dilations(struct filter *f)
     return end && !*end ? EXIT_DONE : usage_error(f->c, "--dilations is '%s', expected D or DHxDW, from 1 to %d", s, MAX_DILATION);
 }
 
-/* The attributes of the operators; kernel and dilations are known. */
+/* The attributes of the operators, given kernel and dilations. */
 static int make_attributes(struct filter *f)
 {
     static const char *const modes[] = {"gather", "splat", NULL}, *const paddings[] = {"zero", "reflect", "replicate", "valid", NULL},
@@ -113,7 +113,7 @@ static int read_floats(struct filter *f, const char *path, quern_tensor **t)
     return code || is_float(quern_tensor_dtype(*t)) ? code : tensor_convert(f->c, QUERN_F32, t);
 }
 
-/* Size of axis d of (n, channels, rows, columns); leading ones may be left out. */
+/* Size of axis d of (n, channels, rows, columns); leading ones may be omitted. */
 static int64_t axis(const quern_tensor *t, int d)
 {
     int k = d - 4 + quern_tensor_rank(t);
@@ -133,7 +133,7 @@ static int read_x(struct filter *f)
     return EXIT_DONE;
 }
 
-/* kernels for all pixels */
+/* kernel for all pixels */
 
 static int kernel_error(const struct filter *f, const char *s)
 {
@@ -143,7 +143,7 @@ static int kernel_error(const struct filter *f, const char *s)
 
 static int new_kernel(struct filter *f) { return fail(f->c, quern_tensor_new(f->c->q, QUERN_F32, 2, f->kernel, NULL, &f->w)); }
 
-/* Samples of exp(-r^2 / (2 sigma^2)) around the middle, with sum 1; sigma infinite: all the same. */
+/* Samples of exp(-r^2 / (2 sigma^2)) around the middle, with sum 1; sigma infinite: uniform. */
 static int fill_gauss(struct filter *f, double sigma)
 {
     int code = new_kernel(f);
@@ -261,7 +261,7 @@ static int set_sizes(struct filter *f)
     return EXIT_DONE;
 }
 
-/* Does the tensor have these channels and sizes, and x's batch? Leading axes of size 1 may be left out. */
+/* Whether the tensor has these channels and sizes, and x's batch. Leading axes of size 1 may be omitted. */
 static int check_sizes(const struct filter *f, const char *name, const char *path, const quern_tensor *t)
 {
     bool is_dy = t == f->dy;
@@ -326,7 +326,7 @@ static struct quern_array bias_array(const struct filter *f)
                                 .data = quern_tensor_data(f->bias)};
 }
 
-/* Searches for a faster schedule of the operator for such arrays, which the database then knows. */
+/* Tunes the operator for such arrays, into the database. */
 static quern_status tune(const struct filter *f, quern_op *op, const struct call *a, const struct quern_array *out)
 {
     struct quern_tune_opts t;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// quern gemm: a matrix product in every configuration of a file, verified and timed. Arguments stand as other tools of this kind have
-// them; the database lies beside the results unless named, so that a second run goes on where the first ended.
+// quern gemm: a matrix multiplication in every configuration of a file, verified and timed. The arguments are those
+// of similar tools; the database is beside the results unless named, so that a second run continues the first.
 #include "cli.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// quern key: keys that programs are signed with, and those that are trusted. new NAME, trust FILE [NAME], remove NAME|ID, list, id FILE.
+// quern key: signing keys and trusted keys. new NAME, trust FILE [NAME], remove NAME|ID, list, id FILE.
 #include "cli.h"
 
 #include <stdio.h>

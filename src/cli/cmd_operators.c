@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// quern operators: the operators that quern knows, as a list or as the table of doc/onnx.md.
+// quern operators: the supported operators, as a list or as the table of doc/onnx.md.
 #include "cli.h"
 
 #include <stdio.h>
@@ -46,7 +46,7 @@ static void put_json(const struct quern_operator *o)
     puts(o->types ? "\"]}" : "]}");
 }
 
-/* Part of the name in front of "::"; "" is ONNX's own domain. */
+/* Part of the name before "::"; "" is ONNX's own domain. */
 static size_t domain_length(const char *name)
 {
     const char *end = strstr(name, "::");
@@ -59,7 +59,7 @@ static bool same_domain(const struct quern_operator *a, const char *domain)
     return n == strlen(domain) && !strncmp(a->name, domain, n);
 }
 
-/* "1 to 28", what this library reads; a later change is a change of types where nothing else is said. */
+/* "1 to 28", the supported opsets; a later change concerns types unless stated otherwise. */
 static void put_opsets(const struct quern_operator *o)
 {
     if (o->removed) printf("%d to %d", o->opset, o->removed - 1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// quern plot: the plots of a run's files, drawn again, or where they could not be drawn before.
+// quern plot: plots the files of a run, again or where gnuplot was missing.
 #include "cli.h"
 
 static int run(struct cli *c) { return fail(c, quern_plot(c->q, c->arg[0])); }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// quern populate: every candidate of a model, generated and built, into a database that quern bench
-// measures.
+// quern populate: generates and builds the candidates
+// of a model into a database, for quern bench.
 #include "cli.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// quern run: a network on files, or on random inputs for its time. A model is compiled in memory
-// first.
+// quern run: runs a network on files, or times it on
+// random inputs. A model is compiled in memory first.
 #include "cli.h"
 
 #include <math.h>
@@ -15,12 +15,12 @@ struct net {
     quern_db *db;
     quern_program *p;
     struct tensors in, out;
-    bool is_random; /* inputs are made after compiling */
+    bool is_random; /* inputs are created after compiling */
 };
 
 static bool wants_profile(const struct cli *c) { return opts_flag(c, "profile", false) || opts_text(c, "breakdown"); }
 
-/* A model is compiled for the sizes of the files that it gets, unless others are asked for. */
+/* A model is compiled for the sizes of its input files, unless others are requested. */
 static int read_inputs(struct cli *c, struct net *net)
 {
     char sizes[512];
@@ -70,7 +70,7 @@ static void interval(const double *ms, int n, double *low, double *high)
     *high = ms[b > n - 1 ? n - 1 : b];
 }
 
-/* ms: whole runs; on_device: what they took there, without moving data to it and back */
+/* ms: whole runs; on_device: time on the device, without transfers */
 static void print_bench(const struct cli *c, double *ms, double *on_device, int n)
 {
     double low, high, median = median_of(ms, n), device = median_of(on_device, n);
@@ -85,7 +85,7 @@ static void print_bench(const struct cli *c, double *ms, double *on_device, int 
                median, low, high, ms[0], n, device);
 }
 
-/* Is the median known well enough? Looked at now and then only: it sorts. */
+/* Whether the median is certain enough. Checked only occasionally, because it sorts. */
 static bool is_certain(const struct cli *c, double *ms, int n)
 {
     double share = opts_number(c, "relative-error", 0), low, high;
@@ -113,7 +113,7 @@ static quern_status bench(struct cli *c, quern_program *p, struct tensors *in, s
         on_device[n] = quern_program_seconds(p) * 1e3;
         ms[n++] = (now() - t) * 1e3;
     }
-    if (s == QUERN_STOPPED && n > 1) s = QUERN_OK, n--; /* of the one that was cut short nothing is known */
+    if (s == QUERN_STOPPED && n > 1) s = QUERN_OK, n--; /* nothing is known about the interrupted one */
     if (ms && !s && n) print_bench(c, ms, on_device, n);
     free(ms);
     return s;

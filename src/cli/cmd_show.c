@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// quern show: any file quern knows, as text; a kernel's name, in words.
+// quern show: any file type of quern, as text; explains a kernel's name.
 #include "cli.h"
 
 #include <stdio.h>
 
-/* A model as other commands open it with these options. */
+/* Opens a model like other commands with these options. */
 static quern_status show_model(struct cli *c, const char *path, char **text)
 {
     quern_model *m;

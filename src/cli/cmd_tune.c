@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// quern tune: populate, guided measuring and compile in one go. The database lies beside the
-// program unless named, so that a second run goes on where the first ended.
+// quern tune: populate, guided measuring and compile in one step. The database
+// is beside the program unless named, so that a second run continues the first.
 #include "cli.h"
 
 #include <stdio.h>
@@ -19,12 +19,12 @@ static void print_end(const struct cli *c, const char *out)
     }
 }
 
-/* What was asked to stop is tuning; the best program so far is written all the same. */
+/* Only tuning is stopped; the best program so far is written nevertheless. */
 static quern_status write_program(struct cli *c, quern_model *m, quern_db *db, quern_program **p)
 {
     if (stop_signal()) quern_resume(c->q);
     quern_status s = compile_model(c, m, db, TO_SHIP, p);
-    if (s == QUERN_STOPPED) { /* the signal came only now */
+    if (s == QUERN_STOPPED) { /* the signal arrived only now */
         quern_resume(c->q);
         s = compile_model(c, m, db, TO_SHIP, p);
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// quern verify: compiled code against the reference evaluator on random inputs, or against a folder
-// of ONNX test cases (cli_suite.c).
+// quern verify: a program against the reference evaluator on
+// random inputs, or a folder of ONNX test cases (cli_suite.c).
 #include "cli.h"
 
 #include <math.h>
@@ -49,7 +49,7 @@ static int verify(struct cli *c, quern_model *m, quern_program *p)
     return bad ? EXIT_FAILED : EXIT_DONE;
 }
 
-/* Programs are not run for it: kernels that would be chosen need not be built. */
+/* Programs are not run for it: selected kernels need not be built. */
 static int verify_exact(struct cli *c, quern_model *m)
 {
     const char *db_path = opts_text(c, "db");

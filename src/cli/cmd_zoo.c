@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// quern zoo: networks that quern makes itself, as ONNX files.
+// quern zoo: quern's built-in networks, as ONNX files.
 #include "cli.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The entry: finds the command, parses its options, opens a context, runs, tells how it ended. What
-// a command does is in its own file; nothing here knows one by name.
+// The entry: finds the command, parses its options, opens a context, runs, reports
+// the result. Each command is a file of its own; nothing here knows one by name.
 #include "cli.h"
 
 #include <stdio.h>
@@ -36,7 +36,7 @@ static int run_help(int argc, const char **argv)
     return EXIT_DONE;
 }
 
-/* What needs no command. -1: none of it. */
+/* Words without a command. -1: none. */
 static int run_alone(int argc, const char **argv)
 {
     if (argc < 2) {

@@ -139,7 +139,7 @@ static bool run(struct graph *g, bool *ok, struct err *e)
 const struct pass pass_affine = {
     .version = 1,
     .name = "affine",
-    .summary = "scale and offset per channel go into convolution weights",
+    .summary = "folds scales and offsets per channel into convolution weights",
     .rank = 140,
     .run = run,
 };

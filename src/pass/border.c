@@ -30,7 +30,7 @@ static bool run(struct graph *g, bool *ok, struct err *e)
 const struct pass pass_border = {
     .version = 1,
     .name = "border",
-    .summary = "every output is delivered by a node of its own",
+    .summary = "gives every output a node of its own",
     .rank = 900,
     .run = run,
 };

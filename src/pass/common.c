@@ -76,7 +76,7 @@ static bool run(struct graph *g, bool *ok, struct err *e)
 const struct pass pass_common = {
     .version = 1,
     .name = "common",
-    .summary = "equal nodes become one",
+    .summary = "merges equal nodes (common subexpressions)",
     .rank = 150,
     .run = run,
 };

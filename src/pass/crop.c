@@ -106,7 +106,7 @@ static bool run(struct graph *g, bool *ok, struct err *e)
 const struct pass pass_crop = {
     .version = 1,
     .name = "crop",
-    .summary = "convolutions do not compute what is cut off behind them",
+    .summary = "removes outputs of convolutions that are cropped afterwards",
     .rank = 145,
     .run = run,
 };

@@ -16,7 +16,7 @@ static bool run(struct graph *g, bool *ok, struct err *e)
 const struct pass pass_expand = {
     .version = 1,
     .name = "expand",
-    .summary = "composite operators become primitives",
+    .summary = "expands composite operators to primitives",
     .rank = 130,
     .run = run,
 };

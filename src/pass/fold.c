@@ -146,7 +146,7 @@ static bool run(struct graph *g, bool *ok, struct err *e)
 const struct pass pass_fold = {
     .version = 1,
     .name = "fold",
-    .summary = "constant nodes are evaluated",
+    .summary = "evaluates constant nodes (constant folding)",
     .rank = 120,
     .run = run,
 };

@@ -8,7 +8,7 @@ static bool run(struct graph *g, bool *ok, struct err *e) { return pass_drop_sam
 const struct pass pass_identity = {
     .version = 1,
     .name = "identity",
-    .summary = "nodes that change nothing disappear",
+    .summary = "removes identity nodes",
     .rank = 110,
     .run = run,
 };

@@ -134,7 +134,7 @@ static bool run(struct graph *g, bool *ok, struct err *e)
 const struct pass pass_integer = {
     .version = 1,
     .name = "integer",
-    .summary = "products of dequantised operands are of integers",
+    .summary = "matmuls of dequantised operands become integer matmuls",
     .when = PASS_INTEGER,
     .rank = 105,
     .run = run,

@@ -176,7 +176,7 @@ static bool run(struct graph *g, bool *ok, struct err *e)
 const struct pass pass_narrow = {
     .version = 1,
     .name = "narrow",
-    .summary = "values are stored in f16 where that is safe",
+    .summary = "stores values in f16 where that is safe",
     .when = PASS_F16,
     .once = true, /* what it leaves in f32 it would look at again */
     .rank = 200,

@@ -48,7 +48,7 @@ static bool run(struct graph *g, bool *ok, struct err *e)
 const struct pass pass_tree = {
     .version = 1,
     .name = "tree",
-    .summary = "concatenations of many values become trees",
+    .summary = "splits concatenations of many values into trees",
     .rank = 148,
     .run = run,
 };

@@ -23,6 +23,6 @@ static bool build(struct graph *g, struct err *e)
 const struct zoo zoo_oidn_small = {
     .version = 1,
     .name = "oidn-small",
-    .summary = "its small variant",
+    .summary = "the small variant of oidn, (1,3,H,W), random weights",
     .build = build,
 };
