@@ -449,8 +449,8 @@ static void test_kernels(void **state)
     print_message("%u kernels of %u of %u tasks for %u devices\n", v.n_kernels, v.n_tasks, s.tasks.all.n, s.devices.all.n);
     if (v.n_unknown) print_message("%u of these tasks are not in %s yet\n", v.n_unknown, path);
     if (v.n_lost) print_message("%u tasks of %s are no longer there\n", v.n_lost, path);
-    if (v.n_changed) fail_msg("kernels have changed: CONTRIBUTING.md, \"Kernels stay as they are\"");
-    if (v.n_unknown * 10 > v.n_tasks) fail_msg("%s is old: CONTRIBUTING.md, \"Kernels stay as they are\"", path);
+    if (v.n_changed) fail_msg("kernels have changed: CONTRIBUTING.md, \"Kernel hashes\"");
+    if (v.n_unknown * 10 > v.n_tasks) fail_msg("%s is old: CONTRIBUTING.md, \"Kernel hashes\"", path);
     arena_release(&g.arena);
     session_close(&s);
 }

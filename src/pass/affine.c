@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// affine: a constant scale or offset per channel behind a convolution goes into its weights and
-// bias (batch normalisation is gone afterwards). Products are rounded to the weights' type once,
-// from double. requires: expanded, inferred. The convolution's weights are constant and its output
-// has no other user.
+// affine: folds a constant scale or offset per channel after a convolution into
+// its weights and bias (removing batch normalisation). Products are rounded to
+// the weights' type once, from double. requires: expanded, inferred. The
+// convolution's weights are constant and its output has no other user.
 #include "pass/pass.h"
 
 struct affine {
@@ -11,7 +11,7 @@ struct affine {
     const struct tensor *c;
 };
 
-/* Is t one number per channel of a value of that rank, or a single one? */
+/* Whether t has one number per channel of a value of that rank, or a single one. */
 static bool per_channel(const struct tensor *t, u32 rank, i64 channels)
 {
     if (tensor_count(t) == 1) return t->rank <= rank;
@@ -33,7 +33,7 @@ static bool match_kind(struct str op, bool const_first, enum dtype t, struct aff
     return true;
 }
 
-/* The pointwise node behind value v that applies a constant per channel. */
+/* The pointwise node after value v that applies a constant per channel. */
 static node_id find_affine(const struct graph *g, value_id v, i64 channels, struct affine *f)
 {
     node_id found = 0;
@@ -62,7 +62,7 @@ static double number(const struct tensor *t, i64 channel)
     return elem_f64(t->dtype, t->data, tensor_count(t) == 1 ? 0 : channel);
 }
 
-/* 0: they do not fit in memory. */
+/* 0: out of memory. */
 static value_id scaled_weights(struct graph *g, value_id w, const struct affine *f)
 {
     const struct tensor *t = graph_value(g, w)->data;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// border: every output of the graph is delivered by a node and listed once, so that later stages
-// meet no output that is an input or a constant. An Identity is put in between where needed.
-// ensures: outputs are distinct and have producers.
+// border: gives every output of the graph a node of its own, so that no
+// output is an input or a constant in later stages. An Identity is
+// inserted where needed. ensures: outputs are distinct and have producers.
 #include "pass/pass.h"
 
 static bool listed_before(const struct graph *g, u32 k)
@@ -21,7 +21,7 @@ static bool run(struct graph *g, bool *ok, struct err *e)
         value_id copy = graph_op(g, "Identity", graph_value(g, v)->name, 1, &v);
         *ok = op_infer(g, graph_value(g, copy)->producer, e);
         g->output.v[k] = copy;
-        if (graph_value(g, v)->is_const) graph_swap_names(g, v, copy); /* it is the interface's */
+        if (graph_value(g, v)->is_const) graph_swap_names(g, v, copy); /* it belongs to the interface */
         changed = true;
     }
     return changed;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// common: equal nodes become one (same operator, inputs, attributes; equal small constants count as
-// the same input). requires: sorted. Outputs of the graph keep their values.
+// common: merges equal nodes (same operator, inputs, attributes; equal small constants
+// count as the same input). requires: sorted. Outputs of the graph keep their values.
 #include "pass/pass.h"
 
 enum { MAX_CONST_BYTES = 256 }; /* larger constants are compared by identity */

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// crop: what is cut off behind a convolution is not computed: the end pads become such that the
-// output has the size that is left, negative where need be. Pointwise nodes may stand between, if
-// their other operands are the same along the axes that are cut. requires: expanded, inferred. Only
-// ends are cut, as networks do that pad their input to a multiple; no node between has other users.
+// crop: outputs of a convolution that are cropped afterwards are not computed: the end padding is
+// chosen for the remaining size, negative if need be. Pointwise nodes may be in between, if their
+// other operands are uniform along the cropped axes. requires: expanded, inferred. Only ends are
+// cropped, as in networks that pad their input to a multiple; no node in between has other users.
 #include "pass/pass.h"
 
 enum { MAX_CHAIN = 32 };
@@ -15,7 +15,7 @@ struct crop {
     u32 n;
 };
 
-/* Does node n only cut off ends of spatial axes? */
+/* Whether node n only crops ends of spatial axes. */
 static bool crop_of(const struct graph *g, node_id n, struct crop *c)
 {
     const struct node *x = graph_node(g, n);
@@ -40,7 +40,7 @@ static bool crop_of(const struct graph *g, node_id n, struct crop *c)
     return any;
 }
 
-/* Operand v of a node whose output has that rank is the same all along the axes that are cut. */
+/* Whether operand v of a node whose output has that rank is uniform along the cropped axes. */
 static bool is_uniform(const struct graph *g, const struct crop *c, value_id v, u32 rank)
 {
     const struct shape *s = &graph_value(g, v)->shape;
@@ -52,7 +52,7 @@ static bool is_uniform(const struct graph *g, const struct crop *c, value_id v, 
     return true;
 }
 
-/* The operand of a pointwise node that carries the elements; 0: more than one does. */
+/* The operand of a pointwise node that carries the elements; 0: more than one. */
 static value_id main_operand(const struct graph *g, const struct crop *c, node_id n)
 {
     const struct node *x = graph_node(g, n);

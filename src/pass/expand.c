@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// expand: composites become primitives (Softmax -> ReduceMax, Sub, Exp, ReduceSum, Div).
-// requires: inferred. ensures: every operator has eval and lower (or whole).
+// expand: expands composites to primitives (Softmax -> ReduceMax, Sub, Exp, ReduceSum,
+// Div). requires: inferred. ensures: every operator has eval and lower (or whole).
 #include "pass/pass.h"
 
 static bool run(struct graph *g, bool *ok, struct err *e)

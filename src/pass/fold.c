@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// fold: nodes whose inputs are all constant are evaluated once, here; so are integer values whose
-// symbolic content turned out to be constant (shape arithmetic). Nodes that would blow a small
-// constant up (Expand of a scalar to a large tensor) stay. Where the graph's constants come to
-// MAX_HELD bytes, only what takes the place of its inputs is folded: a Concat of a constant with
-// itself, again and again, is computed when the program runs, if memory allows. requires: inferred.
+// fold: evaluates nodes whose inputs are all constant, and integer values whose symbolic
+// content is constant (shape arithmetic). Nodes that would enlarge a small constant (Expand
+// of a scalar to a large tensor) stay. Once the graph's constants have MAX_HELD bytes, only
+// results that replace their inputs are folded: a Concat of a constant with itself, again
+// and again, is computed when the program runs, if memory permits. requires: inferred.
 #include "pass/pass.h"
 
-enum { MAX_GROWTH = 1 << 16 }; /* elements a folded result may have beyond its inputs */
+enum { MAX_GROWTH = 1 << 16 }; /* maximal elements of a folded result beyond its inputs */
 
-static const i64 max_held = (i64)512 << 20; /* bytes of constants from where on folding must not add to them */
+static const i64 max_held = (i64)512 << 20; /* bytes of constants from which on folding must not add to them */
 
 struct folder {
     struct graph *g;
     i64 held;    /* bytes of all constants */
-    u32 *uses;   /* per value, when the pass began */
+    u32 *uses;   /* per value, when the pass started */
 };
 
 static i64 bytes_held(const struct graph *g)
@@ -25,7 +25,7 @@ static i64 bytes_held(const struct graph *g)
     return sum;
 }
 
-/* Nobody else needs the inputs. */
+/* No other node needs the inputs. */
 static bool replaces_inputs(const struct folder *f, const struct node *x)
 {
     for (u32 k = 0; k < x->in.n; k++)
@@ -45,7 +45,7 @@ static bool inputs_const(const struct graph *g, const struct node *x, i64 *n_ele
     return true;
 }
 
-/* Content that follows from the network's sizes, even where a node has no inputs at all. */
+/* Content determined by the network's sizes, even if a node has no inputs at all. */
 static bool is_symbolic(const struct graph *g, const struct value *v)
 {
     for (i64 i = 0; v->sdata && i < v->sdata->n; i++)
@@ -81,8 +81,8 @@ static void become_const(struct graph *g, value_id v, struct tensor *t)
     x->is_const = true;
 }
 
-/* Evaluates one node as a graph of its own. false: it stays, as its result depends on sizes that
- * are only known later. */
+/* Evaluates one node as a graph of its own. false: it stays,
+ * because its result depends on sizes that are only known later. */
 static bool fold_node(struct graph *g, node_id n)
 {
     struct err unknown = {0};
@@ -100,7 +100,7 @@ static bool fold_node(struct graph *g, node_id n)
     return true;
 }
 
-/* A value whose symbolic content is constant: its tensor. NULL: not so. */
+/* The tensor of a value whose symbolic content is constant; NULL: it is not. */
 static struct tensor *content(struct graph *g, const struct value *v)
 {
     const struct sym_data *s = v->sdata;

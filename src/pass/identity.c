@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// identity: nodes that change nothing disappear (pass_same.c). requires: inferred.
+// identity: removes nodes without effect (pass_same.c). requires: inferred.
 #include "pass/pass.h"
 
 static bool run(struct graph *g, bool *ok, struct err *e) { return pass_drop_same(g); }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// integer: a convolution or matrix product of two dequantised operands (what quantisers export) is one of integers,
-// behind which the scales are multiplied. For devices that have instructions for it; elsewhere dequantised operands
-// are faster. Scales stand before the sum: the left operand has one, the right one may have one per column (output
-// channel). Integer sums are exact, and short enough not to overflow.
-// requires: inferred, not yet expanded, constants not yet folded. ensures: new nodes are inferred.
+// integer: turns a convolution or matmul of two dequantised operands (as exported by quantisers) into one of
+// integers, followed by a multiplication by the scales. For devices that have instructions for it; elsewhere
+// dequantised operands are faster. Scales can be factored out of the sum: the left operand has one, the
+// right one may have one per column (output channel). Integer sums are exact, and short enough not to
+// overflow. requires: inferred, not yet expanded, constants not yet folded. ensures: new nodes are inferred.
 //
 //   sum of (a - za) * sa * (b - zb) * sb = sa * sb * (sum of (a - za) * (b - zb))
 #include "pass/pass.h"
 
-enum { X, SCALE, ZERO, BIAS = 2, MAX_TERMS = 1 << 16 }; /* inputs; of 255 * 128 a sum has that many */
+enum { X, SCALE, ZERO, BIAS = 2, MAX_TERMS = 1 << 16 }; /* inputs; maximal number of terms 255 * 128 in a sum */
 
 struct side { /* of a product */
     value_id x, scale, zero; /* zero 0: none */
@@ -23,7 +23,7 @@ static i64 count_of(const struct graph *g, value_id v)
     return shape_is_static(g->sym, s, dim) ? i64_product(s->rank, dim) : -1;
 }
 
-/* v was dequantised, with one scale, or (axis >= 0) with one per index of that axis. */
+/* Whether v was dequantised, with one scale, or (axis >= 0) with one per index of that axis. */
 static bool find_side(const struct graph *g, value_id v, i64 axis, struct side *s)
 {
     node_id p = graph_value(g, v)->producer;
@@ -47,7 +47,7 @@ struct product {
     bool conv, turned; /* turned: the right operand is transposed */
 };
 
-/* What is summed, at most so long. */
+/* The summed axes, with a maximal length. */
 static bool is_short(const struct graph *g, const struct node *n, const struct product *p)
 {
     i64 dim[MAX_RANK], terms = 1;
@@ -84,7 +84,7 @@ static value_id transposed(struct graph *g, node_id n, value_id v)
     return t;
 }
 
-/* A vector per output channel of a convolution, laid along axis 1. */
+/* A vector per output channel of a convolution, along axis 1. */
 static value_id along_channels(struct graph *g, node_id n, value_id v, u32 rank)
 {
     i64 axes[MAX_RANK];

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// narrow: a network of f32 is stored in f16, activations and weights, where that is safe; kernels
-// compute in f32 all the same, since f16 is only how values lie in memory. On request (PASS_F16).
-// requires: primitives, sorted, inferred. ensures: no node that converts to the type that is there.
+// narrow: stores a network of f32 in f16, activations and weights, where that is safe;
+// kernels still compute in f32, since f16 is only a storage format. On request (PASS_F16).
+// requires: primitives, sorted, inferred. ensures: no conversions to the same type.
 //
-// As mixed precision is done in training: products and convolutions take and give f16; reductions
-// and whatever works on a whole tensor keep f32, as a sum of many terms or a square may be beyond
-// f16; everything else follows its inputs and keeps f32 if one of them does. A constant beside an
-// activation that f16 cannot hold to its precision (an epsilon, a mask of -1e38) keeps f32, too.
+// As in mixed-precision training: matmuls and convolutions read and write f16; reductions and
+// operators on whole tensors keep f32, as a sum of many terms or a square may overflow f16;
+// everything else follows its inputs and keeps f32 if one of them does. A constant beside an
+// activation that f16 cannot represent precisely (an epsilon, a mask of -1e38) keeps f32, too.
 #include "pass/pass.h"
 
 #include <math.h>
@@ -16,8 +16,8 @@ struct narrower {
     struct graph *g;
     u32 n_values;   /* before the pass */
     bool *was_f32;  /* per value of those */
-    value_id *half; /* per value: itself in f16, 0: not made yet */
-    value_id *full; /* per value: itself in f32 */
+    value_id *half; /* per value: its f16 form, 0: none yet */
+    value_id *full; /* per value: its f32 form */
     struct err *e;
     bool failed;
 };
@@ -50,7 +50,7 @@ static bool consts_fit(const struct narrower *p, const struct node *x, bool are_
     return true;
 }
 
-/* Does the node take what it computes with from f16, and from nothing else? */
+/* Whether all operands of the node's computation come from f16. */
 static bool follows_f16(const struct narrower *p, const struct node *x)
 {
     bool any = false;
@@ -118,7 +118,7 @@ static bool touches_f32(const struct narrower *p, const struct node *x)
     return false;
 }
 
-/* f16 to f32, which the network does not need any more */
+/* conversions from f16 to f32 that the network does not need any more */
 static bool is_widening(const struct narrower *p, node_id n)
 {
     const struct node *x = graph_node(p->g, n);
@@ -140,7 +140,7 @@ static bool narrow_node(struct narrower *p, node_id n)
     return half;
 }
 
-/* Outputs keep their type, also where the same value is delivered twice. */
+/* Outputs keep their type, also if the same value is an output twice. */
 static void widen_outputs(struct narrower *p)
 {
     struct value_list *out = &p->g->output;
@@ -178,7 +178,7 @@ const struct pass pass_narrow = {
     .name = "narrow",
     .summary = "stores values in f16 where that is safe",
     .when = PASS_F16,
-    .once = true, /* what it leaves in f32 it would look at again */
+    .once = true, /* nodes left in f32 would be visited again */
     .rank = 200,
     .run = run,
 };

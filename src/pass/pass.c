@@ -48,7 +48,7 @@ static bool is_due(const struct pass *p, const struct pass_env *env, u32 round)
     return !(p->when & ~flags) && !(p->once && round);
 }
 
-/* Bodies of loops and branches, when the graph around them is done: what is constant there becomes constant in them. */
+/* Bodies of loops and branches, after the enclosing graph: its constants become constants in them. */
 static bool run_bodies(struct graph *g, const struct pass_env *env, struct err *e)
 {
     struct pass_env quiet = {.flags = env ? env->flags : 0};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// pass: rewriting of graphs before they are cut into tasks. One file per pass, each exporting one `const struct pass pass_NAME`.
-// A pass returns whether it changed anything; verifying, dumping and re-inferring are the runner's business (pass.c).
-// Passes ask for properties of operators, not their names, wherever a property says what they need.
+// pass: rewriting of graphs before they are divided into tasks. One file per pass, each exporting one `const struct
+// pass pass_NAME`. A pass returns whether it changed anything; verification, dumps and re-inference are done by the
+// runner (pass.c). Passes query properties of operators, not their names, wherever a property suffices.
 #ifndef QUERN_PASS_H
 #define QUERN_PASS_H
 
@@ -10,7 +10,7 @@
 
 enum pass_flag {
     PASS_F16 = 1 << 0, /* values are stored in f16 wherever that is safe */
-    PASS_INTEGER = 1 << 1, /* products of dequantised operands are of integers */
+    PASS_INTEGER = 1 << 1, /* matmuls of dequantised operands become integer ones */
 };
 
 struct pass {
@@ -19,7 +19,7 @@ struct pass {
     const char *summary;  /* one line, shown by -d list */
     u32 when;             /* runs only with these flags of the environment; 0: always */
     bool once;            /* does not repeat */
-    u32 rank;             /* order of running; passes of the same hundred repeat until none changes anything */
+    u32 rank;             /* order of running; passes of the same hundred are repeated until none changes anything */
     /* g is sorted and inferred; new nodes must be inferred by the pass (op_infer). false in *ok: failed, e is set. */
     bool (*run)(struct graph *g, bool *ok, struct err *e);
 };
@@ -32,26 +32,26 @@ struct pass_env {
 
 /* Runs all passes in order of rank. Afterwards the graph holds primitives only, sorted and inferred. */
 bool pass_run_all(struct graph *g, const struct pass_env *env, struct err *e);
-const struct pass *pass_at(i64 k); /* in order of rank; NULL behind the last */
+const struct pass *pass_at(i64 k); /* in order of rank; NULL after the last */
 
-/* integer.c: does the pass find something to do in a graph as imported, inferred? */
+/* integer.c: whether the pass applies to a graph as imported, inferred. */
 bool pass_has_integer(const struct graph *g);
 
-/* pass_same.c: nodes that hand their input on unchanged disappear. Returns whether there were any. */
+/* pass_same.c: removes nodes without effect. Returns whether there were any. */
 bool pass_drop_same(struct graph *g);
 
-/* pass_interface.c: inputs and outputs as a caller wants them. */
+/* pass_interface.c: the caller's interface of inputs and outputs. */
 
 enum io_layout {
-    IO_AS_IS, /* the axes that the network has */
+    IO_AS_IS, /* the network's axes */
     IO_HWC,   /* (h, w, c) */
     IO_CHW,   /* (c, h, w) */
-    IO_CHWC8, /* (c/8, h, w, 8), the last channels filled up with zeros */
-    IO_NWC,   /* all axes of the network, channels behind the others */
+    IO_CHWC8, /* (c/8, h, w, 8), the last channels padded with zeros */
+    IO_NWC,   /* all axes of the network, channels last */
     IO_NHWC,
     IO_NDHWC,
 };
-enum io_layout io_layout_parse(struct str s, bool *ok); /* in any case of letters */
+enum io_layout io_layout_parse(struct str s, bool *ok); /* case-insensitive */
 struct str io_layout_name(enum io_layout l);            /* empty: IO_AS_IS */
 
 struct io_extent {
@@ -74,13 +74,13 @@ struct interface {
     u32 n;
 };
 
-/* Defines the network's size variables in the fresh table st as the caller wants them; the network is to be imported again with it. */
+/* Defines the network's size variables in the fresh table st as the caller requests; the network must then be imported again with it. */
 bool interface_sizes(const struct interface *f, const struct graph *g, struct symtab *st, struct err *e);
-/* After that: sizes that are not variables agree with what was asked for, layouts fit. */
+/* Afterwards: checks that constant sizes agree with the request, and that layouts fit. */
 bool interface_check(const struct interface *f, const struct graph *g, struct err *e);
 /* Element types; inputs and outputs with a layout get four axes. */
 bool interface_types(struct graph *g, const struct interface *f, struct err *e);
-/* Then, for the reference: what callers see, made by nodes. */
+/* Then, for the reference: the caller's view, as nodes. */
 bool interface_show(struct graph *g, const struct interface *f, struct err *e);
 /* Or, for compiling, after the passes: the same as layouts of the interface's values. */
 void interface_layouts(struct graph *g, const struct interface *f);

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The interface a caller wants: names or values of sizes, element types, layouts of pictures.
+// The caller's interface: names or values of sizes, element types, layouts of pictures.
 //
-// Sizes come first, because they decide what can be proven: interface_sizes reads a network that
-// was imported once, finds which of its size variables a caller's names and numbers stand for, and
-// defines them in a fresh table, with which the network is imported again. A name given twice makes
-// sizes equal, a number fixes one.
+// Sizes come first, because they decide what can be proven: interface_sizes reads a
+// network that was imported once, determines which of its size variables the caller's
+// names and numbers denote, and defines them in a fresh table, with which the network
+// is imported again. Repeating a name makes sizes equal, a number fixes one.
 //
-// Types and layouts are put around the network. A picture (n, c, h, w) of one image is seen without
-// its batch axis, except where the layout's name has one. For the reference all of it is nodes (interface_show), which the evaluator runs;
-// for compiling only the element types are nodes, and a layout is what it is in memory anyway: a
-// layout of the value (interface_layouts). Each is checked against the other by verifying.
+// Types and layouts are added around the network. A picture (n, c, h, w) of one image has no batch axis
+// for callers, except if the layout's name has one. For the reference these are nodes (interface_show),
+// which the evaluator runs; for compiling only the element types are nodes, and a layout is a layout of
+// the value in memory (interface_layouts). Verification checks each against the other.
 #include "pass/pass.h"
 
 #include <string.h>
@@ -45,10 +45,10 @@ struct str io_layout_name(enum io_layout l)
     unreachable();
 }
 
-/* With channels behind the other axes, all of which are there: how many; 0: it is not such a layout. */
+/* Number of axes of a channels-last layout with all axes; 0: another layout. */
 static u32 last_rank(enum io_layout l) { return l >= IO_NWC ? 3 + (u32)(l - IO_NWC) : 0; }
 
-/* Of one picture, without its batch axis. */
+/* A picture without its batch axis. */
 static bool is_picture(enum io_layout l) { return l != IO_AS_IS && !last_rank(l); }
 
 /* One extent: NAME, NAME=INT, INT or ?. */
@@ -86,14 +86,14 @@ bool io_shape_parse(struct io_shape *s, struct arena *a, struct str text, struct
 
 /* sizes */
 
-/* A size variable of the network, or a name of the caller's. Terms that must be equal form a class,
- * led by the first of its caller's names. */
+/* A size variable of the network, or a name of the caller. Terms that must
+ * be equal form a class, represented by the first of its caller's names. */
 struct term {
     struct str name;
     bool is_model;
-    u32 up;    /* towards the leader; itself: the leader */
-    i64 value; /* of the class, at its leader; -1: none */
-    sym size;  /* of the class, at its leader; of a name, after the second import */
+    u32 up;    /* towards the representative; itself: the representative */
+    i64 value; /* of the class, at its representative; -1: none */
+    sym size;  /* of the class, at its representative; of a name, after the second import */
 };
 
 struct terms {
@@ -101,7 +101,7 @@ struct terms {
     u32 n;
 };
 
-/* What an extent is about, for messages. */
+/* The subject of an extent, for messages. */
 struct place {
     const struct graph *g;
     const char *what; /* "input", "output" */
@@ -164,7 +164,7 @@ static bool join(struct terms *t, u32 a, u32 b, const struct place *p, struct er
     return true;
 }
 
-/* Ties one extent to the size that the network has there. */
+/* Unifies one extent with the network's size there. */
 static bool tie(struct terms *t, const struct place *p, sym dim, struct err *e)
 {
     const struct symtab *st = p->g->sym;
@@ -182,7 +182,7 @@ static bool tie(struct terms *t, const struct place *p, sym dim, struct err *e)
     return !is_const || s->value == x->value || conflict(p, x->value, s->value, e);
 }
 
-/* Where the extents stand: (h, w, c) of a picture, or the axes in order. */
+/* The axes of the extents: (h, w, c) of a picture, or the axes in order. */
 struct axes {
     u32 n;
     u32 axis[MAX_RANK];
@@ -224,7 +224,7 @@ static bool drops_batch(const struct io_view *f, const struct value *x)
     return x->shape.rank == 4 && (is_picture(f->layout) || f->shape.n == 3);
 }
 
-/* One image: the batch axis becomes 1 where it is free. */
+/* One image: a symbolic batch axis becomes 1. */
 static bool tie_batch(struct terms *t, struct place p, const struct io_view *f, struct err *e)
 {
     const struct value *x = graph_value(p.g, p.v);
@@ -285,7 +285,7 @@ bool interface_sizes(const struct interface *f, const struct graph *g, struct sy
     return true;
 }
 
-/* Holds an extent of the network as it was imported again against what was asked for. */
+/* Compares an extent of the network after the second import with the requested one. */
 static bool check_extent(struct terms *t, const struct place *p, sym dim, struct err *e)
 {
     const struct io_extent *x = p->x;
@@ -344,10 +344,10 @@ bool interface_check(const struct interface *f, const struct graph *g, struct er
     return true;
 }
 
-/* nodes at the border */
+/* nodes at the interface */
 
-/* A chain of nodes from one value to the next, named after the value that the caller sees; after a
- * failure nothing more is added. */
+/* A chain of nodes from one value to the next, named after
+ * the value that the caller sees; no effect after a failure. */
 struct chain {
     struct graph *g;
     value_id at;
@@ -374,7 +374,7 @@ static void add_cast(struct chain *c, enum dtype t)
     if (!c->failed) advance(c, op_node_cast(c->g, 0, c->at, t, 0));
 }
 
-/* Axis `from` moved to where `to` is, the others in order. */
+/* Moves axis `from` to the place of `to`, with the others in order. */
 static void add_move(struct chain *c, u32 from, u32 to)
 {
     i64 perm[MAX_RANK];
@@ -427,14 +427,14 @@ static void add_clip(struct chain *c, enum dtype t)
     if (!c->failed) advance(c, op_node(c->g, 0, "Clip", 3, in, 0));
 }
 
-/* Of an input: as its callers name them, with the same change. */
+/* Of an input: as named by its callers, with the same change. */
 static void set_given(struct graph *g, u32 k, const struct value *inner, const struct shape *s)
 {
     if (inner->given) value_set_given(g, g->input.v[k], s);
 }
 
-/* A new value takes the place of input k; the chain that starts at it must lead to what the network
- * read until now. */
+/* A new value replaces input k; the chain that starts at
+ * it must lead to the value that the network read before. */
 static struct chain open_input(struct graph *g, u32 k, enum dtype t, const struct shape *s,
                                struct err *e)
 {
@@ -521,7 +521,7 @@ bool interface_types(struct graph *g, const struct interface *f, struct err *e)
     return true;
 }
 
-/* layouts: a value (n, c, spatial axes), a picture (1, c, h, w), as its caller sees it */
+/* layouts: a value (n, c, spatial axes), a picture (1, c, h, w), as seen by its caller */
 
 static i64 channels(const struct graph *g, const struct value *x)
 {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Nodes that hand their input on unchanged: pointwise nodes with one input and no effect (Identity,
-// Dropout in inference, Cast to the same type), Reshape and Expand to the shape that is there
-// already: equal shapes mean equal elements, and Pad and Slice that add and cut nothing, as those of
-// a network that brings pictures to a multiple of some size are for sizes that are one. requires:
-// inferred. Graph outputs keep their values, so an Identity that feeds an output from an input or
-// constant stays.
+// Nodes without effect: pointwise nodes with one input and no effect
+// (Identity, Dropout in inference, Cast to the same type), Reshape and Expand
+// to the same shape (equal shapes mean equal elements), and Pad and Slice that
+// add and remove nothing, as in networks that pad pictures to a multiple, for
+// sizes that are one. requires: inferred. Graph outputs keep their values, so
+// an Identity that feeds an output from an input or constant stays.
 #include "pass/pass.h"
 
-/* Sizes of an attribute, all 0? */
+/* Whether the sizes of an attribute are all 0. */
 static bool is_nothing(const struct graph *g, const struct node *x, const char *attr)
 {
     sym v[MAX_RANK];
@@ -18,7 +18,7 @@ static bool is_nothing(const struct graph *g, const struct node *x, const char *
     return n >= 0;
 }
 
-/* Of a Slice whose output has its input's shape: does it begin at the front and go forwards? */
+/* Of a Slice whose output has its input's shape: whether it starts at the front and goes forwards. */
 static bool takes_all(const struct graph *g, const struct node *x)
 {
     const i64 *step;
@@ -47,8 +47,8 @@ static bool hands_on(const struct graph *g, node_id n)
     return in->dtype == out->dtype && shape_equal(&in->shape, &out->shape);
 }
 
-/* The input's producer delivers the output's value directly; all other users of the input follow.
- */
+/* The input's producer produces the output's value
+ *directly; all other users of the input follow. */
 static void rename_input(struct graph *g, node_id n)
 {
     struct node *x = graph_node(g, n);

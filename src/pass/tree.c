@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// tree: a concatenation of many values becomes a tree of small ones, because devices limit how many
-// buffers a kernel can have. Where there is no such limit its nodes end up in one kernel again:
-// views always go along with their users. requires: inferred.
+// tree: splits a concatenation of many values into a tree of small ones, because
+// devices limit the number of buffers of a kernel. Without such a limit its nodes end
+// up in one kernel again: views are always fused with their users. requires: inferred.
 #include "pass/pass.h"
 
 enum { MAX_INPUTS = 16 };
@@ -18,8 +18,8 @@ static value_id join(struct graph *g, node_id n, u32 first, u32 count, struct er
     return op_infer(g, op_made(g, out), e) ? out : 0;
 }
 
-/* Groups of inputs become one each; a node that still has too many comes again in the next round.
- */
+/* Replaces groups of inputs by one each; a node that
+ *still has too many is split again in the next iteration. */
 static bool split(struct graph *g, node_id n, struct err *e)
 {
     u32 old = graph_node(g, n)->in.n, kept = 0;

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Chains: convolutions that follow each other with nothing but pointwise nodes between them. In one
-// kernel the values in between stay in the caches, at the price of computing halos twice and of
-// smaller bands; so a chain is offered only where moving the value in between is a sizeable part of
-// the time that its two convolutions take. Whether it pays is measured.
+// Chains: consecutive convolutions with only pointwise nodes between them. In one kernel the
+// intermediate values stay in the caches, at the price of computing halos twice and of
+// smaller tiles; so a chain is offered only if moving the intermediate value takes a
+// considerable part of the time of its two convolutions. Measurements decide whether it pays.
 #include "task/grow.h"
 
 enum {
-    NOMINAL = 1024,         /* what a size is taken for that is not known */
-    MIN_BYTES = 128 << 10,  /* smaller values stay in the second cache from kernel to kernel */
-    MAX_INTENSITY = 300,    /* flops per byte in between: beyond, memory takes less than 5 % of the time */
+    NOMINAL = 1024,         /* assumed value of an unknown size */
+    MIN_BYTES = 128 << 10,  /* smaller values stay in the L2 cache from kernel to kernel */
+    MAX_INTENSITY = 300,    /* flops per intermediate byte: beyond, memory takes less than 5 % of the time */
 };
 
-/* The only value that leaves the region, and only to `head`, as what it convolves. */
+/* The only value that leaves the region, and only to `head`, as its data input. */
 static bool feeds_only(const struct cutter *c, const struct node_set *up, node_id head)
 {
     const struct node *x = graph_node(c->g, head);
@@ -24,7 +24,7 @@ static bool feeds_only(const struct cutter *c, const struct node_set *up, node_i
     return c->users[out[0]].n == 1 && c->users[out[0]].v[0] == head;
 }
 
-/* Behind its anchor the region reads constants only. */
+/* After its anchor the region reads constants only. */
 static bool is_closed(const struct cutter *c, const struct node_set *up)
 {
     for (u32 i = 1; i < up->n; i++) {

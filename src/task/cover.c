@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The cover: all regions worth considering. First the default regions, demand-driven from the
-// graph's outputs, then for each of them the alternatives: pooling fused behind a convolution,
-// views kept out of it, the convolutions in front in the same kernel, every node by itself, other
-// layouts at the graph's border, channels in blocks between convolutions. Alternatives
-// need values that the default may not deliver; demand is followed until everything needed is
-// delivered. Concatenations in memory come last (join.c). Which region wins is not decided here.
+// The cover: all regions worth considering. First the default regions, demand-driven from the graph's
+// outputs, then for each of them the alternatives: pooling fused with the preceding convolution,
+// views not fused with it, the preceding convolutions in the same kernel, every node by itself, other
+// layouts at the graph's interface, blocked channels between convolutions. Alternatives need values
+// that the default may not produce; demand is followed until everything needed is produced.
+// Concatenations in place come last (join.c). The selection among regions is not made here.
 #include "task/grow.h"
 
 struct need {
@@ -20,13 +20,13 @@ struct builder {
     struct need need;   /* forms demanded so far, each once */
     u8 *needed;         /* per value: bits of the layouts demanded */
     struct map tasks;   /* key bytes -> index of cover.task */
-    struct map regions; /* nodes, forms -> 1: seen */
+    struct map regions; /* nodes, forms -> 1: visited */
     bool no_fusion, no_concat;
     enum layout blocks; /* as in cover_opts */
     struct err *e;
 };
 
-/* layouts: channels last wherever a convolution or a window is near */
+/* layouts: channels last near convolutions and windows */
 
 static bool has_channels(const struct graph *g, value_id v)
 {
@@ -59,20 +59,20 @@ static bool spread_layout(struct cutter *c, node_id n)
     return changed;
 }
 
-/* The layout in which callers give or take an interface value. */
+/* The layout of an interface value for callers. */
 static enum layout border_layout(const struct graph *g, value_id v)
 {
     return graph_value(g, v)->layout;
 }
 
-/* Blocked channels are left to conversions and variants: few kernels work on them. */
+/* Blocked channels are left to conversions and variants: few kernels support them. */
 static void choose_border(struct cutter *c, value_id v)
 {
     enum layout l = border_layout(c->g, v);
     if (l == LAYOUT_ROWS || l == LAYOUT_CLAST) c->layout[v] = l;
 }
 
-/* What bodies read and deliver lies in rows. */
+/* Inputs and outputs of bodies are row-major. */
 static void choose_rows(struct cutter *c, node_id n)
 {
     const struct node *x = graph_node(c->g, n);
@@ -87,7 +87,7 @@ static void choose_layouts(struct cutter *c)
     const struct graph *g = c->g;
     for (value_id v = 1; v < g->value.n; v++)
         if (border_layout(g, v) == LAYOUT_CLAST) c->layout[v] = LAYOUT_CLAST;
-    /* to and fro: a long chain is done in two sweeps, whichever end it spreads from */
+    /* in both directions: a long chain takes two sweeps, whichever end it spreads from */
     for (bool changed = true, back = false; changed; back = !back) {
         changed = false;
         for (node_id i = 1; i < g->node.n; i++) {
@@ -102,15 +102,15 @@ static void choose_layouts(struct cutter *c)
         if (node_is(g, n, OP_CALL)) choose_rows(c, n);
 }
 
-/* Blocks of channels are for values that convolutions alone make and read, each of which may as well
- * read the one layout and write the other: so nothing ever has to be converted. */
+/* Blocked channels are for values that only convolutions produce and consume, each
+ * of which may read one layout and write the other: so no conversion is ever needed. */
 
 static bool is_in_conv(const struct cutter *c, node_id n)
 {
     return n && c->owner[n] && node_is(c->g, c->anchored[c->owner[n] - 1].v[0], OP_CONV);
 }
 
-/* Some convolution reads it with a window: those of single pixels are matrix products, which pack. */
+/* Whether some convolution reads it with a window: 1x1 convolutions are matmuls, which pack. */
 static bool has_window(const struct cutter *c, value_id v)
 {
     const u32 axes = graph_value(c->g, v)->shape.rank - 2;
@@ -131,7 +131,7 @@ static bool may_have_blocks(const struct cutter *c, value_id v, i64 block, i64 l
     i64 channels;
     value_id live[2];
     if (c->is_output[v] || !has_channels(c->g, v) || !is_in_conv(c, x->producer)) return false;
-    if (!dtype_is_float(x->dtype)) return false; /* bytes are read by pixels, groups of channels at a time */
+    if (!dtype_is_float(x->dtype)) return false; /* bytes are read by pixels, several channels at a time */
     if (!sym_is_const(c->g->sym, x->shape.dim[1], &channels) || channels % block || channels < least)
         return false;
     if (set_live_outs(c, &c->anchored[c->owner[x->producer] - 1], live, 2) != 1 || live[0] != v) return false;
@@ -202,7 +202,7 @@ static u32 outer_inputs(const struct cutter *c, const struct node_set *s, value_
     return list.n;
 }
 
-/* Adds the region made of the set, delivering `out`, with the layouts of `layout`. */
+/* Adds the region of the set, with output `out`, with the layouts of `layout`. */
 static bool add_region(struct builder *b, const struct node_set *s, const value_id *out, u32 n_out,
                        const enum layout *layout)
 {
@@ -271,8 +271,8 @@ static bool only_border_differs(const struct builder *b, value_id v)
            (b->cut.is_output[v] || graph_value(b->cut.g, v)->producer == 0);
 }
 
-/* The same nodes with inputs or outputs at the graph's border in another layout: the caller's where
- * the nodes prefer their own, else channels last. */
+/* The same nodes with inputs or outputs at the graph's interface in another
+ * layout: the caller's if the nodes prefer their own, else channels last. */
 static bool add_layout_variants(struct builder *b, const struct node_set *s, value_id out)
 {
     const struct cutter *c = &b->cut;
@@ -296,7 +296,7 @@ static bool add_layout_variants(struct builder *b, const struct node_set *s, val
     return true;
 }
 
-/* The same nodes with all inputs, or the output, or both in blocks of channels that may be. */
+/* The same nodes with all inputs, or the output, or both in blocked channels where permitted. */
 static bool add_blocked(struct builder *b, const struct node_set *s, value_id out)
 {
     const struct cutter *c = &b->cut;
@@ -318,8 +318,8 @@ static bool add_blocked(struct builder *b, const struct node_set *s, value_id ou
     return true;
 }
 
-/* anchor + epilogue + a window over the result, which is delivered as well where others need it: a
-   skip connection stands beside its pooling. */
+/* anchor + epilogue + a window over the result, which is also an
+   output if other nodes need it: a skip connection beside its pooling. */
 static bool add_with_window(struct builder *b, const struct node_set *core, value_id out, node_id w)
 {
     const struct cutter *c = &b->cut;
@@ -348,7 +348,7 @@ static bool add_node(struct builder *b, node_id n, const value_id *out, u32 n_ou
     return add_region(b, &one, out, n_out, b->cut.layout);
 }
 
-/* The anchor by itself, its epilogue as another kernel, or each node of it. */
+/* The anchor by itself, with its epilogue as another kernel, or each node of it. */
 static bool add_parts(struct builder *b, const struct node_set *core, value_id out)
 {
     const struct cutter *c = &b->cut;
@@ -364,7 +364,7 @@ static bool add_parts(struct builder *b, const struct node_set *core, value_id o
     return true;
 }
 
-/* Does the set read what a view makes of several values? */
+/* Whether the set reads a view of several values. */
 static bool reads_joined(const struct cutter *c, const struct node_set *s)
 {
     value_id *in;
@@ -381,7 +381,7 @@ static bool reads_joined(const struct cutter *c, const struct node_set *s)
     return false;
 }
 
-/* Convolutions that follow each other in one kernel: pairs, and three. */
+/* Consecutive convolutions in one kernel: pairs, and three. */
 static bool add_chains(struct builder *b, const struct node_set *core, value_id out)
 {
     const struct cutter *c = &b->cut;
@@ -407,7 +407,7 @@ static bool add_anchor_alternatives(struct builder *b, const struct node_set *co
     return add_windows(b, core, out) && add_chains(b, core, out) && add_parts(b, core, out);
 }
 
-/* the default region that delivers a value */
+/* the default region that produces a value */
 
 static bool add_default(struct builder *b, value_id v)
 {
@@ -418,7 +418,7 @@ static bool add_default(struct builder *b, value_id v)
     if (has_anchor) {
         const struct node_set *core = &c->anchored[c->owner[p] - 1];
         value_id live[1];
-        /* an inner value of an anchor's region that an alternative asked for: its node by itself */
+        /* an inner value of an anchor's region that an alternative needs: its node by itself */
         bool is_inner = set_live_outs(c, core, live, 1) == 1 && live[0] != v;
         s = set_copy(c, core, is_inner ? 0 : core->n);
         if (is_inner) set_add(&s, p), has_anchor = false;

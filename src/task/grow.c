@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Growing regions. Forward: an anchor takes the pointwise nodes behind it while exactly one value
-// leaves the region, so a residual add or x*sigmoid(x) fuses but nothing is computed twice.
-// Backward: views are cheap to recompute and always come along; pointwise nodes only when nobody
-// else needs them, and nothing that takes long and is broadcast, such as buckets of relative positions. Node ids are in topological order (graph_sort ran).
+// Growing of regions. Forward: an anchor fuses following pointwise nodes as long as exactly one value leaves the
+// region, so a residual add or x*sigmoid(x) fuses but nothing is computed twice. Backward: views are cheap to
+// recompute and are always fused; pointwise nodes only if they have no other users, and no expensive values that
+// are broadcast, such as buckets of relative positions. Node ids are in topological order (graph_sort ran).
 #include "task/grow.h"
 
 static void note_users(struct cutter *c)
@@ -107,10 +107,10 @@ u32 set_live_outs(const struct cutter *c, const struct node_set *s, value_id *v,
     return n;
 }
 
-enum { MAX_SEARCH = 512 }; /* nodes looked at before a dependence is taken for granted */
+enum { MAX_SEARCH = 512 }; /* nodes visited before a dependency is assumed */
 
-/* Does node p, outside of the set, depend on it? Ids are topological: nothing before the set's first
- * node does. */
+/* Whether node p, outside of the set, depends on it. Ids are
+ * topological: nothing before the set's first node does. */
 static bool depends(const struct cutter *c, const struct node_set *s, node_id first, node_id p)
 {
     node_id stack[MAX_SEARCH];
@@ -162,8 +162,8 @@ static bool same_reduction(const struct graph *g, node_id a, node_id b)
                        &graph_value(g, graph_node(g, b)->in.v[0])->shape);
 }
 
-/* May n stand behind the anchor in one kernel? Its elements must be the anchor's (or, for a
- * reduction, those of a row). */
+/* Whether n may follow the anchor in one kernel. Its elements
+ * must be the anchor's (or, for a reduction, those of a row). */
 static bool fits_behind(const struct cutter *c, node_id anchor, node_id n)
 {
     const struct graph *g = c->g;
@@ -181,11 +181,11 @@ static bool fits_behind(const struct cutter *c, node_id anchor, node_id n)
 }
 
 enum {
-    MAX_USERS = 64,   /* of one value that are looked at */
-    MAX_ALONG = 32,   /* values that may come along with one, looked at */
-    MAX_AGAIN = 8,    /* operations that are rather computed again for each use of an element than stored and loaded */
-    MAX_COUNTED = 64, /* variables of sizes that are looked at */
-    MAX_CHOICE = 4,   /* parts of a concatenation that are rather computed, all for each element, than stored and loaded */
+    MAX_USERS = 64,   /* of one value that are examined */
+    MAX_ALONG = 32,   /* values that may be fused with one, examined */
+    MAX_AGAIN = 8,    /* operations below which recomputing an element for each use is cheaper than storing and loading it */
+    MAX_COUNTED = 64, /* variables of sizes that are examined */
+    MAX_CHOICE = 4,   /* parts of a concatenation up to which computing all for each element is cheaper than storing and loading */
 };
 
 /* The first node that reads a value of the set and may join it. */
@@ -218,7 +218,7 @@ void grow_epilogue(const struct cutter *c, struct node_set *s, node_id anchor)
     s->n = best;
 }
 
-/* Does the consumer ask for most elements of v several times, as broadcasting does? Sizes that are not known count as SOME. */
+/* Whether the consumer uses most elements of v several times, as in broadcasting. Unknown sizes count as SOME. */
 static bool asks_again(const struct cutter *c, node_id consumer, value_id v)
 {
     enum { SOME = 64 };
@@ -232,15 +232,15 @@ static bool asks_again(const struct cutter *c, node_id consumer, value_id v)
     return sym_eval(g->sym, all, var, &out) && sym_eval(g->sym, own, var, &in) && out / 2 >= in;
 }
 
-/* A search for what would come along with a value. */
+/* A search for the nodes to fuse with a value. */
 struct along {
     value_id stack[MAX_ALONG];
     u32 n;
-    struct { value_id v; u32 users; } met[MAX_ALONG]; /* values of several users, how many of them were met */
+    struct { value_id v; u32 users; } met[MAX_ALONG]; /* values of several users, and their number of visits */
     u32 n_met;
 };
 
-/* Users that want elements: the shape of a value is known without. */
+/* Users of elements: the shape of a value is known without computing it. */
 static u32 count_readers(const struct cutter *c, value_id v)
 {
     u32 n = 0;
@@ -248,7 +248,7 @@ static u32 count_readers(const struct cutter *c, value_id v)
     return n;
 }
 
-/* One of its readers was met: is it the last? */
+/* Visits one of its readers: is it the last? */
 static bool is_last_reader(const struct cutter *c, struct along *w, value_id v)
 {
     u32 i = 0, n = count_readers(c, v);
@@ -269,7 +269,7 @@ static void push_inputs(const struct cutter *c, struct along *w, node_id p)
     }
 }
 
-/* Would much be computed for an element of v, if its producers came along? Integers of 64 bits are slow in vectors. */
+/* Whether an element of v would take much computation if its producers were fused. 64-bit integers are slow in vectors. */
 static bool is_much(const struct cutter *c, value_id v)
 {
     struct along w = {.stack = {v}, .n = 1};
@@ -287,7 +287,7 @@ static bool is_much(const struct cutter *c, value_id v)
     return work > MAX_AGAIN;
 }
 
-/* Would recomputing the producer inside the consumer be cheap? */
+/* Whether recomputing the producer inside the consumer would be cheap. */
 static bool comes_along(const struct cutter *c, const struct node_set *s, node_id consumer,
                         value_id v)
 {
@@ -298,14 +298,14 @@ static bool comes_along(const struct cutter *c, const struct node_set *s, node_i
     if (!node_is(g, p, OP_VIEW)) {
         if (!node_is(g, p, OP_POINTWISE) || node_is(g, consumer, OP_WINDOW | OP_SAMPLE)) return false;
         if (op_of(g, consumer)->join && graph_node(g, consumer)->in.n > MAX_CHOICE) return false;
-        for (u32 i = 0; i < c->users[v].n && c->users[v].n > 1; i++) /* all users must be here */
+        for (u32 i = 0; i < c->users[v].n && c->users[v].n > 1; i++) /* all users must be in the set */
             if (!set_has(s, c->users[v].v[i])) return false;
     }
     return !asks_again(c, consumer, v) || !is_much(c, v);
 }
 
-/* A node's elements are computed once for each index that somebody asks for them with. Pointwise
- * nodes ask with their own indices, views with another one for each input. */
+/* A node's elements are computed once for each distinct index. Pointwise nodes
+ * request the same indices from their inputs, views another one for each input. */
 enum { MAX_INDICES = 48, MAX_WORK = 256 };
 
 struct work {
@@ -323,7 +323,7 @@ static bool work_ask(struct work *w, u32 i, u32 index)
     return true;
 }
 
-/* What node i of the set asks of node j. */
+/* The indices that node i of the set requests from node j. */
 static bool work_pass(const struct cutter *c, const struct node_set *s, struct work *w, u32 i, u32 j)
 {
     const struct node *x = graph_node(c->g, s->v[i]);
@@ -336,7 +336,7 @@ static bool work_pass(const struct cutter *c, const struct node_set *s, struct w
     return true;
 }
 
-/* Is the set, in any order, a kernel of reasonable size? */
+/* Whether the set, in any order, is a kernel of reasonable size. */
 static bool is_small(const struct cutter *c, const struct node_set *set)
 {
     struct node_set s = {.n = set->n};
@@ -344,7 +344,7 @@ static bool is_small(const struct cutter *c, const struct node_set *set)
     struct work w = {.last = 0};
     u32 sum = 0, views = 0;
     for (u32 i = 0; i < s.n; i++) v[i] = set->v[i], views += !node_is(c->g, v[i], OP_POINTWISE);
-    if (views < 4) return true; /* 3 views: each node under a few indices */
+    if (views < 4) return true; /* 3 views: each node with a few indices */
     s.v = v;
     set_sort(&s);
     for (u32 i = s.n; i-- > 0;) {
@@ -373,8 +373,8 @@ void grow_prologue(const struct cutter *c, struct node_set *s)
             value_id v = x->in.v[k];
             if (v && comes_along(c, s, s->v[i], v) &&
                 take_along(c, s, graph_value(c->g, v)->producer)) {
-                i = (u32)-1; /* a node's last user may just have come in: look again from the start
-                              */
+                i = (u32)-1; /* a node's last user may just
+                              *have joined: start again */
                 break;
             }
         }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Concatenations in memory. The parts of a concatenation are written straight into one buffer, each
-// by the kernel that computes it, and nothing is left to do for the concatenation itself. A join is
-// such a buffer: the concatenation that it is made for, and every value that lies in it, which are
-// its inputs and, where one of them is a concatenation along the same axis, that one's inputs, too.
+// Concatenations in place. The parts of a concatenation are written directly into one buffer,
+// each by the kernel that computes it, and the concatenation itself is free. A join is such a
+// buffer: the concatenation that it belongs to, and every value in it, which are its inputs
+// and, if one of them is a concatenation along the same axis, that one's inputs, too.
 //
-// The cover is extended by what that allows, as alternatives: each region once more with outputs
-// or inputs inside a join in place of memory of their own; the concatenation as a region without a
-// task, whose inputs and output are the same memory; copies into a join of values that have to be
-// elsewhere as well (inputs and outputs of the graph, and what several kernels read).
+// The cover is extended by the resulting alternatives: each region once more with outputs or
+// inputs inside a join instead of memory of their own; the concatenation as a region without
+// a task, whose inputs and output are the same memory; copies into a join of values that are
+// needed elsewhere as well (inputs and outputs of the graph, and inputs of several kernels).
 //
 // Not offered: constants as parts, the same value twice, contents known in symbols, blocked layouts.
 #include "task/grow.h"
@@ -16,16 +16,16 @@
 enum {
     MAX_VARIANTS = 32, /* of one region */
     MAX_DEPTH = 64,    /* concatenations of concatenations */
-    MAX_APART = 64,    /* parts that are not concatenations themselves: each lies elsewhere, and so takes a kernel of its own, which is built
-                          and measured. More are joined by levels of the tree that they come in (pass/tree.c), where places repeat */
+    MAX_APART = 64,    /* parts that are not concatenations themselves: each has another place, and so needs a kernel of its own, which
+                          is built and measured. Larger ones are joined by levels of their tree (pass/tree.c), where places repeat */
 };
 
 struct joiner {
     struct cover *c;
     const struct cutter *cut;
     struct map *tasks;      /* see cover_add_task */
-    u8 *made;               /* per value: bits of the layouts that a region delivers it in */
-    u32 *expanded;          /* per node: 1 + index of the join that it dissolves in, 0: none */
+    u8 *made;               /* per value: bits of the layouts that a region produces it in */
+    u32 *expanded;          /* per node: 1 + index of the join that replaces it, 0: none */
     struct value_list *of;  /* per value: 1 + index of the joins that it is a part of */
     struct err *e;
 };
@@ -59,8 +59,8 @@ static bool joins_along(const struct joiner *j, node_id n, u32 axis)
     return op->join && op->join(j->cut->g, graph_node(j->cut->g, n), &a) && a == axis;
 }
 
-/* Adds the inputs of a concatenation that begins at `at`, the inputs of an input that
- * is one, too, `deep` levels down; if it cannot be taken apart it stays one part. */
+/* Adds the inputs of a concatenation that begins at `at`, and the inputs of inputs that
+ * are concatenations, `deep` levels down; one that cannot be split stays one part. */
 static bool add_parts(struct joiner *j, struct join *x, node_id n, sym at, u32 deep)
 {
     const struct graph *g = j->cut->g;
@@ -102,7 +102,7 @@ static u32 parts_apart(const struct join *x)
     return n;
 }
 
-/* The concatenation as a region that does nothing. */
+/* The concatenation as an empty region. */
 static void add_join_region(struct joiner *j, u32 join, value_id v, u32 as)
 {
     struct arena *a = j->c->arena;
@@ -142,7 +142,7 @@ static void try_join(struct joiner *j, node_id n)
 
 /* regions that write into joins or read from them */
 
-/* The region computes the join's concatenation by itself: to read its parts from there is no use. */
+/* The region computes the join's concatenation by itself: reading its parts from there is useless. */
 static bool dissolves(const struct joiner *j, const struct region *r, u32 join)
 {
     for (u32 i = 0; i < r->n_nodes; i++)
@@ -155,8 +155,8 @@ static struct form *nth_form(const struct region *r, u32 k)
     return k < r->n_in ? &r->in[k] : &r->out[k - r->n_in];
 }
 
-/* The k-th way of storing the n-th form of region r: k = 0 as it is. What is read is not brought to
- * another layout, what is written goes to the join's. false: there are no more. */
+/* The k-th variant of the n-th form of region r: k = 0 is the original.
+ * Inputs keep their layout, outputs get the join's. false: there are no more. */
 static bool nth_way(const struct joiner *j, const struct region *r, u32 n, u32 k, struct form *f)
 {
     *f = *nth_form(r, n);
@@ -177,7 +177,7 @@ static struct form *copy_forms(struct arena *a, const struct form *from, u32 n)
     return f;
 }
 
-/* The task of a region whose forms lie where they now say. */
+/* The task of a region with the current placement of its forms. */
 static bool place_task(struct joiner *j, struct region *r)
 {
     struct arena *a = j->c->arena;
@@ -210,8 +210,8 @@ static bool add_variant(struct joiner *j, u32 of, const u32 *way)
     return true;
 }
 
-/* All combinations of ways, the first being the region as it is; those behind MAX_VARIANTS are not
- * offered. */
+/* All combinations of variants, the first being the original
+ * region; those beyond MAX_VARIANTS are not offered. */
 static bool add_variants(struct joiner *j, u32 of)
 {
     const struct region r = j->c->region.v[of];
@@ -230,7 +230,7 @@ static bool add_variants(struct joiner *j, u32 of)
 
 /* copies */
 
-/* Somebody else wants the value outside the join, or it comes to be there. */
+/* The value is also needed outside the join, or is produced there. */
 static bool is_elsewhere(const struct joiner *j, value_id v, u32 join)
 {
     node_id p = producer(j, v);
@@ -255,8 +255,8 @@ static bool add_copies(struct joiner *j, value_id v)
     return true;
 }
 
-/* Nothing but joins delivers what joins can: not the inner concatenations of a join that are wanted
- * elsewhere, too. */
+/* Removes other producers of what joins produce: except inner
+ * concatenations of a join that are needed elsewhere, too. */
 static void drop_others(struct joiner *j)
 {
     u32 n = 0;

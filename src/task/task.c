@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Making tasks: a region of a graph becomes a graph of its own whose text is its identity. Content
-// of constants is dropped unless kernels are specialised on it (integers that steer index maps,
-// single scalars), so that two layers which differ only in their weights are one task and are
-// measured once.
+// Building tasks: a region of a graph becomes a graph of its own whose text is
+// its identity. Content of constants is dropped unless kernels are specialised
+// on it (integers that steer index maps, single scalars), so that two layers
+// which differ only in their weights are one task and are measured once.
 #include "task/task.h"
 
-/* Integers up to this many elements stay: starts of slices, pads, permutations given as inputs. */
+/* Integers of at most this many elements stay: starts of slices, pads, permutations given as inputs. */
 enum { KEEP_INTS = 64 };
 
 static bool content_matters(const struct tensor *t)
@@ -15,8 +15,8 @@ static bool content_matters(const struct tensor *t)
     return n <= 1 || (!dtype_is_float(t->dtype) && n <= KEEP_INTS);
 }
 
-/* What was known of other values through content that is dropped is forgotten, too. The table of sizes is the network's, which knows the
-   facts already, and which of the sizes are made: here they are sizes like any other. */
+/* Knowledge about other values through dropped content is forgotten, too. The table of sizes is the
+   network's, which has the facts already, and knows the data-dependent sizes: here they are ordinary sizes. */
 static bool strip_constants(struct graph *g, struct err *e)
 {
     bool stripped = false;
@@ -83,8 +83,8 @@ bool task_with_parts(struct task *t, const struct task *from, struct arena *a,
     return graph_verify(&t->g, e);
 }
 
-/* Contents follow from inference, shapes stand in the text: they may have needed facts, or been compared while running, which the text does
-   not tell. So nothing becomes a fact here. */
+/* Contents follow from inference, shapes are in the text: they may have needed facts, or
+   run-time comparisons, which the text does not contain. So nothing becomes a fact here. */
 static bool infer_contents(struct graph *g, struct err *e)
 {
     struct arena tmp = {0};
@@ -117,7 +117,7 @@ bool task_restore(struct task *t, struct arena *a, struct symtab *st, struct str
     return parse(t, a, st, text, infer_contents, e);
 }
 
-/* The task with numbers in place of its sizes: then inference decides everything. */
+/* The task with numbers instead of its sizes: then inference decides everything. */
 bool task_fits(const struct task *t, const i64 *var)
 {
     const struct symtab *from = t->g.sym;
