@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Convolutions of a GPU beside its library, for tool/device-check conv: how quern conv is asked, what
-# it says of its layers, and the tables. Nothing here runs anything.
+# Convolutions of a GPU beside its library, for tool/device-check conv: the options for quern conv,
+# the interpretation of its layers, and the tables. Nothing here runs anything.
 import dataclasses
 import json
 

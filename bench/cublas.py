@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 #
-# cublas.py: matrix products of cuBLAS on the first CUDA device, timed by the device's events; a
-# process of its own that is told what to do by lines of JSON on standard input (bench/worker.py).
+# cublas.py: cuBLAS GEMM on the first CUDA device, timed by the device's events; a process of its
+# own, controlled by lines of JSON on standard input (bench/worker.py).
 #
-# Only the driver and libcublas are asked for, by ctypes, opened here. Operands are uniform in
-# [-1, 1), as those that candidates are timed on; rows lie behind each other, y (b, m, n) =
-# a (b, m, k) x b (b, k, n). Samples are runs in a row, as many as take SAMPLE seconds.
+# Uses only the driver and libcublas, by ctypes. Operands are uniform in [-1, 1), like those of
+# candidates, and row-major, y (b, m, n) = a (b, m, k) x b (b, k, n). Samples are consecutive runs,
+# as many as take SAMPLE seconds.
 import array
 import ctypes
 import glob

@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 #
-# engines.py NAME: one engine in a process of its own, told what to do by lines of JSON on
-# standard input (see bench/worker.py): libraries that bring threads along do not disturb each
-# other so.
+# engines.py NAME: one engine in a process of its own, controlled by lines of JSON on standard input
+# (see bench/worker.py), so that libraries with threads do not disturb each other.
 #
 # An engine has load(job), run(), results() and version. job: "row", "threads", and the files
-# "model", and "program" of quern. run() does the row once; `seconds`, where an engine sets it,
-# is what that took by its own clock.
+# "model", and "program" of quern. run() computes the row once; `seconds`, if an engine sets it, is
+# its time by the engine's own clock.
 import ctypes
 import json
 import os

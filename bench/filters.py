@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Filters with a kernel of its own for every pixel on a GPU, alone and as PyTorch's layer, beside its unfold, for
-# tool/device-check filter: rows as graphs for quern, and the table. Nothing here runs anything.
+# Per-pixel filters on a GPU, alone and as PyTorch's layer, beside its unfold, for tool/device-check
+# filter: rows as graphs for quern, and the table. Nothing here runs anything.
 import dataclasses
 import math
 import os

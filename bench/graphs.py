@@ -3,8 +3,8 @@
 #
 # graphs.py [BUILD] > bench/graphs.txt
 #
-# The rows in f32 that are single layers (bench/rows.py) as networks in text (doc/graph-ir.md), each behind
-# a line "# GROUP: NAME". Constants have no content: what a kernel does with it does not depend on it.
+# The f32 rows that are single layers (bench/rows.py) as networks in text form (doc/graph-ir.md),
+# each after a line "# GROUP: NAME". Constants have no content, on which kernels do not depend.
 # Pictures of convolutions have channels last, as between the layers of a network.
 import os
 import sys

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# The machine that is measured on: what it can do at most, who else uses it, its name.
+# The measuring machine: its measured peaks, other load, its name.
 import json
 import os
 import subprocess

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# oneDNN through its C interface (version 3). Only what a matrix product or a convolution needs:
-# descriptors are opaque handles there, so no header has to be repeated but a few numbers.
-# Weights are rearranged once into what the library prefers; f32 throughout.
+# oneDNN through its C interface (version 3), as far as matmuls and convolutions need it:
+# descriptors are opaque handles, so only a few numbers of its headers are repeated. Weights are
+# packed once into the library's preferred layout; f32 throughout.
 import ctypes
 
 import numpy as np

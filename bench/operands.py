@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# The numbers of a row (signed, seeded by its name: every process makes the same; of quantised rows u8 and i8), and its
-# ONNX file.
+# The operands of a row (signed, seeded by its name, so that every process creates the same; u8 and
+# i8 for quantised rows), and its ONNX file.
 import math
 import zlib
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# ONNX Runtime's convolutions compute in a layout of blocks of channels, (1, c / b, h, w, b).
-# Within a network they hand it on to each other; around a convolution alone there would be
-# nodes that rearrange its input and output and that take as long as it. Here they are cut off.
+# ONNX Runtime's convolutions use a blocked channel layout, (1, c / b, h, w, b). Within a network it
+# is kept between convolutions; around a single convolution there would be layout conversions that
+# take as long as it. Here they are removed.
 import numpy as np
 import onnx
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Where the threads of this process run. A thread that is woken may be put on the processor of who
-# wakes it and wait there, while another is idle: libraries that let their threads sleep lose
-# milliseconds so. Those that work are kept apart here: each on a processor of its own. Linux.
+# Processors of this process's threads. A woken thread may be scheduled on the processor of the
+# waking thread and wait there while another is idle: libraries that let their threads sleep lose
+# milliseconds. Here busy threads are bound to a processor each. Linux.
 import os
 
 TASKS = "/proc/self/task"

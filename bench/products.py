@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Matrix products of a GPU beside a library, for tool/device-check: which, how they are asked for,
-# what a database of trials says of them, and the table. Nothing here runs anything.
+# Matmuls of a GPU beside a library, for tool/device-check: their list, the options for quern gemm,
+# the interpretation of a database of trials, and the table. Nothing here runs anything.
 import csv
 import dataclasses
 import io

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# What quern runs for a row: a tuned and an untuned program, made by the command from the row's
-# ONNX file. What was measured stays in one database for each number of threads,
-# build/rows/tN.db.
+# The programs that quern runs for a row, tuned and untuned, compiled from the row's ONNX file.
+# Measurements are kept in one database for each number of threads, build/rows/tN.db.
 import contextlib
 import json
 import os

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# What bench/compare measures, row by row: matrix products, convolutions, networks. A row says
-# what is computed, never how. Pure functions of the standard library, so that others can draw
-# rows, too:
+# The rows of bench/compare: matmuls, convolutions, networks. A row describes the computation, not
+# its implementation. Pure functions of the standard library, so that other programs can use rows,
+# too:
 #
 #   import rows; rows.group("matmul")
 #
-# m, n, k: rows, columns and terms of a matrix product, (m, k) x (k, n). n, c, size: images,
-# channels, height and width, or depth, height and width.
+# m, n, k: rows, columns and summed axis of a matmul, (m, k) x (k, n). n, c, size: images, channels,
+# height and width, or depth, height and width.
 import json
 import math
 import os

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Time to the first result: from the start of a process that has nothing but a network's file to its first outputs. quern compiles
-# its kernels on the way ("first": its caches are empty; "again": a process before it did the same) and fills its caches behind the
-# result, which "to its end" has, too. Peers are Python processes, and their time begins when the interpreter is ready, with the import of the
-# library; torch.compile's networks are made in the process. Engines take turns; files are in the system's memory.
+# Time to the first result: from the start of a process with a network's file to its first outputs.
+# quern compiles its kernels on the way ("first": with empty caches; "again": after an earlier
+# process) and fills its caches after the result, which "to its end" includes. Other tools are
+# Python processes, timed from the import of the library on; torch.compile's networks are created in
+# the process. Engines take turns; files are in the page cache.
 import json
 import os
 import resource

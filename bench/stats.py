@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Medians and ratios of times that were measured in rounds, with 95 % confidence by order
-# statistics: nothing is assumed about how times are distributed.
+# Medians and ratios of times measured in rounds, with 95 % confidence intervals by order
+# statistics, without assumptions about the distribution of times.
 import math
 
 

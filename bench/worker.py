@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Engines as processes (bench/engines.py): one for each engine and row, bound to as many
-# processors as it may have threads, idle on a pipe while others have their turn. What this
-# machine's environment says to libraries does not reach them, but the settings found here do: a
-# library older than the processor may not know it, and would compute with kernels for older
-# ones. What the machine can do at most is measured by a process of the same kind (bench/peak.c).
+# Engines as processes (bench/engines.py): one for each engine and row, bound to as many processors
+# as it has threads, waiting on a pipe between its turns. Environment variables for libraries are
+# not passed on, but the settings found here are: a library older than the processor may not detect
+# it, and would use kernels for older ones. The machine's peak is measured by a process of the same
+# kind (bench/peak.c).
 import dataclasses
 import glob
 import json
