@@ -259,7 +259,7 @@ code 0 verify cosmoflow-v1-small.onnx
 code 0 verify --exact small.graph; says '^exact '; says '^1 kernels of 1 dispatches: 1 exact, 0 by tolerance, 0 differ'
 code 0 verify --exact small.graph --program a.dnx; says '^exact .*conv+relu: '
 code 0 verify --exact --json cosmoflow-small.onnx; says '"verdict":"exact"'
-code 1 verify --exact same.graph --program a.dnx; says 'is no kernel of this model'
+code 1 verify --exact same.graph --program a.dnx; says 'is not a kernel of this model'
 code 0 compile small.graph -o proven.dnx; code 0 explain proven.dnx; says ', exact (1x2x'
 code 0 compile small.graph --no-prove -o plain.dnx; code 0 explain plain.dnx; ! grep -q 'exact (' out || wrong "a verdict that nobody asked for"
 cat > deep.graph <<'X'
@@ -278,7 +278,7 @@ sed 's/-0.25, 1, 0.125]/-0.25, 1, 0.1250125]/' deep.graph > other.graph
 code 0 compile --no-fusion deep.graph -o deep.dnx
 code 0 verify --per-layer deep.graph --program deep.dnx --set H=7 W=13; says '^ok .* second (Conv)'; says '^4 kernel outputs, all within'
 failing verify --per-layer other.graph --program deep.dnx --set H=7 W=13; says '^1 of 4 beyond their bounds, the first: second (Conv), output c: '
-code 1 verify --per-layer same.graph --program deep.dnx; says 'is no kernel of this model'
+code 1 verify --per-layer same.graph --program deep.dnx; says 'is not a kernel of this model'
 
 # tuning, databases
 code 0 tune small.graph -o t.dnx --timeout 3s --optimize-for=H:64,W:64; is_file t.db

@@ -18,7 +18,7 @@ code 2 --verify --pass backwards; says "no pass 'backwards'; there are: forward,
 code 2 --verify --dtype f8; says "no element type 'f8'"
 code 2 --verify --layers 3:2; says "--layers is '3:2'"
 code 2 --verify --currlayer 3 --lastlayer 2; says "rows 3 to 2"
-code 2 --verify --currlayer 7; says "there is no row 7"
+code 2 --verify --currlayer 7; says "row 7 does not exist"
 code 2 --verify --enableplots; says "needs --compareprof"
 code 2 --compareprof --baseline mine; says "no baseline 'mine'"
 code 2 --verify --loadprecompiled --seconds 1; says "not to be done"

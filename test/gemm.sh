@@ -92,7 +92,7 @@ measure() {
 kcg_MM_bM72N72K40isAT0W64_BM32BN32BK8TM4TN4BLY1BLX1WLY8WLX8GLWA4GLWB4BSWM2BSWN2WSWM1WSWN2LSU1Map4GSW0UN8RP0SP0LC1RC0
 END
     code 2 list.json "list-$1.json" 1 --device "$1"; says "a registry has no points"
-    code 0 list.json "list-$1.json" --device "$1" --min-samples 2; says "1 kernels that are no matrix products"
+    code 0 list.json "list-$1.json" --device "$1" --min-samples 2; says "1 kernels other than matmuls"
     grep -q 'M72N72K40isAT0W64_BM32' "list-$1.json" || fail "the listed kernel is not among the results"
     "$example" "list-$1.db" 72 72 40 "$1" > out 2> err || fail example
     says "^ran in"

@@ -53,7 +53,7 @@ mv out devices
 code 2 "$quern" compile net.graph -o x.dnx --isa x86-64-v9; says "x86-64-v4"
 code 2 "$quern" compile net.graph -o x.dnx --isa x86-64-v3+neon; says "'neon'"
 code 2 "$quern" compile net.graph -o x.dnx --isa native,native; says "the same"
-code 2 "$quern" compile net.graph -o x.dnx --device interp --isa x86-64-v3; says "no processor"
+code 2 "$quern" compile net.graph -o x.dnx --device interp --isa x86-64-v3; says "not a CPU"
 code 2 "$quern" compile net.graph -o x.dnx --device cpu:x86-63; says "cpu:x86-64-v3"
 code 2 "$quern" run net.dnx --bench --isa x86-64-v3+xop; says "no variant"; says "its code is for"
 

@@ -90,7 +90,7 @@ static void test_optional(void **state)
     add_node(&x, "Optional", "_", "none");
     add_node(&x, "OptionalGetElement", "none", "y");
     add_output(&x, "y");
-    model_fails(&x, ERR_INPUT, "there is no element");
+    model_fails(&x, ERR_INPUT, "the element does not exist");
     model_close(&x);
 }
 

@@ -33,8 +33,8 @@ static void test_verify(void **state)
     refuse("grid %1 = p0\nelse\nend\n", "else without if");
     refuse("%1 = add 1, 2\n", "outside a grid");
     refuse("grid %1 = p0\ngrid %2 = %1\nend\nend\n", "neither constant nor parameter");
-    refuse("grid %1 = p0\n%2 = add %1, 1\ngrid %3 = 4\nend\nend\n", "behind other instructions");
-    refuse("grid %1 = p0\ngrid %2 = 4\nend\n%3 = add %1, 1\nend\n", "behind an inner grid");
+    refuse("grid %1 = p0\n%2 = add %1, 1\ngrid %3 = 4\nend\nend\n", "after other instructions");
+    refuse("grid %1 = p0\ngrid %2 = 4\nend\n%3 = add %1, 1\nend\n", "after an inner grid");
     refuse("grid %1 = 2\nloop %2 = 0..4\ngrid %3 = 2\nend\nend\nend\n", "inside another structure");
     refuse("grid %1 = p0\nloop %2 = 0..4\n%3 = add %2, 1\nend\nstore y[%3] = f32(0)\nend\n",
            "not in scope");
@@ -56,7 +56,7 @@ static void test_verify(void **state)
     refuse("grid %1 = p0\nloop %2 = 0..4\nwork %3: f32[8]\nend\nend\n", "not directly in a grid");
     refuse("grid %1 = p0\ntemp %2: f32[8]\nend\n", "inside a grid");
     refuse("grid %1 = p0\nwork %2: f32x8[8]\nend\n", "outside registers");
-    refuse("grid %1 = p0\nloop %2 = 0..4 step 0\nend\nend\n", "no positive constant");
+    refuse("grid %1 = p0\nloop %2 = 0..4 step 0\nend\nend\n", "not a positive constant");
     refuse("grid %1 = p0\n%2: bool = lt %1, 1\nif %2\nbarrier\nend\nend\n", "barrier inside if");
     refuse("grid %1 = p0\n%2: u8 = cast u8(300)\nend\n", "does not fit");
     refuse("grid %1 = p0\n%2: f32x3 = splat f32(0)\nend\n", "invalid number of lanes");

@@ -195,11 +195,11 @@ static void test_verify(void **state)
     refuse("group 64 1 1 team 2\ngrid %1 = p0\nend\n", "teams of 2");
     refuse("group 64 1 1 subgroup 32 team 9\ngrid %1 = p0\nend\n", "invalid team");
     refuse("grid %1 = p0\n%2 = subgroup 2\nend\n", "no such number");
-    refuse("grid %1 = p0\n%2: f32x4 = splat f32(1)\n%3: f32x4 = sgadd %2\nend\n", "no scalar");
+    refuse("grid %1 = p0\n%2: f32x4 = splat f32(1)\n%3: f32x4 = sgadd %2\nend\n", "not a scalar");
     refuse("grid %1 = p0\n%2: f16 = load h[0]\n%3: f16 = sgadd %2\nend\n", "does not exist");
     refuse("grid %1 = p0\n%2: bool = lt %1, 2\n%3: bool = sgmax %2\nend\n", "does not exist");
-    refuse("grid %1 = p0\n%2: f32 = shuffle %1, 0\nend\n", "no scalar of its type");
-    refuse("grid %1 = p0\n%2 = shuffle %1, f32(0)\nend\n", "no i64 scalar");
+    refuse("grid %1 = p0\n%2: f32 = shuffle %1, 0\nend\n", "not a scalar of its type");
+    refuse("grid %1 = p0\n%2 = shuffle %1, f32(0)\nend\n", "not an i64 scalar");
     refuse("grid %1 = p0\n%2: f16_a8x16 = fload x[0] pitch 16\nend\n", "wrong type");
     refuse("grid %1 = p0\n%2: f32 = fload x[0] pitch 16\nend\n", "wrong type");
     refuse("grid %1 = p0\nwork %5: f16[64]\n%2: f16_a8x8 = fload %5[0] pitch 16\nend\n",

@@ -21,7 +21,7 @@ static bool contradiction(const struct symtab *t, sym x, struct str item, struct
         for (u32 v = 0; v < t->var.n && !b.n; v++)
             if (sym_has_var(t, x, v) && sym_has_var(t, t->fact.v[k].a, v)) sym_fact_print(&b, t, &t->fact.v[k]);
     if (!b.n) sym_print(&b, t, x);
-    err_set(e, ERR_USAGE, "assumption '%.*s' contradicts what was said of this size before: %.*s", STR_ARG(item), STR_ARG(buf_view(&b)));
+    err_set(e, ERR_USAGE, "assumption '%.*s' contradicts an earlier assumption about this size: %.*s", STR_ARG(item), STR_ARG(buf_view(&b)));
     buf_release(&b);
     return false;
 }

@@ -103,7 +103,7 @@ bool api_choose(struct plan_choice *x, quern_model *m, struct db *known, const s
     ok = ok && plan_choose(&x->s, &x->c, m->var, &on, work, e);
     if (ok && known && !x->s.n_known)
         log_printf(&m->q->log, 1,
-                   "the database knows nothing of '%.*s' on this device as it is asked for: times "
+                   "the database has no measurements of '%.*s' for this device and these options: times "
                    "are predicted",
                    STR_ARG(m->name));
     return ok;

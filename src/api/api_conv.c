@@ -55,7 +55,7 @@ static bool read_options(struct conv_call *g, const struct quern_conv_opts *o, s
     struct quern_conv_opts *x = &g->x;
     if (o) memcpy(x, o, o->size < sizeof *x ? o->size : sizeof *x);
     if (x->first < 0 || x->last < 0 || (x->last && x->last <= x->first))
-        return err_set(e, ERR_USAGE, "rows %d to %d: the first cannot be behind the last", x->first, x->last);
+        return err_set(e, ERR_USAGE, "rows %d to %d: the first is after the last", x->first, x->last);
     if (x->batch < 0 || x->batch > CONV_MAX_SIZE || x->warm_up < 0 || x->total < 0 || x->seconds < 0)
         return err_set(e, ERR_USAGE, "batch, rounds and seconds cannot be negative");
     if (!api_baseline_check(x->baseline, e)) return false;
@@ -76,7 +76,7 @@ static bool read_rows(struct conv_call *g, const struct log *log, struct err *e)
     for (u32 i = 0; i < g->data.note.n; i++) log_printf(log, 1, "'%s': %.*s", data, STR_ARG(g->data.note.v[i]));
     g->first = (u32)g->x.first;
     g->last = g->x.last && (u32)g->x.last < g->data.row.n ? (u32)g->x.last : g->data.row.n;
-    if (g->first >= g->last) return err_set(e, ERR_USAGE, "'%s' has %u rows, there is no row %u", data, g->data.row.n, g->first);
+    if (g->first >= g->last) return err_set(e, ERR_USAGE, "'%s' has %u rows, row %u does not exist", data, g->data.row.n, g->first);
     for (u32 i = g->first; i < g->last; i++) {
         struct conv_row *r = &g->data.row.v[i];
         r->pass = g->pass, r->has_bias = g->x.bias != 0, r->act = g->act;
@@ -136,7 +136,7 @@ static bool find_base(struct layer *l, struct err *e)
     struct err why = {0};
     if (want && !strcmp(want, "reference")) return find_reference(l, e);
     conv_library(&l->library, &l->work, g->run.type, g->layout);
-    if (conv_row_is_fused(&l->work)) err_set(&why, ERR_UNSUPPORTED, "libraries are not asked for convolutions with bias or activation");
+    if (conv_row_is_fused(&l->work)) err_set(&why, ERR_UNSUPPORTED, "libraries are not used for convolutions with bias or activation");
     else l->by_library = dev_ask_conv(g->place.driver, &g->place.dev, &l->library, &l->base_name, &why);
     if (l->by_library) {
         conv_library_subject(&l->base, &l->library, &l->task, &l->arena);

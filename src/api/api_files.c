@@ -50,7 +50,7 @@ quern_status quern_tensors_read(quern *q, const char *path, quern_kind kind, que
     if (kind <= QUERN_TENSOR || kind > QUERN_OPTIONAL_SEQUENCE)
         return api_end(q, err_set(e, ERR_USAGE, "'%s': kind %d is neither that of a sequence nor of an optional value", path, (int)kind));
     bool ok = io_read_list(&l, &a, (enum io_list_kind)kind, path, e);
-    if (ok && (i64)l.n > max) ok = err_set(e, ERR_UNSUPPORTED, "'%s': %u elements, there is room for %d", path, l.n, max);
+    if (ok && (i64)l.n > max) ok = err_set(e, ERR_UNSUPPORTED, "'%s': %u elements, but room for only %d", path, l.n, max);
     quern_status s = ok ? QUERN_OK : api_end(q, false);
     for (; !s && *n < (int)l.n; *n += !s) s = take_copy(q, &l.v[*n], &out[*n]);
     while (s && *n > 0) quern_tensor_free(out[--*n]);

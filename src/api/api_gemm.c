@@ -163,7 +163,7 @@ static bool run_one(struct gemm_call *g, quern_db *db, struct quern_gemm_best *b
     set_goal(g, &db->q->log);
     bool ok = find_baseline(g, &db->q->log, e) && lab_sweep(&g->sweep, &r, e) && check_rival(g, &r, e);
     if (ok && r.n_refused)
-        log_printf(&db->q->log, 2, "%lld of %lld points cannot be taken, the first: %.*s", (long long)r.n_refused,
+        log_printf(&db->q->log, 2, "%lld of %lld points were refused, the first: %.*s", (long long)r.n_refused,
                    (long long)r.n_points, STR_ARG(buf_view(&r.why)));
     ok = ok && lab_sweep_results(&g->sweep, &g->results, &g->arena, e) && write_results(g, g->x.result, e);
     if (ok) tell_best(g, &r, best);
@@ -182,7 +182,7 @@ static bool run(struct gemm_call *g, quern_db *db, struct quern_gemm_best *best,
         ok = api_float_type(g->x.type, &g->space.dtype, e) && run_one(g, db, best, e);
     }
     if (ok && g->products.n_others)
-        log_printf(&db->q->log, 1, "%u kernels that are no matrix products are left out", g->products.n_others);
+        log_printf(&db->q->log, 1, "%u kernels other than matmuls are skipped", g->products.n_others);
     return ok;
 }
 
@@ -218,8 +218,8 @@ static bool read_shape(const struct quern_gemm_shape *s, struct lab_config *c, e
     bool ok = x.m > 0 && x.n > 0 && x.k > 0 && x.m <= LAB_MAX_SIZE && x.n <= LAB_MAX_SIZE && x.k <= LAB_MAX_SIZE;
     for (int i = 0; i < x.n_batch; i++) ok &= x.batch[i] > 0 && x.batch[i] <= LAB_MAX_SIZE, c->batch[i] = x.batch[i];
     *type = x.type ? dtype_from_onnx((int)x.type) : DT_F32;
-    if (!ok) return err_set(e, ERR_USAGE, "sizes of a product are 1 to %d", LAB_MAX_SIZE);
-    return dtype_is_float(*type) || err_set(e, ERR_USAGE, "products are of floats");
+    if (!ok) return err_set(e, ERR_USAGE, "sizes of a matmul are 1 to %d", LAB_MAX_SIZE);
+    return dtype_is_float(*type) || err_set(e, ERR_USAGE, "matmuls are of floats");
 }
 
 quern_status quern_model_gemm(quern *q, const struct quern_gemm_shape *shape, quern_model **out)
@@ -267,7 +267,7 @@ quern_status quern_gemm_find(quern_db *db, const struct quern_gemm_shape *shape,
     i64 env = ok ? db_env(&db->db, buf_view(&t.fingerprint), buf_view(&t.toolchain), e) : 0;
     ok = ok && env;
     if (ok && !lab_find(&f, &db->db, env, &t.caps, &c, type, e))
-        ok = err_set(e, ERR_NOTHING, "the database knows no kernel for such a product on this device");
+        ok = err_set(e, ERR_NOTHING, "the database has no kernel for such a matmul on this device");
     if (ok) tell_found(out, &f, &c, type);
     api_target_close(&t);
     return api_end(db->q, ok);

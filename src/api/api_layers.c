@@ -70,13 +70,13 @@ static bool find_layer(struct layers *x, const struct map *regions, u32 i, const
     if (d->call) return true;
     u64 *at = map_get(regions, str_fmt(&x->a, "%.*s %.*s", STR_ARG(d->task), STR_ARG(d->label)));
     if (!at)
-        return err_set(e, ERR_INPUT, "'%.*s' is no kernel of this model: the program was made of another model, or with other interface options",
+        return err_set(e, ERR_INPUT, "'%.*s' is not a kernel of this model: the program was compiled from another model, or with other interface options",
                        STR_ARG(d->label));
     const struct place_in_cover *w = (const struct place_in_cover *)(uintptr_t)*at;
     l->task = w->c->task.v[w->r->task];
     if (!candidate_parse(&c, d->candidate, e) || !gen_kernel(&k, &x->a, &c, l->task, caps, e)) return err_prefix(e, "%.*s", STR_ARG(d->label));
     if (k.n_arg + k.n_temp != d->n_buf)
-        return err_set(e, ERR_INPUT, "kernel '%.*s' is not what this version of quern makes of its schedule", STR_ARG(d->entry));
+        return err_set(e, ERR_INPUT, "kernel '%.*s' differs from this version's kernel for its schedule", STR_ARG(d->entry));
     l->out = arena_array(&x->a, struct layer_out, k.n_arg + 1);
     for (u32 j = 0; j < k.n_arg; j++) {
         if (!k.arg[j].is_out) continue;

@@ -84,7 +84,7 @@ quern_status quern_tensor_from_dlpack(quern *q, struct DLManagedTensor *m, quern
     i64 bytes;
     if (d->device.device_type != DL_CPU && d->device.device_type != DL_CUDA_HOST)
         return api_end(q, err_set(e, ERR_UNSUPPORTED,
-                                  "a DLPack tensor lies on device type %d, expected the CPU",
+                                  "a DLPack tensor is on device type %d, expected the CPU",
                                   d->device.device_type));
     if (t.dtype == DT_NONE || d->dtype.lanes != 1)
         return api_end(q, err_set(e, ERR_UNSUPPORTED, "DLPack element type %d of %d bits",

@@ -79,7 +79,7 @@ quern_status quern_key_trust(quern *q, const char *public_path, const char *name
     if (!api_given(q, "public_path name", public_path, name)) return QUERN_USAGE;
     struct err *e = &q->err;
     struct str config = os_config_folder(&a), folder = api_trusted_folder(&a, e);
-    bool ok = folder.n && (is_name(str_of(name)) || err_set(e, ERR_USAGE, "'%s' is no name for a key: letters, digits and -_.@+", name));
+    bool ok = folder.n && (is_name(str_of(name)) || err_set(e, ERR_USAGE, "'%s' is not a valid key name: letters, digits and -_.@+", name));
     ok = ok && api_read_key(key, public_path, false, false, e);
     ok = ok && have_folder(config.p, e) && have_folder(folder.p, e) && api_trusted_keys(q, &known, &a, NULL, e);
     for (u32 k = 0; ok && k < known.n; k++)

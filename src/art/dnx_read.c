@@ -327,7 +327,7 @@ static bool read_values(struct reader *r, const json_t *o, struct plan_dispatch 
     if (!get_list(r, o, "values", &list, &n)) return false;
     d->is_value = arena_array(r->a, bool, d->n_param + 1);
     for (u32 i = 0; i < n; i++) {
-        if (!get_u32(r, json_array_get(list, i), "value", &k) || k >= d->n_param) return bad(r, "a value is no parameter");
+        if (!get_u32(r, json_array_get(list, i), "value", &k) || k >= d->n_param) return bad(r, "a value is not a parameter");
         d->is_value[k] = true;
     }
     return true;

@@ -114,7 +114,7 @@ static bool add_signature(struct dnx_signatures *s, const struct dnx_signature *
     u32 at = 0;
     while (at < s->n && memcmp(s->v[at].key, x->key, SIGN_KEY_BYTES) < 0) at++;
     if (at < s->n && memcmp(s->v[at].key, x->key, SIGN_KEY_BYTES) == 0) s->v[at] = *x;
-    else if (s->n == DNX_MAX_SIGNATURES) return err_set(e, ERR_UNSUPPORTED, "the artifact has %d signatures, there is room for no more", DNX_MAX_SIGNATURES);
+    else if (s->n == DNX_MAX_SIGNATURES) return err_set(e, ERR_UNSUPPORTED, "the artifact has %d signatures, the maximum", DNX_MAX_SIGNATURES);
     else {
         for (u32 k = s->n++; k > at; k--) s->v[k] = s->v[k - 1];
         s->v[at] = *x;

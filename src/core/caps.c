@@ -105,8 +105,8 @@ static bool set_field(struct caps *c, struct str key, struct str value, struct e
         return true;
     }
     if (str_is(key, "cflags"))
-        return err_set(e, ERR_USAGE, "'cflags' in target: options of compilers are not taken from a description, they follow from the extensions that it "
-                       "lists as 'isa'; have it written again by quern devices");
+        return err_set(e, ERR_USAGE, "'cflags' in target: compiler options are not read from descriptions; they follow from the extensions that it "
+                       "lists as 'isa'; print it again by quern devices");
     return err_set(e, ERR_USAGE, "unknown key '%.*s' in target", STR_ARG(key));
 }
 

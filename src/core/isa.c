@@ -176,7 +176,7 @@ static bool no_level(struct str name, struct err *e)
 {
     struct buf b = {0};
     for (i64 k = 0; k < countof(levels); k++) buf_printf(&b, "%s%s", k ? ", " : "", levels[k].name);
-    err_set(e, ERR_USAGE, "no instruction set '%.*s'; there are: %.*s, each with extensions behind '+'", STR_ARG(name), STR_ARG(buf_view(&b)));
+    err_set(e, ERR_USAGE, "no instruction set '%.*s'; there are: %.*s, each optionally with extensions after '+'", STR_ARG(name), STR_ARG(buf_view(&b)));
     buf_release(&b);
     return false;
 }

@@ -120,7 +120,7 @@ struct cuda_conv *cuda_conv_open(struct cuda *c, const struct dev_conv *s, struc
         return NULL;
     }
     if (s->of_weights) {
-        err_set(e, ERR_UNSUPPORTED, "%s is not asked for gradients of weights", c->dnn->kind->library.what);
+        err_set(e, ERR_UNSUPPORTED, "%s is not used for gradients of weights", c->dnn->kind->library.what);
         return NULL;
     }
     struct cuda_conv *k = mem_alloc((i64)sizeof *k);

@@ -157,7 +157,7 @@ bool opencl_piece(struct opencl *o, const struct dev_mem *m, struct opencl_objec
     struct opencl_buffer *b = buffer_of(m);
     if (!is_inside(m, m->size)) return err_set(e, ERR_USAGE, "a launch uses memory that was not allocated");
     if (m->offset % i64_max(o->facts.align, 1))
-        return err_set(e, ERR_USAGE, "memory for '%s' begins at %lld, no multiple of %u", o->facts.name,
+        return err_set(e, ERR_USAGE, "memory for '%s' begins at %lld, not a multiple of %u", o->facts.name,
                        (long long)m->offset, o->facts.align);
     /* to the next 16 bytes: kernels read words of several elements, and sizes of 0 do not exist */
     i64 size = i64_min(round_up(i64_max(m->size, 1), 16), b->size - m->offset);

@@ -90,5 +90,5 @@ bool opencl_product_launch(struct opencl *o, const struct dev_product *p, const 
     o->seconds = -1; /* not known from events */
     i32 r = run(o, p, v);
     return r == CL_SUCCESS ||
-           err_set(e, ERR_SYSTEM, "'%s': a product of %s: %s (%d)", o->facts.name, clblast.what, opencl_result_name(r), r);
+           err_set(e, ERR_SYSTEM, "'%s': a matmul of %s: %s (%d)", o->facts.name, clblast.what, opencl_result_name(r), r);
 }

@@ -24,7 +24,7 @@ static bool check_group(const struct vulkan *v, const struct spirv_entry *x, str
     }
     return (fits && n <= l->maxComputeWorkGroupInvocations) ||
            err_set(e, ERR_UNSUPPORTED,
-                   "groups of %u x %u x %u threads, '%s' allows %u x %u x %u and %u in all",
+                   "workgroups of %u x %u x %u threads, '%s' allows %u x %u x %u and %u in all",
                    x->local[0], x->local[1], x->local[2], vulkan_name(&v->facts),
                    l->maxComputeWorkGroupSize[0], l->maxComputeWorkGroupSize[1],
                    l->maxComputeWorkGroupSize[2], l->maxComputeWorkGroupInvocations);

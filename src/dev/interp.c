@@ -61,7 +61,7 @@ static bool launch(struct dev *d, const struct dev_launch *l, struct err *e)
     const struct kir *k = &l->kernel->kir;
     if (l->n_buf < k->buf.n || l->n_param < k->param.n)
         return err_set(e, ERR_USAGE,
-                       "kernel '%.*s' wants %u buffers and %u parameters, not %u and %u",
+                       "kernel '%.*s' needs %u buffers and %u parameters, not %u and %u",
                        STR_ARG(k->name), k->buf.n, k->param.n, l->n_buf, l->n_param);
     struct arena a = {0};
     struct kir_arg *arg = arena_array(&a, struct kir_arg, k->buf.n + 1);

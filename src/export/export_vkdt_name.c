@@ -41,7 +41,7 @@ bool vkdt_module_name(char out[VKDT_TOKEN + 1], struct str name, struct err *e)
         ok = is_letter(name.p[i]) || is_digit(name.p[i]) || name.p[i] == '-';
     if (!ok)
         return err_set(e, ERR_USAGE,
-                       "'%.*s' is no name for a module: a letter, then letters, digits and dashes",
+                       "'%.*s' is not a valid module name: a letter, then letters, digits and dashes",
                        STR_ARG(name));
     if (is_taken(name))
         return err_set(e, ERR_USAGE, "module name '%.*s' is reserved in vkdt",

@@ -395,7 +395,7 @@ static bool check_subgroup(const struct vkdt_model *m, struct err *e)
     if (!m->subgroup || !caps_parse(&c, m->plan->caps, e) || c.subgroup == m->subgroup)
         return e->code == ERR_NONE;
     return err_set(e, ERR_UNSUPPORTED,
-                   "kernels require subgroups of %u threads, vkdt cannot ask for them and the "
+                   "kernels require subgroups of %u threads, vkdt cannot request them and the "
                    "target's usual size is %u",
                    m->subgroup, c.subgroup);
 }

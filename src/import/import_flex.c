@@ -97,7 +97,7 @@ static char *modified(struct flex *x, const Onnx__NodeProto *node, const char *w
     const Onnx__GraphProto *g = a ? a->g : NULL;
     if (!a) return in;
     if (!g || g->n_input != 1 || g->n_output != 1 || !g->output[0]->name || g->n_sparse_initializer) {
-        err_set(x->e, ERR_INPUT, "FlexAttention '%.*s': %s is no graph of one input and one output", STR_ARG(x->prefix), which);
+        err_set(x->e, ERR_INPUT, "FlexAttention '%.*s': %s is not a graph of one input and one output", STR_ARG(x->prefix), which);
         return NULL;
     }
     map_init(&x->names, x->a);

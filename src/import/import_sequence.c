@@ -260,7 +260,7 @@ static bool optional_has_element(struct import_lists *d, node_id n)
 static bool optional_get_element(struct import_lists *d, node_id n)
 {
     value_id v = input(d, n, 0);
-    if (!v || list_of(d, v)->kind == IS_NONE) return op_invalid(d->e, d->g, n, "there is no element");
+    if (!v || list_of(d, v)->kind == IS_NONE) return op_invalid(d->e, d->g, n, "the element does not exist");
     return optional(d, n);
 }
 

@@ -581,6 +581,6 @@ bool graph_parse(struct graph *g, struct arena *a, struct symtab *st, struct str
     graph_init(g, a, st);
     if (!str_is(scan_word(&p, false), "graph")) return fail(&p, "expected 'graph'");
     parse_graph(&p);
-    if (peek(&p)) fail(&p, "text behind the end");
+    if (peek(&p)) fail(&p, "text after the end");
     return !p.failed && graph_verify(g, e);
 }

@@ -288,7 +288,7 @@ static bool copy_loop(struct unroller *u, kval v)
     if (x->aux == KL_UNROLL && n < 0)
         return err_set(
             u->e, ERR_FAILED,
-            "kernel '%.*s': loop %%%u is to be unrolled but its number of rounds is not constant",
+            "kernel '%.*s': loop %%%u must be unrolled, but its number of iterations is not constant",
             STR_ARG(u->copy.in->name), kir_text_id(u->copy.in, v));
     if (x->aux == KL_UNROLL || n == 0 || n == 1) return copy_rounds(u, v, n);
     kir_copy_ins(&u->copy, v);

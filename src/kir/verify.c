@@ -99,7 +99,7 @@ static bool check_operands(struct checker *c)
         NEED(c->visible[v], "operand is not in scope");
         bool wants_array = i == 0 && is_access(c->x->op);
         NEED(wants_array == is_array(arg(c, v)),
-             wants_array ? "operand is no array" : "operand is an array");
+             wants_array ? "operand is not an array" : "operand is an array");
         NEED(arg(c, v)->dtype != DT_NONE, "operand has no value");
         NEED(!arg(c, v)->role || takes_frag(c->x->op, i), "operand is a fragment");
     }
@@ -222,7 +222,7 @@ static bool check_dot(struct checker *c)
 static bool check_select(struct checker *c)
 {
     const struct kir_ins *x = c->x, *p = arg(c, x->a), *a = arg(c, x->b), *b = arg(c, x->c);
-    NEED(p->dtype == DT_BOOL && p->lanes == x->lanes, "condition is no bool of the same lanes");
+    NEED(p->dtype == DT_BOOL && p->lanes == x->lanes, "condition is not a bool of the same lanes");
     NEED(a->dtype == x->dtype && b->dtype == x->dtype, "operands of different types");
     NEED(a->lanes == x->lanes && b->lanes == x->lanes, "operands of different types");
     return true;
@@ -289,9 +289,9 @@ static bool check_collective(struct checker *c)
              "fill needs a scalar of its type");
         return true;
     }
-    NEED(is_scalar(a) && is_scalar(x) && x->dtype == a->dtype, "operand is no scalar of its type");
+    NEED(is_scalar(a) && is_scalar(x) && x->dtype == a->dtype, "operand is not a scalar of its type");
     if (x->op == KI_SHUFFLE) {
-        NEED(is_index(arg(c, x->b)), "number of a thread is no i64 scalar");
+        NEED(is_index(arg(c, x->b)), "thread number is not an i64 scalar");
         return true;
     }
     NEED(dtype_fits(x->op, a->dtype) && !is_half(a->dtype),
@@ -319,10 +319,10 @@ static bool check_frag_access(struct checker *c, const struct kir_ins *frag, kva
     NEED(c->n_grid, "memory access outside a grid");
     NEED(p->op == KI_BUF || p->aux == KS_SHARED || p->aux == KS_TEMP,
          "fragment in memory of one thread");
-    NEED(is_index(arg(c, c->x->b)) && is_index(arg(c, pitch)), "index or pitch is no i64 scalar");
+    NEED(is_index(arg(c, c->x->b)) && is_index(arg(c, pitch)), "index or pitch is not an i64 scalar");
     NEED(frag->role && kir_frag_stored(frag->dtype) == p->dtype, "fragment of the wrong type");
     NEED(c->x->aux <= 1, "unknown order of elements");
-    NEED(c->x->op == KI_FSTORE || !c->x->d || is_index(arg(c, c->x->d)), "distance of panels is no i64 scalar");
+    NEED(c->x->op == KI_FSTORE || !c->x->d || is_index(arg(c, c->x->d)), "distance of panels is not an i64 scalar");
     NEED(c->x->op == KI_FLOAD || p->op != KI_BUF || p->aux != KA_IN, "store to a read-only buffer");
     return true;
 }
@@ -394,7 +394,7 @@ static bool check_grid(struct checker *c)
 {
     NEED(c->n_open == c->n_grid && c->n_grid < 3,
          "grid inside another structure or deeper than three");
-    NEED(!c->body, "grid behind other instructions of a grid");
+    NEED(!c->body, "grid after other instructions of a grid");
     NEED(is_size(arg(c, c->x->a)) && is_index(c->x),
          "grid extent is neither constant nor parameter");
     c->n_grid++;
@@ -407,16 +407,16 @@ static bool check_loop(struct checker *c)
     i64 step;
     NEED(x->aux <= KL_VECTOR, "unknown kind of loop");
     NEED(is_index(arg(c, x->a)) && is_index(arg(c, x->b)) && is_index(x),
-         "loop bound is no i64 scalar");
+         "loop bound is not an i64 scalar");
     NEED(is_index(arg(c, x->c)) && kir_is_const(c->k, x->c, &step) && step > 0,
-         "loop step is no positive constant");
+         "loop step is not a positive constant");
     NEED(c->n_grid, "loop outside a grid");
     return open_push(c);
 }
 
 static bool check_if(struct checker *c)
 {
-    NEED(arg(c, c->x->a)->dtype == DT_BOOL && arg(c, c->x->a)->lanes == 1, "condition is no bool");
+    NEED(arg(c, c->x->a)->dtype == DT_BOOL && arg(c, c->x->a)->lanes == 1, "condition is not a bool");
     NEED(c->n_grid, "if outside a grid");
     return open_push(c);
 }
@@ -459,7 +459,7 @@ static bool check_barrier(struct checker *c)
 static bool check_place(struct checker *c)
 {
     enum kir_op op = c->x->op;
-    NEED(!c->grid_done || op == KI_END, "instruction behind an inner grid");
+    NEED(!c->grid_done || op == KI_END, "instruction after an inner grid");
     bool is_outer = op == KI_BUF || op == KI_GRID || op == KI_ALLOC || is_leaf(op);
     NEED(c->n_open || is_outer, "instruction outside a grid");
     return true;
@@ -522,7 +522,7 @@ static bool check_frag_type(struct checker *c)
     const struct kir_ins *x = c->x;
     NEED(x->role <= KR_ACC && (x->role != 0) == (x->rows != 0) && (x->role != 0) == (x->cols != 0),
          "invalid fragment");
-    NEED(x->dtype != DT_TF32 || x->role == KR_A || x->role == KR_B, "tf32 that is no operand of a product of fragments");
+    NEED(x->dtype != DT_TF32 || x->role == KR_A || x->role == KR_B, "tf32 other than as an operand of fmma");
     if (!x->role) return true;
     NEED(x->lanes == 1 && x->rows <= KIR_MAX_SIDE && x->cols <= KIR_MAX_SIDE, "invalid fragment");
     bool is_array = x->op == KI_ALLOC || x->op == KI_LOAD;

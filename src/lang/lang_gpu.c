@@ -107,7 +107,7 @@ static bool check(const struct kir *k, const struct caps *c, const struct gpu_wo
     for (kval v = 1; v < k->ins.n; v++)
         if (!check_ins(k, v, e) || (kir_at(k, v)->op == KI_TILE && !gpu_check_tile(k, v, c, w, e))) return false;
     if (c->max_group && n > c->max_group)
-        REFUSE("kernel '%.*s' has groups of %u threads, the target at most %u", STR_ARG(k->name), n, c->max_group);
+        REFUSE("kernel '%.*s' has workgroups of %u threads, the target supports at most %u", STR_ARG(k->name), n, c->max_group);
     if (gpu_has_type(k, DT_F64) && !c->has_f64)
         REFUSE("kernel '%.*s' needs 'f64', which the target lacks", STR_ARG(k->name));
     for (kval v = 1; v < k->ins.n; v++) {

@@ -226,7 +226,7 @@ static struct str multiply(struct text *t, const struct kir_ins *x)
         buf_printf(&t->prelude, "%s%.*s %.*s(%.*s a, %.*s b, %.*s c)\n{\n", t->style->function, STR_ARG(type), STR_ARG(name),
                    STR_ARG(ta), STR_ARG(tb), STR_ARG(type));
         if (!gpu_words(t)->multiply || !gpu_words(t)->multiply(&t->prelude, &m))
-            err_set(t->err, ERR_UNSUPPORTED, "no products of fragments of %s, %lldx%lldx%lld, in this language (kernel '%.*s')",
+            err_set(t->err, ERR_UNSUPPORTED, "fmma of %s, %lldx%lldx%lld, is not supported by this language (kernel '%.*s')",
                     dtype_name(a.dtype), (long long)m.m, (long long)m.n, (long long)m.k, STR_ARG(t->k->name));
         buf_z(&t->prelude, "    return c;\n}\n");
     }

@@ -81,9 +81,9 @@ bool gpu_check_team(const struct kir *k, const struct caps *c, const struct gpu_
     for (kval v = 1; v < k->ins.n; v++) {
         const struct kir_ins *x = kir_at(k, v);
         if (is_operand(x) && (x->op != KI_FLOAD || !is_place(k, x)))
-            REFUSE("an operand of a team's products that lies not as its units read it, in kernel '%.*s'", STR_ARG(k->name));
+            REFUSE("a warpgroup operand with an unsupported memory layout in kernel '%.*s'", STR_ARG(k->name));
         if (x->op == KI_FSTORE && is_operand(kir_at(k, x->c)))
-            REFUSE("a store of an operand of a team's products in kernel '%.*s'", STR_ARG(k->name));
+            REFUSE("a store of a warpgroup operand in kernel '%.*s'", STR_ARG(k->name));
         if (x->op == KI_FMMA && (!is_still_there(k, x->a, v) || !is_still_there(k, x->b, v)))
             REFUSE("a barrier between an operand's load and its product in kernel '%.*s'", STR_ARG(k->name));
     }
@@ -189,7 +189,7 @@ static struct str product(struct text *t, const struct kir_ins *x)
     map_put(&t->known, name, 1);
     buf_printf(&t->prelude, "%svoid %.*s(%.*s &c, u64 a, u64 b)\n{\n", t->style->function, STR_ARG(name), STR_ARG(type));
     if (m.a != m.b || !gpu_words(t)->team_multiply(&t->prelude, &m, is_across(a), is_across(b)))
-        err_set(t->err, ERR_UNSUPPORTED, "no products of fragments of teams of %s, %lldx%lldx%lld, in this language (kernel '%.*s')",
+        err_set(t->err, ERR_UNSUPPORTED, "warpgroup fmma of %s, %lldx%lldx%lld, is not supported by this language (kernel '%.*s')",
                 dtype_name(m.a), (long long)m.m, (long long)m.n, (long long)m.k, STR_ARG(t->k->name));
     buf_z(&t->prelude, "}\n");
     return name;

@@ -114,7 +114,7 @@ static struct spv_array *new_array(struct spv *s, kval v, u32 *n_temp)
     switch ((enum kir_space)x->aux) {
     case KS_REG: plan_reg(s, a, v); break;
     case KS_WORK:
-        spv_fail(s, "has scratch memory of a worker, which groups of threads lack");
+        spv_fail(s, "has scratch memory of a worker, which workgroups lack");
         break;
     case KS_SHARED:
         a->storage = SPV_IN_WORKGROUP;

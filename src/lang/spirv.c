@@ -53,7 +53,7 @@ static bool check(const struct kir *k, const struct caps *c, struct err *e)
     u32 n = kir_threads(k), version = c->spirv;
     if (c->max_group && n > c->max_group)
         return err_set(e, ERR_UNSUPPORTED,
-                       "kernel '%.*s' has groups of %u threads, the target at most %u",
+                       "kernel '%.*s' has workgroups of %u threads, the target supports at most %u",
                        STR_ARG(k->name), n, c->max_group);
     if (has_fragments(k) && version < 13)
         return err_set(e, ERR_UNSUPPORTED, "kernel '%.*s' has fragments, which spir-v 1.%u lacks",

@@ -95,7 +95,7 @@ static bool is_kernel_of(const struct plan *p, const struct plan_dispatch *d, co
     if (ok && same) ok = is_code_of(&p->bin.v[d->bin], &k, caps, &a, &same, e);
     arena_release(&a);
     if (!ok) return false;
-    return same || err_set(e, ERR_INPUT, "kernel '%.*s' is not what this version of quern makes of its schedule", STR_ARG(d->entry));
+    return same || err_set(e, ERR_INPUT, "kernel '%.*s' differs from this version's kernel for its schedule", STR_ARG(d->entry));
 }
 
 static bool add_plan(struct plan_kernels *x, struct map *by_key, const struct plan *p, const struct caps *caps, struct err *e)
@@ -107,7 +107,7 @@ static bool add_plan(struct plan_kernels *x, struct map *by_key, const struct pl
         if (d->call) continue;
         u64 *task = map_get(by_key, d->task);
         if (!task)
-            return err_set(e, ERR_INPUT, "'%.*s' is no kernel of this model: the program was made of another model, or with other interface options",
+            return err_set(e, ERR_INPUT, "'%.*s' is not a kernel of this model: the program was compiled from another model, or with other interface options",
                            STR_ARG(d->label));
         struct plan_kernel j = {.task = (const struct task *)(uintptr_t)*task, .label = d->label};
         if (!candidate_parse(&j.cand, d->candidate, e) || !is_kernel_of(p, d, &j, caps, e)) return err_prefix(e, "%.*s", STR_ARG(d->label));

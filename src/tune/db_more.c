@@ -155,7 +155,7 @@ static bool attach_copy(struct db *d, const char *file, struct err *e)
     sqlite3_backup *b = ok ? sqlite3_backup_init(d->sql, "other", from.sql, "main") : NULL;
     int rc = b ? sqlite3_backup_step(b, -1) : SQLITE_ERROR;
     if (b) sqlite3_backup_finish(b);
-    if (ok && rc != SQLITE_DONE) ok = db_fail(rc == SQLITE_IOERR_DATA || rc == SQLITE_CORRUPT ? &from : d, e, "reading what is to be merged");
+    if (ok && rc != SQLITE_DONE) ok = db_fail(rc == SQLITE_IOERR_DATA || rc == SQLITE_CORRUPT ? &from : d, e, "reading the database to merge");
     db_close(&from);
     return ok;
 }

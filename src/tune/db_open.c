@@ -177,7 +177,7 @@ static bool check_log(struct db *d, const char *path, struct err *e)
         os_sleep(0.2);
         is = log_is_damaged(path, &second, e) && memcmp(&first, &second, sizeof first) == 0;
     }
-    return !is || err_set(e, ERR_INPUT, "the write-ahead log beside it is damaged: what was measured last cannot be read; 'quern db repair' saves the rest");
+    return !is || err_set(e, ERR_INPUT, "the write-ahead log beside it is damaged: the latest measurements cannot be read; 'quern db repair' saves the rest");
 }
 
 /* Bytes of the file; -1: there is none (":memory:"). By the library's own handle: closing another one would drop its locks. */

@@ -165,7 +165,7 @@ bool db_repair(const char *in, const char *out, struct db_saved *s, struct err *
 {
     struct finds f = {0};
     *s = (struct db_saved){0};
-    if (os_exists(out)) return err_set(e, ERR_USAGE, "'%s' exists already: what is saved goes into a new file", out);
+    if (os_exists(out)) return err_set(e, ERR_USAGE, "'%s' exists already: the rows are saved into a new file", out);
     bool ok = read_in(in, &f, s, e);
     if (ok && !write_out(out, &f, s, e)) {
         os_remove_tree(out);
