@@ -34,13 +34,6 @@ int fail(struct cli *c, quern_status s)
     return exit_code(s);
 }
 
-double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 bool has_suffix(const char *path, const char *suffix)
 {
     size_t n = strlen(path), k = strlen(suffix);
@@ -82,18 +75,6 @@ int refuse_unsigned(struct cli *c, const char *model)
 {
     if (!opts_flag(c, "require-signature", false)) return EXIT_DONE;
     return usage_error(c, "--require-signature applies to programs: compile and sign '%s' first", model);
-}
-
-void json_text(const char *s)
-{
-    putchar('"');
-    for (; *s; s++) {
-        unsigned char ch = (unsigned char)*s;
-        if (ch == '"' || ch == '\\') printf("\\%c", ch);
-        else if (ch < 32) printf("\\u%04x", ch);
-        else putchar(ch);
-    }
-    putchar('"');
 }
 
 /* models */

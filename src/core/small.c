@@ -142,3 +142,9 @@ u8 small_clean(enum dtype t, u8 v)
     if (!dtype_is_small(t) || rows[t].bits == 8) return v;
     return dtype_is_int(t) ? (u8)small_wrap(t, v) : (u8)(v & ((1u << rows[t].bits) - 1));
 }
+
+enum dtype dtype_parse_operand(struct str s)
+{
+    enum dtype t = str_is(s, dtype_name(DT_TF32)) ? DT_TF32 : dtype_parse(s);
+    return dtype_is_small(t) ? DT_NONE : t;
+}

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Slices of bytes: comparing, cutting, numbers, patterns, formatted copies in arenas.
+// Slices of bytes: comparing, cutting, numbers, patterns, formatting.
 //
-// A slice does not own its bytes and is not NUL-terminated; only str_dup and str_z
-// make copies with a NUL. Numbers and formats use the C locale even if the
+// A slice does not own its bytes and is not NUL-terminated; only the copies of str_arena.c
+// have a NUL. Numbers and formats use the C locale even if the
 // embedding program has set another one, because every text quern writes must be
 // readable by quern anywhere: hence uselocale around the C functions (the "C"
 // locale object is static in the C library, so this costs nothing and cannot fail).
@@ -123,15 +123,6 @@ bool str_glob(struct str pattern, struct str s)
     return p == pattern.n;
 }
 
-struct str str_dup(struct arena *a, struct str s)
-{
-    char *p = arena_alloc(a, s.n + 1);
-    if (s.n) memcpy(p, s.p, (size_t)s.n);
-    return (struct str){p, s.n};
-}
-
-const char *str_z(struct arena *a, struct str s) { return str_dup(a, s).p; }
-
 int fmt_va(char *out, size_t size, const char *fmt, va_list ap)
 {
     locale_t old = locale_c();
@@ -140,15 +131,3 @@ int fmt_va(char *out, size_t size, const char *fmt, va_list ap)
     return n;
 }
 
-struct str str_fmt(struct arena *a, const char *fmt, ...)
-{
-    va_list ap, again;
-    va_start(ap, fmt);
-    va_copy(again, ap);
-    int n = fmt_va(NULL, 0, fmt, ap);
-    struct str s = {arena_alloc(a, n < 0 ? 1 : (i64)n + 1), n < 0 ? 0 : n};
-    if (n > 0) fmt_va((char *)(uintptr_t)s.p, (size_t)n + 1, fmt, again);
-    va_end(again);
-    va_end(ap);
-    return s;
-}

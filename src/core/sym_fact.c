@@ -45,8 +45,6 @@ bool sym_fact_parse_name(struct str s, enum sym_fact_kind *k)
 
 /* Expressions and facts. */
 
-sym sym_current(struct symtab *t, sym s) { return t->fact.n && s ? sym_copy(t, t, s) : s; }
-
 sym sym_copy_raw(struct symtab *to, const struct symtab *from, sym s)
 {
     bool raw = to->raw;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Inside of symbolic sizes (sym.c, sym_poly.c, sym_div.c, sym_bound.c): polynomials in scratch
+// Inside of symbolic sizes (sym_node.c, sym.c, sym_poly.c, sym_div.c, sym_bound.c): polynomials in scratch
 // memory.
 //
 // A value is a polynomial: a sum of coefficient * monomial, a monomial being a sorted product of
@@ -33,7 +33,7 @@ struct work {
     struct arena mem;
 };
 
-/* sym.c: nodes */
+/* sym_node.c */
 sym sym_cons(struct symtab *t, enum sym_op op, sym a, sym b, i64 value);
 sym sym_undefined(struct symtab *t);
 sym sym_var_at(struct symtab *t, u32 k); /* variable k, with facts */

@@ -319,25 +319,3 @@ sym sym_parse(struct symtab *t, struct str text, struct err *e)
     sym s = parse_sum(&p);
     return s && p.rest.n ? parse_error(&p, "unexpected text") : s;
 }
-
-/* Copying. */
-
-/* Within one table the variable itself is meant, whatever its name denotes by facts. */
-sym sym_copy(struct symtab *to, const struct symtab *from, sym s)
-{
-    if (s == 0) return 0;
-    const struct sym_node x = from->node.v[s]; /* the table may move */
-    if (x.op == SYM_CONST) return sym_const(to, x.value);
-    if (x.op == SYM_VAR) return to == from ? sym_var_at(to, x.a) : sym_var(to, from->var.v[x.a]);
-    sym a = sym_copy(to, from, x.a), b = sym_copy(to, from, x.b);
-    switch ((enum sym_op)x.op) {
-    case SYM_ADD: return sym_add(to, a, b);
-    case SYM_MUL: return sym_mul(to, a, b);
-    case SYM_DIV: return sym_div(to, a, b);
-    case SYM_MIN: return sym_min(to, a, b);
-    case SYM_MAX: return sym_max(to, a, b);
-    case SYM_CONST:
-    case SYM_VAR: break;
-    }
-    unreachable();
-}

@@ -84,3 +84,10 @@ bool cuda_start(struct cuda *c, const struct cuda_api *api, struct err *e)
     c->lib = dev_library_open(&api->library, &c->cu, e);
     return c->lib && cuda_ok(c, c->cu.Init(0), "Init", e);
 }
+
+bool cuda_start_clock(struct cuda *c, struct err *e)
+{
+    if (c->is_timing) return true;
+    c->is_timing = true;
+    return cuda_ok(c, c->cu.EventRecord(c->start, c->stream), "EventRecord", e);
+}

@@ -240,13 +240,6 @@ static struct arguments gather(const struct dev_launch *l, struct arena *a)
     return x;
 }
 
-bool cuda_start_clock(struct cuda *c, struct err *e)
-{
-    if (c->is_timing) return true;
-    c->is_timing = true;
-    return cuda_ok(c, c->cu.EventRecord(c->start, c->stream), "EventRecord", e);
-}
-
 static bool launch_grid(struct cuda *c, const struct dev_launch *l, u32 grid, const struct arguments *x, struct err *e)
 {
     const struct function *f = &l->kernel->function[grid];

@@ -131,3 +131,16 @@ bool opencl_list(const struct opencl_loader *l, struct arena *a, struct opencl_d
     *v = all.v, *n = all.n;
     return true;
 }
+
+static bool is_loss(i32 r)
+{
+    return r == CL_DEVICE_NOT_AVAILABLE || r == CL_EXEC_STATUS_ERROR || r == CL_INVALID_CONTEXT ||
+           r == CL_INVALID_COMMAND_QUEUE;
+}
+
+bool opencl_ok(struct opencl *o, i32 r, const char *call, struct err *e)
+{
+    if (r == CL_SUCCESS) return true;
+    if (is_loss(r)) o->is_lost = true;
+    return err_set(e, ERR_SYSTEM, "'%s': %s: %s (%d)", o->facts.name, call, opencl_result_name(r), r);
+}

@@ -250,3 +250,11 @@ bool vulkan_list(const struct vulkan_loader *l, struct arena *a, VkPhysicalDevic
     *list = v;
     return true;
 }
+
+bool vulkan_ok(struct vulkan *v, VkResult r, const char *call, struct err *e)
+{
+    if (r == VK_SUCCESS) return true;
+    if (r == VK_ERROR_DEVICE_LOST) v->is_lost = true;
+    return err_set(e, ERR_SYSTEM, "'%s': %s: %s (%d)", vulkan_name(&v->facts), call,
+                   vulkan_result_name(r), r);
+}

@@ -8,19 +8,6 @@
 // is opened again. One thread at a time. doc/device-opencl.md
 #include "dev/dev_opencl.h"
 
-static bool is_loss(i32 r)
-{
-    return r == CL_DEVICE_NOT_AVAILABLE || r == CL_EXEC_STATUS_ERROR || r == CL_INVALID_CONTEXT ||
-           r == CL_INVALID_COMMAND_QUEUE;
-}
-
-bool opencl_ok(struct opencl *o, i32 r, const char *call, struct err *e)
-{
-    if (r == CL_SUCCESS) return true;
-    if (is_loss(r)) o->is_lost = true;
-    return err_set(e, ERR_SYSTEM, "'%s': %s: %s (%d)", o->facts.name, call, opencl_result_name(r), r);
-}
-
 /* Opening. */
 
 static void opencl_close(struct dev *d)

@@ -9,14 +9,6 @@
 // contents become zero, and struct dev counts it. One thread at a time.
 #include "dev/dev_vulkan.h"
 
-bool vulkan_ok(struct vulkan *v, VkResult r, const char *call, struct err *e)
-{
-    if (r == VK_SUCCESS) return true;
-    if (r == VK_ERROR_DEVICE_LOST) v->is_lost = true;
-    return err_set(e, ERR_SYSTEM, "'%s': %s: %s (%d)", vulkan_name(&v->facts), call,
-                   vulkan_result_name(r), r);
-}
-
 /* Opening. */
 
 static bool make_device(struct vulkan *v, struct err *e)

@@ -96,7 +96,7 @@ static bool infer_body(struct control *c, struct kept *k)
     for (u32 i = 0; i < k->scan.n; i++) push(b, &b->output, k->scan.v[i]);
     if (!graph_verify(b, c->e)) return false;
     u32 n_out = b->output.n;
-    return import_control(b, c->bodies, c->e) && (b->output.n == n_out || err_set(c->e, ERR_UNSUPPORTED, "a result that is a sequence"));
+    return c->infer(b, c->bodies, c->e) && (b->output.n == n_out || err_set(c->e, ERR_UNSUPPORTED, "a result that is a sequence"));
 }
 
 /* The outputs after inference (they may have been replaced). */

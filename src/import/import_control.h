@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Private to import_control.c and import_call.c: control flow of a graph that is being inferred.
+// Private to import_control.c, import_known.c and import_call.c: control flow of a graph that is being inferred.
 #ifndef QUERN_IMPORT_CONTROL_H
 #define QUERN_IMPORT_CONTROL_H
 
@@ -12,8 +12,10 @@ struct control {
     const struct import_bodies *bodies;
     struct import_lists *lists;
     struct err *e;
+    bool (*infer)(struct graph *g, const struct import_bodies *bodies, struct err *e); /* import_control, for bodies that stay */
 };
 
+/* import_known.c */
 /* A node's body as it was read, NULL: none; and the node's inputs that it captured: first and number. */
 const struct graph *control_body(const struct control *c, node_id n, const char *attr);
 bool control_captured(const struct control *c, node_id n, const char *attr, u32 *from, u32 *count);

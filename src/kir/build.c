@@ -1,23 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // build.c: the builder, the only writer of kernels. Every pure value
-// takes the same path: simplify.c may return an earlier or simpler value,
+// takes the same path: a rule (simplify.c) may return an earlier or simpler value,
 // an equal instruction in scope is shared, otherwise it is appended.
 //
 // Sharing is scoped: a hash table chains the pure instructions that are in scope;
 // closing a structure removes its instructions, newest first, which restores the
 // chains. A shared value therefore dominates its uses, and no instruction ever moves.
-#include "kir/kir.h"
+#include "kir/build.h"
 
 #include <string.h>
-
-struct kir_side { /* parallel to ins */
-    struct kir_range range;
-    kval next; /* next older instruction of the same chain; NOT_SHARED: in no chain */
-    u32 hash;
-    u8 twos; /* 2^twos divides it */
-    u8 data; /* kir_data */
-};
 
 struct kir_scope { /* an open structure */
     kval head;     /* GRID, LOOP, IF */
@@ -25,12 +17,6 @@ struct kir_scope { /* an open structure */
 };
 
 static const kval NOT_SHARED = UINT32_MAX;
-
-struct kir_range kir_range(const struct kir *k, kval v) { return k->side.v[v].range; }
-
-i64 kir_multiple(const struct kir *k, kval v) { return (i64)1 << k->side.v[v].twos; }
-
-u32 kir_data(const struct kir *k, kval v) { return k->side.v[v].data; }
 
 kval kir_push(struct kir *k, struct kir_ins x)
 {
@@ -206,6 +192,16 @@ kval kir_ramp(struct kir *k, kval base, i64 stride, u32 lanes)
     return emit_shared(k, x);
 }
 
+kval kir_scalar_of(struct kir *k, kval v)
+{
+    const struct kir_ins *x = kir_at(k, v);
+    if (x->lanes == 1) return v;
+    if (x->op == KI_SPLAT) return kir_scalar_of(k, x->a);
+    if (x->op != KI_CONST) return 0;
+    return dtype_is_float(x->dtype) ? kir_const_f(k, x->dtype, 1, x->imm.f)
+                                    : kir_const_i(k, x->dtype, 1, x->imm.i);
+}
+
 kval kir_lane(struct kir *k, kval a, i64 lane)
 {
     const struct kir_ins *x = kir_at(k, a);
@@ -248,7 +244,7 @@ kval kir_un(struct kir *k, enum kir_op op, kval a)
     assert(kir_op_info(op)->n_args == 1 && kir_op_info(op)->cls == 'P' &&
            kir_op_info(op)->rule != 'I');
     assert(!kir_is_frag(k, a));
-    kval s = kir_simplify_un(k, op, a);
+    kval s = kir_rules.un(k, op, a);
     if (s) return s;
     struct kir_ins x = {
         .op = (u8)op, .dtype = kir_at(k, a)->dtype, .lanes = kir_at(k, a)->lanes, .a = a};
@@ -293,7 +289,7 @@ kval kir_bin(struct kir *k, enum kir_op op, kval a, kval b)
     u32 n = lanes_max(k, a, b);
     a = kir_splat(k, a, n);
     b = kir_splat(k, b, n);
-    kval s = kir_simplify_bin(k, op, a, b);
+    kval s = kir_rules.bin(k, op, a, b);
     if (s) return s;
     struct kir_ins x = {.op = (u8)op, .dtype = kir_at(k, a)->dtype, .lanes = (u8)n, .a = a, .b = b};
     if (kir_op_info(op)->rule == 'B') x.dtype = DT_BOOL;
@@ -308,7 +304,7 @@ kval kir_fma(struct kir *k, kval a, kval b, kval c)
     a = kir_splat(k, a, n);
     b = kir_splat(k, b, n);
     c = kir_splat(k, c, n);
-    kval s = kir_simplify_fma(k, a, b, c);
+    kval s = kir_rules.fma(k, a, b, c);
     if (s) return s;
     struct kir_ins x = {
         .op = KI_FMA, .dtype = kir_at(k, a)->dtype, .lanes = (u8)n, .a = a, .b = b, .c = c};
@@ -320,7 +316,7 @@ kval kir_dot(struct kir *k, kval a, kval b, kval c)
     const struct kir_ins *x = kir_at(k, a), *sum = kir_at(k, c);
     assert(x->lanes == kir_lanes(k, b) && !kir_is_frag(k, a) && !kir_is_frag(k, c));
     assert(x->lanes == sum->lanes * kir_dot_terms(x->dtype, kir_dtype(k, b), sum->dtype));
-    kval s = kir_simplify_dot(k, a, b, c);
+    kval s = kir_rules.dot(k, a, b, c);
     if (s) return s;
     return emit_shared(k, typed_as(k, c, (struct kir_ins){.op = KI_DOT, .a = a, .b = b, .c = c}));
 }
@@ -333,7 +329,7 @@ kval kir_select(struct kir *k, kval cond, kval a, kval b)
     cond = kir_splat(k, cond, n);
     a = kir_splat(k, a, n);
     b = kir_splat(k, b, n);
-    kval s = kir_simplify_select(k, cond, a, b);
+    kval s = kir_rules.select(k, cond, a, b);
     if (s) return s;
     struct kir_ins x = {
         .op = KI_SELECT, .dtype = kir_at(k, a)->dtype, .lanes = (u8)n, .a = cond, .b = a, .c = b};
@@ -343,7 +339,7 @@ kval kir_select(struct kir *k, kval cond, kval a, kval b)
 kval kir_cast(struct kir *k, enum dtype t, kval a)
 {
     assert(!kir_is_frag(k, a) || kir_at(k, a)->role == KR_ACC);
-    kval s = kir_simplify_cast(k, t, a);
+    kval s = kir_rules.cast(k, t, a);
     if (s) return s;
     struct kir_ins x = typed_as(k, a, (struct kir_ins){.op = KI_CAST, .a = a});
     x.dtype = (u8)t;

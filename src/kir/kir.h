@@ -259,15 +259,9 @@ static inline kval kir_mod_i(struct kir *k, kval a, i64 b) { return kir_mod(k, a
 
 kval kir_push(struct kir *k, struct kir_ins x); /* appends x unchanged and unchecked */
 
-/* simplify.c: identities of the builder. Each returns an earlier or simpler value, or 0. */
-kval kir_simplify_un(struct kir *k, enum kir_op op, kval a);
-kval kir_simplify_bin(struct kir *k, enum kir_op op, kval a, kval b); /* lanes alike */
-kval kir_simplify_dot(struct kir *k, kval a, kval b, kval c);
-kval kir_simplify_select(struct kir *k, kval cond, kval a, kval b);
-kval kir_simplify_fma(struct kir *k, kval a, kval b, kval c);
-kval kir_simplify_cast(struct kir *k, enum dtype t, kval a);
+/* simplify.c */
 bool kir_commutes(enum kir_op op, bool is_float);
-kval kir_scalar_of(struct kir *k, kval v); /* whose splat v is; 0: unknown */
+kval kir_scalar_of(struct kir *k, kval v); /* build.c: whose splat v is; 0: unknown */
 
 /* range.c: bounds of i64 values, of all lanes: from constants, loop bounds, min, max, mod ... */
 struct kir_range { i64 lo, hi; }; /* both included */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Private to legal.c and prune.c: copying a kernel through the builder, instruction by instruction,
+// Private to copy.c, legal.c and prune.c: copying a kernel through the builder, instruction by instruction,
 // so that whatever a pass substitutes is folded and shared again. A value of the old kernel is one
 // or, when split, several values (pieces) of the new one.
 #ifndef QUERN_KIR_LEGAL_H

@@ -7,8 +7,8 @@
 //
 // Every rule is exact: for wrapping integers, and for floats including NaN, infinities and the sign
 // of zero. The exceptions are rules of division, comparison and ranges for i64, which assume that
-// index arithmetic does not overflow (kir.h) and exclude data (kir_wraps), and pow with exponent 2.
-#include "kir/kir.h"
+// index arithmetic does not overflow (kir.h) and leave data alone (kir_wraps), and pow with exponent 2.
+#include "kir/build.h"
 
 #include <math.h>
 
@@ -38,16 +38,6 @@ static kval mul_const(struct kir *k, kval v, i64 c) { return kir_mul(k, v, int_l
 static i64 wrap_add(i64 a, i64 b) { return (i64)((u64)a + (u64)b); }
 
 static i64 wrap_mul(i64 a, i64 b) { return (i64)((u64)a * (u64)b); }
-
-kval kir_scalar_of(struct kir *k, kval v)
-{
-    const struct kir_ins *x = kir_at(k, v);
-    if (x->lanes == 1) return v;
-    if (x->op == KI_SPLAT) return kir_scalar_of(k, x->a);
-    if (x->op != KI_CONST) return 0;
-    return dtype_is_float(x->dtype) ? kir_const_f(k, x->dtype, 1, x->imm.f)
-                                    : kir_const_i(k, x->dtype, 1, x->imm.i);
-}
 
 /* Constants. */
 
@@ -83,7 +73,7 @@ static kval simplify_not(struct kir *k, const struct kir_ins *x)
     return kir_bin(k, x->op == KI_LT ? KI_LE : KI_LT, x->b, x->a);
 }
 
-kval kir_simplify_un(struct kir *k, enum kir_op op, kval a)
+static kval simplify_un(struct kir *k, enum kir_op op, kval a)
 {
     struct kir_ins x = *kir_at(k, a);
     enum dtype to = kir_op_info(op)->rule == 'B' ? DT_BOOL : (enum dtype)x.dtype;
@@ -449,7 +439,7 @@ bool kir_commutes(enum kir_op op, bool is_float)
     }
 }
 
-kval kir_simplify_bin(struct kir *k, enum kir_op op, kval a, kval b)
+static kval simplify_bin(struct kir *k, enum kir_op op, kval a, kval b)
 {
     bool is_float = dtype_is_float(kir_dtype(k, a));
     enum dtype to = kir_op_info(op)->rule == 'B' ? DT_BOOL : kir_dtype(k, a);
@@ -462,7 +452,7 @@ kval kir_simplify_bin(struct kir *k, enum kir_op op, kval a, kval b)
     return is_float ? simplify_float(k, op, a, b) : simplify_int(k, op, a, b);
 }
 
-kval kir_simplify_fma(struct kir *k, kval a, kval b, kval c)
+static kval simplify_fma(struct kir *k, kval a, kval b, kval c)
 {
     struct kir_ins x = *kir_at(k, a);
     kval r = fold(k, KI_FMA, x.dtype, (kval[3]){a, b, c});
@@ -477,7 +467,7 @@ kval kir_simplify_fma(struct kir *k, kval a, kval b, kval c)
     return p && q && s ? kir_splat(k, kir_fma(k, p, q, s), x.lanes) : 0;
 }
 
-kval kir_simplify_dot(struct kir *k, kval a, kval b, kval c)
+static kval simplify_dot(struct kir *k, kval a, kval b, kval c)
 {
     enum dtype t = kir_dtype(k, c);
     u32 lanes = kir_lanes(k, c), n = kir_lanes(k, a) / lanes;
@@ -490,7 +480,7 @@ kval kir_simplify_dot(struct kir *k, kval a, kval b, kval c)
     return t == DT_I32 ? kir_const_i(k, t, lanes, sum.i) : kir_const_f(k, t, lanes, sum.f);
 }
 
-kval kir_simplify_select(struct kir *k, kval cond, kval a, kval b)
+static kval simplify_select(struct kir *k, kval cond, kval a, kval b)
 {
     struct kir_ins x = *kir_at(k, cond);
     i64 c, d, e;
@@ -515,7 +505,7 @@ static bool is_widening(enum dtype from, enum dtype to)
     return (to == DT_F32 && dtype_size(from) <= 2) || (to == DT_F64 && dtype_size(from) <= 4);
 }
 
-kval kir_simplify_cast(struct kir *k, enum dtype t, kval a)
+static kval simplify_cast(struct kir *k, enum dtype t, kval a)
 {
     struct kir_ins x = *kir_at(k, a);
     if (x.dtype == t) return a;
@@ -525,3 +515,6 @@ kval kir_simplify_cast(struct kir *k, enum dtype t, kval a)
     if (x.op == KI_CAST && kir_dtype(k, x.a) == t && is_widening(t, x.dtype)) return x.a;
     return 0;
 }
+
+const struct kir_rules kir_rules = {
+    .un = simplify_un, .bin = simplify_bin, .dot = simplify_dot, .select = simplify_select, .fma = simplify_fma, .cast = simplify_cast};

@@ -12,13 +12,6 @@ bool gpu_has_type(const struct kir *k, enum dtype d)
     return false;
 }
 
-bool gpu_has_op(const struct kir *k, enum kir_op op)
-{
-    for (kval v = 1; v < k->ins.n; v++)
-        if (kir_at(k, v)->op == op) return true;
-    return false;
-}
-
 bool gpu_has_subgroups(const struct kir *k)
 {
     for (kval v = 1; v < k->ins.n; v++)

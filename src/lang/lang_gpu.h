@@ -69,12 +69,25 @@ void gpu_join(struct buf *out, const struct str *text, u32 n);
 u32 gpu_subgroup(const struct kir *k, u32 max);
 bool gpu_has_type(const struct kir *k, enum dtype d);
 bool gpu_has_subgroups(const struct kir *k);
-bool gpu_has_op(const struct kir *k, enum kir_op op);
 i64 gpu_shared_bytes(const struct kir *k, kval from, kval to); /* of the shared arrays among these instructions, aligned */
 void gpu_barrier(struct text *t);
 struct str gpu_thread(struct text *t, kval v);
 /* typedefs of u8 .. f64, that of 64-bit floats only where k has them; of 64-bit integers by this name. */
 void gpu_typedefs(struct buf *out, const struct kir *k, const char *i64_name);
+
+/* lang_gpu_type.c: names and types of arrays and fragments. */
+bool gpu_has_op(const struct kir *k, enum kir_op op);
+struct str gpu_element_type(struct text *t, const struct kir_ins *array);
+struct str gpu_array_name(struct text *t, kval v);
+/* Where element i of an array lies, an expression in brackets: elsewhere in swizzled ones. */
+bool gpu_is_swizzled(const struct kir *k, kval array);
+struct str gpu_swizzled(struct text *t, kval array, struct str i);
+struct str gpu_frag_type(struct text *t, const struct kir_ins *x);
+struct str gpu_frag_pin(struct text *t, const struct kir_ins *x); /* a function: a fragment may be anything now, to the compiler */
+struct str gpu_frag_tag(struct text *t, const struct kir_frag *f);        /* "a16x16_f16" */
+struct gpu_place gpu_frag_place(struct text *t, const struct kir_frag *f); /* an error where the language has no such fragments */
+bool gpu_is_described(const struct text *t, const struct kir_ins *x);     /* an operand of a team's product: no registers */
+bool gpu_first_use(struct text *t, struct str name);                      /* of a type or function that is to be defined */
 
 /* lang_gpu_mem.c: arrays and access to them; hooks of struct text_style. */
 struct str gpu_load(struct text *t, kval v);
@@ -83,17 +96,10 @@ void gpu_store(struct text *t, kval v);
 void gpu_prefetch(struct text *t, kval v);
 void gpu_alloc(struct text *t, kval v);
 void gpu_await(struct text *t, kval v);
-struct str gpu_element_type(struct text *t, const struct kir_ins *array);
-struct str gpu_array_name(struct text *t, kval v);
-/* Where element i of an array lies, an expression in brackets: elsewhere in swizzled ones. */
-bool gpu_is_swizzled(const struct kir *k, kval array);
-struct str gpu_swizzled(struct text *t, kval array, struct str i);
 
 /* lang_gpu_frag.c */
 struct str gpu_frag(struct text *t, kval v);
-struct str gpu_frag_type(struct text *t, const struct kir_ins *x);
 void gpu_frag_store(struct text *t, kval v);
-struct str gpu_frag_pin(struct text *t, const struct kir_ins *x); /* a function: a fragment may be anything now, to the compiler */
 
 /* lang_gpu_team.c: products of fragments of teams. */
 bool gpu_check_team(const struct kir *k, const struct caps *c, const struct gpu_words *w, struct err *e);

@@ -7,60 +7,7 @@
 // Blocks of 8x8 elements that a language fetches from shared arrays are aligned likewise, swizzled or not.
 #include "lang/lang_gpu.h"
 
-static const char *const roles[] = {[KR_NONE] = "", [KR_A] = "a", [KR_B] = "b", [KR_ACC] = "acc"};
-
-static struct str tag_of(struct text *t, const struct kir_frag *f)
-{
-    return text_fmt(t, "%s%ux%u_%s", roles[f->role], f->rows, f->cols, dtype_name(f->dtype));
-}
-
-static bool first_use(struct text *t, struct str name)
-{
-    if (map_get(&t->known, name)) return false;
-    map_put(&t->known, name, 1);
-    return true;
-}
-
-static struct gpu_place place_of(struct text *t, const struct kir_frag *f)
-{
-    struct gpu_place p = {0};
-    bool (*place)(struct gpu_place *, const struct kir_frag *, u32) = gpu_words(t)->place;
-    if (!place || !place(&p, f, kir_team(t->k)))
-        err_set(t->err, ERR_UNSUPPORTED, "no fragments of %ux%u %s in this language (kernel '%.*s')", f->rows, f->cols,
-                dtype_name(f->dtype), STR_ARG(t->k->name));
-    return p;
-}
-
-/* Operands of warpgroup products are not registers. */
-static bool is_described(const struct text *t, const struct kir_ins *x) { return kir_team(t->k) > 1 && x->role != KR_ACC; }
-
-struct str gpu_frag_type(struct text *t, const struct kir_ins *x)
-{
-    struct kir_frag f = kir_frag_of(x);
-    if (is_described(t, x)) return S("u64");
-    struct str name = text_fmt(t, "frag_%.*s", STR_ARG(tag_of(t, &f)));
-    if (!first_use(t, name)) return name;
-    struct gpu_place p = place_of(t, &f);
-    const char *type = dtype_name(f.dtype == DT_TF32 ? DT_U32 : text_rep(f.dtype));
-    if (p.n && dtype_size(f.dtype) == 2)
-        buf_printf(&t->types, "struct %.*s {\n    union { %s x[%u]; u32 w[%u]; };\n};\n", STR_ARG(name), type, p.n, p.n / 2);
-    else buf_printf(&t->types, "struct %.*s {\n    %s x[%u];\n};\n", STR_ARG(name), type, p.n ? p.n : 1);
-    return name;
-}
-
-struct str gpu_frag_pin(struct text *t, const struct kir_ins *x)
-{
-    struct kir_frag f = kir_frag_of(x);
-    struct str type = gpu_frag_type(t, x), name = text_fmt(t, "q_pin_%.*s", STR_ARG(tag_of(t, &f)));
-    bool in_words = dtype_size(f.dtype) == 2;
-    u32 n = place_of(t, &f).n;
-    if (!first_use(t, name)) return name;
-    buf_printf(&t->prelude, "%svoid %.*s(%.*s &f)\n{\n#pragma unroll\n    for (i32 i = 0; i < %u; i++) PIN_%s(f.%s[i]);\n}\n",
-               t->style->function, STR_ARG(name), STR_ARG(type), in_words ? n / 2 : n, in_words ? "WORD" : "FLOAT", in_words ? "w" : "x");
-    return name;
-}
-
-/* Accumulators of warpgroups are updated asynchronously, invisible to compilers. */
+/* Sums of teams are where products will find them, not what compilers know of them. */
 static struct str pin_call(struct text *t, const struct kir_ins *x)
 {
     return kir_team(t->k) > 1 ? text_fmt(t, "    %.*s(f);\n", STR_ARG(gpu_frag_pin(t, x))) : S("");
@@ -89,7 +36,7 @@ static bool is_paired(const struct kir_frag *f, const struct gpu_place *p, bool 
 
 static struct str pair_type(struct text *t)
 {
-    if (first_use(t, S("u32x1"))) gpu_words(t)->define_wide(&t->types, DT_U32, 1);
+    if (gpu_first_use(t, S("u32x1"))) gpu_words(t)->define_wide(&t->types, DT_U32, 1);
     return S("u32x1");
 }
 
@@ -120,13 +67,13 @@ static void fetch_body(struct text *t, const struct kir_ins *x, const struct kir
 static struct str move_function(struct text *t, const struct kir_ins *x, const struct kir_ins *frag, bool is_load)
 {
     struct kir_frag f = kir_frag_of(frag);
-    struct gpu_place p = place_of(t, &f);
-    struct str type = gpu_frag_type(t, frag), tag = tag_of(t, &f), at = address(t, &p, x);
+    struct gpu_place p = gpu_frag_place(t, &f);
+    struct str type = gpu_frag_type(t, frag), tag = gpu_frag_tag(t, &f), at = address(t, &p, x);
     const char *swizzled = gpu_is_swizzled(t->k, x->a) ? "swizzled_" : "";
     bool fetched = is_load && is_fetched(t, x, &f);
     struct str name = text_fmt(t, "q_%s_%s_%s%.*s", fetched ? "ffetch" : is_load ? "fload" : "fstore", x->aux ? "columns" : "rows", swizzled,
                                STR_ARG(tag));
-    if (t->err->code || !first_use(t, name)) return name;
+    if (t->err->code || !gpu_first_use(t, name)) return name;
     const char *elem = dtype_name(text_rep(kir_frag_stored(f.dtype)));
     bool pairs = is_paired(&f, &p, x->aux);
     struct str pin = is_load ? pin_call(t, frag) : S("");
@@ -168,9 +115,9 @@ void gpu_frag_store(struct text *t, kval v)
 static struct str fill(struct text *t, const struct kir_ins *x)
 {
     struct kir_frag f = kir_frag_of(x);
-    struct str name = text_fmt(t, "q_fill_%.*s", STR_ARG(tag_of(t, &f)));
-    if (first_use(t, name))
-        define(t, x, text_fmt(t, "R %.*s(%s a)", STR_ARG(name), dtype_name(text_rep(f.dtype))), place_of(t, &f).n,
+    struct str name = text_fmt(t, "q_fill_%.*s", STR_ARG(gpu_frag_tag(t, &f)));
+    if (gpu_first_use(t, name))
+        define(t, x, text_fmt(t, "R %.*s(%s a)", STR_ARG(name), dtype_name(text_rep(f.dtype))), gpu_frag_place(t, &f).n,
                  S("f.x[i] = a;"));
     return text_fmt(t, "%.*s(%.*s)", STR_ARG(name), STR_ARG(text_bare(t, x->a)));
 }
@@ -193,11 +140,11 @@ static struct str narrow(struct text *t, enum dtype d, struct str s)
 static struct str add(struct text *t, const struct kir_ins *x)
 {
     struct kir_frag f = kir_frag_of(x);
-    struct str name = text_fmt(t, "q_fadd_%.*s", STR_ARG(tag_of(t, &f)));
+    struct str name = text_fmt(t, "q_fadd_%.*s", STR_ARG(gpu_frag_tag(t, &f)));
     struct str a = wide(t, f.dtype, "a.x[i]"), b = wide(t, f.dtype, "b.x[i]");
     struct str sum = narrow(t, f.dtype, text_fmt(t, "%.*s + %.*s", STR_ARG(a), STR_ARG(b)));
-    if (first_use(t, name))
-        define(t, x, text_fmt(t, "R %.*s(R a, R b)", STR_ARG(name)), place_of(t, &f).n,
+    if (gpu_first_use(t, name))
+        define(t, x, text_fmt(t, "R %.*s(R a, R b)", STR_ARG(name)), gpu_frag_place(t, &f).n,
                  text_fmt(t, "f.x[i] = %.*s;", STR_ARG(sum)));
     return text_fmt(t, "%.*s(%.*s, %.*s)", STR_ARG(name), STR_ARG(text_bare(t, x->a)), STR_ARG(text_bare(t, x->b)));
 }
@@ -207,10 +154,10 @@ static struct str cast(struct text *t, const struct kir_ins *x)
     const struct kir_ins *from = kir_at(t->k, x->a);
     struct kir_frag f = kir_frag_of(x), g = kir_frag_of(from);
     struct str arg = gpu_frag_type(t, from);
-    struct str name = text_fmt(t, "q_fcast_%s_%.*s", dtype_name(g.dtype), STR_ARG(tag_of(t, &f)));
+    struct str name = text_fmt(t, "q_fcast_%s_%.*s", dtype_name(g.dtype), STR_ARG(gpu_frag_tag(t, &f)));
     struct str value = narrow(t, f.dtype, wide(t, g.dtype, "a.x[i]"));
-    if (first_use(t, name))
-        define(t, x, text_fmt(t, "R %.*s(%.*s a)", STR_ARG(name), STR_ARG(arg)), place_of(t, &f).n,
+    if (gpu_first_use(t, name))
+        define(t, x, text_fmt(t, "R %.*s(%.*s a)", STR_ARG(name), STR_ARG(arg)), gpu_frag_place(t, &f).n,
                  text_fmt(t, "f.x[i] = %.*s;", STR_ARG(value)));
     return text_fmt(t, "%.*s(%.*s)", STR_ARG(name), STR_ARG(text_bare(t, x->a)));
 }
@@ -221,8 +168,8 @@ static struct str multiply(struct text *t, const struct kir_ins *x)
     struct caps_matrix m = {.m = c.rows, .n = c.cols, .k = a.cols, .a = a.dtype, .b = b.dtype, .c = c.dtype, .d = c.dtype};
     struct str type = gpu_frag_type(t, x), ta = gpu_frag_type(t, kir_at(t->k, x->a)),
                tb = gpu_frag_type(t, kir_at(t->k, x->b));
-    struct str name = text_fmt(t, "q_fmma_%.*s_%.*s", STR_ARG(tag_of(t, &a)), STR_ARG(tag_of(t, &c)));
-    if (first_use(t, name)) {
+    struct str name = text_fmt(t, "q_fmma_%.*s_%.*s", STR_ARG(gpu_frag_tag(t, &a)), STR_ARG(gpu_frag_tag(t, &c)));
+    if (gpu_first_use(t, name)) {
         buf_printf(&t->prelude, "%s%.*s %.*s(%.*s a, %.*s b, %.*s c)\n{\n", t->style->function, STR_ARG(type), STR_ARG(name),
                    STR_ARG(ta), STR_ARG(tb), STR_ARG(type));
         if (!gpu_words(t)->multiply || !gpu_words(t)->multiply(&t->prelude, &m))
@@ -244,7 +191,7 @@ struct str gpu_frag(struct text *t, kval v)
     case KI_FMMA: return multiply(t, x);
     case KI_LOAD: return gpu_load(t, v);
     case KI_FLOAD: {
-        if (is_described(t, x)) return gpu_team_operand(t, v);
+        if (gpu_is_described(t, x)) return gpu_team_operand(t, v);
         struct str f = move_function(t, x, x, true), at = place_text(t, x->a, x->b, x->c);
         return text_fmt(t, "%.*s(%.*s)", STR_ARG(f), STR_ARG(at));
     }

@@ -26,21 +26,6 @@ struct access {         /* one decomposed LOAD or STORE */
     i64 count;          /* REG: elements */
 };
 
-struct str gpu_array_name(struct text *t, kval v)
-{
-    const struct kir_ins *x = kir_at(t->k, v);
-    if (x->op == KI_BUF) return text_fmt(t, "b_%.*s", STR_ARG(t->k->buf.v[x->imm.i].name));
-    assert(x->op == KI_ALLOC);
-    return text_fmt(t, "%c%u", "rwst"[x->aux], v);
-}
-
-struct str gpu_element_type(struct text *t, const struct kir_ins *x)
-{
-    bool is_reg = x->op == KI_ALLOC && x->aux == KS_REG;
-    if (x->role) return gpu_frag_type(t, x);
-    return text_type(t, x->dtype == DT_BOOL && !is_reg ? DT_U8 : text_rep(x->dtype), 1);
-}
-
 static u32 widest(const struct text *t, const struct access *a)
 {
     if (a->is_reg || !a->is_ramp) return 1;
@@ -72,20 +57,6 @@ static struct access access_of(struct text *t, kval array, kval index, kval n, u
         err_set(t->err, ERR_UNSUPPORTED, "vector index into an array of vectors in kernel '%.*s'",
                 STR_ARG(t->k->name));
     return a;
-}
-
-bool gpu_is_swizzled(const struct kir *k, kval array)
-{
-    const struct kir_ins *x = kir_at(k, array);
-    return x->op == KI_ALLOC && x->imm.i;
-}
-
-/* Bytes lie at b ^ (b >> 7 & 7) << 4: here of elements. */
-struct str gpu_swizzled(struct text *t, kval array, struct str i)
-{
-    u32 log = (u32)__builtin_ctzll((u64)dtype_size(kir_dtype(t->k, array)));
-    if (!gpu_is_swizzled(t->k, array)) return i;
-    return text_fmt(t, "%.*s ^ (%.*s >> %u & 7) << %u", STR_ARG(i), STR_ARG(i), 7 - log, 4 - log);
 }
 
 /* The place of lane t->lane in the array. */

@@ -112,9 +112,18 @@ u32 spv_const_f(struct spv *s, enum spv_reg r, double v);
    compilers evaluate arguments in different orders, and operands may be instructions that were not
    written yet. arg: the result's type first, but where it is given as enum spv_reg. */
 u32 spv_ins(struct spv *s, enum spirv_op op, const u32 arg[4]);
+bool spv_is_pair(const struct spv *s, enum spv_reg r);
+void spv_label(struct spv *s, u32 id);           /* begins a block */
+void spv_branch(struct spv *s, u32 to);
+u32 spv_ext(struct spv *s, u32 number, const u32 arg[4]);        /* of GLSL.std.450 */
+/* of operands that are no pairs of words */
+u32 spv_op2(struct spv *s, enum spirv_op op, enum spv_reg r, const u32 arg[2]);
+u32 spv_select(struct spv *s, enum spv_reg r, const u32 arg[3]);
+#define SPV_OP2(s, op, r, ...) spv_op2((s), (op), (r), (const u32[2]){__VA_ARGS__})
+#define SPV_SELECT_OF(s, r, ...) spv_select((s), (r), (const u32[3]){__VA_ARGS__})
+/* lang_spirv_arith.c: of any operands */
 u32 spv_bin(struct spv *s, enum spirv_op op, enum spv_reg r, const u32 arg[2]);
 u32 spv_choose(struct spv *s, enum spv_reg r, const u32 arg[3]); /* OpSelect */
-u32 spv_ext(struct spv *s, u32 number, const u32 arg[4]);        /* of GLSL.std.450 */
 #define SPV_INS(s, op, ...) spv_ins((s), (op), (const u32[4]){__VA_ARGS__})
 #define SPV_BIN(s, op, r, ...) spv_bin((s), (op), (r), (const u32[2]){__VA_ARGS__})
 #define SPV_CHOOSE(s, r, ...) spv_choose((s), (r), (const u32[3]){__VA_ARGS__})
@@ -126,15 +135,21 @@ u32 spv_test(struct spv *s, enum spirv_op op, enum spv_reg r, const u32 arg[2]);
 void spv_use(struct spv *s, u32 var);
 bool spv_assemble(struct spv *s, struct buf *out);
 
-/* lang_spirv_op.c: pure operators on one lane. */
+/* lang_spirv_type.c: what values are. */
 enum spv_reg spv_reg(const struct spv *s, kval v);
+u32 spv_lanes(const struct spv *s, kval v);
+u32 spv_words(const struct spv *s, kval v);
+bool spv_has_words(const struct spv *s, kval v); /* could exist as packed words */
+u32 spv_type_component(struct spv *s, enum dtype t);
+u32 spv_type_frag(struct spv *s, kval v);
+
+/* lang_spirv_op.c: pure operators on one lane. */
 u32 spv_scalar(struct spv *s, enum kir_op op, enum dtype t, enum spv_reg r, const u32 *x);
 u32 spv_wrap(struct spv *s, enum dtype t, u32 x); /* a small integer to its type's range */
 u32 spv_cast(struct spv *s, kval v, u32 x);       /* one lane of CAST v, x: its operand's */
 u32 spv_bits(struct spv *s, enum dtype from, enum dtype to, u32 x);
 
 /* lang_spirv_pair.c: 64-bit integers as pairs of words, where the target has no others. */
-bool spv_is_pair(const struct spv *s, enum spv_reg r);
 u32 spv_low(struct spv *s, u32 x);
 u32 spv_pair_bin(struct spv *s, enum spirv_op op, const u32 arg[2]); /* results are pairs */
 u32 spv_pair_test(struct spv *s, enum spirv_op op, u32 a, u32 b);
@@ -155,9 +170,6 @@ u32 spv_pack(struct spv *s, enum dtype t, const u32 *lane);   /* a word of lanes
 /* lang_spirv_value.c: lanes and words of values. */
 void spv_find_wide(struct spv *s);               /* once: which i64 are 64 bits wide ... */
 void spv_number_values(struct spv *s);           /* ... and the memory of lanes and words */
-u32 spv_lanes(const struct spv *s, kval v);
-u32 spv_words(const struct spv *s, kval v);
-bool spv_has_words(const struct spv *s, kval v); /* could exist as packed words */
 bool spv_is_packed(const struct spv *s, kval v); /* does, but not all its lanes */
 u32 spv_lane(struct spv *s, kval v, u32 i);
 u32 spv_lane_as(struct spv *s, kval v, u32 i, enum spv_reg r); /* i64: of the requested width */
@@ -174,8 +186,6 @@ u32 spv_subgroup(struct spv *s, bool is_lane);   /* its number, or the thread's 
 u32 spv_parameter(struct spv *s, i64 i);
 
 /* lang_spirv_body.c: the kernel. */
-void spv_label(struct spv *s, u32 id);           /* begins a block */
-void spv_branch(struct spv *s, u32 to);
 void spv_kernel(struct spv *s);
 
 /* lang_spirv_array.c: variables. */
@@ -200,7 +210,6 @@ void spv_load(struct spv *s, kval v);
 void spv_store(struct spv *s, kval v);
 
 /* lang_spirv_frag.c: fragments, as KHR cooperative matrices. */
-u32 spv_type_frag(struct spv *s, kval v);
 void spv_frag(struct spv *s, kval v);            /* FILL, FLOAD, FSTORE, FMMA, CAST, ADD */
 
 /* lang_spirv_debug.c: names and lines; they do nothing unless the target's flags ask for them. */

@@ -162,14 +162,6 @@ static void across_subgroup(struct spv *s, kval v)
 
 /* Structure. */
 
-void spv_label(struct spv *s, u32 id)
-{
-    SPV_PUT(&s->code, SPV_LABEL, id);
-    s->label = id;
-}
-
-void spv_branch(struct spv *s, u32 to) { SPV_PUT(&s->code, SPV_BRANCH, to); }
-
 struct open { /* a LOOP or IF */
     kval head;
     u32 mark;            /* for values created inside */

@@ -5,56 +5,14 @@
 // variable, of any width: the extension reads through a pointer to any scalar or vector.
 #include "lang/lang_spirv.h"
 
-enum { SUBGROUP = 3 }; /* scope */
-enum { USE_A = 0, USE_B = 1, USE_ACC = 2 };
 enum { ROW_MAJOR = 0, COLUMN_MAJOR = 1 };
 enum { SIGNED_A = 1, SIGNED_B = 2, SIGNED_C = 4, SIGNED_RESULT = 8 };
 enum { NON_PRIVATE = 0x20 };
 
-static u32 component_type(struct spv *s, enum dtype t)
-{
-    switch (t) {
-    case DT_F16: spv_need(s, SPV_CAP_F16); return SPV_TYPE(s, SPV_TYPE_FLOAT, 16);
-    case DT_U16:
-    case DT_I16: spv_need(s, SPV_CAP_I16); return spv_type_int(s, 16);
-    case DT_U8:
-    case DT_I8: spv_need(s, SPV_CAP_I8); return spv_type_int(s, 8);
-    case DT_F32:
-    case DT_F64:
-    case DT_U32:
-    case DT_I32:
-    case DT_U64:
-    case DT_I64: break;
-    case DT_BF16: spv_fail(s, "has fragments of bf16, which spir-v lacks"); break;
-    case DT_TF32: spv_fail(s, "has fragments of tf32, which spir-v lacks"); break;
-    case DT_BOOL:
-    case DT_NONE:
-#define Y(id, ...) case DT_##id:
-#include "core/dtype_small.inc"
-#undef Y
-    case N_DTYPES:
-    default: unreachable();
-    }
-    enum spv_reg r = t == DT_F32          ? SR_F32
-                     : t == DT_F64        ? SR_F64
-                     : dtype_size(t) == 8 ? SR_U64
-                                          : SR_U32;
-    return spv_type_reg(s, r);
-}
-
-u32 spv_type_frag(struct spv *s, kval v)
-{
-    struct kir_frag f = kir_frag_of(kir_at(s->k, v));
-    u32 use = f.role == KR_A ? USE_A : f.role == KR_B ? USE_B : USE_ACC;
-    spv_need(s, SPV_CAP_MATRIX);
-    return SPV_TYPE(s, SPV_TYPE_MATRIX, component_type(s, f.dtype), spv_u32(s, SUBGROUP),
-                    spv_u32(s, f.rows), spv_u32(s, f.cols), spv_u32(s, use));
-}
-
-/* The scalar that fills a fragment: a lane, in the component's type. */
+/* The scalar that fills a fragment: a lane, but of the component's own type. */
 static u32 component(struct spv *s, enum dtype t, kval v)
 {
-    u32 x = spv_lane_as(s, v, 0, t == DT_I64 ? SR_U64 : spv_reg(s, v)), type = component_type(s, t);
+    u32 x = spv_lane_as(s, v, 0, t == DT_I64 ? SR_U64 : spv_reg(s, v)), type = spv_type_component(s, t);
     if (dtype_size(t) >= 4) return x;
     if (t != DT_F16) return SPV_INS(s, SPV_U_CONVERT, type, x, 0, 0);
     u32 pair = SPV_INS(s, SPV_BITCAST, spv_type_vec(s, type, 2), x, 0, 0), id = spv_id(s);

@@ -150,6 +150,8 @@ u32 spv_const_i(struct spv *s, enum spv_reg r, i64 v)
     return SPV_TYPE(s, SPV_CONSTANT, type, (u32)v);
 }
 
+bool spv_is_pair(const struct spv *s, enum spv_reg r) { return r == SR_U64 && !s->caps->has_i64; }
+
 u32 spv_const_f(struct spv *s, enum spv_reg r, double v)
 {
     u32 type = spv_type_reg(s, r), w[3] = {type};
@@ -168,20 +170,10 @@ u32 spv_ins(struct spv *s, enum spirv_op op, const u32 arg[4])
     return w[1];
 }
 
-u32 spv_bin(struct spv *s, enum spirv_op op, enum spv_reg r, const u32 arg[2])
-{
-    if (spv_is_pair(s, r)) return spv_pair_bin(s, op, arg);
-    return SPV_INS(s, op, spv_type_reg(s, r), arg[0], arg[1]);
-}
+u32 spv_op2(struct spv *s, enum spirv_op op, enum spv_reg r, const u32 arg[2]) { return SPV_INS(s, op, spv_type_reg(s, r), arg[0], arg[1]); }
 
-u32 spv_test(struct spv *s, enum spirv_op op, enum spv_reg r, const u32 arg[2])
+u32 spv_select(struct spv *s, enum spv_reg r, const u32 arg[3])
 {
-    return spv_is_pair(s, r) ? spv_pair_test(s, op, arg[0], arg[1]) : spv_bin(s, op, SR_BOOL, arg);
-}
-
-u32 spv_choose(struct spv *s, enum spv_reg r, const u32 arg[3])
-{
-    if (spv_is_pair(s, r)) return spv_pair_choose(s, arg[0], arg[1], arg[2]);
     return SPV_INS(s, SPV_SELECT, spv_type_reg(s, r), arg[0], arg[1], arg[2]);
 }
 
@@ -219,6 +211,14 @@ static void put_modes(struct spv *s)
         if (has_f64) SPV_PUT(&s->modes, SPV_EXECUTION_MODE, f, SPV_MODE_KEEP_NAN, 64);
     }
 }
+
+void spv_label(struct spv *s, u32 id)
+{
+    SPV_PUT(&s->code, SPV_LABEL, id);
+    s->label = id;
+}
+
+void spv_branch(struct spv *s, u32 to) { SPV_PUT(&s->code, SPV_BRANCH, to); }
 
 bool spv_assemble(struct spv *s, struct buf *out)
 {

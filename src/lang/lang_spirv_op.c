@@ -21,32 +21,6 @@ enum {
     GLSL_FMA = 50,
 };
 
-enum spv_reg spv_reg(const struct spv *s, kval v)
-{
-    switch (kir_dtype(s->k, v)) {
-    case DT_BOOL: return SR_BOOL;
-    case DT_F32: return SR_F32;
-    case DT_F64: return SR_F64;
-    case DT_U64: return SR_U64;
-    case DT_I64: return s->wide[v] ? SR_U64 : SR_U32;
-    case DT_U8:
-    case DT_I8:
-    case DT_U16:
-    case DT_I16:
-    case DT_U32:
-    case DT_I32:
-    case DT_F16:
-    case DT_TF32: /* of fragments only, which have other types */
-    case DT_BF16: return SR_U32;
-    case DT_NONE:
-#define Y(id, ...) case DT_##id:
-#include "core/dtype_small.inc"
-#undef Y
-    case N_DTYPES:
-    default: unreachable();
-    }
-}
-
 static bool is_signed(enum dtype t) { return dtype_kind(t) == DK_INT; }
 
 /* Small integers. */

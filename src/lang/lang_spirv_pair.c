@@ -13,14 +13,12 @@ struct pair {
     u32 lo, hi;
 };
 
-bool spv_is_pair(const struct spv *s, enum spv_reg r) { return r == SR_U64 && !s->caps->has_i64; }
-
-static u32 w_bin(struct spv *s, enum spirv_op op, u32 a, u32 b) { return SPV_BIN(s, op, SR_U32, a, b); }
-static u32 w_test(struct spv *s, enum spirv_op op, u32 a, u32 b) { return SPV_BIN(s, op, SR_BOOL, a, b); }
-static u32 w_choose(struct spv *s, u32 cond, u32 a, u32 b) { return SPV_CHOOSE(s, SR_U32, cond, a, b); }
+static u32 w_bin(struct spv *s, enum spirv_op op, u32 a, u32 b) { return SPV_OP2(s, op, SR_U32, a, b); }
+static u32 w_test(struct spv *s, enum spirv_op op, u32 a, u32 b) { return SPV_OP2(s, op, SR_BOOL, a, b); }
+static u32 w_choose(struct spv *s, u32 cond, u32 a, u32 b) { return SPV_SELECT_OF(s, SR_U32, cond, a, b); }
 static u32 w_bit(struct spv *s, u32 cond) { return w_choose(s, cond, spv_u32(s, 1), spv_u32(s, 0)); }
-static u32 b_and(struct spv *s, u32 a, u32 b) { return SPV_BIN(s, SPV_LOGICAL_AND, SR_BOOL, a, b); }
-static u32 b_or(struct spv *s, u32 a, u32 b) { return SPV_BIN(s, SPV_LOGICAL_OR, SR_BOOL, a, b); }
+static u32 b_and(struct spv *s, u32 a, u32 b) { return SPV_OP2(s, SPV_LOGICAL_AND, SR_BOOL, a, b); }
+static u32 b_or(struct spv *s, u32 a, u32 b) { return SPV_OP2(s, SPV_LOGICAL_OR, SR_BOOL, a, b); }
 
 static u32 extract(struct spv *s, u32 from, u32 i)
 {
@@ -115,7 +113,7 @@ static u32 equal(struct spv *s, struct pair a, struct pair b)
     return b_and(s, low, high);
 }
 
-static u32 b_not(struct spv *s, u32 a) { return SPV_BIN(s, SPV_LOGICAL_NOT, SR_BOOL, a, 0); }
+static u32 b_not(struct spv *s, u32 a) { return SPV_OP2(s, SPV_LOGICAL_NOT, SR_BOOL, a, 0); }
 
 u32 spv_pair_test(struct spv *s, enum spirv_op op, u32 x, u32 y)
 {
@@ -208,7 +206,7 @@ static struct pair divide(struct spv *s, struct pair a, struct pair b)
 {
     u32 minus_a, minus_b;
     struct pair rest, x = magnitude(s, a, &minus_a), y = magnitude(s, b, &minus_b), q = quotient(s, x, y, &rest);
-    u32 is_minus = SPV_BIN(s, SPV_LOGICAL_NOT_EQUAL, SR_BOOL, minus_a, minus_b);
+    u32 is_minus = SPV_OP2(s, SPV_LOGICAL_NOT_EQUAL, SR_BOOL, minus_a, minus_b);
     return choose(s, is_minus, negate(s, q), q);
 }
 
@@ -227,7 +225,7 @@ u32 spv_pair_abs(struct spv *s, u32 x)
 
 /* Conversions. */
 
-static u32 f_bin(struct spv *s, enum spirv_op op, enum spv_reg r, u32 a, u32 b) { return SPV_BIN(s, op, r, a, b); }
+static u32 f_bin(struct spv *s, enum spirv_op op, enum spv_reg r, u32 a, u32 b) { return SPV_OP2(s, op, r, a, b); }
 
 /* To f32: the upper 32 significant bits, of which the last says whether anything lies below, then a power of two: one rounding. */
 static u32 to_f32(struct spv *s, struct pair a)
@@ -237,14 +235,14 @@ static u32 to_f32(struct spv *s, struct pair a)
     struct pair up = shift(s, SPV_SHIFT_LEFT_LOGICAL, a, by);
     u32 rest = w_bit(s, w_test(s, SPV_I_NOT_EQUAL, up.lo, spv_u32(s, 0))), top = w_bin(s, SPV_BITWISE_OR, up.hi, rest);
     u32 exponent = w_bin(s, SPV_I_SUB, spv_u32(s, 127 + 32), by), scale = w_bin(s, SPV_SHIFT_LEFT_LOGICAL, exponent, spv_u32(s, 23));
-    scale = SPV_BIN(s, SPV_BITCAST, SR_F32, scale, 0);
-    u32 large = f_bin(s, SPV_F_MUL, SR_F32, SPV_BIN(s, SPV_CONVERT_U_TO_F, SR_F32, top, 0), scale);
-    return SPV_CHOOSE(s, SR_F32, is_small, SPV_BIN(s, SPV_CONVERT_U_TO_F, SR_F32, a.lo, 0), large);
+    scale = SPV_OP2(s, SPV_BITCAST, SR_F32, scale, 0);
+    u32 large = f_bin(s, SPV_F_MUL, SR_F32, SPV_OP2(s, SPV_CONVERT_U_TO_F, SR_F32, top, 0), scale);
+    return SPV_SELECT_OF(s, SR_F32, is_small, SPV_OP2(s, SPV_CONVERT_U_TO_F, SR_F32, a.lo, 0), large);
 }
 
 static u32 to_f64(struct spv *s, struct pair a)
 {
-    u32 hi = SPV_BIN(s, SPV_CONVERT_U_TO_F, SR_F64, a.hi, 0), lo = SPV_BIN(s, SPV_CONVERT_U_TO_F, SR_F64, a.lo, 0);
+    u32 hi = SPV_OP2(s, SPV_CONVERT_U_TO_F, SR_F64, a.hi, 0), lo = SPV_OP2(s, SPV_CONVERT_U_TO_F, SR_F64, a.lo, 0);
     hi = f_bin(s, SPV_F_MUL, SR_F64, hi, spv_const_f(s, SR_F64, 0x1p32));
     return f_bin(s, SPV_F_ADD, SR_F64, hi, lo);
 }
@@ -255,19 +253,19 @@ u32 spv_pair_to_float(struct spv *s, bool is_signed, enum spv_reg to, u32 x)
     u32 minus = 0;
     if (is_signed) a = magnitude(s, a, &minus);
     u32 f = to == SR_F64 ? to_f64(s, a) : to_f32(s, a);
-    return is_signed ? SPV_CHOOSE(s, to, minus, SPV_BIN(s, SPV_F_NEGATE, to, f, 0), f) : f;
+    return is_signed ? SPV_SELECT_OF(s, to, minus, SPV_OP2(s, SPV_F_NEGATE, to, f, 0), f) : f;
 }
 
 /* Exact: the upper word is a power of two's part, what is left of a float has no more digits than it. */
 u32 spv_pair_from_float(struct spv *s, enum spv_reg from, u32 x)
 {
     u32 type = spv_type_reg(s, from), a = SPV_EXT(s, GLSL_FABS, type, x, 0, 0);
-    u32 minus = SPV_BIN(s, SPV_F_ORD_LESS_THAN, SR_BOOL, x, spv_const_f(s, from, 0));
+    u32 minus = SPV_OP2(s, SPV_F_ORD_LESS_THAN, SR_BOOL, x, spv_const_f(s, from, 0));
     u32 high = SPV_EXT(s, GLSL_TRUNC, type, f_bin(s, SPV_F_MUL, from, a, spv_const_f(s, from, 0x1p-32)), 0, 0);
     u32 low = f_bin(s, SPV_F_SUB, from, a, f_bin(s, SPV_F_MUL, from, high, spv_const_f(s, from, 0x1p32)));
     struct pair p;
-    p.lo = SPV_BIN(s, SPV_CONVERT_F_TO_U, SR_U32, low, 0);
-    p.hi = SPV_BIN(s, SPV_CONVERT_F_TO_U, SR_U32, high, 0);
+    p.lo = SPV_OP2(s, SPV_CONVERT_F_TO_U, SR_U32, low, 0);
+    p.hi = SPV_OP2(s, SPV_CONVERT_F_TO_U, SR_U32, high, 0);
     return close_pair(s, choose(s, minus, negate(s, p), p));
 }
 

@@ -114,19 +114,6 @@ void spv_set_word(struct spv *s, kval v, u32 i, u32 id)
     fill(s, &s->word[s->word_at[v] + i], id);
 }
 
-u32 spv_lanes(const struct spv *s, kval v) { return (u32)i64_max(kir_lanes(s->k, v), 1); }
-
-u32 spv_words(const struct spv *s, kval v)
-{
-    return spv_lanes(s, v) * (u32)dtype_size(kir_dtype(s->k, v)) / 4;
-}
-
-bool spv_has_words(const struct spv *s, kval v)
-{
-    i64 size = dtype_size(kir_dtype(s->k, v));
-    return size < 4 && spv_lanes(s, v) * size >= 4 && !kir_is_frag(s->k, v);
-}
-
 bool spv_is_packed(const struct spv *s, kval v)
 {
     return spv_has_words(s, v) && s->word[s->word_at[v]] && !s->lane[s->lane_at[v]];

@@ -93,12 +93,6 @@ kval emit_dim(struct emit *m, value_id v, u32 axis)
     return emit_size(m, graph_value(m->g, v)->shape.dim[axis]);
 }
 
-enum dtype emit_type(enum dtype t)
-{
-    if (dtype_is_small(t) && dtype_is_float(t)) return DT_F32;
-    return t == DT_F16 || t == DT_BF16 ? DT_F32 : dtype_stored(t);
-}
-
 static bool is_one(const struct emit *m, sym s)
 {
     i64 c;

@@ -56,6 +56,12 @@ static kval widen_float(const struct arith *a, kval code)
     return kir_select(k, op(a, KI_EQ, code, word(a, top)), word(a, 0x7fc00000), bits);
 }
 
+enum dtype emit_type(enum dtype t)
+{
+    if (dtype_is_small(t) && dtype_is_float(t)) return DT_F32;
+    return t == DT_F16 || t == DT_BF16 ? DT_F32 : dtype_stored(t);
+}
+
 kval emit_widen(struct emit *m, enum dtype t, kval element)
 {
     struct kir *k = m->k;

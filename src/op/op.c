@@ -75,53 +75,6 @@ const struct op *op_of(const struct graph *g, node_id n)
 
 /* Errors. */
 
-/* "Conv 'conv_12': "; a node without a name goes by its first output. */
-static void describe(char *out, i64 size, const struct graph *g, node_id n)
-{
-    const struct node *x = graph_node(g, n);
-    struct str name = x->name;
-    if (!name.n && x->out.n && x->out.v[0]) name = graph_value(g, x->out.v[0])->name;
-    snprintf(out, (size_t)size, "%.*s '%.*s': ", STR_ARG(x->op), STR_ARG(name));
-}
-
-/* Prefixes the message with the node, once. */
-static bool blame(struct err *e, const struct graph *g, node_id n)
-{
-    char who[300];
-    describe(who, sizeof who, g, n);
-    struct str prefix = str_of(who);
-    if (!str_starts(str_of(e->msg), prefix)) err_prefix(e, "%.*s", (int)(prefix.n - 2), who);
-    return false;
-}
-
-static bool blame_v(struct err *e, const struct graph *g, node_id n, enum err_code c,
-                    const char *fmt, va_list ap)
-{
-    char text[600];
-    vsnprintf(text, sizeof text, fmt, ap);
-    if (e->code) return false; /* the first cause wins */
-    err_set(e, c, "%s", text);
-    return blame(e, g, n);
-}
-
-bool op_unsupported(struct err *e, const struct graph *g, node_id n, const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    blame_v(e, g, n, ERR_UNSUPPORTED, fmt, ap);
-    va_end(ap);
-    return false;
-}
-
-bool op_invalid(struct err *e, const struct graph *g, node_id n, const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    blame_v(e, g, n, ERR_INPUT, fmt, ap);
-    va_end(ap);
-    return false;
-}
-
 /* Sizes. */
 
 static bool count_ok(u32 n, u8 lo, u8 hi) { return n >= lo && (hi == 255 || n <= hi); }
@@ -169,7 +122,7 @@ bool op_infer(struct graph *g, node_id n, struct err *e)
     g->at = n;
     bool ok = op->infer(g, n, e);
     g->at = 0;
-    if (!ok) return blame(e, g, n);
+    if (!ok) return op_blame(e, g, n);
     const struct node *x = graph_node(g, n);
     for (u32 k = 0; k < x->out.n; k++) {
         const struct value *v = x->out.v[k] ? graph_value(g, x->out.v[k]) : NULL;
@@ -231,10 +184,10 @@ bool op_expand(struct graph *g, node_id n, struct err *e)
     assert(op);
     if (!op->expand) return true;
     u32 first = g->node.n;
-    if (!op->expand(g, n, e)) return blame(e, g, n);
+    if (!op->expand(g, n, e)) return op_blame(e, g, n);
     graph_node(g, n)->dead = true;
     for (node_id k = first; k < g->node.n; k++)
-        if (!graph_node(g, k)->dead && !op_infer(g, k, e)) return blame(e, g, n);
+        if (!graph_node(g, k)->dead && !op_infer(g, k, e)) return op_blame(e, g, n);
     return true;
 }
 

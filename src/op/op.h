@@ -100,6 +100,9 @@ struct op {
        an ERR_UNSUPPORTED naming operator, attribute and node. */
     bool (*infer)(struct graph *g, node_id n, struct err *e);
     bool (*eval)(const struct op_eval *v, struct err *e);
+    /* OP_CALL: runs the node's graphs, instead of eval. out: results and sizes, in the arena; var: the values of the first n_var variables. */
+    bool (*call)(const struct graph *g, const struct node *x, struct tensor *const *in, const i64 *var, u32 n_var, struct tensor **out, struct arena *a,
+                 struct err *e);
     /* Rewrites the node into simpler ones, outputs keep their value ids; new nodes are inferred;
        the node is marked dead. */
     bool (*expand)(struct graph *g, node_id n, struct err *e);
@@ -154,6 +157,8 @@ bool op_expand(struct graph *g, node_id n, struct err *e);
 bool op_expand_all(struct graph *g, struct err *e);       /* until only primitives are left */
 double op_flops(const struct graph *g, node_id n, const i64 *var);
 double graph_flops(const struct graph *g, const i64 *var);
+/* op_text.c */
+bool op_blame(struct err *e, const struct graph *g, node_id n); /* prefixes the message with the node, once; false */
 bool op_unsupported(struct err *e, const struct graph *g, node_id n, const char *fmt, ...)
     QUERN_PRINTF(4, 5);
 bool op_invalid(struct err *e, const struct graph *g, node_id n, const char *fmt, ...)
@@ -310,6 +315,7 @@ bool op_count_nonzero(struct graph *g, node_id n, value_id x, sym *size, struct 
 void op_must_equal(struct graph *g, node_id n, sym a, sym b); /* checked when they are made */
 /* A fact about made sizes, checked when they are made. false: it is known not to hold. n 0: nothing is noted. */
 bool op_must(struct graph *g, node_id n, enum sym_fact_kind kind, sym a, sym b);
+struct str op_owner_in(const struct graph *g, node_id n, char *room, size_t size); /* the same in room */
 struct str op_owner(struct graph *g, node_id n); /* "Concat '/Concat'", as facts name the node that needs them; n 0: the network */
 sym op_sym_equals(struct symtab *t, sym a, i64 c);            /* 1 where a is c, else 0 */
 
@@ -372,7 +378,7 @@ bool graph_facts_hold(const struct graph *g, const i64 *var, struct err *e);
 /* Sizes made of v, whose content is t, and those that follow from them; what var says already stays. */
 bool graph_read_sizes(const struct graph *g, value_id v, const struct tensor *t, i64 *var, struct err *e);
 
-/* while.c: of a node with OP_CALL. */
+/* op_call.c: of a node with OP_CALL. */
 struct op_call {
     bool is_loop;              /* else a branch */
     bool is_conditional;       /* the body's first output says whether there is another round */
@@ -386,10 +392,7 @@ struct op_call {
 };
 bool op_call_get(const struct graph *g, const struct node *x, struct op_call *c); /* false: malformed */
 bool op_call_varies(const struct node *x, struct str name); /* a size that differs from round to round, bound by the body's inputs */
-/* out: results and sizes, in the arena; var: the values of the first n_var variables. */
-bool op_call_eval(const struct graph *g, const struct node *x, struct tensor *const *in, const i64 *var, u32 n_var, struct tensor **out,
-                  struct arena *a, struct err *e);
-/* Constants that bodies read become their own, and what no body reads is no input any more. Returns whether anything changed. */
+/* while.c: constants that bodies read become their own, and what no body reads is no input any more. Returns whether anything changed. */
 bool op_call_trim(struct graph *g, node_id n);
 
 /* op_view.c: symbolic parameters, and operators that only move elements. Operators that take sizes

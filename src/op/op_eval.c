@@ -186,7 +186,7 @@ static bool eval_call(struct run *r, node_id n, struct err *e)
     if (!op_call_get(&r->g, x, &c)) return op_invalid(e, &r->g, n, "the bodies do not fit the node");
     struct tensor **in = arena_array(&scratch, struct tensor *, x->in.n + 1), **out = arena_array(&scratch, struct tensor *, c.n_out + 2);
     for (u32 i = 0; i < x->in.n; i++) in[i] = x->in.v[i] ? r->t[x->in.v[i]] : NULL;
-    bool ok = op_call_eval(&r->g, x, in, r->var, r->n_var, out, &scratch, e);
+    bool ok = op_of(&r->g, n)->call(&r->g, x, in, r->var, r->n_var, out, &scratch, e);
     for (u32 k = x->out.n; ok && k-- > 0;) ok = graph_read_sizes(&r->g, x->out.v[k], out[k], r->var, e);
     for (u32 k = 0; ok && k < x->out.n; k++) {
         if (!x->out.v[k]) continue;

@@ -24,52 +24,12 @@ void op_set_out(struct graph *g, node_id n, u32 k, enum dtype t, const struct sh
 
 /* Facts about sizes. */
 
-/* "Concat '/Concat'", at most as long as names in messages are. */
-static struct str fact_owner(const struct graph *g, node_id n, char *room, size_t size)
-{
-    if (!n) return S("the network");
-    const struct node *x = graph_node(g, n);
-    struct str name = x->name;
-    if (!name.n && x->out.n && x->out.v[0]) name = graph_value(g, x->out.v[0])->name;
-    int len = snprintf(room, size, "%.*s '%.*s'", STR_ARG(x->op), STR_ARG(name));
-    return (struct str){room, i64_min(len, (i64)size - 1)};
-}
-
-struct str op_owner(struct graph *g, node_id n)
-{
-    char room[200];
-    return str_dup(g->arena, fact_owner(g, n, room, sizeof room));
-}
-
 /* A size that is made while the program runs is checked when it is known. */
 static bool require(struct graph *g, node_id n, enum sym_fact_kind k, sym a, sym b)
 {
     char room[200];
     if (op_is_made(g, a) || op_is_made(g, b)) return op_must(g, n, k, a, b);
-    return sym_require(g->sym, k, a, b, fact_owner(g, n, room, sizeof room));
-}
-
-struct str op_size_text(struct graph *g, sym s)
-{
-    struct buf b = {0};
-    sym_print(&b, g->sym, sym_plain(g->sym, sym_current(g->sym, s)));
-    struct str text = str_dup(g->arena, buf_view(&b));
-    buf_release(&b);
-    return text;
-}
-
-struct str op_shape_text(struct graph *g, const struct shape *s)
-{
-    struct buf b = {0};
-    buf_char(&b, '[');
-    for (u32 i = 0; i < s->rank; i++) {
-        if (i) buf_char(&b, ',');
-        sym_print(&b, g->sym, sym_plain(g->sym, sym_current(g->sym, s->dim[i])));
-    }
-    buf_char(&b, ']');
-    struct str text = str_dup(g->arena, buf_view(&b));
-    buf_release(&b);
-    return text;
+    return sym_require(g->sym, k, a, b, op_owner_in(g, n, room, sizeof room));
 }
 
 static const char *const must[N_FACT_KINDS] = {"must be equal, not", "must divide:", "must not be smaller:",
@@ -168,82 +128,6 @@ bool op_broadcast_to(struct graph *g, const struct shape *from, const struct sha
         if (a != b && !is_one(g, a) && !op_sizes_agree(g, a, b)) return false;
     }
     return from->rank <= to->rank;
-}
-
-i64 op_const_ints(const struct graph *g, value_id v, i64 out[], i64 max)
-{
-    if (!v) return -1;
-    const struct value *x = graph_value(g, v);
-    if (x->data && dtype_kind(x->data->dtype) != DK_FLOAT) {
-        i64 n = tensor_count(x->data);
-        if (n > max) return -1;
-        for (i64 i = 0; i < n; i++) out[i] = elem_i64(x->data->dtype, x->data->data, i);
-        return n;
-    }
-    if (!x->sdata || x->sdata->den != 1 || x->sdata->n > max) return -1;
-    for (i64 i = 0; i < x->sdata->n; i++)
-        if (!sym_is_const(g->sym, x->sdata->num[i], &out[i])) return -1;
-    return x->sdata->n;
-}
-
-bool op_sym_ints(const struct graph *g, value_id v, sym out[], i64 max, i64 *n)
-{
-    struct sym_data d;
-    if (!op_sym_content(g, v, max, &d) || d.den != 1) return false;
-    for (i64 i = 0; i < d.n; i++) out[i] = d.num[i];
-    *n = d.n;
-    return true;
-}
-
-/* v as num/den with den a power of two up to 1024 and |v| small enough for float arithmetic to be
- * exact. */
-static bool dyadic(double v, i64 den, i64 *num)
-{
-    double x = v * (double)den;
-    if (!(fabs(x) < 16777216.0) || x != floor(x)) return false;
-    *num = (i64)x;
-    return true;
-}
-
-static bool float_content(const struct graph *g, const struct tensor *t, i64 n,
-                          struct sym_data *out)
-{
-    for (i64 den = 1; den <= 1024; den *= 2) {
-        i64 i = 0;
-        for (i64 num; i < n && dyadic(elem_f64(t->dtype, t->data, i), den, &num); i++)
-            out->num[i] = sym_const(g->sym, num);
-        out->den = den;
-        if (i == n) return true;
-    }
-    return false;
-}
-
-bool op_sym_content(const struct graph *g, value_id v, i64 max, struct sym_data *out)
-{
-    if (!v) return false;
-    const struct value *x = graph_value(g, v);
-    if (x->sdata) {
-        *out = *x->sdata;
-        return out->n <= max;
-    }
-    const struct tensor *t = x->data;
-    i64 n = t ? tensor_count(t) : 0;
-    if (!t || n > max) return false;
-    *out = (struct sym_data){.n = n, .den = 1, .num = arena_array(g->arena, sym, n + 1)};
-    if (dtype_is_float(t->dtype)) return float_content(g, t, n, out);
-    for (i64 i = 0; i < n; i++) out->num[i] = sym_const(g->sym, elem_i64(t->dtype, t->data, i));
-    return true;
-}
-
-void op_set_sdata(struct graph *g, value_id v, const sym *num, i64 n, i64 den)
-{
-    assert(den > 0);
-    for (i64 i = 0; i < n; i++)
-        if (!sym_is_defined(g->sym, num[i])) return; /* an overflow: only running tells what becomes of it */
-    struct sym_data *d = arena_new(g->arena, struct sym_data);
-    *d = (struct sym_data){.n = n, .den = den, .num = arena_array(g->arena, sym, n + 1)};
-    for (i64 i = 0; i < n; i++) d->num[i] = num[i];
-    graph_value(g, v)->sdata = d;
 }
 
 bool op_axis(i64 axis, u32 rank, u32 *out)

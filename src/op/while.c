@@ -18,31 +18,6 @@
 
 #include <string.h>
 
-bool op_call_get(const struct graph *g, const struct node *x, struct op_call *c)
-{
-    const struct attr *rounds = node_attr(x, "rounds");
-    *c = (struct op_call){.is_loop = str_is(x->op, "quern::Loop")};
-    i64 carried = c->is_loop ? attr_int(x, "carried", -1) : 0;
-    c->body[0] = attr_graph(x, c->is_loop ? "body" : "else");
-    c->body[1] = c->is_loop ? NULL : attr_graph(x, "then");
-    c->n_body = c->is_loop ? 1 : 2;
-    if (!c->body[0] || (!c->is_loop && !c->body[1]) || carried < 0 || x->in.n < 1 || carried > x->in.n - 1) return false;
-    c->n_carried = (u32)carried;
-    c->n_captured = x->in.n - 1 - c->n_carried;
-    c->is_conditional = c->is_loop && attr_int(x, "conditional", 0) != 0;
-    u32 first = c->is_conditional + c->n_carried;
-    for (u32 b = 0; b < c->n_body; b++)
-        if (c->body[b]->input.n != x->in.n - 1 || c->body[b]->output.n < first || c->body[b]->output.n != c->body[0]->output.n) return false;
-    c->n_out = c->body[0]->output.n - c->is_conditional;
-    c->n_scan = c->n_out - c->n_carried;
-    if (!c->is_loop) c->n_scan = 0;
-    if (c->is_loop && (!rounds || op_get_syms(g, x, "rounds", &c->rounds, 1) != 1)) return false;
-    c->n_size = attr_ints(x, "sizes", &c->size) / 2;
-    for (i64 k = 0; k < c->n_size; k++)
-        if (c->size[2 * k] < 0 || c->size[2 * k] >= c->n_out || c->size[2 * k + 1] < 0 || c->size[2 * k + 1] >= MAX_RANK) return false;
-    return x->out.n <= c->n_out + 1;
-}
-
 /* The body's value behind output k of the node. */
 static const struct value *result(const struct op_call *c, u32 b, u32 k)
 {
@@ -59,14 +34,6 @@ static bool is_inner(const struct graph *body, const struct attr *varies, sym s)
         const u64 *v = map_get(&t->names, varies->strs[k]);
         if (v && t->node.v[*v].op == SYM_VAR && sym_has_var(t, s, t->node.v[*v].a)) return true;
     }
-    return false;
-}
-
-bool op_call_varies(const struct node *x, struct str name)
-{
-    const struct attr *a = node_attr(x, "varies");
-    for (i64 k = 0; a && a->kind == ATTR_STRS && k < a->n; k++)
-        if (str_eq(a->strs[k], name)) return true;
     return false;
 }
 
@@ -285,7 +252,7 @@ static bool eval_loop(struct runner *r, struct tensor *const *in, struct tensor 
     return ok;
 }
 
-bool op_call_eval(const struct graph *g, const struct node *x, struct tensor *const *in, const i64 *var, u32 n_var, struct tensor **out,
+static bool call(const struct graph *g, const struct node *x, struct tensor *const *in, const i64 *var, u32 n_var, struct tensor **out,
                   struct arena *a, struct err *e)
 {
     struct op_call c;
@@ -431,6 +398,7 @@ static const struct op ops[] = {
      .max_out = 255,
      .infer = infer,
      .eval = never,
+     .call = call,
      .flops = no_flops,
      .random = random_loop},
     {.name = "quern::If",
@@ -441,6 +409,7 @@ static const struct op ops[] = {
      .max_out = 255,
      .infer = infer,
      .eval = never,
+     .call = call,
      .flops = no_flops,
      .random = random_if},
 };

@@ -12,6 +12,7 @@ struct call {
     struct dev *dev;
     bool shares_host;
     struct rt_program *sub[2];
+    const struct inner_program *inner;
     struct dev_mem cond;
     struct dev_mem *carry[2]; /* per carried value */
     struct dev_mem *result;   /* per result without memory of its own */
@@ -43,7 +44,7 @@ void call_unload(struct call *x)
 {
     if (!x) return;
     const struct plan_call *c = x->c;
-    for (u32 b = 0; b < c->n_sub; b++) rt_unload(x->sub[b]);
+    for (u32 b = 0; b < c->n_sub; b++) x->inner->unload(x->sub[b]);
     give_back(x, &x->cond);
     for (u32 k = 0; k < n_carried(x); k++)
         for (u32 i = 0; i < 2; i++) give_back(x, &x->carry[i][k]);
@@ -54,16 +55,16 @@ void call_unload(struct call *x)
     mem_free(x);
 }
 
-struct call *call_load(const struct plan_call *c, struct dev *d, struct err *e)
+struct call *call_load(const struct plan_call *c, const struct inner_program *inner, struct dev *d, struct err *e)
 {
     struct call *x = mem_alloc((i64)sizeof *x);
-    x->c = c, x->dev = d;
+    x->c = c, x->inner = inner, x->dev = d;
     for (u32 i = 0; i < 2; i++) x->carry[i] = mem_alloc((i64)sizeof(struct dev_mem) * (c->n_carried + 1));
     x->result = mem_alloc((i64)sizeof(struct dev_mem) * (c->n_out + 1));
     x->slice = mem_alloc((i64)sizeof(struct dev_mem) * (c->n_out + 1));
     bool ok = d->driver->alloc(d, least, &x->cond, e);
     x->shares_host = x->cond.host != NULL;
-    for (u32 b = 0; b < c->n_sub && ok; b++) ok = (x->sub[b] = program_load_inner(c->sub[b], d, e)) != NULL;
+    for (u32 b = 0; b < c->n_sub && ok; b++) ok = (x->sub[b] = inner->load(c->sub[b], d, e)) != NULL;
     if (ok) return x;
     call_unload(x);
     return NULL;
@@ -72,7 +73,7 @@ struct call *call_load(const struct plan_call *c, struct dev *d, struct err *e)
 i64 call_memory_used(const struct call *x)
 {
     i64 sum = 0;
-    for (u32 b = 0; b < x->c->n_sub; b++) sum += rt_memory_used(x->sub[b]);
+    for (u32 b = 0; b < x->c->n_sub; b++) sum += x->inner->memory_used(x->sub[b]);
     for (u32 k = 0; k < n_carried(x); k++) sum += x->carry[0][k].size + x->carry[1][k].size;
     for (u32 k = 0; k < x->c->n_out; k++) sum += x->result[k].size + x->slice[k].size;
     return sum;
@@ -187,7 +188,7 @@ static bool run_sub(struct run *r, u32 b, struct arena *a, struct err *e)
     for (u32 k = 0; k < c->n_give[b]; k++)
         if (!sym_eval(r->j->sym, c->give[b][k].value, r->j->var, &given[k])) return err_set(e, ERR_FAILED, "a size is not known in a loop or branch");
     struct inner_run x = {.in = r->in, .mem = r->now, .given = given, .place = place, .user = r, .out = r->out};
-    return program_run_inner(r->x->sub[b], &x, e);
+    return r->x->inner->run(r->x->sub[b], &x, e);
 }
 
 static bool carried_bytes(const struct run *r, u32 k, i64 *bytes, struct err *e)

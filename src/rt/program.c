@@ -95,6 +95,8 @@ static bool check_processor(const struct rt_program *r, struct err *e)
     return v->can_run(r->dev, p->isa, p->fingerprint, e) || err_prefix(e, "program '%.*s'", STR_ARG(p->model));
 }
 
+static const struct inner_program inner_program;
+
 static bool load_all_kernels(struct rt_program *r, struct err *e)
 {
     if (!check_processor(r, e)) return false;
@@ -102,7 +104,7 @@ static bool load_all_kernels(struct rt_program *r, struct err *e)
     bool ok = load_kernels(r, &scratch, e);
     arena_release(&scratch);
     for (u32 i = 0; i < r->plan->dispatch.n && ok; i++)
-        if (r->plan->dispatch.v[i].call) ok = (r->call[i] = call_load(r->plan->dispatch.v[i].call, r->dev, e)) != NULL;
+        if (r->plan->dispatch.v[i].call) ok = (r->call[i] = call_load(r->plan->dispatch.v[i].call, &inner_program, r->dev, e)) != NULL;
     return ok;
 }
 
@@ -222,8 +224,6 @@ static struct rt_program *load(const struct plan *p, struct dev *d, bool is_inne
 }
 
 struct rt_program *rt_load(const struct plan *p, struct dev *d, struct err *e) { return load(p, d, false, e); }
-
-struct rt_program *program_load_inner(const struct plan *p, struct dev *d, struct err *e) { return load(p, d, true, e); }
 
 static void unload_kernels(struct rt_program *r)
 {
@@ -916,22 +916,6 @@ static bool check_memory(struct rt_program *r, const struct inner_run *x, struct
     return true;
 }
 
-bool program_run_inner(struct rt_program *r, const struct inner_run *x, struct err *e)
-{
-    const struct plan *p = r->plan;
-    struct arena tmp = {0};
-    i64 *room = arena_array(&tmp, i64, p->output.n + 1);
-    r->inner = x;
-    for (u32 k = 0; k < p->given.n; k++) r->given[k] = x->given[k];
-    for (u32 k = 0; k < p->input.n; k++) r->io[p->input.v[k].buf] = x->mem[k];
-    bool ok = bind_inputs(r, x->in, e) && check_input_bytes(r, x->in, e) && check_memory(r, x, e) &&
-              (r->n_lost == r->dev->n_lost || load_constants(r, e)) && launch_all(r, x->in, x->out, room, &tmp, e);
-    for (u32 k = 0; k < p->output.n && ok; k++) ok = output_dims(r, k, &x->out[k], e);
-    r->inner = NULL;
-    arena_release(&tmp);
-    return ok;
-}
-
 static bool borrow(struct rt_program *r, const struct plan_io *io, const void *data, const char *what, struct err *e)
 {
     i64 size = r->bound.buf_size[io->buf];
@@ -995,3 +979,25 @@ i64 rt_memory_used(const struct rt_program *r)
     for (u32 i = 0; i < r->plan->dispatch.n; i++) sum += r->call[i] ? call_memory_used(r->call[i]) : 0;
     return sum;
 }
+
+/* Plans in plans. */
+
+static struct rt_program *load_inner(const struct plan *p, struct dev *d, struct err *e) { return load(p, d, true, e); }
+
+static bool run_inner(struct rt_program *r, const struct inner_run *x, struct err *e)
+{
+    const struct plan *p = r->plan;
+    struct arena tmp = {0};
+    i64 *room = arena_array(&tmp, i64, p->output.n + 1);
+    r->inner = x;
+    for (u32 k = 0; k < p->given.n; k++) r->given[k] = x->given[k];
+    for (u32 k = 0; k < p->input.n; k++) r->io[p->input.v[k].buf] = x->mem[k];
+    bool ok = bind_inputs(r, x->in, e) && check_input_bytes(r, x->in, e) && check_memory(r, x, e) &&
+              (r->n_lost == r->dev->n_lost || load_constants(r, e)) && launch_all(r, x->in, x->out, room, &tmp, e);
+    for (u32 k = 0; k < p->output.n && ok; k++) ok = output_dims(r, k, &x->out[k], e);
+    r->inner = NULL;
+    arena_release(&tmp);
+    return ok;
+}
+
+static const struct inner_program inner_program = {.load = load_inner, .run = run_inner, .memory_used = rt_memory_used, .unload = rt_unload};

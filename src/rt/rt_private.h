@@ -21,8 +21,13 @@ struct inner_run {
     void *user;
     struct tensor *out;        /* receives types and sizes */
 };
-struct rt_program *program_load_inner(const struct plan *p, struct dev *d, struct err *e);
-bool program_run_inner(struct rt_program *r, const struct inner_run *x, struct err *e);
+/* What call.c needs of program.c, handed in by call_load. */
+struct inner_program {
+    struct rt_program *(*load)(const struct plan *p, struct dev *d, struct err *e);
+    bool (*run)(struct rt_program *r, const struct inner_run *x, struct err *e);
+    i64 (*memory_used)(const struct rt_program *r);
+    void (*unload)(struct rt_program *r);
+};
 
 /* call.c: loops and branches. */
 struct call;
@@ -35,7 +40,7 @@ struct call_job {
     bool *is_placed;
     struct dev_mem *held;      /* per result: receives its memory otherwise */
 };
-struct call *call_load(const struct plan_call *c, struct dev *d, struct err *e);
+struct call *call_load(const struct plan_call *c, const struct inner_program *inner, struct dev *d, struct err *e);
 void call_unload(struct call *x); /* NULL: nothing */
 bool call_run(struct call *x, const struct call_job *j, struct err *e);
 i64 call_memory_used(const struct call *x);

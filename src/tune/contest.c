@@ -149,3 +149,10 @@ bool contests_past(struct search *s, struct contest *v, u32 n, const struct shel
     }
     return true;
 }
+
+/* Ratios to the base beside it, not seconds: what else the machine was doing at the time cancels
+ * out. */
+double contest_seconds(const struct contest *c, const struct entrant *x)
+{
+    return x->ratio > 0 && c->base_time.median > 0 ? x->ratio * c->base_time.median : x->median;
+}

@@ -31,25 +31,6 @@ double tune_row_seconds(const struct trial_row *r, double reference)
     return r->ratio > 0 ? r->ratio * reference : reference;
 }
 
-double tune_typical(const double *median, u32 n)
-{
-    struct arena tmp = {0};
-    double *v = arena_array(&tmp, double, n + 1);
-    u32 k = 0;
-    for (u32 i = 0; i < n; i++)
-        if (median[i] > 0) v[k++] = median[i];
-    stats_of(v, k); /* sorts */
-    double quartile = k ? v[(k - 1) / 4] : 0;
-    arena_release(&tmp);
-    return quartile;
-}
-
-bool tune_is_typical(double reference, double typical)
-{
-    static const double most = 1.25; /* times as long: more than clocks make of a quiet machine */
-    return typical <= 0 || reference <= most * typical;
-}
-
 /* The one that was the reference last; NULL: none was. */
 static const struct trial_row *last_reference(const struct trial_row *rows, u32 n)
 {

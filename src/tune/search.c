@@ -25,13 +25,6 @@ enum {
 static const double boldness = 0.7; /* standard deviations */
 static const double failed_ratio = 4; /* what failed counts as so many times slower than predicted */
 
-/* Ratios to the base beside it, not seconds: what else the machine was doing at the time cancels
- * out. */
-double contest_seconds(const struct contest *c, const struct entrant *x)
-{
-    return x->ratio > 0 && c->base_time.median > 0 ? x->ratio * c->base_time.median : x->median;
-}
-
 double contest_typical(const struct contest *c)
 {
     struct arena tmp = {0};

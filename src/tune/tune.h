@@ -15,7 +15,7 @@
 //   near.c     what other tasks tell         model.c    predictions corrected by what was measured
 //   nearest.c  what is fast for the nearest task that was measured
 //   search.c   which candidate to try next          rival.c    the device's own library, beside
-//   tune.c     the loop: tasks, budget       final.c    what looked best is compared again
+//   tune.c     the loop: tasks, budget       heat.c  candidates built and measured together       final.c    what looked best is compared again
 //   report.c   progress and results of a run
 //   cost.c     what the database knows of a task, and which candidate it says to take
 #ifndef QUERN_TUNE_H

@@ -49,11 +49,15 @@ struct tuner {
     struct err *e;
 };
 
-/* tune.c */
+/* heat.c */
 enum heat_kind { HEAT_TRIALS, HEAT_FINAL, HEAT_FINAL_COLD /* with a sample of empty caches */ };
 bool tuner_is_late(const struct tuner *t); /* the run's time is over, or it is to stop */
 u32 tuner_min_samples(const struct tune_opts *o);
+bool tuner_knows(const struct tuner *t); /* the best of some task */
+double tuner_deadline(const struct tuner *t); /* by os_now; 0: none yet */
 void heat_reset(struct heat *h); /* forgets its candidates, and gives up what is being built */
+bool heat_spell(struct tuner *t, struct contest *c, struct heat *h);       /* the first half: enters and spells */
+bool heat_start(struct tuner *t, struct heat *h, u32 n_now);              /* starts building, by n_now processes */
 bool heat_build(struct tuner *t, struct contest *c, struct heat *h); /* enters, spells and builds; those that cannot be spelt are rows and drop out */
 void heat_open(struct tuner *t, struct contest *c, struct heat *h, enum heat_kind kind); /* ready to be measured; nothing starts yet */
 enum trial_status heat_measure(struct tuner *t, struct contest *c, struct heat *h, u32 i, struct buf *reason);
