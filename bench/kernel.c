@@ -415,7 +415,7 @@ static bool bench_shape(const char *text, const struct opts *o, double peak, str
         run(&b, &timing, &c);
     } else {
         struct best k = {.max = o->n, .b = &b};
-        bool any = o->family ? o->family->match(&b.t, &b.target.caps) : gen_default(&b.t, &b.target.caps, NULL, &c);
+        bool any = o->family ? gen_takes(o->family, &b.t, &b.target.caps) : gen_default(&b.t, &b.target.caps, NULL, &c);
         if (!any) return err_set(e, ERR_NOTHING, "no generator");
         if (o->family) c = gen_initial(o->family, &b.t, &b.target.caps, NULL);
         run(&b, &timing, &c);

@@ -430,7 +430,7 @@ static inline u32 try_gpu(struct bed *b, const struct gpus *g, u64 seed)
     const char *driver = g->v[seed / 2 % g->n];
     struct dev_opts o = {.n_threads = 2};
     assert_true(dev_ask(dev_find(str_of(driver)), &o, &b->caps, NULL, &b->e));
-    if (!b->only->match(&b->t, &b->caps)) return 0;
+    if (!gen_takes(b->only, &b->t, &b->caps)) return 0;
     try_device(b, driver, seed);
     return 1;
 }
@@ -438,12 +438,16 @@ static inline u32 try_gpu(struct bed *b, const struct gpus *g, u64 seed)
 /* A random legal schedule of one family, not only the first few that exist for small tasks. */
 static inline struct candidate bed_schedule(struct bed *b, const struct gen *g)
 {
-    for (u32 try = 0; try < 2000; try++) {
-        struct candidate c = {.gen = g};
+    struct gen_problem p;
+    struct candidate c = {.gen = g};
+    bool found = false;
+    assert_true(gen_problem_open(&p, g, &b->t, &b->caps, NULL));
+    for (u32 try = 0; try < 2000 && !found; try++) {
         for (u32 i = 0; i < g->n_param; i++) c.sched.v[i] = g->param[i].values[pick(b, 0, (i64)g->param[i].n - 1)];
-        if (g->legal(&b->t, &b->caps, &c.sched)) return c;
+        found = gen_problem_allows(&p, &c.sched);
     }
-    return gen_initial(g, &b->t, &b->caps, b->var);
+    gen_problem_close(&p);
+    return found ? c : gen_initial(g, &b->t, &b->caps, b->var);
 }
 
 struct bed_found { u32 n; bool has_initial; struct candidate initial; };

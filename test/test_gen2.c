@@ -71,7 +71,7 @@ static void test_wide_windows(void **state)
         for (i64 k = 0; gen_at(k); k++) {
             if (!gen_matches(gen_at(k), &b.t, &b.caps)) continue;
             c = gen_initial(gen_at(k), &b.t, &b.caps, NULL);
-            if (!gen_at(k)->legal(&b.t, &b.caps, &c.sched)) report(&b, &c, i);
+            if (!gen_legal(&c, &b.t, &b.caps)) report(&b, &c, i);
             n++;
         }
         assert_true(n > 0 && gen_default(&b.t, &b.caps, NULL, &c));

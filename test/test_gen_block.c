@@ -43,7 +43,7 @@ static struct candidate random_legal(struct bed *b)
             i64 p = pick(b, 0, N_PARAM - 1);
             other.sched.v[p] = block_param[p].values[pick(b, 0, (i64)block_param[p].n - 1)];
         }
-        if (c.gen->legal(&b->t, &b->caps, &other.sched) && is_small(b, &other)) c = other;
+        if (gen_legal(&other, &b->t, &b->caps) && is_small(b, &other)) c = other;
     }
     return c;
 }
@@ -88,7 +88,7 @@ static void test_matrix_streams(void **state)
         for (i64 i = 0; ok && i < 6; i++) {
             if (!gen_random(&b.t, &b.caps, &b.rng, &c) || c.gen != b.only) c = gen_initial(b.only, &b.t, &b.caps, b.var);
             set(&c, "chunks", 1), set(&c, "stream", 1 << i % 3);
-            if (!c.gen->legal(&b.t, &b.caps, &c.sched)) continue;
+            if (!gen_legal(&c, &b.t, &b.caps)) continue;
             if (!run(&b, &c, &k)) report(&b, &c, seed);
             n++;
         }
@@ -222,7 +222,7 @@ static void test_known(void **state)
         struct bed b;
         struct check k;
         open_product(&b, s.w, 1 + i % 2, 2 * s.bm, s.bn, 2 * s.bk);
-        if (!x.c.gen->legal(&b.t, &b.caps, &x.c.sched)) fail_msg("not legal: %s", known[i]);
+        if (!gen_legal(&x.c, &b.t, &b.caps)) fail_msg("not legal: %s", known[i]);
         assert_true(check_init(&k, &b.t, b.var, i, true, &b.e));
         if (!run(&b, &x.c, &k)) report(&b, &x.c, i);
         check_release(&k);
@@ -308,7 +308,7 @@ static bool draw_like(struct bed *b, struct candidate *c)
     for (u32 i = 0; i < countof(all); i++) set(c, all[i].name, all[i].v);
     set(c, "gsw", c->sched.v[P_lsu] > 1 ? 4 : 0), set(c, "rc", c->sched.v[P_lsu] > 1);
     struct block s = block_of(&c->sched);
-    return s.threads <= 256 && c->gen->legal(&b->t, &b->caps, &c->sched);
+    return s.threads <= 256 && gen_legal(c, &b->t, &b->caps);
 }
 
 /* What was best among such is predicted to be better than most of them. */

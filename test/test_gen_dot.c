@@ -29,8 +29,8 @@ static void check_tasks(bool (*make)(struct bed *), const struct gen *gen)
         if (make(&b)) {
             n_tried += try_task(&b, seed, 5);
             c = (struct candidate){.gen = gen};
-            bool fits = gen->match(&b.t, &b.caps);
-            if (fits) gen->initial(&b.t, &b.caps, b.var, &c.sched);
+            bool fits = gen_takes(gen, &b.t, &b.caps);
+            if (fits) c = gen_initial(gen, &b.t, &b.caps, b.var);
             if (fits && gen_kernel(&k, &b.arena, &c, &b.t, &b.caps, &b.e)) {
                 n_dots += count_dots(&k.kir) > 0;
                 assert_true(has || !count_dots(&k.kir));

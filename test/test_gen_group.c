@@ -71,7 +71,7 @@ static bool choose_boxes(struct bed *b, struct candidate *c)
         if (c->gen != b->only) continue;
         for (u32 i = 0; i < c->gen->n_param; i++)
             if (!strcmp(c->gen->param[i].name, "boxes")) c->sched.v[i] = 1;
-        if (c->gen->legal(&b->t, &b->caps, &c->sched)) return true;
+        if (gen_legal(c, &b->t, &b->caps)) return true;
     }
     return false;
 }

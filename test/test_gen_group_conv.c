@@ -38,7 +38,7 @@ static void try_family(struct bed *b, const struct gen *g, u64 seed, struct seen
     struct check k;
     bool pool = false;
     for (node_id n = 1; n < b->t.g.node.n; n++) pool |= op_of(&b->t.g, n)->props & OP_WINDOW;
-    if (!g->match(&b->t, &b->caps) || !check_init(&k, &b->t, b->var, seed, true, &b->e)) return;
+    if (!gen_takes(g, &b->t, &b->caps) || !check_init(&k, &b->t, b->var, seed, true, &b->e)) return;
     for (u32 i = 0; i < 4; i++) {
         struct candidate c = i ? bed_schedule(b, g) : gen_initial(g, &b->t, &b->caps, b->var);
         if (getenv("VERBOSE")) {

@@ -17,7 +17,7 @@ static void try_depthwise(struct bed *b, u64 seed, struct seen *seen)
     struct check k;
     bool pool = false;
     for (node_id n = 1; n < b->t.g.node.n; n++) pool |= op_of(&b->t.g, n)->props & OP_WINDOW;
-    if (!family()->match(&b->t, &b->caps) || !check_init(&k, &b->t, b->var, seed, true, &b->e)) return;
+    if (!gen_takes(family(), &b->t, &b->caps) || !check_init(&k, &b->t, b->var, seed, true, &b->e)) return;
     for (u32 i = 0; i < 5; i++) {
         struct candidate c = i ? bed_schedule(b, family()) : gen_initial(family(), &b->t, &b->caps, b->var);
         if (!run(b, &c, &k)) report(b, &c, seed);

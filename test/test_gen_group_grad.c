@@ -31,7 +31,7 @@ static void try_tasks(u64 from, u64 to, enum dtype type, struct seen *seen)
         bed_open(&b, seed);
         bed_use_groups(&b);
         b.type = type;
-        bool ok = random_grad(&b) && family()->match(&b.t, &b.caps) && check_init(&k, &b.t, b.var, seed, true, &b.e);
+        bool ok = random_grad(&b) && gen_takes(family(), &b.t, &b.caps) && check_init(&k, &b.t, b.var, seed, true, &b.e);
         for (u32 i = 0; ok && i < 4; i++) {
             struct candidate c = i ? bed_schedule(&b, family()) : gen_initial(family(), &b.t, &b.caps, b.var);
             if (!run(&b, &c, &k)) report(&b, &c, seed);

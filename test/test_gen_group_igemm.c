@@ -34,7 +34,7 @@ static void tally(struct bed *b, const struct candidate *c, struct seen *s)
 static void try_conv(struct bed *b, u64 seed, struct seen *seen)
 {
     struct check k;
-    if (!family()->match(&b->t, &b->caps) || !check_init(&k, &b->t, b->var, seed, true, &b->e)) return;
+    if (!gen_takes(family(), &b->t, &b->caps) || !check_init(&k, &b->t, b->var, seed, true, &b->e)) return;
     for (u32 i = 0; i < 5; i++) {
         struct candidate c = i ? bed_schedule(b, family()) : gen_initial(family(), &b->t, &b->caps, b->var);
         if (!run(b, &c, &k)) report(b, &c, seed);
@@ -118,7 +118,7 @@ static void build_for(const char *name, const char *arch, u32 step)
         bed_open(&b, seed);
         assert_true(dev_target(&b.caps, name, str_of(arch)));
         b.type = pick(&b, 0, 1) ? DT_F16 : DT_F32;
-        if (!(seed % 4 == 3 ? random_transpose : seed % 2 ? random_conv : random_plain_conv)(&b) || !family()->match(&b.t, &b.caps)) {
+        if (!(seed % 4 == 3 ? random_transpose : seed % 2 ? random_conv : random_plain_conv)(&b) || !gen_takes(family(), &b.t, &b.caps)) {
             bed_close(&b);
             continue;
         }

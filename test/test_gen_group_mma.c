@@ -39,7 +39,7 @@ static enum dtype draw_type(struct bed *b)
 static void try_family(struct bed *b, const struct gen *g, u64 seed, struct seen *seen)
 {
     struct check k;
-    if (!g->match(&b->t, &b->caps) || !check_init(&k, &b->t, b->var, seed, true, &b->e)) return;
+    if (!gen_takes(g, &b->t, &b->caps) || !check_init(&k, &b->t, b->var, seed, true, &b->e)) return;
     for (u32 i = 0; i < 4; i++) {
         struct candidate c = i ? bed_schedule(b, g) : gen_initial(g, &b->t, &b->caps, b->var);
         if (!run(b, &c, &k)) report(b, &c, seed);

@@ -24,7 +24,7 @@ static u32 kind_of(const struct bed *b)
 static void try_pool(struct bed *b, u64 seed, struct seen *seen)
 {
     struct check k;
-    if (!family()->match(&b->t, &b->caps) || !check_init(&k, &b->t, b->var, seed, true, &b->e)) return;
+    if (!gen_takes(family(), &b->t, &b->caps) || !check_init(&k, &b->t, b->var, seed, true, &b->e)) return;
     for (u32 i = 0; i < 5; i++) {
         struct candidate c = i ? bed_schedule(b, family()) : gen_initial(family(), &b->t, &b->caps, b->var);
         if (!run(b, &c, &k)) report(b, &c, seed);

@@ -122,7 +122,7 @@ static void run_error(struct bed *b, const char *text, const struct check *k)
     struct bound args;
     struct buf why = {0};
     assert_true(parse_candidate(b, text, &c));
-    if (!c.gen->legal(&b->t, &b->caps, &c.sched)) return; /* large tiles for few channels */
+    if (!gen_legal(&c, &b->t, &b->caps)) return; /* large tiles for few channels */
     assert_true(gen_kernel(&kernel, &b->arena, &c, &b->t, &b->caps, &b->e));
     assert_true(bind_arguments(&args, &kernel, k, &b->arena, &b->e));
     assert_true(kir_eval(&kernel.kir, args.arg, args.param, NULL, &b->e));

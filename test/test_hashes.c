@@ -132,8 +132,11 @@ static void choose_schedules(struct schedules *s, const struct gen *g, const str
         for (u32 i = 0; i < g->n_param; i++) c.sched.v[i] = g->param[i].values[k ? g->param[i].n - 1 : 0];
         if (gen_mend(&c, t, &d->caps)) add_schedule(s, &c);
     }
+    struct gen_problem p;
+    assert_true(gen_problem_open(&p, g, t, &d->caps, NULL));
     for (u32 k = 0; k < DRAWS; k++)
-        if (gen_draw(g, t, &d->caps, &r, &c.sched)) add_schedule(s, &c);
+        if (gen_draw(&p, &r, &c.sched)) add_schedule(s, &c);
+    gen_problem_close(&p);
 }
 
 /* A task anew from its text for each family and device: symbols are as fresh as they are for a candidate that is tuned. */
@@ -531,7 +534,7 @@ static u32 check_row(struct session *s, struct listing *x, struct str line, stru
     const struct caps *caps = &s->devices.all.v[*d].caps;
     open_task(&o, &s->tasks.all.v[*t]);
     bool ok = read_candidate(&c, a, to ? x->to.v[*to] : schedule, &e) &&
-              ((gen_matches(c.gen, &o.t, caps) && c.gen->legal(&o.t, caps, &c.sched)) || err_set(&e, ERR_INPUT, "not legal"));
+              ((gen_matches(c.gen, &o.t, caps) && gen_legal(&c, &o.t, caps)) || err_set(&e, ERR_INPUT, "not legal"));
     u64 h = ok ? kernel_hash(&o.t, caps, &c) : 0;
     close_task(&o);
     u32 how = !ok ? ROW_REFUSED : str_is(str_trim(hash), str_fmt(a, "%016llx", (unsigned long long)h).p) ? ROW_EQUAL : ROW_DIFFERS;

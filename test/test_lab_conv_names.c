@@ -31,13 +31,13 @@ static void try_impl(struct bed *b, const struct conv_impl *x, u64 seed)
     struct check k;
     struct candidate own, more[MOST_TUNED];
     if (!conv_impl_candidate(x, &b->t, &b->caps, b->var, &own, &b->e)) report(b, NULL, seed);
-    assert_true(gen_matches(own.gen, &b->t, &b->caps) && own.gen->legal(&b->t, &b->caps, &own.sched));
+    assert_true(gen_matches(own.gen, &b->t, &b->caps) && gen_legal(&own, &b->t, &b->caps));
     assert_true(conv_impl_keeps(x, &own, &b->caps));
     assert_true(check_init(&k, &b->t, b->var, seed, true, &b->e));
     if (!run(b, &own, &k)) report(b, &own, seed);
     u32 n = seed % 5 ? 0 : conv_impl_tuned(x, &b->t, &b->caps, b->var, seed, more, MOST_TUNED, &b->e);
     for (u32 i = 0; i < n; i++) {
-        assert_true(conv_impl_keeps(x, &more[i], &b->caps) && more[i].gen->legal(&b->t, &b->caps, &more[i].sched));
+        assert_true(conv_impl_keeps(x, &more[i], &b->caps) && gen_legal(&more[i], &b->t, &b->caps));
         for (u32 j = 0; j < i; j++) assert_memory_not_equal(&more[i], &more[j], sizeof more[i]);
         if (i % 4 == 1 && !run(b, &more[i], &k)) report(b, &more[i], seed);
     }

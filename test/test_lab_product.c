@@ -41,7 +41,7 @@ static void try_config(const struct lab_config *c, enum dtype type)
     symtab_init(&st, &a);
     if (!lab_task(&t, &a, &st, c, type, &e) || !lab_candidate(&x, c, type, &e)) fail_msg("%s", e.msg);
     assert_true(gen_matches(x.gen, &t, &caps));
-    assert_true(x.gen->legal(&t, &caps, &x.sched));
+    assert_true(gen_legal(&x, &t, &caps));
     assert_true(lab_config_of(&back, &x, c, type));
     expect_name(&back, c);
     assert_true(check_init(&check, &t, &none, 1, true, &e));

@@ -81,7 +81,7 @@ static struct candidate another(const struct bed *b, const struct tune_task *t, 
         bool fine = gen_random(t->task, &b->cpu.caps, &r, &c);
         for (u32 i = 0; i < 2 && fine; i++) {
             struct candidate d = default_of(b, both[i]);
-            fine = gen_matches(c.gen, both[i]->task, &b->cpu.caps) && c.gen->legal(both[i]->task, &b->cpu.caps, &c.sched) &&
+            fine = gen_matches(c.gen, both[i]->task, &b->cpu.caps) && gen_legal(&c, both[i]->task, &b->cpu.caps) &&
                    memcmp(&c, &d, sizeof c) &&
                    gen_predict(&c, both[i]->task, &b->cpu.caps, both[i]->var) < 2 * gen_predict(&d, both[i]->task, &b->cpu.caps, both[i]->var);
         }

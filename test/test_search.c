@@ -123,7 +123,7 @@ static void test_pool_is_fair(void **state)
     for (u32 i = 0; i < b.c.pool.n; i++) {
         const struct entrant *x = &b.c.pool.v[i];
         count_one(pool, &x->cand);
-        assert_true(x->cand.gen->legal(b.task.task, &b.caps, &x->cand.sched));
+        assert_true(gen_legal(&x->cand, b.task.task, &b.caps));
         assert_true(i == 0 || x->predicted >= b.c.pool.v[i - 1].predicted);
     }
     assert_true(each->n > 1);
@@ -230,7 +230,7 @@ static void test_search_finds(void **state)
             u32 n = contest_propose(&b.c, &s, c, 4);
             assert_true(n > 0);
             for (u32 i = 0; i < n; i++) {
-                assert_true(c[i].gen->legal(b.task.task, &b.caps, &c[i].sched));
+                assert_true(gen_legal(&c[i], b.task.task, &b.caps));
                 tell(&b, &c[i], machine);
             }
         }
@@ -286,10 +286,10 @@ static void test_transfer(void **state)
     assert_ptr_equal(order[0].c, &near.c);
     u32 n = transfer(&b.c, &s, c, 12);
     assert_true(n >= 2);
-    for (u32 i = 0; i < n; i++) assert_true(c[i].gen->legal(b.task.task, &b.caps, &c[i].sched));
+    for (u32 i = 0; i < n; i++) assert_true(gen_legal(&c[i], b.task.task, &b.caps));
     const struct candidate *best = &near.c.known.v[near.c.best_at].cand;
     assert_ptr_equal(c[0].gen, best->gen);
-    if (best->gen->legal(b.task.task, &b.caps, &best->sched)) assert_memory_equal(&c[0], best, sizeof *best);
+    if (gen_legal(best, b.task.task, &b.caps)) assert_memory_equal(&c[0], best, sizeof *best);
     contest_fill_pool(&b.c, &b.caps, 1, &b.arena);
     struct candidate batch[4];
     assert_int_equal(contest_propose(&b.c, &s, batch, 4), 4);

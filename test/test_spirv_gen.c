@@ -133,7 +133,7 @@ static u32 try_spirv(struct bed *b, u64 seed, bool runs)
     for (i64 i = -2; i < 0 || gen_at(i); i++) {
         struct candidate c;
         if (i < 0 && !gen_random(&b->t, &b->caps, &b->rng, &c)) continue;
-        if (i >= 0 && !gen_at(i)->match(&b->t, &b->caps)) continue;
+        if (i >= 0 && !gen_takes(gen_at(i), &b->t, &b->caps)) continue;
         if (i >= 0) c = gen_initial(gen_at(i), &b->t, &b->caps, NULL);
         if (getenv("GEN") && !str_is(str_of(getenv("GEN")), c.gen->name)) continue;
         if (!try_candidate(b, &c, &k, runs)) report(b, &c, seed);

@@ -53,12 +53,6 @@ static bool blocked_of(struct conv *c, const struct task *t)
     return stored && block > 1 && (c->groups == 1 || c->ic % block == 0);
 }
 
-static bool match(const struct task *t, const struct caps *caps)
-{
-    struct conv c;
-    return !caps->is_gpu && caps->vector_bytes >= 8 && blocked_of(&c, t);
-}
-
 /* Emission. */
 
 struct walk {             /* one task */
@@ -403,13 +397,19 @@ static bool is_legal(const struct model *m, const struct conv_sched *s)
     return (s->th <= 1 || s->th <= m->y) && (s->tw <= 1 || s->tw <= m->tiles_x);
 }
 
-static bool legal(const struct task *t, const struct caps *caps, const struct sched *v)
+static bool analyze(const struct gen_problem *p)
 {
-    struct conv_sched s = sched_of(v);
-    struct model m = {0};
-    if (!tile_is_legal(caps, s.tx, s.nr) || !blocked_of(&m.c, t) || !is_sensible(&m.c, caps, &s)) return false;
-    model_of(&m, caps, &s, NULL);
-    return is_legal(&m, &s);
+    struct model *m = p->facts;
+    return !p->c->is_gpu && p->c->vector_bytes >= 8 && blocked_of(&m->c, p->t);
+}
+
+static bool legal(const struct gen_problem *p, const struct sched *v)
+{
+    const struct conv_sched s = sched_of(v);
+    struct model *m = p->facts;
+    if (!is_sensible(&m->c, p->c, &s)) return false;
+    model_of(m, p->c, &s, NULL);
+    return is_legal(m, &s);
 }
 
 static double seconds(const struct model *m, const struct caps *caps, const struct conv_sched *s, const i64 *var)
@@ -431,40 +431,19 @@ static double seconds(const struct model *m, const struct caps *caps, const stru
     return 2e-6 + iteration * rounds / hz + 0.3 * bytes / gen_byte_rate(caps) + epilogue;
 }
 
-static double predict(const struct task *t, const struct caps *caps, const struct sched *v, const i64 *var)
+static double predict(const struct gen_problem *p, const struct sched *v)
 {
-    struct conv_sched s = sched_of(v);
-    struct model m = {0};
-    if (!blocked_of(&m.c, t)) return 1e9;
-    model_of(&m, caps, &s, var);
-    return seconds(&m, caps, &s, var);
+    const struct conv_sched s = sched_of(v);
+    model_of(p->facts, p->c, &s, p->var);
+    return seconds(p->facts, p->c, &s, p->var);
 }
 
-struct choice {
-    struct model m;
-    const struct caps *caps;
-    const i64 *var;
-};
+/* One step at a time, or four. */
+static double cost_of(const void *problem, const struct sched *s) { return s->v[P_ku] != 1 && s->v[P_ku] != 4 ? 0 : gen_cost(problem, s); }
 
-static double cost_of(const void *user, const struct sched *v)
+static void initial(const struct gen_problem *p, struct sched *out)
 {
-    const struct choice *c = user;
-    struct conv_sched s = sched_of(v);
-    struct model m = c->m;
-    if (s.ku != 1 && s.ku != 4) return 0;
-    if (!is_sensible(&m.c, c->caps, &s)) return 0;
-    model_of(&m, c->caps, &s, NULL);
-    if (!is_legal(&m, &s)) return 0;
-    model_of(&m, c->caps, &s, c->var);
-    return seconds(&m, c->caps, &s, c->var);
-}
-
-static void initial(const struct task *t, const struct caps *caps, const i64 *var, struct sched *out)
-{
-    struct choice c = {.caps = caps, .var = var};
-    blocked_of(&c.m.c, t);
-    struct gen_search q = {.param = param, .n = N_PARAM, .cost = cost_of, .user = &c};
-    bool any = gen_best(&q, out);
+    bool any = gen_best(&(struct gen_search){param, 0, N_PARAM, cost_of, p}, out);
     assert(any), (void)any;
 }
 
@@ -474,7 +453,8 @@ const struct gen gen_conv_blocked = {
     .revision = 3,
     .param = param,
     .n_param = N_PARAM,
-    .match = match,
+    .facts = sizeof(struct model),
+    .analyze = analyze,
     .initial = initial,
     .legal = legal,
     .emit = emit,

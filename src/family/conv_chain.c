@@ -311,8 +311,10 @@ static bool tiles_fit(const struct chain *h, const struct caps *caps, const stru
     return !dw || (u32)(v.dy * v.dx * v.mn + v.mn + 2) <= caps->n_vector_regs;
 }
 
-static bool is_legal(const struct chain *h, const struct caps *caps, const struct sched *s)
+static bool legal(const struct gen_problem *p, const struct sched *s)
 {
+    const struct chain *h = p->facts;
+    const struct caps *caps = p->c;
     struct model m;
     const struct params v = params_of(s);
     const struct conv *last = &h->c[h->n - 1];
@@ -331,11 +333,12 @@ static bool is_legal(const struct chain *h, const struct caps *caps, const struc
     return m.bytes <= 2 * (double)caps->l2_bytes;
 }
 
-static bool match(const struct task *t, const struct caps *caps)
+static bool analyze(const struct gen_problem *p) { return !p->c->is_gpu && p->c->vector_bytes >= 8 && chain_of(p->facts, p->t); }
+
+static bool match(const struct gen_problem *p)
 {
-    struct chain h;
-    if (caps->is_gpu || caps->vector_bytes < 8 || !chain_of(&h, t)) return false;
-    bool first = h.dw != 0, dw = h.dw >= 0, last = h.dw < (i32)h.n - 1;
+    const struct chain *h = p->facts;
+    bool first = h->dw != 0, dw = h->dw >= 0, last = h->dw < (i32)h->n - 1;
     struct sched least = {.v = {[P_ty] = last,
                                 [P_tx] = last ? param[P_tx].values[1] : 0,
                                 [P_nr] = last,
@@ -346,13 +349,7 @@ static bool match(const struct task *t, const struct caps *caps)
                                 [P_dy] = dw,
                                 [P_dx] = dw ? param[P_dx].values[1] : 0,
                                 [P_mn] = 1}};
-    return is_legal(&h, caps, &least); /* some schedule must do */
-}
-
-static bool legal(const struct task *t, const struct caps *caps, const struct sched *v)
-{
-    struct chain h;
-    return !caps->is_gpu && chain_of(&h, t) && is_legal(&h, caps, v);
+    return legal(p, &least); /* some schedule must do */
 }
 
 /* Cycles that copying the first link's band takes: vectors of each block, or elements. */
@@ -383,9 +380,11 @@ static double tile_cycles(const struct model *m, u32 i, const struct conv_sched 
            12.0 * (double)c->k[Y_AXIS] + acc * (c->by_rows ? 3.0 * (double)m->lanes : 3) + stream;
 }
 
-static double seconds(const struct chain *h, const struct caps *caps, const struct sched *v,
-                      const i64 *var)
+static double predict(const struct gen_problem *p, const struct sched *v)
 {
+    const struct chain *h = p->facts;
+    const struct caps *caps = p->c;
+    const i64 *var = p->var;
     struct model m;
     model_of(&m, h, caps, v, var);
     const struct conv *first = &h->c[0], *last = &h->c[h->n - 1];
@@ -404,44 +403,27 @@ static double seconds(const struct chain *h, const struct caps *caps, const stru
     return 2e-6 + cycles * rounds / hz + 0.3 * bytes / gen_byte_rate(caps);
 }
 
-static double predict(const struct task *t, const struct caps *caps, const struct sched *v,
-                      const i64 *var)
-{
-    struct chain h;
-    return chain_of(&h, t) ? seconds(&h, caps, v, var) : 1e9;
-}
-
-struct choice {
-    struct chain h;
-    const struct caps *caps;
-    const i64 *var;
-    double best;
-    struct sched *out;
-};
-
 /* All bands with the tiles of v. */
-static void try_bands(struct choice *c, struct sched v)
+static void try_bands(const struct gen_problem *p, struct sched v, double *best, struct sched *out)
 {
-    if (!tiles_fit(&c->h, c->caps, &v)) return;
+    if (!tiles_fit(p->facts, p->c, &v)) return;
     for (u32 h = 0; h < param[P_th].n; h++)
         for (u32 w = 0; w < param[P_tw].n; w++) {
             v.v[P_th] = param[P_th].values[h], v.v[P_tw] = param[P_tw].values[w];
-            if (is_legal(&c->h, c->caps, &v))
-                gen_keep(seconds(&c->h, c->caps, &v, c->var), &v, &c->best, c->out);
+            gen_try(p, &v, best, out);
         }
 }
 
-static void initial(const struct task *t, const struct caps *caps, const i64 *var,
-                    struct sched *out)
+static void initial(const struct gen_problem *p, struct sched *out)
 {
     static const i32 dense[][3] = {{1, 14, 2}, {1, 7, 4}, {2, 7, 2}, {4, 7, 1},
                                    {1, 8, 3},  {1, 4, 2}, {1, 4, 1}};
     static const i32 flat[][2] = {{1, 14}, {2, 7}, {4, 7}, {1, 7}, {1, 4}};
     static const i32 wide[][2] = {{4, 7}, {2, 7}, {2, 4}, {1, 7}, {1, 2}};
-    struct choice c = {.caps = caps, .var = var, .out = out};
-    chain_of(&c.h, t);
-    bool last = c.h.dw < (i32)c.h.n - 1;
-    u32 n_first = c.h.dw == 0 ? 1 : countof(flat), n_dw = c.h.dw < 0 ? 1 : countof(wide);
+    const struct chain *h = p->facts;
+    double best = 0;
+    bool last = h->dw < (i32)h->n - 1;
+    u32 n_first = h->dw == 0 ? 1 : countof(flat), n_dw = h->dw < 0 ? 1 : countof(wide);
     for (u32 l = 0; l < (last ? countof(dense) : 1); l++)
         for (u32 f = 0; f < n_first; f++)
             for (u32 d = 0; d < n_dw; d++)
@@ -449,11 +431,11 @@ static void initial(const struct task *t, const struct caps *caps, const i64 *va
                     struct sched v = {.v = {[P_mn] = param[P_mn].values[mn]}};
                     if (last)
                         v.v[P_ty] = dense[l][0], v.v[P_tx] = dense[l][1], v.v[P_nr] = dense[l][2];
-                    if (c.h.dw != 0) v.v[P_fy] = flat[f][0], v.v[P_fx] = flat[f][1];
-                    if (c.h.dw >= 0) v.v[P_dy] = wide[d][0], v.v[P_dx] = wide[d][1];
-                    try_bands(&c, v);
+                    if (h->dw != 0) v.v[P_fy] = flat[f][0], v.v[P_fx] = flat[f][1];
+                    if (h->dw >= 0) v.v[P_dy] = wide[d][0], v.v[P_dx] = wide[d][1];
+                    try_bands(p, v, &best, out);
                 }
-    assert(c.best > 0);
+    assert(best > 0);
 }
 
 const struct gen gen_conv_chain = {
@@ -463,6 +445,8 @@ const struct gen gen_conv_chain = {
     .param = param,
     .n_param = N_PARAM,
     .chains = true,
+    .facts = sizeof(struct chain),
+    .analyze = analyze,
     .match = match,
     .initial = initial,
     .legal = legal,

@@ -31,18 +31,6 @@ static struct conv_sched sched_of(const struct sched *v, i64 lanes)
     return s;
 }
 
-static bool is_legal(const struct conv *c, const struct caps *caps, const struct sched *v);
-
-static bool match(const struct task *t, const struct caps *caps)
-{
-    struct conv c;
-    struct sched least = {
-        .v = {[P_ty] = 1, [P_xv] = 1, [P_th] = 1, [P_tw] = 1}}; /* some schedule must do */
-    if (caps->is_gpu || caps->vector_bytes < 8 || !conv_of(&c, t)) return false;
-    return c.simple && c.groups == 1 && c.oc <= MAX_OC && c.xa >= 2 && c.stride[c.xa] == 1 &&
-           is_legal(&c, caps, &least);
-}
-
 /* emission */
 
 struct lane_tile {
@@ -196,70 +184,66 @@ static double band_size(const struct conv *c, const struct conv_sched *s, const 
     return rows * (w + (double)(c->k[c->xa] * c->dil[c->xa])) * (double)c->ic;
 }
 
-static bool is_legal(const struct conv *c, const struct caps *caps, const struct sched *v)
+static bool analyze(const struct gen_problem *p)
 {
+    struct conv *c = p->facts;
+    if (p->c->is_gpu || p->c->vector_bytes < 8 || !conv_of(c, p->t)) return false;
+    return c->simple && c->groups == 1 && c->oc <= MAX_OC && c->xa >= 2 && c->stride[c->xa] == 1;
+}
+
+static bool legal(const struct gen_problem *p, const struct sched *v)
+{
+    const struct conv *c = p->facts;
+    const struct conv_sched s = sched_of(v, conv_lanes(c, p->c));
+    if (band_size(c, &s, NULL) * 4 > 4 * (double)p->c->l2_bytes + 1e6) return false;
+    i64 cells = s.ty * s.xv * c->oc;
+    return cells + c->oc + 1 <= p->c->n_vector_regs && c->k[c->xa] * cells <= 400 && (c->ya >= 0 || (s.ty == 1 && s.th == 1));
+}
+
+/* Some schedule must do. */
+static bool match(const struct gen_problem *p)
+{
+    return legal(p, &(struct sched){.v = {[P_ty] = 1, [P_xv] = 1, [P_th] = 1, [P_tw] = 1}});
+}
+
+static double predict(const struct gen_problem *p, const struct sched *v)
+{
+    const struct conv *c = p->facts;
+    const struct caps *caps = p->c;
+    const i64 *var = p->var;
     const struct conv_sched s = sched_of(v, conv_lanes(c, caps));
-    i64 ty = s.ty, xv = s.xv;
-    if (band_size(c, &s, NULL) * 4 > 4 * (double)caps->l2_bytes + 1e6) return false;
-    if (ty * xv * c->oc + c->oc + 1 > caps->n_vector_regs || c->k[c->xa] * ty * xv * c->oc > 400)
-        return false;
-    return c->ya >= 0 || (ty == 1 && s.th == 1);
-}
-
-static bool legal(const struct task *t, const struct caps *caps, const struct sched *s)
-{
-    struct conv c;
-    return match(t, caps) && conv_of(&c, t) && is_legal(&c, caps, s);
-}
-
-static double predict(const struct task *t, const struct caps *caps, const struct sched *v, const i64 *var)
-{
-    struct conv c;
-    conv_of(&c, t);
-    const struct conv_sched s = sched_of(v, conv_lanes(&c, caps));
-    double lanes = (double)conv_lanes(&c, caps), hz = gen_flop_rate(caps) / (4 * lanes);
+    double lanes = (double)conv_lanes(c, caps), hz = gen_flop_rate(caps) / (4 * lanes);
     i64 ty = s.ty, xv = s.xv, taps = 1, outer = 1;
-    i64 x = gen_eval(c.g, c.out[c.xa], var), y = c.ya >= 0 ? gen_eval(c.g, c.out[c.ya], var) : 1;
-    for (u32 a = 0; a < c.rank; a++) {
-        taps *= c.k[a];
-        if (a != 1 && (i32)a != c.xa && (i32)a != c.ya) outer *= gen_eval(c.g, c.out[a], var);
+    i64 x = gen_eval(c->g, c->out[c->xa], var), y = c->ya >= 0 ? gen_eval(c->g, c->out[c->ya], var) : 1;
+    for (u32 a = 0; a < c->rank; a++) {
+        taps *= c->k[a];
+        if (a != 1 && (i32)a != c->xa && (i32)a != c->ya) outer *= gen_eval(c->g, c->out[a], var);
     }
     i64 nx = i64_max(1, ceil_div(x, xv * (i64)lanes)),
         ny = i64_max(1, ceil_div(y, ty)); /* empty images, too */
     i64 tw = s.tw ? i64_min(s.tw, nx) : nx, th = s.th ? i64_min(s.th, ny) : ny;
-    double fma = (double)(ty * xv * c.oc) / 2, load = (double)(ty * xv + c.oc) / 2,
+    double fma = (double)(ty * xv * c->oc) / 2, load = (double)(ty * xv + c->oc) / 2,
            one = fma > load ? fma : load;
     double tile =
-        (double)(taps * c.ic) * ((one > 4 ? one : 4) + 0.5) + 12.0 * (double)(ty * xv * c.oc) + 30;
-    double band = band_size(&c, &s, var);
-    bool turned = conv_input_layout(&c) == LAYOUT_CLAST; /* element by element into planes */
+        (double)(taps * c->ic) * ((one > 4 ? one : 4) + 0.5) + 12.0 * (double)(ty * xv * c->oc) + 30;
+    double band = band_size(c, &s, var);
+    bool turned = conv_input_layout(c) == LAYOUT_CLAST; /* element by element into planes */
     double iteration = tile * (double)(tw * th) + band * (turned ? 4 : 1) + 300;
     if (band * 4 > (double)caps->l2_bytes / 2) iteration += band / 2;
     double n = (double)(outer * ceil_div(nx, tw) * ceil_div(ny, th)),
            rounds = (double)ceil_div((i64)n, i64_max(1, caps->n_threads));
-    double bytes = 4 * (gen_count(c.g, c.x, var) + gen_count(c.g, c.y, var));
+    double bytes = 4 * (gen_count(c->g, c->x, var) + gen_count(c->g, c->y, var));
     return 2e-6 + iteration * rounds / hz + 0.3 * bytes / gen_byte_rate(caps);
 }
 
-static void initial(const struct task *t, const struct caps *caps, const i64 *var,
-                    struct sched *out)
+static bool any(const void *problem, const struct sched *s, u32 n) { return true; }
+
+/* All of them, the band's sizes fastest, which decides among equals. */
+static void initial(const struct gen_problem *p, struct sched *out)
 {
-    struct conv c;
-    double best = 0;
-    conv_of(&c, t);
-    for (u32 a = 0; a < param[P_ty].n; a++)
-        for (u32 b = 0; b < param[P_xv].n; b++)
-            for (u32 h = 0; h < param[P_th].n; h++)
-                for (u32 w = 0; w < param[P_tw].n; w++) {
-                    struct sched v = {.v = {[P_ty] = param[P_ty].values[a],
-                                            [P_xv] = param[P_xv].values[b],
-                                            [P_th] = param[P_th].values[h],
-                                            [P_tw] = param[P_tw].values[w]}};
-                    if (!is_legal(&c, caps, &v)) continue;
-                    double s = predict(t, caps, &v, var);
-                    if (best == 0 || s < best) best = s, *out = v;
-                }
-    assert(best > 0);
+    bool found = gen_best_below(&(struct gen_search){param, 0, N_PARAM, gen_cost, p}, any, out);
+    assert(found);
+    (void)found;
 }
 
 const struct gen gen_conv_direct = {
@@ -269,6 +253,8 @@ const struct gen gen_conv_direct = {
     .param = param,
     .n_param = N_PARAM,
     .sums = SUMS_IN_PARTS,
+    .facts = sizeof(struct conv),
+    .analyze = analyze,
     .match = match,
     .initial = initial,
     .legal = legal,

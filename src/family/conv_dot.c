@@ -34,19 +34,6 @@ static struct conv_sched band_sched(const struct conv_sched *own, i64 lanes)
     return s;
 }
 
-static bool is_legal(const struct conv *c, const struct caps *caps, const struct sched *v);
-
-static bool match(const struct task *t, const struct caps *caps)
-{
-    struct conv c;
-    struct sched least = {
-        .v = {[P_ty] = 1, [P_tx] = 1, [P_th] = 1, [P_tw] = 1}}; /* some schedule must do */
-    if (caps->is_gpu || caps->vector_bytes < 16 || !conv_of(&c, t)) return false;
-    return c.simple && c.groups == 1 && c.oc <= MAX_OC && c.xa >= 2 &&
-           2 * c.ic >= conv_lanes(&c, caps) && conv_input_layout(&c) == LAYOUT_CLAST &&
-           is_legal(&c, caps, &least);
-}
-
 /* emission */
 
 struct dot_tile {
@@ -259,8 +246,18 @@ static struct sizes sizes_of(const struct conv *c, const struct caps *caps, cons
     return s;
 }
 
-static bool is_legal(const struct conv *c, const struct caps *caps, const struct sched *v)
+static bool analyze(const struct gen_problem *p)
 {
+    struct conv *c = p->facts;
+    if (p->c->is_gpu || p->c->vector_bytes < 16 || !conv_of(c, p->t)) return false;
+    return c->simple && c->groups == 1 && c->oc <= MAX_OC && c->xa >= 2 && 2 * c->ic >= conv_lanes(c, p->c) &&
+           conv_input_layout(c) == LAYOUT_CLAST;
+}
+
+static bool legal(const struct gen_problem *p, const struct sched *v)
+{
+    const struct conv *c = p->facts;
+    const struct caps *caps = p->c;
     const struct conv_sched s = read_sched(v);
     i64 pixels = s.ty * s.tx, n_vec = ceil_div(c->ic, conv_lanes(c, caps));
     if (s.tx > conv_lanes(c, caps) || pixels * c->oc + c->oc + 1 > caps->n_vector_regs)
@@ -270,15 +267,17 @@ static bool is_legal(const struct conv *c, const struct caps *caps, const struct
     return c->ya >= 0 || (s.ty == 1 && s.th == 1);
 }
 
-static bool legal(const struct task *t, const struct caps *caps, const struct sched *v)
+/* Some schedule must do. */
+static bool match(const struct gen_problem *p)
 {
-    struct conv c;
-    return match(t, caps) && conv_of(&c, t) && is_legal(&c, caps, v);
+    return legal(p, &(struct sched){.v = {[P_ty] = 1, [P_tx] = 1, [P_th] = 1, [P_tw] = 1}});
 }
 
-static double seconds(const struct conv *c, const struct caps *caps, const struct sched *v,
-                      const i64 *var)
+static double predict(const struct gen_problem *p, const struct sched *v)
 {
+    const struct conv *c = p->facts;
+    const struct caps *caps = p->c;
+    const i64 *var = p->var;
     const struct conv_sched own = read_sched(v);
     struct sizes s = sizes_of(c, caps, &own, var);
     double lanes = (double)s.lanes, hz = gen_flop_rate(caps) / (4 * lanes);
@@ -295,33 +294,6 @@ static double seconds(const struct conv *c, const struct caps *caps, const struc
     return 2e-6 + iteration * rounds / hz + 0.3 * bytes / gen_byte_rate(caps);
 }
 
-static double predict(const struct task *t, const struct caps *caps, const struct sched *v,
-                      const i64 *var)
-{
-    struct conv c;
-    return conv_of(&c, t) ? seconds(&c, caps, v, var) : 1e9;
-}
-
-struct choice { const struct conv *c; const struct caps *caps; const i64 *var; };
-
-static double cost(const void *user, const struct sched *s)
-{
-    const struct choice *x = user;
-    return is_legal(x->c, x->caps, s) ? seconds(x->c, x->caps, s, x->var) : 0;
-}
-
-static void initial(const struct task *t, const struct caps *caps, const i64 *var,
-                    struct sched *out)
-{
-    struct conv c;
-    conv_of(&c, t);
-    const struct choice x = {&c, caps, var};
-    const struct gen_search q = {.param = param, .n = N_PARAM, .cost = cost, .user = &x};
-    bool ok = gen_best(&q, out);
-    assert(ok);
-    (void)ok;
-}
-
 const struct gen gen_conv_dot = {
     .version = 1,
     .name = "conv_dot",
@@ -329,8 +301,9 @@ const struct gen gen_conv_dot = {
     .param = param,
     .n_param = N_PARAM,
     .sums = SUMS_IN_PARTS,
+    .facts = sizeof(struct conv),
+    .analyze = analyze,
     .match = match,
-    .initial = initial,
     .legal = legal,
     .emit = emit,
     .predict = predict,

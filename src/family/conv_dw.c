@@ -66,10 +66,13 @@ struct model {
     i64 x, y, outer, taps;
 };
 
-static void model_of(struct model *m, const struct task *t, const i64 *var)
+struct facts {
+    struct model least, real; /* sizes that legality is about, and those that time is */
+};
+
+static void model_of(struct model *m, const struct conv *c, const i64 *var)
 {
-    conv_of_any(&m->c, t);
-    const struct conv *c = &m->c;
+    m->c = *c, c = &m->c;
     m->x = c->xa >= 0 ? gen_eval(c->g, c->out[c->xa], var) : 1;
     m->y = c->ya >= 0 ? gen_eval(c->g, c->out[c->ya], var) : 1;
     m->outer = m->taps = 1;
@@ -113,25 +116,29 @@ static bool is_legal(const struct model *m, const struct caps *caps, const struc
     return w * h * (double)(s->nr * lanes) * 4 <= 4 * (double)caps->l2_bytes + 1e6;
 }
 
-/* Some schedule must do: windows of very many or very far taps are for other families. */
-static bool match(const struct task *t, const struct caps *caps)
+static bool analyze(const struct gen_problem *p)
 {
+    struct facts *f = p->facts;
     struct conv c;
-    struct model m;
-    const struct conv_sched least = {.ty = 1, .tx = 1, .nr = 1, .th = 1, .tw = 1, .stage = STAGE_PIXELS};
-    if (caps->is_gpu || caps->vector_bytes < 8 || !conv_of_any(&c, t)) return false;
+    if (p->c->is_gpu || p->c->vector_bytes < 8 || !conv_of_any(&c, p->t)) return false;
     if (c.groups < 2 || c.ic != 1 || c.oc != 1 || !c.simple) return false;
-    model_of(&m, t, NULL);
-    return is_legal(&m, caps, &least);
+    model_of(&f->least, &c, NULL);
+    model_of(&f->real, &c, p->var);
+    return true;
 }
 
-static bool legal(const struct task *t, const struct caps *caps, const struct sched *v)
+/* Some schedule must do: windows of very many or very far taps are for other families. */
+static bool match(const struct gen_problem *p)
 {
-    struct conv_sched s = sched_of(v);
-    struct model m;
-    if (!match(t, caps)) return false;
-    model_of(&m, t, NULL);
-    return is_legal(&m, caps, &s);
+    const struct facts *f = p->facts;
+    return is_legal(&f->least, p->c, &(struct conv_sched){.ty = 1, .tx = 1, .nr = 1, .th = 1, .tw = 1, .stage = STAGE_PIXELS});
+}
+
+static bool legal(const struct gen_problem *p, const struct sched *v)
+{
+    const struct facts *f = p->facts;
+    const struct conv_sched s = sched_of(v);
+    return is_legal(&f->least, p->c, &s);
 }
 
 /* Loads of a tile, where the input lies: every element of its footprint once, every weight once.
@@ -191,37 +198,11 @@ static double seconds(const struct model *m, const struct caps *caps, const stru
            open * bytes / gen_byte_rate(caps);
 }
 
-static double predict(const struct task *t, const struct caps *caps, const struct sched *v,
-                      const i64 *var)
+static double predict(const struct gen_problem *p, const struct sched *v)
 {
-    struct conv_sched s = sched_of(v);
-    struct model m;
-    model_of(&m, t, var);
-    return seconds(&m, caps, &s, var);
-}
-
-struct choice {
-    struct model least, real; /* sizes that legality is about, and those that time is */
-    const struct caps *caps;
-    const i64 *var;
-};
-
-static double cost(const void *user, const struct sched *v)
-{
-    const struct choice *q = user;
-    struct conv_sched s = sched_of(v);
-    return is_legal(&q->least, q->caps, &s) ? seconds(&q->real, q->caps, &s, q->var) : 0;
-}
-
-static void initial(const struct task *t, const struct caps *caps, const i64 *var,
-                    struct sched *out)
-{
-    struct choice q = {.caps = caps, .var = var};
-    model_of(&q.least, t, NULL);
-    model_of(&q.real, t, var);
-    *out = (struct sched){0};
-    bool found = gen_best(&(struct gen_search){param, 0, N_PARAM, cost, &q}, out);
-    assert(found);
+    const struct facts *f = p->facts;
+    const struct conv_sched s = sched_of(v);
+    return seconds(&f->real, p->c, &s, p->var);
 }
 
 const struct gen gen_conv_dw = {
@@ -230,8 +211,9 @@ const struct gen gen_conv_dw = {
     .revision = 4,
     .param = param,
     .n_param = N_PARAM,
+    .facts = sizeof(struct facts),
+    .analyze = analyze,
     .match = match,
-    .initial = initial,
     .legal = legal,
     .emit = emit,
     .predict = predict,

@@ -181,10 +181,27 @@ static bool has_small_window(const struct conv *c, const struct caps *caps)
     return band_fits(&m, caps);
 }
 
-static bool match(const struct task *t, const struct caps *c)
+/* For sizes that legality is about, and those that time is; [1]: pixels are numbered through, if any schedule may. */
+struct facts { struct model known[2], real[2]; };
+
+static bool analyze(const struct gen_problem *p)
 {
-    struct conv k;
-    return !c->is_gpu && c->vector_bytes >= 8 && conv_of_any(&k, t) && ((k.plain && k.no_pad) || has_small_window(&k, c));
+    struct facts *f = p->facts;
+    struct conv c;
+    if (p->c->is_gpu || p->c->vector_bytes < 8 || !conv_of_any(&c, p->t)) return false;
+    for (u32 i = 0; i < (c.point && c.simple ? 2 : 1); i++) {
+        f->known[i].c = f->real[i].c = c;
+        model_init(&f->known[i], p->c, i, NULL);
+        model_init(&f->real[i], p->c, i, p->var);
+    }
+    return true;
+}
+
+static bool match(const struct gen_problem *p)
+{
+    const struct facts *f = p->facts;
+    const struct conv *c = &f->known[0].c;
+    return (c->plain && c->no_pad) || has_small_window(c, p->c);
 }
 
 /* What depends on the schedule and few facts only. */
@@ -217,95 +234,62 @@ static bool is_legal(const struct model *m, const struct caps *caps, const struc
     return (s->th <= 1 || s->th <= m->ty_all) && (s->tw <= 1 || s->tw <= m->tx_all);
 }
 
-static bool legal(const struct task *t, const struct caps *caps, const struct sched *v)
+static bool legal(const struct gen_problem *p, const struct sched *v)
 {
-    struct conv_sched s = sched_of(v);
-    struct model m = {0};
-    if (!tile_is_legal(caps, s.ty * s.tx, s.nr) || !conv_of_any(&m.c, t) ||
-        !is_sensible(&m.c, caps, &s))
-        return false;
-    model_of(&m, caps, &s, NULL);
-    return is_legal(&m, caps, &s) && may_stream(&m.c, caps, &s);
+    struct facts *f = p->facts;
+    const struct conv_sched s = sched_of(v);
+    const struct conv *c = &f->known[0].c;
+    if (!is_sensible(c, p->c, &s)) return false;
+    struct model *m = &f->known[conv_is_flat(c, &s)];
+    model_tiles(m, &s);
+    return is_legal(m, p->c, &s) && may_stream(c, p->c, &s);
 }
 
-static double predict(const struct task *t, const struct caps *caps, const struct sched *v,
-                      const i64 *var)
+static double predict(const struct gen_problem *p, const struct sched *v)
 {
-    struct conv_sched s = sched_of(v);
-    struct model m = {0};
-    if (!conv_of_any(&m.c, t)) return 1e9;
-    model_of(&m, caps, &s, var);
-    double plain = seconds(&m, caps, &s);
-    return s.nt ? gen_stream_seconds(&t->g, caps, var, plain) : plain;
+    struct facts *f = p->facts;
+    const struct conv_sched s = sched_of(v);
+    struct model *m = &f->real[conv_is_flat(&f->real[0].c, &s)];
+    model_tiles(m, &s);
+    double plain = seconds(m, p->c, &s);
+    return s.nt ? gen_stream_seconds(&p->t->g, p->c, p->var, plain) : plain;
 }
 
-struct choice {
-    const struct caps *caps;
-    struct model known[2], real[2]; /* sizes that legality is about, and those that time is; [1]: pixels are numbered through */
-    double best;
-    struct sched *out;
-};
-
-static void try_one(struct choice *c, const struct sched *v)
-{
-    struct conv_sched s = sched_of(v);
-    if (!is_sensible(&c->known[0].c, c->caps, &s)) return;
-    bool is_flat = conv_is_flat(&c->known[0].c, &s);
-    struct model *known = &c->known[is_flat], *real = &c->real[is_flat];
-    model_tiles(known, &s);
-    if (!is_legal(known, c->caps, &s)) return;
-    model_tiles(real, &s);
-    double x = seconds(real, c->caps, &s);
-    if (c->best && x >= c->best) return;
-    c->best = x;
-    *c->out = *v;
-}
-
-static void try_bands(struct choice *c, struct sched v)
+static void try_bands(const struct gen_problem *p, struct sched v, double *best, struct sched *out)
 {
     static const i32 ob[] = {0, 1, 2, 4};
-    v.v[P_ahead] =
-        4 * c->real[0].n_w > (double)c->caps->l2_bytes / 4 ? 64 : 0;
+    const struct facts *f = p->facts;
+    v.v[P_ahead] = 4 * f->real[0].n_w > (double)p->c->l2_bytes / 4 ? 64 : 0;
     for (u32 th = 0; th < param[P_th].n; th++)
         for (u32 tw = 0; tw < param[P_tw].n; tw++)
             for (u32 o = 0; o < countof(ob); o++)
                 for (i32 order = 0; order < 2; order++) {
                     v.v[P_th] = param[P_th].values[th], v.v[P_tw] = param[P_tw].values[tw], v.v[P_ob] = ob[o],
                     v.v[P_order] = order;
-                    try_one(c, &v);
+                    gen_try(p, &v, best, out);
                 }
 }
 
-static void initial(const struct task *t, const struct caps *caps, const i64 *var,
-                    struct sched *out)
+static void initial(const struct gen_problem *p, struct sched *out)
 {
     static const i32 tiles[][3] = {
         {1, 14, 2}, {1, 12, 2}, {1, 7, 4}, {1, 6, 4}, {2, 7, 2}, {4, 7, 1}, {1, 28, 1},
         {1, 8, 3},  {1, 4, 6},  {1, 6, 2}, {1, 7, 2}, {1, 7, 3}, {1, 4, 2}, {1, 12, 1},
         {1, 4, 1},  {1, 1, 1},  {1, 1, 6}, {1, 1, 4}, {2, 6, 2}, {2, 2, 6}, {4, 4, 1}, {2, 8, 1},
         {1, 8, 2},  {2, 4, 2}};
-    struct choice c = {.caps = caps, .out = out};
-    conv_of_any(&c.known[0].c, t);
-    const struct conv *conv = &c.known[0].c;
-    c.known[1] = c.real[0] = c.real[1] = c.known[0];
-    for (u32 i = 0; i < 2; i++) {
-        if (i && !(conv->point && conv->simple)) break;
-        model_init(&c.known[i], caps, i, NULL);
-        model_init(&c.real[i], caps, i, var);
-    }
+    const struct facts *f = p->facts;
+    double best = 0;
     for (u32 i = 0; i < countof(tiles); i++)
         for (i32 stage = 0; stage < 3; stage++) {
             struct sched v = {.v = {[P_ty] = tiles[i][0],
                                     [P_tx] = tiles[i][1],
                                     [P_nr] = tiles[i][2],
                                     [P_stage] = stage}};
-            v.v[P_ku] = conv->ic >= 8 ? 2 : 1;
-            if (tile_is_legal(caps, tiles[i][0] * tiles[i][1], tiles[i][2])) try_bands(&c, v);
+            v.v[P_ku] = f->known[0].c.ic >= 8 ? 2 : 1;
+            if (tile_is_legal(p->c, tiles[i][0] * tiles[i][1], tiles[i][2])) try_bands(p, v, &best, out);
         }
-    assert(c.best > 0);
-    out->v[P_nt] = gen_streams(&t->g, caps, var);
-    struct conv_sched s = sched_of(out);
-    if (!may_stream(conv, caps, &s)) out->v[P_nt] = 0;
+    assert(best > 0);
+    gen_set_stream(p, P_nt, out);
 }
 
 static void emit(struct emit *m, const struct task *t, const struct caps *caps,
@@ -321,6 +305,8 @@ const struct gen gen_conv_gemm = {
     .revision = 9,
     .param = param,
     .n_param = N_PARAM,
+    .facts = sizeof(struct facts),
+    .analyze = analyze,
     .match = match,
     .initial = initial,
     .legal = legal,

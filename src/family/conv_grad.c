@@ -32,11 +32,7 @@ static bool take_apart(struct grad *q, const struct task *t)
     return true;
 }
 
-static bool match(const struct task *t, const struct caps *c)
-{
-    struct grad q;
-    return !c->is_gpu && c->vector_bytes >= 8 && take_apart(&q, t);
-}
+static bool analyze(const struct gen_problem *p) { return !p->c->is_gpu && p->c->vector_bytes >= 8 && take_apart(p->facts, p->t); }
 
 static void emit(struct emit *m, const struct task *t, const struct caps *caps, const struct sched *s)
 {
@@ -230,16 +226,12 @@ static bool is_worth(const struct grad *q, const struct caps *caps, struct grad_
     }
 }
 
-static bool legal(const struct task *t, const struct caps *caps, const struct sched *s)
-{
-    struct grad q;
-    return take_apart(&q, t) && is_legal(&q, caps, grad_sched_of(s));
-}
+static bool legal(const struct gen_problem *p, const struct sched *s) { return is_legal(p->facts, p->c, grad_sched_of(s)); }
 
-static bool worth(const struct task *t, const struct caps *caps, const struct sched *s, u32 n)
+static bool worth(const struct gen_problem *p, const struct sched *s, u32 n)
 {
-    struct grad q;
-    return take_apart(&q, t) && fits(&q, caps, grad_sched_of(s), n - 1) && is_worth(&q, caps, grad_sched_of(s), n - 1);
+    const struct grad_sched v = grad_sched_of(s);
+    return fits(p->facts, p->c, v, n - 1) && is_worth(p->facts, p->c, v, n - 1);
 }
 
 /* Prediction. */
@@ -292,33 +284,7 @@ static double seconds(const struct grad *q, const struct caps *caps, struct grad
     return 2e-6 + (rounds * (share * band + ends) + rest) / hz;
 }
 
-static double predict(const struct task *t, const struct caps *caps, const struct sched *s, const i64 *var)
-{
-    struct grad q;
-    return take_apart(&q, t) ? seconds(&q, caps, grad_sched_of(s), var) : 1;
-}
-
-struct choice { struct grad q; const struct caps *caps; const i64 *var; };
-
-static double cost(const void *user, const struct sched *s)
-{
-    const struct choice *c = user;
-    return seconds(&c->q, c->caps, grad_sched_of(s), c->var);
-}
-
-static bool may_begin(const void *user, const struct sched *s, u32 n)
-{
-    const struct choice *c = user;
-    return fits(&c->q, c->caps, grad_sched_of(s), n - 1) && is_worth(&c->q, c->caps, grad_sched_of(s), n - 1);
-}
-
-static void initial(const struct task *t, const struct caps *caps, const i64 *var, struct sched *out)
-{
-    struct choice c = {.caps = caps, .var = var};
-    take_apart(&c.q, t);
-    bool found = gen_best_below(&(struct gen_search){param, 0, N_PARAM, cost, &c}, may_begin, out);
-    assert(found);
-}
+static double predict(const struct gen_problem *p, const struct sched *s) { return seconds(p->facts, p->c, grad_sched_of(s), p->var); }
 
 const struct gen gen_conv_grad = {
     .version = 1,
@@ -327,8 +293,8 @@ const struct gen gen_conv_grad = {
     .param = param,
     .n_param = N_PARAM,
     .sums = SUMS_IN_PARTS,
-    .match = match,
-    .initial = initial,
+    .facts = sizeof(struct grad),
+    .analyze = analyze,
     .legal = legal,
     .worth = worth,
     .emit = emit,

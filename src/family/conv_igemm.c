@@ -98,12 +98,6 @@ static bool igemm_of(struct igemm *x, const struct task *t)
 static i64 slice_channels(const struct igemm *x, const struct conv_sched *s) { return s->ib ? s->ib : x->c.ic; }
 static i64 slice_count(const struct igemm *x, const struct conv_sched *s) { return ceil_div(x->c.ic, slice_channels(x, s)) * x->c.k[x->axis]; }
 
-static bool match(const struct task *t, const struct caps *caps)
-{
-    struct igemm x;
-    return !caps->is_gpu && caps->vector_bytes >= 8 && igemm_of(&x, t);
-}
-
 /* Emission. */
 
 struct walk {            /* one task */
@@ -424,13 +418,19 @@ static bool is_legal(const struct model *m, const struct caps *caps, const struc
     return s->tw <= 1 || s->tw <= m->tiles;
 }
 
-static bool legal(const struct task *t, const struct caps *caps, const struct sched *v)
+static bool analyze(const struct gen_problem *p)
 {
-    struct conv_sched s = sched_of(v);
-    struct model m = {0};
-    if (!tile_is_legal(caps, s.tx, s.nr) || !igemm_of(&m.x, t) || !is_sensible(&m.x, caps, &s)) return false;
-    model_of(&m, caps, &s, NULL);
-    return is_legal(&m, caps, &s);
+    struct model *m = p->facts;
+    return !p->c->is_gpu && p->c->vector_bytes >= 8 && igemm_of(&m->x, p->t);
+}
+
+static bool legal(const struct gen_problem *p, const struct sched *v)
+{
+    const struct conv_sched s = sched_of(v);
+    struct model *m = p->facts;
+    if (!is_sensible(&m->x, p->c, &s)) return false;
+    model_of(m, p->c, &s, NULL);
+    return is_legal(m, p->c, &s);
 }
 
 /* Cycles of a tile beside its multiply-adds: addresses that do not fit in registers, pads asked for and left out, lines of planes. */
@@ -464,53 +464,29 @@ static double seconds(const struct model *m, const struct caps *caps, const stru
     return 2e-6 + iteration * rounds / hz + 0.3 * bytes / gen_byte_rate(caps) + rest;
 }
 
-static double predict(const struct task *t, const struct caps *caps, const struct sched *v, const i64 *var)
+static double predict(const struct gen_problem *p, const struct sched *v)
 {
-    struct conv_sched s = sched_of(v);
-    struct model m = {0};
-    if (!igemm_of(&m.x, t)) return 1e9;
-    model_of(&m, caps, &s, var);
-    double plain = seconds(&m, caps, &s, var);
-    return s.nt ? gen_stream_seconds(&t->g, caps, var, plain) : plain;
-}
-
-struct choice {
-    struct model m;
-    const struct caps *caps;
-    const i64 *var;
-};
-
-static double cost_of(const void *user, const struct sched *v)
-{
-    const struct choice *c = user;
-    struct conv_sched s = sched_of(v);
-    struct model m = c->m;
-    if (s.nt || !is_sensible(&m.x, c->caps, &s)) return 0;
-    model_of(&m, c->caps, &s, NULL);
-    if (!is_legal(&m, c->caps, &s)) return 0;
-    model_of(&m, c->caps, &s, c->var);
-    return seconds(&m, c->caps, &s, c->var);
+    const struct conv_sched s = sched_of(v);
+    model_of(p->facts, p->c, &s, p->var);
+    double plain = seconds(p->facts, p->c, &s, p->var);
+    return s.nt ? gen_stream_seconds(&p->t->g, p->c, p->var, plain) : plain;
 }
 
 /* The best tile alone, then all else from there. */
-static void initial(const struct task *t, const struct caps *caps, const i64 *var, struct sched *out)
+static void initial(const struct gen_problem *p, struct sched *out)
 {
-    struct choice c = {.caps = caps, .var = var};
-    igemm_of(&c.m.x, t);
-    struct gen_search q = {.param = param, .n = N_PARAM, .cost = cost_of, .user = &c};
     double best = 0;
     for (u32 x = 0; x < param[P_tx].n; x++)
         for (u32 n = 0; n < param[P_nr].n; n++)
             for (u32 b = 0; b < param[P_tb].n; b++)
                 for (u32 o = 0; o < param[P_ob].n; o++) {
-                    struct sched v = {.v = {[P_tx] = param[P_tx].values[x], [P_nr] = param[P_nr].values[n], [P_tb] = param[P_tb].values[b], [P_ob] = param[P_ob].values[o], [P_ks] = 1, [P_ku] = 1}};
-                    gen_keep(cost_of(&c, &v), &v, &best, out);
+                    const struct sched s = {.v = {[P_tx] = param[P_tx].values[x], [P_nr] = param[P_nr].values[n], [P_tb] = param[P_tb].values[b],
+                                                  [P_ob] = param[P_ob].values[o], [P_ks] = 1, [P_ku] = 1}};
+                    gen_try(p, &s, &best, out);
                 }
     assert(best > 0);
-    gen_descend(&q, out);
-    struct sched past = *out;
-    past.v[P_nt] = 1;
-    if (gen_streams(&t->g, caps, var) && legal(t, caps, &past)) *out = past;
+    gen_descend(&(struct gen_search){param, 0, P_nt, gen_cost, p}, out);
+    gen_set_stream(p, P_nt, out);
 }
 
 const struct gen gen_conv_igemm = {
@@ -519,7 +495,8 @@ const struct gen gen_conv_igemm = {
     .revision = 5,
     .param = param,
     .n_param = N_PARAM,
-    .match = match,
+    .facts = sizeof(struct model),
+    .analyze = analyze,
     .initial = initial,
     .legal = legal,
     .emit = emit,

@@ -46,11 +46,7 @@ static bool cpu_trans_of(struct trans *c, const struct task *t)
     return !(thin && single) && outputs_fit(c);
 }
 
-static bool match(const struct task *t, const struct caps *caps)
-{
-    struct trans c;
-    return !caps->is_gpu && caps->vector_bytes >= 8 && cpu_trans_of(&c, t);
-}
+static bool analyze(const struct gen_problem *p) { return !p->c->is_gpu && p->c->vector_bytes >= 8 && cpu_trans_of(p->facts, p->t); }
 
 /* Emission. */
 
@@ -401,11 +397,7 @@ static bool is_legal(const struct trans *c, const struct caps *caps, struct para
            band_bytes(c, v, NULL) <= 4 * (double)caps->l2_bytes + 1e6;
 }
 
-static bool legal(const struct task *t, const struct caps *caps, const struct sched *s)
-{
-    struct trans c;
-    return cpu_trans_of(&c, t) && is_legal(&c, caps, params_of(s));
-}
+static bool legal(const struct gen_problem *p, const struct sched *s) { return is_legal(p->facts, p->c, params_of(s)); }
 
 static double seconds(const struct trans *c, const struct caps *caps, struct params v, const i64 *var)
 {
@@ -438,28 +430,7 @@ static double seconds(const struct trans *c, const struct caps *caps, struct par
            0.3 * bytes / gen_byte_rate(caps);
 }
 
-static double predict(const struct task *t, const struct caps *caps, const struct sched *s,
-                      const i64 *var)
-{
-    struct trans c;
-    return cpu_trans_of(&c, t) ? seconds(&c, caps, params_of(s), var) : 1;
-}
-
-static void initial(const struct task *t, const struct caps *caps, const i64 *var,
-                    struct sched *out)
-{
-    struct trans c;
-    double best = 0;
-    u32 at[N_PARAM] = {0}, i = 0;
-    cpu_trans_of(&c, t);
-    while (i < N_PARAM) {
-        struct sched s = {0};
-        for (u32 j = 0; j < N_PARAM; j++) s.v[j] = param[j].values[at[j]];
-        gen_keep(is_legal(&c, caps, params_of(&s)) ? seconds(&c, caps, params_of(&s), var) : 0, &s, &best, out);
-        for (i = 0; i < N_PARAM && ++at[i] == param[i].n; i++) at[i] = 0;
-    }
-    assert(best > 0);
-}
+static double predict(const struct gen_problem *p, const struct sched *s) { return seconds(p->facts, p->c, params_of(s), p->var); }
 
 const struct gen gen_conv_transpose = {
     .version = 1,
@@ -467,8 +438,8 @@ const struct gen gen_conv_transpose = {
     .revision = 3,
     .param = param,
     .n_param = N_PARAM,
-    .match = match,
-    .initial = initial,
+    .facts = sizeof(struct trans),
+    .analyze = analyze,
     .legal = legal,
     .emit = emit,
     .predict = predict,

@@ -27,16 +27,6 @@ GEN_PARAMS(PARAMS)
 
 GEN_PARAM_READER(struct wino_sched, sched_of, PARAMS)
 
-static bool match(const struct task *t, const struct caps *caps)
-{
-    struct conv c;
-    struct conv_tail tail;
-    i64 m, mz;
-    if (caps->is_gpu || caps->no_winograd || caps->vector_bytes < 8 || !wino_of(&c, &tail, t)) return false;
-    if (caps->deterministic) return gen_order_winograd(&c, &m, &mz);
-    return !sym_is(c.g, c.out[c.ya], 1) && !sym_is(c.g, c.out[c.xa], 1); /* a tile of one row is mostly thrown away */
-}
-
 struct model {
     struct conv c;
     struct conv_tail tail;
@@ -60,7 +50,6 @@ static bool is_legal(const struct model *m, const struct caps *caps, const struc
 {
     const struct conv *c = &m->c;
     i64 order, order_z;
-    if (!tile_is_legal(caps, s->tx, s->nr)) return false;
     if (caps->deterministic && !(gen_order_winograd(c, &order, &order_z) && s->m == order && s->mz == order_z)) return false;
     if (s->nr > 1 && (s->nr - 1) * m->lanes >= c->oc) return false;
     if (s->ob && s->ob >= m->n_blocks) return false;
@@ -72,13 +61,28 @@ static bool is_legal(const struct model *m, const struct caps *caps, const struc
     return (double)(w.v + w.m + w.strip) * 4 <= 4 * (double)caps->l2_bytes + 1e6;
 }
 
-static bool legal(const struct task *t, const struct caps *caps, const struct sched *v)
+static bool analyze(const struct gen_problem *p)
 {
-    struct wino_sched s = sched_of(v);
-    struct model m = {0};
-    if (!tile_is_legal(caps, s.tx, s.nr) || !wino_of(&m.c, &m.tail, t)) return false;
-    model_of(&m, caps, &s, NULL);
-    return is_legal(&m, caps, &s);
+    struct model *m = p->facts;
+    return !p->c->is_gpu && wino_of(&m->c, &m->tail, p->t);
+}
+
+static bool match(const struct gen_problem *p)
+{
+    const struct model *x = p->facts;
+    const struct conv *c = &x->c;
+    i64 m, mz;
+    if (p->c->no_winograd || p->c->vector_bytes < 8) return false;
+    if (p->c->deterministic) return gen_order_winograd(c, &m, &mz);
+    return !sym_is(c->g, c->out[c->ya], 1) && !sym_is(c->g, c->out[c->xa], 1); /* a tile of one row is mostly thrown away */
+}
+
+static bool legal(const struct gen_problem *p, const struct sched *v)
+{
+    const struct wino_sched s = sched_of(v);
+    if (!tile_is_legal(p->c, s.tx, s.nr)) return false;
+    model_of(p->facts, p->c, &s, NULL);
+    return is_legal(p->facts, p->c, &s);
 }
 
 /* Additions and multiplications of a transform along one axis (gen/winograd.c), by m/2. */
@@ -157,52 +161,31 @@ static double seconds(const struct model *m, const struct caps *caps, const stru
     return 2e-6 + wait(m, caps, s, var) + iteration * rounds / hz + (0.3 * weights + 0.05 * bytes) / gen_byte_rate(caps) + epilogue;
 }
 
-static double predict(const struct task *t, const struct caps *caps, const struct sched *v, const i64 *var)
+static double predict(const struct gen_problem *p, const struct sched *v)
 {
-    struct wino_sched s = sched_of(v);
-    struct model m = {0};
-    if (!wino_of(&m.c, &m.tail, t)) return 1e9;
-    model_of(&m, caps, &s, var);
-    double plain = seconds(&m, caps, &s, var);
-    return s.nt ? gen_stream_seconds(&t->g, caps, var, plain) : plain;
-}
-
-struct choice {
-    const struct caps *caps;
-    const i64 *var;
-    struct model m;
-    double best;
-    struct sched *out;
-};
-
-static void try_one(struct choice *c, struct sched v)
-{
-    struct wino_sched s = sched_of(&v);
-    model_of(&c->m, c->caps, &s, NULL);
-    if (!is_legal(&c->m, c->caps, &s)) return;
-    model_of(&c->m, c->caps, &s, c->var);
-    gen_keep(seconds(&c->m, c->caps, &s, c->var), &v, &c->best, c->out);
+    const struct wino_sched s = sched_of(v);
+    model_of(p->facts, p->c, &s, p->var);
+    double plain = seconds(p->facts, p->c, &s, p->var);
+    return s.nt ? gen_stream_seconds(&p->t->g, p->c, p->var, plain) : plain;
 }
 
 /* Nothing was measured, so only tiles whose error is always small (see the top). */
-static void initial(const struct task *t, const struct caps *caps, const i64 *var, struct sched *out)
+static void initial(const struct gen_problem *p, struct sched *out)
 {
     static const i32 tiles[][2] = {{14, 2}, {12, 2}, {10, 2}, {8, 2}, {7, 2}, {6, 2}, {4, 2}, {8, 3}, {6, 4}, {4, 4}, {4, 6}, {28, 1}, {12, 1},
                                    {6, 1}, {4, 1}, {2, 1}, {1, 1}};
-    struct choice c = {.caps = caps, .var = var, .out = out};
-    wino_of(&c.m.c, &c.m.tail, t);
+    const struct model *x = p->facts;
+    double best = 0;
     for (u32 i = 0; i < countof(tiles); i++)
         for (i32 m = 0; m < 4; m++)
             for (u32 tb = 0; tb < param[P_tb].n; tb++)
                 for (u32 ob = 0; ob < param[P_ob].n; ob++)
                     for (u32 ask = 0; ask < param[P_ahead].n * param[P_far].n; ask++)
-                        try_one(&c, (struct sched){.v = {[P_m] = 2 + m / 2 * 2, [P_mz] = 1 + m % 2, [P_tx] = tiles[i][0], [P_nr] = tiles[i][1], [P_tb] = param[P_tb].values[tb],
-                                                         [P_ob] = param[P_ob].values[ob], [P_ku] = c.m.c.ic >= 8 ? 2 : 1,
-                                                         [P_ahead] = param[P_ahead].values[ask / 2], [P_far] = param[P_far].values[ask % 2]}});
-    assert(c.best > 0);
-    struct sched past = *out;
-    past.v[P_nt] = 1;
-    if (gen_streams(&t->g, caps, var) && legal(t, caps, &past)) *out = past;
+                        gen_try(p, &(struct sched){.v = {[P_m] = 2 + m / 2 * 2, [P_mz] = 1 + m % 2, [P_tx] = tiles[i][0], [P_nr] = tiles[i][1], [P_tb] = param[P_tb].values[tb],
+                                                         [P_ob] = param[P_ob].values[ob], [P_ku] = x->c.ic >= 8 ? 2 : 1,
+                                                         [P_ahead] = param[P_ahead].values[ask / 2], [P_far] = param[P_far].values[ask % 2]}}, &best, out);
+    assert(best > 0);
+    gen_set_stream(p, P_nt, out);
 }
 
 static void emit(struct emit *m, const struct task *t, const struct caps *caps, const struct sched *v)
@@ -224,6 +207,8 @@ const struct gen gen_conv_winograd = {
     .param = param,
     .n_param = N_PARAM,
     .sums = SUMS_WINOGRAD,
+    .facts = sizeof(struct model),
+    .analyze = analyze,
     .match = match,
     .initial = initial,
     .legal = legal,

@@ -34,12 +34,6 @@ static void emit(struct emit *m, const struct task *t, const struct caps *c, con
     product_emit(m, t, c, &s);
 }
 
-static bool match(const struct task *t, const struct caps *c)
-{
-    struct gemm x;
-    return !c->is_gpu && c->vector_bytes >= 8 && gemm_take(&x, t);
-}
-
 struct sizes { /* of a task, for what is asked of every schedule */
     i64 m, n, k, lanes, batch, threads, l2_bytes;
     i64 cells; /* accumulators of a tile that keeps the multipliers busy */
@@ -143,13 +137,25 @@ static bool suits(const struct sizes *z, const struct product_sched *s)
     return is_good_grid(z, s, tiles, blocks);
 }
 
-static bool legal(const struct task *t, const struct caps *c, const struct sched *v)
-{
+/* A task and what is asked of it for every schedule. */
+struct facts {
     struct gemm x;
-    struct product_sched s = sched_of(v);
-    if (!is_sane(c, &s) || !gemm_take(&x, t)) return false;
-    struct sizes z = sizes_of(&x, c);
-    return suits(&z, &s);
+    struct sizes z;
+};
+
+static bool analyze(const struct gen_problem *p)
+{
+    struct facts *f = p->facts;
+    if (p->c->is_gpu || p->c->vector_bytes < 8 || !gemm_take(&f->x, p->t)) return false;
+    f->z = sizes_of(&f->x, p->c);
+    return true;
+}
+
+static bool legal(const struct gen_problem *p, const struct sched *v)
+{
+    const struct facts *f = p->facts;
+    const struct product_sched s = sched_of(v);
+    return is_sane(p->c, &s) && suits(&f->z, &s);
 }
 
 /* Prediction, in cycles of one thread. Rates are of bytes per cycle; only their order matters. */
@@ -301,39 +307,25 @@ static double seconds(const struct gemm *x, const struct caps *c, const struct p
     return s->nt ? gen_stream_seconds(x->g, c, var, plain) : plain;
 }
 
-static double predict(const struct task *t, const struct caps *c, const struct sched *v,
-                      const i64 *var)
+static double predict(const struct gen_problem *p, const struct sched *v)
 {
-    struct gemm x;
-    struct product_sched s = sched_of(v);
-    return gemm_take(&x, t) ? seconds(&x, c, &s, var) : 1e9;
-}
-
-struct choice {
-    struct gemm x;
-    struct sizes z;
-    const struct caps *c;
-    const i64 *var;
-};
-
-static double cost(const void *user, const struct sched *v)
-{
-    const struct choice *q = user;
-    struct product_sched s = sched_of(v);
-    return is_sane(q->c, &s) && suits(&q->z, &s) ? seconds(&q->x, q->c, &s, q->var) : 0;
+    const struct facts *f = p->facts;
+    const struct product_sched s = sched_of(v);
+    return seconds(&f->x, p->c, &s, p->var);
 }
 
 /* What suits() and is_sane() refuse whatever the parameters before n are, each asked as soon as the last one that it is about is there. */
-static bool may_end(const void *user, const struct sched *v, u32 n)
+static bool may_end(const void *problem, const struct sched *v, u32 n)
 {
-    const struct choice *q = user;
-    const struct sizes *z = &q->z;
+    const struct gen_problem *p = problem;
+    const struct facts *f = p->facts;
+    const struct sizes *z = &f->z;
     struct product_sched s = sched_of(v);
     i64 blocks = n <= P_nr ? ceil_div(z->n, s.nr * z->lanes) : 0;
     switch (n) {
     case P_ahead: return z->b_const || s.ahead <= 1;
     case P_ku: return s.ku != 1 || z->k <= 64;
-    case P_parts: return (s.parts == 1 || !q->c->deterministic) && (s.parts == 1 || (z->static_k && z->k >= s.parts * 16)) && !(s.nt && s.parts > 1);
+    case P_parts: return (s.parts == 1 || !p->c->deterministic) && (s.parts == 1 || (z->static_k && z->k >= s.parts * 16)) && !(s.nt && s.parts > 1);
     case P_right: return (s.right == RIGHT_ONCE || (!z->b_const && !s.ahead)) && (s.right != RIGHT_PLACE || z->b_plain);
     case P_pack: return s.pack ? !s.fetch : z->a_plain;
     case P_mb: return z->has_rows || !s.mb;
@@ -364,18 +356,16 @@ static void narrow(struct gen_param *p, const struct sizes *z)
     if (!z->has_rows) keep_values(&p[P_mr], 0, 1), keep_values(&p[P_mb], 0, 1);
 }
 
-static void initial(const struct task *t, const struct caps *c, const i64 *var, struct sched *out)
+static void initial(const struct gen_problem *p, struct sched *out)
 {
-    struct choice q = {.c = c, .var = var};
-    gemm_take(&q.x, t);
-    q.z = sizes_of(&q.x, c);
-    *out = (struct sched){0};
+    const struct facts *f = p->facts;
     struct gen_param own[N_PARAM];
     memcpy(own, param, sizeof own);
-    narrow(own, &q.z);
-    if (!q.z.run || !gen_streams(&t->g, c, var)) keep_values(&own[P_nt], 0, 1);
-    bool found = gen_best_above(&(struct gen_search){own, 0, N_PARAM, cost, &q}, may_end, out);
+    narrow(own, &f->z);
+    if (!f->z.run || !gen_streams(&p->t->g, p->c, p->var)) keep_values(&own[P_nt], 0, 1);
+    bool found = gen_best_above(&(struct gen_search){own, 0, N_PARAM, gen_cost, p}, may_end, out);
     assert(found);
+    (void)found;
 }
 
 const struct gen gen_gemm = {
@@ -384,7 +374,8 @@ const struct gen gen_gemm = {
     .revision = 9,
     .param = param,
     .n_param = N_PARAM,
-    .match = match,
+    .facts = sizeof(struct facts),
+    .analyze = analyze,
     .initial = initial,
     .legal = legal,
     .emit = emit,

@@ -174,10 +174,10 @@ static void emit(struct emit *m, const struct task *task, const struct caps *cap
 
 /* Choosing. */
 
-static bool match(const struct task *t, const struct caps *caps)
+static bool analyze(const struct gen_problem *p)
 {
-    struct group_conv g;
-    return caps->is_gpu && group_conv_of(&g, t);
+    struct thread_conv *t = p->facts;
+    return p->c->is_gpu && group_conv_of(&t->g, p->t);
 }
 
 /* What depends on the schedule alone: first of all enough threads with enough to do for each, but
@@ -253,18 +253,18 @@ static bool is_least(const struct group_conv *g, const struct sched *s)
     return false;
 }
 
-static bool is_legal(struct thread_conv *t, const struct caps *caps, const struct sched *s)
+static bool view(const struct gen_problem *p, const struct sched *s)
 {
-    if (!is_sensible(caps, params_of(s))) return false;
-    take(t, s);
-    if (t->g.s.groups > 1 && s->v[P_cb] != param[P_cb].values[0]) return false; /* all input channels are one block */
-    return (is_worth_trying(t) || is_least(&t->g, s)) && is_possible(t, caps);
+    if (!is_sensible(p->c, params_of(s))) return false;
+    take(p->facts, s);
+    return true;
 }
 
-static bool legal(const struct task *task, const struct caps *caps, const struct sched *s)
+static bool legal(const struct gen_problem *p, const struct sched *s)
 {
-    struct thread_conv t;
-    return is_sensible(caps, params_of(s)) && group_conv_of(&t.g, task) && is_legal(&t, caps, s);
+    const struct thread_conv *t = p->facts;
+    if (t->g.s.groups > 1 && t->v.cb != param[P_cb].values[0]) return false; /* all input channels are one block */
+    return (is_worth_trying(t) || is_least(&t->g, s)) && is_possible(t, p->c);
 }
 
 /* Loads of a thread per multiply-add, in multiply-adds: a load of 16 bytes that threads share costs
@@ -280,46 +280,24 @@ static double loads_of(const struct thread_conv *t)
     return (6 * (w + x) + casts) / (pixels * rc * cv);
 }
 
-static double seconds(struct thread_conv *t, const struct caps *caps, const i64 *var)
+static double predict(const struct gen_problem *p, const struct sched *s)
 {
+    const struct thread_conv *t = p->facts;
     double pixels = (double)(t->v.rx * t->v.ry), rc = (double)t->v.rc;
     struct group_cost x = {.loads = loads_of(t), .rate = 1, .chains = pixels * rc};
     x.regs = pixels * (rc + (double)t->cv) + rc + 30;
     if (t->g.s.pipe != PIPE_NONE) x.regs += 4 * (double)group_conv_copies(&t->g);
     if (x.regs > 220) x.rate = 0.4; /* spilled */
     if (!t->v.unroll) x.loads += 0.1;
-    return group_conv_seconds(&t->g, caps, &x, var);
-}
-
-static double predict(const struct task *task, const struct caps *caps, const struct sched *s,
-                      const i64 *var)
-{
-    struct thread_conv t;
-    if (!group_conv_of(&t.g, task)) return 1e9;
-    take(&t, s);
-    return seconds(&t, caps, var);
-}
-
-struct choice {
-    struct thread_conv t;
-    const struct caps *caps;
-    const i64 *var;
-    double best;
-    struct sched *out;
-};
-
-static void try_one(struct choice *c, const struct sched *s)
-{
-    if (is_legal(&c->t, c->caps, s))
-        gen_keep(seconds(&c->t, c->caps, c->var), s, &c->best, c->out);
+    return group_conv_seconds(&t->g, p->c, &x, p->var);
 }
 
 /* Chunks where all is copied, which few tiles of many channels want. */
-static void try_chunks(struct choice *c, struct sched s)
+static void try_chunks(const struct gen_problem *p, struct sched s, double *best, struct sched *out)
 {
     for (u32 i = 0; i < (s.v[P_stage] == STAGE_ALL ? param[P_chunks].n : 1); i++) {
         s.v[P_chunks] = param[P_chunks].values[i];
-        try_one(c, &s);
+        gen_try(p, &s, best, out);
     }
 }
 
@@ -327,11 +305,10 @@ static void try_chunks(struct choice *c, struct sched s)
 static const i32 tiles[][3] = {{8, 4, 2}, {8, 2, 2}, {4, 4, 2}, {4, 2, 2}, {8, 4, 1}, {4, 4, 1},
                                {8, 1, 1}, {4, 2, 1}, {4, 1, 1}, {2, 2, 1}, {1, 4, 2}, {1, 1, 1}};
 
-static void initial(const struct task *task, const struct caps *caps, const i64 *var,
-                    struct sched *out)
+static void initial(const struct gen_problem *p, struct sched *out)
 {
-    struct choice c = {.caps = caps, .var = var, .out = out};
-    group_conv_of(&c.t.g, task);
+    const struct thread_conv *t = p->facts;
+    double best = 0;
     for (u32 i = 0; i < countof(tiles) * param[P_threads].n * param[P_tc].n * param[P_px].n; i++) {
         u32 j = i / countof(tiles), shape = i % countof(tiles);
         struct sched s = {.v = {[P_threads] = param[P_threads].values[j % param[P_threads].n],
@@ -345,15 +322,15 @@ static void initial(const struct task *task, const struct caps *caps, const i64 
             for (u32 k = 0; k < 8; k++) {
                 s.v[P_cb] = param[P_cb].values[cb], s.v[P_out] = k & 1, s.v[P_pipe] = k >> 1 & 1;
                 s.v[P_stage] = k >> 2 & 1 ? STAGE_ALL : STAGE_INPUT;
-                try_chunks(&c, s);
+                try_chunks(p, s, &best, out);
             }
     }
     static const u32 along[] = {P_tc, P_px, P_ry};
-    for (u32 i = 0; !c.best && i < countof(along); i++) {
-        struct sched s = least_sched(&c.t.g, along[i]);
-        try_one(&c, &s);
+    for (u32 i = 0; !best && i < countof(along); i++) {
+        struct sched s = least_sched(&t->g, along[i]);
+        gen_try(p, &s, &best, out);
     }
-    assert(c.best > 0);
+    assert(best > 0);
 }
 
 const struct gen gen_group_conv = {
@@ -363,7 +340,9 @@ const struct gen gen_group_conv = {
     .param = param,
     .n_param = N_PARAM,
     .sums = SUMS_IN_PARTS,
-    .match = match,
+    .facts = sizeof(struct thread_conv),
+    .analyze = analyze,
+    .view = view,
     .initial = initial,
     .legal = legal,
     .emit = emit,

@@ -235,9 +235,16 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
 /* Of softmax, in multiply-adds per weight. */
 static i64 exp_cost(const struct work *w) { return w->q.f.softmax ? 8 : 0; }
 
-static bool is_legal(struct work *w, const struct caps *caps, const struct sched *s)
+static bool view(const struct gen_problem *p, const struct sched *s)
 {
-    take(w, s);
+    take(p->facts, s);
+    return true;
+}
+
+static bool legal(const struct gen_problem *p, const struct sched *s)
+{
+    const struct work *w = p->facts;
+    const struct caps *caps = p->c;
     if (!filter_tile_is_legal(&w->t, filter_weights(&w->q), caps)) return false;
     i64 own = w->t.ry * w->t.vec, loads = w->t.iu * own, sums = own * (sums_of_row(w) + w->q.f.softmax);
     if (w->t.stage && w->q.f.softmax) return false; /* all weights are wanted before the first is added */
@@ -246,16 +253,10 @@ static bool is_legal(struct work *w, const struct caps *caps, const struct sched
     return own == 1 || group_has_registers(caps, w->t.threads, sums + loads);
 }
 
-static bool match(const struct task *t, const struct caps *caps)
+static bool analyze(const struct gen_problem *p)
 {
-    struct filtering q;
-    return caps->is_gpu && filtering_of(&q, t, OP_FILTER) && group_is_legal(caps, param[P_threads].values[0], 0);
-}
-
-static bool legal(const struct task *t, const struct caps *caps, const struct sched *s)
-{
-    struct work w;
-    return filtering_of(&w.q, t, OP_FILTER) && is_legal(&w, caps, s);
+    struct work *w = p->facts;
+    return p->c->is_gpu && filtering_of(&w->q, p->t, OP_FILTER) && group_is_legal(p->c, param[P_threads].values[0], 0);
 }
 
 /* Weights once from memory, for every block of channels again. */
@@ -274,37 +275,7 @@ static double seconds(const struct work *w, const struct caps *caps, const i64 *
     return group_seconds(caps, &l) + 0.2 * l.flops / gen_flop_rate(caps);
 }
 
-static double predict(const struct task *t, const struct caps *caps, const struct sched *s, const i64 *var)
-{
-    struct work w;
-    if (!filtering_of(&w.q, t, OP_FILTER)) return 1e9;
-    take(&w, s);
-    return seconds(&w, caps, var);
-}
-
-struct choice {
-    const struct filtering *q;
-    const struct caps *caps;
-    const i64 *var;
-};
-
-static double cost(const void *user, const struct sched *s)
-{
-    const struct choice *c = user;
-    struct work w = {.q = *c->q};
-    return is_legal(&w, c->caps, s) ? seconds(&w, c->caps, c->var) : 0;
-}
-
-static void initial(const struct task *t, const struct caps *caps, const i64 *var, struct sched *out)
-{
-    struct filtering q;
-    struct choice c = {&q, caps, var};
-    filtering_of(&q, t, OP_FILTER);
-    *out = (struct sched){0};
-    bool found = gen_best(&(struct gen_search){param, 0, N_PARAM, cost, &c}, out);
-    assert(found);
-    (void)found;
-}
+static double predict(const struct gen_problem *p, const struct sched *s) { return seconds(p->facts, p->c, p->var); }
 
 const struct gen gen_group_filter = {
     .version = 1,
@@ -312,8 +283,9 @@ const struct gen gen_group_filter = {
     .revision = 4,
     .param = param,
     .n_param = N_PARAM,
-    .match = match,
-    .initial = initial,
+    .facts = sizeof(struct work),
+    .analyze = analyze,
+    .view = view,
     .legal = legal,
     .emit = emit,
     .predict = predict,

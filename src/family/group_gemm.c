@@ -61,40 +61,29 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
 
 /* Choice. */
 
-static bool match(const struct task *t, const struct caps *c)
+static bool analyze(const struct gen_problem *p)
 {
-    struct gemm x;
-    return c->is_gpu && gemm_of(&x, t) && gen_static(&t->g, x.k, 1) > 0 &&
-           (c->has_f64 || graph_value(&t->g, x.a)->dtype != DT_F64);
+    struct block_task *x = p->facts;
+    return p->c->is_gpu && block_task_of(x, p->t, p->var) && gen_static(&p->t->g, x->x.k, 1) > 0 &&
+           (p->c->has_f64 || graph_value(&p->t->g, x->x.a)->dtype != DT_F64);
 }
 
-static bool legal(const struct task *t, const struct caps *c, const struct sched *v)
+static bool legal(const struct gen_problem *p, const struct sched *v)
 {
-    struct block_task x;
-    struct block s = block_of(v);
-    return block_task_of(&x, t, NULL) && block_is_legal(&x, c, &s);
+    const struct block s = block_of(v);
+    return block_is_legal(p->facts, p->c, &s);
 }
 
-static bool worth(const struct task *t, const struct caps *c, const struct sched *v, u32 n)
+static bool worth(const struct gen_problem *p, const struct sched *v, u32 n)
 {
-    struct block_task x;
-    struct block s = block_of(v);
-    return block_task_of(&x, t, NULL) && block_fits(&x, c, &s, n - 1) && block_is_worth(&x, c, &s, n - 1);
+    const struct block s = block_of(v);
+    return block_fits(p->facts, p->c, &s, n - 1) && block_is_worth(p->facts, p->c, &s, n - 1);
 }
 
-static double predict(const struct task *t, const struct caps *c, const struct sched *v,
-                      const i64 *var)
+static double predict(const struct gen_problem *p, const struct sched *v)
 {
-    struct block_task x;
-    struct block s = block_of(v);
-    return block_task_of(&x, t, var) ? block_seconds(&x, c, &s) : 1e9;
-}
-
-static void initial(const struct task *t, const struct caps *c, const i64 *var, struct sched *out)
-{
-    struct block_task x;
-    block_task_of(&x, t, var);
-    block_initial(&x, c, out);
+    const struct block s = block_of(v);
+    return block_seconds(p->facts, p->c, &s);
 }
 
 const struct gen gen_group_gemm = {
@@ -103,8 +92,9 @@ const struct gen gen_group_gemm = {
     .revision = 7,
     .param = block_param,
     .n_param = N_PARAM,
-    .match = match,
-    .initial = initial,
+    .facts = sizeof(struct block_task),
+    .analyze = analyze,
+    .initial = block_initial,
     .legal = legal,
     .worth = worth,
     .emit = emit,

@@ -217,11 +217,10 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps,
 
 /* Choice. */
 
-static bool match(const struct task *t, const struct caps *c)
+static bool analyze(const struct gen_problem *p)
 {
-    struct lines l;
-    return c->is_gpu && lines_of(&l, t) &&
-           (c->has_f64 || graph_value(&t->g, l.x.a)->dtype != DT_F64);
+    struct lines *l = p->facts;
+    return p->c->is_gpu && lines_of(l, p->t) && (p->c->has_f64 || graph_value(&p->t->g, l->x.a)->dtype != DT_F64);
 }
 
 static bool fits(const struct caps *c, const struct params *s)
@@ -245,11 +244,10 @@ static bool is_legal(const struct lines *l, const struct caps *c, const struct p
     return (s->lines == 1 || s->tl * s->lines < lines) && (s->unroll == 1 || s->tk < k);
 }
 
-static bool legal(const struct task *t, const struct caps *c, const struct sched *v)
+static bool legal(const struct gen_problem *p, const struct sched *v)
 {
-    struct lines l;
-    struct params s = params_of(v);
-    return fits(c, &s) && lines_of(&l, t) && is_legal(&l, c, &s);
+    const struct params s = params_of(v);
+    return fits(p->c, &s) && is_legal(p->facts, p->c, &s);
 }
 
 /* Bound by the stream of the long operand, and by how long a thread waits for its part of it. */
@@ -275,33 +273,10 @@ static double seconds(const struct lines *l, const struct caps *c, const struct 
     return group_seconds(c, &load) + 4e-7 * k / deep + (x->simple ? 0 : 4e-6);
 }
 
-static double predict(const struct task *t, const struct caps *c, const struct sched *v,
-                      const i64 *var)
+static double predict(const struct gen_problem *p, const struct sched *v)
 {
-    struct lines l;
-    struct params s = params_of(v);
-    return lines_of(&l, t) ? seconds(&l, c, &s, var) : 1e9;
-}
-
-struct choice {
-    struct lines l;
-    const struct caps *c;
-    const i64 *var;
-};
-
-static double cost_of(const void *user, const struct sched *v)
-{
-    const struct choice *x = user;
-    struct params s = params_of(v);
-    return fits(x->c, &s) && is_legal(&x->l, x->c, &s) ? seconds(&x->l, x->c, &s, x->var) : 0;
-}
-
-static void initial(const struct task *t, const struct caps *c, const i64 *var, struct sched *out)
-{
-    struct choice x = {.c = c, .var = var};
-    lines_of(&x.l, t);
-    bool found = gen_best(&(struct gen_search){param, 0, N_PARAM, cost_of, &x}, out);
-    assert(found);
+    const struct params s = params_of(v);
+    return seconds(p->facts, p->c, &s, p->var);
 }
 
 const struct gen gen_group_gemv = {
@@ -311,8 +286,8 @@ const struct gen gen_group_gemv = {
     .param = param,
     .n_param = N_PARAM,
     .sums = SUMS_IN_PARTS,
-    .match = match,
-    .initial = initial,
+    .facts = sizeof(struct lines),
+    .analyze = analyze,
     .legal = legal,
     .emit = emit,
     .predict = predict,

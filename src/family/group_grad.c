@@ -60,18 +60,13 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
 
 struct view { struct grad_address s; i64 m, n, k, size; };
 
-static bool view_of(struct view *w, const struct task *t, const i64 *var)
+static bool analyze(const struct gen_problem *p)
 {
-    if (!grad_address_of(&w->s, t)) return false;
-    w->m = w->s.q.oc, w->n = w->s.q.ic * w->s.taps, w->k = gen_eval(&t->g, w->s.x.k, var);
-    w->size = dtype_size(graph_value(&t->g, w->s.x.a)->dtype);
+    struct view *w = p->facts;
+    if (!p->c->is_gpu || group_least(p->c) <= 1 || !grad_address_of(&w->s, p->t) || (!p->c->has_f64 && w->s.x.type == DT_F64)) return false;
+    w->m = w->s.q.oc, w->n = w->s.q.ic * w->s.taps, w->k = gen_eval(&p->t->g, w->s.x.k, NULL);
+    w->size = dtype_size(graph_value(&p->t->g, w->s.x.a)->dtype);
     return true;
-}
-
-static bool match(const struct task *t, const struct caps *c)
-{
-    struct view w;
-    return c->is_gpu && group_least(c) > 1 && view_of(&w, t, NULL) && (c->has_f64 || w.s.x.type != DT_F64);
 }
 
 /* A block is at most twice too large. */
@@ -137,18 +132,12 @@ static bool is_worth(const struct view *w, const struct caps *c, struct params v
     }
 }
 
-static bool may_begin(const struct view *w, const struct caps *c, struct params v, u32 p) { return fits(w, c, v, p) && is_worth(w, c, v, p); }
+static bool legal(const struct gen_problem *p, const struct sched *s) { return is_legal(p->facts, p->c, params_of(s)); }
 
-static bool legal(const struct task *t, const struct caps *c, const struct sched *s)
+static bool worth(const struct gen_problem *p, const struct sched *s, u32 n)
 {
-    struct view w;
-    return view_of(&w, t, NULL) && is_legal(&w, c, params_of(s));
-}
-
-static bool worth(const struct task *t, const struct caps *c, const struct sched *s, u32 n)
-{
-    struct view w;
-    return view_of(&w, t, NULL) && may_begin(&w, c, params_of(s), n - 1);
+    const struct params v = params_of(s);
+    return fits(p->facts, p->c, v, n - 1) && is_worth(p->facts, p->c, v, n - 1);
 }
 
 /* Finding an element costs some twenty operations before it is copied. */
@@ -162,33 +151,13 @@ static double seconds(const struct view *w, const struct caps *c, struct params 
     return blocking_seconds(&w->s.x, c, &s, work, var);
 }
 
-static double predict(const struct task *t, const struct caps *c, const struct sched *s, const i64 *var)
-{
-    struct view w;
-    return view_of(&w, t, var) ? seconds(&w, c, params_of(s), var) : 1e9;
-}
+static double predict(const struct gen_problem *p, const struct sched *s) { return seconds(p->facts, p->c, params_of(s), p->var); }
 
-struct choice { struct view w; const struct caps *c; const i64 *var; };
-
-static double cost(const void *user, const struct sched *s)
+static void initial(const struct gen_problem *p, struct sched *out)
 {
-    const struct choice *x = user;
-    return seconds(&x->w, x->c, params_of(s), x->var);
-}
-
-static bool is_open(const void *user, const struct sched *s, u32 n)
-{
-    const struct choice *x = user;
-    return may_begin(&x->w, x->c, params_of(s), n - 1);
-}
-
-static void initial(const struct task *t, const struct caps *c, const i64 *var, struct sched *out)
-{
-    struct choice x = {.c = c, .var = var};
-    view_of(&x.w, t, NULL);
-    if (gen_best_below(&(struct gen_search){param, 0, N_PARAM, cost, &x}, is_open, out)) return;
+    if (gen_choose(p, out)) return;
     *out = (struct sched){.v = {[P_tc] = 1, [P_tm] = 1, [P_tn] = 1, [P_bk] = param[P_bk].values[0], [P_chunks] = 1}};
-    out->v[P_tr] = gen_nearest(&param[P_tr], group_least(c));
+    out->v[P_tr] = gen_nearest(&param[P_tr], group_least(p->c));
 }
 
 const struct gen gen_group_grad = {
@@ -198,7 +167,8 @@ const struct gen gen_group_grad = {
     .param = param,
     .n_param = N_PARAM,
     .sums = SUMS_IN_PARTS,
-    .match = match,
+    .facts = sizeof(struct view),
+    .analyze = analyze,
     .initial = initial,
     .legal = legal,
     .worth = worth,

@@ -52,7 +52,6 @@ struct view {
 
 static bool view_of(struct view *w, const struct task *t, const i64 *var)
 {
-    *w = (struct view){0};
     if (!merge_of(&w->g, &w->x, t)) return false;
     w->m = gen_eval(&t->g, w->x.m, var), w->n = w->g.c.oc, w->k = merge_terms(&w->g);
     w->size = dtype_size(graph_value(&t->g, w->x.a)->dtype);
@@ -216,36 +215,30 @@ static bool is_worth(const struct view *w, const struct caps *c, u32 p)
     }
 }
 
-static bool match(const struct task *t, const struct caps *c)
+static bool analyze(const struct gen_problem *p)
 {
-    struct view w;
-    return c->is_gpu && group_least(c) > 1 && view_of(&w, t, NULL) && (c->has_f64 || w.x.type != DT_F64);
+    const struct caps *c = p->c;
+    struct view *w = p->facts;
+    return c->is_gpu && group_least(c) > 1 && view_of(w, p->t, p->var) && (c->has_f64 || w->x.type != DT_F64);
 }
 
-static bool is_legal(struct view *w, const struct caps *c, const struct sched *s)
+static bool view(const struct gen_problem *p, const struct sched *s)
 {
-    look_at(w, s);
-    for (u32 p = 0; p < N_PARAM; p++)
-        if (!fits(w, c, p)) return false;
+    look_at(p->facts, s);
     return true;
 }
 
-static bool legal(const struct task *t, const struct caps *c, const struct sched *s)
+static bool legal(const struct gen_problem *p, const struct sched *s)
 {
-    struct view w;
-    return view_of(&w, t, NULL) && is_legal(&w, c, s);
+    for (u32 i = 0; i < N_PARAM; i++)
+        if (!fits(p->facts, p->c, i)) return false;
+    return true;
 }
 
-static bool may_begin(struct view *w, const struct caps *c, const struct sched *s, u32 p)
+static bool worth(const struct gen_problem *p, const struct sched *s, u32 n)
 {
-    look_at(w, s);
-    return fits(w, c, p) && is_worth(w, c, p);
-}
-
-static bool worth(const struct task *t, const struct caps *c, const struct sched *s, u32 n)
-{
-    struct view w;
-    return view_of(&w, t, NULL) && may_begin(&w, c, s, n - 1);
+    look_at(p->facts, s);
+    return fits(p->facts, p->c, n - 1) && is_worth(p->facts, p->c, n - 1);
 }
 
 /* Prediction: instructions of all threads in multiply-adds, bytes, barriers. */
@@ -287,39 +280,14 @@ static double seconds(const struct view *w, const struct caps *c)
     return group_seconds(c, &load) * (v->pipe ? 0.95 : 1) + (later > 0 ? 4e-6 + later / gen_byte_rate(c) : 0);
 }
 
-static double predict(const struct task *t, const struct caps *c, const struct sched *s, const i64 *var)
-{
-    struct view w;
-    if (!view_of(&w, t, var)) return 1e9;
-    look_at(&w, s);
-    return seconds(&w, c);
-}
-
-struct choice { struct view *w; const struct caps *c; };
-
-static double cost_of(const void *user, const struct sched *s)
-{
-    const struct choice *x = user;
-    look_at(x->w, s);
-    return seconds(x->w, x->c);
-}
-
-static bool is_open(const void *user, const struct sched *s, u32 n)
-{
-    const struct choice *x = user;
-    return may_begin(x->w, x->c, s, n - 1);
-}
+static double predict(const struct gen_problem *p, const struct sched *s) { return seconds(p->facts, p->c); }
 
 /* The best predicted of all that are worth trying. */
-static void initial(const struct task *t, const struct caps *c, const i64 *var, struct sched *out)
+static void initial(const struct gen_problem *p, struct sched *out)
 {
-    struct view w;
-    struct choice x = {&w, c};
-    *out = (struct sched){0};
-    view_of(&w, t, var);
-    if (gen_best_below(&(struct gen_search){param, 0, N_PARAM, cost_of, &x}, is_open, out)) return;
+    if (gen_choose(p, out)) return;
     *out = (struct sched){.v = {[P_tc] = 1, [P_tm] = 1, [P_tn] = 1, [P_near] = 1, [P_bk] = 1, [P_chunks] = 1}};
-    out->v[P_tr] = gen_nearest(&param[P_tr], group_least(c));
+    out->v[P_tr] = gen_nearest(&param[P_tr], group_least(p->c));
 }
 
 const struct gen gen_group_igemm = {
@@ -328,7 +296,9 @@ const struct gen gen_group_igemm = {
     .revision = 3,
     .param = param,
     .n_param = N_PARAM,
-    .match = match,
+    .facts = sizeof(struct view),
+    .analyze = analyze,
+    .view = view,
     .initial = initial,
     .legal = legal,
     .worth = worth,

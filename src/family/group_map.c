@@ -25,11 +25,11 @@ GEN_PARAMS(PARAMS)
 GEN_PARAM_READER(struct params, params_of, PARAMS)
 GEN_PARAM_READER(struct group_map, walk_of, WALK_PARAMS)
 
-static bool match(const struct task *t, const struct caps *c)
+static bool match(const struct gen_problem *p)
 {
-    for (node_id n = 1; n < t->g.node.n; n++)
-        if (op_of(&t->g, n)->props & OP_WHOLE) return false;
-    return c->is_gpu && t->g.output.n > 0;
+    for (node_id n = 1; n < p->t->g.node.n; n++)
+        if (op_of(&p->t->g, n)->props & OP_WHOLE) return false;
+    return p->c->is_gpu && p->t->g.output.n > 0;
 }
 
 static i64 usual_threads(const struct caps *c) { return i64_min(256, i64_max(32, c->max_group)); }
@@ -53,9 +53,10 @@ static u32 most_groups(const struct task *t, value_id *v, i64 *size)
     return most;
 }
 
-static void initial(const struct task *t, const struct caps *c, const i64 *var, struct sched *s)
+static void initial(const struct gen_problem *p, struct sched *s)
 {
-    i64 size, threads = usual_threads(c);
+    const struct task *t = p->t;
+    i64 size, threads = usual_threads(p->c);
     value_id v;
     struct group_map d = {.vec = 1, .rep = 1};
     if (most_groups(t, &v, &size)) gen_group_map_default(t, v, threads, &d);
@@ -65,8 +66,10 @@ static void initial(const struct task *t, const struct caps *c, const i64 *var, 
 }
 
 /* Parameters without effect have one value only. */
-static bool legal(const struct task *t, const struct caps *c, const struct sched *s)
+static bool legal(const struct gen_problem *p, const struct sched *s)
 {
+    const struct task *t = p->t;
+    const struct caps *c = p->c;
     const struct params v = params_of(s);
     value_id widest;
     i64 size, n = most_groups(t, &widest, &size), threads = v.threads, row = v.row;
@@ -104,9 +107,11 @@ static double efficiency(const struct task *t, value_id out, struct params v, co
     return reads / cost * width * (used > 0 ? used : 1) * (v.row ? 1 : 0.9);
 }
 
-static double predict(const struct task *t, const struct caps *c, const struct sched *s,
-                      const i64 *var)
+static double predict(const struct gen_problem *p, const struct sched *s)
 {
+    const struct task *t = p->t;
+    const struct caps *c = p->c;
+    const i64 *var = p->var;
     const struct graph *g = &t->g;
     double bytes = 0, seconds = 0;
     for (u32 i = 0; i < g->input.n; i++) bytes += gen_bytes(g, g->input.v[i], var);

@@ -204,10 +204,17 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
 
 /* Choice. */
 
-static bool is_legal(struct work *w, const struct caps *caps, const struct sched *s)
+static bool view(const struct gen_problem *p, const struct sched *s)
 {
+    take(p->facts, s);
+    return true;
+}
+
+static bool legal(const struct gen_problem *p, const struct sched *s)
+{
+    const struct work *w = p->facts;
+    const struct caps *caps = p->c;
     const struct filtering *q = &w->q;
-    take(w, s);
     if (!filter_tile_is_legal(&w->t, filter_weights(q), caps) || (w->split && w->t.iu == q->f.kernel[0])) return false;
     if (w->t.stage && (!q->simple || (w->split && q->f.kernel[0] % w->t.iu))) return false; /* barriers, and the loop over rows, are all threads' */
     i64 sums = w->t.iu * w->t.ry * w->t.vec, kept = w->kept ? q->channels * w->t.ry * w->t.vec : 0;
@@ -215,16 +222,10 @@ static bool is_legal(struct work *w, const struct caps *caps, const struct sched
     return sums == 1 || group_has_registers(caps, w->t.threads, sums + kept);
 }
 
-static bool match(const struct task *t, const struct caps *caps)
+static bool analyze(const struct gen_problem *p)
 {
-    struct filtering q;
-    return caps->is_gpu && filtering_of(&q, t, OP_FILTER_GRAD) && group_is_legal(caps, param[P_threads].values[0], 0);
-}
-
-static bool legal(const struct task *t, const struct caps *caps, const struct sched *s)
-{
-    struct work w;
-    return filtering_of(&w.q, t, OP_FILTER_GRAD) && is_legal(&w, caps, s);
+    struct work *w = p->facts;
+    return p->c->is_gpu && filtering_of(&w->q, p->t, OP_FILTER_GRAD) && group_is_legal(p->c, param[P_threads].values[0], 0);
 }
 
 /* Gradients once to memory. */
@@ -242,37 +243,7 @@ static double seconds(const struct work *w, const struct caps *caps, const i64 *
     return group_seconds(caps, &l) + 0.2 * l.flops / gen_flop_rate(caps);
 }
 
-static double predict(const struct task *t, const struct caps *caps, const struct sched *s, const i64 *var)
-{
-    struct work w;
-    if (!filtering_of(&w.q, t, OP_FILTER_GRAD)) return 1e9;
-    take(&w, s);
-    return seconds(&w, caps, var);
-}
-
-struct choice {
-    const struct filtering *q;
-    const struct caps *caps;
-    const i64 *var;
-};
-
-static double cost(const void *user, const struct sched *s)
-{
-    const struct choice *c = user;
-    struct work w = {.q = *c->q};
-    return is_legal(&w, c->caps, s) ? seconds(&w, c->caps, c->var) : 0;
-}
-
-static void initial(const struct task *t, const struct caps *caps, const i64 *var, struct sched *out)
-{
-    struct filtering q;
-    struct choice c = {&q, caps, var};
-    filtering_of(&q, t, OP_FILTER_GRAD);
-    *out = (struct sched){0};
-    bool found = gen_best(&(struct gen_search){param, 0, N_PARAM, cost, &c}, out);
-    assert(found);
-    (void)found;
-}
+static double predict(const struct gen_problem *p, const struct sched *s) { return seconds(p->facts, p->c, p->var); }
 
 const struct gen gen_group_outer = {
     .version = 1,
@@ -281,8 +252,9 @@ const struct gen gen_group_outer = {
     .param = param,
     .n_param = N_PARAM,
     .sums = SUMS_IN_PARTS,
-    .match = match,
-    .initial = initial,
+    .facts = sizeof(struct work),
+    .analyze = analyze,
+    .view = view,
     .legal = legal,
     .emit = emit,
     .predict = predict,

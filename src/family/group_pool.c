@@ -219,10 +219,10 @@ static void emit(struct emit *m, const struct task *task, const struct caps *cap
 
 /* Choosing. */
 
-static bool match(const struct task *t, const struct caps *caps)
+static bool analyze(const struct gen_problem *p)
 {
-    struct thread_pool p;
-    return caps->is_gpu && pool_of(&p, t);
+    struct thread_pool *t = p->facts;
+    return p->c->is_gpu && pool_of(t, p->t);
 }
 
 static i64 taps_of(const struct conv *c, i32 axis) { return axis < 2 ? 1 : c->k[axis]; }
@@ -291,19 +291,19 @@ static bool is_sensible(const struct caps *caps, struct params v)
     return v.rc * v.rx * v.ry <= MAX_CELLS;
 }
 
-static bool is_legal(struct thread_pool *t, const struct caps *caps, const struct sched *s)
+static bool view(const struct gen_problem *p, const struct sched *s)
 {
-    struct sched least = least_sched(&t->g);
-    bool is_least = !memcmp(&least, s, sizeof least);
-    if (!is_sensible(caps, params_of(s)) || (s->v[P_threads] == LEAST && !is_least)) return false;
-    take(t, s);
-    return (is_least || is_worth_trying(t)) && is_possible(t, caps);
+    if (!is_sensible(p->c, params_of(s))) return false;
+    take(p->facts, s);
+    return true;
 }
 
-static bool legal(const struct task *task, const struct caps *caps, const struct sched *s)
+static bool legal(const struct gen_problem *p, const struct sched *s)
 {
-    struct thread_pool t;
-    return is_sensible(caps, params_of(s)) && pool_of(&t, task) && is_legal(&t, caps, s);
+    const struct thread_pool *t = p->facts;
+    struct sched least = least_sched(&t->g);
+    bool is_least = !memcmp(&least, s, sizeof least);
+    return (is_least || (t->v.threads != LEAST && is_worth_trying(t))) && is_possible(t, p->c);
 }
 
 /* What a thread does, in operations: a load with its tests about eight, four without, two from
@@ -336,39 +336,7 @@ static double seconds(const struct thread_pool *t, const struct caps *caps, cons
     return group_seconds(caps, &l) + 0.3 * l.flops / gen_flop_rate(caps);
 }
 
-static double predict(const struct task *task, const struct caps *caps, const struct sched *s,
-                      const i64 *var)
-{
-    struct thread_pool t;
-    if (!pool_of(&t, task)) return 1e9;
-    take(&t, s);
-    return seconds(&t, caps, var);
-}
-
-struct choice {
-    struct thread_pool t;
-    const struct caps *caps;
-    const i64 *var;
-};
-
-static double cost(const void *user, const struct sched *s)
-{
-    const struct choice *c = user;
-    struct thread_pool t = c->t;
-    return is_legal(&t, c->caps, s) ? seconds(&t, c->caps, c->var) : 0;
-}
-
-static void initial(const struct task *task, const struct caps *caps, const i64 *var,
-                    struct sched *out)
-{
-    struct choice c = {.caps = caps, .var = var};
-    pool_of(&c.t, task);
-    *out = least_sched(&c.t.g);
-    struct gen_search q = {.param = param, .n = N_PARAM, .cost = cost, .user = &c};
-    bool found = gen_best(&q, out);
-    assert(found);
-    (void)found;
-}
+static double predict(const struct gen_problem *p, const struct sched *s) { return seconds(p->facts, p->c, p->var); }
 
 const struct gen gen_group_pool = {
     .version = 1,
@@ -376,8 +344,9 @@ const struct gen gen_group_pool = {
     .revision = 4,
     .param = param,
     .n_param = N_PARAM,
-    .match = match,
-    .initial = initial,
+    .facts = sizeof(struct thread_pool),
+    .analyze = analyze,
+    .view = view,
     .legal = legal,
     .emit = emit,
     .predict = predict,

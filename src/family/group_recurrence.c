@@ -44,13 +44,17 @@ static struct sched smallest(const struct caps *c)
     return s;
 }
 
-static bool match(const struct task *t, const struct caps *c)
+static bool analyze(const struct gen_problem *p)
 {
-    struct recurrence q;
-    if (!c->is_gpu || !recurrence_of(&q, t) || (q.type == DT_F64 && !c->has_f64)) return false;
-    struct sched v = smallest(c);
-    struct recurrence_sched s = sched_of(&q, c, &v);
-    return is_legal(&q, c, &s);
+    struct recurrence *q = p->facts;
+    return p->c->is_gpu && recurrence_of(q, p->t) && (q->type != DT_F64 || p->c->has_f64);
+}
+
+static bool match(const struct gen_problem *p)
+{
+    const struct sched v = smallest(p->c);
+    const struct recurrence_sched s = sched_of(p->facts, p->c, &v);
+    return is_legal(p->facts, p->c, &s);
 }
 
 static double seconds(const struct recurrence *q, const struct caps *c, const struct recurrence_sched *s, const i64 *var)
@@ -69,16 +73,17 @@ static double seconds(const struct recurrence *q, const struct caps *c, const st
     return group_seconds(c, &load) + 1e-7 * waits;
 }
 
-static const struct recurrence_family family = {param, N_PARAM, sched_of, is_legal, seconds};
-
-static bool legal(const struct task *t, const struct caps *c, const struct sched *v) { return recurrence_legal(&family, t, c, v); }
-
-static double predict(const struct task *t, const struct caps *c, const struct sched *v, const i64 *var)
+static bool legal(const struct gen_problem *p, const struct sched *v)
 {
-    return recurrence_predict(&family, t, c, v, var);
+    const struct recurrence_sched s = sched_of(p->facts, p->c, v);
+    return is_legal(p->facts, p->c, &s);
 }
 
-static void initial(const struct task *t, const struct caps *c, const i64 *var, struct sched *out) { recurrence_initial(&family, t, c, var, out); }
+static double predict(const struct gen_problem *p, const struct sched *v)
+{
+    const struct recurrence_sched s = sched_of(p->facts, p->c, v);
+    return seconds(p->facts, p->c, &s, p->var);
+}
 
 static void emit(struct emit *m, const struct task *t, const struct caps *c, const struct sched *v)
 {
@@ -93,8 +98,9 @@ const struct gen gen_group_recurrence = {
     .revision = 1,
     .param = param,
     .n_param = N_PARAM,
+    .facts = sizeof(struct recurrence),
+    .analyze = analyze,
     .match = match,
-    .initial = initial,
     .legal = legal,
     .emit = emit,
     .predict = predict,

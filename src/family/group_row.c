@@ -447,12 +447,6 @@ static bool has_f64(const struct graph *g)
     return false;
 }
 
-static bool match(const struct task *t, const struct caps *c)
-{
-    struct row_task x;
-    return c->is_gpu && (c->has_f64 || !has_f64(&t->g)) && row_of(&x, t);
-}
-
 /* Rules of numbers alone: cheap. */
 static bool fits(const struct caps *c, const struct params *s)
 {
@@ -505,21 +499,20 @@ static bool is_legal(const struct rows *r, const struct caps *c, const struct pa
            ceil_div(n, step * s->threads) * s->lanes * (i64)r->x.n <= MAX_KEPT;
 }
 
-static bool rows_of(struct rows *r, const struct task *t, const struct caps *c)
+static bool analyze(const struct gen_problem *p)
 {
-    *r = (struct rows){0};
-    if (!row_of(&r->x, t)) return false;
-    r->x.ordered = c->deterministic;
+    struct rows *r = p->facts;
+    if (!p->c->is_gpu || (!p->c->has_f64 && has_f64(&p->t->g)) || !row_of(&r->x, p->t)) return false;
+    r->x.ordered = p->c->deterministic;
     r->s = (struct params){.lanes = 1};
     find_space(r, &r->x.red[0]);
     return true;
 }
 
-static bool legal(const struct task *t, const struct caps *c, const struct sched *v)
+static bool legal(const struct gen_problem *p, const struct sched *v)
 {
-    struct rows r;
-    struct params s = params_of(v);
-    return fits(c, &s) && rows_of(&r, t, c) && is_legal(&r, c, &s);
+    const struct params s = params_of(v);
+    return fits(p->c, &s) && is_legal(p->facts, p->c, &s);
 }
 
 static double seconds(const struct rows *r, const struct caps *c, const struct params *s,
@@ -551,33 +544,10 @@ static double seconds(const struct rows *r, const struct caps *c, const struct p
            (at_once ? 0 : 3e-6 * passes * (s->chunks > 1 ? 2 : 1));
 }
 
-static double predict(const struct task *t, const struct caps *c, const struct sched *v,
-                      const i64 *var)
+static double predict(const struct gen_problem *p, const struct sched *v)
 {
-    struct rows r;
-    struct params s = params_of(v);
-    return rows_of(&r, t, c) ? seconds(&r, c, &s, var) : 1e9;
-}
-
-struct choice {
-    struct rows r;
-    const struct caps *c;
-    const i64 *var;
-};
-
-static double cost_of(const void *user, const struct sched *v)
-{
-    const struct choice *x = user;
-    struct params s = params_of(v);
-    return fits(x->c, &s) && is_legal(&x->r, x->c, &s) ? seconds(&x->r, x->c, &s, x->var) : 0;
-}
-
-static void initial(const struct task *t, const struct caps *c, const i64 *var, struct sched *out)
-{
-    struct choice x = {.c = c, .var = var};
-    rows_of(&x.r, t, c);
-    bool found = gen_best(&(struct gen_search){param, 0, N_PARAM, cost_of, &x}, out);
-    assert(found);
+    const struct params s = params_of(v);
+    return seconds(p->facts, p->c, &s, p->var);
 }
 
 const struct gen gen_group_row = {
@@ -587,8 +557,8 @@ const struct gen gen_group_row = {
     .param = param,
     .n_param = N_PARAM,
     .sums = SUMS_OF_ROWS,
-    .match = match,
-    .initial = initial,
+    .facts = sizeof(struct rows),
+    .analyze = analyze,
     .legal = legal,
     .emit = emit,
     .predict = predict,

@@ -39,8 +39,9 @@ static bool is_whole(const struct graph *g, value_id v)
 
 /* Operators that emit a kernel themselves do it for outputs of the task only. Devices with groups of
    threads need this family for them alone (see group_map). */
-static bool match(const struct task *t, const struct caps *c)
+static bool match(const struct gen_problem *p)
 {
+    const struct task *t = p->t;
     bool any_whole = false;
     for (node_id n = 1; n < t->g.node.n; n++) {
         if (!(op_of(&t->g, n)->props & OP_WHOLE)) continue;
@@ -53,14 +54,15 @@ static bool match(const struct task *t, const struct caps *c)
             if (!is_out) return false;
         }
     }
-    return (!c->is_gpu || any_whole) && t->g.output.n > 0;
+    return (!p->c->is_gpu || any_whole) && t->g.output.n > 0;
 }
 
-static void initial(const struct task *t, const struct caps *c, const i64 *var, struct sched *s)
+static void initial(const struct gen_problem *p, struct sched *s)
 {
+    const struct task *t = p->t;
     struct map_sched d = {.axis = 0, .lanes = 1, .unroll = 1, .ec = 0, .pb = 1, .ob = 1};
     value_id v = t->g.output.v[0];
-    if (!is_whole(&t->g, v) && !c->is_gpu) gen_map_default(t, c, v, NULL, &d);
+    if (!is_whole(&t->g, v) && !p->c->is_gpu) gen_map_default(t, p->c, v, NULL, &d);
     const i64 want[N_PARAM] = {d.axis, d.lanes, d.unroll, d.ec, d.pb, d.ob, d.edge};
     for (u32 i = 0; i < N_PARAM; i++) s->v[i] = gen_nearest(&param[i], want[i]);
     if (max_groups(t) < 2) s->v[P_pb] = 1;
@@ -68,8 +70,10 @@ static void initial(const struct task *t, const struct caps *c, const i64 *var, 
 }
 
 /* Parameters without effect have one value only. */
-static bool legal(const struct task *t, const struct caps *c, const struct sched *s)
+static bool legal(const struct gen_problem *p, const struct sched *s)
 {
+    const struct task *t = p->t;
+    const struct caps *c = p->c;
     u32 n = max_groups(t), widest = gen_lanes(c, DT_F32);
     const struct map_sched v = sched_of(s);
     bool scalar = c->is_gpu || is_whole(&t->g, t->g.output.v[0]);
@@ -100,9 +104,11 @@ static void emit(struct emit *m, const struct task *t, const struct caps *c, con
     }
 }
 
-static double predict(const struct task *t, const struct caps *c, const struct sched *s,
-                      const i64 *var)
+static double predict(const struct gen_problem *p, const struct sched *s)
 {
+    const struct task *t = p->t;
+    const struct caps *c = p->c;
+    const i64 *var = p->var;
     const struct graph *g = &t->g;
     double work = 0, bytes = 0;
     for (u32 i = 0; i < g->output.n; i++)

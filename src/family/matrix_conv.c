@@ -226,50 +226,55 @@ static bool is_least(const struct matrix_conv *t)
            t->g.s.pipe == PIPE_NONE && t->v.sgm == group_conv_window(&t->g, t->g.c.ya);
 }
 
-static bool is_legal(struct matrix_conv *t, const struct caps *caps, const struct sched *s)
+static bool view(const struct gen_problem *p, const struct sched *s)
 {
-    if (!is_sensible(caps, params_of(s))) return false;
-    take(t, s);
-    return (is_worth_trying(t) || is_least(t)) && is_possible(t, caps);
+    if (!is_sensible(p->c, params_of(s))) return false;
+    take(p->facts, s);
+    return true;
 }
 
-static bool legal(const struct task *task, const struct caps *caps, const struct sched *s)
+static bool legal(const struct gen_problem *p, const struct sched *s)
 {
-    struct matrix_conv t;
-    return is_sensible(caps, params_of(s)) && group_conv_of(&t.g, task) && is_legal(&t, caps, s);
+    const struct matrix_conv *t = p->facts;
+    return (is_worth_trying(t) || is_least(t)) && is_possible(t, p->c);
 }
 
 /* The least schedule of a shape that the target lists; false: none for this task. Sums of f16 are
    for those who measure and check, never a default. */
-static bool least_sched(struct matrix_conv *t, const struct caps *caps, const struct caps_matrix *x,
-                        struct sched *s)
+static bool least_sched(const struct gen_problem *p, const struct caps_matrix *x, struct sched *s)
 {
-    u32 sub = caps->subgroup ? caps->subgroup : caps->subgroup_min;
+    const struct matrix_conv *t = p->facts;
+    u32 sub = p->c->subgroup ? p->c->subgroup : p->c->subgroup_min;
     *s = (struct sched){
         .v = {[P_m] = (i32)x->m, [P_n] = (i32)x->n, [P_k] = (i32)x->k, [P_sub] = (i32)sub}};
     s->v[P_acc] = 32;
     s->v[P_wgm] = s->v[P_wgn] = s->v[P_sgn] = s->v[P_mx] = s->v[P_kb] = s->v[P_chunks] = 1;
     s->v[P_sgm] = (i32)group_conv_window(&t->g, t->g.c.ya);
-    return x->c == DT_F32 && x->m <= 64 && x->n <= 64 && x->k <= 64 && is_legal(t, caps, s);
+    return x->c == DT_F32 && x->m <= 64 && x->n <= 64 && x->k <= 64 && gen_problem_allows(p, s);
 }
 
-static bool match(const struct task *task, const struct caps *caps)
+static bool analyze(const struct gen_problem *p)
 {
-    struct matrix_conv t;
-    struct str list = str_of(caps->matrix);
+    struct matrix_conv *t = p->facts;
+    return p->c->is_gpu && str_of(p->c->matrix).n && group_conv_of(&t->g, p->t);
+}
+
+static bool match(const struct gen_problem *p)
+{
+    struct str list = str_of(p->c->matrix);
     struct caps_matrix x;
     struct sched s;
-    if (!caps->is_gpu || !list.n || !group_conv_of(&t.g, task)) return false;
     while (caps_matrix_next(&list, &x))
-        if (least_sched(&t, caps, &x, &s)) return true;
+        if (least_sched(p, &x, &s)) return true;
     return false;
 }
 
 /* Fragments are loaded at about the cost of six multiply-adds per 16 bytes of a thread; matrix
    units are eight times as fast with sums of f32, twice that with shorter ones, twice as fast with
    operands of f32. */
-static double seconds(struct matrix_conv *t, const struct caps *caps, const i64 *var)
+static double predict(const struct gen_problem *p, const struct sched *s)
 {
+    const struct matrix_conv *t = p->facts;
     bool is_short = t->t.c.dtype == DT_F16, is_long = t->t.a.dtype == DT_F32;
     double fma = (double)(t->v.m * t->v.n * t->v.k * t->v.sgm * t->v.sgn);
     double a = (double)(t->v.sgm * t->v.m * t->v.k), b = (double)(t->v.sgn * t->v.n * t->v.k);
@@ -277,30 +282,7 @@ static double seconds(struct matrix_conv *t, const struct caps *caps, const i64 
     x.chains = 8 * (double)(t->v.sgm * t->v.sgn);
     x.loads = 0.75 * (a + b * (t->g.s.weights ? 1 : 1.5)) / fma;
     if (x.regs > 220) x.rate /= 3;
-    return group_conv_seconds(&t->g, caps, &x, var);
-}
-
-static double predict(const struct task *task, const struct caps *caps, const struct sched *s,
-                      const i64 *var)
-{
-    struct matrix_conv t;
-    if (!group_conv_of(&t.g, task)) return 1e9;
-    take(&t, s);
-    return seconds(&t, caps, var);
-}
-
-struct choice {
-    struct matrix_conv t;
-    const struct caps *caps;
-    const i64 *var;
-    double best;
-    struct sched *out;
-};
-
-static void try_one(struct choice *c, const struct sched *s)
-{
-    if (is_legal(&c->t, c->caps, s))
-        gen_keep(seconds(&c->t, c->caps, c->var), s, &c->best, c->out);
+    return group_conv_seconds(&t->g, p->c, &x, p->var);
 }
 
 /* Subgroups and fragments: wgm, wgn, sgm, sgn. */
@@ -308,33 +290,31 @@ static const i32 shapes[][4] = {{4, 1, 2, 2}, {4, 1, 2, 1}, {4, 1, 2, 4}, {4, 1,
                                 {2, 2, 4, 2}, {4, 1, 4, 2}, {4, 2, 2, 2}, {8, 1, 1, 2},
                                 {8, 1, 2, 2}, {2, 1, 2, 2}, {8, 1, 2, 1}, {4, 2, 4, 2}};
 
-static void try_shape(struct choice *c, struct sched s)
+static void try_shape(const struct gen_problem *p, struct sched s, double *best, struct sched *out)
 {
     for (u32 i = 0; i < countof(shapes) * param[P_mx].n * param[P_kb].n * 8; i++) {
         u32 j = i / countof(shapes);
-        for (u32 p = 0; p < 4; p++) s.v[P_wgm + p] = shapes[i % countof(shapes)][p];
+        for (u32 k = 0; k < 4; k++) s.v[P_wgm + k] = shapes[i % countof(shapes)][k];
         s.v[P_mx] = param[P_mx].values[j % param[P_mx].n], j /= param[P_mx].n;
         s.v[P_kb] = param[P_kb].values[j % param[P_kb].n], j /= param[P_kb].n;
         s.v[P_stage] = j & 1, s.v[P_pipe] = j & 2 ? PIPE_DOUBLE : PIPE_NONE;
         s.v[P_chunks] = j & 4 ? 4 : 1;
-        try_one(c, &s);
+        gen_try(p, &s, best, out);
     }
 }
 
-static void initial(const struct task *task, const struct caps *caps, const i64 *var,
-                    struct sched *out)
+static void initial(const struct gen_problem *p, struct sched *out)
 {
-    struct choice c = {.caps = caps, .var = var, .out = out};
-    struct str list = str_of(caps->matrix);
+    struct str list = str_of(p->c->matrix);
     struct caps_matrix x;
-    group_conv_of(&c.t.g, task);
+    double best = 0;
     while (caps_matrix_next(&list, &x)) {
         struct sched s;
-        if (!least_sched(&c.t, caps, &x, &s)) continue;
-        try_one(&c, &s);
-        try_shape(&c, s);
+        if (!least_sched(p, &x, &s)) continue;
+        gen_try(p, &s, &best, out);
+        try_shape(p, s, &best, out);
     }
-    assert(c.best > 0);
+    assert(best > 0);
 }
 
 const struct gen gen_matrix_conv = {
@@ -343,7 +323,10 @@ const struct gen gen_matrix_conv = {
     .revision = 3,
     .param = param,
     .n_param = N_PARAM,
+    .facts = sizeof(struct matrix_conv),
+    .analyze = analyze,
     .match = match,
+    .view = view,
     .initial = initial,
     .legal = legal,
     .emit = emit,

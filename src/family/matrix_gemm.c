@@ -7,7 +7,7 @@
 
 GEN_PARAMS(MMA_PARAMS)
 
-struct own { struct mma_task t; };
+struct own { struct mma_task t; /* first */ };
 
 static bool take(struct own *x, const struct task *t)
 {
@@ -17,29 +17,7 @@ static bool take(struct own *x, const struct task *t)
     return true;
 }
 
-static bool match(const struct task *t, const struct caps *c)
-{
-    struct own x;
-    return take(&x, t) && mma_matches(&x.t, c);
-}
-
-static bool legal(const struct task *t, const struct caps *c, const struct sched *v)
-{
-    struct own x;
-    return mma_fits(c, v) && take(&x, t) && mma_is_legal(&x.t, c, v);
-}
-
-static double predict(const struct task *t, const struct caps *c, const struct sched *v, const i64 *var)
-{
-    struct own x;
-    return take(&x, t) ? mma_seconds(&x.t, c, v, var) : 1e9;
-}
-
-static void initial(const struct task *t, const struct caps *c, const i64 *var, struct sched *out)
-{
-    struct own x;
-    if (take(&x, t)) mma_initial(&x.t, c, var, out);
-}
+static bool analyze(const struct gen_problem *p) { return p->c->is_gpu && take(p->facts, p->t); }
 
 static void emit(struct emit *m, const struct task *t, const struct caps *caps, const struct sched *v)
 {
@@ -58,9 +36,11 @@ const struct gen gen_matrix_gemm = {
     .revision = 7,
     .param = param,
     .n_param = N_PARAM,
-    .match = match,
-    .initial = initial,
-    .legal = legal,
+    .facts = sizeof(struct own),
+    .analyze = analyze,
+    .match = mma_match,
+    .initial = mma_initial,
+    .legal = mma_legal,
     .emit = emit,
-    .predict = predict,
+    .predict = mma_predict,
 };

@@ -79,11 +79,10 @@ static bool outputs_fit(const struct pool *p)
     return true;
 }
 
-static bool match(const struct task *t, const struct caps *c)
+static bool analyze(const struct gen_problem *q)
 {
-    struct pool p;
-    return !c->is_gpu && c->vector_bytes >= 8 && t->g.output.n > 0 && pool_of(&p, t) &&
-           outputs_fit(&p);
+    struct pool *p = q->facts;
+    return !q->c->is_gpu && q->c->vector_bytes >= 8 && q->t->g.output.n > 0 && pool_of(p, q->t) && outputs_fit(p);
 }
 
 static i64 kernel_of(const struct pool *p, i32 axis)
@@ -461,11 +460,7 @@ static bool is_legal(const struct pool *p, const struct caps *c, struct params v
     return v.ty * v.tx * v.nr + 4 <= (i64)i64_max(c->n_vector_regs, 16);
 }
 
-static bool legal(const struct task *t, const struct caps *c, const struct sched *s)
-{
-    struct pool p;
-    return pool_of(&p, t) && is_legal(&p, c, params_of(s));
-}
+static bool legal(const struct gen_problem *p, const struct sched *s) { return is_legal(p->facts, p->c, params_of(s)); }
 
 static double seconds(const struct pool *p, const struct caps *c, struct params v, const i64 *var)
 {
@@ -492,26 +487,7 @@ static double seconds(const struct pool *p, const struct caps *c, struct params 
            0.3 * bytes / gen_byte_rate(c);
 }
 
-static double predict(const struct task *t, const struct caps *c, const struct sched *s,
-                      const i64 *var)
-{
-    struct pool p;
-    return pool_of(&p, t) ? seconds(&p, c, params_of(s), var) : 1;
-}
-
-static void initial(const struct task *t, const struct caps *c, const i64 *var, struct sched *out)
-{
-    struct pool p;
-    double best = 0;
-    pool_of(&p, t);
-    for (u32 i = 0; i < param[P_ty].n * param[P_tx].n * param[P_nr].n * param[P_yb].n; i++) {
-        u32 at = i;
-        struct sched s = {0};
-        for (u32 j = 0; j < N_PARAM; at /= param[j++].n) s.v[j] = param[j].values[at % param[j].n];
-        gen_keep(is_legal(&p, c, params_of(&s)) ? seconds(&p, c, params_of(&s), var) : 0, &s, &best, out);
-    }
-    assert(best > 0);
-}
+static double predict(const struct gen_problem *p, const struct sched *s) { return seconds(p->facts, p->c, params_of(s), p->var); }
 
 const struct gen gen_pool = {
     .version = 1,
@@ -519,8 +495,8 @@ const struct gen gen_pool = {
     .revision = 3,
     .param = param,
     .n_param = N_PARAM,
-    .match = match,
-    .initial = initial,
+    .facts = sizeof(struct pool),
+    .analyze = analyze,
     .legal = legal,
     .emit = emit,
     .predict = predict,

@@ -30,11 +30,7 @@ static struct recurrence_sched sched_of(const struct recurrence *q, const struct
     return s;
 }
 
-static bool match(const struct task *t, const struct caps *c)
-{
-    struct recurrence q;
-    return !c->is_gpu && recurrence_of(&q, t);
-}
+static bool analyze(const struct gen_problem *p) { return !p->c->is_gpu && recurrence_of(p->facts, p->t); }
 
 static i64 at_once(const struct recurrence *q, const struct recurrence_sched *s) { return recurrence_accumulators(q, s) / (s->rows * s->nr); }
 
@@ -73,16 +69,17 @@ static double seconds(const struct recurrence *q, const struct caps *c, const st
     return 1e-6 + wake + steps * (product + cell + loop + meets) * (double)(s->team > 1 ? runs : ceil_div(runs, i64_max(1, c->n_threads)));
 }
 
-static const struct recurrence_family family = {param, N_PARAM, sched_of, is_legal, seconds};
-
-static bool legal(const struct task *t, const struct caps *c, const struct sched *v) { return recurrence_legal(&family, t, c, v); }
-
-static double predict(const struct task *t, const struct caps *c, const struct sched *v, const i64 *var)
+static bool legal(const struct gen_problem *p, const struct sched *v)
 {
-    return recurrence_predict(&family, t, c, v, var);
+    const struct recurrence_sched s = sched_of(p->facts, p->c, v);
+    return is_legal(p->facts, p->c, &s);
 }
 
-static void initial(const struct task *t, const struct caps *c, const i64 *var, struct sched *out) { recurrence_initial(&family, t, c, var, out); }
+static double predict(const struct gen_problem *p, const struct sched *v)
+{
+    const struct recurrence_sched s = sched_of(p->facts, p->c, v);
+    return seconds(p->facts, p->c, &s, p->var);
+}
 
 static void emit(struct emit *m, const struct task *t, const struct caps *c, const struct sched *v)
 {
@@ -99,8 +96,8 @@ const struct gen gen_recurrence = {
     .revision = 3,
     .param = param,
     .n_param = N_PARAM,
-    .match = match,
-    .initial = initial,
+    .facts = sizeof(struct recurrence),
+    .analyze = analyze,
     .legal = legal,
     .emit = emit,
     .predict = predict,

@@ -411,49 +411,45 @@ static void emit(struct emit *m, const struct task *t, const struct caps *c, con
 
 /* Choice. */
 
-static bool match(const struct task *t, const struct caps *c)
-{
-    struct row_task x;
-    return !c->is_gpu && row_of(&x, t);
-}
+static bool analyze(const struct gen_problem *p) { return !p->c->is_gpu && row_of(p->facts, p->t); }
 
-static bool legal(const struct task *t, const struct caps *c, const struct sched *s)
+static bool legal(const struct gen_problem *p, const struct sched *s)
 {
-    struct row_task x;
+    const struct row_task *x = p->facts;
+    const struct caps *c = p->c;
     const struct params v = params_of(s);
-    if (!row_of(&x, t)) return false;
     u32 widest = gen_lanes(c, DT_F32);
     if (c->deterministic && (v.unroll > 1 || v.lanes > ROW_PARTS)) return false;
-    if (v.lanes != 1 && ((u32)v.lanes > widest || !row_is_float_only(x.g))) return false;
-    if (v.keep && (!x.fused || row_length(&x, NULL) * 64 > 4 * (double)c->l2_bytes + 65536))
+    if (v.lanes != 1 && ((u32)v.lanes > widest || !row_is_float_only(x->g))) return false;
+    if (v.keep && (!x->fused || row_length(x, NULL) * 64 > 4 * (double)c->l2_bytes + 65536))
         return false;
     return true;
 }
 
-static void initial(const struct task *t, const struct caps *c, const i64 *var, struct sched *s)
+static void initial(const struct gen_problem *p, struct sched *s)
 {
-    struct row_task x;
-    row_of(&x, t);
-    double len = row_length(&x, NULL);
-    u32 lanes = gen_lanes(c, graph_value(x.g, x.red[0].in)->dtype);
-    s->v[P_lanes] = row_is_float_only(x.g) ? gen_nearest(&param[P_lanes], lanes) : 1;
+    const struct row_task *x = p->facts;
+    const struct caps *c = p->c;
+    double len = row_length(x, NULL);
+    u32 lanes = gen_lanes(c, graph_value(x->g, x->red[0].in)->dtype);
+    s->v[P_lanes] = row_is_float_only(x->g) ? gen_nearest(&param[P_lanes], lanes) : 1;
     s->v[P_unroll] = len >= 256 && !c->deterministic ? 4 : 1;
     s->v[P_rows] = gen_nearest(&param[P_rows], (i64)(4096 / (len + 1)));
     s->v[P_keep] = 1;
-    if (!row_computes(&x) || !legal(t, c, s)) s->v[P_keep] = 0;
+    if (!row_computes(x) || !legal(p, s)) s->v[P_keep] = 0;
 }
 
-static double predict(const struct task *t, const struct caps *c, const struct sched *s,
-                      const i64 *var)
+static double predict(const struct gen_problem *p, const struct sched *s)
 {
-    struct row_task x;
-    if (!row_of(&x, t)) return 1e9;
-    double full = gen_count(x.g, x.red[0].in, var), rows = gen_count(x.g, x.red[0].out, var),
-           passes = x.n + t->g.output.n;
-    double ops = 2 + (double)t->g.node.n * (s->v[P_keep] ? 0.6 : 1);
+    const struct row_task *x = p->facts;
+    const struct caps *c = p->c;
+    const i64 *var = p->var;
+    double full = gen_count(x->g, x->red[0].in, var), rows = gen_count(x->g, x->red[0].out, var),
+           passes = x->n + p->t->g.output.n;
+    double ops = 2 + (double)p->t->g.node.n * (s->v[P_keep] ? 0.6 : 1);
     double work = full * passes * ops / s->v[P_lanes] * (s->v[P_unroll] > 1 ? 1 : 1.6) / 3e9;
     double threads = rows / s->v[P_rows] > 1 ? i64_max(1, c->n_threads) : 1;
-    return 1e-6 + (work + 4 * full * (x.fused ? 2 : 4) / gen_byte_rate(c)) / threads;
+    return 1e-6 + (work + 4 * full * (x->fused ? 2 : 4) / gen_byte_rate(c)) / threads;
 }
 
 const struct gen gen_row = {
@@ -463,7 +459,8 @@ const struct gen gen_row = {
     .param = param,
     .n_param = N_PARAM,
     .sums = SUMS_OF_ROWS,
-    .match = match,
+    .facts = sizeof(struct row_task),
+    .analyze = analyze,
     .initial = initial,
     .legal = legal,
     .emit = emit,

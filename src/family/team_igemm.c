@@ -11,7 +11,7 @@ GEN_PARAMS(WGMMA_PARAMS)
 
 enum { FIND = 40, FIND_VECTOR = 10 /* operations to find the place of an element, of one in a vector */ };
 
-struct own { struct mma_task t; struct merge g; };
+struct own { struct mma_task t; /* first */ struct merge g; };
 
 static bool take(struct own *x, const struct task *t)
 {
@@ -22,29 +22,7 @@ static bool take(struct own *x, const struct task *t)
     return graph_value(g.g, g.a)->dtype == graph_value(g.g, g.b)->dtype;
 }
 
-static bool match(const struct task *t, const struct caps *c)
-{
-    struct own x;
-    return take(&x, t) && wgmma_matches(&x.t, c);
-}
-
-static bool legal(const struct task *t, const struct caps *c, const struct sched *v)
-{
-    struct own x;
-    return take(&x, t) && wgmma_is_legal(&x.t, c, v);
-}
-
-static double predict(const struct task *t, const struct caps *c, const struct sched *v, const i64 *var)
-{
-    struct own x;
-    return take(&x, t) ? wgmma_seconds(&x.t, c, v, var) : 1e9;
-}
-
-static void initial(const struct task *t, const struct caps *c, const i64 *var, struct sched *out)
-{
-    struct own x;
-    if (take(&x, t)) wgmma_initial(&x.t, c, var, out);
-}
+static bool analyze(const struct gen_problem *p) { return p->c->is_gpu && take(p->facts, p->t); }
 
 static void emit(struct emit *m, const struct task *t, const struct caps *caps, const struct sched *v)
 {
@@ -64,9 +42,11 @@ const struct gen gen_team_igemm = {
     .param = param,
     .n_param = N_PARAM,
     .sums = SUMS_IN_PARTS,
-    .match = match,
-    .initial = initial,
-    .legal = legal,
+    .facts = sizeof(struct own),
+    .analyze = analyze,
+    .match = wgmma_match,
+    .initial = wgmma_initial,
+    .legal = wgmma_legal,
     .emit = emit,
-    .predict = predict,
+    .predict = wgmma_predict,
 };

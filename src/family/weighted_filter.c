@@ -399,14 +399,6 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
 /* Of a vector, in multiply-adds. */
 static double exp_cost(const struct filtering *q) { return q->f.softmax ? 16 : 0; }
 
-/* Tells, too, how weights are read. */
-static bool open_task(struct filtering *q, const struct task *t, const struct caps *caps)
-{
-    if (!filtering_of(q, t, OP_FILTER)) return false;
-    filtering_reads(q, caps);
-    return true;
-}
-
 static double turned_bytes(const struct filtering *q, const struct caps *caps, struct params v)
 {
     return (double)(v.nr * q->taps * filtering_lanes(q, caps) * dtype_size(q->type));
@@ -431,17 +423,16 @@ static bool is_legal(const struct filtering *q, const struct caps *caps, struct 
     return (v.th == 1 && v.nr == 1 && !v.group) || bytes <= (double)caps->l2_bytes;
 }
 
-static bool match(const struct task *t, const struct caps *caps)
+/* Tells, too, how weights are read. */
+static bool analyze(const struct gen_problem *p)
 {
-    struct filtering q;
-    return !caps->is_gpu && caps->vector_bytes >= 8 && filtering_of(&q, t, OP_FILTER) && block_of(&q, caps, 1) > 0;
+    struct filtering *q = p->facts;
+    if (p->c->is_gpu || p->c->vector_bytes < 8 || !filtering_of(q, p->t, OP_FILTER)) return false;
+    filtering_reads(q, p->c);
+    return block_of(q, p->c, 1) > 0;
 }
 
-static bool legal(const struct task *t, const struct caps *caps, const struct sched *s)
-{
-    struct filtering q;
-    return open_task(&q, t, caps) && is_legal(&q, caps, params_of(s));
-}
+static bool legal(const struct gen_problem *p, const struct sched *s) { return is_legal(p->facts, p->c, params_of(s)); }
 
 /* Share of the time of reading, by how far weights are asked for ahead. */
 static double lateness(struct params v) { return v.ahead ? 0.3 / v.ahead : 0.4; }
@@ -487,33 +478,7 @@ static double seconds(const struct filtering *q, const struct caps *caps, struct
     return 2e-6 + fmax(work, memory) + 0.2 * work + lateness(v) * memory; /* nothing is computed before a late weight */
 }
 
-static double predict(const struct task *t, const struct caps *caps, const struct sched *s, const i64 *var)
-{
-    struct filtering q;
-    return open_task(&q, t, caps) ? seconds(&q, caps, params_of(s), var) : 1e9;
-}
-
-struct choice {
-    struct filtering q;
-    const struct caps *caps;
-    const i64 *var;
-};
-
-static double cost(const void *user, const struct sched *s)
-{
-    const struct choice *c = user;
-    return is_legal(&c->q, c->caps, params_of(s)) ? seconds(&c->q, c->caps, params_of(s), c->var) : 0;
-}
-
-static void initial(const struct task *t, const struct caps *caps, const i64 *var, struct sched *out)
-{
-    struct choice c = {.caps = caps, .var = var};
-    open_task(&c.q, t, caps);
-    *out = (struct sched){0};
-    bool found = gen_best(&(struct gen_search){param, 0, N_PARAM, cost, &c}, out);
-    assert(found);
-    (void)found;
-}
+static double predict(const struct gen_problem *p, const struct sched *s) { return seconds(p->facts, p->c, params_of(s), p->var); }
 
 const struct gen gen_weighted_filter = {
     .version = 1,
@@ -521,8 +486,8 @@ const struct gen gen_weighted_filter = {
     .revision = 6,
     .param = param,
     .n_param = N_PARAM,
-    .match = match,
-    .initial = initial,
+    .facts = sizeof(struct filtering),
+    .analyze = analyze,
     .legal = legal,
     .emit = emit,
     .predict = predict,

@@ -139,17 +139,12 @@ static bool is_legal(const struct filtering *q, const struct caps *caps, struct 
     return (v.th == 1 && v.nr == 1) || strip_band_bytes(q, q->channels, v.th, v.tw, NULL) <= (double)caps->l2_bytes;
 }
 
-static bool match(const struct task *t, const struct caps *caps)
+static bool analyze(const struct gen_problem *p)
 {
-    struct filtering q;
-    return !caps->is_gpu && caps->vector_bytes >= 8 && filtering_of(&q, t, OP_FILTER_GRAD);
+    return !p->c->is_gpu && p->c->vector_bytes >= 8 && filtering_of(p->facts, p->t, OP_FILTER_GRAD);
 }
 
-static bool legal(const struct task *t, const struct caps *caps, const struct sched *s)
-{
-    struct filtering q;
-    return filtering_of(&q, t, OP_FILTER_GRAD) && is_legal(&q, caps, params_of(s));
-}
+static bool legal(const struct gen_problem *p, const struct sched *s) { return is_legal(p->facts, p->c, params_of(s)); }
 
 /* Stored at the memory's rate, half of it where lines are read to be overwritten; best a few maps side by side. */
 static double seconds(const struct filtering *q, const struct caps *caps, struct params v, const i64 *var)
@@ -168,33 +163,7 @@ static double seconds(const struct filtering *q, const struct caps *caps, struct
     return v.nt ? gen_stream_seconds(q->g, caps, var, plain) : plain;
 }
 
-static double predict(const struct task *t, const struct caps *caps, const struct sched *s, const i64 *var)
-{
-    struct filtering q;
-    return filtering_of(&q, t, OP_FILTER_GRAD) ? seconds(&q, caps, params_of(s), var) : 1e9;
-}
-
-struct choice {
-    struct filtering q;
-    const struct caps *caps;
-    const i64 *var;
-};
-
-static double cost(const void *user, const struct sched *s)
-{
-    const struct choice *c = user;
-    return is_legal(&c->q, c->caps, params_of(s)) ? seconds(&c->q, c->caps, params_of(s), c->var) : 0;
-}
-
-static void initial(const struct task *t, const struct caps *caps, const i64 *var, struct sched *out)
-{
-    struct choice c = {.caps = caps, .var = var};
-    filtering_of(&c.q, t, OP_FILTER_GRAD);
-    *out = (struct sched){0};
-    bool found = gen_best(&(struct gen_search){param, 0, N_PARAM, cost, &c}, out);
-    assert(found);
-    (void)found;
-}
+static double predict(const struct gen_problem *p, const struct sched *s) { return seconds(p->facts, p->c, params_of(s), p->var); }
 
 const struct gen gen_weighted_grad = {
     .version = 1,
@@ -202,8 +171,8 @@ const struct gen gen_weighted_grad = {
     .revision = 2,
     .param = param,
     .n_param = N_PARAM,
-    .match = match,
-    .initial = initial,
+    .facts = sizeof(struct filtering),
+    .analyze = analyze,
     .legal = legal,
     .emit = emit,
     .predict = predict,

@@ -136,22 +136,20 @@ double block_seconds(const struct block_task *x, const struct caps *c, const str
 
 /* Choice. */
 
-struct choice {
-    const struct block_task *x;
-    const struct caps *c;
-};
+/* The schedule of v, as far as it has values: may it have that of parameter n? */
+static bool is_open(const struct gen_problem *p, const struct sched *v, u32 n) { return p->gen->worth(p, v, n + 1); }
 
-static double cost_of(const void *user, const struct sched *v)
+static double cost_of(const void *problem, const struct sched *v)
 {
-    const struct choice *q = user;
-    struct block s = block_of(v);
-    for (u32 p = 0; p < N_PARAM; p++)
-        if (!block_fits(q->x, q->c, &s, p) || !block_is_worth(q->x, q->c, &s, p)) return 0;
-    return block_seconds(q->x, q->c, &s);
+    const struct gen_problem *p = problem;
+    const struct block s = block_of(v);
+    for (u32 i = 0; i < N_PARAM; i++)
+        if (!block_fits(p->facts, p->c, &s, i) || !block_is_worth(p->facts, p->c, &s, i)) return 0;
+    return block_seconds(p->facts, p->c, &s);
 }
 
 /* For every parameter from p on, where it is not set: the largest value that is worth trying. */
-static bool complete(const struct choice *q, struct sched *v, u32 p)
+static bool complete(const struct gen_problem *q, struct sched *v, u32 p)
 {
     static const u8 first[N_PARAM] = {[P_bswm] = 1, [P_bswn] = 1, [P_wswm] = 1, [P_wswn] = 1, [P_un] = 1,
                                       [P_glwa] = 1, [P_glwb] = 1, [P_lc] = 1, [P_gsw] = 1, [P_rc] = 1};
@@ -160,8 +158,7 @@ static bool complete(const struct choice *q, struct sched *v, u32 p)
         bool found = false;
         for (u32 i = 0; i < d->n && !found; i++) {
             v->v[p] = d->values[first[p] ? d->n - 1 - i : i];
-            struct block s = block_of(v);
-            found = block_fits(q->x, q->c, &s, p) && block_is_worth(q->x, q->c, &s, p);
+            found = is_open(q, v, p);
         }
         if (!found) return false;
     }
@@ -169,7 +166,7 @@ static bool complete(const struct choice *q, struct sched *v, u32 p)
 }
 
 /* Everything up to the teams tried, the rest as usual. */
-static void best_frame(const struct choice *q, struct sched *v, u32 p, double *best, struct sched *out)
+static void best_frame(const struct gen_problem *q, struct sched *v, u32 p, double *best, struct sched *out)
 {
     const struct gen_param *d = &block_param[p];
     if (p == P_bswm) {
@@ -179,17 +176,15 @@ static void best_frame(const struct choice *q, struct sched *v, u32 p, double *b
     }
     for (u32 i = 0; i < d->n; i++) {
         v->v[p] = d->values[i];
-        struct block s = block_of(v);
-        if (block_fits(q->x, q->c, &s, p) && block_is_worth(q->x, q->c, &s, p)) best_frame(q, v, p + 1, best, out);
+        if (is_open(q, v, p)) best_frame(q, v, p + 1, best, out);
     }
 }
 
-void block_initial(const struct block_task *x, const struct caps *c, struct sched *out)
+void block_initial(const struct gen_problem *p, struct sched *out)
 {
-    struct choice q = {x, c};
     struct sched v = {0};
     double best = 0;
-    best_frame(&q, &v, 0, &best, out);
+    best_frame(p, &v, 0, &best, out);
     assert(best > 0);
-    gen_descend(&(struct gen_search){block_param, 0, N_PARAM, cost_of, &q}, out);
+    gen_descend(&(struct gen_search){block_param, 0, N_PARAM, cost_of, p}, out);
 }

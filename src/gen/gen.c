@@ -5,7 +5,7 @@
 //
 // A schedule is a point of the product of its generator's value lists; enumerating walks that
 // product like an odometer and asks `legal`, or a tree where the family says what is worth trying
-// (tree.c). Nothing is remembered between calls. What the host
+// (tree.c). Families analyze a task once. Nothing is remembered between calls. What the host
 // must know (extents, sizes of scratch and temporary arrays, the expressions behind kernel
 // parameters) is read back from the finished kernel, so that a generator cannot state it wrongly.
 #include "gen/tree.h"
@@ -110,9 +110,47 @@ static bool has_room(const struct task *t, const struct caps *c)
     return !c->max_bind || n <= c->max_bind;
 }
 
+static bool open_taken(struct gen_problem *p, const struct gen *g, const struct task *t, const struct caps *c, const i64 *var)
+{
+    if (!gen_problem_open(p, g, t, c, var)) return false;
+    if (!g->match || g->match(p)) return true;
+    gen_problem_close(p);
+    return false;
+}
+
+/* Opens the family's problem if it can do the task. */
+static bool open_match(struct gen_problem *p, const struct gen *g, const struct task *t, const struct caps *c, const i64 *var)
+{
+    bool may = !task_is_call(t) && g->chains == (t->n_heavy > 1) && has_room(t, c) && gen_order_allows(g, t, c);
+    return may && open_taken(p, g, t, c, var);
+}
+
+/* Closes it; was it open? */
+static bool was_open(struct gen_problem *p, bool open)
+{
+    if (open) gen_problem_close(p);
+    return open;
+}
+
+bool gen_takes(const struct gen *g, const struct task *t, const struct caps *c)
+{
+    struct gen_problem p;
+    return was_open(&p, open_taken(&p, g, t, c, NULL));
+}
+
 bool gen_matches(const struct gen *g, const struct task *t, const struct caps *c)
 {
-    return !task_is_call(t) && g->chains == (t->n_heavy > 1) && has_room(t, c) && gen_order_allows(g, t, c) && g->match(t, c);
+    struct gen_problem p;
+    return was_open(&p, open_match(&p, g, t, c, NULL));
+}
+
+bool gen_legal(const struct candidate *c, const struct task *t, const struct caps *caps)
+{
+    struct gen_problem p;
+    if (!gen_problem_open(&p, c->gen, t, caps, NULL)) return false;
+    bool ok = gen_problem_allows(&p, &c->sched);
+    gen_problem_close(&p);
+    return ok;
 }
 
 /* A way over all points of a product, each once. */
@@ -157,13 +195,22 @@ static bool sched_equal(const struct sched *a, const struct sched *b)
     return !memcmp(a, b, sizeof *a);
 }
 
-struct candidate gen_initial(const struct gen *g, const struct task *t, const struct caps *caps,
-                             const i64 *var)
+static struct candidate initial_of(const struct gen_problem *p)
 {
-    struct candidate c = {.gen = g};
-    i64 full[GEN_MAX_VARS];
-    g->initial(t, caps, gen_sizes(t, var, full), &c.sched);
-    assert(g->legal(t, caps, &c.sched));
+    struct candidate c = {.gen = p->gen};
+    gen_problem_initial(p, &c.sched);
+    assert(gen_problem_allows(p, &c.sched));
+    return c;
+}
+
+struct candidate gen_initial(const struct gen *g, const struct task *t, const struct caps *caps, const i64 *var)
+{
+    struct gen_problem p;
+    bool ok = gen_problem_open(&p, g, t, caps, var);
+    assert(ok);
+    (void)ok;
+    struct candidate c = initial_of(&p);
+    gen_problem_close(&p);
     return c;
 }
 
@@ -179,82 +226,72 @@ static bool visit_other(void *user, const struct candidate *c)
     return sched_equal(&c->sched, &x->first.sched) || x->fn(x->user, c);
 }
 
-static struct gen_tree tree_of(const struct gen *g, const struct task *t, const struct caps *caps)
-{
-    return (struct gen_tree){.gen = g, .task = t, .caps = caps};
-}
+struct way { /* over a family's schedules */
+    bool scattered;
+    i64 max;     /* to be looked at */
+    u64 seed;
+};
 
-static bool each_other(const struct gen *g, const struct task *t, const struct caps *caps,
-                       struct walk w, i64 max, gen_visit *fn, void *user)
+/* Without a tree: all points. */
+static bool each_point(const struct gen_problem *p, const struct way *way, struct others *x)
 {
-    struct others x = {gen_initial(g, t, caps, NULL), fn, user};
-    struct candidate c = {.gen = g};
-    i64 n = i64_min(max, w.total);
+    struct walk w = walk_start(p->gen, way->scattered, way->seed);
+    struct candidate c = {.gen = p->gen};
+    i64 n = i64_min(way->max, w.total);
     for (i64 i = 0; i < n; i++) {
-        c.sched = sched_at(g, w.at);
+        c.sched = sched_at(p->gen, w.at);
         w.at = (w.at + w.step) % w.total;
-        if (g->legal(t, caps, &c.sched) && !visit_other(&x, &c)) return false;
+        if (gen_problem_allows(p, &c.sched) && !visit_other(x, &c)) return false;
     }
     return true;
 }
 
-/* Does the walk go over this one's schedules? */
-static bool is_walked(const struct gen *g, const struct gen *only, const struct task *t, const struct caps *caps)
+static bool each_other(const struct gen_problem *p, const struct way *way, gen_visit *fn, void *user)
 {
-    return (!only || only == g) && gen_matches(g, t, caps);
+    struct others x = {initial_of(p), fn, user};
+    struct gen_tree tree = {.p = p};
+    return p->gen->worth ? gen_tree_scatter(&tree, way->max, way->seed, visit_other, &x) : each_point(p, way, &x);
 }
 
-static bool each_initial(const struct gen *only, const struct task *t, const struct caps *caps, gen_visit *fn, void *user)
+static bool visit_initial(const struct gen_problem *p, const struct way *way, gen_visit *fn, void *user)
 {
-    for (i64 i = 0; i < countof(gens); i++) {
-        if (!is_walked(gens[i], only, t, caps)) continue;
-        struct candidate c = gen_initial(gens[i], t, caps, NULL);
-        if (!fn(user, &c)) return false;
-    }
-    return true;
+    struct candidate c = initial_of(p);
+    return fn(user, &c);
 }
 
-/* The leaves of a family's tree. */
-static bool each_leaf(const struct gen *g, const struct task *t, const struct caps *caps, i64 max,
-                      u64 seed, gen_visit *fn, void *user)
+static void each(const struct gen *only, const struct task *t, const struct caps *caps, const struct way *way, gen_visit *fn, void *user)
 {
-    struct others x = {gen_initial(g, t, caps, NULL), fn, user};
-    struct gen_tree tree = tree_of(g, t, caps);
-    return gen_tree_scatter(&tree, max, seed, visit_other, &x);
-}
-
-static void each(const struct gen *only, const struct task *t, const struct caps *caps, bool scattered, i64 max, u64 seed,
-                 gen_visit *fn, void *user)
-{
-    bool go_on = each_initial(only, t, caps, fn, user);
-    for (i64 i = 0; i < countof(gens) && go_on; i++) {
-        const struct gen *g = gens[i];
-        if (!is_walked(g, only, t, caps)) continue;
-        if (g->worth) go_on = each_leaf(g, t, caps, max, seed, fn, user);
-        else go_on = each_other(g, t, caps, walk_start(g, scattered, seed), max, fn, user);
-    }
+    struct gen_problem p;
+    bool go_on = true;
+    for (u32 pass = 0; pass < 2; pass++) /* initial ones first */
+        for (i64 i = 0; i < countof(gens) && go_on; i++) {
+            if ((only && only != gens[i]) || !open_match(&p, gens[i], t, caps, NULL)) continue;
+            go_on = (pass ? each_other : visit_initial)(&p, way, fn, user);
+            gen_problem_close(&p);
+        }
 }
 
 void gen_each(const struct gen *only, const struct task *t, const struct caps *caps, gen_visit *fn, void *user)
 {
-    each(only, t, caps, false, INT64_MAX, 0, fn, user);
+    each(only, t, caps, &(struct way){false, INT64_MAX, 0}, fn, user);
 }
 
 void gen_scatter(const struct task *t, const struct caps *caps, i64 max, u64 seed, gen_visit *fn,
                  void *user)
 {
-    each(NULL, t, caps, true, max, seed, fn, user);
+    each(NULL, t, caps, &(struct way){true, max, seed}, fn, user);
 }
 
-bool gen_draw(const struct gen *g, const struct task *t, const struct caps *caps, struct rng *r, struct sched *out)
+bool gen_draw(const struct gen_problem *p, struct rng *r, struct sched *out)
 {
-    struct gen_tree tree = tree_of(g, t, caps);
+    const struct gen *g = p->gen;
+    struct gen_tree tree = {.p = p};
     if (g->worth) return gen_tree_draw(&tree, r, out);
     for (u32 try = 0; try < 400; try++) {
         *out = (struct sched){0};
         for (u32 i = 0; i < g->n_param; i++)
             out->v[i] = g->param[i].values[rng_range(r, 0, (i64)g->param[i].n - 1)];
-        if (g->legal(t, caps, out)) return true;
+        if (gen_problem_allows(p, out)) return true;
     }
     return false;
 }
@@ -262,31 +299,41 @@ bool gen_draw(const struct gen *g, const struct task *t, const struct caps *caps
 bool gen_random(const struct task *t, const struct caps *caps, struct rng *r, struct candidate *out)
 {
     const struct gen *m[countof(gens)];
+    struct gen_problem p;
     i64 n = 0;
     for (i64 i = 0; i < countof(gens); i++)
         if (gen_matches(gens[i], t, caps)) m[n++] = gens[i];
     if (!n) return false;
     *out = (struct candidate){.gen = m[rng_range(r, 0, n - 1)]};
-    if (!gen_draw(out->gen, t, caps, r, &out->sched)) *out = gen_initial(out->gen, t, caps, NULL);
+    bool ok = gen_problem_open(&p, out->gen, t, caps, NULL);
+    assert(ok);
+    (void)ok;
+    if (!gen_draw(&p, r, &out->sched)) *out = initial_of(&p);
+    gen_problem_close(&p);
     return true;
 }
 
 bool gen_mend(struct candidate *c, const struct task *t, const struct caps *caps)
 {
-    struct gen_tree tree = tree_of(c->gen, t, caps);
-    if (!c->gen->worth) return c->gen->legal(t, caps, &c->sched);
-    return gen_tree_near(&tree, &c->sched, &c->sched);
+    struct gen_problem p;
+    struct gen_tree tree = {.p = &p};
+    if (!gen_problem_open(&p, c->gen, t, caps, NULL)) return false;
+    bool ok = c->gen->worth ? gen_tree_near(&tree, &c->sched, &c->sched) : gen_problem_allows(&p, &c->sched);
+    gen_problem_close(&p);
+    return ok;
 }
 
 bool gen_default(const struct task *t, const struct caps *caps, const i64 *var,
                  struct candidate *out)
 {
+    struct gen_problem p;
     double best = 0;
     bool found = false;
     for (i64 i = 0; i < countof(gens); i++) {
-        if (!gen_matches(gens[i], t, caps)) continue;
-        struct candidate c = gen_initial(gens[i], t, caps, var);
-        double s = gen_predict(&c, t, caps, var);
+        if (!open_match(&p, gens[i], t, caps, var)) continue;
+        struct candidate c = initial_of(&p);
+        double s = gen_problem_seconds(&p, &c.sched);
+        gen_problem_close(&p);
         if (found && s >= best) continue;
         *out = c;
         best = s;

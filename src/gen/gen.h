@@ -23,6 +23,17 @@ enum gen_sums {
     SUMS_IN_PARTS,   /* none: by lanes, by threads, by shares of the terms, or in an order of the schedule's own */
 };
 
+/* A task on a device: analyzed once, then asked about many schedules (problem.c). */
+struct gen_problem {
+    const struct gen *gen;
+    const struct task *t;
+    const struct caps *c;
+    const i64 *var;      /* sizes (symtab order), GEN_NOMINAL where they are not known; NULL: there are none, or too many to be told */
+    void *facts;         /* the family's, zeroed before `analyze` */
+    bool has_too_many;   /* sizes: nothing is predicted */
+    struct arena arena;
+};
+
 struct gen {
     u32 version;         /* of this struct: 1 */
     const char *name;
@@ -31,18 +42,23 @@ struct gen {
     u32 n_param;
     enum gen_sums sums;
     bool chains;         /* only tasks of several heavy nodes; else only others */
-    bool (*match)(const struct task *t, const struct caps *c); /* asked through gen_matches */
-    /* A legal schedule, good for sizes var[] (symtab order): used with an empty database. */
-    void (*initial)(const struct task *t, const struct caps *c, const i64 *var, struct sched *s);
-    bool (*legal)(const struct task *t, const struct caps *c, const struct sched *s);
+    u32 facts;           /* bytes of what `analyze` finds out about a task */
+    /* Takes the task apart, into p->facts; false: it is not the family's. NULL: there is nothing to find out. */
+    bool (*analyze)(const struct gen_problem *p);
+    bool (*match)(const struct gen_problem *p); /* can the family do it on the device? NULL: yes. Asked through gen_matches */
+    /* Works out, into p->facts, what a schedule means: before `legal` or `predict` is asked about it. false: it is refused at once. NULL: they
+       look at it themselves. */
+    bool (*view)(const struct gen_problem *p, const struct sched *s);
+    bool (*legal)(const struct gen_problem *p, const struct sched *s); /* whatever the sizes p->var are */
     /* May a schedule that begins with the first n values of s be worth trying? For spaces whose product of values is too large to be
        walked: enumerations leave out what begins like this, so that only what is worth trying, with n = n_param, and legal comes by.
        true for a prefix of every schedule that it is true for. NULL: whatever is legal is worth trying. */
-    bool (*worth)(const struct task *t, const struct caps *c, const struct sched *s, u32 n);
+    bool (*worth)(const struct gen_problem *p, const struct sched *s, u32 n);
+    double (*predict)(const struct gen_problem *p, const struct sched *s); /* seconds for sizes p->var: orders candidates before anything is measured */
+    /* A legal schedule, good for sizes p->var: used with an empty database. s is zero before. NULL: gen_choose. */
+    void (*initial)(const struct gen_problem *p, struct sched *s);
     /* Emits the kernel body into m->k: emit_pack, emit_args, grids ... */
     void (*emit)(struct emit *m, const struct task *t, const struct caps *c, const struct sched *s);
-    /* Predicted seconds for sizes var[] (symtab order): orders candidates before anything is measured. NULL: flops and bytes. */
-    double (*predict)(const struct task *t, const struct caps *c, const struct sched *s, const i64 *var);
     /* Rounding errors over those of the plain sum of the terms, at most. NULL: 1. */
     double (*growth)(const struct sched *s);
 };
@@ -77,6 +93,16 @@ double gen_growth(const struct candidate *c);
 
 /* Can the family do the task within the device's limits? */
 bool gen_matches(const struct gen *g, const struct task *t, const struct caps *c);
+bool gen_takes(const struct gen *g, const struct task *t, const struct caps *c); /* `analyze` and `match` alone */
+/* Is the candidate, of a family that matches, legal for the task? */
+bool gen_legal(const struct candidate *c, const struct task *t, const struct caps *caps);
+/* problem.c: a problem of a family. var: sizes as far as they are known, INT64_MIN where not; may be NULL. false: the task is not the
+   family's, and nothing is open. */
+bool gen_problem_open(struct gen_problem *p, const struct gen *g, const struct task *t, const struct caps *c, const i64 *var);
+void gen_problem_close(struct gen_problem *p);
+bool gen_problem_allows(const struct gen_problem *p, const struct sched *s);    /* is it legal? */
+double gen_problem_seconds(const struct gen_problem *p, const struct sched *s); /* predicted */
+void gen_problem_initial(const struct gen_problem *p, struct sched *out);
 /* The order of sums that is promised of reductions (order.c): the elements of a row, numbered in row-major order over all axes that are reduced, go to
    ROW_PARTS partial sums by their number modulo ROW_PARTS, each in ascending order; these are folded, the upper half onto the lower, until
    one is left. */
@@ -134,7 +160,6 @@ void space_probe_channels(struct probe *p, const struct graph *g, value_id v, i6
 u32 gen_lanes(const struct caps *c, enum dtype t);          /* of the widest useful vector */
 i64 gen_static(const struct graph *g, sym s, i64 otherwise); /* a size known now */
 i64 gen_eval(const struct graph *g, sym s, const i64 *var);  /* its value; unbound variables count as GEN_NOMINAL */
-const i64 *gen_sizes(const struct task *t, const i64 *given, i64 var[GEN_MAX_VARS]); /* unbound ones filled in */
 double gen_count(const struct graph *g, value_id v, const i64 *var); /* elements */
 double gen_bytes(const struct graph *g, value_id v, const i64 *var); /* of all its elements */
 double gen_work(const struct task *t, value_id v, const i64 *var);   /* per element: operations behind it, reductions and products in full */
@@ -166,6 +191,14 @@ bool gen_best_below(const struct gen_search *q, gen_may_begin *may, struct sched
    among equals. */
 typedef bool gen_may_end(const void *user, const struct sched *s, u32 n);
 bool gen_best_above(const struct gen_search *q, gen_may_end *may, struct sched *s);
+/* problem.c. A search's cost, user being a problem: predicted seconds; 0: not legal. */
+double gen_cost(const void *problem, const struct sched *s);
+/* gen_keep of a problem's schedule. */
+void gen_try(const struct gen_problem *p, const struct sched *s, double *best, struct sched *out);
+/* The best predicted of all that are legal and worth trying; false: there is none. */
+bool gen_choose(const struct gen_problem *p, struct sched *out);
+/* Sets parameter nt, which says that outputs are stored past the caches, where they should be and may. */
+void gen_set_stream(const struct gen_problem *p, u32 nt, struct sched *s);
 /* From a legal schedule to cheaper ones, one parameter at a time, until none is cheaper. */
 void gen_descend(const struct gen_search *q, struct sched *s);
 bool gen_pointwise_tail(const struct graph *g, value_id out, value_id anchor); /* between them only pointwise nodes of the same shape */

@@ -93,12 +93,6 @@ static bool fits(const struct caps *c, const struct mma_sched *s, i64 size)
     return group_is_legal(c, p.threads, size * blocking_shared(&p, pad_of(s)) + out);
 }
 
-bool mma_fits(const struct caps *c, const struct sched *v)
-{
-    struct mma_sched s = sched_of(c, v);
-    return fits(c, &s, SHORT);
-}
-
 /* What fits with the shortest operands. */
 static bool is_legal(const struct mma_task *t, const struct caps *c, const struct mma_sched *s)
 {
@@ -107,14 +101,14 @@ static bool is_legal(const struct mma_task *t, const struct caps *c, const struc
     return is_listed(c, s, t->operand) && (size <= SHORT || fits(c, s, size)) && blocking_is_useful(&t->x, &p);
 }
 
-bool mma_is_legal(const struct mma_task *t, const struct caps *c, const struct sched *v)
+bool mma_legal(const struct gen_problem *p, const struct sched *v)
 {
-    struct mma_sched s = sched_of(c, v);
-    return is_legal(t, c, &s);
+    const struct mma_sched s = sched_of(p->c, v);
+    return fits(p->c, &s, SHORT) && is_legal(p->facts, p->c, &s);
 }
 
 /* A listed shape's smallest schedule. */
-static bool least_sched(const struct mma_task *t, const struct caps *c, const struct caps_matrix *shape, struct sched *out)
+static bool least_sched(const struct gen_problem *p, const struct caps_matrix *shape, struct sched *out)
 {
     *out = (struct sched){.v = {[P_m] = (i32)shape->m,
                                 [P_n] = (i32)shape->n,
@@ -131,20 +125,20 @@ static bool least_sched(const struct mma_task *t, const struct caps *c, const st
                                 [P_raster] = 1,
                                 [P_chunks] = 1,
                                 [P_stream] = 0}};
-    struct mma_sched s = sched_of(c, out);
-    while (blocking_of(&s).threads < group_least(c) && s.gm < 4) s.gm *= 2, out->v[P_gm] = (i32)s.gm;
-    if (shape->m > 32 || shape->n > 32 || shape->k > 32) return false;
-    return fits(c, &s, SHORT) && is_legal(t, c, &s);
+    struct mma_sched s = sched_of(p->c, out);
+    while (blocking_of(&s).threads < group_least(p->c) && s.gm < 4) s.gm *= 2, out->v[P_gm] = (i32)s.gm;
+    return shape->m <= 32 && shape->n <= 32 && shape->k <= 32 && mma_legal(p, out);
 }
 
-bool mma_matches(const struct mma_task *t, const struct caps *c)
+bool mma_match(const struct gen_problem *p)
 {
-    struct str list = str_of(c->matrix);
+    const struct mma_task *t = p->facts;
+    struct str list = str_of(p->c->matrix);
     struct caps_matrix shape;
     struct sched s;
-    if (!c->is_gpu || c->subgroup < 2 || gen_static(t->x.g, t->x.k, 1) <= 0) return false;
+    if (p->c->subgroup < 2 || gen_static(t->x.g, t->x.k, 1) <= 0) return false;
     while (caps_matrix_next(&list, &shape))
-        if (least_sched(t, c, &shape, &s)) return true;
+        if (least_sched(p, &shape, &s)) return true;
     return false;
 }
 
@@ -165,45 +159,32 @@ static double seconds(const struct mma_task *t, const struct caps *c, const stru
     return blocking_seconds(&t->x, c, &p, work, var) + 1e-7 * (double)s->wm;
 }
 
-double mma_seconds(const struct mma_task *t, const struct caps *c, const struct sched *v, const i64 *var)
+double mma_predict(const struct gen_problem *p, const struct sched *v)
 {
-    struct mma_sched s = sched_of(c, v);
-    return seconds(t, c, &s, var);
-}
-
-struct choice {
-    const struct mma_task *t;
-    const struct caps *c;
-    const i64 *var;
-};
-
-static double cost_of(const void *user, const struct sched *v)
-{
-    const struct choice *x = user;
-    struct mma_sched s = sched_of(x->c, v);
-    return fits(x->c, &s, SHORT) && is_legal(x->t, x->c, &s) ? seconds(x->t, x->c, &s, x->var) : 0;
+    const struct mma_sched s = sched_of(p->c, v);
+    return seconds(p->facts, p->c, &s, p->var);
 }
 
 /* The best of all shapes with such sums, all parameters but the shape's tried; 0: there is none. */
-static double best_of_shapes(const struct choice *x, enum dtype sums, struct sched *out)
+static double best_of_shapes(const struct gen_problem *p, enum dtype sums, struct sched *out)
 {
-    struct str list = str_of(x->c->matrix);
+    struct str list = str_of(p->c->matrix);
     struct caps_matrix shape;
     double best = 0;
     while (caps_matrix_next(&list, &shape)) {
         struct sched v;
-        if (shape.c != sums || !least_sched(x->t, x->c, &shape, &v)) continue;
-        gen_best(&(struct gen_search){param, P_gm, N_PARAM, cost_of, x}, &v);
-        double sec = cost_of(x, &v);
+        if (shape.c != sums || !least_sched(p, &shape, &v)) continue;
+        gen_best(&(struct gen_search){param, P_gm, N_PARAM, gen_cost, p}, &v);
+        double sec = gen_cost(p, &v);
         if (best == 0 || sec < best) best = sec, *out = v;
     }
     return best;
 }
 
 /* Short sums are for the measurements to choose. */
-void mma_initial(const struct mma_task *t, const struct caps *c, const i64 *var, struct sched *out)
+void mma_initial(const struct gen_problem *p, struct sched *out)
 {
-    struct choice x = {t, c, var};
-    bool found = best_of_shapes(&x, DT_F32, out) > 0 || best_of_shapes(&x, DT_F16, out) > 0;
+    bool found = best_of_shapes(p, DT_F32, out) > 0 || best_of_shapes(p, DT_F16, out) > 0;
     assert(found);
+    (void)found;
 }

@@ -44,11 +44,11 @@ struct mma_task {
 };
 void mma_task_of(struct mma_task *t, const struct gemm *x, double find); /* both operands have one type */
 
-bool mma_matches(const struct mma_task *t, const struct caps *c);
-bool mma_fits(const struct caps *c, const struct sched *v); /* rules of the schedule alone: cheap */
-bool mma_is_legal(const struct mma_task *t, const struct caps *c, const struct sched *v); /* what fits */
-double mma_seconds(const struct mma_task *t, const struct caps *c, const struct sched *v, const i64 *var);
-void mma_initial(const struct mma_task *t, const struct caps *c, const i64 *var, struct sched *out); /* of a task that matches */
+/* Of families whose facts begin with a struct mma_task. */
+bool mma_match(const struct gen_problem *p);
+bool mma_legal(const struct gen_problem *p, const struct sched *v);
+double mma_predict(const struct gen_problem *p, const struct sched *v);
+void mma_initial(const struct gen_problem *p, struct sched *out);
 
 /* The contraction, but for its addressing, and its leaf. */
 void mma_contraction(struct contraction *p, struct mma_leaf *l, struct emit *m, const struct mma_task *t, const struct caps *c, const struct sched *v);

@@ -35,17 +35,4 @@ i64 recurrence_accumulators(const struct recurrence *q, const struct recurrence_
 bool recurrence_has_gates(const struct recurrence *q, i64 gates); /* may be summed at once */
 void recurrence_emit(struct emit *m, const struct task *t, const struct recurrence_sched *s);
 
-/* What the families differ in, and what follows from it. */
-struct recurrence_family {
-    const struct gen_param *param;
-    u32 n_param;
-    struct recurrence_sched (*sched)(const struct recurrence *q, const struct caps *c, const struct sched *v);
-    bool (*is_legal)(const struct recurrence *q, const struct caps *c, const struct recurrence_sched *s);
-    double (*seconds)(const struct recurrence *q, const struct caps *c, const struct recurrence_sched *s, const i64 *var);
-};
-bool recurrence_legal(const struct recurrence_family *f, const struct task *t, const struct caps *c, const struct sched *v);
-double recurrence_predict(const struct recurrence_family *f, const struct task *t, const struct caps *c, const struct sched *v, const i64 *var);
-/* The cheapest of all that are legal. */
-void recurrence_initial(const struct recurrence_family *f, const struct task *t, const struct caps *c, const i64 *var, struct sched *out);
-
 #endif

@@ -10,18 +10,18 @@ enum { PATIENCE = 4000 /* branches that one way down may look at */ };
 
 static bool is_open(const struct gen_tree *x, u32 n)
 {
-    return x->gen->worth(x->task, x->caps, &x->s, n);
+    return x->p->gen->worth(x->p, &x->s, n);
 }
 
 static bool is_legal(const struct gen_tree *x)
 {
-    return x->gen->legal(x->task, x->caps, &x->s);
+    return gen_problem_allows(x->p, &x->s);
 }
 
 /* All leaves below the first n values. */
 static bool walk(struct gen_tree *x, u32 n, gen_visit *fn, void *user)
 {
-    const struct gen *g = x->gen;
+    const struct gen *g = x->p->gen;
     if (n == g->n_param) {
         struct candidate c = {g, x->s};
         return !is_legal(x) || !fn || fn(user, &c);
@@ -47,7 +47,7 @@ bool gen_tree_walk(struct gen_tree *x, i64 max, gen_visit *fn, void *user)
 static void order_of(const struct gen_tree *x, u32 level, u32 n, u32 *order)
 {
     u32 want = 0;
-    const struct gen_param *p = &x->gen->param[level];
+    const struct gen_param *p = &x->p->gen->param[level];
     for (u32 i = 0; i < n; i++) {
         order[i] = i;
         if (x->want && p->values[i] == x->want->v[level]) want = i;
@@ -64,13 +64,13 @@ static void order_of(const struct gen_tree *x, u32 level, u32 n, u32 *order)
 
 static bool descend(struct gen_tree *x, u32 n)
 {
-    u32 order[64], count = n < x->gen->n_param ? x->gen->param[n].n : 0;
-    if (n == x->gen->n_param) return is_legal(x);
+    u32 order[64], count = n < x->p->gen->n_param ? x->p->gen->param[n].n : 0;
+    if (n == x->p->gen->n_param) return is_legal(x);
     assert(count <= countof(order));
     order_of(x, n, count, order);
     for (u32 i = 0; i < count && x->left > 0; i++) {
         x->left--;
-        x->s.v[n] = x->gen->param[n].values[order[i]];
+        x->s.v[n] = x->p->gen->param[n].values[order[i]];
         if (is_open(x, n + 1) && descend(x, n + 1)) return true;
     }
     x->s.v[n] = 0;
@@ -112,8 +112,8 @@ bool gen_tree_scatter(struct gen_tree *x, i64 max, u64 seed, gen_visit *fn, void
     if (max == INT64_MAX || gen_tree_walk(x, max, NULL, NULL))
         return gen_tree_walk(x, INT64_MAX, fn, user);
     map_init(&seen, &a);
-    for (i64 i = ceil_div(max, x->gen->n_param); i > 0 && go_on; i--) {
-        struct candidate c = {.gen = x->gen};
+    for (i64 i = ceil_div(max, x->p->gen->n_param); i > 0 && go_on; i--) {
+        struct candidate c = {.gen = x->p->gen};
         struct str key = {(const char *)&c.sched, sizeof c.sched};
         if (!gen_tree_draw(x, &r, &c.sched) || map_get(&seen, key)) continue;
         map_put(&seen, key, 1);

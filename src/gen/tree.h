@@ -7,9 +7,7 @@
 #include "gen/gen.h"
 
 struct gen_tree {
-    const struct gen *gen;
-    const struct task *task;
-    const struct caps *caps;
+    const struct gen_problem *p;
     struct sched s;            /* where it stands; the rest is private */
     i64 left;
     struct rng *rng;
@@ -24,6 +22,6 @@ bool gen_tree_near(struct gen_tree *x, const struct sched *want, struct sched *o
 bool gen_tree_scatter(struct gen_tree *x, i64 max, u64 seed, gen_visit *fn, void *user);
 
 /* gen.c: a random legal schedule of any family, of one with a tree worth trying. false: none was found. */
-bool gen_draw(const struct gen *g, const struct task *t, const struct caps *caps, struct rng *r, struct sched *out);
+bool gen_draw(const struct gen_problem *p, struct rng *r, struct sched *out);
 
 #endif

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// util: small questions that several generators ask about tasks and limits, and the prediction
-// that falls back on flops and bytes. Rates are rough on purpose: a prediction only orders
+// util: small questions that several generators ask about tasks and limits. Rates are rough on purpose: a prediction only orders
 // candidates before anything is measured.
 #include "gen/gen.h"
 
@@ -219,30 +218,15 @@ bool gen_pointwise_tail(const struct graph *g, value_id out, value_id anchor)
     return true;
 }
 
-const i64 *gen_sizes(const struct task *t, const i64 *given, i64 var[GEN_MAX_VARS])
-{
-    u32 n = t->g.sym->var.n;
-    for (u32 i = 0; i < n && i < GEN_MAX_VARS; i++)
-        var[i] = given && given[i] != INT64_MIN ? given[i] : GEN_NOMINAL;
-    return n <= GEN_MAX_VARS ? var : NULL;
-}
-
 double gen_growth(const struct candidate *c) { return c->gen->growth ? c->gen->growth(&c->sched) : 1; }
 
-double gen_predict(const struct candidate *c, const struct task *t, const struct caps *caps,
-                   const i64 *given)
+double gen_predict(const struct candidate *c, const struct task *t, const struct caps *caps, const i64 *given)
 {
-    i64 full[GEN_MAX_VARS];
-    const i64 *var = gen_sizes(t, given, full);
-    if (!var) return 1;
-    if (c->gen->predict) return c->gen->predict(t, caps, &c->sched, var);
-    double flops = 0, bytes = 0;
-    for (node_id n = 1; n < t->g.node.n; n++)
-        if (graph_node(&t->g, n)->out.n && graph_node(&t->g, n)->out.v[0])
-            flops += gen_count(&t->g, graph_node(&t->g, n)->out.v[0], var);
-    for (u32 i = 0; i < t->g.input.n; i++) bytes += 4 * gen_count(&t->g, t->g.input.v[i], var);
-    for (u32 i = 0; i < t->g.output.n; i++) bytes += 4 * gen_count(&t->g, t->g.output.v[i], var);
-    return 1e-6 + flops / (gen_flop_rate(caps) * 0.05) + bytes / gen_byte_rate(caps);
+    struct gen_problem p;
+    if (!gen_problem_open(&p, c->gen, t, caps, given)) return 1e9;
+    double seconds = gen_problem_seconds(&p, &c->sched);
+    gen_problem_close(&p);
+    return seconds;
 }
 
 node_id gen_pool_node(const struct task *t)

@@ -122,18 +122,20 @@ static bool fits(const struct caps *c, enum dtype t, const struct wgmma_sched *s
     return group_is_legal(c, p.threads, held_bytes(t, s) + part_bytes(s));
 }
 
-bool wgmma_is_legal(const struct mma_task *t, const struct caps *c, const struct sched *v)
+bool wgmma_legal(const struct gen_problem *p, const struct sched *v)
 {
+    const struct mma_task *t = p->facts;
+    const struct caps *c = p->c;
     struct wgmma_sched s;
     const struct gemm *x = &t->x;
     if (!sched_of(c, t->operand, v, &s) || !fits(c, t->operand, &s) || gen_static(x->g, x->n, 0) == 1) return false;
     if (s.boxes && (!c->has_tile || !contract_is_boxable(x, s.bk))) return false;
-    struct blocking p = blocking_of(&s);
-    return blocking_is_useful(x, &p);
+    struct blocking b = blocking_of(&s);
+    return blocking_is_useful(x, &b);
 }
 
 /* The smallest block of the shapes with such sums. */
-static bool least_sched(const struct mma_task *t, const struct caps *c, i32 acc, struct sched *out)
+static bool least_sched(const struct gen_problem *p, i32 acc, struct sched *out)
 {
     for (i64 i = 0; i < param[P_n].n; i++) {
         *out = (struct sched){.v = {[P_n] = param[P_n].values[i],
@@ -147,56 +149,45 @@ static bool least_sched(const struct mma_task *t, const struct caps *c, i32 acc,
                                     [P_raster] = 1,
                                     [P_chunks] = 1,
                                     [P_boxes] = 0}};
-        if (wgmma_is_legal(t, c, out)) return true;
+        if (wgmma_legal(p, out)) return true;
     }
     return false;
 }
 
-bool wgmma_matches(const struct mma_task *t, const struct caps *c)
+bool wgmma_match(const struct gen_problem *p)
 {
+    const struct mma_task *t = p->facts;
     struct sched s;
-    if (!c->is_gpu || c->team < 2 || c->subgroup < 2 || gen_static(t->x.g, t->x.k, 1) <= 0) return false;
-    return least_sched(t, c, 32, &s) || least_sched(t, c, 16, &s);
+    if (p->c->team < 2 || p->c->subgroup < 2 || gen_static(t->x.g, t->x.k, 1) <= 0) return false;
+    return least_sched(p, 32, &s) || least_sched(p, 16, &s);
 }
 
 /* Fifteen products of such units in the time of one multiply-add of the others; their operands pass through shared memory once per fragment. */
-double wgmma_seconds(const struct mma_task *t, const struct caps *c, const struct sched *v, const i64 *var)
+double wgmma_predict(const struct gen_problem *p, const struct sched *v)
 {
+    const struct mma_task *t = p->facts;
     struct wgmma_sched s;
-    if (!sched_of(c, t->operand, v, &s)) return 1e9;
-    struct blocking p = blocking_of(&s);
+    if (!sched_of(p->c, t->operand, v, &s)) return 1e9;
+    struct blocking b = blocking_of(&s);
     double read = (double)(s.m + s.n) / (double)(s.m * s.n);
     double work = 0.065 * (1 + 20 * read) * (s.stages > 2 ? 1 : 1.05);
-    if (t->find > 0) work += t->find * (double)(p.bm + p.bn) / (double)(p.bm * p.bn);
-    return blocking_seconds(&t->x, c, &p, work, var) + 1e-7 * (double)(s.wm * s.wn);
-}
-
-struct choice {
-    const struct mma_task *t;
-    const struct caps *c;
-    const i64 *var;
-};
-
-static double cost_of(const void *user, const struct sched *v)
-{
-    const struct choice *x = user;
-    return wgmma_is_legal(x->t, x->c, v) ? wgmma_seconds(x->t, x->c, v, x->var) : 0;
+    if (t->find > 0) work += t->find * (double)(b.bm + b.bn) / (double)(b.bm * b.bn);
+    return blocking_seconds(&t->x, p->c, &b, work, p->var) + 1e-7 * (double)(s.wm * s.wn);
 }
 
 /* Short sums and boxes are for the measurements to choose. */
-void wgmma_initial(const struct mma_task *t, const struct caps *c, const i64 *var, struct sched *out)
+void wgmma_initial(const struct gen_problem *p, struct sched *out)
 {
-    struct choice x = {t, c, var};
-    bool found = least_sched(t, c, 32, out) || least_sched(t, c, 16, out);
+    bool found = least_sched(p, 32, out) || least_sched(p, 16, out);
     assert(found);
     i32 acc = out->v[P_acc], n = out->v[P_n];
     struct sched best = *out;
     for (u32 i = 0; i < param[P_n].n; i++) {
         struct sched v = *out;
         v.v[P_n] = param[P_n].values[i], v.v[P_acc] = acc;
-        if (param[P_n].values[i] < n || cost_of(&x, &v) <= 0) continue;
-        gen_best(&(struct gen_search){param, P_gm, N_PARAM, cost_of, &x}, &v);
-        if (cost_of(&x, &v) < cost_of(&x, &best)) best = v;
+        if (param[P_n].values[i] < n || gen_cost(p, &v) <= 0) continue;
+        gen_best(&(struct gen_search){param, P_gm, N_PARAM, gen_cost, p}, &v);
+        if (gen_cost(p, &v) < gen_cost(p, &best)) best = v;
     }
     *out = best;
 }

@@ -30,10 +30,11 @@
     P(boxes, "1: the device copies operands, in boxes that one thread asks for", 0, 1)
 // clang-format on
 
-bool wgmma_matches(const struct mma_task *t, const struct caps *c);
-bool wgmma_is_legal(const struct mma_task *t, const struct caps *c, const struct sched *v);
-double wgmma_seconds(const struct mma_task *t, const struct caps *c, const struct sched *v, const i64 *var);
-void wgmma_initial(const struct mma_task *t, const struct caps *c, const i64 *var, struct sched *out); /* of a task that matches */
+/* Of families whose facts begin with a struct mma_task. */
+bool wgmma_match(const struct gen_problem *p);
+bool wgmma_legal(const struct gen_problem *p, const struct sched *v);
+double wgmma_predict(const struct gen_problem *p, const struct sched *v);
+void wgmma_initial(const struct gen_problem *p, struct sched *out);
 
 /* The contraction, but for its addressing, and its leaf. */
 void wgmma_contraction(struct contraction *p, struct mma_leaf *l, struct emit *m, const struct mma_task *t, const struct caps *c, const struct sched *v);

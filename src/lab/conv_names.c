@@ -156,7 +156,7 @@ static void complete(struct rule *r, const struct wanted *s)
 
 struct walk {
     const struct rule *r;
-    const struct wanted *s;
+    struct gen_problem problem;
     struct candidate *c;
     i64 tries;
 };
@@ -164,7 +164,7 @@ struct walk {
 static bool is_legal(struct walk *w)
 {
     w->tries++;
-    return w->r->gen->legal(w->s->t, w->s->caps, &w->c->sched);
+    return gen_problem_allows(&w->problem, &w->c->sched);
 }
 
 /* Parameters from p on, `left` steps away from what is wanted most. */
@@ -181,13 +181,15 @@ static bool walk(struct walk *w, u32 p, u32 left)
 
 static bool nearest_legal(const struct rule *r, const struct wanted *s, struct candidate *c)
 {
-    struct walk w = {.r = r, .s = s, .c = c};
+    struct walk w = {.r = r, .c = c};
     u32 most = 0;
     for (u32 i = 0; i < r->gen->n_param; i++) most += r->of[i].n - 1;
+    bool found = false;
     *c = (struct candidate){.gen = r->gen};
-    for (u32 d = 0; d <= most && w.tries < MAX_TRIES; d++)
-        if (walk(&w, 0, d)) return true;
-    return false;
+    if (!gen_problem_open(&w.problem, r->gen, s->t, s->caps, s->var)) return false;
+    for (u32 d = 0; d <= most && w.tries < MAX_TRIES && !found; d++) found = walk(&w, 0, d);
+    gen_problem_close(&w.problem);
+    return found;
 }
 
 bool conv_impl_candidate(const struct conv_impl *x, const struct task *t, const struct caps *caps, const i64 *var, struct candidate *out,
@@ -286,7 +288,7 @@ u32 conv_impl_tuned(const struct conv_impl *x, const struct task *t, const struc
         for (i64 k = 0, n = all ? (i64)space_size(&r) : MOST; k < n; k++) {
             struct candidate c = {.gen = r.gen};
             draw(&r, k, all ? NULL : &rng, &c.sched);
-            if (r.gen->legal(t, caps, &c.sched)) keep(&b, &c, gen_predict(&c, t, caps, var));
+            if (gen_legal(&c, t, caps)) keep(&b, &c, gen_predict(&c, t, caps, var));
         }
     }
     arena_release(&a);

@@ -43,7 +43,7 @@ static bool take(const struct source *q, const struct lab_config *c, struct cand
 {
     const struct lab_sweep *s = q->s;
     if (!lab_candidate(x, c, s->space->dtype, e) || !lab_fits(c, s->space->dtype, s->caps, e)) return false;
-    return x->gen->legal(q->task, s->caps, &x->sched) ||
+    return gen_legal(x, q->task, s->caps) ||
            err_set(e, ERR_UNSUPPORTED, "generator '%s' does not take it: %lld registers of a thread, %lld + %lld elements that it loads in a round",
                    x->gen->name, (long long)lab_registers(c), (long long)c->v[LF_BM] * c->v[LF_BK] / lab_threads(c),
                    (long long)c->v[LF_BN] * c->v[LF_BK] / lab_threads(c));

@@ -210,7 +210,7 @@ static bool variant_open(struct exact_variant *new, struct reducer *x, struct st
     symtab_init(&new->sym, &new->arena);
     bool ok = task_parse(&new->task, &new->arena, &new->sym, text, &e) && parts_fit(&new->task.g);
     x->n_tasks += ok;
-    ok = ok && gen_matches(o->cand->gen, &new->task, o->caps) && o->cand->gen->legal(&new->task, o->caps, &o->cand->sched);
+    ok = ok && gen_matches(o->cand->gen, &new->task, o->caps) && gen_legal(o->cand, &new->task, o->caps);
     if (!ok) return false;
     new->var = exact_sizes(&new->sym, o->guess, &new->arena);
     return exact_sizes_fit(&new->task, new->var) && (!x->now || cost_of(new) < cost_of(x->now));

@@ -68,7 +68,7 @@ static bool read_timed(const struct known *k, struct known_task *x, struct err *
 
 static bool is_legal(const struct candidate *c, const struct known_for *f)
 {
-    return gen_matches(c->gen, f->task, f->caps) && c->gen->legal(f->task, f->caps, &c->sched);
+    return gen_matches(c->gen, f->task, f->caps) && gen_legal(c, f->task, f->caps);
 }
 
 /* The fastest that is legal. */

@@ -16,7 +16,7 @@ enum {
 
 /* One family's part of the pool, while its schedules come by. */
 struct family {
-    const struct gen *gen;
+    struct gen_problem problem;
     struct entrants best; /* predicted, POOL_MAX of them and up to as many more */
     struct entrants fair; /* a uniform sample of all */
     u64 n;                /* schedules that came by */
@@ -51,10 +51,15 @@ static void sort_by_prediction(struct entrants *e)
 static struct family *family_of(struct gather *g, const struct gen *gen)
 {
     u32 i = 0;
-    while (i < g->n && g->family[i].gen != gen) i++;
+    while (i < g->n && g->family[i].problem.gen != gen) i++;
     if (i == MAX_FAMILIES) return NULL;
-    if (i == g->n) g->family[g->n++] = (struct family){.gen = gen};
-    return &g->family[i];
+    if (i < g->n) return &g->family[i];
+    struct family *f = &g->family[g->n++];
+    *f = (struct family){0};
+    bool ok = gen_problem_open(&f->problem, gen, g->c->t->task, g->caps, g->c->t->var);
+    assert(ok);
+    (void)ok;
+    return f;
 }
 
 /* Reservoir sampling (Knuth, The Art of Computer Programming 2, section 3.4.2, algorithm R). */
@@ -73,8 +78,7 @@ static bool gather_one(void *user, const struct candidate *cand)
     struct gather *g = user;
     struct family *f = family_of(g, cand->gen);
     if (!f) return true;
-    struct entrant x = {
-        .cand = *cand, .predicted = gen_predict(cand, g->c->t->task, g->caps, g->c->t->var)};
+    struct entrant x = {.cand = *cand, .predicted = gen_problem_seconds(&f->problem, &cand->sched)};
     sample_one(g, f, &x);
     *arr_push(g->a, &f->best) = x;
     if (f->best.n < 2 * POOL_MAX) return true;
@@ -93,6 +97,7 @@ void contest_fill_pool(struct contest *c, const struct caps *caps, u64 seed, str
     for (u32 i = 0; i < g.n; i++) {
         struct family *f = &g.family[i];
         u32 half = POOL_MAX / g.n / 2;
+        gen_problem_close(&f->problem);
         sort_by_prediction(&f->best);
         for (u32 k = 0; k < f->best.n && k < half; k++) *arr_push(&tmp, &all) = f->best.v[k];
         for (u32 k = 0; k < f->fair.n && k < half; k++) *arr_push(&tmp, &all) = f->fair.v[k];

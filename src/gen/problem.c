@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// problem: a task on a device, analyzed once by a family and then asked about many schedules; and the family's schedule for an empty
+// database, found by asking.
+#include "gen/gen.h"
+
+bool gen_problem_open(struct gen_problem *p, const struct gen *g, const struct task *t, const struct caps *c, const i64 *var)
+{
+    u32 n = t->g.sym->var.n;
+    *p = (struct gen_problem){.gen = g, .t = t, .c = c, .has_too_many = n > GEN_MAX_VARS};
+    if (n && !p->has_too_many) {
+        i64 *all = arena_array(&p->arena, i64, n);
+        for (u32 i = 0; i < n; i++) all[i] = var && var[i] != INT64_MIN ? var[i] : GEN_NOMINAL;
+        p->var = all;
+    }
+    if (g->facts) p->facts = arena_alloc(&p->arena, g->facts);
+    if (!g->analyze || g->analyze(p)) return true;
+    gen_problem_close(p);
+    return false;
+}
+
+void gen_problem_close(struct gen_problem *p)
+{
+    arena_release(&p->arena);
+    p->facts = NULL, p->var = NULL;
+}
+
+/* Whether it is refused at once. */
+static bool view(const struct gen_problem *p, const struct sched *s) { return !p->gen->view || p->gen->view(p, s); }
+
+bool gen_problem_allows(const struct gen_problem *p, const struct sched *s) { return view(p, s) && p->gen->legal(p, s); }
+
+double gen_problem_seconds(const struct gen_problem *p, const struct sched *s)
+{
+    if (p->has_too_many) return 1;
+    return view(p, s) ? p->gen->predict(p, s) : 1e9;
+}
+
+double gen_cost(const void *problem, const struct sched *s)
+{
+    const struct gen_problem *p = problem;
+    return view(p, s) && p->gen->legal(p, s) ? p->gen->predict(p, s) : 0;
+}
+
+void gen_try(const struct gen_problem *p, const struct sched *s, double *best, struct sched *out) { gen_keep(gen_cost(p, s), s, best, out); }
+
+static double leaf_cost(const void *problem, const struct sched *s) { return gen_problem_seconds(problem, s); }
+
+static bool may_begin(const void *problem, const struct sched *s, u32 n)
+{
+    const struct gen_problem *p = problem;
+    return p->gen->worth(p, s, n);
+}
+
+bool gen_choose(const struct gen_problem *p, struct sched *out)
+{
+    const struct gen *g = p->gen;
+    const struct gen_search q = {g->param, 0, g->n_param, g->worth ? leaf_cost : gen_cost, p};
+    *out = (struct sched){0};
+    return g->worth ? gen_best_below(&q, may_begin, out) : gen_best(&q, out);
+}
+
+void gen_set_stream(const struct gen_problem *p, u32 nt, struct sched *s)
+{
+    struct sched past = *s;
+    past.v[nt] = 1;
+    if (gen_streams(&p->t->g, p->c, p->var) && gen_problem_allows(p, &past)) *s = past;
+}
+
+void gen_problem_initial(const struct gen_problem *p, struct sched *out)
+{
+    *out = (struct sched){0};
+    if (p->gen->initial) {
+        p->gen->initial(p, out);
+        return;
+    }
+    bool found = gen_choose(p, out);
+    assert(found);
+    (void)found;
+}
