@@ -29,5 +29,5 @@ code 0; says ' ms by .*BL[AI]S'; says '"baseline": ".*BL[AI]S' r.json
 code 0 --baseline vendor --json; says '"baseline":".*BL[AI]S'
 code 0 --baseline reference --json; says '"baseline":"reference"'
 code 0 --dtype f16; says ' ms by reference'
-code 1 --dtype f16 --baseline vendor; says "has no products of 'f16'" err
+code 1 --dtype f16 --baseline vendor; says "has no matmul of 'f16'" err
 echo "quern gemm beside a library: over it, over the reference, and where it is missing"

@@ -119,9 +119,9 @@ static void test_fake(void **state)
         expect_lack(v, &c, "other pads at the end");
         conv_library(&c, &plain, DT_F32, LAYOUT_ROWS);
         c.channels = (i64)1 << 32;
-        expect_lack(v, &c, "cannot be told");
+        expect_lack(v, &c, "exceed the library");
         c.channels = c.size[0] = c.size[1] = c.batch = INT32_MAX, c.outputs[0] = c.outputs[1] = INT32_MAX - 2;
-        expect_lack(v, &c, "cannot be told");
+        expect_lack(v, &c, "exceed the library");
         conv_library(&c, &plain, DT_F32, LAYOUT_ROWS);
         setenv("QUERN_FAKE_CUDA", "memory=0", 1);
         expect_lack(v, &c, "MemAlloc");

@@ -169,7 +169,7 @@ static void test_absent(void **state)
     refuse("cuda", &p, "no cuBLAS");
     setenv("QUERN_CUBLAS_LIBRARY", fake_path, 1);
     p.type = DT_I8;
-    refuse("cuda", &p, "cuBLAS has no products of 'i8'");
+    refuse("cuda", &p, "cuBLAS has no matmul of 'i8'");
     p.type = DT_F32, p.k = (i64)1 << 31;
     refuse("cuda", &p, "sizes of a product");
 }
