@@ -171,7 +171,7 @@ static void test_absent(void **state)
     p.type = DT_I8;
     refuse("cuda", &p, "cuBLAS has no matmul of 'i8'");
     p.type = DT_F32, p.k = (i64)1 << 31;
-    refuse("cuda", &p, "sizes of a product");
+    refuse("cuda", &p, "sizes of a matmul");
 }
 
 int main(int argc, char **argv)
