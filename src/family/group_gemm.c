@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // group_gemm: matrix products by groups of threads. A group computes a block of bm x bn results in
-// rounds (gen/contract.c), each thread a tile of tm x tn of them in registers (gen/leaf_fma.c). With
+// rounds (gen/contract_emit.c), each thread a tile of tm x tn of them in registers (gen/leaf_fma.c). With
 // few results and many terms the threads form `lsu` teams, each with its share of a round's
 // terms, whose sums are added through shared memory at the end. Schedules are gen/block.c's.
 //

@@ -3,7 +3,7 @@
 // group_igemm: convolution of any rank, layout, stride, padding, dilation and groups, transposed or not, by groups of threads, as a product whose
 // rows are all outputs of a channel merged to one axis, so that the work is divided evenly whatever the sizes of the axes are
 // (gen/addr_igemm.c). A group computes bm = tr*tm outputs by bn = tc*tn channels in rounds of terms, each thread a tile of tm
-// by tn in registers; rounds, copies and chunks are those of products (gen/contract.c), the tile is group_gemm's.
+// by tn in registers; rounds, copies and chunks are those of products (gen/contract_emit.c), the tile is group_gemm's.
 //
 // The input, or the input and the weights, may be read from memory where they are multiplied instead: then the taps are
 // loops and nothing is taken apart. Where group_conv copies the patch of a spatial tile once for all taps, this family reads an

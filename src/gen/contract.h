@@ -112,7 +112,7 @@ struct contraction {
     bool bias_is_in;       /* the sums began with it */
 };
 
-/* Emits the whole kernel. */
+/* contract_emit.c: the whole kernel. */
 void contract_emit(struct contraction *p, const struct task *t, const struct caps *caps);
 
 /* For leaves. */
@@ -127,13 +127,20 @@ kval contract_bias(struct contraction *p, kval col, u32 lanes);
 /* addr_matrix.c: addressing of matrices, constants packed. Sets p->address; p->m, p->x and p->s are set before. */
 void contract_matrices(struct contraction *p, const struct task *t);
 
-/* For addressings and stream_k.c. */
+/* contract.c, for addressings, stream_k.c, tma.c and contract_emit.c. */
+void operand_init(struct contraction *p, struct operand *s);
 sym contract_k_blocks(const struct contraction *p);                  /* K blocks of a block */
 sym contract_operand_blocks(const struct contraction *p, bool is_a); /* blocks along rows of a, along columns of b */
 kval contract_blocks(const struct contraction *p);                   /* blocks of all batches */
 kval contract_block_k_blocks(const struct contraction *p);           /* K blocks of a block, as a value of the kernel */
 void contract_enter(struct contraction *p);                          /* first thing inside a grid */
+sym contract_block_count(const struct contraction *p);               /* blocks of a batch */
+sym contract_batch_count(const struct contraction *p);
+void contract_walk(struct contraction *p, kval number, kval *row, kval *col); /* number of a block of a batch, column by column in s.raster rows of blocks */
 void contract_place(struct contraction *p, kval number);             /* goes to a block, numbered in the order of the walk */
+void contract_place_at(struct contraction *p, kval batch, kval row, kval col);
+void contract_store_whole(struct contraction *p, kval row, kval col, kval val); /* contract_store of a whole sum */
+kval contract_whole_sum(struct emit *m, const void *contraction, const kval *idx); /* emit_fn: of the result's TEMP array, with the bias */
 
 /* tma.c */
 bool contract_is_boxable(const struct gemm *x, i64 bk); /* static sizes, rows of both operands are multiples of 16 bytes */
@@ -146,7 +153,7 @@ void stream_k_keep(struct contraction *p, kval row, kval col, kval val); /* stor
 void stream_k_close(struct contraction *p); /* and adds a grid that completes the sums */
 bool stream_k_is_legal(const struct caps *c, i64 bm, i64 bn, i64 bk, i64 split_k);
 
-/* Choice. */
+/* blocking.c */
 
 i64 blocking_shared(const struct blocking *s, i64 pad); /* elements of the SHARED array */
 bool blocking_is_useful(const struct gemm *x, const struct blocking *s); /* blocks are not much larger than the result, splits have enough terms */

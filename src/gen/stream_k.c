@@ -129,7 +129,7 @@ static void add_up(struct contraction *p, const struct group_share *all, const s
     for (i64 i = 0; i < group_share_turns(all); i++) {
         kval row, col;
         bool some = group_share_at(all, i, &row, &col);
-        contract_store(p, row, col, kir_load(k, reg, kir_int(k, i)));
+        contract_store_whole(p, row, col, kir_load(k, reg, kir_int(k, i)));
         if (some) kir_end(k);
     }
 }

@@ -190,6 +190,8 @@ i64 group_conv_shared(const struct group_conv *g)
 
 i64 group_conv_copies(const struct group_conv *g) { return g->patch_copies + g->weight_copies; }
 
+bool group_conv_by_registers(const struct group_conv *g) { return group_conv_copies(g) <= GROUP_CONV_COPIES; }
+
 /* Weights of transposed convolutions lie as [input channel][output]: those behind a group are the next one's. */
 static bool groups_overlap(const struct group_conv *g)
 {

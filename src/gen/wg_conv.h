@@ -84,6 +84,9 @@ void group_conv_plan(struct group_conv *g, const struct group_work *s);  /* size
 bool group_conv_fits(const struct group_conv *g, const struct caps *c);  /* what both families ask of a plan */
 i64 group_conv_shared(const struct group_conv *g);                       /* bytes of shared memory */
 i64 group_conv_copies(const struct group_conv *g);                       /* of a thread, of one block */
+/* Do all loads of a thread for a block go to registers before the first is stored, so that they are in flight at the same time? They are unrolled then. */
+enum { GROUP_CONV_COPIES = 8 };
+bool group_conv_by_registers(const struct group_conv *g);
 i64 group_conv_window(const struct group_conv *g, i32 axis);             /* of the pooling, 1: none */
 bool group_conv_has_rows(const struct group_conv *g);                    /* an output with x innermost */
 i64 group_conv_size(const struct group_conv *g, i32 axis);               /* outputs along a tiled axis, 1: no such axis */
@@ -116,7 +119,6 @@ kval group_up_taps(const struct group_conv *g, u32 axis); /* taps of the phase; 
 kval group_up_output(const struct group_conv *g, u32 axis, kval q, kval c);
 
 /* wg_patch.c */
-bool group_conv_by_registers(const struct group_conv *g);    /* all loads of a block at the same time */
 kval group_conv_weights(const struct group_conv *g, kval block); /* where a block's begin in the packed array */
 kval group_conv_outside(const struct group_conv *g, enum dtype t, u32 lanes); /* value outside the input */
 

@@ -10,16 +10,8 @@
 #include "gen/wg_conv.h"
 
 enum {
-    MAX_COPIES = 8, /* copies of a thread that are written out; more are a loop */
     MAX_PARTS = 8,  /* of a concatenation */
 };
-
-/* Loads of a thread go to registers, all of them, before the first is stored: they are under way at
- * the same time. */
-bool group_conv_by_registers(const struct group_conv *g)
-{
-    return group_conv_copies(g) <= MAX_COPIES;
-}
 
 static i64 patch_pieces(const struct group_conv *g)
 {
@@ -155,7 +147,7 @@ static void each_piece(const struct group_conv *g, i64 n, struct piece p, piece_
 {
     struct kir *k = g->m->k;
     i64 copies = ceil_div(n, g->s.threads);
-    if (copies > MAX_COPIES) {
+    if (copies > GROUP_CONV_COPIES) {
         p.n = kir_loop(k, KL_SERIAL, g->thread, kir_int(k, n), g->s.threads);
         fn(g, &p, arg);
         kir_end(k);
