@@ -323,6 +323,15 @@ bool gen_mend(struct candidate *c, const struct task *t, const struct caps *caps
     return ok;
 }
 
+bool gen_order(const struct task *t, const struct caps *caps, struct candidate *out)
+{
+    if (!gen_order_is_winograd(t, caps)) return false;
+    struct caps c = *caps;
+    c.deterministic = true;
+    *out = gen_initial(gen_find(S("conv_winograd")), t, &c, NULL);
+    return true;
+}
+
 bool gen_default(const struct task *t, const struct caps *caps, const i64 *var,
                  struct candidate *out)
 {

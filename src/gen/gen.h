@@ -109,6 +109,7 @@ void gen_problem_initial(const struct gen_problem *p, struct sched *out);
 enum { ROW_PARTS = 32 };
 /* order.c: may the family do the task where the order of sums is promised? Asked by gen_matches. */
 bool gen_order_allows(const struct gen *g, const struct task *t, const struct caps *c);
+bool gen_order_is_winograd(const struct task *t, const struct caps *c); /* is the order that is promised that of Winograd's algorithm? */
 /* The candidate whose kernel has the order that is promised on the device; false: it is that of the definition. */
 bool gen_order(const struct task *t, const struct caps *c, struct candidate *out);
 /* Enumerating a task's schedules: calls fn for every generator that matches and every legal schedule that is worth trying, the

@@ -69,19 +69,12 @@ static bool is_turned(const struct task *t)
     return false;
 }
 
+bool gen_order_is_winograd(const struct task *t, const struct caps *c) { return !c->is_gpu && !c->no_winograd && has_winograd(t); }
+
 bool gen_order_allows(const struct gen *g, const struct task *t, const struct caps *c)
 {
     if (!c->deterministic) return true;
     if (g->sums == SUMS_IN_PARTS || !is_of_rows(g, t)) return false;
     if (g->sums != SUMS_BY_ELEMENT && g->sums != SUMS_WINOGRAD && is_turned(t)) return false;
-    return c->is_gpu || c->no_winograd || g->sums == SUMS_WINOGRAD || !has_winograd(t);
-}
-
-bool gen_order(const struct task *t, const struct caps *caps, struct candidate *out)
-{
-    if (caps->is_gpu || caps->no_winograd || !has_winograd(t)) return false;
-    struct caps c = *caps;
-    c.deterministic = true;
-    *out = gen_initial(gen_find(S("conv_winograd")), t, &c, NULL);
-    return true;
+    return g->sums == SUMS_WINOGRAD || !gen_order_is_winograd(t, c);
 }
