@@ -199,7 +199,7 @@ static void test_fewer_products(void **state)
             if (strcmp(c.gen->param[i].name, "m") == 0) c.sched.v[i] = m;
             if (strcmp(c.gen->param[i].name, "mz") == 0) c.sched.v[i] = mz;
         }
-        if (!gen_mend(&c, &p.task, &p.caps)) continue;
+        if (!gen_repair(&c, &p.task, &p.caps)) continue;
         compile(&p, &c);
         p.o.growth = gen_growth(&c);
         assert_true(p.o.growth > least);

@@ -130,7 +130,7 @@ static void choose_schedules(struct schedules *s, const struct gen *g, const str
     for (u32 k = 0; k < 2; k++) {
         c = (struct candidate){.gen = g};
         for (u32 i = 0; i < g->n_param; i++) c.sched.v[i] = g->param[i].values[k ? g->param[i].n - 1 : 0];
-        if (gen_mend(&c, t, &d->caps)) add_schedule(s, &c);
+        if (gen_repair(&c, t, &d->caps)) add_schedule(s, &c);
     }
     struct gen_problem p;
     assert_true(gen_problem_open(&p, g, t, &d->caps, NULL));

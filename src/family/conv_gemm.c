@@ -219,7 +219,7 @@ static bool is_sensible(const struct conv *c, const struct caps *caps, const str
 
 static bool may_stream(const struct conv *c, const struct caps *caps, const struct conv_sched *s)
 {
-    return !s->nt || gen_may_stream(c->g, caps, conv_run(c, s->nr * conv_lanes(c, caps)));
+    return !s->nt || gen_may_nt(c->g, caps, conv_run(c, s->nr * conv_lanes(c, caps)));
 }
 
 static bool is_legal(const struct model *m, const struct caps *caps, const struct conv_sched *s)
@@ -252,7 +252,7 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     struct model *m = &f->real[conv_is_flat(&f->real[0].c, &s)];
     model_tiles(m, &s);
     double plain = seconds(m, p->c, &s);
-    return s.nt ? gen_stream_seconds(&p->t->g, p->c, p->var, plain) : plain;
+    return s.nt ? gen_nt_seconds(&p->t->g, p->c, p->var, plain) : plain;
 }
 
 static void try_bands(const struct gen_problem *p, struct sched v, double *best, struct sched *out)
@@ -289,7 +289,7 @@ static void initial(const struct gen_problem *p, struct sched *out)
             if (tile_is_legal(p->c, tiles[i][0] * tiles[i][1], tiles[i][2])) try_bands(p, v, &best, out);
         }
     assert(best > 0);
-    gen_set_stream(p, P_nt, out);
+    gen_set_nt(p, P_nt, out);
 }
 
 static void emit(struct emit *m, const struct task *t, const struct caps *caps,

@@ -107,7 +107,7 @@ struct walk {            /* one task */
     bool copies;
     i64 slice_size;      /* elements of a slice's packed weights */
     kval phase[MAX_RANK]; /* transposed: number along each axis */
-    kval out[MAX_ROWS][MAX_RANK], exists[MAX_ROWS]; /* transposed: outputs of the tile's rows; 0: certainly */
+    kval out[MAX_ROWS][MAX_RANK], exists[MAX_ROWS]; /* transposed: outputs of the tile's rows; 0: always */
 };
 
 /* Strides of the input where it lies. */
@@ -154,7 +154,7 @@ static kval pack_weights(struct walk *w)
 struct rows {            /* of one tile */
     kval base[MAX_ROWS]; /* elements from the input's first to the first tap's of channel 0; outside it, too */
     kval first[MAX_ROWS][MAX_RANK]; /* input index there, of spatial axes */
-    kval inside[MAX_ROWS]; /* at the taps opened so far; 0: certainly */
+    kval inside[MAX_ROWS]; /* at the taps opened so far; 0: always */
 };
 
 /* The outputs that row number m stands for. */
@@ -414,7 +414,7 @@ static bool is_legal(const struct model *m, const struct caps *caps, const struc
     if (s->nr > 1 && (s->nr - 1) * m->lanes >= c->oc) return false;
     if (m->blocks == 1 ? s->ob != 0 || s->order != 0 : s->ob >= m->blocks) return false;
     if (s->order == 1 && m->ob == 1) return false;
-    if (s->nt && !gen_may_stream(c->g, caps, conv_run(c, s->nr * m->lanes))) return false;
+    if (s->nt && !gen_may_nt(c->g, caps, conv_run(c, s->nr * m->lanes))) return false;
     return s->tw <= 1 || s->tw <= m->tiles;
 }
 
@@ -469,7 +469,7 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     const struct conv_sched s = sched_of(v);
     model_of(p->facts, p->c, &s, p->var);
     double plain = seconds(p->facts, p->c, &s, p->var);
-    return s.nt ? gen_stream_seconds(&p->t->g, p->c, p->var, plain) : plain;
+    return s.nt ? gen_nt_seconds(&p->t->g, p->c, p->var, plain) : plain;
 }
 
 /* The best tile alone, then all else from there. */
@@ -486,7 +486,7 @@ static void initial(const struct gen_problem *p, struct sched *out)
                 }
     assert(best > 0);
     gen_descend(&(struct gen_search){param, 0, P_nt, gen_cost, p}, out);
-    gen_set_stream(p, P_nt, out);
+    gen_set_nt(p, P_nt, out);
 }
 
 const struct gen gen_conv_igemm = {

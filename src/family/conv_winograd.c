@@ -56,7 +56,7 @@ static bool is_legal(const struct model *m, const struct caps *caps, const struc
     if (s->tb > 1 && (s->tb - 1) * s->tx >= m->tiles) return false;
     if (s->mz > 1 && wino_z_taps(c) < WINO_TAPS) return false;
     if ((s->ku > 1 && c->ic < 8) || (s->m == 6 && c->ic < LARGE_LEAST_IC)) return false;
-    if (s->nt && (wino_pools(c, &m->tail, s) || !gen_may_stream(c->g, caps, conv_run(c, m->lanes)))) return false;
+    if (s->nt && (wino_pools(c, &m->tail, s) || !gen_may_nt(c->g, caps, conv_run(c, m->lanes)))) return false;
     struct wino_scratch w = wino_scratch(c, s, (u32)m->lanes);
     return (double)(w.v + w.m + w.strip) * 4 <= 4 * (double)caps->l2_bytes + 1e6;
 }
@@ -166,7 +166,7 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     const struct wino_sched s = sched_of(v);
     model_of(p->facts, p->c, &s, p->var);
     double plain = seconds(p->facts, p->c, &s, p->var);
-    return s.nt ? gen_stream_seconds(&p->t->g, p->c, p->var, plain) : plain;
+    return s.nt ? gen_nt_seconds(&p->t->g, p->c, p->var, plain) : plain;
 }
 
 /* Nothing was measured, so only tiles whose error is always small (see the top). */
@@ -185,7 +185,7 @@ static void initial(const struct gen_problem *p, struct sched *out)
                                                          [P_ob] = param[P_ob].values[ob], [P_ku] = x->c.ic >= 8 ? 2 : 1,
                                                          [P_ahead] = param[P_ahead].values[ask / 2], [P_far] = param[P_far].values[ask % 2]}}, &best, out);
     assert(best > 0);
-    gen_set_stream(p, P_nt, out);
+    gen_set_nt(p, P_nt, out);
 }
 
 static void emit(struct emit *m, const struct task *t, const struct caps *caps, const struct sched *v)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // gemm: matrix products on processors, batched and broadcast, of any sizes, and convolutions of
-// single pixels, which are such: the schedules and which of them is good. gen/product.c emits them.
+// single pixels, which are such: the schedules and which of them is good. gen/gemm_emit.c emits them.
 //
 // Dims: y (b.., m, n) = a (b.., m, k) x b (b.., k, n); pixels m, output channels n, input channels k.
-#include "gen/product.h"
+#include "gen/gemm_emit.h"
 
 #include <math.h>
 #include <string.h>
@@ -26,12 +26,12 @@
 // clang-format on
 GEN_PARAMS(PARAMS)
 
-GEN_PARAM_READER(struct product_sched, sched_of, PARAMS)
+GEN_PARAM_READER(struct gemm_sched, sched_of, PARAMS)
 
 static void emit(struct emit *m, const struct task *t, const struct caps *c, const struct sched *v)
 {
-    struct product_sched s = sched_of(v);
-    product_emit(m, t, c, &s);
+    struct gemm_sched s = sched_of(v);
+    gemm_emit(m, t, c, &s);
 }
 
 struct sizes { /* of a task, for what is asked of every schedule */
@@ -45,7 +45,7 @@ struct sizes { /* of a task, for what is asked of every schedule */
 /* Groups of terms are whole in memory where the left operand lies. */
 static bool has_whole_groups(const struct gemm *x, const struct caps *c)
 {
-    i64 g = product_group(x, c), k = gen_static(x->g, x->k, -1);
+    i64 g = gemm_dot_k(x, c), k = gen_static(x->g, x->k, -1);
     return g == 1 || (k > 0 && k % g == 0);
 }
 
@@ -62,18 +62,18 @@ static struct sizes sizes_of(const struct gemm *x, const struct caps *c)
                       .has_rows = x->m_axis >= 0,
                       .static_k = gen_static(x->g, x->k, -1) > 0,
                       .a_plain = x->a_plain && has_whole_groups(x, c),
-                      .b_plain = x->b_plain && product_group(x, c) == 1,
+                      .b_plain = x->b_plain && gemm_dot_k(x, c) == 1,
                       .b_const = x->b_const};
     for (u32 i = 0; i < x->outer.n; i++) z.batch *= gen_eval(x->g, x->outer.g[i].extent, NULL);
     i64 size = dtype_size(graph_value(x->g, x->g->output.v[0])->dtype), n = gen_static(x->g, x->n, 0);
-    if (x->simple && !x->by_rows && n * size % 64 == 0 && gen_may_stream(x->g, c, 64)) z.run = z.lanes * size;
+    if (x->simple && !x->by_rows && n * size % 64 == 0 && gen_may_nt(x->g, c, 64)) z.run = z.lanes * size;
     z.a_far = 4.0 * (double)z.batch * (double)z.m * (double)z.k > (double)z.l2_bytes;
     return z;
 }
 
 /* Whatever the task is. Few rows at a time let the right operand stream by: then it is asked for
    some steps ahead, else a block ahead. */
-static bool is_sane(const struct caps *c, const struct product_sched *s)
+static bool is_sane(const struct caps *c, const struct gemm_sched *s)
 {
     if (!tile_is_legal(c, s->mr, s->nr) || (s->right != RIGHT_ONCE && s->ahead)) return false;
     if (c->deterministic && s->parts > 1) return false;
@@ -82,7 +82,7 @@ static bool is_sane(const struct caps *c, const struct product_sched *s)
 }
 
 /* A pass is shorter than the sum; short passes are for operands that stream by. */
-static bool is_good_pass(const struct sizes *z, const struct product_sched *s)
+static bool is_good_pass(const struct sizes *z, const struct gemm_sched *s)
 {
     if (!s->kc) return !s->pack || z->static_k;
     if (s->kc >= z->k) return s->kc == 8 && !z->static_k;
@@ -96,7 +96,7 @@ static bool is_good_group(i64 mb, i64 n)
 }
 
 /* Enough iterations for all threads, and each of them large, where there is enough work. */
-static bool is_good_grid(const struct sizes *z, const struct product_sched *s, i64 tiles,
+static bool is_good_grid(const struct sizes *z, const struct gemm_sched *s, i64 tiles,
                          i64 blocks)
 {
     double work = (double)z->m * (double)z->n * (double)z->k * (double)z->batch;
@@ -109,14 +109,14 @@ static bool is_good_grid(const struct sizes *z, const struct product_sched *s, i
     return n <= 8 * (double)z->threads || large || n <= 2 * (double)z->batch;
 }
 
-static bool is_good_split(const struct sizes *z, const struct product_sched *s, i64 results)
+static bool is_good_split(const struct sizes *z, const struct gemm_sched *s, i64 results)
 {
     if (s->parts == 1) return true;
     return z->static_k && z->k >= s->parts * 16 && results <= 16 * z->threads &&
            (s->parts - 1) * (ceil_div(z->k, s->parts * 16) * 16) < z->k;
 }
 
-static bool suits(const struct sizes *z, const struct product_sched *s)
+static bool suits(const struct sizes *z, const struct gemm_sched *s)
 {
     i64 tiles = ceil_div(z->m, s->mr), blocks = ceil_div(z->n, s->nr * z->lanes);
     if (!s->pack && !z->a_plain) return false;
@@ -154,7 +154,7 @@ static bool analyze(const struct gen_problem *p)
 static bool legal(const struct gen_problem *p, const struct sched *v)
 {
     const struct facts *f = p->facts;
-    const struct product_sched s = sched_of(v);
+    const struct gemm_sched s = sched_of(v);
     return is_sane(p->c, &s) && suits(&f->z, &s);
 }
 
@@ -163,7 +163,7 @@ static bool legal(const struct gen_problem *p, const struct sched *v)
 struct work { /* of one grid iteration */
     const struct gemm *x;
     const struct caps *c;
-    const struct product_sched *s;
+    const struct gemm_sched *s;
     double m, n, k, kc, passes, lanes; /* its rows, columns, terms; terms of a pass */
     double m_all, n_all;               /* rows and columns of the whole result */
     double batch;                      /* such results */
@@ -180,7 +180,7 @@ static double steps_cycles(const struct work *w, i64 nr)
 
 static double tiles_cycles(const struct work *w)
 {
-    const struct product_sched *s = w->s;
+    const struct gemm_sched *s = w->s;
     i64 width = s->nr * (i64)w->lanes, blocks = (i64)w->n / width, rest = (i64)w->n % width;
     double tiles = ceil(w->m / (double)s->mr) * ceil(w->n / (double)width);
     double steps = (double)blocks * steps_cycles(w, s->nr);
@@ -201,7 +201,7 @@ static double tiles_cycles(const struct work *w)
    vain. */
 static double stream_rate(const struct work *w, double tiles)
 {
-    const struct product_sched *s = w->s;
+    const struct gemm_sched *s = w->s;
     if (4 * w->k * w->n < (double)w->c->l2_bytes / 2 && !w->x->b_const) return 30;
     if (s->ahead > 1) return (s->ahead > 16 ? 13 : 12) / (1 + (double)s->ahead / w->kc);
     return s->ahead && tiles > 1 ? 12 : 4;
@@ -221,7 +221,7 @@ static double again_cycles(const struct work *w, double panel)
 
 static double right_cycles(const struct work *w)
 {
-    const struct product_sched *s = w->s;
+    const struct gemm_sched *s = w->s;
     double width = (double)s->nr * w->lanes, tiles = ceil(w->m / (double)s->mr);
     double bytes = 4 * w->k * w->n, panel = 4 * w->kc * width;
     double c = bytes / stream_rate(w, tiles);
@@ -242,7 +242,7 @@ static double right_cycles(const struct work *w)
    memory, or were asked for. Rows of a short pass are short streams. */
 static double far_cycles(const struct work *w)
 {
-    const struct product_sched *s = w->s;
+    const struct gemm_sched *s = w->s;
     double cells = w->m * w->k, l2 = (double)w->c->l2_bytes, bytes = w->m * w->kc * 4;
     double share = (double)w->c->l3_bytes / (double)i64_max(1, w->c->n_threads);
     double all = 4 * w->m_all * w->k * w->batch, cell = bytes > share / 2 ? 0.5 : 0.35 / (double)s->nr;
@@ -256,7 +256,7 @@ static double far_cycles(const struct work *w)
 
 static double left_cycles(const struct work *w)
 {
-    const struct product_sched *s = w->s;
+    const struct gemm_sched *s = w->s;
     double cells = w->m * w->k, c = 0, tiles = ceil(w->m / (double)s->mr);
     if (s->pack) c = cells * 0.8 + w->m * w->passes * 8;
     else if (tiles > 1 && gen_static(w->x->g, w->x->k, -1) < 0 && s->mr > 4)
@@ -274,16 +274,16 @@ static double right_count(const struct gemm *x, const i64 *var)
     return n;
 }
 
-static double seconds(const struct gemm *x, const struct caps *c, const struct product_sched *s,
+static double seconds(const struct gemm *x, const struct caps *c, const struct gemm_sched *s,
                       const i64 *var)
 {
     double m = (double)i64_max(1, gen_eval(x->g, x->m, var)),
            n = (double)i64_max(1, gen_eval(x->g, x->n, var)),
            k = (double)i64_max(1, gen_eval(x->g, x->k, var)), batch = 1;
-    double group = (double)product_group(x, c); /* counts as one term of four bytes */
+    double group = (double)gemm_dot_k(x, c); /* counts as one term of four bytes */
     u32 lanes = gen_lanes(c, x->type);
     for (u32 i = 0; i < x->outer.n; i++) batch *= (double)gen_eval(x->g, x->outer.g[i].extent, var);
-    struct product_split d = product_split_of(x, s, lanes);
+    struct gemm_split d = gemm_split_of(x, s, lanes);
     struct work w = {
         .x = x, .c = c, .s = s, .lanes = lanes, .m = m, .n = n, .m_all = m, .n_all = n};
     w.batch = batch;
@@ -304,13 +304,13 @@ static double seconds(const struct gemm *x, const struct caps *c, const struct p
     if (!x->simple || s->parts > 1)
         bytes += 12 * batch * m * n * (double)s->parts, wait += 2e-6 * (threads > 1);
     double plain = wait + cycles / hz + 0.3 * bytes / gen_byte_rate(c);
-    return s->nt ? gen_stream_seconds(x->g, c, var, plain) : plain;
+    return s->nt ? gen_nt_seconds(x->g, c, var, plain) : plain;
 }
 
 static double predict(const struct gen_problem *p, const struct sched *v)
 {
     const struct facts *f = p->facts;
-    const struct product_sched s = sched_of(v);
+    const struct gemm_sched s = sched_of(v);
     return seconds(&f->x, p->c, &s, p->var);
 }
 
@@ -320,7 +320,7 @@ static bool may_end(const void *problem, const struct sched *v, u32 n)
     const struct gen_problem *p = problem;
     const struct facts *f = p->facts;
     const struct sizes *z = &f->z;
-    struct product_sched s = sched_of(v);
+    struct gemm_sched s = sched_of(v);
     i64 blocks = n <= P_nr ? ceil_div(z->n, s.nr * z->lanes) : 0;
     switch (n) {
     case P_ahead: return z->b_const || s.ahead <= 1;
@@ -362,7 +362,7 @@ static void initial(const struct gen_problem *p, struct sched *out)
     struct gen_param own[N_PARAM];
     memcpy(own, param, sizeof own);
     narrow(own, &f->z);
-    if (!f->z.run || !gen_streams(&p->t->g, p->c, p->var)) keep_values(&own[P_nt], 0, 1);
+    if (!f->z.run || !gen_wants_nt(&p->t->g, p->c, p->var)) keep_values(&own[P_nt], 0, 1);
     bool found = gen_best_above(&(struct gen_search){own, 0, N_PARAM, gen_cost, p}, may_end, out);
     assert(found);
     (void)found;

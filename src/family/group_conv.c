@@ -20,7 +20,7 @@ enum { MAX_CELLS = 64, MAX_READ = 4, MAX_UNROLLED = 128, LEAST = 16 /* threads *
 
 // clang-format off
 #define PARAMS(P)                                                                                                \
-    P(threads, "threads of a group", LEAST, 32, 64, 128, 256)                                                    \
+    P(threads, "threads of a workgroup", LEAST, 32, 64, 128, 256)                                                    \
     P(tc, "threads along output channels", 1, 2, 4, 8, 16)                                                       \
     P(px, "threads along x, the others along y", 1, 4, 8, 16, 32)                                                \
     P(rc, "output channels of a thread", 1, 2, 4, 8)                                                             \
@@ -32,13 +32,13 @@ enum { MAX_CELLS = 64, MAX_READ = 4, MAX_UNROLLED = 128, LEAST = 16 /* threads *
     P(wide, "1: shared memory holds f32 though the input is shorter", 0, 1)                                      \
     P(out, "outputs leave 0 from registers, 1 through shared memory", 0, 1)                                      \
     P(unroll, "1: taps along x are written out", 0, 1)                                                           \
-    P(chunks, "groups that share the input channels of a tile", 1, 2, 4, 8)
+    P(chunks, "workgroups that share the input channels of a tile", 1, 2, 4, 8)
 // clang-format on
 GEN_PARAMS(PARAMS)
 GEN_PARAM_READER(struct params, params_of, PARAMS)
 
 struct thread_conv {
-    struct group_conv g;
+    struct wg_conv g;
     struct params v;
     i64 py;       /* threads along y */
     i64 cv;       /* input channels read at a time */
@@ -47,7 +47,7 @@ struct thread_conv {
 };
 
 /* Groups of channels in a tile of that many: where a group has fewer, whole ones. */
-static i64 groups_of(const struct group_conv *g, i64 channels, i64 run)
+static i64 groups_of(const struct wg_conv *g, i64 channels, i64 run)
 {
     const struct conv *c = &g->c;
     bool many = c->groups > 1 && !g->up.is && c->ic * c->oc > 1 && channels > c->oc;
@@ -59,8 +59,8 @@ static void take(struct thread_conv *t, const struct sched *s)
     const struct params v = t->v = params_of(s);
     t->py = v.threads / (v.tc * v.px);
     i64 groups = groups_of(&t->g, v.tc * v.rc, v.rc);
-    t->cv = groups > 1 ? group_power_dividing(MAX_READ, t->g.c.ic) : i64_min(v.cb, MAX_READ);
-    struct group_work w = {.threads = v.threads,
+    t->cv = groups > 1 ? wg_power_dividing(MAX_READ, t->g.c.ic) : i64_min(v.cb, MAX_READ);
+    struct wg_work w = {.threads = v.threads,
                            .ty = t->py * v.ry,
                            .tx = v.px * v.rx,
                            .oc = v.tc * v.rc,
@@ -73,9 +73,9 @@ static void take(struct thread_conv *t, const struct sched *s)
                            .patch = v.stage != STAGE_NONE,
                            .weights = v.stage == STAGE_ALL,
                            .wide = v.wide,
-                           .by_shared = v.out,
-                           .pipe = (enum group_pipe)v.pipe};
-    group_conv_plan(&t->g, &w);
+                           .store_shared = v.out,
+                           .pipe = (enum wg_pipe)v.pipe};
+    wg_conv_plan(&t->g, &w);
 }
 
 /* Emission. */
@@ -91,29 +91,29 @@ static kval first_term(const struct thread_conv *t)
 /* cv channels of the pixels of the thread, from c on, under the taps tap[]. */
 static kval read_global(struct thread_conv *t, const kval *tap, kval c, i64 pixel)
 {
-    struct group_conv *g = &t->g;
+    struct wg_conv *g = &t->g;
     struct kir *k = g->m->k;
     kval at[MAX_RANK];
     for (u32 a = 0; a < g->c.rank; a++) {
         kval o = g->pos[a];
         if ((i32)a == g->c.ya) o = kir_add(k, g->y0, kir_add_i(k, t->y, pixel / t->v.rx));
         if ((i32)a == g->c.xa) o = kir_add(k, g->x0, kir_add_i(k, t->x, pixel % t->v.rx));
-        at[a] = group_conv_meets(g, a, o, tap[a]);
+        at[a] = wg_conv_input_at(g, a, o, tap[a]);
     }
-    struct group_source s;
-    group_conv_source(g, &s, at, c, t->cv);
-    if (!s.ok) return group_conv_value(g, &s);
+    struct wg_source s;
+    wg_conv_source(g, &s, at, c, t->cv);
+    if (!s.ok) return wg_conv_value(g, &s);
     kval reg = kir_alloc(k, KS_REG, g->type, (u32)t->cv, kir_int(k, 1)), zero = kir_int(k, 0);
     kir_store(k, reg, zero, kir_const_f(k, g->type, (u32)t->cv, 0));
     kir_if(k, s.ok);
-    kir_store(k, reg, zero, group_conv_value(g, &s));
+    kir_store(k, reg, zero, wg_conv_value(g, &s));
     kir_end(k);
     return kir_load(k, reg, zero);
 }
 
 static kval read_shared(struct thread_conv *t, kval at, i64 pixel)
 {
-    struct group_conv *g = &t->g;
+    struct wg_conv *g = &t->g;
     struct kir *k = g->m->k;
     i64 y = g->c.ya < 0 ? 0 : g->step[g->c.ya], x = g->c.xa < 0 ? 0 : g->step[g->c.xa];
     at = kir_add_i(k, at, pixel / t->v.rx * y + pixel % t->v.rx * x);
@@ -121,10 +121,10 @@ static kval read_shared(struct thread_conv *t, kval at, i64 pixel)
 }
 
 /* p: where the thread is, under a tap. c: channel of the block. */
-static void multiply(struct thread_conv *t, const struct group_block *b, const struct group_taps *p,
+static void multiply(struct thread_conv *t, const struct wg_block *b, const struct wg_taps *p,
                      kval c)
 {
-    struct group_conv *g = &t->g;
+    struct wg_conv *g = &t->g;
     struct kir *k = g->m->k;
     kval x[MAX_CELLS], from = g->s.weights ? g->weights : g->packed;
     kval in = kir_add(k, p->at, c), w = kir_add(k, p->w, kir_mul_i(k, c, g->s.oc));
@@ -141,15 +141,15 @@ static void multiply(struct thread_conv *t, const struct group_block *b, const s
     }
 }
 
-static void step(struct group_conv *g, void *user, const struct group_block *b)
+static void step(struct wg_conv *g, void *user, const struct wg_block *b)
 {
     struct thread_conv *t = user;
     struct kir *k = g->m->k;
-    struct group_taps p = {.w = kir_add(k, b->weights, t->c),
+    struct wg_taps p = {.w = kir_add(k, b->weights, t->c),
                            .at = kir_add(k, b->patch, first_term(t))};
     if (g->c.ya >= 0) p.at = kir_add(k, p.at, kir_mul_i(k, t->y, g->step[g->c.ya]));
     if (g->c.xa >= 0) p.at = kir_add(k, p.at, kir_mul_i(k, t->x, g->step[g->c.xa]));
-    group_conv_taps(g, &p, t->v.unroll);
+    wg_conv_taps(g, &p, t->v.unroll);
     bool few = g->terms * t->v.rx * t->v.ry <= MAX_UNROLLED;
     kval n = kir_int(k, g->terms);
     kval c = kir_loop(k, few ? KL_UNROLL : KL_SERIAL, kir_int(k, 0), n, t->cv);
@@ -161,15 +161,15 @@ static void emit(struct emit *m, const struct task *task, const struct caps *cap
                  const struct sched *s)
 {
     struct thread_conv *t = arena_new(m->arena, struct thread_conv);
-    group_conv_of(&t->g, task);
+    wg_conv_of(&t->g, task);
     take(t, s);
-    group_conv_open(&t->g, m);
-    struct group_cells cells = {t->v.tc, t->v.px, t->v.ry, t->v.rx, t->v.rc, {0}, 0};
-    group_cells_open(&t->g, &cells, 0);
+    wg_conv_open(&t->g, m);
+    struct wg_cells cells = {t->v.tc, t->v.px, t->v.ry, t->v.rx, t->v.rc, {0}, 0};
+    wg_cells_open(&t->g, &cells, 0);
     t->acc = cells.acc, t->y = cells.at[AT_Y], t->x = cells.at[AT_X], t->c = cells.at[AT_C];
-    group_conv_blocks(&t->g, step, t);
-    group_cells_store(&t->g, &cells);
-    group_conv_close(&t->g, task, caps);
+    wg_conv_blocks(&t->g, step, t);
+    wg_cells_store(&t->g, &cells);
+    wg_conv_close(&t->g, task, caps);
 }
 
 /* Choosing. */
@@ -177,7 +177,7 @@ static void emit(struct emit *m, const struct task *task, const struct caps *cap
 static bool analyze(const struct gen_problem *p)
 {
     struct thread_conv *t = p->facts;
-    return p->c->is_gpu && group_conv_of(&t->g, p->t);
+    return p->c->is_gpu && wg_conv_of(&t->g, p->t);
 }
 
 /* What depends on the schedule alone: first of all enough threads with enough to do for each, but
@@ -198,34 +198,34 @@ static bool is_wasteful(i64 tile, i64 least, i64 size) { return tile > least && 
 static bool is_possible(const struct thread_conv *t, const struct caps *caps)
 {
     const struct conv *c = &t->g.c;
-    bool by_shared = t->g.s.by_shared;
+    bool store_shared = t->g.s.store_shared;
     if (c->ya < 0 && (t->py > 1 || t->v.ry > 1)) return false;
     if (c->xa < 0 && (t->v.px > 1 || t->v.rx > 1)) return false;
     if (c->oc * c->groups == 1 && t->v.rc > 1) return false; /* no axis to have vectors on */
     if (t->v.unroll && (c->xa < 2 || c->k[c->xa] == 1 || c->k[c->xa] > 7)) return false;
     if (t->v.unroll && t->g.up.is && t->g.up.tile == 1) return false; /* how many, only the kernel knows */
-    if (t->v.ry % group_conv_window(&t->g, c->ya) && !by_shared) return false;
-    if (t->v.rx % group_conv_window(&t->g, c->xa) && !by_shared) return false;
-    return group_conv_fits(&t->g, caps);
+    if (t->v.ry % wg_conv_window(&t->g, c->ya) && !store_shared) return false;
+    if (t->v.rx % wg_conv_window(&t->g, c->xa) && !store_shared) return false;
+    return wg_conv_fits(&t->g, caps);
 }
 
 /* Tiles not much larger than the convolution, and parameters that matter. */
 static bool is_worth_trying(const struct thread_conv *t)
 {
     const struct conv *c = &t->g.c;
-    const struct group_work *s = &t->g.s;
-    i64 x = group_conv_size(&t->g, c->xa), y = group_conv_size(&t->g, c->ya);
+    const struct wg_work *s = &t->g.s;
+    i64 x = wg_conv_size(&t->g, c->xa), y = wg_conv_size(&t->g, c->ya);
     i64 ic = t->g.ic, oc = t->g.oc;
     if (t->v.rc < i64_min(4, c->oc) || s->oc < i64_min(16, oc)) return false;
     if (s->cb < i64_min(8, ic) && !(s->cb == MAX_READ && ic < 8)) return false;
-    if (s->chunks > 1 && group_conv_tiles(&t->g, NULL) * (double)s->chunks > 512) return false;
+    if (s->chunks > 1 && wg_conv_tiles(&t->g, NULL) * (double)s->chunks > 512) return false;
     if (!s->patch && t->g.taps > 1) return false;
     if (s->patch && !s->weights && t->g.n_weights <= 2048) return false; /* copied in no time */
-    bool rows = group_conv_has_rows(&t->g), pool = t->g.tail.pool != 0;
-    if (s->by_shared ? !rows && !pool : rows && c->oc >= 16)
+    bool rows = wg_conv_has_rows(&t->g), pool = t->g.tail.pool != 0;
+    if (s->store_shared ? !rows && !pool : rows && c->oc >= 16)
         return false; /* rows: stores side by side */
     if (s->tx < i64_min(8, x) || s->tx > 64 || s->ty > 32) return false;
-    if (s->tx < x && s->ty < y && group_conv_halo(&t->g) > 1.75) return false;
+    if (s->tx < x && s->ty < y && wg_conv_halo(&t->g) > 1.75) return false;
     bool large = (double)x * (double)y * (double)c->oc > 1 << 18;
     if (large && t->v.rx * t->v.ry * t->v.rc < 16 && c->oc >= 8) return false;
     return !is_wasteful(t->g.width, 4, oc) && !is_wasteful(s->cb, MAX_READ, ic) &&
@@ -234,16 +234,16 @@ static bool is_worth_trying(const struct thread_conv *t)
 
 /* The smallest groups, along the axis of one of three parameters. One of them can do any
  * convolution that matches. */
-static struct sched least_sched(const struct group_conv *g, u32 along)
+static struct sched least_sched(const struct wg_conv *g, u32 along)
 {
     struct sched s = {.v = {[P_threads] = LEAST, [P_tc] = 1, [P_px] = 1, [P_rc] = 1, [P_cb] = 1, [P_chunks] = 1}};
-    s.v[P_rx] = (i32)group_conv_window(g, g->c.xa), s.v[P_ry] = (i32)group_conv_window(g, g->c.ya);
+    s.v[P_rx] = (i32)wg_conv_window(g, g->c.xa), s.v[P_ry] = (i32)wg_conv_window(g, g->c.ya);
     s.v[P_out] = g->tail.pool != 0;
     if (along == P_tc || along == P_px) s.v[along] = LEAST;
     return s;
 }
 
-static bool is_least(const struct group_conv *g, const struct sched *s)
+static bool is_least(const struct wg_conv *g, const struct sched *s)
 {
     static const u32 along[] = {P_tc, P_px, P_ry};
     for (u32 i = 0; i < countof(along); i++) {
@@ -271,7 +271,7 @@ static bool legal(const struct gen_problem *p, const struct sched *s)
    about six, a conversion to the type of the arithmetic one. */
 static double loads_of(const struct thread_conv *t)
 {
-    const struct group_conv *g = &t->g;
+    const struct wg_conv *g = &t->g;
     enum dtype type = graph_value(g->c.g, g->c.w)->dtype;
     double pixels = (double)(t->v.rx * t->v.ry), cv = (double)t->cv, rc = (double)t->v.rc;
     double w = cv * (double)ceil_div(t->v.rc * dtype_size(type), 16) * (g->s.weights ? 1 : 1.5);
@@ -284,12 +284,12 @@ static double predict(const struct gen_problem *p, const struct sched *s)
 {
     const struct thread_conv *t = p->facts;
     double pixels = (double)(t->v.rx * t->v.ry), rc = (double)t->v.rc;
-    struct group_cost x = {.loads = loads_of(t), .rate = 1, .chains = pixels * rc};
+    struct wg_cost x = {.loads = loads_of(t), .rate = 1, .chains = pixels * rc};
     x.regs = pixels * (rc + (double)t->cv) + rc + 30;
-    if (t->g.s.pipe != PIPE_NONE) x.regs += 4 * (double)group_conv_copies(&t->g);
+    if (t->g.s.pipe != PIPE_NONE) x.regs += 4 * (double)wg_conv_copies(&t->g);
     if (x.regs > 220) x.rate = 0.4; /* spilled */
     if (!t->v.unroll) x.loads += 0.1;
-    return group_conv_seconds(&t->g, p->c, &x, p->var);
+    return wg_conv_seconds(&t->g, p->c, &x, p->var);
 }
 
 /* Chunks where all is copied, which few tiles of many channels want. */

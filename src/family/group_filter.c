@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// group_filter: filters with weights of their own for every pixel (quern::Filter) by groups of threads. A thread has sums of some rows of a vector of
+// group_filter: filters with weights of their own for every pixel (quern::Filter) by workgroups. A thread has sums of some rows of a vector of
 // neighbouring pixels for all channels, or as many as have registers, so that each weight is read once, side by side with those of the
 // thread's neighbours. What taps meet is read once for all rows of taps that are written out and meet it, from a patch in shared memory or through the caches
 // (gen/wg_filter.h); where it may be outside and is not in a patch, threads away from the borders have code without tests.
@@ -206,7 +206,7 @@ static void grid(struct work *w)
     bool many = whole > w->block;
     t->n = kir_grid(k, emit_size(m, w->q.batch)), t->first = kir_int(k, 0);
     kval down = kir_grid(k, emit_size(m, filter_tile_parts(t, 0))), across = kir_grid(k, emit_size(m, filter_tile_parts(t, 1)));
-    group_enter(&t->g);
+    wg_enter(&t->g);
     filter_tile_enter(t, down, across);
     w->acc = kir_alloc(k, KS_REG, w->q.type, (u32)t->vec, kir_int(k, t->ry * sums_of_row(w)));
     if (w->q.f.softmax) w->peak = kir_alloc(k, KS_REG, w->q.type, (u32)t->vec, kir_int(k, t->ry));
@@ -222,7 +222,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
     filtering_of(&w->q, t, OP_FILTER);
     take(w, s);
     w->t.m = m;
-    group_init(&w->t.g, m, w->t.threads, 0);
+    wg_init(&w->t.g, m, w->t.threads, 0);
     emit_args(m);
     w->r = (struct result){.v = w->q.out, .inner = 3};
     if (!w->q.simple) result_open(m, &w->r, w->q.type);
@@ -250,13 +250,13 @@ static bool legal(const struct gen_problem *p, const struct sched *s)
     if (w->t.stage && w->q.f.softmax) return false; /* all weights are wanted before the first is added */
     if (caps->deterministic && w->t.iu > 1) return false; /* rows of taps that are written out are added column by column */
     if (loads * w->t.ju > 1 && (loads > MAX_LOADS || loads * w->t.ju * (sums_of_row(w) + exp_cost(w)) > MAX_WRITTEN)) return false;
-    return own == 1 || group_has_registers(caps, w->t.threads, sums + loads);
+    return own == 1 || wg_has_registers(caps, w->t.threads, sums + loads);
 }
 
 static bool analyze(const struct gen_problem *p)
 {
     struct work *w = p->facts;
-    return p->c->is_gpu && filtering_of(&w->q, p->t, OP_FILTER) && group_is_legal(p->c, param[P_threads].values[0], 0);
+    return p->c->is_gpu && filtering_of(&w->q, p->t, OP_FILTER) && wg_is_legal(p->c, param[P_threads].values[0], 0);
 }
 
 /* Weights once from memory, for every block of channels again. */
@@ -266,13 +266,13 @@ static double seconds(const struct work *w, const struct caps *caps, const i64 *
     const struct filter_tile *t = &w->t;
     double passes = (double)ceil_div(q->channels, w->block), c = (double)q->channels + passes * (double)t->ones, ry = (double)t->ry;
     double addresses = q->f.splat ? 4 : 1, tap = passes * (addresses + filter_tile_moving(t, q->side)) + c * (double)t->vec;
-    struct group_load l = {.threads = t->threads, .groups = filter_tile_groups(t, var), .barriers = t->patch ? 2 : 0};
+    struct wg_load l = {.threads = t->threads, .groups = filter_tile_groups(t, var), .barriers = t->patch ? 2 : 0};
     tap += passes * (double)(t->vec * exp_cost(w)) + (q->f.softmax ? passes * filter_tile_moving(t, q->side) : 0);
     tap += (c * filter_tile_meeting(t) * (double)(t->ry + w->t.iu - 1) + 4 / (double)w->t.ju) / (ry * (double)w->t.iu);
     l.flops = 2 * l.groups * filter_tile_slots(t) * ((double)q->taps * ry * tap + passes * (filter_tile_copying(t) + filter_tile_staging(t)));
     l.bytes = gen_bytes(q->g, q->side, var) * passes / filter_tile_dense(t, filter_weights(q), caps);
     l.bytes += gen_bytes(q->g, q->met, var) + gen_bytes(q->g, q->out, var);
-    return group_seconds(caps, &l) + 0.2 * l.flops / gen_flop_rate(caps);
+    return wg_seconds(caps, &l) + 0.2 * l.flops / gen_flop_rate(caps);
 }
 
 static double predict(const struct gen_problem *p, const struct sched *s) { return seconds(p->facts, p->c, p->var); }

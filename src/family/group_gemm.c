@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// group_gemm: matrix products by groups of threads. A group computes a block of bm x bn results in
+// group_gemm: matrix products by workgroups. A group computes a block of bm x bn results in
 // rounds (gen/contract_emit.c), each thread a tile of tm x tn of them in registers (gen/leaf_fma.c). With
 // few results and many terms the threads form `lsu` teams, each with its share of a round's
 // terms, whose sums are added through shared memory at the end. Schedules are gen/block.c's.
@@ -54,7 +54,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
     struct contraction p = contraction_of(m, t, caps, &s);
     struct fma_leaf l = leaf_of(&p, &s);
     p.own = &l;
-    group_init(&p.g, m, s.threads, 0);
+    wg_init(&p.g, m, s.threads, 0);
     contract_matrices(&p, t);
     contract_emit(&p, t, caps);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// group_gemv: matrix products with few rows or few columns, by groups of threads. Each element of
+// group_gemv: matrix products with few rows or few columns, by workgroups. Each element of
 // the long operand is needed once or a few times, so it goes from memory straight to registers,
 // read along the axis in which it is dense: along the terms, with neighbouring threads on
 // neighbouring terms of a line, or along its lines (the rows or columns of the result), with
@@ -16,7 +16,7 @@
 // clang-format off
 #define PARAMS(P)                                                                  \
     P(tk, "threads that share the terms of a line", 1, 4, 8, 16, 32, 64, 128, 256) \
-    P(tl, "threads of a group along lines", 1, 2, 4, 8, 16, 32, 64, 128, 256)      \
+    P(tl, "threads of a workgroup along lines", 1, 2, 4, 8, 16, 32, 64, 128, 256)      \
     P(lines, "lines, or vectors of lines, of a thread", 1, 2, 4)                   \
     P(lanes, "elements of a vector", 1, 2, 4, 8)                                   \
     P(unroll, "vectors of a line on their way at the same time", 1, 2, 4)          \
@@ -50,7 +50,7 @@ static bool lines_of(struct lines *l, const struct task *t)
 
 struct worker {
     struct emit *m;
-    struct group g;
+    struct workgroup g;
     struct lines l;
     struct params s;
     enum dtype type;
@@ -124,13 +124,13 @@ static void all_terms(struct worker *w)
 static void fold_all(struct worker *w)
 {
     struct kir *k = w->m->k;
-    struct group_fold f = {&w->g, KI_ADD, w->s.tk, w->l.along_k ? 1 : w->s.tl, 0};
+    struct wg_fold f = {&w->g, KI_ADD, w->s.tk, w->l.along_k ? 1 : w->s.tl, 0};
     if (w->s.tk > 1)
         f.shared = kir_alloc(k, KS_SHARED, w->type, 1, kir_int(k, w->g.n * (i64)w->l_lanes));
     for (i64 i = 0; i < w->s.lines * w->l.n_short; i++) {
         kval v = kir_load(k, w->acc, kir_int(k, i));
         if (w->l.along_k) v = kir_un(k, KI_HADD, v);
-        v = group_fold(&f, v);
+        v = wg_fold(&f, v);
         kir_store(k, w->acc, kir_int(k, i), kir_splat(k, v, w->k_lanes * w->l_lanes));
     }
 }
@@ -174,7 +174,7 @@ static void open_grid(struct worker *w)
     i64 block = w->s.tl * w->s.lines * w->l_lanes;
     kval batch = kir_grid(k, emit_size(m, space_count(outer, st, 0, outer->n)));
     w->block = kir_grid(k, emit_size(m, sym_cdiv(st, w->l.n_lines, sym_const(st, block))));
-    group_enter(&w->g);
+    wg_enter(&w->g);
     space_split(m, outer, all, outer->n, batch, at);
     space_index(k, outer, at, w->pos);
     kval t = w->g.t;
@@ -198,7 +198,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps,
     w->type = emit_type(graph_value(m->g, x->a)->dtype);
     w->k_lanes = w->l.along_k ? (u32)w->s.lanes : 1;
     w->l_lanes = w->l.along_k ? 1 : (u32)w->s.lanes;
-    group_init(&w->g, m, threads, w->s.sub ? group_subgroup(caps, threads) : 0);
+    wg_init(&w->g, m, threads, w->s.sub ? wg_subgroup(caps, threads) : 0);
     emit_args(m);
     w->y = (struct result){.v = x->y, .inner = x->n_axis};
     if (!x->simple) result_open(m, &w->y, w->type);
@@ -226,8 +226,8 @@ static bool analyze(const struct gen_problem *p)
 static bool fits(const struct caps *c, const struct params *s)
 {
     i64 n = s->tk * s->tl;
-    return n >= group_least(c) && group_is_legal(c, n, 8 * n * s->lanes * (s->tk > 1)) &&
-           !(s->sub && (s->tk == 1 || !group_subgroup(c, n)));
+    return n >= wg_least(c) && wg_is_legal(c, n, 8 * n * s->lanes * (s->tk > 1)) &&
+           !(s->sub && (s->tk == 1 || !wg_subgroup(c, n)));
 }
 
 static bool is_legal(const struct lines *l, const struct caps *c, const struct params *s)
@@ -237,7 +237,7 @@ static bool is_legal(const struct lines *l, const struct caps *c, const struct p
     i64 lines = gen_eval(x->g, l->n_lines, NULL), k = gen_eval(x->g, x->k, NULL);
     if (!sym_divides(x->g->sym, s->lanes, dense) || (s->sub && !l->along_k)) return false;
     if (s->lines * s->lanes * (l->n_short + 1) + l->n_short * s->lanes > MAX_REGS) return false;
-    if (s->tk * s->tl > group_least(c)) { /* not for nothing */
+    if (s->tk * s->tl > wg_least(c)) { /* not for nothing */
         i64 wide = s->tl * (l->along_k ? 1 : s->lanes), deep = s->tk * (l->along_k ? s->lanes : 1);
         if ((s->tl > 1 && wide >= 2 * lines) || (s->tk > 1 && deep >= 2 * k)) return false;
     }
@@ -262,7 +262,7 @@ static double seconds(const struct lines *l, const struct caps *c, const struct 
     /* Neighbours in memory that threads read at the same time. */
     double run = (double)((l->along_k ? s->tk : s->tl) * s->lanes * size);
     double wide = (double)(s->tl * s->lines * (l->along_k ? 1 : s->lanes));
-    struct group_load load = {
+    struct wg_load load = {
         .groups = batch * (double)ceil_div((i64)lines, (i64)wide),
         .threads = threads,
         .flops = batch * lines * k * n_short * 4,
@@ -270,7 +270,7 @@ static double seconds(const struct lines *l, const struct caps *c, const struct 
                  batch * (lines + k) * n_short * (double)size,
         .barriers = s->tk > 1 && !s->sub ? n_short * (double)s->lines * 4 : 0};
     double deep = (double)(s->tk * s->unroll * (l->along_k ? s->lanes : 1));
-    return group_seconds(c, &load) + 4e-7 * k / deep + (x->simple ? 0 : 4e-6);
+    return wg_seconds(c, &load) + 4e-7 * k / deep + (x->simple ? 0 : 4e-6);
 }
 
 static double predict(const struct gen_problem *p, const struct sched *v)

@@ -15,8 +15,8 @@ enum { MAX_COPIED = 64 /* elements of one operand that a thread copies per K blo
     P(tm, "output channels of a thread", 1, 2, 4, 8)                                                  \
     P(tn, "input channels and taps of a thread", 1, 2, 4, 8)                                          \
     P(bk, "positions of a round", 4, 8, 16, 32)                                                       \
-    P(pipe, "0 rounds in turn, 1 loads ahead, 2 and two buffers", PIPE_NONE, PIPE_AHEAD, PIPE_DOUBLE) \
-    P(chunks, "groups of threads that share the positions of a block", 1, 2, 4, 8, 16, 32, 64, 128)
+    P(pipe, "0 K blocks in turn, 1 loads ahead, 2 and two buffers", PIPE_NONE, PIPE_AHEAD, PIPE_DOUBLE) \
+    P(chunks, "workgroups that share the positions of a block", 1, 2, 4, 8, 16, 32, 64, 128)
 // clang-format on
 GEN_PARAMS(PARAMS)
 GEN_PARAM_READER(struct params, params_of, PARAMS)
@@ -29,7 +29,7 @@ static struct blocking blocking_of(const struct params *v)
                              .bn = v->tc * v->tn,
                              .bk = v->bk,
                              .threads = v->tr * v->tc,
-                             .pipe = (enum group_pipe)v->pipe,
+                             .pipe = (enum wg_pipe)v->pipe,
                              .stages = v->pipe == PIPE_DOUBLE ? 2 : 1,
                              .raster = 1,
                              .split_k = v->chunks};
@@ -51,7 +51,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
                             .out_type = x.x.type,
                             .leaf = &leaf_fma,
                             .own = &l};
-    group_init(&p.g, m, p.s.threads, 0);
+    wg_init(&p.g, m, p.s.threads, 0);
     grad_address_open(&x, &p);
     contract_emit(&p, t, caps);
 }
@@ -63,7 +63,7 @@ struct view { struct grad_address s; i64 m, n, k, size; };
 static bool analyze(const struct gen_problem *p)
 {
     struct view *w = p->facts;
-    if (!p->c->is_gpu || group_least(p->c) <= 1 || !grad_address_of(&w->s, p->t) || (!p->c->has_f64 && w->s.x.type == DT_F64)) return false;
+    if (!p->c->is_gpu || wg_least(p->c) <= 1 || !grad_address_of(&w->s, p->t) || (!p->c->has_f64 && w->s.x.type == DT_F64)) return false;
     w->m = w->s.q.oc, w->n = w->s.q.ic * w->s.taps, w->k = gen_eval(&p->t->g, w->s.x.k, NULL);
     w->size = dtype_size(graph_value(&p->t->g, w->s.x.a)->dtype);
     return true;
@@ -86,15 +86,15 @@ static bool fits_pipe(const struct view *w, const struct caps *c, struct params 
 {
     i64 held = v.pipe ? copied(v, rows_of(v)) + copied(v, columns_of(v)) : 0;
     i64 lines = rows_of(v) + columns_of(v) + 2 * PAD;
-    return group_has_registers(c, threads_of(v), v.tm * v.tn + v.tm + v.tn + held) &&
-           group_is_legal(c, threads_of(v), stages_of(v) * v.bk * lines * w->size);
+    return wg_has_registers(c, threads_of(v), v.tm * v.tn + v.tm + v.tn + held) &&
+           wg_is_legal(c, threads_of(v), stages_of(v) * v.bk * lines * w->size);
 }
 
 static bool fits(const struct view *w, const struct caps *c, struct params v, u32 p)
 {
     switch (p) {
     case P_tc: return threads_of(v) > 1 && threads_of(v) <= c->max_group; /* a group of one is none */
-    case P_tn: return group_has_registers(c, threads_of(v), v.tm * v.tn + v.tm + v.tn);
+    case P_tn: return wg_has_registers(c, threads_of(v), v.tm * v.tn + v.tm + v.tn);
     case P_bk: return copied(v, rows_of(v)) <= MAX_COPIED && copied(v, columns_of(v)) <= MAX_COPIED;
     case P_pipe: return fits_pipe(w, c, v);
     case P_chunks: return v.chunks == 1 || ceil_div(w->k, v.bk) >= 2 * v.chunks;
@@ -123,7 +123,7 @@ static i64 block_count(const struct view *w, struct params v)
 static bool is_worth(const struct view *w, const struct caps *c, struct params v, u32 p)
 {
     switch (p) {
-    case P_tc: return threads_of(v) >= group_least(c) && threads_of(v) <= 256;
+    case P_tc: return threads_of(v) >= wg_least(c) && threads_of(v) <= 256;
     case P_tm: return is_useful(rows_of(v), 8, w->m);
     case P_tn: return is_tile_worth(w, v);
     case P_bk: return v.bk >= 8 ? is_useful(v.bk, 8, w->k) : w->k < 16;
@@ -157,7 +157,7 @@ static void initial(const struct gen_problem *p, struct sched *out)
 {
     if (gen_choose(p, out)) return;
     *out = (struct sched){.v = {[P_tc] = 1, [P_tm] = 1, [P_tn] = 1, [P_bk] = param[P_bk].values[0], [P_chunks] = 1}};
-    out->v[P_tr] = gen_nearest(&param[P_tr], group_least(p->c));
+    out->v[P_tr] = gen_nearest(&param[P_tr], wg_least(p->c));
 }
 
 const struct gen gen_group_grad = {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// group_igemm: convolution of any rank, layout, stride, padding, dilation and groups, transposed or not, by groups of threads, as a product whose
+// group_igemm: convolution of any rank, layout, stride, padding, dilation and groups, transposed or not, by workgroups, as a product whose
 // rows are all outputs of a channel merged to one axis, so that the work is divided evenly whatever the sizes of the axes are
 // (gen/addr_igemm.c). A group computes bm = tr*tm outputs by bn = tc*tn channels in rounds of terms, each thread a tile of tm
 // by tn in registers; rounds, copies and chunks are those of products (gen/contract_emit.c), the tile is group_gemm's.
@@ -31,19 +31,19 @@ enum {
     P(tm, "outputs of a thread, of a channel", 1, 2, 4, 8)                                                                                     \
     P(tn, "output channels of a thread", 1, 2, 4, 8, 16)                                                                                       \
     P(near, "neighbouring outputs of a thread", 1, 2, 4, 8)                                                                                    \
-    P(order, "terms: 0 input channels innermost, 1 taps innermost, 2 likewise in rounds of all taps", MERGE_CHANNELS, MERGE_TAPS, MERGE_LOOPS) \
-    P(bk, "terms of a round; order 2: input channels", 1, 2, 4, 8, 16, 32)                                                                     \
+    P(order, "terms: 0 input channels innermost, 1 taps innermost, 2 likewise in rounds of all taps", IGEMM_CHANNELS, IGEMM_TAPS, IGEMM_LOOPS) \
+    P(bk, "terms of a K block; order 2: input channels", 1, 2, 4, 8, 16, 32)                                                                     \
     P(stage, "in shared memory: 0 nothing, 1 the weights, 2 the input, too", STAGE_NONE, STAGE_WEIGHTS, STAGE_ALL)                             \
-    P(pipe, "0 rounds in turn, 1 loads ahead, 2 and two buffers, 3 copies ahead without registers",                                            \
+    P(pipe, "0 K blocks in turn, 1 loads ahead, 2 and two buffers, 3 copies ahead without registers",                                            \
             PIPE_NONE, PIPE_AHEAD, PIPE_DOUBLE, PIPE_ASYNC)                                                                                    \
-    P(chunks, "groups of threads that share the terms of a block", 1, 2, 4, 8, 16)
+    P(chunks, "workgroups that share the terms of a block", 1, 2, 4, 8, 16)
 // clang-format on
 GEN_PARAMS(PARAMS)
 GEN_PARAM_READER(struct params, params_of, PARAMS)
 
 /* The task and a schedule, as far as they are known. */
 struct view {
-    struct merge g;
+    struct igemm_address g;
     struct gemm x;
     i64 m, n, k, size; /* m of the whole batch; size: bytes of an operand's element */
     struct params v;
@@ -52,8 +52,8 @@ struct view {
 
 static bool view_of(struct view *w, const struct task *t, const i64 *var)
 {
-    if (!merge_of(&w->g, &w->x, t)) return false;
-    w->m = gen_eval(&t->g, w->x.m, var), w->n = w->g.c.oc, w->k = merge_terms(&w->g);
+    if (!igemm_address_of(&w->g, &w->x, t)) return false;
+    w->m = gen_eval(&t->g, w->x.m, var), w->n = w->g.c.oc, w->k = igemm_terms(&w->g);
     w->size = dtype_size(graph_value(&t->g, w->x.a)->dtype);
     return true;
 }
@@ -64,7 +64,7 @@ static void look_at(struct view *w, const struct sched *s)
     w->v = params_of(s);
     w->bm = v->tr * v->tm, w->bn = v->tc * v->tn;
     w->threads = v->tr * v->tc;
-    w->bk = merge_round(&w->g, (enum merge_order)v->order, v->bk);
+    w->bk = igemm_k_block(&w->g, (enum igemm_order)v->order, v->bk);
 }
 
 static i64 stages_of(const struct params *v)
@@ -73,44 +73,44 @@ static i64 stages_of(const struct params *v)
 }
 
 /* Elements behind a line of shared memory: rows of terms that lie side by side are turned on their way there. */
-static i64 pad_of(const struct merge *g, const struct params *v)
+static i64 pad_of(const struct igemm_address *g, const struct params *v)
 {
-    return v->stage == STAGE_ALL && merge_is_dense(g, (enum merge_order)v->order) ? 4 : 0;
+    return v->stage == STAGE_ALL && igemm_is_dense(g, (enum igemm_order)v->order) ? 4 : 0;
 }
 
 /* Terms that a thread reads at a time from the input. */
-static i64 deep_of(const struct merge *g, const struct params *v)
+static i64 deep_of(const struct igemm_address *g, const struct params *v)
 {
-    return v->stage == STAGE_ALL ? 1 : merge_direct_run(g, (enum merge_order)v->order, v->bk);
+    return v->stage == STAGE_ALL ? 1 : igemm_direct_run(g, (enum igemm_order)v->order, v->bk);
 }
 
-static u32 lanes_of(const struct merge *g, const struct params *v) { return g->c.oc == 1 ? 1 : (u32)i64_min(4, v->tn); }
+static u32 lanes_of(const struct igemm_address *g, const struct params *v) { return g->c.oc == 1 ? 1 : (u32)i64_min(4, v->tn); }
 
 /* Emission. */
 
 static void emit(struct emit *m, const struct task *t, const struct caps *caps, const struct sched *s)
 {
     const struct params v = params_of(s);
-    struct merge g;
+    struct igemm_address g;
     struct contraction p = {.m = m,
                             .s = {.bm = v.tr * v.tm,
                                   .bn = v.tc * v.tn,
                                   .threads = v.tr * v.tc,
-                                  .pipe = (enum group_pipe)v.pipe,
+                                  .pipe = (enum wg_pipe)v.pipe,
                                   .stages = stages_of(&v),
                                   .raster = 1,
                                   .split_k = v.chunks},
                             .st = {.a_direct = v.stage != STAGE_ALL, .b_direct = v.stage == STAGE_NONE, .a_wide = 8, .b_wide = 8},
                             .leaf = &leaf_fma};
-    merge_of(&g, &p.x, t);
+    igemm_address_of(&g, &p.x, t);
     u32 lanes = lanes_of(&g, &v);
     struct fma_leaf l = {.row = {v.tm, v.near, v.tm, v.tr, 1}, .col = {v.tn, lanes, v.tn, v.tc, 1}, .lanes = lanes};
     p.own = &l;
     p.type = p.out_type = p.x.type;
     p.st.pad = pad_of(&g, &v);
     p.st.type = graph_value(&t->g, p.x.a)->dtype;
-    group_init(&p.g, m, p.s.threads, 0);
-    merge_open(&g, &p, (enum merge_order)v.order, v.bk);
+    wg_init(&p.g, m, p.s.threads, 0);
+    igemm_address_open(&g, &p, (enum igemm_order)v.order, v.bk);
     l.unroll = fma_unroll(&l, p.s.bk);
     if (p.address->loops) l.unroll = i64_min(MAX_ROW, l.unroll);
     contract_emit(&p, t, caps);
@@ -144,7 +144,7 @@ static bool fits_pipe(const struct view *w, const struct caps *c)
     if (v->stage == STAGE_ALL) held += copied(w, w->bm);
     if (v->stage != STAGE_NONE) held += copied(w, w->bn);
     bool meanwhile = v->pipe == PIPE_AHEAD || v->pipe == PIPE_DOUBLE;
-    return shared_bytes(w) <= c->shared_bytes && group_has_registers(c, w->threads, regs + (meanwhile ? held : 0));
+    return shared_bytes(w) <= c->shared_bytes && wg_has_registers(c, w->threads, regs + (meanwhile ? held : 0));
 }
 
 static bool fits(const struct view *w, const struct caps *c, u32 p)
@@ -153,7 +153,7 @@ static bool fits(const struct view *w, const struct caps *c, u32 p)
     if (c->deterministic && ((p == P_order && v->order) || (p == P_chunks && v->chunks > 1))) return false;
     switch (p) {
     case P_tc: return w->threads > 1 && w->threads <= c->max_group; /* a group of one is none */
-    case P_tn: return group_has_registers(c, w->threads, v->tm * v->tn + v->tm + v->tn);
+    case P_tn: return wg_has_registers(c, w->threads, v->tm * v->tn + v->tm + v->tn);
     case P_near: return v->near <= v->tm;
     case P_stage: return fits_stage(w, c);
     case P_pipe: return fits_pipe(w, c);
@@ -179,14 +179,14 @@ static bool is_tile_worth(const struct view *w)
 static bool is_order_worth(const struct view *w)
 {
     i64 order = w->v.order;
-    if (order == MERGE_CHANNELS) return true;
-    return w->g.taps > 1 && (!w->g.by_channel || w->g.c.ic < 4) && (order == MERGE_LOOPS || w->g.taps * w->g.c.ic < 64);
+    if (order == IGEMM_CHANNELS) return true;
+    return w->g.taps > 1 && (!w->g.by_channel || w->g.c.ic < 4) && (order == IGEMM_LOOPS || w->g.taps * w->g.c.ic < 64);
 }
 
 static bool is_round_worth(const struct view *w)
 {
     i64 bk = w->v.bk;
-    if (w->v.order == MERGE_LOOPS) return (bk == 1 || bk < 2 * w->g.c.ic) && (bk == 1 || w->bk <= 64);
+    if (w->v.order == IGEMM_LOOPS) return (bk == 1 || bk < 2 * w->g.c.ic) && (bk == 1 || w->bk <= 64);
     return is_useful(bk, 4, w->k) && (bk >= (w->k < 256 ? 8 : 16) || bk >= w->k);
 }
 
@@ -202,7 +202,7 @@ static bool is_worth(const struct view *w, const struct caps *c, u32 p)
     const struct params *v = &w->v;
     i64 rounds = ceil_div(w->k, w->bk ? w->bk : 1);
     switch (p) {
-    case P_tc: return w->threads >= group_least(c) && w->threads <= 256 && is_useful(v->tc, 1, w->n);
+    case P_tc: return w->threads >= wg_least(c) && w->threads <= 256 && is_useful(v->tc, 1, w->n);
     case P_tm: return is_useful(w->bm, 16, w->m) && w->bm <= 256;
     case P_tn: return is_tile_worth(w);
     case P_near: return v->near == 1 || v->near == i64_min(4, v->tm);
@@ -219,7 +219,7 @@ static bool analyze(const struct gen_problem *p)
 {
     const struct caps *c = p->c;
     struct view *w = p->facts;
-    return c->is_gpu && group_least(c) > 1 && view_of(w, p->t, p->var) && (c->has_f64 || w->x.type != DT_F64);
+    return c->is_gpu && wg_least(c) > 1 && view_of(w, p->t, p->var) && (c->has_f64 || w->x.type != DT_F64);
 }
 
 static bool view(const struct gen_problem *p, const struct sched *s)
@@ -257,7 +257,7 @@ static double copies_of(const struct view *w)
 {
     const struct params *v = &w->v;
     double n = 0, bk = (double)w->bk;
-    bool dense = merge_is_dense(&w->g, (enum merge_order)v->order) && w->g.c.ic % 4 == 0;
+    bool dense = igemm_is_dense(&w->g, (enum igemm_order)v->order) && w->g.c.ic % 4 == 0;
     if (v->stage == STAGE_ALL) n += bk * (double)w->bm * (dense ? 8 : 20);
     if (v->stage != STAGE_NONE) n += bk * (double)w->bn * 2;
     return n;
@@ -271,13 +271,13 @@ static double seconds(const struct view *w, const struct caps *c)
     double work = (double)w->threads * (bk * (own + reads_of(w)) + 4 * own / rounds) + copies_of(w);
     double read = blocks * rounds * bk * (double)(w->bm + w->bn) * size, ic = (double)w->g.c.ic, n = (double)w->n;
     double all = size * groups * ((double)w->m * (ic + n) + (double)w->k * n);
-    struct group_load load = {.groups = blocks * chunks,
+    struct wg_load load = {.groups = blocks * chunks,
                               .flops = 2 * 1.2 * blocks * rounds * work,
                               .bytes = all + 0.2 * (read > all ? read - all : 0),
                               .barriers = v->stage == STAGE_NONE ? 0 : ceil(rounds / chunks) * (stages_of(v) > 1 ? 1 : 2),
                               .threads = w->threads};
     double later = w->x.simple && v->chunks == 1 ? 0 : 8 * chunks * groups * (double)w->m * n;
-    return group_seconds(c, &load) * (v->pipe ? 0.95 : 1) + (later > 0 ? 4e-6 + later / gen_byte_rate(c) : 0);
+    return wg_seconds(c, &load) * (v->pipe ? 0.95 : 1) + (later > 0 ? 4e-6 + later / gen_byte_rate(c) : 0);
 }
 
 static double predict(const struct gen_problem *p, const struct sched *s) { return seconds(p->facts, p->c); }
@@ -287,7 +287,7 @@ static void initial(const struct gen_problem *p, struct sched *out)
 {
     if (gen_choose(p, out)) return;
     *out = (struct sched){.v = {[P_tc] = 1, [P_tm] = 1, [P_tn] = 1, [P_near] = 1, [P_bk] = 1, [P_chunks] = 1}};
-    out->v[P_tr] = gen_nearest(&param[P_tr], group_least(p->c));
+    out->v[P_tr] = gen_nearest(&param[P_tr], wg_least(p->c));
 }
 
 const struct gen gen_group_igemm = {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// group_map: any task by groups of threads, every output computed element by element in a grid of
+// group_map: any task by workgroups, every output computed element by element in a grid of
 // its own, everything inlined (gen/wg_map.c). It is the fallback that makes every graph run, and
 // the right family for pointwise tasks, views, layout changes, resizing and small windows.
 // Reductions and products are recomputed per element by their operators' own loops. What is not
@@ -20,10 +20,10 @@ enum {
     P(rep, "pieces per thread", 1, 2, 4, 8)                                                                                    \
     P(stage, "1: stored along the innermost group, through shared memory", 0, 1)
 // clang-format on
-#define PARAMS(P) P(threads, "threads of a group", 32, 64, 128, 256, 512) WALK_PARAMS(P)
+#define PARAMS(P) P(threads, "threads of a workgroup", 32, 64, 128, 256, 512) WALK_PARAMS(P)
 GEN_PARAMS(PARAMS)
 GEN_PARAM_READER(struct params, params_of, PARAMS)
-GEN_PARAM_READER(struct group_map, walk_of, WALK_PARAMS)
+GEN_PARAM_READER(struct wg_map, walk_of, WALK_PARAMS)
 
 static bool match(const struct gen_problem *p)
 {
@@ -58,8 +58,8 @@ static void initial(const struct gen_problem *p, struct sched *s)
     const struct task *t = p->t;
     i64 size, threads = usual_threads(p->c);
     value_id v;
-    struct group_map d = {.vec = 1, .rep = 1};
-    if (most_groups(t, &v, &size)) gen_group_map_default(t, v, threads, &d);
+    struct wg_map d = {.vec = 1, .rep = 1};
+    if (most_groups(t, &v, &size)) gen_wg_map_default(t, v, threads, &d);
     const i64 want[N_PARAM] = {threads, d.axis, i64_min(d.vec, MAX_PIECE / size),
                                d.row,   d.rep,  d.stage};
     for (u32 i = 0; i < N_PARAM; i++) s->v[i] = gen_nearest(&param[i], want[i]);
@@ -78,16 +78,16 @@ static bool legal(const struct gen_problem *p, const struct sched *s)
     if (!n && (v.vec != 1 || v.rep != 1 || row)) return false;
     if (n == 1 && row != threads) return false;
     if (!v.stage) return true;
-    i64 tile = group_map_pitch(row * v.vec, DT_F32) * (row ? threads / row : 0) * v.rep;
+    i64 tile = wg_map_pitch(row * v.vec, DT_F32) * (row ? threads / row : 0) * v.rep;
     return v.axis && row && tile * size <= c->shared_bytes && tile <= 8192;
 }
 
 static void emit(struct emit *m, const struct task *t, const struct caps *c, const struct sched *s)
 {
-    const struct group_map x = walk_of(s);
+    const struct wg_map x = walk_of(s);
     m->k->group[0] = (u32)s->v[P_threads];
     emit_args(m);
-    for (u32 i = 0; i < t->g.output.n; i++) gen_group_map_grid(m, t->g.output.v[i], &x, NULL);
+    for (u32 i = 0; i < t->g.output.n; i++) gen_wg_map_grid(m, t->g.output.v[i], &x, NULL);
 }
 
 /* Share of the threads and of the memory's width that an output's walk uses. */
@@ -100,7 +100,7 @@ static double efficiency(const struct task *t, value_id out, struct params v, co
     u32 axis = (u32)i64_min(v.axis, sp.n - 1), e = sp.n - 1 - axis;
     space_probe(&p, t, &sp, out, e, 4);
     double reads = p.n_dense + p.n_gather + 0.2 * p.n_scalar + 1;
-    double cost = gen_group_reads(&p) + (axis && !v.stage ? 4 : 1);
+    double cost = gen_wg_reads(&p) + (axis && !v.stage ? 4 : 1);
     i64 n = gen_eval(g, sp.g[e].extent, var), step = (v.row ? v.row : 1) * v.vec;
     double used = (double)n / (double)round_up(i64_max(n, 1), step);
     double width = p.n_gather && v.vec > 1 ? 0.5 : 1; /* pieces that are not read as a whole */

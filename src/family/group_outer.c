@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// group_outer: gradient of the weights of a filter with weights of its own for every pixel (quern::FilterOuter) by groups of threads: the
+// group_outer: gradient of the weights of a filter with weights of its own for every pixel (quern::FilterOuter) by workgroups: the
 // products over channels of a pixel with what its taps meet. A thread has some rows of a vector of neighbouring pixels and goes through the taps, or, where groups
 // share them out, through a few rows of these; each gradient is stored once, side by side with those of the thread's neighbours. Channels of the
 // thread's pixels stay in registers where they fit; what taps meet is read once for all rows of taps that are written out and meet it (gen/wg_filter.h).
@@ -181,7 +181,7 @@ static void grid(struct work *w)
     i64 n = shares(w);
     kval image = kir_grid(k, emit_size(m, sym_mul(st, w->q.batch, sym_const(st, n))));
     kval down = kir_grid(k, emit_size(m, filter_tile_parts(t, 0))), across = kir_grid(k, emit_size(m, filter_tile_parts(t, 1)));
-    group_enter(&t->g);
+    wg_enter(&t->g);
     t->n = kir_div_i(k, image, n), t->first = kir_mul_i(k, kir_mod_i(k, image, n), w->t.iu);
     filter_tile_enter(t, down, across);
     do_tile(w);
@@ -194,7 +194,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
     filtering_of(&w->q, t, OP_FILTER_GRAD);
     take(w, s);
     w->t.m = m;
-    group_init(&w->t.g, m, w->t.threads, 0);
+    wg_init(&w->t.g, m, w->t.threads, 0);
     emit_args(m);
     w->r = (struct result){.v = w->q.out, .inner = 3};
     if (!w->q.simple) result_open(m, &w->r, w->q.type);
@@ -219,13 +219,13 @@ static bool legal(const struct gen_problem *p, const struct sched *s)
     if (w->t.stage && (!q->simple || (w->split && q->f.kernel[0] % w->t.iu))) return false; /* barriers, and the loop over rows, are all threads' */
     i64 sums = w->t.iu * w->t.ry * w->t.vec, kept = w->kept ? q->channels * w->t.ry * w->t.vec : 0;
     if (sums > MAX_SUMS || (sums * w->t.ju > 1 && sums * w->t.ju * (w->kept ? q->channels : 1) > MAX_WRITTEN)) return false;
-    return sums == 1 || group_has_registers(caps, w->t.threads, sums + kept);
+    return sums == 1 || wg_has_registers(caps, w->t.threads, sums + kept);
 }
 
 static bool analyze(const struct gen_problem *p)
 {
     struct work *w = p->facts;
-    return p->c->is_gpu && filtering_of(&w->q, p->t, OP_FILTER_GRAD) && group_is_legal(p->c, param[P_threads].values[0], 0);
+    return p->c->is_gpu && filtering_of(&w->q, p->t, OP_FILTER_GRAD) && wg_is_legal(p->c, param[P_threads].values[0], 0);
 }
 
 /* Gradients once to memory. */
@@ -234,13 +234,13 @@ static double seconds(const struct work *w, const struct caps *caps, const i64 *
     const struct filtering *q = &w->q;
     const struct filter_tile *t = &w->t;
     double c = (double)q->channels, ry = (double)t->ry, n = (double)shares(w), own = filter_tile_moving(t, q->side);
-    struct group_load l = {.threads = t->threads, .groups = filter_tile_groups(t, var) * n, .barriers = t->patch};
+    struct wg_load l = {.threads = t->threads, .groups = filter_tile_groups(t, var) * n, .barriers = t->patch};
     double tap = 1 + filter_tile_moving(t, filter_weights(q)) + c * (double)t->vec + (w->kept ? 0 : c * own / (double)w->t.iu);
     tap += (c * filter_tile_meeting(t) * (double)(t->ry + w->t.iu - 1) + 4 / (double)w->t.ju) / (ry * (double)w->t.iu);
     l.flops = 2 * l.groups * filter_tile_slots(t) * ((double)q->taps / n * ry * tap + filter_tile_copying(t) + filter_tile_staging(t) + c * ry * own);
     l.bytes = gen_bytes(q->g, q->out, var) / filter_tile_dense(t, filter_weights(q), caps);
     l.bytes += gen_bytes(q->g, q->met, var) + gen_bytes(q->g, q->side, var);
-    return group_seconds(caps, &l) + 0.2 * l.flops / gen_flop_rate(caps);
+    return wg_seconds(caps, &l) + 0.2 * l.flops / gen_flop_rate(caps);
 }
 
 static double predict(const struct gen_problem *p, const struct sched *s) { return seconds(p->facts, p->c, p->var); }

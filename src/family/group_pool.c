@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// group_pool: windows that slide over an input (max, mean and power pooling) by groups of threads.
+// group_pool: windows that slide over an input (max, mean and power pooling) by workgroups.
 // A thread has a vector of rc neighbouring channels, on ry rows of rx pixels. Taps along the tile's
 // axes are written out: every element of the thread's footprint is loaded once. Rows of it are
 // combined along x first, once for each pixel, and the results to all rows of outputs that meet
@@ -20,7 +20,7 @@ enum { MAX_READS = 256 /* of a thread, written out */, MAX_TAPS = 32, MAX_CELLS 
 
 // clang-format off
 #define PARAMS(P)                                                                                                 \
-    P(threads, "threads of a group", LEAST, 64, 128, 256)                                                         \
+    P(threads, "threads of a workgroup", LEAST, 64, 128, 256)                                                         \
     P(tc, "threads along channels", 1, 2, 4, 8, 16, 32)                                                           \
     P(px, "threads along x, the others along y", 1, 2, 4, 8, 16, 32)                                              \
     P(rc, "channels of a thread", 1, 2, 4, 8)                                                                     \
@@ -35,13 +35,13 @@ GEN_PARAMS(PARAMS)
 GEN_PARAM_READER(struct params, params_of, PARAMS)
 
 struct thread_pool {
-    struct group_conv g;
+    struct wg_conv g;
     struct op_pool op;
     struct op_window w;
     struct params v;
     i64 py; /* threads along y */
-    struct group_cells cells;
-    struct group_foot foot;
+    struct wg_cells cells;
+    struct wg_footprint foot;
     kval none; /* what a window begins with */
     bool ordered; /* the sums and means of the definition: tap by tap, divided */
 };
@@ -50,7 +50,7 @@ static bool pool_of(struct thread_pool *t, const struct task *task)
 {
     const struct graph *g = &task->g;
     node_id node = gen_pool_node(task);
-    struct group_conv *c = &t->g;
+    struct wg_conv *c = &t->g;
     i64 channels;
     *t = (struct thread_pool){0};
     if (!node) return false;
@@ -61,17 +61,17 @@ static bool pool_of(struct thread_pool *t, const struct task *task)
     c->c.groups = channels, c->c.ic = c->c.oc = 1;
     op_window_get(g, n, &t->w);
     op_of(g, node)->pool(g, n, &t->op);
-    return channels > 0 && group_conv_takes(c, task);
+    return channels > 0 && wg_conv_takes(c, task);
 }
 
 static void take(struct thread_pool *t, const struct sched *s)
 {
     const struct params v = t->v = params_of(s);
-    struct group_conv *g = &t->g;
-    struct group_cells *c = &t->cells;
-    *c = (struct group_cells){v.tc, v.px, v.ry, v.rx, v.rc, {0}, 0};
+    struct wg_conv *g = &t->g;
+    struct wg_cells *c = &t->cells;
+    *c = (struct wg_cells){v.tc, v.px, v.ry, v.rx, v.rc, {0}, 0};
     t->py = v.threads / (v.tc * v.px);
-    struct group_work w = {.threads = v.threads,
+    struct wg_work w = {.threads = v.threads,
                            .ty = t->py * c->ry,
                            .tx = c->px * c->rx,
                            .oc = c->tc * c->rc,
@@ -80,23 +80,23 @@ static void take(struct thread_pool *t, const struct sched *s)
                            .readers = i64_max(1, 8 / c->tc),
                            .apart = c->rx,
                            .patch = v.stage,
-                           .by_shared = v.out};
-    group_conv_plan(g, &w);
-    group_foot_of(&t->foot, g, c, (enum group_reuse)v.reuse);
+                           .store_shared = v.out};
+    wg_conv_plan(g, &w);
+    wg_footprint_of(&t->foot, g, c, (enum wg_reuse)v.reuse);
 }
 
 /* Emission. */
 
 static kval read_element(const struct thread_pool *t, i64 y, i64 x)
 {
-    kval v = group_foot_read(&t->foot, y, x);
+    kval v = wg_footprint_read(&t->foot, y, x);
     return t->op.tap ? t->op.tap(t->g.m->k, v, t->op.p) : v;
 }
 
-static bool is_met(const struct group_side *s, i64 element)
+static bool is_met(const struct wg_side *s, i64 element)
 {
     for (i64 i = 0; i < s->n; i++)
-        if (group_side_tap(s, element, i) >= 0) return true;
+        if (wg_side_tap(s, element, i) >= 0) return true;
     return false;
 }
 
@@ -110,46 +110,46 @@ static void add_to(const struct thread_pool *t, i64 pixel, kval v)
 /* Row y of the footprint to all results that it meets, tap by tap. */
 static void add_taps(const struct thread_pool *t, i64 y)
 {
-    const struct group_foot *f = &t->foot;
+    const struct wg_footprint *f = &t->foot;
     for (i64 x = 0; x < f->x.size; x++) {
         kval v = is_met(&f->x, x) ? read_element(t, y, x) : 0;
         for (i64 i = 0; i < f->y.n * f->x.n; i++)
-            if (group_side_tap(&f->y, y, i / f->x.n) >= 0 && group_side_tap(&f->x, x, i % f->x.n) >= 0) add_to(t, i, v);
+            if (wg_side_tap(&f->y, y, i / f->x.n) >= 0 && wg_side_tap(&f->x, x, i % f->x.n) >= 0) add_to(t, i, v);
     }
 }
 
 /* Row y of the footprint to all results that it meets: along x first, per pixel. */
 static void add_row(const struct thread_pool *t, i64 y)
 {
-    const struct group_foot *f = &t->foot;
+    const struct wg_footprint *f = &t->foot;
     struct kir *k = t->g.m->k;
     kval row[MAX_CELLS] = {0};
     bool is_max = t->op.combine == KI_MAX; /* a NaN must not be what a row begins with */
     for (i64 x = 0; x < f->x.size; x++) {
         kval v = is_met(&f->x, x) ? read_element(t, y, x) : 0;
         for (i64 i = 0; i < f->x.n; i++)
-            if (group_side_tap(&f->x, x, i) >= 0)
+            if (wg_side_tap(&f->x, x, i) >= 0)
                 row[i] = row[i] || is_max ? emit_combine(k, t->op.combine, row[i] ? row[i] : t->none, v) : v;
     }
     for (i64 i = 0; i < f->y.n * f->x.n; i++)
-        if (group_side_tap(&f->y, y, i / f->x.n) >= 0) add_to(t, i, row[i % f->x.n]);
+        if (wg_side_tap(&f->y, y, i / f->x.n) >= 0) add_to(t, i, row[i % f->x.n]);
 }
 
 static void add_up(struct thread_pool *t, bool inside)
 {
-    struct group_foot *f = &t->foot;
+    struct wg_footprint *f = &t->foot;
     f->inside = inside;
-    group_foot_open(f);
+    wg_footprint_open(f);
     for (i64 y = 0; y < f->y.size; y++)
         if (is_met(&f->y, y)) t->ordered ? add_taps(t, y) : add_row(t, y);
-    group_foot_close(f);
+    wg_footprint_close(f);
 }
 
-static void step(struct group_conv *g, void *user, const struct group_block *b)
+static void step(struct wg_conv *g, void *user, const struct wg_block *b)
 {
     struct thread_pool *t = user;
     t->foot.patch = b->patch;
-    kval inside = t->v.inner ? group_foot_inside(&t->foot) : 0;
+    kval inside = t->v.inner ? wg_footprint_inside(&t->foot) : 0;
     if (inside) {
         kir_if(g->m->k, inside);
         add_up(t, true);
@@ -171,7 +171,7 @@ static kval count_of(const struct thread_pool *t, u32 axis, kval o)
 /* What the sum of the pixel (y, x) is divided by, at least 1. */
 static kval divisor(const struct thread_pool *t, i64 y, i64 x)
 {
-    const struct group_conv *g = &t->g;
+    const struct wg_conv *g = &t->g;
     struct kir *k = g->m->k;
     kval n = kir_int(k, 1);
     for (u32 a = 2; a < g->c.rank; a++) {
@@ -186,7 +186,7 @@ static kval divisor(const struct thread_pool *t, i64 y, i64 x)
 static void finish(const struct thread_pool *t)
 {
     struct kir *k = t->g.m->k;
-    const struct group_cells *c = &t->cells;
+    const struct wg_cells *c = &t->cells;
     for (i64 i = 0; i < c->ry * c->rx; i++) {
         kval v = kir_load(k, c->acc, kir_int(k, i));
         if (t->op.mean) {
@@ -203,18 +203,18 @@ static void emit(struct emit *m, const struct task *task, const struct caps *cap
                  const struct sched *s)
 {
     struct thread_pool *t = arena_new(m->arena, struct thread_pool);
-    struct group_conv *g = &t->g;
+    struct wg_conv *g = &t->g;
     pool_of(t, task);
     take(t, s);
     t->ordered = caps->deterministic;
-    group_conv_open(g, m);
+    wg_conv_open(g, m);
     t->none = emit_neutral(m, t->op.combine, g->type);
     if (t->op.combine != KI_ADD) g->outside = t->none;
-    group_cells_open(g, &t->cells, t->none);
-    group_conv_blocks(g, step, t);
+    wg_cells_open(g, &t->cells, t->none);
+    wg_conv_blocks(g, step, t);
     if (t->op.mean || t->op.finish) finish(t);
-    group_cells_store(g, &t->cells);
-    group_conv_close(&t->g, task, caps);
+    wg_cells_store(g, &t->cells);
+    wg_conv_close(&t->g, task, caps);
 }
 
 /* Choosing. */
@@ -230,23 +230,23 @@ static i64 taps_of(const struct conv *c, i32 axis) { return axis < 2 ? 1 : c->k[
 static bool is_possible(const struct thread_pool *t, const struct caps *caps)
 {
     const struct conv *c = &t->g.c;
-    const struct group_cells *r = &t->cells;
-    const struct group_side *y = &t->foot.y, *x = &t->foot.x;
-    bool by_shared = t->g.s.by_shared;
+    const struct wg_cells *r = &t->cells;
+    const struct wg_side *y = &t->foot.y, *x = &t->foot.x;
+    bool store_shared = t->g.s.store_shared;
     if (c->ya < 0 && (t->py > 1 || r->ry > 1)) return false;
     if (c->xa < 0 && (r->px > 1 || r->rx > 1)) return false;
     if (c->groups == 1 && r->rc > 1) return false; /* no axis to have vectors on */
     if (y->taps > MAX_TAPS || x->taps > MAX_TAPS || y->size * x->size > MAX_READS) return false;
-    if (r->ry % group_conv_window(&t->g, c->ya) && !by_shared) return false;
-    if (r->rx % group_conv_window(&t->g, c->xa) && !by_shared) return false;
-    return group_conv_fits(&t->g, caps);
+    if (r->ry % wg_conv_window(&t->g, c->ya) && !store_shared) return false;
+    if (r->rx % wg_conv_window(&t->g, c->xa) && !store_shared) return false;
+    return wg_conv_fits(&t->g, caps);
 }
 
 /* The smallest groups: they can do any pooling that matches. */
-static struct sched least_sched(const struct group_conv *g)
+static struct sched least_sched(const struct wg_conv *g)
 {
     struct sched s = {.v = {[P_threads] = LEAST, [P_tc] = LEAST, [P_px] = 1, [P_rc] = 1}};
-    s.v[P_rx] = (i32)group_conv_window(g, g->c.xa), s.v[P_ry] = (i32)group_conv_window(g, g->c.ya);
+    s.v[P_rx] = (i32)wg_conv_window(g, g->c.xa), s.v[P_ry] = (i32)wg_conv_window(g, g->c.ya);
     s.v[P_out] = g->tail.pool != 0;
     return s;
 }
@@ -263,18 +263,18 @@ static bool is_shared(const struct conv *c)
 static bool is_worth_trying(const struct thread_pool *t)
 {
     const struct conv *c = &t->g.c;
-    const struct group_work *s = &t->g.s;
-    const struct group_cells *r = &t->cells;
-    bool rows = conv_input_layout(c) == LAYOUT_ROWS, out_rows = group_conv_has_rows(&t->g);
-    i64 x = group_conv_size(&t->g, c->xa), y = group_conv_size(&t->g, c->ya);
+    const struct wg_work *s = &t->g.s;
+    const struct wg_cells *r = &t->cells;
+    bool rows = conv_input_layout(c) == LAYOUT_ROWS, out_rows = wg_conv_has_rows(&t->g);
+    i64 x = wg_conv_size(&t->g, c->xa), y = wg_conv_size(&t->g, c->ya);
     i64 kx = taps_of(c, c->xa), ky = taps_of(c, c->ya), lanes = r->rc;
     if (rows && out_rows ? r->tc > 1 || lanes > 1
                          : s->oc < i64_min(32, c->groups) || lanes < i64_min(4, c->groups))
         return false;
     if (lanes > 1 && c->groups % lanes) return false;
     if (s->tx > 128 || s->ty > 32 || (rows && out_rows && s->tx < i64_min(32, x))) return false;
-    if (s->by_shared && !out_rows && !t->g.tail.pool) return false;
-    if (s->by_shared && rows && !t->g.tail.pool && r->rx == 1) return false;
+    if (s->store_shared && !out_rows && !t->g.tail.pool) return false;
+    if (s->store_shared && rows && !t->g.tail.pool && r->rx == 1) return false;
     if (s->patch ? t->v.inner || (!is_shared(c) && !rows) : !t->v.inner && !c->no_pad) return false;
     bool small = t->foot.y.size * t->foot.x.size <= MAX_READS;
     if (t->v.reuse == REUSE_NONE && kx > 1 && kx <= MAX_TAPS) return false;
@@ -310,15 +310,15 @@ static bool legal(const struct gen_problem *p, const struct sched *s)
    shared memory; a piece that is copied there about twenty. */
 static double thread_work(const struct thread_pool *t)
 {
-    const struct group_conv *g = &t->g;
-    const struct group_cells *r = &t->cells;
-    const struct group_side *y = &t->foot.y, *x = &t->foot.x;
+    const struct wg_conv *g = &t->g;
+    const struct wg_cells *r = &t->cells;
+    const struct wg_side *y = &t->foot.y, *x = &t->foot.x;
     double taps = (double)g->taps, cells = (double)(r->ry * r->rx), rc = (double)r->rc;
     double loops = taps / (double)(y->taps * x->taps), reads = loops * (double)(y->size * x->size);
     double vec = (double)ceil_div(r->rc * dtype_size(graph_value(g->c.g, g->c.x)->dtype), 16);
     double test = g->s.patch ? 2 : t->v.inner || g->c.no_pad ? 4 : 8;
     double along = (double)(y->size * r->rx * x->taps), down = cells * (double)y->taps;
-    double out = cells * (vec * (g->s.by_shared ? 8 : 4) + 2 + (t->op.mean ? 10 : 0));
+    double out = cells * (vec * (g->s.store_shared ? 8 : 4) + 2 + (t->op.mean ? 10 : 0));
     double copies = 20 * (double)g->patch_copies;
     double regs = cells * rc + (double)r->rx * rc + 30;
     double work = reads * (test + 2 * vec) + loops * (along + down) * rc + out + copies + 4 * loops + 20;
@@ -327,13 +327,13 @@ static double thread_work(const struct thread_pool *t)
 
 static double seconds(const struct thread_pool *t, const struct caps *caps, const i64 *var)
 {
-    const struct group_conv *g = &t->g;
-    struct group_load l = {.groups = group_conv_tiles(g, var), .threads = g->s.threads};
+    const struct wg_conv *g = &t->g;
+    struct wg_load l = {.groups = wg_conv_tiles(g, var), .threads = g->s.threads};
     l.flops = 2 * l.groups * (double)l.threads * thread_work(t);
-    l.bytes = group_cells_bytes(g, &t->cells, var) * (g->s.patch ? 0.5 + 0.5 * group_conv_halo(g) : 1);
-    l.barriers = g->s.by_shared + 2 * g->s.patch;
+    l.bytes = wg_cells_bytes(g, &t->cells, var) * (g->s.patch ? 0.5 + 0.5 * wg_conv_halo(g) : 1);
+    l.barriers = g->s.store_shared + 2 * g->s.patch;
     if (l.threads < 32) l.flops *= 4; /* subgroups that are not full */
-    return group_seconds(caps, &l) + 0.3 * l.flops / gen_flop_rate(caps);
+    return wg_seconds(caps, &l) + 0.3 * l.flops / gen_flop_rate(caps);
 }
 
 static double predict(const struct gen_problem *p, const struct sched *s) { return seconds(p->facts, p->c, p->var); }

@@ -35,7 +35,7 @@ enum { MAX_KEPT = 64 }; /* elements of a row that a thread keeps of one reductio
 
 
 struct rows {
-    struct group g;
+    struct workgroup g;
     struct row_task x;
     struct params s;
     struct row_space sp;
@@ -97,7 +97,7 @@ static void open_rows(struct rows *r, i64 chunks)
     sym rows = row_count(r), part = sym_cdiv(st, r->length, sym_const(st, chunks * step));
     r->chunk = kir_grid(k, kir_int(k, chunks));
     kval at = kir_grid(k, emit_size(m, sym_cdiv(st, rows, sym_const(st, r->s.rows))));
-    group_enter(&r->g);
+    wg_enter(&r->g);
     kval t = r->g.t,
          own = r->sp.across ? kir_mod_i(k, t, r->s.rows) : kir_div_i(k, t, r->s.threads);
     r->place = r->sp.across ? kir_div_i(k, t, r->s.rows) : kir_mod_i(k, t, r->s.threads);
@@ -246,11 +246,11 @@ static kval fold_row(struct rows *r, enum kir_op op, kval acc)
     kval v = kir_load(k, acc, kir_int(k, 0));
     for (i64 u = 1; u < r->s.unroll; u++) v = kir_bin(k, op, v, kir_load(k, acc, kir_int(k, u)));
     if (!r->sp.across) v = fold_vector(k, op, v);
-    struct group_fold f = {&r->g, op, r->s.threads, r->sp.across ? r->s.rows : 1, 0};
+    struct wg_fold f = {&r->g, op, r->s.threads, r->sp.across ? r->s.rows : 1, 0};
     if (r->s.threads > 1)
         f.shared =
             kir_alloc(k, KS_SHARED, kir_dtype(k, v), 1, kir_int(k, r->g.n * kir_lanes(k, v)));
-    return group_fold(&f, v);
+    return wg_fold(&f, v);
 }
 
 static kval reduce_row(struct rows *r, const struct reduction *red, kval kept)
@@ -431,7 +431,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *c, con
     row_of(&r->x, t);
     r->x.ordered = c->deterministic;
     i64 n = r->s.threads * r->s.rows;
-    group_init(&r->g, m, n, r->s.sub ? group_subgroup(c, n) : 0);
+    wg_init(&r->g, m, n, r->s.sub ? wg_subgroup(c, n) : 0);
     emit_args(m);
     if (r->s.chunks > 1) r->x.fused = false; /* results are addressed: axes must not be merged */
     if (r->x.fused) do_rows(r);
@@ -451,8 +451,8 @@ static bool has_f64(const struct graph *g)
 static bool fits(const struct caps *c, const struct params *s)
 {
     i64 n = s->threads * s->rows;
-    if (n < group_least(c) || (s->sub && (s->threads == 1 || !group_subgroup(c, n)))) return false;
-    return group_is_legal(c, n, 0) && !(s->keep && (s->chunks > 1 || s->unroll > 1));
+    if (n < wg_least(c) || (s->sub && (s->threads == 1 || !wg_subgroup(c, n)))) return false;
+    return wg_is_legal(c, n, 0) && !(s->keep && (s->chunks > 1 || s->unroll > 1));
 }
 
 /* Walks over a row: reductions, and outputs of the shape before reducing. */
@@ -486,7 +486,7 @@ static bool is_legal(const struct rows *r, const struct caps *c, const struct pa
     i64 shared = (i64)r->x.n * 8 * s->threads * s->rows * (r->sp.across ? s->lanes : 1);
     if (s->threads > 1 && shared > c->shared_bytes) return false;
     if (c->deterministic && !is_ordered(r, s)) return false;
-    if (s->threads * s->rows > group_least(c) && !c->deterministic) { /* not for nothing */
+    if (s->threads * s->rows > wg_least(c) && !c->deterministic) { /* not for nothing */
         double n = gen_count(r->x.g, r->x.red[0].out, NULL) / (double)(r->sp.across ? s->lanes : 1);
         if (s->threads > 1 && (double)(s->threads * s->lanes) >= 2 * length) return false;
         if (s->rows > 1 && (double)s->rows >= 2 * n) return false;
@@ -529,7 +529,7 @@ static double seconds(const struct rows *r, const struct caps *c, const struct p
     /* Neighbours in memory that threads read at the same time. */
     double run = (double)((r->sp.across ? s->rows : s->threads) * s->lanes * size);
     double waste = run < 128 ? 128 / run : 1;
-    struct group_load load = {
+    struct wg_load load = {
         .groups = (groups < 1 ? 1 : groups) * (double)s->chunks,
         .threads = n,
         .flops = full * passes * (double)g->node.n * (s->lanes > 1 ? 1 : 1.3),
@@ -540,7 +540,7 @@ static double seconds(const struct rows *r, const struct caps *c, const struct p
     double rounds = passes * length /
                     (double)(s->threads * s->chunks * (r->sp.across ? 1 : s->lanes)) /
                     (double)(s->keep ? 4 : s->unroll);
-    return group_seconds(c, &load) + 3e-7 * rounds +
+    return wg_seconds(c, &load) + 3e-7 * rounds +
            (at_once ? 0 : 3e-6 * passes * (s->chunks > 1 ? 2 : 1));
 }
 

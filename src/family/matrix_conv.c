@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// matrix_conv: convolution by groups of threads with matrix units. A row of m neighbouring pixels
+// matrix_conv: convolution by workgroups with matrix units. A row of m neighbouring pixels
 // is the m side of a fragment, k input channels of one tap the inner side, n output channels the
 // other: the patch in shared memory serves all taps, each from another place. Subgroups stand
 // wgm x wgn in the group's tile, each with sgm x sgn sums. Weights come from shared memory or from
@@ -27,13 +27,13 @@
     P(kb, "fragments of a block of input channels", 1, 2, 4)                                          \
     P(stage, "1: weights are copied to shared memory, too", 0, 1)                                     \
     P(pipe, "0 blocks in turn, 1 loads ahead, 2 and two buffers", PIPE_NONE, PIPE_AHEAD, PIPE_DOUBLE) \
-    P(chunks, "groups that share the input channels of a tile", 1, 4)
+    P(chunks, "workgroups that share the input channels of a tile", 1, 4)
 // clang-format on
 GEN_PARAMS(PARAMS)
 GEN_PARAM_READER(struct params, params_of, PARAMS)
 
 struct matrix_conv {
-    struct group_conv g;
+    struct wg_conv g;
     struct params v;
     struct mma_tile t;
     kval at_m, at_n; /* number of the subgroup's first fragment along pixels, first channel */
@@ -47,7 +47,7 @@ static void take(struct matrix_conv *t, const struct sched *s)
     enum dtype x = graph_value(g, t->g.c.x)->dtype, sum = v.acc == 32 ? DT_F32 : DT_F16;
     t->t.wm = t->v.sgm, t->t.wn = t->v.sgn;
     mma_shape(&t->t, x, sum, t->v.m, t->v.n, t->v.k);
-    struct group_work w = {.threads = t->v.sub * t->v.wgm * t->v.wgn,
+    struct wg_work w = {.threads = t->v.sub * t->v.wgm * t->v.wgn,
                            .ty = t->v.wgm * t->v.sgm / t->v.mx,
                            .tx = t->v.mx * t->v.m,
                            .oc = t->v.wgn * t->v.sgn * t->v.n,
@@ -57,9 +57,9 @@ static void take(struct matrix_conv *t, const struct sched *s)
                            .apart = 1,
                            .patch = true,
                            .weights = v.stage,
-                           .by_shared = true,
-                           .pipe = (enum group_pipe)v.pipe};
-    group_conv_plan(&t->g, &w);
+                           .store_shared = true,
+                           .pipe = (enum wg_pipe)v.pipe};
+    wg_conv_plan(&t->g, &w);
 }
 
 /* Emission. */
@@ -78,7 +78,7 @@ static void fragment_place(const struct matrix_conv *t, i64 i, kval *y, kval *x)
 static kval load_a(void *user, i64 term, i64 i)
 {
     struct matrix_conv *t = user;
-    struct group_conv *g = &t->g;
+    struct wg_conv *g = &t->g;
     struct kir *k = g->m->k;
     const struct conv *c = &g->c;
     kval y, x;
@@ -91,18 +91,18 @@ static kval load_a(void *user, i64 term, i64 i)
 static kval load_b(void *user, i64 term, i64 j)
 {
     struct matrix_conv *t = user;
-    struct group_conv *g = &t->g;
+    struct wg_conv *g = &t->g;
     struct kir *k = g->m->k;
     kval p = kir_add(k, t->w, kir_add_i(k, t->at_n, j * t->v.n));
     return kir_frag_load(k, &t->t.b, g->s.weights ? g->weights : g->packed, p, kir_int(k, g->s.oc), false);
 }
 
-static void step(struct group_conv *g, void *user, const struct group_block *b)
+static void step(struct wg_conv *g, void *user, const struct wg_block *b)
 {
     struct matrix_conv *t = user;
     struct kir *k = g->m->k;
-    struct group_taps p = {.at = b->patch, .w = b->weights};
-    group_conv_taps(g, &p, false);
+    struct wg_taps p = {.at = b->patch, .w = b->weights};
+    wg_conv_taps(g, &p, false);
     kval c = kir_loop(k, KL_UNROLL, kir_int(k, 0), kir_int(k, g->s.cb), t->v.k);
     struct mma_source from = {t, load_a, load_b};
     t->at = kir_add(k, p.at, c), t->w = kir_add(k, p.w, kir_mul_i(k, c, g->s.oc));
@@ -112,18 +112,18 @@ static void step(struct group_conv *g, void *user, const struct group_block *b)
 
 static void leave(struct matrix_conv *t)
 {
-    struct group_conv *g = &t->g;
+    struct wg_conv *g = &t->g;
     struct kir *k = g->m->k;
     for (i64 i = 0; i < t->v.sgm; i++)
         for (i64 j = 0; j < t->v.sgn; j++) {
             kval at[N_AT] = {[AT_C] = kir_add_i(k, t->at_n, j * t->v.n)};
             fragment_place(t, i, &at[AT_Y], &at[AT_X]);
             kval sum = kir_cast(k, kir_dtype(k, g->left), mma_get(&t->t, k, i, j));
-            kir_frag_store(k, g->left, group_conv_result(g, at), sum, kir_int(k, g->result),
+            kir_frag_store(k, g->left, wg_conv_result(g, at), sum, kir_int(k, g->result),
                            false);
         }
     kir_barrier(k);
-    group_conv_leave(g);
+    wg_conv_store_shared(g);
 }
 
 static void emit(struct emit *m, const struct task *task, const struct caps *caps,
@@ -131,17 +131,17 @@ static void emit(struct emit *m, const struct task *task, const struct caps *cap
 {
     struct matrix_conv *t = arena_new(m->arena, struct matrix_conv);
     struct kir *k = m->k;
-    group_conv_of(&t->g, task);
+    wg_conv_of(&t->g, task);
     take(t, s);
     k->subgroup = (u32)t->v.sub;
-    group_conv_open(&t->g, m);
+    wg_conv_open(&t->g, m);
     kval sub = t->g.s.threads > t->v.sub ? kir_subgroup(k, 0) : kir_int(k, 0);
     t->at_m = kir_mul_i(k, kir_mod_i(k, sub, t->v.wgm), t->v.sgm);
     t->at_n = kir_mul_i(k, kir_div_i(k, sub, t->v.wgm), t->v.sgn * t->v.n);
     mma_open(&t->t, k);
-    group_conv_blocks(&t->g, step, t);
+    wg_conv_blocks(&t->g, step, t);
     leave(t);
-    group_conv_close(&t->g, task, caps);
+    wg_conv_close(&t->g, task, caps);
 }
 
 /* Choosing. */
@@ -187,7 +187,7 @@ static bool is_possible(const struct matrix_conv *t, const struct caps *caps)
     const struct conv *c = &t->g.c;
     if (c->xa < 0 || (c->ya < 0 && t->g.s.ty > 1)) return false;
     if (graph_value(c->g, c->w)->dtype != t->t.a.dtype || !is_listed(t, caps)) return false;
-    return group_conv_fits(&t->g, caps);
+    return wg_conv_fits(&t->g, caps);
 }
 
 /* 32-bit registers of a thread: sums, operands, what is loaded ahead, addresses. */
@@ -195,7 +195,7 @@ static double registers(const struct matrix_conv *t)
 {
     double acc = (double)(t->v.sgm * t->v.sgn * t->v.m * t->v.n * dtype_size(t->t.c.dtype));
     double a = (double)((t->v.sgm * t->v.m + t->v.n) * t->v.k * dtype_size(t->t.a.dtype));
-    double ahead = t->g.s.pipe == PIPE_NONE ? 0 : 4 * (double)group_conv_copies(&t->g);
+    double ahead = t->g.s.pipe == PIPE_NONE ? 0 : 4 * (double)wg_conv_copies(&t->g);
     return (acc + a) / (4 * (double)t->v.sub) + ahead + 30;
 }
 
@@ -208,22 +208,22 @@ static bool is_wasteful(i64 tile, i64 least, i64 size)
 static bool is_worth_trying(const struct matrix_conv *t)
 {
     const struct conv *c = &t->g.c;
-    const struct group_work *s = &t->g.s;
-    if (s->chunks > 1 && group_conv_tiles(&t->g, NULL) * (double)s->chunks > 512) return false;
+    const struct wg_work *s = &t->g.s;
+    if (s->chunks > 1 && wg_conv_tiles(&t->g, NULL) * (double)s->chunks > 512) return false;
     if (s->threads < 64 || registers(t) > 200 || t->v.sgm * t->v.sgn > 16) return false;
     if (s->tx < s->ty && t->v.mx < 2 && s->ty > 16) return false;
     if (s->cb > t->v.k && s->cb > round_up(c->ic, t->v.k)) return false;
-    if (s->tx * s->ty > t->v.m && group_conv_halo(&t->g) > 3) return false;
+    if (s->tx * s->ty > t->v.m && wg_conv_halo(&t->g) > 3) return false;
     return !is_wasteful(t->g.width, t->v.n, c->oc) && !is_wasteful(s->cb, t->v.k, c->ic) &&
-           !is_wasteful(s->tx, t->v.m, group_conv_size(&t->g, c->xa)) &&
-           !is_wasteful(s->ty, 4, group_conv_size(&t->g, c->ya));
+           !is_wasteful(s->tx, t->v.m, wg_conv_size(&t->g, c->xa)) &&
+           !is_wasteful(s->ty, 4, wg_conv_size(&t->g, c->ya));
 }
 
 /* One subgroup with as few fragments as pooling allows. */
 static bool is_least(const struct matrix_conv *t)
 {
     return t->v.wgm * t->v.wgn * t->v.sgn * t->v.mx * t->v.kb * t->g.s.chunks == 1 && !t->g.s.weights &&
-           t->g.s.pipe == PIPE_NONE && t->v.sgm == group_conv_window(&t->g, t->g.c.ya);
+           t->g.s.pipe == PIPE_NONE && t->v.sgm == wg_conv_window(&t->g, t->g.c.ya);
 }
 
 static bool view(const struct gen_problem *p, const struct sched *s)
@@ -249,14 +249,14 @@ static bool least_sched(const struct gen_problem *p, const struct caps_matrix *x
         .v = {[P_m] = (i32)x->m, [P_n] = (i32)x->n, [P_k] = (i32)x->k, [P_sub] = (i32)sub}};
     s->v[P_acc] = 32;
     s->v[P_wgm] = s->v[P_wgn] = s->v[P_sgn] = s->v[P_mx] = s->v[P_kb] = s->v[P_chunks] = 1;
-    s->v[P_sgm] = (i32)group_conv_window(&t->g, t->g.c.ya);
+    s->v[P_sgm] = (i32)wg_conv_window(&t->g, t->g.c.ya);
     return x->c == DT_F32 && x->m <= 64 && x->n <= 64 && x->k <= 64 && gen_problem_allows(p, s);
 }
 
 static bool analyze(const struct gen_problem *p)
 {
     struct matrix_conv *t = p->facts;
-    return p->c->is_gpu && str_of(p->c->matrix).n && group_conv_of(&t->g, p->t);
+    return p->c->is_gpu && str_of(p->c->matrix).n && wg_conv_of(&t->g, p->t);
 }
 
 static bool match(const struct gen_problem *p)
@@ -278,11 +278,11 @@ static double predict(const struct gen_problem *p, const struct sched *s)
     bool is_short = t->t.c.dtype == DT_F16, is_long = t->t.a.dtype == DT_F32;
     double fma = (double)(t->v.m * t->v.n * t->v.k * t->v.sgm * t->v.sgn);
     double a = (double)(t->v.sgm * t->v.m * t->v.k), b = (double)(t->v.sgn * t->v.n * t->v.k);
-    struct group_cost x = {.rate = is_short ? 14 : is_long ? 2 : 8, .regs = registers(t)};
+    struct wg_cost x = {.rate = is_short ? 14 : is_long ? 2 : 8, .regs = registers(t)};
     x.chains = 8 * (double)(t->v.sgm * t->v.sgn);
     x.loads = 0.75 * (a + b * (t->g.s.weights ? 1 : 1.5)) / fma;
     if (x.regs > 220) x.rate /= 3;
-    return group_conv_seconds(&t->g, p->c, &x, p->var);
+    return wg_conv_seconds(&t->g, p->c, &x, p->var);
 }
 
 /* Subgroups and fragments: wgm, wgn, sgm, sgn. */

@@ -12,13 +12,13 @@ GEN_PARAMS(MMA_PARAMS)
 
 enum { FIND = 40, FIND_VECTOR = 10 /* operations to find the place of an element, of one in a vector */ };
 
-struct own { struct mma_task t; /* first */ struct merge g; };
+struct own { struct mma_task t; /* first */ struct igemm_address g; };
 
 static bool take(struct own *x, const struct task *t)
 {
     struct gemm g;
-    if (!merge_of(&x->g, &g, t)) return false;
-    bool by_vectors = merge_is_dense(&x->g, MERGE_CHANNELS) && x->g.c.ic % 4 == 0;
+    if (!igemm_address_of(&x->g, &g, t)) return false;
+    bool by_vectors = igemm_is_dense(&x->g, IGEMM_CHANNELS) && x->g.c.ic % 4 == 0;
     mma_task_of(&x->t, &g, by_vectors ? FIND_VECTOR : FIND);
     return graph_value(g.g, g.a)->dtype == graph_value(g.g, g.b)->dtype;
 }
@@ -32,7 +32,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
     struct mma_leaf l;
     take(&x, t);
     mma_contraction(&p, &l, m, &x.t, caps, v);
-    merge_open(&x.g, &p, MERGE_CHANNELS, p.s.bk);
+    igemm_address_open(&x.g, &p, IGEMM_CHANNELS, p.s.bk);
     contract_emit(&p, t, caps);
 }
 

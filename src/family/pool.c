@@ -103,7 +103,7 @@ static bool rows_unrolled(const struct pool *p)
 
 /* Emission. */
 
-/* Condition that all taps of n outputs from o on lie inside; 0: certainly. */
+/* Condition that all taps of n outputs from o on lie inside; 0: always. */
 static kval taps_inside(const struct pool *p, u32 axis, kval o, i64 n)
 {
     struct kir *k = p->m->k;
@@ -429,7 +429,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *c, con
     for (u32 a = 0; a < p.rank; a++) {
         if (a == p.xa || (i32)a == p.ya || (a == 1 && p.clast)) continue;
         group[sp.n] = sp.n;
-        sp.g[sp.n++] = (struct space_group){p.out.dim[a], a};
+        sp.g[sp.n++] = (struct axis_run){p.out.dim[a], a};
     }
     emit_args(m);
     sym rows = p.ya >= 0 ? p.out.dim[p.ya] : sym_const(st, 1), step = sym_const(st, p.s.ty * p.s.yb);

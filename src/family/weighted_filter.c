@@ -37,7 +37,7 @@ struct work {
     kval peak;     /* REG array [vector]: the largest weight of a pixel, for softmax */
     kval sums;     /* WORK array [row][plane][column]; 0: sums are in registers from the first to the last tap */
     kval turned;   /* WORK array [tap][pixel of a piece]: its weights; 0: they are read where they are used */
-    struct turn t;
+    struct transpose t;
 };
 
 /* Pieces of a row: nr vectors, of the last the first `limit` lanes (0: all), of `channels` channels from c on. */
@@ -125,13 +125,13 @@ static void turn_weights(const struct work *w, const struct piece *p)
     kval blocks = kir_min(k, kir_sub(k, kir_int(k, all), from), kir_int(k, MAX_BLOCKS));
     kval i = kir_loop(k, KL_SERIAL, zero, kir_int(k, n), 1), b = kir_loop(k, KL_SERIAL, zero, blocks, 1);
     block_at(w, kir_add(k, from, b), &v, &tap);
-    turn_row(&w->t, b, i, some_weights(w, p, tap, kir_add(k, p->x, kir_add(k, kir_mul_i(k, v, n), i))));
+    transpose_row(&w->t, b, i, some_weights(w, p, tap, kir_add(k, p->x, kir_add(k, kir_mul_i(k, v, n), i))));
     kir_end(k);
     kir_end(k);
-    u32 turned = turn_blocks(&w->t, blocks);
+    u32 turned = transpose_blocks(&w->t, blocks);
     b = kir_loop(k, KL_SERIAL, zero, blocks, 1);
     block_at(w, kir_add(k, from, b), &v, &tap);
-    turn_store(&w->t, turned, b, &(struct turn_to){w->turned, turned_at(w, tap, v), w->nr * n, part_of(w)});
+    transpose_store(&w->t, turned, b, &(struct transpose_to){w->turned, turned_at(w, tap, v), w->nr * n, part_of(w)});
     kir_end(k);
     kir_end(k);
 }
@@ -384,7 +384,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
     sym n = sym_mul(st, w->s.width, sym_const(st, w->s.th * w->s.planes));
     if (w->group) w->sums = kir_alloc(k, KS_WORK, w->q.type, 1, emit_size(m, n));
     if (v.turn) {
-        turn_open(&w->t, k, w->q.type, w->s.lanes, i64_min(MAX_BLOCKS, w->nr * parts_of(w)));
+        transpose_open(&w->t, k, w->q.type, w->s.lanes, i64_min(MAX_BLOCKS, w->nr * parts_of(w)));
         w->turned = kir_alloc(k, KS_WORK, w->q.type, 1, kir_int(k, w->q.taps * w->nr * w->s.lanes));
     }
     emit_stream(m, v.nt);

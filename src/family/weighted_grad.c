@@ -160,7 +160,7 @@ static double seconds(const struct filtering *q, const struct caps *caps, struct
     double threads = fmin(i64_max(1, caps->n_threads), ceil(h / th) * images * ceil(w / tw));
     double memory = gen_bytes(q->g, q->out, var) / gen_byte_rate(caps) * (1 + 0.01 * ju + 0.12 / ju), work = n * (piece + band) / hz / threads;
     double plain = 2e-6 + fmax(work, memory) + 0.2 * work;
-    return v.nt ? gen_stream_seconds(q->g, caps, var, plain) : plain;
+    return v.nt ? gen_nt_seconds(q->g, caps, var, plain) : plain;
 }
 
 static double predict(const struct gen_problem *p, const struct sched *s) { return seconds(p->facts, p->c, params_of(s), p->var); }

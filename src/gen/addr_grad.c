@@ -26,7 +26,7 @@ bool grad_address_of(struct grad_address *s, const struct task *t)
     for (u32 a = 0; a < c->rank; a++)
         if (a != 1) x->k = sym_mul(st, x->k, c->out[a]);
     x->outer = (struct space){.rank = c->rank};
-    if (q->groups > 1) x->outer.g[x->outer.n++] = (struct space_group){sym_const(st, q->groups), 0};
+    if (q->groups > 1) x->outer.g[x->outer.n++] = (struct axis_run){sym_const(st, q->groups), 0};
     return true;
 }
 

@@ -11,7 +11,7 @@
 // lacks are zeros, too.
 //
 // Dims: rows m = n, out[2..] merged; columns oc; packed weights [group][first taps][block of columns][term][column], zeros behind
-// the last column and, with MERGE_LOOPS, behind the last channel.
+// the last column and, with IGEMM_LOOPS, behind the last channel.
 #include "gen/addr_igemm.h"
 
 enum { MAX_RUN = 4 /* terms of the input that a thread reads at a time */ };
@@ -27,25 +27,25 @@ static bool takes_layouts(const struct conv *c)
     return true;
 }
 
-static void product_of(const struct merge *g, struct gemm *x)
+static void product_of(const struct igemm_address *g, struct gemm *x)
 {
     const struct conv *c = &g->c;
     struct symtab *st = c->g->sym;
     const struct value *in = graph_value(c->g, c->x), *w = graph_value(c->g, c->w), *out = graph_value(c->g, c->y);
     *x = (struct gemm){.g = c->g, .a = c->x, .b = c->w, .y = c->y, .bias = c->b, .m_axis = -1, .n_axis = 1};
     x->as = &in->shape, x->bs = &w->shape, x->ys = &out->shape;
-    x->m = sym_const(st, 1), x->n = sym_const(st, c->oc), x->k = sym_const(st, merge_terms(g));
+    x->m = sym_const(st, 1), x->n = sym_const(st, c->oc), x->k = sym_const(st, igemm_terms(g));
     for (u32 a = 0; a < c->rank; a++)
         if (a != 1) x->m = sym_mul(st, x->m, c->out[a]);
     x->type = c->type, x->b_const = true, x->simple = c->simple;
     x->outer = (struct space){.rank = c->rank}; /* an axis that rows or columns are on carries the number */
-    if (g->phases > 1) x->outer.g[x->outer.n++] = (struct space_group){sym_const(st, g->phases), 0};
-    if (c->groups > 1) x->outer.g[x->outer.n++] = (struct space_group){sym_const(st, c->groups), 1};
+    if (g->phases > 1) x->outer.g[x->outer.n++] = (struct axis_run){sym_const(st, g->phases), 0};
+    if (c->groups > 1) x->outer.g[x->outer.n++] = (struct axis_run){sym_const(st, c->groups), 1};
 }
 
-bool merge_of(struct merge *g, struct gemm *x, const struct task *t)
+bool igemm_address_of(struct igemm_address *g, struct gemm *x, const struct task *t)
 {
-    *g = (struct merge){0};
+    *g = (struct igemm_address){0};
     g->up = !conv_anchor(&g->c, t);
     if (g->up && (t->n_heavy != 1 || !trans_as_conv(&g->trans, &g->c, t))) return false;
     g->phases = g->up ? g->trans.phases : 1;
@@ -59,20 +59,20 @@ bool merge_of(struct merge *g, struct gemm *x, const struct task *t)
     return true;
 }
 
-i64 merge_terms(const struct merge *g) { return g->taps * g->c.ic; }
+i64 igemm_terms(const struct igemm_address *g) { return g->taps * g->c.ic; }
 
-i64 merge_round(const struct merge *g, enum merge_order o, i64 bk) { return o == MERGE_LOOPS ? bk * g->taps : bk; }
+i64 igemm_k_block(const struct igemm_address *g, enum igemm_order o, i64 bk) { return o == IGEMM_LOOPS ? bk * g->taps : bk; }
 
-bool merge_is_dense(const struct merge *g, enum merge_order o) { return g->by_channel && o == MERGE_CHANNELS && !g->c.pitched; }
+bool igemm_is_dense(const struct igemm_address *g, enum igemm_order o) { return g->by_channel && o == IGEMM_CHANNELS && !g->c.pitched; }
 
 /* Phases of a transposed convolution. */
 
-static const struct merge *merge_in(const struct contraction *p) { return p->address->user; }
+static const struct igemm_address *merge_in(const struct contraction *p) { return p->address->user; }
 
 /* The phase of the workgroup along an axis. */
 static kval phase_of(const struct contraction *p, u32 axis)
 {
-    const struct merge *g = merge_in(p);
+    const struct igemm_address *g = merge_in(p);
     return trans_phase_of(p->m->k, &g->trans, p->pos[0], axis);
 }
 
@@ -91,7 +91,7 @@ static void also(struct kir *k, kval *all, kval cond)
 /* Has the phase any taps? 0: always. */
 static kval phase_has_taps(const struct contraction *p)
 {
-    const struct merge *g = merge_in(p);
+    const struct igemm_address *g = merge_in(p);
     kval ok = 0;
     for (u32 a = 2; g->up && a < g->c.rank; a++) {
         bool lacks = false;
@@ -113,7 +113,7 @@ static void split_tap(struct kir *k, const struct conv *c, kval n, kval tap[MAX_
 }
 
 /* Terms that count channels innermost: a K block within one tap, or of whole taps, is one division for all of it. */
-static kval by_channels(const struct merge *g, struct kir *k, i64 bk, kval k_block, struct contract_term *t)
+static kval by_channels(const struct igemm_address *g, struct kir *k, i64 bk, kval k_block, struct contract_term *t)
 {
     i64 ic = g->c.ic;
     if (ic % bk == 0) {
@@ -129,7 +129,7 @@ static kval by_channels(const struct merge *g, struct kir *k, i64 bk, kval k_blo
     return kir_div_i(k, n, ic);
 }
 
-static kval by_taps(const struct merge *g, struct kir *k, i64 bk, kval k_block, struct contract_term *t)
+static kval by_taps(const struct igemm_address *g, struct kir *k, i64 bk, kval k_block, struct contract_term *t)
 {
     i64 taps = g->taps;
     if (bk % taps == 0) {
@@ -144,23 +144,23 @@ static kval by_taps(const struct merge *g, struct kir *k, i64 bk, kval k_block, 
 static kval term_exists(const struct contraction *p, kval k_block, kval at)
 {
     struct kir *k = p->m->k;
-    i64 n = merge_terms(merge_in(p));
+    i64 n = igemm_terms(merge_in(p));
     if (n % p->s.bk == 0) return 0;
     return kir_lt(k, kir_add(k, kir_mul_i(k, k_block, p->s.bk), at), kir_int(k, n));
 }
 
 static void merge_term_of(const struct contraction *p, kval k_block, kval at, struct contract_term *t)
 {
-    const struct merge *g = merge_in(p);
+    const struct igemm_address *g = merge_in(p);
     struct kir *k = p->m->k;
     *t = (struct contract_term){.at = at, .ok = term_exists(p, k_block, at)};
-    kval tap = g->order == MERGE_CHANNELS ? by_channels(g, k, p->s.bk, k_block, t) : by_taps(g, k, p->s.bk, k_block, t);
+    kval tap = g->order == IGEMM_CHANNELS ? by_channels(g, k, p->s.bk, k_block, t) : by_taps(g, k, p->s.bk, k_block, t);
     split_tap(k, &g->c, tap, t->tap);
 }
 
 static u32 merge_loops(const struct contraction *p, kval k_block, i64 written_out, struct contract_term *t)
 {
-    const struct merge *g = merge_in(p);
+    const struct igemm_address *g = merge_in(p);
     const struct conv *c = &g->c;
     struct kir *k = p->m->k;
     kval zero = kir_int(k, 0), own = zero;
@@ -211,7 +211,7 @@ static void merge_row(const struct contraction *p, kval i)
    input is only asked for elements that exist. */
 static kval find_input(const struct contraction *p, const struct contract_term *t, kval idx[MAX_RANK])
 {
-    const struct merge *g = merge_in(p);
+    const struct igemm_address *g = merge_in(p);
     const struct conv *c = &g->c;
     struct kir *k = p->m->k;
     kval ok = 0, zero = kir_int(k, 0);
@@ -233,7 +233,7 @@ static kval find_input(const struct contraction *p, const struct contract_term *
 
 static kval merge_input(const struct contraction *p, const struct contract_term *t, kval i, u32 lanes)
 {
-    const struct merge *g = merge_in(p);
+    const struct igemm_address *g = merge_in(p);
     struct kir *k = p->m->k;
     kval idx[MAX_RANK] = {0}, c = t->channel;
     pixel_of(p, row_of(p, i), idx);
@@ -249,13 +249,13 @@ static kval merge_input(const struct contraction *p, const struct contract_term 
 }
 
 /* Are K blocks of whole channels packed as such, with zeros behind the last? The last channel of a conv group must be that of the weights. */
-static bool has_zeros(const struct merge *g) { return g->order == MERGE_LOOPS && !(g->up && g->c.groups > 1); }
+static bool has_zeros(const struct igemm_address *g) { return g->order == IGEMM_LOOPS && !(g->up && g->c.groups > 1); }
 
 static kval merge_weights(const struct contraction *p, const struct contract_term *t, kval k_block, kval i, u32 lanes)
 {
-    const struct merge *g = merge_in(p);
+    const struct igemm_address *g = merge_in(p);
     struct kir *k = p->m->k;
-    i64 n = has_zeros(g) ? round_up(merge_terms(g), p->s.bk) : merge_terms(g);
+    i64 n = has_zeros(g) ? round_up(igemm_terms(g), p->s.bk) : igemm_terms(g);
     kval block = p->pos[1], term = kir_add(k, kir_mul_i(k, k_block, p->s.bk), t->at);
     for (u32 a = 2; g->up && a < g->c.rank; a++)
         block = kir_add(k, kir_mul_i(k, block, g->trans.ax[a].step), fact(p, a, FACT_FIRST));
@@ -281,7 +281,7 @@ static kval read(const struct operand *s, kval at, kval i, u32 lanes)
 
 static kval output_index(const struct contraction *p, kval row, kval col, kval idx[MAX_RANK])
 {
-    const struct merge *g = merge_in(p);
+    const struct igemm_address *g = merge_in(p);
     struct kir *k = p->m->k;
     kval ok = 0;
     for (u32 i = 0; i < MAX_RANK; i++) idx[i] = kir_int(k, 0);
@@ -297,19 +297,19 @@ static kval output_index(const struct contraction *p, kval row, kval col, kval i
 
 /* Opening. */
 
-static void pack_dim(const struct merge *g, struct pack *p, i64 n, u32 axis, i64 stride)
+static void pack_dim(const struct igemm_address *g, struct pack *p, i64 n, u32 axis, i64 stride)
 {
     p->dim[p->n].extent = sym_const(g->c.g->sym, n);
     p->dim[p->n].axis = axis;
     p->dim[p->n++].stride = stride;
 }
 
-static void pack_taps(const struct merge *g, struct pack *w)
+static void pack_taps(const struct igemm_address *g, struct pack *w)
 {
     for (u32 a = 2; a < g->c.rank; a++) pack_dim(g, w, g->c.k[a], a, g->up ? g->trans.ax[a].step : 1);
 }
 
-static kval pack_weights(const struct merge *g, const struct contraction *p)
+static kval pack_weights(const struct igemm_address *g, const struct contraction *p)
 {
     struct pack *w = arena_new(p->m->arena, struct pack);
     u32 in = g->up ? 0 : 1, out = g->up ? 1 : 0; /* axes */
@@ -317,36 +317,36 @@ static kval pack_weights(const struct merge *g, const struct contraction *p)
     if (g->c.groups > 1) pack_dim(g, w, g->c.groups, 0, g->up ? g->c.ic : g->c.oc);
     for (u32 a = 2; g->up && a < g->c.rank; a++) pack_dim(g, w, g->trans.ax[a].step, a, 1);
     pack_dim(g, w, ceil_div(g->c.oc, p->s.bn), out, p->s.bn);
-    if (g->order != MERGE_CHANNELS) pack_dim(g, w, ic, in, 1);
+    if (g->order != IGEMM_CHANNELS) pack_dim(g, w, ic, in, 1);
     pack_taps(g, w);
-    if (g->order == MERGE_CHANNELS) pack_dim(g, w, ic, in, 1);
+    if (g->order == IGEMM_CHANNELS) pack_dim(g, w, ic, in, 1);
     pack_dim(g, w, p->s.bn, out, 1);
     return emit_pack(p->m, g->c.w, w);
 }
 
-i64 merge_direct_run(const struct merge *g, enum merge_order o, i64 bk)
+i64 igemm_direct_run(const struct igemm_address *g, enum igemm_order o, i64 bk)
 {
     i64 n = 1;
-    while (merge_is_dense(g, o) && n < MAX_RUN && g->c.ic % (2 * n) == 0 && bk % (2 * n) == 0) n *= 2;
+    while (igemm_is_dense(g, o) && n < MAX_RUN && g->c.ic % (2 * n) == 0 && bk % (2 * n) == 0) n *= 2;
     return n;
 }
 
-void merge_open(struct merge *g, struct contraction *p, enum merge_order o, i64 bk)
+void igemm_address_open(struct igemm_address *g, struct contraction *p, enum igemm_order o, i64 bk)
 {
-    bool side_by_side = merge_is_dense(g, o);
+    bool side_by_side = igemm_is_dense(g, o);
     g->order = o, g->channels = bk;
-    p->s.bk = merge_round(g, o, bk);
+    p->s.bk = igemm_k_block(g, o, bk);
     g->form = (struct addressing){.user = g,
                                     .a = {side_by_side, sym_const(p->m->g->sym, side_by_side ? g->c.ic : 1)},
                                     .b = {false, sym_const(p->m->g->sym, p->s.bn)},
                                     .read = read,
                                     .index = output_index,
-                                    .direct_run = merge_direct_run(g, o, bk),
+                                    .direct_run = igemm_direct_run(g, o, bk),
                                     .enter_row = merge_row,
                                     .term = merge_term_of,
                                     .direct_a = merge_input,
                                     .direct_b = direct_weights,
-                                    .loops = o == MERGE_LOOPS ? merge_loops : NULL};
+                                    .loops = o == IGEMM_LOOPS ? merge_loops : NULL};
     p->address = &g->form;
     g->packed = pack_weights(g, p);
 }

@@ -10,34 +10,34 @@
 #include "gen/contract.h"
 #include "gen/trans.h"
 
-enum merge_order {
-    MERGE_CHANNELS, /* terms count input channels innermost, then taps */
-    MERGE_TAPS,     /* taps innermost, then channels */
-    MERGE_LOOPS,    /* likewise, and a K block is all taps of some channels */
+enum igemm_order {
+    IGEMM_CHANNELS, /* terms count input channels innermost, then taps */
+    IGEMM_TAPS,     /* taps innermost, then channels */
+    IGEMM_LOOPS,    /* likewise, and a K block is all taps of some channels */
 };
 
-struct merge {
+struct igemm_address {
     struct conv c;
     bool up;            /* transposed: c is of stride 1 over positions, of which each has an output of every phase */
     struct trans trans;
     i64 phases;         /* 1: not transposed, or as good as */
-    enum merge_order order;
-    i64 taps, channels; /* of a kernel; with MERGE_LOOPS: of a K block */
+    enum igemm_order order;
+    i64 taps, channels; /* of a kernel; with IGEMM_LOOPS: of a K block */
     bool by_channel;    /* the channels of a pixel lie side by side */
     bool is_stored;     /* the input can be loaded where it is; else something in front is evaluated */
     struct addressing form;
     kval packed;
 };
 /* Takes the task apart; x: sizes, epilogue and bias as a matrix product. false: not such a task. */
-bool merge_of(struct merge *g, struct gemm *x, const struct task *t);
-i64 merge_terms(const struct merge *g);                             /* taps * input channels */
-bool merge_is_dense(const struct merge *g, enum merge_order o);     /* are contiguous elements of the input terms? */
-i64 merge_round(const struct merge *g, enum merge_order o, i64 bk); /* terms of a K block of bk terms, or channels */
+bool igemm_address_of(struct igemm_address *g, struct gemm *x, const struct task *t);
+i64 igemm_terms(const struct igemm_address *g);                             /* taps * input channels */
+bool igemm_is_dense(const struct igemm_address *g, enum igemm_order o);     /* are contiguous elements of the input terms? */
+i64 igemm_k_block(const struct igemm_address *g, enum igemm_order o, i64 bk); /* terms of a K block of bk terms, or channels */
 
 /* Terms of the input that a thread reads at a time where it is not staged. */
-i64 merge_direct_run(const struct merge *g, enum merge_order o, i64 bk);
+i64 igemm_direct_run(const struct igemm_address *g, enum igemm_order o, i64 bk);
 
 /* Sets p->address, p->s.bk and how operands are read, in vectors of at most `wide` elements; packs the weights. Before contract_emit. */
-void merge_open(struct merge *g, struct contraction *p, enum merge_order o, i64 bk);
+void igemm_address_open(struct igemm_address *g, struct contraction *p, enum igemm_order o, i64 bk);
 
 #endif

@@ -416,7 +416,7 @@ static void clear_row(struct band *b, const struct row *r)
 }
 
 /* Opens the loop over one axis of the band, adds its index; returns the condition that it lies
- * inside the input (0: certainly). */
+ * inside the input (0: always). */
 static kval open_axis(struct band *b, u32 a, struct row *r)
 {
     struct kir *k = b->m->k;
@@ -531,7 +531,7 @@ struct space conv_outer(const struct conv *c)
     struct space s = {.rank = c->rank};
     for (u32 a = 0; a < c->rank; a++)
         if (a != 1 && (i32)a != c->xa && (i32)a != c->ya)
-            s.g[s.n++] = (struct space_group){c->out[a], a};
+            s.g[s.n++] = (struct axis_run){c->out[a], a};
     return s;
 }
 

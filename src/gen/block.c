@@ -41,7 +41,7 @@ struct blocking block_blocking(const struct block *s, const struct caps *c)
                              .bn = s->bn,
                              .bk = s->bk,
                              .threads = s->threads,
-                             .pipe = (enum group_pipe)of[s->sp].pipe,
+                             .pipe = (enum wg_pipe)of[s->sp].pipe,
                              .stages = of[s->sp].stages,
                              .raster = i64_max(1, s->map),
                              .split_k = s->chunks,
@@ -121,14 +121,14 @@ bool block_fits(const struct block_task *x, const struct caps *c, const struct b
     case P_half: return !s->half || x->size == 2;
     case P_wlx: return s->wly * s->wlx == s->w;
     case P_blx: return s->team <= c->max_group;
-    case P_tn: return group_has_registers(c, s->team, s->tm * s->tn + s->tm + s->tn);
+    case P_tn: return wg_has_registers(c, s->team, s->tm * s->tn + s->tm + s->tn);
     case P_lsu: return fits_threads(c, s) && fits_shared(x, c, s);
     case P_bswm: return s->bswm <= s->tm;
     case P_bswn: return s->bswn <= s->tn;
     case P_wswm: return s->wswm <= s->bswm;
     case P_wswn: return s->wswn <= s->bswn;
     case P_sp: return fits_shared(x, c, s);
-    case P_rp: return group_has_registers(c, s->threads, registers(s));
+    case P_rp: return wg_has_registers(c, s->threads, registers(s));
     case P_un: return s->tm * s->tn * i64_min(s->un, s->bk / s->lsu) <= MAX_CODE;
     case P_pad: return fits_shared(x, c, s);
     case P_ta: return !s->ta || x->x.a_plain;
@@ -182,9 +182,9 @@ i64 block_count(const struct block_task *x, const struct block *s)
 static bool are_teams_worth(const struct block_task *x, const struct caps *c, const struct block *s)
 {
     i64 n = s->lsu;
-    if (s->threads < group_least(c) || s->threads > USUAL_THREADS) return false;
+    if (s->threads < wg_least(c) || s->threads > USUAL_THREADS) return false;
     if (n > 1 && (2 * n > s->bk || x->k < 4 * s->bk)) return false;
-    return n <= 2 || block_count(x, s) <= 256 || s->team < group_least(c);
+    return n <= 2 || block_count(x, s) <= 256 || s->team < wg_least(c);
 }
 
 /* As wide as possible, or half of that. */

@@ -20,13 +20,13 @@ enum { SP_NONE, SP_DOUBLE, SP_AHEAD, SP_ASYNC, SP_ASYNC_3 }; /* of sp */
     P(blx, "subgroups of a team along columns", 1, 2, 4, 8, 16)                                                                             \
     P(tm, "rows of a thread", 1, 2, 4, 8, 16)                                                                                               \
     P(tn, "columns of a thread", 1, 2, 4, 8, 16)                                                                                            \
-    P(bk, "terms per round", 1, 2, 4, 8, 16, 32, 64)                                                                                        \
-    P(lsu, "teams of threads that share the terms of a round", 1, 2, 4, 8, 16)                                                              \
+    P(bk, "terms of a K block", 1, 2, 4, 8, 16, 32, 64)                                                                                        \
+    P(lsu, "teams of threads that share the terms of a K block", 1, 2, 4, 8, 16)                                                              \
     P(bswm, "rows of a thread within its subgroup's part", 1, 2, 4, 8, 16)                                                                  \
     P(bswn, "columns of a thread within its subgroup's part", 1, 2, 4, 8, 16)                                                               \
     P(wswm, "neighbouring rows of a thread", 1, 2, 4, 8, 16)                                                                                \
     P(wswn, "neighbouring columns of a thread", 1, 2, 4, 8, 16)                                                                             \
-    P(sp, "0: copy, then multiply; 1: the next round is fetched meanwhile, to shared arrays of its own; 2: to registers; 3, 4: rounds are " \
+    P(sp, "0: copy, then multiply; 1: the next K block is fetched meanwhile, to shared arrays of its own; 2: to registers; 3, 4: rounds are " \
           "copied ahead without registers, 2 and 3 in shared arrays", SP_NONE, SP_DOUBLE, SP_AHEAD, SP_ASYNC, SP_ASYNC_3)                   \
     P(rp, "1: fragments of the next term are read before this one's are multiplied", 0, 1)                                                  \
     P(un, "terms written out at once", 1, 2, 4, 8, 16, 32, 64)                                                                              \
@@ -39,8 +39,8 @@ enum { SP_NONE, SP_DOUBLE, SP_AHEAD, SP_ASYNC, SP_ASYNC_3 }; /* of sp */
     P(gsw, "elements of a store of the teams' sums; 0: one team", 0, 1, 2, 4)                                                               \
     P(rc, "1: sums are shared out through the whole block; 0: row by row, or one team", 0, 1)                                               \
     P(map, "rows of blocks that are walked column by column; 0, 1: none", 0, 1, 2, 4, 8, 16, 32)                                            \
-    P(chunks, "groups that share the terms of a block", 1, 2, 4, 8, 16)                                                                     \
-    P(stream, "groups of a processor; all of them share all rounds evenly; 0: each has a block", 0, 1, 2, 4, 8)
+    P(chunks, "workgroups that share the terms of a block", 1, 2, 4, 8, 16)                                                                     \
+    P(stream, "workgroups of a multiprocessor, which share all K blocks evenly; 0: each has a block", 0, 1, 2, 4, 8)
 // clang-format on
 enum { BLOCK_PARAMS(GEN_PARAM_NUMBER) N_PARAM };
 

@@ -41,7 +41,7 @@ double blocking_seconds(const struct gemm *x, const struct caps *c, const struct
     double copied = blocks * k_blocks * (double)s->bk * edges;
     double missed = s->raster > 1 ? 0.2 : 0.25; /* of what is copied, by the caches */
     /* Copying an element takes some operations. */
-    struct group_load load = {
+    struct wg_load load = {
         .groups = s->stream_k ? (double)s->stream_k : blocks * splits,
         .threads = s->threads,
         .flops = 2 * work * blocks * k_blocks * (double)s->bk * area + 6 * copied,
@@ -49,5 +49,5 @@ double blocking_seconds(const struct gemm *x, const struct caps *c, const struct
         .barriers = k_blocks * (s->stream_k ? blocks / (double)s->stream_k : 1 / splits) * (s->stages > 1 ? 1 : 2)};
     double later = s->stream_k ? 16 * (double)s->stream_k * area : x->simple && s->split_k == 1 ? 0 : 8 * splits * batch * m * n;
     double rest = later > 0 ? 4e-6 + later / gen_byte_rate(c) : 0;
-    return group_seconds(c, &load) * (s->pipe ? 0.95 : 1) + rest;
+    return wg_seconds(c, &load) * (s->pipe ? 0.95 : 1) + rest;
 }

@@ -71,10 +71,10 @@ void operand_init(struct contraction *p, struct operand *s)
     if (p->st.panel) lay_panels(s, terms_inside);
     i64 most = i64_min(i64_min(cols, i64_max(1, rows * cols / p->g.n)), is_a ? p->st.a_wide : p->st.b_wide);
     enum dtype type = graph_value(p->m->g, s->v)->dtype;
-    s->copy = (struct group_copy){.share = {.g = &p->g,
+    s->copy = (struct wg_copy){.share = {.g = &p->g,
                                             .rows = rows,
                                             .cols = cols,
-                                            .lanes = group_lanes(p->m->g, (is_a ? p->address->a : p->address->b).n, type, (u32)most),
+                                            .lanes = wg_lanes(p->m->g, (is_a ? p->address->a : p->address->b).n, type, (u32)most),
                                             .by_rows = p->st.by_rows},
                                   .type = p->st.type,
                                   .read = read_operand,
@@ -223,10 +223,10 @@ static void arrays_open(struct contraction *p)
 
 void contract_enter(struct contraction *p)
 {
-    group_enter(&p->g);
+    wg_enter(&p->g);
     p->n_k_blocks = contract_block_k_blocks(p);
     arrays_open(p);
     if (p->s.pipe == PIPE_ASYNC) return;
-    if (!p->st.a_direct) group_copy_open(&p->a.copy);
-    if (!p->st.b_direct) group_copy_open(&p->b.copy);
+    if (!p->st.a_direct) wg_copy_open(&p->a.copy);
+    if (!p->st.b_direct) wg_copy_open(&p->b.copy);
 }

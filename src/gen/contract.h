@@ -14,7 +14,7 @@ struct contraction;
 /* An operand and its part of the SHARED array. i: row of a, column of b. */
 struct operand {
     struct contraction *p;
-    struct group_copy copy;
+    struct wg_copy copy;
     value_id v;
     sym across;          /* rows of a, columns of b */
     i64 block;           /* of them in a block */
@@ -63,7 +63,7 @@ struct addressing {
 struct blocking {
     i64 bm, bn, bk;       /* results of a workgroup's block, terms of a K block */
     i64 threads;
-    enum group_pipe pipe; /* how copies and arithmetic overlap */
+    enum wg_pipe pipe; /* how copies and arithmetic overlap */
     i64 stages;           /* K blocks in the SHARED array; PIPE_ASYNC: at least 2 */
     i64 raster;           /* rows of blocks that are walked column by column; 1: not */
     i64 split_k;          /* workgroups that share the terms of a block */
@@ -76,7 +76,7 @@ struct staging {
     bool a_direct, b_direct; /* not staged: threads read the operand through the addressing */
     bool a_as_is, b_as_is;   /* the SHARED array keeps the order of memory; else terms are the outer index */
     i64 a_wide, b_wide;      /* elements of a load, at most */
-    bool by_rows;            /* how threads share a copy, struct group_share */
+    bool by_rows;            /* how threads share a copy, struct wg_share */
     bool swizzled;           /* the SHARED array is */
     i64 pad;                 /* elements behind each of its lines, against bank conflicts */
     i64 panel;               /* elements of a line of it; longer ones go on in the next panel; 0: no panels */
@@ -90,7 +90,7 @@ struct contraction {
     struct emit *m;
     struct gemm x;                    /* sizes, batches, epilogue */
     const struct addressing *address;
-    struct group g;
+    struct workgroup g;
     struct blocking s;
     struct staging st;
     enum dtype type;                  /* of the sums in the epilogue */

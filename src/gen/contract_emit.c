@@ -26,15 +26,15 @@ static void init(struct contraction *p)
 static void fetch(struct contraction *p, kval k_block)
 {
     p->k_block = k_block;
-    if (!p->st.a_direct) group_copy_fetch(&p->a.copy);
-    if (!p->st.b_direct) group_copy_fetch(&p->b.copy);
+    if (!p->st.a_direct) wg_copy_fetch(&p->a.copy);
+    if (!p->st.b_direct) wg_copy_fetch(&p->b.copy);
 }
 
 static void put(struct contraction *p, kval stage)
 {
     p->a.stage = p->b.stage = stage;
-    if (!p->st.a_direct) group_copy_put(&p->a.copy, p->array);
-    if (!p->st.b_direct) group_copy_put(&p->b.copy, p->array);
+    if (!p->st.a_direct) wg_copy_put(&p->a.copy, p->array);
+    if (!p->st.b_direct) wg_copy_put(&p->b.copy, p->array);
 }
 
 /* K block r, which is in a stage. */
@@ -71,8 +71,8 @@ static void copy_async(struct contraction *p, kval k_block, kval stage)
         contract_copy_boxes(p);
         return;
     }
-    if (!p->st.a_direct) group_copy_async(&p->a.copy, p->array);
-    if (!p->st.b_direct) group_copy_async(&p->b.copy, p->array);
+    if (!p->st.a_direct) wg_copy_async(&p->a.copy, p->array);
+    if (!p->st.b_direct) wg_copy_async(&p->b.copy, p->array);
 }
 
 /* All stages but one are being copied to while one is multiplied. Behind the barrier no thread reads the stage that is copied to next. */
@@ -137,12 +137,12 @@ static void k_blocks_direct(struct contraction *p)
 /* What belongs to the rows of a that a thread copies is computed once, for all K blocks. */
 static void enter_rows(struct contraction *p)
 {
-    const struct group_share *s = &p->a.copy.share;
+    const struct wg_share *s = &p->a.copy.share;
     i64 whole = s->rows * s->cols / (s->lanes * p->g.n); /* turns that all threads have */
     if (p->st.a_direct || !p->address->enter_row) return;
     for (i64 i = 0; i < whole; i++) {
         kval row, col;
-        group_share_at(s, i, &row, &col);
+        wg_share_at(s, i, &row, &col);
         p->address->enter_row(p, p->a.along_k ? row : col);
     }
 }

@@ -43,7 +43,7 @@ void filtering_reads(struct filtering *q, const struct caps *caps)
 bool filtering_may_stream(const struct filtering *q, const struct caps *caps, i64 nr)
 {
     const struct value *out = graph_value(q->g, q->g->output.v[0]);
-    return q->simple && out->layout == LAYOUT_ROWS && gen_may_stream(q->g, caps, nr * filtering_lanes(q, caps) * dtype_size(out->dtype));
+    return q->simple && out->layout == LAYOUT_ROWS && gen_may_nt(q->g, caps, nr * filtering_lanes(q, caps) * dtype_size(out->dtype));
 }
 
 static i64 reach(const struct filtering *q, u32 i) { return (q->f.kernel[i] - 1) * q->f.dilation[i]; }

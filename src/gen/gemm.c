@@ -61,7 +61,7 @@ static void find_rows(struct gemm *x)
         rows = without(&rows, x->n_axis);
         left = without(&left, r - 1);
         if (x->g->output.n == 1 && rows.n && same_space(&rows, &left)) {
-            struct space_group last = rows.g[--rows.n];
+            struct axis_run last = rows.g[--rows.n];
             x->outer = rows;
             x->m_axis = (i32)last.axis;
             x->m = last.extent;
@@ -70,7 +70,7 @@ static void find_rows(struct gemm *x)
         }
     }
     for (u32 i = 0; i < x->batch; i++)
-        x->outer.g[x->outer.n++] = (struct space_group){x->ys->dim[i], i};
+        x->outer.g[x->outer.n++] = (struct axis_run){x->ys->dim[i], i};
 }
 
 static bool is_plain(const struct value *v)
@@ -139,7 +139,7 @@ static bool gemm_of_pixels(struct gemm *x, const struct task *t)
     x->outer = conv_space(&c);
     x->rows = axes_of_rows(&c, &x->outer);
     if (!x->outer.n) return true;
-    struct space_group last = x->outer.g[--x->outer.n];
+    struct axis_run last = x->outer.g[--x->outer.n];
     x->m_axis = (i32)last.axis, x->m = last.extent;
     return true;
 }
@@ -189,7 +189,7 @@ bool gemm_is_dense_along_last(const struct task *t, value_id v, u32 lanes)
     struct space s = {.rank = graph_value(&t->g, v)->shape.rank};
     struct probe last, before;
     for (u32 i = 0; i < s.rank; i++)
-        s.g[s.n++] = (struct space_group){graph_value(&t->g, v)->shape.dim[i], i};
+        s.g[s.n++] = (struct axis_run){graph_value(&t->g, v)->shape.dim[i], i};
     if (s.n < 2) return true;
     space_probe(&last, t, &s, v, s.n - 1, lanes);
     space_probe(&before, t, &s, v, s.n - 2, lanes);

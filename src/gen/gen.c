@@ -313,7 +313,7 @@ bool gen_random(const struct task *t, const struct caps *caps, struct rng *r, st
     return true;
 }
 
-bool gen_mend(struct candidate *c, const struct task *t, const struct caps *caps)
+bool gen_repair(struct candidate *c, const struct task *t, const struct caps *caps)
 {
     struct gen_problem p;
     struct gen_tree tree = {.p = &p};
@@ -321,6 +321,17 @@ bool gen_mend(struct candidate *c, const struct task *t, const struct caps *caps
     bool ok = c->gen->worth ? gen_tree_near(&tree, &c->sched, &c->sched) : gen_problem_allows(&p, &c->sched);
     gen_problem_close(&p);
     return ok;
+}
+
+double gen_growth(const struct candidate *c) { return c->gen->growth ? c->gen->growth(&c->sched) : 1; }
+
+double gen_predict(const struct candidate *c, const struct task *t, const struct caps *caps, const i64 *given)
+{
+    struct gen_problem p;
+    if (!gen_problem_open(&p, c->gen, t, caps, given)) return 1e9;
+    double seconds = gen_problem_seconds(&p, &c->sched);
+    gen_problem_close(&p);
+    return seconds;
 }
 
 bool gen_order(const struct task *t, const struct caps *caps, struct candidate *out)
@@ -429,7 +440,7 @@ static sym alloc_bytes(const struct kernel *k, struct symtab *t, const struct ki
     return sym_mul(t, operand_sym(k, t, x->a), sym_const(t, dtype_size(x->dtype) * x->lanes));
 }
 
-/* Lies in a worker's scratch memory: on processors also what threads of a group share (lang.h). */
+/* Lies in a worker's scratch memory: on processors also what threads of a workgroup share (lang.h). */
 static bool is_scratch(const struct kernel *k, const struct kir_ins *x, bool is_gpu)
 {
     return x->op == KI_ALLOC && (x->aux == KS_WORK || (x->aux == KS_SHARED && !is_gpu && kir_threads(&k->kir) > 1));

@@ -123,7 +123,7 @@ struct candidate gen_initial(const struct gen *g, const struct task *t, const st
 bool gen_random(const struct task *t, const struct caps *c, struct rng *r, struct candidate *out); /* a random legal candidate */
 /* Makes c legal where the family says what is worth trying: values stay, from the first on, as near as possible. Others' candidates
    stay as they are. false: c is not legal. */
-bool gen_mend(struct candidate *c, const struct task *t, const struct caps *caps);
+bool gen_repair(struct candidate *c, const struct task *t, const struct caps *caps);
 /* The one used with an empty database: the best predicted of the generators' initial schedules for sizes var[]. */
 bool gen_default(const struct task *t, const struct caps *c, const i64 *var, struct candidate *out);
 double gen_predict(const struct candidate *c, const struct task *t, const struct caps *caps, const i64 *var);
@@ -132,11 +132,11 @@ double gen_predict(const struct candidate *c, const struct task *t, const struct
 
 /* space.c: the index space of a value. Axes of size 1 are dropped; axes that are neighbours in memory are merged into one group
    when every operand that is read element by element allows it, so that a dense pointwise task becomes one long row. */
-struct space_group { sym extent; u32 axis; };   /* axis: carries the group's index; the group's other axes have index 0 */
+struct axis_run { sym extent; u32 axis; };   /* axis: carries the group's index; the group's other axes have index 0 */
 struct space {
     u32 rank;                                   /* of the value */
     u32 n;                                      /* groups, outermost in memory first; at least one */
-    struct space_group g[MAX_RANK];
+    struct axis_run g[MAX_RANK];
 };
 /* stop: values whose elements the generator delivers itself (bound), same shape as v; 0-terminated, may be NULL. set: bit mask of
    axes; axes in it are merged with each other only, and so are those outside. */
@@ -168,12 +168,12 @@ double gen_flop_rate(const struct caps *c);                 /* rough peak of one
 double gen_byte_rate(const struct caps *c);                 /* rough memory bandwidth, bytes per second */
 /* Storing the task's outputs past the caches (emit_stream) in runs of so many bytes. May it be worth it? Runs are whole lines and outputs
    fill a good part of the last cache. */
-bool gen_may_stream(const struct graph *task, const struct caps *c, i64 run);
+bool gen_may_nt(const struct graph *task, const struct caps *c, i64 run);
 /* Likewise for sizes var[]: should it be done as long as nothing was measured? The last cache could not hold the outputs anyway. */
-bool gen_streams(const struct graph *task, const struct caps *c, const i64 *var);
+bool gen_wants_nt(const struct graph *task, const struct caps *c, const i64 *var);
 /* Predicted seconds with such stores of what takes `plain` seconds with ordinary ones: lines are no longer read to be overwritten, but who
    reads the outputs next finds none of them in a cache. */
-double gen_stream_seconds(const struct graph *task, const struct caps *c, const i64 *var, double plain);
+double gen_nt_seconds(const struct graph *task, const struct caps *c, const i64 *var, double plain);
 i32 gen_nearest(const struct gen_param *p, i64 want);       /* the largest value <= want, else the smallest */
 /* *best and *out become cost and s where that is cheaper than what was kept (best 0: nothing); not above 0: not legal. */
 void gen_keep(double cost, const struct sched *s, double *best, struct sched *out);
@@ -199,7 +199,7 @@ void gen_try(const struct gen_problem *p, const struct sched *s, double *best, s
 /* The best predicted of all that are legal and worth trying; false: there is none. */
 bool gen_choose(const struct gen_problem *p, struct sched *out);
 /* Sets parameter nt, which says that outputs are stored past the caches, where they should be and may. */
-void gen_set_stream(const struct gen_problem *p, u32 nt, struct sched *s);
+void gen_set_nt(const struct gen_problem *p, u32 nt, struct sched *s);
 /* From a legal schedule to cheaper ones, one parameter at a time, until none is cheaper. */
 void gen_descend(const struct gen_search *q, struct sched *s);
 bool gen_pointwise_tail(const struct graph *g, value_id out, value_id anchor); /* between them only pointwise nodes of the same shape */
@@ -216,35 +216,35 @@ void gen_map_grid(struct emit *m, value_id v, const struct map_sched *s, const v
 void gen_map_rest(struct emit *m, const struct task *t, const struct caps *c, value_id v, emit_fn *fn, const void *user);
 void gen_map_default(const struct task *t, const struct caps *c, value_id v, const value_id *stop, struct map_sched *s);
 
-/* turn.c: transposes blocks of as many rows and columns as a vector has lanes (a power of two, at least 2) in scratch memory. */
-struct turn {
+/* transpose.c: transposes blocks of as many rows and columns as a vector has lanes (a power of two, at least 2) in scratch memory. */
+struct transpose {
     struct kir *k;
     u32 lanes;
     kval room[2];   /* WORK arrays of blocks */
 };
-struct turn_to {
+struct transpose_to {
     kval array, at; /* column c, a vector over rows, goes to element at + c*pitch */
     i64 pitch, columns;
 };
-void turn_open(struct turn *t, struct kir *k, enum dtype type, u32 lanes, i64 blocks); /* allocates room for so many */
-void turn_row(const struct turn *t, kval block, kval row, kval v);
-u32 turn_blocks(const struct turn *t, kval blocks); /* behind all rows of all of them; the result is for turn_store */
-void turn_store(const struct turn *t, u32 from, kval block, const struct turn_to *to);
+void transpose_open(struct transpose *t, struct kir *k, enum dtype type, u32 lanes, i64 blocks); /* allocates room for so many */
+void transpose_row(const struct transpose *t, kval block, kval row, kval v);
+u32 transpose_blocks(const struct transpose *t, kval blocks); /* behind all rows of all of them; the result is for transpose_store */
+void transpose_store(const struct transpose *t, u32 from, kval block, const struct transpose_to *to);
 
-/* wg_map.c: the same by groups of threads; how many, k->group says. */
-struct group_map {
+/* wg_map.c: the same by workgroups; how many, k->group says. */
+struct wg_map {
     i64 axis;   /* group of axes along which threads follow each other, counted from the innermost in memory */
     i64 vec;    /* elements of a thread's piece, along that group */
     i64 row;    /* threads side by side along that group, the others in further rows; 0: without gaps */
     i64 rep;    /* pieces per thread */
     bool stage; /* axis > 0: stored along the innermost group, through shared memory; row > 0 */
 };
-void gen_group_map_grid(struct emit *m, value_id v, const struct group_map *s, const value_id *stop);
-void gen_group_map_default(const struct task *t, value_id v, i64 threads, struct group_map *s);
-i64 gen_group_size(const struct kir *k); /* threads of a group */
+void gen_wg_map_grid(struct emit *m, value_id v, const struct wg_map *s, const value_id *stop);
+void gen_wg_map_default(const struct task *t, value_id v, i64 threads, struct wg_map *s);
+i64 gen_wg_size(const struct kir *k); /* threads of a workgroup */
 /* Cost of one element's reads with threads along a group: side by side, near each other, anywhere; the same for all is nearly free. */
-double gen_group_reads(const struct probe *p);
-i64 group_map_pitch(i64 row, enum dtype t); /* staged: elements from one row of the tile to the next */
+double gen_wg_reads(const struct probe *p);
+i64 wg_map_pitch(i64 row, enum dtype t); /* staged: elements from one row of the tile to the next */
 
 /* Part of a value in scratch memory, from which a later step of the same grid iteration reads. */
 struct scratch {
@@ -289,7 +289,7 @@ struct tile_out {
     kval rows;                /* not 0: WORK array of lanes*nr x pitch; the epilogue runs along x, for outputs with x innermost */
     const struct scratch *to; /* not NULL: to scratch memory instead, pixels that hang over, too: there is room */
     const kval (*px)[MAX_RANK]; /* not NULL: index of each pixel, instead of the axes */
-    const kval *exists;       /* with px: does it? 0: certainly */
+    const kval *exists;       /* with px: does it? 0: always */
 };
 void tile_open(struct tile *t);                                   /* allocates the accumulators */
 /* For tiles that are stored through an epilogue, to the outputs or to the scratch memory of a value: allocates memory for a loop over
@@ -303,7 +303,7 @@ void tile_step(const struct tile *t, const struct tile_in *a, kval b, kval b_at)
 void tile_steps(const struct tile *t, struct tile_in a, kval step, kval b, kval b_at, i64 n, i64 ku);
 void tile_resume(const struct tile *t, const struct tile_out *o); /* accumulators begin with what an earlier tile left in o->temp */
 void tile_prefetch(const struct tile *t, const struct tile_out *o); /* asks for it */
-kval tile_full(const struct tile *t, const struct tile_out *o);   /* all its pixels exist? 0: certainly */
+kval tile_full(const struct tile *t, const struct tile_out *o);   /* all its pixels exist? 0: always */
 void tile_store(const struct tile *t, const struct tile_out *o);
 i64 tile_rows_size(const struct tile *t);                         /* elements of tile_out.rows */
 double tile_step_cycles(i64 pixels, i64 nr); /* predicted cycles of one step */

@@ -31,7 +31,7 @@ struct fma_leaf {
     i64 unroll;          /* terms of a thread that are unrolled */
     bool ahead;          /* the fragment of the next step is read before this one's is multiplied */
     u32 store_lanes;     /* elements of a store of the teams' sums */
-    bool store_by_rows;  /* see struct group_share */
+    bool store_by_rows;  /* see struct wg_share */
 
     /* While it is emitted. */
     u32 run;             /* rows of a vector */

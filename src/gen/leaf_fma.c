@@ -299,16 +299,16 @@ static void store_teams(struct contraction *p)
 {
     const struct fma_leaf *l = p->own;
     struct kir *k = p->m->k;
-    struct group_share all = {&p->g, p->s.bm, p->s.bn, l->store_lanes, l->store_by_rows};
+    struct wg_share all = {&p->g, p->s.bm, p->s.bn, l->store_lanes, l->store_by_rows};
     kval array = p->n_out ? p->out : p->array;
     kir_barrier(k);
     for (i64 i = 0; i < l->row.n; i++)
         for (i64 j = 0; j < vectors(l); j++)
             kir_store(k, array, team_sum_at(p, l->team, row_at(p, i), col_at(p, j), l->lanes), sum_of(p, i, j));
     kir_barrier(k);
-    for (i64 i = 0; i < group_share_turns(&all); i++) {
+    for (i64 i = 0; i < wg_share_turns(&all); i++) {
         kval row, col, sum = 0;
-        bool some = group_share_at(&all, i, &row, &col);
+        bool some = wg_share_at(&all, i, &row, &col);
         for (i64 u = 0; u < l->teams; u++) {
             kval one = kir_load(k, array, team_sum_at(p, kir_int(k, u), row, col, all.lanes));
             sum = u ? kir_add(k, sum, one) : one;

@@ -115,7 +115,7 @@ static void map_blocked(struct emit *m, value_id v, i64 block)
     for (u32 i = 0; i < s->rank; i++) {
         if (i == 1) continue;
         group[sp.n] = sp.n;
-        sp.g[sp.n++] = (struct space_group){s->dim[i], i};
+        sp.g[sp.n++] = (struct axis_run){s->dim[i], i};
     }
     kval n_rows = emit_size(m, space_count(&sp, t, 0, sp.n)),
          n_blocks = emit_size(m, sym_cdiv(t, s->dim[1], sym_const(t, block)));
@@ -274,10 +274,10 @@ void gen_map_rest(struct emit *m, const struct task *t, const struct caps *c, va
     for (u32 i = 0; i < t->g.output.n; i++) {
         value_id out = t->g.output.v[i];
         struct map_sched x;
-        struct group_map y;
+        struct wg_map y;
         if (c->is_gpu) {
-            gen_group_map_default(t, out, gen_group_size(m->k), &y);
-            gen_group_map_grid(m, out, &y, NULL);
+            gen_wg_map_default(t, out, gen_wg_size(m->k), &y);
+            gen_wg_map_grid(m, out, &y, NULL);
         } else {
             gen_map_default(t, c, out, NULL, &x);
             gen_map_grid(m, out, &x, NULL);

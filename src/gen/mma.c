@@ -29,7 +29,7 @@ static struct blocking blocking_of(const struct mma_sched *s)
                              .bn = s->gn * s->wn * s->n,
                              .bk = s->bk,
                              .threads = s->gm * s->gn * s->subgroup,
-                             .pipe = (enum group_pipe)i64_min(s->pipe, PIPE_ASYNC),
+                             .pipe = (enum wg_pipe)i64_min(s->pipe, PIPE_ASYNC),
                              .stages = s->pipe < PIPE_DOUBLE ? 1 : s->pipe > PIPE_ASYNC ? 3 : 2,
                              .raster = s->raster,
                              .split_k = s->chunks,
@@ -60,7 +60,7 @@ void mma_contraction(struct contraction *p, struct mma_leaf *l, struct emit *m, 
                               .out_type = acc_type(&s),
                               .leaf = &leaf_mma,
                               .own = l};
-    group_init(&p->g, m, p->s.threads, (u32)s.subgroup);
+    wg_init(&p->g, m, p->s.threads, (u32)s.subgroup);
 }
 
 /* Choice. */
@@ -85,12 +85,12 @@ static bool fits(const struct caps *c, const struct mma_sched *s, i64 size)
         operands = (s->wm * s->m + (s->rp ? s->wn : 1) * s->n) * s->k * size / 4 / s->subgroup * (1 + s->rp);
     if (s->rp && s->bk == s->k) return false; /* one step */
     if (s->stream && !stream_k_is_legal(c, p.bm, p.bn, p.bk, p.split_k)) return false;
-    if (s->bk % s->k || s->bk / s->k > MAX_STEPS || s->wm * s->wn > MAX_FRAGMENTS || p.threads < group_least(c)) return false;
+    if (s->bk % s->k || s->bk / s->k > MAX_STEPS || s->wm * s->wn > MAX_FRAGMENTS || p.threads < wg_least(c)) return false;
     i64 regs = sums + operands + (s->pipe && s->pipe < PIPE_ASYNC ? copied : 0);
-    if (!group_has_registers(c, p.threads, regs)) return false;
+    if (!wg_has_registers(c, p.threads, regs)) return false;
     struct mma_leaf l = leaf_of(DT_NONE, s);
     i64 out = mma_out_size(&l) * s->acc / 8;
-    return group_is_legal(c, p.threads, size * blocking_shared(&p, pad_of(s)) + out);
+    return wg_is_legal(c, p.threads, size * blocking_shared(&p, pad_of(s)) + out);
 }
 
 /* What fits with the shortest operands. */
@@ -126,7 +126,7 @@ static bool least_sched(const struct gen_problem *p, const struct caps_matrix *s
                                 [P_chunks] = 1,
                                 [P_stream] = 0}};
     struct mma_sched s = sched_of(p->c, out);
-    while (blocking_of(&s).threads < group_least(p->c) && s.gm < 4) s.gm *= 2, out->v[P_gm] = (i32)s.gm;
+    while (blocking_of(&s).threads < wg_least(p->c) && s.gm < 4) s.gm *= 2, out->v[P_gm] = (i32)s.gm;
     return shape->m <= 32 && shape->n <= 32 && shape->k <= 32 && mma_legal(p, out);
 }
 

@@ -20,14 +20,14 @@
     P(gn, "subgroups along columns", 1, 2, 4)                                                                                                     \
     P(wm, "fragments of a subgroup along rows", 1, 2, 4)                                                                                          \
     P(wn, "fragments of a subgroup along columns", 1, 2, 4)                                                                                       \
-    P(bk, "terms per round", 16, 32, 64)                                                                                                          \
-    P(pipe, "0: copy, then multiply; 1: the next round is fetched to registers meanwhile; 2: and has shared arrays of its own; 3, 4: rounds are " \
+    P(bk, "terms of a K block", 16, 32, 64)                                                                                                          \
+    P(pipe, "0: copy, then multiply; 1: the next K block is fetched to registers meanwhile; 2: and has shared arrays of its own; 3, 4: rounds are " \
             "copied ahead without registers, 2 and 3 in shared arrays", PIPE_NONE, PIPE_AHEAD, PIPE_DOUBLE, PIPE_ASYNC, PIPE_ASYNC + 1)           \
     P(rp, "1: a step's fragments are read before the last one's are multiplied", 0, 1)                                                            \
     P(swz, "1: the shared array is swizzled, else its rows are padded", 0, 1)                                                                     \
     P(raster, "rows of blocks that are walked column by column", 1, 8)                                                                            \
-    P(chunks, "groups that share the terms of a block", 1, 8)                                                                                     \
-    P(stream, "groups of a processor; all of them share all rounds evenly; 0: each has a block", 0, 1, 2, 4)
+    P(chunks, "workgroups that share the terms of a block", 1, 8)                                                                                     \
+    P(stream, "workgroups of a multiprocessor, which share all K blocks evenly; 0: each has a block", 0, 1, 2, 4)
 // clang-format on
 
 struct mma_sched {

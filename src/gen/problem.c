@@ -60,11 +60,11 @@ bool gen_choose(const struct gen_problem *p, struct sched *out)
     return g->worth ? gen_best_below(&q, may_begin, out) : gen_best(&q, out);
 }
 
-void gen_set_stream(const struct gen_problem *p, u32 nt, struct sched *s)
+void gen_set_nt(const struct gen_problem *p, u32 nt, struct sched *s)
 {
     struct sched past = *s;
     past.v[nt] = 1;
-    if (gen_streams(&p->t->g, p->c, p->var) && gen_problem_allows(p, &past)) *s = past;
+    if (gen_wants_nt(&p->t->g, p->c, p->var) && gen_problem_allows(p, &past)) *s = past;
 }
 
 void gen_problem_initial(const struct gen_problem *p, struct sched *out)

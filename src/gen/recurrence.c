@@ -27,7 +27,7 @@ struct rec {
     bool exact;              /* no vector hangs over the last unit */
     kval pack, dir, t;       /* packed weights; direction; the thread, 0: there is one */
     kval seq[MAX_ROWS];      /* number of each sequence, clamped */
-    kval exists[MAX_ROWS];   /* is it one? 0: certainly */
+    kval exists[MAX_ROWS];   /* is it one? 0: always */
     kval len[MAX_ROWS];      /* its steps; 0: all */
     kval h, mem, z, rh;      /* states: h [2][rows][room], the others [rows][room] */
     kval step, old, new;     /* number of the step; parts of h */

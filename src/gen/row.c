@@ -140,7 +140,7 @@ void row_space_of(struct row_space *s, const struct row_task *x, const struct re
         layout_order(l, rank, order);
         for (u32 i = 0; i < rank; i++)
             if (gen_static(g, in->dim[order[i]], 0) != 1)
-                s->sp.g[s->sp.n++] = (struct space_group){in->dim[order[i]], order[i]};
+                s->sp.g[s->sp.n++] = (struct axis_run){in->dim[order[i]], order[i]};
     }
     s->inner = s->sp.n;
     for (u32 i = 0; i < s->sp.n; i++) {

@@ -105,30 +105,30 @@ void stream_k_keep(struct contraction *p, kval row, kval col, kval val)
 }
 
 /* The sums of one workgroup, to the registers or added to them. */
-static void take(struct contraction *p, const struct group_share *all, kval reg, kval sums, bool is_first)
+static void take(struct contraction *p, const struct wg_share *all, kval reg, kval sums, bool is_first)
 {
     struct kir *k = p->m->k;
-    for (i64 i = 0; i < group_share_turns(all); i++) {
+    for (i64 i = 0; i < wg_share_turns(all); i++) {
         kval row, col, at = kir_int(k, i);
-        bool some = group_share_at(all, i, &row, &col);
+        bool some = wg_share_at(all, i, &row, &col);
         kval v = kir_load(k, p->partial, element_at(p, sums, row, col, all->lanes));
         kir_store(k, reg, at, is_first ? v : kir_add(k, kir_load(k, reg, at), v));
         if (some) kir_end(k);
     }
 }
 
-static void add_up(struct contraction *p, const struct group_share *all, const struct shares *s, kval g, kval base)
+static void add_up(struct contraction *p, const struct wg_share *all, const struct shares *s, kval g, kval base)
 {
     struct kir *k = p->m->k;
     kval last = owner_of(s, kir_add_i(k, kir_add(k, base, s->k_blocks), -1)), zero = kir_int(k, 0);
-    kval reg = kir_alloc(k, KS_REG, p->type, all->lanes, kir_int(k, group_share_turns(all)));
+    kval reg = kir_alloc(k, KS_REG, p->type, all->lanes, kir_int(k, wg_share_turns(all)));
     take(p, all, reg, sums_at(p, g, kir_int(k, 1)), true);
     kval other = kir_loop(k, KL_SERIAL, kir_add_i(k, g, 1), kir_add_i(k, last, 1), 1);
     take(p, all, reg, sums_at(p, other, zero), false);
     kir_end(k);
-    for (i64 i = 0; i < group_share_turns(all); i++) {
+    for (i64 i = 0; i < wg_share_turns(all); i++) {
         kval row, col;
-        bool some = group_share_at(all, i, &row, &col);
+        bool some = wg_share_at(all, i, &row, &col);
         contract_store_whole(p, row, col, kir_load(k, reg, kir_int(k, i)));
         if (some) kir_end(k);
     }
@@ -139,12 +139,12 @@ void stream_k_close(struct contraction *p)
 {
     struct kir *k = p->m->k;
     u32 lanes = gen_static(p->m->g, p->x.n, 0) == 1 ? 1 : (u32)i64_min(4, p->s.bn);
-    struct group_share all = {.g = &p->g, .rows = p->s.bm, .cols = p->s.bn, .lanes = lanes};
+    struct wg_share all = {.g = &p->g, .rows = p->s.bm, .cols = p->s.bn, .lanes = lanes};
     kir_barrier(k);
     kir_end(k);
     kir_end(k);
     kval g = kir_grid(k, kir_int(k, p->s.stream_k));
-    group_enter(&p->g);
+    wg_enter(&p->g);
     struct shares s = shares_of(p);
     kval from = begin_of(&s, g), to = begin_of(&s, kir_add_i(k, g, 1));
     kval block = kir_div(k, to, s.k_blocks), base = kir_mul(k, block, s.k_blocks);

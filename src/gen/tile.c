@@ -221,7 +221,7 @@ static void pixel_index(const struct tile *t, const struct tile_out *o, i64 dy, 
     if (o->x_axis >= 0) idx[o->x_axis] = kir_add_i(t->m->k, idx[o->x_axis], dx * x_step_of(o));
 }
 
-/* Is pixel (dy, dx) one that exists? 0: certainly. */
+/* Is pixel (dy, dx) one that exists? 0: always. */
 static kval pixel_exists(const struct tile *t, const struct tile_out *o, i64 dy, i64 dx)
 {
     struct kir *k = t->m->k;
@@ -310,7 +310,7 @@ static i64 pitch_of(const struct tile *t)
 i64 tile_rows_size(const struct tile *t) { return t->nr * t->lanes * t->ty * pitch_of(t); }
 
 /* The tile in memory: [dy][channel][dx]. */
-static void turn_round(const struct tile *t, const struct tile_out *o)
+static void transpose_tile(const struct tile *t, const struct tile_out *o)
 {
     struct kir *k = t->m->k;
     i64 pitch = pitch_of(t), channels = t->nr * t->lanes;
@@ -329,7 +329,7 @@ static void store_rows(const struct tile *t, const struct tile_out *o)
     const struct result r = result_of(o);
     struct kir *k = m->k;
     i64 pitch = pitch_of(t), channels = t->nr * t->lanes;
-    turn_round(t, o);
+    transpose_tile(t, o);
     kval n_c = o->c_end ? kir_min(k, kir_sub(k, o->c_end, o->c), kir_int(k, channels))
                         : kir_int(k, channels);
     kval n_x = o->x_axis >= 0 ? kir_sub(k, o->x_end, o->idx[o->x_axis]) : kir_int(k, 1);
@@ -442,7 +442,7 @@ void tile_store(const struct tile *t, const struct tile_out *o)
         store_spilled(t, o);
         return;
     }
-    if (by_rows) turn_round(t, o);
+    if (by_rows) transpose_tile(t, o);
     kval full = o->to ? 0 : tile_full(t, o);
     if (!full) {
         store_all(t, o, false);

@@ -94,20 +94,20 @@ static double output_bytes(const struct graph *g, const i64 *var)
     return bytes;
 }
 
-bool gen_may_stream(const struct graph *g, const struct caps *c, i64 run)
+bool gen_may_nt(const struct graph *g, const struct caps *c, i64 run)
 {
     return run > 0 && run % 64 == 0 && output_bytes(g, NULL) > (double)c->l3_bytes / 2;
 }
 
-bool gen_streams(const struct graph *g, const struct caps *c, const i64 *var)
+bool gen_wants_nt(const struct graph *g, const struct caps *c, const i64 *var)
 {
     return output_bytes(g, var) > (double)c->l3_bytes;
 }
 
-double gen_stream_seconds(const struct graph *g, const struct caps *c, const i64 *var, double plain)
+double gen_nt_seconds(const struct graph *g, const struct caps *c, const i64 *var, double plain)
 {
     double moved = output_bytes(g, var) / gen_byte_rate(c);
-    if (!gen_streams(g, c, var)) return plain + 0.3 * moved;
+    if (!gen_wants_nt(g, c, var)) return plain + 0.3 * moved;
     return fmax(plain - 0.1 * moved, 0.8 * plain);
 }
 
@@ -216,17 +216,6 @@ bool gen_pointwise_tail(const struct graph *g, value_id out, value_id anchor)
     for (u32 i = 0; i < n->in.n; i++)
         if (n->in.v[i] && !gen_pointwise_tail(g, n->in.v[i], anchor)) return false;
     return true;
-}
-
-double gen_growth(const struct candidate *c) { return c->gen->growth ? c->gen->growth(&c->sched) : 1; }
-
-double gen_predict(const struct candidate *c, const struct task *t, const struct caps *caps, const i64 *given)
-{
-    struct gen_problem p;
-    if (!gen_problem_open(&p, c->gen, t, caps, given)) return 1e9;
-    double seconds = gen_problem_seconds(&p, &c->sched);
-    gen_problem_close(&p);
-    return seconds;
 }
 
 node_id gen_pool_node(const struct task *t)

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// wg: copying and reductions by groups of threads.
+// wg: copying and reductions by workgroups.
 //
 // Where a thread stands in its subgroup is asked for (SUBGROUP), never worked out from its number:
 // a target may number them as it likes. When subgroups are used, the number in the group is made of
 // the two, so that a subgroup's threads are neighbours in it.
 #include "gen/wg.h"
 
-void group_init(struct group *g, struct emit *m, i64 n, u32 subgroup)
+void wg_init(struct workgroup *g, struct emit *m, i64 n, u32 subgroup)
 {
     assert(n > 0 && (n & (n - 1)) == 0 && subgroup <= n);
-    *g = (struct group){.m = m, .n = n, .subgroup = subgroup};
+    *g = (struct workgroup){.m = m, .n = n, .subgroup = subgroup};
     m->k->group[0] = (u32)n;
     m->k->group[1] = m->k->group[2] = 1;
     m->k->subgroup = subgroup;
 }
 
-void group_enter(struct group *g)
+void wg_enter(struct workgroup *g)
 {
     struct kir *k = g->m->k;
     if (!g->subgroup) {
@@ -30,30 +30,30 @@ void group_enter(struct group *g)
 
 /* Limits. */
 
-bool group_is_legal(const struct caps *c, i64 n, i64 shared_bytes)
+bool wg_is_legal(const struct caps *c, i64 n, i64 shared_bytes)
 {
     return n <= c->max_group && shared_bytes <= c->shared_bytes;
 }
 
 /* Compilers keep some addresses, and spill the rest: where one group needs all registers of a processor, few. */
-bool group_has_registers(const struct caps *c, i64 n, i64 regs)
+bool wg_has_registers(const struct caps *c, i64 n, i64 regs)
 {
     enum { USUAL = 255, ADDRESSES = 55, FEW = 24 };
     i64 most = c->thread_regs ? c->thread_regs : USUAL;
     return regs + ADDRESSES <= most && (!c->unit_regs || (regs + FEW) * n <= c->unit_regs);
 }
 
-i64 group_least(const struct caps *c)
+i64 wg_least(const struct caps *c)
 {
     return i64_min(i64_max(8, c->subgroup_min), i64_min(64, c->max_group));
 }
 
-u32 group_subgroup(const struct caps *c, i64 n)
+u32 wg_subgroup(const struct caps *c, i64 n)
 {
     return c->has_subgroup && c->subgroup > 1 && c->subgroup <= n ? c->subgroup : 0;
 }
 
-u32 group_lanes(const struct graph *g, sym extent, enum dtype t, u32 most)
+u32 wg_lanes(const struct graph *g, sym extent, enum dtype t, u32 most)
 {
     i64 lanes = i64_min(most, 16 / i64_max(1, dtype_size(t)));
     while (lanes > 1 && ((lanes & (lanes - 1)) || !sym_divides(g->sym, lanes, extent))) lanes--;
@@ -62,7 +62,7 @@ u32 group_lanes(const struct graph *g, sym extent, enum dtype t, u32 most)
 
 /* Arithmetic and memory at the same time, in waves of groups. The number of processors is not told;
    it is guessed from the peak rate. */
-double group_seconds(const struct caps *c, const struct group_load *l)
+double wg_seconds(const struct caps *c, const struct wg_load *l)
 {
     i64 processors = i64_max(1, (i64)(gen_flop_rate(c) / 4e11));
     i64 slots = processors * i64_max(1, 1024 / l->threads);
@@ -77,19 +77,19 @@ double group_seconds(const struct caps *c, const struct group_load *l)
 /* Sharing a tile, copying. */
 
 /* Threads side by side in a row, where threads stay in rows. */
-static i64 row_threads(const struct group_share *s)
+static i64 row_threads(const struct wg_share *s)
 {
     return i64_min(s->cols / s->lanes, i64_max(1, s->g->n / s->rows));
 }
 
-i64 group_share_turns(const struct group_share *s)
+i64 wg_share_turns(const struct wg_share *s)
 {
     i64 units = s->cols / s->lanes;
     if (!s->by_rows) return ceil_div(s->rows * units, s->g->n);
     return ceil_div(s->rows, s->g->n / row_threads(s)) * (units / row_threads(s));
 }
 
-static bool share_by_rows(const struct group_share *s, i64 turn, kval *row, kval *col)
+static bool share_by_rows(const struct wg_share *s, i64 turn, kval *row, kval *col)
 {
     struct kir *k = s->g->m->k;
     i64 n = row_threads(s), at_once = s->g->n / n, per_row = s->cols / s->lanes / n;
@@ -101,7 +101,7 @@ static bool share_by_rows(const struct group_share *s, i64 turn, kval *row, kval
     return some;
 }
 
-bool group_share_at(const struct group_share *s, i64 turn, kval *row, kval *col)
+bool wg_share_at(const struct wg_share *s, i64 turn, kval *row, kval *col)
 {
     struct kir *k = s->g->m->k;
     assert(s->cols % s->lanes == 0);
@@ -115,45 +115,45 @@ bool group_share_at(const struct group_share *s, i64 turn, kval *row, kval *col)
     return some;
 }
 
-void group_copy_open(struct group_copy *c)
+void wg_copy_open(struct wg_copy *c)
 {
     struct kir *k = c->share.g->m->k;
-    c->reg = kir_alloc(k, KS_REG, c->type, c->share.lanes, kir_int(k, group_share_turns(&c->share)));
+    c->reg = kir_alloc(k, KS_REG, c->type, c->share.lanes, kir_int(k, wg_share_turns(&c->share)));
 }
 
-void group_copy_fetch(const struct group_copy *c)
+void wg_copy_fetch(const struct wg_copy *c)
 {
     struct kir *k = c->share.g->m->k;
-    for (i64 i = 0; i < group_share_turns(&c->share); i++) {
+    for (i64 i = 0; i < wg_share_turns(&c->share); i++) {
         kval row, col;
-        bool some = group_share_at(&c->share, i, &row, &col);
+        bool some = wg_share_at(&c->share, i, &row, &col);
         kir_store(k, c->reg, kir_int(k, i), c->read(c->user, row, col));
         if (some) kir_end(k);
     }
 }
 
-static kval place_of_vector(const struct group_copy *c, kval row, kval col)
+static kval place_of_vector(const struct wg_copy *c, kval row, kval col)
 {
     return kir_ramp(c->share.g->m->k, c->at(c->user, row, col), c->col_step, c->share.lanes);
 }
 
-void group_copy_put(const struct group_copy *c, kval array)
+void wg_copy_put(const struct wg_copy *c, kval array)
 {
     struct kir *k = c->share.g->m->k;
-    for (i64 i = 0; i < group_share_turns(&c->share); i++) {
+    for (i64 i = 0; i < wg_share_turns(&c->share); i++) {
         kval row, col;
-        bool some = group_share_at(&c->share, i, &row, &col);
+        bool some = wg_share_at(&c->share, i, &row, &col);
         kir_store(k, array, place_of_vector(c, row, col), kir_load(k, c->reg, kir_int(k, i)));
         if (some) kir_end(k);
     }
 }
 
-void group_copy_async(const struct group_copy *c, kval array)
+void wg_copy_async(const struct wg_copy *c, kval array)
 {
     struct kir *k = c->share.g->m->k;
-    for (i64 i = 0; i < group_share_turns(&c->share); i++) {
+    for (i64 i = 0; i < wg_share_turns(&c->share); i++) {
         kval row, col;
-        bool some = group_share_at(&c->share, i, &row, &col);
+        bool some = wg_share_at(&c->share, i, &row, &col);
         kir_store_async(k, array, place_of_vector(c, row, col), c->read(c->user, row, col));
         if (some) kir_end(k);
     }
@@ -162,7 +162,7 @@ void group_copy_async(const struct group_copy *c, kval array)
 /* Reductions. */
 
 /* Over `width` neighbours of one subgroup. */
-static kval fold_lanes(const struct group_fold *f, kval v, i64 width)
+static kval fold_lanes(const struct wg_fold *f, kval v, i64 width)
 {
     struct kir *k = f->g->m->k;
     if (width == (i64)f->g->subgroup) {
@@ -178,7 +178,7 @@ static kval fold_lanes(const struct group_fold *f, kval v, i64 width)
 }
 
 /* Each subgroup by itself, then every thread adds up what the subgroups of its row have left. */
-static kval fold_subgroups(const struct group_fold *f, kval v)
+static kval fold_subgroups(const struct wg_fold *f, kval v)
 {
     struct kir *k = f->g->m->k;
     i64 size = f->g->subgroup;
@@ -196,7 +196,7 @@ static kval fold_subgroups(const struct group_fold *f, kval v)
     return sum;
 }
 
-static kval fold_shared(const struct group_fold *f, kval v)
+static kval fold_shared(const struct wg_fold *f, kval v)
 {
     struct kir *k = f->g->m->k;
     u32 lanes = kir_lanes(k, v);
@@ -217,7 +217,7 @@ static kval fold_shared(const struct group_fold *f, kval v)
     return kir_load(k, f->shared, kir_ramp(k, kir_mul_i(k, first, lanes), 1, lanes));
 }
 
-kval group_fold(const struct group_fold *f, kval v)
+kval wg_fold(const struct wg_fold *f, kval v)
 {
     struct kir *k = f->g->m->k;
     assert(f->g->n % (f->width * f->step) == 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// wg_conv: what convolutions and windows by groups of threads share. A group computes a tile
+// wg_conv: what convolutions and windows by workgroups share. A group computes a tile
 // of ty rows by tx pixels by oc output channels. Block by block of input channels, the patch of
 // input that the tile's taps meet is copied to shared memory once (wg_patch.c), so that the
 // halo is read once for all taps. The arithmetic is the family's. Outputs leave from registers, or
@@ -18,7 +18,7 @@ enum { MAX_REACH = 1 << 20 /* of a patch along an axis: larger ones fit nowhere 
 /* Taking apart. */
 
 /* Of pooling: on the tile's axes only. */
-static bool takes_windows(const struct group_conv *g)
+static bool takes_windows(const struct wg_conv *g)
 {
     const struct conv *c = &g->c;
     if (!g->tail.pool) return true;
@@ -49,18 +49,18 @@ static void flatten(struct conv *c)
     c->ya = s.n > 1 && s.g[s.n - 2].axis ? (i32)s.g[s.n - 2].axis : -1;
 }
 
-bool group_conv_takes(struct group_conv *g, const struct task *t)
+bool wg_conv_takes(struct wg_conv *g, const struct task *t)
 {
     for (u32 i = 0; i < t->g.output.n; i++)
         if (!takes_layout(&g->c, t->g.output.v[i])) return false;
     return conv_tail_of(&g->tail, &g->c) && takes_windows(g);
 }
 
-bool group_conv_of(struct group_conv *g, const struct task *t)
+bool wg_conv_of(struct wg_conv *g, const struct task *t)
 {
-    *g = (struct group_conv){0};
-    if (!conv_anchor(&g->c, t) && !group_up_of(g, t)) return false;
-    if (!group_conv_takes(g, t)) return false;
+    *g = (struct wg_conv){0};
+    if (!conv_anchor(&g->c, t) && !wg_up_of(g, t)) return false;
+    if (!wg_conv_takes(g, t)) return false;
     if (!g->tail.pool) flatten(&g->c);
     return true;
 }
@@ -72,7 +72,7 @@ static i64 gcd(i64 a, i64 b) { return b ? gcd(b, a % b) : a; }
 static bool is_tiled(const struct conv *c, u32 a) { return (i32)a == c->xa || (i32)a == c->ya; }
 
 /* Positions of the patch along a tiled axis, for n outputs. Only multiples of the unit are met. */
-static i64 reach(struct group_conv *g, i32 axis, i64 n)
+static i64 reach(struct wg_conv *g, i32 axis, i64 n)
 {
     const struct conv *c = &g->c;
     if (axis < 0) return 1;
@@ -84,7 +84,7 @@ static i64 reach(struct group_conv *g, i32 axis, i64 n)
 
 /* Readers whose words fall on the same bank, at most. Words of 16 bytes, eight of them at a time.
  */
-static i64 conflicts(const struct group_conv *g, i64 pixel)
+static i64 conflicts(const struct wg_conv *g, i64 pixel)
 {
     i64 n[8] = {0}, worst = 0, x = g->c.xa;
     i64 step = g->s.apart * (x < 0 ? 1 : g->c.stride[x] / g->unit[x]) * pixel * dtype_size(g->cell);
@@ -94,20 +94,20 @@ static i64 conflicts(const struct group_conv *g, i64 pixel)
 }
 
 /* Elements of a pixel, padded where that spreads them over the banks. */
-static i64 padded(const struct group_conv *g, i64 n)
+static i64 padded(const struct wg_conv *g, i64 n)
 {
     i64 vec = i64_max(1, 16 / dtype_size(g->cell));
     return n % vec == 0 && conflicts(g, n + vec) < conflicts(g, n) ? n + vec : n;
 }
 
-i64 group_power_dividing(i64 most, i64 n)
+i64 wg_power_dividing(i64 most, i64 n)
 {
     i64 v = 1;
     while (v * 2 <= most && n % (v * 2) == 0) v *= 2;
     return v;
 }
 
-static void plan_axes(struct group_conv *g)
+static void plan_axes(struct wg_conv *g)
 {
     const struct conv *c = &g->c;
     g->planes = g->taps = 1, g->n_order = 0;
@@ -135,7 +135,7 @@ static void plan_axes(struct group_conv *g)
 }
 
 /* Channels as the tile sees them, and blocks of them. */
-static void plan_channels(struct group_conv *g)
+static void plan_channels(struct wg_conv *g)
 {
     const struct conv *c = &g->c;
     i64 side = i64_max(1, g->s.groups);
@@ -144,25 +144,25 @@ static void plan_channels(struct group_conv *g)
     g->ic = many ? c->ic * c->groups : c->ic, g->oc = many ? c->oc * c->groups : c->oc;
     g->terms = g->s.cb / side;
     g->n_in = many ? 1 : ceil_div(c->ic, g->s.cb);
-    group_up_plan(g);
+    wg_up_plan(g);
 }
 
-static void plan_copies(struct group_conv *g)
+static void plan_copies(struct wg_conv *g)
 {
-    const struct group_work *s = &g->s;
+    const struct wg_work *s = &g->s;
     enum dtype w = g->c.w ? graph_value(g->c.g, g->c.w)->dtype : g->type;
     i64 pixels = g->planes * g->rows * g->cols;
     g->n_patch = s->patch ? pixels * g->pixel : 0;
     g->n_weights = g->c.w ? g->taps * g->terms * s->oc : 0;
-    g->w_vec = group_power_dividing(16 / dtype_size(w), g->n_weights);
+    g->w_vec = wg_power_dividing(16 / dtype_size(w), g->n_weights);
     g->result = s->oc + (s->oc % 2 ? 0 : i64_max(1, 16 / dtype_size(g->cell)));
-    g->n_result = s->by_shared ? s->ty * s->tx * g->result : 0;
+    g->n_result = s->store_shared ? s->ty * s->tx * g->result : 0;
     g->buffers = s->pipe == PIPE_DOUBLE ? 2 : 1;
     g->patch_copies = s->patch ? ceil_div(pixels * (s->cb / g->vec), s->threads) : 0;
     g->weight_copies = s->weights ? ceil_div(g->n_weights / g->w_vec, s->threads) : 0;
 }
 
-void group_conv_plan(struct group_conv *g, const struct group_work *s)
+void wg_conv_plan(struct wg_conv *g, const struct wg_work *s)
 {
     const struct conv *c = &g->c;
     enum dtype x = graph_value(c->g, c->x)->dtype;
@@ -170,7 +170,7 @@ void group_conv_plan(struct group_conv *g, const struct group_work *s)
     g->type = emit_type(x);
     g->cell = s->wide ? g->type : x;
     g->by_pixel = conv_input_layout(c) != LAYOUT_ROWS;
-    g->vec = g->by_pixel ? group_power_dividing(16 / dtype_size(x), s->cb) : 1;
+    g->vec = g->by_pixel ? wg_power_dividing(16 / dtype_size(x), s->cb) : 1;
     g->rows = reach(g, c->ya, s->ty), g->cols = reach(g, c->xa, s->tx);
     g->pixel = padded(g, s->cb);
     plan_channels(g);
@@ -178,7 +178,7 @@ void group_conv_plan(struct group_conv *g, const struct group_work *s)
     plan_copies(g);
 }
 
-i64 group_conv_shared(const struct group_conv *g)
+i64 wg_conv_shared(const struct wg_conv *g)
 {
     i64 patch = i64_max(g->n_patch * g->buffers, g->n_result) * dtype_size(g->cell);
     if (g->s.chunks > 1)
@@ -188,37 +188,37 @@ i64 group_conv_shared(const struct group_conv *g)
     return patch + weights * dtype_size(graph_value(g->c.g, g->c.w)->dtype);
 }
 
-i64 group_conv_copies(const struct group_conv *g) { return g->patch_copies + g->weight_copies; }
+i64 wg_conv_copies(const struct wg_conv *g) { return g->patch_copies + g->weight_copies; }
 
-bool group_conv_by_registers(const struct group_conv *g) { return group_conv_copies(g) <= GROUP_CONV_COPIES; }
+bool wg_conv_by_registers(const struct wg_conv *g) { return wg_conv_copies(g) <= GROUP_CONV_COPIES; }
 
 /* Weights of transposed convolutions lie as [input channel][output]: those behind a group are the next one's. */
-static bool groups_overlap(const struct group_conv *g)
+static bool groups_overlap(const struct wg_conv *g)
 {
     return g->groups > 1 && g->ic % g->s.cb;
 }
 
-bool group_conv_fits(const struct group_conv *g, const struct caps *c)
+bool wg_conv_fits(const struct wg_conv *g, const struct caps *c)
 {
-    const struct group_work *s = &g->s;
+    const struct wg_work *s = &g->s;
     bool staged = s->patch || s->weights;
-    if (s->threads > c->max_group || group_conv_shared(g) > c->shared_bytes) return false;
+    if (s->threads > c->max_group || wg_conv_shared(g) > c->shared_bytes) return false;
     if (s->pipe != PIPE_NONE && (g->n_in == 1 || !staged)) return false;
-    if (s->pipe != PIPE_NONE && !group_conv_by_registers(g)) return false;
+    if (s->pipe != PIPE_NONE && !wg_conv_by_registers(g)) return false;
     if (s->wide && g->type == graph_value(g->c.g, g->c.x)->dtype) return false;
-    if (g->tail.ragged && !s->by_shared) return false;
+    if (g->tail.ragged && !s->store_shared) return false;
     if (g->up.is && s->groups > 1) return false;
     if (g->up.is && groups_overlap(g)) return false;
     if (s->chunks > 1 && (g->n_in % s->chunks || g->n_in / s->chunks < 2)) return false;
-    return s->ty % group_conv_window(g, g->c.ya) == 0 && s->tx % group_conv_window(g, g->c.xa) == 0;
+    return s->ty % wg_conv_window(g, g->c.ya) == 0 && s->tx % wg_conv_window(g, g->c.xa) == 0;
 }
 
-i64 group_conv_window(const struct group_conv *g, i32 axis)
+i64 wg_conv_window(const struct wg_conv *g, i32 axis)
 {
     return g->tail.pool && axis >= 0 ? g->tail.win[axis] : 1;
 }
 
-bool group_conv_has_rows(const struct group_conv *g)
+bool wg_conv_has_rows(const struct wg_conv *g)
 {
     const struct graph *t = g->c.g;
     for (u32 i = 0; i < t->output.n; i++)
@@ -226,12 +226,12 @@ bool group_conv_has_rows(const struct group_conv *g)
     return false;
 }
 
-i64 group_conv_size(const struct group_conv *g, i32 axis)
+i64 wg_conv_size(const struct wg_conv *g, i32 axis)
 {
     return axis < 0 ? 1 : gen_static(g->c.g, g->c.out[axis], GEN_NOMINAL);
 }
 
-double group_conv_halo(const struct group_conv *g)
+double wg_conv_halo(const struct wg_conv *g)
 {
     const struct conv *c = &g->c;
     double n = (double)(g->rows * g->cols);
@@ -242,18 +242,18 @@ double group_conv_halo(const struct group_conv *g)
 
 /* Opening. */
 
-static void pack_dim(const struct group_conv *g, struct pack *p, i64 n, u32 axis, i64 stride)
+static void pack_dim(const struct wg_conv *g, struct pack *p, i64 n, u32 axis, i64 stride)
 {
     p->dim[p->n].extent = sym_const(g->c.g->sym, n);
     p->dim[p->n].axis = axis;
     p->dim[p->n++].stride = stride;
 }
 
-static kval pack_weights(struct group_conv *g)
+static kval pack_weights(struct wg_conv *g)
 {
     struct pack *p = arena_new(g->m->arena, struct pack);
     if (g->up.is) {
-        group_up_pack(g, p);
+        wg_up_pack(g, p);
         return emit_pack(g->m, g->c.w, p);
     }
     pack_dim(g, p, g->groups, 0, g->oc);
@@ -265,9 +265,9 @@ static kval pack_weights(struct group_conv *g)
     return emit_pack(g->m, g->c.w, p);
 }
 
-static i64 chunks_of(const struct group_conv *g) { return i64_max(1, g->s.chunks); }
+static i64 chunks_of(const struct wg_conv *g) { return i64_max(1, g->s.chunks); }
 
-static void open_grid(struct group_conv *g)
+static void open_grid(struct wg_conv *g)
 {
     struct emit *m = g->m;
     struct kir *k = m->k;
@@ -287,12 +287,12 @@ static void open_grid(struct group_conv *g)
     g->group = kir_mod_i(k, o, g->groups);
     space_split(m, &outer, list, outer.n, kir_div_i(k, o, g->groups), at);
     space_index(k, &outer, at, g->pos);
-    g->block = group_up_open(g, kir_mod_i(k, x, g->n_out));
+    g->block = wg_up_open(g, kir_mod_i(k, x, g->n_out));
     g->x0 = kir_mul_i(k, kir_div_i(k, x, g->n_out), g->s.tx);
     g->y0 = kir_mul_i(k, y, g->s.ty);
 }
 
-static void open_arrays(struct group_conv *g)
+static void open_arrays(struct wg_conv *g)
 {
     struct kir *k = g->m->k;
     bool own = g->s.chunks > 1; /* sums are longer than inputs */
@@ -304,14 +304,14 @@ static void open_arrays(struct group_conv *g)
         g->left = kir_alloc(k, KS_SHARED, g->type, 1, kir_int(k, g->n_result));
     n = g->n_weights * g->buffers;
     if (g->s.weights) g->weights = kir_alloc(k, KS_SHARED, w, 1, kir_int(k, n));
-    if (!group_conv_by_registers(g)) return;
+    if (!wg_conv_by_registers(g)) return;
     n = g->patch_copies;
     if (n) g->next_patch = kir_alloc(k, KS_REG, g->cell, (u32)g->vec, kir_int(k, n));
     n = g->weight_copies;
     if (n) g->next_weights = kir_alloc(k, KS_REG, w, (u32)g->w_vec, kir_int(k, n));
 }
 
-void group_conv_open(struct group_conv *g, struct emit *m)
+void wg_conv_open(struct wg_conv *g, struct emit *m)
 {
     g->m = m;
     m->k->group[0] = (u32)g->s.threads;
@@ -328,13 +328,13 @@ void group_conv_open(struct group_conv *g, struct emit *m)
 /* A sum of all chunks. */
 static kval whole_sum(struct emit *m, const void *user, const kval *idx)
 {
-    const struct group_conv *g = user;
+    const struct wg_conv *g = user;
     kval v = result_load(m, &g->sums, idx);
     if (!g->c.b) return v;
     return kir_add(m->k, v, kir_cast(m->k, g->type, emit_value(m, g->c.b, &idx[1])));
 }
 
-void group_conv_close(struct group_conv *g, const struct task *t, const struct caps *c)
+void wg_conv_close(struct wg_conv *g, const struct task *t, const struct caps *c)
 {
     for (u32 i = 0; i < 3; i++) kir_end(g->m->k);
     if (g->sums.temp) gen_map_rest(g->m, t, c, g->c.y, whole_sum, g);
@@ -342,12 +342,12 @@ void group_conv_close(struct group_conv *g, const struct task *t, const struct c
 
 /* Taps. */
 
-void group_conv_taps(const struct group_conv *g, struct group_taps *p, bool unroll)
+void wg_conv_taps(const struct wg_conv *g, struct wg_taps *p, bool unroll)
 {
     struct kir *k = g->m->k;
     for (u32 i = 0; i < g->n_order; i++) {
         u32 a = g->order[i];
-        kval n = group_up_taps(g, a), base = group_up_base(g, a);
+        kval n = wg_up_taps(g, a), base = wg_up_base(g, a);
         p->tap[a] = kir_int(k, 0);
         p->at = kir_add(k, p->at, kir_mul_i(k, base, g->place[a]));
         if (g->c.k[a] == 1 && !n) continue;
@@ -359,11 +359,11 @@ void group_conv_taps(const struct group_conv *g, struct group_taps *p, bool unro
     }
 }
 
-kval group_conv_meets(const struct group_conv *g, u32 axis, kval o, kval tap)
+kval wg_conv_input_at(const struct wg_conv *g, u32 axis, kval o, kval tap)
 {
     struct kir *k = g->m->k;
     kval at = kir_mul_i(k, o, g->c.stride[axis]);
     if (axis < 2) return at;
     i64 dil = g->up.is ? -g->c.dil[axis] : g->c.dil[axis];
-    return kir_add(k, kir_add(k, at, group_up_base(g, axis)), kir_mul_i(k, tap, dil));
+    return kir_add(k, kir_add(k, at, wg_up_base(g, axis)), kir_mul_i(k, tap, dil));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// wg_cost: predicted seconds of convolutions by groups of threads. A device is some units of
+// wg_cost: predicted seconds of convolutions by workgroups. A device is some units of
 // about the same size; groups share a unit as long as registers, shared memory and threads last.
 // A group copies and computes; more groups, or loads ahead, hide one behind the other. The last
 // round of groups leaves units idle. Memory is a second limit. All constants are rough: what counts
@@ -24,9 +24,9 @@ static double at_least(double x, double least) { return x > least ? x : least; }
 static double at_most(double x, double most) { return x < most ? x : most; }
 
 /* Groups on one unit at the same time. */
-static double residents(const struct group_conv *g, const struct group_cost *x)
+static double residents(const struct wg_conv *g, const struct wg_cost *x)
 {
-    double threads = (double)g->s.threads, shared = (double)group_conv_shared(g);
+    double threads = (double)g->s.threads, shared = (double)wg_conv_shared(g);
     double n = at_most(unit_threads / threads, unit_regs / (threads * at_least(x->regs, 32)));
     if (shared > 0) n = at_most(n, unit_shared / shared);
     return at_least(at_most(floor(n), 16), 1);
@@ -36,7 +36,7 @@ static double residents(const struct group_conv *g, const struct group_cost *x)
 static double sectors(i64 n, enum dtype t) { return at_least(32 / (double)(n * dtype_size(t)), 1); }
 
 /* Likewise, of a value that a tile reads, or writes. */
-static double waste_of(const struct group_conv *g, const struct value *v, bool is_out)
+static double waste_of(const struct wg_conv *g, const struct value *v, bool is_out)
 {
     if (v->layout == LAYOUT_ROWS || v->shape.rank < 3) return 1;
     i64 channels = g->oc * g->groups, n = is_out ? i64_min(g->width, channels) : g->s.cb;
@@ -44,9 +44,9 @@ static double waste_of(const struct group_conv *g, const struct value *v, bool i
 }
 
 /* Multiply-adds that copying takes as long as. */
-static double copying(const struct group_conv *g)
+static double copying(const struct wg_conv *g)
 {
-    const struct group_work *s = &g->s;
+    const struct wg_work *s = &g->s;
     double pixels = (double)(g->planes * g->rows * g->cols), n = 0, bytes = 0;
     if (s->patch) {
         n += pixels * (double)(s->cb / g->vec);
@@ -59,7 +59,7 @@ static double copying(const struct group_conv *g)
     return n * copy_cost + bytes / bytes_per_fma;
 }
 
-double group_conv_tiles(const struct group_conv *g, const i64 *var)
+double wg_conv_tiles(const struct wg_conv *g, const i64 *var)
 {
     const struct conv *c = &g->c;
     double n = (double)(g->groups * g->n_out);
@@ -72,7 +72,7 @@ double group_conv_tiles(const struct group_conv *g, const i64 *var)
     return n;
 }
 
-static double memory_seconds(const struct group_conv *g, const struct caps *caps, const i64 *var)
+static double memory_seconds(const struct wg_conv *g, const struct caps *caps, const i64 *var)
 {
     const struct graph *t = g->c.g;
     double bytes = 0;
@@ -84,7 +84,7 @@ static double memory_seconds(const struct group_conv *g, const struct caps *caps
     return bytes / gen_byte_rate(caps);
 }
 
-double group_cells_bytes(const struct group_conv *g, const struct group_cells *t, const i64 *var)
+double wg_cells_bytes(const struct wg_conv *g, const struct wg_cells *t, const i64 *var)
 {
     const struct graph *c = g->c.g;
     double bytes = 0;
@@ -94,14 +94,14 @@ double group_cells_bytes(const struct group_conv *g, const struct group_cells *t
         const struct value *x = graph_value(c, v);
         double run = (double)(g->s.oc * dtype_size(x->dtype)), waste = run < 32 ? 32 / run : 1;
         if (x->layout == LAYOUT_ROWS) waste = (t->tc > 1 ? 4 : 1) + 0.1 * (double)(t->rx - 1);
-        if (in ? g->s.patch : g->s.by_shared) waste = 1;
+        if (in ? g->s.patch : g->s.store_shared) waste = 1;
         bytes += waste * gen_bytes(c, v, var);
     }
     return bytes;
 }
 
 /* Of the taps that the tile's loops would have at most. */
-static double taps_there(const struct group_conv *g)
+static double taps_there(const struct wg_conv *g)
 {
     double n = 1;
     for (u32 a = 2; g->up.is && a < g->c.rank; a++)
@@ -110,17 +110,17 @@ static double taps_there(const struct group_conv *g)
 }
 
 /* Another grid that adds up what chunks left. */
-static double adding(const struct group_conv *g, const struct caps *caps, const i64 *var)
+static double adding(const struct wg_conv *g, const struct caps *caps, const i64 *var)
 {
     if (g->s.chunks <= 1) return 0;
     double bytes = gen_count(g->c.g, g->c.y, var) * (double)((g->s.chunks + 1) * dtype_size(g->type));
     return 2 * launch + 2 * bytes / gen_byte_rate(caps);
 }
 
-double group_conv_seconds(const struct group_conv *g, const struct caps *caps,
-                          const struct group_cost *x, const i64 *var)
+double wg_conv_seconds(const struct wg_conv *g, const struct caps *caps,
+                          const struct wg_cost *x, const i64 *var)
 {
-    const struct group_work *s = &g->s;
+    const struct wg_work *s = &g->s;
     double units = at_least(gen_flop_rate(caps) / unit_rate, 1);
     double rate = gen_flop_rate(caps) / 2 / units; /* multiply-adds per second of a unit */
     double fma = (double)(s->ty * s->tx * s->oc * g->terms * g->taps) * taps_there(g), n = residents(g, x);
@@ -129,10 +129,10 @@ double group_conv_seconds(const struct group_conv *g, const struct caps *caps,
     double hidden = at_most((s->pipe == PIPE_NONE ? 0 : 0.6) + 0.2 * (n - 1), 0.9);
     double block = at_least(arithmetic, copies) + (1 - hidden) * at_most(arithmetic, copies);
     if (copies > 0) block += (s->pipe == PIPE_DOUBLE ? 1 : 2) * barrier_cost / n / 4;
-    double out = (double)(s->ty * s->tx * s->oc) * (s->by_shared ? 6 : 3);
+    double out = (double)(s->ty * s->tx * s->oc) * (s->store_shared ? 6 : 3);
     double chunks = (double)i64_max(1, s->chunks), group = block * (double)g->n_in / chunks + out + 4e3;
     double busy = n * (double)s->threads * x->chains; /* what hides latencies */
-    double rounds = at_least(group_conv_tiles(g, var) * chunks / units, 1);
+    double rounds = at_least(wg_conv_tiles(g, var) * chunks / units, 1);
     if (rounds < 8 * n) rounds = ceil(rounds);
     return launch + adding(g, caps, var) +
            at_least(rounds * group * (1 + latency / busy) / rate, memory_seconds(g, caps, var));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// wg_filter: tiles of pixels of groups of threads, what their taps meet (wg_filter.h).
+// wg_filter: tiles of pixels of workgroups, what their taps meet (wg_filter.h).
 //
 // Rows of taps are written out together with a thread's rows of pixels: what is met in a row is read once for all pairs of them that meet it. Positions
 // are counted from the first one that the group's taps meet; a splat's taps go the other way, from the last one to the first.
@@ -318,7 +318,7 @@ bool filter_tile_is_legal(const struct filter_tile *t, value_id weights, const s
     i64 bytes = filter_tile_bytes(t);
     if (!t->py || t->ju > q->f.kernel[1] || t->iu > q->f.kernel[0] || !sym_divides(q->g->sym, t->vec, q->size[1])) return false;
     if (t->stage && (graph_value(q->g, weights)->layout != LAYOUT_CLAST || q->f.splat || q->taps == 1)) return false;
-    return is_useful(t) && bytes <= caps->shared_bytes && group_is_legal(caps, threads_of(t), bytes + staged_bytes(t));
+    return is_useful(t) && bytes <= caps->shared_bytes && wg_is_legal(caps, threads_of(t), bytes + staged_bytes(t));
 }
 
 i64 filter_tile_bytes(const struct filter_tile *t)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Private to gen/: filters with weights of their own for every pixel by groups of threads (group_filter, group_outer). A group has a tile of an image's pixels,
+// Private to gen/: filters with weights of their own for every pixel by workgroups (group_filter, group_outer). A group has a tile of an image's pixels,
 // a thread some rows of a vector of them; threads count x first. What taps meet may be copied to shared memory first, a patch with its zeros around, so that no tap is
 // tested and prologues are evaluated once; else it comes through the caches.
 #ifndef QUERN_GEN_WG_FILTER_H
@@ -12,7 +12,7 @@
 /* The first parameters of both families. */
 // clang-format off
 #define FILTER_PARAMS(P)                                                                         \
-    P(threads, "threads of a group", 32, 64, 128, 256)                                           \
+    P(threads, "threads of a workgroup", 32, 64, 128, 256)                                           \
     P(px, "threads along x, the others along y", 4, 16, 32, 64, 128)                             \
     P(vec, "pixels of a row of a thread", 1, 2, 4)                                               \
     P(ry, "rows of a thread", 1, 2, 4, 8)                                                        \
@@ -25,7 +25,7 @@
 struct filter_tile {
     struct emit *m;
     const struct filtering *q;
-    struct group g;
+    struct workgroup g;
     FILTER_PARAMS(GEN_PARAM_FIELD)
     i64 py;             /* threads along y */
     i64 span;           /* rows of taps that the group sees */
@@ -47,7 +47,7 @@ sym filter_tile_parts(const struct filter_tile *t, u32 axis);
 void filter_tile_enter(struct filter_tile *t, kval down, kval across);
 /* Copies the patch of channels c .. c+n-1; again: it is not the first one. Every thread comes by. */
 void filter_tile_fill(const struct filter_tile *t, kval c, i64 n, bool again);
-/* Does the thread have pixels? Has row a of it, if it has? 0: certainly. */
+/* Does the thread have pixels? Has row a of it, if it has? 0: always. */
 kval filter_tile_exists(const struct filter_tile *t);
 kval filter_tile_has_row(const struct filter_tile *t, i64 a);
 kval filter_tile_is_inside(const struct filter_tile *t); /* does all that the thread's taps meet exist? */
@@ -64,7 +64,7 @@ enum { FILTER_ROWS = 64 }; /* ry*n at most */
 u32 filter_taps_rows(const struct filter_tile *t, const struct filter_taps *p, i64 row[FILTER_ROWS]);
 /* The tap, of 0 .. n-1, under which row a of the thread meets row r of them; -1: there is none. */
 i64 filter_taps_tap(const struct filter_tile *t, const struct filter_taps *p, i64 a, i64 r);
-/* What is met in row r: where it is in the image, clamped unless inside, and whether it was there, 0: certainly. */
+/* What is met in row r: where it is in the image, clamped unless inside, and whether it was there, 0: always. */
 void filter_taps_place(const struct filter_tile *t, const struct filter_taps *p, i64 r, kval at[2], kval *ok);
 /* Channel c of it as sums are; plane: of the patch. */
 kval filter_taps_meet(const struct filter_tile *t, const struct filter_taps *p, i64 r, kval c, kval plane);
@@ -94,7 +94,7 @@ double filter_tile_meeting(const struct filter_tile *t);
 double filter_tile_moving(const struct filter_tile *t, value_id v);
 double filter_tile_copying(const struct filter_tile *t);
 double filter_tile_staging(const struct filter_tile *t); /* all its weights through shared memory */
-double filter_tile_slots(const struct filter_tile *t); /* threads of a group, and what small groups leave idle */
+double filter_tile_slots(const struct filter_tile *t); /* threads of a workgroup, and what small groups leave idle */
 /* Weights: the rate at which a tile's rows reach memory, of 1. */
 double filter_tile_dense(const struct filter_tile *t, value_id weights, const struct caps *caps);
 value_id filter_weights(const struct filtering *q); /* what lies in memory: the task's input or output that weights come from, or go to */

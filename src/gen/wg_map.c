@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// wg_map: one grid of groups of threads over the elements of a value. A thread computes
+// wg_map: one grid of workgroups over the elements of a value. A thread computes
 // pieces of `vec` elements along group e of the index space; threads that follow each other have
 // pieces that follow each other, so that what they read together lies together. Three walks:
 //
 //   flat     pieces are numbered through all rows: any shape, at the price of divisions
-//   tiles    a group of threads has `row` pieces along e in several rows along p, so that windows
+//   tiles    a workgroup has `row` pieces along e in several rows along p, so that windows
 //            that overlap meet in the cache
 //   staged   tiles whose results pass through shared memory: computed along e, stored along p, for
 //            views that transpose, so that both sides are walked in the order of memory
@@ -15,7 +15,7 @@
 
 struct walk {
     struct emit *m;
-    const struct group_map *s;
+    const struct wg_map *s;
     value_id v;
     struct space sp;
     u32 e, p;                   /* groups of the space; p == e: there is one only */
@@ -30,7 +30,7 @@ struct walk {
     kval tile;                  /* the shared array; 0: results are stored at once */
 };
 
-i64 gen_group_size(const struct kir *k)
+i64 gen_wg_size(const struct kir *k)
 {
     i64 n = 1;
     for (u32 i = 0; i < 3; i++) n *= k->group[i] ? k->group[i] : 1;
@@ -205,7 +205,7 @@ static void walk_staged(struct walk *x)
     x->te = x->row * x->vec;
     x->tp =
         i64_max(1, i64_min(x->col * x->s->rep, gen_static(x->m->g, extent_of(x, x->p), INT64_MAX)));
-    x->pitch = group_map_pitch(x->te, type);
+    x->pitch = wg_map_pitch(x->te, type);
     open_tiles(x, x->te, x->tp);
     kval size = kir_int(k, x->pitch * x->tp);
     x->tile = kir_alloc(k, KS_SHARED, dtype_stored(type), 1, size);
@@ -228,7 +228,7 @@ static void walk_blocked(struct walk *x, i64 block)
     kval idx[MAX_RANK];
     for (u32 i = 0; i < s->rank; i++) {
         group[i] = i;
-        sp.g[i] = (struct space_group){i == 1 ? blocks(t, s->dim[1], block) : s->dim[i], i};
+        sp.g[i] = (struct axis_run){i == 1 ? blocks(t, s->dim[1], block) : s->dim[i], i};
     }
     sym n = space_count(&sp, t, 0, sp.n);
     kval g = kir_grid(k, emit_size(m, blocks(t, n, x->threads)));
@@ -249,10 +249,10 @@ static void walk_blocked(struct walk *x, i64 block)
     for (u32 end = 0; end < 5; end++) kir_end(k);
 }
 
-static void walk_init(struct walk *x, struct emit *m, value_id v, const struct group_map *s,
+static void walk_init(struct walk *x, struct emit *m, value_id v, const struct wg_map *s,
                       const value_id *stop)
 {
-    *x = (struct walk){.m = m, .s = s, .v = v, .threads = gen_group_size(m->k)};
+    *x = (struct walk){.m = m, .s = s, .v = v, .threads = gen_wg_size(m->k)};
     space_of(&x->sp, m->g, v, stop, 0);
     u32 n = x->sp.n, axis = s->axis < n ? (u32)s->axis : n - 1;
     x->e = n - 1 - axis;
@@ -266,7 +266,7 @@ static void walk_init(struct walk *x, struct emit *m, value_id v, const struct g
     x->n_p = emit_size(m, extent_of(x, x->p));
 }
 
-void gen_group_map_grid(struct emit *m, value_id v, const struct group_map *s, const value_id *stop)
+void gen_wg_map_grid(struct emit *m, value_id v, const struct wg_map *s, const value_id *stop)
 {
     struct walk x;
     i64 block = layout_block(graph_value(m->g, v)->layout);
@@ -277,13 +277,13 @@ void gen_group_map_grid(struct emit *m, value_id v, const struct group_map *s, c
     else walk_tiles(&x);
 }
 
-i64 group_map_pitch(i64 row, enum dtype t) { return row + i64_max(1, 4 / dtype_size(t)); }
+i64 wg_map_pitch(i64 row, enum dtype t) { return row + i64_max(1, 4 / dtype_size(t)); }
 
 /* Choice. */
 
 enum { PROBE_LANES = 4 };
 
-double gen_group_reads(const struct probe *p)
+double gen_wg_reads(const struct probe *p)
 {
     return p->n_dense + 2.0 * p->n_near + 6.0 * (p->n_gather - p->n_near) + 0.2 * p->n_scalar;
 }
@@ -298,7 +298,7 @@ static u32 best_axis(const struct task *t, const struct space *sp, value_id v, s
     for (u32 axis = 0; axis < sp->n && axis < 3; axis++) {
         struct probe p;
         space_probe(&p, t, sp, v, sp->n - 1 - axis, PROBE_LANES);
-        double cost = gen_group_reads(&p) + (axis ? 2.5 : 1);
+        double cost = gen_wg_reads(&p) + (axis ? 2.5 : 1);
         if (axis && cost >= least) continue;
         best = axis;
         least = cost;
@@ -316,11 +316,11 @@ static i64 best_row(i64 pieces, i64 threads)
     return pieces < 16 && pieces == pow2_below(pieces) ? pieces : 0;
 }
 
-void gen_group_map_default(const struct task *t, value_id v, i64 threads, struct group_map *s)
+void gen_wg_map_default(const struct task *t, value_id v, i64 threads, struct wg_map *s)
 {
     struct space sp;
     struct probe p;
-    *s = (struct group_map){.vec = 1, .rep = 1};
+    *s = (struct wg_map){.vec = 1, .rep = 1};
     space_of(&sp, &t->g, v, NULL, 0);
     s->axis = best_axis(t, &sp, v, &p, &s->stage);
     sym extent = sp.g[sp.n - 1 - s->axis].extent;

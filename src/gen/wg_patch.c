@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// wg_patch: the input of convolutions and windows by groups of threads, on its way to shared
+// wg_patch: the input of convolutions and windows by workgroups, on its way to shared
 // memory. All threads copy the patch of input of a block of channels, and its weights; what stands
 // in front (padding, upsampling, concatenation, activation, layout) is paid there, once per element
-// of the patch. Copies and arithmetic take turns as the schedule says (enum group_pipe).
+// of the patch. Copies and arithmetic take turns as the schedule says (enum wg_pipe).
 //
 // Where the input is a concatenation, blocks of channels that lie in one part only are copied by
 // code of their own, without tests.
@@ -13,14 +13,14 @@ enum {
     MAX_PARTS = 8,  /* of a concatenation */
 };
 
-static i64 patch_pieces(const struct group_conv *g)
+static i64 patch_pieces(const struct wg_conv *g)
 {
     return g->planes * g->rows * g->cols * (g->s.cb / g->vec);
 }
 
 /* One element of the input. */
 
-kval group_conv_outside(const struct group_conv *g, enum dtype t, u32 lanes)
+kval wg_conv_outside(const struct wg_conv *g, enum dtype t, u32 lanes)
 {
     struct kir *k = g->m->k;
     if (!g->outside) return kir_const_f(k, t, lanes, 0);
@@ -34,12 +34,12 @@ static void also(struct kir *k, kval *all, kval cond)
     *all = *all ? kir_bin(k, KI_AND, *all, cond) : cond;
 }
 
-void group_conv_source(const struct group_conv *g, struct group_source *p, const kval *at, kval c,
+void wg_conv_source(const struct wg_conv *g, struct wg_source *p, const kval *at, kval c,
                        i64 lanes)
 {
     struct kir *k = g->m->k;
     const struct conv *v = &g->c;
-    *p = (struct group_source){0};
+    *p = (struct wg_source){0};
     also(k, &p->ok, kir_lt(k, c, kir_int(k, g->ic)));
     if (g->ic % lanes) p->limit = kir_sub(k, kir_int(k, g->ic), c);
     for (u32 a = 0; a < v->rank; a++) {
@@ -51,7 +51,7 @@ void group_conv_source(const struct group_conv *g, struct group_source *p, const
     p->idx[1] = kir_ramp(k, kir_add(k, kir_mul_i(k, g->group, g->ic), c), 1, (u32)lanes);
 }
 
-kval group_conv_value(const struct group_conv *g, const struct group_source *p)
+kval wg_conv_value(const struct wg_conv *g, const struct wg_source *p)
 {
     struct kir *k = g->m->k;
     u32 lanes = kir_lanes(k, p->idx[1]);
@@ -73,7 +73,7 @@ struct piece {
     bool late; /* goes to that register */
 };
 
-static kval patch_place(const struct group_conv *g, kval n, kval *pixel, kval *part)
+static kval patch_place(const struct wg_conv *g, kval n, kval *pixel, kval *part)
 {
     struct kir *k = g->m->k;
     i64 parts = g->s.cb / g->vec, pixels = g->planes * g->rows * g->cols;
@@ -82,7 +82,7 @@ static kval patch_place(const struct group_conv *g, kval n, kval *pixel, kval *p
     return kir_add(k, kir_mul_i(k, *pixel, g->pixel), kir_mul_i(k, *part, g->vec));
 }
 
-static void put_patch(const struct group_conv *g, const struct piece *p, kval v)
+static void put_patch(const struct wg_conv *g, const struct piece *p, kval v)
 {
     struct kir *k = g->m->k;
     v = kir_cast(k, g->cell, v);
@@ -90,7 +90,7 @@ static void put_patch(const struct group_conv *g, const struct piece *p, kval v)
     else kir_store(k, g->patch, kir_ramp(k, p->at, 1, (u32)g->vec), v);
 }
 
-static void copy_pixel(const struct group_conv *g, struct piece *p, kval first)
+static void copy_pixel(const struct wg_conv *g, struct piece *p, kval first)
 {
     struct kir *k = g->m->k;
     const struct conv *c = &g->c;
@@ -112,25 +112,25 @@ static void copy_pixel(const struct group_conv *g, struct piece *p, kval first)
             rest = kir_div_i(k, rest, g->plane[a]);
         }
     }
-    struct group_source s;
-    group_conv_source(g, &s, at, kir_add(k, first, kir_mul_i(k, part, g->vec)), g->vec);
+    struct wg_source s;
+    wg_conv_source(g, &s, at, kir_add(k, first, kir_mul_i(k, part, g->vec)), g->vec);
     if (s.ok) kir_if(k, s.ok);
-    put_patch(g, p, group_conv_value(g, &s));
+    put_patch(g, p, wg_conv_value(g, &s));
     if (!s.ok) return;
     kir_else(k);
-    put_patch(g, p, group_conv_outside(g, g->cell, (u32)g->vec));
+    put_patch(g, p, wg_conv_outside(g, g->cell, (u32)g->vec));
     kir_end(k);
 }
 
-kval group_conv_weights(const struct group_conv *g, kval block)
+kval wg_conv_weights(const struct wg_conv *g, kval block)
 {
     struct kir *k = g->m->k;
-    kval n = group_up_first(g, g->group);
+    kval n = wg_up_first(g, g->group);
     n = kir_add(k, kir_mul_i(k, n, g->n_wide), g->block);
     return kir_mul_i(k, kir_add(k, kir_mul_i(k, n, g->n_in), block), g->n_weights);
 }
 
-static void copy_weights(const struct group_conv *g, struct piece *p, kval from)
+static void copy_weights(const struct wg_conv *g, struct piece *p, kval from)
 {
     struct kir *k = g->m->k;
     u32 lanes = (u32)g->w_vec;
@@ -141,9 +141,9 @@ static void copy_weights(const struct group_conv *g, struct piece *p, kval from)
 }
 
 /* Emits fn for the pieces of this thread: number thread, thread + threads ... below n. */
-typedef void piece_fn(const struct group_conv *g, struct piece *p, kval arg);
+typedef void piece_fn(const struct wg_conv *g, struct piece *p, kval arg);
 
-static void each_piece(const struct group_conv *g, i64 n, struct piece p, piece_fn *fn, kval arg)
+static void each_piece(const struct wg_conv *g, i64 n, struct piece p, piece_fn *fn, kval arg)
 {
     struct kir *k = g->m->k;
     i64 copies = ceil_div(n, g->s.threads);
@@ -165,7 +165,7 @@ static void each_piece(const struct group_conv *g, i64 n, struct piece p, piece_
 }
 
 /* Channels at which another part of a concatenation in front of the convolution begins. */
-static u32 find_parts(const struct group_conv *g, i64 *begin)
+static u32 find_parts(const struct wg_conv *g, i64 *begin)
 {
     const struct graph *t = g->c.g;
     value_id v = g->c.x;
@@ -192,22 +192,22 @@ static u32 find_parts(const struct group_conv *g, i64 *begin)
 }
 
 /* Does every block of outputs need the input channels of the same number, and only those? */
-static bool by_outputs(const struct group_conv *g) { return g->s.groups > 1; }
+static bool by_outputs(const struct wg_conv *g) { return g->s.groups > 1; }
 
-static kval first_channel(const struct group_conv *g, kval block)
+static kval first_channel(const struct wg_conv *g, kval block)
 {
     return kir_mul_i(g->m->k, by_outputs(g) ? g->block : block, g->s.cb);
 }
 
 /* Blocks lo .. hi-1; within, the block's number is known to lie there. */
-static void copy_range(const struct group_conv *g, struct piece p, kval block, const i64 *range)
+static void copy_range(const struct wg_conv *g, struct piece p, kval block, const i64 *range)
 {
     struct kir *k = g->m->k;
     kval b = kir_min(k, kir_max(k, block, kir_int(k, range[0])), kir_int(k, range[1] - 1));
     each_piece(g, patch_pieces(g), p, copy_pixel, kir_mul_i(k, b, g->s.cb));
 }
 
-static void copy_patch(const struct group_conv *g, struct piece p, kval block)
+static void copy_patch(const struct wg_conv *g, struct piece p, kval block)
 {
     struct kir *k = g->m->k;
     i64 n_blocks = by_outputs(g) ? g->n_out : g->n_in;
@@ -229,23 +229,23 @@ static void copy_patch(const struct group_conv *g, struct piece p, kval block)
 }
 
 /* Where the buffers of a block begin. */
-static kval buffer_of(const struct group_conv *g, kval block, i64 size)
+static kval buffer_of(const struct wg_conv *g, kval block, i64 size)
 {
     struct kir *k = g->m->k;
     return g->s.pipe == PIPE_DOUBLE ? kir_mul_i(k, kir_mod_i(k, block, 2), size) : kir_int(k, 0);
 }
 
 /* From memory, to registers where these take all of it, else to shared memory. */
-static void load_block(const struct group_conv *g, kval block)
+static void load_block(const struct wg_conv *g, kval block)
 {
-    struct piece p = {.late = group_conv_by_registers(g), .at = buffer_of(g, block, g->n_patch)};
+    struct piece p = {.late = wg_conv_by_registers(g), .at = buffer_of(g, block, g->n_patch)};
     if (g->s.patch) copy_patch(g, p, block);
     p.at = buffer_of(g, block, g->n_weights);
     if (g->s.weights)
-        each_piece(g, g->n_weights / g->w_vec, p, copy_weights, group_conv_weights(g, block));
+        each_piece(g, g->n_weights / g->w_vec, p, copy_weights, wg_conv_weights(g, block));
 }
 
-static void land_pixel(const struct group_conv *g, struct piece *p, kval to)
+static void land_pixel(const struct wg_conv *g, struct piece *p, kval to)
 {
     struct kir *k = g->m->k;
     kval pixel, part, at = kir_add(k, to, patch_place(g, p->n, &pixel, &part));
@@ -253,7 +253,7 @@ static void land_pixel(const struct group_conv *g, struct piece *p, kval to)
     kir_store(k, g->patch, kir_ramp(k, at, 1, (u32)g->vec), v);
 }
 
-static void land_weights(const struct group_conv *g, struct piece *p, kval to)
+static void land_weights(const struct wg_conv *g, struct piece *p, kval to)
 {
     struct kir *k = g->m->k;
     kval at = kir_add(k, to, kir_mul_i(k, p->n, g->w_vec));
@@ -262,37 +262,37 @@ static void land_weights(const struct group_conv *g, struct piece *p, kval to)
 }
 
 /* Registers to shared memory. */
-static void land_block(const struct group_conv *g, kval block)
+static void land_block(const struct wg_conv *g, kval block)
 {
     struct piece p = {0};
-    if (!group_conv_by_registers(g)) return;
+    if (!wg_conv_by_registers(g)) return;
     if (g->s.patch) each_piece(g, patch_pieces(g), p, land_pixel, buffer_of(g, block, g->n_patch));
     if (g->s.weights)
         each_piece(g, g->n_weights / g->w_vec, p, land_weights, buffer_of(g, block, g->n_weights));
 }
 
-static void do_step(struct group_conv *g, kval block, group_step *step, void *user)
+static void do_step(struct wg_conv *g, kval block, wg_step *step, void *user)
 {
-    struct group_block b = {.first = first_channel(g, block),
+    struct wg_block b = {.first = first_channel(g, block),
                             .patch = buffer_of(g, block, g->n_patch),
                             .weights = g->s.weights ? buffer_of(g, block, g->n_weights)
-                                                    : group_conv_weights(g, block)};
+                                                    : wg_conv_weights(g, block)};
     step(g, user, &b);
 }
 
 /* The blocks of this group's chunk. */
-static kval first_block(const struct group_conv *g)
+static kval first_block(const struct wg_conv *g)
 {
     i64 chunks = i64_max(1, g->s.chunks);
     return kir_mul_i(g->m->k, g->chunk, g->n_in / chunks);
 }
 
-static kval last_block(const struct group_conv *g)
+static kval last_block(const struct wg_conv *g)
 {
     return kir_add_i(g->m->k, first_block(g), g->n_in / i64_max(1, g->s.chunks));
 }
 
-static void blocks_in_turn(struct group_conv *g, group_step *step, void *user)
+static void blocks_in_turn(struct wg_conv *g, wg_step *step, void *user)
 {
     struct kir *k = g->m->k;
     bool staged = g->s.patch || g->s.weights, many = g->n_in > 1;
@@ -305,7 +305,7 @@ static void blocks_in_turn(struct group_conv *g, group_step *step, void *user)
     if (many) kir_end(k);
 }
 
-void group_conv_blocks(struct group_conv *g, group_step *step, void *user)
+void wg_conv_blocks(struct wg_conv *g, wg_step *step, void *user)
 {
     struct kir *k = g->m->k;
     if (g->s.pipe == PIPE_NONE) {

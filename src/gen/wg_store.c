@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// wg_store: how the outputs of convolutions by groups of threads get to memory. The
+// wg_store: how the outputs of convolutions by workgroups get to memory. The
 // convolution is bound to what the family computed and the task's outputs are asked for, so that
 // everything behind it runs on the way.
 //
@@ -13,12 +13,12 @@
 enum { MAX_WINDOW = 16 }; /* elements of one of pooling, see takes_windows */
 
 /* A place's channel among those of its phase. */
-static kval in_phase(const struct group_conv *g, kval c)
+static kval in_phase(const struct wg_conv *g, kval c)
 {
     return g->up.tile > 1 ? kir_mod_i(g->m->k, c, g->width) : c;
 }
 
-static kval channel_of(const struct group_conv *g, kval c)
+static kval channel_of(const struct wg_conv *g, kval c)
 {
     struct kir *k = g->m->k;
     kval first = kir_add(k, kir_mul_i(k, g->group, g->oc), kir_mul_i(k, g->block, g->width));
@@ -26,7 +26,7 @@ static kval channel_of(const struct group_conv *g, kval c)
 }
 
 /* Channels of the group from c on that exist. */
-static kval channels_left(const struct group_conv *g, kval c)
+static kval channels_left(const struct wg_conv *g, kval c)
 {
     struct kir *k = g->m->k;
     kval first = kir_mul_i(k, g->block, g->width);
@@ -35,12 +35,12 @@ static kval channels_left(const struct group_conv *g, kval c)
 
 /* How many channels of a vector may be loaded and stored where not all of a tile's exist; 0: all.
  */
-static kval channel_limit(const struct group_conv *g, kval c)
+static kval channel_limit(const struct wg_conv *g, kval c)
 {
     return g->oc % g->width ? channels_left(g, c) : 0;
 }
 
-kval group_conv_bias(const struct group_conv *g, kval c, u32 lanes)
+kval wg_conv_bias(const struct wg_conv *g, kval c, u32 lanes)
 {
     struct emit *m = g->m;
     if (!g->c.b) return 0;
@@ -62,8 +62,8 @@ static void and_below(struct kir *k, kval *all, kval i, kval n)
 }
 
 /* Index of a place of the tile, of pooled outputs in the pooled tile. *ok: condition that it
- * exists, 0: certainly. */
-static void place(const struct group_conv *g, const kval *at, bool pooled, kval idx[MAX_RANK],
+ * exists, 0: always. */
+static void place(const struct wg_conv *g, const kval *at, bool pooled, kval idx[MAX_RANK],
                   kval *ok)
 {
     struct kir *k = g->m->k;
@@ -77,7 +77,7 @@ static void place(const struct group_conv *g, const kval *at, bool pooled, kval 
         if (is_y) idx[a] = kir_add(k, kir_div_i(k, g->y0, win), at[AT_Y]);
         if (is_x) idx[a] = kir_add(k, kir_div_i(k, g->x0, win), at[AT_X]);
         if (g->up.is && a >= 2) {
-            idx[a] = group_up_output(g, a, idx[a], at[AT_C]);
+            idx[a] = wg_up_output(g, a, idx[a], at[AT_C]);
             and_below(k, ok, kir_int(k, -1), idx[a]);
             and_below(k, ok, idx[a], emit_dim(g->m, c->y, a));
         } else if (is_y || is_x) {
@@ -88,7 +88,7 @@ static void place(const struct group_conv *g, const kval *at, bool pooled, kval 
 }
 
 /* The place's index and what guards it: opens an `if` where *ok. */
-static kval open_place(const struct group_conv *g, const kval *at, u32 lanes, bool pooled,
+static kval open_place(const struct wg_conv *g, const kval *at, u32 lanes, bool pooled,
                        kval *idx)
 {
     struct kir *k = g->m->k;
@@ -101,12 +101,12 @@ static kval open_place(const struct group_conv *g, const kval *at, u32 lanes, bo
 }
 
 /* Of a vector within open_place. */
-static kval limit_of(const struct group_conv *g, kval c, u32 lanes)
+static kval limit_of(const struct wg_conv *g, kval c, u32 lanes)
 {
     return lanes > 1 && g->oc % lanes ? channel_limit(g, c) : 0;
 }
 
-void group_conv_store(const struct group_conv *g, const kval *at, kval v)
+void wg_conv_store(const struct wg_conv *g, const kval *at, kval v)
 {
     struct emit *m = g->m;
     u32 lanes = kir_lanes(m->k, v);
@@ -120,7 +120,7 @@ void group_conv_store(const struct group_conv *g, const kval *at, kval v)
 /* Pooling from registers. */
 
 /* The pooling's operand at one element of the window. */
-static kval window_element(const struct group_conv *g, const kval *at, kval v)
+static kval window_element(const struct wg_conv *g, const kval *at, kval v)
 {
     struct kir *k = g->m->k;
     kval idx[MAX_RANK], ok;
@@ -129,10 +129,10 @@ static kval window_element(const struct group_conv *g, const kval *at, kval v)
     return conv_tail_element(g->m, &g->tail, g->c.y, idx, v, limit_of(g, at[AT_C], kir_lanes(k, v)));
 }
 
-void group_conv_store_pool(const struct group_conv *g, const kval *at, const kval *v)
+void wg_conv_store_pool(const struct wg_conv *g, const kval *at, const kval *v)
 {
     struct kir *k = g->m->k;
-    i64 wy = group_conv_window(g, g->c.ya), wx = group_conv_window(g, g->c.xa);
+    i64 wy = wg_conv_window(g, g->c.ya), wx = wg_conv_window(g, g->c.xa);
     u32 lanes = kir_lanes(k, v[0]);
     kval to[N_AT] = {kir_div_i(k, at[AT_Y], wy), kir_div_i(k, at[AT_X], wx), at[AT_C]}, x[MAX_WINDOW];
     kval idx[MAX_RANK], ok = open_place(g, to, lanes, true, idx);
@@ -147,7 +147,7 @@ void group_conv_store_pool(const struct group_conv *g, const kval *at, const kva
 
 /* Through shared memory. */
 
-kval group_conv_result(const struct group_conv *g, const kval *at)
+kval wg_conv_result(const struct wg_conv *g, const kval *at)
 {
     struct kir *k = g->m->k;
     kval pixel = kir_add(k, kir_mul_i(k, at[AT_Y], g->s.tx), at[AT_X]);
@@ -155,16 +155,16 @@ kval group_conv_result(const struct group_conv *g, const kval *at)
 }
 
 /* What all threads left at a place, `lanes` channels. */
-static kval load_left(const struct group_conv *g, const kval *at, u32 lanes)
+static kval load_left(const struct wg_conv *g, const kval *at, u32 lanes)
 {
     struct kir *k = g->m->k;
-    kval from = kir_ramp(k, group_conv_result(g, at), 1, lanes);
+    kval from = kir_ramp(k, wg_conv_result(g, at), 1, lanes);
     return kir_cast(k, g->type, kir_load(k, g->left, from));
 }
 
 static kval shared_value(struct emit *m, const void *user, const kval *idx)
 {
-    const struct group_conv *g = user;
+    const struct wg_conv *g = user;
     struct kir *k = m->k;
     i32 y = g->c.ya, x = g->c.xa;
     const struct kir_ins c = *kir_at(k, idx[1]);
@@ -185,7 +185,7 @@ struct leaving {
 };
 
 /* The n-th place, in the order of memory. */
-static void leaving_place(const struct group_conv *g, const struct leaving *l, kval n, kval *at)
+static void leaving_place(const struct wg_conv *g, const struct leaving *l, kval n, kval *at)
 {
     struct kir *k = g->m->k;
     i64 side = l->rows && g->up.tile > 1 && g->c.xa >= 2 ? g->up.t.ax[g->c.xa].s : 1;
@@ -204,7 +204,7 @@ static void leaving_place(const struct group_conv *g, const struct leaving *l, k
     at[AT_Y] = kir_div_i(k, pixel, l->tx), at[AT_X] = kir_mod_i(k, pixel, l->tx);
 }
 
-static void leave_one(const struct group_conv *g, const struct leaving *l, kval n)
+static void leave_one(const struct wg_conv *g, const struct leaving *l, kval n)
 {
     struct emit *m = g->m;
     u32 lanes = (u32)l->vec;
@@ -213,7 +213,7 @@ static void leave_one(const struct group_conv *g, const struct leaving *l, kval 
     leaving_place(g, l, n, at);
     kval ok = open_place(g, at, lanes, l->pooled, idx), limit = limit_of(g, at[AT_C], lanes);
     if (!l->pooled) {
-        kval bias = l->v && !g->bias_is_in ? group_conv_bias(g, at[AT_C], lanes) : 0;
+        kval bias = l->v && !g->bias_is_in ? wg_conv_bias(g, at[AT_C], lanes) : 0;
         v = load_left(g, at, lanes);
         if (bias) v = kir_add(m->k, v, bias);
         emit_bind(m, g->c.y, gen_given, &v);
@@ -226,7 +226,7 @@ static void leave_one(const struct group_conv *g, const struct leaving *l, kval 
     if (ok) kir_end(m->k);
 }
 
-static i64 leaving_vec(const struct group_conv *g, const struct leaving *l)
+static i64 leaving_vec(const struct wg_conv *g, const struct leaving *l)
 {
     i64 vec = 1, size = dtype_size(l->v ? graph_value(g->c.g, l->v)->dtype : g->type);
     if (l->rows || g->oc * g->groups == 1) return 1;
@@ -234,20 +234,20 @@ static i64 leaving_vec(const struct group_conv *g, const struct leaving *l)
     return vec;
 }
 
-static void leave(const struct group_conv *g, struct leaving l)
+static void leave(const struct wg_conv *g, struct leaving l)
 {
     struct kir *k = g->m->k;
     l.rows = l.v && graph_value(g->c.g, l.v)->layout == LAYOUT_ROWS;
     l.vec = leaving_vec(g, &l);
-    l.ty = g->s.ty / (l.pooled ? group_conv_window(g, g->c.ya) : 1);
-    l.tx = g->s.tx / (l.pooled ? group_conv_window(g, g->c.xa) : 1);
+    l.ty = g->s.ty / (l.pooled ? wg_conv_window(g, g->c.ya) : 1);
+    l.tx = g->s.tx / (l.pooled ? wg_conv_window(g, g->c.xa) : 1);
     i64 n = l.ty * l.tx * g->s.oc / l.vec;
     kval j = kir_loop(k, KL_SERIAL, g->thread, kir_int(k, n), g->s.threads);
     leave_one(g, &l, j);
     kir_end(k);
 }
 
-void group_conv_leave(const struct group_conv *g)
+void wg_conv_store_shared(const struct wg_conv *g)
 {
     struct emit *m = g->m;
     emit_bind(m, g->c.y, shared_value, g);
@@ -259,7 +259,7 @@ void group_conv_leave(const struct group_conv *g)
 
 /* The sums of a thread. */
 
-static void place_thread(const struct group_conv *g, struct group_cells *t)
+static void place_thread(const struct wg_conv *g, struct wg_cells *t)
 {
     struct kir *k = g->m->k;
     kval n = g->thread, rest = kir_div_i(k, n, t->tc);
@@ -268,57 +268,57 @@ static void place_thread(const struct group_conv *g, struct group_cells *t)
     t->at[AT_Y] = kir_mul_i(k, kir_div_i(k, rest, t->px), t->ry);
 }
 
-void group_cells_open(struct group_conv *g, struct group_cells *t, kval init)
+void wg_cells_open(struct wg_conv *g, struct wg_cells *t, kval init)
 {
     struct kir *k = g->m->k;
     u32 lanes = (u32)t->rc;
     place_thread(g, t);
     g->bias_is_in = !init && g->c.b && !g->sums.temp;
-    if (g->bias_is_in) init = group_conv_bias(g, t->at[AT_C], lanes);
+    if (g->bias_is_in) init = wg_conv_bias(g, t->at[AT_C], lanes);
     init = init ? kir_splat(k, init, lanes) : kir_const_f(k, g->type, lanes, 0);
     t->acc = kir_alloc(k, KS_REG, g->type, lanes, kir_int(k, t->ry * t->rx));
     for (i64 i = 0; i < t->ry * t->rx; i++) kir_store(k, t->acc, kir_int(k, i), init);
 }
 
-static kval cell_value(const struct group_conv *g, const struct group_cells *t, i64 i) { return kir_load(g->m->k, t->acc, kir_int(g->m->k, i)); }
+static kval cell_value(const struct wg_conv *g, const struct wg_cells *t, i64 i) { return kir_load(g->m->k, t->acc, kir_int(g->m->k, i)); }
 
-static void cell_place(const struct group_conv *g, const struct group_cells *t, i64 i, kval *at)
+static void cell_place(const struct wg_conv *g, const struct wg_cells *t, i64 i, kval *at)
 {
     at[AT_Y] = kir_add_i(g->m->k, t->at[AT_Y], i / t->rx);
     at[AT_X] = kir_add_i(g->m->k, t->at[AT_X], i % t->rx);
     at[AT_C] = t->at[AT_C];
 }
 
-static void store_windows(const struct group_conv *g, const struct group_cells *t)
+static void store_windows(const struct wg_conv *g, const struct wg_cells *t)
 {
-    i64 wy = group_conv_window(g, g->c.ya), wx = group_conv_window(g, g->c.xa);
+    i64 wy = wg_conv_window(g, g->c.ya), wx = wg_conv_window(g, g->c.xa);
     kval v[MAX_WINDOW], at[N_AT];
     for (i64 y = 0; y < t->ry; y += wy)
         for (i64 x = 0; x < t->rx; x += wx) {
             for (i64 i = 0; i < wy * wx; i++)
                 v[i] = cell_value(g, t, (y + i / wx) * t->rx + x + i % wx);
             cell_place(g, t, y * t->rx + x, at);
-            group_conv_store_pool(g, at, v);
+            wg_conv_store_pool(g, at, v);
         }
 }
 
-void group_cells_store(const struct group_conv *g, const struct group_cells *t)
+void wg_cells_store(const struct wg_conv *g, const struct wg_cells *t)
 {
     struct kir *k = g->m->k;
-    bool by_shared = g->s.by_shared;
+    bool store_shared = g->s.store_shared;
     kval at[N_AT];
     bool all_pooled = !g->sums.temp && g->tail.all_pooled;
     for (i64 i = 0; i < t->ry * t->rx; i++) {
         kval v = cell_value(g, t, i);
         cell_place(g, t, i, at);
-        if (by_shared)
-            kir_store(k, g->left, kir_ramp(k, group_conv_result(g, at), 1, (u32)t->rc),
+        if (store_shared)
+            kir_store(k, g->left, kir_ramp(k, wg_conv_result(g, at), 1, (u32)t->rc),
                       kir_cast(k, kir_dtype(k, g->left), v));
-        else if (!all_pooled) group_conv_store(g, at, v);
+        else if (!all_pooled) wg_conv_store(g, at, v);
     }
-    if (by_shared) {
+    if (store_shared) {
         kir_barrier(k);
-        group_conv_leave(g);
+        wg_conv_store_shared(g);
     } else if (g->tail.pool && !g->sums.temp) {
         store_windows(g, t);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// wg_up: transposed convolutions by groups of threads, as convolutions of stride 1 over
+// wg_up: transposed convolutions by workgroups, as convolutions of stride 1 over
 // positions q (trans.h). A position has as many outputs as there are phases.
 //
 // Where the kernel is a multiple of the stride all phases meet the same inputs with as many taps,
@@ -12,7 +12,7 @@
 // [group][first taps][block of outputs][block of inputs][taps][cb][channel].
 #include "gen/wg_conv.h"
 
-bool group_up_of(struct group_conv *g, const struct task *t)
+bool wg_up_of(struct wg_conv *g, const struct task *t)
 {
     if (!trans_as_conv(&g->up.t, &g->c, t) || g->up.t.phases > MAX_PHASES) return false;
     g->up.is = true;
@@ -28,7 +28,7 @@ static bool is_even(const struct trans *t)
     return true;
 }
 
-void group_up_plan(struct group_conv *g)
+void wg_up_plan(struct wg_conv *g)
 {
     i64 n = g->up.is ? g->up.t.phases : 1, each = g->s.oc / n;
     bool all = n > 1 && is_even(&g->up.t) && g->s.oc % n == 0 && each % i64_max(1, g->s.run) == 0;
@@ -38,19 +38,19 @@ void group_up_plan(struct group_conv *g)
     g->n_out = g->n_wide * (all ? 1 : n);
 }
 
-static void pack_dim(const struct group_conv *g, struct pack *p, i64 n, u32 axis, i64 stride)
+static void pack_dim(const struct wg_conv *g, struct pack *p, i64 n, u32 axis, i64 stride)
 {
     p->dim[p->n].extent = sym_const(g->c.g->sym, n);
     p->dim[p->n].axis = axis;
     p->dim[p->n++].stride = stride;
 }
 
-static void pack_phases(struct group_conv *g, struct pack *p)
+static void pack_phases(struct wg_conv *g, struct pack *p)
 {
     for (u32 i = 2; i < g->c.rank; i++) pack_dim(g, p, g->up.t.ax[i].step, i, 1);
 }
 
-void group_up_pack(struct group_conv *g, struct pack *p)
+void wg_up_pack(struct wg_conv *g, struct pack *p)
 {
     bool all = g->up.tile > 1;
     pack_dim(g, p, g->groups, 0, g->ic);
@@ -64,7 +64,7 @@ void group_up_pack(struct group_conv *g, struct pack *p)
     pack_dim(g, p, g->width, 1, 1);
 }
 
-kval group_up_open(struct group_conv *g, kval block)
+kval wg_up_open(struct wg_conv *g, kval block)
 {
     struct kir *k = g->m->k;
     if (!g->up.is || g->up.tile > 1) return block;
@@ -77,14 +77,14 @@ kval group_up_open(struct group_conv *g, kval block)
 }
 
 /* A fact of the tile's phase along an axis. */
-static kval fact(const struct group_conv *g, u32 axis, enum trans_fact f)
+static kval fact(const struct wg_conv *g, u32 axis, enum trans_fact f)
 {
     const struct trans_axis *a = &g->up.t.ax[axis];
     kval zero = kir_int(g->m->k, 0); /* of all phases alike */
     return trans_fact(g->m->k, a, f, g->up.tile > 1 ? zero : g->up.phase[axis]);
 }
 
-kval group_up_first(const struct group_conv *g, kval number)
+kval wg_up_first(const struct wg_conv *g, kval number)
 {
     struct kir *k = g->m->k;
     for (u32 i = 2; g->up.is && g->up.tile == 1 && i < g->c.rank; i++)
@@ -92,18 +92,18 @@ kval group_up_first(const struct group_conv *g, kval number)
     return number;
 }
 
-kval group_up_base(const struct group_conv *g, u32 axis)
+kval wg_up_base(const struct wg_conv *g, u32 axis)
 {
     if (!g->up.is) return kir_int(g->m->k, 0);
     return kir_add_i(g->m->k, fact(g, axis, FACT_OFFSET), -g->up.t.ax[axis].lo);
 }
 
-kval group_up_taps(const struct group_conv *g, u32 axis)
+kval wg_up_taps(const struct wg_conv *g, u32 axis)
 {
     return !g->up.is || trans_same_taps(&g->up.t.ax[axis]) ? 0 : fact(g, axis, FACT_TAPS);
 }
 
-kval group_up_output(const struct group_conv *g, u32 axis, kval q, kval c)
+kval wg_up_output(const struct wg_conv *g, u32 axis, kval q, kval c)
 {
     struct emit *m = g->m;
     struct kir *k = m->k;

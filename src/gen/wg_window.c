@@ -8,9 +8,9 @@
 // Elements come straight from the input, or from the patch in shared memory.
 #include "gen/wg_conv.h"
 
-static struct group_side side_of(const struct conv *c, i32 axis, i64 n, bool written)
+static struct wg_side side_of(const struct conv *c, i32 axis, i64 n, bool written)
 {
-    struct group_side s = {.axis = axis, .n = n, .taps = 1, .unit = 1, .size = n, .step = 1};
+    struct wg_side s = {.axis = axis, .n = n, .taps = 1, .unit = 1, .size = n, .step = 1};
     if (axis < 0) return s;
     s.unit = c->stride[axis];
     if (!written || c->k[axis] == 1) return s;
@@ -21,29 +21,29 @@ static struct group_side side_of(const struct conv *c, i32 axis, i64 n, bool wri
     return s;
 }
 
-void group_foot_of(struct group_foot *f, const struct group_conv *g, const struct group_cells *t,
-                   enum group_reuse reuse)
+void wg_footprint_of(struct wg_footprint *f, const struct wg_conv *g, const struct wg_cells *t,
+                   enum wg_reuse reuse)
 {
-    *f = (struct group_foot){.g = g, .cells = t};
+    *f = (struct wg_footprint){.g = g, .cells = t};
     f->y = side_of(&g->c, g->c.ya, t->ry, reuse == REUSE_ALL);
     f->x = side_of(&g->c, g->c.xa, t->rx, reuse != REUSE_NONE);
 }
 
-i64 group_side_tap(const struct group_side *s, i64 element, i64 output)
+i64 wg_side_tap(const struct wg_side *s, i64 element, i64 output)
 {
     i64 d = element - output * s->step;
     if (s->taps == 1) return d == 0 ? 0 : -1;
     return d >= 0 && d % s->tap == 0 && d / s->tap < s->taps ? d / s->tap : -1;
 }
 
-static bool is_written(const struct group_foot *f, u32 axis)
+static bool is_written(const struct wg_footprint *f, u32 axis)
 {
     return ((i32)axis == f->y.axis && f->y.taps > 1) || ((i32)axis == f->x.axis && f->x.taps > 1);
 }
 
-void group_foot_open(struct group_foot *f)
+void wg_footprint_open(struct wg_footprint *f)
 {
-    const struct group_conv *g = f->g;
+    const struct wg_conv *g = f->g;
     struct kir *k = g->m->k;
     for (u32 i = 0; i < g->n_order; i++) {
         u32 a = g->order[i];
@@ -54,7 +54,7 @@ void group_foot_open(struct group_foot *f)
     }
 }
 
-void group_foot_close(struct group_foot *f)
+void wg_footprint_close(struct wg_footprint *f)
 {
     for (; f->n_loops; f->n_loops--) kir_end(f->g->m->k);
 }
@@ -62,7 +62,7 @@ void group_foot_close(struct group_foot *f)
 /* Straight from the input. */
 
 /* Position in the padded input, along one axis, of element i of the footprint. */
-static kval position(const struct group_foot *f, u32 axis, const struct group_side *s, i64 i)
+static kval position(const struct wg_footprint *f, u32 axis, const struct wg_side *s, i64 i)
 {
     struct kir *k = f->g->m->k;
     bool is_y = s == &f->y;
@@ -70,9 +70,9 @@ static kval position(const struct group_foot *f, u32 axis, const struct group_si
     return kir_add_i(k, kir_mul_i(k, first, f->g->c.stride[axis]), i * s->unit);
 }
 
-static void source(const struct group_foot *f, i64 y, i64 x, struct group_source *s)
+static void source(const struct wg_footprint *f, i64 y, i64 x, struct wg_source *s)
 {
-    const struct group_conv *g = f->g;
+    const struct wg_conv *g = f->g;
     struct kir *k = g->m->k;
     kval pos[MAX_RANK];
     for (u32 a = 0; a < g->c.rank; a++) {
@@ -82,15 +82,15 @@ static void source(const struct group_foot *f, i64 y, i64 x, struct group_source
         if (f->tap[a]) pos[a] = kir_add(k, pos[a], kir_mul_i(k, f->tap[a], g->c.dil[a]));
     }
     kval c = kir_add(k, kir_mul_i(k, g->block, g->s.oc), f->cells->at[AT_C]);
-    group_conv_source(g, s, pos, c, f->cells->rc);
+    wg_conv_source(g, s, pos, c, f->cells->rc);
 }
 
-kval group_foot_inside(const struct group_foot *f)
+kval wg_footprint_inside(const struct wg_footprint *f)
 {
     struct kir *k = f->g->m->k;
     const struct conv *c = &f->g->c;
-    struct group_foot first = *f, last = *f;
-    struct group_source a, b;
+    struct wg_footprint first = *f, last = *f;
+    struct wg_source a, b;
     for (u32 i = 2; i < c->rank; i++) {
         first.tap[i] = 0;
         last.tap[i] = c->k[i] > 1 && !is_written(f, i) ? kir_int(k, c->k[i] - 1) : 0;
@@ -100,27 +100,27 @@ kval group_foot_inside(const struct group_foot *f)
     return a.ok && b.ok ? kir_bin(k, KI_AND, a.ok, b.ok) : a.ok ? a.ok : b.ok;
 }
 
-static kval read_input(const struct group_foot *f, i64 y, i64 x)
+static kval read_input(const struct wg_footprint *f, i64 y, i64 x)
 {
-    const struct group_conv *g = f->g;
+    const struct wg_conv *g = f->g;
     struct kir *k = g->m->k;
     u32 lanes = (u32)f->cells->rc;
-    struct group_source s;
+    struct wg_source s;
     source(f, y, x, &s);
-    if (!s.ok || f->inside) return kir_cast(k, g->type, group_conv_value(g, &s));
+    if (!s.ok || f->inside) return kir_cast(k, g->type, wg_conv_value(g, &s));
     kval reg = kir_alloc(k, KS_REG, g->type, lanes, kir_int(k, 1)), zero = kir_int(k, 0);
-    kir_store(k, reg, zero, group_conv_outside(g, g->type, lanes));
+    kir_store(k, reg, zero, wg_conv_outside(g, g->type, lanes));
     kir_if(k, s.ok);
-    kir_store(k, reg, zero, kir_cast(k, g->type, group_conv_value(g, &s)));
+    kir_store(k, reg, zero, kir_cast(k, g->type, wg_conv_value(g, &s)));
     kir_end(k);
     return kir_load(k, reg, zero);
 }
 
 /* From the patch. */
 
-static kval read_patch(const struct group_foot *f, i64 y, i64 x)
+static kval read_patch(const struct wg_footprint *f, i64 y, i64 x)
 {
-    const struct group_conv *g = f->g;
+    const struct wg_conv *g = f->g;
     struct kir *k = g->m->k;
     i32 ya = f->y.axis, xa = f->x.axis;
     kval at = kir_add(k, f->patch, f->cells->at[AT_C]);
@@ -134,7 +134,7 @@ static kval read_patch(const struct group_foot *f, i64 y, i64 x)
     return kir_cast(k, g->type, kir_load(k, g->patch, at));
 }
 
-kval group_foot_read(const struct group_foot *f, i64 y, i64 x)
+kval wg_footprint_read(const struct wg_footprint *f, i64 y, i64 x)
 {
     return f->g->s.patch ? read_patch(f, y, x) : read_input(f, y, x);
 }

@@ -105,7 +105,7 @@ void wgmma_contraction(struct contraction *p, struct mma_leaf *l, struct emit *m
                               .type = emit_type(type),
                               .leaf = &leaf_wgmma,
                               .own = l};
-    group_init(&p->g, m, p->s.threads, c->subgroup);
+    wg_init(&p->g, m, p->s.threads, c->subgroup);
     m->k->team = c->team;
 }
 
@@ -119,7 +119,7 @@ static bool fits(const struct caps *c, enum dtype t, const struct wgmma_sched *s
     struct mma_leaf l = leaf_of(t, s);
     if (sums + OTHER_REGS > MAX_REGS || (sums + OTHER_REGS) * p.threads > ALL_REGS) return false;
     if (s->bk % s->k || !wgmma_stores_whole(&l, s->team) || s->m % (LINE_BYTES / dtype_size(t))) return false;
-    return group_is_legal(c, p.threads, held_bytes(t, s) + part_bytes(s));
+    return wg_is_legal(c, p.threads, held_bytes(t, s) + part_bytes(s));
 }
 
 bool wgmma_legal(const struct gen_problem *p, const struct sched *v)

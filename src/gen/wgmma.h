@@ -23,10 +23,10 @@
     P(gn, "teams along columns", 1, 2, 4)                                              \
     P(wm, "fragments of a team along rows", 1, 2)                                      \
     P(wn, "fragments of a team along columns", 1, 2)                                   \
-    P(bk, "terms per round", 64, 128)                                                  \
-    P(stages, "rounds in shared arrays: all but one are on their way", 2, 3, 4, 5)     \
+    P(bk, "terms of a K block", 64, 128)                                                  \
+    P(stages, "K blocks in shared memory: all but one are being copied", 2, 3, 4, 5)     \
     P(raster, "rows of blocks that are walked column by column", 1, 8, 16)             \
-    P(chunks, "groups that share the terms of a block", 1, 8)                          \
+    P(chunks, "workgroups that share the terms of a block", 1, 8)                          \
     P(boxes, "1: the device copies operands, in boxes that one thread asks for", 0, 1)
 // clang-format on
 

@@ -497,7 +497,7 @@ struct box {
     const struct box *in; /* NULL: v */
 };
 
-/* Of the box's element (d[0], d[1], d[2]): its index, and the condition that it exists (0: certainly). */
+/* Of the box's element (d[0], d[1], d[2]): its index, and the condition that it exists (0: always). */
 static kval box_place(const struct winograd *w, const struct box *x, const i64 d[3], kval idx[MAX_RANK])
 {
     struct kir *k = w->m->k;

@@ -89,7 +89,7 @@ static bool adapt(struct candidate *c, const struct contest *to, const struct se
     for (i64 i = 0; i < ADAPT_TRIES; i++) {
         *c = from;
         if (i) candidate_move(c, r, 1 + i / (ADAPT_TRIES / 4));
-        if (gen_mend(c, to->t->task, s->caps) && !contest_has_seen(to, c)) return true;
+        if (gen_repair(c, to->t->task, s->caps) && !contest_has_seen(to, c)) return true;
     }
     return false;
 }

@@ -164,7 +164,7 @@ static void add_offspring(struct entrants *e, const struct contest *c, struct se
         const struct candidate *q = p[rng_range(&s->rng, 0, n - 1)];
         if (i < N_MUTANTS) candidate_move(&x, &s->rng, rng_range(&s->rng, 1, 2));
         else if (q->gen == x.gen) cross(&x, q, &s->rng);
-        if (gen_mend(&x, c->t->task, s->caps)) *arr_push(a, e) = (struct entrant){.cand = x};
+        if (gen_repair(&x, c->t->task, s->caps)) *arr_push(a, e) = (struct entrant){.cand = x};
     }
 }
 

@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// turn: square blocks of elements in scratch memory are transposed, as many rows as a vector has lanes. All languages have loads of every
+// transpose: square blocks of elements in scratch memory are transposed, as many rows as a vector has lanes. All languages have loads of every
 // other element, two loads and a permutation on most processors; as many passes of them over a block as its side has bits bring rows
 // to columns (Stone 1971, Parallel processing with the perfect shuffle): what lies in row r, column c goes from c + r*n to r + c'*n, c' being c with
 // its bits reversed. A pass goes through many blocks before the next one begins: vectors that span two which were stored just before
 // would have to wait for them.
 #include "gen/gen.h"
 
-void turn_open(struct turn *t, struct kir *k, enum dtype type, u32 lanes, i64 blocks)
+void transpose_open(struct transpose *t, struct kir *k, enum dtype type, u32 lanes, i64 blocks)
 {
-    *t = (struct turn){.k = k, .lanes = lanes};
+    *t = (struct transpose){.k = k, .lanes = lanes};
     for (u32 i = 0; i < 2; i++) t->room[i] = kir_alloc(k, KS_WORK, type, 1, kir_int(k, blocks * lanes * lanes));
 }
 
 /* A row, or a vector of a pass. */
-static kval element(const struct turn *t, kval block, kval row)
+static kval element(const struct transpose *t, kval block, kval row)
 {
     return kir_mul_i(t->k, kir_add(t->k, kir_mul_i(t->k, block, t->lanes), row), t->lanes);
 }
 
-void turn_row(const struct turn *t, kval block, kval row, kval v)
+void transpose_row(const struct transpose *t, kval block, kval row, kval v)
 {
     kir_store(t->k, t->room[0], kir_ramp(t->k, element(t, block, row), 1, t->lanes), v);
 }
 
 /* The block's vector number u behind a pass that makes `groups` groups of half as many. */
-static kval every_other(const struct turn *t, kval room, kval block, i64 groups, i64 u)
+static kval every_other(const struct transpose *t, kval room, kval block, i64 groups, i64 u)
 {
     i64 n = t->lanes, per = n / groups, group = u / per, from = group / 2 * (2 * per * n) + u % per * 2 * n + group % 2;
     kval at = kir_add_i(t->k, element(t, block, kir_int(t->k, 0)), from);
@@ -39,7 +39,7 @@ static i64 reversed(i64 i, i64 n)
     return r;
 }
 
-u32 turn_blocks(const struct turn *t, kval blocks)
+u32 transpose_blocks(const struct transpose *t, kval blocks)
 {
     struct kir *k = t->k;
     u32 from = 0;
@@ -54,7 +54,7 @@ u32 turn_blocks(const struct turn *t, kval blocks)
     return from;
 }
 
-void turn_store(const struct turn *t, u32 from, kval block, const struct turn_to *to)
+void transpose_store(const struct transpose *t, u32 from, kval block, const struct transpose_to *to)
 {
     struct kir *k = t->k;
     for (i64 u = 0; u < t->lanes; u++) {

@@ -2,25 +2,25 @@
 //
 // Private to gen/: the emission of `gemm`, matrix products on processors with caches.
 // Dims: y (b.., m, n) = a (b.., m, k) x b (b.., k, n).
-#ifndef QUERN_GEN_PRODUCT_H
-#define QUERN_GEN_PRODUCT_H
+#ifndef QUERN_GEN_GEMM_EMIT_H
+#define QUERN_GEN_GEMM_EMIT_H
 
 #include "gen/gemm.h"
 
-enum product_right {
+enum gemm_right {
     RIGHT_PLACE,
     RIGHT_BLOCKS,
     RIGHT_ONCE
 }; /* the right operand: read where it
 lies; packed block by block by every grid iteration; packed once, constants when compiled */
 
-struct product_sched { /* 0 in kc, mb, nb: all */
+struct gemm_sched { /* 0 in kc, mb, nb: all */
     i64 mr, nr;        /* register tile: rows, vectors of columns */
     i64 kc;            /* terms per pass */
     i64 mb, nb;        /* per grid iteration: tiles of rows, blocks of columns, at most */
     i64 parts;         /* of the sum, by different iterations */
     bool pack;         /* the left operand is packed */
-    enum product_right right;
+    enum gemm_right right;
     i64 ku,
         ahead; /* terms per step of the inner loop; steps that the right one is asked for ahead */
     bool nt;    /* results are stored past the caches */
@@ -28,20 +28,20 @@ struct product_sched { /* 0 in kc, mb, nb: all */
 };
 
 /* The numbers behind a schedule: pieces of equal size, as far as sizes are known. */
-struct product_split {
+struct gemm_split {
     i64 mb, nb; /* 0: all */
     i64 chunk;  /* terms of a part; 0: all */
     bool many;  /* passes: more than one per part */
 };
-struct product_split product_split_of(const struct gemm *x, const struct product_sched *s,
+struct gemm_split gemm_split_of(const struct gemm *x, const struct gemm_sched *s,
                                       u32 lanes);
 
-struct product {
+struct gemm_kernel {
     struct emit *m;
     const struct task *t;
     struct gemm x;
-    struct product_sched s;
-    struct product_split d;
+    struct gemm_sched s;
+    struct gemm_split d;
     struct tile tile;
     enum dtype type;                  /* of the sums */
     enum dtype left_type, right_type; /* of the packed operands; a constant right one keeps its own */
@@ -63,18 +63,18 @@ struct product {
 
 /* Terms that one instruction of the target adds (DOT): both operands' types have one; the right operand is packed by
    groups. 1: none. */
-i64 product_group(const struct gemm *x, const struct caps *c);
+i64 gemm_dot_k(const struct gemm *x, const struct caps *c);
 
-/* product_pack.c */
-kval product_pack_const(struct product *p);             /* BUF */
-void product_pack_once(struct product *p);              /* a grid of its own into p->right */
-void product_pack_right(struct product *p, kval block); /* this pass' terms */
-void product_pack_left(struct product *p);              /* this pass' terms of all rows */
-kval product_block(struct product *p, kval block);      /* first element of a packed block */
-i64 product_pitch(const struct product_sched *s, i64 k, enum dtype t); /* of [row][term] */
+/* gemm_pack.c */
+kval gemm_pack_const(struct gemm_kernel *p);             /* BUF */
+void gemm_pack_once(struct gemm_kernel *p);              /* a grid of its own into p->right */
+void gemm_pack_right(struct gemm_kernel *p, kval block); /* this pass' terms */
+void gemm_pack_left(struct gemm_kernel *p);              /* this pass' terms of all rows */
+kval gemm_block(struct gemm_kernel *p, kval block);      /* first element of a packed block */
+i64 gemm_pitch(const struct gemm_sched *s, i64 k, enum dtype t); /* of [row][term] */
 
-/* product.c */
-void product_emit(struct emit *m, const struct task *t, const struct caps *c,
-                  const struct product_sched *s);
+/* gemm_emit.c */
+void gemm_emit(struct emit *m, const struct task *t, const struct caps *c,
+                  const struct gemm_sched *s);
 
 #endif

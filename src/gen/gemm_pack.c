@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// product_pack: operands of matrix products rearranged for the register tile.
+// gemm_pack: operands of matrix products rearranged for the register tile.
 //
 // The right operand becomes blocks of nr vectors of columns, [block][term][column], zeros behind
 // the last column; a pass of any length is a contiguous piece of a block. Where one instruction adds a group of
@@ -9,7 +9,7 @@
 // row at a time, and only the rows' distance matters. A power of two would put the rows of a tile
 // into one set of the first cache, so that it is an odd number of cache lines. When rows are the
 // neighbours it becomes [tile][term][row]. Fused prologues are evaluated here, once.
-#include "gen/product.h"
+#include "gen/gemm_emit.h"
 
 enum { LINE = 64 }; /* bytes */
 
@@ -18,7 +18,7 @@ static void pack_dim(struct pack *k, sym extent, u32 axis, i64 stride)
     k->dim[k->n].extent = extent, k->dim[k->n].axis = axis, k->dim[k->n++].stride = stride;
 }
 
-kval product_pack_const(struct product *p)
+kval gemm_pack_const(struct gemm_kernel *p)
 {
     struct symtab *t = p->m->g->sym;
     struct pack *k = arena_new(p->m->arena, struct pack);
@@ -34,14 +34,14 @@ kval product_pack_const(struct product *p)
 }
 
 /* n rounded up. */
-static kval whole_groups(struct product *p, kval n)
+static kval whole_groups(struct gemm_kernel *p, kval n)
 {
     struct kir *k = p->m->k;
     return kir_mul_i(k, kir_div_i(k, kir_add_i(k, n, p->group - 1), p->group), p->group);
 }
 
 /* In the whole packed operand. */
-kval product_block(struct product *p, kval block)
+kval gemm_block(struct gemm_kernel *p, kval block)
 {
     struct kir *k = p->m->k;
     kval idx[MAX_RANK], at = kir_int(k, 0);
@@ -52,7 +52,7 @@ kval product_block(struct product *p, kval block)
     return kir_mul_i(k, kir_mul(k, at, whole_groups(p, p->k)), p->width);
 }
 
-i64 product_pitch(const struct product_sched *s, i64 k, enum dtype t)
+i64 gemm_pitch(const struct gemm_sched *s, i64 k, enum dtype t)
 {
     i64 line = LINE / dtype_size(t), n = s->kc && (k < 0 || s->kc < k) ? s->kc : k;
     return (ceil_div(n, line) | 1) * line;
@@ -68,7 +68,7 @@ struct panel { /* element (i, j) goes to at + i*i_step + j*j_step */
     i64 group;    /* > 1, along j: so many rows lie side by side, i_step is from one group to the next */
 };
 
-static void copy_vector(struct product *p, const struct panel *q, kval i, kval j, kval n)
+static void copy_vector(struct gemm_kernel *p, const struct panel *q, kval i, kval j, kval n)
 {
     struct emit *m = p->m;
     struct kir *k = m->k;
@@ -88,7 +88,7 @@ static void copy_vector(struct product *p, const struct panel *q, kval i, kval j
     emit_limit(m, 0);
 }
 
-static void copy_panel(struct product *p, const struct panel *q)
+static void copy_panel(struct gemm_kernel *p, const struct panel *q)
 {
     struct kir *k = p->m->k;
     kval n = q->along_j ? q->nj : q->ni, zero = kir_int(k, 0);
@@ -105,7 +105,7 @@ static void copy_panel(struct product *p, const struct panel *q)
 }
 
 /* Zeros in the columns behind the last (of a [rows][width] panel). */
-static void clear_behind(struct product *p, kval array, kval at, kval rows, kval have, i64 width)
+static void clear_behind(struct gemm_kernel *p, kval array, kval at, kval rows, kval have, i64 width)
 {
     struct kir *k = p->m->k;
     i64 c;
@@ -121,7 +121,7 @@ static void clear_behind(struct product *p, kval array, kval at, kval rows, kval
 }
 
 /* Zeros in the last group of n terms of a block, if it is not whole. */
-static void clear_last_group(struct product *p, kval at, kval n)
+static void clear_last_group(struct gemm_kernel *p, kval at, kval n)
 {
     struct kir *k = p->m->k;
     i64 size = p->width * p->group, c;
@@ -136,7 +136,7 @@ static void clear_last_group(struct product *p, kval at, kval n)
 }
 
 /* n terms of a block, from `from`, to at. */
-static void pack_block(struct product *p, kval block, kval at, kval from, kval n)
+static void pack_block(struct gemm_kernel *p, kval block, kval at, kval from, kval n)
 {
     struct kir *k = p->m->k;
     kval first = kir_mul_i(k, block, p->width);
@@ -158,12 +158,12 @@ static void pack_block(struct product *p, kval block, kval at, kval from, kval n
     copy_panel(p, &q);
 }
 
-void product_pack_right(struct product *p, kval block)
+void gemm_pack_right(struct gemm_kernel *p, kval block)
 {
     pack_block(p, block, kir_int(p->m->k, 0), p->at, p->len);
 }
 
-void product_pack_once(struct product *p)
+void gemm_pack_once(struct gemm_kernel *p)
 {
     enum { TERMS = 256 }; /* per iteration */
     struct emit *m = p->m;
@@ -172,7 +172,7 @@ void product_pack_once(struct product *p)
     struct space own = {.rank = p->x.bs->rank};
     u32 group[MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7}, r = p->x.bs->rank;
     kval at[MAX_RANK] = {0};
-    for (u32 i = 0; i + 2 < r; i++) own.g[own.n++] = (struct space_group){p->x.bs->dim[i], i};
+    for (u32 i = 0; i + 2 < r; i++) own.g[own.n++] = (struct axis_run){p->x.bs->dim[i], i};
     kval gb = kir_grid(k, emit_size(m, space_count(&own, st, 0, own.n)));
     kval gn = kir_grid(k, emit_size(m, sym_cdiv(st, p->x.n, sym_const(st, p->width))));
     kval gk = kir_grid(k, emit_size(m, sym_cdiv(st, p->x.k, sym_const(st, TERMS))));
@@ -183,13 +183,13 @@ void product_pack_once(struct product *p)
     for (u32 i = 0; i < own.n; i++) p->pos[p->x.batch - own.n + i] = at[i];
     kval from = kir_mul_i(k, gk, TERMS);
     kval n = kir_min(k, kir_int(k, TERMS), kir_sub(k, p->k, from));
-    kval to = kir_add(k, product_block(p, gn), kir_mul_i(k, from, p->width));
+    kval to = kir_add(k, gemm_block(p, gn), kir_mul_i(k, from, p->width));
     pack_block(p, gn, to, from, n);
     for (u32 i = 0; i < 3; i++) kir_end(k);
 }
 
 /* [tile][term][row] */
-static void pack_by_terms(struct product *p)
+static void pack_by_terms(struct gemm_kernel *p)
 {
     struct kir *k = p->m->k;
     kval row = kir_loop(k, KL_SERIAL, p->m0, p->m1, p->s.mr);
@@ -210,7 +210,7 @@ static void pack_by_terms(struct product *p)
 }
 
 /* Zeros behind the last term of every row, so that its group is whole. */
-static void clear_terms(struct product *p, kval rows)
+static void clear_terms(struct gemm_kernel *p, kval rows)
 {
     struct kir *k = p->m->k;
     kval r = kir_loop(k, KL_SERIAL, kir_int(k, 0), rows, 1);
@@ -220,7 +220,7 @@ static void clear_terms(struct product *p, kval rows)
     kir_end(k);
 }
 
-void product_pack_left(struct product *p)
+void gemm_pack_left(struct gemm_kernel *p)
 {
     struct kir *k = p->m->k;
     if (p->left_by_terms) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// product: matrix products on processors with caches, by the loops of Goto & van de Geijn
+// gemm_emit: matrix products on processors with caches, by the loops of Goto & van de Geijn
 // (Anatomy of high-performance matrix multiplication, 2008, section 5): a grid iteration owns some
 // rows and columns of the result; for every pass of kc terms it packs its rows of the left operand,
 // which then stay in the second cache, takes one block of columns after the other, which stays in
@@ -11,12 +11,12 @@
 // Rows and columns left over at the ends get tiles of their own size where sizes are known, so that
 // no size is a bad one; elsewhere one tile hangs over. Long sums of small results are cut in parts
 // that different iterations compute and a grid behind adds up.
-#include "gen/product.h"
+#include "gen/gemm_emit.h"
 
-struct product_split product_split_of(const struct gemm *x, const struct product_sched *s,
+struct gemm_split gemm_split_of(const struct gemm *x, const struct gemm_sched *s,
                                       u32 lanes)
 {
-    struct product_split d = {.mb = s->mb, .nb = s->nb};
+    struct gemm_split d = {.mb = s->mb, .nb = s->nb};
     i64 m = gen_static(x->g, x->m, -1), n = gen_static(x->g, x->n, -1),
         k = gen_static(x->g, x->k, -1);
     i64 tiles = ceil_div(m, s->mr), blocks = ceil_div(n, s->nr * (i64)lanes);
@@ -27,7 +27,7 @@ struct product_split product_split_of(const struct gemm *x, const struct product
     return d;
 }
 
-i64 product_group(const struct gemm *x, const struct caps *c)
+i64 gemm_dot_k(const struct gemm *x, const struct caps *c)
 {
     enum dtype a = graph_value(x->g, x->a)->dtype, b = graph_value(x->g, x->b)->dtype;
     bool has = c->vector_bytes >= 16 && caps_has_dot(c, a, b, x->type);
@@ -43,13 +43,13 @@ struct piece { /* of the result, one register tile */
 
 /* Asks for a part of the next block's terms while the tile works on term i of this one's, so that
    the tiles of all rows together ask for all of it. */
-static void prefetch_next(struct product *p, const struct piece *e, kval i, i64 n_terms)
+static void prefetch_next(struct gemm_kernel *p, const struct piece *e, kval i, i64 n_terms)
 {
     struct kir *k = p->m->k;
     i64 tiles = p->d.mb ? p->d.mb : p->static_m > 0 ? ceil_div(p->static_m, p->s.mr) : 1, share = 1;
     while (2 * share <= tiles) share *= 2;
     kval next =
-        kir_add(k, product_block(p, kir_add_i(k, e->block, 1)), kir_mul_i(k, p->at, p->width));
+        kir_add(k, gemm_block(p, kir_add_i(k, e->block, 1)), kir_mul_i(k, p->at, p->width));
     kval tile = kir_div_i(k, kir_sub(k, e->row, p->m0), p->s.mr);
     kval at = kir_add(k, kir_mul(k, tile, p->len), kir_mul_i(k, i, p->group));
     i64 lines = i64_max(1, ceil_div(p->s.nr * n_terms, share));
@@ -62,7 +62,7 @@ static void prefetch_next(struct product *p, const struct piece *e, kval i, i64 
 
 /* Asks for the rows of the next tile where the left operand lies, the terms that this one is at: rows far apart are
    short streams, which hardware notices late. */
-static void fetch_next(struct product *p, const struct tile *t, const struct tile_in *in)
+static void fetch_next(struct gemm_kernel *p, const struct tile *t, const struct tile_in *in)
 {
     struct kir *k = p->m->k;
     for (i64 i = 0; i < t->tx; i++)
@@ -70,7 +70,7 @@ static void fetch_next(struct product *p, const struct tile *t, const struct til
 }
 
 /* The terms of a pass, by groups: ku at a time, then one at a time. */
-static void sum(struct product *p, const struct tile *t, const struct piece *e, struct tile_in in,
+static void sum(struct gemm_kernel *p, const struct tile *t, const struct piece *e, struct tile_in in,
                 kval b_at, kval a_step, kval b_step)
 {
     struct kir *k = p->m->k;
@@ -96,7 +96,7 @@ static void sum(struct product *p, const struct tile *t, const struct piece *e, 
     }
 }
 
-static struct tile_out target(struct product *p, const struct piece *e)
+static struct tile_out target(struct gemm_kernel *p, const struct piece *e)
 {
     struct kir *k = p->m->k;
     struct gemm *x = &p->x;
@@ -118,14 +118,14 @@ static struct tile_out target(struct product *p, const struct piece *e)
 }
 
 /* From one row of an operand to the next, in memory. */
-static kval room_columns(struct product *p, value_id v)
+static kval room_columns(struct gemm_kernel *p, value_id v)
 {
     struct shape s = value_room(graph_value(p->m->g, v));
     return emit_size(p->m, s.dim[p->x.pixels ? 1 : s.rank - 1]);
 }
 
 /* Where a tile's rows are, and how far apart their terms. */
-static struct tile_in left_of(struct product *p, const struct piece *e, kval px[64], kval *step)
+static struct tile_in left_of(struct gemm_kernel *p, const struct piece *e, kval px[64], kval *step)
 {
     struct kir *k = p->m->k;
     kval idx[MAX_RANK], row = kir_sub(k, e->row, p->m0);
@@ -149,21 +149,21 @@ static struct tile_in left_of(struct product *p, const struct piece *e, kval px[
     return in;
 }
 
-static kval right_of(struct product *p, const struct piece *e, kval *step)
+static kval right_of(struct gemm_kernel *p, const struct piece *e, kval *step)
 {
     struct kir *k = p->m->k;
     kval idx[MAX_RANK];
     *step = kir_int(k, p->width * p->group);
     if (p->s.right == RIGHT_BLOCKS) return kir_int(k, 0);
     if (p->s.right == RIGHT_ONCE)
-        return kir_add(k, product_block(p, e->block), kir_mul_i(k, p->at, p->width));
+        return kir_add(k, gemm_block(p, e->block), kir_mul_i(k, p->at, p->width));
     *step = room_columns(p, p->x.b);
     gemm_index(p->m, &p->x, p->x.b, p->pos, p->at, kir_mul_i(k, e->block, p->width), idx);
     return emit_offset(p->m, p->x.b, idx);
 }
 
 /* The results are stored, or kept for the next pass. */
-static void finish(struct product *p, const struct tile *t, const struct tile_out *o, const struct tile_out *kept)
+static void finish(struct gemm_kernel *p, const struct tile *t, const struct tile_out *o, const struct tile_out *kept)
 {
     struct kir *k = p->m->k;
     if (!p->d.many || p->temp) {
@@ -178,7 +178,7 @@ static void finish(struct product *p, const struct tile *t, const struct tile_ou
 }
 
 /* The bias goes to the first terms' sums. */
-static void clear(struct product *p, struct tile *t, const struct tile_out *o)
+static void clear(struct gemm_kernel *p, struct tile *t, const struct tile_out *o)
 {
     struct kir *k = p->m->k;
     i64 at;
@@ -192,7 +192,7 @@ static void clear(struct product *p, struct tile *t, const struct tile_out *o)
 }
 
 /* A pass goes on from the sums of the one before, so that all terms of a result are added in their order however many passes there are. */
-static void begin(struct product *p, struct tile *t, const struct tile_out *o, const struct tile_out *kept)
+static void begin(struct gemm_kernel *p, struct tile *t, const struct tile_out *o, const struct tile_out *kept)
 {
     struct kir *k = p->m->k;
     if (!p->d.many) {
@@ -208,7 +208,7 @@ static void begin(struct product *p, struct tile *t, const struct tile_out *o, c
 }
 
 /* Asks for the sums that the next tile goes on from. */
-static void prefetch_sums(struct product *p, const struct tile *t, const struct tile_out *kept)
+static void prefetch_sums(struct gemm_kernel *p, const struct tile *t, const struct tile_out *kept)
 {
     struct tile_out next = *kept;
     if (next.x_axis < 0) return;
@@ -216,7 +216,7 @@ static void prefetch_sums(struct product *p, const struct tile *t, const struct 
     tile_prefetch(t, &next);
 }
 
-static void tile_at(struct product *p, const struct piece *e)
+static void tile_at(struct gemm_kernel *p, const struct piece *e)
 {
     struct kir *k = p->m->k;
     struct tile t = p->tile;
@@ -234,10 +234,10 @@ static void tile_at(struct product *p, const struct piece *e)
 }
 
 /* A block of columns: tiles down the rows. */
-static void block_at(struct product *p, struct piece e)
+static void block_at(struct gemm_kernel *p, struct piece e)
 {
     struct kir *k = p->m->k;
-    if (p->s.right == RIGHT_BLOCKS) product_pack_right(p, e.block);
+    if (p->s.right == RIGHT_BLOCKS) gemm_pack_right(p, e.block);
     e.mr = p->s.mr;
     if (p->x.m_axis < 0) {
         e.row = kir_int(k, 0);
@@ -257,12 +257,12 @@ static void block_at(struct product *p, struct piece e)
     kir_end(k);
 }
 
-static void pass(struct product *p, kval from, kval to)
+static void pass(struct gemm_kernel *p, kval from, kval to)
 {
     struct kir *k = p->m->k;
     struct piece e = {.nr = p->s.nr, .full = true};
     i64 rest = p->static_n >= 0 ? p->static_n % p->width : p->width;
-    if (p->s.pack) product_pack_left(p);
+    if (p->s.pack) gemm_pack_left(p);
     kval whole = rest ? kir_min(k, to, kir_div_i(k, p->n, p->width)) : to;
     e.block = kir_loop(k, KL_SERIAL, from, whole, 1);
     block_at(p, e);
@@ -275,7 +275,7 @@ static void pass(struct product *p, kval from, kval to)
     kir_end(k);
 }
 
-static void passes(struct product *p, kval from, kval to)
+static void passes(struct gemm_kernel *p, kval from, kval to)
 {
     struct kir *k = p->m->k;
     kval k0 = p->d.chunk ? kir_mul_i(k, p->part, p->d.chunk) : kir_int(k, 0);
@@ -290,7 +290,7 @@ static void passes(struct product *p, kval from, kval to)
 }
 
 /* n rounded up. */
-static sym in_groups(const struct product *p, sym n)
+static sym in_groups(const struct gemm_kernel *p, sym n)
 {
     struct symtab *st = p->m->g->sym;
     sym group = sym_const(st, p->group);
@@ -298,7 +298,7 @@ static sym in_groups(const struct product *p, sym n)
 }
 
 /* Scratch memory of an iteration of `rows` rows. */
-static void open_arrays(struct product *p, sym rows)
+static void open_arrays(struct gemm_kernel *p, sym rows)
 {
     struct emit *m = p->m;
     struct kir *k = m->k;
@@ -309,7 +309,7 @@ static void open_arrays(struct product *p, sym rows)
     p->left = m->buf[p->x.a];
     if (p->s.pack) {
         i64 n = p->d.chunk && !p->d.many ? p->d.chunk : p->static_k;
-        sym pitch = p->left_by_terms ? terms : sym_const(st, product_pitch(&p->s, n, p->left_type));
+        sym pitch = p->left_by_terms ? terms : sym_const(st, gemm_pitch(&p->s, n, p->left_type));
         p->pitch = emit_size(m, pitch);
         p->left = kir_alloc(k, KS_WORK, p->left_type, 1, emit_size(m, sym_mul(st, rows, pitch)));
     }
@@ -323,7 +323,7 @@ static void open_arrays(struct product *p, sym rows)
     if (!p->temp && !p->rows) tile_loop_epilogue(&p->tile, p->x.y, p->x.n_axis, 0);
 }
 
-static void grid(struct product *p)
+static void grid(struct gemm_kernel *p)
 {
     struct emit *m = p->m;
     struct kir *k = m->k;
@@ -352,14 +352,14 @@ static void grid(struct product *p)
     for (u32 i = 0; i < 3; i++) kir_end(k);
 }
 
-static kval new_temp(struct product *p, enum dtype t, sym n)
+static kval new_temp(struct gemm_kernel *p, enum dtype t, sym n)
 {
     return kir_alloc(p->m->k, KS_TEMP, t, 1, emit_size(p->m, n));
 }
 
 /* Arrays of the whole kernel: results that no tile can finish, sums between passes, the right
    operand. */
-static void open_temps(struct product *p)
+static void open_temps(struct gemm_kernel *p)
 {
     struct emit *m = p->m;
     struct symtab *st = m->g->sym;
@@ -380,18 +380,18 @@ static void open_temps(struct product *p)
     p->right = new_temp(p, p->right_type, size);
 }
 
-void product_emit(struct emit *m, const struct task *t, const struct caps *c,
-                  const struct product_sched *s)
+void gemm_emit(struct emit *m, const struct task *t, const struct caps *c,
+                  const struct gemm_sched *s)
 {
-    struct product *p = arena_new(m->arena, struct product);
-    *p = (struct product){.m = m, .t = t, .s = *s};
+    struct gemm_kernel *p = arena_new(m->arena, struct gemm_kernel);
+    *p = (struct gemm_kernel){.m = m, .t = t, .s = *s};
     gemm_take(&p->x, t);
     p->type = p->left_type = p->right_type = p->x.type;
-    p->group = product_group(&p->x, c);
+    p->group = gemm_dot_k(&p->x, c);
     if (p->group > 1) p->left_type = graph_value(&t->g, p->x.a)->dtype, p->right_type = graph_value(&t->g, p->x.b)->dtype;
     p->lanes = gen_lanes(c, p->type);
     p->width = s->nr * p->lanes;
-    p->d = product_split_of(&p->x, s, p->lanes);
+    p->d = gemm_split_of(&p->x, s, p->lanes);
     p->static_m = gen_static(p->x.g, p->x.m, -1), p->static_n = gen_static(p->x.g, p->x.n, -1),
     p->static_k = gen_static(p->x.g, p->x.k, -1);
     p->left_by_terms = !p->x.pixels && p->group == 1 && !gemm_is_dense_along_last(t, p->x.a, p->lanes);
@@ -403,11 +403,11 @@ void product_emit(struct emit *m, const struct task *t, const struct caps *c,
                             .type = p->type,
                             .group = p->group,
                             .ahead = s->ahead > 1 ? s->ahead : 0};
-    if (p->x.b_const) p->right = product_pack_const(p);
+    if (p->x.b_const) p->right = gemm_pack_const(p);
     emit_args(m);
     open_temps(p);
     emit_stream(m, s->nt);
-    if (!p->x.b_const && s->right == RIGHT_ONCE) product_pack_once(p);
+    if (!p->x.b_const && s->right == RIGHT_ONCE) gemm_pack_once(p);
     grid(p);
     struct result r = {.v = p->x.y, .inner = p->x.n_axis, .temp = p->temp, .parts = s->parts};
     if (p->temp) gen_map_rest(m, t, c, p->x.y, result_load, &r);
