@@ -33,6 +33,7 @@ static bool run_one(const struct pass *p, struct graph *g, const struct pass_env
 {
     if (!mem_check(e, "before pass ", str_of(p->name))) return false;
     bool ok = true, did = p->run(g, &ok, e);
+    assert(ok || e->code); /* a pass that fails says why */
     if (!ok) return err_prefix(e, "pass %s", p->name);
     if (!mem_check(e, "in pass ", str_of(p->name))) return false;
     *changed |= did;
@@ -71,6 +72,16 @@ static bool has_bodies(const struct graph *g)
     return false;
 }
 
+/* What tasks are made of: operators that kernels or calls can do. */
+static bool only_primitives(const struct graph *g)
+{
+    for (node_id n = 1; n < g->node.n; n++) {
+        const struct op *op = op_of(g, n);
+        if (!graph_node(g, n)->dead && !op->lower && !op->whole && !(op->props & OP_CALL)) return false;
+    }
+    return true;
+}
+
 bool pass_run_all(struct graph *g, const struct pass_env *env, struct err *e)
 {
     if (!op_infer_all(g, e)) return false;
@@ -87,5 +98,6 @@ bool pass_run_all(struct graph *g, const struct pass_env *env, struct err *e)
                     return false;
         }
     }
+    assert(only_primitives(g));
     return !has_bodies(g) || run_bodies(g, env, e);
 }

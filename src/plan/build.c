@@ -668,5 +668,6 @@ static bool make(struct plan *p, const struct cover *c, const struct selection *
 bool plan_make(struct plan *p, const struct cover *c, const struct selection *s, const i64 *var, const struct plan_env *env, struct arena *a,
                struct err *e)
 {
+    assert(env->lang && env->caps && env->build);
     return make(p, c, s, var, env, 0, a, e);
 }

@@ -90,6 +90,7 @@ static bool borrow(struct selection *s, const struct plan_costs *k, const struct
 bool plan_choose(struct selection *s, const struct cover *c, const i64 *var, const struct plan_target *t, struct arena *a, struct err *e)
 {
     struct plan_costs costs;
+    assert(t->caps);
     if (!plan_costs_init(&costs, t, c, var, e) || !plan_select(s, c, var, plan_cost, &costs, a, e) || e->code) return false;
     s->n_known = costs.n_known;
     if (t->db && !borrow(s, &costs, c, var, e)) return false;

@@ -300,7 +300,9 @@ bool prove_finish(struct prover *p, bool *changed, struct err *e)
     for (u32 i = 0; i < p->proof.n && ok; i++) ok = settle(p, &p->proof.v[i], &left, changed, e);
     for (u32 i = 0; i < p->use.n && ok; i++) {
         struct task_cost *c = p->use.v[i].cost;
+        assert(p->use.v[i].proof < p->proof.n);
         const struct proof *x = &p->proof.v[p->use.v[i].proof];
+        assert(x->json.n > 0); /* settled */
         c->proof = x->json;
         if (x->is_replaced) c->best = x->cand, c->is_measured = false;
     }

@@ -200,7 +200,9 @@ static void frame_open(struct chooser *k, struct state s, struct arena_mark m)
 /* All regions were tried. */
 static double frame_close(struct chooser *k)
 {
+    assert(k->open.n > 0);
     struct frame *f = &k->open.v[--k->open.n];
+    assert((f->region < 0) == !isfinite(f->best));
     *(arr_push(&k->a, &k->done)) = (struct decided){f->best, f->region};
     map_put(&k->memo, state_key(&f->s), k->done.n - 1);
     k->n_forms += f->s.n;
@@ -531,10 +533,21 @@ static void call_cost(const struct cover *c, const struct selection *s, const st
     cost->seconds *= (double)i64_max(0, i64_min(rounds, 1 << 20));
 }
 
+/* Every region that was chosen is one of the cover's, and has a kernel or needs none. */
+static bool is_sound(const struct selection *s, const struct cover *c)
+{
+    for (u32 i = 0; i < s->choice.n; i++) {
+        u32 r = s->choice.v[i].region;
+        if (r >= c->region.n || (c->region.v[r].task != NO_TASK && !s->cost[c->region.v[r].task].ok)) return false;
+    }
+    return true;
+}
+
 bool plan_select(struct selection *s, const struct cover *c, const i64 *var, plan_cost_fn *cost,
                  void *user, struct arena *a, struct err *e)
 {
     struct chooser k = {.c = c};
+    assert(c->g && cost);
     *s = (struct selection){.cost = arena_array(a, struct task_cost, c->task.n)};
     s->body = arena_array(a, struct selection, c->body.n + 1);
     for (u32 b = 0; b < c->body.n; b++)
@@ -549,6 +562,7 @@ bool plan_select(struct selection *s, const struct cover *c, const i64 *var, pla
     s->seconds = sum_costs(&k, &s->choice);
     s->n_states = k.done.n;
     chooser_release(&k);
+    assert(!ok || is_sound(s, c));
     return ok;
 }
 

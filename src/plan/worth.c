@@ -93,5 +93,7 @@ static u32 worth_measuring(struct tune_task *tasks, struct plan_costs *costs, co
 u32 plan_worth_measuring(struct tune_task *tasks, const struct cover *c, const i64 *var, const struct plan_target *t, struct err *e)
 {
     struct plan_costs costs;
-    return plan_costs_init(&costs, t, c, var, e) ? worth_measuring(tasks, &costs, c, var, e) : 0;
+    u32 n = plan_costs_init(&costs, t, c, var, e) ? worth_measuring(tasks, &costs, c, var, e) : 0;
+    assert(n <= plan_count_tasks(c));
+    return n;
 }

@@ -184,6 +184,7 @@ static bool copy_slices(struct run *r, struct err *e)
 static bool run_sub(struct run *r, u32 b, struct arena *a, struct err *e)
 {
     const struct plan_call *c = r->x->c;
+    assert(b < c->n_sub && r->x->sub[b]);
     i64 *given = arena_array(a, i64, c->n_give[b] + 1);
     for (u32 k = 0; k < c->n_give[b]; k++)
         if (!sym_eval(r->j->sym, c->give[b][k].value, r->j->var, &given[k])) return err_set(e, ERR_FAILED, "a size is not known in a loop or branch");

@@ -156,12 +156,15 @@ static bool lay_out(const struct plan *p, const i64 *size, struct piece *v, stru
         m->offset[v[k].buf] = 0;
         if (!v[k].size) continue;
         u32 first = b->first < spans.n ? b->first : spans.n - 1, last = b->last < spans.n ? b->last : spans.n - 1;
+        assert(first <= last && last < p->dispatch.n);
         i64 at = find_place(&spans, first, last, v[k].size);
+        assert(at >= 0 && at % MEM_ALIGN == 0);
         spans_add(&spans, 1, 0, spans.n, first, last, (struct range){at, at + v[k].size});
         m->offset[v[k].buf] = at;
         m->total = i64_max(m->total, at + v[k].size);
     }
     arena_release(&spans.arena);
+    assert(m->total <= m->unshared); /* sharing takes no more than none */
     return true;
 }
 

@@ -848,6 +848,7 @@ static bool copy_results(struct rt_program *r, u32 phase, struct err *e)
 static bool launch_phase(struct rt_program *r, const struct phase *h, struct err *e)
 {
     const struct dev_driver *v = r->dev->driver;
+    assert(h->is_valid && h->from <= h->to && h->to <= r->plan->dispatch.n);
     for (u32 i = h->from; i < h->to; i++) {
         double start = r->profiling ? os_now() : 0;
         const struct plan_dispatch *d = &r->plan->dispatch.v[i];
@@ -989,6 +990,7 @@ static bool run_inner(struct rt_program *r, const struct inner_run *x, struct er
     const struct plan *p = r->plan;
     struct arena tmp = {0};
     i64 *room = arena_array(&tmp, i64, p->output.n + 1);
+    assert(!r->inner); /* a plan does not run itself */
     r->inner = x;
     for (u32 k = 0; k < p->given.n; k++) r->given[k] = x->given[k];
     for (u32 k = 0; k < p->input.n; k++) r->io[p->input.v[k].buf] = x->mem[k];
