@@ -240,7 +240,7 @@ export_any() { # export_any NAME NETWORK H W
     n=$((n + 1))
     timeout 300 "$quern" compile "$2" --device vulkan -o any.dnx > out 2> err || { wrong "does not compile: $1"; return; }
     "$quern" export any.dnx --to vkdt -o modules --module-name=any --preprocessing=any.comp --post-processing=any.comp > out 2> err || {
-        grep -q -e 'no image' -e 'no height, width or batch' -e 'loops or branches' -e 'connectors' -e 'no variable' err || wrong "not exported: $1"
+        grep -q -e 'no image' -e 'neither height nor width' -e 'no height, width or batch' -e 'loops or branches' -e 'connectors' -e 'no variable' err || wrong "not exported: $1"
         return
     }
     # shellcheck disable=SC2086
