@@ -69,9 +69,6 @@ static bool analyze(const struct gen_problem *p)
     return true;
 }
 
-/* A block is at most twice too large. */
-static bool is_useful(i64 block, i64 least, i64 size) { return block <= least || block < 2 * size; }
-
 static i64 rows_of(struct params v) { return v.tr * v.tm; }
 
 static i64 columns_of(struct params v) { return v.tc * v.tn; }
@@ -112,7 +109,7 @@ static bool is_legal(const struct view *w, const struct caps *c, struct params v
 static bool is_tile_worth(const struct view *w, struct params v)
 {
     i64 sums = v.tm * v.tn;
-    return is_useful(columns_of(v), 8, w->n) && sums <= 64 && (sums >= 4 || w->m * w->n <= 256);
+    return blocking_fits_size(columns_of(v), 8, w->n) && sums <= 64 && (sums >= 4 || w->m * w->n <= 256);
 }
 
 static i64 block_count(const struct view *w, struct params v)
@@ -124,9 +121,9 @@ static bool is_worth(const struct view *w, const struct caps *c, struct params v
 {
     switch (p) {
     case P_tc: return threads_of(v) >= wg_least(c) && threads_of(v) <= 256;
-    case P_tm: return is_useful(rows_of(v), 8, w->m);
+    case P_tm: return blocking_fits_size(rows_of(v), 8, w->m);
     case P_tn: return is_tile_worth(w, v);
-    case P_bk: return v.bk >= 8 ? is_useful(v.bk, 8, w->k) : w->k < 16;
+    case P_bk: return v.bk >= 8 ? blocking_fits_size(v.bk, 8, w->k) : w->k < 16;
     case P_chunks: return v.chunks == 1 || block_count(w, v) * v.chunks <= 1024;
     default: return true;
     }

@@ -161,15 +161,12 @@ static bool fits(const struct view *w, const struct caps *c, u32 p)
     }
 }
 
-/* A block is at most twice too large. */
-static bool is_useful(i64 block, i64 least, i64 size) { return block <= least || block < 2 * size; }
-
 static i64 block_count(const struct view *w) { return w->g.phases * w->g.c.groups * ceil_div(w->m, w->bm) * ceil_div(w->n, w->bn); }
 
 static bool is_tile_worth(const struct view *w)
 {
     i64 sums = w->v.tm * w->v.tn;
-    if (!is_useful(w->bn, 4, w->n) || w->bn > 256 || sums > 64) return false;
+    if (!blocking_fits_size(w->bn, 4, w->n) || w->bn > 256 || sums > 64) return false;
     if (w->n == 1 && w->bn > 1) return false;
     if (w->m * w->n < 4096) return sums == 2 || sums == 4 || (w->m * w->n < 64 && sums == 1);
     return sums >= 8 || (sums >= 4 && w->n < 8);
@@ -187,7 +184,7 @@ static bool is_round_worth(const struct view *w)
 {
     i64 bk = w->v.bk;
     if (w->v.order == IGEMM_LOOPS) return (bk == 1 || bk < 2 * w->g.c.ic) && (bk == 1 || w->bk <= 64);
-    return is_useful(bk, 4, w->k) && (bk >= (w->k < 256 ? 8 : 16) || bk >= w->k);
+    return blocking_fits_size(bk, 4, w->k) && (bk >= (w->k < 256 ? 8 : 16) || bk >= w->k);
 }
 
 /* Reading straight from the input pays where few threads want the same element. */
@@ -202,8 +199,8 @@ static bool is_worth(const struct view *w, const struct caps *c, u32 p)
     const struct params *v = &w->v;
     i64 rounds = ceil_div(w->k, w->bk ? w->bk : 1);
     switch (p) {
-    case P_tc: return w->threads >= wg_least(c) && w->threads <= 256 && is_useful(v->tc, 1, w->n);
-    case P_tm: return is_useful(w->bm, 16, w->m) && w->bm <= 256;
+    case P_tc: return w->threads >= wg_least(c) && w->threads <= 256 && blocking_fits_size(v->tc, 1, w->n);
+    case P_tm: return blocking_fits_size(w->bm, 16, w->m) && w->bm <= 256;
     case P_tn: return is_tile_worth(w);
     case P_near: return v->near == 1 || v->near == i64_min(4, v->tm);
     case P_order: return is_order_worth(w);

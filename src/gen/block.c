@@ -150,9 +150,6 @@ bool block_is_legal(const struct block_task *x, const struct caps *c, const stru
 
 /* Rules of what is worth trying. */
 
-/* A block is at most twice too large. */
-static bool is_useful(i64 block, i64 least, i64 size) { return block <= least || block < 2 * size; }
-
 static i64 usual_subgroup(const struct caps *c)
 {
     return c->subgroup ? i64_max(8, i64_min(c->subgroup, 64)) : 32;
@@ -161,7 +158,7 @@ static i64 usual_subgroup(const struct caps *c)
 static bool is_shape_worth(const struct block_task *x, const struct block *s)
 {
     i64 sums = s->tm * s->tn;
-    if (!is_useful(s->bn, 16, x->n)) return false;
+    if (!blocking_fits_size(s->bn, 16, x->n)) return false;
     if (s->bm > 4 * s->bn && x->n > s->bn) return false;
     if (s->bn > 4 * s->bm && x->m > s->bm) return false;
     return sums <= 128 && (sums >= 4 || x->m * x->n < 4096);
@@ -170,7 +167,7 @@ static bool is_shape_worth(const struct block_task *x, const struct block *s)
 static bool is_round_worth(const struct block_task *x, const struct block *s)
 {
     i64 bk = s->bk;
-    return is_useful(bk, 16, x->k) && (bk >= 8 || bk >= x->k) && bk * x->size <= 128;
+    return blocking_fits_size(bk, 16, x->k) && (bk >= 8 || bk >= x->k) && bk * x->size <= 128;
 }
 
 i64 block_count(const struct block_task *x, const struct block *s)
@@ -223,7 +220,7 @@ bool block_is_worth(const struct block_task *x, const struct caps *c, const stru
     switch (p) {
     case P_w: return s->w == usual_subgroup(c);
     case P_blx: return s->team <= USUAL_THREADS;
-    case P_tm: return is_useful(s->bm, 16, x->m) && s->bm <= 256;
+    case P_tm: return blocking_fits_size(s->bm, 16, x->m) && s->bm <= 256;
     case P_tn: return is_shape_worth(x, s) && s->bn <= 256;
     case P_bk: return is_round_worth(x, s);
     case P_lsu: return are_teams_worth(x, c, s);

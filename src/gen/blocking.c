@@ -10,8 +10,7 @@ i64 blocking_shared(const struct blocking *s, i64 pad)
     return s->stages * lines;
 }
 
-/* A block is at most twice too large. */
-static bool is_block_useful(i64 block, i64 least, i64 size)
+bool blocking_fits_size(i64 block, i64 least, i64 size)
 {
     return block <= least || block < 2 * size;
 }
@@ -24,8 +23,8 @@ bool blocking_is_useful(const struct gemm *x, const struct blocking *s)
     if (s->split_k > 1 && (k < 8 * s->split_k * s->bk || m * n > 256 * s->bm * s->bn)) return false;
     i64 blocks = ceil_div(m, s->bm) * ceil_div(n, s->bn); /* of a batch */
     if (s->stream_k && blocks * ceil_div(k, s->bk) < s->stream_k) return false;
-    return is_block_useful(s->bm, 16, m) && is_block_useful(s->bn, 16, n) &&
-           is_block_useful(s->bk, 16, k);
+    return blocking_fits_size(s->bm, 16, m) && blocking_fits_size(s->bn, 16, n) &&
+           blocking_fits_size(s->bk, 16, k);
 }
 
 double blocking_seconds(const struct gemm *x, const struct caps *c, const struct blocking *s,

@@ -72,15 +72,15 @@ void operand_init(struct contraction *p, struct operand *s)
     i64 most = i64_min(i64_min(cols, i64_max(1, rows * cols / p->g.n)), is_a ? p->st.a_wide : p->st.b_wide);
     enum dtype type = graph_value(p->m->g, s->v)->dtype;
     s->copy = (struct wg_copy){.share = {.g = &p->g,
-                                            .rows = rows,
-                                            .cols = cols,
-                                            .lanes = wg_lanes(p->m->g, (is_a ? p->address->a : p->address->b).n, type, (u32)most),
-                                            .by_rows = p->st.by_rows},
-                                  .type = p->st.type,
-                                  .read = read_operand,
-                                  .at = copy_at,
-                                  .user = s,
-                                  .col_step = s->along_k ? s->term_step : s->step};
+                                         .rows = rows,
+                                         .cols = cols,
+                                         .lanes = wg_lanes(p->m->g, (is_a ? p->address->a : p->address->b).n, type, (u32)most),
+                                         .by_rows = p->st.by_rows},
+                               .type = p->st.type,
+                               .read = read_operand,
+                               .at = copy_at,
+                               .user = s,
+                               .col_step = s->along_k ? s->term_step : s->step};
 }
 
 /* Storing. */

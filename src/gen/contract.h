@@ -156,6 +156,8 @@ bool stream_k_is_legal(const struct caps *c, i64 bm, i64 bn, i64 bk, i64 split_k
 /* blocking.c */
 
 i64 blocking_shared(const struct blocking *s, i64 pad); /* elements of the SHARED array */
+/* Is a block of so many elements along an axis, of which the least is allowed in any case, less than twice as long as the axis? */
+bool blocking_fits_size(i64 block, i64 least, i64 size);
 bool blocking_is_useful(const struct gemm *x, const struct blocking *s); /* blocks are not much larger than the result, splits have enough terms */
 /* Predicted seconds where a multiply-add takes `work` times as long as at the peak rate. */
 double blocking_seconds(const struct gemm *x, const struct caps *c, const struct blocking *s,

@@ -180,6 +180,7 @@ void wgmma_initial(const struct gen_problem *p, struct sched *out)
 {
     bool found = least_sched(p, 32, out) || least_sched(p, 16, out);
     assert(found);
+    (void)found;
     i32 acc = out->v[P_acc], n = out->v[P_n];
     struct sched best = *out;
     for (u32 i = 0; i < param[P_n].n; i++) {
