@@ -154,12 +154,12 @@ static i64 array_size(const struct reader *r, u32 stride)
     return n < 0 ? 0 : mul_sizes(n, size);
 }
 
-static void read_type(struct reader *r, enum spirv_op op)
+static void read_type(struct reader *r, u32 op)
 {
     struct id *id = id_of(r, 1);
     u32 stride = id->stride;
     i64 size = 0;
-    switch ((int)op) {
+    switch (op) {
     case SPV_TYPE_BOOL: size = 1; break;
     case SPV_TYPE_INT:
     case SPV_TYPE_FLOAT: size = operand(r, 2) / 8; break;
@@ -203,8 +203,8 @@ static void read_variable(struct reader *r)
 
 static bool read_ins(struct reader *r)
 {
-    enum spirv_op op = r->w[0] & 0xffff;
-    switch ((int)op) {
+    u32 op = r->w[0] & 0xffff; /* of enum spirv_op, or an instruction of no concern here */
+    switch (op) {
     case SPV_CAPABILITY: read_capability(r); break;
     case SPV_EXTENSION: read_extension(r, string_at(r, 1)); break;
     case SPV_ENTRY_POINT: return read_entry(r, string_at(r, 3));

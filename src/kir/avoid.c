@@ -143,29 +143,31 @@ static kval define_zero(const struct def *d, enum kir_op op, kval x, double zero
     struct kir *k = d->k;
     bool is_minus = signbit(zero);
     kval sign = word(d, is_minus ? d->b.sign : 0), own = and(d, to_bits(d, x), word(d, d->b.sign)), nan = word(d, d->b.inf | d->b.inf >> 1);
-    switch ((int)op) {
+    switch (op) {
     case KI_DIV: return kir_mul(k, x, number(d, is_minus ? -INFINITY : INFINITY)); /* the same by IEEE 754 */
     case KI_MUL: return kir_bits(k, d->t, kir_select(k, kir_lt(k, magnitude(d, x), word(d, d->b.inf)), kir_bin(k, KI_XOR, own, sign), nan));
     case KI_ADD:
         return is_minus ? x : kir_bits(k, d->t, kir_select(k, kir_bin(k, KI_EQ, magnitude(d, x), word(d, 0)), word(d, 0), to_bits(d, x)));
-    default: return 0;
+    case KIR_NOT_LANEWISE: case KIR_CONVERSIONS: case KIR_UNARY: case KI_SUB: case KI_MOD:
+    case KI_MIN: case KI_MAX: case KI_POW: case KIR_LOGIC: case KIR_SHIFTS:
+    case KIR_COMPARISONS: case KI_FMA: case KI_SELECT: return 0;
+    default: unreachable();
     }
 }
 
 static kval define_float(const struct def *d, enum kir_op op, kval p, kval q, kval r)
 {
     struct kir *k = d->k;
-    switch ((int)op) {
-    case KI_RINT:
-    case KI_TRUNC:
-    case KI_FLOOR:
-    case KI_CEIL: return d->t == DT_F32 || d->t == DT_F64 ? define_rounding(d, op, p) : 0;
+    switch (op) {
+    case KIR_ROUNDING: return d->t == DT_F32 || d->t == DT_F64 ? define_rounding(d, op, p) : 0;
     case KI_ABS: return kir_bits(k, d->t, magnitude(d, p));
     case KI_NEG: return kir_bits(k, d->t, kir_bin(k, KI_XOR, to_bits(d, p), word(d, d->b.sign)));
     case KI_ISNAN: return kir_lt(k, word(d, d->b.inf), magnitude(d, p));
     case KI_ISINF: return kir_bin(k, KI_EQ, magnitude(d, p), word(d, d->b.inf));
     case KI_FMA: return kir_add(k, kir_mul(k, p, q), r);
-    default: return 0;
+    case KIR_NOT_LANEWISE: case KIR_CONVERSIONS: case KI_NOT: case KIR_FUNCTIONS:
+    case KIR_BINARY: case KI_SELECT: return 0;
+    default: unreachable();
     }
 }
 
@@ -246,13 +248,17 @@ static kval define_abs(struct kir *k, enum dtype t, u32 lanes, kval p)
 static kval define_int(struct kir *k, enum kir_op op, enum dtype t, u32 lanes, kval p, kval q, kval r)
 {
     kval zero = kir_const_i(k, t, lanes, 0), ones = kir_const_i(k, t, lanes, dtype_kind(t) == DK_UINT ? kir_wrap(t, -1) : -1);
-    switch ((int)op) {
+    switch (op) {
     case KI_NEG: return kir_sub(k, zero, p);
     case KI_ABS: return dtype_kind(t) == DK_UINT ? p : define_abs(k, t, lanes, p);
     case KI_NOT: return kir_sub(k, ones, p);
     case KI_MOD: return kir_sub(k, p, kir_mul(k, kir_div(k, p, q), q));
     case KI_FMA: return kir_add(k, kir_mul(k, p, q), r);
-    default: return 0;
+    case KIR_NOT_LANEWISE: case KIR_CONVERSIONS: case KIR_FUNCTIONS: case KIR_ROUNDING:
+    case KIR_CLASSIFYING: case KI_ADD: case KI_SUB: case KI_MUL: case KI_DIV: case KI_MIN:
+    case KI_MAX: case KI_POW: case KIR_LOGIC: case KIR_SHIFTS: case KIR_COMPARISONS:
+    case KI_SELECT: return 0;
+    default: unreachable();
     }
 }
 

@@ -235,7 +235,7 @@ static kval reduce(struct kir *k, enum kir_op op, kval a)
     const struct kir_ins *x = kir_at(k, a);
     kval s = kir_scalar_of(k, a);
     if (x->lanes == 1 || (s && op != KI_HADD)) return s;
-    return emit_shared(k, (struct kir_ins){.op = (u8)op, .dtype = x->dtype, .lanes = 1, .a = a});
+    return emit_shared(k, (struct kir_ins){.op = op, .dtype = x->dtype, .lanes = 1, .a = a});
 }
 
 kval kir_un(struct kir *k, enum kir_op op, kval a)
@@ -247,7 +247,7 @@ kval kir_un(struct kir *k, enum kir_op op, kval a)
     kval s = kir_rules.un(k, op, a);
     if (s) return s;
     struct kir_ins x = {
-        .op = (u8)op, .dtype = kir_at(k, a)->dtype, .lanes = kir_at(k, a)->lanes, .a = a};
+        .op = op, .dtype = kir_at(k, a)->dtype, .lanes = kir_at(k, a)->lanes, .a = a};
     if (kir_op_info(op)->rule == 'B') x.dtype = DT_BOOL;
     return emit_shared(k, x);
 }
@@ -291,7 +291,7 @@ kval kir_bin(struct kir *k, enum kir_op op, kval a, kval b)
     b = kir_splat(k, b, n);
     kval s = kir_rules.bin(k, op, a, b);
     if (s) return s;
-    struct kir_ins x = {.op = (u8)op, .dtype = kir_at(k, a)->dtype, .lanes = (u8)n, .a = a, .b = b};
+    struct kir_ins x = {.op = op, .dtype = kir_at(k, a)->dtype, .lanes = (u8)n, .a = a, .b = b};
     if (kir_op_info(op)->rule == 'B') x.dtype = DT_BOOL;
     return emit_shared(k, x);
 }
@@ -494,7 +494,7 @@ kval kir_shuffle(struct kir *k, kval a, kval b)
 static struct kir_ins frag_value(const struct kir_frag *f, enum kir_op op)
 {
     assert(f->role != KR_NONE && f->rows && f->cols);
-    return (struct kir_ins){.op = (u8)op,
+    return (struct kir_ins){.op = op,
                             .dtype = (u8)f->dtype,
                             .lanes = 1,
                             .role = (u8)f->role,

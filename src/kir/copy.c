@@ -98,7 +98,7 @@ static kval copy_pure(struct kir_copy *c, const struct kir_ins *x, u32 i)
 {
     struct kir *k = c->out;
     u32 lanes = c->narrow[x->lanes];
-    switch ((int)x->op) {
+    switch (x->op) {
     case KI_CONST: return copy_const(k, x, lanes);
     case KI_PARAM: return kir_param(k, c->in->param.v[x->imm.i]);
     case KI_THREAD: return kir_thread(k, (u32)x->imm.i);
@@ -108,24 +108,25 @@ static kval copy_pure(struct kir_copy *c, const struct kir_ins *x, u32 i)
         return kir_ramp(k, kir_add_i(k, get0(c, x->a), x->imm.i * i * lanes), x->imm.i, lanes);
     case KI_LANE: return copy_lanes(c, x, i);
     case KI_DOT: return copy_dot(c, x, i);
-    case KI_HADD:
-    case KI_HMIN:
-    case KI_HMAX: return copy_reduce(c, x);
+    case KIR_HORIZONTAL: return copy_reduce(c, x);
     case KI_FILL: return copy_fill(c, x);
-    default: break;
+    case KIR_NO_OP: case KIR_LANEWISE: case KIR_STRUCTURE: case KIR_SG_REDUCTIONS:
+    case KI_SHUFFLE: case KI_FLOAD: case KI_FSTORE: case KI_FMMA: break;
     }
     kval a = kir_copy_get(c, x->a, i), b = x->b ? kir_copy_get(c, x->b, i) : 0;
-    switch ((int)x->op) {
+    switch (x->op) {
     case KI_CAST: return kir_cast(k, x->dtype, a);
     case KI_BITS: return kir_bits(k, x->dtype, a);
     case KI_FMA: return kir_fma(k, a, b, kir_copy_get(c, x->c, i));
     case KI_SELECT: return kir_select(k, a, b, kir_copy_get(c, x->c, i));
     case KI_FMMA: return kir_frag_mma(k, a, b, kir_copy_get(c, x->c, i));
     case KI_SHUFFLE: return kir_shuffle(k, a, b);
-    case KI_SGADD:
-    case KI_SGMIN:
-    case KI_SGMAX: return kir_sg(k, x->op, a);
-    default: return b ? kir_bin(k, x->op, a, b) : kir_un(k, x->op, a);
+    case KIR_SG_REDUCTIONS: return kir_sg(k, x->op, a);
+    case KIR_UNARY: return kir_un(k, x->op, a);
+    case KIR_BINARY: return kir_bin(k, x->op, a, b);
+    case KIR_NO_OP: case KIR_LEAVES: case KIR_LANES: case KI_DOT: case KIR_STRUCTURE:
+    case KI_FILL: case KI_FLOAD: case KI_FSTORE:
+    default: unreachable();
     }
 }
 
@@ -190,7 +191,7 @@ void kir_copy_ins(struct kir_copy *c, kval v)
     const struct kir_ins *x = kir_at(c->in, v);
     struct kir *k = c->out;
     kval r = 0;
-    switch ((int)x->op) {
+    switch (x->op) {
     case KI_BUF: r = kir_buf(k, c->in->buf.v[x->imm.i].name, x->dtype, x->aux); break;
     case KI_ALLOC: r = copy_alloc(c, x); break;
     case KI_LOAD: copy_load(c, v); return;
@@ -212,7 +213,8 @@ void kir_copy_ins(struct kir_copy *c, kval v)
         kir_tile(k, &(struct kir_tile){get0(c, x->a), get0(c, x->b), (u32)x->imm.i, get0(c, x->c), get0(c, x->d)});
         return;
     case KI_AWAIT: kir_await(k, x->imm.i); return;
-    default:
+    case KIR_NO_OP: case KIR_LEAVES: case KIR_LANES: case KIR_LANEWISE: case KI_DOT:
+    case KIR_SG_REDUCTIONS: case KI_SHUFFLE: case KI_FILL: case KI_FMMA:
         for (u32 i = 0; i < kir_copy_n(c, v); i++) c->piece[c->first[v] + i] = copy_pure(c, x, i);
         return;
     }

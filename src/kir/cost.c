@@ -136,7 +136,7 @@ static double flops_of(const struct kir *k, const struct kir_ins *x)
 static void count_ins(struct counter *c, kval v)
 {
     const struct kir_ins *x = kir_at(c->k, v);
-    switch ((int)x->op) {
+    switch (x->op) {
     case KI_GRID: enter_grid(c, v); return;
     case KI_LOOP: enter_loop(c, v); return;
     case KI_IF: enter_if(c, v); return;
@@ -152,7 +152,9 @@ static void count_ins(struct counter *c, kval v)
     case KI_STORE:
     case KI_FLOAD:
     case KI_FSTORE: count_memory(c, x); break;
-    default: c->cost->flops += c->weight * flops_of(c->k, x); break;
+    case KIR_NO_OP: case KIR_LANES: case KIR_LANEWISE: case KI_DOT: case KIR_SYNC:
+    case KI_THREAD: case KI_SUBGROUP: case KIR_SG_REDUCTIONS: case KI_SHUFFLE: case KI_FILL:
+    case KI_FMMA: c->cost->flops += c->weight * flops_of(c->k, x); break;
     }
     c->cost->instructions += c->weight;
 }

@@ -133,7 +133,7 @@ static void decode_end(struct decoder *c, kval v)
 
 static void decode_ins(struct decoder *c, kval v)
 {
-    switch ((int)kir_at(c->k, v)->op) {
+    switch (kir_at(c->k, v)->op) {
     case KI_CONST:
     case KI_PARAM:
     case KI_THREAD:
@@ -155,7 +155,8 @@ static void decode_ins(struct decoder *c, kval v)
     case KI_END: decode_end(c, v); break;
     case KI_BARRIER: add_op(c, EC_BARRIER, v); break;
     case KI_AWAIT: add_op(c, EC_AWAIT, v)->imm = kir_at(c->k, v)->imm.i; break;
-    default: decode_pure(c, v); break;
+    case KIR_NO_OP: case KIR_LANES: case KIR_LANEWISE: case KI_DOT: case KIR_SG_REDUCTIONS:
+    case KI_SHUFFLE: case KI_FILL: case KI_FMMA: decode_pure(c, v); break;
     }
 }
 

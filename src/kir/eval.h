@@ -41,7 +41,7 @@ struct eval_op {
     eval_fn *fn; /* EC_PURE, EC_SHAPE */
     i64 imm;
     u8 code;     /* enum eval_code */
-    u8 op;       /* enum kir_op */
+    enum kir_op op : 8;
     u8 lanes;    /* of the result; of the index for memory */
     u8 lanes_a;  /* of operand a */
     u8 from, to; /* enum dtype of operand a (b for SELECT) and of the result */

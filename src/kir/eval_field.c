@@ -107,21 +107,21 @@ static bool term_dot(union kir_cell *m, const struct eval_op *o, u32 from, u32 n
 
 static eval_fn *find_terms(enum kir_op op, enum dtype from, enum dtype to)
 {
-    switch ((int)op) {
+    switch (op) {
     case KI_SELECT:
     case KI_SPLAT:
     case KI_LANE: return eval_find(op, from, to);
     case KI_DOT: return term_dot;
-    case KI_HADD:
-    case KI_HMIN:
-    case KI_HMAX: return term_reduce;
-    default: return term_ops;
+    case KIR_HORIZONTAL: return term_reduce;
+    case KIR_NO_OP: case KIR_LEAVES: case KI_RAMP: case KIR_CONVERSIONS: case KIR_UNARY:
+    case KIR_BINARY: case KI_FMA: case KIR_STRUCTURE: case KIR_COLLECTIVES: return term_ops;
+    default: unreachable();
     }
 }
 
 static eval_fn *find_field(enum kir_op op, enum dtype from, enum dtype to)
 {
-    switch ((int)op) {
+    switch (op) {
     case KI_SELECT:
     case KI_SPLAT:
     case KI_LANE: return eval_find(op, from, to);
@@ -129,10 +129,12 @@ static eval_fn *find_field(enum kir_op op, enum dtype from, enum dtype to)
     case KI_MUL: return exact_mul;
     case KI_FMA: return exact_fma;
     case KI_DOT: return exact_dot;
-    case KI_HADD:
-    case KI_HMIN:
-    case KI_HMAX: return exact_reduce;
-    default: return exact_scalar;
+    case KIR_HORIZONTAL: return exact_reduce;
+    case KIR_NO_OP: case KIR_LEAVES: case KI_RAMP: case KIR_CONVERSIONS: case KIR_UNARY:
+    case KI_SUB: case KI_DIV: case KI_MOD: case KI_MIN: case KI_MAX: case KI_POW:
+    case KIR_LOGIC: case KIR_SHIFTS: case KIR_COMPARISONS: case KIR_STRUCTURE:
+    case KIR_COLLECTIVES: return exact_scalar;
+    default: unreachable();
     }
 }
 

@@ -186,10 +186,8 @@ static bool do_shuffle(struct machine *m, const struct eval_op *o, const struct 
 
 static bool team_run(struct machine *m, const struct eval_op *o, const struct team *g)
 {
-    switch ((int)o->op) {
-    case KI_SGADD:
-    case KI_SGMIN:
-    case KI_SGMAX: return do_reduce(m, o, g);
+    switch (o->op) {
+    case KIR_SG_REDUCTIONS: return do_reduce(m, o, g);
     case KI_SHUFFLE: return do_shuffle(m, o, g);
     case KI_FILL: return do_fill(m, o, g);
     case KI_FLOAD:
@@ -199,6 +197,11 @@ static bool team_run(struct machine *m, const struct eval_op *o, const struct te
     case KI_STORE: return do_array(m, o, g);
     case KI_ADD:
     case KI_CAST: return do_elements(m, o, g);
+    case KIR_NO_OP: case KIR_LEAVES: case KIR_LANES: case KI_BITS: case KIR_UNARY: case KI_SUB:
+    case KI_MUL: case KI_DIV: case KI_MOD: case KI_MIN: case KI_MAX: case KI_POW:
+    case KIR_LOGIC: case KIR_SHIFTS: case KIR_COMPARISONS: case KI_FMA: case KI_DOT:
+    case KI_SELECT: case KIR_ARRAYS: case KI_TILE: case KI_PREFETCH: case KIR_CONTROL:
+    case KIR_SYNC:
     default: unreachable();
     }
 }

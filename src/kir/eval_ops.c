@@ -166,16 +166,16 @@ static eval_fn *find_cast(enum dtype from, enum dtype to)
 
 eval_fn *eval_find(enum kir_op op, enum dtype from, enum dtype to)
 {
-    switch ((int)op) {
+    switch (op) {
     case KI_CAST: return find_cast(from, to);
     case KI_SELECT: return any_select;
     case KI_SPLAT: return any_splat;
     case KI_RAMP: return any_ramp;
     case KI_LANE: return any_lane;
     case KI_DOT: return any_dot;
-    case KI_HADD:
-    case KI_HMIN:
-    case KI_HMAX: return any_reduce;
-    default: return find_fast(op, from);
+    case KIR_HORIZONTAL: return any_reduce;
+    case KIR_NO_OP: case KIR_LEAVES: case KI_BITS: case KIR_UNARY: case KIR_BINARY: case KI_FMA:
+    case KIR_STRUCTURE: case KIR_COLLECTIVES: return find_fast(op, from);
+    default: unreachable();
     }
 }

@@ -8,40 +8,32 @@
 
 bool kir_can_expand(enum kir_op op, enum dtype t)
 {
-    switch ((int)op) {
-    case KI_EXP:
-    case KI_LOG:
-    case KI_SIN:
-    case KI_COS:
-    case KI_TAN:
-    case KI_ASIN:
-    case KI_ACOS:
-    case KI_ATAN:
-    case KI_SINH:
-    case KI_COSH:
-    case KI_TANH:
-    case KI_ASINH:
-    case KI_ACOSH:
-    case KI_ATANH:
-    case KI_ERF:
+    switch (op) {
+    case KIR_TRANSCENDENTAL:
     case KI_POW: return math_type(t) != NULL;
     case KI_DOT: return true;
-    default: return false;
+    case KIR_NO_OP: case KIR_LEAVES: case KIR_LANES: case KIR_CONVERSIONS: case KI_NEG:
+    case KI_ABS: case KI_NOT: case KI_SQRT: case KIR_ROUNDING: case KIR_CLASSIFYING:
+    case KI_ADD: case KI_SUB: case KI_MUL: case KI_DIV: case KI_MOD: case KI_MIN: case KI_MAX:
+    case KIR_LOGIC: case KIR_SHIFTS: case KIR_COMPARISONS: case KI_FMA: case KI_SELECT:
+    case KIR_STRUCTURE: case KIR_COLLECTIVES: return false;
+    default: unreachable();
     }
 }
 
 static kval expand(struct kir *k, enum kir_op op, kval a, kval b)
 {
     const struct math m = {.k = k, .t = math_type(kir_dtype(k, a)), .lanes = kir_lanes(k, a)};
-    switch ((int)op) {
-    case KI_SIN:
-    case KI_COS:
-    case KI_TAN: return math_trig(&m, op, a);
-    case KI_ASIN:
-    case KI_ACOS:
-    case KI_ATAN: return math_arc(&m, op, a);
+    switch (op) {
+    case KIR_TRIGONOMETRIC: return math_trig(&m, op, a);
+    case KIR_ARCS: return math_arc(&m, op, a);
     case KI_POW: return math_pow(&m, a, b);
-    default: return math_exp(&m, op, a);
+    case KIR_EXPONENTIALS: return math_exp(&m, op, a);
+    case KIR_NOT_LANEWISE: case KIR_CONVERSIONS: case KI_NEG: case KI_ABS: case KI_NOT:
+    case KI_SQRT: case KIR_ROUNDING: case KIR_CLASSIFYING: case KI_ADD:
+    case KI_SUB: case KI_MUL: case KI_DIV: case KI_MOD: case KI_MIN: case KI_MAX:
+    case KIR_LOGIC: case KIR_SHIFTS: case KIR_COMPARISONS: case KI_FMA: case KI_SELECT:
+    default: unreachable();
     }
 }
 

@@ -186,7 +186,7 @@ enum symmetry { NEITHER, ODD, EVEN };
 
 static enum symmetry symmetry_of(enum kir_op op)
 {
-    switch ((int)op) {
+    switch (op) {
     case KI_SIN:
     case KI_TAN:
     case KI_ASIN:
@@ -198,7 +198,10 @@ static enum symmetry symmetry_of(enum kir_op op)
     case KI_ERF: return ODD;
     case KI_COS:
     case KI_COSH: return EVEN;
-    default: return NEITHER;
+    case KIR_NOT_LANEWISE: case KIR_CONVERSIONS: case KI_NEG: case KI_ABS: case KI_NOT:
+    case KI_SQRT: case KI_EXP: case KI_LOG: case KI_ACOS: case KI_ACOSH: case KIR_ROUNDING:
+    case KIR_CLASSIFYING: case KIR_BINARY: case KI_FMA: case KI_SELECT: return NEITHER;
+    default: unreachable();
     }
 }
 
@@ -240,11 +243,14 @@ static i64 rounded(enum kir_op op, union kir_cell x)
 {
     bool whole, up;
     i64 n = floor_of(x, &whole, &up);
-    switch ((int)op) {
+    switch (op) {
     case KI_FLOOR: return n;
     case KI_CEIL: return n + !whole;
     case KI_TRUNC: return n < 0 ? n + !whole : n;
-    default: return n + up; /* RINT */
+    case KI_RINT: return n + up;
+    case KIR_NOT_LANEWISE: case KIR_CONVERSIONS: case KI_NEG: case KI_ABS: case KI_NOT:
+    case KIR_FUNCTIONS: case KIR_CLASSIFYING: case KIR_BINARY: case KI_FMA: case KI_SELECT:
+    default: unreachable();
     }
 }
 
@@ -277,36 +283,38 @@ static bool less(union kir_cell x, union kir_cell y) { return !is_nan(x) && !is_
 
 static union kir_cell unary(enum kir_op op, union kir_cell x)
 {
-    switch ((int)op) {
+    switch (op) {
     case KI_NEG: return negate(x);
     case KI_ABS: return less(x, (union kir_cell){0}) ? negate(x) : x;
     case KI_EXP: return exponential(x);
-    case KI_FLOOR:
-    case KI_CEIL:
-    case KI_TRUNC:
-    case KI_RINT: return is_finite(x) ? field_int(rounded(op, x)) : x;
-    default: return function(op, x);
+    case KIR_ROUNDING: return is_finite(x) ? field_int(rounded(op, x)) : x;
+    case KIR_NOT_LANEWISE: case KIR_CONVERSIONS: case KI_NOT: case KI_SQRT: case KI_LOG:
+    case KIR_TRIGONOMETRIC: case KIR_ARCS: case KIR_HYPERBOLIC: case KI_ERF:
+    case KIR_CLASSIFYING: case KIR_BINARY: case KI_FMA: case KI_SELECT: return function(op, x);
+    default: unreachable();
     }
 }
 
 static bool test(enum kir_op op, union kir_cell x, union kir_cell y, i64 *r)
 {
     bool nan = is_nan(x) || is_nan(y), same = !nan && low(x) == low(y);
-    switch ((int)op) {
+    switch (op) {
     case KI_EQ: *r = same; break;
     case KI_NE: *r = !same; break;
     case KI_LT: *r = !same && less(x, y); break;
     case KI_LE: *r = same || less(x, y); break;
     case KI_ISNAN: *r = is_nan(x); break;
     case KI_ISINF: *r = !is_finite(x) && !is_nan(x); break;
-    default: return false;
+    case KIR_NOT_LANEWISE: case KIR_CONVERSIONS: case KI_NEG: case KI_ABS: case KI_NOT:
+    case KIR_FUNCTIONS: case KIR_ROUNDING: case KIR_ARITHMETIC: case KIR_LOGIC: case KIR_SHIFTS:
+    case KI_FMA: case KI_SELECT: return false;
     }
     return true;
 }
 
 static union kir_cell compute(enum kir_op op, const union kir_cell x[3])
 {
-    switch ((int)op) {
+    switch (op) {
     case KI_ADD: return field_add(x[0], x[1]);
     case KI_SUB: return field_add(x[0], negate(x[1]));
     case KI_MUL: return field_mul(x[0], x[1]);
@@ -316,7 +324,9 @@ static union kir_cell compute(enum kir_op op, const union kir_cell x[3])
     case KI_MAX: return less(x[1], x[0]) ? x[0] : x[1];
     case KI_POW: return raise(x[0], x[1]);
     case KI_MOD: return remainder_of(x[0], x[1]);
-    default: return unary(op, x[0]);
+    case KIR_NOT_LANEWISE: case KIR_CONVERSIONS: case KIR_UNARY: case KIR_LOGIC:
+    case KIR_SHIFTS: case KIR_COMPARISONS: case KI_SELECT: return unary(op, x[0]);
+    default: unreachable();
     }
 }
 

@@ -50,7 +50,7 @@ double kir_round(enum dtype t, double v)
 
 static bool float_un(enum kir_op op, double x, double *r)
 {
-    switch ((int)op) {
+    switch (op) {
     case KI_NEG: *r = -x; break;
     case KI_ABS: *r = fabs(x); break;
     case KI_SQRT: *r = sqrt(x); break;
@@ -73,14 +73,15 @@ static bool float_un(enum kir_op op, double x, double *r)
     case KI_CEIL: *r = ceil(x); break;
     case KI_TRUNC: *r = trunc(x); break;
     case KI_RINT: *r = rint(x); break;
-    default: return false;
+    case KIR_NOT_LANEWISE: case KIR_CONVERSIONS: case KI_NOT: case KIR_CLASSIFYING:
+    case KIR_BINARY: case KI_FMA: case KI_SELECT: return false;
     }
     return true;
 }
 
 static bool float_bin(enum kir_op op, double x, double y, double *r)
 {
-    switch ((int)op) {
+    switch (op) {
     case KI_ADD: *r = x + y; break;
     case KI_SUB: *r = x - y; break;
     case KI_MUL: *r = x * y; break;
@@ -89,21 +90,24 @@ static bool float_bin(enum kir_op op, double x, double y, double *r)
     case KI_MIN: *r = x < y ? x : y; break;
     case KI_MAX: *r = x > y ? x : y; break;
     case KI_POW: *r = pow(x, y); break;
-    default: return false;
+    case KIR_NOT_LANEWISE: case KIR_CONVERSIONS: case KIR_UNARY: case KIR_LOGIC:
+    case KIR_SHIFTS: case KIR_COMPARISONS: case KI_FMA: case KI_SELECT: return false;
     }
     return true;
 }
 
 static bool float_test(enum kir_op op, double x, double y, i64 *r)
 {
-    switch ((int)op) {
+    switch (op) {
     case KI_EQ: *r = x == y; break;
     case KI_NE: *r = x != y; break;
     case KI_LT: *r = x < y; break;
     case KI_LE: *r = x <= y; break;
     case KI_ISNAN: *r = x != x; break;
     case KI_ISINF: *r = isinf(x) != 0; break;
-    default: return false;
+    case KIR_NOT_LANEWISE: case KIR_CONVERSIONS: case KI_NEG: case KI_ABS: case KI_NOT:
+    case KIR_FUNCTIONS: case KIR_ROUNDING: case KIR_ARITHMETIC: case KIR_LOGIC: case KIR_SHIFTS:
+    case KI_FMA: case KI_SELECT: return false;
     }
     return true;
 }
@@ -150,7 +154,7 @@ static bool scalar_int(enum kir_op op, enum dtype t, const union kir_cell x[3], 
     i64 a = x[0].i, b = x[1].i;
     bool is_u = is_unsigned(t);
     i64 bits = dtype_size(t) * 8;
-    switch ((int)op) {
+    switch (op) {
     case KI_NEG: *r = (i64)(0 - (u64)a); break;
     case KI_ABS: *r = !is_u && a < 0 ? (i64)(0 - (u64)a) : a; break;
     case KI_NOT: *r = t == DT_BOOL ? !a : ~a; break;
@@ -175,7 +179,8 @@ static bool scalar_int(enum kir_op op, enum dtype t, const union kir_cell x[3], 
     case KI_NE: *r = a != b; return true;
     case KI_LT: *r = int_less(is_u, a, b); return true;
     case KI_LE: *r = !int_less(is_u, b, a); return true;
-    default: return false;
+    case KIR_NOT_LANEWISE: case KIR_CONVERSIONS: case KIR_FUNCTIONS: case KIR_ROUNDING:
+    case KIR_CLASSIFYING: case KI_SELECT: return false;
     }
     *r = kir_wrap(t, *r);
     return true;

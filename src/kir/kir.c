@@ -60,20 +60,18 @@ struct kir_frag kir_frag_of(const struct kir_ins *x)
 bool kir_is_collective(const struct kir *k, kval v)
 {
     const struct kir_ins *x = kir_at(k, v);
-    switch ((int)x->op) {
-    case KI_SGADD:
-    case KI_SGMIN:
-    case KI_SGMAX:
-    case KI_SHUFFLE:
-    case KI_FILL:
-    case KI_FLOAD:
-    case KI_FSTORE:
-    case KI_FMMA: return true;
+    switch (x->op) {
+    case KIR_COLLECTIVES: return true;
     case KI_LOAD:
     case KI_STORE:
     case KI_CAST:
     case KI_ADD: return kir_is_frag(k, x->a);
-    default: return false;
+    case KIR_NO_OP: case KIR_LEAVES: case KIR_LANES: case KI_BITS: case KIR_UNARY: case KI_SUB:
+    case KI_MUL: case KI_DIV: case KI_MOD: case KI_MIN: case KI_MAX: case KI_POW:
+    case KIR_LOGIC: case KIR_SHIFTS: case KIR_COMPARISONS: case KI_FMA: case KI_DOT:
+    case KI_SELECT: case KIR_ARRAYS: case KI_TILE: case KI_PREFETCH: case KIR_CONTROL:
+    case KIR_SYNC: return false;
+    default: unreachable();
     }
 }
 

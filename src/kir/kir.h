@@ -45,6 +45,39 @@ enum kir_op {
     N_KIR_OPS
 };
 
+/* Sets of operators as labels: `case KIR_ROUNDING:`. A switch over sets and members is complete, so
+   the compiler reports each switch that does not handle a new operator, unless it is added to a set.
+   Operators of KIR_LANEWISE compute each lane of the result from that lane of the operands. */
+#define KIR_NO_OP          KI_NONE: case N_KIR_OPS
+#define KIR_LEAVES         KI_CONST: case KI_PARAM: case KI_THREAD: case KI_SUBGROUP
+#define KIR_HORIZONTAL     KI_HADD: case KI_HMIN: case KI_HMAX
+#define KIR_LANES          KI_RAMP: case KI_SPLAT: case KI_LANE: case KIR_HORIZONTAL
+#define KIR_CONVERSIONS    KI_CAST: case KI_BITS
+#define KIR_TRIGONOMETRIC  KI_SIN: case KI_COS: case KI_TAN
+#define KIR_ARCS           KI_ASIN: case KI_ACOS: case KI_ATAN
+#define KIR_HYPERBOLIC     KI_SINH: case KI_COSH: case KI_TANH: case KI_ASINH: case KI_ACOSH: case KI_ATANH
+#define KIR_EXPONENTIALS   KI_EXP: case KI_LOG: case KIR_HYPERBOLIC: case KI_ERF
+#define KIR_TRANSCENDENTAL KIR_TRIGONOMETRIC: case KIR_ARCS: case KIR_EXPONENTIALS
+#define KIR_FUNCTIONS      KI_SQRT: case KIR_TRANSCENDENTAL
+#define KIR_ROUNDING       KI_FLOOR: case KI_CEIL: case KI_TRUNC: case KI_RINT
+#define KIR_CLASSIFYING    KI_ISNAN: case KI_ISINF
+#define KIR_UNARY          KI_NEG: case KI_ABS: case KI_NOT: case KIR_FUNCTIONS: case KIR_ROUNDING: case KIR_CLASSIFYING
+#define KIR_ARITHMETIC     KI_ADD: case KI_SUB: case KI_MUL: case KI_DIV: case KI_MOD: case KI_MIN: case KI_MAX: case KI_POW
+#define KIR_LOGIC          KI_AND: case KI_OR: case KI_XOR
+#define KIR_SHIFTS         KI_SHL: case KI_SHR
+#define KIR_COMPARISONS    KI_EQ: case KI_NE: case KI_LT: case KI_LE
+#define KIR_BINARY         KIR_ARITHMETIC: case KIR_LOGIC: case KIR_SHIFTS: case KIR_COMPARISONS
+#define KIR_LANEWISE       KIR_CONVERSIONS: case KIR_UNARY: case KIR_BINARY: case KI_FMA: case KI_SELECT
+#define KIR_ARRAYS         KI_BUF: case KI_ALLOC
+#define KIR_MEMORY         KI_LOAD: case KI_STORE: case KI_TILE: case KI_PREFETCH
+#define KIR_CONTROL        KI_GRID: case KI_LOOP: case KI_IF: case KI_ELSE: case KI_END
+#define KIR_SYNC           KI_BARRIER: case KI_AWAIT
+#define KIR_SG_REDUCTIONS  KI_SGADD: case KI_SGMIN: case KI_SGMAX
+#define KIR_FRAGMENTS      KI_FILL: case KI_FLOAD: case KI_FSTORE: case KI_FMMA
+#define KIR_COLLECTIVES    KIR_SG_REDUCTIONS: case KI_SHUFFLE: case KIR_FRAGMENTS
+#define KIR_STRUCTURE      KIR_ARRAYS: case KIR_MEMORY: case KIR_CONTROL: case KIR_SYNC
+#define KIR_NOT_LANEWISE   KIR_NO_OP: case KIR_LEAVES: case KIR_LANES: case KI_DOT: case KIR_STRUCTURE: case KIR_COLLECTIVES
+
 enum kir_space {
     KS_REG,    /* per thread, small constant size; registers when indexed by constants */
     KS_WORK,   /* per worker scratch memory; undefined at the start of every grid iteration */
@@ -74,7 +107,7 @@ enum kir_role { KR_NONE, KR_A, KR_B, KR_ACC };
 typedef u32 kval; /* number of an instruction, 0 = none */
 
 struct kir_ins {
-    u8 op;      /* enum kir_op */
+    enum kir_op op : 8;
     u8 dtype;   /* enum dtype of the result (element type for BUF and ALLOC); DT_NONE: no result */
     u8 lanes;   /* 1 = scalar */
     u8 aux;     /* LOOP: enum kir_loop, ALLOC: enum kir_space, BUF: enum kir_access, STORE: enum kir_way;

@@ -158,7 +158,7 @@ static kval erf_of(const struct math *m, kval x)
 
 kval math_exp(const struct math *m, enum kir_op op, kval a)
 {
-    switch ((int)op) {
+    switch (op) {
     case KI_EXP: return exp_of(m, a);
     case KI_LOG: return log_of(m, a);
     case KI_SINH: return sinh_of(m, a);
@@ -168,6 +168,9 @@ kval math_exp(const struct math *m, enum kir_op op, kval a)
     case KI_ACOSH: return acosh_of(m, a);
     case KI_ATANH: return atanh_of(m, a);
     case KI_ERF: return erf_of(m, a);
+    case KIR_NOT_LANEWISE: case KIR_CONVERSIONS: case KI_NEG: case KI_ABS: case KI_NOT:
+    case KI_SQRT: case KIR_TRIGONOMETRIC: case KIR_ARCS: case KIR_ROUNDING:
+    case KIR_CLASSIFYING: case KIR_BINARY: case KI_FMA: case KI_SELECT:
     default: unreachable();
     }
 }

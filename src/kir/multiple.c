@@ -112,7 +112,7 @@ static u32 shift_twos(const struct kir *k, const struct kir_ins *x)
 u32 kir_twos_of(const struct kir *k, const struct kir_ins *x)
 {
     if (x->dtype != DT_I64 || x->role) return 0;
-    switch ((int)x->op) {
+    switch (x->op) {
     case KI_CONST: return twos_of_int(x->imm.i);
     case KI_PARAM:
         return x->imm.i >= 0 && x->imm.i < k->param.n ? text_twos(k->param.v[x->imm.i]) : 0;
@@ -139,6 +139,11 @@ u32 kir_twos_of(const struct kir *k, const struct kir_ins *x)
     case KI_SHL: return shift_twos(k, x);
     case KI_SELECT: return less(twos(k, x->b), twos(k, x->c));
     case KI_LOOP: return less(twos(k, x->a), twos(k, x->c));
-    default: return 0;
+    case KIR_NO_OP: case KIR_CONVERSIONS: case KI_NOT: case KIR_FUNCTIONS: case KIR_ROUNDING:
+    case KIR_CLASSIFYING: case KI_POW: case KI_OR: case KI_XOR: case KI_SHR:
+    case KIR_COMPARISONS: case KI_FMA: case KI_DOT: case KIR_ARRAYS: case KIR_MEMORY:
+    case KI_GRID: case KI_IF: case KI_ELSE: case KI_END: case KIR_SYNC: case KI_THREAD:
+    case KI_SUBGROUP: case KIR_FRAGMENTS: return 0;
+    default: unreachable();
     }
 }

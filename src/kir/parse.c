@@ -278,7 +278,7 @@ static void line_pure(struct parser *s)
 
 static void line_store(struct parser *s, enum kir_op op, enum kir_way way)
 {
-    struct kir_ins x = {.op = (u8)op, .aux = (u8)way};
+    struct kir_ins x = {.op = op, .aux = (u8)way};
     access_to(s, &x);
     expect(s, "=");
     x.c = value(s);

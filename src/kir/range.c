@@ -94,13 +94,16 @@ static struct kir_range range_mod(struct kir_range a, struct kir_range b)
 
 static struct kir_range range_bin(enum kir_op op, struct kir_range a, struct kir_range b)
 {
-    switch ((int)op) {
+    switch (op) {
     case KI_DIV: return range_div(a, b);
     case KI_MOD: return range_mod(a, b);
     case KI_MIN: return (struct kir_range){i64_min(a.lo, b.lo), i64_min(a.hi, b.hi)};
     case KI_MAX: return (struct kir_range){i64_max(a.lo, b.lo), i64_max(a.hi, b.hi)};
     case KI_AND: return a.lo >= 0 && b.lo >= 0 ? (struct kir_range){0, i64_min(a.hi, b.hi)} : full;
-    default: return full;
+    case KIR_NOT_LANEWISE: case KIR_CONVERSIONS: case KIR_UNARY: case KI_ADD: case KI_SUB:
+    case KI_MUL: case KI_POW: case KI_OR: case KI_XOR: case KIR_SHIFTS: case KIR_COMPARISONS:
+    case KI_FMA: case KI_SELECT: return full;
+    default: unreachable();
     }
 }
 
@@ -146,7 +149,7 @@ static u32 data_mod(const struct kir *k, const struct kir_ins *x, struct kir_ran
 static u32 data_by_op(const struct kir *k, const struct kir_ins *x, struct kir_range r)
 {
     u32 a = kir_data(k, x->a), b = kir_data(k, x->b), all = operands_data(k, x);
-    switch ((int)x->op) {
+    switch (x->op) {
     case KI_LOAD:
     case KI_BITS:
     case KI_CAST: return IS_DATA | ends_of(r);
@@ -162,7 +165,13 @@ static u32 data_by_op(const struct kir *k, const struct kir_ins *x, struct kir_r
     case KI_MOD: return data_mod(k, x, r);
     case KI_LOOP: return all & WILD ? IS_DATA | (a & WILD_LO) | (b & WILD_HI) : 0;
     case KI_SELECT: return becomes_index(k, x) ? 0 : all;
-    default: return !all || becomes_index(k, x) ? 0 : IS_DATA | ends_of(r);
+    case KIR_NO_OP: case KIR_LEAVES: case KI_RAMP: case KI_HADD: case KIR_UNARY: case KI_ADD:
+    case KI_SUB: case KI_MUL: case KI_DIV: case KI_POW: case KIR_LOGIC: case KIR_SHIFTS:
+    case KIR_COMPARISONS: case KI_FMA: case KI_DOT: case KIR_ARRAYS: case KI_STORE:
+    case KI_TILE: case KI_PREFETCH: case KI_GRID: case KI_IF: case KI_ELSE: case KI_END:
+    case KIR_SYNC: case KI_SGADD: case KIR_FRAGMENTS:
+        return !all || becomes_index(k, x) ? 0 : IS_DATA | ends_of(r);
+    default: unreachable();
     }
 }
 
@@ -348,7 +357,7 @@ struct kir_range kir_range_of(const struct kir *k, const struct kir_ins *x)
 {
     if (x->dtype != DT_I64 || x->role) return full;
     struct kir_range a = kir_range(k, x->a), b = kir_range(k, x->b), c = kir_range(k, x->c);
-    switch ((int)x->op) {
+    switch (x->op) {
     case KI_CONST: return (struct kir_range){x->imm.i, x->imm.i};
     case KI_SPLAT:
     case KI_LANE:
@@ -369,6 +378,11 @@ struct kir_range kir_range_of(const struct kir *k, const struct kir_ins *x)
     case KI_SGMAX:
     case KI_SHUFFLE: return a;
     case KI_THREAD: return (struct kir_range){0, thread_count(k, x->imm.i) - 1};
-    default: return range_bin(x->op, a, b);
+    case KIR_NO_OP: case KI_PARAM: case KI_HADD: case KI_BITS: case KI_NOT: case KIR_FUNCTIONS:
+    case KIR_ROUNDING: case KIR_CLASSIFYING: case KI_DIV: case KI_MOD: case KI_MIN: case KI_MAX:
+    case KI_POW: case KIR_LOGIC: case KIR_SHIFTS: case KIR_COMPARISONS: case KI_FMA:
+    case KI_DOT: case KIR_ARRAYS: case KIR_MEMORY: case KI_IF: case KI_ELSE: case KI_END:
+    case KIR_SYNC: case KI_SGADD: case KIR_FRAGMENTS: return range_bin(x->op, a, b);
+    default: unreachable();
     }
 }

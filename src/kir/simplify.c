@@ -257,12 +257,14 @@ static kval simplify_min_max(struct kir *k, enum kir_op op, kval a, kval b)
 static int decide(enum kir_op op, struct kir_range r)
 {
     bool is_apart = r.lo > 0 || r.hi < 0, is_equal = r.lo == 0 && r.hi == 0;
-    switch ((int)op) {
+    switch (op) {
     case KI_EQ: return is_apart ? 0 : is_equal ? 1 : -1;
     case KI_NE: return is_apart ? 1 : is_equal ? 0 : -1;
     case KI_LT: return r.hi < 0 ? 1 : r.lo >= 0 ? 0 : -1;
     case KI_LE: return r.hi <= 0 ? 1 : r.lo > 0 ? 0 : -1;
-    default: return -1;
+    case KIR_NOT_LANEWISE: case KIR_CONVERSIONS: case KIR_UNARY: case KIR_ARITHMETIC:
+    case KIR_LOGIC: case KIR_SHIFTS: case KI_FMA: case KI_SELECT: return -1;
+    default: unreachable();
     }
 }
 
@@ -317,7 +319,7 @@ static kval simplify_int(struct kir *k, enum kir_op op, kval a, kval b)
 {
     i64 c = 0;
     bool is_const = kir_is_const(k, b, &c), is_i64 = kir_dtype(k, a) == DT_I64;
-    switch ((int)op) {
+    switch (op) {
     case KI_ADD: return simplify_add(k, a, b);
     case KI_SUB: return simplify_sub(k, a, b);
     case KI_MUL: return simplify_mul(k, a, b);
@@ -325,16 +327,12 @@ static kval simplify_int(struct kir *k, enum kir_op op, kval a, kval b)
     case KI_MOD: return is_const && (is_i64 || c == 1) ? simplify_mod(k, a, c) : 0;
     case KI_MIN:
     case KI_MAX: return simplify_min_max(k, op, a, b);
-    case KI_AND:
-    case KI_OR:
-    case KI_XOR: return simplify_logic(k, op, a, b);
-    case KI_SHL:
-    case KI_SHR: return is_const && c == 0 ? a : 0;
-    case KI_EQ:
-    case KI_NE:
-    case KI_LT:
-    case KI_LE: return simplify_compare(k, op, a, b);
-    default: return 0;
+    case KIR_LOGIC: return simplify_logic(k, op, a, b);
+    case KIR_SHIFTS: return is_const && c == 0 ? a : 0;
+    case KIR_COMPARISONS: return simplify_compare(k, op, a, b);
+    case KIR_NOT_LANEWISE: case KIR_CONVERSIONS: case KIR_UNARY: case KI_POW: case KI_FMA:
+    case KI_SELECT: return 0;
+    default: unreachable();
     }
 }
 
@@ -366,7 +364,7 @@ static kval float_div(struct kir *k, kval a, kval b)
 static kval simplify_float(struct kir *k, enum kir_op op, kval a, kval b)
 {
     const struct kir_ins *x = kir_at(k, a), *y = kir_at(k, b);
-    switch ((int)op) {
+    switch (op) {
     case KI_ADD:
         if (is_value(k, b, -0.0)) return a;
         if (x->op == KI_NEG) return kir_sub(k, b, x->a);
@@ -382,7 +380,9 @@ static kval simplify_float(struct kir *k, enum kir_op op, kval a, kval b)
     case KI_POW: return float_pow(k, a, b);
     case KI_MIN:
     case KI_MAX: return a == b ? a : 0;
-    default: return 0;
+    case KIR_NOT_LANEWISE: case KIR_CONVERSIONS: case KIR_UNARY: case KI_MOD: case KIR_LOGIC:
+    case KIR_SHIFTS: case KIR_COMPARISONS: case KI_FMA: case KI_SELECT: return 0;
+    default: unreachable();
     }
 }
 
@@ -425,17 +425,18 @@ static kval simplify_vector(struct kir *k, enum kir_op op, kval a, kval b)
 
 bool kir_commutes(enum kir_op op, bool is_float)
 {
-    switch ((int)op) {
+    switch (op) {
     case KI_ADD:
     case KI_MUL:
-    case KI_AND:
-    case KI_OR:
-    case KI_XOR:
+    case KIR_LOGIC:
     case KI_EQ:
     case KI_NE: return true;
     case KI_MIN:
     case KI_MAX: return !is_float; /* NaN and signed zeros distinguish the operands */
-    default: return false;
+    case KIR_NOT_LANEWISE: case KIR_CONVERSIONS: case KIR_UNARY: case KI_SUB: case KI_DIV:
+    case KI_MOD: case KI_POW: case KIR_SHIFTS: case KI_LT: case KI_LE: case KI_FMA:
+    case KI_SELECT: return false;
+    default: unreachable();
     }
 }
 

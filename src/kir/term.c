@@ -129,10 +129,14 @@ static union kir_cell divide(enum dtype t, union kir_cell x, union kir_cell y)
 
 static bool is_odd(enum kir_op op)
 {
-    switch ((int)op) {
+    switch (op) {
     case KI_SIN: case KI_TAN: case KI_ASIN: case KI_ATAN: case KI_SINH: case KI_TANH: case KI_ASINH: case KI_ATANH: case KI_ERF: case KI_TRUNC:
     case KI_RINT: return true;
-    default: return false;
+    case KIR_NOT_LANEWISE: case KIR_CONVERSIONS: case KI_NEG: case KI_ABS: case KI_NOT:
+    case KI_SQRT: case KI_EXP: case KI_LOG: case KI_COS: case KI_ACOS: case KI_COSH:
+    case KI_ACOSH: case KI_FLOOR: case KI_CEIL: case KIR_CLASSIFYING: case KIR_BINARY:
+    case KI_FMA: case KI_SELECT: return false;
+    default: unreachable();
     }
 }
 
@@ -146,14 +150,16 @@ static union kir_cell unary(enum kir_op op, enum dtype t, union kir_cell x)
 
 static bool test(enum kir_op op, union kir_cell x, union kir_cell y, i64 *r)
 {
-    switch ((int)op) {
+    switch (op) {
     case KI_EQ: *r = term_equal(x, y); return true;
     case KI_NE: *r = !term_equal(x, y); return true;
     case KI_LT: *r = less(x, y); return true;
     case KI_LE: *r = less(x, y) || term_equal(x, y); return true;
-    case KI_ISNAN:
-    case KI_ISINF: *r = 0; return true;
-    default: return false;
+    case KIR_CLASSIFYING: *r = 0; return true;
+    case KIR_NOT_LANEWISE: case KIR_CONVERSIONS: case KI_NEG: case KI_ABS: case KI_NOT:
+    case KIR_FUNCTIONS: case KIR_ROUNDING: case KIR_ARITHMETIC: case KIR_LOGIC: case KIR_SHIFTS:
+    case KI_FMA: case KI_SELECT: return false;
+    default: unreachable();
     }
 }
 
@@ -177,7 +183,7 @@ static i64 some_integer(enum dtype to, union kir_cell x)
 
 static union kir_cell compute(enum kir_op op, enum dtype t, enum dtype to, const union kir_cell x[3])
 {
-    switch ((int)op) {
+    switch (op) {
     case KI_ADD: return add(t, x[0], x[1]);
     case KI_SUB: return add(t, x[0], negate(x[1]));
     case KI_MUL: return multiply(t, x[0], x[1]);
@@ -189,7 +195,9 @@ static union kir_cell compute(enum kir_op op, enum dtype t, enum dtype to, const
     case KI_MOD: return opaque(op, t, x[0], x[1], number(0));
     case KI_CAST: return dtype_is_float(to) ? narrow(to, x[0]) : (union kir_cell){.i = some_integer(to, x[0])};
     case KI_BITS: return dtype_is_float(to) ? x[0] : (union kir_cell){.i = kir_wrap(to, (i64)mix(name(x[0])))};
-    default: return unary(op, t, x[0]);
+    case KIR_NOT_LANEWISE: case KIR_UNARY: case KIR_LOGIC: case KIR_SHIFTS:
+    case KIR_COMPARISONS: case KI_SELECT: return unary(op, t, x[0]);
+    default: unreachable();
     }
 }
 

@@ -145,7 +145,7 @@ static void put_loop(struct printer *p, kval v)
 static void put_ins(struct printer *p, kval v)
 {
     const struct kir_ins *x = kir_at(p->k, v);
-    switch ((int)x->op) {
+    switch (x->op) {
     case KI_STORE:
     case KI_FSTORE: put_store(p, x); break;
     case KI_PREFETCH:
@@ -167,7 +167,9 @@ static void put_ins(struct printer *p, kval v)
     case KI_BARRIER: buf_z(p->b, kir_op_info(x->op)->name); break;
     case KI_TILE: put_tile(p, x); break;
     case KI_AWAIT: buf_printf(p->b, "await %lld", (long long)x->imm.i); break;
-    default: put_pure(p, v); break;
+    case KIR_NO_OP: case KIR_LEAVES: case KIR_LANES: case KIR_LANEWISE: case KI_DOT:
+    case KI_BUF: case KI_LOAD: case KIR_SG_REDUCTIONS: case KI_SHUFFLE: case KI_FILL:
+    case KI_FLOAD: case KI_FMMA: put_pure(p, v); break;
     }
     buf_char(p->b, '\n');
 }

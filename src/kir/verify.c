@@ -73,14 +73,19 @@ static bool is_access(enum kir_op op)
 /* Whether operand i of an operator may be a fragment, or an array of them. */
 static bool takes_frag(enum kir_op op, u32 i)
 {
-    switch ((int)op) {
+    switch (op) {
     case KI_FMMA:
     case KI_ADD:
     case KI_CAST: return true;
     case KI_LOAD: return i == 0;
     case KI_STORE: return i == 0 || i == 2;
     case KI_FSTORE: return i == 2;
-    default: return false;
+    case KIR_NO_OP: case KIR_LEAVES: case KIR_LANES: case KI_BITS: case KIR_UNARY: case KI_SUB:
+    case KI_MUL: case KI_DIV: case KI_MOD: case KI_MIN: case KI_MAX: case KI_POW:
+    case KIR_LOGIC: case KIR_SHIFTS: case KIR_COMPARISONS: case KI_FMA: case KI_DOT:
+    case KI_SELECT: case KIR_ARRAYS: case KI_TILE: case KI_PREFETCH: case KIR_CONTROL:
+    case KIR_SYNC: case KIR_SG_REDUCTIONS: case KI_SHUFFLE: case KI_FILL: case KI_FLOAD: return false;
+    default: unreachable();
     }
 }
 
@@ -111,35 +116,24 @@ static bool check_operands(struct checker *c)
 static bool dtype_fits(enum kir_op op, enum dtype t)
 {
     bool is_float = dtype_is_float(t), is_int = dtype_is_int(t);
-    switch ((int)op) {
+    switch (op) {
     case KI_NOT:
-    case KI_AND:
-    case KI_OR:
-    case KI_XOR: return !is_float;
-    case KI_SHL:
-    case KI_SHR: return is_int;
+    case KIR_LOGIC: return !is_float;
+    case KIR_SHIFTS: return is_int;
     case KI_EQ:
     case KI_NE: return true;
     case KI_NEG:
     case KI_ABS:
-    case KI_ADD:
-    case KI_SUB:
-    case KI_MUL:
-    case KI_DIV:
-    case KI_MOD:
-    case KI_MIN:
-    case KI_MAX:
-    case KI_POW:
+    case KIR_ARITHMETIC:
     case KI_FMA:
     case KI_LT:
     case KI_LE:
-    case KI_HADD:
-    case KI_HMIN:
-    case KI_HMAX:
-    case KI_SGADD:
-    case KI_SGMIN:
-    case KI_SGMAX: return is_float || is_int;
-    default: return is_float;
+    case KIR_HORIZONTAL:
+    case KIR_SG_REDUCTIONS: return is_float || is_int;
+    case KIR_NO_OP: case KIR_LEAVES: case KI_RAMP: case KI_SPLAT: case KI_LANE:
+    case KIR_CONVERSIONS: case KIR_FUNCTIONS: case KIR_ROUNDING: case KIR_CLASSIFYING:
+    case KI_DOT: case KI_SELECT: case KIR_STRUCTURE: case KI_SHUFFLE: case KIR_FRAGMENTS: return is_float;
+    default: unreachable();
     }
 }
 
@@ -174,7 +168,7 @@ static bool check_const(struct checker *c)
 static bool check_shape_op(struct checker *c)
 {
     const struct kir_ins *x = c->x, *a = arg(c, x->a);
-    switch ((int)x->op) {
+    switch (x->op) {
     case KI_RAMP:
         NEED(is_index(a) && x->dtype == DT_I64 && x->lanes > 1, "ramp needs an i64 base and lanes");
         NEED(x->imm.i, "ramp of stride 0");
@@ -188,11 +182,14 @@ static bool check_shape_op(struct checker *c)
         NEED(x->lanes == 1 || x->dtype != DT_BOOL, "some lanes of a vector of truth values");
         NEED(x->imm.i >= 0 && x->imm.i < a->lanes / x->lanes, "no such lane");
         return true;
-    default:
+    case KIR_HORIZONTAL:
         NEED(dtype_fits(x->op, a->dtype) && !is_half(a->dtype),
              "operation does not exist for this type");
         NEED(x->lanes == 1 && a->dtype == x->dtype && a->lanes > 1, "wrong type");
         return true;
+    case KIR_NO_OP: case KIR_LEAVES: case KIR_LANEWISE: case KI_DOT: case KIR_STRUCTURE:
+    case KIR_COLLECTIVES:
+    default: unreachable();
     }
 }
 
@@ -468,7 +465,7 @@ static bool check_place(struct checker *c)
 static bool check_rules(struct checker *c)
 {
     const struct kir_ins *x = c->x;
-    switch ((int)x->op) {
+    switch (x->op) {
     case KI_CONST: return check_const(c);
     case KI_PARAM:
         NEED(is_index(x) && x->imm.i >= 0 && x->imm.i < c->k->param.n, "no such parameter");
@@ -476,9 +473,7 @@ static bool check_rules(struct checker *c)
     case KI_SUBGROUP:
         NEED(is_index(x) && (x->imm.i == 0 || x->imm.i == 1), "no such number of a subgroup");
         return true;
-    case KI_SGADD:
-    case KI_SGMIN:
-    case KI_SGMAX:
+    case KIR_SG_REDUCTIONS:
     case KI_SHUFFLE:
     case KI_FILL: return check_collective(c);
     case KI_FMMA: return check_mma(c);
@@ -487,12 +482,7 @@ static bool check_rules(struct checker *c)
     case KI_THREAD:
         NEED(is_index(x) && x->imm.i >= 0 && x->imm.i < 3, "no such dimension");
         return true;
-    case KI_RAMP:
-    case KI_SPLAT:
-    case KI_LANE:
-    case KI_HADD:
-    case KI_HMIN:
-    case KI_HMAX: return check_shape_op(c);
+    case KIR_LANES: return check_shape_op(c);
     case KI_CAST:
     case KI_BITS: return check_convert(c);
     case KI_DOT: return check_dot(c);
@@ -512,7 +502,8 @@ static bool check_rules(struct checker *c)
     case KI_AWAIT:
         NEED(c->n_grid && x->imm.i >= 0 && x->imm.i <= 64, "invalid await");
         return true;
-    default: return check_arithmetic(c);
+    case KIR_NO_OP: case KIR_UNARY: case KIR_BINARY: case KI_FMA: return check_arithmetic(c);
+    default: unreachable();
     }
 }
 

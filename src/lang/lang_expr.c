@@ -393,7 +393,7 @@ static struct str expression(struct text *t, kval v)
 {
     const struct kir_ins *x = kir_at(t->k, v);
     if (x->role) return t->style->frag(t, v);
-    switch ((enum kir_op)x->op) {
+    switch (x->op) {
     case KI_CONST: return width(t, x->lanes) > 1 ? splat_text(t, x, literal(t, x)) : literal(t, x);
     case KI_PARAM: t->param_used[x->imm.i] = true; return text_fmt(t, "p%lld", (long long)x->imm.i);
     case KI_THREAD: return t->style->thread ? t->style->thread(t, v) : S("0");
@@ -409,20 +409,13 @@ static struct str expression(struct text *t, kval v)
     case KI_SELECT: return select_text(t, x);
     case KI_LOAD: return t->style->load(t, v);
     // clang-format off
-    case KI_NEG: case KI_ABS: case KI_NOT: case KI_SQRT: case KI_EXP: case KI_LOG: case KI_SIN:
-    case KI_COS: case KI_TAN: case KI_ASIN: case KI_ACOS: case KI_ATAN: case KI_SINH:
-    case KI_COSH: case KI_TANH: case KI_ASINH: case KI_ACOSH: case KI_ATANH: case KI_ERF:
-    case KI_FLOOR: case KI_CEIL: case KI_TRUNC: case KI_RINT: case KI_ISNAN: case KI_ISINF:
-    case KI_ADD: case KI_SUB: case KI_MUL: case KI_DIV: case KI_MOD: case KI_MIN: case KI_MAX:
-    case KI_POW: case KI_AND: case KI_OR: case KI_XOR: case KI_SHL: case KI_SHR: case KI_EQ:
-    case KI_NE: case KI_LT: case KI_LE: case KI_FMA: return arithmetic(t, v);
-    case KI_HADD: case KI_HMIN: case KI_HMAX:
+    case KIR_UNARY: case KIR_BINARY: case KI_FMA: return arithmetic(t, v);
+    case KIR_HORIZONTAL:
         return t->style->has_vectors ? arithmetic(t, v) : fold_text(t, x, 0, 1);
-    case KI_SUBGROUP: case KI_SGADD: case KI_SGMIN: case KI_SGMAX: case KI_SHUFFLE:
+    case KI_SUBGROUP: case KIR_SG_REDUCTIONS: case KI_SHUFFLE:
         return t->style->thread(t, v);
-    case KI_NONE: case KI_BUF: case KI_ALLOC: case KI_STORE: case KI_GRID: case KI_LOOP:
-    case KI_IF: case KI_ELSE: case KI_END: case KI_BARRIER: case KI_AWAIT: case KI_PREFETCH: case KI_TILE:
-    case KI_FILL: case KI_FLOAD: case KI_FSTORE: case KI_FMMA: case N_KIR_OPS:
+    case KIR_NO_OP: case KIR_ARRAYS: case KI_STORE: case KI_TILE: case KI_PREFETCH: case KIR_CONTROL:
+    case KIR_SYNC: case KIR_FRAGMENTS:
     // clang-format on
     default: unreachable();
     }
@@ -492,7 +485,7 @@ static void statement(struct text *t, kval v)
 {
     const struct kir_ins *x = kir_at(t->k, v);
     if (t->style->statement && t->style->statement(t, v)) return;
-    switch ((int)x->op) {
+    switch (x->op) {
     case KI_LOOP: open_loop(t, v); break;
     case KI_IF:
         text_line(t, "if (%.*s) {", STR_ARG(text_bare(t, x->a)));
@@ -520,8 +513,9 @@ static void statement(struct text *t, kval v)
         break;
     case KI_GRID:
     case KI_BUF:
-    case KI_NONE: break;
-    default: name_value(t, v); break;
+    case KIR_NO_OP: break;
+    case KIR_LEAVES: case KIR_LANES: case KIR_LANEWISE: case KI_DOT: case KI_LOAD:
+    case KIR_SG_REDUCTIONS: case KI_SHUFFLE: case KI_FILL: case KI_FLOAD: case KI_FMMA: name_value(t, v); break;
     }
 }
 

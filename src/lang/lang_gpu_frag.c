@@ -184,7 +184,7 @@ static struct str multiply(struct text *t, const struct kir_ins *x)
 struct str gpu_frag(struct text *t, kval v)
 {
     const struct kir_ins *x = kir_at(t->k, v);
-    switch ((int)x->op) {
+    switch (x->op) {
     case KI_FILL: return fill(t, x);
     case KI_ADD: return add(t, x);
     case KI_CAST: return cast(t, x);
@@ -195,6 +195,11 @@ struct str gpu_frag(struct text *t, kval v)
         struct str f = move_function(t, x, x, true), at = place_text(t, x->a, x->b, x->c);
         return text_fmt(t, "%.*s(%.*s)", STR_ARG(f), STR_ARG(at));
     }
+    case KIR_NO_OP: case KIR_LEAVES: case KIR_LANES: case KI_BITS: case KIR_UNARY: case KI_SUB:
+    case KI_MUL: case KI_DIV: case KI_MOD: case KI_MIN: case KI_MAX: case KI_POW: case KIR_LOGIC:
+    case KIR_SHIFTS: case KIR_COMPARISONS: case KI_FMA: case KI_DOT: case KI_SELECT: case KIR_ARRAYS:
+    case KI_STORE: case KI_TILE: case KI_PREFETCH: case KIR_CONTROL: case KIR_SYNC:
+    case KIR_SG_REDUCTIONS: case KI_SHUFFLE: case KI_FSTORE:
     default: unreachable();
     }
 }

@@ -129,12 +129,14 @@ static void bits(struct spv *s, kval v)
 static enum spirv_op subgroup_op(enum kir_op op, enum dtype t)
 {
     bool is_float = dtype_is_float(t), is_signed = dtype_kind(t) == DK_INT;
-    switch ((int)op) {
+    switch (op) {
     case KI_SGADD: return is_float ? SPV_GROUP_F_ADD : SPV_GROUP_I_ADD;
     case KI_SGMIN:
         return is_float ? SPV_GROUP_F_MIN : is_signed ? SPV_GROUP_S_MIN : SPV_GROUP_U_MIN;
     case KI_SGMAX:
         return is_float ? SPV_GROUP_F_MAX : is_signed ? SPV_GROUP_S_MAX : SPV_GROUP_U_MAX;
+    case KIR_NO_OP: case KIR_LEAVES: case KIR_LANES: case KIR_LANEWISE: case KI_DOT:
+    case KIR_STRUCTURE: case KI_SHUFFLE: case KIR_FRAGMENTS:
     default: unreachable();
     }
 }
@@ -264,7 +266,7 @@ static void some_lanes(struct spv *s, kval v)
 static void pure(struct spv *s, kval v)
 {
     const struct kir_ins *x = kir_at(s->k, v);
-    switch ((enum kir_op)x->op) {
+    switch (x->op) {
     case KI_CONST:
     case KI_PARAM:
     case KI_RAMP:
@@ -275,28 +277,16 @@ static void pure(struct spv *s, kval v)
     case KI_SELECT: choose(s, v); break;
     case KI_THREAD: spv_set_lane(s, v, 0, spv_thread(s, (u32)x->imm.i)); break;
     case KI_SUBGROUP: spv_set_lane(s, v, 0, spv_subgroup(s, x->imm.i != 0)); break;
-    case KI_HADD:
-    case KI_HMIN:
-    case KI_HMAX: reduce(s, v); break;
-    case KI_SGADD:
-    case KI_SGMIN:
-    case KI_SGMAX:
+    case KIR_HORIZONTAL: reduce(s, v); break;
+    case KIR_SG_REDUCTIONS:
     case KI_SHUFFLE: across_subgroup(s, v); break;
-    // clang-format off
-    case KI_NEG: case KI_ABS: case KI_NOT: case KI_SQRT: case KI_EXP: case KI_LOG: case KI_SIN:
-    case KI_COS: case KI_TAN: case KI_ASIN: case KI_ACOS: case KI_ATAN: case KI_SINH:
-    case KI_COSH: case KI_TANH: case KI_ASINH: case KI_ACOSH: case KI_ATANH: case KI_ERF:
-    case KI_FLOOR: case KI_CEIL: case KI_TRUNC: case KI_RINT: case KI_ISNAN: case KI_ISINF:
-    case KI_ADD: case KI_SUB: case KI_MUL: case KI_DIV: case KI_MOD: case KI_MIN: case KI_MAX:
-    case KI_POW: case KI_AND: case KI_OR: case KI_XOR: case KI_SHL: case KI_SHR: case KI_EQ:
-    case KI_NE: case KI_LT: case KI_LE:
-    // clang-format on
+    case KIR_UNARY:
+    case KIR_BINARY:
     case KI_FMA: by_lanes(s, v); break;
-    // clang-format off
-    case KI_NONE: case KI_BUF: case KI_ALLOC: case KI_LOAD: case KI_STORE: case KI_PREFETCH:
-    case KI_GRID: case KI_LOOP: case KI_IF: case KI_ELSE: case KI_END: case KI_BARRIER: case KI_AWAIT: case KI_TILE:
-    case KI_FILL: case KI_FLOAD: case KI_FSTORE: case KI_FMMA: case KI_DOT: case N_KIR_OPS:
-    // clang-format on
+    case KIR_NO_OP:
+    case KIR_STRUCTURE:
+    case KIR_FRAGMENTS:
+    case KI_DOT:
     default: unreachable();
     }
 }
@@ -306,7 +296,7 @@ static void statement(struct spv *s, struct walk *w, kval v)
     const struct kir_ins *x = kir_at(s->k, v);
     bool is_lazy = x->op == KI_RAMP || x->op == KI_SPLAT || x->op == KI_ALLOC;
     if (!is_lazy) spv_debug_line(s, v);
-    switch ((int)x->op) {
+    switch (x->op) {
     case KI_LOOP: open_loop(s, w, v); return;
     case KI_IF: open_if(s, w, v); return;
     case KI_ELSE: turn_to_else(s, &w->open[w->n - 1]); return;
@@ -319,11 +309,9 @@ static void statement(struct spv *s, struct walk *w, kval v)
     case KI_BUF:
     case KI_AWAIT:
     case KI_PREFETCH: return; /* no counterpart */
-    case KI_FILL:
-    case KI_FLOAD:
-    case KI_FSTORE:
-    case KI_FMMA: spv_frag(s, v); return;
-    default: break;
+    case KIR_FRAGMENTS: spv_frag(s, v); return;
+    case KIR_NO_OP: case KIR_LEAVES: case KIR_LANES: case KIR_LANEWISE: case KI_DOT:
+    case KI_TILE: case KIR_SG_REDUCTIONS: case KI_SHUFFLE: break;
     }
     if (x->role) spv_frag(s, v);
     else pure(s, v);

@@ -85,7 +85,7 @@ void spv_frag(struct spv *s, kval v)
 {
     const struct kir_ins *x = kir_at(s->k, v);
     enum spirv_op add = dtype_is_float(x->dtype) ? SPV_F_ADD : SPV_I_ADD;
-    switch ((int)x->op) {
+    switch (x->op) {
     case KI_FLOAD: load(s, v); break;
     case KI_FSTORE: store(s, x); break;
     case KI_FMMA: multiply(s, v); break;
@@ -100,6 +100,10 @@ void spv_frag(struct spv *s, kval v)
             s, v, 0,
             SPV_INS(s, add, spv_type_frag(s, v), spv_lane(s, x->a, 0), spv_lane(s, x->b, 0), 0));
         break;
+    case KIR_NO_OP: case KIR_LEAVES: case KIR_LANES: case KI_BITS: case KIR_UNARY: case KI_SUB:
+    case KI_MUL: case KI_DIV: case KI_MOD: case KI_MIN: case KI_MAX: case KI_POW:
+    case KIR_LOGIC: case KIR_SHIFTS: case KIR_COMPARISONS: case KI_FMA: case KI_DOT:
+    case KI_SELECT: case KIR_STRUCTURE: case KIR_SG_REDUCTIONS: case KI_SHUFFLE:
     default: unreachable();
     }
 }

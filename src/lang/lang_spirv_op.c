@@ -303,7 +303,7 @@ u32 spv_scalar(struct spv *s, enum kir_op op, enum dtype t, enum spv_reg r, cons
 {
     bool is_float = dtype_is_float(t);
     if (spelling_of(op, t)) return by_spelling(s, op, t, r, x);
-    switch ((int)op) {
+    switch (op) {
     case KI_MIN:
     case KI_MAX: return extreme(s, op, t, r, x);
     case KI_DIV: return quotient(s, t, r, x);
@@ -314,11 +314,12 @@ u32 spv_scalar(struct spv *s, enum kir_op op, enum dtype t, enum spv_reg r, cons
     case KI_ABS:
         if (!is_float) return magnitude(s, t, r, x[0]);
         break;
-    case KI_ISNAN:
-    case KI_ISINF: return is_special(s, op, r, x[0]);
+    case KIR_CLASSIFYING: return is_special(s, op, r, x[0]);
     case KI_FMA: return multiply_add(s, t, r, x);
     case KI_SELECT: return SPV_CHOOSE(s, r, x[0], x[1], x[2]);
-    default: break;
+    case KIR_NOT_LANEWISE: case KIR_CONVERSIONS: case KI_NEG: case KI_NOT: case KIR_FUNCTIONS:
+    case KIR_ROUNDING: case KI_ADD: case KI_SUB: case KI_MUL: case KIR_LOGIC: case KIR_SHIFTS:
+    case KIR_COMPARISONS: break;
     }
     return function_of(s, op, r, x);
 }

@@ -118,7 +118,7 @@ static u32 b_not(struct spv *s, u32 a) { return SPV_OP2(s, SPV_LOGICAL_NOT, SR_B
 u32 spv_pair_test(struct spv *s, enum spirv_op op, u32 x, u32 y)
 {
     struct pair a = open_pair(s, x), b = open_pair(s, y);
-    switch ((int)op) {
+    switch ((int)op) { /* some of SPIR-V's opcodes */
     case SPV_I_EQUAL: return equal(s, a, b);
     case SPV_I_NOT_EQUAL: return b_not(s, equal(s, a, b));
     case SPV_U_LESS_THAN: return less(s, false, a, b);
@@ -276,7 +276,7 @@ static struct pair extended(struct spv *s, u32 x, bool is_signed)
 
 u32 spv_pair_bin(struct spv *s, enum spirv_op op, const u32 arg[2])
 {
-    switch ((int)op) {
+    switch ((int)op) { /* likewise */
     case SPV_BITWISE_AND:
     case SPV_BITWISE_OR:
     case SPV_BITWISE_XOR:
@@ -288,7 +288,7 @@ u32 spv_pair_bin(struct spv *s, enum spirv_op op, const u32 arg[2])
     }
     struct pair a = open_pair(s, arg[0]), b = {0, 0}, rest;
     if (arg[1]) b = open_pair(s, arg[1]);
-    switch ((int)op) {
+    switch ((int)op) { /* likewise */
     case SPV_S_NEGATE: return close_pair(s, negate(s, a));
     case SPV_I_ADD: return close_pair(s, add(s, a, b));
     case SPV_I_SUB: return close_pair(s, sub(s, a, b));

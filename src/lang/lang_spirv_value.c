@@ -46,7 +46,7 @@ struct origin { /* of i64 values */
 static bool comes_from_data(const struct spv *s, const struct origin *o, kval v)
 {
     const struct kir_ins *x = kir_at(s->k, v);
-    switch ((int)x->op) {
+    switch (x->op) {
     case KI_CAST: return o->kept[v] || !dtype_is_float(kir_dtype(s->k, x->a));
     case KI_BUF:
     case KI_BITS: return true;
@@ -54,7 +54,11 @@ static bool comes_from_data(const struct spv *s, const struct origin *o, kval v)
     case KI_LOAD:
     case KI_FLOAD: return o->data[x->a];
     case KI_CONST: return !fits_word((struct kir_range){x->imm.i, x->imm.i});
-    default: return any_operand(s, o->data, x);
+    case KIR_NO_OP: case KI_PARAM: case KIR_LANES: case KIR_UNARY: case KIR_BINARY: case KI_FMA:
+    case KI_DOT: case KI_SELECT: case KI_STORE: case KI_TILE: case KI_PREFETCH:
+    case KIR_CONTROL: case KIR_SYNC: case KI_THREAD: case KI_SUBGROUP: case KIR_SG_REDUCTIONS:
+    case KI_SHUFFLE: case KI_FILL: case KI_FSTORE: case KI_FMMA: return any_operand(s, o->data, x);
+    default: unreachable();
     }
 }
 

@@ -61,23 +61,19 @@ static u8 mask_bytes(const struct text *t, const struct kir_ins *x)
     const struct kir *k = t->k;
     if (x->dtype != DT_BOOL || x->lanes == 1 || !t->style->has_vectors) return 0;
     switch (x->op) {
-    case KI_EQ:
-    case KI_NE:
-    case KI_LT:
-    case KI_LE:
-    case KI_ISNAN:
-    case KI_ISINF:
+    case KIR_COMPARISONS:
+    case KIR_CLASSIFYING:
     case KI_CAST: {
         enum dtype d = kir_at(k, x->a)->dtype;
         if (d == DT_BOOL) return (u8)i64_max(t->val[x->a].mask, t->val[x->b].mask);
         return is_half(d) ? 4 : (u8)dtype_size(d);
     }
-    case KI_AND:
-    case KI_OR:
-    case KI_XOR: return (u8)i64_max(t->val[x->a].mask, t->val[x->b].mask);
+    case KIR_LOGIC: return (u8)i64_max(t->val[x->a].mask, t->val[x->b].mask);
     case KI_NOT: return t->val[x->a].mask;
     case KI_SELECT: return t->val[x->b].mask;
-    default: return 1;
+    case KIR_NOT_LANEWISE: case KI_BITS: case KI_NEG: case KI_ABS: case KIR_FUNCTIONS: case KIR_ROUNDING:
+    case KIR_ARITHMETIC: case KIR_SHIFTS: case KI_FMA: return 1;
+    default: unreachable();
     }
 }
 

@@ -48,7 +48,11 @@ static bool keeps_integers(const struct kir *k, const struct kir_ins *i)
     case KI_ADD: case KI_SUB: case KI_MUL: case KI_FMA: case KI_DOT: case KI_NEG: case KI_ABS: case KI_MIN: case KI_MAX:
     case KI_FLOOR: case KI_CEIL: case KI_TRUNC: case KI_RINT:
         return true;
-    default: return false;
+    case KIR_NO_OP: case KI_PARAM: case KI_THREAD: case KI_SUBGROUP: case KI_RAMP: case KIR_HORIZONTAL: case KI_BITS:
+    case KI_NOT: case KIR_FUNCTIONS: case KIR_CLASSIFYING: case KI_DIV: case KI_MOD: case KI_POW: case KIR_LOGIC:
+    case KIR_SHIFTS: case KIR_COMPARISONS: case KI_TILE: case KI_PREFETCH: case KIR_CONTROL: case KIR_SYNC: case KIR_COLLECTIVES:
+        return false;
+    default: unreachable();
     }
 }
 
