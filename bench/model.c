@@ -103,7 +103,7 @@ static bool tune_row(struct bench *b, const struct row *r, struct err *e)
         o.source = k ? NULL : &source;
         o.max_candidates = k ? b->n_trials : 0;
         bool ok = tune_run(&b->db, &t, 1, &o, &result, e);
-        buf_release(&result.rival_reason);
+        buf_release(&result.vendor_reason);
         if (!ok && e->code != ERR_NOTHING) return err_prefix(e, "%.*s", STR_ARG(r->name));
         *e = (struct err){0};
     }
@@ -197,7 +197,7 @@ static double spearman(const double *x, const double *y, u32 n)
 
 struct relation { u32 n; double rank; }; /* NAN: of too few, or all are equal */
 
-static struct relation relate(struct bench *b, const struct known_row *k, const struct gen *g)
+static struct relation rebase_ratios(struct bench *b, const struct known_row *k, const struct gen *g)
 {
     struct relation r = {0, NAN};
     double *x = arena_array(&b->arena, double, k->n + 1), *y = arena_array(&b->arena, double, k->n + 1);
@@ -221,7 +221,7 @@ static void print_number(const char *format, double x, bool is_known)
 
 static void print_line(struct bench *b, const struct known_row *k, const struct gen *g, const struct candidate *first)
 {
-    struct relation r = relate(b, k, g);
+    struct relation r = rebase_ratios(b, k, g);
     if (r.n == 0) return;
     const struct trial_row *was = row_of(k, first), *best = best_of(k, g);
     double regret = regret_of(k, g, first);

@@ -401,8 +401,8 @@ static bool print_table(struct bench *b, struct err *e)
 
 /* side by side */
 
-struct contestant { double ratio, low, high; };
-struct contest_of { struct subject s[CONTENDERS]; struct contestant best[CONTENDERS]; u32 n; };
+struct contender { double ratio, low, high; };
+struct contenders { struct subject s[CONTENDERS]; struct contender best[CONTENDERS]; u32 n; };
 
 static const struct { const char *name; u32 contenders; } party[] = {{"random", CONTENDERS}, {"empty", 3}, {"others", 3}};
 
@@ -422,7 +422,7 @@ static u32 best_rows(const struct rows *r, const struct trial_row **out, u32 max
 }
 
 /* The kernels of the best rows; they are in the database, or built. */
-static bool take_best(struct bench *b, const struct layer *l, u32 who, struct contest_of *c, struct err *e)
+static bool take_best(struct bench *b, const struct layer *l, u32 who, struct contenders *c, struct err *e)
 {
     const char *what = party[who].name;
     const struct trial_row *row[CONTENDERS];
@@ -431,7 +431,7 @@ static bool take_best(struct bench *b, const struct layer *l, u32 who, struct co
     struct rows r;
     struct db d;
     i64 env, task;
-    *c = (struct contest_of){0};
+    *c = (struct contenders){0};
     if (!load(b, l, what, &r, e)) return false;
     u32 n = best_rows(&r, row, party[who].contenders);
     for (u32 i = 0; i < n; i++)
@@ -459,19 +459,19 @@ static bool keep_ratio(void *user, const struct sample *s, u32 n)
 }
 
 /* One sample of each and of the base in turn. */
-static bool time_beside(struct trial_session *t, u32 k, struct contestant *c, struct err *e)
+static bool time_beside(struct trial_session *t, u32 k, struct contender *c, struct err *e)
 {
     struct beside x = {0};
     struct buf why = {0};
     bool ok = trial_next(t, k, keep_ratio, &x, &why) == TRIAL_OK && x.n > 0;
     if (!ok) err_set(e, ERR_FAILED, "%.*s", STR_ARG(buf_view(&why)));
     struct stats s = stats_of(x.q, x.n);
-    *c = (struct contestant){s.median, s.low, s.high};
+    *c = (struct contender){s.median, s.low, s.high};
     buf_release(&why);
     return ok;
 }
 
-static bool time_party(const struct bench *b, const struct check *timing, const struct subject *base, struct contest_of *c, struct err *e)
+static bool time_party(const struct bench *b, const struct check *timing, const struct subject *base, struct contenders *c, struct err *e)
 {
     struct trial_opts o = {.driver = b->target.driver, .dev = b->target.dev, .timeout = 60, .max_samples = SIDE_SAMPLES, .base = base};
     struct trial_session t = {.subject = c->s, .timing = timing, .o = &o};
@@ -481,15 +481,15 @@ static bool time_party(const struct bench *b, const struct check *timing, const 
     return ok;
 }
 
-static const struct contestant *fastest(const struct contest_of *c)
+static const struct contender *fastest(const struct contenders *c)
 {
-    const struct contestant *best = &c->best[0];
+    const struct contender *best = &c->best[0];
     for (u32 i = 1; i < c->n; i++)
         if (c->best[i].ratio < best->ratio) best = &c->best[i];
     return best;
 }
 
-static bool time_layer(struct bench *b, const struct layer *l, struct contest_of c[3], struct err *e)
+static bool time_layer(struct bench *b, const struct layer *l, struct contenders c[3], struct err *e)
 {
     struct check timing;
     for (u32 i = 0; i < 3; i++)
@@ -503,13 +503,13 @@ static bool time_layer(struct bench *b, const struct layer *l, struct contest_of
 }
 
 /* How many times as fast as the best random one the best of a search is. */
-static void print_side(const struct contest_of *random, const struct contest_of *search, struct tally *t)
+static void print_side(const struct contenders *random, const struct contenders *search, struct tally *t)
 {
     if (search->n == 0) {
         printf(" | %-23s", "-");
         return;
     }
-    const struct contestant *x = fastest(random), *y = fastest(search);
+    const struct contender *x = fastest(random), *y = fastest(search);
     t->reached += x->ratio / y->ratio >= enough, t->n++;
     printf(" | %.3f (%.3f to %.3f)", x->ratio / y->ratio, x->ratio / y->high, x->ratio / y->low);
 }
@@ -519,7 +519,7 @@ static bool side(struct bench *b, struct err *e)
     struct tally t[2] = {0};
     printf("%-22s   %-23s   %s\n", "layer", "empty", "others");
     for (u32 i = 0; i < b->n_drawn; i++) {
-        struct contest_of c[3];
+        struct contenders c[3];
         if (!time_layer(b, b->drawn[i], c, e)) return err_prefix(e, "%.*s", STR_ARG(b->drawn[i]->name));
         if (c[0].n == 0) continue;
         printf("%-22.*s", STR_ARG(b->drawn[i]->name));
@@ -534,7 +534,7 @@ static bool side(struct bench *b, struct err *e)
 
 /* replay */
 
-struct tape { struct contest c; struct tune_task t; struct rows rows; struct map at; };
+struct tape { struct task_search ts; struct tune_task t; struct rows rows; struct map at; };
 
 static bool load_tape(struct bench *b, struct layer *l, struct tape *p, struct err *e)
 {
@@ -548,20 +548,20 @@ static bool load_tape(struct bench *b, struct layer *l, struct tape *p, struct e
 
 static void rewind_tape(struct bench *b, struct tape *p)
 {
-    p->c = (struct contest){.t = &p->t, .best_at = -1, .best_ratio = 1, .base_time.median = 1, .only = &p->at};
-    map_init(&p->c.seen, &b->arena);
+    p->ts = (struct task_search){.t = &p->t, .best_at = -1, .best_ratio = 1, .base_time.median = 1, .only = &p->at};
+    map_init(&p->ts.seen, &b->arena);
     for (u32 i = 0; i < p->at.n; i++) {
         const struct trial_row *r = &p->rows.v[p->at.v[i].val];
-        *arr_push(&b->arena, &p->c.pool) = (struct entrant){.cand = r->cand};
+        *arr_push(&b->arena, &p->ts.pool) = (struct trial){.cand = r->cand};
     }
 }
 
 static void tell(struct bench *b, struct tape *p, const struct trial_row *r)
 {
-    *arr_push(&b->arena, &p->c.known) =
-        (struct entrant){.cand = r->cand, .status = r->status, .n = r->n, .median = r->ratio, .ratio = r->ratio};
-    p->c.n_tried++;
-    contest_update_best(&p->c);
+    *arr_push(&b->arena, &p->ts.known) =
+        (struct trial){.cand = r->cand, .status = r->status, .n = r->n, .median = r->ratio, .ratio = r->ratio};
+    p->ts.n_tried++;
+    task_search_update_best(&p->ts);
 }
 
 static const struct trial_row *row_of(const struct tape *p, const struct candidate *c)
@@ -583,11 +583,11 @@ static u32 play(struct bench *b, struct tape *p, struct search *s)
         if (r->status == TRIAL_OK && r->ratio > 0) target = fmin(target, r->ratio / enough);
     }
     rewind_tape(b, p);
-    while (p->c.n_tried < b->n_trials) {
-        u32 n = contest_propose(&p->c, s, c, BATCH);
+    while (p->ts.n_tried < b->n_trials) {
+        u32 n = task_search_propose(&p->ts, s, c, BATCH);
         for (u32 i = 0; i < n; i++) {
             tell(b, p, row_of(p, &c[i]));
-            if (p->c.best_at >= 0 && p->c.best <= target) return p->c.n_tried;
+            if (p->ts.best_at >= 0 && p->ts.best <= target) return p->ts.n_tried;
         }
         if (n == 0) break;
     }
@@ -597,10 +597,10 @@ static u32 play(struct bench *b, struct tape *p, struct search *s)
 static bool replay(struct bench *b, struct err *e)
 {
     struct tape *p = arena_array(&b->arena, struct tape, b->n_drawn + 1);
-    struct contest **past = arena_array(&b->arena, struct contest *, b->n_drawn + 1);
+    struct task_search **past = arena_array(&b->arena, struct task_search *, b->n_drawn + 1);
     for (u32 i = 0; i < b->n_drawn; i++) {
         if (!load_tape(b, b->drawn[i], &p[i], e)) return false;
-        past[i] = &p[i].c;
+        past[i] = &p[i].ts;
     }
     printf("%-22s %7s %7s %7s\n", "layer", "random", "empty", "others");
     for (u32 i = 0; i < b->n_drawn; i++) {

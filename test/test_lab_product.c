@@ -186,10 +186,10 @@ static void test_registry(void **state)
     arena_release(&a);
 }
 
-struct shelf_of { struct arena a; struct db d; i64 env; struct err e; };
+struct test_env { struct arena a; struct db d; i64 env; struct err e; };
 
 /* One verified trial of a configuration. */
-static void remember(struct shelf_of *s, const struct lab_config *c, double seconds)
+static void remember(struct test_env *s, const struct lab_config *c, double seconds)
 {
     struct symtab st;
     struct task t;
@@ -220,7 +220,7 @@ static void test_find(void **state)
 {
     static const char small[] = "32BN32BK8TM4TN4BLY1BLX1WLY8WLX8GLWA4GLWB4BSWM2BSWN2WSWM1WSWN2LSU1Map4GSW0UN8RP0SP0LC1RC0",
                       large[] = "64BN64BK16TM4TN4BLY2BLX2WLY8WLX8GLWA4GLWB4BSWM2BSWN2WSWM1WSWN2LSU1Map4GSW0UN16RP1SP0LC1RC0";
-    struct shelf_of s = {0};
+    struct test_env s = {0};
     struct caps caps = large_device();
     struct lab_found f;
     struct lab_config x = sized(small, 1000, 100, 64), y = sized(large, 1000, 100, 64), z = sized(large, 2000, 100, 64), c;

@@ -21,7 +21,7 @@ struct bed {
     struct cover cover;
     struct caps caps;
     struct tune_task task;
-    struct contest c;
+    struct task_search c;
     i64 var[4];
 };
 
@@ -48,7 +48,7 @@ static void bed_open(struct bed *b, i64 in, i64 out, i64 size)
     for (u32 i = 0; i < b->cover.task.n; i++)
         if (b->cover.task.v[i]->anchor) b->task = (struct tune_task){.task = b->cover.task.v[i], .var = b->var, .weight = 1};
     assert_non_null(b->task.task);
-    b->c = (struct contest){.t = &b->task, .best_at = -1, .best_ratio = 1};
+    b->c = (struct task_search){.t = &b->task, .best_at = -1, .best_ratio = 1};
     map_init(&b->c.seen, &b->arena);
 }
 
@@ -119,9 +119,9 @@ static void test_pool_is_fair(void **state)
     bed_open(&b, 16, 24, 14);
     struct all *each = all_of(&b, 0, 0), *pool = arena_new(&b.arena, struct all);
     map_init(&pool->seen, &b.arena);
-    contest_fill_pool(&b.c, &b.caps, 3, &b.arena);
+    task_search_fill_pool(&b.c, &b.caps, 3, &b.arena);
     for (u32 i = 0; i < b.c.pool.n; i++) {
-        const struct entrant *x = &b.c.pool.v[i];
+        const struct trial *x = &b.c.pool.v[i];
         count_one(pool, &x->cand);
         assert_true(gen_legal(&x->cand, b.task.task, &b.caps));
         assert_true(i == 0 || x->predicted >= b.c.pool.v[i - 1].predicted);
@@ -147,9 +147,9 @@ static void test_pool_is_repeatable(void **state)
 {
     struct bed a, b, other;
     bed_open(&a, 16, 24, 14), bed_open(&b, 16, 24, 14), bed_open(&other, 16, 24, 14);
-    contest_fill_pool(&a.c, &a.caps, 3, &a.arena);
-    contest_fill_pool(&b.c, &b.caps, 3, &b.arena);
-    contest_fill_pool(&other.c, &other.caps, 4, &other.arena);
+    task_search_fill_pool(&a.c, &a.caps, 3, &a.arena);
+    task_search_fill_pool(&b.c, &b.caps, 3, &b.arena);
+    task_search_fill_pool(&other.c, &other.caps, 4, &other.arena);
     assert_int_equal(a.c.pool.n, b.c.pool.n);
     bool differs = a.c.pool.n != other.c.pool.n;
     for (u32 i = 0; i < a.c.pool.n; i++) {
@@ -179,9 +179,9 @@ static double pretended(const struct candidate *c, const struct bed *b, u64 mach
 
 static void tell(struct bed *b, const struct candidate *c, u64 machine)
 {
-    *arr_push(&b->arena, &b->c.known) = (struct entrant){.cand = *c, .status = TRIAL_OK, .n = 3, .median = pretended(c, b, machine)};
+    *arr_push(&b->arena, &b->c.known) = (struct trial){.cand = *c, .status = TRIAL_OK, .n = 3, .median = pretended(c, b, machine)};
     b->c.n_tried++;
-    contest_update_best(&b->c);
+    task_search_update_best(&b->c);
 }
 
 /* What it has not seen is told better than the generators do, what it has seen without doubt. */
@@ -203,10 +203,10 @@ static void test_model(void **state)
             assert_true(facts_of(fact, &c, b.task.task, &b.caps, b.var, pred));
             point_of(&p, &c, fact, 0, 1);
             if (i < 100) model_add(&m, &p, y - 1);
-            if (i == 100) model_fit(&m), doubt_near = model_doubt(&m, &m.p[7], v);
+            if (i == 100) model_fit(&m), doubt_near = model_deviation(&m, &m.p[7], v);
             if (i < 100) continue;
             own += pow(model_mean(&m, &p) + 1 - y, 2), before += pow(1 - y, 2);
-            doubt_far = fmax(doubt_far, model_doubt(&m, &p, v));
+            doubt_far = fmax(doubt_far, model_deviation(&m, &p, v));
         }
         if (own > before / 4) fail_msg("machine %llu: squared error %g, was %g", (unsigned long long)machine, own, before);
         assert_true(doubt_near < doubt_far);
@@ -224,10 +224,10 @@ static void test_search_finds(void **state)
         double best = INFINITY;
         bed_open(&b, 16, 24, 14);
         struct search s = {.caps = &b.caps, .rng = rng_seed(1)};
-        contest_fill_pool(&b.c, &b.caps, 1, &b.arena);
+        task_search_fill_pool(&b.c, &b.caps, 1, &b.arena);
         for (u32 i = 0; i < 1000 && gen_random(b.task.task, &b.caps, &r, c); i++) best = fmin(best, pretended(c, &b, machine));
         while (b.c.n_tried < 100) {
-            u32 n = contest_propose(&b.c, &s, c, 4);
+            u32 n = task_search_propose(&b.c, &s, c, 4);
             assert_true(n > 0);
             for (u32 i = 0; i < n; i++) {
                 assert_true(gen_legal(&c[i], b.task.task, &b.caps));
@@ -249,12 +249,12 @@ static void test_search_is_repeatable(void **state)
     struct search s[2];
     for (u32 k = 0; k < 2; k++) {
         bed_open(&b[k], 16, 24, 14);
-        contest_fill_pool(&b[k].c, &b[k].caps, 1, &b[k].arena);
+        task_search_fill_pool(&b[k].c, &b[k].caps, 1, &b[k].arena);
         s[k] = (struct search){.caps = &b[k].caps, .rng = rng_seed(1)};
     }
     for (u32 round = 0; round < 10; round++) {
         for (u32 k = 0; k < 2; k++) {
-            assert_int_equal(contest_propose(&b[k].c, &s[k], c[k], 4), 4);
+            assert_int_equal(task_search_propose(&b[k].c, &s[k], c[k], 4), 4);
             for (u32 i = 0; i < 4; i++) tell(&b[k], &c[k][i], 5);
         }
         assert_memory_equal(c[0], c[1], sizeof c[0]);
@@ -276,23 +276,23 @@ static void test_transfer(void **state)
         if (gen_random(near.task.task, &near.caps, &r, &x)) tell(&near, &x, 1);
         if (gen_random(far.task.task, &far.caps, &r, &x)) tell(&far, &x, 1);
     }
-    struct contest *past[] = {&far.c, &b.c, &near.c};
+    struct task_search *past[] = {&far.c, &b.c, &near.c};
     struct search s = {.caps = &b.caps, .rng = rng_seed(1), .past = past, .n_past = 3};
-    struct near order[3];
+    struct neighbour order[3];
     assert_int_equal(nearest(&b.c, &s, order, 3), 2);
-    assert_ptr_equal(order[0].c, &near.c);
-    assert_ptr_equal(order[1].c, &far.c);
+    assert_ptr_equal(order[0].ts, &near.c);
+    assert_ptr_equal(order[1].ts, &far.c);
     assert_int_equal(nearest(&b.c, &s, order, 1), 1);
-    assert_ptr_equal(order[0].c, &near.c);
+    assert_ptr_equal(order[0].ts, &near.c);
     u32 n = transfer(&b.c, &s, c, 12);
     assert_true(n >= 2);
     for (u32 i = 0; i < n; i++) assert_true(gen_legal(&c[i], b.task.task, &b.caps));
     const struct candidate *best = &near.c.known.v[near.c.best_at].cand;
     assert_ptr_equal(c[0].gen, best->gen);
     if (gen_legal(best, b.task.task, &b.caps)) assert_memory_equal(&c[0], best, sizeof *best);
-    contest_fill_pool(&b.c, &b.caps, 1, &b.arena);
+    task_search_fill_pool(&b.c, &b.caps, 1, &b.arena);
     struct candidate batch[4];
-    assert_int_equal(contest_propose(&b.c, &s, batch, 4), 4);
+    assert_int_equal(task_search_propose(&b.c, &s, batch, 4), 4);
     assert_memory_equal(&batch[0], &c[0], sizeof batch[0]);
     bed_close(&b), bed_close(&near), bed_close(&far);
 }

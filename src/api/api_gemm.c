@@ -143,13 +143,13 @@ static bool find_baseline(struct gemm_call *g, const struct log *log, struct err
 }
 
 /* A library that fails leaves the reference as baseline, unless it was asked for. */
-static bool check_rival(const struct gemm_call *g, const struct lab_swept *r, struct err *e)
+static bool check_vendor(const struct gemm_call *g, const struct lab_swept *r, struct err *e)
 {
     bool is_forced = g->x.baseline && !strcmp(g->x.baseline, "vendor");
-    enum trial_status st = r->tuned.rival;
+    enum trial_status st = r->tuned.vendor;
     if (!is_forced || st == TRIAL_OK || st == TRIAL_NEW) return true;
     return err_set(e, ERR_FAILED, "no baseline 'vendor': %.*s: %s: %.*s", STR_ARG(buf_view(&g->vendor)), trial_status_name(st),
-                   STR_ARG(buf_view(&r->tuned.rival_reason)));
+                   STR_ARG(buf_view(&r->tuned.vendor_reason)));
 }
 
 static bool run_one(struct gemm_call *g, quern_db *db, struct quern_gemm_best *best, struct err *e)
@@ -161,14 +161,14 @@ static bool run_one(struct gemm_call *g, quern_db *db, struct quern_gemm_best *b
     if (c->shared_bytes) g->space.max_shared = c->shared_bytes;
     if (!g->x.search && !tell_space(g, &db->q->log, e)) return false;
     set_goal(g, &db->q->log);
-    bool ok = find_baseline(g, &db->q->log, e) && lab_sweep(&g->sweep, &r, e) && check_rival(g, &r, e);
+    bool ok = find_baseline(g, &db->q->log, e) && lab_sweep(&g->sweep, &r, e) && check_vendor(g, &r, e);
     if (ok && r.n_refused)
         log_printf(&db->q->log, 2, "%lld of %lld points were refused, the first: %.*s", (long long)r.n_refused,
                    (long long)r.n_points, STR_ARG(buf_view(&r.why)));
     ok = ok && lab_sweep_results(&g->sweep, &g->results, &g->arena, e) && write_results(g, g->x.result, e);
     if (ok) tell_best(g, &r, best);
     buf_release(&r.why);
-    buf_release(&r.tuned.rival_reason);
+    buf_release(&r.tuned.vendor_reason);
     return ok;
 }
 

@@ -81,9 +81,9 @@ static value_id operand(const struct graph *g, u32 k)
     return v->producer ? graph_node(g, v->producer)->in.v[0] : x->in.v[k];
 }
 
-static struct tune_rival rival_of(const struct lab_sweep *s, const struct task *t)
+static struct tune_vendor vendor_of(const struct lab_sweep *s, const struct task *t)
 {
-    struct tune_rival r = {.name = s->vendor, .a = operand(&t->g, 0), .b = operand(&t->g, 1)};
+    struct tune_vendor r = {.name = s->vendor, .a = operand(&t->g, 0), .b = operand(&t->g, 1)};
     lab_vendor_product(&r.product, &s->space->base, s->space->dtype);
     return r;
 }
@@ -98,8 +98,8 @@ static bool sweep(const struct lab_sweep *s, struct lab_swept *r, struct arena *
     q.piece = arena_array(a, struct lab_config, PIECE);
     struct tune_opts o = *s->tune;
     const struct tune_source points = {next_candidate, &q};
-    const struct tune_rival rival = rival_of(s, &t);
-    o.rival = s->vendor.n ? &rival : NULL;
+    const struct tune_vendor vendor = vendor_of(s, &t);
+    o.vendor = s->vendor.n ? &vendor : NULL;
     o.source = s->search ? NULL : &points;
     o.add_candidates = true;
     struct tune_task one = {.task = &t, .var = arena_array(a, i64, 1), .weight = 1};
@@ -160,7 +160,7 @@ static bool find_base(struct teller *q, const i64 *var, struct err *e)
     struct trial_row row;
     q->baseline = S("reference"), q->base = 1;
     if (!q->s->vendor.n) return true;
-    if (!tune_rival_row(q->s->db, q->s->env, q->task, var, q->s->vendor, q->a, &row, e)) return false;
+    if (!tune_vendor_row(q->s->db, q->s->env, q->task, var, q->s->vendor, q->a, &row, e)) return false;
     if (row.status == TRIAL_OK && row.ratio > 0) q->baseline = q->s->vendor, q->base = row.ratio;
     return true;
 }

@@ -1,23 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Building many texts: dealt out to child processes, which go on while the caller does something else. Results are
-// cached (cache.c) by the hash of text, compiler and target. A compiler that crashes or hangs
-// costs one candidate. Where a language joins texts and the caller has no use for each by itself, a process builds its
-// texts as programs of many: compilers of GPUs' languages take as long to begin as for a small kernel. A program
-// that does not build is halved until those are found that do not.
+// Building many kernel texts: they are distributed among child processes that run concurrently with
+// the caller. Results are cached (cache.c) by the hash of text, compiler and target. A compiler
+// that crashes or hangs costs one candidate. If the language joins texts and the caller accepts it,
+// a process builds its texts as programs of many kernels, because compilers of GPU languages take
+// as long to start as for a small kernel. A program that fails to build is bisected until the
+// failing texts are found.
 #include "tune/tune.h"
 
 #include <string.h>
 
 static const double default_timeout = 60;
 
-/* Of a program: what its parts share is sent with the first, n is 0 for the others. is_system: the system refused, which is not the text's fault. */
+/* Header of a result. The code that the parts of a program share is sent with the first one; n is 0
+   for the others. is_system: the failure is the system's, not the text's. */
 struct head {
     u8 ok, timed_out, is_part, is_system, why;
     i64 n;
 };
 
-enum { MAX_JOINED = 16, MAX_JOINED_BYTES = 256 << 10 /* of text: beyond that nothing is gained */ };
+enum { MAX_JOINED = 16, MAX_JOINED_BYTES = 256 << 10 /* of text: larger programs build no faster */ };
 
 static double timeout_of(const struct builder *b)
 {
@@ -26,7 +28,7 @@ static double timeout_of(const struct builder *b)
 
 static bool may_join(const struct builder *b) { return b->may_join && b->lang->join; }
 
-/* A compiler that runs out of room says so in its own words. */
+/* Recognises the compiler's message for lack of space or memory. */
 static bool is_of_system(struct err *e)
 {
     struct err full = {0};
@@ -34,7 +36,7 @@ static bool is_of_system(struct err *e)
     return e->code == ERR_SYSTEM;
 }
 
-/* false, here and below: nobody waits for results any more. */
+/* false, here and below: the parent no longer waits for results. */
 static bool build_one(const struct builder *b, struct str text, int fd)
 {
     struct buf code = {0};
@@ -68,7 +70,7 @@ static bool build_joined(const struct builder *b, const struct str *text, u32 n,
     return build_joined(b, text, n / 2, fd) && build_joined(b, text + n / 2, n - n / 2, fd);
 }
 
-/* Its texts in order; each result waits in the socket until it is asked for. */
+/* Builds its texts in order; each result waits in the socket until it is read. */
 static void job_main(void *user, int fd)
 {
     const struct build_job *j = user;
@@ -129,7 +131,7 @@ static void store(const struct builder *b, struct str text, const struct built *
     if (r->ok) (r->is_part ? cache_put_part : cache_put)(b->cache, build_key(b, text), r->code);
 }
 
-/* What was built before. */
+/* Looks up a cached result. */
 static bool find(const struct builder *b, struct str text, struct built *out, struct arena *a)
 {
     struct hash key = build_key(b, text);
@@ -158,9 +160,9 @@ static bool start_jobs(struct building *g, u32 n, struct err *e)
     return ok;
 }
 
-enum { SHARES_NOW = 3 }; /* of the texts to one that is dealt to a process that starts later */
+enum { SHARES_NOW = 3 }; /* of the texts, per one for a process that starts later */
 
-/* Whose the k-th text is. */
+/* The process that builds the k-th text. */
 static u32 deal(u32 k, u32 n_now, u32 n_later)
 {
     u32 at = k % (SHARES_NOW * n_now + n_later);
@@ -188,8 +190,8 @@ bool build_start(struct building *g, const struct builder *b, const struct str *
     return start_jobs(g, n_now, e);
 }
 
-/* The result of the next text. A process that ended too soon while it may have built a program is no verdict on this text: it is
-   built by itself. */
+/* Reads the result of the next text. If the process ended early and may have been building a
+   program, this text is not to blame and is built alone. */
 static bool collect_next(struct build_job *j, struct built *out, struct arena *a, struct err *e)
 {
     bool was_wary;
@@ -207,7 +209,7 @@ static bool collect_next(struct build_job *j, struct built *out, struct arena *a
     return true;
 }
 
-/* A process that ends too soon takes one candidate with it; another goes on behind. */
+/* A process that ends early loses one candidate; another process continues after it. */
 static bool collect(struct build_job *j, struct arena *a, struct err *e)
 {
     bool ok = true;
@@ -233,7 +235,7 @@ void build_abandon(struct building *g)
     for (u32 k = 0; k < g->n_jobs; k++)
         if (g->job[k].is_running)
             killed = os_child_end(&g->job[k].child).how == OS_TIMEOUT || killed;
-    if (killed) os_temp_sweep(); /* they could not do it themselves */
+    if (killed) os_temp_sweep(); /* the killed processes left their temporary files */
     g->n_jobs = 0;
 }
 

@@ -1,23 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The user's cache. Folder "kernels" has one file per compiled kernel, found by the hash of everything that the code depends on
-// (build_key); "programs" whole programs (api_keep.c). What is in it is run, so nothing is taken that somebody else may have put there: a
-// folder that belongs to another user, or that others may write into, is refused, and every file ends with a seal (core/seal.c), made
-// with a key that only this user can read and that lies elsewhere, over the file's name and all of its content. A file that was
-// changed, renamed, cut short by a full disk or a kill, or made with another key is not there. A cache may be lost at any time, so
-// nothing is synchronised, and failures to write only cost the next build.
+// The user's cache. Folder "kernels" has one file per compiled kernel, found by the hash of
+// everything the code depends on (build_key); "programs" has whole programs (api_keep.c). The
+// contents are executed, so nothing is accepted that another user may have placed there: a folder
+// that belongs to another user or is writable by others is refused. Every file ends with a seal
+// (core/seal.c) over its name and content, made with a key that is stored elsewhere and readable
+// only by this user. A file that was changed, renamed, truncated by a full disk or a kill, or
+// sealed with another key counts as missing. A cache may be lost at any time: nothing is
+// synchronised, and failures to write only cost the next build.
 //
-// Files: KEY (32 hex digits): code, seal. KEY.part, for a kernel in a program that has others, too: the program's KEY, seal. KEY.proof: what
-// exact verification found of a kernel (plan/prove.c), seal. KEY.dnx: a program, seal. All together have at most as many bytes as the user said (2 GiB): beyond that what was used longest ago goes, and what
-// a process that was killed left half written, after a day.
+// Files:
+//   KEY (32 hex digits)  code, seal
+//   KEY.part             a kernel in a program of several: the program's KEY, seal
+//   KEY.proof            verdict of exact verification of a kernel (plan/prove.c), seal
+//   KEY.dnx              a program, seal
+// Their total size is limited (by default to 2 GiB); beyond it the least recently used files are
+// removed, and after a day those that a killed process left incomplete.
 #include "tune/tune.h"
 
 #include <string.h>
 
 enum { MAX_CODE = 1 << 30, MAX_PIECES = 1 << 20, TRIM_SHARE = 64 };
 static const i64 usual_limit = (i64)2 << 30; /* bytes of all files */
-static const double half_written = 24 * 3600; /* seconds: nothing takes so long to write */
-static const char *const folders[] = {"kernels", "programs", "" /* what drivers compiled, dev_vulkan_kernel.c */};
+static const double half_written = 24 * 3600; /* seconds after which an incomplete file is considered abandoned */
+static const char *const folders[] = {"kernels", "programs", "" /* code compiled by drivers, dev_vulkan_kernel.c */};
 
 static struct str limit_file(struct arena *a)
 {
@@ -36,7 +42,7 @@ static i64 read_limit(void)
     return ok ? n : usual_limit;
 }
 
-/* Refuses a cache, or a part of it, that is not this user's alone. */
+/* Refuses a cache folder that others can access. */
 static bool open_folder(struct str *path, const char *name, struct arena *a, struct err *e)
 {
     struct str all = os_cache_folder(a);
@@ -68,7 +74,7 @@ static struct str path_of(const struct cache *c, struct str name, struct arena *
     return str_fmt(a, "%.*s/%.*s", STR_ARG(c->folder), STR_ARG(name));
 }
 
-/* All of a file but its seal, if that is right. */
+/* The file without its seal, if that is valid. */
 static bool unseal(const struct cache *c, struct str name, struct str all, struct str *content)
 {
     u8 seal[SEAL_BYTES];
@@ -94,9 +100,9 @@ bool cache_map(const struct cache *c, struct hash key, const char *suffix, struc
     return ok;
 }
 
-/* Whether the folders are listed behind this write, to see that they are within the limit: once for each 64th of it that is written, on the average,
-   whoever writes. The larger a write the likelier it is; a key is as good as a random number. So a write costs the listing of 64 files, however
-   many there are, and the cache is a 64th too large. */
+/* Whether this write triggers a check of the limit: on average once per 64th of the limit written,
+   by any process. Larger writes are more likely to; the key serves as a random number. So a write
+   costs the listing of about 64 files, and the cache exceeds its limit by a 64th. */
 static bool is_due(const struct cache *c, struct hash key, i64 written) { return key.lo % (u64)i64_max(c->limit / TRIM_SHARE, 1) < (u64)written; }
 
 bool cache_write(const struct cache *c, struct hash key, const char *suffix, const struct str *piece, i64 n)
@@ -152,7 +158,7 @@ void cache_put_part(const struct cache *c, struct hash key, struct str program)
     arena_release(&a);
 }
 
-/* As a whole. */
+/* The whole cache. */
 
 struct kept { struct str path; i64 size; double used; };
 struct kepts { struct kept *v; u32 n, cap; };
@@ -165,11 +171,11 @@ static void list_folder(struct kepts *k, struct str all, const char *name, struc
     i64 n = 0;
     if (!os_is_dir(dir.p) || !os_list_by_use(a, dir.p, &entry, &n, &e)) return;
     for (i64 i = 0; i < n; i++)
-        if (*name || str_starts(entry[i].name, S("vulkan-"))) /* settings may be in the same folder */
+        if (*name || str_starts(entry[i].name, S("vulkan-"))) /* the folder may contain settings, too */
             *arr_push(a, k) = (struct kept){str_fmt(a, "%.*s/%.*s", STR_ARG(dir), STR_ARG(entry[i].name)), entry[i].size, entry[i].used};
 }
 
-/* Merges what is sorted by use: the next one to go, of the lists of both folders. */
+/* Merges the folders' lists, sorted by use: returns the next file to remove. */
 static struct kept *oldest(struct kepts *k, u32 *at)
 {
     struct kept *best = NULL;
@@ -222,7 +228,7 @@ bool cache_set_limit(i64 bytes, struct err *e)
     return ok;
 }
 
-/* Only what is in folders of this user's: others' are never used. */
+/* Clears only folders of this user: others are never used. */
 bool cache_clear(struct err *e)
 {
     struct arena a = {0};

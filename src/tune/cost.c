@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the database knows of a task in one environment: its best verified candidate, and how soon it was found.
+// Queries about a task's results in one environment: its best verified candidate, and the number of
+// trials to find it.
 #include "tune/tune.h"
 
 static bool is_timed(const struct trial_row *r) { return r->status == TRIAL_OK && r->n > 0; }
@@ -31,7 +32,7 @@ double tune_row_seconds(const struct trial_row *r, double reference)
     return r->ratio > 0 ? r->ratio * reference : reference;
 }
 
-/* The one that was the reference last; NULL: none was. */
+/* The latest reference; NULL: none. */
 static const struct trial_row *last_reference(const struct trial_row *rows, u32 n)
 {
     const struct trial_row *last = NULL;
@@ -53,7 +54,7 @@ const struct trial_row *tune_choice(const struct trial_row *rows, u32 n)
     return best ? best : base;
 }
 
-/* The reference candidate itself has no ratio. */
+/* The reference itself has no ratio. */
 static double ratio_of(const struct trial_row *r)
 {
     if (r->status != TRIAL_OK || r->n == 0) return 0;
@@ -112,7 +113,7 @@ struct reaches reaches_of(const struct reach *r, u32 n)
     return all;
 }
 
-/* The reference's own time is what it took beside others. */
+/* The reference's time is the one measured beside other candidates. */
 static double choice_seconds(const struct trial_row *r, const struct trial_row *rows, u32 n)
 {
     double reference = tune_reference_seconds(rows, n);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The tuning database: one SQLite file in write-ahead mode. Everything is appended and committed at
-// once, so a kill at any moment loses at most the sample in flight; nothing measured is ever
-// overwritten. Schema: doc/database.md. How a file is opened, and what is damaged refused: db_open.c.
+// The tuning database: one SQLite file in write-ahead mode. Rows are appended and committed at
+// once, so a kill at any moment loses at most the sample in flight; measurements are never
+// overwritten. Schema: doc/database.md. Opening, and rejection of damaged files: db_open.c.
 #include "tune/db.h"
 
 static const char *const status_name[N_TRIAL_STATUS] = {
@@ -14,7 +14,7 @@ static const char *const status_name[N_TRIAL_STATUS] = {
 
 const char *trial_status_name(enum trial_status s) { return status_name[s]; }
 
-/* statements */
+/* Statements. */
 
 bool db_fail(struct db *d, struct err *e, const char *what)
 {
@@ -71,7 +71,7 @@ bool db_do(struct db *d, struct err *e, const char *sql, const char *types, ...)
     bool ok = prepare(d, &st, e, sql, types, ap);
     va_end(ap);
     int rc = SQLITE_ROW;
-    while (ok && rc == SQLITE_ROW) rc = sqlite3_step(st); /* some pragmas have a row */
+    while (ok && rc == SQLITE_ROW) rc = sqlite3_step(st); /* some pragmas return a row */
     ok = ok && (rc == SQLITE_DONE || db_fail(d, e, sql));
     sqlite3_finalize(st);
     return ok;
@@ -98,9 +98,9 @@ struct str db_column(sqlite3_stmt *st, int k, struct arena *a)
     return str_dup(a, s);
 }
 
-/* rows */
+/* Rows. */
 
-enum { NOWHERE = -1 /* id of what is not in a database that can only be read: no row refers to it */ };
+enum { NOWHERE = -1 /* id of rows missing in a read-only database; no row refers to it */ };
 
 i64 db_env(struct db *d, struct str fingerprint, struct str toolchain, struct err *e)
 {
@@ -211,7 +211,8 @@ static double reference_of(const struct warms *s)
     return median;
 }
 
-/* Samples that count: all; beside a reference; while that took its usual time; and final. */
+/* Filters of samples: all; with a reference; with a reference of the usual time; and taken in
+   finals. */
 enum sieve { SIEVE_NONE, SIEVE_BESIDE, SIEVE_TYPICAL, SIEVE_FINAL };
 
 static bool passes(const struct warm *x, enum sieve s, double typical)
@@ -220,7 +221,8 @@ static bool passes(const struct warm *x, enum sieve s, double typical)
            (s < SIEVE_FINAL || x->is_final);
 }
 
-/* By the finest sieve that leaves any. typical: of the task; 0: all are. */
+/* Computes statistics by the strictest filter that leaves any sample. typical: usual reference time
+   of the task; 0: unknown. */
 static void judge(struct trial_row *r, const struct warms *s, double typical)
 {
     struct arena tmp = {0};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Databases from the inside, for db*.c: statements, opening, checksums of pages, the write-ahead log.
+// Internals of the database, for db*.c: statements, opening, page checksums, the write-ahead log.
 #ifndef QUERN_DB_H
 #define QUERN_DB_H
 
@@ -10,63 +10,68 @@
 
 enum { DB_VERSION = 5, DB_SUM_BYTES = 8 };
 
-/* db.c: statements. types: one letter for each parameter, "t" struct str, "i" i64, "f" double. */
-sqlite3_stmt *db_query(struct db *d, struct err *e, const char *sql, const char *types, ...); /* NULL: failed */
+/* db.c: statements. types: one letter per parameter, "t" struct str, "i" i64, "f" double. */
+sqlite3_stmt *db_query(struct db *d, struct err *e, const char *sql, const char *types, ...); /* NULL: error */
 bool db_do(struct db *d, struct err *e, const char *sql, const char *types, ...);
-i64 db_int(struct db *d, sqlite3_stmt *st, struct err *e); /* first column of the first row, 0: there is none; ends the statement, which may be NULL */
-/* Ends a statement behind its last row, or one that is the last wanted: were there fewer rows because of an error? */
+/* first column of the first row, 0: no row; finalises the statement, which may be NULL */
+i64 db_int(struct db *d, sqlite3_stmt *st, struct err *e);
+/* Finalises a statement after its last row, or the last wanted one. false: rows are missing because
+   of an error. */
 bool db_end(struct db *d, sqlite3_stmt *st, struct err *e);
 struct str db_column(sqlite3_stmt *st, int k, struct arena *a);
-/* Reports the last failure; of damage where it is, and what saves the rest. Returns false. */
+/* Reports the last error; for damage, the place and the means of recovery. Returns false. */
 bool db_fail(struct db *d, struct err *e, const char *what);
 
 /* db_open.c */
 extern const char db_schema[];
 
-/* db_pages.c: the layer below SQLite that writes and compares the checksums of pages. */
-enum { DB_PAGES_STATE = 0x71756e01 }; /* of sqlite3_file_control */
+/* db_pages.c: the layer below SQLite that writes and verifies page checksums. */
+enum { DB_PAGES_STATE = 0x71756e01 }; /* opcode of sqlite3_file_control */
 struct db_pages_state {
     bool has_sums;
-    i64 bad;          /* number of the last page that was not what it must be; 0: none was */
-    bool is_foreign;  /* it has no checksum: another program wrote it */
+    i64 bad;          /* number of the last wrong page; 0: none */
+    bool is_foreign;  /* the page has no checksum: another program wrote it */
 };
-const char *db_page_layer(void); /* its name for sqlite3_open_v2; NULL: out of memory */
-u64 db_page_sum(const void *page, i64 size, i64 number); /* of a page of that size, its checksum included; never 0 */
+const char *db_page_layer(void); /* name for sqlite3_open_v2; NULL: out of memory */
+/* checksum of a page of that size, excluding its checksum field; never 0 */
+u64 db_page_sum(const void *page, i64 size, i64 number);
 u64 db_page_stored_sum(const void *page, i64 size);
 
 /* db_wal.c: a write-ahead log as a file. */
 struct db_wal {
     const u8 *p;
-    i64 page, n_frames; /* bytes of a page; whole frames */
+    i64 page, n_frames; /* page size in bytes; complete frames */
     u32 salt[2], sum[2];
-    bool is_big, is_whole; /* byte order of the checksums; nothing follows the last frame */
+    bool is_big, is_whole; /* byte order of the checksums; no partial frame follows */
 };
 struct db_frame {
-    u32 number, commit;   /* of the page; pages of the database after the transaction that ends here, 0: it goes on */
+    u32 number, commit;   /* page number; size of the database in pages if a transaction commits here, else 0 */
     const u8 *page;
-    bool is_current;      /* of this log, and not of one before that had its place */
-    bool is_next;         /* has the checksum that follows from the one stored in the frame before */
+    bool is_current;      /* belongs to this log, not to a previous one */
+    bool is_next;         /* its checksum continues the one stored in the previous frame */
     bool is_right;        /* both */
 };
 bool db_wal_read(struct db_wal *w, struct str file);
-/* Likewise without the head, which is damaged: every frame but the first can be told. */
-void db_wal_read_headless(struct db_wal *w, struct str file, i64 page); /* false: the head is damaged, or it has no frame (n_frames 0) */
+/* The same with a damaged header: every frame but the first can be recognised. */
+/* false: the header is damaged, or there is no frame (n_frames 0) */
+void db_wal_read_headless(struct db_wal *w, struct str file, i64 page);
 struct db_frame db_wal_frame(const struct db_wal *w, i64 k);
-/* Are there transactions that SQLite does not find any more, because something before them is damaged? */
+/* Whether committed transactions are unreachable for SQLite because of damage before them. */
 bool db_wal_is_damaged(struct str file);
 
-/* db_rows.c: rows in the pages of a file that SQLite may not be able to open, whatever tree they belong to. */
+/* db_rows.c: rows in the pages of a file that SQLite may be unable to open, whatever their trees. */
 enum { DB_MAX_COLUMNS = 8 };
 struct db_value { enum { DB_NULL, DB_INT, DB_REAL, DB_TEXT } kind; i64 i; double f; struct str t; };
 struct db_row {
-    bool is_index;        /* an entry of an index: the last column is the id of the row that it is of */
+    bool is_index;        /* an index entry: the last column is the id of its row */
     i64 id;               /* of a table's row */
     u32 n; struct db_value v[DB_MAX_COLUMNS];
 };
 struct db_rows {
     struct str file, log;                                 /* in: the database, its write-ahead log */
     void (*row)(void *user, const struct db_row *r); void *user; /* texts are valid during the call */
-    i64 n_pages, n_damaged, n_corrected, n_lost_frames;   /* out: pages; of these damaged, put right by their checksum; frames of the log */
+    i64 n_pages, n_damaged, n_corrected, n_lost_frames;   /* out: pages; damaged ones; corrected ones; frames of
+                                                             the log that are lost */
 };
 bool db_rows_read(struct db_rows *r, struct err *e);
 

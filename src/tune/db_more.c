@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Looking after databases: statistics, export, merging results of other machines or runs, removing
-// what is no longer wanted.
+// Database maintenance: statistics, export, merging results of other machines or runs, pruning.
 #include "tune/db.h"
 
 static struct str col(sqlite3_stmt *st, int k)
@@ -51,7 +50,7 @@ static bool put_envs(struct db *d, struct buf *b, struct err *e)
 
 struct found { struct reach *v; u32 n, cap; };
 
-/* How soon the best was found, for each task of an environment. */
+/* Trials until the best candidate was found, for each task of an environment. */
 static bool put_env_reach(struct db *d, i64 env, struct found *all, struct arena *a, struct buf *b,
                           struct err *e)
 {
@@ -145,7 +144,7 @@ bool db_export(struct db *d, struct buf *b, struct err *e)
     return db_end(d, st, e);
 }
 
-/* All of another database into a temporary one of this connection, whatever its version, and whether it can be written or not. */
+/* Copies another database of any version, writable or not, into a temporary one of this connection. */
 static bool attach_copy(struct db *d, const char *file, struct err *e)
 {
     struct db from;
@@ -170,8 +169,8 @@ static void undo(struct db *d)
     if (!sqlite3_get_autocommit(d->sql)) sqlite3_exec(d->sql, "ROLLBACK", NULL, NULL, NULL);
 }
 
-/* Rows that are not here yet come over with their samples; a trial that both have keeps this database's samples. Only rows of these tables
-   and columns do, whatever else the other file has. */
+/* Inserts missing rows with their samples; a trial that both have keeps this database's samples.
+   Only the known tables and columns are read, whatever else the other file contains. */
 bool db_merge(struct db *d, const char *other, i64 *n_new, struct err *e)
 {
     static const char sql[] =
@@ -236,7 +235,7 @@ bool db_prune(struct db *d, struct str what, i64 env, i64 *n_gone, struct err *e
     *n_gone = ok ? db_int(d, db_query(d, e, "SELECT count(*) FROM gone", ""), e) : 0;
     undo(d);
     ok = db_script(d, "DROP TABLE IF EXISTS temp.gone", e) && ok;
-    if (ok) sqlite3_exec(d->sql, "VACUUM", NULL, NULL, NULL); /* a file that stays large is no failure */
+    if (ok) sqlite3_exec(d->sql, "VACUUM", NULL, NULL, NULL); /* failing to shrink the file is no error */
     buf_release(&sql);
     return ok && !e->code;
 }

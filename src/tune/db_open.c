@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Opening databases. A file may come from anybody and from any version: it is checked before anything is believed, brought up to date in
-// one transaction, and where it cannot be written it is read as it is.
+// Opening databases. A file may come from anybody and have any version: it is checked before use,
+// upgraded in one transaction, and opened for reading if it cannot be written.
 //
-// What is looked at: that the file is ours; that the write-ahead log has no committed transaction that SQLite would drop (db_wal.c); that
-// no page is missing; in files up to WHOLE_BYTES that every page has its checksum (db_pages.c) and that the pages hold together. Of
-// larger ones, where that takes too long, each page is compared with its checksum when it is read. Until all this went well nothing
-// is written, not even when the file is closed.
+// Checks: the file is one of ours; the write-ahead log has no committed transaction that SQLite
+// would drop (db_wal.c); no page is missing; in files up to WHOLE_BYTES, every page has its
+// checksum (db_pages.c) and the pages are consistent. In larger files each page's checksum is
+// compared when the page is read. Until all checks have passed nothing is written, not even when
+// the file is closed.
 //
-// A file that cannot be written is read in place where SQLite can do so: also where its folder cannot be written, provided that nothing is
-// left in a log. Else, and if its version is old, a private copy is read.
+// A file that cannot be written is read in place if SQLite can do so, also in a read-only folder
+// provided that its log is empty. Otherwise, and if its version is old, a private copy is read.
 #include "tune/db.h"
 
 #include <string.h>
 
 enum { BUSY_MS = 30000, BRIEFLY_MS = 1000, WHOLE_BYTES = 64 << 20, FIRST_WITHOUT_CODE = 4 };
-static const i64 max_copy = (i64)1 << 36; /* bytes: more than any disk has to spare for it */
+static const i64 max_copy = (i64)1 << 36; /* bytes: beyond any free disk space */
 
 const char db_schema[] =
     "CREATE TABLE IF NOT EXISTS env (id INTEGER PRIMARY KEY, fingerprint TEXT NOT NULL, toolchain "
@@ -34,14 +35,14 @@ const char db_schema[] =
     "CREATE INDEX IF NOT EXISTS sample_trial ON sample (trial);"
     "CREATE TABLE IF NOT EXISTS model (name TEXT PRIMARY KEY, options TEXT NOT NULL);";
 
-/* Several statements. */
+/* Executes several statements. */
 static bool run(struct db *d, const char *sql, struct err *e)
 {
     return sqlite3_exec(d->sql, sql, NULL, NULL, NULL) == SQLITE_OK || db_fail(d, e, sql);
 }
 
-/* The mode with a log. Where several switch to it at once, SQLite may refuse without waiting, so that none waits for the other for ever: then
-   it is tried again. */
+/* Switches to write-ahead mode. If several processes switch at once, SQLite may refuse without
+   waiting, to avoid deadlock: then it is retried. */
 static bool use_log(struct db *d, struct err *e)
 {
     static const char sql[] = "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL";
@@ -60,7 +61,8 @@ static i64 ask(struct db *d, const char *sql, struct err *e) { return db_int(d, 
 
 /* Connections. */
 
-/* A file from anybody: what is in its schema may not run anything. Closing does not bring the log over before it was looked at. */
+/* Opens untrusted files: their schema cannot run code, and closing does not checkpoint an unchecked
+   log. */
 static void distrust(struct db *d)
 {
     static const int off[] = {SQLITE_DBCONFIG_ENABLE_TRIGGER, SQLITE_DBCONFIG_ENABLE_VIEW, SQLITE_DBCONFIG_TRUSTED_SCHEMA,
@@ -71,7 +73,7 @@ static void distrust(struct db *d)
     sqlite3_exec(d->sql, "PRAGMA cell_size_check=ON; PRAGMA foreign_keys=ON;", NULL, NULL, NULL);
 }
 
-/* flags: SQLite's; without SQLITE_OPEN_CREATE nothing is to change. */
+/* flags: SQLite's; without SQLITE_OPEN_CREATE the file must not change. */
 static bool connect(struct db *d, const char *name, int flags, struct err *e)
 {
     int sums = DB_SUM_BYTES;
@@ -82,7 +84,8 @@ static bool connect(struct db *d, const char *name, int flags, struct err *e)
         return err_set(e, ERR_SYSTEM, "cannot open it: %s", d->sql ? sqlite3_errmsg(d->sql) : "out of memory");
     sqlite3_busy_timeout(d->sql, BUSY_MS);
     distrust(d);
-    sqlite3_file_control(d->sql, "main", SQLITE_FCNTL_RESERVE_BYTES, &sums); /* of a new file, or by the next VACUUM */
+    /* of a new file, or at the next VACUUM */
+    sqlite3_file_control(d->sql, "main", SQLITE_FCNTL_RESERVE_BYTES, &sums);
     d->is_readonly = !(flags & SQLITE_OPEN_CREATE) || sqlite3_db_readonly(d->sql, "main") == 1;
     return true;
 }
@@ -104,7 +107,7 @@ static bool has_log(const char *path)
     return is;
 }
 
-/* In a folder that cannot be written SQLite needs to be told that nothing changes. */
+/* In a read-only folder SQLite must be told that the file is immutable. */
 static bool connect_still(struct db *d, const char *path, struct err *e)
 {
     struct buf b = {0};
@@ -152,7 +155,7 @@ static bool check_version(struct db *d, i64 *version, struct err *e)
     i64 ours = ask(d, "SELECT count(*) FROM sqlite_master WHERE type='table' AND name IN ('trial','sample','task','env')", e);
     if (e->code) return false;
     if (v <= 0 ? all > 0 && ours == 0 : ours < 4) return err_set(e, ERR_INPUT, "not a database of quern");
-    if (v <= 0 && all > 0) *version = FIRST_WITHOUT_CODE; /* a process was killed before it could say so */
+    if (v <= 0 && all > 0) *version = FIRST_WITHOUT_CODE; /* a process was killed before it stored the version */
     return true;
 }
 
@@ -168,7 +171,8 @@ static bool log_is_damaged(const char *path, struct hash *content, struct err *e
     return is;
 }
 
-/* The caller has the lock for writing, or cannot get it: then a log that another process writes at this moment is looked at twice. */
+/* The caller holds the write lock, or cannot get it: then a log that another process is writing is
+   checked twice. */
 static bool check_log(struct db *d, const char *path, struct err *e)
 {
     struct hash first, second;
@@ -180,7 +184,8 @@ static bool check_log(struct db *d, const char *path, struct err *e)
     return !is || err_set(e, ERR_INPUT, "the write-ahead log beside it is damaged: the latest measurements cannot be read; 'quern db repair' saves the rest");
 }
 
-/* Bytes of the file; -1: there is none (":memory:"). By the library's own handle: closing another one would drop its locks. */
+/* Bytes of the file; -1: ":memory:". Uses the library's own handle, because closing another one
+   would drop its locks. */
 static i64 file_size(struct db *d)
 {
     sqlite3_file *f = NULL;
@@ -189,8 +194,8 @@ static i64 file_size(struct db *d)
     return f->pMethods->xFileSize(f, &size) == SQLITE_OK ? size : -1;
 }
 
-/* Are all pages in the file itself, and not in the log? What is in the log alone is brought over first. Where another process writes at this
-   moment the question waits for the next opening. */
+/* Checkpoints the log. is_whole: all pages are in the file itself. If another process is writing,
+   this waits for the next opening. */
 static bool bring_over(struct db *d, const char *path, bool *is_whole, struct err *e)
 {
     *is_whole = d->is_readonly && !has_log(path);
@@ -222,7 +227,7 @@ static bool check_sums(struct db *d, i64 version, struct err *e)
     return version < DB_VERSION || s.has_sums || err_set(e, ERR_INPUT, "its head is damaged: pages have no checksums; 'quern db repair' saves the rest");
 }
 
-/* Is every page what it must be? 100 MB take 60 ms. */
+/* Verifies the checksum of every page; 100 MB take 60 ms. */
 static bool check_pages(struct db *d, struct err *e)
 {
     if (file_size(d) > WHOLE_BYTES) return true;
@@ -252,8 +257,9 @@ static bool db_create(struct db *d, struct err *e)
     return ok;
 }
 
-/* Version 1 had no cold samples, version 2 did not tell which are final, version 3 held compiled code, which is no fact that may
-   travel: it is dropped. All or nothing, and once, whoever else opens the file at the same time. */
+/* Version 1 had no cold samples, version 2 no mark of final ones; version 3 contained compiled
+   code, which must not travel and is dropped. One transaction, executed once even if several
+   processes open the file at the same time. */
 static bool change_tables(struct db *d, struct err *e)
 {
     if (!run(d, "BEGIN IMMEDIATE", e)) return false;
@@ -266,7 +272,7 @@ static bool change_tables(struct db *d, struct err *e)
     return ok;
 }
 
-/* Is nobody else using the file, so that it can leave the mode with a log? */
+/* Whether no other process uses the file, so that it can leave write-ahead mode. */
 static bool is_alone(struct db *d)
 {
     sqlite3_stmt *st = NULL;
@@ -276,8 +282,9 @@ static bool is_alone(struct db *d)
     return is;
 }
 
-/* Version 4 had no checksums: all pages are written anew, without those that are free (so files whose code was dropped shrink). Where that
-   cannot be done now, because others use the file or the disk is full, it stays a file without checksums, until the next opening. */
+/* Version 4 had no checksums: rewrites all pages except free ones (which shrinks files whose code
+   was dropped). If that is impossible now, because others use the file or the disk is full, it
+   waits for the next opening. */
 static bool add_sums(struct db *d, struct err *e)
 {
     sqlite3_busy_timeout(d->sql, BRIEFLY_MS);
@@ -295,7 +302,7 @@ static bool upgrade(struct db *d, struct err *e)
     return !e->code && (v >= DB_VERSION || add_sums(d, e));
 }
 
-/* Together. */
+/* Opening. */
 
 static bool prepare(struct db *d, const char *path, struct err *e)
 {
@@ -308,7 +315,7 @@ static bool prepare(struct db *d, const char *path, struct err *e)
     return version == 0 ? db_create(d, e) : upgrade(d, e);
 }
 
-/* Nothing may be written into a copy: it would be lost. */
+/* Writes to a copy would be lost, so they are refused. */
 static bool read_copy(struct db *d, const char *path, struct err *e)
 {
     bool ok = connect_copy(d, path, e) && prepare(d, sqlite3_db_filename(d->sql, "main"), e) && run(d, "PRAGMA query_only=ON", e);

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Checksums of a database's pages. SQLite cannot see a flipped byte inside a row, or a page that is an older or another one. So every page
-// of a database of version 5 ends with eight bytes that SQLite leaves free (its "reserved bytes"): the checksum of the page's content
-// and number. A layer between SQLite and the file system writes them, and compares them whenever a page is read; a page that is
-// wrong is an error of the statement that needed it, never a row less. It costs 0.2 us a page.
+// Checksums of database pages. SQLite cannot detect a flipped byte inside a row, nor a page
+// replaced by an older or another one. So every page of a database of version 5 ends with eight
+// bytes that SQLite leaves free (its "reserved bytes"): the checksum of the page's content and
+// number. A layer between SQLite and the file system writes them, and compares them whenever a page
+// is read. A wrong page is an error of the statement that needs it, never a missing row. The cost
+// is 0.2 us per page.
 //
-// In memory and in the write-ahead log, whose frames have checksums of their own, the eight bytes are zero. So a page that has zeros in
-// the file was written by a program without this layer (another one that closed the database last and brought the log over): it cannot
-// be checked and is refused, too; db_repair takes it.
+// In memory and in the write-ahead log, whose frames have checksums of their own, the eight bytes
+// are zero. A page with zeros in the file was therefore written by a program without this layer
+// (one that closed the database last and checkpointed the log): it cannot be verified and is
+// refused; db_repair accepts it.
 //
-// SQLite's list of such layers belongs to the process. This one is registered once, and has no state but what it was made with.
+// SQLite's list of such layers belongs to the process. This one is registered once and is
+// stateless.
 #include "tune/db.h"
 
 #include <string.h>
@@ -17,10 +21,10 @@
 enum { HEAD_BYTES = 100, RESERVED_AT = 20, MAX_PAGE = 65536, SUBPAGE_READ = 0x8000 /* newer than the headers that are required */ };
 static const char layer_name[] = "quern-pages";
 
-/* What SQLite sees of an open file; that of the file system's own layer follows it. */
+/* The file as SQLite sees it, followed by that of the underlying layer. */
 struct page_file {
-    sqlite3_file base;        /* first */
-    bool is_main;             /* the database itself */
+    sqlite3_file base;        /* must be first */
+    bool is_main;             /* the database, not its log */
     struct db_pages_state state;
 };
 
@@ -52,7 +56,7 @@ u64 db_page_stored_sum(const void *page, i64 size)
     return sum;
 }
 
-/* Compares the checksum of a page that was read, and takes it off. */
+/* Verifies the checksum of a page that was read, and zeroes it. */
 static int check_page(struct page_file *f, u8 *page, i64 n, i64 at)
 {
     u64 sum = db_page_stored_sum(page, n);
@@ -96,7 +100,7 @@ static int file_control(sqlite3_file *file, int op, void *arg)
 
 static int file_traits(sqlite3_file *f) { return inner(f)->pMethods->xDeviceCharacteristics(inner(f)) & ~SUBPAGE_READ; }
 
-/* The rest is handed on. */
+/* Forwarded methods. */
 
 static int file_close(sqlite3_file *f)
 {
@@ -115,7 +119,7 @@ static int shm_lock(sqlite3_file *f, int at, int n, int flags) { return inner(f)
 static void shm_barrier(sqlite3_file *f) { inner(f)->pMethods->xShmBarrier(inner(f)); }
 static int shm_unmap(sqlite3_file *f, int is_deleted) { return inner(f)->pMethods->xShmUnmap(inner(f), is_deleted); }
 
-/* Version 2: no mapped pages, which nobody could check. */
+/* Version 2: without memory-mapped pages, which could not be verified. */
 static const sqlite3_io_methods methods = {
     .iVersion = 2,
     .xClose = file_close,
@@ -180,7 +184,7 @@ static bool add_layer(void)
 const char *db_page_layer(void)
 {
     if (sqlite3_initialize() != SQLITE_OK) return NULL;
-    sqlite3_mutex *m = sqlite3_mutex_alloc(SQLITE_MUTEX_STATIC_APP1); /* contexts may open databases at the same time */
+    sqlite3_mutex *m = sqlite3_mutex_alloc(SQLITE_MUTEX_STATIC_APP1); /* contexts may open databases concurrently */
     sqlite3_mutex_enter(m);
     bool ok = sqlite3_vfs_find(layer_name) || add_layer();
     sqlite3_mutex_leave(m);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What can be saved of a damaged database, as a new one. Rows are found page by page (db_rows.c) and told by their columns. Nothing is
-// guessed: a task must be the text that its key is the hash of, a trial needs its environment and its task, a sample its trial. Where
-// the page with an environment or a trial is lost, but not the index, the row is made from that; such a trial counts as not measured to
-// the end, so that the next run does it, and keeps its samples.
+// Recovery of a damaged database into a new one. Rows are found page by page (db_rows.c) and
+// recognised by their columns. Nothing is guessed: a task's text must hash to its key, a trial
+// needs its environment and its task, a sample its trial. If the page of an environment or a trial
+// is lost but its index entry is not, the row is rebuilt from the index; such a trial keeps its
+// samples and counts as incomplete, so that the next run repeats it.
 #include "tune/db.h"
 
 #include <math.h>
@@ -24,7 +25,7 @@ struct finds {
     LIST(model_row) model;
 };
 
-/* Kinds of the columns as letters, a number of either kind as "f": "nttf". */
+/* Compares the columns' types with letters, "f" for any number: "nttf". */
 static bool has_columns(const struct db_row *r, const char *kinds)
 {
     u32 k = 0;
@@ -89,7 +90,7 @@ static void see_row(void *user, const struct db_row *r)
         *arr_push(&f->a, &f->indexed_trial) = (struct repaired_trial){v[4].i, v[0].i, v[1].i, TRIAL_NEW, text(f, &v[2]), text(f, &v[3]), S(""), S("")};
 }
 
-/* Into the new database, with the same ids. */
+/* Inserts into the new database with unchanged ids. */
 
 static bool put_envs(struct db *d, const struct env_row *v, u32 n, struct err *e)
 {

@@ -1,29 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rows of a damaged database, page by page (https://sqlite.org/fileformat2.html). No tree is followed and no head is needed: every leaf of
-// a table or an index says by itself what rows it has, and which table they belong to is told by their columns (db_repair.c). So
-// one damaged page costs its own rows only.
+// Rows of a damaged database, page by page (https://sqlite.org/fileformat2.html). No tree is
+// followed and no header is needed: every leaf of a table or an index lists its rows, and their
+// columns tell the table (db_repair.c). So a damaged page loses only its own rows.
 //
-// Where pages have checksums only those are believed that have theirs. A page in which a single byte is wrong is put right: of all pages that
-// differ in one byte it is the one with the stored checksum. The log's frames replace pages, up to the last transaction that ended.
+// If pages have checksums, only pages with a valid one are used. A single wrong byte is corrected:
+// of all pages that differ in one byte, the one with the stored checksum. Frames of the log replace
+// pages, up to the last committed transaction.
 //
-// Everything here is untrusted: offsets and sizes are checked before they are used, and the work is bounded by the file's size.
+// All input is untrusted: offsets and sizes are checked before use, and the work is bounded by the
+// file's size.
 #include "tune/db.h"
 
 #include <string.h>
 
 enum { HEAD = 100, MIN_PAGE = 512, MAX_PAGE = 65536, USUAL_PAGE = 4096, LEAF_TABLE = 13, LEAF_INDEX = 10 };
-enum { MAX_CORRECTED = 32 /* pages that are searched for a wrong byte, 0.3 s each */, MAX_PAYLOAD = 1 << 26 };
+enum { MAX_CORRECTED = 32 /* pages searched for a wrong byte, 0.3 s each */, MAX_PAYLOAD = 1 << 26 };
 
 struct pages {
     struct db_rows *r;
     struct arena arena;
-    const u8 **page;     /* by number from 1 on; NULL: damaged, or not there */
+    const u8 **page;     /* indexed by number from 1 on; NULL: damaged or missing */
     bool *is_free;
     i64 n, size, usable;
     bool has_sums;
     u32 n_searched;
-    i64 budget;          /* bytes of texts that may still be put together */
+    i64 budget;          /* bytes of texts that may still be assembled */
 };
 
 static u32 number(const u8 *p, u32 n)
@@ -52,7 +54,8 @@ static i64 right_sums(struct str file, i64 size)
     return n;
 }
 
-/* The size with most right checksums; where there are none what the head says, or the usual one. */
+/* Finds the page size with the most valid checksums; without checksums the header's, or the usual
+   one. */
 static void find_size(struct pages *s)
 {
     struct str file = s->r->file;
@@ -65,12 +68,12 @@ static void find_size(struct pages *s)
     s->usable = s->size - reserved;
 }
 
-/* The page with one byte changed so that it has its checksum; NULL: there is none. */
+/* The page with one byte changed so that its checksum is valid; NULL: impossible. */
 static const u8 *correct(struct pages *s, const u8 *page, i64 k)
 {
     u64 want = db_page_stored_sum(page, s->size), off = want ^ db_page_sum(page, s->size, k);
     for (int i = 0; i < 64; i += 8)
-        if ((off & ~((u64)0xff << i)) == 0) return page; /* the wrong byte is one of the checksum's */
+        if ((off & ~((u64)0xff << i)) == 0) return page; /* the wrong byte belongs to the checksum */
     if (s->size > USUAL_PAGE || s->n_searched++ >= MAX_CORRECTED) return NULL;
     u8 *copy = (u8 *)arena_array(&s->arena, char, s->size);
     memcpy(copy, page, (size_t)s->size);
@@ -133,7 +136,7 @@ static void take_pages(struct pages *s)
 
 static const u8 *page_at(const struct pages *s, u64 k) { return k >= 1 && k <= (u64)s->n ? s->page[k] : NULL; }
 
-/* Free pages have rows that were deleted, or that are elsewhere now. */
+/* Free pages contain rows that were deleted or moved. */
 static void mark_free(struct pages *s)
 {
     const u8 *p = page_at(s, 1);
@@ -151,7 +154,7 @@ static void mark_free(struct pages *s)
 
 /* Cells and records. */
 
-struct bytes { const u8 *p; i64 n; }; /* what is left to read */
+struct bytes { const u8 *p; i64 n; }; /* remaining input */
 
 static bool take_varint(struct bytes *b, i64 *v)
 {
@@ -176,7 +179,7 @@ static i64 local_size(const struct pages *s, i64 total, bool is_index)
     return k <= most ? k : least;
 }
 
-/* The whole of a cell's content: what is on the page, and what its chain of further pages has. */
+/* Assembles a cell's content: the part on the page, and that on its overflow pages. */
 static bool take_payload(struct pages *s, struct bytes b, i64 total, bool is_index, struct arena *a, struct bytes *out)
 {
     if (total < 1 || total > MAX_PAYLOAD || total > s->budget) return false;
@@ -212,7 +215,7 @@ static bool take_value(struct bytes *b, i64 type, struct db_value *v)
 {
     static const u8 int_bytes[] = {0, 1, 2, 3, 4, 6, 8, 8};
     i64 n = type >= 13 && type % 2 ? (type - 13) / 2 : type >= 0 && type <= 7 ? int_bytes[type] : 0;
-    if (type < 0 || (type > 9 && (type < 13 || type % 2 == 0)) || n > b->n) return false; /* blobs are nowhere */
+    if (type < 0 || (type > 9 && (type < 13 || type % 2 == 0)) || n > b->n) return false; /* no column is a blob */
     *v = (struct db_value){.kind = type == 0 ? DB_NULL : type == 7 ? DB_REAL : type < 13 ? DB_INT : DB_TEXT};
     if (type == 8 || type == 9) v->i = type - 8;
     else if (v->kind == DB_TEXT) v->t = (struct str){(const char *)b->p, n};

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The write-ahead log as a file (https://sqlite.org/fileformat2.html#walformat). After a crash SQLite takes the frames up to the first one
-// whose checksum is wrong. That is right for what was being written when a process was killed, but where a byte in the middle was
-// damaged the transactions behind it, which were committed, vanish without a word. So the log is looked at before SQLite goes on
-// with it: are there frames of this log behind that place that ended a transaction? What a killed or undone transaction left behind
-// never has such an end.
+// The write-ahead log as a file (https://sqlite.org/fileformat2.html#walformat). After a crash
+// SQLite uses the frames up to the first wrong checksum. This is right for frames being written
+// when a process was killed. But if a byte in the middle is damaged, committed transactions after
+// it vanish silently. So the log is checked before SQLite recovers from it: does a frame of this
+// log after that place commit a transaction? The remains of a killed or rolled-back transaction
+// never do.
 //
-// Each frame's checksum goes on from the one before. Its own is stored beside it, so frames behind a damaged one can be told from
-// damaged ones, too, which db_repair makes use of.
+// Each frame's checksum continues the previous one and is stored beside it. So valid frames after a
+// damaged one are recognisable, which db_repair uses.
 #include "tune/db.h"
 
 #include <string.h>
@@ -70,8 +71,9 @@ struct db_frame db_wal_frame(const struct db_wal *w, i64 k)
                              .is_right = is_current && is_sum(s, p + 16)};
 }
 
-/* The last frame of a file that is all there, but has a wrong checksum, was right once, too: a process that is killed leaves one that is cut
-   off. So was one that is right but for saying which log it belongs to: that of a log before would not go on from the frame before it. */
+/* A complete last frame with a wrong checksum was valid once, because a killed process leaves a
+   truncated one. So was a frame that is valid except for its log's salt: a frame of an earlier log
+   would not continue the checksum before it. */
 bool db_wal_is_damaged(struct str file)
 {
     struct db_wal w;

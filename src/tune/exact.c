@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// exact.c: kernels against plain kernels of their tasks' nodes, over a field. A plain one (emit_output: a grid over an output's elements, each
-// computed by itself; op.whole where an operator has its own) reads and writes rows, whatever the layouts are: those are applied to its
-// content by tune/check.c's places. Conv and MatMul are computed by their definitions (exact_conv.c). So what both share are the definitions of
-// the other operators (op.lower), which test_op holds against their evaluation in double precision.
+// exact.c: compares kernels with plain kernels of their tasks' nodes, over a field. A plain kernel
+// (emit_output: a grid over an output's elements, each computed independently; op.whole for
+// operators that define it) uses row-major values, whatever the layouts: those are applied to its
+// content by the places of tune/check.c. Conv and MatMul are computed by their definitions
+// (exact_conv.c). So both sides share only the definitions of the other operators (op.lower), which
+// test_op compares with their evaluation in double precision.
 //
-// Every kernel is run twice, with other elements and in another order of its iterations. Where the results differ, and the kernel rounds to
-// integers or looks at the bits of floats, whose arguments another order of the same terms may push to the other side of a step, the same
-// kernel is held to the tolerance; else it is wrong.
+// Every kernel is run twice, with different elements and another order of its iterations. If the
+// results differ and the kernel rounds to integers or inspects the bits of floats, whose arguments
+// another order of the same terms may push across a step, the same kernel is verified with the
+// tolerance; otherwise it is wrong.
 #include "tune/exact.h"
 
 #include "kir/field.h"
@@ -18,7 +21,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where sizes cannot be reduced to the work asked for it may be several times as much, and with a single evaluation more. */
+/* If sizes cannot be reduced to the requested work, it may exceed it by this factor, and more for a
+   single evaluation. */
 enum { N_EVALUATIONS = 2, SPREAD = 256, MAY_EXCEED = 8, MAY_EXCEED_ONCE = 75 };
 
 const char *exact_verdict_name(enum exact_verdict v)
@@ -36,14 +40,14 @@ void exact_result_release(struct exact_result *r)
 
 /* Content. */
 
-struct content { /* of a task's values, in rows */
+struct content { /* of a task's values, row-major */
     struct arena *a;
     enum kir_arithmetic arithmetic;
     const struct caps *ordered; /* of terms: exact_opts' */
     const struct task *t;
     const i64 *var;
     struct tensor *shape;   /* per value; without data */
-    union kir_cell **cell;  /* per value: what is random or given, and what the plain kernels make of it */
+    union kir_cell **cell;  /* per value: random or given, and the results of the plain kernels */
 };
 
 static i64 random_int(enum dtype t, struct rng *r)
@@ -53,7 +57,7 @@ static i64 random_int(enum dtype t, struct rng *r)
     return dtype_kind(t) == DK_INT && (rng_u64(r) & 1) ? -v : v;
 }
 
-/* An element in memory: of f8 and fewer bits its code. */
+/* An element in memory: a small float's code. */
 static union kir_cell element(enum kir_arithmetic k, enum dtype t, const struct tensor *data, i64 i, struct rng *r)
 {
     if (!dtype_is_float(t)) return (union kir_cell){.i = data ? elem_i64(t, data->data, i) : random_int(t, r)};
@@ -94,7 +98,7 @@ static bool content_init(struct content *c, u64 seed, struct err *e)
 
 /* Arguments. */
 
-/* A constant's elements times the matrices of a pack, then where the pack puts them. */
+/* A constant's elements times the matrices of a pack, in the pack's order. */
 static union kir_cell *multiply(const struct content *c, const struct pack_mat *m, struct tensor *s, const union kir_cell *x)
 {
     i64 n = s->dim[m->axis], outer = i64_product(m->axis, s->dim), inner = i64_product(s->rank - m->axis - 1, s->dim + m->axis + 1);
@@ -118,7 +122,8 @@ static bool pack_cells(const struct content *c, const struct kernel_arg *a, stru
     struct pack plain = *a->pack;
     for (u32 i = 0; i < plain.n_mat; i++) x = multiply(c, &plain.mat[i], &s, x);
     plain.n_mat = 0, plain.dtype = DT_NONE;
-    struct tensor *number = tensor_new(c->a, DT_I64, s.rank, s.dim); /* of each element, from 1 on: what stays 0 is a pad */
+    /* of each element, from 1 on: 0 marks padding */
+    struct tensor *number = tensor_new(c->a, DT_I64, s.rank, s.dim);
     for (i64 i = 0, n = tensor_count(number); i < n; i++) elem_set_i64(DT_I64, number->data, i, i + 1);
     const struct tensor *p = pack_apply(&plain, number, c->t->g.sym, c->a, e);
     if (!p) return e->code || err_set(e, ERR_FAILED, "a constant cannot be rearranged");
@@ -156,7 +161,8 @@ static bool params_of(const struct content *c, const struct kir *k, i64 **param,
 
 /* The plain kernel. */
 
-/* A node of the task by itself, with all values in rows, in memory of their own. back: per value, the task's. */
+/* Extracts a node with all values row-major, in buffers of their own. back: the task's value of
+   each value. */
 static void extract_plain(struct graph *to, const struct graph *from, node_id n, value_id **back, struct arena *a)
 {
     const struct node *x = graph_node(from, n);
@@ -171,8 +177,8 @@ static void extract_plain(struct graph *to, const struct graph *from, node_id n,
     }
 }
 
-/* Kernels round to f16 and bf16 what they store and what is converted, and keep what is between nodes in f32. So do terms: values stay as they
-   were computed until they are compared. */
+/* Kernels round to f16 and bf16 at stores and conversions, and keep values between nodes in f32. So
+   do terms: values stay as computed until they are compared. */
 static void keep_wide(struct graph *g)
 {
     const struct node *n = graph_node(g, 1);
@@ -188,7 +194,7 @@ static bool emit_plain(struct emit *m, struct kir *k, const struct graph *g, str
 {
     const struct op *op = op_of(g, 1);
     if (!op_plain_kernel(m, k, g, a)) return err_set(e, ERR_UNSUPPORTED, "%s has no plain kernel", op->name);
-    struct kir one = *k; /* many elements at once are interpreted sooner */
+    struct kir one = *k; /* wider vectors are interpreted faster */
     struct err none = {0};
     if (!op->whole && !kir_spread(k, a, &one, SPREAD, &none)) *k = one;
     return kir_verify(k, e);
@@ -206,7 +212,7 @@ static bool run(const struct kir *k, const struct kir_arg *arg, const i64 *param
     return kir_eval(k, arg, param, &o, e);
 }
 
-struct bound { struct kir_arg *arg; i64 *param; }; /* what a kernel is run with */
+struct bound { struct kir_arg *arg; i64 *param; }; /* arguments of a kernel */
 
 static bool bind_kernel(const struct content *c, const struct kernel *k, struct bound *b, struct err *e)
 {
@@ -216,7 +222,7 @@ static bool bind_kernel(const struct content *c, const struct kernel *k, struct 
     return params_of(c, &k->kir, &b->param, e);
 }
 
-/* A node by the kernel whose order of sums is promised. *done: there is one. */
+/* Runs a node by the kernel whose order of sums is guaranteed. *done: there is one. */
 static bool run_ordered(const struct content *c, node_id n, const struct runs *how, bool *done, struct err *e)
 {
     const struct graph *g = &c->t->g;
@@ -242,7 +248,7 @@ static bool run_ordered(const struct content *c, node_id n, const struct runs *h
         value_id v = k.arg[i].v;
         struct place at;
         if (!k.arg[i].is_out) continue;
-        if (!place_of(&at, &t.g, v, c->var)) unreachable(); /* it was bound */
+        if (!place_of(&at, &t.g, v, c->var)) unreachable(); /* was computed before */
         for (i64 x = 0, count = tensor_count(&one.shape[v]); x < count; x++)
             one.cell[v][x] = ((const union kir_cell *)b.arg[i].p)[place_flat(&at, &one.shape[v], x)];
     }
@@ -286,7 +292,7 @@ static void put_cell(struct buf *b, enum dtype t, union kir_cell x)
     else buf_printf(b, "%lld", (long long)x.i);
 }
 
-/* An element as it is in memory. */
+/* An element as stored in memory. */
 static union kir_cell stored(const struct content *c, enum dtype t, union kir_cell x)
 {
     if (c->arithmetic == KIR_TERMS && dtype_is_float(t) && !dtype_is_small(t)) term_scalar(KI_CAST, DT_F64, t, (union kir_cell[3]){x}, &x);
@@ -299,7 +305,7 @@ static bool compare_output(const struct content *c, value_id v, const union kir_
     bool is_float = dtype_is_float(dtype_stored(s->dtype));
     i64 n = tensor_count(s), n_bad = 0, first = 0;
     struct place at;
-    if (!place_of(&at, &c->t->g, v, c->var)) unreachable(); /* it was bound */
+    if (!place_of(&at, &c->t->g, v, c->var)) unreachable(); /* was computed before */
     for (i64 i = n; i-- > 0;) {
         union kir_cell x = got[place_flat(&at, s, i)], y = stored(c, s->dtype, c->cell[v][i]);
         if (is_float ? (c->arithmetic == KIR_TERMS ? term_equal : field_equal)(x, y) : x.i == y.i) continue;
@@ -316,7 +322,8 @@ static bool compare_output(const struct content *c, value_id v, const union kir_
     return false;
 }
 
-/* One evaluation. *same: equal, else why. false: not evaluated. A kernel that the interpreter stops is not the same. */
+/* One evaluation. *same: equal, otherwise with a reason. false: not evaluated. A kernel that the
+   interpreter rejects is not the same. */
 static bool evaluate(const struct content *c, const struct kernel *k, const struct runs *how, bool *same, struct buf *why, struct err *e)
 {
     struct bound b;
@@ -334,7 +341,7 @@ static bool evaluate(const struct content *c, const struct kernel *k, const stru
     return true;
 }
 
-/* A node of constants alone is computed, and rounded, when the kernel is generated. */
+/* A node of constants only is computed, and rounded, when the kernel is generated. */
 static bool has_constant_node(const struct graph *g)
 {
     for (node_id n = 1; n < g->node.n; n++) {
@@ -349,7 +356,7 @@ static bool has_constant_node(const struct graph *g)
     return false;
 }
 
-/* What a kernel does that depends on how its operands were rounded. */
+/* Names a step of the kernel whose result depends on rounding of its operands. */
 static const char *step_in(const struct task *t, const struct kir *k)
 {
     if (has_constant_node(&t->g)) return "arithmetic on constants";
@@ -364,7 +371,7 @@ static const char *step_in(const struct task *t, const struct kir *k)
     return NULL;
 }
 
-/* The same kernel in floating point against the evaluator. */
+/* Compares the same kernel in floating point with the evaluator. */
 static bool within_tolerance(const struct task *t, const struct kernel *k, const i64 *var, const struct runs *how, struct buf *why)
 {
     struct check c;
@@ -417,7 +424,7 @@ bool exact_compare(struct exact_result *r, const struct task *t, const struct ke
     }
     if (e->code == ERR_SYSTEM) return false;
     put_sizes(&r->sizes, t, var);
-    if (!ok) { /* nobody can tell */
+    if (!ok) { /* undecidable */
         r->verdict = EXACT_TOLERANCE;
         buf_z(&r->why, e->msg);
         *e = (struct err){0};
@@ -440,7 +447,7 @@ bool exact_compare(struct exact_result *r, const struct task *t, const struct ke
 
 /* Sizes. */
 
-/* Stores past the caches are legal for outputs that fill a part of the last one. */
+/* Non-temporal stores are legal for outputs that fill a part of the last-level cache. */
 static struct caps small_caches(const struct caps *caps)
 {
     struct caps c = *caps;
@@ -460,7 +467,7 @@ struct attempt { /* at one set of sizes */
     const struct candidate *cand;
     const struct caps *caps;
     const struct exact_opts *o;
-    double most, least; /* work asked for; the least that there was, 0: none was found */
+    double most, least; /* requested work; the least found, 0: none */
     bool done;          /* something was compared */
 };
 
@@ -476,7 +483,7 @@ static bool attempt(struct attempt *x, const struct task *t, const struct kernel
     return exact_compare(x->r, t, k, var, &once, e);
 }
 
-/* Of a task that means what it does only beside the facts of its network: as it is. */
+/* A task that is only meaningful with the facts of its network is evaluated at its own sizes. */
 static bool attempt_whole(struct attempt *x, const struct task *t, const i64 guess[2], struct err *e)
 {
     struct arena a = {0};

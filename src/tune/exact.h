@@ -1,46 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// exact: is a kernel its task? Both are run by the interpreter over a field (kir/field.h), where a sum in another order, Winograd's
-// transformations, products in tiles and blocks give the same elements, and a wrong index, a missing term, a stale buffer others.
+// exact: exact verification of a kernel against its task. Both are interpreted over a field
+// (kir/field.h), where another order of a sum, Winograd transforms, tiles and blocks yield the same
+// elements, and a wrong index, a missing term or a stale buffer different ones.
 #ifndef QUERN_TUNE_EXACT_H
 #define QUERN_TUNE_EXACT_H
 
 #include "gen/gen.h"
 
 enum exact_verdict {
-    EXACT_YES,       /* equal for every evaluation */
-    EXACT_TOLERANCE, /* not to be told so: why; right within the tolerance of check.c where it was run at all */
-    EXACT_DIFFERS,   /* why */
+    EXACT_YES,       /* equal in every evaluation */
+    EXACT_TOLERANCE, /* not decidable, with a reason; within the tolerance of check.c if it was run at all */
+    EXACT_DIFFERS,   /* with a reason */
     N_EXACT_VERDICTS
 };
 const char *exact_verdict_name(enum exact_verdict v); /* "exact" "by tolerance" "DIFFERS" */
 
 struct exact_opts {
-    i64 max_work; /* multiply-adds and elements of an evaluation: sizes are reduced to it; 0: EXACT_WORK */
-    const struct caps *ordered; /* of exact_compare, not NULL: is it rounded as is promised on that device (gen/order.c, kir/term.h)? */
-    bool once;    /* one evaluation at one set of sizes; else two at two */
+    i64 max_work; /* multiply-adds and elements per evaluation, to which sizes are reduced; 0: EXACT_WORK */
+    const struct caps *ordered; /* for exact_compare; not NULL: also verifies the order of rounding guaranteed
+                                   on that device (gen/order.c, kir/term.h) */
+    bool once;    /* one evaluation at one set of sizes; otherwise two at two */
     u64 seed;
 };
 enum { EXACT_WORK = 2000000 };
 
 struct exact_result {
     enum exact_verdict verdict;
-    struct buf sizes;  /* of the first output, per set of sizes tried: "1x64x37x43, 1x20x80x19"; released by the caller, as is why */
+    struct buf sizes;  /* of the first output, per set of sizes: "1x64x37x43, 1x20x80x19"; released by the
+                          caller, as is the reason */
     struct buf why;
     i64 n_steps;       /* instructions interpreted */
 };
 
-/* The candidate's kernel of a task that is no call. Sizes are those of the task where they are small enough. Else they are reduced, fixed
-   ones as long as the kernel keeps its structure: loops, branches, accesses. Where the device promises an order of sums the kernel must keep to it,
-   too. false: the system failed. */
+/* Verifies the candidate's kernel of a task that is no call. Large sizes are reduced, fixed ones as
+   long as the kernel keeps its structure: loops, branches, accesses. If the device guarantees an
+   order of sums, it is verified, too. false: the system failed. */
 bool exact_check(struct exact_result *r, const struct task *t, const struct candidate *c, const struct caps *caps, const struct exact_opts *o,
                  struct err *e);
-/* The same of a kernel that is given, at these sizes of the task as it is. For tests. */
+/* The same for a given kernel, at these sizes of the task. For tests. */
 bool exact_compare(struct exact_result *r, const struct task *t, const struct kernel *k, const i64 *var, const struct exact_opts *o,
                    struct err *e);
 void exact_result_release(struct exact_result *r);
 
-/* exact_conv.c: a node by its definition. Sizes and elements per value of the graph, in rows. false: it has none here. */
+/* exact_conv.c: a node by its definition. Sizes and elements per value of the graph, row-major.
+   false: not implemented for the node. */
 struct exact_values {
     const struct graph *g;
     const i64 *var;
@@ -52,28 +56,31 @@ bool exact_define(const struct exact_values *v, node_id n);
 
 /* exact_sizes.c */
 double exact_work(const struct task *t, const i64 *var); /* multiply-adds and elements of inputs and outputs */
-struct exact_structure { u64 all, kinds; }; /* of a kernel: how many there are of each kind of instruction at each depth; which there are */
+struct exact_structure { u64 all, kinds; }; /* of a kernel: counts per kind of instruction and depth; the set of
+                                               kinds */
 struct exact_structure exact_structure_of(const struct kir *k);
-i64 *exact_sizes(struct symtab *t, const i64 guess[2], struct arena *a); /* of variables, near the guess in turn, as facts want them */
+/* values of variables near the guess, satisfying the facts */
+i64 *exact_sizes(struct symtab *t, const i64 guess[2], struct arena *a);
 bool exact_sizes_fit(const struct task *t, const i64 *var);
-struct exact_variant { /* of a task, with other sizes */
+struct exact_variant { /* a task with other sizes */
     struct arena arena;
     struct symtab sym;
     struct task task;
     i64 *var;
-    struct kernel kernel; /* the candidate's */
+    struct kernel kernel; /* of the candidate */
 };
 void exact_variant_close(struct exact_variant *v);
 struct exact_reduce_opts {
     const struct candidate *cand;
     const struct caps *caps;
-    struct exact_structure structure; /* of the kernel that is to be verified */
-    const i64 *guess;                 /* two, for sizes that are symbolic */
-    double most, may, limit;          /* work that is asked for; beyond may kinds of instructions are enough, whatever their numbers; beyond limit it is not
-                                         evaluated at all */
+    struct exact_structure structure; /* of the kernel to be verified */
+    const i64 *guess;                 /* two guesses, for symbolic sizes */
+    double most, may, limit;          /* requested work; beyond `may` only the kinds of instructions are
+                                         compared, not their counts; beyond `limit` nothing is evaluated */
 };
-/* The task with sizes reduced as far as its kernel keeps the structure, or until the work is what was asked for. NULL: its text does not give the
-   kernel, not even as it is. n_steps is counted on by what it took, as steps of the interpreter. */
+/* The task with sizes reduced as far as its kernel keeps its structure, or down to the requested
+   work. NULL: the text does not yield the kernel even unchanged. Adds its cost to n_steps, in steps
+   of the interpreter. */
 struct exact_variant *exact_reduce(const struct exact_reduce_opts *o, const struct task *t, i64 *n_steps);
 
 #endif

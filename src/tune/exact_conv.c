@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// exact_conv.c: Conv and MatMul of floats over a field, or of terms, and sums of terms, by their definitions, which nothing of the kernels has part
-// in: most of the work of a task, done as fast as arithmetic allows.
+// exact_conv.c: Conv and MatMul of floats over a field, or of terms, and sums of terms, computed by
+// their definitions, independently of the kernels and as fast as the arithmetic allows: they are
+// most of a task's work.
 #include "tune/exact.h"
 
 #include "kir/field.h"
 #include "kir/term.h"
 
-/* sum + x[0]*y[0] + x[1]*y[1] ..., in that order where it matters. t: of the sums; parts: so many runs of n terms, of which those with a place take part. */
+/* sum + x[0]*y[0] + x[1]*y[1] ..., in that order if it matters. t: type of the sums; parts: number
+   of runs of n terms; those with place < 0 are skipped. */
 static union kir_cell dot(enum kir_arithmetic k, enum dtype t, union kir_cell sum, const union kir_cell *x, const union kir_cell *y, i64 n, const i64 *place,
                           i64 parts)
 {
@@ -32,7 +34,7 @@ struct conv { /* (n, m, o...) = sum over c, k... of (n, c, o*stride + k*dilation
 
 static bool is_plain_float(enum dtype t) { return dtype_is_float(t) && !dtype_is_small(t); }
 
-/* Where a tap of an output pixel lies in a channel of the input; -1: outside. */
+/* Index of a tap's pixel in an input channel; -1: outside. */
 static i64 tap_at(const struct conv *c, i64 pixel, i64 tap)
 {
     i64 at = 0, scale = 1;
@@ -45,7 +47,7 @@ static i64 tap_at(const struct conv *c, i64 pixel, i64 tap)
     return at;
 }
 
-/* Elements as the terms of a sum lie: (m, c, taps) to (m, taps, c). */
+/* Reorders (m, c, taps) to (m, taps, c), the order of the terms. */
 static union kir_cell *by_taps(const struct conv *c, const union kir_cell *w, struct arena *a)
 {
     i64 n = c->wt->dim[1] * c->taps, all = c->y->dim[1] * n;
@@ -56,7 +58,8 @@ static union kir_cell *by_taps(const struct conv *c, const union kir_cell *w, st
     return to;
 }
 
-/* A pixel of all output channels of an image. place: of each tap; w: by taps; in: room for the terms of a group. */
+/* One pixel of all output channels of an image. place: of each tap; w: by taps; in: scratch for a
+   group's terms. */
 static void conv_pixel(const struct conv *c, const i64 *place, const union kir_cell *x, const union kir_cell *w, const union kir_cell *bias,
                        union kir_cell *in, union kir_cell *y)
 {
@@ -93,7 +96,7 @@ static bool conv(const struct exact_values *v, const struct node *x)
     return true;
 }
 
-/* The matrix of operand t that batch number `at` of y multiplies: axes of size 1 are repeated. */
+/* Offset of the matrix of operand t for batch number `at` of y: axes of size 1 are broadcast. */
 static i64 matrix_at(const struct tensor *t, const struct tensor *y, i64 at)
 {
     i64 offset = 0, scale = t->dim[t->rank - 1] * t->dim[t->rank - 2];
@@ -126,7 +129,7 @@ static bool matmul(const struct exact_values *v, const struct node *x)
     return true;
 }
 
-/* A sum, or product, over axes in the order that is promised (gen/gen.h). */
+/* A sum or product over axes in the guaranteed order (gen/gen.h). */
 static bool ordered_sum(const struct exact_values *v, const struct node *x, const struct op_reduce *r)
 {
     const struct tensor *in = &v->shape[x->in.v[0]], *out = &v->shape[x->out.v[0]];
@@ -149,7 +152,7 @@ static bool ordered_sum(const struct exact_values *v, const struct node *x, cons
         union kir_cell *p = part + o * ROW_PARTS;
         for (i64 half = ROW_PARTS / 2; half; half /= 2)
             for (i64 u = 0; u < half; u++) term_scalar(r->combine, type, type, (union kir_cell[3]){p[u], p[u + half]}, &p[u]);
-        to[o] = p[0]; /* of f16 and bf16: rounded where it is stored */
+        to[o] = p[0]; /* of f16 and bf16: rounded at the store */
     }
     arena_release(&a);
     return true;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// exact_sizes.c: smaller sizes at which a task's kernel keeps its structure: loops with one round or more, branches, accesses, arithmetic on floats at
-// the same depths. A task is a text, and sizes that are fixed are numbers in it: each is replaced by smaller ones, and the kernel is generated anew,
-// until one of the same structure is found.
+// exact_sizes.c: reduces the sizes of a task while its kernel keeps its structure: loops with one
+// or more iterations, branches, accesses, float arithmetic at the same depths. Fixed sizes are
+// numbers in the task's text: each is replaced by smaller ones and the kernel is generated anew,
+// until its structure is the same.
 #include "tune/exact.h"
 
 #include "tune/tune.h"
@@ -22,7 +23,7 @@ double exact_work(const struct task *t, const i64 *var)
     return work;
 }
 
-/* What an evaluation costs: content of constants has to be made and rearranged, too. */
+/* Cost of an evaluation: constants must be generated and packed, too. */
 static double cost_of(const struct exact_variant *x)
 {
     const struct task *t = &x->task;
@@ -37,7 +38,7 @@ static double cost_of(const struct exact_variant *x)
 
 static bool is_word(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '.' || c == '%'; }
 
-/* Behind the number or word at p. */
+/* End of the number or word at p. */
 static i64 token_end(struct str s, i64 i)
 {
     while (i < s.n && is_word(s.p[i])) i++;
@@ -50,13 +51,13 @@ static i64 quoted_end(struct str s, i64 i)
     return i64_min(i + 1, s.n);
 }
 
-/* A number that is no part of an expression? */
+/* Whether a number is not part of an expression. */
 static bool is_alone(struct str s, i64 from, i64 to)
 {
     return from > 0 && strchr("[,= ", s.p[from - 1]) && (to == s.n || strchr(",] )}\n", s.p[to]));
 }
 
-/* The token of a text that is a number, in quotes, too, as shapes of Reshape are. */
+/* Whether the token is a number, possibly in quotes, as shapes of Reshape are. */
 static bool is_number(struct str s, i64 from, i64 to, i64 *v)
 {
     bool quoted = s.p[from] == '"';
@@ -64,7 +65,8 @@ static bool is_number(struct str s, i64 from, i64 to, i64 *v)
     return is_word(s.p[from]) && is_alone(s, from, to) && str_to_i64(str_sub(s, from, to), v);
 }
 
-/* Each whole number of the text, and its place in the list in brackets that it stands in (-1: in none): `see` may replace it. */
+/* Visits each integer of the text with its position in the enclosing bracketed list (-1: none); the
+   callback may replace it. */
 typedef i64 number_fn(void *user, i64 v, i64 place);
 
 static void rewrite(struct buf *out, struct str s, number_fn *see, void *user)
@@ -83,8 +85,8 @@ static void rewrite(struct buf *out, struct str s, number_fn *see, void *user)
 }
 
 enum { MAX_NUMBERS = 24, LEAST = 6 /* to be reduced */, MAX_ALL_TRIES = 400 /* kernels generated */ };
-enum { MAX_TRIES = 16 /* for a number at a place */, NEXT_TRIES = 4 /* before every second, fourth .. size is left out */, MAX_TRIES_THOROUGH = 60 };
-enum { MAX_MISFITS = 8 /* texts that are no task, before the first one that is: others will not be either */ };
+enum { MAX_TRIES = 16 /* per number and position */, NEXT_TRIES = 4 /* per number before sizes are skipped in growing steps */, MAX_TRIES_THOROUGH = 60 };
+enum { MAX_MISFITS = 8 /* invalid texts before the first valid one: then the rest is given up */ };
 
 struct numbers { i64 v[MAX_NUMBERS]; u32 n; };
 
@@ -101,8 +103,8 @@ static i64 collect(void *user, i64 v, i64 place)
 
 struct swap {
     i64 from, to;
-    i64 place;   /* -1: wherever it stands */
-    i64 product; /* of the number and another one, as of heads and their length: follows it; 0: none does */
+    i64 place;   /* -1: anywhere */
+    i64 product; /* product of the number and another one, as heads times their length, adjusted with it; 0: none */
 };
 
 static i64 swap_number(void *user, i64 v, i64 place)
@@ -119,7 +121,7 @@ static bool has_number(const struct numbers *x, i64 v)
     return i < x->n;
 }
 
-/* Rounds of a loop or grid: none, one, or more. */
+/* Iterations of a loop or grid: none, one, or more. */
 static u64 rounds_of(const struct kir *k, const struct kir_ins *x)
 {
     i64 from = 0, to;
@@ -129,8 +131,8 @@ static u64 rounds_of(const struct kir *k, const struct kir_ins *x)
     return kir_is_const(k, x->a, &from) && kir_is_const(k, x->b, &to) ? 1 + (u64)(to > from + step) : 3;
 }
 
-/* Loops, branches, accesses and arithmetic on floats with the depth they stand at: what does not depend on sizes as long as the schedule
-   has all its parts. all: how many there are of each; kinds: which there are. */
+/* Counts of loops, branches, accesses and float arithmetic by depth, which do not depend on sizes
+   while all parts of the schedule are present. all: their numbers; kinds: which ones occur. */
 static int by_number(const void *a, const void *b)
 {
     u64 x = *(const u64 *)a, y = *(const u64 *)b;
@@ -165,12 +167,13 @@ struct exact_structure exact_structure_of(const struct kir *k)
 struct reducer {
     const struct exact_reduce_opts *o;
     struct exact_variant *now;
-    bool only_kinds;         /* count: numbers may differ */
-    bool is_thorough;        /* no size is left out */
-    u32 n_tasks;             /* texts for the number at work that are tasks */
-    u32 n_tries, n_all_tries; /* kernels generated for the number at work, for all */
-    struct { struct tried { u64 text; bool has_kinds; } v[MAX_ALL_TRIES + 1]; u32 n; } tried; /* texts whose kernels have another structure */
-    i64 n_steps;             /* their instructions: what that takes, roughly as steps of the interpreter */
+    bool only_kinds;         /* counts may differ */
+    bool is_thorough;        /* skips no size */
+    u32 n_tasks;             /* valid tasks for the current number */
+    u32 n_tries, n_all_tries; /* kernels generated for the current number; for all */
+    /* texts whose kernels have another structure */
+    struct { struct tried { u64 text; bool has_kinds; } v[MAX_ALL_TRIES + 1]; u32 n; } tried;
+    i64 n_steps;             /* cost of generating them, in steps of the interpreter */
 };
 
 static bool parts_fit(const struct graph *g)
@@ -202,7 +205,7 @@ i64 *exact_sizes(struct symtab *t, const i64 guess[2], struct arena *a)
     return var;
 }
 
-/* A task that is cheaper than the one that there is, and that the schedule is legal for. */
+/* Accepts a task that is cheaper than the current one and legal for the schedule. */
 static bool variant_open(struct exact_variant *new, struct reducer *x, struct str text)
 {
     const struct exact_reduce_opts *o = x->o;
@@ -216,7 +219,7 @@ static bool variant_open(struct exact_variant *new, struct reducer *x, struct st
     return exact_sizes_fit(&new->task, new->var) && (!x->now || cost_of(new) < cost_of(x->now));
 }
 
-/* Numbers that stand in one place only are the same text with and without the place. */
+/* A number that occurs at one position only yields the same text with and without the position. */
 static bool was_tried(const struct reducer *x, u64 hash)
 {
     for (u32 i = 0; i < x->tried.n; i++)
@@ -224,7 +227,7 @@ static bool was_tried(const struct reducer *x, u64 hash)
     return false;
 }
 
-/* The text as a task of which the candidate makes a kernel of the same structure. */
+/* Whether the candidate's kernel for this text has the same structure. */
 static bool reducer_take(struct reducer *x, struct str text)
 {
     const struct exact_reduce_opts *o = x->o;
@@ -247,8 +250,8 @@ static bool reducer_take(struct reducer *x, struct str text)
     return ok;
 }
 
-/* Sizes below `from`, ascending, with the same remainders modulo what blocks may be: small powers of two, products of up to three parameters of
-   the schedule, with and without a vector's lanes. */
+/* Sizes below `from`, ascending, congruent modulo possible tile sizes: small powers of two, and
+   products of up to three parameters of the schedule, with and without the vector width. */
 struct sizes { i64 v[1 << 14]; u32 n; };
 
 static int by_size(const void *a, const void *b)
@@ -290,7 +293,7 @@ static void sizes_below(struct sizes *s, i64 from, const struct candidate *c)
     s->n = kept;
 }
 
-/* Gives the number that it is now: the least that will do, or nearly so. how: but for `to`. */
+/* Returns the number's new value: about the least valid one. how: except `to`. */
 static i64 reduce_number(struct reducer *x, struct sizes *s, struct swap how)
 {
     sizes_below(s, how.from, x->o->cand);
@@ -316,7 +319,7 @@ static void numbers_of(struct numbers *all, const struct task *t)
     buf_release(&none);
 }
 
-/* Together with a product of it and another number. */
+/* Reduces it together with a product of it and another number. */
 static i64 reduce_with_product(struct reducer *x, struct sizes *s, i64 from)
 {
     struct numbers all;
@@ -328,7 +331,7 @@ static i64 reduce_with_product(struct reducer *x, struct sizes *s, i64 from)
     return to;
 }
 
-/* A number is reduced as all sizes that it is, then along each axis by itself. */
+/* Reduces a number at all its positions, then at each position alone. */
 static void reduce(struct reducer *x, double most)
 {
     struct numbers all;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A candidate's kernel and its memory on a device: every buffer between guard bands, inputs as its check says, all else poisoned,
-// constants in as many copies as a network would leave cold.
+// A candidate's kernel and its memory on a device: guard bands around every buffer, inputs filled
+// by the check, all else poisoned, and enough copies of constants to leave them cold, as in a
+// network.
 #include "tune/instance.h"
 
 #include <string.h>
@@ -55,7 +56,8 @@ bool instance_guards_intact(const struct instance *x, const struct on *d, u32 k,
     return true;
 }
 
-/* What buffer arg is fed: bytes in the order the kernel expects, in the arena (or the check's own memory). */
+/* The bytes of buffer arg in the order the kernel expects, in the arena (or the check's own
+   memory). */
 static const void *content(struct instance *x, u32 arg, i64 *size)
 {
     const struct check *k = x->k;
@@ -72,11 +74,11 @@ static const void *content(struct instance *x, u32 arg, i64 *size)
     *size = at.count * dtype_size(v->dtype);
     if (a->is_out) return NULL;
     if (!at.whole && (v->layout == LAYOUT_ROWS || (!k->want && *size == tensor_bytes(t))))
-        return t->data; /* random either way */
+        return t->data; /* random in any layout */
     void *p = arena_try(&x->arena, *size, NULL, "an argument");
     if (!p) *size = -1;
     if (!p) return NULL;
-    if (at.whole) memset(p, POISON_BYTE, (size_t)*size); /* other parts, which are not to be read */
+    if (at.whole) memset(p, POISON_BYTE, (size_t)*size); /* other parts must not be read */
     place_store(&at, t, p);
     return p;
 }
@@ -111,8 +113,8 @@ static bool fill_buffer(struct instance *x, const struct on *d, u32 i, struct er
     return p ? d->driver->upload(d->dev, x->mem[i], p, size, e) : mem_poison(d, x->mem[i], size, e);
 }
 
-/* Foreign devices may check bounds themselves and drop what lies outside. So the guard behind a
-   buffer is bound with it: what is written there is found. */
+/* Foreign devices may check bounds and drop accesses outside them. So the guard after a buffer is
+   bound with it, and writes to it are found. */
 static const struct dev_mem *with_guards(const struct on *d, struct instance *x, u32 n)
 {
     struct caps caps;
@@ -218,7 +220,7 @@ bool instance_open(struct instance *x, const struct on *d, const struct subject 
     return set_launch(x, d, e);
 }
 
-/* What is shared becomes its own. */
+/* Makes a shared buffer its own. */
 static bool feed_buffer(struct instance *x, const struct on *d, u32 i, struct err *e)
 {
     i64 size = 0;
@@ -252,8 +254,9 @@ void instance_close(struct instance *x, const struct on *d)
     *x = (struct instance){0};
 }
 
-/* Inside a network a layer's large weights were evicted by the other layers' since the last inference, its activations were not. So
-   constants above a size are kept in several copies, twice the last cache in all, used in turn. */
+/* In a network, a layer's large weights were evicted by those of other layers since the last
+   inference; its activations were not. So constants above a size have several copies, twice the
+   last-level cache in total, used in turn. */
 
 static bool is_constant(const struct instance *x, u32 i)
 {

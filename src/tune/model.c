@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A learnt correction of the generators' predictions: a Gaussian process over log(measured / predicted) (Rasmussen and Williams,
-// Gaussian Processes for Machine Learning, algorithm 2.1). Two schedules are alike when their parameters are (same family), or when
-// their kernels are: counts of loads, arithmetic, registers, memory, grid iterations, per operation of the task. The second holds
-// between families and between tasks; what another task tells counts the less the farther it is. A few hundred rows at most, so that
-// fitting takes a fraction of a trial. No state, no randomness: same rows, same answers.
+// Learned correction of the families' predictions: a Gaussian process over log(measured /
+// predicted) (Rasmussen and Williams, Gaussian Processes for Machine Learning, algorithm 2.1). Two
+// schedules are similar if their parameters are (same family) or if features of their kernels are:
+// counts of loads, arithmetic, registers, memory, grid iterations, per operation of the task.
+// Features are comparable across families and tasks; rows of other tasks count less the more
+// distant the task is. At most a few hundred rows, so that fitting takes a fraction of a trial.
+// Stateless and deterministic.
 #include "tune/search.h"
 
 #include <math.h>
 
-/* Shares of the variance: of a task as a whole, of a family, of parameters, of facts; noise. Lengths: differences that halve a
-   likeness, about. */
+/* Shares of the variance: of the task as a whole, the family, the parameters, the kernel features;
+   noise. Lengths: distances that about halve the similarity. */
 static const double by_task = 0.05, by_family = 0.15, by_param = 0.4, by_fact = 0.4, noise = 0.02;
 static const double param_length = 16, fact_length = 4.5, least_variance = 0.02, first_variance = 0.25;
 
-/* Facts */
+/* Kernel features. */
 
 void point_of(struct point *p, const struct candidate *c, const float fact[N_FACTS], u32 task, double near)
 {
@@ -68,7 +70,8 @@ bool facts_of(float fact[N_FACTS], const struct candidate *c, const struct task 
     return ok;
 }
 
-/* Alike, 1: the same. Positive definite: sums and products of kernels that are; of two tasks, s_t s_u, and 1 of the same. */
+/* Covariance, 1 for equal points. Positive definite as a combination of sums and products of such
+   kernels; between tasks s_t s_u, and 1 within one. */
 static double likeness(const struct point *p, const struct point *q)
 {
     double d = 0, e = 0, near = p->task == q->task ? 1 : (double)p->near * q->near;
@@ -86,7 +89,7 @@ static double likeness(const struct point *p, const struct point *q)
 
 static const double all = 1; /* by_task + by_family + by_param + by_fact */
 
-/* The rows */
+/* Rows. */
 
 void model_init(struct model *m, struct arena *a, u32 max)
 {
@@ -99,7 +102,7 @@ void model_init(struct model *m, struct arena *a, u32 max)
 
 static double *row_of(const struct model *m, u32 i) { return m->l + (i64)i * (i + 1) / 2; }
 
-/* v = L^-1 k: what the rows say of p. */
+/* v = L^-1 k: the covariance of p with the rows. */
 static void solve_rows(const struct model *m, const struct point *p, double *v)
 {
     for (u32 i = 0; i < m->n; i++) {
@@ -121,7 +124,7 @@ void model_add(struct model *m, const struct point *p, double y)
     m->y[m->n++] = y;
 }
 
-/* Weights are K^-1 y. */
+/* The weights are K^-1 y. */
 void model_fit(struct model *m)
 {
     double sum = 0, square = 0;
@@ -147,7 +150,7 @@ double model_mean(const struct model *m, const struct point *p)
     return y;
 }
 
-double model_doubt(const struct model *m, const struct point *p, double *v)
+double model_deviation(const struct model *m, const struct point *p, double *v)
 {
     double left = all;
     solve_rows(m, p, v);
@@ -156,7 +159,7 @@ double model_doubt(const struct model *m, const struct point *p, double *v)
 }
 
 /* One more column of L^-1 k. */
-double model_doubt_less(const struct model *m, const struct point *p, double *v)
+double model_deviation_after(const struct model *m, const struct point *p, double *v)
 {
     double left = all, x = likeness(&m->p[m->n - 1], p);
     const double *l = row_of(m, m->n - 1);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What other tasks tell of one. Tasks are near when the same operator works on operands of similar extents: every factor of two in
-// one of them counts one, another type or another number of fused operators some more. The best schedules of near tasks are good
-// starting points; where they are not legal, legal ones near them are.
+// Transfer between tasks. The distance of two tasks with the same operator is the sum of |log2| of
+// the ratios of their operands' extents, plus penalties for different types and numbers of fused
+// operators. The best schedules of near tasks are good starting points; illegal ones are replaced
+// by legal neighbours.
 #include "tune/search.h"
 
 #include <math.h>
@@ -10,7 +11,7 @@
 enum { NEAR_MAX = 4, BEST_OF_EACH = 3, ADAPT_TRIES = 60, MOVE_TRIES = 8 };
 static const double near_least = 0.15, near_most = 0.8, near_length = 8, type_differs = 2, node_differs = 0.5;
 
-/* Distance of two values; INFINITY: of different rank. */
+/* Distance of two values; INFINITY: different ranks. */
 static double value_distance(const struct graph *a, value_id x, const i64 *var_a, const struct graph *b, value_id y,
                              const i64 *var_b)
 {
@@ -40,29 +41,29 @@ double task_nearness(const struct task *a, const i64 *var_a, const struct task *
     return near_least + (near_most - near_least) * exp(-task_distance(a, var_a, b, var_b) / near_length);
 }
 
-static u32 n_measured(const struct contest *c)
+static u32 n_measured(const struct task_search *ts)
 {
     u32 n = 0;
-    for (u32 i = 0; i < c->known.n; i++) n += c->known.v[i].n > 0;
+    for (u32 i = 0; i < ts->known.n; i++) n += ts->known.v[i].n > 0;
     return n;
 }
 
-u32 nearest(const struct contest *c, const struct search *s, struct near *out, u32 max)
+u32 nearest(const struct task_search *ts, const struct search *s, struct neighbour *out, u32 max)
 {
     u32 n = 0;
     for (u32 k = 0; k < s->n_past; k++) {
-        const struct contest *o = s->past[k];
-        if (o == c || n_measured(o) == 0) continue;
-        double near = task_nearness(c->t->task, c->t->var, o->t->task, o->t->var);
+        const struct task_search *o = s->past[k];
+        if (o == ts || n_measured(o) == 0) continue;
+        double near = task_nearness(ts->t->task, ts->t->var, o->t->task, o->t->var);
         u32 at = n < max ? n++ : max;
         for (; at > 0 && out[at - 1].near < near; at--)
             if (at < max) out[at] = out[at - 1];
-        if (at < max) out[at] = (struct near){o, near};
+        if (at < max) out[at] = (struct neighbour){o, near};
     }
     return n;
 }
 
-/* legal schedules near others */
+/* legal neighbours of schedules */
 
 static u32 value_index(const struct gen_param *p, i32 v)
 {
@@ -81,48 +82,48 @@ void candidate_move(struct candidate *c, struct rng *r, i64 n)
     }
 }
 
-/* The same schedule where it is legal, else one a few steps away, fewest first. */
-static bool adapt(struct candidate *c, const struct contest *to, const struct search *s, struct rng *r)
+/* The same schedule if it is legal, otherwise a legal one with as few moves as possible. */
+static bool adapt(struct candidate *c, const struct task_search *to, const struct search *s, struct rng *r)
 {
     const struct candidate from = *c;
     if (!gen_matches(c->gen, to->t->task, s->caps)) return false;
     for (i64 i = 0; i < ADAPT_TRIES; i++) {
         *c = from;
         if (i) candidate_move(c, r, 1 + i / (ADAPT_TRIES / 4));
-        if (gen_repair(c, to->t->task, s->caps) && !contest_has_seen(to, c)) return true;
+        if (gen_repair(c, to->t->task, s->caps) && !task_search_has_seen(to, c)) return true;
     }
     return false;
 }
 
-/* The best of a contest, but for those that were taken. */
-static const struct entrant *best_but(const struct contest *c, const struct entrant *const *taken, u32 n_taken)
+/* The best candidate of a task except those already taken. */
+static const struct trial *best_but(const struct task_search *ts, const struct trial *const *taken, u32 n_taken)
 {
-    const struct entrant *best = NULL;
-    for (u32 i = 0; i < c->known.n; i++) {
-        const struct entrant *x = &c->known.v[i];
+    const struct trial *best = NULL;
+    for (u32 i = 0; i < ts->known.n; i++) {
+        const struct trial *x = &ts->known.v[i];
         bool again = x->status != TRIAL_OK || x->n == 0;
         for (u32 k = 0; k < n_taken; k++) again |= taken[k] == x;
-        if (!again && (!best || contest_seconds(c, x) < contest_seconds(c, best))) best = x;
+        if (!again && (!best || task_search_seconds(ts, x) < task_search_seconds(ts, best))) best = x;
     }
     return best;
 }
 
-u32 transfer(const struct contest *c, const struct search *s, struct candidate *out, u32 max)
+u32 transfer(const struct task_search *ts, const struct search *s, struct candidate *out, u32 max)
 {
-    struct near near[NEAR_MAX];
-    const struct entrant *taken[NEAR_MAX][BEST_OF_EACH];
-    struct rng r = rng_seed(c->t->task->key.lo);
-    u32 n_near = nearest(c, s, near, NEAR_MAX), n = 0;
+    struct neighbour near[NEAR_MAX];
+    const struct trial *taken[NEAR_MAX][BEST_OF_EACH];
+    struct rng r = rng_seed(ts->t->task->key.lo);
+    u32 n_near = nearest(ts, s, near, NEAR_MAX), n = 0;
     for (u32 place = 0; place < BEST_OF_EACH; place++)
         for (u32 k = 0; k < n_near && n < max; k++) {
             if (place && !taken[k][place - 1]) {
                 taken[k][place] = NULL;
                 continue;
             }
-            const struct entrant *x = taken[k][place] = best_but(near[k].c, taken[k], place);
+            const struct trial *x = taken[k][place] = best_but(near[k].ts, taken[k], place);
             if (!x) continue;
             out[n] = x->cand;
-            n += adapt(&out[n], c, s, &r);
+            n += adapt(&out[n], ts, s, &r);
         }
     return n;
 }

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A task that was never measured gets the schedule that is fastest for the nearest one that was, if it is legal here, too. Tasks of the
-// database are parsed once; their candidates are read when they are first asked for, so that asking for a few tasks costs little.
+// Schedules for tasks that were never measured: the fastest legal schedule of the nearest measured
+// task. The tasks of the database are parsed once; their candidates are read on demand, so that
+// queries for a few tasks are cheap.
 //
-// Near is not enough: a block for large products wastes most of its work on small ones. What was measured there says how much faster
-// than the default a schedule is, and the generators say how that changes from there to here:
+// A near task is not enough: a tile for large matrices wastes most of its work on small ones. The
+// expected ratio to the default is
 //
-//   measured ratio to the default, there x predicted ratio to the default, here / predicted ratio, there
+//   measured ratio there x predicted ratio here / predicted ratio there
 //
-// No less than 1, and the default is kept.
+// Unless it is below 1, the default is kept.
 #include "tune/search.h"
 
 #include <math.h>
@@ -18,8 +19,8 @@ struct timed { struct candidate cand; double seconds; };
 struct known_task {
     struct db_todo todo;
     struct tune_task task;
-    struct timed base;               /* what was timed beside all others; gen NULL: not known */
-    struct { struct timed *v; u32 n, cap; } timed; /* fastest first; read when asked for */
+    struct timed base;               /* the candidate all others were timed beside; gen NULL: unknown */
+    struct { struct timed *v; u32 n, cap; } timed; /* fastest first; read on demand */
     bool is_read;
 };
 
@@ -33,12 +34,12 @@ bool known_load(struct known *k, struct db *d, i64 env, struct arena *a, struct 
     for (u32 i = 0; i < n; i++) {
         struct known_task *x = &k->v[k->n];
         x->todo = todo[i];
-        k->n += tune_read_todo(&x->task, &todo[i], a, &(struct err){0}); /* others are of an older vocabulary */
+        k->n += tune_read_todo(&x->task, &todo[i], a, &(struct err){0}); /* others use an older vocabulary */
     }
     return true;
 }
 
-/* By the time, then in the order of measuring; what the task itself takes comes before all. */
+/* Inserts by time, then by order of measurement; the task's own choice comes first. */
 static void put_timed(struct arena *a, struct known_task *x, struct timed r, bool is_choice)
 {
     u32 at = x->timed.n;
@@ -71,7 +72,7 @@ static bool is_legal(const struct candidate *c, const struct known_for *f)
     return gen_matches(c->gen, f->task, f->caps) && gen_legal(c, f->task, f->caps);
 }
 
-/* The fastest that is legal. */
+/* The fastest legal one. */
 static const struct timed *first_legal(const struct known_task *x, const struct known_for *f)
 {
     for (u32 i = 0; i < x->timed.n; i++)
@@ -79,7 +80,7 @@ static const struct timed *first_legal(const struct known_task *x, const struct 
     return NULL;
 }
 
-/* Index of the nearest task that was not looked at yet; k->n: none. */
+/* Index of the nearest task not yet considered; k->n: none. */
 static u32 next_nearest(const struct known *k, const double *distance, const bool *seen)
 {
     u32 at = k->n;

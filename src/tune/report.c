@@ -1,40 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a tuning run tells its caller: progress, each trial, whether the machine changed or was not quiet, how soon the searches found
-// what they found.
+// Reports of a tuning run: progress, each trial, drift and background load of the machine, and
+// trials needed to find the best kernel.
 #include "tune/tuner.h"
 
 #include <math.h>
 
 static const double max_drift = 0.1, max_others = 0.1;
 
-/* Over the rival, where there is one. */
+/* Relative to the vendor baseline, if there is one. */
 double tune_speedup(const struct tuner *t)
 {
-    double rival = t->n == 1 && t->contest[0].rival_ratio > 0 ? t->contest[0].rival_ratio : 1;
+    double vendor = t->n == 1 && t->searches[0].vendor_ratio > 0 ? t->searches[0].vendor_ratio : 1;
     double base = 0, best = 0;
     for (u32 i = 0; i < t->n; i++) {
-        const struct contest *c = &t->contest[i];
-        if (!c->is_ready || c->best_at < 0 || c->t->weight <= 0) continue;
-        base += c->t->weight * c->base_time.median;
-        best += c->t->weight * c->base_time.median * fmin(1, c->best_ratio > 0 ? c->best_ratio : 1);
+        const struct task_search *ts = &t->searches[i];
+        if (!ts->is_ready || ts->best_at < 0 || ts->t->weight <= 0) continue;
+        base += ts->t->weight * ts->base_time.median;
+        best += ts->t->weight * ts->base_time.median * fmin(1, ts->best_ratio > 0 ? ts->best_ratio : 1);
     }
-    return best > 0 ? rival * base / best : 1;
+    return best > 0 ? vendor * base / best : 1;
 }
 
 double tune_seconds(const struct tuner *t)
 {
     double best = 0;
     for (u32 i = 0; i < t->n; i++) {
-        const struct contest *c = &t->contest[i];
-        if (c->t->weight <= 0) continue;
-        if (!c->is_ready || c->best_at < 0) return 0;
-        best += c->t->weight * c->base_time.median * fmin(1, c->best_ratio);
+        const struct task_search *ts = &t->searches[i];
+        if (ts->t->weight <= 0) continue;
+        if (!ts->is_ready || ts->best_at < 0) return 0;
+        best += ts->t->weight * ts->base_time.median * fmin(1, ts->best_ratio);
     }
     return best;
 }
 
-void report_progress(struct tuner *t, const struct contest *c)
+void report_progress(struct tuner *t, const struct task_search *ts)
 {
     if (!t->o->progress) return;
     struct tune_progress p = {.done = t->o->measure ? t->r->n_measured : t->r->n_built,
@@ -42,11 +42,11 @@ void report_progress(struct tuner *t, const struct contest *c)
                               .failures = t->r->n_failed,
                               .best = tune_speedup(t)};
     p.seconds_left = t->end > 0 ? fmax(0, t->end - os_now()) : -1;
-    p.what = c ? c->label : (struct str){0};
+    p.what = ts ? ts->label : (struct str){0};
     t->o->progress(t->o->user, &p);
 }
 
-void report_trial(struct tuner *t, const struct contest *c, const struct entrant *x,
+void report_trial(struct tuner *t, const struct task_search *ts, const struct trial *x,
                          struct str reason)
 {
     t->r->n_measured++;
@@ -56,7 +56,7 @@ void report_trial(struct tuner *t, const struct contest *c, const struct entrant
     if (t->o->event) {
         struct buf b = {0};
         char hex[33];
-        hash_hex(c->t->task->key, hex);
+        hash_hex(ts->t->task->key, hex);
         buf_printf(&b, "{\"task\":\"%s\",\"candidate\":", hex);
         struct buf text = {0};
         candidate_print(&text, &x->cand);
@@ -76,20 +76,20 @@ void report_trial(struct tuner *t, const struct contest *c, const struct entrant
         t->o->event(t->o->user, buf_view(&b));
         buf_release(&b);
     }
-    report_progress(t, c);
+    report_progress(t, ts);
 }
 
-/* Candidates are compared with times of the same base at the start and at the end of the run: did
- * the machine change? */
+/* Compares the base's times at the start and at the end of the run, to detect a change of the
+   machine. */
 void report_drift(struct tuner *t)
 {
     double *change = arena_array(&t->arena, double, t->n + 1);
     u32 n = 0;
     for (u32 i = 0; i < t->n; i++) {
-        struct contest *c = &t->contest[i];
-        if (c->n_beside < 2 * DRIFT_SAMPLES) continue;
+        struct task_search *ts = &t->searches[i];
+        if (ts->n_beside < 2 * DRIFT_SAMPLES) continue;
         change[n++] =
-            stats_of(c->late, DRIFT_SAMPLES).median / stats_of(c->early, DRIFT_SAMPLES).median;
+            stats_of(ts->late, DRIFT_SAMPLES).median / stats_of(ts->early, DRIFT_SAMPLES).median;
     }
     t->r->drift = n ? stats_of(change, n).median : 1;
     if (fabs(t->r->drift - 1) <= max_drift) return;
@@ -106,29 +106,29 @@ void report_drift(struct tuner *t)
     buf_release(&b);
 }
 
-static void report_task_reach(const struct tuner *t, const struct contest *c, const struct reach *r)
+static void report_task_reach(const struct tuner *t, const struct task_search *ts, const struct reach *r)
 {
-    log_printf(t->o->log, 3, "%.*s: 95 %% of the best after %u of %u trials", STR_ARG(c->label),
+    log_printf(t->o->log, 3, "%.*s: 95 %% of the best after %u of %u trials", STR_ARG(ts->label),
                r->to_near, r->n_trials);
     if (!t->o->event) return;
     struct buf b = {0};
     char hex[33];
-    hash_hex(c->t->task->key, hex);
+    hash_hex(ts->t->task->key, hex);
     buf_printf(&b, "{\"task\":\"%s\",\"sizes\":", hex);
-    buf_json_str(&b, c->sizes);
+    buf_json_str(&b, ts->sizes);
     buf_printf(&b, ",\"trials\":%u,\"trials_to_95_percent\":%u}", r->n_trials, r->to_near);
     t->o->event(t->o->user, buf_view(&b));
     buf_release(&b);
 }
 
-/* How soon the searches came near the best they found, those of earlier runs included. */
+/* Trials until each search came near its best candidate, earlier runs included. */
 bool report_reach(struct tuner *t)
 {
     struct reach *r = arena_array(&t->arena, struct reach, t->n + 1);
     for (u32 i = 0; i < t->n; i++) {
-        const struct contest *c = &t->contest[i];
-        if (!tune_reach(t->db, t->env, c->db_task, c->sizes, &r[i], t->e)) return false;
-        if (r[i].to_near && r[i].n_trials > 1) report_task_reach(t, c, &r[i]);
+        const struct task_search *ts = &t->searches[i];
+        if (!tune_reach(t->db, t->env, ts->db_task, ts->sizes, &r[i], t->e)) return false;
+        if (r[i].to_near && r[i].n_trials > 1) report_task_reach(t, ts, &r[i]);
     }
     struct reaches all = reaches_of(r, t->n);
     if (all.n_tasks == 0) return true;
@@ -161,7 +161,8 @@ bool report_nothing(struct tuner *t)
     return false;
 }
 
-/* Kernels on several threads wait milliseconds for a processor that something else uses; no ratio cancels that. */
+/* Multithreaded kernels wait milliseconds for a processor that another process uses; ratios do not
+   cancel this. */
 void report_others(const struct tuner *t, double all, double own)
 {
     double all_now, own_now, share;

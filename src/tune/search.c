@@ -1,94 +1,96 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which candidate to try next. The generators' predictions are corrected by a model fitted to what was measured, of this task and of
-// the nearest others (model.c); the lowest of predicted time less doubt comes first, of the pool (pool.c) and of offspring of the best
-// measured: mutations (one or two parameters moved to neighbouring values) and crossings of two of one family. A batch is chosen one
-// by one: what is like a candidate already in it is in less doubt. The best schedules of near tasks (near.c) are tried early. Seeded;
-// the same database and seed propose the same.
+// Selection of the next candidates. A model fitted to measurements of this task and the nearest
+// ones (model.c) corrects the families' predictions. The candidate with the lowest confidence bound
+// (predicted time minus a multiple of the standard deviation) comes first, among the pool (pool.c)
+// and the offspring of the best measured schedules: mutations (one or two parameters moved to
+// neighbouring values) and crossovers of two schedules of one family. A batch is selected greedily;
+// each selected candidate reduces the deviation of similar ones. The best schedules of near tasks
+// (near.c) are tried early. The same database and seed yield the same proposals.
 #include "tune/search.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 enum {
-    MAX_ROWS = 512,     /* of the model: a fraction of a trial to fit */
+    MAX_ROWS = 512,     /* of the model: fitting takes a fraction of a trial */
     OWN_ROWS = 288,
     NEAR_TASKS = 6,
-    ROWS_OF_EACH = 36,  /* of a near task */
-    EARLY = 12,         /* trials; every second is a schedule of a near task */
+    ROWS_OF_EACH = 36,  /* per near task */
+    EARLY = 12,         /* trials; every second one is a schedule of a near task */
     PARENTS = 6,
     N_MUTANTS = 40,
     N_CROSSED = 24,
-    FRINGE = 48,        /* candidates whose doubt is asked for */
-    DARK = 16           /* and so many taken from anywhere */
+    N_BEST = 48,        /* candidates with the best predicted time whose deviation is computed */
+    N_RANDOM = 16           /* and random ones besides */
 };
-static const double boldness = 0.7; /* standard deviations */
-static const double failed_ratio = 4; /* what failed counts as so many times slower than predicted */
+static const double exploration = 0.7; /* standard deviations subtracted from the mean */
+static const double failed_ratio = 4; /* assumed ratio of measured to predicted time of a failed candidate */
 
-double contest_typical(const struct contest *c)
+double task_search_typical(const struct task_search *ts)
 {
     struct arena tmp = {0};
-    double *v = arena_array(&tmp, double, c->known.n + 1);
-    for (u32 i = 0; i < c->known.n; i++) v[i] = c->known.v[i].reference;
-    double typical = tune_typical(v, c->known.n);
+    double *v = arena_array(&tmp, double, ts->known.n + 1);
+    for (u32 i = 0; i < ts->known.n; i++) v[i] = ts->known.v[i].reference;
+    double typical = tune_typical(v, ts->known.n);
     arena_release(&tmp);
     return typical;
 }
 
-bool contest_trusts(const struct entrant *x, double typical)
+bool trial_is_trusted(const struct trial *x, double typical)
 {
     return x->status == TRIAL_OK && x->n > 0 && (x->n_final > 0 || tune_is_typical(x->reference, typical));
 }
 
-/* Who looked fast while the machine did something else is no yardstick for others. */
-void contest_update_best(struct contest *c)
+/* Candidates that looked fast while another load was running are no yardstick. */
+void task_search_update_best(struct task_search *ts)
 {
-    i32 was = c->best_at;
-    double typical = c->typical = contest_typical(c);
-    c->best_at = -1;
-    for (u32 i = 0; i < c->known.n; i++) {
-        const struct entrant *x = &c->known.v[i];
-        if (!contest_trusts(x, typical)) continue;
-        double s = contest_seconds(c, x);
-        if (c->best_at < 0 || s < c->best)
-            c->best = s, c->best_at = (i32)i, c->best_ratio = x->ratio;
+    i32 was = ts->best_at;
+    double typical = ts->typical = task_search_typical(ts);
+    ts->best_at = -1;
+    for (u32 i = 0; i < ts->known.n; i++) {
+        const struct trial *x = &ts->known.v[i];
+        if (!trial_is_trusted(x, typical)) continue;
+        double s = task_search_seconds(ts, x);
+        if (ts->best_at < 0 || s < ts->best)
+            ts->best = s, ts->best_at = (i32)i, ts->best_ratio = x->ratio;
     }
-    c->n_idle = c->best_at == was ? c->n_idle + 1 : 0;
+    ts->n_idle = ts->best_at == was ? ts->n_idle + 1 : 0;
 }
 
-void contest_consider(struct contest *c, struct entrant *x)
+void task_search_consider(struct task_search *ts, struct trial *x)
 {
     enum { MANY = 2048, EVERY = 256 };
-    if (c->known.n < MANY || c->known.n % EVERY == 0) {
-        contest_update_best(c);
+    if (ts->known.n < MANY || ts->known.n % EVERY == 0) {
+        task_search_update_best(ts);
         return;
     }
-    bool is_best = contest_trusts(x, c->typical) && (c->best_at < 0 || contest_seconds(c, x) < c->best);
-    if (is_best) c->best = contest_seconds(c, x), c->best_at = (i32)(x - c->known.v), c->best_ratio = x->ratio;
-    c->n_idle = is_best ? 0 : c->n_idle + 1;
+    bool is_best = trial_is_trusted(x, ts->typical) && (ts->best_at < 0 || task_search_seconds(ts, x) < ts->best);
+    if (is_best) ts->best = task_search_seconds(ts, x), ts->best_at = (i32)(x - ts->known.v), ts->best_ratio = x->ratio;
+    ts->n_idle = is_best ? 0 : ts->n_idle + 1;
 }
 
-/* rows of the model */
+/* Rows of the model. */
 
-static bool learn_facts(struct entrant *x, const struct contest *c, const struct search *s)
+static bool learn_facts(struct trial *x, const struct task_search *ts, const struct search *s)
 {
     if (x->facts == FACTS_NOT_YET) {
-        if (x->predicted <= 0) x->predicted = gen_predict(&x->cand, c->t->task, s->caps, c->t->var);
-        bool ok = x->predicted > 0 && facts_of(x->fact, &x->cand, c->t->task, s->caps, c->t->var, x->predicted);
+        if (x->predicted <= 0) x->predicted = gen_predict(&x->cand, ts->t->task, s->caps, ts->t->var);
+        bool ok = x->predicted > 0 && facts_of(x->fact, &x->cand, ts->t->task, s->caps, ts->t->var, x->predicted);
         x->facts = ok ? FACTS_KNOWN : FACTS_NONE;
     }
     return x->facts == FACTS_KNOWN;
 }
 
-static bool residual(const struct contest *c, const struct entrant *x, double *y)
+static bool residual(const struct task_search *ts, const struct trial *x, double *y)
 {
     bool failed = x->status > TRIAL_SLOW;
     if (x->n == 0 && !failed) return false;
-    *y = failed ? log(failed_ratio) : log(contest_seconds(c, x) / x->predicted);
+    *y = failed ? log(failed_ratio) : log(task_search_seconds(ts, x) / x->predicted);
     return isfinite(*y);
 }
 
-struct row { struct entrant *x; double y; };
+struct row { struct trial *x; double y; };
 
 static int by_time(const void *a, const void *b)
 {
@@ -97,16 +99,17 @@ static int by_time(const void *a, const void *b)
     return p != q ? (p > q) - (p < q) : (x->x > y->x) - (x->x < y->x);
 }
 
-/* A task's rows, less their median, which it returns; of many, the best third and every so manieth of the rest. */
-static double add_rows(struct model *m, const struct contest *c, const struct search *s, u32 task, double near, u32 max)
+/* Adds a task's rows relative to their median, which is returned. Of too many rows, the best third
+   and an even selection of the rest. */
+static double add_rows(struct model *m, const struct task_search *ts, const struct search *s, u32 task, double near, u32 max)
 {
     struct arena a = {0};
-    struct row *row = arena_array(&a, struct row, c->known.n + 1);
-    double *y = arena_array(&a, double, c->known.n + 1);
+    struct row *row = arena_array(&a, struct row, ts->known.n + 1);
+    double *y = arena_array(&a, double, ts->known.n + 1);
     u32 n = 0;
-    for (u32 i = 0; i < c->known.n; i++) {
-        struct entrant *x = &c->known.v[i];
-        if (learn_facts(x, c, s) && residual(c, x, &row[n].y)) row[n].x = x, y[n] = row[n].y, n++;
+    for (u32 i = 0; i < ts->known.n; i++) {
+        struct trial *x = &ts->known.v[i];
+        if (learn_facts(x, ts, s) && residual(ts, x, &row[n].y)) row[n].x = x, y[n] = row[n].y, n++;
     }
     double median = stats_of(y, n).median;
     u32 best = n > max ? max / 3 : n, rest = max - best;
@@ -121,16 +124,16 @@ static double add_rows(struct model *m, const struct contest *c, const struct se
     return median;
 }
 
-static void fit(struct model *m, const struct contest *c, const struct search *s)
+static void fit(struct model *m, const struct task_search *ts, const struct search *s)
 {
-    struct near near[NEAR_TASKS];
-    u32 n = nearest(c, s, near, NEAR_TASKS);
-    m->level = add_rows(m, c, s, 0, 1, OWN_ROWS);
-    for (u32 k = 0; k < n; k++) add_rows(m, near[k].c, s, k + 1, near[k].near, ROWS_OF_EACH);
+    struct neighbour near[NEAR_TASKS];
+    u32 n = nearest(ts, s, near, NEAR_TASKS);
+    m->level = add_rows(m, ts, s, 0, 1, OWN_ROWS);
+    for (u32 k = 0; k < n; k++) add_rows(m, near[k].ts, s, k + 1, near[k].near, ROWS_OF_EACH);
     model_fit(m);
 }
 
-/* offspring */
+/* Offspring. */
 
 static void cross(struct candidate *c, const struct candidate *other, struct rng *r)
 {
@@ -138,15 +141,15 @@ static void cross(struct candidate *c, const struct candidate *other, struct rng
         if (rng_u64(r) & 1) c->sched.v[i] = other->sched.v[i];
 }
 
-/* The best measured, best first. */
-static u32 parents(const struct contest *c, const struct candidate **out)
+/* The best measured candidates, best first. */
+static u32 parents(const struct task_search *ts, const struct candidate **out)
 {
     double at[PARENTS];
     u32 n = 0;
-    for (u32 i = 0; i < c->known.n; i++) {
-        const struct entrant *x = &c->known.v[i];
+    for (u32 i = 0; i < ts->known.n; i++) {
+        const struct trial *x = &ts->known.v[i];
         if (x->status != TRIAL_OK || x->n == 0) continue;
-        double t = contest_seconds(c, x);
+        double t = task_search_seconds(ts, x);
         u32 k = n < PARENTS ? n++ : PARENTS;
         for (; k > 0 && at[k - 1] > t; k--)
             if (k < PARENTS) at[k] = at[k - 1], out[k] = out[k - 1];
@@ -155,44 +158,44 @@ static u32 parents(const struct contest *c, const struct candidate **out)
     return n;
 }
 
-static void add_offspring(struct entrants *e, const struct contest *c, struct search *s, struct arena *a)
+static void add_offspring(struct trials *e, const struct task_search *ts, struct search *s, struct arena *a)
 {
     const struct candidate *p[PARENTS];
-    i64 n = parents(c, p);
+    i64 n = parents(ts, p);
     for (u32 i = 0; i < N_MUTANTS + N_CROSSED && n > 0; i++) {
         struct candidate x = *p[rng_range(&s->rng, 0, n - 1)];
         const struct candidate *q = p[rng_range(&s->rng, 0, n - 1)];
         if (i < N_MUTANTS) candidate_move(&x, &s->rng, rng_range(&s->rng, 1, 2));
         else if (q->gen == x.gen) cross(&x, q, &s->rng);
-        if (gen_repair(&x, c->t->task, s->caps)) *arr_push(a, e) = (struct entrant){.cand = x};
+        if (gen_repair(&x, ts->t->task, s->caps)) *arr_push(a, e) = (struct trial){.cand = x};
     }
 }
 
-/* choosing */
+/* Selection. */
 
 struct choice {
-    struct entrant *x;
+    struct trial *x;
     struct point p;
-    double log_time, doubt; /* predicted; standard deviation */
-    double *v;              /* model_doubt */
+    double log_time, deviation; /* predicted time; standard deviation */
+    double *v;              /* scratch of model_deviation */
 };
 struct choices { struct choice *v; u32 n, cap; };
 
-static bool may_propose(const struct contest *c, const struct candidate *cand)
+static bool may_propose(const struct task_search *ts, const struct candidate *cand)
 {
     struct buf b = {0};
     candidate_print(&b, cand);
-    bool ok = !map_get(&c->seen, buf_view(&b)) && (!c->only || map_get(c->only, buf_view(&b)));
+    bool ok = !map_get(&ts->seen, buf_view(&b)) && (!ts->only || map_get(ts->only, buf_view(&b)));
     buf_release(&b);
     return ok;
 }
 
-static void add_choices(struct choices *to, struct entrants *e, const struct contest *c, const struct search *s,
+static void add_choices(struct choices *to, struct trials *e, const struct task_search *ts, const struct search *s,
                         const struct model *m, struct arena *a)
 {
     for (u32 i = 0; i < e->n; i++) {
-        struct entrant *x = &e->v[i];
-        if (!may_propose(c, &x->cand) || !learn_facts(x, c, s)) continue;
+        struct trial *x = &e->v[i];
+        if (!may_propose(ts, &x->cand) || !learn_facts(x, ts, s)) continue;
         struct choice k = {.x = x};
         point_of(&k.p, &x->cand, x->fact, 0, 1);
         k.log_time = log(x->predicted) + m->level + model_mean(m, &k.p);
@@ -209,50 +212,52 @@ static int by_log_time(const void *a, const void *b)
     return 0;
 }
 
-/* The most promising and some from anywhere come to the front, with their doubt; how many. */
-static u32 ask_doubt(struct choices *k, const struct model *m, struct rng *r, u32 spare, struct arena *a)
+/* Moves the best predicted and some random choices to the front and computes their deviations;
+   returns their number. */
+static u32 estimate_deviations(struct choices *k, const struct model *m, struct rng *r, u32 spare, struct arena *a)
 {
-    u32 n = k->n < FRINGE + DARK ? k->n : FRINGE + DARK;
+    u32 n = k->n < N_BEST + N_RANDOM ? k->n : N_BEST + N_RANDOM;
     if (k->n) qsort(k->v, k->n, sizeof *k->v, by_log_time);
-    for (u32 i = FRINGE; i < n; i++) {
+    for (u32 i = N_BEST; i < n; i++) {
         i64 j = rng_range(r, i, (i64)k->n - 1);
         struct choice x = k->v[i];
         k->v[i] = k->v[j], k->v[j] = x;
     }
     for (u32 i = 0; i < n; i++) {
         k->v[i].v = arena_array(a, double, m->n + spare + 1);
-        k->v[i].doubt = model_doubt(m, &k->v[i].p, k->v[i].v);
+        k->v[i].deviation = model_deviation(m, &k->v[i].p, k->v[i].v);
     }
     return n;
 }
 
-static double promise(const struct choice *k) { return k->log_time - boldness * k->doubt; }
+static double lower_bound(const struct choice *k) { return k->log_time - exploration * k->deviation; }
 
-static const double least_hope = 0.01, most_hope = 0.5;
+static const double min_expected_gain = 0.01, max_expected_gain = 0.5;
 
-/* What the most promising may save. The model is not sure of itself: never nothing. */
-static void update_hope(struct contest *c, const struct choice *k, u32 n)
+/* The expected gain of the most promising choices, limited from below because the model may be
+   wrong. */
+static void update_expected_gain(struct task_search *ts, const struct choice *k, u32 n)
 {
     double least = INFINITY;
-    for (u32 i = 0; i < n; i++) least = fmin(least, promise(&k[i]));
-    if (n && c->best_at >= 0) c->hope = fmin(fmax(1 - exp(least) / c->best, least_hope), most_hope);
+    for (u32 i = 0; i < n; i++) least = fmin(least, lower_bound(&k[i]));
+    if (n && ts->best_at >= 0) ts->expected_gain = fmin(fmax(1 - exp(least) / ts->best, min_expected_gain), max_expected_gain);
 }
 
-/* The batch, one by one: each that is chosen takes doubt from those like it, as if it had been
- * measured where it is expected. */
-static u32 choose(struct contest *c, struct choice *k, u32 n, struct model *m, struct candidate *out, u32 max)
+/* Selects a batch greedily: each selected choice reduces the deviation of similar ones, as if it
+   had been measured with the expected result. */
+static u32 choose(struct task_search *ts, struct choice *k, u32 n, struct model *m, struct candidate *out, u32 max)
 {
     u32 chosen = 0, first = m->n;
     while (chosen < max) {
         struct choice *best = NULL;
         for (u32 i = 0; i < n; i++)
-            if (k[i].x && (!best || promise(&k[i]) < promise(best))) best = &k[i];
+            if (k[i].x && (!best || lower_bound(&k[i]) < lower_bound(best))) best = &k[i];
         if (!best) break;
-        if (contest_mark(c, &best->x->cand)) {
+        if (task_search_mark(ts, &best->x->cand)) {
             out[chosen++] = best->x->cand;
             u32 row = m->n;
             model_add(m, &best->p, 0);
-            for (u32 i = 0; i < n && m->n > row; i++) k[i].doubt = model_doubt_less(m, &k[i].p, k[i].v);
+            for (u32 i = 0; i < n && m->n > row; i++) k[i].deviation = model_deviation_after(m, &k[i].p, k[i].v);
         }
         best->x = NULL;
     }
@@ -260,34 +265,34 @@ static u32 choose(struct contest *c, struct choice *k, u32 n, struct model *m, s
     return chosen;
 }
 
-/* Every second of the first trials. */
-static u32 propose_near(struct contest *c, const struct search *s, struct candidate *out, u32 max)
+/* Provides every second one of the first trials. */
+static u32 propose_near(struct task_search *ts, const struct search *s, struct candidate *out, u32 max)
 {
     struct candidate from[EARLY];
     u32 n = 0;
-    if (c->n_tried >= EARLY) return 0;
-    u32 n_from = transfer(c, s, from, EARLY);
+    if (ts->n_tried >= EARLY) return 0;
+    u32 n_from = transfer(ts, s, from, EARLY);
     for (u32 i = 0; i < n_from && n < (max + 1) / 2; i++)
-        if (may_propose(c, &from[i]) && contest_mark(c, &from[i])) out[n++] = from[i];
+        if (may_propose(ts, &from[i]) && task_search_mark(ts, &from[i])) out[n++] = from[i];
     return n;
 }
 
-u32 contest_propose(struct contest *c, struct search *s, struct candidate *out, u32 max)
+u32 task_search_propose(struct task_search *ts, struct search *s, struct candidate *out, u32 max)
 {
     struct arena a = {0};
     struct model m;
     struct choices k = {0};
-    struct entrants young = {0};
-    u32 n = propose_near(c, s, out, max);
+    struct trials young = {0};
+    u32 n = propose_near(ts, s, out, max);
     model_init(&m, &a, MAX_ROWS + max);
-    fit(&m, c, s);
-    add_offspring(&young, c, s, &a);
-    add_choices(&k, &c->pool, c, s, &m, &a);
-    add_choices(&k, &young, c, s, &m, &a);
-    u32 n_fringe = ask_doubt(&k, &m, &s->rng, max, &a);
-    update_hope(c, k.v, n_fringe);
-    n += choose(c, k.v, n_fringe, &m, out + n, max - n);
-    c->is_done = n == 0;
+    fit(&m, ts, s);
+    add_offspring(&young, ts, s, &a);
+    add_choices(&k, &ts->pool, ts, s, &m, &a);
+    add_choices(&k, &young, ts, s, &m, &a);
+    u32 n_front = estimate_deviations(&k, &m, &s->rng, max, &a);
+    update_expected_gain(ts, k.v, n_front);
+    n += choose(ts, k.v, n_front, &m, out + n, max - n);
+    ts->is_done = n == 0;
     arena_release(&a);
     return n;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Private to tune/: one task's state while it is tuned, and who is tried next.
+// Private to tune/: the search for one task, and the selection of candidates.
 #ifndef QUERN_TUNE_SEARCH_H
 #define QUERN_TUNE_SEARCH_H
 
@@ -8,102 +8,111 @@
 
 enum { N_FACTS = 10 };
 
-struct entrant {            /* one candidate of a task */
+struct trial {            /* one candidate of a task */
     struct candidate cand;
-    double predicted;       /* seconds, by its generator; 0: not asked yet */
-    i64 trial;              /* row id; 0: not in the database yet */
+    double predicted;       /* seconds, by its family; 0: not computed yet */
+    i64 id;                 /* row id; 0: not in the database yet */
     enum trial_status status;
     u32 n;                  /* samples taken */
-    bool is_queued;         /* being built, or waiting for its turn */
-    bool was_final;         /* in finals of this run */
-    u32 n_final;            /* of them */
-    double median, ratio;   /* as in its row, also by earlier runs' samples */
+    bool is_queued;         /* being built, or waiting to be measured */
+    bool was_final;         /* was a finalist in this run */
+    u32 n_final;            /* samples taken as a finalist */
+    double median, ratio;   /* as in its row, earlier runs included */
     double ratio_low, ratio_high, reference;
-    enum { FACTS_NOT_YET, FACTS_KNOWN, FACTS_NONE } facts; /* NONE: its kernel cannot be made */
+    enum { FACTS_NOT_YET, FACTS_KNOWN, FACTS_NONE } facts; /* NONE: its kernel cannot be generated */
     float fact[N_FACTS];    /* facts_of */
 };
 
-struct entrants { struct entrant *v; u32 n, cap; };
+struct trials { struct trial *v; u32 n, cap; };
 
 enum { DRIFT_SAMPLES = 10 };
 
-struct contest {            /* one task at its sizes */
+struct task_search {            /* the search for one task at its sizes */
     const struct tune_task *t;
     i64 db_task;
     struct str sizes;
-    struct str label;       /* for people */
-    struct entrants known;  /* in the database, in order of adding */
+    struct str label;       /* for messages */
+    struct trials known;  /* in the database, in insertion order */
     struct map place;       /* row id, as bytes -> index in known */
-    u32 n_queued;           /* of known */
-    struct entrants pool;   /* candidates to choose from, best predicted first */
-    bool is_filled;         /* the pool: made when it is first asked for */
-    const struct map *only; /* texts of the candidates that may be proposed; NULL: all that are legal */
+    u32 n_queued;           /* number of queued ones */
+    struct trials pool;   /* candidates to choose from, best predicted first */
+    bool is_filled;         /* whether the pool was filled; done on demand */
+    const struct map *only; /* texts of the admissible candidates; NULL: all legal ones */
     struct map seen;        /* candidate text -> 1 */
-    double predicted;       /* seconds of the default, by the model */
-    bool is_ready;          /* base is built and measured */
-    bool is_hopeless;       /* not even the default works */
-    bool is_done;           /* nothing new to try */
-    struct subject base; struct arena base_arena; /* and all that it refers to */
-    i64 base_trial;         /* its row */
+    double predicted;       /* predicted seconds of the default */
+    bool is_ready;          /* the base is built and measured */
+    bool is_excluded;       /* cannot be measured: not even the default works, or it has no valid sizes or checks */
+    bool is_done;           /* no candidates left */
+    struct subject base; struct arena base_arena; /* owns the base's memory */
+    i64 base_trial;         /* the base's row id */
     struct stats base_time;
-    double early[DRIFT_SAMPLES], late[DRIFT_SAMPLES]; /* the base's first samples beside candidates, and its last, a ring */
-    u32 n_beside;           /* samples of the base beside candidates */
-    double best;            /* seconds, of the best verified candidate */
-    double best_ratio;      /* of its time and the base's */
-    i32 best_at;            /* in known, -1: none */
-    double typical;         /* reference time beside its trials, when the best was looked for in all of them */
+    double early[DRIFT_SAMPLES], late[DRIFT_SAMPLES]; /* times of the base beside candidates: the first ones,
+                                                         and a ring of the last ones */
+    u32 n_beside;           /* number of these samples */
+    double best;            /* seconds of the best verified candidate */
+    double best_ratio;      /* its ratio to the base */
+    i32 best_at;            /* index in known, -1: none */
+    double typical;         /* usual reference time, as of the last full update */
     u32 n_tried, n_idle;    /* trials; trials since the last improvement */
-    double rival_ratio;     /* of the rival's time and the base's; 0: there is none, or it failed */
-    double hope;            /* share of the best time that the next trial may save, as the model has it */
+    double vendor_ratio;     /* ratio of the vendor baseline to the base; 0: none, or it failed */
+    double expected_gain;            /* expected relative gain of the next trial, by the model */
 };
 
-/* What is common to all contests on a device. */
+/* Common to all searches on a device. */
 struct search {
     const struct caps *caps;
     struct rng rng;
-    struct contest *const *past; u32 n_past; /* contests that others may learn from */
+    struct task_search *const *past; u32 n_past; /* searches of other tasks, for transfer */
 };
 
-/* contest.c */
-struct shelf { struct db *db; i64 env; const struct caps *caps; struct arena *arena; struct err *e; }; /* where contests come from */
-bool contest_load(struct contest *c, const struct tune_task *task, const struct shelf *s); /* with all that is known */
-/* What may be learnt from: n contests, and all other tasks that the database knows. */
-bool contests_past(struct search *to, struct contest *v, u32 n, const struct shelf *s);
-const u64 *contest_find(const struct contest *c, i64 trial); /* its place in known; NULL: it is not there */
-u32 contest_add(struct contest *c, struct arena *a, const struct entrant *x); /* the place of what was not there */
-void contest_queue(struct contest *c, struct entrant *x, bool is_queued);
-void entrant_take(struct entrant *x, const struct trial_row *row); /* what its samples say */
-bool contest_reread(struct contest *c, const struct shelf *s); /* what all samples say, and the best as programs choose it */
+/* task_search.c */
+/* where searches are loaded from */
+struct search_env { struct db *db; i64 env; const struct caps *caps; struct arena *arena; struct err *e; };
+/* with all known results */
+bool task_search_load(struct task_search *ts, const struct tune_task *task, const struct search_env *env);
+/* The tasks to transfer from: n searches, and all other tasks of the database. */
+bool search_load_past(struct search *to, struct task_search *v, u32 n, const struct search_env *env);
+const u64 *task_search_find(const struct task_search *ts, i64 trial); /* index in known; NULL: missing */
+u32 task_search_add(struct task_search *ts, struct arena *a, const struct trial *x); /* index of the added trial */
+void task_search_queue(struct task_search *ts, struct trial *x, bool is_queued);
+void trial_take_row(struct trial *x, const struct trial_row *row); /* copies statistics of its row */
+/* rereads all statistics, and selects the best as programs do */
+bool task_search_reread(struct task_search *ts, const struct search_env *env);
 bool tune_read_todo(struct tune_task *to, const struct db_todo *todo, struct arena *a, struct err *e);
 
-/* pool.c: fills the pool, the same share for each family that can do the task. */
-void contest_fill_pool(struct contest *c, const struct caps *caps, u64 seed, struct arena *a);
-bool contest_has_seen(const struct contest *c, const struct candidate *cand);
-bool contest_mark(struct contest *c, const struct candidate *cand); /* true: was not seen before */
+/* pool.c: fills the pool with an equal share for each matching family. */
+void task_search_fill_pool(struct task_search *ts, const struct caps *caps, u64 seed, struct arena *a);
+bool task_search_has_seen(const struct task_search *ts, const struct candidate *cand);
+bool task_search_mark(struct task_search *ts, const struct candidate *cand); /* true: newly marked */
 
-/* search.c: up to max candidates not tried yet. */
-u32 contest_propose(struct contest *c, struct search *s, struct candidate *out, u32 max);
-void contest_update_best(struct contest *c);
-void contest_consider(struct contest *c, struct entrant *x); /* likewise, after a trial of x; of very many trials all are looked at now and then */
-/* Verified, and timed while the reference took no longer than usual, or in finals, whatever it took. */
-bool contest_trusts(const struct entrant *x, double typical);
-double contest_typical(const struct contest *c); /* reference time beside its trials */
-double contest_seconds(const struct contest *c, const struct entrant *x); /* of one that was measured */
+/* search.c: up to max untried candidates. */
+u32 task_search_propose(struct task_search *ts, struct search *s, struct candidate *out, u32 max);
+void task_search_update_best(struct task_search *ts);
+/* updates the best after a trial of x; with very many trials, all are scanned only now and then */
+void task_search_consider(struct task_search *ts, struct trial *x);
+/* Verified, and timed while the reference took its usual time, or in finals. */
+bool trial_is_trusted(const struct trial *x, double typical);
+double task_search_typical(const struct task_search *ts); /* usual reference time beside its trials */
+double task_search_seconds(const struct task_search *ts, const struct trial *x); /* of a measured one */
 
-/* near.c: what other tasks tell. */
-double task_distance(const struct task *a, const i64 *var_a, const struct task *b, const i64 *var_b); /* INFINITY: not of the same kind */
-double task_nearness(const struct task *a, const i64 *var_a, const struct task *b, const i64 *var_b); /* 1: the same; 0: nothing */
-void candidate_move(struct candidate *c, struct rng *r, i64 n); /* n parameters, by up to two values; may not be legal then */
-/* The best schedules of the nearest tasks, made legal for this one; how many. */
-u32 transfer(const struct contest *c, const struct search *s, struct candidate *out, u32 max);
-struct near { const struct contest *c; double near; };
-u32 nearest(const struct contest *c, const struct search *s, struct near *out, u32 max); /* those with measurements, nearest first */
+/* near.c: transfer between tasks. */
+/* INFINITY: not comparable */
+double task_distance(const struct task *a, const i64 *var_a, const struct task *b, const i64 *var_b);
+/* 1: equal; 0: unrelated */
+double task_nearness(const struct task *a, const i64 *var_a, const struct task *b, const i64 *var_b);
+/* moves n parameters by up to two values; the result may be illegal */
+void candidate_move(struct candidate *c, struct rng *r, i64 n);
+/* The best schedules of the nearest tasks, adapted to be legal for this one; returns their number. */
+u32 transfer(const struct task_search *ts, const struct search *s, struct candidate *out, u32 max);
+struct neighbour { const struct task_search *ts; double near; };
+/* tasks with measurements, nearest first */
+u32 nearest(const struct task_search *ts, const struct search *s, struct neighbour *out, u32 max);
 
 /* model.c */
-struct point {              /* a schedule as the model sees it */
+struct point {              /* a schedule in the model's representation */
     const struct gen *gen;
-    u32 task;               /* 0: the one that is tuned */
-    float near;             /* how much its task tells of the one that is tuned, 0 to 1 */
+    u32 task;               /* 0: the tuned one */
+    float near;             /* weight of its task, 0 to 1 */
     float fact[N_FACTS], param[MAX_SCHED];
 };
 struct model {
@@ -113,17 +122,20 @@ struct model {
     double *l;              /* Cholesky factor, rows of the lower triangle */
     double *weight;
     double variance;        /* of y */
-    double level;           /* what was taken off all y of the task that is tuned */
+    double level;           /* mean of y of the tuned task, subtracted from its rows */
 };
-/* What a candidate's kernel does, logarithms per operation of the task; false: there is no kernel. */
+/* Features of a candidate's kernel: logarithms of counts per operation of the task; false: the
+   kernel cannot be generated. */
 bool facts_of(float fact[N_FACTS], const struct candidate *c, const struct task *t, const struct caps *caps, const i64 *var,
               double predicted);
 void point_of(struct point *p, const struct candidate *c, const float fact[N_FACTS], u32 task, double near);
 void model_init(struct model *m, struct arena *a, u32 max);
-void model_add(struct model *m, const struct point *p, double y); /* beyond max: nothing */
-void model_fit(struct model *m);                    /* after the last is added */
+void model_add(struct model *m, const struct point *p, double y); /* ignored beyond max */
+void model_fit(struct model *m);                    /* after all rows are added */
 double model_mean(const struct model *m, const struct point *p);
-double model_doubt(const struct model *m, const struct point *p, double *v); /* standard deviation; v: room for m->n numbers */
-double model_doubt_less(const struct model *m, const struct point *p, double *v); /* after one more row; v as it was left */
+/* standard deviation; v has room for m->n numbers */
+double model_deviation(const struct model *m, const struct point *p, double *v);
+/* after one more row was added; updates v */
+double model_deviation_after(const struct model *m, const struct point *p, double *v);
 
 #endif

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Medians and their confidence. Times are skewed and have outliers, so order statistics: the 95 %
-// interval of the median lies between ranks n/2 -+ 0.98 sqrt(n) (normal approximation of the
-// binomial; Conover, Practical Nonparametric Statistics, section 3.2).
+// Medians and their confidence intervals. Times are skewed and have outliers, hence order
+// statistics: the 95 % interval of the median lies between ranks n/2 -+ 0.98 sqrt(n) (normal
+// approximation of the binomial; Conover, Practical Nonparametric Statistics, section 3.2).
 #include "tune/tune.h"
 
 #include <math.h>
@@ -29,7 +29,7 @@ struct stats stats_of(double *v, u32 n)
 
 bool tune_is_typical(double reference, double typical)
 {
-    static const double most = 1.25; /* times as long: more than clocks make of a quiet machine */
+    static const double most = 1.25; /* times as long: more than clock frequencies vary on a quiet machine */
     return typical <= 0 || reference <= most * typical;
 }
 

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Candidates in a child process, one after another until one fails: starting a child, opening a device and copying what a task reads
-// take longer than most kernels. The child opens the device once, and the reference candidate; it loads each binary, verifies it on
-// each check (outputs poisoned, guard bands around every buffer, inputs compared afterwards), then times it beside the reference, one
-// sample of each in turn, and reports every step. The parent says which candidate is next, whether another sample is wanted, and
-// applies the clock: a child that crashes or hangs is a status, and a new child begins afresh. Where a kernel shares the child's
-// memory, those before it may be to blame for a failure: it is tried once more in a child of its own, whose verdict counts.
+// Candidates run in a child process, one after another until one fails, because starting a child,
+// opening a device and copying a task's inputs take longer than most kernels. The child opens the
+// device and the reference candidate once. It loads each binary, verifies it on each check (outputs
+// poisoned, guard bands around every buffer, inputs compared afterwards), times it beside the
+// reference, alternating single samples, and reports every step. The parent selects the next
+// candidate, decides whether to take another sample, and enforces time limits: a child that crashes
+// or hangs yields a status, and a new child is started. If kernels share the child's memory, the
+// predecessors of a failed one may be to blame: it is repeated in a child of its own, whose verdict
+// counts.
 //
-// Candidates are not trusted. A child for the processor loads everything first (kernels keep nothing between calls, so one copy serves all
-// checks), then gives up all but its memory; one with a vendor's driver gives up what it can before the driver is loaded (os_sandbox.c).
-// Every child has limits.
+// Candidates are not trusted. A child for the CPU loads all code first (kernels are stateless
+// between calls, so one copy serves all checks), then gives up everything but its memory. A child
+// with a vendor's driver gives up what it can before loading the driver (os_sandbox.c). Every child
+// has resource limits.
 #include "tune/instance.h"
 
 #include <math.h>
@@ -17,38 +21,41 @@
 
 enum { MAX_REPEAT = 10000 };
 static const double min_sample_seconds =
-    200e-6; /* shorter runs are repeated: the timer's noise stays below a percent */
-static const double start_seconds = 30; /* opening the device and moving data may take this long */
-static const double slow_rate = 20e6;   /* bytes per second; more where there is so much data */
-static const double long_seconds = 20e-3; /* a run that is the first of its kind, or follows one of another, is no slower for it */
+    200e-6; /* shorter runs are repeated, so that the timer's noise stays below a percent */
+static const double start_seconds = 30; /* allowance for opening the device and moving data */
+static const double slow_rate = 20e6;   /* bytes per second, for larger data */
+/* a longer run is unaffected by being the first, or by following another kernel */
+static const double long_seconds = 20e-3;
 static const double wake_seconds = 0.03; /* of work before a device is timed for the first time */
 static const i64 max_evict = 256 << 20;
-static const double settle_seconds = 0.2, settle_step = 10e-3, settled = 0.05; /* at most; looked at so often; share of the time that is no work */
+/* maximum; polling interval; idle share of the time */
+static const double settle_seconds = 0.2, settle_step = 10e-3, settled = 0.05;
 
-/* What the child says. ALLOW: the next message comes within that many seconds, or the child hangs:
-   runs of the candidate are given its time-out, opening the device and moving data much more. */
-enum message_kind { MSG_READY /* the first: all is loaded */, MSG_ALLOW, MSG_SAMPLE, MSG_FOUND, MSG_END };
+/* Messages of the child. ALLOW: the next message follows within that many seconds, otherwise the
+   child hangs. Runs of the candidate get its time limit; opening the device and moving data get
+   much more. */
+enum message_kind { MSG_READY /* the first one: all code is loaded */, MSG_ALLOW, MSG_SAMPLE, MSG_FOUND, MSG_END };
 
 struct message {
     u8 kind, status;
-    u32 check; /* FOUND: by this one's judge */
+    u32 check; /* FOUND: by this check's comparator */
     i64 n_text;
     double seconds;
     struct sample sample;
 };
 
-/* What the parent says: which subject is next, and after each sample whether to go on. */
+/* Messages of the parent: the next subject, and after each sample whether to continue. */
 enum { STOP, GO_ON };
 
 struct child {
     const struct trial_session *t;
     const struct trial_opts *o;
-    const struct subject *s; /* whose turn it is */
+    const struct subject *s; /* the current subject */
     int fd;
     struct on on;
     struct instance base;    /* the reference candidate; kernel NULL: not open yet */
-    i64 base_repeat;         /* its runs for one sample; 0: not known yet */
-    void *scratch; i64 n_scratch; /* what was read from the device */
+    i64 base_repeat;         /* its runs per sample; 0: unknown */
+    void *scratch; i64 n_scratch; /* data read from the device */
 };
 
 static double data_seconds(const struct trial_session *t)
@@ -80,14 +87,14 @@ static void send_allow(const struct child *c, double seconds)
     os_child_put(c->fd, &m, sizeof m);
 }
 
-/* For n runs. Drivers of others may finish building a kernel when it runs first. */
+/* Time limit of n runs. Foreign drivers may finish compiling a kernel at its first run. */
 static double time_for(const struct child *c, const struct instance *x, u32 n)
 {
     bool builds = c->on.driver->is_foreign && !x->has_run;
     return n * c->o->timeout + (builds ? start_seconds : 0);
 }
 
-/* A device at rest runs at a fraction of its clock. */
+/* Works until an idle device has raised its clock frequency. */
 static bool wake(struct child *c, struct instance *x, struct err *e)
 {
     double end = os_now() + wake_seconds;
@@ -110,9 +117,9 @@ static bool run_once(struct child *c, struct instance *x, struct err *e)
     return ok;
 }
 
-/* verifying */
+/* Verification. */
 
-/* A kernel that delivers a part leaves the other parts as they are. */
+/* Whether a kernel that writes a part of a value left the other parts unchanged. */
 static bool others_intact(const struct check *k, u32 out, const void *got, struct buf *why)
 {
     struct place p;
@@ -122,7 +129,7 @@ static bool others_intact(const struct check *k, u32 out, const void *got, struc
     return at < 0;
 }
 
-/* Buffer i as the run left it; NULL: it cannot be read. */
+/* Buffer i after the run; NULL: it cannot be read. */
 static const void *read_buffer(struct child *c, const struct instance *x, u32 i, struct err *e)
 {
     if (c->n_scratch <= x->size[i]) {
@@ -184,7 +191,7 @@ static struct hash both(struct hash a, struct hash b)
     return hash_bytes(v, sizeof v);
 }
 
-/* The outputs' bytes. */
+/* Hash of the outputs' bytes. */
 static bool hash_outputs(struct child *c, const struct instance *x, struct hash *h, struct err *e)
 {
     *h = (struct hash){0};
@@ -197,7 +204,7 @@ static bool hash_outputs(struct child *c, const struct instance *x, struct hash 
     return true;
 }
 
-/* Nothing is kept from run to run, and nothing depends on who comes first. */
+/* Repeats the run in the same memory: the result must be the same bytes. */
 static enum trial_status run_again(struct child *c, struct instance *x, struct buf *why)
 {
     struct hash first, second;
@@ -208,7 +215,7 @@ static enum trial_status run_again(struct child *c, struct instance *x, struct b
     return ok ? TRIAL_WRONG : TRIAL_LAUNCH;
 }
 
-/* The reference candidate stays open for all that are timed beside it. */
+/* Opens the reference candidate, which stays open for all candidates timed beside it. */
 static bool open_base(struct child *c, struct err *e)
 {
     if (!c->o->base || !c->t->timing || c->base.kernel) return true;
@@ -223,7 +230,7 @@ static bool open_for(struct child *c, const struct check *k, struct instance *x,
     return instance_open(x, &c->on, c->s, k, &c->base, e);
 }
 
-/* x is left open. */
+/* Leaves x open. */
 static enum trial_status verify(struct child *c, u32 check, struct instance *x, struct buf *why)
 {
     const struct check *k = c->t->checks[check];
@@ -241,10 +248,10 @@ static enum trial_status verify(struct child *c, u32 check, struct instance *x, 
     return st;
 }
 
-/* timing */
+/* Timing. */
 
-/* Where one thread of this process does all the work its processor time counts: what else the
-   machine does meanwhile is none of the kernel's. */
+/* If a single thread of this process does all the work, its CPU time counts, which excludes other
+   load. */
 static double clock_now(const struct child *c)
 {
     bool alone = !c->on.driver->is_foreign && c->o->dev.n_threads == 1;
@@ -262,11 +269,11 @@ static double time_runs(struct child *c, struct instance *x, i64 repeat, struct 
     return dev_elapsed(c->on.dev, clock_now(c) - start) / (double)repeat;
 }
 
-/* How often a run must be repeated for one sample, and what one took, warm. 0: it failed. */
+/* Number of runs per sample, and the time of a warm one. 0: failed. */
 static i64 repeats(struct child *c, struct instance *x, double *t, struct err *e)
 {
     send_allow(c, time_for(c, x, 2));
-    *t = x->has_run ? 0 : time_runs(c, x, 1, e); /* memory is touched the first time */
+    *t = x->has_run ? 0 : time_runs(c, x, 1, e); /* first touch of memory */
     if (*t >= 0) *t = time_runs(c, x, 1, e);
     if (*t < 0) return 0;
     return *t >= min_sample_seconds
@@ -274,16 +281,15 @@ static i64 repeats(struct child *c, struct instance *x, double *t, struct err *e
                : i64_min(MAX_REPEAT, (i64)(min_sample_seconds / (*t + 1e-8)) + 1);
 }
 
-/* false: the parent has seen enough, or is gone */
+/* false: the parent needs no more samples, or is gone */
 static bool send_sample(struct child *c, const struct message *m)
 {
     u8 answer = STOP;
     return os_child_put(c->fd, m, sizeof *m) && os_child_take(c->fd, &answer, 1) && answer == GO_ON;
 }
 
-/* One run with nothing of it in the caches: written over by twice the size of the last level.
-   Private caches of other threads keep what they hold, which the candidate's threads may find
-   again. */
+/* One run with flushed caches: twice the size of the last level is overwritten. Private caches of
+   other threads keep their contents, which the candidate's threads may hit. */
 static bool time_cold(struct child *c, struct instance *x, struct err *e)
 {
     struct caps caps;
@@ -299,21 +305,21 @@ static bool time_cold(struct child *c, struct instance *x, struct err *e)
     if (ok) s.sample.seconds = time_runs(c, x, 1, e);
     c->on.driver->release(c->on.dev, &m);
     if (!ok || s.sample.seconds < 0) return false;
-    send_sample(c, &s); /* the answer is for warm ones */
+    send_sample(c, &s); /* the answer concerns warm samples */
     send_allow(c, c->o->timeout);
-    return time_runs(c, x, 1, e) >= 0; /* warm again */
+    return time_runs(c, x, 1, e) >= 0; /* warms the caches again */
 }
 
 static bool is_library(const struct subject *s) { return s->product || s->conv; }
 
-/* A library on the processor has threads of its own, and its idle threads and ours wait awake for a while. */
+/* A CPU library has threads of its own; its idle threads and ours spin for a while. */
 static bool has_other_threads(const struct child *c, const struct instance *x)
 {
     const struct subject *b = c->o->base;
     return b && !c->on.driver->is_foreign && c->o->dev.n_threads != 1 && is_library(x->s) != is_library(b);
 }
 
-/* The processors are left to whose turn it is: the other's threads go to sleep. */
+/* Waits until the other side's threads sleep, so that the processors are free. */
 static void settle(void)
 {
     for (double end = os_now() + settle_seconds; os_now() < end;) {
@@ -323,7 +329,7 @@ static void settle(void)
     }
 }
 
-/* Then a run that is not counted wakes its own. */
+/* Wakes its own threads by an uncounted run. */
 static bool take_turn(struct child *c, struct instance *x, double run_seconds, struct err *e)
 {
     settle();
@@ -340,13 +346,14 @@ static bool time_base(struct child *c, struct message *m, struct err *e)
     return m->sample.base >= 0;
 }
 
-/* One run that shows that it cannot win, its constants warm: no need to make copies of them. */
+/* One run with warm constants may show that the candidate cannot win, before copies of constants
+   are made. */
 static bool is_lost(const struct child *c, const struct message *m)
 {
     return c->o->lost > 0 && c->o->base && m->sample.seconds >= min_sample_seconds && m->sample.seconds > c->o->lost * m->sample.base;
 }
 
-/* Where one run is long enough for a sample, the run that showed it is the first. */
+/* If one run is long enough for a sample, the run that showed it is the first one. */
 static bool take_samples(struct child *c, struct instance *x, struct err *e)
 {
     struct message m = {.kind = MSG_SAMPLE};
@@ -378,7 +385,7 @@ static enum trial_status time_all(struct child *c, struct instance *x, struct bu
     return ok ? TRIAL_OK : TRIAL_LAUNCH;
 }
 
-/* What was verified on the check that it is timed on goes on as it is. */
+/* An instance verified on the check used for timing is kept. */
 static void measure(struct child *c)
 {
     const struct trial_session *t = c->t;
@@ -393,7 +400,7 @@ static void measure(struct child *c)
     buf_release(&why);
 }
 
-/* Libraries of the system do as they like: a child that has one is no place for a filter. */
+/* System libraries may do anything: a child that uses one cannot be confined by a filter. */
 static bool may_be_confined(const struct child *c)
 {
     bool has_library = c->o->base && is_library(c->o->base);
@@ -417,12 +424,12 @@ static void load_all(struct child *c)
     for (u32 i = t->first; i < t->end; i++) load_one(c, &t->subject[i]);
 }
 
-/* What it may do from here on. Whether the system can confine it is said by who runs the session. */
+/* Enters the sandbox. Whoever runs the session reports whether the system supports it. */
 static void confine(struct child *c)
 {
     struct caps caps;
     bool may = c->on.dev && may_be_confined(c);
-    if (may) c->on.driver->caps(c->on.dev, &caps); /* known from now on */
+    if (may) c->on.driver->caps(c->on.dev, &caps); /* available from now on */
     if (may) load_all(c);
     if (may) os_sandbox_enter(c->on.driver->shares ? OS_SANDBOX_SHARED : OS_SANDBOX_MEMORY, c->fd);
 }
@@ -446,7 +453,7 @@ static void child_main(void *user, int fd)
     }
 }
 
-/* the parent's side */
+/* The parent's side. */
 
 static void end(struct trial_session *t)
 {
@@ -485,8 +492,8 @@ static enum trial_status take_end(struct trial_session *t, const struct message 
     return (enum trial_status)m->status;
 }
 
-/* The next message within the time that the child was given. TRIAL_OK: there is one. TRIAL_NEW: the
-   run's own time is over first. */
+/* The next message within the child's allowance. TRIAL_OK: received. TRIAL_NEW: the deadline passed
+   first. */
 static enum trial_status next_message(struct trial_session *t, struct message *m, double limit,
                                       struct buf *reason)
 {
@@ -499,8 +506,8 @@ static enum trial_status next_message(struct trial_session *t, struct message *m
     return TRIAL_NEW;
 }
 
-/* What a judge found, to where the caller has it. TRIAL_OK: it is there. A child that says other things than it should is as good as
-   crashed. */
+/* Copies a comparator's findings to the caller. TRIAL_OK: done. A child that sends anything
+   unexpected counts as crashed. */
 static enum trial_status take_found(struct trial_session *t, const struct message *m, struct buf *reason)
 {
     const struct judge *j = m->check < t->n_checks ? t->checks[m->check]->judge : NULL;
@@ -523,12 +530,12 @@ static enum trial_status follow(struct trial_session *t, trial_sample_fn *fn, vo
         if (m.kind == MSG_FOUND && (st = take_found(t, &m, reason)) != TRIAL_OK) return st;
         if (m.kind != MSG_SAMPLE) continue;
         u8 answer = fn(user, &m.sample, m.sample.is_cold ? n : ++n) ? GO_ON : STOP;
-        os_child_send(&t->child, &answer, 1); /* if it is gone, the next message says how */
+        os_child_send(&t->child, &answer, 1); /* if the child is gone, the next message reports it */
         limit = data_seconds(t);
     }
 }
 
-/* In the child that is there, or a new one that loads the subjects of [k, end). */
+/* Uses the running child, or a new one that loads the subjects of [k, end). */
 static enum trial_status try(struct trial_session *t, u32 k, u32 end_of, trial_sample_fn *fn, void *user, struct buf *reason)
 {
     struct err e = {0};
