@@ -154,7 +154,7 @@ static kval pack_weights(struct walk *w)
 struct rows {            /* of one tile */
     kval base[MAX_ROWS]; /* elements from the input's first to the first tap's of channel 0; outside it, too */
     kval first[MAX_ROWS][MAX_RANK]; /* input index there, of spatial axes */
-    kval inside[MAX_ROWS]; /* at the taps opened so far; 0: always */
+    kval inside[MAX_ROWS]; /* at the taps opened so far */
 };
 
 /* The outputs that row number m stands for. */
@@ -173,8 +173,6 @@ static void split_row(const struct walk *w, kval m, kval idx[MAX_RANK])
     if (w->x.has_batch) idx[0] = m;
 }
 
-static void also(struct kir *k, kval *all, kval cond) { *all = *all ? kir_bin(k, KI_AND, *all, cond) : cond; }
-
 /* Transposed: the output of this iteration's phase at a position. Whether it exists is asked where it is not known. */
 static void find_output(struct walk *w, i64 p, const kval idx[MAX_RANK], kval is_row)
 {
@@ -187,8 +185,8 @@ static void find_output(struct walk *w, i64 p, const kval idx[MAX_RANK], kval is
         const struct trans_axis *x = &w->x.trans.ax[a];
         sym stop = sym_mul(t, sym_add(t, x->q_lo, x->n_q), sym_const(t, x->s));
         kval at = w->out[p][a] = trans_output(m, x, idx[a], w->phase[a]);
-        if (gen_static(m->g, x->q_lo, 0) * x->s < x->begin) also(k, &ok, kir_bin(k, KI_LE, kir_int(k, 0), at));
-        if (gen_static(m->g, sym_sub(t, x->out, stop), -MAX_PHASES) + x->begin < 0) also(k, &ok, kir_lt(k, at, emit_size(m, x->out)));
+        if (gen_static(m->g, x->q_lo, 0) * x->s < x->begin) ok = kir_and(k, ok, kir_bin(k, KI_LE, kir_int(k, 0), at));
+        if (gen_static(m->g, sym_sub(t, x->out, stop), -MAX_PHASES) + x->begin < 0) ok = kir_and(k, ok, kir_lt(k, at, emit_size(m, x->out)));
     }
     w->exists[p] = ok;
 }
@@ -208,7 +206,7 @@ static void find_rows(struct walk *w, kval from, struct rows *r)
             r->first[p][a] = kir_sub(k, kir_mul_i(k, idx[a], c->stride[a]), emit_size(b->m, c->pad[a]));
             at = kir_add(k, at, kir_mul(k, r->first[p][a], b->step[a]));
         }
-        r->base[p] = at, r->inside[p] = 0;
+        r->base[p] = at, r->inside[p] = kir_const_i(k, DT_BOOL, 1, 1);
         if (w->x.up) find_output(w, p, idx, p ? kir_lt(k, m, b->x1) : 0);
     }
 }
@@ -238,7 +236,7 @@ static void ask_rows(struct walk *w, struct rows *r, u32 a, kval by)
     kval end = emit_size(b->m, b->c.in[a]);
     for (i64 p = 0; p < b->s.tx; p++) {
         kval i = kir_add(k, r->first[p][a], by);
-        also(k, &r->inside[p], kir_bin(k, KI_AND, kir_bin(k, KI_LE, kir_int(k, 0), i), kir_lt(k, i, end)));
+        r->inside[p] = kir_bin(k, KI_AND, r->inside[p], kir_bin(k, KI_AND, kir_bin(k, KI_LE, kir_int(k, 0), i), kir_lt(k, i, end)));
     }
 }
 
@@ -279,7 +277,7 @@ static void tap_steps(struct walk *w, const struct rows *r, kval channel, kval b
     struct tile_in in = {.buf = b->m->buf[b->c.x], .at = start, .px = px};
     in.x_step = in.y_step = kir_int(k, 0);
     kval all = 0;
-    for (i64 p = 0; p < b->s.tx && !w->x.is_inside; p++) also(k, &all, r->inside[p]);
+    for (i64 p = 0; p < b->s.tx && !w->x.is_inside; p++) all = kir_and(k, all, r->inside[p]);
     if (all) { /* which most tiles are, at most taps */
         kir_if(k, all);
         struct tile_in whole = in;

@@ -6,48 +6,11 @@
 //
 // Dims: y (m, n) of a conv group, m = batch and pixels, n = its output channels; terms k = taps x input channels.
 #include "gen/mma.h"
-#include "gen/addr_igemm.h"
 
 GEN_PARAMS(MMA_PARAMS)
 
-enum { FIND = 40, FIND_VECTOR = 10 /* operations to find the place of an element, of one in a vector */ };
+static bool analyze(const struct gen_problem *p) { return mma_analyze(p, &contract_igemm); }
 
-struct own { struct mma_task t; /* first */ struct igemm_address g; };
+static void emit(struct emit *m, const struct task *t, const struct caps *c, const struct sched *v) { mma_emit(m, t, c, v, &contract_igemm); }
 
-static bool take(struct own *x, const struct task *t)
-{
-    struct gemm g;
-    if (!igemm_address_of(&x->g, &g, t)) return false;
-    bool by_vectors = igemm_is_dense(&x->g, IGEMM_CHANNELS) && x->g.c.ic % 4 == 0;
-    mma_task_of(&x->t, &g, by_vectors ? FIND_VECTOR : FIND);
-    return graph_value(g.g, g.a)->dtype == graph_value(g.g, g.b)->dtype;
-}
-
-static bool analyze(const struct gen_problem *p) { return p->c->is_gpu && take(p->facts, p->t); }
-
-static void emit(struct emit *m, const struct task *t, const struct caps *caps, const struct sched *v)
-{
-    struct own x;
-    struct contraction p;
-    struct mma_leaf l;
-    take(&x, t);
-    mma_contraction(&p, &l, m, &x.t, caps, v);
-    igemm_address_open(&x.g, &p, IGEMM_CHANNELS, p.s.bk);
-    contract_emit(&p, t, caps);
-}
-
-const struct gen gen_matrix_igemm = {
-    .version = 1,
-    .name = "matrix_igemm",
-    .revision = 1,
-    .param = param,
-    .n_param = N_PARAM,
-    .sums = SUMS_IN_PARTS,
-    .facts = sizeof(struct own),
-    .analyze = analyze,
-    .match = mma_match,
-    .initial = mma_initial,
-    .legal = mma_legal,
-    .emit = emit,
-    .predict = mma_predict,
-};
+const struct gen gen_matrix_igemm = {MMA_FAMILY, .name = "matrix_igemm", .revision = 1, .sums = SUMS_IN_PARTS, .analyze = analyze, .emit = emit};

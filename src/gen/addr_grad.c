@@ -10,6 +10,8 @@
 // Dims: rows m, columns n = taps x c (or c x taps) of a conv group, terms k = n, o...
 #include "gen/addr_grad.h"
 
+enum { FIND = 40 /* operations that find an element */ };
+
 bool grad_address_of(struct grad_address *s, const struct task *t)
 {
     const struct grad *q = &s->q;
@@ -43,8 +45,6 @@ static void position(struct emit *m, const struct conv *c, kval number, kval idx
     }
 }
 
-static void also(struct kir *k, kval *all, kval cond) { *all = *all ? kir_bin(k, KI_AND, *all, cond) : cond; }
-
 /* From the index of an output to that of the input under a tap, clamped; is it inside? */
 static void under_tap(struct emit *m, const struct conv *c, kval tap, kval idx[MAX_RANK], kval *ok)
 {
@@ -54,8 +54,8 @@ static void under_tap(struct emit *m, const struct conv *c, kval tap, kval idx[M
         kval n = emit_size(m, c->in[a]), own = kir_mul_i(k, kir_mod_i(k, tap, c->k[a]), c->dil[a]);
         tap = kir_div_i(k, tap, c->k[a]);
         kval at = kir_sub(k, kir_add(k, kir_mul_i(k, idx[a], c->stride[a]), own), emit_size(m, c->pad[a]));
-        also(k, ok, kir_bin(k, KI_LE, zero, at));
-        also(k, ok, kir_lt(k, at, n));
+        *ok = kir_and(k, *ok, kir_bin(k, KI_LE, zero, at));
+        *ok = kir_and(k, *ok, kir_lt(k, at, n));
         idx[a] = kir_max(k, kir_min(k, at, kir_add_i(k, n, -1)), zero);
     }
 }
@@ -115,3 +115,20 @@ void grad_address_open(struct grad_address *x, struct contraction *p)
                                      .index = index_of};
     p->address = &x->address;
 }
+
+static bool analyze(struct contract_task *c, const struct task *t, struct arena *a)
+{
+    struct grad_address *s = arena_new(a, struct grad_address);
+    c->facts = s;
+    if (!grad_address_of(s, t)) return false;
+    c->x = s->x, c->find = FIND;
+    return true;
+}
+
+static void open(const struct contract_task *c, struct contraction *p, const struct task *t)
+{
+    (void)t;
+    grad_address_open(c->facts, p);
+}
+
+const struct contract_form contract_grad = {analyze, open};

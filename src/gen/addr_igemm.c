@@ -14,7 +14,10 @@
 // the last column and, with IGEMM_LOOPS, behind the last channel.
 #include "gen/addr_igemm.h"
 
-enum { MAX_RUN = 4 /* terms of the input that a thread reads at a time */ };
+enum {
+    MAX_RUN = 4,                 /* terms of the input that a thread reads at a time */
+    FIND = 40, FIND_VECTOR = 10, /* operations that find an element, one in a vector */
+};
 
 /* Taking apart. */
 
@@ -81,13 +84,6 @@ static kval fact(const struct contraction *p, u32 axis, enum trans_fact f)
     return trans_fact(p->m->k, &merge_in(p)->trans.ax[axis], f, phase_of(p, axis));
 }
 
-static void also(struct kir *k, kval *all, kval cond)
-{
-    i64 c;
-    if (!cond || (kir_is_const(k, cond, &c) && c)) return;
-    *all = *all ? kir_bin(k, KI_AND, *all, cond) : cond;
-}
-
 /* Has the phase any taps? 0: always. */
 static kval phase_has_taps(const struct contraction *p)
 {
@@ -96,7 +92,7 @@ static kval phase_has_taps(const struct contraction *p)
     for (u32 a = 2; g->up && a < g->c.rank; a++) {
         bool lacks = false;
         for (i64 r = 0; r < g->trans.ax[a].s; r++) lacks |= !g->trans.ax[a].phase[r].n;
-        if (lacks) also(p->m->k, &ok, kir_lt(p->m->k, kir_int(p->m->k, 0), fact(p, a, FACT_TAPS)));
+        if (lacks) ok = kir_and(p->m->k, ok, kir_lt(p->m->k, kir_int(p->m->k, 0), fact(p, a, FACT_TAPS)));
     }
     return ok;
 }
@@ -218,16 +214,16 @@ static kval find_input(const struct contraction *p, const struct contract_term *
     for (u32 a = 2; a < c->rank; a++) {
         kval at = kir_add(k, kir_mul_i(k, idx[a], c->stride[a]), kir_mul_i(k, t->tap[a], g->up ? -c->dil[a] : c->dil[a]));
         if (g->up) at = kir_add(k, at, kir_add_i(k, fact(p, a, FACT_OFFSET), -g->trans.ax[a].lo));
-        if (g->up && !trans_same_taps(&g->trans.ax[a])) also(k, &ok, kir_lt(k, t->tap[a], fact(p, a, FACT_TAPS)));
+        if (g->up && !trans_same_taps(&g->trans.ax[a])) ok = kir_and(k, ok, kir_lt(k, t->tap[a], fact(p, a, FACT_TAPS)));
         kval n = emit_size(p->m, c->in[a]);
         idx[a] = kir_sub(k, at, emit_size(p->m, c->pad[a]));
         if (!c->free[a]) {
-            also(k, &ok, kir_bin(k, KI_LE, zero, idx[a]));
-            also(k, &ok, kir_lt(k, idx[a], n));
+            ok = kir_and(k, ok, kir_bin(k, KI_LE, zero, idx[a]));
+            ok = kir_and(k, ok, kir_lt(k, idx[a], n));
         }
         if (!g->is_stored && (!c->free[a] || t->ok)) idx[a] = kir_max(k, kir_min(k, idx[a], kir_add_i(k, n, -1)), zero);
     }
-    also(k, &ok, t->ok);
+    ok = kir_and(k, ok, t->ok);
     return ok;
 }
 
@@ -263,7 +259,7 @@ static kval merge_weights(const struct contraction *p, const struct contract_ter
     kval at = kir_add(k, kir_mul_i(k, kir_add(k, kir_mul_i(k, block, n), term), p->s.bn), i);
     kval ok = phase_has_taps(p);
     at = kir_ramp(k, at, 1, lanes);
-    if (!has_zeros(g)) also(k, &ok, term_exists(p, k_block, t->at));
+    if (!has_zeros(g)) ok = kir_and(k, ok, term_exists(p, k_block, t->at));
     if (!ok) return kir_load(k, g->packed, at);
     return kir_load_n(k, g->packed, at, kir_select(k, ok, kir_int(k, lanes), kir_int(k, 0)));
 }
@@ -289,8 +285,8 @@ static kval output_index(const struct contraction *p, kval row, kval col, kval i
     idx[1] = kir_add(k, kir_mul_i(k, p->pos[1], g->c.oc), col);
     for (u32 a = 2; g->up && a < g->c.rank; a++) {
         idx[a] = trans_output(p->m, &g->trans.ax[a], idx[a], phase_of(p, a));
-        also(k, &ok, kir_bin(k, KI_LE, kir_int(k, 0), idx[a]));
-        also(k, &ok, kir_lt(k, idx[a], emit_size(p->m, g->trans.ax[a].out)));
+        ok = kir_and(k, ok, kir_bin(k, KI_LE, kir_int(k, 0), idx[a]));
+        ok = kir_and(k, ok, kir_lt(k, idx[a], emit_size(p->m, g->trans.ax[a].out)));
     }
     return ok;
 }
@@ -350,3 +346,20 @@ void igemm_address_open(struct igemm_address *g, struct contraction *p, enum ige
     p->address = &g->form;
     g->packed = pack_weights(g, p);
 }
+
+static bool analyze(struct contract_task *c, const struct task *t, struct arena *a)
+{
+    struct igemm_address *g = arena_new(a, struct igemm_address);
+    c->facts = g;
+    if (!igemm_address_of(g, &c->x, t)) return false;
+    c->find = igemm_is_dense(g, IGEMM_CHANNELS) && g->c.ic % 4 == 0 ? FIND_VECTOR : FIND;
+    return true;
+}
+
+static void open(const struct contract_task *c, struct contraction *p, const struct task *t)
+{
+    (void)t;
+    igemm_address_open(c->facts, p, IGEMM_CHANNELS, p->s.bk);
+}
+
+const struct contract_form contract_igemm = {analyze, open};

@@ -129,3 +129,17 @@ void contract_matrices(struct contraction *p, const struct task *t)
     x->form.b = run_of(p, t, false, &x->b);
     p->address = &x->form;
 }
+
+static bool analyze(struct contract_task *c, const struct task *t, struct arena *a)
+{
+    (void)a;
+    return gemm_of(&c->x, t);
+}
+
+static void open(const struct contract_task *c, struct contraction *p, const struct task *t)
+{
+    (void)c;
+    contract_matrices(p, t);
+}
+
+const struct contract_form contract_matrix = {analyze, open};

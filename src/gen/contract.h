@@ -112,6 +112,19 @@ struct contraction {
     bool bias_is_in;       /* the sums began with it */
 };
 
+/* A task as a contraction. */
+struct contract_task {
+    struct gemm x;
+    double find;  /* operations that find an element on its way to shared memory, beside those of a matrix */
+    void *facts;  /* of the addressing */
+};
+/* An addressing as families name it. */
+struct contract_form {
+    bool (*analyze)(struct contract_task *c, const struct task *t, struct arena *a); /* false: the task is no such contraction */
+    void (*open)(const struct contract_task *c, struct contraction *p, const struct task *t); /* sets p->address; p->m, p->x and p->s are set before */
+};
+extern const struct contract_form contract_matrix, contract_igemm, contract_grad; /* addr_matrix.c, addr_igemm.c, addr_grad.c */
+
 /* contract_emit.c: the whole kernel. */
 void contract_emit(struct contraction *p, const struct task *t, const struct caps *caps);
 

@@ -31,7 +31,7 @@ struct gen_problem {
     const i64 *var;      /* sizes (symtab order), GEN_NOMINAL where they are not known; NULL: there are none, or too many to be told */
     void *facts;         /* the family's, zeroed before `analyze` */
     bool has_too_many;   /* sizes: nothing is predicted */
-    struct arena arena;
+    struct arena *arena; /* released with it */
 };
 
 struct gen {

@@ -9,9 +9,17 @@ GEN_PARAM_READER(struct mma_sched, read_sched, MMA_PARAMS)
 
 enum { PAD = 8, WIDE = 32 /* bytes */, MAX_FRAGMENTS = 16, MAX_STEPS = 16 /* of a round */, SHORT = 2 /* bytes of the shortest operands */ };
 
-void mma_task_of(struct mma_task *t, const struct gemm *x, double find)
+bool mma_task_of(struct mma_task *x, const struct contract_form *f, const struct task *t, struct arena *a)
 {
-    *t = (struct mma_task){.x = *x, .operand = x->tf32 ? DT_TF32 : graph_value(x->g, x->a)->dtype, .find = find};
+    const struct gemm *g = &x->c.x;
+    if (!f->analyze(&x->c, t, a)) return false;
+    x->operand = g->tf32 ? DT_TF32 : graph_value(g->g, g->a)->dtype;
+    return graph_value(g->g, g->a)->dtype == graph_value(g->g, g->b)->dtype;
+}
+
+bool mma_analyze(const struct gen_problem *p, const struct contract_form *f)
+{
+    return p->c->is_gpu && mma_task_of(p->facts, f, p->t, p->arena);
 }
 
 static struct mma_sched sched_of(const struct caps *c, const struct sched *v)
@@ -45,22 +53,26 @@ static struct mma_leaf leaf_of(enum dtype operand, const struct mma_sched *s)
     return l;
 }
 
-void mma_contraction(struct contraction *p, struct mma_leaf *l, struct emit *m, const struct mma_task *t, const struct caps *c, const struct sched *v)
+void mma_emit(struct emit *m, const struct task *t, const struct caps *c, const struct sched *v, const struct contract_form *f)
 {
+    struct mma_task x = {0};
+    mma_task_of(&x, f, t, m->arena);
     struct mma_sched s = sched_of(c, v);
-    enum dtype type = graph_value(t->x.g, t->x.a)->dtype;
+    enum dtype type = graph_value(&t->g, x.c.x.a)->dtype;
     i64 wide = WIDE / dtype_size(type);
-    *l = leaf_of(t->operand, &s);
-    *p = (struct contraction){.m = m,
-                              .x = t->x,
-                              .s = blocking_of(&s),
-                              .st = {.type = type, .swizzled = s.swz, .pad = pad_of(&s), .a_as_is = true, .b_as_is = true, .a_wide = wide, .b_wide = wide},
-                              .type = emit_type(type),
-                              .n_out = mma_out_size(l),
-                              .out_type = acc_type(&s),
-                              .leaf = &leaf_mma,
-                              .own = l};
-    wg_init(&p->g, m, p->s.threads, (u32)s.subgroup);
+    struct mma_leaf l = leaf_of(x.operand, &s);
+    struct contraction p = {.m = m,
+                            .x = x.c.x,
+                            .s = blocking_of(&s),
+                            .st = {.type = type, .swizzled = s.swz, .pad = pad_of(&s), .a_as_is = true, .b_as_is = true, .a_wide = wide, .b_wide = wide},
+                            .type = emit_type(type),
+                            .n_out = mma_out_size(&l),
+                            .out_type = acc_type(&s),
+                            .leaf = &leaf_mma,
+                            .own = &l};
+    wg_init(&p.g, m, p.s.threads, (u32)s.subgroup);
+    f->open(&x.c, &p, t);
+    contract_emit(&p, t, c);
 }
 
 /* Choice. */
@@ -98,7 +110,7 @@ static bool is_legal(const struct mma_task *t, const struct caps *c, const struc
 {
     struct blocking p = blocking_of(s);
     i64 size = dtype_size(t->operand);
-    return is_listed(c, s, t->operand) && (size <= SHORT || fits(c, s, size)) && blocking_is_useful(&t->x, &p);
+    return is_listed(c, s, t->operand) && (size <= SHORT || fits(c, s, size)) && blocking_is_useful(&t->c.x, &p);
 }
 
 bool mma_legal(const struct gen_problem *p, const struct sched *v)
@@ -136,7 +148,7 @@ bool mma_match(const struct gen_problem *p)
     struct str list = str_of(p->c->matrix);
     struct caps_matrix shape;
     struct sched s;
-    if (p->c->subgroup < 2 || gen_static(t->x.g, t->x.k, 1) <= 0) return false;
+    if (p->c->subgroup < 2 || gen_static(t->c.x.g, t->c.x.k, 1) <= 0) return false;
     while (caps_matrix_next(&list, &shape))
         if (least_sched(p, &shape, &s)) return true;
     return false;
@@ -155,8 +167,8 @@ static double seconds(const struct mma_task *t, const struct caps *c, const stru
     struct blocking p = blocking_of(s);
     double wm = (double)(s->wm * s->m), wn = (double)(s->wn * s->n);
     double work = work_of(t, s) + 2 * (wm + wn) / (wm * wn);
-    if (t->find > 0) work += t->find * (double)(p.bm + p.bn) / (double)(p.bm * p.bn);
-    return blocking_seconds(&t->x, c, &p, work, var) + 1e-7 * (double)s->wm;
+    if (t->c.find > 0) work += t->c.find * (double)(p.bm + p.bn) / (double)(p.bm * p.bn);
+    return blocking_seconds(&t->c.x, c, &p, work, var) + 1e-7 * (double)s->wm;
 }
 
 double mma_predict(const struct gen_problem *p, const struct sched *v)

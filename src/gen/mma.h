@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Private to gen/: contractions by a workgroup whose leaf is a matrix instruction of subgroups (leaf_mma.c), whatever their addressing: parameters,
-// what is legal, what it costs, and the default. A family says how its task is a contraction (matrix_gemm, matrix_igemm, matrix_grad).
+// what is legal, what it costs, and the default. A family names the addressing (matrix_gemm, matrix_igemm, matrix_grad).
 //
 // A shape of fragments is one that the target lists with the operands' type on both sides; sums are f32 or f16. Operands of f32 that may be rounded to
 // tf32 have one where tf32 has; they lie in shared memory as they are and are rounded when fragments are loaded.
@@ -36,21 +36,22 @@ struct mma_sched {
     i64 units; /* processors */
 };
 
-/* A task as matrix instructions see it. */
+/* A task as matrix instructions see it: both operands have one type. */
 struct mma_task {
-    struct gemm x;
+    struct contract_task c;
     enum dtype operand; /* of fragments: that of both operands, or tf32 */
-    double find;        /* operations that find an element on its way to shared memory, beside what a matrix takes */
 };
-void mma_task_of(struct mma_task *t, const struct gemm *x, double find); /* both operands have one type */
+bool mma_task_of(struct mma_task *x, const struct contract_form *f, const struct task *t, struct arena *a);
 
-/* Of families whose facts begin with a struct mma_task. */
+/* What such families share: their facts are a struct mma_task. */
+#define MMA_FAMILY                                                                           \
+    .version = 1, .param = param, .n_param = N_PARAM, .facts = sizeof(struct mma_task),      \
+    .match = mma_match, .initial = mma_initial, .legal = mma_legal, .predict = mma_predict
+bool mma_analyze(const struct gen_problem *p, const struct contract_form *f);
 bool mma_match(const struct gen_problem *p);
 bool mma_legal(const struct gen_problem *p, const struct sched *v);
 double mma_predict(const struct gen_problem *p, const struct sched *v);
 void mma_initial(const struct gen_problem *p, struct sched *out);
-
-/* The contraction, but for its addressing, and its leaf. */
-void mma_contraction(struct contraction *p, struct mma_leaf *l, struct emit *m, const struct mma_task *t, const struct caps *c, const struct sched *v);
+void mma_emit(struct emit *m, const struct task *t, const struct caps *c, const struct sched *v, const struct contract_form *f);
 
 #endif

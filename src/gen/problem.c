@@ -7,13 +7,16 @@
 bool gen_problem_open(struct gen_problem *p, const struct gen *g, const struct task *t, const struct caps *c, const i64 *var)
 {
     u32 n = t->g.sym->var.n;
-    *p = (struct gen_problem){.gen = g, .t = t, .c = c, .has_too_many = n > GEN_MAX_VARS};
+    struct arena a = {0};
+    struct arena *own = arena_new(&a, struct arena); /* in its own memory */
+    *own = a;
+    *p = (struct gen_problem){.gen = g, .t = t, .c = c, .has_too_many = n > GEN_MAX_VARS, .arena = own};
     if (n && !p->has_too_many) {
-        i64 *all = arena_array(&p->arena, i64, n);
+        i64 *all = arena_array(p->arena, i64, n);
         for (u32 i = 0; i < n; i++) all[i] = var && var[i] != INT64_MIN ? var[i] : GEN_NOMINAL;
         p->var = all;
     }
-    if (g->facts) p->facts = arena_alloc(&p->arena, g->facts);
+    if (g->facts) p->facts = arena_alloc(p->arena, g->facts);
     if (!g->analyze || g->analyze(p)) return true;
     gen_problem_close(p);
     return false;
@@ -21,8 +24,9 @@ bool gen_problem_open(struct gen_problem *p, const struct gen *g, const struct t
 
 void gen_problem_close(struct gen_problem *p)
 {
-    arena_release(&p->arena);
-    p->facts = NULL, p->var = NULL;
+    struct arena a = *p->arena;
+    arena_release(&a);
+    p->facts = NULL, p->var = NULL, p->arena = NULL;
 }
 
 /* Whether it is refused at once. */

@@ -27,26 +27,19 @@ kval wg_conv_outside(const struct wg_conv *g, enum dtype t, u32 lanes)
     return kir_splat(k, kir_cast(k, t, g->outside), lanes);
 }
 
-static void also(struct kir *k, kval *all, kval cond)
-{
-    i64 c;
-    if (kir_is_const(k, cond, &c) && c) return;
-    *all = *all ? kir_bin(k, KI_AND, *all, cond) : cond;
-}
-
 void wg_conv_source(const struct wg_conv *g, struct wg_source *p, const kval *at, kval c,
                        i64 lanes)
 {
     struct kir *k = g->m->k;
     const struct conv *v = &g->c;
     *p = (struct wg_source){0};
-    also(k, &p->ok, kir_lt(k, c, kir_int(k, g->ic)));
+    p->ok = kir_and(k, p->ok, kir_lt(k, c, kir_int(k, g->ic)));
     if (g->ic % lanes) p->limit = kir_sub(k, kir_int(k, g->ic), c);
     for (u32 a = 0; a < v->rank; a++) {
         p->idx[a] = kir_sub(k, at[a], emit_size(g->m, v->pad[a]));
         if (a == 1 || (a == 0 && v->xa != 0)) continue;
-        also(k, &p->ok, kir_bin(k, KI_LE, kir_int(k, 0), p->idx[a]));
-        also(k, &p->ok, kir_lt(k, p->idx[a], emit_size(g->m, v->in[a])));
+        p->ok = kir_and(k, p->ok, kir_bin(k, KI_LE, kir_int(k, 0), p->idx[a]));
+        p->ok = kir_and(k, p->ok, kir_lt(k, p->idx[a], emit_size(g->m, v->in[a])));
     }
     p->idx[1] = kir_ramp(k, kir_add(k, kir_mul_i(k, g->group, g->ic), c), 1, (u32)lanes);
 }

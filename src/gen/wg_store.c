@@ -53,14 +53,6 @@ kval wg_conv_bias(const struct wg_conv *g, kval c, u32 lanes)
     return v;
 }
 
-static void and_below(struct kir *k, kval *all, kval i, kval n)
-{
-    kval c = kir_lt(k, i, n);
-    i64 known;
-    if (kir_is_const(k, c, &known) && known) return;
-    *all = *all ? kir_bin(k, KI_AND, *all, c) : c;
-}
-
 /* Index of a place of the tile, of pooled outputs in the pooled tile. *ok: condition that it
  * exists, 0: always. */
 static void place(const struct wg_conv *g, const kval *at, bool pooled, kval idx[MAX_RANK],
@@ -78,10 +70,11 @@ static void place(const struct wg_conv *g, const kval *at, bool pooled, kval idx
         if (is_x) idx[a] = kir_add(k, kir_div_i(k, g->x0, win), at[AT_X]);
         if (g->up.is && a >= 2) {
             idx[a] = wg_up_output(g, a, idx[a], at[AT_C]);
-            and_below(k, ok, kir_int(k, -1), idx[a]);
-            and_below(k, ok, idx[a], emit_dim(g->m, c->y, a));
+            *ok = kir_and(k, *ok, kir_lt(k, kir_int(k, -1), idx[a]));
+            *ok = kir_and(k, *ok, kir_lt(k, idx[a], emit_dim(g->m, c->y, a)));
         } else if (is_y || is_x) {
-            and_below(k, ok, idx[a], pooled ? emit_dim(g->m, g->tail.pool, a) : emit_size(g->m, c->out[a]));
+            kval n = pooled ? emit_dim(g->m, g->tail.pool, a) : emit_size(g->m, c->out[a]);
+            *ok = kir_and(k, *ok, kir_lt(k, idx[a], n));
         }
     }
     idx[1] = channel_of(g, at[AT_C]);
@@ -94,7 +87,7 @@ static kval open_place(const struct wg_conv *g, const kval *at, u32 lanes, bool 
     struct kir *k = g->m->k;
     kval ok, exists = channels_left(g, at[AT_C]);
     place(g, at, pooled, idx, &ok);
-    if (lanes == 1 || g->oc % lanes == 0) and_below(k, &ok, kir_int(k, 0), exists);
+    if (lanes == 1 || g->oc % lanes == 0) ok = kir_and(k, ok, kir_lt(k, kir_int(k, 0), exists));
     idx[1] = kir_ramp(k, idx[1], 1, lanes);
     if (ok) kir_if(k, ok);
     return ok;

@@ -83,30 +83,34 @@ static i64 stored_at_once(const struct caps *c, enum dtype t, const struct wgmma
     return n;
 }
 
-void wgmma_contraction(struct contraction *p, struct mma_leaf *l, struct emit *m, const struct mma_task *t, const struct caps *c, const struct sched *v)
+void wgmma_emit(struct emit *m, const struct task *t, const struct caps *c, const struct sched *v, const struct contract_form *f)
 {
+    struct mma_task x = {0};
     struct wgmma_sched s;
-    enum dtype type = t->operand;
+    mma_task_of(&x, f, t, m->arena);
+    enum dtype type = x.operand;
     sched_of(c, type, v, &s);
-    *l = leaf_of(type, &s);
-    l->subgroups = c->team, l->at_once = stored_at_once(c, type, &s);
-    *p = (struct contraction){.m = m,
-                              .x = t->x,
-                              .s = blocking_of(&s),
-                              .st = {.type = type,
-                                     .swizzled = true,
-                                     .panel = LINE_BYTES / dtype_size(type),
-                                     .tma = s.boxes,
-                                     .copies_last = true,
-                                     .a_as_is = true,
-                                     .b_as_is = true,
-                                     .a_wide = WIDE,
-                                     .b_wide = WIDE},
-                              .type = emit_type(type),
-                              .leaf = &leaf_wgmma,
-                              .own = l};
-    wg_init(&p->g, m, p->s.threads, c->subgroup);
+    struct mma_leaf l = leaf_of(type, &s);
+    l.subgroups = c->team, l.at_once = stored_at_once(c, type, &s);
+    struct contraction p = {.m = m,
+                            .x = x.c.x,
+                            .s = blocking_of(&s),
+                            .st = {.type = type,
+                                   .swizzled = true,
+                                   .panel = LINE_BYTES / dtype_size(type),
+                                   .tma = s.boxes,
+                                   .copies_last = true,
+                                   .a_as_is = true,
+                                   .b_as_is = true,
+                                   .a_wide = WIDE,
+                                   .b_wide = WIDE},
+                            .type = emit_type(type),
+                            .leaf = &leaf_wgmma,
+                            .own = &l};
+    wg_init(&p.g, m, p.s.threads, c->subgroup);
     m->k->team = c->team;
+    f->open(&x.c, &p, t);
+    contract_emit(&p, t, c);
 }
 
 /* Choice. */
@@ -127,7 +131,7 @@ bool wgmma_legal(const struct gen_problem *p, const struct sched *v)
     const struct mma_task *t = p->facts;
     const struct caps *c = p->c;
     struct wgmma_sched s;
-    const struct gemm *x = &t->x;
+    const struct gemm *x = &t->c.x;
     if (!sched_of(c, t->operand, v, &s) || !fits(c, t->operand, &s) || gen_static(x->g, x->n, 0) == 1) return false;
     if (s.boxes && (!c->has_tile || !contract_is_boxable(x, s.bk))) return false;
     struct blocking b = blocking_of(&s);
@@ -158,7 +162,7 @@ bool wgmma_match(const struct gen_problem *p)
 {
     const struct mma_task *t = p->facts;
     struct sched s;
-    if (p->c->team < 2 || p->c->subgroup < 2 || gen_static(t->x.g, t->x.k, 1) <= 0) return false;
+    if (p->c->team < 2 || p->c->subgroup < 2 || gen_static(t->c.x.g, t->c.x.k, 1) <= 0) return false;
     return least_sched(p, 32, &s) || least_sched(p, 16, &s);
 }
 
@@ -171,8 +175,8 @@ double wgmma_predict(const struct gen_problem *p, const struct sched *v)
     struct blocking b = blocking_of(&s);
     double read = (double)(s.m + s.n) / (double)(s.m * s.n);
     double work = 0.065 * (1 + 20 * read) * (s.stages > 2 ? 1 : 1.05);
-    if (t->find > 0) work += t->find * (double)(b.bm + b.bn) / (double)(b.bm * b.bn);
-    return blocking_seconds(&t->x, p->c, &b, work, p->var) + 1e-7 * (double)(s.wm * s.wn);
+    if (t->c.find > 0) work += t->c.find * (double)(b.bm + b.bn) / (double)(b.bm * b.bn);
+    return blocking_seconds(&t->c.x, p->c, &b, work, p->var) + 1e-7 * (double)(s.wm * s.wn);
 }
 
 /* Short sums and boxes are for the measurements to choose. */

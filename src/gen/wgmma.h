@@ -2,7 +2,7 @@
 //
 // Private to gen/: contractions by a workgroup whose leaf is a matrix instruction of a warpgroup, several subgroups that work as one and read both operands
 // from swizzled shared memory by themselves (wgmma; leaf_mma.c), whatever their addressing: parameters, what is legal, what it costs, and the default.
-// A family says how its task is a contraction (team_gemm, team_igemm).
+// A family names the addressing (team_gemm, team_igemm).
 //
 // K blocks are copied ahead without registers; gm x gn warpgroups stand in a block, each with wm x wn fragments of sums, its only registers. Shared
 // memory keeps the order in which operands lie in memory, in panels: lines of 128 bytes, which is what the instruction reads. The products of a K block
@@ -30,13 +30,14 @@
     P(boxes, "1: the device copies operands, in boxes that one thread asks for", 0, 1)
 // clang-format on
 
-/* Of families whose facts begin with a struct mma_task. */
+/* What such families share: their facts are a struct mma_task. */
+#define WGMMA_FAMILY                                                                         \
+    .version = 1, .param = param, .n_param = N_PARAM, .facts = sizeof(struct mma_task),      \
+    .match = wgmma_match, .initial = wgmma_initial, .legal = wgmma_legal, .predict = wgmma_predict
 bool wgmma_match(const struct gen_problem *p);
 bool wgmma_legal(const struct gen_problem *p, const struct sched *v);
 double wgmma_predict(const struct gen_problem *p, const struct sched *v);
 void wgmma_initial(const struct gen_problem *p, struct sched *out);
-
-/* The contraction, but for its addressing, and its leaf. */
-void wgmma_contraction(struct contraction *p, struct mma_leaf *l, struct emit *m, const struct mma_task *t, const struct caps *c, const struct sched *v);
+void wgmma_emit(struct emit *m, const struct task *t, const struct caps *c, const struct sched *v, const struct contract_form *f);
 
 #endif

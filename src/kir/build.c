@@ -192,6 +192,13 @@ kval kir_ramp(struct kir *k, kval base, i64 stride, u32 lanes)
     return emit_shared(k, x);
 }
 
+kval kir_and(struct kir *k, kval a, kval b)
+{
+    i64 c;
+    if (b && kir_is_const(k, b, &c) && c) return a;
+    return a && b ? kir_bin(k, KI_AND, a, b) : a ? a : b;
+}
+
 kval kir_scalar_of(struct kir *k, kval v)
 {
     const struct kir_ins *x = kir_at(k, v);

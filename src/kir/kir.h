@@ -289,6 +289,7 @@ static inline kval kir_add_i(struct kir *k, kval a, i64 b) { return kir_add(k, a
 static inline kval kir_mul_i(struct kir *k, kval a, i64 b) { return kir_mul(k, a, kir_int(k, b)); }
 static inline kval kir_div_i(struct kir *k, kval a, i64 b) { return kir_div(k, a, kir_int(k, b)); }
 static inline kval kir_mod_i(struct kir *k, kval a, i64 b) { return kir_mod(k, a, kir_int(k, b)); }
+kval kir_and(struct kir *k, kval a, kval b); /* build.c: both conditions, each 0 if it always holds; 0: so do both */
 
 kval kir_push(struct kir *k, struct kir_ins x); /* appends x unchanged and unchecked */
 

@@ -177,8 +177,6 @@ static bool prim_eval(const struct op_eval *v, struct err *e)
     return true;
 }
 
-static void also(struct kir *k, kval *all, kval cond) { *all = *all ? kir_bin(k, KI_AND, *all, cond) : cond; }
-
 static kval prim_lower(struct emit *m, const struct node *n, u32 out, const kval *idx)
 {
     struct kir *k = m->k;
@@ -191,17 +189,17 @@ static kval prim_lower(struct emit *m, const struct node *n, u32 out, const kval
         kval at = kir_loop(k, KL_SERIAL, zero, kir_int(k, f.kernel[i]), 1), count = emit_size(m, f.out[i]);
         tap = kir_add(k, kir_bin(k, KI_MUL, tap, kir_int(k, f.kernel[i])), at);
         kval from = kir_sub(k, kir_add_i(k, idx[2 + i], f.begin[i]), kir_bin(k, KI_MUL, at, kir_int(k, f.dilation[i])));
-        also(k, &ok, kir_bin(k, KI_LE, zero, from));
+        ok = kir_and(k, ok, kir_bin(k, KI_LE, zero, from));
         from = kir_max(k, from, zero);
-        if (f.stride[i] > 1) also(k, &ok, kir_bin(k, KI_EQ, kir_bin(k, KI_MOD, from, kir_int(k, f.stride[i])), zero));
+        if (f.stride[i] > 1) ok = kir_and(k, ok, kir_bin(k, KI_EQ, kir_bin(k, KI_MOD, from, kir_int(k, f.stride[i])), zero));
         from = kir_bin(k, KI_DIV, from, kir_int(k, f.stride[i]));
-        also(k, &ok, kir_bin(k, KI_LT, from, count));
+        ok = kir_and(k, ok, kir_bin(k, KI_LT, from, count));
         column = kir_add(k, kir_bin(k, KI_MUL, column, count), from);
     }
     kval at[3] = {idx[0], kir_add(k, kir_bin(k, KI_MUL, idx[1], kir_int(k, taps_of(&f))), tap), emit_clamp(m, column, x->dim[2])};
     kval v = kir_cast(k, kir_dtype(k, emit_acc_get(m, &sum)), emit_clamped(m, n->in.v[0], at, 1 << 2));
     kval none = kir_cast(k, kir_dtype(k, v), emit_zero(m, op_in_dtype(m->g, n, 0)));
-    emit_acc_set(m, &sum, kir_add(k, emit_acc_get(m, &sum), kir_select(k, ok, v, none)));
+    emit_acc_set(m, &sum, kir_add(k, emit_acc_get(m, &sum), ok ? kir_select(k, ok, v, none) : v));
     for (u32 i = 0; i < f.n; i++) kir_end(k);
     return kir_cast(k, emit_type(op_in_dtype(m->g, n, 0)), emit_acc_get(m, &sum));
 }

@@ -283,18 +283,13 @@ void op_taps_range(struct emit *m, const struct op_window *w, const struct shape
     lohi[1] = kir_bin(k, KI_MIN, lohi[1], div_clamped(k, room, d));
 }
 
-static void both(struct kir *k, kval *all, kval cond)
-{
-    *all = *all ? kir_bin(k, KI_AND, *all, cond) : cond;
-}
-
 /* A tap at positions some of which may lie outside. */
 static void tap_check(struct emit *m, const struct op_window *w, sym size, u32 i, struct op_taps *t)
 {
     struct kir *k = m->k;
-    if (!is_zero(m, w->begin[i])) both(k, &t->ok, kir_bin(k, KI_LE, kir_int(k, 0), t->at[i]));
+    if (!is_zero(m, w->begin[i])) t->ok = kir_and(k, t->ok, kir_bin(k, KI_LE, kir_int(k, 0), t->at[i]));
     if (w->ceil || !is_zero(m, w->end[i]))
-        both(k, &t->ok, kir_bin(k, KI_LT, t->at[i], emit_size(m, size)));
+        t->ok = kir_and(k, t->ok, kir_bin(k, KI_LT, t->at[i], emit_size(m, size)));
     if (t->ok) t->at[i] = emit_clamp(m, t->at[i], size);
 }
 
