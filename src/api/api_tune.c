@@ -101,7 +101,7 @@ static bool tune_model(quern_db *db, quern_model *m, struct api_job *j, struct e
     ok = ok && db_options(&db->db, api_options_key(m, &j->target, &a),
                           api_options_print(m, &j->target, &j->cover, &a), e);
     const struct plan_target on = api_plan_target(&j->target, &db->db);
-    u32 n = ok ? plan_worth_measuring(tasks, &c, m->var, &on, e) : 0;
+    u32 n = ok ? plan_tasks_to_tune(tasks, &c, m->var, &on, e) : 0;
     ok = ok && !e->code && tune_run(&db->db, tasks, n, &j->t, &r, e);
     api_target_close(&j->target);
     arena_release(&a);

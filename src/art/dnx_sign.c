@@ -87,7 +87,7 @@ static i64 end_of_tensors(const json_t *header)
     return end;
 }
 
-/* The file up to where its signatures go, with room for them in the header. */
+/* The file up to its signatures, with an entry for them in the header. */
 static bool put_unsigned(struct buf *out, struct str bytes, struct err *e)
 {
     i64 data_at;
@@ -108,7 +108,7 @@ static bool put_unsigned(struct buf *out, struct str bytes, struct err *e)
     return ok;
 }
 
-/* In its place among the others, or for the one of this key. */
+/* Inserted in order, or replacing the one of this key. */
 static bool add_signature(struct dnx_signatures *s, const struct dnx_signature *x, struct err *e)
 {
     u32 at = 0;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// From the regions chosen to a plan: kernels are generated and spelt (equal ones once), constants
-// rearranged as their kernels want them (equal ones once), buffers made for every form that passes
-// from one dispatch to another. Binaries come from the caller.
+// From a selection to a plan: kernels are generated and emitted (equal ones once), constants packed
+// as their kernels require (equal ones once), and a buffer is made for every form passed between
+// dispatches. The caller provides the binaries.
 #include "plan/plan.h"
 
 #include <math.h>
@@ -20,11 +20,11 @@ struct maker {
         struct str *v;
         u32 n, cap;
     } text;            /* per bin */
-    bool *is_joined;   /* per join: the concatenation is made by it */
+    bool *is_joined;   /* per join: a region computes the concatenation */
     struct map consts; /* "value id/pack" -> buf */
     struct map forms;  /* "value id.layout" -> buf; "join" -> its buf */
     const struct selection *s;
-    u32 depth;         /* in calls */
+    u32 depth;         /* nesting depth of calls */
     struct err *e;
 };
 
@@ -39,9 +39,9 @@ static struct str fmt_key(char *room, size_t size, const char *fmt, ...)
     return (struct str){room, n};
 }
 
-/* interface */
+/* Interface. */
 
-/* v is the graph's k-th input or output: callers may see its memory under another shape. */
+/* v is the graph's k-th input or output; callers may see its memory under another shape. */
 static void plan_add_io(struct maker *m, value_id v, u32 k, enum plan_buf_kind kind)
 {
     struct plan *p = m->p;
@@ -67,7 +67,7 @@ static void plan_add_io(struct maker *m, value_id v, u32 k, enum plan_buf_kind k
     map_put(&m->forms, fmt_key(room, sizeof room, "%u.%d", v, (int)x->layout), io.buf);
 }
 
-/* buffers */
+/* Buffers. */
 
 static struct plan_buf new_temp(struct maker *m, value_id v, enum layout l)
 {
@@ -92,8 +92,8 @@ static u32 form_buf(struct maker *m, value_id v, enum layout l)
     return p->buf.n - 1;
 }
 
-/* The buffer that the parts of a join lie in. It is the concatenation's where that is made by the
- * join; a program that only uses some of the parts there has it besides. */
+/* The buffer of a join's parts. It is the concatenation's buffer if a region computes that in the
+   join; otherwise an additional one. */
 static u32 join_buf(struct maker *m, u32 join)
 {
     const struct join *x = &m->c->join.v[join];
@@ -113,7 +113,7 @@ static u32 join_buf(struct maker *m, u32 join)
     return buf;
 }
 
-/* Where a value of the region's task lies. */
+/* The buffer of a value of the region's task. */
 static u32 arg_buf(struct maker *m, const struct region *r, const struct kernel_arg *a)
 {
     const struct value *x = graph_value(&m->c->task.v[r->task]->g, a->v);
@@ -124,8 +124,8 @@ static u32 arg_buf(struct maker *m, const struct region *r, const struct kernel_
     return join_buf(m, f->join - 1);
 }
 
-/* The plan outlives the model that it was made of. */
-static struct tensor *keep(struct maker *m, const struct value *v)
+/* Copies the tensor, because the plan outlives the model. */
+static struct tensor *copy_tensor(struct maker *m, const struct value *v)
 {
     const struct tensor *x = v->data;
     struct tensor *t = tensor_try(m->a, x->dtype, x->rank, x->dim, m->e, "constant ", v->name);
@@ -145,7 +145,7 @@ static bool const_buf(struct maker *m, value_id v, const struct pack *pk, u32 *o
     else map_put(&m->consts, buf_view(&key), p->buf.n);
     buf_release(&key);
     if (known) return true;
-    struct tensor *t = pk ? pack_apply(pk, x->data, m->c->g->sym, m->a, m->e) : keep(m, x);
+    struct tensor *t = pk ? pack_apply(pk, x->data, m->c->g->sym, m->a, m->e) : copy_tensor(m, x);
     if (!t && m->e->code) return err_prefix(m->e, "constant '%.*s'", STR_ARG(x->name));
     if (!t) return err_set(m->e, ERR_FAILED, "cannot rearrange constant '%.*s'", STR_ARG(x->name));
     struct plan_buf *b = arr_push(m->a, &p->buf);
@@ -158,7 +158,7 @@ static bool const_buf(struct maker *m, value_id v, const struct pack *pk, u32 *o
     return true;
 }
 
-/* dispatches */
+/* Dispatches. */
 
 static void note_lives(struct maker *m, const struct plan_dispatch *d)
 {
@@ -224,7 +224,8 @@ struct str plan_label(const struct cover *c, const struct region *r, struct aren
     return s;
 }
 
-/* "Conv+LeakyRelu": without domains, and without views where there is anything else, because they cost nothing. */
+/* "Conv+LeakyRelu": without domains, and without views unless there is nothing else, because they
+   cost nothing. */
 static struct str region_ops(const struct cover *c, const struct region *r, struct arena *a)
 {
     struct buf b = {0};
@@ -240,8 +241,9 @@ static struct str region_ops(const struct cover *c, const struct region *r, stru
     return s;
 }
 
-/* Names of the nodes that have at least a sixteenth of the operations of the one that has most: a convolution's without its activation's, both of two
-   convolutions in one kernel. The whole label where nothing is counted. */
+/* Names of the nodes with at least a sixteenth of the operations of the largest one: a convolution
+   without its activation, both of two fused convolutions. The whole label if no operations are
+   counted. */
 static struct str region_layer(const struct cover *c, const struct region *r, const i64 *var, struct arena *a)
 {
     struct buf b = {0};
@@ -275,8 +277,8 @@ static double count_at(const struct graph *g, sym count, const i64 *var)
     return sym_eval(g->sym, count, var, &n) && n > 0 ? (double)n : 0;
 }
 
-/* Operations as an expression: so many per element of the output, when that number is the same at
- * two different sizes. */
+/* Operations as an expression: a number per output element, if that is the same at two different
+   sizes. */
 static sym dispatch_flops(struct maker *m, const struct task *t, const i64 *var)
 {
     const struct graph *g = &t->g;
@@ -340,12 +342,12 @@ static bool add_dispatch(struct maker *m, const struct region *r, const struct t
     return dispatch_buffers(m, d, &k, r);
 }
 
-/* calls */
+/* Calls. */
 
 static bool make(struct plan *p, const struct cover *c, const struct selection *s, const i64 *var, const struct plan_env *env, u32 depth,
                  struct arena *a, struct err *e);
 
-/* Variables in an expression. */
+/* Marks the variables of an expression. */
 static void mark_vars(const struct symtab *t, sym s, bool *var)
 {
     const struct sym_node *x = &t->node.v[s];
@@ -358,7 +360,7 @@ static void mark_vars(const struct symtab *t, sym s, bool *var)
     mark_vars(t, x->b, var);
 }
 
-/* All that the plan must know to run. */
+/* The variables that the plan needs to run. */
 static bool *needed_vars(const struct plan *p, struct arena *a)
 {
     bool *var = arena_array(a, bool, p->sym.var.n + 1);
@@ -386,7 +388,8 @@ static bool *needed_vars(const struct plan *p, struct arena *a)
     return var;
 }
 
-/* The program of a body. What is not its own business the call says: sizes that neither its inputs nor it itself tell. */
+/* The program of a body. Sizes that neither its inputs nor the body itself determine are passed by
+   the call. */
 static bool make_sub(struct maker *m, const struct node *x, const struct op_call *oc, u32 b, const i64 *var, struct plan_call *c)
 {
     u32 at;
@@ -408,7 +411,8 @@ static bool make_sub(struct maker *m, const struct node *x, const struct op_call
     return plan_verify(sub, m->e);
 }
 
-/* Memory of its own, where it lies when it is known only behind the call how large it is, or where rounds take turns with it. */
+/* A buffer of its own; held by the call if its size is only known afterwards, or if iterations
+   double-buffer it. */
 static u32 result_buf(struct maker *m, const struct op_call *oc, u32 k, value_id v)
 {
     const struct value *x = graph_value(m->c->g, v);
@@ -486,9 +490,9 @@ static bool build_binaries(struct maker *m)
     return true;
 }
 
-/* sizes that are made */
+/* Data-dependent sizes. */
 
-/* What has run when the value is there: up to the last dispatch that writes it. The buffer lives until it is read. */
+/* The value is available after the last dispatch that writes it. Its buffer lives until it is read. */
 static bool made_of_buffer(struct maker *m, const struct made_size *s, const u32 *phase, const u32 *first_of, struct plan_made *out)
 {
     struct plan *p = m->p;
@@ -510,7 +514,7 @@ static bool made_of_buffer(struct maker *m, const struct made_size *s, const u32
     return true;
 }
 
-/* Sizes that nothing needs any more may follow from some that are not there. */
+/* Unneeded sizes may depend on unavailable ones. */
 static bool is_made_known(const struct maker *m, const u32 *known, sym s) { return plan_sym_at(m->p, known, s) != UINT32_MAX; }
 
 static void push_made(struct maker *m, struct plan_made x)
@@ -529,12 +533,12 @@ static struct sym_fact plan_need(struct maker *m, const struct sym_fact *f)
     return to;
 }
 
-/* first_of: per phase, the number of its first dispatch. */
+/* first_of: per phase, its first dispatch. */
 static bool plan_made_sizes(struct maker *m, const u32 *phase, const u32 *first_of)
 {
     const struct graph *g = m->c->g;
     struct plan *p = m->p;
-    for (u32 k = 0; k < g->made.n; k++) { /* what is made of values stands first */
+    for (u32 k = 0; k < g->made.n; k++) { /* those read from values come first */
         const struct made_size *s = &g->made.v[k];
         sym var = sym_var(&p->sym, g->sym->var.v[s->var]);
         struct plan_made x = {.var = p->sym.node.v[var].a, .need = plan_need(m, &s->need)};
@@ -550,7 +554,7 @@ static bool plan_made_sizes(struct maker *m, const u32 *phase, const u32 *first_
     return true;
 }
 
-/* Bounds that are known before the size is. */
+/* Upper bounds that are known before the size is. */
 static void plan_bounds(struct maker *m)
 {
     const struct graph *g = m->c->g;
@@ -568,19 +572,19 @@ static void plan_bounds(struct maker *m)
     }
 }
 
-/* Variables that no one mentions and nothing binds would be in the way. */
+/* Removes variables that are neither used nor bound. */
 static void drop_unknown(struct maker *m)
 {
     struct plan *p = m->p;
     u32 *known = plan_known_at(p, &m->scratch);
     const bool *needed = needed_vars(p, &m->scratch);
     for (u32 v = 0; v < p->sym.var.n; v++) {
-        if (known[v] != UINT32_MAX || (needed[v] && m->depth)) continue; /* a call gives it */
+        if (known[v] != UINT32_MAX || (needed[v] && m->depth)) continue; /* given by a call */
         push_made(m, (struct plan_made){.var = v, .at = needed[v] ? p->dispatch.n : 0, .expr = sym_const(&p->sym, 0)});
     }
 }
 
-/* Every variable of the model gets its place first, in the model's order. */
+/* Adds all variables of the model first, in its order. */
 static void plan_vars(struct maker *m, const i64 *var)
 {
     const struct symtab *s = m->c->g->sym;
@@ -619,7 +623,7 @@ static bool fill(struct maker *m, const struct selection *s, const i64 *var)
     p->model = str_dup(m->a, m->env->model);
     p->fingerprint = str_dup(m->a, m->env->fingerprint);
     struct caps limits = *m->env->caps;
-    limits.isa = (struct isa){0}; /* has a place of its own */
+    limits.isa = (struct isa){0}; /* stored separately */
     caps_print(&caps, &limits);
     p->caps = str_dup(m->a, buf_view(&caps));
     isa_print_all(&isa, m->env->caps->isa);
@@ -648,7 +652,7 @@ static bool fill(struct maker *m, const struct selection *s, const i64 *var)
     if (g->made.n) plan_bounds(m);
     if (g->made.n || plan_has_calls(p) || m->depth) drop_unknown(m);
     plan_find_values(p);
-    return m->depth || plan_verify(p, m->e); /* a body's, when it is known what it is given */
+    return m->depth || plan_verify(p, m->e); /* a body is verified with its given sizes */
 }
 
 static bool make(struct plan *p, const struct cover *c, const struct selection *s, const i64 *var, const struct plan_env *env, u32 depth,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What tasks cost, for the selector: measured where the database knows, predicted elsewhere. Predictions are scaled to agree with what was
-// measured; and what was chosen by its prediction borrows the schedule of the nearest task that was measured.
+// Costs of tasks for the selector: measured if the database has results, otherwise predicted.
+// Predictions are scaled to agree with the measurements. A task selected by its prediction borrows
+// the schedule of the nearest measured task.
 #include "plan/plan.h"
 
 u32 plan_count_tasks(const struct cover *c)
@@ -35,7 +36,8 @@ bool plan_cost(void *user, const struct task *t, const i64 *var, struct task_cos
     return predict(k, t, var, c);
 }
 
-/* Measured over predicted, of the tasks that were measured, those of bodies included; how many. */
+/* Ratios of measured to predicted time of the measured tasks, including bodies; returns their
+   number. */
 static u32 known_ratios(const struct plan_costs *k, const struct cover *c, const i64 *var, double *ratio, struct err *e)
 {
     u32 n = 0;
@@ -50,8 +52,8 @@ static u32 known_ratios(const struct plan_costs *k, const struct cover *c, const
     return n;
 }
 
-/* Predictions are optimistic or pessimistic as a whole: their scale is taken from the tasks that
-   were measured, with a margin so that a measured kernel is preferred to a promise. */
+/* Predictions are optimistic or pessimistic as a whole: they are scaled by the measured tasks, with
+   a margin that favours measured kernels over predictions. */
 bool plan_costs_init(struct plan_costs *k, const struct plan_target *t, const struct cover *c, const i64 *var, struct err *e)
 {
     *k = (struct plan_costs){.db = t->db, .caps = t->caps, .scale = 1, .e = e};
@@ -67,8 +69,9 @@ bool plan_costs_init(struct plan_costs *k, const struct plan_target *t, const st
     return e->code == ERR_NONE;
 }
 
-/* What was chosen by its prediction gets the schedule of the nearest task that was measured, where that is hoped to be faster than
-   the default. Costs stay as they were: a schedule that is borrowed is no more than a promise. */
+/* A task selected by its prediction gets the schedule of the nearest measured task if that is
+   expected to be faster than the default. Costs are unchanged: a borrowed schedule is only a
+   prediction. */
 static bool borrow(struct selection *s, const struct plan_costs *k, const struct cover *c, const i64 *var, struct err *e)
 {
     struct arena a = {0};

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The selector's reasons as JSON: for each dispatch the regions that could have delivered the same
-// value, what each would have cost and on what evidence. A concatenation in memory is there, too,
-// though nothing is dispatched for it. Read by `quern explain`; stored in the
-// artifact.
+// The selector's reasons as JSON: for each dispatch, the regions that could have produced the same
+// value, their costs and the evidence. Includes concatenations in place, although nothing is
+// dispatched for them. Read by `quern explain`; stored in the artifact.
 #include "plan/plan.h"
 
 /* "clast", "clast in cat_3" */
@@ -62,7 +61,7 @@ static void put_region(struct buf *b, const struct cover *c, const struct select
     else put_cost(b, &s->cost[r->task]);
 }
 
-/* Per value: the regions that deliver it in any form, each once. */
+/* Per value: the regions that produce it in any form, each once. */
 static struct value_list *regions_by_value(const struct cover *c, struct arena *a)
 {
     struct value_list *by = arena_array(a, struct value_list, c->g->value.n);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kernels of a program, each once: of what was chosen, or of a plan that is there, whose dispatches are found again among the tasks of the
-// network. What a plan was chosen from depends on options that it does not tell, so all covers are asked.
+// The kernels of a program, each once: of a selection, or of an existing plan, whose dispatches are
+// matched with the tasks of the network. The plan does not record the options of its cover, so all
+// covers are searched.
 #include "plan/plan.h"
 
-/* Below that many channels the pixels of channels last lie near enough to each other: direct
- * convolutions of blocks gained nothing on any layer that was measured. */
+/* With fewer channels, pixels of channels-last layouts are close enough in memory: blocked direct
+   convolutions gained nothing on any measured layer. */
 enum { BLOCKS_FROM = 256 };
 
 void plan_offer_blocks(struct cover_opts *c, const struct caps *caps)
@@ -43,7 +44,7 @@ static void add_kernel(struct plan_kernels *x, const struct plan_kernel *j)
     buf_release(&key);
 }
 
-/* What is chosen. */
+/* Of a selection. */
 
 void plan_kernels_chosen(struct plan_kernels *x, const struct cover *c, const struct selection *s)
 {
@@ -55,7 +56,7 @@ void plan_kernels_chosen(struct plan_kernels *x, const struct cover *c, const st
     for (u32 b = 0; b < c->body.n; b++) plan_kernels_chosen(x, c->body.v[b], &s->body[b]);
 }
 
-/* Of a program: its dispatches name tasks by their keys. */
+/* Of a program: its dispatches refer to tasks by their keys. */
 
 static void note_tasks(struct map *by_key, const struct cover *c, struct arena *a)
 {
@@ -67,7 +68,8 @@ static void note_tasks(struct map *by_key, const struct cover *c, struct arena *
     for (u32 b = 0; b < c->body.n; b++) note_tasks(by_key, c->body.v[b], a);
 }
 
-/* Where quern builds a language itself the same kernel gives the same bytes. Those of others' compilers depend on their versions. */
+/* Whether the code must equal the generated one: binaries of languages that quern assembles itself
+   are reproducible, those of other compilers depend on their versions. */
 static bool is_code_of(const struct plan_bin *bin, const struct kernel *k, const struct caps *caps, struct arena *a, bool *same, struct err *e)
 {
     const struct lang *l = lang_find(bin->lang);
@@ -81,7 +83,8 @@ static bool is_code_of(const struct plan_bin *bin, const struct kernel *k, const
     return ok;
 }
 
-/* The dispatch must run what the schedule makes of the task: the name, which has the schedule's digest, sizes and grids are compared. */
+/* Whether the dispatch is the schedule's kernel for the task: compares names (which contain the
+   schedule's digest), sizes and grids. */
 static bool is_kernel_of(const struct plan *p, const struct plan_dispatch *d, const struct plan_kernel *j, const struct caps *caps, struct err *e)
 {
     struct arena a = {0};

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kernels that go into an artifact against their tasks in exact arithmetic (tune/exact.h). Nothing is put into the artifact before its verdict
-// is there, but nothing waits for the verdicts before: child processes work them out while kernels are generated, constants rearranged and
-// compilers run, and the caller takes what is left when it has nothing else to do.
+// Exact verification of the kernels of an artifact (tune/exact.h). No kernel enters an artifact
+// before its verdict is known, but nothing waits for it earlier: child processes compute verdicts
+// while kernels are generated, constants packed and compilers run, and the caller takes the
+// remaining ones when it is idle.
 //
-// A verdict is a fact about task, schedule, device and this build of the library, whose hash is its key: kernels that several regions, loops'
-// bodies, networks or variants have in common are verified once, and verdicts are kept in the user's cache (tune/cache.c) beside compiled
-// kernels. They are not kept in databases, which may come from others. One that says DIFFERS is not kept.
+// A verdict is a function of task, schedule, device and this build of the library, whose hash is
+// its key: kernels shared by regions, loop bodies, networks or variants are verified once. Verdicts
+// are kept in the user's cache (tune/cache.c) beside compiled kernels, but not in databases, which
+// may come from others. DIFFERS is not kept.
 //
-// Steps are counted, not seconds, and in the order of the program, whoever did them and when, so that the same input gives the same bytes.
+// The limit counts steps, not seconds, in the order of the program, independently of which process
+// computed a verdict and when: the same input yields the same bytes.
 #include "plan/plan.h"
 #include "tune/exact.h"
 
@@ -23,7 +26,7 @@ struct proof { /* one kernel */
     const struct task *task;
     struct candidate cand;
     struct hash key;
-    bool is_known, is_new;   /* result is there; and not in the cache */
+    bool is_known, is_new;   /* the result is known; and not in the cache yet */
     bool is_replaced;        /* cand was wrong, and is now the default schedule */
     struct exact_result result;
     struct str json;
@@ -37,16 +40,16 @@ struct prover {
     bool has_build;
     struct hash build;
     struct map by_key;       /* hash -> index */
-    struct { struct proof *v; u32 n, cap; } proof; /* in the order of the program */
+    struct { struct proof *v; u32 n, cap; } proof; /* in program order */
     struct { struct use *v; u32 n, cap; } use;
-    _Atomic u32 *next;       /* shared with the children: who takes one counts on; NULL: there are none */
+    _Atomic u32 *next;       /* shared with the children, which increment it to take a proof; NULL: no children */
     struct os_child child[MAX_PROVERS];
     u32 n_children;
 };
 
 /* Keys. */
 
-/* What a task's text leaves to its network: names, order and facts of sizes. */
+/* What a task's text omits: names, order and facts of sizes. */
 static void put_sizes(struct buf *b, const struct symtab *t)
 {
     for (u32 v = 0; v < t->var.n; v++) buf_printf(b, "%.*s ", STR_ARG(t->var.v[v]));
@@ -72,9 +75,9 @@ static struct hash proof_key(const struct prover *p, const struct task *t, const
 
 static struct str bytes_of(const struct hash *h) { return (struct str){(const char *)h, sizeof *h}; }
 
-/* Verdicts as bytes: to the parent, into the cache. */
+/* Verdicts as bytes: for the parent and the cache. */
 
-struct head { u32 at /* which proof; in the cache 0 */, verdict; i64 n_steps, n_sizes, n_why; };
+struct head { u32 at /* index of the proof; in the cache 0 */, verdict; i64 n_steps, n_sizes, n_why; };
 
 static struct head head_of(const struct exact_result *r, u32 at)
 {
@@ -114,14 +117,14 @@ static void keep(const struct prover *p, const struct proof *x)
     if (p->has_build && x->is_new && x->result.verdict != EXACT_DIFFERS) cache_write(p->env->cache, x->key, suffix, piece, countof(piece));
 }
 
-/* Working verdicts out. */
+/* Computing verdicts. */
 
 static bool examine(const struct prover *p, struct exact_result *r, const struct task *t, const struct candidate *c, struct err *e)
 {
     return exact_check(r, t, c, p->env->caps, &(struct exact_opts){.max_work = PROVE_WORK, .once = true}, e);
 }
 
-/* The next one that nobody has begun; NULL: there is none. */
+/* The next proof that no process has taken; NULL: none. */
 static struct proof *next_proof(const struct prover *p)
 {
     while (p->next) {
@@ -132,7 +135,8 @@ static struct proof *next_proof(const struct prover *p)
     return NULL;
 }
 
-/* In a child. Beyond the steps of all kernels together nobody asks for more. One that fails is left to the parent, which says why. */
+/* Runs in a child. Once the steps of all kernels are used up, no more are taken. A failed one is
+   left to the parent, which reports the error. */
 static void prove_next(void *user, int fd)
 {
     struct prover *p = user;
@@ -157,8 +161,8 @@ static void start_children(struct prover *p, u32 n_unknown)
     while (p->next && p->n_children < n && os_child_start(&p->child[p->n_children], prove_next, p, &e)) p->child[p->n_children++].stop = p->env->stop;
 }
 
-/* What a child found. OS_SIGNALLED: it has no more. */
-static enum os_exit hear(struct prover *p, const struct os_child *c)
+/* Reads a child's verdict. OS_SIGNALLED: it has no more. */
+static enum os_exit read_verdict(struct prover *p, const struct os_child *c)
 {
     struct head h;
     char text[2 * MAX_TEXT];
@@ -178,7 +182,7 @@ static bool examine_one(struct prover *p, struct proof *x, struct err *e)
     return x->is_known = examine(p, &x->result, x->task, &x->cand, e);
 }
 
-/* Takes part until nothing is left to begin, then waits for the others. */
+/* Takes part until all proofs are taken, then waits for the children. */
 static bool finish(struct prover *p, struct err *e)
 {
     bool ok = true;
@@ -186,13 +190,13 @@ static bool finish(struct prover *p, struct err *e)
     for (struct proof *x; left > 0 && ok && (x = next_proof(p));) ok = examine_one(p, x, e), left -= x->result.n_steps;
     for (u32 i = 0; i < p->n_children && ok; i++) {
         enum os_exit how = OS_EXITED;
-        while (how == OS_EXITED) how = hear(p, &p->child[i]);
+        while (how == OS_EXITED) how = read_verdict(p, &p->child[i]);
         if (how == OS_STOPPED) ok = err_set(e, ERR_STOPPED, "stopped");
     }
     return ok;
 }
 
-/* Which kernels. */
+/* Collecting kernels. */
 
 static u32 add_proof(struct prover *p, const struct task *t, const struct candidate *c)
 {
@@ -207,7 +211,7 @@ static u32 add_proof(struct prover *p, const struct task *t, const struct candid
     return p->proof.n - 1;
 }
 
-/* Each kernel that was chosen, those of bodies, too. */
+/* Each selected kernel, including those of bodies. */
 static void add_choice(struct prover *p, struct selection *s, const struct cover *c)
 {
     for (u32 i = 0; i < s->choice.n; i++) {
@@ -250,7 +254,7 @@ static struct str proof_json(const struct exact_result *r, struct arena *a)
     return s;
 }
 
-/* The default schedule instead of one that is wrong; false: it is that itself, or wrong, too. */
+/* Replaces a wrong schedule by the default; false: it is the default, or that is wrong, too. */
 static bool replace(struct prover *p, struct proof *x, struct err *e)
 {
     struct buf text = {0};
@@ -270,7 +274,7 @@ static bool replace(struct prover *p, struct proof *x, struct err *e)
     return ok;
 }
 
-/* In the order of the program. */
+/* In program order. */
 static bool settle(struct prover *p, struct proof *x, i64 *left, bool *changed, struct err *e)
 {
     if (*left <= 0) {
@@ -317,7 +321,7 @@ void prove_end(struct prover *p)
     os_unshare(p->next, sizeof *p->next);
 }
 
-/* Reasons are told, and with them what is known of the kernels, when all is made. */
+/* Adds the reasons, including the verdicts, at the end. */
 static void explain(struct plan *p, const struct plan_choice *x, const i64 *var)
 {
     struct buf why = {0};

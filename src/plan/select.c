@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The selector. State: the forms (value in a layout) still needed. The value whose producer stands
-// last in the graph is decided next: every region that delivers it is tried, other layouts of it
-// are converted, the region's inputs are needed from there on. Costs add, so the best completion of
-// a state does not depend on how it was reached: states are remembered (dynamic programming over
-// the frontier). Chains with skip connections have few states. The search goes depth first with a
-// stack of its own, because networks are thousands of nodes deep.
+// The selector. State: the forms (value in a layout) still needed. The value whose producer is last
+// in the graph is decided next: every region that produces it is tried, its other layouts are
+// converted from the result, and the region's inputs are added to the state. Costs are additive, so
+// the best completion of a state is independent of the path to it: states are memoised (dynamic
+// programming over the frontier). Chains with skip connections have few states. The search is
+// depth-first with an explicit stack, because networks are thousands of nodes deep.
 //
-// Where a graph has too many states, or states too wide, the search is given up and the whole graph is
-// decided by area flow, the estimate of technology mapping: what a form costs is its region's cost
-// plus that of the region's inputs, each divided by the number of its uses. That takes time
-// proportional to the regions; the selection is marked as not exact.
+// If a graph has too many or too wide states, the search is abandoned and the whole graph is
+// decided by area flow, the estimate of technology mapping: a form's cost is its region's cost plus
+// that of the region's inputs, each divided by its number of uses. Its time is proportional to the
+// number of regions; the selection is marked as inexact.
 #include "plan/plan.h"
 
 #include <math.h>
@@ -18,8 +18,8 @@
 
 enum {
     MAX_STATES = 200000,
-    MAX_FORMS = 1 << 23, /* of all states remembered: 100 MB */
-    MAX_CONV = 256       /* conversions behind one region */
+    MAX_FORMS = 1 << 23, /* of all memoised states: 100 MB */
+    MAX_CONV = 256       /* conversions after one region */
 };
 
 struct state {
@@ -36,13 +36,13 @@ struct decided {
 struct frame {
     struct state s;
     struct arena_mark mark; /* of chooser.tmp, before the state */
-    u32 tried;              /* regions of the last form's value that were looked at */
-    double step;            /* cost of the one being tried */
+    u32 tried;              /* index of the next region of the last form's value */
+    double step;            /* cost of the current one */
     double best;
     i32 region;
 };
 
-/* By area flow: the least that a form costs, by which region. */
+/* Area flow: the least cost of a form, and its region. */
 struct flow {
     struct form f;
     double cost;
@@ -51,9 +51,9 @@ struct flow {
 struct chooser {
     const struct cover *c;
     struct arena a;        /* of this search */
-    struct arena tmp;      /* states on the way, a stack */
+    struct arena tmp;      /* states of the current path, a stack */
     double *cost;          /* per region */
-    struct value_list *by; /* per value: regions that deliver it */
+    struct value_list *by; /* per value: regions that produce it */
     struct map memo;       /* state -> index of decided */
     struct {
         struct decided *v;
@@ -73,7 +73,7 @@ struct chooser {
         u32 n, cap;
     } *need;      /* per value, for area flow */
     u32 *uses;    /* per value */
-    bool unfused; /* only regions of one node */
+    bool unfused; /* only single-node regions */
     bool no_joins;
 };
 
@@ -109,7 +109,7 @@ static bool is_given(const struct chooser *k, struct form f)
     return x->is_const || (x->producer == 0 && f.layout == x->layout && !f.join);
 }
 
-/* The region that only copies a value to another place or layout; -1: none. */
+/* The region that only copies a value to another placement or layout; -1: none. */
 static i32 conversion(const struct chooser *k, struct form from, struct form to)
 {
     for (u32 i = 0; i < k->by[to.v].n; i++) {
@@ -127,7 +127,7 @@ static bool delivers(const struct region *r, struct form f)
     return false;
 }
 
-/* The form in which region r delivers v; NULL: none. */
+/* The form of v that region r produces; NULL: none. */
 static const struct form *delivered(const struct region *r, value_id v)
 {
     for (u32 i = 0; i < r->n_out; i++)
@@ -135,9 +135,9 @@ static const struct form *delivered(const struct region *r, value_id v)
     return NULL;
 }
 
-/* Takes region r for the last value of the state: next = what is needed then. Cost includes
-   conversions; INFINITY: impossible. conv (may be NULL) receives the conversions. What an input of
-   the graph is needed as besides is decided next, from where it is given. */
+/* Applies region r to the last value of the state: next = the forms needed then. Returns the cost
+   including conversions; INFINITY: impossible. conv (may be NULL) receives the conversions. Further
+   forms of a graph input are decided next, from its given form. */
 static double take(const struct chooser *k, const struct state *s, u32 r, struct state *next,
                    i32 *conv, u32 *n_conv)
 {
@@ -150,7 +150,7 @@ static double take(const struct chooser *k, const struct state *s, u32 r, struct
         const struct form *from = delivered(x, f.v);
         if (from && delivers(x, f)) continue;
         if (!from || !x->n_nodes) {
-            next->v[next->n++] = f; /* in order already */
+            next->v[next->n++] = f; /* already sorted */
         } else {
             i32 cv = conversion(k, *from, f);
             if (cv < 0 || n == MAX_CONV) return INFINITY;
@@ -167,7 +167,7 @@ static double take(const struct chooser *k, const struct state *s, u32 r, struct
 
 static bool is_join(const struct chooser *k, u32 r) { return k->c->region.v[r].task == NO_TASK; }
 
-/* May region r be taken for a form, of an input of the graph or not? */
+/* Whether region r may produce a form (of an input of the graph or not). */
 static bool is_open(const struct chooser *k, u32 r, struct form f)
 {
     const struct region *x = &k->c->region.v[r];
@@ -177,7 +177,7 @@ static bool is_open(const struct chooser *k, u32 r, struct form f)
     return !is_input || delivers(x, f);
 }
 
-/* the exact search */
+/* Exact search. */
 
 static struct str state_key(const struct state *s)
 {
@@ -210,7 +210,7 @@ static double frame_close(struct chooser *k)
     return f->best;
 }
 
-/* The next region that can be taken in the frame's state; false: there are no more. */
+/* Tries the next applicable region of the frame's state; false: none left. */
 static bool frame_next(struct chooser *k, struct frame *f, struct state *next)
 {
     const struct form last = f->s.v[f->s.n - 1];
@@ -232,7 +232,7 @@ static void frame_offer(struct chooser *k, struct frame *f, double cost)
     f->region = (i32)k->by[f->s.v[f->s.n - 1].v].v[f->tried - 1];
 }
 
-/* Decides all states that can be reached; false: too many. */
+/* Decides all reachable states; false: too many. */
 static bool search(struct chooser *k, const struct state *start)
 {
     if (start->n == 0) return true;
@@ -275,7 +275,7 @@ static bool no_way(const struct chooser *k, value_id v, struct err *e)
     return err_set(e, ERR_NOTHING, "no way to compute '%.*s'", STR_ARG(graph_value(k->c->g, v)->name));
 }
 
-/* Walks the decisions from the outputs. */
+/* Follows the decisions from the outputs. */
 static bool write_exact(struct chooser *k, struct arena *a, struct choices *to, struct state now,
                         struct err *e)
 {
@@ -292,7 +292,7 @@ static bool write_exact(struct chooser *k, struct arena *a, struct choices *to, 
     return true;
 }
 
-/* area flow */
+/* Area flow. */
 
 static double flow_of(const struct chooser *k, struct form f)
 {
@@ -326,7 +326,7 @@ static double region_flow(const struct chooser *k, u32 r)
     return cost;
 }
 
-/* Of value v, whose inputs' are known: computed by a region, then converted from there. */
+/* Forms of value v, given those of its region's inputs: computed by a region, then converted. */
 static void flow_value(struct chooser *k, value_id v)
 {
     for (u32 copies = 0; copies < 2; copies++)
@@ -340,7 +340,7 @@ static void flow_value(struct chooser *k, value_id v)
         }
 }
 
-/* Cost of delivering all that is needed of value v and of the other outputs of region r by it. */
+/* Cost of producing all needed forms of value v, and of the other outputs of region r, by r. */
 static double deliver_cost(const struct chooser *k, u32 r, i32 *conv, u32 *n_conv)
 {
     const struct region *x = &k->c->region.v[r];
@@ -390,7 +390,7 @@ static bool flow_decide(struct chooser *k, struct arena *a, struct choices *to, 
     return true;
 }
 
-/* Conversions of an input of the graph to the forms that are needed of it. */
+/* Conversions of a graph input to its needed forms. */
 static bool flow_input(struct chooser *k, struct arena *a, struct choices *to, value_id v, struct err *e)
 {
     while (k->need[v].n) {
@@ -428,7 +428,7 @@ static bool write_flow(struct chooser *k, struct arena *a, struct choices *to,
     return true;
 }
 
-/* Without the parts of concatenations in one buffer where they get in each other's way. */
+/* Omits concatenations in place that conflict. */
 static bool choose_flow(struct chooser *k, struct arena *a, struct choices *to,
                         const struct state *start, struct err *e)
 {
@@ -438,7 +438,7 @@ static bool choose_flow(struct chooser *k, struct arena *a, struct choices *to,
     return write_flow(k, a, to, start, e);
 }
 
-/* both */
+/* Both searches. */
 
 static void index_regions(struct chooser *k)
 {
@@ -459,7 +459,8 @@ static void cost_regions(struct chooser *k, const struct selection *s)
     }
 }
 
-/* All of a phase comes before the next one, whose sizes are made by then; else in the order as it is. */
+/* Orders dispatches by phase, because sizes of a phase are read before it; otherwise keeps the
+   order. */
 static void order_phases(struct chooser *k, struct choices *to)
 {
     const u32 *phase = graph_phases(k->c->g, &k->a);
@@ -471,7 +472,7 @@ static void order_phases(struct chooser *k, struct choices *to)
             if (phase[producer(k, k->c->region.v[old[i].region].out[0].v)] == p) to->v[n++] = old[i];
 }
 
-/* The program runs the other way round than it is decided. */
+/* Decisions run from the outputs: the program is the reverse. */
 static void reverse(struct choices *to)
 {
     for (u32 i = 0, j = to->n; i + 1 < j; i++) {
@@ -518,7 +519,8 @@ static void chooser_release(struct chooser *k)
     arena_release(&k->a);
 }
 
-/* What its bodies cost, as many times as may be; of a branch the dearer one. */
+/* Cost of a call's bodies times the maximal number of iterations; of branches, the more expensive
+   one. */
 static void call_cost(const struct cover *c, const struct selection *s, const struct task *t, const i64 *var, struct task_cost *cost)
 {
     enum { ROUNDS = 16 };
@@ -533,7 +535,7 @@ static void call_cost(const struct cover *c, const struct selection *s, const st
     cost->seconds *= (double)i64_max(0, i64_min(rounds, 1 << 20));
 }
 
-/* Every region that was chosen is one of the cover's, and has a kernel or needs none. */
+/* Every selected region belongs to the cover, and has a kernel or needs none. */
 static bool is_sound(const struct selection *s, const struct cover *c)
 {
     for (u32 i = 0; i < s->choice.n; i++) {
@@ -556,7 +558,7 @@ bool plan_select(struct selection *s, const struct cover *c, const i64 *var, pla
         if (!mem_check(e, "choosing kernels", S(""))) return false;
         if (task_is_call(c->task.v[t])) call_cost(c, s, c->task.v[t], var, &s->cost[t]);
         else s->cost[t].ok = cost(user, c->task.v[t], var, &s->cost[t]);
-        if (isnan(s->cost[t].seconds)) s->cost[t].seconds = 0; /* a prediction for empty sizes */
+        if (isnan(s->cost[t].seconds)) s->cost[t].seconds = 0; /* predicted for empty sizes */
     }
     bool ok = choose(&k, s, &s->choice, a, &s->is_exact, e);
     s->seconds = sum_costs(&k, &s->choice);

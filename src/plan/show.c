@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Plans as text for people: what an artifact holds, and the selector's reasons, which explain.c wrote as JSON.
+// Plans as readable text: the content of an artifact, and the selector's reasons, which explain.c
+// wrote as JSON.
 #include "plan/plan.h"
 
 #include "core/spirv.h"
@@ -36,7 +37,7 @@ static void put_facts(struct buf *b, const struct symtab *t)
     }
 }
 
-/* What a loop or branch runs, without the details of its kernels. */
+/* The plans of a loop or branch, without details of kernels. */
 static void put_call(struct buf *b, const struct plan *p, u32 i)
 {
     const struct plan_dispatch *d = &p->dispatch.v[i];
@@ -48,7 +49,7 @@ static void put_call(struct buf *b, const struct plan *p, u32 i)
     buf_char(b, '\n');
 }
 
-/* What kinds of code an artifact holds, and what that means for who runs it. */
+/* The kinds of code in an artifact, and their consequences for users. */
 enum code_kind { CODE_X86_64, CODE_AARCH64, CODE_NATIVE, CODE_CUBIN, CODE_PTX, CODE_HIP, CODE_SPIRV, CODE_TEXT, CODE_KIR, CODE_OTHER, N_CODE_KINDS };
 
 static enum code_kind kind_of_elf(struct str code)
@@ -64,7 +65,7 @@ static enum code_kind kind_of_elf(struct str code)
     }
 }
 
-/* By the content, and by what the language's driver does with it. */
+/* Detected by the content, and by how the language's driver treats it. */
 static enum code_kind kind_of_code(const struct plan_bin *b)
 {
     if (spirv_is_module(b->code)) return CODE_SPIRV;
@@ -100,7 +101,7 @@ static void put_code(struct buf *b, const struct plan *p)
         if (n[k]) buf_printf(b, "code %s, %lld %s, %lld bytes\n", name[k], (long long)n[k], n[k] == 1 ? "binary" : "binaries", (long long)bytes[k]);
 }
 
-/* The instruction set of native code, by its level; words that this version does not know as they are. */
+/* The instruction set of native code as a level; unknown words are printed unchanged. */
 static void put_isa(struct buf *b, const struct plan *p)
 {
     struct isa s;
@@ -160,9 +161,9 @@ void plan_show(struct buf *b, const struct plan *p)
     }
 }
 
-/* the selector's reasons */
+/* The selector's reasons. */
 
-/* A concatenation in memory: no dispatch. */
+/* A concatenation in place: no dispatch. */
 static bool is_joined(const json_t *r) { return json_is_true(json_object_get(r, "joined")); }
 
 /* ", exact (1x20x37x43)", ", by tolerance: conversion to integers (1x8x18x18)" */

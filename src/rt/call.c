@@ -179,7 +179,7 @@ static bool copy_slices(struct run *r, struct err *e)
     return true;
 }
 
-/* Rounds. */
+/* Iterations. */
 
 static bool run_sub(struct run *r, u32 b, struct arena *a, struct err *e)
 {
@@ -225,7 +225,7 @@ static bool run_loop(struct run *r, struct err *e)
     for (u32 k = 0; k < c->n_carried && ok; k++) {
         i64 bytes = 0;
         ok = carried_bytes(r, k, &bytes, e);
-        if (ok && r->round == 0) { /* what there was is what there is, in memory of its own */
+        if (ok && r->round == 0) { /* the existing bytes, in memory of its own */
             ok = r->now[k].size >= bytes || too_large(e);
             ok = ok && reserve(x, &x->carry[1][k], bytes, 0, e) && dev_copy(x->dev, x->carry[1][k], r->now[k], bytes, e);
         }

@@ -38,7 +38,7 @@ struct spans {
     u32 n;          /* leaves */
 };
 
-/* The larger ones first, then in order. */
+/* Larger ones first, then by index. */
 static int piece_cmp(const void *x, const void *y)
 {
     const struct piece *a = x, *b = y;
@@ -46,7 +46,7 @@ static int piece_cmp(const void *x, const void *y)
     return a->buf < b->buf ? -1 : a->buf > b->buf;
 }
 
-/* The first range that ends behind `at`, or at it where it may be joined. */
+/* The first range that ends after `at`, or touches it and can be merged. */
 static u32 ranges_find(const struct ranges *r, i64 at)
 {
     u32 low = 0, high = r->n;
@@ -71,7 +71,7 @@ static void ranges_add(struct ranges *r, struct range x, struct arena *a)
     r->v[k] = x;
 }
 
-/* Where `size` bytes from `at` on are free, no earlier than that. */
+/* The first offset from `at` on with `size` free bytes. */
 static i64 ranges_free(const struct ranges *r, i64 at, i64 size)
 {
     for (u32 k = ranges_find(r, at + 1); k < r->n && r->v[k].from < at + size; k++) at = r->v[k].end;
@@ -164,7 +164,7 @@ static bool lay_out(const struct plan *p, const i64 *size, struct piece *v, stru
         m->total = i64_max(m->total, at + v[k].size);
     }
     arena_release(&spans.arena);
-    assert(m->total <= m->unshared); /* sharing takes no more than none */
+    assert(m->total <= m->unshared); /* sharing never takes more */
     return true;
 }
 

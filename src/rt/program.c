@@ -20,12 +20,12 @@ struct phase {
     bool is_valid;
 };
 
-struct bound { /* all that follows from the sizes */
-    i64 *var;                  /* INT64_MIN: not known yet */
-    i64 *buf_size;             /* per buffer, bytes; -1: not known yet */
-    u32 *laid_in;              /* per buffer: the phase of its block; none: UINT32_MAX */
-    i64 *offset;               /* per buffer: there */
-    i64 *room;                 /* per buffer, bytes: there */
+struct bound { /* everything derived from the sizes */
+    i64 *var;                  /* INT64_MIN: unknown */
+    i64 *buf_size;             /* per buffer, bytes; -1: unknown */
+    u32 *laid_in;              /* per buffer: the phase of its block; UINT32_MAX: none */
+    i64 *offset;               /* per buffer: offset in its block */
+    i64 *room;                 /* per buffer: reserved bytes */
     struct dev_launch *launch; /* per dispatch; buf filled at each run */
     struct dev_mem **slot;     /* per dispatch: its buffers */
 };
@@ -48,9 +48,9 @@ struct rt_program {
     struct call **call; /* per dispatch; NULL: a kernel */
     struct dev_mem *held; /* per buffer: memory of a call's result */
     i64 *given;           /* values of the plan's given variables */
-    bool is_inner;        /* run by a call */
-    const struct inner_run *inner; /* while it runs */
-    rt_watch_fn *watch;   /* NULL: nobody */
+    bool is_inner;        /* called by an outer plan */
+    const struct inner_run *inner; /* during a run */
+    rt_watch_fn *watch;   /* NULL: none */
     void *watcher;
     bool profiling;
     double *seconds, *flops, *bytes; /* per dispatch, see struct rt_times */
@@ -86,7 +86,7 @@ static bool load_kernels(struct rt_program *r, struct arena *a, struct err *e)
     return true;
 }
 
-/* Native code is not even loaded where an instruction of it is missing. */
+/* Native code is not loaded if the processor lacks one of its instructions. */
 static bool check_processor(const struct rt_program *r, struct err *e)
 {
     const struct plan *p = r->plan;
@@ -127,7 +127,8 @@ static bool load_constants(struct rt_program *r, struct err *e)
     return true;
 }
 
-/* A device that was lost in an earlier run is made anew by the first use, without its contents. */
+/* A device that was lost in an earlier run is reopened by its first use, with empty memory: uploads
+   the constants again. */
 static bool restore_constants(struct rt_program *r, struct err *e)
 {
     if (!r->dev->driver->fence(r->dev, e)) return false;
@@ -143,7 +144,7 @@ static bool find_sharing(struct rt_program *r, struct err *e)
     return true;
 }
 
-/* A phase for every place where sizes are made, and one before all. */
+/* One phase for each position at which sizes are read, and one before all. */
 static void find_phases(struct rt_program *r, struct arena *a)
 {
     const struct plan *p = r->plan;
@@ -247,7 +248,7 @@ void rt_unload(struct rt_program *r)
     arena_release(&a);
 }
 
-/* binding sizes */
+/* Binding of sizes. */
 
 static bool check_input(const struct plan *p, u32 k, const struct tensor *t, struct err *e)
 {
@@ -330,8 +331,8 @@ static i64 buffer_bytes(const struct rt_program *r, const struct plan_dispatch *
     return bytes;
 }
 
-/* What an artifact says of its grids is bounded before anything is launched: an iteration reads or writes an element at least. n_all: receives
-   iterations of all grids. */
+/* Bounds the grids of an artifact before anything is launched: every iteration reads or writes at
+   least one element. n_all: receives the number of iterations of all grids. */
 static bool check_grids(const struct plan_dispatch *d, const i64 (*grid)[3], i64 most, i64 *n_all, struct err *e)
 {
     *n_all = 0;
@@ -348,7 +349,7 @@ static bool check_grids(const struct plan_dispatch *d, const i64 (*grid)[3], i64
     return true;
 }
 
-/* Likewise of sizes. Programs that do not say which of them are values are believed more. */
+/* Bounds sizes likewise. Programs that do not mark values get looser bounds. */
 static bool check_params(const struct plan_dispatch *d, const i64 *param, i64 most, struct err *e)
 {
     for (u32 k = 0; k < d->n_param; k++)
@@ -398,7 +399,8 @@ static bool bind_launch(struct rt_program *r, struct phase *h, u32 i, struct err
 static bool grow_block(struct rt_program *r, struct phase *h, struct err *e)
 {
     if (h->block.size >= h->total && h->block.size > 0) return true;
-    if (h->block.size && r->is_inner && !r->dev->driver->fence(r->dev, e)) return false; /* the previous iteration may still be using it */
+    /* the previous iteration may still be using it */
+    if (h->block.size && r->is_inner && !r->dev->driver->fence(r->dev, e)) return false;
     if (h->block.size) r->dev->driver->release(r->dev, &h->block);
     h->block = (struct dev_mem){0};
     return r->dev->driver->alloc(r->dev, i64_max(h->total, 64), &h->block, e) || err_prefix(e, "temporary memory for inputs of these sizes");
@@ -412,7 +414,7 @@ static bool same_sizes(const struct rt_program *r, const i64 *var)
     return true;
 }
 
-/* Copies of inputs and outputs that had other sizes. */
+/* Copies of inputs and outputs of other sizes. */
 static void drop_copy(struct rt_program *r, u32 k)
 {
     if (r->plan->buf.v[k].kind == PB_CONST || r->plan->buf.v[k].kind == PB_HELD || !r->mem[k].size) return;
@@ -420,7 +422,7 @@ static void drop_copy(struct rt_program *r, u32 k)
     r->mem[k] = (struct dev_mem){0};
 }
 
-/* From phase i on all must be worked out again; the sizes made before it are known. */
+/* Invalidates phase i and later ones; the sizes made before i are known. */
 static void forget(struct rt_program *r, u32 i)
 {
     const struct plan *p = r->plan;
@@ -441,7 +443,7 @@ static void forget(struct rt_program *r, u32 i)
     }
 }
 
-/* The sizes that are known at phase i as they are, of the others those that are made between 0 and their bounds. */
+/* Known sizes as constants; sizes that are computed later between 0 and their bounds. */
 static struct sym_bounds *bound_vars(const struct rt_program *r, struct arena *a)
 {
     const struct plan *p = r->plan;
@@ -480,7 +482,7 @@ static bool lay_out_phase(struct rt_program *r, u32 i, struct err *e)
     return ok;
 }
 
-/* All that follows from the sizes that are known before phase i and were not before the one before. */
+/* Recomputes what depends on sizes first known in phase i. */
 static bool rebind(struct rt_program *r, u32 i, struct err *e)
 {
     const struct plan *p = r->plan;
@@ -504,7 +506,7 @@ static struct dev_mem find_mem(const struct rt_program *r, u32 k)
     if (kind == PB_CONST) return r->mem[k];
     if (kind == PB_HELD) return r->held[k];
     if (kind != PB_TEMP) return r->io[k];
-    if (r->bound.laid_in[k] == UINT32_MAX) return (struct dev_mem){0}; /* its size is not known yet */
+    if (r->bound.laid_in[k] == UINT32_MAX) return (struct dev_mem){0}; /* unknown size */
     struct dev_mem m = r->phase[r->bound.laid_in[k]].block;
     i64 at = r->bound.offset[k];
     if (m.host) m.host = (char *)m.host + at;
@@ -513,7 +515,7 @@ static struct dev_mem find_mem(const struct rt_program *r, u32 k)
     return m;
 }
 
-/* sizes that are made */
+/* Data-dependent sizes. */
 
 static bool read_elem(struct rt_program *r, const struct plan_made *m, const struct tensor *in, i64 *x, struct err *e)
 {
@@ -523,7 +525,8 @@ static bool read_elem(struct rt_program *r, const struct plan_made *m, const str
     for (u32 k = 0; k < r->plan->input.n; k++)
         if (r->plan->input.v[k].buf == m->buf) from = in[k].data, have = tensor_bytes(&in[k]);
     struct dev_mem at = from ? (struct dev_mem){0} : find_mem(r, m->buf);
-    if (!from) have = i64_min(have, at.size); /* buffers held by calls, or passed to their plans, need not have the expected size */
+    if (!from) have = i64_min(have, at.size); /* buffers held by calls, or passed to their plans, need not have
+                                                 the expected size */
     if (have < end) return err_set(e, ERR_INPUT, "buffer '%.*s' is too short", STR_ARG(r->plan->buf.v[m->buf].name));
     if (!from && r->shares_host) from = at.host;
     if (!from) from = copy = mem_aligned(end);
@@ -534,7 +537,7 @@ static bool read_elem(struct rt_program *r, const struct plan_made *m, const str
     return ok;
 }
 
-/* The error that size k of the plan is none. */
+/* Reports that value k of the plan is not a valid size. */
 static bool fails(const struct plan *p, u32 k, const i64 *var, struct err *e)
 {
     struct arena tmp = {0};
@@ -587,7 +590,7 @@ static bool check_made_facts(const struct rt_program *r, u32 i, struct err *e)
     return ok;
 }
 
-/* The sizes that are made before phase i; what was worked out for others is forgotten. */
+/* Computes the sizes made before phase i; invalidates values derived from other ones. */
 static bool make_sizes(struct rt_program *r, u32 i, const struct tensor *in, struct err *e)
 {
     const struct plan *p = r->plan;
@@ -620,7 +623,7 @@ static bool bind_inputs(struct rt_program *r, const struct tensor *in, struct er
     return ok;
 }
 
-/* running */
+/* Running. */
 
 static bool is_bound_by_inputs(const struct rt_program *r, sym s)
 {
@@ -709,7 +712,7 @@ static bool fill_slots(struct rt_program *r, u32 i, struct err *e)
     return true;
 }
 
-/* Where an input or output in the host's memory lies for kernels: there, or in a copy. */
+/* The memory of an input or output in host memory as seen by kernels: in place, or a copy. */
 static bool place(struct rt_program *r, const struct plan_io *io, void *data, struct err *e)
 {
     u32 k = io->buf;
@@ -727,7 +730,7 @@ static bool place_inputs(struct rt_program *r, const struct tensor *in, struct e
     return ok;
 }
 
-/* room: bytes that the caller's memory has, where it is given for a size that depends on data. */
+/* room: bytes of the caller's memory, if it is given for a data-dependent size. */
 static bool place_output(struct rt_program *r, u32 k, struct tensor *out, i64 room, struct arena *a, struct err *e)
 {
     const struct plan_io *io = &r->plan->output.v[k];
@@ -793,7 +796,7 @@ static double dispatch_bytes(const struct rt_program *r, u32 i)
     return sum;
 }
 
-/* Results that calls hold and that are outputs whose sizes are known by now. */
+/* Copies results held by calls to outputs whose sizes are now known. */
 static bool copy_held(struct rt_program *r, u32 i, u32 phase, struct err *e)
 {
     const struct plan_call *c = r->plan->dispatch.v[i].call;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CosmoFlow of MLPerf HPC for cubes of 32, which even slow devices and the reference take in seconds.
+// CosmoFlow of MLPerf HPC for cubes of 32, small enough for slow devices and the reference
+// evaluator.
 #include "zoo/zoo.h"
 
 static bool build(struct graph *g, struct err *e)

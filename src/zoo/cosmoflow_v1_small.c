@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CosmoFlow with one channel and seven convolutions for cubes of 64, which even slow devices and the reference take in seconds.
+// CosmoFlow with one channel and seven convolutions for cubes of 64, small enough for slow devices
+// and the reference evaluator.
 #include "zoo/zoo.h"
 
 static bool build(struct graph *g, struct err *e)

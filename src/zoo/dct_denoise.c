@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A denoiser whose weights are known without training: every 8x8 block of the picture, at every
-// position, is transformed by the discrete cosine transform; coefficients below a threshold are
-// noise and vanish, larger ones shrink; the inverse transforms of the 64 blocks that hold a pixel
-// are averaged. As a network: a convolution with the 64 basis pictures, soft thresholding, and a
-// convolution with their mirror images. The border is continued, so any H and W work.
+// A denoiser with analytic weights: every 8x8 block of the picture, at every position, is
+// transformed by the discrete cosine transform; coefficients below a threshold are set to zero as
+// noise, larger ones shrunk; the inverse transforms of the 64 blocks that contain a pixel are
+// averaged. As a network: a convolution with the 64 basis pictures, soft thresholding, and a
+// convolution with their mirror images. The border is replicated, so any H and W work.
 //
 // Before that, single pixels that are far brighter than their neighbours (rare bright paths of a
-// path tracer) are cut down, and RGB is rotated into brightness and two differences, because path
-// tracing noise is mostly brightness: the differences get a threshold of their own. Thresholds suit
-// pictures in sRGB encoding, values 0..1, with about 8 paths per pixel.
+// path tracer) are clipped, and RGB is rotated to brightness and two differences, because path
+// tracing noise is mostly brightness: the differences have a threshold of their own. Thresholds
+// suit pictures in sRGB encoding, values 0..1, with about 8 paths per pixel.
 #include "zoo/zoo.h"
 
 #include <math.h>
@@ -21,7 +21,7 @@ static const double THRESHOLD[3] = {
     0.07}; /* of brightness and the two differences; coefficients of an orthonormal basis */
 static const double SPIKE_FACTOR = 1.5,
                     SPIKE_OFFSET =
-                        0.08; /* brightest pixel allowed, by the mean of its eight neighbours */
+                        0.08; /* maximal brightness of a pixel relative to the mean of its eight neighbours */
 
 static double cosine(i64 k, i64 x)
 {
@@ -43,8 +43,8 @@ static value_id basis(struct net *n, const char *name, bool inverse)
     return graph_add_const(n->g, str_of(name), t);
 }
 
-/* An orthonormal rotation of RGB: rows brightness, red - blue, green - magenta. Transposed it is
- * the way back. */
+/* An orthonormal rotation of RGB: rows brightness, red - blue, green - magenta. Its transpose is
+   the inverse. */
 static value_id rotation(struct net *n, const char *name, bool back)
 {
     const double m[3][3] = {{sqrt(1.0 / 3), sqrt(1.0 / 3), sqrt(1.0 / 3)},
@@ -56,7 +56,7 @@ static value_id rotation(struct net *n, const char *name, bool back)
     return graph_add_const(n->g, str_of(name), t);
 }
 
-/* The mean stays: basis picture 0 has no threshold. */
+/* The mean is preserved: basis picture 0 has no threshold. */
 static value_id thresholds(struct net *n)
 {
     struct tensor *t = net_floats(n, 4, (i64[]){3, N_BASIS, 1, 1});

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ResNet-50 v1.5: the stride of a bottleneck is in its 3x3 convolution. Batch norms are nodes of
-// their own, with seeded statistics, so that their folding is part of what is compiled; the last
-// one of each branch is small to keep the sums of 16 blocks tame.
+// ResNet-50 v1.5: the stride of a bottleneck is in its 3x3 convolution. Batch norms are separate
+// nodes with seeded statistics, so that their folding is part of the compilation; the last one of
+// each branch is small, to bound the sums of 16 blocks.
 #include "zoo/zoo.h"
 
 struct block {
     i64 in, mid, stride;
-    bool has_shortcut; /* a 1x1 convolution where sizes change */
+    bool has_shortcut; /* a 1x1 convolution if sizes change */
 };
 
 static const char *sub(struct net *n, const char *name, const char *part)

@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which tasks of a cover are worth measuring: those of the program that looks best, and alternatives that predictions (wrong by a factor
-// sometimes) do not rule out.
+// Pruning of the tasks to be measured: those of the program that looks best remain, and
+// alternatives that could still be part of the best one, given that predictions may be wrong by a
+// factor.
 #include "plan/plan.h"
 
 #include <math.h>
 
-/* Costs looked up once; `forced` is made so cheap that the selector cannot do without it. */
-struct price_list {
+/* Costs, each looked up once. `forced` gets a large bonus, so that every selection uses it. */
+struct cost_table {
     const struct cover *c;
     struct task_cost *cost; /* per task */
     struct plan_costs *costs;
     u32 forced;
 };
 
-static const double bonus = 1e6; /* seconds: beyond any program */
+static const double bonus = 1e6; /* seconds: more than any program takes */
 
-static bool listed_price(void *user, const struct task *t, const i64 *var, struct task_cost *c)
+static bool table_cost(void *user, const struct task *t, const i64 *var, struct task_cost *c)
 {
-    const struct price_list *p = user;
+    const struct cost_table *p = user;
     u32 i = 0;
     while (i < p->c->task.n && p->c->task.v[i] != t) i++;
     if (i == p->c->task.n) return plan_cost(p->costs, t, var, c); /* of a body */
@@ -27,9 +28,9 @@ static bool listed_price(void *user, const struct task *t, const i64 *var, struc
     return c->ok;
 }
 
-/* How much slower the best program with this task is than the best of all, which runs the tasks
-   used[]; NAN: there is none. changed: cost of what it runs in place of others. */
-static double regret(struct price_list *p, u32 task, const i64 *var, double best, const u32 *used,
+/* By how much the best program with this task is slower than the best of all, which runs the tasks
+   used[]; NAN: there is none. changed: cost of the tasks it runs instead of others. */
+static double regret(struct cost_table *p, u32 task, const i64 *var, double best, const u32 *used,
                      double *changed)
 {
     struct arena a = {0};
@@ -37,7 +38,7 @@ static double regret(struct price_list *p, u32 task, const i64 *var, double best
     struct err e = {0};
     u32 n = 0;
     p->forced = task;
-    bool ok = plan_select(&s, p->c, var, listed_price, p, &a, &e);
+    bool ok = plan_select(&s, p->c, var, table_cost, p, &a, &e);
     *changed = 0;
     for (u32 i = 0; i < s.choice.n && ok; i++) {
         u32 t = p->c->region.v[s.choice.v[i].region].task;
@@ -56,44 +57,44 @@ static bool has_parts(const struct task *t)
     return false;
 }
 
-/* Predictions may be wrong by a factor, of a task that is chosen in place of another. A task with
-   parts comes with others, the whole change is what may be wrong. */
-static bool is_rival(struct price_list *p, u32 task, const i64 *var, double best, const u32 *used)
+/* A task is competitive if an error of the predictions by a factor could make it part of the best
+   program. A task with parts is selected together with others, so the whole change may be wrong. */
+static bool is_competitive(struct cost_table *p, u32 task, const i64 *var, double best, const u32 *used)
 {
     double changed, r = regret(p, task, var, best, used, &changed);
     return r < 0.5 * (has_parts(p->c->task.v[task]) ? changed : p->cost[task].seconds);
 }
 
-static u32 worth_measuring(struct tune_task *tasks, struct plan_costs *costs, const struct cover *c, const i64 *var, struct err *e)
+static u32 add_tasks(struct tune_task *tasks, struct plan_costs *costs, const struct cover *c, const i64 *var, struct err *e)
 {
     struct arena a = {0};
     struct selection s;
-    struct price_list p = {
+    struct cost_table p = {
         .c = c, .costs = costs, .forced = UINT32_MAX, .cost = arena_array(&a, struct task_cost, c->task.n + 1)};
     u32 *uses = arena_array(&a, u32, c->task.n + 1), n = 0;
     for (u32 i = 0; i < c->task.n; i++)
         p.cost[i].ok = plan_cost(costs, c->task.v[i], var, &p.cost[i]);
-    bool ok = plan_select(&s, c, var, listed_price, &p, &a, e) && !e->code;
+    bool ok = plan_select(&s, c, var, table_cost, &p, &a, e) && !e->code;
     for (u32 i = 0; i < s.choice.n && ok; i++) {
         u32 task = c->region.v[s.choice.v[i].region].task;
         if (task != NO_TASK) uses[task]++;
     }
     for (u32 i = 0; i < c->task.n && ok; i++) {
-        if (task_is_call(c->task.v[i]) || (!uses[i] && !is_rival(&p, i, var, s.seconds, uses))) continue;
+        if (task_is_call(c->task.v[i]) || (!uses[i] && !is_competitive(&p, i, var, s.seconds, uses))) continue;
         tasks[n++] = (struct tune_task){.task = c->task.v[i], .var = var, .weight = uses[i]};
     }
     arena_release(&a);
-    for (u32 b = 0; b < c->body.n && ok; b++) { /* what bodies run */
-        n += worth_measuring(tasks + n, costs, c->body.v[b], var, e);
+    for (u32 b = 0; b < c->body.n && ok; b++) { /* tasks of bodies */
+        n += add_tasks(tasks + n, costs, c->body.v[b], var, e);
         ok = !e->code;
     }
     return ok ? n : 0;
 }
 
-u32 plan_worth_measuring(struct tune_task *tasks, const struct cover *c, const i64 *var, const struct plan_target *t, struct err *e)
+u32 plan_tasks_to_tune(struct tune_task *tasks, const struct cover *c, const i64 *var, const struct plan_target *t, struct err *e)
 {
     struct plan_costs costs;
-    u32 n = plan_costs_init(&costs, t, c, var, e) ? worth_measuring(tasks, &costs, c, var, e) : 0;
+    u32 n = plan_costs_init(&costs, t, c, var, e) ? add_tasks(tasks, &costs, c, var, e) : 0;
     assert(n <= plan_count_tasks(c));
     return n;
 }
