@@ -2,11 +2,11 @@
 //
 // Functions of ONNX models: nested calls, attributes by reference with and without defaults, inputs left out, outputs that are inputs,
 // what is refused. Sparse tensors as initializers and constants.
-#include "onnx_bed.h"
+#include "onnx_fixture.h"
 
 static const i64 two[] = {2};
 
-static Onnx__FunctionProto *add_function(struct model *x, const char *name, const char *in, const char *out, u32 n, Onnx__NodeProto **nodes)
+static Onnx__FunctionProto *add_function(struct onnx_model *x, const char *name, const char *in, const char *out, u32 n, Onnx__NodeProto **nodes)
 {
     Onnx__FunctionProto *f = arena_new(&x->a, Onnx__FunctionProto);
     onnx__function_proto__init(f);
@@ -19,7 +19,7 @@ static Onnx__FunctionProto *add_function(struct model *x, const char *name, cons
 }
 
 /* f(u) = leaky(u) + 1, its slope an attribute. */
-static Onnx__FunctionProto *add_leaky(struct model *x)
+static Onnx__FunctionProto *add_leaky(struct onnx_model *x)
 {
     Onnx__NodeProto *leaky = make_node(x, "LeakyRelu", "u", "t"), *one = make_node(x, "Constant", "", "one");
     set_ref(x, leaky, "alpha", "slope");
@@ -27,17 +27,17 @@ static Onnx__FunctionProto *add_leaky(struct model *x)
     return add_function(x, "leaky", "u", "v", 3, (Onnx__NodeProto *[]){leaky, one, make_node(x, "Add", "t one", "v")});
 }
 
-static struct tensor *input(struct model *x) { return floats(x, 1, two, (double[]){-2, 3}); }
+static struct tensor *input(struct onnx_model *x) { return floats(x, 1, two, (double[]){-2, 3}); }
 
-static void open_one_input(struct model *x)
+static void open_one_input(struct onnx_model *x)
 {
-    model_open(x);
+    onnx_model_open(x);
     add_input(x, "x", 1, two);
 }
 
 static void test_nested(void **state)
 {
-    struct model x;
+    struct onnx_model x;
     open_one_input(&x);
     add_leaky(&x);
     Onnx__NodeProto *first = make_node(&x, "own:leaky", "u", "t");
@@ -48,14 +48,14 @@ static void test_nested(void **state)
     add_output(&x, "t");
     add_output(&x, "y");
     /* t = (0.5, 4); leaky 0.5: (1.5, 5); 0.01: (2.5, 6) */
-    model_gives(&x, (struct tensor *[]){input(&x)}, (double[]){0.5, 4, 2.5, 6}, 4);
-    model_close(&x);
+    onnx_model_gives(&x, (struct tensor *[]){input(&x)}, (double[]){0.5, 4, 2.5, 6}, 4);
+    onnx_model_close(&x);
 }
 
 /* A default is in a field that old versions of ONNX do not have: bytes of an AttributeProto. */
 static void test_default(void **state)
 {
-    struct model x;
+    struct onnx_model x;
     open_one_input(&x);
     Onnx__FunctionProto *f = add_leaky(&x);
     Onnx__AttributeProto a;
@@ -68,50 +68,50 @@ static void test_default(void **state)
     f->base.n_unknown_fields = 1, f->base.unknown_fields = &field;
     add_node(&x, "own:leaky", "x", "y");
     add_output(&x, "y");
-    model_gives(&x, (struct tensor *[]){input(&x)}, (double[]){0, 4}, 2);
-    model_close(&x);
+    onnx_model_gives(&x, (struct tensor *[]){input(&x)}, (double[]){0, 4}, 2);
+    onnx_model_close(&x);
 }
 
 static void test_edges(void **state)
 {
-    struct model x;
+    struct onnx_model x;
     open_one_input(&x);
     add_function(&x, "f", "u low", "u v", 1, (Onnx__NodeProto *[]){make_node(&x, "Clip", "u low", "v")});
     add_node(&x, "own:f", "x", "y z");
     add_output(&x, "y");
     add_output(&x, "z");
-    model_gives(&x, (struct tensor *[]){input(&x)}, (double[]){-2, 3, -2, 3}, 4);
-    model_close(&x);
+    onnx_model_gives(&x, (struct tensor *[]){input(&x)}, (double[]){-2, 3, -2, 3}, 4);
+    onnx_model_close(&x);
 }
 
 static void test_refused(void **state)
 {
-    struct model x;
+    struct onnx_model x;
     open_one_input(&x);
     add_function(&x, "f", "u", "v", 1, (Onnx__NodeProto *[]){make_node(&x, "own:g", "u", "v")});
     add_function(&x, "g", "u", "v", 1, (Onnx__NodeProto *[]){make_node(&x, "own:f", "u", "v")});
     add_node(&x, "own:f", "x", "y");
     add_output(&x, "y");
-    model_fails(&x, ERR_UNSUPPORTED, "'f' of the model calls itself");
-    model_close(&x);
+    onnx_model_fails(&x, ERR_UNSUPPORTED, "'f' of the model calls itself");
+    onnx_model_close(&x);
     open_one_input(&x);
     add_leaky(&x);
     add_node(&x, "own:leaky", "x x", "y");
     add_output(&x, "y");
-    model_fails(&x, ERR_INPUT, "more inputs or outputs than its function");
-    model_close(&x);
+    onnx_model_fails(&x, ERR_INPUT, "more inputs or outputs than its function");
+    onnx_model_close(&x);
     open_one_input(&x);
     add_leaky(&x);
     add_leaky(&x);
     add_output(&x, "x");
-    model_fails(&x, ERR_INPUT, "defined twice");
-    model_close(&x);
+    onnx_model_fails(&x, ERR_INPUT, "defined twice");
+    onnx_model_close(&x);
 }
 
 /* Each calls the one before ten times. */
 static void test_growth(void **state)
 {
-    struct model x;
+    struct onnx_model x;
     open_one_input(&x);
     add_leaky(&x);
     for (u32 k = 0; k < 12; k++) {
@@ -123,11 +123,11 @@ static void test_growth(void **state)
     }
     add_node(&x, "own:f11", "x", "y");
     add_output(&x, "y");
-    model_fails(&x, ERR_UNSUPPORTED, "too many nodes");
-    model_close(&x);
+    onnx_model_fails(&x, ERR_UNSUPPORTED, "too many nodes");
+    onnx_model_close(&x);
 }
 
-static Onnx__SparseTensorProto *make_sparse(struct model *x, const char *name, const struct tensor *indices)
+static Onnx__SparseTensorProto *make_sparse(struct onnx_model *x, const char *name, const struct tensor *indices)
 {
     Onnx__SparseTensorProto *p = arena_new(&x->a, Onnx__SparseTensorProto);
     onnx__sparse_tensor_proto__init(p);
@@ -140,7 +140,7 @@ static Onnx__SparseTensorProto *make_sparse(struct model *x, const char *name, c
 
 static void test_sparse(void **state)
 {
-    struct model x;
+    struct onnx_model x;
     open_one_input(&x);
     struct tensor *pairs = ints(&x, 4, (i64[]){0, 1, 1, 2});
     pairs->rank = 2, pairs->dim[0] = pairs->dim[1] = 2;
@@ -151,13 +151,13 @@ static void test_sparse(void **state)
     a->sparse_tensor = make_sparse(&x, "", ints(&x, 2, (i64[]){0, 5}));
     add_output(&x, "s");
     add_output(&x, "c");
-    model_gives(&x, (struct tensor *[]){input(&x)}, (double[]){0, 5, 0, 0, 0, 7, 5, 0, 0, 0, 0, 7}, 12);
-    model_close(&x);
+    onnx_model_gives(&x, (struct tensor *[]){input(&x)}, (double[]){0, 5, 0, 0, 0, 7, 5, 0, 0, 0, 0, 7}, 12);
+    onnx_model_close(&x);
     open_one_input(&x);
     *arr_push(&x.a, &x.sparse) = make_sparse(&x, "s", ints(&x, 2, (i64[]){0, 6}));
     add_output(&x, "s");
-    model_fails(&x, ERR_INPUT, "sparse tensor 's': an index is outside");
-    model_close(&x);
+    onnx_model_fails(&x, ERR_INPUT, "sparse tensor 's': an index is outside");
+    onnx_model_close(&x);
 }
 
 int main(void)

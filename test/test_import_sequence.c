@@ -2,23 +2,23 @@
 //
 // Sequences and optional values dissolve: positions, pieces of equal and of given sizes, also along sizes that are not known, sequences as
 // outputs, and what is refused. Through loops, branches and maps. As inputs, where the caller says how many elements they have; the files of their content.
-#include "onnx_bed.h"
+#include "onnx_fixture.h"
 
 static const double numbers[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
 
-static void open_rows(struct model *x, i64 rows)
+static void open_rows(struct onnx_model *x, i64 rows)
 {
-    model_open(x);
+    onnx_model_open(x);
     add_input(x, "x", 2, (i64[]){rows, 2});
 }
 
-static struct tensor *rows(struct model *x, i64 n) { return floats(x, 2, (i64[]){n, 2}, numbers); }
+static struct tensor *rows(struct onnx_model *x, i64 n) { return floats(x, 2, (i64[]){n, 2}, numbers); }
 
-static void position_of(struct model *x, const char *name, i64 v) { add_ints(x, name, 1, &v); }
+static void position_of(struct onnx_model *x, const char *name, i64 v) { add_ints(x, name, 1, &v); }
 
 static void test_pieces(void **state)
 {
-    struct model x;
+    struct onnx_model x;
     open_rows(&x, 5);
     struct tensor *two = tensor_new(&x.a, DT_I64, 0, NULL);
     elem_set_i64(DT_I64, two->data, 0, 2);
@@ -33,28 +33,28 @@ static void test_pieces(void **state)
     add_output(&x, "y");
     add_output(&x, "z");
     add_output(&x, "n");
-    model_gives(&x, (struct tensor *[]){rows(&x, 5)}, (double[]){8, 9, 4, 5, 6, 7, 8, 9, 2}, 9);
-    model_close(&x);
+    onnx_model_gives(&x, (struct tensor *[]){rows(&x, 5)}, (double[]){8, 9, 4, 5, 6, 7, 8, 9, 2}, 9);
+    onnx_model_close(&x);
 }
 
 /* Rows of their own without the axis, put together along a new one. */
 static void test_single(void **state)
 {
-    struct model x;
+    struct onnx_model x;
     open_rows(&x, 2);
     set_int(&x, add_node(&x, "SplitToSequence", "x", "s"), "keepdims", 0);
     Onnx__NodeProto *c = add_node(&x, "ConcatFromSequence", "s", "y");
     set_int(&x, c, "axis", 1);
     set_int(&x, c, "new_axis", 1);
     add_output(&x, "y");
-    model_gives(&x, (struct tensor *[]){rows(&x, 2)}, (double[]){0, 2, 1, 3}, 4);
-    model_close(&x);
+    onnx_model_gives(&x, (struct tensor *[]){rows(&x, 2)}, (double[]){0, 2, 1, 3}, 4);
+    onnx_model_close(&x);
 }
 
 /* Given sizes along an axis whose size is not known. */
 static void test_symbolic(void **state)
 {
-    struct model x;
+    struct onnx_model x;
     open_rows(&x, -1);
     position_of(&x, "one", 1);
     add_ints(&x, "ones", 2, (i64[]){1, 1});
@@ -62,19 +62,19 @@ static void test_symbolic(void **state)
     add_node(&x, "Identity", "s", "t");
     add_node(&x, "SequenceInsert", "t x one", "u");
     add_output(&x, "u");
-    model_gives(&x, (struct tensor *[]){rows(&x, 2)}, (double[]){0, 2, 0, 1, 2, 3, 1, 3}, 8);
+    onnx_model_gives(&x, (struct tensor *[]){rows(&x, 2)}, (double[]){0, 2, 0, 1, 2, 3, 1, 3}, 8);
     assert_string_equal(graph_value(&x.g, x.g.output.v[1])->name.p, "u[1]");
-    model_close(&x);
+    onnx_model_close(&x);
     open_rows(&x, -1);
     add_node(&x, "SplitToSequence", "x", "s");
     add_output(&x, "s");
-    model_fails(&x, ERR_UNSUPPORTED, "the number of pieces depends on axis 0");
-    model_close(&x);
+    onnx_model_fails(&x, ERR_UNSUPPORTED, "the number of pieces depends on axis 0");
+    onnx_model_close(&x);
 }
 
 static void test_optional(void **state)
 {
-    struct model x;
+    struct onnx_model x;
     open_rows(&x, 1);
     add_node(&x, "Optional", "x", "o");
     add_node(&x, "Optional", "_", "none");
@@ -84,19 +84,19 @@ static void test_optional(void **state)
     add_output(&x, "y");
     add_output(&x, "has");
     add_output(&x, "hasnt");
-    model_gives(&x, (struct tensor *[]){rows(&x, 1)}, (double[]){0, 1, 1, 0}, 4);
-    model_close(&x);
+    onnx_model_gives(&x, (struct tensor *[]){rows(&x, 1)}, (double[]){0, 1, 1, 0}, 4);
+    onnx_model_close(&x);
     open_rows(&x, 1);
     add_node(&x, "Optional", "_", "none");
     add_node(&x, "OptionalGetElement", "none", "y");
     add_output(&x, "y");
-    model_fails(&x, ERR_INPUT, "the element does not exist");
-    model_close(&x);
+    onnx_model_fails(&x, ERR_INPUT, "the element does not exist");
+    onnx_model_close(&x);
 }
 
 static void test_order(void **state)
 {
-    struct model x;
+    struct onnx_model x;
     open_rows(&x, 1);
     position_of(&x, "first", 0);
     position_of(&x, "before", -1);
@@ -109,47 +109,47 @@ static void test_order(void **state)
     add_node(&x, "SequenceErase", "d before", "f");    /* m, e */
     add_node(&x, "SequenceErase", "f", "h");
     add_output(&x, "h");
-    model_gives(&x, (struct tensor *[]){rows(&x, 1)}, (double[]){0, -1}, 2);
-    model_close(&x);
+    onnx_model_gives(&x, (struct tensor *[]){rows(&x, 1)}, (double[]){0, -1}, 2);
+    onnx_model_close(&x);
 }
 
 static void test_refused(void **state)
 {
-    struct model x;
+    struct onnx_model x;
     open_rows(&x, 1);
     position_of(&x, "one", 1);
     add_node(&x, "SequenceConstruct", "x", "s");
     add_node(&x, "SequenceAt", "s one", "y");
     add_output(&x, "y");
-    model_fails(&x, ERR_INPUT, "position 1 of 1 elements");
-    model_close(&x);
+    onnx_model_fails(&x, ERR_INPUT, "position 1 of 1 elements");
+    onnx_model_close(&x);
     open_rows(&x, 1);
     add_node(&x, "SequenceConstruct", "x", "s");
     add_node(&x, "Shape", "x", "n");
     add_node(&x, "Relu", "s", "y");
     add_output(&x, "y");
-    model_fails(&x, ERR_UNSUPPORTED, "an input that is a sequence");
-    model_close(&x);
+    onnx_model_fails(&x, ERR_UNSUPPORTED, "an input that is a sequence");
+    onnx_model_close(&x);
     open_rows(&x, 1);
     add_node(&x, "SplitToSequence", "_", "s");
     add_output(&x, "s");
-    model_fails(&x, ERR_INPUT, "input 0 is not a tensor");
-    model_close(&x);
+    onnx_model_fails(&x, ERR_INPUT, "input 0 is not a tensor");
+    onnx_model_close(&x);
     open_rows(&x, 1);
     add_node(&x, "SequenceAt", "x x", "y");
     add_output(&x, "y");
-    model_fails(&x, ERR_INPUT, "input 0 is not a sequence");
-    model_close(&x);
+    onnx_model_fails(&x, ERR_INPUT, "input 0 is not a sequence");
+    onnx_model_close(&x);
     open_rows(&x, 1);
     add_node(&x, "SequenceConstruct", "x", "s");
     add_node(&x, "ArgMax", "x", "i");
     add_node(&x, "SequenceAt", "s i", "y");
     add_output(&x, "y");
-    model_fails(&x, ERR_UNSUPPORTED, "only known at run time");
-    model_close(&x);
+    onnx_model_fails(&x, ERR_UNSUPPORTED, "only known at run time");
+    onnx_model_close(&x);
 }
 
-static void add_scalar(struct model *x, const char *name, i64 v)
+static void add_scalar(struct onnx_model *x, const char *name, i64 v)
 {
     struct tensor *t = tensor_new(&x->a, DT_I64, 0, NULL);
     elem_set_i64(DT_I64, t->data, 0, v);
@@ -160,9 +160,9 @@ static void add_scalar(struct model *x, const char *name, i64 v)
    in place, at a position that the body computes. */
 static void test_loop(void **state)
 {
-    struct model x, body, yes, no;
+    struct onnx_model x, body, yes, no;
     open_rows(&x, 3);
-    model_open(&body), model_open(&yes), model_open(&no);
+    onnx_model_open(&body), onnx_model_open(&yes), onnx_model_open(&no);
     add_scalar(&x, "rounds", 3);
     add_node(&x, "SplitToSequence", "x", "s");
     add_node(&x, "Optional", "_", "none");
@@ -187,16 +187,16 @@ static void test_loop(void **state)
     add_output(&body, "after");
     set_body(&x, add_node(&x, "Loop", "rounds _ none", "out"), "body", &body);
     add_output(&x, "out");
-    model_gives(&x, (struct tensor *[]){rows(&x, 3)}, (double[]){-4, -5, -2, -3, 0, -1}, 6);
+    onnx_model_gives(&x, (struct tensor *[]){rows(&x, 3)}, (double[]){-4, -5, -2, -3, 0, -1}, 6);
     assert_int_equal(x.g.output.n, 3);
-    model_close(&body), model_close(&yes), model_close(&no), model_close(&x);
+    onnx_model_close(&body), onnx_model_close(&yes), onnx_model_close(&no), onnx_model_close(&x);
 }
 
 /* Which list it is only running tells. */
-static void open_branches(struct model *x, struct model *yes, struct model *no)
+static void open_branches(struct onnx_model *x, struct onnx_model *yes, struct onnx_model *no)
 {
     open_rows(x, 1);
-    model_open(yes), model_open(no);
+    onnx_model_open(yes), onnx_model_open(no);
     add_node(x, "ReduceSum", "x", "sum");
     add_node(x, "Cast", "sum", "cond");
     set_int(x, x->node.v[x->node.n - 1], "to", 9);
@@ -211,29 +211,29 @@ static void open_branches(struct model *x, struct model *yes, struct model *no)
 
 static void test_branches(void **state)
 {
-    struct model x, yes, no;
+    struct onnx_model x, yes, no;
     for (int k = 0; k < 2; k++) {
         open_branches(&x, &yes, &no);
         add_node(&no, "SequenceConstruct", "m x", "list");
         set_body(&x, x.node.v[x.node.n - 1], "else_branch", &no);
         struct tensor *in = floats(&x, 2, (i64[]){1, 2}, k ? (double[]){1, 2} : (double[]){-1, 1});
-        model_gives(&x, &in, k ? (double[]){1, 2, -1, -2} : (double[]){1, -1, -1, 1}, 4);
-        model_close(&yes), model_close(&no), model_close(&x);
+        onnx_model_gives(&x, &in, k ? (double[]){1, 2, -1, -2} : (double[]){1, -1, -1, 1}, 4);
+        onnx_model_close(&yes), onnx_model_close(&no), onnx_model_close(&x);
     }
     open_branches(&x, &yes, &no);
     add_node(&no, "SequenceConstruct", "m", "list");
     set_body(&x, x.node.v[x.node.n - 1], "else_branch", &no);
-    model_fails(&x, ERR_UNSUPPORTED, "between two sequences of different lengths");
-    model_close(&yes), model_close(&no), model_close(&x);
+    onnx_model_fails(&x, ERR_UNSUPPORTED, "between two sequences of different lengths");
+    onnx_model_close(&yes), onnx_model_close(&no), onnx_model_close(&x);
 }
 
 /* Over two sequences, with a tensor that each element sees and one from around the body. */
 static void test_map(void **state)
 {
-    struct model x, body;
+    struct onnx_model x, body;
     for (int k = 0; k < 3; k++) {
         open_rows(&x, 2);
-        model_open(&body);
+        onnx_model_open(&body);
         add_node(&x, "SplitToSequence", "x", "s");
         add_node(&x, "Neg", "x", "m");
         add_node(&x, "SequenceConstruct", k == 1 ? "m" : "m x", "t");
@@ -247,15 +247,15 @@ static void test_map(void **state)
         set_body(&x, add_node(&x, "SequenceMap", k == 2 ? "x t x" : "s t x", "p q"), "body", &body);
         add_output(&x, "p");
         add_output(&x, "q");
-        if (k == 1) model_fails(&x, ERR_INPUT, "sequences of different numbers of elements");
-        else if (k == 2) model_fails(&x, ERR_INPUT, "input 0 is not a sequence");
-        else model_gives(&x, (struct tensor *[]){rows(&x, 2)}, (double[]){0, 2, 2, 4, 2, 6, 8, 12, 0, 1, 2, 3}, 12);
-        model_close(&body), model_close(&x);
+        if (k == 1) onnx_model_fails(&x, ERR_INPUT, "sequences of different numbers of elements");
+        else if (k == 2) onnx_model_fails(&x, ERR_INPUT, "input 0 is not a sequence");
+        else onnx_model_gives(&x, (struct tensor *[]){rows(&x, 2)}, (double[]){0, 2, 2, 4, 2, 6, 8, 12, 0, 1, 2, 3}, 12);
+        onnx_model_close(&body), onnx_model_close(&x);
     }
 }
 
 /* An input that is a sequence (or, optional, of that) of tensors like this. */
-static void add_list_input(struct model *x, const char *name, enum io_list_kind kind, u32 rank, const i64 *dim)
+static void add_list_input(struct onnx_model *x, const char *name, enum io_list_kind kind, u32 rank, const i64 *dim)
 {
     Onnx__ValueInfoProto *p = make_value(x, name, rank, dim);
     if (kind == IO_SEQUENCE || kind == IO_OPTIONAL_SEQUENCE) {
@@ -277,15 +277,15 @@ static void add_list_input(struct model *x, const char *name, enum io_list_kind 
     *arr_push(&x->a, &x->in) = p;
 }
 
-static bool import_with(struct model *x, const char *elements)
+static bool import_with(struct onnx_model *x, const char *elements)
 {
     struct str bytes;
-    return import_elements(&bytes, &x->a, model_bytes(x), elements, &x->e) && import_bytes(&x->g, &x->a, &x->st, bytes, &x->e);
+    return import_elements(&bytes, &x->a, onnx_model_bytes(x), elements, &x->e) && import_bytes(&x->g, &x->a, &x->st, bytes, &x->e);
 }
 
-static void open_lists(struct model *x)
+static void open_lists(struct onnx_model *x)
 {
-    model_open(x);
+    onnx_model_open(x);
     add_list_input(x, "s", IO_SEQUENCE, 1, (i64[]){-1});
     add_list_input(x, "o", IO_OPTIONAL, 1, (i64[]){2});
     add_list_input(x, "l", IO_OPTIONAL_SEQUENCE, 1, (i64[]){1});
@@ -299,7 +299,7 @@ static void open_lists(struct model *x)
 /* The elements of a sequence have sizes of their own, whatever they are called. */
 static void test_inputs(void **state)
 {
-    struct model x;
+    struct onnx_model x;
     struct tensor *out[4];
     open_lists(&x);
     if (!import_with(&x, "s:2,o:1,l:none")) fail_msg("%s", x.e.msg);
@@ -312,17 +312,17 @@ static void test_inputs(void **state)
     assert_int_equal(elem_i64(DT_I64, out[1]->data, 0), 2);
     assert_int_equal(elem_i64(DT_BOOL, out[2]->data, 0), 1);
     assert_int_equal(elem_i64(DT_BOOL, out[3]->data, 0), 0);
-    model_close(&x);
+    onnx_model_close(&x);
 }
 
 static void elements_fail(const char *elements, enum err_code code, const char *part)
 {
-    struct model x;
+    struct onnx_model x;
     open_lists(&x);
     if (import_with(&x, elements)) fail_msg("imported, expected '%s'", part);
     if (!strstr(x.e.msg, part)) fail_msg("'%s' has no '%s'", x.e.msg, part);
     assert_int_equal(x.e.code, code);
-    model_close(&x);
+    onnx_model_close(&x);
 }
 
 static void test_inputs_refused(void **state)
@@ -339,7 +339,7 @@ static void test_inputs_refused(void **state)
 }
 
 /* Files of lists: a SequenceProto has its tensors in field 3, an OptionalProto its tensor in field 3 or its sequence in field 5. */
-static bool reads(struct model *x, struct io_list *l, enum io_list_kind kind, struct str bytes)
+static bool reads(struct onnx_model *x, struct io_list *l, enum io_list_kind kind, struct str bytes)
 {
     x->e = (struct err){0};
     return io_onnx_list(l, &x->a, kind, bytes, &x->e);
@@ -347,9 +347,9 @@ static bool reads(struct model *x, struct io_list *l, enum io_list_kind kind, st
 
 static void test_files(void **state)
 {
-    struct model x;
+    struct onnx_model x;
     struct io_list l;
-    model_open(&x);
+    onnx_model_open(&x);
     const u8 raw[] = {0x08, 1, 0x10, 7, 0x3a, 1, 5}; /* dims 1, type i64, one number in int64_data */
     struct str one = {(const char *)raw, sizeof raw};
     u8 *f = arena_alloc(&x.a, 64);
@@ -370,7 +370,7 @@ static void test_files(void **state)
     assert_false(reads(&x, &l, IO_SEQUENCE, one)); /* of a tensor itself */
     for (i64 n = 1; n < pair.n; n++)
         if (n != single.n) assert_false(reads(&x, &l, IO_SEQUENCE, str_sub(pair, 0, n)));
-    model_close(&x);
+    onnx_model_close(&x);
 }
 
 int main(void)

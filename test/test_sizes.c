@@ -2,7 +2,7 @@
 //
 // What models and callers say of sizes as text: names that are expressions, ranges that exporters wrote beside the graph, assumptions. Any of it
 // may be hostile.
-#include "onnx_bed.h"
+#include "onnx_fixture.h"
 
 #include "api/api_model.h"
 #include "seeds.h"
@@ -140,9 +140,9 @@ static void any_text_is_safe(void **state)
 
 /* ranges */
 
-static void open_named(struct model *x, const char *h, const char *w)
+static void open_named(struct onnx_model *x, const char *h, const char *w)
 {
-    model_open(x);
+    onnx_model_open(x);
     add_input(x, "x", 2, open_2);
     Onnx__TensorShapeProto *s = x->in.v[0]->type->tensor_type->shape;
     s->dim[0]->dim_param = text_of(x, str_of(h)), s->dim[1]->dim_param = text_of(x, str_of(w));
@@ -151,10 +151,10 @@ static void open_named(struct model *x, const char *h, const char *w)
 }
 
 /* The model with what torch.export writes into a field of the graph that ONNX 1.12 does not have. */
-static struct str with_ranges(struct model *x, const char *ranges)
+static struct str with_ranges(struct onnx_model *x, const char *ranges)
 {
     Onnx__StringStringEntryProto p;
-    (void)model_bytes(x);
+    (void)onnx_model_bytes(x);
     onnx__string_string_entry_proto__init(&p);
     p.key = text_of(x, S("pkg.torch.export.ExportedProgram.range_constraints")), p.value = text_of(x, str_of(ranges));
     size_t n = onnx__string_string_entry_proto__get_packed_size(&p), at = 0;
@@ -170,7 +170,7 @@ static struct str with_ranges(struct model *x, const char *ranges)
     return (struct str){(const char *)bytes, size};
 }
 
-static void check_facts(struct model *x, const char *want)
+static void check_facts(struct onnx_model *x, const char *want)
 {
     struct buf b = {0};
     for (u32 k = 0; k < x->st.fact.n; k++) {
@@ -203,22 +203,22 @@ static void ranges_are_facts(void **state)
         {"{: VR[: VR[: VR[]]]", ""},
     };
     for (int k = 0; k < (int)countof(rows); k++) {
-        struct model x;
+        struct onnx_model x;
         open_named(&x, "s0", "s1");
         if (!import_bytes(&x.g, &x.a, &x.st, with_ranges(&x, rows[k][0]), &x.e)) fail_msg("%s: %s", rows[k][0], x.e.msg);
         check_facts(&x, rows[k][1]);
-        model_close(&x);
+        onnx_model_close(&x);
     }
 }
 
 static void assumptions_come_before_ranges(void **state)
 {
-    struct model x;
+    struct onnx_model x;
     open_named(&x, "s0", "s1");
-    assert_true(api_assume(&x.st, "s0:200", &x.e));
+    assert_true(model_assume(&x.st, "s0:200", &x.e));
     assert_true(import_bytes(&x.g, &x.a, &x.st, with_ranges(&x, "{s0: VR[4, 128], s1: VR[3, 9]}"), &x.e));
     check_facts(&x, "s0 to be 200; s1 to be at most 9");
-    model_close(&x);
+    onnx_model_close(&x);
 }
 
 /* assumptions */
@@ -236,12 +236,12 @@ static void assumptions_are_read(void **state)
         {"s0%1", ""},
     };
     for (int k = 0; k < (int)countof(rows); k++) {
-        struct model x;
+        struct onnx_model x;
         open_named(&x, "s0", "s1");
-        if (!api_assume(&x.st, rows[k][0], &x.e)) fail_msg("%s: %s", rows[k][0], x.e.msg);
-        if (!model_import(&x) || !api_assume_check(&x.g, &x.e)) fail_msg("%s", x.e.msg);
+        if (!model_assume(&x.st, rows[k][0], &x.e)) fail_msg("%s: %s", rows[k][0], x.e.msg);
+        if (!onnx_model_import(&x) || !model_assume_check(&x.g, &x.e)) fail_msg("%s", x.e.msg);
         check_facts(&x, rows[k][1]);
-        model_close(&x);
+        onnx_model_close(&x);
     }
 }
 
@@ -256,11 +256,11 @@ static void bad_assumptions_are_refused(void **state)
         {"h\xc3\xb6he:3", "there are s0, s1"}, {"s2:3", "there are s0, s1"},
     };
     for (int k = 0; k < (int)countof(rows); k++) {
-        struct model x;
+        struct onnx_model x;
         open_named(&x, "s0", "s1");
-        bool ok = api_assume(&x.st, rows[k][0], &x.e) && model_import(&x) && api_assume_check(&x.g, &x.e);
+        bool ok = model_assume(&x.st, rows[k][0], &x.e) && onnx_model_import(&x) && model_assume_check(&x.g, &x.e);
         if (ok || !strstr(x.e.msg, rows[k][1])) fail_msg("%s: '%s'", rows[k][0], x.e.msg);
-        model_close(&x);
+        onnx_model_close(&x);
     }
 }
 
@@ -269,16 +269,16 @@ static void any_assumption_is_safe(void **state)
     static const char *const part[] = {"s0", "s1", "x", ":", "=", "%", "..", ",", "-", "1", "16", "9223372036854775807", " ", "'", "\xff"};
     for (u64 seed = first_seed(1, 2000); seed < last_seed(1, 2000); seed++) {
         struct rng r = rng_seed(seed);
-        struct model x;
+        struct onnx_model x;
         struct buf t = {0};
         open_named(&x, "s0", "s1");
         buf_z(&t, "");
         for (i64 n = rng_range(&r, 1, 10); n > 0; n--) buf_z(&t, part[rng_range(&r, 0, countof(part) - 1)]);
-        bool ok = api_assume(&x.st, t.p ? t.p : "", &x.e);
-        if (ok && !model_import(&x)) fail_msg("'%s': %s", t.p, x.e.msg);
+        bool ok = model_assume(&x.st, t.p ? t.p : "", &x.e);
+        if (ok && !onnx_model_import(&x)) fail_msg("'%s': %s", t.p, x.e.msg);
         if (!ok) assert_true(x.e.code == ERR_USAGE);
         buf_release(&t);
-        model_close(&x);
+        onnx_model_close(&x);
     }
 }
 
@@ -289,7 +289,7 @@ static void sizes_to_run_at_are_assumed(void **state)
     quern *q = quern_open(NULL);
     assert_non_null(q);
     for (int k = 0; k < (int)countof(rows); k++) {
-        struct model x;
+        struct onnx_model x;
         quern_model *m = NULL;
         quern_tensor *in[2], *out[1];
         struct quern_model_opts o = QUERN_OPTS(quern_model_opts);
@@ -300,7 +300,7 @@ static void sizes_to_run_at_are_assumed(void **state)
         Onnx__TensorShapeProto *s = x.in.v[1]->type->tensor_type->shape;
         s->dim[0]->dim_param = text_of(&x, S("C")), s->dim[1]->dim_param = text_of(&x, S("w"));
         x.node.n = 0, add_node(&x, "Add", "x z", "y");
-        struct str bytes = model_bytes(&x);
+        struct str bytes = onnx_model_bytes(&x);
         assert_int_equal(quern_model_read(q, bytes.p, (size_t)bytes.n, "add", &o, &m), QUERN_OK);
         assert_int_equal(quern_model_random_inputs(m, rows[k].at ? rows[k].at : "B:8", 1, in, 2, &n), QUERN_OK);
         int ok = quern_model_eval(m, in, n, out, 1) == QUERN_OK;
@@ -309,7 +309,7 @@ static void sizes_to_run_at_are_assumed(void **state)
         else if (!strstr(quern_error(q), "input 'x': B = 2, C = 3, but Add 'y' needs C to be B")) fail_msg("%s", quern_error(q));
         for (int i = 0; i < n; i++) quern_tensor_free(in[i]);
         quern_model_close(m);
-        model_close(&x);
+        onnx_model_close(&x);
     }
     quern_close(q);
 }

@@ -85,7 +85,5 @@ bool api_read_key(u8 key[SIGN_KEY_BYTES], const char *path, bool is_secret, bool
    one is. q NULL: false. */
 bool api_given(quern *q, const char *names, ...);
 char *api_text(struct buf *b);                         /* heap copy for the caller, releases b */
-/* "H=17,W=31" or "H:17,W:31" over the table's variables; unknown names are errors. */
-bool api_parse_sizes(const struct symtab *st, const char *text, i64 *var, struct err *e);
 
 #endif

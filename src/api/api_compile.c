@@ -66,9 +66,9 @@ static void dump_tasks(quern *q, const struct cover *c)
 
 static const struct str *layout_names(const quern_model *m, u32 first, u32 n, struct arena *a)
 {
-    if (m->io.n == 0) return NULL;
+    if (m->model->io.n == 0) return NULL;
     struct str *name = arena_array(a, struct str, n + 1);
-    for (u32 k = 0; k < n; k++) name[k] = io_layout_name(m->io.v[first + k].layout);
+    for (u32 k = 0; k < n; k++) name[k] = io_layout_name(m->model->io.v[first + k].layout);
     return name;
 }
 
@@ -82,7 +82,7 @@ static bool check_options(const quern_model *m, struct db *d, const struct api_t
     if (ok && known.n && !str_eq(known, options))
         log_printf(&m->q->log, 1,
                    "'%.*s' was populated with options %.*s and is compiled with %.*s",
-                   STR_ARG(m->name), STR_ARG(known), STR_ARG(options));
+                   STR_ARG(m->model->name), STR_ARG(known), STR_ARG(options));
     arena_release(&a);
     return ok;
 }
@@ -97,15 +97,15 @@ bool api_choose(struct plan_choice *x, quern_model *m, struct db *known, const s
 {
     const struct plan_target on = api_plan_target(t, known);
     if (known) plan_offer_blocks(&cut, &t->caps);
-    const struct graph *g = api_lowered(m, &t->caps, e);
+    const struct graph *g = model_lowered(m->model, &t->caps, e);
     bool ok = g && cover_build(&x->c, g, work, &cut, e) && (!known || check_options(m, known, t, &cut, e));
     if (ok) dump_tasks(m->q, &x->c);
-    ok = ok && plan_choose(&x->s, &x->c, m->var, &on, work, e);
+    ok = ok && plan_choose(&x->s, &x->c, m->model->var, &on, work, e);
     if (ok && known && !x->s.n_known)
         log_printf(&m->q->log, 1,
                    "the database has no measurements of '%.*s' for this device and these options: times "
                    "are predicted",
-                   STR_ARG(m->name));
+                   STR_ARG(m->model->name));
     return ok;
 }
 
@@ -135,16 +135,16 @@ static bool choose(const struct making *want, const struct api_target *t, struct
                            .caps = &t->caps,
                            .device = t->driver ? t->driver->name : "",
                            .fingerprint = buf_view(&t->fingerprint),
-                           .model = m->name,
-                           .outer = &m->graph,
-                           .in_layout = layout_names(m, 0, m->graph.input.n, work),
-                           .out_layout = layout_names(m, m->graph.input.n, m->graph.output.n, work),
+                           .model = m->model->name,
+                           .outer = &m->model->graph,
+                           .in_layout = layout_names(m, 0, m->model->graph.input.n, work),
+                           .out_layout = layout_names(m, m->model->graph.input.n, m->model->graph.output.n, work),
                            .build = build_texts,
                            .see_kernel = api_wants_dump(m->q, "kernels") ? dump_kernel : NULL,
                            .user = &be};
-    const struct prove_env prove = {.caps = &t->caps, .var = m->var, .cache = &cache, .log = &m->q->log, .stop = &m->q->stop};
+    const struct prove_env prove = {.caps = &t->caps, .var = m->model->var, .cache = &cache, .log = &m->q->log, .stop = &m->q->stop};
     return api_choose(&x, m, want->known, t, want->cut, work, e) &&
-           plan_make_verified(p, &x, &env, want->prove ? &prove : NULL, m->var, want->a, e);
+           plan_make_verified(p, &x, &env, want->prove ? &prove : NULL, m->model->var, want->a, e);
 }
 
 /* A kept program, or one that is chosen now. */

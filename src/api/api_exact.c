@@ -54,7 +54,7 @@ static bool verify_plan(quern_model *m, const struct plan *p, const struct telli
     struct plan_kernels x;
     struct caps caps;
     plan_kernels_init(&x, &a);
-    const struct graph *g = caps_parse(&caps, p->caps, e) ? api_lowered(m, &caps, e) : NULL;
+    const struct graph *g = caps_parse(&caps, p->caps, e) ? model_lowered(m->model, &caps, e) : NULL;
     bool ok = g && plan_kernels_of(&x, p, g, &caps, e) && tell_all(&x, &caps, to, e);
     arena_release(&a);
     return ok;

@@ -79,7 +79,7 @@ quern_status quern_export(quern *q, const char *const *file, int n_files, const 
                            .n_plan = x.n_plan,
                            .log = &q->log,
                            .option = o->option,
-                           .graph = x.model ? &x.model->graph : NULL};
+                           .graph = x.model ? &x.model->model->graph : NULL};
     ok = ok && to->write(&j, e);
     close_files(&x);
     return api_end(q, ok);

@@ -230,7 +230,7 @@ quern_status quern_model_gemm(quern *q, const struct quern_gemm_shape *shape, qu
     enum dtype type;
     if (!read_shape(shape, &c, &type, e)) return api_end(q, false);
     quern_model *m = api_model_start(q, S("gemm"));
-    lab_graph(&m->graph, &c, type);
+    lab_graph(&m->model->graph, &c, type);
     return api_model_finish(m, true, out);
 }
 

@@ -86,10 +86,10 @@ bool api_keep_key(struct hash *key, const quern_model *m, const struct api_targe
     struct hash build;
     bool ok = os_build_id(&build);
     put_hash(&b, build);
-    buf_printf(&b, "%.*s\n%.*s\n", STR_ARG(m->name), STR_ARG(api_options_print(m, t, cut, &a)));
+    buf_printf(&b, "%.*s\n%.*s\n", STR_ARG(m->model->name), STR_ARG(api_options_print(m, t, cut, &a)));
     caps_print(&b, &t->caps);
     buf_printf(&b, "\n%.*s\n%.*s\n", STR_ARG(buf_view(&t->fingerprint)), STR_ARG(buf_view(&t->toolchain)));
-    put_graph(&b, &m->graph, &a);
+    put_graph(&b, &m->model->graph, &a);
     ok = ok && !b.failed;
     if (ok) *key = hash_bytes(b.p, b.n);
     buf_release(&b);

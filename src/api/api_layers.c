@@ -91,7 +91,7 @@ static bool find_layers(struct layers *x, struct err *e)
     struct map regions;
     struct caps caps;
     if (!caps_parse(&caps, x->p->plan.caps, e)) return false;
-    const struct graph *g = api_lowered(x->m, &caps, e);
+    const struct graph *g = model_lowered(x->m->model, &caps, e);
     struct cover *c[PLAN_COVERS];
     bool ok = g && plan_covers(c, g, &caps, &x->a, e);
     map_init(&regions, &x->a);

@@ -162,7 +162,7 @@ quern_status quern_model_text(quern_model *m, char **text)
     if (!m || !api_given(m->q, "text", text)) return QUERN_USAGE;
     struct buf b = {0};
     api_begin(m->q);
-    graph_print(&b, &m->graph, &(struct graph_text_opts){0});
+    graph_print(&b, &m->model->graph, &(struct graph_text_opts){0});
     *text = api_text(&b);
     return QUERN_OK;
 }

@@ -5,45 +5,19 @@
 #define QUERN_API_MODEL_H
 
 #include "api/api.h"
-#include "pass/pass.h"
+#include "model/model.h"
 #include "plan/plan.h"
 #include "task/task.h"
 #include "tune/tune.h"
 
 struct quern_model {
     quern *q;
-    struct arena arena;
-    struct symtab sym;
-    struct graph graph;    /* as callers see it, inferred: what is right is decided by it */
-    bool is_lowered;       /* the next two are there */
-    struct graph lowered;  /* after the passes: primitives; layouts of the interface are its values' */
-    struct graph integer;  /* likewise for devices with products of bytes; without nodes: no other */
-    struct interface io;   /* what callers asked for, per input and output; n 0: nothing */
-    bool is_narrow;        /* values are stored in f16 */
-    i64 *var;              /* sizes that times refer to, per variable */
-    u32 n_var;           /* of them */
-    struct str name;       /* file name without folder and suffix */
+    struct model *model;
 };
 
-/* api_model.c: the graph after the passes, made when it is first asked for; c: for a device of these limits, NULL: for any. NULL: the
-   error is set. */
-const struct graph *api_lowered(quern_model *m, const struct caps *c, struct err *e);
-
-/* api_model.c: import with all problems at once, see import.h, of what is opened with these options. */
-struct import_problems;
-bool api_check_import(struct graph *g, struct arena *a, struct symtab *st, const char *path, const struct quern_model_opts *o,
+/* api_model.c: an import with these options that collects all problems, see import.h. */
+bool api_check_import(quern *q, struct graph *g, struct arena *a, struct symtab *st, const char *path, const struct quern_model_opts *o,
                       struct import_problems *all, struct err *e);
-
-/* api_interface.c: options to what graph g has. Texts are kept in the arena. */
-bool api_interface(struct interface *f, const struct graph *g, const struct quern_model_opts *o, struct arena *a, struct err *e);
-
-/* api_assume.c: before the import, and whether the names were right, behind it. */
-bool api_assume(struct symtab *t, const char *text, struct err *e);
-bool api_assume_check(const struct graph *g, struct err *e);
-/* Do numbers of such a text, and of an interface (NULL: none) whose sizes it may name, meet what an imported graph needs of sizes?
-   False also where they cannot be read; then no error is set. */
-bool api_assume_fits(const struct graph *g, const struct interface *io, const char *text, struct err *e);
-
 /* api_model.c: a model whose graph the caller makes between these two; finish ends the call. */
 quern_model *api_model_start(quern *q, struct str name);
 quern_status api_model_finish(quern_model *m, bool ok, quern_model **out);

@@ -279,10 +279,10 @@ quern_status quern_op_model(quern_op *op, const struct quern_array *in, int n_in
 /* Sizes of the outputs are known where the model's sizes are those of the call, which it was made for. */
 static bool tell_shapes(const quern_model *m, struct quern_array *out, struct err *e)
 {
-    for (u32 k = 0; k < m->graph.output.n; k++) {
-        const struct value *v = graph_value(&m->graph, m->graph.output.v[k]);
+    for (u32 k = 0; k < m->model->graph.output.n; k++) {
+        const struct value *v = graph_value(&m->model->graph, m->model->graph.output.v[k]);
         i64 dim[MAX_RANK], bytes;
-        if (!shape_eval(&m->sym, &v->shape, m->var, dim) || !tensor_size_ok(v->dtype, v->shape.rank, dim, &bytes))
+        if (!shape_eval(&m->model->sym, &v->shape, m->model->var, dim) || !tensor_size_ok(v->dtype, v->shape.rank, dim, &bytes))
             return err_set(e, ERR_UNSUPPORTED, "the size of output %u cannot be computed", k);
         api_array_rows(&out[k], v->dtype, v->shape.rank, dim);
     }

@@ -173,8 +173,8 @@ const char *quern_dtype_text(quern_dtype t)
 int quern_model_is_random(const quern_model *m)
 {
     if (!m) return 0;
-    for (node_id n = 1; n < m->graph.node.n; n++)
-        if (!graph_node(&m->graph, n)->dead && op_of(&m->graph, n)->props & OP_RANDOM) return 1;
+    for (node_id n = 1; n < m->model->graph.node.n; n++)
+        if (!graph_node(&m->model->graph, n)->dead && op_of(&m->model->graph, n)->props & OP_RANDOM) return 1;
     return 0;
 }
 
@@ -185,7 +185,7 @@ static void check_passes(quern *q, const char *path, const struct quern_model_op
 {
     quern_model *m = NULL;
     bool ok = quern_model_open(q, path, o, &m) == QUERN_OK;
-    if (ok) ok = api_lowered(m, NULL, &q->err) != NULL;
+    if (ok) ok = model_lowered(m->model, NULL, &q->err) != NULL;
     if (!ok) import_note(all, a, S(""), S(""), &q->err);
     quern_model_close(m);
 }
@@ -213,7 +213,7 @@ quern_status quern_model_problems(quern *q, const char *path, const struct quern
     if (o) memcpy(&opts, o, o->size < sizeof opts ? o->size : sizeof opts);
     opts.size = sizeof opts;
     symtab_init(&st, &a);
-    bool ok = api_check_import(&g, &a, &st, path, &opts, &all, e);
+    bool ok = api_check_import(q, &g, &a, &st, path, &opts, &all, e);
     if (!ok && e->code == ERR_UNSUPPORTED) import_note(&all, &a, S(""), S(""), e), ok = true;
     if (ok && !all.n) check_passes(q, path, &opts, &a, &all);
     if (ok) tell(&all, &a, each, user);

@@ -16,25 +16,25 @@ static void set_text(json_t *o, const char *key, struct str s)
 static void set_sizes(json_t *o, const quern_model *m)
 {
     struct buf b = {0};
-    for (u32 v = 0; v < m->sym.var.n; v++)
-        buf_printf(&b, "%s%.*s=%lld", v ? "," : "", STR_ARG(m->sym.var.v[v]), (long long)m->var[v]);
+    for (u32 v = 0; v < m->model->sym.var.n; v++)
+        buf_printf(&b, "%s%.*s=%lld", v ? "," : "", STR_ARG(m->model->sym.var.v[v]), (long long)m->model->var[v]);
     set_text(o, "optimize-for", buf_view(&b));
     buf_release(&b);
 }
 
 static void set_interface(json_t *o, const quern_model *m)
 {
-    const struct graph *g = &m->graph;
+    const struct graph *g = &m->model->graph;
     struct buf b = {0};
-    for (u32 k = 0; k < m->io.n; k++) {
+    for (u32 k = 0; k < m->model->io.n; k++) {
         const struct value *x =
             graph_value(g, k < g->input.n ? g->input.v[k] : g->output.v[k - g->input.n]);
-        struct str l = io_layout_name(m->io.v[k].layout);
+        struct str l = io_layout_name(m->model->io.v[k].layout);
         buf_printf(&b, "%s%.*s:%s", k ? " " : "", STR_ARG(x->name), dtype_name(x->dtype));
         if (l.n) buf_printf(&b, ":%.*s", STR_ARG(l));
     }
     set_text(o, "interface", buf_view(&b));
-    if (m->io.n) json_object_set_new(o, "f16-storage", json_boolean(m->is_narrow));
+    if (m->model->io.n) json_object_set_new(o, "f16-storage", json_boolean(m->model->is_narrow));
     buf_release(&b);
 }
 
@@ -45,7 +45,7 @@ static struct str device_of(const struct api_target *t)
 
 struct str api_options_key(const quern_model *m, const struct api_target *t, struct arena *a)
 {
-    return str_fmt(a, "%.*s on %.*s%s%.*s", STR_ARG(m->name), STR_ARG(device_of(t)), t->isa.n ? " for " : "", STR_ARG(t->isa));
+    return str_fmt(a, "%.*s on %.*s%s%.*s", STR_ARG(m->model->name), STR_ARG(device_of(t)), t->isa.n ? " for " : "", STR_ARG(t->isa));
 }
 
 struct str api_options_print(const quern_model *m, const struct api_target *t,

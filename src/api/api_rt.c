@@ -420,31 +420,7 @@ double quern_program_seconds(const quern_program *p) { return p && p->rt ? rt_se
 
 int64_t quern_program_memory(const quern_program *p) { return p && p->rt ? rt_memory_used(p->rt) : 0; }
 
-/* random inputs */
-
-static const i64 max_size = (i64)1 << 40;
-
-bool api_parse_sizes(const struct symtab *st, const char *text, i64 *var, struct err *e)
-{
-    struct str rest = str_of(text), item, name, value;
-    while (rest.n) {
-        str_cut(rest, ',', &item, &rest);
-        item = str_trim(item);
-        i64 x;
-        if (!(str_cut(item, '=', &name, &value) || str_cut(item, ':', &name, &value)) ||
-            !str_to_i64(str_trim(value), &x) || x < 0)
-            return err_set(e, ERR_USAGE, "size '%.*s' is not of the form NAME=NUMBER",
-                           STR_ARG(item));
-        if (x > max_size)
-            return err_set(e, ERR_USAGE, "size '%.*s' is larger than %lld", STR_ARG(item), (long long)max_size);
-        u32 v = 0;
-        while (v < st->var.n && !str_eq(st->var.v[v], str_trim(name))) v++;
-        if (v == st->var.n)
-            return err_set(e, ERR_USAGE, "the model has no size named '%.*s'", STR_ARG(name));
-        var[v] = x;
-    }
-    return true;
-}
+/* Random inputs. */
 
 void api_fill_random(struct tensor *t, struct rng *r)
 {
@@ -468,7 +444,7 @@ quern_status quern_program_random_inputs(quern_program *p, const char *sizes, ui
     i64 *var = arena_array(&a, i64, st->var.n + 1);
     bool *fixed = arena_array(&a, bool, st->var.n + 1);
     for (u32 v = 0; v < st->var.n; v++) var[v] = INT64_MIN;
-    bool ok = !sizes || api_parse_sizes(st, sizes, var, e);
+    bool ok = !sizes || sym_parse_sizes(st, sizes, var, e);
     for (u32 v = 0; v < st->var.n; v++) {
         i64 usual = p->plan.var.v[v].optimised_for;
         fixed[v] = var[v] != INT64_MIN;

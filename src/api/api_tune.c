@@ -95,13 +95,13 @@ static bool tune_model(quern_db *db, quern_model *m, struct api_job *j, struct e
     struct tune_result r;
     bool ok = api_job_choose(j, e) && api_target_ask(&j->target, e);
     if (ok) plan_offer_blocks(&j->cover, &j->target.caps);
-    const struct graph *g = ok ? api_lowered(m, &j->target.caps, e) : NULL;
+    const struct graph *g = ok ? model_lowered(m->model, &j->target.caps, e) : NULL;
     ok = g && cover_build(&c, g, &a, &j->cover, e);
     struct tune_task *tasks = ok ? arena_array(&a, struct tune_task, plan_count_tasks(&c) + 1) : NULL;
     ok = ok && db_options(&db->db, api_options_key(m, &j->target, &a),
                           api_options_print(m, &j->target, &j->cover, &a), e);
     const struct plan_target on = api_plan_target(&j->target, &db->db);
-    u32 n = ok ? plan_tasks_to_tune(tasks, &c, m->var, &on, e) : 0;
+    u32 n = ok ? plan_tasks_to_tune(tasks, &c, m->model->var, &on, e) : 0;
     ok = ok && !e->code && tune_run(&db->db, tasks, n, &j->t, &r, e);
     api_target_close(&j->target);
     arena_release(&a);

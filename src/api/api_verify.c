@@ -71,9 +71,9 @@ static bool check_result(quern_model *m, u32 k, const struct tensor *got,
                          const struct tensor *want, const i64 *var, struct quern_check *c)
 {
     double rtol, atol;
-    enum dtype t = got->dtype, asked = m->io.n ? m->io.v[m->graph.input.n + k].dtype : DT_NONE;
+    enum dtype t = got->dtype, asked = m->model->io.n ? m->model->io.v[m->model->graph.input.n + k].dtype : DT_NONE;
     bool is_rounded = asked != DT_NONE && dtype_is_int(asked);
-    const struct graph *g = api_lowered(m, NULL, &m->q->err);
+    const struct graph *g = model_lowered(m->model, NULL, &m->q->err);
     if (!g) return false;
     t = graph_precision(g, t);
     network_tolerance(g, t, var, &rtol, &atol);
@@ -94,9 +94,9 @@ quern_status quern_verify(quern_model *m, quern_program *p, const char *sizes, u
     if (!s) s = quern_model_eval(m, in, n_in, want, n_out);
     if (!s) s = quern_run(p, in, n_in, got, n_out);
     struct arena a = {0};
-    i64 *var = arena_array(&a, i64, m->sym.var.n + 1);
-    memcpy(var, m->var, sizeof *var * m->sym.var.n);
-    if (!s && sizes) api_parse_sizes(&m->sym, sizes, var, &m->q->err);
+    i64 *var = arena_array(&a, i64, m->model->sym.var.n + 1);
+    memcpy(var, m->model->var, sizeof *var * m->model->sym.var.n);
+    if (!s && sizes) sym_parse_sizes(&m->model->sym, sizes, var, &m->q->err);
     for (int k = 0; k < n_out && !s; k++) {
         c[k] = (struct quern_check){.output = quern_program_output_name(p, k)};
         api_begin(m->q);

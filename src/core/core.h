@@ -410,6 +410,8 @@ bool sym_eval_bounds(const struct symtab *t, sym s, const struct sym_bounds *var
 /* "(H+63)//64*2": + - * // min(a,b) max(a,b), names that are no identifiers 'in quotes' */
 void sym_print(struct buf *b, const struct symtab *t, sym s);
 sym sym_parse(struct symtab *t, struct str text, struct err *e); /* also % ; 0 on error */
+/* Sizes of variables, "H=17,W=31" or "H:17,W:31"; unknown names are errors. Variables that are not named are unchanged. */
+bool sym_parse_sizes(const struct symtab *t, const char *text, i64 *var, struct err *e);
 sym sym_copy(struct symtab *to, const struct symtab *from, sym s); /* same variables by name */
 
 /* sym_fact.c: facts. Once H is known to be even, the name H denotes H//2*2: a

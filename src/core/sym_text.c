@@ -319,3 +319,27 @@ sym sym_parse(struct symtab *t, struct str text, struct err *e)
     sym s = parse_sum(&p);
     return s && p.rest.n ? parse_error(&p, "unexpected text") : s;
 }
+
+static const i64 max_size = (i64)1 << 40;
+
+bool sym_parse_sizes(const struct symtab *st, const char *text, i64 *var, struct err *e)
+{
+    struct str rest = str_of(text), item, name, value;
+    while (rest.n) {
+        str_cut(rest, ',', &item, &rest);
+        item = str_trim(item);
+        i64 x;
+        if (!(str_cut(item, '=', &name, &value) || str_cut(item, ':', &name, &value)) ||
+            !str_to_i64(str_trim(value), &x) || x < 0)
+            return err_set(e, ERR_USAGE, "size '%.*s' is not of the form NAME=NUMBER",
+                           STR_ARG(item));
+        if (x > max_size)
+            return err_set(e, ERR_USAGE, "size '%.*s' is larger than %lld", STR_ARG(item), (long long)max_size);
+        u32 v = 0;
+        while (v < st->var.n && !str_eq(st->var.v[v], str_trim(name))) v++;
+        if (v == st->var.n)
+            return err_set(e, ERR_USAGE, "the model has no size named '%.*s'", STR_ARG(name));
+        var[v] = x;
+    }
+    return true;
+}

@@ -18,7 +18,7 @@
 #include "io/io.h"
 #include "op/op.h"
 
-struct model {
+struct onnx_model {
     struct arena a;
     struct symtab st;
     struct graph g;      /* what was imported */
@@ -32,9 +32,9 @@ struct model {
     struct { Onnx__SparseTensorProto **v; u32 n, cap; } sparse;
 };
 
-static inline char *text_of(struct model *x, struct str s) { return (char *)(uintptr_t)str_z(&x->a, s); }
+static inline char *text_of(struct onnx_model *x, struct str s) { return (char *)(uintptr_t)str_z(&x->a, s); }
 
-static inline size_t words(struct model *x, const char *list, char ***out)
+static inline size_t words(struct onnx_model *x, const char *list, char ***out)
 {
     struct str rest = str_of(list), word;
     struct { char **v; u32 n, cap; } all = {0};
@@ -46,18 +46,18 @@ static inline size_t words(struct model *x, const char *list, char ***out)
     return all.n;
 }
 
-static inline void model_open(struct model *x)
+static inline void onnx_model_open(struct onnx_model *x)
 {
-    *x = (struct model){0};
+    *x = (struct onnx_model){0};
     symtab_init(&x->st, &x->a);
     graph_init(&x->g, &x->a, &x->st);
     onnx__model_proto__init(&x->m);
 }
 
-static inline void model_close(struct model *x) { arena_release(&x->a); }
+static inline void onnx_model_close(struct onnx_model *x) { arena_release(&x->a); }
 
 /* op: "Relu", or "domain:Name". */
-static inline Onnx__NodeProto *make_node(struct model *x, const char *op, const char *in, const char *out)
+static inline Onnx__NodeProto *make_node(struct onnx_model *x, const char *op, const char *in, const char *out)
 {
     Onnx__NodeProto *p = arena_new(&x->a, Onnx__NodeProto);
     struct str domain, name;
@@ -70,14 +70,14 @@ static inline Onnx__NodeProto *make_node(struct model *x, const char *op, const 
     return p;
 }
 
-static inline Onnx__NodeProto *add_node(struct model *x, const char *op, const char *in, const char *out)
+static inline Onnx__NodeProto *add_node(struct onnx_model *x, const char *op, const char *in, const char *out)
 {
     Onnx__NodeProto *p = make_node(x, op, in, out);
     *arr_push(&x->a, &x->node) = p;
     return p;
 }
 
-static inline Onnx__AttributeProto *add_attr(struct model *x, Onnx__NodeProto *n, const char *name)
+static inline Onnx__AttributeProto *add_attr(struct onnx_model *x, Onnx__NodeProto *n, const char *name)
 {
     Onnx__AttributeProto *a = arena_new(&x->a, Onnx__AttributeProto);
     Onnx__AttributeProto **all = arena_array(&x->a, Onnx__AttributeProto *, (i64)n->n_attribute + 1);
@@ -89,24 +89,24 @@ static inline Onnx__AttributeProto *add_attr(struct model *x, Onnx__NodeProto *n
     return a;
 }
 
-static inline void set_int(struct model *x, Onnx__NodeProto *n, const char *name, i64 v)
+static inline void set_int(struct onnx_model *x, Onnx__NodeProto *n, const char *name, i64 v)
 {
     Onnx__AttributeProto *a = add_attr(x, n, name);
     a->has_type = a->has_i = true, a->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INT, a->i = v;
 }
 
-static inline void set_float(struct model *x, Onnx__NodeProto *n, const char *name, double v)
+static inline void set_float(struct onnx_model *x, Onnx__NodeProto *n, const char *name, double v)
 {
     Onnx__AttributeProto *a = add_attr(x, n, name);
     a->has_type = a->has_f = true, a->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOAT, a->f = (float)v;
 }
 
-static inline void set_ref(struct model *x, Onnx__NodeProto *n, const char *name, const char *of)
+static inline void set_ref(struct onnx_model *x, Onnx__NodeProto *n, const char *name, const char *of)
 {
     add_attr(x, n, name)->ref_attr_name = text_of(x, str_of(of));
 }
 
-static inline Onnx__TensorProto *make_tensor(struct model *x, const char *name, const struct tensor *t)
+static inline Onnx__TensorProto *make_tensor(struct onnx_model *x, const char *name, const struct tensor *t)
 {
     Onnx__TensorProto *p = arena_new(&x->a, Onnx__TensorProto);
     io_onnx_fill(p, t, &x->a);
@@ -114,19 +114,19 @@ static inline Onnx__TensorProto *make_tensor(struct model *x, const char *name, 
     return p;
 }
 
-static inline struct tensor *ints(struct model *x, i64 n, const i64 *v)
+static inline struct tensor *ints(struct onnx_model *x, i64 n, const i64 *v)
 {
     struct tensor *t = tensor_new(&x->a, DT_I64, 1, &n);
     for (i64 i = 0; i < n; i++) elem_set_i64(DT_I64, t->data, i, v[i]);
     return t;
 }
 
-static inline void add_ints(struct model *x, const char *name, i64 n, const i64 *v)
+static inline void add_ints(struct onnx_model *x, const char *name, i64 n, const i64 *v)
 {
     *arr_push(&x->a, &x->init) = make_tensor(x, name, ints(x, n, v));
 }
 
-static inline Onnx__ValueInfoProto *make_value(struct model *x, const char *name, u32 rank, const i64 *dim)
+static inline Onnx__ValueInfoProto *make_value(struct onnx_model *x, const char *name, u32 rank, const i64 *dim)
 {
     Onnx__ValueInfoProto *p = arena_new(&x->a, Onnx__ValueInfoProto);
     Onnx__TypeProto__Tensor *t = arena_new(&x->a, Onnx__TypeProto__Tensor);
@@ -152,12 +152,12 @@ static inline Onnx__ValueInfoProto *make_value(struct model *x, const char *name
     return p;
 }
 
-static inline void add_input(struct model *x, const char *name, u32 rank, const i64 *dim)
+static inline void add_input(struct onnx_model *x, const char *name, u32 rank, const i64 *dim)
 {
     *arr_push(&x->a, &x->in) = make_value(x, name, rank, dim);
 }
 
-static inline void add_output(struct model *x, const char *name)
+static inline void add_output(struct onnx_model *x, const char *name)
 {
     Onnx__ValueInfoProto *p = arena_new(&x->a, Onnx__ValueInfoProto);
     onnx__value_info_proto__init(p);
@@ -165,7 +165,7 @@ static inline void add_output(struct model *x, const char *name)
     *arr_push(&x->a, &x->out) = p;
 }
 
-static inline Onnx__GraphProto *model_graph(struct model *x)
+static inline Onnx__GraphProto *onnx_model_graph(struct onnx_model *x)
 {
     Onnx__GraphProto *g = arena_new(&x->a, Onnx__GraphProto);
     onnx__graph_proto__init(g);
@@ -178,18 +178,18 @@ static inline Onnx__GraphProto *model_graph(struct model *x)
 }
 
 /* A body of the node: what was put together in *body, which stays until the bytes are there. */
-static inline void set_body(struct model *x, Onnx__NodeProto *n, const char *name, struct model *body)
+static inline void set_body(struct onnx_model *x, Onnx__NodeProto *n, const char *name, struct onnx_model *body)
 {
     Onnx__AttributeProto *a = add_attr(x, n, name);
-    a->has_type = true, a->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__GRAPH, a->g = model_graph(body);
+    a->has_type = true, a->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__GRAPH, a->g = onnx_model_graph(body);
 }
 
-static inline struct str model_bytes(struct model *x)
+static inline struct str onnx_model_bytes(struct onnx_model *x)
 {
     Onnx__OperatorSetIdProto *opset = arena_new(&x->a, Onnx__OperatorSetIdProto);
     onnx__operator_set_id_proto__init(opset);
     opset->has_version = true, opset->version = x->opset ? x->opset : 18;
-    x->m.has_ir_version = true, x->m.ir_version = 8, x->m.graph = model_graph(x);
+    x->m.has_ir_version = true, x->m.ir_version = 8, x->m.graph = onnx_model_graph(x);
     x->m.functions = x->function.v, x->m.n_functions = x->function.n;
     x->m.n_opset_import = 1;
     x->m.opset_import = arena_new(&x->a, Onnx__OperatorSetIdProto *);
@@ -200,22 +200,22 @@ static inline struct str model_bytes(struct model *x)
     return (struct str){(const char *)bytes, n};
 }
 
-static inline bool model_import(struct model *x) { return import_bytes(&x->g, &x->a, &x->st, model_bytes(x), &x->e); }
+static inline bool onnx_model_import(struct onnx_model *x) { return import_bytes(&x->g, &x->a, &x->st, onnx_model_bytes(x), &x->e); }
 
 /* The import fails, and the message has this in it. */
-static inline void model_fails(struct model *x, enum err_code code, const char *part)
+static inline void onnx_model_fails(struct onnx_model *x, enum err_code code, const char *part)
 {
-    if (model_import(x)) fail_msg("imported, expected '%s'", part);
+    if (onnx_model_import(x)) fail_msg("imported, expected '%s'", part);
     if (!strstr(x->e.msg, part)) fail_msg("'%s' has no '%s'", x->e.msg, part);
     assert_int_equal(x->e.code, code);
 }
 
 /* Evaluates the imported graph: input k is in[k]; want: all elements of all outputs one after the other. */
-static inline void model_gives(struct model *x, struct tensor **in, const double *want, i64 n)
+static inline void onnx_model_gives(struct onnx_model *x, struct tensor **in, const double *want, i64 n)
 {
     struct tensor *out[16];
     i64 at = 0;
-    if (!model_import(x)) fail_msg("%s", x->e.msg);
+    if (!onnx_model_import(x)) fail_msg("%s", x->e.msg);
     assert_true(x->g.output.n <= 16);
     if (!graph_eval(&x->g, in, out, &x->a, NULL, &x->e)) fail_msg("%s", x->e.msg);
     for (u32 k = 0; k < x->g.output.n; k++)
@@ -227,7 +227,7 @@ static inline void model_gives(struct model *x, struct tensor **in, const double
     assert_int_equal(at, n);
 }
 
-static inline struct tensor *floats(struct model *x, u32 rank, const i64 *dim, const double *v)
+static inline struct tensor *floats(struct onnx_model *x, u32 rank, const i64 *dim, const double *v)
 {
     struct tensor *t = tensor_new(&x->a, DT_F32, rank, dim);
     for (i64 i = 0, n = tensor_count(t); i < n; i++) elem_set_f64(DT_F32, t->data, i, v[i]);

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What callers promise about sizes before anything is concluded from them: "B:1,H%16,S:1..4096". Promises are facts like those that
-// a network needs, so programs check them.
-#include "api/api_model.h"
-
-#include "op/op.h"
+// Assumptions about sizes, made before inference: "B:1,H%16,S:1..4096". They are facts like those
+// that a network requires, so programs check them.
+#include "model/model.h"
 
 static const char owner[] = "option assume";
 
@@ -13,7 +11,7 @@ static bool malformed(struct str item, struct err *e)
     return err_set(e, ERR_USAGE, "assumption '%.*s' is not of the form NAME:NUMBER, NAME%%NUMBER or NAME:FROM..TO", STR_ARG(item));
 }
 
-/* Against what is known of the size already. */
+/* Reports a contradiction to a known fact about the size. */
 static bool contradiction(const struct symtab *t, sym x, struct str item, struct err *e)
 {
     struct buf b = {0};
@@ -26,7 +24,7 @@ static bool contradiction(const struct symtab *t, sym x, struct str item, struct
     return false;
 }
 
-/* "1..4096", either of which may be left out. */
+/* "1..4096"; either bound may be omitted. */
 static bool assume_range(struct symtab *t, sym x, struct str text, struct str item, struct err *e)
 {
     i64 dots = 0, from, to;
@@ -47,14 +45,14 @@ static bool assume_one(struct symtab *t, struct str item, struct err *e)
     name = str_trim(name), value = str_trim(value);
     if (!name.n) return malformed(item, e);
     sym x = sym_var(t, name);
-    bool is_number = str_to_i64(value, &n); /* no range */
+    bool is_number = str_to_i64(value, &n); /* otherwise a range */
     if (!is_number && !is_multiple) return assume_range(t, x, value, item, e);
     if (!is_number || n < 0 || (is_multiple && n == 0)) return malformed(item, e);
     bool ok = is_multiple ? sym_require_multiple(t, x, n, str_of(owner)) : sym_require_equal(t, x, sym_const(t, n), str_of(owner));
     return ok || contradiction(t, x, item, e);
 }
 
-bool api_assume(struct symtab *t, const char *text, struct err *e)
+bool model_assume(struct symtab *t, const char *text, struct err *e)
 {
     struct str rest = str_of(text), item;
     while (rest.n) {
@@ -85,7 +83,7 @@ static bool no_such_size(const struct graph *g, u32 var, struct err *e)
     return false;
 }
 
-bool api_assume_check(const struct graph *g, struct err *e)
+bool model_assume_check(const struct graph *g, struct err *e)
 {
     for (u32 k = 0; k < g->sym->fact.n; k++) {
         const struct sym_fact *f = &g->sym->fact.v[k];
@@ -96,14 +94,14 @@ bool api_assume_check(const struct graph *g, struct err *e)
     return true;
 }
 
-bool api_assume_fits(const struct graph *g, const struct interface *io, const char *text, struct err *e)
+bool model_assume_fits(const struct graph *g, const struct interface *io, const char *text, struct err *e)
 {
     struct arena a = {0};
     struct symtab st;
     struct err none = {0};
     symtab_init(&st, &a);
     i64 *var = arena_array(&a, i64, g->sym->var.n + 1);
-    bool known = (!io || !io->n || interface_sizes(io, g, &st, &none)) && (!text || api_assume(&st, text, &none));
+    bool known = (!io || !io->n || interface_sizes(io, g, &st, &none)) && (!text || model_assume(&st, text, &none));
     for (u32 v = 0; v < g->sym->var.n; v++) {
         sym s = sym_current(&st, sym_var(&st, g->sym->var.v[v]));
         if (!known || !sym_is_const(&st, s, &var[v])) var[v] = INT64_MIN;

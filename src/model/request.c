@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What callers ask of a network's inputs and outputs, as texts, to what the graph has. Later
-// options win over earlier ones, field by field.
-#include "api/api_model.h"
+// Requests of callers for a network's inputs and outputs, as texts. Later requests override earlier
+// ones, field by field.
+#include "model/model.h"
 
-/* Kinds of memory that other tools know; here every input and output is a buffer. */
+/* Kinds of memory of other tools; here every input and output is a buffer. */
 static bool check_storage(struct str s, struct err *e)
 {
     static const char *const buffers[] = {"ssbo", "storagebuffer", "storage-buffer", "buffer"};
@@ -42,7 +42,7 @@ static bool read_layout(struct str s, enum io_layout *l, struct err *e)
     return ok || err_set(e, ERR_USAGE, "no layout '%.*s', expected HWC, CHW, CHWC8, NWC, NHWC or NDHWC", STR_ARG(s));
 }
 
-static bool apply(struct io_view *f, const struct value *x, const struct quern_io_opts *o,
+static bool apply(struct io_view *f, const struct value *x, const struct io_request *o,
                   struct arena *a, struct err *e)
 {
     if (o->storage && !check_storage(str_of(o->storage), e)) return false;
@@ -70,23 +70,20 @@ static bool no_such_name(const struct graph *g, const char *name, struct err *e)
     return false;
 }
 
-bool api_interface(struct interface *f, const struct graph *g, const struct quern_model_opts *o,
-                   struct arena *a, struct err *e)
+bool model_interface(struct interface *f, const struct graph *g, const struct io_request *r, i64 n, struct arena *a, struct err *e)
 {
     f->n = g->input.n + g->output.n;
     f->v = arena_array(a, struct io_view, f->n + 1);
-    for (int i = 0; i < o->n_io; i++) {
-        const struct quern_io_opts *x = &o->io[i];
+    for (i64 i = 0; i < n; i++) {
+        const struct io_request *x = &r[i];
         bool found = !x->name;
         for (u32 k = 0; k < f->n; k++) {
             const struct value *v = value_at(g, k);
-            bool is_it =
-                x->name ? str_is(v->name, x->name) : (k >= g->input.n) == (x->is_output != 0);
-            if (!is_it) continue;
+            bool matches = x->name ? str_is(v->name, x->name) : (k >= g->input.n) == x->is_output;
+            if (!matches) continue;
             found = true;
             if (!apply(&f->v[k], v, x, a, e))
-                return err_prefix(e, "%s '%.*s'", k < g->input.n ? "input" : "output",
-                                  STR_ARG(v->name));
+                return err_prefix(e, "%s '%.*s'", k < g->input.n ? "input" : "output", STR_ARG(v->name));
         }
         if (!found) return no_such_name(g, x->name, e);
     }

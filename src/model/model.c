@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Opening a model. Decides how often a file is imported: without requests once; with requests for
+// inputs or outputs once more, because names of sizes are only known afterwards; and again with the
+// sizes of a run assumed, if the symbolic model does not support them.
+#include "model/model.h"
+
+static struct str base_name(struct arena *a, const char *path)
+{
+    struct str s = str_of(path), head, tail;
+    while (str_cut(s, '/', &head, &tail)) s = tail;
+    i64 end = s.n;
+    for (i64 i = s.n - 1; i > 0; i--)
+        if (s.p[i] == '.') {
+            end = i;
+            break;
+        }
+    return str_dup(a, str_sub(s, 0, end));
+}
+
+/* Lowering. */
+
+static bool lower(struct model *m, struct graph *to, u32 flags, struct err *e)
+{
+    struct pass_env env = {.dump = m->dump, .flags = flags, .user = m->user};
+    graph_clone(to, &m->graph, &m->arena);
+    if (!pass_run_all(to, &env, e)) return false;
+    interface_layouts(to, &m->io);
+    return true;
+}
+
+/* Expansions of operators may require facts, too, which may change earlier sizes: repeats until there are no new ones. */
+static bool lower_all(struct model *m, struct err *e)
+{
+    u32 flags = m->is_narrow ? PASS_F16 : 0, known;
+    bool ok;
+    do {
+        known = m->sym.n_noted;
+        ok = lower(m, &m->lowered, flags, e) &&
+             (!pass_has_integer(&m->graph) || lower(m, &m->integer, flags | PASS_INTEGER, e));
+    } while (ok && m->sym.n_noted != known && (ok = op_infer_all(&m->graph, e)));
+    m->is_lowered = ok;
+    model_add_sizes(m);
+    return ok;
+}
+
+const struct graph *model_lowered(struct model *m, const struct caps *c, struct err *e)
+{
+    if (!m->is_lowered && !lower_all(m, e)) return NULL;
+    bool has = m->integer.node.n && c && caps_has_dot(c, DT_U8, DT_I8, DT_I32);
+    return has ? &m->integer : &m->lowered;
+}
+
+/* The lowered graph has the interface's types; the callers' graph has its conversions as nodes. */
+static bool complete(struct model *m, const char *optimize_for, struct err *e)
+{
+    if (m->io.n) {
+        if (!interface_types(&m->graph, &m->io, e) || !lower_all(m, e) || !interface_show(&m->graph, &m->io, e)) return false;
+    } else if (m->dump && !lower_all(m, e)) {
+        return false;
+    }
+    return model_default_sizes(m, optimize_for, e);
+}
+
+/* Sources. */
+
+bool model_source_open(struct model_source *s, struct arena *a, const struct model_opts *o, struct err *e)
+{
+    bool is_pipe = !s->bytes.p && str_is(str_of(s->path), "-");
+    bool has_elements = o->elements && o->elements[0];
+    if (o->n_constants <= 0 && !has_elements && !is_pipe) return true;
+    struct str bytes = s->bytes;
+    if (!bytes.p && !os_read(a, s->path, MODEL_MAX_BYTES, &bytes, e)) return false;
+    if (has_elements && !import_elements(&bytes, a, bytes, o->elements, e)) return err_prefix(e, "'%s'", s->path);
+    s->bytes = bytes;
+    return o->n_constants <= 0 || import_freeze(&s->bytes, a, bytes, o->constants, o->n_constants, e) || err_prefix(e, "'%s'", s->path);
+}
+
+static bool source_import(const struct model_source *s, struct import_job j, struct arena *a, struct symtab *st, struct err *e)
+{
+    j.bytes = s->bytes;
+    j.follow_links = s->follow_links;
+    return import_run(&j, a, st, s->path, e);
+}
+
+static bool has_type(const struct interface *f, enum dtype t)
+{
+    for (u32 k = 0; k < f->n; k++)
+        if (f->v[k].dtype == t) return true;
+    return false;
+}
+
+/* Imports to learn the names of sizes; the next import uses the caller's names and numbers. A model that can only be imported with these
+   declares the names of its sizes. */
+static bool choose_interface(struct model *m, const struct model_source *s, const struct model_opts *o, struct err *e)
+{
+    struct arena once = {0};
+    struct symtab st;
+    struct graph g;
+    symtab_init(&st, &once);
+    bool ok = source_import(s, (struct import_job){.g = &g}, &once, &st, e);
+    if (!ok) {
+        struct err again = {0};
+        symtab_init(&st, &once);
+        ok = source_import(s, (struct import_job){.g = &g, .interface_only = true}, &once, &st, &again);
+        if (ok) *e = (struct err){0};
+    }
+    if (!ok) {
+        arena_release(&once);
+        return false;
+    }
+    ok = model_interface(&m->io, &g, o->io, o->n_io, &m->arena, e) && interface_sizes(&m->io, &g, &m->sym, e);
+    m->is_narrow = has_type(&m->io, DT_F16) && !o->f32_storage;
+    arena_release(&once);
+    return ok || err_prefix(e, "'%s'", s->path);
+}
+
+/* Explains why sizes fixed by callers do not fit the network: by the facts of an import without them that they violate, if any. */
+static void explain_fixed(const struct model *m, const struct model_source *s, const char *assume, struct err *e)
+{
+    struct arena a = {0};
+    struct symtab st;
+    struct graph g;
+    struct err why = {0}, none = {0};
+    symtab_init(&st, &a);
+    if (source_import(s, (struct import_job){.g = &g}, &a, &st, &none) && !model_assume_fits(&g, &m->io, assume, &why))
+        *e = why, err_prefix(e, "'%s'", s->path);
+    arena_release(&a);
+}
+
+static bool import(struct model *m, const struct model_source *s, const struct model_opts *o, struct err *e)
+{
+    if (o->n_io > 0 && !choose_interface(m, s, o, e)) return false;
+    if (o->assume && !model_assume(&m->sym, o->assume, e)) return false;
+    if (!source_import(s, (struct import_job){.g = &m->graph}, &m->arena, &m->sym, e)) {
+        if (o->assume || m->io.n) explain_fixed(m, s, o->assume, e);
+        return false;
+    }
+    sym_undefine(&m->sym);
+    if (o->assume && !model_assume_check(&m->graph, e)) return false;
+    return interface_check(&m->io, &m->graph, e) || err_prefix(e, "'%s'", s->path);
+}
+
+/* Models. */
+
+static struct model *model_alloc(const struct model_opts *o)
+{
+    struct model *m = mem_alloc(sizeof *m);
+    m->dump = o->dump, m->user = o->user;
+    symtab_init(&m->sym, &m->arena);
+    return m;
+}
+
+void model_close(struct model *m)
+{
+    if (!m) return;
+    arena_release(&m->arena);
+    mem_free(m);
+}
+
+static struct model *open_once(const struct model_source *s, const struct model_opts *o, struct err *e)
+{
+    struct model *m = model_alloc(o);
+    m->name = base_name(&m->arena, s->path);
+    struct model_source own = *s; /* constants may refer to its bytes */
+    if (s->bytes.p) own.bytes = str_dup(&m->arena, s->bytes);
+    if (import(m, &own, o, e) && complete(m, o->optimize_for, e)) return m;
+    model_close(m);
+    return NULL;
+}
+
+/* Opens the model again with the sizes of the run assumed; the result replaces m only if that succeeds. */
+static struct model *open_at(struct model *m, const struct model_source *s, struct model_opts o, struct err *e)
+{
+    struct buf all = {0};
+    struct err why = {0}, again = {0};
+    if (m && model_assume_fits(&m->graph, NULL, o.run_at, &why)) return m;
+    if (o.assume && o.assume[0]) buf_printf(&all, "%s,", o.assume);
+    buf_z(&all, o.run_at);
+    o.assume = all.p;
+    struct model *fixed = open_once(s, &o, &again);
+    buf_release(&all);
+    if (!fixed) return m;
+    model_close(m);
+    *e = again;
+    return fixed;
+}
+
+struct model *model_open(const struct model_source *s, const struct model_opts *o, struct err *e)
+{
+    struct model *m = open_once(s, o, e);
+    return o->run_at && o->run_at[0] ? open_at(m, s, *o, e) : m;
+}
+
+bool model_check(struct graph *g, struct arena *a, struct symtab *st, const char *path, const struct model_opts *o,
+                 struct import_problems *all, struct err *e)
+{
+    struct model_source s = {.path = path};
+    if (!model_source_open(&s, a, o, e) || (o->assume && !model_assume(st, o->assume, e))) return false;
+    return source_import(&s, (struct import_job){.g = g, .all = all}, a, st, e);
+}
+
+struct model *model_new(struct str name, const struct model_opts *o)
+{
+    struct model *m = model_alloc(o);
+    m->name = str_dup(&m->arena, name);
+    graph_init(&m->graph, &m->arena, &m->sym);
+    return m;
+}
+
+bool model_finish(struct model *m, struct err *e) { return op_infer_all(&m->graph, e) && complete(m, NULL, e); }

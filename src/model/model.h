@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// model: a network as its callers opened it: imported with their interface and their assumptions
+// about sizes, lowered on demand, with the sizes that it is optimised for.
+//
+//   model.c      opening, lowering
+//   sizes.c      sizes to optimise for
+//   assume.c     assumptions about sizes
+//   request.c    requests for inputs and outputs
+#ifndef QUERN_MODEL_H
+#define QUERN_MODEL_H
+
+#include "import/import.h"
+#include "pass/pass.h"
+
+/* Requested properties of an input or output, as texts; NULL: unchanged. */
+struct io_request {
+    const char *name;   /* NULL: all inputs, or all outputs */
+    bool is_output;
+    const char *shape, *type, *layout, *storage;
+};
+
+/* A model to import, possibly more than once. */
+struct model_source {
+    const char *path;   /* in memory: for messages */
+    struct str bytes;   /* p NULL: read from the file; otherwise external data is refused */
+    bool follow_links;  /* to external data */
+};
+
+struct model_opts {
+    const char *optimize_for;  /* sizes that kernels are selected for; NULL: defaults */
+    const char *assume;        /* assumptions about sizes before inference; NULL: none */
+    const char *run_at;        /* sizes of a run: assumed if the symbolic model does not support them */
+    const char *elements;      /* numbers of elements of sequence inputs, see import.h */
+    struct tensor *const *constants; i64 n_constants; /* content of inputs that become constants; NULL: stays an input */
+    const struct io_request *io; i64 n_io; /* in order, later ones override */
+    bool f32_storage;          /* stores values in f32 behind an f16 interface */
+    void (*dump)(void *user, const char *stage, const struct graph *g); void *user; /* see struct pass_env; NULL: none */
+};
+
+enum { MODEL_MAX_BYTES = 1 << 30 };
+
+struct model {
+    struct arena arena;
+    struct symtab sym;
+    struct graph graph;    /* as seen by callers, inferred; defines the results */
+    bool is_lowered;       /* the next two are complete */
+    struct graph lowered;  /* after the passes: primitives; interface layouts are layouts of values */
+    struct graph integer;  /* likewise for devices with integer dot products; without nodes: the same as lowered */
+    struct interface io;   /* the request per input and output; n 0: none */
+    bool is_narrow;        /* values are stored in f16 */
+    i64 *var;              /* per variable: size to optimise for */
+    u32 n_var;
+    struct str name;       /* file name without folder and suffix */
+    void (*dump)(void *user, const char *stage, const struct graph *g); void *user; /* model_opts' */
+};
+
+/* model.c. Completes a source: reads pipes, freezes constants, expands sequences. Content is in the arena. */
+bool model_source_open(struct model_source *s, struct arena *a, const struct model_opts *o, struct err *e);
+struct model *model_open(const struct model_source *s, const struct model_opts *o, struct err *e); /* NULL: error */
+/* Imports with the options' assumptions; collects all problems, see import.h. */
+bool model_check(struct graph *g, struct arena *a, struct symtab *st, const char *path, const struct model_opts *o,
+                 struct import_problems *all, struct err *e);
+/* A model whose graph the caller builds between these two; finish infers it. Of the options only dump and user are used. */
+struct model *model_new(struct str name, const struct model_opts *o);
+bool model_finish(struct model *m, struct err *e);
+void model_close(struct model *m);
+/* The graph after the passes, created on demand; c: for a device of these limits, NULL: for any. NULL: error. */
+const struct graph *model_lowered(struct model *m, const struct caps *c, struct err *e);
+
+/* sizes.c. Fills var: sizes of the text ("H=17,W=31", NULL: none), others from `usual`, adjusted to the facts. */
+bool model_sizes(const struct model *m, const char *text, const i64 *usual, i64 *var, struct err *e);
+bool model_default_sizes(struct model *m, const char *optimize_for, struct err *e); /* m->var */
+void model_add_sizes(struct model *m); /* after lowering, which may add variables */
+bool model_optimize_for(struct model *m, const char *sizes, struct err *e); /* changes m->var */
+
+/* assume.c. Adds the assumptions of a text to the facts, before the import. */
+bool model_assume(struct symtab *t, const char *text, struct err *e);
+bool model_assume_check(const struct graph *g, struct err *e); /* after the import: whether the names are sizes of inputs */
+/* Whether the sizes fixed by such a text and by an interface (NULL: none) satisfy the facts of an imported graph. false without an
+   error: the text is malformed. */
+bool model_assume_fits(const struct graph *g, const struct interface *io, const char *text, struct err *e);
+
+/* request.c. Parses requests for the inputs and outputs of g. Texts are kept in the arena. */
+bool model_interface(struct interface *f, const struct graph *g, const struct io_request *r, i64 n, struct arena *a, struct err *e);
+
+#endif
