@@ -6,10 +6,10 @@
 
 #include <string.h>
 
-/* building */
+/* Building. */
 
-/* A candidate that takes a minute to build is given up, what was chosen is needed: even a machine that is busy with other things
-   builds any kernel in this time. */
+/* A candidate that takes a minute to build is abandoned, but a selected kernel is needed: even a
+   busy machine builds any kernel in this time. */
 enum { BUILD_SECONDS = 600 };
 
 struct build_env {
@@ -17,7 +17,7 @@ struct build_env {
     quern *q;
 };
 
-/* The stage is called as the language is. */
+/* The stage has the name of the language. */
 static void dump_binary(const struct build_env *v, struct str code)
 {
     const struct lang *l = v->b.lang;
@@ -72,7 +72,8 @@ static const struct str *layout_names(const quern_model *m, u32 first, u32 n, st
     return name;
 }
 
-/* What was measured under other options may be about other kernels: that is said. */
+/* Warns if the database was populated with other options, because its results may concern other
+   kernels. */
 static bool check_options(const quern_model *m, struct db *d, const struct api_target *t,
                           const struct cover_opts *cut, struct err *e)
 {
@@ -111,13 +112,13 @@ bool api_choose(struct plan_choice *x, quern_model *m, struct db *known, const s
 
 struct making {
     quern_model *m;
-    struct db *known;      /* the database whose times count, NULL: none */
+    struct db *known;      /* the database for costs, NULL: none */
     struct cover_opts cut;
-    bool prove;            /* each kernel */
+    bool prove;            /* verify every kernel */
     struct arena *a;       /* of the plan */
 };
 
-/* The program that is chosen now. */
+/* Selects and builds a program. */
 static bool choose(const struct making *want, const struct api_target *t, struct plan *p, struct arena *work, struct err *e)
 {
     quern_model *m = want->m;
@@ -147,7 +148,7 @@ static bool choose(const struct making *want, const struct api_target *t, struct
            plan_make_verified(p, &x, &env, want->prove ? &prove : NULL, m->model->var, want->a, e);
 }
 
-/* A kept program, or one that is chosen now. */
+/* A cached program, or a new one. */
 static bool compile_one(const struct making *g, const struct quern_compile_opts *o, quern_program *p, struct err *e)
 {
     struct arena work = {0};
@@ -179,7 +180,7 @@ static bool compile_variant(const struct making *g, const struct quern_compile_o
     return ok || err_prefix(e, "instruction set '%s'", isa);
 }
 
-/* One after the other; what can run here runs by the one with the most extensions. */
+/* One after another; of those this processor can run, the one with the most extensions is loaded. */
 static bool compile_variants(const struct making *g, const struct quern_compile_opts *o, const struct api_isas *isas, quern_program *p, struct err *e)
 {
     struct plan *all = arena_array(g->a, struct plan, isas->n), *best = NULL;
@@ -228,7 +229,7 @@ quern_status quern_compile(quern_model *m, quern_db *db, const struct quern_comp
     return api_end(m->q, ok);
 }
 
-/* All variants, those of an artifact that was opened, too. */
+/* All variants, including those of an opened artifact. */
 static bool write_all(const quern_program *p, struct buf *out, struct err *e)
 {
     if (!p->is_opened) return dnx_write(p->all ? p->all : &p->plan, out, e);

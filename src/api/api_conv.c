@@ -18,7 +18,7 @@ struct conv_call {
     struct conv_data data;
     struct cache cache;          /* of compiled kernels */
     struct conv_place place;
-    struct conv_run run;         /* what the files are made of */
+    struct conv_run run;         /* content of the files */
     struct str name;             /* of the implementation */
     enum layout layout;
     enum conv_pass pass;
@@ -29,18 +29,18 @@ struct conv_call {
     quern *q;
     struct arena arena;
     u32 n_bad;                   /* layers */
-    struct buf first_bad;        /* why the first of them is */
+    struct buf first_bad;        /* reason of the first one */
 };
 
-/* A layer in work. */
+/* The current layer. */
 struct layer {
     struct conv_call *g;
     struct arena arena;
     struct symtab st;
     struct task task;
     const i64 *var;
-    const struct conv_row *row;  /* as the data set has it */
-    struct conv_row work;        /* the one that is computed, see conv_row_computed */
+    const struct conv_row *row;  /* as in the data set */
+    struct conv_row work;        /* as computed, see conv_row_computed */
     struct candidate candidate;
     struct dev_conv library;
     struct subject subject, base;
@@ -48,7 +48,7 @@ struct layer {
     struct buf text, label, base_name, report;
 };
 
-/* What is asked for. */
+/* Options. */
 
 static bool read_options(struct conv_call *g, const struct quern_conv_opts *o, struct err *e)
 {
@@ -128,7 +128,7 @@ static bool find_reference(struct layer *l, struct err *e)
            conv_build(&l->base, &l->g->place, &l->task, &c, l->g->x.no_build, &l->arena, e);
 }
 
-/* The device's library, unless it lacks it or another is asked for. */
+/* The vendor library, unless it lacks the layer or another baseline is requested. */
 static bool find_base(struct layer *l, struct err *e)
 {
     struct conv_call *g = l->g;
@@ -148,7 +148,7 @@ static bool find_base(struct layer *l, struct err *e)
     return find_reference(l, e);
 }
 
-/* Is a kernel right? What is wrong with it is told. */
+/* Verifies a kernel and reports errors. */
 static bool check_subject(struct layer *l, const struct subject *s, const char *who, bool *ok, struct err *e)
 {
     struct conv_report r;
@@ -181,7 +181,7 @@ static bool work(struct layer *l, struct conv_result *r, struct err *e)
     const char *name = l->has_base ? str_z(&l->arena, buf_view(&l->base_name)) : "";
     if (g->x.verify && !check_subject(l, &l->subject, str_z(&l->arena, g->name), &l->ok, e)) return false;
     if (g->x.verify && l->by_library && !check_subject(l, &l->base, name, &l->base_ok, e)) return false;
-    l->has_base &= l->base_ok; /* a wrong one is nothing to compare with */
+    l->has_base &= l->base_ok; /* a wrong baseline is dropped */
     return !g->x.compare || !l->ok || time_layer(l, r, e);
 }
 
@@ -202,7 +202,7 @@ static struct quern_conv_times times_of(const double *v, u32 n, struct stats s)
 
 static const char *text_of(struct layer *l, const struct buf *b) { return str_z(&l->arena, buf_view(b)); }
 
-static void tell(struct layer *l, const struct conv_result *r)
+static void report(struct layer *l, const struct conv_result *r)
 {
     const struct conv_call *g = l->g;
     const struct conv_times *t = &r->times;
@@ -216,7 +216,7 @@ static void tell(struct layer *l, const struct conv_result *r)
     if (g->fn) g->fn(g->user, &x);
 }
 
-/* What cannot be done with one layer does not keep others from their turn. false: the database or the system failed. */
+/* A failing layer does not stop the others. false: the database or the system failed. */
 static bool run_layer(struct conv_call *g, u32 k, struct err *e)
 {
     struct layer l = {.g = g, .row = &g->data.row.v[k]};
@@ -227,14 +227,14 @@ static bool run_layer(struct conv_call *g, u32 k, struct err *e)
     symtab_init(&l.st, &l.arena);
     conv_row_label(&l.label, l.row);
     bool done = work(&l, r, &why);
-    bool is_cut = stop_is_set(&g->q->stop) && (!done || !l.ok); /* nothing can be said of it */
+    bool is_cut = stop_is_set(&g->q->stop) && (!done || !l.ok); /* stopped before any result */
     if (is_cut) g->run.result.n--, why = (struct err){0};
     else if (!done) {
         l.ok = false;
         note_bad(&l, str_z(&l.arena, g->name), str_of(why.msg));
     }
     if (l.has_base && !is_cut) r->base = str_dup(&g->arena, buf_view(&l.base_name));
-    if (!is_cut) tell(&l, r);
+    if (!is_cut) report(&l, r);
     buf_release(&l.text);
     buf_release(&l.label);
     buf_release(&l.base_name);
@@ -243,7 +243,7 @@ static bool run_layer(struct conv_call *g, u32 k, struct err *e)
     return why.code != ERR_SYSTEM || err_set(e, why.code, "%s", why.msg);
 }
 
-/* The files. */
+/* Files. */
 
 static void put_params(struct buf *b, const struct conv_call *g)
 {
@@ -263,7 +263,7 @@ static void put_summary(struct buf *b, const struct conv_call *g) { conv_print_s
 static void put_roofline(struct buf *b, const struct conv_call *g) { conv_print_roofline(b, &g->run); }
 static void put_ceilings(struct buf *b, const struct conv_call *g) { conv_print_ceilings(b, &g->run); }
 
-/* Without them the files lack what refers to them. */
+/* If they cannot be measured, the files lack the columns that need them. */
 static void measure_limits(struct conv_call *g)
 {
     struct err e = {0};

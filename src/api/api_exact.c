@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Kernels against their tasks in exact arithmetic (tune/exact.h): those of a program, or those that would be chosen for a model. Those that go
-// into an artifact: plan/prove.c. Declared and documented in include/quern.h.
+// Exact verification of kernels against their tasks (tune/exact.h): those of a program, or those
+// that would be selected for a model. For kernels of artifacts see plan/prove.c. Declared and
+// documented in include/quern.h.
 #include "api/api_model.h"
 #include "tune/exact.h"
 
 #include <string.h>
 #include <time.h>
 
-/* Telling. */
+/* Reporting. */
 
-static bool tell(const struct plan_kernel *j, const struct caps *caps, uint64_t seed, quern_exact_fn *fn, void *user, struct err *e)
+static bool report(const struct plan_kernel *j, const struct caps *caps, uint64_t seed, quern_exact_fn *fn, void *user, struct err *e)
 {
     struct exact_result r;
     struct buf kernel = {0};
@@ -43,11 +44,11 @@ struct telling { uint64_t seed; quern_exact_fn *fn; void *user; };
 static bool tell_all(const struct plan_kernels *x, const struct caps *caps, const struct telling *to, struct err *e)
 {
     bool ok = true;
-    for (u32 i = 0; i < x->kernel.n && ok; i++) ok = tell(&x->kernel.v[i], caps, to->seed, to->fn, to->user, e);
+    for (u32 i = 0; i < x->kernel.n && ok; i++) ok = report(&x->kernel.v[i], caps, to->seed, to->fn, to->user, e);
     return ok;
 }
 
-/* A variant of an artifact, whose device need not be here. */
+/* A variant of an artifact, whose device may be absent. */
 static bool verify_plan(quern_model *m, const struct plan *p, const struct telling *to, struct err *e)
 {
     struct arena a = {0};
@@ -72,7 +73,7 @@ static bool verify_file(quern_model *m, const char *path, const struct telling *
     return ok;
 }
 
-/* What would be compiled. */
+/* The kernels that would be compiled. */
 static bool verify_choice(quern_model *m, quern_db *db, const struct quern_compile_opts *o, const struct telling *to, struct err *e)
 {
     struct arena a = {0};

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Networks and programs in other forms, and the list of forms. Declared and documented in
+// Export of networks and programs, and the list of formats. Declared and documented in
 // include/quern.h.
 #include "api/api_model.h"
 
 #include "export/export.h"
 
-struct exports { /* what was opened for one call */
+struct exports { /* files opened by one call */
     struct arena arena;
     struct os_file *map;
     struct plan *plan;

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* The reader's arena ends with the call: the content moves to the heap. */
+/* The reader's arena ends with the call: copies the content to the heap. */
 static quern_status take_copy(quern *q, const struct tensor *t, quern_tensor **out)
 {
     return quern_tensor_new(q, (quern_dtype)dtype_onnx(t->dtype), (int)t->rank, t->dim, t->data,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Matrix products by configurations. Declared and documented in include/quern.h.
+// GEMMs by configurations. Declared and documented in include/quern.h.
 #include "api/api_model.h"
 
 #include "lab/lab.h"
@@ -14,10 +14,10 @@ struct gemm_call {
     struct quern_gemm_opts x;
     struct api_job job;
     struct lab_registry products;
-    struct lab_space space;     /* of the product in work */
+    struct lab_space space;     /* of the current GEMM */
     struct lab_sweep sweep;
-    struct buf vendor;          /* the device's library, for the product in work */
-    struct lab_results results; /* what the file says already, then the database's beside */
+    struct buf vendor;          /* the vendor library, for the current GEMM */
+    struct lab_results results; /* existing rows of the file, merged with those of the database */
     struct arena arena;
 };
 
@@ -29,7 +29,7 @@ static bool find_rules(const char *name, enum lab_rules *r, struct err *e)
     return k < N_LAB_RULES || err_set(e, ERR_USAGE, "no rules '%s', expected own, deepgen or deepgen-2025-06", name);
 }
 
-/* A space, or one for each product that a registry lists. */
+/* A space, or one per GEMM of a registry. */
 static bool read_config(struct gemm_call *g, const char *path, struct err *e)
 {
     struct str text;
@@ -41,7 +41,7 @@ static bool read_config(struct gemm_call *g, const char *path, struct err *e)
     return ok || err_prefix(e, "'%s'", path);
 }
 
-/* Before anything is measured: a file that cannot be merged must not be found at the end. */
+/* Reads the file before anything is measured, so that a file that cannot be merged is found early. */
 static bool read_results(struct gemm_call *g, const char *path, struct err *e)
 {
     struct str text;
@@ -59,8 +59,8 @@ static bool write_results(struct gemm_call *g, const char *path, struct err *e)
     return ok;
 }
 
-/* What is left of the space behind each rule. */
-static bool tell_space(struct gemm_call *g, const struct log *log, struct err *e)
+/* Reports how many configurations remain after each rule. */
+static bool report_space(struct gemm_call *g, const struct log *log, struct err *e)
 {
     struct lab_count c;
     struct err why = {0};
@@ -72,7 +72,7 @@ static bool tell_space(struct gemm_call *g, const struct log *log, struct err *e
     return ok || err_set(e, why.code, "%s", why.msg);
 }
 
-/* The device and what it can, for the rules and the generator. */
+/* Opens the device and its limits, for the rules and the kernel family. */
 static bool open_target(struct gemm_call *g, quern_db *db, struct err *e)
 {
     struct api_job *j = &g->job;
@@ -97,7 +97,7 @@ static void set_goal(struct gemm_call *g, const struct log *log)
     else log_printf(log, 1, "the device does not say how fast it is: no stop at a share of that");
 }
 
-/* Of whichever product it is; 0: the name does not say. */
+/* Operations of the named GEMM; 0: the name does not contain its sizes. */
 static double named_flops(const struct gemm_call *g, struct str name)
 {
     struct lab_config c;
@@ -114,7 +114,7 @@ static void tell_best(const struct gemm_call *g, const struct lab_swept *r, stru
 {
     *best = (struct quern_gemm_best){.n_points = r->n_points, .n_refused = r->n_refused};
     if (!g->results.n) return;
-    const struct lab_result *x = &g->results.v[0]; /* sorted when they were written */
+    const struct lab_result *x = &g->results.v[0]; /* sorted when written */
     i64 n = i64_min(x->name.n, (i64)sizeof best->name - 1);
     memcpy(best->name, x->name.p, (size_t)n);
     best->seconds = x->ms / 1e3, best->base_seconds = x->base_ms / 1e3, best->speedup = x->speedup;
@@ -123,7 +123,7 @@ static void tell_best(const struct gemm_call *g, const struct lab_swept *r, stru
     if (x->ms > 0) best->tflops = named_flops(g, x->name) / best->seconds / 1e12;
 }
 
-/* What speed-ups are over: the device's library where it is there, unless one or the other is asked for. */
+/* The baseline of speed-ups: the vendor library if present, unless another one is requested. */
 static bool find_baseline(struct gemm_call *g, const struct log *log, struct err *e)
 {
     const char *want = g->x.baseline;
@@ -142,7 +142,7 @@ static bool find_baseline(struct gemm_call *g, const struct log *log, struct err
     return true;
 }
 
-/* A library that fails leaves the reference as baseline, unless it was asked for. */
+/* If a library that was not requested fails, the reference remains the baseline. */
 static bool check_vendor(const struct gemm_call *g, const struct lab_swept *r, struct err *e)
 {
     bool is_forced = g->x.baseline && !strcmp(g->x.baseline, "vendor");
@@ -159,7 +159,7 @@ static bool run_one(struct gemm_call *g, quern_db *db, struct quern_gemm_best *b
     const struct caps *c = g->sweep.caps;
     if (c->max_group) g->space.max_threads = c->max_group;
     if (c->shared_bytes) g->space.max_shared = c->shared_bytes;
-    if (!g->x.search && !tell_space(g, &db->q->log, e)) return false;
+    if (!g->x.search && !report_space(g, &db->q->log, e)) return false;
     set_goal(g, &db->q->log);
     bool ok = find_baseline(g, &db->q->log, e) && lab_sweep(&g->sweep, &r, e) && check_vendor(g, &r, e);
     if (ok && r.n_refused)
@@ -205,7 +205,7 @@ quern_status quern_gemm(quern_db *db, const char *config, const struct quern_gem
     return api_end(db->q, ok);
 }
 
-/* One product. */
+/* One GEMM. */
 
 static bool read_shape(const struct quern_gemm_shape *s, struct lab_config *c, enum dtype *type, struct err *e)
 {
@@ -236,7 +236,7 @@ quern_status quern_model_gemm(quern *q, const struct quern_gemm_shape *shape, qu
 
 static void put_text(char *to, i64 size, const struct buf *b)
 {
-    i64 n = b->n < size ? b->n : 0; /* too long: nothing, rather than a part */
+    i64 n = b->n < size ? b->n : 0; /* too long: empty rather than truncated */
     memcpy(to, b->p ? b->p : "", (size_t)n);
     to[n] = 0;
 }

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Programs that are kept in the user's cache, so that the next process that compiles the same network for the same device and sizes
-// only maps a file. The key is the hash of everything that a program follows from: the imported graph with the content of its
-// constants, sizes, interface, options, limits of the device, toolchain, and the library's own build. Programs that measured
-// times had a part in are not kept: databases change.
+// Programs in the user's cache, so that the next process that compiles the same network for the
+// same device and sizes only maps a file. The key is the hash of everything a program depends on:
+// the imported graph with its constants, sizes, interface, options, limits of the device,
+// toolchain, and the build of the library. Programs selected with measurements are not cached,
+// because databases change.
 //
-// Writing hundreds of megabytes takes longer than many a network's first run. So a thread does it behind the first result, and who
-// closes the program waits for it. The file appears as a whole or not at all, and is written straight from the plan's memory.
+// Writing hundreds of megabytes takes longer than the first run of many networks. So a thread
+// writes after the first result, and closing the program waits for it. The file appears completely
+// or not at all, and is written directly from the plan's memory.
 #include "api/api_model.h"
 
 #include <stdatomic.h>
@@ -22,7 +24,7 @@ static void put_hash(struct buf *b, struct hash h)
 
 enum { MAX_HASHERS = 4, WORTH_THREADS = 16 << 20 /* bytes */ };
 
-/* Hundreds of megabytes of constants are hashed by several threads, each the next one that nobody began. */
+/* Large constants are hashed by several threads, each taking the next one. */
 struct hashing {
     const struct tensor **v;
     u32 n, cap;
@@ -47,7 +49,7 @@ static void hash_tensors(struct hashing *h)
     for (u32 i = 0; i < MAX_HASHERS; i++) os_thread_join(helper[i]);
 }
 
-/* The names of a graph and of the bodies in it, which profiles and interfaces show, and the constants. */
+/* The names of a graph and its bodies, which profiles and interfaces show, and the constants. */
 static void put_names(struct buf *b, const struct graph *g, struct hashing *h, struct arena *a)
 {
     for (value_id v = 1; v < g->value.n; v++) {
@@ -63,7 +65,7 @@ static void put_names(struct buf *b, const struct graph *g, struct hashing *h, s
     }
 }
 
-/* The graph's text and what the text leaves out. */
+/* The graph's text, and what the text omits. */
 static void put_graph(struct buf *b, const struct graph *g, struct arena *a)
 {
     struct hashing h = {.n = 0};
@@ -112,7 +114,7 @@ bool api_keep_find(quern_program *p, const struct cache *c, struct hash key)
 }
 
 struct keeper {
-    struct api_keep keep; /* first: it is what the program holds */
+    struct api_keep keep; /* first: the program holds a pointer to it */
     struct arena arena;
     struct cache cache;
     struct hash key;

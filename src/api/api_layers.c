@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A program kernel by kernel: which is the first whose error exceeds its bound? Each is run on its device, by the program, on what the
-// reference evaluator gives for its inputs: behind every dispatch its outputs are compared, and replaced by the reference's. So what one
-// kernel does wrong is not seen in those behind it. Declared and documented in include/quern.h.
+// Finds the first kernel of a program whose error exceeds its bound. Each kernel is run on its
+// device, by the program, on the reference evaluator's values of its inputs: after every dispatch
+// its outputs are compared, and replaced by the reference's. So the error of a kernel does not
+// propagate. Declared and documented in include/quern.h.
 #include "api/api_model.h"
 
 #include <math.h>
 #include <string.h>
 
 struct layer_out { /* an output of a dispatch */
-    u32 buf;                /* among the dispatch's */
+    u32 buf;                /* index among the dispatch's buffers */
     value_id v, task_value; /* in the graph, in the task */
-    u32 want;               /* its place among the reference's values */
+    u32 want;               /* index among the reference's values */
 };
 
 struct layer { /* a dispatch */
@@ -24,7 +25,7 @@ struct layers {
     struct arena a;
     quern_program *p;
     quern_model *m;
-    struct graph g;          /* the graph after the passes, with all values that kernels deliver as outputs */
+    struct graph g;          /* the graph after the passes, with all values that kernels write as outputs */
     struct layer *layer;     /* per dispatch */
     struct { value_id *v; u32 n, cap; } value;
     struct tensor **want;
@@ -32,7 +33,7 @@ struct layers {
     void *user;
 };
 
-/* Which dispatch is what. */
+/* Matching dispatches with regions. */
 
 struct place_in_cover { const struct cover *c; const struct region *r; };
 
@@ -105,7 +106,7 @@ static bool find_layers(struct layers *x, struct err *e)
 
 /* The reference. */
 
-/* What callers give lies as the interface says: the graph's inputs in rows. */
+/* Converts an input from the interface's layout to the graph's row-major one. */
 static struct tensor *in_rows(struct layers *x, u32 k, const struct tensor *given, const i64 *var, struct err *e)
 {
     const struct value *v = graph_value(&x->g, x->g.input.v[k]);
@@ -133,7 +134,7 @@ static bool evaluate(struct layers *x, quern_tensor *const *in, const i64 *var, 
     return graph_eval(&x->g, rows, x->want, &x->a, NULL, e);
 }
 
-/* Comparing. */
+/* Comparison. */
 
 static double largest(const struct tensor *t)
 {
@@ -150,7 +151,7 @@ static void compare_layer(struct quern_layer *l, const struct task *t, const str
 {
     struct place at;
     double rtol, atol, scale = largest(want), last_place = check_last_place(want->dtype, scale), worst = -1;
-    if (!place_of(&at, &t->g, o->task_value, var)) unreachable(); /* its buffer has a size */
+    if (!place_of(&at, &t->g, o->task_value, var)) unreachable(); /* its buffer has a known size */
     check_tolerance(graph_precision(&t->g, want->dtype), graph_depth(&t->g, var), &rtol, &atol);
     l->count = tensor_count(want);
     for (i64 i = 0; i < l->count; i++) {
@@ -165,7 +166,7 @@ static void compare_layer(struct quern_layer *l, const struct task *t, const str
     }
 }
 
-/* Sizes by their names. */
+/* Matches variables by name. */
 static i64 *sizes_by_name(struct layers *x, const i64 *plan_var)
 {
     const struct symtab *from = &x->p->plan.sym, *to = x->g.sym;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Looking inside: devices, any file and name of a kernel quern knows, the selector's reasons. Declared and documented in
-// include/quern.h.
+// Inspection: devices, files of any kind, kernel names, the selector's reasons. Declared and
+// documented in include/quern.h.
 #include "api/api_model.h"
 
 #include "core/spirv.h"
@@ -13,7 +13,7 @@
 
 void quern_text_free(char *text) { mem_free(text); }
 
-/* devices */
+/* Devices. */
 
 static void put_text(struct buf *b, const char *key, struct str text)
 {
@@ -84,7 +84,7 @@ quern_status quern_examine(quern *q, const char *device, char **text)
     return api_end(q, ok);
 }
 
-/* plans */
+/* Plans. */
 
 static void put_signatures(struct buf *b, quern *q, struct arena *a, struct str bytes)
 {
@@ -127,7 +127,7 @@ quern_status quern_explain(quern *q, const char *dnx, char **text)
     return api_end(q, ok);
 }
 
-/* any file */
+/* Any file. */
 
 static bool show_database(struct buf *b, const char *path, struct err *e)
 {
@@ -167,7 +167,7 @@ quern_status quern_model_text(quern_model *m, char **text)
     return QUERN_OK;
 }
 
-/* What a module declares, and its text where the tool for that is installed. */
+/* The declarations of a module, and its text if spirv-dis is installed. */
 static bool show_spirv(struct buf *b, struct str module, struct err *e)
 {
     struct spirv_info info;
@@ -214,7 +214,7 @@ static bool show(quern *q, struct buf *b, struct arena *a, const char *path, str
         if (ok) plan_show(b, &p), put_signatures(b, q, a, bytes);
     } else {
         os_unmap(&f);
-        return show_model(b, a, path, e); /* names the file itself */
+        return show_model(b, a, path, e); /* its errors name the file */
     }
     os_unmap(&f);
     return ok || err_prefix(e, "'%s'", path);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Private to api/, compiler half: models and databases behind their handles, and how a model becomes a program.
+// Private to api/, compiler half: models, databases, targets and options.
 #ifndef QUERN_API_MODEL_H
 #define QUERN_API_MODEL_H
 
@@ -18,7 +18,7 @@ struct quern_model {
 /* api_model.c: an import with these options that collects all problems, see import.h. */
 bool api_check_import(quern *q, struct graph *g, struct arena *a, struct symtab *st, const char *path, const struct quern_model_opts *o,
                       struct import_problems *all, struct err *e);
-/* api_model.c: a model whose graph the caller makes between these two; finish ends the call. */
+/* api_model.c: a model whose graph the caller builds between these two; finish ends the call. */
 quern_model *api_model_start(quern *q, struct str name);
 quern_status api_model_finish(quern_model *m, bool ok, quern_model **out);
 
@@ -27,41 +27,47 @@ struct quern_db {
     struct db db;
 };
 
-/* api_target.c: where a program is meant to run. */
+/* api_target.c: the target of a program. */
 struct api_target {
-    struct arena arena;    /* texts of dev, the absent device */
+    struct arena arena;    /* owns the texts of dev and a described device */
     const struct dev_driver *driver;
     struct dev_opts dev;
-    struct str isa;        /* "x86-64-v3" where one is asked for, else empty */
+    struct str isa;        /* "x86-64-v3" if requested, else empty */
     struct caps caps;
     const struct lang *lang;
     struct buf fingerprint, toolchain;
 };
-/* Which device is meant; threads 0: all. */
+/* Selects the device; threads 0: all. */
 bool api_target_choose(struct api_target *t, const char *device, int threads, const struct quern_target_opts *o, struct err *e);
-/* Then, what it can: its limits, fingerprint and language. It is not open afterwards. */
+/* Then queries its limits, fingerprint and language; the device is closed afterwards. */
 bool api_target_ask(struct api_target *t, struct err *e);
-bool api_target_open(struct api_target *t, const char *device, int threads, const struct quern_target_opts *o, struct err *e); /* both */
+/* both */
+bool api_target_open(struct api_target *t, const char *device, int threads, const struct quern_target_opts *o, struct err *e);
 void api_target_close(struct api_target *t);
-/* The instruction sets of such options, each by itself; none are asked for: one, NULL. */
+/* The requested instruction sets, one per element; none requested: one NULL. */
 enum { MAX_ISAS = 16 };
 struct api_isas { const char **v; u32 n; };
 bool api_isas(struct api_isas *l, const struct quern_target_opts *o, struct arena *a, struct err *e);
-struct quern_target_opts api_target_with(const struct quern_target_opts *o, const char *isa); /* the options with this one; o may be NULL */
+/* the options with this instruction set; o may be NULL */
+struct quern_target_opts api_target_with(const struct quern_target_opts *o, const char *isa);
 struct exam;
-/* What its driver computes wrong, tune/examine.h; of the device as it says it is: api_target_ask has taken that from the limits. */
+/* The driver's wrong operations, see tune/examine.h, for the device's own limits: api_target_ask
+   has removed them from the target's. */
 bool api_target_examine(struct exam *x, struct api_target *t, bool again, struct arena *a, struct err *e);
 
-/* api_keep.c: programs in the user's cache. The key of what would be compiled; false: there is none. */
+/* api_keep.c: programs in the user's cache. The key of a program to be compiled; false: not
+   cacheable. */
 bool api_keep_key(struct hash *key, const quern_model *m, const struct api_target *t, const struct cover_opts *cut);
-bool api_keep_find(quern_program *p, const struct cache *c, struct hash key); /* fills in the plan; false: it is not there */
-struct api_keep *api_keep_new(const struct cache *c, struct hash key); /* for a program that is not there; NULL: nothing is kept */
-/* "f32" "tf32" "f16" "bf16" "f64" and other tools' spellings; NULL: *t stays. */
+/* fills in the plan; false: not cached */
+bool api_keep_find(quern_program *p, const struct cache *c, struct hash key);
+/* for a program that is not cached; NULL: caching is disabled */
+struct api_keep *api_keep_new(const struct cache *c, struct hash key);
+/* "f32" "tf32" "f16" "bf16" "f64" and other tools' spellings; NULL: *t is unchanged. */
 bool api_float_type(const char *name, enum dtype *t, struct err *e);
-/* Is it "vendor", "reference" or NULL? What those are is the caller's business. */
+/* Checks for "vendor", "reference" or NULL, whose meaning depends on the caller. */
 bool api_baseline_check(const char *name, struct err *e);
 
-/* api_tune.c: what a call asks for: the options, where to run, what may be cut. */
+/* api_tune.c: the options of a call: target, and optional transformations of the cover. */
 struct api_job {
     struct quern_tune_opts x;
     struct tune_opts t;
@@ -69,19 +75,19 @@ struct api_job {
     struct cover_opts cover;
 };
 bool api_job_read(struct api_job *j, quern *q, const struct quern_tune_opts *o, struct err *e);
-bool api_job_choose(struct api_job *j, struct err *e); /* the device; closed by api_target_close */
+bool api_job_choose(struct api_job *j, struct err *e); /* selects the device; closed by api_target_close */
 
 /* api_options.c: how a network was populated, for its database; the key is network and device. */
 struct str api_options_key(const quern_model *m, const struct api_target *t, struct arena *a);
 struct str api_options_print(const quern_model *m, const struct api_target *t, const struct cover_opts *c, struct arena *a);
 struct api_device { struct str name, limits; u32 n_threads; };
-bool api_options_device(struct str options, struct api_device *d, struct arena *a); /* false: it says nothing of one */
+bool api_options_device(struct str options, struct api_device *d, struct arena *a); /* false: no device in it */
 
-/* api_compile.c: what a program is made of, in the arena. known: the database whose times count, may be NULL. */
+/* api_compile.c: the input of plan/, in the arena. known: the database for costs, may be NULL. */
 struct plan_target api_plan_target(const struct api_target *t, struct db *known);
 bool api_choose(struct plan_choice *x, quern_model *m, struct db *known, const struct api_target *t, struct cover_opts cut, struct arena *work,
                 struct err *e);
-void api_dump(quern *q, const char *stage, struct str text); /* when the options ask for it */
+void api_dump(quern *q, const char *stage, struct str text); /* if the options request it */
 bool api_wants_dump(const quern *q, const char *stage);
 
 #endif

@@ -2,16 +2,17 @@
 //
 // One operator on a caller's arrays. Declared and documented in include/quern.h.
 //
-// A call is written as the text of a graph with one node, which says all that its program depends on: operator, attributes, types,
-// sizes (by name where they may differ) and, by the interface's layouts, how dense arrays lie. Programs are kept by that text.
-// Arrays that are not dense go through dense copies.
+// A call is written as the text of a graph with one node, which contains everything its program
+// depends on: operator, attributes, types, sizes (by name if they may change) and, as interface
+// layouts, the order of axes of dense arrays. Programs are cached by that text. Other arrays are
+// copied.
 #include "api/api_model.h"
 
 #include <string.h>
 
 enum { MAX_ARRAYS = 16, MAX_KEPT = 64, MAX_SIZE_NAMES = 64 };
 
-struct kept { /* a program, and when it was last used */
+struct kept { /* a program and the time of its last use */
     struct hash key;
     quern_program *program;
     u64 used;
@@ -22,10 +23,11 @@ struct quern_op {
     quern_db *db;
     struct arena arena;
     struct str name, attrs;
-    const char *device; /* NULL: the usual one */
+    const char *device; /* NULL: the default */
     int threads;
     struct { u32 rank; struct str size[MAX_RANK]; } sizes[MAX_ARRAYS]; /* of inputs; empty: fixed */
-    u32 n_sizes;                                                      /* inputs that have some; 0: all is fixed */
+    /* number of inputs with named sizes; 0: all sizes are fixed */
+    u32 n_sizes;
     struct kept kept[MAX_KEPT];
     u32 n_kept;
     u64 clock;
@@ -34,9 +36,9 @@ struct quern_op {
 struct view { /* an array in a call */
     const struct quern_array *a;
     enum dtype dtype;
-    const char *layout; /* of the memory it lies in, for the interface; NULL: row by row */
-    bool is_dense;      /* in that layout: used in place */
-    struct tensor t;    /* as the program sees it */
+    const char *layout; /* order of axes in memory, for the interface; NULL: row-major */
+    bool is_dense;      /* used in place */
+    struct tensor t;    /* as seen by the program */
     char name[8];
 };
 
@@ -51,7 +53,7 @@ struct call {
     int n_io;
 };
 
-/* opening */
+/* Opening. */
 
 static bool is_size_name(struct str s)
 {
@@ -118,11 +120,11 @@ void quern_op_close(quern_op *op)
     mem_free(op);
 }
 
-/* how arrays lie */
+/* Layouts of arrays. */
 
 static const char *clast_name(int rank) { return rank == 3 ? "NWC" : rank == 4 ? "NHWC" : "NDHWC"; }
 
-/* Checks the array and finds whether it can be used in place. Sizes are those of what the program sees. */
+/* Checks the array and whether it can be used in place. Sizes are in the program's order. */
 static bool look(struct view *v, const struct quern_array *a, struct err *e)
 {
     int rows[MAX_RANK], clast[MAX_RANK];
@@ -140,7 +142,7 @@ static bool look(struct view *v, const struct quern_array *a, struct err *e)
     return true;
 }
 
-/* the text of a call */
+/* The text of a call. */
 
 static bool name_size(struct call *c, u32 k, u32 d, i64 is, struct err *e)
 {
@@ -245,7 +247,7 @@ static void call_end(struct call *c)
     buf_release(&c->sizes);
 }
 
-/* Messages begin with the operator; those of its model do so already. */
+/* Prefixes messages with the operator, unless the model's messages do already. */
 static quern_status finish(quern_op *op, bool ok)
 {
     struct str said = str_of(op->q->err.msg);
@@ -254,9 +256,9 @@ static quern_status finish(quern_op *op, bool ok)
     return api_end(op->q, ok);
 }
 
-/* models and programs */
+/* Models and programs. */
 
-/* Ends with the error set where it does not succeed. */
+/* Sets the error on failure. */
 static bool make_model(struct call *c, quern_model **m)
 {
     struct quern_model_opts o = QUERN_OPTS(quern_model_opts);
@@ -276,8 +278,8 @@ quern_status quern_op_model(quern_op *op, const struct quern_array *in, int n_in
     return finish(op, ok);
 }
 
-/* Sizes of the outputs are known where the model's sizes are those of the call, which it was made for. */
-static bool tell_shapes(const quern_model *m, struct quern_array *out, struct err *e)
+/* Reports the sizes of outputs if the model was made for exactly these sizes. */
+static bool report_shapes(const quern_model *m, struct quern_array *out, struct err *e)
 {
     for (u32 k = 0; k < m->model->graph.output.n; k++) {
         const struct value *v = graph_value(&m->model->graph, m->model->graph.output.v[k]);
@@ -296,8 +298,8 @@ quern_status quern_op_shape(quern_op *op, const struct quern_array *in, int n_in
     struct err *e = api_begin(op->q);
     struct call c;
     bool ok = call_start(&c, op, in, n_in, n_out, e) && print_call(&c, e);
-    c.n_io = 0; /* the operator's own shapes, however the inputs lie */
-    ok = ok && make_model(&c, &m) && tell_shapes(m, out, &op->q->err);
+    c.n_io = 0; /* the operator's own shapes, whatever the inputs' layouts */
+    ok = ok && make_model(&c, &m) && report_shapes(m, out, &op->q->err);
     quern_model_close(m);
     call_end(&c);
     return finish(op, ok);
@@ -323,7 +325,7 @@ static struct hash call_key(const struct call *c)
     return h;
 }
 
-/* The program for the call, built if there is none. NULL: the error is set. */
+/* The program for the call, built on demand. NULL: error. */
 static quern_program *program_of(struct call *c)
 {
     quern_op *op = c->op;
@@ -343,11 +345,11 @@ static quern_program *program_of(struct call *c)
     return p;
 }
 
-/* copies */
+/* Copies. */
 
 struct copy { /* strides in bytes */
     u32 rank;
-    i64 size; /* of an element */
+    i64 size; /* of one element */
     i64 dim[MAX_RANK], to_step[MAX_RANK], from_step[MAX_RANK];
 };
 
@@ -358,7 +360,7 @@ static void copy_row(const struct copy *c, char *to, const char *from, i64 to_st
         return;
     }
     for (i64 i = 0; i < n; i++, to += to_step, from += from_step) {
-        switch (c->size) { /* constant sizes are single moves */
+        switch (c->size) { /* constant sizes compile to single moves */
         case 1: memcpy(to, from, 1); break;
         case 2: memcpy(to, from, 2); break;
         case 4: memcpy(to, from, 4); break;
@@ -377,7 +379,7 @@ static void copy_axis(const struct copy *c, u32 d, char *to, const char *from)
     for (i64 i = 0; i < c->dim[d]; i++) copy_axis(c, d + 1, to + i * c->to_step[d], from + i * c->from_step[d]);
 }
 
-/* Between the array and dense memory, one way or the other. */
+/* Copies between the array and dense memory, in either direction. */
 static void copy_array(const struct view *v, bool is_out)
 {
     struct copy c = {.rank = v->t.rank, .size = dtype_size(v->dtype)};
@@ -392,7 +394,7 @@ static void copy_array(const struct view *v, bool is_out)
     else copy_axis(&c, 0, v->t.data, v->a->data);
 }
 
-/* Memory where an array cannot be used in place. */
+/* Allocates memory for an array that cannot be used in place. */
 static bool bring(struct view *v, bool is_out, struct err *e)
 {
     i64 bytes = tensor_bytes(&v->t);
@@ -410,7 +412,7 @@ static void let_go(struct view *v)
     if (v->a && !v->is_dense) mem_free(v->t.data);
 }
 
-/* running */
+/* Running. */
 
 static bool run(struct call *c, quern_program *p)
 {
@@ -449,7 +451,7 @@ quern_status quern_op_run(quern_op *op, const struct quern_array *in, int n_in, 
     return finish(op, ok);
 }
 
-/* on the device's memory */
+/* In device memory. */
 
 static bool check_place(const struct view *v, const char *what, struct err *e)
 {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the library knows of ONNX, and what stands in the way of a model. Declared and documented in include/quern.h.
+// Operators that the library supports, and problems of a model. Declared and documented in
+// include/quern.h.
 //
-// The types of an operator are not written down anywhere: they are those under which random instances of it, as the tests make them,
-// are inferred and expanded. What a device must have is found by rendering such instances for devices that lack something.
+// The types of an operator are not listed anywhere: they are those for which random instances of
+// it, the same as in tests, can be inferred and expanded. Required device features are found by
+// emitting such instances for devices that lack one.
 #include "api/api_model.h"
 
 #include "import/import.h"
@@ -14,7 +16,7 @@
 
 enum { N_SEEDS = 16, N_NEEDS = 6, NEEDS_F64 = 1, NEEDS_I64 = 2 };
 
-/* The tensor's elements in another type. */
+/* The tensor converted to another type. */
 static struct tensor *converted(struct arena *a, const struct tensor *x, enum dtype t)
 {
     struct tensor *y = tensor_new(a, t, x->rank, x->dim);
@@ -27,7 +29,7 @@ static struct tensor *converted(struct arena *a, const struct tensor *x, enum dt
     return y;
 }
 
-/* The type that the instance is about: of the node's first input, else of its attribute. */
+/* The type under test: of the node's first input, otherwise of its attribute. */
 static enum dtype main_type(const struct graph *g)
 {
     const struct node *n = graph_node(g, 1);
@@ -46,7 +48,8 @@ static void change_type(struct graph *g, struct arena *a, enum dtype from, enum 
     }
 }
 
-/* One instance in g with its type replaced; DT_NONE: as it is. The type it then has, DT_NONE: refused. */
+/* Makes an instance in g with its type replaced; DT_NONE: unchanged. Returns its type, DT_NONE:
+   refused. */
 static enum dtype make_instance(struct graph *g, struct arena *a, struct symtab *st, const struct op *op, u64 seed, enum dtype to)
 {
     struct err e = {0};
@@ -60,7 +63,8 @@ static enum dtype make_instance(struct graph *g, struct arena *a, struct symtab 
     return from == DT_NONE ? graph_value(g, g->output.v[0])->dtype : to != DT_NONE ? to : from;
 }
 
-/* Can a device run it that lacks f64 or 64-bit integers? Asked of SPIR-V, which alone has devices without the latter. */
+/* Whether a device without f64 or 64-bit integers can run it, by SPIR-V, the only language for
+   devices without the latter. */
 static bool runs_without(const struct kir *k, struct arena *a, u32 lacks)
 {
     struct caps c = {.is_gpu = true, .max_group = 256, .subgroup = 32, .max_push = 128, .max_bind = 64, .spirv = 15, .has_f16 = true, .has_i8 = true,
@@ -74,7 +78,7 @@ static bool runs_without(const struct kir *k, struct arena *a, u32 lacks)
     return ok;
 }
 
-/* Its inputs or outputs are of f64, whatever the main one is. */
+/* Whether inputs or outputs have type f64, whatever the main type. */
 static bool has_doubles(const struct graph *g)
 {
     for (u32 k = 0; k < g->input.n + g->output.n; k++)
@@ -82,7 +86,7 @@ static bool has_doubles(const struct graph *g)
     return false;
 }
 
-/* What one instance of f32, or of another type that every device has, needs of a device. */
+/* Device features that an instance of f32, or another universally available type, requires. */
 static u32 instance_needs(const struct op *op, u64 seed, uint64_t types)
 {
     static const enum dtype plain[] = {DT_F32, DT_I32, DT_U8, DT_BOOL, DT_I8};
@@ -132,7 +136,7 @@ static const char *form_of(const struct op *op)
     return op->props & OP_CALL ? "program" : op->expand ? "composite" : op->props & OP_WHOLE ? "whole" : "element";
 }
 
-/* k-th of ONNX's operators that are not known here. */
+/* The k-th operator of ONNX that is not supported. */
 static const struct op_onnx *missing(i64 k)
 {
     const struct op_onnx *x;
@@ -180,7 +184,7 @@ int quern_model_is_random(const quern_model *m)
 
 /* Problems. */
 
-/* A model that is imported without a problem may still be refused by a pass. */
+/* A pass may refuse a model that was imported without a problem. */
 static void check_passes(quern *q, const char *path, const struct quern_model_opts *o, struct arena *a, struct import_problems *all)
 {
     quern_model *m = NULL;
@@ -190,7 +194,7 @@ static void check_passes(quern *q, const char *path, const struct quern_model_op
     quern_model_close(m);
 }
 
-static void tell(const struct import_problems *all, struct arena *a,
+static void report(const struct import_problems *all, struct arena *a,
                  void (*each)(void *user, const struct quern_problem *p), void *user)
 {
     for (u32 k = 0; k < all->n; k++) {
@@ -216,7 +220,7 @@ quern_status quern_model_problems(quern *q, const char *path, const struct quern
     bool ok = api_check_import(q, &g, &a, &st, path, &opts, &all, e);
     if (!ok && e->code == ERR_UNSUPPORTED) import_note(&all, &a, S(""), S(""), e), ok = true;
     if (ok && !all.n) check_passes(q, path, &opts, &a, &all);
-    if (ok) tell(&all, &a, each, user);
+    if (ok) report(&all, &a, each, user);
     struct quern_report x = {.n_nodes = (int)all.n_nodes, .n_problems = (int)all.n, .n_unchecked = (int)all.n_unchecked};
     size_t size = r->size;
     memcpy(r, &x, size < sizeof x ? size : sizeof x);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a database is told of how a network was populated: device, limits, sizes, interface, as one
-// line of JSON. Another set for the same network and device is refused when it is populated again,
-// and said when it is compiled; measuring later finds the devices in it.
+// How a network was populated: device, limits, sizes, interface, as one line of JSON in the
+// database. Populating the same network for the same device with other options is refused, and
+// compiling warns; `bench` reads the devices from it.
 #include "api/api_model.h"
 
 #include <jansson.h>
@@ -61,7 +61,7 @@ struct str api_options_print(const quern_model *m, const struct api_target *t,
     set_sizes(o, m);
     char *text = json_dumps(o, JSON_COMPACT | JSON_SORT_KEYS);
     struct str s = str_dup(a, str_of(text));
-    free(text); /* made by jansson */
+    free(text); /* allocated by jansson */
     json_decref(o);
     return s;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Plots of a run's files, and the file of a network's steps. Declared and documented in include/quern.h.
+// Plots of measurement files, and the file of a network's steps. Declared and documented in
+// include/quern.h.
 #include "api/api.h"
 
 #include "lab/csv.h"
@@ -21,7 +22,7 @@ static struct str network_name(const quern_program *p, struct arena *a)
     p->dev->driver->caps(p->dev, &caps);
     struct str name = str_fmt(a, "%.*s on %s", STR_ARG(p->plan.model), p->dev->driver->name);
     if (caps.n_threads) name = str_fmt(a, "%.*s, %u thread%s", STR_ARG(name), caps.n_threads, caps.n_threads > 1 ? "s" : "");
-    return plot_name(a, name); /* as it is read back */
+    return plot_name(a, name); /* in the form in which it is read back */
 }
 
 static void put_line(struct buf *b, const struct plot_part *x)
@@ -34,7 +35,7 @@ static void put_line(struct buf *b, const struct plot_part *x)
     buf_printf(b, ",%.6f\n", x->ms);
 }
 
-/* What is known of other networks. */
+/* Keeps the rows of other networks. */
 static bool keep_others(struct buf *b, const char *path, struct str network, struct arena *a, struct err *e)
 {
     struct plot_run *r = arena_array(a, struct plot_run, 1);

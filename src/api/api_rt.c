@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* contexts */
+/* Contexts. */
 
 static void send_log(void *user, int level, struct str text)
 {
@@ -100,7 +100,7 @@ quern_status api_end(quern *q, bool ok)
     }
 }
 
-/* Threads beyond the processors take turns; hundreds of each only take memory, or meet a limit of the system. */
+/* More threads than processors only take memory, or hit system limits. */
 int api_threads(quern *q, int threads)
 {
     enum { PER_PROCESSOR = 8, ALWAYS = 64 };
@@ -118,7 +118,7 @@ char *api_text(struct buf *b)
     return p;
 }
 
-/* tensors */
+/* Tensors. */
 
 quern_tensor *api_tensor_take(const struct tensor *t)
 {
@@ -204,10 +204,9 @@ const int64_t *quern_tensor_dims(const quern_tensor *t) { return t ? t->t.dim : 
 void *quern_tensor_data(const quern_tensor *t) { return t ? t->t.data : NULL; }
 int64_t quern_tensor_count(const quern_tensor *t) { return t ? tensor_count(&t->t) : 0; }
 
-/* programs */
+/* Programs. */
 
-/* The driver that a program was made for, if no device is asked for: the first that runs its
- * language. */
+/* The default driver of a program: the first one that runs its language. */
 static const char *usual_driver(const struct plan *p)
 {
     i64 n;
@@ -264,11 +263,11 @@ void quern_program_close(quern_program *p)
 int quern_program_inputs(const quern_program *p) { return p ? (int)p->plan.input.n : 0; }
 int quern_program_outputs(const quern_program *p) { return p ? (int)p->plan.output.n : 0; }
 
-/* The k-th; NULL: there is none. */
+/* The k-th; NULL: no such input. */
 static const struct plan_io *input_at(const quern_program *p, int k) { return k >= 0 && k < quern_program_inputs(p) ? &p->plan.input.v[k] : NULL; }
 static const struct plan_io *output_at(const quern_program *p, int k) { return k >= 0 && k < quern_program_outputs(p) ? &p->plan.output.v[k] : NULL; }
 
-/* Names were copied into the arena, NUL-terminated (str_dup). */
+/* Names in the arena are NUL-terminated (str_dup). */
 const char *quern_program_input_name(const quern_program *p, int k)
 {
     return input_at(p, k) ? input_at(p, k)->name.p : NULL;
@@ -282,7 +281,7 @@ quern_dtype quern_program_input_dtype(const quern_program *p, int k)
     return input_at(p, k) ? (quern_dtype)dtype_onnx(input_at(p, k)->dtype) : (quern_dtype)0;
 }
 
-/* Layouts were copied likewise; an empty one may have no memory. */
+/* Layouts in the arena, too; an empty one may be NULL. */
 static const char *layout_z(const struct plan_io *io) { return io && io->layout.n ? io->layout.p : ""; }
 
 const char *quern_program_input_layout(const quern_program *p, int k)
@@ -313,7 +312,7 @@ int quern_program_input_shape(const quern_program *p, int k, int64_t dim[8], con
     return (int)io->rank;
 }
 
-/* What the run makes (-1) is room for at most as much. */
+/* A size made by the run (-1) is limited by the given one. */
 bool api_output_check(const quern_program *p, u32 k, const struct tensor *given,
                       const struct tensor *want, struct err *e)
 {
@@ -344,7 +343,7 @@ static bool place_outputs(quern_program *p, struct tensor *res, quern_tensor **o
     for (u32 k = 0; k < p->plan.output.n; k++) {
         if (out[k]) {
             if (!api_output_check(p, k, &out[k]->t, &res[k], e)) return false;
-            res[k] = out[k]->t; /* its shape is the room there is where the run makes a size */
+            res[k] = out[k]->t; /* its shape is the capacity if the run makes a size */
         } else if (!depends_on_data(&res[k])) {
             res[k].data = mem_aligned(i64_max(tensor_bytes(&res[k]), 64));
             if (!res[k].data) return err_set(e, ERR_SYSTEM, "not enough memory for an output");
@@ -353,7 +352,7 @@ static bool place_outputs(quern_program *p, struct tensor *res, quern_tensor **o
     return true;
 }
 
-/* Memory of an output whose size the run made is the run's: it gets its own. */
+/* The memory of an output with a data-dependent size belongs to the run: copies it. */
 static bool keep_output(struct tensor *t, struct err *e)
 {
     void *own = mem_aligned(i64_max(tensor_bytes(t), 64));

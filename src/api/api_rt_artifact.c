@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Opening artifacts, and whose signatures are trusted. What is checked is what is used: where a signature is required the file is read
-// into memory first, and neither the check nor the program looks at the file again.
+// Opening artifacts, and trusted keys. The checked bytes are the used bytes: if a signature is
+// required the file is read into memory first, and neither the check nor the program reads the file
+// again.
 //
-// Trusted keys are the files *.pem in the user's configuration folder, which nobody else can have written, or what the caller names.
+// Trusted keys are the files *.pem in the user's configuration folder, which only the user can have
+// written, or those the caller names.
 #include "api/api.h"
 
 #include <string.h>
 
-/* Files that are read instead of mapped, whatever is asked for: shortening one while it is used does no harm. */
+/* Smaller files are always read instead of mapped, so that truncating one while it is in use does
+   no harm. */
 enum { COPIED = 64 << 20 };
 
 /* Trusted keys. */
@@ -20,12 +23,13 @@ bool api_read_key(u8 key[SIGN_KEY_BYTES], const char *path, bool is_secret, bool
     struct str text;
     bool ok = is_own ? os_read_own(&a, path, false, MAX_KEY, &text, e) : os_read(&a, path, MAX_KEY, &text, e);
     ok = ok && (sign_parse_key(key, is_secret, text, e) || err_prefix(e, "'%s'", path));
-    if (ok && is_secret) ok = os_read_own(&a, path, true, MAX_KEY, &text, e) && sign_parse_key(key, true, text, e); /* and nobody else's to read */
+    /* and readable only by the user */
+    if (ok && is_secret) ok = os_read_own(&a, path, true, MAX_KEY, &text, e) && sign_parse_key(key, true, text, e);
     arena_release(&a);
     return ok;
 }
 
-/* A key that cannot be read is as if it were not there: that may only make more refused. */
+/* An unreadable key is skipped: this can only cause more rejections. */
 static void add_key(const quern *q, struct api_keys *k, struct arena *a, const char *path, struct str name, bool is_own)
 {
     struct err e = {0};
@@ -89,7 +93,7 @@ bool api_artifact_load(const quern *q, struct os_file *f, const char *path, cons
 
 struct wanted {
     const char *isa;  /* NULL: the best one */
-    bool runs_any;    /* the device that is asked for runs no code of this processor */
+    bool runs_any;    /* the requested device does not run native code */
 };
 
 static bool no_variant(const struct str *isa, u32 n, const char *what, struct err *e)
@@ -119,7 +123,7 @@ static u32 named_variant(const char *name, const struct str *isa, u32 n, struct 
     return n;
 }
 
-/* The most extensions are the best; of equal ones the first. */
+/* The variant with the most extensions; of equal ones the first. */
 static u32 choose_variant(void *user, const struct str *isa, u32 n, struct err *e)
 {
     const struct wanted *w = user;
@@ -127,7 +131,7 @@ static u32 choose_variant(void *user, const struct str *isa, u32 n, struct err *
     struct err unknown = {0};
     u32 best = n, most = 0;
     if (w->isa) return named_variant(w->isa, isa, n, e);
-    if (n == 1) return 0; /* whether it runs is seen when it is loaded */
+    if (n == 1) return 0; /* checked when it is loaded */
     for (u32 i = 0; i < n; i++) {
         if (!isa_parse(&s, isa[i], &unknown) || !isa_contains(here, s) || (best < n && isa_count(s) <= most)) continue;
         best = i;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // DLPack exchange. The structures are declared here from the DLPack 0.8 specification
-// (dmlc.github.io/dlpack, "C API"): they are an ABI, and nothing else of that project is needed. Floats of 8 bits have the
-// codes of DLPack 1.1. Elements of fewer bits it packs; here each has a byte, so they are refused.
+// (dmlc.github.io/dlpack, "C API"): they are an ABI, and nothing else of that project is needed.
+// 8-bit floats have the codes of DLPack 1.1. DLPack packs smaller elements, which occupy a byte
+// each here, so they are refused.
 #include "api/api.h"
 
 enum { DL_CPU = 1, DL_CUDA_HOST = 3 };

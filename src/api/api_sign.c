@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Keys and signatures. Declared and documented in include/quern.h; doc/signing.md has the formats. Trusted keys are files in the user's
-// configuration folder, one each, so that taking one away is removing a file.
+// Keys and signatures. Declared and documented in include/quern.h; doc/signing.md has the formats.
+// Trusted keys are files in the user's configuration folder, one each; a key is revoked by removing
+// its file.
 #include "api/api.h"
 
 #include <string.h>
@@ -68,7 +69,7 @@ static bool is_name(struct str s)
     return ok;
 }
 
-/* Others cannot write to it; made where there is none. */
+/* Creates it if missing; others cannot write to it. */
 static bool have_folder(const char *path, struct err *e) { return os_own_folder(path, e) || (!e->code && os_private_folder(path, e)); }
 
 quern_status quern_key_trust(quern *q, const char *public_path, const char *name)
@@ -139,7 +140,7 @@ quern_status quern_key_list(quern *q, char **json)
     return api_end(q, ok);
 }
 
-/* Signing. Only what reads as an artifact is signed. */
+/* Signing. Only valid artifacts are signed. */
 quern_status quern_sign(quern *q, const char *dnx, const char *private_path, int only, const char *out)
 {
     struct arena a = {0};

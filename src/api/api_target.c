@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where a program is meant to run: a device that is here, or one that is described by what
-// quern_devices said of it elsewhere; with less than it could do where the caller wants that.
+// The target of a program: a device of this machine, or one described by the output of
+// quern_devices elsewhere, possibly restricted by the caller.
 #include "api/api_model.h"
 
 #include "tune/examine.h"
@@ -11,12 +11,12 @@
 
 enum { MAX_DEVICES_FILE = 1 << 24 };
 
-/* limits */
+/* Limits. */
 
 static bool spirv_of_env(struct str env, u32 *version, struct err *e)
 {
     static const struct {
-        const char *name, *brief; /* as some write it */
+        const char *name, *brief; /* in other tools' spelling */
         u32 spirv;
     } known[] = {{"vulkan1.0", "vulkan10", 10},
                  {"vulkan1.1", "vulkan11", 13},
@@ -49,7 +49,7 @@ static bool read_limits(struct api_target *t, const struct quern_target_opts *o,
     return true;
 }
 
-/* devices of elsewhere */
+/* Described devices. */
 
 static struct str text_of(struct arena *a, const json_t *o, const char *key)
 {
@@ -62,7 +62,7 @@ static bool matches(struct str glob, const struct dev_info *x)
     return str_glob(glob, x->name) || str_glob(glob, str_of(x->driver->name));
 }
 
-/* The first device of the list that matches; false: broken, or none. */
+/* The first matching device of the list; false: malformed, or none. */
 static bool find_described(struct api_target *t, const json_t *list, struct str glob, struct err *e)
 {
     struct buf there = {0};
@@ -74,7 +74,7 @@ static bool find_described(struct api_target *t, const json_t *list, struct str 
         *x = (struct dev_info){.driver = dev_find(driver),
                                .name = text_of(&t->arena, o, "device"),
                                .fingerprint = text_of(&t->arena, o, "fingerprint")};
-        if (!x->driver) continue; /* of another version of this program */
+        if (!x->driver) continue; /* unknown to this version */
         ok = caps_parse(&x->caps, text_of(&t->arena, o, "caps"), e);
         found = ok && matches(glob, x);
         if (found && x->driver->can_run && !x->caps.isa.family)
@@ -103,7 +103,7 @@ static bool choose_described(struct api_target *t, const char *path, const char 
     return ok || err_prefix(e, "'%s'", path);
 }
 
-/* instruction sets */
+/* Instruction sets. */
 
 struct quern_target_opts api_target_with(const struct quern_target_opts *o, const char *isa)
 {
@@ -131,7 +131,7 @@ bool api_isas(struct api_isas *l, const struct quern_target_opts *o, struct aren
     return true;
 }
 
-/* What this processor has is less of it, what it lacks is a processor of elsewhere. */
+/* A subset of this processor's set restricts it; any other describes a foreign processor. */
 static bool apply_isa(struct api_target *t, const char *text, struct err *e)
 {
     struct isa s;
@@ -151,7 +151,7 @@ static bool apply_isa(struct api_target *t, const char *text, struct err *e)
     return true;
 }
 
-/* the target */
+/* The target. */
 
 bool api_target_choose(struct api_target *t, const char *device, int threads,
                        const struct quern_target_opts *o, struct err *e)
@@ -176,7 +176,8 @@ bool api_target_examine(struct exam *x, struct api_target *t, bool again, struct
     return exam_device(x, &what, is_taken ? EXAM_KNOWN : again ? EXAM_AGAIN : EXAM_NEW, a, e);
 }
 
-/* Vendors' drivers are examined when they are first seen. One that cannot be examined says why when it is used. */
+/* Vendors' drivers are examined when they are first used. Failures are reported when the device is
+   used. */
 static void examine(struct api_target *t)
 {
     struct exam x;

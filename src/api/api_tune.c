@@ -108,7 +108,7 @@ static bool tune_model(quern_db *db, quern_model *m, struct api_job *j, struct e
     return ok;
 }
 
-/* Whether something can be measured for it here; false with an error: no such target. */
+/* Whether the target can be measured here; false with an error: no such target. */
 static bool is_here(const struct quern_tune_opts *o, const char *isa, struct err *e)
 {
     struct api_target t;
@@ -128,7 +128,8 @@ static bool tune_variant(quern_db *db, quern_model *m, struct quern_tune_opts x,
     return (ok && tune_model(db, m, &j, e)) || err_prefix(e, "instruction set '%s'", isa);
 }
 
-/* Of several instruction sets those that this processor has are measured, each for its share of the time; all are populated. */
+/* Of several instruction sets, those of this processor are measured, each for its share of the
+   time; all are populated. */
 static bool tune_variants(quern_db *db, quern_model *m, const struct quern_tune_opts *o, const struct api_isas *isas, bool measure, struct err *e)
 {
     const double end = os_now() + o->timeout;
@@ -166,7 +167,7 @@ quern_status quern_populate(quern_db *db, quern_model *m, const struct quern_tun
 
 quern_status quern_tune(quern_db *db, quern_model *m, const struct quern_tune_opts *o) { return tune(db, m, o, true); }
 
-/* measuring a database: on the device that is asked for, or on each that it was populated for */
+/* Measures a database, on the requested device or on each one it was populated for. */
 
 static bool bench_target(quern_db *db, struct api_job *j, struct err *e)
 {
@@ -181,7 +182,7 @@ static bool same_device(const struct api_device *a, const struct api_device *b)
     return str_eq(a->name, b->name) && str_eq(a->limits, b->limits) && a->n_threads == b->n_threads;
 }
 
-/* The devices that models were populated for, each once; how many. */
+/* The distinct devices that models were populated for; returns their number. */
 static u32 known_devices(quern_db *db, struct api_device *d, u32 max, struct arena *a,
                          struct err *e)
 {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Programs against the reference evaluator. Declared and documented in include/quern.h.
+// Verification of programs against the reference evaluator. Declared and documented in
+// include/quern.h.
 #include "api/api_model.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Convolutions, products and reductions: values that pass through them mix errors. */
+/* Number of convolutions, matmuls and reductions, where errors accumulate. */
 static double count_layers(const struct graph *g)
 {
     double layers = 1;
@@ -17,8 +18,8 @@ static double count_layers(const struct graph *g)
     return layers;
 }
 
-/* In f32 sums err most, and their lengths add up; in less every layer rounds, and roundings add up
- * like the steps of a random walk. */
+/* In f32, sums dominate the error, and their lengths add up; in smaller types every layer rounds,
+   and rounding errors add up like a random walk. */
 static void network_tolerance(const struct graph *g, enum dtype t, const i64 *var, double *rtol,
                               double *atol)
 {
@@ -66,7 +67,7 @@ quern_status quern_tensor_check(quern *q, const quern_tensor *got, const quern_t
     return api_end(q, compare(c, &got->t, &want->t, rtol, atol * magnitude(&want->t), e));
 }
 
-/* Output k of the model against the reference; var: the sizes. */
+/* Compares output k of the model with the reference; var: the sizes. */
 static bool check_result(quern_model *m, u32 k, const struct tensor *got,
                          const struct tensor *want, const i64 *var, struct quern_check *c)
 {
@@ -77,7 +78,7 @@ static bool check_result(quern_model *m, u32 k, const struct tensor *got,
     if (!g) return false;
     t = graph_precision(g, t);
     network_tolerance(g, t, var, &rtol, &atol);
-    /* what lies halfway may go either way */
+    /* values halfway between integers may round either way */
     atol = is_rounded ? 1 : dtype_is_small(t) ? atol : atol * magnitude(want);
     return compare(c, got, want, rtol, atol, &m->q->err);
 }
