@@ -39,21 +39,21 @@ static const double crowded = 20e-6, sleep_most = 2e-3; /* seconds */
 
 struct cpu {
     pthreadpool_t pool; /* NULL: one thread */
-    pthreadpool_t wide; /* for teams of more threads than the pool has, NULL: there was none */
+    pthreadpool_t wide; /* for teams of more threads than the pool has, NULL: not started */
     u32 n_wide;
     struct team *team;
     u32 n_threads;
     u32 n_cpus;    /* that this process may use */
-    i64 caller;    /* id of the thread that launches */
-    u32 n_busy;    /* threads that have not finished the launch */
-    i64 *worker;   /* ids of the pool's threads but for the caller, n_threads - 1 */
-    int caller_at; /* processor that the workers were last kept off; < 0: none */
+    i64 caller;    /* id of the launching thread */
+    u32 n_busy;    /* threads still busy with the launch */
+    i64 *worker;   /* ids of the pool's threads except the caller, n_threads - 1 */
+    int caller_at; /* processor that the workers currently avoid; < 0: none */
     void **work;   /* scratch memory per thread */
     i64 work_size; /* bytes of each */
     void **buf;    /* addresses of the launch's buffers */
     u32 buf_cap;
     u64 n_uploads; /* so far */
-    struct caps caps; /* when they were asked for the first time; arch empty: they were not */
+    struct caps caps; /* queried on first use; arch empty: not yet */
 };
 
 struct dev_kernel {
@@ -83,16 +83,16 @@ static void cpu_close(struct dev *d)
     mem_free(d);
 }
 
-/* A thread that is woken may be put on the waker's processor, and wait there for milliseconds while others are idle. So the
- * workers are kept off the processor that the caller runs on, wherever that is when it launches. */
+/* A thread that is woken may be placed on the waker's processor, and wait there for milliseconds
+   while others are idle. So the workers avoid the processor that the caller runs on at each launch. */
 
 struct roll_call {
     i64 *id; /* per iteration */
-    _Atomic u32 n; /* that have begun */
+    _Atomic u32 n; /* number that have started */
     u32 all;
 };
 
-/* Iterations wait for each other, so that each has a thread of its own. */
+/* Iterations wait for each other, so each gets a thread of its own. */
 static void answer(void *context, size_t i)
 {
     struct roll_call *r = context;
@@ -124,7 +124,8 @@ static void make_way(struct cpu *c)
     c->caller_at = at;
 }
 
-/* NULL: the system refuses. The library does not look whether its threads start, and would wait for them for ever. */
+/* NULL: refused by the system. The library does not check whether its threads start, and would wait
+   for them forever. */
 static pthreadpool_t start_pool(u32 n) { return os_threads_can_start(n - 1) ? pthreadpool_create(n) : NULL; }
 
 static bool no_threads(u32 n, struct err *e)
@@ -150,7 +151,7 @@ static struct dev *cpu_open(const struct dev_opts *o, struct err *e)
     return NULL;
 }
 
-/* What it is. */
+/* Properties. */
 
 static struct str cache_file(struct arena *a, u32 index, const char *name)
 {
@@ -196,7 +197,7 @@ static void cpu_caps(struct dev *d, struct caps *c)
     *c = cpu->caps;
 }
 
-static struct str features(char room[33]) /* names all that this processor has */
+static struct str features(char room[33]) /* lists all features of this processor */
 {
     hash_hex(os_cpu_features(), room);
     return (struct str){room, 8};
@@ -211,7 +212,8 @@ static void fingerprint(struct dev *d, struct buf *out)
     buf_printf(out, "cpu %s, %s, features %.*s, %u threads", model, c.arch, STR_ARG(features(hex)), c.n_threads);
 }
 
-/* Programs of before there were lists were built for the processor that they were compiled on. */
+/* Programs without such a list, of older versions, were built for the processor they were compiled
+   on. */
 static bool can_run(struct dev *d, struct str isa, struct str made_on, struct err *e)
 {
     char hex[33];
@@ -285,8 +287,9 @@ static bool upload(struct dev *d, struct dev_mem m, const void *p, i64 n, struct
     return dev_host_upload(d, m, p, n, e);
 }
 
-/* More threads than processors: the pool would spin for tens of milliseconds while those that have work need its processors. Then its
- * threads sleep at once when a launch is over, and who launches it sleeps until then. */
+/* With more threads than processors the pool would spin for tens of milliseconds while busy threads
+   need the processors. Then its threads sleep as soon as a launch is complete, and the launching
+   thread sleeps until then. */
 
 static u32 pool_flags(const struct cpu *c, u32 n) { return n > c->n_cpus ? PTHREADPOOL_FLAG_YIELD_WORKERS : 0; }
 
@@ -390,7 +393,7 @@ static void team_run(void *context, size_t thread)
     os_order_before(context);
 }
 
-/* A pool of n threads or more; NULL: they cannot be started. */
+/* A pool of at least n threads; NULL: they cannot be started. */
 static pthreadpool_t pool_of(struct cpu *c, u32 n)
 {
     if (c->pool && c->n_threads >= n) return c->pool;
@@ -401,8 +404,9 @@ static pthreadpool_t pool_of(struct cpu *c, u32 n)
     return c->wide;
 }
 
-/* Yields to runnable threads. A thread that returns late was on a contended processor and sleeps until the
-   round is over, and so does one that waits for very long, and all if there are more threads than processors. */
+/* Yields to runnable threads. A thread that returns late was on a contended processor and sleeps
+   until the barrier is complete; so do a thread that waits very long, and all if there are more
+   threads than processors. */
 static void team_wait(struct team *t, u32 round, u32 turn)
 {
     if (turn < t->turns) {
@@ -417,7 +421,8 @@ static void team_wait(struct team *t, u32 round, u32 turn)
 
 static void team_wake(struct team *t) { os_wake_all(&t->round); }
 
-/* As many items as threads of the group, which wait for each other, so that each has a thread of its own. */
+/* One item per thread of the workgroup; they wait for each other, so each needs a thread of its
+   own. */
 static bool run_team(struct cpu *c, grid_function f, const i64 *param, i64 total, u32 n, struct err *e)
 {
     struct team_job j = {f, c, param, total, n > c->n_cpus};

@@ -34,7 +34,7 @@ double dev_elapsed(struct dev *d, double by_host)
     return t >= 0 ? t : by_host;
 }
 
-/* By way of the host. */
+/* Through host memory. */
 static bool carry(struct dev *d, struct dev_mem to, struct dev_mem from, i64 n, struct err *e)
 {
     void *p = mem_aligned(n);

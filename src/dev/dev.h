@@ -170,8 +170,7 @@ bool dev_ask_product(const struct dev_driver *v, const struct dev_opts *o, const
 
 bool dev_ask_conv(const struct dev_driver *v, const struct dev_opts *o, const struct dev_conv *c, struct buf *name, struct err *e);
 
-/* Alignment of ranges within other memory (rt's
-   plans). A device that needs more cannot be used. */
+/* Alignment of ranges within other memory (rt's plans). A device that requires more cannot be used. */
 enum { DEV_ALIGN = 512 };
 
 /* dev_host_product.c: GEMM of the CPU. NULL: no library, or unsupported. */

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// dev_cuda: one driver for two interfaces that correspond function by function, CUDA's driver interface and HIP
-// (struct cuda_api tells them apart). From the bottom: the interface; others who use it; facts about one device; binaries; memory and launches;
-// cuda.c and hip.c are the two drivers. Nothing outside dev/ includes this. Types and numbers are declared here after the vendors'
-// manuals, so that no header of theirs is needed to build.
+// dev_cuda: one driver for two interfaces that correspond function by function, CUDA's driver
+// interface and HIP (struct cuda_api tells them apart). From the bottom: the interface; sharing
+// with other users of the library; facts about one device; binaries; memory and launches; cuda.c
+// and hip.c are the two drivers. Private to dev/. Types and numbers are declared here after the
+// vendors' manuals, so that the build needs none of their headers.
 #ifndef QUERN_DEV_CUDA_H
 #define QUERN_DEV_CUDA_H
 
@@ -18,7 +19,7 @@ struct cuda_calls {
                            i32 swizzle, i32 promotion, i32 fill); /* drivers of CUDA 12 and later */
 };
 
-enum cuda_attribute { /* of devices; their numbers differ between the interfaces */
+enum cuda_attribute { /* of devices; numbers differ between the interfaces */
     CUDA_MAX_THREADS,
     CUDA_MAX_BLOCK_X,
     CUDA_MAX_BLOCK_Y,
@@ -48,8 +49,8 @@ enum { /* of functions, the same in both */
 struct cuda_api {
     const char *name, *what; /* "cuda", "CUDA" */
     struct dev_library library;
-    bool has_gfx; /* architectures are named gfx..., by the device's properties, not sm_... by its version */
-    i32 attribute[CUDA_N_ATTRIBUTES]; /* < 0: the interface has none */
+    bool has_gfx; /* architectures are named gfx... by the device's properties, not sm_... by its version */
+    i32 attribute[CUDA_N_ATTRIBUTES]; /* < 0: the interface lacks it */
 };
 
 /* dev_cuda_api.c */
@@ -72,27 +73,28 @@ struct cuda {
     i32 device;
     void *context, *stream, *start, *stop, *order; /* events */
     bool has_context, is_lost, is_timing;
-    void *outer;      /* context, or device, that was current when an operation began */
+    void *outer;      /* context, or device, that was current before an operation */
     i32 outer_device;
     struct cuda_memory *memory;
     struct dev_kernel *kernels;
-    struct cuda_blas *blas; /* the vendor's products; NULL: not opened yet */
-    struct cuda_dnn *dnn;   /* likewise its convolutions */
-    double seconds, last; /* of launches since the last fence, between the last two; < 0: not known */
+    struct cuda_blas *blas; /* the vendor's GEMM library; NULL: not opened yet */
+    struct cuda_dnn *dnn;   /* likewise for convolutions */
+    double seconds, last; /* of launches since the last fence, between the last two; < 0: unknown */
 };
 
 bool cuda_start(struct cuda *c, const struct cuda_api *api, struct err *e); /* opens library and interface */
 /* false, with an error that names the call, unless r says success. */
 bool cuda_ok(struct cuda *c, i32 r, const char *call, struct err *e);
-u64 cuda_address(const struct dev_mem *m); /* where a piece of memory begins */
+u64 cuda_address(const struct dev_mem *m); /* address of a range */
 
 /* dev_cuda_share.c: other users of the device in this process. */
 
 bool cuda_in_use(const struct cuda_api *api);
-/* Operations run between these two; the previous context is restored afterwards. leave returns ok. They do not nest. */
+/* Every operation is enclosed in these two, which set and restore the current context. leave
+   returns ok. They do not nest. */
 bool cuda_enter(struct cuda *c, struct err *e);
 bool cuda_leave(struct cuda *c, bool ok);
-/* Size bytes from the address on lie in one allocation on this device. */
+/* Checks that size bytes from the address on are in one allocation on this device. */
 bool cuda_check_pointer(struct cuda *c, u64 at, i64 size, struct err *e);
 bool cuda_follow(struct cuda *c, void *stream, struct err *e);
 bool cuda_lead(struct cuda *c, void *stream, struct err *e);
@@ -103,20 +105,21 @@ bool cuda_facts_init(struct cuda *c, i32 ordinal, struct err *e); /* sets device
 void cuda_caps(const struct cuda *c, struct caps *out);
 void cuda_fingerprint(const struct cuda *c, struct buf *out);
 
-/* dev_cuda_binary.c: vendors' loaders take an address without a length;
-   this checks that everything in the headers of an image is within it. */
+/* dev_cuda_binary.c: vendors' loaders take an address without a length; checks that an image is
+   complete within its bytes. */
 bool cuda_binary_check(struct str binary, struct err *e);
 
-/* dev_cuda_map.c: matrices that functions copy tiles from. */
+/* dev_cuda_map.c: tensor maps of tile copies. */
 
 enum { CUDA_MAP_INTS = 8, CUDA_MAP_BYTES = 128 };
 struct cuda_map {
-    i32 fact[CUDA_MAP_INTS];  /* as the binary has it */
+    i32 fact[CUDA_MAP_INTS];  /* as in the binary */
     u64 address;              /* architecture of the code; 0: unknown */
     u8 code[CUDA_MAP_BYTES];
 };
-bool cuda_map_check(struct cuda *c, const struct cuda_map *m, u32 n, struct str name, struct err *e); /* facts, and the driver */
-/* Codes for the arguments of a launch, which have room for the matrices. */
+/* checks facts and driver */
+bool cuda_map_check(struct cuda *c, const struct cuda_map *m, u32 n, struct str name, struct err *e);
+/* Encodes the arguments of a launch, which have room for the maps. */
 bool cuda_map_prepare(struct cuda *c, struct cuda_map *m, u32 n, const struct dev_launch *l, struct err *e);
 
 /* dev_cuda_kernel.c: modules, launches, times. */
@@ -125,17 +128,18 @@ struct dev_kernel *cuda_load(struct cuda *c, struct str binary, struct str entry
 void cuda_unload(struct cuda *c, struct dev_kernel *k);
 bool cuda_launch(struct cuda *c, const struct dev_launch *l, struct err *e);
 bool cuda_fence(struct cuda *c, struct err *e);
-/* Before timed work goes to the stream. */
+/* Called before timed work is enqueued. */
 bool cuda_start_clock(struct cuda *c, struct err *e);
 /* Waits; later launches are timed anew. */
 bool cuda_pause(struct cuda *c, struct err *e);
-/* A product by the vendor's library, as a kernel. */
+/* A GEMM of the vendor's library, as a kernel. */
 struct dev_kernel *cuda_load_product(struct cuda *c, const struct dev_product *p, struct buf *name, struct err *e);
-struct dev_kernel *cuda_load_conv(struct cuda *c, const struct dev_conv *s, struct buf *name, struct err *e); /* likewise */
+/* likewise */
+struct dev_kernel *cuda_load_conv(struct cuda *c, const struct dev_conv *s, struct buf *name, struct err *e);
 
 /* dev_cuda_product.c: cuBLAS and rocBLAS. */
 
-/* Opens the library if that was not done; has it such a product, and what is its name? */
+/* Opens the library on first use. Whether it has such a GEMM, and its name. */
 bool cuda_product_check(struct cuda *c, const struct dev_product *p, struct buf *name, struct err *e);
 bool cuda_product_launch(struct cuda *c, const struct dev_product *p, const struct dev_launch *l, struct err *e);
 void cuda_blas_close(struct cuda *c);
@@ -143,7 +147,7 @@ void cuda_blas_close(struct cuda *c);
 /* dev_cuda_conv.c: cuDNN and MIOpen. */
 
 struct cuda_conv;
-/* Opens the library if that was not done. NULL: it, or the convolution in it, is not there. */
+/* Opens the library on first use. NULL: it, or the convolution, is missing. */
 struct cuda_conv *cuda_conv_open(struct cuda *c, const struct dev_conv *s, struct buf *name, struct err *e);
 void cuda_conv_close(struct cuda *c, struct cuda_conv *k); /* NULL: nothing */
 bool cuda_conv_launch(struct cuda *c, const struct cuda_conv *k, const struct dev_launch *l, struct err *e);
@@ -151,7 +155,7 @@ void cuda_dnn_close(struct cuda *c);
 
 /* dev_cuda_device.c: entries of the two drivers' descriptors. */
 
-u32 cuda_names(const struct cuda_api *api, struct buf *out); /* how many; out may be NULL */
+u32 cuda_names(const struct cuda_api *api, struct buf *out); /* number of devices; out may be NULL */
 struct dev *cuda_open(const struct cuda_api *api, const struct dev_driver *driver, const struct dev_opts *o, struct err *e);
 void cuda_device_close(struct dev *d);
 void cuda_device_caps(struct dev *d, struct caps *c);

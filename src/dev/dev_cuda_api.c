@@ -55,8 +55,8 @@ const struct cuda_api *hip_api(void)
     return &api;
 }
 
-/* After these the process cannot use the device any more (CUDA Driver API,
-   CUresult: "leaves the process in an inconsistent state"), or the device is gone. */
+/* Errors after which the process cannot use the device (CUDA Driver API, CUresult: "leaves the
+   process in an inconsistent state"), or the device is gone. */
 static bool is_loss(i32 r)
 {
     static const i32 v[] = {4, 46, 201, 214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 999};

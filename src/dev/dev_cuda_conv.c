@@ -38,7 +38,7 @@ static bool open_library(struct cuda *c, struct err *e)
     return false;
 }
 
-/* What it is told. */
+/* Descriptors. */
 
 static bool narrow(i32 *to, i64 v, struct err *e)
 {
@@ -46,7 +46,7 @@ static bool narrow(i32 *to, i64 v, struct err *e)
     return (v >= 0 && v <= INT32_MAX) || err_set(e, ERR_UNSUPPORTED, "sizes that exceed the library's range");
 }
 
-/* Axes of a convolution, further ones are `rest`. */
+/* Axes of a convolution; further ones are `rest`. */
 static bool narrow_axes(i32 *to, const struct dev_conv *c, const i64 *v, i64 rest, u32 axes, struct err *e)
 {
     for (u32 i = 0; i < axes; i++)
@@ -68,7 +68,7 @@ static bool size_up(struct dnn_sizes *s, const struct dev_conv *c, struct err *e
            narrow_axes(s->stride, c, c->stride, 1, n, e) && narrow_axes(s->dilation, c, c->dilation, 1, n, e) && narrow(&s->groups, c->groups, e);
 }
 
-/* One padding for both ends yields as many outputs. */
+/* Whether one padding for both ends yields the same number of outputs. */
 static bool check_pads(const struct dev_conv *s, const char *what, struct err *e)
 {
     for (u32 i = 0; i < s->axes; i++) {

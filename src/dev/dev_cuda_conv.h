@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// dev_cuda_conv.h: convolutions by the vendors' libraries. dev_cuda_conv.c has what is the same for all of them, dev_cuda_cudnn.c and
-// dev_cuda_miopen.c what each of them is (struct dnn_kind). No other file includes this.
+// dev_cuda_conv.h: convolutions by the vendors' libraries. dev_cuda_conv.c is common to all,
+// dev_cuda_cudnn.c and dev_cuda_miopen.c implement one each (struct dnn_kind). Private to these
+// files.
 #ifndef QUERN_DEV_CUDA_CONV_H
 #define QUERN_DEV_CUDA_CONV_H
 
@@ -55,7 +56,7 @@ struct miopen_calls {
 };
 
 struct dnn_calls {
-    /* The same in all. */
+    /* Common to all. */
     const char *(*GetErrorString)(i32 r);
     i32 (*Create)(void **handle);
     i32 (*Destroy)(void *handle);
@@ -71,7 +72,8 @@ struct dnn_calls {
     struct miopen_calls miopen;
 };
 
-/* Entries of a library's list of calls: what all have, under a name that begins as that library's do. */
+/* Entries of a library's list of functions: the common ones, under names that begin with the
+   library's prefix. */
 #define DNN_CALL(name, field) {name, offsetof(struct dnn_calls, field), false}
 #define DNN_COMMON(prefix, set_tensor)                                                                                                          \
     DNN_CALL(prefix "GetErrorString", GetErrorString), DNN_CALL(prefix "Create", Create), DNN_CALL(prefix "Destroy", Destroy),                 \
@@ -81,7 +83,7 @@ struct dnn_calls {
         DNN_CALL(prefix "DestroyConvolutionDescriptor", DestroyConvolutionDescriptor),                                                         \
         DNN_CALL(prefix "SetConvolutionGroupCount", SetConvolutionGroupCount)
 
-/* A convolution as libraries are told of it: one axis is two, of which the second has one element. */
+/* A convolution in the libraries' terms: one axis becomes two, the second with one element. */
 struct dnn_sizes {
     u32 axes;
     i32 x[DNN_DIMS], w[DNN_DIMS], y[DNN_DIMS]; /* images or output channels, channels, axes */
@@ -99,10 +101,10 @@ struct cuda_conv {
 
 struct dnn_operands { u64 x, w, y; }; /* addresses */
 
-/* A library; functions that fail say why. */
+/* A library; functions that fail set the error. */
 struct dnn_kind {
     struct dev_library library;
-    i32 (*type)(enum dtype t); /* the library's number; < 0: it has no such convolutions */
+    i32 (*type)(enum dtype t); /* the library's number; < 0: unsupported */
     void (*put_name)(const struct cuda *c, struct buf *name);
     bool (*describe_weights)(struct cuda *c, struct cuda_conv *k, struct err *e);
     i32 (*forget_weights)(const struct cuda *c, void *w);

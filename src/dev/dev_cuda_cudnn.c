@@ -43,7 +43,7 @@ static bool describe_window(struct cuda *c, struct cuda_conv *k, struct err *e)
            dnn_ok(c, f->SetConvolutionMathType(k->conv, k->c.type == DT_F32 ? FMA_MATH : TENSOR_MATH), "SetConvolutionMathType", e);
 }
 
-/* f32 operands are not rounded: the algorithm keeps FMA_MATH. */
+/* f32 operands must not be rounded: the algorithm keeps FMA_MATH. */
 static bool may_use(const struct cuda_conv *k, const struct cudnn_measured *m)
 {
     return m->status == 0 && (k->c.type != DT_F32 || m->math == FMA_MATH || m->math == DEFAULT_MATH);

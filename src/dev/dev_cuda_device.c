@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-struct cuda_memory { /* allocations: released with the device at the latest */
+struct cuda_memory { /* allocations, released at the latest with the device */
     struct cuda_memory *next;
     u64 at;
     i64 size;
@@ -122,7 +122,7 @@ u32 cuda_names(const struct cuda_api *api, struct buf *out)
     return (u32)found;
 }
 
-/* Telling. */
+/* Queries. */
 
 void cuda_device_caps(struct dev *d, struct caps *c) { cuda_caps(d->priv, c); }
 
@@ -217,7 +217,7 @@ bool cuda_device_download(struct dev *d, struct dev_mem m, void *p, i64 n, struc
     return n == 0 || (cuda_enter(d->priv, e) && cuda_leave(d->priv, copy_out(d->priv, &m, p, n, e)));
 }
 
-/* Others' memory and streams. */
+/* Foreign memory and streams. */
 
 bool cuda_device_borrow(struct dev *d, const void *at, i64 size, struct dev_mem *m, struct err *e)
 {
@@ -275,7 +275,7 @@ void cuda_device_unload(struct dev *d, struct dev_kernel *k)
     if (is_entered) cuda_leave(d->priv, true);
 }
 
-/* Every buffer must be allocated: a kernel that runs elsewhere takes the whole process with it. */
+/* Every buffer must be allocated: a wrong address makes the device unusable for the whole process. */
 static bool launch(struct cuda *c, const struct dev_launch *l, struct err *e)
 {
     for (u32 i = 0; i < l->n_buf; i++)

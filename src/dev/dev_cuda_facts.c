@@ -77,7 +77,7 @@ void cuda_caps(const struct cuda *c, struct caps *out)
     if (v[CUDA_L2] > 0) out->l2_bytes = v[CUDA_L2];
     out->n_threads = positive(v[CUDA_UNITS], out->n_threads);
     out->gflops = positive(out->n_threads * lanes / 1000, out->gflops);
-    /* two transfers a cycle */
+    /* two transfers per cycle */
     out->gbps = positive((i64)v[CUDA_MEMORY_KHZ] * 2 * v[CUDA_BUS_BITS] / 8 / 1000000, out->gbps);
 }
 

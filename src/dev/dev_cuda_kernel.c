@@ -31,7 +31,7 @@ struct dev_kernel {
 
 /* Loading. */
 
-/* That many numbers of the constant NAME_what. */
+/* Reads numbers of the constant NAME_what. */
 static bool read_constant(struct cuda *c, struct dev_kernel *k, struct str name, const char *what, i32 *out, u32 count, struct err *e)
 {
     u64 at = 0;
@@ -163,7 +163,7 @@ void cuda_unload(struct cuda *c, struct dev_kernel *k)
     for (struct dev_kernel **at = &c->kernels; k && *at; at = &(*at)->next) {
         if (*at != k) continue;
         *at = k->next;
-        if (!c->is_lost) c->cu.StreamSynchronize(c->stream); /* it may still run */
+        if (!c->is_lost) c->cu.StreamSynchronize(c->stream); /* may still be running */
         destroy(c, k);
         break;
     }
@@ -217,10 +217,10 @@ static bool check(struct cuda *c, const struct dev_launch *l, struct err *e)
 }
 
 struct arguments {
-    void **p; /* one per parameter: where its value is */
+    void **p; /* one per parameter: its address */
     u64 *address;
     i32 *number; /* the last three: the base */
-    void **map;  /* the last of p: the codes of a function's matrices */
+    void **map;  /* the last of p: encoded tensor maps */
 };
 
 static struct arguments gather(const struct dev_launch *l, struct arena *a)

@@ -6,7 +6,8 @@
 // measured unless MIOPEN_FIND_MODE is set. Weights are tensors in the layout of input and output. QUERN_MIOPEN_LIBRARY names another library.
 #include "dev/dev_cuda_conv.h"
 
-enum { F16 = 0, F32 = 1, BF16 = 5, CROSS_CORRELATION = 0, ALTERNATIVE_F16 = 0, MEASURE_ALL = 1 }; /* of the library's interface */
+/* of the library's interface */
+enum { F16 = 0, F32 = 1, BF16 = 5, CROSS_CORRELATION = 0, ALTERNATIVE_F16 = 0, MEASURE_ALL = 1 };
 
 #define CONVOLUTION(field) DNN_CALL("miopenConvolution" #field, miopen.field)
 static const struct dev_call entries[] = {
@@ -38,12 +39,13 @@ static bool describe_window(struct cuda *c, struct cuda_conv *k, struct err *e)
     const struct miopen_calls *f = &c->dnn->f.miopen;
     i32 r = f->InitConvolutionNdDescriptor(k->conv, (i32)s->axes, s->pad, s->stride, s->dilation, CROSS_CORRELATION);
     if (!dnn_ok(c, r, "InitConvolutionNdDescriptor", e)) return false;
-    if (k->c.type == DT_F16 && f->SetConvolutionAttribute) r = f->SetConvolutionAttribute(k->conv, ALTERNATIVE_F16, 0); /* gfx90a: gradients in bf16 */
+    /* gfx90a: gradients in bf16 */
+    if (k->c.type == DT_F16 && f->SetConvolutionAttribute) r = f->SetConvolutionAttribute(k->conv, ALTERNATIVE_F16, 0);
     if (!dnn_ok(c, r, "SetConvolutionAttribute", e)) return false;
     return !f->SetConvolutionFindMode || dnn_ok(c, f->SetConvolutionFindMode(k->conv, MEASURE_ALL), "SetConvolutionFindMode", e);
 }
 
-/* Memory for measuring: operands and workspace, in one allocation. */
+/* Memory for measurements: operands and workspace, in one allocation. */
 struct room { struct dnn_operands at; u64 work; size_t n_work; };
 
 static bool make_room(struct cuda *c, const struct cuda_conv *k, struct room *r, struct err *e)

@@ -149,7 +149,7 @@ bool cuda_product_check(struct cuda *c, const struct dev_product *p, struct buf 
 
 /* Launching. */
 
-struct operands { u64 a, b, c; }; /* addresses, as dev_columns names them */
+struct operands { u64 a, b, c; }; /* addresses, in the terms of dev_columns */
 
 static i32 run_cublas(const struct cuda *c, const struct dev_product *p, const struct dev_columns *s, const struct operands *x)
 {

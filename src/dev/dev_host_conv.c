@@ -23,7 +23,7 @@ struct exec_arg { int arg; struct handle *memory; };
 struct version { int major, minor, patch; };
 
 struct desc { /* of memory */
-    struct handle *of;  /* version 3: made by the library, to be destroyed; version 2: in room */
+    struct handle *of;  /* version 3: created by the library, to be destroyed; version 2: in room */
     struct desc_room { _Alignas(16) char p[MD_ROOM]; } *room;
 };
 
@@ -110,7 +110,7 @@ struct host_conv {
     bool is_old;                  /* version 2 */
     struct handle *engine, *stream, *desc, *primitive, *reorder_desc, *reorder;
     struct desc x, w, any, y;     /* w: weights in the caller's layout; any: in the library's */
-    struct handle *mem_x, *mem_w, *mem_y, *mem_own; /* own: weights as the library has them */
+    struct handle *mem_x, *mem_w, *mem_y, *mem_own; /* own: weights in the library's layout */
     void *own;                    /* their memory; NULL: the caller's layout */
     const void *known;            /* source of own, and its number of uploads */
     u64 known_at;
@@ -128,7 +128,7 @@ static const void *md(const struct host_conv *h, const struct desc *d) { return 
 
 static int type_of(enum dtype t) { return t == DT_F16 ? 1 : t == DT_BF16 ? 2 : t == DT_F32 ? 3 : 0; }
 
-/* stride NULL: as the library likes. */
+/* stride NULL: chosen by the library */
 static bool describe(struct host_conv *h, struct desc *d, u32 n, const i64 *dim, const i64 *stride, struct err *e)
 {
     const struct onednn *f = &h->f;

@@ -9,7 +9,7 @@
 
 /* Opening. */
 
-/* The first of the usual names that exists. The error is about the first. */
+/* Opens the first candidate that exists. The error concerns the first one. */
 static void *open_usual(const char *names, struct err *e)
 {
     struct arena a = {0};
@@ -82,7 +82,7 @@ static bool check_buffers(const char *what, const i64 want[3], const struct dev_
     return true;
 }
 
-/* Products. */
+/* GEMM. */
 
 static bool fits(i64 v) { return v > 0 && v <= INT32_MAX; }
 

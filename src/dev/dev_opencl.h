@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// dev_opencl: what the files of the OpenCL driver share. From the bottom: the library and its
-// devices; facts about one; memory; kernels and launches. opencl.c puts them together. Nothing
-// outside dev/ includes this. Types and numbers are declared here after the OpenCL 3.0
-// specification, so that no header of OpenCL is needed to build.
+// dev_opencl: shared by the files of the OpenCL driver. From the bottom: the library and its
+// devices; facts about one; memory; kernels and launches. opencl.c combines them. Private to dev/.
+// Types and numbers are declared here after the OpenCL 3.0 specification, so that the build needs
+// no header of OpenCL.
 #ifndef QUERN_DEV_OPENCL_H
 #define QUERN_DEV_OPENCL_H
 
@@ -92,7 +92,7 @@ struct opencl_device {
     cl_platform platform;
     cl_device id;
     u64 type;
-    struct str name; /* without white space around it */
+    struct str name; /* trimmed */
 };
 
 bool opencl_is_loaded(void);
@@ -120,10 +120,10 @@ bool opencl_facts_init(struct opencl_facts *f, const struct opencl_loader *l,
                        const struct opencl_device *d, struct err *e);
 void opencl_caps(const struct opencl_facts *f, struct caps *c);
 void opencl_fingerprint(const struct opencl_facts *f, struct buf *out);
-/* How programs are built. */
+/* Compiler options of programs. */
 void opencl_build_options(const struct opencl_facts *f, struct buf *out);
 
-/* The device, opened. */
+/* The open device. */
 
 enum { OPENCL_EVENTS = 512 };
 
@@ -137,8 +137,8 @@ struct opencl {
     bool is_lost;
     struct opencl_buffer *buffers;
     struct dev_kernel *kernels;
-    struct opencl_blas *blas; /* products by a library; NULL: not opened yet */
-    u64 serial; /* of the newest memory object: an address alone may be that of an older one */
+    struct opencl_blas *blas; /* GEMM by a library; NULL: not opened yet */
+    u64 serial; /* of the newest memory object: an address may be reused */
     cl_event event[OPENCL_EVENTS]; /* of launches whose times have not been read */
     u32 n_event;
     double seconds, last; /* of launches since the last fence, between the last two */
@@ -147,8 +147,8 @@ struct opencl {
 /* false, with an error that names the call, unless r says success. */
 bool opencl_ok(struct opencl *o, i32 r, const char *call, struct err *e);
 
-/* dev_opencl_memory.c: one buffer of OpenCL for each piece that was allocated; parts of it are
-   sub-buffers, made when a launch first asks for them. */
+/* dev_opencl_memory.c: one OpenCL buffer per allocation; ranges of it are sub-buffers, created when
+   a launch first uses them. */
 
 struct opencl_object {
     cl_mem mem;
@@ -160,16 +160,16 @@ void opencl_release(struct opencl *o, struct dev_mem *m);
 void opencl_memory_destroy(struct opencl *o);
 bool opencl_upload(struct opencl *o, struct dev_mem m, const void *p, i64 n, struct err *e);
 bool opencl_download(struct opencl *o, struct dev_mem m, void *p, i64 n, struct err *e);
-/* Before the pieces of a launch are asked for: there are not too many of older ones. */
+/* Called before a launch: limits the number of kept sub-buffers. */
 void opencl_spare_parts(struct opencl *o, const struct dev_launch *l);
-/* The memory object that is exactly this piece. */
+/* The memory object for exactly this range. */
 bool opencl_piece(struct opencl *o, const struct dev_mem *m, struct opencl_object *x, struct err *e);
 
 /* dev_opencl_kernel.c */
 
 struct dev_kernel *opencl_kernel_load(struct opencl *o, struct str binary, struct str entry,
                                       u32 n_grid, struct err *e);
-/* A product by a library, as a kernel. */
+/* A GEMM of a library, as a kernel. */
 struct dev_kernel *opencl_kernel_product(struct opencl *o, const struct dev_product *p, struct buf *name, struct err *e);
 void opencl_kernel_unload(struct opencl *o, struct dev_kernel *k);
 void opencl_kernels_destroy(struct opencl *o);
@@ -178,7 +178,7 @@ bool opencl_fence(struct opencl *o, struct err *e);
 
 /* dev_opencl_product.c: CLBlast. */
 
-/* Opens the library if that was not done; has it such a product, and what is its name? */
+/* Opens the library on first use. Whether it has such a GEMM, and its name. */
 bool opencl_product_check(struct opencl *o, const struct dev_product *p, struct buf *name, struct err *e);
 bool opencl_product_launch(struct opencl *o, const struct dev_product *p, const struct dev_launch *l, struct err *e);
 void opencl_blas_close(struct opencl *o);

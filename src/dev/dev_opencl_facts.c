@@ -135,13 +135,14 @@ bool opencl_facts_init(struct opencl_facts *f, const struct opencl_loader *l,
     return check_usable(f, &x, e);
 }
 
-/* Telling. */
+/* Queries. */
 
-/* Rough: predictions order candidates before anything is measured, and are scaled to fit what is. */
+/* Rough estimates: predictions order candidates before anything is measured, and are scaled to fit
+   measurements. */
 static void caps_speed(const struct opencl_facts *f, struct caps *c)
 {
     bool is_cpu = f->type & CL_DEVICE_TYPE_CPU;
-    u32 lanes = is_cpu ? 16 : 64; /* multiply-adds of a unit in a cycle */
+    u32 lanes = is_cpu ? 16 : 64; /* multiply-adds per unit and cycle */
     u64 mflops = (u64)f->n_units * lanes * 2 * (f->mhz ? f->mhz : 1000);
     c->n_threads = f->n_units ? f->n_units : 1;
     c->gflops = (u32)i64_max(1, i64_min((i64)(mflops / 1000), 1000000));
@@ -164,7 +165,7 @@ void opencl_caps(const struct opencl_facts *f, struct caps *c)
     c->shared_bytes = (i64)f->local_bytes;
     c->max_bind = (u32)i64_max(8, i64_min((i64)f->parameter_bytes / 2 / 8, 1024)); /* half of it pointers */
     c->max_push = c->max_bind * 8 - 12;
-    c->max_buffer = i64_min((i64)f->max_alloc, INT32_MAX); /* with parameters kernels count in 32 bits */
+    c->max_buffer = i64_min((i64)f->max_alloc, INT32_MAX); /* kernels with parameters use 32-bit indices */
     c->buffer_align = (u32)i64_max(f->align, 16);
     c->has_f16 = f->has_f16;
     c->has_f64 = f->f64 != 0;

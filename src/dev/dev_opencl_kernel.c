@@ -194,7 +194,7 @@ static bool set_number(struct opencl *o, struct function *f, u32 i, i64 v, struc
     return opencl_ok(o, o->cl.SetKernelArg(f->kernel, i, sizeof x, &x), "clSetKernelArg", e);
 }
 
-/* Asks for the times of the launches so far; they have ended then. */
+/* Reads the times of all launches so far, after waiting for them. */
 static bool collect(struct opencl *o, struct err *e)
 {
     if (o->n_event == 0) return true;

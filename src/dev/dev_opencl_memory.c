@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { MAX_PARTS = 4096 }; /* of one buffer; beyond that all are released */
+enum { MAX_PARTS = 4096 }; /* per buffer; beyond that all are released */
 
 struct part {
     i64 at, size;
@@ -159,9 +159,10 @@ bool opencl_piece(struct opencl *o, const struct dev_mem *m, struct opencl_objec
     if (m->offset % i64_max(o->facts.align, 1))
         return err_set(e, ERR_USAGE, "memory for '%s' begins at %lld, not a multiple of %u", o->facts.name,
                        (long long)m->offset, o->facts.align);
-    /* to the next 16 bytes: kernels read words of several elements, and sizes of 0 do not exist */
+    /* rounded up to 16 bytes: kernels read words of several elements, and a size of 0 is not
+       allowed */
     i64 size = i64_min(round_up(i64_max(m->size, 1), 16), b->size - m->offset);
-    if (size == 0 || size == b->size) { /* nothing at the very end, or all of it */
+    if (size == 0 || size == b->size) { /* empty at the very end, or the whole buffer */
         *x = b->whole;
         return true;
     }

@@ -87,7 +87,7 @@ bool opencl_product_launch(struct opencl *o, const struct dev_product *p, const 
 {
     cl_mem v[3];
     if (!dev_product_check(p, l, e) || !pieces(o, l, v, e)) return false;
-    o->seconds = -1; /* not known from events */
+    o->seconds = -1; /* unknown from events */
     i32 r = run(o, p, v);
     return r == CL_SUCCESS ||
            err_set(e, ERR_SYSTEM, "'%s': a matmul of %s: %s (%d)", o->facts.name, clblast.what, opencl_result_name(r), r);

@@ -12,13 +12,13 @@
 
 #include <string.h>
 
-static const double ask_seconds = 60; /* the first start of a driver compiles and touches much */
+static const double ask_seconds = 60; /* the first start of a driver compiles and loads much */
 enum { MAX_ANSWER = 1 << 20 };
 
 struct question {
     const struct dev_driver *driver;
-    const struct dev_opts *opts; /* NULL: only names are wanted */
-    const struct dev_product *product; /* whether it supports it; both NULL: its properties */
+    const struct dev_opts *opts; /* NULL: only names are requested */
+    const struct dev_product *product; /* support is queried; both NULL: properties */
     const struct dev_conv *conv;       /* likewise */
 };
 
@@ -153,7 +153,7 @@ bool dev_ask_conv(const struct dev_driver *v, const struct dev_opts *o, const st
     return ask_library(&(struct question){.driver = v, .opts = o, .conv = c}, v->conv != NULL, "convolutions", name, e);
 }
 
-/* Names of a driver's devices, one a line; none when it cannot be asked. */
+/* Names of a driver's devices, one per line; none if the query fails. */
 static struct str device_names(const struct dev_driver *v, struct arena *a)
 {
     struct head h;
@@ -210,8 +210,8 @@ u32 dev_list(struct arena *a, struct dev_info **v)
     return list.n;
 }
 
-/* The first device of any driver whose name, or whose driver's name, matches. What is there is
-   collected for the message. */
+/* The first device of any driver whose name, or whose driver's name, matches. Collects the present
+   devices for the message. */
 static const struct dev_driver *match_device(struct str glob, struct dev_opts *opts,
                                              struct arena *a, struct buf *there)
 {
@@ -242,7 +242,7 @@ static bool is_target(struct str want, const struct dev_driver **driver, struct 
     return known->n > 0;
 }
 
-/* "cuda:1": a driver with several devices, and which. */
+/* "cuda:1": a driver, and the number of one of its devices. */
 static bool is_number(struct str want, const struct dev_driver **driver, u32 *index)
 {
     struct str name, number;
@@ -273,7 +273,8 @@ bool dev_select(const char *glob, const struct dev_driver **driver, struct dev_o
     opts->index = 0;
     opts->target = (struct str){0};
     *driver = dev_find(want);
-    if (*driver || is_number(want, driver, &opts->index)) return true; /* opening it reports the error, if it is missing */
+    /* opening a missing device reports the error */
+    if (*driver || is_number(want, driver, &opts->index)) return true;
     struct arena a = {0};
     struct buf there = {0};
     struct str arch;

@@ -9,14 +9,15 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Of mma.sync: f16 with sums of f32 and f16, then bf16, from sm_80 on tf32. */
+/* Shapes of mma.sync: f16 with sums of f32 and f16, then bf16, from sm_80 on tf32. */
 #define MMA_8 "16x8x8:f16,f16,f32,f32 16x8x8:f16,f16,f16,f16"
 #define MMA_TF32 " 16x8x8:tf32,tf32,f32,f32"
 #define MMA_16 "16x8x16:f16,f16,f32,f32 16x8x16:f16,f16,f16,f16 16x8x16:bf16,bf16,f32,f32" MMA_TF32
-/* Of wgmma, by warpgroups of four subgroups. */
+/* Shapes of wgmma, by warpgroups of four subgroups. */
 #define WGMMA(n) "64x" n "x16:f16,f16,f32,f32 64x" n "x16:f16,f16,f16,f16 64x" n "x16:bf16,bf16,f32,f32"
 #define WGMMA_ALL WGMMA("64") " " WGMMA("128") " " WGMMA("256")
-/* Of v_mfma: f16 and f32, also with a K of several instructions; bf16 in its first form, and the one from gfx90a on; tf32 from gfx942 on. */
+/* Shapes of v_mfma: f16 and f32, also with K of several instructions; bf16 in its first form, and
+   the one from gfx90a on; tf32 from gfx942 on. */
 #define MFMA "16x16x16:f16,f16,f32,f32 32x32x8:f16,f16,f32,f32 " \
              "16x16x4:f32,f32,f32,f32 32x32x2:f32,f32,f32,f32 16x16x16:f32,f32,f32,f32 32x32x8:f32,f32,f32,f32"
 #define MFMA_OLD_BF16 " 16x16x8:bf16,bf16,f32,f32 32x32x4:bf16,bf16,f32,f32"
@@ -27,7 +28,7 @@ static const struct target {
     const char *driver, *arch;
     u32 subgroup;
     i64 shared_bytes, l1_bytes, l2_bytes;
-    u32 n_units, lanes, mhz, gbps; /* lanes: multiply-adds of f32 that a unit does in a cycle */
+    u32 n_units, lanes, mhz, gbps; /* lanes: multiply-adds of f32 per unit and cycle */
     u32 thread_regs, unit_regs, unit_threads;
     i64 unit_shared;
     const char *matrix;
@@ -48,7 +49,7 @@ static const struct target {
 /* Fragments of several subgroups. */
 static const struct { const char *arch; u32 team; const char *matrix; } teams[] = {{"sm_90a", 4, WGMMA_ALL}};
 
-static i64 version_of(struct str arch) /* of sm_90a: 90; -1: none */
+static i64 version_of(struct str arch) /* 90 of sm_90a; -1: none */
 {
     i64 v;
     if (!str_starts(arch, S("sm_"))) return -1;
@@ -76,7 +77,7 @@ static void fill(const struct target *t, struct caps *c)
                        .l2_bytes = t->l2_bytes,
                        .max_bind = 128,
                        .max_push = DEV_MAX_PARAMETERS - 128 * 8 - 12,
-                       .max_buffer = INT32_MAX, /* with parameters kernels count in 32 bits */
+                       .max_buffer = INT32_MAX, /* kernels with parameters use 32-bit indices */
                        .buffer_align = 16,
                        .has_subgroup = true,
                        .has_copy = t->arch && version_of(str_of(t->arch)) >= 80, /* cp.async */
@@ -100,7 +101,7 @@ static void fill(const struct target *t, struct caps *c)
     }
 }
 
-/* The cpu's architectures are instruction sets. */
+/* Architectures of the CPU are instruction sets. */
 static bool is_processor(const char *driver) { return strcmp(driver, "cpu") == 0; }
 
 static bool processor(struct caps *c, struct str name)
@@ -137,7 +138,8 @@ void dev_target_near(struct caps *c, const char *driver, struct str arch)
     const struct target *best = NULL;
     for (i64 i = 0; i < countof(targets); i++) {
         i64 v = version_of(str_of(targets[i].arch));
-        if (v >= 0 && targets[i].arch[strlen(targets[i].arch) - 1] == 'a') continue; /* a feature of sm_90a that later ones lack */
+        /* a feature of sm_90a that later ones lack */
+        if (v >= 0 && targets[i].arch[strlen(targets[i].arch) - 1] == 'a') continue;
         if (strcmp(targets[i].driver, driver)) continue;
         if (!best || (v >= 0 && v <= version_of(arch))) best = &targets[i];
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// dev_vulkan: what the files of the Vulkan driver share. From the bottom: the loader and its
-// instance; facts about one physical device; its memory; its queue; kernels. vulkan.c puts them
-// together. Nothing outside dev/ includes this.
+// dev_vulkan: shared by the files of the Vulkan driver. From the bottom: the loader and its
+// instance; facts about one physical device; its memory; its queue; kernels. vulkan.c combines
+// them. Private to dev/.
 #ifndef QUERN_DEV_VULKAN_H
 #define QUERN_DEV_VULKAN_H
 
@@ -26,7 +26,7 @@ struct vulkan_loader {
     struct vulkan_calls vk;
     VkInstance instance;
     VkDebugUtilsMessengerEXT messenger;
-    u32 version;         /* that the instance was made for, VK_MAKE_API_VERSION */
+    u32 version;         /* of the instance, VK_MAKE_API_VERSION */
     char complaint[800]; /* first message of the validation layer; empty: none */
 };
 
@@ -39,9 +39,9 @@ bool vulkan_list(const struct vulkan_loader *l, struct arena *a, VkPhysicalDevic
 bool vulkan_load_calls(struct vulkan_calls *vk, VkDevice device, struct err *e);
 const char *vulkan_result_name(VkResult r);
 
-/* dev_vulkan_facts.c: what a physical device can do, and what of it quern uses. */
+/* dev_vulkan_facts.c: properties of a physical device, and those that quern uses. */
 
-/* Newer than the oldest headers that quern builds with, so declared here after the specification of
+/* Newer than the oldest supported headers, so declared here after the specification of
    VK_KHR_cooperative_matrix; sType 1000506000, ...1 and ...2. */
 struct vulkan_matrix_features {
     VkStructureType sType;
@@ -76,16 +76,16 @@ enum { VULKAN_MAX_EXTENSIONS = 16 };
 
 struct vulkan_facts {
     VkPhysicalDevice gpu;
-    u32 version; /* of Vulkan that may be used: the device's and the instance's */
+    u32 version; /* usable version of Vulkan: the minimum of device and instance */
     struct vulkan_features on; /* supported and enabled features; the chain for VkDeviceCreateInfo */
     struct vulkan_properties prop;
     VkPhysicalDeviceMemoryProperties memory;
     const char *extension[VULKAN_MAX_EXTENSIONS]; /* to enable */
     u32 n_extension;
-    u32 family;         /* of queues: computes */
-    u32 timestamp_bits; /* of that family; 0: the device's clock cannot be used */
+    u32 family;         /* index of a queue family that supports compute */
+    u32 timestamp_bits; /* of that family; 0: no timestamps */
     bool is_host;       /* the device is this machine's processor, or shares its memory */
-    i64 max_range;      /* bytes of a buffer that kernels can reach */
+    i64 max_range;      /* maximal range of a buffer in a kernel, bytes */
     char matrix[1024];  /* for caps */
 };
 
@@ -97,20 +97,20 @@ static inline const char *vulkan_name(const struct vulkan_facts *f)
 }
 void vulkan_caps(const struct vulkan_facts *f, struct caps *c);
 void vulkan_fingerprint(const struct vulkan_facts *f, struct buf *out);
-/* Whether the device can run this module; the error names the feature that is missing. */
+/* Whether the device can run this module; the error names a missing feature. */
 bool vulkan_can_run(const struct vulkan_facts *f, const struct spirv_info *m, struct err *e);
 
-/* The device and all that hangs on it. */
+/* The device and its resources. */
 
 struct vulkan_block { /* one allocation under one buffer, suballocated */
     struct vulkan_block *next;
     VkBuffer buffer;
     VkDeviceMemory memory;
     i64 size;
-    char *map; /* NULL: the host cannot see it */
+    char *map; /* NULL: not host-visible */
     struct vulkan_gap {
         i64 at, size;
-    } * gap; /* free parts, in order, never touching */
+    } * gap; /* free ranges, sorted, not adjacent */
     u32 n_gap, cap_gap;
 };
 
@@ -118,8 +118,8 @@ struct vulkan_block { /* one allocation under one buffer, suballocated */
 struct vulkan_commands {
     u64 *v;
     u32 n, cap;
-    u32 n_set, n_descriptor; /* that it needs */
-    u32 bound;               /* offset of the last of those sets */
+    u32 n_set, n_descriptor; /* required by them */
+    u32 bound;               /* offset of the last bound set */
     u32 written;             /* enum vulkan_use bits: since the last barrier */
     bool is_timed;           /* its launches are enclosed by two timestamps */
 };
@@ -130,9 +130,9 @@ struct vulkan_batch { /* one command buffer and the resources of its commands */
     VkCommandBuffer cmd;
     VkFence fence;
     VkDescriptorPool pool;
-    struct vulkan_commands commands; /* that it holds; none: nothing that may be submitted */
+    struct vulkan_commands commands; /* recorded commands; none: not submittable */
     bool is_running;                 /* submitted, not waited for */
-    u64 turn;                        /* when it was submitted last */
+    u64 turn;                        /* number of its last submission */
 };
 
 struct vulkan {
@@ -143,11 +143,11 @@ struct vulkan {
     VkDevice device;
     VkQueue queue;
     bool is_lost;    /* recreated at the next use */
-    struct err late; /* of a call that cannot report one; the next fence does */
+    struct err late; /* error of a call that cannot report one; reported by the next fence */
 
     struct vulkan_block *blocks;
-    i64 used;                  /* bytes handed out */
-    struct vulkan_block stage; /* data on its way, and parameters; size 0: not made yet */
+    i64 used;                  /* allocated bytes */
+    struct vulkan_block stage; /* staging data and parameters; size 0: not created yet */
     i64 stage_used;            /* by commands that have not been waited for */
 
     VkCommandPool commands;
@@ -156,15 +156,15 @@ struct vulkan {
     u64 turn;                    /* submissions so far */
     struct vulkan_commands open; /* the next batch */
     double seconds;     /* of launches since the last fence */
-    double last;        /* between the last two fences; negative: not known */
+    double last;        /* between the last two fences; negative: unknown */
     double submitted;   /* host's clock at the first submission since the last fence, 0: none */
 
-    struct dev_kernel *kernels; /* all that are loaded */
+    struct dev_kernel *kernels; /* all loaded ones */
     VkPipelineCache cache;
-    bool has_compiled; /* something that the cache in the user's folder may lack */
+    bool has_compiled; /* the user's cache may lack a pipeline */
 };
 
-/* Whether a call went well; else the error names the call, and a lost device is remembered. */
+/* Whether a call succeeded; otherwise the error names the call, and a lost device is recorded. */
 bool vulkan_ok(struct vulkan *v, VkResult r, const char *call, struct err *e);
 
 /* dev_vulkan_memory.c */
@@ -178,8 +178,8 @@ void vulkan_release(struct vulkan *v, struct dev_mem *m);
 bool vulkan_block_make(struct vulkan *v, struct vulkan_block *b, i64 size, bool for_host,
                        struct err *e);
 void vulkan_block_destroy(struct vulkan *v, struct vulkan_block *b);
-bool vulkan_memory_remake(struct vulkan *v, struct err *e); /* after a loss: the same, zero */
-void vulkan_memory_destroy(struct vulkan *v); /* the device's objects; allocations stay known */
+bool vulkan_memory_remake(struct vulkan *v, struct err *e); /* after a loss: the same allocations, zeroed */
+void vulkan_memory_destroy(struct vulkan *v); /* destroys the device's objects; allocations stay known */
 void vulkan_memory_forget(struct vulkan *v);  /* the rest */
 
 /* dev_vulkan_commands.c */
@@ -190,7 +190,7 @@ enum vulkan_use {
 };
 static inline u64 vulkan_word(VkBuffer b) { return (u64)b; }
 static inline VkBuffer vulkan_buffer(u64 w) { return (VkBuffer)w; }
-/* Makes what was written before visible to such uses, which will write, too; 0: to the host. */
+/* Makes earlier writes visible to such uses, which also write; 0: to the host. */
 void vulkan_put_barrier(struct vulkan_commands *c, u32 next);
 void vulkan_put_fill(struct vulkan_commands *c, VkBuffer b, i64 at, i64 size);
 void vulkan_put_copy(struct vulkan_commands *c, VkBuffer from, VkBuffer to, VkBufferCopy part);
@@ -204,21 +204,22 @@ void vulkan_put_dispatch(struct vulkan_commands *c, const struct dev_kernel *k, 
 void vulkan_commands_reset(struct vulkan_commands *c); /* no commands; keeps its memory */
 void vulkan_commands_copy(struct vulkan_commands *to, const struct vulkan_commands *from);
 bool vulkan_commands_equal(const struct vulkan_commands *a, const struct vulkan_commands *b);
-/* The commands of a batch that does not run into its command buffer. */
+/* Records the commands of a batch that is not running into its command buffer. */
 bool vulkan_commands_record(struct vulkan *v, struct vulkan_batch *b, struct err *e);
 
 /* dev_vulkan_queue.c */
 bool vulkan_queue_init(struct vulkan *v, struct err *e);
 void vulkan_queue_destroy(struct vulkan *v);
-void vulkan_queue_forget(struct vulkan *v); /* the memory that its words are in */
-/* The commands that are collected, with room for a set of that many descriptors. NULL: failed. */
+void vulkan_queue_forget(struct vulkan *v); /* releases the memory of its words */
+/* The commands being collected, with room for a set of that many descriptors. NULL: error. */
 struct vulkan_commands *vulkan_open_batch(struct vulkan *v, u32 n_descriptor, struct err *e);
-/* Before something that names buffers or kernels is destroyed, when all was waited for: nothing that
-   was recorded is submitted again. */
+/* Called before an object named by commands is destroyed, after waiting: no recording is submitted
+   again. */
 void vulkan_forget(struct vulkan *v);
-bool vulkan_wait(struct vulkan *v, struct err *e); /* submits, waits for everything */
+bool vulkan_wait(struct vulkan *v, struct err *e); /* submits, and waits for everything */
 bool vulkan_fence(struct vulkan *v, struct err *e);
-/* n bytes of host memory for commands being collected, and its offset in v->stage. NULL: failed. */
+/* n bytes of host memory for the commands being collected, and their offset in v->stage. NULL:
+   error. */
 void *vulkan_stage(struct vulkan *v, i64 n, i64 *at, struct err *e);
 bool vulkan_copy(struct vulkan *v, struct dev_mem to, struct dev_mem from, i64 n, struct err *e);
 bool vulkan_upload(struct vulkan *v, struct dev_mem m, const void *p, i64 n, struct err *e);
@@ -241,7 +242,7 @@ struct dev_kernel *vulkan_kernel_load(struct vulkan *v, struct str code, struct 
                                       struct err *e);
 void vulkan_kernel_unload(struct vulkan *v, struct dev_kernel *k);
 bool vulkan_kernels_remake(struct vulkan *v, struct err *e);
-void vulkan_kernels_destroy(struct vulkan *v); /* the device's objects; the kernels stay known */
+void vulkan_kernels_destroy(struct vulkan *v); /* destroys the device's objects; kernels stay known */
 void vulkan_cache_open(struct vulkan *v);
 void vulkan_cache_close(struct vulkan *v);
 

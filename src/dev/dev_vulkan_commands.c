@@ -68,7 +68,7 @@ void vulkan_put_stamp(struct vulkan_commands *c)
     c->is_timed = true;
 }
 
-/* Says nothing where it says the same as the last one. */
+/* Omitted if equal to the previous one. */
 void vulkan_put_bind(struct vulkan_commands *c, const struct dev_kernel *k,
                      const VkDescriptorBufferInfo *info)
 {
@@ -96,7 +96,7 @@ void vulkan_put_dispatch(struct vulkan_commands *c, const struct dev_kernel *k, 
     u64 *w = put(c, DISPATCH, 5 + words);
     w[0] = (u64)(uintptr_t)k, w[1] = grid;
     for (int d = 0; d < 3; d++) w[2 + d] = n[d];
-    if (words) w[4 + words] = 0; /* half of the last word may be left */
+    if (words) w[4 + words] = 0; /* half of the last word may be unused */
     if (words) memcpy(w + 5, push, k->push_bytes);
     c->written |= VULKAN_COMPUTE;
 }

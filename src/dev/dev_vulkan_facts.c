@@ -14,7 +14,7 @@
 
 struct link {
     size_t at;
-    int type; /* VkStructureType, or one that is newer than the headers */
+    int type; /* VkStructureType, possibly newer than the headers */
     u32 version;
     const char *extension;
 };
@@ -62,7 +62,7 @@ static const struct link property_links[] = {
                VK_API_VERSION_1_2, VK_KHR_SHADER_FLOAT_CONTROLS_EXTENSION_NAME),
 };
 
-/* Extensions without features that modules rely on, and the version that has them built in. */
+/* Extensions without features that modules rely on, and the version that includes them. */
 static const struct {
     const char *name;
     u32 version;
@@ -73,7 +73,7 @@ static const struct {
 
 #define FEATURE(member, capability) {#member, offsetof(struct vulkan_features, member), capability}
 static const struct feature {
-    const char *name; /* after the last dot: the name in the specification */
+    const char *name; /* after the last dot: its name in the specification */
     size_t at;        /* a VkBool32 */
     u32 capability;   /* of SPIR-V that needs it; 0: none */
 } features[] = {
@@ -110,7 +110,7 @@ static const struct {
      VK_SUBGROUP_FEATURE_SHUFFLE_RELATIVE_BIT},
 };
 
-/* Asking. */
+/* Queries. */
 
 struct asked { /* the device's extensions */
     VkExtensionProperties *v;
@@ -131,13 +131,13 @@ static bool by_extension(const struct vulkan_facts *f, const struct asked *x, u3
     return !is_core && extension && is_there(x, extension);
 }
 
-/* Structures of Vulkan begin with these two. */
+/* Structures of Vulkan begin with these two members. */
 static VkBaseOutStructure *structure(void *base, size_t at)
 {
     return (VkBaseOutStructure *)((char *)base + at);
 }
 
-/* Appends the structures that this device supports to the chain of the first. */
+/* Appends the structures that the device supports to the chain. */
 static void chain(const struct vulkan_facts *f, const struct asked *x, void *base,
                   const struct link *links, i64 n)
 {
@@ -202,7 +202,7 @@ static void choose_extensions(struct vulkan_facts *f, const struct asked *x)
             enable(f, plain_extensions[i].name);
 }
 
-/* A family of queues that only computes is preferred: a display's queue is busy with other things. */
+/* Prefers a queue family without graphics: a display's queue is busy. */
 static bool choose_family(struct vulkan_facts *f, const struct vulkan_loader *l, struct arena *a,
                           struct err *e)
 {
@@ -304,8 +304,8 @@ static bool ask_all(struct vulkan_facts *f, const struct vulkan_loader *l, struc
     return choose_family(f, l, a, e);
 }
 
-/* Kernels count in 32 bits. Mesa's processors state the least that Vulkan allows, but reach all of a
-   buffer; pictures of 4K need that. (The validation layer sees only what is stated.) */
+/* Kernels use 32-bit indices. Mesa's CPU devices report Vulkan's minimum, but access whole buffers;
+   pictures of 4K need that. (The validation layer sees only the reported limit.) */
 static i64 reachable(const struct vulkan_facts *f, const struct vulkan_loader *l)
 {
     const VkPhysicalDeviceProperties *p = &f->prop.core.properties;
@@ -329,7 +329,7 @@ bool vulkan_facts_init(struct vulkan_facts *f, const struct vulkan_loader *l, Vk
     return ok;
 }
 
-/* Telling. */
+/* Queries. */
 
 static u32 spirv_version(u32 vulkan)
 {
@@ -338,7 +338,8 @@ static u32 spirv_version(u32 vulkan)
     return vulkan >= VK_API_VERSION_1_1 ? 13 : 10;
 }
 
-/* Rough: predictions order candidates before anything is measured, and are scaled to fit what is. */
+/* Rough estimates: predictions order candidates before anything is measured, and are scaled to fit
+   measurements. */
 static void caps_speed(const struct vulkan_facts *f, struct caps *c)
 {
     switch ((int)f->prop.core.properties.deviceType) {
@@ -419,7 +420,7 @@ void vulkan_fingerprint(const struct vulkan_facts *f, struct buf *out)
     if (p->deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU) buf_printf(out, ", %d processors", os_n_cpus());
 }
 
-/* Refusing. */
+/* Missing features. */
 
 static bool has_float_control(const struct vulkan_facts *f, u32 capability)
 {

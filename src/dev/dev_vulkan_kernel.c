@@ -173,7 +173,7 @@ struct dev_kernel *vulkan_kernel_load(struct vulkan *v, struct str code, struct 
 void vulkan_kernel_unload(struct vulkan *v, struct dev_kernel *k)
 {
     if (v->device) {
-        if (!v->is_lost) vulkan_wait(v, &v->late); /* it may still run */
+        if (!v->is_lost) vulkan_wait(v, &v->late); /* may still be running */
         vulkan_forget(v);
         destroy_pipelines(v, k);
     }
@@ -198,7 +198,8 @@ void vulkan_kernels_destroy(struct vulkan *v)
     for (struct dev_kernel *k = v->kernels; k; k = k->next) destroy_pipelines(v, k);
 }
 
-/* The cache: what the driver compiled, in a file of this user's for each driver, with a seal (core/seal.c) because it is run. */
+/* The cache: pipelines compiled by the driver, one file of this user per driver, with a seal
+   (core/seal.c) because they are executed. */
 
 enum { MAX_CACHE = 64 << 20 };
 
@@ -211,17 +212,17 @@ static struct str cache_name(const struct vulkan *v, struct arena *a)
     return str_fmt(a, "vulkan-%04x-%04x-%08x-%.16s.bin", p->vendorID, p->deviceID, p->driverVersion, hex);
 }
 
-/* Where it is and with which key it is sealed; false: this user has no cache, or one that others may write into. */
+/* The path and the key of its seal; false: this user has no cache, or one that others can write to. */
 static bool open_cache(struct arena *a, struct str name, struct str *path, struct seal_key *key)
 {
     struct str folder = os_cache_folder(a);
-    struct err e = {0}; /* doing without costs time, nothing else */
+    struct err e = {0}; /* failure only costs time */
     if (!folder.n || !os_private_folder(folder.p, &e) || !seal_key_open(key, &e)) return false;
     *path = str_fmt(a, "%.*s/%.*s", STR_ARG(folder), STR_ARG(name));
     return true;
 }
 
-/* Also checks what the driver should check itself: that the data is its own. */
+/* Also checks what drivers should check themselves: that the data is their own. */
 static struct str read_cache(const struct vulkan *v, struct arena *a)
 {
     const VkPhysicalDeviceProperties *p = &v->facts.prop.core.properties;
@@ -249,7 +250,7 @@ void vulkan_cache_open(struct vulkan *v)
                                       .pInitialData = data.p};
     v->has_compiled = false;
     if (v->vk.CreatePipelineCache(v->device, &info, NULL, &v->cache) != VK_SUCCESS)
-        v->cache = VK_NULL_HANDLE; /* everything works without */
+        v->cache = VK_NULL_HANDLE; /* optional */
     arena_release(&a);
 }
 

@@ -47,7 +47,7 @@ static bool check(const struct call *c, struct err *e)
            dev_check_reach(c->l, f->max_range, name, e) && check_whole(c, e);
 }
 
-/* How the kernel receives its parameters, by its declarations. */
+/* How the kernel receives its parameters, from its declarations. */
 static bool check_form(struct call *c, struct err *e)
 {
     const struct dev_launch *l = c->l;
@@ -67,13 +67,14 @@ static bool check_form(struct call *c, struct err *e)
 
 static VkDescriptorBufferInfo describe(const struct dev_mem *m)
 {
-    /* to the next 16 bytes: kernels read words of several elements, and ranges of 0 do not exist */
+    /* rounded up to 16 bytes: kernels read words of several elements, and a range of 0 is not
+       allowed */
     return (VkDescriptorBufferInfo){.buffer = vulkan_block_of(m)->buffer,
                                     .offset = (VkDeviceSize)m->offset,
                                     .range = (VkDeviceSize)round_up(i64_max(m->size, 1), 16)};
 }
 
-/* Binds buffers, and the block of parameters where it lies in memory. */
+/* Binds buffers, and the block of parameters if it is in memory. */
 static struct vulkan_commands *bind(struct call *c, struct err *e)
 {
     struct vulkan *v = c->v;

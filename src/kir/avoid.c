@@ -16,7 +16,7 @@ struct avoid {
     kval *high; /* of an array stored as two arrays of halves: the second one */
 };
 
-enum way { WAY_OWN, WAY_OTHER /* by the replacement */, WAY_NONE /* refused */ };
+enum way { WAY_OWN, WAY_OTHER /* the replacement */, WAY_NONE /* rejected */ };
 
 /* The next word of a list, without its '!'. */
 static enum way next_word(struct str *list, struct str *word)
@@ -27,7 +27,7 @@ static enum way next_word(struct str *list, struct str *word)
     return WAY_NONE;
 }
 
-/* to: DT_NONE but for cast and bits */
+/* to: DT_NONE except for cast and bits */
 static bool is_word(struct str word, const char *op, enum dtype t, enum dtype to)
 {
     struct str name, rest, type, target;
@@ -61,7 +61,7 @@ static enum dtype operand_type(const struct kir *k, const struct kir_ins *x)
 
 static bool is_array(const struct kir_ins *x) { return x->op == KI_ALLOC && x->aux == KS_REG && !x->role; }
 
-/* How to do an instruction: a refusal among the words that name it counts. */
+/* The treatment of an instruction: if several words name it, a rejection has precedence. */
 static enum way way_of(const struct avoid *v, const struct kir *k, kval at)
 {
     const struct kir_ins *x = kir_at(k, at);
@@ -116,7 +116,8 @@ static kval signed_as(const struct def *d, kval a, kval x)
     return kir_bits(d->k, d->t, or(d, magnitude(d, a), and(d, to_bits(d, x), word(d, d->b.sign))));
 }
 
-/* From 2^digits on every number is whole; below, that much added rounds to the nearest, ties to even. */
+/* From 2^digits on every float is an integer; below, adding and subtracting that number rounds to
+   nearest, ties to even. */
 static kval nearest(const struct def *d, kval a, kval x)
 {
     kval big = number(d, (double)(1ull << d->b.digits));
@@ -137,7 +138,8 @@ static kval define_rounding(const struct def *d, enum kir_op op, kval x)
     return signed_as(d, kir_add(k, down, kir_select(k, grows, one, zero)), x);
 }
 
-/* By a constant zero, which compilers like to fold as if there were no signs of zero, no infinities and no NaN. */
+/* By a constant zero, which compilers tend to fold as if signed zeros, infinities and NaN did not
+   exist. */
 static kval define_zero(const struct def *d, enum kir_op op, kval x, double zero)
 {
     struct kir *k = d->k;
@@ -173,15 +175,16 @@ static kval define_float(const struct def *d, enum kir_op op, kval p, kval q, kv
 
 /* Halves. */
 
-/* The 10 (7) digits of a float rounded to the nearest, ties to even, from the bits of an f32; below the least normal number of f16 what
-   is lost is more. */
+/* Rounds the significand of an f32 to the 10 (7) digits of f16 (bf16), to nearest, ties to even,
+   from its bits; for denormal results of f16 more digits are dropped. */
 static kval f16_from(struct kir *k, u32 lanes, kval x)
 {
     const struct def d = {k, {DT_U32, 23, 1u << 31, 0x7f800000}, DT_F32, lanes};
     kval bits = to_bits(&d, x), a = and(&d, bits, word(&d, 0x7fffffff)), sign = kir_bin(k, KI_SHR, and(&d, bits, word(&d, 1u << 31)), word(&d, 16));
     kval odd = and(&d, kir_bin(k, KI_SHR, a, word(&d, 13)), word(&d, 1));
     kval normal = kir_bin(k, KI_SHR, kir_add(k, kir_add(k, a, odd), word(&d, 0xfff - (112u << 23))), word(&d, 13));
-    kval tiny = kir_sub(k, kir_bits(k, DT_U32, kir_add(k, kir_bits(k, DT_F32, a), number(&d, 0.5))), word(&d, 0x3f000000)); /* 0.5 has units of 2^-24 */
+    /* 0.5 has units of 2^-24 */
+    kval tiny = kir_sub(k, kir_bits(k, DT_U32, kir_add(k, kir_bits(k, DT_F32, a), number(&d, 0.5))), word(&d, 0x3f000000));
     kval h = kir_select(k, kir_lt(k, a, word(&d, 113u << 23)), tiny, normal);
     h = kir_select(k, kir_lt(k, a, word(&d, 0x477ff000)), h, word(&d, 0x7c00));
     h = kir_select(k, kir_lt(k, word(&d, 0x7f800000), a), word(&d, 0x7e00), h);
@@ -215,7 +218,8 @@ static kval bf16_to(struct kir *k, u32 lanes, kval x)
     return kir_bits(k, DT_F32, kir_bin(k, KI_SHL, kir_cast(k, DT_U32, kir_bits(k, DT_U16, x)), word(&d, 16)));
 }
 
-/* f64 to f32 rounded to odd, that is with the last digit set where digits are lost: rounding it again is as rounding once. */
+/* f64 to f32 rounded to odd, that is with the last digit set if digits are lost: rounding the
+   result again equals rounding once. */
 static kval f32_odd(struct kir *k, u32 lanes, kval x)
 {
     const struct def d = {k, {DT_U32, 23, 1u << 31, 0x7f800000}, DT_F32, lanes};
@@ -238,7 +242,8 @@ static kval define_cast(struct kir *k, enum dtype from, enum dtype to, u32 lanes
 
 /* Integers. */
 
-/* Twice a negative number less: compilers make an abs of what chooses between a number and its opposite. */
+/* Subtracts twice a negative number, because compilers turn a select between a number and its
+   negation into abs. */
 static kval define_abs(struct kir *k, enum dtype t, u32 lanes, kval p)
 {
     kval signs = kir_bin(k, KI_SHR, p, kir_const_i(k, t, lanes, dtype_size(t) * 8 - 1)), negative = kir_bin(k, KI_AND, p, signs);
@@ -262,7 +267,7 @@ static kval define_int(struct kir *k, enum kir_op op, enum dtype t, u32 lanes, k
     }
 }
 
-/* What is written in place of the operator; 0: there is no second definition. */
+/* The replacement of the operator; 0: none. */
 static kval define(struct kir *k, enum kir_op op, enum dtype t, enum dtype to, const kval x[3])
 {
     struct def d = {.k = k, .t = t, .lanes = kir_lanes(k, x[0])};
@@ -340,7 +345,7 @@ static bool refuse(const struct kir *k, kval at, struct err *e)
                    STR_ARG(k->name), name, dtype_name(operand_type(k, x)));
 }
 
-/* An instruction that is listed. */
+/* Replaces a listed instruction. */
 static bool replace(struct avoid *v, kval at, struct err *e)
 {
     struct kir_copy *c = &v->copy;

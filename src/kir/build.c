@@ -83,7 +83,7 @@ static void table_grow(struct kir *k)
         if (k->side.v[v].next != NOT_SHARED) chain_add(k, v);
 }
 
-/* Takes the instructions from first on out of the table, newest first. */
+/* Removes the instructions from first on from the table, newest first. */
 static void table_cut(struct kir *k, kval first)
 {
     for (kval v = k->ins.n - 1; v >= first; v--) {
@@ -148,7 +148,7 @@ kval kir_const_f(struct kir *k, enum dtype t, u32 lanes, double v)
         x.imm.i = out.i;
     } else {
         x.imm.f = v != v ? (double)__builtin_nanf("")
-                         : kir_round(t, v); /* one NaN, so that texts are equal */
+                         : kir_round(t, v); /* a single NaN, so that texts are equal */
     }
     return emit_shared(k, x);
 }
@@ -259,7 +259,7 @@ kval kir_un(struct kir *k, enum kir_op op, kval a)
     return emit_shared(k, x);
 }
 
-/* x as a value of the type of v, fragments included. */
+/* x with the type of v, including fragments. */
 static struct kir_ins typed_as(const struct kir *k, kval v, struct kir_ins x)
 {
     const struct kir_ins *t = kir_at(k, v);

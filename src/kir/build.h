@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Private to the builder: what it notes of each instruction, and the rules that it asks before it appends one.
+// Private to the builder: its records about each instruction, and the rules it applies before it
+// appends one.
 #ifndef QUERN_KIR_BUILD_H
 #define QUERN_KIR_BUILD_H
 
@@ -14,11 +15,11 @@ struct kir_side { /* parallel to ins */
     u8 data; /* kir_data */
 };
 
-/* Each returns an earlier or simpler value, or 0. Rules build values themselves, so they lie above the builder, which knows them as a
-   table. */
+/* Each returns an earlier or simpler value, or 0. Rules build values themselves, so they are above
+   the builder, which calls them through this table. */
 struct kir_rules {
     kval (*un)(struct kir *k, enum kir_op op, kval a);
-    kval (*bin)(struct kir *k, enum kir_op op, kval a, kval b); /* lanes alike */
+    kval (*bin)(struct kir *k, enum kir_op op, kval a, kval b); /* equal lanes */
     kval (*dot)(struct kir *k, kval a, kval b, kval c);
     kval (*select)(struct kir *k, kval cond, kval a, kval b);
     kval (*fma)(struct kir *k, kval a, kval b, kval c);

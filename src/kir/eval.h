@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Private to the interpreter: eval.c (setting up, grids), decode.c (kernel to decoded operations),
-// eval_run.c (the machine), eval_ops.c (arithmetic), eval_field.c (the other ones), eval_memory.c
-// (access and races), eval_group.c (subgroups and fragments).
+// Private to the interpreter: eval.c (initialisation, grids), decode.c (kernel to decoded
+// operations), eval_run.c (the machine), eval_ops.c (arithmetic), eval_field.c (the other
+// arithmetics), eval_memory.c (accesses and races), eval_group.c (subgroups and fragments).
 //
-// The threads of a group go through the operations together. A value has its own cells, written by
+// The threads of a workgroup execute the operations together. A value has its own cells, written by
 // its instruction only: lane l of thread t is cell[l * n_threads + t] of the value's first. So
-// arithmetic is one loop over many cells, and threads that wait in another branch may take part in
-// it: what it gives them, they never read. Everything that can fail or is seen by others looks at
-// the mask of active threads. A fragment has rows * cols cells per team, one team after the other.
+// arithmetic is one loop over many cells, in which inactive threads may take part, because they
+// never read its results. Operations that can fail or have visible effects use the mask of active
+// threads. A fragment has rows * cols cells per team, one team after the other.
 #ifndef QUERN_KIR_EVAL_H
 #define QUERN_KIR_EVAL_H
 
@@ -24,13 +24,13 @@ enum eval_code {
     EC_GROUP, /* of a whole subgroup */
     EC_LOAD,
     EC_STORE,
-    EC_COPY, /* a store that ends later */
-    EC_TILE, /* many of them */
+    EC_COPY, /* a store that may complete later */
+    EC_TILE, /* a tile copy: many of them */
     EC_AWAIT,
     EC_ALLOC,
-    EC_LOOP, /* to `jump` if no thread is active */
-    EC_NEXT, /* back to `jump` */
-    EC_IF,   /* to `jump`, the EC_ELSE or EC_ENDIF, when nobody is left; likewise EC_ELSE */
+    EC_LOOP, /* jumps if no thread is active */
+    EC_NEXT, /* jumps back */
+    EC_IF,   /* jumps to the EC_ELSE or EC_ENDIF if no thread is active; likewise EC_ELSE */
     EC_ELSE,
     EC_ENDIF,
     EC_BARRIER,
@@ -58,7 +58,7 @@ struct eval_grid {
 };
 
 struct eval_code_list {
-    u32 n_threads, n_teams; /* given; teams: that hold fragments */
+    u32 n_threads, n_teams; /* given; teams: groups of threads that hold a fragment */
     enum kir_arithmetic arithmetic; /* given */
     struct {
         struct eval_op *v;
@@ -82,27 +82,26 @@ eval_fn *eval_find(enum kir_op op, enum dtype from, enum dtype to); /* eval_ops.
 /* eval_field.c: the same in one of the other arithmetics. */
 eval_fn *eval_find_of(enum kir_arithmetic k, enum kir_op op, enum dtype from, enum dtype to);
 
-struct eval_shadow { /* of an element that several threads can reach; agents, 0 = none */
-    u32 writer;      /* last */
-    u32 reader;      /* first of this grid */
-    u32 late;        /* of those since the last barrier: the one, or `several` */
-    bool is_coming;  /* a copy to it is under way */
+struct eval_shadow { /* of an element that several threads can access; agents, 0 = none */
+    u32 writer;      /* the last one */
+    u32 reader;      /* the first one in this grid */
+    u32 late;        /* the reader since the last barrier, or `several` */
+    bool is_coming;  /* a copy to it is pending */
 };
 
 struct eval_array {
-    u8 *host;                   /* BUF: the caller's memory, of floats as they are */
+    u8 *host;                   /* BUF: the caller's memory, floats in their own format */
     union kir_cell *cell;       /* ALLOC; BUF in another arithmetic: the caller's memory */
     u8 *known;                  /* private: element was written */
     struct eval_shadow *shadow; /* OUT, INOUT, TEMP, SHARED */
     i64 n;                      /* elements */
     u32 lanes;                  /* cells of an element */
-    u32 copies; /* private arrays of threads or subgroups lie side by side, element by element; else
-                   0 */
+    u32 copies; /* private arrays of threads or subgroups are interleaved by element: their number; else 0 */
     u8 dtype;
     bool must_write; /* an element without a writer is undefined */
 };
 
-struct eval_copy { /* one element under way */
+struct eval_copy { /* a pending element of a copy */
     u32 array, thread;
     i64 index;
     union kir_cell value;
@@ -111,20 +110,20 @@ struct eval_copy { /* one element under way */
 
 struct eval_mask { /* the active threads */
     u8 *on;
-    u32 n, lo, hi; /* how many; all of them are in lo .. hi-1 */
+    u32 n, lo, hi; /* number; all of them are in lo .. hi-1 */
 };
 
 struct machine {
     const struct kir *k;
-    struct arena arena; /* small things */
+    struct arena arena; /* small allocations */
     struct {
         void **v;
         u32 n, cap;
-    } heap; /* large things */
+    } heap; /* large allocations */
     i64 heap_left; /* bytes */
     struct eval_code_list code;
     struct err *e;
-    i64 steps;     /* left */
+    i64 steps;     /* remaining */
     enum kir_arithmetic arithmetic; /* as code.arithmetic */
     u32 n_threads; /* of a group */
     u32 subgroup;  /* threads of a subgroup; the last one may have fewer */
@@ -132,16 +131,16 @@ struct machine {
     union kir_cell *cell, *frag;
     struct eval_array *array;       /* by number */
     struct eval_mask mask[66], *on; /* stack, and its top */
-    struct { struct eval_copy *v; u32 n, cap; } copy; /* under way, in the order of their instructions */
+    struct { struct eval_copy *v; u32 n, cap; } copy; /* pending, in program order */
     u64 *n_groups; /* of copies, closed, per thread */
     const struct eval_grid *grid;
-    i64 index[3];       /* of the iteration at work */
-    u32 thread;         /* at work */
+    i64 index[3];       /* of the current iteration */
+    u32 thread;         /* the current one */
     u32 agent, several; /* several: more than one thread, or unknown */
     u32 first_of_grid, first_of_iteration, first_of_epoch;
 };
 
-/* Is the thread active? */
+/* Whether the thread is active. */
 static inline bool eval_is_on(const struct machine *m, u32 t)
 {
     return t >= m->on->lo && t < m->on->hi && m->on->on[t];
@@ -158,7 +157,7 @@ void eval_alloc(struct machine *m, const struct eval_op *o);
 bool eval_copy(struct machine *m, const struct eval_op *o);
 bool eval_tile(struct machine *m, const struct eval_op *o);
 void eval_await(struct machine *m, const struct eval_op *o);
-/* Element i of an array that is not private, for m->agent. NULL or what is wrong. */
+/* Element i of a non-private array, for m->agent. NULL, or the error. */
 const char *eval_get(const struct machine *m, const struct eval_array *a, i64 i, union kir_cell *c);
 const char *eval_set(const struct machine *m, const struct eval_array *a, i64 i,
                      const union kir_cell *c);

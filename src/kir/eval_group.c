@@ -52,7 +52,7 @@ static bool is_aligned(const struct kir_ins *x, const struct kir_ins *f, i64 at,
     return at % unit == 0 && pitch % unit == 0;
 }
 
-/* How far line and place in it are from the first element; what overflows is out of bounds. */
+/* Offset of element `at` of a line from the first element; overflow is out of bounds. */
 static i64 distance(i64 line, i64 at, i64 pitch, const i64 *panels)
 {
     i64 step, panel = 0;
@@ -87,7 +87,7 @@ static bool do_access(struct machine *m, const struct eval_op *o, const struct t
     return true;
 }
 
-/* One element of a product; sums are at least as precise as the accumulator. */
+/* One element of a matmul; sums are at least as precise as the accumulator. */
 static union kir_cell dot(const struct kir_ins *x, const union kir_cell *a, const union kir_cell *b,
                           union kir_cell c)
 {

@@ -126,7 +126,7 @@ const char *eval_set(const struct machine *m, const struct eval_array *a, i64 i,
     return NULL;
 }
 
-/* Of the thread at work; the lanes of an element of an array of vectors are consecutive. */
+/* Of the current thread; the lanes of an element of an array of vectors are consecutive. */
 
 static const char *private_get(const struct machine *m, const struct eval_array *a, i64 i,
                                union kir_cell *r)
@@ -204,7 +204,7 @@ bool eval_store(struct machine *m, const struct eval_op *o)
 
 /* Copies. */
 
-/* v is on its way to element i. */
+/* Starts a copy of v to element i. */
 static bool send(struct machine *m, const struct eval_op *o, i64 i, union kir_cell v)
 {
     const struct eval_array *a = &m->array[o->a];

@@ -156,7 +156,7 @@ static eval_fn *find_fast(enum kir_op op, enum dtype t)
     return any_scalar;
 }
 
-/* Between floats; cells hold the same number whatever the type. */
+/* Between floats; cells hold the number independently of the type. */
 static eval_fn *find_cast(enum dtype from, enum dtype to)
 {
     if (!dtype_is_float(from) || !dtype_is_float(to)) return any_scalar;

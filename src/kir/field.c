@@ -50,7 +50,8 @@ union kir_cell field_int(i64 v)
 
 union kir_cell field_random(struct rng *r)
 {
-    u32 q = (u32)(rng_u64(r) % Q), p = (u32)(rng_u64(r) % P); /* the order of evaluation of arguments is unspecified */
+    /* the order of evaluation of arguments is unspecified */
+    u32 q = (u32)(rng_u64(r) % Q), p = (u32)(rng_u64(r) % P);
     return pair(p, q);
 }
 
@@ -65,7 +66,7 @@ static bool is_small(u32 p, i64 *n)
     return *n > -SMALL && *n < SMALL;
 }
 
-/* Of another element than 0; as odd as a sign should be. */
+/* Sign of a nonzero element, which must be odd. */
 static bool is_minus(u32 p)
 {
     i64 n;
@@ -73,7 +74,7 @@ static bool is_minus(u32 p)
     return (n < 0) != (bool)(mix((u64)(n < 0 ? -n : n)) & 1);
 }
 
-/* Its place in the order. */
+/* Its rank in the order. */
 static i64 key_of(union kir_cell x)
 {
     i64 n;
@@ -99,7 +100,7 @@ union kir_cell field_add_special(union kir_cell x, union kir_cell y)
     return is_finite(y) ? x : field_nan();
 }
 
-/* Infinite constants represent values so large that only a product with 0 is not. */
+/* Infinite constants represent huge values, whose product with 0 alone is finite. */
 union kir_cell field_mul_special(union kir_cell x, union kir_cell y)
 {
     if (low(x) == NOT_A_NUMBER || low(y) == NOT_A_NUMBER) return field_nan();
@@ -136,8 +137,9 @@ static union kir_cell scale(i64 m, int e)
     return field_mul(field_int(m), two);
 }
 
-/* The fraction a/b with a small denominator that rounds to v > 0; the simplest comes first among the
-   convergents of v. Small: so far from all other such fractions that no two round to the same float. */
+/* The fraction a/b with a small denominator that rounds to v > 0; the simplest one comes first
+   among the convergents of v. Small: so distant from all other such fractions that no two round to
+   the same float. */
 static bool simple_fraction(double v, i64 *a, i64 *b)
 {
     bool single = (double)(float)v == v;
@@ -160,7 +162,7 @@ static bool simple_fraction(double v, i64 *a, i64 *b)
     return false;
 }
 
-static const double huge = 1e30; /* masks and neutral elements of max: as good as infinite */
+static const double huge = 1e30; /* masks and neutral elements of max: treated as infinite */
 
 union kir_cell field_const(double v)
 {
@@ -223,7 +225,8 @@ static union kir_cell exponential(union kir_cell x)
     return pair(power_p(4, high(x)), NO_Q);
 }
 
-/* What an element that is no small number counts as where it is rounded: its floor, and whether it is nearer to the next integer. */
+/* Rounding of an element that is no small number: its floor, and whether the next integer is
+   nearer. */
 static i64 floor_of(union kir_cell x, bool *is_whole, bool *up)
 {
     i64 n;

@@ -1,19 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// field: the interpreter's second arithmetic, in which rounding does not exist. A floating-point value is a pair of residues: modulo the
-// prime P = 2^31 - 69 and modulo the prime Q = (P - 1)/2 = 2^30 - 35. Sums, products and quotients are those of the two fields, so that
-// every rearrangement that is right for real numbers is right to the last bit. Two different rational functions of total degree d agree at
-// random arguments with a probability of at most d/P (Schwartz, Fast probabilistic algorithms for verification of polynomial identities,
-// JACM 27, 1980; Zippel, EUROSAM 1979; for matrix products Freivalds, IFIP 1977).
+// field: the interpreter's second arithmetic, without rounding. A floating-point value is a pair of
+// residues: modulo the prime P = 2^31 - 69 and modulo the prime Q = (P - 1)/2 = 2^30 - 35. Sums,
+// products and quotients are those of the two fields, so any rearrangement that is correct for real
+// numbers is correct to the last bit. Two different rational functions of total degree d agree at
+// random arguments with a probability of at most d/P (Schwartz, Fast probabilistic algorithms for
+// verification of polynomial identities, JACM 27, 1980; Zippel, EUROSAM 1979; for matrix products
+// Freivalds, IFIP 1977).
 //
-// exp(x) is 4^x mod P, x taken modulo Q: 4 generates the subgroup of order Q, so that exp(x + y) = exp(x) exp(y) (Wu et al., A multi-level
-// superoptimizer for tensor programs, arXiv:2405.05751, section 5). The result has no residue modulo Q: an exp of it is opaque.
+// exp(x) is 4^x mod P, x taken modulo Q: 4 generates the subgroup of order Q, so that exp(x + y) =
+// exp(x) exp(y) (Wu et al., A multi-level superoptimizer for tensor programs, arXiv:2405.05751,
+// section 5). The result has no residue modulo Q: an exp of it is opaque.
 //
-// All other functions are opaque: keyed hashes of operator and arguments, odd and even ones with their symmetry. min, max and comparisons
-// use one total order of the residues modulo P, which for numbers n/4096 with |n| < 2^26 is the order of numbers, and negation reverses it.
-// Rounding to integers is that of numbers there, else a small integer that follows from the residue.
+// All other functions are opaque: keyed hashes of operator and arguments, with the symmetry of odd
+// and even functions. min, max and comparisons use one total order of the residues modulo P, which
+// for numbers n/4096 with |n| < 2^26 is the order of numbers, and which negation reverses. Rounding
+// to integers is that of numbers in this range, otherwise a small integer derived from the residue.
 //
-// A constant is an exact fraction: the one with a small denominator that rounds to it (1/9, 32/45), where there is one, else the float itself.
+// A constant is an exact fraction: the one with a small denominator that rounds to it (1/9, 32/45),
+// if there is one, else the float itself.
 #ifndef QUERN_KIR_FIELD_H
 #define QUERN_KIR_FIELD_H
 
@@ -55,7 +60,7 @@ static inline union kir_cell field_fma(union kir_cell x, union kir_cell y, union
     return field_pair((u32)(((a & UINT32_MAX) * (b & UINT32_MAX) + (c & UINT32_MAX)) % FIELD_P), (u32)(((a >> 32) * (b >> 32) + (c >> 32)) % FIELD_Q));
 }
 
-/* A sum of products that is reduced only at its end. */
+/* A sum of products that is reduced once, at its end. */
 struct field_dot { unsigned __int128 p, q; u64 seen; /* all bits of all operands */ };
 
 static inline struct field_dot field_dot_from(union kir_cell x)
@@ -73,16 +78,17 @@ static inline void field_dot_add(struct field_dot *d, const union kir_cell *x, c
     }
 }
 
-/* false: there were infinities, NaN, or elements without a residue modulo Q: the terms are to be added one by one. */
+/* false: some operand was infinite, NaN, or had no residue modulo Q: the terms must be added one by
+   one. */
 static inline bool field_dot_end(const struct field_dot *d, union kir_cell *out)
 {
     *out = field_pair((u32)(d->p % FIELD_P), (u32)(d->q % FIELD_Q));
     return !(d->seen & FIELD_SPECIAL);
 }
 
-/* kir_scalar of the field: cells of float types are elements, others integers. */
+/* kir_scalar over the field: cells of float types are elements, others integers. */
 bool field_scalar(enum kir_op op, enum dtype t, enum dtype to, const union kir_cell x[3], union kir_cell *out);
-/* Residues that both have are equal. */
+/* Whether the residues that both have are equal. */
 bool field_equal(union kir_cell x, union kir_cell y);
 union kir_cell field_nan(void);
 

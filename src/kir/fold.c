@@ -201,7 +201,7 @@ static i64 float_to_int(enum dtype to, double v)
     bool is_u = is_unsigned(to);
     double lo = is_u ? 0 : -ldexp(1, (int)bits - 1), hi = ldexp(1, (int)bits - !is_u);
     if (v != v) return 0;
-    if (v < lo) /* the least value itself may pass below: both give lo */
+    if (v < lo) /* the least value may compare lower: both give lo */
         return is_u ? 0 : kir_wrap(to, (i64)((u64)-1 << (bits - 1)));
     if (v >= hi) return kir_wrap(to, is_u ? -1 : (i64)(((u64)1 << (bits - 1)) - 1));
     return is_u && bits == 64 ? (i64)(u64)v : kir_wrap(to, (i64)v);

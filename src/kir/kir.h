@@ -154,7 +154,8 @@ struct kir {
     struct { struct kir_map *v; u32 n, cap; } map;    /* matrices that TILE copies from */
     u32 group[3];                                     /* threads of a workgroup per dimension, 0 = 1 */
     u32 subgroup;                                     /* required subgroup size; 0: any */
-    u32 team;                                         /* neighbouring subgroups that hold a fragment jointly; 0: 1 */
+    u32 team;                                         /* neighbouring subgroups that hold a fragment jointly; 0:
+                                                         1 */
     bool as_written;                                  /* no contraction: a multiplication and an addition round
                                                          separately, an FMA rounds once wherever the target has it
                                                          (Vulkan: once or twice by the device's choice, uniformly) */
@@ -170,7 +171,7 @@ const struct kir_op_info *kir_op_info(enum kir_op op);
 static inline const struct kir_ins *kir_at(const struct kir *k, kval v) { return &k->ins.v[v]; }
 u32 kir_lanes(const struct kir *k, kval v);
 enum dtype kir_dtype(const struct kir *k, kval v);
-bool kir_is_const(const struct kir *k, kval v, i64 *out);    /* integer or bool, lanes alike */
+bool kir_is_const(const struct kir *k, kval v, i64 *out);    /* integer or bool, equal lanes */
 bool kir_is_float(const struct kir *k, kval v, double *out); /* float; out may be NULL for both */
 bool kir_is_named(const struct kir_ins *x);                  /* printed as %n */
 bool kir_is_copy(const struct kir *k, kval store);           /* an asynchronous store: kir_store_async */
@@ -179,7 +180,8 @@ bool kir_is_far(const struct kir_ins *x);                    /* an argument or a
 u32 kir_text_id(const struct kir *k, kval v);                /* its n; 0: none */
 bool kir_has_imm(enum kir_op op);                            /* imm.i is printed as an operand */
 bool kir_is_frag(const struct kir *k, kval v);               /* or an array of fragments */
-enum dtype kir_frag_stored(enum dtype t);                    /* element type of the arrays that a fragment of that type is loaded from */
+/* element type of the arrays that a fragment of that type is loaded from */
+enum dtype kir_frag_stored(enum dtype t);
 struct kir_frag kir_frag_of(const struct kir_ins *x);        /* its type; KR_NONE: not a fragment */
 bool kir_is_collective(const struct kir *k, kval v);         /* executed by all threads of a subgroup jointly */
 u32 kir_threads(const struct kir *k);                        /* of a group */
@@ -227,7 +229,8 @@ kval kir_every(struct kir *k, kval a, i64 from, u32 lanes); /* that many lanes, 
 kval kir_un(struct kir *k, enum kir_op op, kval a);
 kval kir_bin(struct kir *k, enum kir_op op, kval a, kval b);
 kval kir_fma(struct kir *k, kval a, kval b, kval c);
-kval kir_dot(struct kir *k, kval a, kval b, kval c);         /* lanes as c; a and b have kir_dot_terms times as many */
+/* lanes as c; a and b have kir_dot_terms times as many */
+kval kir_dot(struct kir *k, kval a, kval b, kval c);
 kval kir_select(struct kir *k, kval cond, kval a, kval b);
 kval kir_cast(struct kir *k, enum dtype t, kval a);
 kval kir_bits(struct kir *k, enum dtype t, kval a);
@@ -251,7 +254,9 @@ u32 kir_map(struct kir *k, const struct kir_map *m);
    1024); elements outside of the matrix are zero. Asynchronous like kir_store_async. */
 struct kir_tile { kval array, at; u32 map; kval row, col; };
 void kir_tile(struct kir *k, const struct kir_tile *x);
-void kir_await(struct kir *k, i64 newest); /* Waits until at most that many groups of the thread's asynchronous copies are pending: see AWAIT. */
+/* Waits until at most that many groups of the thread's asynchronous copies are pending: see
+   AWAIT. */
+void kir_await(struct kir *k, i64 newest);
 void kir_prefetch(struct kir *k, kval buf, kval idx);       /* a hint: idx may be out of bounds */
 kval kir_grid(struct kir *k, kval extent);                  /* opens one dimension */
 kval kir_loop(struct kir *k, enum kir_loop kind, kval from, kval to, i64 step);
@@ -314,7 +319,7 @@ u32 kir_twos_of(const struct kir *k, const struct kir_ins *x); /* as exponent */
 void kir_print(struct buf *b, const struct kir *k);
 bool kir_parse(struct kir *k, struct arena *a, struct str text, struct err *e);
 
-/* verify.c: checks the invariants above; kir_parse ends with it. */
+/* verify.c: checks the invariants above; kir_parse calls it last. */
 bool kir_verify(const struct kir *k, struct err *e);
 
 /* legal.c: a new kernel in `out` with UNROLL loops unrolled, REG arrays
@@ -342,7 +347,8 @@ void kir_expand_math(struct kir *out, struct arena *a, const struct kir *in, kir
    that is not reordered. An error if an operator has no replacement, or if the word says that none works, "!abs:i32". */
 bool kir_avoid(struct kir *out, struct arena *a, const struct kir *in, struct str list, struct err *e);
 bool kir_can_avoid(enum kir_op op, enum dtype t, enum dtype to); /* there is a replacement */
-/* The kernel that a language renders: without the operators of the list, neither its own nor those of its expanded transcendental operators. */
+/* The kernel that a language emits: without the operators of the list, whether its own or of
+   expanded transcendental operators. */
 bool kir_lower(struct kir *out, struct arena *a, const struct kir *in, kir_wants *wants, const void *user, struct str avoid, struct err *e);
 
 /* spread.c: a new kernel in `out` for workgroups of `threads`, from one without workgroups:
@@ -380,7 +386,8 @@ struct kir_eval_opts {
     i64 max_steps;       /* stop after this many instructions; 0 = 1e10 */
     i64 max_bytes;       /* limit of memory for values and arrays; 0 = 8 GiB */
     bool allow_unwritten; /* permit unwritten OUT elements */
-    enum kir_arithmetic arithmetic; /* arithmetic of floats; except for KIR_FLOATS, arguments are arrays of kir_cell, with integers in .i */
+    enum kir_arithmetic arithmetic; /* arithmetic of floats; except for KIR_FLOATS, arguments are arrays of
+                                       kir_cell, with integers in .i */
     i64 *n_steps;        /* the number of executed instructions is added to it; may be NULL */
 };
 bool kir_eval(const struct kir *k, const struct kir_arg *arg, const i64 *param,

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Private to expand.c and math*.c: transcendental functions as arithmetic in kernel IR, one text of
-// each for f32 and f64. What differs between the types (constants, lengths of polynomials) is a
+// Private to expand.c and math*.c: transcendental functions as arithmetic in kernel IR, with one
+// text for f32 and f64. Differences between the types (constants, lengths of polynomials) are in a
 // table (math.c). All lanes are computed alike; branches are selects.
 //
-// A language must keep to what is written: no reassociation. Where a sum takes a product it does
-// not matter whether that is rounded by itself, except in POW. Infinities, NaN, signed zeros and
-// denormals come out as from the C library.
+// A language must not reassociate. Products that are summands may be rounded or fused, except in
+// POW. Infinities, NaN, signed zeros and denormals are those of the C library.
 #ifndef QUERN_KIR_MATH_H
 #define QUERN_KIR_MATH_H
 
@@ -19,7 +18,7 @@ struct math_poly { /* c[0] + c[1] x + ... */
 
 struct math_type {
     enum dtype type, bits; /* itself, and unsigned integers of its size */
-    u32 digits;            /* of the significand behind the point */
+    u32 digits;            /* of the significand after the point */
     i64 bias;              /* of the exponent */
     u64 sqrt_half;         /* bits of sqrt(1/2) */
     u64 head;              /* mask of the upper half of the significand, and all above */
@@ -29,12 +28,12 @@ struct math_type {
     double exp_lo, exp_hi; /* the exponential of anything beyond is 0 or infinite */
     double ln2[2];         /* sums, exact enough: n * ln2[0] is exact for exponents n */
     double pi_2[2];        /* pi/2 rounded, and the rest */
-    double reduce[4];      /* pi/2, a sum: n times the first three is exact for small n */
-    double reduce_max;     /* of arguments so reduced */
+    double reduce[4];      /* pi/2 as a sum: n times the first three is exact for small n */
+    double reduce_max;     /* limit of arguments reduced this way */
     const u64 *two_by_pi;  /* words of its binary digits, one empty word before them */
     u32 n_two_by_pi;
     double two_thirds[2];
-    double tanh_max, erf_max;   /* 1 from there on */
+    double tanh_max, erf_max;   /* 1 from here on */
     double erfc_mid, erfc_half; /* of the interval of `erfc` */
     struct math_poly expm1;     /* (e^x - 1 - x) / x^2 */
     struct math_poly log;       /* (2 atanh(s) / s - 2) / s^2 in s^2 */
@@ -61,7 +60,7 @@ kval math_poly(const struct math *m, const struct math_poly *p, kval x);
 kval math_abs(const struct math *m, kval x);
 kval math_sign(const struct math *m, kval x);            /* its sign bit, of type bits */
 kval math_flip(const struct math *m, kval x, kval sign); /* x with its sign changed by such a bit */
-kval math_scale(const struct math *m, kval x, kval n);   /* x * 2^n, n a whole number as float */
+kval math_scale(const struct math *m, kval x, kval n);   /* x * 2^n, n an integer as float */
 kval math_split(const struct math *m, kval x,
                 kval *n); /* x > 0 as r * 2^n, sqrt(1/2) <= r < sqrt(2) */
 

@@ -17,7 +17,7 @@ kval math_exp_parts(const struct math *m, kval x, kval y, kval *n)
     return kir_fma(k, kir_mul(k, r, r), math_poly(m, &m->t->expm1, r), r);
 }
 
-/* NaN stays. */
+/* Keeps NaN. */
 static kval clamp(const struct math *m, kval x, double lo, double hi)
 {
     x = kir_min(m->k, math_const(m, hi), x);
@@ -59,7 +59,7 @@ static kval log1p_of(const struct math *m, kval x)
 
 /* Hyperbolic functions, of a = |x|. */
 
-/* e^a - 1, for a small enough */
+/* e^a - 1, for small a */
 static kval expm1_of(const struct math *m, kval a)
 {
     kval n, p = math_exp_parts(m, a, 0, &n), two_n = math_scale(m, math_const(m, 1), n);
@@ -136,7 +136,7 @@ static kval atanh_of(const struct math *m, kval x)
     struct kir *k = m->k;
     kval a = math_abs(m, x), one = math_const(m, 1), twice = kir_add(k, a, a);
     kval y = kir_div(k, twice, kir_sub(k, one, a));
-    kval is_small = kir_lt(k, a, math_const(m, 0.5)); /* a division less exact than its result */
+    kval is_small = kir_lt(k, a, math_const(m, 0.5)); /* a division less precise than its result */
     y = kir_select(k, is_small, kir_fma(k, y, a, twice), y);
     kval r = kir_mul(k, log1p_of(m, y), math_const(m, 0.5));
     r = kir_select(k, kir_bin(k, KI_LE, a, one), r, math_const(m, __builtin_nan("")));

@@ -95,7 +95,7 @@ static kval is_whole(const struct math *m, kval x)
     return kir_bin(m->k, KI_EQ, kir_un(m->k, KI_FLOOR, x), x);
 }
 
-/* Signs of negative x; 1 wherever the exponent or the base alone decide. */
+/* Signs for negative x; 1 if the exponent or the base alone determines the result. */
 static kval finish(const struct math *m, kval x, kval y, kval r)
 {
     struct kir *k = m->k;

@@ -19,7 +19,7 @@ static struct reduced reduce_small(const struct math *m, kval a)
     kval minus = kir_un(k, KI_NEG, n);
     kval first = kir_fma(k, minus, math_const(m, m->t->reduce[0]), a);
     kval part = kir_mul(k, n, math_const(m, m->t->reduce[1])), r = kir_sub(k, first, part);
-    kval rest = kir_sub(k, kir_sub(k, first, r), part); /* what r has lost */
+    kval rest = kir_sub(k, kir_sub(k, first, r), part); /* rounding error of r */
     rest = kir_fma(k, minus, math_const(m, m->t->reduce[2]), rest);
     rest = kir_fma(k, minus, math_const(m, m->t->reduce[3]), rest);
     return (struct reduced){.r = kir_add(k, r, rest), .quadrant = kir_cast(k, DT_I32, n)};
@@ -46,8 +46,8 @@ static kval mul_high(const struct math *m, kval a, kval b)
     return kir_add(k, r, word_op(m, KI_SHR, q, half));
 }
 
-/* w digits of a pair of words, from digit `shift` of the first one on; shift < w. A sum, as no digit is in both: compilers make one operation of two
-   shifts and an OR, which not every driver has. */
+/* w digits of a pair of words, from digit `shift` of the first one on; shift < w. A sum, since no
+   digit is in both: compilers merge two shifts and an OR into an operation that some drivers lack. */
 static kval digits_from(const struct math *m, kval hi, kval lo, kval shift)
 {
     struct kir *k = m->k;
@@ -57,8 +57,9 @@ static kval digits_from(const struct math *m, kval hi, kval lo, kval shift)
     return kir_add(k, kir_bin(k, KI_SHL, hi, shift), lo);
 }
 
-/* 3 w digits of 2/pi for a = significand * 2^e, from the first that does not only give multiples of
-   four. The table has w zeros before the point, so that no exponent needs earlier digits. */
+/* 3 w digits of 2/pi for a = significand * 2^e, from the first one that contributes more than
+   multiples of four. The table has w zeros before the point, so that no exponent needs earlier
+   digits. */
 static void find_digits(const struct math *m, kval a, kval digits[3])
 {
     struct kir *k = m->k;
@@ -77,8 +78,8 @@ static void find_digits(const struct math *m, kval a, kval digits[3])
     for (i64 i = 0; i < 3; i++) digits[i] = digits_from(m, word[i], word[i + 1], shift);
 }
 
-/* pi/2 times a fraction below one half, given as two words, the first of which has two digits before the point. The part that a float
-   holds exactly is multiplied by itself. */
+/* pi/2 times a fraction below one half, given as two words, the first of which has two digits
+   before the point. The part that a float represents exactly is multiplied separately. */
 static kval quarter_turns(const struct math *m, kval high, kval low)
 {
     struct kir *k = m->k;
@@ -109,7 +110,7 @@ static struct reduced reduce_large(const struct math *m, kval a)
     carry = kir_lt(k, low, kir_mul(k, s, digits[1]));
     kval high = kir_add(k, kir_mul(k, s, digits[0]), mul_high(m, s, digits[1]));
     high = kir_add(k, high, kir_select(k, carry, math_word(m, 1), math_word(m, 0)));
-    /* The quadrant to nearest; the fraction that is left is negative from one half on. */
+    /* The nearest quadrant; the remaining fraction is negative from one half on. */
     u64 fraction = ((u64)1 << (w - 2)) - 1;
     kval q = word_op(m, KI_SHR, word_op(m, KI_ADD, high, (u64)1 << (w - 3)), w - 2);
     kval left = word_op(m, KI_AND, high, fraction);

@@ -35,7 +35,7 @@ static bool is_word(char c)
 
 static u32 give_up(struct str *s)
 {
-    *s = S("?"); /* nobody takes it */
+    *s = S("?"); /* rejected */
     return 0;
 }
 

@@ -22,7 +22,7 @@ struct node {       /* facts about an instruction of the old kernel */
     kval next;      /* the next instruction with the same destination */
     kval now;       /* in the new kernel */
     u32 depth;      /* of its expression */
-    bool is_met;    /* by the walk */
+    bool is_met;    /* visited by the traversal */
     u64 hash;       /* of its computation */
 };
 
@@ -31,9 +31,9 @@ struct orderer {
     struct kir *out;
     struct node *at;    /* per instruction */
     kval *first;        /* per staying instruction: list of those that move before it */
-    kval *met;          /* the others in the order of the walk */
+    kval *met;          /* the others in the order of the traversal */
     u32 n_met;
-    struct { kval v; u32 operand; } *stack; /* of the walk */
+    struct { kval v; u32 operand; } *stack; /* of the traversal */
 };
 
 static bool is_load(const struct kir_ins *x) { return x->op == KI_LOAD || x->op == KI_FLOAD; }
@@ -90,7 +90,7 @@ static void find_places(struct orderer *o, struct arena *scratch)
     }
 }
 
-/* What is computed. */
+/* Computations. */
 
 static bool swaps(const struct kir_ins *x)
 {
@@ -104,7 +104,7 @@ static u64 moment(const struct orderer *o, const struct kir_ins *x, kval next)
     return is_load(x) && (array->op != KI_BUF || array->aux != KA_IN) ? next : 0;
 }
 
-/* n_stay: how many that stay are in front. */
+/* n_stay: number of preceding instructions that stay. */
 static void describe(struct orderer *o, kval v, u32 n_stay)
 {
     const struct kir_ins *x = kir_at(o->in, v);
@@ -126,14 +126,14 @@ static void describe(struct orderer *o, kval v, u32 n_stay)
     s->hash = hash_u64(w, sizeof w);
 }
 
-/* The walk. */
+/* The traversal. */
 
 static bool is_before(const struct node *x, const struct node *y)
 {
     return x->depth != y->depth ? x->depth > y->depth : x->hash < y->hash;
 }
 
-/* Operand i in the order of the walk. */
+/* Operand i in the order of the traversal. */
 static kval nth_operand(const struct orderer *o, const struct kir_ins *x, u32 i)
 {
     bool is_turned = swaps(x) && is_before(&o->at[x->b], &o->at[x->a]);
@@ -161,7 +161,7 @@ static void meet(struct orderer *o, kval from)
 
 /* The new kernel. */
 
-/* Constants stand last, parameters before them: they have no number in the text. */
+/* Constants come last, parameters before them: they have no number in the text. */
 static u64 rank_of(const struct orderer *o, kval v)
 {
     enum kir_op op = kir_at(o->in, v)->op;

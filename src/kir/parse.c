@@ -214,7 +214,7 @@ static void pitch(struct parser *s, struct kir_ins *x, kval *n)
     x->aux = accept(s, "columns");
 }
 
-/* "%5", a value to be defined: its number. */
+/* "%5", a new value: its number. */
 static struct str fresh(struct parser *s)
 {
     expect(s, "%");

@@ -34,7 +34,7 @@ static u32 *find_splittable(const struct kir *k, struct arena *a)
 struct splitter {
     struct kir_copy copy;
     struct arena *arena;
-    u32 *n;         /* per ALLOC: elements, 0 = left whole */
+    u32 *n;         /* per ALLOC: elements, 0 = not split */
     kval **element; /* per ALLOC: the new arrays */
 };
 
@@ -118,12 +118,12 @@ static bool is_root(const struct pruner *p, kval v)
     const struct kir_ins *x = kir_at(p->k, v);
     if (x->op == KI_STORE || x->op == KI_FSTORE || x->op == KI_TILE)
         return kir_at(p->k, x->a)->op == KI_BUF || p->live[x->a];
-    if (x->op == KI_ALLOC && x->aux == KS_TEMP) return true; /* counted by launchers of the kernel */
+    if (x->op == KI_ALLOC && x->aux == KS_TEMP) return true; /* passed by launchers of the kernel */
     return x->op == KI_GRID || x->op == KI_BARRIER || x->op == KI_AWAIT || x->op == KI_BUF || x->op == KI_PREFETCH;
 }
 
-/* Backwards, so that uses come before definitions; again while a loop's load brought an array to
- * life. */
+/* Backwards, so that uses come before definitions; repeated while a loop's load makes an array
+   live. */
 static void mark_live(struct pruner *p)
 {
     do {

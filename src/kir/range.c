@@ -129,10 +129,11 @@ static bool becomes_index(const struct kir *k, const struct kir_ins *x)
     return !(operands_data(k, x) & WILD) && (is_index(k, x->a) || is_index(k, x->b) || is_index(k, x->c));
 }
 
-/* Whether an operand is data beyond SMALL; never for an index. */
+/* Whether an operand is data beyond SMALL; an index never is. */
 static u32 wild_of(const struct kir *k, kval v) { return kir_is_const(k, v, NULL) ? ends_of(kir_range(k, v)) : kir_data(k, v) & WILD; }
 
-/* The smaller or larger of two: ends that one operand bounds are bounded. What an index bounds and nothing else is wild of is an index. */
+/* Minimum or maximum of two: an end that one operand bounds is bounded. If an index bounds the only
+   wild operand, the result is an index. */
 static u32 data_bounded(const struct kir *k, const struct kir_ins *x, u32 by_one)
 {
     u32 a = wild_of(k, x->a), b = wild_of(k, x->b), wild = (a & b & by_one) | ((a | b) & (WILD ^ by_one));
@@ -183,7 +184,8 @@ u32 kir_data_of(const struct kir *k, const struct kir_ins *x, struct kir_range r
 
 bool kir_wraps(const struct kir *k, kval v) { return kir_data(k, v) & WILD; }
 
-/* Of a sum, difference or product: the exact one's range is the wrapped one's if it lies inside the type. */
+/* Of a sum, difference or product: the exact range is also the wrapped one if it is inside the
+   type. */
 static struct kir_range wrapped(const struct kir *k, const struct kir_ins *x, struct kir_range r)
 {
     bool is_exact = r.lo > INT64_MIN && r.hi < INT64_MAX;
@@ -212,7 +214,7 @@ struct linear {
     kval term[MAX_TERMS];
     i64 coef[MAX_TERMS];
     u32 n;
-    struct kir_range rest; /* what is no term */
+    struct kir_range rest; /* the rest, which is no term */
     bool is_lost;          /* too many terms or too large coefficients: unknown */
 };
 
@@ -263,7 +265,7 @@ static struct kir_range linear_range(const struct kir *k, const struct linear *s
 
 static i64 loop_step(const struct kir *k, const struct kir_ins *x)
 {
-    i64 step; /* of a text that is not verified yet, it may be anything */
+    i64 step; /* of an unverified text, may have any value */
     return kir_is_const(k, x->c, &step) && step > 0 ? step : 1;
 }
 
@@ -286,7 +288,7 @@ static void expand_loop(const struct kir *k, struct linear *s, u32 i)
     add_term(k, s, x->a, coef, 0);
 }
 
-/* The innermost loop index that starts at no constant: its start may hold outer ones. n: none. */
+/* The innermost loop index with a non-constant start, which may contain outer ones. n: none. */
 static u32 latest_loop(const struct kir *k, const struct linear *s)
 {
     u32 best = s->n;
@@ -301,7 +303,7 @@ static u32 latest_loop(const struct kir *k, const struct linear *s)
 static struct kir_range intersect(struct kir_range a, struct kir_range b)
 {
     struct kir_range r = {i64_max(a.lo, b.lo), i64_min(a.hi, b.hi)};
-    return r.lo <= r.hi ? r : a; /* empty: code that is never reached */
+    return r.lo <= r.hi ? r : a; /* empty: unreachable code */
 }
 
 /* a + sign * b */
@@ -319,7 +321,8 @@ static struct kir_range sum_range(const struct kir *k, kval a, kval b, i64 sign)
 struct kir_range kir_diff_range(const struct kir *k, kval a, kval b)
 {
     struct kir_range x = kir_range(k, a), y = kir_range(k, b), r = range_add(x, range_neg(y));
-    return kir_wraps(k, a) || kir_wraps(k, b) ? r : intersect(r, sum_range(k, a, b, -1)); /* wrapped sums are not in order */
+    /* wrapped sums are not ordered */
+    return kir_wraps(k, a) || kir_wraps(k, b) ? r : intersect(r, sum_range(k, a, b, -1));
 }
 
 static struct kir_range range_sum(const struct kir *k, const struct kir_ins *x, i64 sign)
@@ -338,7 +341,7 @@ static struct kir_range range_loop(const struct kir *k, const struct kir_ins *x)
     return (struct kir_range){a.lo, a.lo + loop_reach(k, x, size)};
 }
 
-/* Of a text that is not verified yet, dim may be anything. */
+/* In an unverified text dim may have any value. */
 static i64 thread_count(const struct kir *k, i64 dim)
 {
     return dim >= 0 && dim < 3 && k->group[dim] ? k->group[dim] : 1;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the builder has recorded of each instruction when it was appended.
+// The builder's records about each instruction.
 #include "kir/build.h"
 
 struct kir_range kir_range(const struct kir *k, kval v) { return k->side.v[v].range; }

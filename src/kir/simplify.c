@@ -90,7 +90,7 @@ static kval simplify_un(struct kir *k, enum kir_op op, kval a)
 
 /* Integer sums and products. */
 
-/* v = x * c, with c = 1 for anything that is no product by a constant. */
+/* v = x * c, with c = 1 for anything but a product with a constant. */
 static kval mul_parts(const struct kir *k, kval v, i64 *c)
 {
     kval x;
@@ -139,7 +139,8 @@ static kval simplify_mul(struct kir *k, kval a, kval b)
         return has_const(k, KI_MUL, b, &p, &c) ? mul_const(k, kir_mul(k, a, p), c) : 0;
     }
     if (d == 0 || d == 1) return d ? a : b;
-    if (has_const(k, KI_DIV, a, &p, &c) && c == d && d > 0 && kir_dtype(k, a) == DT_I64 && kir_multiple(k, p) % d == 0) return p; /* whole steps */
+    /* whole steps */
+    if (has_const(k, KI_DIV, a, &p, &c) && c == d && d > 0 && kir_dtype(k, a) == DT_I64 && kir_multiple(k, p) % d == 0) return p;
     if (has_const(k, KI_MUL, a, &p, &c)) return mul_const(k, p, wrap_mul(c, d));
     return has_const(k, KI_ADD, a, &p, &c) ? add_const(k, mul_const(k, p, d), wrap_mul(c, d)) : 0;
 }
@@ -184,7 +185,7 @@ static bool split_multiple(const struct kir *k, kval v, i64 c, kval part[2])
     return is_a || is_multiple(k, x->b, c, 0);
 }
 
-/* v = x + d with x, d >= 0 and d >= c: the constant holds whole multiples of c. */
+/* v = x + d with x, d >= 0 and d >= c: the constant contains whole multiples of c. */
 static bool has_whole(const struct kir *k, kval v, i64 c, kval *x, i64 *d)
 {
     return !kir_wraps(k, v) && has_const(k, KI_ADD, v, x, d) && *d >= c && kir_range(k, *x).lo >= 0;
@@ -192,7 +193,7 @@ static bool has_whole(const struct kir *k, kval v, i64 c, kval *x, i64 *d)
 
 static bool is_below(struct kir_range r, i64 c) { return r.lo > -c && r.hi < c; }
 
-/* A ramp that stays between two multiples of c: all lanes have the same quotient. */
+/* A ramp between two adjacent multiples of c: all lanes have the same quotient. */
 static bool is_short_ramp(const struct kir *k, kval v, i64 c)
 {
     const struct kir_ins *x = kir_at(k, v);
@@ -495,7 +496,7 @@ static kval simplify_select(struct kir *k, kval cond, kval a, kval b)
     return p && q ? kir_splat(k, kir_select(k, x.a, p, q), x.lanes) : 0;
 }
 
-/* Every value of `from` has its own in `to`, and converts back to itself. */
+/* Whether every value of `from` has its own in `to` that converts back to it. */
 static bool is_widening(enum dtype from, enum dtype to)
 {
     if (dtype_is_float(from)) return dtype_is_float(to) && dtype_size(to) > dtype_size(from);

@@ -25,9 +25,9 @@ struct spreader {
     i64 threads;
     kval *slice;    /* per WORK or SHARED array of the old kernel: its TEMP array, 0: none */
     kval slot;      /* number of this thread among all */
-    u32 n_close;    /* structures to close at the end of the grid at work */
-    kval end;       /* the innermost END of the grid at work */
-    bool is_sliced; /* the grid at work */
+    u32 n_close;    /* structures to close at the end of the current grid */
+    kval end;       /* the innermost END of the current grid */
+    bool is_sliced; /* the current grid */
 };
 
 /* Sizes. */
@@ -119,7 +119,7 @@ struct grid {
     u32 rank;
 };
 
-/* The GRIDs that start at v, and where their body ends. */
+/* The GRIDs that start at v, and the end of their body. */
 static struct grid grid_read(struct spreader *s, kval v)
 {
     const struct kir *k = s->copy.in;
@@ -163,7 +163,7 @@ static void grid_split(struct spreader *s, const struct grid *g, kval at)
         kval extent = size_value(s, g->extent[i]), index = at;
         if (i) index = kir_mod(k, at, extent);
         else if (g->extent[0].is_const && kir_range(k, at).hi >= g->extent[0].n)
-            index = kir_min(k, at, kir_int(k, i64_max(g->extent[0].n - 1, 0))); /* for its range */
+            index = kir_min(k, at, kir_int(k, i64_max(g->extent[0].n - 1, 0))); /* to bound its range */
         kir_copy_set(&s->copy, g->index[i], index);
         if (i) at = kir_div(k, at, extent);
     }
@@ -180,7 +180,7 @@ static void grid_open(struct spreader *s, kval v)
     kval at = kir_mul_i(k, kir_grid(k, extent), s->threads);
     s->slot = at = kir_add(k, at, kir_thread(k, 0));
     s->n_close = 2;
-    if (s->is_sliced) { /* in rounds */
+    if (s->is_sliced) { /* several iterations per thread */
         kval all = kir_mul_i(k, extent, s->threads);
         kval rounds = kir_div(k, kir_add(k, n, kir_add_i(k, all, -1)), all);
         kval r = kir_loop(k, KL_SERIAL, kir_int(k, 0), rounds, 1);
@@ -212,7 +212,7 @@ static void spread_ins(struct spreader *s, kval v)
     }
 }
 
-/* Outside grids no grid is at work; the next GRID opens one. */
+/* No grid is current outside of grids; the next GRID opens one. */
 static void spread_all(struct spreader *s)
 {
     const struct kir *k = s->copy.in;

@@ -29,7 +29,7 @@ static enum holder holder_of(enum dtype t)
     return t == DT_F16 ? IN_F16 : t == DT_BF16 ? IN_BF16 : t == DT_TF32 ? IN_TF32 : t == DT_F32 ? IN_F32 : IN_F64;
 }
 
-/* Do numbers of one fit the other? */
+/* Whether all numbers of one type fit the other. */
 static bool holds(enum holder to, enum holder from)
 {
     return to == from || to == IN_F64 || (to == IN_F32 && from > IN_F32) || (to == IN_TF32 && from > IN_TF32);
@@ -44,7 +44,7 @@ static bool is_negated(union kir_cell x) { return bits(x) & SIGN; }
 static union kir_cell without_sign(union kir_cell x) { return cell(bits(x) & ~SIGN); }
 static union kir_cell with_sign(union kir_cell x, bool minus) { return minus ? negate(x) : x; }
 
-/* Zeros are one. */
+/* Both zeros are one value. */
 static u64 name(union kir_cell x) { return is_number(x, 0) ? 0 : bits(x); }
 
 static u64 hash(u64 op, u64 x, u64 y, u64 z) { return mix((mix((mix(mix(op + 1) ^ x) + 0x9e3779b97f4a7c15) ^ y) + 0xd1b54a32d192ed03) ^ z); }
@@ -58,7 +58,8 @@ union kir_cell term_step(enum kir_op op, enum dtype t, union kir_cell x, union k
 
 bool term_equal(union kir_cell x, union kir_cell y) { return name(x) == name(y) || (!is_term(x) && !is_term(y) && isnan(x.f) && isnan(y.f)); }
 
-/* The order: known numbers among each other as they are; terms by their hashes, above all finite numbers, or below where they are negated. */
+/* The order: known numbers numerically; terms by their hashes, above all finite numbers, or below
+   if negated. */
 
 static bool less(union kir_cell x, union kir_cell y)
 {
@@ -111,7 +112,7 @@ static union kir_cell multiply_add(enum dtype t, union kir_cell x, union kir_cel
     return with_sign(opaque(KI_FMA, t, x, y, with_sign(z, minus)), minus);
 }
 
-/* Does multiplying by 1/y round as dividing by y does? As kir/simplify.c has it. */
+/* Whether multiplying by 1/y rounds as dividing by y does, see kir/simplify.c. */
 static bool is_power_of_two(union kir_cell y)
 {
     int e;
@@ -173,7 +174,7 @@ static union kir_cell narrow(enum dtype to, union kir_cell x)
     return with_sign(opaque(KI_CAST, to, without_sign(x), number(0), number(0)), minus);
 }
 
-/* A small integer that follows from the term. */
+/* A small integer derived from the term. */
 static i64 some_integer(enum dtype to, union kir_cell x)
 {
     if (to == DT_BOOL) return 1;

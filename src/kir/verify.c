@@ -19,7 +19,7 @@ struct checker {
     u32 n_open;
     u32 n_grid;     /* open GRIDs */
     bool grid_done; /* inner GRID just ended: only END may follow */
-    bool body;      /* the innermost open GRID holds something already */
+    bool body;      /* the innermost open GRID has a body already */
 };
 
 struct open {
@@ -251,7 +251,7 @@ static bool check_load(struct checker *c)
     return true;
 }
 
-/* A store that may end later. */
+/* A store that may complete later. */
 static bool check_copy(struct checker *c)
 {
     const struct kir_ins *p = arg(c, c->x->a), *val = arg(c, c->x->c);
@@ -275,7 +275,7 @@ static bool check_store(struct checker *c)
     return c->x->aux != KW_COPY || check_copy(c);
 }
 
-/* Of subgroups. */
+/* Subgroup operations. */
 
 static bool check_collective(struct checker *c)
 {
