@@ -104,7 +104,7 @@ $(BUILD)/test/%: $(BUILD)/test/%.o $(BUILD)/libquern.a
 $(BUILD)/test/fake_%.so: $(BUILD)/test/fake_%.o
 	$(call say,LINK)$(CC) $(CFLAGS) -shared -o $@ $<
 $(patsubst %,$(BUILD)/test/%,test_vulkan test_tune_vulkan test_rt_vulkan): | $(BUILD)/test/fake_vulkan.so
-$(patsubst %,$(BUILD)/test/%,test_cuda test_enqueue test_product test_conv_library): | $(BUILD)/test/fake_cuda.so
+$(patsubst %,$(BUILD)/test/%,test_cuda test_enqueue test_vendor_gemm test_conv_library): | $(BUILD)/test/fake_cuda.so
 $(BUILD)/test/fuzz_%: $(BUILD)/test/fuzz_%.o $(BUILD)/libquern.a $(BUILD)/test/fuzz_main.o
 	$(call say,LINK)$(CC) $(CFLAGS) -o $@ $< $(if $(FUZZ),-fsanitize=fuzzer,$(BUILD)/test/fuzz_main.o) \
 	    $(BUILD)/libquern.a $(LIBS)

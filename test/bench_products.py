@@ -169,7 +169,7 @@ class Rows(unittest.TestCase):
                     json.dump(products.configuration(r), f)
                 args = [QUERN, "gemm", d + "/c.json", d + "/r.json", "--search", "--device", "null", "--dtype", "tf32", "--baseline", "vendor"]
                 p = subprocess.run(args, capture_output=True, text=True)
-                self.assertIn("knows no library with matrix products", p.stderr, r.name)
+                self.assertIn("knows no library with GEMM", p.stderr, r.name)
 
 
 class Counting(unittest.TestCase):

@@ -371,7 +371,7 @@ static void test_fragments(void **state)
 }
 
 /* What the product of both texts computes. */
-static void test_product(void **state)
+static void test_vendor_gemm(void **state)
 {
     enum { K = 48, M = 32, N = 16 };
     u16 x[M * K], w[K * N];
@@ -614,7 +614,7 @@ int main(void)
         cmocka_unit_test(test_divergence),
         cmocka_unit_test(test_races),
         cmocka_unit_test(test_fragments),
-        cmocka_unit_test(test_product),
+        cmocka_unit_test(test_vendor_gemm),
         cmocka_unit_test(test_fragment_arithmetic),
         cmocka_unit_test(test_spread),
         cmocka_unit_test(test_spread_rounds),

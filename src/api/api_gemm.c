@@ -128,12 +128,12 @@ static bool find_baseline(struct gemm_call *g, const struct log *log, struct err
 {
     const char *want = g->x.baseline;
     bool is_forced = want && !strcmp(want, "vendor");
-    struct dev_product p;
+    struct dev_gemm p;
     struct err why = {0};
     buf_reset(&g->vendor);
     if (want && !strcmp(want, "reference")) return true;
-    lab_vendor_product(&p, &g->space.base, g->space.dtype);
-    if (!dev_ask_product(g->job.target.driver, &g->job.target.dev, &p, &g->vendor, &why)) {
+    lab_vendor_gemm(&p, &g->space.base, g->space.dtype);
+    if (!dev_ask_gemm(g->job.target.driver, &g->job.target.dev, &p, &g->vendor, &why)) {
         buf_reset(&g->vendor);
         if (is_forced) return err_set(e, why.code, "no baseline 'vendor': %s", why.msg);
         log_printf(log, 2, "baseline: the reference schedule (%s)", why.msg);

@@ -61,7 +61,7 @@ struct dev_kernel {
     u32 n_grid;
     grid_function *grid;
     u32 *team; /* threads of a workgroup, per grid; 0: no workgroups */
-    struct host_product *product; /* both NULL: grids of a shared object */
+    struct host_gemm *gemm; /* both NULL: grids of a shared object */
     struct host_conv *conv;
 };
 
@@ -230,7 +230,7 @@ static bool can_run(struct dev *d, struct str isa, struct str made_on, struct er
 static void unload(struct dev *d, struct dev_kernel *k)
 {
     if (k->lib) os_dlclose(k->lib);
-    host_product_close(k->product);
+    host_gemm_close(k->gemm);
     host_conv_close(k->conv);
     mem_free(k->grid);
     mem_free(k->team);
@@ -260,13 +260,13 @@ static struct dev_kernel *load(struct dev *d, struct str binary, struct str entr
     return NULL;
 }
 
-static struct dev_kernel *product(struct dev *d, const struct dev_product *p, struct buf *name, struct err *e)
+static struct dev_kernel *gemm(struct dev *d, const struct dev_gemm *p, struct buf *name, struct err *e)
 {
     const struct cpu *c = d->priv;
-    struct host_product *x = host_product_open(p, c->n_threads, name, e);
+    struct host_gemm *x = host_gemm_open(p, c->n_threads, name, e);
     if (!x) return NULL;
     struct dev_kernel *k = mem_alloc((i64)sizeof *k);
-    *k = (struct dev_kernel){.n_grid = 1, .product = x};
+    *k = (struct dev_kernel){.n_grid = 1, .gemm = x};
     return k;
 }
 
@@ -442,7 +442,7 @@ static bool run_team(struct cpu *c, grid_function f, const i64 *param, i64 total
 static bool launch(struct dev *d, const struct dev_launch *l, struct err *e)
 {
     struct cpu *c = d->priv;
-    if (l->kernel->product) return host_product_run(l->kernel->product, l, e);
+    if (l->kernel->gemm) return host_gemm_run(l->kernel->gemm, l, e);
     if (l->kernel->conv) return host_conv_run(l->kernel->conv, l, c->n_uploads, e);
     if (l->n_grid != l->kernel->n_grid)
         return err_set(e, ERR_USAGE, "kernel has %u grids, not %u", l->kernel->n_grid, l->n_grid);
@@ -478,6 +478,6 @@ const struct dev_driver dev_cpu = {
     .unload = unload,
     .launch = launch,
     .fence = dev_host_fence,
-    .product = product,
+    .gemm = gemm,
     .conv = conv,
 };

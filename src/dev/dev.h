@@ -33,7 +33,7 @@ struct dev_launch {
 };
 
 /* y (batch, m, n) = a (batch, m, k) x b (batch, k, n), row-major; a_transposed: a is stored as (batch, k, m). */
-struct dev_product {
+struct dev_gemm {
     enum dtype type;
     bool a_transposed;
     i64 batch, m, n, k;
@@ -111,7 +111,7 @@ struct dev_driver {
     /* Optional: GEMM of the library of the device's vendor (or of the most common one), opened at
      * run time; launched and unloaded like a kernel: buffers a, b, y, no parameters, one grid. Its
      * name with the version is written to `name`. NULL: the library is missing, or lacks this GEMM. */
-    struct dev_kernel *(*product)(struct dev *d, const struct dev_product *p, struct buf *name, struct err *e);
+    struct dev_kernel *(*gemm)(struct dev *d, const struct dev_gemm *p, struct buf *name, struct err *e);
     /* Optional: likewise a convolution: buffers x, w, y. */
     struct dev_kernel *(*conv)(struct dev *d, const struct dev_conv *c, struct buf *name, struct err *e);
     /* Optional, all three or none: memory and streams of other code in this process that uses the
@@ -165,7 +165,7 @@ bool dev_is_taken(const struct dev_driver *v);
 bool dev_ask(const struct dev_driver *v, const struct dev_opts *o, struct caps *caps,
              struct buf *fingerprint, struct err *e);
 /* Whether the device has a library with this GEMM, and the library's name with its version. */
-bool dev_ask_product(const struct dev_driver *v, const struct dev_opts *o, const struct dev_product *p, struct buf *name,
+bool dev_ask_gemm(const struct dev_driver *v, const struct dev_opts *o, const struct dev_gemm *p, struct buf *name,
                      struct err *e);
 
 bool dev_ask_conv(const struct dev_driver *v, const struct dev_opts *o, const struct dev_conv *c, struct buf *name, struct err *e);
@@ -173,11 +173,11 @@ bool dev_ask_conv(const struct dev_driver *v, const struct dev_opts *o, const st
 /* Alignment of ranges within other memory (rt's plans). A device that requires more cannot be used. */
 enum { DEV_ALIGN = 512 };
 
-/* dev_host_product.c: GEMM of the CPU. NULL: no library, or unsupported. */
-struct host_product;
-struct host_product *host_product_open(const struct dev_product *p, u32 n_threads, struct buf *name, struct err *e);
-bool host_product_run(const struct host_product *x, const struct dev_launch *l, struct err *e);
-void host_product_close(struct host_product *x); /* NULL: nothing */
+/* dev_host_gemm.c: GEMM of the CPU. NULL: no library, or unsupported. */
+struct host_gemm;
+struct host_gemm *host_gemm_open(const struct dev_gemm *p, u32 n_threads, struct buf *name, struct err *e);
+bool host_gemm_run(const struct host_gemm *x, const struct dev_launch *l, struct err *e);
+void host_gemm_close(struct host_gemm *x); /* NULL: nothing */
 
 /* dev_host_conv.c: convolution of the CPU. n_uploads: number of uploads to the device so far. */
 struct host_conv;
@@ -228,9 +228,9 @@ struct dev_columns {
     bool b_transposed;            /* a' is stored as (m, k) */
 };
 /* false: sizes beyond the libraries' 32 bits. */
-bool dev_columns_of(struct dev_columns *c, const struct dev_product *p, struct err *e);
+bool dev_columns_of(struct dev_columns *c, const struct dev_gemm *p, struct err *e);
 /* Checks that the buffers of a launch fit the GEMM. */
-bool dev_product_check(const struct dev_product *p, const struct dev_launch *l, struct err *e);
+bool dev_gemm_check(const struct dev_gemm *p, const struct dev_launch *l, struct err *e);
 
 /* Strides in elements of a dense array of n axes in their order,
    with the axis `channel` innermost if is_last; INT64_MAX: overflow. */

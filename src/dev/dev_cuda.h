@@ -133,15 +133,15 @@ bool cuda_start_clock(struct cuda *c, struct err *e);
 /* Waits; later launches are timed anew. */
 bool cuda_pause(struct cuda *c, struct err *e);
 /* A GEMM of the vendor's library, as a kernel. */
-struct dev_kernel *cuda_load_product(struct cuda *c, const struct dev_product *p, struct buf *name, struct err *e);
+struct dev_kernel *cuda_load_gemm(struct cuda *c, const struct dev_gemm *p, struct buf *name, struct err *e);
 /* likewise */
 struct dev_kernel *cuda_load_conv(struct cuda *c, const struct dev_conv *s, struct buf *name, struct err *e);
 
-/* dev_cuda_product.c: cuBLAS and rocBLAS. */
+/* dev_cuda_gemm.c: cuBLAS and rocBLAS. */
 
 /* Opens the library on first use. Whether it has such a GEMM, and its name. */
-bool cuda_product_check(struct cuda *c, const struct dev_product *p, struct buf *name, struct err *e);
-bool cuda_product_launch(struct cuda *c, const struct dev_product *p, const struct dev_launch *l, struct err *e);
+bool cuda_gemm_check(struct cuda *c, const struct dev_gemm *p, struct buf *name, struct err *e);
+bool cuda_gemm_launch(struct cuda *c, const struct dev_gemm *p, const struct dev_launch *l, struct err *e);
 void cuda_blas_close(struct cuda *c);
 
 /* dev_cuda_conv.c: cuDNN and MIOpen. */
@@ -172,7 +172,7 @@ double cuda_device_elapsed(struct dev *d);
 bool cuda_device_borrow(struct dev *d, const void *at, i64 size, struct dev_mem *m, struct err *e);
 bool cuda_device_follow(struct dev *d, void *stream, struct err *e);
 bool cuda_device_lead(struct dev *d, void *stream, struct err *e);
-struct dev_kernel *cuda_device_product(struct dev *d, const struct dev_product *p, struct buf *name, struct err *e);
+struct dev_kernel *cuda_device_gemm(struct dev *d, const struct dev_gemm *p, struct buf *name, struct err *e);
 struct dev_kernel *cuda_device_conv(struct dev *d, const struct dev_conv *s, struct buf *name, struct err *e);
 
 #define CUDA_DEVICE_CALLS                                                                          \
@@ -180,7 +180,7 @@ struct dev_kernel *cuda_device_conv(struct dev *d, const struct dev_conv *s, str
     .alloc = cuda_device_alloc, .release = cuda_device_release, .upload = cuda_device_upload,      \
     .download = cuda_device_download, .load = cuda_device_load, .unload = cuda_device_unload,      \
     .launch = cuda_device_launch, .fence = cuda_device_fence, .elapsed = cuda_device_elapsed, \
-    .product = cuda_device_product, .conv = cuda_device_conv,                                      \
+    .gemm = cuda_device_gemm, .conv = cuda_device_conv,                                      \
     .borrow = cuda_device_borrow, .follow = cuda_device_follow, .lead = cuda_device_lead
 
 #endif

@@ -255,10 +255,10 @@ struct dev_kernel *cuda_device_load(struct dev *d, struct str binary, struct str
     return cuda_enter(d->priv, e) && cuda_leave(d->priv, (k = cuda_load(d->priv, binary, entry, n_grid, e)) != NULL) ? k : NULL;
 }
 
-struct dev_kernel *cuda_device_product(struct dev *d, const struct dev_product *p, struct buf *name, struct err *e)
+struct dev_kernel *cuda_device_gemm(struct dev *d, const struct dev_gemm *p, struct buf *name, struct err *e)
 {
     struct dev_kernel *k = NULL;
-    return cuda_enter(d->priv, e) && cuda_leave(d->priv, (k = cuda_load_product(d->priv, p, name, e)) != NULL) ? k : NULL;
+    return cuda_enter(d->priv, e) && cuda_leave(d->priv, (k = cuda_load_gemm(d->priv, p, name, e)) != NULL) ? k : NULL;
 }
 
 struct dev_kernel *cuda_device_conv(struct dev *d, const struct dev_conv *s, struct buf *name, struct err *e)

@@ -25,7 +25,7 @@ struct dev_kernel {
     void *module;
     u32 n_grid;
     struct function *function; /* per grid */
-    const struct dev_product *product; /* both NULL: functions of a module */
+    const struct dev_gemm *gemm; /* both NULL: functions of a module */
     struct cuda_conv *conv;
 };
 
@@ -119,14 +119,14 @@ static struct dev_kernel *keep(struct cuda *c, struct dev_kernel *k)
     return c->kernels = k;
 }
 
-struct dev_kernel *cuda_load_product(struct cuda *c, const struct dev_product *p, struct buf *name, struct err *e)
+struct dev_kernel *cuda_load_gemm(struct cuda *c, const struct dev_gemm *p, struct buf *name, struct err *e)
 {
     struct arena a = {0};
-    if (!cuda_product_check(c, p, name, e)) return NULL;
+    if (!cuda_gemm_check(c, p, name, e)) return NULL;
     struct dev_kernel *k = arena_new(&a, struct dev_kernel);
-    struct dev_product *own = arena_new(&a, struct dev_product);
+    struct dev_gemm *own = arena_new(&a, struct dev_gemm);
     *own = *p;
-    *k = (struct dev_kernel){.arena = a, .n_grid = 1, .product = own};
+    *k = (struct dev_kernel){.arena = a, .n_grid = 1, .gemm = own};
     return keep(c, k);
 }
 
@@ -261,7 +261,7 @@ static bool launch_grid(struct cuda *c, const struct dev_launch *l, u32 grid, co
 bool cuda_launch(struct cuda *c, const struct dev_launch *l, struct err *e)
 {
     struct arena a = {0};
-    if (l->kernel->product) return cuda_product_launch(c, l->kernel->product, l, e);
+    if (l->kernel->gemm) return cuda_gemm_launch(c, l->kernel->gemm, l, e);
     if (l->kernel->conv) return cuda_conv_launch(c, l->kernel->conv, l, e);
     bool ok = check(c, l, e);
     if (ok) {

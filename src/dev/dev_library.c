@@ -86,7 +86,7 @@ static bool check_buffers(const char *what, const i64 want[3], const struct dev_
 
 static bool fits(i64 v) { return v > 0 && v <= INT32_MAX; }
 
-bool dev_columns_of(struct dev_columns *c, const struct dev_product *p, struct err *e)
+bool dev_columns_of(struct dev_columns *c, const struct dev_gemm *p, struct err *e)
 {
     bool ok = fits(p->batch) && fits(p->m) && fits(p->n) && fits(p->k);
     *c = (struct dev_columns){.m = (i32)p->n,
@@ -102,10 +102,10 @@ bool dev_columns_of(struct dev_columns *c, const struct dev_product *p, struct e
     return ok || err_set(e, ERR_UNSUPPORTED, "sizes of a matmul that exceed the range of libraries");
 }
 
-bool dev_product_check(const struct dev_product *p, const struct dev_launch *l, struct err *e)
+bool dev_gemm_check(const struct dev_gemm *p, const struct dev_launch *l, struct err *e)
 {
     i64 size = dtype_size(p->type) * p->batch;
-    return check_buffers("product", (i64[]){size * p->m * p->k, size * p->k * p->n, size * p->m * p->n}, l, e);
+    return check_buffers("GEMM", (i64[]){size * p->m * p->k, size * p->k * p->n, size * p->m * p->n}, l, e);
 }
 
 /* Convolutions. */

@@ -170,17 +170,17 @@ bool opencl_piece(struct opencl *o, const struct dev_mem *m, struct opencl_objec
 struct dev_kernel *opencl_kernel_load(struct opencl *o, struct str binary, struct str entry,
                                       u32 n_grid, struct err *e);
 /* A GEMM of a library, as a kernel. */
-struct dev_kernel *opencl_kernel_product(struct opencl *o, const struct dev_product *p, struct buf *name, struct err *e);
+struct dev_kernel *opencl_kernel_gemm(struct opencl *o, const struct dev_gemm *p, struct buf *name, struct err *e);
 void opencl_kernel_unload(struct opencl *o, struct dev_kernel *k);
 void opencl_kernels_destroy(struct opencl *o);
 bool opencl_launch(struct opencl *o, const struct dev_launch *l, struct err *e);
 bool opencl_fence(struct opencl *o, struct err *e);
 
-/* dev_opencl_product.c: CLBlast. */
+/* dev_opencl_gemm.c: CLBlast. */
 
 /* Opens the library on first use. Whether it has such a GEMM, and its name. */
-bool opencl_product_check(struct opencl *o, const struct dev_product *p, struct buf *name, struct err *e);
-bool opencl_product_launch(struct opencl *o, const struct dev_product *p, const struct dev_launch *l, struct err *e);
+bool opencl_gemm_check(struct opencl *o, const struct dev_gemm *p, struct buf *name, struct err *e);
+bool opencl_gemm_launch(struct opencl *o, const struct dev_gemm *p, const struct dev_launch *l, struct err *e);
 void opencl_blas_close(struct opencl *o);
 
 #endif

@@ -29,7 +29,7 @@ struct dev_kernel {
     cl_program program;
     u32 n_grid;
     struct function *function; /* per grid */
-    const struct dev_product *product; /* NULL: functions of a program */
+    const struct dev_gemm *gemm; /* NULL: functions of a program */
 };
 
 /* Building. */
@@ -119,7 +119,7 @@ static bool find_function(struct opencl *o, struct dev_kernel *k, struct str ent
 
 static void destroy(struct opencl *o, struct dev_kernel *k)
 {
-    for (u32 g = 0; g < k->n_grid && !k->product; g++)
+    for (u32 g = 0; g < k->n_grid && !k->gemm; g++)
         if (k->function[g].kernel) o->cl.ReleaseKernel(k->function[g].kernel);
     if (k->program) o->cl.ReleaseProgram(k->program);
     struct arena a = k->arena;
@@ -132,14 +132,14 @@ static struct dev_kernel *keep(struct opencl *o, struct dev_kernel *k)
     return o->kernels = k;
 }
 
-struct dev_kernel *opencl_kernel_product(struct opencl *o, const struct dev_product *p, struct buf *name, struct err *e)
+struct dev_kernel *opencl_kernel_gemm(struct opencl *o, const struct dev_gemm *p, struct buf *name, struct err *e)
 {
     struct arena a = {0};
-    if (!opencl_product_check(o, p, name, e)) return NULL;
+    if (!opencl_gemm_check(o, p, name, e)) return NULL;
     struct dev_kernel *k = arena_new(&a, struct dev_kernel);
-    struct dev_product *own = arena_new(&a, struct dev_product);
+    struct dev_gemm *own = arena_new(&a, struct dev_gemm);
     *own = *p;
-    *k = (struct dev_kernel){.arena = a, .n_grid = 1, .product = own};
+    *k = (struct dev_kernel){.arena = a, .n_grid = 1, .gemm = own};
     return keep(o, k);
 }
 
@@ -264,7 +264,7 @@ static bool check(struct opencl *o, const struct dev_launch *l, struct err *e)
 
 bool opencl_launch(struct opencl *o, const struct dev_launch *l, struct err *e)
 {
-    if (l->kernel->product) return opencl_product_launch(o, l->kernel->product, l, e);
+    if (l->kernel->gemm) return opencl_gemm_launch(o, l->kernel->gemm, l, e);
     if (!check(o, l, e)) return false;
     opencl_spare_parts(o, l);
     for (u32 g = 0; g < l->n_grid; g++)

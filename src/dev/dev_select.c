@@ -18,7 +18,7 @@ enum { MAX_ANSWER = 1 << 20 };
 struct question {
     const struct dev_driver *driver;
     const struct dev_opts *opts; /* NULL: only names are requested */
-    const struct dev_product *product; /* support is queried; both NULL: properties */
+    const struct dev_gemm *gemm; /* support is queried; both NULL: properties */
     const struct dev_conv *conv;       /* likewise */
 };
 
@@ -36,7 +36,7 @@ static void names_of(const struct dev_driver *v, struct buf *out)
 
 static void try_library(const struct question *q, struct dev *d, struct head *h, struct buf *text)
 {
-    struct dev_kernel *k = q->product ? q->driver->product(d, q->product, text, &h->e) : q->driver->conv(d, q->conv, text, &h->e);
+    struct dev_kernel *k = q->gemm ? q->driver->gemm(d, q->gemm, text, &h->e) : q->driver->conv(d, q->conv, text, &h->e);
     if (k) q->driver->unload(d, k);
 }
 
@@ -44,7 +44,7 @@ static void describe(const struct question *q, struct head *h, struct buf *text)
 {
     struct dev *d = q->driver->open(q->opts, &h->e);
     if (!d) return;
-    if (q->product || q->conv) try_library(q, d, h, text);
+    if (q->gemm || q->conv) try_library(q, d, h, text);
     else {
         q->driver->caps(d, &h->caps);
         q->driver->fingerprint(d, text);
@@ -142,10 +142,10 @@ static bool ask_library(const struct question *q, bool has, const char *what, st
     return ask(q, &h, name, e);
 }
 
-bool dev_ask_product(const struct dev_driver *v, const struct dev_opts *o, const struct dev_product *p, struct buf *name,
+bool dev_ask_gemm(const struct dev_driver *v, const struct dev_opts *o, const struct dev_gemm *p, struct buf *name,
                      struct err *e)
 {
-    return ask_library(&(struct question){.driver = v, .opts = o, .product = p}, v->product != NULL, "matrix products", name, e);
+    return ask_library(&(struct question){.driver = v, .opts = o, .gemm = p}, v->gemm != NULL, "GEMM", name, e);
 }
 
 bool dev_ask_conv(const struct dev_driver *v, const struct dev_opts *o, const struct dev_conv *c, struct buf *name, struct err *e)

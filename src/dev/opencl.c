@@ -139,9 +139,9 @@ static struct dev_kernel *load(struct dev *d, struct str binary, struct str entr
     return ready(d, e) ? opencl_kernel_load(d->priv, binary, entry, n_grid, e) : NULL;
 }
 
-static struct dev_kernel *product(struct dev *d, const struct dev_product *p, struct buf *name, struct err *e)
+static struct dev_kernel *gemm(struct dev *d, const struct dev_gemm *p, struct buf *name, struct err *e)
 {
-    return ready(d, e) ? opencl_kernel_product(d->priv, p, name, e) : NULL;
+    return ready(d, e) ? opencl_kernel_gemm(d->priv, p, name, e) : NULL;
 }
 
 static void unload(struct dev *d, struct dev_kernel *k) { opencl_kernel_unload(d->priv, k); }
@@ -183,5 +183,5 @@ const struct dev_driver dev_opencl = {
     .launch = launch,
     .fence = fence,
     .elapsed = elapsed,
-    .product = product,
+    .gemm = gemm,
 };

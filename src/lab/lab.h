@@ -134,7 +134,7 @@ struct lab_swept {
    be taken, or measured. */
 bool lab_sweep(const struct lab_sweep *s, struct lab_swept *r, struct err *e);
 /* The product as a device's library is asked for it. */
-void lab_vendor_product(struct dev_product *p, const struct lab_config *c, enum dtype type);
+void lab_vendor_gemm(struct dev_gemm *p, const struct lab_config *c, enum dtype type);
 /* What the database knows of this product, measured in this or earlier runs: verified candidates by their names; those of a search
    that no name says by family and schedule. Over the vendor's product where that was verified. */
 bool lab_sweep_results(const struct lab_sweep *s, struct lab_results *r, struct arena *a, struct err *e);

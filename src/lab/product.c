@@ -59,9 +59,9 @@ bool lab_task(struct task *t, struct arena *a, struct symtab *st, const struct l
     return task_make(t, &g, a, nodes, g.node.n - 1, g.output.v, 1, rows, NULL, e);
 }
 
-void lab_vendor_product(struct dev_product *p, const struct lab_config *c, enum dtype type)
+void lab_vendor_gemm(struct dev_gemm *p, const struct lab_config *c, enum dtype type)
 {
-    *p = (struct dev_product){.type = type, .a_transposed = c->v[LF_TRANS] != 0, .batch = 1, .m = c->m, .n = c->n, .k = c->k};
+    *p = (struct dev_gemm){.type = type, .a_transposed = c->v[LF_TRANS] != 0, .batch = 1, .m = c->m, .n = c->n, .k = c->k};
     for (u32 i = 0; i < c->n_batch; i++) p->batch *= c->batch[i];
 }
 

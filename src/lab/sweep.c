@@ -84,7 +84,7 @@ static value_id operand(const struct graph *g, u32 k)
 static struct tune_vendor vendor_of(const struct lab_sweep *s, const struct task *t)
 {
     struct tune_vendor r = {.name = s->vendor, .a = operand(&t->g, 0), .b = operand(&t->g, 1)};
-    lab_vendor_product(&r.product, &s->space->base, s->space->dtype);
+    lab_vendor_gemm(&r.gemm, &s->space->base, s->space->dtype);
     return r;
 }
 

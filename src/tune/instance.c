@@ -184,7 +184,7 @@ void subject_take_operands(struct subject *s, const value_id v[LIBRARY_OPERANDS]
 struct dev_kernel *instance_load(const struct on *d, const struct subject *s, struct err *e)
 {
     struct buf name = {0};
-    struct dev_kernel *k = s->product ? d->driver->product(d->dev, s->product, &name, e)
+    struct dev_kernel *k = s->gemm ? d->driver->gemm(d->dev, s->gemm, &name, e)
                            : s->conv  ? d->driver->conv(d->dev, s->conv, &name, e)
                                       : d->driver->load(d->dev, s->code, str_of(s->kernel.name), s->kernel.n_grid, e);
     buf_release(&name);

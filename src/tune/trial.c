@@ -310,7 +310,7 @@ static bool time_cold(struct child *c, struct instance *x, struct err *e)
     return time_runs(c, x, 1, e) >= 0; /* warms the caches again */
 }
 
-static bool is_library(const struct subject *s) { return s->product || s->conv; }
+static bool is_library(const struct subject *s) { return s->gemm || s->conv; }
 
 /* A CPU library has threads of its own; its idle threads and ours spin for a while. */
 static bool has_other_threads(const struct child *c, const struct instance *x)

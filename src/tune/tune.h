@@ -287,7 +287,7 @@ double graph_depth(const struct graph *g, const i64 *var);  /* longest reduction
 struct subject {               /* a loaded or loadable kernel */
     struct kernel kernel;
     struct str code;
-    const struct dev_product *product; /* run by the vendor library instead of code; both NULL: code */
+    const struct dev_gemm *gemm; /* run by the vendor library instead of code; both NULL: code */
     const struct dev_conv *conv;       /* likewise */
 };
 enum { LIBRARY_OPERANDS = 3 };
@@ -359,8 +359,8 @@ struct tune_source { bool (*next)(void *user, struct candidate *c); void *user; 
    candidate beside the reference and stored as a trial. It is never selected. Only for runs of one
    task, which is that GEMM. */
 struct tune_vendor {
-    struct str name;           /* as returned by dev_ask_product */
-    struct dev_product product;
+    struct str name;           /* as returned by dev_ask_gemm */
+    struct dev_gemm gemm;
     value_id a, b;             /* the operands' values in the task */
 };
 struct tune_opts {

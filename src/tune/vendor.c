@@ -33,7 +33,7 @@ static struct str text_of(struct arena *a, struct str name) { return str_fmt(a, 
 static struct subject subject_of(struct tuner *t, const struct task_search *ts)
 {
     const struct tune_vendor *r = t->o->vendor;
-    struct subject s = {.product = &r->product};
+    struct subject s = {.gemm = &r->gemm};
     subject_take_operands(&s, (value_id[]){r->a, r->b, ts->t->task->g.output.v[0]}, &t->arena);
     return s;
 }

@@ -31,8 +31,8 @@ static struct dev *open_with_library(const char *name)
     struct err e = {0};
     struct buf said = {0};
     const struct dev_driver *v = dev_find(str_of(name));
-    const struct dev_product small = {.type = DT_F32, .batch = 1, .m = 3, .n = 4, .k = 5};
-    bool there = dev_ask_product(v, &(struct dev_opts){.n_threads = 1}, &small, &said, &e);
+    const struct dev_gemm small = {.type = DT_F32, .batch = 1, .m = 3, .n = 4, .k = 5};
+    bool there = dev_ask_gemm(v, &(struct dev_opts){.n_threads = 1}, &small, &said, &e);
     if (there) printf("%s: %.*s\n", name, STR_ARG(buf_view(&said)));
     buf_release(&said);
     if (!there) skip_test("%s: %s", name, e.msg);
@@ -57,7 +57,7 @@ static void fill(struct dev *d, struct operands *x, enum dtype t, i64 n, struct 
 }
 
 /* Small whole numbers: every order of adding gives the same. */
-static double expected(const struct dev_product *p, const struct operands *x, i64 batch, i64 i, i64 j)
+static double expected(const struct dev_gemm *p, const struct operands *x, i64 batch, i64 i, i64 j)
 {
     double sum = 0;
     const double *a = x[0].v + batch * p->m * p->k, *b = x[1].v + batch * p->k * p->n;
@@ -65,7 +65,7 @@ static double expected(const struct dev_product *p, const struct operands *x, i6
     return sum;
 }
 
-static void compare(struct dev *d, const struct dev_product *p, const struct operands *x)
+static void compare(struct dev *d, const struct dev_gemm *p, const struct operands *x)
 {
     struct err e = {0};
     char *got = mem_alloc(x[2].mem.size);
@@ -80,11 +80,11 @@ static void compare(struct dev *d, const struct dev_product *p, const struct ope
     mem_free(got);
 }
 
-static void launch(struct dev *d, const struct dev_product *p, const struct operands *x)
+static void launch(struct dev *d, const struct dev_gemm *p, const struct operands *x)
 {
     struct err e = {0};
     struct buf name = {0};
-    struct dev_kernel *k = d->driver->product(d, p, &name, &e);
+    struct dev_kernel *k = d->driver->gemm(d, p, &name, &e);
     const i64 grid[1][3] = {{1, 1, 1}};
     struct dev_mem mem[3] = {x[0].mem, x[1].mem, x[2].mem};
     struct dev_launch l = {.kernel = k, .buf = mem, .n_buf = 3, .grid = grid, .n_grid = 1};
@@ -101,7 +101,7 @@ static void launch(struct dev *d, const struct dev_product *p, const struct oper
     buf_release(&name);
 }
 
-static void try(struct dev *d, const struct dev_product *p, struct rng *r)
+static void try(struct dev *d, const struct dev_gemm *p, struct rng *r)
 {
     struct operands x[3];
     fill(d, &x[0], p->type, p->batch * p->m * p->k, r);
@@ -119,7 +119,7 @@ static void try_many(const char *name, int n, const enum dtype *type, int n_type
     struct dev *d = open_with_library(name);
     struct rng r = rng_seed(7);
     for (int i = 0; i < n; i++) {
-        struct dev_product p = {.type = type[i % n_types], .a_transposed = rng_u64(&r) & 1};
+        struct dev_gemm p = {.type = type[i % n_types], .a_transposed = rng_u64(&r) & 1};
         p.batch = rng_range(&r, 0, 1) ? rng_range(&r, 2, 4) : 1;
         p.m = rng_range(&r, 1, 40), p.n = rng_range(&r, 1, 40), p.k = rng_range(&r, 1, 40);
         if (is_taken((u64)i)) try(d, &p, &r);
@@ -127,11 +127,11 @@ static void try_many(const char *name, int n, const enum dtype *type, int n_type
     d->driver->close(d);
 }
 
-static void refuse(const char *name, const struct dev_product *p, const char *words)
+static void refuse(const char *name, const struct dev_gemm *p, const char *words)
 {
     struct err e = {0};
     struct buf said = {0};
-    assert_false(dev_ask_product(dev_find(str_of(name)), &(struct dev_opts){0}, p, &said, &e));
+    assert_false(dev_ask_gemm(dev_find(str_of(name)), &(struct dev_opts){0}, p, &said, &e));
     expect(&e, words);
     buf_release(&said);
 }
@@ -148,8 +148,8 @@ static void test_fakes(void **state)
     for (int i = 0; i < 2; i++) {
         struct err e = {0};
         struct buf said = {0};
-        const struct dev_product p = {.type = DT_F32, .batch = 1, .m = 3, .n = 4, .k = 5};
-        assert_true(dev_ask_product(dev_find(str_of(name[i])), &(struct dev_opts){0}, &p, &said, &e));
+        const struct dev_gemm p = {.type = DT_F32, .batch = 1, .m = 3, .n = 4, .k = 5};
+        assert_true(dev_ask_gemm(dev_find(str_of(name[i])), &(struct dev_opts){0}, &p, &said, &e));
         assert_string_equal(said.p, i ? "rocBLAS 4.1.0" : "cuBLAS 130002");
         buf_release(&said);
     }
@@ -158,7 +158,7 @@ static void test_fakes(void **state)
 
 static void test_absent(void **state)
 {
-    struct dev_product p = {.type = DT_F32, .batch = 1, .m = 3, .n = 4, .k = 5};
+    struct dev_gemm p = {.type = DT_F32, .batch = 1, .m = 3, .n = 4, .k = 5};
     refuse("null", &p, "device 'null' knows no library");
     setenv("QUERN_BLAS_LIBRARY", "libthere_is_none.so.7", 1);
     refuse("cpu", &p, "no BLAS");

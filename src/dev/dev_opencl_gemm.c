@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// dev_opencl_product.c: GEMM by CLBlast, on the device's own queue. The library is opened with the first
+// dev_opencl_gemm.c: GEMM by CLBlast, on the device's own queue. The library is opened with the first
 // GEMM and stays loaded, because it keeps programs; QUERN_CLBLAST_LIBRARY names another one. It launches
 // several kernels, and its event covers the last only, so such launches are timed by the host's clock. Its
 // f16 GEMM accumulates in f16, unlike quern's kernels, and is not offered. Numbers are those of clblast_c.h.
@@ -47,7 +47,7 @@ void opencl_blas_close(struct opencl *o)
     o->blas = NULL;
 }
 
-bool opencl_product_check(struct opencl *o, const struct dev_product *p, struct buf *name, struct err *e)
+bool opencl_gemm_check(struct opencl *o, const struct dev_gemm *p, struct buf *name, struct err *e)
 {
     struct dev_columns s; /* whether the sizes are sensible */
     if (!open_blas(o, e) || !dev_columns_of(&s, p, e)) return false;
@@ -68,7 +68,7 @@ static bool pieces(struct opencl *o, const struct dev_launch *l, cl_mem v[3], st
     return true;
 }
 
-static i32 run(struct opencl *o, const struct dev_product *p, const cl_mem v[3])
+static i32 run(struct opencl *o, const struct dev_gemm *p, const cl_mem v[3])
 {
     const struct opencl_blas *x = o->blas;
     i32 op = p->a_transposed ? TRANSPOSED : AS_IT_IS;
@@ -83,10 +83,10 @@ static i32 run(struct opencl *o, const struct dev_product *p, const cl_mem v[3])
                                   batch, &o->queue, NULL);
 }
 
-bool opencl_product_launch(struct opencl *o, const struct dev_product *p, const struct dev_launch *l, struct err *e)
+bool opencl_gemm_launch(struct opencl *o, const struct dev_gemm *p, const struct dev_launch *l, struct err *e)
 {
     cl_mem v[3];
-    if (!dev_product_check(p, l, e) || !pieces(o, l, v, e)) return false;
+    if (!dev_gemm_check(p, l, e) || !pieces(o, l, v, e)) return false;
     o->seconds = -1; /* unknown from events */
     i32 r = run(o, p, v);
     return r == CL_SUCCESS ||

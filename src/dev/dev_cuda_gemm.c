@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// dev_cuda_product.c: GEMM by cuBLAS and rocBLAS, on the device's own stream, so that their times are measured by the same
+// dev_cuda_gemm.c: GEMM by cuBLAS and rocBLAS, on the device's own stream, so that their times are measured by the same
 // events as those of kernels. The library is opened with the first GEMM and stays with the device. QUERN_CUBLAS_LIBRARY
 // and QUERN_ROCBLAS_LIBRARY name other libraries. Numbers are those of cublas_api.h, library_types.h and rocblas-types.h.
 #include "dev/dev_cuda.h"
@@ -136,7 +136,7 @@ static bool put_name(const struct cuda *c, struct buf *name, struct err *e)
     return true;
 }
 
-bool cuda_product_check(struct cuda *c, const struct dev_product *p, struct buf *name, struct err *e)
+bool cuda_gemm_check(struct cuda *c, const struct dev_gemm *p, struct buf *name, struct err *e)
 {
     const struct number *t = number_of(p->type);
     struct dev_columns s;
@@ -151,7 +151,7 @@ bool cuda_product_check(struct cuda *c, const struct dev_product *p, struct buf 
 
 struct operands { u64 a, b, c; }; /* addresses, in the terms of dev_columns */
 
-static i32 run_cublas(const struct cuda *c, const struct dev_product *p, const struct dev_columns *s, const struct operands *x)
+static i32 run_cublas(const struct cuda *c, const struct dev_gemm *p, const struct dev_columns *s, const struct operands *x)
 {
     enum { NO, YES, DEFAULT = -1 };
     static const float one = 1, zero = 0;
@@ -168,7 +168,7 @@ static i32 run_cublas(const struct cuda *c, const struct dev_product *p, const s
                                       DEFAULT);
 }
 
-static i32 run_rocblas(const struct cuda *c, const struct dev_product *p, const struct dev_columns *s, const struct operands *x)
+static i32 run_rocblas(const struct cuda *c, const struct dev_gemm *p, const struct dev_columns *s, const struct operands *x)
 {
     enum { NO = 111, YES = 112, STANDARD = 0 };
     static const float one = 1, zero = 0;
@@ -182,10 +182,10 @@ static i32 run_rocblas(const struct cuda *c, const struct dev_product *p, const 
                                           0);
 }
 
-bool cuda_product_launch(struct cuda *c, const struct dev_product *p, const struct dev_launch *l, struct err *e)
+bool cuda_gemm_launch(struct cuda *c, const struct dev_gemm *p, const struct dev_launch *l, struct err *e)
 {
     struct dev_columns s;
-    if (!dev_product_check(p, l, e) || !dev_columns_of(&s, p, e) || !cuda_start_clock(c, e)) return false;
+    if (!dev_gemm_check(p, l, e) || !dev_columns_of(&s, p, e) || !cuda_start_clock(c, e)) return false;
     struct operands x = {cuda_address(&l->buf[1]), cuda_address(&l->buf[0]), cuda_address(&l->buf[2])};
     if (c->api->has_gfx) return blas_ok(c, run_rocblas(c, p, &s, &x), "rocblas_gemm_strided_batched_ex", e);
     return blas_ok(c, run_cublas(c, p, &s, &x), p->batch == 1 ? "cublasGemmEx" : "cublasGemmStridedBatchedEx", e);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// dev_host_product.c: GEMM by a BLAS library on the CPU, OpenBLAS or else BLIS, with as many threads
+// dev_host_gemm.c: GEMM by a BLAS library on the CPU, OpenBLAS or else BLIS, with as many threads
 // as the device. The library is opened with the first GEMM and stays loaded, because it keeps
 // threads. QUERN_BLAS_LIBRARY names another one with CBLAS's interface (netlib.org/blas, cblas.h).
 #include "dev/dev.h"
@@ -9,8 +9,8 @@
 
 enum { ROW_MAJOR = 101, AS_IT_IS = 111, TRANSPOSED = 112 };
 
-struct host_product {
-    struct dev_product p;
+struct host_gemm {
+    struct dev_gemm p;
     void (*sgemm)(int layout, int op_a, int op_b, int m, int n, int k, float alpha, const float *a, int lda, const float *b, int ldb,
                   float beta, float *c, int ldc);
     void (*dgemm)(int layout, int op_a, int op_b, int m, int n, int k, double alpha, const double *a, int lda, const double *b,
@@ -21,7 +21,7 @@ struct host_product {
     void (*blis_threads)(i64 n);
 };
 
-#define CALL(field, name, may_lack) {name, offsetof(struct host_product, field), may_lack}
+#define CALL(field, name, may_lack) {name, offsetof(struct host_gemm, field), may_lack}
 static const struct dev_call calls[] = {
     CALL(sgemm, "cblas_sgemm", false),
     CALL(dgemm, "cblas_dgemm", false),
@@ -33,7 +33,7 @@ static const struct dev_call calls[] = {
 static const struct dev_library blas = {"BLAS", "QUERN_BLAS_LIBRARY", "libopenblas.so.0 libopenblas.so libblis.so.4 libblis.so", calls, countof(calls)};
 
 /* "OpenBLAS 0.3.21", the first words of the configuration. */
-static void put_name(const struct host_product *x, struct buf *name)
+static void put_name(const struct host_gemm *x, struct buf *name)
 {
     struct str config = x->openblas_config ? str_of(x->openblas_config()) : (struct str){0}, word, rest, version;
     if (str_cut(config, ' ', &word, &rest)) {
@@ -43,10 +43,10 @@ static void put_name(const struct host_product *x, struct buf *name)
     else buf_z(name, blas.what);
 }
 
-struct host_product *host_product_open(const struct dev_product *p, u32 n_threads, struct buf *name, struct err *e)
+struct host_gemm *host_gemm_open(const struct dev_gemm *p, u32 n_threads, struct buf *name, struct err *e)
 {
     struct dev_columns s; /* whether the sizes are sensible */
-    struct host_product *x = mem_alloc((i64)sizeof *x);
+    struct host_gemm *x = mem_alloc((i64)sizeof *x);
     bool ok = dev_library_open(&blas, x, e) && dev_columns_of(&s, p, e);
     if (ok && p->type != DT_F32 && p->type != DT_F64)
         ok = err_set(e, ERR_UNSUPPORTED, "%s has no matmul of '%s'", blas.what, dtype_name(p->type));
@@ -61,11 +61,11 @@ struct host_product *host_product_open(const struct dev_product *p, u32 n_thread
     return x;
 }
 
-bool host_product_run(const struct host_product *x, const struct dev_launch *l, struct err *e)
+bool host_gemm_run(const struct host_gemm *x, const struct dev_launch *l, struct err *e)
 {
-    const struct dev_product *p = &x->p;
+    const struct dev_gemm *p = &x->p;
     int op = p->a_transposed ? TRANSPOSED : AS_IT_IS, m = (int)p->m, n = (int)p->n, k = (int)p->k, lda = p->a_transposed ? m : k;
-    if (!dev_product_check(p, l, e)) return false;
+    if (!dev_gemm_check(p, l, e)) return false;
     for (i64 i = 0; i < p->batch; i++) {
         i64 at_a = i * p->m * p->k, at_b = i * p->k * p->n, at_c = i * p->m * p->n;
         if (p->type == DT_F32)
@@ -78,4 +78,4 @@ bool host_product_run(const struct host_product *x, const struct dev_launch *l, 
     return true;
 }
 
-void host_product_close(struct host_product *x) { mem_free(x); }
+void host_gemm_close(struct host_gemm *x) { mem_free(x); }
