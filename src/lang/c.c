@@ -125,7 +125,7 @@ static struct str load(struct text *t, kval v)
     return a.is_bool ? text_fmt(t, "(%.*s != 0)", STR_ARG(s)) : s;
 }
 
-/* A value as it lies in memory: bool vectors as bytes 0 and 1, or 0 and -1 in arrays of vectors. */
+/* A value in its memory format: bool vectors as bytes 0 and 1, or 0 and -1 in arrays of vectors. */
 static struct str memory_form(struct text *t, const struct access *a, kval v)
 {
     if (!a->is_bool || kir_lanes(t->k, v) == 1) return text_bare(t, v);
@@ -228,7 +228,8 @@ static void declare_arrays(struct text *t, kval from, kval to)
         if (x->op != KI_ALLOC || (!is_scratch(t, x) && x->aux != KS_TEMP)) continue;
         struct str type = element_type(t, x), name = array_name(t, v);
         const char *unaligned = x->lanes > 1 ? "_u" : "";
-        const char *restricted = has_team(t) && x->aux != KS_WORK ? "" : "restrict "; /* others of the team store to it, too */
+        /* other threads of the team write to it, too */
+        const char *restricted = has_team(t) && x->aux != KS_WORK ? "" : "restrict ";
         if (x->aux == KS_TEMP)
             text_line(t, "%.*s%s *%sconst %.*s = buf[%u];", STR_ARG(type), unaligned, restricted,
                       STR_ARG(name), t->k->buf.n + n_temp++);

@@ -82,7 +82,7 @@ static const struct mfma *find_mfma(enum dtype type, i64 side, i64 terms)
     return NULL;
 }
 
-/* Sums stay where they are when they become halves, as which they may be stored. */
+/* Accumulators stay in place when they are converted to half types for a store. */
 static bool place_sums(struct gpu_place *p, const struct kir_frag *f)
 {
     bool is_sum = f->dtype == DT_F32 || f->dtype == DT_F16 || f->dtype == DT_BF16, is_small = f->rows == 16;

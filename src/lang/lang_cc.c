@@ -110,7 +110,7 @@ static bool rounds_as_written(struct str text)
     return str_cut(text, '\n', &line, &text) && str_ends(line, S(TEXT_AS_WRITTEN " */"));
 }
 
-/* All that decides about the code. */
+/* All options that determine the code. */
 static void add_options(struct command *cmd, struct arena *a, const struct caps *c, struct str text)
 {
     struct buf isa = {0};
@@ -154,7 +154,7 @@ bool lang_cc_build(struct buf *binary, struct str text, const struct caps *c, do
     struct command cmd = {0};
     struct str dir;
     bool ok = os_temp_dir(&a, &dir, e), has_dir = ok;
-    if (ok) { /* the compiler's own temporary files go there too: it may be killed */
+    if (ok) { /* the compiler's temporary files are created there, too, because it may be killed */
         add_word(&cmd, "env");
         add_word(&cmd, str_fmt(&a, "TMPDIR=%.*s", STR_ARG(dir)).p);
         ok = add_compiler(&cmd, &a, c, e);
@@ -178,7 +178,7 @@ static struct hash hash_words(const struct command *c, u32 from)
     return h;
 }
 
-/* Its version, the optimisation in words, and all options by their hash. */
+/* Its version, a summary of the optimisation, and a hash of all options. */
 bool lang_cc_toolchain(struct buf *out, const struct caps *c, struct err *e)
 {
     struct arena a = {0};

@@ -102,7 +102,7 @@ static struct str cast_bool(struct text *t, const struct kir_ins *x)
     return text_fmt(t, "((%.*s)-%.*s)", STR_ARG(type), STR_ARG(m));
 }
 
-/* Vectors of bytes to words, which some compilers convert element by element, have a helper. */
+/* Vectors of bytes to words, which some compilers convert element by element, use a helper. */
 static struct str widened(struct text *t, enum dtype *from, u32 lanes, struct str s)
 {
     struct str f = text_helper(t, *from == DT_U8 ? "widen_u8" : "widen_i8", DT_I32, lanes, *from);
@@ -110,7 +110,7 @@ static struct str widened(struct text *t, enum dtype *from, u32 lanes, struct st
     return text_fmt(t, "%.*s(%.*s)", STR_ARG(f), STR_ARG(s));
 }
 
-/* Numbers to integers narrower than the machine likes go through a wide signed one, and wrap. */
+/* Conversions to integers narrower than the machine's go through a wide signed one, and wrap. */
 static struct str cast_float_to_int(struct text *t, enum dtype to, u32 lanes, struct str s)
 {
     if (dtype_size(to) < 4) s = convert(t, DT_I32, lanes, s);
@@ -166,8 +166,8 @@ static const char *infix(enum kir_op op)
 static bool is_compare(u32 op) { return op == KI_EQ || op == KI_NE || op == KI_LT || op == KI_LE; }
 static bool is_bitwise(u32 op) { return op == KI_AND || op == KI_OR || op == KI_XOR; }
 
-/* May the operator be written infix? Integers from memory must wrap, which C's signed ones do not.
- */
+/* Whether the operator may be written infix. Integers from memory must wrap, which C's signed ones
+   do not. */
 static bool is_plain(const struct text *t, const struct kir_ins *x, enum dtype d)
 {
     if (!infix(x->op)) return false;
@@ -222,7 +222,8 @@ static struct str call_op(struct text *t, const struct kir_ins *x, enum dtype d)
     return call(t, info->name, d, width(t, kir_lanes(t->k, x->a)), args);
 }
 
-/* Not negative i64 divided by a power of two, or its remainder; compilers divide vectors lane by lane. Empty: something else. */
+/* Non-negative i64 divided by a power of two, or its remainder; compilers divide vectors lane by
+   lane. Empty: not applicable. */
 static struct str by_power_of_two(struct text *t, const struct kir_ins *x)
 {
     i64 d, shift = 0;
@@ -235,7 +236,7 @@ static struct str by_power_of_two(struct text *t, const struct kir_ins *x)
     return text_fmt(t, "(%.*s & %lld)", STR_ARG(a), (long long)(d - 1));
 }
 
-/* What an operator computes in: i64 where a result or an operand needs it. */
+/* The type of an operation: i64 if a result or an operand requires it. */
 static enum dtype type_of_arithmetic(const struct text *t, kval v)
 {
     const struct kir_ins *x = kir_at(t->k, v);
@@ -246,14 +247,14 @@ static enum dtype type_of_arithmetic(const struct text *t, kval v)
     return is_half(d) ? DT_F32 : d;
 }
 
-/* A scalar index in the type that is computed in. */
+/* A scalar index converted to the type of the operation. */
 static struct str widened_to(struct text *t, kval v, enum dtype d)
 {
     bool is_narrow = d == DT_I64 && kir_dtype(t->k, v) == DT_I64 && text_dtype(t, v) != d;
     return is_narrow ? convert(t, d, 1, text_value(t, v)) : operand(t, v, false);
 }
 
-/* Products, FMA and negations that round as written are calls of helpers (c.c). */
+/* Multiplications, FMA and negations that round as written are calls of helpers (c.c). */
 static bool is_as_written(const struct text *t, const struct kir_ins *x, enum dtype d)
 {
     return t->k->as_written && t->style->has_vectors && dtype_is_float(d) && (x->op == KI_MUL || x->op == KI_FMA || x->op == KI_NEG);
@@ -294,7 +295,7 @@ static struct str splat_text(struct text *t, const struct kir_ins *x, struct str
     return call(t, "splat", DT_I8, x->lanes, text_fmt(t, "-%.*s", STR_ARG(s)));
 }
 
-/* The lanes of a vector again and again: as one word of so many bytes, else lane by lane. */
+/* The lanes of a vector, repeated: as one word of that many bytes, or lane by lane. */
 static struct str repeat_text(struct text *t, const struct kir_ins *x)
 {
     const struct kir_ins *a = kir_at(t->k, x->a);
@@ -311,7 +312,7 @@ static struct str repeat_text(struct text *t, const struct kir_ins *x)
     return text_fmt(t, "%.*s)", STR_ARG(s));
 }
 
-/* Lanes at a distance. */
+/* Lanes with a stride. */
 static struct str every_text(struct text *t, const struct kir_ins *x)
 {
     u32 step = kir_lanes(t->k, x->a) / x->lanes;
@@ -333,7 +334,7 @@ bool text_has_dot(const struct caps *c, const struct kir *k, kval v)
            (dot_turns(a, b) ? caps_has_dot(c, b, a, x->dtype) : caps_has_dot(c, a, b, x->dtype));
 }
 
-/* The helper sees words. */
+/* The helper operates on words. */
 static struct str dot_text(struct text *t, const struct kir_ins *x)
 {
     enum dtype a = kir_dtype(t->k, x->a), b = kir_dtype(t->k, x->b);
@@ -356,7 +357,7 @@ static struct str value_at(struct text *t, kval v, u32 lane)
     return s;
 }
 
-/* Lanes from..from+n-1 of them at a distance, folded in halves. */
+/* Lanes from..from+n-1 with a stride, folded in halves. */
 static struct str fold_text(struct text *t, const struct kir_ins *x, u32 from, u32 step)
 {
     enum dtype d = text_rep(kir_dtype(t->k, x->a));
@@ -434,7 +435,7 @@ struct str text_value(struct text *t, kval v)
     return t->val[v].nested ? expression(t, v) : text_name(t, v);
 }
 
-/* Without the outer brackets, if they belong together. */
+/* Without outer parentheses, if they match each other. */
 static struct str strip(struct str s)
 {
     if (s.n < 2 || s.p[0] != '(' || s.p[s.n - 1] != ')') return s;

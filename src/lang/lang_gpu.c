@@ -40,7 +40,7 @@ static i64 array_bytes(const struct kir *k, kval v)
     return kir_is_const(k, x->a, &n) ? round_up(n * dtype_size(x->dtype), 16) : 0;
 }
 
-/* Of a shared array: swizzled rows of 128 bytes are aligned to the banks. */
+/* Of a shared array: rows of a swizzled one are aligned to the banks. */
 static i64 array_align(const struct kir_ins *x) { return x->imm.i ? 1024 : 16; }
 
 static bool is_shared(const struct kir *k, kval v)
@@ -58,7 +58,7 @@ i64 gpu_shared_bytes(const struct kir *k, kval from, kval to)
 
 void gpu_typedefs(struct buf *out, const struct kir *k, const char *i64_name)
 {
-    buf_z(out, "#define _Bool bool\n" /* name of the type in C, as the emitter writes it */
+    buf_z(out, "#define _Bool bool\n" /* the emitter uses the C name of the type */
                "typedef unsigned char u8;\ntypedef unsigned short u16;\ntypedef unsigned int u32;\n"
                "typedef signed char i8;\ntypedef short i16;\ntypedef int i32;\ntypedef float f32;\n");
     buf_printf(out, "typedef unsigned %s u64;\ntypedef %s i64;\n", i64_name, i64_name);
@@ -227,7 +227,8 @@ static void grid_function(struct text *t, struct buf *out, u32 number, kval open
                    (long long)(w->max_static && shared > w->max_static ? shared : 0), n_map);
 }
 
-/* Every transcendental function and DOT becomes arithmetic: targets' own are inaccurate or missing. */
+/* All transcendental functions and DOT become arithmetic: those of targets are inaccurate or
+   missing. */
 static bool wants_all(const void *user, const struct kir *k, kval v) { return true; }
 
 static void write_text(struct text *t, struct buf *out)
@@ -268,7 +269,7 @@ bool gpu_print(struct buf *out, const struct kir *in, const struct caps *c, cons
     return err.code == ERR_NONE || err_set(e, err.code, "%s", err.msg);
 }
 
-/* Vectors are taken apart anyway; wide ones say which accesses are contiguous. */
+/* Vectors are scalarised anyway; wide ones show which accesses are contiguous. */
 struct kir_limits gpu_limits(const struct caps *c) { return (struct kir_limits){.max_unroll = 20000}; }
 
 /* Joining. */

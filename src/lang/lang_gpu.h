@@ -8,7 +8,7 @@
 
 #include "lang/lang_text.h"
 
-/* Where element i of the n that thread `lane` of a subgroup holds of a fragment lies in it: expressions of i and
+/* Position in a fragment of element i of the n elements held by thread `lane`: expressions of i and
    lane. Elements 2i and 2i + 1 are neighbours: in a column if is_down, else in a row. */
 struct gpu_place {
     u32 n;
@@ -17,39 +17,46 @@ struct gpu_place {
 };
 
 struct gpu_words {
-    struct text_style text;  /* first: t->style of the emitter; lang_gpu.c's functions belong into it */
+    struct text_style text;  /* must be first: t->style of the emitter, with lang_gpu.c's functions */
     const char *entry;       /* before a kernel's "void NAME(" */
-    const char *far, *close; /* address space of pointers to buffers, to shared arrays; with a space behind */
+    const char *far, *close; /* address space of pointers to buffers and to shared arrays, followed by a space */
     const char *restricted;  /* "restrict": arguments of one launch do not overlap */
     const char *shared;      /* before a shared array */
-    const char *group[3], *thread[3]; /* numbers of a group and of a thread in it, dimension 0 innermost */
+    const char *group[3], *thread[3]; /* numbers of a workgroup and of a thread in it, dimension 0 innermost */
     const char *barrier;     /* statement: barrier of the workgroup, which orders memory accesses */
-    const char *subgroup[2]; /* expressions: number of a thread's subgroup, of the thread in it; may use 'thread' */
-    i64 max_static;          /* bytes of shared arrays beyond which they lie in one dynamic block; 0: never */
-    u32 lanes;               /* largest size of a subgroup; 0: the target's caps say it */
+    const char *subgroup[2]; /* expressions: number of a thread's subgroup, and of the thread in it; may use
+                                'thread' */
+    i64 max_static;          /* total bytes of shared arrays beyond which they are one dynamic block; 0: never */
+    u32 lanes;               /* largest size of a subgroup; 0: given by the target's caps */
     bool has_info;           /* the binary has the launch parameters: NAME_info */
     void (*preamble)(struct buf *out, const struct kir *k, u32 subgroup); /* types, macros */
-    /* Qualifiers of grids' functions that depend on the kernel: its workgroup size. */
+    /* Qualifiers of grid functions that depend on the kernel: its workgroup size. */
     void (*qualify)(struct buf *out, const struct kir *k);
-    /* The type of n elements at once, members s0, s1 ...; n = 1: of d, aliasing everything. */
+    /* The type of n elements moved at once, members s0, s1 ...; n = 1: an alias-everything type of
+       d. */
     void (*define_wide)(struct buf *out, enum dtype d, u32 n);
-    /* Copies into shared arrays that end later, where the target has them: a call "COPY(to, from, bytes, valid)" of 4, 8 or 16 bytes, which the
-       preamble defines; the valid first ones come from memory, the others are 0. "AWAIT(n)" is kernel IR's. */
+    /* Asynchronous copies to shared arrays, if the target has them: a call "COPY(to, from, bytes,
+       valid)" of 4, 8 or 16 bytes, defined by the preamble; the first `valid` bytes come from
+       memory, the others are 0. "AWAIT(n)" as in kernel IR. */
     bool has_copies;
-    /* Copies of boxes of matrices, where the target has them: the preamble defines q_map, a matrix for the device's unit, and "TILES_OPEN(objects,
-       n)", "TILE(object, to, map, row, col, bytes)" by the first thread, "TILES_AWAIT(objects, n, made, ended, newest)" by any. */
+    /* Tile copies, if the target has them: the preamble defines q_map, a tensor map, and
+       "TILES_OPEN(objects, n)", "TILE(object, to, map, row, col, bytes)" for the first thread,
+       "TILES_AWAIT(objects, n, made, ended, newest)" for any. */
     bool has_tiles;
-    /* Fragments, optional: false: there are no such ones. The statements of c = a * b + c, of structs whose elements are
-       x, or words w of two elements of 16 bits. */
+    /* Fragments, optional; false: unsupported type or shape. The statements of c = a * b + c, for
+       structs with elements x, or words w of two 16-bit elements. */
     bool (*place)(struct gpu_place *p, const struct kir_frag *f, u32 team);
     bool (*multiply)(struct buf *out, const struct caps_matrix *m);
-    /* Optional: statements that fetch f.w[0 .. n - 1] from a shared array at once. Word w is elements 2w and 2w + 1 of place, a piece of
-       8 rows and columns, which eight threads say where to find: thread 8w + r has in `from` the address of line r of it, 16 bytes. The
-       elements of a word lie side by side in a line; is_across: on two lines. */
+    /* Optional: statements that load f.w[0 .. n - 1] from a shared array at once. Word w has
+       elements 2w and 2w + 1 of place, from an 8x8 block, whose addresses eight threads provide:
+       thread 8w + r has in `from` the address of its line r, 16 bytes. The elements of a word are
+       adjacent in a line; is_across: on two lines. */
     void (*fetch)(struct buf *out, u32 n, bool is_across);
-    /* Of teams of so many subgroups, 0: none. c += a * b begins, of descriptions of a and b; a_across: a's lines are columns, b_across: b's
-       are rows. The preamble defines "TEAM_BEGIN" before and "TEAM_END" behind a run of them, "TEAM_SEES" before a barrier behind
-       which they read, "OPERAND(pointer, bytes from panel to panel)" a description, "PIN(x)" that x may be anything now. */
+    /* Matrix multiplication by teams of that many subgroups, 0: none. Issues c += a * b for
+       descriptors a and b; a_across: a's lines are columns, b_across: b's are rows. The preamble
+       defines "TEAM_BEGIN" before and "TEAM_END" after a run of them, "TEAM_SEES" before a barrier
+       after which they read, "OPERAND(pointer, bytes between panels)" for a descriptor, "PIN(x)" to
+       make x opaque to the compiler. */
     u32 team;
     bool (*team_multiply)(struct buf *out, const struct caps_matrix *m, bool a_across, bool b_across);
 };
@@ -59,35 +66,41 @@ static inline const struct gpu_words *gpu_words(const struct text *t)
     return (const struct gpu_words *)t->style;
 }
 
-/* lang_gpu.c: a legalised kernel as text. What the language or the target lacks is an error that names it. */
+/* lang_gpu.c: a legalised kernel as text. An error names a feature that the language or the target
+   lacks. */
 bool gpu_print(struct buf *out, const struct kir *k, const struct caps *c, const struct gpu_words *w, struct err *e);
 struct kir_limits gpu_limits(const struct caps *c);
-/* Texts of C++ as one: each in a namespace of its own, and no macro outlives the text that defines it. */
+/* Joins texts of C++: each in a namespace of its own, with its macros undefined at its end. */
 void gpu_join(struct buf *out, const struct str *text, u32 n);
-/* The size of subgroups that a kernel is written for: the required one, else one that groups are a
-   multiple of. max: the target's. */
+/* The subgroup size a kernel is emitted for: the required one, else one that divides the workgroup.
+   max: the target's. */
 u32 gpu_subgroup(const struct kir *k, u32 max);
 bool gpu_has_type(const struct kir *k, enum dtype d);
 bool gpu_has_subgroups(const struct kir *k);
-i64 gpu_shared_bytes(const struct kir *k, kval from, kval to); /* of the shared arrays among these instructions, aligned */
+/* of the shared arrays among these instructions, aligned */
+i64 gpu_shared_bytes(const struct kir *k, kval from, kval to);
 void gpu_barrier(struct text *t);
 struct str gpu_thread(struct text *t, kval v);
-/* typedefs of u8 .. f64, that of 64-bit floats only where k has them; of 64-bit integers by this name. */
+/* typedefs of u8 .. f64, of 64-bit floats only if k uses them; of 64-bit integers by this name. */
 void gpu_typedefs(struct buf *out, const struct kir *k, const char *i64_name);
 
 /* lang_gpu_type.c: names and types of arrays and fragments. */
 bool gpu_has_op(const struct kir *k, enum kir_op op);
 struct str gpu_element_type(struct text *t, const struct kir_ins *array);
 struct str gpu_array_name(struct text *t, kval v);
-/* Where element i of an array lies, an expression in brackets: elsewhere in swizzled ones. */
+/* The index of element i of an array, in parentheses: permuted in swizzled arrays. */
 bool gpu_is_swizzled(const struct kir *k, kval array);
 struct str gpu_swizzled(struct text *t, kval array, struct str i);
 struct str gpu_frag_type(struct text *t, const struct kir_ins *x);
-struct str gpu_frag_pin(struct text *t, const struct kir_ins *x); /* a function: a fragment may be anything now, to the compiler */
+/* a function that makes a fragment opaque to the compiler */
+struct str gpu_frag_pin(struct text *t, const struct kir_ins *x);
 struct str gpu_frag_tag(struct text *t, const struct kir_frag *f);        /* "a16x16_f16" */
-struct gpu_place gpu_frag_place(struct text *t, const struct kir_frag *f); /* an error where the language has no such fragments */
-bool gpu_is_described(const struct text *t, const struct kir_ins *x);     /* an operand of a team's product: no registers */
-bool gpu_first_use(struct text *t, struct str name);                      /* of a type or function that is to be defined */
+/* an error if the language lacks such fragments */
+struct gpu_place gpu_frag_place(struct text *t, const struct kir_frag *f);
+/* an operand of a warpgroup's matmul: a descriptor, no registers */
+bool gpu_is_described(const struct text *t, const struct kir_ins *x);
+/* of a type or function, which must then be defined */
+bool gpu_first_use(struct text *t, struct str name);
 
 /* lang_gpu_mem.c: arrays and access to them; hooks of struct text_style. */
 struct str gpu_load(struct text *t, kval v);
@@ -101,19 +114,21 @@ void gpu_await(struct text *t, kval v);
 struct str gpu_frag(struct text *t, kval v);
 void gpu_frag_store(struct text *t, kval v);
 
-/* lang_gpu_team.c: products of fragments of teams. */
+/* lang_gpu_team.c: matrix multiplication of warpgroup fragments. */
 bool gpu_check_team(const struct kir *k, const struct caps *c, const struct gpu_words *w, struct err *e);
 void gpu_team_open(struct text *t);
 bool gpu_team_statement(struct text *t, kval v);
 struct str gpu_team_operand(struct text *t, kval v);
 
-/* lang_gpu_tile.c: copies of boxes of matrices. Of the grid whose instructions are from .. to - 1: */
+/* lang_gpu_tile.c: tile copies. Of the grid with instructions from .. to - 1: */
 bool gpu_check_tile(const struct kir *k, kval v, const struct caps *c, const struct gpu_words *w, struct err *e);
 i64 gpu_tile_slots(const struct kir *k, kval from, kval to); /* maximal pending groups of copies, 0: unsupported */
-i64 gpu_tile_bytes(const struct kir *k, kval from, kval to); /* of shared memory for them */
+i64 gpu_tile_bytes(const struct kir *k, kval from, kval to); /* bytes of shared memory for them */
 void gpu_tile_parameters(struct buf *out, const struct kir *k, kval from, kval to);
-u32 gpu_tile_maps(struct text *t, struct buf *out, struct str name, kval from, kval to); /* NAME_maps; how many */
-void gpu_tile_open(struct text *t, struct str objects, kval from, kval to); /* objects: an expression for their memory */
+/* NAME_maps; returns their number */
+u32 gpu_tile_maps(struct text *t, struct buf *out, struct str name, kval from, kval to);
+/* objects: an expression for their memory */
+void gpu_tile_open(struct text *t, struct str objects, kval from, kval to);
 void gpu_tile_close(struct text *t, kval from, kval to);
 void gpu_tile(struct text *t, kval v);
 void gpu_tile_await(struct text *t, kval v);
@@ -124,8 +139,9 @@ void gpu_tile_await(struct text *t, kval v);
     .alloc = gpu_alloc, .thread = gpu_thread, .barrier = gpu_barrier, .frag = gpu_frag, .frag_type = gpu_frag_type,   \
     .frag_store = gpu_frag_store, .await = gpu_await, .tile = gpu_tile, .statement = gpu_team_statement
 
-/* Sums, extremes and exchange within a subgroup by FROM_LANE(x, i), which the preamble defines: x of thread i
-   of the subgroup; 'thread' is the thread's number in its group. Rows of a language's table of helpers. */
+/* Reductions and exchange within a subgroup by FROM_LANE(x, i), defined by the preamble: x of
+   thread i of the subgroup; 'thread' is the thread's number in its workgroup. Rows of a language's
+   table of helpers. */
 #define GPU_SUBGROUP_HELPERS(all, floats, ints)                                                                       \
     {.name = "sgadd", .types = floats, .n_args = 1, .scalar = "$E $F($E x, i32 thread)\n{\n"                           \
      "    for (i32 i = SUBGROUP / 2; i > 0; i /= 2) x = x + FROM_LANE(x, (thread % SUBGROUP) ^ i);\n    return x;\n}\n"}, \

@@ -7,13 +7,14 @@
 // Blocks of 8x8 elements that a language fetches from shared arrays are aligned likewise, swizzled or not.
 #include "lang/lang_gpu.h"
 
-/* Sums of teams are where products will find them, not what compilers know of them. */
+/* Pins a team's accumulators to the registers where matmuls expect them, opaque to the compiler. */
 static struct str pin_call(struct text *t, const struct kir_ins *x)
 {
     return kir_team(t->k) > 1 ? text_fmt(t, "    %.*s(f);\n", STR_ARG(gpu_frag_pin(t, x))) : S("");
 }
 
-/* A prelude function that creates a fragment f, element by element. R in its head is the result type. */
+/* A prelude function that creates a fragment f, element by element. R in its header is the result
+   type. */
 static void define(struct text *t, const struct kir_ins *x, struct str head, u32 n, struct str body)
 {
     struct str type = gpu_frag_type(t, x), pin = pin_call(t, x);
@@ -46,13 +47,14 @@ static bool is_shared(const struct text *t, kval array)
     return x->op == KI_ALLOC && x->aux == KS_SHARED;
 }
 
-/* Pieces of 8x8 halves of shared arrays, whose lines are 16 bytes and begin at multiples of that. */
+/* 8x8 blocks of half types in shared arrays, whose lines are 16 bytes and aligned to that. */
 static bool is_fetched(const struct text *t, const struct kir_ins *x, const struct kir_frag *f)
 {
     return gpu_words(t)->fetch && is_shared(t, x->a) && dtype_size(f->dtype) == 2 && (f->role == KR_A || f->role == KR_B);
 }
 
-/* The first element of word w in thread 0 is the corner of piece w: there thread 8w + r finds its line. */
+/* The first element of word w in thread 0 is the corner of block w: thread 8w + r finds its line
+   from there. */
 static void fetch_body(struct text *t, const struct kir_ins *x, const struct kir_frag *f, const struct gpu_place *p)
 {
     const char *elem = dtype_name(text_rep(f->dtype));

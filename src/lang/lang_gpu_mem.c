@@ -13,7 +13,7 @@ enum { WIDEST = 16 };
 
 struct access {         /* one decomposed LOAD or STORE */
     struct str array;   /* name */
-    struct str pointer; /* type of a pointer to its elements but for the type: address space, const */
+    struct str pointer; /* type of a pointer to its elements without the element type: address space, const */
     enum dtype dtype;   /* of an element in memory: bool is u8, halves are u16 */
     bool is_bool;       /* and a byte in memory */
     bool is_reg;
@@ -59,7 +59,7 @@ static struct access access_of(struct text *t, kval array, kval index, kval n, u
     return a;
 }
 
-/* The place of lane t->lane in the array. */
+/* The index of lane t->lane in the array. */
 static struct str place(struct text *t, const struct access *a)
 {
     if (!gpu_is_swizzled(t->k, a->of)) return text_bare(t, a->index);
@@ -121,7 +121,7 @@ static struct str unpack(struct text *t, const struct access *a, const struct wo
     return a->is_bool ? text_fmt(t, "%.*s != 0", STR_ARG(s)) : s;
 }
 
-/* Lanes of v that are declared already. */
+/* Lanes of v that are already declared. */
 static void load_wide(struct text *t, kval v, const struct access *a)
 {
     for (u32 from = 0; from < a->lanes; from += a->wide) {
@@ -174,7 +174,7 @@ static void end_if(struct text *t)
 
 static bool has_copies(const struct text *t) { return gpu_words(t)->has_copies && t->caps->has_copy; }
 
-/* Elements of load and store that one copy moves; 0: none does, and the load and the store are what they are otherwise. */
+/* Number of elements that one copy moves for a load and its store; 0: an ordinary load and store. */
 static u32 copied_at_once(struct text *t, kval store)
 {
     const struct kir_ins *x = kir_at(t->k, store), *load = kir_at(t->k, x->c);
@@ -185,7 +185,7 @@ static u32 copied_at_once(struct text *t, kval store)
     return bytes >= 4 ? n : 0;
 }
 
-/* Is a load only there for such a copy? */
+/* Whether a load is only used by such a copy. */
 static bool is_copied(struct text *t, kval load)
 {
     if (t->val[load].uses != 1 || !has_copies(t)) return false;
@@ -250,7 +250,7 @@ struct str gpu_load(struct text *t, kval v)
     return load_element(t, &a);
 }
 
-/* Element i of the value as bits at their place in a word. */
+/* Element i of the value as bits at its position in a word. */
 static struct str packed(struct text *t, const struct access *a, const struct words *w, kval value, u32 i)
 {
     u32 bits = 32 / w->per, shift = i % w->per * bits;

@@ -11,19 +11,22 @@
 // run ends before any other use of accumulators, before a BARRIER, and with its structure.
 #include "lang/lang_gpu.h"
 
-enum { LINE_BYTES = 128, ATOM_BYTES = 1024, CHUNK_BYTES = 16 }; /* of swizzled rows; eight of them; contiguous pieces */
+/* of swizzled rows; eight of them; contiguous pieces */
+enum { LINE_BYTES = 128, ATOM_BYTES = 1024, CHUNK_BYTES = 16 };
 
 struct team {
-    kval from, to;  /* the run: from its first product to the instruction before which it ends; to = 0: none is open */
-    kval *last;     /* per instruction: the last that names it */
-    bool *is_sum;   /* per instruction: only products and stores to REG arrays name it */
+    kval from, to;  /* the run: from its first matmul to the instruction before which it ends; to = 0: no open
+                       run */
+    kval *last;     /* per instruction: its last user */
+    bool *is_sum;   /* per instruction: only used by matmuls and stores to REG arrays */
 };
 
 /* Forms that can be emitted. */
 
 static bool is_operand(const struct kir_ins *x) { return x->role == KR_A || x->role == KR_B; }
 
-/* The end of what is executed again, or not left, between a load and its user: loops that hold only the user. */
+/* The last position that may execute between a load and its user when loops repeat: the end of
+   loops that contain only the user. */
 static kval reach_of(const struct kir *k, kval load, kval user)
 {
     kval open[64];
@@ -48,7 +51,7 @@ static bool is_still_there(const struct kir *k, kval load, kval user)
 /* Lines are across K: the fragment is described by its panels; else terms are adjacent. */
 static bool is_across(const struct kir_ins *x) { return (x->role == KR_B) != x->aux; }
 
-/* The index of terms in a line: those of rows are whole atoms. */
+/* Whether an index is a K index within a line: lines of rows are whole atoms. */
 static bool is_term_index(const struct kir *k, kval index, i64 size)
 {
     const struct kir_ins *i = kir_at(k, index);
@@ -115,7 +118,7 @@ void gpu_team_open(struct text *t)
     }
 }
 
-/* A branch in which only single threads' work is done: the last instruction of it, 0: another one. */
+/* A branch with work of single threads only: its last instruction, 0: another kind of branch. */
 static kval plain_branch(const struct kir *k, kval open)
 {
     kval end = text_end(k, open);
@@ -156,7 +159,7 @@ static kval run_end(const struct kir *k, const struct team *s, kval v)
     return v;
 }
 
-/* What is in registers now is what the products left there: compilers may not look at it before. */
+/* Ends a run: accumulators are opaque to the compiler until here. */
 static void settle(struct text *t, const struct team *s)
 {
     struct map done;
@@ -223,7 +226,7 @@ bool gpu_team_statement(struct text *t, kval v)
     return true;
 }
 
-/* Memory of an operand: its first element, and the continuation of its lines. */
+/* Memory of an operand: its first element, and the distance to the continuation of its lines. */
 struct str gpu_team_operand(struct text *t, kval v)
 {
     const struct kir_ins *x = kir_at(t->k, v);

@@ -51,7 +51,8 @@ void gpu_tile_parameters(struct buf *out, const struct kir *k, kval from, kval t
         if (has_tile(k, from, to, i)) buf_printf(out, ",\n    const __grid_constant__ q_map m%u", i);
 }
 
-/* Whether boxes of the matrix are copied to a swizzled array. All are, or none: the order of elements is part of the description. */
+/* Whether boxes of the matrix are copied to a swizzled array. All or none must be: the order of
+   elements is part of the tensor map. */
 static int order_of(const struct kir *k, kval from, kval to, u32 map)
 {
     int found = 0;

@@ -27,7 +27,7 @@ struct gpu_place gpu_frag_place(struct text *t, const struct kir_frag *f)
     return p;
 }
 
-/* Operands of warpgroup products are not registers. */
+/* Operands of warpgroup matmuls are not registers. */
 bool gpu_is_described(const struct text *t, const struct kir_ins *x) { return kir_team(t->k) > 1 && x->role != KR_ACC; }
 
 struct str gpu_frag_type(struct text *t, const struct kir_ins *x)
@@ -77,7 +77,7 @@ bool gpu_is_swizzled(const struct kir *k, kval array)
     return x->op == KI_ALLOC && x->imm.i;
 }
 
-/* Bytes lie at b ^ (b >> 7 & 7) << 4: here of elements. */
+/* Byte b is stored at b ^ (b >> 7 & 7) << 4: here in elements. */
 struct str gpu_swizzled(struct text *t, kval array, struct str i)
 {
     u32 log = (u32)__builtin_ctzll((u64)dtype_size(kir_dtype(t->k, array)));

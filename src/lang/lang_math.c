@@ -272,7 +272,7 @@ const struct text_helper text_helpers[] = {
     {N("mod", T_FLOAT), .scalar = BINARY("$mfmod$f(x, y)"), .n_args = 2},
     {N("pow", T_FLOAT), .scalar = BINARY("$mpow$f(x, y)"), .n_args = 2},
 
-    /* Bits of f32, in one spelling for scalars and vectors. */
+    /* Bits of f32, in one form for scalars and vectors. */
     {N("bits_of", T_F32),
      .scalar = "u32 $F(f32 x)\n{\n    union { f32 x; u32 y; } u = {x};\n    return u.y;\n}\n",
      "$U $F($V x)\n{\n    return ($U)x;\n}\n"},
@@ -309,7 +309,7 @@ const struct text_helper text_helpers[] = {
              "    return q_narrow_$T(((r & ~is_nan) | ((u | 0x400000) & is_nan)) >> 16);\n}\n"),
      .needs = "bits_of narrow"},
 
-    /* The C library's. */
+    /* Functions of the C library. */
     // clang-format off
     LIBRARY(sqrt), LIBRARY(exp), LIBRARY(log), LIBRARY(sin), LIBRARY(cos), LIBRARY(tan),
     LIBRARY(asin), LIBRARY(acos), LIBRARY(atan), LIBRARY(sinh), LIBRARY(cosh), LIBRARY(tanh),

@@ -105,7 +105,7 @@ static bool build_by_library(const struct nvrtc *n, struct buf *binary, struct s
     return ok && (!binary->failed || err_set(e, ERR_SYSTEM, "out of memory"));
 }
 
-/* NULL: none. */
+/* NULL: not found. */
 static const char *find_nvcc(struct arena *a)
 {
     for (i64 i = 0; i < countof(compilers); i++)

@@ -6,8 +6,8 @@
 
 #include "lang/lang.h"
 
-/* lang_nvrtc.c: for caps.arch "sm_70" .., by NVRTC where that library is, else by nvcc; ERR_SYSTEM where neither is. The library
-   keeps no time-out. */
+/* lang_nvrtc.c: for caps.arch "sm_70" .., by the NVRTC library if present, else by nvcc;
+   ERR_SYSTEM: neither. The library ignores the time limit. */
 bool nvrtc_build(struct buf *binary, struct str text, const struct caps *c, double timeout, struct err *e);
 bool nvrtc_toolchain(struct buf *out, struct err *e); /* "nvrtc 13.0 -fmad=false ..." */
 

@@ -15,7 +15,7 @@
 #include "core/spirv.h"
 #include "lang/lang.h"
 
-enum spv_reg { /* what a lane is */
+enum spv_reg { /* representation of a lane */
     SR_BOOL,
     SR_U32,
     SR_U64,
@@ -45,12 +45,12 @@ struct spv {
     const struct caps *caps;
     struct arena *arena;
     struct err *err;     /* sticky */
-    u32 version;         /* 10, 13 ... */
+    u32 version;         /* 10, 13 ... for 1.0, 1.3 ... */
     bool is_vulkan;      /* memory model: Vulkan's, else GLSL450 */
     bool params_pushed;  /* parameters are push constants */
     bool has_base;       /* some grid may be launched in pieces, see spv_kernel */
     u32 n_param;         /* words of parameters: the kernel's, then the three of the base */
-    u32 n_ids;           /* ids given out */
+    u32 n_ids;           /* number of allocated ids */
 
     /* sections, in the order of a module */
     struct buf capabilities, extensions, entries, modes, strings, names;
@@ -67,11 +67,11 @@ struct spv {
     /* of all instructions, by kval */
     u32 *lane_at;        /* its first lane in lane[] */
     u32 *word_at;        /* its first packed word in word[] */
-    u32 *lane, *word;    /* ids, 0: not made yet */
+    u32 *lane, *word;    /* ids, 0: not created yet */
     u32 *quot[5];        /* index / 2^n, n = 1 .. 4 */
     bool *wide;          /* i64 kept in 64 bits */
     struct spv_array **array;
-    struct { u32 **v; u32 n, cap; } made; /* slots filled, to be emptied when their block is left */
+    struct { u32 **v; u32 n, cap; } made; /* filled slots, cleared at the end of their block */
     u32 params;          /* variable of the parameters */
     u32 input[32];       /* builtin variables, by enum spirv_builtin below 32 */
     u32 input_lane[2];   /* SubgroupId, SubgroupLocalInvocationId */
@@ -81,7 +81,7 @@ struct spv {
     struct { u32 *v; u32 n, cap; } used; /* global variables, for the entry point */
     u32 *param;          /* values, by number */
     u32 input_value[3][3]; /* WorkgroupId, LocalInvocationId, and both subgroup numbers */
-    u32 label;           /* of the block being written */
+    u32 label;           /* of the current block */
     i64 shared_bytes;
     struct { u32 *v; u32 n, cap; } function; /* the entry points */
 };
@@ -97,7 +97,7 @@ bool spv_fail(struct spv *s, const char *what); /* "kernel 'x' WHAT"; returns fa
 void spv_need(struct spv *s, enum spirv_capability c);
 void spv_extension(struct spv *s, const char *name);
 u32 spv_glsl(struct spv *s);                    /* the instruction set's id */
-/* A type or constant, one of each kind per module. */
+/* A type or constant, unique in the module. */
 u32 spv_type(struct spv *s, enum spirv_op op, const u32 *w, u32 n);
 #define SPV_TYPE(s, op, ...)                                                                       \
     spv_type((s), (op), (const u32[]){__VA_ARGS__}, (u32)countof(((const u32[]){__VA_ARGS__})))
@@ -108,15 +108,15 @@ u32 spv_type_pointer(struct spv *s, enum spirv_storage storage, u32 type);
 u32 spv_u32(struct spv *s, u32 v);
 u32 spv_const_i(struct spv *s, enum spv_reg r, i64 v);
 u32 spv_const_f(struct spv *s, enum spv_reg r, double v);
-/* Instructions of the function, with a result; operands end at the first 0. As lists, because
-   compilers evaluate arguments in different orders, and operands may be instructions that were not
-   written yet. arg: the result's type first, but where it is given as enum spv_reg. */
+/* Instructions of the function, with a result; operands end at the first 0. Operands are passed as
+   lists, because compilers evaluate arguments in different orders and operands may be instructions
+   still to be emitted. arg: begins with the result's type, unless it is given as enum spv_reg. */
 u32 spv_ins(struct spv *s, enum spirv_op op, const u32 arg[4]);
 bool spv_is_pair(const struct spv *s, enum spv_reg r);
-void spv_label(struct spv *s, u32 id);           /* begins a block */
+void spv_label(struct spv *s, u32 id);           /* starts a block */
 void spv_branch(struct spv *s, u32 to);
 u32 spv_ext(struct spv *s, u32 number, const u32 arg[4]);        /* of GLSL.std.450 */
-/* of operands that are no pairs of words */
+/* of operands that are not pairs of words */
 u32 spv_op2(struct spv *s, enum spirv_op op, enum spv_reg r, const u32 arg[2]);
 u32 spv_select(struct spv *s, enum spv_reg r, const u32 arg[3]);
 #define SPV_OP2(s, op, r, ...) spv_op2((s), (op), (r), (const u32[2]){__VA_ARGS__})
@@ -135,7 +135,7 @@ u32 spv_test(struct spv *s, enum spirv_op op, enum spv_reg r, const u32 arg[2]);
 void spv_use(struct spv *s, u32 var);
 bool spv_assemble(struct spv *s, struct buf *out);
 
-/* lang_spirv_type.c: what values are. */
+/* lang_spirv_type.c: representation of values. */
 enum spv_reg spv_reg(const struct spv *s, kval v);
 u32 spv_lanes(const struct spv *s, kval v);
 u32 spv_words(const struct spv *s, kval v);
@@ -145,11 +145,11 @@ u32 spv_type_frag(struct spv *s, kval v);
 
 /* lang_spirv_op.c: pure operators on one lane. */
 u32 spv_scalar(struct spv *s, enum kir_op op, enum dtype t, enum spv_reg r, const u32 *x);
-u32 spv_wrap(struct spv *s, enum dtype t, u32 x); /* a small integer to its type's range */
-u32 spv_cast(struct spv *s, kval v, u32 x);       /* one lane of CAST v, x: its operand's */
+u32 spv_wrap(struct spv *s, enum dtype t, u32 x); /* reduces a small integer to its type's range */
+u32 spv_cast(struct spv *s, kval v, u32 x);       /* one lane of CAST v; x: its operand */
 u32 spv_bits(struct spv *s, enum dtype from, enum dtype to, u32 x);
 
-/* lang_spirv_pair.c: 64-bit integers as pairs of words, where the target has no others. */
+/* lang_spirv_pair.c: 64-bit integers as pairs of words, for targets without them. */
 u32 spv_low(struct spv *s, u32 x);
 u32 spv_pair_bin(struct spv *s, enum spirv_op op, const u32 arg[2]); /* results are pairs */
 u32 spv_pair_test(struct spv *s, enum spirv_op op, u32 a, u32 b);
@@ -170,7 +170,7 @@ u32 spv_pack(struct spv *s, enum dtype t, const u32 *lane);   /* a word of lanes
 /* lang_spirv_value.c: lanes and words of values. */
 void spv_find_wide(struct spv *s);               /* once: which i64 are 64 bits wide ... */
 void spv_number_values(struct spv *s);           /* ... and the memory of lanes and words */
-bool spv_is_packed(const struct spv *s, kval v); /* does, but not all its lanes */
+bool spv_is_packed(const struct spv *s, kval v); /* is packed, and some lane is not available */
 u32 spv_lane(struct spv *s, kval v, u32 i);
 u32 spv_lane_as(struct spv *s, kval v, u32 i, enum spv_reg r); /* i64: of the requested width */
 u32 spv_resize(struct spv *s, u32 id, enum spv_reg from, enum spv_reg to); /* i64 to that width */
@@ -179,10 +179,10 @@ void spv_set_lane(struct spv *s, kval v, u32 i, u32 id);
 void spv_set_word(struct spv *s, kval v, u32 i, u32 id);
 u32 spv_quot(struct spv *s, kval v, u32 log2);   /* an index divided by 2^log2, known to be whole */
 u32 spv_scope(struct spv *s);                    /* values created from here on ... */
-void spv_leave(struct spv *s, u32 mark);         /* ... is forgotten */
+void spv_leave(struct spv *s, u32 mark);         /* ... are dropped */
 u32 spv_thread(struct spv *s, u32 dim);          /* of the group */
 u32 spv_group(struct spv *s, u32 dim);           /* WorkgroupId */
-u32 spv_subgroup(struct spv *s, bool is_lane);   /* its number, or the thread's in it */
+u32 spv_subgroup(struct spv *s, bool is_lane);   /* its number, or that of the thread in it */
 u32 spv_parameter(struct spv *s, i64 i);
 
 /* lang_spirv_body.c: the kernel. */
@@ -212,7 +212,7 @@ void spv_store(struct spv *s, kval v);
 /* lang_spirv_frag.c: fragments, as KHR cooperative matrices. */
 void spv_frag(struct spv *s, kval v);            /* FILL, FLOAD, FSTORE, FMMA, CAST, ADD */
 
-/* lang_spirv_debug.c: names and lines; they do nothing unless the target's flags ask for them. */
+/* lang_spirv_debug.c: names and lines; no-ops unless the target's flags request them. */
 bool spv_has_flag(const struct caps *c, const char *word);
 void spv_debug_open(struct spv *s);
 void spv_debug_name(struct spv *s, u32 id, struct str name);

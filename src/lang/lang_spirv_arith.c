@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// lang_spirv_arith.c: operators on one lane, of 64-bit integers that may be pairs of words.
+// lang_spirv_arith.c: operators on one lane, including 64-bit integers that may be pairs of words.
 #include "lang/lang_spirv.h"
 
 u32 spv_bin(struct spv *s, enum spirv_op op, enum spv_reg r, const u32 arg[2])

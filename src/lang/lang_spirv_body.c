@@ -98,11 +98,11 @@ static void cast(struct spv *s, kval v)
     }
 }
 
-/* By words where both choices are packed and the condition is one for all lanes. */
+/* By words if both operands are packed and all lanes have the same condition. */
 static void choose(struct spv *s, kval v)
 {
     const struct kir_ins *x = kir_at(s->k, v), *c = kir_at(s->k, x->a);
-    bool is_one = c->op == KI_SPLAT || c->op == KI_CONST; /* of truth values, so a scalar's */
+    bool is_one = c->op == KI_SPLAT || c->op == KI_CONST; /* of bool, thus of a scalar */
     bool packed = spv_is_packed(s, x->b) || spv_is_packed(s, x->c);
     if (!is_one || !packed) {
         by_lanes(s, v);
@@ -124,7 +124,7 @@ static void bits(struct spv *s, kval v)
         spv_set_lane(s, v, i, spv_bits(s, from, x->dtype, spv_lane_as(s, x->a, i, r)));
 }
 
-/* Threads of a subgroup together. */
+/* Subgroup operations. */
 
 static enum spirv_op subgroup_op(enum kir_op op, enum dtype t)
 {
@@ -167,8 +167,8 @@ static void across_subgroup(struct spv *s, kval v)
 struct open { /* a LOOP or IF */
     kval head;
     u32 mark;            /* for values created inside */
-    u32 merge;           /* block behind it */
-    u32 next;            /* LOOP: block that steps; IF: block of ELSE, 0: none */
+    u32 merge;           /* block after it */
+    u32 next;            /* LOOP: block of the step; IF: block of ELSE, 0: none */
     u32 header, stepped; /* LOOP: block, the index's next value */
 };
 
@@ -270,7 +270,7 @@ static void pure(struct spv *s, kval v)
     case KI_CONST:
     case KI_PARAM:
     case KI_RAMP:
-    case KI_SPLAT: break; /* made where they are used */
+    case KI_SPLAT: break; /* created at their uses */
     case KI_LANE: some_lanes(s, v); break;
     case KI_CAST: cast(s, v); break;
     case KI_BITS: bits(s, v); break;

@@ -34,7 +34,7 @@ static u32 string(struct spv *s, struct str text)
     return id;
 }
 
-/* An instruction of the set; those outside of functions are among the types. */
+/* An instruction of the set; outside of functions it is among the types. */
 static u32 say(struct spv *s, struct buf *to, u32 number, const u32 *arg, u32 n)
 {
     u32 w[16] = {spv_type(s, SPV_TYPE_VOID, NULL, 0), spv_id(s), s->debug_set, number};

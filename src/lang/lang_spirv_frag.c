@@ -9,7 +9,7 @@ enum { ROW_MAJOR = 0, COLUMN_MAJOR = 1 };
 enum { SIGNED_A = 1, SIGNED_B = 2, SIGNED_C = 4, SIGNED_RESULT = 8 };
 enum { NON_PRIVATE = 0x20 };
 
-/* The scalar that fills a fragment: a lane, but of the component's own type. */
+/* The scalar that fills a fragment: a lane with the component's type. */
 static u32 component(struct spv *s, enum dtype t, kval v)
 {
     u32 x = spv_lane_as(s, v, 0, t == DT_I64 ? SR_U64 : spv_reg(s, v)), type = spv_type_component(s, t);

@@ -46,7 +46,7 @@ void spv_from_half2(struct spv *s, enum dtype t, u32 w, u32 *x, u32 *y)
 
 /* From f32. */
 
-/* x, y to the word that holds them as f16, by the target's own conversion. */
+/* Packs x, y as f16 into a word, by the target's conversion. */
 static u32 convert_pair(struct spv *s, u32 x, u32 y)
 {
     u32 f32 = spv_type_reg(s, SR_F32), f16 = SPV_TYPE(s, SPV_TYPE_FLOAT, 16);

@@ -62,7 +62,7 @@ static u32 load_within_word(struct spv *s, kval array, u32 at)
     struct place p = place_of(s, size, at);
     u32 w = load_unit(s, array, 4, p.word);
     return SPV_BIN(s, SPV_SHIFT_RIGHT_LOGICAL, SR_U32, w,
-                   p.shift); /* higher bits, which are removed later */
+                   p.shift); /* higher bits, removed later */
 }
 
 static void store_within_word(struct spv *s, kval array, u32 at, u32 x)
@@ -80,7 +80,7 @@ static void store_within_word(struct spv *s, kval array, u32 at, u32 x)
     SPV_PUT(&s->code, SPV_ATOMIC_OR, type, spv_id(s), pointer, scope, order, bits);
 }
 
-/* A small element at the bottom of a word to a lane; is_clean: nothing stands above it. */
+/* Converts a small element in the low bits of a word to a lane; is_clean: higher bits are zero. */
 static u32 lane_of_small(struct spv *s, enum dtype t, u32 x, bool is_clean)
 {
     bool is_done = is_clean && t != DT_BOOL && dtype_kind(t) != DK_INT;
@@ -111,7 +111,7 @@ static u32 load_element(struct spv *s, kval array, u32 at)
     const struct spv_array *a = s->array[array];
     enum dtype t = elem(s, array);
     if (a->storage == SPV_IN_FUNCTION) return load_reg(s, array, 0, at);
-    if (dtype_size(t) >= 4 || a->size == 4) { /* a word each, of whatever type */
+    if (dtype_size(t) >= 4 || a->size == 4) { /* a word each, of any type */
         u32 x = load_unit(s, array, a->size, at);
         return t == DT_BOOL ? spv_unpack(s, t, x, 0) : x;
     }
@@ -218,7 +218,7 @@ static u32 lane_index(struct spv *s, const struct access *x, u32 i)
     return spv_lane_as(s, x->index, i, SR_U32);
 }
 
-/* The first element is read instead of one that may not exist. */
+/* Reads the first element instead of one that may not exist. */
 static u32 load_guarded_lane(struct spv *s, const struct access *x, u32 i)
 {
     enum spv_reg r = element_reg(s, x->array);
@@ -250,7 +250,7 @@ static void store_guarded(struct spv *s, const struct access *x)
     }
 }
 
-/* "if (all lanes are valid)": two blocks that meet in a third. */
+/* "if (all lanes are valid)": two blocks that join in a third. */
 struct fork {
     u32 full, part, merge, mark;
 };
@@ -267,7 +267,7 @@ static struct fork fork_open(struct spv *s, const struct access *x)
     return f;
 }
 
-static u32 fork_turn(struct spv *s, const struct fork *f) /* the last block of the first half */
+static u32 fork_turn(struct spv *s, const struct fork *f) /* the last block of the first branch */
 {
     u32 label = s->label;
     spv_branch(s, f->merge);
@@ -355,7 +355,7 @@ static void store_vector(struct spv *s, const struct access *x)
     }
 }
 
-/* All of it. */
+/* Complete accesses. */
 
 static struct access access_of(struct spv *s, kval array, kval index, kval n)
 {

@@ -191,7 +191,7 @@ void spv_use(struct spv *s, u32 var)
     *arr_push(s->arena, &s->used) = var;
 }
 
-/* The whole. */
+/* The module. */
 
 static void put_memory_model(struct spv *s, struct buf *out)
 {

@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-/* Instructions of GLSL.std.450, of bounded error there. */
+/* Instructions of GLSL.std.450 with bounded errors. */
 enum {
     GLSL_ROUND_EVEN = 2,
     GLSL_TRUNC = 3,
@@ -33,14 +33,14 @@ u32 spv_wrap(struct spv *s, enum dtype t, u32 x)
     return SPV_INS(s, op, spv_type_reg(s, SR_U32), x, spv_u32(s, 0), spv_u32(s, bits));
 }
 
-/* Operators that one instruction does. */
+/* Operators with a single instruction. */
 
-struct spelling { /* for floats, signed and unsigned integers, bool; 0: more than one instruction */
+struct opcodes { /* for floats, signed and unsigned integers, bool; 0: more than one instruction */
     u16 f, s, u, b;
-    bool leaves_range; /* of a small integer */
+    bool leaves_range; /* the result of a small integer may leave its range */
 };
 
-static const struct spelling spellings[N_KIR_OPS] = {
+static const struct opcodes opcode_table[N_KIR_OPS] = {
     [KI_NEG] = {SPV_F_NEGATE, SPV_S_NEGATE, SPV_S_NEGATE, 0, true},
     [KI_NOT] = {0, SPV_NOT, SPV_NOT, SPV_LOGICAL_NOT, true},
     [KI_ADD] = {SPV_F_ADD, SPV_I_ADD, SPV_I_ADD, 0, true},
@@ -60,30 +60,30 @@ static const struct spelling spellings[N_KIR_OPS] = {
     [KI_LE] = {SPV_F_ORD_LESS_THAN_EQUAL, SPV_S_LESS_THAN_EQUAL, SPV_U_LESS_THAN_EQUAL, 0, false},
 };
 
-static enum spirv_op spelling_of(enum kir_op op, enum dtype t)
+static enum spirv_op opcodes_of(enum kir_op op, enum dtype t)
 {
-    const struct spelling *p = &spellings[op];
+    const struct opcodes *p = &opcode_table[op];
     if (t == DT_BOOL) return p->b;
     if (dtype_is_float(t)) return p->f;
     return is_signed(t) ? p->s : p->u;
 }
 
-static u32 by_spelling(struct spv *s, enum kir_op op, enum dtype t, enum spv_reg r, const u32 *x)
+static u32 by_opcode(struct spv *s, enum kir_op op, enum dtype t, enum spv_reg r, const u32 *x)
 {
     bool is_test = kir_op_info(op)->rule == 'B', is_unary = kir_op_info(op)->n_args == 1;
     const u32 arg[2] = {x[0], is_unary ? 0 : x[1]};
-    u32 id = is_test ? spv_test(s, spelling_of(op, t), r, arg) : spv_bin(s, spelling_of(op, t), r, arg);
+    u32 id = is_test ? spv_test(s, opcodes_of(op, t), r, arg) : spv_bin(s, opcodes_of(op, t), r, arg);
     bool rounds = op == KI_ADD || op == KI_SUB || op == KI_MUL || op == KI_DIV;
     if (rounds && dtype_is_float(t))
         SPV_PUT(&s->decorations, SPV_DECORATE, id, SPV_DEC_NO_CONTRACTION);
-    return spellings[op].leaves_range ? spv_wrap(s, t, id) : id;
+    return opcode_table[op].leaves_range ? spv_wrap(s, t, id) : id;
 }
 
-/* Those that need several. */
+/* Operators with several instructions. */
 
 static u32 less(struct spv *s, enum dtype t, enum spv_reg r, u32 a, u32 b)
 {
-    return SPV_TEST(s, spelling_of(KI_LT, t), r, a, b);
+    return SPV_TEST(s, opcodes_of(KI_LT, t), r, a, b);
 }
 
 static u32 extreme(struct spv *s, enum kir_op op, enum dtype t, enum spv_reg r, const u32 *x)
@@ -92,8 +92,8 @@ static u32 extreme(struct spv *s, enum kir_op op, enum dtype t, enum spv_reg r, 
     return SPV_CHOOSE(s, r, first, x[0], x[1]);
 }
 
-/* The quotient truncated to zero. The least value by -1 must wrap, which OpSDiv does not promise:
-   only where the type is as wide as the word, and not for indices. */
+/* The quotient truncated to zero. The least value divided by -1 must wrap, which OpSDiv does not
+   guarantee: needed only if the type is as wide as the word, and not for indices. */
 static u32 quotient(struct spv *s, enum dtype t, enum spv_reg r, const u32 *x)
 {
     bool may_overflow = t == DT_I32 || (t == DT_I64 && r == SR_U64 && !spv_is_pair(s, r));
@@ -110,15 +110,15 @@ static u32 remainder_int(struct spv *s, enum dtype t, enum spv_reg r, const u32 
     return spv_wrap(s, t, SPV_BIN(s, SPV_I_SUB, r, x[0], back));
 }
 
-/* A choice between x and -x by x < 0 is one that Mesa 22 gets wrong for what it has just extended from 32 bits to 64. */
+/* Mesa 22 miscompiles a select between x and -x by x < 0 if x was just extended from 32 bits to 64. */
 static u32 magnitude(struct spv *s, enum dtype t, enum spv_reg r, u32 x)
 {
     if (spv_is_pair(s, r)) return is_signed(t) ? spv_pair_abs(s, x) : x;
     return is_signed(t) ? spv_wrap(s, t, SPV_EXT(s, GLSL_SABS, spv_type_reg(s, r), x, 0, 0)) : x;
 }
 
-/* Loops. Vulkan's own remainder of floats is as good as x - y*trunc(x/y), and there is no power of
- * integers. */
+/* Loops. Vulkan's float remainder is only as precise as x - y*trunc(x/y), and there is no integer
+   power. */
 
 struct loop {
     u32 before, header, body, next, merge;
@@ -132,7 +132,7 @@ static struct loop loop_open(struct spv *s)
     return l;
 }
 
-/* A value that is `first` in the first round and `later` afterwards. */
+/* A value that is `first` in the first iteration and `later` afterwards. */
 static void loop_value(struct spv *s, const struct loop *l, enum spv_reg r, u32 id, u32 first,
                        u32 later)
 {
@@ -240,8 +240,8 @@ static u32 remainder_float(struct spv *s, enum spv_reg r, const u32 *x)
                       spv_const_f(s, r, (double)NAN));
 }
 
-/* The upper word of an f64's magnitude, its last bit set where the lower word is not 0: that
-   compares with infinity as the whole does. */
+/* The upper word of an f64's magnitude with its last bit set if the lower word is not 0: compares
+   with infinity as the whole value does. */
 static u32 high_word(struct spv *s, u32 x)
 {
     u32 type = spv_type_reg(s, SR_U32), part[2] = {spv_id(s), spv_id(s)};
@@ -285,8 +285,8 @@ static u32 multiply_add(struct spv *s, enum dtype t, enum spv_reg r, const u32 *
     return rounded(s, SPV_INS(s, SPV_F_ADD, type, product, x[2], 0));
 }
 
-/* Functions that GLSL.std.450 has for all floats, exact or as good as the target's division.
-   Transcendental ones were expanded when the text was made. */
+/* Functions of GLSL.std.450 for all floats, exact or as precise as the target's division.
+   Transcendental ones were expanded before. */
 static u32 function_of(struct spv *s, enum kir_op op, enum spv_reg r, const u32 *x)
 {
     static const u8 glsl[N_KIR_OPS] = {
@@ -302,7 +302,7 @@ static u32 function_of(struct spv *s, enum kir_op op, enum spv_reg r, const u32 
 u32 spv_scalar(struct spv *s, enum kir_op op, enum dtype t, enum spv_reg r, const u32 *x)
 {
     bool is_float = dtype_is_float(t);
-    if (spelling_of(op, t)) return by_spelling(s, op, t, r, x);
+    if (opcodes_of(op, t)) return by_opcode(s, op, t, r, x);
     switch (op) {
     case KI_MIN:
     case KI_MAX: return extreme(s, op, t, r, x);
@@ -352,7 +352,7 @@ static u32 int_to_int(struct spv *s, enum dtype from, enum dtype to, const enum 
     return from == to || fits ? x : spv_wrap(s, to, x);
 }
 
-/* What does not fit is unspecified, but a small type's value must stay one. */
+/* Values out of range are unspecified, but must be in the range of a small type. */
 static u32 float_to_int(struct spv *s, enum dtype to, enum spv_reg from, enum spv_reg r, u32 x)
 {
     bool is_unsigned = to == DT_U32 || to == DT_U64;
@@ -389,5 +389,5 @@ u32 spv_bits(struct spv *s, enum dtype from, enum dtype to, u32 x)
                                              : SR_U32;
         return SPV_BIN(s, SPV_BITCAST, r, x, 0);
     }
-    return spv_wrap(s, to, x); /* from other small types: their low bits, extended again */
+    return spv_wrap(s, to, x); /* from other small types: their low bits, re-extended */
 }

@@ -129,7 +129,7 @@ u32 spv_pair_test(struct spv *s, enum spirv_op op, u32 x, u32 y)
     }
 }
 
-/* Vectors are chosen by vectors before SPIR-V 1.4. */
+/* Before SPIR-V 1.4, selects of vectors need a vector condition. */
 u32 spv_pair_choose(struct spv *s, u32 cond, u32 a, u32 b)
 {
     u32 bools = spv_type_vec(s, spv_type_reg(s, SR_BOOL), 2), both = SPV_INS(s, SPV_COMPOSITE_CONSTRUCT, bools, cond, cond, 0);
@@ -163,8 +163,8 @@ static void name(struct spv *s, u32 id, u32 value)
     SPV_PUT(&s->code, SPV_COPY_OBJECT, spv_type_reg(s, SR_U32), id, value);
 }
 
-/* The rest moves up, taking the next bit of the dividend; where the divisor fits it is taken off and the quotient, which moves up
-   where the dividend was, gets a bit. */
+/* Shifts the remainder left by the next bit of the dividend; if the divisor fits it is subtracted,
+   and a bit is shifted into the quotient, which replaces the dividend. */
 static void divide_round(struct spv *s, struct pair *rest, struct pair *n, struct pair d)
 {
     u32 one = spv_u32(s, 1), top = w_bin(s, SPV_SHIFT_RIGHT_LOGICAL, rest->hi, spv_u32(s, 31));
@@ -227,7 +227,8 @@ u32 spv_pair_abs(struct spv *s, u32 x)
 
 static u32 f_bin(struct spv *s, enum spirv_op op, enum spv_reg r, u32 a, u32 b) { return SPV_OP2(s, op, r, a, b); }
 
-/* To f32: the upper 32 significant bits, of which the last says whether anything lies below, then a power of two: one rounding. */
+/* To f32: the upper 32 significant bits, the last one set if any lower bit is, then scaled by a
+   power of two: one rounding. */
 static u32 to_f32(struct spv *s, struct pair a)
 {
     u32 word = spv_type_reg(s, SR_U32), is_small = w_test(s, SPV_I_EQUAL, a.hi, spv_u32(s, 0));
@@ -256,7 +257,8 @@ u32 spv_pair_to_float(struct spv *s, bool is_signed, enum spv_reg to, u32 x)
     return is_signed ? SPV_SELECT_OF(s, to, minus, SPV_OP2(s, SPV_F_NEGATE, to, f, 0), f) : f;
 }
 
-/* Exact: the upper word is a power of two's part, what is left of a float has no more digits than it. */
+/* Exact: the upper word is the quotient by 2^32, and the remainder has no more digits than the
+   float. */
 u32 spv_pair_from_float(struct spv *s, enum spv_reg from, u32 x)
 {
     u32 type = spv_type_reg(s, from), a = SPV_EXT(s, GLSL_FABS, type, x, 0, 0);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// lang_spirv_type.c: what values and fragments of kernel IR are in a module: types, lanes, words.
+// lang_spirv_type.c: representation of values and fragments of kernel IR in a module: types, lanes,
+// words.
 #include "lang/lang_spirv.h"
 
 enum { SUBGROUP = 3 }; /* scope */
@@ -21,7 +22,7 @@ enum spv_reg spv_reg(const struct spv *s, kval v)
     case DT_U32:
     case DT_I32:
     case DT_F16:
-    case DT_TF32: /* of fragments only, which have other types */
+    case DT_TF32: /* only of fragments, which have other types */
     case DT_BF16: return SR_U32;
     case DT_NONE:
 #define Y(id, ...) case DT_##id:

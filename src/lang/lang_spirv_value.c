@@ -22,8 +22,8 @@ static bool any_operand(const struct spv *s, const bool *is, const struct kir_in
     return false;
 }
 
-/* Whether a value is more than an index, a bound or a side of a
-   comparison: it is stored or converted, or an operand of such a value. */
+/* Whether a value is more than an index, a bound or a side of a comparison: it is stored,
+   converted, or an operand of such a value. */
 static void find_kept(const struct spv *s, bool *kept)
 {
     for (kval v = s->k->ins.n - 1; v; v--) {
@@ -42,7 +42,7 @@ struct origin { /* of i64 values */
     bool *kept;
 };
 
-/* A float's whole part that is only used as an index fits like any index. */
+/* The integer part of a float that is only used as an index fits 32 bits like any index. */
 static bool comes_from_data(const struct spv *s, const struct origin *o, kval v)
 {
     const struct kir_ins *x = kir_at(s->k, v);
@@ -50,7 +50,7 @@ static bool comes_from_data(const struct spv *s, const struct origin *o, kval v)
     case KI_CAST: return o->kept[v] || !dtype_is_float(kir_dtype(s->k, x->a));
     case KI_BUF:
     case KI_BITS: return true;
-    case KI_ALLOC: return o->data[v] || x->aux == KS_TEMP; /* memory of 64 bits an element anyway */
+    case KI_ALLOC: return o->data[v] || x->aux == KS_TEMP; /* 64 bits per element in any case */
     case KI_LOAD:
     case KI_FLOAD: return o->data[x->a];
     case KI_CONST: return !fits_word((struct kir_range){x->imm.i, x->imm.i});
@@ -65,7 +65,7 @@ static bool comes_from_data(const struct spv *s, const struct origin *o, kval v)
 static void find_data(const struct spv *s, struct origin *o)
 {
     const struct kir *k = s->k;
-    for (bool changed = true; changed;) { /* a later store may make an array's earlier loads data */
+    for (bool changed = true; changed;) { /* a later store may make an array's earlier loads data-dependent */
         changed = false;
         for (kval v = 1; v < k->ins.n; v++) {
             const struct kir_ins *x = kir_at(k, v);
@@ -141,7 +141,7 @@ void spv_number_values(struct spv *s)
     s->param = arena_array(s->arena, u32, s->n_param + 1);
 }
 
-/* At the top of the function, where what is made serves all of it. */
+/* At the top of the function, so that the value is available in all of it. */
 
 static u32 builtin_var(struct spv *s, enum spirv_builtin b, u32 type)
 {

@@ -45,16 +45,16 @@ u32 text_grid(struct text *t, kval open, kval dim[3], kval *body_end)
     u32 n = 0;
     for (kval v = open; v < end; v++) {
         if (kir_at(t->k, v)->op != KI_GRID) continue;
-        assert(n < 3); /* the verifier sees to it */
+        assert(n < 3); /* guaranteed by the verifier */
         dim[n++] = v;
     }
-    for (*body_end = end; *body_end > end - (n - 1);) /* END of the inner dimensions follow each other */
+    for (*body_end = end; *body_end > end - (n - 1);) /* ENDs of the inner dimensions are adjacent */
         if (kir_at(t->k, --*body_end)->op != KI_END)
             err_set(t->err, ERR_UNSUPPORTED, "work between dimensions of a grid of kernel '%.*s'", STR_ARG(t->k->name));
     return n;
 }
 
-/* Analysis before writing. */
+/* Analysis before emission. */
 
 static u8 mask_bytes(const struct text *t, const struct kir_ins *x)
 {
@@ -77,7 +77,7 @@ static u8 mask_bytes(const struct text *t, const struct kir_ins *x)
     }
 }
 
-/* Is operand i written more than once, because every lane needs it? */
+/* Whether operand i is emitted more than once, because every lane needs it. */
 static bool is_repeated(const struct text *t, const struct kir_ins *x, u32 i)
 {
     if (t->style->has_vectors) return false;
@@ -92,7 +92,7 @@ static void count_uses(struct text *t)
         const struct kir_ins *x = kir_at(t->k, v);
         struct text_value *me = &t->val[v];
         if (is_pure(x) && me->uses == 0) continue;      /* dead */
-        u32 n = is_always_nested(x->op) ? me->uses : 1; /* written once per use */
+        u32 n = is_always_nested(x->op) ? me->uses : 1; /* emitted once per use */
         const kval arg[] = {x->a, x->b, x->c, x->d};
         for (u32 i = 0; i < countof(arg); i++)
             t->val[arg[i]].uses += is_repeated(t, x, i) && kir_lanes(t->k, arg[i]) == 1 ? 2 * n : n;
@@ -109,7 +109,8 @@ static bool derives_from_data(const struct text *t, const struct kir_ins *x)
     return x->dtype != DT_I64 && dtype_is_int(x->dtype) && is_pure(x);
 }
 
-/* An index is wide where it may need to be; with sizes that are not known, launches keep it narrow (dev_check_reach). */
+/* An index is wide only if its range requires it; for unknown sizes, launches keep it narrow
+   (dev_check_reach). */
 static bool is_wide(const struct text *t, kval v)
 {
     const struct kir_ins *x = kir_at(t->k, v);
@@ -141,7 +142,8 @@ static void decide_nesting(struct text *t, kval v, const u32 *user_block)
     me->size = (u8)i64_min(size, 255);
 }
 
-/* Blocks of definitions and of the (last) user, then what depends on operands, in order. */
+/* First the blocks of definitions and of last users, then properties that depend on operands, in
+   order. */
 static void analyse(struct text *t)
 {
     const struct kir *k = t->k;
@@ -317,7 +319,7 @@ static void expand(struct text *t, struct buf *b, const char *text, const struct
         else buf_char(b, *text);
 }
 
-/* The first that fits serves. */
+/* The first matching helper is used. */
 static const struct text_helper *helper_find(const struct text_style *s, const char *name,
                                              enum dtype d)
 {
@@ -348,8 +350,8 @@ static void lane_numbers(struct buf *b, u32 from, u32 to)
     for (u32 i = from; i < to; i++) buf_printf(b, i > from ? ", %u" : "%u", i);
 }
 
-/* All lanes become one. Halves are vectors of their own, because elements that change places within a vector go through memory; four
- * lanes stay in one, because there are no registers for less. */
+/* Reduces all lanes to one. Halves are vectors of their own, because permutations within a vector
+   go through memory; four lanes remain in one vector, because there are no smaller registers. */
 static void helper_across(struct text *t, struct buf *b, const struct text_helper *h,
                           const struct expansion *x)
 {

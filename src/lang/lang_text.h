@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // lang_text: kernel IR as text of a language of the C family. The shared emitter (lang_text.c)
-// names values, nests small expressions, walks structures and collects the helper functions a text
-// needs; a language gives a struct text_style of tables and a few functions. Only files of this
-// folder include this header.
+// names values, nests small expressions, traverses structures and collects the helper functions a
+// text needs; a language provides a struct text_style of tables and a few functions. Private to
+// this folder.
 #ifndef QUERN_LANG_TEXT_H
 #define QUERN_LANG_TEXT_H
 
@@ -18,16 +18,17 @@
    0 or 1, nothing before a vector's 0 or -1. */
 struct text_helper {
     const char *name;
-    u32 types;          /* set of 1 << enum dtype it serves */
+    u32 types;          /* set of 1 << enum dtype that it supports */
     const char *scalar; /* definition for one element; NULL: none */
     const char *
-        vector; /* definition for lanes > 1; NULL: every lane by the scalar one, n_args arguments */
+        vector; /* definition for lanes > 1; NULL: the scalar one for every lane, with n_args arguments */
     u8 n_args;
-    const char *across; /* of all lanes together, halving: lane i (x) and lane i + N/2 (y) become this expression, and so on */
+    const char *across; /* reduction of all lanes by halving: lane i (x) and lane i + N/2 (y) become this
+                           expression, and so on */
     const char *needs; /* space-separated helpers of the same type that must precede it */
 };
 
-/* Sets of types that helpers serve. */
+/* Sets of types of helpers. */
 enum {
     T_F32 = 1 << DT_F32,
     T_F64 = 1 << DT_F64,
@@ -47,36 +48,40 @@ enum {
 struct text;
 
 struct text_style {
-    const struct text_helper *helper; /* those before text_helpers; ends with a NULL name; optional */
+    const struct text_helper *helper; /* take precedence over text_helpers; ends with a NULL name; optional */
     const char *function;             /* before a helper: "static inline ..." */
-    const char *math, *math_end[2];   /* around the name of a function of the library: f32, f64 */
+    const char *math, *math_end[2];   /* around the name of a library function: f32, f64 */
     const char *infinity[2], *nan[2]; /* of f32, f64 */
-    bool has_vectors; /* arithmetic on vectors is written as on scalars; else a vector is a scalar per lane */
-    enum dtype index; /* what i64 is held as where it is no data: numbers of elements and iterations */
+    bool has_vectors; /* vector arithmetic is written like scalar arithmetic; otherwise a vector is a scalar per
+                         lane */
+    enum dtype index; /* representation of i64 that is not data: numbers of elements and iterations */
     struct str (*load)(struct text *t, kval v);        /* as an expression */
-    bool (*load_lanes)(struct text *t, kval v);        /* as statements that define its lanes; false: it is an expression; optional */
+    bool (*load_lanes)(struct text *t, kval v);        /* as statements that define its lanes; false: it is an
+                                                          expression; optional */
     void (*store)(struct text *t, kval v);
     void (*prefetch)(struct text *t, kval v);
     void (*alloc)(struct text *t, kval v);
     void (*loop_hint)(struct text *t, const struct kir_ins *loop); /* before a for; optional */
     struct str (*thread)(struct text *t, kval v);      /* THREAD, SUBGROUP and subgroup operations; optional */
     void (*barrier)(struct text *t);                   /* optional */
-    void (*await)(struct text *t, kval v);             /* optional: stores of copies have happened already */
+    void (*await)(struct text *t, kval v);             /* optional: otherwise stores of copies are synchronous */
     void (*tile)(struct text *t, kval v);              /* TILE; NULL: unsupported */
-    struct str (*frag)(struct text *t, kval v);        /* a fragment as an expression; these three optional together */
+    struct str (*frag)(struct text *t, kval v);        /* a fragment as an expression; these three optional
+                                                          together */
     struct str (*frag_type)(struct text *t, const struct kir_ins *x); /* of one, or of an array's elements */
     void (*frag_store)(struct text *t, kval v);
-    bool (*statement)(struct text *t, kval v);         /* before an instruction's statement, in order; true: this was it; optional */
+    bool (*statement)(struct text *t, kval v);         /* called before an instruction's statement, in order;
+                                                          true: it emitted the statement; optional */
 };
 
 struct text_value { /* the emitter's facts about an instruction */
-    u32 uses;       /* operands that name it */
+    u32 uses;       /* number of operands that refer to it */
     u32 block;      /* innermost enclosing structure */
-    u8 size;        /* nodes of its expression when it is nested into its user */
-    u8 mask;        /* bytes per lane of a vector of bool, kept as 0 and -1 */
-    bool nested;    /* has no name of its own */
+    u8 size;        /* nodes of its expression if it is nested into its user */
+    u8 mask;        /* bytes per lane of a vector of bool, represented as 0 and -1 */
+    bool nested;    /* nested: has no name of its own */
     bool is_data;   /* an integer that came from memory: must wrap */
-    bool is_wide;   /* an i64 that the style's index may not hold */
+    bool is_wide;   /* an i64 that may exceed the style's index */
 };
 
 struct text {
@@ -84,41 +89,42 @@ struct text {
     const struct kir *k;
     const struct caps *caps;
     struct arena *arena;         /* for expressions */
-    struct buf *out;             /* statements of the function being written */
+    struct buf *out;             /* statements of the current function */
     struct buf prelude;          /* helper functions */
     struct buf types;            /* definitions of vector types */
-    struct map known;            /* helpers and types already written */
+    struct map known;            /* helpers and types that are defined already */
     struct text_value *val;      /* by kval */
-    bool *param_used, *buf_used; /* by number, of the function being written */
+    bool *param_used, *buf_used; /* by number, of the current function */
     u32 depth;                   /* indentation */
-    u32 lane;                    /* without vectors: the lane that expressions are written for */
+    u32 lane;                    /* without vectors: the current lane of expressions */
     struct err *err;             /* sticky */
     void *own;                   /* the language's */
 };
 
 void text_open(struct text *t, const struct kir *k);
 void text_close(struct text *t);
-struct str text_value(struct text *t, kval v); /* an operand: a name or a bracketed expression */
-struct str text_bare(struct text *t, kval v);  /* the same without brackets, between separators */
+struct str text_value(struct text *t, kval v); /* an operand: a name or a parenthesised expression */
+struct str text_bare(struct text *t, kval v);  /* the same without parentheses, between separators */
 struct str text_type(struct text *t, enum dtype d,
-                     u32 lanes); /* defines it where needed; bool: the mask of bytes */
+                     u32 lanes); /* defines it on first use; bool: the mask of bytes */
 struct str text_value_type(struct text *t, kval v);
 struct str text_name(struct text *t, kval v);  /* of a value; of its lane t->lane without vectors */
-enum dtype text_dtype(const struct text *t, kval v); /* type of v in the text: i64 may be the style's index */
+enum dtype text_dtype(const struct text *t, kval v); /* type of v in the text: i64 may become the style's index */
 struct str text_mask(struct text *t, kval v,
                      u32 bytes);   /* a vector of bool with lanes of that many bytes */
-enum dtype text_rep(enum dtype d); /* the type that holds it: u16 for f16 and bf16 */
-/* q_NAME_TYPE, defined where needed; other = $X. */
+enum dtype text_rep(enum dtype d); /* its representation: u16 for f16 and bf16 */
+/* q_NAME_TYPE, defined on first use; other = $X. */
 struct str text_helper(struct text *t, const char *name, enum dtype d, u32 lanes, enum dtype other);
 struct str text_fmt(struct text *t, const char *fmt, ...) QUERN_PRINTF(2, 3);
 void text_line(struct text *t, const char *fmt, ...) QUERN_PRINTF(2, 3);
 /* The statements of instructions from..to-1. */
 void text_body(struct text *t, kval from, kval to);
-/* Does the target have DOT v as an instruction? */
+/* Whether the target has DOT v as an instruction. */
 bool text_has_dot(const struct caps *c, const struct kir *k, kval v);
 void text_comment(struct buf *b, struct str s); /* untrusted text, made safe inside a comment */
 kval text_end(const struct kir *k, kval open);  /* the END that closes a structure */
-/* The dimensions of a grid, outermost first; gives how many. body_end: the first of the ENDs that close it. */
+/* The dimensions of a grid, outermost first; returns their number. body_end: the first of the ENDs
+   that close it. */
 u32 text_grid(struct text *t, kval open, kval dim[3], kval *body_end);
 /* A parameter's text as a comment. */
 struct str text_param_note(struct text *t, u32 param);

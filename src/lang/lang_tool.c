@@ -18,7 +18,7 @@ bool lang_tool_in_path(struct arena *a, const char *program)
 bool lang_tool_run(const struct lang_tool *t, const char *const *argv, struct buf *said, struct err *e)
 {
     struct os_status s = os_run(&(struct os_proc_opts){.argv = argv, .timeout = t->timeout, .out = said});
-    if (s.how == OS_EXITED && s.code == 127) s.how = OS_NOT_STARTED; /* says env */
+    if (s.how == OS_EXITED && s.code == 127) s.how = OS_NOT_STARTED; /* exit code of env */
     switch (s.how) {
     case OS_EXITED:
         if (s.code == 0) return true;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// lang_tool: compilers and other tools that languages run as programs. Only files of this folder include this header.
+// lang_tool: compilers and other tools that languages run as programs. Private to this folder.
 #ifndef QUERN_LANG_TOOL_H
 #define QUERN_LANG_TOOL_H
 
 #include "lang/lang.h"
 
 struct lang_tool {
-    const char *program; /* as messages name it */
-    const char *hint;    /* what to do when it cannot be run: "install spirv-tools"; NULL: nothing */
+    const char *program; /* its name in messages */
+    const char *hint;    /* advice if it cannot be run: "install spirv-tools"; NULL: none */
     double timeout;      /* seconds */
 };
 
@@ -16,9 +16,10 @@ struct lang_tool {
    Its output goes to said, and into the error on failure. */
 bool lang_tool_run(const struct lang_tool *t, const char *const *argv, struct buf *said, struct err *e);
 
-/* A program from a file to a file, in a private folder that is removed. The words "@in" and
-   "@out" of argv become the paths of files of these names; the program's temporary files
-   are in the folder, too: it may be killed. Without out_name the result is its output. */
+/* Runs a program that converts a file to a file, in a private folder that is removed afterwards.
+   The words "@in" and "@out" of argv become the paths of files with these names; temporary files of
+   the program are in the folder, too, because it may be killed. Without out_name the result is its
+   output. */
 struct lang_convert {
     const char *const *argv;
     const char *in_name, *out_name; /* "k.cu"; suffixes matter to compilers */
@@ -27,7 +28,7 @@ struct lang_convert {
 bool lang_tool_convert(struct buf *out, const struct lang_tool *t, const struct lang_convert *c, struct err *e);
 
 bool lang_tool_in_path(struct arena *a, const char *program);
-/* The last line but empty ones of what it says, or the first. */
+/* The last non-empty line of its output, or the first. */
 bool lang_tool_line(struct buf *out, const struct lang_tool *t, const char *const *argv, bool is_last, struct err *e);
 
 #endif

@@ -7,7 +7,7 @@
 
 enum { REVISION = 6 }; /* incremented when the same text yields other words */
 
-/* Vulkan's own functions are inaccurate or missing. */
+/* Vulkan's functions are inaccurate or missing. */
 static bool wants_all(const void *user, const struct kir *k, kval v) { return true; }
 
 static bool print(struct buf *out, const struct kir *k, const struct caps *c, struct err *e)
@@ -122,7 +122,7 @@ static bool toolchain(struct buf *out, const struct caps *c, struct err *e)
     return !out->failed || err_set(e, ERR_SYSTEM, "out of memory");
 }
 
-/* Vectors are taken apart anyway; wide ones say which accesses are contiguous. */
+/* Vectors are scalarised anyway; wide ones show which accesses are contiguous. */
 static struct kir_limits limits(const struct caps *c)
 {
     return (struct kir_limits){.max_unroll = 20000};
