@@ -20,7 +20,7 @@ struct export_job {
 
 struct exporter {
     const char *name;          /* "onnx": the name for --to */
-    const char *summary;       /* one line for people */
+    const char *summary;       /* one-line summary */
     bool (*write)(const struct export_job *j, struct err *e);
 };
 

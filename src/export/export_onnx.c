@@ -150,7 +150,7 @@ static Onnx__AttributeProto *make_attr(struct writer *w, const struct attr *a)
         p->t = arena_new(&w->a, Onnx__TensorProto);
         io_onnx_fill(p->t, a->t, &w->a);
         return p;
-    case ATTR_GRAPH: break; /* refused before */
+    case ATTR_GRAPH: break; /* rejected before */
     }
     return p;
 }
@@ -240,7 +240,7 @@ static Onnx__OperatorSetIdProto *make_opset(struct writer *w, struct str domain,
     return p;
 }
 
-/* ONNX's versions of operators and of the format from which there are elements of that type. */
+/* First versions of operators and of the format that support elements of a type. */
 struct since {
     i64 opset, ir;
 };
@@ -320,7 +320,7 @@ static bool choose_opset(const struct writer *w, i64 *opset)
                    (long long)newest, (long long)oldest);
 }
 
-/* Every other domain once, in the version that has all its operators in the form that they have here. */
+/* Every other domain once, in the version in which its operators have the form used here. */
 static void add_domains(struct writer *w, Onnx__ModelProto *m)
 {
     for (node_id n = 1; n < w->g->node.n; n++) {
@@ -376,7 +376,7 @@ static bool write_model(struct writer *w, struct buf *out)
            make_consts(w, &p) && pack_model(w, &m, out);
 }
 
-/* Sizes that the graph makes have no form in ONNX, and whoever imports the model makes them again. */
+/* Data-dependent sizes have no form in ONNX; importers create them again. */
 static bool without_made(struct graph *to, const struct graph *g, struct arena *a, struct err *e)
 {
     graph_clone(to, g, a);

@@ -31,7 +31,7 @@ enum {
 /* The name as a token: unchanged, or without dashes and then
    without vowels, until it is short enough. False: impossible. */
 bool vkdt_module_name(char out[VKDT_TOKEN + 1], struct str name, struct err *e);
-bool vkdt_suffix(char out[VKDT_TOKEN + 1], struct str name, struct err *e); /* small letters */
+bool vkdt_suffix(char out[VKDT_TOKEN + 1], struct str name, struct err *e); /* lower-case letters */
 /* "prefix7", the prefix shortened so that all of n_kernels numbers fit a token */
 struct str vkdt_kernel_name(struct arena *a, const char *prefix, u32 k, u32 n_kernels);
 
@@ -67,7 +67,7 @@ struct vkdt_conn {
     enum vkdt_type type;
     u32 buf;             /* of the plan */
     struct vkdt_end end; /* VC_READ, VC_MODIFY */
-    bool is_order;       /* bound, but not used: the other node has to come first */
+    bool is_order;       /* bound but unused: orders this node after the other */
 };
 
 struct vkdt_node {
@@ -124,29 +124,29 @@ void vkdt_output_shader(struct buf *b, const struct vkdt_image *m);
 
 struct vkdt_names { /* of a module */
     char module[VKDT_TOKEN + 1];
-    struct str title;        /* as it was given */
+    struct str title;        /* as given */
 };
 void vkdt_print_model(struct buf *b, const struct vkdt_model *m, const struct vkdt_names *n);
-/* "H, W", "uint64_t H, uint64_t W": with a type before each, and a comma behind the last if any */
+/* "H, W", "uint64_t H, uint64_t W": with a type before each, and a comma after the last one if any */
 void vkdt_print_vars(struct buf *b, const struct vkdt_model *m, const char *type);
 
 /* export_vkdt_helpers.c */
-extern const char vkdt_helpers[]; /* functions that networks' headers call */
+extern const char vkdt_helpers[]; /* functions called by headers of networks */
 
 /* export_vkdt_main.c */
 
 struct vkdt_module {
     struct vkdt_names name;
     struct vkdt_model *model;
-    u32 n_model;             /* their interfaces are equal */
+    u32 n_model;             /* with equal interfaces */
     bool has_weights;        /* in its folder */
     bool has_pre, has_post;  /* a shader was given: "input" for all inputs, "output" likewise */
 };
-/* Images of one kind share a shader, numbered by the first of the kind. */
+/* Images of one kind share a shader, numbered by the first one. */
 u32 vkdt_shader_of(const struct vkdt_image *v, u32 k);
 void vkdt_print_main(struct buf *b, const struct vkdt_module *m);
 void vkdt_print_connectors(struct buf *b, const struct vkdt_module *m);
-void vkdt_print_params(struct buf *b, const struct vkdt_module *m);   /* nothing with one model */
+void vkdt_print_params(struct buf *b, const struct vkdt_module *m);   /* empty for a single model */
 void vkdt_print_params_ui(struct buf *b, const struct vkdt_module *m);
 void vkdt_print_make(struct buf *b, const struct vkdt_module *m);
 void vkdt_print_ignore(struct buf *b, const struct vkdt_module *m);

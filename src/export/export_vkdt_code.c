@@ -207,7 +207,7 @@ static void put_group_counts(struct coder *c)
     buf_z(c->b, "\n  };\n");
 }
 
-/* Kernels that know no base of their groups have to run in one piece. */
+/* Kernels without a base of their workgroups must run in one piece. */
 static void put_whole_check(struct coder *c)
 {
     u32 count = 0;
@@ -327,7 +327,7 @@ static void put_node(struct coder *c, u32 node)
     buf_z(c->b, ");\n");
 }
 
-/* Connecting sets the offset of both ends to 0: it comes first. */
+/* Connecting sets the offset of both ends to 0, so it comes first. */
 static void put_connection(struct coder *c, u32 node, u32 k)
 {
     const struct vkdt_conn *x = &c->m->node.v[node].conn[k];

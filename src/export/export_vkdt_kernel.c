@@ -52,7 +52,7 @@ static bool malformed(struct err *e, const char *what)
 static u32 op_at(const struct words *w, u32 i) { return w->v[i] & 0xffff; }
 static u32 len_at(const struct words *w, u32 i) { return w->v[i] >> 16; }
 
-/* Operand k of the instruction at i, 0 where there is none. */
+/* Operand k of the instruction at i, 0: none. */
 static u32 operand(const struct words *w, u32 i, u32 k)
 {
     return k < len_at(w, i) ? w->v[i + k] : 0;
@@ -180,7 +180,7 @@ static void trace_ins(struct tracer *t, u32 i)
     }
 }
 
-/* Functions call only functions, and each is looked at again when a new one became reachable. */
+/* Functions call only functions, and each is examined again when another becomes reachable. */
 static void trace(struct tracer *t)
 {
     u32 n_live = 0;

@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// From dispatches to nodes. Each grid of a dispatch becomes a node whose
-// connectors are the buffers that the grid really uses. vkdt orders
-// nodes by their connections alone, so every dependency has to be one:
-//   - a buffer belongs to the node that writes it first ("write"); who reads it later is connected
-//     to the node that wrote it last;
-//   - who writes into a buffer that is there already (the second half of a concatenation, a sum)
-//     is a "modify" connector on the last writer; those who read the older content have to come
-//     first, so it gets one more connector on each of them, which the kernel does not look at;
-//   - constants lie in one buffer, the weights, each at an offset.
-// Sources (the weights, the pictures of the inputs) must be visited before any buffer is freed, see visit_sources_first.
+// From dispatches to nodes. Each grid of a dispatch becomes a node whose connectors are the buffers
+// that the grid uses. vkdt orders nodes by their connections only, so every dependency must be a
+// connection:
+//   - a buffer belongs to the node that writes it first ("write"); later readers are connected to its last writer;
+//   - a node that writes into an existing buffer (the second half of a concatenation, a sum) has a "modify" connector to the
+//     last writer; readers of the older content must come first, so it gets an additional unused connector to each of them;
+//   - constants are in one buffer, the weights, each at an offset.
+// Sources (the weights, the pictures of the inputs) must be visited before any buffer is freed, see
+// visit_sources_first.
 #include "export/export_vkdt.h"
 
 #include <string.h>
 
 struct buf_state {
     bool is_written;
-    struct vkdt_end last; /* writer, when is_written */
+    struct vkdt_end last; /* the writer, if is_written */
     struct {
         u32 *v;
         u32 n, cap;
@@ -55,7 +54,7 @@ static u32 input_of(const struct plan *p, u32 buf)
 {
     for (u32 k = 0; k < p->input.n; k++)
         if (p->input.v[k].buf == buf) return k;
-    unreachable(); /* plan_verify */
+    unreachable(); /* checked by plan_verify */
 }
 
 static bool connect_read(struct grapher *g, struct vkdt_conn *c, u32 node)
@@ -109,7 +108,7 @@ static bool connect_args(struct grapher *g, u32 node, const struct vkdt_kernel *
     return true;
 }
 
-/* Some buffer that the node writes, to be connected to for the order's sake. */
+/* Any buffer that the node writes, for a connection that orders nodes. */
 static struct vkdt_end any_output(struct grapher *g, u32 node)
 {
     const struct vkdt_node *n = node_of(g, node);
@@ -142,7 +141,7 @@ static bool order_behind(struct grapher *g, u32 node, const struct buf_state *s)
     return true;
 }
 
-/* From now on the node is the last writer of what it writes. */
+/* Makes the node the last writer of its outputs. */
 static bool note_writes(struct grapher *g, u32 node)
 {
     u32 n = node_of(g, node)->n_conn, n_writes = 0;
@@ -163,7 +162,8 @@ static bool note_writes(struct grapher *g, u32 node)
 
 /* Kernels. */
 
-/* Parameters, or parameters and the base of a piece of a grid: a pipeline's layout has to hold what its module declares. */
+/* Push constants: parameters, or parameters and the base of a part of a grid; a pipeline's layout
+   must contain those that its module declares. */
 static bool set_push(struct grapher *g, struct vkdt_node *n, const struct vkdt_kernel *k)
 {
     enum { BASE = 3 };
@@ -193,7 +193,7 @@ static bool add_grid(struct grapher *g, u32 dispatch, u32 grid)
     struct str entry = str_fmt(g->a, "%.*s_%u", STR_ARG(d->entry), grid);
     struct vkdt_kernel k;
     if (!vkdt_kernel_take(&k, b->code, entry, g->a, g->e)) return false;
-    /* What this grid does not use is declared all the same: connector 0 will do. */
+    /* Declared but unused arguments are bound to connector 0. */
     u32 node = g->m->node.n, *binding = arena_array(g->a, u32, k.n_use + 1);
     *(arr_push(g->a, &g->m->node)) = (struct vkdt_node){.dispatch = dispatch, .grid = grid};
     if (!connect_args(g, node, &k, binding) || !note_writes(g, node)) return false;
@@ -242,7 +242,7 @@ static bool *find_live(struct grapher *g)
     return live;
 }
 
-/* Kernels in the order of the nodes that are left. */
+/* Kernels in the order of the remaining nodes. */
 static void keep_used_kernels(struct grapher *g)
 {
     struct vkdt_model *m = g->m;
@@ -276,7 +276,7 @@ static void drop_dead_nodes(struct grapher *g)
     keep_used_kernels(g);
 }
 
-/* Constants lie in the weights in the order in which nodes read them. */
+/* Places constants in the order in which nodes read them. */
 
 static bool place_const(struct grapher *g, u32 buf)
 {
@@ -308,7 +308,7 @@ static bool check_kernel(struct grapher *g, const struct vkdt_kernel *k)
     return true;
 }
 
-/* Requirements of the remaining nodes: weights, and of the device. */
+/* Requirements of the remaining nodes: weights, and device features. */
 static bool sum_up(struct grapher *g)
 {
     for (u32 i = 0; i < g->m->node.n; i++) {
@@ -318,21 +318,24 @@ static bool sum_up(struct grapher *g)
     return true;
 }
 
-/* Order of sources. vkdt visits nodes depth first from its sinks, the last connector of a node first, and lays out memory in that order.
-   The processor fills the staging memory of all sources before a frame begins, and where staging and buffers share memory (devices whose
-   memory is all visible to the host), the staging of a source that is visited late lies in what an earlier node's buffer has left: that
-   node's output overwrites it. So each node by which the walk can enter the network reads the weights, last: they are visited before
-   everything that leads to the network. And the node that runs first reads all inputs, the last one last, so that what leads to them is
-   visited before the network's first buffer is freed. On the way there no input is met, for nodes visit other nodes before inputs: else what
-   leads to it would be freed before the other inputs are visited. */
+/* Order of sources. vkdt visits nodes depth-first from its sinks, the last connector of a node
+   first, and allocates memory in that order. The CPU fills the staging memory of all sources before
+   a frame begins. If staging and buffers share memory (devices whose memory is all host-visible),
+   the staging of a source that is visited late may reuse the memory of an earlier node's buffer,
+   and that node's output overwrites it. So each node through which the traversal can enter the
+   network reads the weights, by its last connector: they are visited before all producers of the
+   network's inputs. And the node that runs first reads all inputs, the last one last, so that their
+   producers are visited before the network's first buffer is freed. On the path to it no input may
+   be met, so nodes visit other nodes before inputs; otherwise the producer of that input would be
+   freed before the other inputs are visited. */
 
-/* The node that runs first when the walk enters at this one. */
+/* The node that runs first if the traversal enters here. */
 static u32 first_from(struct grapher *g, u32 node)
 {
     for (u32 k = node_of(g, node)->n_conn; k-- > 0;) {
         const struct vkdt_conn *c = &node_of(g, node)->conn[k];
         if (c->type == VC_WRITE || c->end.kind != END_NODE) continue;
-        node = c->end.node; /* which comes earlier: this ends */
+        node = c->end.node; /* an earlier node, so this terminates */
         k = node_of(g, node)->n_conn;
     }
     return node;
@@ -358,7 +361,7 @@ static bool read_weights_last(struct grapher *g, u32 node)
     return add_read(g, node, (struct vkdt_end){.kind = END_WEIGHTS}, buf);
 }
 
-/* Whether the node's last reads of inputs are all of them, in their order. */
+/* Whether the node's last connectors read all inputs, in their order. */
 static bool reads_inputs_in_order(struct grapher *g, u32 node)
 {
     const struct vkdt_node *n = node_of(g, node);
@@ -388,7 +391,7 @@ static bool visit_sources_first(struct grapher *g)
     return true;
 }
 
-/* vkdt leaves subgroups as the driver likes them: a required size has to be the usual one. */
+/* vkdt leaves the subgroup size to the driver: a required size must be the default one. */
 static bool check_subgroup(const struct vkdt_model *m, struct err *e)
 {
     struct caps c = {0};
@@ -435,7 +438,7 @@ void vkdt_model_weights(const struct vkdt_model *m, struct buf *out)
 {
     static const char zeros[VKDT_ALIGN];
     for (i64 at = 0; at < m->weights;) {
-        u32 next = UINT32_MAX; /* offsets grow in order of use, not of the buffers' numbers */
+        u32 next = UINT32_MAX; /* offsets increase in order of use, not of buffer numbers */
         for (u32 i = 0; i < m->plan->buf.n; i++)
             if (m->offset[i] >= at && (next == UINT32_MAX || m->offset[i] < m->offset[next]))
                 next = i;

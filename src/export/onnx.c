@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Exporter onnx: the network as an ONNX file. The work is done in export_onnx.c, which others call, too.
+// Exporter onnx: the network as an ONNX file. Implemented in export_onnx.c, which has other
+// callers, too.
 #include "export/export.h"
 
 static bool onnx_write(const struct export_job *j, struct err *e)

@@ -38,7 +38,7 @@ static bool read_with(const struct importer *m, const struct import_job *j, stru
     return ok || import_advise(e);
 }
 
-/* A whole file in private memory: the file may change meanwhile. */
+/* Reads a whole file into private memory, because the file may change meanwhile. */
 static bool load(struct str *out, struct arena *a, const struct os_reader *f, struct err *e)
 {
     char *p = arena_try(a, f->n + 1, e, "the file");
@@ -47,7 +47,7 @@ static bool load(struct str *out, struct arena *a, const struct os_reader *f, st
     return os_reader_get(f, p, f->n, 0) || err_set(e, ERR_INPUT, "the file was truncated or became unreadable");
 }
 
-/* Formats are known by their first bytes. */
+/* Formats are recognised by the first bytes. */
 static bool read_file(struct import_job *j, struct arena *a, const char *path, struct err *e)
 {
     enum { HEAD = 1 << 16 };

@@ -39,7 +39,7 @@ static struct graph *copy_body(struct control *c, const struct graph *from)
     return b;
 }
 
-/* The body's value is what the outer one is; constants become the body's own. */
+/* The body's value has the outer value's type and shape; constants become the body's own. */
 static void bind_value(struct control *c, struct kept *k, value_id inner, value_id outer)
 {
     const struct value *from = graph_value(c->g, outer);
@@ -67,7 +67,7 @@ static void carry(struct control *c, struct kept *k, value_id init, value_id in,
     push(c->g, &k->out, out);
 }
 
-/* The condition that a body is given: it runs. */
+/* Inside the body, its condition is true. */
 static void become_true(struct graph *g, value_id v)
 {
     struct value *x = graph_value(g, v);
@@ -78,14 +78,14 @@ static void become_true(struct graph *g, value_id v)
     x->shape = (struct shape){.known = true};
 }
 
-/* The number of the iteration: carried, from 0 on. */
+/* The iteration number: carried, starting from 0. */
 static void carry_round(struct control *c, struct kept *k, node_id n, value_id round)
 {
     value_id zero = op_const_f(c->g, DT_I64, 0), one = op_const_f(k->body, DT_I64, 1);
     carry(c, k, zero, round, op_node2(k->body, 0, "Add", round, one, 0));
 }
 
-/* Inference of the body; its interface is complete then. */
+/* Infers the body, whose interface is complete then. */
 static bool infer_body(struct control *c, struct kept *k)
 {
     struct graph *b = k->body;
@@ -109,7 +109,7 @@ static void read_outputs(struct kept *k)
     for (u32 i = 0; i < k->scan.n; i++) k->scan.v[i] = o->v[at++];
 }
 
-/* Unnamed sizes that differ between the inputs and outputs of an iteration: they get a name. */
+/* Names unnamed sizes that differ between the inputs and outputs of an iteration. */
 static bool find_varying(struct control *c, const struct kept *k, struct varies *w, bool *more)
 {
     *more = false;
@@ -141,7 +141,7 @@ static void set_varying(struct kept *k, const struct varies *w)
 
 typedef bool fill_fn(struct control *c, node_id n, struct kept *k);
 
-/* The body with sizes that hold in every iteration. */
+/* Makes a body whose sizes hold in every iteration. */
 static bool make_body(struct control *c, node_id n, fill_fn *fill, struct kept *k, struct varies *w)
 {
     bool more = true;
@@ -157,7 +157,7 @@ static bool make_body(struct control *c, node_id n, fill_fn *fill, struct kept *
     return true;
 }
 
-/* the node */
+/* The node. */
 
 static void set_interface(struct graph *g, node_id to, const struct kept *k, const struct varies *w)
 {
@@ -189,7 +189,7 @@ static void hand_over(struct graph *g, node_id n, node_id to, u32 skip)
     graph_node(g, n)->dead = true;
 }
 
-/* An error in a body is the node's. */
+/* Attributes an error in a body to the node. */
 static bool blamed(struct control *c, node_id n)
 {
     const struct node *x = graph_node(c->g, n);
@@ -197,7 +197,7 @@ static bool blamed(struct control *c, node_id n)
     return err_prefix(c->e, "in the body of %.*s '%.*s'", STR_ARG(x->op), STR_ARG(name));
 }
 
-/* Loop */
+/* Loop. */
 
 static bool fill_loop(struct control *c, node_id n, struct kept *k)
 {
@@ -218,7 +218,7 @@ static bool fill_loop(struct control *c, node_id n, struct kept *k)
     return true;
 }
 
-/* How often at most. */
+/* The maximal number of iterations. */
 static bool most_rounds(struct control *c, node_id n, value_id most, sym *rounds)
 {
     struct graph *g = c->g;
@@ -247,7 +247,7 @@ bool control_keep_loop(struct control *c, node_id n)
     value_id most = graph_node(g, n)->in.v[0], go = graph_node(g, n)->in.v[1];
     if (!most_rounds(c, n, most, &rounds)) return false;
     if (!make_body(c, n, fill_loop, &k, &w)) return blamed(c, n);
-    if (import_known(k.body, k.cond, &known)) { /* always, or never again */
+    if (import_known(k.body, k.cond, &known)) { /* always true, or false after the first iteration */
         if (!known) rounds = sym_min(g->sym, rounds, sym_const(g->sym, 1));
         for (u32 i = 0; i + 1 < k.body->output.n; i++) k.body->output.v[i] = k.body->output.v[i + 1];
         k.body->output.n--;
@@ -261,7 +261,7 @@ bool control_keep_loop(struct control *c, node_id n)
     return true;
 }
 
-/* Scan */
+/* Scan. */
 
 static i64 list_at(const struct node *x, const char *attr, u32 k)
 {
@@ -284,7 +284,7 @@ static bool scan_counts(const struct control *c, node_id n, struct scan_counts *
     return true;
 }
 
-/* How many elements are scanned: all inputs have as many. */
+/* The number of scanned elements, equal for all inputs. */
 static bool scan_length(struct control *c, node_id n, const struct scan_counts *s, sym *length)
 {
     *length = 0;
@@ -330,7 +330,7 @@ static bool fill_scan(struct control *c, node_id n, struct kept *k)
     return true;
 }
 
-/* A result as the loop stacks it, from the front and along the first axis, becomes what the node says. */
+/* Converts a result stacked along the first axis to the node's axis and direction. */
 static bool turn_result(struct control *c, node_id n, const struct kept *k, u32 i, value_id stacked, value_id out)
 {
     struct graph *g = c->g;
@@ -372,7 +372,7 @@ bool control_keep_scan(struct control *c, node_id n)
     return true;
 }
 
-/* If */
+/* If. */
 
 static bool make_branch(struct control *c, node_id n, bool which, struct kept *k)
 {
@@ -411,7 +411,7 @@ bool control_keep_branch(struct control *c, node_id n)
     return true;
 }
 
-/* choosing */
+/* Choice between inlining and calls. */
 
 bool control_can_keep(const struct control *c, node_id n)
 {
@@ -422,7 +422,7 @@ bool control_can_keep(const struct control *c, node_id n)
     return true;
 }
 
-/* Does v follow from constants and inputs that do? */
+/* Whether v depends only on constants and on inputs that do. */
 static bool follows(const struct graph *body, value_id v, const bool *input, u8 *seen, u32 depth)
 {
     const struct value *x = graph_value(body, v);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Problems of a model, for users: the message of an error about a node without the words that name the node, and a way out. The
-// advice depends on the kind of reason; reasons are written in many places, so the words that identify them are collected here.
+// Problems of a model, for users: the message of an error about a node without the words that name
+// the node, and advice. The advice depends on the kind of reason; since reasons are reported in
+// many places, the words that identify them are collected here.
 #include <string.h>
 
 #include "import/import.h"
@@ -35,7 +36,7 @@ static const struct { const char *about, *help; } advice[] = {
     {"", "check the model by onnx.checker and onnx.shape_inference"}, /* for invalid input */
 };
 
-/* Where a word begins in a text; -1: nowhere. */
+/* Position of a word in a text; -1: not found. */
 static i64 find(struct str s, struct str word)
 {
     for (i64 k = 0; k + word.n <= s.n; k++)
@@ -43,7 +44,7 @@ static i64 find(struct str s, struct str word)
     return -1;
 }
 
-/* What would help; empty: nothing is known, or the message says it. */
+/* Advice for a reason; empty: none, or the message contains it. */
 static struct str advise(struct str why, enum err_code code)
 {
     if ((code != ERR_UNSUPPORTED && code != ERR_INPUT) || find(why, S(";")) >= 0 || find(why, S("--")) >= 0) return (struct str){0};
@@ -78,7 +79,7 @@ static struct str without_advice(struct str msg, struct str *help)
     return msg;
 }
 
-/* "'net.onnx': Conv 'conv_1': why" -> why; without a node the file alone is cut off. */
+/* "'net.onnx': Conv 'conv_1': why" -> why; without a node only the file is removed. */
 static struct str split_node(struct str msg, struct str *op, struct str *node)
 {
     struct str end = S("': "), quote = S(" '");

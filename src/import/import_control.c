@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// If, Loop and Scan are replaced by their bodies while sizes are inferred, if the number of runs of
-// their bodies is known; those decided at run time stay as quern::If and quern::Loop (import_call.c).
-//   If      whose condition is known: the nodes of that branch. Else, where both have few pointwise nodes, those of both, and their
-//           results are chosen from. Results of different sizes have a size that is made while running.
-//   Loop    with a known number of rounds: its body, round by round, as long as the condition is known to hold. With few rounds at most,
-//           from the first one on that only running can tell, a round's results are chosen from its own and those of the round before,
-//           and rounds that did not happen are cut off what the rounds collect.
+// If, Loop and Scan are replaced by their bodies while sizes are inferred, if the number of
+// executions is known; those decided at run time remain as quern::If and quern::Loop
+// (import_call.c).
+//   If      with a known condition: the nodes of that branch. If both branches have few pointwise nodes: those of both, with a
+//           choice of the results. Results of different sizes have a data-dependent size.
+//   Loop    with a known trip count: its body, once per iteration while the condition is known to hold. If the condition is decided
+//           at run time and there are few iterations at most: from then on, an iteration's results are chosen from its own and the
+//           previous ones, and the collected outputs are cut at the last iteration that ran.
 //   Scan    over a known number of elements: likewise.
-//           Of many rounds that would have many nodes, one body stays.
-//   SequenceMap  its body for each element. Sequences are no values of their own: they dissolve on the way (import_sequence.c).
-// A body reads values of the enclosing graph as additional inputs after those that it
-// declares ("captured"). Until a node is replaced, attributes hold the numbers of its bodies.
+//           With many iterations of many nodes, one body remains.
+//   SequenceMap  its body for each element. Sequences are replaced by their elements meanwhile (import_sequence.c).
+// A body reads values of the enclosing graph as additional inputs after those that it declares
+// ("captured"). Until a node is replaced, attributes hold the numbers of its bodies.
 //
 // The graph is inferred in order; a node is replaced when its inputs are known, and its replacement
 // is inferred next. Nodes that have types and shapes are not inferred again, and a loop is unrolled
@@ -31,7 +32,7 @@ static value_id copied(struct graph *g, const struct value *x, value_id *to)
     return *to;
 }
 
-/* The body's nodes behind the last one, reading in[] for its inputs; out[] receives its outputs. */
+/* Appends the body's nodes, reading in[] for its inputs; out[] receives its outputs. */
 static void paste(struct graph *g, const struct graph *body, const value_id *in, value_id *out)
 {
     struct arena tmp = {0};
@@ -65,7 +66,7 @@ static bool bad(const struct control *c, node_id n, const char *what) { return o
 
 /* If. */
 
-/* Which may be its own output. */
+/* Sequences may be its own outputs. */
 static bool has_sequences(const struct graph *body)
 {
     for (node_id n = 1; n < body->node.n; n++)
@@ -73,7 +74,7 @@ static bool has_sequences(const struct graph *body)
     return false;
 }
 
-/* Computing both is cheaper than waiting for the condition. */
+/* Whether computing both branches is cheaper than waiting for the condition. */
 static bool is_cheap(const struct graph *body)
 {
     u32 n_live = 0;
@@ -123,8 +124,8 @@ static bool dissolve_if(struct control *c, node_id n)
 struct loop {
     const struct graph *body;
     u32 n_own, n_carried, n_captured, n_scan; /* n_own: trip count, condition, carried */
-    i64 done;                                 /* rounds pasted */
-    bool masked;                              /* the last of them may not have happened */
+    i64 done;                                 /* number of unrolled iterations */
+    bool masked;                              /* the last one may not run */
 };
 
 static bool loop_read(struct control *c, node_id n, struct loop *l)
@@ -230,7 +231,7 @@ static u32 count_nodes(const struct graph *body)
     return n_live;
 }
 
-/* Running decides how many rounds there are, or there are too many to write them all down. */
+/* The number of iterations is decided at run time, or too large for unrolling. */
 static bool wants_to_stay(struct control *c, node_id n, const struct loop *l, bool uncounted, i64 rounds)
 {
     if (l->done || !control_can_keep(c, n)) return false;
@@ -250,7 +251,7 @@ static bool dissolve_loop(struct control *c, node_id n)
     if (!(sure && !cond) && !(counted && rounds <= 0) && wants_to_stay(c, n, &l, most && !counted, rounds)) {
         if (control_keep_loop(c, n)) return true;
         if (!counted || rounds > MAX_MASKED) return false;
-        *c->e = (struct err){0}; /* unrolled, iterations may differ in more */
+        *c->e = (struct err){0}; /* unrolled iterations may differ in more than sizes */
     }
     if (most && !counted)
         return op_unsupported(c->e, g, n, "the number of iterations is only known at run time; make input 'M' (%.*s) a constant of the model",
@@ -274,7 +275,7 @@ static i64 list_at(const struct node *x, const char *attr, u32 k)
 struct scan {
     const struct graph *body;
     u32 n_state, n_seq, n_captured, n_scan;
-    i64 length;   /* -1: known when running */
+    i64 length;   /* -1: decided at run time */
     bool is_open; /* some length is */
 };
 
@@ -432,7 +433,7 @@ static bool dissolve_batch(struct control *c, node_id n)
 
 /* SequenceMap. Inputs: a sequence, other sequences of as many elements or tensors, captured values. */
 
-/* The number of elements, -1: inputs that do not fit. */
+/* The number of elements, -1: unequal inputs. */
 static i64 map_length(struct control *c, node_id n, u32 n_own)
 {
     const value_id *elem;
@@ -474,7 +475,7 @@ static bool dissolve_map(struct control *c, node_id n)
     return true;
 }
 
-/* In order. */
+/* Inference in order. */
 
 static bool is_inferred(const struct graph *g, node_id n)
 {
@@ -499,7 +500,7 @@ static bool dissolve(struct control *c, node_id n)
     return attr_int(graph_node(c->g, n), "batched", 0) ? dissolve_batch(c, n) : dissolve_scan(c, n);
 }
 
-/* Not control flow: a node that computes, or one that handles lists. */
+/* Any other node: a computation, or an operation on sequences. */
 static bool infer(struct control *c, node_id n)
 {
     if (import_lists_takes(c->lists, n)) return import_lists_dissolve(c->lists, n);
@@ -519,5 +520,5 @@ bool import_control(struct graph *g, const struct import_bodies *bodies, struct 
             if (again ? !dissolve(&c, n) : !infer(&c, n)) return false;
         }
     }
-    return import_lists_end(c.lists); /* sorted: sizes that were made have an order of their own */
+    return import_lists_end(c.lists); /* sorted: data-dependent sizes have an order of their own */
 }

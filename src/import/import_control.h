@@ -12,14 +12,16 @@ struct control {
     const struct import_bodies *bodies;
     struct import_lists *lists;
     struct err *e;
-    bool (*infer)(struct graph *g, const struct import_bodies *bodies, struct err *e); /* import_control, for bodies that stay */
+    /* import_control, for bodies that remain */
+    bool (*infer)(struct graph *g, const struct import_bodies *bodies, struct err *e);
 };
 
 /* import_known.c */
-/* A node's body as it was read, NULL: none; and the node's inputs that it captured: first and number. */
+/* A node's body as read from the file, NULL: none; and the range of the node's inputs that it
+   captured. */
 const struct graph *control_body(const struct control *c, node_id n, const char *attr);
 bool control_captured(const struct control *c, node_id n, const char *attr, u32 *from, u32 *count);
-value_id control_scalar(struct graph *g, node_id n, value_id v); /* as a value without axes */
+value_id control_scalar(struct graph *g, node_id n, value_id v); /* converts to a value without axes */
 /* A value that depends on constants only. */
 bool control_is_constant(const struct graph *g, value_id v);
 
@@ -27,7 +29,8 @@ bool control_is_constant(const struct graph *g, value_id v);
 bool control_keep_loop(struct control *c, node_id n);
 bool control_keep_scan(struct control *c, node_id n);
 bool control_keep_branch(struct control *c, node_id n);
-bool control_can_keep(const struct control *c, node_id n); /* bodies with sequences as inputs or outputs are unsupported */
+/* bodies with sequences as inputs or outputs are unsupported */
+bool control_can_keep(const struct control *c, node_id n);
 /* Whether the number of iterations of a Loop follows from constants. */
 bool control_is_decided(const struct control *c, node_id n);
 

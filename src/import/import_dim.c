@@ -177,7 +177,7 @@ static sym parse_in(struct symtab *t, struct str text)
     return s && sym_is_defined(t, s) ? s : 0;
 }
 
-/* Its variables are sizes of inputs, or one alone is not and follows from it. */
+/* Whether its variables are sizes of inputs, except for one that follows from it. */
 static bool is_bound(const struct symtab *t, sym s, const struct map *dims, struct arena *a)
 {
     i64 *var = arena_array(a, i64, t->var.n + 1);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is known of a graph that is being inferred: which values follow from constants, and a node's bodies as they were read.
+// Known facts about a graph during inference: values that follow from constants, and the bodies of
+// nodes as read from the file.
 #include "import/import_control.h"
 
 enum { MAX_FOLD = 500 };
@@ -10,7 +11,7 @@ bool import_is_control_op(struct str op)
     return str_is(op, "If") || str_is(op, "Loop") || str_is(op, "Scan") || str_is(op, "SequenceMap");
 }
 
-/* The nodes that v follows from, if all of them follow from constants; false: they do not, or are many. */
+/* The nodes that compute v from constants only; false: there are others, or too many. */
 static bool collect_constant(const struct graph *g, value_id v, u32 depth, bool *seen, node_id *list, u32 *n)
 {
     const struct value *x = graph_value(g, v);
@@ -27,7 +28,7 @@ static bool collect_constant(const struct graph *g, value_id v, u32 depth, bool 
     return true;
 }
 
-/* The scalar content of v, evaluated where it follows from constants alone. */
+/* The scalar content of v, evaluated if it depends on constants only. */
 static bool evaluate(const struct graph *g, value_id v, i64 *out)
 {
     struct arena a = {0};

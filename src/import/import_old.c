@@ -26,7 +26,7 @@ static value_id scalar_like(const struct old *o, double v, value_id like)
     return binary(o, "CastLike", op_const_f(o->g, DT_F32, v), like);
 }
 
-/* The node is replaced by those that compute y; its first output is y. */
+/* Replaces the node by those that compute y, its first output. */
 static bool replace(const struct old *o, value_id y)
 {
     value_id out = node_of(o)->out.n ? node_of(o)->out.v[0] : 0;
@@ -43,7 +43,8 @@ static value_id join(const struct old *o, value_id a, value_id b)
 /* [rank of x] */
 static value_id rank_of(const struct old *o, value_id x) { return unary(o, "Shape", unary(o, "Shape", x)); }
 
-/* What `a` is broadcast to had to be said: b reaches from that axis of a on, or from the axis that makes it end with a. */
+/* Old explicit broadcasting: b extends from the given axis of a, or from the axis that makes both
+   end together. */
 static value_id aligned(const struct old *o, value_id a, value_id b, i64 axis)
 {
     value_id rank = rank_of(o, b), from = one(o, axis < 0 ? -axis : axis);
@@ -79,7 +80,7 @@ static bool old_prelu(const struct old *o)
     return true;
 }
 
-/* Without is_test statistics are those of the batch, as in training mode of today. */
+/* Without is_test, statistics are those of the batch, as in today's training mode. */
 static bool old_batch_norm(const struct old *o)
 {
     bool training = !attr_int(node_of(o), "is_test", 0);
@@ -100,7 +101,7 @@ static bool old_dropout(const struct old *o)
     return true;
 }
 
-/* The name of a type, as TensorProto spells it. */
+/* The type with a name of TensorProto. */
 static enum dtype type_named(struct str name)
 {
     static const struct { const char *name; enum dtype t; } all[] = {
@@ -178,7 +179,7 @@ static bool old_selu(const struct old *o)
     return true;
 }
 
-/* Sizes of the parts may be an input, of the type of what is split. */
+/* Sizes of the parts may be an input with the type of the data. */
 static bool old_split(const struct old *o)
 {
     if (node_of(o)->in.n < 2 || !in_of(o, 1)) return true;
@@ -280,7 +281,8 @@ static bool exp_image_scaler(const struct old *o)
     return scaled(o, scale, binary(o, "CastLike", graph_add_const(o->g, S("bias"), t), x));
 }
 
-/* border: what is cut off left, above, right, below; scale: height and width of what is left, from the border above and left on */
+/* border: rows and columns removed left, above, right, below; scale: height and width of the
+   remaining part, starting at the border */
 static bool exp_crop(const struct old *o)
 {
     const i64 *border, *scale;
@@ -303,7 +305,7 @@ static bool exp_slice(const struct old *o)
     return true;
 }
 
-/* Without the variance it is x - mean. */
+/* Without the variance: x - mean. */
 static bool exp_mean_variance(const struct old *o)
 {
     static const i64 axes[] = {0, 2, 3, 1};

@@ -25,7 +25,7 @@ static bool is_word(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
 
-/* Whether every name in it is that of a size. A name before a parenthesis is a function's. */
+/* Whether all names in it are sizes. A name before a parenthesis is a function's. */
 static bool names_are_known(const struct symtab *t, struct str text)
 {
     for (i64 i = 0; i < text.n;) {

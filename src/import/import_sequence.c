@@ -43,7 +43,7 @@ static value_id input(const struct import_lists *d, node_id n, u32 k)
 
 static bool is_unknown(const struct import_lists *d, value_id v) { return v && !graph_value(d->g, v)->shape.known; }
 
-/* Unless an input has no size yet. */
+/* Skipped while an input has no size yet. */
 static bool infer(struct import_lists *d, node_id n)
 {
     if (!op_find(graph_node(d->g, n)->op)) return true;
@@ -52,7 +52,7 @@ static bool infer(struct import_lists *d, node_id n)
     return op_infer(d->g, n, d->e);
 }
 
-/* Input 0, which must be a sequence; a copy that may be changed. */
+/* Input 0, which must be a sequence; a modifiable copy. */
 static bool take_sequence(struct import_lists *d, node_id n, struct list *out)
 {
     struct list *from = list_of(d, input(d, n, 0));
@@ -73,7 +73,7 @@ static bool deliver_list(struct import_lists *d, node_id n, struct list x)
     return true;
 }
 
-/* The node's output is the tensor v. */
+/* The node's output becomes the tensor v. */
 static bool deliver_tensor(struct import_lists *d, node_id n, value_id v)
 {
     value_id out = graph_node(d->g, n)->out.v[0];
@@ -86,7 +86,7 @@ static bool deliver_number(struct import_lists *d, node_id n, enum dtype t, i64 
     return deliver_tensor(d, n, op_const_f(d->g, t, (double)x));
 }
 
-/* Input k as a position among 0 .. n-1, the default where it is left out. */
+/* Input k as a position among 0 .. n-1, or the default if omitted. */
 static bool position(struct import_lists *d, node_id n, u32 k, i64 count, i64 otherwise, i64 *out)
 {
     value_id v = input(d, n, k);
@@ -411,7 +411,7 @@ static bool flatten_outputs(struct import_lists *d)
 
 bool import_lists_end(struct import_lists *d) { return (!d->any || flatten_outputs(d)) && graph_sort(d->g, d->e); }
 
-/* What control flow makes, which does not dissolve here, is left, and so is what follows from it. */
+/* Results of unsupported control flow stay unknown, and so does everything that depends on them. */
 static bool dissolve_or_infer(struct import_lists *d, node_id n)
 {
     for (u32 k = 0; k < graph_node(d->g, n)->in.n; k++)

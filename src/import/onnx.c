@@ -1,22 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ONNX models, opsets 1 to 28: protobuf to graph, then every node is converted to the form of opset 7
-// (import_old.c) and by its operator's `upgrade` to that of opset 18, and sizes are inferred. Later opsets
-// mostly changed the permitted types; operators that are new in them (Gelu, Swish ...) are kept as they are.
+// ONNX models, opsets 1 to 28: protobuf to graph. Every node is converted to the form of opset 7
+// (import_old.c) and by its operator's `upgrade` to that of opset 18; sizes are inferred. Later
+// opsets mostly changed the permitted types; operators that are new in them (Gelu, Swish ...) are
+// kept.
 //
-// Names of values are kept; names in ONNX may come in any order, so a value is created at its first
-// mention and graph_verify finds those without a producer. Initializers are constants, even if they are
-// listed as inputs. Constant nodes become constants. Named sizes (dim_param) become size variables, the
-// same name the same variable; sizes without a name get a unique one ("input_d2"). Shapes that the model
-// claims for values inside the network (value_info) and for its outputs are ignored: sizes are inferred.
+// Names of values are kept. They may appear in any order in ONNX, so a value is created at its
+// first mention, and graph_verify finds those without a producer. Initializers are constants, even
+// if they are listed as inputs; Constant nodes become constants. Named sizes (dim_param) become
+// size variables, equal names the same variable; unnamed sizes get a unique name ("input_d2").
+// Shapes that the model declares for inner values (value_info) and for its outputs are ignored:
+// sizes are inferred.
 //
-// Operators of other domains are named with theirs, "com.microsoft::FusedConv"; those
-// equivalent to one of ai.onnx (onnx_alias.inc) become that one, in the form of opset 18.
+// Operators of other domains include it in their names, "com.microsoft::FusedConv"; those
+// equivalent to one of ai.onnx (onnx_alias.inc) are replaced by it, in the form of opset 18.
 //
-// Functions of the model are inlined first (import_function.c), sparse tensors become dense constants (import_sparse.c).
-// Control flow (import_control.c), sequences and optional values (import_sequence.c) dissolve while sizes are inferred. Those among the
-// inputs became tensors before, where the caller says how many elements they have (import_elements.c).
-// What is not handled (positions in sequences that are only known at run time) is ERR_UNSUPPORTED with the operator and the node.
+// Functions of the model are inlined first (import_function.c), sparse tensors become dense
+// constants (import_sparse.c). Control flow (import_control.c), sequences and optional values
+// (import_sequence.c) are replaced while sizes are inferred. Sequence inputs are replaced before,
+// if the caller gives their numbers of elements (import_elements.c). Unsupported features
+// (positions in sequences that are only known at run time) are ERR_UNSUPPORTED with operator and
+// node.
 #include <string.h>
 
 #include <onnx.pb-c.h>
@@ -25,7 +29,7 @@
 #include "io/io.h"
 #include "op/op.h"
 
-enum { MAX_DEPTH = 32, /* of bodies in bodies */ MIN_OPSET = 1, UPGRADE_OPSET = 7, MAX_OPSET = 28, MAX_ATTRS = 1000 };
+enum { MAX_DEPTH = 32, /* nesting of bodies */ MIN_OPSET = 1, UPGRADE_OPSET = 7, MAX_OPSET = 28, MAX_ATTRS = 1000 };
 
 struct reader {
     struct graph *g;
@@ -36,18 +40,19 @@ struct reader {
     struct map dims;   /* names of sizes in use */
     i64 opset;
     struct import_problems *all; /* see struct import_job */
-    struct map claims; /* with `all`: name -> Onnx__ValueInfoProto *, what the model says of values inside of it */
+    struct map claims; /* with `all`: name -> Onnx__ValueInfoProto *, declarations of inner values */
     struct import_bodies *bodies; /* of If, Loop and Scan */
-    struct reader *outer;         /* in a body: of the graph around it */
+    struct reader *outer;         /* in a body: the enclosing graph's reader */
     struct map local;             /* in a body: names that have a source there */
-    struct captured *captured;    /* in a body: values of the graph around it that it reads */
+    struct captured *captured;    /* in a body: values of the enclosing graph that it reads */
     u32 depth;
     struct err *e;
 };
 
 struct captured { struct { value_id inner, outer; } *v; u32 n, cap; };
 
-/* For messages: "operator 'Conv', node 'conv_12'"; nodes without a name go by their first output. */
+/* For messages: "operator 'Conv', node 'conv_12'"; unnamed nodes are identified by their first
+   output. */
 static struct str node_where(struct reader *r, const Onnx__NodeProto *n)
 {
     struct str op = str_of(n->op_type), name = str_of(n->name), domain = str_of(n->domain);
@@ -62,7 +67,7 @@ static bool unsupported(struct reader *r, const Onnx__NodeProto *n, const char *
     return err_set(r->e, ERR_UNSUPPORTED, "%s: %.*s", what, STR_ARG(where));
 }
 
-/* Adds the node to an error that is set. */
+/* Appends the node to the error. */
 static bool at_node(struct reader *r, const Onnx__NodeProto *n)
 {
     struct str where = node_where(r, n);
@@ -74,14 +79,14 @@ static bool invalid(struct reader *r, const char *what, struct str subject)
     return err_set(r->e, ERR_INPUT, "%s: '%.*s'", what, STR_ARG(subject));
 }
 
-/* The value of this name; made at the first mention. */
+/* The value of this name, created at its first mention. */
 static value_id get_value(struct reader *r, struct str name)
 {
     const u64 *known = map_get(&r->value, name);
     if (known) return (value_id)*known;
     value_id v = graph_add_value(r->g, name);
     map_put(&r->value, name, v);
-    if (r->outer && !map_get(&r->local, name)) { /* of the graph around the body */
+    if (r->outer && !map_get(&r->local, name)) { /* of the enclosing graph */
         map_put(&r->made, name, 1);
         arr_push(r->a, r->captured);
         r->captured->v[r->captured->n - 1].inner = v;
@@ -90,7 +95,7 @@ static value_id get_value(struct reader *r, struct str name)
     return v;
 }
 
-/* Notes that the name has a source; a second one is an error. */
+/* Records that the name has a source; a second one is an error. */
 static bool set_made(struct reader *r, struct str name)
 {
     if (!name.n) return err_set(r->e, ERR_INPUT, "value without a name");
@@ -140,7 +145,7 @@ static sym read_dim(struct reader *r, const Onnx__TensorShapeProto__Dimension *d
     if (dim_name(d)) return sym_var(r->g->sym, str_of(dim_name(d)));
     if (d->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE && d->dim_value >= 0)
         return sym_const(r->g->sym, d->dim_value);
-    return fresh_dim(r, input, k); /* -1 is also written for unknown */
+    return fresh_dim(r, input, k); /* -1 also stands for unknown */
 }
 
 static bool not_a_tensor(struct reader *r, const Onnx__ValueInfoProto *p)
@@ -169,7 +174,8 @@ static bool read_input(struct reader *r, const Onnx__ValueInfoProto *p)
         return err_set(r->e, ERR_UNSUPPORTED, "rank over 8: graph input '%.*s'", STR_ARG(name));
     struct shape s = {.known = true, .rank = (u32)t->shape->n_dim};
     struct shape given = s;
-    for (size_t k = 0; k < t->shape->n_dim; k++) { /* facts that are known already are used in the shape, not in what callers see */
+    for (size_t k = 0; k < t->shape->n_dim; k++) { /* known facts apply to the shape, not to the shape shown to
+                                                      callers */
         r->g->sym->raw = true;
         given.dim[k] = read_dim(r, t->shape->dim[k], name, k);
         r->g->sym->raw = false;
@@ -185,7 +191,7 @@ static bool read_input(struct reader *r, const Onnx__ValueInfoProto *p)
     return true;
 }
 
-/* All given names of sizes first: a fresh one must differ from those to come, too. */
+/* Collects all given names of sizes first: fresh names must differ from later ones, too. */
 static void collect_dims(struct reader *r, const Onnx__GraphProto *p)
 {
     for (size_t k = 0; k < p->n_input; k++) {
@@ -197,7 +203,7 @@ static void collect_dims(struct reader *r, const Onnx__GraphProto *p)
     }
 }
 
-/* The inputs that a body declares come first. Their types are those of the node's inputs. */
+/* A body's declared inputs come first. Their types are those of the node's inputs. */
 static bool read_body_inputs(struct reader *r, const Onnx__GraphProto *p)
 {
     for (size_t k = 0; k < p->n_input; k++) {
@@ -225,7 +231,8 @@ static bool read_inputs(struct reader *r, const Onnx__GraphProto *p)
     collect_dims(r, p);
     for (size_t k = 0; k < p->n_input; k++) {
         const u64 *known = map_get(&r->value, str_of(p->input[k]->name));
-        if (known && graph_value(r->g, (value_id)*known)->is_const) continue; /* an initializer with an input */
+        /* an initializer listed as an input */
+        if (known && graph_value(r->g, (value_id)*known)->is_const) continue;
         if (!read_input(r, p->input[k])) return false;
     }
     return true;
@@ -233,7 +240,7 @@ static bool read_inputs(struct reader *r, const Onnx__GraphProto *p)
 
 /* Attributes. */
 
-/* Old models omit the type: it is that of the only field that is set. */
+/* Old models omit the type: the only field that is set determines it. */
 static Onnx__AttributeProto__AttributeType attr_type(const Onnx__AttributeProto *p)
 {
     if (p->has_type && p->type != ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__UNDEFINED) return p->type;
@@ -298,7 +305,7 @@ static bool read_attr(struct reader *r, struct attr *a, const Onnx__AttributePro
 
 /* Nodes. */
 
-/* The tensor of a Constant node's one attribute. */
+/* The tensor of a Constant node's single attribute. */
 static bool constant_tensor(struct reader *r, const struct attr *a, struct tensor *out)
 {
     bool is_list = a->kind == ATTR_INTS || a->kind == ATTR_FLOATS;
@@ -444,7 +451,7 @@ static const struct str nobodys = {"?", 1};
 
 static bool is_refused(const struct graph *g, node_id n) { return str_is(graph_node(g, n)->op, "?"); }
 
-/* The node that could not be read. */
+/* Replaces a node that could not be read. */
 static bool pass_over(struct reader *r, const Onnx__NodeProto *p, u32 first)
 {
     if (!r->all || r->g->node.n > first + 1) return false;
@@ -471,7 +478,7 @@ static bool has_known_inputs(const struct graph *g, node_id n)
     return true;
 }
 
-/* The type and shape that the model claims for a value. */
+/* Applies the model's declared type and shape to a value. */
 static void claim(struct reader *r, value_id v)
 {
     struct value *x = graph_value(r->g, v);
@@ -501,7 +508,7 @@ static bool infer_rest(struct reader *r)
     for (node_id n = 1; n < r->g->node.n; n++) {
         if (graph_node(r->g, n)->dead) continue;
         bool is_known = has_known_inputs(r->g, n);
-        if (!op_of(r->g, n)) graph_node(r->g, n)->op = nobodys; /* of sequences: there is a problem that says why */
+        if (!op_of(r->g, n)) graph_node(r->g, n)->op = nobodys; /* of sequences: another problem is the reason */
         if (!import_fit_types(r->g, n, r->e)) return false;
         r->all->n_nodes++;
         r->all->n_unchecked += !is_known && !is_refused(r->g, n);
@@ -531,7 +538,7 @@ static bool read_graph(struct reader *r, const Onnx__GraphProto *p)
     return true;
 }
 
-/* ": why, and what helps" of an operator that is refused on purpose, else "". */
+/* ": why, and what helps" of an operator that is not supported deliberately, else "". */
 static const char *refused(struct reader *r, struct str op)
 {
     static const struct { const char *glob, *why; } table[] = {
@@ -554,7 +561,7 @@ static bool upgrade(struct reader *r, node_id n)
     return !op->upgrade || op->upgrade(r->g, n, i64_max(r->opset, UPGRADE_OPSET), r->e);
 }
 
-/* Brings all nodes to the form of opset 18. Upgrading may add nodes behind the last; those have it already. */
+/* Converts all nodes to the form of opset 18. Nodes appended by upgrades have it already. */
 static bool upgrade_all(struct reader *r)
 {
     u32 n_old = r->g->node.n;
@@ -569,7 +576,7 @@ static bool upgrade_all(struct reader *r)
 
 static bool read_opset(struct reader *r, const Onnx__ModelProto *m)
 {
-    if (m->n_opset_import) r->opset = MAX_OPSET; /* a model may use other domains alone */
+    if (m->n_opset_import) r->opset = MAX_OPSET; /* a model may use other domains only */
     for (size_t k = 0; k < m->n_opset_import; k++)
         if (is_onnx_domain(str_of(m->opset_import[k]->domain))) r->opset = m->opset_import[k]->version;
     if (r->opset >= MIN_OPSET && r->opset <= MAX_OPSET) return true;
@@ -577,7 +584,7 @@ static bool read_opset(struct reader *r, const Onnx__ModelProto *m)
                    MAX_OPSET);
 }
 
-/* Inputs, and outputs of the types and shapes that the model claims. */
+/* Inputs, and outputs with the declared types and shapes. */
 static bool read_interface(struct reader *r, const Onnx__GraphProto *p)
 {
     if (!read_inputs(r, p)) return false;
@@ -613,8 +620,8 @@ static bool onnx_read(const struct import_job *j, struct err *e)
     return graph_sort(r.g, e) && infer_rest(&r);
 }
 
-/* A ModelProto starts with a small varint ir_version, or (written in another order) with any of its fields. Only the
-   key and the version are looked at: text formats do not start with such bytes. */
+/* A ModelProto starts with a small varint ir_version, or (in another order) with any of its fields.
+   Only the key and the version are examined: text formats do not start with such bytes. */
 static bool onnx_match(struct str bytes)
 {
     return bytes.n > 2 && bytes.p[0] == 0x08 && bytes.p[1] > 0 && bytes.p[1] < 32;
