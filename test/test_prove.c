@@ -69,7 +69,7 @@ static struct task_cost *cost_at(struct bed *b, u32 i) { return &b->x.s.cost[b->
 /* changed, and the verdicts in the order of the program. */
 static bool prove(struct bed *b, struct buf *out)
 {
-    const struct prove_env env = {.caps = &b->t.caps, .var = b->m->var, .cache = &b->cache, .log = &b->log};
+    const struct prove_env env = {.caps = &b->t.caps, .var = b->m->model->var, .cache = &b->cache, .log = &b->log};
     struct prover *p = prove_start(&env, &b->x, &b->a);
     bool changed;
     if (!prove_finish(p, &changed, &b->e)) fail_msg("%s", b->e.msg);
