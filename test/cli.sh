@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # cli.sh BUILD: the command: every subcommand's happy path on small networks, exit codes and messages for wrong usage and broken
 # files (cut short, bits changed), and that equal inputs give equal bytes. Prints what went wrong; fails if anything did.
-. "$(dirname "$0")/bed.sh"
+. "$(dirname "$0")/common.sh"
 corpus=$here/corpus/onnx
 cd "$dir" || exit 1
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # denoise.sh BUILD: the trained denoiser of models/, untuned and tuned for the processor and for Vulkan: the same picture, which is
 # better than the noisy one and than what dct-denoise makes of it. (vkdt.sh: as a module for vkdt, too.)
-. "$(dirname "$0")/bed.sh"
+. "$(dirname "$0")/common.sh"
 net=$(pwd)/models/denoise.onnx
 # Mesa's driver leaks what cannot be told from our leaks once it is unloaded.
 ASAN_OPTIONS=detect_leaks=0; export ASAN_OPTIONS

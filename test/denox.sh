@@ -5,7 +5,7 @@
 # which are small so that it takes seconds: export, populate, measure, compile, make a module. The program must then give
 # the reference's results at sizes that it was not made for. The device is whatever Vulkan there is, under the name that
 # the lines ask for (fake_name.c). Exported by PyTorch where it is installed, else from a text.
-. "$(dirname "$0")/bed.sh"
+. "$(dirname "$0")/common.sh"
 cd "$dir" || exit 1
 mkdir bin
 ln -s "$quern" bin/denox

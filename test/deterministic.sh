@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # deterministic.sh BUILD: programs that promise one order of sums (doc/deterministic.md) give the same bits for a sample whatever the batch it
 # is in, the number of threads, the sizes that the program was made for, what is fused, and the measured schedules.
-. "$(dirname "$0")/bed.sh"
+. "$(dirname "$0")/common.sh"
 at_once=1
 cd "$dir" || exit 1
 

@@ -3,7 +3,7 @@
 # device.sh BUILD: a sample of the ONNX node tests and a network on a Vulkan device (tool/verify-all runs them all), and
 # what becomes of a network with skip connections there: how many dispatches, and what explain says of an unfused program.
 # Skipped where there is no device.
-. "$(dirname "$0")/bed.sh"
+. "$(dirname "$0")/common.sh"
 # Mesa's driver leaks what cannot be told from our leaks once it is unloaded.
 ASAN_OPTIONS=detect_leaks=0; export ASAN_OPTIONS
 "$quern" devices 2> /dev/null | grep -q '"name":"vulkan"' || {

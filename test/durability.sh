@@ -5,7 +5,7 @@
 # and those with a write-ahead log that a kill left, are damaged: cut, bytes flipped, pages zeroed, overwritten and exchanged. Each is
 # refused with a message, or everything is still there; db repair saves samples that were there, and no others. No crash.
 # SEED=n: other moments and damages.
-. "$(dirname "$0")/bed.sh"
+. "$(dirname "$0")/common.sh"
 n=${2:-20}
 TMPDIR=$dir/tmp XDG_CACHE_HOME=$dir/cache XDG_CONFIG_HOME=$dir/config; export TMPDIR XDG_CACHE_HOME XDG_CONFIG_HOME
 mkdir "$TMPDIR"

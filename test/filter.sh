@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # filter.sh BUILD: quern filter against the definition of the operator, computed here one tap at a time, its gradients against differences
 # of that; kernels for all pixels, pictures, other element types; and what it says of wrong arguments and files that do not fit.
-. "$(dirname "$0")/bed.sh"
+. "$(dirname "$0")/common.sh"
 example=$dir/example
 case $1 in *san*) flags=-fsanitize=address,undefined ;; *) flags= ;; esac
 # shellcheck disable=SC2086 # none or one word

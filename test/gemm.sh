@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # gemm.sh BUILD: quern gemm on a device with groups of threads: part of a space measured, gone on with, joined in one file; a speed-up
 # at which to stop; a run that is killed or interrupted; and what it says of wrong arguments. Skipped where there is no such device.
-. "$(dirname "$0")/bed.sh"
+. "$(dirname "$0")/common.sh"
 at_once=1
 # Mesa's driver leaks what cannot be told from our leaks once it is unloaded.
 ASAN_OPTIONS=detect_leaks=0; export ASAN_OPTIONS

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # gemm_vendor.sh BUILD: quern gemm beside the library of the device: on the processor, where a library of BLAS is, and what it says where
 # there is none. Results over either baseline come from the same database.
-. "$(dirname "$0")/bed.sh"
+. "$(dirname "$0")/common.sh"
 at_once=1
 sed 's/"\([MN]\)_SIZE": \[2048\]/"\1_SIZE": [72]/; s/"K_SIZE": \[2048\]/"K_SIZE": [40]/; s/"BATCH_SIZE": \[1\]/"BATCH_SIZE": [1, 2]/' \
     test/corpus/lab_space/cfg_32.json > "$dir/cfg.json"

@@ -13,7 +13,7 @@ enum { DENSE = 1 }; /* groups of a convolution that is not depthwise */
 
 struct layer { i64 oc, kernel, stride, pad, dil; bool depthwise; };
 
-static inline value_id add_conv(struct bed *b, value_id x, const struct layer *l)
+static inline value_id add_conv(struct fixture *b, value_id x, const struct layer *l)
 {
     if (graph_value(&b->g, x)->producer && !infer_last(b, x)) return 0;
     i64 ic;
@@ -31,7 +31,7 @@ static inline value_id add_conv(struct bed *b, value_id x, const struct layer *l
 }
 
 /* What may stand between two convolutions. */
-static inline value_id random_middle(struct bed *b, value_id y)
+static inline value_id random_middle(struct fixture *b, value_id y)
 {
     i64 c;
     if (!infer_last(b, y)) return y;
@@ -42,7 +42,7 @@ static inline value_id random_middle(struct bed *b, value_id y)
     return y;
 }
 
-static inline struct layer random_layer(struct bed *b, bool depthwise, bool first)
+static inline struct layer random_layer(struct fixture *b, bool depthwise, bool first)
 {
     static const i64 channels[] = {1, 3, 5, 8, 16, 17, 33, 40};
     bool point = !depthwise && pick(b, 0, 1);
@@ -54,7 +54,7 @@ static inline struct layer random_layer(struct bed *b, bool depthwise, bool firs
 }
 
 /* dense -> dense, depthwise -> dense, dense -> depthwise, dense -> depthwise -> dense */
-static inline bool random_chain(struct bed *b)
+static inline bool random_chain(struct fixture *b)
 {
     static const struct { u32 n; i32 dw; } kind[] = {{2, -1}, {2, 0}, {2, 1}, {3, 1}};
     i64 which = pick(b, 0, countof(kind) - 1), symbolic = pick(b, 0, 1);
@@ -75,14 +75,14 @@ static inline bool random_chain(struct bed *b)
 
 /* Filters. */
 
-static inline value_id map_of(struct bed *b, const char *name, i64 channels, const sym *size, sym batch)
+static inline value_id map_of(struct fixture *b, const char *name, i64 channels, const sym *size, sym batch)
 {
     sym dim[4] = {batch, sym_const(&b->sym, channels), size[0], size[1]};
     return in_front(b, add_input(b, name, 4, dim), 4, dim);
 }
 
 /* v, or with pads, or cut off, at its rows and columns. */
-static inline value_id within_pads(struct bed *b, value_id v)
+static inline value_id within_pads(struct fixture *b, value_id v)
 {
     static const char *const modes[] = {"reflect", "edge", "constant", "wrap"};
     struct symtab *t = &b->sym;
@@ -100,7 +100,7 @@ static inline value_id within_pads(struct bed *b, value_id v)
     return y;
 }
 
-static inline bool random_filter(struct bed *b, bool grad)
+static inline bool random_filter(struct fixture *b, bool grad)
 {
     static const i64 channels[] = {1, 2, 3, 3, 4, 5, 8, 19, 40};
     struct symtab *t = &b->sym;
@@ -133,7 +133,7 @@ static inline bool random_filter(struct bed *b, bool grad)
 
 /* Sums by groups of neighbours. */
 
-static inline value_id const_ints(struct bed *b, const char *name, enum dtype t, u32 rank, const i64 *dim)
+static inline value_id const_ints(struct fixture *b, const char *name, enum dtype t, u32 rank, const i64 *dim)
 {
     struct tensor *x = tensor_new(&b->arena, t, rank, dim);
     i64 lo = t == DT_U8 ? 0 : t == DT_I8 ? -128 : -100000, hi = t == DT_U8 ? 255 : t == DT_I8 ? 127 : 100000;
@@ -141,7 +141,7 @@ static inline value_id const_ints(struct bed *b, const char *name, enum dtype t,
     return graph_add_const(&b->g, str_of(name), x);
 }
 
-static inline value_id cast_to(struct bed *b, enum dtype t, value_id v)
+static inline value_id cast_to(struct fixture *b, enum dtype t, value_id v)
 {
     value_id y = add_op(b, "Cast", v, 0, 0);
     attr_set_int(&b->g, graph_value(&b->g, y)->producer, "to", dtype_onnx(t));
@@ -149,7 +149,7 @@ static inline value_id cast_to(struct bed *b, enum dtype t, value_id v)
 }
 
 /* x, i8, as u8 of values 128 larger. */
-static inline value_id shifted(struct bed *b, value_id x)
+static inline value_id shifted(struct fixture *b, value_id x)
 {
     value_id shift = const_ints(b, "shift", DT_I32, 0, NULL);
     elem_set_i64(DT_I32, graph_value(&b->g, shift)->data->data, 0, 128);
@@ -157,14 +157,14 @@ static inline value_id shifted(struct bed *b, value_id x)
 }
 
 /* Sums as f32, times new constants. */
-static inline value_id scaled(struct bed *b, value_id y, u32 rank, const i64 *dim)
+static inline value_id scaled(struct fixture *b, value_id y, u32 rank, const i64 *dim)
 {
     value_id scale = add_const(b, "scale", rank, dim);
     return add_op(b, "Mul", cast_to(b, DT_F32, y), scale, 0);
 }
 
 /* (k, n), as it is or transposed. */
-static inline value_id right_input(struct bed *b, enum dtype t, i64 k, i64 n)
+static inline value_id right_input(struct fixture *b, enum dtype t, i64 k, i64 n)
 {
     bool turned = pick(b, 0, 1);
     sym dim[2] = {size_of(b, turned ? n : k, false), size_of(b, turned ? k : n, false)};
@@ -177,7 +177,7 @@ static inline value_id right_input(struct bed *b, enum dtype t, i64 k, i64 n)
 }
 
 /* Bytes x bytes, of any signs, the operands from memory or computed, and what quantised networks do behind. */
-static inline bool random_bytes(struct bed *b)
+static inline bool random_bytes(struct fixture *b)
 {
     static const i64 sizes[] = {1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 31, 33, 40, 64, 65};
     static const enum dtype types[][2] = {{DT_U8, DT_I8}, {DT_U8, DT_I8}, {DT_I8, DT_U8}, {DT_I8, DT_I8}};
@@ -201,7 +201,7 @@ static inline bool random_bytes(struct bed *b)
 }
 
 /* What a quantised network does behind a product of c channels: scale, residual, back to bytes. */
-static inline value_id requantised(struct bed *b, value_id y, u32 rank, i64 c)
+static inline value_id requantised(struct fixture *b, value_id y, u32 rank, i64 c)
 {
     i64 dim[MAX_RANK] = {1, c, 1, 1, 1};
     if (!infer_last(b, y)) return y;
@@ -214,7 +214,7 @@ static inline value_id requantised(struct bed *b, value_id y, u32 rank, i64 c)
 }
 
 /* Convolutions of bytes and of i32, of any rank, grouped, depthwise, with something in the pads. */
-static inline bool random_conv_bytes(struct bed *b)
+static inline bool random_conv_bytes(struct fixture *b)
 {
     static const i64 some[] = {1, 2, 3, 4, 5, 8, 16, 17, 32, 33, 64, 70};
     static const enum dtype types[][2] = {{DT_U8, DT_I8}, {DT_U8, DT_I8}, {DT_U8, DT_I8}, {DT_I8, DT_U8}, {DT_I8, DT_I8}, {DT_I32, DT_I32}};
@@ -247,7 +247,7 @@ static inline bool random_conv_bytes(struct bed *b)
     return make_task(b);
 }
 
-static inline bool random_halves(struct bed *b)
+static inline bool random_halves(struct fixture *b)
 {
     b->type = DT_BF16;
     return random_gemm(b);
@@ -256,7 +256,7 @@ static inline bool random_halves(struct bed *b)
 /* Large products. */
 
 /* Products of the sizes that the blocks of teams of threads are for. */
-static inline bool random_large(struct bed *b)
+static inline bool random_large(struct fixture *b)
 {
     sym n[3], a[3], w[3];
     u32 ra = (u32)pick(b, 2, 3), rb = (u32)pick(b, 2, 3);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // For the tests of generators: random convolutions, pooling, matrix products and reductions with things fused in front and behind,
-// sizes known or symbolic, in all layouts. Each builder fills a bed; false: the random choices do not fit together.
+// sizes known or symbolic, in all layouts. Each builder fills a fixture; false: the random choices do not fit together.
 #ifndef QUERN_TEST_GEN_TASKS_H
 #define QUERN_TEST_GEN_TASKS_H
 
-#include "gen_bed.h"
+#include "gen_fixture.h"
 
 /* Pointwise things in front: activation, padding, concatenation. */
-static inline value_id random_prologue(struct bed *b, value_id x, u32 rank, const sym *dim)
+static inline value_id random_prologue(struct fixture *b, value_id x, u32 rank, const sym *dim)
 {
     switch (pick(b, 0, 5)) {
     case 0: return add_op(b, "Relu", x, 0, 0);
@@ -24,7 +24,7 @@ static inline value_id random_prologue(struct bed *b, value_id x, u32 rank, cons
     }
 }
 
-static inline value_id random_epilogue(struct bed *b, value_id y)
+static inline value_id random_epilogue(struct fixture *b, value_id y)
 {
     if (!infer_last(b, y)) return y;
     struct shape s = graph_value(&b->g, y)->shape;
@@ -41,7 +41,7 @@ static inline value_id random_epilogue(struct bed *b, value_id y)
 }
 
 /* Less of the output than the pads give. */
-static inline void crop_conv(struct bed *b, value_id y)
+static inline void crop_conv(struct fixture *b, value_id y)
 {
     sym size[MAX_RANK];
     if (!infer_last(b, y)) return;
@@ -55,7 +55,7 @@ static inline void crop_conv(struct bed *b, value_id y)
 }
 
 /* three: 3x3, one group, stride 1. */
-static inline bool random_conv_like(struct bed *b, bool three)
+static inline bool random_conv_like(struct fixture *b, bool three)
 {
     u32 s = (u32)pick(b, three ? 2 : 1, 3), rank = s + 2;
     static const i64 some[] = {1, 2, 3, 4, 5, 8, 12, 16, 17, 20, 32, 33}, many[] = {1, 3, 7, 16, 17, 20, 32, 33, 34, 35, 40, 48};
@@ -104,10 +104,10 @@ static inline bool random_conv_like(struct bed *b, bool three)
     return make_task(b);
 }
 
-static inline bool random_conv(struct bed *b) { return random_conv_like(b, false); }
+static inline bool random_conv(struct fixture *b) { return random_conv_like(b, false); }
 
 /* With nothing in front. Either kernels of one pixel without padding, and sums long enough for several passes, or depthwise. */
-static inline bool random_plain(struct bed *b, bool depthwise)
+static inline bool random_plain(struct fixture *b, bool depthwise)
 {
     static const i64 some[] = {1, 3, 16, 17, 32, 33, 50}, many[] = {1, 5, 8, 33, 64, 100, 290};
     u32 s = (u32)pick(b, 1, 3), rank = s + 2;
@@ -133,10 +133,10 @@ static inline bool random_plain(struct bed *b, bool depthwise)
     return make_task(b);
 }
 
-static inline bool random_point(struct bed *b) { return random_plain(b, false); }
-static inline bool random_depthwise(struct bed *b) { return random_plain(b, true); }
+static inline bool random_point(struct fixture *b) { return random_plain(b, false); }
+static inline bool random_depthwise(struct fixture *b) { return random_plain(b, true); }
 
-static inline value_id in_front(struct bed *b, value_id x, u32 rank, const sym *dim)
+static inline value_id in_front(struct fixture *b, value_id x, u32 rank, const sym *dim)
 {
     i64 one[MAX_RANK] = {1, gen_static(&b->g, dim[1], 1), 1, 1, 1};
     switch (pick(b, 0, 3)) {
@@ -147,14 +147,14 @@ static inline value_id in_front(struct bed *b, value_id x, u32 rank, const sym *
 }
 
 /* All nodes, in the order in which they were added; nothing is an output yet. */
-static inline bool infer_nodes(struct bed *b)
+static inline bool infer_nodes(struct fixture *b)
 {
     for (node_id n = 1; n < b->g.node.n; n++)
         if (!op_infer(&b->g, n, &b->e)) return false;
     return true;
 }
 
-static inline value_id behind(struct bed *b, value_id y)
+static inline value_id behind(struct fixture *b, value_id y)
 {
     switch (pick(b, 0, 4)) {
     case 0: return add_op(b, "Sigmoid", y, 0, 0);
@@ -165,7 +165,7 @@ static inline value_id behind(struct bed *b, value_id y)
 }
 
 /* n, channels, spatial axes of at least `least` */
-static inline value_id picture(struct bed *b, u32 rank, i64 channels, const i64 *least, sym *dim)
+static inline value_id picture(struct fixture *b, u32 rank, i64 channels, const i64 *least, sym *dim)
 {
     dim[0] = sym_const(&b->sym, pick(b, 1, 2));
     dim[1] = sym_const(&b->sym, channels);
@@ -176,7 +176,7 @@ static inline value_id picture(struct bed *b, u32 rank, i64 channels, const i64 
     return add_input(b, "x", rank, dim);
 }
 
-static inline bool random_pool(struct bed *b)
+static inline bool random_pool(struct fixture *b)
 {
     static const char *const ops[] = {"MaxPool", "AveragePool", "LpPool"};
     static const i64 channels[] = {1, 3, 8, 16, 17, 37, 64, 72};
@@ -203,7 +203,7 @@ static inline bool random_pool(struct bed *b)
     return make_task(b);
 }
 
-static inline bool random_transpose(struct bed *b)
+static inline bool random_transpose(struct fixture *b)
 {
     static const i64 channels[] = {1, 2, 3, 5, 8, 19};
     u32 rank = (u32)pick(b, 3, 5), n = rank - 2;
@@ -232,7 +232,7 @@ static inline bool random_transpose(struct bed *b)
 }
 
 /* The gradient of a convolution's weights. */
-static inline bool random_grad(struct bed *b)
+static inline bool random_grad(struct fixture *b)
 {
     static const i64 channels[] = {1, 2, 3, 5, 8, 16, 19, 33};
     struct symtab *t = &b->sym;
@@ -268,7 +268,7 @@ static inline bool random_grad(struct bed *b)
 }
 
 /* One operand of a matrix product, perhaps transposed, perhaps with a Relu in front. */
-static inline value_id operand(struct bed *b, const char *name, u32 rank, const sym *dim, bool constant)
+static inline value_id operand(struct fixture *b, const char *name, u32 rank, const sym *dim, bool constant)
 {
     sym d[MAX_RANK];
     i64 c[MAX_RANK], perm[MAX_RANK];
@@ -287,7 +287,7 @@ static inline value_id operand(struct bed *b, const char *name, u32 rank, const 
     return pick(b, 0, 5) ? x : add_op(b, "Relu", x, 0, 0);
 }
 
-static inline bool random_gemm(struct bed *b)
+static inline bool random_gemm(struct fixture *b)
 {
     static const i64 sizes[] = {1, 1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 31, 33, 40, 65};
     sym a[MAX_RANK], w[MAX_RANK], n[3];
@@ -319,7 +319,7 @@ static inline bool random_gemm(struct bed *b)
     return make_task(b);
 }
 
-static inline value_id norm(struct bed *b, value_id x, u32 rank, const sym *dim)
+static inline value_id norm(struct fixture *b, value_id x, u32 rank, const sym *dim)
 {
     static const char *const reduce[] = {"ReduceMean", "ReduceMax", "ReduceL2", "ReduceSum", "ReduceLogSumExp"};
     i64 axes[MAX_RANK], n = 0, c;
@@ -343,7 +343,7 @@ static inline value_id norm(struct bed *b, value_id x, u32 rank, const sym *dim)
     return y;
 }
 
-static inline bool random_row(struct bed *b)
+static inline bool random_row(struct fixture *b)
 {
     static const i64 sizes[] = {1, 2, 3, 5, 7, 16, 17, 32, 40, 70};
     sym dim[MAX_RANK];
@@ -372,7 +372,7 @@ static inline bool random_row(struct bed *b)
 }
 
 /* Nothing in front: elements are loaded where they are, in vectors where channels lie side by side. */
-static inline bool random_plain_conv(struct bed *b)
+static inline bool random_plain_conv(struct fixture *b)
 {
     static const i64 channels[] = {1, 2, 3, 4, 8, 12, 16, 20, 32};
     u32 s = (u32)pick(b, 1, 3), rank = s + 2;

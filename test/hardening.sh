@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # hardening.sh BUILD: what is shipped has what the linker and the compiler offer against attacks; libraries have versioned names and export
 # the public interface alone; make install leaves links by which programs are built and run.
-. "$(dirname "$0")/bed.sh"
+. "$(dirname "$0")/common.sh"
 build=$1 here=$here/..
 command -v readelf > /dev/null && command -v nm > /dev/null || { echo "skipped: no readelf, nm (binutils)"; exit 77; }
 has() { grep -q -e "$2" "$dir/$1"; }

@@ -118,18 +118,18 @@ static inline void hash_data(struct hash_tasks *h)
 }
 
 /* The builders of gen_tasks.h and gen_kinds.h. */
-static inline bool hash_three(struct bed *b) { return random_conv_like(b, true); }
-static inline bool hash_filter(struct bed *b) { return random_filter(b, false); }
-static inline bool hash_outer(struct bed *b) { return random_filter(b, true); }
-static inline bool hash_large(struct bed *b)
+static inline bool hash_three(struct fixture *b) { return random_conv_like(b, true); }
+static inline bool hash_filter(struct fixture *b) { return random_filter(b, false); }
+static inline bool hash_outer(struct fixture *b) { return random_filter(b, true); }
+static inline bool hash_large(struct fixture *b)
 {
     b->type = pick(b, 0, 1) ? DT_F16 : DT_BF16;
     return random_large(b);
 }
 
-static inline void hash_beds(struct hash_tasks *h)
+static inline void hash_fixtures(struct hash_tasks *h)
 {
-    static const struct { const char *name; bool (*build)(struct bed *b); } kind[] = {
+    static const struct { const char *name; bool (*build)(struct fixture *b); } kind[] = {
         {"random/conv", random_conv}, {"random/three", hash_three}, {"random/point", random_point}, {"random/depthwise", random_depthwise},
         {"random/pool", random_pool}, {"random/transpose", random_transpose}, {"random/grad", random_grad}, {"random/gemm", random_gemm},
         {"random/row", random_row}, {"random/chain", random_chain}, {"random/filter", hash_filter}, {"random/outer", hash_outer},
@@ -138,15 +138,15 @@ static inline void hash_beds(struct hash_tasks *h)
     static const enum dtype types[] = {DT_F32, DT_F32, DT_F32, DT_F16, DT_BF16};
     u32 first = h->all.n;
     for (u64 seed = 0; h->all.n < first + HASH_RANDOM; seed++) {
-        struct bed b;
+        struct fixture b;
         u64 k = seed / countof(kind);
-        bed_open(&b, seed);
-        if (k % 2) bed_use_groups(&b); /* tasks for such devices are larger */
+        fixture_open(&b, seed);
+        if (k % 2) fixture_use_groups(&b); /* tasks for such devices are larger */
         b.type = types[k % countof(types)];
         b.tf32 = k % 7 == 0;
         b.in_blocks = k % 3 == 0;
         if (kind[seed % countof(kind)].build(&b)) hash_add(h, kind[seed % countof(kind)].name, &b.t);
-        bed_close(&b);
+        fixture_close(&b);
     }
 }
 
@@ -157,11 +157,11 @@ static inline void hash_operators(struct hash_tasks *h)
         const struct op *op = op_all(i);
         if (!op->random || op->props & OP_CALL) continue;
         for (u64 k = 0; k < HASH_PER_OPERATOR; k++) {
-            struct bed b;
-            bed_open(&b, hash_u64(op->name, (i64)strlen(op->name)) + k);
+            struct fixture b;
+            fixture_open(&b, hash_u64(op->name, (i64)strlen(op->name)) + k);
             op->random(op, &b.g, &b.rng);
             if (make_single(&b)) hash_add(h, "random/operators", &b.t);
-            bed_close(&b);
+            fixture_close(&b);
         }
     }
 }

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # isa.sh BUILD: instruction sets of programs: descriptions of devices run nothing, a program is refused where the processor lacks what its code
 # may use, variants are chosen by the processor. Other processors are those of qemu-user (tool/deps cross).
-. "$(dirname "$0")/bed.sh"
+. "$(dirname "$0")/common.sh"
 cd "$dir" || exit 1
 seconds=300
 code() { exits "$@"; }

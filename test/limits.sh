@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # limits.sh BUILD: what the system does not give is an error that says what: a temporary folder that is missing, that nobody can write to or that is
 # full; threads that cannot be started. More threads than make sense are not started.
-. "$(dirname "$0")/bed.sh"
+. "$(dirname "$0")/common.sh"
 XDG_CACHE_HOME=$dir/cache; export XDG_CACHE_HOME
 
 cat > "$dir/net.graph" << 'END'

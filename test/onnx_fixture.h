@@ -2,8 +2,8 @@
 //
 // ONNX models put together by hand, for tests of the importer. Names are separated by blanks: "x y", "_" is one that is left out. Everything
 // lives in an arena.
-#ifndef QUERN_TEST_ONNX_BED_H
-#define QUERN_TEST_ONNX_BED_H
+#ifndef QUERN_TEST_ONNX_FIXTURE_H
+#define QUERN_TEST_ONNX_FIXTURE_H
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # orphans.sh BUILD [N]: a tuner that is killed with kill -9 at N random moments (default 8) leaves no process behind: neither builds, nor
 # compilers and what they started, nor candidates. Every second time its compiler is a slow one, so that it is met in the middle.
-. "$(dirname "$0")/bed.sh"
+. "$(dirname "$0")/common.sh"
 n=${2:-8}
 TMPDIR=$dir/tmp XDG_CACHE_HOME=$dir/cache; export TMPDIR XDG_CACHE_HOME
 mkdir "$TMPDIR"

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # planted.sh BUILD: native code that somebody else put into a database beside the network, into an artifact of the cache or into a cache of
 # theirs is not run; what belongs to another user is not used unless it is named; what can only be read is read.
-. "$(dirname "$0")/bed.sh"
+. "$(dirname "$0")/common.sh"
 TMPDIR=$dir/tmp XDG_CACHE_HOME=$dir/cache XDG_CONFIG_HOME=$dir/config; export TMPDIR XDG_CACHE_HOME XDG_CONFIG_HOME
 mkdir "$TMPDIR"
 says() { grep -q -- "$1" "$dir/log" || fail "it does not say '$1'"; }

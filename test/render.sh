@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # render.sh BUILD: examples/denoise renders the same bytes with any number of threads, other noise with another pass, other scenes by
 # other numbers, features beside the colour, and more samples come closer to many; wrong arguments are refused.
-. "$(dirname "$0")/bed.sh"
+. "$(dirname "$0")/common.sh"
 flags=
 case $1 in *san*) flags=-fsanitize=address,undefined ;; esac
 example() { # NAME SOURCE...

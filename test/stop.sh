@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # stop.sh BUILD: Ctrl-C and SIGTERM end commands in order. Tuning keeps what was measured, writes the best program so far and says so by its
 # exit code, 130 or 143; a second Ctrl-C ends at once.
-. "$(dirname "$0")/bed.sh"
+. "$(dirname "$0")/common.sh"
 XDG_CACHE_HOME=$dir/cache; export XDG_CACHE_HOME
 env --default-signal=INT true 2> /dev/null || { echo "skipped: env knows no --default-signal (coreutils 8.31)"; exit 77; }
 

@@ -12,18 +12,18 @@
 
 #include <cmocka.h>
 
-#include "dnx_bed.h"
+#include "dnx_fixture.h"
 
-struct bed { struct arena arena; struct plan plan; struct buf bytes; struct err e; };
+struct fixture { struct arena arena; struct plan plan; struct buf bytes; struct err e; };
 
-static void bed_open(struct bed *b, u64 seed)
+static void fixture_open(struct fixture *b, u64 seed)
 {
-    *b = (struct bed){0};
+    *b = (struct fixture){0};
     random_plan(&b->plan, &b->arena, seed);
     if (!plan_verify(&b->plan, &b->e) || !dnx_write(&b->plan, &b->bytes, &b->e)) fail_msg("seed %d: %s", (int)seed, b->e.msg);
 }
 
-static void bed_close(struct bed *b)
+static void fixture_close(struct fixture *b)
 {
     buf_release(&b->bytes);
     arena_release(&b->arena);
@@ -43,10 +43,10 @@ static void same_buf(const struct plan *p, const struct plan *q, u32 i)
 static void test_round_trip(void **state)
 {
     for (u64 seed = 0; seed < 200; seed++) {
-        struct bed b;
+        struct fixture b;
         struct plan q;
         struct buf again = {0};
-        bed_open(&b, seed);
+        fixture_open(&b, seed);
         if (!dnx_read(&q, &b.arena, buf_view(&b.bytes), &b.e)) fail_msg("seed %d: %s", (int)seed, b.e.msg);
         assert_true(q.buf.n == b.plan.buf.n && q.dispatch.n == b.plan.dispatch.n && q.bin.n == b.plan.bin.n);
         for (u32 i = 0; i < q.buf.n; i++) same_buf(&b.plan, &q, i);
@@ -55,7 +55,7 @@ static void test_round_trip(void **state)
         assert_true(dnx_write(&q, &again, &b.e));
         assert_true(str_eq(buf_view(&again), buf_view(&b.bytes))); /* all of it came back */
         buf_release(&again);
-        bed_close(&b);
+        fixture_close(&b);
     }
 }
 
@@ -64,9 +64,9 @@ static void test_round_trip(void **state)
 static void test_safetensors(void **state)
 {
     for (u64 seed = 0; seed < 50; seed++) {
-        struct bed b;
+        struct fixture b;
         u64 n = 0;
-        bed_open(&b, seed);
+        fixture_open(&b, seed);
         memcpy(&n, b.bytes.p, 8);
         assert_true(n % 8 == 0 && 8 + n <= (u64)b.bytes.n && b.bytes.p[8] == '{' && (8 + n) % 64 == 0);
         json_t *h = json_loadb(b.bytes.p + 8, n, JSON_REJECT_DUPLICATES, NULL), *t, *v;
@@ -88,7 +88,7 @@ static void test_safetensors(void **state)
         }
         assert_true(covered == end && end == b.bytes.n - 8 - (json_int_t)n);
         json_decref(h);
-        bed_close(&b);
+        fixture_close(&b);
     }
 }
 
@@ -111,8 +111,8 @@ static void test_broken(void **state)
     struct rng r = rng_seed(3);
     u32 n_read = 0;
     for (u64 seed = 0; seed < 3; seed++) {
-        struct bed b;
-        bed_open(&b, seed + 300);
+        struct fixture b;
+        fixture_open(&b, seed + 300);
         for (i64 n = 0; n < b.bytes.n; n += 1 + b.bytes.n / 3000) assert_false(reads(b.bytes.p, n) && n < b.bytes.n - 64);
         for (u32 k = 0; k < 1500; k++) {
             struct buf c = {0};
@@ -124,7 +124,7 @@ static void test_broken(void **state)
             n_read += reads(c.p, c.n);
             buf_release(&c);
         }
-        bed_close(&b);
+        fixture_close(&b);
     }
     assert_true(n_read < 4500 / 2); /* padding, names and times may change; most else is noticed */
 }
@@ -134,47 +134,47 @@ static void test_hash(void **state)
 {
     static const char *const key[] = {"model", "fingerprint", "explain"};
     for (u64 seed = 0; seed < 20; seed++) {
-        struct bed b;
-        struct dnx_bed x;
-        bed_open(&b, seed);
-        dnx_bed_open(&x, buf_view(&b.bytes));
+        struct fixture b;
+        struct dnx_fixture x;
+        fixture_open(&b, seed);
+        dnx_fixture_open(&x, buf_view(&b.bytes));
         json_object_set_new(x.plan, key[seed % countof(key)], json_string("other"));
         for (int k = 0; k < 3; k++) {
             static const enum dnx_hash hash[] = {OLD_HASH, NO_HASH, NEW_HASH};
             struct buf c = {0};
             struct plan q;
             struct err e = {0};
-            dnx_bed_write(&x, hash[k], &c);
+            dnx_fixture_write(&x, hash[k], &c);
             bool ok = dnx_read(&q, &b.arena, buf_view(&c), &e);
             assert_true(ok == (hash[k] != OLD_HASH) && (ok || (e.code == ERR_INPUT && strstr(e.msg, "hash"))));
             buf_release(&c);
         }
-        dnx_bed_close(&x);
-        bed_close(&b);
+        dnx_fixture_close(&x);
+        fixture_close(&b);
     }
 }
 
 /* The artifact with these facts instead of its own. */
 static void with_facts(const struct buf *bytes, const char *facts, struct buf *out)
 {
-    struct dnx_bed x;
-    dnx_bed_open(&x, buf_view(bytes));
+    struct dnx_fixture x;
+    dnx_fixture_open(&x, buf_view(bytes));
     json_t *list = json_loads(facts, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
     assert_non_null(list);
     json_object_set_new(x.plan, "version", json_integer(2));
     json_object_set_new(x.plan, "facts", list);
-    dnx_bed_write(&x, NO_HASH, out);
-    dnx_bed_close(&x);
+    dnx_fixture_write(&x, NO_HASH, out);
+    dnx_fixture_close(&x);
 }
 
 /* What is read is checked at any sizes without harm, too. */
 static bool facts_are_read(const char *facts)
 {
     static const i64 sizes[] = {INT64_MIN, 0, 1, 17, INT64_MAX};
-    struct bed b;
+    struct fixture b;
     struct buf c = {0};
     struct plan q;
-    bed_open(&b, 7);
+    fixture_open(&b, 7);
     with_facts(&b.bytes, facts, &c);
     bool ok = dnx_read(&q, &b.arena, buf_view(&c), &b.e);
     assert_true(ok || (b.e.code == ERR_INPUT && b.e.msg[0]));
@@ -188,7 +188,7 @@ static bool facts_are_read(const char *facts)
         buf_release(&text);
     }
     buf_release(&c);
-    bed_close(&b);
+    fixture_close(&b);
     return ok;
 }
 
@@ -283,24 +283,24 @@ static void test_variants(void **state)
 /* What the header says of variants instead. */
 static bool variants_are_read(const char *change)
 {
-    struct bed b;
+    struct fixture b;
     struct buf c = {0};
     struct plan q;
-    struct dnx_bed f;
-    bed_open(&b, 7);
-    dnx_bed_open(&f, buf_view(&b.bytes));
+    struct dnx_fixture f;
+    fixture_open(&b, 7);
+    dnx_fixture_open(&f, buf_view(&b.bytes));
     json_t *list = json_loads(change, JSON_DECODE_ANY, NULL), *x;
     assert_non_null(list);
     size_t i;
     json_array_foreach(list, i, x) if (json_is_true(x)) json_array_set_new(list, i, json_deep_copy(f.plan));
     json_object_set_new(f.plan, "version", json_integer(4));
     json_object_set_new(f.plan, "variants", list);
-    dnx_bed_write(&f, NEW_HASH, &c);
-    dnx_bed_close(&f);
+    dnx_fixture_write(&f, NEW_HASH, &c);
+    dnx_fixture_close(&f);
     bool ok = dnx_read(&q, &b.arena, buf_view(&c), &b.e);
     assert_true(ok || (b.e.code == ERR_INPUT && b.e.msg[0]));
     buf_release(&c);
-    bed_close(&b);
+    fixture_close(&b);
     return ok;
 }
 
@@ -318,24 +318,24 @@ static void test_broken_variants(void **state)
 static void test_values(void **state)
 {
     static const char *const list[] = {"[]", "[0]", "[2, 0, 0]", "[3]", "[-1]", "[\"0\"]", "{}", "7", "[4294967296]"};
-    struct bed b;
+    struct fixture b;
     u64 seed = 0;
-    for (bed_open(&b, seed); b.plan.dispatch.v[0].n_param != 3; bed_open(&b, ++seed)) bed_close(&b);
+    for (fixture_open(&b, seed); b.plan.dispatch.v[0].n_param != 3; fixture_open(&b, ++seed)) fixture_close(&b);
     for (i64 k = 0; k < countof(list); k++) {
-        struct dnx_bed x;
+        struct dnx_fixture x;
         struct buf c = {0};
         struct plan q;
         struct err e = {0};
-        dnx_bed_open(&x, buf_view(&b.bytes));
+        dnx_fixture_open(&x, buf_view(&b.bytes));
         json_object_set_new(json_array_get(json_object_get(x.plan, "dispatches"), 0), "values", json_loads(list[k], JSON_DECODE_ANY, NULL));
-        dnx_bed_write(&x, NEW_HASH, &c);
+        dnx_fixture_write(&x, NEW_HASH, &c);
         bool ok = dnx_read(&q, &b.arena, buf_view(&c), &e);
         if (ok != (k < 3)) fail_msg("%s: %s", list[k], e.msg);
         if (ok) assert_true(q.dispatch.v[0].is_value[0] == (k > 0) && !q.dispatch.v[0].is_value[1] && q.dispatch.v[0].is_value[2] == (k == 2));
         buf_release(&c);
-        dnx_bed_close(&x);
+        dnx_fixture_close(&x);
     }
-    bed_close(&b);
+    fixture_close(&b);
 }
 
 static void v_bin(struct plan *p) { p->dispatch.v[0].bin = p->bin.n; }
@@ -386,13 +386,13 @@ static void test_verify(void **state)
         {"const", v_const}, {"twice", v_twice}, {"orphan", v_orphan}, {"outside", v_outside},
     };
     for (i64 i = 0; i < countof(all); i++) {
-        struct bed b;
+        struct fixture b;
         u64 seed = 0;
-        for (bed_open(&b, seed); b.plan.dispatch.n < 2; bed_open(&b, ++seed)) bed_close(&b);
+        for (fixture_open(&b, seed); b.plan.dispatch.n < 2; fixture_open(&b, ++seed)) fixture_close(&b);
         all[i].violate(&b.plan);
         if (plan_verify(&b.plan, &b.e)) fail_msg("%s was not noticed", all[i].name);
         assert_true(b.e.code == ERR_INPUT && b.e.msg[0]);
-        bed_close(&b);
+        fixture_close(&b);
     }
 }
 

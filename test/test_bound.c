@@ -3,12 +3,12 @@
 // What an artifact tells its kernels is bounded by its buffers before anything is launched. Networks with sizes that are not known before are compiled;
 // each parameter of each kernel is then replaced in the file by numbers that no buffer needs, and the program must be refused at once or, where the
 // number is one to compute with, run. What quern wrote runs, whatever the numbers and however small the buffers beside them.
-#include "program_bed.h"
+#include "program_fixture.h"
 
 #include <stdio.h>
 #include <unistd.h>
 
-#include "dnx_bed.h"
+#include "dnx_fixture.h"
 
 /* Rows are added up, so that a size is a loop; positions begin at 1000 * P. */
 static const char sums[] = "graph {\n"
@@ -38,7 +38,7 @@ static const char positions[] = "graph {\n"
 
 struct file { struct arena a; struct str dir, bytes; const char *path; };
 
-static void file_open(struct file *f, const struct bed *b)
+static void file_open(struct file *f, const struct fixture *b)
 {
     struct err e = {0};
     *f = (struct file){0};
@@ -63,12 +63,12 @@ static quern_status run(quern_program *p, quern_tensor **in, int n)
 }
 
 /* The program that was changed, on the same inputs. */
-static void run_changed(struct bed *b, const struct file *f, const struct dnx_bed *x, quern_tensor **in, int n, bool is_value)
+static void run_changed(struct fixture *b, const struct file *f, const struct dnx_fixture *x, quern_tensor **in, int n, bool is_value)
 {
     struct buf c = {0};
     struct err e = {0};
     quern_program *p = NULL;
-    dnx_bed_write(x, NEW_HASH, &c);
+    dnx_fixture_write(x, NEW_HASH, &c);
     if (!os_write(f->path, c.p, c.n, &e)) fail_msg("%s", e.msg);
     must(b, quern_program_open(b->q, f->path, &(struct quern_run_opts){.size = sizeof(struct quern_run_opts), .device = "interp"}, &p));
     quern_status s = run(p, in, n);
@@ -86,12 +86,12 @@ static bool is_listed(const json_t *list, size_t k)
 }
 
 /* Returns how many parameters are values. */
-static u32 change_all(struct bed *b, const struct file *f, quern_tensor **in, int n)
+static u32 change_all(struct fixture *b, const struct file *f, quern_tensor **in, int n)
 {
     static const json_int_t to[] = {(json_int_t)1 << 40, -((json_int_t)1 << 40), INT64_MAX};
-    struct dnx_bed x;
+    struct dnx_fixture x;
     u32 n_values = 0, n_sizes = 0;
-    dnx_bed_open(&x, f->bytes);
+    dnx_fixture_open(&x, f->bytes);
     json_t *list = json_object_get(x.plan, "dispatches"), *d, *was;
     size_t i, k;
     json_array_foreach(list, i, d) {
@@ -111,7 +111,7 @@ static u32 change_all(struct bed *b, const struct file *f, quern_tensor **in, in
         }
     }
     assert_true(n_sizes > 0);
-    dnx_bed_close(&x);
+    dnx_fixture_close(&x);
     return n_values;
 }
 
@@ -120,17 +120,17 @@ static void test_sizes(void **state)
     static const struct { const char *text; i64 dim[2][2]; int n; } t[] = {{sums, {{7, 40}}, 1}, {product, {{5, 30}, {30, 9}}, 2}};
     for (i64 k = 0; k < countof(t); k++) {
         struct rng r = rng_seed(1);
-        struct bed b;
+        struct fixture b;
         struct file f;
         quern_tensor *in[2] = {NULL};
-        assert_true(bed_open(&b, t[k].text, "interp"));
+        assert_true(fixture_open(&b, t[k].text, "interp"));
         for (int i = 0; i < t[k].n; i++) in[i] = floats(&b, 2, t[k].dim[i], &r);
         must(&b, run(b.p, in, t[k].n));
         file_open(&f, &b);
         assert_int_equal(change_all(&b, &f, in, t[k].n), 0);
         for (int i = 0; i < t[k].n; i++) quern_tensor_free(in[i]);
         file_close(&f);
-        bed_close(&b);
+        fixture_close(&b);
     }
 }
 
@@ -138,9 +138,9 @@ static void test_sizes(void **state)
 static void test_values(void **state)
 {
     struct rng r = rng_seed(2);
-    struct bed b;
+    struct fixture b;
     struct file f;
-    assert_true(bed_open(&b, positions, "interp"));
+    assert_true(fixture_open(&b, positions, "interp"));
     quern_tensor *in[2] = {NULL, floats(&b, 1, (int64_t[]){3}, &r)};
     for (int64_t n = 1; n <= (int64_t)1 << 25; n <<= 5) {
         must(&b, quern_tensor_new(b.q, QUERN_U8, 1, &n, NULL, &in[0]));
@@ -151,7 +151,7 @@ static void test_values(void **state)
     assert_true(change_all(&b, &f, in, 2) > 0);
     quern_tensor_free(in[0]), quern_tensor_free(in[1]);
     file_close(&f);
-    bed_close(&b);
+    fixture_close(&b);
 }
 
 /* Sizes of what is empty are no reason to refuse it. */
@@ -159,14 +159,14 @@ static void test_empty(void **state)
 {
     static const i64 dim[][2] = {{0, 1 << 30}, {1 << 22, 0}, {0, 0}};
     struct rng r = rng_seed(3);
-    struct bed b;
-    assert_true(bed_open(&b, sums, "cpu"));
+    struct fixture b;
+    assert_true(fixture_open(&b, sums, "cpu"));
     for (i64 k = 0; k < countof(dim); k++) {
         quern_tensor *in = floats(&b, 2, dim[k], &r);
         must(&b, run(b.p, &in, 1));
         quern_tensor_free(in);
     }
-    bed_close(&b);
+    fixture_close(&b);
 }
 
 int main(void)

@@ -67,7 +67,7 @@ static void check_one(struct str text, const struct built *b)
     assert_int_equal(count_of(b->message, "\n"), count_of(text, "dies") ? 0 : 1); /* of itself alone */
 }
 
-struct bed {
+struct fixture {
     struct arena arena;
     struct cache cache;
     struct caps caps;
@@ -77,11 +77,11 @@ struct bed {
     u32 n;
 };
 
-static void open_bed(struct bed *b, u64 seed, u32 n_kinds)
+static void open_fixture(struct fixture *b, u64 seed, u32 n_kinds)
 {
     struct rng r = rng_seed(seed);
     struct err e = {0};
-    *b = (struct bed){.n = (u32)rng_range(&r, 1, MOST)};
+    *b = (struct fixture){.n = (u32)rng_range(&r, 1, MOST)};
     assert_true(os_temp_dir(&b->arena, &b->cache.folder, &e));
     b->builder = (struct builder){.cache = &b->cache, .lang = &fake, .caps = &b->caps, .toolchain = S("t"), .timeout = 0.02,
                                   .n_parallel = (u32)rng_range(&r, 1, 4), .may_join = true};
@@ -94,19 +94,19 @@ static void open_bed(struct bed *b, u64 seed, u32 n_kinds)
     }
 }
 
-static void close_bed(struct bed *b)
+static void close_fixture(struct fixture *b)
 {
     os_remove_tree(b->cache.folder.p);
     arena_release(&b->arena);
 }
 
-static void build(struct bed *b)
+static void build(struct fixture *b)
 {
     struct err e = {0};
     if (!build_all(&b->builder, b->text, b->n, b->out, &b->arena, &e)) fail_msg("%s", e.msg);
 }
 
-static void shuffle(struct bed *b, struct rng *r)
+static void shuffle(struct fixture *b, struct rng *r)
 {
     for (u32 i = b->n; i > 1; i--) {
         u32 k = (u32)rng_range(r, 0, i - 1);
@@ -118,16 +118,16 @@ static void shuffle(struct bed *b, struct rng *r)
 static void test_verdicts(void **state)
 {
     for (u64 seed = 0; seed < 25; seed++) {
-        struct bed b;
+        struct fixture b;
         struct rng r = rng_seed(seed);
-        open_bed(&b, seed, countof(kinds));
+        open_fixture(&b, seed, countof(kinds));
         for (int order = 0; order < 2; order++) {
             if (order) b.builder.cache = NULL; /* built anew, among others */
             build(&b);
             for (u32 i = 0; i < b.n; i++) check_one(b.text[i], &b.out[i]);
             shuffle(&b, &r);
         }
-        close_bed(&b);
+        close_fixture(&b);
     }
 }
 
@@ -135,9 +135,9 @@ static void test_found_again(void **state)
 {
     u32 n_parts = 0, n_alone = 0;
     for (u64 seed = 100; seed < 125; seed++) {
-        struct bed b;
+        struct fixture b;
         bool was_part[MOST];
-        open_bed(&b, seed, countof(kinds) - 1);
+        open_fixture(&b, seed, countof(kinds) - 1);
         build(&b);
         for (u32 i = 0; i < b.n; i++) was_part[i] = b.out[i].is_part;
         b.builder.lang = &spent;
@@ -158,7 +158,7 @@ static void test_found_again(void **state)
         build(&b);
         for (u32 i = 0; i < b.n; i++)
             if (is_good(b.text[i])) assert_true(b.out[i].ok && str_eq(b.out[i].code, b.text[i]));
-        close_bed(&b);
+        close_fixture(&b);
     }
     assert_true(n_parts > 100 && n_alone > 5);
 }
@@ -166,11 +166,11 @@ static void test_found_again(void **state)
 /* One run of the compiler, one program in the cache. */
 static void test_one_program(void **state)
 {
-    struct bed b;
+    struct fixture b;
     struct os_entry *entry;
     struct err e = {0};
     i64 n, n_programs = 0;
-    open_bed(&b, 7, 1);
+    open_fixture(&b, 7, 1);
     b.n = 16, b.builder.n_parallel = 1;
     for (u32 i = 0; i < b.n; i++) b.text[i] = str_fmt(&b.arena, "<%u fine>\n", i);
     build(&b);
@@ -182,21 +182,21 @@ static void test_one_program(void **state)
     for (i64 i = 0; i < n; i++) n_programs += !str_ends(entry[i].name, S(".part"));
     assert_int_equal(n, b.n + 1);
     assert_int_equal(n_programs, 1);
-    close_bed(&b);
+    close_fixture(&b);
 }
 
 /* What a target lacks is told from what fails. */
 static void test_reasons(void **state)
 {
-    struct bed b;
-    open_bed(&b, 1, 1);
+    struct fixture b;
+    open_fixture(&b, 1, 1);
     b.n = 3;
     for (u32 i = 0; i < b.n; i++) b.text[i] = str_fmt(&b.arena, "<%u %s>\n", i, i == 0 ? "lacks" : i == 1 ? "bad" : "dies");
     build(&b);
     assert_int_equal(b.out[0].why, ERR_UNSUPPORTED);
     assert_int_equal(b.out[1].why, ERR_FAILED);
     assert_int_equal(b.out[2].why, ERR_FAILED);
-    close_bed(&b);
+    close_fixture(&b);
 }
 
 /* A program with a kernel that the driver does not load is halved until that kernel is alone: the others are in programs without it, and
@@ -204,10 +204,10 @@ static void test_reasons(void **state)
 static void test_halved(void **state)
 {
     for (u64 seed = 0; seed < 20; seed++) {
-        struct bed b;
+        struct fixture b;
         struct rng r = rng_seed(seed);
         struct err e = {0};
-        open_bed(&b, seed, 1);
+        open_fixture(&b, seed, 1);
         b.n = (u32)rng_range(&r, 1, 16), b.builder.n_parallel = 1;
         u32 bad = (u32)rng_range(&r, 0, b.n - 1), n_halved = 0;
         for (u32 i = 0; i < b.n; i++) b.text[i] = str_fmt(&b.arena, "<%u fine%s>\n", i, i == bad ? " unloadable" : "");
@@ -224,7 +224,7 @@ static void test_halved(void **state)
             b.builder.lang = &spent;
             build(&b);
         }
-        close_bed(&b);
+        close_fixture(&b);
     }
 }
 

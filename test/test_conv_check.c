@@ -6,7 +6,7 @@
 // Gradients of weights have faults of their own. Generated kernels of random convolutions must pass; of those with one number of their text changed, all that pass must be the same.
 #include "lab/conv.h"
 #include "lab/conv_check.h"
-#include "gen_bed.h"
+#include "gen_fixture.h"
 
 struct layer { i64 c, size, m, true_size, true_m; }; /* channels, pixels along each axis, output channels; without pads, kernel 3x3x3 */
 static const struct layer layers[] = {
@@ -344,18 +344,18 @@ static void test_old_criterion(void **state)
 }
 
 /* A random convolution, in any type, layout and place; false: none that has outputs, or of values in its pads. */
-static bool random_task(struct bed *b, u64 seed)
+static bool random_task(struct fixture *b, u64 seed)
 {
     const struct op *op = op_find(seed % 3 ? S("Conv") : seed % 2 ? S("ConvTranspose") : S("quern::ConvGradWeight"));
     struct conv_sum s;
     struct err e = {0};
-    bed_open(b, seed);
+    fixture_open(b, seed);
     op->random(op, &b->g, &b->rng);
     if (!make_task(b)) return false;
-    return conv_sum_of(&s, &b->t, b->var, &b->arena, &e) || (bed_close(b), false);
+    return conv_sum_of(&s, &b->t, b->var, &b->arena, &e) || (fixture_close(b), false);
 }
 
-static void check_types(struct bed *b, u64 seed)
+static void check_types(struct fixture *b, u64 seed)
 {
     struct conv_sum s;
     struct conv_exam x;
@@ -389,10 +389,10 @@ static void test_definition(void **state)
 {
     u32 n = 0;
     for (u64 seed = first_seed(1, 401); seed < last_seed(1, 401); seed++) {
-        struct bed b;
+        struct fixture b;
         if (!random_task(&b, seed)) continue;
         check_types(&b, seed);
-        bed_close(&b);
+        fixture_close(&b);
         n++;
     }
     assert_true(is_enough(n, 200));
@@ -449,7 +449,7 @@ static void test_deep(void **state)
 
 /* Kernels as texts, in the interpreter. */
 
-static struct subject text_subject(struct bed *b, const struct candidate *c)
+static struct subject text_subject(struct fixture *b, const struct candidate *c)
 {
     struct subject s = {0};
     struct buf text = {0};
@@ -460,7 +460,7 @@ static struct subject text_subject(struct bed *b, const struct candidate *c)
     return s;
 }
 
-static bool check_text(struct bed *b, const struct subject *s, const struct candidate *c, struct conv_report *r)
+static bool check_text(struct fixture *b, const struct subject *s, const struct candidate *c, struct conv_report *r)
 {
     struct conv_check_opts o = {.trial = {.driver = dev_find(S("interp")), .timeout = 60}, .seed = 5, .max_terms = 1000000, .growth = gen_growth(c)};
     bool ok = conv_check(r, &b->t, b->var, s, &o, &b->e);
@@ -473,7 +473,7 @@ static void test_generated(void **state)
 {
     u32 n = 0;
     for (u64 seed = first_seed(1000, 1150); seed < last_seed(1000, 1150); seed++) {
-        struct bed b;
+        struct fixture b;
         struct candidate c;
         struct conv_report r;
         if (!random_task(&b, seed)) continue;
@@ -486,13 +486,13 @@ static void test_generated(void **state)
             n += was_checked;
             buf_release(&text);
         }
-        bed_close(&b);
+        fixture_close(&b);
     }
     assert_true(is_enough(n, 60));
 }
 
 /* The text with one of its whole numbers another: 1 more or less. */
-static struct str change_number(struct bed *b, struct str text)
+static struct str change_number(struct fixture *b, struct str text)
 {
     i64 from = 0, n = 0, at[4096];
     while (from < text.n && text.p[from] != '\n') from++; /* not in the line with its name and buffers */
@@ -506,7 +506,7 @@ static struct str change_number(struct bed *b, struct str text)
 }
 
 /* On contents that the verification has not seen. */
-static bool is_right_elsewhere(struct bed *b, const struct subject *s)
+static bool is_right_elsewhere(struct fixture *b, const struct subject *s)
 {
     struct arena a = {0};
     struct check k;
@@ -526,7 +526,7 @@ static void test_changed(void **state)
 {
     u32 n = 0, n_caught = 0;
     for (u64 seed = first_seed(2000, 2150); seed < last_seed(2000, 2150); seed++) {
-        struct bed b;
+        struct fixture b;
         struct candidate c;
         struct conv_report r;
         if (!random_task(&b, seed)) continue;
@@ -539,7 +539,7 @@ static void test_changed(void **state)
                 if (r.ok && !is_right_elsewhere(&b, &s)) report(&b, &c, seed);
             }
         }
-        bed_close(&b);
+        fixture_close(&b);
     }
     if (getenv("VERBOSE")) printf("%u of %u changed kernels caught\n", n_caught, n);
     assert_true(is_enough(n, 60) && n_caught >= n / 2);

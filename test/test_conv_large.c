@@ -34,7 +34,7 @@ static double element(i64 c, i64 y, i64 x) { return (double)((c * 5 + y * 3 + x 
 static double weight(i64 m, i64 c, i64 tap) { return (double)((m * 7 + c * 3 + tap * 5) % 5 - 2); }
 
 struct large {
-    struct bed b;
+    struct fixture b;
     enum layout layout;
     i64 pad;
     struct dev *d;
@@ -61,10 +61,10 @@ static void make(struct large *t, enum layout l, i64 pad)
 {
     struct conv_row row = {.axes = 2, .batch = 1, .channels = CHANNELS, .out_channels = OUT_CHANNELS, .groups = 1, .size = {SIDE, SIDE},
                            .kernel = {3, 3}, .stride = {STRIDE, STRIDE}, .dilation = {1, 1}, .pad_begin = {pad, pad}, .pad_end = {pad, pad}};
-    struct bed *b = &t->b;
+    struct fixture *b = &t->b;
     struct dev_opts o = {.n_threads = 1};
     struct task own;
-    bed_open(b, 0);
+    fixture_open(b, 0);
     t->layout = l, t->pad = pad;
     assert_true(dev_ask(dev_find(S("cpu")), &o, &b->caps, NULL, &b->e));
     assert_true(conv_row_task(&own, &b->arena, &b->sym, &row, DT_F16, l, &b->e));
@@ -96,10 +96,10 @@ static void close_all(struct large *t, bool has_memory)
 {
     if (has_memory) t->d->driver->release(t->d, &t->x), t->d->driver->release(t->d, &t->y);
     t->d->driver->close(t->d);
-    bed_close(&t->b);
+    fixture_close(&t->b);
 }
 
-static const void *weights(struct bed *b, const struct kernel_arg *a, i64 *size)
+static const void *weights(struct fixture *b, const struct kernel_arg *a, i64 *size)
 {
     i64 dim[] = {OUT_CHANNELS, CHANNELS, 3, 3};
     struct tensor *w = tensor_new(&b->arena, DT_F16, 4, dim);
@@ -113,7 +113,7 @@ static const void *weights(struct bed *b, const struct kernel_arg *a, i64 *size)
 /* The kernel on this memory; arrays of its own are small. */
 static void launch(struct large *t, const struct kernel *kn, struct dev_kernel *kernel)
 {
-    struct bed *b = &t->b;
+    struct fixture *b = &t->b;
     const struct dev_driver *d = t->d->driver;
     struct dev_mem *buf = arena_array(&b->arena, struct dev_mem, kn->n_arg + kn->n_temp);
     bool own[16] = {0};
@@ -158,7 +158,7 @@ static void check_outputs(const struct large *t, const struct candidate *c)
 
 static void try_candidate(struct large *t, const struct candidate *c)
 {
-    struct bed *b = &t->b;
+    struct fixture *b = &t->b;
     struct kernel kn;
     struct buf text = {0}, binary = {0};
     const struct lang *l = lang_find(S("c"));

@@ -3,7 +3,7 @@
 // Convolutions by the libraries of devices: random rows, in both layouts, against the reference evaluation; weights that change in the
 // same memory; buffers that are too small. The processor's is skipped where it is not installed, cuda and hip have ones that look like their
 // own (fake_cudnn.h, fake_miopen.h): each call of theirs fails once, they are missing, or lack functions.
-#include "conv_bed.h"
+#include "conv_fixture.h"
 
 #include <setjmp.h>
 #include <stdio.h>

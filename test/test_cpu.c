@@ -4,14 +4,14 @@
 // the caller may run; the caller may run there afterwards, too; threads of the pool leave the caller's processor to it where
 // there are others enough for them, and only then.
 #define _GNU_SOURCE /* sched_getaffinity */
-#include "lang_bed.h"
+#include "lang_fixture.h"
 
 #include <sched.h>
 #include <unistd.h>
 
 enum { MOST = 20000 }; /* iterations */
 
-struct bed {
+struct fixture {
     struct dev *d;
     struct dev_kernel *kernel;
     struct dev_mem count; /* i32 per iteration: how often it was done */
@@ -55,10 +55,10 @@ static int forget_kernel(void **state)
     return 0;
 }
 
-static struct bed bed_open(const struct buf *binary, u32 n_threads)
+static struct fixture fixture_open(const struct buf *binary, u32 n_threads)
 {
     struct err e = {0};
-    struct bed b = {.d = dev_find(S("cpu"))->open(&(struct dev_opts){.n_threads = n_threads}, &e)};
+    struct fixture b = {.d = dev_find(S("cpu"))->open(&(struct dev_opts){.n_threads = n_threads}, &e)};
     assert_non_null(b.d);
     b.kernel = b.d->driver->load(b.d, buf_view(binary), S("counting"), 1, &e);
     assert_non_null(b.kernel);
@@ -66,14 +66,14 @@ static struct bed bed_open(const struct buf *binary, u32 n_threads)
     return b;
 }
 
-static void bed_close(struct bed *b)
+static void fixture_close(struct fixture *b)
 {
     b->d->driver->release(b->d, &b->count);
     b->d->driver->unload(b->d, b->kernel);
     b->d->driver->close(b->d);
 }
 
-static void launch_once(struct bed *b, const i64 size[3])
+static void launch_once(struct fixture *b, const i64 size[3])
 {
     struct err e = {0};
     i64 n = size[0] * size[1] * size[2];
@@ -90,7 +90,7 @@ static void launch_once(struct bed *b, const i64 size[3])
     for (i64 i = 0; i < MOST; i++) assert_int_equal(count[i], i < n);
 }
 
-static void random_launch(struct bed *b, struct rng *g)
+static void random_launch(struct fixture *b, struct rng *g)
 {
     i64 size[3];
     do
@@ -122,9 +122,9 @@ static void every_iteration_once(void **state)
     struct rng g = rng_seed(1);
     cpu_set_t before = allowed(0);
     for (u32 i = 0; i < countof(n_threads); i++) {
-        struct bed b = bed_open(*state, n_threads[i]);
+        struct fixture b = fixture_open(*state, n_threads[i]);
         for (u32 j = 0; j < 60; j++) random_launch(&b, &g);
-        bed_close(&b);
+        fixture_close(&b);
         cpu_set_t after = allowed(0);
         assert_true(CPU_EQUAL(&before, &after));
     }
@@ -136,7 +136,7 @@ static void callers_that_move(void **state)
     cpu_set_t all = allowed(0), one;
     struct rng g = rng_seed(2);
     for (u32 n = 2; n <= 4; n += 2) {
-        struct bed b = bed_open(*state, n);
+        struct fixture b = fixture_open(*state, n);
         for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
             if (!CPU_ISSET(cpu, &all)) continue;
             one = only(cpu);
@@ -147,7 +147,7 @@ static void callers_that_move(void **state)
             allow(&all);
             random_launch(&b, &g);
         }
-        bed_close(&b);
+        fixture_close(&b);
     }
 }
 
@@ -157,9 +157,9 @@ static void one_processor(void **state)
     struct rng g = rng_seed(3);
     allow(&one);
     for (u32 n = 1; n <= 4; n *= 2) {
-        struct bed b = bed_open(*state, n);
+        struct fixture b = fixture_open(*state, n);
         for (u32 j = 0; j < 10; j++) random_launch(&b, &g);
-        bed_close(&b);
+        fixture_close(&b);
     }
     cpu_set_t after = allowed(0);
     assert_true(CPU_EQUAL(&one, &after));
@@ -191,7 +191,7 @@ static void pool_makes_way(void **state)
     for (u32 n = 2; n <= 4; n++) {
         pid_t before[8], id[8];
         u32 n_before = others(before), n_id;
-        struct bed b = bed_open(*state, n);
+        struct fixture b = fixture_open(*state, n);
         launch_once(&b, (const i64[]){100, 1, 1});
         n_id = others(id);
         assert_int_equal(n_id, n_before + n - 1);
@@ -204,7 +204,7 @@ static void pool_makes_way(void **state)
             assert_true(CPU_EQUAL(&both, &set));
             assert_int_equal(CPU_COUNT(&set), CPU_COUNT(&all) - (CPU_COUNT(&all) >= (int)n));
         }
-        bed_close(&b);
+        fixture_close(&b);
     }
 }
 

@@ -3,7 +3,7 @@
 // Kernels in language c for a processor that is not here: built by a cross compiler, run in an emulator of that processor, and
 // compared with the interpreter; and a whole program compiled for it (--isa aarch64), with the reference. Skipped where there is none (tool/deps cross).
 #include "art/art.h"
-#include "lang_bed.h"
+#include "lang_fixture.h"
 #include "quern.h"
 
 static const char *const compiler = "aarch64-linux-gnu-gcc", *const emulator = "qemu-aarch64";

@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "dev/dev_cuda.h"
-#include "dev_bed.h"
+#include "dev_fixture.h"
 
 static char fake_path[4096];
 static const char *const names[] = {"cuda", "hip"};
@@ -173,7 +173,7 @@ static void test_memory(void **state)
 
 /* Launches of two grids. */
 
-struct bed {
+struct fixture {
     struct dev *d;
     struct dev_mem buf[2];
     struct dev_kernel *kernel;
@@ -181,11 +181,11 @@ struct bed {
     struct dev_launch launch;
 };
 
-static void open_bed(struct bed *b, int k, const char *options, const struct image *x, const i64 grid[3])
+static void open_fixture(struct fixture *b, int k, const char *options, const struct image *x, const i64 grid[3])
 {
     struct err e = {0};
     u32 extent[3] = {(u32)grid[0], (u32)grid[1], (u32)grid[2]};
-    *b = (struct bed){.d = open_fake(k, options), .param = 3};
+    *b = (struct fixture){.d = open_fake(k, options), .param = 3};
     assert_true(b->d->driver->alloc(b->d, 4 * grid[0] * grid[1] * grid[2], &b->buf[0], &e));
     assert_true(b->d->driver->alloc(b->d, sizeof extent, &b->buf[1], &e));
     assert_true(b->d->driver->upload(b->d, b->buf[1], extent, sizeof extent, &e));
@@ -196,14 +196,14 @@ static void open_bed(struct bed *b, int k, const char *options, const struct ima
                                     .n_param = 1, .grid = (const i64(*)[3])b->grid, .n_grid = 2};
 }
 
-static void close_bed(struct bed *b)
+static void close_fixture(struct fixture *b)
 {
     b->d->driver->unload(b->d, b->kernel);
     for (int i = 0; i < 2; i++) b->d->driver->release(b->d, &b->buf[i]);
     b->d->driver->close(b->d);
 }
 
-static void check_groups(struct bed *b, i32 want)
+static void check_groups(struct fixture *b, i32 want)
 {
     struct err e = {0};
     i32 *p = mem_alloc(b->buf[0].size + 4);
@@ -217,10 +217,10 @@ static void test_grids(void **state)
 {
     static const i64 grids[][3] = {{1, 1, 1}, {7, 1, 1}, {100, 8, 1}, {3, 9, 2}, {17, 8, 9}, {1, 1, 8}, {1, 33, 17}, {0, 5, 5}, {5, 5, 0}};
     for (i64 i = 0; i < 2 * countof(grids); i++) {
-        struct bed b;
+        struct fixture b;
         struct err e = {0};
         struct image x = image(2);
-        open_bed(&b, (int)(i % 2), "rows=8", &x, grids[i / 2]);
+        open_fixture(&b, (int)(i % 2), "rows=8", &x, grids[i / 2]);
         bool is_empty = b.buf[0].size == 0;
         for (i32 n = 1; n <= 3; n++) {
             assert_true(b.d->driver->launch(b.d, &b.launch, &e) && b.d->driver->launch(b.d, &b.launch, &e));
@@ -229,7 +229,7 @@ static void test_grids(void **state)
             check_groups(&b, 12 * n);
         }
         assert_true(b.d->driver->fence(b.d, &e) && b.d->driver->elapsed(b.d) == 0);
-        close_bed(&b);
+        close_fixture(&b);
     }
 }
 
@@ -237,17 +237,17 @@ static void test_grids(void **state)
 static void test_clock(void **state)
 {
     for (int k = 0; k < 2; k++) {
-        struct bed b;
+        struct fixture b;
         struct err e = {0};
         struct image x = image(2);
-        open_bed(&b, k, "", &x, (const i64[]){4, 1, 1});
+        open_fixture(&b, k, "", &x, (const i64[]){4, 1, 1});
         for (i32 n = 1; n <= 5; n++) {
             assert_true(b.d->driver->launch(b.d, &b.launch, &e));
             check_groups(&b, 6 * n);
         }
         assert_true(b.d->driver->fence(b.d, &e));
         assert_true(b.d->driver->elapsed(b.d) > 2.49e-3 && b.d->driver->elapsed(b.d) < 2.51e-3);
-        close_bed(&b);
+        close_fixture(&b);
     }
 }
 
@@ -290,14 +290,14 @@ static void test_binaries(void **state)
 /* Large shared memory is asked for before it is used. */
 static void test_shared(void **state)
 {
-    struct bed b;
+    struct fixture b;
     struct err e = {0};
     struct image x = image(2);
     x.info[1][5] = 90000, x.info[1][7] = 1000;
-    open_bed(&b, 0, "", &x, (const i64[]){2, 1, 1});
+    open_fixture(&b, 0, "", &x, (const i64[]){2, 1, 1});
     assert_true(b.d->driver->launch(b.d, &b.launch, &e) && b.d->driver->fence(b.d, &e));
     check_groups(&b, 6);
-    close_bed(&b);
+    close_fixture(&b);
     x.info[1][7] = 20000;
     struct dev *d = open_fake(0, "");
     refuse_image(d, &x, 2, "110000 bytes of shared memory");
@@ -317,14 +317,14 @@ static void refuse_matrix(struct dev *d, int at, i32 v, const char *words)
 /* A function gets its matrices as the arguments lie now; the driver makes them once for an address. */
 static void test_matrices(void **state)
 {
-    struct bed b;
+    struct fixture b;
     struct err e = {0};
     struct image x = image(2);
     void *lib;
     question *codes = ask_fake(&lib, "fake_codes");
     x.info[1][6] = 1;
     memcpy(x.matrix, (i32[]){1, 4, 1, 3, 4, 1, 4, 0}, sizeof x.matrix); /* the three extents */
-    open_bed(&b, 0, "rows=1", &x, (const i64[]){2, 2, 1});
+    open_fixture(&b, 0, "rows=1", &x, (const i64[]){2, 2, 1});
     long before = codes();
     for (int i = 0; i < 3; i++) assert_true(b.d->driver->launch(b.d, &b.launch, &e));
     assert_int_equal(codes() - before, 1);
@@ -341,7 +341,7 @@ static void test_matrices(void **state)
     expect(&e, "a matrix of 12 bytes in buffer 1, which has 11");
     b.buf[1] = first;
     b.d->driver->release(b.d, &other);
-    close_bed(&b);
+    close_fixture(&b);
     static const i32 bad[][2] = {{0, -1}, {1, 3}, {2, 0}, {3, 5}, {4, 3}, {4, 6}, {5, 257}, {6, 3}, {6, 0}, {7, 2}};
     struct dev *d = open_fake(0, "");
     for (i64 i = 0; i < countof(bad); i++) refuse_matrix(d, bad[i][0], bad[i][1], "matrix 0 of 'k_0' in binary is invalid");
@@ -353,11 +353,11 @@ static void test_matrices(void **state)
     refuse_matrix(d, 7, 0, "cuTensorMapEncodeTiled");
     d->driver->close(d);
     x.matrix[0] = 7;
-    open_bed(&b, 0, "", &x, (const i64[]){2, 1, 1});
+    open_fixture(&b, 0, "", &x, (const i64[]){2, 1, 1});
     e = (struct err){0};
     assert_false(b.d->driver->launch(b.d, &b.launch, &e));
     expect(&e, "a matrix in buffer 7, of 2");
-    close_bed(&b);
+    close_fixture(&b);
     os_dlclose(lib);
 }
 
@@ -409,9 +409,9 @@ static void test_images(void **state)
 static void test_bad_launches(void **state)
 {
     for (int k = 0; k < 2; k++) {
-        struct bed b;
+        struct fixture b;
         struct image x = image(2);
-        open_bed(&b, k, "", &x, (const i64[]){4, 1, 1});
+        open_fixture(&b, k, "", &x, (const i64[]){4, 1, 1});
         const struct {
             i64 extent, param, size;
             const char *words;
@@ -427,7 +427,7 @@ static void test_bad_launches(void **state)
         assert_false(b.d->driver->launch(b.d, &b.launch, &e));
         expect(&e, "2 grids, not 1");
         check_groups(&b, 0);
-        close_bed(&b);
+        close_fixture(&b);
     }
 }
 
@@ -436,10 +436,10 @@ static void test_lost(void **state)
     void *lib;
     question *reset = ask_fake(&lib, "fake_reset");
     for (int k = 0; k < 2; k++) {
-        struct bed b;
+        struct fixture b;
         struct err e = {0};
         struct image x = image(2);
-        open_bed(&b, k, "lost=4", &x, (const i64[]){2, 1, 1});
+        open_fixture(&b, k, "lost=4", &x, (const i64[]){2, 1, 1});
         assert_true(b.d->driver->launch(b.d, &b.launch, &e));
         assert_false(b.d->driver->launch(b.d, &b.launch, &e));
         expect(&e, "'fake A': LaunchKernel: FAKE_ILLEGAL_ADDRESS (700)");
@@ -449,7 +449,7 @@ static void test_lost(void **state)
         e = (struct err){0};
         assert_false(b.d->driver->upload(b.d, b.buf[1], &k, 4, &e));
         expect(&e, "was lost");
-        close_bed(&b); /* all goes without a complaint */
+        close_fixture(&b); /* all goes without a complaint */
         reset();
     }
     os_dlclose(lib);
@@ -460,9 +460,9 @@ static void test_leaves_nothing(void **state)
     void *lib;
     question *objects = ask_fake(&lib, "fake_objects");
     for (int k = 0; k < 2; k++) {
-        struct bed b;
+        struct fixture b;
         struct image x = image(2);
-        open_bed(&b, k, "", &x, (const i64[]){2, 1, 1});
+        open_fixture(&b, k, "", &x, (const i64[]){2, 1, 1});
         assert_true(objects() >= 8);
         b.d->driver->close(b.d); /* kernels and memory go with it */
         assert_int_equal(objects(), 0);

@@ -18,12 +18,12 @@
 
 enum { PAGE = 4096 };
 
-struct bed { struct arena a; struct str dir; const char *path, *bad; struct task task[2]; };
+struct fixture { struct arena a; struct str dir; const char *path, *bad; struct task task[2]; };
 
-static void bed_open(struct bed *b)
+static void fixture_open(struct fixture *b)
 {
     struct err e = {0};
-    *b = (struct bed){0};
+    *b = (struct fixture){0};
     assert_true(os_temp_dir(&b->a, &b->dir, &e));
     b->path = str_fmt(&b->a, "%.*s/a.db", STR_ARG(b->dir)).p;
     b->bad = str_fmt(&b->a, "%.*s/a.db.bad", STR_ARG(b->dir)).p;
@@ -33,7 +33,7 @@ static void bed_open(struct bed *b)
     }
 }
 
-static void bed_close(struct bed *b)
+static void fixture_close(struct fixture *b)
 {
     os_remove_tree(b->dir.p);
     arena_release(&b->a);
@@ -65,7 +65,7 @@ static void add_rows(struct db *d, const struct task *t, const char *env, u32 n)
     if (!db_do(d, &e, "COMMIT", "")) fail_msg("%s", e.msg);
 }
 
-static void make(struct bed *b, u32 n)
+static void make(struct fixture *b, u32 n)
 {
     struct db d;
     struct err e = {0};
@@ -75,7 +75,7 @@ static void make(struct bed *b, u32 n)
     db_close(&d);
 }
 
-static struct str content(struct bed *b, const char *path)
+static struct str content(struct fixture *b, const char *path)
 {
     struct str s;
     struct err e = {0};
@@ -98,15 +98,15 @@ static void scatter(char *p, i64 size, u32 n, struct rng *r)
     }
 }
 
-static const char *with(struct bed *b, const char *path, const char *suffix) { return str_fmt(&b->a, "%s%s", path, suffix).p; }
+static const char *with(struct fixture *b, const char *path, const char *suffix) { return str_fmt(&b->a, "%s%s", path, suffix).p; }
 
 static void test_merge(void **state)
 {
-    struct bed b;
+    struct fixture b;
     struct db x, y;
     struct err e = {0};
     i64 n;
-    bed_open(&b);
+    fixture_open(&b);
     const char *other = with(&b, b.path, ".b");
     assert_true(db_open(&x, b.path, &e) && db_open(&y, other, &e));
     add_rows(&x, &b.task[0], "x", 3);
@@ -140,11 +140,11 @@ static void test_merge(void **state)
     assert_true(e.code == ERR_USAGE && strstr(e.msg, "H=4") && strstr(e.msg, "H=5"));
     db_close(&x);
     db_close(&y);
-    bed_close(&b);
+    fixture_close(&b);
 }
 
 /* A database as an older version made it, without checksums; version 3 with compiled code. n trials with three samples each. */
-static void make_old(struct bed *b, int version, u32 n)
+static void make_old(struct fixture *b, int version, u32 n)
 {
     static const char *const back[] = {"ALTER TABLE sample DROP COLUMN final; ALTER TABLE sample DROP COLUMN cold; PRAGMA user_version=1;",
                                        "ALTER TABLE sample DROP COLUMN final; PRAGMA user_version=2;", "PRAGMA user_version=3;", "PRAGMA user_version=4;"};
@@ -167,12 +167,12 @@ static void make_old(struct bed *b, int version, u32 n)
 static void test_upgrade(void **state)
 {
     for (int version = 1; version <= 4; version++) {
-        struct bed b;
+        struct fixture b;
         struct db d;
         struct err e = {0};
         struct trial_row row;
         struct db_pages_state pages = {0};
-        bed_open(&b);
+        fixture_open(&b);
         make_old(&b, version, 3);
         assert_true(version > 3 || content(&b, b.path).n > 2000000);
         if (!db_open(&d, b.path, &e)) fail_msg("version %d: %s", version, e.msg);
@@ -186,7 +186,7 @@ static void test_upgrade(void **state)
         db_close(&d);
         assert_true(content(&b, b.path).n < 100000);
         assert_false(os_exists(with(&b, b.path, "-wal")));
-        bed_close(&b);
+        fixture_close(&b);
     }
 }
 
@@ -196,10 +196,10 @@ static void test_upgrade_killed(void **state)
     const char *count = getenv("COUNT");
     struct rng r = rng_seed(3);
     for (int k = 0; k < (count ? atoi(count) : 12); k++) {
-        struct bed b;
+        struct fixture b;
         struct db d;
         struct err e = {0};
-        bed_open(&b);
+        fixture_open(&b);
         make_old(&b, 1 + k % 4, 300);
         pid_t child = fork();
         if (child == 0) _exit(!db_open(&d, b.path, &e));
@@ -209,18 +209,18 @@ static void test_upgrade_killed(void **state)
         if (!db_open(&d, b.path, &e)) fail_msg("%d: %s", k, e.msg);
         assert_int_equal(samples(&d), 900);
         db_close(&d);
-        bed_close(&b);
+        fixture_close(&b);
     }
 }
 
 /* By several processes at once, and while one that does not know the new version uses it: without checksums then, until the next time. */
 static void test_upgrade_together(void **state)
 {
-    struct bed b;
+    struct fixture b;
     struct db d, old = {0};
     struct err e = {0};
     pid_t child[4];
-    bed_open(&b);
+    fixture_open(&b);
     make_old(&b, 3, 300);
     for (int k = 0; k < 4; k++) {
         child[k] = fork();
@@ -253,11 +253,11 @@ static void test_upgrade_together(void **state)
     assert_int_equal(samples(&d), 10);
     assert_int_equal(ask(&d, "PRAGMA user_version"), DB_VERSION);
     db_close(&d);
-    bed_close(&b);
+    fixture_close(&b);
 }
 
 /* Every row, or an error that names the file. */
-static bool reads_all(struct bed *b, const char *path, i64 want, struct err *e)
+static bool reads_all(struct fixture *b, const char *path, i64 want, struct err *e)
 {
     struct db d;
     struct buf out = {0};
@@ -276,11 +276,11 @@ static bool reads_all(struct bed *b, const char *path, i64 want, struct err *e)
    look: behind the number of a free page. */
 static void test_broken(void **state)
 {
-    struct bed b;
+    struct fixture b;
     struct err e = {0};
     struct rng r = rng_seed(9);
     const char *all = getenv("ALL");
-    bed_open(&b);
+    fixture_open(&b);
     make(&b, 150);
     put(b.bad, S("not a database at all, but long enough to be one's header: 0123456789012345678901234567890"));
     assert_false(reads_all(&b, b.bad, 450, &e));
@@ -303,16 +303,16 @@ static void test_broken(void **state)
         put(b.bad, (struct str){copy, i % 2 ? good.n : rng_range(&r, 2, good.n - 1)});
         assert_false(reads_all(&b, b.bad, 450, &e));
     }
-    bed_close(&b);
+    fixture_close(&b);
 }
 
 /* A database that was cut anywhere is refused, also within its last page; so is one with a page of something else, whatever asks for it. */
 static void test_cut(void **state)
 {
-    struct bed b;
+    struct fixture b;
     struct err e = {0};
     struct rng r = rng_seed(12);
-    bed_open(&b);
+    fixture_open(&b);
     make(&b, 150);
     struct str good = content(&b, b.path);
     const i64 pages = good.n / PAGE;
@@ -333,17 +333,17 @@ static void test_cut(void **state)
         put(b.bad, (struct str){copy, good.n});
         if (reads_all(&b, b.bad, 450, &e)) fail_msg("page %lld may be something else", (long long)(k / 3 + 1));
     }
-    bed_close(&b);
+    fixture_close(&b);
 }
 
 /* Of a file that is too large to be looked at as a whole each page is compared when it is read. */
 static void test_large(void **state)
 {
-    struct bed b;
+    struct fixture b;
     struct db d;
     struct err e = {0};
     struct trial_row row;
-    bed_open(&b);
+    fixture_open(&b);
     assert_true(db_open(&d, b.path, &e));
     add_rows(&d, &b.task[0], "x", 1000);
     assert_true(db_do(&d, &e, "INSERT INTO model VALUES ('large', zeroblob(70000000))", ""));
@@ -363,11 +363,11 @@ static void test_large(void **state)
     assert_false(db_trial_row(&d, 401, &b.a, &row, &e));
     if (!strstr(e.msg, "a.db.bad") || !strstr(e.msg, "checksum")) fail_msg("%s", e.msg);
     db_close(&d);
-    bed_close(&b);
+    fixture_close(&b);
 }
 
 /* The files as a kill leaves them: rows in the log alone. */
-static void make_log(struct bed *b, struct str *file, struct str *log)
+static void make_log(struct fixture *b, struct str *file, struct str *log)
 {
     struct db d;
     struct err e = {0};
@@ -384,11 +384,11 @@ enum { IN_FILE = 60, IN_LOG = 3 * (1 + 2 + 3 + 4 + 5 + 6 + 7 + 8 + 9 + 10) };
 /* A damaged log: its transactions are all there, or it is refused, and stays as it is. What a kill does to a log is no damage. */
 static void test_log(void **state)
 {
-    struct bed b;
+    struct fixture b;
     struct err e = {0};
     struct rng r = rng_seed(4);
     struct str file, log;
-    bed_open(&b);
+    fixture_open(&b);
     make_log(&b, &file, &log);
     const char *bad_log = with(&b, b.bad, "-wal");
     for (i64 at = 0, step = 0; at < log.n; at += step) {
@@ -411,11 +411,11 @@ static void test_log(void **state)
         assert_true(samples(&d) >= IN_FILE);
         db_close(&d);
     }
-    bed_close(&b);
+    fixture_close(&b);
 }
 
 /* Repairs what is at bad; the number of samples that are saved, < 0: nothing is. */
-static i64 repaired(struct bed *b, struct db_saved *s)
+static i64 repaired(struct fixture *b, struct db_saved *s)
 {
     const char *to = with(b, b->bad, ".new");
     struct err e = {0};
@@ -434,13 +434,13 @@ static i64 repaired(struct bed *b, struct db_saved *s)
 
 static void test_repair(void **state)
 {
-    struct bed b;
+    struct fixture b;
     struct db_saved s;
     struct err e = {0};
     struct rng r = rng_seed(5);
     struct str file, log;
     i64 least = 450;
-    bed_open(&b);
+    fixture_open(&b);
     make(&b, 150);
     struct str good = content(&b, b.path);
     put(b.bad, good);
@@ -482,16 +482,16 @@ static void test_repair(void **state)
     make_log(&b, &file, &log);
     put(b.bad, file), put(with(&b, b.bad, "-wal"), log);
     assert_int_equal(repaired(&b, &s), 450 + IN_FILE + IN_LOG);
-    bed_close(&b);
+    fixture_close(&b);
 }
 
 /* Old databases have no checksums: what has the shape of a row is one. */
 static void test_repair_old(void **state)
 {
-    struct bed b;
+    struct fixture b;
     struct db_saved s;
     for (int version = 1; version <= 4; version++) {
-        bed_open(&b);
+        fixture_open(&b);
         make_old(&b, version, 100);
         struct str good = content(&b, b.path);
         char *copy = (char *)(uintptr_t)good.p;
@@ -499,12 +499,12 @@ static void test_repair_old(void **state)
         put(b.bad, good);
         assert_int_equal(repaired(&b, &s), 300);
         assert_true(s.n_trials == 100 && s.n_tasks == 1);
-        bed_close(&b);
+        fixture_close(&b);
     }
 }
 
 /* As a user to whom neither the file nor its folder belongs. */
-static void as_nobody(void (*check)(struct bed *b), struct bed *b)
+static void as_nobody(void (*check)(struct fixture *b), struct fixture *b)
 {
     pid_t child = fork();
     int status = -1;
@@ -524,7 +524,7 @@ static void must(bool ok, const char *what, const struct err *e)
     _exit(1);
 }
 
-static void check_readable(struct bed *b)
+static void check_readable(struct fixture *b)
 {
     struct db d;
     struct err e = {0}, refused = {0};
@@ -544,11 +544,11 @@ static void check_readable(struct bed *b)
 static void test_readonly(void **state)
 {
     for (int k = 0; k < 8; k++) {
-        struct bed b;
+        struct fixture b;
         struct str file, log;
         bool has_log = k & 1, is_still = k & 2, is_old = k & 4;
         if (is_old && has_log) continue;
-        bed_open(&b);
+        fixture_open(&b);
         if (is_old) {
             make_old(&b, 3, 20);
             struct db d = {0};
@@ -566,7 +566,7 @@ static void test_readonly(void **state)
         assert_true(str_eq(content(&b, b.path), before));
         if (has_log) assert_true(str_eq(content(&b, with(&b, b.path, "-wal")), log));
         assert_int_equal(chmod(b.dir.p, 0700), 0);
-        bed_close(&b);
+        fixture_close(&b);
     }
 }
 

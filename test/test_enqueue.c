@@ -124,14 +124,14 @@ static struct quern_array array(u64 at, int rank, i64 n, i64 columns)
     return (struct quern_array){.type = QUERN_I32, .rank = rank, .dim = {n, columns}, .stride = {columns, 1}, .data = (void *)(uintptr_t)at};
 }
 
-struct bed {
+struct fixture {
     struct other o;
     quern *q;
     quern_program *p;
     struct quern_array x, y;
 };
 
-static void start(struct bed *b, int k, bool by_default, const char *options)
+static void start(struct fixture *b, int k, bool by_default, const char *options)
 {
     struct quern_run_opts o = QUERN_OPTS(quern_run_opts);
     setenv(k ? "QUERN_HIP_LIBRARY" : "QUERN_CUDA_LIBRARY", fake_path, 1);
@@ -145,7 +145,7 @@ static void start(struct bed *b, int k, bool by_default, const char *options)
     b->x = array(b->o.extents, 2, N, 3), b->y = array(b->o.y, 1, N, 1);
 }
 
-static void end(struct bed *b)
+static void end(struct fixture *b)
 {
     quern_program_close(b->p);
     quern_close(b->q);
@@ -154,14 +154,14 @@ static void end(struct bed *b)
     remove(dnx_path);
 }
 
-static void enqueue(struct bed *b)
+static void enqueue(struct fixture *b)
 {
     if (quern_enqueue(b->p, &b->x, 1, &b->y, 1, b->o.stream)) fail_msg("%s", quern_error(b->q));
     assert_true(is_outer());
 }
 
 /* The host's memory, between others' runs. */
-static void run_host(struct bed *b, i64 n)
+static void run_host(struct fixture *b, i64 n)
 {
     quern_tensor *x, *y = NULL;
     i64 dim[2] = {n, 3};
@@ -183,7 +183,7 @@ static void run_host(struct bed *b, i64 n)
 static void test_order(void **state)
 {
     for (int i = 0; i < 4; i++) {
-        struct bed b;
+        struct fixture b;
         start(&b, i & 1, i & 2, "");
         for (i32 n = N; n > 3; n -= 13) { /* other sizes: bound anew */
             b.x.dim[0] = b.y.dim[0] = n;
@@ -208,7 +208,7 @@ static void test_order(void **state)
 
 static void test_shape(void **state)
 {
-    struct bed b;
+    struct fixture b;
     struct quern_array y;
     start(&b, 0, true, "");
     b.x.dim[0] = 7, b.x.data = NULL;
@@ -223,7 +223,7 @@ static void test_shape(void **state)
     end(&b);
 }
 
-static void refuse(struct bed *b, quern_status want, const char *words)
+static void refuse(struct fixture *b, quern_status want, const char *words)
 {
     quern_status s = quern_enqueue(b->p, &b->x, 1, &b->y, 1, b->o.stream);
     if (s != want || !strstr(quern_error(b->q), words)) fail_msg("status %d, '%s', expected '%s'", (int)s, quern_error(b->q), words);
@@ -234,7 +234,7 @@ static void refuse(struct bed *b, quern_status want, const char *words)
 static void test_refusals(void **state)
 {
     for (int k = 0; k < 2; k++) {
-        struct bed b;
+        struct fixture b;
         i32 mine[4 * N] __attribute__((aligned(64))) = {0};
         start(&b, k, false, "devices=2");
         other_write(&b.o, N);
@@ -272,7 +272,7 @@ static void test_refusals(void **state)
 static void test_lost(void **state)
 {
     for (int k = 0; k < 2; k++) {
-        struct bed b;
+        struct fixture b;
         forget();
         start(&b, k, false, "lost=4");
         other_write(&b.o, N);

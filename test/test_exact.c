@@ -90,7 +90,7 @@ static void test_constants(void **state)
 
 /* Kernels. */
 
-static enum exact_verdict check_one(struct bed *b, const struct kernel *k, u64 seed, bool tell)
+static enum exact_verdict check_one(struct fixture *b, const struct kernel *k, u64 seed, bool tell)
 {
     struct exact_result r = {0};
     struct err e = {0};
@@ -103,12 +103,12 @@ static enum exact_verdict check_one(struct bed *b, const struct kernel *k, u64 s
 
 static void test_random(void **state)
 {
-    static bool (*const make[])(struct bed *) = {random_conv, random_gemm, random_row, random_pool, random_transpose, random_grad, random_depthwise};
+    static bool (*const make[])(struct fixture *) = {random_conv, random_gemm, random_row, random_pool, random_transpose, random_grad, random_depthwise};
     u32 n = 0, n_exact = 0;
     for (u64 seed = first_seed(0, 120); seed < last_seed(0, 120); seed++) {
-        struct bed b;
-        bed_open(&b, seed);
-        if (pick(&b, 0, 1)) bed_use_groups(&b);
+        struct fixture b;
+        fixture_open(&b, seed);
+        if (pick(&b, 0, 1)) fixture_use_groups(&b);
         bool made = seed % 8 == 7 ? random_conv_like(&b, true) : make[seed % 7](&b);
         for (u32 i = 0; made && i < 3; i++) {
             struct candidate c;
@@ -123,14 +123,14 @@ static void test_random(void **state)
             if (!kir_legalise(&legal.kir, &b.arena, &k.kir, &(struct kir_limits){.max_lanes_bytes = 16}, &b.e)) report(&b, &c, seed);
             if (check_one(&b, &legal, seed, true) != v) report(&b, &c, seed);
         }
-        bed_close(&b);
+        fixture_close(&b);
     }
     print_message("%u kernels, %u exact\n", n, n_exact);
     assert_true(is_enough(n, 200) && n_exact * 20 >= n * 19);
 }
 
 /* Of operators for which families of their own exist, but few instances come by among those of all operators. */
-static bool random_rare(struct bed *b)
+static bool random_rare(struct fixture *b)
 {
     static const char *const names[] = {"quern::Recurrence", "quern::Filter", "SoftmaxCrossEntropyLoss"};
     const struct op *op = op_find(str_of(names[pick(b, 0, countof(names) - 1)]));
@@ -140,7 +140,7 @@ static bool random_rare(struct bed *b)
 
 /* Whatever is legal where the order of sums is promised has that order. */
 
-static bool random_operator(struct bed *b)
+static bool random_operator(struct fixture *b)
 {
     const struct op *op = NULL;
     i64 n = 0;
@@ -152,13 +152,13 @@ static bool random_operator(struct bed *b)
 
 static void test_order(void **state)
 {
-    static bool (*const make[])(struct bed *) = {random_conv, random_gemm, random_row,       random_pool,    random_transpose,
+    static bool (*const make[])(struct fixture *) = {random_conv, random_gemm, random_row,       random_pool,    random_transpose,
                                                  random_grad, random_depthwise, random_operator, random_rare};
     u32 n = 0, n_same = 0, n_none = 0;
     for (u64 seed = first_seed(0, 400); seed < last_seed(0, 400); seed++) {
-        struct bed b;
-        bed_open(&b, seed);
-        if (pick(&b, 0, 2) == 0) bed_use_groups(&b);
+        struct fixture b;
+        fixture_open(&b, seed);
+        if (pick(&b, 0, 2) == 0) fixture_use_groups(&b);
         bool made = make[seed % countof(make)](&b), can = made && choose(&b, 0, &(struct candidate){0});
         assert_true(caps_limit(&b.caps, S("deterministic"), NULL, &b.e));
         if (can && b.t.g.node.n == 2 && !choose(&b, 0, &(struct candidate){0})) { /* larger ones fall apart */
@@ -182,7 +182,7 @@ static void test_order(void **state)
             n += r.verdict != EXACT_TOLERANCE, n_same += r.verdict == EXACT_YES;
             exact_result_release(&r);
         }
-        bed_close(&b);
+        fixture_close(&b);
     }
     print_message("%u kernels, %u in order\n", n, n_same);
     assert_true(n_same == n && !n_none && is_enough(n, 400));
@@ -194,10 +194,10 @@ static void test_operators(void **state)
     u32 n[N_EXACT_VERDICTS] = {0};
     for (u64 seed = first_seed(0, 5); seed < last_seed(0, 5); seed++)
         for (i64 i = 0; op_all(i); i++) {
-            struct bed b;
+            struct fixture b;
             if (!op_all(i)->random || op_all(i)->props & OP_CALL) continue;
-            bed_open(&b, seed * 1000 + (u64)i);
-            if (pick(&b, 0, 1)) bed_use_groups(&b);
+            fixture_open(&b, seed * 1000 + (u64)i);
+            if (pick(&b, 0, 1)) fixture_use_groups(&b);
             op_all(i)->random(op_all(i), &b.g, &b.rng);
             bool made = make_task(&b);
             for (u32 k = 0; made && k < 2; k++) {
@@ -212,7 +212,7 @@ static void test_operators(void **state)
                 }
                 n[v]++;
             }
-            bed_close(&b);
+            fixture_close(&b);
         }
     print_message("%u exact, %u by tolerance\n", n[EXACT_YES], n[EXACT_TOLERANCE]);
     assert_true(is_enough(n[EXACT_YES], 1000) && n[EXACT_TOLERANCE] * 20 < n[EXACT_YES]);
@@ -285,7 +285,7 @@ static bool plant(struct buf *out, struct str line, enum fault f)
 }
 
 /* Would the ordinary verification have found it? */
-static bool is_within_tolerance(struct bed *b, const struct kernel *k, u64 seed)
+static bool is_within_tolerance(struct fixture *b, const struct kernel *k, u64 seed)
 {
     struct check c;
     struct bound to = {0};
@@ -318,7 +318,7 @@ static bool with_fault(struct kernel *wrong, const struct lines *l, u32 i, enum 
 
 struct faults { u32 n[N_FAULTS], found[N_FAULTS], hidden[N_FAULTS]; };
 
-static void try_faults(struct bed *b, const struct candidate *c, struct faults *x)
+static void try_faults(struct fixture *b, const struct candidate *c, struct faults *x)
 {
     struct lines *l = arena_new(&b->arena, struct lines);
     struct kernel k;
@@ -352,9 +352,9 @@ static void test_faults(void **state)
     for (u32 f = 0; f < countof(family); f++) {
         u32 done = 0;
         for (u64 seed = 0; seed < 60 && done < 2; seed++) {
-            struct bed b;
-            bed_open(&b, seed);
-            if (f == 2) bed_use_groups(&b);
+            struct fixture b;
+            fixture_open(&b, seed);
+            if (f == 2) fixture_use_groups(&b);
             b.only = gen_find(str_of(family[f]));
             bool made = f == 0 ? random_conv_like(&b, true) : f == 3 ? random_conv(&b) : random_gemm(&b);
             if (made && gen_matches(b.only, &b.t, &b.caps)) {
@@ -362,7 +362,7 @@ static void test_faults(void **state)
                 try_faults(&b, &c, &x);
                 done++;
             }
-            bed_close(&b);
+            fixture_close(&b);
         }
         assert_int_equal(done, 2);
     }
@@ -388,10 +388,10 @@ static void test_reduced(void **state)
         {"graph { input %0: i64[1,128] const %1: f32[2000000,96] %2: f32[1,128,96] = Gather(%1, %0) {axis=0} output %2 }", "none"},
     };
     for (u32 i = 0; i < countof(net); i++) {
-        struct bed b;
+        struct fixture b;
         struct exact_result r;
         struct candidate c;
-        bed_open(&b, 2);
+        fixture_open(&b, 2);
         if (!task_parse(&b.t, &b.arena, &b.sym, str_of(net[i].text), &b.e)) fail_msg("%s", b.e.msg);
         assert_true(gen_default(&b.t, &b.caps, NULL, &c));
         if (!exact_check(&r, &b.t, &c, &b.caps, &(struct exact_opts){0}, &b.e)) fail_msg("%s", b.e.msg);
@@ -399,7 +399,7 @@ static void test_reduced(void **state)
         assert_int_equal(r.verdict, EXACT_YES);
         assert_true(r.n_steps < 100000000 && r.sizes.n > 0 && !strstr(r.sizes.p, net[i].whole));
         exact_result_release(&r);
-        bed_close(&b);
+        fixture_close(&b);
     }
 }
 

@@ -2,7 +2,7 @@
 //
 // Examination of devices: a device that is right passes; each operation that a made-up device computes wrong is found, named, and done
 // another way or refused, as a second run tells; second definitions give what the operators give. On the Vulkan device, where there is one.
-#include "lang_bed.h"
+#include "lang_fixture.h"
 #include "tune/examine.h"
 
 #include <sys/mman.h>

@@ -6,12 +6,12 @@
 #include "gen_tasks.h"
 #include "lab/conv.h"
 
-static bool conv_task(struct bed *b, const struct conv_row *row, enum dtype t)
+static bool conv_task(struct fixture *b, const struct conv_row *row, enum dtype t)
 {
     return conv_row_task(&b->t, &b->arena, &b->sym, row, t, LAYOUT_ROWS, &b->e);
 }
 
-static struct str spell(struct bed *b, const struct candidate *c, struct kernel *k, const struct lang *l)
+static struct str spell(struct fixture *b, const struct candidate *c, struct kernel *k, const struct lang *l)
 {
     struct buf text = {0};
     if (!gen_kernel(k, &b->arena, c, &b->t, &b->caps, &b->e) || !lang_render(&text, l, &k->kir, &b->caps, &b->arena, &b->e)) report(b, c, 0);
@@ -42,12 +42,12 @@ static void test_texts(void **state)
             const struct lang *l = lang_find(str_of(dev_find(str_of(target[i / 9].driver))->lang));
             struct conv_row row = {.axes = 3, .batch = 1, .channels = 1, .out_channels = 4, .groups = 1, .size = {size[s], size[s], size[s]},
                                    .kernel = {3, 3, 3}, .stride = {1, 1, 1}, .dilation = {1, 1, 1}, .pad_begin = {1, 1, 1}, .pad_end = {1, 1, 1}};
-            struct bed b;
+            struct fixture b;
             struct candidate c;
             struct kernel k;
             struct buf tool = {0}, binary = {0};
             struct err none = {0};
-            bed_open(&b, i);
+            fixture_open(&b, i);
             assert_true(dev_target(&b.caps, target[i / 9].driver, str_of(target[i / 9].arch)));
             if (!conv_task(&b, &row, i % 2 ? DT_F32 : DT_F16) || !conv_impl_candidate(x, &b.t, &b.caps, b.var, &c, &b.e)) report(&b, NULL, i);
             struct str text = spell(&b, &c, &k, l);
@@ -58,7 +58,7 @@ static void test_texts(void **state)
                 n_built++;
             }
             buf_release(&tool), buf_release(&binary);
-            bed_close(&b);
+            fixture_close(&b);
         }
     print_message("counting in 64 bits: %u of %u, %u of %u, %u of %u; %u built\n", n_wide[0], n[0], n_wide[1], n[1], n_wide[2], n[2], n_built);
     assert_true(n_wide[0] == 0 && n_wide[2] == n[2]);
@@ -119,7 +119,7 @@ static void put_away(struct far *f)
 
 static double number(i64 i, i64 k) { return (double)((i * 7 + k * 3) % 11 - 5); }
 
-static void launch_conv(struct far *f, struct bed *b, const struct kernel *k)
+static void launch_conv(struct far *f, struct fixture *b, const struct kernel *k)
 {
     struct dev_launch l = {.n_grid = k->n_grid};
     i64 grid[8][3], bytes;
@@ -146,10 +146,10 @@ static void far_conv(struct dev *d, const struct caps *caps, u32 impl, enum dtyp
     struct conv_row row = {.axes = 1, .batch = batch, .channels = 1, .out_channels = OUT, .groups = 1, .size = {size}, .kernel = {TAPS},
                            .stride = {stride}, .dilation = {1}};
     struct far f = {.dev = d};
-    struct bed b;
+    struct fixture b;
     struct candidate c;
     struct kernel k;
-    bed_open(&b, impl);
+    fixture_open(&b, impl);
     b.caps = *caps;
     const struct conv_impl *x = conv_impl_at(impl);
     if (!conv_row_task(&b.t, &b.arena, &b.sym, &row, t, x->channels_last ? LAYOUT_CLAST : LAYOUT_ROWS, &b.e) ||
@@ -179,7 +179,7 @@ static void far_conv(struct dev *d, const struct caps *caps, u32 impl, enum dtyp
             if (y != want) fail_msg("'%s', output %lld of channel %lld: %g instead of %g", x->name, (long long)i, (long long)o, y, want);
         }
     put_away(&f);
-    bed_close(&b);
+    fixture_close(&b);
 }
 
 /* One byte of many, far apart: beyond 2^31 elements; with the number of elements as a parameter that is refused. */

@@ -128,14 +128,14 @@ static void plant(u64 seed, double spread, bool has_moods)
 
 /* a task, and what became of it */
 
-struct bed { struct arena arena; struct symtab sym; struct graph g; struct cover cover; struct tune_task task; struct db db; i64 var[1]; };
+struct fixture { struct arena arena; struct symtab sym; struct graph g; struct cover cover; struct tune_task task; struct db db; i64 var[1]; };
 
-static void bed_open(struct bed *b)
+static void fixture_open(struct fixture *b)
 {
     static const char text[] =
         "graph {\n  input %x: f32[16,16]\n  input %y: f32[16,32]\n  %z: f32[16,32] = MatMul(%x, %y)\n  output %z\n}\n";
     struct err e = {0};
-    *b = (struct bed){0};
+    *b = (struct fixture){0};
     symtab_init(&b->sym, &b->arena);
     if (!graph_parse(&b->g, &b->arena, &b->sym, str_of(text), &e) || !pass_run_all(&b->g, NULL, &e) ||
         !cover_build(&b->cover, &b->g, &b->arena, NULL, &e) || !db_open(&b->db, ":memory:", &e))
@@ -145,7 +145,7 @@ static void bed_open(struct bed *b)
     assert_non_null(b->task.task);
 }
 
-static void bed_close(struct bed *b)
+static void fixture_close(struct fixture *b)
 {
     struct arena a = b->arena;
     db_close(&b->db);
@@ -153,7 +153,7 @@ static void bed_close(struct bed *b)
 }
 
 /* Of a candidate, over the default's. */
-static double true_ratio(struct bed *b, const struct candidate *c, const struct caps *caps)
+static double true_ratio(struct fixture *b, const struct candidate *c, const struct caps *caps)
 {
     struct arena a = {0};
     struct err e = {0};
@@ -167,7 +167,7 @@ static double true_ratio(struct bed *b, const struct candidate *c, const struct 
 /* True time of what is taken over the default's, and the least of all that are fit to be taken. */
 struct outcome { double chosen, least; struct candidate cand; u32 n_final; };
 
-static struct outcome tune(struct bed *b, u64 seed, double spread, bool has_moods)
+static struct outcome tune(struct fixture *b, u64 seed, double spread, bool has_moods)
 {
     struct err e = {0};
     struct tune_result r;
@@ -197,10 +197,10 @@ static struct outcome tune(struct bed *b, u64 seed, double spread, bool has_mood
 /* Over many seeds nothing slower than the default is taken, beyond what samples can tell apart, and mostly what is nearly the best. */
 static void noise(double spread, bool has_moods, double worst, double mean)
 {
-    struct bed b;
+    struct fixture b;
     double sum = 0, most = 0;
     u32 n = 0, n_final = 0;
-    bed_open(&b);
+    fixture_open(&b);
     for (u64 seed = first_seed(1, 11); seed < last_seed(1, 11); seed++, n++) {
         struct outcome x = tune(&b, seed, spread, has_moods);
         most = fmax(most, x.chosen);
@@ -209,7 +209,7 @@ static void noise(double spread, bool has_moods, double worst, double mean)
     }
     if (most > worst || sum / n > mean) fail_msg("at worst %g times the default's time, %g times the best's in the mean", most, sum / n);
     assert_true(2 * n_final > n);
-    bed_close(&b);
+    fixture_close(&b);
 }
 
 static void test_quiet(void **state) { noise(0.003, false, 1.0, 1.01); }
@@ -219,16 +219,16 @@ static void test_moods(void **state) { noise(0.05, true, 1.03, 1.06); }
 /* The same rows, the same choice; the same noise, the same rows. */
 static void test_repeatable(void **state)
 {
-    struct bed a, b;
-    bed_open(&a);
-    bed_open(&b);
+    struct fixture a, b;
+    fixture_open(&a);
+    fixture_open(&b);
     for (u64 seed = first_seed(1, 5); seed < last_seed(1, 5); seed++) {
         struct outcome x = tune(&a, seed, 0.1, true), y = tune(&b, seed, 0.1, true);
         assert_true(x.chosen == y.chosen && x.least == y.least && x.n_final == y.n_final);
         assert_memory_equal(&x.cand, &y.cand, sizeof x.cand);
     }
-    bed_close(&a);
-    bed_close(&b);
+    fixture_close(&a);
+    fixture_close(&b);
 }
 
 int main(void)

@@ -10,13 +10,13 @@ static void test_operators(void **state)
 {
     for (u64 seed = first_seed(0, 3); seed < last_seed(0, 3); seed++)
         for (i64 i = 0; op_all(i); i++) {
-            struct bed b;
+            struct fixture b;
             if (getenv("OP") && strcmp(getenv("OP"), op_all(i)->name)) continue;
             if (!op_all(i)->random || op_all(i)->props & OP_CALL) continue;
-            bed_open(&b, seed * 1000 + (u64)i);
+            fixture_open(&b, seed * 1000 + (u64)i);
             op_all(i)->random(op_all(i), &b.g, &b.rng);
             if (make_single(&b)) try_task(&b, seed, 3);
-            bed_close(&b);
+            fixture_close(&b);
         }
 }
 
@@ -24,10 +24,10 @@ static void test_conv(void **state)
 {
     u32 n = 0;
     for (u64 seed = first_seed(0, 120); seed < last_seed(0, 120); seed++) {
-        struct bed b;
-        bed_open(&b, seed);
+        struct fixture b;
+        fixture_open(&b, seed);
         if (random_conv(&b)) n += try_task(&b, seed, 6);
-        bed_close(&b);
+        fixture_close(&b);
     }
     assert_true(n > 0);
 }
@@ -36,11 +36,11 @@ static void test_gemm(void **state)
 {
     u32 n = 0;
     for (u64 seed = first_seed(0, 150); seed < last_seed(0, 150); seed++) {
-        struct bed b;
-        bed_open(&b, seed);
+        struct fixture b;
+        fixture_open(&b, seed);
         if (seed % 2) b.caps.l2_bytes = 1 << 10; /* operands that it does not keep */
         if (random_gemm(&b)) n += try_task(&b, seed, 6);
-        bed_close(&b);
+        fixture_close(&b);
     }
     assert_true(n > 0);
 }
@@ -49,10 +49,10 @@ static void test_row(void **state)
 {
     u32 n = 0;
     for (u64 seed = first_seed(0, 120); seed < last_seed(0, 120); seed++) {
-        struct bed b;
-        bed_open(&b, seed);
+        struct fixture b;
+        fixture_open(&b, seed);
         if (random_row(&b)) n += try_task(&b, seed, 5);
-        bed_close(&b);
+        fixture_close(&b);
     }
     assert_true(n > 0);
 }
@@ -60,12 +60,12 @@ static void test_row(void **state)
 /* Compiled for this processor. */
 static void test_compiled(void **state)
 {
-    static bool (*const make[])(struct bed *) = {random_conv, random_gemm, random_row};
+    static bool (*const make[])(struct fixture *) = {random_conv, random_gemm, random_row};
     for (u64 seed = first_seed(1000, 1009); seed < last_seed(1000, 1009); seed++) {
-        struct bed b;
-        bed_open(&b, seed);
+        struct fixture b;
+        fixture_open(&b, seed);
         if (make[seed % 3](&b)) try_device(&b, "cpu", seed);
-        bed_close(&b);
+        fixture_close(&b);
     }
 }
 
@@ -73,11 +73,11 @@ static void test_compiled(void **state)
 static void test_large_gemm(void **state)
 {
     for (u64 seed = first_seed(0, 150); seed < last_seed(0, 150); seed++) {
-        struct bed b;
+        struct fixture b;
         struct candidate c;
         struct kernel k;
         sym n[4];
-        bed_open(&b, seed);
+        fixture_open(&b, seed);
         b.caps.n_threads = 1u << pick(&b, 0, 7), b.caps.n_vector_regs = 16u << pick(&b, 0, 1);
         b.caps.l2_bytes = (i64)64 << (10 + pick(&b, 0, 6));
         i64 twos = 30; /* of all sizes together */
@@ -92,7 +92,7 @@ static void test_large_gemm(void **state)
         assert_true(gen_default(&b.t, &b.caps, NULL, &c));
         assert_true(gen_predict(&c, &b.t, &b.caps, NULL) > 0);
         if (!gen_kernel(&k, &b.arena, &c, &b.t, &b.caps, &b.e)) fail_msg("seed %llu: %s", (unsigned long long)seed, b.e.msg);
-        bed_close(&b);
+        fixture_close(&b);
     }
 }
 

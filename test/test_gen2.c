@@ -5,14 +5,14 @@
 #include "gen_tasks.h"
 #include "lab/conv.h"
 
-static void try_family(bool (*build)(struct bed *b), u64 n_seeds)
+static void try_family(bool (*build)(struct fixture *b), u64 n_seeds)
 {
     u32 n = 0, n_tasks = 0;
     for (u64 seed = first_seed(0, n_seeds); seed < last_seed(0, n_seeds); seed++) {
-        struct bed b;
-        bed_open(&b, seed);
+        struct fixture b;
+        fixture_open(&b, seed);
         if (build(&b)) n_tasks++, n += try_task(&b, seed, 5);
-        bed_close(&b);
+        fixture_close(&b);
     }
     print_message("%u tasks, %u kernels\n", n_tasks, n);
     assert_true(is_enough(n, n_seeds));
@@ -22,15 +22,15 @@ static void test_pool(void **state) { try_family(random_pool, 60); }
 static void test_transpose(void **state) { try_family(random_transpose, 60); }
 
 /* Convolutions that a family can do, which are few among random ones. */
-static void try_few(const char *family, bool (*build)(struct bed *b), u64 n_seeds, u32 least)
+static void try_few(const char *family, bool (*build)(struct fixture *b), u64 n_seeds, u32 least)
 {
     u32 n = 0, n_tasks = 0;
     for (u64 seed = first_seed(0, n_seeds); seed < last_seed(0, n_seeds); seed++) {
-        struct bed b;
-        bed_open(&b, seed);
+        struct fixture b;
+        fixture_open(&b, seed);
         b.only = gen_find(str_of(family));
         if (build(&b) && gen_matches(b.only, &b.t, &b.caps)) n_tasks++, n += try_task(&b, seed, 4);
-        bed_close(&b);
+        fixture_close(&b);
     }
     print_message("%u tasks, %u kernels\n", n_tasks, n);
     assert_true(is_enough(n_tasks, least) && is_enough(n, n_tasks - 1));
@@ -59,11 +59,11 @@ static void test_wide_windows(void **state)
         {.channels = 8, .out_channels = 8, .groups = 1, .kernel = {3, 3}, .dilation = {900, 900}, .is_transposed = true},
     };
     for (u32 i = 0; i < 2 * countof(rows); i++) {
-        struct bed b;
+        struct fixture b;
         struct candidate c;
         struct conv_row row = rows[i / 2];
         u32 n = 0;
-        bed_open(&b, i);
+        fixture_open(&b, i);
         row.axes = 2, row.batch = 1;
         for (u32 a = 0; a < 2; a++)
             row.size[a] = 80, row.stride[a] = 1, row.pad_begin[a] = row.pad_end[a] = row.dilation[a] * (row.kernel[a] - 1) / 2;
@@ -75,7 +75,7 @@ static void test_wide_windows(void **state)
             n++;
         }
         assert_true(n > 0 && gen_default(&b.t, &b.caps, NULL, &c));
-        bed_close(&b);
+        fixture_close(&b);
     }
 }
 

@@ -23,7 +23,7 @@ static void set(struct candidate *c, const char *name, i64 v)
 /* Random legal schedules. */
 
 /* What the interpreter runs in a moment. */
-static bool is_small(const struct bed *b, const struct candidate *c)
+static bool is_small(const struct fixture *b, const struct candidate *c)
 {
     struct block s = block_of(&c->sched);
     struct block_task x;
@@ -32,7 +32,7 @@ static bool is_small(const struct bed *b, const struct candidate *c)
     return blocks * rounds * (double)(s.bm * s.bn * s.bk) < 4e6 && s.bm * s.bn <= 4096;
 }
 
-static struct candidate random_legal(struct bed *b)
+static struct candidate random_legal(struct fixture *b)
 {
     struct candidate c = {.gen = &gen_group_gemm}, other;
     if (gen_random(&b->t, &b->caps, &b->rng, &other) && other.gen == c.gen && is_small(b, &other)) c = other;
@@ -53,10 +53,10 @@ static void test_random(void **state)
     static const enum dtype types[] = {DT_F32, DT_F32, DT_F16, DT_BF16};
     u32 n = 0, streams = 0;
     for (u64 seed = first_seed(0, 120); seed < last_seed(0, 120); seed++) {
-        struct bed b;
+        struct fixture b;
         struct check k;
-        bed_open(&b, seed);
-        bed_use_groups(&b);
+        fixture_open(&b, seed);
+        fixture_use_groups(&b);
         b.only = &gen_group_gemm;
         b.type = types[pick(&b, 0, countof(types) - 1)];
         bool ok = random_gemm(&b) && gen_matches(b.only, &b.t, &b.caps) && check_init(&k, &b.t, b.var, seed, true, &b.e);
@@ -66,7 +66,7 @@ static void test_random(void **state)
             if (!run(&b, &c, &k)) report(&b, &c, seed);
         }
         if (ok) check_release(&k);
-        bed_close(&b);
+        fixture_close(&b);
     }
     print_message("%u schedules, %u of streams\n", n, streams);
     assert_true(is_enough(n, 80) && is_enough(streams, 10));
@@ -77,11 +77,11 @@ static void test_matrix_streams(void **state)
 {
     u32 n = 0;
     for (u64 seed = first_seed(9000, 9080); seed < last_seed(9000, 9080); seed++) {
-        struct bed b;
+        struct fixture b;
         struct check k;
         struct candidate c;
-        bed_open(&b, seed);
-        bed_use_groups(&b);
+        fixture_open(&b, seed);
+        fixture_use_groups(&b);
         b.only = &gen_matrix_gemm;
         b.type = strstr(b.caps.matrix, "bf16") && pick(&b, 0, 1) ? DT_BF16 : DT_F16;
         bool ok = random_gemm(&b) && gen_matches(b.only, &b.t, &b.caps) && check_init(&k, &b.t, b.var, seed, true, &b.e);
@@ -93,7 +93,7 @@ static void test_matrix_streams(void **state)
             n++;
         }
         if (ok) check_release(&k);
-        bed_close(&b);
+        fixture_close(&b);
     }
     print_message("%u streams\n", n);
     assert_true(is_enough(n, 19));
@@ -190,12 +190,12 @@ static struct product_case known_one(const char *text)
 }
 
 /* y = a^T x b, a stored by terms; on a device with subgroups of w threads. */
-static void open_product(struct bed *b, i64 w, i64 batch, i64 m, i64 n, i64 k)
+static void open_product(struct fixture *b, i64 w, i64 batch, i64 m, i64 n, i64 k)
 {
     sym one[3], two[3];
     i64 perm[] = {0, 2, 1}, dim[] = {batch, k, m};
-    bed_open(b, 1);
-    bed_use_groups(b);
+    fixture_open(b, 1);
+    fixture_use_groups(b);
     b->caps.subgroup = b->caps.subgroup_min = b->caps.subgroup_max = (u32)w;
     b->caps.max_group = 1024;
     b->caps.shared_bytes = 64 << 10;
@@ -219,14 +219,14 @@ static void test_known(void **state)
     for (u32 i = 0; i < countof(known); i++) {
         struct product_case x = known_one(known[i]);
         struct block s = block_of(&x.c.sched);
-        struct bed b;
+        struct fixture b;
         struct check k;
         open_product(&b, s.w, 1 + i % 2, 2 * s.bm, s.bn, 2 * s.bk);
         if (!gen_legal(&x.c, &b.t, &b.caps)) fail_msg("not legal: %s", known[i]);
         assert_true(check_init(&k, &b.t, b.var, i, true, &b.e));
         if (!run(&b, &x.c, &k)) report(&b, &x.c, i);
         check_release(&k);
-        bed_close(&b);
+        fixture_close(&b);
     }
 }
 
@@ -241,7 +241,7 @@ static void build_known(const char *lang, const char *arch, u32 step)
     if (!there) skip_test("%s", e.msg);
     for (u32 i = 0; i < countof(known); i += step) {
         struct product_case x = known_one(known[i]);
-        struct bed b;
+        struct fixture b;
         struct kernel kernel;
         struct buf text = {0}, bin = {0};
         open_product(&b, x.c.sched.v[P_w], x.batch, x.m, x.n, x.k);
@@ -251,7 +251,7 @@ static void build_known(const char *lang, const char *arch, u32 step)
                   l->build(&bin, buf_view(&text), &b.caps, 60, &b.e);
         if (!ok) fail_msg("%s: %s", known[i], b.e.msg);
         buf_release(&text), buf_release(&bin);
-        bed_close(&b);
+        fixture_close(&b);
     }
 }
 
@@ -263,9 +263,9 @@ static void test_hip(void **state) { build_known("hip", "gfx906", takes_all() ? 
 static bool try_opencl(const struct caps *caps, u64 seed)
 {
     static const enum dtype types[] = {DT_F32, DT_F32, DT_F16, DT_BF16};
-    struct bed b;
+    struct fixture b;
     struct check k;
-    bed_open(&b, seed);
+    fixture_open(&b, seed);
     b.caps = *caps;
     b.only = &gen_group_gemm;
     b.type = types[pick(&b, 0, countof(types) - 1)];
@@ -276,7 +276,7 @@ static bool try_opencl(const struct caps *caps, u64 seed)
         if (!verify_on(&b, "opencl", &c, &k)) report(&b, &c, seed);
         check_release(&k);
     }
-    bed_close(&b);
+    fixture_close(&b);
     return ok;
 }
 
@@ -295,7 +295,7 @@ static void test_opencl(void **state)
 /* Predictions. */
 
 /* A schedule like the known ones: values drawn from what their spaces hold. */
-static bool draw_like(struct bed *b, struct candidate *c)
+static bool draw_like(struct fixture *b, struct candidate *c)
 {
     static const i32 few[] = {1, 2, 4, 8}, wide[] = {8, 16, 32};
     i32 w = (i32)b->caps.subgroup, wly = 2 << pick(b, 0, 3);
@@ -319,7 +319,7 @@ static void test_predicted(void **state)
     u32 n_upper = 0;
     for (u32 i = 0; i < countof(known); i++) {
         struct product_case x = known_one(known[i]);
-        struct bed b;
+        struct fixture b;
         u32 slower = 0, n = 0;
         open_product(&b, x.c.sched.v[P_w], x.batch, x.m, x.n, x.k);
         double own = gen_predict(&x.c, &b.t, &b.caps, b.var);
@@ -331,7 +331,7 @@ static void test_predicted(void **state)
         }
         sum += (double)slower / OTHERS, n_upper += 2 * slower > OTHERS;
         if (getenv("VERBOSE")) print_message("%3.0f %% slower than %s\n", 100.0 * slower / OTHERS, known[i]);
-        bed_close(&b);
+        fixture_close(&b);
     }
     print_message("%.0f %% of the others predicted slower, %u of %u known ones in the upper half\n", 100 * sum / countof(known), n_upper,
                   (u32)countof(known));

@@ -5,13 +5,13 @@
 // be written.
 #include "gen_tasks.h"
 
-static u32 try_random(u64 seed, const struct gen *only, bool (*make)(struct bed *), u32 n)
+static u32 try_random(u64 seed, const struct gen *only, bool (*make)(struct fixture *), u32 n)
 {
-    struct bed b;
-    bed_open(&b, seed);
+    struct fixture b;
+    fixture_open(&b, seed);
     b.only = only, b.in_blocks = true;
     u32 done = make(&b) ? try_task(&b, seed, n) : 0;
-    bed_close(&b);
+    fixture_close(&b);
     return done;
 }
 
@@ -32,7 +32,7 @@ static void test_all_families(void **state)
 }
 
 /* Elements of the padding of output v, at `data`, that are no zeros; their number in all in *n. */
-static u32 count_dirty(const struct bed *b, const struct value *v, const void *data, u32 *n)
+static u32 count_dirty(const struct fixture *b, const struct value *v, const void *data, u32 *n)
 {
     i64 dim[MAX_RANK], pixels = 1, block = layout_block(v->layout);
     u32 dirty = 0;
@@ -47,7 +47,7 @@ static u32 count_dirty(const struct bed *b, const struct value *v, const void *d
     return dirty;
 }
 
-static u32 check_padding(struct bed *b, u64 seed)
+static u32 check_padding(struct fixture *b, u64 seed)
 {
     struct check c;
     struct candidate how;
@@ -74,11 +74,11 @@ static void test_padding(void **state)
 {
     u32 n = 0;
     for (u64 seed = first_seed(5000, 5060); seed < last_seed(5000, 5060); seed++) {
-        struct bed b;
-        bed_open(&b, seed);
+        struct fixture b;
+        fixture_open(&b, seed);
         b.in_blocks = true;
         n += check_padding(&b, seed);
-        bed_close(&b);
+        fixture_close(&b);
     }
     assert_true(n > 0);
 }
@@ -86,15 +86,15 @@ static void test_padding(void **state)
 static void test_compiled(void **state)
 {
     for (u64 seed = first_seed(1000, 1006); seed < last_seed(1000, 1006); seed++) {
-        struct bed b;
-        bed_open(&b, seed);
+        struct fixture b;
+        fixture_open(&b, seed);
         b.in_blocks = true;
         if (random_conv(&b)) {
             b.only = gen_find(S("conv_blocked"));
             if (!gen_matches(b.only, &b.t, &b.caps)) b.only = NULL;
             try_device(&b, "cpu", seed);
         }
-        bed_close(&b);
+        fixture_close(&b);
     }
 }
 

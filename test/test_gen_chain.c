@@ -8,11 +8,11 @@ static void test_chains(void **state)
 {
     u32 n = 0;
     for (u64 seed = first_seed(0, 250); seed < last_seed(0, 250); seed++) {
-        struct bed b;
-        bed_open(&b, seed);
+        struct fixture b;
+        fixture_open(&b, seed);
         b.only = gen_find(S("conv_chain"));
         if (random_chain(&b)) n += try_task(&b, seed, 4);
-        bed_close(&b);
+        fixture_close(&b);
     }
     assert_true(is_enough(n, 400));
 }
@@ -21,11 +21,11 @@ static void test_compiled(void **state)
 {
     u32 n = 0;
     for (u64 seed = first_seed(2000, 2012); seed < last_seed(2000, 2012); seed++) {
-        struct bed b;
-        bed_open(&b, seed);
+        struct fixture b;
+        fixture_open(&b, seed);
         b.only = gen_find(S("conv_chain"));
         if (random_chain(&b) && gen_matches(b.only, &b.t, &b.caps)) try_device(&b, "cpu", seed), n++;
-        bed_close(&b);
+        fixture_close(&b);
     }
     assert_true(is_enough(n, 2));
 }

@@ -16,14 +16,14 @@ static u32 count_dots(const struct kir *k)
     return n;
 }
 
-static void check_tasks(bool (*make)(struct bed *), const struct gen *gen)
+static void check_tasks(bool (*make)(struct fixture *), const struct gen *gen)
 {
     u32 n_tried = 0, n_dots = 0;
     for (u64 seed = first_seed(0, 120); seed < last_seed(0, 120); seed++) {
-        struct bed b;
+        struct fixture b;
         struct candidate c;
         struct kernel k;
-        bed_open(&b, seed);
+        fixture_open(&b, seed);
         bool has = seed % 4 != 0;
         if (has) memcpy(b.caps.dot, dots, sizeof dots);
         if (make(&b)) {
@@ -36,7 +36,7 @@ static void check_tasks(bool (*make)(struct bed *), const struct gen *gen)
                 assert_true(has || !count_dots(&k.kir));
             }
         }
-        bed_close(&b);
+        fixture_close(&b);
     }
     assert_true(is_enough(n_tried, 100) && is_enough(n_dots, 10));
 }
@@ -48,13 +48,13 @@ static void test_conv_bytes(void **state) { check_tasks(random_conv_bytes, &gen_
 /* Compiled for this processor. */
 static void test_compiled(void **state)
 {
-    static bool (*const make[])(struct bed *) = {random_bytes, random_conv_bytes, random_halves, random_conv_bytes};
+    static bool (*const make[])(struct fixture *) = {random_bytes, random_conv_bytes, random_halves, random_conv_bytes};
     for (u64 seed = first_seed(1000, 1024); seed < last_seed(1000, 1024); seed++) {
-        struct bed b;
-        bed_open(&b, seed);
+        struct fixture b;
+        fixture_open(&b, seed);
         if (seed % 4 != 1) b.only = seed % 2 ? &gen_conv_gemm : &gen_gemm;
         if (make[seed % 4](&b)) try_device(&b, "cpu", seed);
-        bed_close(&b);
+        fixture_close(&b);
     }
 }
 

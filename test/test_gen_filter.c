@@ -4,17 +4,17 @@
 // and odd kernels, dilated, of images smaller than the kernel, something in front and behind, all layouts, known and unknown sizes) under random
 // legal schedules give in the interpreter what the reference gives; some do compiled for this processor, those that transpose weights among them, and on devices. Every way to go through the taps must have been met.
 #include "gen_kinds.h"
-#include "vulkan_bed.h"
+#include "vulkan_fixture.h"
 
 struct seen { u32 n, grouped, registers, turned, splat, normalized, softmax, grad, rows, padded; };
 
-static bool is_padded(const struct bed *b, value_id met)
+static bool is_padded(const struct fixture *b, value_id met)
 {
     sym from, to;
     return op_pad_inner(&b->t.g, met, 3, &from, &to);
 }
 
-static void tally(const struct bed *b, const struct candidate *c, struct seen *s)
+static void tally(const struct fixture *b, const struct candidate *c, struct seen *s)
 {
     const struct node *n = graph_node(&b->t.g, b->t.anchor);
     bool grad = op_of(&b->t.g, b->t.anchor)->props & OP_FILTER_GRAD;
@@ -32,9 +32,9 @@ static const struct gen *family(bool grad) { return gen_find(grad ? S("weighted_
 static void try_tasks(u64 from, u64 to, enum dtype type, struct seen *seen)
 {
     for (u64 seed = first_seed(from, to); seed < last_seed(from, to); seed++) {
-        struct bed b;
+        struct fixture b;
         struct check k;
-        bed_open(&b, seed);
+        fixture_open(&b, seed);
         b.type = type;
         bool grad = seed % 3 == 0, ok = random_filter(&b, grad);
         if (!ok) fail_msg("seed %llu: %s", (unsigned long long)seed, b.e.msg);
@@ -42,12 +42,12 @@ static void try_tasks(u64 from, u64 to, enum dtype type, struct seen *seen)
         assert_true(gen_matches(g, &b.t, &b.caps));
         if (!check_init(&k, &b.t, b.var, seed, true, &b.e)) fail_msg("seed %llu: %s", (unsigned long long)seed, b.e.msg);
         for (u32 i = 0; i < 4; i++) {
-            struct candidate c = i ? bed_schedule(&b, g) : gen_initial(g, &b.t, &b.caps, b.var);
+            struct candidate c = i ? fixture_schedule(&b, g) : gen_initial(g, &b.t, &b.caps, b.var);
             if (!run(&b, &c, &k)) report(&b, &c, seed);
             tally(&b, &c, seen);
         }
         check_release(&k);
-        bed_close(&b);
+        fixture_close(&b);
     }
 }
 
@@ -76,12 +76,12 @@ static void tally_ways(const struct candidate *c, struct ways *w)
 }
 
 /* Any legal schedules, where the enumeration of a small task would come by but a few. */
-static void try_schedules(struct bed *b, u64 seed, struct ways *w)
+static void try_schedules(struct fixture *b, u64 seed, struct ways *w)
 {
     struct check k;
     if (!check_init(&k, &b->t, b->var, seed, true, &b->e)) fail_msg("seed %llu: %s", (unsigned long long)seed, b->e.msg);
     for (u32 i = 0; i < 3; i++) {
-        struct candidate c = i ? bed_schedule(b, b->only) : gen_initial(b->only, &b->t, &b->caps, b->var);
+        struct candidate c = i ? fixture_schedule(b, b->only) : gen_initial(b->only, &b->t, &b->caps, b->var);
         if (!run(b, &c, &k)) report(b, &c, seed);
         tally_ways(&c, w);
     }
@@ -95,16 +95,16 @@ static void test_groups(void **state)
     static const enum dtype type[] = {DT_F32, DT_F16, DT_F32, DT_BF16, DT_F64};
     struct ways w = {0};
     for (u64 seed = first_seed(7000, 7150); seed < last_seed(7000, 7150); seed++) {
-        struct bed b;
+        struct fixture b;
         bool grad = seed % 2;
-        bed_open(&b, seed);
-        bed_use_groups(&b);
+        fixture_open(&b, seed);
+        fixture_use_groups(&b);
         b.only = by_groups(grad);
         b.type = type[seed % 5];
         if (!random_filter(&b, grad)) fail_msg("seed %llu: %s", (unsigned long long)seed, b.e.msg);
         assert_true(gen_matches(b.only, &b.t, &b.caps));
         try_schedules(&b, seed, &w);
-        bed_close(&b);
+        fixture_close(&b);
     }
     print_message("%u kernels of groups: %u of gradients, %u with a patch, %u without, %u whose rows share, %u of vectors, %u split, %u and %u staged\n", w.n,
                   w.grad, w.patch, w.bare, w.rows, w.wide, w.split, w.staged, w.staged_grad);
@@ -117,12 +117,12 @@ static void test_devices(void **state)
     struct gpus g = find_gpus();
     u32 n = 0;
     for (u64 seed = first_seed(9000, 9016); seed < last_seed(9000, 9016); seed++) {
-        struct bed b;
+        struct fixture b;
         bool grad = seed / 4 % 2;
-        bed_open(&b, seed);
+        fixture_open(&b, seed);
         b.only = by_groups(grad);
         if (random_filter(&b, grad)) n += try_gpu(&b, &g, seed);
-        bed_close(&b);
+        fixture_close(&b);
     }
     assert_true(is_enough(n, 8));
 }
@@ -136,15 +136,15 @@ static void build_for(const char *name, const char *arch, u64 first, u32 step)
     bool builds = l->toolchain(&tool, NULL, &none);
     u32 n = 0, n_built = 0;
     for (u64 seed = first_seed(first, first + 24); seed < last_seed(first, first + 24); seed++) {
-        struct bed b;
+        struct fixture b;
         bool grad = seed % 2;
-        bed_open(&b, seed);
+        fixture_open(&b, seed);
         assert_true(dev_target(&b.caps, name, str_of(arch)));
         b.type = seed % 3 ? DT_F32 : DT_F16, b.only = by_groups(grad);
         if (!random_filter(&b, grad)) fail_msg("seed %llu: %s", (unsigned long long)seed, b.e.msg);
         assert_true(gen_matches(b.only, &b.t, &b.caps));
         for (u32 i = 0; i < 2; i++, n++) {
-            struct candidate c = i ? bed_schedule(&b, b.only) : gen_initial(b.only, &b.t, &b.caps, b.var);
+            struct candidate c = i ? fixture_schedule(&b, b.only) : gen_initial(b.only, &b.t, &b.caps, b.var);
             struct kernel k;
             struct buf text = {0}, binary = {0};
             bool ok = gen_kernel(&k, &b.arena, &c, &b.t, &b.caps, &b.e) && lang_render(&text, l, &k.kir, &b.caps, &b.arena, &b.e);
@@ -152,7 +152,7 @@ static void build_for(const char *name, const char *arch, u64 first, u32 step)
             if (!ok) report(&b, &c, seed);
             buf_release(&text), buf_release(&binary);
         }
-        bed_close(&b);
+        fixture_close(&b);
     }
     buf_release(&tool);
     print_message("%s %s: %u kernels, %u built%s%s\n", name, arch, n, n_built, builds ? "" : ", others not: ", none.msg);
@@ -168,7 +168,7 @@ static void test_cuda(void **state)
 static void test_hip(void **state) { build_for("hip", "gfx906", 12000, 11); }
 
 /* x: channels, rows, columns, size of the kernel, taps innermost, distance of taps. */
-static void make_picture(struct bed *b, const i64 *x, bool grad)
+static void make_picture(struct fixture *b, const i64 *x, bool grad)
 {
     struct symtab *t = &b->sym;
     sym batch = sym_const(t, 1), size[2] = {sym_const(t, x[1]), sym_const(t, x[2])}, c = sym_const(t, x[0]), taps = sym_const(t, x[3] * x[3]);
@@ -192,26 +192,26 @@ static void test_choice(void **state)
     static const i64 picture[][6] = {{3, 1080, 1920, 5, 0, 1}, {3, 540, 960, 17, 0, 1}, {3, 540, 960, 17, 1, 1}, {1, 8, 8, 3, 0, 1}, {64, 33, 70, 5, 0, 1},
                                      {1, 1, 1, 1, 0, 1},       {2, 500, 1, 21, 0, 1},   {4, 4096, 4096, 1, 0, 1}};
     for (u32 i = 0; i < 2 * countof(picture); i++) {
-        struct bed b;
-        bed_open(&b, 1);
-        bed_use_groups(&b);
+        struct fixture b;
+        fixture_open(&b, 1);
+        fixture_use_groups(&b);
         b.caps.max_group = 1024, b.caps.shared_bytes = 48 << 10;
         make_picture(&b, picture[i / 2], i & 1);
-        u32 n = bed_count(&b, by_groups(i & 1));
+        u32 n = fixture_count(&b, by_groups(i & 1));
         if (n < 1 || n > 10000) fail_msg("picture %u: %u schedules", i, n);
-        bed_close(&b);
+        fixture_close(&b);
     }
 }
 
 static void test_compiled(void **state)
 {
     for (u64 seed = first_seed(5000, 5012); seed < last_seed(5000, 5012); seed++) {
-        struct bed b;
-        bed_open(&b, seed);
+        struct fixture b;
+        fixture_open(&b, seed);
         b.only = family(seed % 3 == 0);
         if (!random_filter(&b, seed % 3 == 0)) fail_msg("seed %llu: %s", (unsigned long long)seed, b.e.msg);
         try_device(&b, "cpu", seed);
-        bed_close(&b);
+        fixture_close(&b);
     }
 }
 
@@ -220,13 +220,13 @@ static void test_far_taps(void **state)
 {
     struct ways w = {0};
     for (u32 i = 0; i < 8; i++) {
-        struct bed b;
-        bed_open(&b, i);
-        bed_use_groups(&b);
+        struct fixture b;
+        fixture_open(&b, i);
+        fixture_use_groups(&b);
         b.only = by_groups(i & 1);
         make_picture(&b, (i64[]){3, 9, 20, 3, i / 2 & 1, i & 4 ? 1 << 20 : 7}, i & 1);
         try_schedules(&b, i, &w);
-        bed_close(&b);
+        fixture_close(&b);
     }
     assert_true(w.n == 24);
 }
@@ -236,22 +236,22 @@ static u32 try_turned(u64 seed)
 {
     struct dev_opts o = {.n_threads = 2};
     struct candidate c;
-    struct bed b;
+    struct fixture b;
     u32 n = 0;
-    bed_open(&b, seed);
+    fixture_open(&b, seed);
     b.type = seed % 3 == 0 ? DT_F16 : DT_F32;
     assert_true(dev_ask(dev_find(S("cpu")), &o, &b.caps, NULL, &b.e));
     if (!random_filter(&b, false)) fail_msg("seed %llu: %s", (unsigned long long)seed, b.e.msg);
     for (u32 try = 0; try < 10 && !n; try++) {
         struct check k;
-        c = bed_schedule(&b, family(false));
+        c = fixture_schedule(&b, family(false));
         if (!value_of(&c, "turn")) continue;
         open_device_check(&b, &k, seed);
         if (!verify_on(&b, "cpu", &c, &k)) report(&b, &c, seed);
         check_release(&k);
         n++;
     }
-    bed_close(&b);
+    fixture_close(&b);
     return n;
 }
 

@@ -4,24 +4,24 @@
 // to large ones, in f32 and f16: the interpreted kernel gives what the reference evaluator gives, without races, divergent barriers
 // or accesses outside. Some run on a Vulkan device, where one is present.
 #include "gen_kinds.h"
-#include "vulkan_bed.h"
+#include "vulkan_fixture.h"
 
 extern const struct gen gen_matrix_gemm; /* its operands have types that the matrix units have */
 
-static void try_family(const char *name, bool (*build)(struct bed *b), u64 n_seeds)
+static void try_family(const char *name, bool (*build)(struct fixture *b), u64 n_seeds)
 {
     u32 n = 0, n_tasks = 0;
     for (u64 seed = first_seed(0, n_seeds); seed < last_seed(0, n_seeds); seed++) {
-        struct bed b;
-        bed_open(&b, seed);
-        bed_use_groups(&b);
+        struct fixture b;
+        fixture_open(&b, seed);
+        fixture_use_groups(&b);
         b.only = gen_find(str_of(name));
         bool has_tf32 = b.only == &gen_matrix_gemm && strstr(b.caps.matrix, "tf32");
         if (has_tf32 && pick(&b, 0, 1)) b.tf32 = true;
         else if (pick(&b, 0, 2) == 0) b.type = DT_F16;
         else if (b.only == &gen_matrix_gemm) b.type = strstr(b.caps.matrix, ":f32") && pick(&b, 0, 1) ? DT_F32 : strstr(b.caps.matrix, "bf16") ? DT_BF16 : DT_F16;
         if (build(&b)) n_tasks++, n += try_task(&b, seed, 5);
-        bed_close(&b);
+        fixture_close(&b);
     }
     print_message("%u tasks, %u kernels\n", n_tasks, n);
     assert_true(is_enough(n, n_seeds));
@@ -35,21 +35,21 @@ static void test_teams(void **state)
 {
     u32 n = 0, n_tasks = 0;
     for (u64 seed = first_seed(0, 40); seed < last_seed(0, 40); seed++) {
-        struct bed b;
-        bed_open(&b, seed);
-        bed_use_groups(&b);
-        bed_use_teams(&b);
+        struct fixture b;
+        fixture_open(&b, seed);
+        fixture_use_groups(&b);
+        fixture_use_teams(&b);
         b.only = gen_find(S("team_gemm"));
         b.type = pick(&b, 0, 1) ? DT_F16 : DT_BF16;
         if (random_large(&b)) n_tasks++, n += try_task(&b, seed, 3);
-        bed_close(&b);
+        fixture_close(&b);
     }
     print_message("%u tasks, %u kernels\n", n_tasks, n);
     assert_true(is_enough(n, 60));
 }
 
 /* Operands in rows of known sizes: m and batches as they come, others in whole pieces of 16 bytes. */
-static bool random_rows(struct bed *b)
+static bool random_rows(struct fixture *b)
 {
     sym a[3], w[3];
     u32 ra = (u32)pick(b, 2, 3), rb = (u32)pick(b, 2, 3);
@@ -64,7 +64,7 @@ static bool random_rows(struct bed *b)
 }
 
 /* A random schedule of team_gemm that lets the device copy operands in boxes. */
-static bool choose_boxes(struct bed *b, struct candidate *c)
+static bool choose_boxes(struct fixture *b, struct candidate *c)
 {
     for (u32 try = 0; try < 60; try++) {
         if (!gen_random(&b->t, &b->caps, &b->rng, c)) return false;
@@ -80,12 +80,12 @@ static void test_boxes(void **state)
 {
     u32 n = 0;
     for (u64 seed = first_seed(0, 60); seed < last_seed(0, 60); seed++) {
-        struct bed b;
+        struct fixture b;
         struct check k;
         struct candidate c;
-        bed_open(&b, seed);
-        bed_use_groups(&b);
-        bed_use_teams(&b);
+        fixture_open(&b, seed);
+        fixture_use_groups(&b);
+        fixture_use_teams(&b);
         b.caps.has_tile = true;
         b.only = gen_find(S("team_gemm"));
         b.type = pick(&b, 0, 1) ? DT_F16 : DT_BF16;
@@ -99,13 +99,13 @@ static void test_boxes(void **state)
             }
             check_release(&k);
         }
-        bed_close(&b);
+        fixture_close(&b);
     }
     print_message("%u kernels\n", n);
     assert_true(is_enough(n, 40));
 }
 
-static bool make_square(struct bed *b, i64 size)
+static bool make_square(struct fixture *b, i64 size)
 {
     sym dim[2];
     dim[0] = dim[1] = sym_const(&b->sym, size);
@@ -124,9 +124,9 @@ static void test_teams_build(void **state)
     bool builds = cuda->toolchain(&tool, NULL, &none);
     u32 n = 0, n_built = 0, n_boxes = 0;
     for (u64 seed = first_seed(0, 24); seed < last_seed(0, 24); seed++) {
-        struct bed b;
+        struct fixture b;
         struct candidate c;
-        bed_open(&b, seed);
+        fixture_open(&b, seed);
         assert_true(dev_target(&b.caps, "cuda", S("sm_90a")));
         b.only = gen_find(S("team_gemm"));
         b.type = pick(&b, 0, 1) ? DT_F16 : DT_BF16;
@@ -148,7 +148,7 @@ static void test_teams_build(void **state)
             buf_release(&binary);
             n++;
         }
-        bed_close(&b);
+        fixture_close(&b);
     }
     buf_release(&tool);
     print_message("%u kernels, %u in boxes, %u built%s%s\n", n, n_boxes, n_built, builds ? "" : ", others not: ", none.msg);
@@ -162,14 +162,14 @@ struct mfma_run {
     u32 n, n_built;
 };
 
-static void try_mfma(struct mfma_run *r, const char *family, bool (*build)(struct bed *b), u64 seed)
+static void try_mfma(struct mfma_run *r, const char *family, bool (*build)(struct fixture *b), u64 seed)
 {
     static const enum dtype types[] = {DT_F32, DT_F32, DT_F16, DT_BF16};
     const struct lang *hip = lang_find(S("hip"));
-    struct bed b;
+    struct fixture b;
     struct candidate c;
     struct check k;
-    bed_open(&b, seed);
+    fixture_open(&b, seed);
     assert_true(dev_target(&b.caps, "hip", str_of(r->arch)));
     b.only = gen_find(str_of(family));
     b.type = types[pick(&b, 0, 3)];
@@ -192,14 +192,14 @@ static void try_mfma(struct mfma_run *r, const char *family, bool (*build)(struc
         }
         check_release(&k);
     }
-    bed_close(&b);
+    fixture_close(&b);
 }
 
 static void test_mfma(void **state)
 {
     static const struct { const char *arch, *as; } p[] = {{"gfx908", "gfx908"}, {"gfx90a", "gfx90a"}, {"gfx942", "gfx942"}, {"gfx942", "gfx940"}};
     const struct lang *hip = lang_find(S("hip"));
-    struct bed b;
+    struct fixture b;
     for (u32 i = 0; i < countof(p); i++) {
         struct caps c = {0};
         struct buf binary = {0};
@@ -216,10 +216,10 @@ static void test_mfma(void **state)
         print_message("%s: %u kernels, %u built for %s\n", r.arch, r.n, r.n_built, p[i].as);
         assert_true(is_enough(r.n, 20));
     }
-    bed_open(&b, 1);
+    fixture_open(&b, 1);
     assert_true(make_square(&b, 64) && dev_target(&b.caps, "hip", S("gfx90a")) && gen_matches(&gen_matrix_gemm, &b.t, &b.caps));
     assert_true(dev_target(&b.caps, "hip", S("gfx906")) && !gen_matches(&gen_matrix_gemm, &b.t, &b.caps));
-    bed_close(&b);
+    fixture_close(&b);
 }
 
 static void test_row(void **state) { try_family("group_row", random_row, 100); }
@@ -230,17 +230,17 @@ static void test_operators(void **state)
     u32 n = 0;
     for (u64 seed = first_seed(0, 6); seed < last_seed(0, 6); seed++)
         for (i64 i = 0; op_all(i); i++) {
-            struct bed b;
+            struct fixture b;
             if (!op_all(i)->random || op_all(i)->props & OP_CALL) continue;
-            bed_open(&b, seed * 1000 + (u64)i);
-            bed_use_groups(&b);
+            fixture_open(&b, seed * 1000 + (u64)i);
+            fixture_use_groups(&b);
             op_all(i)->random(op_all(i), &b.g, &b.rng);
             bool made = make_task(&b);
             for (u32 f = 0; made && f < countof(family); f++) {
                 b.only = gen_find(str_of(family[f]));
                 n += try_task(&b, seed, 2);
             }
-            bed_close(&b);
+            fixture_close(&b);
         }
     print_message("%u kernels\n", n);
     assert_true(is_enough(n, 100));
@@ -249,10 +249,10 @@ static void test_operators(void **state)
 /* What is chosen without measurements on a large device with matrix units. */
 static void expect_default(const char *name, enum dtype t, const char *op, const i64 *a, const i64 *w)
 {
-    struct bed b;
+    struct fixture b;
     struct candidate c;
     sym dim[2];
-    bed_open(&b, 1);
+    fixture_open(&b, 1);
     b.type = t;
     assert_true(caps_parse(&b.caps, S("arch=test is_gpu=1 vector_bytes=16 max_group=1024 subgroup=32 subgroup_min=32 "
                                       "subgroup_max=32 shared_bytes=49152 has_subgroup=1 has_f16=1 gflops=60000 gbps=4000 "
@@ -265,7 +265,7 @@ static void expect_default(const char *name, enum dtype t, const char *op, const
     assert_true(make_task(&b) && gen_default(&b.t, &b.caps, NULL, &c));
     assert_string_equal(c.gen->name, name);
     if (c.gen == &gen_matrix_gemm) assert_int_equal(c.sched.v[3], 32); /* long sums, unless short ones were measured */
-    bed_close(&b);
+    fixture_close(&b);
 }
 
 static void test_choice(void **state)
@@ -295,35 +295,35 @@ static void test_space(void **state)
 {
     enum { LOOKED_AT = 40000 };
     for (u64 seed = first_seed(0, 12); seed < last_seed(0, 12); seed++) {
-        struct bed b;
+        struct fixture b;
         struct shares x = {0};
-        bed_open(&b, seed);
-        bed_use_groups(&b);
+        fixture_open(&b, seed);
+        fixture_use_groups(&b);
         b.type = DT_F16;
         assert_true(make_square(&b, 4096));
         gen_scatter(&b.t, &b.caps, LOOKED_AT, seed, count_one, &x);
         for (u32 i = 0; i < x.count; i++)
             if (x.gen[i] == gen_find(S("group_gemm")) || x.gen[i] == &gen_matrix_gemm) assert_in_range(x.n[i], 50, LOOKED_AT);
-        bed_close(&b);
+        fixture_close(&b);
     }
 }
 
 static void test_device(void **state)
 {
-    static const struct { const char *name; bool (*build)(struct bed *); } family[] = {
+    static const struct { const char *name; bool (*build)(struct fixture *); } family[] = {
         {"group_gemm", random_gemm},
         {"group_row", random_row},
         {"group_gemv", random_gemm},
     };
     struct gpus g = find_gpus();
     for (u64 seed = first_seed(1000, 1012); seed < last_seed(1000, 1012); seed++) {
-        struct bed b;
-        bed_open(&b, seed);
-        bed_use_groups(&b);
+        struct fixture b;
+        fixture_open(&b, seed);
+        fixture_use_groups(&b);
         if (pick(&b, 0, 2) == 0) b.type = DT_F16;
         b.only = gen_find(str_of(family[seed % countof(family)].name));
         if (family[seed % countof(family)].build(&b)) try_gpu(&b, &g, seed);
-        bed_close(&b);
+        fixture_close(&b);
     }
 }
 

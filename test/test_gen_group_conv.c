@@ -4,7 +4,7 @@
 // barriers that not all threads reach and accesses outside; the result is compared with the reference. Every family must have
 // been used, with f16 and f32, and with pooling behind the convolution.
 #include "gen_tasks.h"
-#include "vulkan_bed.h"
+#include "vulkan_fixture.h"
 
 struct seen {
     u32 n_group, n_matrix, n_pool;
@@ -19,7 +19,7 @@ static const struct gen *family(u32 i)
 }
 
 /* What the family made of the task under a schedule. */
-static void tally_kinds(struct bed *b, const struct candidate *c, struct seen *seen)
+static void tally_kinds(struct fixture *b, const struct candidate *c, struct seen *seen)
 {
     const struct node *n = graph_node(&b->t.g, b->t.anchor);
     const struct shape *w = &graph_value(&b->t.g, n->in.v[1])->shape;
@@ -33,14 +33,14 @@ static void tally_kinds(struct bed *b, const struct candidate *c, struct seen *s
     else seen->n_side += groups > 1 && tile >= 2 * (oc / groups) && tile % (oc / groups) == 0;
 }
 
-static void try_family(struct bed *b, const struct gen *g, u64 seed, struct seen *seen)
+static void try_family(struct fixture *b, const struct gen *g, u64 seed, struct seen *seen)
 {
     struct check k;
     bool pool = false;
     for (node_id n = 1; n < b->t.g.node.n; n++) pool |= op_of(&b->t.g, n)->props & OP_WINDOW;
     if (!gen_takes(g, &b->t, &b->caps) || !check_init(&k, &b->t, b->var, seed, true, &b->e)) return;
     for (u32 i = 0; i < 4; i++) {
-        struct candidate c = i ? bed_schedule(b, g) : gen_initial(g, &b->t, &b->caps, b->var);
+        struct candidate c = i ? fixture_schedule(b, g) : gen_initial(g, &b->t, &b->caps, b->var);
         if (getenv("VERBOSE")) {
             struct buf text = {0};
             candidate_print(&text, &c);
@@ -55,19 +55,19 @@ static void try_family(struct bed *b, const struct gen *g, u64 seed, struct seen
     check_release(&k);
 }
 
-typedef bool builder(struct bed *b);
+typedef bool builder(struct fixture *b);
 
 static struct seen try_tasks(builder *build, u64 from, u64 to, enum dtype type)
 {
     struct seen seen = {0};
     for (u64 seed = first_seed(from, to); seed < last_seed(from, to); seed++) {
-        struct bed b;
-        bed_open(&b, seed);
-        bed_use_groups(&b);
+        struct fixture b;
+        fixture_open(&b, seed);
+        fixture_use_groups(&b);
         b.type = type;
         if (build(&b))
             for (u32 i = 0; i < 2; i++) try_family(&b, family(i), seed, &seen);
-        bed_close(&b);
+        fixture_close(&b);
     }
     if (getenv("VERBOSE"))
         print_message("%u %u, pool %u, up %u, side %u, chunks %u\n", seen.n_group, seen.n_matrix, seen.n_pool, seen.n_up,
@@ -76,7 +76,7 @@ static struct seen try_tasks(builder *build, u64 from, u64 to, enum dtype type)
 }
 
 /* A layer as in networks of images: upsampling and a concatenation in front, pooling behind, the unpooled output wanted, too. */
-static value_id upsampled(struct bed *b, value_id x)
+static value_id upsampled(struct fixture *b, value_id x)
 {
     i64 four = 4;
     struct tensor *t = tensor_new(&b->arena, DT_F32, 1, &four);
@@ -90,7 +90,7 @@ static value_id upsampled(struct bed *b, value_id x)
     return y;
 }
 
-static value_id pooled(struct bed *b, value_id y)
+static value_id pooled(struct fixture *b, value_id y)
 {
     y = add_op(b, pick(b, 0, 1) ? "MaxPool" : "AveragePool", y, 0, 0);
     node_id n = graph_value(&b->g, y)->producer;
@@ -100,7 +100,7 @@ static value_id pooled(struct bed *b, value_id y)
     return y;
 }
 
-static bool image_layer(struct bed *b)
+static bool image_layer(struct fixture *b)
 {
     static const i64 channels[] = {3, 8, 12, 16, 32};
     bool symbolic = pick(b, 0, 1), up = pick(b, 0, 1), joined = up && pick(b, 0, 1);
@@ -129,7 +129,7 @@ static bool image_layer(struct bed *b)
 }
 
 /* Few pixels of many channels, in groups or not; transposed by a multiple of the stride now and then. */
-static bool wide_layer(struct bed *b)
+static bool wide_layer(struct fixture *b)
 {
     static const i64 each[] = {2, 4, 8, 12, 16};
     bool up = pick(b, 0, 3) == 0;
@@ -175,22 +175,22 @@ static void test_device(void **state)
 {
     struct gpus g = find_gpus();
     for (u64 seed = first_seed(1000, 1012); seed < last_seed(1000, 1012); seed++) {
-        struct bed b;
-        bed_open(&b, seed);
-        bed_use_groups(&b);
+        struct fixture b;
+        fixture_open(&b, seed);
+        fixture_use_groups(&b);
         b.type = pick(&b, 0, 1) ? DT_F16 : DT_F32;
         b.only = family(0);
         if ((seed % 2 ? random_conv : image_layer)(&b)) try_gpu(&b, &g, seed);
-        bed_close(&b);
+        fixture_close(&b);
     }
 }
 
 /* Spaces that tuning can walk through, and defaults that need no measurement to be right. */
 
-static void large_layer(struct bed *b, i64 ic, i64 oc, enum dtype type)
+static void large_layer(struct fixture *b, i64 ic, i64 oc, enum dtype type)
 {
-    bed_open(b, 1);
-    bed_use_groups(b);
+    fixture_open(b, 1);
+    fixture_use_groups(b);
     b->caps.subgroup = b->caps.subgroup_min = b->caps.subgroup_max = 32;
     b->caps.max_group = 1024, b->caps.shared_bytes = 48 << 10;
     snprintf(b->caps.matrix, sizeof b->caps.matrix, "16x16x16:f16,f16,f32,f32 16x8x8:f16,f16,f16,f16");
@@ -206,12 +206,12 @@ static void test_choice(void **state)
 {
     static const i64 channels[][2] = {{3, 32}, {32, 32}, {96, 64}, {32, 3}, {256, 256}};
     for (u64 i = first_seed(0, 2 * countof(channels)); i < last_seed(0, 2 * countof(channels)); i++) {
-        struct bed b;
+        struct fixture b;
         struct candidate c;
         bool half = i & 1;
         large_layer(&b, channels[i / 2][0], channels[i / 2][1], half ? DT_F16 : DT_F32);
         for (u32 f = 0; f < 1u + half; f++) {
-            u32 n = bed_count(&b, family(f));
+            u32 n = fixture_count(&b, family(f));
             if (n < 100 || n > 20000) fail_msg("%lld to %lld channels: %u schedules of %s", (long long)channels[i / 2][0], (long long)channels[i / 2][1], n, family(f)->name);
         }
         assert_true(gen_default(&b.t, &b.caps, b.var, &c));
@@ -220,7 +220,7 @@ static void test_choice(void **state)
         if (!few) assert_int_equal(matrix, half); /* matrix units where they take the type and have enough to do */
         if (matrix) assert_int_equal(value_of(&c, "acc"), 32);
         else assert_true(value_of(&c, "stage") > 0 && value_of(&c, "threads") >= 64);
-        bed_close(&b);
+        fixture_close(&b);
     }
 }
 
@@ -229,12 +229,12 @@ struct layer {
     i64 ic, oc, size, k, stride, groups;
 };
 
-static void known_layer(struct bed *b, const struct layer *x, enum dtype type)
+static void known_layer(struct fixture *b, const struct layer *x, enum dtype type)
 {
     bool up = !strcmp(x->op, "ConvTranspose");
     i64 n = x->oc, p = up ? (x->k - x->stride) / 2 : x->k / 2, w[4] = {x->oc, x->ic / x->groups, x->k, x->k};
-    bed_open(b, 1);
-    bed_use_groups(b);
+    fixture_open(b, 1);
+    fixture_use_groups(b);
     b->caps.subgroup = b->caps.subgroup_min = b->caps.subgroup_max = 32;
     b->caps.max_group = 1024, b->caps.shared_bytes = 48 << 10;
     if (x->size < 14) b->caps.gflops = 60000, b->caps.gbps = 3000; /* too few tiles for so large a device */
@@ -262,7 +262,7 @@ static void test_layers(void **state)
                                          {"Conv", 512, 512, 7, 3, 1, 1},         {"Conv", 2048, 512, 7, 1, 1, 1}};
     for (u32 i = 0; i < 2 * countof(layer); i++) {
         const struct layer *x = &layer[i / 2];
-        struct bed b;
+        struct fixture b;
         struct candidate c;
         known_layer(&b, x, i & 1 ? DT_F16 : DT_F32);
         assert_true(gen_default(&b.t, &b.caps, b.var, &c));
@@ -275,7 +275,7 @@ static void test_layers(void **state)
         assert_true(c.gen == family(0) || c.gen == family(1));
         if (x->groups > 1) assert_true(c.gen == family(0) && value_of(&c, "tc") * value_of(&c, "rc") > x->oc / x->groups);
         if (x->size == 7 && x->k == 3 && c.gen == family(0)) assert_true(value_of(&c, "chunks") > 1);
-        bed_close(&b);
+        fixture_close(&b);
     }
 }
 

@@ -4,7 +4,7 @@
 // which finds races and accesses outside, and on a device where one is present. Both ways to read, all extents of reuse and pooling
 // behind the convolution must have been met; layers as in networks of images must find few schedules and prefer this family.
 #include "gen_tasks.h"
-#include "vulkan_bed.h"
+#include "vulkan_fixture.h"
 
 static const struct gen *family(void) { return gen_find(S("group_dw")); }
 
@@ -12,14 +12,14 @@ struct seen {
     u32 n, reuse[3], inner[2], shared, pool;
 };
 
-static void try_depthwise(struct bed *b, u64 seed, struct seen *seen)
+static void try_depthwise(struct fixture *b, u64 seed, struct seen *seen)
 {
     struct check k;
     bool pool = false;
     for (node_id n = 1; n < b->t.g.node.n; n++) pool |= op_of(&b->t.g, n)->props & OP_WINDOW;
     if (!gen_takes(family(), &b->t, &b->caps) || !check_init(&k, &b->t, b->var, seed, true, &b->e)) return;
     for (u32 i = 0; i < 5; i++) {
-        struct candidate c = i ? bed_schedule(b, family()) : gen_initial(family(), &b->t, &b->caps, b->var);
+        struct candidate c = i ? fixture_schedule(b, family()) : gen_initial(family(), &b->t, &b->caps, b->var);
         if (!run(b, &c, &k)) report(b, &c, seed);
         seen->n++;
         seen->reuse[value_of(&c, "reuse")]++;
@@ -30,7 +30,7 @@ static void try_depthwise(struct bed *b, u64 seed, struct seen *seen)
     check_release(&k);
 }
 
-static void random_axes(struct bed *b, u32 s, i64 *w, i64 *strides, i64 *dil, i64 *pads)
+static void random_axes(struct fixture *b, u32 s, i64 *w, i64 *strides, i64 *dil, i64 *pads)
 {
     bool large = pick(b, 0, 7) == 0;
     for (u32 i = 0; i < s; i++) {
@@ -41,7 +41,7 @@ static void random_axes(struct bed *b, u32 s, i64 *w, i64 *strides, i64 *dil, i6
     }
 }
 
-static bool depthwise(struct bed *b)
+static bool depthwise(struct fixture *b)
 {
     u32 s = (u32)pick(b, 1, 3), rank = s + 2;
     i64 channels = pick(b, 0, 2) ? pick(b, 2, 70) : 16 * pick(b, 1, 4), w[MAX_RANK] = {channels, 1};
@@ -78,12 +78,12 @@ static void try_tasks(u64 from, u64 to, enum dtype type)
 {
     struct seen x = {0};
     for (u64 seed = first_seed(from, to); seed < last_seed(from, to); seed++) {
-        struct bed b;
-        bed_open(&b, seed);
-        bed_use_groups(&b);
+        struct fixture b;
+        fixture_open(&b, seed);
+        fixture_use_groups(&b);
         b.type = type;
         if (depthwise(&b)) try_depthwise(&b, seed, &x);
-        bed_close(&b);
+        fixture_close(&b);
     }
     if (getenv("VERBOSE")) print_message("%u %u %u %u, %u %u, %u %u\n", x.n, x.reuse[0], x.reuse[1], x.reuse[2], x.inner[0], x.inner[1], x.shared, x.pool);
     assert_true(is_enough(x.n, 150) && is_enough(x.reuse[0], 10) && is_enough(x.reuse[1], 3) && is_enough(x.reuse[2], 50));
@@ -99,13 +99,13 @@ static void test_device(void **state)
     struct gpus g = find_gpus();
     u32 n = 0;
     for (u64 seed = first_seed(2000, 2010); seed < last_seed(2000, 2010); seed++) {
-        struct bed b;
-        bed_open(&b, seed);
-        bed_use_groups(&b);
+        struct fixture b;
+        fixture_open(&b, seed);
+        fixture_use_groups(&b);
         b.type = pick(&b, 0, 1) ? DT_F16 : DT_F32;
         b.only = family();
         if (depthwise(&b)) n += try_gpu(&b, &g, seed);
-        bed_close(&b);
+        fixture_close(&b);
     }
     assert_true(is_enough(n, 4));
 }
@@ -114,11 +114,11 @@ struct layer {
     i64 channels, size, k, stride;
 };
 
-static void depthwise_layer(struct bed *b, const struct layer *x, enum dtype type, enum layout l)
+static void depthwise_layer(struct fixture *b, const struct layer *x, enum dtype type, enum layout l)
 {
     i64 n = x->channels, s = x->stride, p = x->k / 2, w[4] = {n, 1, x->k, x->k};
-    bed_open(b, 1);
-    bed_use_groups(b);
+    fixture_open(b, 1);
+    fixture_use_groups(b);
     b->type = type;
     sym size = size_of(b, x->size, false), dim[4] = {sym_const(&b->sym, 1), sym_const(&b->sym, n), size, size};
     value_id y = add_weighted(b, "Conv", add_input(b, "x", 4, dim), 4, w, &n);
@@ -141,15 +141,15 @@ static void test_choice(void **state)
     static const struct layer layer[] = {{32, 112, 3, 1}, {96, 112, 3, 2}, {144, 56, 3, 1}, {192, 28, 3, 2},
                                          {384, 14, 3, 1}, {960, 7, 3, 1},  {96, 56, 7, 1}};
     for (u32 i = 0; i < 4 * countof(layer); i++) {
-        struct bed b;
+        struct fixture b;
         struct candidate c;
         depthwise_layer(&b, &layer[i / 4], i & 1 ? DT_F16 : DT_F32, i & 2 ? LAYOUT_ROWS : LAYOUT_CLAST);
-        u32 n = bed_count(&b, family());
+        u32 n = fixture_count(&b, family());
         assert_true(gen_default(&b.t, &b.caps, b.var, &c));
         assert_in_range(n, 2, 2000);
         assert_ptr_equal(c.gen, family());
         assert_true(value_of(&c, "threads") >= 64 && value_of(&c, "reuse") > 0);
-        bed_close(&b);
+        fixture_close(&b);
     }
 }
 

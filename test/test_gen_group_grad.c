@@ -5,7 +5,7 @@
 // races and accesses outside, what the reference gives; some do on devices. Every way to copy and number of chunks must have been met.
 // Of layers as in networks, its space and that of conv_grad can be walked, and hold the default schedule.
 #include "gen_tasks.h"
-#include "vulkan_bed.h"
+#include "vulkan_fixture.h"
 
 enum { N_PIPES = 3 };
 
@@ -13,7 +13,7 @@ struct seen { u32 n, pipe[N_PIPES], chunks, groups, axes[4]; };
 
 static const struct gen *family(void) { return gen_find(S("group_grad")); }
 
-static void tally(struct bed *b, const struct candidate *c, struct seen *s)
+static void tally(struct fixture *b, const struct candidate *c, struct seen *s)
 {
     const struct node *n = graph_node(&b->t.g, b->t.anchor);
     s->n++;
@@ -26,19 +26,19 @@ static void tally(struct bed *b, const struct candidate *c, struct seen *s)
 static void try_tasks(u64 from, u64 to, enum dtype type, struct seen *seen)
 {
     for (u64 seed = first_seed(from, to); seed < last_seed(from, to); seed++) {
-        struct bed b;
+        struct fixture b;
         struct check k;
-        bed_open(&b, seed);
-        bed_use_groups(&b);
+        fixture_open(&b, seed);
+        fixture_use_groups(&b);
         b.type = type;
         bool ok = random_grad(&b) && gen_takes(family(), &b.t, &b.caps) && check_init(&k, &b.t, b.var, seed, true, &b.e);
         for (u32 i = 0; ok && i < 4; i++) {
-            struct candidate c = i ? bed_schedule(&b, family()) : gen_initial(family(), &b.t, &b.caps, b.var);
+            struct candidate c = i ? fixture_schedule(&b, family()) : gen_initial(family(), &b.t, &b.caps, b.var);
             if (!run(&b, &c, &k)) report(&b, &c, seed);
             tally(&b, &c, seen);
         }
         if (ok) check_release(&k);
-        bed_close(&b);
+        fixture_close(&b);
     }
 }
 
@@ -59,18 +59,18 @@ static void test_devices(void **state)
     struct gpus g = find_gpus();
     u32 n = 0;
     for (u64 seed = first_seed(5000, 5010); seed < last_seed(5000, 5010); seed++) {
-        struct bed b;
-        bed_open(&b, seed);
+        struct fixture b;
+        fixture_open(&b, seed);
         b.only = family();
         if (random_grad(&b)) n += try_gpu(&b, &g, seed);
-        bed_close(&b);
+        fixture_close(&b);
     }
     assert_true(is_enough(n, 4));
 }
 
 struct layer { i64 batch, in, out, size, kernel, group; };
 
-static bool make_layer(struct bed *b, const struct layer *x, bool clast)
+static bool make_layer(struct fixture *b, const struct layer *x, bool clast)
 {
     i64 p = x->kernel / 2;
     sym size = sym_const(&b->sym, x->size), n = sym_const(&b->sym, x->batch);
@@ -94,15 +94,15 @@ static void test_choice(void **state)
                                           {1, 1, 512, 32, 1, 1},   {2, 2048, 512, 7, 1, 1},  {1, 96, 96, 56, 3, 96}, {8, 3, 64, 32, 7, 1},
                                           {1, 640, 640, 8, 1, 640}, {1, 512, 1, 32, 1, 1},   {1, 64, 96, 30, 3, 2},  {1, 1, 1, 1, 1, 1}};
     for (u32 i = 0; i < 4 * countof(layers); i++) {
-        struct bed b;
-        bed_open(&b, 2);
+        struct fixture b;
+        fixture_open(&b, 2);
         b.caps.vector_bytes = 64;
-        if (i & 1) bed_use_groups(&b);
+        if (i & 1) fixture_use_groups(&b);
         if (i & 1) b.caps.max_group = 1024, b.caps.shared_bytes = 48 << 10, b.caps.subgroup = b.caps.subgroup_min = b.caps.subgroup_max = 32;
         assert_true(make_layer(&b, &layers[i / 4], i & 2));
-        u32 n = bed_count(&b, i & 1 ? family() : gen_find(S("conv_grad")));
+        u32 n = fixture_count(&b, i & 1 ? family() : gen_find(S("conv_grad")));
         if (n < 1 || n > 20000) fail_msg("layer %u: %u schedules", i, n);
-        bed_close(&b);
+        fixture_close(&b);
     }
 }
 

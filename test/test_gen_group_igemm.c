@@ -5,7 +5,7 @@
 // and accesses outside, what the reference gives; some do on devices, and some are built for targets that are not here. Every way to stage, order of terms, way to copy and number of
 // chunks must have been met, in f32 and in 16 bits.
 #include "gen_tasks.h"
-#include "vulkan_bed.h"
+#include "vulkan_fixture.h"
 
 enum { N_STAGES = 3, N_ORDERS = 3, N_PIPES = 4 };
 
@@ -15,7 +15,7 @@ struct seen {
 
 static const struct gen *family(void) { return gen_find(S("group_igemm")); }
 
-static void tally(struct bed *b, const struct candidate *c, struct seen *s)
+static void tally(struct fixture *b, const struct candidate *c, struct seen *s)
 {
     const struct node *n = graph_node(&b->t.g, b->t.anchor);
     const struct value *x = graph_value(&b->t.g, n->in.v[0]);
@@ -31,12 +31,12 @@ static void tally(struct bed *b, const struct candidate *c, struct seen *s)
     s->axes[x->shape.rank - 2]++;
 }
 
-static void try_conv(struct bed *b, u64 seed, struct seen *seen)
+static void try_conv(struct fixture *b, u64 seed, struct seen *seen)
 {
     struct check k;
     if (!gen_takes(family(), &b->t, &b->caps) || !check_init(&k, &b->t, b->var, seed, true, &b->e)) return;
     for (u32 i = 0; i < 5; i++) {
-        struct candidate c = i ? bed_schedule(b, family()) : gen_initial(family(), &b->t, &b->caps, b->var);
+        struct candidate c = i ? fixture_schedule(b, family()) : gen_initial(family(), &b->t, &b->caps, b->var);
         if (!run(b, &c, &k)) report(b, &c, seed);
         tally(b, &c, seen);
     }
@@ -46,12 +46,12 @@ static void try_conv(struct bed *b, u64 seed, struct seen *seen)
 static void try_tasks(u64 from, u64 to, enum dtype type, struct seen *seen)
 {
     for (u64 seed = first_seed(from, to); seed < last_seed(from, to); seed++) {
-        struct bed b;
-        bed_open(&b, seed);
-        bed_use_groups(&b);
+        struct fixture b;
+        fixture_open(&b, seed);
+        fixture_use_groups(&b);
         b.type = type;
         if ((seed % 4 == 3 ? random_transpose : seed % 2 ? random_conv : random_plain_conv)(&b)) try_conv(&b, seed, seen);
-        bed_close(&b);
+        fixture_close(&b);
     }
 }
 
@@ -94,13 +94,13 @@ static void test_device(void **state)
     struct gpus g = find_gpus();
     u32 n = 0;
     for (u64 seed = first_seed(1000, 1016); seed < last_seed(1000, 1016); seed++) {
-        struct bed b;
-        bed_open(&b, seed);
-        bed_use_groups(&b);
+        struct fixture b;
+        fixture_open(&b, seed);
+        fixture_use_groups(&b);
         b.type = pick(&b, 0, 1) ? DT_F16 : DT_F32;
         b.only = family();
         if ((seed % 4 == 3 ? random_transpose : seed % 2 ? random_conv : random_plain_conv)(&b)) n += try_gpu(&b, &g, seed);
-        bed_close(&b);
+        fixture_close(&b);
     }
     assert_true(is_enough(n, 8));
 }
@@ -114,16 +114,16 @@ static void build_for(const char *name, const char *arch, u32 step)
     bool builds = l->toolchain(&tool, NULL, &none);
     u32 n = 0, n_built = 0;
     for (u64 seed = first_seed(2000, 2024); seed < last_seed(2000, 2024); seed++) {
-        struct bed b;
-        bed_open(&b, seed);
+        struct fixture b;
+        fixture_open(&b, seed);
         assert_true(dev_target(&b.caps, name, str_of(arch)));
         b.type = pick(&b, 0, 1) ? DT_F16 : DT_F32;
         if (!(seed % 4 == 3 ? random_transpose : seed % 2 ? random_conv : random_plain_conv)(&b) || !gen_takes(family(), &b.t, &b.caps)) {
-            bed_close(&b);
+            fixture_close(&b);
             continue;
         }
         for (u32 i = 0; i < 2; i++, n++) {
-            struct candidate c = i ? bed_schedule(&b, family()) : gen_initial(family(), &b.t, &b.caps, b.var);
+            struct candidate c = i ? fixture_schedule(&b, family()) : gen_initial(family(), &b.t, &b.caps, b.var);
             struct kernel k;
             struct buf text = {0}, binary = {0};
             bool ok = gen_kernel(&k, &b.arena, &c, &b.t, &b.caps, &b.e) && lang_render(&text, l, &k.kir, &b.caps, &b.arena, &b.e);
@@ -131,7 +131,7 @@ static void build_for(const char *name, const char *arch, u32 step)
             if (!ok) report(&b, &c, seed);
             buf_release(&text), buf_release(&binary);
         }
-        bed_close(&b);
+        fixture_close(&b);
     }
     buf_release(&tool);
     print_message("%s: %u kernels, %u built%s%s\n", name, n, n_built, builds ? "" : ", others not: ", none.msg);
@@ -147,9 +147,9 @@ static void test_choice(void **state)
     static const i64 layer[][5] = {{1, 16, 128, 1, 4}, {16, 32, 64, 0, 1}, {128, 256, 4, 0, 1}, {3, 32, 64, 1, 1}, {256, 256, 2, 1, 4}};
     for (u32 i = 0; i < 2 * countof(layer); i++) {
         const i64 *x = layer[i / 2];
-        struct bed b;
-        bed_open(&b, 1);
-        bed_use_groups(&b);
+        struct fixture b;
+        fixture_open(&b, 1);
+        fixture_use_groups(&b);
         b.caps.subgroup = b.caps.subgroup_min = b.caps.subgroup_max = 32;
         b.caps.max_group = 1024, b.caps.shared_bytes = 48 << 10;
         sym size = sym_const(&b.sym, x[2]), dim[5] = {sym_const(&b.sym, x[4]), sym_const(&b.sym, x[0]), size, size, size};
@@ -161,9 +161,9 @@ static void test_choice(void **state)
         enum layout *of = arena_array(&b.arena, enum layout, b.g.value.n);
         if (i & 1) of[b.g.input.v[0]] = of[y] = LAYOUT_CLAST;
         assert_true(task_make(&b.t, &b.g, &b.arena, &node, 1, b.g.output.v, 1, of, NULL, &b.e));
-        u32 n = bed_count(&b, family());
+        u32 n = fixture_count(&b, family());
         if (n < 50 || n > 20000) fail_msg("layer %u: %u schedules", i, n);
-        bed_close(&b);
+        fixture_close(&b);
     }
 }
 

@@ -4,21 +4,21 @@
 // transpose, in all layouts and element types, under random legal schedules through the
 // interpreter, which sees races, divergent barriers and accesses outside. The operators run on a
 // Vulkan device, too, where one is present.
-#include "gen_bed.h"
-#include "vulkan_bed.h"
+#include "gen_fixture.h"
+#include "vulkan_fixture.h"
 
 static void test_operators(void **state)
 {
     for (u64 seed = first_seed(50, 52); seed < last_seed(50, 52); seed++)
         for (i64 i = 0; op_all(i); i++) {
-            struct bed b;
+            struct fixture b;
             if (getenv("OP") && strcmp(getenv("OP"), op_all(i)->name)) continue;
             if (!op_all(i)->random || op_all(i)->props & OP_CALL) continue;
-            bed_open(&b, seed * 1000 + (u64)i);
-            bed_use_groups(&b);
+            fixture_open(&b, seed * 1000 + (u64)i);
+            fixture_use_groups(&b);
             op_all(i)->random(op_all(i), &b.g, &b.rng);
             if (make_single(&b)) try_task(&b, seed, 3);
-            bed_close(&b);
+            fixture_close(&b);
         }
 }
 
@@ -76,7 +76,7 @@ static bool is_too_long(const struct task *t, const i64 *var)
 }
 
 /* False: nothing was run. */
-static bool try_on(struct dev *d, struct bed *b, u64 seed)
+static bool try_on(struct dev *d, struct fixture *b, u64 seed)
 {
     const struct lang *lang = lang_find(str_of(d->driver->lang));
     struct buf text = {0}, code = {0};
@@ -102,20 +102,20 @@ static void try_operators(const struct dev_driver *driver)
     struct dev *d = driver->open(&(struct dev_opts){0}, &e);
     if (!d) fail_msg("%s", e.msg);
     for (i64 i = 0; op_all(i); i++) {
-        struct bed b;
+        struct fixture b;
         u64 seed = seeds_env("SEED", 70) * 1000 + (u64)i;
         if (getenv("OP") ? strcmp(getenv("OP"), op_all(i)->name) != 0 : !is_taken((u64)i)) continue;
         if (!op_all(i)->random || op_all(i)->props & OP_CALL) continue;
-        bed_open(&b, seed);
+        fixture_open(&b, seed);
         driver->caps(d, &b.caps);
         op_all(i)->random(op_all(i), &b.g, &b.rng);
         if (make_single(&b)) try_on(d, &b, seed);
-        bed_close(&b);
+        fixture_close(&b);
     }
     driver->close(d);
 }
 
-static bool weights_are_constant(const struct bed *b)
+static bool weights_are_constant(const struct fixture *b)
 {
     const struct graph *g = &b->t.g;
     return graph_value(g, graph_node(g, b->t.anchor)->in.v[1])->is_const;
@@ -129,14 +129,14 @@ static void try_packed(const struct dev_driver *driver)
     u32 n = 0;
     if (!d) fail_msg("%s", e.msg);
     for (u64 seed = 70000; n < 3 && seed < 70100; seed++) {
-        struct bed b;
+        struct fixture b;
         const struct op *op = op_find(S("quern::Recurrence"));
-        bed_open(&b, seed);
+        fixture_open(&b, seed);
         driver->caps(d, &b.caps);
         b.only = gen_find(S("group_recurrence"));
         op->random(op, &b.g, &b.rng);
         if (make_single(&b) && gen_matches(b.only, &b.t, &b.caps) && weights_are_constant(&b)) n += try_on(d, &b, seed);
-        bed_close(&b);
+        fixture_close(&b);
     }
     assert_int_equal(n, 3);
     driver->close(d);
@@ -153,7 +153,7 @@ static void test_device(void **state)
 }
 
 /* A permutation of the axes with something pointwise around it. */
-static bool random_transpose(struct bed *b)
+static bool random_transpose(struct fixture *b)
 {
     static const enum dtype types[] = {DT_F32, DT_F16, DT_F16, DT_U8, DT_I64, DT_BOOL};
     u32 rank = (u32)pick(b, 1, 4);
@@ -187,17 +187,17 @@ static void test_transposes(void **state)
 {
     u32 n = 0;
     for (u64 seed = first_seed(0, 150); seed < last_seed(0, 150); seed++) {
-        struct bed b;
-        bed_open(&b, seed);
-        bed_use_groups(&b);
+        struct fixture b;
+        fixture_open(&b, seed);
+        fixture_use_groups(&b);
         if (random_transpose(&b)) n += try_task(&b, seed, 5);
-        bed_close(&b);
+        fixture_close(&b);
     }
     assert_true(is_enough(n, 300));
 }
 
 /* What the family chooses itself for a few usual tasks: the walk that memory wants. */
-static void default_of(struct bed *b, struct candidate *c)
+static void default_of(struct fixture *b, struct candidate *c)
 {
     assert_true(make_task(b));
     assert_true(gen_default(&b->t, &b->caps, b->var, c));
@@ -214,26 +214,26 @@ static i32 param_of(const struct candidate *c, const char *name)
 
 static void test_choice(void **state)
 {
-    struct bed b;
+    struct fixture b;
     struct candidate c;
-    bed_open(&b, 1);
-    bed_use_groups(&b);
+    fixture_open(&b, 1);
+    fixture_use_groups(&b);
     b.type = DT_F16;
     sym dim[4] = {sym_const(&b.sym, 64), sym_const(&b.sym, 512)};
     *arr_push(&b.arena, &b.g.output) = add_op(&b, "Relu", add_input(&b, "x", 2, dim), 0, 0);
     default_of(&b, &c);
     assert_int_equal(param_of(&c, "vec"), 8); /* 16 bytes */
     assert_int_equal(param_of(&c, "stage"), 0);
-    bed_close(&b);
+    fixture_close(&b);
 
-    bed_open(&b, 1);
-    bed_use_groups(&b);
+    fixture_open(&b, 1);
+    fixture_use_groups(&b);
     sym square[2] = {sym_const(&b.sym, 512), sym_const(&b.sym, 512)};
     *arr_push(&b.arena, &b.g.output) = add_op(&b, "Transpose", add_input(&b, "x", 2, square), 0, 0);
     default_of(&b, &c);
     assert_int_equal(param_of(&c, "stage"), 1);
     assert_int_equal(param_of(&c, "axis"), 1);
-    bed_close(&b);
+    fixture_close(&b);
 }
 
 int main(void)

@@ -10,7 +10,7 @@ enum { N_PIPES = 5 };
 
 struct seen { u32 n, pipe[N_PIPES], stages[6], chunks, stream, ahead, swizzled, groups, vectors, up, axes[4], type[N_DTYPES]; };
 
-static void tally(struct bed *b, const struct candidate *c, struct seen *s)
+static void tally(struct fixture *b, const struct candidate *c, struct seen *s)
 {
     const struct node *n = graph_node(&b->t.g, b->t.anchor);
     const struct value *x = graph_value(&b->t.g, n->in.v[0]);
@@ -27,7 +27,7 @@ static void tally(struct bed *b, const struct candidate *c, struct seen *s)
 }
 
 /* A type that the device's matrix units have. */
-static enum dtype draw_type(struct bed *b)
+static enum dtype draw_type(struct fixture *b)
 {
     static const struct { enum dtype type; const char *word; } of[] = {{DT_F16, "f16,f16,f32"}, {DT_BF16, ":bf16"}, {DT_F32, ":f32"}};
     u32 first = (u32)pick(b, 0, 2);
@@ -36,22 +36,22 @@ static enum dtype draw_type(struct bed *b)
     return DT_F16;
 }
 
-static void try_family(struct bed *b, const struct gen *g, u64 seed, struct seen *seen)
+static void try_family(struct fixture *b, const struct gen *g, u64 seed, struct seen *seen)
 {
     struct check k;
     if (!gen_takes(g, &b->t, &b->caps) || !check_init(&k, &b->t, b->var, seed, true, &b->e)) return;
     for (u32 i = 0; i < 4; i++) {
-        struct candidate c = i ? bed_schedule(b, g) : gen_initial(g, &b->t, &b->caps, b->var);
+        struct candidate c = i ? fixture_schedule(b, g) : gen_initial(g, &b->t, &b->caps, b->var);
         if (!run(b, &c, &k)) report(b, &c, seed);
         tally(b, &c, seen);
     }
     check_release(&k);
 }
 
-static bool random_task(struct bed *b, u64 seed) { return (seed % 4 == 3 ? random_transpose : seed % 2 ? random_conv : random_plain_conv)(b); }
+static bool random_task(struct fixture *b, u64 seed) { return (seed % 4 == 3 ? random_transpose : seed % 2 ? random_conv : random_plain_conv)(b); }
 
 /* Large enough for the blocks of warpgroups. */
-static bool random_large_conv(struct bed *b, u64 seed)
+static bool random_large_conv(struct fixture *b, u64 seed)
 {
     u32 axes = (u32)pick(b, 1, 2), rank = axes + 2;
     bool up = seed % 3 == 2, symbolic = pick(b, 0, 2) == 0;
@@ -73,21 +73,21 @@ static bool random_large_conv(struct bed *b, u64 seed)
     return make_task(b);
 }
 
-static bool random_gradient(struct bed *b, u64 seed) { return random_grad(b); }
+static bool random_gradient(struct fixture *b, u64 seed) { return random_grad(b); }
 
 /* teams: of devices with warpgroups. */
-static struct seen try_tasks(const char *family, bool teams, u64 n, bool (*make)(struct bed *b, u64 seed))
+static struct seen try_tasks(const char *family, bool teams, u64 n, bool (*make)(struct fixture *b, u64 seed))
 {
     struct seen s = {0};
     for (u64 seed = first_seed(0, n); seed < last_seed(0, n); seed++) {
-        struct bed b;
-        bed_open(&b, seed);
-        do bed_use_groups(&b);
+        struct fixture b;
+        fixture_open(&b, seed);
+        do fixture_use_groups(&b);
         while (!b.caps.matrix[0]);
         b.type = draw_type(&b);
-        if (teams) bed_use_teams(&b), b.type = pick(&b, 0, 1) ? DT_F16 : DT_BF16;
+        if (teams) fixture_use_teams(&b), b.type = pick(&b, 0, 1) ? DT_F16 : DT_BF16;
         if (make(&b, seed)) try_family(&b, gen_find(str_of(family)), seed, &s);
-        bed_close(&b);
+        fixture_close(&b);
     }
     if (getenv("VERBOSE"))
         print_message("%u: pipe %u %u %u %u %u, chunks %u, stream %u, ahead %u, swizzled %u, groups %u, channels last %u, transposed %u, axes %u %u %u, f16 %u bf16 %u f32 %u\n",

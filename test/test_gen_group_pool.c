@@ -4,7 +4,7 @@
 // and accesses outside, and on a device where one is present. All kinds of pooling, both ways to read and all extents of reuse must
 // have been met; layers as in networks of images must find few schedules and prefer this family.
 #include "gen_tasks.h"
-#include "vulkan_bed.h"
+#include "vulkan_fixture.h"
 
 static const struct gen *family(void) { return gen_find(S("group_pool")); }
 
@@ -12,7 +12,7 @@ struct seen {
     u32 n, reuse[3], stage[2], inner, shared, kind[3];
 };
 
-static u32 kind_of(const struct bed *b)
+static u32 kind_of(const struct fixture *b)
 {
     struct op_pool p = {0};
     const struct graph *g = &b->t.g;
@@ -21,12 +21,12 @@ static u32 kind_of(const struct bed *b)
     return p.combine == KI_MAX ? 0 : p.mean ? 1 : 2;
 }
 
-static void try_pool(struct bed *b, u64 seed, struct seen *seen)
+static void try_pool(struct fixture *b, u64 seed, struct seen *seen)
 {
     struct check k;
     if (!gen_takes(family(), &b->t, &b->caps) || !check_init(&k, &b->t, b->var, seed, true, &b->e)) return;
     for (u32 i = 0; i < 5; i++) {
-        struct candidate c = i ? bed_schedule(b, family()) : gen_initial(family(), &b->t, &b->caps, b->var);
+        struct candidate c = i ? fixture_schedule(b, family()) : gen_initial(family(), &b->t, &b->caps, b->var);
         if (!run(b, &c, &k)) report(b, &c, seed);
         seen->n++;
         seen->reuse[value_of(&c, "reuse")]++;
@@ -41,12 +41,12 @@ static void try_pool(struct bed *b, u64 seed, struct seen *seen)
 static void try_tasks(u64 from, u64 to, enum dtype type, struct seen *x)
 {
     for (u64 seed = first_seed(from, to); seed < last_seed(from, to); seed++) {
-        struct bed b;
-        bed_open(&b, seed);
-        bed_use_groups(&b);
+        struct fixture b;
+        fixture_open(&b, seed);
+        fixture_use_groups(&b);
         b.type = type;
         if (random_pool(&b)) try_pool(&b, seed, x);
-        bed_close(&b);
+        fixture_close(&b);
     }
 }
 
@@ -67,13 +67,13 @@ static void test_device(void **state)
     struct gpus g = find_gpus();
     u32 n = 0;
     for (u64 seed = first_seed(2000, 2012); seed < last_seed(2000, 2012); seed++) {
-        struct bed b;
-        bed_open(&b, seed);
-        bed_use_groups(&b);
+        struct fixture b;
+        fixture_open(&b, seed);
+        fixture_use_groups(&b);
         b.type = pick(&b, 0, 1) ? DT_F16 : DT_F32;
         b.only = family();
         if (random_pool(&b)) n += try_gpu(&b, &g, seed);
-        bed_close(&b);
+        fixture_close(&b);
     }
     assert_true(is_enough(n, 4));
 }
@@ -83,11 +83,11 @@ struct layer {
     i64 channels, size, k, stride;
 };
 
-static void pool_layer(struct bed *b, const struct layer *x, enum dtype type, enum layout l)
+static void pool_layer(struct fixture *b, const struct layer *x, enum dtype type, enum layout l)
 {
     i64 p = x->k / 2;
-    bed_open(b, 1);
-    bed_use_groups(b);
+    fixture_open(b, 1);
+    fixture_use_groups(b);
     b->type = type;
     sym size = size_of(b, x->size, false), dim[4] = {sym_const(&b->sym, 1), sym_const(&b->sym, x->channels), size, size};
     value_id y = add_op(b, x->op, add_input(b, "x", 4, dim), 0, 0);
@@ -108,15 +108,15 @@ static void test_choice(void **state)
     static const struct layer layer[] = {{"MaxPool", 64, 112, 3, 2}, {"AveragePool", 192, 35, 3, 1}, {"MaxPool", 256, 20, 5, 1},
                                          {"MaxPool", 512, 13, 13, 1}, {"AveragePool", 24, 56, 3, 2}};
     for (u32 i = 0; i < 4 * countof(layer); i++) {
-        struct bed b;
+        struct fixture b;
         struct candidate c;
         pool_layer(&b, &layer[i / 4], i & 1 ? DT_F16 : DT_F32, i & 2 ? LAYOUT_ROWS : LAYOUT_CLAST);
-        u32 n = bed_count(&b, family());
+        u32 n = fixture_count(&b, family());
         assert_true(gen_default(&b.t, &b.caps, b.var, &c));
         assert_in_range(n, 2, 3000);
         assert_ptr_equal(c.gen, family());
         assert_true(value_of(&c, "threads") >= 64 && value_of(&c, "reuse") > 0);
-        bed_close(&b);
+        fixture_close(&b);
     }
 }
 

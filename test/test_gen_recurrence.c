@@ -5,9 +5,9 @@
 // what the reference evaluator gives, without races or accesses outside; some are compiled and run on the processor and on a Vulkan
 // device, where one is present.
 #include "gen_tasks.h"
-#include "vulkan_bed.h"
+#include "vulkan_fixture.h"
 
-static bool random_layer(struct bed *b)
+static bool random_layer(struct fixture *b)
 {
     const struct op *op = op_find(S("quern::Recurrence"));
     op->random(op, &b->g, &b->rng);
@@ -24,12 +24,12 @@ static void try_layers(const char *family, u64 n_seeds)
 {
     u32 n = 0;
     for (u64 seed = first_seed(0, n_seeds); seed < last_seed(0, n_seeds); seed++) {
-        struct bed b;
-        bed_open(&b, seed);
-        if (strstr(family, "group")) bed_use_groups(&b);
+        struct fixture b;
+        fixture_open(&b, seed);
+        if (strstr(family, "group")) fixture_use_groups(&b);
         b.only = gen_find(str_of(family));
         if (random_layer(&b)) n += try_task(&b, seed, 5);
-        bed_close(&b);
+        fixture_close(&b);
     }
     print_message("%u kernels\n", n);
     assert_true(is_enough(n, 2 * n_seeds));
@@ -42,19 +42,19 @@ static void test_devices(void **state)
 {
     struct gpus g = find_gpus();
     for (u64 seed = first_seed(1000, 1010); seed < last_seed(1000, 1010); seed++) {
-        struct bed b;
-        bed_open(&b, seed);
-        if (seed % 2) bed_use_groups(&b);
+        struct fixture b;
+        fixture_open(&b, seed);
+        if (seed % 2) fixture_use_groups(&b);
         b.only = gen_find(seed % 2 ? S("group_recurrence") : S("recurrence"));
         if (!random_layer(&b)) fail_msg("seed %llu: %s", (unsigned long long)seed, b.e.msg);
         if (seed % 2) try_gpu(&b, &g, seed);
         else try_device(&b, "cpu", seed);
-        bed_close(&b);
+        fixture_close(&b);
     }
 }
 
 /* A schedule with a team of threads; false: the layer has too few units. */
-static bool choose_team(struct bed *b, struct candidate *c)
+static bool choose_team(struct fixture *b, struct candidate *c)
 {
     for (u32 i = 1; i < 200 && choose(b, i, c); i++)
         for (u32 p = 0; c->gen == b->only && p < c->gen->n_param; p++)
@@ -67,10 +67,10 @@ static void test_team(void **state)
 {
     u32 n = 0;
     for (u64 seed = first_seed(2000, 2010); seed < last_seed(2000, 2010); seed++) {
-        struct bed b;
+        struct fixture b;
         struct candidate c;
         struct check k;
-        bed_open(&b, seed);
+        fixture_open(&b, seed);
         b.only = gen_find(S("recurrence"));
         b.caps.n_threads = 3;
         if (random_layer(&b) && choose_team(&b, &c) && check_init(&k, &b.t, b.var, seed, true, &b.e)) {
@@ -81,7 +81,7 @@ static void test_team(void **state)
             }
             check_release(&k);
         }
-        bed_close(&b);
+        fixture_close(&b);
     }
     assert_true(is_enough(n, 2));
 }

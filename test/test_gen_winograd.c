@@ -8,11 +8,11 @@ static void test_random(void **state)
 {
     u32 n = 0;
     for (u64 seed = first_seed(0, 100); seed < last_seed(0, 100); seed++) {
-        struct bed b;
-        bed_open(&b, seed);
+        struct fixture b;
+        fixture_open(&b, seed);
         b.only = gen_find(S("conv_winograd"));
         if (random_conv_like(&b, true)) n += try_task(&b, seed, 6);
-        bed_close(&b);
+        fixture_close(&b);
     }
     assert_true(n > 0);
 }
@@ -20,18 +20,18 @@ static void test_random(void **state)
 static void test_compiled(void **state)
 {
     for (u64 seed = first_seed(1000, 1004); seed < last_seed(1000, 1004); seed++) {
-        struct bed b;
-        bed_open(&b, seed);
+        struct fixture b;
+        fixture_open(&b, seed);
         b.only = gen_find(S("conv_winograd"));
         if (random_conv_like(&b, true)) try_device(&b, "cpu", seed);
-        bed_close(&b);
+        fixture_close(&b);
     }
 }
 
 /* Pooling. */
 
 /* A convolution, something pointwise behind it, and pooling whose windows lie side by side; now and then what is pooled is wanted, too. */
-static bool make_pooled(struct bed *b)
+static bool make_pooled(struct fixture *b)
 {
     static const i64 channels[] = {3, 8, 16, 20, 33};
     u32 axes = (u32)pick(b, 2, 3);
@@ -55,7 +55,7 @@ static bool make_pooled(struct bed *b)
 }
 
 /* Does the initial schedule pool without a temporary array? */
-static bool pools_at_once(struct bed *b)
+static bool pools_at_once(struct fixture *b)
 {
     struct candidate c = gen_initial(b->only, &b->t, &b->caps, b->var);
     struct kernel k;
@@ -67,11 +67,11 @@ static void test_pooled(void **state)
 {
     u32 n = 0;
     for (u64 seed = first_seed(2000, 2050); seed < last_seed(2000, 2050); seed++) {
-        struct bed b;
-        bed_open(&b, seed);
+        struct fixture b;
+        fixture_open(&b, seed);
         b.only = gen_find(S("conv_winograd"));
         if (make_pooled(&b) && gen_matches(b.only, &b.t, &b.caps)) n += try_task(&b, seed, 4) && pools_at_once(&b);
-        bed_close(&b);
+        fixture_close(&b);
     }
     assert_true(n > 0);
 }
@@ -79,7 +79,7 @@ static void test_pooled(void **state)
 /* Rounding errors. */
 
 /* (1, ic, 12, 12) -> (1, 8, 12, 12), of some type in memory, channels last; of volumes (1, ic, 6, 12, 12). */
-static bool make_conv(struct bed *b, enum dtype type, i64 ic, bool volume)
+static bool make_conv(struct fixture *b, enum dtype type, i64 ic, bool volume)
 {
     u32 axes = volume ? 3 : 2;
     sym dim[5] = {sym_const(&b->sym, 1), sym_const(&b->sym, ic)};
@@ -93,7 +93,7 @@ static bool make_conv(struct bed *b, enum dtype type, i64 ic, bool volume)
 }
 
 /* Says mean and largest error as parts of the largest output. */
-static void say_error(const struct bed *b, const char *text, const struct check *c, const void *got)
+static void say_error(const struct fixture *b, const char *text, const struct check *c, const void *got)
 {
     const struct tensor *want = c->want[0];
     struct place at;
@@ -108,14 +108,14 @@ static void say_error(const struct bed *b, const char *text, const struct check 
 }
 
 /* text: a candidate without its generator's revision. */
-static bool parse_candidate(struct bed *b, const char *text, struct candidate *c)
+static bool parse_candidate(struct fixture *b, const char *text, struct candidate *c)
 {
     struct str name, rest;
     const struct gen *g = str_cut(str_of(text), ' ', &name, &rest) ? gen_find(name) : NULL;
     return g && candidate_parse(c, str_fmt(&b->arena, "%s.%u %.*s", g->name, g->revision, STR_ARG(rest)), &b->e);
 }
 
-static void run_error(struct bed *b, const char *text, const struct check *k)
+static void run_error(struct fixture *b, const char *text, const struct check *k)
 {
     struct candidate c;
     struct kernel kernel;
@@ -135,14 +135,14 @@ static void run_error(struct bed *b, const char *text, const struct check *k)
 
 static void run_errors(enum dtype type, i64 ic, bool volume, const char *const *text)
 {
-    struct bed b;
+    struct fixture b;
     struct check k;
-    bed_open(&b, (u64)ic);
+    fixture_open(&b, (u64)ic);
     assert_true(make_conv(&b, type, ic, volume));
     assert_true(check_init(&k, &b.t, b.var, 1, true, &b.e));
     for (; *text; text++) run_error(&b, *text, &k);
     check_release(&k);
-    bed_close(&b);
+    fixture_close(&b);
 }
 
 /* Errors pass the ordinary verification: legal schedules of all sizes of tiles, beside the plain sum. */
@@ -196,8 +196,8 @@ static double packed_by_hand(const struct pack *p, const struct tensor *t, const
 static void test_pack(void **state)
 {
     for (u64 seed = 0; seed < 20; seed++) {
-        struct bed b;
-        bed_open(&b, seed);
+        struct fixture b;
+        fixture_open(&b, seed);
         b.type = pick(&b, 0, 1) ? DT_F16 : DT_F32;
         i64 dim[3] = {pick(&b, 1, 7), pick(&b, 1, 4), pick(&b, 1, 4)}, rows[2] = {pick(&b, 1, 6), pick(&b, 1, 6)};
         const struct tensor *t = graph_value(&b.g, add_const(&b, "w", 3, dim))->data;
@@ -213,7 +213,7 @@ static void test_pack(void **state)
         assert_int_equal(tensor_count(r), extent[0] * extent[1] * extent[2] * extent[3]);
         do assert_true(fabs(elem_f64(DT_F32, r->data, flat++) - packed_by_hand(&p, t, at)) < 1e-6);
         while (op_next(4, extent, at));
-        bed_close(&b);
+        fixture_close(&b);
     }
 }
 

@@ -2,7 +2,7 @@
 //
 // Languages cuda, hip and opencl without a device: random kernels build for several architectures where their
 // compilers are; what a target lacks is an error.
-#include "lang_bed.h"
+#include "lang_fixture.h"
 
 struct target {
     const char *lang, *arch;

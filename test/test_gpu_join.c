@@ -2,7 +2,7 @@
 //
 // Texts of languages cuda and hip that are joined: each means what it means alone, a preprocessor makes the same of it, and where the
 // compilers are all functions are in the program.
-#include "lang_bed.h"
+#include "lang_fixture.h"
 
 static bool has_toolchain(const char *lang)
 {

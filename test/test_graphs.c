@@ -14,7 +14,7 @@
 
 #include "seeds.h"
 #include "skip.h"
-#include "vulkan_bed.h"
+#include "vulkan_fixture.h"
 
 
 enum { N_GRAPHS = 150 };

@@ -277,7 +277,7 @@ static void session_open(struct session *s)
     hash_model(&s->tasks, "models/denoise.onnx");
     hash_rows(&s->tasks, rows_path);
     hash_data(&s->tasks);
-    hash_beds(&s->tasks);
+    hash_fixtures(&s->tasks);
     hash_operators(&s->tasks);
     s->key = arena_array(&s->tasks.arena, struct str, s->tasks.all.n);
     for (u32 i = 0; i < s->tasks.all.n; i++) s->key[i] = key_of(&s->tasks.arena, &s->tasks.all.v[i]);

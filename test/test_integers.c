@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-struct bed {
+struct fixture {
     struct arena a;
     struct symtab st;
     struct task t;
@@ -19,7 +19,7 @@ struct bed {
     struct err e;
 };
 
-static void bed_open(struct bed *b, const char *text)
+static void fixture_open(struct fixture *b, const char *text)
 {
     struct graph g;
     memset(b, 0, sizeof *b);
@@ -34,8 +34,8 @@ static void bed_open(struct bed *b, const char *text)
 
 static i64 largest(const char *text)
 {
-    struct bed b;
-    bed_open(&b, text);
+    struct fixture b;
+    fixture_open(&b, text);
     i64 n = check_largest_integer(&b.t, b.var);
     arena_release(&b.a);
     return n;
@@ -77,9 +77,9 @@ static bool finds(struct check *c, i64 at, i64 n, i64 m, bool is_small)
 static void test_missing_term(void **state)
 {
     enum { N = 4096, M = 3 };
-    struct bed b;
+    struct fixture b;
     struct check random, integers;
-    bed_open(&b, "graph {\n  input %a: f16[2,4096]\n  input %b: f16[4096,3]\n  %y: f16[2,3] = MatMul(%a, %b)\n  output %y\n}\n");
+    fixture_open(&b, "graph {\n  input %a: f16[2,4096]\n  input %b: f16[4096,3]\n  %y: f16[2,3] = MatMul(%a, %b)\n  output %y\n}\n");
     i64 most = check_largest_integer(&b.t, b.var);
     assert_true(most > 0);
     assert_true(check_init(&random, &b.t, b.var, 1, true, &b.e));
@@ -95,10 +95,10 @@ static void test_missing_term(void **state)
 /* What a kernel with fractions leaves is right as long as no other integer is as near. */
 static void test_near(void **state)
 {
-    struct bed b;
+    struct fixture b;
     struct check c;
     struct buf why = {0};
-    bed_open(&b, "graph {\n  input %a: f32[2,8]\n  input %b: f32[8,3]\n  %y: f32[2,3] = MatMul(%a, %b)\n  output %y\n}\n");
+    fixture_open(&b, "graph {\n  input %a: f32[2,8]\n  input %b: f32[8,3]\n  %y: f32[2,3] = MatMul(%a, %b)\n  output %y\n}\n");
     assert_true(check_init_integers(&c, &b.t, b.var, 3, 3, &b.e));
     float *y = c.want[0]->data, got[6];
     for (int i = 0; i < 6; i++) assert_true(y[i] == floorf(y[i])), got[i] = y[i] + 0.3f;

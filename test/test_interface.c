@@ -22,7 +22,7 @@ static const char net[] = "graph {\n"
                           "  output %y\n"
                           "}\n";
 
-struct bed {
+struct fixture {
     struct arena a;
     struct symtab st;
     struct graph g;
@@ -31,17 +31,17 @@ struct bed {
     struct err e;
 };
 
-static void read_net(struct bed *b, struct symtab *st)
+static void read_net(struct fixture *b, struct symtab *st)
 {
     struct err e = {0};
     if (!graph_parse(&b->g, &b->a, st, str_of(net), &e) || !op_infer_all(&b->g, &e)) fail_msg("%s", e.msg);
 }
 
 /* shapes NULL: nothing is asked for */
-static bool open_bed(struct bed *b, const char *x, const char *y, enum io_layout lx, enum io_layout ly)
+static bool open_fixture(struct fixture *b, const char *x, const char *y, enum io_layout lx, enum io_layout ly)
 {
     struct symtab first;
-    *b = (struct bed){.f = {b->view, 2}};
+    *b = (struct fixture){.f = {b->view, 2}};
     symtab_init(&b->st, &b->a);
     symtab_init(&first, &b->a);
     read_net(b, &first);
@@ -55,9 +55,9 @@ static bool open_bed(struct bed *b, const char *x, const char *y, enum io_layout
     return interface_check(&b->f, &b->g, &b->e);
 }
 
-static void close_bed(struct bed *b) { arena_release(&b->a); }
+static void close_fixture(struct fixture *b) { arena_release(&b->a); }
 
-static void assert_shape(const struct bed *b, value_id v, const char *want)
+static void assert_shape(const struct fixture *b, value_id v, const char *want)
 {
     struct buf t = {0};
     const struct shape *s = &graph_value(&b->g, v)->shape;
@@ -97,25 +97,25 @@ static void test_sizes(void **state)
         {"1:2:3:4:5:6:7:8:9", NULL, NULL, "more than 8"},
     };
     for (i64 k = 0; k < countof(row); k++) {
-        struct bed b;
-        bool ok = open_bed(&b, row[k].x, row[k].y, IO_AS_IS, IO_AS_IS);
+        struct fixture b;
+        bool ok = open_fixture(&b, row[k].x, row[k].y, IO_AS_IS, IO_AS_IS);
         if (ok != !row[k].error) fail_msg("row %d: %s", (int)k, b.e.msg);
         if (ok) assert_shape(&b, b.g.input.v[0], row[k].shape);
         else if (!strstr(b.e.msg, row[k].error)) fail_msg("row %d: %s", (int)k, b.e.msg);
-        close_bed(&b);
+        close_fixture(&b);
     }
 }
 
 /* Names that were exchanged: each variable is found by what it is called now, in expressions, too. */
 static void test_names(void **state)
 {
-    struct bed b;
-    assert_true(open_bed(&b, "W:H:C", NULL, IO_AS_IS, IO_AS_IS));
+    struct fixture b;
+    assert_true(open_fixture(&b, "W:H:C", NULL, IO_AS_IS, IO_AS_IS));
     sym h = graph_value(&b.g, b.g.input.v[0])->shape.dim[2];
     assert_true(h == sym_var(&b.st, S("W")));
     assert_true(sym_parse(&b.st, S("2*W+H"), &b.e) ==
                 sym_add(&b.st, sym_mul(&b.st, sym_const(&b.st, 2), h), sym_var(&b.st, S("H"))));
-    close_bed(&b);
+    close_fixture(&b);
 }
 
 /* Where element (c, y, x) of a picture lies. */
@@ -161,7 +161,7 @@ static struct tensor *picture(struct arena *a, enum dtype t, enum io_layout l, i
     unreachable();
 }
 
-static struct tensor *evaluate(struct bed *b, const struct graph *g, struct tensor *x)
+static struct tensor *evaluate(struct fixture *b, const struct graph *g, struct tensor *x)
 {
     struct tensor *y = NULL;
     if (!graph_eval(g, &x, &y, &b->a, NULL, &b->e)) fail_msg("%s", b->e.msg);
@@ -174,9 +174,9 @@ static void test_layouts(void **state)
     for (int k = 0; k < countof(layouts) * countof(layouts); k++) {
         enum io_layout lx = layouts[k / countof(layouts)], ly = layouts[k % countof(layouts)];
         const i64 in[3] = {3, HEIGHT, WIDTH}, out[3] = {10, HEIGHT, WIDTH};
-        struct bed b;
+        struct fixture b;
         struct rng r = rng_seed((u64)k);
-        if (!open_bed(&b, "H:W:C", "?:?:?", lx, ly)) fail_msg("%s", b.e.msg);
+        if (!open_fixture(&b, "H:W:C", "?:?:?", lx, ly)) fail_msg("%s", b.e.msg);
         struct tensor *x = picture(&b.a, DT_F32, IO_AS_IS, 3), *moved = picture(&b.a, DT_F32, lx, 3);
         for (i64 i = 0; i < tensor_count(x); i++) elem_set_f64(DT_F32, x->data, i, rng_f64(&r) * 2 - 1);
         for (i64 i = 0; i < tensor_count(moved); i++) elem_set_f64(DT_F32, moved->data, i, 7); /* in the pads, too */
@@ -190,14 +190,14 @@ static void test_layouts(void **state)
         assert_memory_equal(got->data, want->data, (size_t)tensor_bytes(want));
         assert_true(str_is(graph_value(&b.g, b.g.input.v[0])->name, "x"));
         assert_true(str_is(graph_value(&b.g, b.g.output.v[0])->name, "y"));
-        close_bed(&b);
+        close_fixture(&b);
     }
 }
 
 static void test_types(void **state)
 {
-    struct bed b;
-    assert_true(open_bed(&b, "H:W:C", NULL, IO_HWC, IO_AS_IS));
+    struct fixture b;
+    assert_true(open_fixture(&b, "H:W:C", NULL, IO_HWC, IO_AS_IS));
     b.view[0].dtype = DT_U8, b.view[1].dtype = DT_I8;
     assert_true(interface_types(&b.g, &b.f, &b.e) && interface_show(&b.g, &b.f, &b.e));
     struct tensor *x = picture(&b.a, DT_U8, IO_HWC, 3);
@@ -207,13 +207,13 @@ static void test_types(void **state)
     /* channel 0 at the first pixel: 0.5*0 - 0.25*5 + 10 = 8.75; channel 2 at the last: 215*0.5 + 220*0.25 + 225*3 */
     assert_int_equal(elem_i64(DT_I8, y->data, 0), 9);
     assert_int_equal(elem_i64(DT_I8, y->data, 3 * HEIGHT * WIDTH - 1), 127);
-    close_bed(&b);
+    close_fixture(&b);
 }
 
 static void test_refused(void **state)
 {
-    struct bed b;
-    assert_true(open_bed(&b, "?:?:?:?", NULL, IO_AS_IS, IO_AS_IS));
+    struct fixture b;
+    assert_true(open_fixture(&b, "?:?:?:?", NULL, IO_AS_IS, IO_AS_IS));
     b.view[0].layout = IO_HWC; /* asked for after the batch size could have been fixed */
     assert_false(interface_check(&b.f, &b.g, &b.e));
     assert_non_null(strstr(b.e.msg, "more than one picture"));
@@ -222,7 +222,7 @@ static void test_refused(void **state)
     assert_non_null(strstr(b.e.msg, "has 4 axes, layout NDHWC has 5"));
     b.view[0].layout = IO_NHWC, b.e = (struct err){0}; /* of any number */
     assert_true(interface_check(&b.f, &b.g, &b.e));
-    close_bed(&b);
+    close_fixture(&b);
 }
 
 /* Of every rank that has a name: channels behind the others on one side, where they are on the other. */
@@ -237,7 +237,7 @@ static void test_all_axes(void **state)
                {"graph { input %x: f32[2,3,2,4,5]\n %y: f32[2,3,2,4,5] = Neg(%x)\n output %y }", IO_NDHWC, 5}};
     for (int k = 0; k < 2 * countof(row); k++) {
         bool is_output = k % 2;
-        struct bed b = {.f = {b.view, 2}};
+        struct fixture b = {.f = {b.view, 2}};
         symtab_init(&b.st, &b.a);
         if (!graph_parse(&b.g, &b.a, &b.st, str_of(row[k / 2].text), &b.e) || !op_infer_all(&b.g, &b.e)) fail_msg("%s", b.e.msg);
         b.view[is_output].layout = row[k / 2].layout;
@@ -257,15 +257,15 @@ static void test_all_axes(void **state)
                     i64 rows = (n * dim[1] + c) * pixels + p, back = (n * pixels + p) * dim[1] + c;
                     assert_true(elem_f64(DT_F32, y->data, is_output ? back : rows) == -(double)(is_output ? rows : back) - 1);
                 }
-        close_bed(&b);
+        close_fixture(&b);
     }
 }
 
 /* Every value is f16 behind an interface of f16, and the result is right but for rounding. */
 static void test_f16(void **state)
 {
-    struct bed b;
-    assert_true(open_bed(&b, "H:W:C", NULL, IO_AS_IS, IO_AS_IS));
+    struct fixture b;
+    assert_true(open_fixture(&b, "H:W:C", NULL, IO_AS_IS, IO_AS_IS));
     struct tensor *x = picture(&b.a, DT_F32, IO_AS_IS, 3), *half = picture(&b.a, DT_F16, IO_AS_IS, 3);
     for (i64 i = 0; i < tensor_count(x); i++) {
         elem_set_f64(DT_F16, half->data, i, sin((double)i));
@@ -281,7 +281,7 @@ static void test_f16(void **state)
     struct tensor *got = evaluate(&b, &b.g, half);
     assert_int_equal(got->dtype, DT_F32); /* nothing else was asked for of the output */
     assert_int_equal(tensor_compare(got, want, 4e-3, 4e-3).n_bad, 0);
-    close_bed(&b);
+    close_fixture(&b);
 }
 
 int main(void)

@@ -6,7 +6,7 @@
 #include "plan/plan.h"
 #include "rt/rt.h"
 #include "tune/tune.h"
-#include "vulkan_bed.h"
+#include "vulkan_fixture.h"
 #include "zoo/zoo.h"
 
 #include <math.h>
@@ -18,7 +18,7 @@
 
 #include "skip.h"
 
-struct bed {
+struct fixture {
     struct arena arena;
     struct symtab sym;
     struct graph g, lowered;
@@ -32,7 +32,7 @@ struct bed {
 
 static bool predicted(void *user, const struct task *t, const i64 *var, struct task_cost *c)
 {
-    const struct bed *b = user;
+    const struct fixture *b = user;
     *c = (struct task_cost){0};
     c->ok = gen_default(t, &b->caps, var, &c->best);
     if (c->ok) c->seconds = gen_predict(&c->best, t, &b->caps, var);
@@ -41,7 +41,7 @@ static bool predicted(void *user, const struct task *t, const i64 *var, struct t
 
 static bool build(void *user, const struct str *text, u32 n, struct str *out, struct arena *a, struct err *e)
 {
-    const struct bed *b = user;
+    const struct fixture *b = user;
     struct builder with = {.lang = lang_find(str_of(b->dev->driver->lang)), .caps = &b->caps};
     struct built *r = arena_array(a, struct built, n + 1);
     if (!build_all(&with, text, n, r, a, e)) return false;
@@ -52,11 +52,11 @@ static bool build(void *user, const struct str *text, u32 n, struct str *out, st
     return true;
 }
 
-static void bed_open(struct bed *b, const char *device, const struct cover_opts *cut)
+static void fixture_open(struct fixture *b, const char *device, const struct cover_opts *cut)
 {
     static const i64 var[] = {64, 64};
     const struct dev_driver *d = dev_find(str_of(device));
-    *b = (struct bed){0};
+    *b = (struct fixture){0};
     symtab_init(&b->sym, &b->arena);
     graph_init(&b->g, &b->arena, &b->sym);
     b->dev = d->open(&(struct dev_opts){.n_threads = 2}, &b->e);
@@ -72,14 +72,14 @@ static void bed_open(struct bed *b, const char *device, const struct cover_opts 
     if (!ok) fail_msg("%s", b->e.msg);
 }
 
-static void bed_close(struct bed *b)
+static void fixture_close(struct fixture *b)
 {
     b->dev->driver->close(b->dev);
     struct arena a = b->arena;
     arena_release(&a);
 }
 
-static u32 count_joins(const struct bed *b)
+static u32 count_joins(const struct fixture *b)
 {
     u32 n = 0;
     for (u32 i = 0; i < b->sel.choice.n; i++) n += b->cover.region.v[b->sel.choice.v[i].region].task == NO_TASK;
@@ -87,7 +87,7 @@ static u32 count_joins(const struct bed *b)
 }
 
 /* Nothing is dispatched for the four concatenations, whose buffers have two writers each. */
-static void check_plan(const struct bed *b)
+static void check_plan(const struct fixture *b)
 {
     assert_int_equal(count_joins(b), 4);
     assert_int_equal(b->plan.dispatch.n + 4, b->sel.choice.n);
@@ -97,7 +97,7 @@ static void check_plan(const struct bed *b)
     }
 }
 
-static void check_run(struct bed *b, struct rt_program *p, i64 h, i64 w)
+static void check_run(struct fixture *b, struct rt_program *p, i64 h, i64 w)
 {
     struct arena a = {0};
     struct rng r = rng_seed((u64)(h * 1000 + w));
@@ -115,15 +115,15 @@ static void check_run(struct bed *b, struct rt_program *p, i64 h, i64 w)
 
 static void try_device(const char *device, i64 h, i64 w)
 {
-    struct bed b;
-    bed_open(&b, device, &(struct cover_opts){.only_joins = true});
+    struct fixture b;
+    fixture_open(&b, device, &(struct cover_opts){.only_joins = true});
     check_plan(&b);
     struct rt_program *p = rt_load(&b.plan, b.dev, &b.e);
     if (!p) fail_msg("%s", b.e.msg);
     check_run(&b, p, 1, 1);
     if (h) check_run(&b, p, h, w);
     rt_unload(p);
-    bed_close(&b);
+    fixture_close(&b);
 }
 
 static void test_cpu(void **state) { try_device("cpu", 17, 31); }

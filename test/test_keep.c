@@ -20,7 +20,7 @@ static const char net[] = "graph {\n"
                           "  output %z\n"
                           "}\n";
 
-struct bed {
+struct fixture {
     struct arena a;
     struct str cache; /* the user's caches and settings, of this test */
     quern *q;
@@ -28,7 +28,7 @@ struct bed {
     struct quern_compile_opts o;
 };
 
-static void bed_open(struct bed *b)
+static void fixture_open(struct fixture *b)
 {
     struct err e = {0};
     memset(b, 0, sizeof *b);
@@ -39,7 +39,7 @@ static void bed_open(struct bed *b)
     b->o = (struct quern_compile_opts){.size = sizeof b->o, .device = "cpu", .threads = 1, .keep = 1};
 }
 
-static void bed_close(struct bed *b)
+static void fixture_close(struct fixture *b)
 {
     quern_db_close(b->db);
     quern_close(b->q);
@@ -47,7 +47,7 @@ static void bed_close(struct bed *b)
     arena_release(&b->a);
 }
 
-static i64 n_kept(struct bed *b, struct os_entry **entry)
+static i64 n_kept(struct fixture *b, struct os_entry **entry)
 {
     struct err e = {0};
     i64 n = 0, done = 0;
@@ -58,7 +58,7 @@ static i64 n_kept(struct bed *b, struct os_entry **entry)
 }
 
 /* Compiles and runs it; the sum of what comes out, which differs for every constant. */
-static double run(struct bed *b, const char *text, const char *sizes)
+static double run(struct fixture *b, const char *text, const char *sizes)
 {
     quern_model *m = NULL;
     quern_program *p = NULL;
@@ -79,7 +79,7 @@ static double run(struct bed *b, const char *text, const char *sizes)
 }
 
 /* The network with one piece of its text replaced. */
-static const char *with(struct bed *b, const char *old, const char *new)
+static const char *with(struct fixture *b, const char *old, const char *new)
 {
     const char *at = strstr(net, old);
     assert_non_null(at);
@@ -88,9 +88,9 @@ static const char *with(struct bed *b, const char *old, const char *new)
 
 static void test_found_again(void **state)
 {
-    struct bed b;
+    struct fixture b;
     struct os_entry *was, *is;
-    bed_open(&b);
+    fixture_open(&b);
     double sum = run(&b, net, NULL);
     assert_int_equal(n_kept(&b, &was), 1);
     assert_true(run(&b, net, NULL) == sum);
@@ -108,11 +108,11 @@ static void test_found_again(void **state)
     b.o.keep = 0, b.o.no_fusion = 0;
     run(&b, with(&b, "0.5, 2", "0.5, 4"), NULL);
     assert_int_equal(n_kept(&b, &is), 5);
-    bed_close(&b);
+    fixture_close(&b);
 }
 
 /* A loop whose body has a constant that is too long for the text of a key. */
-static const char *loop_with(struct bed *b, int last)
+static const char *loop_with(struct fixture *b, int last)
 {
     struct buf t = {0};
     buf_z(&t, "graph {\n"
@@ -144,7 +144,7 @@ static const char *loop_with(struct bed *b, int last)
     return z;
 }
 
-static bool key_of(struct bed *b, const char *text, struct hash *key)
+static bool key_of(struct fixture *b, const char *text, struct hash *key)
 {
     quern_model *m = NULL;
     struct api_target t;
@@ -159,35 +159,35 @@ static bool key_of(struct bed *b, const char *text, struct hash *key)
 
 static void test_bodies(void **state)
 {
-    struct bed b;
+    struct fixture b;
     struct hash x, same, other;
-    bed_open(&b);
+    fixture_open(&b);
     assert_true(key_of(&b, loop_with(&b, 5), &x) && key_of(&b, loop_with(&b, 5), &same) && key_of(&b, loop_with(&b, 6), &other));
     assert_true(memcmp(&x, &same, sizeof x) == 0);
     assert_true(memcmp(&x, &other, sizeof x) != 0);
-    bed_close(&b);
+    fixture_close(&b);
 }
 
 /* What is assumed of sizes is part of a program, even where no kernel makes use of it. */
 static void test_facts(void **state)
 {
-    struct bed b;
+    struct fixture b;
     struct hash x[3];
-    bed_open(&b);
+    fixture_open(&b);
     assert_true(key_of(&b, net, &x[0]));
     assert_true(key_of(&b, with(&b, "graph {\n", "graph {\n  fact at_least(H, 2) \"option assume\"\n"), &x[1]));
     assert_true(key_of(&b, with(&b, "graph {\n", "graph {\n  fact at_least(H, 3) \"option assume\"\n"), &x[2]));
     for (int k = 0; k < 3; k++) assert_true(memcmp(&x[k], &x[(k + 1) % 3], sizeof x[0]) != 0);
-    bed_close(&b);
+    fixture_close(&b);
 }
 
 static void test_damaged(void **state)
 {
-    struct bed b;
+    struct fixture b;
     struct os_entry *entry;
     struct err e = {0};
     struct str good, now;
-    bed_open(&b);
+    fixture_open(&b);
     double sum = run(&b, net, NULL);
     assert_int_equal(n_kept(&b, &entry), 1);
     const char *path = str_fmt(&b.a, "%.*s/quern/programs/%.*s", STR_ARG(b.cache), STR_ARG(entry[0].name)).p;
@@ -202,20 +202,20 @@ static void test_damaged(void **state)
         assert_true(run(&b, net, NULL) == sum);
         assert_true(os_read(&b.a, path, 1 << 24, &now, &e) && str_eq(str_sub(now, 0, now.n - SEAL_BYTES), program)); /* same input, same bytes */
     }
-    bed_close(&b);
+    fixture_close(&b);
 }
 
 /* It is there when the program is closed, whether it ran or not, and after a run soon without that. */
 static void test_when(void **state)
 {
-    struct bed b;
+    struct fixture b;
     struct os_entry *entry;
     for (int runs = 0; runs < 2; runs++) {
         quern_model *m = NULL;
         quern_program *p = NULL;
         quern_tensor *in[1], *out[1] = {0};
         int n = 0;
-        bed_open(&b);
+        fixture_open(&b);
         assert_int_equal(quern_model_read(b.q, net, strlen(net), "net", NULL, &m), QUERN_OK);
         assert_int_equal(quern_compile(m, NULL, &b.o, &p), QUERN_OK);
         quern_model_close(m);
@@ -227,17 +227,17 @@ static void test_when(void **state)
         quern_program_close(p);
         assert_int_equal(n_kept(&b, &entry), 1);
         quern_tensor_free(in[0]), quern_tensor_free(out[0]);
-        bed_close(&b);
+        fixture_close(&b);
     }
 }
 
 /* Processes that make the same at the same time do not meet. */
 static void test_together(void **state)
 {
-    struct bed b;
+    struct fixture b;
     struct os_entry *entry;
     pid_t child[4];
-    bed_open(&b);
+    fixture_open(&b);
     for (int k = 0; k < 4; k++) {
         child[k] = fork();
         if (child[k]) continue;
@@ -253,21 +253,21 @@ static void test_together(void **state)
     assert_int_equal(n_kept(&b, &entry), 1);
     run(&b, net, NULL);
     assert_int_equal(n_kept(&b, &entry), 1);
-    bed_close(&b);
+    fixture_close(&b);
 }
 
 static void test_database(void **state)
 {
-    struct bed b;
+    struct fixture b;
     struct os_entry *entry;
-    bed_open(&b);
+    fixture_open(&b);
     assert_int_equal(quern_db_open(b.q, ":memory:", &b.db), QUERN_OK);
     run(&b, net, NULL);
     assert_int_equal(n_kept(&b, &entry), 0);
     b.o.untuned = 1; /* it has no part in it */
     run(&b, net, NULL);
     assert_int_equal(n_kept(&b, &entry), 1);
-    bed_close(&b);
+    fixture_close(&b);
 }
 
 int main(void)

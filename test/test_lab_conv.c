@@ -2,7 +2,7 @@
 //
 // Files of convolutions: random rows survive printing and reading; those that are built in are read and have kernels; other tools'
 // headers mean what they mean there; whatever is wrong is named with its line and column. Rows' sizes are those of the operators.
-#include "conv_bed.h"
+#include "conv_fixture.h"
 
 #include <setjmp.h>
 #include <stdlib.h>

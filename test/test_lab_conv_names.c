@@ -6,16 +6,16 @@
 // names. With ALL=1 all rows with every implementation, in f32 and a quarter in 16 bits, too, on every device and for every target;
 // else some with one each.
 #include "gen_tasks.h"
-#include "conv_bed.h"
+#include "conv_fixture.h"
 #include "lab/conv.h"
-#include "vulkan_bed.h"
+#include "vulkan_fixture.h"
 
 enum { FLOPS = 40000, MOST_TUNED = 12 };
 
 static enum layout layout_of(const struct conv_impl *x) { return x->channels_last ? LAYOUT_CLAST : LAYOUT_ROWS; }
 
 /* Of some rows the gradient of the input, behind some a bias and an activation. */
-static bool open_row(struct bed *b, const struct conv_row *row, const struct conv_impl *x)
+static bool open_row(struct fixture *b, const struct conv_row *row, const struct conv_impl *x)
 {
     struct conv_row small = *row, made;
     conv_row_shrink(&small, FLOPS);
@@ -26,7 +26,7 @@ static bool open_row(struct bed *b, const struct conv_row *row, const struct con
     return conv_row_task(&b->t, &b->arena, &b->sym, &small, b->type, layout_of(x), &b->e);
 }
 
-static void try_impl(struct bed *b, const struct conv_impl *x, u64 seed)
+static void try_impl(struct fixture *b, const struct conv_impl *x, u64 seed)
 {
     struct check k;
     struct candidate own, more[MOST_TUNED];
@@ -45,17 +45,17 @@ static void try_impl(struct bed *b, const struct conv_impl *x, u64 seed)
     check_release(&k);
 }
 
-typedef void row_fn(struct bed *b, const struct conv_impl *x, u64 seed, void *user);
+typedef void row_fn(struct fixture *b, const struct conv_impl *x, u64 seed, void *user);
 
 static void one_row(const struct conv_row *row, const struct conv_impl *x, u64 seed, bool on_gpu, enum dtype type, row_fn *fn, void *user)
 {
-    struct bed b;
-    bed_open(&b, seed);
-    if (on_gpu) bed_use_groups(&b);
+    struct fixture b;
+    fixture_open(&b, seed);
+    if (on_gpu) fixture_use_groups(&b);
     b.type = type;
     if (!open_row(&b, row, x)) fail_msg("%s", b.e.msg);
     fn(&b, x, seed, user);
-    bed_close(&b);
+    fixture_close(&b);
 }
 
 /* A quarter in 16 bits; of all rows that is in addition to f32. */
@@ -98,7 +98,7 @@ static void assert_rows(u32 n, u32 least)
     assert_true(n > (is_narrowed ? 0 : least));
 }
 
-static void on_kind(struct bed *b, const struct conv_impl *x, u64 seed, void *user)
+static void on_kind(struct fixture *b, const struct conv_impl *x, u64 seed, void *user)
 {
     try_impl(b, x, seed);
     ++*(u32 *)user;
@@ -126,13 +126,13 @@ static void test_fused(void **state)
         for (u32 k = 0; k < CASES; k++) {
             u64 seed = 5 * (i * CASES + k) + 1; /* no tuned forms */
             struct conv_row row = rows[k / (2 * FUSIONS)];
-            struct bed b;
+            struct fixture b;
             row.has_bias = k % 2 != 0, row.act = (enum conv_act)(k / 2 % N_CONV_ACTS);
-            bed_open(&b, seed);
-            if (k / FUSIONS % 2) bed_use_groups(&b);
+            fixture_open(&b, seed);
+            if (k / FUSIONS % 2) fixture_use_groups(&b);
             if (!conv_row_task(&b.t, &b.arena, &b.sym, &row, b.type, layout_of(x), &b.e)) fail_msg("%s", b.e.msg);
             try_impl(&b, x, seed);
-            bed_close(&b);
+            fixture_close(&b);
         }
 }
 
@@ -146,7 +146,7 @@ struct devices {
     u32 n[4], n_lacking; /* tried on each; of a type that the device lacks */
 };
 
-static void on_device(struct bed *b, const struct conv_impl *x, u64 seed, struct devices *d, u32 i)
+static void on_device(struct fixture *b, const struct conv_impl *x, u64 seed, struct devices *d, u32 i)
 {
     struct check k;
     struct candidate c;
@@ -162,7 +162,7 @@ static void on_device(struct bed *b, const struct conv_impl *x, u64 seed, struct
     d->n[i]++;
 }
 
-static void on_devices(struct bed *b, const struct conv_impl *x, u64 seed, void *user)
+static void on_devices(struct fixture *b, const struct conv_impl *x, u64 seed, void *user)
 {
     struct devices *d = user;
     for (u32 i = 0; takes_all() && i < d->g.n; i++) on_device(b, x, seed, d, i);
@@ -183,7 +183,7 @@ static void test_device(void **state)
 }
 
 /* Compiled, by one thread and two; with ALL=1 all, else some. */
-static void on_cpu(struct bed *b, const struct conv_impl *x, u64 seed, void *user)
+static void on_cpu(struct fixture *b, const struct conv_impl *x, u64 seed, void *user)
 {
     struct dev_opts o = {.n_threads = 1 + seed / 9 % 2};
     struct check k;
@@ -212,7 +212,7 @@ struct target {
     u32 step, n, n_built; /* every so many are built */
 };
 
-static void on_target(struct bed *b, const struct conv_impl *x, u64 seed, void *user)
+static void on_target(struct fixture *b, const struct conv_impl *x, u64 seed, void *user)
 {
     struct target *t = user;
     const struct lang *l = lang_find(str_of(dev_find(str_of(t->driver))->lang));
@@ -279,10 +279,10 @@ static void test_table(void **state)
 /* What the family does not take is said with the family's name. */
 static void test_refused(void **state)
 {
-    struct bed b;
+    struct fixture b;
     struct candidate c;
-    bed_open(&b, 1);
-    bed_use_groups(&b);
+    fixture_open(&b, 1);
+    fixture_use_groups(&b);
     b.caps.has_f64 = false;
     struct conv_row row = {.axes = 3, .batch = 1, .channels = 4, .out_channels = 4, .groups = 1, .size = {3, 3, 3}, .kernel = {2, 2, 2},
                            .stride = {2, 2, 2}, .dilation = {1, 1, 1}};
@@ -291,7 +291,7 @@ static void test_refused(void **state)
     assert_false(conv_impl_candidate(x, &b.t, &b.caps, b.var, &c, &b.e));
     assert_int_equal(b.e.code, ERR_UNSUPPORTED);
     assert_non_null(strstr(b.e.msg, "'directConvNCDHWnobuffer' is family 'group_igemm', which does not take this convolution here"));
-    bed_close(&b);
+    fixture_close(&b);
 }
 
 int main(void)

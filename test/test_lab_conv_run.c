@@ -2,7 +2,7 @@
 //
 // Rows on the processor: the kernel that a name means, built once and then taken from the database; a search that the next choice knows of;
 // rounds of two kernels; the device's ceilings; the files of a run.
-#include "conv_bed.h"
+#include "conv_fixture.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -2,7 +2,7 @@
 //
 // Configurations as kernels: the published names and random points of a space are schedules of the family, come back as the same names, and
 // give the right product in the interpreter. Files of results.
-#include "gen_bed.h"
+#include "gen_fixture.h"
 
 #include "lab/lab.h"
 

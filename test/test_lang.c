@@ -4,7 +4,7 @@
 // functions of floats the same value within units in the last place. Compiled without contraction,
 // so that every rounding is the interpreter's; everything else is as users get it. Also what
 // happens when compilers fail.
-#include "lang_bed.h"
+#include "lang_fixture.h"
 
 /* The compiler from now on, NULL: the usual one, with such options. */
 static void use_compiler(const char *name, const char *options)

@@ -3,9 +3,9 @@
 // Control flow that only running can decide, from the text of a graph to results: programs of the interpreter, of this processor and, where
 // there is one, of a Vulkan device against the reference evaluator, run after run with other data; saved programs.
 #include "io/io.h"
-#include "program_bed.h"
+#include "program_fixture.h"
 #include "seeds.h"
-#include "vulkan_bed.h"
+#include "vulkan_fixture.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,14 +13,14 @@
 
 #include <onnx.pb-c.h>
 
-static quern_tensor *number(const struct bed *b, int64_t v)
+static quern_tensor *number(const struct fixture *b, int64_t v)
 {
     quern_tensor *t = NULL;
     must(b, quern_tensor_new(b->q, QUERN_I64, 0, NULL, &v, &t));
     return t;
 }
 
-static quern_tensor *flag(const struct bed *b, bool v)
+static quern_tensor *flag(const struct fixture *b, bool v)
 {
     quern_tensor *t = NULL;
     must(b, quern_tensor_new(b->q, QUERN_BOOL, 0, NULL, &v, &t));
@@ -39,7 +39,7 @@ static void check_same(const quern_tensor *a, const quern_tensor *b)
     if (quern_tensor_count(a)) assert_memory_equal(quern_tensor_data(a), quern_tensor_data(b), size_of(a));
 }
 
-static void run_both(struct bed *b, quern_tensor **in, int n_in, int n_out)
+static void run_both(struct fixture *b, quern_tensor **in, int n_in, int n_out)
 {
     quern_tensor *want[8] = {0}, *got[8] = {0};
     must(b, quern_model_eval(b->m, in, n_in, want, n_out));
@@ -80,16 +80,16 @@ static const char doubled[] =
 static void test_doubled(void **state)
 {
     for (int d = 0; d < 3; d++) {
-        struct bed b;
+        struct fixture b;
         struct rng r = rng_seed(7);
-        if (!bed_open(&b, doubled, devices[d])) { bed_close(&b); continue; }
+        if (!fixture_open(&b, doubled, devices[d])) { fixture_close(&b); continue; }
         for (int k = 0; k < 10; k++) {
             quern_tensor *in[3] = {floats(&b, 1, (int64_t[]){k % 3 ? 5 : rng_range(&r, 1, 200)}, &r), number(&b, k == 4 ? 0 : rng_range(&r, 0, 20)),
                                    flag(&b, k != 7)};
             run_both(&b, in, 3, 3);
             for (int i = 0; i < 3; i++) quern_tensor_free(in[i]);
         }
-        bed_close(&b);
+        fixture_close(&b);
     }
 }
 
@@ -107,7 +107,7 @@ static struct tensor *stored(const Onnx__GraphProto *g, const char *prefix, cons
     return NULL;
 }
 
-static quern_tensor *as_tensor(const struct bed *b, const struct tensor *t)
+static quern_tensor *as_tensor(const struct fixture *b, const struct tensor *t)
 {
     quern_tensor *x = NULL;
     must(b, quern_tensor_new(b->q, (quern_dtype)dtype_onnx(t->dtype), (int)t->rank, t->dim, t->data, &x));
@@ -128,7 +128,7 @@ static void run_golden(const char *file, const char *device)
 {
     struct arena a = {0};
     struct err e = {0};
-    struct bed b = {.q = quern_open(NULL)};
+    struct fixture b = {.q = quern_open(NULL)};
     struct quern_compile_opts o = QUERN_OPTS(quern_compile_opts);
     struct str bytes;
     quern_tensor *in[8], *out[8] = {0};
@@ -151,7 +151,7 @@ static void run_golden(const char *file, const char *device)
         }
         for (size_t k = 0; k < g->n_input; k++) quern_tensor_free(in[k]);
     }
-    bed_close(&b);
+    fixture_close(&b);
     arena_release(&a);
 }
 
@@ -186,7 +186,7 @@ static void test_saved(void **state)
     };
     struct arena a = {0};
     struct err e = {0};
-    struct bed b;
+    struct fixture b;
     struct str bytes;
     struct rng r = rng_seed(3);
     struct quern_run_opts run = QUERN_OPTS(quern_run_opts);
@@ -194,7 +194,7 @@ static void test_saved(void **state)
     int fd = mkstemp(path);
     assert_true(fd >= 0);
     close(fd);
-    assert_true(bed_open(&b, doubled, "interp"));
+    assert_true(fixture_open(&b, doubled, "interp"));
     must(&b, quern_program_save(b.p, path));
     quern_program_close(b.p);
     must(&b, quern_program_open(b.q, path, &run, &b.p));
@@ -213,7 +213,7 @@ static void test_saved(void **state)
         assert_true(os_write(path, copy, bytes.n, &e));
         if (!quern_program_open(b.q, path, &run, &p)) fail_msg("%s is accepted", change[i][1]);
     }
-    bed_close(&b);
+    fixture_close(&b);
     arena_release(&a);
     remove(path);
 }
@@ -329,7 +329,7 @@ static void make_model(struct maker *m, u64 seed)
 }
 
 /* The model evaluates elements one after the other in another order than kernels do, so nearly the same. */
-static void check_close(const struct bed *b, const quern_tensor *x, const quern_tensor *y, u64 seed, const char *device)
+static void check_close(const struct fixture *b, const quern_tensor *x, const quern_tensor *y, u64 seed, const char *device)
 {
     const float *v = quern_tensor_data((quern_tensor *)(uintptr_t)x), *w = quern_tensor_data((quern_tensor *)(uintptr_t)y);
     if (quern_tensor_count(x) != quern_tensor_count(y)) fail_msg("seed %llu on %s: another size", (unsigned long long)seed, device);
@@ -341,10 +341,10 @@ static void check_close(const struct bed *b, const quern_tensor *x, const quern_
 static void try_random(u64 seed, const char *device)
 {
     struct maker m;
-    struct bed b;
+    struct fixture b;
     make_model(&m, seed);
     if (getenv("TEST_LOOP_TEXT")) printf("%s", m.b.p);
-    if (bed_open(&b, m.b.p, device))
+    if (fixture_open(&b, m.b.p, device))
         for (int k = 0; k < 3; k++) {
             quern_tensor *in[3], *want[2] = {0}, *got[2] = {0};
             const int64_t dim = rng_range(&m.r, 1, 9);
@@ -357,7 +357,7 @@ static void try_random(u64 seed, const char *device)
             }
             for (int i = 0; i < 3; i++) quern_tensor_free(in[i]);
         }
-    bed_close(&b);
+    fixture_close(&b);
     buf_release(&m.b);
 }
 

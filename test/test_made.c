@@ -3,14 +3,14 @@
 // Sizes that only running can tell, from the text of a graph to results: programs of the interpreter and of this processor against the
 // reference evaluator, run after run with other data; room that the caller gives; sizes that cannot be; saved programs; files that
 // were tampered with.
-#include "program_bed.h"
+#include "program_fixture.h"
 #include "seeds.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-static quern_tensor *ints(const struct bed *b, int64_t n, const int64_t *v)
+static quern_tensor *ints(const struct fixture *b, int64_t n, const int64_t *v)
 {
     quern_tensor *t = NULL;
     must(b, quern_tensor_new(b->q, QUERN_I64, 1, &n, v, &t));
@@ -27,7 +27,7 @@ static void check_same(const quern_tensor *a, const quern_tensor *b)
         assert_memory_equal(quern_tensor_data(a), quern_tensor_data(b), (size_t)(size * quern_tensor_count(a)));
 }
 
-static void run_both(struct bed *b, quern_tensor **in, int n_in, int n_out)
+static void run_both(struct fixture *b, quern_tensor **in, int n_in, int n_out)
 {
     quern_tensor *want[4] = {0}, *got[4] = {0};
     must(b, quern_model_eval(b->m, in, n_in, want, n_out));
@@ -60,15 +60,15 @@ static const char find[] = "graph {\n"
 static void test_find(void **state)
 {
     for (int d = 0; d < 2; d++) {
-        struct bed b;
+        struct fixture b;
         struct rng r = rng_seed(7);
-        assert_true(bed_open(&b, find, devices[d]));
+        assert_true(fixture_open(&b, find, devices[d]));
         for (int k = 0; k < 12; k++) {
             quern_tensor *x = floats(&b, 2, (int64_t[]){rng_range(&r, 0, 9), k % 3 ? 40 : rng_range(&r, 1, 9)}, &r);
             run_both(&b, &x, 1, 3);
             quern_tensor_free(x);
         }
-        bed_close(&b);
+        fixture_close(&b);
     }
 }
 
@@ -77,13 +77,13 @@ static void test_ahead(void **state)
 {
     static const char *const way[] = {"  %r: f32[?] = Relu(%x)\n", "  const %s: i64[2] = [1000,1]\n  %q: f32[?] = Tile(%x, %s)\n  %r: f32[?] = Relu(%q)\n"};
     for (int large = 0; large < 2; large++) {
-        struct bed b;
+        struct fixture b;
         char text[1000];
         i64 used[3];
         snprintf(text, sizeof text,
                  "graph {\n  input %%x: f32[N,M]\n%s  %%z: i64[?] = NonZero(%%r)\n  %%a: f32[?] = Cast(%%z) {to=1}\n  %%b: f32[?] = Softmax(%%a) {axis=1}\n"
                  "  %%y: f32[?] = ReduceSum(%%b) {keepdims=0}\n  output %%y\n}\n", way[large]);
-        assert_true(bed_open(&b, text, "interp"));
+        assert_true(fixture_open(&b, text, "interp"));
         for (int k = 0; k < 3; k++) {
             quern_tensor *x = NULL, *y[1] = {0};
             must(&b, quern_tensor_new(b.q, QUERN_F32, 2, (int64_t[]){40, 50}, NULL, &x));
@@ -96,7 +96,7 @@ static void test_ahead(void **state)
         }
         if (large) assert_true(used[0] < used[1] && used[1] < used[2]);
         else assert_true(used[0] == used[1] && used[1] == used[2] && used[0] > 2 * 2000 * 8);
-        bed_close(&b);
+        fixture_close(&b);
     }
 }
 
@@ -116,8 +116,8 @@ static void test_shapes(void **state)
 {
     static const int64_t to[][3] = {{-1, 0, 2}, {8, 3, 1}, {2, 3, -1}, {1, 24, 1}, {-1, 1, 1}};
     struct rng r = rng_seed(3);
-    struct bed b;
-    assert_true(bed_open(&b, shapes, "interp"));
+    struct fixture b;
+    assert_true(fixture_open(&b, shapes, "interp"));
     quern_tensor *in[3] = {floats(&b, 2, (int64_t[]){4, 6}, &r)};
     for (int i = 0; i < 15; i++) {
         in[1] = ints(&b, 3, to[i % 5]);
@@ -127,7 +127,7 @@ static void test_shapes(void **state)
         quern_tensor_free(in[2]);
     }
     quern_tensor_free(in[0]);
-    bed_close(&b);
+    fixture_close(&b);
 }
 
 /* What cannot be is said, by the program and by the reference in the same words, and the next run is as if nothing had been. */
@@ -141,8 +141,8 @@ static void test_errors(void **state)
         {{INT64_MIN, -1, 1}, "Reshape 'a' needs"},
     };
     struct rng r = rng_seed(3);
-    struct bed b;
-    assert_true(bed_open(&b, shapes, "interp"));
+    struct fixture b;
+    assert_true(fixture_open(&b, shapes, "interp"));
     quern_tensor *in[3] = {floats(&b, 2, (int64_t[]){4, 6}, &r), NULL, ints(&b, 1, (int64_t[]){2})};
     for (int i = 0; i < countof(bad); i++) {
         quern_tensor *out[2] = {0};
@@ -160,11 +160,11 @@ static void test_errors(void **state)
     }
     quern_tensor_free(in[0]);
     quern_tensor_free(in[2]);
-    bed_close(&b);
+    fixture_close(&b);
 }
 
 /* The program from a file. */
-static void reopen(struct bed *b)
+static void reopen(struct fixture *b)
 {
     char path[] = "/tmp/quern-made-XXXXXX";
     struct quern_run_opts run = QUERN_OPTS(quern_run_opts);
@@ -199,9 +199,9 @@ static void test_reasons(void **state)
          "s_n = 4, but Reshape 'rows' needs s_n to be a multiple of 3"},
     };
     for (int i = 0; i < countof(rows); i++) {
-        struct bed b;
+        struct fixture b;
         struct rng r = rng_seed(3);
-        assert_true(bed_open(&b, rows[i].text, "interp"));
+        assert_true(fixture_open(&b, rows[i].text, "interp"));
         const int64_t n = 4, d4[] = {1, 1, 4, 4};
         bool is_image = strstr(rows[i].text, "[1,1,4,N]") != NULL;
         quern_tensor *in[2] = {is_image ? floats(&b, 4, d4, &r) : floats(&b, 1, &n, &r), ints(&b, 1, &rows[i].k)}, *out[1] = {0};
@@ -214,18 +214,18 @@ static void test_reasons(void **state)
         if (!strstr(quern_error(b.q), rows[i].why)) fail_msg("row %d, reference: %s", i, quern_error(b.q));
         quern_tensor_free(in[0]);
         quern_tensor_free(in[1]);
-        bed_close(&b);
+        fixture_close(&b);
     }
 }
 
 /* A tensor that is given is room; too little of it is an error. */
 static void test_room(void **state)
 {
-    struct bed b;
+    struct fixture b;
     const int64_t n = 5, few = 2;
     float v[5] = {1, 0, 2, 0, 3};
     quern_tensor *x = NULL, *out = NULL;
-    assert_true(bed_open(&b, "graph {\n input %x: f32[N]\n %z: i64[?] = NonZero(%x)\n output %z\n}\n", "interp"));
+    assert_true(fixture_open(&b, "graph {\n input %x: f32[N]\n %z: i64[?] = NonZero(%x)\n output %z\n}\n", "interp"));
     must(&b, quern_tensor_new(b.q, QUERN_F32, 1, &n, v, &x));
     must(&b, quern_tensor_new(b.q, QUERN_I64, 2, (int64_t[]){1, 5}, NULL, &out));
     must(&b, quern_run(b.p, &x, 1, &out, 1));
@@ -242,23 +242,23 @@ static void test_room(void **state)
     assert_int_equal(shape.dim[1], -1);
     quern_tensor_free(out);
     quern_tensor_free(x);
-    bed_close(&b);
+    fixture_close(&b);
 }
 
 /* What constants alone decide is no size that is made: an exporter writes a side as 16**0.5. */
 static void test_constants(void **state)
 {
-    struct bed b;
+    struct fixture b;
     const char text[] =
         "graph {\n input %x: f32[16]\n const %a: f32[1] = [16.0]\n const %h: f32[] = [0.5]\n %p: f32[?] = Pow(%a, %h)\n"
         " %s: i64[?] = Cast(%p) {to=7}\n %t: i64[?] = Concat(%s, %s) {axis=0}\n %y: f32[?] = Reshape(%x, %t)\n output %y\n}\n";
-    assert_true(bed_open(&b, text, "interp"));
+    assert_true(fixture_open(&b, text, "interp"));
     struct quern_array in = {.type = QUERN_F32, .rank = 1, .dim = {16}}, shape;
     must(&b, quern_program_shape(b.p, &in, 1, &shape, 1));
     assert_int_equal(shape.rank, 2);
     assert_int_equal(shape.dim[0], 4);
     assert_int_equal(shape.dim[1], 4);
-    bed_close(&b);
+    fixture_close(&b);
 }
 
 int main(void)

@@ -20,7 +20,7 @@
 
 enum { ROWS = 600, COLS = 900, LARGE = 1 << 20 };
 
-struct bed {
+struct fixture {
     struct arena a;
     struct str dir;
     const char *path; /* the network: constants of 2 MiB that are folded, rearranged and written as they are */
@@ -28,7 +28,7 @@ struct bed {
     double sum;       /* of what it computes */
 };
 
-static void bed_open(struct bed *b)
+static void fixture_open(struct fixture *b)
 {
     struct err e = {0};
     struct buf t = {0};
@@ -48,7 +48,7 @@ static void bed_open(struct bed *b)
     buf_release(&t);
 }
 
-static void bed_close(struct bed *b)
+static void fixture_close(struct fixture *b)
 {
     quern_close(b->q);
     os_remove_tree(b->dir.p);
@@ -56,7 +56,7 @@ static void bed_close(struct bed *b)
 }
 
 /* All of it, from the file to the result: the status of the first call that fails. */
-static quern_status use(struct bed *b, double *sum)
+static quern_status use(struct fixture *b, double *sum)
 {
     struct quern_compile_opts o = {.size = sizeof o, .device = "interp", .threads = 1};
     quern_model *m = NULL;
@@ -83,10 +83,10 @@ static quern_status use(struct bed *b, double *sum)
 /* Each request of at least so many bytes fails once, those from the first on that are step apart. */
 static void fail_each(i64 least, i64 first, i64 step)
 {
-    struct bed b;
+    struct fixture b;
     double right, sum;
     i64 left = 0, n_failed = 0, n_done = 0;
-    bed_open(&b);
+    fixture_open(&b);
     assert_int_equal(use(&b, &right), QUERN_OK);
     for (i64 n = first; !left; n += step) {
         mem_fail(n, least);
@@ -102,7 +102,7 @@ static void fail_each(i64 least, i64 first, i64 step)
     assert_true(n_failed > 0 && n_done > 0);
     assert_int_equal(use(&b, &sum), QUERN_OK);
     assert_true(sum == right);
-    bed_close(&b);
+    fixture_close(&b);
 }
 
 static void large_requests_are_checked(void **state) { fail_each(LARGE, 1, 1); }
@@ -123,7 +123,7 @@ static i64 address_space(void)
     return (i64)pages * sysconf(_SC_PAGESIZE);
 }
 
-static void child(struct bed *b, i64 room)
+static void child(struct fixture *b, i64 room)
 {
     i64 have = address_space();
     struct rlimit l = {.rlim_cur = (rlim_t)(have + room), .rlim_max = (rlim_t)(have + room)};
@@ -137,10 +137,10 @@ static void child(struct bed *b, i64 room)
 
 static void little_address_space_is_an_error(void **state)
 {
-    struct bed b;
+    struct fixture b;
     i64 n[3] = {0};
     if (SHARE) skip_test("sanitizers need more address space than there is");
-    bed_open(&b);
+    fixture_open(&b);
     for (i64 room = 0; room < (i64)48 << 20; room += (i64)(takes_all() ? 1 : 3) << 19) {
         fflush(NULL);
         pid_t pid = fork();
@@ -152,16 +152,16 @@ static void little_address_space_is_an_error(void **state)
         n[WEXITSTATUS(status)]++;
     }
     assert_true(n[0] > 0 && n[1] > 0);
-    bed_close(&b);
+    fixture_close(&b);
 }
 
 /* A model of few bytes that names sparse files of 1 TiB each. */
 static void external_data_has_a_budget(void **state)
 {
     enum { N = 100 };
-    struct bed b;
+    struct fixture b;
     quern_model *m = NULL;
-    bed_open(&b);
+    fixture_open(&b);
     Onnx__ModelProto p = ONNX__MODEL_PROTO__INIT;
     Onnx__GraphProto g = ONNX__GRAPH_PROTO__INIT;
     Onnx__TensorProto t[N], *list[N];
@@ -189,7 +189,7 @@ static void external_data_has_a_budget(void **state)
     if (truncate(data, (off_t)1 << 40)) skip_test("no sparse file of 1 TiB in %.*s", STR_ARG(b.dir));
     if (quern_model_open(b.q, model, NULL, &m) != QUERN_SYSTEM) fail_msg("%s", quern_error(b.q));
     assert_non_null(strstr(quern_error(b.q), "external data of tensor 'w0': 1099511627776 bytes"));
-    bed_close(&b);
+    fixture_close(&b);
 }
 
 /* Small models whose operators need much memory, more than the reserve: while they are expanded, or for a reference evaluation. */
@@ -204,7 +204,7 @@ static const struct { const char *graph; bool evaluated; } hungry[] = {
 };
 
 /* Exit code 0: QUERN_SYSTEM; in a child with little address space. */
-static void feed(struct bed *b, u32 k)
+static void feed(struct fixture *b, u32 k)
 {
     i64 have = address_space(), room = (i64)260 << 20;
     struct rlimit l = {.rlim_cur = (rlim_t)(have + room), .rlim_max = (rlim_t)(have + room)};
@@ -226,9 +226,9 @@ static void feed(struct bed *b, u32 k)
 
 static void hungry_operators_are_errors(void **state)
 {
-    struct bed b;
+    struct fixture b;
     if (SHARE) skip_test("sanitizers need more address space than there is");
-    bed_open(&b);
+    fixture_open(&b);
     for (u32 k = 0; k < countof(hungry); k++) {
         int status = 0;
         fflush(NULL);
@@ -238,7 +238,7 @@ static void hungry_operators_are_errors(void **state)
         if (!WIFEXITED(status)) fail_msg("model %u: signal %d", k, WTERMSIG(status));
         if (WEXITSTATUS(status)) fail_msg("model %u: exit code %d", k, WEXITSTATUS(status));
     }
-    bed_close(&b);
+    fixture_close(&b);
 }
 
 int main(void)

@@ -3,7 +3,7 @@
 // Products of fragments by v_mfma: what language hip writes for every shape of every target is compiled for this machine, with the instruction by its
 // definition, and gives bit by bit what the interpreter gives, whatever the order in memory; and the compiler makes the instruction of it. What a target
 // lacks is an error.
-#include "lang_bed.h"
+#include "lang_fixture.h"
 #include "lang/lang_tool.h"
 
 struct shape {

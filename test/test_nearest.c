@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-struct bed {
+struct fixture {
     struct arena a;
     quern *q;
     quern_db *db;
@@ -22,7 +22,7 @@ struct bed {
     struct err e;
 };
 
-static void bed_open(struct bed *b)
+static void fixture_open(struct fixture *b)
 {
     memset(b, 0, sizeof *b);
     b->q = quern_open(NULL);
@@ -32,7 +32,7 @@ static void bed_open(struct bed *b)
     assert_true(b->env);
 }
 
-static void bed_close(struct bed *b)
+static void fixture_close(struct fixture *b)
 {
     api_target_close(&b->cpu);
     quern_db_close(b->db);
@@ -40,7 +40,7 @@ static void bed_close(struct bed *b)
     arena_release(&b->a);
 }
 
-static struct tune_task *product(struct bed *b, i64 m, i64 n, i64 k)
+static struct tune_task *product(struct fixture *b, i64 m, i64 n, i64 k)
 {
     struct symtab *st = arena_new(&b->a, struct symtab);
     struct task *t = arena_new(&b->a, struct task);
@@ -53,7 +53,7 @@ static struct tune_task *product(struct bed *b, i64 m, i64 n, i64 k)
 }
 
 /* A verified trial; base 0: it is what others are timed beside. */
-static void remember(struct bed *b, const struct tune_task *t, const struct candidate *c, double seconds, double base)
+static void remember(struct fixture *b, const struct tune_task *t, const struct candidate *c, double seconds, double base)
 {
     struct db *d = &b->db->db;
     struct buf text = {0};
@@ -64,7 +64,7 @@ static void remember(struct bed *b, const struct tune_task *t, const struct cand
     buf_release(&text);
 }
 
-static struct candidate default_of(const struct bed *b, const struct tune_task *t)
+static struct candidate default_of(const struct fixture *b, const struct tune_task *t)
 {
     struct candidate c;
     assert_true(gen_default(t->task, &b->cpu.caps, t->var, &c));
@@ -72,7 +72,7 @@ static struct candidate default_of(const struct bed *b, const struct tune_task *
 }
 
 /* Legal for both, of no more than twice the default's predicted time there and here, and not the default of either. */
-static struct candidate another(const struct bed *b, const struct tune_task *t, const struct tune_task *u)
+static struct candidate another(const struct fixture *b, const struct tune_task *t, const struct tune_task *u)
 {
     struct rng r = rng_seed(1);
     const struct tune_task *both[] = {t, u};
@@ -99,10 +99,10 @@ static bool same(const struct candidate *a, const struct candidate *b)
 /* The fastest of the nearest, with what it was timed beside. */
 static void test_nearest(void **state)
 {
-    struct bed b;
+    struct fixture b;
     struct known k;
     struct known_found f;
-    bed_open(&b);
+    fixture_open(&b);
     struct tune_task *near = product(&b, 64, 96, 128), *far = product(&b, 512, 96, 128), *here = product(&b, 72, 96, 128);
     struct candidate base = default_of(&b, near), fast = another(&b, near, here), slow = default_of(&b, far);
     struct known_for want = {.task = here->task, .var = here->var, .caps = &b.cpu.caps};
@@ -112,14 +112,14 @@ static void test_nearest(void **state)
     remember(&b, near, &fast, 1, 4);
     assert_true(known_load(&k, &b.db->db, b.env, &b.a, &b.e) && known_nearest(&k, &want, &f, &b.e));
     assert_true(same(&f.cand, &fast) && same(&f.base, &base) && f.seconds == 1 && f.ratio == 0.25 && f.distance > 0 && f.distance < 1);
-    bed_close(&b);
+    fixture_close(&b);
 }
 
 /* What was slower there is not taken, nor what was measured beside nothing. */
 static void test_improves(void **state)
 {
-    struct bed b;
-    bed_open(&b);
+    struct fixture b;
+    fixture_open(&b);
     struct tune_task *near = product(&b, 64, 96, 128), *here = product(&b, 72, 96, 128);
     struct candidate base = default_of(&b, near), other = another(&b, near, here), now = default_of(&b, here);
     struct known_for want = {.task = here->task, .var = here->var, .caps = &b.cpu.caps};
@@ -129,11 +129,11 @@ static void test_improves(void **state)
     assert_false(known_improves(&f, &want, &now));
     f.ratio = 0.01, f.base.gen = NULL;
     assert_false(known_improves(&f, &want, &now));
-    bed_close(&b);
+    fixture_close(&b);
 }
 
 /* What the kernel of a compiled product is. */
-static void expect_kernel(struct bed *b, quern_model *m, const struct candidate *c)
+static void expect_kernel(struct fixture *b, quern_model *m, const struct candidate *c)
 {
     char path[] = "/tmp/quern_nearest_XXXXXX", *said = NULL;
     struct quern_compile_opts o = QUERN_OPTS(quern_compile_opts);
@@ -156,11 +156,11 @@ static void expect_kernel(struct bed *b, quern_model *m, const struct candidate 
 
 static void test_compile(void **state)
 {
-    struct bed b;
+    struct fixture b;
     quern_model *m = NULL;
     struct quern_gemm_shape x = QUERN_OPTS(quern_gemm_shape);
     x.m = 72, x.n = 96, x.k = 128;
-    bed_open(&b);
+    fixture_open(&b);
     struct tune_task *near = product(&b, 64, 96, 128), *here = product(&b, 72, 96, 128);
     struct candidate base = default_of(&b, near), fast = another(&b, near, here), usual = default_of(&b, here);
     assert_int_equal(quern_model_gemm(b.q, &x, &m), QUERN_OK);
@@ -172,7 +172,7 @@ static void test_compile(void **state)
     remember(&b, here, &usual, 4, 0); /* what was measured is never replaced */
     expect_kernel(&b, m, &usual);
     quern_model_close(m);
-    bed_close(&b);
+    fixture_close(&b);
 }
 
 int main(void)

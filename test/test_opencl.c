@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "dev_bed.h"
+#include "dev_fixture.h"
 #include "skip.h"
 
 static struct dev *real; /* NULL: none */

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Language opencl on device opencl against the interpreter (group_bed.h). Skipped where there is no OpenCL device.
-#include "group_bed.h"
+// Language opencl on device opencl against the interpreter (group_fixture.h). Skipped where there is no OpenCL device.
+#include "group_fixture.h"
 
 static int open_device(void **state)
 {
-    static struct bed bed;
-    *state = &bed;
-    return bed_open(&bed, "opencl", "opencl");
+    static struct fixture fixture;
+    *state = &fixture;
+    return fixture_open(&fixture, "opencl", "opencl");
 }
 
 int main(void)

@@ -30,7 +30,7 @@ static bool keeps(const char *rule, const struct candidate *c)
 }
 
 /* Long enough for several passes. */
-static bool long_gemm(struct bed *b)
+static bool long_gemm(struct fixture *b)
 {
     static const i64 sizes[] = {1, 2, 5, 8, 16, 17, 33}, lengths[] = {30, 64, 100, 140, 300, 530};
     bool symbolic = pick(b, 0, 3) == 0;
@@ -43,10 +43,10 @@ static bool long_gemm(struct bed *b)
     return make_task(b);
 }
 
-static bool three(struct bed *b) { return random_conv_like(b, true); }
+static bool three(struct fixture *b) { return random_conv_like(b, true); }
 
 /* Where the last axis has one output, the tile's x, whose taps are the innermost, is another. */
-static bool has_last_axis(const struct bed *b)
+static bool has_last_axis(const struct fixture *b)
 {
     i64 dim[MAX_RANK];
     for (node_id n = 1; n < b->t.g.node.n; n++) {
@@ -56,7 +56,7 @@ static bool has_last_axis(const struct bed *b)
     return true;
 }
 
-static bool rounds_alike(struct bed *b, const struct kernel *k, u64 seed)
+static bool rounds_alike(struct fixture *b, const struct kernel *k, u64 seed)
 {
     struct exact_result r = {0};
     struct err e = {0};
@@ -69,13 +69,13 @@ static bool rounds_alike(struct bed *b, const struct kernel *k, u64 seed)
     return same;
 }
 
-static u32 try_family(struct bed *b, u32 f, u64 seed)
+static u32 try_family(struct fixture *b, u32 f, u64 seed)
 {
     const struct gen *g = gen_find(str_of(ordered[f].family));
     u32 n = 0;
     if (!gen_matches(g, &b->t, &b->caps)) return 0;
     for (u32 i = 0; i < 2; i++) {
-        struct candidate c = i ? bed_schedule(b, g) : gen_initial(g, &b->t, &b->caps, b->var);
+        struct candidate c = i ? fixture_schedule(b, g) : gen_initial(g, &b->t, &b->caps, b->var);
         struct kernel k;
         if (!keeps(ordered[f].keeps, &c)) continue;
         if (!gen_kernel(&k, &b->arena, &c, &b->t, &b->caps, &b->e) || !rounds_alike(b, &k, seed)) report(b, &c, seed);
@@ -86,16 +86,16 @@ static u32 try_family(struct bed *b, u32 f, u64 seed)
 
 static void test_order(void **state)
 {
-    static bool (*const make[])(struct bed *) = {random_conv, long_gemm, random_point, random_transpose, random_depthwise, three, random_gemm};
+    static bool (*const make[])(struct fixture *) = {random_conv, long_gemm, random_point, random_transpose, random_depthwise, three, random_gemm};
     u32 n[countof(ordered)] = {0};
     for (u64 seed = first_seed(0, 210); seed < last_seed(0, 210); seed++) {
-        struct bed b;
-        bed_open(&b, seed);
-        if (seed / countof(make) % 2) bed_use_groups(&b);
+        struct fixture b;
+        fixture_open(&b, seed);
+        if (seed / countof(make) % 2) fixture_use_groups(&b);
         b.in_blocks = pick(&b, 0, 3) == 0;
         if (make[seed % countof(make)](&b) && has_last_axis(&b))
             for (u32 f = 0; f < countof(ordered); f++) n[f] += try_family(&b, f, seed);
-        bed_close(&b);
+        fixture_close(&b);
     }
     for (u32 f = 0; f < countof(ordered); f++) {
         print_message("%s: %u kernels\n", ordered[f].family, n[f]);
@@ -106,11 +106,11 @@ static void test_order(void **state)
 /* A schedule that splits sums is told from one that does not. */
 static void test_split(void **state)
 {
-    struct bed b;
+    struct fixture b;
     struct candidate c;
     struct kernel k;
     struct err e = {0};
-    bed_open(&b, 1);
+    fixture_open(&b, 1);
     sym m = sym_const(&b.sym, 4), n = sym_const(&b.sym, 16), t = sym_const(&b.sym, 64);
     value_id left = add_input(&b, "a", 2, (sym[]){m, t}), right = add_input(&b, "b", 2, (sym[]){t, n});
     value_id y = add_op(&b, "MatMul", left, right, 0);
@@ -123,7 +123,7 @@ static void test_split(void **state)
         if (!gen_kernel(&k, &b.arena, &c, &b.t, &b.caps, &e)) fail_msg("%s", e.msg);
         assert_int_equal(rounds_alike(&b, &k, 1), parts == 1);
     }
-    bed_close(&b);
+    fixture_close(&b);
 }
 
 int main(void)

@@ -11,7 +11,7 @@
 #include "rt/rt.h"
 #include "seeds.h"
 #include "tune/tune.h"
-#include "vulkan_bed.h"
+#include "vulkan_fixture.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -20,7 +20,7 @@ static const char net[] = "graph {\n"
                           "  output %s\n"
                           "}\n";
 
-struct bed {
+struct fixture {
     struct arena a;
     quern *q;
     quern_model *m;
@@ -34,11 +34,11 @@ struct bed {
 
 static void hear(void *user, int level, struct str text)
 {
-    struct bed *b = user;
+    struct fixture *b = user;
     if (level == 1) buf_str(&b->said, text);
 }
 
-static void bed_open(struct bed *b)
+static void fixture_open(struct fixture *b)
 {
     struct str dir;
     memset(b, 0, sizeof *b);
@@ -54,7 +54,7 @@ static void bed_open(struct bed *b)
     assert_true(b->cache.folder.n > 0);
 }
 
-static void bed_close(struct bed *b)
+static void fixture_close(struct fixture *b)
 {
     os_remove_tree(getenv("XDG_CACHE_HOME"));
     buf_release(&b->said);
@@ -64,10 +64,10 @@ static void bed_close(struct bed *b)
     arena_release(&b->a);
 }
 
-static struct task_cost *cost_at(struct bed *b, u32 i) { return &b->x.s.cost[b->x.c.region.v[b->x.s.choice.v[i].region].task]; }
+static struct task_cost *cost_at(struct fixture *b, u32 i) { return &b->x.s.cost[b->x.c.region.v[b->x.s.choice.v[i].region].task]; }
 
 /* changed, and the verdicts in the order of the program. */
-static bool prove(struct bed *b, struct buf *out)
+static bool prove(struct fixture *b, struct buf *out)
 {
     const struct prove_env env = {.caps = &b->t.caps, .var = b->m->model->var, .cache = &b->cache, .log = &b->log};
     struct prover *p = prove_start(&env, &b->x, &b->a);
@@ -78,7 +78,7 @@ static bool prove(struct bed *b, struct buf *out)
     return changed;
 }
 
-static struct os_entry *proofs(struct bed *b, u32 *n)
+static struct os_entry *proofs(struct fixture *b, u32 *n)
 {
     struct os_entry *all, *some;
     i64 n_all;
@@ -101,7 +101,7 @@ static struct hash hash_of_hex(struct str s)
 }
 
 /* Text of one kept verdict, sealed anew. */
-static void plant(struct bed *b, const struct os_entry *f, char from, char to)
+static void plant(struct fixture *b, const struct os_entry *f, char from, char to)
 {
     struct os_file map;
     struct str content, piece;
@@ -118,10 +118,10 @@ static void plant(struct bed *b, const struct os_entry *f, char from, char to)
 
 static void test_kept(void **state)
 {
-    struct bed b;
+    struct fixture b;
     struct buf first = {0}, again = {0}, planted = {0}, damaged = {0};
     u32 n, n_again;
-    bed_open(&b);
+    fixture_open(&b);
     assert_false(prove(&b, &first));
     struct os_entry *f = proofs(&b, &n);
     assert_int_equal(n, b.x.s.choice.n);
@@ -143,17 +143,17 @@ static void test_kept(void **state)
     proofs(&b, &n_again);
     assert_int_equal(n_again, n);
     buf_release(&first), buf_release(&again), buf_release(&planted), buf_release(&damaged);
-    bed_close(&b);
+    fixture_close(&b);
 }
 
 static void emit_nothing(struct emit *m, const struct task *t, const struct caps *c, const struct sched *s) { emit_args(m); }
 
 static void test_wrong(void **state)
 {
-    struct bed b;
+    struct fixture b;
     struct buf right = {0}, wrong = {0};
     u32 n_before, n_behind;
-    bed_open(&b);
+    fixture_open(&b);
     assert_false(prove(&b, &right));
     proofs(&b, &n_before);
     struct candidate *c = &cost_at(&b, 1)->best;
@@ -168,10 +168,10 @@ static void test_wrong(void **state)
     proofs(&b, &n_behind);
     assert_int_equal(n_behind, n_before);
     buf_release(&right), buf_release(&wrong);
-    bed_close(&b);
+    fixture_close(&b);
 }
 
-static void compile(struct bed *b, const char *path, struct str *bytes)
+static void compile(struct fixture *b, const char *path, struct str *bytes)
 {
     struct quern_compile_opts o = QUERN_OPTS(quern_compile_opts);
     quern_program *p = NULL;
@@ -184,14 +184,14 @@ static void compile(struct bed *b, const char *path, struct str *bytes)
 
 static void test_bytes(void **state)
 {
-    struct bed b;
+    struct fixture b;
     struct str one, two;
-    bed_open(&b);
+    fixture_open(&b);
     const char *path = str_fmt(&b.a, "%s/net.dnx", getenv("XDG_CACHE_HOME")).p;
     compile(&b, path, &one);
     compile(&b, path, &two);
     assert_true(str_eq(one, two));
-    bed_close(&b);
+    fixture_close(&b);
 }
 
 int main(void)

@@ -3,8 +3,8 @@
 // Kernels that round as written (kir.as_written): random ones of products, sums and multiply-adds that share their products, in loops,
 // branches, unrolled tiles and tails, give the bytes of the interpreter by gcc and by clang, with and without fused multiply-add, in vectors of
 // any width, and on GPUs' devices where there are any. Functions of f32 are the same in vectors and in scalars.
-#include "group_bed.h"
-#include "vulkan_bed.h"
+#include "group_fixture.h"
+#include "vulkan_fixture.h"
 
 enum { COUNT_IN = 96, N_OUT = 3 };
 
@@ -336,7 +336,7 @@ static void test_functions(void **state)
 
 /* On a device of groups: one old iteration per thread. Where the FMA are the device's own (has_fma), Vulkan leaves it to the device whether they
    round once or twice, but it must be the same everywhere (may: which of them it still can be); elsewhere they are products and sums. */
-static void check_kernel(struct bed *b, const char *lang, const struct caps *c, u64 seed, bool may[2])
+static void check_kernel(struct fixture *b, const char *lang, const struct caps *c, u64 seed, bool may[2])
 {
     struct run r = {0};
     struct err e[2] = {0};
@@ -352,8 +352,8 @@ static void check_kernel(struct bed *b, const char *lang, const struct caps *c, 
 
 static void check_device(const char *driver, const char *lang)
 {
-    struct bed b;
-    bed_open(&b, driver, lang);
+    struct fixture b;
+    fixture_open(&b, driver, lang);
     skip_without(&b);
     bool is_opencl = str_is(S("opencl"), lang);
     for (u32 less = 0; less < 2; less++) {

@@ -137,13 +137,13 @@ static void test_memory_limits(void **state)
     arena_release(&a);
 }
 
-struct bed { struct arena arena; struct plan p; struct dev *dev; struct rt_program *rt; struct err e; };
+struct fixture { struct arena arena; struct plan p; struct dev *dev; struct rt_program *rt; struct err e; };
 
 /* A random plan with two sizes, on a device. */
-static void program(struct bed *b, const char *driver)
+static void program(struct fixture *b, const char *driver)
 {
     struct plan *p = &b->p;
-    *b = (struct bed){0};
+    *b = (struct fixture){0};
     random_plan(p, &b->arena, 11);
     for (u32 i = 0; i < p->bin.n; i++) p->bin.v[i].lang = str_of(dev_find(str_of(driver))->lang);
     struct buf isa = {0};
@@ -154,14 +154,14 @@ static void program(struct bed *b, const char *driver)
     b->rt = rt_load(p, b->dev, &b->e);
 }
 
-static void done(struct bed *b)
+static void done(struct fixture *b)
 {
     rt_unload(b->rt);
     b->dev->driver->close(b->dev);
     arena_release(&b->arena);
 }
 
-static bool run(struct bed *b, enum dtype t, u32 rank, i64 h, i64 w, struct tensor *out)
+static bool run(struct fixture *b, enum dtype t, u32 rank, i64 h, i64 w, struct tensor *out)
 {
     struct tensor in = {.dtype = t, .rank = rank, .dim = {h, w}};
     i64 bytes;
@@ -174,7 +174,7 @@ static bool run(struct bed *b, enum dtype t, u32 rank, i64 h, i64 w, struct tens
 
 static void test_inputs(void **state)
 {
-    struct bed b;
+    struct fixture b;
     struct tensor out;
     program(&b, "null");
     assert_non_null(b.rt);
@@ -205,7 +205,7 @@ static void test_grids(void **state)
         {65536, 1, 1}, {0, INT64_MAX, INT64_MAX}, {50, 60, 4}, /* from here on good */
     };
     for (i64 k = 0; k < countof(grid); k++) {
-        struct bed b;
+        struct fixture b;
         struct tensor out;
         bool is_good = k >= countof(grid) - 3;
         program(&b, "null");
@@ -227,7 +227,7 @@ static void test_params(void **state)
     };
     enum { MARKED, UNMARKED, OLD, N_WAYS };
     for (i64 k = 0; k < countof(t) * N_WAYS; k++) {
-        struct bed b;
+        struct fixture b;
         struct tensor out;
         i64 x = t[k / N_WAYS].x, way = k % N_WAYS;
         bool runs = way == MARKED || (way == OLD ? t[k / N_WAYS].runs_unmarked : t[k / N_WAYS].runs);
@@ -251,7 +251,7 @@ static void test_bad_code(void **state)
 {
     static const char *const driver[] = {"interp", "cpu"};
     for (i64 i = 0; i < countof(driver); i++) {
-        struct bed b;
+        struct fixture b;
         program(&b, driver[i]);
         assert_null(b.rt);
         assert_true(b.e.code != ERR_NONE && strstr(b.e.msg, "kernel 'k'"));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A program that was opened and is saved again is the file that it came from, with all its variants, whichever of them runs here.
-#include "program_bed.h"
+#include "program_fixture.h"
 
 #include <stdlib.h>
 
@@ -29,7 +29,7 @@ static void test_variants(void **state)
     struct str dir, first, again;
     struct quern_compile_opts o = QUERN_OPTS(quern_compile_opts);
     struct quern_target_opts target = QUERN_OPTS(quern_target_opts);
-    struct bed b = {.q = quern_open(NULL)};
+    struct fixture b = {.q = quern_open(NULL)};
     if (!os_temp_dir(&a, &dir, &e)) fail_msg("%s", e.msg);
     const char *path = str_fmt(&a, "%.*s/net.dnx", STR_ARG(dir)).p, *copy = str_fmt(&a, "%.*s/copy.dnx", STR_ARG(dir)).p;
     target.isa = isa[2], o.target = &target, o.device = "cpu";
@@ -47,7 +47,7 @@ static void test_variants(void **state)
         assert_true(str_eq(first, again));
         quern_program_close(p);
     }
-    bed_close(&b);
+    fixture_close(&b);
     os_remove_tree(dir.p);
     arena_release(&a);
 }

@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 /* A convolution that several families can do, on a processor with vectors. */
-struct bed {
+struct fixture {
     struct arena arena;
     struct symtab sym;
     struct graph g;
@@ -25,10 +25,10 @@ struct bed {
     i64 var[4];
 };
 
-static void bed_open(struct bed *b, i64 in, i64 out, i64 size)
+static void fixture_open(struct fixture *b, i64 in, i64 out, i64 size)
 {
     struct err e = {0};
-    *b = (struct bed){.caps = {.arch = "test", .vector_bytes = 32, .n_vector_regs = 16, .n_threads = 1, .l1_bytes = 32 << 10,
+    *b = (struct fixture){.caps = {.arch = "test", .vector_bytes = 32, .n_vector_regs = 16, .n_threads = 1, .l1_bytes = 32 << 10,
                                .l2_bytes = 1 << 20, .l3_bytes = 8 << 20, .has_fma = true}};
     symtab_init(&b->sym, &b->arena);
     graph_init(&b->g, &b->arena, &b->sym);
@@ -52,7 +52,7 @@ static void bed_open(struct bed *b, i64 in, i64 out, i64 size)
     map_init(&b->c.seen, &b->arena);
 }
 
-static void bed_close(struct bed *b)
+static void fixture_close(struct fixture *b)
 {
     struct arena a = b->arena;
     arena_release(&a);
@@ -88,7 +88,7 @@ static bool count_one(void *user, const struct candidate *c)
     return true;
 }
 
-static struct all *all_of(struct bed *b, i64 max, u64 seed)
+static struct all *all_of(struct fixture *b, i64 max, u64 seed)
 {
     struct all *all = arena_new(&b->arena, struct all);
     map_init(&all->seen, &b->arena);
@@ -100,8 +100,8 @@ static struct all *all_of(struct bed *b, i64 max, u64 seed)
 /* With room for all of them, the same schedules in another order; with less, a part. */
 static void test_scatter(void **state)
 {
-    struct bed b;
-    bed_open(&b, 16, 24, 14);
+    struct fixture b;
+    fixture_open(&b, 16, 24, 14);
     struct all *each = all_of(&b, 0, 0), *whole = all_of(&b, INT64_MAX, 7), *part = all_of(&b, 20000, 7);
     assert_int_equal(each->seen.n, whole->seen.n);
     assert_true(part->seen.n < each->seen.n && part->n == each->n);
@@ -109,14 +109,14 @@ static void test_scatter(void **state)
         assert_non_null(map_get(&each->seen, whole->seen.v[i].key));
         if (i < part->seen.n) assert_non_null(map_get(&each->seen, part->seen.v[i].key));
     }
-    bed_close(&b);
+    fixture_close(&b);
 }
 
 /* Every family has a share, and within it every value of a parameter that is not rare. */
 static void test_pool_is_fair(void **state)
 {
-    struct bed b;
-    bed_open(&b, 16, 24, 14);
+    struct fixture b;
+    fixture_open(&b, 16, 24, 14);
     struct all *each = all_of(&b, 0, 0), *pool = arena_new(&b.arena, struct all);
     map_init(&pool->seen, &b.arena);
     task_search_fill_pool(&b.c, &b.caps, 3, &b.arena);
@@ -140,13 +140,13 @@ static void test_pool_is_fair(void **state)
                     fail_msg("no schedule of '%s' has %s=%d", e->gen->name, e->gen->param[k].name, e->gen->param[k].values[x]);
     }
     assert_true(least * 2 >= most);
-    bed_close(&b);
+    fixture_close(&b);
 }
 
 static void test_pool_is_repeatable(void **state)
 {
-    struct bed a, b, other;
-    bed_open(&a, 16, 24, 14), bed_open(&b, 16, 24, 14), bed_open(&other, 16, 24, 14);
+    struct fixture a, b, other;
+    fixture_open(&a, 16, 24, 14), fixture_open(&b, 16, 24, 14), fixture_open(&other, 16, 24, 14);
     task_search_fill_pool(&a.c, &a.caps, 3, &a.arena);
     task_search_fill_pool(&b.c, &b.caps, 3, &b.arena);
     task_search_fill_pool(&other.c, &other.caps, 4, &other.arena);
@@ -157,13 +157,13 @@ static void test_pool_is_repeatable(void **state)
         differs = differs || memcmp(&a.c.pool.v[i].cand, &other.c.pool.v[i].cand, sizeof a.c.pool.v[i].cand) != 0;
     }
     assert_true(differs);
-    bed_close(&a), bed_close(&b), bed_close(&other);
+    fixture_close(&a), fixture_close(&b), fixture_close(&other);
 }
 
 /* measuring, pretended: a machine whose times differ from the predictions by what parameters and kernels are, up to a factor of
    several, in a way that no generator knows */
 
-static double pretended(const struct candidate *c, const struct bed *b, u64 machine)
+static double pretended(const struct candidate *c, const struct fixture *b, u64 machine)
 {
     float fact[N_FACTS];
     double p = gen_predict(c, b->task.task, &b->caps, b->var), y = 0;
@@ -177,7 +177,7 @@ static double pretended(const struct candidate *c, const struct bed *b, u64 mach
     return p * exp(y);
 }
 
-static void tell(struct bed *b, const struct candidate *c, u64 machine)
+static void tell(struct fixture *b, const struct candidate *c, u64 machine)
 {
     *arr_push(&b->arena, &b->c.known) = (struct trial){.cand = *c, .status = TRIAL_OK, .n = 3, .median = pretended(c, b, machine)};
     b->c.n_tried++;
@@ -188,14 +188,14 @@ static void tell(struct bed *b, const struct candidate *c, u64 machine)
 static void test_model(void **state)
 {
     for (u64 machine = first_seed(1, 5); machine < last_seed(1, 5); machine++) {
-        struct bed b;
+        struct fixture b;
         struct rng r = rng_seed(machine);
         struct model m;
         struct point p;
         float fact[N_FACTS];
         struct candidate c;
         double own = 0, before = 0, doubt_far = 0, doubt_near = 0, v[200];
-        bed_open(&b, 16, 24, 14);
+        fixture_open(&b, 16, 24, 14);
         model_init(&m, &b.arena, 200);
         for (u32 i = 0; i < 160; i++) {
             assert_true(gen_random(b.task.task, &b.caps, &r, &c));
@@ -210,7 +210,7 @@ static void test_model(void **state)
         }
         if (own > before / 4) fail_msg("machine %llu: squared error %g, was %g", (unsigned long long)machine, own, before);
         assert_true(doubt_near < doubt_far);
-        bed_close(&b);
+        fixture_close(&b);
     }
 }
 
@@ -218,11 +218,11 @@ static void test_model(void **state)
 static void test_search_finds(void **state)
 {
     for (u64 machine = first_seed(1, 5); machine < last_seed(1, 5); machine++) {
-        struct bed b;
+        struct fixture b;
         struct rng r = rng_seed(machine);
         struct candidate c[4];
         double best = INFINITY;
-        bed_open(&b, 16, 24, 14);
+        fixture_open(&b, 16, 24, 14);
         struct search s = {.caps = &b.caps, .rng = rng_seed(1)};
         task_search_fill_pool(&b.c, &b.caps, 1, &b.arena);
         for (u32 i = 0; i < 1000 && gen_random(b.task.task, &b.caps, &r, c); i++) best = fmin(best, pretended(c, &b, machine));
@@ -237,18 +237,18 @@ static void test_search_finds(void **state)
         for (u32 i = 0; i < b.c.known.n; i++) /* none comes twice */
             for (u32 k = 0; k < i; k++) assert_memory_not_equal(&b.c.known.v[i].cand, &b.c.known.v[k].cand, sizeof b.c.known.v[i].cand);
         if (b.c.best > best / 0.95) fail_msg("machine %llu: %g, random %g", (unsigned long long)machine, b.c.best, best);
-        bed_close(&b);
+        fixture_close(&b);
     }
 }
 
 /* Same database, same seed, same proposals. */
 static void test_search_is_repeatable(void **state)
 {
-    struct bed b[2];
+    struct fixture b[2];
     struct candidate c[2][4];
     struct search s[2];
     for (u32 k = 0; k < 2; k++) {
-        bed_open(&b[k], 16, 24, 14);
+        fixture_open(&b[k], 16, 24, 14);
         task_search_fill_pool(&b[k].c, &b[k].caps, 1, &b[k].arena);
         s[k] = (struct search){.caps = &b[k].caps, .rng = rng_seed(1)};
     }
@@ -259,16 +259,16 @@ static void test_search_is_repeatable(void **state)
         }
         assert_memory_equal(c[0], c[1], sizeof c[0]);
     }
-    bed_close(&b[0]), bed_close(&b[1]);
+    fixture_close(&b[0]), fixture_close(&b[1]);
 }
 
 /* The best of the nearest task comes first, as it is where it is legal, and is tried in the first batch. */
 static void test_transfer(void **state)
 {
-    struct bed b, near, far;
+    struct fixture b, near, far;
     struct rng r = rng_seed(3);
     struct candidate c[12], x;
-    bed_open(&b, 16, 24, 14), bed_open(&near, 16, 32, 14), bed_open(&far, 256, 512, 56);
+    fixture_open(&b, 16, 24, 14), fixture_open(&near, 16, 32, 14), fixture_open(&far, 256, 512, 56);
     double to_near = task_nearness(b.task.task, b.var, near.task.task, near.var),
            to_far = task_nearness(b.task.task, b.var, far.task.task, far.var);
     assert_true(task_nearness(b.task.task, b.var, b.task.task, b.var) > to_near && to_near > to_far && to_far > 0);
@@ -294,7 +294,7 @@ static void test_transfer(void **state)
     struct candidate batch[4];
     assert_int_equal(task_search_propose(&b.c, &s, batch, 4), 4);
     assert_memory_equal(&batch[0], &c[0], sizeof batch[0]);
-    bed_close(&b), bed_close(&near), bed_close(&far);
+    fixture_close(&b), fixture_close(&near), fixture_close(&far);
 }
 
 int main(void)

@@ -11,16 +11,16 @@ static const i64 open_2[] = {-1, -1};
 
 /* names */
 
-struct bed {
+struct fixture {
     struct arena a;
     struct symtab t;
     struct map dims;
 };
 
-static void bed_open(struct bed *b)
+static void fixture_open(struct fixture *b)
 {
     static const char *const names[] = {"s0", "s1", "H", "past", "sequence_length"};
-    *b = (struct bed){0};
+    *b = (struct fixture){0};
     symtab_init(&b->t, &b->a);
     map_init(&b->dims, &b->a);
     for (int k = 0; k < (int)countof(names); k++) map_put(&b->dims, str_of(names[k]), 1);
@@ -48,11 +48,11 @@ static void names_are_read(void **state)
         {"s0*s1", "s0*s1"},
     };
     for (int k = 0; k < (int)countof(rows); k++) {
-        struct bed b;
+        struct fixture b;
         struct buf text = {0};
         struct err e = {0};
         sym s = 0;
-        bed_open(&b);
+        fixture_open(&b);
         if (!import_dim(&b.t, str_of(rows[k][0]), &b.dims, &s)) {
             assert_string_equal(rows[k][1], "s0"); /* a plain name is none */
         } else {
@@ -65,7 +65,7 @@ static void names_are_read(void **state)
 }
 
 /* Leaves no variable behind. */
-static void stays_a_name(struct bed *b, struct str text)
+static void stays_a_name(struct fixture *b, struct str text)
 {
     sym s;
     u32 n = b->t.var.n;
@@ -81,8 +81,8 @@ static void other_names_stay(void **state)
         "s0 + unknown_1 + unknown_2", "99999999999999999999*s0", "9223372036854775807*s0*s0*9223372036854775807", "s0**9", "s0**-1", "s0**s1",
         "s0***2", "--", "s0//", "//s0", ",", "Mod(s0)", "s0==s1", "Eq(s0,s1)", "None", "?", "-1", "unk__42", "'", "''", "s0;s1", "s0\ns1",
     };
-    struct bed b;
-    bed_open(&b);
+    struct fixture b;
+    fixture_open(&b);
     for (int k = 0; k < (int)countof(rows); k++) stays_a_name(&b, str_of(rows[k]));
     arena_release(&b.a);
 }
@@ -99,8 +99,8 @@ static struct str repeat(struct arena *a, const char *what, i64 n)
 static void deep_and_long_names_stay(void **state)
 {
     static const char *const part[] = {"(", "-", "floor(", "Max(1,", "s0+", "s0*", "s0**2*", "1/", "(s0+1)*", "s0//2//", "Min(s0, Max(s1, "};
-    struct bed b;
-    bed_open(&b);
+    struct fixture b;
+    fixture_open(&b);
     for (int k = 0; k < (int)countof(part); k++)
         for (i64 n = 30; n <= 300000; n *= 100) {
             struct str open = repeat(&b.a, part[k], n);
@@ -121,11 +121,11 @@ static void any_text_is_safe(void **state)
     static const char *const part[] = {"s0", "s1", "H", "1", "2", "7", "+", "-", "*", "/", "//", "%", "**", "(", ")", ",", " ", "Max(", "floor(", "Mod("};
     for (u64 seed = first_seed(1, 4000); seed < last_seed(1, 4000); seed++) {
         struct rng r = rng_seed(seed);
-        struct bed b;
+        struct fixture b;
         struct buf t = {0};
         i64 var[8] = {5, 4, 3, 2, 1}, v;
         sym s = 0;
-        bed_open(&b);
+        fixture_open(&b);
         for (i64 n = rng_range(&r, 1, 12); n > 0; n--) buf_z(&t, part[rng_range(&r, 0, countof(part) - 1)]);
         if (import_dim(&b.t, buf_view(&t), &b.dims, &s)) {
             assert_true(sym_is_defined(&b.t, s) && b.t.var.n <= 3);

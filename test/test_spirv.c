@@ -3,7 +3,7 @@
 // SPIR-V: what a module declares, and language spirv: modules of random kernels, of every operator
 // and type, and of whole operators' kernels are judged by spirv-val.
 #include "core/spirv.h"
-#include "lang_bed.h"
+#include "lang_fixture.h"
 #include "spirv_tools.h"
 
 static struct str read_module(struct arena *a, const char *path)

@@ -5,7 +5,7 @@
 // one, computes what the reference evaluator computes.
 #include "gen_tasks.h"
 #include "spirv_tools.h"
-#include "vulkan_bed.h"
+#include "vulkan_fixture.h"
 
 static struct dev *device; /* NULL: none */
 static struct caps device_caps;
@@ -106,7 +106,7 @@ static bool run_on_device(const struct kernel *k, struct str module, const struc
     return ok;
 }
 
-static bool try_candidate(struct bed *b, const struct candidate *c, const struct check *k,
+static bool try_candidate(struct fixture *b, const struct candidate *c, const struct check *k,
                           bool runs)
 {
     struct arena a = {0};
@@ -123,7 +123,7 @@ static bool try_candidate(struct bed *b, const struct candidate *c, const struct
 
 /* The first schedule of every family that does the task, and two random ones; for a random target
    or for the device. */
-static u32 try_spirv(struct bed *b, u64 seed, bool runs)
+static u32 try_spirv(struct fixture *b, u64 seed, bool runs)
 {
     struct check k;
     u32 done = 0;
@@ -145,15 +145,15 @@ static u32 try_spirv(struct bed *b, u64 seed, bool runs)
 
 static void try_tasks(u64 n_seeds, bool runs)
 {
-    static bool (*const make[])(struct bed *) = {random_conv, random_gemm, random_row, random_pool, random_transpose};
+    static bool (*const make[])(struct fixture *) = {random_conv, random_gemm, random_row, random_pool, random_transpose};
     u32 n = 0;
     for (u64 seed = first_seed(0, n_seeds); seed < last_seed(0, n_seeds); seed++) {
-        struct bed b;
-        bed_open(&b, seed);
-        bed_use_groups(&b);
+        struct fixture b;
+        fixture_open(&b, seed);
+        fixture_use_groups(&b);
         if (pick(&b, 0, 2) == 0) b.type = DT_F16;
         if (make[seed % countof(make)](&b)) n += try_spirv(&b, seed, runs);
-        bed_close(&b);
+        fixture_close(&b);
     }
     print_message("%u kernels\n", n);
     assert_true(is_enough(n, n_seeds / 2));

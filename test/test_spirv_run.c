@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Language spirv on device vulkan against the interpreter (group_bed.h). Skipped where there is no Vulkan device.
+// Language spirv on device vulkan against the interpreter (group_fixture.h). Skipped where there is no Vulkan device.
 //
 // Mesa 22's software device takes a divisor that it finds to be always 0 for undefined, and unpacks the upper half of a
 // constant pair of f16 to 0; with many seeds one in some hundred kernels shows that.
-#include "group_bed.h"
-#include "vulkan_bed.h"
+#include "group_fixture.h"
+#include "vulkan_fixture.h"
 
 /* Small types through words, halves by integer arithmetic, 64-bit integers as pairs. */
 static void less(struct caps *c)
@@ -17,9 +17,9 @@ static void less(struct caps *c)
 
 static int open_device(void **state)
 {
-    static struct bed bed = {.less = less};
-    *state = &bed;
-    return bed_open(&bed, "vulkan", "spirv");
+    static struct fixture fixture = {.less = less};
+    *state = &fixture;
+    return fixture_open(&fixture, "vulkan", "spirv");
 }
 
 int main(void)

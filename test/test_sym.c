@@ -3,7 +3,7 @@
 // Symbolic sizes: facts that networks need proven, and random expressions whose normal form must
 // have the value of the expression as written, print to text that parses to the same id, and be the
 // same whatever was built in the table before.
-#include "sym_bed.h"
+#include "sym_fixture.h"
 
 static void check_same(struct symtab *t, const char *x, const char *y)
 {

@@ -3,7 +3,7 @@
 // Facts about sizes: what follows from them, what they print, and that on all sizes for which they
 // hold every expression keeps its value, whatever they made of it; where a requirement could be met
 // they hold for exactly the sizes that meet it.
-#include "sym_bed.h"
+#include "sym_fixture.h"
 
 #include "seeds.h"
 

@@ -2,7 +2,7 @@
 //
 // The cover of a small network with a skip connection: which regions must be there for the selector to choose from, and what
 // the same network costs with a kernel for each node.
-#include "gen_bed.h"
+#include "gen_fixture.h"
 #include "pass/pass.h"
 #include "plan/plan.h"
 

@@ -17,10 +17,10 @@
 #include <cmocka.h>
 
 #include "skip.h"
-#include "tune_bed.h"
+#include "tune_fixture.h"
 
 /* A kernel with this body instead of the generator's; x, y: input and output, first: is the first iteration here. */
-static struct subject plant(struct bed *b, const char *body)
+static struct subject plant(struct fixture *b, const char *body)
 {
     struct buf code = {0};
     u32 out = b->kernel.arg[1].is_out;
@@ -37,7 +37,7 @@ static struct subject plant(struct bed *b, const char *body)
     return s;
 }
 
-static enum trial_status run(struct bed *b, const struct subject *s, struct buf *why)
+static enum trial_status run(struct fixture *b, const struct subject *s, struct buf *why)
 {
     const struct check *checks[] = {&b->check};
     b->n_samples = 0;
@@ -71,9 +71,9 @@ static const struct { const char *name, *body; enum trial_status want; const cha
 
 static void test_planted(void **state)
 {
-    struct bed b;
+    struct fixture b;
     struct buf why = {0};
-    bed_open(&b, "cpu");
+    fixture_open(&b, "cpu");
     struct subject right = plant(&b, RIGHT);
     b.o.base = &right;
     for (i64 i = 0; i < countof(planted); i++) {
@@ -85,7 +85,7 @@ static void test_planted(void **state)
         assert_int_equal(b.n_samples, 5);
     }
     buf_release(&why);
-    bed_close(&b);
+    fixture_close(&b);
 }
 
 /* Right, but up to something else, too, when it is timed: what the sandbox is for. */
@@ -99,10 +99,10 @@ static void test_confined(void **state)
         {"writes a file", RIGHT "open(\"/tmp/quern-planted\", O_CREAT | O_WRONLY, 0600);"},
         {"removes a file", RIGHT "unlink(\"/tmp/quern-planted\");"},
     };
-    struct bed b;
+    struct fixture b;
     struct buf why = {0};
     if (os_sandbox_lacks(OS_SANDBOX_MEMORY)) skip_test("no %s", os_sandbox_lacks(OS_SANDBOX_MEMORY));
-    bed_open(&b, "cpu");
+    fixture_open(&b, "cpu");
     struct subject right = plant(&b, RIGHT), reads = plant(&b, "if (open(\"/proc/self/maps\", O_RDONLY) < 0) {" RIGHT "}");
     b.o.base = &right;
     for (i64 i = 0; i < countof(deed); i++) {
@@ -115,10 +115,10 @@ static void test_confined(void **state)
     assert_int_equal(run(&b, &reads, &why), TRIAL_OK); /* it had no way to read the file */
     assert_false(os_exists("/tmp/quern-planted"));
     buf_release(&why);
-    bed_close(&b);
+    fixture_close(&b);
 }
 
-static struct trial_session session(struct bed *b, const struct subject *s, u32 n, const struct check *const *checks)
+static struct trial_session session(struct fixture *b, const struct subject *s, u32 n, const struct check *const *checks)
 {
     return (struct trial_session){.subject = s, .n_subjects = n, .checks = checks, .n_checks = 1, .timing = &b->check, .o = &b->o};
 }
@@ -136,10 +136,10 @@ static void test_shared(void **state)
         {RIGHT "if (n_runs > 6) setenv(\"QUERN_PLANTED\", \"1\", 1);", TRIAL_OK},
         {RIGHT "if (n_runs > 4 && getenv(\"QUERN_PLANTED\")) abort();", TRIAL_OK}, /* in the middle of its samples */
     };
-    struct bed b;
+    struct fixture b;
     struct buf why = {0};
     struct subject s[countof(turn)];
-    bed_open(&b, "cpu");
+    fixture_open(&b, "cpu");
     for (i64 i = 0; i < countof(turn); i++) s[i] = plant(&b, turn[i].body);
     struct subject base = s[3];
     b.o.base = &base;
@@ -154,12 +154,12 @@ static void test_shared(void **state)
     }
     trial_close(&t);
     buf_release(&why);
-    bed_close(&b);
+    fixture_close(&b);
 }
 
 static bool enough(void *user, const struct sample *s, u32 n)
 {
-    struct bed *b = user;
+    struct fixture *b = user;
     assert_true(s->base > 0 && s->seconds > s->base);
     return count_sample(user, s, n) && n < b->o.max_samples - 2;
 }
@@ -169,9 +169,9 @@ static bool one_is_enough(void *user, const struct sample *s, u32 n) { return co
 /* What is lost by its first run is said so at once; whoever asks goes on all the same. */
 static void test_hopeless(void **state)
 {
-    struct bed b;
+    struct fixture b;
     struct buf why = {0};
-    bed_open(&b, "cpu");
+    fixture_open(&b, "cpu");
     struct subject base = plant(&b, RIGHT), slow = plant(&b, RIGHT "for (volatile int i = 0; i < 3000000; i++) {}");
     b.o.base = &base;
     for (int k = 0; k < 2; k++) {
@@ -184,15 +184,15 @@ static void test_hopeless(void **state)
         trial_close(&t);
     }
     buf_release(&why);
-    bed_close(&b);
+    fixture_close(&b);
 }
 
 /* What is not a kernel at all. */
 static void test_binaries(void **state)
 {
-    struct bed b;
+    struct fixture b;
     struct buf why = {0};
-    bed_open(&b, "cpu");
+    fixture_open(&b, "cpu");
     struct subject s = plant(&b, RIGHT);
     struct str whole = s.code;
     for (i64 n = 0; n < whole.n; n += whole.n / 7 + 1) {
@@ -206,7 +206,7 @@ static void test_binaries(void **state)
     assert_int_equal(run(&b, &s, &why), TRIAL_LAUNCH);
     assert_true(str_glob(S("*no function*"), buf_view(&why)));
     buf_release(&why);
-    bed_close(&b);
+    fixture_close(&b);
 }
 
 /* What is kept from one run to the next: seen when the same inputs come again, or others in the same memory. */
@@ -221,10 +221,10 @@ static void test_again(void **state)
          "for (int i = 0; i < N; i++) y[i] = kept[i] > 0 ? kept[i] : 0;", TRIAL_OK, TRIAL_OK, TRIAL_WRONG},
         {"if (n_runs > 1) return; " RIGHT, TRIAL_OK, TRIAL_OK, TRIAL_WRONG}, /* what is there already stays */
     };
-    struct bed b;
+    struct fixture b;
     struct buf why = {0};
     struct check other;
-    bed_open(&b, "cpu");
+    fixture_open(&b, "cpu");
     assert_true(check_init(&other, &b.task, NULL, 2, true, &b.e));
     other.in_place = true;
     const struct check *checks[] = {&b.check, &other};
@@ -238,7 +238,7 @@ static void test_again(void **state)
     }
     buf_release(&why);
     check_release(&other);
-    bed_close(&b);
+    fixture_close(&b);
 }
 
 struct sum { double of; };
@@ -254,11 +254,11 @@ static bool look(const struct check *c, u32 k, const void *got, struct buf *why)
 /* A judge of one's own, whose findings come back whether it is content or not. */
 static void test_judge(void **state)
 {
-    struct bed b;
+    struct fixture b;
     struct buf why = {0};
     struct sum sum = {0};
     const struct judge judge = {look, &sum, sizeof sum};
-    bed_open(&b, "cpu");
+    fixture_open(&b, "cpu");
     struct subject threes = plant(&b, "for (int i = 0; i < N; i++) y[i] = 3;"), one = plant(&b, "for (int i = 0; i < N; i++) y[i] = i ? 3 : 4;");
     b.check.judge = &judge;
     assert_int_equal(run(&b, &threes, &why), TRIAL_OK);
@@ -267,23 +267,23 @@ static void test_judge(void **state)
     assert_int_equal(run(&b, &one, &why), TRIAL_WRONG);
     assert_true(sum.of == 3 * N + 1 && str_is(buf_view(&why), "not threes"));
     buf_release(&why);
-    bed_close(&b);
+    fixture_close(&b);
 }
 
 static void test_deadline(void **state)
 {
-    struct bed b;
+    struct fixture b;
     struct buf why = {0};
-    bed_open(&b, "cpu");
+    fixture_open(&b, "cpu");
     struct subject hangs = plant(&b, "for (volatile int go = 1; go;) {}");
     b.o.timeout = 50;
     b.o.deadline = os_now() + 0.3;
     assert_int_equal(run(&b, &hangs, &why), TRIAL_NEW); /* no verdict on it; that it did not end in 50 s would be one */
     buf_release(&why);
-    bed_close(&b);
+    fixture_close(&b);
 }
 
-struct heard { struct bed *b; u32 n_cold, n_warm; double warm; };
+struct heard { struct fixture *b; u32 n_cold, n_warm; double warm; };
 
 static bool hear(void *user, const struct sample *s, u32 n)
 {
@@ -297,9 +297,9 @@ static bool hear(void *user, const struct sample *s, u32 n)
    must not be reported as the microsecond that starting a clock costs. */
 static void test_samples(void **state)
 {
-    struct bed b;
+    struct fixture b;
     struct buf why = {0};
-    bed_open(&b, "cpu");
+    fixture_open(&b, "cpu");
     struct heard h = {&b, 0, 0, 0};
     struct subject s = plant(&b, "y[0] = x[0];");
     b.o.cold = true;
@@ -309,7 +309,7 @@ static void test_samples(void **state)
     assert_int_equal(h.n_warm, 9);
     assert_true(h.warm / 9 < 2e-6);
     buf_release(&why);
-    bed_close(&b);
+    fixture_close(&b);
 }
 
 static void test_stats(void **state)

@@ -14,12 +14,12 @@
 
 #include "skip.h"
 
-#include "tune_bed.h"
+#include "tune_fixture.h"
 
 static char fake_path[4096];
 
 /* This body for thread 0 of each group: x, y, input and output of 300 elements. */
-static struct subject plant(struct bed *b, const char *body)
+static struct subject plant(struct fixture *b, const char *body)
 {
     struct kir k;
     struct buf source = {0}, code = {0};
@@ -64,12 +64,12 @@ static const struct {
 
 static void test_planted(void **state)
 {
-    struct bed b;
+    struct fixture b;
     struct err e = {0};
     struct buf why = {0};
     struct subject s[countof(planted)];
     if (!dev_ask(dev_find(S("vulkan")), &(struct dev_opts){0}, NULL, NULL, &e)) skip_test("no Vulkan device: %s", e.msg);
-    bed_open(&b, "vulkan");
+    fixture_open(&b, "vulkan");
     b.o.timeout = 20;
     for (i64 i = 0; i < countof(planted); i++) s[i] = plant(&b, planted[i].body);
     struct subject base = s[0];
@@ -91,7 +91,7 @@ static void test_planted(void **state)
     }
     trial_close(&t);
     buf_release(&why);
-    bed_close(&b);
+    fixture_close(&b);
 }
 
 /* Enough samples seen: the child goes on with the next. */
@@ -104,11 +104,11 @@ static bool one_sample(void *user, const struct sample *s, u32 n)
 
 static void test_stop(void **state)
 {
-    struct bed b;
+    struct fixture b;
     struct buf why = {0};
     setenv("QUERN_VULKAN_LOADER", fake_path, 1);
     setenv("QUERN_FAKE_VULKAN", "idle=1", 1);
-    bed_open(&b, "vulkan");
+    fixture_open(&b, "vulkan");
     struct subject s[] = {plant(&b, RIGHT), plant(&b, RIGHT), plant(&b, RIGHT)};
     struct trial_session t = {.subject = s, .n_subjects = countof(s), .timing = &b.check, .o = &b.o};
     u32 n = 0;
@@ -118,16 +118,16 @@ static void test_stop(void **state)
     }
     trial_close(&t);
     buf_release(&why);
-    bed_close(&b);
+    fixture_close(&b);
 }
 
 static void test_lost(void **state)
 {
-    struct bed b;
+    struct fixture b;
     struct buf why = {0};
     setenv("QUERN_VULKAN_LOADER", fake_path, 1);
     setenv("QUERN_FAKE_VULKAN", "idle=1 lost=3", 1);
-    bed_open(&b, "vulkan");
+    fixture_open(&b, "vulkan");
     struct subject s[] = {plant(&b, RIGHT), plant(&b, RIGHT)};
     struct trial_session t = {.subject = s, .n_subjects = countof(s), .timing = &b.check, .o = &b.o};
     for (u32 i = 0; i < countof(s); i++) {
@@ -145,7 +145,7 @@ static void test_lost(void **state)
     assert_true(str_glob(S("*no devices*"), buf_view(&why)));
     trial_close(&t);
     buf_release(&why);
-    bed_close(&b);
+    fixture_close(&b);
 }
 
 int main(int argc, char **argv)

@@ -15,7 +15,7 @@
 
 #include <string.h>
 
-struct bed {
+struct fixture {
     struct arena a;
     struct caps caps;
     u32 subgroup; /* that kernels require */
@@ -24,9 +24,9 @@ struct bed {
     struct err e;
 };
 
-static void bed_open(struct bed *t)
+static void fixture_open(struct fixture *t)
 {
-    *t = (struct bed){0};
+    *t = (struct fixture){0};
     assert_true(caps_parse(&t->caps,
                            S("arch=\"generic\" is_gpu=1 max_group=256 subgroup=8 "
                              "subgroup_min=8 subgroup_max=8 shared_bytes=32768 "
@@ -41,7 +41,7 @@ static void bed_open(struct bed *t)
     buf_release(&b);
 }
 
-static void bed_close(struct bed *t) { arena_release(&t->a); }
+static void fixture_close(struct fixture *t) { arena_release(&t->a); }
 
 /* Builds kernels with the builder: each grid copies one argument to another. */
 struct step {
@@ -49,7 +49,7 @@ struct step {
     bool adds;
 };
 
-static struct str build_kernel(struct bed *t, const char *name, const enum kir_access *access,
+static struct str build_kernel(struct fixture *t, const char *name, const enum kir_access *access,
                                u32 n_buf, const struct step *step, u32 n_step)
 {
     struct kir k;
@@ -78,7 +78,7 @@ static struct str build_kernel(struct bed *t, const char *name, const enum kir_a
     return code;
 }
 
-static u32 add_buf(struct bed *t, enum plan_buf_kind kind)
+static u32 add_buf(struct fixture *t, enum plan_buf_kind kind)
 {
     static const float content[64] = {1};
     struct plan_buf *b = arr_push(&t->a, &t->p.buf);
@@ -90,7 +90,7 @@ static u32 add_buf(struct bed *t, enum plan_buf_kind kind)
     return t->p.buf.n - 1;
 }
 
-static void add_io(struct bed *t, enum plan_buf_kind kind)
+static void add_io(struct fixture *t, enum plan_buf_kind kind)
 {
     struct plan_io io = {.name = S("io"), .dtype = DT_F32, .rank = 3, .buf = add_buf(t, kind)};
     io.dim[0] = sym_const(&t->p.sym, 1);
@@ -100,7 +100,7 @@ static void add_io(struct bed *t, enum plan_buf_kind kind)
     else *(arr_push(&t->a, &t->p.output)) = io;
 }
 
-static void add_dispatch(struct bed *t, struct str code, const char *entry, const u32 *buf,
+static void add_dispatch(struct fixture *t, struct str code, const char *entry, const u32 *buf,
                          u32 n_buf, u32 n_grid)
 {
     struct plan_dispatch d = {
@@ -120,9 +120,9 @@ static void add_dispatch(struct bed *t, struct str code, const char *entry, cons
     *(arr_push(&t->a, &t->p.dispatch)) = d;
 }
 
-static bool make_model(struct bed *t) { return vkdt_model_init(&t->m, &t->p, &t->a, &t->e); }
+static bool make_model(struct fixture *t) { return vkdt_model_init(&t->m, &t->p, &t->a, &t->e); }
 
-static const struct vkdt_conn *conn(const struct bed *t, u32 node, u32 k)
+static const struct vkdt_conn *conn(const struct fixture *t, u32 node, u32 k)
 {
     assert_true(node < t->m.node.n && k < t->m.node.v[node].n_conn);
     return &t->m.node.v[node].conn[k];
@@ -139,8 +139,8 @@ static void check_from(const struct vkdt_conn *c, enum vkdt_type type, u32 node,
 /* Two grids: a node each, with only what it uses; the second reads what the first wrote. */
 static void test_grids(void **state)
 {
-    struct bed t;
-    bed_open(&t);
+    struct fixture t;
+    fixture_open(&t);
     add_io(&t, PB_INPUT), add_io(&t, PB_OUTPUT);
     u32 temp = add_buf(&t, PB_TEMP), weight = add_buf(&t, PB_CONST);
     struct str code = build_kernel(&t, "k", (enum kir_access[]){KA_IN, KA_OUT, KA_INOUT, KA_IN}, 4,
@@ -156,15 +156,15 @@ static void test_grids(void **state)
     assert_int_equal(t.m.result[0].node, 1);
     assert_int_equal(t.m.offset[weight], -1);
     assert_int_equal(t.m.weights, 0);
-    bed_close(&t);
+    fixture_close(&t);
 }
 
 /* A kernel alone: one entry point "main", set 1, bindings in the connectors' order. */
 static void test_module(void **state)
 {
-    struct bed t;
+    struct fixture t;
     struct spirv_info info;
-    bed_open(&t);
+    fixture_open(&t);
     add_io(&t, PB_INPUT), add_io(&t, PB_OUTPUT), add_io(&t, PB_OUTPUT);
     u32 weight = add_buf(&t, PB_CONST);
     struct str code = build_kernel(&t, "k", (enum kir_access[]){KA_IN, KA_IN, KA_OUT}, 3,
@@ -181,14 +181,14 @@ static void test_module(void **state)
     assert_int_equal(info.entry[0].local[0], 32);
     assert_int_equal(conn(&t, 0, 0)->end.kind, END_WEIGHTS);
     assert_int_equal(t.m.weights, 256);
-    bed_close(&t);
+    fixture_close(&t);
 }
 
 /* Adding to a buffer: behind those who read it before, in front of those who read it later. */
 static void test_modify(void **state)
 {
-    struct bed t;
-    bed_open(&t);
+    struct fixture t;
+    fixture_open(&t);
     add_io(&t, PB_INPUT), add_io(&t, PB_OUTPUT);
     u32 sum = add_buf(&t, PB_TEMP), early = add_buf(&t, PB_TEMP);
     struct step plain[] = {{0, 1, false}}, adding[] = {{0, 1, true}};
@@ -207,15 +207,15 @@ static void test_modify(void **state)
     check_from(conn(&t, 2, 2), VC_READ, 1, 1); /* the early reader has to be through */
     assert_true(conn(&t, 2, 2)->is_order);
     check_from(conn(&t, 3, 0), VC_READ, 2, 1);
-    bed_close(&t);
+    fixture_close(&t);
 }
 
 /* Constants: each once, at offsets that every device takes, with their content. */
 static void test_weights(void **state)
 {
-    struct bed t;
+    struct fixture t;
     struct buf file = {0};
-    bed_open(&t);
+    fixture_open(&t);
     add_io(&t, PB_INPUT), add_io(&t, PB_OUTPUT), add_io(&t, PB_OUTPUT), add_io(&t, PB_OUTPUT);
     u32 w[3] = {add_buf(&t, PB_CONST), add_buf(&t, PB_CONST), add_buf(&t, PB_CONST)};
     struct step plain[] = {{0, 1, false}};
@@ -232,14 +232,14 @@ static void test_weights(void **state)
     assert_int_equal(file.n, VKDT_ALIGN + 256);
     assert_memory_equal(file.p + VKDT_ALIGN, t.p.buf.v[w[0]].data, 256);
     buf_release(&file);
-    bed_close(&t);
+    fixture_close(&t);
 }
 
 /* What leads to no output is left out, with its kernel and its constants. */
 static void test_dead(void **state)
 {
-    struct bed t;
-    bed_open(&t);
+    struct fixture t;
+    fixture_open(&t);
     add_io(&t, PB_INPUT), add_io(&t, PB_OUTPUT);
     u32 temp = add_buf(&t, PB_TEMP), unread = add_buf(&t, PB_TEMP), weight = add_buf(&t, PB_CONST);
     struct step one[] = {{0, 2, false}, {1, 3, false}}, plain[] = {{0, 1, false}};
@@ -256,14 +256,14 @@ static void test_dead(void **state)
     assert_int_equal(t.m.node.v[0].kernel, 0), assert_int_equal(t.m.node.v[1].kernel, 1);
     assert_int_equal(t.m.offset[weight], -1);
     assert_int_equal(t.m.weights, 0);
-    bed_close(&t);
+    fixture_close(&t);
 }
 
 /* Nodes visit other nodes before inputs of the network: the last connector is the first. */
 static void test_inputs_last(void **state)
 {
-    struct bed t;
-    bed_open(&t);
+    struct fixture t;
+    fixture_open(&t);
     add_io(&t, PB_INPUT), add_io(&t, PB_OUTPUT);
     u32 temp = add_buf(&t, PB_TEMP);
     struct step plain[] = {{0, 1, false}}, two[] = {{0, 2, false}, {1, 2, true}};
@@ -275,23 +275,23 @@ static void test_inputs_last(void **state)
     assert_int_equal(t.m.node.n, 3);
     assert_int_equal(conn(&t, 2, 0)->end.kind, END_INPUT);
     check_from(conn(&t, 2, 1), VC_MODIFY, 1, 1);
-    bed_close(&t);
+    fixture_close(&t);
 }
 
-static void check_refused(struct bed *t, const char *why)
+static void check_refused(struct fixture *t, const char *why)
 {
     assert_false(make_model(t));
     if (!strstr(t->e.msg, why)) fail_msg("'%s' without '%s'", t->e.msg, why);
-    bed_close(t);
+    fixture_close(t);
 }
 
 static void test_refused(void **state)
 {
-    struct bed t;
+    struct fixture t;
     struct step plain[] = {{0, 1, false}};
     enum kir_access access[] = {KA_IN, KA_OUT};
     for (int what = 0; what < 5; what++) {
-        bed_open(&t);
+        fixture_open(&t);
         add_io(&t, PB_INPUT), add_io(&t, PB_OUTPUT);
         u32 temp = add_buf(&t, PB_TEMP);
         struct str code = build_kernel(&t, "copy", access, 2, plain, 1);
@@ -305,7 +305,7 @@ static void test_refused(void **state)
     }
 }
 
-static void make_copy(struct bed *t)
+static void make_copy(struct fixture *t)
 {
     struct step plain[] = {{0, 1, false}};
     add_io(t, PB_INPUT), add_io(t, PB_OUTPUT);
@@ -316,9 +316,9 @@ static void make_copy(struct bed *t)
 /* vkdt asks for no size of subgroups: the target's usual one will do, and is checked later. */
 static void test_subgroup(void **state)
 {
-    struct bed t;
+    struct fixture t;
     struct buf text = {0};
-    bed_open(&t);
+    fixture_open(&t);
     t.caps.has_subgroup = true;
     t.subgroup = 8;
     make_copy(&t);
@@ -329,8 +329,8 @@ static void test_subgroup(void **state)
     vkdt_print_model(&text, &t.m, &n);
     assert_non_null(strstr(text.p, "if(qvk.subgroup_size != 8)"));
     buf_release(&text);
-    bed_close(&t);
-    bed_open(&t);
+    fixture_close(&t);
+    fixture_open(&t);
     t.caps.has_subgroup = true;
     t.caps.subgroup_max = 32;
     t.subgroup = 32;
@@ -340,8 +340,8 @@ static void test_subgroup(void **state)
 
 static void test_parameters_in_memory(void **state)
 {
-    struct bed t;
-    bed_open(&t);
+    struct fixture t;
+    fixture_open(&t);
     t.caps.max_push = 4;
     make_copy(&t);
     check_refused(&t, "push constants");
@@ -350,10 +350,10 @@ static void test_parameters_in_memory(void **state)
 /* Whatever is done to a module's words: an answer or an error, nothing outside of it is read. */
 static void test_broken_modules(void **state)
 {
-    struct bed t;
+    struct fixture t;
     struct rng r = rng_seed(7);
     struct step plain[] = {{0, 1, false}, {1, 0, true}};
-    bed_open(&t);
+    fixture_open(&t);
     struct str code = build_kernel(&t, "k", (enum kir_access[]){KA_INOUT, KA_INOUT}, 2, plain, 2);
     for (int i = 0; i < 3000; i++) {
         struct arena a = {0};
@@ -371,7 +371,7 @@ static void test_broken_modules(void **state)
         else assert_int_not_equal(e.code, ERR_NONE);
         arena_release(&a);
     }
-    bed_close(&t);
+    fixture_close(&t);
 }
 
 static void test_names(void **state)

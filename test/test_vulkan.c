@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-#include "dev_bed.h"
+#include "dev_fixture.h"
 #include "skip.h"
 
 static char fake_path[4096];
@@ -226,7 +226,7 @@ static void test_cache(void **state)
 
 /* Launches. */
 
-struct bed {
+struct fixture {
     struct dev *d;
     struct dev_mem buf[2];
     struct dev_kernel *kernel;
@@ -235,12 +235,12 @@ struct bed {
 };
 
 /* A kernel of one parameter on a grid; the first buffer counts the groups. */
-static void open_bed(struct bed *b, const char *options, const i64 grid[3], struct module m, u32 n_param)
+static void open_fixture(struct fixture *b, const char *options, const i64 grid[3], struct module m, u32 n_param)
 {
     struct err e = {0};
     i64 groups = grid[0] * grid[1] * grid[2];
     u32 extent[3] = {(u32)grid[0], (u32)grid[1], (u32)grid[2]};
-    *b = (struct bed){.d = open_fake(options)};
+    *b = (struct fixture){.d = open_fake(options)};
     assert_true(b->d->driver->alloc(b->d, 4 * groups, &b->buf[0], &e));
     assert_true(b->d->driver->alloc(b->d, sizeof extent, &b->buf[1], &e));
     assert_true(b->d->driver->upload(b->d, b->buf[1], extent, sizeof extent, &e));
@@ -256,20 +256,20 @@ static void open_bed(struct bed *b, const char *options, const i64 grid[3], stru
                                     .n_grid = 1};
 }
 
-static void close_bed(struct bed *b)
+static void close_fixture(struct fixture *b)
 {
     b->d->driver->unload(b->d, b->kernel);
     for (int i = 0; i < 2; i++) b->d->driver->release(b->d, &b->buf[i]);
     b->d->driver->close(b->d);
 }
 
-static bool launch(struct bed *b, struct err *e)
+static bool launch(struct fixture *b, struct err *e)
 {
     return b->d->driver->launch(b->d, &b->launch, e) && b->d->driver->fence(b->d, e);
 }
 
 /* Every group ran this many times. */
-static void check_groups(struct bed *b, u32 times)
+static void check_groups(struct fixture *b, u32 times)
 {
     struct err e = {0};
     u32 *p = mem_alloc(b->buf[0].size + 4);
@@ -285,39 +285,39 @@ static void test_grids(void **state)
                                    {3, 9, 2}, {17, 8, 9}, {1, 1, 8}, {1, 33, 1}, {0, 5, 5}, {5, 5, 0}};
     for (i64 i = 0; i < countof(grids); i++)
         for (int by_push = 0; by_push < 2; by_push++) {
-            struct bed b;
+            struct fixture b;
             struct err e = {0};
             struct module m = by_push ? module(2, 4, SPV_CAP_SHADER, 64) : module(3, 0, SPV_CAP_SHADER, 64);
-            open_bed(&b, "groups=8", grids[i], m, 1);
+            open_fixture(&b, "groups=8", grids[i], m, 1);
             for (u32 n = 1; n <= 3; n++) {
                 assert_true(launch(&b, &e));
                 check_groups(&b, n);
             }
-            close_bed(&b);
+            close_fixture(&b);
         }
 }
 
 /* Without the base in its parameters a kernel runs as far as one dispatch goes. */
 static void test_no_base(void **state)
 {
-    struct bed b;
+    struct fixture b;
     struct err e = {0};
-    open_bed(&b, "groups=8", (const i64[]){8, 2, 1}, module(2, 1, SPV_CAP_SHADER, 64), 1);
+    open_fixture(&b, "groups=8", (const i64[]){8, 2, 1}, module(2, 1, SPV_CAP_SHADER, 64), 1);
     assert_true(launch(&b, &e));
     check_groups(&b, 1);
     b.grid[0][0] = 9;
     assert_false(launch(&b, &e));
     assert_true(strstr(e.msg, "extent 9") && strstr(e.msg, "allows 8"));
-    close_bed(&b);
+    close_fixture(&b);
 }
 
 /* More launches than a batch holds, then more than all hold. */
 static void test_many(void **state)
 {
-    struct bed b;
+    struct fixture b;
     struct err e = {0};
     struct dev_mem swap;
-    open_bed(&b, "host=0", (const i64[]){3, 1, 1}, module(2, 4, SPV_CAP_SHADER, 64), 1);
+    open_fixture(&b, "host=0", (const i64[]){3, 1, 1}, module(2, 4, SPV_CAP_SHADER, 64), 1);
     assert_true(b.d->driver->alloc(b.d, 12, &swap, &e));
     for (u32 i = 0; i < 4000; i++) { /* another set of buffers each time */
         struct dev_mem t = b.buf[0];
@@ -331,7 +331,7 @@ static void test_many(void **state)
     assert_true(b.d->driver->fence(b.d, &e));
     assert_true(b.d->driver->elapsed(b.d) == 0);
     b.d->driver->release(b.d, &swap);
-    close_bed(&b);
+    close_fixture(&b);
 }
 
 /* What was recorded is submitted again. Programs are random lists of launches and uploads; each is
@@ -455,9 +455,9 @@ static void test_again(void **state)
 
 static void test_bad_launches(void **state)
 {
-    struct bed b;
+    struct fixture b;
     struct err e = {0};
-    open_bed(&b, "host=0", (const i64[]){3, 1, 1}, module(2, 4, SPV_CAP_SHADER, 64), 1);
+    open_fixture(&b, "host=0", (const i64[]){3, 1, 1}, module(2, 4, SPV_CAP_SHADER, 64), 1);
     b.param[0] = INT64_C(1) << 31;
     assert_false(launch(&b, &e) || !strstr(e.msg, "beyond 32 bits"));
     b.param[0] = 0, e = (struct err){0};
@@ -472,7 +472,7 @@ static void test_bad_launches(void **state)
     b.grid[0][1] = 1, e = (struct err){0};
     assert_true(launch(&b, &e));
     check_groups(&b, 1);
-    close_bed(&b);
+    close_fixture(&b);
 }
 
 static void test_features(void **state)
@@ -520,10 +520,10 @@ static void test_lost(void **state)
 {
     for (int lost = 2; lost < 6; lost++) {
         char options[32];
-        struct bed b;
+        struct fixture b;
         struct err e = {0};
         snprintf(options, sizeof options, "lost=%d", lost);
-        open_bed(&b, options, (const i64[]){5, 1, 1}, module(2, 4, SPV_CAP_SHADER, 64), 1);
+        open_fixture(&b, options, (const i64[]){5, 1, 1}, module(2, 4, SPV_CAP_SHADER, 64), 1);
         u32 good = 0, extent[3] = {5, 1, 1}, failures = 0;
         for (u32 i = 0; i < 8 && b.d->n_lost == 0; i++) {
             if (launch(&b, &e)) good++;
@@ -539,7 +539,7 @@ static void test_lost(void **state)
         assert_memory_equal(zero, want, sizeof zero);
         assert_true(b.d->driver->upload(b.d, b.buf[1], extent, sizeof extent, &e));
         assert_true(launch(&b, &e));
-        close_bed(&b);
+        close_fixture(&b);
     }
 }
 

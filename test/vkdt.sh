@@ -5,7 +5,7 @@
 # them and runs them: the same output as the program's, whatever order the connections allow. Shaders
 # and kernels go through glslangValidator and spirv-val where these are installed. Then: names,
 # several networks in one module, everything that is refused.
-. "$(dirname "$0")/bed.sh"
+. "$(dirname "$0")/common.sh"
 stub=$here/vkdt_stub src=$(cd "$here/../src" && pwd) trained=$(cd "$here/../models" && pwd)/denoise.onnx
 # Mesa's driver leaks what cannot be told from our leaks once it is unloaded.
 ASAN_OPTIONS=detect_leaks=0; export ASAN_OPTIONS

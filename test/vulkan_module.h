@@ -5,7 +5,7 @@
 #define QUERN_VULKAN_MODULE_H
 
 #include "core/spirv.h"
-#include "vulkan_bed.h"
+#include "vulkan_fixture.h"
 
 #include <string.h>
 

@@ -2,12 +2,12 @@
 //
 // For the tests of languages of groups of threads on a device: random kernels must give the interpreter's bytes,
 // functions of floats the same value within units in the last place.
-#ifndef QUERN_TEST_GROUP_BED_H
-#define QUERN_TEST_GROUP_BED_H
+#ifndef QUERN_TEST_GROUP_FIXTURE_H
+#define QUERN_TEST_GROUP_FIXTURE_H
 
-#include "lang_bed.h"
+#include "lang_fixture.h"
 
-struct bed { /* the device, for all tests */
+struct fixture { /* the device, for all tests */
     const char *lang;
     struct dev *dev;   /* NULL: none; every test is skipped */
     char why_not[256]; /* then */
@@ -15,7 +15,7 @@ struct bed { /* the device, for all tests */
     void (*less)(struct caps *c); /* makes a poorer target of it; optional */
 };
 
-static inline int bed_open(struct bed *b, const char *driver, const char *lang)
+static inline int fixture_open(struct fixture *b, const char *driver, const char *lang)
 {
     struct err e = {0};
     const struct dev_driver *d = dev_find(str_of(driver));
@@ -27,19 +27,19 @@ static inline int bed_open(struct bed *b, const char *driver, const char *lang)
     return 0;
 }
 
-static inline void skip_without(const struct bed *b)
+static inline void skip_without(const struct fixture *b)
 {
     if (!b->dev) skip_test("%s", b->why_not);
 }
 
 static inline int close_device(void **state)
 {
-    struct bed *b = *state;
+    struct fixture *b = *state;
     if (b->dev) b->dev->driver->close(b->dev);
     return 0;
 }
 
-static inline void check_run(struct bed *b, struct run *r, const struct caps *c, const char *what)
+static inline void check_run(struct fixture *b, struct run *r, const struct caps *c, const char *what)
 {
     struct buf binary = {0};
     void *out[MAX_ARGS];
@@ -52,7 +52,7 @@ static inline void check_run(struct bed *b, struct run *r, const struct caps *c,
     buf_release(&binary);
 }
 
-static inline void random_kernels(struct bed *b, const struct caps *c, u64 from, u64 to)
+static inline void random_kernels(struct fixture *b, const struct caps *c, u64 from, u64 to)
 {
     for (u64 seed = first_seed(from, to); seed < last_seed(from, to); seed++) {
         struct run r = {0};
@@ -67,14 +67,14 @@ static inline void random_kernels(struct bed *b, const struct caps *c, u64 from,
 
 static inline void random_kernels_agree(void **state)
 {
-    struct bed *b = *state;
+    struct fixture *b = *state;
     skip_without(b);
     random_kernels(b, &b->caps, 3000, 3016);
 }
 
 static inline void random_kernels_agree_on_less(void **state)
 {
-    struct bed *b = *state;
+    struct fixture *b = *state;
     skip_without(b);
     if (!b->less) skip_test("no poorer target of this kind");
     struct caps c = b->caps;
@@ -111,7 +111,7 @@ static inline void spread(struct run *r, u32 threads)
 
 static inline void structures_agree(void **state)
 {
-    struct bed *b = *state;
+    struct fixture *b = *state;
     skip_without(b);
     for (u64 i = 0; i < 6; i++) {
         struct run r = {0};
@@ -166,7 +166,7 @@ static inline void shared_kernel(struct run *r, struct rng *g, enum dtype t, boo
 
 static inline void groups_agree(void **state)
 {
-    struct bed *b = *state;
+    struct fixture *b = *state;
     skip_without(b);
     for (enum dtype t = 1; t < N_DTYPES; t++)
         for (u32 i = 0; i < 4 && !dtype_is_small(t); i++) {
@@ -184,7 +184,7 @@ static inline void groups_agree(void **state)
 static inline void subgroups_agree(void **state)
 {
     static const enum dtype types[] = {DT_F32, DT_I32, DT_U32, DT_I8, DT_U16, DT_F64};
-    struct bed *b = *state;
+    struct fixture *b = *state;
     skip_without(b);
     if (!b->caps.has_subgroup) skip_test("the device has no subgroups");
     for (i64 i = 0; i < countof(types); i++) {
@@ -219,7 +219,7 @@ static inline void subgroups_agree(void **state)
 static inline void halves_agree(void **state)
 {
     enum { COUNT = 1 << 16 };
-    struct bed *b = *state;
+    struct fixture *b = *state;
     skip_without(b);
     for (int i = 0; i < 4; i++) {
         struct run r = {0};
@@ -262,7 +262,7 @@ static inline void loops_agree(void **state)
         {DT_F32, "mod"}, {DT_F64, "mod"}, {DT_I32, "pow"}, {DT_U8, "pow"},
         {DT_I64, "pow"}, {DT_I32, "mod"}, {DT_I64, "div"},
     };
-    struct bed *b = *state;
+    struct fixture *b = *state;
     skip_without(b);
     for (i64 i = 0; i < countof(ops); i++) {
         struct run r = {0};
@@ -297,7 +297,7 @@ static inline void loops_agree(void **state)
 static inline void magnitudes_agree(void **state)
 {
     static const char *const types[][2] = {{"i32", "i64"}, {"i8", "i64"}, {"i8", "i32"}, {"i64", "i64"}, {"i16", "i16"}};
-    struct bed *b = *state;
+    struct fixture *b = *state;
     skip_without(b);
     for (i64 i = 0; i < countof(types); i++) {
         struct run r = {0};
@@ -316,7 +316,7 @@ static inline void magnitudes_agree(void **state)
 static inline void functions_are_accurate(void **state)
 {
     enum { COUNT = 1 << 14 };
-    struct bed *b = *state;
+    struct fixture *b = *state;
     skip_without(b);
     for (i64 i = 0; i < countof(functions); i++) {
         const struct function *f = &functions[i];

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// For the tests of generators: a bed holds one random task with its sizes; try_task runs the default candidate and random ones in
-// the interpreter and compares with the reference evaluator. A bed is opened for a processor with vectors; bed_use_groups makes it
+// For the tests of generators: a fixture holds one random task with its sizes; try_task runs the default candidate and random ones in
+// the interpreter and compares with the reference evaluator. A fixture is opened for a processor with vectors; fixture_use_groups makes it
 // one for a random device with groups of threads. SEED, GEN, DUMP, VERBOSE in the environment narrow a failure down.
-#ifndef QUERN_TEST_GEN_BED_H
-#define QUERN_TEST_GEN_BED_H
+#ifndef QUERN_TEST_GEN_FIXTURE_H
+#define QUERN_TEST_GEN_FIXTURE_H
 
 #include "seeds.h"
 #include "tune/tune.h"
@@ -19,7 +19,7 @@
 
 #include "skip.h"
 
-struct bed {              /* one task and its sizes */
+struct fixture {              /* one task and its sizes */
     struct arena arena;
     struct symtab sym;
     struct graph g;
@@ -34,7 +34,7 @@ struct bed {              /* one task and its sizes */
     struct err e;
 };
 
-static inline void bed_open(struct bed *b, u64 seed)
+static inline void fixture_open(struct fixture *b, u64 seed)
 {
     memset(b, 0, sizeof *b);
     symtab_init(&b->sym, &b->arena);
@@ -48,7 +48,7 @@ static inline void bed_open(struct bed *b, u64 seed)
 
 /* From the smallest device with groups to a large one: sizes of subgroups 4 to 64, shared arrays of 16 to 64 KiB, groups of 64 to
    1024 threads, 1 to 13 processors, with and without matrix units. */
-static inline void bed_use_groups(struct bed *b)
+static inline void fixture_use_groups(struct fixture *b)
 {
     static const struct { u32 subgroup, subgroup_min, subgroup_max, max_group; i64 shared_bytes; bool has_subgroup; const char *matrix; }
     device[] = {
@@ -72,7 +72,7 @@ static inline void bed_use_groups(struct bed *b)
 }
 
 /* Warpgroups of the size that a device has. */
-static inline void bed_use_teams(struct bed *b)
+static inline void fixture_use_teams(struct fixture *b)
 {
     b->caps.subgroup = b->caps.subgroup_min = b->caps.subgroup_max = 32;
     b->caps.max_group = 1024;
@@ -84,16 +84,16 @@ static inline void bed_use_teams(struct bed *b)
              "64x64x16:bf16,bf16,f32,f32 64x128x16:f16,f16,f32,f32 64x128x16:bf16,bf16,f32,f32 64x256x16:f16,f16,f16,f16");
 }
 
-static inline void bed_close(struct bed *b)
+static inline void fixture_close(struct fixture *b)
 {
     struct arena a = b->arena;
     arena_release(&a);
 }
 
-static inline i64 pick(struct bed *b, i64 lo, i64 hi) { return rng_range(&b->rng, lo, hi); }
+static inline i64 pick(struct fixture *b, i64 lo, i64 hi) { return rng_range(&b->rng, lo, hi); }
 
 /* A size: known, or a variable with that value. */
-static inline sym size_of(struct bed *b, i64 n, bool symbolic)
+static inline sym size_of(struct fixture *b, i64 n, bool symbolic)
 {
     if (!symbolic || b->sym.var.n >= 8) return sym_const(&b->sym, n);
     sym s = sym_var(&b->sym, str_fmt(&b->arena, "S%u", b->sym.var.n));
@@ -103,13 +103,13 @@ static inline sym size_of(struct bed *b, i64 n, bool symbolic)
 
 /* lo to hi, a variable in one of n cases. What is drawn has a statement of its own wherever something else is drawn, too: in which order
    arguments are evaluated is the compiler's, and the same seed gives the same task with all of them. */
-static inline sym draw_size(struct bed *b, i64 lo, i64 hi, i64 n)
+static inline sym draw_size(struct fixture *b, i64 lo, i64 hi, i64 n)
 {
     bool symbolic = pick(b, 0, n - 1) == 0;
     return size_of(b, pick(b, lo, hi), symbolic);
 }
 
-static inline value_id add_input(struct bed *b, const char *name, u32 rank, const sym *dim)
+static inline value_id add_input(struct fixture *b, const char *name, u32 rank, const sym *dim)
 {
     value_id v = graph_add_value(&b->g, str_of(name));
     struct value *x = graph_value(&b->g, v);
@@ -120,33 +120,33 @@ static inline value_id add_input(struct bed *b, const char *name, u32 rank, cons
     return v;
 }
 
-static inline value_id add_const(struct bed *b, const char *name, u32 rank, const i64 *dim)
+static inline value_id add_const(struct fixture *b, const char *name, u32 rank, const i64 *dim)
 {
     struct tensor *t = tensor_new(&b->arena, b->type, rank, dim);
     for (i64 i = 0, n = tensor_count(t); i < n; i++) elem_set_f64(b->type, t->data, i, rng_f64(&b->rng) * 2 - 1);
     return graph_add_const(&b->g, str_of(name), t);
 }
 
-static inline value_id add_op(struct bed *b, const char *op, value_id x, value_id y, value_id z)
+static inline value_id add_op(struct fixture *b, const char *op, value_id x, value_id y, value_id z)
 {
     value_id in[3] = {x, y, z};
     return graph_op(&b->g, op, str_of(op), z ? 3 : y ? 2 : 1, in);
 }
 
 /* By new weights, and a bias for as many channels as it says; NULL: without. */
-static inline value_id add_weighted(struct bed *b, const char *op, value_id x, u32 rank, const i64 *w, const i64 *channels)
+static inline value_id add_weighted(struct fixture *b, const char *op, value_id x, u32 rank, const i64 *w, const i64 *channels)
 {
     value_id bias = channels ? add_const(b, "b", 1, channels) : 0, weights = add_const(b, "w", rank, w);
     return add_op(b, op, x, weights, bias);
 }
 
-static inline bool infer_last(struct bed *b, value_id v)
+static inline bool infer_last(struct fixture *b, value_id v)
 {
     return op_infer(&b->g, graph_value(&b->g, v)->producer, &b->e);
 }
 
 /* Now and then an input or an output lies inside a larger value. */
-static inline struct part random_part(struct bed *b, value_id v)
+static inline struct part random_part(struct fixture *b, value_id v)
 {
     const struct value *x = graph_value(&b->t.g, v);
     struct symtab *t = &b->sym;
@@ -160,7 +160,7 @@ static inline struct part random_part(struct bed *b, value_id v)
     return p;
 }
 
-static inline bool place_task(struct bed *b)
+static inline bool place_task(struct fixture *b)
 {
     struct part *part = arena_array(&b->arena, struct part, b->t.g.value.n);
     for (u32 i = 0; i < b->t.g.input.n; i++) part[b->t.g.input.v[i]] = random_part(b, b->t.g.input.v[i]);
@@ -175,7 +175,7 @@ static inline bool place_task(struct bed *b)
 }
 
 /* The whole graph as a task, in random layouts. */
-static inline bool make_task(struct bed *b)
+static inline bool make_task(struct fixture *b)
 {
     if (!op_infer_all(&b->g, &b->e) || !op_expand_all(&b->g, &b->e) || !op_infer_all(&b->g, &b->e)) return false;
     u32 n = 0, n_whole = 0;
@@ -199,7 +199,7 @@ static inline bool make_task(struct bed *b)
 
 /* Of an operator: false, too, where it becomes several heavy nodes, which are several tasks. What cannot be expanded fails in the operators'
    own tests. */
-static inline bool make_single(struct bed *b) { return make_task(b) && b->t.n_heavy < 2; }
+static inline bool make_single(struct fixture *b) { return make_task(b) && b->t.n_heavy < 2; }
 
 enum { OTHERS_BYTE = 0xff }; /* what lies around parts: NaN, which is not to be read, or written */
 
@@ -267,7 +267,7 @@ static inline bool interpret(const struct kernel *k, const struct check *c, stru
     return bind_arguments(&b, k, c, a, e) && kir_eval(&k->kir, b.arg, b.param, &o, e) && compare_outputs(k, c, &b, e);
 }
 
-static inline bool run(struct bed *b, const struct candidate *c, const struct check *k)
+static inline bool run(struct fixture *b, const struct candidate *c, const struct check *k)
 {
     struct arena a = {0};
     struct kernel kernel;
@@ -282,7 +282,7 @@ static inline bool run(struct bed *b, const struct candidate *c, const struct ch
     return ok;
 }
 
-static inline void report(struct bed *b, const struct candidate *c, u64 seed)
+static inline void report(struct fixture *b, const struct candidate *c, u64 seed)
 {
     struct buf text = {0};
     if (c) candidate_print(&text, c);
@@ -299,7 +299,7 @@ static inline bool has_whole_inside(const struct task *t)
 }
 
 /* Number i of the candidates to try: the default one first. */
-static inline bool choose(struct bed *b, u32 i, struct candidate *c)
+static inline bool choose(struct fixture *b, u32 i, struct candidate *c)
 {
     if (i == 0 && b->only) *c = gen_initial(b->only, &b->t, &b->caps, b->var);
     else if (i == 0) return gen_default(&b->t, &b->caps, b->var, c);
@@ -311,7 +311,7 @@ static inline bool choose(struct bed *b, u32 i, struct candidate *c)
 }
 
 /* The default candidate and random ones. Returns the number of kernels run. */
-static inline u32 try_task(struct bed *b, u64 seed, u32 n)
+static inline u32 try_task(struct fixture *b, u64 seed, u32 n)
 {
     struct check k;
     u32 done = 0;
@@ -359,7 +359,7 @@ static inline bool has_device(const char *driver)
 }
 
 /* A candidate built for a device, verified there in a child process, with guard bands. */
-static inline bool verify_on(struct bed *b, const char *driver, const struct candidate *c, const struct check *k)
+static inline bool verify_on(struct fixture *b, const char *driver, const struct candidate *c, const struct check *k)
 {
     u32 threads = b->caps.is_gpu ? 2 : b->caps.n_threads;
     struct trial_opts o = {.driver = dev_find(str_of(driver)), .dev = {.n_threads = threads}, .timeout = 240, .max_samples = 1};
@@ -383,14 +383,14 @@ static inline bool verify_on(struct bed *b, const char *driver, const struct can
 }
 
 /* Kernels sum in f32 where the reference sums in f64. */
-static inline void open_device_check(struct bed *b, struct check *k, u64 seed)
+static inline void open_device_check(struct fixture *b, struct check *k, u64 seed)
 {
     if (!check_init(k, &b->t, b->var, seed, true, &b->e)) report(b, NULL, seed);
     k->rtol *= 20, k->atol *= 20;
 }
 
 /* A random candidate on a device, which b is opened for. */
-static inline void try_device(struct bed *b, const char *driver, u64 seed)
+static inline void try_device(struct fixture *b, const char *driver, u64 seed)
 {
     struct dev_opts o = {.n_threads = 2};
     struct check k;
@@ -425,7 +425,7 @@ static inline struct gpus find_gpus(void)
 }
 
 /* On one of them, in turn with the seeds, if the family takes the task for it; how many. */
-static inline u32 try_gpu(struct bed *b, const struct gpus *g, u64 seed)
+static inline u32 try_gpu(struct fixture *b, const struct gpus *g, u64 seed)
 {
     const char *driver = g->v[seed / 2 % g->n];
     struct dev_opts o = {.n_threads = 2};
@@ -436,7 +436,7 @@ static inline u32 try_gpu(struct bed *b, const struct gpus *g, u64 seed)
 }
 
 /* A random legal schedule of one family, not only the first few that exist for small tasks. */
-static inline struct candidate bed_schedule(struct bed *b, const struct gen *g)
+static inline struct candidate fixture_schedule(struct fixture *b, const struct gen *g)
 {
     struct gen_problem p;
     struct candidate c = {.gen = g};
@@ -450,21 +450,21 @@ static inline struct candidate bed_schedule(struct bed *b, const struct gen *g)
     return found ? c : gen_initial(g, &b->t, &b->caps, b->var);
 }
 
-struct bed_found { u32 n; bool has_initial; struct candidate initial; };
+struct fixture_found { u32 n; bool has_initial; struct candidate initial; };
 
-static inline bool bed_find(void *user, const struct candidate *c)
+static inline bool fixture_find(void *user, const struct candidate *c)
 {
-    struct bed_found *f = user;
+    struct fixture_found *f = user;
     f->n++;
     f->has_initial |= !memcmp(c, &f->initial, sizeof *c);
     return true;
 }
 
 /* How many schedules of one family are worth trying; the one that it begins with is among them. */
-static inline u32 bed_count(struct bed *b, const struct gen *g)
+static inline u32 fixture_count(struct fixture *b, const struct gen *g)
 {
-    struct bed_found f = {.initial = gen_initial(g, &b->t, &b->caps, b->var)};
-    gen_each(g, &b->t, &b->caps, bed_find, &f);
+    struct fixture_found f = {.initial = gen_initial(g, &b->t, &b->caps, b->var)};
+    gen_each(g, &b->t, &b->caps, fixture_find, &f);
     if (getenv("VERBOSE")) {
         struct buf text = {0};
         candidate_print(&text, &f.initial);

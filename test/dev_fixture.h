@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What tests of devices with memory of their own have in common. Include after cmocka.h.
-#ifndef QUERN_DEV_BED_H
-#define QUERN_DEV_BED_H
+#ifndef QUERN_DEV_FIXTURE_H
+#define QUERN_DEV_FIXTURE_H
 
 #include "dev/dev.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // For the tests of convolutions by rows: random rows, and what is computed of them.
-#ifndef QUERN_TEST_CONV_BED_H
-#define QUERN_TEST_CONV_BED_H
+#ifndef QUERN_TEST_CONV_FIXTURE_H
+#define QUERN_TEST_CONV_FIXTURE_H
 
 #include "lab/conv.h"
 

@@ -3,8 +3,8 @@
 // For tests that open Vulkan devices in their own process. A driver is unloaded with its last
 // instance; what its libraries keep in their globals then looks like a leak to the sanitizer, of
 // code that it cannot name any more. So drivers stay loaded here.
-#ifndef QUERN_VULKAN_BED_H
-#define QUERN_VULKAN_BED_H
+#ifndef QUERN_VULKAN_FIXTURE_H
+#define QUERN_VULKAN_FIXTURE_H
 
 #include "dev/dev.h"
 

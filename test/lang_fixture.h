@@ -3,8 +3,8 @@
 // For the tests of languages: random kernels over all operators, types and forms of access, kernels
 // with every structure, functions of floats with their accuracy; running a binary on a device and
 // comparing with the interpreter.
-#ifndef QUERN_TEST_LANG_BED_H
-#define QUERN_TEST_LANG_BED_H
+#ifndef QUERN_TEST_LANG_FIXTURE_H
+#define QUERN_TEST_LANG_FIXTURE_H
 
 #include "dev/dev.h"
 #include "lang/lang.h"

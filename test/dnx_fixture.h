@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Artifacts with another plan than their own: what a file may say that quern would not write.
-#ifndef QUERN_TEST_DNX_BED_H
-#define QUERN_TEST_DNX_BED_H
+#ifndef QUERN_TEST_DNX_FIXTURE_H
+#define QUERN_TEST_DNX_FIXTURE_H
 
 #include "core/core.h"
 
@@ -14,12 +14,12 @@
 
 #include <cmocka.h>
 
-struct dnx_bed {
+struct dnx_fixture {
     struct str data;   /* behind the header, of the bytes that were opened */
     json_t *header, *metadata, *plan; /* the plan is to be changed */
 };
 
-static inline void dnx_bed_open(struct dnx_bed *b, struct str bytes)
+static inline void dnx_fixture_open(struct dnx_fixture *b, struct str bytes)
 {
     u64 n = 0;
     assert_true(bytes.n >= 8);
@@ -33,7 +33,7 @@ static inline void dnx_bed_open(struct dnx_bed *b, struct str bytes)
 
 enum dnx_hash { NO_HASH, OLD_HASH, NEW_HASH }; /* of the plan */
 
-static inline void dnx_bed_write(const struct dnx_bed *b, enum dnx_hash hash, struct buf *out)
+static inline void dnx_fixture_write(const struct dnx_fixture *b, enum dnx_hash hash, struct buf *out)
 {
     char *text = json_dumps(b->plan, JSON_COMPACT | JSON_SORT_KEYS), hex[33];
     hash_hex(hash_bytes(text, (i64)strlen(text)), hex);
@@ -49,7 +49,7 @@ static inline void dnx_bed_write(const struct dnx_bed *b, enum dnx_hash hash, st
     free(text);
 }
 
-static inline void dnx_bed_close(struct dnx_bed *b)
+static inline void dnx_fixture_close(struct dnx_fixture *b)
 {
     json_decref(b->header);
     json_decref(b->plan);

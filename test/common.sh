@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# bed.sh: what shell tests have in common. They begin with `. "$(dirname "$0")/bed.sh"`, have the folder of the build as their argument, and get a
+# common.sh: what shell tests have in common. They begin with `. "$(dirname "$0")/common.sh"`, have the folder of the build as their argument, and get a
 # folder $dir of their own, which is removed at the end. There are two ways to check: what ends the test at the first fault (fail), and what is
 # counted (wrong and all that call it, up to finish).
 # shellcheck shell=sh disable=SC2034 # some are for the tests

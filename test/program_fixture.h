@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A graph's text as a model and a program for a device, by the public functions, and small tensors for them.
-#ifndef QUERN_TEST_PROGRAM_BED_H
-#define QUERN_TEST_PROGRAM_BED_H
+#ifndef QUERN_TEST_PROGRAM_FIXTURE_H
+#define QUERN_TEST_PROGRAM_FIXTURE_H
 
 #include "core/core.h"
 #include "quern.h"
@@ -13,22 +13,22 @@
 
 #include <cmocka.h>
 
-struct bed {
+struct fixture {
     quern *q;
     quern_model *m;
     quern_program *p;
 };
 
-static inline void must(const struct bed *b, quern_status s)
+static inline void must(const struct fixture *b, quern_status s)
 {
     if (s) fail_msg("%s", quern_error(b->q));
 }
 
 /* false: the device is not here. */
-static inline bool bed_open(struct bed *b, const char *text, const char *device)
+static inline bool fixture_open(struct fixture *b, const char *text, const char *device)
 {
     struct quern_compile_opts o = QUERN_OPTS(quern_compile_opts);
-    *b = (struct bed){.q = quern_open(NULL)};
+    *b = (struct fixture){.q = quern_open(NULL)};
     o.device = device;
     must(b, quern_model_read(b->q, text, strlen(text), "net", NULL, &b->m));
     if (quern_compile(b->m, NULL, &o, &b->p)) {
@@ -38,14 +38,14 @@ static inline bool bed_open(struct bed *b, const char *text, const char *device)
     return true;
 }
 
-static inline void bed_close(struct bed *b)
+static inline void fixture_close(struct fixture *b)
 {
     quern_program_close(b->p);
     quern_model_close(b->m);
     quern_close(b->q);
 }
 
-static inline quern_tensor *floats(const struct bed *b, int rank, const int64_t *dim, struct rng *r)
+static inline quern_tensor *floats(const struct fixture *b, int rank, const int64_t *dim, struct rng *r)
 {
     quern_tensor *t = NULL;
     must(b, quern_tensor_new(b->q, QUERN_F32, rank, dim, NULL, &t));

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A bed for tests of trials: one small task, its default kernel on some device, inputs and results to
+// A fixture for tests of trials: one small task, its default kernel on some device, inputs and results to
 // check with. Tests plant code of their own in the kernel's place. Include after cmocka.h.
-#ifndef QUERN_TUNE_BED_H
-#define QUERN_TUNE_BED_H
+#ifndef QUERN_TUNE_FIXTURE_H
+#define QUERN_TUNE_FIXTURE_H
 
 #include "tune/tune.h"
 
 enum { ROWS = 6, COLS = 50, N = ROWS * COLS };
 
 /* One task: y = max(x, 0), of known size, timed on one thread. */
-struct bed {
+struct fixture {
     struct arena arena;
     struct symtab sym;
     struct graph g;
@@ -24,7 +24,7 @@ struct bed {
     u32 n_samples;
 };
 
-static inline void make_task(struct bed *b)
+static inline void make_task(struct fixture *b)
 {
     value_id x = graph_add_value(&b->g, S("x")), y;
     struct value *v = graph_value(&b->g, x);
@@ -39,9 +39,9 @@ static inline void make_task(struct bed *b)
 }
 
 /* On this driver's first device, which is not kept open. */
-static inline void bed_open(struct bed *b, const char *driver)
+static inline void fixture_open(struct fixture *b, const char *driver)
 {
-    *b = (struct bed){.o = {.driver = dev_find(str_of(driver)), .dev = {.n_threads = 1}, .timeout = 0.5, .max_samples = 5}};
+    *b = (struct fixture){.o = {.driver = dev_find(str_of(driver)), .dev = {.n_threads = 1}, .timeout = 0.5, .max_samples = 5}};
     symtab_init(&b->sym, &b->arena);
     graph_init(&b->g, &b->arena, &b->sym);
     make_task(b);
@@ -55,7 +55,7 @@ static inline void bed_open(struct bed *b, const char *driver)
     assert_true(check_init(&b->check, &b->task, NULL, 1, true, &b->e));
 }
 
-static inline void bed_close(struct bed *b)
+static inline void fixture_close(struct fixture *b)
 {
     check_release(&b->check);
     struct arena a = b->arena;
@@ -64,7 +64,7 @@ static inline void bed_close(struct bed *b)
 
 static inline bool count_sample(void *user, const struct sample *s, u32 n)
 {
-    struct bed *b = user;
+    struct fixture *b = user;
     assert_true(s->seconds > 0);
     b->n_samples = n;
     return true;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What the tests of symbolic sizes share: a table per test, and expressions from text.
-#ifndef QUERN_TEST_SYM_BED_H
-#define QUERN_TEST_SYM_BED_H
+#ifndef QUERN_TEST_SYM_FIXTURE_H
+#define QUERN_TEST_SYM_FIXTURE_H
 
 #include "core/core.h"
 
