@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// For the tests of convolutions by rows: random rows, and what is computed of them.
+// Fixture for tests of convolutions by rows: random rows, and the requested computation.
 #ifndef QUERN_TEST_CONV_FIXTURE_H
 #define QUERN_TEST_CONV_FIXTURE_H
 
 #include "lab/conv.h"
 
-/* One that can be, of small sizes; most choices are tried until one fits. most: channels of a group. */
+/* A valid row of small sizes; choices are repeated until one fits. most: channels of a group. */
 static inline struct conv_row any_row(struct rng *r, i64 most)
 {
     struct conv_row x;
@@ -23,14 +23,14 @@ static inline struct conv_row any_row(struct rng *r, i64 most)
     return x;
 }
 
-/* Anything behind the sums, or nothing. */
+/* A random epilogue, or none. */
 static inline void any_fusion(struct rng *r, struct conv_row *x)
 {
     x->has_bias = rng_range(r, 0, 1) != 0;
     x->act = (enum conv_act)rng_range(r, 0, N_CONV_ACTS - 1);
 }
 
-/* What it takes to compute one, or a gradient of it: a row that conv_row_computed leaves as it is. */
+/* The computation of a row or of a gradient: a row that conv_row_computed leaves unchanged. */
 static inline struct conv_row any_pass(struct rng *r, i64 most)
 {
     struct conv_row x, to;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What tests of devices with memory of their own have in common. Include after cmocka.h.
+// Shared by tests of devices with memory of their own. Include after cmocka.h.
 #ifndef QUERN_DEV_FIXTURE_H
 #define QUERN_DEV_FIXTURE_H
 
@@ -31,7 +31,7 @@ static inline void check_part(struct dev *d, struct dev_mem m, u32 part)
     mem_free(p);
 }
 
-/* Random allocations and releases: always zero when fresh, never overlapping, contents kept. */
+/* Random allocations and releases: zeroed when allocated, never overlapping, contents preserved. */
 static inline void use_memory(struct dev *d, u64 seed)
 {
     struct dev_mem m[N_PARTS] = {0};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Artifacts with another plan than their own: what a file may say that quern would not write.
+// Artifacts with a replaced plan: files that quern would not write.
 #ifndef QUERN_TEST_DNX_FIXTURE_H
 #define QUERN_TEST_DNX_FIXTURE_H
 
@@ -15,8 +15,8 @@
 #include <cmocka.h>
 
 struct dnx_fixture {
-    struct str data;   /* behind the header, of the bytes that were opened */
-    json_t *header, *metadata, *plan; /* the plan is to be changed */
+    struct str data;   /* after the header, of the original bytes */
+    json_t *header, *metadata, *plan; /* plan is to be modified */
 };
 
 static inline void dnx_fixture_open(struct dnx_fixture *b, struct str bytes)

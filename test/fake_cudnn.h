@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Part of fake_cuda.c: what looks like cuDNN (QUERN_CUDNN_LIBRARY). Convolutions of f32, f16 and bf16 and their gradients with respect to the
-// input, by the definition. It has four algorithms, of which one never works, one rounds operands of f32, and the fastest of the others wants memory;
-// running another than the one that should have been taken, or without its memory, is refused. QUERN_FAKE_CUDA=dnn=N: the N-th call fails.
+// Part of fake_cuda.c: simulates cuDNN (QUERN_CUDNN_LIBRARY). Convolutions of f32, f16 and bf16 and
+// their gradients with respect to the input, by their definitions. It has four algorithms: one
+// never works, one rounds operands of f32, and the fastest of the others needs a workspace; running
+// another one than expected, or without its workspace, is refused. QUERN_FAKE_CUDA=dnn=N: the N-th
+// call fails.
 #ifndef QUERN_TEST_FAKE_CUDNN_H
 #define QUERN_TEST_FAKE_CUDNN_H
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Part of fake_cuda.c: what looks like MIOpen (QUERN_MIOPEN_LIBRARY), on the objects and convolutions of fake_cudnn.h. Its find step wants operands
-// and the workspace it asked for, and leaves them spoilt. Of its algorithms the fastest wants less workspace than that; when not all are measured, or
-// for f16 when the alternative was not forbidden, it finds others, which may not be run; nor may what was not found before with these descriptors.
+// Part of fake_cuda.c: simulates MIOpen (QUERN_MIOPEN_LIBRARY), with the objects and convolutions
+// of fake_cudnn.h. Its find step requires operands and the workspace it requested, and overwrites
+// them. The fastest of its algorithms needs less workspace; if not all are measured, or for f16 if
+// the alternative was not disabled, it finds others, which must not be run; nor may algorithms that
+// were not found before with these descriptors.
 #ifndef QUERN_TEST_FAKE_MIOPEN_H
 #define QUERN_TEST_FAKE_MIOPEN_H
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A Vulkan library for tests of the command line, named by QUERN_VULKAN_LOADER: the one of the
-// system, but all devices bear the name in QUERN_DEVICE_NAME. So command lines that ask for another
-// vendor's device run as they are printed. Functions that tell a device's name are replaced, all
-// others are the library's own.
+// A Vulkan library for tests of the command line, named by QUERN_VULKAN_LOADER: the system's
+// library, with every device named by QUERN_DEVICE_NAME. So command lines for another vendor's
+// device can be run as printed. Functions that return a device's name are replaced; all others are
+// the library's own.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What every test/fuzz_NAME.c defines: one function that feeds the bytes to a parser. `make fuzz` links it with libFuzzer,
-// the tests with fuzz_main.c, which runs test/corpus/NAME. Nothing may depend on earlier calls.
+// The interface of every test/fuzz_NAME.c: one function that feeds the bytes to a parser. `make
+// fuzz` links it with libFuzzer, the tests with fuzz_main.c, which runs test/corpus/NAME. No state
+// is kept between calls.
 #ifndef QUERN_FUZZ_H
 #define QUERN_FUZZ_H
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rows of damaged databases: any bytes are read without harm, and what is told of a row lies within them. Input: the size of the database
-// (4 bytes, little-endian), the database, its write-ahead log.
+// Rows of damaged databases: any bytes are read safely, and every reported row lies within them.
+// Input: the size of the database (4 bytes, little-endian), the database, its write-ahead log.
 #include "fuzz.h"
 #include "tune/db.h"
 

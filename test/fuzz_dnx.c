@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Artifacts: what is read verifies, is written and read again. The content's hashes are not repaired: bytes of
-// constants stop most changes, those of the header do not.
+// Artifacts: accepted input passes plan_verify, is written and read again. Hashes of contents are
+// not repaired: changed constants are rejected, changed headers are not.
 //
-// What verifies is run, too, on a device that computes nothing, as it is and with numbers of grids, parameters and scratch memory replaced by
-// any: nothing is launched that its buffers do not bound. And bytes that end like a signed file are one, or are refused.
+// Accepted plans are also run on a device that computes nothing, unchanged and with random numbers
+// of grids, parameters and scratch memory: nothing is launched beyond the bounds of its buffers.
+// Bytes that end like a signed file are one, or are refused.
 #include <math.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Text form of graphs: what parses prints, and the print parses to the same print.
+// Text form of graphs: parsed text is printed, and the print parses to the same print.
 #include <stdlib.h>
 
 #include "fuzz.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Kernel IR as text: what parses verifies, and prints to text that parses again; all kernels made
-// of it verify; and the interpreter runs it, whatever it finds.
+// Kernel IR as text: parsed text verifies and round-trips; all kernels derived from it verify; the
+// interpreter runs it safely.
 #include "fuzz.h"
 #include "kir/kir.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Kernel IR as text to SPIR-V: whatever verifies becomes a module that can be read, or is refused.
+// Kernel IR as text to SPIR-V: every verified kernel becomes a readable module, or is refused.
 #include "core/spirv.h"
 #include "fuzz.h"
 #include "lang/lang.h"

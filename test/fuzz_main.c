@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs a fuzzer without libFuzzer: on every file of the folders (or files) given, on pieces of each file and on copies
-// with a few changed bytes, the same on every run. Each input lies in memory of exactly its size, so that the
-// sanitizers see reads behind its end.
+// Runs a fuzzer without libFuzzer: on every file of the given folders (or files), on parts of each
+// file and on copies with a few changed bytes, deterministically. Each input has memory of exactly
+// its size, so that sanitizers detect reads past its end.
 #include <stdio.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ONNX import; what is accepted is printed and exported. Each file is also read to its end with all its problems, and with numbers of
-// elements for its first inputs where they are lists.
+// ONNX import: accepted models are printed and exported. Each file is also imported with all
+// problems collected, and with numbers of elements for its first sequence inputs.
 #include <onnx.pb-c.h>
 
 #include "export/export.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tensor files .pb: what is read is written again. The same bytes as files of sequences and optional values.
+// Tensor files .pb: accepted tensors are written again. The same bytes as files of sequences and
+// optional values.
 #include "fuzz.h"
 #include "io/io.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tensor files .png: what is read is written again.
+// Tensor files .png: accepted tensors are written again.
 #include "fuzz.h"
 #include "io/io.h"
 

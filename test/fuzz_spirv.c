@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a SPIR-V module declares: any bytes are read without harm, and what is reported lies within them.
+// Declarations of SPIR-V modules: any bytes are read safely, and reported ranges lie within them.
 #include "core/spirv.h"
 #include "fuzz.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The small languages of one line: candidates, symbolic sizes, limits of targets, instruction sets. What parses prints to text that parses to the
-// same.
+// The one-line languages: candidates, symbolic sizes, limits of targets, instruction sets. Parsed
+// text prints to text that parses to the same.
 #include "fuzz.h"
 #include "gen/gen.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Import of networks in text form: every operator's inference on whatever sizes and attributes.
+// Import of networks in text form: every operator's inference on arbitrary sizes and attributes.
 #include "fuzz.h"
 #include "import/import.h"
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// For the tests of generators: a fixture holds one random task with its sizes; try_task runs the default candidate and random ones in
-// the interpreter and compares with the reference evaluator. A fixture is opened for a processor with vectors; fixture_use_groups makes it
-// one for a random device with groups of threads. SEED, GEN, DUMP, VERBOSE in the environment narrow a failure down.
+// Fixture for tests of kernel families: one random task with its sizes; try_task runs the default
+// candidate and random ones in the interpreter and compares with the reference evaluator. A fixture
+// is opened for a CPU with vectors; fixture_use_groups changes it to a random device with
+// workgroups. SEED, GEN, DUMP, VERBOSE in the environment narrow down a failure.
 #ifndef QUERN_TEST_GEN_FIXTURE_H
 #define QUERN_TEST_GEN_FIXTURE_H
 
@@ -28,9 +29,9 @@ struct fixture {              /* one task and its sizes */
     struct rng rng;
     struct caps caps;
     enum dtype type;      /* of inputs and constants */
-    bool tf32;            /* products may round operands of f32 */
-    const struct gen *only; /* the family to try, NULL: all that match */
-    bool in_blocks;       /* most inputs and outputs have their channels in blocks */
+    bool tf32;            /* operands of f32 matmuls may be rounded */
+    const struct gen *only; /* the family under test, NULL: all that match */
+    bool in_blocks;       /* most inputs and outputs have blocked channels */
     struct err e;
 };
 
@@ -43,11 +44,12 @@ static inline void fixture_open(struct fixture *b, u64 seed)
     b->type = DT_F32;
     b->caps = (struct caps){.arch = "test", .vector_bytes = 16u << rng_range(&b->rng, 0, 2), .n_vector_regs = 32, .n_threads = 2,
                             .l1_bytes = 32 << 10, .l2_bytes = 1 << 20, .l3_bytes = 8 << 20, .has_fma = true};
-    if (seed % 2) b->caps.l3_bytes = 1 << 8; /* that results may be stored past */
+    if (seed % 2) b->caps.l3_bytes = 1 << 8; /* so that non-temporal stores are legal */
 }
 
-/* From the smallest device with groups to a large one: sizes of subgroups 4 to 64, shared arrays of 16 to 64 KiB, groups of 64 to
-   1024 threads, 1 to 13 processors, with and without matrix units. */
+/* From the smallest device with workgroups to a large one: subgroups of 4 to 64 threads, 16 to 64
+   KiB of shared memory, workgroups of 64 to 1024 threads, 1 to 13 processors, with and without
+   matrix units. */
 static inline void fixture_use_groups(struct fixture *b)
 {
     static const struct { u32 subgroup, subgroup_min, subgroup_max, max_group; i64 shared_bytes; bool has_subgroup; const char *matrix; }
@@ -71,12 +73,12 @@ static inline void fixture_use_groups(struct fixture *b)
     snprintf(b->caps.matrix, sizeof b->caps.matrix, "%s", device[i].matrix);
 }
 
-/* Warpgroups of the size that a device has. */
+/* Warpgroups of an existing size. */
 static inline void fixture_use_teams(struct fixture *b)
 {
     b->caps.subgroup = b->caps.subgroup_min = b->caps.subgroup_max = 32;
     b->caps.max_group = 1024;
-    b->caps.shared_bytes = rng_range(&b->rng, 64, 227) << 10; /* little: not all teams store at once */
+    b->caps.shared_bytes = rng_range(&b->rng, 64, 227) << 10; /* small: not all teams store at once */
     b->caps.has_subgroup = b->caps.has_copy = true;
     b->caps.has_tile = rng_range(&b->rng, 0, 3) > 0;
     b->caps.team = 4;
@@ -92,7 +94,7 @@ static inline void fixture_close(struct fixture *b)
 
 static inline i64 pick(struct fixture *b, i64 lo, i64 hi) { return rng_range(&b->rng, lo, hi); }
 
-/* A size: known, or a variable with that value. */
+/* A size: a constant, or a variable with that value. */
 static inline sym size_of(struct fixture *b, i64 n, bool symbolic)
 {
     if (!symbolic || b->sym.var.n >= 8) return sym_const(&b->sym, n);
@@ -101,8 +103,9 @@ static inline sym size_of(struct fixture *b, i64 n, bool symbolic)
     return s;
 }
 
-/* lo to hi, a variable in one of n cases. What is drawn has a statement of its own wherever something else is drawn, too: in which order
-   arguments are evaluated is the compiler's, and the same seed gives the same task with all of them. */
+/* lo to hi, a variable in one of n cases. Random draws have statements of their own if their order
+   matters: the evaluation order of arguments is the compiler's, and the same seed must yield the
+   same task with all of them. */
 static inline sym draw_size(struct fixture *b, i64 lo, i64 hi, i64 n)
 {
     bool symbolic = pick(b, 0, n - 1) == 0;
@@ -133,7 +136,7 @@ static inline value_id add_op(struct fixture *b, const char *op, value_id x, val
     return graph_op(&b->g, op, str_of(op), z ? 3 : y ? 2 : 1, in);
 }
 
-/* By new weights, and a bias for as many channels as it says; NULL: without. */
+/* Adds a node with new weights, and a bias with that many channels; NULL: without bias. */
 static inline value_id add_weighted(struct fixture *b, const char *op, value_id x, u32 rank, const i64 *w, const i64 *channels)
 {
     value_id bias = channels ? add_const(b, "b", 1, channels) : 0, weights = add_const(b, "w", rank, w);
@@ -145,7 +148,7 @@ static inline bool infer_last(struct fixture *b, value_id v)
     return op_infer(&b->g, graph_value(&b->g, v)->producer, &b->e);
 }
 
-/* Now and then an input or an output lies inside a larger value. */
+/* Places an input or an output inside a larger value now and then. */
 static inline struct part random_part(struct fixture *b, value_id v)
 {
     const struct value *x = graph_value(&b->t.g, v);
@@ -154,7 +157,8 @@ static inline struct part random_part(struct fixture *b, value_id v)
     i64 before = pick(b, 0, 2) * pick(b, 0, 9), behind = pick(b, 0, 2) * pick(b, 0, 9);
     if (pick(b, 0, 4) || x->is_const || x->sdata || x->shape.rank == 0 || x->layout > LAYOUT_CLAST) return p;
     p.axis = x->shape.rank > 1 && pick(b, 0, 3) ? 1 : (u32)pick(b, 0, x->shape.rank - 1);
-    sym own = x->shape.dim[p.axis], twice = pick(b, 0, 3) ? sym_const(t, 0) : own; /* as in a concatenation of equals */
+    /* as in a concatenation of equal parts */
+    sym own = x->shape.dim[p.axis], twice = pick(b, 0, 3) ? sym_const(t, 0) : own;
     p.from = pick(b, 0, 1) ? sym_add(t, sym_const(t, before), twice) : sym_const(t, before);
     p.whole = sym_add(t, sym_add(t, sym_const(t, before + behind), twice), own);
     return p;
@@ -197,13 +201,14 @@ static inline bool make_task(struct fixture *b)
     return task_make(&b->t, &b->g, &b->arena, nodes, n, b->g.output.v, b->g.output.n, l, NULL, &b->e) && place_task(b);
 }
 
-/* Of an operator: false, too, where it becomes several heavy nodes, which are several tasks. What cannot be expanded fails in the operators'
-   own tests. */
+/* Of an operator: also false if it becomes several heavy nodes, i.e. several tasks. Failures of
+   expansion are found by the operators' own tests. */
 static inline bool make_single(struct fixture *b) { return make_task(b) && b->t.n_heavy < 2; }
 
-enum { OTHERS_BYTE = 0xff }; /* what lies around parts: NaN, which is not to be read, or written */
+enum { OTHERS_BYTE = 0xff }; /* content around parts: NaN, which must be neither read nor written */
 
-/* Kernels sum in f32 where the reference sums in f64, and differences cancel: results near zero may be off by more. */
+/* Kernels sum in f32, the reference in f64, and differences cancel: results near zero have a larger
+   tolerance. */
 static inline bool compare(const struct check *c, u32 k, const void *got, struct err *e)
 {
     const struct tensor *want = c->want[k];
@@ -290,7 +295,7 @@ static inline void report(struct fixture *b, const struct candidate *c, u64 seed
              STR_ARG(b->t.text));
 }
 
-/* Such an operator is a task of its own. */
+/* Such an operator has a task of its own. */
 static inline bool has_whole_inside(const struct task *t)
 {
     for (node_id n = 1; n < t->g.node.n; n++)
@@ -298,7 +303,7 @@ static inline bool has_whole_inside(const struct task *t)
     return false;
 }
 
-/* Number i of the candidates to try: the default one first. */
+/* The i-th candidate to try: the default one first. */
 static inline bool choose(struct fixture *b, u32 i, struct candidate *c)
 {
     if (i == 0 && b->only) *c = gen_initial(b->only, &b->t, &b->caps, b->var);
@@ -317,8 +322,9 @@ static inline u32 try_task(struct fixture *b, u64 seed, u32 n)
     u32 done = 0;
     const char *only = getenv("GEN");
     if (b->only && !gen_matches(b->only, &b->t, &b->caps)) return 0;
-    if (!check_init(&k, &b->t, b->var, seed, true, &b->e)) return 0; /* sizes that cannot be: the operators' own tests */
-    struct check integers = {0}; /* on which every second task is verified, too, where its sums are exact */
+    /* invalid sizes are tested by the operators' own tests */
+    if (!check_init(&k, &b->t, b->var, seed, true, &b->e)) return 0;
+    struct check integers = {0}; /* every second task with exact sums is also verified on integers */
     i64 most = seed % 2 ? check_largest_integer(&b->t, b->var) : 0;
     if (most) assert_true(check_init_integers(&integers, &b->t, b->var, seed, most, &b->e));
     for (u32 i = 0; i < n; i++) {
@@ -349,7 +355,7 @@ static inline u32 try_task(struct fixture *b, u64 seed, u32 n)
 
 static inline bool no_sample(void *user, const struct sample *s, u32 n) { return false; }
 
-/* Asked in a child process: what a vendor's library leaks is not ours. */
+/* Queried in a child process, because vendors' libraries leak memory. */
 static inline bool has_device(const char *driver)
 {
     struct caps caps;
@@ -389,7 +395,7 @@ static inline void open_device_check(struct fixture *b, struct check *k, u64 see
     k->rtol *= 20, k->atol *= 20;
 }
 
-/* A random candidate on a device, which b is opened for. */
+/* A random candidate on a device; the fixture is opened for it. */
 static inline void try_device(struct fixture *b, const char *driver, u64 seed)
 {
     struct dev_opts o = {.n_threads = 2};
@@ -402,7 +408,8 @@ static inline void try_device(struct fixture *b, const char *driver, u64 seed)
     check_release(&k);
 }
 
-/* Drivers of GPUs, or of what poses as one, whose first device is here and whose kernels can be built. Skips the test where there are none. */
+/* Available drivers of GPUs, or simulated ones, whose kernels can be built. Skips the test if there
+   are none. */
 struct gpus {
     const char *v[4];
     u32 n;
@@ -424,7 +431,8 @@ static inline struct gpus find_gpus(void)
     return g;
 }
 
-/* On one of them, in turn with the seeds, if the family takes the task for it; how many. */
+/* Runs on one of them, selected by the seed, if the family matches the task; returns the number of
+   runs. */
 static inline u32 try_gpu(struct fixture *b, const struct gpus *g, u64 seed)
 {
     const char *driver = g->v[seed / 2 % g->n];
@@ -435,7 +443,7 @@ static inline u32 try_gpu(struct fixture *b, const struct gpus *g, u64 seed)
     return 1;
 }
 
-/* A random legal schedule of one family, not only the first few that exist for small tasks. */
+/* A random legal schedule of one family, not only among the first few of small tasks. */
 static inline struct candidate fixture_schedule(struct fixture *b, const struct gen *g)
 {
     struct gen_problem p;
@@ -460,7 +468,7 @@ static inline bool fixture_find(void *user, const struct candidate *c)
     return true;
 }
 
-/* How many schedules of one family are worth trying; the one that it begins with is among them. */
+/* The number of schedules of one family to try, including the initial one. */
 static inline u32 fixture_count(struct fixture *b, const struct gen *g)
 {
     struct fixture_found f = {.initial = gen_initial(g, &b->t, &b->caps, b->var)};

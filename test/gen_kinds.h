@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Random tasks of single families, for the tests of generators: chains of convolutions, filters with weights per pixel and gradients of such
-// weights (gathered, splatted, normalised, by softmax), products and convolutions of bytes, and of bf16, large products.
+// Random tasks of single families, for tests of kernel families: chains of convolutions, filters
+// with weights per pixel and gradients of such weights (gather, scatter, normalised, softmax),
+// matmuls and convolutions of bytes and of bf16, large matmuls.
 #ifndef QUERN_TEST_GEN_KINDS_H
 #define QUERN_TEST_GEN_KINDS_H
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// For the tests of generators: random convolutions, pooling, matrix products and reductions with things fused in front and behind,
-// sizes known or symbolic, in all layouts. Each builder fills a fixture; false: the random choices do not fit together.
+// For tests of kernel families: random convolutions, pooling, matmuls and reductions with fused
+// prologues and epilogues, sizes known or symbolic, in all layouts. Each builder fills a fixture;
+// false: the random choices are incompatible.
 #ifndef QUERN_TEST_GEN_TASKS_H
 #define QUERN_TEST_GEN_TASKS_H
 

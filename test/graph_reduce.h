@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A graph that fails made smaller while it still fails: outputs and nodes go, sizes become numbers, values become inputs. The graph is text in
-// between, as it is kept in test/corpus/graphs: a first line "# SEED CONTENTS", then the graph (doc/graph-ir.md).
+// Minimisation of a failing graph: outputs and nodes are removed, sizes become constants, values
+// become inputs, as long as it fails. The graph is kept as text, as in test/corpus/graphs: a first
+// line "# SEED CONTENTS", then the graph (doc/graph-ir.md).
 #ifndef QUERN_GRAPH_REDUCE_H
 #define QUERN_GRAPH_REDUCE_H
 

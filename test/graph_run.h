@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Random graphs on devices. Everything that may end the process, compiler, driver and kernels, runs in children, a batch of graphs
-// each; what they find is in shared memory. A child that ends is a finding about the graph it was at, and the batch is run again without that
-// one.
+// Random graphs on devices. Compiler, driver and kernels may end the process, so they run in
+// children, a batch of graphs each, with results in shared memory. A child's death is a finding
+// about its current graph, and the batch is repeated without that one.
 #ifndef QUERN_GRAPH_RUN_H
 #define QUERN_GRAPH_RUN_H
 

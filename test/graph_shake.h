@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a graph's outputs may be, element by element: the reference says what they are, and evaluations in which every operation that
-// rounds is off by a few units of its last place at random, on both sides, say how far a correct program may be from that. What no such
-// operation reaches must be equal, to the sign of a zero; infinities and NaN must be where they are, which of several numbers a NaN is the largest of, too. Where a step (a comparison, an index, a rounding)
-// lies behind rounded values, a shaken evaluation takes the other side now and then. So nothing is known here of what operators do, but
-// for those that do not round.
+// Tolerance for a graph's outputs, element by element: evaluations in which the result of every
+// rounding operation is perturbed by a few units in the last place, in random directions, show how
+// far a correct program may deviate from the reference. Elements that depend on no such operation
+// must be equal, to the sign of a zero; infinities and NaN must be in the same places, and so must
+// the index of a NaN as the largest number. Where a discontinuity (a comparison, an index, a
+// rounding) depends on rounded values, a perturbed evaluation takes the other side now and then. So
+// nothing is known here about operators, except which ones do not round.
 #ifndef QUERN_GRAPH_SHAKE_H
 #define QUERN_GRAPH_SHAKE_H
 

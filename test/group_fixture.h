@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// For the tests of languages of groups of threads on a device: random kernels must give the interpreter's bytes,
-// functions of floats the same value within units in the last place.
+// Fixture for tests of languages with workgroups on a device: random kernels must yield the
+// interpreter's bytes, float functions the same value within units in the last place.
 #ifndef QUERN_TEST_GROUP_FIXTURE_H
 #define QUERN_TEST_GROUP_FIXTURE_H
 
@@ -10,9 +10,9 @@
 struct fixture { /* the device, for all tests */
     const char *lang;
     struct dev *dev;   /* NULL: none; every test is skipped */
-    char why_not[256]; /* then */
+    char why_not[256]; /* otherwise: the reason */
     struct caps caps;
-    void (*less)(struct caps *c); /* makes a poorer target of it; optional */
+    void (*less)(struct caps *c); /* reduces the target's features; optional */
 };
 
 static inline int fixture_open(struct fixture *b, const char *driver, const char *lang)
@@ -82,7 +82,7 @@ static inline void random_kernels_agree_on_less(void **state)
     random_kernels(b, &c, 3500, 3516);
 }
 
-/* As every generator without groups is run on such a device: one old iteration per thread. The
+/* Kernels without workgroups are run on such a device like this: one old iteration per thread. The
    parameters' texts are sizes in A and B. */
 static inline void spread(struct run *r, u32 threads)
 {
@@ -139,7 +139,7 @@ static inline void text_kernel(struct run *r, struct rng *g, const char *text, i
     r->n_grid = 1;
 }
 
-/* Threads exchange elements through shared arrays: wide, by elements, backwards. */
+/* Threads exchange elements through shared arrays: wide, by elements, reversed. */
 static inline void shared_kernel(struct run *r, struct rng *g, enum dtype t, bool is_wide, bool is_copied)
 {
     const char *type = dtype_name(t);
@@ -205,7 +205,7 @@ static inline void subgroups_agree(void **state)
             type, type, b->caps.subgroup, type, type, to, type, type, type, type);
         text_kernel(&r, &g, text.p, 3 * 64);
         for (i64 j = 0; dtype_is_float(types[i]) && j < 3 * 64;
-             j++) /* no NaN: extremes of them are the device's */
+             j++) /* no NaN: its extremes depend on the device */
             elem_set_f64(types[i], r.arg[0].p, j, (double)rng_range(&g, -1000, 1000) / 8);
         r.grid[0][0] = 3;
         r.grid[0][1] = r.grid[0][2] = 1;
@@ -214,8 +214,8 @@ static inline void subgroups_agree(void **state)
     }
 }
 
-/* Every f16 to f32 and back, and every f32 near the border between two f16: exact, with and without
- * the target's help. */
+/* Every f16 to f32 and back, and every f32 near the midpoint of two f16: exact, with and without
+   hardware conversion. */
 static inline void halves_agree(void **state)
 {
     enum { COUNT = 1 << 16 };
@@ -252,7 +252,7 @@ static inline void halves_agree(void **state)
     }
 }
 
-/* Remainders and powers, whose loops are ours. */
+/* Remainders and powers, which are loops of kernel IR. */
 static inline void loops_agree(void **state)
 {
     static const struct {
@@ -293,7 +293,7 @@ static inline void loops_agree(void **state)
     }
 }
 
-/* What is extended first: compilers take both for one. */
+/* Magnitudes of extended values, which a compiler confuses. */
 static inline void magnitudes_agree(void **state)
 {
     static const char *const types[][2] = {{"i32", "i64"}, {"i8", "i64"}, {"i8", "i32"}, {"i64", "i64"}, {"i16", "i16"}};
@@ -312,7 +312,7 @@ static inline void magnitudes_agree(void **state)
     }
 }
 
-/* On a device whose arithmetic is exact the functions are as good as their expansions promise. */
+/* On a device with exact arithmetic, functions have the accuracy of their expansions. */
 static inline void functions_are_accurate(void **state)
 {
     enum { COUNT = 1 << 14 };

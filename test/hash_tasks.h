@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The tasks whose kernels test_hashes.c knows by hash, and the devices that kernels are made for. Tasks are collected as text, so that what an
-// earlier one left in a table of symbols never shows in a later one's kernel.
+// The tasks of test_hashes.c's kernels, and the devices they are generated for. Tasks are collected
+// as text, so that the symbol table of an earlier task cannot affect a later kernel.
 #ifndef QUERN_TEST_HASH_TASKS_H
 #define QUERN_TEST_HASH_TASKS_H
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// For the tests of languages: random kernels over all operators, types and forms of access, kernels
-// with every structure, functions of floats with their accuracy; running a binary on a device and
-// comparing with the interpreter.
+// Fixture for tests of languages: random kernels over all operators, types and access patterns,
+// kernels with every structure, float functions with their accuracy; running a binary on a device
+// and comparing with the interpreter.
 #ifndef QUERN_TEST_LANG_FIXTURE_H
 #define QUERN_TEST_LANG_FIXTURE_H
 
@@ -22,7 +22,7 @@
 
 enum { N = 203, MAX_ARGS = 12 };
 
-struct run { /* a kernel, its arguments' bytes, and where it goes */
+struct run { /* a kernel, the bytes of its arguments, and its target */
     struct arena arena;
     struct kir kir;
     struct kir_arg arg[MAX_ARGS];
@@ -31,7 +31,7 @@ struct run { /* a kernel, its arguments' bytes, and where it goes */
     i64 grid[2][3];
     u32 n_grid;
     i64 work_size;
-    i64 shift; /* elements that arguments in the host's memory begin behind an aligned address */
+    i64 shift; /* offset in elements of arguments in host memory from an aligned address */
 };
 
 static inline void fail_with(const struct run *r, const char *what, const struct err *e)
@@ -43,7 +43,7 @@ static inline void fail_with(const struct run *r, const char *what, const struct
     fail();
 }
 
-/* Is there such a compiler? Texts of C are built by it from now on. */
+/* Selects a compiler for texts of C, if it is installed. */
 static inline bool has_compiler(const char *name)
 {
     struct buf b = {0};
@@ -164,7 +164,7 @@ static inline void pool_add(struct pool *p, kval v)
     if (p->n < countof(p->v)) p->v[p->n++] = v;
 }
 
-/* Conversions of what does not fit an integer differ between languages: bring it into range. */
+/* Conversions of floats out of an integer's range differ between languages: clamps first. */
 static inline kval pool_cast(struct pool *p, enum dtype to, kval v)
 {
     struct kir *k = &p->r->kir;
@@ -183,7 +183,7 @@ static inline enum dtype random_dtype(struct rng *g)
 {
     enum dtype t;
     do t = (enum dtype)rng_range(g, 1, N_DTYPES - 1);
-    while (dtype_is_small(t)); /* those only lie in memory, kernels hold their bytes */
+    while (dtype_is_small(t)); /* those only exist in memory, kernels use their bytes */
     return t;
 }
 
@@ -230,7 +230,7 @@ static inline kval random_reduction(struct pool *p, kval a)
     return kir_splat(k, s, p->lanes);
 }
 
-/* `lanes` values of type t that are small whole numbers when t is a float: the pool's again and again, or
+/* `lanes` values of type t, small integers if t is a float: repeated values of the pool, or
    neighbours from memory. */
 static inline kval wide_value(struct pool *p, enum dtype t, u32 lanes)
 {
@@ -263,7 +263,7 @@ static inline void pool_step(struct pool *p)
 {
     struct kir *k = &p->r->kir;
     enum dtype t = random_dtype(p->g), half = dtype_size(t) == 2 && dtype_is_float(t) ? t : DT_NONE;
-    if (half) t = DT_F32; /* halves are for storage only */
+    if (half) t = DT_F32; /* half types are for storage only */
     kval a = pool_as(p, t), b = pool_as(p, t);
     i64 what = rng_range(p->g, 0, 9);
     if (what == 2) random_dot(p);
@@ -411,7 +411,8 @@ static inline void structured_kernel(struct run *r, struct rng *g, const char *c
     kval least = kir_min(k, kir_max(k, kir_un(k, KI_HMIN, s), kir_const_f(k, DT_F32, 1, -9)),
                          kir_const_f(k, DT_F32, 1, 9));
     least = kir_select(k, kir_un(k, KI_ISNAN, least), kir_const_f(k, DT_F32, 1, 0), least);
-    kval count = kir_alloc(k, KS_REG, DT_F32, 1, kir_int(k, 1)); /* loops whose bounds are choices and bits */
+    /* loops whose bounds are selects and bit operations */
+    kval count = kir_alloc(k, KS_REG, DT_F32, 1, kir_int(k, 1));
     kir_store(k, count, kir_int(k, 0), least);
     kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_select(k, kir_lt(k, a, kir_int(k, 5)), kir_int(k, 2), kir_int(k, 3)), 1);
     kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_bin(k, KI_AND, a, kir_int(k, 3)), 1);
@@ -429,8 +430,8 @@ static inline void structured_kernel(struct run *r, struct rng *g, const char *c
 struct function {
     enum kir_op op;
     double (*exact)(double);
-    double lo, hi; /* range where accuracy is measured */
-    double ulp;    /* allowed */
+    double lo, hi; /* range in which accuracy is measured */
+    double ulp;    /* maximal error */
 };
 
 static const struct function functions[] = {
@@ -449,8 +450,7 @@ static inline double ulp_of(double v) /* spacing of f32 at v */
     return ldexp(1, (e < -125 ? -125 : e) - 24);
 }
 
-/* Every third value uniform, every third of random magnitude, every third near zero; then special
- * ones. */
+/* A third of the values uniform, a third of random magnitude, a third near zero; then special ones. */
 static inline void fill_function(const struct function *f, float *x, i64 n)
 {
     static const float special[] = {0.0f,    -0.0f, INFINITY, -INFINITY, NAN,     1e-40f,
@@ -483,7 +483,7 @@ static inline void function_kernel(struct run *r, enum kir_op op, u32 lanes, i64
     r->n_arg = 2;
 }
 
-/* The largest error of n results in units in the last place, and where it is. */
+/* The largest error of n results in units in the last place, and its position. */
 static inline double function_error(const struct function *f, const float *x, const float *got,
                                     i64 n, double *at)
 {

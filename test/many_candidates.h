@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A tuning run of as many candidates as are wanted: random schedules of a small matrix product, of which a device with groups of threads has 200,000,
-// on the interpreter, so that nothing is compiled.
+// A tuning run with many candidates: random schedules of a small GEMM, of which a device with
+// workgroups has 200,000, on the interpreter, so that nothing is compiled.
 #ifndef QUERN_MANY_CANDIDATES_H
 #define QUERN_MANY_CANDIDATES_H
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ONNX models put together by hand, for tests of the importer. Names are separated by blanks: "x y", "_" is one that is left out. Everything
-// lives in an arena.
+// Fixture for tests of the importer: handmade ONNX models. Names are separated by spaces: "x y",
+// "_" is an omitted one. All memory is in an arena.
 #ifndef QUERN_TEST_ONNX_FIXTURE_H
 #define QUERN_TEST_ONNX_FIXTURE_H
 
@@ -21,7 +21,7 @@
 struct onnx_model {
     struct arena a;
     struct symtab st;
-    struct graph g;      /* what was imported */
+    struct graph g;      /* the imported graph */
     struct err e;
     Onnx__ModelProto m;
     i64 opset;           /* of the model; 0: 18 */
@@ -177,7 +177,7 @@ static inline Onnx__GraphProto *onnx_model_graph(struct onnx_model *x)
     return g;
 }
 
-/* A body of the node: what was put together in *body, which stays until the bytes are there. */
+/* Sets a body of the node: the content of *body, which must outlive the serialisation. */
 static inline void set_body(struct onnx_model *x, Onnx__NodeProto *n, const char *name, struct onnx_model *body)
 {
     Onnx__AttributeProto *a = add_attr(x, n, name);
@@ -202,7 +202,7 @@ static inline struct str onnx_model_bytes(struct onnx_model *x)
 
 static inline bool onnx_model_import(struct onnx_model *x) { return import_bytes(&x->g, &x->a, &x->st, onnx_model_bytes(x), &x->e); }
 
-/* The import fails, and the message has this in it. */
+/* The import fails with a message that contains this text. */
 static inline void onnx_model_fails(struct onnx_model *x, enum err_code code, const char *part)
 {
     if (onnx_model_import(x)) fail_msg("imported, expected '%s'", part);
@@ -210,7 +210,7 @@ static inline void onnx_model_fails(struct onnx_model *x, enum err_code code, co
     assert_int_equal(x->e.code, code);
 }
 
-/* Evaluates the imported graph: input k is in[k]; want: all elements of all outputs one after the other. */
+/* Evaluates the imported graph: input k is in[k]; want: all elements of all outputs, concatenated. */
 static inline void onnx_model_gives(struct onnx_model *x, struct tensor **in, const double *want, i64 n)
 {
     struct tensor *out[16];

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A graph's text as a model and a program for a device, by the public functions, and small tensors for them.
+// A graph's text as a model and a program for a device, by the public functions, and small tensors
+// for it.
 #ifndef QUERN_TEST_PROGRAM_FIXTURE_H
 #define QUERN_TEST_PROGRAM_FIXTURE_H
 
@@ -24,7 +25,7 @@ static inline void must(const struct fixture *b, quern_status s)
     if (s) fail_msg("%s", quern_error(b->q));
 }
 
-/* false: the device is not here. */
+/* false: the device is missing. */
 static inline bool fixture_open(struct fixture *b, const char *text, const char *device)
 {
     struct quern_compile_opts o = QUERN_OPTS(quern_compile_opts);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Random graphs over all operators of the registry, and what goes into them. An operator's random instance is grafted onto the graph:
-// its inputs become earlier values of the same type where inference accepts them, else constants or new inputs of the graph, some of
-// their sizes symbolic. Variables are named by the size they have at first: D7.
+// Random graphs over all operators of the registry, and random contents. An operator's random
+// instance is grafted onto the graph: its inputs become earlier values of the same type if
+// inference accepts them, otherwise constants or new inputs of the graph, some with symbolic sizes.
+// Variables are named by their initial size: D7.
 #ifndef QUERN_RANDOM_GRAPH_H
 #define QUERN_RANDOM_GRAPH_H
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Random networks for tests: graphs of a few nodes over convolutions, pooling, activations, arithmetic, concatenation, padding,
-// resizing, reductions, matrix products and moves, with branches that meet again. H and W are symbolic. Equal seeds give
-// equal networks. Included by the tests that compile and run whole graphs.
+// Random networks for tests: graphs of a few nodes over convolutions, pooling, activations,
+// arithmetic, concatenation, padding, resizing, reductions, matmuls and views, with branches that
+// rejoin. H and W are symbolic. Equal seeds yield equal networks. For tests that compile and run
+// whole graphs.
 #ifndef QUERN_RANDOM_NET_H
 #define QUERN_RANDOM_NET_H
 

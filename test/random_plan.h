@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Random plans for tests: buffers with symbolic sizes and lifetimes, constants (some with equal content), dispatches. They verify,
-// but their binaries are no code. Equal seeds give equal plans.
+// Random plans for tests: buffers with symbolic sizes and lifetimes, constants (some with equal
+// content), dispatches. They pass plan_verify, but their binaries are not executable. Equal seeds
+// yield equal plans.
 #ifndef QUERN_RANDOM_PLAN_H
 #define QUERN_RANDOM_PLAN_H
 

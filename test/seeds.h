@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which random instances a run of a test takes: four fifths, with sanitizers, which are slow, the other one; continuous integration runs
-// both. In the environment: ALL=1 takes all, COUNT=n so many, SEED=n that one, or COUNT from there on.
+// The random instances of a test run: four fifths, or with sanitizers, which are slow, the
+// remaining fifth; continuous integration runs both. In the environment: ALL=1 selects all, COUNT=n
+// that many, SEED=n that one, or COUNT from it on.
 #ifndef QUERN_TEST_SEEDS_H
 #define QUERN_TEST_SEEDS_H
 

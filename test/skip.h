@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tests that cannot be done on this machine say why: tool/check counts them as skipped and repeats the reason in its summary. Scripts print
-// the same line, and end with exit code 77 when nothing at all could be checked. Include after cmocka.h.
+// Skipped tests state their reason: tool/check counts them and repeats the reason in its summary.
+// Scripts print the same line, and exit with code 77 if nothing was tested. Include after cmocka.h.
 #ifndef QUERN_TEST_SKIP_H
 #define QUERN_TEST_SKIP_H
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// For the tests of language spirv: a target that has everything, and SPIRV-Tools' programs run on a
+// For tests of language spirv: a target with all features, and programs of SPIRV-Tools run on a
 // module.
 #ifndef QUERN_TEST_SPIRV_TOOLS_H
 #define QUERN_TEST_SPIRV_TOOLS_H

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the tests of symbolic sizes share: a table per test, and expressions from text.
+// Shared by tests of symbolic sizes: a table per test, and expressions from text.
 #ifndef QUERN_TEST_SYM_FIXTURE_H
 #define QUERN_TEST_SYM_FIXTURE_H
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is known of sizes, put back as it was: a node that is tried and refused must leave no fact behind. Newer facts change older ones in
-// place, so all of it is copied.
+// Restores the facts about sizes: a node that is tried and rejected must not leave facts behind.
+// Newer facts modify older ones in place, so all are copied.
 #ifndef QUERN_TEST_SYM_MARK_H
 #define QUERN_TEST_SYM_MARK_H
 

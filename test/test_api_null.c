@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The public interface without what it needs: every function of include/quern.h that takes pointers gets NULL for each of them in turn.
-// Those that return a status say QUERN_USAGE, and which argument it was; the others have nothing to tell, and do no harm.
+// The public interface with missing arguments: every function of include/quern.h that takes
+// pointers gets NULL for each of them in turn. Functions with a status return QUERN_USAGE and name
+// the argument; the others have no effect.
 #include "core/core.h"
 #include "quern.h"
 

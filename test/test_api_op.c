@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One operator on a caller's arrays: random arrays that lie in memory in any order, backwards, with gaps or with channels last give
-// what the reference gives for dense ones, and nothing beside them is written; named sizes change between calls; errors say what
-// was given.
+// One operator on a caller's arrays: random arrays in any memory order, reversed, with gaps or
+// channels last yield the reference's result for dense ones, and no memory beside them is written;
+// named sizes change between calls; errors name the argument.
 #include "core/core.h"
 #include "quern.h"
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Artifacts: what is written is read again, the same plan gives the same bytes, any safetensors reader can list it, no broken file
-// does harm, and every invariant of plan_verify is noticed when it is violated.
+// Artifacts: written files are read again, the same plan yields the same bytes, any safetensors
+// reader can list it, broken files are rejected safely, and each invariant of plan_verify is
+// detected when violated.
 #include "random_plan.h"
 
 #include <jansson.h>

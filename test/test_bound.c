@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What an artifact tells its kernels is bounded by its buffers before anything is launched. Networks with sizes that are not known before are compiled;
-// each parameter of each kernel is then replaced in the file by numbers that no buffer needs, and the program must be refused at once or, where the
-// number is one to compute with, run. What quern wrote runs, whatever the numbers and however small the buffers beside them.
+// Bounds of the numbers that an artifact passes to kernels. Networks with unknown sizes are
+// compiled; each parameter of each kernel is then replaced in the file by numbers beyond its
+// buffers, and the program must be refused at once, or run if the parameter is a value. Programs as
+// written by quern always run, whatever the numbers and however small their buffers.
 #include "program_fixture.h"
 
 #include <stdio.h>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Building many texts, with a language whose compiler does what a text asks for: fail, end its process, take too long, refuse two
-// texts in one program. Whether texts are joined or not and in whatever order, each gets the verdict that it deserves alone; what
-// was built is found again; code that has others' kernels is given only to those who may have it.
+// Building many texts, with a language whose compiler behaves as the text says: it fails, exits,
+// exceeds the time limit, or rejects two texts in one program. Joined or not, in any order, each
+// text gets the verdict it would get alone; cached results are found; code shared with other
+// kernels is returned only if permitted.
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Processes that run what is not trusted, or takes long: they are confined, have limits, and leave nothing behind, however their parent ends.
+// Child processes for untrusted or long-running work: they are confined and limited, and leave
+// nothing behind, however their parent ends.
 #define _GNU_SOURCE
 #include "core/core.h"
 #include "dev/dev.h"

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The reference evaluator against ONNX's own node tests (package libonnx-testdata): the meaning of
-// operators as written down by others. Every case either agrees or is refused with a reason; inputs
-// that decide sizes (axes, shapes, pads) are made constants of the model first, as they are in
-// networks. Skipped where the package is not installed.
+// The reference evaluator against ONNX's own node tests (package libonnx-testdata), an independent
+// definition of the operators. Every case agrees or is rejected with a reason; inputs that decide
+// sizes (axes, shapes, pads) become constants of the model first, as in networks. Skipped without
+// the package.
 //
-// TEST_CONFORM=glob runs the cases whose name matches, TEST_CONFORM_LIST=1 prints every refusal.
+// TEST_CONFORM=glob runs the cases whose name matches, TEST_CONFORM_LIST=1 prints every rejection.
 #include "import/import.h"
 #include "io/io.h"
 #include "op/op.h"

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tensors of more than 2^31 elements and 2^32 bytes on processors, without their memory: windows far apart meet few elements of a huge input,
-// which is zeros that nobody has touched, and the outputs lie at the end of a huge value that they are a part of. Every named implementation
-// and every family that takes the task computes what the definition says.
+// Tensors of more than 2^31 elements and 2^32 bytes on CPUs, without their memory: distant windows
+// read few elements of a huge input of untouched zeros, and the outputs are at the end of a huge
+// value that they are part of. Every named implementation and every matching family is compared
+// with the definition.
 #include "gen_tasks.h"
 #include "lab/conv.h"
 

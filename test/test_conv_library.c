@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Convolutions by the libraries of devices: random rows, in both layouts, against the reference evaluation; weights that change in the
-// same memory; buffers that are too small. The processor's is skipped where it is not installed, cuda and hip have ones that look like their
-// own (fake_cudnn.h, fake_miopen.h): each call of theirs fails once, they are missing, or lack functions.
+// Convolutions by vendor libraries: random rows in both layouts against the reference evaluator;
+// weights that change in place; too small buffers. The CPU's library is skipped if missing; for
+// cuda and hip there are simulated ones (fake_cudnn.h, fake_miopen.h): each of their calls fails
+// once, they are missing, or lack functions.
 #include "conv_fixture.h"
 
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The foundation except symbolic sizes (test_sym.c) and the system (test_os.c).
+// The core folder except symbolic sizes (test_sym.c) and the operating system (test_os.c).
 #include "core/core.h"
 
 #include <locale.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Device cpu's threads: grids of any size are worked off with every iteration done exactly once, by any number of threads, wherever
-// the caller may run; the caller may run there afterwards, too; threads of the pool leave the caller's processor to it where
-// there are others enough for them, and only then.
+// Threads of device cpu: grids of any size execute every iteration exactly once, with any number of
+// threads and on any processors of the caller, whose affinity is preserved; threads of the pool
+// leave the caller's processor free if and only if there are enough others.
 #define _GNU_SOURCE /* sched_getaffinity */
 #include "lang_fixture.h"
 

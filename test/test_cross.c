@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Kernels in language c for a processor that is not here: built by a cross compiler, run in an emulator of that processor, and
-// compared with the interpreter; and a whole program compiled for it (--isa aarch64), with the reference. Skipped where there is none (tool/deps cross).
+// Kernels in language c for another CPU architecture: built by a cross compiler, run in an
+// emulator, and compared with the interpreter; and a whole program compiled for it (--isa aarch64),
+// compared with the reference. Skipped without cross compiler (tool/deps cross).
 #include "art/art.h"
 #include "lang_fixture.h"
 #include "quern.h"

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The driver of cuda and hip, each on a library that does not exist or that keeps book of all it is asked (fake_cuda.c): memory is zero
-// and never overlaps, grids beyond the device's limits run every group once, kernels get what their binary asks
-// for, images that are cut off or damaged never reach the driver, a failure that leaves nothing usable is told as such, and nothing is left behind. And
-// architectures that are only described. Real devices: tool/device-check.
+// The driver of cuda and hip, each with a missing library and with a simulated one (fake_cuda.c):
+// memory is zeroed and never overlaps, grids beyond the device's limits run every workgroup once,
+// kernels get what their binary declares, truncated or damaged images never reach the driver, fatal
+// failures are reported, and everything is released. Also described architectures. Real devices:
+// tool/device-check.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

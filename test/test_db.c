@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The database never lies: merges, upgrades, also when it is killed meanwhile; a file that is not its own, that was cut or damaged in a single
-// byte is refused, or every row is there; what can be saved of it is saved, and nothing else; what can only be read is read.
+// Integrity of the database: merges and upgrades, also if killed midway; foreign, truncated or
+// damaged files (single bytes) are refused, or all rows are intact; everything recoverable is
+// recovered, and nothing else; read-only files are read.
 #include "tune/db.h"
 
 #include <fcntl.h>

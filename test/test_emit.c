@@ -2,7 +2,7 @@
 //
 // Values inside kernels: addresses in every layout, scalar and vector, against an independent
 // formula; accesses that must stay contiguous; literals and sizes that need no buffer; sharing of
-// values with several uses.
+// values with several users.
 #include "op/op.h"
 
 #include <setjmp.h>

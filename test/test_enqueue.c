@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Programs on memory and streams of somebody else who uses the device in this process, on a library that keeps book of memory, of what is current and of what
-// streams wait for (fake_cuda.c: it aborts where nothing orders two uses of the same memory): what the other put into its stream before is seen, what
-// it puts there afterwards sees the results, runs with the host's memory come in between, its current context stays; addresses that are
-// none of the device's, too short, or oddly aligned are told, and devices that share nothing.
+// Programs on foreign memory and streams in the same process, with a simulated library that tracks
+// memory, current contexts and stream dependencies (fake_cuda.c: it aborts if two uses of the same
+// memory are unordered): earlier work of the foreign stream is visible, later work sees the
+// results, runs on host memory may be interleaved, the current context is preserved; invalid, too
+// short or misaligned addresses are errors, and so are devices without sharing.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Exact verification: the laws of the field that the interpreter computes in; random tasks of all families under random schedules are exactly
-// their tasks; faults planted into kernels are found, those among them, too, that no tolerance tells from rounding; sizes are reduced so that
-// a kernel keeps its structure.
+// Exact verification: laws of the interpreter's field; random tasks of all families under random
+// schedules are exactly equal; planted faults are found, including those that no tolerance
+// distinguishes from rounding; reduced sizes preserve a kernel's structure.
 #include "gen_tasks.h"
 #include "kir/field.h"
 #include "tune/exact.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Arrays of more than 2^31 bytes and elements on GPUs (doc/kernel-ir.md): kernels whose sizes are known count in 64 bits where 32 would
-// not do and nowhere else, others are refused. Kernels run on OpenCL devices that allocate so much: an input of which few elements are
-// read, far apart (ALL=1).
+// Arrays of more than 2^31 bytes and elements on GPUs (doc/kernel-ir.md): kernels with known sizes
+// use 64-bit indices only if 32 bits do not suffice; others are refused. Kernels run on OpenCL
+// devices that can allocate so much: an input of which few, distant elements are read (ALL=1).
 #include "gen_tasks.h"
 #include "lab/conv.h"
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// WeightedFilter and its gradients in f64, against facts that do not come from their own code: a direct scatter and gather written
-// from the formula; the adjoint identity <filter(x), g> = <x, dx(g)>; differences of the loss for the weights' gradient, which is
-// bilinear where weights are taken as they are; kernels that shift and that average. Kernels of 1 to 21 rows and columns, even ones, too, 1 to
-// 8 channels, images smaller than the kernel, every padding. Refusals and their words.
+// WeightedFilter and its gradients in f64, against independent facts: a direct scatter and gather
+// written from the formula; the adjoint identity <filter(x), g> = <x, dx(g)>; differences of the
+// loss for the weights' gradient, which is bilinear for plain weights; kernels that shift and that
+// average. Kernels of 1 to 21 rows and columns, including even sizes, 1 to 8 channels, images
+// smaller than the kernel, every padding. Rejections and their messages.
 #include "op/op.h"
 
 #include <math.h>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Filters with weights per pixel on arrays of more than 2^31 elements and 2^32 bytes, without their memory: they are zeros that nobody
-// has written, which are read as one page, but for some elements at both ends. Weights in both orders, gathered and splatted, and the
-// gradient of weights from pictures of that many channels.
+// Filters with weights per pixel on arrays of more than 2^31 elements and 2^32 bytes, without their
+// memory: unwritten zeros are backed by one page, except some elements at both ends. Weights in
+// both orders, gather and scatter, and the gradient of weights from pictures with that many
+// channels.
 #include "core/core.h"
 #include "quern.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What tuning promises of its choice: that it is not slower than the default, however noisy the machine is. The whole loop on a driver
-// with planted times: each kernel has a true one, samples scatter around it, and now and then the machine is slower for a while, for the
-// default more than for others. Finals and choices as functions of rows.
+// The tuner's choice is not slower than the default, however noisy the machine. The whole loop with
+// a simulated driver: each kernel has a true time, samples scatter around it, and now and then the
+// machine is slowed, the default more than others. Finals and choices as functions of rows.
 #include "pass/pass.h"
 #include "seeds.h"
 #include "tune/tune.h"

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every generator on random tasks under random legal schedules: the interpreted kernel gives what the reference evaluator
-// gives, and touches nothing it must not. Tasks are random instances of all operators, and convolutions, matrix products and
-// reductions with things fused in front and behind, sizes known or symbolic, in all layouts. Some are compiled and run, too.
+// Every kernel family on random tasks under random legal schedules: the interpreted kernel agrees
+// with the reference evaluator and accesses only its own memory. Tasks are random instances of all
+// operators, and convolutions, matmuls and reductions with fused prologues and epilogues, sizes
+// known or symbolic, in all layouts. Some are compiled and run, too.
 #include "gen_tasks.h"
 
 /* Random instances of every operator. */

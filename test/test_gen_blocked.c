@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Channels in blocks: convolutions that read them where they lie, and every family that stores into them, on random tasks under
-// random legal schedules. Numbers of channels are mostly no multiples of a block: what is there is not to be read, and zeros are to
-// be written.
+// Blocked channels: convolutions that read them in place, and every family that stores them, on
+// random tasks under random legal schedules. Numbers of channels are mostly no multiple of a block:
+// padding channels must not be read, and zeros must be written.
 #include "gen_tasks.h"
 
 static u32 try_random(u64 seed, const struct gen *only, bool (*make)(struct fixture *), u32 n)

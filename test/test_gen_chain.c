@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Chains of convolutions in one kernel: random ones under random legal schedules give what the reference evaluator gives, in the
-// interpreter and compiled; what is no chain is refused, and families for single convolutions refuse chains.
+// Chains of convolutions in one kernel: random ones under random legal schedules agree with the
+// reference evaluator, interpreted and compiled; other graphs are refused, and families for single
+// convolutions refuse chains.
 #include "gen_kinds.h"
 
 static void test_chains(void **state)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Matrix products and convolutions whose sums are by groups of neighbours (DOT): bytes to i32, exactly, and bf16 to f32, of random sizes under
-// random legal schedules, against the reference evaluator: interpreted for targets that have such instructions and for some
-// that have not, and compiled for this processor.
+// Matmuls and convolutions with DOT instructions: bytes to i32, exactly, and bf16 to f32, of random
+// sizes under random legal schedules, against the reference evaluator: interpreted for targets with
+// and without such instructions, and compiled for this CPU.
 #include "gen_kinds.h"
 
 extern const struct gen gen_gemm, gen_conv_gemm;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Winograd convolutions: random tasks under random legal schedules, interpreted; their rounding errors, which must stay below the
-// tolerance of the ordinary verification without a margin; and packing through small matrices, which brings weights to the points.
+// Winograd convolutions: random tasks under random legal schedules, interpreted; their rounding
+// errors, which must stay below the ordinary tolerance without a margin; and packing by small
+// matrices, which transforms weights.
 #include "gen_tasks.h"
 
 static void test_random(void **state)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Languages cuda, hip and opencl without a device: random kernels build for several architectures where their
-// compilers are; what a target lacks is an error.
+// Languages cuda, hip and opencl without a device: random kernels build for several architectures
+// if their compilers are installed; missing features of a target are errors.
 #include "lang_fixture.h"
 
 struct target {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Texts of languages cuda and hip that are joined: each means what it means alone, a preprocessor makes the same of it, and where the
-// compilers are all functions are in the program.
+// Joined texts of languages cuda and hip: each preprocesses to the same tokens as alone, and with a
+// compiler all functions are in the program.
 #include "lang_fixture.h"
 
 static bool has_toolchain(const char *lang)

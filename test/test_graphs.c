@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Random graphs over all operators of the registry (random_graph.h), run as whole programs on devices and compared with the reference
-// evaluation (graph_shake.h). Costs and schedules are random, so every region, layout and family is chosen somewhere; a graph with symbolic
-// sizes runs at several. Graphs that failed once are kept in test/corpus/graphs and run always, on every device.
+// Random graphs over all operators of the registry (random_graph.h), run as whole programs on
+// devices and compared with the reference evaluator (graph_shake.h). Costs and schedules are
+// random, so every region, layout and family is selected somewhere; a graph with symbolic sizes
+// runs at several. Graphs that failed once are kept in test/corpus/graphs and always run, on every
+// device.
 //
-// DEVICE=interp,cpu,vulkan,opencl takes those; SEED=n is one graph, COUNT=n so many; SHOW=1 prints graphs, REFUSED=1 why some are not run;
-// KEEP=test/corpus/graphs writes what failed there, reduced; CORPUS=folder takes kept graphs from elsewhere.
+// DEVICE=interp,cpu,vulkan,opencl selects devices; SEED=n one graph, COUNT=n a number; SHOW=1
+// prints graphs, REFUSED=1 reasons of skipped ones; KEEP=test/corpus/graphs stores failures there,
+// reduced; CORPUS=folder reads kept graphs from elsewhere.
 #include "graph_reduce.h"
 
 #include <setjmp.h>

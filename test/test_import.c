@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Models in and out: a graph exported to ONNX and imported again is the same graph; every form of tensor, constant and
-// size that ONNX offers; models that are wrong or not supported say why; cut and flipped bytes never crash.
+// Models in and out: a graph exported to ONNX and imported again is the same graph; every form of
+// tensor, constant and size of ONNX; invalid or unsupported models are rejected with a reason;
+// truncation and flipped bytes never crash.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Functions of ONNX models: nested calls, attributes by reference with and without defaults, inputs left out, outputs that are inputs,
-// what is refused. Sparse tensors as initializers and constants.
+// Functions of ONNX models: nested calls, attributes by reference with and without defaults,
+// omitted inputs, outputs that are inputs, rejections. Sparse tensors as initializers and
+// constants.
 #include "onnx_fixture.h"
 
 static const i64 two[] = {2};

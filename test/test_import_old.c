@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Operators in the forms of opsets 1 to 6, experimental operators, and Scan of opset 8. test/onnx_versions.py compares every version of every
-// operator with ONNX Runtime and ONNX's reference; here are the forms that it found to differ from those of today, without any package.
+// Operators in the forms of opsets 1 to 6, experimental operators, and Scan of opset 8.
+// test/onnx_versions.py compares every version of every operator with ONNX Runtime and ONNX's
+// reference; this test covers, without packages, the forms that differ from today's.
 #include "onnx_fixture.h"
 
 static const i64 x_dim[] = {1, 2, 2}, c_dim[] = {2}, open_dim[] = {-1, 2, 2};

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sequences and optional values dissolve: positions, pieces of equal and of given sizes, also along sizes that are not known, sequences as
-// outputs, and what is refused. Through loops, branches and maps. As inputs, where the caller says how many elements they have; the files of their content.
+// Sequences and optional values are replaced by their elements: positions, pieces of equal and of
+// given sizes, also along unknown sizes, sequences as outputs, rejections. Through loops, branches
+// and maps. As inputs with given numbers of elements; files of their content.
 #include "onnx_fixture.h"
 
 static const double numbers[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};

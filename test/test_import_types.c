@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Element types of imported networks: constants that exporters leave in f32 beside values of 16 bits are converted, values that are
-// computed are not; normalisations whose scale has another type; types that there are not are refused by name.
+// Element types of imported networks: constants that exporters leave in f32 beside 16-bit values
+// are converted, computed values are not; normalisations with a scale of another type; unsupported
+// types are rejected by name.
 #include "export/export.h"
 #include "onnx_fixture.h"
 

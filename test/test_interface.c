@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Interfaces that callers ask for (pass_interface.c): sizes by name and number, types, layouts. What a network gives
-// through another interface is what it gives through its own, moved by hand here; and storing it in f16 changes results no
-// more than rounding does.
+// Requested interfaces (pass_interface.c): sizes by name and number, types, layouts. A network
+// yields the same results through any interface, after conversion by this test; storage in f16
+// changes results only by rounding.
 #include "pass/pass.h"
 
 #include <math.h>

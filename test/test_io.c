@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tensor files: what is written is read back equal, what others write is read, and files that are cut off or have
-// changed bits give an error or some tensor, never a crash (run under the sanitizers).
+// Tensor files: written tensors are read back equal, files of other programs are read, and
+// truncated or damaged ones yield an error or some tensor, never a crash (run with sanitizers).
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

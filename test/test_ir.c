@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The graph: text round trips, every invariant of graph_verify violated once, sorting, extraction, attributes.
-// Random graphs stand for the many; broken texts (cut or with changed characters) must give an error, not a crash.
+// The graph: text round trips, each invariant of graph_verify violated once, sorting, extraction,
+// attributes. Random graphs cover the rest; broken texts (truncated or changed) must yield an
+// error, not a crash.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

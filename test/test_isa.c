@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Instruction sets: their texts, what a processor must say to have an extension, options of compilers. What a compiler is allowed by the
-// options, as its own macros tell, is never more than what the list says: programs carry that list along.
+// Instruction sets: their texts, the processor flags of each extension, compiler options. The
+// features a compiler uses with the options, by its own macros, never exceed the list that programs
+// record.
 #include "core/core.h"
 
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A real U-Net with its concatenations in memory and without, on every device that is here: the number of dispatches, and the
-// same results as the reference evaluation at several sizes.
+// A real U-Net with concatenation in place and without, on every available device: the number of
+// dispatches, and the reference's results at several sizes.
 #include "pass/pass.h"
 #include "plan/plan.h"
 #include "rt/rt.h"

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Programs kept in the user's cache: the next compilation of the same network only opens a file and computes the same; other
-// constants, sizes, names or options are other programs; a damaged file is made anew; with a database nothing is kept.
+// Programs in the user's cache: the next compilation of the same network only opens a file and
+// yields the same results; other constants, sizes, names or options are other programs; a damaged
+// file is rebuilt; programs selected with a database are not cached.
 #include "api/api_model.h"
 
 #include <setjmp.h>

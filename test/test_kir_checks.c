@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Kernel IR by example: what the verifier refuses, what the interpreter finds, what legalisation
-// must not hide, how index expressions come out of the builder, scalar operators at their edges,
-// static counts. Properties over random kernels are in test_kir.c.
+// Kernel IR by example: rejections of the verifier, errors found by the interpreter and preserved
+// by legalisation, index expressions from the builder, scalar operators at their limits, static
+// counts. Properties over random kernels are in test_kir.c.
 #include "kir/kir.h"
 
 #include <setjmp.h>

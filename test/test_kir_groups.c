@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Kernel IR for groups of threads: subgroups and fragments as text, what the verifier refuses, what
-// legalisation leaves of them.
+// Kernel IR for workgroups: subgroups and fragments as text, rejections of the verifier, results of
+// legalisation.
 #include "kir/kir.h"
 
 #include <setjmp.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Transcendental operators as arithmetic, run by the interpreter, against the C library with more
-// digits: random arguments over the whole range, where functions are used, and special ones; with
-// and without fused multiply-adds, scalar and in vectors.
+// Transcendental operators as arithmetic, run by the interpreter, against the C library in higher
+// precision: random arguments over the whole range, usual ranges, and special values; with and
+// without FMA, scalar and vector.
 #include "kir/legal.h"
 
 #include <math.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One order for the instructions of a kernel. C leaves it to the compiler in which order the arguments of nested calls of the
-// builder are evaluated; here random kernels are built several times, with a random order for every call, and must have one text
-// in the end, mean the same as before, and stay as they are when they are ordered again.
+// Canonical instruction order. C leaves the evaluation order of nested builder calls to the
+// compiler; here random kernels are built several times with a random order for every call, and
+// must end up with one text, unchanged semantics, and be stable when ordered again.
 #include "kir/kir.h"
 
 #include <setjmp.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Random kernels for groups of threads: subgroup operations, shuffles, fragments, shared arrays
-// between barriers, loops and branches that whole subgroups take. They run without complaint,
-// print and parse, and compute the same when legalised.
+// Random kernels for workgroups: subgroup operations, shuffles, fragments, shared arrays between
+// barriers, loops and branches taken by whole subgroups. They run without error, print and parse,
+// and compute the same when legalised.
 #include "kir/kir.h"
 
 #include <setjmp.h>

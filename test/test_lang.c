@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Language c on device cpu against the interpreter: random kernels must give the same bytes,
-// functions of floats the same value within units in the last place. Compiled without contraction,
-// so that every rounding is the interpreter's; everything else is as users get it. Also what
-// happens when compilers fail.
+// Language c on device cpu against the interpreter: random kernels must yield the same bytes, float
+// functions the same value within units in the last place. Compiled without contraction, so that
+// all roundings are the interpreter's; otherwise as for users. Also failures of compilers.
 #include "lang_fixture.h"
 
 /* The compiler from now on, NULL: the usual one, with such options. */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Layouts of whole networks: whatever kernels cost, nothing is copied from one layout to another between the first kernel that
-// computes something and the last, with and without channels in blocks among the choices.
+// Layouts of whole networks: for any costs, nothing is copied from one layout to another between
+// the first and the last computing kernel, with and without blocked channels.
 #include "plan/plan.h"
 #include "pass/pass.h"
 #include "zoo/zoo.h"

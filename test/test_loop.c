@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Control flow that only running can decide, from the text of a graph to results: programs of the interpreter, of this processor and, where
-// there is one, of a Vulkan device against the reference evaluator, run after run with other data; saved programs.
+// Run-time control flow, from the text of a graph to results: programs of the interpreter, of the
+// CPU and of a Vulkan device (if present) against the reference evaluator, run repeatedly with
+// different data; saved programs.
 #include "io/io.h"
 #include "program_fixture.h"
 #include "seeds.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sizes that only running can tell, from the text of a graph to results: programs of the interpreter and of this processor against the
-// reference evaluator, run after run with other data; room that the caller gives; sizes that cannot be; saved programs; files that
-// were tampered with.
+// Data-dependent sizes, from the text of a graph to results: programs of the interpreter and of the
+// CPU against the reference evaluator, run repeatedly with different data; memory given by the
+// caller; invalid sizes; saved programs; manipulated files.
 #include "program_fixture.h"
 #include "seeds.h"
 

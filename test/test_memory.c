@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory ends: one request in turn fails, large or small. Whatever a call was doing, it ends with QUERN_SYSTEM and a message, or does
-// without, and then its result is right; the same context works afterwards. In a child process with little address space nothing
-// crashes or hangs either, nor does a small model whose operators need much. Files of external data that are larger than the machine's memory are refused.
+// Out of memory: single requests, large or small, fail in turn. The call ends with QUERN_SYSTEM and
+// a message, or does without and yields the right result; the same context works afterwards. In a
+// child process with little address space nothing crashes or hangs either, nor does a small model
+// whose operators need much. External data larger than the machine's memory is refused.
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>

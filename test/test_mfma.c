@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Products of fragments by v_mfma: what language hip writes for every shape of every target is compiled for this machine, with the instruction by its
-// definition, and gives bit by bit what the interpreter gives, whatever the order in memory; and the compiler makes the instruction of it. What a target
-// lacks is an error.
+// Matrix multiplication by v_mfma: language hip's text for every shape of every target is compiled
+// for this machine, with the instruction's definition, and yields the interpreter's bits for any
+// order in memory; and hipcc emits the instruction. Missing features of a target are errors.
 #include "lang_fixture.h"
 #include "lang/lang_tool.h"
 

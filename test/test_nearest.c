@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Products that were never measured: the database's nearest task lends its fastest legal schedule, where it is hoped to be faster than
-// the default, and quern_compile uses it. Times here are made up.
+// GEMMs that were never measured: the nearest task of the database provides its fastest legal
+// schedule if that is expected to be faster than the default, and quern_compile uses it. Times are
+// simulated.
 #include "api/api_model.h"
 
 #include "lab/lab.h"

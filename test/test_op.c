@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Every operator of the registry against itself: random instances are evaluated by the reference
-// and by kernels run in the interpreter, which also watches for access out of bounds, missing
-// writes and races. Kernels are the naive ones, one grid over the elements of each output,
-// everything in between inlined; and node by node. Each instance is run with its sizes as constants
-// and, where the operator allows it, as symbolic variables. Last, many instances at a time are
-// compiled into one kernel in language c and run on the processor.
+// and by kernels in the interpreter, which also detects accesses out of bounds, missing writes and
+// races. Kernels are the plain ones, one grid over the elements of each output with everything
+// inlined; and node by node. Each instance is run with constant sizes and, if possible, with
+// symbolic ones. Finally, many instances at a time are compiled into one kernel in language c and
+// run on the CPU.
 //
-// Operators without a random instance fail: there is no list of exceptions here.
+// Operators without a random instance fail: there is no list of exceptions.
 #include "dev/dev.h"
 #include "lang/lang.h"
 #include "op/op.h"

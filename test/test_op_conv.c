@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Convolution, pooling, products, resizing against facts that do not come from their own code: a
-// convolution of an input whose zeros were really written into memory; the adjoint identity
-// <conv(x), y> = <x, conv_transpose(y)>; linearity; gradients against the same identity, in one to three
-// dimensions, and against differences; pooling of known images; identities between
-// resize modes; shapes with symbolic sizes; refusals and their words; sampling of points; speed of
-// the reference.
+// Convolution, pooling, matmul and resizing against independent facts: a convolution of an
+// explicitly padded input; the adjoint identity <conv(x), y> = <x, conv_transpose(y)>; linearity;
+// gradients against the same identity, in one to three dimensions, and against differences; pooling
+// of known images; identities between resize modes; shapes with symbolic sizes; rejections and
+// their messages; sampling of points; speed of the reference.
 #include "op/op.h"
 
 #include <math.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Known contents of small tensors: size arithmetic as frameworks export it must fold to the
-// expected expressions, so that one program serves every H and W; signs that are not provable must
-// stay right. And errors of operators: they name operator and node.
+// Known contents of small tensors: size arithmetic as exported by frameworks must fold to the
+// expected expressions, so that one program serves every H and W; unprovable signs must be kept.
+// Errors of operators name operator and node.
 #include "op/op.h"
 
 #include <setjmp.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Operators that move elements: symbolic shapes of size arithmetic as frameworks export it,
-// clamping of slices and pads for every size, errors for what cannot be, and vectors: an index map
-// that keeps the last axis must leave loads along it contiguous. (Values are checked for every
+// Operators that move elements: symbolic shapes of size arithmetic as exported by frameworks,
+// clamping of slices and pads for every size, errors for invalid sizes, and vectors: an index map
+// that preserves the last axis must keep loads along it contiguous. (Values are tested for every
 // operator by test_op and test_gen.)
 #include "op/op.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Files that an untrusted file names: beneath a folder, through no link, regular, with and without openat2; what a cache of links needs;
-// files that only their owner may have written.
+// Files named by untrusted files: beneath a folder, through no link, regular, with and without
+// openat2; caches of links; files that only their owner may have written.
 #include <stddef.h>
 
 #include "core/core.h"

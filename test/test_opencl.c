@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The OpenCL driver, with kernels written in OpenCL C (what the language writes is tested in
-// test_lang*.c). A library that is not there is no device; a device whose library is here is asked in this process. On every device that is here: memory is zero and never
-// overlaps, pieces of it are what kernels see, arguments are what this launch says whatever the one before said, grids beyond
-// 65535 groups run every group once, and what cannot be built or launched is said clearly. Skipped where there is none.
+// The OpenCL driver, with kernels written in OpenCL C (for language opencl see test_lang*.c). A
+// missing library means no device; a device whose library is loaded is queried in this process. On
+// every available device: memory is zeroed and never overlaps, kernels see exactly their ranges,
+// arguments are those of the current launch, grids beyond 65535 workgroups run every workgroup
+// once, and build and launch errors are clear. Skipped without a device.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

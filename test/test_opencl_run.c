@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Language opencl on device opencl against the interpreter (group_fixture.h). Skipped where there is no OpenCL device.
+// Language opencl on device opencl against the interpreter (group_fixture.h). Skipped without an
+// OpenCL device.
 #include "group_fixture.h"
 
 static int open_device(void **state)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The order of sums: kernels of convolutions and matrix products whose schedules neither split a sum nor say another order round like their
-// definitions (tune/exact_conv.c), whatever their blocks, copies and threads.
+// The order of sums: kernels of convolutions and matmuls whose schedules neither split a sum nor
+// state another order round like their definitions (tune/exact_conv.c), for any tiles, copies and
+// threads.
 #include "gen_tasks.h"
 #include "tune/exact.h"
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Operators of the domains com.microsoft and ai.onnx.ml, and recurrent layers, against what ONNX Runtime computed: each model in
-// test/golden/ort has the content of its inputs as initializers "in:NAME" and its outputs as "want:NAME"
-// (test/ort_cases.py writes them). The model is imported, exported and imported again, and evaluated.
+// Operators of the domains com.microsoft and ai.onnx.ml, and recurrent layers, against results of
+// ONNX Runtime: each model in test/golden/ort has the content of its inputs as initializers
+// "in:NAME" and its outputs as "want:NAME" (written by test/ort_cases.py). The model is imported,
+// exported, imported again, and evaluated.
 //
-// TEST_ORT=glob runs those whose file matches, TEST_ORT_DIR=DIR those of another folder, TEST_ORT_LIST=1 names them all.
+// TEST_ORT=glob runs the files that match, TEST_ORT_DIR=DIR those of another folder,
+// TEST_ORT_LIST=1 lists them.
 #include "export/export.h"
 #include "import/import.h"
 #include "io/io.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Files, folders, processes and shared objects, on a temporary folder of its own.
+// Files, folders, processes and shared objects, in a temporary folder.
 #include "core/core.h"
 
 #include <fcntl.h>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Passes on small graphs: test/golden/pass/NAME.graph becomes NAME.out (text form, doc/graph-ir.md), and still means the same;
-// f16-NAME.graph with storage in f16, where it means the same but for rounding.
-// Random networks mean the same behind the passes, too. GOLDEN=1 writes the .out files anew: read the difference.
+// Passes on small graphs: test/golden/pass/NAME.graph becomes NAME.out (text form, doc/graph-ir.md)
+// with the same results; f16-NAME.graph with storage in f16, with the same results up to rounding.
+// Passes preserve the results of random networks, too. GOLDEN=1 writes the .out files: review the
+// difference.
 #include "pass/pass.h"
 #include "random_net.h"
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Whole programs from random networks: passes, cover, selection, plan, runtime, compared with the reference evaluation of the
-// graph as it was. The costs are random half of the time, so that every kind of region is chosen somewhere, and so are the
-// schedules. The cover's promises are checked on each, the selection is compared with trying all combinations of regions.
+// Whole programs from random networks: passes, cover, selection, plan, runtime, compared with the
+// reference evaluation of the original graph. Half of the time costs are random, so that every kind
+// of region is selected somewhere, and so are schedules. The cover's guarantees are checked on each
+// network, the selection is compared with an exhaustive search over regions.
 //
-// SEED=n runs one network and prints it (seeds.h), TEST_DEVICE=cpu|interp|vulkan that device only.
+// SEED=n runs one network and prints it (seeds.h), TEST_DEVICE=cpu|interp|vulkan only that device.
 #include "pass/pass.h"
 #include "plan/plan.h"
 #include "random_net.h"

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Exact verification of the kernels of an artifact: verdicts are found again, damaged ones are not; whoever works them out, the program has the same
-// bytes; a kernel that does not do its task gives way to the default schedule, and nothing is remembered of it.
+// Exact verification of an artifact's kernels: cached verdicts are found, damaged ones are not; the
+// program has the same bytes whichever process computes them; a wrong kernel is replaced by the
+// default schedule, and its verdict is not cached.
 #include "api/api_model.h"
 
 #include <setjmp.h>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Kernels that round as written (kir.as_written): random ones of products, sums and multiply-adds that share their products, in loops,
-// branches, unrolled tiles and tails, give the bytes of the interpreter by gcc and by clang, with and without fused multiply-add, in vectors of
-// any width, and on GPUs' devices where there are any. Functions of f32 are the same in vectors and in scalars.
+// Kernels that round as written (kir.as_written): random ones of multiplications, additions and FMA
+// that share operands, in loops, branches, unrolled tiles and tails, yield the interpreter's bytes
+// by gcc and by clang, with and without FMA instructions, in vectors of any width, and on available
+// GPUs. Functions of f32 are the same in vectors and scalars.
 #include "group_fixture.h"
 #include "vulkan_fixture.h"
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The runtime: memory of random plans never overlaps while both buffers live and is no more than without sharing; wrong inputs
-// are errors that name the input; sizes change from run to run; images without pixels; the devices null and interp.
+// The runtime: memory of random plans never overlaps while both buffers live and takes at most as
+// much as without sharing; wrong inputs are errors that name the input; sizes change between runs;
+// empty images; the devices null and interp.
 #include "random_plan.h"
 #include "rt/rt.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Programs on a device with memory of its own that gets lost (fake_vulkan.c): the run that meets it
-// fails, the next one has its constants again. And programs that run again as they were recorded.
+// Programs on a lost device with memory of its own (fake_vulkan.c): that run fails, the next one
+// has its constants again. And recorded programs that are run again.
 #include "rt/rt.h"
 #include "vulkan_module.h"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A program that was opened and is saved again is the file that it came from, with all its variants, whichever of them runs here.
+// A program that is opened and saved again yields the same file, with all its variants, whichever
+// of them runs here.
 #include "program_fixture.h"
 
 #include <stdlib.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the search promises, without measuring anything: a fair pool, proposals that are legal, new and the same for the same seed.
+// Properties of the search, without measurements: an equal share of the pool for each family;
+// proposals that are legal, new, and reproducible for a seed.
 #include "pass/pass.h"
 #include "seeds.h"
 #include "tune/search.h"

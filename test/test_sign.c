@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Signatures of programs: the vectors of RFC 8032 and RFC 8410; keys as files; a signed file is the same whatever the order of signing, and
-// is refused when any byte of it was changed; what is checked is what runs.
+// Signatures of programs: the vectors of RFC 8032 and RFC 8410; keys as files; a signed file is
+// independent of the order of signing, and is refused if any byte changed; the checked bytes are
+// the ones that run.
 #include "art/art.h"
 #include "quern.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What models and callers say of sizes as text: names that are expressions, ranges that exporters wrote beside the graph, assumptions. Any of it
-// may be hostile.
+// Sizes as text in models and options: names that are expressions, ranges written by exporters,
+// assumptions. All of it may be hostile.
 #include "onnx_fixture.h"
 
 #include "api/api_model.h"

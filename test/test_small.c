@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Element types of 8 bits and fewer: every code against the format's definition, rounding against the nearest of all
-// numbers of the type, ONNX's tables of special values, packing in files; and kernels' conversions, compiled for this
-// processor, against those of the host.
+// Element types of 8 bits and fewer: every code against the format's definition, rounding against
+// the nearest number of the type, ONNX's tables of special values, packing in files; and
+// conversions in kernels, compiled for this CPU, against those of the host.
 #include "api/api.h"
 #include "core/core.h"
 #include "io/io.h"

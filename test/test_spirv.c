@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SPIR-V: what a module declares, and language spirv: modules of random kernels, of every operator
-// and type, and of whole operators' kernels are judged by spirv-val.
+// SPIR-V: declarations of modules; and language spirv: modules of random kernels, of every operator
+// and type, and of whole operators are validated by spirv-val.
 #include "core/spirv.h"
 #include "lang_fixture.h"
 #include "spirv_tools.h"

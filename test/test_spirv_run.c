@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Language spirv on device vulkan against the interpreter (group_fixture.h). Skipped where there is no Vulkan device.
+// Language spirv on device vulkan against the interpreter (group_fixture.h). Skipped without a
+// Vulkan device.
 //
-// Mesa 22's software device takes a divisor that it finds to be always 0 for undefined, and unpacks the upper half of a
-// constant pair of f16 to 0; with many seeds one in some hundred kernels shows that.
+// Mesa 22's software device treats a divisor that it proves to be 0 as undefined, and unpacks the
+// upper half of a constant pair of f16 to 0; with many seeds about one kernel in a hundred shows
+// that.
 #include "group_fixture.h"
 #include "vulkan_fixture.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Symbolic sizes: facts that networks need proven, and random expressions whose normal form must
-// have the value of the expression as written, print to text that parses to the same id, and be the
-// same whatever was built in the table before.
+// equal the written expression, round-trip as text, and be independent of the table's earlier
+// content.
 #include "sym_fixture.h"
 
 static void check_same(struct symtab *t, const char *x, const char *y)

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Facts about sizes: what follows from them, what they print, and that on all sizes for which they
-// hold every expression keeps its value, whatever they made of it; where a requirement could be met
-// they hold for exactly the sizes that meet it.
+// Facts about sizes: their consequences and texts; on all sizes that satisfy them every expression
+// keeps its value; a satisfiable requirement holds for exactly the sizes that satisfy it.
 #include "sym_fixture.h"
 
 #include "seeds.h"

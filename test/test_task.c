@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The cover of a small network with a skip connection: which regions must be there for the selector to choose from, and what
-// the same network costs with a kernel for each node.
+// The cover of a small network with a skip connection: the regions that the selector must be
+// offered, and the cost of the same network with a kernel per node.
 #include "gen_fixture.h"
 #include "pass/pass.h"
 #include "plan/plan.h"

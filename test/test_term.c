@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The interpreter's arithmetic of terms: expressions that are equal there are equal in floating point, whatever the values are; sums in
-// another order, in other blocks, rounded elsewhere are not equal there.
+// The interpreter's arithmetic of terms: expressions that are equal in it are equal in floating
+// point for all values; sums in another order, in other blocks, or rounded elsewhere are not equal.
 #include "kir/term.h"
 
 #include <math.h>

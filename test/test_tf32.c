@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Products of f32 whose operands may be rounded to tf32: how numbers are rounded; fragments of kernel IR, which are nothing else's type;
-// the task, which is another than the product of f32; and the tolerance, which takes operands that are rounded or cut off, of any
-// size of product, and refuses those of 7 bits and sums that miss a term.
+// GEMMs of f32 with operands rounded to tf32: rounding; fragments of kernel IR, the only users of
+// the type; the task, which differs from the f32 one; and the tolerance, which accepts rounded and
+// truncated operands for any size, and rejects operands of 7 bits and sums that lack a term.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tiles: random matrices, boxes of which a group's first thread copies ahead in rounds, from inside and outside of them. The interpreter gives every
-// element of each round, also of what was printed, parsed, ordered and legalised; what is early, misplaced or another thread's is told. Language cuda
-// spells the same kernels for the architecture that has such copies, with what a launcher must know of the matrices, and says so where it cannot.
+// Tile copies: random matrices, boxes of which a workgroup's first thread copies ahead in stages,
+// inside and outside of them. The interpreter sees every element of each stage, also after
+// printing, parsing, ordering and legalising; early, misplaced or foreign accesses are errors.
+// Language cuda emits the same kernels for the architecture with such copies, with the tensor maps
+// for the launcher, and reports errors otherwise.
 #include "dev/dev.h"
 #include "kir/kir.h"
 #include "lang/lang.h"

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the tuner promises. Planted candidates: kernels compiled from C text that crash, hang, leave, write where they must not,
-// are wrong in part or not deterministic; each must come back as its status with a reason, and the next trial must work. The
-// whole loop on small networks: resumes, never mixes environments. The database itself: test_db.c.
+// The tuner. Planted candidates: kernels compiled from C text that crash, hang, exit, write out of
+// bounds, are partly wrong or nondeterministic; each must yield its status with a reason, and the
+// next trial must work. The whole loop on small networks: it resumes and never mixes environments.
+// The database: test_db.c.
 #include "pass/pass.h"
 #include "tune/tune.h"
 

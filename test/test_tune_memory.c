@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a tuning run keeps of a candidate is small, whatever its kernel is like: runs may have a hundred thousand of them.
+// A tuning run keeps little memory per candidate, whatever its kernel: a run may have a hundred
+// thousand candidates.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

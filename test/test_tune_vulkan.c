@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Trials on a device that lives in a vendor's library: candidates share a child process until one
-// fails, each gets the verdict it deserves whatever came before it, a lost device is a row and the
-// next candidate is measured. Planted kernels, on a real device where there is one and on one that
-// gets lost (fake_vulkan.c).
+// Trials on a device of a vendor's library: candidates share a child process until one fails, each
+// gets its own verdict whatever ran before, a lost device is a row and the next candidate is
+// measured. Planted kernels, on a real device if present and on a simulated one that gets lost
+// (fake_vulkan.c).
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

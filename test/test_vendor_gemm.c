@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Matrix products by the libraries of devices, as they are offered to the tuner: random sizes, batches, left operands as they are and
-// transposed, against a plain loop; on the processor and on OpenCL's device where their libraries are, on cuda and hip with libraries
-// that look like theirs (fake_cuda.c). What a library lacks, and launches that do not fit, are errors.
+// GEMM by vendor libraries as offered to the tuner: random sizes, batches, left operands plain and
+// transposed, against a plain loop; on the CPU and on OpenCL's device if their libraries are
+// present, on cuda and hip with simulated ones (fake_cuda.c). Missing features and mismatching
+// launches are errors.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

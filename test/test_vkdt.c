@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Modules for vkdt: kernels of several grids become nodes, and every dependence between nodes is a
-// connection. Plans are made by hand of kernels in kernel IR, so no device is needed; what modules
-// compute is checked by vkdt.sh.
+// Modules for vkdt: kernels of several grids become nodes, and every dependency between nodes is a
+// connection. Plans are handmade from kernels in kernel IR, so no device is needed; results of
+// modules are tested by vkdt.sh.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The Vulkan driver. With a library that does not exist or that has faults (fake_vulkan.c): what is
-// missing is said clearly, memory is zero and never overlaps, data survives both ways of moving it,
-// grids beyond the device's limits run every group once, a lost device comes back. With a real one
-// (Mesa's lavapipe does): the same through the whole stack, under the validation layer where that
-// is installed. The second part is skipped where no device is present.
+// The Vulkan driver. With a missing library or a faulty one (fake_vulkan.c): clear errors, zeroed
+// memory that never overlaps, data that survives both ways of transfer, grids beyond the device's
+// limits that run every workgroup once, recovery of a lost device. With a real device (Mesa's
+// lavapipe suffices): the same through the whole stack, with the validation layer if installed. The
+// second part is skipped without a device.
 #include "lang/lang.h"
 #include "vulkan_module.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A fixture for tests of trials: one small task, its default kernel on some device, inputs and results to
-// check with. Tests plant code of their own in the kernel's place. Include after cmocka.h.
+// Fixture for tests of trials: one small task, its default kernel on some device, inputs and
+// results for verification. Tests replace the kernel by code of their own. Include after cmocka.h.
 #ifndef QUERN_TUNE_FIXTURE_H
 #define QUERN_TUNE_FIXTURE_H
 
@@ -38,7 +38,7 @@ static inline void make_task(struct fixture *b)
     assert_true(task_make(&b->task, &b->g, &b->arena, (node_id[]){1}, 1, &y, 1, l, NULL, &b->e));
 }
 
-/* On this driver's first device, which is not kept open. */
+/* For this driver's first device, which is not kept open. */
 static inline void fixture_open(struct fixture *b, const char *driver)
 {
     *b = (struct fixture){.o = {.driver = dev_find(str_of(driver)), .dev = {.n_threads = 1}, .timeout = 0.5, .max_samples = 5}};

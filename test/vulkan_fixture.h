@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // For tests that open Vulkan devices in their own process. A driver is unloaded with its last
-// instance; what its libraries keep in their globals then looks like a leak to the sanitizer, of
-// code that it cannot name any more. So drivers stay loaded here.
+// instance, and its global allocations then look like leaks to the sanitizer, from code it can no
+// longer name. So drivers stay loaded here.
 #ifndef QUERN_VULKAN_FIXTURE_H
 #define QUERN_VULKAN_FIXTURE_H
 
 #include "dev/dev.h"
 
-/* Before the first device is opened. */
+/* Call before the first device is opened. */
 static inline void vulkan_stay_loaded(void)
 {
     struct arena a = {0};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SPIR-V modules that only declare, for tests with devices that do not exist (fake_vulkan.c).
+// SPIR-V modules with declarations only, for tests with simulated devices (fake_vulkan.c).
 #ifndef QUERN_VULKAN_MODULE_H
 #define QUERN_VULKAN_MODULE_H
 
