@@ -115,7 +115,7 @@ class Cublas:
         return at
 
     def prepare(self, kind, batch, m, n, k):
-        """A function of no arguments that starts the product; y's address."""
+        """A function of no arguments that starts the GEMM; y's address."""
         size, data, compute = TYPES[kind]
         a, b, y = (self.operand(batch * e, size, data) for e in (m * k, k * n, m * n))
         one, zero = ctypes.c_float(1), ctypes.c_float(0)

@@ -32,7 +32,7 @@ def address(array):
 
 
 def outputs(row):
-    """Arrays for the results of a matrix product."""
+    """Arrays for the results of a matmul."""
     left, _ = operands.gemm_shapes(row)
     return [np.zeros(left[:-1] + (row.n,), np.float32) for _ in range(row.copies)]
 
@@ -290,7 +290,7 @@ class OpenVino:
 
 
 class Torch:
-    """Eager PyTorch; products into the same memory each time. Convolutions with channels last and
+    """Eager PyTorch; matmuls into the same memory each time. Convolutions with channels last and
     weights prepared, activation fused, as its compiler would call them."""
 
     def __init__(self):

@@ -23,7 +23,7 @@ FAR = 128 << 20  # bytes of weights that no last-level cache keeps (of the machi
 
 @dataclass(frozen=True)
 class Gemm:
-    """batch products of (m, k) by (k, n), or by (n, k) transposed; the right operand is a
+    """batch matmuls of (m, k) by (k, n), or by (n, k) transposed; the right operand is a
     constant or a second input. copies: so many right operands one after the other, as layers of
     a network, for one left operand."""
 
@@ -169,7 +169,7 @@ class Net:
         return "network, input " + "x".join(map(str, self.shape))
 
 
-# --- matrix products ------------------------------------------------------------------------------
+# --- matmuls --------------------------------------------------------------------------------------
 
 
 def squares():

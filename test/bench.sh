@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # bench.sh BUILD: what bench/compare measures and how it counts is right (test/bench_rows.py),
-# likewise of tool/device-check gemm (test/bench_products.py), conv (test/bench_convolutions.py) and filter (test/bench_filters.py).
+# likewise of tool/device-check gemm (test/bench_matmuls.py), conv (test/bench_convolutions.py) and filter (test/bench_filters.py).
 set -eu
 if ! python3 -c '' 2> /dev/null; then
     echo "skipped: no python3"
@@ -10,4 +10,4 @@ fi
 python3 "$(dirname "$0")/bench_rows.py" "$1"
 python3 "$(dirname "$0")/bench_convolutions.py" "$1"
 python3 "$(dirname "$0")/bench_filters.py" "$1"
-exec python3 "$(dirname "$0")/bench_products.py" "$1"
+exec python3 "$(dirname "$0")/bench_matmuls.py" "$1"

@@ -35,7 +35,7 @@ class Rows(unittest.TestCase):
             self.assertIn(g, rows.GOALS)
 
     def test_a_transformer_layer_has_its_arithmetic(self):
-        """Of BERT at 1024 tokens: four projections, two products of attention, two of the feed-
+        """Of BERT at 1024 tokens: four projections, two matmuls of attention, two of the feed-
         forward part."""
         bert = {r.name: r for r in rows.group("matmul") if r.name.startswith("bert")}
         count = {"bert proj": 4}

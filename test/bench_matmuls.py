@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# bench_products.py BUILD: what tool/device-check gemm asks for and how it counts; products as
+# bench_matmuls.py BUILD: what tool/device-check gemm asks for and how it counts; matmuls as
 # cuBLAS's documentation defines them, by a stand-in in memory of this process; no GPU is needed.
 import ctypes
 import json
@@ -15,7 +15,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "../bench"))
 sys.dont_write_bytecode = True
 import cublas  # noqa: E402
-import products  # noqa: E402
+import matmuls  # noqa: E402
 
 QUERN = os.path.join(sys.argv[1], "quern")
 KINDS = {kind: size for size, kind, _ in cublas.TYPES.values()}
@@ -121,7 +121,7 @@ class Library(unittest.TestCase):
     def ask(self, kind, batch, m, n, k):
         return self.engine.time({"type": kind, "batch": batch, "m": m, "n": n, "k": k, "samples": 3})
 
-    def test_products_are_those_of_rows_behind_each_other(self):
+    def test_matmuls_of_consecutive_rows(self):
         for kind in cublas.TYPES:
             for sizes in ((1, 3, 5, 7), (4, 5, 2, 3), (1, 1, 1, 1)):
                 self.blas.n_runs = 0
@@ -150,23 +150,23 @@ class Library(unittest.TestCase):
 
 class Rows(unittest.TestCase):
     def test_shapes_are_distinct(self):
-        found = products.shapes()
-        self.assertEqual(len({products.shape(r) for r in found}), len(found))
-        self.assertEqual([r.m for r in found[: len(products.SQUARES)]], list(products.SQUARES))
-        self.assertIn((32, 2048, 2048, 128), [products.shape(r) for r in found])
+        found = matmuls.shapes()
+        self.assertEqual(len({matmuls.shape(r) for r in found}), len(found))
+        self.assertEqual([r.m for r in found[: len(matmuls.SQUARES)]], list(matmuls.SQUARES))
+        self.assertIn((32, 2048, 2048, 128), [matmuls.shape(r) for r in found])
 
     def test_shapes_are_read(self):
-        self.assertEqual([products.shape(r) for r in products.read_shapes("3x4x5,2x3x4x5")], [(1, 3, 4, 5), (2, 3, 4, 5)])
+        self.assertEqual([matmuls.shape(r) for r in matmuls.read_shapes("3x4x5,2x3x4x5")], [(1, 3, 4, 5), (2, 3, 4, 5)])
         for bad in ("", "3x4", "0x1x1", "1x2x3x4x5", "axbxc", "-1x2x3"):
             with self.assertRaises(ValueError):
-                products.read_shapes(bad)
+                matmuls.read_shapes(bad)
 
     def test_configurations_are_understood(self):
         """By quern gemm itself: it gets as far as the device, which has no library."""
-        for r in products.shapes() + products.read_shapes("2x3x5x7"):
+        for r in matmuls.shapes() + matmuls.read_shapes("2x3x5x7"):
             with tempfile.TemporaryDirectory() as d:
                 with open(d + "/c.json", "w") as f:
-                    json.dump(products.configuration(r), f)
+                    json.dump(matmuls.configuration(r), f)
                 args = [QUERN, "gemm", d + "/c.json", d + "/r.json", "--search", "--device", "null", "--dtype", "tf32", "--baseline", "vendor"]
                 p = subprocess.run(args, capture_output=True, text=True)
                 self.assertIn("knows no library with GEMM", p.stderr, r.name)
@@ -180,34 +180,34 @@ class Counting(unittest.TestCase):
 
     def test_the_best_is_by_ratios(self):
         """Of b, timed in a slow hour, the seconds are more than those of a."""
-        found = products.trials(self.text(
+        found = matmuls.trials(self.text(
             ("base", "ok", "", 4, 0, 0), ("base", "ok", "", 1, 0, 1),
             ("a", "ok", "", 3, 4, 0), ("a", "ok", "", 3.2, 4, 0), ("b", "ok", "", 5, 10, 0),
             ("c", "slow", "", 0.1, 4, 0), ("d", "wrong", "y[3], 1 for 2", "", "", ""), ("e", "new", "", "", "", ""),
             ("f", "wrong", "other", "", "", ""),
         ))  # fmt: skip
-        name, seconds = products.best(found)
+        name, seconds = matmuls.best(found)
         self.assertEqual((name, seconds), ("b", [2.0]))
-        self.assertEqual(products.failures(found), {"wrong": [2, "d", "y[3], 1 for 2"]})
+        self.assertEqual(matmuls.failures(found), {"wrong": [2, "d", "y[3], 1 for 2"]})
 
     def test_nothing_and_the_reference_alone(self):
-        self.assertIsNone(products.best(products.trials("")))
-        self.assertIsNone(products.best(products.trials(self.text(("a", "build", "no", "", "", "")))))
-        alone = products.trials(self.text(("base", "ok", "", 4, 0, 0), ("base", "ok", "", 6, 0, 0)))
-        self.assertEqual(products.best(alone), ("base", [4.0, 6.0]))
+        self.assertIsNone(matmuls.best(matmuls.trials("")))
+        self.assertIsNone(matmuls.best(matmuls.trials(self.text(("a", "build", "no", "", "", "")))))
+        alone = matmuls.trials(self.text(("base", "ok", "", 4, 0, 0), ("base", "ok", "", 6, 0, 0)))
+        self.assertEqual(matmuls.best(alone), ("base", [4.0, 6.0]))
 
     def test_ratio_has_the_true_one_between(self):
         rng, hit = random.Random(1), 0
         for _ in range(500):
             ours = [1 + rng.expovariate(5) for _ in range(20)]
             theirs = [2 * (1 + rng.expovariate(5)) for _ in range(40)]
-            middle, low, high = products.ratio(ours, theirs)
+            middle, low, high = matmuls.ratio(ours, theirs)
             self.assertTrue(low <= middle <= high)
             hit += low <= 2 <= high
         self.assertGreater(hit, 450)
 
     def test_limits_and_peaks(self):
-        limit = products.limits(
+        limit = matmuls.limits(
             "f32 multiply-adds              29000.0 GFLOP/s\n"
             "16x8x16:f16,f16,f32,f32       500000.0 GFLOP/s, right\n"
             "16x8x16:f16,f16,f16,f16       900000.0 GFLOP/s, right\n"
@@ -215,26 +215,26 @@ class Counting(unittest.TestCase):
             "16x8x8:tf32,tf32,f32,f32      156000.0 GFLOP/s, right\n"
         )
         self.assertEqual(limit, {"fp32": 29.0, "fp16": 500.0, "bf16": 29.0, "tf32": 156.0})
-        row = products.read_shapes("1000x1000x1000")[0]
-        x = products.Measured(row, "fp16", ours=[4e-6], before=[2e-6])
-        y = products.Measured(row, "tf32", before=[1e-5])
-        found = products.peaks(limit, [x, y])
+        row = matmuls.read_shapes("1000x1000x1000")[0]
+        x = matmuls.Measured(row, "fp16", ours=[4e-6], before=[2e-6])
+        y = matmuls.Measured(row, "tf32", before=[1e-5])
+        found = matmuls.peaks(limit, [x, y])
         self.assertEqual(found["fp32"], (29.0, "bench/device"))
         self.assertAlmostEqual(found["fp16"][0], 1000.0)
         self.assertAlmostEqual(found["tf32"][0], 200.0)
         self.assertIn("cuBLAS", found["tf32"][1])
-        self.assertEqual(products.limits(""), {"fp32": 0.0, "fp16": 0.0, "bf16": 0.0, "tf32": 0.0})
+        self.assertEqual(matmuls.limits(""), {"fp32": 0.0, "fp16": 0.0, "bf16": 0.0, "tf32": 0.0})
 
     def test_table(self):
-        row, other = products.read_shapes("1000x1000x1000,2x10x10x10")
-        rows = [products.Measured(row, "fp32", [1e-3] * 9, [2e-3] * 9, [3e-3] * 9, "family a=1"),
-                products.Measured(other, "fp32", text="FAILED: nothing was verified"),
-                products.Measured(row, "tf32", [], [1e-3] * 9)]  # fmt: skip
-        text = "\n".join(products.table(rows, {"fp32": 4.0}))
+        row, other = matmuls.read_shapes("1000x1000x1000,2x10x10x10")
+        rows = [matmuls.Measured(row, "fp32", [1e-3] * 9, [2e-3] * 9, [3e-3] * 9, "family a=1"),
+                matmuls.Measured(other, "fp32", text="FAILED: nothing was verified"),
+                matmuls.Measured(row, "tf32", [], [1e-3] * 9)]  # fmt: skip
+        text = "\n".join(matmuls.table(rows, {"fp32": 4.0}))
         for part in ("2.500 (2.000-3.000)", "50.0", "family a=1", "library +50 % later", "FAILED: nothing was verified",
                      "geometric mean of 1 of 2: 2.500", "tf32, 100 %: 2.00 TFLOP/s (cuBLAS, 1000x1000x1000)"):  # fmt: skip
             self.assertIn(part, text)
-        self.assertEqual(products.table([], {}), [])
+        self.assertEqual(matmuls.table([], {}), [])
 
 
 class Time(unittest.TestCase):
@@ -243,7 +243,7 @@ class Time(unittest.TestCase):
         rng = random.Random(1)
         for n in (1, 7, 60):
             weights = [rng.choice((1, 1.5, 4)) for _ in range(n)]
-            budget, now, skipped = products.Budget(400.0, weights), 0.0, 0
+            budget, now, skipped = matmuls.Budget(400.0, weights), 0.0, 0
             for _ in range(n):
                 seconds = budget.search(now)
                 skipped += seconds == 0
@@ -254,13 +254,13 @@ class Time(unittest.TestCase):
             self.assertLess(now, 410)
             self.assertEqual(skipped, 0)
             self.assertGreater(now, 330)
-        self.assertEqual(products.Budget(0.0, [1, 1, 1]).search(1.0), 0)
+        self.assertEqual(matmuls.Budget(0.0, [1, 1, 1]).search(1.0), 0)
 
-    def test_large_products_get_more(self):
-        small, large = (products.Measured(r, "fp32") for r in products.read_shapes("64x64x64,8192x8192x8192"))
-        weights = [products.weight(x) for x in (small, large)]
+    def test_large_matmuls_get_more(self):
+        small, large = (matmuls.Measured(r, "fp32") for r in matmuls.read_shapes("64x64x64,8192x8192x8192"))
+        weights = [matmuls.weight(x) for x in (small, large)]
         self.assertAlmostEqual(weights[1], 4)
-        budget = products.Budget(100.0, weights)
+        budget = matmuls.Budget(100.0, weights)
         self.assertEqual([budget.search(0.0), budget.search(20.0)], [19, 79])
 
 

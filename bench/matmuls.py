@@ -16,7 +16,7 @@ SQUARES = (1024, 2048, 4096, 8192)
 VERIFIED = ("ok", "slow")
 DRIFT = 0.05
 
-# A point of the space for every shape: of a search only the product counts.
+# A point of the space for every shape: of a search only the matmul counts.
 POINT = {
     "BLOCK_SIZE_M": 32, "BLOCK_SIZE_N": 32, "BLOCK_SIZE_K": 8, "THREAD_SIZE_M": 4, "THREAD_SIZE_N": 4,
     "BLOCK_LAYOUT_Y": 1, "BLOCK_LAYOUT_X": 1, "WARP_LAYOUT_Y": 8, "WARP_LAYOUT_X": 8,
@@ -61,7 +61,7 @@ def configuration(row):
 
 
 def trials(text):
-    """Of one product: {candidate: {"status", "reason", "samples": [(seconds, reference's)]}}; a
+    """Of one matmul: {candidate: {"status", "reason", "samples": [(seconds, reference's)]}}; a
     reference of 0: this is the reference. Without samples after the caches were written over."""
     found = {}
     for r in csv.DictReader(io.StringIO(text)):
@@ -146,7 +146,7 @@ def limits(text):
 
 
 def peaks(limit, measured):
-    """{type: (TFLOP/s, what did it)}: small kernels in registers, or a product if that was faster."""
+    """{type: (TFLOP/s, what did it)}: small kernels in registers, or a matmul if that was faster."""
     found = {k: (v, "bench/device") for k, v in limit.items() if v}
     for x in measured:
         for who, seconds in (("cuBLAS", x.theirs), ("quern", x.ours)):
@@ -176,7 +176,7 @@ def table(measured, limit):
         peak, who = found.get(kind, (0.0, "nothing was measured"))
         out += ["", "%s, 100 %%: %.2f TFLOP/s (%s)" % (kind, peak, who)]
         out.append("%-16s %-22s %9s %8s %5s %8s %5s %-22s %s" % (
-            "product", "batch x m x n x k", "ms", "TFLOP/s", "%", "cuBLAS", "%", "times as fast (90 %)", "candidate"))  # fmt: skip
+            "matmul", "batch x m x n x k", "ms", "TFLOP/s", "%", "cuBLAS", "%", "times as fast (90 %)", "candidate"))  # fmt: skip
         out += [line(x, peak) for x in here]
         both = [ratio(x.ours, x.theirs)[0] for x in here if x.ours and x.theirs]
         if both:
