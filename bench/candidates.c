@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory of a tuning run over the number of its candidates.
+// Memory of a tuning run as a function of the number of its candidates.
 //
-//   build/bench/candidates [-b] [N]      default 10000; -b: they are only built, as by quern populate
+//   build/bench/candidates [-b] [N]      default 10000; -b: candidates are only built, as by quern populate
 //
-// A line at 1, 2, 5, 10, 20 ... candidates: candidates, MiB of resident memory of the tuner, its peak, seconds since the start. Random schedules of a
-// small matrix product, on the interpreter: what is measured is what the tuner keeps, not what kernels need. The database is in a
-// file, as usual.
+// A line at 1, 2, 5, 10, 20 ... candidates: candidates, MiB of resident memory of the tuner, its
+// peak, seconds since the start. Random schedules of a small GEMM, on the interpreter: measures the
+// memory of the tuner, not of kernels. The database is in a file, as usual.
 #include "../test/many_candidates.h"
 
 #include <stdio.h>
@@ -50,7 +50,7 @@ int main(int argc, char **argv)
     bool builds_only = argc > 1 && !strcmp(argv[1], "-b");
     i64 n = argc > 1 + builds_only ? atoll(argv[1 + builds_only]) : 10000;
     start = os_now();
-    unsetenv("XDG_CACHE_HOME"), unsetenv("HOME"); /* a hundred thousand kernels are not to be kept */
+    unsetenv("XDG_CACHE_HOME"), unsetenv("HOME"); /* a hundred thousand kernels must not be cached */
     printf("%8s %10s %10s %10s\n", "trials", "MiB", "peak MiB", "seconds");
     bool ok = many_open(&m, driver, &e) && os_temp_dir(&a, &dir, &e) && db_open(&d, str_fmt(&a, "%.*s/many.db", STR_ARG(dir)).p, &e);
     m.look = look, m.builds_only = builds_only;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The rows of bench/rows.py as networks: bench/graphs.txt, which bench/graphs.py writes, and the tasks that a network becomes by default.
+// The rows of bench/rows.py as networks: bench/graphs.txt, written by bench/graphs.py, and the
+// default tasks of a network.
 #ifndef QUERN_BENCH_GRAPHS_H
 #define QUERN_BENCH_GRAPHS_H
 
@@ -26,7 +27,8 @@ static inline bool bench_read_row(struct str text, struct arena *a, bench_row_fn
     return fn(user, &r, e);
 }
 
-/* Rows in the order of the file; what a row is made of ends with it, if it is not the caller's arena. */
+/* All rows in the order of the file; a row's memory is released after it, unless it is the caller's
+   arena. */
 static inline bool bench_each_row(const char *path, struct arena *keep, bench_row_fn *fn, void *user, struct err *e)
 {
     struct arena file = {0};
@@ -44,7 +46,7 @@ static inline bool bench_each_row(const char *path, struct arena *keep, bench_ro
     return ok;
 }
 
-/* The heavy tasks of the program that looks best with an empty database. The graph is inferred. */
+/* The heavy tasks of the program selected with an empty database. The graph is inferred. */
 
 typedef void bench_task_fn(void *user, struct task *t);
 

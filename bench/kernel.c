@@ -31,7 +31,7 @@ struct bench {
     struct graph g;
     struct task t;
     struct bench_target target;
-    double peak;        /* flops per second */
+    double peak;        /* FLOP per second */
 };
 
 #ifdef __AVX512F__
@@ -41,7 +41,8 @@ enum { VECTOR_BYTES = 32 };
 #endif
 typedef float vec __attribute__((vector_size(VECTOR_BYTES)));
 
-/* Independent chains of multiply-adds in registers: the Makefile allows contraction here, for the processor that it runs on. */
+/* Independent chains of multiply-adds in registers: the Makefile permits contraction here, for the
+   host's processor. */
 __attribute__((noinline)) static void fma_chains(vec *out, i64 n)
 {
     vec x = *out + 1.0f, y = *out + 0.5f, a = x, b = x + 1, c = x + 2, d = x + 3, e = x + 4, f = x + 5, g = x + 6, h = x + 7,
@@ -53,7 +54,7 @@ __attribute__((noinline)) static void fma_chains(vec *out, i64 n)
     *out = a + b + c + d + e + f + g + h + i + j + k + l;
 }
 
-/* One thread: processor time of this thread, which other work on the machine disturbs less. */
+/* One thread: CPU time of this thread, which is less disturbed by other load. */
 static double thread_seconds(void)
 {
     struct timespec t;
@@ -124,7 +125,7 @@ static value_id add_scalar_op(struct bench *b, const char *op, value_id x, doubl
     return graph_op(&b->g, op, str_of(op), 2, (value_id[]){x, op_const_f(&b->g, DT_F32, c)});
 }
 
-/* Sums of `channels` channels as u8, as quantised networks scale them. */
+/* Sums of `channels` channels rescaled to u8, as in quantised networks. */
 static value_id requantised(struct bench *b, value_id y, i64 channels)
 {
     struct tensor *t = tensor_new(&b->arena, DT_F32, 3, (i64[]){channels, 1, 1});
@@ -133,7 +134,7 @@ static value_id requantised(struct bench *b, value_id y, i64 channels)
     return add_cast(b, add_scalar_op(b, "Min", add_scalar_op(b, "Max", y, 0), 255), DT_U8);
 }
 
-/* s: channels, height, width, output channels, size of the kernel, stride, groups. With bias and Relu. */
+/* s: channels, height, width, output channels, kernel size, stride, groups. With bias and Relu. */
 static value_id add_conv(struct bench *b, value_id x, const i64 *s)
 {
     i64 p = s[4] / 2, groups = s[6] ? s[6] : 1;
@@ -185,7 +186,8 @@ static bool make_pool(struct bench *b, const char *op, const i64 *s, enum layout
     return finish(b, y, layout, e);
 }
 
-/* s: channels, depth, height, width, output channels, size of the kernel, padding, images. With bias and Relu. */
+/* s: channels, depth, height, width, output channels, kernel size, padding, images. With bias and
+   Relu. */
 static bool make_volume(struct bench *b, const i64 *s, bool pool, enum layout layout, struct err *e)
 {
     i64 p = s[6], two[] = {2, 2, 2};
@@ -213,7 +215,7 @@ static bool make_weights(struct bench *b, const i64 *s, enum layout layout, stru
     return finish(b, y, layout, e);
 }
 
-/* s: channels, height, width, size of the kernel. A filter with weights of its own for every pixel, or the gradient of these. */
+/* s: channels, height, width, kernel size. A filter with weights per pixel, or their gradient. */
 enum filter { GATHER, SPLAT, BY_SOFTMAX, OUTER };
 static bool make_filter(struct bench *b, const i64 *s, enum filter kind, enum layout layout, struct err *e)
 {
@@ -242,7 +244,7 @@ static bool make_softmax(struct bench *b, const i64 *s, struct err *e)
     return finish(b, graph_op(&b->g, "Softmax", S("softmax"), 1, &x), LAYOUT_ROWS, e);
 }
 
-/* Of images: the name behind the last comma, channels last where there is none. */
+/* Of images: the name after the last comma, channels last without one. */
 static enum layout layout_behind(const char *text)
 {
     const char *comma = strrchr(text, ',');

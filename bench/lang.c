@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How many candidates a second become binaries of a GPU's language on one core: kernels of all tasks of a zoo
-// network, under the first schedules of every family that fits a typical GPU.
+// Candidates per second that become binaries of a GPU language on one core: kernels of all tasks of
+// a zoo network, under the first schedules of every family that matches a typical GPU.
 //
 //   build/bench/lang [LANGUAGE [NETWORK [SCHEDULES [ARCH]]]]      default: spirv oidn-small 40 gpu
 //
-// One line: candidates, candidates per second, processor time per candidate by step, mean size.
+// One line: candidates, candidates per second, CPU time per candidate by step, mean size.
 #include "pass/pass.h"
 #include "tune/tune.h"
 #include "zoo/zoo.h"

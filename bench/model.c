@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How good are predictions? For each row of bench/graphs.txt and each family that can do it, by what a database knows:
+// Quality of predictions. For each row of bench/graphs.txt and each matching family, by the
+// measurements of a database:
 //
-//   regret       time of the family's default schedule over that of its best known one; of the row: of the schedule that an empty database takes
+//   regret       time of the family's default schedule over that of its best known one; of the row: of the schedule that an empty database selects
 //                over the best known of all
 //   correlation  of predicted and measured times, by ranks (Spearman), of the family's candidates and of all
 //
 //   build/bench/model [-d DEVICE] [-t THREADS] [-l LIMITS] [-n TRIALS] [-b SECONDS] [-s SEED] DB [GROUP[:NAME] ...]
 //
-// Rows are chosen by patterns ("conv", "matmul:bert*"). With -n each is tuned before, in DB: the defaults of all families, then a search of so many
-// trials; -b bounds the seconds of all together, and what was measured stays. Times of other devices, or of other numbers of threads, do not
-// count. LIMITS take something from the device: "isa=x86-64-v3".
+// Rows are selected by patterns ("conv", "matmul:bert*"). With -n each is tuned first, in DB: the
+// defaults of all families, then a search with that many trials; -b limits the seconds of all
+// together, and measurements are kept. Times of other devices, or of other numbers of threads, are
+// ignored. LIMITS restrict the device: "isa=x86-64-v3".
 #include "graphs.h"
 #include "target.h"
 #include "tune/tune.h"
@@ -41,10 +43,10 @@ struct bench {
     u64 seed;
     double end; /* by os_now; 0: none */
     struct { double *v; u32 n, cap; } regret, correlation; /* of rows */
-    u32 n_unknown; /* rows whose default was not measured */
+    u32 n_unknown; /* rows with an unmeasured default */
 };
 
-/* rows */
+/* Rows. */
 
 static bool is_wanted(const struct bench *b, struct str name)
 {
@@ -74,7 +76,7 @@ static bool take_row(void *user, const struct bench_row *r, struct err *e)
     return !is_wanted(b, x.name) || bench_each_task(r->g, &b->target.caps, b->var, take_task, &x, e);
 }
 
-/* tuning */
+/* Tuning. */
 
 struct defaults { const struct bench *b; const struct row *r; i64 at; };
 
@@ -120,7 +122,7 @@ static bool tune_rows(struct bench *b, struct err *e)
     return true;
 }
 
-/* what is known of a row */
+/* Results of a row. */
 
 struct known_row {
     const struct row *row;
@@ -139,7 +141,7 @@ static bool load(struct bench *b, const struct row *r, struct known_row *k, stru
     return true;
 }
 
-/* Verified and timed; those that were given up have a time, too, if a rough one. */
+/* Verified and timed; abandoned candidates have a rough time. */
 static bool has_time(const struct trial_row *r, bool rough)
 {
     return r->n > 0 && (r->status == TRIAL_OK || (rough && r->status == TRIAL_SLOW));
@@ -147,7 +149,8 @@ static bool has_time(const struct trial_row *r, bool rough)
 
 static bool is_of(const struct trial_row *r, const struct gen *g) { return !g || r->cand.gen == g; }
 
-/* As programs choose: what is surely the fastest, where few samples make lucky ones look best. */
+/* As programs choose: the one that is significantly fastest, because with few samples the
+   best-looking one was lucky. */
 static const struct trial_row *best_of(const struct known_row *k, const struct gen *g)
 {
     const struct trial_row *best = NULL;
@@ -169,16 +172,16 @@ static const struct trial_row *row_of(const struct known_row *k, const struct ca
 
 static double seconds_of(const struct known_row *k, const struct trial_row *r) { return tune_row_seconds(r, k->reference); }
 
-/* 0: not known */
+/* 0: unknown */
 static double regret_of(const struct known_row *k, const struct gen *g, const struct candidate *first)
 {
     const struct trial_row *r = row_of(k, first), *best = best_of(k, g);
     return r && best ? fmax(1, seconds_of(k, r) / seconds_of(k, best)) : 0;
 }
 
-/* correlation of ranks */
+/* Rank correlation. */
 
-static double rank_of(const double *v, u32 n, u32 i) /* equal ones share theirs */
+static double rank_of(const double *v, u32 n, u32 i) /* equal values share their mean rank */
 {
     double less = 0, equal = 0;
     for (u32 j = 0; j < n; j++) less += v[j] < v[i], equal += v[j] == v[i];
@@ -195,7 +198,7 @@ static double spearman(const double *x, const double *y, u32 n)
     return xx > 0 && yy > 0 ? xy / sqrt(xx * yy) : NAN;
 }
 
-struct relation { u32 n; double rank; }; /* NAN: of too few, or all are equal */
+struct relation { u32 n; double rank; }; /* NAN: too few, or all are equal */
 
 static struct relation rebase_ratios(struct bench *b, const struct known_row *k, const struct gen *g)
 {
@@ -211,7 +214,7 @@ static struct relation rebase_ratios(struct bench *b, const struct known_row *k,
     return r;
 }
 
-/* the table */
+/* The table. */
 
 static void print_number(const char *format, double x, bool is_known)
 {
@@ -260,7 +263,8 @@ static bool print_table(struct bench *b, struct err *e)
     printf("%-44s%6s%10s%10s%8s%8s\n", "row, its families", "known", "default", "best ms", "regret", "rank");
     for (u32 i = 0; i < b->n; i++)
         if (!print_row(b, &b->row[i], e)) return false;
-    struct stats regret = stats_of(b->regret.v, b->regret.n), rank = stats_of(b->correlation.v, b->correlation.n); /* sorts */
+    /* sorts */
+    struct stats regret = stats_of(b->regret.v, b->regret.n), rank = stats_of(b->correlation.v, b->correlation.n);
     u32 n = b->regret.n;
     if (n == 0) return err_set(e, ERR_NOTHING, "the database knows no row with its default schedule on this device, with so many threads: -n 50 measures them");
     printf("%u rows: regret of the default median %.3f, most %.3f; correlation of ranks median %.2f, least %.2f\n", n, regret.median, b->regret.v[n - 1],

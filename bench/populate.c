@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How many candidates of matrix products a second become binaries of a GPU's language on one processor: random legal
-// schedules of the families that multiply by groups of threads, built one by one, and several in one run of the compiler.
+// Candidates of GEMM per second that become binaries of a GPU language on one processor: random
+// legal schedules of the GEMM families with workgroups, built one by one, and several in one run of
+// the compiler.
 //
 //   taskset -c 1 build/bench/populate [DEVICE [CANDIDATES]]      default: cuda:sm_80 48
 //
-// The device is only described. A line for each type and family: characters of a text; milliseconds from schedule to text;
-// candidates per second of processor time from schedule to binary, by how many share a program; candidates that do not build.
+// The device is only described. A line for each type and family: characters of a text; milliseconds
+// from schedule to text; candidates per second of CPU time from schedule to binary, by the number
+// that share a program; candidates that fail to build.
 #include "target.h"
 #include "lab/lab.h"
 #include "tune/tune.h"
@@ -25,10 +27,10 @@ struct bench {
     struct str text[MOST];
     i64 bytes;
     u32 n;
-    double spell; /* seconds from schedules to texts */
+    double emit; /* seconds from schedules to texts */
 };
 
-/* Of this process and of those that it waited for. */
+/* CPU time of this process and of finished children. */
 static double seconds(void)
 {
     struct tms t;
@@ -36,7 +38,7 @@ static double seconds(void)
     return (double)(t.tms_utime + t.tms_stime + t.tms_cutime + t.tms_cstime) / (double)sysconf(_SC_CLK_TCK);
 }
 
-static bool spell(struct bench *b, const struct candidate *c, const struct task *t, struct map *seen)
+static bool emit(struct bench *b, const struct candidate *c, const struct task *t, struct map *seen)
 {
     struct err e = {0};
     struct kernel k;
@@ -63,18 +65,18 @@ static bool draw(struct bench *b, enum dtype type, const char *family, u32 want,
     symtab_init(&names, &b->arena);
     map_init(&seen, &b->arena);
     if (!lab_task(&t, &b->arena, &names, &c, type, e)) return false;
-    b->n = 0, b->bytes = 0, b->spell = 0;
+    b->n = 0, b->bytes = 0, b->emit = 0;
     for (u32 i = 0; i < 100 * want && b->n < want; i++) {
         struct candidate x;
         if (!gen_random(&t, &b->target.caps, &r, &x) || !str_is(str_of(family), x.gen->name)) continue;
         double start = seconds();
-        spell(b, &x, &t, &seen);
-        b->spell += seconds() - start;
+        emit(b, &x, &t, &seen);
+        b->emit += seconds() - start;
     }
     return true;
 }
 
-/* Candidates per second, `share` in a program. */
+/* Candidates per second, with `share` of them per program. */
 static bool build(struct bench *b, u32 share, u32 *n_bad, double *rate, struct err *e)
 {
     struct built out[MOST];
@@ -88,7 +90,7 @@ static bool build(struct bench *b, u32 share, u32 *n_bad, double *rate, struct e
         for (u32 k = 0; k < n; k++) *n_bad += !out[k].ok;
         arena_release(&a);
     }
-    *rate = b->n / (seconds() - start + b->spell);
+    *rate = b->n / (seconds() - start + b->emit);
     return true;
 }
 
@@ -98,8 +100,8 @@ static bool measure(struct bench *b, enum dtype type, const char *family, u32 wa
     u32 n_bad = 0;
     double rate = 0;
     if (!draw(b, type, family, want, e)) return false;
-    if (b->n == 0) return true; /* the device has no such thing */
-    printf("%-5s %-12s %5u %9lld %8.2f", dtype_name(type), family, b->n, (long long)(b->bytes / b->n), 1e3 * b->spell / b->n);
+    if (b->n == 0) return true; /* unsupported by the device */
+    printf("%-5s %-12s %5u %9lld %8.2f", dtype_name(type), family, b->n, (long long)(b->bytes / b->n), 1e3 * b->emit / b->n);
     for (i64 i = 0; i < countof(share); i++) {
         if (!build(b, share[i], &n_bad, &rate, e)) return false;
         printf(" %8.1f", rate);

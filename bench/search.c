@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How soon does the search find fast kernels?
+// Number of trials until the search finds fast kernels.
 //
 //   build/bench/search [-d DIR] [-l LAYERS] [-s SEED] [-r RANDOM] [-n TRIALS] [-b SECONDS] [STEP ...] [-- LAYER ...]
 //
-// Draws LAYERS (10) at random from the networks of the zoo and a list of matrix products, or takes those named. Steps, all in this
-// order unless named:
+// Draws LAYERS (10) at random from the networks of the zoo and a list of GEMMs, or uses the named
+// ones. Steps, all in this order unless named:
 //
-//   build    the candidates of `random` are built (only when named; else `random` does it): it does not matter what else the machine
-//            does meanwhile
-//   random   RANDOM (2000) legal candidates of each layer, drawn alike from all of them, are measured: DIR/LAYER-random.db
+//   build    builds the candidates of `random` (only if named; otherwise `random` does it): other load on the machine does not matter
+//            meanwhile
+//   random   measures RANDOM (2000) legal candidates of each layer, drawn uniformly: DIR/LAYER-random.db
 //   empty    a search of TRIALS (200) that starts from an empty database: DIR/LAYER-empty.db
-//   others   one that starts from a database of what `empty` found for the other layers: DIR/LAYER-others.db
-//   side     the best of each, as they were measured, once more side by side: five random ones, whose few samples each make lucky ones
-//            look best, and three of each search (only when named)
-//   table    how many trials it took to come within 5 % of the best of the random ones
-//   replay   the search simulated among the random candidates, by the times recorded; nothing is measured
+//   others   one that starts from a database of the results of `empty` for the other layers: DIR/LAYER-others.db
+//   side     re-measures the best of each side by side: five random ones, because with few samples the best-looking ones were lucky,
+//            and three of each search (only if named)
+//   table    the number of trials to come within 5 % of the best of the random ones
+//   replay   simulates the search among the random candidates with the recorded times; measures nothing
 //
-// One thread, by its processor time; few samples. Everything is kept in DIR (build/search) and goes on where it was: a step that is
-// complete takes no time, -b SECONDS bounds all of them together, and more may be asked for later, or fewer: then the first RANDOM count.
-// `list` prints all layers.
+// One thread, by its CPU time; few samples. Everything is kept in DIR (build/search) and continued:
+// a complete step takes no time, -b SECONDS limits all of them together, and another RANDOM may be
+// requested later: with a smaller one, the first RANDOM are used. `list` prints all layers.
 #include "graphs.h"
 #include "target.h"
 #include "tune/search.h"
@@ -54,7 +54,7 @@ struct bench {
     double end;             /* by os_now; 0: none */
 };
 
-/* layers */
+/* Layers. */
 
 static bool is_known(const struct bench *b, const struct task *t)
 {
@@ -150,7 +150,7 @@ static void list(const struct bench *b)
         printf("%-24.*s %8.3f GFLOP\n", STR_ARG(b->layer[i].name), task_flops(b->layer[i].task, b->layer[i].var) / 1e9);
 }
 
-/* databases */
+/* Databases. */
 
 static const char *path_of(struct bench *b, const struct layer *l, const char *what)
 {
@@ -208,7 +208,7 @@ static struct tune_opts options(const struct bench *b, const char *what)
 
 static bool is_over(const struct bench *b) { return b->end > 0 && os_now() >= b->end; }
 
-/* What was too little for a first trial is no failure. */
+/* Running out of time before the first trial is no failure. */
 static bool out_of_time(const struct bench *b, struct err *e)
 {
     bool ok = is_over(b) && e->code == ERR_NOTHING;
@@ -216,7 +216,7 @@ static bool out_of_time(const struct bench *b, struct err *e)
     return ok;
 }
 
-/* random candidates */
+/* Random candidates. */
 
 struct lot { struct hash at; struct candidate c; };
 struct lots { struct arena arena; struct { struct lot *v; u32 n, cap; } all; };
@@ -237,7 +237,7 @@ static int by_lot(const void *a, const void *b)
     return (x->at.lo > y->at.lo) - (x->at.lo < y->at.lo);
 }
 
-/* In the order of their hashes: a larger number has the smaller one's in front. */
+/* In the order of their hashes, so that a larger number contains a smaller one's candidates. */
 static bool add_random(struct bench *b, const struct layer *l, struct db *d, i64 env, i64 task, struct err *e)
 {
     struct lots lots = {0};
@@ -272,7 +272,8 @@ static bool spell(const struct bench *b, const struct layer *l, const struct can
     return ok;
 }
 
-/* What is not in the cache yet, of these rows. Those that cannot be spelt are failures when they are measured. */
+/* Builds the uncached candidates of these rows. Those that cannot be emitted fail when they are
+   measured. */
 static bool build_batch(struct bench *b, const struct layer *l, const struct trial_row *rows, u32 n, struct err *e)
 {
     struct arena a = {0};
@@ -319,7 +320,7 @@ static bool measure_random(struct bench *b, struct layer *l, struct err *e)
     return ok;
 }
 
-/* searches */
+/* Searches. */
 
 static bool search_in(struct bench *b, struct layer *l, const char *what, struct err *e)
 {
@@ -356,7 +357,7 @@ static bool search_others(struct bench *b, struct layer *l, struct err *e)
     return ok && search_in(b, l, "others", e);
 }
 
-/* what came out */
+/* Results. */
 
 struct tally { u32 reached, n; }; /* layers */
 
@@ -399,7 +400,7 @@ static bool print_table(struct bench *b, struct err *e)
     return true;
 }
 
-/* side by side */
+/* Side by side. */
 
 struct contender { double ratio, low, high; };
 struct contenders { struct subject s[CONTENDERS]; struct contender best[CONTENDERS]; u32 n; };
@@ -421,7 +422,7 @@ static u32 best_rows(const struct rows *r, const struct trial_row **out, u32 max
     return n;
 }
 
-/* The kernels of the best rows; they are in the database, or built. */
+/* The kernels of the best rows, from the cache or built. */
 static bool take_best(struct bench *b, const struct layer *l, u32 who, struct contenders *c, struct err *e)
 {
     const char *what = party[who].name;
@@ -502,7 +503,7 @@ static bool time_layer(struct bench *b, const struct layer *l, struct contenders
     return ok;
 }
 
-/* How many times as fast as the best random one the best of a search is. */
+/* Speed-up of the best of a search over the best random one. */
 static void print_side(const struct contenders *random, const struct contenders *search, struct tally *t)
 {
     if (search->n == 0) {
@@ -532,7 +533,7 @@ static bool side(struct bench *b, struct err *e)
     return true;
 }
 
-/* replay */
+/* Replay. */
 
 struct tape { struct task_search ts; struct tune_task t; struct rows rows; struct map at; };
 
@@ -573,7 +574,7 @@ static const struct trial_row *row_of(const struct tape *p, const struct candida
     return r;
 }
 
-/* Trials until one came close enough to the best on the tape; 0: never. */
+/* Trials until one is close enough to the best of the tape; 0: never. */
 static u32 play(struct bench *b, struct tape *p, struct search *s)
 {
     double target = INFINITY;
@@ -617,7 +618,7 @@ static bool replay(struct bench *b, struct err *e)
     return true;
 }
 
-/* steps */
+/* Steps. */
 
 typedef bool each_fn(struct bench *b, struct layer *l, struct err *e);
 

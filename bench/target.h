@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The device that a bench program is for: chosen by name, and what databases, generators and builders ask of it. It is not held.
+// The device of a bench program: selected by name, with its properties for databases, families and
+// builders. It is not kept open.
 #ifndef QUERN_BENCH_TARGET_H
 #define QUERN_BENCH_TARGET_H
 
@@ -9,13 +10,13 @@
 
 struct bench_target {
     const struct dev_driver *driver;
-    struct dev_opts dev;    /* threads and limits are the caller's */
+    struct dev_opts dev;    /* threads and limits are set by the caller */
     struct caps caps;
     const struct lang *lang;
     struct buf fingerprint, toolchain;
 };
 
-/* Is released also where it fails. */
+/* Must be released even after a failure. */
 static inline bool bench_target_open(struct bench_target *t, const char *device, struct err *e)
 {
     if (!dev_select(device, &t->driver, &t->dev, e) || !dev_ask(t->driver, &t->dev, &t->caps, &t->fingerprint, e)) return false;
