@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A library that looks like CUDA's and like HIP's, for tests of the driver without a GPU; named by QUERN_CUDA_LIBRARY and QUERN_HIP_LIBRARY.
-// It keeps book of handles, memory and the current context and aborts on what a real driver would
-// leave undefined: also where a stream uses memory that another stream used before, and nothing orders the two. QUERN_FAKE_CUDA, words: devices=N, memory=MIB, lost=N (the N-th launch meets an illegal address: all that follows fails
-// likewise), at=N (device of all memory, 0), rows=N (groups along y and z at once, 65535), optin=BYTES (shared memory that can be asked for, 101376).
+// A simulation of CUDA's and of HIP's library, for tests of the driver without a GPU; named by
+// QUERN_CUDA_LIBRARY and QUERN_HIP_LIBRARY. It tracks handles, memory and the current context, and
+// aborts on undefined use: also if a stream uses memory that another stream used before without an
+// order between the two. QUERN_FAKE_CUDA, words: devices=N, memory=MIB, lost=N (the N-th launch
+// meets an illegal address: all later calls fail likewise), at=N (device of all memory, 0), rows=N
+// (workgroups along y and z at once, 65535), optin=BYTES (maximal dynamic shared memory, 101376).
 //
-// An image is an ELF header, then the number of functions and for each its info[8]; functions are k_0, k_1 ... Each takes y, extents, a number p
-// and the base, and adds p to y[group], the groups counted in a grid of these extents. With info[6] = 1 it takes a matrix, too, whose eight numbers stand
-// behind those of three functions, and adds its number of columns.
+// An image is an ELF header, then the number of functions and for each its info[8]; functions are
+// k_0, k_1 ... Each takes y, extents, a number p and the base, and adds p to y[group], the
+// workgroups counted in a grid of these extents. With info[6] = 1 it also takes a matrix, whose
+// eight numbers follow those of three functions, and adds its number of columns.
 //
-// Cubins of CUDA's compiler are taken, too. Their functions, whose first buffers=N (2) arguments are pointers, only remember these (fake_was_given).
+// Cubins of CUDA's compiler are accepted, too. Their functions, whose first buffers=N (2) arguments
+// are pointers, only record these (fake_was_given).
 //
-// It looks like cuBLAS and rocBLAS, too (QUERN_CUBLAS_LIBRARY, QUERN_ROCBLAS_LIBRARY): products of f32, f64 and bf16, columns behind
-// each other. And like cuDNN and MIOpen (fake_cudnn.h, fake_miopen.h).
+// Also simulates cuBLAS and rocBLAS (QUERN_CUBLAS_LIBRARY, QUERN_ROCBLAS_LIBRARY): column-major
+// GEMM of f32, f64 and bf16. And cuDNN and MIOpen (fake_cudnn.h, fake_miopen.h).
 #include <elf.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -31,13 +35,13 @@ struct object {
     enum kind kind;
     struct object *next;
     int32_t info[8];  /* FUNCTION */
-    int32_t dynamic;  /* that may be asked for */
+    int32_t dynamic;  /* maximal requestable size */
     const char *image; /* MODULE, FUNCTION */
     bool is_cubin;     /* FUNCTION */
     struct object *parts;
     long at; /* EVENT: launches before it; -1: not recorded */
     int stream; /* STREAM: its number, the default one's is 0 */
-    uint64_t before[STREAMS]; /* STREAM, EVENT: of each stream, what has ended when its next begins */
+    uint64_t before[STREAMS]; /* STREAM, EVENT: per stream, the work that has ended when its next operation begins */
     int32_t n, type, list[3][DNN_DIMS]; /* TENSOR, FILTER: sizes, steps; WINDOW: pads, strides, dilations */
     int32_t groups, math; /* WINDOW */
     int32_t mode, no_alternative, is_found; /* WINDOW, of MIOpen */
@@ -54,10 +58,10 @@ static struct memory {
 static long n_objects, n_launches, n_contexts, n_dnn; /* n_dnn: calls of libraries of convolutions that may fail */
 static size_t in_use;
 static int is_lost, context, outer, n_streams, maker;
-static void *current = &outer;            /* CUDA: somebody else's, before we come */
+static void *current = &outer;            /* CUDA: the current context of other code, before the driver runs */
 static int32_t device = OUTER;            /* HIP: likewise */
 static struct object *alive, by_default; /* the default stream */
-static uint64_t now, host[STREAMS];      /* what the host has waited for */
+static uint64_t now, host[STREAMS];      /* the work that the host has waited for */
 
 static long option(const char *name, long otherwise)
 {
@@ -80,7 +84,7 @@ long fake_objects(void) { return n_objects + n_contexts; }
 FAKE void fake_reset(void);
 void fake_reset(void) { is_lost = 0, n_launches = 0, n_dnn = 0; } /* a new process */
 
-/* What was current before we came is so when nothing of ours runs. */
+/* Whether the current context is that of other code again. */
 FAKE long fake_is_outer(void);
 long fake_is_outer(void) { return current == &outer && device == OUTER; }
 
@@ -101,7 +105,7 @@ static struct object *there(void *p, enum kind kind)
 {
     for (struct object *x = alive; x; x = x->next)
         if (x == p && x->kind == kind) return x;
-    abort(); /* used after its end, or something else */
+    abort(); /* used after its destruction, or of another kind */
 }
 
 static int32_t destroy(void *p, enum kind kind)
@@ -114,7 +118,7 @@ static int32_t destroy(void *p, enum kind kind)
     return OK;
 }
 
-/* Time, by streams: each knows what of the others has ended when its next operation begins. */
+/* Time, by streams: each knows which work of the others has ended when its next operation begins. */
 
 static void merge(uint64_t *to, const uint64_t *from)
 {
@@ -332,7 +336,7 @@ BOTH(cuMemAlloc_v2, hipMalloc, (uint64_t *p, size_t n))
     if (in_use + n > (size_t)option("memory", 1024) << 20) return OUT_OF_MEMORY;
     struct memory *m = malloc(sizeof *m);
     *m = (struct memory){.next = memories, .p = aligned_alloc(256, (n + 255) / 256 * 256), .n = n};
-    memset(m->p, 0xEE, n); /* nothing is zero by itself */
+    memset(m->p, 0xEE, n); /* memory is not zeroed */
     memories = m, in_use += n, n_objects++;
     *p = (uint64_t)(uintptr_t)m->p;
     return OK;
@@ -415,7 +419,7 @@ long fake_was_given(uint64_t at)
 
 static bool is_cubin(const char *image) { return ((const Elf64_Ehdr *)(const void *)image)->e_machine == CUBIN; }
 
-/* What a cubin has under this name; NULL: nothing. */
+/* The symbol of this name in a cubin; NULL: none. */
 static const char *symbol(const char *image, const char *name)
 {
     const Elf64_Ehdr *h = (const void *)image;
@@ -440,7 +444,7 @@ static bool describe(struct object *f, const char *image, const char *name)
     return f->is_cubin = true;
 }
 
-/* The one that was asked for last, of a cubin. */
+/* Of the last requested function of a cubin. */
 static bool is_info_of_cubin(const struct object *m, const char *name)
 {
     const char *end = strrchr(name, '_');
@@ -499,7 +503,7 @@ BOTH(cuModuleUnload, hipModuleUnload, (void *module))
     return destroy(m, MODULE);
 }
 
-/* Of the function that was asked for last. */
+/* Of the last requested function. */
 BOTH(cuModuleGetGlobal_v2, hipModuleGetGlobal, (uint64_t * p, size_t *n, void *module, const char *name))
 {
     READY;
@@ -536,7 +540,7 @@ int32_t cuFuncSetAttribute(void *f, int32_t what, int32_t v)
     return OK;
 }
 
-/* What a matrix's 128 bytes are made of here. */
+/* The simulated content of a tensor map's 128 bytes. */
 struct code { uint64_t address, size[2], stride; uint32_t box[2], every[2]; int32_t type, swizzle; };
 static long n_codes;
 FAKE long fake_codes(void);
@@ -561,7 +565,7 @@ int32_t cuTensorMapEncodeTiled(void *to, int32_t type, uint32_t rank, void *addr
     return OK;
 }
 
-/* The matrix that a launch brings must be that of the image, in the argument as it is now. */
+/* The matrix of a launch must be that of the image, at the current address of the argument. */
 static int32_t columns(const struct object *f, void **parameters)
 {
     int32_t fact[8];

@@ -113,7 +113,8 @@ int32_t cudnnSetConvolutionMathType(void *d, int32_t math)
     return math >= 0 && math <= FMA_MATH ? OK : INVALID;
 }
 
-/* Is `small` what the window makes of `wide`, and do the channels fit? small's are the filter's first axis. */
+/* Whether `small` has the size of the convolution of `wide`, and the channels fit. small's are the
+   filter's first axis. */
 static int fits(const struct object *wide, const struct object *w, const struct object *conv, const struct object *small)
 {
     int ok = wide->type == w->type && wide->type == small->type && wide->n == w->n && wide->n == small->n && conv->n == wide->n - 2;
@@ -174,7 +175,7 @@ static int step(int32_t *idx, const int32_t *dim, int32_t n)
     return 0;
 }
 
-/* Which element of the other tensor an output meets with a tap; 0: none. */
+/* The element of the other tensor that an output reads under a tap; 0: none. */
 static int meet(const struct object *c, int is_gradient, const int32_t *out, const int32_t *tap, const int32_t *size, int32_t *in)
 {
     for (int32_t i = 0; i < c->n; i++) {

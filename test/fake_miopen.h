@@ -69,7 +69,7 @@ int32_t miopenSetConvolutionFindMode(void *d, int32_t mode)
     return OK;
 }
 
-/* wide: what the window goes over. */
+/* wide: the tensor that the window slides over. */
 static int mio_fits(void *h, void *wide, void *w, void *conv, void *small)
 {
     there(h, CONVOLUTIONS);

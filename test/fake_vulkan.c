@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A Vulkan library for tests of the driver, named by QUERN_VULKAN_LOADER: devices that do not exist,
-// with faults that real ones show once in a blue moon. Commands are carried out when they are
-// submitted, as often as they are; submitting what is being recorded, or never was, or names something
-// that is gone, ends the process. A dispatch runs the one kernel there is: every group adds 1 to the u32 at its
-// number (group + base, x innermost, the extents of the whole grid in elements 0..2 of the second
-// buffer) in the first buffer; the base stands behind the first word of the push constants, or of
-// the third buffer.
+// A Vulkan library for tests of the driver, named by QUERN_VULKAN_LOADER: simulated devices, with
+// faults that real ones rarely show. Commands are executed at each submission; submitting a command
+// buffer that is being recorded, was never recorded, or refers to a destroyed object ends the
+// process. A dispatch runs the only kernel: every workgroup adds 1 to the u32 at its number (group
+// + base, x innermost, the extents of the whole grid in elements 0..2 of the second buffer) in the
+// first buffer; the base follows the first word of the push constants, or of the third buffer.
 //
 // QUERN_FAKE_VULKAN holds words "key=number":
-//   devices    how many (1)             host      1: a processor, 0: a discrete GPU (0)
+//   devices    how many (1)             host      1: a CPU, 0: a discrete GPU (0)
 //   version    10, 11, 12, 13 (13)      compute   0: no queue computes (1)
 //   lost       the n-th submission loses the device (0: none)
 //   memory     MiB of device memory (1024)
@@ -60,7 +59,7 @@ static void *make(void)
     return calloc(1, sizeof(struct object));
 }
 
-/* What is destroyed stays known to be so until the instance goes. */
+/* Destroyed objects are remembered until the instance is destroyed. */
 static struct object *gone;
 
 static void destroy(void *p)
@@ -241,7 +240,7 @@ FAKE VkResult CreateComputePipelines(VkDevice d, VkPipelineCache c, uint32_t n,
     return VK_SUCCESS;
 }
 
-/* A cache holds what it was made from, or something of its own. */
+/* A cache holds the data it was created from, or its own. */
 FAKE VkResult CreatePipelineCache(VkDevice d, const VkPipelineCacheCreateInfo *i,
                                   const VkAllocationCallbacks *a, VkPipelineCache *out)
 {
@@ -269,7 +268,7 @@ FAKE VkResult GetPipelineCacheData(VkDevice d, VkPipelineCache c, size_t *n, voi
     return VK_SUCCESS;
 }
 
-/* Pools of command buffers and of descriptor sets: what they made goes with them. */
+/* Pools of command buffers and of descriptor sets: destroyed with everything allocated from them. */
 
 static void *make_in(struct object *pool)
 {
@@ -369,7 +368,7 @@ FAKE VkResult AllocateMemory(VkDevice d, const VkMemoryAllocateInfo *i,
     struct object *m = make();
     m->size = i->allocationSize;
     m->p = malloc(m->size);
-    memset(m->p, 0xEE, m->size); /* nothing is zero by itself */
+    memset(m->p, 0xEE, m->size); /* memory is not zeroed */
     in_use += m->size;
     *out = (void *)m;
     return VK_SUCCESS;
@@ -400,7 +399,7 @@ FAKE VkResult MapMemory(VkDevice d, VkDeviceMemory m, VkDeviceSize at, VkDeviceS
 static char *bytes(VkBuffer b, VkDeviceSize at, VkDeviceSize n)
 {
     const struct object *x = there((void *)b);
-    if (at + n > x->size) abort(); /* the validation layer would say so */
+    if (at + n > x->size) abort(); /* an error of the validation layer */
     return x->under->p + at;
 }
 

@@ -15,7 +15,7 @@
 
 enum { MAX_BYTES = 1 << 20 /* of a tensor or of temporary memory */, MAX_IO = 16, SIZE = 5, N_CHANGES = 8 };
 
-/* The device null, looking at what is launched. */
+/* The device null with checks of launches. */
 static bool launch(struct dev *d, const struct dev_launch *l, struct err *e)
 {
     double bytes = 0, rounds = 0, least = 0;
@@ -67,7 +67,7 @@ static void run(struct plan *p, struct arena *a)
     driver.close(d);
 }
 
-/* Small, large, past the end of any integer; or as a file could say it. */
+/* Small, large, beyond any integer; or as in a file. */
 static sym any_size(struct plan *p, struct rng *r)
 {
     static const i64 edge[] = {0, 1, -1, 65536, 1 << 30, (i64)1 << 31, (i64)1 << 40, (i64)1 << 62, INT64_MAX, INT64_MIN + 1};

@@ -177,7 +177,8 @@ static inline value_id right_input(struct fixture *b, enum dtype t, i64 k, i64 n
     return w;
 }
 
-/* Bytes x bytes, of any signs, the operands from memory or computed, and what quantised networks do behind. */
+/* Bytes x bytes, of any signs, operands from memory or computed, with the usual epilogue of
+   quantised networks. */
 static inline bool random_bytes(struct fixture *b)
 {
     static const i64 sizes[] = {1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 31, 33, 40, 64, 65};
@@ -201,7 +202,8 @@ static inline bool random_bytes(struct fixture *b)
     return make_task(b);
 }
 
-/* What a quantised network does behind a product of c channels: scale, residual, back to bytes. */
+/* The epilogue of a quantised network after a matmul with c channels: scale, residual, conversion
+   to bytes. */
 static inline value_id requantised(struct fixture *b, value_id y, u32 rank, i64 c)
 {
     i64 dim[MAX_RANK] = {1, c, 1, 1, 1};

@@ -8,7 +8,7 @@
 
 #include "gen_fixture.h"
 
-/* Pointwise things in front: activation, padding, concatenation. */
+/* A pointwise prologue: activation, padding, concatenation. */
 static inline value_id random_prologue(struct fixture *b, value_id x, u32 rank, const sym *dim)
 {
     switch (pick(b, 0, 5)) {
@@ -107,7 +107,8 @@ static inline bool random_conv_like(struct fixture *b, bool three)
 
 static inline bool random_conv(struct fixture *b) { return random_conv_like(b, false); }
 
-/* With nothing in front. Either kernels of one pixel without padding, and sums long enough for several passes, or depthwise. */
+/* Without prologue. Either 1x1 kernels without padding, and sums long enough for several K blocks,
+   or depthwise. */
 static inline bool random_plain(struct fixture *b, bool depthwise)
 {
     static const i64 some[] = {1, 3, 16, 17, 32, 33, 50}, many[] = {1, 5, 8, 33, 64, 100, 290};
@@ -268,7 +269,7 @@ static inline bool random_grad(struct fixture *b)
     return make_task(b);
 }
 
-/* One operand of a matrix product, perhaps transposed, perhaps with a Relu in front. */
+/* One operand of a matmul, possibly transposed, possibly with a Relu prologue. */
 static inline value_id operand(struct fixture *b, const char *name, u32 rank, const sym *dim, bool constant)
 {
     sym d[MAX_RANK];
@@ -354,7 +355,7 @@ static inline bool random_row(struct fixture *b)
         bool is_var = symbolic && pick(b, 0, 1);
         dim[i] = size_of(b, sizes[pick(b, 0, rank > 2 ? 4 : rank == 2 ? 6 : 9)], is_var);
     }
-    if (b->caps.is_gpu) { /* groups share longer rows, and take more of them */
+    if (b->caps.is_gpu) { /* workgroups share longer rows, and more of them */
         bool is_var = symbolic && pick(b, 0, 1);
         sym size = size_of(b, 4 * sizes[pick(b, 0, rank > 2 ? 6 : 9)], is_var);
         dim[pick(b, 0, rank - 1)] = size;
@@ -372,7 +373,7 @@ static inline bool random_row(struct fixture *b)
     return make_task(b);
 }
 
-/* Nothing in front: elements are loaded where they are, in vectors where channels lie side by side. */
+/* Without prologue: elements are loaded in place, in vectors if channels are adjacent. */
 static inline bool random_plain_conv(struct fixture *b)
 {
     static const i64 channels[] = {1, 2, 3, 4, 8, 12, 16, 20, 32};

@@ -89,7 +89,7 @@ static void take_away(struct graph *g, node_id n)
         if (x->out.v[o]) graph_value(g, x->out.v[o])->producer = 0;
 }
 
-/* What the node makes is given instead. */
+/* Replaces the node's result by an input. */
 static bool cut_node(struct random_graph *s, u32 k)
 {
     node_id n = k + 1;
@@ -120,7 +120,7 @@ static bool bypass_node(struct random_graph *s, u32 k)
     return true;
 }
 
-/* The node's input is an output of the graph instead of what it makes. */
+/* The node's input becomes an output of the graph instead of its result. */
 static bool end_before(struct random_graph *s, u32 k)
 {
     for (u32 i = 0; i < s->g.output.n; i++) {
@@ -161,7 +161,7 @@ static bool edited(struct reduction *r, edit_fn *fn, u32 k, struct kept_graph *t
     return ok && !str_eq(to->text, r->best.text);
 }
 
-/* The variable D7 is 7; what was known of it goes. */
+/* Variable D7 becomes the constant 7; facts about it are dropped. */
 static bool fixed(struct reduction *r, u32 k, struct kept_graph *to)
 {
     struct str name = str_fmt(&r->arena, "D%u", k), line, rest = r->best.text;

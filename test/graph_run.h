@@ -24,10 +24,10 @@ enum { MAX_BATCH = 32, MAX_FOUND = 64, MAX_OPS = 1024, CASE_SECONDS = 100, N_BIN
 
 struct found { u64 seed; char what[400]; };
 
-/* What a child tells. */
+/* Reports of a child. */
 struct board {
     u64 seed;                    /* it is at */
-    const char *stage;           /* in what the parent has, too */
+    const char *stage;           /* a string that the parent has, too */
     bool is_done, is_absent;
     char why[400];               /* absent */
     u64 graphs, refused, nodes, runs, shaken, skipped_sizes;
@@ -144,7 +144,7 @@ static bool as_it_is(void *user, const struct str *text, u32 n, struct str *out,
     return true;
 }
 
-/* Every way to cut a graph comes by in turn. */
+/* Cycles through all cover options. */
 static struct cover_opts cut_of(const struct random_graph *s, const struct caps *caps)
 {
     static const enum layout blocks[] = {LAYOUT_ROWS, LAYOUT_C8, LAYOUT_C16};
@@ -367,7 +367,8 @@ static void describe_end(char *out, i64 n, int status, const char *stage)
     else snprintf(out, (size_t)n, "%s: ended with exit code %d", stage, WEXITSTATUS(status));
 }
 
-/* Graphs first .. first + n - 1 on a device; sum gets what was found. quiet: messages of what ends are thrown away. */
+/* Runs graphs first .. first + n - 1 on a device; sum receives the findings. quiet: discards
+   messages of dying children. */
 static void run_batch(const char *device, const struct source *from, u64 first, u32 n, bool quiet, struct board *sum)
 {
     bool skip[MAX_BATCH] = {0};

@@ -23,7 +23,7 @@ struct shake {
     struct tensor *const *in;
     struct tensor **want;        /* per output */
     struct shaken_element { double spread; bool other_class, other_sign; } **element;
-    bool other_shape;            /* sizes depend on what was rounded, or some evaluation failed */
+    bool other_shape;            /* sizes depend on rounded values, or an evaluation failed */
     u32 n_done;
     struct rng rng;
     double strength;
@@ -33,7 +33,7 @@ struct shake {
 
 static bool is_view_like(const struct op *op) { return (op->props & (OP_VIEW | OP_SMALL)) != 0; }
 
-/* What an expansion makes of it, quern::Name, is one of them, too. */
+/* The expansion of such an operator, quern::Name, is one of them, too. */
 static bool is_any_of(const char *name, const char *const *glob, i64 n)
 {
     if (str_starts(str_of(name), S("quern::"))) name += strlen("quern::");
@@ -100,15 +100,15 @@ static void shake_tensor(struct rng *r, struct tensor *t, double units, bool is_
         elem_set_f64(t->dtype, t->data, i, shaken(r, &type, elem_f64(t->dtype, t->data, i), units, is_out));
 }
 
-/* A sum of two zeros, the larger one of two: their sign is nobody's. */
+/* A sum of two zeros, or the larger of two: the sign is unspecified. */
 static void shake_zeros(struct rng *r, struct tensor *t)
 {
     for (i64 i = 0, n = tensor_count(t); dtype_is_float(t->dtype) && i < n; i++)
         if (elem_f64(t->dtype, t->data, i) == 0) elem_set_f64(t->dtype, t->data, i, rng_range(r, 0, 1) ? 0.0 : -0.0);
 }
 
-/* What windows, pads, masks and interpolation multiply by zero may be left out as well, and sums are in any order: of infinities, and of
-   what overflows, that is another result. */
+/* Terms that windows, padding, masks and interpolation multiply by zero may be omitted, and sums
+   have any order: for infinities and overflowing values this yields another result. */
 static bool multiplies_zeros(const struct op *op)
 {
     static const char *const names[] = {"*Filter*", "*Deform*", "*Roi*", "GridSample*", "*Resize*", "*Upsample*", "*Winograd*", "Col2Im", "AveragePool", "LpPool",
@@ -132,7 +132,7 @@ static bool has_unusual(const struct op *op, const struct tensor *t)
     return false;
 }
 
-/* In turn, so that many elements all come to what they may be. */
+/* In turn, so that many elements all reach their range of values. */
 static void shake_anyhow(u32 round, struct tensor *t)
 {
     static const double some[] = {NAN, 1, -1e4, 1e4, 0};
@@ -164,7 +164,7 @@ static void shake_powers(struct rng *r, const struct op *op, struct tensor *t, s
     }
 }
 
-/* A float that does not fit the integer it becomes: what it becomes is open. */
+/* A float out of range of the integer it is converted to: the result is unspecified. */
 static void shake_casts(struct rng *r, const struct op *op, struct tensor *t, const struct tensor *in)
 {
     if (!is_any_of(op->name, (const char *const[]){"Cast*"}, 1) || !in || !dtype_is_float(in->dtype) || !dtype_is_int(t->dtype)) return;
@@ -175,7 +175,8 @@ static void shake_casts(struct rng *r, const struct op *op, struct tensor *t, co
     }
 }
 
-/* Rounded results of which only their size beside that of the input is promised, x * (1 + erf(x)) and the like, or beside 1: exp(x) - 1. */
+/* Rounded results whose error is bounded only relative to the input, x * (1 + erf(x)) and the like,
+   or to 1: exp(x) - 1. */
 static void shake_tail(struct rng *r, const struct op *op, struct tensor *t, const struct tensor *in, double units)
 {
     static const char *const names[] = {"*Gelu*"}, *const below_one[] = {"*Elu", "*elu", "Softplus", "Mish"};
@@ -330,7 +331,7 @@ static bool is_explained(enum dtype t, const struct shaken_element *x, const str
     return isfinite(w) && isfinite(g) && x->spread > 0 && fabs(w - g) <= 6 * x->spread + 1e-18;
 }
 
-/* First element of output k that is not explained by what was seen so far; -1: none. */
+/* First element of output k outside of the range seen so far; -1: none. */
 static i64 unexplained(const struct shake *s, const struct tensor *got, u32 k)
 {
     for (i64 i = 0, n = tensor_count(got); i < n; i++)
@@ -349,7 +350,8 @@ static void describe(struct err *e, const struct shake *s, const struct tensor *
                 (long long)elem_i64(want->dtype, want->data, i));
 }
 
-/* Does the program's result agree? got: per output. Shakes as often as is needed. */
+/* Whether the program's result agrees. got: per output. Repeats perturbed evaluations as often as
+   necessary. */
 static bool shake_compare(struct shake *s, const struct tensor *got, struct err *e)
 {
     for (u32 k = 0; k < s->g.output.n; k++) {

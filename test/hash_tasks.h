@@ -178,7 +178,7 @@ struct hash_devices {
     struct { struct hash_device *v; u32 n, cap; } all;
 };
 
-/* Does an earlier one have the same limits? What the compiler may use beside them no family sees. */
+/* Whether an earlier device has the same limits. Other compiler features are invisible to families. */
 static inline bool hash_has_limits(struct hash_devices *d, const struct caps *c)
 {
     struct caps x = *c, y;
@@ -196,7 +196,7 @@ static inline bool hash_has_limits(struct hash_devices *d, const struct caps *c)
 
 static inline void hash_add_device(struct hash_devices *d, struct str name, struct caps *c)
 {
-    if (!c->is_gpu) c->n_threads = 16; /* whatever this machine has */
+    if (!c->is_gpu) c->n_threads = 16; /* independent of this machine */
     if (hash_has_limits(d, c)) return;
     *arr_push(&d->arena, &d->all) = (struct hash_device){str_dup(&d->arena, name).p, *c};
 }

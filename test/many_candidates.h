@@ -16,7 +16,7 @@ struct many {
     struct rng rng;
     i64 want, done, n_drawn; /* candidates */
     bool builds_only;
-    void (*look)(struct many *m); /* after each, or each batch; NULL: nobody does */
+    void (*look)(struct many *m); /* called after each one, or each batch; NULL: not called */
     struct tune_result result;
 };
 
@@ -66,7 +66,7 @@ static inline void many_close(struct many *m)
     arena_release(&a);
 }
 
-/* Those that were drawn before are passed over by who asks. */
+/* The caller skips repeated ones. */
 static inline bool many_next(void *user, struct candidate *c)
 {
     struct many *m = user;

@@ -15,7 +15,7 @@
 
 enum { MAX_ELEMENTS = 1 << 12, MAX_SIZES = 1 << 9 };
 
-/* What the numbers of inputs are like. */
+/* Distributions of the inputs' numbers. */
 enum contents { CONTENTS_PLAIN, CONTENTS_TIES /* few different ones */, CONTENTS_HARD /* infinities, NaN, extremes */ };
 
 struct random_graph {
@@ -58,7 +58,8 @@ static void fill_tensor(struct tensor *t, enum contents c, struct rng *r)
     }
 }
 
-/* For sizes var[]; p: where they lie. Depends on nothing but the seed and the inputs' types and shapes. NULL: too large, or a size is unknown. */
+/* For sizes var[]; p: layouts. Depends only on the seed and the inputs' types and shapes. NULL: too
+   large, or a size is unknown. */
 static struct tensor *make_inputs(struct random_graph *s, const i64 *var, struct tensor ***p)
 {
     struct tensor *in = arena_array(&s->arena, struct tensor, s->g.input.n + 1);
@@ -69,7 +70,7 @@ static struct tensor *make_inputs(struct random_graph *s, const i64 *var, struct
         i64 dim[MAX_RANK], n = 1;
         if (!shape_eval(&s->sym, &x->shape, var, dim)) return NULL;
         for (u32 d = 0; d < x->shape.rank; d++) {
-            if (dim[d] < 0 || dim[d] > MAX_ELEMENTS) return NULL; /* what its facts say may leave no size */
+            if (dim[d] < 0 || dim[d] > MAX_ELEMENTS) return NULL; /* facts may exclude all sizes */
             n *= dim[d];
             if (n > 4 * MAX_ELEMENTS) return NULL;
         }
@@ -80,7 +81,8 @@ static struct tensor *make_inputs(struct random_graph *s, const i64 *var, struct
     return in;
 }
 
-/* The sizes of variables, those that are made while running unknown. round 0: what their names say; others: small ones, 0 and 1 among them. */
+/* The sizes of variables; data-dependent ones are unknown. round 0: those in their names; later:
+   small ones, including 0 and 1. */
 static i64 *bind_sizes(struct random_graph *s, u32 round)
 {
     static const i64 small[] = {0, 1, 1, 2, 3, 5, 7, 8, 13, 17};
@@ -157,7 +159,8 @@ static void drop_node(struct random_graph *s, node_id n)
         if (x->out.v[k]) graph_value(&s->g, x->out.v[k])->producer = 0;
 }
 
-/* The instance's node behind earlier values. how: 0 of any shape, 1 of equal shapes, 2 new inputs. false: inference refuses them. */
+/* Appends the instance's node to earlier values. how: 0 of any shape, 1 of equal shapes, 2 new
+   inputs. false: inference rejects them. */
 static bool graft(struct random_graph *s, const struct graph *from, node_id at, int how)
 {
     const struct node *x = graph_node(from, at);
@@ -257,7 +260,7 @@ static bool read_again(struct random_graph *s)
     return ok;
 }
 
-/* Every operator comes by in turn. false: nothing came of it. */
+/* Cycles through all operators. false: no graph resulted. */
 static bool random_graph_open(struct random_graph *s, u64 seed)
 {
     random_graph_start(s, seed);

@@ -105,7 +105,7 @@ static node_id net_unary(struct net *t, value_id x)
     return net_node(t, op[net_pick(t, 0, countof(op) - 1)], 1, &x);
 }
 
-/* Another value of the same shape, else a constant that broadcasts. */
+/* Another value of the same shape, otherwise a constant that broadcasts. */
 static node_id net_binary(struct net *t, value_id x)
 {
     static const char *const op[] = {"Add", "Mul", "Sub", "Max", "Min", "Add"};
@@ -267,7 +267,7 @@ static node_id net_any(struct net *t, value_id x)
     }
 }
 
-/* One more node; none where it does not fit. */
+/* Adds one node, if one is possible. */
 static void net_grow(struct net *t)
 {
     i64 back = net_pick(t, 0, 2) ? 0 : net_pick(t, 0, t->have.n - 1); /* mostly on from the newest */
@@ -285,7 +285,7 @@ static void net_grow(struct net *t)
         if (net_shape(t, x->out.v[k])->rank > 0) *(arr_push(&t->arena, &t->have)) = x->out.v[k];
 }
 
-/* Every value nobody uses is an output, and now and then an inner one, an input, or the same twice. */
+/* All unused values become outputs, and now and then an inner one, an input, or the same one twice. */
 static void net_outputs(struct net *t)
 {
     for (u32 i = 0; i < t->have.n; i++) {

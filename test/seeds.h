@@ -37,15 +37,15 @@ static inline u64 last_seed(u64 from, u64 to)
     return takes_all() ? to : end > first ? end : first + 1;
 }
 
-/* Of what is numbered otherwise, operators and types: is this one of the run's? */
+/* Whether the i-th operator or type belongs to this run. */
 static inline bool is_taken(u64 i)
 {
     i64 k = (i64)(i % N_SHARES);
     return takes_all() || (k >= SHARE && k < SHARE_END);
 }
 
-/* Did n instances of a kind come by, where all seeds have more than `least`? A share of them is held to a quarter of its part, which may
-   be none of a rare kind; given seeds to nothing. */
+/* Whether n instances of a kind suffice, if all seeds have more than `least`. A share of the seeds
+   must have a quarter of its part, which may be 0 for a rare kind; given seeds need none. */
 static inline bool is_enough(u64 n, u64 least)
 {
     if (seeds_are_given() || getenv("GEN")) return true;

@@ -42,7 +42,7 @@ static inline const char *target_env(const struct caps *c)
                             : "vulkan1.0";
 }
 
-/* Runs a program of SPIRV-Tools on a module; false: it complains, or is not there. */
+/* Runs a program of SPIRV-Tools on a module; false: it reports an error, or is missing. */
 static inline bool run_tool(const char *tool, const char *const *option, struct str module,
                             struct buf *out)
 {

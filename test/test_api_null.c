@@ -59,7 +59,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* The call is refused, by the name of the argument; "": there is no context to tell it. */
+/* The call returns QUERN_USAGE and names the argument; "": there is no context for the message. */
 static void is_usage(struct fixture *f, quern_status s, const char *argument, const char *call)
 {
     if (s != QUERN_USAGE) fail_msg("%s: %d instead of QUERN_USAGE, '%s'", call, (int)s, quern_error(f->q));

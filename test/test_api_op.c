@@ -16,7 +16,7 @@
 enum { ROOM = 1 << 16 };
 static const float untouched = 12345;
 
-struct block { /* memory in which one array lies */
+struct block { /* memory that contains one array */
     float v[ROOM];
     bool used[ROOM];
     struct quern_array a;

@@ -60,8 +60,9 @@ static void test_round_trip(void **state)
     }
 }
 
-/* The rules of safetensors, by another reader: header length, JSON object, tensors that fill the data part without holes, each
-   as long as its type and shape say, metadata of strings only. */
+/* The rules of safetensors, by an independent reader: header length, JSON object, tensors that fill
+   the data part without holes, each as long as its type and shape require, metadata of strings
+   only. */
 static void test_safetensors(void **state)
 {
     for (u64 seed = 0; seed < 50; seed++) {
@@ -98,7 +99,7 @@ static bool reads(const char *p, i64 n)
     struct arena a = {0};
     struct plan q;
     struct err e = {0};
-    u8 *own = mem_alloc(n); /* of exactly its size: the sanitizers see reads behind */
+    u8 *own = mem_alloc(n); /* of exactly its size: sanitizers detect reads past its end */
     memcpy(own, p, (size_t)n);
     bool ok = dnx_read(&q, &a, (struct str){(const char *)own, n}, &e);
     assert_true(ok || (e.code != ERR_NONE && e.msg[0]));
@@ -127,10 +128,11 @@ static void test_broken(void **state)
         }
         fixture_close(&b);
     }
-    assert_true(n_read < 4500 / 2); /* padding, names and times may change; most else is noticed */
+    assert_true(n_read < 4500 / 2); /* changes of padding, names and times may be undetected; most others are detected */
 }
 
-/* What was changed in the plan is noticed, names and times, too. Files of writers that made no hash are read. */
+/* Any change of the plan is detected, including names and times. Files of writers without the hash
+   are read. */
 static void test_hash(void **state)
 {
     static const char *const key[] = {"model", "fingerprint", "explain"};
@@ -168,7 +170,7 @@ static void with_facts(const struct buf *bytes, const char *facts, struct buf *o
     dnx_fixture_close(&x);
 }
 
-/* What is read is checked at any sizes without harm, too. */
+/* Accepted facts are also evaluated safely at any sizes. */
 static bool facts_are_read(const char *facts)
 {
     static const i64 sizes[] = {INT64_MIN, 0, 1, 17, INT64_MAX};
@@ -242,7 +244,7 @@ static void same_plan(const struct plan *p, const struct plan *q)
     for (u32 i = 0; i < p->buf.n; i++) same_buf(p, q, i);
 }
 
-/* All come back, or the one that is wanted; what is equal is stored once. */
+/* All variants, or the selected one, are read; equal content is stored once. */
 static void test_variants(void **state)
 {
     for (u64 seed = 0; seed < 40; seed++) {
@@ -281,7 +283,7 @@ static void test_variants(void **state)
     }
 }
 
-/* What the header says of variants instead. */
+/* With other variants in the header. */
 static bool variants_are_read(const char *change)
 {
     struct fixture b;

@@ -86,7 +86,7 @@ static bool is_listed(const json_t *list, size_t k)
     return false;
 }
 
-/* Returns how many parameters are values. */
+/* Returns the number of parameters that are values. */
 static u32 change_all(struct fixture *b, const struct file *f, quern_tensor **in, int n)
 {
     static const json_int_t to[] = {(json_int_t)1 << 40, -((json_int_t)1 << 40), INT64_MAX};
@@ -155,7 +155,7 @@ static void test_values(void **state)
     fixture_close(&b);
 }
 
-/* Sizes of what is empty are no reason to refuse it. */
+/* Empty buffers are no reason to refuse a program. */
 static void test_empty(void **state)
 {
     static const i64 dim[][2] = {{0, 1 << 30}, {1 << 22, 0}, {0, 0}};
@@ -173,6 +173,6 @@ static void test_empty(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_sizes), cmocka_unit_test(test_values), cmocka_unit_test(test_empty)};
-    alarm(300); /* what is not refused loops for ever */
+    alarm(300); /* an undetected endless loop */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

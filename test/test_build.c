@@ -47,7 +47,7 @@ static void join(struct buf *out, const struct str *text, u32 n)
 }
 
 static const struct lang fake = {.version = 1, .name = "fake", .build = compile, .join = join};
-static const struct lang spent = {.version = 1, .name = "fake", .build = refuse, .join = join}; /* knows only what was built before */
+static const struct lang spent = {.version = 1, .name = "fake", .build = refuse, .join = join}; /* has only cached results */
 
 enum { MOST = 60 };
 static const char *const kinds[] = {"fine", "fine", "fine", "fine", "fine", "fine", "fine", "same", "bad", "dies", "slow"};
@@ -186,7 +186,7 @@ static void test_one_program(void **state)
     close_fixture(&b);
 }
 
-/* What a target lacks is told from what fails. */
+/* Missing features of the target are distinguished from failures. */
 static void test_reasons(void **state)
 {
     struct fixture b;
@@ -272,7 +272,7 @@ static bool is_kept(struct home *h)
     return c.folder.n > 0;
 }
 
-/* What is damaged or cut short is not there. */
+/* Damaged or truncated files count as missing. */
 static void test_cache(void **state)
 {
     struct home h;
@@ -392,7 +392,7 @@ static void test_seal(void **state)
     arena_release(&a);
 }
 
-/* An empty file of this size, as far as the file system is concerned, that was used so many seconds ago. */
+/* An empty file with this apparent size, last used so many seconds ago. */
 static void sparse_file(const char *dir, const char *name, i64 size, i64 age)
 {
     char path[1000];
@@ -404,8 +404,8 @@ static void sparse_file(const char *dir, const char *name, i64 size, i64 age)
     close(fd);
 }
 
-/* Beyond 2 GiB, or what the user said, what was used longest ago goes, whenever it was written, of kernels and programs together; what
-   nobody finished writing goes after a day. */
+/* Beyond 2 GiB, or the configured limit, the least recently used files are removed, independently
+   of the time of writing, kernels and programs together; incomplete files after a day. */
 static void test_cache_limit(void **state)
 {
     struct home h;
@@ -449,7 +449,7 @@ static void write_pieces(const struct cache *c, struct hash key, struct str cont
     assert_true(cache_write(c, key, ".proof", piece, countof(piece)));
 }
 
-/* Writing keeps to the limit, but for a small part of it, with large and small files alike, whatever is written. */
+/* Writing respects the limit within a small margin, with large and small files. */
 static void test_cache_grows(void **state)
 {
     static const struct { i64 size; void (*write)(const struct cache *c, struct hash key, struct str content); } way[] = {

@@ -28,7 +28,7 @@
 
 #include "skip.h"
 
-/* What a candidate might do. true: it was let. */
+/* Forbidden actions of a candidate. true: permitted. */
 
 static bool writes_a_file(void) { return open("/tmp/quern-planted", O_WRONLY | O_CREAT, 0600) >= 0; }
 static bool reads_a_file(void) { return open("/etc/passwd", O_RDONLY) >= 0; }
@@ -50,7 +50,7 @@ static bool removes(void) { return unlink("/tmp/quern-nothing-of-this-name") == 
 static bool maps_code(void) { return mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != MAP_FAILED; }
 static bool writes_to_standard_error(void) { return write(2, "", 0) == 0; }
 
-/* What a kernel and the library around it do. */
+/* Permitted actions of a kernel and its library. */
 
 static bool allocates(void)
 {
@@ -144,7 +144,7 @@ static void writes_outside(void *user, int fd)
     os_child_put(fd, &said, 1);
 }
 
-/* A file that is no temporary one: this program itself is one, where it is not built below such a folder. */
+/* A file outside of temporary folders: this program, unless it was built below one. */
 static void drivers_write_where_they_have_business(void **state)
 {
     char path[4096] = {0};
@@ -218,7 +218,7 @@ static void the_cost_is_told(void **state)
     }
 }
 
-/* Programs end with whoever wants them. They are known by a variable in their environment. */
+/* Programs end with their owner. They are identified by an environment variable. */
 
 static i64 n_marked(const char *mark)
 {
@@ -394,7 +394,7 @@ static void temporary_folders_are_named(void **state)
     say_room("/nonexistent/folder", &none);
     assert_non_null(strstr(none.msg, "'/nonexistent/folder' (TMPDIR)"));
     assert_int_equal(none.code, ERR_SYSTEM);
-    if (stat("/sys/kernel", &st) == 0) { /* nobody can make files there */
+    if (stat("/sys/kernel", &st) == 0) { /* no files can be created there */
         say_room("/sys/kernel", &full);
         assert_non_null(strstr(full.msg, "'/sys/kernel' (TMPDIR)"));
     }

@@ -44,7 +44,7 @@ struct large {
 
 static bool is_inside(i64 at) { return at >= 0 && at < SIDE; }
 
-/* Of output (m, y, x); with `to` the elements that it meets are stored there instead. */
+/* Output (m, y, x); with `to`, its input elements are stored there instead. */
 static double meet(const struct large *t, i64 m, i64 y, i64 x, u16 *to)
 {
     double sum = 0;
@@ -76,7 +76,7 @@ static void make(struct large *t, enum layout l, i64 pad)
     assert_true(task_with_parts(&b->t, &own, &b->arena, part, layout, &b->e));
 }
 
-/* false: the machine has not so many addresses to give. */
+/* false: not enough address space. */
 static bool open_memory(struct large *t)
 {
     struct dev_opts o = {.n_threads = 2};

@@ -19,7 +19,7 @@ static char fake_path[4096];
 
 struct where { const char *driver, *name; }; /* the library's name begins so */
 
-/* false: the library says that it has no such convolution, or is not there. */
+/* false: the library rejects the convolution, or is missing. */
 static bool has_library(const struct where *w, const struct dev_conv *c, struct err *e)
 {
     struct buf name = {0};
@@ -194,7 +194,7 @@ static void test_failures(void **state)
     os_dlclose(lib);
 }
 
-/* Sizes are looked at before anything is called. */
+/* Sizes are checked before the library is called. */
 static void test_buffers(void **state)
 {
     const struct dev_conv c = {.type = DT_F32, .axes = 1, .batch = 2, .channels = 3, .out_channels = 4, .groups = 1, .size = {5},

@@ -175,7 +175,7 @@ static void locale_of_the_program_does_not_matter(void **state)
 {
     struct arena a = {0};
     double v;
-    const char *have = setlocale(LC_ALL, "de_DE.UTF-8"); /* where it is installed */
+    const char *have = setlocale(LC_ALL, "de_DE.UTF-8"); /* if it is installed */
     (void)have;
     assert_true(str_is(str_fmt(&a, "%.2f", 1.5), "1.50"));
     assert_true(str_to_f64(S("1.5"), &v) && v == 1.5);

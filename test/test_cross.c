@@ -9,7 +9,7 @@
 
 static const char *const compiler = "aarch64-linux-gnu-gcc", *const emulator = "qemu-aarch64";
 
-/* Its output, of the process and of nothing else. */
+/* Output of the process only. */
 static bool run_process(const char *const *argv, struct buf *out)
 {
     struct os_status s = os_run(&(struct os_proc_opts){.argv = argv, .timeout = 300, .out = out});
@@ -49,7 +49,7 @@ static void write_file(const char *path, struct str content)
     if (!os_write(path, content.p, content.n, &e)) fail_msg("%s", e.msg);
 }
 
-/* What the kernel makes of its arguments, each in out[]. true: it takes sums of products as instructions. */
+/* Runs the kernel on its arguments; results in out[]. true: it uses DOT instructions. */
 static bool run_cross(struct run *r, const struct caps *c, void *out[MAX_ARGS])
 {
     struct err e = {0};
@@ -124,7 +124,7 @@ static void dot_kernel(struct run *r, struct rng *g)
     kir_end(k);
 }
 
-/* Returns how many took sums of products as instructions. */
+/* Returns the number of kernels with DOT instructions. */
 static i64 check_kernels(const struct caps *c, void (*make)(struct run *r, struct rng *g), u64 seed, i64 n)
 {
     i64 n_dots = 0;

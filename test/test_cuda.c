@@ -40,7 +40,7 @@ static void expect(const struct err *e, const char *words)
     if (!strstr(e->msg, words)) fail_msg("'%s' does not say '%s'", e->msg, words);
 }
 
-/* What the fake library takes for an image. */
+/* The simulated library's image format. */
 struct image {
     char elf[64];
     i32 n, info[3][8], matrix[8];
@@ -104,12 +104,13 @@ static void test_caps(void **state)
         assert_non_null(strstr(fp.p, k ? "hip fake B, gfx90a, 10 units" : "cuda fake B, sm_86, 10 units"));
         assert_false(dev_ask(v, &(struct dev_opts){.name = S("*none*")}, NULL, NULL, &e));
         expect(&e, "2 devices, none of which matches '*none*'");
-        assert_false(v->in_use()); /* children were asked */
+        assert_false(v->in_use()); /* queried in children */
         buf_release(&fp);
     }
 }
 
-/* What this process has begun to use its children cannot, so it is asked here; what is current for this thread stays so. */
+/* A library used by this process is unusable in its children, so it is queried here; the thread's
+   current context is preserved. */
 static void test_in_use(void **state)
 {
     void *lib;
@@ -168,7 +169,7 @@ static void test_memory(void **state)
         assert_true(d->driver->alloc(d, 200 << 20, &m, &e));
         assert_false(d->driver->alloc(d, 200 << 20, &m, &e));
         expect(&e, "FAKE_OUT_OF_MEMORY (2)");
-        d->driver->close(d); /* with what was not released */
+        d->driver->close(d); /* with unreleased memory */
     }
 }
 
@@ -234,7 +235,7 @@ static void test_grids(void **state)
     }
 }
 
-/* Copies between launches stop the clock; what was launched counts. */
+/* Copies between launches stop the clock; launches still count. */
 static void test_clock(void **state)
 {
     for (int k = 0; k < 2; k++) {
@@ -288,7 +289,7 @@ static void test_binaries(void **state)
     }
 }
 
-/* Large shared memory is asked for before it is used. */
+/* Large shared memory is requested before it is used. */
 static void test_shared(void **state)
 {
     struct fixture b;
@@ -315,7 +316,8 @@ static void refuse_matrix(struct dev *d, int at, i32 v, const char *words)
     refuse_image(d, &x, 1, words);
 }
 
-/* A function gets its matrices as the arguments lie now; the driver makes them once for an address. */
+/* A function gets tensor maps for the current addresses of the arguments; the driver creates them
+   once per address. */
 static void test_matrices(void **state)
 {
     struct fixture b;
@@ -362,7 +364,7 @@ static void test_matrices(void **state)
     os_dlclose(lib);
 }
 
-/* Images: nothing that points outside is taken. */
+/* Images: out-of-range offsets are rejected. */
 static void put_number(char *p, i64 at, u64 v, int n)
 {
     for (int i = 0; i < n; i++) p[at + i] = (char)(v >> (8 * i));
@@ -394,7 +396,7 @@ static void test_images(void **state)
     assert_true(cuda_binary_check((struct str){bundle, 512 + n}, &e));
     for (i64 i = 0; i < 512 + n; i++) assert_false(cuda_binary_check((struct str){bundle, i}, &e));
     struct rng r = rng_seed(1);
-    for (int i = 0; i < 20000; i++) { /* whatever it says, it reads no other byte (sanitizers see that) */
+    for (int i = 0; i < 20000; i++) { /* reads no byte outside, whatever the content (checked by sanitizers) */
         i64 size = rng_range(&r, 0, 512 + n);
         char *copy = mem_alloc(size + 1);
         memcpy(copy, bundle, (size_t)size);
@@ -516,7 +518,7 @@ static void test_targets(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_caps), /* asks children before this process opens anything */
+        cmocka_unit_test(test_caps), /* queries children before this process opens anything */
         cmocka_unit_test(test_absent),        cmocka_unit_test(test_memory),
         cmocka_unit_test(test_in_use),        cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_grids),         cmocka_unit_test(test_clock),

@@ -164,7 +164,7 @@ static void make_old(struct fixture *b, int version, u32 n)
     arena_release(&d.arena);
 }
 
-/* A database of a version before keeps what it has, but for compiled code, which takes no place in the file any more. */
+/* An upgraded database keeps its rows, except compiled code, whose space is freed. */
 static void test_upgrade(void **state)
 {
     for (int version = 1; version <= 4; version++) {
@@ -273,8 +273,8 @@ static bool reads_all(struct fixture *b, const char *path, i64 want, struct err 
     return ok;
 }
 
-/* Files that are no database of ours, and flipped ones. A byte that is wrong anywhere is found, also inside a row; but for where SQLite does not
-   look: behind the number of a free page. */
+/* Foreign files, and files with flipped bytes. A wrong byte is detected anywhere, including inside
+   a row, except in unused space of free pages. */
 static void test_broken(void **state)
 {
     struct fixture b;
@@ -307,7 +307,8 @@ static void test_broken(void **state)
     fixture_close(&b);
 }
 
-/* A database that was cut anywhere is refused, also within its last page; so is one with a page of something else, whatever asks for it. */
+/* A database truncated anywhere is refused, including within its last page; so is one with a
+   foreign page, for any query. */
 static void test_cut(void **state)
 {
     struct fixture b;
@@ -337,7 +338,7 @@ static void test_cut(void **state)
     fixture_close(&b);
 }
 
-/* Of a file that is too large to be looked at as a whole each page is compared when it is read. */
+/* In a file too large for a full check, each page is compared when it is read. */
 static void test_large(void **state)
 {
     struct fixture b;
@@ -382,7 +383,8 @@ static void make_log(struct fixture *b, struct str *file, struct str *log)
 
 enum { IN_FILE = 60, IN_LOG = 3 * (1 + 2 + 3 + 4 + 5 + 6 + 7 + 8 + 9 + 10) };
 
-/* A damaged log: its transactions are all there, or it is refused, and stays as it is. What a kill does to a log is no damage. */
+/* A damaged log: all its transactions are applied, or it is refused and unchanged. The effects of a
+   kill are no damage. */
 static void test_log(void **state)
 {
     struct fixture b;
@@ -415,7 +417,7 @@ static void test_log(void **state)
     fixture_close(&b);
 }
 
-/* Repairs what is at bad; the number of samples that are saved, < 0: nothing is. */
+/* Recovers b.bad; returns the number of recovered samples, < 0: none. */
 static i64 repaired(struct fixture *b, struct db_saved *s)
 {
     const char *to = with(b, b->bad, ".new");
@@ -446,7 +448,7 @@ static void test_repair(void **state)
     struct str good = content(&b, b.path);
     put(b.bad, good);
     assert_true(repaired(&b, &s) == 450 && s.n_trials == 150 && s.n_tasks == 1 && s.n_damaged == 0);
-    assert_false(db_repair(b.bad, b.path, &s, &e)); /* is there */
+    assert_false(db_repair(b.bad, b.path, &s, &e)); /* exists already */
     assert_int_equal(e.code, ERR_USAGE);
     for (i64 k = 0; k < good.n / PAGE; k++) { /* without any of its pages */
         char *copy = arena_alloc(&b.a, good.n);
@@ -486,7 +488,7 @@ static void test_repair(void **state)
     fixture_close(&b);
 }
 
-/* Old databases have no checksums: what has the shape of a row is one. */
+/* Old databases have no checksums: anything that looks like a row is accepted. */
 static void test_repair_old(void **state)
 {
     struct fixture b;
@@ -541,7 +543,8 @@ static void check_readable(struct fixture *b)
     buf_release(&out);
 }
 
-/* What can only be read is: in a folder that can be written or not, with a log that a kill left, of an old version. Nothing is written. */
+/* Read-only files are read: in writable and read-only folders, with a log left by a kill, of an old
+   version. Nothing is written. */
 static void test_readonly(void **state)
 {
     for (int k = 0; k < 8; k++) {

@@ -53,7 +53,7 @@ static value_id copy_graph(struct fixture *f, u32 rank, const i64 *dim, enum lay
     return y;
 }
 
-/* Where an element lies, by the definition of the layouts. */
+/* The address of an element, by the definition of the layouts. */
 static i64 place(enum layout l, u32 rank, const i64 *d, const i64 *i)
 {
     i64 block = l == LAYOUT_C8 ? 8 : l == LAYOUT_C16 ? 16 : 1, at = i[0];
@@ -127,7 +127,7 @@ static void test_layouts_vector(void **state)
             }
 }
 
-/* How many loads and stores are not contiguous (or of one element). */
+/* Number of loads and stores that are neither contiguous nor of one element. */
 static int scattered(const struct kir *k)
 {
     int n = 0;
@@ -224,7 +224,7 @@ static void test_diamonds(void **state)
     arena_release(&f.a);
 }
 
-/* x + content, where the content is known: kernels choose from it by the index. Returns how many instructions that takes. */
+/* x + content with known content, selected by the index. Returns the number of instructions. */
 static u32 check_content(const i64 *content, i64 n, u32 lanes)
 {
     struct fixture f;

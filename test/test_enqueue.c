@@ -31,7 +31,7 @@ static question *objects, *is_outer;
 static long (*was_given)(uint64_t at);
 static command *forget; /* that the device was lost, and launches */
 
-/* y, whatever it held, plus ADD for each step; the grid's extents are an input. */
+/* y, overwritten, plus ADD for each step; the grid's extents are an input. */
 static void write_program(int k)
 {
     struct { char elf[64]; i32 n, info[3][8], matrix[8]; } image = {.elf = "\177ELF\2\1\1", .n = 1, .info = {{1, 32, 2, 1}}}; /* as fake_cuda.c has it */
@@ -60,7 +60,7 @@ static void write_program(int k)
     arena_release(&a);
 }
 
-/* Somebody else. */
+/* The foreign code. */
 struct other {
     struct cuda c;
     void *stream;
@@ -108,7 +108,7 @@ static void other_write(struct other *o, i32 n)
     cuda_leave(&o->c, true);
 }
 
-/* In its stream; nobody waited. */
+/* In its stream, without waiting. */
 static void other_check(struct other *o, i32 n, i32 times)
 {
     i32 y[N];
@@ -287,7 +287,8 @@ static void test_lost(void **state)
     }
 }
 
-/* Single operators: how arrays lie is told before anything is built; the processor's have memory of the host's. */
+/* Single operators: layouts of arrays are checked before anything is built; those of the CPU are in
+   host memory. */
 static void test_operators(void **state)
 {
     struct quern_op_opts o = QUERN_OPTS(quern_op_opts);
@@ -324,7 +325,8 @@ static void expect_op(quern *q, quern_op *op, const struct quern_array *v, void 
     assert_true(is_outer());
 }
 
-/* From operator to launch: what CUDA's compiler made for the device gets the very addresses, with and without its parameters, whatever the layout. */
+/* From operator to launch: kernels built by CUDA's compiler get exactly the arrays' addresses, with
+   and without parameters, in any layout. */
 static void test_built(void **state)
 {
     struct quern_op_opts o = QUERN_OPTS(quern_op_opts);

@@ -129,7 +129,7 @@ static void test_random(void **state)
     assert_true(is_enough(n, 200) && n_exact * 20 >= n * 19);
 }
 
-/* Of operators for which families of their own exist, but few instances come by among those of all operators. */
+/* Operators with families of their own, which are rare among instances of all operators. */
 static bool random_rare(struct fixture *b)
 {
     static const char *const names[] = {"quern::Recurrence", "quern::Filter", "SoftmaxCrossEntropyLoss"};
@@ -138,7 +138,7 @@ static bool random_rare(struct fixture *b)
     return make_task(b);
 }
 
-/* Whatever is legal where the order of sums is promised has that order. */
+/* Every schedule that is legal with a guaranteed order of sums has that order. */
 
 static bool random_operator(struct fixture *b)
 {
@@ -188,7 +188,7 @@ static void test_order(void **state)
     assert_true(n_same == n && !n_none && is_enough(n, 400));
 }
 
-/* Instances of all operators, of all types: whatever a family makes of one is its definition. */
+/* Instances of all operators and types: all families agree with the definitions. */
 static void test_operators(void **state)
 {
     u32 n[N_EXACT_VERDICTS] = {0};
@@ -331,7 +331,7 @@ static void try_faults(struct fixture *b, const struct candidate *c, struct faul
         for (u32 i = 0, done = 0; i < l->n && done < 6; i++) {
             struct arena a = {0};
             struct kernel wrong = k;
-            /* where a missing term makes no difference, of elements that nobody reads, a constant makes none either */
+            /* for unused elements neither a missing term nor a constant makes a difference */
             bool is_idle = f == CONSTANT && with_fault(&wrong, l, i, TERM, &a) && is_within_tolerance(b, &wrong, 1);
             if (!is_idle && with_fault(&wrong, l, i, (enum fault)f, &a)) {
                 bool found = check_one(b, &wrong, 1, false) == EXACT_DIFFERS, hidden = is_within_tolerance(b, &wrong, 1);
@@ -376,7 +376,8 @@ static void test_faults(void **state)
 
 /* Sizes. */
 
-/* A convolution; heads, whose number and length are factors of another size, in quotes, too; an embedding, of which the work says little. */
+/* A convolution; attention heads, whose number and length are factors of another size, in quotes,
+   too; an embedding, whose work is mostly memory. */
 static void test_reduced(void **state)
 {
     static const struct { const char *text, *whole; } net[] = {

@@ -20,7 +20,7 @@ static struct str spell(struct fixture *b, const struct candidate *c, struct ker
     return s;
 }
 
-/* Does a text compute anything in 64 bits? */
+/* Whether a text contains 64-bit arithmetic. */
 static bool is_wide(struct str text)
 {
     for (struct str line; text.n;) {
@@ -213,7 +213,7 @@ static void far_bytes(struct dev *d, const struct caps *caps, bool has_param)
     arena_release(&a);
 }
 
-/* What a launch allows, by its parameters and by the device. */
+/* Limits of launches, by their parameters and by the device. */
 static void test_reach(void **state)
 {
     const i64 most = INT32_MAX, far = most + 1;
@@ -230,7 +230,7 @@ static void test_reach(void **state)
     assert_true(dev_check_reach(&l, INT64_MAX, "d", &e));
 }
 
-/* Devices zero what they allocate: gigabytes. */
+/* Devices zero their allocations of gigabytes. */
 static void test_opencl(void **state)
 {
     struct err e = {0};

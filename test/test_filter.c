@@ -20,7 +20,7 @@ static const char *const modes[] = {"gather", "splat"}, *const pads[] = {"zero",
                          *const transforms[] = {"none", "exp", "softmax"};
 
 struct filter {
-    i64 k[2], d[2], begin[2], batch, channels, near[2], far[2]; /* sizes: where the weights are, what taps meet */
+    i64 k[2], d[2], begin[2], batch, channels, near[2], far[2]; /* sizes: of the weights' map, of the other map */
     u32 splat, pad, transform;
     bool normalize;
     double epsilon;
@@ -106,7 +106,7 @@ static void transform(const struct filter *f, struct tensor *w)
     }
 }
 
-/* Where position i of an axis lies in the image; -1: nowhere. */
+/* Position i of an axis in the image; -1: outside. */
 static i64 place(const struct filter *f, i64 i, i64 size)
 {
     if (f->pad == 2) return i64_max(0, i64_min(i, size - 1));
@@ -115,7 +115,7 @@ static i64 place(const struct filter *f, i64 i, i64 size)
     return i >= 0 && i < size ? i : -1;
 }
 
-/* For every weight, where it lies and what its tap meets: out += w * x. */
+/* For every weight and the element its tap reads: out += w * x. */
 static void apply(const struct filter *f, struct tensor *x, struct tensor *w, struct tensor *out)
 {
     for (i64 n = 0; n < f->batch; n++)
@@ -243,7 +243,8 @@ static void test_shift(void **state)
     arena_release(&a);
 }
 
-/* Equal weights, divided by the sum of those inside, leave a constant image alone; the bias is added behind. */
+/* Equal weights, normalised by the sum of those inside, preserve a constant image; the bias is
+   added afterwards. */
 static void test_mean(void **state)
 {
     struct arena a = {0};

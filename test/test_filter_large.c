@@ -46,7 +46,8 @@ static void apply(const char *name, const char *attributes, const struct quern_a
 
 static i64 weight_at(i64 tap, i64 p, bool last) { return last ? p * TAPS + tap : tap * PIXELS + p; }
 
-/* x is 1, 2, 3 ... from left to right; the corners' weights are ones for the taps that lie furthest inside, and a pixel's in the middle. */
+/* x is 1, 2, 3 ... from left to right; the weights of the corners are ones for the innermost taps,
+   and so are those of a pixel in the middle. */
 static void try_weights(const char *mode, bool last)
 {
     struct arena a = {0};

@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-/* the driver: computes on the processor, and says how long a run is to have taken */
+/* The driver: computes on the CPU, and reports simulated times. */
 
 enum { MOST_LOADED = 64 };
 static const double base_seconds = 1e-3;
@@ -69,7 +69,7 @@ static struct dev *open_planted(const struct dev_opts *o, struct err *e)
 {
     struct dev *d = dev_find(S("cpu"))->open(o, e);
     if (d) d->driver = &driver;
-    memset(planted->loaded, 0, sizeof planted->loaded); /* what a child before had open went with it */
+    memset(planted->loaded, 0, sizeof planted->loaded); /* the child before owned these */
     return d;
 }
 
@@ -164,7 +164,7 @@ static double true_ratio(struct fixture *b, const struct candidate *c, const str
     return r;
 }
 
-/* True time of what is taken over the default's, and the least of all that are fit to be taken. */
+/* True time of the choice over the default's, and the least of all eligible candidates. */
 struct outcome { double chosen, least; struct candidate cand; u32 n_final; };
 
 static struct outcome tune(struct fixture *b, u64 seed, double spread, bool has_moods)
@@ -194,7 +194,8 @@ static struct outcome tune(struct fixture *b, u64 seed, double spread, bool has_
     return x;
 }
 
-/* Over many seeds nothing slower than the default is taken, beyond what samples can tell apart, and mostly what is nearly the best. */
+/* Over many seeds, no choice is slower than the default beyond the resolution of the samples, and
+   most are nearly optimal. */
 static void noise(double spread, bool has_moods, double worst, double mean)
 {
     struct fixture b;

@@ -22,7 +22,7 @@ static void set(struct candidate *c, const char *name, i64 v)
 
 /* Random legal schedules. */
 
-/* What the interpreter runs in a moment. */
+/* Fast enough for the interpreter. */
 static bool is_small(const struct fixture *b, const struct candidate *c)
 {
     struct block s = block_of(&c->sched);
@@ -311,7 +311,7 @@ static bool draw_like(struct fixture *b, struct candidate *c)
     return s.threads <= 256 && gen_legal(c, &b->t, &b->caps);
 }
 
-/* What was best among such is predicted to be better than most of them. */
+/* The best known schedules are predicted to be better than most of them. */
 static void test_predicted(void **state)
 {
     enum { OTHERS = 300 };

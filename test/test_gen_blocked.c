@@ -69,7 +69,7 @@ static u32 check_padding(struct fixture *b, u64 seed)
     return n;
 }
 
-/* The channels of padding of an output are zeros, whoever wrote them. */
+/* Padding channels of an output are zeros, whichever kernel wrote them. */
 static void test_padding(void **state)
 {
     u32 n = 0;

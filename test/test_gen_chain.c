@@ -31,7 +31,7 @@ static void test_compiled(void **state)
     assert_true(is_enough(n, 2));
 }
 
-/* Which families take a task? */
+/* The families that match a task. */
 static u32 families(const char *text, const char *want, bool *has)
 {
     struct arena a = {0};

@@ -75,7 +75,7 @@ static void tally_ways(const struct candidate *c, struct ways *w)
     w->staged += !grad && value_of(c, "stage"), w->staged_grad += grad && value_of(c, "stage");
 }
 
-/* Any legal schedules, where the enumeration of a small task would come by but a few. */
+/* Random legal schedules, because the enumeration of a small task finds only a few. */
 static void try_schedules(struct fixture *b, u64 seed, struct ways *w)
 {
     struct check k;
@@ -127,7 +127,7 @@ static void test_devices(void **state)
     assert_true(is_enough(n, 8));
 }
 
-/* Every kernel is spelt for a target; some are built where there is a compiler for it. */
+/* Every kernel is emitted for a target; some are built if a compiler is installed. */
 static void build_for(const char *name, const char *arch, u64 first, u32 step)
 {
     const struct lang *l = lang_find(str_of(name));

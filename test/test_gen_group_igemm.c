@@ -105,7 +105,7 @@ static void test_device(void **state)
     assert_true(is_enough(n, 8));
 }
 
-/* Every kernel is spelt for a target; some are built where there is a compiler for it. */
+/* Every kernel is emitted for a target; some are built if a compiler is installed. */
 static void build_for(const char *name, const char *arch, u32 step)
 {
     const struct lang *l = lang_find(str_of(name));

@@ -144,7 +144,7 @@ static void try_packed(const struct dev_driver *driver)
 
 static void test_device(void **state)
 {
-    struct gpus g = find_gpus(); /* asks children before this process opens anything */
+    struct gpus g = find_gpus(); /* queries children before this process opens anything */
     vulkan_stay_loaded();
     for (u32 i = 0; i < g.n; i++) {
         try_operators(dev_find(str_of(g.v[i])));
@@ -196,7 +196,7 @@ static void test_transposes(void **state)
     assert_true(is_enough(n, 300));
 }
 
-/* What the family chooses itself for a few usual tasks: the walk that memory wants. */
+/* The default schedule for a few usual tasks: memory access order. */
 static void default_of(struct fixture *b, struct candidate *c)
 {
     assert_true(make_task(b));

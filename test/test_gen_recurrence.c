@@ -62,7 +62,7 @@ static bool choose_team(struct fixture *b, struct candidate *c)
     return false;
 }
 
-/* On as many threads as it is made for, and on one: the device starts the others. */
+/* With the intended number of threads, and with one: the device starts the others. */
 static void test_team(void **state)
 {
     u32 n = 0;

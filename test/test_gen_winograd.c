@@ -31,7 +31,8 @@ static void test_compiled(void **state)
 
 /* Pooling. */
 
-/* A convolution, something pointwise behind it, and pooling whose windows lie side by side; now and then what is pooled is wanted, too. */
+/* A convolution, a pointwise epilogue, and pooling with adjacent windows; now and then the unpooled
+   value is an output, too. */
 static bool make_pooled(struct fixture *b)
 {
     static const i64 channels[] = {3, 8, 16, 20, 33};
@@ -55,7 +56,7 @@ static bool make_pooled(struct fixture *b)
     return make_task(b);
 }
 
-/* Does the initial schedule pool without a temporary array? */
+/* Whether the initial schedule pools without a temporary array. */
 static bool pools_at_once(struct fixture *b)
 {
     struct candidate c = gen_initial(b->only, &b->t, &b->caps, b->var);
@@ -175,7 +176,7 @@ static void test_error(void **state)
 
 /* Packing. */
 
-/* What struct pack says, element by element. */
+/* The definition of struct pack, element by element. */
 static double packed_by_hand(const struct pack *p, const struct tensor *t, const i64 *at)
 {
     i64 index[MAX_RANK] = {0}, stride[MAX_RANK], s = 1;

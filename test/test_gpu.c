@@ -35,7 +35,7 @@ static struct caps caps_of(const struct target *t)
     return c;
 }
 
-/* Launchers find what they must know by the symbol NAME_0_info. */
+/* Launchers find the launch parameters by the symbol NAME_0_info. */
 static bool has_symbol(struct buf *b, const char *name)
 {
     i64 n = (i64)strlen(name) + 1;
@@ -44,7 +44,7 @@ static bool has_symbol(struct buf *b, const char *name)
     return false;
 }
 
-/* OpenCL's driver is the compiler; here clang, where it is. */
+/* OpenCL's driver is the compiler; here clang, if installed. */
 static bool check_opencl(struct str text, struct err *e)
 {
     struct arena a = {0};
@@ -200,7 +200,7 @@ static const char staged[] =
     "  %%7: %s_a16x%d = fload %%2[0] pitch %d%s\n  %%8: %s_b%dx8 = fload %%2[1024] pitch %d%s\n  %%9: f32_acc16x8 = fill f32(0)\n"
     "  %%10: f32_acc16x8 = fmma %%7, %%8, %%9\n  fstore z[0] = %%10 pitch 8\nend\n";
 
-/* They are fetched by pieces of 8x8, transposed where neighbours of a register do not lie side by side. */
+/* Fragments are loaded in 8x8 blocks, transposed if the elements of a register are not adjacent. */
 static void fetches_build(void **state)
 {
     if (!has_toolchain("cuda")) skip();
@@ -297,8 +297,9 @@ static void team_products_build(void **state)
     if (!builds) skip();
 }
 
-/* Where the unit finds element (line, at) of an operand that is described so: PTX ISA, "Strides" and "Shared memory matrix layout" of
-   wgmma, for a swizzle of 128 bytes and elements of two. across: lines are terms, panels of 64 elements lie `lead` apart. */
+/* The address at which the unit reads element (line, at) of an operand by its descriptor: PTX ISA,
+   "Strides" and "Shared memory matrix layout" of wgmma, for a 128-byte swizzle and 2-byte elements.
+   across: lines are along K, panels of 64 elements are `lead` apart. */
 static u32 found_at(u64 d, bool across, u32 line, u32 at)
 {
     u32 start = (u32)(d & 0x3fff) << 4, lead = (u32)(d >> 16 & 0x3fff) << 4, stride = (u32)(d >> 32 & 0x3fff) << 4;
@@ -387,7 +388,7 @@ static void expect(const char *kernel, const char *lang, const struct caps *c, c
     arena_release(&r.arena);
 }
 
-/* What units cannot read as it lies, or could be changed before they do. */
+/* Operands in unsupported layouts, or that could be changed before they are read. */
 static void team_errors(void **state)
 {
     static const struct { const char *from, *to, *message; } p[] = {
@@ -435,7 +436,7 @@ static void errors_are_named(void **state)
     expect(across, "opencl", &(struct caps){.is_gpu = true}, "subgroups");
 }
 
-/* What is no architecture never reaches a compiler's command line. */
+/* Only valid architectures reach a compiler's command line. */
 static void architectures_are_checked(void **state)
 {
     static const struct target bad[] = {{"cuda", "x86_64"}, {"cuda", "sm_80 -x"}, {"cuda", "sm_"}, {"hip", "sm_80"}, {"hip", "gfx9/.."}};

@@ -37,7 +37,8 @@ static bool has_symbol(const struct buf *b, const char *name)
     return false;
 }
 
-/* Without space, which preprocessors may change. By that of C, which is there without a compiler of C++. */
+/* Without white space, which preprocessors may change. Uses the C preprocessor, which is available
+   without a C++ compiler. */
 static struct str preprocess(struct arena *a, struct str text)
 {
     struct err e = {0};
@@ -148,7 +149,7 @@ static void hip_builds(void **state)
     build_joined("hip", "gfx90a", seed() + 200);
 }
 
-/* What one text calls a macro may be a variable of the next. */
+/* A macro of one text may be a variable of the next. */
 static void macros_end(void **state)
 {
     static const char *const lang[] = {"cuda", "hip"};

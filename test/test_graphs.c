@@ -42,7 +42,7 @@ static bool is_chosen(const char *device)
     return false;
 }
 
-/* Reduced, and where it is to be kept, in a file. */
+/* Reports a failure, reduced, and stores it if requested. */
 static void report(const char *device, const struct found *f, const struct kept_graph *k)
 {
     struct reduction r = {.device = device, .best = *k, .until = os_now() + (double)seeds_env("REDUCE", 60)};
@@ -122,7 +122,7 @@ static u32 read_kept(struct arena *a, struct kept_graph **out, struct str **name
         struct str file;
         if (!os_read(a, str_fmt(a, "%s/%.*s", folder, STR_ARG((*name)[i])).p, 1 << 20, &file, &e) || !kept_parse(&(*out)[i], file))
             fail_msg("%.*s: %s", STR_ARG((*name)[i]), e.msg);
-        struct random_graph s; /* what was valid to the importer may be refused today, but it is a graph */
+        struct random_graph s; /* valid for the importer once, possibly rejected today, but still a graph */
         random_graph_start(&s, 0);
         if (!graph_parse(&s.g, &s.arena, &s.sym, (*out)[i].text, &e)) fail_msg("%.*s: %s", STR_ARG((*name)[i]), e.msg);
         random_graph_close(&s);

@@ -21,8 +21,8 @@
 enum {
     DRAWS = 2,          /* random schedules of a family for a device, beside the least and the greatest */
     MAX_SCHEDULES = DRAWS + 3,
-    STEP = SHARE ? 480 : 96, FIRST = SHARE ? 48 : 0, /* a run takes one task of so many, with sanitizers others, */
-    LEAST = SHARE ? 1 : 3, /* and so many of each family */
+    STEP = SHARE ? 480 : 96, FIRST = SHARE ? 48 : 0, /* a run takes one task in so many, with sanitizers other ones, */
+    LEAST = SHARE ? 1 : 3, /* and at least so many of each family */
     KEY = 6, CELL = 5,  /* letters of a task's key, of a cell */
     WIDTH = 16,         /* tasks in a line of the file */
     MAX_FAMILIES = 64,  /* the default schedules are the last */
@@ -31,7 +31,7 @@ enum {
 };
 static const char path[] = "test/golden/hashes/kernels.txt", rows_path[] = "bench/graphs.txt";
 
-/* A cell is 0 where the family does not take the task for any device. */
+/* A cell is 0 if the family matches the task on no device. */
 struct cells { u64 v[MAX_FAMILIES]; u32 n; /* kernels */ };
 
 enum { ROW_EQUAL, ROW_DIFFERS, ROW_REFUSED, ROW_UNKNOWN, N_ROWS }; /* how a row of a listing is met */
@@ -80,7 +80,8 @@ static void print_pack(struct buf *b, const struct task *t, const struct kernel_
     pack_print(b, x->pack, t->g.sym, &like);
 }
 
-/* Its text by another name, and how its arguments lie in memory. What is refused has the reason for a text. */
+/* Its text under a neutral name, and its arguments' layouts. A rejected kernel has the reason as
+   its text. */
 static void print_kernel(struct buf *b, const struct task *t, const struct caps *caps, const struct candidate *c)
 {
     struct arena a = {0};
@@ -139,7 +140,8 @@ static void choose_schedules(struct schedules *s, const struct gen *g, const str
     gen_problem_close(&p);
 }
 
-/* A task anew from its text for each family and device: symbols are as fresh as they are for a candidate that is tuned. */
+/* A task is parsed anew for each family and device: its symbol table is as fresh as for a tuned
+   candidate. */
 struct opened { struct arena a; struct symtab st; struct task t; };
 
 static void open_task(struct opened *o, const struct hash_task *t)
@@ -152,7 +154,8 @@ static void open_task(struct opened *o, const struct hash_task *t)
 
 static void close_task(struct opened *o) { arena_release(&o->a); }
 
-/* What else a kernel's line says than its hash: parameters only, because a family's revision is raised where other kernels change. */
+/* The printed schedule: parameters only, because a family's revision is incremented for changes of
+   other kernels, too. */
 static void print_params(struct buf *b, const struct candidate *c)
 {
     for (u32 i = 0; i < c->gen->n_param; i++) buf_printf(b, " %s=%d", c->gen->param[i].name, c->sched.v[i]);
@@ -237,7 +240,7 @@ static void work(const struct crew *c, u32 me)
     c->s->shared->at[me] = 0;
 }
 
-/* -1, or what a worker was at that ended before. */
+/* -1, or the item at which a worker ended early. */
 static i64 run_crew(const struct crew *c)
 {
     u32 n = (u32)seeds_env("JOBS", (u64)os_n_cpus());
@@ -363,7 +366,8 @@ static void read_golden(struct golden *g)
     }
 }
 
-/* Further tasks, so many for each family: random ones, which are for fewer devices, spread evenly over those that it has in the file. */
+/* Further tasks, so many for each family: random ones, which are for fewer devices, spread evenly
+   over those in the file. */
 static void take_of_each(struct session *s, const struct golden *g)
 {
     for (u32 k = 0; k < s->n_gen; k++) {
@@ -425,7 +429,7 @@ static struct verdict compare_all(const struct session *s, struct golden *g)
     return v;
 }
 
-/* Families whose kernels nobody looks at. */
+/* Families without tested kernels. */
 static void check_coverage(const struct session *s)
 {
     for (u32 k = 0; k < s->n_gen; k++) {
@@ -491,7 +495,7 @@ static int show(struct session *s, struct wish w)
     return 0;
 }
 
-/* A listing against what is made today. */
+/* Comparison of a listing with the current kernels. */
 
 struct listing {
     struct str text;

@@ -238,7 +238,8 @@ static void test_dims(void **state)
     arena_release(&p.a);
 }
 
-/* All ways to write the three numbers 1, 0, 2, or what the type has for them (bool: 1, 0, 1; i2: 1, 0, -2). */
+/* All encodings of the three numbers 1, 0, 2, or their equivalents in the type (bool: 1, 0, 1; i2:
+   1, 0, -2). */
 static void check_init(struct proto *p, enum dtype t)
 {
     struct fixture f;
@@ -381,7 +382,7 @@ static void test_order(void **state)
     struct proto p;
     struct fixture f;
     proto_init(&p);
-    proto_node(&p, 1, "Transpose", "w"); /* makes what the first uses */
+    proto_node(&p, 1, "Transpose", "w"); /* the producer follows its user */
     p.names[3] = z("w");
     char *x = z("x");
     p.node[1].input = &x;
@@ -594,7 +595,7 @@ static void test_large(void **state)
             assert_true(os_write(path, bytes.p, n, &e));
             start(&f);
             bool ok = import_graph(&f.g, &f.a, &f.st, path, &f.e);
-            if (ok && n < bytes.n / 2) fail_msg("%lld bytes are accepted", (long long)n); /* behind the graph only an opset is left */
+            if (ok && n < bytes.n / 2) fail_msg("%lld bytes are accepted", (long long)n); /* only an opset follows the graph */
             stop(&f);
         }
         os_remove_tree(dir.p);

@@ -96,7 +96,7 @@ static void test_norm(void **state)
     gives(&x, (double[]){1, -2, 3, -4}, 4);
     open_norm(&x, 6, 0, 1, "y"); /* the batch's own statistics: means -0.5, deviations 1.5 and 3.5 */
     gives(&x, (double[]){3, -1, 3, -1}, 4);
-    open_norm(&x, 9, -1, 1, "y mean var saved more"); /* training, saved statistics that nobody reads */
+    open_norm(&x, 9, -1, 1, "y mean var saved more"); /* training, unused saved statistics */
     add_output(&x, "mean");
     gives(&x, (double[]){3, -1, 3, -1, 0.85, 0.85}, 6);
     open_norm(&x, 6, 0, 1, "y mean var saved more");
@@ -184,7 +184,7 @@ static void test_experimental(void **state)
     onnx_model_close(&x);
 }
 
-/* Sums along the sequences of a batch of two, the second from behind its end on or of one element. */
+/* Sums along the sequences of a batch of two, the second one reversed or of one element. */
 static void open_scan(struct onnx_model *x, struct onnx_model *body, const char *in)
 {
     onnx_model_open(body);

@@ -157,8 +157,8 @@ static void add_scalar(struct onnx_model *x, const char *name, i64 v)
     *arr_push(&x->a, &x->init) = make_tensor(x, name, t);
 }
 
-/* Each round takes an element and puts what it makes of it into another sequence, which was an optional value without content: s is read
-   in place, at a position that the body computes. */
+/* Each iteration takes an element and appends a result to another sequence, which was an optional
+   value without content: s is read at a position that the body computes. */
 static void test_loop(void **state)
 {
     struct onnx_model x, body, yes, no;
@@ -193,7 +193,7 @@ static void test_loop(void **state)
     onnx_model_close(&body), onnx_model_close(&yes), onnx_model_close(&no), onnx_model_close(&x);
 }
 
-/* Which list it is only running tells. */
+/* The list is selected at run time. */
 static void open_branches(struct onnx_model *x, struct onnx_model *yes, struct onnx_model *no)
 {
     open_rows(x, 1);
@@ -297,7 +297,7 @@ static void open_lists(struct onnx_model *x)
     for (int k = 0; k < 4; k++) add_output(x, ((const char *[]){"y", "n", "ho", "hl"})[k]);
 }
 
-/* The elements of a sequence have sizes of their own, whatever they are called. */
+/* The elements of a sequence have sizes of their own, whatever their names. */
 static void test_inputs(void **state)
 {
     struct onnx_model x;

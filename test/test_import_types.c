@@ -94,7 +94,7 @@ static void test_names(void **state)
     }
 }
 
-/* Nothing computes with types that only lie in memory; views and casts take them. */
+/* Nothing computes with storage-only types; views and casts accept them. */
 static void test_small(void **state)
 {
     struct onnx_model x;
@@ -113,7 +113,7 @@ static void test_small(void **state)
     onnx_model_close(&x);
 }
 
-/* Exported networks say the versions of ONNX that have their types. */
+/* Exported networks declare versions of ONNX that have their types. */
 static void test_versions(void **state)
 {
     static const struct { enum dtype t; i64 opset, ir; } rows[] = {

@@ -37,7 +37,7 @@ static void read_net(struct fixture *b, struct symtab *st)
     if (!graph_parse(&b->g, &b->a, st, str_of(net), &e) || !op_infer_all(&b->g, &e)) fail_msg("%s", e.msg);
 }
 
-/* shapes NULL: nothing is asked for */
+/* shapes NULL: nothing is requested */
 static bool open_fixture(struct fixture *b, const char *x, const char *y, enum io_layout lx, enum io_layout ly)
 {
     struct symtab first;
@@ -106,7 +106,7 @@ static void test_sizes(void **state)
     }
 }
 
-/* Names that were exchanged: each variable is found by what it is called now, in expressions, too. */
+/* Exchanged names: each variable is found by its new name, also in expressions. */
 static void test_names(void **state)
 {
     struct fixture b;
@@ -118,7 +118,7 @@ static void test_names(void **state)
     close_fixture(&b);
 }
 
-/* Where element (c, y, x) of a picture lies. */
+/* The address of element (c, y, x) of a picture. */
 static i64 place(enum io_layout l, i64 n, i64 h, i64 w, const i64 at[3])
 {
     i64 c = at[0], y = at[1], x = at[2];
@@ -214,7 +214,7 @@ static void test_refused(void **state)
 {
     struct fixture b;
     assert_true(open_fixture(&b, "?:?:?:?", NULL, IO_AS_IS, IO_AS_IS));
-    b.view[0].layout = IO_HWC; /* asked for after the batch size could have been fixed */
+    b.view[0].layout = IO_HWC; /* requested after the batch size could have been fixed */
     assert_false(interface_check(&b.f, &b.g, &b.e));
     assert_non_null(strstr(b.e.msg, "more than one picture"));
     b.view[0].layout = IO_NDHWC, b.e = (struct err){0};
@@ -225,7 +225,7 @@ static void test_refused(void **state)
     close_fixture(&b);
 }
 
-/* Of every rank that has a name: channels behind the others on one side, where they are on the other. */
+/* Every rank with a named layout: channels last on one side, first on the other. */
 static void test_all_axes(void **state)
 {
     static const struct {
@@ -261,7 +261,7 @@ static void test_all_axes(void **state)
     }
 }
 
-/* Every value is f16 behind an interface of f16, and the result is right but for rounding. */
+/* Behind an f16 interface every value is f16, and the result is right up to rounding. */
 static void test_f16(void **state)
 {
     struct fixture b;
@@ -279,7 +279,7 @@ static void test_f16(void **state)
         for (u32 k = 0; k < graph_node(&b.g, n)->in.n; k++)
             assert_int_equal(graph_value(&b.g, graph_node(&b.g, n)->in.v[k])->dtype, DT_F16);
     struct tensor *got = evaluate(&b, &b.g, half);
-    assert_int_equal(got->dtype, DT_F32); /* nothing else was asked for of the output */
+    assert_int_equal(got->dtype, DT_F32); /* no other request for the output */
     assert_int_equal(tensor_compare(got, want, 4e-3, 4e-3).n_bad, 0);
     close_fixture(&b);
 }

@@ -46,7 +46,7 @@ static void check_equal(const struct tensor *a, const struct tensor *b)
     if (tensor_bytes(a)) assert_memory_equal(a->data, b->data, (size_t)tensor_bytes(a));
 }
 
-/* Formats that hold every tensor as it is. */
+/* Formats that preserve every tensor exactly. */
 static void test_exact(void **state)
 {
     static const char *const paths[] = {"x.npy", "x.pb", "x.RAW"};
@@ -186,7 +186,7 @@ static void test_not_images(void **state)
     }
 }
 
-/* 16-bit RGB, written by hand: a stored-block zlib stream with the CRCs libpng wants to see. */
+/* 16-bit RGB, handmade: a stored-block zlib stream with the CRCs that libpng checks. */
 static u32 crc32_of(const u8 *p, i64 n)
 {
     u32 c = 0xffffffff;
@@ -262,13 +262,13 @@ static void test_broken(void **state)
         fill(t, &r);
         assert_true(f->write(&b, t, &e));
         for (i64 n = 0; n < b.n; n++) {
-            char *cut = arena_alloc(&a, n + 1); /* own memory: a read behind the end is seen */
+            char *cut = arena_alloc(&a, n + 1); /* separate memory: reads past its end are detected */
             memcpy(cut, b.p, (size_t)n);
             read_any(f, (struct str){cut, n});
         }
         for (int round = 0; round < 2000; round++) {
             struct str s = str_dup(&a, buf_view(&b));
-            i64 reach = round % 2 ? s.n : i64_min(s.n, 100); /* headers are where it matters */
+            i64 reach = round % 2 ? s.n : i64_min(s.n, 100); /* headers matter most */
             for (i64 m = rng_range(&r, 1, 4); m > 0; m--) {
                 char bit = (char)(1 << rng_range(&r, 0, 7));
                 ((char *)(uintptr_t)s.p)[rng_range(&r, 0, reach - 1)] ^= bit;

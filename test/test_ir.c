@@ -189,7 +189,7 @@ static void test_sort(void **state)
         assert_true(graph_sort(&f.g, &f.e));
         struct str once = print(&f, &f.g, false);
         check_sorted(&f.g);
-        assert_true(graph_sort(&f.g, &f.e)); /* stable: sorted stays as it is */
+        assert_true(graph_sort(&f.g, &f.e)); /* stable: a sorted graph is unchanged */
         assert_string_equal(print(&f, &f.g, false).p, once.p);
         node_id n_nodes = f.g.node.n;
         shuffle(&f.g, &r);
@@ -243,7 +243,7 @@ static void test_sort_deep(void **state)
 /* verify: f->g is x -> A -> y -> B -> z, broken by one function at a time. */
 
 struct breakage {
-    const char *message; /* part of what verify must say */
+    const char *message; /* part of the expected message */
     void (*make)(struct graph *g, value_id y, value_id z);
 };
 

@@ -53,7 +53,7 @@ static void test_text(void **state)
     for (i64 k = 0; isa_level(k); k++) assert_true(prints(parsed(isa_level(k)), isa_level(k)));
 }
 
-/* A processor of cpuid's words: all ones but for what is said. */
+/* A processor by cpuid words: all ones with exceptions. */
 static struct isa of_words(u32 word, u64 without, u64 state)
 {
     struct os_isa o = {.family = ISA_X86_64, .state = state};
@@ -71,7 +71,7 @@ static void test_processor(void **state)
     assert_false(isa_contains(of_words(0, 0, 0x2), parsed("x86-64+avx")));
     assert_true(isa_contains(of_words(0, 0, 0x2), parsed("x86-64-v2")));
     assert_false(isa_contains(of_words(0, 0, 0xe6), parsed("x86-64+amx-tile")));
-    /* An extension without what it implies is none. */
+    /* An extension without its implied ones is absent. */
     assert_false(isa_contains(of_words(OS_ISA_1_ECX, 1 << 12, ~0ull), parsed("x86-64+avx512f"))); /* no fma */
     assert_true(isa_contains(of_words(OS_ISA_1_ECX, 1 << 12, ~0ull), parsed("x86-64+avx2")));
     struct os_isa arm = {.family = ISA_AARCH64, .word = {1 << 20 | 1 << 8 | 1 << 7 | 1 << 12, 1 << 13}};
@@ -107,7 +107,7 @@ static void test_check(void **state)
     runs("aarch64+sve", "aarch64+dotprod", "'sve'");
 }
 
-/* Macros of extensions; what the compilers' options turn on beside is none of them. */
+/* Macros of extensions; other macros enabled by the options are none of them. */
 static const struct { const char *macro, *name; } macros[] = {
     {"__SSE3__", "sse3"}, {"__SSSE3__", "ssse3"}, {"__SSE4_1__", "sse4.1"}, {"__SSE4_2__", "sse4.2"}, {"__POPCNT__", "popcnt"}, {"__CRC32__", "sse4.2"},
     {"__SSE4A__", "sse4a"}, {"__GCC_HAVE_SYNC_COMPARE_AND_SWAP_16", "cx16"}, {"__LAHF_SAHF__", "sahf"}, {"__MOVBE__", "movbe"}, {"__LZCNT__", "lzcnt"},
@@ -215,7 +215,7 @@ static void test_options(void **state)
     if (n == 0) skip_test("no compiler");
 }
 
-/* A description says what a target can do, never how a compiler is called. */
+/* A description states features of a target, never compiler options. */
 static void test_description(void **state)
 {
     struct caps c, d;

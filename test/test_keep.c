@@ -169,7 +169,7 @@ static void test_bodies(void **state)
     fixture_close(&b);
 }
 
-/* What is assumed of sizes is part of a program, even where no kernel makes use of it. */
+/* Assumptions about sizes are part of a program, even if no kernel uses them. */
 static void test_facts(void **state)
 {
     struct fixture b;
@@ -206,7 +206,7 @@ static void test_damaged(void **state)
     fixture_close(&b);
 }
 
-/* It is there when the program is closed, whether it ran or not, and after a run soon without that. */
+/* Written when the program is closed, whether it ran or not, and soon after a run without closing. */
 static void test_when(void **state)
 {
     struct fixture b;
@@ -232,7 +232,7 @@ static void test_when(void **state)
     }
 }
 
-/* Processes that make the same at the same time do not meet. */
+/* Processes that write the same program concurrently do not interfere. */
 static void test_together(void **state)
 {
     struct fixture b;

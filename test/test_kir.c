@@ -172,7 +172,7 @@ static void step_float(struct gen *g)
     keep(g, &g->f, v);
 }
 
-/* What is chosen has a statement of its own: in which order arguments are evaluated is the compiler's. */
+/* Choices have a statement of their own, because compilers evaluate arguments in different orders. */
 static kval op_of_two(struct gen *g, enum kir_op op, const struct pool *p)
 {
     kval b = choose(g, p), a = choose(g, p);
@@ -475,7 +475,7 @@ static void same(const struct results *a, const struct results *b, const struct 
              t.p);
 }
 
-/* What the builder claims of the integers that all iterations have stored. */
+/* The builder's facts about the integers stored by all iterations. */
 static void check_claims(const struct gen *g, const struct results *r, u64 seed)
 {
     for (u32 i = 0; i < I_PER && i < g->i.n; i++)
@@ -629,7 +629,7 @@ static struct str text_of(struct buf *b, const struct kir *k)
     return buf_view(b);
 }
 
-/* Steps of 16 over what is a multiple of 16 leave no rest, whose code is not made then. */
+/* Steps of 16 over a multiple of 16 leave no remainder, and no code for one. */
 static void test_whole_steps(void **state)
 {
     static const struct { const char *size; i64 step; bool whole; } rows[] = {
@@ -699,7 +699,7 @@ static void test_garbage(void **state)
         struct rng r = rng_seed(seed);
         make_random(&g, &a, seed % 40);
         struct str t = text_of(&b, &g.k);
-        char *copy = mem_alloc(t.n); /* exact size: a sanitizer sees reads behind it */
+        char *copy = mem_alloc(t.n); /* exact size: sanitizers detect reads past its end */
         i64 n = t.n;
         memcpy(copy, t.p, (size_t)t.n);
         mutate(&r, copy, &n);

@@ -150,7 +150,7 @@ static void test_faults(void **state)
     find("grid %1 = p0\nstore y[%1] = f32(1)\n%2 = load z[0]\n%3: bool = eq %1, 7\nif %3\nstore "
          "z[0] = 1\nend\nend\n",
          "race:");
-    /* lanes behind n are not touched */
+    /* lanes from n on are not accessed */
     find("grid %1 = 1\n%2: i64x16 = ramp 0, 1\n%3: f32x16 = load x[%2] first p0\nstore y[%2] = %3 "
          "first 8\nend\n",
          NULL);
@@ -179,7 +179,8 @@ static void test_groups(void **state)
          "race:");
 }
 
-/* The same by copies: all may be under way until they are awaited, and then they are the others' behind a barrier. */
+/* The same with copies: all may be pending until they are awaited; after a barrier other threads
+   may read them. */
 static void test_copies(void **state)
 {
 #define COPIES(before, between, newest)                                                            \
@@ -219,8 +220,8 @@ static void test_streams(void **state)
     refuse("grid %1 = p0\nstream x[0] = f32(1)\nend\n", "read-only");
 }
 
-/* A fault stays a fault when legalised: an index behind an array does not become an index into
- * something else. */
+/* Legalisation preserves faults: an index past an array does not become a valid index of another
+   one. */
 static void test_legal_faults(void **state)
 {
     struct arena a = {0};
@@ -287,7 +288,7 @@ static void test_scalar(void **state)
     assert_int_equal(to_int(DT_U64, 18446744073709551616.0), -1);
     assert_int_equal(to_int(DT_I16, __builtin_nan("")), 0);
     assert_int_equal(to_int(DT_BOOL, 0.25), 1);
-    double a = 1 + 0x1p-12; /* a*a + c lies just above the middle of two f32 */
+    double a = 1 + 0x1p-12; /* a*a + c is just above the midpoint of two f32 */
     assert_true(of_float(KI_FMA, DT_F32, a, a, 0x1p-80) == 1 + 0x1p-11 + 0x1p-23);
     assert_true(of_float(KI_ADD, DT_F32, 1, 0x1p-25, 0) == 1);
     assert_true(of_float(KI_MAX, DT_F32, 0, __builtin_nan(""), 0) !=

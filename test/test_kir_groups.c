@@ -311,7 +311,7 @@ static void test_divergence(void **state)
     find(GROUP8("%5 = sub %3, 1\n%6 = shuffle %2, %5\n"), "no such thread in the subgroup");
     find(GROUP8("%5: bool = eq %2, 9\nif %5\n%6: f32_acc4x4 = fill f32(0)\nend\n"),
          "divergent flow");
-    /* what a thread that waits in another branch would divide by does not matter */
+    /* divisors of inactive threads do not matter */
     find(GROUP8(
              "%5: bool = lt 0, %2\nif %5\n%6 = div 64, %2\nstore z[%2] = %6\nelse\n%7 = div 5, 1\n"
              "%8 = mod %7, 5\nend\n"),
@@ -362,7 +362,7 @@ static void test_fragments(void **state)
          "read of undefined");
     find(GROUP8("reg %6: f32_acc8x8[2]\n" ACC "store %6[2] = %5\n"), "write out of bounds");
     find(GROUP8("reg %6: f32_acc8x8[2]\n" ACC "%7 = div %2, 63\nstore %6[%7] = %5\n"), "disagree");
-    /* nobody knows which thread holds what: only a barrier makes it visible */
+    /* the distribution of elements over threads is unknown: only a barrier makes them visible */
 #define STAGE(between)                                                                             \
     GROUP8("shared %6: f32[512]\n" ACC "%7 = mul %4, 64\nfstore %6[%7] = %5 pitch 8\n" between     \
            "%8: f32_acc8x8 = fload %6[%7] pitch 8\n")
@@ -370,7 +370,7 @@ static void test_fragments(void **state)
     find(STAGE(""), "race: read");
 }
 
-/* What the product of both texts computes. */
+/* The result of the matmul in both texts. */
 static void test_vendor_gemm(void **state)
 {
     enum { K = 48, M = 32, N = 16 };
@@ -424,8 +424,8 @@ static void test_fragment_arithmetic(void **state)
     arena_release(&a);
 }
 
-/* Grids dealt to threads: one to three dimensions of known and unknown extent, scratch arrays
-   small, large and of unknown size, a second grid that reads what the first one left. */
+/* Grids distributed to threads: one to three dimensions of known and unknown extent, scratch arrays
+   small, large and of unknown size, a second grid that reads the results of the first. */
 
 struct spread_case {
     struct rng r;

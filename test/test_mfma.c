@@ -23,7 +23,7 @@ static const struct shape shapes[] = {
 
 static const struct { const char *name; u32 n_shapes; } archs[] = {{"gfx906", 0}, {"gfx908", 8}, {"gfx90a", 8}, {"gfx942", 10}};
 
-/* bit 0: the left operand lies by columns, 1: the right one, 2: the result. */
+/* bit 0: the left operand is column-major, 1: the right one, 2: the result. */
 static void parse_product(struct run *r, const struct shape *s, u32 by)
 {
     static const char *const order[] = {"", " columns"};
@@ -156,7 +156,7 @@ static bool has_hip(void)
     return ok;
 }
 
-/* Does the compiler here know the architecture? */
+/* Whether the installed compiler supports the architecture. */
 static bool is_known(const char *arch, struct err *e)
 {
     struct caps c;
@@ -238,7 +238,7 @@ static void targets_have_instructions(void **state)
     if (!builds) skip();
 }
 
-/* Compilers refuse what an architecture lacks, also one that has none. */
+/* Compilers reject instructions that an architecture lacks, or has none of. */
 static void others_are_refused(void **state)
 {
     static const struct { u32 shape; const char *arch; } p[] = {{0, "gfx906"}, {6, "gfx906"}, {4, "gfx908"}, {10, "gfx90a"}};

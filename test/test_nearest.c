@@ -53,7 +53,7 @@ static struct tune_task *product(struct fixture *b, i64 m, i64 n, i64 k)
     return x;
 }
 
-/* A verified trial; base 0: it is what others are timed beside. */
+/* A verified trial; base 0: the reference that others are timed beside. */
 static void remember(struct fixture *b, const struct tune_task *t, const struct candidate *c, double seconds, double base)
 {
     struct db *d = &b->db->db;
@@ -97,7 +97,7 @@ static bool same(const struct candidate *a, const struct candidate *b)
     return a->gen == b->gen && !memcmp(&a->sched, &b->sched, sizeof a->sched);
 }
 
-/* The fastest of the nearest, with what it was timed beside. */
+/* The fastest candidate of the nearest task, and its reference. */
 static void test_nearest(void **state)
 {
     struct fixture b;
@@ -116,7 +116,7 @@ static void test_nearest(void **state)
     fixture_close(&b);
 }
 
-/* What was slower there is not taken, nor what was measured beside nothing. */
+/* Candidates that were slower there are not used, nor those without a reference. */
 static void test_improves(void **state)
 {
     struct fixture b;
@@ -133,7 +133,7 @@ static void test_improves(void **state)
     fixture_close(&b);
 }
 
-/* What the kernel of a compiled product is. */
+/* The expected kernel of a compiled GEMM. */
 static void expect_kernel(struct fixture *b, quern_model *m, const struct candidate *c)
 {
     char path[] = "/tmp/quern_nearest_XXXXXX", *said = NULL;
@@ -170,7 +170,7 @@ static void test_compile(void **state)
     expect_kernel(&b, m, &usual);
     remember(&b, near, &fast, 0.04, 4);
     expect_kernel(&b, m, &fast);
-    remember(&b, here, &usual, 4, 0); /* what was measured is never replaced */
+    remember(&b, here, &usual, 4, 0); /* measured schedules are never replaced */
     expect_kernel(&b, m, &usual);
     quern_model_close(m);
     fixture_close(&b);

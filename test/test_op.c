@@ -307,7 +307,7 @@ static void report(struct instance *t)
     buf_release(&b);
 }
 
-/* Counts of what was run. */
+/* Counts of executed kernels. */
 struct tally {
     int run, symbolic, failed;
 };

@@ -327,7 +327,7 @@ static void test_symbolic_gradient(void **state)
         }
         assert_same(dx[0], run_window(&u, "quern::ConvGradInput", &s, in[0], in[1]));
         arena_release(&u.a);
-        s.x[2] = 3 * s.y[2] - 2; /* what is read, without pads */
+        s.x[2] = 3 * s.y[2] - 2; /* the part that is read, without padding */
         assert_same(dx[1], run_window(&u, "quern::ConvGradInput", &s, in[0], in[1]));
         arena_release(&u.a);
         for (u32 i = 0; i < 2; i++) arena_release(&t[i].a);
@@ -402,7 +402,7 @@ static void test_pool(void **state)
     arena_release(&t.a);
     expect(pool(&t, "AveragePool", 3, 3, 3, 2, one, false), 2, 2, (double[]){2, 3, 5, 6});
     arena_release(&t.a);
-    /* A window that would start in the end pad is left out: two windows, not three. */
+    /* A window that would start in the end padding is omitted: two windows, not three. */
     expect(pool(&t, "AveragePool", 3, 3, 2, 2, one, true), 2, 2, (double[]){0, 1.5, 4.5, 6});
     arena_release(&t.a);
 }

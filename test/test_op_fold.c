@@ -158,7 +158,7 @@ static void test_fold_clip(void **state) /* paddings of TensorFlow's "same", whi
     check_content(&t, v, "");
 }
 
-/* Random size arithmetic: what is folded agrees with evaluation at every size. */
+/* Random size arithmetic: folded results agree with the evaluation at every size. */
 
 enum { N_STEPS = 12 };
 

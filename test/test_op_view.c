@@ -205,8 +205,8 @@ static void test_errors(void **state)
         ERR_INPUT, "k is 3");
 }
 
-/* One row of 8 elements along the last axis of the output: how many loads, and are they contiguous?
- */
+/* One row of 8 elements along the last axis of the output: the number of loads, and whether they
+   are contiguous. */
 static void check_contiguous(const char *body)
 {
     struct net t;

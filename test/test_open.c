@@ -136,7 +136,7 @@ static void test_without_openat2(void **state)
     }
 }
 
-/* Nobody else can have written it; a private key is nobody else's to read. */
+/* Only its owner can have written it, and only the owner can read a private key. */
 static void test_own(void **state)
 {
     struct fixture *f = *state;
@@ -159,7 +159,8 @@ static void test_own(void **state)
     assert_true(!os_own_folder(in_dir(f, "net"), &e) && strstr(e.msg, "chmod"));
 }
 
-/* A copy does not change with the file; a mapping is what is above the limit. Pipes are refused at once. */
+/* A copy does not change with the file; files above the limit are mapped. Pipes are refused at
+   once. */
 static void test_load(void **state)
 {
     struct fixture *f = *state;

@@ -59,7 +59,7 @@ static void test_asked_where_the_library_is(void **state)
     struct caps c;
     d.is_foreign = true, d.is_loaded = is_loaded, d.open = open_once;
     assert_true(dev_ask(&d, &o, &c, NULL, &e));
-    assert_true(!loaded_in && !n_opened && !dev_is_taken(&d)); /* a child was asked */
+    assert_true(!loaded_in && !n_opened && !dev_is_taken(&d)); /* queried in a child */
     struct dev *own = d.open(&o, &e);
     if (!dev_ask(&d, &o, &c, NULL, &e)) fail_msg("%s", e.msg);
     assert_true(n_opened == 2 && dev_is_taken(&d));
@@ -192,7 +192,7 @@ static void test_grids(void **state)
     real->driver->unload(real, k);
 }
 
-/* Two grids: the second sees what the first wrote. */
+/* Two grids: the second one reads the results of the first. */
 static const char shift_twice[] =
     "__kernel __attribute__((reqd_work_group_size(4, 2, 1)))\n"
     "void k_0(__global const int *x, __global int *t, __global int *y, int n, int bx, int by, int bz)\n"
@@ -217,8 +217,8 @@ static struct dev_mem part_of(struct dev_mem whole, i64 at, i64 size)
     return whole;
 }
 
-/* Pieces of one block, other ones at each launch, in random order: every launch reads and writes
-   what it names and nothing else. */
+/* Ranges of one block, different ones at each launch, in random order: every launch accesses
+   exactly its ranges. */
 static void test_pieces(void **state)
 {
     skip_without();

@@ -104,7 +104,7 @@ static void test_order(void **state)
     }
 }
 
-/* A schedule that splits sums is told from one that does not. */
+/* Schedules that split sums are distinguished from others. */
 static void test_split(void **state)
 {
     struct fixture b;

@@ -78,7 +78,7 @@ static bool agrees(struct golden *c, const char *file, u32 k)
     struct str name = graph_value(&c->g, c->g.output.v[k])->name;
     const struct tensor *want = stored(c, "want:", name), *got = c->got[k];
     if (!want) return printf("FAILED %s: no content for output '%.*s'\n", file, STR_ARG(name)), false;
-    bool empty = !tensor_count(want) && !tensor_count(got); /* of loops without rounds ONNX Runtime does not tell the other sizes */
+    bool empty = !tensor_count(want) && !tensor_count(got); /* for loops without iterations ONNX Runtime does not report the other sizes */
     if (got->dtype != want->dtype || got->rank != want->rank || (!empty && memcmp(got->dim, want->dim, sizeof(i64) * want->rank))) {
         printf("FAILED %s: '%.*s' is %s of rank %u, expected %s of rank %u\n", file, STR_ARG(name), dtype_name(got->dtype),
                got->rank, dtype_name(want->dtype), want->rank);

@@ -96,7 +96,8 @@ static void test_random(void **state)
     }
 }
 
-/* Storage in f16: the interface keeps its names and types, and every product that can take f16 does. */
+/* Storage in f16: the interface keeps its names and types, and every matmul that supports f16 uses
+   it. */
 static void test_narrow(void **state)
 {
     u32 n_half = 0;
@@ -177,7 +178,7 @@ static void random_quantised(struct net *t)
     *arr_push(&t->arena, &g->output) = graph_op(g, "Relu", S("relu"), 1, &y);
 }
 
-/* Products of dequantised operands become products of bytes, where asked for, and mean the same. */
+/* Matmuls of dequantised operands become integer ones, if requested, with the same results. */
 static void test_integer(void **state)
 {
     u32 n_bytes = 0;

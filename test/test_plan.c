@@ -55,7 +55,7 @@ static void world_open(struct world *w, const char *driver, u32 threads)
 
 static void world_close(struct world *w) { w->driver->close(w->dev); }
 
-/* A random candidate, unless it would take for ever. */
+/* A random candidate, unless it would take too long. */
 static bool random_candidate(const struct world *w, const struct task *t, const i64 *var, struct rng *r, struct candidate *c)
 {
     struct candidate other;
@@ -131,7 +131,7 @@ static void show(struct made *m)
     buf_release(&b);
 }
 
-/* How far got is from want, relative to the largest element. */
+/* Error of got relative to the largest element of want. */
 static double distance(const struct tensor *got, const struct tensor *want)
 {
     double worst = 0, scale = 1e-6;
@@ -213,7 +213,7 @@ static void check_cover(const struct made *m)
     }
 }
 
-/* The program in order: what a region needs was delivered before, in that layout. */
+/* In program order: every input of a region was produced before, in that layout. */
 static void check_order(const struct made *m)
 {
     const struct cover *c = &m->cover;
@@ -281,7 +281,8 @@ static void try_net(struct world *w, u64 seed, u32 *n_done)
     net_close(&m.net);
 }
 
-/* Networks as they come, or with many concatenations, all in memory or as the costs say, or with channels in blocks. */
+/* Ordinary networks, or with many concatenations, all in place or as the costs decide, or with
+   blocked channels. */
 enum how { ANY_NET, SOME_JOINS, ONLY_JOINS, IN_BLOCKS };
 
 static void try_many(const char *device, u64 n, enum how how)
@@ -317,9 +318,9 @@ static void test_vulkan(void **state)
     try_many("vulkan", 12, ONLY_JOINS);
 }
 
-/* The cheapest of all combinations of regions in which everything needed is delivered, each value by one region (conversions
-   aside). What needs what is acyclic: nodes are in order, and nothing is converted that was converted (there and back would be
-   delivered by each other). */
+/* The cheapest combination of regions that produces everything needed, each value by one region
+   (conversions aside). Dependencies are acyclic: nodes are ordered, and results of conversions are
+   not converted again. */
 static double cheapest(const struct made *m)
 {
     const struct cover *c = &m->cover;
@@ -381,7 +382,7 @@ static void test_exact(void **state)
     assert_true(done > 10);
 }
 
-/* Programs that promise an order of sums: the same bits, whatever was chosen, cut and fused. */
+/* Programs with a guaranteed order of sums: the same bits for any selection, cover and fusion. */
 
 static bool same_bits(const struct tensor *a, const struct tensor *b)
 {

@@ -129,7 +129,7 @@ static void test_kept(void **state)
     assert_false(strstr(first.p, "\"verdict\":\"DIFFERS\"") || !strstr(first.p, "\"verdict\":\"exact\",\"sizes\":\"1x8x1x1\""));
     assert_false(prove(&b, &again));
     assert_string_equal(again.p, first.p);
-    for (u32 i = 0; i < n; i++) plant(&b, &f[i], 'x', '*'); /* they are what is told, not worked out anew */
+    for (u32 i = 0; i < n; i++) plant(&b, &f[i], 'x', '*'); /* verdicts come from the cache and are not recomputed */
     assert_false(prove(&b, &planted));
     assert_non_null(strstr(planted.p, "\"verdict\":\"exact\",\"sizes\":\"1*8*1*1\""));
     for (u32 i = 0; i < n; i++) { /* but only if this user wrote them */

@@ -183,8 +183,8 @@ static void interpret_for(struct run *r, bool has_fma)
     r->kir = whole;
 }
 
-/* Did it give the bytes of the interpreter, with FMA of one or of two roundings? Signs of zeros are no roundings, and devices of groups do not
-   promise them. */
+/* Whether it yields the interpreter's bytes, with FMA of one or of two roundings. Signs of zeros
+   are not rounding, and GPU devices do not guarantee them. */
 static bool agrees(struct run *r, void *out[MAX_ARGS], bool has_fma, bool signs_of_zeros, struct err *e)
 {
     struct kir_arg given[MAX_ARGS];
@@ -227,7 +227,7 @@ static struct dev *open_cpu(struct caps *c)
     return d;
 }
 
-/* Does this processor have all that the named set needs? */
+/* Whether this processor has all extensions of the named set. */
 static bool has_isa(const char *name)
 {
     struct isa s;
@@ -370,7 +370,7 @@ static void check_device(const char *driver, const char *lang)
 static void test_vulkan(void **state) { check_device("vulkan", "spirv"); }
 static void test_opencl(void **state) { check_device("opencl", "opencl"); }
 
-/* The text says it, and keeps it. */
+/* The text contains the flag and round-trips. */
 static void test_text(void **state)
 {
     for (u32 asks = 0; asks < 2; asks++) {

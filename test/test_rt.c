@@ -58,7 +58,7 @@ static void many_buffers(struct plan *p, struct rng *r, u32 n)
     }
 }
 
-/* By definition: the larger ones first, in order, each at the lowest place where it meets no other one. */
+/* By definition: larger buffers first, then by index, each at the lowest offset without overlap. */
 static void place_one_by_one(const struct plan *p, i64 *offset)
 {
     bool placed[300] = {0};
@@ -198,7 +198,8 @@ static void test_inputs(void **state)
     done(&b);
 }
 
-/* Grids that no buffer bounds: an error that names the kernel, before anything is launched. What is as large as its buffers runs. */
+/* Grids beyond the bounds of their buffers: an error that names the kernel, before anything is
+   launched. Sizes up to the bounds run. */
 static void test_grids(void **state)
 {
     static const i64 grid[][3] = {
@@ -218,8 +219,8 @@ static void test_grids(void **state)
     }
 }
 
-/* Likewise the sizes that kernels are told: what the compiler did not mark as a value. Files that say nothing of values are believed more, but not
-   anything. */
+/* Likewise sizes in parameters that the compiler did not mark as values. Files without marks get
+   looser bounds. */
 static void test_params(void **state)
 {
     static const struct { i64 x; bool runs, runs_unmarked; } t[] = {
@@ -260,7 +261,8 @@ static void test_bad_code(void **state)
     }
 }
 
-/* Code for a processor with more than this one has is not even loaded, nor is code that does not say what it needs. */
+/* Code for a processor with more extensions than this one is not loaded, nor is code without a list
+   of extensions. */
 static void test_processor(void **state)
 {
     static const struct { const char *isa, *says; } bad[] = {{"x86-64 avx11", "'avx11'"}, {"aarch64 sve9", "'sve9'"}, {"vax", "'vax'"}, {"", "does not say"}};

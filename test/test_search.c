@@ -185,7 +185,8 @@ static void tell(struct fixture *b, const struct candidate *c, u64 machine)
     task_search_update_best(&b->c);
 }
 
-/* What it has not seen is told better than the generators do, what it has seen without doubt. */
+/* Predictions for unseen schedules are better than the families', and seen ones have a small
+   deviation. */
 static void test_model(void **state)
 {
     for (u64 machine = first_seed(1, 5); machine < last_seed(1, 5); machine++) {
@@ -263,7 +264,8 @@ static void test_search_is_repeatable(void **state)
     fixture_close(&b[0]), fixture_close(&b[1]);
 }
 
-/* The best of the nearest task comes first, as it is where it is legal, and is tried in the first batch. */
+/* The best schedule of the nearest task comes first, unchanged if it is legal, and is tried in the
+   first batch. */
 static void test_transfer(void **state)
 {
     struct fixture b, near, far;

@@ -37,7 +37,7 @@ static void refused(struct fixture *f, quern_status s, const char *why)
     if (!strstr(quern_error(f->q), why)) fail_msg("expected '%s': %s", why, quern_error(f->q));
 }
 
-/* What a program for the device null is, with a constant: input and output x of (H). */
+/* A program for the device null, with a constant: input and output x of (H). */
 static struct str make_artifact(struct arena *a)
 {
     struct plan p = {.arena = a, .model = S("net"), .caps = S("arch=generic"), .explain = S("{}")};
@@ -216,7 +216,7 @@ static void test_required(void **state)
     assert_non_null(strstr(text, "not signed"));
     quern_text_free(text);
     good(f, quern_program_open(f->q, in_dir(f, "signed.dnx"), &(struct quern_run_opts){.size = sizeof(struct quern_run_opts), .device = "null"}, &p));
-    quern_program_close(p); /* nobody has to look at signatures */
+    quern_program_close(p); /* signatures need not be examined */
     assert_int_equal(chmod(in_dir(f, "config/quern/trusted"), 0777), 0);
     refused(f, open_required(f, "signed.dnx", NULL, &p), "other users may write");
     assert_int_equal(chmod(in_dir(f, "config/quern/trusted"), 0700), 0);
@@ -325,7 +325,8 @@ static void test_changed(void **state)
     refused(f, open_required(f, "blank.dnx", "alice.pub", &program), "it is not signed");
 }
 
-/* What was read is what runs: the file may be emptied. Saving reads code and constants once more. */
+/* The bytes that were read are the ones that run: the file may be emptied. Saving reads code and
+   constants again. */
 static void run_emptied(struct fixture *f, const char *file, quern_program *p)
 {
     quern_tensor *x, *y = NULL;

@@ -64,7 +64,7 @@ static void names_are_read(void **state)
     }
 }
 
-/* Leaves no variable behind. */
+/* Leaves no variables in the table. */
 static void stays_a_name(struct fixture *b, struct str text)
 {
     sym s;
@@ -282,7 +282,7 @@ static void any_assumption_is_safe(void **state)
     }
 }
 
-/* Sizes it is to run at decide what sizes alone do not tell. */
+/* Sizes of a run decide cases that symbolic sizes leave open. */
 static void sizes_to_run_at_are_assumed(void **state)
 {
     static const struct { const char *at; int ok; i64 rows; } rows[] = {{"B:1,C:3", 1, 3}, {"B:3,C:1", 1, 3}, {"B:3,C:3", 1, 3}, {"B:2,C:3", 0, 0}, {NULL, 1, 8}};

@@ -39,7 +39,7 @@ static void test_codes(void **state)
         enum dtype t = formats[k].t;
         double v = 0, step = formats[k].least;
         u8 sign = (u8)(1 << (dtype_bits(t) - 1));
-        for (int c = 0; c < formats[k].codes; c++, v += step) { /* the step doubles behind each exponent but the first */
+        for (int c = 0; c < formats[k].codes; c++, v += step) { /* the step doubles after each exponent except the first */
             if (c > 1 << formats[k].mantissa && c % (1 << formats[k].mantissa) == 0) step *= 2;
             assert_true(small_to_f32(t, (u8)c) == v);
             assert_int_equal(small_from_f32(t, (float)v, plain), c);
@@ -218,7 +218,8 @@ static void run_cast(quern *q, const char *attributes, quern_tensor *in, quern_t
     quern_op_close(op);
 }
 
-/* Values that a type must tell apart: middles between its numbers, their neighbours, both signs, everything special. */
+/* Values that a type must distinguish: midpoints of its numbers, their neighbours, both signs, all
+   special values. */
 static i64 fill_values(enum dtype t, float *v)
 {
     i64 n = 0;

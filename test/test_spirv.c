@@ -90,7 +90,7 @@ static void random_kernels_are_valid(void **state)
     }
 }
 
-/* One operator on operands of one type, as text; kir_verify says whether there is such a thing. */
+/* One operator on operands of one type, as text; kir_verify decides whether it is valid. */
 
 static bool op_kernel(struct run *r, enum kir_op op, enum dtype t, u32 lanes)
 {
@@ -160,7 +160,7 @@ static void conversions_are_valid(void **state)
         }
 }
 
-/* The same kernels for versions of SPIR-V, poorer targets, and with what debuggers want. */
+/* The same kernels for versions of SPIR-V, restricted targets, and with debug information. */
 static void targets_are_served(void **state)
 {
     static const char *const flags[] = {"", "debug", "nonsemantic", "debug optimize"};
@@ -181,7 +181,7 @@ static void targets_are_served(void **state)
     }
 }
 
-/* What is not there is said, not spelt differently. */
+/* Missing features are errors, not replaced. */
 static void lacks_are_errors(void **state)
 {
     static const struct {
@@ -225,7 +225,7 @@ static const char subgroup_kernel[] =
     "  shared %2: f32[100]\n  store %2[%1] = f32(0)\n  %3: f32 = load %2[0]\n"
     "  %4: f32 = sgadd %3\n  store y[%1] = %4\nend\ngrid %5 = 4\n  store y[%5] = f32(1)\nend\n";
 
-/* A driver reads from the module what it must know; the optimiser keeps it. */
+/* Requirements are declared in the module for drivers; the optimiser preserves them. */
 static void requirements_are_declared(void **state)
 {
     static const char *const flags[] = {"", "debug", "nonsemantic", "optimize"};

@@ -195,7 +195,8 @@ static void check_round_trip(struct symtab *t, sym s)
     arena_release(&a);
 }
 
-/* The value lies between the bounds that any ranges around the variables give; of single numbers it is both. */
+/* The value is within the bounds for any ranges around the variables; for single numbers it equals
+   both. */
 static void check_bounds(struct gen *g, sym s, i64 v, const char *text)
 {
     struct sym_bounds var[3], all;

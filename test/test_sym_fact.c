@@ -129,10 +129,10 @@ static sym random_size(struct symtab *t, struct rng *r, int depth)
 
 enum { N_EXPR = 6, SPAN = 25 };
 
-/* What a requirement made of expressions, on all sizes that meet the facts. */
+/* The effect of a requirement on expressions, at all sizes that satisfy the facts. */
 struct demand {
     sym a, b;
-    bool is_equal; /* else a >= b */
+    bool is_equal; /* otherwise a >= b */
 };
 
 static void check_sizes(struct symtab *t, const sym *e, const struct demand *d, const i64 *var)
@@ -169,7 +169,7 @@ static void check_random(struct fixture *f, u64 seed)
         d.a = random_size(&f->t, &r, (int)rng_range(&r, 0, 4));
         d.b = random_size(&f->t, &r, (int)rng_range(&r, 0, 4));
         if (d.is_equal ? !sym_require_equal(&f->t, d.a, d.b, S("x")) : !sym_require_at_least(&f->t, d.a, d.b, S("x"))) break;
-        assert_true(f->t.var.n <= 2); /* trials leave nothing behind */
+        assert_true(f->t.var.n <= 2); /* trials leave no variables */
         check_values(&f->t, e, &d);
     }
 }
@@ -179,7 +179,7 @@ static void values_stay(void **state)
     for (u64 seed = first_seed(1, 400); seed < last_seed(1, 400); seed++) check_random(*state, seed);
 }
 
-/* For one variable the facts are exactly what was required. */
+/* For one variable the facts are equivalent to the requirement. */
 static void facts_are_exact(void **state)
 {
     struct fixture *f = *state;

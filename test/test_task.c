@@ -88,9 +88,9 @@ static bool has_region(struct world *w, const char *name)
 static void test_alternatives(void **state)
 {
     static const char *const names[] = {
-        "Conv+Relu->full",                       /* pointwise behind the anchor */
+        "Conv+Relu->full",                       /* pointwise after the anchor */
         "Conv+Relu+MaxPool->full,half",          /* pooling beside the skip connection */
-        "quern::Upsample+Concat+Conv->y",        /* views in front */
+        "quern::Upsample+Concat+Conv->y",        /* views before it */
         "Conv->y",                               /* or kept out */
         "quern::Upsample+Concat->both",
         "Conv->c", "Relu->full", "MaxPool->half", "quern::Upsample->up", "Concat->both",
@@ -102,7 +102,7 @@ static void test_alternatives(void **state)
     world_close(&w);
 }
 
-/* What the convolutions of a region compute nobody else reads but as what it delivers. */
+/* Inner results of a region's convolutions have no users except through its outputs. */
 static void check_delivered(struct world *w, const struct region *r)
 {
     bool *inside = arena_array(&w->a, bool, w->g.node.n), *out = arena_array(&w->a, bool, w->g.value.n);
@@ -148,7 +148,7 @@ static void print_bias(struct buf *b, u32 n)
     buf_printf(b, "  %%y: none[?] = Add(%%x, %%t%u)\n  output %%y\n}\n", n - 1);
 }
 
-/* What is broadcast comes along with the product when it takes a few operations, and is a value of its own when it takes many. */
+/* A broadcast operand is fused with the matmul if it is cheap, and is a value of its own otherwise. */
 static void test_broadcast(void **state)
 {
     for (u32 n = 1; n < 20; n += 3) {
@@ -245,7 +245,8 @@ static void test_join_task(void **state)
     world_close(&w);
 }
 
-/* What was a fact, or is compared while a network runs, is not in the text of a task: reading it makes no fact of it, and the text stays. */
+/* Facts, and comparisons at run time, are not part of a task's text: parsing it creates no facts,
+   and the text round-trips. */
 static void test_sizes(void **state)
 {
     static const struct { const char *text; i64 n, m; bool fits; } rows[] = {
@@ -253,7 +254,7 @@ static void test_sizes(void **state)
         {"graph {\n  input %0: f32[n]\n  const %1: f32[5]\n  %2: f32[5] = Add(%0, %1)\n  output %2\n}\n", 37, 0, false},
         {"graph {\n  input %0: f32[n,m]\n  input %1: f32[m,n]\n  %2: f32[n,m] = Mul(%0, %1)\n  output %2\n}\n", 3, 3, true},
         {"graph {\n  input %0: f32[n,m]\n  input %1: f32[m,n]\n  %2: f32[n,m] = Mul(%0, %1)\n  output %2\n}\n", 3, 4, false},
-        {"graph {\n  input %0: f32[n]\n  %1: f32[m] = Relu(%0)\n  output %1\n}\n", 3, 4, false}, /* of nobody's making */
+        {"graph {\n  input %0: f32[n]\n  %1: f32[m] = Relu(%0)\n  output %1\n}\n", 3, 4, false}, /* without a source */
         {"graph {\n  input %0: f32[n]\n  %1: f32[m] = Relu(%0)\n  output %1\n}\n", 4, 4, true},
     };
     for (int i = 0; i < (int)countof(rows); i++) {
@@ -271,7 +272,7 @@ static void test_sizes(void **state)
     }
 }
 
-/* A kernel less than with one for the concatenation, one more than where it is read in loads. */
+/* One kernel less than with one for the concatenation, one more than with separate loads. */
 static void test_join_selection(void **state)
 {
     struct world w;
@@ -330,7 +331,7 @@ static u32 count_joins_of(const char *parts)
     buf_char(&b, 0);
     world_open_as(&w, b.p, &(struct cover_opts){.only_joins = true});
     u32 n = w.c.join.n;
-    for (u32 i = 0; i < w.c.region.n && n; i++) { /* an input of the graph comes by a copy */
+    for (u32 i = 0; i < w.c.region.n && n; i++) { /* an input of the graph is copied */
         const struct region *r = &w.c.region.v[i];
         if (r->n_nodes == 0) assert_true(r->out[0].join && graph_value(&w.g, r->in[0].v)->producer == 0);
     }

@@ -75,7 +75,7 @@ static void test_sound(void **state)
     arena_release(&a);
 }
 
-/* What is rounded otherwise is another term. */
+/* Values with different rounding are different terms. */
 static void test_orders(void **state)
 {
     struct rng r = rng_seed(3);

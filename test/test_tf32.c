@@ -16,7 +16,7 @@
 #include "kir/kir.h"
 #include "lab/lab.h"
 
-/* To 10 bits, the middle away from zero; what has them already stays. */
+/* To 10 bits, midpoints away from zero; values of 10 bits are unchanged. */
 static void test_rounding(void **state)
 {
     struct rng r = rng_seed(3);
@@ -77,7 +77,7 @@ static float seven_bits(float x)
 
 static float as_it_is(float x) { return x; }
 
-/* Sums in f32, of operands as `how` leaves them; `miss`: the last term is left out. */
+/* Sums in f32, of operands transformed by `how`; `miss`: without the last term. */
 static bool passes(const struct check *c, const struct lab_config *p, float (*how)(float), bool miss)
 {
     const struct graph *g = &c->task->g;

@@ -58,7 +58,7 @@ static void send(struct tiles *x, kval array, u32 map, kval round)
     kir_end(k);
 }
 
-/* early: so many groups fewer are awaited than must be. */
+/* early: awaits so many groups fewer than necessary. */
 static void make(struct tiles *x, i64 early)
 {
     struct kir *k = &x->k;
@@ -154,7 +154,7 @@ static void test_random(void **state)
     }
 }
 
-/* One group fewer awaited: what is read then has not come. */
+/* One group fewer awaited: the data has not arrived yet. */
 static void test_early(void **state)
 {
     for (u64 seed = 1; seed <= 50; seed++) {

@@ -89,7 +89,7 @@ static void test_planted(void **state)
     fixture_close(&b);
 }
 
-/* Right, but up to something else, too, when it is timed: what the sandbox is for. */
+/* Right, but with side effects when it is timed: the sandbox prevents them. */
 static void test_confined(void **state)
 {
     static const struct { const char *name, *body; } deed[] = {
@@ -124,7 +124,7 @@ static struct trial_session session(struct fixture *b, const struct subject *s, 
     return (struct trial_session){.subject = s, .n_subjects = n, .checks = checks, .n_checks = 1, .timing = &b->check, .o = &b->o};
 }
 
-/* Candidates share a child, and what one does to it is not the fault of those behind it. */
+/* Candidates share a child, and damage by one is not blamed on later ones. */
 static void test_shared(void **state)
 {
     static const struct { const char *body; enum trial_status want; } turn[] = {
@@ -167,7 +167,7 @@ static bool enough(void *user, const struct sample *s, u32 n)
 
 static bool one_is_enough(void *user, const struct sample *s, u32 n) { return count_sample(user, s, n) && false; }
 
-/* What is lost by its first run is said so at once; whoever asks goes on all the same. */
+/* A candidate that loses by its first run is reported at once; the caller may continue regardless. */
 static void test_hopeless(void **state)
 {
     struct fixture b;
@@ -188,7 +188,7 @@ static void test_hopeless(void **state)
     fixture_close(&b);
 }
 
-/* What is not a kernel at all. */
+/* Binaries that are no kernels. */
 static void test_binaries(void **state)
 {
     struct fixture b;
@@ -199,18 +199,19 @@ static void test_binaries(void **state)
     for (i64 n = 0; n < whole.n; n += whole.n / 7 + 1) {
         s.code = str_sub(whole, 0, n);
         enum trial_status st = run(&b, &s, &why);
-        bool complete = st == TRIAL_OK && n > whole.n / 2; /* what is cut off is not needed to run */
+        bool complete = st == TRIAL_OK && n > whole.n / 2; /* truncated parts are not needed to run */
         assert_true(complete || ((st == TRIAL_LAUNCH || st == TRIAL_CRASH) && why.n > 0));
     }
     s.code = whole;
-    s.kernel.name[0] ^= 1; /* a function that is not there */
+    s.kernel.name[0] ^= 1; /* a missing function */
     assert_int_equal(run(&b, &s, &why), TRIAL_LAUNCH);
     assert_true(str_glob(S("*no function*"), buf_view(&why)));
     buf_release(&why);
     fixture_close(&b);
 }
 
-/* What is kept from one run to the next: seen when the same inputs come again, or others in the same memory. */
+/* State kept between runs is detected by repeating the same inputs, or other ones in the same
+   memory. */
 static void test_again(void **state)
 {
     static const struct { const char *body; enum trial_status alone, twice, others; } planted_again[] = {
@@ -220,7 +221,7 @@ static void test_again(void **state)
         {"for (int i = 0; i < N; i++) y[i] = (n_runs > 1 ? y[i] : 0) + (x[i] > 0 ? x[i] : 0);", TRIAL_OK, TRIAL_WRONG, TRIAL_WRONG},
         {"static float kept[N]; for (int i = 0; i < N; i++) if (n_runs == 1) kept[i] = x[i]; "
          "for (int i = 0; i < N; i++) y[i] = kept[i] > 0 ? kept[i] : 0;", TRIAL_OK, TRIAL_OK, TRIAL_WRONG},
-        {"if (n_runs > 1) return; " RIGHT, TRIAL_OK, TRIAL_OK, TRIAL_WRONG}, /* what is there already stays */
+        {"if (n_runs > 1) return; " RIGHT, TRIAL_OK, TRIAL_OK, TRIAL_WRONG}, /* keeps existing results */
     };
     struct fixture b;
     struct buf why = {0};
@@ -330,7 +331,7 @@ static void test_stats(void **state)
     assert_true(stats_of(NULL, 0).median == 0);
 }
 
-/* Runs of a value in its place: where its elements lie, one by one, and where they are stored. */
+/* Runs of a value in its buffer: addresses of its elements, one by one, and stores. */
 static void test_places(void **state)
 {
     static const enum layout layout[] = {LAYOUT_ROWS, LAYOUT_CLAST, LAYOUT_C8, LAYOUT_C16};
@@ -489,7 +490,7 @@ static void test_lucky(void **state)
     tuned_close(&t);
 }
 
-/* Counted in the order of adding; what was not verified counts as a trial and is never found. */
+/* Counted in insertion order; unverified trials count and are never the best. */
 static void test_reach(void **state)
 {
     struct tuned t;

@@ -43,7 +43,7 @@ static void stop_at_ten(struct many *m)
     if (m->done >= 10) __atomic_store_n(&stop.is_set, 1, __ATOMIC_RELAXED);
 }
 
-/* A run that is asked to stop ends as one whose time is over. */
+/* A stopped run ends like one whose time is over. */
 static void a_stopped_run_keeps_what_it_has(void **state)
 {
     for (int known = 0; known < 2; known++) {

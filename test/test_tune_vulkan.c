@@ -94,7 +94,7 @@ static void test_planted(void **state)
     fixture_close(&b);
 }
 
-/* Enough samples seen: the child goes on with the next. */
+/* Enough samples: the child continues with the next candidate. */
 static bool one_sample(void *user, const struct sample *s, u32 n)
 {
     u32 *count = user;

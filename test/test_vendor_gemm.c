@@ -26,7 +26,7 @@ static void expect(const struct err *e, const char *words)
     if (!strstr(e->msg, words)) fail_msg("'%s' does not say '%s'", e->msg, words);
 }
 
-/* Skips the test where it, or its library, is not here. */
+/* Skips the test if the device or its library is missing. */
 static struct dev *open_with_library(const char *name)
 {
     struct err e = {0};

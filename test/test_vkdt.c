@@ -136,7 +136,7 @@ static void check_from(const struct vkdt_conn *c, enum vkdt_type type, u32 node,
     assert_int_equal(c->end.conn, at);
 }
 
-/* Two grids: a node each, with only what it uses; the second reads what the first wrote. */
+/* Two grids: a node each, with only the buffers it uses; the second reads results of the first. */
 static void test_grids(void **state)
 {
     struct fixture t;
@@ -184,7 +184,7 @@ static void test_module(void **state)
     fixture_close(&t);
 }
 
-/* Adding to a buffer: behind those who read it before, in front of those who read it later. */
+/* Adding to a buffer: after its earlier readers, before its later readers. */
 static void test_modify(void **state)
 {
     struct fixture t;
@@ -204,7 +204,7 @@ static void test_modify(void **state)
     check_from(conn(&t, 1, 0), VC_READ, 0, 1);
     check_from(conn(&t, 2, 1), VC_MODIFY, 0, 1);
     assert_int_equal(t.m.node.v[2].n_conn, 3);
-    check_from(conn(&t, 2, 2), VC_READ, 1, 1); /* the early reader has to be through */
+    check_from(conn(&t, 2, 2), VC_READ, 1, 1); /* the early reader must have run */
     assert_true(conn(&t, 2, 2)->is_order);
     check_from(conn(&t, 3, 0), VC_READ, 2, 1);
     fixture_close(&t);
@@ -235,7 +235,7 @@ static void test_weights(void **state)
     fixture_close(&t);
 }
 
-/* What leads to no output is left out, with its kernel and its constants. */
+/* Nodes that lead to no output are omitted, with their kernels and constants. */
 static void test_dead(void **state)
 {
     struct fixture t;
@@ -313,7 +313,7 @@ static void make_copy(struct fixture *t)
     add_dispatch(t, code, "copy", (u32[]){0, 1}, 2, 1);
 }
 
-/* vkdt asks for no size of subgroups: the target's usual one will do, and is checked later. */
+/* vkdt requests no subgroup size: the target's default suffices, and is checked later. */
 static void test_subgroup(void **state)
 {
     struct fixture t;

@@ -58,7 +58,7 @@ static struct dev_kernel *load(struct dev *d, struct module m, struct err *e)
     return k;
 }
 
-/* What is not there. */
+/* Missing libraries and devices. */
 
 static void test_absent(void **state)
 {
@@ -71,7 +71,7 @@ static void test_absent(void **state)
     assert_int_equal(e.code, ERR_USAGE);
     assert_true(strstr(e.msg, "'*fake*'") && strstr(e.msg, "'cpu'"));
     e = (struct err){0};
-    assert_true(dev_select("vulkan", &v, &o, &e)); /* it is known; opening says why it is not there */
+    assert_true(dev_select("vulkan", &v, &o, &e)); /* the driver is known; opening reports the reason */
     assert_false(dev_ask(v, &o, NULL, NULL, &e));
     assert_true(strstr(e.msg, "no Vulkan") && strstr(e.msg, "libthere_is_none.so.7"));
 }
@@ -164,7 +164,7 @@ static question *ask_fake(void **lib, const char *name)
     return q;
 }
 
-/* Nothing that was made is left, whatever happened before. */
+/* All objects are destroyed, whatever happened before. */
 static void test_leaves_nothing(void **state)
 {
     struct err e = {0};
@@ -334,9 +334,9 @@ static void test_many(void **state)
     close_fixture(&b);
 }
 
-/* What was recorded is submitted again. Programs are random lists of launches and uploads; each is
-   run again and again between others, while kernels and memory come and go, and everything counts as
-   if it had been recorded anew each time. */
+/* Recordings are submitted again. Programs are random lists of launches and uploads; each is run
+   repeatedly between others, while kernels and memory are created and destroyed, with the same
+   results as if recorded anew each time. */
 enum { N_COUNTERS = 4, N_STEPS = 12, MAX_GROUPS = 9, N_KERNELS = 2 };
 
 struct again {
@@ -422,7 +422,7 @@ static void count_again(struct again *x, question *recordings)
     for (u32 i = 0; i < 20; i++) {
         for (u32 k = 0; k < countof(program); k++) run_step(x, &program[k]);
         check_again(x);
-        if (i == 1) first = recordings(); /* the first run also clears what was just allocated */
+        if (i == 1) first = recordings(); /* the first run also clears fresh memory */
     }
     assert_int_equal(recordings(), first);
     load_again(x, 0);
@@ -620,7 +620,7 @@ static void test_real_launches(void **state)
     real->driver->unload(real, k);
 }
 
-/* Whoever asks about a device does not hold it: children can still open it. */
+/* Querying a device does not hold it: children can still open it. */
 static void opens_it(void *user, int fd)
 {
     struct err e = {0};
