@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# bench.sh BUILD: what bench/compare measures and how it counts is right (test/bench_rows.py),
-# likewise of tool/device-check gemm (test/bench_matmuls.py), conv (test/bench_convolutions.py) and filter (test/bench_filters.py).
+# bench.sh BUILD: measurements and statistics of bench/compare (test/bench_rows.py), and of
+# tool/device-check gemm (test/bench_matmuls.py), conv (test/bench_convolutions.py) and filter
+# (test/bench_filters.py).
 set -eu
 if ! python3 -c '' 2> /dev/null; then
     echo "skipped: no python3"

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# cli.sh BUILD: the command: every subcommand's happy path on small networks, exit codes and messages for wrong usage and broken
-# files (cut short, bits changed), and that equal inputs give equal bytes. Prints what went wrong; fails if anything did.
+# cli.sh BUILD: the command: every subcommand's normal use on small networks, exit codes and
+# messages for wrong usage and damaged files (truncated, flipped bits), and equal outputs for equal
+# inputs. Prints failures; fails if there is any.
 . "$(dirname "$0")/common.sh"
 corpus=$here/corpus/onnx
 cd "$dir" || exit 1
@@ -18,7 +19,8 @@ failing() { # likewise, where the result on standard output is the message
     [ $? -eq 1 ] || wrong "does not fail: quern $*"
 }
 
-# ends ARGUMENTS: a broken file may be refused or (a changed weight) accepted, but nothing crashes, hangs or is silent.
+# ends ARGUMENTS: a damaged file may be refused or (a changed weight) accepted, but nothing
+# crashes, hangs or fails silently.
 ends() {
     n=$((n + 1))
     timeout 60 "$quern" "$@" > out 2> err < /dev/null

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# common.sh: what shell tests have in common. They begin with `. "$(dirname "$0")/common.sh"`, have the folder of the build as their argument, and get a
-# folder $dir of their own, which is removed at the end. There are two ways to check: what ends the test at the first fault (fail), and what is
-# counted (wrong and all that call it, up to finish).
+# common.sh: shared by shell tests. They begin with `. "$(dirname "$0")/common.sh"`, get the build
+# folder as their argument, and a folder $dir of their own, which is removed at the end. A failure
+# either ends the test (fail), or is counted (wrong and its callers, up to finish).
 # shellcheck shell=sh disable=SC2034 # some are for the tests
 set -u
 LC_ALL=C; export LC_ALL
@@ -15,7 +15,7 @@ n=0 bad=0           # checks, those that went wrong
 seconds=200         # that a command may take
 at_once=            # not empty: the first that goes wrong ends the test
 
-# The output of what was run last: in $dir/log, or in files err and out of the current folder.
+# The output of the last command: in $dir/log, or in files err and out of the current folder.
 output() { for f in "$dir/log" err out; do if [ -f "$f" ]; then sed 's/^/    /' "$f" | head -n 20; fi; done; }
 fail() { echo "FAILED: $*"; output; exit 1; }
 wrong() { [ -z "$at_once" ] || fail "$@"; echo "WRONG: $*"; output; bad=$((bad + 1)); }

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# conv.sh BUILD: quern conv by the options that other tools have, its files, kernels taken from the database, and what it says of wrong
-# arguments and rows.
+# conv.sh BUILD: quern conv with the options of other tools, its files, kernels taken from the
+# database, and messages for wrong arguments and rows.
 . "$(dirname "$0")/common.sh"
 at_once=1 seconds=300
 cd "$dir" || exit 1

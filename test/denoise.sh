@@ -1,10 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# denoise.sh BUILD: the trained denoiser of models/, untuned and tuned for the processor and for Vulkan: the same picture, which is
-# better than the noisy one and than what dct-denoise makes of it. (vkdt.sh: as a module for vkdt, too.)
+# denoise.sh BUILD: the trained denoiser of models/, untuned and tuned for the CPU and for Vulkan:
+# the same picture, better than the noisy one and than the result of dct-denoise. (vkdt.sh: also as
+# a module for vkdt.)
 . "$(dirname "$0")/common.sh"
 net=$(pwd)/models/denoise.onnx
-# Mesa's driver leaks what cannot be told from our leaks once it is unloaded.
+# Once Mesa's driver is unloaded, its leaks cannot be distinguished from ours.
 ASAN_OPTIONS=detect_leaks=0; export ASAN_OPTIONS
 flags=
 case $1 in *san*) flags=-fsanitize=address,undefined ;; esac

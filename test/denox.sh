@@ -1,10 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# denox.sh BUILD: the command under the names of other tools. A network of one convolution in f16 with free height and
-# width goes through the command lines that people have written down for those tools, word by word but for the sizes,
-# which are small so that it takes seconds: export, populate, measure, compile, make a module. The program must then give
-# the reference's results at sizes that it was not made for. The device is whatever Vulkan there is, under the name that
-# the lines ask for (fake_name.c). Exported by PyTorch where it is installed, else from a text.
+# denox.sh BUILD: the command under the names of other tools. A network of one convolution in f16
+# with free height and width goes through published command lines of those tools, unchanged except
+# for small sizes: export, populate, measure, compile, make a module. The program must then yield
+# the reference's results at other sizes. The device is any Vulkan device, under the name that the
+# lines require (fake_name.c). Exported by PyTorch if installed, otherwise from a text.
 . "$(dirname "$0")/common.sh"
 cd "$dir" || exit 1
 mkdir bin

@@ -1,12 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# deterministic.sh BUILD: programs that promise one order of sums (doc/deterministic.md) give the same bits for a sample whatever the batch it
-# is in, the number of threads, the sizes that the program was made for, what is fused, and the measured schedules.
+# deterministic.sh BUILD: programs with a guaranteed order of sums (doc/deterministic.md) yield the
+# same bits for a sample in any batch, with any number of threads, sizes to optimise for, fusion,
+# and measured schedules.
 . "$(dirname "$0")/common.sh"
 at_once=1
 cd "$dir" || exit 1
 
-# numbers COUNT SEED: so many in (-1, 1), with a comma between
+# numbers COUNT SEED: that many in (-1, 1), separated by commas
 numbers() { awk -v n="$1" -v s="$2" 'BEGIN { for (i = 0; i < n; i++) { s = (s * 1103515245 + 12345) % 2147483648; printf "%s%.6f", i ? ", " : "", s / 1073741824 - 1 } }'; }
 
 # A convolution of each kind of order, a mean, averages of windows, a sum over many terms with few results, a softmax.

@@ -1,10 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# device.sh BUILD: a sample of the ONNX node tests and a network on a Vulkan device (tool/verify-all runs them all), and
-# what becomes of a network with skip connections there: how many dispatches, and what explain says of an unfused program.
-# Skipped where there is no device.
+# device.sh BUILD: a sample of the ONNX node tests and a network on a Vulkan device
+# (tool/verify-all runs them all), and a network with skip connections: the number of dispatches,
+# and the explanation of an unfused program. Skipped without a device.
 . "$(dirname "$0")/common.sh"
-# Mesa's driver leaks what cannot be told from our leaks once it is unloaded.
+# Once Mesa's driver is unloaded, its leaks cannot be distinguished from ours.
 ASAN_OPTIONS=detect_leaks=0; export ASAN_OPTIONS
 "$quern" devices 2> /dev/null | grep -q '"name":"vulkan"' || {
     echo "skipped: no Vulkan device (Debian's mesa-vulkan-drivers has one)"

@@ -1,10 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# durability.sh BUILD [N]: the tuner is killed with kill -9 at N (20) random moments and then let run to its end: no sample that was once
-# in the database is ever lost, the last run completes, and neither processes nor temporary files are left behind. Then N databases,
-# and those with a write-ahead log that a kill left, are damaged: cut, bytes flipped, pages zeroed, overwritten and exchanged. Each is
-# refused with a message, or everything is still there; db repair saves samples that were there, and no others. No crash.
-# SEED=n: other moments and damages.
+# durability.sh BUILD [N]: the tuner is killed with kill -9 at N (20) random moments, then runs to
+# its end: no committed sample is ever lost, the last run completes, and neither processes nor
+# temporary files remain. Then N databases, some with a write-ahead log left by a kill, are
+# damaged: truncated, bytes flipped, pages zeroed, overwritten and exchanged. Each is refused with
+# a message, or is intact; db repair recovers existing samples, and no others. No crash. SEED=n:
+# other moments and damage.
 . "$(dirname "$0")/common.sh"
 n=${2:-20}
 TMPDIR=$dir/tmp XDG_CACHE_HOME=$dir/cache XDG_CONFIG_HOME=$dir/config; export TMPDIR XDG_CACHE_HOME XDG_CONFIG_HOME

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# filter.sh BUILD: quern filter against the definition of the operator, computed here one tap at a time, its gradients against differences
-# of that; kernels for all pixels, pictures, other element types; and what it says of wrong arguments and files that do not fit.
+# filter.sh BUILD: quern filter against the definition of the operator, computed here tap by tap,
+# its gradients against differences; kernels for all pixels, pictures, other element types; and
+# messages for wrong arguments and mismatching files.
 . "$(dirname "$0")/common.sh"
 example=$dir/example
 case $1 in *san*) flags=-fsanitize=address,undefined ;; *) flags= ;; esac
@@ -12,7 +13,7 @@ code() { want=$1; shift; exits "$want" "$quern" filter "$@"; } # code CODE ARGUM
 
 byte() { printf "\\$(printf %03o "$1")"; }
 
-# integers SEED COUNT LEAST MOST: one a line
+# integers SEED COUNT LEAST MOST: one per line
 integers() { awk -v s="$1" -v n="$2" -v a="$3" -v b="$4" 'BEGIN { srand(s); while (n-- > 0) print int(a + rand() * (b - a + 1)) }'; }
 
 # npy SIZES: integers of standard input as an array of bytes, "2, 3"

@@ -1,10 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# gemm.sh BUILD: quern gemm on a device with groups of threads: part of a space measured, gone on with, joined in one file; a speed-up
-# at which to stop; a run that is killed or interrupted; and what it says of wrong arguments. Skipped where there is no such device.
+# gemm.sh BUILD: quern gemm on a device with workgroups: a space measured in parts, continued,
+# merged in one file; a speed-up as a stop criterion; killed and interrupted runs; messages for
+# wrong arguments. Skipped without such a device.
 . "$(dirname "$0")/common.sh"
 at_once=1
-# Mesa's driver leaks what cannot be told from our leaks once it is unloaded.
+# Once Mesa's driver is unloaded, its leaks cannot be distinguished from ours.
 ASAN_OPTIONS=detect_leaks=0; export ASAN_OPTIONS
 sed 's/"\([MN]\)_SIZE": \[2048\]/"\1_SIZE": [72]/; s/"K_SIZE": \[2048\]/"K_SIZE": [40]/; s/"BATCH_SIZE": \[1\]/"BATCH_SIZE": [1, 2]/' \
     test/corpus/lab_space/cfg_32.json > "$dir/cfg.json"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# gemm_vendor.sh BUILD: quern gemm beside the library of the device: on the processor, where a library of BLAS is, and what it says where
-# there is none. Results over either baseline come from the same database.
+# gemm_vendor.sh BUILD: quern gemm with the vendor baseline: on the CPU, if a BLAS library is
+# installed, and messages without one. Results over either baseline come from the same database.
 . "$(dirname "$0")/common.sh"
 at_once=1
 sed 's/"\([MN]\)_SIZE": \[2048\]/"\1_SIZE": [72]/; s/"K_SIZE": \[2048\]/"K_SIZE": [40]/; s/"BATCH_SIZE": \[1\]/"BATCH_SIZE": [1, 2]/' \
@@ -14,7 +14,7 @@ says() { grep -q -e "$1" "${2:-out}" || fail "not said: $1"; }
 
 code 2 --baseline mine; says "no baseline 'mine', expected vendor or reference" err
 code 0 --baseline reference; says ' ms by reference'; says '"baseline": "reference"' r.json
-# What wins has a name or, as here, is said by product, family and schedule.
+# The winner has a name or, as here, is printed as GEMM, family and schedule.
 says '^b2_M72N72K40 [a-z_]*gemm\.[0-9]* '
 QUERN_BLAS_LIBRARY=libthere_is_none.so.7; export QUERN_BLAS_LIBRARY
 code 1 --baseline vendor; says "no baseline 'vendor': no BLAS" err

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# hardening.sh BUILD: what is shipped has what the linker and the compiler offer against attacks; libraries have versioned names and export
-# the public interface alone; make install leaves links by which programs are built and run.
+# hardening.sh BUILD: binaries use the linker's and compiler's hardening; libraries have versioned
+# names and export only the public interface; make install creates links that build and run
+# programs.
 . "$(dirname "$0")/common.sh"
 build=$1 here=$here/..
 command -v readelf > /dev/null && command -v nm > /dev/null || { echo "skipped: no readelf, nm (binutils)"; exit 77; }

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# isa.sh BUILD: instruction sets of programs: descriptions of devices run nothing, a program is refused where the processor lacks what its code
-# may use, variants are chosen by the processor. Other processors are those of qemu-user (tool/deps cross).
+# isa.sh BUILD: instruction sets of programs: descriptions of devices run nothing, a program is
+# refused if the processor lacks one of its extensions, variants are selected by the processor.
+# Other processors are emulated by qemu-user (tool/deps cross).
 . "$(dirname "$0")/common.sh"
 cd "$dir" || exit 1
 seconds=300

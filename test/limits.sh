@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# limits.sh BUILD: what the system does not give is an error that says what: a temporary folder that is missing, that nobody can write to or that is
-# full; threads that cannot be started. More threads than make sense are not started.
+# limits.sh BUILD: missing system resources are specific errors: a temporary folder that is
+# missing, not writable or full; threads that cannot be started. Useless threads are not started.
 . "$(dirname "$0")/common.sh"
 XDG_CACHE_HOME=$dir/cache; export XDG_CACHE_HOME
 
@@ -12,7 +12,8 @@ graph {
   output %a
 }
 END
-# refused FOLDER: commands that compile end with an error that names it; what a candidate is worth is not judged by it
+# refused FOLDER: commands that compile end with an error that names it; candidates are not judged
+# by it
 refused() {
     for command in compile tune; do
         TMPDIR=$1 "$quern" $command "$dir/net.graph" -o "$dir/net.dnx" --threads 1 > "$dir/log" 2>&1

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# orphans.sh BUILD [N]: a tuner that is killed with kill -9 at N random moments (default 8) leaves no process behind: neither builds, nor
-# compilers and what they started, nor candidates. Every second time its compiler is a slow one, so that it is met in the middle.
+# orphans.sh BUILD [N]: a tuner that is killed with kill -9 at N random moments (default 8) leaves
+# no process behind: no builds, no compilers and their children, no candidates. Every second time
+# its compiler is slow, so that it is killed while compiling.
 . "$(dirname "$0")/common.sh"
 n=${2:-8}
 TMPDIR=$dir/tmp XDG_CACHE_HOME=$dir/cache; export TMPDIR XDG_CACHE_HOME
@@ -17,7 +18,7 @@ graph {
 END
 cat > "$dir/slow" << 'END'
 #!/bin/sh
-# Everything that a compiler starts is a process of its own here.
+# Every step of this compiler is a process of its own.
 case "$*" in *--version*) ;; *) sleep 100 ;; esac
 exec cc "$@"
 END

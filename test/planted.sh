@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# planted.sh BUILD: native code that somebody else put into a database beside the network, into an artifact of the cache or into a cache of
-# theirs is not run; what belongs to another user is not used unless it is named; what can only be read is read.
+# planted.sh BUILD: native code planted into a database beside the network, into an artifact of the
+# cache or into another user's cache is not executed; files of another user are not used unless
+# named; read-only files are read.
 . "$(dirname "$0")/common.sh"
 TMPDIR=$dir/tmp XDG_CACHE_HOME=$dir/cache XDG_CONFIG_HOME=$dir/config; export TMPDIR XDG_CACHE_HOME XDG_CONFIG_HOME
 mkdir "$TMPDIR"

@@ -1,8 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 #
-# The Python package without PyTorch: operators on arrays of random strides against numpy, programs compiled, tuned, saved and loaded,
-# lifetimes, threads, forks, errors. Needs numpy; test/python.sh runs it with what is installed.
+# The Python package without PyTorch: operators on arrays of random strides against numpy, programs
+# compiled, tuned, saved and loaded, lifetimes, threads, forks, errors. Needs numpy; run by
+# test/python.sh with the installed packages.
 import gc
 import itertools
 import os

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# examples/denoise: the network averages and nothing else, at any size; exported it is the same network; what it learns from is rendered once, is
-# a function of the seed and has nothing of the scenes held out; a few steps of training make it better, and the same again the same.
-# Needs torch; test/python_denoise.sh runs it with each that is there.
+# examples/denoise: the network computes weighted averages only, at any size; exported it is the
+# same network; training data is rendered once, is a function of the seed and excludes the held-out
+# scenes; a few steps of training improve it, reproducibly. Needs torch; run by
+# test/python_denoise.sh with each installed version.
 import argparse
 import os
 import pathlib

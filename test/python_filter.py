@@ -1,11 +1,13 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 #
-# quern.torch.WeightedFilter against PyTorch's own operators: the filter written as gathered or scattered copies of a padded image, and
-# what autograd makes of that. Random kernels, sizes smaller than them, paddings, dilations, transforms, strides and types; gradcheck in
-# float64, first and second derivatives; ONNX by the exporters that this PyTorch has, run by quern; a training step; every error. All but ONNX on
-# the CPU and on CUDA, where that is; what becomes of tensors there on the way to the driver, by a library that looks like it (fake_cuda.c).
-# Needs torch; test/python_torch.sh runs it with each that is there.
+# quern.torch.WeightedFilter against PyTorch's own operators: the filter written as gathered or
+# scattered copies of a padded image, and its derivatives by autograd. Random kernels, images
+# smaller than them, paddings, dilations, transforms, strides and types; gradcheck in float64,
+# first and second derivatives; ONNX by the exporters of this PyTorch, run by quern; a training
+# step; every error. All but ONNX on the CPU and, if present, on CUDA; the tensors passed to the
+# driver are checked by a simulated library (fake_cuda.c). Needs torch; run by test/python_torch.sh
+# with each installed version.
 import copy
 import ctypes
 import inspect

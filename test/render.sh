@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# render.sh BUILD: examples/denoise renders the same bytes with any number of threads, other noise with another pass, other scenes by
-# other numbers, features beside the colour, and more samples come closer to many; wrong arguments are refused.
+# render.sh BUILD: examples/denoise renders the same bytes with any number of threads, other noise
+# in another pass, other scenes for other numbers, feature images besides the colour, and converges
+# with more samples; wrong arguments are refused.
 . "$(dirname "$0")/common.sh"
 flags=
 case $1 in *san*) flags=-fsanitize=address,undefined ;; esac

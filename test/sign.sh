@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# sign.sh BUILD: the runtime library on its own asks for signatures, too, and refuses what it cannot check; keys are those of openssl's command.
+# sign.sh BUILD: the runtime library alone also requires signatures, and refuses unverifiable
+# files; keys are made by the openssl command.
 . "$(dirname "$0")/common.sh"
 include=$(cd "$here/../include" && pwd)
 cd "$dir" || exit 1

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# stop.sh BUILD: Ctrl-C and SIGTERM end commands in order. Tuning keeps what was measured, writes the best program so far and says so by its
-# exit code, 130 or 143; a second Ctrl-C ends at once.
+# stop.sh BUILD: Ctrl-C and SIGTERM end commands in order. Tuning keeps its measurements, writes
+# the best program so far and exits with code 130 or 143; a second Ctrl-C ends at once.
 . "$(dirname "$0")/common.sh"
 XDG_CACHE_HOME=$dir/cache; export XDG_CACHE_HOME
 env --default-signal=INT true 2> /dev/null || { echo "skipped: env knows no --default-signal (coreutils 8.31)"; exit 77; }
@@ -14,7 +14,7 @@ graph {
   output %b
 }
 END
-# start COMMAND...: in the background, with a SIGINT that is not ignored, as scripts have it.
+# start COMMAND...: in the background, without ignoring SIGINT as scripts do by default.
 start() { env --default-signal=INT "$quern" "$@" > "$dir/log" 2>&1 & pid=$!; }
 ends_with() { wait "$pid"; code=$?; [ "$code" -eq "$1" ] || fail "$2: exit code $code, expected $1"; }
 measured() { "$quern" db stats "$dir/$1.db" 2> /dev/null | sed -n 's/.*"samples":\([0-9]*\).*/\1/p'; }

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# torch.sh BUILD: networks as PyTorch exports them give PyTorch's results (test/torch_nets.py).
-# PyTorch is large, so it is not asked for: without it there is nothing to compare with.
+# torch.sh BUILD: networks exported by PyTorch yield PyTorch's results (test/torch_nets.py).
+# PyTorch is large and never installed for this; without it the test is skipped.
 set -eu
 python=/usr/bin/python3
 if ! $python -c 'import torch, onnx' 2> /dev/null; then

@@ -1,13 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# vkdt.sh BUILD: modules for vkdt. Networks are exported, main.c is compiled against stand-in headers
-# (test/vkdt_stub) without a warning, and a stand-in for vkdt lets the module make its nodes, checks
-# them and runs them: the same output as the program's, whatever order the connections allow. Shaders
-# and kernels go through glslangValidator and spirv-val where these are installed. Then: names,
-# several networks in one module, everything that is refused.
+# vkdt.sh BUILD: modules for vkdt. Networks are exported, main.c is compiled against stand-in
+# headers (test/vkdt_stub) without a warning, and a stand-in for vkdt lets the module make its
+# nodes, checks them and runs them: the same output as the program's, for any order that the
+# connections permit. Shaders and kernels are validated by glslangValidator and spirv-val if
+# installed. Then: names, several networks in one module, rejections.
 . "$(dirname "$0")/common.sh"
 stub=$here/vkdt_stub src=$(cd "$here/../src" && pwd) trained=$(cd "$here/../models" && pwd)/denoise.onnx
-# Mesa's driver leaks what cannot be told from our leaks once it is unloaded.
+# Once Mesa's driver is unloaded, its leaks cannot be distinguished from ours.
 ASAN_OPTIONS=detect_leaks=0; export ASAN_OPTIONS
 cd "$dir" || exit 1
 code() { want=$1; shift; exits "$want" "$quern" "$@"; } # code CODE ARGUMENTS: of quern
