@@ -423,9 +423,9 @@ static u32 best_rows(const struct rows *r, const struct trial_row **out, u32 max
 }
 
 /* The kernels of the best rows, from the cache or built. */
-static bool take_best(struct bench *b, const struct layer *l, u32 who, struct contenders *c, struct err *e)
+static bool take_best(struct bench *b, const struct layer *l, u32 side, struct contenders *c, struct err *e)
 {
-    const char *what = party[who].name;
+    const char *what = party[side].name;
     const struct trial_row *row[CONTENDERS];
     struct str text[CONTENDERS];
     struct built out[CONTENDERS];
@@ -434,7 +434,7 @@ static bool take_best(struct bench *b, const struct layer *l, u32 who, struct co
     i64 env, task;
     *c = (struct contenders){0};
     if (!load(b, l, what, &r, e)) return false;
-    u32 n = best_rows(&r, row, party[who].contenders);
+    u32 n = best_rows(&r, row, party[side].contenders);
     for (u32 i = 0; i < n; i++)
         if (!spell(b, l, &row[i]->cand, &c->s[i].kernel, &text[i], &b->arena, e)) return false;
     if (n == 0) return true;

@@ -73,7 +73,7 @@ static void put_graph(struct buf *b, const struct graph *g, struct arena *a)
     for (u32 k = 0; k < g->sym->fact.n; k++) {
         const struct sym_fact *f = &g->sym->fact.v[k];
         sym_fact_print(b, g->sym, f);
-        buf_printf(b, " for %.*s\n", STR_ARG(f->who));
+        buf_printf(b, " for %.*s\n", STR_ARG(f->origin));
     }
     put_names(b, g, &h, a);
     h.out = arena_array(a, struct hash, h.n + 1);

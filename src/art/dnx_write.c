@@ -166,7 +166,7 @@ const char *const dnx_take_name[] = {"take", "plus", "minus"};
 static json_t *json_fact(const struct plan *p, const struct sym_fact *f)
 {
     return json_pack("{s:s, s:o, s:o, s:o}", "kind", sym_fact_name((enum sym_fact_kind)f->kind), "a", json_sym(p, f->a), "b", json_sym(p, f->b), "who",
-                     json_text(f->who));
+                     json_text(f->origin));
 }
 
 static json_t *json_made(const struct plan *p)
@@ -185,7 +185,7 @@ static json_t *json_made(const struct plan *p)
         }
         if (m->most) json_object_set_new(o, "most", json_sym(p, m->most));
         if (m->need.a) json_object_set_new(o, "needs", json_fact(p, &m->need));
-        else if (m->need.who.n) json_object_set_new(o, "who", json_text(m->need.who));
+        else if (m->need.origin.n) json_object_set_new(o, "who", json_text(m->need.origin));
         json_array_append_new(list, o);
     }
     return list;

@@ -360,7 +360,7 @@ struct sym_fact {
     u8 kind;        /* enum sym_fact_kind */
     bool is_weak;   /* the most general form: dropped if others imply it */
     sym a, b;       /* over the variables as named, with no fact applied */
-    struct str who; /* the node that requires it: "Concat '/Concat'" */
+    struct str origin; /* the node that requires it: "Concat '/Concat'" */
     sym rest;       /* a - b with the other facts applied */
 };
 
@@ -420,12 +420,12 @@ sym sym_copy(struct symtab *to, const struct symtab *from, sym s); /* same varia
    sym_current updates expressions made before a fact was known. Conclusions from
    a fact are valid only for sizes that satisfy it: sym_fact_holds.
    sym_require_*: true: implied, or a fact from now on; false: known not to hold. */
-bool sym_require_equal(struct symtab *t, sym a, sym b, struct str who);
-bool sym_require_multiple(struct symtab *t, sym a, i64 b, struct str who);
-bool sym_require_at_least(struct symtab *t, sym a, sym b, struct str who); /* a >= b */
-bool sym_require(struct symtab *t, enum sym_fact_kind k, sym a, sym b, struct str who); /* any */
+bool sym_require_equal(struct symtab *t, sym a, sym b, struct str origin);
+bool sym_require_multiple(struct symtab *t, sym a, i64 b, struct str origin);
+bool sym_require_at_least(struct symtab *t, sym a, sym b, struct str origin); /* a >= b */
+bool sym_require(struct symtab *t, enum sym_fact_kind k, sym a, sym b, struct str origin); /* any */
 /* Only notes it without conclusions; for checks of facts. */
-void sym_fact_note(struct symtab *t, enum sym_fact_kind k, sym a, sym b, struct str who);
+void sym_fact_note(struct symtab *t, enum sym_fact_kind k, sym a, sym b, struct str origin);
 sym sym_current(struct symtab *t, sym s); /* with the current facts applied */
 sym sym_plain(struct symtab *t, sym s);   /* in readable form, given the facts */
 sym sym_parse_raw(struct symtab *t, struct str text, struct err *e); /* no fact used */
@@ -459,7 +459,7 @@ struct sym_made {
     struct str value;     /* whose element `at` it is, possibly negated */
     i64 at;
     bool is_negated;
-    struct sym_fact need; /* who: the node that requires it; a, b: the condition for it to be a size, 0: none */
+    struct sym_fact need; /* origin: the node that requires it; a, b: the condition for it to be a size, 0: none */
 };
 /* The size at v[at] has the value var[its variable], INT64_MIN: none. "N = 4, k_v = 9, but TopK 'y' needs k_v to be at most N; k_v is
    element 0 of 'k'" */
@@ -549,7 +549,7 @@ i64 os_thread_id(void); /* of the calling thread */
 void os_yield(void); /* others first */
 /* Sleeps while *p == value, at most for this time; spurious wake-ups are possible. */
 void os_wait_while(u32 *p, u32 value, double seconds);
-void os_wake_all(u32 *p); /* who sleeps on p */
+void os_wake_all(u32 *p); /* wakes all threads that sleep on p */
 /* Lets these n threads run on all processors of the caller except that one. No effect if fewer than n would remain. */
 void os_keep_off(const i64 *thread, u32 n, int cpu);
 i64 os_peak_rss(void); /* bytes */

@@ -15,7 +15,7 @@ struct limits { struct limit v[MAX_LIMITS]; u32 n; };
 void limits_of_program(struct limits *l, double timeout); /* timeout: seconds; 0: none */
 void limits_take(const struct limits *l);                 /* of the calling process; makes system calls only */
 
-/* os_child.c: who this process, if it is an os_child, works for. */
+/* os_child.c: the parent of this process, if it is an os_child. */
 struct owner {
     int fd;    /* socket to it; -1: this process is no os_child */
     int pid;

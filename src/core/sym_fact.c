@@ -142,11 +142,11 @@ sym sym_plain(struct symtab *t, sym s)
 
 /* Recording. */
 
-void sym_fact_note(struct symtab *t, enum sym_fact_kind k, sym a, sym b, struct str who)
+void sym_fact_note(struct symtab *t, enum sym_fact_kind k, sym a, sym b, struct str origin)
 {
-    struct str copy = str_dup(t->arena, who);
+    struct str copy = str_dup(t->arena, origin);
     t->n_noted++;
-    *arr_push(t->arena, &t->fact) = (struct sym_fact){.kind = (u8)k, .a = a, .b = b, .who = copy};
+    *arr_push(t->arena, &t->fact) = (struct sym_fact){.kind = (u8)k, .a = a, .b = b, .origin = copy};
 }
 
 static sym difference(struct symtab *t, const struct sym_fact *f)
@@ -203,12 +203,12 @@ static void keep_bound(struct symtab *t, enum sym_fact_kind k, sym a, sym b)
 }
 
 /* Bounds follow the bounded size: "H to be at most 1", not "1 to be at least H". */
-static void note(struct symtab *t, enum sym_fact_kind k, sym a, sym b, struct str who)
+static void note(struct symtab *t, enum sym_fact_kind k, sym a, sym b, struct str origin)
 {
     keep_bound(t, k, a, b);
     bool turn = sym_is_const(t, a, NULL) && !sym_is_const(t, b, NULL) && (k == FACT_AT_LEAST || k == FACT_AT_MOST);
-    if (turn) return note(t, k == FACT_AT_LEAST ? FACT_AT_MOST : FACT_AT_LEAST, b, a, who);
-    sym_fact_note(t, k, sym_plain(t, a), sym_plain(t, b), who);
+    if (turn) return note(t, k == FACT_AT_LEAST ? FACT_AT_MOST : FACT_AT_LEAST, b, a, origin);
+    sym_fact_note(t, k, sym_plain(t, a), sym_plain(t, b), origin);
 }
 
 static void define(struct symtab *t, u32 k, sym value)
@@ -218,7 +218,7 @@ static void define(struct symtab *t, u32 k, sym value)
 }
 
 /* x == r (mod m) from now on. */
-static void define_class(struct symtab *t, u32 k, i64 m, i64 r, struct str who)
+static void define_class(struct symtab *t, u32 k, i64 m, i64 r, struct str origin)
 {
     bool raw = t->raw;
     t->raw = true;
@@ -226,7 +226,7 @@ static void define_class(struct symtab *t, u32 k, i64 m, i64 r, struct str who)
     sym less = sym_sub(t, x, sym_const(t, r));
     sym value = sym_add(t, sym_mul(t, q, sym_const(t, m)), sym_const(t, r));
     t->raw = raw;
-    sym_fact_note(t, FACT_MULTIPLE, less, sym_const(t, m), who);
+    sym_fact_note(t, FACT_MULTIPLE, less, sym_const(t, m), origin);
     define(t, k, value);
     refresh(t);
 }
@@ -283,7 +283,7 @@ static sym solve_for(struct work *w, const struct poly *d, u32 at)
     return poly_build(w, &rest);
 }
 
-static bool replace_variable(struct symtab *t, sym d, struct str who)
+static bool replace_variable(struct symtab *t, sym d, struct str origin)
 {
     struct work w = {.t = t};
     struct poly p = poly_of(&w, d);
@@ -295,7 +295,7 @@ static bool replace_variable(struct symtab *t, sym d, struct str who)
     arena_release(&w.mem);
     if (!ok || !sym_is_defined(t, value)) return false;
     value = sym_add(t, sym_mul(t, value, sym_const(t, c.m)), sym_const(t, c.r));
-    note(t, FACT_EQUAL, sym_cons(t, SYM_VAR, c.k, 0, 0), value, who);
+    note(t, FACT_EQUAL, sym_cons(t, SYM_VAR, c.k, 0, 0), value, origin);
     define(t, c.k, value);
     refresh(t);
     return true;
@@ -460,7 +460,7 @@ static bool find_multiples(struct trial *x, i64 *m)
     return true;
 }
 
-static bool use_multiples(struct symtab *t, struct trial *x, struct str who)
+static bool use_multiples(struct symtab *t, struct trial *x, struct str origin)
 {
     i64 m[MAX_FLOORED], m0, r0;
     if (x->n < 2) return false; /* of one variable, decided by residues */
@@ -471,12 +471,12 @@ static bool use_multiples(struct symtab *t, struct trial *x, struct str who)
         u32 var = var_in(t, x, x->v[k].var);
         known_class(t, var, &m0, &r0);
         if (m[k] % m0) m[k] = lcm(m[k], m0);
-        if (m[k] > m0) define_class(t, var, m[k], 0, who);
+        if (m[k] > m0) define_class(t, var, m[k], 0, origin);
     }
     return true;
 }
 
-static bool use_residues(struct symtab *t, sym d, struct str who)
+static bool use_residues(struct symtab *t, sym d, struct str origin)
 {
     struct trial x;
     bool done = false;
@@ -486,9 +486,9 @@ static bool use_residues(struct symtab *t, sym d, struct str who)
         i64 m0, r0, m, r;
         if (!x.v[k].period || !known_class(t, var, &m0, &r0)) continue;
         done = find_class(&x, &x.v[k], m0, r0, &m, &r);
-        if (done) define_class(t, var, m, r, who);
+        if (done) define_class(t, var, m, r, origin);
     }
-    done = done || use_multiples(t, &x, who);
+    done = done || use_multiples(t, &x, origin);
     arena_release(&x.arena);
     return done;
 }
@@ -502,7 +502,7 @@ static void add_alias(struct symtab *t, sym atom, sym value)
 }
 
 /* If the atom's being one of its operands settles it: that inequality. */
-static bool use_operand(struct symtab *t, sym d, sym atom, struct str who)
+static bool use_operand(struct symtab *t, sym d, sym atom, struct str origin)
 {
     struct sym_node x = t->node.v[atom];
     if (x.op != SYM_MIN && x.op != SYM_MAX) return false;
@@ -514,7 +514,7 @@ static bool use_operand(struct symtab *t, sym d, sym atom, struct str who)
             t->alias.n--;
             continue;
         }
-        note(t, x.op == SYM_MIN ? FACT_AT_MOST : FACT_AT_LEAST, is, other, who);
+        note(t, x.op == SYM_MIN ? FACT_AT_MOST : FACT_AT_LEAST, is, other, origin);
         refresh(t);
         return true;
     }
@@ -539,14 +539,14 @@ static bool is_inside(const struct symtab *t, const struct poly *p, sym atom)
     return false;
 }
 
-static bool use_extremes(struct symtab *t, sym d, struct str who)
+static bool use_extremes(struct symtab *t, sym d, struct str origin)
 {
     struct work w = {.t = t};
     struct poly p = poly_of(&w, d);
     bool done = false;
     for (u32 i = 0; i < p.n && !done; i++)
         for (u32 j = 0; j < p.v[i].n && !done; j++)
-            done = !is_inside(t, &p, p.v[i].atom[j]) && use_operand(t, d, p.v[i].atom[j], who);
+            done = !is_inside(t, &p, p.v[i].atom[j]) && use_operand(t, d, p.v[i].atom[j], origin);
     arena_release(&w.mem);
     return done;
 }
@@ -615,29 +615,29 @@ static bool is_known(struct symtab *t, sym d)
     return false;
 }
 
-static bool equate(struct symtab *t, sym d, enum sym_fact_kind kind, sym a, sym b, struct str who)
+static bool equate(struct symtab *t, sym d, enum sym_fact_kind kind, sym a, sym b, struct str origin)
 {
     i64 v;
     if (sym_is_const(t, d, &v)) return v == 0;
     if (!sym_is_defined(t, d) || never_zero(t, d)) return false;
     if (t->closed || is_known(t, d)) return true;
     if (t->fact.n >= MAX_FACTS) return false;
-    if (replace_variable(t, d, who) || use_residues(t, d, who) || use_extremes(t, d, who)) return true;
-    note(t, kind, a, b, who);
+    if (replace_variable(t, d, origin) || use_residues(t, d, origin) || use_extremes(t, d, origin)) return true;
+    note(t, kind, a, b, origin);
     t->fact.v[t->fact.n - 1].is_weak = true;
     replace_atom(t, d);
     refresh(t);
     return true;
 }
 
-bool sym_require_equal(struct symtab *t, sym a, sym b, struct str who)
+bool sym_require_equal(struct symtab *t, sym a, sym b, struct str origin)
 {
     if (a == b) return a != 0;
     a = sym_current(t, a), b = sym_current(t, b);
-    return equate(t, sym_sub(t, a, b), FACT_EQUAL, a, b, who);
+    return equate(t, sym_sub(t, a, b), FACT_EQUAL, a, b, origin);
 }
 
-bool sym_require_multiple(struct symtab *t, sym a, i64 b, struct str who)
+bool sym_require_multiple(struct symtab *t, sym a, i64 b, struct str origin)
 {
     i64 v;
     if (!a || b <= 0) return false;
@@ -647,7 +647,7 @@ bool sym_require_multiple(struct symtab *t, sym a, i64 b, struct str who)
     sym c = sym_const(t, b), d = sym_mod(t, a, c);
     for (u32 k = 0; k < t->fact.n; k++)
         if (t->fact.v[k].kind == FACT_MULTIPLE && t->fact.v[k].rest == d) return true;
-    return equate(t, d, FACT_MULTIPLE, a, c, who);
+    return equate(t, d, FACT_MULTIPLE, a, c, origin);
 }
 
 static bool is_not_negative(struct symtab *t, sym s)
@@ -714,7 +714,7 @@ static void drop_weaker(struct symtab *t, enum sym_fact_kind kind, sym x, i64 bo
 }
 
 /* The variable is at least, or at most, that. */
-static bool note_bound(struct symtab *t, enum sym_fact_kind kind, u32 var, i64 bound, struct str who)
+static bool note_bound(struct symtab *t, enum sym_fact_kind kind, u32 var, i64 bound, struct str origin)
 {
     bool least = kind == FACT_AT_LEAST;
     sym x = sym_cons(t, SYM_VAR, var, 0, 0), now = sym_current(t, x), c = sym_const(t, bound), none = sym_const(t, least ? bound - 1 : bound + 1);
@@ -724,12 +724,12 @@ static bool note_bound(struct symtab *t, enum sym_fact_kind kind, u32 var, i64 b
     if (t->closed) return true;
     if (t->fact.n >= MAX_FACTS) return false;
     drop_weaker(t, kind, x, bound);
-    note(t, kind, x, c, who);
+    note(t, kind, x, c, origin);
     refresh(t);
     return true;
 }
 
-bool sym_require_at_least(struct symtab *t, sym a, sym b, struct str who)
+bool sym_require_at_least(struct symtab *t, sym a, sym b, struct str origin)
 {
     i64 v;
     u32 var;
@@ -740,24 +740,24 @@ bool sym_require_at_least(struct symtab *t, sym a, sym b, struct str who)
     if (!sym_is_defined(t, d)) return false;
     if (is_not_negative(t, d)) return true;
     sym less = sym_sub(t, sym_sub(t, b, a), sym_const(t, 1)); /* b > a */
-    if (find_least(t, d, &var, &v)) return note_bound(t, FACT_AT_LEAST, var, v, who);
-    if (find_least(t, less, &var, &v)) return note_bound(t, FACT_AT_MOST, var, v - 1, who);
+    if (find_least(t, d, &var, &v)) return note_bound(t, FACT_AT_LEAST, var, v, origin);
+    if (find_least(t, less, &var, &v)) return note_bound(t, FACT_AT_MOST, var, v - 1, origin);
     if (is_not_negative(t, less)) return false;
     if (t->closed) return true;
     if (t->fact.n >= MAX_FACTS) return false;
-    note(t, FACT_AT_LEAST, a, b, who);
+    note(t, FACT_AT_LEAST, a, b, origin);
     refresh(t);
     return true;
 }
 
-bool sym_require(struct symtab *t, enum sym_fact_kind k, sym a, sym b, struct str who)
+bool sym_require(struct symtab *t, enum sym_fact_kind k, sym a, sym b, struct str origin)
 {
     i64 v;
     switch (k) {
-    case FACT_EQUAL: return sym_require_equal(t, a, b, who);
-    case FACT_MULTIPLE: return sym_is_const(t, b, &v) && sym_require_multiple(t, a, v, who);
-    case FACT_AT_LEAST: return sym_require_at_least(t, a, b, who);
-    case FACT_AT_MOST: return sym_require_at_least(t, b, a, who);
+    case FACT_EQUAL: return sym_require_equal(t, a, b, origin);
+    case FACT_MULTIPLE: return sym_is_const(t, b, &v) && sym_require_multiple(t, a, v, origin);
+    case FACT_AT_LEAST: return sym_require_at_least(t, a, b, origin);
+    case FACT_AT_MOST: return sym_require_at_least(t, b, a, origin);
     case N_FACT_KINDS: break;
     }
     unreachable();
@@ -824,7 +824,7 @@ void sym_fact_explain(struct buf *b, const struct symtab *t, const struct sym_fa
                       const i64 *var)
 {
     sym_print_vars(b, t, f->a, f->b, var);
-    buf_printf(b, ", but %.*s needs ", STR_ARG(f->who));
+    buf_printf(b, ", but %.*s needs ", STR_ARG(f->origin));
     print_side(b, t, f->a, var);
     buf_z(b, fact_verb[f->kind]);
     print_side(b, t, f->b, var);

@@ -8,7 +8,7 @@ enum { MAX_SHOWN = 9 /* nodes of an expression in a message */ };
 
 static bool is_name(const struct symtab *t, sym s) { return t->node.v[s].op == SYM_VAR; }
 
-static struct str owner_of(const struct sym_made *m) { return m->need.who.n ? m->need.who : S("the network"); }
+static struct str owner_of(const struct sym_made *m) { return m->need.origin.n ? m->need.origin : S("the network"); }
 
 static void print_origin(struct buf *b, const struct symtab *t, const struct sym_made *m)
 {
@@ -35,7 +35,7 @@ static void print_origins(struct buf *b, const struct symtab *t, const struct sy
 static void explain_bound(struct buf *b, const struct symtab *t, const struct sym_made *v, u32 n, const struct sym_made *m, const i64 *var)
 {
     const u64 *self = map_get(&t->names, t->var.v[m->var]);
-    struct sym_fact f = {.kind = FACT_AT_MOST, .a = self ? (sym)*self : 0, .b = m->most, .who = owner_of(m)};
+    struct sym_fact f = {.kind = FACT_AT_MOST, .a = self ? (sym)*self : 0, .b = m->most, .origin = owner_of(m)};
     if (!f.a || !is_name(t, f.a)) f.a = m->expr ? m->expr : m->most;
     sym_fact_explain(b, t, &f, var);
     print_origins(b, t, v, n, (sym[]){f.a, f.b});
@@ -43,15 +43,15 @@ static void explain_bound(struct buf *b, const struct symtab *t, const struct sy
 
 static void explain_negative(struct buf *b, const struct symtab *t, const struct sym_made *v, u32 n, const struct sym_made *m, const i64 *var)
 {
-    struct str who = owner_of(m);
+    struct str origin = owner_of(m);
     i64 x = var[m->var];
     if (!m->expr) {
         buf_printf(b, "element %lld of '%.*s' is %lld, but %.*s needs it to be at least 0", (long long)m->at, STR_ARG(m->value), (long long)x,
-                   STR_ARG(who));
+                   STR_ARG(origin));
         return;
     }
     sym_print_vars(b, t, m->expr, 0, var);
-    buf_printf(b, ", but %.*s needs ", STR_ARG(who));
+    buf_printf(b, ", but %.*s needs ", STR_ARG(origin));
     sym_print(b, t, m->expr);
     if (!is_name(t, m->expr)) buf_printf(b, " (%lld)", (long long)x);
     buf_z(b, " to be at least 0");

@@ -129,7 +129,7 @@ static void print_fact(struct printer *p, const struct sym_fact *f)
 {
     buf_z(p->b, "  fact ");
     print_fact_sizes(p, f);
-    print_quoted(p->b, f->who);
+    print_quoted(p->b, f->origin);
     buf_char(p->b, '\n');
 }
 
@@ -306,10 +306,10 @@ static void print_node(struct printer *p, const struct node *n)
 /* ' by "Add 'y'"', ' by equal(n, 5) "Add 'y'"' */
 static void print_need(struct printer *p, const struct sym_fact *f)
 {
-    if (p->keys || !f->who.n) return;
+    if (p->keys || !f->origin.n) return;
     buf_z(p->b, " by ");
     if (f->a) print_fact_sizes(p, f);
-    print_quoted(p->b, f->who);
+    print_quoted(p->b, f->origin);
 }
 
 /* "size H = %v[2]" "size P = plus %v[0] most 4*N" "size T = (N+1)" */

@@ -483,7 +483,7 @@ static struct sym_fact parse_fact_of(struct parser *p, enum sym_fact_kind kind)
     expect(p, ',');
     f.b = parse_fact_size(p);
     expect(p, ')');
-    if (!p->failed) f.who = parse_quoted(p);
+    if (!p->failed) f.origin = parse_quoted(p);
     return f;
 }
 
@@ -491,7 +491,7 @@ static struct sym_fact parse_fact_of(struct parser *p, enum sym_fact_kind kind)
 static struct sym_fact parse_need(struct parser *p)
 {
     enum sym_fact_kind kind = FACT_EQUAL;
-    if (peek(p) == '"') return (struct sym_fact){.who = parse_quoted(p)};
+    if (peek(p) == '"') return (struct sym_fact){.origin = parse_quoted(p)};
     if (!sym_fact_parse_name(scan_word(p, false), &kind)) fail(p, "unknown kind of fact");
     return parse_fact_of(p, kind);
 }
@@ -536,7 +536,7 @@ static void parse_fact(struct parser *p)
     enum sym_fact_kind kind = FACT_EQUAL;
     if (!sym_fact_parse_name(scan_word(p, false), &kind)) fail(p, "unknown kind of fact");
     struct sym_fact f = parse_fact_of(p, kind);
-    if (!p->failed && !sym_require(p->g->sym, kind, f.a, f.b, f.who)) fail(p, "fact that cannot hold");
+    if (!p->failed && !sym_require(p->g->sym, kind, f.a, f.b, f.origin)) fail(p, "fact that cannot hold");
 }
 
 /* Sizes of an input as named; the value's shape has the facts applied. */

@@ -87,7 +87,7 @@ bool model_assume_check(const struct graph *g, struct err *e)
 {
     for (u32 k = 0; k < g->sym->fact.n; k++) {
         const struct sym_fact *f = &g->sym->fact.v[k];
-        for (u32 v = 0; str_is(f->who, owner) && v < g->sym->var.n; v++)
+        for (u32 v = 0; str_is(f->origin, owner) && v < g->sym->var.n; v++)
             if (sym_has_var(g->sym, f->a, v) && !is_of_input(g, v))
                 return no_such_size(g, v, e);
     }

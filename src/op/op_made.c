@@ -43,7 +43,7 @@ static sym new_var(struct graph *g, value_id like, const char *what)
 static u32 var_index(const struct graph *g, sym v) { return g->sym->node.v[v].a; }
 
 /* The node that is being inferred needs it, or n. */
-static struct sym_fact need_of(struct graph *g, node_id n) { return (struct sym_fact){.who = op_owner(g, g->at ? g->at : n)}; }
+static struct sym_fact need_of(struct graph *g, node_id n) { return (struct sym_fact){.origin = op_owner(g, g->at ? g->at : n)}; }
 
 sym op_size_of(struct graph *g, value_id v, i64 at, value_id like, sym most)
 {
@@ -93,7 +93,7 @@ bool op_must(struct graph *g, node_id n, enum sym_fact_kind kind, sym a, sym b)
     for (u32 k = 0; k < g->made.n; k++)
         if (g->made.v[k].expr == d) return true;
     if (!n) return true;
-    struct sym_fact need = {.kind = (u8)kind, .a = sym_plain(g->sym, a), .b = sym_plain(g->sym, b), .who = op_owner(g, n)};
+    struct sym_fact need = {.kind = (u8)kind, .a = sym_plain(g->sym, a), .b = sym_plain(g->sym, b), .origin = op_owner(g, n)};
     sym s = new_var(g, node_first_out(graph_node(g, n)), "difference");
     graph_make_size(g, &(struct made_size){.var = var_index(g, s), .expr = d, .most = sym_const(g->sym, 0), .need = need});
     return true;

@@ -18,10 +18,10 @@ static void describe(char *out, i64 size, const struct graph *g, node_id n)
 /* Prefixes the message with the node, once. */
 bool op_blame(struct err *e, const struct graph *g, node_id n)
 {
-    char who[300];
-    describe(who, sizeof who, g, n);
-    struct str prefix = str_of(who);
-    if (!str_starts(str_of(e->msg), prefix)) err_prefix(e, "%.*s", (int)(prefix.n - 2), who);
+    char origin[300];
+    describe(origin, sizeof origin, g, n);
+    struct str prefix = str_of(origin);
+    if (!str_starts(str_of(e->msg), prefix)) err_prefix(e, "%.*s", (int)(prefix.n - 2), origin);
     return false;
 }
 

@@ -501,7 +501,7 @@ static bool made_of_buffer(struct maker *m, const struct made_size *s, const u32
         i64 c = made_size_take(s, elem_i64(x->data->dtype, x->data->data, s->at));
         out->expr = sym_const(&p->sym, c);
         return c >= 0 || err_set(m->e, ERR_INPUT, "element %lld of constant '%.*s' is %lld, but %.*s needs it to be at least 0", (long long)s->at,
-                                 STR_ARG(x->name), (long long)elem_i64(x->data->dtype, x->data->data, s->at), STR_ARG(s->need.who));
+                                 STR_ARG(x->name), (long long)elem_i64(x->data->dtype, x->data->data, s->at), STR_ARG(s->need.origin));
     }
     out->buf = form_buf(m, s->v, x->layout);
     out->dtype = x->dtype;
@@ -528,7 +528,7 @@ static void push_made(struct maker *m, struct plan_made x)
 
 static struct sym_fact plan_need(struct maker *m, const struct sym_fact *f)
 {
-    struct sym_fact to = {.kind = f->kind, .who = str_dup(m->a, f->who)};
+    struct sym_fact to = {.kind = f->kind, .origin = str_dup(m->a, f->origin)};
     if (f->a) to.a = to_plan(m, f->a), to.b = to_plan(m, f->b);
     return to;
 }
@@ -600,7 +600,7 @@ static void plan_facts(struct maker *m)
     for (u32 i = 0; i < s->fact.n; i++) {
         const struct sym_fact *f = &s->fact.v[i];
         sym a = to_plan(m, f->a), b = to_plan(m, f->b);
-        sym_fact_note(&m->p->sym, (enum sym_fact_kind)f->kind, a, b, f->who);
+        sym_fact_note(&m->p->sym, (enum sym_fact_kind)f->kind, a, b, f->origin);
     }
 }
 

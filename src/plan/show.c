@@ -31,7 +31,7 @@ static void put_ios(struct buf *b, const struct plan *p, const char *what, const
 static void put_facts(struct buf *b, const struct symtab *t)
 {
     for (u32 i = 0; i < t->fact.n; i++) {
-        buf_printf(b, "%.*s needs ", STR_ARG(t->fact.v[i].who));
+        buf_printf(b, "%.*s needs ", STR_ARG(t->fact.v[i].origin));
         sym_fact_print(b, t, &t->fact.v[i]);
         buf_char(b, '\n');
     }
