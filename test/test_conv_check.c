@@ -162,7 +162,7 @@ static bool is_caught(const struct conv_report *r, enum fault f, const struct la
     case BORDER: return !r->ok && all && is_wrong(r, CE_TAPS) && r->exam[CE_RANDOM].found.n_nonfinite == (l->size - 2) * (l->size - 2);
     case CONSTANT: case SPLIT: return !r->ok && all;
     case ADDS: return !r->ok && all && r->exam[CE_RANDOM].found.n_nonfinite == r->n_outputs;
-    case BEHIND: return !r->ok && r->exam[CE_RANDOM].status == TRIAL_BOUNDS && strstr(r->exam[CE_RANDOM].reason, "behind buffer");
+    case BEHIND: return !r->ok && r->exam[CE_RANDOM].status == TRIAL_BOUNDS && strstr(r->exam[CE_RANDOM].reason, "after buffer");
     case KEEPS: case ONCE: return !r->ok && kept;
     case N_FAULTS: break;
     }

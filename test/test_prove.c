@@ -165,7 +165,7 @@ static void test_wrong(void **state)
     assert_true(prove(&b, &wrong));
     assert_ptr_equal(c->gen, real);
     assert_string_equal(wrong.p, right.p);
-    assert_non_null(strstr(b.said.p, "does not do its task and is left out: bad."));
+    assert_non_null(strstr(b.said.p, "does not compute its task and is replaced: bad."));
     proofs(&b, &n_behind);
     assert_int_equal(n_behind, n_before);
     buf_release(&right), buf_release(&wrong);

@@ -53,7 +53,7 @@ static const struct {
     {"loop %10 = 0..300 step 1\n%11: f32 = load x[%10]\nstore y[%10] = %11\nend\n", TRIAL_WRONG,
      "*output 0*differ*"},
     {RIGHT, TRIAL_OK, ""},
-    {RIGHT "store y[300] = f32(1)\n", TRIAL_BOUNDS, "*behind buffer*"},
+    {RIGHT "store y[300] = f32(1)\n", TRIAL_BOUNDS, "*after buffer*"},
     {RIGHT "store x[7] = f32(5)\n", TRIAL_BOUNDS, "*input*"},
     {"loop %10 = 0..299 step 1\n%11: f32 = load x[%10]\n%12: f32 = max %11, f32(0)\n"
      "store y[%10] = %12\nend\n",

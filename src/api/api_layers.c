@@ -113,7 +113,7 @@ static struct tensor *in_rows(struct layers *x, u32 k, const struct tensor *give
     struct tensor t = {.dtype = v->dtype, .rank = v->shape.rank};
     struct place at;
     if (!shape_eval(x->g.sym, &v->shape, var, t.dim) || !place_of(&at, &x->g, x->g.input.v[k], var) || v->dtype != given->dtype) {
-        err_set(e, ERR_FAILED, "input '%.*s' does not fit the graph after the passes", STR_ARG(v->name));
+        err_set(e, ERR_FAILED, "input '%.*s' does not match the graph after the passes", STR_ARG(v->name));
         return NULL;
     }
     struct tensor *r = tensor_try(&x->a, t.dtype, t.rank, t.dim, e, "input ", v->name);

@@ -35,7 +35,7 @@ static void add_key(const quern *q, struct api_keys *k, struct arena *a, const c
     struct err e = {0};
     struct api_key x = {.name = str_dup(a, name)};
     if (api_read_key(x.key, path, false, is_own, &e)) *arr_push(a, k) = x;
-    else log_printf(&q->log, 1, "key left out: %s", e.msg);
+    else log_printf(&q->log, 1, "key ignored: %s", e.msg);
 }
 
 struct str api_trusted_folder(struct arena *a, struct err *e)

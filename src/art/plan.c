@@ -74,7 +74,7 @@ static bool check_sub(const struct plan *p, u32 at, u32 b, struct err *e)
     const struct plan_call *c = p->dispatch.v[at].call;
     const struct plan *s = c->sub[b];
     u32 first = c->is_conditional;
-    if (s->input.n != c->n_in || s->output.n != c->n_out + first || s->given.n != c->n_give[b]) return bad_call(at, "does not fit what it runs", e);
+    if (s->input.n != c->n_in || s->output.n != c->n_out + first || s->given.n != c->n_give[b]) return bad_call(at, "does not match the interface of its plan", e);
     for (u32 k = 0; k < c->n_in; k++)
         if (s->input.v[k].rank != c->in[k].rank) return bad_call(at, "has an input of another rank", e);
     for (u32 k = 0; k < c->n_carried; k++)
@@ -82,11 +82,11 @@ static bool check_sub(const struct plan *p, u32 at, u32 b, struct err *e)
             return bad_call(at, "carries a value that changes its type", e);
     if (first && (s->output.v[0].rank || s->output.v[0].dtype != DT_BOOL)) return bad_call(at, "has a condition that is no bool", e);
     for (u32 k = 0; k < c->n_give[b]; k++)
-        if (c->give[b][k].var != s->given.v[k] || !check_sym(p, c->give[b][k].value, "a size that is given", e))
-            return bad_call(at, "gives other sizes than are asked for", e);
+        if (c->give[b][k].var != s->given.v[k] || !check_sym(p, c->give[b][k].value, "a given size", e))
+            return bad_call(at, "passes other sizes than its plan declares", e);
     for (u32 k = 0; k < c->n_size; k++) {
         const struct plan_io *o = &s->output.v[first + c->size[2 * k]];
-        if (c->size[2 * k + 1] >= o->rank + (c->is_loop && c->size[2 * k] >= c->n_carried)) return bad_call(at, "tells a size of no axis", e);
+        if (c->size[2 * k + 1] >= o->rank + (c->is_loop && c->size[2 * k] >= c->n_carried)) return bad_call(at, "reports the size of a missing axis", e);
     }
     return true;
 }
@@ -94,20 +94,20 @@ static bool check_sub(const struct plan *p, u32 at, u32 b, struct err *e)
 static bool check_call(const struct plan *p, u32 at, struct err *e)
 {
     const struct plan_call *c = p->dispatch.v[at].call;
-    if (c->n_sub != (c->is_loop ? 1u : 2u) || (c->is_conditional && !c->is_loop)) return bad_call(at, "is of no kind", e);
+    if (c->n_sub != (c->is_loop ? 1u : 2u) || (c->is_conditional && !c->is_loop)) return bad_call(at, "is neither a loop nor a branch", e);
     if (c->n_carried > c->n_in || c->n_carried > c->n_out || (!c->is_loop && (c->n_carried || c->cond == UINT32_MAX)))
-        return bad_call(at, "carries what is not there", e);
+        return bad_call(at, "carries a missing value", e);
     if (c->is_loop && !check_sym(p, c->rounds, "the number of rounds", e)) return false;
     for (u32 k = 0; k < c->n_in; k++)
         for (u32 d = 0; d < c->in[k].rank; d++)
-            if (c->in[k].rank > MAX_RANK || !check_sym(p, c->in[k].dim[d], "a size of what a call reads", e)) return false;
+            if (c->in[k].rank > MAX_RANK || !check_sym(p, c->in[k].dim[d], "a size of an input of a call", e)) return false;
     for (u32 k = 0; k < c->n_size; k++)
-        if (c->size[2 * k] >= c->n_out) return bad_call(at, "tells a size of no result", e);
+        if (c->size[2 * k] >= c->n_out) return bad_call(at, "reports the size of a missing result", e);
     for (u32 k = 0; k < c->n_out; k++) { /* a buffer belongs to one result only */
         if (c->out[k] == UINT32_MAX) continue;
         if (c->out[k] >= p->buf.n) return bad_call(at, "refers to a missing buffer", e);
         enum plan_buf_kind kind = p->buf.v[c->out[k]].kind;
-        if (kind == PB_INPUT || kind == PB_CONST || c->out[k] == c->sizes || c->out[k] == c->cond) return bad_call(at, "writes what it may not", e);
+        if (kind == PB_INPUT || kind == PB_CONST || c->out[k] == c->sizes || c->out[k] == c->cond) return bad_call(at, "writes a read-only buffer", e);
         for (u32 j = 0; j < k; j++)
             if (c->out[j] == c->out[k]) return bad_call(at, "writes a buffer twice", e);
         for (u32 j = 0; j < c->n_in; j++)
@@ -243,7 +243,7 @@ static bool check_made(const struct plan *p, u32 *known, struct err *e)
         if (m->expr >= p->sym.node.n || m->most >= p->sym.node.n) return bad_made(p, k, "is no expression of this plan", e);
         if (plan_sym_at(p, known, m->most) > m->at) return bad_made(p, k, "has a bound that is not known then", e);
         if (m->expr ? plan_sym_at(p, known, m->expr) > m->at : !check_made_buf(p, k, known, e))
-            return bad_made(p, k, "is of what is not known then", e);
+            return bad_made(p, k, "depends on a size that is not known then", e);
         known[m->var] = m->at;
     }
     return true;
@@ -341,7 +341,7 @@ bool plan_same_interface(const struct plan *p, const struct plan *q)
 bool plan_verify(const struct plan *p, struct err *e)
 {
     for (u32 k = 0; k < p->given.n; k++)
-        if (p->given.v[k] >= p->sym.var.n) return err_set(e, ERR_INPUT, "a size that is given is not there");
+        if (p->given.v[k] >= p->sym.var.n) return err_set(e, ERR_INPUT, "a given size is missing");
     for (u32 i = 0; i < p->input.n; i++)
         if (!check_io(p, &p->input.v[i], PB_INPUT, e)) return false;
     for (u32 i = 0; i < p->output.n; i++)

@@ -134,7 +134,7 @@ static bool add_word(char *list, i64 size, struct str word, struct err *e)
 {
     i64 n = (i64)strlen(list);
     if (n + word.n + 2 > size)
-        return err_set(e, ERR_USAGE, "word '%.*s' is too much for the target", STR_ARG(word));
+        return err_set(e, ERR_USAGE, "word '%.*s' exceeds the list of the target", STR_ARG(word));
     if (n) list[n++] = ' ';
     memcpy(list + n, word.p, (size_t)word.n);
     list[n + word.n] = 0;

@@ -130,7 +130,7 @@ static pthreadpool_t start_pool(u32 n) { return os_threads_can_start(n - 1) ? pt
 
 static bool no_threads(u32 n, struct err *e)
 {
-    return err_set(e, ERR_SYSTEM, "cannot start %u threads: a limit of this user or container is reached (ulimit -u, pids.max); ask for fewer", n);
+    return err_set(e, ERR_SYSTEM, "cannot start %u threads: a limit of this user or container is reached (ulimit -u, pids.max); request fewer", n);
 }
 
 static struct dev *cpu_open(const struct dev_opts *o, struct err *e)

@@ -293,7 +293,7 @@ static bool scan_length(struct control *c, node_id n, const struct scan_counts *
         const struct shape *shape = &graph_value(c->g, x->in.v[s->n_state + i])->shape;
         u32 axis;
         if (!op_axis(list_at(x, "scan_input_axes", i), shape->rank, &axis)) return op_invalid(c->e, c->g, n, "bad attribute 'scan_input_axes'");
-        if (*length && !op_require_equal(c->g, n, *length, shape->dim[axis], c->e, "lengths of what is scanned, inputs %u and %u", s->n_state, s->n_state + i))
+        if (*length && !op_require_equal(c->g, n, *length, shape->dim[axis], c->e, "lengths of scanned inputs %u and %u", s->n_state, s->n_state + i))
             return false;
         if (!*length) *length = shape->dim[axis];
     }
@@ -379,11 +379,11 @@ static bool make_branch(struct control *c, node_id n, bool which, struct kept *k
     static const char *const name[2] = {"else_branch", "then_branch"};
     const struct graph *from = control_body(c, n, name[which]);
     u32 first, count;
-    if (!from) return op_invalid(c->e, c->g, n, "branches do not fit the node");
+    if (!from) return op_invalid(c->e, c->g, n, "the branches do not fit the node");
     *k = (struct kept){.body = copy_body(c, from)};
     for (u32 b = 0; b < 2; b++) { /* values read by the other branch are inputs, too */
         if (!control_captured(c, n, name[b], &first, &count) || first + count > graph_node(c->g, n)->in.n || (b == which && from->input.n != count))
-            return op_invalid(c->e, c->g, n, "branches do not fit the node");
+            return op_invalid(c->e, c->g, n, "the branches do not fit the node");
         for (u32 i = 0; i < count; i++) {
             value_id outer = graph_node(c->g, n)->in.v[first + i];
             if (b != which && graph_value(c->g, outer)->data) continue;
@@ -400,7 +400,7 @@ bool control_keep_branch(struct control *c, node_id n)
     struct kept k[2];
     if (!make_branch(c, n, false, &k[0]) || !make_branch(c, n, true, &k[1])) return false;
     if (k[0].body->output.n != k[1].body->output.n || graph_node(g, n)->out.n > k[0].body->output.n)
-        return op_invalid(c->e, g, n, "branches do not fit the node");
+        return op_invalid(c->e, g, n, "the branches do not fit the node");
     value_id cond = control_scalar(g, n, graph_node(g, n)->in.v[0]);
     node_id to = graph_add_node(g, S("quern::If"), graph_node(g, n)->name);
     node_add_in(g, to, cond);

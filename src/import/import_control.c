@@ -94,7 +94,7 @@ static bool dissolve_if(struct control *c, node_id n)
     u32 n_out = graph_node(g, n)->out.n, from, count;
     i64 cond = -1;
     if (!body[0] || !body[1] || graph_node(g, n)->in.n < 1 || body[0]->output.n != n_out || body[1]->output.n != n_out)
-        return bad(c, n, "branches do not fit the node");
+        return bad(c, n, "the branches do not fit the node");
     bool known = import_known(g, graph_node(g, n)->in.v[0], &cond);
     if (!known && control_can_keep(c, n) && !has_sequences(body[0]) && !has_sequences(body[1]) &&
         !(is_cheap(body[0]) && is_cheap(body[1])))
@@ -104,7 +104,7 @@ static bool dissolve_if(struct control *c, node_id n)
         out[b] = arena_array(g->arena, value_id, n_out + 1);
         if (known && (cond != 0) != b) continue;
         if (!control_captured(c, n, name[b], &from, &count) || from + count > graph_node(g, n)->in.n || body[b]->input.n != count)
-            return bad(c, n, "branches do not fit the node");
+            return bad(c, n, "the branches do not fit the node");
         value_id *in = arena_array(g->arena, value_id, count + 1);
         memcpy(in, graph_node(g, n)->in.v + from, count * sizeof *in);
         paste(g, body[b], in, out[b]);

@@ -181,8 +181,8 @@ static bool check_made(const struct checker *c)
             return err_set(c->e, ERR_INPUT, "invalid data-dependent size %u", k);
         if (!m->v || !graph_value(g, m->v)->shape.known) continue;
         if (!sym_is_const(g->sym, shape_count(g->sym, &graph_value(g, m->v)->shape), &n) || m->at < 0 || m->at >= n)
-            return bad_value(c, m->v, "a size is made of an element that is not there");
-        if (dtype_kind(graph_value(g, m->v)->dtype) == DK_FLOAT) return bad_value(c, m->v, "a size is made of no integer");
+            return bad_value(c, m->v, "a data-dependent size refers to a missing element");
+        if (dtype_kind(graph_value(g, m->v)->dtype) == DK_FLOAT) return bad_value(c, m->v, "a data-dependent size refers to an element that is no integer");
     }
     return true;
 }

@@ -88,7 +88,7 @@ bool gpu_check_team(const struct kir *k, const struct caps *c, const struct gpu_
         if (x->op == KI_FSTORE && is_operand(kir_at(k, x->c)))
             REFUSE("a store of a warpgroup operand in kernel '%.*s'", STR_ARG(k->name));
         if (x->op == KI_FMMA && (!is_still_there(k, x->a, v) || !is_still_there(k, x->b, v)))
-            REFUSE("a barrier between an operand's load and its product in kernel '%.*s'", STR_ARG(k->name));
+            REFUSE("a barrier between an operand's load and its matmul in kernel '%.*s'", STR_ARG(k->name));
     }
 #undef REFUSE
     return true;

@@ -14,7 +14,7 @@ static bool check_storage(struct str s, struct err *e)
         if (str_glob(str_of(buffers[k]), s)) return true;
     for (i64 k = 0; k < countof(others); k++)
         if (str_glob(str_of(others[k]), s))
-            return err_set(e, ERR_UNSUPPORTED, "storage '%.*s', only SSBO is there", STR_ARG(s));
+            return err_set(e, ERR_UNSUPPORTED, "storage '%.*s' is not supported, only SSBO", STR_ARG(s));
     return err_set(e, ERR_USAGE, "no storage '%.*s', expected SSBO", STR_ARG(s));
 }
 

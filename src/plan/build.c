@@ -438,7 +438,7 @@ static bool fill_call(struct maker *m, node_id n, const i64 *var, struct plan_ca
     const struct node *x = graph_node(m->c->g, n);
     struct op_call oc;
     struct plan_call_in cond = {.buf = UINT32_MAX};
-    if (!op_call_get(m->c->g, x, &oc)) return err_set(m->e, ERR_FAILED, "the bodies do not fit");
+    if (!op_call_get(m->c->g, x, &oc)) return err_set(m->e, ERR_FAILED, "the bodies do not match the call");
     *c = (struct plan_call){.is_loop = oc.is_loop, .is_conditional = oc.is_conditional, .n_carried = oc.n_carried, .n_sub = oc.n_body};
     if (x->in.v[0] && !call_in(m, x->in.v[0], &cond)) return false;
     c->cond = cond.buf;

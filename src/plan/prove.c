@@ -264,7 +264,7 @@ static bool replace(struct prover *p, struct proof *x, struct err *e)
     bool ok = gen_default(x->task, p->env->caps, p->env->var, &other) &&
               (other.gen != x->cand.gen || memcmp(&other.sched, &x->cand.sched, sizeof other.sched));
     if (ok) {
-        log_printf(p->env->log, 1, "a kernel does not do its task and is left out: %.*s", STR_ARG(buf_view(&text)));
+        log_printf(p->env->log, 1, "a kernel does not compute its task and is replaced: %.*s", STR_ARG(buf_view(&text)));
         exact_result_release(&x->result);
         x->cand = other, x->is_replaced = true;
         ok = examine(p, &x->result, x->task, &other, e) && x->result.verdict != EXACT_DIFFERS;

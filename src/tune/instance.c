@@ -51,7 +51,7 @@ bool instance_guards_intact(const struct instance *x, const struct on *d, u32 k,
         if (!d->driver->download(d->dev, g, band, n, e)) return false;
         for (i64 i = 0; i < n; i++)
             if ((u8)band[i] != GUARD_BYTE)
-                return err_set(e, ERR_FAILED, "wrote %s buffer %u", b ? "behind" : "before", k);
+                return err_set(e, ERR_FAILED, "wrote %s buffer %u", b ? "after" : "before", k);
     }
     return true;
 }

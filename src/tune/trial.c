@@ -413,7 +413,7 @@ static void load_one(struct child *c, const struct subject *s)
     struct loaded *l = &c->on.loaded[c->on.n_loaded++];
     *l = (struct loaded){.s = s};
     if (s->code.n) l->kernel = instance_load(&c->on, s, &l->e);
-    else err_set(&l->e, ERR_FAILED, "there is no code");
+    else err_set(&l->e, ERR_FAILED, "no code to run");
 }
 
 static void load_all(struct child *c)

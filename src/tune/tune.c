@@ -273,7 +273,7 @@ static bool measure_batch(struct tuner *t, struct task_search *ts, bool is_last)
 static bool is_checkable(struct tuner *t, struct task_search *ts)
 {
     if (make_checks(t, ts)) return true;
-    log_printf(t->o->log, 1, "task left out: %s", t->e->msg);
+    log_printf(t->o->log, 1, "task skipped: %s", t->e->msg);
     *t->e = (struct err){.stop = t->e->stop};
     ts->is_excluded = true;
     return false;
