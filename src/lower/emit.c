@@ -159,7 +159,7 @@ static kval offset_blocked(struct emit *m, const struct shape *s, i64 block, con
     return kir_bin(m->k, KI_ADD, kir_bin(m->k, KI_MUL, outer, kir_int(m->k, block)), inner);
 }
 
-/* Index in the memory that a part lies in; like everywhere it has no say on an axis of size 1. */
+/* Index in the memory that contains a part; ignored on an axis of size 1. */
 static void shift_to_part(struct emit *m, const struct value *x, const kval *idx, kval *at)
 {
     const struct part *p = &x->part;
@@ -401,7 +401,7 @@ void emit_store_n(struct emit *m, value_id v, const kval *idx, kval val, kval n)
 {
     assert(m->out[v]);
     kval at = emit_offset(m, v, idx);
-    /* a vector along an axis of size 1 is its first lane: there is nothing else at that address */
+    /* a vector along an axis of size 1 is its first lane: there is only one element */
     if (kir_lanes(m->k, at) == 1 && kir_lanes(m->k, val) > 1) val = kir_lane(m->k, val, 0);
     val = kir_splat(m->k, emit_narrow(m, graph_value(m->g, v)->dtype, val), kir_lanes(m->k, at));
     bool is_whole = !n || kir_lanes(m->k, at) == 1 || kir_at(m->k, at)->op == KI_RAMP;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Indices in kernels: clamped, taken from data, of all slices of a value; and what goes with them.
+// Index helpers in kernels: clamping, data-dependent indices, loops over all slices of a value.
 #include "lower/lower.h"
 
 kval emit_zero(struct emit *m, enum dtype t)
@@ -30,7 +30,7 @@ void emit_slices(struct emit *m, const struct shape *s, const bool *inside, kval
     for (u32 a = 0; a < s->rank; a++) count = inside[a] ? count : sym_mul(t, count, s->dim[a]);
     kval at = kir_grid(m->k, emit_size(m, count));
     for (u32 a = s->rank; a-- > 0;) {
-        sym d = sym_max(t, s->dim[a], one); /* no division by 0 where there are no elements */
+        sym d = sym_max(t, s->dim[a], one); /* avoids division by 0 for empty tensors */
         idx[a] = kir_int(m->k, 0);
         if (inside[a] || d == one) continue;
         idx[a] = count == d ? at : kir_bin(m->k, KI_MOD, at, emit_size(m, d));

@@ -30,7 +30,7 @@ struct pack {
 };
 
 enum dtype pack_dtype(const struct pack *p, enum dtype t); /* of the packed array; t: the constant's */
-/* Text that tells packs apart: two with the same text make the same of a constant. */
+/* A text that identifies the packing: packs with equal texts yield the same bytes. */
 void pack_print(struct buf *b, const struct pack *p, const struct symtab *st, const struct tensor *t);
 /* The constant rearranged, one-dimensional; NULL: an extent is not constant, or, and then
    the error (may be NULL) is set, it does not fit in memory. */
@@ -53,7 +53,7 @@ struct emit_memo { value_id v; kval idx[MAX_RANK], val; bool bound; /* see emit.
 struct kernel_arg {
     value_id v;               /* of the task's graph */
     bool is_out;
-    const struct pack *pack;  /* NULL: as it lies in its layout */
+    const struct pack *pack;  /* NULL: in its layout */
 };
 
 struct emit {
@@ -75,7 +75,8 @@ struct emit {
     u32 *n_uses;                                                  /* per value */
     /* outputs are stored past the caches */
     bool streams;
-    /* a value made by quern::Pad, the axes along which none of its pads is asked for: emit_inside */
+    /* a value produced by quern::Pad, and the axes along which only its inner elements are
+       requested: emit_inside */
     value_id inside;
     u32 inside_axes;
     /* the value being lowered depends on a bound one */
@@ -95,10 +96,10 @@ void emit_args(struct emit *m);
 void emit_bind(struct emit *m, value_id v, emit_fn *fn, const void *user); /* fn NULL: unbind */
 /* from now on vector loads read the first n lanes only (n = 0: all): the end of a row */
 void emit_limit(struct emit *m, kval n);
-/* from now on outputs are stored as what nobody reads soon (kir_stream) */
+/* makes later stores of outputs non-temporal (kir_stream) */
 void emit_stream(struct emit *m, bool on);
-/* From now on elements of v, which quern::Pad makes, are asked for only where the operators say that
-   they are its input's, along the axes whose bits are set: they are addressed as such. 0: unset. */
+/* Declares that elements of v, produced by quern::Pad, are requested only inside the padding along
+   the axes whose bits are set, so that they can be addressed directly. 0: resets. */
 void emit_inside(struct emit *m, value_id v, u32 axes);
 kval emit_load(struct emit *m, kval buf, kval at);                /* a load that heeds the limit */
 /* emit_value would load v's element from its BUF, which holds nothing but v, in rows. */
@@ -129,8 +130,8 @@ kval emit_wrap(struct emit *m, enum dtype t, kval val);   /* an i32 or shorter a
 void emit_broadcast(struct emit *m, value_id v, u32 r, const kval *idx, kval *out);
 /* 0, 1, +-inf or the type's extreme */
 kval emit_neutral(struct emit *m, enum kir_op combine, enum dtype t);
-/* One more element of a reduction that began with the neutral one: acc is no NaN of MIN or MAX, in which NaNs take no part. Two such
-   accumulators may be combined in any order. */
+/* Adds one element to a reduction that began with the neutral one: NaN elements are ignored by MIN
+   and MAX. Such accumulators may be combined in any order. */
 kval emit_combine(struct kir *k, enum kir_op combine, kval acc, kval v);
 
 /* index.c */
@@ -138,8 +139,7 @@ kval emit_clamp(struct emit *m, kval i, sym n);    /* to 0..n-1 */
 /* The element of v at idx, zero where an axis of the bit set has no elements: for indices that were
    clamped. */
 kval emit_clamped(struct emit *m, value_id v, const kval *idx, u32 axes);
-/* An index that comes from data: negative ones count from the end, what is still outside is
-   clamped. */
+/* A data-dependent index: negative ones count from the end, others are clamped to the axis. */
 kval emit_index(struct emit *m, value_id v, const kval *idx, sym dim);
 /* Opens one grid dimension over the axes of `s` that are not `inside`; sets their indices, the
    others to 0. */

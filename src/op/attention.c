@@ -184,7 +184,7 @@ static value_id input(const struct build *b, u32 k)
     return op_has_in(nd, k) ? nd->in.v[k] : 0;
 }
 
-/* (b, s, h*d) -> (b, h, s, d); others as they are. */
+/* (b, s, h*d) -> (b, h, s, d); others unchanged. */
 static value_id by_heads(const struct build *b, value_id x, i64 heads, sym s, sym d)
 {
     const sym dim[4] = {b->h.b, s, sym_const(b->g->sym, heads), d};
@@ -193,7 +193,7 @@ static value_id by_heads(const struct build *b, value_id x, i64 heads, sym s, sy
     return op_node_perm(b->g, b->n, x, 4, (const i64[]){0, 2, 1, 3}, 0);
 }
 
-/* Behind what the cache holds; becomes output k, where wanted. */
+/* Appended to the cache's content; becomes output k, if requested. */
 static value_id with_past(const struct build *b, value_id x, u32 past, u32 k)
 {
     value_id old = input(b, past), out = wanted(b, k);

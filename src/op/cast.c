@@ -11,7 +11,7 @@
 
 #include <math.h>
 
-/* The type asked for; DT_NONE: not one of ours. */
+/* The requested type; DT_NONE: unsupported. */
 static enum dtype target(const struct graph *g, const struct node *x)
 {
     if (str_is(x->op, "CastLike")) return graph_value(g, x->in.v[1])->dtype;
@@ -89,7 +89,8 @@ static kval to_odd(struct kir *k, kval v)
     kval f = kir_cast(k, DT_F32, v), back = kir_cast(k, DT_F64, f), bits = kir_bits(k, DT_U32, f);
     kval one = kir_const_i(k, DT_U32, 1, 1), zero = kir_const_i(k, DT_U32, 1, 0);
     kval is_even = kir_bin(k, KI_EQ, kir_bin(k, KI_AND, bits, one), zero);
-    kval is_finite = kir_bin(k, KI_LT, kir_un(k, KI_ABS, f), kir_const_f(k, DT_F32, 1, INFINITY)); /* no NaN, either */
+    /* no NaN, either */
+    kval is_finite = kir_bin(k, KI_LT, kir_un(k, KI_ABS, f), kir_const_f(k, DT_F32, 1, INFINITY));
     kval is_low = kir_bin(k, KI_LT, kir_un(k, KI_ABS, back), kir_un(k, KI_ABS, v));
     kval is_high = kir_bin(k, KI_LT, kir_un(k, KI_ABS, v), kir_un(k, KI_ABS, back));
     kval odd = kir_select(k, is_low, kir_bin(k, KI_ADD, bits, one), bits);

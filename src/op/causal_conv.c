@@ -30,7 +30,7 @@ static bool infer(struct graph *g, node_id n, struct err *e)
     return checks(g, n, &channels, &kernel, e) && op_infer_expanded(g, n, e);
 }
 
-/* x behind its past */
+/* x preceded by its past */
 static value_id with_past(struct graph *g, node_id n, i64 kernel)
 {
     const struct node nd = *graph_node(g, n);

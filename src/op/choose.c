@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// quern::Choose(condition, a, b): a where the condition, a scalar, holds, else b. Both have the same rank; where a size of theirs is
-// not proven to be the same, the result's is made while running. What an If or a Loop whose condition only running can tell becomes.
+// quern::Choose(condition, a, b): a if the condition, a scalar, holds, else b. Both have the same
+// rank; a size that is not proven equal makes the result's size data-dependent. Replaces an If or a
+// Loop whose condition is decided at run time.
 #include "op/op.h"
 
 #include <string.h>

@@ -142,7 +142,7 @@ static bool prim_infer(struct graph *g, node_id n, struct err *e)
     return get_fold(g, n, &f, e) && set_result(g, n, &f, e);
 }
 
-/* Position of the window whose tap k lies on pixel p; -1: none. */
+/* Position of the window whose tap k covers pixel p; -1: none. */
 static i64 source(const struct fold *f, u32 i, i64 p, i64 k, i64 count)
 {
     i64 at = p + f->begin[i] - k * f->dilation[i];

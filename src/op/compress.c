@@ -7,7 +7,7 @@
 // positions begin, so that all blocks are written at the same time.
 #include "op/op.h"
 
-/* The content that decides node n's size; NULL where it is not known, or was not when the size was named. */
+/* The content that determines node n's size; NULL: unknown, or unknown when the size was named. */
 static const struct tensor *constant(const struct graph *g, node_id n, value_id v)
 {
     return node_attr(graph_node(g, n), "made_size") ? NULL : graph_value(g, v)->data;
@@ -24,7 +24,7 @@ static i64 count_true(const struct tensor *t)
 
 enum { BLOCK = 256 }; /* elements */
 
-/* New nodes behind x: how many elements of each block of it are not zero. */
+/* Nodes that count the nonzero elements of each block of x. */
 static bool count_blocks(struct graph *g, node_id n, value_id x, value_id *flat, value_id *blocks, struct err *e)
 {
     sym count = shape_count(g->sym, &graph_value(g, x)->shape);
@@ -220,7 +220,7 @@ static void random_nonzero(const struct op *self, struct graph *g, struct rng *r
     random_node(g, self, 1, &v, 1);
 }
 
-/* quern::CountNonZero: out[b] = how many of x[b*BLOCK ...] are not zero. */
+/* quern::CountNonZero: out[b] = number of nonzero elements of x[b*BLOCK ...]. */
 
 static sym n_blocks(struct graph *g, sym count)
 {

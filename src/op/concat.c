@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Concat: inputs behind each other along one axis. Lowering selects by the position on that axis,
-// with the index into each part clamped, so every part may be read whatever the position; parts a
-// constant position cannot fall into are left out. A ramp along the axis stays a ramp where no
-// part's border can fall into it.
+// Concat: inputs along one axis. Lowering selects by the position on that axis, with the index into
+// each part clamped, so every part may be read at any position; parts that a constant position
+// cannot be in are omitted. A ramp along the axis stays a ramp if it cannot cross a border between
+// parts.
 #include "op/op.h"
 
 struct parts {
@@ -135,7 +135,7 @@ static bool position(const struct emit *m, kval at, i64 *first, i64 *last)
     return true;
 }
 
-/* Can the position lie in the part from..end-1? */
+/* Whether the position may be in the part from..end-1. */
 static bool may_be_in(const struct emit *m, kval at, sym from, sym end)
 {
     i64 c, first, last;

@@ -185,7 +185,7 @@ static void fold_range(struct graph *g, node_id n, const struct sym_data d[3], s
     op_set_sdata(g, graph_node(g, n)->out.v[0], v, c, 1);
 }
 
-/* ceil(way / step) for a step of either sign that only running can tell; 0 where it leads away from the limit. */
+/* ceil(way / step) for a data-dependent step of either sign; 0 if it leads away from the limit. */
 static sym range_made(struct graph *g, node_id n, const sym v[3])
 {
     struct symtab *t = g->sym;
@@ -201,7 +201,7 @@ static sym range_made(struct graph *g, node_id n, const sym v[3])
 
 static bool infer_new(struct graph *g, value_id v, struct err *e) { return op_infer(g, graph_value(g, v)->producer, e); }
 
-/* Of floats: nodes that work the count out; the size is made of it. */
+/* For floats: nodes that compute the count, a data-dependent size. */
 static bool range_floats(struct graph *g, node_id n, sym *count, struct err *e)
 {
     value_id in[3], out = graph_node(g, n)->out.v[0], v;

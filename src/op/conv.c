@@ -14,7 +14,7 @@
 // the row of outputs.
 #include "op/op.h"
 
-/* Dims: n, m outputs channels, c input channels of a group, spatial axes behind. */
+/* Dims: n, m output channels, c input channels of a group, then spatial axes. */
 
 enum { BIAS = 2, PAD }; /* inputs */
 
@@ -49,7 +49,7 @@ struct conv {
     struct op_window w;
     i64 begin[MAX_RANK];
     const struct tensor *x, *wt, *b, *y;
-    double pad;              /* what lies outside */
+    double pad;              /* value of the padding */
     i64 group, cg, mg;       /* channels in and out of one group */
     i64 in_plane, out_plane; /* elements of one channel */
     i64 taps;
@@ -76,8 +76,8 @@ static bool conv_open(const struct op_eval *v, struct conv *c, struct err *e)
     return c->at != NULL;
 }
 
-/* Adds what one channel and one row of taps contribute to one channel of outputs, which begins as if there were
- * nothing but pad. x, wt: flat positions. */
+/* Adds the contribution of one channel and one row of taps to one output channel, initialised as
+   for padding only. x, wt: flat positions. */
 static void add_row_taps(const struct conv *c, double *acc, i64 tap, i64 x, i64 wt)
 {
     u32 l = c->w.n - 1;
@@ -187,7 +187,8 @@ static kval lower(struct emit *m, const struct node *n, u32 out, const kval *idx
     emit_acc_open(m, &a, emit_lanes(m, x->shape.rank, idx), kir_cast(k, emit_acc_type(m, type), init));
     kval of = kir_int(k, i64_max(dim[0] / group, 1)), cg = kir_int(k, dim[1]);
     kval base = group > 1 ? kir_bin(k, KI_MUL, kir_bin(k, KI_DIV, idx[1], of), cg) : kir_int(k, 0);
-    op_taps_open(m, &w, &x->shape, idx + 2, &t); /* channels innermost: the order in which most families add the terms, too */
+    op_taps_open(m, &w, &x->shape, idx + 2, &t); /* channels innermost: the order in which most families add the
+                                                    terms, too */
     kval c = kir_loop(k, KL_SERIAL, kir_int(k, 0), cg, 1);
     add_tap(m, n, &t, &a, (kval[]){idx[0], kir_bin(k, KI_ADD, base, c), idx[1], c});
     kir_end(k);

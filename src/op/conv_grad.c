@@ -24,14 +24,14 @@ static bool floats_only(const struct graph *g, node_id n, struct err *e)
 
 /* ConvGradInput. */
 
-/* The transposed convolution: what it adds behind the last window, where that is known. */
+/* The transposed convolution: its extra rows after the last window, if known. */
 struct adjoint {
     struct op_window w;
     i64 weight[MAX_RANK];  /* (m, c, k..) */
     i64 group;
     sym size[MAX_RANK];    /* of dx, spatial */
     i64 extra[MAX_RANK];
-    bool known;            /* extra is; else it is the most there can be, and cut off again */
+    bool known;            /* extra is known; otherwise it is the maximum, and cropped */
 };
 
 /* Attribute input_shape; absent: every row is read. */
@@ -55,8 +55,7 @@ static bool read_sizes(const struct graph *g, node_id n, struct adjoint *a, stru
     return true;
 }
 
-/* dy must have the sizes that the convolution gives, so that what no window reads is less than a
- * stride. */
+/* dy must have the convolution's output sizes, so that fewer rows than a stride are unread. */
 static bool solve_extra(struct graph *g, node_id n, struct adjoint *a, struct err *e)
 {
     const struct shape *dy = op_in_shape(g, graph_node(g, n), 0);
@@ -261,8 +260,8 @@ static bool weight_eval(const struct op_eval *v, struct err *e)
 
 /* ConvGradWeight: lowering. */
 
-/* Loop over the positions of dy along spatial axis i that meet an input under tap k, or, where k is a vector, over all of
- * them. */
+/* Loops over the positions of dy along spatial axis i whose tap k is inside the input, or, if k is
+   a vector, over all of them. */
 static void open_positions(struct emit *m, const struct op_window *w, const struct node *n, u32 i, kval tap,
                            struct op_taps *t)
 {

@@ -21,7 +21,7 @@ static i64 span(const struct op_window *w, u32 i)
     return (w->kernel[i] - 1) * w->dilation[i] + 1;
 }
 
-/* Attribute of `count` non-negative entries, zeros when left out. */
+/* Attribute of `count` non-negative entries, zeros if omitted. */
 static bool read_list(const struct graph *g, node_id n, const char *name, i64 *out, u32 count,
                       struct err *e)
 {
@@ -65,8 +65,7 @@ static bool solve_pads(struct graph *g, node_id n, const struct op_window *w, co
     return true;
 }
 
-/* Attribute output_shape; PyTorch's exporter and others put the batch and channel sizes in front,
- * too. */
+/* Attribute output_shape; PyTorch's exporter and others include the batch and channel sizes. */
 static bool read_output_shape(struct graph *g, node_id n, u32 spatial, sym *want, bool *has,
                               struct err *e)
 {
@@ -177,7 +176,7 @@ static bool scatter_open(const struct op_eval *v, struct scatter *s, struct err 
     return s->at != NULL;
 }
 
-/* Adds what one channel contributes through one row of taps. x, wt: flat positions. */
+/* Adds the contribution of one channel and one row of taps. x, wt: flat positions. */
 static void add_row_taps(const struct scatter *s, double *acc, i64 tap, i64 x, i64 wt)
 {
     u32 l = s->w.n - 1;
@@ -245,7 +244,7 @@ static void gather_clamped(struct emit *m, const struct op_window *w, u32 i, kva
     t->n_open++;
 }
 
-/* Loop over all taps; those that meet no input are skipped (scalar) or masked (vector). */
+/* Loop over all taps; those outside the input are skipped (scalar) or masked (vector). */
 static void gather_tested(struct emit *m, const struct op_window *w, u32 i, kval p, sym size,
                           struct gather *t)
 {
@@ -301,7 +300,8 @@ static kval lower(struct emit *m, const struct node *n, u32 out, const kval *idx
         bool clamped = w.dilation[i] == 1 && kir_lanes(k, p) == 1;
         (clamped ? gather_clamped : gather_tested)(m, &w, i, p, x->shape.dim[2 + i], &t);
     }
-    kval ch = kir_bin(k, KI_ADD, base, kir_loop(k, KL_SERIAL, kir_int(k, 0), cg, 1)); /* channels innermost, as in Conv */
+    /* channels innermost, as in Conv */
+    kval ch = kir_bin(k, KI_ADD, base, kir_loop(k, KL_SERIAL, kir_int(k, 0), cg, 1));
     kval in_group = group > 1 ? kir_bin(k, KI_MOD, idx[1], mg) : idx[1];
     add_tap(m, n, &t, &a, (kval[]){idx[0], ch, ch, in_group});
     for (u32 i = 0; i < t.n_open + 1; i++) kir_end(k);

@@ -36,7 +36,7 @@ static bool const_weights(struct graph *g, node_id n, i64 *dim, struct err *e)
     return true;
 }
 
-/* Checks what the product needs; attributes of the window become explicit. */
+/* Checks the operands; attributes of the window become explicit. */
 static bool checks(struct graph *g, node_id n, struct deform *d, i64 *weight, struct err *e)
 {
     const struct node *nd = graph_node(g, n);
@@ -188,7 +188,7 @@ struct work {
 
 static kval num(const struct work *w, double v) { return kir_const_f(w->k, w->t, 1, v); }
 
-/* Where the tap lies along axis a, from the offset in row `row`. */
+/* The position of the tap along axis a, from the offset in row `row`. */
 static void emit_position(struct work *w, u32 a, kval o, kval tap, kval row)
 {
     struct kir *k = w->k;

@@ -105,7 +105,7 @@ static double twister_uniform(struct twister *t)
     return (high * 67108864 + low) / 9007199254740992.0;
 }
 
-/* mask: what is kept; factor: what x is multiplied by. */
+/* mask: kept elements; factor: multiplier of x. */
 static bool make_mask(struct graph *g, node_id n, double ratio, value_id *mask, value_id *factor, struct err *e)
 {
     const struct node *x = graph_node(g, n);

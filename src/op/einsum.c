@@ -160,7 +160,7 @@ static bool parse(struct graph *g, node_id n, struct einsum *s, struct err *e)
     if (arrow && (right.n == 0 || right.p[0] != '>')) return bad(&p, "bad character");
     left = arrow ? left : text;
     rest = left;
-    for (u32 k = 0; k < s->n; k++) { /* how many axes the ellipsis stands for at most */
+    for (u32 k = 0; k < s->n; k++) { /* maximal number of axes of the ellipsis */
         bool more = str_cut(rest, ',', &term, &rest);
         if (more != (k + 1 < s->n)) return bad(&p, "wrong number of operands");
         u32 rank = graph_value(g, nd->in.v[k])->shape.rank, letters = count_letters(term);

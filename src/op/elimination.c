@@ -106,7 +106,7 @@ static bool inverse_eval(const struct op_eval *v, struct err *e)
     return true;
 }
 
-/* What a kernel works on. */
+/* Operands of a kernel. */
 struct work {
     struct kir *k;
     enum dtype t;

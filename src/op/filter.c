@@ -90,7 +90,7 @@ static bool outer_infer(struct graph *g, node_id n, struct err *e)
 
 /* Evaluation. */
 
-/* Where tap t at p meets the other map, of h x w pixels: flat, -1 outside. */
+/* The pixel of the other map (h x w) that tap t at p reads: flat, -1 outside. */
 static i64 met(const struct op_filter *f, i64 t, i64 py, i64 px, i64 h, i64 w)
 {
     i64 y = t / f->kernel[1] * f->dilation[0] - f->begin[0], x = t % f->kernel[1] * f->dilation[1] - f->begin[1];
@@ -154,7 +154,7 @@ static bool outer_eval(const struct op_eval *v, struct err *e) { return each_poi
 
 /* Lowering. */
 
-/* p met under a tap's position k along axis i, inside: *ok says whether it was. */
+/* The position of p under a tap's index k along axis i; *ok: inside. */
 static kval meet(struct emit *m, const struct op_filter *f, u32 i, kval p, kval tap, sym size, kval *ok)
 {
     struct kir *k = m->k;
@@ -229,7 +229,7 @@ static kval outer_lower(struct emit *m, const struct node *n, u32 out, const kva
     return kir_cast(k, emit_type(t), masked(m, ok, emit_acc_get(m, &sum)));
 }
 
-/* A multiply-add per tap and channel, whether it meets something or not. */
+/* A multiply-add per tap and channel, inside or not. */
 static double flops(const struct graph *g, const struct node *n, const i64 *var)
 {
     i64 x[MAX_RANK], y[MAX_RANK];
@@ -362,7 +362,8 @@ static struct op_filter random_window(struct rng *r)
     struct op_filter f = {.splat = rng_range(r, 0, 1), .normalize = !rng_range(r, 0, 3)};
     for (u32 i = 0; i < 2; i++)
         f.kernel[i] = rng_range(r, 1, 4), f.dilation[i] = rng_range(r, 1, 2), f.begin[i] = rng_range(r, 0, f.kernel[i] * f.dilation[i]);
-    f.epsilon = 8 * (double)(f.kernel[0] * f.kernel[1]); /* sums of weights of both signs stay away from its negative */
+    f.epsilon = 8 * (double)(f.kernel[0] * f.kernel[1]); /* sums of weights of both signs stay away from its
+                                                            negative */
     return f;
 }
 

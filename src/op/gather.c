@@ -5,7 +5,8 @@
 // never leads outside the input.
 #include "op/op.h"
 
-/* Constant indices must lie in -dim..dim-1; element i belongs to dim[i % n_dims]. A size that is not known is large enough by a fact. */
+/* Constant indices must be in -dim..dim-1; element i belongs to dim[i % n_dims]. An unknown size is
+   large enough by a fact. */
 static bool check_indices(struct graph *g, node_id n, const sym *dim, u32 n_dims, struct err *e)
 {
     const struct value *x = graph_value(g, graph_node(g, n)->in.v[1]);

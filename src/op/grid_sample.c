@@ -285,7 +285,7 @@ static void taps_to_indices(const struct lowering *l, sym size, struct ktaps *t)
     }
 }
 
-/* Adds what axis a and those behind it give; at, weight: of the axes before. */
+/* Adds the contributions along axis a and the following ones; at, weight: of the previous axes. */
 static kval emit_sum(const struct lowering *l, const struct node *n, const struct ktaps *t, u32 a, kval *at, kval weight,
                      kval sum)
 {

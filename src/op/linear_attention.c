@@ -212,7 +212,7 @@ static kval in_head(const struct work *w, kval h, kval size, kval i)
 
 static kval decay(const struct work *w, kval t, kval at) { return kir_un(w->k, KI_EXP, read(w, IN_DECAY, t, at)); }
 
-/* Decays the column; what it holds for the key, which only the delta rules need. */
+/* Decays the column; returns its prediction for the key, needed by the delta rules only. */
 static kval emit_decay(const struct work *w, kval t)
 {
     struct kir *k = w->k;

@@ -196,7 +196,7 @@ static bool lookup_eval(const struct op_eval *v, struct err *e)
     return true;
 }
 
-/* How many keys are not above x, by halves; the last of them may be x. */
+/* Number of keys not above x, by bisection; the last of them may be x. */
 static kval lookup_lower(struct emit *m, const struct node *n, u32 out, const kval *idx)
 {
     struct kir *k = m->k;
@@ -277,8 +277,8 @@ static void set_default(const struct node *nd, struct tensor *values, i64 at)
     else elem_set_i64(values->dtype, values->data, at, attr_int(nd, "default_int64", -1));
 }
 
-/* Keys ascending without repetition, the last of equal ones counting; values beside them, the default last. A NaN's place
-   among the values is -1 where there is none. */
+/* Keys ascending without repetition, the last of equal ones counting; values beside them, the
+   default last. A NaN's index among the values is -1 if there is none. */
 static i64 sorted(struct graph *g, const struct node *nd, const struct tensor *keys, const struct tensor *values, struct tensor *out[2])
 {
     i64 n = tensor_count(keys), count = 0, nan = -1;

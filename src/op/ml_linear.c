@@ -108,7 +108,7 @@ static value_id is_above(struct graph *g, node_id n, value_id scores, double lea
     return op_node_axes(g, n, "Squeeze", op_node_binf(g, n, "Greater", scores, DT_F32, least, 0), &column, 1, 0);
 }
 
-/* The second label where yes, else the first. A single label: 1 and 0 stand for them, as in ONNX Runtime. */
+/* The second label if yes, else the first. A single label: 1 and 0 instead, as in ONNX Runtime. */
 static void two_labels(struct graph *g, node_id n, value_id yes)
 {
     const struct node nd = *graph_node(g, n);
@@ -264,8 +264,8 @@ static value_id pair_coefficients(struct graph *g, node_id n, const struct svc *
     return graph_add_const(g, S("coefficients"), t);
 }
 
-/* Votes (n, k) of the scores of pairs (n, pairs): the matrix has 1 where a class wins by a score above 0, -1 where it wins
-   otherwise, so wins = yes * m + (number of -1). */
+/* Votes (n, k) from the scores of pairs (n, pairs): the matrix has 1 if a class wins by a score
+   above 0, -1 if it wins otherwise, so wins = yes * m + (number of -1). */
 static value_id votes(struct graph *g, node_id n, const struct svc *s, value_id scores, struct err *e)
 {
     struct tensor *m = tensor_try(g->arena, DT_F32, 2, (i64[]){s->pairs, s->k}, e, "its votes", S(""));

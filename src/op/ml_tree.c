@@ -431,8 +431,9 @@ static bool base_values(struct graph *g, node_id n, i64 k, const double **v, i64
            op_invalid(e, g, n, "%lld base values for %lld results", (long long)*count, (long long)k);
 }
 
-/* Two classes of which only one has votes: one score, from which ONNX Runtime makes both columns where it is the first
-   class's, unless there are two base values; the other column is 0 then. Otherwise the label is that of the largest score, whatever ONNX Runtime does for two classes. */
+/* Two classes of which only one has votes: a single score, from which ONNX Runtime makes both
+   columns if it is the first class's, unless there are two base values; the other column is 0 then.
+   Otherwise the label is that of the largest score, unlike ONNX Runtime for two classes. */
 static bool is_binary(const struct graph *g, const struct node *nd, const struct trees *t, bool *positive)
 {
     const i64 *k;
@@ -529,7 +530,7 @@ static bool prim_infer(struct graph *g, node_id n, struct err *e)
               op_in_dtype(g, nd, IN_NODES) == DT_I32 && op_in_dtype(g, nd, IN_ROOTS) == DT_I32 && (combine == SUM || combine == MIN || combine == MAX);
     for (u32 k = IN_LIMITS; ok && k < N_IN; k++) ok = k == IN_WEIGHTS || op_in_shape(g, nd, k)->rank == 1;
     if (!ok || attr_int(nd, "depth", 0) < 0) return op_invalid(e, g, n, "inputs or attributes are no trees");
-    for (u32 k = 0; k < N_IN; k++) { /* an index is clamped to what is there, which must be something */
+    for (u32 k = 0; k < N_IN; k++) { /* indices are clamped, so no input may be empty */
         sym size = op_in_shape(g, nd, k)->dim[k == IN_X];
         if (!op_require_at_least(g, n, size, sym_const(g->sym, 1), e, "the size of input %u", k)) return false;
         nd = graph_node(g, n);
@@ -596,7 +597,7 @@ static kval load(struct emit *m, const struct node *n, u32 k, kval a, kval b)
     return dtype_is_int(op_in_dtype(m->g, n, k)) ? kir_cast(m->k, DT_I64, v) : v;
 }
 
-/* Whether v goes the way of true at node `at`; comparisons that no node has are left out. */
+/* Whether v takes the true branch at node `at`; unused comparisons are omitted. */
 static kval is_true(struct emit *m, const struct node *n, kval at, kval v)
 {
     struct kir *k = m->k;
@@ -633,7 +634,7 @@ static void prim_whole(struct emit *m, const struct node *n)
     emit_slices(m, &out->shape, inside, idx);
     kval sum = kir_alloc(k, KS_REG, t, 1, one), here = kir_alloc(k, KS_REG, DT_I32, 1, one);
     kir_store(k, sum, zero, none);
-    /* What is kept from step to step is an i32, as in the table: Mesa 22's lavapipe loses an i64 there. */
+    /* The state between steps is an i32, as in the table: Mesa 22's lavapipe loses an i64 there. */
     kval from = load(m, n, IN_FROM, idx[1], 0), to = load(m, n, IN_FROM, kir_bin(k, KI_ADD, idx[1], one), 0);
     kval r = kir_loop(k, KL_SERIAL, from, to, 1);
     kir_store(k, here, zero, load_as_it_is(m, n, IN_ROOTS, r, 0));

@@ -29,7 +29,7 @@ static bool refuse_attr(const struct graph *g, node_id n, const char *const *nam
     return true;
 }
 
-/* What is attended: 4-d (b, h, s, d). */
+/* Attention operands: 4-d (b, h, s, d). */
 struct att {
     struct graph *g;
     node_id n;
@@ -68,7 +68,7 @@ static value_id masked_scores(struct att *a)
     return op_node_where(g, a->n, a->allowed, a->bias, op_const_f(g, a->type, -INFINITY), 0);
 }
 
-/* The node Attention of ai.onnx and what brings its output to form. */
+/* The node Attention of ai.onnx and the conversion of its output. */
 static void attend(struct att *a)
 {
     struct graph *g = a->g;
@@ -440,7 +440,8 @@ struct gqa {
     value_id before;     /* i64 (b): keys that were there before these */
 };
 
-/* How many keys each batch had: last + 1 less those of now, none for a first prompt, padded or not. */
+/* Number of keys before this step in each batch: last + 1 minus the new ones, none for a first
+   prompt, padded or not. */
 static value_id keys_before(struct gqa *q)
 {
     struct graph *g = q->a.g;
@@ -453,7 +454,8 @@ static value_id keys_before(struct gqa *q)
     return op_node_binf(g, n, "Max", last, DT_I64, 0, 0);
 }
 
-/* The cache (b, hk, p, d) with the new ones (b, hk, s, d) put in behind what each batch had: (b, hk, t, d). */
+/* The cache (b, hk, p, d) with the new keys (b, hk, s, d) inserted after each batch's own: (b, hk,
+   t, d). */
 static value_id cached(struct gqa *q, value_id past, value_id now, value_id out)
 {
     struct graph *g = q->a.g;
@@ -472,7 +474,7 @@ static value_id cached(struct gqa *q, value_id past, value_id now, value_id out)
     return op_node_swap(g, n, y, 4, 1, 2, out);
 }
 
-/* Queries or keys of head counts h, normalised and turned as the attributes say. */
+/* Queries or keys with h heads, normalised and rotated by the attributes. */
 static value_id turned(struct gqa *q, value_id x, u32 norm, value_id ids)
 {
     struct graph *g = q->a.g;
@@ -524,7 +526,8 @@ static void split_qkv(struct gqa *q)
     a->v = by_heads(a, op_node_slice(g, a->n, x, &s, 2, sym_add(g->sym, wide, narrow), narrow, 0), a->s, q->hk, q->d);
 }
 
-/* Keys in the cache behind this step: what the model says, or the cache's room and these. */
+/* Keys in the cache after this step: as declared by the model, or the cache's size plus the new
+   ones. */
 static sym keys_after(struct gqa *q)
 {
     struct graph *g = q->a.g;
@@ -555,7 +558,8 @@ static value_id group_band(struct gqa *q)
     return v;
 }
 
-/* A key and a value of zeros more, whose score is 0 or the head's sink: what the softmax leaves to nobody. */
+/* Appends a key and a value of zeros, whose score is 0 or the head's sink: the softmax's share for
+   no key. */
 static void add_sink(struct gqa *q)
 {
     struct att *a = &q->a;
@@ -651,7 +655,7 @@ static bool rotary_expand(struct graph *g, node_id n, struct err *e)
     value_id y = op_node(g, n, "RotaryEmbedding", 4, in, nd.out.v[0]);
     attr_set_int(g, op_made(g, y), "interleaved", attr_int(&nd, "interleaved", 0));
     attr_set_int(g, op_made(g, y), "rotary_embedding_dim", dim);
-    if (!heads && x.rank == 3) { /* heads are as large as what is turned */
+    if (!heads && x.rank == 3) { /* heads are as large as the rotated part */
         if (!sym_is_const(g->sym, table.dim[1], &half) || !sym_is_const(g->sym, x.dim[2], &all) || half < 1 || all % (2 * half))
             return op_unsupported(e, g, n, "the number of heads is not known; attribute 'num_heads' would say it");
         heads = all / (2 * half);

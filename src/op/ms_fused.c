@@ -96,7 +96,7 @@ static bool conv_expand(struct graph *g, node_id n, struct err *e)
     if (last) in[0] = channels(g, n, in[0], rank, false, 0);
     if (last_w) in[1] = channels(g, n, in[1], rank, false, 0);
     value_id y = op_node_same(g, n, "Conv", 3, in, act_attrs, 0);
-    if (last_w) attr_remove(g, op_made(g, y), "kernel_shape"); /* the weight says it */
+    if (last_w) attr_remove(g, op_made(g, y), "kernel_shape"); /* implied by the weight */
     if (z) y = op_node2(g, n, "Add", y, last ? channels(g, n, z, rank, false, 0) : z, 0);
     if (!last) return activation(g, n, y, nd.out.v[0]), true;
     channels(g, n, activation(g, n, y, 0), rank, true, nd.out.v[0]);

@@ -123,7 +123,7 @@ static void random_simplified(const struct op *self, struct graph *g, struct rng
     attr_set_float(g, g->node.n - 1, "epsilon", 1e-2);
 }
 
-/* EmbedLayerNormalization -> y, how many words each mask has [, sum] */
+/* EmbedLayerNormalization -> y, number of words of each mask [, sum] */
 
 enum { IDS, SEGMENTS, WORD, POSITION, SEGMENT, GAMMA, BETA, MASK, POSITION_IDS };
 
@@ -204,7 +204,7 @@ static bool group_infer(struct graph *g, node_id n, struct err *e)
            op_check_rank(g, n, 2, 1, 1, e) && op_check_rank(g, n, 3, 2, MAX_RANK, e) && op_infer_expanded(g, n, e);
 }
 
-/* Vector of channels laid along axis 1 of rank `rank`; last: along the last one, where it is already. */
+/* Vector of channels along axis 1 of rank `rank`; last: along the last one, where it is already. */
 static value_id along(struct graph *g, node_id n, value_id v, u32 rank, bool last)
 {
     i64 axes[MAX_RANK];
@@ -234,8 +234,8 @@ static value_id channels(struct graph *g, node_id n, value_id v, u32 rank, bool 
     return op_node_perm(g, n, v, rank, perm, out);
 }
 
-/* Scales are per channel. Where the number of channels is not known GroupNormalization could take them for scales per
-   group: it gets ones then. x: channels first */
+/* Scales are per channel. With an unknown number of channels GroupNormalization could take them for
+   scales per group, so it gets ones. x: channels first */
 static value_id group_normal(struct graph *g, node_id n, value_id x, enum dtype f)
 {
     const struct node nd = *graph_node(g, n);

@@ -89,7 +89,8 @@ static value_id softmax(struct graph *g, node_id n, value_id x)
     u32 axis = 0;
     if (!op_axis(attr_int(&nd, "axis", old ? 1 : -1), s.rank, &axis) || !old || axis + 1 == s.rank)
         return op_node_softmax(g, n, x, attr_int(&nd, "axis", old ? 1 : -1), 0);
-    sym flat[2] = {sym_const(g->sym, 1), sym_const(g->sym, 1)}; /* before opset 13: rows of all axes from `axis` on */
+    /* before opset 13: rows of all axes from `axis` on */
+    sym flat[2] = {sym_const(g->sym, 1), sym_const(g->sym, 1)};
     for (u32 i = 0; i < s.rank; i++) flat[i >= axis] = sym_mul(g->sym, flat[i >= axis], s.dim[i]);
     x = op_node_softmax(g, n, op_node_reshape(g, n, x, 2, flat, 0), 1, 0);
     return op_node_reshape(g, n, x, s.rank, s.dim, 0);
@@ -303,7 +304,7 @@ static void random_conv(const struct op *self, struct graph *g, struct rng *r)
      .infer = what##_infer, .expand = what##_expand, .random = random_##what, .row = par}
 
 static const struct op ops[] = {
-    /* The zero point of x may be left out before the scale of y. */
+    /* The zero point of x may be omitted before the scale of y. */
     OP("QLinearAveragePool", 2, 5, unary, "AveragePool"),
     OP("QLinearGlobalAveragePool", 2, 5, unary, "GlobalAveragePool"),
     OP("QLinearLeakyRelu", 2, 5, unary, "LeakyRelu"),

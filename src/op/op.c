@@ -22,7 +22,7 @@ static const struct op_family *const families[] = {
 #undef X
     NULL};
 
-/* The first characters tell most names apart without a call. */
+/* The first characters distinguish most names without a call. */
 static bool is_named(const struct op *op, struct str name)
 {
     return op->name[0] == name.p[0] && str_is(name, op->name);
@@ -100,8 +100,8 @@ static bool inputs_ok(struct graph *g, node_id n, const struct op *op, struct er
     return true;
 }
 
-/* Nothing computes with types that only lie in memory, and where a family reads operands as they are stored none would know
-   them. */
+/* Nothing computes with storage-only types, and families that read operands as stored do not
+   support them. */
 static bool small_ok(struct graph *g, node_id n, const value_id *v, u32 count, struct err *e)
 {
     if (op_of(g, n)->props & (OP_VIEW | OP_SMALL)) return true;
@@ -159,8 +159,8 @@ static void refresh_sizes(struct graph *g)
     }
 }
 
-/* A fact that a late node needs changes sizes before it: again, until nothing new is needed. What failed may be
-   right with the facts that became known behind it in the order of axes, too. */
+/* A fact required by a late node changes earlier sizes: repeats until there are no new facts. A
+   failed node may succeed with facts from later ones, too. */
 bool op_infer_all(struct graph *g, struct err *e)
 {
     if (!graph_sort(g, e)) return false;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What larger expansions are written with, beside op_expand.c: nodes that only move elements, whose sizes are
-// expressions, and a composite's sizes and types found by expanding it aside, so that what it means is written down
+// For larger expansions, beside op_expand.c: nodes that only move elements, whose sizes are
+// expressions; and inference of a composite by expanding a copy, so that its semantics are written
 // once.
 #include "op/op.h"
 
@@ -152,7 +152,7 @@ bool op_infer_expanded(struct graph *g, node_id n, struct err *e)
     for (u32 k = 0; ok && k < to->out.n; k++) {
         if (!to->out.v[k]) continue;
         const struct value *x = graph_value(&aside, from->out.v[k]);
-        if (!x->shape.known) continue; /* op_infer says so */
+        if (!x->shape.known) continue; /* reported by op_infer */
         op_set_out(g, n, k, x->dtype, &x->shape);
         if (x->sdata) op_set_sdata(g, to->out.v[k], x->sdata->num, x->sdata->n, x->sdata->den);
     }

@@ -107,7 +107,7 @@ static bool read_direction(const struct graph *g, node_id n, struct op_cell *c, 
     return op_invalid(e, g, n, "direction '%.*s'", STR_ARG(s));
 }
 
-/* The primitive says in an attribute what an operator's name says. */
+/* The primitive has the operator's name in an attribute. */
 static bool read_kind(const struct graph *g, node_id n, struct op_cell *c, struct err *e)
 {
     const struct node *nd = graph_node(g, n);
@@ -206,7 +206,7 @@ kval op_cell_activate(struct kir *k, const struct op_cell *c, u32 f, kval dir, k
     return kir_select(k, is_first, first, activation(k, &c->act[1][f], x));
 }
 
-/* x + p*c where there is a peephole */
+/* x + p*c with a peephole */
 static kval peep(struct kir *k, kval x, kval p, kval c) { return p ? kir_fma(k, p, c, x) : x; }
 
 static void emit_lstm(struct kir *k, const struct op_cell *c, struct op_cell_step *s)

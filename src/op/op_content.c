@@ -74,7 +74,7 @@ void op_set_sdata(struct graph *g, value_id v, const sym *num, i64 n, i64 den)
 {
     assert(den > 0);
     for (i64 i = 0; i < n; i++)
-        if (!sym_is_defined(g->sym, num[i])) return; /* an overflow: only running tells what becomes of it */
+        if (!sym_is_defined(g->sym, num[i])) return; /* an overflow: unknown until run time */
     struct sym_data *d = arena_new(g->arena, struct sym_data);
     *d = (struct sym_data){.n = n, .den = den, .num = arena_array(g->arena, sym, n + 1)};
     for (i64 i = 0; i < n; i++) d->num[i] = num[i];

@@ -177,7 +177,7 @@ void *op_eval_array(const struct op_eval *v, i64 n, i64 elem_size, struct err *e
     return arena_try(v->scratch, n * elem_size, e, "intermediate results of %.*s '%.*s'", STR_ARG(op), STR_ARG(name));
 }
 
-/* A node that runs graphs tells the sizes of its outputs itself. */
+/* A node that runs graphs determines the sizes of its outputs itself. */
 static bool eval_call(struct run *r, node_id n, struct err *e)
 {
     const struct node *x = graph_node(&r->g, n);
@@ -250,7 +250,8 @@ static bool prepare(struct run *r, const struct graph *g, struct tensor *const *
     for (value_id v = 1; v < r->g.value.n; v++) r->t[v] = graph_value(&r->g, v)->data;
     for (u32 k = 0; k < r->g.input.n; k++) r->t[r->g.input.v[k]] = in[k];
     for (u32 k = 0; k < r->g.made.n; k++)
-        if (!graph_read_sizes(&r->g, r->g.made.v[k].v, r->t[r->g.made.v[k].v], r->var, e)) return false; /* of inputs and constants */
+        /* of inputs and constants */
+        if (!graph_read_sizes(&r->g, r->g.made.v[k].v, r->t[r->g.made.v[k].v], r->var, e)) return false;
     return graph_make_sizes(&r->g, r->var, e);
 }
 

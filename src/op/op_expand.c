@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the expansions of composite operators are written with. New nodes have no types or shapes
-// until the expansion is complete (op_expand infers them then), so an expansion decides by the
-// types and shapes of the node it replaces.
+// For expansions of composite operators. New nodes have no types or shapes until the expansion is
+// complete (op_expand infers them then), so an expansion uses the types and shapes of the node it
+// replaces.
 #include "op/op.h"
 
 value_id op_node1(struct graph *g, node_id like, const char *op, value_id a, value_id out)

@@ -24,11 +24,11 @@ static bool at_least(struct symtab *t, sym s, i64 least)
 static sym num(struct symtab *t, i64 v) { return sym_const(t, v); }
 static sym neg(struct symtab *t, sym a) { return sym_sub(t, num(t, 0), a); }
 
-/* a/b towards zero for b > 0: floor when a >= 0 is provable, else from the floors of both signs. */
+/* a/b towards zero for b > 0: floor if a >= 0 is provable, else from the floors of both signs. */
 static sym trunc_div(struct symtab *t, sym a, sym b)
 {
     if (at_least(t, a, 0)) return sym_div(t, a, b);
-    i64 c; /* what is just below 0, such as H - 1 where H may be 0, comes to 0 */
+    i64 c; /* values just below 0, such as H - 1 for H = 0, round to 0 */
     if (sym_is_const(t, b, &c) && c > 1 && at_least(t, a, 1 - c)) return sym_div(t, sym_max(t, a, num(t, 0)), b);
     sym up = sym_div(t, sym_max(t, a, num(t, 0)), b),
         down = sym_div(t, sym_max(t, neg(t, a), num(t, 0)), b);
@@ -237,7 +237,7 @@ static bool where(struct symtab *t, const struct sym_data in[3], struct sym_data
     return true;
 }
 
-/* Bounds that are not there have no numbers. Where they cross, the upper one holds. */
+/* Missing bounds have no numbers. If they cross, the upper one holds. */
 static bool clip(struct graph *g, const struct node *x, const struct sym_data in[3],
                  struct sym_data *r)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the operators contribute to kernels: lower/ asks here for elements of a node's outputs.
+// The operators' part of kernels: lower/ requests elements of a node's outputs here.
 #include "op/op.h"
 
 kval op_lower(struct emit *m, node_id n, u32 out, const kval *idx)

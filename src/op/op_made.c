@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sizes that only running can tell. An operator that takes sizes as an input (Reshape, Slice, Range ...) asks for its content with
-// op_data_ints. Where that is not known in symbols, each unknown element becomes a made size: the difference of two variables, as an
-// element may be negative and a variable is not. What is a size for certain is named by a variable of its own (op_let), so that
-// shapes stay simple; its expression is worked out on the host, once a run.
+// Data-dependent sizes. An operator with sizes as an input (Reshape, Slice, Range ...) requests its
+// content by op_data_ints. If that is symbolically unknown, each unknown element becomes a made
+// size: the difference of two variables, because an element may be negative and a variable is not.
+// Certain sizes are named by a variable of their own (op_let), so that shapes stay simple; its
+// expression is evaluated on the host, once per run.
 #include "op/op.h"
 
 #include <string.h>
@@ -76,7 +77,7 @@ sym op_let_if(struct graph *g, node_id n, sym expr, sym most, sym at_least, sym 
     return s;
 }
 
-/* a - b, or what of it must vanish for the fact. */
+/* The part of a - b that must vanish for the fact. */
 static sym must_vanish(struct symtab *t, enum sym_fact_kind kind, sym a, sym b)
 {
     if (kind == FACT_MULTIPLE) b = sym_mul(t, b, sym_div(t, a, b));
@@ -143,7 +144,7 @@ enum { MAX_CONST_NODES = 64, MAX_CONST_ELEMS = 4096 };
 
 struct const_nodes { node_id v[MAX_CONST_NODES]; u32 n; };
 
-/* Adds the nodes that v is computed from, each behind those that it reads. false: not from constants alone, or from too much. */
+/* Adds the nodes that compute v in topological order. false: not from constants alone, or too many. */
 static bool add_const_nodes(const struct graph *g, value_id v, struct const_nodes *c, u32 steps)
 {
     const struct value *x = graph_value(g, v);
@@ -161,7 +162,8 @@ static bool add_const_nodes(const struct graph *g, value_id v, struct const_node
     return true;
 }
 
-/* What is computed from constants alone is known, although no symbols say so: 16**0.5, as an exporter writes the side of a square. */
+/* Values computed from constants alone are known, even without symbols: 16**0.5, the side of a
+   square in some exporters. */
 static bool content_of_constants(struct graph *g, value_id v)
 {
     struct const_nodes c = {.n = 0};

@@ -37,7 +37,8 @@ bool op_ml_check_transform(const struct graph *g, node_id n, struct err *e)
     return op_unsupported(e, g, n, "post_transform '%.*s'", STR_ARG(s));
 }
 
-/* exp(x - max) of what is not nearly zero, x * exp(-max) of the rest, divided by the sum */
+/* exp(x - max) of elements that are not nearly zero, x * exp(-max) of the others, divided by the
+   sum */
 static value_id softmax_zero(struct graph *g, node_id n, value_id x, enum dtype t)
 {
     const i64 last = -1;

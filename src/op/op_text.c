@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What messages say: which node, which sizes.
+// Texts in messages: nodes and sizes.
 #include "op/op.h"
 
 #include <stdarg.h>

@@ -87,7 +87,7 @@ bool op_sizes_agree(struct graph *g, sym a, sym b) { return require(g, g->at, FA
 
 bool op_size_reaches(struct graph *g, sym a, sym least) { return require(g, g->at, FACT_AT_LEAST, a, least); }
 
-/* 1 where there is anything: the slice 0:1 of a size. Then it is taken for 1, which becomes a fact. */
+/* 1 for a non-empty axis: the slice 0:1 of a size, assumed to be 1 by a fact. */
 static bool is_one(struct graph *g, sym a)
 {
     i64 c;

@@ -99,8 +99,8 @@ static void content_read(const struct graph *g, value_id v, struct content *c)
     if (!op_sym_content(g, v, MAX_CONTENT, &c->data)) c->data.n = -1;
 }
 
-/* Integers and what is computed from sizes are worth knowing; constants of floats alone are not
- * shape arithmetic. */
+/* Integers and results of size arithmetic are tracked; float constants alone are not shape
+   arithmetic. */
 static bool is_content(const struct graph *g, value_id v)
 {
     return v && (graph_value(g, v)->sdata || !dtype_is_float(graph_value(g, v)->dtype));

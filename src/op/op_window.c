@@ -28,7 +28,7 @@ static bool auto_pad_parse(struct str s, enum auto_pad *out)
     return false;
 }
 
-/* Attribute `name` with `count` entries of at least `min`, or all `def` where it is left out. */
+/* Attribute `name` with `count` entries of at least `min`, or all `def` if omitted. */
 static bool read_ints(const struct graph *g, node_id n, const char *name, i64 min, i64 def,
                       i64 *out, u32 count, struct err *e)
 {
@@ -160,7 +160,7 @@ static sym window_count(const struct graph *g, const struct op_window *w, u32 i,
     return sym_add(t, sym_div(t, last, stride), sym_const(t, 1));
 }
 
-/* Is there a window at all along axis i? Where it cannot be told it becomes a fact. */
+/* Whether there is a window along axis i, possibly by a new fact. */
 static bool window_exists(struct graph *g, node_id n, const struct op_window *w, u32 i, sym size, struct err *e)
 {
     struct symtab *t = g->sym;
@@ -283,7 +283,7 @@ void op_taps_range(struct emit *m, const struct op_window *w, const struct shape
     lohi[1] = kir_bin(k, KI_MIN, lohi[1], div_clamped(k, room, d));
 }
 
-/* A tap at positions some of which may lie outside. */
+/* A tap at positions that may be outside. */
 static void tap_check(struct emit *m, const struct op_window *w, sym size, u32 i, struct op_taps *t)
 {
     struct kir *k = m->k;
@@ -303,7 +303,8 @@ void op_taps_open(struct emit *m, const struct op_window *w, const struct shape 
         kval lohi[2] = {kir_int(k, 0), kir_int(k, w->kernel[i])};
         i64 least;
         if (!vector) op_taps_range(m, w, x, i, o[i], false, lohi);
-        else if (!w->every && !(sym_lower_bound(m->g->sym, x->dim[2 + i], &least) && least > 0)) /* an index cannot be clamped to nothing */
+        /* an index cannot be clamped to nothing */
+        else if (!w->every && !(sym_lower_bound(m->g->sym, x->dim[2 + i], &least) && least > 0))
             lohi[1] = kir_select(k, kir_bin(k, KI_LT, lohi[0], emit_size(m, x->dim[2 + i])), lohi[1], lohi[0]);
         t->k[i] = kir_loop(k, KL_SERIAL, lohi[0], lohi[1], 1);
         kval step = kir_bin(k, KI_MUL, t->k[i], kir_int(k, w->dilation[i]));

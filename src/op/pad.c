@@ -139,7 +139,7 @@ static bool is_zero(const struct graph *g, sym s)
     return sym_is_const(g->sym, s, &c) && c == 0;
 }
 
-/* Does nothing unless all is known. value: the node's input that holds the constant. */
+/* No effect unless everything is known. value: the node's input with the constant. */
 static void pad_fold(struct graph *g, node_id n, const struct pad *p, bool has_value)
 {
     struct numbers num = {.mode = p->mode, .rank = p->rank, .has_value = has_value};

@@ -27,7 +27,7 @@ struct par {
     const char *word; /* the string that counts as 1; NULL: the attribute is a number */
 };
 
-/* What a row's expressions can see. */
+/* Parameters visible to a row's expressions. */
 struct ctx {
     double q0, q1; /* attributes */
     double fb;     /* second operand as a float (reference only) */
@@ -114,7 +114,7 @@ static kval extreme(struct kir *k, enum kir_op op, kval a, kval b)
     return SEL(UN(ISNAN, a), a, bin(k, op, a, b));
 }
 
-/* b where dividing by it is defined, else 1 */
+/* b if dividing by it is defined, else 1 */
 static kval safe_divisor(struct kir *k, kval a, kval b, kval *zero, kval *minus)
 {
     bool uns = dtype_kind(kir_dtype(k, a)) == DK_UINT;
@@ -137,7 +137,8 @@ static kval mod_k(struct kir *k, kval a, kval b, bool c_sign)
     kval zero, minus, d = kind == DK_FLOAT ? b : safe_divisor(k, a, b, &zero, &minus);
     kval r = BIN(MOD, a, d);
     if (c_sign || kind == DK_UINT) return r;
-    if (kind == DK_FLOAT) r = SEL(BIN(EQ, r, K(0)), SEL(BIN(LT, b, K(0)), K(-0.0), K(0)), r); /* a zero has the divisor's sign */
+    /* a zero has the divisor's sign */
+    if (kind == DK_FLOAT) r = SEL(BIN(EQ, r, K(0)), SEL(BIN(LT, b, K(0)), K(-0.0), K(0)), r);
     kval differ = BIN(XOR, BIN(LT, r, K(0)), BIN(LT, b, K(0)));
     return SEL(BIN(AND, BIN(NE, r, K(0)), differ), BIN(ADD, r, b), r);
 }
@@ -237,7 +238,7 @@ static i64 shift_i(i64 a, i64 b, bool right, bool uns, i64 bits)
     return ones ? (i64)~(~(u64)a >> b) : (i64)((u64)a >> b);
 }
 
-/* The rows' functions. Rows use but few of what they can see. */
+/* Functions of rows, each of which uses few of its parameters. */
 
 #define LT(x, y) less(x, y, is_u64)
 #define SEE                                                                                        \
@@ -270,7 +271,7 @@ static i64 shift_i(i64 a, i64 b, bool right, bool uns, i64 bits)
 
 /* Sizes. */
 
-/* The input that decides the type: 1 for Where, 0 else. */
+/* The input that determines the type: 1 for Where, else 0. */
 static u32 main_input(const struct row *row) { return row->types == T_COND; }
 
 static bool type_ok(enum types types, enum dtype t)
@@ -578,7 +579,7 @@ static void random_chain(const struct op *self, struct graph *g, struct rng *r)
     {                                                                                              \
         n0, NAN, one                                                                               \
     }
-#define FLAG(n0, one) /* a word that may be left out */                                           \
+#define FLAG(n0, one) /* an optional word */                                           \
     {                                                                                              \
         n0, 0, one                                                                                 \
     }

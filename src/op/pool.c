@@ -61,12 +61,12 @@ struct pool {
 
 struct result {
     double max, sum; /* of the taps inside */
-    i64 at;          /* flat position of the maximum in its channel, of the first tap where none is above -infinity; -1: no tap */
+    i64 at;          /* flat position of the maximum in its channel, of the first tap where none is above
+                        -infinity; -1: no tap */
     i64 n;           /* taps that count for the mean */
 };
 
-/* Position of a tap; false: in the pad. *in_pad tells whether it is at least in the padded input.
- */
+/* Position of a tap; false: in the padding. *in_pad: whether it is at least in the padded input. */
 static bool tap_at(const struct pool *c, i64 tap, const i64 *o, i64 *at, bool *in_pad)
 {
     bool inside = true;

@@ -39,7 +39,7 @@ static value_id along(struct graph *g, node_id n, value_id v, u32 behind)
     return behind ? op_node_axes(g, n, "Unsqueeze", v, axes, behind, 0) : v;
 }
 
-/* Input k, if a vector laid along an axis. 0: left out. */
+/* Input k, as a vector along an axis. 0: omitted. */
 static value_id param(struct graph *g, node_id n, u32 k, u32 behind)
 {
     const struct node nd = *graph_node(g, n);
@@ -127,7 +127,7 @@ static bool scaled_ok(struct graph *g, node_id n, struct err *e)
     return !size || blocks_ok(g, n, axis, size, e);
 }
 
-/* Axes behind attribute `axis`. */
+/* Axes after attribute `axis`. */
 static u32 axes_behind(const struct graph *g, const struct node *nd)
 {
     u32 rank = op_in_shape(g, nd, 0)->rank, axis = 0;
@@ -294,7 +294,9 @@ struct operands { /* inputs: left and right operand and their zero points */
     u32 a, za, b, zb;
 };
 static const struct operands of_integer = {.a = 0, .b = 1, .za = 2, .zb = 3}, /* ConvInteger, MatMulInteger */
-    of_linear = {.a = QA, .za = QA_ZERO, .b = QB, .zb = QB_ZERO};             /* QLinearConv, QLinearMatMul. The latter takes and gives floats of 8 bits, too, whose products are sums of f32. */
+    /* QLinearConv, QLinearMatMul. The latter takes and gives floats of 8 bits, too, whose
+       products are sums of f32. */
+    of_linear = {.a = QA, .za = QA_ZERO, .b = QB, .zb = QB_ZERO};
 
 static bool is_f8(enum dtype t) { return dtype_is_small(t) && dtype_bits(t) == 8 && t != DT_F8E8M0; }
 
@@ -347,7 +349,7 @@ static bool params_fit(struct graph *g, node_id n, u32 left, u32 right, u32 b, s
     return (a.rank < 2 || fits_axis(g, n, left, a.dim[a.rank - 2], e)) && (w.rank < 2 || fits_axis(g, n, right, w.dim[w.rank - 1], e));
 }
 
-/* 8-bit v as type t, of the same values plus what is returned in *shift. */
+/* 8-bit v as type t, with the same values plus *shift. */
 static value_id as_bytes(struct graph *g, node_id n, value_id v, enum dtype t, i64 *shift)
 {
     *shift = 0;
@@ -382,7 +384,7 @@ static value_id less_sums(struct graph *g, node_id n, value_id y, value_id zero,
     return op_node2(g, n, "Sub", y, op_node2(g, n, "Mul", sums, zero, 0), 0);
 }
 
-/* Constant weights w of a convolution, less their zero points, as i8, if that holds them; else 0. */
+/* Constant weights w of a convolution minus their zero points, as i8 if they fit; else 0. */
 static value_id centred_bytes(struct graph *g, node_id n, u32 b, u32 z)
 {
     const struct node nd = *graph_node(g, n);

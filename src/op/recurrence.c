@@ -82,7 +82,8 @@ struct run {
     struct op_cell c;
     i64 t, b, u, len; /* steps, batch, units; steps of this sequence */
     i64 dir, seq;
-    double *h, *s, *mem, *gate; /* [u], [u], [u], [gates][u]: state, next state or r*h, LSTM's c, recurrent products */
+    double *h, *s, *mem, *gate; /* [u], [u], [u], [gates][u]: state, next state or r*h, LSTM's c, recurrent
+                                   products */
 };
 
 static double at_or(const struct run *r, u32 k, i64 i, double otherwise)
@@ -202,7 +203,7 @@ static kval input_of(const struct work *w, kval at, u32 gate, kval unit)
     return read(w, IN_X, (kval[]){at, w->seq, kir_add(w->k, first, row_of(w, gate, unit))});
 }
 
-/* sum + the product, its terms added one by one. */
+/* Adds the terms of the matmul one by one. */
 static kval product(const struct work *w, u32 gate, kval unit, kval h, kval sum)
 {
     struct kir *k = w->k;
@@ -281,7 +282,7 @@ static void begin_state(const struct work *w)
     kir_end(k);
 }
 
-/* Zeros behind the end of the sequence, and the final states. */
+/* Zeros after the end of the sequence, and the final states. */
 static void finish(const struct work *w, kval steps)
 {
     struct kir *k = w->k;

@@ -138,7 +138,7 @@ static value_id add_reduce(struct graph *g, node_id like, const char *op, value_
     return v;
 }
 
-/* log(sum(exp(x))) with the greatest element taken out, so that nothing overflows */
+/* log(sum(exp(x))) with the greatest element factored out, to avoid overflow */
 static void expand_log_sum_exp(struct graph *g, node_id n, value_id x, const struct axes *a,
                                value_id out)
 {

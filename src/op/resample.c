@@ -99,7 +99,7 @@ static double position(const struct op_resize *r, u32 i, const struct axis *a, d
     case COORD_TF_CROP:
         if (a->out <= 1) return 0.5 * (from + to) * (a->in - 1);
         return from * (a->in - 1) + x * (to - from) * (a->in - 1) / (a->out - 1);
-    case COORD_HALF_PIXEL_SYMMETRIC: /* what the size lost by rounding is cut off on both sides */
+    case COORD_HALF_PIXEL_SYMMETRIC: /* the rounding error of the size is cropped on both sides */
         return ((2 * x + 1) * a->den - a->num + a->in * a->num - a->out * a->den) / (2 * a->num);
     case N_COORDS: break;
     }

@@ -30,8 +30,8 @@ static const struct shape *in_shape(const struct graph *g, node_id n)
 
 /* Reshape. */
 
-/* Product of the sizes of `of` that do not appear in `without` (each cancels once), and what is
- * left of `without`. */
+/* Product of the sizes of `of` that are not in `without` (each cancels once), and the rest of
+   `without`. */
 static void cancel(struct symtab *t, const struct shape *of, const struct shape *without,
                    sym rest[2])
 {
@@ -64,7 +64,7 @@ static bool resolve(struct graph *g, node_id n, const struct shape *others, sym 
     return op_require_equal(g, n, sym_mul(g->sym, *out, rest[1]), rest[0], e, "the numbers of elements");
 }
 
-/* Target sizes that only running can tell: 0 stands for the input's, -1 for what is left. */
+/* Data-dependent target sizes: 0 stands for the input's, -1 for the rest. */
 static void resolve_made(struct graph *g, node_id n, sym *t, i64 rank, bool allowzero)
 {
     struct symtab *st = g->sym;
@@ -146,7 +146,7 @@ static bool target_flatten(struct graph *g, node_id n, struct shape *to, struct 
     return true;
 }
 
-/* Axes from the attribute (opset < 13) or input 1, as flags; count in *count, -1 when left out. */
+/* Axes from the attribute (opset < 13) or input 1, as flags; count in *count, -1 if omitted. */
 static bool read_axes(struct graph *g, node_id n, u32 rank, bool *is_axis, i64 *count,
                       struct err *e)
 {
@@ -262,7 +262,7 @@ struct lowering {
     struct emit *m;
     struct shape in, out;
     const kval *idx;    /* of the output */
-    bool stored;        /* the input lies in memory in rows: only its address is wanted */
+    bool stored;        /* the input is row-major in memory: only its address is needed */
     kval flat;          /* stored: the address so far, outermost terms first */
     kval src[MAX_RANK]; /* otherwise: the index of the input */
 };
@@ -307,7 +307,7 @@ static void lower_group(struct lowering *l, const u32 o[2], const u32 i[2], bool
     }
 }
 
-/* The shortest groups behind i and o with equal counts; false: no equality is proven. */
+/* The shortest groups after i and o with equal counts; false: no equality is proven. */
 static bool find_group(struct lowering *l, const u32 end[2], u32 i[2], u32 o[2])
 {
     struct symtab *t = l->m->g->sym;

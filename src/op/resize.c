@@ -197,7 +197,7 @@ static bool read_sizes(struct graph *g, node_id n, struct op_resize *r, const u3
     return r->aspect == STRETCH || keep_aspect(g, n, r, axis, count, e);
 }
 
-/* Optional input k is there and has elements. */
+/* Optional input k is present and not empty. */
 static bool is_given(const struct graph *g, const struct node *nd, u32 k)
 {
     i64 c;

@@ -111,7 +111,8 @@ static value_id zeros(struct graph *g, enum dtype t, i64 rows, i64 cols)
     return graph_add_const(g, S("zeros"), tensor_new(g->arena, t, 2, (i64[]){rows, cols}));
 }
 
-/* What is added to the projected inputs, (d*g*u): both biases, but that of the recurrent product that r multiplies. */
+/* The bias of the projected inputs, (d*g*u): both biases, except that of the recurrent matmul that
+   r multiplies. */
 static value_id bias_of(struct graph *g, node_id n, const struct op_cell *c, value_id *apart)
 {
     value_id b = graph_node(g, n)->in.v[IN_B];
@@ -166,7 +167,7 @@ static void copy_attributes(struct graph *g, node_id to, node_id from)
     attr_set_str(g, to, "cell", graph_node(g, from)->op);
 }
 
-/* The node's outputs, of the recurrence or transposed behind it. */
+/* The node's outputs, of the recurrence or transposed after it. */
 static void deliver(struct graph *g, node_id n, node_id to, bool batch_first)
 {
     static const i64 sequence[] = {2, 0, 1, 3}, state[] = {1, 0, 2};

@@ -79,7 +79,7 @@ static value_id part(struct graph *g, node_id n, value_id x, const struct shape 
     return op_node_part(g, n, x, s, &p, 0);
 }
 
-/* Cosines or sines as they meet the pairs: (b, 1, s, r/2) or (b, s, 1, r/2). */
+/* Cosines or sines broadcast to the pairs: (b, 1, s, r/2) or (b, s, 1, r/2). */
 static value_id table(struct graph *g, node_id n, u32 k, const struct rotary *t)
 {
     const struct node nd = *graph_node(g, n);

@@ -283,7 +283,7 @@ static void whole_elements(struct emit *m, const struct node *n, const struct sc
     close(m, n_open + 2);
 }
 
-/* Slices are what one tuple names. */
+/* A slice is addressed by one tuple. */
 static void whole_nd(struct emit *m, const struct node *n, const struct scatter *s)
 {
     const struct shape *x = &graph_value(m->g, n->in.v[0])->shape,

@@ -30,14 +30,14 @@ static void slice_all(struct graph *g, const struct shape *in, struct slice *s)
     }
 }
 
-/* 1 where i is negative, else 0 */
+/* 1 if i is negative, else 0 */
 static sym is_negative(struct symtab *t, sym i)
 {
     sym zero = sym_const(t, 0);
     return sym_min(t, sym_const(t, 1), sym_max(t, sym_sub(t, zero, i), zero));
 }
 
-/* An index counted from the front; *far: -1 or 1 when before or behind every axis. */
+/* An index counted from the front; *far: -1 or 1 if before or after every axis. */
 static sym from_front(struct graph *g, node_id n, sym i, sym dim, int *far)
 {
     struct symtab *t = g->sym;
@@ -48,11 +48,12 @@ static sym from_front(struct graph *g, node_id n, sym i, sym dim, int *far)
     *far = known && c >= FAR ? 1 : known && c <= -FAR ? -1 : 0;
     bool negative = known ? c < 0 : sym_max(t, i, zero) == zero;
     struct err none = {0};
-    if (!known && !negative && !op_require_at_least(g, n, i, zero, &none, "an index")) negative = true; /* from the end, then */
+    /* from the end, then */
+    if (!known && !negative && !op_require_at_least(g, n, i, zero, &none, "an index")) negative = true;
     return negative ? sym_add(t, i, dim) : i;
 }
 
-/* Is i of the form dim - c with c >= 0, so never above dim? */
+/* Whether i has the form dim - c with c >= 0, so is never above dim. */
 static bool not_above(struct symtab *t, sym i, sym dim)
 {
     i64 c;
@@ -71,7 +72,7 @@ static void slice_axis(struct graph *g, node_id n, struct slice *s, u32 a, const
         e = far[1] ? (far[1] > 0 ? dim : zero) : sym_max(t, e, zero);
         e = bounded ? e : sym_min(t, e, dim);
         b = op_let(g, n, b, 0);
-        s->start[a] = b; /* may lie behind the end: then the size is 0 */
+        s->start[a] = b; /* may be after the end: then the size is 0 */
         s->size[a] = op_let(g, n, sym_cdiv(t, sym_max(t, sym_sub(t, e, b), zero), sym_const(t, s->step[a])), dim);
         return;
     }
@@ -82,7 +83,7 @@ static void slice_axis(struct graph *g, node_id n, struct slice *s, u32 a, const
     s->size[a] = op_let(g, n, sym_cdiv(t, sym_max(t, sym_sub(t, b, e), zero), sym_const(t, -s->step[a])), dim);
 }
 
-/* Integers of an input, or of an attribute of the older form; count, -1: left out, -2: unknown. */
+/* Integers of an input, or of an attribute of the older form; count, -1: omitted, -2: unknown. */
 static i64 read_ints(const struct graph *g, const struct node *n, u32 input, const char *attr,
                      i64 *out)
 {

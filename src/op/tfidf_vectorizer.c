@@ -99,7 +99,7 @@ static value_id occurrences(struct graph *g, node_id n, const struct grams *s, v
     return op_node_reshape(g, n, all, 2, (sym[]){dim[0], sym_const(st, grams)}, 0);
 }
 
-/* Counts of the n-grams in the order of y; what no n-gram counts for is 0. */
+/* Counts of the n-grams in the order of y; 0 for entries without an n-gram. */
 static value_id ordered(struct graph *g, node_id n, const struct grams *s, value_id *part, u32 n_part, const i64 *number, i64 count, sym b)
 {
     i64 *at = arena_array(g->arena, i64, s->n_out);

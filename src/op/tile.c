@@ -8,8 +8,8 @@ enum { MAX_TARGET = 64 };
 
 /* Expand: NumPy broadcasting, also with fewer target axes than the input has. */
 
-/* A target size that only running can tell, for an axis of the input (0: it has none there): that size where the input has 1, else
-   the input's, which it must be, too, or 1. */
+/* A data-dependent target size, for an axis of the input (0: it has none there): that size if the
+   input has 1, otherwise the input's, which it must equal, or be 1. */
 static sym made_target(struct graph *g, node_id n, sym in, sym want)
 {
     struct symtab *t = g->sym;

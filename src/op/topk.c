@@ -27,7 +27,7 @@ static bool set_result(struct graph *g, node_id n, sym k, struct err *e)
     return true;
 }
 
-/* Where only running tells k, it is at most the size of the axis. */
+/* A data-dependent k is at most the size of the axis. */
 static bool read_k(struct graph *g, node_id n, sym *k)
 {
     i64 count;
@@ -77,7 +77,7 @@ static bool prim_infer(struct graph *g, node_id n, struct err *e)
     return set_result(g, n, k, e);
 }
 
-/* Evaluation: how many elements come before an element is its place in the result. */
+/* Evaluation: the number of preceding elements is an element's place in the result. */
 
 static bool is_less(const struct tensor *t, i64 a, i64 b)
 {
@@ -131,7 +131,7 @@ static bool prim_eval(const struct op_eval *v, struct err *e)
     return true;
 }
 
-/* Does a come before b by value? NaN is the largest. */
+/* Whether a precedes b by value. NaN is the largest. */
 static kval is_before(struct kir *k, kval a, kval b, bool largest)
 {
     kval less = largest ? kir_bin(k, KI_LT, b, a) : kir_bin(k, KI_LT, a, b);
@@ -142,13 +142,13 @@ static kval is_before(struct kir *k, kval a, kval b, bool largest)
     return kir_bin(k, KI_OR, less, first);
 }
 
-/* Registers of one line: the element taken last and the best one behind it so far. */
+/* Registers of one line: the element taken last and the best one after it so far. */
 struct state {
     kval last, last_at, best, best_at;
 };
 
-/* Considers element x at position i: the best so far unless it comes before the last one or behind
- * the best. */
+/* Considers element x at position i: the best so far unless it precedes the last one or follows the
+   best. */
 static void consider(struct emit *m, const struct state *s, kval x, kval i, bool largest)
 {
     struct kir *k = m->k;

@@ -74,7 +74,7 @@ static sym far_size(const struct graph *g, const struct filter *f, sym size, u32
     return f->pad == PAD_VALID ? sym_add(g->sym, size, reach(g, f, i)) : size;
 }
 
-/* The error that a size is not what it should be. size: both */
+/* Reports a size mismatch. size: both */
 static bool misfit(const struct graph *g, node_id n, const char *what, const sym size[2], struct err *e)
 {
     struct buf has = {0}, want = {0};
@@ -108,7 +108,8 @@ static bool weights_fit(struct graph *g, node_id n, u32 k, struct filter *f, str
                       (long long)f->kernel[0], (long long)f->kernel[1]);
 }
 
-/* Is `map` as large as the map of weights `w`, or, where is_far, as what the kernels reach from there? */
+/* Whether `map` has the size of the map of weights `w`, or, for is_far, of the area that the
+   kernels read from there. */
 static bool sizes_fit(struct graph *g, node_id n, const struct filter *f, const struct shape *map, const struct shape *w, bool is_far,
                       struct err *e)
 {
@@ -188,13 +189,14 @@ struct expansion {
     struct filter f;
     value_id w;           /* as they were given, 0: none */
     value_id made;        /* transformed, 0: not yet */
-    enum dtype type;      /* of what is filtered */
+    enum dtype type;      /* of the filtered image */
     struct shape from, to; /* of the forward filter's input and output */
 };
 
 static const i64 tap_axis[] = {1};
 
-/* The transformed weights, in the wider of their type and that of what is filtered, so that nothing is rounded before it is used. */
+/* The transformed weights, in the wider of their type and the image's, so that nothing is rounded
+   before use. */
 static value_id transformed(struct expansion *x)
 {
     value_id w = x->w;
@@ -206,7 +208,7 @@ static value_id transformed(struct expansion *x)
     return x->made;
 }
 
-/* Does the image go on behind its borders? */
+/* Whether the image continues beyond its borders. */
 static bool repeats(const struct filter *f) { return f->pad == PAD_REFLECT || f->pad == PAD_REPLICATE; }
 
 static struct str border_mode(const struct filter *f) { return f->pad == PAD_REFLECT ? S("reflect") : S("edge"); }
@@ -275,14 +277,14 @@ static value_id ones(struct expansion *x)
     return v;
 }
 
-/* The filtered ones and epsilon: what the output is divided by. */
+/* The filtered image of ones plus epsilon: the divisor of the output. */
 static value_id divisor(struct expansion *x)
 {
     value_id sum = filter(x, ones(x), &x->to, x->f.splat, false, 0);
     return op_node_binf(x->g, x->n, "Add", sum, x->type, x->f.epsilon, 0);
 }
 
-/* A normaliser that is not the pass's own: pads are added up behind it. */
+/* A normaliser separate from the pass's own: pads are accumulated after it. */
 static bool is_apart(const struct expansion *p) { return p->f.normalize && p->f.splat && repeats(&p->f); }
 
 /* The forward filter without bias. */
@@ -293,7 +295,7 @@ static value_id filtered_value(struct expansion *x, value_id v, value_id out)
     return op_node2(x->g, x->n, "Div", y, divisor(x), out);
 }
 
-/* type: of what is filtered; weights: number of that input. */
+/* type: of the filtered image; weights: number of that input. */
 static bool expansion_open(struct expansion *x, struct graph *g, node_id n, u32 weights, enum dtype type, struct err *e)
 {
     *x = (struct expansion){.g = g, .n = n, .type = type};
@@ -317,7 +319,7 @@ static bool forward_expand(struct graph *g, node_id n, struct err *e)
     return true;
 }
 
-/* The gradient of what the normaliser divides. */
+/* The gradient of the normaliser's dividend. */
 static value_id divided(struct expansion *x, value_id dy)
 {
     return x->f.normalize ? op_node2(x->g, x->n, "Div", dy, divisor(x), 0) : dy;
@@ -340,7 +342,8 @@ static value_id concat(struct expansion *x, value_id a, value_id b)
     return v;
 }
 
-/* The gradient of the transformed weights: products of what lies where the weights do with what their taps meet. */
+/* The gradient of the transformed weights: products of elements at the weights' positions with
+   those that their taps read. */
 static value_id products(struct expansion *p, value_id dy, value_id x, value_id out)
 {
     struct graph *g = p->g;
@@ -381,7 +384,7 @@ static bool weights_expand(struct graph *g, node_id n, struct err *e)
 
 struct instance {
     struct filter f;
-    i64 near[4], far[4], taps[4]; /* shapes: of what lies where the weights do, of what taps meet, of the weights */
+    i64 near[4], far[4], taps[4]; /* shapes: at the weights' positions, of the area read by taps, of the weights */
 };
 
 static struct instance random_instance(struct rng *r)

@@ -18,7 +18,7 @@
 
 #include <string.h>
 
-/* The body's value behind output k of the node. */
+/* The body's value for output k of the node. */
 static const struct value *result(const struct op_call *c, u32 b, u32 k)
 {
     return graph_value(c->body[b], c->body[b]->output.v[k + c->is_conditional]);
@@ -37,7 +37,7 @@ static bool is_inner(const struct graph *body, const struct attr *varies, sym s)
     return false;
 }
 
-/* Shape of output k as far as it is known before the node runs: 0 for a size that is not. */
+/* Shape of output k as known before the node runs: 0 for an unknown size. */
 static bool shape_before(struct graph *g, node_id n, const struct op_call *c, u32 k, struct shape *s, struct err *e)
 {
     const struct node *x = graph_node(g, n);
@@ -100,7 +100,7 @@ static bool set_shape(struct graph *g, node_id n, const struct op_call *c, u32 k
     return true;
 }
 
-/* The inputs of the bodies are what the node's are. */
+/* The inputs of the bodies correspond to the node's. */
 static bool check_inputs(struct graph *g, node_id n, const struct op_call *c, struct err *e)
 {
     const struct node *x = graph_node(g, n);
@@ -123,7 +123,7 @@ static bool check_inputs(struct graph *g, node_id n, const struct op_call *c, st
     return true;
 }
 
-/* What a round carries on has the shape that the next one expects. */
+/* Carried values have the shape that the next iteration expects. */
 static bool check_outputs(struct graph *g, node_id n, const struct op_call *c, struct err *e)
 {
     const struct attr *varies = node_attr(graph_node(g, n), "varies");
@@ -175,7 +175,7 @@ struct scanned { /* what rounds gave for one output */
 struct runner {
     const struct op_call *c;
     const struct node *x;
-    i64 *var;          /* of the bodies: what is known around them */
+    i64 *var;          /* of the bodies: known values of the enclosing graph */
     struct arena *a;   /* of the results */
     struct err *e;
 };
