@@ -109,7 +109,7 @@ static void say_error(const struct fixture *b, const char *text, const struct ch
            graph_depth(&b->t.g, b->var), text, sqrt(mean) / scale, largest / scale, c->atol);
 }
 
-/* text: a candidate without its generator's revision. */
+/* text: a candidate without its family's revision. */
 static bool parse_candidate(struct fixture *b, const char *text, struct candidate *c)
 {
     struct str name, rest;

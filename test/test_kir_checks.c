@@ -309,7 +309,7 @@ static void test_scalar(void **state)
     assert_int_equal(of_int(KI_POW, DT_I32, -3, 3), -27);
 }
 
-/* Index simplification: what addresses of generators look like afterwards. */
+/* Index simplification: what addresses of kernel families look like afterwards. */
 
 static void test_addresses(void **state)
 {

@@ -508,7 +508,7 @@ static void test_symbolic(void **state)
     }
 }
 
-/* After infer a generator finds everything explicit. */
+/* After infer, kernel families find everything explicit. */
 static void test_explicit(void **state)
 {
     struct net t;

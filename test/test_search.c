@@ -162,7 +162,7 @@ static void test_pool_is_repeatable(void **state)
 }
 
 /* measuring, pretended: a machine whose times differ from the predictions by what parameters and kernels are, up to a factor of
-   several, in a way that no generator knows */
+   several, in a way that no family knows */
 
 static double pretended(const struct candidate *c, const struct fixture *b, u64 machine)
 {

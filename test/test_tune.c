@@ -20,7 +20,7 @@
 #include "skip.h"
 #include "tune_fixture.h"
 
-/* A kernel with this body instead of the generator's; x, y: input and output, first: is the first iteration here. */
+/* A kernel with this body instead of the family's; x, y: input and output, first: is the first iteration here. */
 static struct subject plant(struct fixture *b, const char *body)
 {
     struct buf code = {0};

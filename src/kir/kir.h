@@ -211,7 +211,7 @@ double kir_round(enum dtype t, double v); /* to the float type t */
 /* build.c: the builder. Folds constants, applies identities, shares equal pure instructions that
    are in scope (loads of KA_IN buffers count as pure), and splats scalars where the other operand
    is a vector. The result may be any earlier instruction. Types must match (assert). Helpers with
-   lanes accept 1 and then give scalars, so a generator is written once for any vector width. */
+   lanes accept 1 and then give scalars, so a kernel family is written once for any vector width. */
 
 void kir_init(struct kir *k, struct arena *a, struct str name);
 /* Copies the properties of a whole kernel except name and parameters (workgroup, rounding, maps) to a kernel initialised by kir_init. */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// emit: values inside kernels. An element of a value comes from the generator (bound), from
+// emit: values inside kernels. An element of a value comes from the kernel family (bound), from
 // memory (inputs and constants of the task), from literals and sizes (content known in symbols), or
 // from its producer's `lower`, which asks for elements of its inputs in turn. Fusion is nothing but
 // that recursion.
@@ -11,7 +11,7 @@
 // Lowered values with several uses are remembered per index tuple, as long as the instruction is
 // still in scope: without it, chains of diamonds would be walked exponentially often, and
 // reductions emitted twice. What depends on a bound value is remembered until the outermost value is
-// lowered: the generator may deliver something else next time.
+// lowered: the family may bind another value next time.
 #include "lower/lower.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
 //
 // lower: from a task's graph to kernel IR. A kernel asks for elements of values (emit_value) at indices; they come from what the
 // generator has bound, from memory, from literals and sizes, or from the value's operator, which asks for its inputs' elements in
-// turn. Generators and operators are written against this header; the operators' own part is handed in (emit_init), so that
+// turn. Families and operators are written against this header; the operators' own part is handed in (emit_init), so that
 // this folder lies below both.
 //
 // Types in kernels: elements of f16, bf16 and small floats (f8, f6, f4) are handled as f32 between load
@@ -39,7 +39,7 @@ struct tensor *pack_apply(const struct pack *p, const struct tensor *t, struct s
 
 /* emit.c: values inside kernels. A task's graph is lowered by asking for its outputs' elements:
    each node's lower asks for its inputs' elements in turn until loads of the task's inputs (or
-   values bound by the generator) are reached. That is what fusion is. */
+   values bound by the family) are reached. This implements fusion. */
 typedef kval emit_fn(struct emit *m, const void *user, const kval *idx);
 
 /* How an output of a node is computed element by element: the operators' part of the recursion (op_lower), handed in so

@@ -5,7 +5,7 @@
 //   y[n,m,o..] = b[m] + sum over c, k..  x[n, g*C/G + c, o*stride + k*dilation - begin ..] * w[m,
 //   c, k..],  g = m / (M/G)
 //
-// After infer a generator finds kernel_shape, strides, dilations, pads and group explicit
+// After infer, kernel families find kernel_shape, strides, dilations, pads and group explicit
 // (op_window_get). Besides floats it takes what ConvInteger and QLinearConv expand to: i32, with wrapping
 // arithmetic; bytes of any signs, with sums and bias of i32, and then a scalar fourth input, of x's type, may say what
 // lies in the pads instead of zeros.
