@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// lower: from a task's graph to kernel IR. A kernel asks for elements of values (emit_value) at indices; they come from what the
-// generator has bound, from memory, from literals and sizes, or from the value's operator, which asks for its inputs' elements in
-// turn. Families and operators are written against this header; the operators' own part is handed in (emit_init), so that
-// this folder lies below both.
+// lower: from a task's graph to kernel IR. A kernel requests elements of values (emit_value) at
+// indices; they come from values bound by the kernel family, from memory, from literals and sizes, or
+// from the value's operator, which requests elements of its inputs in turn. Families and operators are
+// written against this header; the operators' part is passed in (emit_init), so that this folder is
+// below both.
 //
 // Types in kernels: elements of f16, bf16 and small floats (f8, f6, f4) are handled as f32 between load
 // and store, those of 2 and 4 bits as i8 or u8, every other dtype as itself.
