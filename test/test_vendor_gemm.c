@@ -97,7 +97,7 @@ static void launch(struct dev *d, const struct dev_gemm *p, const struct operand
     expect(&e, "three buffers");
     e = (struct err){0}, l.n_buf = 3, mem[1].size -= dtype_size(p->type);
     assert_false(d->driver->launch(d, &l, &e));
-    expect(&e, "buffer 1 of a product has");
+    expect(&e, "buffer 1 of a GEMM has");
     d->driver->unload(d, k);
     buf_release(&name);
 }
