@@ -198,6 +198,9 @@ struct graph_text_opts { bool keys; };
 void graph_print(struct buf *b, const struct graph *g, const struct graph_text_opts *o);
 bool graph_parse(struct graph *g, struct arena *a, struct symtab *sym, struct str text, struct err *e);
 
+/* digest.c: appends everything that distinguishes the graph from others: text, facts, names, hashes of constants. */
+void graph_print_content(struct buf *b, const struct graph *g);
+
 /* extract.c: the subgraph of these nodes (in order) as a graph of its own that shares
    symtab and constants' data. External values become inputs (constants stay constants),
    `out` lists the outputs. map_back (may be NULL) receives the old id of each new value id. */

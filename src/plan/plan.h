@@ -147,6 +147,24 @@ struct str plan_label(const struct cover *c, const struct region *r, struct aren
 /* JSON: the choice and its alternatives, per dispatch. */
 void plan_explain(struct buf *out, const struct cover *c, const struct selection *s, const i64 *var);
 
+/* layers.c: comparison of a running program with the reference evaluator, kernel by kernel. */
+struct plan_layer { /* an output of a kernel */
+    const struct plan_dispatch *dispatch;
+    struct str value;        /* name of the output */
+    i64 n_bad, count;        /* elements beyond the bound, of count */
+    double ulp, bound;       /* error and bound of the worst element, in units in the last place of the largest value */
+    i64 at; double got, want; /* row-major index and values of the worst element */
+};
+typedef void plan_layer_fn(void *user, const struct plan_layer *l);
+struct plan_layers;
+/* g: the graph after the passes that the plan was made of. NULL: error. */
+struct plan_layers *plan_layers_open(const struct plan *p, const struct graph *g, const struct caps *caps, plan_layer_fn *fn, void *user,
+                                     struct err *e);
+bool plan_layers_evaluate(struct plan_layers *x, const struct tensor *in, struct err *e); /* the reference's values */
+/* After dispatch i: calls fn for each output of the kernel, and replaces it by the reference's. For rt_watch. */
+bool plan_layers_compare(struct plan_layers *x, u32 i, struct dev *dev, const struct dev_mem *buf, const i64 *plan_var, struct err *e);
+void plan_layers_close(struct plan_layers *x);
+
 /* show.c: as readable text. */
 void plan_show(struct buf *b, const struct plan *p);                      /* all variants */
 void plan_show_variant(struct buf *b, const struct plan *p, u32 k);       /* the heading of the k-th variant */

@@ -14,6 +14,7 @@
 //   cache.c       binaries kept between processes, by content
 //   check.c       random inputs, reference results, tolerances
 //   integers.c    inputs with exact sums
+//   tolerance.c   tolerances of whole networks
 //   trial.c       one candidate in a child process
 //   task_search.c the state of the search for one task
 //   pool.c        candidates to choose from, an equal share for each family
@@ -282,6 +283,9 @@ void place_store(const struct place *p, const struct tensor *t, void *buffer);
 /* The first element of the buffer that belongs to other parts and has a byte other than this one; -1: none. t: the part's type, sizes. */
 i64 place_touched(const struct place *p, const struct tensor *t, const void *buffer, u8 byte);
 double graph_depth(const struct graph *g, const i64 *var);  /* longest reduction on a path, terms */
+
+/* tolerance.c: as check_tolerance, for a network with outputs of this type. */
+void network_tolerance(const struct graph *g, enum dtype t, const i64 *var, double *rtol, double *atol);
 
 /* trial.c */
 struct subject {               /* a loaded or loadable kernel */
