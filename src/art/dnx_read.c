@@ -121,7 +121,7 @@ static bool read_fact(struct reader *r, const json_t *o, struct sym_fact *f)
 {
     enum sym_fact_kind kind;
     if (!sym_fact_parse_name(get_str(r, o, "kind"), &kind)) return bad(r, "kind of a fact");
-    *f = (struct sym_fact){.kind = (u8)kind, .origin = get_str(r, o, "who")};
+    *f = (struct sym_fact){.kind = (enum sym_fact_kind)kind, .origin = get_str(r, o, "who")};
     return get_sym(r, json_object_get(o, "a"), "a fact", &f->a) && get_sym(r, json_object_get(o, "b"), "a fact", &f->b);
 }
 
@@ -135,7 +135,7 @@ static bool read_facts(struct reader *r, const json_t *plan)
     for (u32 i = 0; i < n; i++) {
         struct sym_fact f;
         if (!read_fact(r, json_array_get(list, i), &f)) return false;
-        sym_fact_note(&r->p->sym, (enum sym_fact_kind)f.kind, f.a, f.b, f.origin);
+        sym_fact_note(&r->p->sym, f.kind, f.a, f.b, f.origin);
     }
     return true;
 }

@@ -165,7 +165,7 @@ const char *const dnx_take_name[] = {"take", "plus", "minus"};
 
 static json_t *json_fact(const struct plan *p, const struct sym_fact *f)
 {
-    return json_pack("{s:s, s:o, s:o, s:o}", "kind", sym_fact_name((enum sym_fact_kind)f->kind), "a", json_sym(p, f->a), "b", json_sym(p, f->b), "who",
+    return json_pack("{s:s, s:o, s:o, s:o}", "kind", sym_fact_name(f->kind), "a", json_sym(p, f->a), "b", json_sym(p, f->b), "who",
                      json_text(f->origin));
 }
 

@@ -341,7 +341,7 @@ enum sym_op {
 };
 
 struct sym_node {
-    u8 op;          /* enum sym_op */
+    enum sym_op op : 8;
     u16 size;       /* nodes of the whole expression; bounds every recursion over it */
     sym a, b;       /* operands; for SYM_VAR a is the index of the variable */
     i64 value;      /* SYM_CONST */
@@ -357,7 +357,7 @@ enum sym_fact_kind {
 };
 
 struct sym_fact {
-    u8 kind;        /* enum sym_fact_kind */
+    enum sym_fact_kind kind : 8;
     bool is_weak;   /* the most general form: dropped if others imply it */
     sym a, b;       /* over the variables as named, with no fact applied */
     struct str origin; /* the node that requires it: "Concat '/Concat'" */

@@ -81,7 +81,7 @@ sym sym_copy(struct symtab *to, const struct symtab *from, sym s)
     if (x.op == SYM_CONST) return sym_const(to, x.value);
     if (x.op == SYM_VAR) return to == from ? sym_var_at(to, x.a) : sym_var(to, from->var.v[x.a]);
     sym a = sym_copy(to, from, x.a), b = sym_copy(to, from, x.b);
-    switch ((enum sym_op)x.op) {
+    switch (x.op) {
     case SYM_ADD: return sym_add(to, a, b);
     case SYM_MUL: return sym_mul(to, a, b);
     case SYM_DIV: return sym_div(to, a, b);

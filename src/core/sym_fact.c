@@ -146,7 +146,7 @@ void sym_fact_note(struct symtab *t, enum sym_fact_kind k, sym a, sym b, struct 
 {
     struct str copy = str_dup(t->arena, origin);
     t->n_noted++;
-    *arr_push(t->arena, &t->fact) = (struct sym_fact){.kind = (u8)k, .a = a, .b = b, .origin = copy};
+    *arr_push(t->arena, &t->fact) = (struct sym_fact){.kind = k, .a = a, .b = b, .origin = copy};
 }
 
 static sym difference(struct symtab *t, const struct sym_fact *f)
@@ -664,7 +664,7 @@ static bool only_rises(const struct symtab *t, sym s, u32 *var)
 {
     const struct sym_node *x = &t->node.v[s];
     i64 c = 0;
-    switch ((enum sym_op)x->op) {
+    switch (x->op) {
     case SYM_CONST: return true;
     case SYM_VAR:
         if (*var == UINT32_MAX) *var = x->a;
@@ -778,7 +778,7 @@ bool sym_fact_eval(const struct symtab *t, const struct sym_fact *f, const i64 *
 {
     i64 a, b;
     if (!sym_eval(t, f->a, var, &a) || !sym_eval(t, f->b, var, &b)) return false;
-    switch ((enum sym_fact_kind)f->kind) {
+    switch (f->kind) {
     case FACT_EQUAL: *holds = a == b; return true;
     case FACT_MULTIPLE: *holds = b > 0 && a % b == 0; return true;
     case FACT_AT_LEAST: *holds = a >= b; return true;
@@ -815,7 +815,7 @@ void sym_print_vars(struct buf *to, const struct symtab *t, sym a, sym b, const 
 static void print_side(struct buf *b, const struct symtab *t, sym s, const i64 *var)
 {
     i64 v;
-    enum sym_op op = (enum sym_op)t->node.v[s].op;
+    enum sym_op op = t->node.v[s].op;
     sym_print(b, t, s);
     if (op != SYM_CONST && op != SYM_VAR && sym_eval(t, s, var, &v)) buf_printf(b, " (%lld)", (long long)v);
 }
@@ -879,7 +879,7 @@ void sym_fact_adjust_one(const struct symtab *t, const struct sym_fact *f, i64 *
     if (!sym_eval(t, f->a, var, &a) || !sym_eval(t, f->b, var, &b)) return;
     while (v < t->var.n && (fixed[v] || !sym_has_var(t, f->a, v))) v++;
     if (v == t->var.n || (f->kind == FACT_MULTIPLE && b < 1)) return;
-    switch ((enum sym_fact_kind)f->kind) {
+    switch (f->kind) {
     case FACT_EQUAL: want = b; break;
     case FACT_MULTIPLE: want = floor_div(a, b) * b; break;
     case FACT_AT_LEAST: want = i64_max(a, b); break;

@@ -12,7 +12,7 @@ sym sym_cons(struct symtab *t, enum sym_op op, sym a, sym b, i64 value)
     i64 size = 1;
     struct sym_node x;
     memset(&x, 0, sizeof x); /* padding is part of the key */
-    x.op = (u8)op, x.a = a, x.b = b, x.value = value;
+    x.op = op, x.a = a, x.b = b, x.value = value;
     if (op != SYM_CONST && op != SYM_VAR) size += t->node.v[a].size + t->node.v[b].size;
     assert(size <= 2 * SYM_MAX_SIZE + 1);
     x.size = (u16)size;

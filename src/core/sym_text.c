@@ -28,7 +28,7 @@ bool sym_eval(const struct symtab *t, sym s, const i64 *var, i64 *out)
     bool leaf = x->op == SYM_CONST || x->op == SYM_VAR, ok = false;
     if (s == 0) return false;
     if (!leaf && !(sym_eval(t, x->a, var, &a) && sym_eval(t, x->b, var, &b))) return false;
-    switch ((enum sym_op)x->op) {
+    switch (x->op) {
     case SYM_CONST: ok = true, *out = x->value; break;
     case SYM_VAR: ok = true, *out = var[x->a]; break;
     case SYM_ADD: ok = !__builtin_add_overflow(a, b, out); break;
@@ -121,7 +121,7 @@ static void print_floor(struct buf *b, const struct symtab *t, const struct sym_
 static void print_mono(struct buf *b, const struct symtab *t, sym s, bool front)
 {
     const struct sym_node *x = &t->node.v[s];
-    switch ((enum sym_op)x->op) {
+    switch (x->op) {
     case SYM_MUL:
         print_mono(b, t, x->a, front);
         buf_char(b, '*');

@@ -85,7 +85,7 @@ static void put_call(struct coder *c, const struct sym_node *x, const char *func
 
 static void put_expression(struct coder *c, const struct sym_node *x)
 {
-    switch ((enum sym_op)x->op) {
+    switch (x->op) {
     case SYM_ADD: put_infix(c, x, " + "); return;
     case SYM_MUL: put_infix(c, x, " * "); return;
     case SYM_DIV: put_call(c, x, "denox_div("); return;

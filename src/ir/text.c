@@ -118,7 +118,7 @@ static void print_part(struct printer *p, const struct part *t)
 /* "equal(n, 5) " */
 static void print_fact_sizes(struct printer *p, const struct sym_fact *f)
 {
-    buf_printf(p->b, "%s(", sym_fact_name((enum sym_fact_kind)f->kind));
+    buf_printf(p->b, "%s(", sym_fact_name(f->kind));
     sym_print(p->b, p->g->sym, f->a);
     buf_z(p->b, ", ");
     sym_print(p->b, p->g->sym, f->b);

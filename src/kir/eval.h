@@ -40,7 +40,7 @@ enum eval_code {
 struct eval_op {
     eval_fn *fn; /* EC_PURE, EC_SHAPE */
     i64 imm;
-    u8 code;     /* enum eval_code */
+    enum eval_code code : 8;
     enum kir_op op : 8;
     u8 lanes;    /* of the result; of the index for memory */
     u8 lanes_a;  /* of operand a */

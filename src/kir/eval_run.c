@@ -102,7 +102,7 @@ static bool run(struct machine *m)
         o = &code[pc++];
         m->steps -= m->on->n;
         if (m->steps < 0) return eval_complain(m, o, "too many steps", 0);
-        switch ((enum eval_code)o->code) {
+        switch (o->code) {
         case EC_PURE:
         case EC_SHAPE: ok = do_pure(m, o); break;
         case EC_GROUP: ok = eval_group(m, o); break;

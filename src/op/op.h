@@ -352,7 +352,7 @@ enum resize_coord {
     COORD_TF_HALF_PIXEL, COORD_TF_CROP, COORD_HALF_PIXEL_SYMMETRIC, N_COORDS
 };
 struct op_resize {
-    u32 mode, rounding, coord;  /* the enums */
+    enum resize_mode mode; enum resize_round rounding; enum resize_coord coord;
     /* keep_aspect_ratio_policy: 0 stretch, 1 not larger, 2 not smaller */
     u32 aspect;
     double cubic_a, extrapolation;

@@ -89,7 +89,7 @@ struct axis {
 static double position(const struct op_resize *r, u32 i, const struct axis *a, double x)
 {
     double resized = a->in * a->num / a->den, from = r->start[i], to = r->end[i];
-    switch ((enum resize_coord)r->coord) {
+    switch (r->coord) {
     case COORD_HALF_PIXEL: return (x + 0.5) * a->den / a->num - 0.5;
     case COORD_PYTORCH_HALF_PIXEL: return resized > 1 ? (x + 0.5) * a->den / a->num - 0.5 : 0;
     case COORD_ALIGN_CORNERS:
@@ -252,7 +252,7 @@ static void place_fraction(struct emit *m, const struct op_resize *r, u32 i, kva
                        den); /* (2x + 1) den */
     kval resized = kir_bin(k, KI_MUL, in, num);
     p->b = kir_bin(k, KI_MUL, num, two);
-    switch ((enum resize_coord)r->coord) {
+    switch (r->coord) {
     case COORD_HALF_PIXEL: p->a = kir_bin(k, KI_SUB, odd, num); break;
     case COORD_PYTORCH_HALF_PIXEL:
         p->a = kir_select(k, kir_bin(k, KI_LT, den, resized), kir_bin(k, KI_SUB, odd, num), zero);
@@ -311,7 +311,7 @@ static kval nearest_fraction(struct emit *m, const struct op_resize *r, u32 i,
     kval up = quotient(k, kir_bin(k, KI_SUB, kir_bin(k, KI_ADD, p->a, p->b), one), p->b);
     kval twice = kir_bin(k, KI_ADD, kir_bin(k, KI_MUL, p->a, two), p->b),
          b2 = kir_bin(k, KI_MUL, p->b, two);
-    switch ((enum resize_round)r->rounding) {
+    switch (r->rounding) {
     case ROUND_FLOOR: return down;
     case ROUND_CEIL: return up;
     case ROUND_PREFER_FLOOR: return quotient(k, kir_bin(k, KI_SUB, twice, one), b2);
@@ -329,7 +329,7 @@ static kval nearest_float(struct emit *m, const struct op_resize *r, u32 i, kval
     struct kir *k = m->k;
     kval half = kir_const_f(k, DT_F64, 1, 0.5), down = kir_un(k, KI_FLOOR, x),
          up = kir_un(k, KI_CEIL, x);
-    switch ((enum resize_round)r->rounding) {
+    switch (r->rounding) {
     case ROUND_FLOOR: return down;
     case ROUND_CEIL: return up;
     case ROUND_PREFER_FLOOR: return kir_un(k, KI_CEIL, kir_bin(k, KI_SUB, x, half));

@@ -600,7 +600,7 @@ static void plan_facts(struct maker *m)
     for (u32 i = 0; i < s->fact.n; i++) {
         const struct sym_fact *f = &s->fact.v[i];
         sym a = to_plan(m, f->a), b = to_plan(m, f->b);
-        sym_fact_note(&m->p->sym, (enum sym_fact_kind)f->kind, a, b, f->origin);
+        sym_fact_note(&m->p->sym, f->kind, a, b, f->origin);
     }
 }
 
