@@ -176,7 +176,7 @@ static int step(int32_t *idx, const int32_t *dim, int32_t n)
 }
 
 /* The element of the other tensor that an output reads under a tap; 0: none. */
-static int meet(const struct object *c, int is_gradient, const int32_t *out, const int32_t *tap, const int32_t *size, int32_t *in)
+static int input_of(const struct object *c, int is_gradient, const int32_t *out, const int32_t *tap, const int32_t *size, int32_t *in)
 {
     for (int32_t i = 0; i < c->n; i++) {
         int32_t pad = c->list[0][i], stride = c->list[1][i], at = tap[i] * c->list[2][i];
@@ -194,7 +194,7 @@ static double sum_at(struct array from, struct array w, const struct object *c, 
     int32_t n_in = from.d->list[0][1] / c->groups;
     double sum = 0;
     do {
-        if (!meet(c, is_gradient, out + 2, tap, from.d->list[0] + 2, in + 2)) continue;
+        if (!input_of(c, is_gradient, out + 2, tap, from.d->list[0] + 2, in + 2)) continue;
         for (int32_t k = 0; k < n_in; k++) {
             int32_t at[DNN_DIMS] = {is_gradient ? group * n_in + k : out[1], is_gradient ? out[1] % per : k};
             memcpy(at + 2, tap, (size_t)c->n * sizeof *tap);

@@ -167,11 +167,11 @@ static inline value_id scaled(struct fixture *b, value_id y, u32 rank, const i64
 /* (k, n), as it is or transposed. */
 static inline value_id right_input(struct fixture *b, enum dtype t, i64 k, i64 n)
 {
-    bool turned = pick(b, 0, 1);
-    sym dim[2] = {size_of(b, turned ? n : k, false), size_of(b, turned ? k : n, false)};
+    bool is_transposed = pick(b, 0, 1);
+    sym dim[2] = {size_of(b, is_transposed ? n : k, false), size_of(b, is_transposed ? k : n, false)};
     b->type = t;
     value_id w = add_input(b, "right", 2, dim);
-    if (!turned) return w;
+    if (!is_transposed) return w;
     w = add_op(b, "Transpose", w, 0, 0);
     attr_set_ints(&b->g, graph_value(&b->g, w)->producer, "perm", (i64[]){1, 0}, 2);
     return w;

@@ -274,15 +274,15 @@ static inline value_id operand(struct fixture *b, const char *name, u32 rank, co
 {
     sym d[MAX_RANK];
     i64 c[MAX_RANK], perm[MAX_RANK];
-    bool known = true, turned = rank > 1 && pick(b, 0, 3) == 0;
+    bool known = true, is_transposed = rank > 1 && pick(b, 0, 3) == 0;
     for (u32 i = 0; i < rank; i++) perm[i] = i, d[i] = dim[i], known = known && sym_is_const(&b->sym, dim[i], &c[i]);
     if (constant && known) return add_const(b, name, rank, c);
-    if (turned) {
+    if (is_transposed) {
         d[rank - 1] = dim[rank - 2], d[rank - 2] = dim[rank - 1];
         perm[rank - 1] = rank - 2, perm[rank - 2] = rank - 1;
     }
     value_id x = add_input(b, name, rank, d);
-    if (turned) {
+    if (is_transposed) {
         x = add_op(b, "Transpose", x, 0, 0);
         attr_set_ints(&b->g, graph_value(&b->g, x)->producer, "perm", perm, rank);
     }

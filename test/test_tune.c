@@ -168,7 +168,7 @@ static bool enough(void *user, const struct sample *s, u32 n)
 static bool one_is_enough(void *user, const struct sample *s, u32 n) { return count_sample(user, s, n) && false; }
 
 /* A candidate that loses by its first run is reported at once; the caller may continue regardless. */
-static void test_hopeless(void **state)
+static void test_losing(void **state)
 {
     struct fixture b;
     struct buf why = {0};
@@ -593,7 +593,7 @@ static void test_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_planted), cmocka_unit_test(test_confined), cmocka_unit_test(test_shared), cmocka_unit_test(test_hopeless),
+        cmocka_unit_test(test_planted), cmocka_unit_test(test_confined), cmocka_unit_test(test_shared), cmocka_unit_test(test_losing),
         cmocka_unit_test(test_binaries), cmocka_unit_test(test_again), cmocka_unit_test(test_judge), cmocka_unit_test(test_deadline), cmocka_unit_test(test_places),
         cmocka_unit_test(test_samples), cmocka_unit_test(test_stats), cmocka_unit_test(test_loop), cmocka_unit_test(test_lucky),
         cmocka_unit_test(test_reach), cmocka_unit_test(test_timeout), cmocka_unit_test(test_nothing),

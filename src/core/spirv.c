@@ -48,7 +48,7 @@ static u32 operand(const struct reader *r, u32 i) { return i < r->n ? r->w[i] : 
 static struct id *id_of(const struct reader *r, u32 i)
 {
     u32 v = operand(r, i);
-    return &r->id[v < r->bound ? v : 0]; /* id 0 is nobody's */
+    return &r->id[v < r->bound ? v : 0]; /* id 0 is unused */
 }
 
 static i64 add_sizes(i64 a, i64 b)

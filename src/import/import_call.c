@@ -331,7 +331,7 @@ static bool fill_scan(struct control *c, node_id n, struct kept *k)
 }
 
 /* Converts a result stacked along the first axis to the node's axis and direction. */
-static bool turn_result(struct control *c, node_id n, const struct kept *k, u32 i, value_id stacked, value_id out)
+static bool transpose_result(struct control *c, node_id n, const struct kept *k, u32 i, value_id stacked, value_id out)
 {
     struct graph *g = c->g;
     u32 rank = graph_value(k->body, k->scan.v[i])->shape.rank + 1, axis;
@@ -363,10 +363,10 @@ bool control_keep_scan(struct control *c, node_id n)
         value_id out = graph_node(g, n)->out.v[i], made = out;
         const struct node *x = graph_node(g, n);
         if (!out) continue;
-        bool turned = i >= s.n_state && (list_at(x, "scan_output_axes", i - s.n_state) || list_at(x, "scan_output_directions", i - s.n_state));
-        if (turned) made = graph_add_value(g, graph_value(g, out)->name);
+        bool is_transposed = i >= s.n_state && (list_at(x, "scan_output_axes", i - s.n_state) || list_at(x, "scan_output_directions", i - s.n_state));
+        if (is_transposed) made = graph_add_value(g, graph_value(g, out)->name);
         node_set_out(g, to, 1 + i, made);
-        if (turned && !turn_result(c, n, &k, i - s.n_state, made, out)) return false;
+        if (is_transposed && !transpose_result(c, n, &k, i - s.n_state, made, out)) return false;
     }
     graph_node(g, n)->dead = true;
     return true;

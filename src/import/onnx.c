@@ -447,7 +447,7 @@ static bool read_node(struct reader *r, const Onnx__NodeProto *p)
 /* Continues after a rejected node: its operator becomes an unknown
    one, its outputs are unknown except for declarations of the model. */
 
-static const struct str nobodys = {"?", 1};
+static const struct str unknown_op = {"?", 1};
 
 static bool is_refused(const struct graph *g, node_id n) { return str_is(graph_node(g, n)->op, "?"); }
 
@@ -457,8 +457,8 @@ static bool pass_over(struct reader *r, const Onnx__NodeProto *p, u32 first)
     if (!r->all || r->g->node.n > first + 1) return false;
     struct str name = str_of(p->name);
     import_note(r->all, r->a, node_op(r, p), name.n || !p->n_output ? name : str_of(p->output[0]), r->e);
-    node_id n = r->g->node.n > first ? first : graph_add_node(r->g, nobodys, name);
-    graph_node(r->g, n)->op = nobodys;
+    node_id n = r->g->node.n > first ? first : graph_add_node(r->g, unknown_op, name);
+    graph_node(r->g, n)->op = unknown_op;
     return read_edges(r, n, p);
 }
 
@@ -467,7 +467,7 @@ static void refuse(struct reader *r, node_id n)
     const struct node *nd = graph_node(r->g, n);
     struct str name = nd->name.n || !nd->out.n || !nd->out.v[0] ? nd->name : graph_value(r->g, nd->out.v[0])->name;
     import_note(r->all, r->a, nd->op, name, r->e);
-    graph_node(r->g, n)->op = nobodys;
+    graph_node(r->g, n)->op = unknown_op;
 }
 
 static bool has_known_inputs(const struct graph *g, node_id n)
@@ -508,7 +508,7 @@ static bool infer_rest(struct reader *r)
     for (node_id n = 1; n < r->g->node.n; n++) {
         if (graph_node(r->g, n)->dead) continue;
         bool is_known = has_known_inputs(r->g, n);
-        if (!op_of(r->g, n)) graph_node(r->g, n)->op = nobodys; /* of sequences: another problem is the reason */
+        if (!op_of(r->g, n)) graph_node(r->g, n)->op = unknown_op; /* of sequences: another problem is the reason */
         if (!import_fit_types(r->g, n, r->e)) return false;
         r->all->n_nodes++;
         r->all->n_unchecked += !is_known && !is_refused(r->g, n);

@@ -16,7 +16,7 @@
 enum {
     MAX_SIDE = 1 << 18,   /* pixels */
     MAX_SAMPLES = 1 << 28, /* of a picture: a gigabyte of f32 */
-    MAX_CHUNK = 1 << 20,  /* bytes of an ancillary chunk: text and profiles, which nobody here reads */
+    MAX_CHUNK = 1 << 20,  /* bytes of an ancillary chunk: unused text and profiles */
     MAX_PIECE = 16 << 20, /* bytes that libpng may allocate at once: a row of the widest picture, not the claim of a chunk */
     MAX_INFLATE = 1040,   /* deflate's best ratio is below */
 };

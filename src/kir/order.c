@@ -136,11 +136,11 @@ static bool is_before(const struct node *x, const struct node *y)
 /* Operand i in the order of the traversal. */
 static kval nth_operand(const struct orderer *o, const struct kir_ins *x, u32 i)
 {
-    bool is_turned = swaps(x) && is_before(&o->at[x->b], &o->at[x->a]);
-    return kir_operand(x, is_turned && i < 2 ? 1 - i : i);
+    bool is_swapped = swaps(x) && is_before(&o->at[x->b], &o->at[x->a]);
+    return kir_operand(x, is_swapped && i < 2 ? 1 - i : i);
 }
 
-static void meet(struct orderer *o, kval from)
+static void visit(struct orderer *o, kval from)
 {
     u32 n = 0;
     o->stack[n].v = from, o->stack[n++].operand = 0;
@@ -214,7 +214,7 @@ void kir_order(struct kir *out, struct arena *a, const struct kir *in, bool keep
         n_stay += stays(kir_at(in, v));
     }
     for (kval v = 1; v < n; v++)
-        if (stays(kir_at(in, v))) meet(&o, v);
+        if (stays(kir_at(in, v))) visit(&o, v);
     while (o.n_met) {
         kval v = o.met[--o.n_met], place = o.at[v].place;
         o.at[v].next = o.first[place];

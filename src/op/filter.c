@@ -91,7 +91,7 @@ static bool outer_infer(struct graph *g, node_id n, struct err *e)
 /* Evaluation. */
 
 /* The pixel of the other map (h x w) that tap t at p reads: flat, -1 outside. */
-static i64 met(const struct op_filter *f, i64 t, i64 py, i64 px, i64 h, i64 w)
+static i64 pixel_of(const struct op_filter *f, i64 t, i64 py, i64 px, i64 h, i64 w)
 {
     i64 y = t / f->kernel[1] * f->dilation[0] - f->begin[0], x = t % f->kernel[1] * f->dilation[1] - f->begin[1];
     y = f->splat ? py - y : py + y, x = f->splat ? px - x : px + x;
@@ -115,7 +115,7 @@ static double filter_at(const struct op_eval *v, const struct op_filter *f, i64 
     i64 plane = x->dim[2] * x->dim[3], w_plane = w->dim[2] * w->dim[3], first = bc / y->dim[1] * w->dim[1] * w_plane;
     double sum = 0, all = f->epsilon, peak = f->softmax ? peak_of(w, first + py * w->dim[3] + px) : 0;
     for (i64 t = 0; t < w->dim[1]; t++) {
-        i64 q = met(f, t, py, px, x->dim[2], x->dim[3]);
+        i64 q = pixel_of(f, t, py, px, x->dim[2], x->dim[3]);
         if (q < 0 && !f->softmax) continue;
         double weight = at(w, first + t * w_plane + (f->splat ? q : py * w->dim[3] + px));
         if (f->softmax) weight = exp(weight - peak);
@@ -129,7 +129,7 @@ static double outer_at(const struct op_eval *v, const struct op_filter *f, i64 f
 {
     const struct tensor *a = v->in[0], *b = v->in[1], *w = v->out[0];
     i64 plane = w->dim[2] * w->dim[3], p = flat % plane, t = flat / plane % w->dim[1], n = flat / plane / w->dim[1];
-    i64 q = met(f, t, p / w->dim[3], p % w->dim[3], b->dim[2], b->dim[3]);
+    i64 q = pixel_of(f, t, p / w->dim[3], p % w->dim[3], b->dim[2], b->dim[3]);
     double sum = 0;
     for (i64 c = n * a->dim[1]; q >= 0 && c < (n + 1) * a->dim[1]; c++) sum += at(a, c * plane + p) * at(b, c * b->dim[2] * b->dim[3] + q);
     return sum;
@@ -155,7 +155,7 @@ static bool outer_eval(const struct op_eval *v, struct err *e) { return each_poi
 /* Lowering. */
 
 /* The position of p under a tap's index k along axis i; *ok: inside. */
-static kval meet(struct emit *m, const struct op_filter *f, u32 i, kval p, kval tap, sym size, kval *ok)
+static kval position_of(struct emit *m, const struct op_filter *f, u32 i, kval p, kval tap, sym size, kval *ok)
 {
     struct kir *k = m->k;
     kval off = kir_add_i(k, kir_mul_i(k, tap, f->dilation[i]), -f->begin[i]);
@@ -192,7 +192,7 @@ static kval filter_lower(struct emit *m, const struct node *n, u32 out, const kv
     if (f.softmax) find_peak(m, n, type, idx, &peak);
     kval i = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, f.kernel[0]), 1);
     kval j = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, f.kernel[1]), 1), ok = 0;
-    kval y = meet(m, &f, 0, idx[2], i, x->dim[2], &ok), c = meet(m, &f, 1, idx[3], j, x->dim[3], &ok);
+    kval y = position_of(m, &f, 0, idx[2], i, x->dim[2], &ok), c = position_of(m, &f, 1, idx[3], j, x->dim[3], &ok);
     kval tap = kir_add(k, kir_mul_i(k, i, f.kernel[1]), j);
     kval w = emit_clamped(m, n->in.v[1], (kval[]){idx[0], tap, f.splat ? y : idx[2], f.splat ? c : idx[3]}, f.splat ? 12 : 0);
     w = kir_cast(k, type, w);
@@ -220,7 +220,7 @@ static kval outer_lower(struct emit *m, const struct node *n, u32 out, const kva
     kval ok = 0;
     op_filter_get(n, &f);
     kval i = kir_div_i(k, idx[1], f.kernel[1]), j = kir_mod_i(k, idx[1], f.kernel[1]);
-    kval y = meet(m, &f, 0, idx[2], i, b->dim[2], &ok), x = meet(m, &f, 1, idx[3], j, b->dim[3], &ok);
+    kval y = position_of(m, &f, 0, idx[2], i, b->dim[2], &ok), x = position_of(m, &f, 1, idx[3], j, b->dim[3], &ok);
     emit_acc_open(m, &sum, emit_lanes(m, 4, idx), kir_const_f(k, type, 1, 0));
     kval c = kir_loop(k, KL_SERIAL, kir_int(k, 0), emit_size(m, b->dim[1]), 1);
     kval v = kir_cast(k, type, emit_value(m, n->in.v[0], (kval[]){idx[0], c, idx[2], idx[3]}));

@@ -36,7 +36,7 @@ static value_id rows(struct graph *g, node_id n)
 }
 
 /* v (a, b), row by row, as the constant (b, a) */
-static value_id turned(struct graph *g, const double *v, i64 a, i64 b)
+static value_id transposed(struct graph *g, const double *v, i64 a, i64 b)
 {
     struct tensor *t = tensor_new(g->arena, DT_F32, 2, (i64[]){b, a});
     for (i64 i = 0; i < a; i++)
@@ -61,7 +61,7 @@ static value_id linear(struct graph *g, node_id n, i64 k)
     const struct node nd = *graph_node(g, n);
     const double *c = NULL, *b = NULL;
     op_ml_floats(g, &nd, "coefficients", &c);
-    value_id w = turned(g, c, k, features(g, &nd)), y = op_node2(g, n, "MatMul", rows(g, n), w, 0);
+    value_id w = transposed(g, c, k, features(g, &nd)), y = op_node2(g, n, "MatMul", rows(g, n), w, 0);
     return op_ml_floats(g, &nd, "intercepts", &b) == k ? op_node2(g, n, "Add", y, op_ml_const(g, DT_F32, b, 1, &k), 0) : y;
 }
 
@@ -157,7 +157,7 @@ static value_id kernels(struct graph *g, node_id n, value_id x, i64 v)
         attr_set_int(g, op_made(g, sum), "keepdims", 0);
         return op_node1(g, n, "Exp", op_node_binf(g, n, "Mul", sum, DT_F32, -p[0], 0), 0);
     }
-    value_id y = op_node2(g, n, "MatMul", x, turned(g, s, v, f), 0);
+    value_id y = op_node2(g, n, "MatMul", x, transposed(g, s, v, f), 0);
     if (str_is(kernel(&nd), "LINEAR")) return y;
     y = op_node_binf(g, n, "Add", op_node_binf(g, n, "Mul", y, DT_F32, p[0], 0), DT_F32, p[1], 0);
     return str_is(kernel(&nd), "POLY") ? op_node_binf(g, n, "Pow", y, DT_F32, p[2], 0) : op_node1(g, n, "Tanh", y, 0);
@@ -192,7 +192,7 @@ static bool svr_expand(struct graph *g, node_id n, struct err *e)
     i64 v = attr_int(&nd, "n_supports", 0), count = op_ml_floats(g, &nd, "coefficients", &c);
     op_ml_floats(g, &nd, "rho", &rho);
     value_id x = v ? kernels(g, n, rows(g, n), v) : rows(g, n);
-    value_id y = op_node_binf(g, n, "Add", op_node2(g, n, "MatMul", x, turned(g, c, 1, count), 0), DT_F32, rho[0], 0);
+    value_id y = op_node_binf(g, n, "Add", op_node2(g, n, "MatMul", x, transposed(g, c, 1, count), 0), DT_F32, rho[0], 0);
     if (attr_int(&nd, "one_class", 0)) {
         value_id yes = op_node_binf(g, n, "Greater", y, DT_F32, 0, 0);
         value_id minus_one = op_const_f(g, DT_F32, -1), one = op_const_f(g, DT_F32, 1);
@@ -306,7 +306,7 @@ static bool svc_expand(struct graph *g, node_id n, struct err *e)
         if (!best) return false;
         if (s.n_a) scores = probabilities(g, n, &s, scores);
     } else {
-        scores = op_node2(g, n, "MatMul", x, turned(g, s.coef, s.k, s.f), 0);
+        scores = op_node2(g, n, "MatMul", x, transposed(g, s.coef, s.k, s.f), 0);
         scores = best = op_node_binf(g, n, "Add", scores, DT_F32, s.rho[0], 0);
     }
     if (nd.out.v[0]) op_ml_labels(g, n, op_ml_best(g, n, best), "classlabels_ints", nd.out.v[0]);

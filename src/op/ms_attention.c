@@ -475,7 +475,7 @@ static value_id cached(struct gqa *q, value_id past, value_id now, value_id out)
 }
 
 /* Queries or keys with h heads, normalised and rotated by the attributes. */
-static value_id turned(struct gqa *q, value_id x, u32 norm, value_id ids)
+static value_id rotated(struct gqa *q, value_id x, u32 norm, value_id ids)
 {
     struct graph *g = q->a.g;
     const struct node *nd = &q->a.nd;
@@ -592,8 +592,8 @@ static bool group_expand(struct graph *g, node_id n, struct err *e)
     a->t = keys_after(&q);
     q.before = keys_before(&q);
     value_id ids = positions(&q);
-    a->q = turned(&q, a->q, G_Q_NORM, ids);
-    a->k = turned(&q, a->k, G_K_NORM, ids);
+    a->q = rotated(&q, a->q, G_Q_NORM, ids);
+    a->k = rotated(&q, a->k, G_K_NORM, ids);
     a->k = cached(&q, op_node_input(&a->nd, G_PAST_K), a->k, output(&a->nd, 1));
     a->v = cached(&q, op_node_input(&a->nd, G_PAST_V), a->v, output(&a->nd, 2));
     a->allowed = group_band(&q);

@@ -41,7 +41,7 @@ static bool read_rotary(struct graph *g, node_id n, struct rotary *t, struct err
     if (!t->r) t->r = d;
     t->all = t->r == d;
     if (t->r < 2 || t->r > d || t->r % 2)
-        return op_invalid(e, g, n, "%lld turned elements of heads of %lld", (long long)t->r, (long long)d);
+        return op_invalid(e, g, n, "%lld rotated elements of heads of %lld", (long long)t->r, (long long)d);
     return true;
 }
 

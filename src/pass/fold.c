@@ -53,7 +53,7 @@ static bool is_symbolic(const struct graph *g, const struct value *v)
     return false;
 }
 
-static bool worth_folding(struct folder *f, const struct node *x)
+static bool should_fold(struct folder *f, const struct node *x)
 {
     const struct graph *g = f->g;
     i64 n_in, n_out = 0, size = 0, dim[MAX_RANK];
@@ -136,7 +136,7 @@ static bool run(struct graph *g, bool *ok, struct err *e)
     struct folder f = {.g = g, .held = bytes_held(g), .uses = graph_use_counts(g, &a)};
     for (node_id n = 1; n < g->node.n; n++) {
         if (graph_node(g, n)->dead) continue;
-        if (worth_folding(&f, graph_node(g, n)) && fold_node(g, n)) changed = true;
+        if (should_fold(&f, graph_node(g, n)) && fold_node(g, n)) changed = true;
         else changed |= fold_content(g, n);
     }
     arena_release(&a);

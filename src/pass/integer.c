@@ -44,7 +44,7 @@ static bool find_side(const struct graph *g, value_id v, i64 axis, struct side *
 struct product {
     struct side a, b;
     value_id bias;
-    bool conv, turned; /* turned: the right operand is transposed */
+    bool conv, is_transposed; /* the right operand is stored transposed */
 };
 
 /* The summed axes, with a maximal length. */
@@ -55,7 +55,7 @@ static bool is_short(const struct graph *g, const struct node *n, const struct p
     if (p->conv) {
         if (!shape_is_static(g->sym, s, dim)) return false;
         for (u32 i = 1; i < s->rank && terms < MAX_TERMS; i++) terms *= dim[i];
-    } else if (!sym_is_const(g->sym, s->dim[s->rank - (p->turned ? 1 : 2)], &terms)) {
+    } else if (!sym_is_const(g->sym, s->dim[s->rank - (p->is_transposed ? 1 : 2)], &terms)) {
         return false;
     }
     return terms < MAX_TERMS;
@@ -71,9 +71,9 @@ static bool find_product(const struct graph *g, node_id id, struct product *p)
     if (rank < 2 || op_in_shape(g, n, 0)->rank < 2) return false;
     if (gemm && (attr_int(n, "transA", 0) || attr_float(n, "alpha", 1) != 1 || attr_float(n, "beta", 1) != 1))
         return false;
-    p->turned = gemm && attr_int(n, "transB", 0);
+    p->is_transposed = gemm && attr_int(n, "transB", 0);
     p->bias = op_has_in(n, BIAS) ? n->in.v[BIAS] : 0;
-    i64 columns = p->conv || p->turned ? 0 : rank - 1;
+    i64 columns = p->conv || p->is_transposed ? 0 : rank - 1;
     return find_side(g, n->in.v[0], -1, &p->a) && find_side(g, n->in.v[1], columns, &p->b) && is_short(g, n, p);
 }
 
@@ -97,7 +97,7 @@ static bool rewrite(struct graph *g, node_id id, const struct product *p, struct
     const struct node n = *graph_node(g, id);
     node_id first = g->node.n;
     u32 rank = op_in_shape(g, &n, 1)->rank;
-    value_id b = p->turned ? transposed(g, id, p->b.x) : p->b.x, scale = p->b.scale, bias = p->bias;
+    value_id b = p->is_transposed ? transposed(g, id, p->b.x) : p->b.x, scale = p->b.scale, bias = p->bias;
     graph_node(g, id)->dead = true;
     value_id y = op_node(g, id, p->conv ? "ConvInteger" : "MatMulInteger", 4, (value_id[]){p->a.x, b, p->a.zero, p->b.zero}, 0);
     for (u32 i = 0; p->conv && i < n.attr.n; i++) attr_copy(g, op_made(g, y), &n.attr.v[i]);

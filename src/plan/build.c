@@ -295,7 +295,7 @@ static sym dispatch_flops(struct maker *m, const struct task *t, const i64 *var)
     return sym_mul(&m->p->sym, to_plan(m, count), sym_const(&m->p->sym, whole));
 }
 
-static bool spell(struct maker *m, const struct kernel *k, u32 *bin)
+static bool emit_kernel(struct maker *m, const struct kernel *k, u32 *bin)
 {
     struct buf text = {0};
     bool ok = lang_render(&text, m->env->lang, &k->kir, m->env->caps, &m->scratch, m->e);
@@ -327,7 +327,7 @@ static bool add_dispatch(struct maker *m, const struct region *r, const struct t
     if (!gen_kernel(&k, m->a, &cost->best, t, m->env->caps, m->e))
         return err_prefix(m->e, "%.*s", STR_ARG(d->label));
     if (m->env->see_kernel) m->env->see_kernel(m->env->user, &k.kir);
-    if (!spell(m, &k, &d->bin)) return err_prefix(m->e, "%.*s", STR_ARG(d->label));
+    if (!emit_kernel(m, &k, &d->bin)) return err_prefix(m->e, "%.*s", STR_ARG(d->label));
     d->entry = str_dup(m->a, str_of(k.name));
     candidate_print(&text, &cost->best);
     d->candidate = str_dup(m->a, buf_view(&text));

@@ -543,7 +543,7 @@ bool exact_check(struct exact_result *r, const struct task *t, const struct cand
     if (ok && order.verdict == EXACT_DIFFERS) {
         r->verdict = EXACT_DIFFERS;
         r->why.n = 0;
-        buf_printf(&r->why, "rounded otherwise than is promised: %.*s", STR_ARG(buf_view(&order.why)));
+        buf_printf(&r->why, "rounded in another order than guaranteed: %.*s", STR_ARG(buf_view(&order.why)));
     }
     exact_result_release(&order);
     return ok;
