@@ -110,7 +110,6 @@ $(BUILD)/test/fuzz_%: $(BUILD)/test/fuzz_%.o $(BUILD)/libquern.a $(BUILD)/test/f
 	    $(BUILD)/libquern.a $(LIBS)
 $(BUILD)/bench/%: $(BUILD)/bench/%.o $(BUILD)/libquern.a
 	$(call say,LINK)$(CC) $(CFLAGS) -o $@ $< $(BUILD)/libquern.a $(LIBS)
-$(BUILD)/bench/peak.o: private CFLAGS += -O3 -march=native -ffp-contract=fast
 $(BUILD)/bench/kernel.o: private CFLAGS += -march=native -ffp-contract=fast
 tests: all $(TESTS) $(FUZZERS) $(BUILD)/test/fake_name.so
 benches: all $(BENCHES) # for bench/compare and bench/slow

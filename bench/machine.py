@@ -10,7 +10,7 @@ from rows import ROOT
 
 
 def peak(threads):
-    """{"gflops", "gbytes", "read", perhaps "bf16", "int8"}: multiply-adds, and GB/s of a triad and of reading, of so
+    """{"gflops", "gbytes", "read", perhaps "bf16", "int8"}: multiply-adds, and GB/s of copying and of reading, of so
     many threads."""
     args = [os.path.join(ROOT, "build/bench/peak"), str(threads)]
     return json.loads(subprocess.run(args, capture_output=True, text=True, check=True).stdout)

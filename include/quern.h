@@ -506,8 +506,18 @@ QUERN_API quern_status quern_show(quern *q, const char *path, char **text);     
    drivers are examined when they are first compiled for, and the result is cached; this function repeats the examination. device: see
    quern_compile_opts. */
 QUERN_API quern_status quern_examine(quern *q, const char *device, char **text);
-QUERN_API quern_status quern_devices(quern *q, char **json);                        /* array of {name, language, device, fingerprint, caps}; "described"
-                                                                                     * if the device is absent */
+/* Measures how fast a device is (multiply-adds by instruction, memory by level, launches, barriers), in less than a second, and caches the
+   rates: later calls read them. Without them rates are assumed. The text is a table. */
+struct quern_measure_opts {
+    size_t size;
+    const char *device;    /* NULL: "cpu" */
+    int threads;           /* 0: all processors */
+    const struct quern_target_opts *target; /* NULL: no limits */
+};
+QUERN_API quern_status quern_measure(quern *q, const struct quern_measure_opts *o, char **text);
+QUERN_API quern_status quern_devices(quern *q, char **json);                        /* array of {name, language, device, fingerprint, caps, rates};
+                                                                                     * "rates" if they were measured, "described" if the device is
+                                                                                     * absent */
 QUERN_API quern_status quern_db_stats(quern_db *db, char **json);
 QUERN_API quern_status quern_db_export(quern_db *db, const char *csv);              /* one row per sample */
 QUERN_API quern_status quern_db_merge(quern_db *db, const char *other, int64_t *n_new);

@@ -47,6 +47,19 @@ static void fuzz_caps(struct str s)
     buf_release(&b);
 }
 
+static void fuzz_rates(struct str s)
+{
+    struct rates r, again;
+    struct err e = {0};
+    struct buf b = {0};
+    if (rates_parse(&r, s, &e)) {
+        rates_round_all(&r);
+        rates_print(&b, &r);
+        if (!rates_parse(&again, buf_view(&b), &e) || memcmp(&r, &again, sizeof r)) __builtin_trap();
+    }
+    buf_release(&b);
+}
+
 static void fuzz_isa(struct str s)
 {
     struct isa x, again;
@@ -71,6 +84,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
     fuzz_candidate(s);
     fuzz_sym(s);
     fuzz_caps(s);
+    fuzz_rates(s);
     fuzz_isa(s);
     return 0;
 }

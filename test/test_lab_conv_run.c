@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Rows on the processor: the kernel that a name means, built once and then taken from the database; a search that the next choice knows of;
-// rounds of two kernels; the device's ceilings; the files of a run.
+// rounds of two kernels; the files of a run.
 #include "conv_fixture.h"
 
 #include <math.h>
@@ -124,18 +124,6 @@ static void test_profile(void **state)
     close_place(&x);
 }
 
-/* The interpreter refuses launches of a few groups on buffers for many: it has no ceilings, and that is known at once. */
-static void test_ceilings(void **state)
-{
-    const struct dev_opts one = {.n_threads = 1};
-    struct ceilings c;
-    struct err e = {0};
-    if (!ceilings_ask(&c, dev_find(S("cpu")), &one, DT_F32, &e)) fail_msg("%s", e.msg);
-    assert_true(c.gbps > 0 && c.gflops > 0 && c.matrix_gflops == 0);
-    if (!ceilings_ask(&c, dev_find(S("interp")), &one, DT_F32, &e)) fail_msg("%s", e.msg);
-    assert_true(c.gbps == 0 && c.gflops == 0 && c.matrix_gflops == 0);
-}
-
 static void assert_prints(void (*print)(struct buf *b, const struct conv_run *r), const struct conv_run *r, const char *text)
 {
     struct buf b = {0};
@@ -151,7 +139,7 @@ static void test_files(void **state)
         {.layer = 2, .row = &row, .base = S("a, b"), .times = {a, b, 3, {2e-3, 1e-3, 4e-3}, {4e-3, 2e-3, 8e-3}, {2, 2, 2}}},
         {.layer = 3, .row = &row}, /* not timed */
     };
-    struct conv_run r = {.who = S("x"), .type = DT_F32, .limit = {.gflops = 1}, .result = {v, 2, 2}};
+    struct conv_run r = {.who = S("x"), .type = DT_F32, .limit = {.ops[RATE_FMA_F32].all = 1e9}, .result = {v, 2, 2}};
 #define LABEL "in_1X3X5X6X7_k_3X2X3_och_8"
     /* 3 x 5 x 5 outputs of 54 terms and 8 channels: 64800 operations; 630 + 432 + 600 elements */
     assert_prints(conv_print_samples, &r,
@@ -166,13 +154,13 @@ static void test_files(void **state)
                   "layer,layer_name,who,flops,bytes,seconds\n"
                   "2," LABEL ",x,64800,6648,0.002000000\n2," LABEL ",a_ b,64800,6648,0.004000000\n");
     assert_prints(conv_print_ceilings, &r, "name,unit,value\nfma,GFLOP/s,1.000\n");
-    r.limit.gbps = 1e-3;
+    r.limit.memory[RATE_DRAM].read.all = 1e6;
     assert_true(fabs(conv_limit(&r, &row) - 6648e-6) < 1e-12);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_build),    cmocka_unit_test(test_tune),  cmocka_unit_test(test_profile),
-                                       cmocka_unit_test(test_ceilings), cmocka_unit_test(test_files)};
+                                       cmocka_unit_test(test_files)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -263,13 +263,14 @@ static void put_summary(struct buf *b, const struct conv_call *g) { conv_print_s
 static void put_roofline(struct buf *b, const struct conv_call *g) { conv_print_roofline(b, &g->run); }
 static void put_ceilings(struct buf *b, const struct conv_call *g) { conv_print_ceilings(b, &g->run); }
 
-/* If they cannot be measured, the files lack the columns that need them. */
+/* The rates that are cached, or are measured now. Without them, the files lack the columns that need them. */
 static void measure_limits(struct conv_call *g)
 {
     struct err e = {0};
-    struct ceilings *c = &g->run.limit;
-    if (!ceilings_ask(c, g->place.driver, &g->place.dev, g->run.type, &e)) log_printf(&g->q->log, 1, "%s", e.msg);
-    else log_printf(&g->q->log, 2, "limits: %.1f GFLOP/s by multiply-adds, %.1f by matrix units, %.1f GB/s", c->gflops, c->matrix_gflops, c->gbps);
+    struct api_target *t = &g->job.target;
+    bool ok = t->caps.rates.ops[RATE_FMA_F32].one > 0 || api_target_measure(t, &e);
+    if (!ok) log_printf(&g->q->log, 1, "%s", e.msg);
+    g->run.limit = t->caps.rates;
 }
 
 static bool is_timed(const struct conv_call *g)

@@ -23,6 +23,8 @@ bool api_keep_key(struct hash *key, const quern_model *m, const struct api_targe
     hash_hex(build, hex);
     buf_printf(&b, "%s %.*s\n%.*s\n", hex, STR_ARG(m->model->name), STR_ARG(api_options_print(m, t, cut, &a)));
     caps_print(&b, &t->caps);
+    buf_char(&b, '\n');
+    rates_print(&b, &t->caps.rates);
     buf_printf(&b, "\n%.*s\n%.*s\n", STR_ARG(buf_view(&t->fingerprint)), STR_ARG(buf_view(&t->toolchain)));
     graph_print_content(&b, &m->model->graph);
     ok = ok && !b.failed;

@@ -7,8 +7,9 @@
 #include "core/spirv.h"
 #include "import/import.h"
 #include "lab/lab.h"
-#include "tune/examine.h"
+#include "tune/rates.h"
 
+#include <stdio.h>
 #include <string.h>
 
 void quern_text_free(char *text) { mem_free(text); }
@@ -23,7 +24,8 @@ static void put_text(struct buf *b, const char *key, struct str text)
 
 static void put_device(struct buf *b, const struct dev_info *x)
 {
-    struct buf caps = {0};
+    struct buf caps = {0}, rates = {0};
+    struct rates known;
     caps_print(&caps, &x->caps);
     buf_printf(b, "{\"name\":\"%s\",\"language\":\"%s\"", x->driver->name, x->driver->lang);
     put_text(b, "device", x->name);
@@ -31,8 +33,13 @@ static void put_device(struct buf *b, const struct dev_info *x)
     if (x->trouble.n) put_text(b, "trouble", x->trouble);
     put_text(b, "fingerprint", x->fingerprint);
     put_text(b, "caps", buf_view(&caps));
+    if (!dev_is_described(&x->opts) && rates_find(&known, x->driver, x->fingerprint)) {
+        rates_print(&rates, &known);
+        put_text(b, "rates", buf_view(&rates));
+    }
     buf_char(b, '}');
     buf_release(&caps);
+    buf_release(&rates);
 }
 
 quern_status quern_devices(quern *q, char **json)
@@ -81,6 +88,52 @@ quern_status quern_examine(quern *q, const char *device, char **text)
     if (ok) *text = api_text(&b);
     else buf_release(&b);
     arena_release(&a);
+    return api_end(q, ok);
+}
+
+static void put_rate(struct buf *b, const char *name, struct rate r, const char *unit)
+{
+    if (r.all > 0) buf_printf(b, "  %-14s %9.1f %9.1f %s\n", name, r.one * 1e-9, r.all * 1e-9, unit);
+}
+
+static void put_table(struct buf *b, const struct rates *r, bool is_gpu)
+{
+    static const char *const op[] = {"f32", "f64", "dot i8", "dot bf16", "mma f16", "mma bf16", "mma tf32", "mma f32", "mma i8"};
+    static const char *const level[] = {"L1", "L2", "L3", "DRAM"};
+    buf_printf(b, "  %-14s %9s %9s\n", "", is_gpu ? "1 group" : "1 thread", "all");
+    for (u32 i = 0; i < N_RATE_OPS; i++) put_rate(b, op[i], r->ops[i], i == RATE_DOT_I8 || i == RATE_MMA_I8 ? "Gop/s" : "GFLOP/s");
+    for (u32 i = 0; i < N_RATE_LEVELS; i++) {
+        const struct rate_memory *m = &r->memory[i];
+        const struct { const char *name; struct rate r; } access[] = {{"read", m->read}, {"write", m->write}, {"copy", m->copy}};
+        for (i64 k = 0; k < countof(access); k++) {
+            char name[16];
+            snprintf(name, sizeof name, "%s %s", level[i], access[k].name);
+            put_rate(b, name, access[k].r, "GB/s");
+        }
+        if (m->latency > 0) buf_printf(b, "  %s %-*s %9.1f           ns\n", level[i], 13 - (int)strlen(level[i]), "latency", m->latency * 1e9);
+    }
+    put_rate(b, "DRAM nt write", r->nt_write, "GB/s");
+    if (r->launch > 0) buf_printf(b, "  %-14s           %9.2f us\n", "launch", r->launch * 1e6);
+    if (r->barrier > 0) buf_printf(b, "  %-14s           %9.2f us\n", "barrier", r->barrier * 1e6);
+}
+
+quern_status quern_measure(quern *q, const struct quern_measure_opts *o, char **text)
+{
+    if (!api_given(q, "text", text)) return QUERN_USAGE;
+    struct err *e = api_begin(q);
+    struct quern_measure_opts x = {0};
+    struct api_target t;
+    struct buf b = {0};
+    if (o) memcpy(&x, o, o->size < sizeof x ? o->size : sizeof x);
+    bool ok = api_target_open(&t, x.device, x.threads, x.target, e) && api_target_measure(&t, e);
+    *text = NULL;
+    if (ok) {
+        rates_keep(&t.caps.rates, t.driver, buf_view(&t.fingerprint));
+        buf_printf(&b, "%s, %.*s:\n", t.driver->name, STR_ARG(buf_view(&t.fingerprint)));
+        put_table(&b, &t.caps.rates, t.caps.is_gpu);
+        *text = api_text(&b);
+    }
+    api_target_close(&t);
     return api_end(q, ok);
 }
 

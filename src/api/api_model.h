@@ -54,6 +54,8 @@ struct exam;
 /* The driver's wrong operations, see tune/examine.h, for the device's own limits: api_target_ask
    has removed them from the target's. */
 bool api_target_examine(struct exam *x, struct api_target *t, bool again, struct arena *a, struct err *e);
+/* Measures t->caps.rates, tune/rates.h; api_target_ask has filled in those that are kept. */
+bool api_target_measure(struct api_target *t, struct err *e);
 
 /* api_keep.c: programs in the user's cache. The key of a program to be compiled; false: not
    cacheable. */

@@ -4,7 +4,7 @@
 // quern_devices elsewhere, possibly restricted by the caller.
 #include "api/api_model.h"
 
-#include "tune/examine.h"
+#include "tune/rates.h"
 
 #include <jansson.h>
 #include <string.h>
@@ -75,7 +75,7 @@ static bool find_described(struct api_target *t, const json_t *list, struct str 
                                .name = text_of(&t->arena, o, "device"),
                                .fingerprint = text_of(&t->arena, o, "fingerprint")};
         if (!x->driver) continue; /* unknown to this version */
-        ok = caps_parse(&x->caps, text_of(&t->arena, o, "caps"), e);
+        ok = caps_parse(&x->caps, text_of(&t->arena, o, "caps"), e) && rates_parse(&x->caps.rates, text_of(&t->arena, o, "rates"), e);
         found = ok && matches(glob, x);
         if (found && x->driver->can_run && !x->caps.isa.family)
             ok = err_set(e, ERR_USAGE, "device '%.*s' does not say its instruction set ('isa'); have it described again by quern devices", STR_ARG(x->name));
@@ -164,26 +164,38 @@ bool api_target_choose(struct api_target *t, const char *device, int threads,
     return ok && apply_isa(t, x.isa, e);
 }
 
+static struct exam_target as_target(const struct api_target *t)
+{
+    return (struct exam_target){.driver = t->driver,
+                                .opts = &t->dev,
+                                .lang = t->lang,
+                                .caps = &t->caps,
+                                .fingerprint = buf_view(&t->fingerprint),
+                                .toolchain = buf_view(&t->toolchain)};
+}
+
 bool api_target_examine(struct exam *x, struct api_target *t, bool again, struct arena *a, struct err *e)
 {
-    bool is_taken = dev_is_taken(t->driver);
-    struct exam_target what = {.driver = t->driver,
-                               .opts = &t->dev,
-                               .lang = t->lang,
-                               .caps = &t->caps,
-                               .fingerprint = buf_view(&t->fingerprint),
-                               .toolchain = buf_view(&t->toolchain)};
-    return exam_device(x, &what, is_taken ? EXAM_KNOWN : again ? EXAM_AGAIN : EXAM_NEW, a, e);
+    struct exam_target target = as_target(t);
+    return exam_device(x, &target, dev_is_taken(t->driver) ? EXAM_KNOWN : again ? EXAM_AGAIN : EXAM_NEW, a, e);
+}
+
+bool api_target_measure(struct api_target *t, struct err *e)
+{
+    struct exam_target target = as_target(t);
+    if (dev_is_taken(t->driver)) return err_set(e, ERR_UNSUPPORTED, "device '%s' is in use by this process and cannot be measured", t->driver->name);
+    return rates_measure(&t->caps.rates, &target, e);
 }
 
 /* Vendors' drivers are examined when they are first used. Failures are reported when the device is
-   used. */
-static void examine(struct api_target *t)
+   used. Rates are only read from the cache: programs must not depend on when a device is first used. */
+static void look_up(struct api_target *t)
 {
     struct exam x;
     struct err e = {0};
-    if (!t->driver->is_foreign || dev_is_described(&t->dev)) return;
-    if (api_target_examine(&x, t, false, &t->arena, &e)) exam_apply(&t->caps, &x);
+    if (dev_is_described(&t->dev)) return;
+    if (t->driver->is_foreign && api_target_examine(&x, t, false, &t->arena, &e)) exam_apply(&t->caps, &x);
+    rates_find(&t->caps.rates, t->driver, buf_view(&t->fingerprint));
 }
 
 bool api_target_ask(struct api_target *t, struct err *e)
@@ -193,7 +205,7 @@ bool api_target_ask(struct api_target *t, struct err *e)
     if (!t->lang)
         return err_set(e, ERR_FAILED, "device '%s' runs language '%s', which is not built in",
                        t->driver->name, t->driver->lang);
-    return t->lang->toolchain(&t->toolchain, &t->caps, e) && (examine(t), true);
+    return t->lang->toolchain(&t->toolchain, &t->caps, e) && (look_up(t), true);
 }
 
 bool api_target_open(struct api_target *t, const char *device, int threads,

@@ -146,7 +146,7 @@ static bool limit_isa(struct caps *c, struct str text, struct err *e)
     struct isa s;
     if (!isa_parse(&s, text, e)) return false;
     if (!isa_contains(c->isa, isa_for_code(s))) return err_set(e, ERR_USAGE, "the target '%s' does not have all of %.*s", c->arch, STR_ARG(text));
-    if (!isa_equal(c->isa, isa_for_code(s))) isa_limits(c, s);
+    if (!isa_equal(c->isa, isa_for_code(s))) isa_limits(c, s), c->rates = (struct rates){0}; /* other instructions, other rates */
     return true;
 }
 

@@ -707,6 +707,36 @@ void os_isa(struct os_isa *o);
 /* caps.c: a target as plain data. Filled by devices
    (or parsed from text, to compile for an absent one). */
 
+/* rates.c: how fast a target is. */
+
+/* Instructions that multiply and add, by their operands. */
+enum rate_op {
+    RATE_FMA_F32, RATE_FMA_F64,             /* vectors */
+    RATE_DOT_I8, RATE_DOT_BF16,             /* dot products of bytes, of pairs */
+    RATE_MMA_F16, RATE_MMA_BF16, RATE_MMA_TF32, RATE_MMA_F32, RATE_MMA_I8, /* matrix units */
+    N_RATE_OPS
+};
+enum rate_level { RATE_L1, RATE_L2, RATE_L3, RATE_DRAM, N_RATE_LEVELS };
+enum rate_op rate_op_mma(enum dtype operand);
+struct rate { double one, all; }; /* per second: of one thread (of a GPU: one workgroup), of all together; 0: unknown, or no such instruction */
+struct rates {
+    struct rate ops[N_RATE_OPS];  /* operations, two per multiply-add */
+    struct rate_memory {
+        struct rate read, write, copy; /* bytes; of copies, those read and those written */
+        double latency;                /* seconds of a load that the next one depends on */
+    } memory[N_RATE_LEVELS];
+    struct rate nt_write;         /* bytes, by non-temporal stores to DRAM */
+    double launch, barrier;       /* seconds: a launch among others; a barrier of all threads, on a GPU of a workgroup */
+};
+/* The nearest of 48 steps per decade, to three digits. */
+double rates_round(double x);
+void rates_round_all(struct rates *r);
+/* "key=value" words, on one line; of rounded rates exact */
+void rates_print(struct buf *b, const struct rates *r);
+bool rates_parse(struct rates *r, struct str text, struct err *e);
+double rates_peak(const struct rates *r, enum dtype t); /* operations per second of all threads for operands of this type */
+double rates_bandwidth(const struct rates *r);          /* bytes per second from and to DRAM of all threads */
+
 /* Limits and features of a target as plain data; kernel
    families, passes and languages read only this. */
 struct caps {
@@ -751,9 +781,12 @@ struct caps {
     /* For language spirv, words: "debug" names and line numbers,
        "nonsemantic" source text, "optimize" by spirv-opt */
     char spirv_flags[64];
-    u32 gflops, gbps;    /* estimated peaks for predictions: f32 multiply-adds, memory; 0: unknown */
+    u32 gflops, gbps;    /* peaks of GPUs by their specification: f32 multiply-adds, memory; 0: unknown */
     struct isa isa;      /* for language c: the instruction set; options follow from it (isa_options) */
+    struct rates rates;  /* measured; all 0: not measured. No part of the text: code does not depend on them */
 };
+/* The measured rates, and assumptions where there are none. */
+struct rates caps_rates(const struct caps *c);
 /* "key=value" words, on one line */
 void caps_print(struct buf *b, const struct caps *c);
 bool caps_parse(struct caps *c, struct str text, struct err *e);

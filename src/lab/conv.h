@@ -14,7 +14,6 @@
 #ifndef QUERN_LAB_CONV_H
 #define QUERN_LAB_CONV_H
 
-#include "lab/ceiling.h"
 #include "tune/tune.h"
 
 enum { CONV_AXES = 3, CONV_MAX_SIZE = 1 << 30 /* of any number of a row */ };
@@ -165,10 +164,10 @@ struct conv_result {             /* of one layer */
 struct conv_run {
     struct str who;              /* the implementation */
     enum dtype type;
-    struct ceilings limit;       /* of the device, measured in the same run */
+    struct rates limit;          /* of the device; zeros: unknown */
     struct { struct conv_result *v; u32 n, cap; } result;
 };
-/* Seconds that no kernel of the row's operations and bytes can do without, as far as ceilings are known; 0: they are not. */
+/* Seconds that no kernel of the row's operations and bytes can do without, as far as the peaks are known; 0: they are not. */
 double conv_limit(const struct conv_run *r, const struct conv_row *row);
 void conv_print_ceilings(struct buf *b, const struct conv_run *r);
 void conv_print_summary(struct buf *b, const struct conv_run *r);

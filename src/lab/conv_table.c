@@ -36,18 +36,22 @@ void conv_print_samples(struct buf *b, const struct conv_run *r)
 
 double conv_limit(const struct conv_run *r, const struct conv_row *row)
 {
-    double rate = fmax(r->limit.gflops, r->limit.matrix_gflops) * 1e9, bandwidth = r->limit.gbps * 1e9;
+    double rate = rates_peak(&r->limit, r->type), bandwidth = rates_bandwidth(&r->limit);
     double s = rate > 0 ? conv_row_flops(row) / rate : 0;
     return bandwidth > 0 ? fmax(s, conv_row_bytes(row, r->type) / bandwidth) : s;
 }
 
 void conv_print_ceilings(struct buf *b, const struct conv_run *r)
 {
+    const struct rate *op = r->limit.ops;
     const struct { const char *name, *unit; double value; } ceiling[] = {
-        {"fma", "GFLOP/s", r->limit.gflops}, {"matrix", "GFLOP/s", r->limit.matrix_gflops}, {"memory", "GB/s", r->limit.gbps}};
+        {"fma", "GFLOP/s", op[r->type == DT_F64 ? RATE_FMA_F64 : RATE_FMA_F32].all},
+        {"dot", "GFLOP/s", r->type == DT_BF16 ? op[RATE_DOT_BF16].all : 0},
+        {"matrix", "GFLOP/s", r->type == DT_F64 ? 0 : op[rate_op_mma(r->type)].all},
+        {"memory", "GB/s", rates_bandwidth(&r->limit)}};
     buf_z(b, "name,unit,value\n");
     for (i64 i = 0; i < countof(ceiling); i++)
-        if (ceiling[i].value > 0) buf_printf(b, "%s,%s,%.3f\n", ceiling[i].name, ceiling[i].unit, ceiling[i].value);
+        if (ceiling[i].value > 0) buf_printf(b, "%s,%s,%.3f\n", ceiling[i].name, ceiling[i].unit, ceiling[i].value * 1e-9);
 }
 
 static void put_interval(struct buf *b, struct stats s, double unit)

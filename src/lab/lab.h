@@ -12,7 +12,7 @@
 //   registry.c lists of names; the kernel that is known for a product, or for the nearest one
 //   json.c     what the readers of files share
 //
-// Convolutions by data sets and named implementations are the other half: conv.h; what a device can do at most: ceiling.h.
+// Convolutions by data sets and named implementations are the other half: conv.h.
 #ifndef QUERN_LAB_H
 #define QUERN_LAB_H
 

@@ -28,6 +28,7 @@
 //   final.c       re-measurement of the best candidates
 //   report.c      progress and results of a run
 //   cost.c        the best known candidate of a task
+//   rates.h       microbenchmarks: how fast a device is
 #ifndef QUERN_TUNE_H
 #define QUERN_TUNE_H
 
