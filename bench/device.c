@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a device can do at most, as far as kernels of quern reach it (tune/rates.h): the denominators of
-// other measurements, and proofs that its special features work here.
+// other measurements, and checks that its special features work here.
 //
 //   build/bench/device [GLOB]        default: vulkan
 //
