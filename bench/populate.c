@@ -114,7 +114,7 @@ static bool measure(struct bench *b, enum dtype type, const char *family, u32 wa
 int main(int argc, char **argv)
 {
     static const struct { enum dtype type; const char *family; } row[] = {
-        {DT_F32, "group_gemm"}, {DT_F32, "matrix_gemm"}, {DT_F16, "group_gemm"}, {DT_F16, "matrix_gemm"}};
+        {DT_F32, "wg_gemm"}, {DT_F32, "mma_gemm"}, {DT_F16, "wg_gemm"}, {DT_F16, "mma_gemm"}};
     const char *device = argc > 1 ? argv[1] : "cuda:sm_80";
     u32 n = argc > 2 ? (u32)atoi(argv[2]) : 48;
     struct bench b = {0};

@@ -53,13 +53,13 @@ class Filters(unittest.TestCase):
     def test_table(self):
         r = rows.filters()
         fast, slow, none = (filters.Measured(r[i], "f32") for i in range(3))
-        fast.ms, fast.peer, fast.text = r[0].bytes / 900e6, r[0].bytes / 90e6, "group_filter.2"
+        fast.ms, fast.peer, fast.text = r[0].bytes / 900e6, r[0].bytes / 90e6, "wg_filter.2"
         fast.layer = 123.5
         slow.ms, none.text = r[1].bytes / 700e6, "FAILED: wrong"
         text = filters.table([fast, slow, none], {"gbps": 1000.0})
         self.assertEqual(len(text), 5)
         self.assertIn("    900.0  90.0   123.5000 ", text[1])
-        self.assertTrue(text[1].endswith("10.00 group_filter.2"))
+        self.assertTrue(text[1].endswith("10.00 wg_filter.2"))
         self.assertIn(" 70.0 ", text[2])
         self.assertTrue(text[3].endswith("FAILED: wrong"))
         self.assertTrue(text[4].startswith("1 of 2 at 80 %"))

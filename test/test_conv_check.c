@@ -99,7 +99,7 @@ static void open_layer(struct plant *p, const struct layer *l, enum conv_pass pa
 static void plant_source(struct plant *p, const struct layer *l, const char *kernels, int n_faults)
 {
     value_id x = graph_node(&p->task.g, p->task.anchor)->in.v[0];
-    struct candidate c = gen_initial(gen_find(S("map")), &p->task, &p->caps, NULL);
+    struct candidate c = gen_initial(gen_find(S("elementwise")), &p->task, &p->caps, NULL);
     struct buf text = {0}, code = {0};
     const struct lang *lang = lang_find(S("c"));
     if (!gen_kernel(&p->kernel, &p->arena, &c, &p->task, &p->caps, &p->e)) fail_msg("%s", p->e.msg);
@@ -304,7 +304,7 @@ static void test_fused(void **state)
         for (u32 a = 0; a < N_CONV_ACTS; a++) {
             r.act = (enum conv_act)a;
             open_row(&p[a], &r, types[k / 2]);
-            struct candidate c = gen_initial(gen_find(S("map")), &p[a].task, &p[a].caps, NULL);
+            struct candidate c = gen_initial(gen_find(S("elementwise")), &p[a].task, &p[a].caps, NULL);
             compile(&p[a], &c);
             if (!conv_check(&found, &p[a].task, NULL, &p[a].s, &p[a].o, &p[a].e)) fail_msg("%s", p[a].e.msg);
             struct buf b = {0};

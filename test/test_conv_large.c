@@ -192,7 +192,7 @@ static u32 try_names(struct large *t)
 
 static u32 try_families(struct large *t)
 {
-    static const char *const name[] = {"conv_direct", "conv_gemm", "conv_igemm", "map"};
+    static const char *const name[] = {"conv_direct", "conv_gemm", "conv_igemm", "elementwise"};
     u32 n = 0;
     for (u32 i = 0; i < countof(name); i++) {
         const struct gen *g = gen_find(str_of(name[i]));

@@ -348,7 +348,7 @@ static void try_faults(struct fixture *b, const struct candidate *c, struct faul
 static void test_faults(void **state)
 {
     struct faults x = {0};
-    static const char *const family[] = {"conv_winograd", "gemm", "group_gemm", "conv_igemm"};
+    static const char *const family[] = {"conv_winograd", "gemm", "wg_gemm", "conv_igemm"};
     for (u32 f = 0; f < countof(family); f++) {
         u32 done = 0;
         for (u64 seed = 0; seed < 60 && done < 2; seed++) {

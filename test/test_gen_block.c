@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// group_gemm's schedules: random legal ones, those that a search would not try included, for random products (primes, batches,
+// wg_gemm's schedules: random legal ones, those that a search would not try included, for random products (primes, batches,
 // transposed operands, fused ones) in all types give what the reference gives in the interpreter, without races or accesses outside.
-// COUNT is how many, a tenth of them on OpenCL's device. Streams of matrix_gemm do so, too. And schedules that were found to be fast elsewhere exist in this family, and
+// COUNT is how many, a tenth of them on OpenCL's device. Streams of mma_gemm do so, too. And schedules that were found to be fast elsewhere exist in this family, and
 // are predicted to be.
 #include "gen_tasks.h"
 
 #include "gen/block.h"
 
-extern const struct gen gen_group_gemm, gen_matrix_gemm;
+extern const struct gen gen_wg_gemm, gen_mma_gemm;
 
 static void set(struct candidate *c, const char *name, i64 v)
 {
@@ -34,7 +34,7 @@ static bool is_small(const struct fixture *b, const struct candidate *c)
 
 static struct candidate random_legal(struct fixture *b)
 {
-    struct candidate c = {.gen = &gen_group_gemm}, other;
+    struct candidate c = {.gen = &gen_wg_gemm}, other;
     if (gen_random(&b->t, &b->caps, &b->rng, &other) && other.gen == c.gen && is_small(b, &other)) c = other;
     else c = gen_initial(c.gen, &b->t, &b->caps, b->var);
     for (u32 i = 0; i < 40; i++) { /* away from what is worth trying */
@@ -57,12 +57,12 @@ static void test_random(void **state)
         struct check k;
         fixture_open(&b, seed);
         fixture_use_groups(&b);
-        b.only = &gen_group_gemm;
+        b.only = &gen_wg_gemm;
         b.type = types[pick(&b, 0, countof(types) - 1)];
         bool ok = random_gemm(&b) && gen_matches(b.only, &b.t, &b.caps) && check_init(&k, &b.t, b.var, seed, true, &b.e);
         for (u32 i = 0; ok && i < 2; i++, n++) {
             struct candidate c = random_legal(&b);
-            streams += c.sched.v[P_stream] > 0;
+            streams += c.sched.v[P_stream_k] > 0;
             if (!run(&b, &c, &k)) report(&b, &c, seed);
         }
         if (ok) check_release(&k);
@@ -82,12 +82,12 @@ static void test_matrix_streams(void **state)
         struct candidate c;
         fixture_open(&b, seed);
         fixture_use_groups(&b);
-        b.only = &gen_matrix_gemm;
+        b.only = &gen_mma_gemm;
         b.type = strstr(b.caps.matrix, "bf16") && pick(&b, 0, 1) ? DT_BF16 : DT_F16;
         bool ok = random_gemm(&b) && gen_matches(b.only, &b.t, &b.caps) && check_init(&k, &b.t, b.var, seed, true, &b.e);
         for (i64 i = 0; ok && i < 6; i++) {
             if (!gen_random(&b.t, &b.caps, &b.rng, &c) || c.gen != b.only) c = gen_initial(b.only, &b.t, &b.caps, b.var);
-            set(&c, "chunks", 1), set(&c, "stream", 1 << i % 3);
+            set(&c, "split_k", 1), set(&c, "stream_k", 1 << i % 3);
             if (!gen_legal(&c, &b.t, &b.caps)) continue;
             if (!run(&b, &c, &k)) report(&b, &c, seed);
             n++;
@@ -171,7 +171,7 @@ struct product_case { struct candidate c; i64 batch, m, n, k; };
 
 static struct product_case known_one(const char *text)
 {
-    struct candidate c = {.gen = &gen_group_gemm};
+    struct candidate c = {.gen = &gen_wg_gemm};
     int batch, m, n, k, w, bm, bn, bk, tm, tn, bly, blx, wly, wlx, bsm, bsn, wsm, wsn, lsu, map, gsw, un, rp, sp;
     int read = sscanf(text, "%d %d %d %d W%d %dx%dx%d/%dx%d BL%dx%d WL%dx%d BS%d/%d WS%d/%d LSU%d Map%d GSW%d UN%d RP%d SP%d", &batch, &m, &n, &k, &w, &bm, &bn, &bk, &tm,
                    &tn, &bly, &blx, &wly, &wlx, &bsm, &bsn, &wsm, &wsn, &lsu, &map, &gsw, &un, &rp, &sp);
@@ -179,8 +179,8 @@ static struct product_case known_one(const char *text)
     int threads = bm / tm * (bn / tn) * lsu;
     const struct { const char *name; int v; } all[] = {
         {"w", w}, {"tm", tm}, {"tn", tn}, {"bk", bk}, {"bly", bly}, {"blx", blx}, {"wly", wly}, {"wlx", wlx}, {"bswm", bsm},
-        {"bswn", bsn}, {"wswm", wsm}, {"wswn", wsn}, {"lsu", lsu}, {"map", map}, {"gsw", gsw}, {"un", un}, {"rp", rp}, {"sp", sp},
-        {"glwa", bm * bk / threads % 4 ? 2 : 4}, {"glwb", bn * bk / threads % 4 ? 2 : 4}, {"lc", 1}, {"rc", lsu > 1}, {"chunks", 1}};
+        {"bswn", bsn}, {"wswm", wsm}, {"wswn", wsn}, {"split_k_local", lsu}, {"raster", map}, {"gsw", gsw}, {"un", un}, {"rp", rp}, {"sp", sp},
+        {"glwa", bm * bk / threads % 4 ? 2 : 4}, {"glwb", bn * bk / threads % 4 ? 2 : 4}, {"lc", 1}, {"rc", lsu > 1}, {"split_k", 1}};
     for (u32 i = 0; i < countof(all); i++) set(&c, all[i].name, all[i].v);
     struct block s = block_of(&c.sched);
     assert_int_equal(s.bm, bm);
@@ -245,7 +245,7 @@ static void build_known(const char *lang, const char *arch, u32 step)
         struct kernel kernel;
         struct buf text = {0}, bin = {0};
         open_product(&b, x.c.sched.v[P_w], x.batch, x.m, x.n, x.k);
-        set(&x.c, "stream", i / step % 2);
+        set(&x.c, "stream_k", i / step % 2);
         snprintf(b.caps.arch, sizeof b.caps.arch, "%s", arch);
         bool ok = gen_kernel(&kernel, &b.arena, &x.c, &b.t, &b.caps, &b.e) && lang_render(&text, l, &kernel.kir, &b.caps, &b.arena, &b.e) &&
                   l->build(&bin, buf_view(&text), &b.caps, 60, &b.e);
@@ -267,7 +267,7 @@ static bool try_opencl(const struct caps *caps, u64 seed)
     struct check k;
     fixture_open(&b, seed);
     b.caps = *caps;
-    b.only = &gen_group_gemm;
+    b.only = &gen_wg_gemm;
     b.type = types[pick(&b, 0, countof(types) - 1)];
     bool ok = random_gemm(&b) && gen_matches(b.only, &b.t, &b.caps);
     if (ok) {
@@ -301,12 +301,12 @@ static bool draw_like(struct fixture *b, struct candidate *c)
     i32 w = (i32)b->caps.subgroup, wly = 2 << pick(b, 0, 3);
     const struct { const char *name; i32 v; } all[] = {
         {"w", w}, {"wly", wly}, {"wlx", w / wly}, {"bly", few[pick(b, 0, 3)]}, {"blx", few[pick(b, 0, 3)]}, {"tm", few[pick(b, 1, 3)]},
-        {"tn", few[pick(b, 1, 3)]}, {"bk", wide[pick(b, 0, 2)]}, {"lsu", few[pick(b, 0, 1)]}, {"bswm", few[pick(b, 1, 3)]},
+        {"tn", few[pick(b, 1, 3)]}, {"bk", wide[pick(b, 0, 2)]}, {"split_k_local", few[pick(b, 0, 1)]}, {"bswm", few[pick(b, 1, 3)]},
         {"bswn", few[pick(b, 1, 3)]}, {"wswm", few[pick(b, 0, 2)]}, {"wswn", few[pick(b, 0, 2)]}, {"sp", (i32)pick(b, 0, 1)},
-        {"rp", (i32)pick(b, 0, 1)}, {"un", wide[pick(b, 0, 2)]}, {"map", few[pick(b, 2, 3)]}, {"glwa", 4}, {"glwb", 4}, {"lc", 1}, {"chunks", 1}};
-    *c = (struct candidate){.gen = &gen_group_gemm};
+        {"rp", (i32)pick(b, 0, 1)}, {"un", wide[pick(b, 0, 2)]}, {"raster", few[pick(b, 2, 3)]}, {"glwa", 4}, {"glwb", 4}, {"lc", 1}, {"split_k", 1}};
+    *c = (struct candidate){.gen = &gen_wg_gemm};
     for (u32 i = 0; i < countof(all); i++) set(c, all[i].name, all[i].v);
-    set(c, "gsw", c->sched.v[P_lsu] > 1 ? 4 : 0), set(c, "rc", c->sched.v[P_lsu] > 1);
+    set(c, "gsw", c->sched.v[P_split_k_local] > 1 ? 4 : 0), set(c, "rc", c->sched.v[P_split_k_local] > 1);
     struct block s = block_of(&c->sched);
     return s.threads <= 256 && gen_legal(c, &b->t, &b->caps);
 }

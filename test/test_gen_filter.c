@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// weighted_filter, weighted_grad, group_filter, group_outer: random filters with weights per pixel and gradients of such weights (gathered, splatted, normalised, by softmax, of even
+// weighted_filter, weighted_grad, wg_filter, wg_filter_grad: random filters with weights per pixel and gradients of such weights (gathered, splatted, normalised, by softmax, of even
 // and odd kernels, dilated, of images smaller than the kernel, something in front and behind, all layouts, known and unknown sizes) under random
 // legal schedules give in the interpreter what the reference gives; some do compiled for this processor, those that transpose weights among them, and on devices. Every way to go through the taps must have been met.
 #include "gen_kinds.h"
@@ -23,8 +23,8 @@ static void tally(const struct fixture *b, const struct candidate *c, struct see
     s->softmax += attr_int(n, "softmax", 0) != 0;
     s->rows += graph_value(&b->t.g, b->t.g.output.v[0])->layout == LAYOUT_ROWS;
     if (grad) return;
-    s->grouped += value_of(c, "group") > 0, s->registers += value_of(c, "group") == 0;
-    s->turned += value_of(c, "turn") > 0;
+    s->grouped += value_of(c, "rows") > 0, s->registers += value_of(c, "rows") == 0;
+    s->turned += value_of(c, "transpose") > 0;
 }
 
 static const struct gen *family(bool grad) { return gen_find(grad ? S("weighted_grad") : S("weighted_filter")); }
@@ -68,8 +68,8 @@ struct ways { u32 n, grad, patch, bare, rows, wide, split, staged, staged_grad; 
 
 static void tally_ways(const struct candidate *c, struct ways *w)
 {
-    bool grad = c->gen == gen_find(S("group_outer"));
-    w->n++, w->grad += grad, w->patch += value_of(c, "patch"), w->bare += !value_of(c, "patch");
+    bool grad = c->gen == gen_find(S("wg_filter_grad"));
+    w->n++, w->grad += grad, w->patch += value_of(c, "halo"), w->bare += !value_of(c, "halo");
     w->rows += value_of(c, "ry") > 1 && value_of(c, "iu") > 1, w->wide += value_of(c, "vec") > 1;
     w->split += grad && value_of(c, "split");
     w->staged += !grad && value_of(c, "stage"), w->staged_grad += grad && value_of(c, "stage");
@@ -88,7 +88,7 @@ static void try_schedules(struct fixture *b, u64 seed, struct ways *w)
     check_release(&k);
 }
 
-static const struct gen *by_groups(bool grad) { return gen_find(grad ? S("group_outer") : S("group_filter")); }
+static const struct gen *by_groups(bool grad) { return gen_find(grad ? S("wg_filter_grad") : S("wg_filter")); }
 
 static void test_groups(void **state)
 {
@@ -245,7 +245,7 @@ static u32 try_turned(u64 seed)
     for (u32 try = 0; try < 10 && !n; try++) {
         struct check k;
         c = fixture_schedule(&b, family(false));
-        if (!value_of(&c, "turn")) continue;
+        if (!value_of(&c, "transpose")) continue;
         open_device_check(&b, &k, seed);
         if (!verify_on(&b, "cpu", &c, &k)) report(&b, &c, seed);
         check_release(&k);

@@ -26,7 +26,7 @@ static void try_layers(const char *family, u64 n_seeds)
     for (u64 seed = first_seed(0, n_seeds); seed < last_seed(0, n_seeds); seed++) {
         struct fixture b;
         fixture_open(&b, seed);
-        if (strstr(family, "group")) fixture_use_groups(&b);
+        if (str_starts(str_of(family), S("wg_"))) fixture_use_groups(&b);
         b.only = gen_find(str_of(family));
         if (random_layer(&b)) n += try_task(&b, seed, 5);
         fixture_close(&b);
@@ -36,7 +36,7 @@ static void try_layers(const char *family, u64 n_seeds)
 }
 
 static void test_processor(void **state) { try_layers("recurrence", 90); }
-static void test_groups(void **state) { try_layers("group_recurrence", 60); }
+static void test_groups(void **state) { try_layers("wg_recurrence", 60); }
 
 static void test_devices(void **state)
 {
@@ -45,7 +45,7 @@ static void test_devices(void **state)
         struct fixture b;
         fixture_open(&b, seed);
         if (seed % 2) fixture_use_groups(&b);
-        b.only = gen_find(seed % 2 ? S("group_recurrence") : S("recurrence"));
+        b.only = gen_find(seed % 2 ? S("wg_recurrence") : S("recurrence"));
         if (!random_layer(&b)) fail_msg("seed %llu: %s", (unsigned long long)seed, b.e.msg);
         if (seed % 2) try_gpu(&b, &g, seed);
         else try_device(&b, "cpu", seed);

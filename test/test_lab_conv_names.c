@@ -266,13 +266,13 @@ static void test_table(void **state)
     assert_null(conv_impl_at(countof(names)));
     assert_null(conv_impl_find(S("implicitGemm")));
     const struct conv_impl *split = conv_impl_find(S("implicitGemmsplitKdace")), *one = conv_impl_find(S("implicitGemmdace"));
-    assert_true(candidate_parse(&c, S("group_igemm.3 tr=8 tc=2 tm=4 tn=8 near=1 order=2 bk=1 stage=2 pipe=1 chunks=8"), &e));
+    assert_true(candidate_parse(&c, S("wg_igemm.3 tr=8 tc=2 tm=4 tn=8 near=1 order=2 bk=1 stage=2 pipe=1 split_k=8"), &e));
     assert_true(conv_impl_keeps(split, &c, &gpu) && !conv_impl_keeps(one, &c, &gpu));
-    assert_true(candidate_parse(&c, S("group_igemm.3 tr=8 tc=2 tm=4 tn=8 near=1 order=2 bk=1 stage=2 pipe=1 chunks=1"), &e));
+    assert_true(candidate_parse(&c, S("wg_igemm.3 tr=8 tc=2 tm=4 tn=8 near=1 order=2 bk=1 stage=2 pipe=1 split_k=1"), &e));
     assert_false(conv_impl_keeps(split, &c, &gpu));
-    assert_true(candidate_parse(&c, S("group_igemm.3 tr=128 tc=2 tm=1 tn=1 near=1 order=0 bk=16 stage=0 pipe=0 chunks=1"), &e));
+    assert_true(candidate_parse(&c, S("wg_igemm.3 tr=128 tc=2 tm=1 tn=1 near=1 order=0 bk=16 stage=0 pipe=0 split_k=1"), &e));
     assert_true(conv_impl_keeps(one, &c, &gpu) && !conv_impl_keeps(split, &c, &gpu));
-    assert_true(candidate_parse(&c, S("conv_igemm.5 tx=12 nr=2 tb=8 ob=0 ib=1 ks=4 copy=1 order=0 ku=1 ahead=0 nt=0"), &e));
+    assert_true(candidate_parse(&c, S("conv_igemm.5 tx=12 nr=2 tb=8 ob=0 bk=1 split_k=4 copy=1 order=0 ku=1 ahead=0 nt=0"), &e));
     assert_true(conv_impl_keeps(split, &c, &cpu) && !conv_impl_keeps(one, &c, &cpu) && !conv_impl_keeps(split, &c, &gpu));
 }
 
@@ -290,7 +290,7 @@ static void test_refused(void **state)
     assert_true(conv_row_task(&b.t, &b.arena, &b.sym, &row, DT_F64, LAYOUT_ROWS, &b.e));
     assert_false(conv_impl_candidate(x, &b.t, &b.caps, b.var, &c, &b.e));
     assert_int_equal(b.e.code, ERR_UNSUPPORTED);
-    assert_non_null(strstr(b.e.msg, "'directConvNCDHWnobuffer' is family 'group_igemm', which does not take this convolution here"));
+    assert_non_null(strstr(b.e.msg, "'directConvNCDHWnobuffer' is family 'wg_igemm', which does not take this convolution here"));
     fixture_close(&b);
 }
 

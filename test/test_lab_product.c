@@ -119,7 +119,7 @@ static void test_refused(void **state)
     assert_true(lab_name_parse(&c, S("kcg_MM_bM64N64K64isAT1W64_BM64BN64BK16TM4TN4BLY1BLX4WLY16WLX4GLWA4GLWB4BSWM4BSWN4WSWM4WSWN4"
                                      "LSU1Map4GSW0UN3RP0SP0LC1RC0"), &e));
     assert_false(lab_candidate(&x, &c, DT_F32, &e));
-    assert_non_null(strstr(e.msg, "'UN3': generator 'group_gemm' has 1, 2, 4, 8, 16, 32, 64 for it"));
+    assert_non_null(strstr(e.msg, "'UN3': generator 'wg_gemm' has 1, 2, 4, 8, 16, 32, 64 for it"));
     c.v[LF_UN] = 16, c.v[LF_BLX] = 2;
     assert_false(lab_candidate(&x, &c, DT_F32, &why));
     assert_non_null(strstr(why.msg, "'BN64' is not TN4 x WLX4 x BLX2"));

@@ -8,24 +8,24 @@
 
 /* Families of that order, with the values of parameters that keep it: "a=1 b=0"; "": all schedules do. */
 static const struct { const char *family, *keeps; } ordered[] = {
-    {"gemm", "parts=1"},
+    {"gemm", "split_k=1"},
     {"conv_gemm", ""},
     {"conv_blocked", ""},
     {"conv_dw", ""},
-    {"conv_igemm", "ks=1 ib=0"},
+    {"conv_igemm", "split_k=1 bk=0"},
     {"conv_transpose", ""},
-    {"map", ""},
-    {"group_gemm", "lsu=1 chunks=1 stream=0 half=0"},
-    {"group_igemm", "order=0 chunks=1"},
-    {"group_dw", ""},
-    {"group_map", ""},
+    {"elementwise", ""},
+    {"wg_gemm", "split_k_local=1 split_k=1 stream_k=0 half=0"},
+    {"wg_igemm", "order=0 split_k=1"},
+    {"wg_conv_dw", ""},
+    {"wg_elementwise", ""},
 };
 
 static bool keeps(const char *rule, const struct candidate *c)
 {
     char name[32];
     int value, used;
-    for (; sscanf(rule, " %31[a-z]=%d%n", name, &value, &used) == 2; rule += used)
+    for (; sscanf(rule, " %31[a-z_]=%d%n", name, &value, &used) == 2; rule += used)
         if (value_of(c, name) != value) return false;
     return true;
 }
@@ -120,7 +120,7 @@ static void test_split(void **state)
     c = gen_initial(gen_find(S("gemm")), &b.t, &b.caps, b.var);
     for (i32 parts = 1; parts <= 2; parts++) {
         for (u32 i = 0; i < c.gen->n_param; i++)
-            if (!strcmp(c.gen->param[i].name, "parts")) c.sched.v[i] = parts;
+            if (!strcmp(c.gen->param[i].name, "split_k")) c.sched.v[i] = parts;
         if (!gen_kernel(&k, &b.arena, &c, &b.t, &b.caps, &e)) fail_msg("%s", e.msg);
         assert_int_equal(rounds_alike(&b, &k, 1), parts == 1);
     }

@@ -20,7 +20,7 @@
     P(th, "rows of positions of a band, 0 = all", 0, 1, 2, 4, 8, 16, 32)                                                               \
     P(tw, "columns of positions of a band, 0 = all", 0, 16, 64, 256)                                                                   \
     P(mb, "blocks of output channels per grid iteration, 0 = all", 0, 1, 2, 4, 8)                                                      \
-    P(parts, "summands of a result: shares of the bands", 1, 2, 4, 8, 16, 32, 64)
+    P(split_k, "summands of a result: shares of the bands", 1, 2, 4, 8, 16, 32, 64)
 // clang-format on
 GEN_PARAMS(PARAMS)
 GEN_PARAM_READER(struct grad_sched, grad_sched_of, PARAMS)
@@ -150,7 +150,7 @@ static bool fits(const struct grad *q, const struct caps *caps, struct grad_sche
     case P_th: return v.th < extent(q, q->x.ya, NULL);
     case P_tw: return v.tw < extent(q, q->x.xa, NULL);
     case P_mb: return fits_blocks(v.mb, blocks_of(q, caps, v)) && fits_scratch(q, caps, v);
-    case P_parts: return v.parts == 1 || v.parts <= i64_min((i64)sizes_of(q, caps, v, NULL).bands, 8 * i64_max(1, caps->n_threads));
+    case P_split_k: return v.split_k == 1 || v.split_k <= i64_min((i64)sizes_of(q, caps, v, NULL).bands, 8 * i64_max(1, caps->n_threads));
     default: unreachable();
     }
 }
@@ -210,7 +210,7 @@ static bool are_blocks_worth(const struct grad *q, const struct caps *caps, stru
 static bool are_parts_worth(const struct grad *q, const struct caps *caps, struct grad_sched v)
 {
     i64 pieces = q->groups * (v.mb ? ceil_div(blocks_of(q, caps, v), v.mb) : 1), threads = i64_max(1, caps->n_threads);
-    return v.parts == 1 || (pieces < 2 * threads && pieces * v.parts <= 8 * threads);
+    return v.split_k == 1 || (pieces < 2 * threads && pieces * v.split_k <= 8 * threads);
 }
 
 static bool is_worth(const struct grad *q, const struct caps *caps, struct grad_sched v, u32 p)
@@ -221,7 +221,7 @@ static bool is_worth(const struct grad *q, const struct caps *caps, struct grad_
     case P_stage: return is_stage_worth(q, v);
     case P_tw: return is_band_worth(q, caps, v);
     case P_mb: return are_blocks_worth(q, caps, v);
-    case P_parts: return are_parts_worth(q, caps, v);
+    case P_split_k: return are_parts_worth(q, caps, v);
     default: return true;
     }
 }
@@ -267,7 +267,7 @@ static double seconds(const struct grad *q, const struct caps *caps, struct grad
 {
     double lanes = (double)lanes_of(q, caps, v), hz = gen_flop_rate(caps) / (4 * gen_lanes(caps, DT_F32));
     struct sizes z = sizes_of(q, caps, v, var);
-    double pixels = z.combos * v.tx, pieces = v.mb ? ceil(z.blocks / v.mb) : 1, parts = v.parts;
+    double pixels = z.combos * v.tx, pieces = v.mb ? ceil(z.blocks / v.mb) : 1, parts = v.split_k;
     double share = ceil(z.bands / parts), blocks = fmin(z.blocks, v.mb ? v.mb : z.blocks);
     double tile = tile_cycles(q, caps, v, &z) + pixels * v.nr * 2 + 40;
     double ic_waste = (double)q->ic / ((double)v.tx * ceil((double)q->ic / v.tx));

@@ -25,8 +25,8 @@ enum { MAX_ROWS = 32, MAX_WRITTEN = 128 /* multiply-adds of taps written out tog
     P(nr, "vectors of output channels of the register tile", 1, 2, 3, 4, 6)                    \
     P(tb, "tiles of pixels per grid iteration, 0 = all", 0, 1, 2, 4, 8, 32)                    \
     P(ob, "blocks of output channels per grid iteration, 0 = all", 0, 1, 2, 4, 8)              \
-    P(ib, "input channels that are gone through inside of the taps, 0 = all", 0, 1, 4, 16, 64) \
-    P(ks, "grid iterations that share the terms of a result", 1, 2, 4, 8)                      \
+    P(bk, "input channels that are gone through inside of the taps, 0 = all", 0, 1, 4, 16, 64) \
+    P(split_k, "grid iterations that share the terms of a result", 1, 2, 4, 8)                 \
     P(copy, "input: 1 elements of a tap are copied to scratch first", 0, 1)                    \
     P(order, "0: weights stay, pixels change fastest; 1: pixels stay", 0, 1)                   \
     P(ku, "input channels per step of the inner loop", 1, 2, 4)                                \
@@ -95,7 +95,7 @@ static bool igemm_of(struct igemm *x, const struct task *t)
 }
 
 /* Input channels of a slice, and slices. */
-static i64 slice_channels(const struct igemm *x, const struct conv_sched *s) { return s->ib ? s->ib : x->c.ic; }
+static i64 slice_channels(const struct igemm *x, const struct conv_sched *s) { return s->bk ? s->bk : x->c.ic; }
 static i64 slice_count(const struct igemm *x, const struct conv_sched *s) { return ceil_div(x->c.ic, slice_channels(x, s)) * x->c.k[x->axis]; }
 
 /* Emission. */
@@ -335,7 +335,7 @@ static void product(struct band *b, kval y, kval x_at, kval block, struct tile_o
     struct walk *w = (struct walk *)b;
     struct kir *k = b->m->k;
     struct rows r;
-    i64 ks = b->s.ks;
+    i64 ks = b->s.split_k;
     kval w_at = kir_add(k, kir_mul_i(k, b->group, b->n_blocks), block);
     for (u32 a = 2; w->x.up && a < b->c.rank; a++) {
         const struct trans_axis *x = &w->x.trans.ax[a];
@@ -390,19 +390,19 @@ static void model_of(struct model *m, const struct caps *caps, const struct conv
     m->ob = s->ob ? i64_min(s->ob, m->blocks) : m->blocks;
     m->tiles = ceil_div(i64_max(1, m->rows), s->tx);
     m->tb = s->tw ? i64_min(s->tw, m->tiles) : m->tiles;
-    m->iterations = c->groups * ceil_div(m->blocks, m->ob) * m->outer * ceil_div(m->tiles, m->tb) * s->ks;
+    m->iterations = c->groups * ceil_div(m->blocks, m->ob) * m->outer * ceil_div(m->tiles, m->tb) * s->split_k;
 }
 
 static bool is_sensible(const struct igemm *x, const struct caps *caps, const struct conv_sched *s)
 {
     const struct conv *c = &x->c;
-    i64 channels = slice_channels(x, s), ks = s->ks;
+    i64 channels = slice_channels(x, s), ks = s->split_k;
     if (!tile_is_legal(caps, s->tx, s->nr) || s->tx > MAX_ROWS) return false;
     if (!x->space.n && (s->tx > 1 || s->tb != 1)) return false;
-    if (s->ib && c->ic > 1 && (channels >= c->ic || c->ic % channels)) return false;
+    if (s->bk && c->ic > 1 && (channels >= c->ic || c->ic % channels)) return false;
     if (channels > c->ic || (s->copy && 4 * channels * s->tx > caps->l2_bytes)) return false;
     if (s->ku > 1 && channels < 8) return false;
-    if (caps->deterministic && (ks > 1 || s->ib)) return false;
+    if (caps->deterministic && (ks > 1 || s->bk)) return false;
     return ks == 1 || (ks <= slice_count(x, s) && !s->nt);
 }
 
@@ -449,7 +449,7 @@ static double other_cycles(const struct model *m, const struct conv_sched *s)
 static double seconds(const struct model *m, const struct caps *caps, const struct conv_sched *s, const i64 *var)
 {
     const struct conv *c = &m->x.c;
-    double hz = gen_flop_rate(caps) / (4.0 * (double)i64_max(1, caps->vector_bytes / 4)), ks = (double)s->ks;
+    double hz = gen_flop_rate(caps) / (4.0 * (double)i64_max(1, caps->vector_bytes / 4)), ks = (double)s->split_k;
     double steps = m->taps * (double)c->ic, tile = (steps * (tile_step_cycles(s->tx, s->nr) + (s->ahead ? 0.1 * (double)s->nr : 0)) + other_cycles(m, s)) / ks;
     double weights = steps * (double)(s->nr * m->lanes) * 4 / ks, kept = s->order == 1 ? weights * (double)m->ob : weights;
     tile += (double)(s->tx * s->nr) * (c->by_rows ? 3.0 * (double)m->lanes : 3);
@@ -458,7 +458,7 @@ static double seconds(const struct model *m, const struct caps *caps, const stru
     double rounds = (double)ceil_div(m->iterations, i64_max(1, caps->n_threads));
     double parts = (double)ceil_div(m->blocks, m->ob), y = gen_count(c->g, c->y, var);
     double bytes = 4 * (y + gen_count(c->g, c->x, var) * parts + gen_count(c->g, c->w, var) * (s->ahead ? 1 : 4));
-    double rest = c->simple && s->ks == 1 ? 0 : 2e-6 + 4 * (1 + 2 * ks) * y / gen_byte_rate(caps);
+    double rest = c->simple && s->split_k == 1 ? 0 : 2e-6 + 4 * (1 + 2 * ks) * y / gen_byte_rate(caps);
     return 2e-6 + iteration * rounds / hz + 0.3 * bytes / gen_byte_rate(caps) + rest;
 }
 
@@ -479,7 +479,7 @@ static void initial(const struct gen_problem *p, struct sched *out)
             for (u32 b = 0; b < param[P_tb].n; b++)
                 for (u32 o = 0; o < param[P_ob].n; o++) {
                     const struct sched s = {.v = {[P_tx] = param[P_tx].values[x], [P_nr] = param[P_nr].values[n], [P_tb] = param[P_tb].values[b],
-                                                  [P_ob] = param[P_ob].values[o], [P_ks] = 1, [P_ku] = 1}};
+                                                  [P_ob] = param[P_ob].values[o], [P_split_k] = 1, [P_ku] = 1}};
                     gen_try(p, &s, &best, out);
                 }
     assert(best > 0);

@@ -13,12 +13,12 @@
 #define PARAMS(P)                                                                                                         \
     P(mr, "rows of the register tile", 1, 2, 3, 4, 6, 8, 10, 12, 14, 28)                                                  \
     P(nr, "vectors of columns of the register tile", 1, 2, 3, 4, 6, 8)                                                    \
-    P(kc, "terms of a pass, 0 = all", 0, 8, 32, 128, 256, 512)                                                            \
+    P(bk, "terms of a pass, 0 = all", 0, 8, 32, 128, 256, 512)                                                            \
     P(mb, "tiles of rows per grid iteration at most, 0 = all", 0, 1, 2, 4, 8, 16, 32, 64)                                 \
     P(nb, "blocks of columns per grid iteration at most, 0 = all", 0, 1, 2, 4, 8, 16, 32, 64)                             \
     P(pack, "left operand: 0 where it lies, 1 packed", 0, 1)                                                              \
     P(right, "right operand: 0 where it lies, 1 packed by each iteration, 2 once", RIGHT_PLACE, RIGHT_BLOCKS, RIGHT_ONCE) \
-    P(parts, "summands of a result, computed apart", 1, 2, 4)                                                             \
+    P(split_k, "summands of a result, computed apart", 1, 2, 4)                                                           \
     P(ku, "terms per step of the inner loop", 1, 4)                                                                       \
     P(ahead, "terms that a constant right operand is prefetched ahead, 0 = not", 0, 1, 16, 64)                            \
     P(fetch, "left operand: 1 the next tile's rows are asked for while a tile is computed", 0, 1)                         \
@@ -76,7 +76,7 @@ static struct sizes sizes_of(const struct gemm *x, const struct caps *c)
 static bool is_sane(const struct caps *c, const struct gemm_sched *s)
 {
     if (!tile_is_legal(c, s->mr, s->nr) || (s->right != RIGHT_ONCE && s->ahead)) return false;
-    if (c->deterministic && s->parts > 1) return false;
+    if (c->deterministic && s->split_k > 1) return false;
     if (s->mr > 4 && s->nr > 1 && s->mr * s->nr < (i64)c->n_vector_regs / 2) return false;
     return s->ahead < 2 || s->mb < 2;
 }
@@ -84,9 +84,9 @@ static bool is_sane(const struct caps *c, const struct gemm_sched *s)
 /* A pass is shorter than the sum; short passes are for operands that stream by. */
 static bool is_good_pass(const struct sizes *z, const struct gemm_sched *s)
 {
-    if (!s->kc) return !s->pack || z->static_k;
-    if (s->kc >= z->k) return s->kc == 8 && !z->static_k;
-    return s->kc >= 128 || z->k <= 8 * s->kc || (s->right == RIGHT_PLACE && z->m <= 16);
+    if (!s->bk) return !s->pack || z->static_k;
+    if (s->bk >= z->k) return s->bk == 8 && !z->static_k;
+    return s->bk >= 128 || z->k <= 8 * s->bk || (s->right == RIGHT_PLACE && z->m <= 16);
 }
 
 /* Groups of mb among n: the least mb that gives as many of them. */
@@ -100,7 +100,7 @@ static bool is_good_grid(const struct sizes *z, const struct gemm_sched *s, i64 
                          i64 blocks)
 {
     double work = (double)z->m * (double)z->n * (double)z->k * (double)z->batch;
-    double n = (double)(z->batch * s->parts * (s->mb ? ceil_div(tiles, s->mb) : 1) *
+    double n = (double)(z->batch * s->split_k * (s->mb ? ceil_div(tiles, s->mb) : 1) *
                         (s->nb ? ceil_div(blocks, s->nb) : 1));
     if (work < 1e6) return true;
     double most = (double)tiles * (double)blocks * (double)z->batch;
@@ -111,9 +111,9 @@ static bool is_good_grid(const struct sizes *z, const struct gemm_sched *s, i64 
 
 static bool is_good_split(const struct sizes *z, const struct gemm_sched *s, i64 results)
 {
-    if (s->parts == 1) return true;
-    return z->static_k && z->k >= s->parts * 16 && results <= 16 * z->threads &&
-           (s->parts - 1) * (ceil_div(z->k, s->parts * 16) * 16) < z->k;
+    if (s->split_k == 1) return true;
+    return z->static_k && z->k >= s->split_k * 16 && results <= 16 * z->threads &&
+           (s->split_k - 1) * (ceil_div(z->k, s->split_k * 16) * 16) < z->k;
 }
 
 static bool suits(const struct sizes *z, const struct gemm_sched *s)
@@ -130,9 +130,9 @@ static bool suits(const struct sizes *z, const struct gemm_sched *s)
     if (!is_good_group(s->mb, tiles) || !is_good_group(s->nb, blocks)) return false;
     if (!is_good_pass(z, s) || !is_good_split(z, s, tiles * blocks * z->batch)) return false;
     if (s->ku == 1 && z->k > 64) return false;
-    if (s->fetch && (s->pack || s->kc || !z->a_far || tiles < 2 || z->k <= 64)) return false;
-    if (s->nt && (!z->run || s->nr * z->run % 64 || s->kc || s->parts > 1)) return false;
-    i64 rows = s->mb ? s->mb * s->mr : z->m, terms = s->kc ? s->kc : z->k;
+    if (s->fetch && (s->pack || s->bk || !z->a_far || tiles < 2 || z->k <= 64)) return false;
+    if (s->nt && (!z->run || s->nr * z->run % 64 || s->bk || s->split_k > 1)) return false;
+    i64 rows = s->mb ? s->mb * s->mr : z->m, terms = s->bk ? s->bk : z->k;
     if (s->pack && (double)rows * (double)terms * 4 > 4 * (double)z->l2_bytes + 1e6) return false;
     return is_good_grid(z, s, tiles, blocks);
 }
@@ -164,7 +164,7 @@ struct work { /* of one grid iteration */
     const struct gemm *x;
     const struct caps *c;
     const struct gemm_sched *s;
-    double m, n, k, kc, passes, lanes; /* its rows, columns, terms; terms of a pass */
+    double m, n, k, bk, passes, lanes; /* its rows, columns, terms; terms of a pass */
     double m_all, n_all;               /* rows and columns of the whole result */
     double batch;                      /* such results */
 };
@@ -203,7 +203,7 @@ static double stream_rate(const struct work *w, double tiles)
 {
     const struct gemm_sched *s = w->s;
     if (4 * w->k * w->n < (double)w->c->l2_bytes / 2 && !w->x->b_const) return 30;
-    if (s->ahead > 1) return (s->ahead > 16 ? 13 : 12) / (1 + (double)s->ahead / w->kc);
+    if (s->ahead > 1) return (s->ahead > 16 ? 13 : 12) / (1 + (double)s->ahead / w->bk);
     return s->ahead && tiles > 1 ? 12 : 4;
 }
 
@@ -223,16 +223,16 @@ static double right_cycles(const struct work *w)
 {
     const struct gemm_sched *s = w->s;
     double width = (double)s->nr * w->lanes, tiles = ceil(w->m / (double)s->mr);
-    double bytes = 4 * w->k * w->n, panel = 4 * w->kc * width;
+    double bytes = 4 * w->k * w->n, panel = 4 * w->bk * width;
     double c = bytes / stream_rate(w, tiles);
     if (s->right == RIGHT_BLOCKS) c += w->k * w->n * 0.35 + w->passes * ceil(w->n / width) * 20;
-    if (s->right == RIGHT_PLACE && w->n > 2 * width && w->kc > 64) c += bytes / 4;
+    if (s->right == RIGHT_PLACE && w->n > 2 * width && w->bk > 64) c += bytes / 4;
     if (s->right == RIGHT_PLACE && tiles > 2) { /* its rows lie apart, in few sets of a cache */
         bool meet = (i64)(w->n_all * 4) % 4096 == 0;
         bool near = w->k * w->n_all * 4 < (double)w->c->l2_bytes / 2;
         c += bytes * (tiles - 1) / (meet ? 25 : near ? 250 : 100);
     }
-    if (panel + 4 * w->kc * (double)s->mr > (double)w->c->l1_bytes * 0.95)
+    if (panel + 4 * w->bk * (double)s->mr > (double)w->c->l1_bytes * 0.95)
         c += again_cycles(w, panel) * (tiles - 1);
     return c;
 }
@@ -243,7 +243,7 @@ static double right_cycles(const struct work *w)
 static double far_cycles(const struct work *w)
 {
     const struct gemm_sched *s = w->s;
-    double cells = w->m * w->k, l2 = (double)w->c->l2_bytes, bytes = w->m * w->kc * 4;
+    double cells = w->m * w->k, l2 = (double)w->c->l2_bytes, bytes = w->m * w->bk * 4;
     double share = (double)w->c->l3_bytes / (double)i64_max(1, w->c->n_threads);
     double all = 4 * w->m_all * w->k * w->batch, cell = bytes > share / 2 ? 0.5 : 0.35 / (double)s->nr;
     bool is_far = w->m_all * w->k * 4 > l2 / 2, stays = bytes <= l2 * 0.4;
@@ -291,18 +291,18 @@ static double seconds(const struct gemm *x, const struct caps *c, const struct g
     if (d.nb) w.n = fmin(n, (double)(d.nb * s->nr) * lanes);
     k = ceil(k / group);
     w.k = d.chunk ? (double)d.chunk / group : k;
-    w.kc = s->kc ? fmin(w.k, (double)s->kc / group) : w.k;
-    w.passes = ceil(w.k / w.kc);
+    w.bk = s->bk ? fmin(w.k, (double)s->bk / group) : w.k;
+    w.passes = ceil(w.k / w.bk);
     double threads = (double)i64_max(1, c->n_threads),
            hz = gen_flop_rate(c) / (4.0 * gen_lanes(c, DT_F32));
-    double iterations = batch * (double)s->parts * ceil(m / w.m) * ceil(n / w.n);
+    double iterations = batch * (double)s->split_k * ceil(m / w.m) * ceil(n / w.n);
     double cycles =
         (tiles_cycles(&w) + right_cycles(&w) + left_cycles(&w) + 200) * ceil(iterations / threads);
     double bytes = 4 * (batch * m * (n + k)), wait = 2e-6;
     if (s->right == RIGHT_ONCE && !x->b_const)
         cycles += k * n * right_count(x, var) * 0.6 / threads, wait += 2e-6 * (threads > 1);
-    if (!x->simple || s->parts > 1)
-        bytes += 12 * batch * m * n * (double)s->parts, wait += 2e-6 * (threads > 1);
+    if (!x->simple || s->split_k > 1)
+        bytes += 12 * batch * m * n * (double)s->split_k, wait += 2e-6 * (threads > 1);
     double plain = wait + cycles / hz + 0.3 * bytes / gen_byte_rate(c);
     return s->nt ? gen_nt_seconds(x->g, c, var, plain) : plain;
 }
@@ -325,11 +325,11 @@ static bool may_end(const void *problem, const struct sched *v, u32 n)
     switch (n) {
     case P_ahead: return z->b_const || s.ahead <= 1;
     case P_ku: return s.ku != 1 || z->k <= 64;
-    case P_parts: return (s.parts == 1 || !p->c->deterministic) && (s.parts == 1 || (z->static_k && z->k >= s.parts * 16)) && !(s.nt && s.parts > 1);
+    case P_split_k: return (s.split_k == 1 || !p->c->deterministic) && (s.split_k == 1 || (z->static_k && z->k >= s.split_k * 16)) && !(s.nt && s.split_k > 1);
     case P_right: return (s.right == RIGHT_ONCE || (!z->b_const && !s.ahead)) && (s.right != RIGHT_PLACE || z->b_plain);
     case P_pack: return s.pack ? !s.fetch : z->a_plain;
     case P_mb: return z->has_rows || !s.mb;
-    case P_kc: return is_good_pass(z, &s) && !(s.kc && (s.fetch || s.nt));
+    case P_bk: return is_good_pass(z, &s) && !(s.bk && (s.fetch || s.nt));
     case P_nr: return (s.nr == 1 || (s.nr - 1) * z->lanes < z->n) && is_good_group(s.nb, blocks);
     case P_mr: return s.mr == 1 || (z->has_rows && s.mr <= z->m);
     default: return true;
@@ -352,7 +352,7 @@ static void narrow(struct gen_param *p, const struct sizes *z)
     if (!z->b_const && !z->b_plain) keep_values(&p[P_right], RIGHT_BLOCKS, RIGHT_ONCE + 1);
     if (z->k > 64) keep_values(&p[P_ku], 1, 2);
     if (!z->static_k || z->m * z->n * z->batch > z->k * z->threads * 16)
-        keep_values(&p[P_parts], 0, 1);
+        keep_values(&p[P_split_k], 0, 1);
     if (!z->has_rows) keep_values(&p[P_mr], 0, 1), keep_values(&p[P_mb], 0, 1);
 }
 

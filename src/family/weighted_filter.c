@@ -13,15 +13,15 @@
 enum { MAX_WRITTEN = 400 /* multiply-adds */, MAX_BLOCKS = 8 /* transposed at a time */, MANY_MAPS = 40, MAX_NR = 4 };
 
 // clang-format off
-#define PARAMS(P)                                                                                       \
-    P(th, "rows of a strip", 1, 2, 4, 8, 16, 32)                                                        \
-    P(tw, "columns of a strip, 0 = all", 0, 128, 256, 512, 1024)                                        \
-    P(nr, "vectors of pixels in registers", 1, 2, 3, 4)                                                 \
-    P(group, "rows of taps that go through the strip together, 0 = all, sums in registers", 0, 1, 2, 4) \
-    P(ju, "taps of a row written out, 0 = all", 0, 1, 2, 4, 8)                                          \
-    P(ahead, "vectors that weights are asked for ahead, 0 = not", 0, 2, 4, 8, 16)                       \
-    P(nt, "1: outputs are stored past the caches", 0, 1)                                                \
-    P(turn, "1: weights are read in vectors along taps and transposed", 0, 1)
+#define PARAMS(P)                                                                                      \
+    P(th, "rows of a strip", 1, 2, 4, 8, 16, 32)                                                       \
+    P(tw, "columns of a strip, 0 = all", 0, 128, 256, 512, 1024)                                       \
+    P(nr, "vectors of pixels in registers", 1, 2, 3, 4)                                                \
+    P(rows, "rows of taps that go through the strip together, 0 = all, sums in registers", 0, 1, 2, 4) \
+    P(ju, "taps of a row written out, 0 = all", 0, 1, 2, 4, 8)                                         \
+    P(ahead, "vectors that weights are asked for ahead, 0 = not", 0, 2, 4, 8, 16)                      \
+    P(nt, "1: outputs are stored past the caches", 0, 1)                                               \
+    P(transpose, "1: weights are read in vectors along taps and transposed", 0, 1)
 // clang-format on
 GEN_PARAMS(PARAMS)
 GEN_PARAM_READER(struct params, params_of, PARAMS)
@@ -371,7 +371,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
     struct symtab *st = m->g->sym;
     const struct params v = params_of(s);
     filtering_of(&w->q, t, OP_FILTER);
-    w->m = m, w->nr = v.nr, w->group = v.group, w->ju = v.ju, w->ahead = v.ahead;
+    w->m = m, w->nr = v.nr, w->group = v.rows, w->ju = v.ju, w->ahead = v.ahead;
     w->block = block_of(&w->q, caps, w->nr);
     w->s = (struct strip){.m = m, .q = &w->q, .lanes = filtering_lanes(&w->q, caps), .th = v.th, .tw = v.tw,
                           .planes = w->q.channels + (w->q.f.normalize ? 1 : 0)};
@@ -383,7 +383,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
     if (w->q.f.softmax) w->peak = kir_alloc(k, KS_REG, w->q.type, w->s.lanes, kir_int(k, w->nr));
     sym n = sym_mul(st, w->s.width, sym_const(st, w->s.th * w->s.planes));
     if (w->group) w->sums = kir_alloc(k, KS_WORK, w->q.type, 1, emit_size(m, n));
-    if (v.turn) {
+    if (v.transpose) {
         transpose_open(&w->t, k, w->q.type, w->s.lanes, i64_min(MAX_BLOCKS, w->nr * parts_of(w)));
         w->turned = kir_alloc(k, KS_WORK, w->q.type, 1, kir_int(k, w->q.taps * w->nr * w->s.lanes));
     }
@@ -391,7 +391,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
     do_strip(w);
     emit_stream(m, false);
     strip_close(&w->s);
-    if (w->r.temp) gen_map_rest(m, t, caps, w->q.out, result_load, &w->r);
+    if (w->r.temp) gen_elementwise_rest(m, t, caps, w->q.out, result_load, &w->r);
 }
 
 /* Choice. */
@@ -410,17 +410,17 @@ static bool is_legal(const struct filtering *q, const struct caps *caps, struct 
     i64 ju = v.ju ? v.ju : kw, planes = q->channels + q->f.normalize;
     if (!block || (v.nr > 1 && block < q->channels) || ju > kw || (v.ju == kw)) return false;
     if (ju * ((i64)exp_cost(q) + sums_of(q, block)) * v.nr > MAX_WRITTEN && ju > 1) return false;
-    if (v.group && q->f.softmax) return false; /* its largest weight comes first */
-    if (v.group && q->f.normalize && block < q->channels) return false; /* passes would share the kept sum of weights */
-    if (v.group >= q->f.kernel[0] || (v.ahead && !v.turn && graph_value(q->g, q->side)->layout != LAYOUT_ROWS)) return false;
-    if (v.turn && (!q->by_taps || q->f.splat || v.group)) return false;
-    if (v.turn && v.nr > 1 && turned_bytes(q, caps, v) > (double)caps->l2_bytes / 2) return false;
+    if (v.rows && q->f.softmax) return false; /* its largest weight comes first */
+    if (v.rows && q->f.normalize && block < q->channels) return false; /* passes would share the kept sum of weights */
+    if (v.rows >= q->f.kernel[0] || (v.ahead && !v.transpose && graph_value(q->g, q->side)->layout != LAYOUT_ROWS)) return false;
+    if (v.transpose && (!q->by_taps || q->f.splat || v.rows)) return false;
+    if (v.transpose && v.nr > 1 && turned_bytes(q, caps, v) > (double)caps->l2_bytes / 2) return false;
     if (v.tw && v.tw >= filtering_size(q, 1, NULL)) return false;
     if (v.nt && !filtering_may_stream(q, caps, v.nr)) return false;
     if (v.nr > 1 && v.nr * lanes > (v.tw ? v.tw : filtering_size(q, 1, NULL))) return false;
     if (v.th > 1 && v.th >= 2 * filtering_size(q, 0, NULL)) return false;
-    double bytes = strip_band_bytes(q, planes, v.th, v.tw, NULL) * (v.group ? 2 : 1);
-    return (v.th == 1 && v.nr == 1 && !v.group) || bytes <= (double)caps->l2_bytes;
+    double bytes = strip_band_bytes(q, planes, v.th, v.tw, NULL) * (v.rows ? 2 : 1);
+    return (v.th == 1 && v.nr == 1 && !v.rows) || bytes <= (double)caps->l2_bytes;
 }
 
 /* Tells, too, how weights are read. */
@@ -463,11 +463,11 @@ static double seconds(const struct filtering *q, const struct caps *caps, struct
     double passes = ceil((double)q->channels / (double)block_of(q, caps, v.nr));
     double step = 0.5 * (planes + passes) + 0.3 + (v.ju == 1 ? 0.5 : 0) + (v.ahead ? 0.5 : 0);
     if (q->f.softmax) step += passes * (0.5 * exp_cost(q) + 1);
-    double rounds = v.group ? ceil((double)q->f.kernel[0] / v.group) : 1, live = taps / rounds;
-    double piece = taps * step + rounds * (planes * (v.group ? 2 : 1) + 4 / nr + 2 * kw / nr);
+    double rounds = v.rows ? ceil((double)q->f.kernel[0] / v.rows) : 1, live = taps / rounds;
+    double piece = taps * step + rounds * (planes * (v.rows ? 2 : 1) + 4 / nr + 2 * kw / nr);
     double band = (th + (double)(q->f.kernel[0] - 1) * (double)q->f.dilation[0]) / th * (1 + 40 / tw) * planes * 3;
     bool rows = graph_value(q->g, q->side)->layout == LAYOUT_ROWS;
-    if (v.turn) piece += turning(q, caps, v), live = 1;
+    if (v.transpose) piece += turning(q, caps, v), live = 1;
     else if (!rows || q->by_taps) piece += taps * lanes;
     double threads = fmin(i64_max(1, caps->n_threads), ceil(h / th) * images * ceil(w / tw));
     double bytes = gen_bytes(q->g, q->side, var), far = bytes > (double)caps->l3_bytes / 2 ? 1 : 0.3;

@@ -122,7 +122,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
     do_strip(w);
     emit_stream(m, false);
     strip_close(&w->s);
-    if (w->r.temp) gen_map_rest(m, t, caps, w->q.out, result_load, &w->r);
+    if (w->r.temp) gen_elementwise_rest(m, t, caps, w->q.out, result_load, &w->r);
 }
 
 /* Choice. */

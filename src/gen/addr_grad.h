@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Private to gen/: gradients of convolutions' weights as contractions by a workgroup (group_grad, matrix_grad).
+// Private to gen/: gradients of convolutions' weights as contractions by a workgroup (wg_conv_grad, mma_conv_grad).
 #ifndef QUERN_GEN_ADDR_GRAD_H
 #define QUERN_GEN_ADDR_GRAD_H
 

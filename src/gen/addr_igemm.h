@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Private to gen/: a convolution as a product of matrices that are never built (group_igemm, matrix_igemm, team_igemm). Rows are all outputs of a channel,
+// Private to gen/: a convolution as a product of matrices that are never built (wg_igemm, mma_igemm, wgmma_igemm). Rows are all outputs of a channel,
 // batch included, merged to one axis; columns are the output channels of a conv group; terms are taps times input channels. Of a
 // transposed one rows are the outputs of a phase (trans.h).
 #ifndef QUERN_GEN_ADDR_IGEMM_H

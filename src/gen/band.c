@@ -586,7 +586,7 @@ struct tile_out band_target(struct band *b, kval y, kval x)
     struct tile_out o = {
         .y_axis = b->ya, .x_axis = b->xa, .c_axis = 1, .y_end = b->y1, .x_end = b->x1};
     o.anchor = c->y, o.temp = b->temp, o.rows = b->rows, o.to = b->to;
-    o.parts = b->s.ks, o.part = b->share;
+    o.parts = b->s.split_k, o.part = b->share;
     for (u32 i = 0; i < MAX_RANK; i++)
         o.idx[i] = i < c->rank && i != 1 ? b->pos[i] : kir_int(b->m->k, 0);
     if (b->ya >= 0) o.idx[b->ya] = y;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// block: the parameters of group_gemm and the rules between them. Names are those under which
+// block: the parameters of wg_gemm and the rules between them. Names are those under which
 // such parameters are known elsewhere: wl, bl threads and subgroups along rows (y) and columns (x);
 // bsw, wsw how a thread's rows and columns are strewn over the block (struct fma_axis). Rows and
 // columns of the block follow from them.
@@ -29,7 +29,7 @@ struct block block_of(const struct sched *s)
     b.bm = b.tm * b.wly * b.bly;
     b.bn = b.tn * b.wlx * b.blx;
     b.team = b.w * b.bly * b.blx;
-    b.threads = b.team * b.lsu;
+    b.threads = b.team * b.split_k_local;
     return b;
 }
 
@@ -43,9 +43,9 @@ struct blocking block_blocking(const struct block *s, const struct caps *c)
                              .threads = s->threads,
                              .pipe = (enum wg_pipe)of[s->sp].pipe,
                              .stages = of[s->sp].stages,
-                             .raster = i64_max(1, s->map),
-                             .split_k = s->chunks,
-                             .stream_k = s->stream * c->n_threads};
+                             .raster = i64_max(1, s->raster),
+                             .split_k = s->split_k,
+                             .stream_k = s->stream_k * c->n_threads};
 }
 
 /* The teams' sums take the place of the operands where they are of one type. */
@@ -53,7 +53,7 @@ i64 block_shared(const struct block *s, const struct caps *c, i64 size)
 {
     struct blocking p = block_blocking(s, c);
     i64 sum = i64_max(4, size), n = blocking_shared(&p, s->pad);
-    i64 sums = s->lsu > 1 ? s->lsu * s->bm * s->bn * sum : 0;
+    i64 sums = s->split_k_local > 1 ? s->split_k_local * s->bm * s->bn * sum : 0;
     return s->half ? n * size + sums : i64_max(n * sum, sums);
 }
 
@@ -92,13 +92,13 @@ static bool fits_shared(const struct block_task *x, const struct caps *c, const 
 static bool fits_threads(const struct caps *c, const struct block *s)
 {
     i64 copied = s->bk * i64_max(s->bm, s->bn) / s->threads;
-    return s->threads <= c->max_group && s->lsu <= s->bk && copied <= MAX_COPIED;
+    return s->threads <= c->max_group && s->split_k_local <= s->bk && copied <= MAX_COPIED;
 }
 
 static bool fits_store(const struct block_task *x, const struct block *s)
 {
     i64 n = s->gsw;
-    if (s->lsu == 1 || n == 0) return s->lsu == 1 && n == 0;
+    if (s->split_k_local == 1 || n == 0) return s->split_k_local == 1 && n == 0;
     return n <= s->bn && shares(s->bm * s->bn, s->threads, n) && (n == 1 || !x->is_column);
 }
 
@@ -106,9 +106,9 @@ static bool fits_store(const struct block_task *x, const struct block *s)
 static bool is_in_order(const struct block *s, u32 p)
 {
     switch (p) {
-    case P_lsu: return s->lsu <= 1;
-    case P_chunks: return s->chunks <= 1;
-    case P_stream: return !s->stream;
+    case P_split_k_local: return s->split_k_local <= 1;
+    case P_split_k: return s->split_k <= 1;
+    case P_stream_k: return !s->stream_k;
     case P_half: return !s->half;
     default: return true;
     }
@@ -122,21 +122,21 @@ bool block_fits(const struct block_task *x, const struct caps *c, const struct b
     case P_wlx: return s->wly * s->wlx == s->w;
     case P_blx: return s->team <= c->max_group;
     case P_tn: return wg_has_registers(c, s->team, s->tm * s->tn + s->tm + s->tn);
-    case P_lsu: return fits_threads(c, s) && fits_shared(x, c, s);
+    case P_split_k_local: return fits_threads(c, s) && fits_shared(x, c, s);
     case P_bswm: return s->bswm <= s->tm;
     case P_bswn: return s->bswn <= s->tn;
     case P_wswm: return s->wswm <= s->bswm;
     case P_wswn: return s->wswn <= s->bswn;
     case P_sp: return fits_shared(x, c, s);
     case P_rp: return wg_has_registers(c, s->threads, registers(s));
-    case P_un: return s->tm * s->tn * i64_min(s->un, s->bk / s->lsu) <= MAX_CODE;
+    case P_un: return s->tm * s->tn * i64_min(s->un, s->bk / s->split_k_local) <= MAX_CODE;
     case P_pad: return fits_shared(x, c, s);
     case P_ta: return !s->ta || x->x.a_plain;
     case P_glwa: return s->glwa * x->size <= WIDE && shares(s->bm * s->bk, s->threads, s->glwa);
     case P_glwb: return s->glwb * x->size <= WIDE && shares(s->bn * s->bk, s->threads, s->glwb);
     case P_gsw: return fits_store(x, s);
-    case P_rc: return s->lsu > 1 || !s->rc;
-    case P_stream: return !s->stream || stream_k_is_legal(c, s->bm, s->bn, s->bk, s->chunks);
+    case P_rc: return s->split_k_local > 1 || !s->rc;
+    case P_stream_k: return !s->stream_k || stream_k_is_legal(c, s->bm, s->bn, s->bk, s->split_k);
     default: return true;
     }
 }
@@ -178,7 +178,7 @@ i64 block_count(const struct block_task *x, const struct block *s)
 /* More than two teams only where few groups leave the device idle. */
 static bool are_teams_worth(const struct block_task *x, const struct caps *c, const struct block *s)
 {
-    i64 n = s->lsu;
+    i64 n = s->split_k_local;
     if (s->threads < wg_least(c) || s->threads > USUAL_THREADS) return false;
     if (n > 1 && (2 * n > s->bk || x->k < 4 * s->bk)) return false;
     return n <= 2 || block_count(x, s) <= 256 || s->team < wg_least(c);
@@ -203,27 +203,27 @@ static bool is_part_worth(i64 within, i64 n, i64 subgroups)
 
 static bool are_chunks_worth(const struct block_task *x, const struct block *s)
 {
-    i64 chunks = s->chunks;
+    i64 chunks = s->split_k;
     return chunks == 1 || (x->k >= 8 * chunks * s->bk && block_count(x, s) <= 256);
 }
 
 /* The last wave of blocks would leave some groups idle, and nobody gets less than a few rounds. */
 static bool is_stream_worth(const struct block_task *x, const struct caps *c, const struct block *s)
 {
-    i64 groups = s->stream * c->n_threads, blocks = block_count(x, s);
+    i64 groups = s->stream_k * c->n_threads, blocks = block_count(x, s);
     return !groups || (blocks % groups && blocks < 8 * groups && blocks * ceil_div(x->k, s->bk) >= 4 * groups);
 }
 
 bool block_is_worth(const struct block_task *x, const struct caps *c, const struct block *s, u32 p)
 {
-    i64 share = s->lsu ? s->bk / s->lsu : 0;
+    i64 share = s->split_k_local ? s->bk / s->split_k_local : 0;
     switch (p) {
     case P_w: return s->w == usual_subgroup(c);
     case P_blx: return s->team <= USUAL_THREADS;
     case P_tm: return blocking_fits_size(s->bm, 16, x->m) && s->bm <= 256;
     case P_tn: return is_shape_worth(x, s) && s->bn <= 256;
     case P_bk: return is_round_worth(x, s);
-    case P_lsu: return are_teams_worth(x, c, s);
+    case P_split_k_local: return are_teams_worth(x, c, s);
     case P_bswm: return is_part_worth(s->bswm, s->tm, s->bly);
     case P_bswn: return is_part_worth(s->bswn, s->tn, s->blx);
     case P_wswm: return s->wswm <= 4;
@@ -237,10 +237,10 @@ bool block_is_worth(const struct block_task *x, const struct caps *c, const stru
     case P_glwb: return is_load_worth(x, s, s->glwb, s->bn, x->n, x->x.b_plain);
     case P_lc: return s->lc == 1;
     case P_gsw: return s->gsw != 1 || x->is_column || !shares(s->bm * s->bn, s->threads, 2) || s->bn < 2;
-    case P_rc: return s->rc == (s->lsu > 1);
-    case P_map: return s->map == 0 || (s->map > 2 && x->m > 2 * s->bm && x->n > s->bn);
-    case P_chunks: return are_chunks_worth(x, s);
-    case P_stream: return is_stream_worth(x, c, s);
+    case P_rc: return s->rc == (s->split_k_local > 1);
+    case P_raster: return s->raster == 0 || (s->raster > 2 && x->m > 2 * s->bm && x->n > s->bn);
+    case P_split_k: return are_chunks_worth(x, s);
+    case P_stream_k: return is_stream_worth(x, c, s);
     default: return true;
     }
 }

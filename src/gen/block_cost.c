@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// block_cost: predicted seconds of group_gemm, and its schedule for an empty database. A device
+// block_cost: predicted seconds of wg_gemm, and its schedule for an empty database. A device
 // is some units of the same size, each with 128 multiply-adds (64 where subgroups have 64 threads)
 // and one access of 32 words to shared memory per cycle. Groups share a unit as long as registers, shared memory and threads last. A
 // round takes as long as the slower of arithmetic and shared memory, for all groups on a unit; or,
@@ -54,7 +54,7 @@ static double reads(const struct block_task *x, const struct block *s)
 /* Instructions of one thread for a round, without multiply-adds. */
 static double others(const struct block_task *x, const struct block *s)
 {
-    double share = (double)(s->bk / s->lsu), tm = (double)s->tm, tn = (double)s->tn;
+    double share = (double)(s->bk / s->split_k_local), tm = (double)s->tm, tn = (double)s->tn;
     double frags = tm / (double)(terms_inside(x, s) ? 4 : i64_min(4, s->wswm)) + tn / (double)i64_min(4, s->wswn);
     double copies = (double)(s->bk * s->bm) / (double)(s->threads * s->glwa) +
                     (double)(s->bk * s->bn) / (double)(s->threads * s->glwb);
@@ -66,7 +66,7 @@ struct round { double cycles, alone; }; /* of a unit per group; of one group by 
 
 static struct round round_of(const struct block_task *x, const struct caps *c, const struct block *s)
 {
-    double unit_fmas = fmas_of(c), warps = (double)s->threads / 32, share = (double)(s->bk / s->lsu);
+    double unit_fmas = fmas_of(c), warps = (double)s->threads / 32, share = (double)(s->bk / s->split_k_local);
     double fmas = warps * share * (double)(s->tm * s->tn) * 32 / unit_fmas;
     double issue = fmas + warps * others(x, s) * 32 / unit_fmas, shared = warps * share * reads(x, s);
     double both = at_least(issue, shared) + 0.2 * at_most(issue, shared);
@@ -94,7 +94,7 @@ static double memory_bytes(const struct block_task *x, const struct block *s, do
 {
     double m = (double)x->m, n = (double)x->n, k = (double)x->k, size = (double)x->size;
     double all = (double)x->batch * (m * k + k * n + m * n);
-    double behind = all + at_least(copied - all, 0) * missed * (s->map > 1 ? 0.8 : 1);
+    double behind = all + at_least(copied - all, 0) * missed * (s->raster > 1 ? 0.8 : 1);
     return size * (at_least(behind, copied / between) + 0.1 * at_most(behind, copied / between));
 }
 
@@ -112,11 +112,11 @@ struct shares { /* how groups share the work */
 
 static struct shares shares_of(const struct block_task *x, const struct caps *c, const struct block *s)
 {
-    double blocks = (double)block_count(x, s), rounds = (double)ceil_div(x->k, s->bk), groups = (double)(s->stream * c->n_threads);
-    if (s->stream)
+    double blocks = (double)block_count(x, s), rounds = (double)ceil_div(x->k, s->bk), groups = (double)(s->stream_k * c->n_threads);
+    if (s->stream_k)
         return (struct shares){groups, ceil(blocks * rounds / groups), blocks / groups + 1, 16 * groups * (double)(s->bm * s->bn)};
-    double bytes = x->x.simple && s->chunks == 1 ? 0 : 8 * (double)(s->chunks * x->batch * x->m * x->n);
-    return (struct shares){blocks * (double)s->chunks, ceil(rounds / (double)s->chunks), 1, bytes};
+    double bytes = x->x.simple && s->split_k == 1 ? 0 : 8 * (double)(s->split_k * x->batch * x->m * x->n);
+    return (struct shares){blocks * (double)s->split_k, ceil(rounds / (double)s->split_k), 1, bytes};
 }
 
 double block_seconds(const struct block_task *x, const struct caps *c, const struct block *s)
@@ -125,7 +125,7 @@ double block_seconds(const struct block_task *x, const struct caps *c, const str
     struct shares q = shares_of(x, c, s);
     double n = at_most(residents(x, c, s), at_least(ceil(q.groups / units), 1));
     struct round r = round_of(x, c, s);
-    double out = (double)(s->bm * s->bn) / fmas_of(c) * (s->lsu > 1 ? 8 + 2 * (double)s->lsu : 6);
+    double out = (double)(s->bm * s->bn) / fmas_of(c) * (s->split_k_local > 1 ? 8 + 2 * (double)s->split_k_local : 6);
     double group = q.pieces * (n * out + latency) + q.rounds * at_least(n * r.cycles, r.alone); /* n of them together */
     double copied = (double)(block_count(x, s) * ceil_div(x->k, s->bk) * s->bk * (s->bm + s->bn));
     if (s->sp >= SP_ASYNC) group *= 1.01; /* not every target has such copies */

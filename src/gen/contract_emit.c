@@ -214,7 +214,7 @@ static void close(struct contraction *p, const struct task *t, const struct caps
     if (p->s.stream_k) stream_k_close(p);
     else
         for (u32 i = 0; i < (p->s.raster > 1 ? 2u : 3u); i++) kir_end(p->m->k);
-    if (p->y.temp) gen_map_rest(p->m, t, caps, p->x.y, contract_whole_sum, p);
+    if (p->y.temp) gen_elementwise_rest(p->m, t, caps, p->x.y, contract_whole_sum, p);
 }
 
 void contract_emit(struct contraction *p, const struct task *t, const struct caps *caps)

@@ -187,7 +187,7 @@ static void tile_at(struct band *b, kval y, kval x, kval block)
                       kir_mul_i(k, block, b->width)); /* first output channel */
     kval end = kir_mul_i(k, kir_add_i(k, b->group, 1), c->oc);
     bool ragged = c->oc % b->width != 0;
-    tile_clear(&b->t, b->s.ks > 1 ? 0 : c->b, ch, ragged ? end : 0);
+    tile_clear(&b->t, b->s.split_k > 1 ? 0 : c->b, ch, ragged ? end : 0);
     struct tile_out o = band_target(b, y, x);
     o.c = ch, o.c_end = ragged ? end : 0;
     if (b->product) b->product(b, y, x, block, &o);
@@ -212,7 +212,7 @@ static void conv_grid(struct band *b)
     struct kir *k = b->m->k;
     i64 ob = b->s.ob ? i64_min(b->s.ob, b->n_blocks) : b->n_blocks,
         parts = ceil_div(b->n_blocks, ob);
-    i64 ks = i64_max(1, b->s.ks);
+    i64 ks = i64_max(1, b->s.split_k);
     kval part = band_open(b, b->c.groups * parts * ks);
     b->share = kir_mod_i(k, part, ks), part = kir_div_i(k, part, ks);
     b->group = kir_div_i(k, part, parts);
@@ -226,9 +226,9 @@ static void conv_grid(struct band *b)
 static kval load_temp(struct emit *m, const void *user, const kval *idx)
 {
     const struct band *b = user;
-    const struct result r = {.v = b->c.y, .inner = 1, .temp = b->temp, .parts = b->s.ks};
+    const struct result r = {.v = b->c.y, .inner = 1, .temp = b->temp, .parts = b->s.split_k};
     kval v = kir_cast(m->k, b->type, result_load(m, &r, idx));
-    if (b->s.ks <= 1 || !b->c.b) return v;
+    if (b->s.split_k <= 1 || !b->c.b) return v;
     kval bias = kir_cast(m->k, b->type, emit_value(m, b->c.b, &idx[1]));
     return kir_add(m->k, v, kir_splat(m->k, bias, kir_lanes(m->k, v)));
 }
@@ -236,14 +236,14 @@ static kval load_temp(struct emit *m, const void *user, const kval *idx)
 void conv_emit_grids(struct band *b, const struct task *t, const struct caps *caps)
 {
     struct emit *m = b->m;
-    bool is_apart = !b->c.simple || b->s.ks > 1;
+    bool is_apart = !b->c.simple || b->s.split_k > 1;
     if (is_apart) {
-        struct result r = {.v = b->c.y, .inner = 1, .parts = b->s.ks};
+        struct result r = {.v = b->c.y, .inner = 1, .parts = b->s.split_k};
         result_open(m, &r, b->type);
         b->temp = r.temp;
     }
     conv_grid(b);
-    if (is_apart) gen_map_rest(m, t, caps, b->c.y, load_temp, b);
+    if (is_apart) gen_elementwise_rest(m, t, caps, b->c.y, load_temp, b);
 }
 
 void gen_conv_emit(struct emit *m, const struct task *t, const struct caps *caps,

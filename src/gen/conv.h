@@ -22,9 +22,9 @@ struct conv_sched {
     i64 ahead;           /* steps that weights are prefetched ahead, 0: not */
     bool nt;             /* outputs are stored past the caches */
     bool merged;         /* output pixels are numbered through, whatever the window (conv_igemm) */
-    i64 ks;              /* iterations that share the terms of a result, 0: 1 */
+    i64 split_k;         /* iterations that share the terms of a result, 0: 1 */
     i64 xv;              /* conv_direct: vectors of pixels along x of the register tile */
-    i64 tb, ib, copy;    /* conv_igemm: tiles of merged pixels per grid iteration, input channels inside of the taps, 1: elements of a tap are copied first */
+    i64 tb, bk, copy;    /* conv_igemm: tiles of merged pixels per grid iteration, input channels inside of the taps, 1: elements of a tap are copied first */
 };
 struct conv {            /* a convolution taken apart; axes are those of the output, 1 = channel */
     const struct graph *g;

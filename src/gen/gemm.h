@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Private to gen/: matrix products taken apart (gemm, group_gemm, group_gemv, matrix_gemm), and
+// Private to gen/: matrix products taken apart (gemm, wg_gemm, wg_gemv, mma_gemm), and
 // convolutions of single pixels as such.
 // Dims: y (b.., m, n) = a (b.., m, k) x b (b.., k, n).
 #ifndef QUERN_GEN_GEMM_H

@@ -22,8 +22,8 @@ struct gemm_split gemm_split_of(const struct gemm *x, const struct gemm_sched *s
     i64 tiles = ceil_div(m, s->mr), blocks = ceil_div(n, s->nr * (i64)lanes);
     if (m > 0 && d.mb) d.mb = d.mb < tiles ? ceil_div(tiles, ceil_div(tiles, d.mb)) : 0;
     if (n > 0 && d.nb) d.nb = d.nb < blocks ? ceil_div(blocks, ceil_div(blocks, d.nb)) : 0;
-    if (s->parts > 1) d.chunk = ceil_div(k, s->parts * 16) * 16;
-    d.many = s->kc && (k < 0 || s->kc < (d.chunk ? d.chunk : k));
+    if (s->split_k > 1) d.chunk = ceil_div(k, s->split_k * 16) * 16;
+    d.many = s->bk && (k < 0 || s->bk < (d.chunk ? d.chunk : k));
     return d;
 }
 
@@ -76,7 +76,7 @@ static void sum(struct gemm_kernel *p, const struct tile *t, const struct piece 
     struct kir *k = p->m->k;
     i64 ku = p->s.ku, g = p->group, all = p->static_k < 0 ? -1 : ceil_div(p->static_k, g);
     i64 chunk = p->d.chunk ? 16 / g : all;
-    bool exact = ku == 1 || (p->s.kc / g % ku == 0 && chunk >= 0 && chunk % ku == 0 && all >= 0 &&
+    bool exact = ku == 1 || (p->s.bk / g % ku == 0 && chunk >= 0 && chunk % ku == 0 && all >= 0 &&
                              all % ku == 0);
     kval at = in.at, zero = kir_int(k, 0), len = kir_div_i(k, kir_add_i(k, p->len, g - 1), g);
     kval whole = exact ? len : kir_mul_i(k, kir_div_i(k, len, ku), ku);
@@ -109,7 +109,7 @@ static struct tile_out target(struct gemm_kernel *p, const struct piece *e)
                          .x_exact = !e->over,
                          .anchor = x->y,
                          .temp = p->temp,
-                         .parts = p->s.parts,
+                         .parts = p->s.split_k,
                          .part = p->part,
                          .rows = p->rows};
     for (u32 i = 0; i < MAX_RANK; i++) o.idx[i] = p->pos[i];
@@ -282,8 +282,8 @@ static void passes(struct gemm_kernel *p, kval from, kval to)
     p->k1 = p->d.chunk ? kir_min(k, kir_add_i(k, k0, p->d.chunk), p->k) : p->k;
     p->at = k0, p->len = kir_sub(k, p->k1, k0);
     if (p->d.many) { /* one pass even without terms */
-        p->at = kir_loop(k, KL_SERIAL, k0, kir_max(k, p->k1, kir_add_i(k, k0, 1)), p->s.kc);
-        p->len = kir_min(k, kir_sub(k, p->k1, p->at), kir_int(k, p->s.kc));
+        p->at = kir_loop(k, KL_SERIAL, k0, kir_max(k, p->k1, kir_add_i(k, k0, 1)), p->s.bk);
+        p->len = kir_min(k, kir_sub(k, p->k1, p->at), kir_int(k, p->s.bk));
     }
     pass(p, from, to);
     if (p->d.many) kir_end(k);
@@ -303,7 +303,7 @@ static void open_arrays(struct gemm_kernel *p, sym rows)
     struct emit *m = p->m;
     struct kir *k = m->k;
     struct symtab *st = m->g->sym;
-    sym terms = p->d.many    ? sym_const(st, p->s.kc)
+    sym terms = p->d.many    ? sym_const(st, p->s.bk)
                 : p->d.chunk ? sym_const(st, p->d.chunk)
                              : p->x.k;
     p->left = m->buf[p->x.a];
@@ -330,7 +330,7 @@ static void grid(struct gemm_kernel *p)
     struct symtab *st = m->g->sym;
     u32 group[MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
     struct gemm *x = &p->x;
-    sym mr = sym_const(st, p->s.mr), one = sym_const(st, 1), parts = sym_const(st, p->s.parts);
+    sym mr = sym_const(st, p->s.mr), one = sym_const(st, 1), parts = sym_const(st, p->s.split_k);
     sym blocks = sym_cdiv(st, x->n, sym_const(st, p->width)), tiles = sym_cdiv(st, x->m, mr);
     sym rows = sym_mul(st, p->d.mb ? sym_const(st, p->d.mb) : tiles, mr);
     kval gn =
@@ -341,8 +341,8 @@ static void grid(struct gemm_kernel *p)
         kir_grid(k, emit_size(m, p->d.mb ? sym_cdiv(st, tiles, sym_const(st, p->d.mb)) : one));
     kval at[MAX_RANK] = {0};
     p->n_blocks = emit_size(m, blocks), p->n = emit_size(m, x->n), p->k = emit_size(m, x->k);
-    p->part = kir_mod_i(k, gb, p->s.parts);
-    space_split(m, &x->outer, group, x->outer.n, kir_div_i(k, gb, p->s.parts), at);
+    p->part = kir_mod_i(k, gb, p->s.split_k);
+    space_split(m, &x->outer, group, x->outer.n, kir_div_i(k, gb, p->s.split_k), at);
     space_index(k, &x->outer, at, p->pos);
     p->m0 = kir_mul(k, gm, emit_size(m, rows));
     p->m1 = kir_min(k, kir_add(k, p->m0, emit_size(m, rows)), emit_size(m, x->m));
@@ -367,8 +367,8 @@ static void open_temps(struct gemm_kernel *p)
     value_id out = m->g->output.v[0];
     const struct value *y = graph_value(m->g, out);
     sym n = shape_count(st, x->ys);
-    if (!x->simple || p->s.parts > 1)
-        p->sums = p->temp = new_temp(p, p->type, sym_mul(st, n, sym_const(st, p->s.parts)));
+    if (!x->simple || p->s.split_k > 1)
+        p->sums = p->temp = new_temp(p, p->type, sym_mul(st, n, sym_const(st, p->s.split_k)));
     else if (p->d.many && y->dtype == p->type && !y->part.whole && !x->by_rows &&
              y->layout == (x->pixels ? LAYOUT_CLAST : LAYOUT_ROWS))
         p->sums = m->buf[out];
@@ -409,6 +409,6 @@ void gemm_emit(struct emit *m, const struct task *t, const struct caps *c,
     emit_stream(m, s->nt);
     if (!p->x.b_const && s->right == RIGHT_ONCE) gemm_pack_once(p);
     grid(p);
-    struct result r = {.v = p->x.y, .inner = p->x.n_axis, .temp = p->temp, .parts = s->parts};
-    if (p->temp) gen_map_rest(m, t, c, p->x.y, result_load, &r);
+    struct result r = {.v = p->x.y, .inner = p->x.n_axis, .temp = p->temp, .parts = s->split_k};
+    if (p->temp) gen_elementwise_rest(m, t, c, p->x.y, result_load, &r);
 }

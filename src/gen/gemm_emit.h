@@ -14,11 +14,11 @@ enum gemm_right {
 }; /* the right operand: read where it
 lies; packed block by block by every grid iteration; packed once, constants when compiled */
 
-struct gemm_sched { /* 0 in kc, mb, nb: all */
+struct gemm_sched { /* 0 in bk, mb, nb: all */
     i64 mr, nr;        /* register tile: rows, vectors of columns */
-    i64 kc;            /* terms per pass */
+    i64 bk;            /* terms per pass */
     i64 mb, nb;        /* per grid iteration: tiles of rows, blocks of columns, at most */
-    i64 parts;         /* of the sum, by different iterations */
+    i64 split_k;       /* parts of the sum, by different iterations */
     bool pack;         /* the left operand is packed */
     enum gemm_right right;
     i64 ku,

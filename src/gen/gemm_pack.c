@@ -54,7 +54,7 @@ kval gemm_block(struct gemm_kernel *p, kval block)
 
 i64 gemm_pitch(const struct gemm_sched *s, i64 k, enum dtype t)
 {
-    i64 line = LINE / dtype_size(t), n = s->kc && (k < 0 || s->kc < k) ? s->kc : k;
+    i64 line = LINE / dtype_size(t), n = s->bk && (k < 0 || s->bk < k) ? s->bk : k;
     return (ceil_div(n, line) | 1) * line;
 }
 

@@ -78,7 +78,7 @@ static bool parse_param(struct candidate *c, u32 *seen, struct str word, struct 
                    STR_ARG(name));
 }
 
-bool candidate_parse(struct candidate *c, struct str text, struct err *e)
+static bool parse_current(struct candidate *c, struct str text, struct err *e)
 {
     struct str word, rest;
     u32 seen = 0;
@@ -96,6 +96,14 @@ bool candidate_parse(struct candidate *c, struct str text, struct err *e)
             return err_set(e, ERR_INPUT, "parameter '%s' of generator '%s' is missing",
                            c->gen->param[i].name, c->gen->name);
     return true;
+}
+
+bool candidate_parse(struct candidate *c, struct str text, struct err *e)
+{
+    struct buf b = {0};
+    bool ok = parse_current(c, candidate_rename(&b, text) ? buf_view(&b) : text, e);
+    buf_release(&b);
+    return ok;
 }
 
 /* Enumeration. */

@@ -70,9 +70,11 @@ struct candidate {
 
 const struct gen *gen_find(struct str name);
 const struct gen *gen_at(i64 k);                              /* k-th, NULL behind the last */
-/* "conv_gemm.1 mr=14 nr=2 kc=256": generator, revision, parameters. Round-trips. */
+/* "gemm.9 mr=14 nr=2 bk=256": family, revision, parameters. Round-trips. */
 void candidate_print(struct buf *b, const struct candidate *c);
-bool candidate_parse(struct candidate *c, struct str text, struct err *e);
+bool candidate_parse(struct candidate *c, struct str text, struct err *e); /* also by names of earlier versions */
+/* renamed.c: appends the text with the names that families and parameters have today; false: it had them already. */
+bool candidate_rename(struct buf *b, struct str text);
 
 /* A kernel ready for a language, with what the host must know to launch it. */
 struct kernel {
@@ -209,12 +211,12 @@ bool gen_depends(const struct graph *g, value_id v, value_id on);
 node_id gen_pool_node(const struct task *t);
 kval gen_given(struct emit *m, const void *user, const kval *idx); /* emit_fn: the kval that user points to, at any index */
 
-/* map.c: one grid that computes and stores v element by element, as the generator `map` does. */
-struct map_sched { i64 axis, lanes, unroll, ec, pb, ob, edge; };
-void gen_map_grid(struct emit *m, value_id v, const struct map_sched *s, const value_id *stop);
+/* elementwise.c: one grid that computes and stores v element by element, as the family `elementwise` does. */
+struct elementwise_sched { i64 axis, lanes, unroll, ec, pb, ob, edge; };
+void gen_elementwise_grid(struct emit *m, value_id v, const struct elementwise_sched *s, const value_id *stop);
 /* Grids for all outputs of the task, with one value bound to what an earlier grid left. */
-void gen_map_rest(struct emit *m, const struct task *t, const struct caps *c, value_id v, emit_fn *fn, const void *user);
-void gen_map_default(const struct task *t, const struct caps *c, value_id v, const value_id *stop, struct map_sched *s);
+void gen_elementwise_rest(struct emit *m, const struct task *t, const struct caps *c, value_id v, emit_fn *fn, const void *user);
+void gen_elementwise_default(const struct task *t, const struct caps *c, value_id v, const value_id *stop, struct elementwise_sched *s);
 
 /* transpose.c: transposes blocks of as many rows and columns as a vector has lanes (a power of two, at least 2) in scratch memory. */
 struct transpose {
@@ -231,20 +233,20 @@ void transpose_row(const struct transpose *t, kval block, kval row, kval v);
 u32 transpose_blocks(const struct transpose *t, kval blocks); /* behind all rows of all of them; the result is for transpose_store */
 void transpose_store(const struct transpose *t, u32 from, kval block, const struct transpose_to *to);
 
-/* wg_map.c: the same by workgroups; how many, k->group says. */
-struct wg_map {
+/* wg_elementwise.c: the same by workgroups; how many, k->group says. */
+struct wg_elementwise {
     i64 axis;   /* group of axes along which threads follow each other, counted from the innermost in memory */
     i64 vec;    /* elements of a thread's piece, along that group */
     i64 row;    /* threads side by side along that group, the others in further rows; 0: without gaps */
     i64 rep;    /* pieces per thread */
     bool stage; /* axis > 0: stored along the innermost group, through shared memory; row > 0 */
 };
-void gen_wg_map_grid(struct emit *m, value_id v, const struct wg_map *s, const value_id *stop);
-void gen_wg_map_default(const struct task *t, value_id v, i64 threads, struct wg_map *s);
+void gen_wg_elementwise_grid(struct emit *m, value_id v, const struct wg_elementwise *s, const value_id *stop);
+void gen_wg_elementwise_default(const struct task *t, value_id v, i64 threads, struct wg_elementwise *s);
 i64 gen_wg_size(const struct kir *k); /* threads of a workgroup */
 /* Cost of one element's reads with threads along a group: side by side, near each other, anywhere; the same for all is nearly free. */
 double gen_wg_reads(const struct probe *p);
-i64 wg_map_pitch(i64 row, enum dtype t); /* staged: elements from one row of the tile to the next */
+i64 wg_elementwise_pitch(i64 row, enum dtype t); /* staged: elements from one row of the tile to the next */
 
 /* Part of a value in scratch memory, from which a later step of the same grid iteration reads. */
 struct scratch {
@@ -311,7 +313,7 @@ bool tile_is_legal(const struct caps *c, i64 pixels, i64 nr);     /* fits the re
 kval tile_temp_index(struct emit *m, value_id anchor, u32 c_axis, const kval *idx); /* of tile_out.temp */
 
 /* Where the elements of a heavy node's value go: through the epilogue to the task's outputs, or to a TEMP array, dense with one axis
-   innermost, for gen_map_rest. */
+   innermost, for gen_elementwise_rest. */
 struct result {
     value_id v;
     u32 inner;                /* axis */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Private to gen/: gradients of convolutions' weights taken apart (conv_grad, group_grad).
+// Private to gen/: gradients of convolutions' weights taken apart (conv_grad, wg_conv_grad).
 #ifndef QUERN_GEN_GRAD_H
 #define QUERN_GEN_GRAD_H
 
@@ -38,7 +38,7 @@ struct grad_sched {
     i64 stage;           /* of x, enum conv_stage */
     enum grad_y dy;
     i64 th, tw;          /* rows and columns of positions of a band, 0: all */
-    i64 mb, parts;       /* blocks of output channels per grid iteration, 0: all; shares of the bands */
+    i64 mb, split_k;     /* blocks of output channels per grid iteration, 0: all; shares of the bands */
 };
 void grad_emit(struct emit *m, const struct task *t, const struct caps *caps, const struct grad_sched *s);
 

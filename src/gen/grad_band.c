@@ -509,8 +509,8 @@ void grad_emit(struct emit *m, const struct task *t, const struct caps *caps, co
     if (s->stage == STAGE_DIRECT) conv_in_place(&w->x);
     else band_layout(&w->x);
     if (s->dy == GRAD_PLACE) conv_in_place(&w->y);
-    w->r = (struct result){.v = w->q.dw, .inner = 0, .parts = s->parts};
-    if (s->parts > 1 || !w->q.simple) result_open(m, &w->r, w->t.type);
-    grid(w, s->parts);
-    if (w->r.temp) gen_map_rest(m, t, caps, w->q.dw, result_load, &w->r);
+    w->r = (struct result){.v = w->q.dw, .inner = 0, .parts = s->split_k};
+    if (s->split_k > 1 || !w->q.simple) result_open(m, &w->r, w->t.type);
+    grid(w, s->split_k);
+    if (w->r.temp) gen_elementwise_rest(m, t, caps, w->q.dw, result_load, &w->r);
 }

@@ -40,8 +40,8 @@ static struct blocking blocking_of(const struct mma_sched *s)
                              .pipe = (enum wg_pipe)i64_min(s->pipe, PIPE_ASYNC),
                              .stages = s->pipe < PIPE_DOUBLE ? 1 : s->pipe > PIPE_ASYNC ? 3 : 2,
                              .raster = s->raster,
-                             .split_k = s->chunks,
-                             .stream_k = s->stream * s->units};
+                             .split_k = s->split_k,
+                             .stream_k = s->stream_k * s->units};
 }
 
 static enum dtype acc_type(const struct mma_sched *s) { return s->acc == 32 ? DT_F32 : DT_F16; }
@@ -96,7 +96,7 @@ static bool fits(const struct caps *c, const struct mma_sched *s, i64 size)
     i64 sums = s->wm * s->wn * s->m * s->n * s->acc / 32 / s->subgroup,
         operands = (s->wm * s->m + (s->rp ? s->wn : 1) * s->n) * s->k * size / 4 / s->subgroup * (1 + s->rp);
     if (s->rp && s->bk == s->k) return false; /* one step */
-    if (s->stream && !stream_k_is_legal(c, p.bm, p.bn, p.bk, p.split_k)) return false;
+    if (s->stream_k && !stream_k_is_legal(c, p.bm, p.bn, p.bk, p.split_k)) return false;
     if (s->bk % s->k || s->bk / s->k > MAX_STEPS || s->wm * s->wn > MAX_FRAGMENTS || p.threads < wg_least(c)) return false;
     i64 regs = sums + operands + (s->pipe && s->pipe < PIPE_ASYNC ? copied : 0);
     if (!wg_has_registers(c, p.threads, regs)) return false;
@@ -135,8 +135,8 @@ static bool least_sched(const struct gen_problem *p, const struct caps_matrix *s
                                 [P_rp] = 0,
                                 [P_swz] = 0,
                                 [P_raster] = 1,
-                                [P_chunks] = 1,
-                                [P_stream] = 0}};
+                                [P_split_k] = 1,
+                                [P_stream_k] = 0}};
     struct mma_sched s = sched_of(p->c, out);
     while (blocking_of(&s).threads < wg_least(p->c) && s.gm < 4) s.gm *= 2, out->v[P_gm] = (i32)s.gm;
     return shape->m <= 32 && shape->n <= 32 && shape->k <= 32 && mma_legal(p, out);

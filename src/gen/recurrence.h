@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Private to gen/: kernels of quern::Recurrence (op/recurrence.c), shared by recurrence.c and group_recurrence.c.
+// Private to gen/: kernels of quern::Recurrence (op/recurrence.c), shared by recurrence.c and wg_recurrence.c.
 #ifndef QUERN_GEN_RECURRENCE_H
 #define QUERN_GEN_RECURRENCE_H
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Private to gen/: tasks with reductions taken apart (row, group_row).
+// Private to gen/: tasks with reductions taken apart (row, wg_reduce).
 #ifndef QUERN_GEN_ROW_H
 #define QUERN_GEN_ROW_H
 

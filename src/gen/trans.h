@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Private to gen/: transposed convolutions taken apart by phases (conv_transpose, conv_igemm, group_conv, group_igemm, matrix_conv).
+// Private to gen/: transposed convolutions taken apart by phases (conv_transpose, conv_igemm, wg_conv, wg_igemm, mma_conv).
 #ifndef QUERN_GEN_TRANS_H
 #define QUERN_GEN_TRANS_H
 

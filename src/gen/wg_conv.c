@@ -142,8 +142,8 @@ static void plan_channels(struct wg_conv *g)
     bool many = side > 1;
     g->groups = many ? 1 : c->groups;
     g->ic = many ? c->ic * c->groups : c->ic, g->oc = many ? c->oc * c->groups : c->oc;
-    g->terms = g->s.cb / side;
-    g->n_in = many ? 1 : ceil_div(c->ic, g->s.cb);
+    g->terms = g->s.bk / side;
+    g->n_in = many ? 1 : ceil_div(c->ic, g->s.bk);
     wg_up_plan(g);
 }
 
@@ -158,7 +158,7 @@ static void plan_copies(struct wg_conv *g)
     g->result = s->oc + (s->oc % 2 ? 0 : i64_max(1, 16 / dtype_size(g->cell)));
     g->n_result = s->store_shared ? s->ty * s->tx * g->result : 0;
     g->buffers = s->pipe == PIPE_DOUBLE ? 2 : 1;
-    g->patch_copies = s->patch ? ceil_div(pixels * (s->cb / g->vec), s->threads) : 0;
+    g->patch_copies = s->patch ? ceil_div(pixels * (s->bk / g->vec), s->threads) : 0;
     g->weight_copies = s->weights ? ceil_div(g->n_weights / g->w_vec, s->threads) : 0;
 }
 
@@ -170,9 +170,9 @@ void wg_conv_plan(struct wg_conv *g, const struct wg_work *s)
     g->type = emit_type(x);
     g->cell = s->wide ? g->type : x;
     g->by_pixel = conv_input_layout(c) != LAYOUT_ROWS;
-    g->vec = g->by_pixel ? wg_power_dividing(16 / dtype_size(x), s->cb) : 1;
+    g->vec = g->by_pixel ? wg_power_dividing(16 / dtype_size(x), s->bk) : 1;
     g->rows = reach(g, c->ya, s->ty), g->cols = reach(g, c->xa, s->tx);
-    g->pixel = padded(g, s->cb);
+    g->pixel = padded(g, s->bk);
     plan_channels(g);
     plan_axes(g);
     plan_copies(g);
@@ -181,7 +181,7 @@ void wg_conv_plan(struct wg_conv *g, const struct wg_work *s)
 i64 wg_conv_shared(const struct wg_conv *g)
 {
     i64 patch = i64_max(g->n_patch * g->buffers, g->n_result) * dtype_size(g->cell);
-    if (g->s.chunks > 1)
+    if (g->s.split_k > 1)
         patch = g->n_patch * g->buffers * dtype_size(g->cell) + g->n_result * dtype_size(g->type);
     if (!g->s.weights) return patch;
     i64 weights = g->n_weights * g->buffers;
@@ -195,7 +195,7 @@ bool wg_conv_by_registers(const struct wg_conv *g) { return wg_conv_copies(g) <=
 /* Weights of transposed convolutions lie as [input channel][output]: those behind a group are the next one's. */
 static bool groups_overlap(const struct wg_conv *g)
 {
-    return g->groups > 1 && g->ic % g->s.cb;
+    return g->groups > 1 && g->ic % g->s.bk;
 }
 
 bool wg_conv_fits(const struct wg_conv *g, const struct caps *c)
@@ -209,7 +209,7 @@ bool wg_conv_fits(const struct wg_conv *g, const struct caps *c)
     if (g->tail.ragged && !s->store_shared) return false;
     if (g->up.is && s->groups > 1) return false;
     if (g->up.is && groups_overlap(g)) return false;
-    if (s->chunks > 1 && (g->n_in % s->chunks || g->n_in / s->chunks < 2)) return false;
+    if (s->split_k > 1 && (g->n_in % s->split_k || g->n_in / s->split_k < 2)) return false;
     return s->ty % wg_conv_window(g, g->c.ya) == 0 && s->tx % wg_conv_window(g, g->c.xa) == 0;
 }
 
@@ -265,7 +265,7 @@ static kval pack_weights(struct wg_conv *g)
     return emit_pack(g->m, g->c.w, p);
 }
 
-static i64 chunks_of(const struct wg_conv *g) { return i64_max(1, g->s.chunks); }
+static i64 chunks_of(const struct wg_conv *g) { return i64_max(1, g->s.split_k); }
 
 static void open_grid(struct wg_conv *g)
 {
@@ -295,7 +295,7 @@ static void open_grid(struct wg_conv *g)
 static void open_arrays(struct wg_conv *g)
 {
     struct kir *k = g->m->k;
-    bool own = g->s.chunks > 1; /* sums are longer than inputs */
+    bool own = g->s.split_k > 1; /* sums are longer than inputs */
     i64 n = i64_max(g->n_patch * g->buffers, own ? 0 : g->n_result);
     enum dtype w = g->c.w ? graph_value(g->c.g, g->c.w)->dtype : g->type;
     if (n) g->patch = kir_alloc(k, KS_SHARED, g->cell, 1, kir_int(k, n));
@@ -337,7 +337,7 @@ static kval whole_sum(struct emit *m, const void *user, const kval *idx)
 void wg_conv_close(struct wg_conv *g, const struct task *t, const struct caps *c)
 {
     for (u32 i = 0; i < 3; i++) kir_end(g->m->k);
-    if (g->sums.temp) gen_map_rest(g->m, t, c, g->c.y, whole_sum, g);
+    if (g->sums.temp) gen_elementwise_rest(g->m, t, c, g->c.y, whole_sum, g);
 }
 
 /* Taps. */

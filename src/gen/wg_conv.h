@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Private to gen/: convolutions and windows by workgroups (group_conv, group_dw, group_pool,
-// matrix_conv).
+// Private to gen/: convolutions and windows by workgroups (wg_conv, wg_conv_dw, wg_pool,
+// mma_conv).
 #ifndef QUERN_GEN_WG_CONV_H
 #define QUERN_GEN_WG_CONV_H
 
@@ -14,10 +14,10 @@ struct wg_work {
     i64 threads;
     i64 ty, tx;         /* output tile: rows, pixels of a row */
     i64 oc;             /* output channels */
-    i64 cb;             /* input channels per block */
+    i64 bk;             /* input channels per block */
     i64 groups;         /* of channels, side by side, each with all its input; 0: 1, or a part of one */
     i64 run;            /* output channels that stay together in a thread, 0: 1 */
-    i64 chunks;         /* workgroups that share the blocks of input channels, 0: 1 */
+    i64 split_k;        /* workgroups that share the blocks of input channels, 0: 1 */
     i64 readers, apart; /* pixels read at the same time, and how many outputs apart: for bank conflicts */
     bool patch, weights; /* copied to shared memory: the input with its halo, the weights */
     bool wide;          /* shared memory holds the type of the arithmetic, not that of the input */
@@ -37,7 +37,7 @@ struct wg_up {
 
 /* A convolution, or windows of a pooling (without weights), as one group does it. The patch in shared memory is [taps on axes outside the tile][rows][columns][cb], where
    rows and columns are those that some tap of the tile meets. Packed weights: [group][block of outputs][block of inputs]
-   [taps][cb][oc]. */
+   [taps][bk][oc]. */
 struct wg_conv {
     struct conv c;
     struct conv_tail tail;

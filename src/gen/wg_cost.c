@@ -39,7 +39,7 @@ static double sectors(i64 n, enum dtype t) { return at_least(32 / (double)(n * d
 static double waste_of(const struct wg_conv *g, const struct value *v, bool is_out)
 {
     if (v->layout == LAYOUT_ROWS || v->shape.rank < 3) return 1;
-    i64 channels = g->oc * g->groups, n = is_out ? i64_min(g->width, channels) : g->s.cb;
+    i64 channels = g->oc * g->groups, n = is_out ? i64_min(g->width, channels) : g->s.bk;
     return sectors(i64_max(1, n), v->dtype);
 }
 
@@ -49,8 +49,8 @@ static double copying(const struct wg_conv *g)
     const struct wg_work *s = &g->s;
     double pixels = (double)(g->planes * g->rows * g->cols), n = 0, bytes = 0;
     if (s->patch) {
-        n += pixels * (double)(s->cb / g->vec);
-        bytes += pixels * (double)s->cb * (double)dtype_size(graph_value(g->c.g, g->c.x)->dtype);
+        n += pixels * (double)(s->bk / g->vec);
+        bytes += pixels * (double)s->bk * (double)dtype_size(graph_value(g->c.g, g->c.x)->dtype);
     }
     if (s->weights) {
         n += (double)(g->n_weights / g->w_vec);
@@ -112,8 +112,8 @@ static double taps_there(const struct wg_conv *g)
 /* Another grid that adds up what chunks left. */
 static double adding(const struct wg_conv *g, const struct caps *caps, const i64 *var)
 {
-    if (g->s.chunks <= 1) return 0;
-    double bytes = gen_count(g->c.g, g->c.y, var) * (double)((g->s.chunks + 1) * dtype_size(g->type));
+    if (g->s.split_k <= 1) return 0;
+    double bytes = gen_count(g->c.g, g->c.y, var) * (double)((g->s.split_k + 1) * dtype_size(g->type));
     return 2 * launch + 2 * bytes / gen_byte_rate(caps);
 }
 
@@ -130,7 +130,7 @@ double wg_conv_seconds(const struct wg_conv *g, const struct caps *caps,
     double block = at_least(arithmetic, copies) + (1 - hidden) * at_most(arithmetic, copies);
     if (copies > 0) block += (s->pipe == PIPE_DOUBLE ? 1 : 2) * barrier_cost / n / 4;
     double out = (double)(s->ty * s->tx * s->oc) * (s->store_shared ? 6 : 3);
-    double chunks = (double)i64_max(1, s->chunks), group = block * (double)g->n_in / chunks + out + 4e3;
+    double chunks = (double)i64_max(1, s->split_k), group = block * (double)g->n_in / chunks + out + 4e3;
     double busy = n * (double)s->threads * x->chains; /* what hides latencies */
     double rounds = at_least(wg_conv_tiles(g, var) * chunks / units, 1);
     if (rounds < 8 * n) rounds = ceil(rounds);

@@ -42,7 +42,7 @@ void filter_tile_enter(struct filter_tile *t, kval down, kval across)
     t->y0 = kir_mul_i(k, down, tile_size(t, 0)), t->x0 = kir_mul_i(k, across, tile_size(t, 1));
     t->row = kir_mul_i(k, kir_div_i(k, t->g.t, t->px), t->ry), t->col = kir_mul_i(k, kir_mod_i(k, t->g.t, t->px), t->vec);
     t->y = kir_add(k, t->y0, t->row), t->x = kir_add(k, t->x0, t->col);
-    if (t->patch) t->array = kir_alloc(k, KS_SHARED, t->q->type, 1, kir_int(k, t->planes * size_of(t, 0) * size_of(t, 1)));
+    if (t->halo) t->array = kir_alloc(k, KS_SHARED, t->q->type, 1, kir_int(k, t->planes * size_of(t, 0) * size_of(t, 1)));
     if (t->stage) t->staged = kir_alloc(k, KS_SHARED, t->q->type, 1, kir_int(k, tile_size(t, 0) * tile_size(t, 1) * pitch(t)));
 }
 
@@ -110,7 +110,7 @@ static void copy_element(const void *user, kval e)
 void filter_tile_fill(const struct filter_tile *t, kval c, i64 n, bool again)
 {
     struct patch p = {t, c, n};
-    if (!t->patch) return;
+    if (!t->halo) return;
     if (again) kir_barrier(t->m->k);
     each_element(t, (n + t->ones) * size_of(t, 0) * size_of(t, 1), copy_element, &p);
     kir_barrier(t->m->k);
@@ -188,7 +188,7 @@ void filter_taps_place(const struct filter_tile *t, const struct filter_taps *p,
     }
 }
 
-static kval of_patch(const struct filter_tile *t, const struct filter_taps *p, i64 r, kval plane)
+static kval of_halo(const struct filter_tile *t, const struct filter_taps *p, i64 r, kval plane)
 {
     struct kir *k = t->m->k;
     kval at[2];
@@ -201,7 +201,7 @@ kval filter_taps_meet(const struct filter_tile *t, const struct filter_taps *p, 
 {
     struct kir *k = t->m->k;
     kval at[2], ok;
-    if (t->patch) return of_patch(t, p, r, plane);
+    if (t->halo) return of_halo(t, p, r, plane);
     filter_taps_place(t, p, r, at, &ok);
     kval v = emit_value(t->m, t->q->met, (kval[]){t->n, c, at[0], at[1]});
     v = kir_splat(k, kir_cast(k, t->q->type, v), (u32)t->vec);
@@ -212,7 +212,7 @@ kval filter_taps_one(const struct filter_tile *t, const struct filter_taps *p, i
 {
     struct kir *k = t->m->k;
     kval at[2], ok, one = kir_const_f(k, t->q->type, (u32)t->vec, 1);
-    if (t->patch) return of_patch(t, p, r, kir_int(k, t->planes - 1));
+    if (t->halo) return of_halo(t, p, r, kir_int(k, t->planes - 1));
     filter_taps_place(t, p, r, at, &ok);
     return ok ? kir_select(k, ok, one, kir_const_f(k, t->q->type, (u32)t->vec, 0)) : one;
 }
@@ -324,7 +324,7 @@ bool filter_tile_is_legal(const struct filter_tile *t, value_id weights, const s
 i64 filter_tile_bytes(const struct filter_tile *t)
 {
     i64 n = t->planes * dtype_size(t->q->type);
-    if (!t->patch) return 0;
+    if (!t->halo) return 0;
     for (u32 i = 0; i < 2; i++)
         if (__builtin_mul_overflow(n, size_of(t, i), &n)) return INT64_MAX;
     return n;
@@ -341,7 +341,7 @@ double filter_tile_groups(const struct filter_tile *t, const i64 *var)
 double filter_tile_meeting(const struct filter_tile *t)
 {
     double vec = (double)t->vec;
-    return load_cost * vec * (1 + vec) / 2 * (double)dtype_size(t->q->type) / 4 + (t->patch ? 0 : 1);
+    return load_cost * vec * (1 + vec) / 2 * (double)dtype_size(t->q->type) / 4 + (t->halo ? 0 : 1);
 }
 
 double filter_tile_moving(const struct filter_tile *t, value_id v)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Private to gen/: filters with weights of their own for every pixel by workgroups (group_filter, group_outer). A group has a tile of an image's pixels,
+// Private to gen/: filters with weights of their own for every pixel by workgroups (wg_filter, wg_filter_grad). A group has a tile of an image's pixels,
 // a thread some rows of a vector of them; threads count x first. What taps meet may be copied to shared memory first, a patch with its zeros around, so that no tap is
 // tested and prologues are evaluated once; else it comes through the caches.
 #ifndef QUERN_GEN_WG_FILTER_H
@@ -11,14 +11,14 @@
 
 /* The first parameters of both families. */
 // clang-format off
-#define FILTER_PARAMS(P)                                                                         \
-    P(threads, "threads of a workgroup", 32, 64, 128, 256)                                           \
-    P(px, "threads along x, the others along y", 4, 16, 32, 64, 128)                             \
-    P(vec, "pixels of a row of a thread", 1, 2, 4)                                               \
-    P(ry, "rows of a thread", 1, 2, 4, 8)                                                        \
-    P(iu, "rows of taps written out, which share what they meet", 1, 2, 3, 4, 5, 7)              \
-    P(ju, "taps of a row written out", 1, 2, 4)                                                  \
-    P(patch, "1: what taps meet is copied to shared memory first", 0, 1)                         \
+#define FILTER_PARAMS(P)                                                            \
+    P(threads, "threads of a workgroup", 32, 64, 128, 256)                          \
+    P(px, "threads along x, the others along y", 4, 16, 32, 64, 128)                \
+    P(vec, "pixels of a row of a thread", 1, 2, 4)                                  \
+    P(ry, "rows of a thread", 1, 2, 4, 8)                                           \
+    P(iu, "rows of taps written out, which share what they meet", 1, 2, 3, 4, 5, 7) \
+    P(ju, "taps of a row written out", 1, 2, 4)                                     \
+    P(halo, "1: what taps meet is copied to shared memory first", 0, 1)             \
     P(stage, "1: weights, or their gradients, taps innermost, pass through shared memory", 0, 1)
 // clang-format on
 

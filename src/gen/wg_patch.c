@@ -15,7 +15,7 @@ enum {
 
 static i64 patch_pieces(const struct wg_conv *g)
 {
-    return g->planes * g->rows * g->cols * (g->s.cb / g->vec);
+    return g->planes * g->rows * g->cols * (g->s.bk / g->vec);
 }
 
 /* One element of the input. */
@@ -69,7 +69,7 @@ struct piece {
 static kval patch_place(const struct wg_conv *g, kval n, kval *pixel, kval *part)
 {
     struct kir *k = g->m->k;
-    i64 parts = g->s.cb / g->vec, pixels = g->planes * g->rows * g->cols;
+    i64 parts = g->s.bk / g->vec, pixels = g->planes * g->rows * g->cols;
     *pixel = g->by_pixel ? kir_div_i(k, n, parts) : kir_mod_i(k, n, pixels);
     *part = g->by_pixel ? kir_mod_i(k, n, parts) : kir_div_i(k, n, pixels);
     return kir_add(k, kir_mul_i(k, *pixel, g->pixel), kir_mul_i(k, *part, g->vec));
@@ -189,7 +189,7 @@ static bool by_outputs(const struct wg_conv *g) { return g->s.groups > 1; }
 
 static kval first_channel(const struct wg_conv *g, kval block)
 {
-    return kir_mul_i(g->m->k, by_outputs(g) ? g->block : block, g->s.cb);
+    return kir_mul_i(g->m->k, by_outputs(g) ? g->block : block, g->s.bk);
 }
 
 /* Blocks lo .. hi-1; within, the block's number is known to lie there. */
@@ -197,7 +197,7 @@ static void copy_range(const struct wg_conv *g, struct piece p, kval block, cons
 {
     struct kir *k = g->m->k;
     kval b = kir_min(k, kir_max(k, block, kir_int(k, range[0])), kir_int(k, range[1] - 1));
-    each_piece(g, patch_pieces(g), p, copy_pixel, kir_mul_i(k, b, g->s.cb));
+    each_piece(g, patch_pieces(g), p, copy_pixel, kir_mul_i(k, b, g->s.bk));
 }
 
 static void copy_patch(const struct wg_conv *g, struct piece p, kval block)
@@ -208,7 +208,7 @@ static void copy_patch(const struct wg_conv *g, struct piece p, kval block)
     i64 begin[MAX_PARTS], edge[2 * MAX_PARTS + 2] = {0};
     u32 n_begin = find_parts(g, begin), n = 1;
     for (u32 i = 0; i < n_begin; i++) {
-        i64 e[2] = {begin[i] / g->s.cb, ceil_div(begin[i], g->s.cb)};
+        i64 e[2] = {begin[i] / g->s.bk, ceil_div(begin[i], g->s.bk)};
         for (u32 j = 0; j < 2; j++)
             if (e[j] > edge[n - 1] && e[j] < n_blocks) edge[n++] = e[j];
     }
@@ -276,13 +276,13 @@ static void do_step(struct wg_conv *g, kval block, wg_step *step, void *user)
 /* The blocks of this group's chunk. */
 static kval first_block(const struct wg_conv *g)
 {
-    i64 chunks = i64_max(1, g->s.chunks);
+    i64 chunks = i64_max(1, g->s.split_k);
     return kir_mul_i(g->m->k, g->chunk, g->n_in / chunks);
 }
 
 static kval last_block(const struct wg_conv *g)
 {
-    return kir_add_i(g->m->k, first_block(g), g->n_in / i64_max(1, g->s.chunks));
+    return kir_add_i(g->m->k, first_block(g), g->n_in / i64_max(1, g->s.split_k));
 }
 
 static void blocks_in_turn(struct wg_conv *g, wg_step *step, void *user)

@@ -53,7 +53,7 @@ static struct blocking blocking_of(const struct wgmma_sched *s)
                              .pipe = PIPE_ASYNC,
                              .stages = s->stages,
                              .raster = s->raster,
-                             .split_k = s->chunks};
+                             .split_k = s->split_k};
 }
 
 static struct mma_leaf leaf_of(enum dtype t, const struct wgmma_sched *s)
@@ -72,7 +72,7 @@ static i64 part_bytes(const struct wgmma_sched *s)
 static i64 held_bytes(enum dtype t, const struct wgmma_sched *s)
 {
     struct blocking p = blocking_of(s);
-    return blocking_shared(&p, 0) * dtype_size(t) + (s->boxes ? s->stages * GROUP_BYTES : 0);
+    return blocking_shared(&p, 0) * dtype_size(t) + (s->tma ? s->stages * GROUP_BYTES : 0);
 }
 
 /* Teams whose fragments are stored at once: a power of two. */
@@ -98,7 +98,7 @@ void wgmma_emit(struct emit *m, const struct task *t, const struct caps *c, cons
                             .st = {.type = type,
                                    .swizzled = true,
                                    .panel = LINE_BYTES / dtype_size(type),
-                                   .tma = s.boxes,
+                                   .tma = s.tma,
                                    .copies_last = true,
                                    .a_as_is = true,
                                    .b_as_is = true,
@@ -133,7 +133,7 @@ bool wgmma_legal(const struct gen_problem *p, const struct sched *v)
     struct wgmma_sched s;
     const struct gemm *x = &t->c.x;
     if (!sched_of(c, t->operand, v, &s) || !fits(c, t->operand, &s) || gen_static(x->g, x->n, 0) == 1) return false;
-    if (s.boxes && (!c->has_tile || !contract_is_boxable(x, s.bk))) return false;
+    if (s.tma && (!c->has_tile || !contract_is_boxable(x, s.bk))) return false;
     struct blocking b = blocking_of(&s);
     return blocking_is_useful(x, &b);
 }
@@ -151,8 +151,8 @@ static bool least_sched(const struct gen_problem *p, i32 acc, struct sched *out)
                                     [P_bk] = param[P_bk].values[0],
                                     [P_stages] = param[P_stages].values[0],
                                     [P_raster] = 1,
-                                    [P_chunks] = 1,
-                                    [P_boxes] = 0}};
+                                    [P_split_k] = 1,
+                                    [P_tma] = 0}};
         if (wgmma_legal(p, out)) return true;
     }
     return false;

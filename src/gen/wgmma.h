@@ -2,13 +2,13 @@
 //
 // Private to gen/: contractions by a workgroup whose leaf is a matrix instruction of a warpgroup, several subgroups that work as one and read both operands
 // from swizzled shared memory by themselves (wgmma; leaf_mma.c), whatever their addressing: parameters, what is legal, what it costs, and the default.
-// A family names the addressing (team_gemm, team_igemm).
+// A family names the addressing (wgmma_gemm, wgmma_igemm).
 //
 // K blocks are copied ahead without registers; gm x gn warpgroups stand in a block, each with wm x wn fragments of sums, its only registers. Shared
 // memory keeps the order in which operands lie in memory, in panels: lines of 128 bytes, which is what the instruction reads. The products of a K block
 // are issued before the next copies are, so that both go on at once.
 //
-// With `boxes` the device itself copies matrices of known sizes, in boxes that the workgroup's first thread asks for (TMA). A shape is one that the
+// With `tma` the device itself copies matrices of known sizes, in boxes that the workgroup's first thread asks for (TMA). A shape is one that the
 // target lists for warpgroups with the operands' type on both sides; sums are f32 or f16.
 #ifndef QUERN_GEN_WGMMA_H
 #define QUERN_GEN_WGMMA_H
@@ -16,18 +16,18 @@
 #include "gen/mma.h"
 
 // clang-format off
-#define WGMMA_PARAMS(P)                                                                      \
-    P(n, "columns of a fragment", 64, 128, 256)                                        \
-    P(acc, "bits of a sum", 16, 32)                                                    \
-    P(gm, "teams along rows", 1, 2, 4)                                                 \
-    P(gn, "teams along columns", 1, 2, 4)                                              \
-    P(wm, "fragments of a team along rows", 1, 2)                                      \
-    P(wn, "fragments of a team along columns", 1, 2)                                   \
-    P(bk, "terms of a K block", 64, 128)                                                  \
-    P(stages, "K blocks in shared memory: all but one are being copied", 2, 3, 4, 5)     \
-    P(raster, "rows of blocks that are walked column by column", 1, 8, 16)             \
-    P(chunks, "workgroups that share the terms of a block", 1, 8)                          \
-    P(boxes, "1: the device copies operands, in boxes that one thread asks for", 0, 1)
+#define WGMMA_PARAMS(P)                                                              \
+    P(n, "columns of a fragment", 64, 128, 256)                                      \
+    P(acc, "bits of a sum", 16, 32)                                                  \
+    P(gm, "warpgroups along rows", 1, 2, 4)                                          \
+    P(gn, "warpgroups along columns", 1, 2, 4)                                       \
+    P(wm, "fragments of a warpgroup along rows", 1, 2)                               \
+    P(wn, "fragments of a warpgroup along columns", 1, 2)                            \
+    P(bk, "terms of a K block", 64, 128)                                             \
+    P(stages, "K blocks in shared memory: all but one are being copied", 2, 3, 4, 5) \
+    P(raster, "rows of blocks that are walked column by column", 1, 8, 16)           \
+    P(split_k, "workgroups that share the terms of a block", 1, 8)                   \
+    P(tma, "1: the device copies operands, in boxes that one thread asks for", 0, 1)
 // clang-format on
 
 /* What such families share: their facts are a struct mma_task. */

@@ -682,5 +682,5 @@ void gen_winograd_emit(struct emit *m, const struct task *t, const struct caps *
     if (!w->b.c.simple && !w->pools) result_open(m, r, w->b.type);
     w->b.temp = r->temp;
     winograd_grid(w);
-    if (r->temp) gen_map_rest(m, t, caps, r->v, result_load, r);
+    if (r->temp) gen_elementwise_rest(m, t, caps, r->v, result_load, r);
 }

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-static const char family[] = "group_gemm";
+static const char family[] = "wg_gemm";
 
 /* The task. */
 

@@ -67,7 +67,7 @@ static bool next_candidate(void *user, struct candidate *x)
 /* Points are of one family; a search takes what there is. */
 static bool check_device(const struct lab_sweep *s, const struct task *t, struct err *e)
 {
-    struct candidate x = {.gen = gen_find(S("group_gemm"))};
+    struct candidate x = {.gen = gen_find(S("wg_gemm"))};
     return s->search || (x.gen && gen_matches(x.gen, t, s->caps)) ||
            err_set(e, ERR_UNSUPPORTED, "device '%s' has no groups of threads, or cannot do such a product",
                    s->tune->driver->name);

@@ -8,7 +8,7 @@
 
 #include <sqlite3.h>
 
-enum { DB_VERSION = 5, DB_SUM_BYTES = 8 };
+enum { DB_VERSION = 6, DB_SUM_BYTES = 8 };
 
 /* db.c: statements. types: one letter per parameter, "t" struct str, "i" i64, "f" double. */
 sqlite3_stmt *db_query(struct db *d, struct err *e, const char *sql, const char *types, ...); /* NULL: error */
@@ -24,6 +24,8 @@ bool db_fail(struct db *d, struct err *e, const char *what);
 
 /* db_open.c */
 extern const char db_schema[];
+/* Stores the candidates of earlier versions by the names that families and parameters have today. Inside a transaction. */
+bool db_rename_candidates(struct db *d, struct err *e);
 
 /* db_pages.c: the layer below SQLite that writes and verifies page checksums. */
 enum { DB_PAGES_STATE = 0x71756e01 }; /* opcode of sqlite3_file_control */

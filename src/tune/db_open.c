@@ -15,7 +15,7 @@
 
 #include <string.h>
 
-enum { BUSY_MS = 30000, BRIEFLY_MS = 1000, WHOLE_BYTES = 64 << 20, FIRST_WITHOUT_CODE = 4 };
+enum { BUSY_MS = 30000, BRIEFLY_MS = 1000, WHOLE_BYTES = 64 << 20, FIRST_WITHOUT_CODE = 4, FIRST_WITH_SUMS = 5 };
 static const i64 max_copy = (i64)1 << 36; /* bytes: beyond any free disk space */
 
 const char db_schema[] =
@@ -224,7 +224,7 @@ static bool check_sums(struct db *d, i64 version, struct err *e)
 {
     struct db_pages_state s = {.has_sums = true};
     sqlite3_file_control(d->sql, "main", DB_PAGES_STATE, &s);
-    return version < DB_VERSION || s.has_sums || err_set(e, ERR_INPUT, "its head is damaged: pages have no checksums; 'quern db repair' saves the rest");
+    return version < FIRST_WITH_SUMS || s.has_sums || err_set(e, ERR_INPUT, "its head is damaged: pages have no checksums; 'quern db repair' saves the rest");
 }
 
 /* Verifies the checksum of every page; 100 MB take 60 ms. */
@@ -252,14 +252,35 @@ static bool check(struct db *d, const char *path, i64 *version, struct err *e)
 static bool db_create(struct db *d, struct err *e)
 {
     bool ok = use_log(d, e) && run(d, "BEGIN IMMEDIATE", e) && run(d, db_schema, e) &&
-              run(d, "PRAGMA user_version=5; COMMIT", e);
+              run(d, "PRAGMA user_version=6; COMMIT", e);
     if (!ok) undo(d);
     return ok;
 }
 
-/* Version 1 had no cold samples, version 2 no mark of final ones; version 3 contained compiled
-   code, which must not travel and is dropped. One transaction, executed once even if several
-   processes open the file at the same time. */
+struct renamed { i64 id; struct str candidate; };
+
+bool db_rename_candidates(struct db *d, struct err *e)
+{
+    struct arena tmp = {0};
+    struct { struct renamed *v; u32 n, cap; } all = {0};
+    struct buf now = {0};
+    sqlite3_stmt *st = db_query(d, e, "SELECT id, candidate FROM trial", "");
+    while (st && sqlite3_step(st) == SQLITE_ROW) {
+        buf_reset(&now);
+        if (!candidate_rename(&now, db_column(st, 1, &tmp))) continue;
+        *arr_push(&tmp, &all) = (struct renamed){sqlite3_column_int64(st, 0), str_dup(&tmp, buf_view(&now))};
+    }
+    bool ok = st && db_end(d, st, e);
+    for (u32 i = 0; i < all.n && ok; i++)
+        ok = db_do(d, e, "UPDATE OR IGNORE trial SET candidate = ?2 WHERE id = ?1", "it", all.v[i].id, all.v[i].candidate);
+    buf_release(&now);
+    arena_release(&tmp);
+    return ok;
+}
+
+/* Version 1 had no cold samples, version 2 did not mark the final ones, version 3 held compiled code, which must not travel between
+   machines and is dropped, version 5 had other names of families and parameters. All or nothing, and once, even if several processes
+   open the file at the same time. A file without checksums becomes of the current version when it gets them (add_sums). */
 static bool change_tables(struct db *d, struct err *e)
 {
     if (!run(d, "BEGIN IMMEDIATE", e)) return false;
@@ -267,7 +288,7 @@ static bool change_tables(struct db *d, struct err *e)
     bool ok = !e->code && (v > 1 || v == 0 || run(d, "ALTER TABLE sample ADD COLUMN cold INTEGER NOT NULL DEFAULT 0", e)) &&
               (v > 2 || v == 0 || run(d, "ALTER TABLE sample ADD COLUMN final INTEGER NOT NULL DEFAULT 0", e)) &&
               (v >= FIRST_WITHOUT_CODE || run(d, "DROP TABLE IF EXISTS part; DROP TABLE IF EXISTS binary; PRAGMA user_version=4", e)) &&
-              run(d, "COMMIT", e);
+              db_rename_candidates(d, e) && (v < FIRST_WITH_SUMS || run(d, "PRAGMA user_version=6", e)) && run(d, "COMMIT", e);
     if (!ok) undo(d);
     return ok;
 }
@@ -292,7 +313,7 @@ static bool add_sums(struct db *d, struct err *e)
     int rc = sqlite3_errcode(d->sql) & 0xff;
     sqlite3_busy_timeout(d->sql, BUSY_MS);
     if (!ok && (rc == SQLITE_CORRUPT || rc == SQLITE_NOTADB)) return db_fail(d, e, "VACUUM");
-    return use_log(d, e) && (!ok || run(d, "PRAGMA user_version=5", e));
+    return use_log(d, e) && (!ok || run(d, "PRAGMA user_version=6", e));
 }
 
 static bool upgrade(struct db *d, struct err *e)

@@ -129,7 +129,7 @@ static bool put_all(struct db *d, const struct finds *f, struct err *e)
     for (u32 i = 0; i < f->task.n && ok; i++)
         ok = db_do(d, e, "INSERT OR IGNORE INTO task (id, key, text) VALUES (?,?,?)", "itt", f->task.v[i].id, f->task.v[i].key, f->task.v[i].text);
     return ok && put_trials(d, f->trial.v, f->trial.n, e) && put_trials(d, f->indexed_trial.v, f->indexed_trial.n, e) && put_rest(d, f, e) &&
-           db_do(d, e, "COMMIT", "");
+           db_rename_candidates(d, e) && db_do(d, e, "COMMIT", "");
 }
 
 static i64 count(struct db *d, const char *sql, struct err *e) { return db_int(d, db_query(d, e, sql, ""), e); }

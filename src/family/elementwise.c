@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// elementwise: any task, every output computed element by element in a grid of its own, everything inlined.
+// It is the fallback that makes every graph compile, and the right family for pointwise tasks,
+// views, layout conversions, resizing. Reductions and products are recomputed per element by their
+// operators' own loops: slow, but correct. Operators that are not computed element by element emit
+// the whole kernel themselves.
+#include "gen/gen.h"
+
+// clang-format off
+#define PARAMS(P)                                                                                                             \
+    P(axis, "group of axes that is a vector, counted from the innermost in memory", 0, 1, 2)                                  \
+    P(lanes, "lanes of a vector", 1, 4, 8, 16, 32, 64)                                                                        \
+    P(unroll, "vectors per step", 1, 2, 4)                                                                                    \
+    P(ec, "elements per grid iteration along the vector axis, 0 = all", 0, 8, 16, 32, 64, 128, 512, 1024, 4096, 16384, 65536) \
+    P(pb, "indices per grid iteration along the next axis, 0 = all", 0, 1, 4, 8, 16, 32, 64, 256)                             \
+    P(ob, "rows of all other axes per grid iteration", 1, 4, 16, 64, 256)                                                     \
+    P(edge, "elements at both ends of a row that are done one by one", 0, 1, 2, 4)
+// clang-format on
+GEN_PARAMS(PARAMS)
+GEN_PARAM_READER(struct elementwise_sched, sched_of, PARAMS)
+
+static u32 max_groups(const struct task *t)
+{
+    u32 n = 0;
+    for (u32 i = 0; i < t->g.output.n; i++) {
+        struct space s;
+        space_of(&s, &t->g, t->g.output.v[i], NULL, 0);
+        n = s.n > n ? s.n : n;
+    }
+    return n;
+}
+
+static bool is_whole(const struct graph *g, value_id v)
+{
+    node_id n = graph_value(g, v)->producer;
+    return n && (op_of(g, n)->props & OP_WHOLE);
+}
+
+/* Operators that emit a kernel themselves do it for outputs of the task only. Devices with groups of
+   threads need this family for them alone (see wg_elementwise). */
+static bool match(const struct gen_problem *p)
+{
+    const struct task *t = p->t;
+    bool any_whole = false;
+    for (node_id n = 1; n < t->g.node.n; n++) {
+        if (!(op_of(&t->g, n)->props & OP_WHOLE)) continue;
+        any_whole = true;
+        const struct node *x = graph_node(&t->g, n);
+        for (u32 i = 0; i < x->out.n; i++) {
+            bool is_out = !x->out.v[i];
+            for (u32 j = 0; j < t->g.output.n; j++)
+                is_out = is_out || t->g.output.v[j] == x->out.v[i];
+            if (!is_out) return false;
+        }
+    }
+    return (!p->c->is_gpu || any_whole) && t->g.output.n > 0;
+}
+
+static void initial(const struct gen_problem *p, struct sched *s)
+{
+    const struct task *t = p->t;
+    struct elementwise_sched d = {.axis = 0, .lanes = 1, .unroll = 1, .ec = 0, .pb = 1, .ob = 1};
+    value_id v = t->g.output.v[0];
+    if (!is_whole(&t->g, v) && !p->c->is_gpu) gen_elementwise_default(t, p->c, v, NULL, &d);
+    const i64 want[N_PARAM] = {d.axis, d.lanes, d.unroll, d.ec, d.pb, d.ob, d.edge};
+    for (u32 i = 0; i < N_PARAM; i++) s->v[i] = gen_nearest(&param[i], want[i]);
+    if (max_groups(t) < 2) s->v[P_pb] = 1;
+    if (s->v[P_pb]) s->v[P_ob] = 1;
+}
+
+/* Parameters without effect have one value only. */
+static bool legal(const struct gen_problem *p, const struct sched *s)
+{
+    const struct task *t = p->t;
+    const struct caps *c = p->c;
+    u32 n = max_groups(t), widest = gen_lanes(c, DT_F32);
+    const struct elementwise_sched v = sched_of(s);
+    bool scalar = c->is_gpu || is_whole(&t->g, t->g.output.v[0]);
+    if (scalar && (v.lanes != 1 || v.ec)) return false;
+    if (v.lanes != 1 && v.lanes > widest) return false;
+    if (v.axis >= n || (v.lanes == 1 && v.unroll != 1)) return false;
+    if (v.edge && (2 * v.edge >= v.lanes || v.ec)) return false;
+    if (v.ec && v.ec % (v.lanes * v.unroll)) return false;
+    if ((n < 2 && v.pb != 1) || (n < 3 && v.ob != 1)) return false;
+    return v.ob == 1 || v.pb == 0; /* rows of all axes are whole rows */
+}
+
+static void emit(struct emit *m, const struct task *t, const struct caps *c, const struct sched *s)
+{
+    const struct elementwise_sched x = sched_of(s);
+    node_id done = 0;
+    emit_args(m);
+    for (u32 i = 0; i < t->g.output.n; i++) {
+        value_id out = t->g.output.v[i];
+        node_id n = graph_value(&t->g, out)->producer;
+        if (!is_whole(&t->g, out)) {
+            gen_elementwise_grid(m, out, &x, NULL);
+            continue;
+        }
+        if (n != done) op_of(&t->g, n)->whole(m, graph_node(&t->g, n));
+        emit_padding(m, out);
+        done = n;
+    }
+}
+
+static double predict(const struct gen_problem *p, const struct sched *s)
+{
+    const struct task *t = p->t;
+    const struct caps *c = p->c;
+    const i64 *var = p->var;
+    const struct graph *g = &t->g;
+    double work = 0, bytes = 0;
+    for (u32 i = 0; i < g->output.n; i++)
+        work += gen_count(g, g->output.v[i], var) * gen_work(t, g->output.v[i], var);
+    for (u32 i = 0; i < g->input.n; i++) bytes += gen_bytes(g, g->input.v[i], var);
+    for (u32 i = 0; i < g->output.n; i++) bytes += gen_bytes(g, g->output.v[i], var);
+    double rate = 1e9 * (s->v[P_lanes] > 1 ? 3 : 1);
+    double grain =
+        (double)(s->v[P_ec] ? s->v[P_ec] : 256) * (s->v[P_pb] ? s->v[P_pb] : 64) * s->v[P_ob];
+    double threads = grain > 32768 ? 1 : c->n_threads;
+    return 1e-6 +
+           (work / rate + bytes / gen_byte_rate(c)) / i64_max(1, (i64)threads) * (1 + 200 / grain);
+}
+
+const struct gen gen_elementwise = {
+    .version = 1,
+    .name = "elementwise",
+    .revision = 4,
+    .param = param,
+    .n_param = N_PARAM,
+    .sums = SUMS_BY_ELEMENT,
+    .match = match,
+    .initial = initial,
+    .legal = legal,
+    .emit = emit,
+    .predict = predict,
+};

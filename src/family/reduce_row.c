@@ -1,0 +1,468 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// reduce_row: tasks with reductions (softmax, normalisation, global pooling, ReduceX). When all of them
+// run over the same axes a grid iteration takes some rows and does everything for a row at once:
+// the reductions in order, each with several accumulators, their results bound, then the outputs.
+// What a reduction had to compute per element may be kept in scratch for the passes that follow.
+// Vectors run along the row; where the innermost axis in memory is not reduced, across it, one row
+// per lane.
+//
+// Reductions that do not fit together go one by one, each through a grid that leaves its result in
+// a temporary array.
+//
+// Groups of axes (gen/space.c) are either reduced or kept; a row is one index of all kept groups.
+#include "gen/row.h"
+
+// clang-format off
+#define PARAMS(P)                                                                    \
+    P(lanes, "lanes of a vector", 1, 4, 8, 16, 32, 64)                               \
+    P(unroll, "accumulators of a reduction", 1, 2, 4, 8)                             \
+    P(rows, "rows, or vectors of rows, per grid iteration", 1, 2, 4, 8, 16, 64, 256) \
+    P(keep, "1: what a reduction computed is kept for the next pass", 0, 1)
+// clang-format on
+GEN_PARAMS(PARAMS)
+GEN_PARAM_READER(struct params, params_of, PARAMS)
+
+/* Emission. */
+
+struct rows {
+    struct emit *m;
+    struct row_task x;
+    const struct reduction *first; /* its axes make the space */
+    struct row_space s;
+    u32 lanes;                     /* across: vectors run across the innermost group */
+    i64 unroll;
+    bool keep;
+    bool ordered;                  /* sums are taken as gen/row.h promises */
+    i64 parts;                     /* accumulators, by an element's number; 0: `unroll` of them, by its place in the loop */
+    kval at[MAX_RANK]; /* per group; a vector where lanes run */
+    kval limit;        /* lanes across that exist, 0: all */
+    kval number, pos;  /* of the element in its row; where the elements of a vector are kept */
+    kval store;        /* WORK: what the current reduction computes; 0: not kept */
+    kval kept[MAX_REDUCE], result[MAX_REDUCE], temp[MAX_REDUCE];
+};
+
+/* Vectors along a row hold neighbouring partial sums, if all vectors begin at multiples of their lanes. */
+static void find_parts(struct rows *r)
+{
+    u32 n_groups = 0;
+    for (u32 g = 0; g < r->s.sp.n; g++) n_groups += r->s.reduced[g];
+    bool whole = n_groups <= 1 || gen_static(r->x.g, r->s.sp.g[r->s.inner].extent, 1) % ROW_PARTS == 0;
+    if (!r->s.across && !whole) r->lanes = 1;
+    bool along = !r->s.across && r->lanes > 1;
+    r->unroll = along ? ROW_PARTS / r->lanes : 1;
+    r->parts = along ? 0 : ROW_PARTS;
+}
+
+static void find_space(struct rows *r)
+{
+    row_space_of(&r->s, &r->x, r->first);
+    bool one = r->s.inner == r->s.sp.n || gen_static(r->x.g, r->s.sp.g[r->s.inner].extent, 0) == 1;
+    if (!r->s.across && one) r->lanes = 1; /* a row is one element: there is no axis to be a vector */
+    if (r->ordered) find_parts(r);
+}
+
+static void full_index(struct rows *r, kval idx[MAX_RANK])
+{
+    space_index(r->m->k, &r->s.sp, r->at, idx);
+}
+
+static void less_index(struct rows *r, kval idx[MAX_RANK])
+{
+    kval full[MAX_RANK];
+    full_index(r, full);
+    row_less_index(r->m, r->first, full, idx);
+}
+
+typedef void visit_fn(struct rows *r, const void *user, i64 u, kval limit);
+
+static kval group_size(struct rows *r, u32 g) { return emit_size(r->m, r->s.sp.g[g].extent); }
+
+/* One element, or a vector of them, at e along the innermost reduced group. */
+static void visit_at(struct rows *r, visit_fn *fn, const void *user, kval e, i64 u, kval limit)
+{
+    struct kir *k = r->m->k;
+    kval pos = kir_int(k, 0);
+    if (r->s.inner < r->s.sp.n) r->at[r->s.inner] = r->s.across ? e : kir_ramp(k, e, 1, r->lanes);
+    for (u32 g = 0; g < r->s.sp.n; g++)
+        if (r->s.reduced[g])
+            pos = kir_add(k, kir_mul(k, pos, group_size(r, g)), g == r->s.inner ? e : r->at[g]);
+    r->number = pos;
+    r->pos = r->s.across ? kir_ramp(k, kir_mul_i(k, pos, r->lanes), 1, r->lanes)
+                       : kir_ramp(k, pos, 1, r->lanes);
+    emit_limit(r->m, limit);
+    fn(r, user, u, limit);
+    emit_limit(r->m, 0);
+}
+
+/* Vectors behind the last full round of accumulators, each to its own one. */
+static void visit_ordered(struct rows *r, visit_fn *fn, const void *user)
+{
+    struct kir *k = r->m->k;
+    i64 lanes = r->lanes, many = lanes * r->unroll, d;
+    kval n = group_size(r, r->s.inner), zero = kir_int(k, 0), end = kir_mul_i(k, kir_div_i(k, n, many), many);
+    kval e = kir_loop(k, KL_SERIAL, zero, end, many);
+    for (i64 u = 0; u < r->unroll; u++) visit_at(r, fn, user, kir_add_i(k, e, u * lanes), u, 0);
+    kir_end(k);
+    for (i64 u = 0; u < r->unroll; u++) {
+        kval at = kir_add_i(k, end, u * lanes), left = kir_sub(k, n, at);
+        bool is_known = kir_is_const(k, left, &d);
+        if (is_known && d <= 0) return;
+        if (!is_known) kir_if(k, kir_lt(k, zero, left));
+        visit_at(r, fn, user, at, u, is_known && d >= lanes ? 0 : kir_min(k, left, kir_int(k, lanes)));
+        if (!is_known) kir_end(k);
+    }
+}
+
+static void visit_inner(struct rows *r, visit_fn *fn, const void *user)
+{
+    struct kir *k = r->m->k;
+    if (r->s.inner == r->s.sp.n) {
+        visit_at(r, fn, user, kir_int(k, 0), 0, r->s.across ? r->limit : 0);
+        return;
+    }
+    i64 step = r->s.across ? 1 : r->lanes, many = step * r->unroll, d;
+    if (r->ordered && r->unroll > 1) {
+        visit_ordered(r, fn, user);
+        return;
+    }
+    kval n = group_size(r, r->s.inner), zero = kir_int(k, 0), lim = r->s.across ? r->limit : 0;
+    kval first = kir_mul_i(k, kir_div_i(k, n, many), many),
+         second = kir_mul_i(k, kir_div_i(k, n, step), step);
+    if (r->unroll > 1) {
+        kval e = kir_loop(k, KL_SERIAL, zero, first, many);
+        for (i64 u = 0; u < r->unroll; u++)
+            visit_at(r, fn, user, kir_add_i(k, e, u * step), u, lim);
+        kir_end(k);
+    }
+    kval from = r->unroll > 1 ? first : zero;
+    if (!(kir_is_const(k, kir_sub(k, second, from), &d) && d <= 0)) {
+        kval e = kir_loop(k, KL_SERIAL, from, second, step);
+        visit_at(r, fn, user, e, 0, lim);
+        kir_end(k);
+    }
+    kval rest = kir_sub(k, n, second);
+    if (r->s.across || step == 1 || (kir_is_const(k, rest, &d) && d <= 0)) return;
+    kir_if(k, kir_lt(k, zero, rest));
+    visit_at(r, fn, user, second, 0, rest);
+    kir_end(k);
+}
+
+/* All elements of the current row. */
+static void visit_row(struct rows *r, visit_fn *fn, const void *user)
+{
+    struct kir *k = r->m->k;
+    u32 open = 0;
+    for (u32 g = 0; g < r->s.sp.n; g++)
+        if (r->s.reduced[g] && g != r->s.inner) {
+            r->at[g] = kir_loop(k, KL_SERIAL, kir_int(k, 0), group_size(r, g), 1);
+            open++;
+        }
+    visit_inner(r, fn, user);
+    while (open--) kir_end(k);
+}
+
+/* A pass of a reduction. */
+
+struct pass {
+    const struct reduction *red;
+    kval acc, neutral;
+    u32 lanes;
+};
+
+static void accumulate(struct rows *r, const void *user, i64 u, kval limit)
+{
+    const struct pass *p = user;
+    struct kir *k = r->m->k;
+    kval idx[MAX_RANK], slot = r->parts ? kir_mod_i(k, r->number, r->parts) : kir_int(k, u);
+    full_index(r, idx);
+    kval val = kir_splat(k, emit_value(r->m, p->red->in, idx), p->lanes);
+    if (r->store && limit) kir_store_n(k, r->store, r->pos, val, limit);
+    else if (r->store) kir_store(k, r->store, r->pos, val);
+    if (limit && !r->s.across) {
+        kval valid = kir_lt(k, kir_ramp(k, kir_int(k, 0), 1, p->lanes), limit);
+        val = kir_select(k, valid, val, p->neutral);
+    }
+    kir_store(k, p->acc, slot, emit_combine(k, p->red->r.combine, kir_load(k, p->acc, slot), val));
+}
+
+static kval across_lanes(const struct rows *r, enum kir_op op, kval v)
+{
+    struct kir *k = r->m->k;
+    u32 n = kir_lanes(k, v);
+    if (op == KI_ADD) return kir_un(k, KI_HADD, v);
+    if (op == KI_MIN || op == KI_MAX) return kir_un(k, op == KI_MIN ? KI_HMIN : KI_HMAX, v);
+    kval lane[ROW_PARTS * 2] = {0};
+    for (u32 i = 0; i < n; i++) lane[i] = kir_lane(k, v, i);
+    for (u32 i = 1; i < n && !r->ordered; i++) lane[0] = kir_bin(k, op, lane[0], lane[i]);
+    for (u32 half = n / 2; half && r->ordered; half /= 2)
+        for (u32 i = 0; i < half; i++) lane[i] = kir_bin(k, op, lane[i], lane[i + half]);
+    return lane[0];
+}
+
+static kval fold_accumulators(struct rows *r, enum kir_op op, kval acc, i64 n)
+{
+    struct kir *k = r->m->k;
+    kval v[ROW_PARTS] = {0};
+    for (i64 u = 0; u < n; u++) v[u] = kir_load(k, acc, kir_int(k, u));
+    for (i64 u = 1; u < n && !r->ordered; u++) v[0] = kir_bin(k, op, v[0], v[u]);
+    for (i64 half = n / 2; half && r->ordered; half /= 2)
+        for (i64 u = 0; u < half; u++) v[u] = kir_bin(k, op, v[u], v[u + half]);
+    return v[0];
+}
+
+static kval reduce_row(struct rows *r, const struct reduction *red)
+{
+    struct kir *k = r->m->k;
+    enum dtype t = emit_type(graph_value(r->x.g, red->in)->dtype);
+    struct pass p = {.red = red, .lanes = r->lanes};
+    p.neutral = kir_splat(k, emit_neutral(r->m, red->r.combine, t), p.lanes);
+    i64 n = r->parts ? r->parts : r->unroll;
+    p.acc = kir_alloc(k, KS_REG, t, p.lanes, kir_int(k, n));
+    for (i64 u = 0; u < n; u++) kir_store(k, p.acc, kir_int(k, u), p.neutral);
+    visit_row(r, accumulate, &p);
+    kval v = fold_accumulators(r, red->r.combine, p.acc, n);
+    return r->s.across ? v : across_lanes(r, red->r.combine, v);
+}
+
+static kval result_of(struct emit *m, const void *user, const kval *idx)
+{
+    return *(const kval *)user;
+}
+
+struct kept {
+    struct rows *r;
+    kval array;
+};
+
+static kval kept_value(struct emit *m, const void *user, const kval *idx)
+{
+    const struct kept *x = user;
+    return emit_load(m, x->array, x->r->pos);
+}
+
+static void store_output(struct rows *r, const void *user, i64 u, kval limit)
+{
+    value_id v = *(const value_id *)user;
+    kval idx[MAX_RANK];
+    full_index(r, idx);
+    emit_store_n(r->m, v, idx, emit_value(r->m, v, idx), limit);
+}
+
+static void finish_row(struct rows *r)
+{
+    struct emit *m = r->m;
+    for (u32 i = 0; i < m->g->output.n; i++) {
+        value_id v = m->g->output.v[i];
+        kval idx[MAX_RANK];
+        const struct shape *of = &graph_value(m->g, v)->shape;
+        /* Where all axes reduced over are of size 1 it may read what the reductions read, kept or not. */
+        bool is_full = shape_equal(of, &graph_value(m->g, r->first->in)->shape);
+        if (is_full || !shape_equal(of, &graph_value(m->g, r->first->out)->shape)) {
+            visit_row(r, store_output, &v);
+            continue;
+        }
+        less_index(r, idx);
+        emit_limit(m, r->s.across ? r->limit : 0);
+        emit_store_n(m, v, idx, emit_value(m, v, idx), r->s.across ? r->limit : 0);
+        emit_limit(m, 0);
+    }
+}
+
+/* May this value be kept: something was computed for it, and it is not itself a result. */
+static bool is_worth_keeping(const struct rows *r, value_id v)
+{
+    return r->keep && graph_value(r->x.g, v)->producer != 0;
+}
+
+static void do_row(struct rows *r)
+{
+    struct emit *m = r->m;
+    struct kept kept[MAX_REDUCE];
+    for (u32 i = 0; i < r->x.n; i++) {
+        const struct reduction *red = &r->x.red[i];
+        bool bound = m->bind[red->in].fn != NULL;
+        r->store = r->kept[i] && !bound ? r->kept[i] : 0;
+        r->result[i] = reduce_row(r, red);
+        emit_bind(m, red->out, result_of, &r->result[i]);
+        if (r->store) {
+            kept[i] = (struct kept){r, r->kept[i]};
+            emit_bind(m, red->in, kept_value, &kept[i]);
+        }
+        r->store = 0;
+    }
+    finish_row(r);
+    for (u32 i = 0; i < r->x.n; i++) {
+        emit_bind(m, r->x.red[i].out, NULL, NULL);
+        emit_bind(m, r->x.red[i].in, NULL, NULL);
+    }
+}
+
+static void do_row_apart(struct rows *r, u32 number)
+{
+    struct emit *m = r->m;
+    struct kir *k = m->k;
+    const struct reduction *red = &r->x.red[number];
+    kval idx[MAX_RANK], v = reduce_row(r, red);
+    less_index(r, idx);
+    kval at = row_dense_index(m, red->out, idx);
+    v = kir_splat(k, v, kir_lanes(k, at));
+    if (r->s.across && r->limit && kir_at(k, at)->op == KI_RAMP) {
+        kir_store_n(k, r->temp[number], at, v, r->limit);
+        return;
+    }
+    u32 lanes = kir_lanes(k, at);
+    for (u32 l = 0; l < lanes; l++) { /* an address that is no ramp: lane by lane */
+        if (r->s.across && r->limit) kir_if(k, kir_lt(k, kir_int(k, l), r->limit));
+        kir_store(k, r->temp[number], kir_lane(k, at, l), kir_lane(k, v, l));
+        if (r->s.across && r->limit) kir_end(k);
+    }
+}
+
+struct temp_of {
+    const struct rows *r;
+    u32 number;
+};
+
+static kval temp_value(struct emit *m, const void *user, const kval *idx)
+{
+    const struct temp_of *x = user;
+    return emit_load(m, x->r->temp[x->number], row_dense_index(m, x->r->x.red[x->number].out, idx));
+}
+
+/* The grid over rows. number: the reduction, or -1: everything at once. */
+static void row_grid(struct rows *r, i64 rows_per, i64 number)
+{
+    struct emit *m = r->m;
+    struct kir *k = m->k;
+    struct symtab *st = m->g->sym;
+    u32 group[MAX_RANK], n = 0;
+    sym one = sym_const(st, 1), rows = one, vectors = one;
+    for (u32 g = 0; g < r->s.sp.n; g++) {
+        if (r->s.reduced[g] || (r->s.across && g == r->s.sp.n - 1)) continue;
+        group[n++] = g;
+        rows = sym_mul(st, rows, r->s.sp.g[g].extent);
+    }
+    sym width = r->s.across ? r->s.sp.g[r->s.sp.n - 1].extent : one;
+    if (r->s.across) vectors = sym_cdiv(st, width, sym_const(st, r->lanes));
+    sym all = sym_mul(st, rows, vectors);
+    kval grid = kir_grid(k, emit_size(m, sym_cdiv(st, all, sym_const(st, rows_per))));
+    kval from = kir_mul_i(k, grid, rows_per),
+         to = kir_min(k, kir_add_i(k, from, rows_per), emit_size(m, all));
+    for (u32 i = 0; number < 0 && i < r->x.n; i++) {
+        sym size = one;
+        for (u32 g = 0; g < r->s.sp.n; g++)
+            if (r->s.reduced[g]) size = sym_mul(st, size, r->s.sp.g[g].extent);
+        if (r->s.across) size = sym_mul(st, size, sym_const(st, r->lanes));
+        enum dtype t = emit_type(graph_value(m->g, r->x.red[i].in)->dtype);
+        r->kept[i] = is_worth_keeping(r, r->x.red[i].in)
+                         ? kir_alloc(k, KS_WORK, t, 1, emit_size(m, size))
+                         : 0;
+    }
+    kval row = kir_loop(k, KL_SERIAL, from, to, 1);
+    r->limit = 0;
+    if (r->s.across) {
+        kval nv = emit_size(m, vectors), c = kir_mul_i(k, kir_mod(k, row, nv), r->lanes);
+        row = kir_div(k, row, nv);
+        r->at[r->s.sp.n - 1] = kir_ramp(k, c, 1, r->lanes);
+        bool exact = sym_divides(st, r->lanes, width);
+        r->limit = exact || r->lanes == 1 ? 0 : kir_sub(k, emit_size(m, width), c);
+    }
+    space_split(m, &r->s.sp, group, n, row, r->at);
+    if (number < 0) do_row(r);
+    else do_row_apart(r, (u32)number);
+    kir_end(k);
+    kir_end(k);
+}
+
+static void emit(struct emit *m, const struct task *t, const struct caps *c, const struct sched *s)
+{
+    struct rows *r = arena_new(m->arena, struct rows);
+    struct temp_of temp[MAX_REDUCE];
+    const struct params v = params_of(s);
+    *r = (struct rows){.m = m,
+                       .lanes = row_is_float_only(&t->g) ? (u32)v.lanes : 1,
+                       .unroll = v.unroll,
+                       .keep = v.keep,
+                       .ordered = c->deterministic};
+    row_of(&r->x, t);
+    r->x.ordered = r->ordered;
+    emit_args(m);
+    r->first = &r->x.red[0];
+    if (r->x.fused) {
+        find_space(r);
+        row_grid(r, v.rows, -1);
+        return;
+    }
+    for (u32 i = 0; i < r->x.n; i++) {
+        const struct value *o = graph_value(&t->g, r->x.red[i].out);
+        r->temp[i] = kir_alloc(m->k, KS_TEMP, emit_type(o->dtype), 1,
+                               emit_size(m, shape_count(t->g.sym, &o->shape)));
+    }
+    for (u32 i = 0; i < r->x.n; i++) {
+        r->first = &r->x.red[i];
+        find_space(r);
+        row_grid(r, v.rows, i);
+        temp[i] = (struct temp_of){r, i};
+        emit_bind(m, r->x.red[i].out, temp_value, &temp[i]);
+    }
+    gen_elementwise_rest(m, t, c, r->x.red[r->x.n - 1].out, temp_value, &temp[r->x.n - 1]);
+}
+
+/* Choice. */
+
+static bool analyze(const struct gen_problem *p) { return !p->c->is_gpu && row_of(p->facts, p->t); }
+
+static bool legal(const struct gen_problem *p, const struct sched *s)
+{
+    const struct row_task *x = p->facts;
+    const struct caps *c = p->c;
+    const struct params v = params_of(s);
+    u32 widest = gen_lanes(c, DT_F32);
+    if (c->deterministic && (v.unroll > 1 || v.lanes > ROW_PARTS)) return false;
+    if (v.lanes != 1 && ((u32)v.lanes > widest || !row_is_float_only(x->g))) return false;
+    if (v.keep && (!x->fused || row_length(x, NULL) * 64 > 4 * (double)c->l2_bytes + 65536))
+        return false;
+    return true;
+}
+
+static void initial(const struct gen_problem *p, struct sched *s)
+{
+    const struct row_task *x = p->facts;
+    const struct caps *c = p->c;
+    double len = row_length(x, NULL);
+    u32 lanes = gen_lanes(c, graph_value(x->g, x->red[0].in)->dtype);
+    s->v[P_lanes] = row_is_float_only(x->g) ? gen_nearest(&param[P_lanes], lanes) : 1;
+    s->v[P_unroll] = len >= 256 && !c->deterministic ? 4 : 1;
+    s->v[P_rows] = gen_nearest(&param[P_rows], (i64)(4096 / (len + 1)));
+    s->v[P_keep] = 1;
+    if (!row_computes(x) || !legal(p, s)) s->v[P_keep] = 0;
+}
+
+static double predict(const struct gen_problem *p, const struct sched *s)
+{
+    const struct row_task *x = p->facts;
+    const struct caps *c = p->c;
+    const i64 *var = p->var;
+    double full = gen_count(x->g, x->red[0].in, var), rows = gen_count(x->g, x->red[0].out, var),
+           passes = x->n + p->t->g.output.n;
+    double ops = 2 + (double)p->t->g.node.n * (s->v[P_keep] ? 0.6 : 1);
+    double work = full * passes * ops / s->v[P_lanes] * (s->v[P_unroll] > 1 ? 1 : 1.6) / 3e9;
+    double threads = rows / s->v[P_rows] > 1 ? i64_max(1, c->n_threads) : 1;
+    return 1e-6 + (work + 4 * full * (x->fused ? 2 : 4) / gen_byte_rate(c)) / threads;
+}
+
+const struct gen gen_reduce_row = {
+    .version = 1,
+    .name = "reduce_row",
+    .revision = 3,
+    .param = param,
+    .n_param = N_PARAM,
+    .sums = SUMS_OF_ROWS,
+    .facts = sizeof(struct row_task),
+    .analyze = analyze,
+    .initial = initial,
+    .legal = legal,
+    .emit = emit,
+    .predict = predict,
+};

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// wg_gemv: matrix products with few rows or few columns, by workgroups. Each element of
+// the long operand is needed once or a few times, so it goes from memory straight to registers,
+// read along the axis in which it is dense: along the terms, with neighbouring threads on
+// neighbouring terms of a line, or along its lines (the rows or columns of the result), with
+// neighbouring threads on neighbouring lines. `tk` threads share the terms of a line and add up at
+// the end (gen/wg.c); the short operand is read through the caches.
+//
+// Lines behind the last are copies of the last ones that store nothing.
+//
+// Dims: y (b.., m, n) = a (b.., m, k) x b (b.., k, n); short: m or n, at most MAX_SHORT.
+#include "gen/gemm.h"
+#include "gen/wg.h"
+
+// clang-format off
+#define PARAMS(P)                                                                  \
+    P(tk, "threads that share the terms of a line", 1, 4, 8, 16, 32, 64, 128, 256) \
+    P(tl, "threads of a workgroup along lines", 1, 2, 4, 8, 16, 32, 64, 128, 256)      \
+    P(lines, "lines, or vectors of lines, of a thread", 1, 2, 4)                   \
+    P(lanes, "elements of a vector", 1, 2, 4, 8)                                   \
+    P(unroll, "vectors of a line on their way at the same time", 1, 2, 4)          \
+    P(sub, "1: threads of a subgroup add up among themselves", 0, 1)
+// clang-format on
+GEN_PARAMS(PARAMS)
+
+enum { MAX_SHORT = 16, MAX_REGS = 160 };
+
+GEN_PARAM_READER(struct params, params_of, PARAMS)
+
+struct lines { /* the product seen from its long operand */
+    struct gemm x;
+    bool long_b; /* lines are columns of y, else rows */
+    i64 n_short; /* rows or columns of the short operand */
+    sym n_lines;
+    bool along_k; /* the long operand is dense along the terms, else across lines */
+};
+
+static bool lines_of(struct lines *l, const struct task *t)
+{
+    *l = (struct lines){0};
+    if (!gemm_of(&l->x, t)) return false;
+    i64 m = gen_static(&t->g, l->x.m, INT64_MAX), n = gen_static(&t->g, l->x.n, INT64_MAX);
+    l->long_b = m <= n;
+    l->n_short = i64_min(m, n);
+    l->n_lines = l->long_b ? l->x.n : l->x.m;
+    l->along_k = gemm_is_dense_along_last(t, l->long_b ? l->x.b : l->x.a, 4) != l->long_b;
+    return l->n_short >= 1 && l->n_short <= MAX_SHORT;
+}
+
+struct worker {
+    struct emit *m;
+    struct workgroup g;
+    struct lines l;
+    struct params s;
+    enum dtype type;
+    u32 k_lanes, l_lanes; /* of vectors along terms, along lines; one of them is 1 */
+    kval pos[MAX_RANK];   /* of y: batches */
+    kval place, own;      /* of the thread among those of its line, and along lines */
+    kval block;           /* of lines */
+    kval line[4];         /* first line of the thread's vectors, not clamped */
+    kval acc;             /* [lines][short] */
+    struct result y;
+};
+
+static kval acc_at(const struct worker *w, i64 i, i64 j)
+{
+    return kir_int(w->m->k, i * w->l.n_short + j);
+}
+
+/* Elements of an operand at a line, or number in the short one, and term: one of them a ramp. */
+static kval read_operand(struct worker *w, bool is_b, kval across, kval term)
+{
+    struct kir *k = w->m->k;
+    const struct gemm *x = &w->l.x;
+    value_id v = is_b ? x->b : x->a;
+    kval idx[MAX_RANK];
+    gemm_index(w->m, x, v, w->pos, is_b ? term : across, is_b ? across : term, idx);
+    return kir_cast(k, w->type, emit_value(w->m, v, idx));
+}
+
+static kval last_line(struct worker *w, kval line)
+{
+    struct kir *k = w->m->k;
+    i64 block = w->s.tl * w->s.lines * w->l_lanes;
+    if (sym_divides(w->m->g->sym, block, w->l.n_lines)) return line;
+    return kir_min(k, line, kir_add_i(k, emit_size(w->m, w->l.n_lines), -(i64)w->l_lanes));
+}
+
+/* Adds the products of a vector of terms, or of one term. */
+static void step(struct worker *w, kval term)
+{
+    struct kir *k = w->m->k;
+    u32 lanes = w->k_lanes * w->l_lanes;
+    kval to = kir_ramp(k, term, 1, w->k_lanes), few[MAX_SHORT];
+    for (i64 j = 0; j < w->l.n_short; j++)
+        few[j] = kir_splat(k, read_operand(w, !w->l.long_b, kir_int(k, j), to), lanes);
+    for (i64 i = 0; i < w->s.lines; i++) {
+        kval line = kir_ramp(k, last_line(w, w->line[i]), 1, w->l_lanes);
+        kval x = kir_splat(k, read_operand(w, w->l.long_b, line, to), lanes);
+        for (i64 j = 0; j < w->l.n_short; j++)
+            kir_store(k, w->acc, acc_at(w, i, j),
+                      kir_fma(k, x, few[j], kir_load(k, w->acc, acc_at(w, i, j))));
+    }
+}
+
+static void all_terms(struct worker *w)
+{
+    struct kir *k = w->m->k;
+    i64 stride = w->s.tk * w->k_lanes, many = stride * w->s.unroll;
+    kval from = kir_mul_i(k, w->place, w->k_lanes), n = emit_size(w->m, w->l.x.k);
+    if (w->s.unroll > 1) {
+        kval left = kir_max(k, kir_sub(k, n, from), kir_int(k, 0));
+        kval end = kir_add(k, from, kir_mul_i(k, kir_div_i(k, left, many), many));
+        kval t = kir_loop(k, KL_SERIAL, from, end, many);
+        for (i64 u = 0; u < w->s.unroll; u++) step(w, kir_add_i(k, t, u * stride));
+        kir_end(k);
+        from = end;
+    }
+    step(w, kir_loop(k, KL_SERIAL, from, n, stride));
+    kir_end(k);
+}
+
+static void fold_all(struct worker *w)
+{
+    struct kir *k = w->m->k;
+    struct wg_fold f = {&w->g, KI_ADD, w->s.tk, w->l.along_k ? 1 : w->s.tl, 0};
+    if (w->s.tk > 1)
+        f.shared = kir_alloc(k, KS_SHARED, w->type, 1, kir_int(k, w->g.n * (i64)w->l_lanes));
+    for (i64 i = 0; i < w->s.lines * w->l.n_short; i++) {
+        kval v = kir_load(k, w->acc, kir_int(k, i));
+        if (w->l.along_k) v = kir_un(k, KI_HADD, v);
+        v = wg_fold(&f, v);
+        kir_store(k, w->acc, kir_int(k, i), kir_splat(k, v, w->k_lanes * w->l_lanes));
+    }
+}
+
+/* Storing. */
+
+/* The threads of a line know its results, the first one stores them. */
+static void store_lines(struct worker *w)
+{
+    struct kir *k = w->m->k;
+    const struct gemm *x = &w->l.x;
+    bool exact = sym_divides(w->m->g->sym, w->s.tl * w->s.lines * w->l_lanes, w->l.n_lines);
+    kval idx[MAX_RANK];
+    for (u32 i = 0; i < MAX_RANK; i++) idx[i] = w->pos[i];
+    if (w->s.tk > 1) kir_if(k, kir_lt(k, w->place, kir_int(k, 1)));
+    for (i64 i = 0; i < w->s.lines; i++) {
+        if (!exact) kir_if(k, kir_lt(k, w->line[i], emit_size(w->m, w->l.n_lines)));
+        kval line = kir_ramp(k, w->line[i], 1, w->l_lanes);
+        for (i64 j = 0; j < w->l.n_short; j++) {
+            kval v = kir_load(k, w->acc, acc_at(w, i, j)), few = kir_int(k, j);
+            if (w->l.along_k) v = kir_lane(k, v, 0);
+            if (x->m_axis >= 0) idx[x->m_axis] = w->l.long_b ? few : line;
+            idx[x->n_axis] = w->l.long_b ? line : few;
+            result_store(w->m, &w->y, idx, v, 0);
+        }
+        if (!exact) kir_end(k);
+    }
+    if (w->s.tk > 1) kir_end(k);
+}
+
+/* The grid. */
+
+static void open_grid(struct worker *w)
+{
+    struct emit *m = w->m;
+    struct kir *k = m->k;
+    struct symtab *st = m->g->sym;
+    const struct space *outer = &w->l.x.outer;
+    const u32 all[MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
+    kval at[MAX_RANK] = {0};
+    i64 block = w->s.tl * w->s.lines * w->l_lanes;
+    kval batch = kir_grid(k, emit_size(m, space_count(outer, st, 0, outer->n)));
+    w->block = kir_grid(k, emit_size(m, sym_cdiv(st, w->l.n_lines, sym_const(st, block))));
+    wg_enter(&w->g);
+    space_split(m, outer, all, outer->n, batch, at);
+    space_index(k, outer, at, w->pos);
+    kval t = w->g.t;
+    w->place = w->l.along_k ? kir_mod_i(k, t, w->s.tk) : kir_div_i(k, t, w->s.tl);
+    w->own = w->l.along_k ? kir_div_i(k, t, w->s.tk) : kir_mod_i(k, t, w->s.tl);
+    for (i64 i = 0; i < w->s.lines; i++) {
+        kval n = kir_add_i(k, kir_mul_i(k, w->block, w->s.lines), i);
+        w->line[i] = kir_mul_i(k, kir_add(k, kir_mul_i(k, n, w->s.tl), w->own), w->l_lanes);
+    }
+}
+
+static void emit(struct emit *m, const struct task *t, const struct caps *caps,
+                 const struct sched *v)
+{
+    struct worker *w = arena_new(m->arena, struct worker);
+    struct kir *k = m->k;
+    *w = (struct worker){.m = m, .s = params_of(v)};
+    lines_of(&w->l, t);
+    const struct gemm *x = &w->l.x;
+    i64 threads = w->s.tk * w->s.tl;
+    w->type = emit_type(graph_value(m->g, x->a)->dtype);
+    w->k_lanes = w->l.along_k ? (u32)w->s.lanes : 1;
+    w->l_lanes = w->l.along_k ? 1 : (u32)w->s.lanes;
+    wg_init(&w->g, m, threads, w->s.sub ? wg_subgroup(caps, threads) : 0);
+    emit_args(m);
+    w->y = (struct result){.v = x->y, .inner = x->n_axis};
+    if (!x->simple) result_open(m, &w->y, w->type);
+    open_grid(w);
+    u32 lanes = w->k_lanes * w->l_lanes;
+    w->acc = kir_alloc(k, KS_REG, w->type, lanes, kir_int(k, w->s.lines * w->l.n_short));
+    for (i64 i = 0; i < w->s.lines * w->l.n_short; i++)
+        kir_store(k, w->acc, kir_int(k, i), kir_const_f(k, w->type, lanes, 0));
+    all_terms(w);
+    fold_all(w);
+    store_lines(w);
+    kir_end(k);
+    kir_end(k);
+    if (!x->simple) gen_elementwise_rest(m, t, caps, x->y, result_load, &w->y);
+}
+
+/* Choice. */
+
+static bool analyze(const struct gen_problem *p)
+{
+    struct lines *l = p->facts;
+    return p->c->is_gpu && lines_of(l, p->t) && (p->c->has_f64 || graph_value(&p->t->g, l->x.a)->dtype != DT_F64);
+}
+
+static bool fits(const struct caps *c, const struct params *s)
+{
+    i64 n = s->tk * s->tl;
+    return n >= wg_least(c) && wg_is_legal(c, n, 8 * n * s->lanes * (s->tk > 1)) &&
+           !(s->sub && (s->tk == 1 || !wg_subgroup(c, n)));
+}
+
+static bool is_legal(const struct lines *l, const struct caps *c, const struct params *s)
+{
+    const struct gemm *x = &l->x;
+    sym dense = l->along_k ? x->k : l->n_lines;
+    i64 lines = gen_eval(x->g, l->n_lines, NULL), k = gen_eval(x->g, x->k, NULL);
+    if (!sym_divides(x->g->sym, s->lanes, dense) || (s->sub && !l->along_k)) return false;
+    if (s->lines * s->lanes * (l->n_short + 1) + l->n_short * s->lanes > MAX_REGS) return false;
+    if (s->tk * s->tl > wg_least(c)) { /* not for nothing */
+        i64 wide = s->tl * (l->along_k ? 1 : s->lanes), deep = s->tk * (l->along_k ? s->lanes : 1);
+        if ((s->tl > 1 && wide >= 2 * lines) || (s->tk > 1 && deep >= 2 * k)) return false;
+    }
+    return (s->lines == 1 || s->tl * s->lines < lines) && (s->unroll == 1 || s->tk < k);
+}
+
+static bool legal(const struct gen_problem *p, const struct sched *v)
+{
+    const struct params s = params_of(v);
+    return fits(p->c, &s) && is_legal(p->facts, p->c, &s);
+}
+
+/* Bound by the stream of the long operand, and by how long a thread waits for its part of it. */
+static double seconds(const struct lines *l, const struct caps *c, const struct params *s,
+                      const i64 *var)
+{
+    const struct gemm *x = &l->x;
+    double lines = (double)gen_eval(x->g, l->n_lines, var), k = (double)gen_eval(x->g, x->k, var),
+           batch = 1, n_short = (double)l->n_short;
+    i64 size = dtype_size(graph_value(x->g, x->a)->dtype), threads = s->tk * s->tl;
+    for (u32 i = 0; i < x->outer.n; i++) batch *= (double)gen_eval(x->g, x->outer.g[i].extent, var);
+    /* Neighbours in memory that threads read at the same time. */
+    double run = (double)((l->along_k ? s->tk : s->tl) * s->lanes * size);
+    double wide = (double)(s->tl * s->lines * (l->along_k ? 1 : s->lanes));
+    struct wg_load load = {
+        .groups = batch * (double)ceil_div((i64)lines, (i64)wide),
+        .threads = threads,
+        .flops = batch * lines * k * n_short * 4,
+        .bytes = batch * lines * k * (double)size * (run < 128 ? 128 / run : 1) +
+                 batch * (lines + k) * n_short * (double)size,
+        .barriers = s->tk > 1 && !s->sub ? n_short * (double)s->lines * 4 : 0};
+    double deep = (double)(s->tk * s->unroll * (l->along_k ? s->lanes : 1));
+    return wg_seconds(c, &load) + 4e-7 * k / deep + (x->simple ? 0 : 4e-6);
+}
+
+static double predict(const struct gen_problem *p, const struct sched *v)
+{
+    const struct params s = params_of(v);
+    return seconds(p->facts, p->c, &s, p->var);
+}
+
+const struct gen gen_wg_gemv = {
+    .version = 1,
+    .name = "wg_gemv",
+    .revision = 2,
+    .param = param,
+    .n_param = N_PARAM,
+    .sums = SUMS_IN_PARTS,
+    .facts = sizeof(struct lines),
+    .analyze = analyze,
+    .legal = legal,
+    .emit = emit,
+    .predict = predict,
+};
