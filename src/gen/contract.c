@@ -24,10 +24,11 @@ static kval read_operand(void *user, kval row, kval col)
     return kir_splat(k, kir_cast(k, s->p->st.type, v), s->copy.share.lanes);
 }
 
-kval operand_at(void *operand, kval term, kval i)
+/* In the current stage. */
+static kval operand_at(const struct operand *s, const struct contract_term *t, kval i)
 {
-    const struct operand *s = operand;
     struct kir *k = s->p->m->k;
+    kval term = t->at;
     kval stage = kir_add_i(k, kir_mul_i(k, s->stage, s->size), s->base);
     if (s->p->st.panel) {
         kval *inner = s->term_step == 1 ? &term : &i;
@@ -41,7 +42,7 @@ kval operand_at(void *operand, kval term, kval i)
 static kval copy_at(void *user, kval row, kval col)
 {
     struct operand *s = user;
-    return operand_at(s, s->along_k ? col : row, s->along_k ? row : col);
+    return operand_at(s, &(struct contract_term){.at = s->along_k ? col : row}, s->along_k ? row : col);
 }
 
 static void lay_panels(struct operand *s, bool terms_inside)
@@ -62,7 +63,8 @@ void operand_init(struct contraction *p, struct operand *s)
                        .v = is_a ? p->x.a : p->x.b,
                        .across = is_a ? p->x.m : p->x.n,
                        .block = is_a ? p->s.bm : p->s.bn,
-                       .along_k = (is_a ? p->address->a : p->address->b).along_k};
+                       .along_k = (is_a ? p->address->a : p->address->b).along_k,
+                       .at = operand_at};
     bool terms_inside = (is_a ? p->st.a_as_is : p->st.b_as_is) && s->along_k;
     s->term_step = terms_inside ? 1 : s->block + p->st.pad;
     s->step = terms_inside ? p->s.bk + p->st.pad : 1;
@@ -218,6 +220,7 @@ static void arrays_open(struct contraction *p)
     kval n = kir_int(k, i64_max(a + b, p->st.least));
     if (a + b + p->st.least == 0) return;
     p->array = p->st.swizzled ? kir_alloc_swizzled(k, p->st.type, n) : kir_alloc(k, KS_SHARED, p->st.type, 1, n);
+    p->a.array = p->b.array = p->array;
     if (p->n_out) p->out = kir_alloc(k, KS_SHARED, p->out_type, 1, kir_int(k, p->n_out));
 }
 

@@ -11,6 +11,16 @@
 
 struct contraction;
 
+/* A term of a K block as the addressing sees it. */
+struct contract_term {
+    kval at;             /* number in the K block */
+    kval channel;        /* the first, of the conv group */
+    kval tap[MAX_RANK];
+    kval ok;             /* does it exist? 0: always */
+    kval row, col;       /* the leaf's first ones, set before the addressing opens loops, if its others are a constant number of them away; 0: not */
+    kval a, b;           /* where staged operands begin inside these loops, if the addressing moves them along */
+};
+
 /* An operand and its part of the SHARED array. i: row of a, column of b. */
 struct operand {
     struct contraction *p;
@@ -24,16 +34,8 @@ struct operand {
     i64 base, size;      /* of its part of the array: first element, elements of one stage */
     kval stage;          /* current */
     kval number, first;  /* of the block; its first row or column */
-};
-/* Index of an element of the current stage in the SHARED array. */
-kval operand_at(void *operand, kval term, kval i);
-
-/* A term of a K block as the addressing sees it. */
-struct contract_term {
-    kval at;             /* number in the K block */
-    kval channel;        /* the first, of the conv group */
-    kval tap[MAX_RANK];
-    kval ok;             /* does it exist? 0: always */
+    kval array;          /* where leaves read it: the SHARED array, or one that lies in the order of the leaf already */
+    kval (*at)(const struct operand *s, const struct contract_term *t, kval i); /* index of an element in it */
 };
 
 /* Contiguous elements of an operand: terms, or else rows of a, columns of b; their number, or a divisor of it. */
@@ -48,9 +50,10 @@ struct addressing {
     /* Index in y of a row and column of the whole result. Returns the condition that it exists, 0: always. */
     kval (*index)(const struct contraction *p, kval row, kval col, kval idx[MAX_RANK]);
 
+
     /* For operands that are not staged; NULL where they always are. */
     i64 direct_run;        /* terms of a that a thread reads at a time */
-    void (*enter_row)(const struct contraction *p, kval i); /* computes the coordinates of row i of the block here, before all K blocks */
+    void (*enter_row)(const struct contraction *p, kval i); /* computes the coordinates of row i of the block here, before all K blocks; NULL: not */
     void (*term)(const struct contraction *p, kval k_block, kval at, struct contract_term *t);
     kval (*direct_a)(const struct contraction *p, const struct contract_term *t, kval i, u32 lanes);
     kval (*direct_b)(const struct contraction *p, const struct contract_term *t, kval i, u32 lanes);

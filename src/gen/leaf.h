@@ -38,9 +38,9 @@ struct fma_leaf {
     i64 deep;            /* terms of a step; more than one: vectors of rows run along them */
     kval team;           /* of this thread */
     kval row0, col0;     /* its first row and column */
-    kval acc;            /* sums */
+    kval acc;            /* sums: REG array [row][vector of columns]; set before `open` if it exists already */
     kval rows, cols;     /* ahead: fragments of two steps */
-    struct contract_term term; /* being multiplied, where an operand is not staged */
+    struct contract_term term; /* being multiplied: the first of the step */
 };
 extern const struct leaf leaf_fma;
 /* Terms to unroll where the schedule does not say: a power of two up to `terms`, so that the code stays short. */
@@ -68,11 +68,13 @@ void mma_multiply(const struct mma_tile *t, struct kir *k, const struct mma_sour
 struct mma_leaf {
     struct mma_tile t;
     i64 gm, gn;       /* units of the workgroup along rows and columns */
+    bool rows_first;  /* neighbouring units are along rows, else along columns */
     i64 subgroups;    /* of a unit: 1; a warpgroup's for wgmma */
     i64 at_once;      /* wgmma: units whose fragments are stored at once, a power of two */
     bool ahead;
     kval unit;        /* of this thread */
     kval row, col;    /* in the block: the unit's first sum */
+    struct contract_term term; /* of the step, where the addressing opens loops; else zero */
 };
 /* Subgroups load fragments from shared memory (cooperative matrices, mma.sync, MFMA, WMMA). Sums leave through contraction.out, which
    mma_out_size() sizes. */

@@ -11,7 +11,7 @@
 enum {
     MAX_CODE = 512,                 /* multiply-adds written out where the schedule does not say */
     VECTOR = 4,
-    MAX_ROWS = 16, MAX_COLS = 64,   /* vectors of a fragment */
+    MAX_ROWS = 64, MAX_COLS = 64,   /* vectors of a fragment */
 };
 
 /* Elements of both operands that a step multiplies: vectors of `run` rows or of `deep` terms; vectors of `lanes` columns, for each term. */
@@ -80,7 +80,7 @@ static void find_vectors(struct contraction *p)
     l->run = by_terms ? 1 : (u32)i64_min(VECTOR, l->row.near);
     l->deep = 1;
     if (p->st.a_direct) l->deep = p->address->direct_run;
-    else if (by_terms) l->deep = i64_min(VECTOR, p->s.bk / teams_of(l));
+    else if (by_terms) l->deep = wg_power_dividing(VECTOR, p->s.bk / teams_of(l));
     assert(l->col.near % l->lanes == 0 && l->row.near % l->run == 0);
     assert(row_vectors(l) <= MAX_ROWS && col_vectors(l) <= MAX_COLS);
 }
@@ -101,6 +101,7 @@ static void open_sums(struct contraction *p)
     struct fma_leaf *l = p->own;
     struct kir *k = p->m->k;
     i64 n = l->row.n * vectors(l);
+    if (l->acc) return;
     l->acc = kir_alloc(k, KS_REG, p->type, l->lanes, kir_int(k, n));
     for (i64 i = 0; i < n; i++) kir_store(k, l->acc, kir_int(k, i), kir_const_f(k, p->type, l->lanes, 0));
     if (l->ahead) {
@@ -120,62 +121,76 @@ static void open(struct contraction *p)
     find_vectors(p);
     place_thread(p);
     open_sums(p);
-    for (i64 i = 0; p->st.a_direct && i < l->row.n; i++) p->address->enter_row(p, row_at(p, i));
+    bool enters = p->st.a_direct && p->address->enter_row;
+    for (i64 i = 0; enters && i < l->row.n; i++) p->address->enter_row(p, row_at(p, i));
 }
 
 /* Steps. */
 
 /* A vector of an operand: from the array of staged ones, or what the addressing reads. */
-static kval staged(struct contraction *p, struct operand *s, kval term, kval i, u32 lanes)
+static kval staged(struct contraction *p, struct operand *s, const struct contract_term *t, kval i, u32 lanes)
 {
     struct kir *k = p->m->k;
-    return kir_load(k, p->array, kir_ramp(k, operand_at(s, term, i), 1, lanes));
+    return kir_load(k, s->array, kir_ramp(k, s->at(s, t, i), 1, lanes));
 }
 
-static kval read_row(struct contraction *p, kval term, kval row)
+static kval read_row(struct contraction *p, kval row)
 {
     const struct fma_leaf *l = p->own;
     struct kir *k = p->m->k;
     u32 lanes = row_lanes(l);
-    if (!p->st.a_direct) return kir_cast(k, p->type, staged(p, &p->a, term, row, lanes));
+    if (!p->st.a_direct) return kir_cast(k, p->type, staged(p, &p->a, &l->term, row, lanes));
     return kir_cast(k, p->type, kir_splat(k, p->address->direct_a(p, &l->term, row, (u32)l->deep), lanes));
 }
 
-static kval read_col(struct contraction *p, kval term, kval col)
+static kval read_col(struct contraction *p, const struct contract_term *t, kval col)
 {
     const struct fma_leaf *l = p->own;
     struct kir *k = p->m->k;
-    struct contract_term t = {.at = term};
-    if (!p->st.b_direct) return kir_cast(k, p->type, staged(p, &p->b, term, col, l->lanes));
-    return kir_cast(k, p->type, kir_splat(k, p->address->direct_b(p, &t, col, l->lanes), l->lanes));
+    if (!p->st.b_direct) return kir_cast(k, p->type, staged(p, &p->b, t, col, l->lanes));
+    return kir_cast(k, p->type, kir_splat(k, p->address->direct_b(p, t, col, l->lanes), l->lanes));
 }
 
-/* Of the step that begins with a term, which l->term is, too, where an operand is not staged. */
-static void read_fragment(struct contraction *p, kval term, struct fragment *f)
+/* Of the step that begins with l->term. */
+static void read_rows(struct contraction *p, struct fragment *f)
 {
     const struct fma_leaf *l = p->own;
-    for (i64 i = 0; i < row_vectors(l); i++) f->row[i] = read_row(p, term, row_at(p, l->deep > 1 ? i : i * l->run));
-    for (i64 u = 0; u < l->deep; u++)
-        for (i64 j = 0; j < vectors(l); j++) f->col[u * vectors(l) + j] = read_col(p, kir_add_i(p->m->k, term, u), col_at(p, j));
+    for (i64 i = 0; i < row_vectors(l); i++) f->row[i] = read_row(p, row_at(p, l->deep > 1 ? i : i * l->run));
+}
+
+/* Columns of the step's term u. */
+static void read_cols(struct contraction *p, i64 u, struct fragment *f)
+{
+    const struct fma_leaf *l = p->own;
+    struct contract_term t = l->term;
+    t.at = kir_add_i(p->m->k, t.at, u);
+    for (i64 j = 0; j < vectors(l); j++) f->col[u * vectors(l) + j] = read_col(p, &t, col_at(p, j));
+}
+
+static void multiply_term(struct contraction *p, i64 u, const struct fragment *f)
+{
+    const struct fma_leaf *l = p->own;
+    struct kir *k = p->m->k;
+    for (i64 i = 0; i < l->row.n; i++) {
+        kval own = l->deep > 1 ? kir_lane(k, f->row[i], u) : kir_lane(k, f->row[i / l->run], i % l->run), row = kir_splat(k, own, l->lanes);
+        for (i64 j = 0; j < vectors(l); j++)
+            kir_store(k, l->acc, slot(p, i, j), kir_fma(k, row, f->col[u * vectors(l) + j], sum_of(p, i, j)));
+    }
 }
 
 static void multiply_fragment(struct contraction *p, const struct fragment *f)
 {
     const struct fma_leaf *l = p->own;
-    struct kir *k = p->m->k;
-    for (i64 u = 0; u < l->deep; u++)
-        for (i64 i = 0; i < l->row.n; i++) {
-            kval own = l->deep > 1 ? kir_lane(k, f->row[i], u) : kir_lane(k, f->row[i / l->run], i % l->run), row = kir_splat(k, own, l->lanes);
-            for (i64 j = 0; j < vectors(l); j++)
-                kir_store(k, l->acc, slot(p, i, j), kir_fma(k, row, f->col[u * vectors(l) + j], sum_of(p, i, j)));
-        }
+    for (i64 u = 0; u < l->deep; u++) multiply_term(p, u, f);
 }
 
 static void fetch(struct contraction *p, kval term, struct fragment *f)
 {
     struct fma_leaf *l = p->own;
+    l->term = (struct contract_term){.at = term};
     if (p->st.a_direct) p->address->term(p, p->now, term, &l->term);
-    read_fragment(p, term, f);
+    read_rows(p, f);
+    for (i64 u = 0; u < l->deep; u++) read_cols(p, u, f);
 }
 
 /* Fragments of two steps in registers. */
@@ -278,9 +293,13 @@ static void multiply(struct contraction *p)
         multiply_counted(p);
         return;
     }
+    l->term = (struct contract_term){.row = l->row0, .col = l->col0};
     u32 n = p->address->loops(p, p->now, l->unroll, &l->term);
-    read_fragment(p, l->term.at, &f);
-    multiply_fragment(p, &f);
+    read_rows(p, &f);
+    for (i64 u = 0; u < l->deep; u++) {
+        read_cols(p, u, &f);
+        multiply_term(p, u, &f);
+    }
     for (u32 i = 0; i < n; i++) kir_end(p->m->k);
 }
 

@@ -82,8 +82,11 @@ static void open(struct contraction *p)
     struct mma_leaf *l = p->own;
     struct kir *k = p->m->k;
     l->unit = kir_div_i(k, p->g.sg, l->subgroups);
-    l->row = kir_mul_i(k, kir_div_i(k, l->unit, l->gn), l->t.wm * l->t.c.rows);
-    l->col = kir_mul_i(k, kir_mod_i(k, l->unit, l->gn), l->t.wn * l->t.c.cols);
+    kval row = l->rows_first ? kir_mod_i(k, l->unit, l->gm) : kir_div_i(k, l->unit, l->gn);
+    kval col = l->rows_first ? kir_div_i(k, l->unit, l->gm) : kir_mod_i(k, l->unit, l->gn);
+    l->row = kir_mul_i(k, row, l->t.wm * l->t.c.rows);
+    l->col = kir_mul_i(k, col, l->t.wn * l->t.c.cols);
+    l->term = (struct contract_term){.at = kir_int(k, 0)};
     mma_open(&l->t, k);
 }
 
@@ -94,8 +97,11 @@ static kval load(const struct contraction *p, struct operand *s, const struct ki
     bool is_a = s == &p->a, terms_inside = s->term_step == 1;
     bool is_long = p->st.panel && !terms_inside && (is_a ? f->rows : f->cols) > p->st.panel;
     i64 pitch = p->st.panel ? p->st.panel : terms_inside ? s->step : s->term_step;
-    struct kir_frag_place at = {.array = p->array,
-                                .at = operand_at(s, kir_int(k, term), i),
+    const struct mma_leaf *l = p->own;
+    struct contract_term t = l->term;
+    t.at = kir_add_i(k, t.at, term);
+    struct kir_frag_place at = {.array = s->array,
+                                .at = s->at(s, &t, i),
                                 .pitch = kir_int(k, pitch),
                                 .panels = is_long ? kir_int(k, s->panel_step) : 0,
                                 .by_columns = terms_inside != is_a};
@@ -118,9 +124,11 @@ static kval load_b(void *user, i64 term, i64 j)
 
 static void multiply(struct contraction *p)
 {
-    const struct mma_leaf *l = p->own;
+    struct mma_leaf *l = p->own;
     struct mma_source s = {p, load_a, load_b};
-    mma_multiply(&l->t, p->m->k, &s, p->s.bk, l->ahead);
+    u32 n = p->address->loops ? p->address->loops(p, p->now, 0, &l->term) : 0;
+    mma_multiply(&l->t, p->m->k, &s, n ? l->t.a.cols : p->s.bk, l->ahead);
+    for (u32 i = 0; i < n; i++) kir_end(p->m->k);
 }
 
 /* Storing, mma: row i of each subgroup's fragments stands in its part of contraction.out. */

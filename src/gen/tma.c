@@ -77,7 +77,7 @@ static void copy_operand(struct operand *s)
             kval row = kir_add_i(k, is_a ? s->first : terms, line), col = kir_add_i(k, is_a ? terms : s->first, from);
             gemm_index(p->m, &p->x, s->v, p->pos, row, col, idx);
             struct kir_tile t = {.array = p->array,
-                                 .at = operand_at(s, kir_int(k, is_a ? from : line), kir_int(k, is_a ? line : from)),
+                                 .at = s->at(s, &(struct contract_term){.at = kir_int(k, is_a ? from : line)}, kir_int(k, is_a ? line : from)),
                                  .map = map,
                                  .row = row_of(p->m, s->v, idx),
                                  .col = col};

@@ -60,6 +60,13 @@ u32 wg_lanes(const struct graph *g, sym extent, enum dtype t, u32 most)
     return (u32)i64_max(1, lanes);
 }
 
+i64 wg_power_dividing(i64 most, i64 n)
+{
+    i64 v = 1;
+    while (v * 2 <= most && n % (v * 2) == 0) v *= 2;
+    return v;
+}
+
 /* Arithmetic and memory at the same time, in waves of groups. The number of processors is not told;
    it is guessed from the peak rate. */
 double wg_seconds(const struct caps *c, const struct wg_load *l)

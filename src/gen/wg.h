@@ -38,6 +38,7 @@ i64 wg_least(const struct caps *c); /* threads of the smallest group that is wor
 u32 wg_subgroup(const struct caps *c, i64 n);
 /* Of vectors that move t: at most 16 bytes and `most`, dividing the extent. */
 u32 wg_lanes(const struct graph *g, sym extent, enum dtype t, u32 most);
+i64 wg_power_dividing(i64 most, i64 n); /* the largest power of two up to `most` that divides n */
 
 struct wg_load { /* what a grid does, for predictions */
     double groups, flops, bytes; /* of all groups; bytes that the caches do not absorb */
