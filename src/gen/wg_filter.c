@@ -30,13 +30,15 @@ void filter_tile_init(struct filter_tile *t, const struct filtering *q, i64 plan
 /* Elements of staged weights from one pixel to the next: odd, so that neighbouring threads have different banks. */
 static i64 pitch(const struct filter_tile *t) { return (t->iu * t->q->f.kernel[1]) | 1; }
 
-sym filter_tile_parts(const struct filter_tile *t, u32 axis)
+/* Workgroups along axis 0 (rows) or 1 (columns) of the output. */
+static sym parts_of(const struct filter_tile *t, u32 axis)
 {
     struct symtab *st = t->m->g->sym;
     return sym_cdiv(st, t->q->size[axis], sym_const(st, tile_size(t, axis)));
 }
 
-void filter_tile_enter(struct filter_tile *t, kval down, kval across)
+/* Inside the grid, n, first and the numbers of the tile known: the thread's pixels, and the arrays. */
+static void enter(struct filter_tile *t, kval down, kval across)
 {
     struct kir *k = t->m->k;
     t->y0 = kir_mul_i(k, down, tile_size(t, 0)), t->x0 = kir_mul_i(k, across, tile_size(t, 1));
@@ -127,6 +129,13 @@ kval filter_tile_has_row(const struct filter_tile *t, i64 a)
     struct kir *k = t->m->k;
     if (!a || sym_divides(t->m->g->sym, t->ry, t->q->size[0])) return 0;
     return kir_lt(k, kir_add_i(k, t->y, a), emit_size(t->m, t->q->size[0]));
+}
+
+kval filter_tile_own_row(const struct filter_tile *t, i64 a)
+{
+    struct kir *k = t->m->k;
+    kval y = kir_add_i(k, t->y, a);
+    return filter_tile_has_row(t, a) ? kir_min(k, y, kir_add_i(k, emit_size(t->m, t->q->size[0]), -1)) : y;
 }
 
 kval filter_tile_pixels(const struct filter_tile *t) { return kir_ramp(t->m->k, t->x, 1, (u32)t->vec); }
@@ -377,4 +386,37 @@ double filter_tile_dense(const struct filter_tile *t, value_id weights, const st
     if (t->stage) return staged_rate(t, (double)(t->iu * t->q->f.kernel[1] * size), caps);
     if (v->layout == LAYOUT_ROWS) return 0.3 + 0.7 * fmin(1, run / (4 * SECTOR));
     return fmax(0.1, fmin(1, n / SECTOR) * 0.25);
+}
+
+/* Kernels. */
+
+bool filter_work_analyze(const struct gen_problem *p, u32 props)
+{
+    struct filter_work *w = p->facts;
+    return p->c->is_gpu && filtering_of(&w->q, p->t, props) && wg_is_legal(p->c, p->gen->param[0].values[0], 0);
+}
+
+void filter_work_emit(struct filter_work *w, const struct task *t, const struct caps *caps, i64 shares, filter_work_fn *fn)
+{
+    struct filter_tile *tile = &w->t;
+    struct emit *m = tile->m;
+    struct kir *k = m->k;
+    struct symtab *st = m->g->sym;
+    wg_init(&tile->g, m, tile->threads, 0);
+    emit_args(m);
+    w->r = (struct result){.v = w->q.out, .inner = 3};
+    if (!w->q.simple) result_open(m, &w->r, w->q.type);
+    kval image = kir_grid(k, emit_size(m, sym_mul(st, w->q.batch, sym_const(st, shares))));
+    kval down = kir_grid(k, emit_size(m, parts_of(tile, 0))), across = kir_grid(k, emit_size(m, parts_of(tile, 1)));
+    wg_enter(&tile->g);
+    tile->n = kir_div_i(k, image, shares), tile->first = kir_mul_i(k, kir_mod_i(k, image, shares), tile->iu);
+    enter(tile, down, across);
+    fn(w);
+    for (u32 i = 0; i < 3; i++) kir_end(k);
+    if (w->r.temp) gen_elementwise_rest(m, t, caps, w->q.out, result_load, &w->r);
+}
+
+double filter_work_seconds(const struct wg_load *l, const struct caps *caps)
+{
+    return wg_seconds(caps, l) + 0.2 * l->flops / gen_flop_rate(caps);
 }

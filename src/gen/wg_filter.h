@@ -41,10 +41,6 @@ struct filter_tile {
 
 /* Behind the parameters, what follows from them; the group sees all taps. */
 void filter_tile_init(struct filter_tile *t, const struct filtering *q, i64 planes);
-/* Groups of the tile's size along axis 0 (rows) or 1 (columns) of the output. */
-sym filter_tile_parts(const struct filter_tile *t, u32 axis);
-/* Inside the grid, n, first and the group's number of row and column known: the thread's pixels, and the patch's array. */
-void filter_tile_enter(struct filter_tile *t, kval down, kval across);
 /* Copies the patch of channels c .. c+n-1; again: it is not the first one. Every thread comes by. */
 void filter_tile_fill(const struct filter_tile *t, kval c, i64 n, bool again);
 /* Does the thread have pixels? Has row a of it, if it has? 0: always. */
@@ -52,6 +48,19 @@ kval filter_tile_exists(const struct filter_tile *t);
 kval filter_tile_has_row(const struct filter_tile *t, i64 a);
 kval filter_tile_is_inside(const struct filter_tile *t); /* does all that the thread's taps meet exist? */
 kval filter_tile_pixels(const struct filter_tile *t);    /* x of its vector */
+
+kval filter_tile_own_row(const struct filter_tile *t, i64 a); /* y of the thread's row a; behind the end, the last row again */
+
+/* A kernel of either family, whose state begins with it; as a problem's facts it is the analyzed task. */
+struct filter_work {
+    struct filtering q;
+    struct filter_tile t;
+    struct result r;
+};
+bool filter_work_analyze(const struct gen_problem *p, u32 props);
+/* The whole kernel: fn emits one tile. Each of `shares` workgroups has some rows of taps of it, from t.first on. */
+typedef void filter_work_fn(struct filter_work *w);
+void filter_work_emit(struct filter_work *w, const struct task *t, const struct caps *caps, i64 shares, filter_work_fn *fn);
 
 /* Rows of taps i .. i+n-1 of column j, written out. */
 struct filter_taps {
@@ -94,6 +103,7 @@ double filter_tile_meeting(const struct filter_tile *t);
 double filter_tile_moving(const struct filter_tile *t, value_id v);
 double filter_tile_copying(const struct filter_tile *t);
 double filter_tile_staging(const struct filter_tile *t); /* all its weights through shared memory */
+double filter_work_seconds(const struct wg_load *l, const struct caps *caps);
 double filter_tile_slots(const struct filter_tile *t); /* threads of a workgroup, and what small groups leave idle */
 /* Weights: the rate at which a tile's rows reach memory, of 1. */
 double filter_tile_dense(const struct filter_tile *t, value_id weights, const struct caps *caps);
