@@ -10,8 +10,7 @@
 // Lines behind the last are copies of the last ones that store nothing.
 //
 // Dims: y (b.., m, n) = a (b.., m, k) x b (b.., k, n); short: m or n, at most MAX_SHORT.
-#include "gen/gemm.h"
-#include "gen/wg.h"
+#include "gen/contract.h"
 
 // clang-format off
 #define PARAMS(P)                                                                  \
@@ -49,48 +48,39 @@ static bool lines_of(struct lines *l, const struct task *t)
 }
 
 struct worker {
-    struct emit *m;
-    struct workgroup g;
+    struct contraction p; /* of the whole result, without K blocks */
     struct lines l;
     struct params s;
-    enum dtype type;
     u32 k_lanes, l_lanes; /* of vectors along terms, along lines; one of them is 1 */
-    kval pos[MAX_RANK];   /* of y: batches */
     kval place, own;      /* of the thread among those of its line, and along lines */
-    kval block;           /* of lines */
     kval line[4];         /* first line of the thread's vectors, not clamped */
     kval acc;             /* [lines][short] */
-    struct result y;
 };
+
+static i64 block_of(const struct worker *w) { return w->s.tl * w->s.lines * w->l_lanes; }
 
 static kval acc_at(const struct worker *w, i64 i, i64 j)
 {
-    return kir_int(w->m->k, i * w->l.n_short + j);
+    return kir_int(w->p.m->k, i * w->l.n_short + j);
 }
 
-/* Elements of an operand at a line, or number in the short one, and term: one of them a ramp. */
-static kval read_operand(struct worker *w, bool is_b, kval across, kval term)
+/* Elements of an operand as sums are, at a line, or number in the short one, and term. */
+static kval read_operand(const struct worker *w, bool is_b, kval across, kval term)
 {
-    struct kir *k = w->m->k;
-    const struct gemm *x = &w->l.x;
-    value_id v = is_b ? x->b : x->a;
-    kval idx[MAX_RANK];
-    gemm_index(w->m, x, v, w->pos, is_b ? term : across, is_b ? across : term, idx);
-    return kir_cast(k, w->type, emit_value(w->m, v, idx));
+    return kir_cast(w->p.m->k, w->p.type, w->p.address->element(&w->p, is_b, across, term));
 }
 
 static kval last_line(struct worker *w, kval line)
 {
-    struct kir *k = w->m->k;
-    i64 block = w->s.tl * w->s.lines * w->l_lanes;
-    if (sym_divides(w->m->g->sym, block, w->l.n_lines)) return line;
-    return kir_min(k, line, kir_add_i(k, emit_size(w->m, w->l.n_lines), -(i64)w->l_lanes));
+    struct kir *k = w->p.m->k;
+    if (sym_divides(w->p.m->g->sym, block_of(w), w->l.n_lines)) return line;
+    return kir_min(k, line, kir_add_i(k, emit_size(w->p.m, w->l.n_lines), -(i64)w->l_lanes));
 }
 
 /* Adds the products of a vector of terms, or of one term. */
 static void step(struct worker *w, kval term)
 {
-    struct kir *k = w->m->k;
+    struct kir *k = w->p.m->k;
     u32 lanes = w->k_lanes * w->l_lanes;
     kval to = kir_ramp(k, term, 1, w->k_lanes), few[MAX_SHORT];
     for (i64 j = 0; j < w->l.n_short; j++)
@@ -106,9 +96,9 @@ static void step(struct worker *w, kval term)
 
 static void all_terms(struct worker *w)
 {
-    struct kir *k = w->m->k;
+    struct kir *k = w->p.m->k;
     i64 stride = w->s.tk * w->k_lanes, many = stride * w->s.unroll;
-    kval from = kir_mul_i(k, w->place, w->k_lanes), n = emit_size(w->m, w->l.x.k);
+    kval from = kir_mul_i(k, w->place, w->k_lanes), n = emit_size(w->p.m, w->l.x.k);
     if (w->s.unroll > 1) {
         kval left = kir_max(k, kir_sub(k, n, from), kir_int(k, 0));
         kval end = kir_add(k, from, kir_mul_i(k, kir_div_i(k, left, many), many));
@@ -123,10 +113,10 @@ static void all_terms(struct worker *w)
 
 static void fold_all(struct worker *w)
 {
-    struct kir *k = w->m->k;
-    struct wg_fold f = {&w->g, KI_ADD, w->s.tk, w->l.along_k ? 1 : w->s.tl, 0};
+    struct kir *k = w->p.m->k;
+    struct wg_fold f = {&w->p.g, KI_ADD, w->s.tk, w->l.along_k ? 1 : w->s.tl, 0};
     if (w->s.tk > 1)
-        f.shared = kir_alloc(k, KS_SHARED, w->type, 1, kir_int(k, w->g.n * (i64)w->l_lanes));
+        f.shared = kir_alloc(k, KS_SHARED, w->p.type, 1, kir_int(k, w->p.g.n * (i64)w->l_lanes));
     for (i64 i = 0; i < w->s.lines * w->l.n_short; i++) {
         kval v = kir_load(k, w->acc, kir_int(k, i));
         if (w->l.along_k) v = kir_un(k, KI_HADD, v);
@@ -140,21 +130,18 @@ static void fold_all(struct worker *w)
 /* The threads of a line know its results, the first one stores them. */
 static void store_lines(struct worker *w)
 {
-    struct kir *k = w->m->k;
-    const struct gemm *x = &w->l.x;
-    bool exact = sym_divides(w->m->g->sym, w->s.tl * w->s.lines * w->l_lanes, w->l.n_lines);
-    kval idx[MAX_RANK];
-    for (u32 i = 0; i < MAX_RANK; i++) idx[i] = w->pos[i];
+    const struct contraction *p = &w->p;
+    struct kir *k = p->m->k;
+    bool exact = sym_divides(p->m->g->sym, block_of(w), w->l.n_lines);
     if (w->s.tk > 1) kir_if(k, kir_lt(k, w->place, kir_int(k, 1)));
     for (i64 i = 0; i < w->s.lines; i++) {
-        if (!exact) kir_if(k, kir_lt(k, w->line[i], emit_size(w->m, w->l.n_lines)));
-        kval line = kir_ramp(k, w->line[i], 1, w->l_lanes);
+        if (!exact) kir_if(k, kir_lt(k, w->line[i], emit_size(p->m, w->l.n_lines)));
+        kval line = kir_ramp(k, w->line[i], 1, w->l_lanes), idx[MAX_RANK];
         for (i64 j = 0; j < w->l.n_short; j++) {
             kval v = kir_load(k, w->acc, acc_at(w, i, j)), few = kir_int(k, j);
             if (w->l.along_k) v = kir_lane(k, v, 0);
-            if (x->m_axis >= 0) idx[x->m_axis] = w->l.long_b ? few : line;
-            idx[x->n_axis] = w->l.long_b ? line : few;
-            result_store(w->m, &w->y, idx, v, 0);
+            p->address->index(p, w->l.long_b ? few : line, w->l.long_b ? line : few, idx);
+            result_store(p->m, &p->y, idx, v, 0);
         }
         if (!exact) kir_end(k);
     }
@@ -165,54 +152,54 @@ static void store_lines(struct worker *w)
 
 static void open_grid(struct worker *w)
 {
-    struct emit *m = w->m;
+    struct emit *m = w->p.m;
     struct kir *k = m->k;
     struct symtab *st = m->g->sym;
-    const struct space *outer = &w->l.x.outer;
-    const u32 all[MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
-    kval at[MAX_RANK] = {0};
-    i64 block = w->s.tl * w->s.lines * w->l_lanes;
-    kval batch = kir_grid(k, emit_size(m, space_count(outer, st, 0, outer->n)));
-    w->block = kir_grid(k, emit_size(m, sym_cdiv(st, w->l.n_lines, sym_const(st, block))));
-    wg_enter(&w->g);
-    space_split(m, outer, all, outer->n, batch, at);
-    space_index(k, outer, at, w->pos);
-    kval t = w->g.t;
+    kval batch = kir_grid(k, emit_size(m, contract_batch_count(&w->p))), zero = kir_int(k, 0);
+    kval block = kir_grid(k, emit_size(m, sym_cdiv(st, w->l.n_lines, sym_const(st, block_of(w)))));
+    wg_enter(&w->p.g);
+    contract_place_at(&w->p, batch, w->l.long_b ? zero : block, w->l.long_b ? block : zero);
+    kval t = w->p.g.t;
     w->place = w->l.along_k ? kir_mod_i(k, t, w->s.tk) : kir_div_i(k, t, w->s.tl);
     w->own = w->l.along_k ? kir_div_i(k, t, w->s.tk) : kir_mod_i(k, t, w->s.tl);
     for (i64 i = 0; i < w->s.lines; i++) {
-        kval n = kir_add_i(k, kir_mul_i(k, w->block, w->s.lines), i);
+        kval n = kir_add_i(k, kir_mul_i(k, block, w->s.lines), i);
         w->line[i] = kir_mul_i(k, kir_add(k, kir_mul_i(k, n, w->s.tl), w->own), w->l_lanes);
     }
 }
 
-static void emit(struct emit *m, const struct task *t, const struct caps *caps,
-                 const struct sched *v)
+static void open_sums(struct worker *w)
 {
-    struct worker *w = arena_new(m->arena, struct worker);
-    struct kir *k = m->k;
-    *w = (struct worker){.m = m, .s = params_of(v)};
-    lines_of(&w->l, t);
-    const struct gemm *x = &w->l.x;
-    i64 threads = w->s.tk * w->s.tl;
-    w->type = emit_type(graph_value(m->g, x->a)->dtype);
-    w->k_lanes = w->l.along_k ? (u32)w->s.lanes : 1;
-    w->l_lanes = w->l.along_k ? 1 : (u32)w->s.lanes;
-    wg_init(&w->g, m, threads, w->s.sub ? wg_subgroup(caps, threads) : 0);
-    emit_args(m);
-    w->y = (struct result){.v = x->y, .inner = x->n_axis};
-    if (!x->simple) result_open(m, &w->y, w->type);
-    open_grid(w);
+    struct kir *k = w->p.m->k;
     u32 lanes = w->k_lanes * w->l_lanes;
-    w->acc = kir_alloc(k, KS_REG, w->type, lanes, kir_int(k, w->s.lines * w->l.n_short));
-    for (i64 i = 0; i < w->s.lines * w->l.n_short; i++)
-        kir_store(k, w->acc, kir_int(k, i), kir_const_f(k, w->type, lanes, 0));
-    all_terms(w);
-    fold_all(w);
-    store_lines(w);
-    kir_end(k);
-    kir_end(k);
-    if (!x->simple) gen_elementwise_rest(m, t, caps, x->y, result_load, &w->y);
+    i64 n = w->s.lines * w->l.n_short;
+    w->acc = kir_alloc(k, KS_REG, w->p.type, lanes, kir_int(k, n));
+    for (i64 i = 0; i < n; i++) kir_store(k, w->acc, kir_int(k, i), kir_const_f(k, w->p.type, lanes, 0));
+}
+
+static void emit(struct emit *m, const struct task *t, const struct caps *caps, const struct sched *v)
+{
+    struct worker w = {.s = params_of(v), .p = {.m = m}};
+    struct contraction *p = &w.p;
+    lines_of(&w.l, t);
+    i64 threads = w.s.tk * w.s.tl;
+    p->x = w.l.x, p->type = emit_type(graph_value(m->g, p->x.a)->dtype);
+    p->a.p = p->b.p = p;
+    contract_matrices_in_place(p);
+    w.k_lanes = w.l.along_k ? (u32)w.s.lanes : 1;
+    w.l_lanes = w.l.along_k ? 1 : (u32)w.s.lanes;
+    wg_init(&p->g, m, threads, w.s.sub ? wg_subgroup(caps, threads) : 0);
+    emit_args(m);
+    p->y = (struct result){.v = p->x.y, .inner = p->x.n_axis};
+    if (!p->x.simple) result_open(m, &p->y, p->type);
+    open_grid(&w);
+    open_sums(&w);
+    all_terms(&w);
+    fold_all(&w);
+    store_lines(&w);
+    kir_end(m->k);
+    kir_end(m->k);
+    if (!p->x.simple) gen_elementwise_rest(m, t, caps, p->x.y, contract_whole_sum, p);
 }
 
 /* Choice. */

@@ -74,18 +74,24 @@ static kval load_existing(const struct operand *s, kval v, kval rest)
     return kir_load_n(k, x.a, x.b, kir_mul_i(k, rest, s->along_k ? 1 : x.lanes));
 }
 
+static kval element(const struct contraction *p, bool is_b, kval i, kval term)
+{
+    value_id v = is_b ? p->x.b : p->x.a;
+    kval idx[MAX_RANK];
+    gemm_index(p->m, &p->x, v, p->pos, is_b ? term : i, is_b ? i : term, idx);
+    return emit_value(p->m, v, idx);
+}
+
 static kval read_value(const struct operand *s, kval term, kval i, u32 lanes)
 {
     struct contraction *p = s->p;
     struct kir *k = p->m->k;
-    bool is_a = s == &p->a;
-    kval idx[MAX_RANK], t = kir_add(k, kir_mul_i(k, p->k_block, p->s.bk), term);
+    kval t = kir_add(k, kir_mul_i(k, p->k_block, p->s.bk), term);
     kval at = clamp(p, kir_add(k, s->first, i), s->across, s->block, s->along_k ? 1 : lanes);
     kval inside = clamp(p, t, p->x.k, p->s.bk, s->along_k ? lanes : 1);
     at = s->along_k ? at : kir_ramp(k, at, 1, lanes);
     kval term_at = s->along_k ? kir_ramp(k, inside, 1, lanes) : inside;
-    gemm_index(p->m, &p->x, s->v, p->pos, is_a ? at : term_at, is_a ? term_at : at, idx);
-    kval v = emit_value(p->m, s->v, idx);
+    kval v = element(p, s == &p->b, at, term_at);
     if (inside == t) return v;
     kval some = load_existing(s, v, kir_sub(k, emit_size(p->m, p->x.k), t));
     if (some) return some;
@@ -124,10 +130,16 @@ static struct contract_run run_of(struct contraction *p, const struct task *t, b
 void contract_matrices(struct contraction *p, const struct task *t)
 {
     struct matrices *x = arena_new(p->m->arena, struct matrices);
-    *x = (struct matrices){.form = {.user = x, .read = read, .index = index_of}};
+    *x = (struct matrices){.form = {.user = x, .read = read, .index = index_of, .element = element}};
     x->form.a = run_of(p, t, true, &x->a);
     x->form.b = run_of(p, t, false, &x->b);
     p->address = &x->form;
+}
+
+void contract_matrices_in_place(struct contraction *p)
+{
+    static const struct addressing form = {.index = index_of, .element = element};
+    p->address = &form;
 }
 
 static bool analyze(struct contract_task *c, const struct task *t, struct arena *a)

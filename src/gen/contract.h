@@ -51,6 +51,9 @@ struct addressing {
     kval (*index)(const struct contraction *p, kval row, kval col, kval idx[MAX_RANK]);
 
 
+    /* For leaves that need no blocks: elements of an operand at rows of a, columns of b, and terms of the whole contraction, one of them a vector. */
+    kval (*element)(const struct contraction *p, bool is_b, kval i, kval term);
+
     /* For operands that are not staged; NULL where they always are. */
     i64 direct_run;        /* terms of a that a thread reads at a time */
     void (*enter_row)(const struct contraction *p, kval i); /* computes the coordinates of row i of the block here, before all K blocks; NULL: not */
@@ -142,6 +145,7 @@ kval contract_bias(struct contraction *p, kval col, u32 lanes);
 
 /* addr_matrix.c: addressing of matrices, constants packed. Sets p->address; p->m, p->x and p->s are set before. */
 void contract_matrices(struct contraction *p, const struct task *t);
+void contract_matrices_in_place(struct contraction *p); /* without packing: elements and index only */
 
 /* contract.c, for addressings, stream_k.c, tma.c and contract_emit.c. */
 void operand_init(struct contraction *p, struct operand *s);
