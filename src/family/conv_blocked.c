@@ -85,17 +85,14 @@ static kval pack_weights(struct walk *x)
     struct symtab *t = b->m->g->sym;
     struct pack *p = arena_new(b->m->arena, struct pack);
     const struct conv *c = &b->c;
-#define DIM(n_, axis_, stride_) \
-    (p->dim[p->n].extent = sym_const(t, n_), p->dim[p->n].axis = axis_, p->dim[p->n++].stride = stride_)
-    if (c->groups > 1) DIM(c->groups, 0, c->oc);
-    DIM(b->n_blocks, 0, b->width);
+    if (c->groups > 1) pack_dim_i(p, t, c->groups, 0, c->oc);
+    pack_dim_i(p, t, b->n_blocks, 0, b->width);
     for (u32 pass = 0; pass < 2; pass++)
         for (u32 a = 2; a < c->rank; a++)
-            if (((i32)a == b->xa) == (pass == 1)) DIM(c->k[a], a, 1);
-    DIM(ceil_div(c->ic, x->block), 1, x->block);
-    DIM(x->block, 1, 1);
-    DIM(b->width, 0, 1);
-#undef DIM
+            if (((i32)a == b->xa) == (pass == 1)) pack_dim_i(p, t, c->k[a], a, 1);
+    pack_dim_i(p, t, ceil_div(c->ic, x->block), 1, x->block);
+    pack_dim_i(p, t, x->block, 1, 1);
+    pack_dim_i(p, t, b->width, 0, 1);
     return emit_pack(b->m, c->w, p);
 }
 

@@ -128,12 +128,10 @@ static kval pack_weights(struct band *b)
     struct pack *p = arena_new(b->m->arena, struct pack);
     for (u32 i = 0; i + 1 < b->n_order; i++)
         if (b->order[i] >= 2)
-            p->dim[p->n].extent = sym_const(st, c->k[b->order[i]]), p->dim[p->n].axis = b->order[i],
-            p->dim[p->n++].stride = 1;
-    p->dim[p->n].extent = sym_const(st, c->ic), p->dim[p->n].axis = 1, p->dim[p->n++].stride = 1;
-    p->dim[p->n].extent = sym_const(st, c->k[b->xa]), p->dim[p->n].axis = (u32)b->xa,
-    p->dim[p->n++].stride = 1;
-    p->dim[p->n].extent = sym_const(st, c->oc), p->dim[p->n].axis = 0, p->dim[p->n++].stride = 1;
+            pack_dim_i(p, st, c->k[b->order[i]], b->order[i], 1);
+    pack_dim_i(p, st, c->ic, 1, 1);
+    pack_dim_i(p, st, c->k[b->xa], (u32)b->xa, 1);
+    pack_dim_i(p, st, c->oc, 0, 1);
     return emit_pack(b->m, c->w, p);
 }
 

@@ -162,11 +162,9 @@ static kval pack_weights(struct band *b, i64 n_vec)
         {n_vec, 1, b->lanes}, {c->oc, 0, 1}, {b->lanes, 1, 1}};
     for (u32 i = 0; i < b->n_order; i++)
         if (b->order[i] >= 2)
-            p->dim[p->n].extent = sym_const(st, c->k[b->order[i]]), p->dim[p->n].axis = b->order[i],
-            p->dim[p->n++].stride = 1;
+            pack_dim_i(p, st, c->k[b->order[i]], b->order[i], 1);
     for (u32 i = 0; i < countof(tail); i++)
-        p->dim[p->n].extent = sym_const(st, tail[i].extent), p->dim[p->n].axis = tail[i].axis,
-        p->dim[p->n++].stride = tail[i].stride;
+        pack_dim_i(p, st, tail[i].extent, tail[i].axis, tail[i].stride);
     return emit_pack(b->m, c->w, p);
 }
 

@@ -137,17 +137,14 @@ static kval pack_weights(struct walk *w)
     const struct conv *c = &b->c;
     w->slice_size = w->channels * b->width;
     for (u32 a = w->x.axis + 1; a < c->rank; a++) w->slice_size *= c->k[a];
-#define DIM(n_, axis_, stride_) \
-    (p->dim[p->n].extent = sym_const(t, n_), p->dim[p->n].axis = axis_, p->dim[p->n++].stride = stride_)
     u32 in = w->x.up ? 0 : 1, out = w->x.up ? 1 : 0;
-    if (c->groups > 1) DIM(c->groups, 0, w->x.up ? c->ic : c->oc);
-    DIM(b->n_blocks, out, b->width);
-    for (u32 a = 2; w->x.up && a < c->rank; a++) DIM(w->x.trans.ax[a].step, a, 1);
-    DIM(c->ic / w->channels, in, w->channels);
-    for (u32 a = 2; a < c->rank; a++) DIM(c->k[a], a, w->x.up ? w->x.trans.ax[a].step : 1);
-    DIM(w->channels, in, 1);
-    DIM(b->width, out, 1);
-#undef DIM
+    if (c->groups > 1) pack_dim_i(p, t, c->groups, 0, w->x.up ? c->ic : c->oc);
+    pack_dim_i(p, t, b->n_blocks, out, b->width);
+    for (u32 a = 2; w->x.up && a < c->rank; a++) pack_dim_i(p, t, w->x.trans.ax[a].step, a, 1);
+    pack_dim_i(p, t, c->ic / w->channels, in, w->channels);
+    for (u32 a = 2; a < c->rank; a++) pack_dim_i(p, t, c->k[a], a, w->x.up ? w->x.trans.ax[a].step : 1);
+    pack_dim_i(p, t, w->channels, in, 1);
+    pack_dim_i(p, t, b->width, out, 1);
     return emit_pack(b->m, c->w, p);
 }
 

@@ -66,18 +66,14 @@ static kval pack_weights(struct work *b)
     const struct trans *c = &b->c;
     struct symtab *t = c->g->sym;
     struct pack *p = arena_new(b->m->arena, struct pack);
-    p->dim[p->n].extent = sym_const(t, c->groups), p->dim[p->n].axis = 0,
-    p->dim[p->n++].stride = c->ic;
-    p->dim[p->n].extent = sym_const(t, b->n_blocks), p->dim[p->n].axis = 1,
-    p->dim[p->n++].stride = b->width;
+    pack_dim_i(p, t, c->groups, 0, c->ic);
+    pack_dim_i(p, t, b->n_blocks, 1, b->width);
     for (u32 a = 2; a < c->rank; a++)
-        p->dim[p->n].extent = sym_const(t, c->ax[a].step), p->dim[p->n].axis = a,
-        p->dim[p->n++].stride = 1;
+        pack_dim_i(p, t, c->ax[a].step, a, 1);
     for (u32 a = 2; a < c->rank; a++)
-        p->dim[p->n].extent = sym_const(t, c->ax[a].n_max), p->dim[p->n].axis = a,
-        p->dim[p->n++].stride = c->ax[a].step;
-    p->dim[p->n].extent = sym_const(t, c->ic), p->dim[p->n].axis = 0, p->dim[p->n++].stride = 1;
-    p->dim[p->n].extent = sym_const(t, b->width), p->dim[p->n].axis = 1, p->dim[p->n++].stride = 1;
+        pack_dim_i(p, t, c->ax[a].n_max, a, c->ax[a].step);
+    pack_dim_i(p, t, c->ic, 0, 1);
+    pack_dim_i(p, t, b->width, 1, 1);
     return emit_pack(b->m, c->w, p);
 }
 

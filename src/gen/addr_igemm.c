@@ -293,16 +293,9 @@ static kval output_index(const struct contraction *p, kval row, kval col, kval i
 
 /* Opening. */
 
-static void pack_dim(const struct igemm_address *g, struct pack *p, i64 n, u32 axis, i64 stride)
-{
-    p->dim[p->n].extent = sym_const(g->c.g->sym, n);
-    p->dim[p->n].axis = axis;
-    p->dim[p->n++].stride = stride;
-}
-
 static void pack_taps(const struct igemm_address *g, struct pack *w)
 {
-    for (u32 a = 2; a < g->c.rank; a++) pack_dim(g, w, g->c.k[a], a, g->up ? g->trans.ax[a].step : 1);
+    for (u32 a = 2; a < g->c.rank; a++) pack_dim_i(w, g->c.g->sym, g->c.k[a], a, g->up ? g->trans.ax[a].step : 1);
 }
 
 static kval pack_weights(const struct igemm_address *g, const struct contraction *p)
@@ -310,13 +303,13 @@ static kval pack_weights(const struct igemm_address *g, const struct contraction
     struct pack *w = arena_new(p->m->arena, struct pack);
     u32 in = g->up ? 0 : 1, out = g->up ? 1 : 0; /* axes */
     i64 ic = has_zeros(g) ? round_up(g->c.ic, g->channels) : g->c.ic;
-    if (g->c.groups > 1) pack_dim(g, w, g->c.groups, 0, g->up ? g->c.ic : g->c.oc);
-    for (u32 a = 2; g->up && a < g->c.rank; a++) pack_dim(g, w, g->trans.ax[a].step, a, 1);
-    pack_dim(g, w, ceil_div(g->c.oc, p->s.bn), out, p->s.bn);
-    if (g->order != IGEMM_CHANNELS) pack_dim(g, w, ic, in, 1);
+    if (g->c.groups > 1) pack_dim_i(w, g->c.g->sym, g->c.groups, 0, g->up ? g->c.ic : g->c.oc);
+    for (u32 a = 2; g->up && a < g->c.rank; a++) pack_dim_i(w, g->c.g->sym, g->trans.ax[a].step, a, 1);
+    pack_dim_i(w, g->c.g->sym, ceil_div(g->c.oc, p->s.bn), out, p->s.bn);
+    if (g->order != IGEMM_CHANNELS) pack_dim_i(w, g->c.g->sym, ic, in, 1);
     pack_taps(g, w);
-    if (g->order == IGEMM_CHANNELS) pack_dim(g, w, ic, in, 1);
-    pack_dim(g, w, p->s.bn, out, 1);
+    if (g->order == IGEMM_CHANNELS) pack_dim_i(w, g->c.g->sym, ic, in, 1);
+    pack_dim_i(w, g->c.g->sym, p->s.bn, out, 1);
     return emit_pack(p->m, g->c.w, w);
 }
 

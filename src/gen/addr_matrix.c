@@ -16,13 +16,6 @@ static bool is_packable(const struct gemm *x, value_id v)
            shape_is_static(x->g->sym, &c->shape, (i64[MAX_RANK]){0});
 }
 
-static void pack_dim(struct pack *p, sym extent, u32 axis, i64 stride)
-{
-    p->dim[p->n].extent = extent;
-    p->dim[p->n].axis = axis;
-    p->dim[p->n++].stride = stride;
-}
-
 static kval pack_matrix(struct contraction *p, value_id v, bool is_a)
 {
     struct symtab *t = p->m->g->sym;
@@ -34,8 +27,8 @@ static kval pack_matrix(struct contraction *p, value_id v, bool is_a)
     for (u32 i = 0; i < row; i++) pack_dim(k, shape->dim[i], i, 1);
     pack_dim(k, contract_operand_blocks(p, is_a), across, block);
     pack_dim(k, contract_k_blocks(p), along, p->s.bk);
-    pack_dim(k, sym_const(t, p->s.bk), along, 1);
-    pack_dim(k, sym_const(t, block), across, 1);
+    pack_dim_i(k, t, p->s.bk, along, 1);
+    pack_dim_i(k, t, block, across, 1);
     return emit_pack(p->m, v, k);
 }
 

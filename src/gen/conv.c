@@ -33,20 +33,14 @@ kval conv_pack(struct band *b)
     struct symtab *t = b->m->g->sym;
     struct conv *c = &b->c;
     struct pack *p = arena_new(b->m->arena, struct pack);
-    if (c->groups > 1)
-        p->dim[p->n].extent = sym_const(t, c->groups), p->dim[p->n].axis = 0,
-        p->dim[p->n++].stride = c->oc;
-    p->dim[p->n].extent = sym_const(t, b->n_blocks), p->dim[p->n].axis = 0,
-    p->dim[p->n++].stride = b->width;
+    if (c->groups > 1) pack_dim_i(p, t, c->groups, 0, c->oc);
+    pack_dim_i(p, t, b->n_blocks, 0, b->width);
     for (u32 pass = 0; pass < 2; pass++)
         for (u32 a = 2; a < c->rank; a++)
-            if (((i32)a == b->xa) == (pass == 1))
-                p->dim[p->n].extent = sym_const(t, c->k[a]), p->dim[p->n].axis = a,
-                p->dim[p->n++].stride = 1;
-    p->dim[p->n].extent = sym_const(t, b->terms / b->dot), p->dim[p->n].axis = 1, p->dim[p->n++].stride = b->dot;
-    p->dim[p->n].extent = sym_const(t, b->width), p->dim[p->n].axis = 0, p->dim[p->n++].stride = 1;
-    if (b->dot > 1)
-        p->dim[p->n].extent = sym_const(t, b->dot), p->dim[p->n].axis = 1, p->dim[p->n++].stride = 1;
+            if (((i32)a == b->xa) == (pass == 1)) pack_dim_i(p, t, c->k[a], a, 1);
+    pack_dim_i(p, t, b->terms / b->dot, 1, b->dot);
+    pack_dim_i(p, t, b->width, 0, 1);
+    if (b->dot > 1) pack_dim_i(p, t, b->dot, 1, 1);
     return emit_pack(b->m, c->w, p);
 }
 

@@ -15,12 +15,9 @@ static kval pack_weights(struct band *b)
 {
     struct symtab *t = b->m->g->sym;
     struct pack *p = arena_new(b->m->arena, struct pack);
-    p->dim[p->n].extent = sym_const(t, b->c.groups), p->dim[p->n].axis = 0,
-    p->dim[p->n++].stride = b->width;
-    for (u32 a = 2; a < b->c.rank; a++)
-        p->dim[p->n].extent = sym_const(t, b->c.k[a]), p->dim[p->n].axis = a,
-        p->dim[p->n++].stride = 1;
-    p->dim[p->n].extent = sym_const(t, b->width), p->dim[p->n].axis = 0, p->dim[p->n++].stride = 1;
+    pack_dim_i(p, t, b->c.groups, 0, b->width);
+    for (u32 a = 2; a < b->c.rank; a++) pack_dim_i(p, t, b->c.k[a], a, 1);
+    pack_dim_i(p, t, b->width, 0, 1);
     return emit_pack(b->m, b->c.w, p);
 }
 

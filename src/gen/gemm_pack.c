@@ -13,11 +13,6 @@
 
 enum { LINE = 64 }; /* bytes */
 
-static void pack_dim(struct pack *k, sym extent, u32 axis, i64 stride)
-{
-    k->dim[k->n].extent = extent, k->dim[k->n].axis = axis, k->dim[k->n++].stride = stride;
-}
-
 kval gemm_pack_const(struct gemm_kernel *p)
 {
     struct symtab *t = p->m->g->sym;

@@ -15,17 +15,10 @@ struct halo *halo_of(const struct contraction *c) { return (struct halo *)c->add
 
 /* Opening. */
 
-static void pack_dim(const struct halo *h, struct pack *p, i64 n, u32 axis, i64 stride)
-{
-    p->dim[p->n].extent = sym_const(h->q->c.g->sym, n);
-    p->dim[p->n].axis = axis;
-    p->dim[p->n++].stride = stride;
-}
-
 /* Of a transposed convolution: the phases' first taps. */
 static void pack_phases(const struct halo *h, struct pack *p)
 {
-    for (u32 i = 2; h->q->up && i < h->q->c.rank; i++) pack_dim(h, p, h->q->trans.ax[i].step, i, 1);
+    for (u32 i = 2; h->q->up && i < h->q->c.rank; i++) pack_dim_i(p, h->q->c.g->sym, h->q->trans.ax[i].step, i, 1);
 }
 
 static kval pack_weights(struct halo *h)
@@ -35,17 +28,17 @@ static kval pack_weights(struct halo *h)
     struct pack *p = arena_new(h->m->arena, struct pack);
     u32 in = q->up ? 0 : 1, out = q->up ? 1 : 0; /* axes */
     bool all = s->phases > 1;
-    pack_dim(h, p, s->groups, 0, q->up ? s->ic : s->oc);
+    pack_dim_i(p, h->q->c.g->sym, s->groups, 0, q->up ? s->ic : s->oc);
     if (!all) pack_phases(h, p);
-    pack_dim(h, p, s->n_wide, out, s->width);
-    pack_dim(h, p, s->n_in, in, s->terms);
+    pack_dim_i(p, h->q->c.g->sym, s->n_wide, out, s->width);
+    pack_dim_i(p, h->q->c.g->sym, s->n_in, in, s->terms);
     for (u32 i = 0; i < s->n_order; i++) {
         u32 a = s->order[i];
-        pack_dim(h, p, q->c.k[a], a, q->up ? q->trans.ax[a].step : 1);
+        pack_dim_i(p, h->q->c.g->sym, q->c.k[a], a, q->up ? q->trans.ax[a].step : 1);
     }
-    pack_dim(h, p, s->terms, in, 1);
+    pack_dim_i(p, h->q->c.g->sym, s->terms, in, 1);
     if (all) pack_phases(h, p);
-    pack_dim(h, p, s->width, out, 1);
+    pack_dim_i(p, h->q->c.g->sym, s->width, out, 1);
     return emit_pack(h->m, q->c.w, p);
 }
 

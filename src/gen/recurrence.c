@@ -111,22 +111,16 @@ static kval weight_at(const struct rec *w, kval panel, u32 gate, kval term)
     return kir_mul_i(k, kir_add_i(k, kir_mul_i(k, at, near), gate % near), w->width);
 }
 
-static void pack_dim(struct rec *w, struct pack *p, i64 extent, u32 axis, i64 stride)
-{
-    p->dim[p->n].extent = sym_const(w->m->g->sym, extent);
-    p->dim[p->n].axis = axis, p->dim[p->n++].stride = stride;
-}
-
 static void pack_constant(struct rec *w)
 {
     struct pack *p = arena_new(w->m->arena, struct pack);
     i64 u = w->q.c.hidden, near = gates_together(w);
-    pack_dim(w, p, w->q.c.n_dirs, 0, 1);
-    pack_dim(w, p, w->panels, 1, w->width);
-    pack_dim(w, p, w->q.c.n_gates / near, 1, near * u);
-    pack_dim(w, p, u, 2, 1);
-    pack_dim(w, p, near, 1, u);
-    pack_dim(w, p, w->width, 1, 1);
+    pack_dim_i(p, w->m->g->sym, w->q.c.n_dirs, 0, 1);
+    pack_dim_i(p, w->m->g->sym, w->panels, 1, w->width);
+    pack_dim_i(p, w->m->g->sym, w->q.c.n_gates / near, 1, near * u);
+    pack_dim_i(p, w->m->g->sym, u, 2, 1);
+    pack_dim_i(p, w->m->g->sym, near, 1, u);
+    pack_dim_i(p, w->m->g->sym, w->width, 1, 1);
     w->pack = emit_pack(w->m, w->q.r, p);
 }
 

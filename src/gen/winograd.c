@@ -136,8 +136,7 @@ static kval pack_weights(const struct winograd *w)
         {w->b.n_blocks, 0, w->b.width}, {w->wz.n, za, 1}, {w->w.n, ya, 1}, {w->w.n, xa, 1}, {c->ic, 1, 1}, {w->b.width, 0, 1}};
     for (u32 i = 0; i < countof(dim); i++) {
         if (i == 1 && w->za < 0) continue;
-        p->dim[p->n].extent = sym_const(t, dim[i].extent);
-        p->dim[p->n].axis = dim[i].axis, p->dim[p->n++].stride = dim[i].stride;
+        pack_dim_i(p, t, dim[i].extent, dim[i].axis, dim[i].stride);
     }
     if (w->za >= 0) p->mat[p->n_mat++] = pack_points(w->m, &w->wz, za);
     p->mat[p->n_mat++] = pack_points(w->m, &w->w, ya);

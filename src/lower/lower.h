@@ -30,6 +30,8 @@ struct pack {
     enum dtype dtype;         /* of the packed array, a float type; DT_NONE: the constant's */
 };
 
+void pack_dim(struct pack *p, sym extent, u32 axis, i64 stride); /* adds an inner dimension */
+void pack_dim_i(struct pack *p, struct symtab *st, i64 extent, u32 axis, i64 stride);
 enum dtype pack_dtype(const struct pack *p, enum dtype t); /* of the packed array; t: the constant's */
 /* A text that identifies the packing: packs with equal texts yield the same bytes. */
 void pack_print(struct buf *b, const struct pack *p, const struct symtab *st, const struct tensor *t);

@@ -72,6 +72,14 @@ static void walk_dim(struct walk *w, u32 k, i64 *pos)
     pos[axis] = start;
 }
 
+void pack_dim(struct pack *p, sym extent, u32 axis, i64 stride)
+{
+    assert(p->n < countof(p->dim));
+    p->dim[p->n].extent = extent, p->dim[p->n].axis = axis, p->dim[p->n++].stride = stride;
+}
+
+void pack_dim_i(struct pack *p, struct symtab *st, i64 extent, u32 axis, i64 stride) { pack_dim(p, sym_const(st, extent), axis, stride); }
+
 enum dtype pack_dtype(const struct pack *p, enum dtype t) { return p->dtype ? p->dtype : t; }
 
 void pack_print(struct buf *b, const struct pack *p, const struct symtab *st, const struct tensor *t)
