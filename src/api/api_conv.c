@@ -4,7 +4,7 @@
 #include "api/api_model.h"
 
 #include "lab/conv.h"
-#include "lab/conv_check.h"
+#include "tune/verify.h"
 #include "lab/plot.h"
 
 #include <math.h>
@@ -151,15 +151,16 @@ static bool find_base(struct layer *l, struct err *e)
 /* Verifies a kernel and reports errors. */
 static bool check_subject(struct layer *l, const struct subject *s, const char *who, bool *ok, struct err *e)
 {
-    struct conv_report r;
-    const struct conv_check_opts o = {.trial = {.driver = l->g->place.driver, .dev = l->g->place.dev, .timeout = conv_timeout(&l->task, l->var), .stop = &l->g->q->stop},
+    struct verify_report r;
+    const struct verify_opts o = {.trial = {.driver = l->g->place.driver, .dev = l->g->place.dev, .timeout = conv_timeout(&l->task, l->var), .stop = &l->g->q->stop},
                                       .seed = l->g->job.x.seed,
                                       .growth = s == &l->subject ? gen_growth(&l->candidate) : 0};
-    if (!conv_check(&r, &l->task, l->var, s, &o, e)) return false;
+    if (!verify_contraction(&r, &l->task, l->var, s, &o, e)) return false;
     buf_printf(&l->report, "%s:\n", who);
-    conv_report_print(&l->report, &r);
+    verify_print(&l->report, &r);
+    conv_print_seed(&l->report, &r);
     *ok = r.ok;
-    if (!r.ok) note_bad(l, who, conv_report_verdict(&r, &l->arena));
+    if (!r.ok) note_bad(l, who, verify_verdict(&r, &l->arena));
     return true;
 }
 

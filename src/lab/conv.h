@@ -14,7 +14,7 @@
 #ifndef QUERN_LAB_CONV_H
 #define QUERN_LAB_CONV_H
 
-#include "tune/tune.h"
+#include "tune/verify.h"
 
 enum { CONV_AXES = 3, CONV_MAX_SIZE = 1 << 30 /* of any number of a row */ };
 
@@ -173,5 +173,9 @@ void conv_print_ceilings(struct buf *b, const struct conv_run *r);
 void conv_print_summary(struct buf *b, const struct conv_run *r);
 void conv_print_samples(struct buf *b, const struct conv_run *r);
 void conv_print_roofline(struct buf *b, const struct conv_run *r);
+/* The figure of the tool whose data sets these are: the norm of all errors over their number. It falls with the square root of the number,
+   so large outputs hardly ever fail it: it passed at 1e-4, later at 1e-5. rms: of an error. */
+double conv_seed_figure(double rms, double n_outputs);
+void conv_print_seed(struct buf *b, const struct verify_report *r); /* and what its criterion would have said */
 
 #endif

@@ -54,6 +54,17 @@ void conv_print_ceilings(struct buf *b, const struct conv_run *r)
         if (ceiling[i].value > 0) buf_printf(b, "%s,%s,%.3f\n", ceiling[i].name, ceiling[i].unit, ceiling[i].value * 1e-9);
 }
 
+double conv_seed_figure(double rms, double n_outputs) { return rms / sqrt(n_outputs); }
+
+void conv_print_seed(struct buf *b, const struct verify_report *r)
+{
+    const struct verify_result *x = &r->result[VERIFY_UNIT];
+    double n = (double)i64_max(x->found.n_seen, 1), figure = conv_seed_figure(sqrt(x->found.err2 / n), (double)r->n_outputs);
+    if (!x->n_rounds || !x->found.n_seen) return;
+    buf_printf(b, "  norm/count      %.3g: the old criterion %s it at 1e-4 and %s it at 1e-5%s\n", figure, figure <= 1e-4 ? "passes" : "fails",
+               figure <= 1e-5 ? "passes" : "fails", x->found.n_seen < r->n_outputs ? " (from the sample)" : "");
+}
+
 static void put_interval(struct buf *b, struct stats s, double unit)
 {
     buf_printf(b, ",%.6f,%.6f", s.low * unit, s.high * unit);

@@ -7,6 +7,7 @@
 // them meanwhile. Candidates that cannot win are abandoned early; the best ones are re-measured at
 // the end. All results are committed at once, so a killed run can be continued.
 #include "tune/tuner.h"
+#include "tune/verify.h"
 
 #include <math.h>
 
@@ -50,12 +51,21 @@ static bool add_check(struct tuner *t, const struct task_search *ts, const i64 *
     return check_init_for(&t->check[n], ts->t->task, var, t->o->seed + seed, with_reference, &t->caps, t->e);
 }
 
-/* Adds a check on integers if the task's sums are exact on them: it finds wrong terms that random
-   numbers may hide. */
+/* Adds checks on integers if the task's sums are exact on them: they find wrong terms that random
+   numbers may hide. Numbered contents show wrong indices in every output of a contraction. */
 static bool add_integers(struct tuner *t, const struct task_search *ts, const i64 *var)
 {
-    i64 most = task_bytes(ts->t->task, var) <= MAX_INTEGER_BYTES ? check_largest_integer(ts->t->task, var) : 0;
-    return !most || check_init_integers(&t->check[t->n_checks++], ts->t->task, var, t->o->seed, most, t->e);
+    static const enum verify_case kind[] = {VERIFY_TAPS, VERIFY_POINTS};
+    const struct task *task = ts->t->task;
+    i64 most = task_bytes(task, var) <= MAX_INTEGER_BYTES ? check_largest_integer(task, var) : 0;
+    if (!most) return true;
+    if (!check_init_integers(&t->check[t->n_checks++], task, var, t->o->seed, most, t->e)) return false;
+    for (i64 i = 0; i < countof(kind); i++) {
+        struct check *c = &t->check[t->n_checks];
+        if (!check_init_numbered(c, task, var, kind[i], t->o->seed, t->e)) return false;
+        t->n_checks += c->task != NULL;
+    }
+    return true;
 }
 
 static bool add_small_check(struct tuner *t, const struct task_search *ts, const i64 *value, u64 seed)

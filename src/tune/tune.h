@@ -14,6 +14,7 @@
 //   cache.c       binaries kept between processes, by content
 //   check.c       random inputs, reference results, tolerances
 //   integers.c    inputs with exact sums
+//   verify.h      contractions by their definition: numbered contents, statistics of errors
 //   tolerance.c   tolerances of whole networks
 //   trial.c       one candidate in a child process
 //   task_search.c the state of the search for one task

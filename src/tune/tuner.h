@@ -8,7 +8,7 @@
 
 enum {
     MAX_BATCH = 64,
-    MAX_CHECKS = 4
+    MAX_CHECKS = 6
 };
 
 struct batch { /* candidates that are built together and share a child process */

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The verification of convolutions must fail. Planted kernels, compiled from C text: one wrong tap, swapped axes, a border that is not
+// The verification of contractions must fail. Planted kernels, compiled from C text: one wrong tap, swapped axes, a border that is not
 // written, a constant image, a sum in parts that counts terms twice, and others, in all seven layers of CosmoFlow with fewer channels and
 // pixels. What the criterion would have said whose figure falls with the number of outputs is arithmetic, with the layers' true sizes.
-// Gradients of weights have faults of their own. Generated kernels of random convolutions must pass; of those with one number of their text changed, all that pass must be the same.
+// Gradients of weights have faults of their own. Generated kernels of random contractions must pass; of those with one number of their text changed, all that pass must be the same.
 #include "lab/conv.h"
-#include "lab/conv_check.h"
+#include "tune/verify.h"
 #include "gen_fixture.h"
+#include "gen_tasks.h"
 
 struct layer { i64 c, size, m, true_size, true_m; }; /* channels, pixels along each axis, output channels; without pads, kernel 3x3x3 */
 static const struct layer layers[] = {
@@ -76,7 +77,7 @@ struct plant {
     struct task task;
     struct kernel kernel;
     struct caps caps;
-    struct conv_check_opts o;
+    struct verify_opts o;
     struct subject s;
     struct err e;
 };
@@ -127,42 +128,42 @@ static void close_layer(struct plant *p)
     arena_release(&a);
 }
 
-static void check_fault(struct plant *p, int f, struct conv_report *r)
+static void check_fault(struct plant *p, int f, struct verify_report *r)
 {
     struct subject s = p->s;
     snprintf(s.kernel.name, sizeof s.kernel.name, "fault%d", f);
-    if (!conv_check(r, &p->task, NULL, &s, &p->o, &p->e)) fail_msg("%s", p->e.msg);
+    if (!verify_contraction(r, &p->task, NULL, &s, &p->o, &p->e)) fail_msg("%s", p->e.msg);
     if (!getenv("VERBOSE")) return;
     struct buf b = {0};
-    conv_report_print(&b, r);
+    verify_print(&b, r);
     printf("fault %d: %s", f, b.p);
     buf_release(&b);
 }
 
 /* With the layer's own number of outputs, from the errors of one. */
-static double true_figure(const struct conv_report *r, const struct layer *l)
+static double true_figure(const struct verify_report *r, const struct layer *l)
 {
-    const struct conv_found *f = &r->exam[CE_UNIT].found;
+    const struct verify_found *f = &r->result[VERIFY_UNIT].found;
     double side = (double)l->true_size - 2;
     return conv_seed_figure(sqrt(f->err2 / (double)f->n_seen), TRUE_BATCH * (double)l->true_m * side * side * side);
 }
 
-static bool is_wrong(const struct conv_report *r, enum conv_exam_kind k) { return r->exam[k].n_rounds && r->exam[k].status == TRIAL_WRONG; }
+static bool is_wrong(const struct verify_report *r, enum verify_case k) { return r->result[k].n_rounds && r->result[k].status == TRIAL_WRONG; }
 
 /* Which content shows which fault. */
-static bool is_caught(const struct conv_report *r, enum fault f, const struct layer *l)
+static bool is_caught(const struct verify_report *r, enum fault f, const struct layer *l)
 {
-    bool all = is_wrong(r, CE_RANDOM) && is_wrong(r, CE_INTEGERS);
-    bool kept = is_wrong(r, CE_INTEGERS) && strstr(r->exam[CE_INTEGERS].reason, "after a run on other inputs");
+    bool all = is_wrong(r, VERIFY_RANDOM) && is_wrong(r, VERIFY_INTEGERS);
+    bool kept = is_wrong(r, VERIFY_INTEGERS) && strstr(r->result[VERIFY_INTEGERS].reason, "after a run on other inputs");
     switch (f) {
     case RIGHT: return r->ok;
-    case CHANNELS: return l->c == 1 ? r->ok : !r->ok && all && is_wrong(r, CE_TAPS) && is_wrong(r, CE_POINTS);
-    case WRONG_TAP: return !r->ok && is_wrong(r, CE_INTEGERS) && r->exam[CE_INTEGERS].found.worst >= 0;
-    case SWAPPED: case FLIPPED: return !r->ok && all && is_wrong(r, CE_TAPS) && is_wrong(r, CE_POINTS);
-    case BORDER: return !r->ok && all && is_wrong(r, CE_TAPS) && r->exam[CE_RANDOM].found.n_nonfinite == (l->size - 2) * (l->size - 2);
+    case CHANNELS: return l->c == 1 ? r->ok : !r->ok && all && is_wrong(r, VERIFY_TAPS) && is_wrong(r, VERIFY_POINTS);
+    case WRONG_TAP: return !r->ok && is_wrong(r, VERIFY_INTEGERS) && r->result[VERIFY_INTEGERS].found.worst >= 0;
+    case SWAPPED: case FLIPPED: return !r->ok && all && is_wrong(r, VERIFY_TAPS) && is_wrong(r, VERIFY_POINTS);
+    case BORDER: return !r->ok && all && is_wrong(r, VERIFY_TAPS) && r->result[VERIFY_RANDOM].found.n_nonfinite == (l->size - 2) * (l->size - 2);
     case CONSTANT: case SPLIT: return !r->ok && all;
-    case ADDS: return !r->ok && all && r->exam[CE_RANDOM].found.n_nonfinite == r->n_outputs;
-    case BEHIND: return !r->ok && r->exam[CE_RANDOM].status == TRIAL_BOUNDS && strstr(r->exam[CE_RANDOM].reason, "after buffer");
+    case ADDS: return !r->ok && all && r->result[VERIFY_RANDOM].found.n_nonfinite == r->n_outputs;
+    case BEHIND: return !r->ok && r->result[VERIFY_RANDOM].status == TRIAL_BOUNDS && strstr(r->result[VERIFY_RANDOM].reason, "after buffer");
     case KEEPS: case ONCE: return !r->ok && kept;
     case N_FAULTS: break;
     }
@@ -188,7 +189,7 @@ static void test_fewer_products(void **state)
     static const char *const schedules[] = {"m=2 mz=1", "m=2 mz=2", "m=4 mz=2", "m=6 mz=1"};
     const struct layer l = {32, 10, 16, 0, 0};
     struct plant p;
-    struct conv_report r;
+    struct verify_report r;
     open_layer(&p, &l, CONV_FORWARD);
     struct candidate c = gen_initial(gen_find(S("conv_winograd")), &p.task, &p.caps, NULL);
     if (!gen_matches(c.gen, &p.task, &p.caps)) skip_test("no convolution with fewer products for this processor");
@@ -203,9 +204,9 @@ static void test_fewer_products(void **state)
         compile(&p, &c);
         p.o.growth = gen_growth(&c);
         assert_true(p.o.growth > least);
-        if (!conv_check(&r, &p.task, NULL, &p.s, &p.o, &p.e)) fail_msg("%s", p.e.msg);
+        if (!verify_contraction(&r, &p.task, NULL, &p.s, &p.o, &p.e)) fail_msg("%s", p.e.msg);
         struct buf b = {0};
-        conv_report_print(&b, &r);
+        verify_print(&b, &r);
         if (getenv("VERBOSE")) printf("%s, growth %g: %s", schedules[k], p.o.growth, b.p);
         if (!r.ok) fail_msg("%s: %s", schedules[k], b.p);
         buf_release(&b);
@@ -225,10 +226,10 @@ static void test_planted(void **state)
         open_layer(&p, &layers[k], CONV_FORWARD);
         plant_faults(&p, &layers[k]);
         for (int f = 0; f < N_FAULTS; f++) {
-            struct conv_report r;
+            struct verify_report r;
             check_fault(&p, f, &r);
             struct buf b = {0};
-            conv_report_print(&b, &r);
+            verify_print(&b, &r);
             if (!is_caught(&r, (enum fault)f, &layers[k])) fail_msg("layer %u, fault %d: %s", (u32)k, f, b.p);
             buf_release(&b);
         }
@@ -240,34 +241,34 @@ static void test_planted(void **state)
 static void test_not_run(void **state)
 {
     struct plant p;
-    struct conv_report r;
+    struct verify_report r;
     struct buf b = {0};
     open_layer(&p, &layers[0], CONV_FORWARD);
     plant_faults(&p, &layers[0]);
     check_fault(&p, N_FAULTS + 1, &r); /* no such function */
     assert_false(r.ok);
-    struct str verdict = conv_report_verdict(&r, &p.arena);
+    struct str verdict = verify_verdict(&r, &p.arena);
     if (!str_starts(verdict, S("did not run: "))) fail_msg("%.*s", STR_ARG(verdict));
-    conv_report_print(&b, &r);
+    verify_print(&b, &r);
     assert_true(str_starts(buf_view(&b), S("did not run")));
     check_fault(&p, RIGHT, &r);
-    assert_true(str_is(conv_report_verdict(&r, &p.arena), "right"));
+    assert_true(str_is(verify_verdict(&r, &p.arena), "right"));
     buf_release(&b);
     close_layer(&p);
 }
 
 /* One position left out is one term of an output; it is the exact content that shows it, and all the others. */
-static bool is_grad_caught(const struct conv_report *r, enum grad_fault f)
+static bool is_grad_caught(const struct verify_report *r, enum grad_fault f)
 {
-    bool all = is_wrong(r, CE_RANDOM) && is_wrong(r, CE_INTEGERS);
+    bool all = is_wrong(r, VERIFY_RANDOM) && is_wrong(r, VERIFY_INTEGERS);
     switch (f) {
     case G_RIGHT: return r->ok;
-    case G_SWAPPED: case G_FLIPPED: return !r->ok && all && is_wrong(r, CE_TAPS) && is_wrong(r, CE_POINTS);
-    case G_UNWRITTEN: return !r->ok && all && is_wrong(r, CE_TAPS) && r->exam[CE_RANDOM].found.n_nonfinite == r->n_outputs / r->dim[0] / 27;
-    case G_OTHER_CHANNEL: return !r->ok && all && is_wrong(r, CE_POINTS);
+    case G_SWAPPED: case G_FLIPPED: return !r->ok && all && is_wrong(r, VERIFY_TAPS) && is_wrong(r, VERIFY_POINTS);
+    case G_UNWRITTEN: return !r->ok && all && is_wrong(r, VERIFY_TAPS) && r->result[VERIFY_RANDOM].found.n_nonfinite == r->n_outputs / r->dim[0] / 27;
+    case G_OTHER_CHANNEL: return !r->ok && all && is_wrong(r, VERIFY_POINTS);
     case G_CONSTANT: case G_TWICE: return !r->ok && all;
-    case G_WRONG_TAP: return !r->ok && (is_wrong(r, CE_INTEGERS) || is_wrong(r, CE_TAPS) || is_wrong(r, CE_POINTS)); /* one output */
-    case G_ONE_IMAGE: case G_CORNER: return !r->ok && is_wrong(r, CE_INTEGERS);
+    case G_WRONG_TAP: return !r->ok && (is_wrong(r, VERIFY_INTEGERS) || is_wrong(r, VERIFY_TAPS) || is_wrong(r, VERIFY_POINTS)); /* one output */
+    case G_ONE_IMAGE: case G_CORNER: return !r->ok && is_wrong(r, VERIFY_INTEGERS);
     case N_GRAD_FAULTS: break;
     }
     unreachable();
@@ -280,10 +281,10 @@ static void test_planted_gradients(void **state)
         open_layer(&p, &layers[k], CONV_WEIGHTS);
         plant_source(&p, &layers[k], grad_source, N_GRAD_FAULTS);
         for (int f = 0; f < N_GRAD_FAULTS; f++) {
-            struct conv_report r;
+            struct verify_report r;
             check_fault(&p, f, &r);
             struct buf b = {0};
-            conv_report_print(&b, &r);
+            verify_print(&b, &r);
             if (!is_grad_caught(&r, (enum grad_fault)f)) fail_msg("layer %u, fault %d: %s", (u32)k, f, b.p);
             buf_release(&b);
         }
@@ -299,24 +300,24 @@ static void test_fused(void **state)
     static const enum dtype types[] = {DT_F32, DT_F16, DT_BF16};
     for (u32 k = 0; k < 2 * countof(types); k++) {
         struct plant p[N_CONV_ACTS];
-        struct conv_report found;
+        struct verify_report found;
         r.has_bias = k % 2;
         for (u32 a = 0; a < N_CONV_ACTS; a++) {
             r.act = (enum conv_act)a;
             open_row(&p[a], &r, types[k / 2]);
             struct candidate c = gen_initial(gen_find(S("elementwise")), &p[a].task, &p[a].caps, NULL);
             compile(&p[a], &c);
-            if (!conv_check(&found, &p[a].task, NULL, &p[a].s, &p[a].o, &p[a].e)) fail_msg("%s", p[a].e.msg);
+            if (!verify_contraction(&found, &p[a].task, NULL, &p[a].s, &p[a].o, &p[a].e)) fail_msg("%s", p[a].e.msg);
             struct buf b = {0};
-            conv_report_print(&b, &found);
+            verify_print(&b, &found);
             if (!found.ok) fail_msg("%s, %s: %s", dtype_name(types[k / 2]), conv_act_name(r.act), b.p);
             buf_release(&b);
         }
         struct plant *relu = &p[CONV_RELU], *leaky = &p[CONV_LEAKYRELU];
-        assert_true(conv_check(&found, &relu->task, NULL, &leaky->s, &relu->o, &relu->e) && !found.ok);
-        assert_true(is_wrong(&found, CE_RANDOM) && is_wrong(&found, CE_INTEGERS));
-        assert_true(conv_check(&found, &leaky->task, NULL, &relu->s, &leaky->o, &leaky->e) && !found.ok);
-        assert_true(is_wrong(&found, CE_RANDOM) && is_wrong(&found, CE_INTEGERS));
+        assert_true(verify_contraction(&found, &relu->task, NULL, &leaky->s, &relu->o, &relu->e) && !found.ok);
+        assert_true(is_wrong(&found, VERIFY_RANDOM) && is_wrong(&found, VERIFY_INTEGERS));
+        assert_true(verify_contraction(&found, &leaky->task, NULL, &relu->s, &leaky->o, &leaky->e) && !found.ok);
+        assert_true(is_wrong(&found, VERIFY_RANDOM) && is_wrong(&found, VERIFY_INTEGERS));
         for (u32 a = 0; a < N_CONV_ACTS; a++) close_layer(&p[a]);
     }
 }
@@ -326,7 +327,7 @@ static void test_fused(void **state)
 static void test_old_criterion(void **state)
 {
     struct plant p;
-    struct conv_report constant, split, last;
+    struct verify_report constant, split, last;
     open_layer(&p, &layers[0], CONV_FORWARD);
     plant_faults(&p, &layers[0]);
     check_fault(&p, CONSTANT, &constant);
@@ -343,44 +344,45 @@ static void test_old_criterion(void **state)
     assert_true(true_figure(&last, &layers[6]) > 1e-3);
 }
 
-/* A random convolution, in any type, layout and place; false: none that has outputs, or of values in its pads. */
+/* A random contraction, in any type, layout and place; false: none that has outputs, or with values in its pads, or of broadcast matrices. */
 static bool random_task(struct fixture *b, u64 seed)
 {
-    const struct op *op = op_find(seed % 3 ? S("Conv") : seed % 2 ? S("ConvTranspose") : S("quern::ConvGradWeight"));
-    struct conv_sum s;
+    static const char *const names[] = {"quern::ConvGradWeight", "Conv", "MatMul", "ConvTranspose", "Conv", "MatMul"};
+    const struct op *op = op_find(str_of(names[seed % countof(names)]));
+    struct contraction s;
     struct err e = {0};
     fixture_open(b, seed);
     op->random(op, &b->g, &b->rng);
     if (!make_task(b)) return false;
-    return conv_sum_of(&s, &b->t, b->var, &b->arena, &e) || (fixture_close(b), false);
+    return contraction_of(&s, &b->t, b->var, &b->arena, &e) || (fixture_close(b), false);
 }
 
 static void check_types(struct fixture *b, u64 seed)
 {
-    struct conv_sum s;
-    struct conv_exam x;
+    struct contraction s;
+    struct contraction_check x;
     i64 n_at;
-    assert_true(conv_sum_of(&s, &b->t, b->var, &b->arena, &b->e));
-    const i64 *at = conv_sample(&s, 1 << pick(b, 4, 12), seed, &b->arena, &n_at);
-    for (u32 k = 0; k < N_CONV_EXAMS; k++) {
-        struct conv_exam_opts o = {.seed = seed, .at = at, .n_at = n_at};
+    assert_true(contraction_of(&s, &b->t, b->var, &b->arena, &b->e));
+    const i64 *at = contraction_sample(&s, 1 << pick(b, 4, 12), seed, &b->arena, &n_at);
+    for (u32 k = 0; k < N_VERIFY_CASES; k++) {
+        struct contraction_check_opts o = {.seed = seed, .at = at, .n_at = n_at};
         struct buf why = {0};
         struct place p;
-        if (!conv_exam_init(&x, &s, &b->t, b->var, (enum conv_exam_kind)k, &o, &b->e)) fail_msg("%s", b->e.msg);
+        if (!contraction_check_init(&x, &s, &b->t, b->var, (enum verify_case)k, &o, &b->e)) fail_msg("%s", b->e.msg);
         struct tensor **in = arena_array(&b->arena, struct tensor *, 4), *out;
         for (u32 i = 0; i < b->t.g.input.n; i++) in[i] = &x.check.value[b->t.g.input.v[i]];
         if (!graph_eval(&b->t.g, in, &out, &b->arena, &(struct graph_eval_opts){.var = x.check.var}, &b->e)) fail_msg("%s", b->e.msg);
         assert_true(place_of(&p, &b->t.g, s.y, x.check.var));
         char *memory = arena_alloc(&b->arena, (p.count + 1) * dtype_size(s.out_type));
         place_store(&p, out, memory);
-        if (!x.judge.look(&x.check, 0, memory, &why)) fail_msg("seed %llu, exam %u: %s", (unsigned long long)seed, k, why.p);
-        assert_true(x.found.n_seen >= (k == CE_TAPS || k == CE_POINTS ? s.count : 1));
+        if (!x.judge.look(&x.check, 0, memory, &why)) fail_msg("seed %llu, case %u: %s", (unsigned long long)seed, k, why.p);
+        assert_true(x.found.n_seen >= (k == VERIFY_TAPS || k == VERIFY_POINTS ? s.count : 1));
         i64 one = place_flat(&p, out, at[pick(b, 0, n_at - 1)]);
         double was = elem_f64(s.out_type, memory, one);
-        elem_set_f64(s.out_type, memory, one, was == 1 ? 3 : was + fabs(was) / 64 + (k == CE_RANDOM || k == CE_UNIT ? (double)s.n_terms : 1));
+        elem_set_f64(s.out_type, memory, one, was == 1 ? 3 : was + fabs(was) / 64 + (k == VERIFY_RANDOM || k == VERIFY_UNIT ? (double)s.n_terms : 1));
         assert_false(x.judge.look(&x.check, 0, memory, &why)); /* one output is another */
         buf_release(&why);
-        conv_exam_release(&x);
+        contraction_check_release(&x);
     }
 }
 
@@ -398,26 +400,81 @@ static void test_definition(void **state)
     assert_true(is_enough(n, 200));
 }
 
+/* The outputs of the operators themselves on a check's content. */
+static struct tensor **evaluate(struct fixture *b, const struct check *c)
+{
+    struct graph full;
+    graph_clone(&full, &b->t.g, &b->arena);
+    for (value_id v = 1; v < full.value.n; v++)
+        if (graph_value(&full, v)->is_const) graph_value(&full, v)->data = &c->value[v];
+    struct tensor **in = arena_array(&b->arena, struct tensor *, full.input.n + 1), **out = arena_array(&b->arena, struct tensor *, full.output.n);
+    for (u32 i = 0; i < full.input.n; i++) in[i] = &c->value[full.input.v[i]];
+    if (!graph_eval(&full, in, out, &b->arena, &(struct graph_eval_opts){.var = c->var}, &b->e)) fail_msg("%s", b->e.msg);
+    return out;
+}
+
+/* Output 0 in its place, with 1 added to one element; elem < 0: to none. */
+static bool accepts(struct fixture *b, const struct check *c, const struct tensor *out, i64 elem)
+{
+    struct place p;
+    struct buf why = {0};
+    assert_true(place_of(&p, &b->t.g, b->t.g.output.v[0], c->var));
+    char *memory = arena_alloc(&b->arena, (p.count + 1) * dtype_size(out->dtype));
+    place_store(&p, out, memory);
+    if (elem >= 0) elem = place_flat(&p, out, elem), elem_set_f64(out->dtype, memory, elem, elem_f64(out->dtype, memory, elem) + 1);
+    bool ok = check_output(c, 0, memory, &why);
+    buf_release(&why);
+    return ok;
+}
+
+/* With other nodes behind the contraction: the operators' evaluation is right, any output that is another number is not. */
+static void test_numbered(void **state)
+{
+    static bool (*const make[])(struct fixture *) = {random_conv, random_gemm, random_transpose, random_depthwise, random_grad, random_point};
+    u32 n = 0, n_fused = 0;
+    for (u64 seed = first_seed(1, 601); seed < last_seed(1, 601); seed++) {
+        struct fixture b;
+        fixture_open(&b, seed);
+        if (!make[seed % countof(make)](&b)) continue;
+        u32 n_nodes = 0;
+        for (node_id i = 1; i < b.t.g.node.n; i++) n_nodes += !graph_node(&b.t.g, i)->dead;
+        for (enum verify_case k = VERIFY_TAPS; k <= VERIFY_POINTS && check_positive(&b.t, b.var) && check_largest_integer(&b.t, b.var); k++) {
+            struct check c;
+            if (!check_init_numbered(&c, &b.t, b.var, k, seed, &b.e)) fail_msg("%s", b.e.msg);
+            if (!c.task) continue;
+            struct tensor *out = evaluate(&b, &c)[0];
+            i64 elem = pick(&b, 0, tensor_count(out) - 1);
+            if (!accepts(&b, &c, out, -1)) fail_msg("seed %llu, case %u", (unsigned long long)seed, k);
+            assert_false(accepts(&b, &c, out, elem));
+            n++, n_fused += n_nodes > 1;
+            check_release(&c);
+        }
+        fixture_close(&b);
+    }
+    if (getenv("VERBOSE")) printf("%u checks on numbered contents, %u of fused tasks\n", n, n_fused);
+    assert_true(is_enough(n, 200) && is_enough(n_fused, 50));
+}
+
 /* Two weights of each output channel, of 12288, change places. */
-static void swap_weights(const struct conv_sum *s, struct tensor *w)
+static void swap_weights(const struct contraction *s, struct tensor *w)
 {
     for (i64 m = 0; m < s->m; m++) {
-        i64 a = conv_weight(s, m, 5, 0), b = conv_weight(s, m, 5, 2);
+        i64 a = contraction_weight(s, m, 5, 0), b = contraction_weight(s, m, 5, 2);
         double was = elem_f64(w->dtype, w->data, a);
         elem_set_f64(w->dtype, w->data, a, elem_f64(w->dtype, w->data, b));
         elem_set_f64(w->dtype, w->data, b, was);
     }
 }
 
-static bool passes(struct plant *p, const struct conv_sum *s, enum conv_exam_kind k, bool is_swapped)
+static bool passes(struct plant *p, const struct contraction *s, enum verify_case k, bool is_swapped)
 {
-    struct conv_exam x;
+    struct contraction_check x;
     struct buf why = {0};
     struct tensor *in[2], *out;
     struct graph full;
     i64 n_at;
-    const i64 *at = conv_sample(s, s->count, 1, &p->arena, &n_at);
-    assert_true(conv_exam_init(&x, s, &p->task, NULL, k, &(struct conv_exam_opts){.seed = 9, .at = at, .n_at = n_at}, &p->e));
+    const i64 *at = contraction_sample(s, s->count, 1, &p->arena, &n_at);
+    assert_true(contraction_check_init(&x, s, &p->task, NULL, k, &(struct contraction_check_opts){.seed = 9, .at = at, .n_at = n_at}, &p->e));
     if (is_swapped) swap_weights(s, &x.check.value[s->w]);
     graph_clone(&full, &p->task.g, &p->arena);
     graph_value(&full, s->w)->data = &x.check.value[s->w];
@@ -425,7 +482,7 @@ static bool passes(struct plant *p, const struct conv_sum *s, enum conv_exam_kin
     if (!graph_eval(&full, in, &out, &p->arena, NULL, &p->e)) fail_msg("%s", p->e.msg);
     bool ok = x.judge.look(&x.check, 0, out->data, &why);
     buf_release(&why);
-    conv_exam_release(&x);
+    contraction_check_release(&x);
     return ok;
 }
 
@@ -436,13 +493,13 @@ static void test_deep(void **state)
     const struct conv_row r = {.axes = 1, .batch = 1, .channels = 4096, .out_channels = 24, .groups = 1, .size = {20}, .kernel = {3}, .stride = {1}, .dilation = {1}};
     for (i64 i = 0; i < countof(types); i++) {
         struct plant p;
-        struct conv_sum s;
+        struct contraction s;
         open_row(&p, &r, types[i]);
-        assert_true(conv_sum_of(&s, &p.task, NULL, &p.arena, &p.e));
-        for (u32 k = 0; k < N_CONV_EXAMS; k++)
-            if (!passes(&p, &s, (enum conv_exam_kind)k, false)) fail_msg("%s, exam %u", dtype_name(types[i]), k);
-        assert_false(passes(&p, &s, CE_INTEGERS, true));
-        assert_int_equal(passes(&p, &s, CE_RANDOM, true), types[i] == DT_BF16);
+        assert_true(contraction_of(&s, &p.task, NULL, &p.arena, &p.e));
+        for (u32 k = 0; k < N_VERIFY_CASES; k++)
+            if (!passes(&p, &s, (enum verify_case)k, false)) fail_msg("%s, case %u", dtype_name(types[i]), k);
+        assert_false(passes(&p, &s, VERIFY_INTEGERS, true));
+        assert_int_equal(passes(&p, &s, VERIFY_RANDOM, true), types[i] == DT_BF16);
         close_layer(&p);
     }
 }
@@ -460,28 +517,28 @@ static struct subject text_subject(struct fixture *b, const struct candidate *c)
     return s;
 }
 
-static bool check_text(struct fixture *b, const struct subject *s, const struct candidate *c, struct conv_report *r)
+static bool check_text(struct fixture *b, const struct subject *s, const struct candidate *c, struct verify_report *r)
 {
-    struct conv_check_opts o = {.trial = {.driver = dev_find(S("interp")), .timeout = 60}, .seed = 5, .max_terms = 1000000, .growth = gen_growth(c)};
-    bool ok = conv_check(r, &b->t, b->var, s, &o, &b->e);
+    struct verify_opts o = {.trial = {.driver = dev_find(S("interp")), .timeout = 60}, .seed = 5, .max_terms = 1000000, .growth = gen_growth(c)};
+    bool ok = verify_contraction(r, &b->t, b->var, s, &o, &b->e);
     if (!ok && b->e.code != ERR_UNSUPPORTED) fail_msg("%s", b->e.msg);
     return ok;
 }
 
-/* What families make of random convolutions is right. */
+/* Kernels that families emit for random contractions are right. */
 static void test_generated(void **state)
 {
     u32 n = 0;
     for (u64 seed = first_seed(1000, 1150); seed < last_seed(1000, 1150); seed++) {
         struct fixture b;
         struct candidate c;
-        struct conv_report r;
+        struct verify_report r;
         if (!random_task(&b, seed)) continue;
         if (choose(&b, (u32)pick(&b, 0, 3), &c)) {
             struct subject s = text_subject(&b, &c);
             struct buf text = {0};
             bool was_checked = check_text(&b, &s, &c, &r);
-            if (was_checked) conv_report_print(&text, &r);
+            if (was_checked) verify_print(&text, &r);
             if (was_checked && !r.ok) snprintf(b.e.msg, sizeof b.e.msg, "%.*s", STR_ARG(buf_view(&text))), report(&b, &c, seed);
             n += was_checked;
             buf_release(&text);
@@ -521,14 +578,14 @@ static bool is_right_elsewhere(struct fixture *b, const struct subject *s)
     return ok;
 }
 
-/* Mutants: a changed kernel that passes is one that still computes the convolution. */
+/* Mutants: a changed kernel that passes is one that still computes the contraction. */
 static void test_changed(void **state)
 {
     u32 n = 0, n_caught = 0;
     for (u64 seed = first_seed(2000, 2150); seed < last_seed(2000, 2150); seed++) {
         struct fixture b;
         struct candidate c;
-        struct conv_report r;
+        struct verify_report r;
         if (!random_task(&b, seed)) continue;
         if (choose(&b, 1, &c)) {
             struct subject s = text_subject(&b, &c);
@@ -547,6 +604,7 @@ static void test_changed(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_planted), cmocka_unit_test(test_not_run), cmocka_unit_test(test_planted_gradients), cmocka_unit_test(test_fused), cmocka_unit_test(test_fewer_products), cmocka_unit_test(test_old_criterion), cmocka_unit_test(test_definition),
+    cmocka_unit_test(test_numbered),
     cmocka_unit_test(test_deep),    cmocka_unit_test(test_generated), cmocka_unit_test(test_changed),
 };
 

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A convolution's kernel before it is believed: random contents, exact ones, once more on the same inputs, and on others in memory that has
-// results already; each in a child process, between guard bands, on poisoned outputs (tune/trial.c). Beside them the figure that the tool
-// whose data sets these are judged by, which is the norm of the errors over their number: it falls with the square root of that number, so
-// that for large outputs hardly anything fails it.
-#include "lab/conv_check.h"
+// Runs of all cases: random contents, exact ones, a second run on the same inputs, and other inputs in memory that has results already; each in a
+// child process, between guard bands, on poisoned outputs (tune/trial.c).
+#include "tune/verify.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -12,16 +10,14 @@
 
 enum { MAX_ROUNDS = 4, LEAST_SAMPLE = 512, LEAST_OF_ALL = 64 /* of sums of */, MANY_TERMS = 400000000 /* in all */, MOST_SAMPLE = 1 << 18, DEFAULT_TERMS = 50000000, MOST_F16 = 200000 /* terms between 0 and 1 whose sum is finite */ };
 
-double conv_seed_figure(double rms, double n_outputs) { return rms / sqrt(n_outputs); }
-
 struct run {
-    struct conv_report *r;
+    struct verify_report *r;
     const struct task *task;
     const i64 *var;
     const struct subject *subject;
-    const struct conv_check_opts *o;
-    const struct conv_sum *s;
-    struct conv_exam_opts exam; /* but for round */
+    const struct verify_opts *o;
+    const struct contraction *s;
+    struct contraction_check_opts opts; /* except round */
 };
 
 static bool no_sample(void *user, const struct sample *s, u32 n) { return false; }
@@ -32,10 +28,10 @@ static enum trial_status try(const struct run *c, const struct check *const *v, 
     return trial_run(c->subject, v, n, NULL, &c->o->trial, no_sample, NULL, why);
 }
 
-/* Rounds of one kind are one exam: numbers of outputs add up, the worst stays. */
-static void add_found(struct conv_found *to, const struct conv_found *f)
+/* Rounds are one case: numbers of outputs add up, the worst one stays. */
+static void add_found(struct verify_found *to, const struct verify_found *f)
 {
-    struct conv_found sum = f->ratio > to->ratio ? *f : *to;
+    struct verify_found sum = f->ratio > to->ratio ? *f : *to;
     sum.n_seen = to->n_seen + f->n_seen, sum.n_border = to->n_border + f->n_border;
     sum.n_bad = to->n_bad + f->n_bad, sum.n_nonfinite = to->n_nonfinite + f->n_nonfinite;
     sum.max_abs = fmax(to->max_abs, f->max_abs), sum.max_rel = fmax(to->max_rel, f->max_rel);
@@ -43,9 +39,9 @@ static void add_found(struct conv_found *to, const struct conv_found *f)
     *to = sum;
 }
 
-static void note(struct run *c, const struct conv_exam *x, enum trial_status st, const char *before, const struct buf *why)
+static void note(struct run *c, const struct contraction_check *x, enum trial_status st, const char *before, const struct buf *why)
 {
-    struct conv_exam_result *to = &c->r->exam[x->kind];
+    struct verify_result *to = &c->r->result[x->kind];
     if (to->n_rounds) add_found(&to->found, &x->found);
     else to->found = x->found;
     if (st != TRIAL_OK && (!to->n_rounds || to->status == TRIAL_OK)) {
@@ -57,7 +53,7 @@ static void note(struct run *c, const struct conv_exam *x, enum trial_status st,
 }
 
 /* The second one in the memory that the first has left. Where that fails each by itself, so that both are known. */
-static void run_pair(struct run *c, struct conv_exam *a, struct conv_exam *b)
+static void run_pair(struct run *c, struct contraction_check *a, struct contraction_check *b)
 {
     struct buf why = {0}, pair = {0};
     const struct check *v[] = {&a->check, &b->check};
@@ -66,11 +62,11 @@ static void run_pair(struct run *c, struct conv_exam *a, struct conv_exam *b)
     if (both == TRIAL_OK) {
         note(c, a, both, "", &pair), note(c, b, both, "", &pair);
     } else {
-        struct conv_found found = b->found;
+        struct verify_found found = b->found;
         st = try(c, v, 1, &why);
         note(c, a, st, "", &why);
         bool is_a = st != TRIAL_OK;
-        b->found = (struct conv_found){.worst = -1};
+        b->found = (struct verify_found){.worst = -1};
         st = try(c, v + 1, 1, &why);
         if (st == TRIAL_OK && !is_a) b->found = found, note(c, b, both, "after a run on other inputs: ", &pair);
         else note(c, b, st, "", &why);
@@ -79,41 +75,41 @@ static void run_pair(struct run *c, struct conv_exam *a, struct conv_exam *b)
     buf_release(&pair);
 }
 
-static bool run_two(struct run *c, enum conv_exam_kind ka, enum conv_exam_kind kb, struct err *e)
+static bool run_two(struct run *c, enum verify_case ka, enum verify_case kb, struct err *e)
 {
-    struct conv_exam a, b;
-    if (!conv_exam_init(&a, c->s, c->task, c->var, ka, &c->exam, e)) return false;
+    struct contraction_check a, b;
+    if (!contraction_check_init(&a, c->s, c->task, c->var, ka, &c->opts, e)) return false;
     a.check.twice = true;
-    bool ok = conv_exam_init(&b, c->s, c->task, c->var, kb, &c->exam, e);
-    if (ok) run_pair(c, &a, &b), conv_exam_release(&b);
-    conv_exam_release(&a);
+    bool ok = contraction_check_init(&b, c->s, c->task, c->var, kb, &c->opts, e);
+    if (ok) run_pair(c, &a, &b), contraction_check_release(&b);
+    contraction_check_release(&a);
     return ok;
 }
 
-static bool run_one(struct run *c, enum conv_exam_kind kind, u32 round, struct err *e)
+static bool run_one(struct run *c, enum verify_case kind, u32 round, struct err *e)
 {
-    struct conv_exam x;
-    struct conv_exam_opts o = c->exam;
+    struct contraction_check x;
+    struct contraction_check_opts o = c->opts;
     struct buf why = {0};
     o.round = round;
-    if (!conv_exam_init(&x, c->s, c->task, c->var, kind, &o, e)) return false;
+    if (!contraction_check_init(&x, c->s, c->task, c->var, kind, &o, e)) return false;
     note(c, &x, try(c, (const struct check *[]){&x.check}, 1, &why), "", &why);
     buf_release(&why);
-    conv_exam_release(&x);
+    contraction_check_release(&x);
     return true;
 }
 
 static bool run_all(struct run *c, struct err *e)
 {
     i64 rounds = i64_min(MAX_ROUNDS, ceil_div(c->s->taps, c->s->m));
-    if (!run_two(c, CE_RANDOM, CE_INTEGERS, e) || !run_two(c, CE_TAPS, CE_POINTS, e)) return false;
+    if (!run_two(c, VERIFY_RANDOM, VERIFY_INTEGERS, e) || !run_two(c, VERIFY_TAPS, VERIFY_POINTS, e)) return false;
     for (i64 k = 1; k < rounds; k++)
-        if (!run_one(c, CE_TAPS, (u32)k, e)) return false;
+        if (!run_one(c, VERIFY_TAPS, (u32)k, e)) return false;
     bool has_room = dtype_is_float(c->s->type) && (c->s->out_type != DT_F16 || c->s->n_terms < MOST_F16);
-    return !has_room || run_one(c, CE_UNIT, 0, e);
+    return !has_room || run_one(c, VERIFY_UNIT, 0, e);
 }
 
-static void set_dims(struct conv_report *r, const struct conv_sum *s)
+static void set_dims(struct verify_report *r, const struct contraction *s)
 {
     i64 *x = r->in_dim, *w = r->w_dim, *y = r->dim;
     r->rank = s->n + 2;
@@ -125,21 +121,19 @@ static void set_dims(struct conv_report *r, const struct conv_sum *s)
 
 static bool check(struct run *c, struct arena *a, struct err *e)
 {
-    struct conv_sum s;
-    const struct conv_check_opts *o = c->o;
-    if (!conv_sum_of(&s, c->task, c->var, a, e)) return false;
-    for (value_id v = 1; v < c->task->g.value.n; v++)
-        if (graph_value(&c->task->g, v)->data) return err_set(e, ERR_UNSUPPORTED, "contents of '%.*s' are part of the task", STR_ARG(graph_value(&c->task->g, v)->name));
+    struct contraction s;
+    const struct verify_opts *o = c->o;
+    if (!contraction_of(&s, c->task, c->var, a, e)) return false;
     i64 n = (o->max_terms ? o->max_terms : DEFAULT_TERMS) / s.n_terms, least = i64_max(LEAST_OF_ALL, i64_min(LEAST_SAMPLE, MANY_TERMS / s.n_terms));
     c->s = &s;
-    c->exam = (struct conv_exam_opts){.seed = o->seed, .growth = o->growth};
-    c->exam.at = conv_sample(&s, i64_max(least, i64_min(MOST_SAMPLE, n)), o->seed, a, &c->exam.n_at);
-    *c->r = (struct conv_report){.ok = true, .type = s.type, .n_outputs = s.count, .n_terms = s.n_terms, .code = conv_code(&s, o->growth)};
+    c->opts = (struct contraction_check_opts){.seed = o->seed, .growth = o->growth};
+    c->opts.at = contraction_sample(&s, i64_max(least, i64_min(MOST_SAMPLE, n)), o->seed, a, &c->opts.n_at);
+    *c->r = (struct verify_report){.ok = true, .type = s.type, .n_outputs = s.count, .n_terms = s.n_terms, .code = contraction_code(&s, o->growth)};
     set_dims(c->r, &s);
     return run_all(c, e);
 }
 
-bool conv_check(struct conv_report *r, const struct task *t, const i64 *var, const struct subject *s, const struct conv_check_opts *o,
+bool verify_contraction(struct verify_report *r, const struct task *t, const i64 *var, const struct subject *s, const struct verify_opts *o,
                 struct err *e)
 {
     struct arena a = {0};
@@ -151,8 +145,8 @@ bool conv_check(struct conv_report *r, const struct task *t, const i64 *var, con
 
 /* The report. */
 
-static const char *const title[N_CONV_EXAMS] = {
-    [CE_RANDOM] = "random numbers", [CE_INTEGERS] = "integers", [CE_TAPS] = "single taps", [CE_POINTS] = "single elements", [CE_UNIT] = "numbers in 0..1"};
+static const char *const title[N_VERIFY_CASES] = {
+    [VERIFY_RANDOM] = "random numbers", [VERIFY_INTEGERS] = "integers", [VERIFY_TAPS] = "single taps", [VERIFY_POINTS] = "single elements", [VERIFY_UNIT] = "numbers in 0..1"};
 
 static void print_index(struct buf *b, const i64 *dim, u32 rank, i64 at)
 {
@@ -163,21 +157,21 @@ static void print_index(struct buf *b, const i64 *dim, u32 rank, i64 at)
 }
 
 /* What a number stands for, where every element has its own. */
-static void print_meaning(struct buf *b, const struct conv_report *r, enum conv_exam_kind k, double v)
+static void print_meaning(struct buf *b, const struct verify_report *r, enum verify_case k, double v)
 {
-    const i64 *dim = k == CE_TAPS ? r->in_dim : r->w_dim;
+    const i64 *dim = k == VERIFY_TAPS ? r->in_dim : r->w_dim;
     bool is_one = v >= 1 && v == floor(v) && v <= (double)i64_product(r->rank, dim);
     if (i64_product(r->rank, dim) > r->code) return;
-    buf_z(b, v == 0 ? " [nothing]" : is_one ? k == CE_TAPS ? " [input " : " [weight " : "");
+    buf_z(b, v == 0 ? " [nothing]" : is_one ? k == VERIFY_TAPS ? " [input " : " [weight " : "");
     if (!is_one) return;
     print_index(b, dim, r->rank, (i64)v - 1);
     buf_char(b, ']');
 }
 
-static void print_worst(struct buf *b, const struct conv_report *r, enum conv_exam_kind k)
+static void print_worst(struct buf *b, const struct verify_report *r, enum verify_case k)
 {
-    const struct conv_found *f = &r->exam[k].found;
-    bool is_numbered = k == CE_TAPS || k == CE_POINTS;
+    const struct verify_found *f = &r->result[k].found;
+    bool is_numbered = k == VERIFY_TAPS || k == VERIFY_POINTS;
     if (f->worst < 0 || f->worst >= r->n_outputs) return;
     buf_z(b, "    worst at ");
     print_index(b, r->dim, r->rank, f->worst);
@@ -188,18 +182,18 @@ static void print_worst(struct buf *b, const struct conv_report *r, enum conv_ex
     buf_printf(b, ", allowed %.3g\n", f->bound);
 }
 
-static void print_errors(struct buf *b, const struct conv_found *f)
+static void print_errors(struct buf *b, const struct verify_found *f)
 {
     double n = (double)i64_max(f->n_seen, 1);
     buf_printf(b, "; errors to %.3g, relative %.3g, L2 %.3g (rounding: %.3g), at most %.2g of the bound", f->max_abs, f->max_rel,
                f->want2 > 0 ? sqrt(f->err2 / f->want2) : sqrt(f->err2 / n), f->want2 > 0 ? sqrt(f->limit2 / f->want2) : 0, f->ratio);
 }
 
-static void print_exam(struct buf *b, const struct conv_report *r, enum conv_exam_kind k)
+static void print_case(struct buf *b, const struct verify_report *r, enum verify_case k)
 {
-    const struct conv_exam_result *x = &r->exam[k];
-    const struct conv_found *f = &x->found;
-    bool are_integers = k != CE_RANDOM && k != CE_UNIT;
+    const struct verify_result *x = &r->result[k];
+    const struct verify_found *f = &x->found;
+    bool are_integers = k != VERIFY_RANDOM && k != VERIFY_UNIT;
     buf_printf(b, "  %-16s", title[k]);
     if (f->n_seen == 0) {
         buf_printf(b, "%s: %s\n", trial_status_name(x->status), x->reason);
@@ -216,33 +210,24 @@ static void print_exam(struct buf *b, const struct conv_report *r, enum conv_exa
 }
 
 /* What held for all runs together. */
-static void print_runs(struct buf *b, const struct conv_report *r)
+static void print_runs(struct buf *b, const struct verify_report *r)
 {
     bool inside = true, again = true, has_run = true;
-    for (u32 k = 0; k < N_CONV_EXAMS; k++) {
-        const struct conv_exam_result *x = &r->exam[k];
+    for (u32 k = 0; k < N_VERIFY_CASES; k++) {
+        const struct verify_result *x = &r->result[k];
         inside = inside && (!x->n_rounds || (x->status != TRIAL_BOUNDS && x->status != TRIAL_CRASH));
-        again = again && (!x->n_rounds || x->status == TRIAL_OK || k == CE_UNIT);
+        again = again && (!x->n_rounds || x->status == TRIAL_OK || k == VERIFY_UNIT);
         has_run = has_run && (!x->n_rounds || x->found.n_seen);
     }
     if (inside && has_run) buf_z(b, "  guard bands     nothing but outputs was written\n");
     if (again) buf_z(b, "  run again       the same bytes; others in the same memory are right, too\n");
 }
 
-static void print_seed(struct buf *b, const struct conv_report *r)
+/* Of the first case that failed without any output, the reason. */
+struct str verify_verdict(const struct verify_report *r, struct arena *a)
 {
-    const struct conv_exam_result *x = &r->exam[CE_UNIT];
-    double n = (double)i64_max(x->found.n_seen, 1), figure = conv_seed_figure(sqrt(x->found.err2 / n), (double)r->n_outputs);
-    if (!x->n_rounds || !x->found.n_seen) return;
-    buf_printf(b, "  norm/count      %.3g: the old criterion %s it at 1e-4 and %s it at 1e-5%s\n", figure, figure <= 1e-4 ? "passes" : "fails",
-               figure <= 1e-5 ? "passes" : "fails", x->found.n_seen < r->n_outputs ? " (from the sample)" : "");
-}
-
-/* Exams end with the first that is not passed: a kernel that was not launched there has delivered nothing. */
-struct str conv_report_verdict(const struct conv_report *r, struct arena *a)
-{
-    for (u32 k = 0; k < N_CONV_EXAMS; k++) {
-        const struct conv_exam_result *x = &r->exam[k];
+    for (u32 k = 0; k < N_VERIFY_CASES; k++) {
+        const struct verify_result *x = &r->result[k];
         if (!x->n_rounds || x->status == TRIAL_OK || x->found.n_seen > 0) continue;
         if (x->status == TRIAL_LAUNCH) return str_fmt(a, "did not run: %s", x->reason);
         if (x->status == TRIAL_CRASH || x->status == TRIAL_TIMEOUT) return str_fmt(a, "no result: %s", x->reason);
@@ -250,15 +235,14 @@ struct str conv_report_verdict(const struct conv_report *r, struct arena *a)
     return r->ok ? S("right") : S("wrong");
 }
 
-void conv_report_print(struct buf *b, const struct conv_report *r)
+void verify_print(struct buf *b, const struct verify_report *r)
 {
     struct arena a = {0};
-    struct str verdict = conv_report_verdict(r, &a), first, rest;
+    struct str verdict = verify_verdict(r, &a), first, rest;
     str_cut(verdict, ':', &first, &rest);
     buf_printf(b, "%.*s: %s, %lld terms in f64\n", STR_ARG(first), dtype_name(r->type), (long long)r->n_terms);
     arena_release(&a);
-    for (u32 k = 0; k < N_CONV_EXAMS; k++)
-        if (r->exam[k].n_rounds) print_exam(b, r, (enum conv_exam_kind)k);
+    for (u32 k = 0; k < N_VERIFY_CASES; k++)
+        if (r->result[k].n_rounds) print_case(b, r, (enum verify_case)k);
     print_runs(b, r);
-    print_seed(b, r);
 }

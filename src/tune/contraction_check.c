@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Contents for a convolution's kernel, and what must come out. Random ones bound errors: a sum of n terms computed in any order is off by at
+// Contents for the kernel of a contraction, and the outputs that they must have. Random ones bound errors: a sum of n terms computed in any order is off by at
 // most gamma(n) = n u / (1 - n u) times the sum of the terms' absolute values (N. J. Higham, Accuracy and Stability of Numerical
 // Algorithms, 2nd edition, section 3.1), and rounding it for the output adds half a unit of that type. Devices may cut off where
 // others round, which doubles u (section 2.1); so u = 2^-23 for sums of f32. For thousands of terms that bound lets a wrong one pass, so
@@ -10,7 +10,7 @@
 // The other contents are integers whose sums are exact in the types at hand, so that outputs are right or wrong: dense ones for all terms, and
 // numbered ones of which each output shows a single one, so that it says which element was taken. Kernels with fewer products than terms
 // (growth > 1) compute with fractions; what they leave must still be nearer to the right integer than to any other.
-#include "lab/conv_check.h"
+#include "tune/verify.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -25,10 +25,11 @@ static const double not_another = 0.4; /* off by no more, an integer is told fro
 
 static double unit_of_sums(enum dtype t) { return !dtype_is_float(t) ? 0 : t == DT_F64 ? 0x1p-52 : 0x1p-23; }
 
-i64 conv_code(const struct conv_sum *s, double growth)
+i64 contraction_code(const struct contraction *s, double growth)
 {
     static const i64 prime[] = {127, 251, 2039, 16777213};
     double most = fmin(check_exact_up_to(s->type, s->tf32), check_exact_up_to(s->out_type, false));
+    most = fmin(most, check_exact_up_to(s->w_type, s->tf32));
     i64 k = countof(prime) - 1;
     if (growth > 1) most = fmin(most, prime[1]); /* far from where its errors reach 1/2 */
     while (k > 0 && (double)prime[k] > most) k--;
@@ -40,9 +41,9 @@ struct limits { double certain, likely; };
 static double gamma_of(double n, double u) { return n * u / (1 - n * u); }
 
 /* Of a sum whose terms' absolute values add up to size; largest: to which all elements in its place would. */
-static struct limits limits_of(const struct conv_exam *x, double want, double size, double largest)
+static struct limits limits_of(const struct contraction_check *x, double want, double size, double largest)
 {
-    const struct conv_sum *s = x->s;
+    const struct contraction *s = x->s;
     double u = unit_of_sums(s->out_type), n = (double)s->n_terms + 1, half = check_unit(s->out_type), t = 0x1p-10;
     double least = s->out_type == DT_F16 ? 0x1p-25 : s->out_type == DT_F64 ? 0x1p-1000 : 0x1p-126 * n; /* what may become 0 */
     if (!dtype_is_float(s->out_type)) return (struct limits){0, 0};
@@ -58,11 +59,11 @@ static struct limits limits_of(const struct conv_exam *x, double want, double si
 
 /* Contents. */
 
-static struct tensor *tensor_of(struct conv_exam *x, value_id v) { return &x->check.value[v]; }
+static struct tensor *tensor_of(struct contraction_check *x, value_id v) { return &x->check.value[v]; }
 
 /* So that no sum of absolute values is beyond what sums hold exactly, and nearly no sum, which is of about sqrt(terms) / 2 products, beyond what
    outputs do. */
-static i64 largest_integer(const struct conv_exam *x)
+static i64 largest_integer(const struct contraction_check *x)
 {
     double n = (double)x->s->n_terms, most = fmin(0x1p24 / n, check_exact_up_to(x->s->out_type, false) / sqrt(n));
     return i64_max(1, i64_min((i64)sqrt(most), x->growth > 1 ? 3 : LARGEST));
@@ -81,9 +82,9 @@ static void fill_code(struct tensor *t, i64 code)
 static void clear(struct tensor *t) { memset(t->data, 0, (size_t)tensor_bytes(t)); }
 
 /* Taps go by turns, where there are many by leaps; so do channels of the input. */
-static void fill_taps(struct conv_exam *x, u32 round)
+static void fill_taps(struct contraction_check *x, u32 round)
 {
-    const struct conv_sum *s = x->s;
+    const struct contraction *s = x->s;
     struct tensor *w = tensor_of(x, s->w);
     i64 leap = s->is_gradient ? LEAP : 1;
     x->pick = arena_array(&x->check.arena, i64, 2 * s->m);
@@ -92,7 +93,7 @@ static void fill_taps(struct conv_exam *x, u32 round)
     for (i64 m = 0; m < s->m; m++) {
         i64 k = m + round * s->m, *pick = &x->pick[2 * m];
         pick[0] = m / s->mg * s->cg + (k * 7 + k / s->taps) % s->cg, pick[1] = k * leap % s->taps;
-        elem_set_f64(w->dtype, w->data, conv_weight(s, m, pick[0], pick[1]), 1);
+        elem_set_f64(w->dtype, w->data, contraction_weight(s, m, pick[0], pick[1]), 1);
     }
 }
 
@@ -100,7 +101,7 @@ static void fill_taps(struct conv_exam *x, u32 round)
 
 struct point { i64 n, c, p[MAX_RANK]; };
 
-static bool are_near(const struct conv_sum *s, const struct point *a, const struct point *b)
+static bool are_near(const struct contraction *s, const struct point *a, const struct point *b)
 {
     if (a->n != b->n || a->c / s->cg != b->c / s->cg) return false;
     for (u32 i = 0; i < s->n; i++)
@@ -109,7 +110,7 @@ static bool are_near(const struct conv_sum *s, const struct point *a, const stru
 }
 
 /* Outputs and taps along an axis that meet position p: pairs in v, how many. */
-static i64 meetings(const struct conv_sum *s, u32 i, i64 p, i64 *v)
+static i64 meetings(const struct contraction *s, u32 i, i64 p, i64 *v)
 {
     i64 n = 0;
     for (i64 o = 0; o < s->out[i]; o++)
@@ -119,7 +120,7 @@ static i64 meetings(const struct conv_sum *s, u32 i, i64 p, i64 *v)
 }
 
 /* The most outputs of a channel that a point reaches: along an axis each output by one tap, each tap of one output. */
-static i64 most_met(const struct conv_sum *s)
+static i64 most_met(const struct contraction *s)
 {
     i64 n = 1;
     for (u32 i = 0; i < s->n; i++) n *= i64_min(s->out[i], s->kernel[i]);
@@ -127,9 +128,9 @@ static i64 most_met(const struct conv_sum *s)
 }
 
 /* All outputs that the point reaches. */
-static void add_hits(struct conv_exam *x, const struct point *p, i64 **met)
+static void add_hits(struct contraction_check *x, const struct point *p, i64 **met)
 {
-    const struct conv_sum *s = x->s;
+    const struct contraction *s = x->s;
     i64 n[MAX_RANK], total = 1;
     for (u32 i = 0; i < s->n; i++) total *= n[i] = meetings(s, i, p->p[i], met[i]);
     for (i64 k = 0; k < total; k++) {
@@ -139,18 +140,18 @@ static void add_hits(struct conv_exam *x, const struct point *p, i64 **met)
             scale_o *= s->out[i], scale_tap *= s->kernel[i];
         }
         for (i64 m = first; m < first + s->mg; m++)
-            x->hit[x->n_hit++] = (struct conv_hit){conv_out_plane(s, p->n, m) * s->out_plane + o, (double)(1 + conv_weight(s, m, p->c, tap) % x->code)};
+            x->hit[x->n_hit++] = (struct contraction_hit){contraction_out_plane(s, p->n, m) * s->out_plane + o, (double)(1 + contraction_weight(s, m, p->c, tap) % x->code)};
     }
 }
 
 static int by_place(const void *a, const void *b)
 {
-    i64 x = ((const struct conv_hit *)a)->at, y = ((const struct conv_hit *)b)->at;
+    i64 x = ((const struct contraction_hit *)a)->at, y = ((const struct contraction_hit *)b)->at;
     return (x > y) - (x < y);
 }
 
 /* Corners first, then anywhere. A corner of what a gradient is made of meets few taps, and there is one point of each channel. */
-static struct point random_point(const struct conv_sum *s, u32 try, struct rng *r)
+static struct point random_point(const struct contraction *s, u32 try, struct rng *r)
 {
     struct point p = {rng_range(r, 0, s->batch - 1), rng_range(r, 0, s->c - 1), {0}};
     for (u32 i = 0; i < s->n; i++)
@@ -158,7 +159,7 @@ static struct point random_point(const struct conv_sum *s, u32 try, struct rng *
     return p;
 }
 
-static u32 choose_points(const struct conv_sum *s, struct point v[MAX_POINTS], struct rng *r)
+static u32 choose_points(const struct contraction *s, struct point v[MAX_POINTS], struct rng *r)
 {
     u32 n = 0, most = (u32)i64_max(1, i64_min(MAX_POINTS, MAX_HITS / (most_met(s) * s->mg)));
     for (u32 try = 0; try < TRIES && n < most; try++) {
@@ -170,19 +171,19 @@ static u32 choose_points(const struct conv_sum *s, struct point v[MAX_POINTS], s
     return n;
 }
 
-static void fill_points(struct conv_exam *x, struct rng *r)
+static void fill_points(struct contraction_check *x, struct rng *r)
 {
-    const struct conv_sum *s = x->s;
+    const struct contraction *s = x->s;
     struct point p[MAX_POINTS];
     struct tensor *t = tensor_of(x, s->x);
     u32 n = choose_points(s, p, r);
     i64 *met[MAX_RANK];
     for (u32 i = 0; i < s->n; i++) met[i] = arena_array(&x->check.arena, i64, 2 * s->out[i] * s->kernel[i] + 2);
-    x->hit = arena_array(&x->check.arena, struct conv_hit, (i64)n * most_met(s) * s->mg + 1);
+    x->hit = arena_array(&x->check.arena, struct contraction_hit, (i64)n * most_met(s) * s->mg + 1);
     fill_code(tensor_of(x, s->w), x->code);
     clear(t);
     for (u32 k = 0; k < n; k++) {
-        i64 at = conv_plane(s, p[k].n, p[k].c);
+        i64 at = contraction_plane(s, p[k].n, p[k].c);
         for (u32 i = 0; i < s->n; i++) at = at * s->in[i] + p[k].p[i];
         elem_set_f64(t->dtype, t->data, at, 1);
         add_hits(x, &p[k], met);
@@ -193,7 +194,7 @@ static void fill_points(struct conv_exam *x, struct rng *r)
 /* What must come out. */
 
 /* Below 0 errors are scaled as outputs are; the product is rounded, and so may the sum be before it. */
-static void activate(const struct conv_exam *x, double *want, struct limits *l)
+static void activate(const struct contraction_check *x, double *want, struct limits *l)
 {
     double f = x->s->negative, v = *want * f;
     enum dtype t = x->s->out_type;
@@ -205,16 +206,16 @@ static void activate(const struct conv_exam *x, double *want, struct limits *l)
     l->certain += more, l->likely += more;
 }
 
-static void know(struct conv_exam *x, const struct conv_exam_opts *o, double largest)
+static void know(struct contraction_check *x, const struct contraction_check_opts *o, double largest)
 {
-    const struct conv_sum *s = x->s;
+    const struct contraction *s = x->s;
     struct arena *a = &x->check.arena;
-    bool are_integers = x->kind == CE_INTEGERS;
+    bool are_integers = x->kind == VERIFY_INTEGERS;
     i64 *pick = arena_array(a, i64, 2 * s->taps);
     x->at = o->at, x->n_at = o->n_at;
     x->want = arena_array(a, double, o->n_at + 1), x->bound = arena_array(a, double, o->n_at + 1), x->likely = arena_array(a, double, o->n_at + 1);
     for (i64 k = 0; k < o->n_at; k++) {
-        struct conv_terms t = conv_sum_at(s, x->check.value, o->at[k], pick);
+        struct contraction_terms t = contraction_at(s, x->check.value, o->at[k], pick);
         struct limits l = limits_of(x, t.sum, t.size, largest);
         if (are_integers) l.certain = l.likely = x->exact + (fabs(t.sum) > check_exact_up_to(s->out_type, false) ? check_unit(s->out_type) * fabs(t.sum) : 0);
         activate(x, &t.sum, &l);
@@ -222,27 +223,27 @@ static void know(struct conv_exam *x, const struct conv_exam_opts *o, double lar
     }
 }
 
-static void fill(struct conv_exam *x, const struct conv_exam_opts *o)
+static void fill(struct contraction_check *x, const struct contraction_check_opts *o)
 {
-    const struct conv_sum *s = x->s;
+    const struct contraction *s = x->s;
     struct rng r = rng_seed(o->seed);
-    double terms = (double)s->n_terms, largest = x->kind == CE_INTEGERS ? (double)largest_integer(x) : 1;
+    double terms = (double)s->n_terms, largest = x->kind == VERIFY_INTEGERS ? (double)largest_integer(x) : 1;
     value_id v[] = {s->x, s->w, s->b};
     for (u32 k = 0; k < 3 && v[k]; k++) {
-        if (x->kind == CE_INTEGERS) check_fill_integers(tensor_of(x, v[k]), largest_integer(x), &r);
-        if (x->kind == CE_UNIT) fill_unit(tensor_of(x, v[k]));
+        if (x->kind == VERIFY_INTEGERS) check_fill_integers(tensor_of(x, v[k]), largest_integer(x), &r);
+        if (x->kind == VERIFY_UNIT) fill_unit(tensor_of(x, v[k]));
     }
-    if (s->b && (x->kind == CE_TAPS || x->kind == CE_POINTS)) clear(tensor_of(x, s->b));
-    if (x->kind == CE_TAPS) fill_taps(x, o->round);
-    else if (x->kind == CE_POINTS) fill_points(x, &r);
+    if (s->b && (x->kind == VERIFY_TAPS || x->kind == VERIFY_POINTS)) clear(tensor_of(x, s->b));
+    if (x->kind == VERIFY_TAPS) fill_taps(x, o->round);
+    else if (x->kind == VERIFY_POINTS) fill_points(x, &r);
     else know(x, o, terms * largest * largest);
 }
 
 /* Comparing, in the child. */
 
-static void compare(struct conv_exam *x, i64 at, double got, double want, double bound)
+static void compare(struct contraction_check *x, i64 at, double got, double want, double bound)
 {
-    struct conv_found *f = &x->found;
+    struct verify_found *f = &x->found;
     double err = isfinite(got) ? fabs(got - want) : INFINITY, ratio = err <= 0 ? 0 : bound > 0 ? err / bound : INFINITY;
     bool is_worse = f->worst < 0 || ratio > f->ratio || (isinf(ratio) && isfinite(f->got) && err > fabs(f->got - f->want));
     f->n_seen++;
@@ -253,27 +254,27 @@ static void compare(struct conv_exam *x, i64 at, double got, double want, double
     if (is_worse) f->worst = at, f->got = got, f->want = want, f->bound = bound, f->ratio = ratio;
 }
 
-static void compare_known(struct conv_exam *x, const struct place *p, const void *got)
+static void compare_known(struct contraction_check *x, const struct place *p, const void *got)
 {
     const struct tensor *t = x->check.want[0];
     for (i64 k = 0; k < x->n_at; k++) {
         double v = elem_f64(t->dtype, got, place_flat(p, t, x->at[k]));
         compare(x, x->at[k], v, x->want[k], x->bound[k]);
-        x->found.n_border += conv_is_border(x->s, x->at[k]);
+        x->found.n_border += contraction_is_border(x->s, x->at[k]);
         x->found.limit2 += x->likely[k] * x->likely[k];
     }
 }
 
 /* Element `at` of the input that an output of a row takes, without its last axis; -1: outside. */
-static i64 row_source(const struct conv_exam *x, i64 row, i64 *last_tap)
+static i64 row_source(const struct contraction_check *x, i64 row, i64 *last_tap)
 {
-    const struct conv_sum *s = x->s;
+    const struct contraction *s = x->s;
     i64 o[MAX_RANK], k[MAX_RANK], n, m;
     u32 outer = s->n - 1;
     for (u32 i = outer; i-- > 0; row /= s->out[i]) o[i] = row % s->out[i];
-    conv_split_plane(s, row, &n, &m);
+    contraction_split_plane(s, row, &n, &m);
     const i64 *pick = &x->pick[2 * m];
-    i64 tap = pick[1], at = conv_plane(s, n, pick[0]);
+    i64 tap = pick[1], at = contraction_plane(s, n, pick[0]);
     for (u32 i = s->n; i-- > 0; tap /= s->kernel[i]) k[i] = tap % s->kernel[i];
     *last_tap = k[outer];
     for (u32 i = 0; i < outer; i++) {
@@ -284,9 +285,9 @@ static i64 row_source(const struct conv_exam *x, i64 row, i64 *last_tap)
     return at * s->in[outer];
 }
 
-static void expect_taps(const struct conv_exam *x, i64 row, double *want)
+static void expect_taps(const struct contraction_check *x, i64 row, double *want)
 {
-    const struct conv_sum *s = x->s;
+    const struct contraction *s = x->s;
     u32 l = s->n - 1;
     i64 tap, at = row_source(x, row, &tap);
     for (i64 o = 0; o < s->out[l]; o++) {
@@ -295,7 +296,7 @@ static void expect_taps(const struct conv_exam *x, i64 row, double *want)
     }
 }
 
-static void expect_points(const struct conv_exam *x, i64 row, double *want)
+static void expect_points(const struct contraction_check *x, i64 row, double *want)
 {
     i64 n = x->s->out[x->s->n - 1], lo = 0, hi = x->n_hit;
     memset(want, 0, (size_t)n * sizeof *want);
@@ -307,7 +308,12 @@ static void expect_points(const struct conv_exam *x, i64 row, double *want)
     for (; lo < x->n_hit && x->hit[lo].at < (row + 1) * n; lo++) want[x->hit[lo].at - row * n] += x->hit[lo].v;
 }
 
-static bool is_border_row(const struct conv_sum *s, i64 row)
+void contraction_expect(const struct contraction_check *x, i64 row, double *want)
+{
+    (x->kind == VERIFY_TAPS ? expect_taps : expect_points)(x, row, want);
+}
+
+static bool is_border_row(const struct contraction *s, i64 row)
 {
     for (u32 i = s->n - 1; i-- > 0; row /= s->out[i])
         if (row % s->out[i] == 0 || row % s->out[i] == s->out[i] - 1) return true;
@@ -315,9 +321,9 @@ static bool is_border_row(const struct conv_sum *s, i64 row)
 }
 
 /* All rows, of large outputs those at borders and some of the others. */
-static void compare_rows(struct conv_exam *x, const struct place *p, const void *got)
+static void compare_rows(struct contraction_check *x, const struct place *p, const void *got)
 {
-    const struct conv_sum *s = x->s;
+    const struct contraction *s = x->s;
     const struct tensor *t = x->check.want[0];
     struct arena a = {0};
     i64 n = s->out[s->n - 1], step = ceil_div(s->count, ROWS_SEEN), stride;
@@ -325,7 +331,7 @@ static void compare_rows(struct conv_exam *x, const struct place *p, const void 
     for (i64 row = 0; row < s->count / n; row++) {
         bool is_border = is_border_row(s, row);
         if (!is_border && row % step) continue;
-        (x->kind == CE_TAPS ? expect_taps : expect_points)(x, row, want);
+        contraction_expect(x, row, want);
         for (i64 k = 0, run; k < n; k += run) {
             run = i64_min(n - k, place_run(p, t, row * n + k, &stride));
             read_elems(v + k, t->dtype, got, place_flat(p, t, row * n + k), stride, run);
@@ -352,12 +358,12 @@ static i64 count_nonfinite(const struct place *p, const struct tensor *t, const 
 
 static bool look(const struct check *c, u32 k, const void *got, struct buf *why)
 {
-    struct conv_exam *x = (struct conv_exam *)(uintptr_t)c->judge;
-    struct conv_found *f = &x->found;
+    struct contraction_check *x = (struct contraction_check *)(uintptr_t)c->judge;
+    struct verify_found *f = &x->found;
     struct place p;
     if (!place_of(&p, &c->task->g, c->task->g.output.v[k], c->var)) unreachable(); /* its buffer has a size */
-    *f = (struct conv_found){.worst = -1, .n_nonfinite = count_nonfinite(&p, c->want[k], got)};
-    if (x->kind == CE_TAPS || x->kind == CE_POINTS) compare_rows(x, &p, got);
+    *f = (struct verify_found){.worst = -1, .n_nonfinite = count_nonfinite(&p, c->want[k], got)};
+    if (x->kind == VERIFY_TAPS || x->kind == VERIFY_POINTS) compare_rows(x, &p, got);
     else compare_known(x, &p, got);
     bool are_large = x->n_at && !(f->err2 <= f->limit2);
     if (f->n_nonfinite) buf_printf(why, "%lld of %lld outputs are not finite, or were not written", (long long)f->n_nonfinite, (long long)x->s->count);
@@ -366,10 +372,10 @@ static bool look(const struct check *c, u32 k, const void *got, struct buf *why)
     return !f->n_nonfinite && !f->n_bad && !are_large;
 }
 
-bool conv_exam_init(struct conv_exam *x, const struct conv_sum *s, const struct task *t, const i64 *var, enum conv_exam_kind kind,
-                    const struct conv_exam_opts *o, struct err *e)
+bool contraction_check_init(struct contraction_check *x, const struct contraction *s, const struct task *t, const i64 *var, enum verify_case kind,
+                    const struct contraction_check_opts *o, struct err *e)
 {
-    *x = (struct conv_exam){.s = s, .kind = kind, .growth = o->growth > 1 ? o->growth : 1};
+    *x = (struct contraction_check){.s = s, .kind = kind, .growth = o->growth > 1 ? o->growth : 1};
     x->judge = (struct judge){look, &x->found, sizeof x->found};
     if (!check_init(&x->check, t, var, o->seed, false, e)) return false;
     struct tensor *y = arena_new(&x->check.arena, struct tensor);
@@ -379,10 +385,10 @@ bool conv_exam_init(struct conv_exam *x, const struct conv_sum *s, const struct 
     y->dim[0] = s->is_gradient ? s->m : s->batch, y->dim[1] = s->is_gradient ? s->batch : s->m;
     for (u32 i = 0; i < s->n; i++) y->dim[2 + i] = s->out[i];
     x->check.judge = &x->judge;
-    x->code = conv_code(s, x->growth);
+    x->code = contraction_code(s, x->growth);
     x->exact = x->growth > 1 ? not_another : 0;
     fill(x, o);
     return true;
 }
 
-void conv_exam_release(struct conv_exam *x) { check_release(&x->check); }
+void contraction_check_release(struct contraction_check *x) { check_release(&x->check); }
