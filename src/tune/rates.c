@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Rates of a device. Kernels are built in parallel, like those of candidates; a child process loads and times them, as drivers crash and hang.
-// Every rate is measured several times, in turns with all others, so that a disturbance does not meet all samples of one. The best one
-// counts: others on a shared machine only ever make kernels slower.
+// Every rate is measured several times, in turns with all others, so that a disturbance does not affect all samples of one. The best one
+// counts: other work on the machine only makes kernels slower.
 //
 // Arrays x and y are far larger than the caches; a level is measured on slices that fill a part of it. Latency is that of a chain of loads
 // through the lines of that part in an order that prefetchers do not predict.
@@ -100,13 +100,22 @@ static struct point *add_point(struct bench *b, u32 kernel, i64 groups, double w
     return p;
 }
 
+/* As many workgroups of matrix units as y has room for. */
+static i64 mma_groups(const struct bench *b, const struct caps_matrix *s, i64 groups)
+{
+    i64 size[MICRO_BUFFERS];
+    micro_mma_sizes(size, &b->m.caps, s, 1);
+    return i64_max(1, i64_min(groups, b->y.size / size[2]));
+}
+
 /* The rate of one thread or workgroup, and of all. */
 static void add_ops(struct bench *b, u32 i, const struct kernel_text *t)
 {
     const struct caps *c = &b->m.caps;
     struct rate *to = &b->r.ops[t->op];
     for (u32 all = 0; all <= has_several(c); all++) {
-        struct point *p = add_point(b, i, groups_of(c, all, GROUPS_PER_UNIT), t->work, all ? &to->all : &to->one);
+        i64 groups = groups_of(c, all, GROUPS_PER_UNIT);
+        struct point *p = add_point(b, i, t->shape.m ? mma_groups(b, &t->shape, groups) : groups, t->work, all ? &to->all : &to->one);
         p->is_all = all;
         if (!t->shape.m) continue;
         p->k.buf[1] = b->x, p->k.buf[2] = b->y, p->k.n_buf = 3;
@@ -184,7 +193,7 @@ static void evaluate(struct point *p)
 
 static double least_seconds(const struct bench *b) { return b->m.caps.is_gpu ? gpu_seconds : cpu_seconds; }
 
-/* Where even one round takes long, memory is not the limit, and less of it tells the same. */
+/* If even one round takes long, memory is not the limit, and a smaller slice has the same rate. */
 static void shrink(const struct bench *b, struct point *p)
 {
     i64 step = micro_memory_step(&b->m.caps), slice = p->k.slice;
@@ -194,7 +203,7 @@ static void shrink(const struct bench *b, struct point *p)
     p->work *= (double)p->k.slice / (double)slice;
 }
 
-/* As many rounds as a thread alone needs, at least: it takes no less time. */
+/* Starts from half the rounds of a single thread: its time can be no shorter. */
 static void grow(struct bench *b, u32 i)
 {
     struct micro_kernel *k = &b->point[i].k;
@@ -222,8 +231,7 @@ static void measure_points(struct bench *b)
 
 /* Latency. */
 
-/* A cycle through n lines, n a power of two: a linear congruential generator of full period. Then y is read, so that caches hold nothing
-   of it that does not stay there. */
+/* A cycle through n lines, n a power of two: a linear congruential generator of full period. reading: evicts it from the caches. */
 static bool put_cycle(struct bench *b, i64 n, struct point *reading, struct err *e)
 {
     const u32 step = LINE / sizeof(i32);
@@ -245,7 +253,7 @@ static void measure_latency(struct bench *b, u32 kernel, enum rate_level level, 
     if (n < 16 || !put_cycle(b, n, level == RATE_DRAM ? reading : NULL, &e)) return;
     b->n = 0;
     struct point *p = add_point(b, kernel, 1, 0, &b->r.memory[level].latency);
-    p->k.rounds = 2 * n; /* a cache may be filled by what others evict: at the second pass */
+    p->k.rounds = 2 * n; /* a victim cache is filled by the first pass */
     if (!b->m.caps.is_gpu && level != RATE_DRAM && !micro_launch(&p->k, &b->m, &e)) return;
     p->k.rounds = LEAST_LOADS;
     if (!micro_grow(&p->k, &b->m, least_seconds(b), &e)) return;
@@ -270,14 +278,14 @@ static void measure_latencies(struct bench *b, const struct session *s)
         measure_latency(b, chase, l, reading.k.kernel ? &reading : NULL);
 }
 
-/* All threads are as fast as one, at least: less is a disturbance, nothing a single thread. */
-static void raise(struct rate *r) { r->all = fmax(r->all, r->one); }
+static void complete(struct rate *r) { r->all = fmax(r->all, r->one); }
 
-static void raise_all(struct rates *r)
+/* All threads are at least as fast as one: a lower rate was disturbed, and of a single thread there is none. */
+static void complete_all(struct rates *r)
 {
-    for (u32 i = 0; i < N_RATE_OPS; i++) raise(&r->ops[i]);
-    for (u32 i = 0; i < N_RATE_LEVELS; i++) raise(&r->memory[i].read), raise(&r->memory[i].write), raise(&r->memory[i].copy);
-    raise(&r->nt_write);
+    for (u32 i = 0; i < N_RATE_OPS; i++) complete(&r->ops[i]);
+    for (u32 i = 0; i < N_RATE_LEVELS; i++) complete(&r->memory[i].read), complete(&r->memory[i].write), complete(&r->memory[i].copy);
+    complete(&r->nt_write);
 }
 
 static void child_main(void *user, int fd)
@@ -296,7 +304,7 @@ static void child_main(void *user, int fd)
         measure_points(b);
         measure_latencies(b, s);
         a.r = b->r;
-        raise_all(&a.r);
+        complete_all(&a.r);
     }
     if (b->m.dev) close_all(b, s->n);
     os_child_put(fd, &a, sizeof a);
