@@ -183,22 +183,16 @@ static bool compile_variant(const struct making *g, const struct quern_compile_o
 /* One after another; of those this processor can run, the one with the most extensions is loaded. */
 static bool compile_variants(const struct making *g, const struct quern_compile_opts *o, const struct api_isas *isas, quern_program *p, struct err *e)
 {
-    struct plan *all = arena_array(g->a, struct plan, isas->n), *best = NULL;
-    struct isa s, most = {0};
-    for (u32 i = 0; i < isas->n; i++) {
-        bool is_here;
-        if (!compile_variant(g, o, isas->v[i], &all[i], &is_here, e)) return false;
-        for (u32 k = 0; k < i; k++)
-            if (str_eq(all[i].isa, all[k].isa)) return err_set(e, ERR_USAGE, "'%s' and '%s' are the same instruction set", isas->v[k], isas->v[i]);
-        if (i) all[i - 1].also = &all[i];
-        if (!is_here || !isa_parse(&s, all[i].isa, e) || (best && isa_count(s) <= isa_count(most))) continue;
-        best = &all[i];
-        most = s;
-    }
+    struct plan *all = arena_array(g->a, struct plan, isas->n);
+    bool *is_here = arena_array(g->a, bool, isas->n);
+    for (u32 i = 0; i < isas->n; i++)
+        if (!compile_variant(g, o, isas->v[i], &all[i], &is_here[i], e)) return false;
+    u32 best = 0;
+    if (!plan_link_variants(all, isas->v, is_here, isas->n, &best, e)) return false;
     p->all = all;
-    p->plan = best ? *best : all[0];
+    p->plan = all[best];
     p->plan.also = NULL;
-    return !best || api_program_start(p, o->device, o->threads, e);
+    return !is_here[best] || api_program_start(p, o->device, o->threads, e);
 }
 
 static bool compile(quern_model *m, quern_db *db, const struct quern_compile_opts *o, quern_program *p, struct err *e)

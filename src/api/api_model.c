@@ -49,7 +49,7 @@ static void dump_graph(void *user, const char *stage, const struct graph *g)
 /* Opening. */
 
 /* The options in the compiler's terms; arrays are in the arena. */
-static bool read_opts(struct model_opts *to, quern *q, const struct quern_model_opts *o, struct arena *a, struct err *e)
+bool api_model_opts(struct model_opts *to, quern *q, const struct quern_model_opts *o, struct arena *a, struct err *e)
 {
     *to = (struct model_opts){.optimize_for = o->optimize_for, .assume = o->assume, .run_at = o->run_at, .elements = o->elements,
                               .f32_storage = o->f32_storage != 0, .dump = q->dump ? dump_graph : NULL, .user = q};
@@ -75,13 +75,6 @@ static quern_model *handle_of(quern *q, struct model *model)
     return m;
 }
 
-bool api_check_import(quern *q, struct graph *g, struct arena *a, struct symtab *st, const char *path, const struct quern_model_opts *o,
-                      struct import_problems *all, struct err *e)
-{
-    struct model_opts opts;
-    return read_opts(&opts, q, o, a, e) && model_check(g, a, st, path, &opts, all, e);
-}
-
 static quern_status open_source(quern *q, struct model_source s, const struct quern_model_opts *o, quern_model **out)
 {
     struct err *e = api_begin(q);
@@ -90,7 +83,7 @@ static quern_status open_source(quern *q, struct model_source s, const struct qu
     struct model_opts opts;
     if (o) memcpy(&given, o, o->size < sizeof given ? o->size : sizeof given);
     s.follow_links = given.external_data_links != 0;
-    bool ok = read_opts(&opts, q, &given, &a, e) && model_source_open(&s, &a, &opts, e);
+    bool ok = api_model_opts(&opts, q, &given, &a, e) && model_source_open(&s, &a, &opts, e);
     struct model *model = ok ? model_open(&s, &opts, e) : NULL;
     if (model) *out = handle_of(q, model);
     arena_release(&a);

@@ -15,9 +15,8 @@ struct quern_model {
     struct model *model;
 };
 
-/* api_model.c: an import with these options that collects all problems, see import.h. */
-bool api_check_import(quern *q, struct graph *g, struct arena *a, struct symtab *st, const char *path, const struct quern_model_opts *o,
-                      struct import_problems *all, struct err *e);
+/* api_model.c: the options in the compiler's terms; arrays are in the arena. */
+bool api_model_opts(struct model_opts *to, quern *q, const struct quern_model_opts *o, struct arena *a, struct err *e);
 /* api_model.c: a model whose graph the caller builds between these two; finish ends the call. */
 quern_model *api_model_start(quern *q, struct str name);
 quern_status api_model_finish(quern_model *m, bool ok, quern_model **out);

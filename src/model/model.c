@@ -192,12 +192,32 @@ struct model *model_open(const struct model_source *s, const struct model_opts *
     return o->run_at && o->run_at[0] ? open_at(m, s, *o, e) : m;
 }
 
-bool model_check(struct graph *g, struct arena *a, struct symtab *st, const char *path, const struct model_opts *o,
-                 struct import_problems *all, struct err *e)
+/* A pass may refuse a model that was imported without a problem. */
+static void check_passes(const struct model_source *s, const struct model_opts *o, struct arena *a, struct import_problems *all)
 {
-    struct model_source s = {.path = path};
-    if (!model_source_open(&s, a, o, e) || (o->assume && !model_assume(st, o->assume, e))) return false;
-    return source_import(&s, (struct import_job){.g = g, .all = all}, a, st, e);
+    struct err e = {0};
+    struct model *m = model_open(s, o, &e);
+    if (!m || !model_lowered(m, NULL, &e)) import_note(all, a, S(""), S(""), &e);
+    model_close(m);
+}
+
+bool model_problems(struct import_problems *all, struct arena *a, struct model_source s, const struct model_opts *o, struct err *e)
+{
+    struct symtab st;
+    struct graph g;
+    symtab_init(&st, a);
+    bool ok = model_source_open(&s, a, o, e) && (!o->assume || model_assume(&st, o->assume, e)) &&
+              source_import(&s, (struct import_job){.g = &g, .all = all}, a, &st, e);
+    if (!ok && e->code == ERR_UNSUPPORTED) import_note(all, a, S(""), S(""), e), ok = true;
+    if (ok && !all->n) check_passes(&s, o, a, all);
+    return ok;
+}
+
+bool model_is_random(const struct model *m)
+{
+    for (node_id n = 1; n < m->graph.node.n; n++)
+        if (!graph_node(&m->graph, n)->dead && op_of(&m->graph, n)->props & OP_RANDOM) return true;
+    return false;
 }
 
 struct model *model_new(struct str name, const struct model_opts *o)

@@ -7,6 +7,7 @@
 //   sizes.c      sizes to optimise for
 //   assume.c     assumptions about sizes
 //   request.c    requests for inputs and outputs
+//   operators.c  types and required device features of operators
 #ifndef QUERN_MODEL_H
 #define QUERN_MODEL_H
 
@@ -58,9 +59,9 @@ struct model {
 /* model.c. Completes a source: reads pipes, freezes constants, expands sequences. Content is in the arena. */
 bool model_source_open(struct model_source *s, struct arena *a, const struct model_opts *o, struct err *e);
 struct model *model_open(const struct model_source *s, const struct model_opts *o, struct err *e); /* NULL: error */
-/* Imports with the options' assumptions; collects all problems, see import.h. */
-bool model_check(struct graph *g, struct arena *a, struct symtab *st, const char *path, const struct model_opts *o,
-                 struct import_problems *all, struct err *e);
+/* All reasons why the model cannot be opened or lowered with these options; texts are in the arena. false: it cannot be read. */
+bool model_problems(struct import_problems *all, struct arena *a, struct model_source s, const struct model_opts *o, struct err *e);
+bool model_is_random(const struct model *m); /* contains a generator of random numbers */
 /* A model whose graph the caller builds between these two; finish infers it. Of the options only dump and user are used. */
 struct model *model_new(struct str name, const struct model_opts *o);
 bool model_finish(struct model *m, struct err *e);
@@ -83,5 +84,11 @@ bool model_assume_fits(const struct graph *g, const struct interface *io, const 
 
 /* request.c. Parses requests for the inputs and outputs of g. Texts are kept in the arena. */
 bool model_interface(struct interface *f, const struct graph *g, const struct io_request *r, i64 n, struct arena *a, struct err *e);
+
+/* operators.c. The types of the operator's first input, or else of its output: bit dtype_onnx(t). */
+u64 model_op_types(const struct op *op);
+/* Device features that types of 32 bits and fewer require: "", "f64", "i64", "f64 i64"; types: of model_op_types. */
+const char *model_op_needs(const struct op *op, u64 types);
+const struct op_onnx *model_op_missing(i64 k); /* the k-th operator of ONNX that is not supported; NULL: end */
 
 #endif

@@ -675,3 +675,20 @@ bool plan_make(struct plan *p, const struct cover *c, const struct selection *s,
     assert(env->lang && env->caps && env->build);
     return make(p, c, s, var, env, 0, a, e);
 }
+
+bool plan_link_variants(struct plan *p, const char *const *name, const bool *is_here, u32 n, u32 *best, struct err *e)
+{
+    struct isa s, most = {0};
+    bool found = false;
+    *best = 0;
+    for (u32 i = 0; i < n; i++) {
+        for (u32 k = 0; k < i; k++)
+            if (str_eq(p[i].isa, p[k].isa)) return err_set(e, ERR_USAGE, "'%s' and '%s' are the same instruction set", name[k], name[i]);
+        if (i) p[i - 1].also = &p[i];
+        if (!is_here[i] || !isa_parse(&s, p[i].isa, e) || (found && isa_count(s) <= isa_count(most))) continue;
+        found = true;
+        *best = i;
+        most = s;
+    }
+    return true;
+}

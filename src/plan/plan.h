@@ -95,6 +95,10 @@ struct plan_env {
 bool plan_make(struct plan *p, const struct cover *c, const struct selection *s, const i64 *var, const struct plan_env *env,
                struct arena *a, struct err *e);
 
+/* Links the plans of one model for n instruction sets of these names as variants of p[0]. *best: of those that this processor can run,
+   the one with the most extensions; 0 if there is none. Two plans for the same instruction set are an error. */
+bool plan_link_variants(struct plan *p, const char *const *name, const bool *is_here, u32 n, u32 *best, struct err *e);
+
 /* A selection and its cover. */
 struct plan_choice { struct cover c; struct selection s; };
 
