@@ -113,7 +113,7 @@ static quern_status bench(struct cli *c, quern_program *p, struct tensors *in, s
         on_device[n] = quern_program_seconds(p) * 1e3;
         ms[n++] = (now() - t) * 1e3;
     }
-    if (s == QUERN_STOPPED && n > 1) s = QUERN_OK, n--; /* nothing is known about the interrupted one */
+    if (s == QUERN_STOPPED && n > 1) s = QUERN_OK, n--; /* the interrupted run has no result */
     if (ms && !s && n) print_bench(c, ms, on_device, n);
     free(ms);
     return s;

@@ -88,7 +88,8 @@ enum err_code {
 
 /* A request to stop early. Set by a signal handler or another thread, polled between two steps. */
 struct stop { int is_set; };
-static inline bool stop_is_set(const struct stop *s) { return s && __atomic_load_n(&s->is_set, __ATOMIC_RELAXED); } /* NULL: never */
+/* NULL: never */
+static inline bool stop_is_set(const struct stop *s) { return s && __atomic_load_n(&s->is_set, __ATOMIC_RELAXED); }
 
 struct err {
     enum err_code code;
@@ -150,7 +151,8 @@ void mem_free(void *p);                /* frees either; NULL is allowed */
 /* reserve.c: the reserve of small allocations when memory is exhausted, which need not be checked therefore.
    Afterwards mem_check fails, which every stage calls between two steps; until then the reserve is used. */
 
-void mem_prepare(void);                /* creates the reserve, or recreates a used one; at the beginning of every public call */
+/* creates the reserve, or recreates a used one; at the beginning of every public call */
+void mem_prepare(void);
 /* false: out of memory, or the call is to stop (e->stop). The message names the current step: "in pass ", "fold". */
 bool mem_check(struct err *e, const char *what, struct str name);
 i64 mem_of_machine(void);              /* bytes */
@@ -263,8 +265,10 @@ struct small_float {      /* a float with a sign; mantissa 0: f8e8m0, a power of
     u8 bits, mantissa, bias;
     u8 max, over, nan;    /* codes: of the largest number, of a non-saturating overflow, of NaN */
 };
-enum small_round { SMALL_NEAREST, SMALL_UP, SMALL_DOWN };                  /* of f8e8m0: halves round up; others: to nearest even */
-struct small_rule { bool saturate; enum small_round round; };            /* saturate: overflow and infinities become the largest number */
+/* of f8e8m0: halves round up; others: to nearest even */
+enum small_round { SMALL_NEAREST, SMALL_UP, SMALL_DOWN };
+/* saturate: overflow and infinities become the largest number */
+struct small_rule { bool saturate; enum small_round round; };
 bool dtype_is_small(enum dtype t);
 enum dtype dtype_stored(enum dtype t);          /* type of kernels' arrays that hold it: u8, i8, or t itself */
 i64 dtype_bits(enum dtype t);                   /* of an element in a file */
@@ -376,7 +380,8 @@ struct symtab {
     struct { sym *v; u32 n, cap; } def;              /* per variable: its value by facts; 0: itself */
     struct { struct sym_pair { sym from, to; } *v; u32 n, cap; } alias; /* floors, min, max likewise */
     struct { struct sym_bounds *v; u32 n, cap; } bound; /* per variable, from facts; none after n */
-    u32 n_noted;                                     /* number of all facts, including those now implied by others */
+    u32 n_noted;                                     /* number of all facts, including those now implied by
+                                                        others */
     bool raw;                                        /* facts are temporarily not applied */
     bool closed;                                     /* requirements are noted elsewhere: none becomes a fact */
 };
@@ -442,7 +447,8 @@ bool sym_fact_eval(const struct symtab *t, const struct sym_fact *f, const i64 *
 const struct sym_fact *sym_fact_broken(const struct symtab *t, const i64 *var);
 /* Adjusts sizes that are not fixed so that facts hold, in simple cases. */
 void sym_fact_adjust(const struct symtab *t, i64 *var, const bool *fixed);
-void sym_fact_adjust_one(const struct symtab *t, const struct sym_fact *f, i64 *var, const bool *fixed); /* likewise */
+/* likewise */
+void sym_fact_adjust_one(const struct symtab *t, const struct sym_fact *f, i64 *var, const bool *fixed);
 /* "H = 255, but Concat '/Concat' needs H to be a multiple of 2" */
 void sym_fact_explain(struct buf *b, const struct symtab *t, const struct sym_fact *f,
                       const i64 *var);
@@ -490,7 +496,8 @@ struct os_file { /* a read-only file in memory */
     bool is_copy; /* not mapped: later changes of the file have no effect */
 };
 
-bool os_map(struct os_file *f, const char *path, struct err *e); /* truncating the mapped file ends the process (SIGBUS) */
+/* truncating the mapped file ends the process (SIGBUS) */
+bool os_map(struct os_file *f, const char *path, struct err *e);
 /* Likewise, but files of at most `most` bytes are read into private memory, 64-byte aligned. */
 bool os_load(struct os_file *f, const char *path, i64 most, struct err *e);
 void os_unmap(struct os_file *f);
@@ -605,7 +612,8 @@ bool seal_check(const struct seal_key *k, struct str name, struct str content, c
    hold threads that the work needs. The child exits without running exit handlers, and ends when its parent does. */
 struct os_child {
     int pid, fd;
-    bool runs_programs;      /* set by the parent if the child calls os_run: the child gets some time to end its programs before it is killed */
+    bool runs_programs;      /* set by the parent if the child calls os_run: the child gets some time to end its
+                                programs before it is killed */
     const struct stop *stop; /* likewise: os_child_get returns when it is set; NULL: it waits */
 };
 typedef void os_child_fn(void *user, int fd);
@@ -630,7 +638,8 @@ void os_limit_child(bool has_driver);
 
 /* os_sandbox.c: system calls available to such a child. */
 enum os_sandbox_kind {
-    OS_SANDBOX_MEMORY, /* only its own memory, its threads and the socket fd; all files that it needs are loaded already */
+    OS_SANDBOX_MEMORY, /* only its own memory, its threads and the socket fd; all files that it needs are loaded
+                          already */
     OS_SANDBOX_SHARED, /* likewise, but memory shared with other processes stays mapped */
     OS_SANDBOX_DEVICE, /* reads files and uses devices, but writes only to devices, temporary folders and caches;
                           no network, no signals to other processes. To be entered before the driver is loaded */
@@ -678,7 +687,7 @@ struct isa {
 bool isa_parse(struct isa *s, struct str text, struct err *e);
 void isa_print(struct buf *b, struct isa s, char sep);  /* likewise, by the highest level; ISA_NONE: empty */
 void isa_print_all(struct buf *b, struct isa s);        /* every extension by name: "x86-64 sse3 ssse3 .." */
-const char *isa_level(i64 k);                           /* names of levels; NULL behind the last */
+const char *isa_level(i64 k);                           /* names of levels; NULL: end of the list */
 bool isa_contains(struct isa s, struct isa part);
 bool isa_equal(struct isa s, struct isa t);
 u32 isa_count(struct isa s);                            /* extensions */
@@ -694,7 +703,8 @@ struct isa isa_here(void);
 /* Whether `here` has all words of isa_print_all, which may be of a later version of this program. The error names the missing ones. */
 bool isa_check(struct str words, struct isa here, struct err *e);
 
-/* os_isa.c: what the processor and the system report, by words: on x86-64 registers after cpuid, elsewhere AT_HWCAP of the auxiliary vector. */
+/* os_isa.c: the feature words of processor and system: on x86-64 registers after cpuid, elsewhere
+   AT_HWCAP of the auxiliary vector. */
 enum { OS_ISA_1_ECX, OS_ISA_7_EBX, OS_ISA_7_ECX, OS_ISA_7_EDX, OS_ISA_7_1_EAX, OS_ISA_7_1_EDX, OS_ISA_EXT_ECX, N_OS_ISA_WORDS,
        OS_ISA_HWCAP = 0, OS_ISA_HWCAP2 };
 struct os_isa {
@@ -748,7 +758,8 @@ struct caps {
     i64 l1_bytes, l2_bytes, l3_bytes; /* data caches; l3 shared */
     bool has_fma;        /* fused multiply-add in hardware */
     bool no_winograd;    /* by request of the user: direct sums, no Winograd algorithm */
-    bool deterministic;  /* by request of the user: bits of a result depend on its own terms only: one order of sums (gen/order.c) */
+    bool deterministic;  /* by request of the user: bits of a result depend on its own terms only: one order of
+                            sums (gen/order.c) */
     bool is_gpu;         /* it has workgroups; the fields up to gbps describe them */
     u32 max_group;       /* threads of a workgroup */
     u32 subgroup, subgroup_min, subgroup_max; /* threads: usual size, and sizes that can be required */
@@ -797,6 +808,7 @@ bool caps_limit(struct caps *c, struct str words, bool *changed, struct err *e);
 /* One operation of matrix units: D = A*B + C, A of m x k elements. */
 struct caps_matrix { i64 m, n, k; enum dtype a, b, c, d; };
 bool caps_has_dot(const struct caps *c, enum dtype a, enum dtype b, enum dtype sum); /* in this order */
-bool caps_matrix_next(struct str *list, struct caps_matrix *out); /* removes it from the list of caps.matrix; false: end */
+/* removes it from the list of caps.matrix; false: end */
+bool caps_matrix_next(struct str *list, struct caps_matrix *out);
 
 #endif

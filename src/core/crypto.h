@@ -52,6 +52,7 @@ struct crypto {
 #undef X
 };
 
-bool crypto_open(struct crypto *c, const char *user, struct err *e); /* user: what needs it, "signatures", for the message that it is missing */
+/* user: the function that needs it, "signatures", for the message that it is missing */
+bool crypto_open(struct crypto *c, const char *user, struct err *e);
 
 #endif

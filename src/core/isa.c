@@ -97,7 +97,8 @@ static const struct { enum isa_family family; const char *extension, *march, *ha
     {ISA_AARCH64, "bf16", "-march=armv8.2-a", "rdma"},
 };
 
-/* Names of sets that others know, too; the first of a family is its base. A later one has what those before it have. */
+/* Names of sets that other compilers define, too; the first of a family is its base. A later one
+   contains the earlier ones of its family. */
 static const struct { const char *name; enum isa_family family; const char *words; } levels[] = {
     {"x86-64", ISA_X86_64, ""},
     {"x86-64-v2", ISA_X86_64, "cx16 sahf sse4.2"},

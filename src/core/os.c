@@ -99,7 +99,7 @@ void os_reader_close(struct os_reader *r)
     *r = (struct os_reader){.fd = -1};
 }
 
-/* Only whole pages of it; a hint, so nothing is said where it is not taken. */
+/* Whole pages only. A hint: errors are ignored. */
 void os_prefer_huge(void *p, i64 n)
 {
     const uintptr_t page = 4096, from = ((uintptr_t)p + page - 1) / page * page, to = ((uintptr_t)p + (uintptr_t)n) / page * page;

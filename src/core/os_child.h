@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Private to os_*.c: what processes that are started are bound by.
+// Private to os_*.c: limits and sandboxes of child processes.
 #ifndef QUERN_OS_CHILD_H
 #define QUERN_OS_CHILD_H
 

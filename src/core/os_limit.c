@@ -66,7 +66,7 @@ void limits_of_program(struct limits *l, double timeout)
     add_processes(l);
 }
 
-/* What is lower already stays so. The hard limit, too: nothing below may lift it. */
+/* Lower existing limits are kept. The hard limit is set, too, so that the child cannot raise it. */
 void limits_take(const struct limits *l)
 {
     for (u32 i = 0; i < l->n; i++) {

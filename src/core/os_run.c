@@ -129,8 +129,9 @@ static bool child_wait(struct child *c, double timeout)
     return true;
 }
 
-/* Ends the group, including what an ended child left running. Killed processes may take time to disappear on busy processors,
-   and only the child itself can be waited for; nor do all systems' init processes reap orphans, so there is a limit. */
+/* Ends the process group, including processes that an ended child left running. Killed processes
+   may take time to disappear on busy processors, and only the child itself can be waited for; nor
+   do all systems' init processes reap orphans, so there is a limit. */
 static pid_t end_group(pid_t group, int *wstatus)
 {
     pid_t got;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// spirv: the numbers of SPIR-V that quern writes or reads, and what a module needs of its device.
-// Names follow the specification, in our spelling: OpTypeVoid is SPV_TYPE_VOID.
+// spirv: the numbers of SPIR-V that quern writes or reads, and the device features that a module
+// requires. Names follow the specification, in our spelling: OpTypeVoid is SPV_TYPE_VOID.
 #ifndef QUERN_CORE_SPIRV_H
 #define QUERN_CORE_SPIRV_H
 
@@ -96,9 +96,9 @@ struct spirv_info {
 };
 
 bool spirv_is_module(struct str bytes); /* by its first word */
-/* Reads a module of the machine's byte order. Never reads outside of it; what it returns has been
-   bounded, not validated. The required subgroup size is what no SPIR-V instruction says: quern
-   writes it as the OpString "quern subgroup=32". */
+/* Reads a module of the machine's byte order. Never reads outside of it; the result has been
+   bounded, not validated. No SPIR-V instruction states the required subgroup size: quern writes it
+   as the OpString "quern subgroup=32". */
 bool spirv_read_info(struct spirv_info *info, struct str module, struct err *e);
 bool spirv_has_capability(const struct spirv_info *info, enum spirv_capability c);
 

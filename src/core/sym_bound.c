@@ -95,7 +95,7 @@ static struct poly poly_replace(struct work *w, const struct poly *p, u32 at, st
     return q;
 }
 
-/* The term without its atom j, if what is left is not negative. */
+/* The term without its atom j, if the rest is not negative. */
 static bool cofactor(struct proof *k, const struct term *x, u32 j, struct poly *out)
 {
     i64 lo;

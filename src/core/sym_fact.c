@@ -386,7 +386,7 @@ static void trial_set(struct trial *x, u32 var, i64 m, i64 r)
 
 static bool trial_is_zero(struct trial *x) { return is_zero(&x->t, sym_copy(&x->t, &x->t, x->d)); }
 
-/* The class of a variable of the table: 1, 0 where nothing is known. false: it is replaced. */
+/* The residue class of a variable of the table: 1, 0 if nothing is known. false: it is replaced. */
 static bool known_class(struct symtab *t, u32 k, i64 *m, i64 *r)
 {
     u32 same;
@@ -700,7 +700,7 @@ static bool find_least(const struct symtab *t, sym d, u32 *var, i64 *least)
     return ok;
 }
 
-/* Weaker ones of the same variable, which say nothing any more. */
+/* Removes weaker facts about the same variable, which the new one implies. */
 static void drop_weaker(struct symtab *t, enum sym_fact_kind kind, sym x, i64 bound)
 {
     u32 n = 0;

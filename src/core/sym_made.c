@@ -31,7 +31,7 @@ static void print_origins(struct buf *b, const struct symtab *t, const struct sy
     mem_free(is_shown);
 }
 
-/* A bound that is broken: nothing else can be wrong with what is not negative and has a value. */
+/* A violated bound: the only possible error of a non-negative size with a value. */
 static void explain_bound(struct buf *b, const struct symtab *t, const struct sym_made *v, u32 n, const struct sym_made *m, const i64 *var)
 {
     const u64 *self = map_get(&t->names, t->var.v[m->var]);

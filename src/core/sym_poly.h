@@ -37,7 +37,7 @@ struct work {
 sym sym_cons(struct symtab *t, enum sym_op op, sym a, sym b, i64 value);
 sym sym_undefined(struct symtab *t);
 sym sym_var_at(struct symtab *t, u32 k); /* variable k, with facts */
-/* A floor, min or max, or what facts make of it: not always an atom. */
+/* A floor, min or max, simplified by facts: not always an atom. */
 sym sym_atom(struct symtab *t, enum sym_op op, sym a, sym b);
 /* By structure: variables, then floors, then min and max. */
 int sym_cmp(const struct symtab *t, sym a, sym b);

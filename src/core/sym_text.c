@@ -40,8 +40,8 @@ bool sym_eval(const struct symtab *t, sym s, const i64 *var, i64 *out)
     return ok && *out != INT64_MIN;
 }
 
-/* Sums, products, quotients by what is not 0: all are monotonic in each operand as long as the other one keeps its sign, so that a
-   bound is at a corner. */
+/* Sums, products, quotients by non-zero divisors: all are monotonic in each operand as long as the
+   other one keeps its sign, so the extremes are at the corners. */
 static bool bounds_of_corners(enum sym_op op, struct sym_bounds a, struct sym_bounds b, struct sym_bounds *out)
 {
     *out = (struct sym_bounds){INT64_MAX, INT64_MIN};
@@ -175,7 +175,7 @@ void sym_print(struct buf *b, const struct symtab *t, sym s)
 
 struct parser {
     struct symtab *t;
-    struct str text, rest; /* rest: what is still to be read, without white space in front */
+    struct str text, rest; /* rest: the unread text, without leading white space */
     struct err *err;
     int depth;
 };

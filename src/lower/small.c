@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// small: elements of types that only lie in memory (core/small.c) as values of kernels. Kernel IR does not know these
-// types: their arrays are u8 or i8, and what is between an array and a value is integer arithmetic of kernel IR, lane by
-// lane, so that no language and no device needs to know them either.
-//
-// The formulas are those of small_from_f32 and small_to_f32 with both sides of each branch computed.
+// small: elements of types that exist in memory only (core/small.c) as values of kernels. Kernel IR
+// does not know these types: their arrays are u8 or i8, and the conversion between an element and a
+// value is integer arithmetic of kernel IR, per lane, so that no language and no device needs to
+// know them either. The formulas are those of small_from_f32 and small_to_f32 with both sides of
+// each branch computed.
 #include "lower/lower.h"
 
 /* Constants with as many lanes as the values at hand: the builder splats. */

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Compress and NonZero: the size of the result depends on data. Where that data is constant Compress becomes a Gather at the chosen
-// indices and NonZero a constant. Else the size is made while running, and Compress is a Gather at what NonZero finds.
+// Compress and NonZero: the size of the result depends on data. If that data is constant, Compress becomes a Gather at the selected
+// indices and NonZero a constant. Otherwise the size is computed at run time, and Compress is a Gather at the indices that NonZero
+// returns.
 //
-// NonZero counts in blocks of the flattened input; the sum is the size, the exclusive cumulative sum is where each block's
-// positions begin, so that all blocks are written at the same time.
+// NonZero counts in blocks of the flattened input. The sum of the counts is the size; their exclusive prefix sum is the
+// first position of each block, so that all blocks are written in parallel.
 #include "op/op.h"
 
 /* The content that determines node n's size; NULL: unknown, or unknown when the size was named. */
@@ -100,7 +101,7 @@ static value_id flat_input(struct graph *g, node_id n, const struct compress *c)
     return x;
 }
 
-/* At what NonZero finds in the condition. */
+/* Gathers the indices that NonZero returns for the condition. */
 static bool compress_data(struct graph *g, node_id n, const struct compress *c, struct err *e)
 {
     value_id out = graph_node(g, n)->out.v[0], x = flat_input(g, n, c), at;

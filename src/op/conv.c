@@ -5,13 +5,13 @@
 //   y[n,m,o..] = b[m] + sum over c, k..  x[n, g*C/G + c, o*stride + k*dilation - begin ..] * w[m,
 //   c, k..],  g = m / (M/G)
 //
-// After infer, kernel families find kernel_shape, strides, dilations, pads and group explicit
-// (op_window_get). Besides floats it takes what ConvInteger and QLinearConv expand to: i32, with wrapping
-// arithmetic; bytes of any signs, with sums and bias of i32, and then a scalar fourth input, of x's type, may say what
-// lies in the pads instead of zeros.
+// After infer, kernel families find kernel_shape, strides, dilations, pads and group explicit (op_window_get). Besides
+// floats it supports the types that ConvInteger and QLinearConv expand to: i32, with wrapping arithmetic, and bytes of
+// any signs, with i32 sums and bias. Bytes may have a scalar fourth input of x's type: the padding value instead of
+// zero.
 //
-// The reference evaluation goes row by row: for a weight, the row of inputs it meets is added to
-// the row of outputs.
+// The reference evaluation works row by row: for each weight, the matching row of inputs is scaled
+// and added to the row of outputs.
 #include "op/op.h"
 
 /* Dims: n, m output channels, c input channels of a group, then spatial axes. */

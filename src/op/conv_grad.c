@@ -3,16 +3,17 @@
 // Gradients of a convolution y = Conv(x, w) (conv.c), given dy, that of y. The attributes are the
 // convolution's own; a bias' gradient is ReduceSum of dy over all axes but the channels.
 //
-// quern::ConvGradInput(dy, w) -> dx: the adjoint, so a transposed convolution with the same weight
-// and pads. Rows behind the last window, which no output has read, exist and are 0: `input_shape`,
-// the input's spatial sizes, says how many (integers, or expressions as strings; left out: none).
+// quern::ConvGradInput(dy, w) -> dx: the adjoint, hence a transposed convolution with the same
+// weights and pads. `input_shape` holds the spatial sizes of the input (integers, or expressions as
+// strings): rows after the last window, which no output has read, are 0. If omitted, there are
+// none.
 //
 // quern::ConvGradWeight(x, dy) -> dw, with kernel_shape:
 //
 //   dw[m, c, k..] = sum over n, o.. of dy[n, m, o..] * x[n, g*C/G + c, o*stride + k*dilation -
 //   begin ..],  g = m / (M/G)
 //
-// Dims: n, m channels of y, c channels of x (in the formula: of a group), spatial axes behind.
+// Dims: n, m channels of y, c channels of x (in the formula: of a group), then the spatial axes.
 #include "op/op.h"
 
 static bool floats_only(const struct graph *g, node_id n, struct err *e)

@@ -163,7 +163,7 @@ static kval summand(struct emit *m, const struct node *n, const struct dft *d, c
                    kir_bin(k, KI_MUL, im, kir_select(k, is_re, kir_un(k, KI_NEG, s), c)));
 }
 
-/* How often position j of a half spectrum stands in the whole one. */
+/* The number of occurrences of position j of a half spectrum in the whole one. */
 static kval mirror_weight(struct emit *m, const struct dft *d, kval j)
 {
     struct kir *k = m->k;

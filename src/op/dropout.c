@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Dropout, a composite. Outside of training it hands x on, and the mask of what was kept is true everywhere. In training elements are
-// dropped at random, the others multiplied by 1 / (1 - ratio): which ones follows from the seed (0 if there is none) as in ONNX's
-// reference implementation, NumPy's MT19937, so that the mask is a constant. Sizes must be known for that.
+// Dropout, a composite. Outside of training it returns x, and the mask is true everywhere. In training random elements are dropped,
+// the others multiplied by 1 / (1 - ratio). The choice follows from the seed (0 if there is none) as in ONNX's reference
+// implementation, NumPy's MT19937, so that the mask is a constant. Sizes must be known for that.
 //
 //   x, ratio?, training_mode? -> y [, mask]
 #include "op/op.h"

@@ -67,7 +67,7 @@ static bool find_label(struct parser *p, char c, u32 *out)
     return true;
 }
 
-/* Labels of one term into out[rank]; the ellipsis stands for `dots` axes, the last ones of all. */
+/* Labels of one term into out[rank]; the ellipsis has `dots` axes, the last ones of all. */
 static bool parse_term(struct parser *p, struct str t, u32 dots, u8 *out, u32 *rank)
 {
     bool seen = false;
@@ -304,7 +304,7 @@ static bool expand(struct graph *g, node_id n, struct err *e)
 
 /* quern::Einsum. */
 
-/* A clone shares nothing that parsing writes: it only creates sizes in the shared table. */
+/* Parsing a clone does not write to shared data: it only creates sizes in the shared table. */
 static void parse_again(const struct graph *g, const struct node *n, struct einsum *s)
 {
     struct graph view = *g;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Filters whose weights are maps: every pixel has a kernel of its own, the same for all channels. What WeightedFilter and
-// its gradients (weighted_filter.c) become. x[c, q] is 0 outside, off(t) = (i, j)*dilation - begin for tap t = i*kw + j:
+// Filters with weights per pixel: every pixel has a kernel of its own, shared by all channels. WeightedFilter and its
+// gradients (weighted_filter.c) expand to these. x[c, q] is 0 outside, off(t) = (i, j)*dilation - begin for tap t = i*kw
+// + j:
 //
 // quern::Filter(x, w) -> y      y[c, p] = sum over t of w[t, p] * x[c, p + off(t)]
 //   with splat                  y[c, q] = sum over t of w[t, q - off(t)] * x[c, q - off(t)], y of size `out`: the adjoint
@@ -10,9 +11,10 @@
 //
 // quern::FilterOuter(a, b) -> w[t, p] = sum over c of a[c, p] * b[c, p + off(t)]: the gradient of the weights
 //
-// quern::Fold(x): the adjoint of quern::Pad (reflect, edge) along one axis: what lies in the pads is added to where it came from.
+// quern::Fold(x): the adjoint of quern::Pad (reflect, edge) along one axis: elements of the padding are added to the elements
+// that they were copied from.
 //
-// Weights outside are taken times zero: they must be finite.
+// Weights outside the image are multiplied by zero: they must be finite.
 #include "op/op.h"
 
 #include <math.h>

@@ -7,7 +7,7 @@
 //   ArrayFeatureExtractor columns chosen                FeatureVectorizer columns joined
 //   OneHotEncoder         x equal to each category      LabelEncoder      a table from numbers to numbers
 //
-// quern::Lookup: x, keys ascending, values (one more than keys: the last is for what is no key). Strings are refused.
+// quern::Lookup: x, keys ascending, values (one more than keys: the last is the default). Strings are rejected.
 #include "op/op.h"
 
 #include <math.h>

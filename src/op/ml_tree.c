@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ai.onnx.ml: ensembles of decision trees. TreeEnsembleRegressor, TreeEnsembleClassifier and TreeEnsemble (opset 5) are read
-// into one form, the constants of quern::Trees; base values, transformations and labels are nodes behind it.
+// ai.onnx.ml: ensembles of decision trees. TreeEnsembleRegressor, TreeEnsembleClassifier and TreeEnsemble (opset 5) are
+// converted to the constants of quern::Trees, followed by nodes for base values, transformations and labels.
 //
-// quern::Trees: x (n, f), nodes i32 (m, 5) of (feature, comparison, next where true, next where false, row of weights),
-// limits (m) of x's type, weights (leaves, k) f32, from i32 (k + 1), roots i32: what goes into result k are the trees whose
-// roots are from[k] .. from[k+1]-1. A leaf is its own next node, so every tree is walked `depth` steps. Comparisons are
-// numbered as opset 5 does (0 <=, 1 <, 2 >=, 3 >, 4 ==, 5 !=), 8 more where NaN counts as true. Membership of a set is a chain
-// of equalities.
+// quern::Trees: x (n, f), nodes i32 (m, 5) of (feature, comparison, next if true, next if false, row of weights), limits (m)
+// of x's type, weights (leaves, k) f32, from i32 (k + 1), roots i32: the trees with roots from[k] .. from[k+1]-1 contribute to
+// result k. A leaf is its own successor, so every tree is traversed in `depth` steps. Comparisons are numbered as in opset
+// 5 (0 <=, 1 <, 2 >=, 3 >, 4 ==, 5 !=), plus 8 if NaN counts as true. Membership of a set is a chain of equalities.
 //
-// Everything of a model's file is checked: ids that name nothing, nodes met twice, cycles.
+// All references in a model's file are checked: unknown ids, nodes with several parents, cycles.
 #include "op/op.h"
 
 #include <math.h>
@@ -326,7 +325,7 @@ static i64 n_classes(const struct node *nd)
     return n ? n : s && s->kind == ATTR_STRS ? s->n : 0;
 }
 
-/* Frees nothing of the arena; the keys of the nodes' ids are only needed while reading. */
+/* Does not free arena memory; the keys of the nodes' ids are only needed while reading. */
 static bool read_old(struct graph *g, node_id n, const char *votes, struct trees *t, struct err *e)
 {
     struct ids d = {.key = NULL};
@@ -603,7 +602,7 @@ static kval is_true(struct emit *m, const struct node *n, kval at, kval v)
     struct kir *k = m->k;
     i64 modes = attr_int(n, "modes", 0), plain = (modes | modes >> M_NAN) & 0xff;
     kval limit = load(m, n, IN_LIMITS, at, 0), mode = load_as_it_is(m, n, IN_NODES, at, kir_int(k, T_MODE)), yes = 0;
-    enum dtype t = kir_dtype(k, mode); /* comparing in it costs GPUs nothing; i64 would */
+    enum dtype t = kir_dtype(k, mode); /* i32: comparisons have no extra cost on GPUs; i64 would */
     kval base = kir_bin(k, KI_AND, mode, kir_const_i(k, t, 1, 7));
     for (i64 c = M_LEQ; c <= M_NEQ; c++) {
         if (!(plain >> c & 1)) continue;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// com.microsoft: attention as ONNX Runtime's optimiser and the exporters of decoders write it; composites around ai.onnx's
-// Attention and RotaryEmbedding.
+// com.microsoft: attention as ONNX Runtime's optimiser and the exporters of decoders write it; composites that use
+// ai.onnx's Attention and RotaryEmbedding.
 //
 //   Attention            x W + bias split into queries, keys and values by heads
 //   QAttention           likewise of quantised x and W
@@ -493,7 +493,7 @@ static value_id rotated(struct gqa *q, value_id x, u32 norm, value_id ids)
     return x;
 }
 
-/* Positions of the queries, (b, s); 0: nothing is turned. */
+/* Positions of the queries, (b, s); 0: no rotation. */
 static value_id positions(struct gqa *q)
 {
     struct graph *g = q->a.g;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// com.microsoft: products that ONNX Runtime's optimiser has fused with what stood around them; composites that take
-// them apart again, because fusing is the cover's business here.
+// com.microsoft: convolutions and matrix products that ONNX Runtime's optimiser has fused with adjacent operators.
+// Composites that undo the fusion, because the cover selects fusions here.
 //
 //   FusedConv, NhwcFusedConv   activation(Conv(x, w, bias) + z); Nhwc: channels of x, z and y last
 //   NhwcConv                   Conv with channels last, of the weights, too (m, k.., c)

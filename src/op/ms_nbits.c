@@ -6,8 +6,8 @@
 //   MatMulBnb4            a x w^T, w (n, k) = table[q] * absmax, of FP4 or NF4, high bits first
 //   GatherBlockQuantized  rows of a quantised table
 //
-// Composites of quern::Unpack, which spreads the fields of bytes along the last axis, and what scales them; a product's
-// constant weights fold when the network is compiled.
+// Composites of quern::Unpack, which expands the fields of bytes along the last axis, and of operators that apply the
+// scales; constant weights of a product fold when the network is compiled.
 #include "op/op.h"
 
 /* quern::Unpack: bytes x (.., m) to fields of `bits` bits, u8 (.., size). Attribute high: the first field is the highest. */

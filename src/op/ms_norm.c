@@ -299,7 +299,7 @@ static const struct op ops[] = {
     OP("com.microsoft::GroupNorm", 3, 3, 1, group),
     OP("com.microsoft::SkipGroupNorm", 4, 5, 2, group),
     {.name = "com.microsoft::EmbedLayerNormalization",
-     .min_in = 1, /* optional ones stand before others */
+     .min_in = 1, /* optional ones precede others */
      .max_in = 9,
      .min_out = 1,
      .max_out = 3,

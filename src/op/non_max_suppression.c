@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// NonMaxSuppression: of boxes that overlap, those with the best scores. Becomes quern::NonMaxOrder, which says for every batch and
-// class which boxes are chosen, in order, -1 behind the last one; what NonZero finds in that is the result, whose number of rows is a
-// size that is made while running.
+// NonMaxSuppression: of boxes that overlap, those with the best scores. Expands to quern::NonMaxOrder, which returns for every batch
+// and class the selected boxes in order, followed by -1, and to NonZero, which extracts them; the number of rows is a size computed
+// at run time.
 //
-// The kernel has one batch and class per grid iteration: each round takes the best box that is left and strikes out those that overlap
-// with it too much, so its time is the number of chosen boxes times that of all.
+// The kernel has one batch and class per grid iteration. Each round selects the best remaining box and removes those that overlap with
+// it too much, so its time is the number of selected boxes times the number of boxes.
 //
 // Letters: b batches, c classes, n boxes, k chosen boxes at most.
 #include "op/op.h"
@@ -228,7 +228,7 @@ static void emit_best(const struct work *w)
     kir_end(k);
 }
 
-/* Neither it nor what overlaps with it is chosen again. */
+/* Removes the selected box and those that overlap with it. */
 static void emit_strike(const struct work *w, kval most)
 {
     struct kir *k = w->k;

@@ -340,7 +340,7 @@ bool op_sizes_agree(struct graph *g, sym a, sym b); /* equal, possibly by a new 
 bool op_size_reaches(struct graph *g, sym a, sym least); /* a >= least, possibly by a new fact */
 enum dtype op_sum_type(enum dtype t); /* type of the sums: i32 for bytes, otherwise that of the operands */
 
-/* op_resize.c: what Resize and its primitives share (see resize.c). */
+/* op_resize.c: shared by Resize and its primitives (see resize.c). */
 enum resize_mode { RESIZE_NEAREST, RESIZE_LINEAR, RESIZE_CUBIC, N_RESIZE_MODES };
 enum resize_round {
     ROUND_FLOOR, ROUND_CEIL, ROUND_PREFER_FLOOR, ROUND_PREFER_CEIL,
@@ -507,7 +507,7 @@ struct op_cell {
     bool reverse[2];                     /* per direction */
     i64 hidden;                          /* units */
     struct op_activation act[2][3];      /* per direction: f, g, h */
-    double clip;                         /* of what goes into the gates' activations; INFINITY: not clipped */
+    double clip;                         /* bound of the inputs of the gates' activations; INFINITY: not clipped */
     bool input_forget;                   /* LSTM: f = 1 - i */
     bool linear_before_reset;            /* GRU: r multiplies the recurrent product, not h */
 };

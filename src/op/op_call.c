@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Nodes that run graphs (while.c), as what reads them sees them.
+// Nodes that run graphs (while.c): common access to their bodies.
 #include "op/op.h"
 
 bool op_call_get(const struct graph *g, const struct node *x, struct op_call *c)

@@ -4,8 +4,8 @@
 // unit in kernel IR and in f64. Used by RNN, GRU and LSTM (rnn.c), by the primitive that they become (recurrence.c), and by
 // the kernel families for it.
 //
-// Parameters of activations are consumed in the order of the activations, by those that have the parameter. `clip` bounds what
-// the gates' activations are applied to, but not the cell state that LSTM's h is applied to, as in ONNX Runtime.
+// Parameters of activations are assigned in the order of the activations that have the parameter. `clip` bounds the inputs of
+// the gates' activations, but not the cell state, the input of LSTM's h, as in ONNX Runtime.
 #include "op/op.h"
 
 #include <math.h>

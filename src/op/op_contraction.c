@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The shapes of convolutions and matrix products, for Conv and MatMul and for their quantised
-// relatives, whose inputs stand in other places.
+// variants, which have another order of inputs.
 #include "op/op.h"
 
 static bool channels_fit(struct graph *g, node_id n, const i64 *w, u32 bias, struct err *e)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// op_ml: what the operators of domain ai.onnx.ml share: lists of numbers in attributes as constants, the transformations
+// op_ml: shared by the operators of domain ai.onnx.ml: lists of numbers in attributes as constants, the transformations
 // of scores, labels of classes.
 //
-// The transformations are ONNX Runtime's, as written down in its sources' comments and measured: PROBIT approximates the
-// inverse of the error function by Winitzki's formula, SOFTMAX_ZERO leaves scores of (nearly) zero out.
+// The transformations are ONNX Runtime's, as documented in its sources and confirmed by measurement: PROBIT approximates
+// the inverse of the error function by Winitzki's formula, SOFTMAX_ZERO excludes scores of (nearly) zero.
 #include "op/op.h"
 
 #include <math.h>

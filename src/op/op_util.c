@@ -82,7 +82,7 @@ bool op_require_same(struct graph *g, node_id n, const struct shape *a, const st
     return op_invalid(e, g, n, "%s must be equal, not %.*s and %.*s", what, STR_ARG(x), STR_ARG(y));
 }
 
-/* a and b may be summed over each other, or stand beside each other. */
+/* Whether a and b, axes with a common index, have the same size; records the requirement. */
 bool op_sizes_agree(struct graph *g, sym a, sym b) { return require(g, g->at, FACT_EQUAL, a, b); }
 
 bool op_size_reaches(struct graph *g, sym a, sym least) { return require(g, g->at, FACT_AT_LEAST, a, least); }

@@ -113,7 +113,7 @@ static i64 map(const void *par, const i64 *out, i64 *in)
     return 0;
 }
 
-/* Sizes of the result; refuses what needs elements of an empty axis. */
+/* Sizes of the result; rejects modes that read elements of an empty axis. */
 static bool pad_shape(struct graph *g, node_id n, const struct pad *p, struct err *e)
 {
     const struct value *in = graph_value(g, graph_node(g, n)->in.v[0]);

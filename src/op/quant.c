@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The quantised operators, all composites with exact integers: convolutions and matrix products are Conv and
-// MatMul of u8 and i8, from which what the zero points give is taken (Conv of i32 over values less their zero points
-// where weights less theirs are no bytes); scales are applied in f32; rounding is to nearest even, and what does
-// not fit saturates.
+// The quantised operators, all composites with exact integers. Convolutions and matrix products are Conv and MatMul
+// of u8 and i8, minus the contribution of the zero points (or Conv of i32 over values minus their zero points, if
+// weights minus theirs do not fit into bytes). Scales are applied in f32; rounding is to nearest even, with
+// saturation.
 //
 //   real = (quantised - zero_point) * scale
 #include "op/op.h"
@@ -31,7 +31,7 @@ static bool check_params(const struct graph *g, node_id n, u32 first, u32 end, s
     return true;
 }
 
-/* A vector along an axis with `behind` axes behind it: (c) -> (c, 1, 1 ...). */
+/* A vector along an axis that is followed by `behind` axes: (c) -> (c, 1, 1 ...). */
 static value_id along(struct graph *g, node_id n, value_id v, u32 behind)
 {
     i64 axes[MAX_RANK];
@@ -331,7 +331,8 @@ static bool product_shape(struct graph *g, node_id n, u32 b, struct shape *out, 
                 : op_matmul_shape(g, n, 0, b, out, e);
 }
 
-/* Where input k has a number for each index of an axis, they are as many as those. */
+/* Whether input k, if it has one number per index of an axis, has as many numbers as the axis has
+   indices. */
 static bool fits_axis(struct graph *g, node_id n, u32 k, sym size, struct err *e)
 {
     const struct node *nd = graph_node(g, n);

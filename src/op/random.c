@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RandomUniform, RandomNormal, their forms like another tensor, Bernoulli and Multinomial. All are
-// composites of quern::Random: numbers in [0, 1) that are a hash (splitmix64) of a seed and of the
-// element's position, so that kernels need no state and every run gives the same ones. Without
-// attribute 'seed' the seed is a hash of the node's output's name: nodes differ, runs do not. Who wants
-// other numbers in each run makes them an input.
+// RandomUniform, RandomNormal, their variants with the shape of another tensor, Bernoulli and
+// Multinomial. All are composites of quern::Random: numbers in [0, 1) that are a hash (splitmix64) of a
+// seed and of the element's position, so that kernels need no state and every run produces the same
+// numbers. Without attribute 'seed' the seed is a hash of the name of the node's output: nodes differ,
+// runs do not. For other numbers in each run, make them an input.
 //
-// Normal numbers are made of two uniform ones (Box and Muller), choices by the largest of logits plus
-// Gumbel noise.
+// Normal numbers are computed from two uniform ones (Box and Muller), choices as the largest of
+// logits plus Gumbel noise.
 #include "op/op.h"
 
 #include <math.h>

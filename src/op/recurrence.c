@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// quern::Recurrence: what is left of RNN, GRU and LSTM when the products of inputs and weights are done for all steps at
-// once. One step after the other, the state h goes through the recurrent weights and the cell (op_cell.c).
+// quern::Recurrence: the part of RNN, GRU and LSTM that depends on the previous step, after the products of inputs and
+// weights of all steps. Step by step, the state h is multiplied by the recurrent weights and updated by the cell
+// (op_cell.c).
 //
 //   x (t, b, d*g*u)   projected inputs with all biases but rb      y   (t, d, b, u)
 //   r (d, g*u, u)     recurrent weights                            y_h (d, b, u)   h behind the last step
@@ -10,10 +11,12 @@
 //   p? (d, 3*u)       LSTM: peepholes of i, o, f
 //   rb? (d, u)        GRU, linear_before_reset: bias of the recurrent product of h
 //
-// Dims: t steps, b batch, d directions, g gates, u hidden units. A sequence shorter than t: y is 0 behind its end, where a
-// reversed one begins; y_h and y_c are the states behind its last step. Sums and states are f32, or f64 for f64.
+// Dims: t steps, b batch, d directions, g gates, u hidden units. If a sequence is shorter than t, y is 0 after its end,
+// where a reversed sequence begins; y_h and y_c are the states after its last step. Sums and states are f32, or f64 for
+// f64.
 //
-// `whole` is the kernel of devices that no family serves: one direction and sequence per grid iteration.
+// `whole` is the kernel for devices without a kernel family: one direction and sequence per grid
+// iteration.
 #include "op/op.h"
 
 enum { IN_X, IN_R, IN_LENS, IN_H0, IN_C0, IN_P, IN_RB, N_INPUTS };

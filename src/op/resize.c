@@ -249,7 +249,7 @@ static bool whole_factors(const struct graph *g, const struct op_resize *r, i64 
     return true;
 }
 
-/* Interpolated integers are truncated; what overshoots the range of a short type is its end. */
+/* Interpolated integers are truncated; overshoot beyond the range of a short type saturates. */
 static void truncate_to(struct graph *g, node_id n, value_id y, enum dtype t, value_id out)
 {
     if (dtype_size(t) < 4) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // RNN, GRU, LSTM. Composites: the products of all steps' inputs with their weights, for all gates and directions, are one
-// matrix product; biases are added to it; what depends on the step before is quern::Recurrence (recurrence.c). With
-// layout 1 (batch first) inputs, states and outputs are transposed around that.
+// matrix product; biases are added to it. The part that depends on the previous step is quern::Recurrence (recurrence.c).
+// With layout 1 (batch first) inputs, states and outputs are transposed before and after.
 //
 //   x (t, b, i)  w (d, g*u, i)  r (d, g*u, u)  b? (d, 2*g*u)  lens? (b)  h0? (d, b, u)   LSTM: c0? (d, b, u)  p? (d, 3*u)
 //   y? (t, d, b, u)  y_h? (d, b, u)                                                      LSTM: y_c? (d, b, u)

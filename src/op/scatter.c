@@ -246,7 +246,8 @@ static void copy_slice(struct emit *m, const struct node *n, u32 from, u32 to, c
 }
 
 /* Slices along the axis. Indices may cover fewer slices than the data has. */
-/* An index cannot be clamped to nothing: where data may have no elements along these axes, what follows is only done if it has. 1: kir_if was opened. */
+/* An index into an empty axis cannot be clamped: if data may have no elements along these axes, the
+   following code is conditional. 1: kir_if was opened. */
 static u32 open_if_any(struct emit *m, const struct shape *x, u32 from, u32 to)
 {
     kval any = 0;

@@ -143,7 +143,7 @@ static value_id select(struct graph *g, node_id n, value_id cond, value_id a, va
     return op_node(g, n, "Where", 3, (value_id[]){cond, a, b}, 0);
 }
 
-/* The weight of every element; 0: all alike. Ignored classes (mask) weigh nothing. */
+/* The weight of every element; 0: all equal. Ignored classes (mask) have weight 0. */
 static value_id loss_weight(struct graph *g, node_id n, value_id classes, value_id mask)
 {
     const struct node nd = *graph_node(g, n);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // STFT (opset 17): Fourier transforms of windowed frames of a signal, and MelWeightMatrix, the
-// filters that are put behind it. Dimensions: b batch, f frames, l length of a frame, p parts of a
-// number (1 real, 2 complex), k frequencies.
+// filters usually applied to its result. Dimensions: b batch, f frames, l length of a frame, p
+// parts of a number (1 real, 2 complex), k frequencies.
 //
-// quern::Frames reads the frames (b, f, l*p) from the signal (b, s, p). Where l is known and not
-// large, they are multiplied by a constant matrix (l*p, k*2) of cosines and sines; else a DFT does it.
+// quern::Frames reads the frames (b, f, l*p) from the signal (b, s, p). If l is known and small, they
+// are multiplied by a constant matrix (l*p, k*2) of cosines and sines; otherwise a DFT computes the
+// transform.
 #include "op/op.h"
 
 #include <math.h>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TfIdfVectorizer of integers, a composite: how often each n-gram of a pool occurs in each row of x (l) or (b, l) -> y (k) or (b, k).
-// The words of an n-gram stand in x at a distance of 1 to max_skip_count + 1 from each other; 1-grams have no distance. Every n-gram is
-// compared with every position of the row, which is padded with a number that the pool does not have; then the counts are brought into the
-// order of ngram_indexes. Modes: TF the count, IDF the weight where there is one, TFIDF their product. Strings are refused.
+// TfIdfVectorizer of integers, a composite: the number of occurrences of each n-gram of a pool in each row of x (l) or (b, l) -> y (k) or
+// (b, k). The words of an n-gram have a distance in x of 1 to max_skip_count + 1; 1-grams have none. Every n-gram is compared with every
+// position of the row, which is padded with a number that is not in the pool; then the counts are permuted to the order of ngram_indexes.
+// Modes: TF the count, IDF the weight if the count is positive, TFIDF their product. Strings are rejected.
 #include "op/op.h"
 
 enum { MAX_GRAM = 64, MAX_SKIP = 64, MAX_OUT = 1 << 22 };

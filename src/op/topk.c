@@ -4,8 +4,9 @@
 // which holds the symbolic k. The result is always sorted; ties go to the lower position; NaN
 // counts as larger than every number.
 //
-// The kernel takes one line per grid iteration and selects k times the first element behind the
-// last one in that total order: k passes over the line, no memory of what was taken.
+// The kernel processes one line per grid iteration and k times selects the first element after the
+// previous one in that total order: k passes over the line, without memory for the selected
+// elements.
 #include "op/op.h"
 
 static bool set_result(struct graph *g, node_id n, sym k, struct err *e)

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Unique: the different elements, or slices along an axis, of a tensor; how many there are is a size that is made while running. The
-// input is seen as rows (n, m), of one element each where no axis is given.
+// Unique: the distinct elements, or slices along an axis, of a tensor; their number is a size computed at run time. The input is
+// treated as rows (n, m), of one element each if no axis is given.
 //
-// quern::UniqueFirst says for every row which is the first that is equal, quern::UniqueRank which of the different rows it is, in
-// order of value or of appearance. The rest is picked and counted with Gather and ScatterElements. Both compare every row with
-// every other one. NaNs are equal to each other and come behind all numbers.
+// quern::UniqueFirst returns for every row the first row equal to it, quern::UniqueRank the index of the distinct row, in order
+// of value or of appearance. Gather and ScatterElements select and count the distinct rows. Both primitives compare every row
+// with every other one. NaNs are equal to each other and are ordered after all numbers.
 #include "op/op.h"
 
 #include <string.h>

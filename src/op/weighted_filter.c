@@ -6,9 +6,9 @@
 //   quern::WeightedFilterGradInput(dy, w) -> dx
 //   quern::WeightedFilterGradWeights(dy, x, w?) -> dw
 //
-// Composites: gathering and splatting are adjoint to each other, so one primitive (quern::Filter) does y and dx of both, and
-// one (quern::FilterOuter) dw of both (filter.c). Borders that repeat the image are a pad in front of a gather, and behind a
-// splat the pad's adjoint. With F the filter without normaliser, 1 an image of ones and y = F(x) / (F(1) + epsilon):
+// Composites: gathering and splatting are adjoint to each other, so one primitive (quern::Filter) computes y and dx of both,
+// and one (quern::FilterOuter) dw of both (filter.c). Borders that repeat the image are a pad before a gather, and the pad's
+// adjoint after a splat. With F the filter without normaliser, 1 an image of ones and y = F(x) / (F(1) + epsilon):
 //
 //   dx = F*(g)                          g = dy / (F(1) + epsilon), F* the adjoint
 //   dw = sum over c of the products of (g, h) with (x, 1), h = - sum over c of g*y
@@ -122,7 +122,7 @@ static bool sizes_fit(struct graph *g, node_id n, const struct filter *f, const 
     return true;
 }
 
-/* Shape of what filtering x with weights w gives. */
+/* Shape of the result of filtering x with weights w. */
 static struct shape filtered(struct graph *g, const struct filter *f, bool splat, const struct shape *x, const struct shape *w)
 {
     struct shape out = *x;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Control flow that only running can decide. The bodies are graphs of their own in attributes, with the symbol table of the graph around
-// them; what they read from there are inputs of the node ("captured") that they have as inputs, too.
+// Data-dependent control flow. The bodies are graphs in attributes, which share the symbol table of the enclosing graph; values of that
+// graph that they use are inputs of the node ("captured") and of the bodies.
 //
 //   quern::Loop(condition, carried ..., captured ...) -> carried ..., scanned ..., sizes
 //     {body=graph, carried=int, conditional=int, rounds=[size], varies=[names]}
@@ -167,7 +167,7 @@ static bool infer(struct graph *g, node_id n, struct err *e)
 
 /* Reference evaluation. */
 
-struct scanned { /* what rounds gave for one output */
+struct scanned { /* results of the iterations for one output */
     struct buf bytes;
     struct tensor head; /* of one round */
 };
@@ -276,7 +276,7 @@ static void drop_input(struct graph *body, u32 k)
     body->input.n--;
 }
 
-/* A size that is an input's binds what varies. */
+/* Sizes that are dimensions of an input bind the variables that vary. */
 static bool binds(const struct node *x, const struct graph *body, value_id v)
 {
     const struct shape *s = &graph_value(body, v)->shape;

@@ -255,8 +255,8 @@ static bool add_copies(struct joiner *j, value_id v)
     return true;
 }
 
-/* Removes other producers of what joins produce: except inner
- * concatenations of a join that are needed elsewhere, too. */
+/* Removes other producers of the joins' results, except inner concatenations of a join that are
+   needed elsewhere, too. */
 static void drop_others(struct joiner *j)
 {
     u32 n = 0;

@@ -83,8 +83,8 @@ bool task_with_parts(struct task *t, const struct task *from, struct arena *a,
     return graph_verify(&t->g, e);
 }
 
-/* Contents follow from inference, shapes are in the text: they may have needed facts, or
-   run-time comparisons, which the text does not contain. So nothing becomes a fact here. */
+/* Contents follow from inference, shapes are in the text: they may have needed facts, or run-time
+   comparisons, which the text does not contain. So no facts are added here. */
 static bool infer_contents(struct graph *g, struct err *e)
 {
     struct arena tmp = {0};
