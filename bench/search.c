@@ -261,7 +261,7 @@ static struct builder builder_of(const struct bench *b)
         .cache = &b->cache, .lang = b->target.lang, .caps = &b->target.caps, .toolchain = buf_view(&b->target.toolchain)};
 }
 
-static bool spell(const struct bench *b, const struct layer *l, const struct candidate *c, struct kernel *k, struct str *text,
+static bool render(const struct bench *b, const struct layer *l, const struct candidate *c, struct kernel *k, struct str *text,
                   struct arena *a, struct err *e)
 {
     struct buf t = {0};
@@ -284,7 +284,7 @@ static bool build_batch(struct bench *b, const struct layer *l, const struct tri
     for (u32 i = 0; i < n; i++) {
         struct err refused = {0};
         struct kernel k;
-        if (rows[i].status == TRIAL_NEW && spell(b, l, &rows[i].cand, &k, &text[n_texts], &a, &refused)) n_texts++;
+        if (rows[i].status == TRIAL_NEW && render(b, l, &rows[i].cand, &k, &text[n_texts], &a, &refused)) n_texts++;
     }
     bool ok = build_all(&with, text, n_texts, out, &a, e);
     arena_release(&a);
@@ -436,7 +436,7 @@ static bool take_best(struct bench *b, const struct layer *l, u32 side, struct c
     if (!load(b, l, what, &r, e)) return false;
     u32 n = best_rows(&r, row, party[side].contenders);
     for (u32 i = 0; i < n; i++)
-        if (!spell(b, l, &row[i]->cand, &c->s[i].kernel, &text[i], &b->arena, e)) return false;
+        if (!render(b, l, &row[i]->cand, &c->s[i].kernel, &text[i], &b->arena, e)) return false;
     if (n == 0) return true;
     if (!open_db(b, l, what, &d, &env, &task, e)) return false;
     struct builder with = builder_of(b);

@@ -128,7 +128,8 @@ static void test_broken(void **state)
         }
         fixture_close(&b);
     }
-    assert_true(n_read < 4500 / 2); /* changes of padding, names and times may be undetected; most others are detected */
+    assert_true(n_read < 4500 / 2); /* changes of padding, names and times may be undetected; most others are
+                                       detected */
 }
 
 /* Any change of the plan is detected, including names and times. Files of writers without the hash
@@ -202,7 +203,8 @@ static void test_facts(void **state)
         "[{\"kind\":\"equal\",\"a\":\"H//0\",\"b\":\"H\",\"who\":\"x\"}]",
         "[{\"kind\":\"equal\",\"a\":\"H\",\"b\":17,\"who\":\"x\"}]",
         "[{\"kind\":\"multiple\",\"a\":\"H\",\"b\":\"16\",\"who\":\"Conv 'x'\"}]",
-        "[{\"kind\":\"multiple\",\"a\":\"H\",\"b\":\"0\",\"who\":\"x\"}]", /* holds never: every run is refused */
+        /* never satisfied: every run is rejected */
+        "[{\"kind\":\"multiple\",\"a\":\"H\",\"b\":\"0\",\"who\":\"x\"}]",
         "[{\"kind\":\"multiple\",\"a\":\"H\",\"b\":\"H-17\",\"who\":\"x\"}]",
         "[{\"kind\":\"at_least\",\"a\":\"H*9223372036854775807\",\"b\":\"-9223372036854775807\",\"who\":\"\"}]",
         "[{\"kind\":\"at_most\",\"a\":\"7//H\",\"b\":\"min(H,max(H,2))\",\"who\":\"\"},{\"kind\":\"equal\",\"a\":\"1\",\"b\":\"2\",\"who\":\"\\u0001\\n\"}]",

@@ -47,7 +47,8 @@ static void join(struct buf *out, const struct str *text, u32 n)
 }
 
 static const struct lang fake = {.version = 1, .name = "fake", .build = compile, .join = join};
-static const struct lang spent = {.version = 1, .name = "fake", .build = refuse, .join = join}; /* has only cached results */
+/* has only cached results */
+static const struct lang spent = {.version = 1, .name = "fake", .build = refuse, .join = join};
 
 enum { MOST = 60 };
 static const char *const kinds[] = {"fine", "fine", "fine", "fine", "fine", "fine", "fine", "same", "bad", "dies", "slow"};
@@ -89,7 +90,8 @@ static void open_fixture(struct fixture *b, u64 seed, u32 n_kinds)
     for (u32 i = 0; i < b->n; i++) {
         struct buf t = {0};
         buf_printf(&t, "<%u %s>\n", i, kinds[rng_range(&r, 0, n_kinds - 1)]);
-        for (i64 k = rng_range(&r, 0, 9) ? 0 : 90000; k > 0; k--) buf_char(&t, '.'); /* a few are too large to join many */
+        /* a few are too large to join many */
+        for (i64 k = rng_range(&r, 0, 9) ? 0 : 90000; k > 0; k--) buf_char(&t, '.');
         b->text[i] = str_dup(&b->arena, buf_view(&t));
         buf_release(&t);
     }
@@ -123,7 +125,7 @@ static void test_verdicts(void **state)
         struct rng r = rng_seed(seed);
         open_fixture(&b, seed, countof(kinds));
         for (int order = 0; order < 2; order++) {
-            if (order) b.builder.cache = NULL; /* built anew, among others */
+            if (order) b.builder.cache = NULL; /* built again, among others */
             build(&b);
             for (u32 i = 0; i < b.n; i++) check_one(b.text[i], &b.out[i]);
             shuffle(&b, &r);
@@ -422,7 +424,8 @@ static void test_cache_limit(void **state)
     sparse_file(programs, "being-written.1-0.tmp", 10, 3600);
     sparse_file(programs, "left.1-0.tmp", 10, 100000);
     cache_trim();
-    assert_true(cache_look(&u, &h.a, &e) && u.n == 3 && u.bytes == gib * 3 / 2 + 10 && u.limit == 2 * gib); /* 10 bytes too many */
+    /* 10 bytes too many */
+    assert_true(cache_look(&u, &h.a, &e) && u.n == 3 && u.bytes == gib * 3 / 2 + 10 && u.limit == 2 * gib);
     assert_false(os_exists(beneath(&h, "cache/quern/kernels/oldest")) || os_exists(beneath(&h, "cache/quern/programs/left.1-0.tmp")));
     os_note_use(beneath(&h, "cache/quern/programs/older"));
     sparse_file(kernels, "new", gib, 0);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Child processes for untrusted or long-running work: they are confined and limited, and leave
-// nothing behind, however their parent ends.
+// Child processes for untrusted or long-running work: they are confined and limited, and release
+// everything, however their parent ends.
 #define _GNU_SOURCE
 #include "core/core.h"
 #include "dev/dev.h"
@@ -127,7 +127,8 @@ static void check_deeds(enum os_sandbox_kind kind)
     for (i64 i = 0; i < countof(deeds); i++) {
         enum outcome want = kind == OS_SANDBOX_MEMORY ? deeds[i].in_memory : deeds[i].in_device;
         enum outcome got = outcome_of(&(struct plan){&deeds[i], kind});
-        if (kind == OS_SANDBOX_DEVICE && deeds[i].act == kills && got == LET) continue; /* signals are a younger part of Landlock */
+        /* signals are a younger part of Landlock */
+        if (kind == OS_SANDBOX_DEVICE && deeds[i].act == kills && got == LET) continue;
         if (got != want) fail_msg("%s: %s, not %s", deeds[i].name, word[got], word[want]);
     }
     unlink("/tmp/quern-planted");
@@ -145,7 +146,7 @@ static void writes_outside(void *user, int fd)
 }
 
 /* A file outside of temporary folders: this program, unless it was built below one. */
-static void drivers_write_where_they_have_business(void **state)
+static void drivers_write_to_permitted_places(void **state)
 {
     char path[4096] = {0};
     struct os_child c;
@@ -197,7 +198,7 @@ static void enters(void *user, int fd)
     os_child_put(fd, &start, sizeof start);
 }
 
-static void the_cost_is_told(void **state)
+static void the_cost_is_reported(void **state)
 {
     enum { N = 21 };
     for (enum os_sandbox_kind k = OS_SANDBOX_MEMORY; k <= OS_SANDBOX_DEVICE; k += OS_SANDBOX_DEVICE) {
@@ -282,7 +283,7 @@ static void programs_end_with_a_killed_tuner(void **state)
     }
 }
 
-static void programs_end_with_a_child_that_is_given_up(void **state)
+static void programs_end_with_an_abandoned_child(void **state)
 {
     char mark[64];
     struct os_child c;
@@ -407,11 +408,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(candidates_have_their_memory_only),
         cmocka_unit_test(drivers_do_not_touch_others),
-        cmocka_unit_test(drivers_write_where_they_have_business),
+        cmocka_unit_test(drivers_write_to_permitted_places),
         cmocka_unit_test(shared_memory_is_out_of_reach),
-        cmocka_unit_test(the_cost_is_told),
+        cmocka_unit_test(the_cost_is_reported),
         cmocka_unit_test(programs_end_with_a_killed_tuner),
-        cmocka_unit_test(programs_end_with_a_child_that_is_given_up),
+        cmocka_unit_test(programs_end_with_an_abandoned_child),
         cmocka_unit_test(a_stop_ends_waiting),
         cmocka_unit_test(candidates_have_limits),
         cmocka_unit_test(programs_have_limits),

@@ -92,7 +92,7 @@ static void test_here(void **state) { try_many(&(struct where){"cpu", "oneDNN "}
 
 static const struct vendor {
     struct where where;
-    const char *what, *driver, *library; /* variables of the environment */
+    const char *what, *driver, *library; /* environment variables */
 } vendors[] = {{{"cuda", "cuDNN 9.26.0"}, "cuDNN", "QUERN_CUDA_LIBRARY", "QUERN_CUDNN_LIBRARY"},
                {{"hip", "MIOpen 3.4.1"}, "MIOpen", "QUERN_HIP_LIBRARY", "QUERN_MIOPEN_LIBRARY"}};
 

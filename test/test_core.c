@@ -29,7 +29,7 @@ static void slices(void **state)
     assert_true(str_to_i64(S("+7"), &v) && v == 7);
 }
 
-static void numbers_refuse_what_they_cannot_hold(void **state)
+static void numbers_refuse_overflow(void **state)
 {
     static const char *const bad[] = {
         "", "-", "+", " 1", "1 ", "0x1", "9223372036854775808", "-9223372036854775809", "1e3"};
@@ -53,7 +53,7 @@ static bool glob_slow(const char *p, const char *s)
                    : *s && (*p == '?' || (*p | 32) == (*s | 32)) && glob_slow(p + 1, s + 1);
 }
 
-static void globs_match_as_the_slow_way(void **state)
+static void globs_match_like_the_reference(void **state)
 {
     struct rng r = rng_seed(3);
     for (int i = 0; i < 20000; i++) {
@@ -212,7 +212,7 @@ static void buffers_stay_failed(void **state)
     assert_true(b.p == NULL && buf_view(&b).n == 0);
 }
 
-static void maps_find_what_was_put(void **state)
+static void maps_find_their_entries(void **state)
 {
     struct arena a = {0};
     struct map m;
@@ -383,7 +383,7 @@ static void keep_line(void *user, int level, struct str text)
     buf_printf(user, "%d:%.*s;", level, STR_ARG(text));
 }
 
-static void log_drops_what_nobody_asked_for(void **state)
+static void log_drops_messages_above_its_level(void **state)
 {
     struct buf b = {0};
     struct log l = {keep_line, &b, 1};
@@ -399,8 +399,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(slices),
-        cmocka_unit_test(numbers_refuse_what_they_cannot_hold),
-        cmocka_unit_test(globs_match_as_the_slow_way),
+        cmocka_unit_test(numbers_refuse_overflow),
+        cmocka_unit_test(globs_match_like_the_reference),
         cmocka_unit_test(first_error_wins),
         cmocka_unit_test(arena_memory_is_zeroed_and_aligned),
         cmocka_unit_test(arrays_grow),
@@ -409,7 +409,7 @@ int main(void)
         cmocka_unit_test(locale_of_the_program_does_not_matter),
         cmocka_unit_test(json_strings_are_valid),
         cmocka_unit_test(buffers_stay_failed),
-        cmocka_unit_test(maps_find_what_was_put),
+        cmocka_unit_test(maps_find_their_entries),
         cmocka_unit_test(hashes_are_the_published_ones),
         cmocka_unit_test(random_numbers_are_the_published_ones),
         cmocka_unit_test(types_have_names),
@@ -417,7 +417,7 @@ int main(void)
         cmocka_unit_test(elements_convert),
         cmocka_unit_test(sizes_are_checked),
         cmocka_unit_test(tensors_compare),
-        cmocka_unit_test(log_drops_what_nobody_asked_for),
+        cmocka_unit_test(log_drops_messages_above_its_level),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -185,7 +185,7 @@ static u32 others(pid_t id[8])
     return found;
 }
 
-static void pool_makes_way(void **state)
+static void pool_avoids_the_callers_processor(void **state)
 {
     cpu_set_t all = allowed(0);
     for (u32 n = 2; n <= 4; n++) {
@@ -214,7 +214,7 @@ int main(void)
         cmocka_unit_test(every_iteration_once),
         cmocka_unit_test(callers_that_move),
         cmocka_unit_test(one_processor),
-        cmocka_unit_test(pool_makes_way),
+        cmocka_unit_test(pool_avoids_the_callers_processor),
     };
     return cmocka_run_group_tests(tests, build_kernel, forget_kernel);
 }

@@ -34,7 +34,8 @@ static command *forget; /* that the device was lost, and launches */
 /* y, overwritten, plus ADD for each step; the grid's extents are an input. */
 static void write_program(int k)
 {
-    struct { char elf[64]; i32 n, info[3][8], matrix[8]; } image = {.elf = "\177ELF\2\1\1", .n = 1, .info = {{1, 32, 2, 1}}}; /* as fake_cuda.c has it */
+    /* as fake_cuda.c has it */
+    struct { char elf[64]; i32 n, info[3][8], matrix[8]; } image = {.elf = "\177ELF\2\1\1", .n = 1, .info = {{1, 32, 2, 1}}};
     struct arena a = {0};
     struct err e = {0};
     struct buf out = {0};
@@ -186,7 +187,7 @@ static void test_order(void **state)
     for (int i = 0; i < 4; i++) {
         struct fixture b;
         start(&b, i & 1, i & 2, "");
-        for (i32 n = N; n > 3; n -= 13) { /* other sizes: bound anew */
+        for (i32 n = N; n > 3; n -= 13) { /* other sizes: bound again */
             b.x.dim[0] = b.y.dim[0] = n;
             other_write(&b.o, n);
             for (int again = 0; again < 3; again++) enqueue(&b);

@@ -337,7 +337,7 @@ static void try_faults(struct fixture *b, const struct candidate *c, struct faul
                 bool found = check_one(b, &wrong, 1, false) == EXACT_DIFFERS, hidden = is_within_tolerance(b, &wrong, 1);
                 if (!found && getenv("VERBOSE")) fprintf(stderr, "%s: not found: %.*s\n", fault_name[f], STR_ARG(l->v[i]));
                 x->n[f]++, x->found[f] += found, x->hidden[f] += found && hidden;
-                assert_true(found || (hidden && f != CONSTANT)); /* what changes nothing is no fault */
+                assert_true(found || (hidden && f != CONSTANT)); /* a mutation without effect is not a fault */
                 done++;
             }
             arena_release(&a);

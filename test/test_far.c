@@ -11,7 +11,7 @@ static bool conv_task(struct fixture *b, const struct conv_row *row, enum dtype 
     return conv_row_task(&b->t, &b->arena, &b->sym, row, t, LAYOUT_ROWS, &b->e);
 }
 
-static struct str spell(struct fixture *b, const struct candidate *c, struct kernel *k, const struct lang *l)
+static struct str render(struct fixture *b, const struct candidate *c, struct kernel *k, const struct lang *l)
 {
     struct buf text = {0};
     if (!gen_kernel(k, &b->arena, c, &b->t, &b->caps, &b->e) || !lang_render(&text, l, &k->kir, &b->caps, &b->arena, &b->e)) report(b, c, 0);
@@ -50,7 +50,7 @@ static void test_texts(void **state)
             fixture_open(&b, i);
             assert_true(dev_target(&b.caps, target[i / 9].driver, str_of(target[i / 9].arch)));
             if (!conv_task(&b, &row, i % 2 ? DT_F32 : DT_F16) || !conv_impl_candidate(x, &b.t, &b.caps, b.var, &c, &b.e)) report(&b, NULL, i);
-            struct str text = spell(&b, &c, &k, l);
+            struct str text = render(&b, &c, &k, l);
             assert_int_equal(k.n_param, 0); /* all sizes are known */
             n[s]++, n_wide[s] += is_wide(text);
             if (s == 2 && i % 5 == 0 && l->toolchain(&tool, NULL, &none)) {
@@ -155,7 +155,7 @@ static void far_conv(struct dev *d, const struct caps *caps, u32 impl, enum dtyp
     if (!conv_row_task(&b.t, &b.arena, &b.sym, &row, t, x->channels_last ? LAYOUT_CLAST : LAYOUT_ROWS, &b.e) ||
         !conv_impl_candidate(x, &b.t, caps, b.var, &c, &b.e))
         report(&b, NULL, impl);
-    struct str text = spell(&b, &c, &k, lang_find(S("opencl")));
+    struct str text = render(&b, &c, &k, lang_find(S("opencl")));
     load_code(&f, text, str_of(k.name), k.n_grid, caps);
     struct tensor *w = tensor_new(&b.arena, t, 3, dims);
     for (i64 i = 0; i < OUT * TAPS; i++) elem_set_f64(t, w->data, i, number(i, 1));
@@ -236,7 +236,7 @@ static void test_opencl(void **state)
     struct err e = {0};
     struct caps caps;
     if (!takes_all()) skip_test("only with ALL=1: needs 5 GB");
-    os_dlopen("libOpenCL.so.1", &e); /* what drivers keep in their globals is lost when they are unloaded */
+    os_dlopen("libOpenCL.so.1", &e); /* global state of drivers is lost when they are unloaded */
     e = (struct err){0};
     struct dev *d = dev_find(S("opencl"))->open(&(struct dev_opts){0}, &e);
     if (!d) skip_test("%s", e.msg);

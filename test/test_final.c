@@ -26,8 +26,8 @@ struct planted {              /* in memory that child processes share */
     struct rng rng;
     u64 base;                 /* the default */
     double spread;            /* of a sample, logarithm */
-    bool has_moods;
-    u32 left;                 /* runs until the mood changes */
+    bool is_correlated;
+    u32 left;                 /* runs until is_slow changes */
     bool is_slow;
     struct { const struct dev_kernel *kernel; u64 code; } loaded[MOST_LOADED];
     double seconds, elapsed;  /* since the last fence, and between the last two */
@@ -54,11 +54,11 @@ static double normal(void)
 }
 
 /* While the machine is slow the default takes twice its time, others 1.1 to 2.2 times theirs. */
-static double mood_of(u64 code)
+static double slowdown_of(u64 code)
 {
     struct rng r = rng_seed(code + 1);
     if (planted->left-- == 0) {
-        planted->is_slow = planted->has_moods && !planted->is_slow;
+        planted->is_slow = planted->is_correlated && !planted->is_slow;
         planted->left = (u32)rng_range(&planted->rng, 20, planted->is_slow ? 80 : 300);
     }
     double others = 1.1 + 1.1 * rng_f64(&r);
@@ -102,7 +102,7 @@ static bool launch(struct dev *d, const struct dev_launch *l, struct err *e)
 {
     u64 code = planted->loaded[loaded_at(l->kernel)].code;
     if (!planted->base) planted->base = code; /* the default comes first */
-    planted->seconds += true_seconds(code) * mood_of(code) * exp(planted->spread * normal());
+    planted->seconds += true_seconds(code) * slowdown_of(code) * exp(planted->spread * normal());
     return dev_find(S("cpu"))->launch(d, l, e);
 }
 
@@ -115,18 +115,18 @@ static bool fence(struct dev *d, struct err *e)
 
 static double elapsed(struct dev *d) { return planted->elapsed; }
 
-static void plant(u64 seed, double spread, bool has_moods)
+static void plant(u64 seed, double spread, bool is_correlated)
 {
     if (!planted) planted = mmap(NULL, sizeof *planted, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(planted != MAP_FAILED);
-    *planted = (struct planted){.seed = seed, .rng = rng_seed(seed), .spread = spread, .has_moods = has_moods, .left = 50};
+    *planted = (struct planted){.seed = seed, .rng = rng_seed(seed), .spread = spread, .is_correlated = is_correlated, .left = 50};
     driver = *dev_find(S("cpu"));
     driver.shares = true;
     driver.open = open_planted, driver.fingerprint = fingerprint, driver.load = load, driver.unload = unload;
     driver.launch = launch, driver.fence = fence, driver.elapsed = elapsed;
 }
 
-/* a task, and what became of it */
+/* a task and its results */
 
 struct fixture { struct arena arena; struct symtab sym; struct graph g; struct cover cover; struct tune_task task; struct db db; i64 var[1]; };
 
@@ -167,7 +167,7 @@ static double true_ratio(struct fixture *b, const struct candidate *c, const str
 /* True time of the choice over the default's, and the least of all eligible candidates. */
 struct outcome { double chosen, least; struct candidate cand; u32 n_final; };
 
-static struct outcome tune(struct fixture *b, u64 seed, double spread, bool has_moods)
+static struct outcome tune(struct fixture *b, u64 seed, double spread, bool is_correlated)
 {
     struct err e = {0};
     struct tune_result r;
@@ -176,7 +176,7 @@ static struct outcome tune(struct fixture *b, u64 seed, double spread, bool has_
     struct caps caps;
     struct buf fp = {0};
     u32 n;
-    plant(seed, spread, has_moods);
+    plant(seed, spread, is_correlated);
     struct tune_opts o = {.driver = &driver, .dev = {.n_threads = 1}, .max_candidates = 20, .add_candidates = true, .measure = true};
     if (!tune_run(&b->db, &b->task, 1, &o, &r, &e) || !dev_ask(&driver, &o.dev, &caps, &fp, &e)) fail_msg("%s", e.msg);
     struct buf chain = {0};
@@ -196,14 +196,14 @@ static struct outcome tune(struct fixture *b, u64 seed, double spread, bool has_
 
 /* Over many seeds, no choice is slower than the default beyond the resolution of the samples, and
    most are nearly optimal. */
-static void noise(double spread, bool has_moods, double worst, double mean)
+static void noise(double spread, bool is_correlated, double worst, double mean)
 {
     struct fixture b;
     double sum = 0, most = 0;
     u32 n = 0, n_final = 0;
     fixture_open(&b);
     for (u64 seed = first_seed(1, 11); seed < last_seed(1, 11); seed++, n++) {
-        struct outcome x = tune(&b, seed, spread, has_moods);
+        struct outcome x = tune(&b, seed, spread, is_correlated);
         most = fmax(most, x.chosen);
         sum += x.chosen / x.least;
         n_final += x.n_final > 0;
@@ -215,7 +215,7 @@ static void noise(double spread, bool has_moods, double worst, double mean)
 
 static void test_quiet(void **state) { noise(0.003, false, 1.0, 1.01); }
 static void test_noise(void **state) { noise(0.1, false, 1.03, 1.06); }
-static void test_moods(void **state) { noise(0.05, true, 1.03, 1.06); }
+static void test_correlated_noise(void **state) { noise(0.05, true, 1.03, 1.06); }
 
 /* The same rows, the same choice; the same noise, the same rows. */
 static void test_repeatable(void **state)
@@ -235,7 +235,7 @@ static void test_repeatable(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_quiet), cmocka_unit_test(test_noise), cmocka_unit_test(test_moods), cmocka_unit_test(test_repeatable),
+        cmocka_unit_test(test_quiet), cmocka_unit_test(test_noise), cmocka_unit_test(test_correlated_noise), cmocka_unit_test(test_repeatable),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

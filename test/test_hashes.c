@@ -21,7 +21,8 @@
 enum {
     DRAWS = 2,          /* random schedules of a family for a device, beside the least and the greatest */
     MAX_SCHEDULES = DRAWS + 3,
-    STEP = SHARE ? 480 : 96, FIRST = SHARE ? 48 : 0, /* a run takes one task in so many, with sanitizers other ones, */
+    STEP = SHARE ? 480 : 96, FIRST = SHARE ? 48 : 0, /* a run takes one task in so many, with sanitizers other
+                                                        ones, */
     LEAST = SHARE ? 1 : 3, /* and at least so many of each family */
     KEY = 6, CELL = 5,  /* letters of a task's key, of a cell */
     WIDTH = 16,         /* tasks in a line of the file */
@@ -38,7 +39,7 @@ enum { ROW_EQUAL, ROW_DIFFERS, ROW_REFUSED, ROW_UNKNOWN, N_ROWS }; /* how a row 
 
 struct shared { /* between workers */
     u32 next;
-    u32 at[MAX_WORKERS]; /* 1 + what each is at; 0: nothing */
+    u32 at[MAX_WORKERS]; /* 1 + the job of each; 0: none */
     u32 count[N_ROWS];
     struct cells cell[];
 };
@@ -140,8 +141,8 @@ static void choose_schedules(struct schedules *s, const struct gen *g, const str
     gen_problem_close(&p);
 }
 
-/* A task is parsed anew for each family and device: its symbol table is as fresh as for a tuned
-   candidate. */
+/* A task is parsed again for each family and device, so that its symbol table is as new as for a
+   tuned candidate. */
 struct opened { struct arena a; struct symtab st; struct task t; };
 
 static void open_task(struct opened *o, const struct hash_task *t)

@@ -58,7 +58,7 @@ static i64 n_kept(struct fixture *b, struct os_entry **entry)
     return done;
 }
 
-/* Compiles and runs it; the sum of what comes out, which differs for every constant. */
+/* Compiles and runs it; returns the sum of its outputs, which differs for every constant. */
 static double run(struct fixture *b, const char *text, const char *sizes)
 {
     quern_model *m = NULL;
@@ -201,7 +201,8 @@ static void test_damaged(void **state)
         struct str bad = k % 2 ? str_sub(good, 0, good.n * k / 16) : (struct str){flipped, good.n};
         assert_true(os_write_private(path, &bad, 1, &e));
         assert_true(run(&b, net, NULL) == sum);
-        assert_true(os_read(&b.a, path, 1 << 24, &now, &e) && str_eq(str_sub(now, 0, now.n - SEAL_BYTES), program)); /* same input, same bytes */
+        /* same input, same bytes */
+        assert_true(os_read(&b.a, path, 1 << 24, &now, &e) && str_eq(str_sub(now, 0, now.n - SEAL_BYTES), program));
     }
     fixture_close(&b);
 }

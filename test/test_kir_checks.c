@@ -158,7 +158,7 @@ static void test_faults(void **state)
          "read out of bounds: element 8");
 }
 
-/* Groups of 8 threads: reverse through shared memory, with and without what makes it right. */
+/* Workgroups of 8 threads: reversal through shared memory, with and without the necessary barriers. */
 static void test_groups(void **state)
 {
 #define REVERSE(barrier1, barrier2)                                                                \
@@ -309,7 +309,7 @@ static void test_scalar(void **state)
     assert_int_equal(of_int(KI_POW, DT_I32, -3, 3), -27);
 }
 
-/* Index simplification: what addresses of kernel families look like afterwards. */
+/* Index simplification: addresses of kernel families after it. */
 
 static void test_addresses(void **state)
 {

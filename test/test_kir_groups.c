@@ -430,7 +430,7 @@ static void test_fragment_arithmetic(void **state)
 struct spread_case {
     struct rng r;
     struct kir k;
-    i64 param[5]; /* H, W, D, then what kir_spread adds */
+    i64 param[5]; /* H, W, D, then the parameters added by kir_spread */
 };
 
 enum { SPREAD_MAX = 7 };

@@ -159,7 +159,7 @@ static double argument(struct rng *r, enum dtype t, double usual)
     return round_to(t, (rng_f64(r) * 2 - 1) * usual * (what == 3 && t == DT_F64 ? 8 : 1));
 }
 
-/* Units of the last place between the result and what it should be. */
+/* The error of the result, in units in the last place. */
 static double error_of(enum dtype t, double got, long double want)
 {
     int e;
@@ -216,8 +216,9 @@ static void test_f32(void **state) { check_all(DT_F32); }
 
 static void test_f64(void **state) { check_all(DT_F64); }
 
-/* Arguments that only the reduction by many digits does: numbers of any size, those nearest to multiples of pi/2 (one or two digits beyond
-   the largest numbers' own decide there), and the first ones behind the bound. */
+/* Arguments that need the reduction by many digits: numbers of any size, those nearest to multiples
+   of pi/2 (for which one or two digits beyond those of the largest numbers matter), and the first
+   ones beyond the bound. */
 static void check_large(enum kir_op op, long double (*ref)(long double), enum dtype t, u32 lanes)
 {
     static const double f32[] = {16367173 * 0x1p72, 0x1.fffffep127, 0x1.0b3366p28, 0x1.5fdbcp69, 0x1p24, 0x1.921fb6p20},
@@ -230,7 +231,8 @@ static void check_large(enum kir_op op, long double (*ref)(long double), enum dt
     r.op = op, r.t = t, r.lanes = lanes, r.is_fused = lanes == 1;
     for (i64 i = 0; i < N; i++) {
         double v = i < n_hard ? hard[i] : ldexp(1 + rng_f64(&g), (int)rng_range(&g, (i64)from, (i64)to));
-        if (i % 4 == 3 && i >= n_hard) v = 1.5707963267948966 * (double)rng_range(&g, 1 << 12, 1 << 30); /* as near as this type goes */
+        /* as near as this type goes */
+        if (i % 4 == 3 && i >= n_hard) v = 1.5707963267948966 * (double)rng_range(&g, 1 << 12, 1 << 30);
         r.x[i] = round_to(t, rng_range(&g, 0, 1) ? v : -v);
     }
     run_do(&r);

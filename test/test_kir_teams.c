@@ -52,7 +52,8 @@ static void step_arithmetic(struct gen *g)
     enum kir_op op = ops[pick(g, countof(ops))];
     bool is_int = pick(g, 2);
     const struct pool *p = is_int ? &g->i : &g->f;
-    kval b = choose(g, p), a = choose(g, p), v = kir_bin(&g->k, op, a, b); /* arguments are evaluated in any order, so they are chosen before */
+    /* arguments are evaluated in any order, so they are chosen before */
+    kval b = choose(g, p), a = choose(g, p), v = kir_bin(&g->k, op, a, b);
     if (is_int) keep_int(g, v);
     else keep(g, &g->f, v);
 }
@@ -105,7 +106,7 @@ static void step_fragment(struct gen *g)
     }
 }
 
-/* Every thread reads what another one has written. */
+/* Every thread reads a value that another one has written. */
 static void step_stage(struct gen *g, kval shared)
 {
     struct kir *k = &g->k;

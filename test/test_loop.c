@@ -54,7 +54,7 @@ static void run_both(struct fixture *b, quern_tensor **in, int n_in, int n_out)
 
 static const char *const devices[] = {"interp", "cpu", "vulkan"};
 
-/* As long as the sum of x is below a bound, x is doubled; what it was is collected. */
+/* While the sum of x is below a bound, x is doubled; its previous values are collected. */
 static const char doubled[] =
     "graph {\n"
     "  input %x: f32[N]\n  input %most: i64[]\n  input %go: bool[]\n"
@@ -94,7 +94,7 @@ static void test_doubled(void **state)
     }
 }
 
-/* Models in test/golden/ort (ort_cases.py): programs against what ONNX Runtime computed. */
+/* Models in test/golden/ort (ort_cases.py): programs compared with results of ONNX Runtime. */
 
 static struct tensor *stored(const Onnx__GraphProto *g, const char *prefix, const char *name, struct arena *a)
 {
@@ -120,7 +120,8 @@ static void check_near(const char *file, const char *device, const quern_tensor 
     struct tensor got = {.dtype = want->dtype, .rank = (u32)quern_tensor_rank(t), .data = (void *)(uintptr_t)quern_tensor_data((quern_tensor *)(uintptr_t)t)};
     for (u32 d = 0; d < got.rank; d++) got.dim[d] = quern_tensor_dims(t)[d];
     assert_int_equal(quern_tensor_dtype(t), dtype_onnx(want->dtype));
-    if (got.rank == want->rank && !tensor_count(&got) && !tensor_count(want)) return; /* other sizes are not told of no rounds */
+    /* other sizes are not told of no rounds */
+    if (got.rank == want->rank && !tensor_count(&got) && !tensor_count(want)) return;
     struct tensor_diff d = tensor_compare(&got, want, want->dtype == DT_F16 ? 1e-2 : 1e-4, want->dtype == DT_F16 ? 1e-2 : 1e-4);
     if (d.n_bad) fail_msg("%s on %s: %lld wrong, first %lld: %g, expected %g", file, device, (long long)d.n_bad, (long long)d.first_bad, d.got, d.want);
 }
@@ -281,7 +282,7 @@ static void make_body(struct maker *m, u32 n_in, bool conditional, u32 n_carried
     indent(m), buf_z(&m->b, "}");
 }
 
-/* A loop or a branch that gives a vector, of what is collected the sum. */
+/* A loop or a branch that returns a vector; of collected values their sum. */
 static u32 make_call(struct maker *m, const u32 *v, u32 n, bool branch)
 {
     u32 n_carried = branch ? 0 : (u32)rng_range(&m->r, 1, 2), n_scan = branch ? 1 : (u32)rng_range(&m->r, 0, 2), n_captured = (u32)rng_range(&m->r, 0, 2),
@@ -365,7 +366,8 @@ static void try_random(u64 seed, const char *device)
 static void test_random(void **state)
 {
     for (u64 seed = first_seed(0, 24); seed < last_seed(0, 24); seed++)
-        try_random(seed, seed % 8 == 5 ? "cpu" : seed % 8 == 7 ? "vulkan" : "interp"); /* what is compiled takes a second each */
+        /* compiled programs take a second each */
+        try_random(seed, seed % 8 == 5 ? "cpu" : seed % 8 == 7 ? "vulkan" : "interp");
 }
 
 int main(void)

@@ -53,7 +53,7 @@ static const char find[] = "graph {\n"
                            "  %d: f32[?] = Mul(%g, %two)\n"
                            "  const %one: f32[] = [1.0]\n"
                            "  %e: bool[?] = Greater(%g, %one)\n"
-                           "  %y: f32[?] = Compress(%d, %e)\n" /* a size made behind another one */
+                           "  %y: f32[?] = Compress(%d, %e)\n" /* a run-time size that depends on another one */
                            "  output %y\n  output %z\n  output %g\n"
                            "}\n";
 

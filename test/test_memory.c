@@ -26,7 +26,7 @@ struct fixture {
     struct str dir;
     const char *path; /* the network: constants of 2 MiB that are folded, rearranged and written as they are */
     quern *q;
-    double sum;       /* of what it computes */
+    double sum;       /* of its results */
 };
 
 static void fixture_open(struct fixture *b)

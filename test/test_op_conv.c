@@ -269,8 +269,8 @@ static void test_gradients(void **state)
     }
 }
 
-/* Each element: what <dy, conv(x, w)> changes by when it does. The function is linear in x and in w, so differences are exact
- * but for rounding. */
+/* For each element: the change of <dy, conv(x, w)> with it. The function is linear in x and in w,
+   so differences are exact but for rounding. */
 static void test_differences(void **state)
 {
     struct rng r = rng_seed(12);
@@ -301,7 +301,7 @@ static void test_differences(void **state)
     }
 }
 
-/* Sizes as expressions give what sizes as numbers give, also where the stride does not divide them. */
+/* Symbolic sizes give the same results as known sizes, also if the stride does not divide them. */
 static void test_symbolic_gradient(void **state)
 {
     static const char *const text[] = {

@@ -69,7 +69,7 @@ static void test_asked_where_the_library_is(void **state)
 static int open_real(void **state)
 {
     struct err e = {0};
-    os_dlopen("libOpenCL.so.1", &e); /* what drivers keep in their globals is lost when they are unloaded */
+    os_dlopen("libOpenCL.so.1", &e); /* global state of drivers is lost when they are unloaded */
     e = (struct err){0};
     real = driver()->open(&(struct dev_opts){0}, &e);
     if (!real) snprintf(why_not, sizeof why_not, "%.*s", (int)sizeof why_not - 1, e.msg);

@@ -74,7 +74,8 @@ static bool any_cost(void *user, const struct task *t, const i64 *var, struct ta
     if (!ok) return false;
     c->ok = true;
     c->seconds = gen_predict(&c->best, t, &w->caps, var);
-    if (w->seed) c->seconds = (double)rng_range(&r, 1, 1000) * 1e-6 + 10 * c->seconds; /* nothing that takes for ever */
+    /* nothing that takes for ever */
+    if (w->seed) c->seconds = (double)rng_range(&r, 1, 1000) * 1e-6 + 10 * c->seconds;
     return true;
 }
 
@@ -203,7 +204,7 @@ static void check_cover(const struct made *m)
             if (!cover_delivers(c, x->in[i]))
                 fail_msg("nothing delivers '%.*s' %s, join %u", STR_ARG(graph_value(c->g, x->in[i].v)->name),
                          layout_name(x->in[i].layout), x->in[i].join);
-            assert_true(x->n_nodes == 0 || p < x->nodes[x->n_nodes - 1]); /* nothing needs what comes later */
+            assert_true(x->n_nodes == 0 || p < x->nodes[x->n_nodes - 1]); /* no dispatch depends on a later one */
         }
         for (u32 i = 1; i < x->n_nodes; i++) assert_true(x->nodes[i - 1] < x->nodes[i]);
     }

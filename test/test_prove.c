@@ -101,7 +101,7 @@ static struct hash hash_of_hex(struct str s)
     return h;
 }
 
-/* Text of one kept verdict, sealed anew. */
+/* Replaces the text of one cached verdict, with a valid checksum. */
 static void plant(struct fixture *b, const struct os_entry *f, char from, char to)
 {
     struct os_file map;
@@ -129,7 +129,8 @@ static void test_kept(void **state)
     assert_false(strstr(first.p, "\"verdict\":\"DIFFERS\"") || !strstr(first.p, "\"verdict\":\"exact\",\"sizes\":\"1x8x1x1\""));
     assert_false(prove(&b, &again));
     assert_string_equal(again.p, first.p);
-    for (u32 i = 0; i < n; i++) plant(&b, &f[i], 'x', '*'); /* verdicts come from the cache and are not recomputed */
+    for (u32 i = 0; i < n; i++) plant(&b, &f[i], 'x', '*'); /* verdicts come from the cache and are not
+                                                               recomputed */
     assert_false(prove(&b, &planted));
     assert_non_null(strstr(planted.p, "\"verdict\":\"exact\",\"sizes\":\"1*8*1*1\""));
     for (u32 i = 0; i < n; i++) { /* but only if this user wrote them */

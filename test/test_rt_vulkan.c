@@ -80,7 +80,7 @@ static void test_lost(void **state)
     while (run(r, n, &e)) n++;
     assert_true(n > 1 && strstr(e.msg, "the device was lost") && d->n_lost == 0);
     e = (struct err){0};
-    for (n = 1; n <= 4; n++) /* counted from zero: the output's memory was made anew */
+    for (n = 1; n <= 4; n++) /* counted from zero: the output's memory was allocated again */
         if (!run(r, n, &e)) fail_msg("%s", e.msg);
     assert_int_equal(d->n_lost, 1);
     rt_unload(r);

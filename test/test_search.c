@@ -161,8 +161,8 @@ static void test_pool_is_repeatable(void **state)
     fixture_close(&a), fixture_close(&b), fixture_close(&other);
 }
 
-/* measuring, pretended: a machine whose times differ from the predictions by what parameters and kernels are, up to a factor of
-   several, in a way that no family knows */
+/* simulated measurements: a machine whose times differ from the predictions by factors of
+   parameters and kernels, of several in all, in a way that no family predicts */
 
 static double pretended(const struct candidate *c, const struct fixture *b, u64 machine)
 {
@@ -196,7 +196,7 @@ static void test_model(void **state)
         struct point p;
         float fact[N_FACTS];
         struct candidate c;
-        double own = 0, before = 0, doubt_far = 0, doubt_near = 0, v[200];
+        double own = 0, before = 0, deviation_far = 0, deviation_near = 0, v[200];
         fixture_open(&b, 16, 24, 14);
         model_init(&m, &b.arena, 200);
         for (u32 i = 0; i < 160; i++) {
@@ -205,13 +205,13 @@ static void test_model(void **state)
             assert_true(facts_of(fact, &c, b.task.task, &b.caps, b.var, pred));
             point_of(&p, &c, fact, 0, 1);
             if (i < 100) model_add(&m, &p, y - 1);
-            if (i == 100) model_fit(&m), doubt_near = model_deviation(&m, &m.p[7], v);
+            if (i == 100) model_fit(&m), deviation_near = model_deviation(&m, &m.p[7], v);
             if (i < 100) continue;
             own += pow(model_mean(&m, &p) + 1 - y, 2), before += pow(1 - y, 2);
-            doubt_far = fmax(doubt_far, model_deviation(&m, &p, v));
+            deviation_far = fmax(deviation_far, model_deviation(&m, &p, v));
         }
         if (own > before / 4) fail_msg("machine %llu: squared error %g, was %g", (unsigned long long)machine, own, before);
-        assert_true(doubt_near < doubt_far);
+        assert_true(deviation_near < deviation_far);
         fixture_close(&b);
     }
 }

@@ -287,7 +287,8 @@ static bool is_accepted(struct str bytes, const u8 key[SIGN_KEY_BYTES])
     return dnx_signatures(&s, bytes, &e) && dnx_check_signatures(&s, bytes, &e) && dnx_trusted(&s, (const u8(*)[SIGN_KEY_BYTES])(const void *)key, 1, &by, &e);
 }
 
-/* Whatever was changed, moved, cut off or added: refused. The file stays a program for those who do not ask for signatures. */
+/* Any change, move, truncation or addition is rejected. The file stays a program for callers that
+   do not require signatures. */
 static void test_changed(void **state)
 {
     struct fixture *f = *state;

@@ -150,7 +150,8 @@ static void open_named(struct onnx_model *x, const char *h, const char *w)
     add_output(x, "y");
 }
 
-/* The model with what torch.export writes into a field of the graph that ONNX 1.12 does not have. */
+/* The model with the ranges that torch.export writes into a field of the graph that ONNX 1.12 does
+   not define. */
 static struct str with_ranges(struct onnx_model *x, const char *ranges)
 {
     Onnx__StringStringEntryProto p;

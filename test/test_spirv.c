@@ -39,7 +39,7 @@ static void reads_declarations(void **state)
     arena_release(&a);
 }
 
-static void refuses_what_is_no_module(void **state)
+static void refuses_invalid_modules(void **state)
 {
     struct arena a = {0};
     struct spirv_info f;
@@ -365,8 +365,8 @@ static void matrices_are_written(void **state)
     buf_release(&b);
 }
 
-/* test/golden/spirv/NAME.kir becomes NAME.out, as spirv-dis prints it. GOLDEN=1 writes the .out
- * files anew. */
+/* test/golden/spirv/NAME.kir becomes NAME.out, as spirv-dis prints it. GOLDEN=1 rewrites the .out
+   files. */
 static void goldens_are_the_same(void **state)
 {
     static const char folder[] = "test/golden/spirv";
@@ -399,7 +399,7 @@ static void goldens_are_the_same(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_declarations),       cmocka_unit_test(refuses_what_is_no_module),
+        cmocka_unit_test(reads_declarations),       cmocka_unit_test(refuses_invalid_modules),
         cmocka_unit_test(random_kernels_are_valid), cmocka_unit_test(operators_are_valid),
         cmocka_unit_test(conversions_are_valid),    cmocka_unit_test(targets_are_served),
         cmocka_unit_test(lacks_are_errors),         cmocka_unit_test(requirements_are_declared),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Kernels of random tasks in language spirv, by every family for groups of threads: spirv-val
-// accepts them for devices from the smallest to large ones, and a Vulkan device, where there is
-// one, computes what the reference evaluator computes.
+// Kernels of random tasks in language spirv, by every family for workgroups: spirv-val accepts them
+// for devices from the smallest to large ones, and a Vulkan device, if there is one, computes the
+// results of the reference evaluator.
 #include "gen_tasks.h"
 #include "spirv_tools.h"
 #include "vulkan_fixture.h"

@@ -271,7 +271,7 @@ static void broken_text_is_refused(void **state)
     mem_free(p);
 }
 
-/* Names may stand for expressions, and for each other, until they are themselves again. */
+/* Names may be bound to expressions, and to each other, and unbound again. */
 static void names_are_defined(void **state)
 {
     struct symtab *t = &((struct fixture *)*state)->t;

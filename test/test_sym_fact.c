@@ -29,7 +29,7 @@ static void check_text(const struct symtab *t, u32 k, const char *want)
 }
 
 /* clang-format off */
-static void what_is_needed_is_found(void **state)
+static void requirements_are_inferred(void **state)
 {
     static const struct { const char *a, *b, *fact; } rows[] = {
         {"H//2*2", "H", "H to be a multiple of 2"},
@@ -62,7 +62,7 @@ static void what_is_needed_is_found(void **state)
 }
 /* clang-format on */
 
-static void what_cannot_be_is_refused(void **state)
+static void contradictions_are_refused(void **state)
 {
     static const char *const rows[][2] = {
         {"3", "4"}, {"H", "H+1"}, {"H//2*2", "H//2*2+1"}, {"H//2*4", "H//2*2+H//2*2+3"}, {"H+1", "0"}, {"H-2*(H//2)", "2"},
@@ -246,7 +246,7 @@ static void bounds_are_of_variables(void **state)
     assert_int_equal(parse(&f->t, "min(1,H//4)"), sym_const(&f->t, 1));
     assert_int_equal(parse(&f->t, "max(9,H//4)"), sym_const(&f->t, 9));
     assert_int_equal(parse(&f->t, "min(W,H//4+W)"), parse(&f->t, "W"));
-    start(f); /* the stronger one stays, and what contradicts it is refused */
+    start(f); /* the stronger fact is kept, and a contradiction to it is rejected */
     for (int k = 1; k < 4; k++) assert_true(sym_require_at_least(&f->t, parse(&f->t, "H"), sym_const(&f->t, k), S("x")));
     check_text(&f->t, 0, "H to be at least 3");
     assert_int_equal(f->t.fact.n, 1);
@@ -292,8 +292,8 @@ static void explanations_name_sizes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(what_is_needed_is_found, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_cannot_be_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(requirements_are_inferred, setup, teardown),
+        cmocka_unit_test_setup_teardown(contradictions_are_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(facts_narrow_each_other, setup, teardown),
         cmocka_unit_test_setup_teardown(sizes_look_plain, setup, teardown),
         cmocka_unit_test_setup_teardown(values_stay, setup, teardown),

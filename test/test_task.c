@@ -6,7 +6,7 @@
 #include "pass/pass.h"
 #include "plan/plan.h"
 
-/* conv and relu; the result is pooled, and joined again with what became of the pooling */
+/* conv and relu; the result is pooled, and concatenated with the pooled one */
 static const char net[] = "graph {\n"
                           "  input %x: f32[1,4,2*h,2*w]\n"
                           "  const %w: f32[8,4,3,3]\n"
@@ -254,7 +254,8 @@ static void test_sizes(void **state)
         {"graph {\n  input %0: f32[n]\n  const %1: f32[5]\n  %2: f32[5] = Add(%0, %1)\n  output %2\n}\n", 37, 0, false},
         {"graph {\n  input %0: f32[n,m]\n  input %1: f32[m,n]\n  %2: f32[n,m] = Mul(%0, %1)\n  output %2\n}\n", 3, 3, true},
         {"graph {\n  input %0: f32[n,m]\n  input %1: f32[m,n]\n  %2: f32[n,m] = Mul(%0, %1)\n  output %2\n}\n", 3, 4, false},
-        {"graph {\n  input %0: f32[n]\n  %1: f32[m] = Relu(%0)\n  output %1\n}\n", 3, 4, false}, /* without a source */
+        /* without a source */
+        {"graph {\n  input %0: f32[n]\n  %1: f32[m] = Relu(%0)\n  output %1\n}\n", 3, 4, false},
         {"graph {\n  input %0: f32[n]\n  %1: f32[m] = Relu(%0)\n  output %1\n}\n", 4, 4, true},
     };
     for (int i = 0; i < (int)countof(rows); i++) {

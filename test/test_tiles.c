@@ -221,7 +221,7 @@ static void refuse(const struct kir *k, const char *lang, const struct caps *c, 
     arena_release(&a);
 }
 
-/* Its text is kernel IR; the module is what cannot be. */
+/* Its text is valid kernel IR; the module is rejected. */
 static void refuse_module(struct tiles *x)
 {
     struct buf text = {0}, binary = {0};

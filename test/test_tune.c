@@ -135,7 +135,8 @@ static void test_shared(void **state)
         {RIGHT "y[N] = 1;", TRIAL_BOUNDS}, /* in both */
         {"if (!getenv(\"QUERN_PLANTED\")) return; " RIGHT, TRIAL_WRONG},
         {RIGHT "if (n_runs > 6) setenv(\"QUERN_PLANTED\", \"1\", 1);", TRIAL_OK},
-        {RIGHT "if (n_runs > 4 && getenv(\"QUERN_PLANTED\")) abort();", TRIAL_OK}, /* in the middle of its samples */
+        /* in the middle of its samples */
+        {RIGHT "if (n_runs > 4 && getenv(\"QUERN_PLANTED\")) abort();", TRIAL_OK},
     };
     struct fixture b;
     struct buf why = {0};
@@ -280,7 +281,8 @@ static void test_deadline(void **state)
     struct subject hangs = plant(&b, "for (volatile int go = 1; go;) {}");
     b.o.timeout = 50;
     b.o.deadline = os_now() + 0.3;
-    assert_int_equal(run(&b, &hangs, &why), TRIAL_NEW); /* no verdict on it; that it did not end in 50 s would be one */
+    assert_int_equal(run(&b, &hangs, &why), TRIAL_NEW); /* no verdict on it; that it did not end in 50 s would
+                                                           be one */
     buf_release(&why);
     fixture_close(&b);
 }
@@ -445,7 +447,7 @@ static void test_loop(void **state)
         assert_true(best && memcmp(&best->cand, &k.best, sizeof k.best) == 0);
         assert_true(best->status == TRIAL_OK && (best->alone > 0 || best->ratio_high < 1));
     }
-    /* another environment knows nothing of it */
+    /* another environment has no results */
     i64 other = db_env(&d, S("cpu of somebody else"), S("gcc"), &e);
     struct task_known k;
     assert_true(other != env && tune_best(&d, other, t.task[0].task, t.var, &k, &e) && !k.measured && k.n_trials == 0);

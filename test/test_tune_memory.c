@@ -44,7 +44,7 @@ static void stop_at_ten(struct many *m)
 }
 
 /* A stopped run ends like one whose time is over. */
-static void a_stopped_run_keeps_what_it_has(void **state)
+static void a_stopped_run_keeps_its_results(void **state)
 {
     for (int known = 0; known < 2; known++) {
         struct many m;
@@ -72,7 +72,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_does_not_grow_with_kernels),
-        cmocka_unit_test(a_stopped_run_keeps_what_it_has),
+        cmocka_unit_test(a_stopped_run_keeps_its_results),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,7 +9,8 @@
 #include "gen_fixture.h"
 #include "gen_tasks.h"
 
-struct layer { i64 c, size, m, true_size, true_m; }; /* channels, pixels along each axis, output channels; without pads, kernel 3x3x3 */
+struct layer { i64 c, size, m, true_size, true_m; }; /* channels, pixels along each axis, output channels;
+                                                        without pads, kernel 3x3x3 */
 static const struct layer layers[] = {
     {1, 18, 16, 130, 16}, {16, 10, 32, 66, 32}, {32, 8, 32, 34, 64}, {64, 6, 32, 18, 128}, {128, 5, 16, 10, 256}, {256, 4, 16, 6, 256}, {256, 4, 32, 4, 256},
 };
@@ -292,7 +293,7 @@ static void test_planted_gradients(void **state)
     }
 }
 
-/* Bias and activation: what is right is found to be right, and a kernel for another activation wrong. */
+/* Bias and activation: correct kernels pass, and a kernel with another activation fails. */
 static void test_fused(void **state)
 {
     struct conv_row r = {.axes = 2, .batch = 2, .channels = 6, .out_channels = 4, .groups = 2, .size = {7, 9}, .kernel = {3, 2}, .stride = {1, 2},
@@ -338,7 +339,8 @@ static void test_old_criterion(void **state)
     check_fault(&p, CONSTANT, &last);
     close_layer(&p);
     assert_true(!constant.ok && !split.ok && !last.ok);
-    double rms = sqrt(27 * (1 / 9. - 1 / 16.)), figure = true_figure(&constant, &layers[0]); /* spread of a sum of products of two numbers in 0..1 */
+    /* spread of a sum of products of two numbers in 0..1 */
+    double rms = sqrt(27 * (1 / 9. - 1 / 16.)), figure = true_figure(&constant, &layers[0]);
     assert_true(figure > 4e-5 && figure < 6e-5 && fabs(figure - conv_seed_figure(rms, 536870912)) < 0.2 * figure);
     assert_true(true_figure(&split, &layers[0]) < 1e-4);
     assert_true(true_figure(&last, &layers[6]) > 1e-3);
@@ -486,7 +488,8 @@ static bool passes(struct plant *p, const struct contraction *s, enum verify_cas
     return ok;
 }
 
-/* Among thousands of terms of few bits a wrong one hides behind the bound of random numbers; among exact integers it does not. */
+/* Among thousands of terms of few bits a wrong one is within the tolerance for random numbers; with
+   exact integers it is detected. */
 static void test_deep(void **state)
 {
     static const enum dtype types[] = {DT_F64, DT_F32, DT_F16, DT_BF16};

@@ -336,7 +336,7 @@ static void test_many(void **state)
 
 /* Recordings are submitted again. Programs are random lists of launches and uploads; each is run
    repeatedly between others, while kernels and memory are created and destroyed, with the same
-   results as if recorded anew each time. */
+   results as if recorded each time. */
 enum { N_COUNTERS = 4, N_STEPS = 12, MAX_GROUPS = 9, N_KERNELS = 2 };
 
 struct again {

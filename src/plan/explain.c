@@ -103,7 +103,7 @@ void plan_explain(struct buf *b, const struct cover *c, const struct selection *
         const struct region *chosen = &c->region.v[s->choice.v[i].region];
         buf_z(b, i ? ",\n{\"chosen\":" : "\n{\"chosen\":");
         put_region(b, c, s, chosen);
-        buf_z(b, ",\"rivals\":[");
+        buf_z(b, ",\"alternatives\":[");
         bool first = true;
         for (u32 j = 0; j < by[chosen->out[0].v].n; j++) {
             u32 r = by[chosen->out[0].v].v[j];

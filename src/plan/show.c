@@ -241,14 +241,15 @@ static void put_explain(struct buf *b, const json_t *j)
         buf_printf(b, ", %s=%lld", name, (long long)json_integer_value(v));
     buf_char(b, '\n');
     for (size_t i = 0, n = 0; i < json_array_size(list); i++) {
-        const json_t *d = json_array_get(list, i), *rivals = json_object_get(d, "rivals"),
+        const json_t *d = json_array_get(list, i), *other = json_object_get(d, "alternatives"),
                      *chosen = json_object_get(d, "chosen");
+        if (!other) other = json_object_get(d, "rivals"); /* of older artifacts */
         if (is_joined(chosen)) buf_z(b, "  - ");
         else buf_printf(b, "%3zu ", n++);
         put_region(b, chosen);
-        for (size_t k = 0; k < json_array_size(rivals); k++) {
+        for (size_t k = 0; k < json_array_size(other); k++) {
             buf_z(b, "      not ");
-            put_region(b, json_array_get(rivals, k));
+            put_region(b, json_array_get(other, k));
         }
     }
     put_unfused(b, json_object_get(j, "unfused"));
