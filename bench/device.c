@@ -180,7 +180,7 @@ static void measure_all(struct bench *b, const struct rates *r)
 static bool measure_rates(struct rates *r, const struct bench_target *t, struct err *e)
 {
     struct buf text = {0};
-    struct exam_target target = {
+    struct device_target target = {
         .driver = t->driver, .opts = &t->dev, .lang = t->lang, .caps = &t->caps, .fingerprint = buf_view(&t->fingerprint),
         .toolchain = buf_view(&t->toolchain)};
     bool ok = rates_measure(r, &target, e);

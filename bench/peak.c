@@ -105,7 +105,7 @@ static bool turns(struct bench_target *t, struct err *e)
 static bool print_rates(const struct bench_target *t, struct err *e)
 {
     struct rates r;
-    struct exam_target target = {
+    struct device_target target = {
         .driver = t->driver, .opts = &t->dev, .lang = t->lang, .caps = &t->caps, .fingerprint = buf_view(&t->fingerprint),
         .toolchain = buf_view(&t->toolchain)};
     if (!rates_measure(&r, &target, e)) return false;

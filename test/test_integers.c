@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Contents of integers (tune/integers.c): a single term that is missing in one output is found where random contents let it pass; which tasks they are
-// for, and how large the integers are; and that what is compared is exact.
+// Inputs with exact sums (tune/integers.c): detection of a single missing term that passes with
+// random inputs; which tasks qualify, and the largest integers; and exactness of the comparison.
 #include "tune/tune.h"
 
 #include <math.h>
@@ -41,7 +41,7 @@ static i64 largest(const char *text)
     return n;
 }
 
-/* Matrix product without one term in the output `at`; the term that is left out. */
+/* Matrix product without one term in output `at`; returns the omitted term. */
 static double leave_out(const struct check *c, struct tensor *y, i64 at, i64 k, i64 n, i64 m)
 {
     const struct tensor *a = &c->value[c->task->g.input.v[0]], *b = &c->value[c->task->g.input.v[1]];
@@ -50,7 +50,8 @@ static double leave_out(const struct check *c, struct tensor *y, i64 at, i64 k, 
     return term;
 }
 
-/* Does the check find it? The term is the first from `k` on that is large enough to be one, and small beside the tolerance. */
+/* Whether the check detects it. The omitted term is the first from `k` on that is large enough, and
+   small compared with the tolerance. */
 static bool finds(struct check *c, i64 at, i64 n, i64 m, bool is_small)
 {
     struct tensor *want = c->want[0];
@@ -92,7 +93,7 @@ static void test_missing_term(void **state)
     arena_release(&b.a);
 }
 
-/* What a kernel with fractions leaves is right as long as no other integer is as near. */
+/* Fractional results are right as long as the nearest integer is. */
 static void test_near(void **state)
 {
     struct fixture b;
@@ -112,11 +113,12 @@ static void test_near(void **state)
 
 static void test_tasks(void **state)
 {
-    /* sums, and what follows them */
+    /* sums, and operators after them */
     assert_int_equal(largest("graph {\n  input %x: f32[1,8,9,9]\n  const %w: f32[4,8,3,3]\n  %y: f32[1,4,7,7] = Conv(%x, %w) {dilations=[1,1], group=1, "
                              "kernel_shape=[3,3], pads=[0,0,0,0], strides=[1,1]}\n  %z: f32[1,4,7,7] = Relu(%y)\n  output %z\n}\n"), 3);
     assert_int_equal(largest("graph {\n  input %x: f32[5,7]\n  input %y: f32[5,7]\n  %z: f32[5,7] = Add(%x, %y)\n  output %z\n}\n"), 3);
-    /* smaller ones where a narrow type would not hold the values between nodes; none where not even ones would */
+    /* smaller integers if a narrow type could not represent intermediate values; none if even 1 is
+       too large */
     assert_int_equal(largest("graph {\n  input %a: f16[2,4096]\n  input %b: f16[4096,3]\n  %y: f16[2,3] = MatMul(%a, %b)\n  %z: f16[2,3] = Relu(%y)\n  output %z\n}\n"), 1);
     assert_int_equal(largest("graph {\n  input %a: bf16[2,4096]\n  input %b: bf16[4096,3]\n  %y: bf16[2,3] = MatMul(%a, %b)\n  %z: bf16[2,3] = Relu(%y)\n  output %z\n}\n"), 0);
     /* fractions, other functions, searches */

@@ -268,7 +268,7 @@ static bool measure(struct rates *r, const char *driver, struct dev_opts o, stru
     if (!dev_ask(d, &o, &c, &fingerprint, e)) fail_msg("%s", e->msg);
     const struct lang *l = lang_find(str_of(d->lang));
     assert_true(l->toolchain(&tools, &c, e));
-    struct exam_target t = {
+    struct device_target t = {
         .driver = d, .opts = &o, .lang = l, .caps = &c, .fingerprint = buf_view(&fingerprint), .toolchain = buf_view(&tools)};
     bool ok = rates_measure(r, &t, e);
     buf_release(&tools), buf_release(&fingerprint);

@@ -248,22 +248,22 @@ struct sum { double of; };
 
 static bool look(const struct check *c, u32 k, const void *got, struct buf *why)
 {
-    struct sum *s = c->judge->found;
+    struct sum *s = c->comparator->found;
     for (i64 i = 0; i < N; i++) s->of += ((const float *)got)[i];
     if (s->of != 3 * N) buf_z(why, "not threes");
     return s->of == 3 * N;
 }
 
-/* A judge of one's own, whose findings come back whether it is content or not. */
-static void test_judge(void **state)
+/* A custom comparator: its findings are copied back for right and for wrong outputs. */
+static void test_comparator(void **state)
 {
     struct fixture b;
     struct buf why = {0};
     struct sum sum = {0};
-    const struct judge judge = {look, &sum, sizeof sum};
+    const struct comparator comparator = {look, &sum, sizeof sum};
     fixture_open(&b, "cpu");
     struct subject threes = plant(&b, "for (int i = 0; i < N; i++) y[i] = 3;"), one = plant(&b, "for (int i = 0; i < N; i++) y[i] = i ? 3 : 4;");
-    b.check.judge = &judge;
+    b.check.comparator = &comparator;
     assert_int_equal(run(&b, &threes, &why), TRIAL_OK);
     assert_true(sum.of == 3 * N && b.n_samples == 5);
     sum.of = 0;
@@ -596,7 +596,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_planted), cmocka_unit_test(test_confined), cmocka_unit_test(test_shared), cmocka_unit_test(test_losing),
-        cmocka_unit_test(test_binaries), cmocka_unit_test(test_again), cmocka_unit_test(test_judge), cmocka_unit_test(test_deadline), cmocka_unit_test(test_places),
+        cmocka_unit_test(test_binaries), cmocka_unit_test(test_again), cmocka_unit_test(test_comparator), cmocka_unit_test(test_deadline), cmocka_unit_test(test_places),
         cmocka_unit_test(test_samples), cmocka_unit_test(test_stats), cmocka_unit_test(test_loop), cmocka_unit_test(test_lucky),
         cmocka_unit_test(test_reach), cmocka_unit_test(test_timeout), cmocka_unit_test(test_nothing),
     };

@@ -377,12 +377,12 @@ static void check_types(struct fixture *b, u64 seed)
         assert_true(place_of(&p, &b->t.g, s.y, x.check.var));
         char *memory = arena_alloc(&b->arena, (p.count + 1) * dtype_size(s.out_type));
         place_store(&p, out, memory);
-        if (!x.judge.look(&x.check, 0, memory, &why)) fail_msg("seed %llu, case %u: %s", (unsigned long long)seed, k, why.p);
+        if (!x.comparator.compare(&x.check, 0, memory, &why)) fail_msg("seed %llu, case %u: %s", (unsigned long long)seed, k, why.p);
         assert_true(x.found.n_seen >= (k == VERIFY_TAPS || k == VERIFY_POINTS ? s.count : 1));
         i64 one = place_flat(&p, out, at[pick(b, 0, n_at - 1)]);
         double was = elem_f64(s.out_type, memory, one);
         elem_set_f64(s.out_type, memory, one, was == 1 ? 3 : was + fabs(was) / 64 + (k == VERIFY_RANDOM || k == VERIFY_UNIT ? (double)s.n_terms : 1));
-        assert_false(x.judge.look(&x.check, 0, memory, &why)); /* one output is another */
+        assert_false(x.comparator.compare(&x.check, 0, memory, &why)); /* one output is another */
         buf_release(&why);
         contraction_check_release(&x);
     }
@@ -482,7 +482,7 @@ static bool passes(struct plant *p, const struct contraction *s, enum verify_cas
     graph_value(&full, s->w)->data = &x.check.value[s->w];
     in[0] = &x.check.value[s->x];
     if (!graph_eval(&full, in, &out, &p->arena, NULL, &p->e)) fail_msg("%s", p->e.msg);
-    bool ok = x.judge.look(&x.check, 0, out->data, &why);
+    bool ok = x.comparator.compare(&x.check, 0, out->data, &why);
     buf_release(&why);
     contraction_check_release(&x);
     return ok;

@@ -63,16 +63,16 @@ quern_status quern_devices(quern *q, char **json)
 static bool examine(const char *device, struct buf *b, struct arena *a, struct err *e)
 {
     struct api_target t;
-    struct exam x = {0};
+    struct conformance x = {0};
     bool ok = api_target_choose(&t, device, 0, NULL, e) && dev_ask(t.driver, &t.dev, &t.caps, &t.fingerprint, e);
     t.lang = ok ? lang_find(str_of(t.driver->lang)) : NULL;
     ok = ok && (t.lang || err_set(e, ERR_FAILED, "device '%s' runs language '%s', which is not built in", t.driver->name, t.driver->lang)) &&
-         t.lang->toolchain(&t.toolchain, &t.caps, e) && api_target_examine(&x, &t, true, a, e);
+         t.lang->toolchain(&t.toolchain, &t.caps, e) && api_target_test(&x, &t, true, a, e);
     if (ok) {
         buf_printf(b, "%s, %.*s: %u operations", t.driver->name, STR_ARG(buf_view(&t.fingerprint)), x.n_cases);
         if (!x.is_known) buf_printf(b, " in %.1f s", x.seconds);
         buf_printf(b, x.found.n ? ", %u not as they should be:\n" : ", all as they should be\n", x.found.n);
-        exam_report(b, &x);
+        conform_report(b, &x);
     }
     api_target_close(&t);
     return ok;

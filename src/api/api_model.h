@@ -49,10 +49,10 @@ struct api_isas { const char **v; u32 n; };
 bool api_isas(struct api_isas *l, const struct quern_target_opts *o, struct arena *a, struct err *e);
 /* the options with this instruction set; o may be NULL */
 struct quern_target_opts api_target_with(const struct quern_target_opts *o, const char *isa);
-struct exam;
-/* The driver's wrong operations, see tune/examine.h, for the device's own limits: api_target_ask
+struct conformance;
+/* The driver's wrong operations, see tune/conformance.h, for the device's own limits: api_target_ask
    has removed them from the target's. */
-bool api_target_examine(struct exam *x, struct api_target *t, bool again, struct arena *a, struct err *e);
+bool api_target_test(struct conformance *x, struct api_target *t, bool again, struct arena *a, struct err *e);
 /* Measures t->caps.rates, tune/rates.h; api_target_ask has filled in those that are kept. */
 bool api_target_measure(struct api_target *t, struct err *e);
 

@@ -164,37 +164,37 @@ bool api_target_choose(struct api_target *t, const char *device, int threads,
     return ok && apply_isa(t, x.isa, e);
 }
 
-static struct exam_target as_target(const struct api_target *t)
+static struct device_target as_target(const struct api_target *t)
 {
-    return (struct exam_target){.driver = t->driver,
-                                .opts = &t->dev,
-                                .lang = t->lang,
-                                .caps = &t->caps,
-                                .fingerprint = buf_view(&t->fingerprint),
-                                .toolchain = buf_view(&t->toolchain)};
+    return (struct device_target){.driver = t->driver,
+                                  .opts = &t->dev,
+                                  .lang = t->lang,
+                                  .caps = &t->caps,
+                                  .fingerprint = buf_view(&t->fingerprint),
+                                  .toolchain = buf_view(&t->toolchain)};
 }
 
-bool api_target_examine(struct exam *x, struct api_target *t, bool again, struct arena *a, struct err *e)
+bool api_target_test(struct conformance *x, struct api_target *t, bool again, struct arena *a, struct err *e)
 {
-    struct exam_target target = as_target(t);
-    return exam_device(x, &target, dev_is_taken(t->driver) ? EXAM_KNOWN : again ? EXAM_AGAIN : EXAM_NEW, a, e);
+    struct device_target target = as_target(t);
+    return conform_device(x, &target, dev_is_taken(t->driver) ? CONFORM_KNOWN : again ? CONFORM_AGAIN : CONFORM_NEW, a, e);
 }
 
 bool api_target_measure(struct api_target *t, struct err *e)
 {
-    struct exam_target target = as_target(t);
+    struct device_target target = as_target(t);
     if (dev_is_taken(t->driver)) return err_set(e, ERR_UNSUPPORTED, "device '%s' is in use by this process and cannot be measured", t->driver->name);
     return rates_measure(&t->caps.rates, &target, e);
 }
 
-/* Vendors' drivers are examined when they are first used. Failures are reported when the device is
+/* Vendors' drivers are tested when they are first used. Failures are reported when the device is
    used. Rates are only read from the cache: programs must not depend on when a device is first used. */
 static void look_up(struct api_target *t)
 {
-    struct exam x;
+    struct conformance x;
     struct err e = {0};
     if (dev_is_described(&t->dev)) return;
-    if (t->driver->is_foreign && api_target_examine(&x, t, false, &t->arena, &e)) exam_apply(&t->caps, &x);
+    if (t->driver->is_foreign && api_target_test(&x, t, false, &t->arena, &e)) conform_apply(&t->caps, &x);
     rates_find(&t->caps.rates, t->driver, buf_view(&t->fingerprint));
 }
 

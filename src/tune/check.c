@@ -1,25 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a kernel is fed and what must come out. Content is random, signed and seeded; the reference
-// is the operators' own evaluation with double accumulation. Where that would take too long only
-// sampled elements of the output are known, corners included. Tolerances follow type and depth of
-// the reductions: errors of a sum of n terms grow like sqrt(n) in the mean (Higham, Accuracy and
-// Stability of Numerical Algorithms, section 2.8), times a margin for transcendental functions.
+// Inputs of a kernel under test, its reference outputs and their comparison. Inputs are random,
+// signed and seeded; the reference is the operators' own evaluation with double accumulation. For
+// large tasks the reference is computed at sampled elements of the output, the first and the last
+// included. Tolerances depend on the type and on the depth of the reductions: the error of a sum of
+// n terms grows like sqrt(n) on average (Higham, Accuracy and Stability of Numerical Algorithms,
+// section 2.8), times a margin for transcendental functions.
 //
-// tf32 keeps 10 bits of the mantissa of each operand: u = 2^-10 at most off where they are cut off instead of rounded, as libraries may. A
-// product of two is 2u + u^2 off at most. The signs of the content are random, so errors of a sum's terms are independent with mean zero;
-// of an operand they are spread over 0 .. u, u / sqrt(3) in the mean square, of both sqrt(2/3) u: a sum's error spreads that much of what
-// the sums themselves do, and the largest of many errors is to the largest of as many sums as their spreads are, less than u.
+// tf32 keeps 10 bits of the mantissa of each operand. The relative error of an operand is at most u
+// = 2^-10 if the mantissa is truncated, as some libraries do, and that of a product of two at most
+// 2u + u^2. The signs of the inputs are random, hence the errors of the terms of a sum are
+// independent with mean zero. The error of one operand is uniform over 0 .. u with root mean square
+// u / sqrt(3), that of a product has sqrt(2/3) u: the standard deviation of a sum's error is that
+// fraction of the standard deviation of the sums. The largest of many errors is to the largest of
+// as many sums as their standard deviations, hence less than u.
 #include "tune/tune.h"
 
 #include <math.h>
 #include <string.h>
 
-static const double not_another = 0.4; /* off by no more, an integer is told from its neighbours */
+static const double max_integer_error = 0.4; /* a smaller error does not change an integer into another one */
 enum { N_POINTS = 4096, PATTERN = 1 << 16 };
-static const double max_reference_flops = 2e9, max_integer_flops = 2e8 /* wrong indices and terms show at few points */;
+static const double max_reference_flops = 2e9, max_integer_flops = 2e8 /* wrong indices and terms affect the result at few points */;
 
-/* Of floats of 8 bits and fewer: where a value lies between two numbers of the type, either is right. */
+/* 8-bit and smaller floats: a value between two numbers of the type may be rounded to either. */
 static void small_tolerance(enum dtype t, double *rtol, double *atol)
 {
     const struct small_float *f = small_float_of(t);
@@ -34,7 +38,7 @@ void check_tolerance(enum dtype t, double depth, double *rtol, double *atol)
         return;
     }
     double eps = t == DT_F64 ? 0x1p-52 : t == DT_F16 ? 0x1p-11 : t == DT_BF16 ? 0x1p-8 : t == DT_TF32 ? 0x1p-10 : 0x1p-23;
-    /* sums are kept in f32 at least */
+    /* accumulators are f32 at least */
     double sum = (t == DT_F64 ? 0x1p-52 : 0x1p-23) * 4 * sqrt(depth < 1 ? 1 : depth);
     *rtol = t == DT_TF32 ? 2 * eps + eps * eps : 16 * eps;
     *atol = (t == DT_TF32 ? 1 : 4) * eps + sum;
@@ -50,8 +54,9 @@ double check_last_place(enum dtype t, double x)
     return x == 0 || e - bits < least ? ldexp(1, least) : ldexp(1, e - bits);
 }
 
-/* A kernel need not round what it keeps to itself, so either may be off by a rounding of any value
- * between input and output. Floats of 8 bits in between are no worse than bf16: only what lies between two numbers is rounded to either. */
+/* A fused kernel need not round its intermediate values. Hence kernel and reference may differ by
+   one rounding of any value between input and output. Intermediate 8-bit floats count as bf16: only
+   values between two of their numbers may round to either. */
 enum dtype graph_precision(const struct graph *g, enum dtype t)
 {
     if (!dtype_is_float(t) || dtype_is_small(t)) return t;
@@ -75,7 +80,7 @@ static double node_depth(const struct graph *g, const struct node *x, const i64 
         graph_value(g, x->in.v[1])->is_const) {
         if (!shape_eval(g->sym, &graph_value(g, x->in.v[1])->shape, var, in)) return 1;
         for (u32 d = 1; d < graph_value(g, x->in.v[1])->shape.rank; d++) n_in *= (double)in[d];
-        return n_in; /* weights (m, c, k...): a sum over c and k */
+        return n_in; /* weights (m, c, k...): the sum is over c and k */
     }
     if (!shape_eval(g->sym, a, var, in)) return 1;
     for (u32 k = 0; k < x->out.n; k++) {
@@ -109,7 +114,7 @@ double graph_depth(const struct graph *g, const i64 *var)
     return depth;
 }
 
-/* content */
+/* Inputs. */
 
 static void fill_elem(enum dtype t, void *p, i64 i, struct rng *r)
 {
@@ -131,12 +136,14 @@ static void fill(struct tensor *t, i64 n, struct rng *r)
         memcpy((char *)t->data + done * size, t->data, (size_t)(i64_min(m, n - done) * size));
 }
 
-/* Hard values. Random numbers never meet ties of roundings, equal operands, zeros of either sign: a sixteenth of the elements of what a single
-   pointwise operator reads are such, and infinities, NaN and extremes where the device keeps them. Several operators together meet zeros
-   alone: a kernel need not round what it keeps to itself, so where one of them jumps (a rounding, a comparison) the other numbers might
-   fall on either side. Behind sums a few hard values would make all outputs alike: such tasks have random content only. */
+/* Difficult values. Random numbers never include ties of roundings, equal operands or zeros of both
+   signs. Therefore one sixteenth of the input elements of a single pointwise operator are such
+   values, and infinities, NaN and extremes if the device supports them. Fused pointwise operators
+   get zeros only: a kernel need not round its intermediate values, and operators that are
+   discontinuous (a rounding, a comparison) could turn that difference into another result. With
+   reductions a few such values would dominate all outputs: these tasks have random inputs only. */
 static const double extreme_from = 1e4;
-enum { HARD_EVERY = 16, HARD_AT = 5, EXTREME_EVERY = 4 /* of those */ };
+enum { HARD_EVERY = 16, HARD_AT = 5, EXTREME_EVERY = 4 /* of the difficult values */ };
 
 static bool is_pointwise(const struct graph *g, u32 *n_nodes)
 {
@@ -164,13 +171,13 @@ static void fill_hard(struct tensor *t, i64 n, struct hard h)
     }
 }
 
-/* Operands meet different ones: the second input's begin elsewhere. */
+/* Inputs get them at different offsets, so that operands differ. */
 static void fill_all_hard(struct check *c, const struct caps *caps)
 {
     const struct graph *g = &c->task->g;
     u32 n_nodes;
     if (!is_pointwise(g, &n_nodes)) return;
-    bool keeps = !caps || !caps->is_gpu || caps->has_nan; /* zeros give infinities and NaN */
+    bool keeps = !caps || !caps->is_gpu || caps->has_nan; /* zeros produce infinities and NaN */
     const struct hard h = {.zeros = keeps, .ties = n_nodes == 1, .extremes = caps && keeps && n_nodes == 1};
     for (u32 k = 0; k < g->input.n; k++) {
         struct tensor *t = &c->value[g->input.v[k]];
@@ -204,7 +211,7 @@ static bool make_value(struct check *c, value_id v, struct rng *r, struct err *e
     return true;
 }
 
-/* reference */
+/* Reference. */
 
 static void choose_points(struct check *c, struct arena *a, u64 seed)
 {
@@ -225,7 +232,7 @@ static bool evaluate(struct check *c, struct arena *a, u64 seed, struct err *e)
     const struct graph *g = &c->task->g;
     if (g->output.n == 1 && task_flops(c->task, c->var) > (c->are_integers ? max_integer_flops : max_reference_flops))
         choose_points(c, a, seed);
-    struct graph full; /* stripped constants get the random content */
+    struct graph full; /* constants without content get the random one */
     struct arena tmp = {0};
     graph_clone(&full, g, &tmp);
     for (value_id v = 1; v < g->value.n; v++)
@@ -239,7 +246,7 @@ static bool evaluate(struct check *c, struct arena *a, u64 seed, struct err *e)
     return ok;
 }
 
-/* Room for everything, filled at random. */
+/* Allocates all inputs and constants, with random content. */
 static bool make_values(struct check *c, const i64 *var, struct rng *r, struct err *e)
 {
     struct arena *a = &c->arena;
@@ -275,7 +282,7 @@ bool check_init_for(struct check *c, const struct task *t, const i64 *var, u64 s
 
 bool check_init_integers(struct check *c, const struct task *t, const i64 *var, u64 seed, i64 most, struct err *e)
 {
-    *c = (struct check){.task = t, .are_integers = true, .off = not_another};
+    *c = (struct check){.task = t, .are_integers = true, .off = max_integer_error};
     const struct graph *g = &t->g;
     enum dtype precision = graph_precision(g, graph_value(g, g->output.v[0])->dtype);
     struct rng r = rng_seed(seed);
@@ -311,7 +318,7 @@ void check_release(struct check *c)
     *c = (struct check){0};
 }
 
-/* comparing */
+/* Comparison. */
 
 struct worst {
     double err;
@@ -320,9 +327,10 @@ struct worst {
     i64 n_bad;
 };
 
-enum { RUN = 256 /* elements taken together */ };
+enum { RUN = 256 /* elements per step */ };
 
-/* Of integers those that are not exact in their type are rounded, and no other is off by as much as another integer. */
+/* Integers beyond the exact range of their type are rounded; for all others the error is less than
+   the distance to the next integer. */
 static double allowed(const struct check *c, double x, double scale)
 {
     if (c->are_integers) return c->off + (fabs(x) > c->exact_up_to ? c->rtol * fabs(x) : 0);
@@ -346,7 +354,7 @@ void read_elems(double *to, enum dtype t, const void *p, i64 at, i64 stride, i64
         for (i64 i = 0; i < n; i++) to[i] = elem_f64(t, p, at + i * stride);
 }
 
-/* From row-major element at on, n elements. Nearly all are fine, so that is asked first, of all together. */
+/* Compares n elements from a row-major index on. Nearly all pass, so all are tested together first. */
 static void compare_run(const struct check *c, const struct tensor *want, i64 at, i64 n, double scale, const double *got, struct worst *w)
 {
     double x[RUN];
@@ -356,8 +364,8 @@ static void compare_run(const struct check *c, const struct tensor *want, i64 at
     for (i64 i = 0; i < n && bad; i++) compare_elem(c, at + i, x[i], scale, got[i], w);
 }
 
-/* Results of extreme inputs say nothing of the others'. Not below 1e-6: contents are of order one, and what cancels completely leaves rounding errors of
- * that order. */
+/* Ignores the results of extreme inputs. At least 1e-6: inputs are of order one, and complete
+   cancellation leaves rounding errors of that order. */
 static double magnitude(const struct check *c, const struct tensor *t)
 {
     u32 n_nodes;
@@ -389,7 +397,8 @@ bool check_output(const struct check *c, u32 k, const void *got, struct buf *why
     const struct tensor *want = c->want[k];
     struct place p;
     struct worst w = {0};
-    if (!place_of(&p, &c->task->g, c->task->g.output.v[k], c->var)) unreachable(); /* its buffer has a size */
+    /* the size of the buffer is known */
+    if (!place_of(&p, &c->task->g, c->task->g.output.v[k], c->var)) unreachable();
     compare_all(c, want, &p, got, &w);
     if (w.n_bad == 0) return true;
     buf_printf(why, "output %u: %lld of %lld elements differ, worst at %lld: ", k, (long long)w.n_bad,
@@ -400,7 +409,7 @@ bool check_output(const struct check *c, u32 k, const void *got, struct buf *why
     return false;
 }
 
-/* places in buffers */
+/* Positions of values in buffers. */
 
 bool place_of(struct place *p, const struct graph *g, value_id v, const i64 *var)
 {
@@ -432,7 +441,7 @@ i64 place_run(const struct place *p, const struct tensor *t, i64 flat, i64 *stri
     i64 last = t->rank ? t->dim[t->rank - 1] : 1;
     *stride = 1;
     if (rows && !p->whole) return tensor_count(t) - flat;
-    if (!rows && t->rank < 3) return 1; /* the last axis is the channels' */
+    if (!rows && t->rank < 3) return 1; /* the last axis is the channel axis */
     if (!rows) *stride = p->layout == LAYOUT_C8 ? 8 : p->layout == LAYOUT_C16 ? 16 : p->whole && p->axis == 1 ? p->whole : t->dim[1];
     return last - flat % last;
 }
@@ -449,7 +458,8 @@ void place_store(const struct place *p, const struct tensor *t, void *buffer)
     }
 }
 
-/* In rows and channels last the part's elements are runs in the memory of the whole. */
+/* In row-major and channels-last layouts the part's elements are contiguous runs in the memory of
+   the whole. */
 i64 place_touched(const struct place *p, const struct tensor *t, const void *buffer, u8 byte)
 {
     i64 size = dtype_size(t->dtype), inner = 1;

@@ -358,7 +358,7 @@ static i64 count_nonfinite(const struct place *p, const struct tensor *t, const 
 
 static bool look(const struct check *c, u32 k, const void *got, struct buf *why)
 {
-    struct contraction_check *x = (struct contraction_check *)(uintptr_t)c->judge;
+    struct contraction_check *x = (struct contraction_check *)(uintptr_t)c->comparator;
     struct verify_found *f = &x->found;
     struct place p;
     if (!place_of(&p, &c->task->g, c->task->g.output.v[k], c->var)) unreachable(); /* its buffer has a size */
@@ -376,7 +376,7 @@ bool contraction_check_init(struct contraction_check *x, const struct contractio
                     const struct contraction_check_opts *o, struct err *e)
 {
     *x = (struct contraction_check){.s = s, .kind = kind, .growth = o->growth > 1 ? o->growth : 1};
-    x->judge = (struct judge){look, &x->found, sizeof x->found};
+    x->comparator = (struct comparator){look, &x->found, sizeof x->found};
     if (!check_init(&x->check, t, var, o->seed, false, e)) return false;
     struct tensor *y = arena_new(&x->check.arena, struct tensor);
     x->check.want = arena_array(&x->check.arena, struct tensor *, 1);
@@ -384,7 +384,7 @@ bool contraction_check_init(struct contraction_check *x, const struct contractio
     y->dtype = s->out_type, y->rank = s->n + 2;
     y->dim[0] = s->is_gradient ? s->m : s->batch, y->dim[1] = s->is_gradient ? s->batch : s->m;
     for (u32 i = 0; i < s->n; i++) y->dim[2 + i] = s->out[i];
-    x->check.judge = &x->judge;
+    x->check.comparator = &x->comparator;
     x->code = contraction_code(s, x->growth);
     x->exact = x->growth > 1 ? not_another : 0;
     fill(x, o);

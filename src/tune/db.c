@@ -223,7 +223,7 @@ static bool passes(const struct warm *x, enum sieve s, double typical)
 
 /* Computes statistics by the strictest filter that leaves any sample. typical: usual reference time
    of the task; 0: unknown. */
-static void judge(struct trial_row *r, const struct warms *s, double typical)
+static void compute_statistics(struct trial_row *r, const struct warms *s, double typical)
 {
     struct arena tmp = {0};
     double *v = arena_array(&tmp, double, s->n + 1), *q = arena_array(&tmp, double, s->n + 1);
@@ -258,7 +258,7 @@ static bool add_samples(struct db *d, struct trial_row *rows, u32 n, struct err 
         reference[i] = reference_of(&s[i]);
     }
     double typical = tune_typical(reference, n);
-    for (u32 i = 0; i < n && ok; i++) judge(&rows[i], &s[i], typical);
+    for (u32 i = 0; i < n && ok; i++) compute_statistics(&rows[i], &s[i], typical);
     arena_release(&tmp);
     return ok;
 }

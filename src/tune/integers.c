@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Contents with which sums are exact. On small integers a kernel that adds and multiplies has exact outputs whatever the order of its sums: a
-// term that is missing, doubled or another one makes an output another integer, where the tolerance for random contents, which grows with the
-// number of terms, would let it pass. Kernels with fewer products than terms (Winograd) compute with fractions; their outputs must be nearer to
-// the right integer than to any other.
+// Inputs with exact sums. With small integers a kernel that adds and multiplies has exact outputs
+// in any order of summation. A term that is missing, doubled or wrong changes the output to another
+// integer, whereas the tolerance for random inputs, which grows with the number of terms, would not
+// detect it. Kernels with fewer multiplications than terms (Winograd) compute with fractions; their
+// outputs must round to the right integer.
 //
-// A task is fit for it when its plain kernel does nothing to floats but add, multiply, select and move them, its literals are integers, and
-// no value leaves the range in which its type holds all integers. Sums of narrow types are bounded by what independent signs make likely, because
-// contents are seeded: what holds once holds always.
+// A task qualifies if its plain kernel only adds, multiplies, selects and moves floats, its
+// literals are integers, and all values stay in the range in which their type represents every
+// integer. Sums of narrow types are bounded with high probability, by independent signs. Inputs are
+// seeded, so the result is reproducible.
 #include "tune/tune.h"
 
 #include <math.h>
 
 enum { MOST = 3 };
-static const double exact_sums = 0x1p20; /* far enough from 2^24 for the transforms of Winograd */
+static const double exact_sums = 0x1p20; /* leaves a factor of 16 below 2^24 for the transforms of Winograd */
 static const double likely = 8;          /* standard deviations of a sum */
 
 double check_exact_up_to(enum dtype t, bool tf32)
@@ -36,7 +38,7 @@ void check_fill_integers(struct tensor *t, i64 most, struct rng *r)
 
 static bool is_integer(double v) { return isinf(v) || v == floor(v); }
 
-/* Comparisons may be searches in what must be sorted. */
+/* Comparisons of floats may be searches in sorted inputs. */
 static bool keeps_integers(const struct kir *k, const struct kir_ins *i)
 {
     if (i->op == KI_EQ || i->op == KI_NE || i->op == KI_LT || i->op == KI_LE) return !dtype_is_float(kir_dtype(k, i->a));
@@ -81,7 +83,7 @@ static bool is_exact(const struct graph *g)
 
 /* Ranges. */
 
-struct range { double certain, likely; }; /* absolute values are no larger; hardly any is */
+struct range { double certain, likely; }; /* bounds of the absolute value: certain, and with high probability */
 
 static double elements(const struct graph *g, value_id v, const i64 *var)
 {
@@ -94,7 +96,7 @@ static struct range sum_of(double terms, struct range x) { return (struct range)
 
 static struct range product_of(struct range a, struct range b) { return (struct range){a.certain * b.certain, a.likely * b.likely}; }
 
-/* Of the values that a node makes; false: it is none of the operators whose sums are known here. */
+/* The range of a node's outputs; false: the operator is not one whose sums are known here. */
 static bool range_of(struct range *out, const struct graph *g, node_id n, const struct range *of, const i64 *var)
 {
     const struct node *x = graph_node(g, n);

@@ -71,7 +71,7 @@ static bool make(struct check *c, const struct contraction *s, const struct task
     fill_ones(&x.check, s);
     struct tensor *result = result_of(&x, a, e);
     *c = x.check;
-    c->judge = NULL, c->are_integers = true, c->off = not_another;
+    c->comparator = NULL, c->are_integers = true, c->off = not_another;
     enum dtype precision = graph_precision(&t->g, graph_value(&t->g, t->g.output.v[0])->dtype);
     c->exact_up_to = check_exact_up_to(precision, false), c->rtol = 2 * check_unit(precision);
     bool ok = result && evaluate(c, s->y, result, a, e);

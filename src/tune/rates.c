@@ -36,7 +36,7 @@ struct kernel_text {
 };
 
 struct session {
-    const struct exam_target *t;
+    const struct device_target *t;
     struct kernel_text kernel[MAX_KERNELS];
     u32 n;
 };
@@ -320,7 +320,7 @@ static struct kernel_text *add_kernel(struct session *s, enum kind kind)
     return &s->kernel[s->n++];
 }
 
-static bool parse_and_render(struct buf *out, struct str text, const struct exam_target *t, struct arena *a)
+static bool parse_and_render(struct buf *out, struct str text, const struct device_target *t, struct arena *a)
 {
     struct kir k;
     struct err e = {0};
@@ -374,7 +374,7 @@ static void list_kernels(struct session *s, struct arena *a)
 /* Texts that do not compile have no code. */
 static bool build_kernels(struct session *s, const struct cache *c, struct arena *a, struct err *e)
 {
-    const struct exam_target *t = s->t;
+    const struct device_target *t = s->t;
     struct builder b = {.cache = c, .lang = t->lang, .caps = t->caps, .toolchain = t->toolchain};
     struct str *text = arena_array(a, struct str, s->n);
     struct built *out = arena_array(a, struct built, s->n);
@@ -386,7 +386,7 @@ static bool build_kernels(struct session *s, const struct cache *c, struct arena
     return true;
 }
 
-static bool measure(struct rates *r, const struct exam_target *t, struct arena *a, struct err *e)
+static bool measure(struct rates *r, const struct device_target *t, struct arena *a, struct err *e)
 {
     struct session *s = arena_new(a, struct session);
     struct answer answer = {.e = {0}};
@@ -406,7 +406,7 @@ static bool measure(struct rates *r, const struct exam_target *t, struct arena *
     return (flops > 0 && flops < most_flops) || err_set(e, ERR_FAILED, "device '%s' has no rates: it computes nothing", t->driver->name);
 }
 
-bool rates_measure(struct rates *r, const struct exam_target *t, struct err *e)
+bool rates_measure(struct rates *r, const struct device_target *t, struct err *e)
 {
     struct arena a = {0};
     *r = (struct rates){0};

@@ -9,7 +9,7 @@
 #ifndef QUERN_TUNE_RATES_H
 #define QUERN_TUNE_RATES_H
 
-#include "tune/examine.h"
+#include "tune/conformance.h"
 
 /* micro.c */
 
@@ -54,7 +54,7 @@ void micro_barrier_text(struct buf *t, const struct caps *c); /* a barrier per r
 /* rates.c */
 
 /* Measured in a child process, in less than a second, and rounded. False: nothing can be measured there. */
-bool rates_measure(struct rates *r, const struct exam_target *t, struct err *e);
+bool rates_measure(struct rates *r, const struct device_target *t, struct err *e);
 /* In the user's cache by device, driver, threads and limits, which the fingerprint names. All processes use the rates that are there. */
 void rates_keep(const struct rates *r, const struct dev_driver *v, struct str fingerprint);
 bool rates_find(struct rates *r, const struct dev_driver *v, struct str fingerprint); /* false: not there, r is 0 */

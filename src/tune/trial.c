@@ -74,7 +74,7 @@ static void send_end(struct child *c, enum trial_status st, struct str reason)
 
 static void send_found(const struct child *c, u32 check)
 {
-    const struct judge *j = c->t->checks[check]->judge;
+    const struct comparator *j = c->t->checks[check]->comparator;
     struct message m = {.kind = MSG_FOUND, .check = check, .n_text = j ? j->n_found : 0};
     if (!j) return;
     os_child_put(c->fd, &m, sizeof m);
@@ -146,7 +146,7 @@ static enum trial_status check_out(const struct check *k, value_id v, const void
 {
     u32 out = 0;
     while (k->task->g.output.v[out] != v) out++;
-    if (!(k->judge ? k->judge->look : check_output)(k, out, got, why)) return TRIAL_WRONG;
+    if (!(k->comparator ? k->comparator->compare : check_output)(k, out, got, why)) return TRIAL_WRONG;
     return others_intact(k, out, got, why) ? TRIAL_OK : TRIAL_BOUNDS;
 }
 
@@ -510,7 +510,7 @@ static enum trial_status next_message(struct trial_session *t, struct message *m
    unexpected counts as crashed. */
 static enum trial_status take_found(struct trial_session *t, const struct message *m, struct buf *reason)
 {
-    const struct judge *j = m->check < t->n_checks ? t->checks[m->check]->judge : NULL;
+    const struct comparator *j = m->check < t->n_checks ? t->checks[m->check]->comparator : NULL;
     enum os_exit how = OS_SIGNALLED;
     if (j && m->n_text == j->n_found) how = os_child_get(&t->child, j->found, j->n_found, start_seconds);
     return how == OS_EXITED ? TRIAL_OK : how_ended(t, how, reason);

@@ -218,73 +218,74 @@ bool build_all(const struct builder *b, const struct str *text, u32 n, struct bu
 bool build_halve(const struct builder *b, const struct str *text, struct built *out, u32 n, u32 i, struct arena *a, struct err *e);
 struct hash build_key(const struct builder *b, struct str text);
 
-/* check.c: a task's inputs and what must come out, for one set of sizes. */
+/* check.c: a check case: a task's inputs and reference outputs for one set of sizes. */
 struct check;
-/* Looks at outputs instead of check_output, in the child process that runs the kernel. */
-struct judge {
-    /* output k, in its place; false: wrong */
-    bool (*look)(const struct check *c, u32 k, const void *got, struct buf *why);
-    void *found; i64 n_found;  /* bytes that look leaves here come back to the same place of the caller's memory */
+/* Replaces check_output, in the child process that runs the kernel. */
+struct comparator {
+    /* output k, at its position in the buffer; false: wrong */
+    bool (*compare)(const struct check *c, u32 k, const void *got, struct buf *why);
+    void *found; i64 n_found;  /* findings of compare, copied back to the caller's process; NULL: none */
 };
 struct check {
     struct arena arena;        /* its own */
     const struct task *task;
     i64 *var;
-    struct tensor *value;      /* per value of the task: content of inputs and constants; data NULL: not one of
-                                  them */
+    struct tensor *value;      /* per value of the task: content of inputs and constants; data NULL: another
+                                  value */
     struct tensor **want;      /* per output, row-major; NULL: not computed (timing only) */
     i64 *points; i64 n_points; /* only these elements of the outputs are known; 0: all */
     double rtol, atol;
-    bool are_integers;         /* content is; then outputs are off by no more than off, those beyond exact_up_to
-                                  by rtol, too */
+    bool are_integers;         /* inputs are integers: outputs differ by at most off, those beyond exact_up_to
+                                  by rtol in addition */
     double off, exact_up_to;
-    const struct judge *judge; /* NULL: check_output; else want may have no content */
-    bool in_place;             /* runs in the memory that the check before has left, where there is one: nothing
-                                  but inputs is written before */
-    bool twice;                /* a second run in the same memory must leave the same bytes */
+    const struct comparator *comparator; /* NULL: check_output; otherwise want may have no content */
+    bool in_place;             /* runs in the memory of the previous check, if there is one: only inputs are
+                                  written before */
+    bool twice;                /* a second run in the same memory must produce the same bytes */
 };
-/* Seeded signed random content, with hard values of pointwise operators (ties, zeros of both signs), in memory of its own; reference by graph_eval, by sampled points above max_flops. */
+/* Seeded signed random inputs, with difficult values (ties, zeros of both signs) for pointwise operators; the reference is by graph_eval,
+   at sampled points above max_reference_flops. */
 bool check_init(struct check *c, const struct task *t, const i64 *var, u64 seed, bool with_reference, struct err *e);
-/* For a device of these limits: single operators meet infinities and NaN, too, where it keeps them. NULL: any device. */
+/* For a device of these limits: inputs of single operators include infinities and NaN if it supports them. NULL: any device. */
 bool check_init_for(struct check *c, const struct task *t, const i64 *var, u64 seed, bool with_reference, const struct caps *caps, struct err *e);
-/* integers.c: the largest integer of contents with which all sums of the task are exact; 0: there is none, or it does other things than sums. */
+/* integers.c: the largest integer for which all sums of the task are exact; 0: none, or the task does not qualify. */
 i64 check_largest_integer(const struct task *t, const i64 *var);
-/* Content is integers up to most: outputs are right or wrong, whatever the number of terms. */
+/* Inputs are integers up to most: errors are detected whatever the number of terms. */
 bool check_init_integers(struct check *c, const struct task *t, const i64 *var, u64 seed, i64 most, struct err *e);
 void check_fill_integers(struct tensor *t, i64 most, struct rng *r); /* of both signs */
-double check_exact_up_to(enum dtype t, bool tf32);                   /* a type holds all integers up to it */
+double check_exact_up_to(enum dtype t, bool tf32);                   /* the type represents all integers up to it */
 double check_unit(enum dtype t);                                     /* half a unit in the last place of 1 */
 void check_release(struct check *c);
-/* all extents of all values are known at such sizes, and none is 0 */
+/* whether all extents of all values are known at these sizes and positive */
 bool check_positive(const struct task *t, const i64 *var);
-/* Compares output k, as the kernel left it in its place. true: fine; else why. */
+/* Compares output k, at its position in the buffer. false: wrong, see why. */
 bool check_output(const struct check *c, u32 k, const void *got, struct buf *why);
-/* Tolerance for a float type and a reduction of that many terms: rtol relative to the reference, atol to its magnitude. */
+/* Tolerance for a float type and a reduction of depth terms: rtol relative to the reference, atol to its magnitude. */
 void check_tolerance(enum dtype t, double depth, double *rtol, double *atol);
 /* The distance of x to its neighbours among numbers of the type, a unit in its last place: 1 for integers. */
 double check_last_place(enum dtype t, double x);
-/* n elements at a distance, as numbers */
+/* converts n elements with a stride */
 void read_elems(double *to, enum dtype t, const void *p, i64 at, i64 stride, i64 n);
 /* the coarsest float type on the way to an output of type t */
 enum dtype graph_precision(const struct graph *g, enum dtype t);
-/* How a value of a task lies in its buffer, sizes known. */
+/* The position of a value of a task in its buffer, for known sizes. */
 struct place {
     enum layout layout;
-    u32 axis; i64 from, whole; /* a part of a larger value: from .. of an axis of that many elements; whole 0:
-                                  it is all */
+    u32 axis; i64 from, whole; /* a part of a larger value: from is its offset on an axis of whole elements;
+                                  whole 0: not a part */
     i64 count;                 /* elements of the buffer */
 };
-/* false: sizes cannot be worked out */
+/* false: the sizes cannot be computed */
 bool place_of(struct place *p, const struct graph *g, value_id v, const i64 *var);
-/* where a row-major element lies in the buffer */
+/* the offset in the buffer of a row-major element */
 i64 place_flat(const struct place *p, const struct tensor *t, i64 flat);
-/* Elements from this one on, in row-major order, that lie at one distance from each other, and that distance; at least one. */
+/* The number of elements, at least 1, from this one on in row-major order that have a constant stride in the buffer, and that stride. */
 i64 place_run(const struct place *p, const struct tensor *t, i64 flat, i64 *stride);
-/* t's elements to where they lie in the buffer; others, of blocks or other parts, stay as they are. */
+/* Stores t's elements at their positions in the buffer; padding of blocks and other parts are unchanged. */
 void place_store(const struct place *p, const struct tensor *t, void *buffer);
-/* The first element of the buffer that belongs to other parts and has a byte other than this one; -1: none. t: the part's type, sizes. */
+/* The first element of the buffer that belongs to another part and contains another byte than this; -1: none. t: the part's type, sizes. */
 i64 place_touched(const struct place *p, const struct tensor *t, const void *buffer, u8 byte);
-double graph_depth(const struct graph *g, const i64 *var);  /* longest reduction on a path, terms */
+double graph_depth(const struct graph *g, const i64 *var);  /* terms of the longest reduction */
 
 /* tolerance.c: as check_tolerance, for a network with outputs of this type. */
 void network_tolerance(const struct graph *g, enum dtype t, const i64 *var, double *rtol, double *atol);

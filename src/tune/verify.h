@@ -107,7 +107,7 @@ i64 *contraction_sample(const struct contraction *s, i64 n, u64 seed, struct are
 
 struct contraction_hit { i64 at; double v; };
 struct contraction_check {
-    struct judge judge;      /* of check; first, so that its address is that of the check */
+    struct comparator comparator;      /* of check; first, so that its address is that of the check */
     const struct contraction *s;
     enum verify_case kind;
     struct check check;

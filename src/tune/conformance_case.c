@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// examine_case.c: single operations as kernels, on all pairs of hard values; the third operand goes through them, too. The interpreter
-// runs the same kernel. What kernel IR leaves open (division by zero of integers, shifts by too much, conversions of what does not fit)
-// is not asked. What targets may do differently is allowed: denormals may be zero, quotients and roots a few units in the last place
-// off, multiply-adds rounded once or twice; where the target cannot promise infinities, NaN and the sign of zero they are not compared.
-#include "tune/examine.h"
+// conformance_case.c: kernels of single operations, on all pairs of difficult values; the third
+// operand runs through these values, too. The interpreter runs the same kernel. Results that kernel
+// IR leaves undefined (division of integers by zero, shifts by too much, conversions that overflow)
+// are not tested. Permitted differences of targets are accepted: flushed denormals, quotients and
+// roots within a few units in the last place, multiply-adds rounded once or twice. If the target
+// does not guarantee infinities, NaN and the sign of zero, these are not compared.
+#include "tune/conformance.h"
 
 #include <math.h>
 #include <string.h>
@@ -90,23 +92,23 @@ static union kir_cell get_cell(enum dtype t, const void *p, i64 i)
     return x;
 }
 
-/* The list. */
+/* The list of cases. */
 
 struct list {
-    struct exam_case *v;
+    struct conform_case *v;
     u32 n, cap;
     struct arena *a;
 };
 
-static void add(struct list *l, enum exam_form form, enum kir_op op, enum dtype t, enum dtype to)
+static void add(struct list *l, enum conform_form form, enum kir_op op, enum dtype t, enum dtype to)
 {
-    *(arr_push(l->a, l)) = (struct exam_case){.op = op, .t = t, .to = to, .form = form};
+    *(arr_push(l->a, l)) = (struct conform_case){.op = op, .t = t, .to = to, .form = form};
 }
 
 static void add_pure(struct list *l, enum kir_op op, enum dtype t)
 {
     bool is_test = kir_op_info(op)->rule == 'B';
-    add(l, EXAM_PLAIN, op, t, is_test ? DT_BOOL : t);
+    add(l, CONFORM_PLAIN, op, t, is_test ? DT_BOOL : t);
 }
 
 static void add_all(struct list *l, const enum kir_op *op, i64 n, enum dtype t)
@@ -116,7 +118,7 @@ static void add_all(struct list *l, const enum kir_op *op, i64 n, enum dtype t)
 
 static bool has_type(const struct caps *c, enum dtype t)
 {
-    if (dtype_is_small(t) || t == DT_TF32) return false; /* in memory only, or no type of values */
+    if (dtype_is_small(t) || t == DT_TF32) return false; /* in memory only, or not a type of values */
     if (!c->is_gpu) return true;
     return t == DT_F64 ? c->has_f64 : t == DT_I64 || t == DT_U64 ? c->has_i64 || !c->spirv : true;
 }
@@ -130,7 +132,7 @@ static void add_constants(struct list *l, enum dtype t)
     u32 n_values = values_of(t).n;
     for (i64 i = 0; i < n; i++)
         for (u32 k = 0; k < n_values; k += k < 4 ? 1 : 5) {
-            add(l, EXAM_CONST, op[i], t, t);
+            add(l, CONFORM_CONST, op[i], t, t);
             l->v[l->n - 1].constant = k;
         }
 }
@@ -138,9 +140,9 @@ static void add_constants(struct list *l, enum dtype t)
 static void add_casts(struct list *l, const struct caps *c, enum dtype t)
 {
     for (enum dtype to = DT_NONE + 1; to < N_DTYPES; to++)
-        if (to != t && has_type(c, to)) add(l, EXAM_PLAIN, KI_CAST, t, to);
+        if (to != t && has_type(c, to)) add(l, CONFORM_PLAIN, KI_CAST, t, to);
     for (enum dtype to = DT_NONE + 1; to < N_DTYPES; to++)
-        if (to != t && to != DT_BOOL && t != DT_BOOL && has_type(c, to) && dtype_size(to) == dtype_size(t)) add(l, EXAM_PLAIN, KI_BITS, t, to);
+        if (to != t && to != DT_BOOL && t != DT_BOOL && has_type(c, to) && dtype_size(to) == dtype_size(t)) add(l, CONFORM_PLAIN, KI_BITS, t, to);
 }
 
 static void add_subgroup(struct list *l, const struct caps *c, enum dtype t)
@@ -148,7 +150,7 @@ static void add_subgroup(struct list *l, const struct caps *c, enum dtype t)
     static const enum kir_op ops[] = {KI_SGADD, KI_SGMIN, KI_SGMAX, KI_SHUFFLE};
     bool is_word = t == DT_F32 || t == DT_I32 || t == DT_U32;
     if (!c->is_gpu || !c->has_subgroup || !c->subgroup || !is_word) return;
-    for (i64 i = 0; i < countof(ops); i++) add(l, EXAM_SUBGROUP, ops[i], t, t);
+    for (i64 i = 0; i < countof(ops); i++) add(l, CONFORM_SUBGROUP, ops[i], t, t);
 }
 
 static void add_type(struct list *l, const struct caps *c, enum dtype t)
@@ -169,11 +171,11 @@ static void add_type(struct list *l, const struct caps *c, enum dtype t)
     add_casts(l, c, t);
     if (t == DT_BOOL || is_half) return;
     if (dtype_size(t) >= 4) add_constants(l, t);
-    add(l, EXAM_LOOP, KI_LOOP, t, t);
+    add(l, CONFORM_LOOP, KI_LOOP, t, t);
     add_subgroup(l, c, t);
 }
 
-u32 exam_list(struct arena *a, const struct caps *c, struct exam_case **v)
+u32 conform_list(struct arena *a, const struct caps *c, struct conform_case **v)
 {
     struct list l = {.a = a};
     for (enum dtype t = DT_NONE + 1; t < N_DTYPES; t++)
@@ -182,7 +184,7 @@ u32 exam_list(struct arena *a, const struct caps *c, struct exam_case **v)
     return l.n;
 }
 
-static u32 arg_of(const struct exam_case *v, u32 n, enum dtype *types, u32 *n_types)
+static u32 arg_of(const struct conform_case *v, u32 n, enum dtype *types, u32 *n_types)
 {
     for (u32 i = 0; i < n; i++) {
         u32 k = 0;
@@ -194,13 +196,13 @@ static u32 arg_of(const struct exam_case *v, u32 n, enum dtype *types, u32 *n_ty
 
 static bool is_slow(enum kir_op op) { return op == KI_MOD || kir_can_expand(op, DT_F32); }
 
-bool exam_together(const struct exam_case *v, u32 n)
+bool conform_together(const struct conform_case *v, u32 n)
 {
     enum { MOST = 48, MOST_SLOW = 3, MOST_TYPES = 5 };
     enum dtype types[N_DTYPES];
     u32 n_types = 0, n_slow = 0;
     for (u32 i = 0; i < n; i++) {
-        if (v[i].t != v[0].t || (v[i].form == EXAM_SUBGROUP) != (v[0].form == EXAM_SUBGROUP)) return false;
+        if (v[i].t != v[0].t || (v[i].form == CONFORM_SUBGROUP) != (v[0].form == CONFORM_SUBGROUP)) return false;
         n_slow += dtype_is_float(v[i].t) && is_slow(v[i].op);
     }
     return n <= MOST && n_slow <= MOST_SLOW && arg_of(v, n, types, &n_types) <= MOST_TYPES;
@@ -213,26 +215,26 @@ static void put_cell(struct buf *b, enum dtype t, union kir_cell x)
     else buf_printf(b, "%lld", (long long)x.i);
 }
 
-void exam_print(struct buf *b, const struct exam_case *x)
+void conform_print(struct buf *b, const struct conform_case *x)
 {
     bool is_cast = x->op == KI_CAST || x->op == KI_BITS;
-    buf_printf(b, "%s:%s", x->form == EXAM_LOOP ? "loop" : kir_op_info(x->op)->name, dtype_name(x->t));
+    buf_printf(b, "%s:%s", x->form == CONFORM_LOOP ? "loop" : kir_op_info(x->op)->name, dtype_name(x->t));
     if (is_cast) buf_printf(b, ":%s", dtype_name(x->to));
-    if (x->form != EXAM_CONST) return;
+    if (x->form != CONFORM_CONST) return;
     buf_char(b, '=');
     put_cell(b, x->t, values_of(x->t).v[x->constant]);
 }
 
 /* Kernels. */
 
-static kval constant_of(struct kir *k, const struct exam_case *x)
+static kval constant_of(struct kir *k, const struct conform_case *x)
 {
     struct values s = values_of(x->t);
     return dtype_is_float(x->t) ? kir_const_f(k, x->t, 1, s.v[x->constant].f) : kir_const_i(k, x->t, 1, s.v[x->constant].i);
 }
 
-/* What kernel IR leaves open is not asked. */
-static kval defined(struct kir *k, const struct exam_case *x, kval b)
+/* Replaces operands for which kernel IR leaves the result undefined. */
+static kval defined(struct kir *k, const struct conform_case *x, kval b)
 {
     enum dtype t = x->t;
     if (dtype_is_float(t)) return b;
@@ -242,8 +244,9 @@ static kval defined(struct kir *k, const struct exam_case *x, kval b)
     return x->op == KI_POW ? kir_bin(k, KI_AND, b, kir_const_i(k, t, 1, 15)) : b;
 }
 
-/* rounds times r = r * b + c, in a register that the loop carries; of floats r = c - r, which does not grow. */
-static kval carried(struct kir *k, const struct exam_case *x, const kval *in)
+/* rounds times r = r * b + c, in a loop-carried register; for floats r = c - r, which does not
+   grow. */
+static kval carried(struct kir *k, const struct conform_case *x, const kval *in)
 {
     kval zero = kir_int(k, 0), r = kir_alloc(k, KS_REG, x->t, 1, kir_int(k, 1));
     kir_store(k, r, zero, in[0]);
@@ -255,21 +258,22 @@ static kval carried(struct kir *k, const struct exam_case *x, const kval *in)
     return kir_load(k, r, zero);
 }
 
-static kval emit(struct kir *k, const struct exam_case *x, const kval *in)
+static kval emit(struct kir *k, const struct conform_case *x, const kval *in)
 {
-    kval b = defined(k, x, x->form == EXAM_CONST ? constant_of(k, x) : in[1]);
-    if (x->form == EXAM_LOOP) return carried(k, x, in);
+    kval b = defined(k, x, x->form == CONFORM_CONST ? constant_of(k, x) : in[1]);
+    if (x->form == CONFORM_LOOP) return carried(k, x, in);
     if (x->op == KI_CAST) return kir_cast(k, x->to, in[0]);
     if (x->op == KI_BITS) return kir_bits(k, x->to, in[0]);
     if (x->op == KI_SELECT) return kir_select(k, kir_lt(k, in[0], in[1]), in[1], in[2]);
     if (x->op == KI_FMA) return kir_fma(k, in[0], in[1], in[2]);
     if (x->op == KI_SHUFFLE) return kir_shuffle(k, in[0], kir_bin(k, KI_XOR, kir_subgroup(k, 1), kir_int(k, 1)));
-    if (x->form == EXAM_SUBGROUP) return kir_sg(k, x->op, in[0]);
+    if (x->form == CONFORM_SUBGROUP) return kir_sg(k, x->op, in[0]);
     return kir_op_info(x->op)->n_args == 1 ? kir_un(k, x->op, in[0]) : kir_bin(k, x->op, in[0], b);
 }
 
-/* Operands: all pairs of values; sums of a whole subgroup are of small whole numbers, that any order gives the same. */
-static void fill(struct exam_kernel *k, enum dtype t, bool is_subgroup)
+/* Operands: all pairs of values. Reductions over a subgroup get small integers, whose sums are the
+   same in any order. */
+static void fill(struct conform_kernel *k, enum dtype t, bool is_subgroup)
 {
     struct values s = values_of(t);
     for (u32 i = 0; i < 3; i++) k->arg[i] = (struct kir_arg){arena_alloc(&k->arena, k->n_values * dtype_size(t) + 64), k->n_values};
@@ -284,7 +288,7 @@ static void fill(struct exam_kernel *k, enum dtype t, bool is_subgroup)
     }
 }
 
-static void place_results(struct exam_kernel *k, kval *buf)
+static void place_results(struct conform_kernel *k, kval *buf)
 {
     enum dtype types[N_DTYPES];
     u32 n_types = 0;
@@ -305,17 +309,17 @@ static void place_results(struct exam_kernel *k, kval *buf)
     }
 }
 
-void exam_build(struct exam_kernel *x, const struct caps *c, const struct exam_case *v, u32 n)
+void conform_build(struct conform_kernel *x, const struct caps *c, const struct conform_case *v, u32 n)
 {
     kval buf[countof(x->arg)], in[3];
-    bool is_subgroup = v[0].form == EXAM_SUBGROUP;
+    bool is_subgroup = v[0].form == CONFORM_SUBGROUP;
     u32 threads = is_subgroup ? 2 * c->subgroup : 1;
-    *x = (struct exam_kernel){.v = v, .n = n, .rounds = 5};
+    *x = (struct conform_kernel){.v = v, .n = n, .rounds = 5};
     struct kir *k = &x->kir;
     struct values s = values_of(v[0].t);
     x->n_values = round_up((i64)s.n * s.n, threads);
     x->n_grid = x->n_values / threads;
-    kir_init(k, &x->arena, S("exam"));
+    kir_init(k, &x->arena, S("conformance"));
     if (is_subgroup) k->group[0] = threads, k->subgroup = c->subgroup;
     for (u32 i = 0; i < 3; i++) buf[i] = kir_buf(k, str_fmt(&x->arena, "x%u", i), v[0].t, KA_IN);
     fill(x, v[0].t, is_subgroup);
@@ -327,7 +331,7 @@ void exam_build(struct exam_kernel *x, const struct caps *c, const struct exam_c
     kir_end(k);
 }
 
-/* Comparing. */
+/* Comparison. */
 
 static bool is_denormal(enum dtype t, double x)
 {
@@ -340,15 +344,15 @@ static union kir_cell flushed(enum dtype t, union kir_cell x)
     return x;
 }
 
-/* Units in the last place that a result may be off by. */
-static double allowance(const struct exam_case *x)
+/* Tolerance of a result, in units in the last place. */
+static double allowance(const struct conform_case *x)
 {
     bool narrows = x->op == KI_CAST && (!dtype_is_float(x->t) || dtype_size(x->to) < dtype_size(x->t));
     if (kir_can_expand(x->op, x->t)) return x->t == DT_F64 ? 256 : 16;
     return x->op == KI_DIV || x->op == KI_SQRT ? 4 : narrows ? 1 : 0;
 }
 
-static bool near(const struct exam_case *x, double want, double got, bool has_nan)
+static bool near(const struct conform_case *x, double want, double got, bool has_nan)
 {
     const struct float_type *f = float_type(x->to);
     int exponent;
@@ -361,24 +365,24 @@ static bool near(const struct exam_case *x, double want, double got, bool has_na
     return fabs(got - want) <= allowance(x) * unit;
 }
 
-static bool same(const struct exam_case *x, union kir_cell want, union kir_cell got, bool has_nan)
+static bool same(const struct conform_case *x, union kir_cell want, union kir_cell got, bool has_nan)
 {
     return dtype_is_float(x->to) ? near(x, want.f, got.f, has_nan) : want.i == got.i;
 }
 
-static bool has_denormals(const struct exam_case *x, const union kir_cell *in)
+static bool has_denormals(const struct conform_case *x, const union kir_cell *in)
 {
     return is_denormal(x->t, in[0].f) || is_denormal(x->t, in[1].f) || is_denormal(x->t, in[2].f);
 }
 
-/* Whether the answer is one that kernel IR defines and the target promises. */
-static bool is_asked(const struct exam_case *x, const union kir_cell *in, bool has_nan)
+/* Whether kernel IR defines the result and the target guarantees it. */
+static bool is_defined(const struct conform_case *x, const union kir_cell *in, bool has_nan)
 {
     if (!dtype_is_float(x->t)) return true;
-    u32 n = x->form == EXAM_LOOP ? 3 : x->op == KI_SELECT ? 3 : kir_op_info(x->op)->n_args;
+    u32 n = x->form == CONFORM_LOOP ? 3 : x->op == KI_SELECT ? 3 : kir_op_info(x->op)->n_args;
     for (u32 i = 0; i < n && !has_nan; i++)
         if (!isfinite(in[i].f)) return false;
-    if (x->form == EXAM_LOOP) return !has_denormals(x, in);
+    if (x->form == CONFORM_LOOP) return !has_denormals(x, in);
     if (x->op == KI_MOD) return !is_denormal(x->t, in[1].f) && !is_denormal(x->t, in[0].f);
     if (x->op != KI_CAST || !dtype_is_int(x->to)) return true;
     i64 bits = dtype_size(x->to) * 8;
@@ -387,16 +391,17 @@ static bool is_asked(const struct exam_case *x, const union kir_cell *in, bool h
     return v < hi && v >= (is_u ? 0 : -hi); /* not NaN */
 }
 
-/* Off by no more than what is lost where denormals are zero, among operands or on the way to a result that is nearly one. */
-static bool is_within_denormals(const struct exam_case *x, const union kir_cell *in, double want, double got)
+/* Whether the error is at most that of flushed denormals, among operands or on the way to a result
+   close to the smallest normal number. */
+static bool is_within_denormals(const struct conform_case *x, const union kir_cell *in, double want, double got)
 {
     double least = ldexp(1, float_type(x->to)->min);
     bool may_lose = is_denormal(x->to, want) || (dtype_is_float(x->t) && has_denormals(x, in)) || kir_can_expand(x->op, x->t);
     return may_lose && fabs(want) < 16 * least && fabs(got - want) <= least;
 }
 
-/* What the operation gives where denormals are zero, or a multiply-add rounds twice. */
-static bool is_other_way(const struct exam_case *x, const union kir_cell *in, union kir_cell want, union kir_cell got, bool has_nan)
+/* Whether the result is that with flushed denormals, or with a multiply-add that rounds twice. */
+static bool is_permitted(const struct conform_case *x, const union kir_cell *in, union kir_cell want, union kir_cell got, bool has_nan)
 {
     union kir_cell z[3] = {flushed(x->t, in[0]), flushed(x->t, in[1]), flushed(x->t, in[2])}, r = want;
     if (dtype_is_float(x->to) && is_within_denormals(x, in, want.f, got.f)) return true;
@@ -407,15 +412,15 @@ static bool is_other_way(const struct exam_case *x, const union kir_cell *in, un
         kir_scalar(KI_ADD, x->t, x->t, m, &r);
         if (same(x, r, got, has_nan)) return true;
     }
-    if (!dtype_is_float(x->t) || x->form == EXAM_LOOP || x->form == EXAM_SUBGROUP || x->op == KI_BITS) return false;
+    if (!dtype_is_float(x->t) || x->form == CONFORM_LOOP || x->form == CONFORM_SUBGROUP || x->op == KI_BITS) return false;
     if (x->op == KI_SELECT) r = z[0].f < z[1].f ? z[1] : z[2];
     else if (!kir_scalar(x->op, x->t, x->to, z, &r)) return false;
     return same(x, r, got, has_nan) || same(x, flushed(x->to, r), got, has_nan);
 }
 
-static void put_why(struct buf *b, const struct exam_case *x, const union kir_cell *in, union kir_cell want, union kir_cell got)
+static void put_why(struct buf *b, const struct conform_case *x, const union kir_cell *in, union kir_cell want, union kir_cell got)
 {
-    u32 n = x->form == EXAM_LOOP ? 3 : kir_op_info(x->op)->n_args;
+    u32 n = x->form == CONFORM_LOOP ? 3 : kir_op_info(x->op)->n_args;
     for (u32 i = 0; i < n && i < 3; i++) {
         if (i) buf_z(b, ", ");
         put_cell(b, x->t, in[i]);
@@ -426,9 +431,9 @@ static void put_why(struct buf *b, const struct exam_case *x, const union kir_ce
     put_cell(b, x->to, want);
 }
 
-u32 exam_compare(const struct exam_kernel *k, const struct caps *c, u32 at, void *const *got, struct buf *why)
+u32 conform_compare(const struct conform_kernel *k, const struct caps *c, u32 at, void *const *got, struct buf *why)
 {
-    const struct exam_case *x = &k->v[at];
+    const struct conform_case *x = &k->v[at];
     u32 arg = k->result[at].arg, n_wrong = 0;
     bool has_nan = !c->is_gpu || c->has_nan;
     struct values s = values_of(x->t);
@@ -436,8 +441,8 @@ u32 exam_compare(const struct exam_kernel *k, const struct caps *c, u32 at, void
         i64 where = k->result[at].at + i;
         union kir_cell in[3], want = get_cell(x->to, k->arg[arg].p, where), is = get_cell(x->to, got[arg], where);
         for (u32 j = 0; j < 3; j++) in[j] = get_cell(x->t, k->arg[j].p, i);
-        if (x->form == EXAM_CONST) in[1] = s.v[x->constant];
-        if (same(x, want, is, has_nan) || !is_asked(x, in, has_nan) || is_other_way(x, in, want, is, has_nan)) continue;
+        if (x->form == CONFORM_CONST) in[1] = s.v[x->constant];
+        if (same(x, want, is, has_nan) || !is_defined(x, in, has_nan) || is_permitted(x, in, want, is, has_nan)) continue;
         if (n_wrong++ == 0) put_why(why, x, in, want, is);
     }
     return n_wrong;

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Examination of devices: a device that is right passes; each operation that a made-up device computes wrong is found, named, and done
-// another way or refused, as a second run tells; second definitions give what the operators give. On the Vulkan device, where there is one.
+// Conformance tests of devices: a correct device passes. Each operation that a simulated device
+// computes incorrectly is found, named, and replaced or rejected, as decided by a second run.
+// Second definitions produce the results of the operators. On the Vulkan device, if there is one.
 #include "lang_fixture.h"
-#include "tune/examine.h"
+#include "tune/conformance.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
 
-static bool examine(struct exam *x, const struct dev_driver *d, const struct caps *c, enum exam_when when, struct arena *a)
+static bool conform(struct conformance *x, const struct dev_driver *d, const struct caps *c, enum conform_when when, struct arena *a)
 {
     struct err e = {0};
     struct buf tools = {0}, fp = {0};
@@ -17,31 +18,31 @@ static bool examine(struct exam *x, const struct dev_driver *d, const struct cap
     if (!dev_ask(d, &o, &own, &fp, &e)) fail_msg("%s", e.msg);
     const struct lang *l = lang_find(str_of(d->lang));
     assert_true(l->toolchain(&tools, c ? c : &own, &e));
-    struct exam_target t = {.driver = d,
-                            .opts = &o,
-                            .lang = l,
-                            .caps = c ? c : &own,
-                            .fingerprint = str_dup(a, buf_view(&fp)),
-                            .toolchain = str_dup(a, buf_view(&tools))};
-    bool ok = exam_device(x, &t, when, a, &e);
-    if (!ok && when != EXAM_KNOWN) fail_msg("%s", e.msg);
+    struct device_target t = {.driver = d,
+                              .opts = &o,
+                              .lang = l,
+                              .caps = c ? c : &own,
+                              .fingerprint = str_dup(a, buf_view(&fp)),
+                              .toolchain = str_dup(a, buf_view(&tools))};
+    bool ok = conform_device(x, &t, when, a, &e);
+    if (!ok && when != CONFORM_KNOWN) fail_msg("%s", e.msg);
     buf_release(&tools), buf_release(&fp);
     return ok;
 }
 
-/* The interpreter agrees with itself; what is remembered is what was found. */
-static void what_is_right_passes(void **state)
+/* The interpreter conforms to itself; the cached result is that of the test. */
+static void correct_device_passes(void **state)
 {
     struct arena a = {0};
-    struct exam x, again;
-    assert_true(examine(&x, dev_find(S("interp")), NULL, EXAM_AGAIN, &a));
+    struct conformance x, again;
+    assert_true(conform(&x, dev_find(S("interp")), NULL, CONFORM_AGAIN, &a));
     assert_true(x.n_cases > 300 && x.found.n == 0 && !x.is_known);
-    assert_true(examine(&again, dev_find(S("interp")), NULL, EXAM_KNOWN, &a));
+    assert_true(conform(&again, dev_find(S("interp")), NULL, CONFORM_KNOWN, &a));
     assert_true(again.is_known && again.n_cases == x.n_cases && again.found.n == 0);
     arena_release(&a);
 }
 
-/* The interpreter with faults: in the text of a kernel one operator is another one. */
+/* The interpreter with faults: in the text of a kernel one operator is replaced by another. */
 
 enum { MAX_FAULTS = 2 };
 
@@ -50,9 +51,9 @@ struct fault { const char *from, *to; /* NULL: the kernel cannot be loaded */ };
 static struct {
     struct dev_driver driver;
     struct fault fault[MAX_FAULTS];
-    bool crashes;   /* where it could not be loaded */
+    bool crashes;   /* instead of failing to load */
     u32 *n_opened;  /* by any process; NULL: not counted */
-    u32 n_faulty;   /* so often it has the faults; 0: always */
+    u32 n_faulty;   /* the number of openings with faults; 0: always */
 } faulty;
 
 static bool has_faults(void) { return !faulty.n_faulty || *faulty.n_opened <= faulty.n_faulty; }
@@ -64,7 +65,7 @@ static const struct fault *fault_at(struct str text)
     return NULL;
 }
 
-/* False: it cannot be loaded. */
+/* false: the kernel cannot be loaded. */
 static bool spoil(struct buf *b, struct str text)
 {
     for (i64 i = 0; i < text.n;) {
@@ -104,7 +105,7 @@ static void make_faulty(const char *from, const char *to)
     faulty.fault[0] = (struct fault){from, to};
 }
 
-static bool has_finding(const struct exam *x, const char *name, enum exam_status st)
+static bool has_finding(const struct conformance *x, const char *name, enum conform_status st)
 {
     for (u32 i = 0; i < x->found.n; i++)
         if (str_is(x->found.v[i].name, name) && x->found.v[i].status == st) return true;
@@ -122,27 +123,27 @@ static void faults_are_found(void **state)
     };
     for (i64 i = 0; i < countof(list); i++) {
         struct arena a = {0};
-        struct exam x;
+        struct conformance x;
         make_faulty(list[i].from, list[i].to);
-        examine(&x, &faulty.driver, NULL, EXAM_AGAIN, &a);
-        if (!has_finding(&x, list[i].name, EXAM_WRONG) || x.found.n > list[i].most) {
+        conform(&x, &faulty.driver, NULL, CONFORM_AGAIN, &a);
+        if (!has_finding(&x, list[i].name, CONFORM_WRONG) || x.found.n > list[i].most) {
             struct buf b = {0};
-            exam_report(&b, &x);
+            conform_report(&b, &x);
             fail_msg("%s: %.*s", list[i].name, STR_ARG(buf_view(&b)));
         }
         arena_release(&a);
     }
 }
 
-/* A driver that crashes on an operation loses that operation alone. */
-static void crashes_cost_one_operation(void **state)
+/* A driver that crashes on an operation loses that operation only. */
+static void crash_loses_one_operation(void **state)
 {
     struct arena a = {0};
-    struct exam x;
+    struct conformance x;
     make_faulty(": f64 = sqrt ", NULL);
     faulty.crashes = true;
-    examine(&x, &faulty.driver, NULL, EXAM_AGAIN, &a);
-    assert_true(has_finding(&x, "sqrt:f64", EXAM_CRASH));
+    conform(&x, &faulty.driver, NULL, CONFORM_AGAIN, &a);
+    assert_true(has_finding(&x, "sqrt:f64", CONFORM_CRASH));
     assert_int_equal(x.found.n, 1);
     arena_release(&a);
 }
@@ -150,14 +151,14 @@ static void crashes_cost_one_operation(void **state)
 static void findings_become_limits(void **state)
 {
     struct arena a = {0};
-    struct exam x;
+    struct conformance x;
     struct caps c = {.has_subgroup = true}, back;
     struct err e = {0};
     struct buf b = {0};
     make_faulty(": f64 = rint ", ": f64 = trunc ");
-    examine(&x, &faulty.driver, NULL, EXAM_AGAIN, &a);
-    exam_apply(&c, &x);
-    exam_apply(&c, &x);
+    conform(&x, &faulty.driver, NULL, CONFORM_AGAIN, &a);
+    conform_apply(&c, &x);
+    conform_apply(&c, &x);
     assert_string_equal(c.avoid, "rint:f64");
     caps_print(&b, &c);
     assert_true(caps_parse(&back, buf_view(&b), &e));
@@ -168,27 +169,27 @@ static void findings_become_limits(void **state)
 
 /* The second run. */
 
-static enum exam_way way_of(const struct exam *x, const char *name)
+static enum conform_way way_of(const struct conformance *x, const char *name)
 {
     for (u32 i = 0; i < x->found.n; i++)
         if (str_is(x->found.v[i].name, name)) return x->found.v[i].way;
     fail_msg("%s was not found", name);
-    return N_EXAM_WAYS;
+    return N_CONFORM_WAYS;
 }
 
-static void expect_report(const struct exam *x, const char *words)
+static void expect_report(const struct conformance *x, const char *words)
 {
     struct buf b = {0};
-    exam_report(&b, x);
+    conform_report(&b, x);
     buf_char(&b, 0);
     if (!strstr(b.p, words)) fail_msg("no '%s' in\n%s", words, b.p);
     buf_release(&b);
 }
 
-static void expect_one(const struct exam *x, const char *name, enum exam_status st)
+static void expect_one(const struct conformance *x, const char *name, enum conform_status st)
 {
     struct buf b = {0};
-    exam_report(&b, x);
+    conform_report(&b, x);
     if (x->found.n != 1 || !has_finding(x, name, st)) fail_msg("not %s alone:\n%.*s", name, STR_ARG(buf_view(&b)));
     buf_release(&b);
 }
@@ -203,83 +204,85 @@ static bool avoid(struct arena *a, const char *text, const char *list, struct ki
 
 static const char not_text[] = "kernel k(x: in i32, y: out i32)\ngrid %1 = 4\n  %2: i32 = load x[%1]\n  %3: i32 = not %2\n  store y[%1] = %3\nend\n";
 
-/* What a driver lacks is there when it is made of other operations. */
-static void what_is_lacking_is_replaced(void **state)
+/* An operation that the driver lacks is available when it is expanded into others. */
+static void missing_operation_is_replaced(void **state)
 {
     struct arena a = {0};
-    struct exam x;
+    struct conformance x;
     struct caps c = {0};
     make_faulty(": i32 = abs ", NULL);
-    examine(&x, &faulty.driver, NULL, EXAM_AGAIN, &a);
-    expect_one(&x, "abs:i32", EXAM_REFUSED);
-    assert_int_equal(way_of(&x, "abs:i32"), EXAM_REPLACED);
+    conform(&x, &faulty.driver, NULL, CONFORM_AGAIN, &a);
+    expect_one(&x, "abs:i32", CONFORM_REFUSED);
+    assert_int_equal(way_of(&x, "abs:i32"), CONFORM_REPLACED);
     expect_report(&x, "no such operation here; done by other operations");
-    exam_apply(&c, &x);
+    conform_apply(&c, &x);
     assert_string_equal(c.avoid, "abs:i32");
     arena_release(&a);
 }
 
-/* A compiler that makes the same wrong instruction of the second definition: kernels are refused, nothing comes out wrong. */
-static void what_stays_wrong_is_refused(void **state)
+/* A compiler that emits the same wrong instruction for the second definition: kernels are rejected,
+   and no result is wrong. */
+static void wrong_replacement_is_rejected(void **state)
 {
     struct arena a = {0};
-    struct exam x, again;
+    struct conformance x, again;
     struct caps c = {0};
     struct err e;
     struct kir safe;
     make_faulty(": i32 = not ", ": i32 = abs ");
     faulty.fault[1] = (struct fault){": i32 = sub i32(-1), ", ": i32 = add i32(-1), "};
-    examine(&x, &faulty.driver, NULL, EXAM_AGAIN, &a);
-    expect_one(&x, "not:i32", EXAM_WRONG);
-    assert_int_equal(way_of(&x, "not:i32"), EXAM_LACKING);
+    conform(&x, &faulty.driver, NULL, CONFORM_AGAIN, &a);
+    expect_one(&x, "not:i32", CONFORM_WRONG);
+    assert_int_equal(way_of(&x, "not:i32"), CONFORM_LACKING);
     expect_report(&x, "kernels that need it are refused");
-    exam_apply(&c, &x);
+    conform_apply(&c, &x);
     assert_string_equal(c.avoid, "!not:i32");
     assert_false(avoid(&a, not_text, c.avoid, &safe, &e));
-    assert_true(examine(&again, &faulty.driver, NULL, EXAM_KNOWN, &a)); /* and remembered */
-    assert_int_equal(way_of(&again, "not:i32"), EXAM_LACKING);
+    assert_true(conform(&again, &faulty.driver, NULL, CONFORM_KNOWN, &a)); /* from the cache */
+    assert_int_equal(way_of(&again, "not:i32"), CONFORM_LACKING);
     arena_release(&a);
 }
 
-/* The definition is made of what is wrong itself and has no other way. */
-static void a_definition_needs_what_is_right(void **state)
+/* The definition contains the faulty operation itself and cannot be replaced. */
+static void definition_with_fault_is_rejected(void **state)
 {
     struct arena a = {0};
-    struct exam x;
+    struct conformance x;
     struct caps c = {0};
     make_faulty(": i32 = abs ", NULL);
     faulty.fault[1] = (struct fault){": i32 = shl ", ": i32 = shr "};
-    examine(&x, &faulty.driver, NULL, EXAM_AGAIN, &a);
-    assert_int_equal(way_of(&x, "shl:i32"), EXAM_LACKING);
-    assert_int_equal(way_of(&x, "abs:i32"), EXAM_LACKING);
-    exam_apply(&c, &x);
+    conform(&x, &faulty.driver, NULL, CONFORM_AGAIN, &a);
+    assert_int_equal(way_of(&x, "shl:i32"), CONFORM_LACKING);
+    assert_int_equal(way_of(&x, "abs:i32"), CONFORM_LACKING);
+    conform_apply(&c, &x);
     assert_true(strstr(c.avoid, "!abs:i32") && strstr(c.avoid, "shl:i32") && !strstr(c.avoid, "!shl:i32"));
-    assert_null(strstr(c.avoid, "shl:i32=")); /* shl:i32 says it */
+    assert_null(strstr(c.avoid, "shl:i32=")); /* covered by shl:i32 */
     arena_release(&a);
 }
 
-/* What has no second definition, but is right in the second run: the device has the fault when it is opened for the first two times. */
-static void what_is_cured_stays(void **state)
+/* A case without a second definition that is right in the second run: the device has the fault the
+   first two times it is opened. */
+static void indirect_fault_is_unchanged(void **state)
 {
     struct arena a = {0};
-    struct exam x;
+    struct conformance x;
     struct caps c = {0};
     make_faulty(": f32 = sin ", ": f32 = sqrt ");
     faulty.n_opened = mmap(NULL, sizeof *faulty.n_opened, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(faulty.n_opened != MAP_FAILED);
-    faulty.n_faulty = 2; /* asked, examined */
-    examine(&x, &faulty.driver, &(struct caps){.arch = "generic"}, EXAM_AGAIN, &a);
-    expect_one(&x, "sin:f32", EXAM_WRONG);
-    assert_int_equal(way_of(&x, "sin:f32"), EXAM_CURED);
+    faulty.n_faulty = 2; /* first query and test */
+    conform(&x, &faulty.driver, &(struct caps){.arch = "generic"}, CONFORM_AGAIN, &a);
+    expect_one(&x, "sin:f32", CONFORM_WRONG);
+    assert_int_equal(way_of(&x, "sin:f32"), CONFORM_CURED);
     expect_report(&x, "right when others are replaced");
-    exam_apply(&c, &x);
+    conform_apply(&c, &x);
     assert_string_equal(c.avoid, "");
     munmap(faulty.n_opened, sizeof *faulty.n_opened);
     arena_release(&a);
 }
 
-/* Words with '!', and words of what has no definition at all. */
-static void refusals_have_names(void **state)
+/* Words with '!', and words for operations without a definition. */
+static void rejections_have_names(void **state)
 {
     static const char by_zero[] = "kernel k(x: in f32, y: out f32)\ngrid %1 = 4\n  %2: f32 = load x[%1]\n  %3: f32 = div %2, f32(0)\n  store y[%1] = %3\nend\n",
                       to_half[] = "kernel k(x: in f32, y: out f16)\ngrid %1 = 4\n  %2: f32 = load x[%1]\n  %3: f16 = cast %2\n  store y[%1] = %3\nend\n",
@@ -289,8 +292,8 @@ static void refusals_have_names(void **state)
         {not_text, "not:i32", NULL},
         {not_text, "!not:u32 !abs:i32", NULL},
         {not_text, "!not:i32", "'not' of i32"},
-        {not_text, "not:i32 rint:f32 !not:i32", "'not' of i32"}, /* a refusal counts, */
-        {not_text, "!not:i32 not:i32", "'not' of i32"},          /* wherever it stands */
+        {not_text, "not:i32 rint:f32 !not:i32", "'not' of i32"}, /* a rejection counts, */
+        {not_text, "!not:i32 not:i32", "'not' of i32"},          /* at any position */
         {by_zero, "div:f32=0", NULL},
         {by_zero, "!div:f32=-0", NULL},
         {by_zero, "!div:f32=0", "'div' of f32"},
@@ -324,13 +327,13 @@ static struct hash hash_of_name(struct str name)
     return h;
 }
 
-/* What an older version of the library left, or anybody else: it is as if nothing were known. */
-static void old_lines_are_not_taken(void **state)
+/* Lines of an older version of the library, or invalid ones, are ignored. */
+static void invalid_lines_are_ignored(void **state)
 {
     static const char *const texts[] = {"690\n1 20 10 0 0 0 -0, 0 gives 0\n", "690\n1 7 20 10 0 0 0 no such way\n", "690\n1 1 20 10\n",
                                         "690\n1 1 20 10 0 -1 0 no such form\n", "690\n99999999999999999999 1 20 10 0 0 0 too much\n", "many\n", "690", ""};
     struct arena a = {0};
-    struct exam x;
+    struct conformance x;
     struct cache c;
     struct str dir, *name;
     struct hash key;
@@ -341,42 +344,43 @@ static void old_lines_are_not_taken(void **state)
     assert_true(os_temp_dir(&a, &dir, &e));
     setenv("XDG_CACHE_HOME", dir.p, 1);
     make_faulty(": i32 = abs ", NULL);
-    examine(&x, &faulty.driver, NULL, EXAM_NEW, &a);
-    assert_true(!x.is_known && examine(&x, &faulty.driver, NULL, EXAM_KNOWN, &a) && x.is_known && x.found.n == 1);
+    conform(&x, &faulty.driver, NULL, CONFORM_NEW, &a);
+    assert_true(!x.is_known && conform(&x, &faulty.driver, NULL, CONFORM_KNOWN, &a) && x.is_known && x.found.n == 1);
     cache_open(&c, "devices", &a, NULL);
     if (!os_list(&a, c.folder.p, &name, &n, &e)) fail_msg("%s", e.msg);
     assert_int_equal(n, 1);
     key = hash_of_name(name[0]);
     for (i64 i = 0; i < countof(texts); i++) {
         cache_put(&c, key, str_of(texts[i]));
-        if (examine(&x, &faulty.driver, NULL, EXAM_KNOWN, &a)) fail_msg("'%s' was taken", texts[i]);
+        if (conform(&x, &faulty.driver, NULL, CONFORM_KNOWN, &a)) fail_msg("'%s' was accepted", texts[i]);
         assert_true(x.found.n == 0 && x.n_cases == 0);
     }
-    examine(&x, &faulty.driver, NULL, EXAM_NEW, &a);
-    assert_true(!x.is_known && x.found.n == 1 && way_of(&x, "abs:i32") == EXAM_REPLACED);
+    conform(&x, &faulty.driver, NULL, CONFORM_NEW, &a);
+    assert_true(!x.is_known && x.found.n == 1 && way_of(&x, "abs:i32") == CONFORM_REPLACED);
     os_remove_tree(dir.p);
     if (own) setenv("XDG_CACHE_HOME", kept.p, 1);
     else unsetenv("XDG_CACHE_HOME");
     arena_release(&a);
 }
 
-/* Every second definition on the examination's own values, in the interpreter: a device that gets none of the operators right. */
+/* Every second definition on the test's own values, in the interpreter: a device that computes no
+   operator correctly. */
 static void second_definitions_are_right(void **state)
 {
     struct arena a = {0};
     struct caps c = {.arch = "generic"};
-    struct exam_case *v;
-    u32 n = exam_list(&a, &c, &v), n_done = 0;
+    struct conform_case *v;
+    u32 n = conform_list(&a, &c, &v), n_done = 0;
     for (u32 i = 0; i < n; i++) {
-        struct exam_kernel k, want;
+        struct conform_kernel k, want;
         struct kir safe;
         struct err e = {0};
         struct buf name = {0};
-        bool is_loop = v[i].form == EXAM_LOOP && (v[i].t == DT_I64 || v[i].t == DT_U64);
-        if (!is_loop && (v[i].form != EXAM_PLAIN || !kir_can_avoid(v[i].op, v[i].t, v[i].to))) continue;
-        exam_print(&name, &v[i]);
-        exam_build(&want, &c, &v[i], 1);
-        exam_build(&k, &c, &v[i], 1);
+        bool is_loop = v[i].form == CONFORM_LOOP && (v[i].t == DT_I64 || v[i].t == DT_U64);
+        if (!is_loop && (v[i].form != CONFORM_PLAIN || !kir_can_avoid(v[i].op, v[i].t, v[i].to))) continue;
+        conform_print(&name, &v[i]);
+        conform_build(&want, &c, &v[i], 1);
+        conform_build(&k, &c, &v[i], 1);
         if (!kir_avoid(&safe, &a, &k.kir, buf_view(&name), &e)) fail_msg("%.*s: %s", STR_ARG(buf_view(&name)), e.msg);
         for (kval at = 1; at < safe.ins.n; at++)
             if (!is_loop && kir_at(&safe, at)->op == v[i].op && kir_dtype(&safe, kir_at(&safe, at)->a) == v[i].t && v[i].op != KI_CAST)
@@ -386,7 +390,7 @@ static void second_definitions_are_right(void **state)
         for (u32 j = 0; j < k.n_arg; j++) got[j] = k.arg[j].p;
         i64 rounds = k.rounds;
         if (!kir_eval(&safe, k.arg, &rounds, NULL, &e) || !kir_eval(&want.kir, want.arg, &rounds, NULL, &e)) fail_msg("%.*s: %s", STR_ARG(buf_view(&name)), e.msg);
-        if (exam_compare(&want, &c, 0, got, &why)) fail_msg("%.*s: %.*s", STR_ARG(buf_view(&name)), STR_ARG(buf_view(&why)));
+        if (conform_compare(&want, &c, 0, got, &why)) fail_msg("%.*s: %.*s", STR_ARG(buf_view(&name)), STR_ARG(buf_view(&why)));
         n_done++;
         buf_release(&name), buf_release(&why);
         arena_release(&k.arena), arena_release(&want.arena);
@@ -395,8 +399,8 @@ static void second_definitions_are_right(void **state)
     arena_release(&a);
 }
 
-/* What has none is refused by name. */
-static void what_has_no_other_way_is_refused(void **state)
+/* An operation without a second definition is rejected by name. */
+static void operation_without_definition_is_rejected(void **state)
 {
     struct arena a = {0};
     struct kir k, safe;
@@ -414,7 +418,8 @@ struct numbers { double *v; u32 n, cap; };
 
 static void put(struct numbers *s, struct arena *a, double v) { *(arr_push(a, s)) = v, *(arr_push(a, s)) = -v; }
 
-/* A number of the type, what lies in the middle between it and the next one, and the numbers of f64 and of f32 beside that. */
+/* A number of the type, the midpoint between it and the next one, and the adjacent numbers of f64
+   and of f32. */
 static void put_around(struct numbers *s, struct arena *a, double low, double next)
 {
     double mid = low + (next - low) / 2;
@@ -432,20 +437,20 @@ static void make_numbers(struct numbers *s, struct arena *a, enum dtype t)
     struct rng r = rng_seed(t);
     double most = t == DT_F16 ? 65504 : 0x1.fep127;
     u8 bits[2 * 2];
-    for (u32 i = 0; i < 0x7fff; i += i < 64 || i > 0x7f00 ? 1 : 37) { /* every so many of the type's numbers, all that are very small */
+    for (u32 i = 0; i < 0x7fff; i += i < 64 || i > 0x7f00 ? 1 : 37) { /* a sample of the type's numbers, and all very small ones */
         u16 w[2] = {(u16)i, (u16)(i + 1)};
         memcpy(bits, w, sizeof bits);
         double low = elem_f64(t, bits, 0), next = elem_f64(t, bits, 1);
         if (isfinite(low) && isfinite(next)) put_around(s, a, low, next);
     }
-    put_around(s, a, most, t == DT_F16 ? 65536 : 0x1p128); /* the middle is the first that is infinite */
+    put_around(s, a, most, t == DT_F16 ? 65536 : 0x1p128); /* the midpoint is the first that becomes infinite */
     static const double more[] = {INFINITY, NAN, 0x1.fffffep127, 0x1.ffffffp127, 0x1p128, 0x1.fffffffffffffp1023, 0x1p-1074, 0x1p-149, 0x1p-150, 1e-300};
     for (i64 i = 0; i < countof(more); i++) put(s, a, more[i]);
     for (u32 i = 0; i < 2000; i++) put(s, a, ldexp(1 + rng_f64(&r), (int)rng_range(&r, -160, 140)));
     while (s->n % 2) put(s, a, 1);
 }
 
-/* Rounded once, whatever the list leaves of the steps on the way. */
+/* Rounded once, whichever intermediate conversions the list permits. */
 static void check_narrowing(enum dtype t, const char *list)
 {
     struct arena a = {0};
@@ -470,14 +475,14 @@ static void check_narrowing(enum dtype t, const char *list)
 
 static void halves_are_rounded_once(void **state)
 {
-    assert_true(kir_round(DT_F16, 1 + 0x1p-11 + 0x1p-40) == 1 + 0x1p-10 && kir_round(DT_F16, (float)(1 + 0x1p-11 + 0x1p-40)) == 1); /* f32 has lost it */
+    assert_true(kir_round(DT_F16, 1 + 0x1p-11 + 0x1p-40) == 1 + 0x1p-10 && kir_round(DT_F16, (float)(1 + 0x1p-11 + 0x1p-40)) == 1); /* lost by rounding to f32 */
     check_narrowing(DT_F16, "cast:f64:f16");
     check_narrowing(DT_F16, "cast:f64:f16 cast:f32:f16");
     check_narrowing(DT_BF16, "cast:f64:bf16");
     check_narrowing(DT_BF16, "cast:f64:bf16 cast:f32:bf16 abs:f64");
 }
 
-/* The least number has no opposite; and compilers must not find an abs in it. */
+/* The smallest integer has no negative; and compilers must not recognise an abs here. */
 static void check_abs(enum dtype t)
 {
     struct arena a = {0};
@@ -511,40 +516,41 @@ static void integers_have_an_abs(void **state)
     for (i64 i = 0; i < countof(types); i++) check_abs(types[i]);
 }
 
-/* A device that is here, and the same as if it had no 64-bit integers: whatever its driver gets wrong, avoided it is right. */
-static void examine_vulkan(bool has_i64)
+/* A present device, also without 64-bit integers: once its driver's faulty operations are avoided,
+   it conforms. */
+static void conform_vulkan(bool has_i64)
 {
     const struct dev_driver *d = dev_find(S("vulkan"));
     struct arena a = {0};
-    struct exam x;
+    struct conformance x;
     struct caps c;
     struct err e = {0};
     if (!d || !dev_ask(d, &(struct dev_opts){0}, &c, NULL, &e)) skip_test("no Vulkan device (mesa-vulkan-drivers)");
     c.has_i64 &= has_i64;
-    examine(&x, d, &c, EXAM_AGAIN, &a);
+    conform(&x, d, &c, CONFORM_AGAIN, &a);
     struct buf b = {0};
-    exam_report(&b, &x);
+    conform_report(&b, &x);
     printf("%u operations in %.1f s\n%.*s", x.n_cases, x.seconds, STR_ARG(buf_view(&b)));
     buf_release(&b);
-    exam_apply(&c, &x);
-    examine(&x, d, &c, EXAM_AGAIN, &a);
+    conform_apply(&c, &x);
+    conform(&x, d, &c, CONFORM_AGAIN, &a);
     for (u32 i = 0; i < x.found.n; i++)
-        if (x.found.v[i].status != EXAM_REFUSED) fail_msg("%.*s: %.*s", STR_ARG(x.found.v[i].name), STR_ARG(x.found.v[i].why));
+        if (x.found.v[i].status != CONFORM_REFUSED) fail_msg("%.*s: %.*s", STR_ARG(x.found.v[i].name), STR_ARG(x.found.v[i].why));
     arena_release(&a);
 }
 
-static void a_vulkan_device(void **state) { examine_vulkan(true); }
-static void a_vulkan_device_without_i64(void **state) { examine_vulkan(false); }
+static void a_vulkan_device(void **state) { conform_vulkan(true); }
+static void a_vulkan_device_without_i64(void **state) { conform_vulkan(false); }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_right_passes),         cmocka_unit_test(faults_are_found),
-        cmocka_unit_test(crashes_cost_one_operation),   cmocka_unit_test(findings_become_limits),
-        cmocka_unit_test(second_definitions_are_right), cmocka_unit_test(what_has_no_other_way_is_refused),
-        cmocka_unit_test(what_is_lacking_is_replaced),  cmocka_unit_test(what_stays_wrong_is_refused),
-        cmocka_unit_test(what_is_cured_stays),          cmocka_unit_test(a_definition_needs_what_is_right),
-        cmocka_unit_test(refusals_have_names),          cmocka_unit_test(old_lines_are_not_taken),
+        cmocka_unit_test(correct_device_passes),         cmocka_unit_test(faults_are_found),
+        cmocka_unit_test(crash_loses_one_operation),   cmocka_unit_test(findings_become_limits),
+        cmocka_unit_test(second_definitions_are_right), cmocka_unit_test(operation_without_definition_is_rejected),
+        cmocka_unit_test(missing_operation_is_replaced),  cmocka_unit_test(wrong_replacement_is_rejected),
+        cmocka_unit_test(indirect_fault_is_unchanged),          cmocka_unit_test(definition_with_fault_is_rejected),
+        cmocka_unit_test(rejections_have_names),          cmocka_unit_test(invalid_lines_are_ignored),
         cmocka_unit_test(halves_are_rounded_once),      cmocka_unit_test(integers_have_an_abs),
         cmocka_unit_test(a_vulkan_device),              cmocka_unit_test(a_vulkan_device_without_i64),
     };
