@@ -9,7 +9,7 @@
 // them: it tries sizes of all magnitudes, and parameters that break the bound are marked as values. So no program that quern wrote is rejected.
 #include "art/art.h"
 
-/* Sizes with empty buffers are bounded only by what runs in seconds. */
+/* Sizes with empty buffers are bounded only by a run time of seconds. */
 static i64 most_of(i64 bytes, bool is_empty, i64 per_byte, i64 margin)
 {
     i64 most = margin + per_byte * i64_min(bytes, (INT64_MAX - margin) / per_byte);

@@ -130,7 +130,7 @@ bool cuda_launch(struct cuda *c, const struct dev_launch *l, struct err *e);
 bool cuda_fence(struct cuda *c, struct err *e);
 /* Called before timed work is enqueued. */
 bool cuda_start_clock(struct cuda *c, struct err *e);
-/* Waits; later launches are timed anew. */
+/* Waits; the timer of later launches starts again. */
 bool cuda_pause(struct cuda *c, struct err *e);
 /* A GEMM of the vendor's library, as a kernel. */
 struct dev_kernel *cuda_load_gemm(struct cuda *c, const struct dev_gemm *p, struct buf *name, struct err *e);

@@ -222,7 +222,7 @@ static bool open_cache(struct arena *a, struct str name, struct str *path, struc
     return true;
 }
 
-/* Also checks what drivers should check themselves: that the data is their own. */
+/* Also performs a check that drivers should perform: that the data is their own. */
 static struct str read_cache(const struct vulkan *v, struct arena *a)
 {
     const VkPhysicalDeviceProperties *p = &v->facts.prop.core.properties;

@@ -116,8 +116,8 @@ static bool add_block(struct vulkan *v, i64 size, struct err *e)
     return true;
 }
 
-/* A block for this size: as large as usual, else as large as needed, at last with what is empty
-   given back. */
+/* A block for this size: of the usual size, else of the required one, at last after releasing empty
+   blocks. */
 static bool more_memory(struct vulkan *v, i64 size, struct err *e)
 {
     struct err why = {0};

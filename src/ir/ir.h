@@ -10,7 +10,7 @@
 //  3. a constant (data != NULL) has no producer, its tensor agrees with dtype and shape
 //  4. rank <= MAX_RANK; a known shape has no sym 0 among its dims
 //  5. value names are unique and not empty
-//  6. a size is made once; what is made of other sizes stands behind them
+//  6. a run-time size is computed once, after the sizes that it depends on
 #ifndef QUERN_IR_H
 #define QUERN_IR_H
 

@@ -107,7 +107,8 @@ static void mention_body(struct mentions *m, const struct graph *body, struct va
     for (u32 k = 0; k < body->made.n; k++) mention_sym(m, body->made.v[k].expr, to), mention_sym(m, body->made.v[k].most, to);
 }
 
-/* Inputs count, too: a node that makes values and their sizes at once mentions the sizes no earlier than who reads them. */
+/* Inputs count, too: a node that makes values and their sizes at once mentions the sizes no earlier
+   than their readers. */
 static void mention_in(struct mentions *m, const struct graph *g, const struct node *x, struct value_list *to)
 {
     for (u32 k = 0; k < x->in.n; k++) mention_value(m, g, x->in.v[k], to);
@@ -232,7 +233,7 @@ static void adjust(const struct symtab *t, const struct sym_fact *f, i64 *var, c
     if (f->kind == FACT_EQUAL) sym_fact_adjust_one(t, &other, var, fixed);
 }
 
-/* What they are compared with while running decides what they are good for. */
+/* Guesses run-time sizes from the sizes that they are compared with at run time. */
 void graph_guess_sizes(const struct graph *g, i64 *var, i64 def)
 {
     enum { MAX_PASSES = 3 };

@@ -7,8 +7,8 @@
 
 #include <string.h>
 
-/* Sorting: depth-first from each wanted node in the old order, producers first, and those of values that the sizes are made of
-   which the node mentions. A graph that is in order already keeps its order. */
+/* Sorting: depth-first from each wanted node in the old order; producers first, including those of
+   values that the node's run-time sizes are computed from. A sorted graph keeps its order. */
 
 enum mark { UNSEEN, WANTED, OPEN, PLACED };
 

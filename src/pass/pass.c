@@ -72,7 +72,7 @@ static bool has_bodies(const struct graph *g)
     return false;
 }
 
-/* What tasks are made of: operators that kernels or calls can do. */
+/* The operators of tasks: those that kernels or calls implement. */
 static bool only_primitives(const struct graph *g)
 {
     for (node_id n = 1; n < g->node.n; n++) {

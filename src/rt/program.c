@@ -482,7 +482,7 @@ static bool lay_out_phase(struct rt_program *r, u32 i, struct err *e)
     return ok;
 }
 
-/* Recomputes what depends on sizes first known in phase i. */
+/* Recomputes the values that depend on sizes first known in phase i. */
 static bool rebind(struct rt_program *r, u32 i, struct err *e)
 {
     const struct plan *p = r->plan;
@@ -953,7 +953,7 @@ bool rt_enqueue(struct rt_program *r, const struct tensor *in, const struct tens
     arena_release(&tmp);
     ok = ok && v->follow(r->dev, stream, e) && launch_phase(r, &r->phase[0], e);
     r->last = -1;
-    struct err later = {0}; /* what was launched is in order even if something failed, and nothing stays borrowed */
+    struct err later = {0}; /* the launches so far are ordered even if something failed, and no memory stays borrowed */
     return v->lead(r->dev, stream, ok ? e : &later) && ok;
 }
 

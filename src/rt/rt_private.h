@@ -14,7 +14,7 @@ bool memory_lay_out(const struct plan *p, const i64 *size, i64 *offset, i64 *tot
 /* program.c: a plan run by another plan's call. No synchronisation at its end; inputs and outputs are in device memory. */
 struct inner_run {
     const struct tensor *in;   /* type and sizes of each input, no data */
-    const struct dev_mem *mem; /* where it lies */
+    const struct dev_mem *mem; /* its buffer */
     const i64 *given;          /* values of the plan's given variables */
     /* memory for output k, requested once its size is known */
     bool (*place)(void *user, u32 k, i64 bytes, struct dev_mem *m, struct err *e);

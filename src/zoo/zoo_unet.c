@@ -12,7 +12,7 @@ static value_id conv(struct net *n, value_id x, const char *name, i64 in, i64 ou
         n, x, &(struct net_conv){.name = name, .in = in, .out = out, .size = 3, .pad = 1});
 }
 
-/* Doubles x and puts skip behind it. */
+/* Doubles x and appends skip. */
 static value_id join(struct net *n, value_id x, value_id skip, const char *name)
 {
     const char *up = str_fmt(n->g->arena, "up%s", name).p,
