@@ -503,7 +503,7 @@ QUERN_API quern_status quern_explain(quern *q, const char *dnx, char **text);   
 QUERN_API quern_status quern_show(quern *q, const char *path, char **text);         /* any file type of quern, or a kernel name, kcg_MM_...;
                                                                                      * for programs with kinds of code and signers */
 /* Tests every scalar operation on a table of difficult values against the interpreter: a line for each error and its consequence. GPU
-   drivers are examined when they are first compiled for, and the result is cached; this function repeats the examination. device: see
+   drivers are tested when they are first compiled for, and the result is cached; this function repeats the tests. device: see
    quern_compile_opts. */
 QUERN_API quern_status quern_examine(quern *q, const char *device, char **text);
 /* Measures how fast a device is (multiply-adds by instruction, memory by level, launches, barriers), in less than a second, and caches the
