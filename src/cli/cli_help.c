@@ -21,7 +21,7 @@ static const struct opt common[] = {
     {"json", 0, OPT_FLAG, NULL, "events and results as JSON objects, one a line"},
     {"quiet", 'q', OPT_FLAG, NULL, "errors only"},
     {"verbose", 'v', OPT_FLAG, NULL, "more messages"},
-    {"dump", 'd', OPT_TEXT, "STAGE,STAGE", "print what these stages make (-d list lists them)"},
+    {"dump", 'd', OPT_TEXT, "STAGE,STAGE", "print the results of these stages (-d list lists them)"},
     {"dump-dir", 0, OPT_TEXT, "DIR", "put dumps into files there"},
     {"help", 'h', OPT_FLAG, NULL, "this text"},
     OPT_END,

@@ -214,7 +214,7 @@ static void put_whole_check(struct coder *c)
     for (u32 i = 0; i < c->m->node.n; i++) {
         if (c->m->node.v[i].has_base || !may_be_large(c, i)) continue;
         if (!count)
-            buf_z(c->b, "  const int64_t whole[] = { // groups in x of what cannot be split\n");
+            buf_z(c->b, "  const int64_t whole[] = { // groups in x of nodes that cannot be split\n");
         put_item(c, &count, group_count(c->m, &c->m->node.v[i], 0));
     }
     if (count)
@@ -383,7 +383,7 @@ static void put_nodes(struct coder *c)
 static void put_helpers(struct buf *b)
 {
     buf_printf(b,
-               "#ifndef DENOX_PAD // several networks in one module share what follows\n"
+               "#ifndef DENOX_PAD // several networks in one module share the following\n"
                "#define DENOX_PAD %d // bytes: kernels may read whole vectors up to there\n"
                "#ifndef DENOX_MAX_GROUPS // of a dispatch, in x, that every vulkan device takes\n"
                "#define DENOX_MAX_GROUPS %d\n"

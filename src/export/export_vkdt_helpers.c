@@ -9,7 +9,7 @@
 const char vkdt_helpers[] =
     "static inline int64_t\n"
     "denox_div(int64_t a, int64_t b)\n"
-    "{ // rounds down; what has no value is a size that no check lets pass\n"
+    "{ // rounds down; an undefined value becomes a size that every check rejects\n"
     "  return b ? a / b - (a % b != 0 && (a < 0) != (b < 0)) : -1;\n"
     "}\n"
     "\n"
@@ -94,7 +94,7 @@ const char vkdt_helpers[] =
     "    next->wd -= max;\n"
     "    next->push_constant[next->push_constant_size/4 - 3] += denox_max_groups();\n"
     "    for(int c=0;c<next->num_connectors;c++)\n"
-    "    { // what the first one owns, the next ones go on writing\n"
+    "    { // the next ones write to the array that the first one owns\n"
     "      dt_connector_t *cp = prev->connector + c, *cn = next->connector + c;\n"
     "      const int own = cp->type == dt_token(\"write\");\n"
     "      const int mod = cp->type == dt_token(\"modify\");\n"

@@ -344,7 +344,7 @@ static u32 first_from(struct grapher *g, u32 node)
 static bool add_read(struct grapher *g, u32 node, struct vkdt_end end, u32 buf)
 {
     struct vkdt_conn *c = add_conn(g, node_of(g, node), buf);
-    if (!c) return err_prefix(g->e, "connectors that order what a module reads");
+    if (!c) return err_prefix(g->e, "connectors that order the inputs of a module");
     c->type = VC_READ;
     c->end = end;
     c->is_order = true;

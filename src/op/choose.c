@@ -24,7 +24,7 @@ static bool infer(struct graph *g, node_id n, struct err *e)
     if (c->dtype != DT_BOOL || c->shape.rank) return op_invalid(e, g, n, "the condition is no scalar of bool");
     if (a->dtype != b->dtype) return op_invalid(e, g, n, "results of types %s and %s", dtype_name(a->dtype), dtype_name(b->dtype));
     if (a->shape.rank != b->shape.rank)
-        return op_unsupported(e, g, n, "results of ranks %u and %u where only running can tell which it is", a->shape.rank,
+        return op_unsupported(e, g, n, "results of ranks %u and %u, selected at run time", a->shape.rank,
                               b->shape.rank);
     for (u32 d = 0; d < to.rank; d++) same &= a->shape.dim[d] == b->shape.dim[d];
     if (!same && op_get_syms(g, x, "shape", to.dim, MAX_RANK) != to.rank) {

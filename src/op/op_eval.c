@@ -67,7 +67,7 @@ static bool dims_fit(const struct graph *g, value_id v, const struct tensor *t, 
     for (u32 i = 0; i < t->rank; i++) {
         i64 want;
         if (!sym_eval(g->sym, x->shape.dim[i], var, &want))
-            return err_set(e, ERR_INPUT, "cannot tell size %u of input '%.*s'", i,
+            return err_set(e, ERR_INPUT, "cannot determine size %u of input '%.*s'", i,
                            STR_ARG(x->name));
         if (want != t->dim[i])
             return err_set(e, ERR_INPUT, "wrong size %u of input '%.*s': %lld, expected %lld", i,
@@ -106,7 +106,7 @@ bool graph_read_sizes(const struct graph *g, value_id v, const struct tensor *t,
         const struct made_size *m = &g->made.v[k];
         if (m->v != v || !v || !t || var[m->var] != INT64_MIN) continue;
         if (m->at >= tensor_count(t))
-            return err_set(e, ERR_INPUT, "value '%.*s' has %lld elements, but a size is made of element %lld", STR_ARG(graph_value(g, v)->name),
+            return err_set(e, ERR_INPUT, "value '%.*s' has %lld elements, but a size is computed from element %lld", STR_ARG(graph_value(g, v)->name),
                            (long long)tensor_count(t), (long long)m->at);
         i64 x = elem_i64(t->dtype, t->data, m->at);
         var[m->var] = made_size_take(m, x);

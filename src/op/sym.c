@@ -24,7 +24,7 @@ static bool eval(const struct op_eval *v, struct err *e)
     sym s = sym_parse(v->g->sym, attr_str(v->n, "value", ""), e);
     if (!s) return false;
     if (!sym_eval(v->g->sym, s, v->var, &size))
-        return err_set(e, ERR_INPUT, "cannot tell the size '%.*s'",
+        return err_set(e, ERR_INPUT, "cannot determine the size '%.*s'",
                        STR_ARG(attr_str(v->n, "value", "")));
     elem_set_i64(v->out[0]->dtype, v->out[0]->data, 0, size);
     return true;

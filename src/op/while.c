@@ -51,7 +51,7 @@ static bool shape_before(struct graph *g, node_id n, const struct op_call *c, u3
     if (c->is_loop) return true;
     const struct shape *other = &result(c, 1, k)->shape;
     if (other->rank != s->rank)
-        return op_unsupported(e, g, n, "results of ranks %u and %u where only running can tell which it is", other->rank, s->rank);
+        return op_unsupported(e, g, n, "results of ranks %u and %u, selected at run time", other->rank, s->rank);
     for (u32 d = 0; d < s->rank; d++)
         if (s->dim[d] != other->dim[d]) s->dim[d] = 0;
     return true;
@@ -117,7 +117,7 @@ static bool check_inputs(struct graph *g, node_id n, const struct op_call *c, st
                                   to->shape.rank, dtype_name(from->dtype), from->shape.rank);
             for (u32 d = 0; d < to->shape.rank; d++)
                 if (to->shape.dim[d] != from->shape.dim[d] && !is_inner(c->body[b], varies, to->shape.dim[d]) &&
-                    !op_require_equal(g, n, to->shape.dim[d], from->shape.dim[d], e, "axis %u of input %u and of what the body reads", d, k + 1))
+                    !op_require_equal(g, n, to->shape.dim[d], from->shape.dim[d], e, "axis %u of input %u and of the body's input", d, k + 1))
                     return false;
         }
     return true;
@@ -139,10 +139,10 @@ static bool check_outputs(struct graph *g, node_id n, const struct op_call *c, s
             return op_invalid(e, g, n, "result %u is of types %s and %s", k, dtype_name(v->dtype), dtype_name(other->dtype));
         if (!c->is_loop) continue;
         if (v->shape.rank != other->shape.rank)
-            return op_unsupported(e, g, n, "carried value %u has %u axes before a round and %u behind it", k, other->shape.rank, v->shape.rank);
+            return op_unsupported(e, g, n, "carried value %u has %u axes before an iteration and %u after it", k, other->shape.rank, v->shape.rank);
         for (u32 d = 0; d < v->shape.rank; d++)
             if (v->shape.dim[d] != other->shape.dim[d] && !is_inner(c->body[0], varies, other->shape.dim[d]) &&
-                !op_require_equal(g, n, v->shape.dim[d], other->shape.dim[d], e, "axis %u of carried value %u before and behind a round", d, k))
+                !op_require_equal(g, n, v->shape.dim[d], other->shape.dim[d], e, "axis %u of carried value %u before and after an iteration", d, k))
                 return false;
     }
     return true;
@@ -200,7 +200,7 @@ static bool note_scan(struct runner *r, struct scanned *s, const struct tensor *
     if (!same) return err_set(r->e, ERR_INPUT, "rounds give results of different sizes");
     s->head = *t;
     buf_put(&s->bytes, t->data, tensor_bytes(t));
-    return !s->bytes.failed || err_set(r->e, ERR_SYSTEM, "not enough memory for what the rounds give");
+    return !s->bytes.failed || err_set(r->e, ERR_SYSTEM, "not enough memory for the results of the iterations");
 }
 
 static bool stack_scan(struct runner *r, struct scanned *s, u32 k, i64 rounds, struct tensor **out)
