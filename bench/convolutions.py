@@ -11,13 +11,13 @@ TUNED = "tuned"
 
 
 def implementations(text):
-    """Names, "tuned" first, of what quern conv --list prints."""
+    """The names printed by quern conv --list, "tuned" first."""
     part = text.split("implementations:")[-1].split("data sets:")[0]
     return [line.split()[0] for line in part.splitlines() if line.strip()]
 
 
 def count(rows, wanted):
-    """How many of so many rows are meant by "A:B", "A:", ":B" or "A"; None: all. At least 1."""
+    """The number of rows selected by "A:B", "A:", ":B" or "A"; None: all. At least 1."""
     first, colon, last = (wanted or ":").partition(":")
     a = int(first or 0)
     b = int(last or rows) if colon else a + 1
@@ -26,7 +26,7 @@ def count(rows, wanted):
 
 @dataclasses.dataclass
 class Layer:
-    """What quern conv --json says of a layer; ms, base: median, low, high, or None."""
+    """A layer of the output of quern conv --json; ms, base: median, low, high, or None."""
 
     number: int
     name: str
@@ -46,7 +46,7 @@ def times(found):
 
 
 def layers(text):
-    """{number: Layer} of the lines of a run, which may have been cut off."""
+    """{number: Layer} of the lines of a run, which may be truncated."""
     found = {}
     for line in text.splitlines():
         try:
@@ -65,8 +65,8 @@ def layers(text):
 
 
 def share(x, limit):
-    """Part of what multiply-adds and memory allow for the counted operations and bytes; None: not known.
-    limit: what bench/device says, "gflops" and "gbps"."""
+    """Fraction of the roofline limit for the counted operations and bytes; None: unknown. limit:
+    output of bench/device, "gflops" and "gbps"."""
     gflops, gbps = limit.get("gflops"), limit.get("gbps")
     if not x.ms or not gflops or not gbps:
         return None
@@ -87,7 +87,7 @@ def line(x, limit):
 
 
 def table(name, found, limit):
-    """Lines for one implementation."""
+    """The table of one implementation, as lines."""
     if not found:
         return ["", name]
     who = sorted({x.who for x in found.values() if x.who}) or ["baseline"]
@@ -101,7 +101,7 @@ def table(name, found, limit):
 
 
 def overview(runs):
-    """How many times as fast as the baseline: a line for each layer, a column for each run {name: layers}."""
+    """Speed-up over the baseline: a line for each layer, a column for each run {name: layers}."""
     names = {k: x.name for found in runs.values() for k, x in found.items()}
     if not names:
         return []

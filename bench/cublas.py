@@ -5,8 +5,8 @@
 # own, controlled by lines of JSON on standard input (bench/worker.py).
 #
 # Uses only the driver and libcublas, by ctypes. Operands are uniform in [-1, 1), like those of
-# candidates, and row-major, y (b, m, n) = a (b, m, k) x b (b, k, n). Samples are consecutive runs,
-# as many as take SAMPLE seconds.
+# candidates, and row-major, y (b, m, n) = a (b, m, k) x b (b, k, n). A sample is a number of
+# consecutive runs that take SAMPLE seconds.
 import array
 import ctypes
 import glob
@@ -99,7 +99,8 @@ class Cublas:
         return x
 
     def operand(self, n, size, kind):
-        """n elements that repeat the random block; address, to be freed by the caller."""
+        """n elements that repeat the random block; returns their address, to be freed by the
+        caller."""
         if kind not in self.content:
             self.content[kind] = encode(self.values, size, kind)
         data = self.content[kind]
@@ -115,12 +116,12 @@ class Cublas:
         return at
 
     def prepare(self, kind, batch, m, n, k):
-        """A function of no arguments that starts the GEMM; y's address."""
+        """Returns a function without arguments that starts the GEMM, and y's address."""
         size, data, compute = TYPES[kind]
         a, b, y = (self.operand(batch * e, size, data) for e in (m * k, k * n, m * n))
         one, zero = ctypes.c_float(1), ctypes.c_float(0)
         self.factors = (one, zero)
-        # columns behind each other are what cuBLAS multiplies: y^T = b^T a^T
+        # cuBLAS is column-major: y^T = b^T a^T
         head = (self.handle, Int(0), Int(0), Int(n), Int(m), Int(k), ctypes.byref(one))
 
         def matrix(at, pitch, elements):
@@ -133,7 +134,7 @@ class Cublas:
         return (lambda: self.library("cublasGemmEx", *args, *tail)), y
 
     def seconds(self, start, count):
-        """Of one run, the mean of count in a row."""
+        """Seconds of a run: the mean of count consecutive ones."""
         self.driver("cuEventRecord", self.events[0], Pointer())
         for _ in range(count):
             start()
@@ -143,7 +144,7 @@ class Cublas:
         return ms.value * 1e-3 / count
 
     def check(self, kind, y, batch, m, n, k):
-        """The last element of the result, from the operands as they were written."""
+        """Verifies the last element of the result against the operands."""
         size, data, _ = TYPES[kind]
         got = ctypes.create_string_buffer(size)
         at = ctypes.c_uint64(y.value + (batch * m * n - 1) * size)
@@ -156,7 +157,7 @@ class Cublas:
             raise RuntimeError("result %g where %g is right" % (got, want))
 
     def time(self, ask):
-        """Seconds of one run, a sample each."""
+        """Seconds of one run, per sample."""
         kind, shape = ask["type"], [ask[x] for x in ("batch", "m", "n", "k")]
         self.memory = []
         try:

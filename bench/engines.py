@@ -42,12 +42,11 @@ def channels_last(a):
 
 
 class Unsupported(Exception):
-    """This engine does not do such a row."""
+    """The engine does not support this row."""
 
 
 class Blas:
-    """cblas_sgemm, one call a matrix; sgemv for one row. There is nothing to prepare weights
-    with."""
+    """cblas_sgemm, one call per matrix; sgemv for one row. CBLAS has no packed weights."""
 
     def __init__(self):
         path, self.prefix = os.environ["BENCH_BLAS"].split(",")
@@ -108,7 +107,8 @@ class Blis(Blas):
 
 
 class OneDnn:
-    """Primitives of oneDNN, weights rearranged beforehand; pictures stay in its own layouts."""
+    """Primitives of oneDNN, with weights reordered beforehand; activations stay in its own
+    layouts."""
 
     def __init__(self):
         self.d = onednn.OneDnn(os.path.join(sys.prefix, "lib/libdnnl.so.3"))
@@ -170,7 +170,7 @@ class OneDnn:
 
 
 def feeds(row, names):
-    """What a model's inputs get, by name."""
+    """The inputs of a model, by name."""
     x, rest = operands.operands(row)
     if row.kind == "net":
         return {names[0]: x}
@@ -179,9 +179,8 @@ def feeds(row, names):
 
 
 class OnnxRuntime:
-    """Inputs and outputs bound once. A convolution alone stays in the blocked layout that the
-    library computes in: the optimised model without the nodes that rearrange its input and
-    output."""
+    """Inputs and outputs are bound once. A single convolution keeps the blocked layout that the
+    library computes in: the optimised model without the nodes that reorder its input and output."""
 
     def __init__(self):
         import onnxruntime
@@ -251,8 +250,8 @@ class OnnxRuntime:
 
 
 class OpenVino:
-    """A convolution alone is timed by the library's own clock: its part of the run, without what
-    rearranges its input and output."""
+    """A single convolution is timed by the library's own profile: its part of the run, without the
+    reordering of input and output."""
 
     def __init__(self):
         import openvino
@@ -290,8 +289,8 @@ class OpenVino:
 
 
 class Torch:
-    """Eager PyTorch; matmuls into the same memory each time. Convolutions with channels last and
-    weights prepared, activation fused, as its compiler would call them."""
+    """Eager PyTorch; matmuls write to the same memory each time. Convolutions have channels last,
+    prepared weights and fused activations, as its compiler would call them."""
 
     def __init__(self):
         import torch
@@ -340,7 +339,7 @@ class Torch:
         self.run = run
 
     def load_filter(self, row, x, rest):
-        """As sums over the shifted pictures that unfold makes, or fold adds up."""
+        """As sums over the shifted images that unfold creates, or fold accumulates."""
         f, p = self.t.nn.functional, row.k // 2
         x, w = self.t.from_numpy(x), self.t.from_numpy(rest[0])
         shifted = (1, row.c, row.k**2, row.h, row.w)
@@ -403,7 +402,7 @@ class Step(ctypes.Structure):
 
 
 class Quern:
-    """A program through the runtime library, inputs and outputs in this process's memory."""
+    """A program in the runtime library, with inputs and outputs in this process's memory."""
 
     version = "quern"
 
@@ -444,7 +443,7 @@ class Quern:
         self.check(self.lib.quern_run(self.p, self.inputs, len(self.x), self.out, self.n_out))
 
     def flops(self):
-        """Of one run, by what the program says about its steps."""
+        """Operations of one run, from the program's description of its steps."""
         self.lib.quern_profile(self.p, 1)
         self.run()
         steps = (Step * 4096)()
@@ -480,13 +479,14 @@ ENGINES = {
 
 
 def memory(what):
-    """MB of this process."""
+    """Memory of this process, in MB."""
     with open("/proc/self/status") as f:
         return next(int(line.split()[1]) for line in f if line.startswith(what)) / 1e3
 
 
 def forget_most():
-    """What importing libraries took at most does not count (proc(5), clear_refs); the MB now."""
+    """Resets the peak, to exclude the import of libraries (proc(5), clear_refs); returns the
+    current MB."""
     with open("/proc/self/clear_refs", "w") as f:
         f.write("5")
     return memory("VmRSS")
@@ -503,8 +503,8 @@ def settle():
 
 
 def time_runs(engine, count, warm):
-    """Seconds of one run, by the clock and of processor time (not known of engines with a clock of
-    their own): the mean of count runs in a row."""
+    """Seconds of one run, wall clock and processor time (unknown for engines with a clock of their
+    own): the mean of count consecutive runs."""
     for _ in range(warm):
         engine.run()
     own, start, used = 0.0, time.perf_counter(), time.process_time()
@@ -517,7 +517,7 @@ def time_runs(engine, count, warm):
 
 
 class Server:
-    """Does what the lines say, for one row."""
+    """Executes commands from its input, for one row."""
 
     def __init__(self, kind):
         self.engine = ENGINES[kind]()
@@ -543,8 +543,8 @@ class Server:
         return time_runs(self.engine, ask["count"], ask["warm"])
 
     def place(self, ask):
-        """Its threads where the system puts them or each on a processor of its own, whichever is
-        faster, by samples in turn of so many runs."""
+        """Places the threads as the system does or each on a processor of its own, whichever is
+        faster in alternating samples of ask["count"] runs."""
         there, samples = places.Places(), {"anywhere": [], "apart": []}
         sample = lambda: time_runs(self.engine, ask["count"], 1)["wall"]
         rounds = max(3, min(9, int(PLACING / (2 * sample()))))

@@ -9,10 +9,10 @@ import os
 import rows
 
 KINDS = {"f32": 4, "f16": 2}  # bytes of an element
-GOAL = 0.8  # of the rate at which memory is copied
+GOAL = 0.8  # of the copy bandwidth
 
 # One row by PyTorch on its device: operator, channels, height, width, kernel, type, how (unfold; layer: quern.torch, first compared
-# with unfold), device; median milliseconds, what PyTorch's stream waits for included.
+# with unfold), device; median milliseconds, including waits of PyTorch's stream.
 TORCH = r"""
 import statistics, sys, time, torch
 import torch.nn.functional as F
@@ -84,7 +84,7 @@ def graph(row, kind):
 
 
 def gbps(x):
-    """Operands read once, the result written once."""
+    """Operands are read once, the result is written once."""
     return row_bytes(x) / x.ms * 1e-6
 
 
@@ -93,7 +93,7 @@ def row_bytes(x):
 
 
 def line(x, limit):
-    """limit: what bench/device says; "gbps" of copying."""
+    """limit: output of bench/device; "gbps" of copying."""
     if x.ms is None:
         return "%-28s %s" % (x.name, x.text)
     share = "%5.1f" % (100 * gbps(x) / limit["gbps"]) if limit.get("gbps") else "%5s" % "-"

@@ -10,22 +10,22 @@ from rows import ROOT
 
 
 def peak(threads):
-    """{"gflops", "gbytes", "read", perhaps "bf16", "int8"}: multiply-adds, and GB/s of copying and of reading, of so
-    many threads."""
+    """{"gflops", "gbytes", "read", perhaps "bf16", "int8"}: multiply-adds, and GB/s of copying
+    and of reading, with this number of threads."""
     args = [os.path.join(ROOT, "build/bench/peak"), str(threads)]
     return json.loads(subprocess.run(args, capture_output=True, text=True, check=True).stdout)
 
 
 def busy():
-    """Jiffies of all processors, spent at work and in all."""
+    """Jiffies of all processors: busy, and total."""
     with open("/proc/stat") as f:
         v = [int(x) for x in f.readline().split()[1:9]]
     return sum(v) - v[3] - v[4], sum(v)
 
 
 class Watch:
-    """The share of the processors that other processes use from now on; children of this one that
-    have ended are ours."""
+    """The fraction of the processors used by other processes since the creation; ended children of
+    this process count as ours."""
 
     def __init__(self):
         self.start = self.now()

@@ -10,7 +10,7 @@ import re
 import rows
 import stats
 
-# what quern calls an element type
+# quern's names of element types
 TYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "tf32": "tf32"}
 SQUARES = (1024, 2048, 4096, 8192)
 VERIFIED = ("ok", "slow")
@@ -32,7 +32,8 @@ def shape(row):
 
 
 def shapes():
-    """Squares, then the layers of transformers, each shape once, operands as (m, k) and (k, n)."""
+    """Squares, then the layers of transformers, each distinct shape once, operands as (m, k) and
+    (k, n)."""
     found = {}
     for r in [rows.Gemm("square %d" % n, n, n, n) for n in SQUARES] + rows.group("matmul"):
         found.setdefault(shape(r), r)
@@ -40,7 +41,7 @@ def shapes():
 
 
 def read_shapes(text):
-    """Of "MxNxK" or "BxMxNxK", several joined by commas; ValueError."""
+    """Parses "MxNxK" or "BxMxNxK", several separated by commas; ValueError."""
     found = []
     for word in text.split(","):
         sizes = [int(x) if x.isdecimal() else 0 for x in word.split("x")]
@@ -52,17 +53,18 @@ def read_shapes(text):
 
 
 def configuration(row):
-    """For quern gemm."""
+    """The configuration for quern gemm."""
     lists = {key: [value] for key, value in POINT.items()}
     return {**lists, "M_SIZE": [row.m], "N_SIZE": [row.n], "K_SIZE": [row.k], "BATCH_SIZE": [row.batch]}
 
 
-# --- what a database has, as quern db export prints it --------------------------------------------
+# --- the contents of a database, as printed by quern db export ------------------------------------
 
 
 def trials(text):
-    """Of one matmul: {candidate: {"status", "reason", "samples": [(seconds, reference's)]}}; a
-    reference of 0: this is the reference. Without samples after the caches were written over."""
+    """The trials of one matmul: {candidate: {"status", "reason", "samples": [(seconds,
+    reference's)]}}; a reference of 0: this is the reference. Excludes samples with flushed
+    caches."""
     found = {}
     for r in csv.DictReader(io.StringIO(text)):
         t = found.setdefault(r["candidate"], {"status": r["status"], "reason": r["reason"], "samples": []})
@@ -72,13 +74,13 @@ def trials(text):
 
 
 def times(trial, reference):
-    """Seconds, of what was timed beside the reference as if that had always taken as long."""
+    """Seconds, normalised to a reference of constant speed."""
     return [s / r * reference if r else s for s, r in trial["samples"]]
 
 
 def best(found):
-    """(candidate, its seconds) of the fastest that was verified and timed to the end, by the median
-    of its ratios to the reference (doc/database.md); None if there is none."""
+    """(candidate, its seconds) of the fastest one that was verified and timed completely, by the
+    median of its ratios to the reference (doc/database.md); None if there is none."""
     beside = [r for t in found.values() for _, r in t["samples"] if r]
     alone = [s for t in found.values() for s, r in t["samples"] if not r]
     if not beside and not alone:
@@ -89,7 +91,7 @@ def best(found):
 
 
 def failures(found):
-    """{status: [how many, the first one's candidate, reason]} of candidates that failed."""
+    """{status: [number, candidate of the first, reason]} of candidates that failed."""
     out = {}
     for candidate, t in found.items():
         if t["status"] not in (*VERIFIED, "new"):
@@ -119,7 +121,7 @@ class Measured:
         return self.row.flops / stats.median(seconds) * 1e-12 if seconds else 0.0
 
     def drift(self):
-        """Why the library's samples are not of one kind; "" if they are."""
+        """Why the library's samples are inconsistent; "" if they are consistent."""
         if not self.before or not self.behind:
             return ""
         change = stats.median(self.behind) / stats.median(self.before) - 1
@@ -127,15 +129,15 @@ class Measured:
 
 
 def ratio(ours, theirs):
-    """How many times as fast as the library: of the medians, between the worst and the best that
-    the intervals of both allow, so with 90 % at least."""
+    """Speed-up over the library: of the medians, and the worst and the best that both confidence
+    intervals allow, hence with a probability of at least 90 %."""
     (a, b), (c, d) = stats.interval(theirs), stats.interval(ours)
     return stats.median(theirs) / stats.median(ours), a / d, b / c
 
 
 def limits(text):
-    """{type: TFLOP/s} of what bench/device printed: matrix units with f32 sums, or multiply-adds
-    where there are none."""
+    """{type: TFLOP/s} in the output of bench/device: matrix units with f32 accumulators, otherwise
+    multiply-adds."""
     found = {k: 0.0 for k in TYPES}
     for line in re.finditer(r"^\d+x\d+x\d+:(\w+),\w+,f32,f32 +([\d.]+) GFLOP/s, right", text, re.M):
         kind = {"f16": "fp16", "bf16": "bf16", "tf32": "tf32", "f32": "fp32"}.get(line.group(1))
@@ -146,7 +148,7 @@ def limits(text):
 
 
 def peaks(limit, measured):
-    """{type: (TFLOP/s, what did it)}: small kernels in registers, or a matmul if that was faster."""
+    """{type: (TFLOP/s, source)}: small kernels in registers, or a matmul if that was faster."""
     found = {k: (v, "bench/device") for k, v in limit.items() if v}
     for x in measured:
         for who, seconds in (("cuBLAS", x.theirs), ("quern", x.ours)):
@@ -167,7 +169,7 @@ def line(x, peak):
 
 
 def table(measured, limit):
-    """Lines, a part for each type."""
+    """The table, as lines, with a part for each type."""
     found, out = peaks(limit, measured), []
     for kind in TYPES:
         here = [x for x in measured if x.kind == kind]
@@ -185,19 +187,20 @@ def table(measured, limit):
 
 
 def weight(x):
-    """Of a row's share of the time: 1, and 1 for each 256 MB that every candidate's memory has."""
+    """A row's weight in the distribution of time: 1, and 1 for each 256 MB of a candidate's
+    memory."""
     return 1 + x.row.bytes * (1.0 if x.kind == "fp32" else 0.5) / 2**28
 
 
 class Budget:
-    """Seconds until a moment, shared by rows that are still to come as their weights say. What a row
-    takes beside its search is learned from those before."""
+    """Distributes the time until a deadline over the remaining rows by their weights. The time of a
+    row beside its search is estimated from previous rows."""
 
     def __init__(self, end, weights):
         self.end, self.weights, self.beside = end, list(weights), [1.0]
 
     def search(self, now):
-        """Whole seconds of searching for the next row; 0: the time is over."""
+        """Whole seconds of searching for the next row; 0: the deadline has passed."""
         share = (self.end - now) * self.weights[0] / sum(self.weights)
         del self.weights[0]
         if now + self.beside[-1] >= self.end:

@@ -18,7 +18,7 @@ class Arg(ctypes.Structure):
 
 
 class OneDnn:
-    """One engine and stream; what it makes lives as long as it."""
+    """One engine and stream; its objects live as long as it does."""
 
     def __init__(self, path):
         self.lib = ctypes.CDLL(path)
@@ -45,7 +45,7 @@ class OneDnn:
         return "oneDNN %d.%d.%d" % (v.major, v.minor, v.patch)
 
     def plain(self, shape, strides=None):
-        """Strides in elements, by default those of rows."""
+        """Strides in elements, by default row-major."""
         strides = strides or [int(np.prod(shape[i + 1 :])) for i in range(len(shape))]
         name = "dnnl_memory_desc_create_with_strides"
         return self.make(name, len(shape), Dims(*shape), F32, Dims(*strides))
@@ -54,12 +54,12 @@ class OneDnn:
         return self.make("dnnl_memory_desc_create_with_tag", len(shape), Dims(*shape), F32, ANY)
 
     def asked(self, primitive, what):
-        """The descriptor that a primitive wants; belongs to it."""
+        """The descriptor that a primitive requires; owned by the primitive."""
         self.lib.dnnl_primitive_desc_query_md.restype = Handle
         return Handle(self.lib.dnnl_primitive_desc_query_md(primitive, what, 0))
 
     def memory(self, desc, array=None):
-        """Of the caller's array, or of the library's own."""
+        """Memory in the caller's array, or allocated by the library."""
         if array is not None:
             self.keep.append(array)
         data = ctypes.c_void_p(-1 if array is None else array.ctypes.data)
@@ -76,7 +76,7 @@ class OneDnn:
         return (Arg * len(memory))(*[Arg(names[n], m) for n, m in memory.items()])
 
     def reordered(self, desc, memory, wanted):
-        """A copy of memory, described by desc, as wanted says."""
+        """A copy of memory with descriptor desc, reordered to the descriptor wanted."""
         e, to = self.engine, self.memory(wanted)
         pd = self.make("dnnl_reorder_primitive_desc_create", desc, e, wanted, e, None)
         self.execute(self.make("dnnl_primitive_create", pd), self.args(src=memory, dst=to))
@@ -84,7 +84,7 @@ class OneDnn:
         return to
 
     def activation(self, name):
-        """Attributes of a primitive that does this to its results."""
+        """Attributes of a primitive with this activation."""
         if not name:
             return None
         attr, ops = self.make("dnnl_primitive_attr_create"), self.make("dnnl_post_ops_create")
@@ -95,8 +95,8 @@ class OneDnn:
         return attr
 
     def matmul(self, left, right, out, free):
-        """(primitive descriptor) of shapes and strides; free: the right operand as the library
-        likes it."""
+        """The primitive descriptor of shapes and strides; free: the library selects the layout of
+        the right operand."""
         weights = self.any(right[0]) if free else self.plain(*right)
         return self.make(
             "dnnl_matmul_primitive_desc_create", self.engine, self.plain(*left), weights, None,
@@ -104,7 +104,7 @@ class OneDnn:
         )  # fmt: skip
 
     def convolution(self, row):
-        """All in the library's own layouts."""
+        """With all operands in the library's own layouts."""
         weights = row.weights
         if row.group > 1:
             weights = (row.group, row.oc // row.group, *weights[1:])

@@ -9,7 +9,7 @@ import numpy as np
 
 
 def random(rng, shape, terms=1):
-    """Uniform, of variance 1 / terms."""
+    """Uniform numbers of variance 1 / terms."""
     x = rng.random(shape, dtype=np.float32)
     x -= np.float32(0.5)
     x *= np.float32((12 / terms) ** 0.5)
@@ -17,7 +17,7 @@ def random(rng, shape, terms=1):
 
 
 def aligned(x):
-    """A copy that begins with a cache line, as libraries' own memory does."""
+    """A copy aligned to a cache line, like memory of the libraries."""
     line = 64 // x.itemsize
     room = np.empty(x.size + line, x.dtype)
     y = room[-room.ctypes.data // x.itemsize % line :][: x.size].reshape(x.shape)
@@ -45,8 +45,8 @@ def quantised_operands(row, rng):
 
 
 def operands(row):
-    """The left operand or picture, then what it is multiplied with: [right ...], [weights, bias],
-    or nothing: a network has its own weights."""
+    """The left operand or image, then the right ones: [right ...], [weights, bias], or nothing: a
+    network has its own weights."""
     rng = np.random.default_rng(zlib.crc32(row.name.encode()))
     if row.kind == "net":
         return random(rng, row.shape), []
@@ -115,7 +115,7 @@ def rnn_nodes(row, helper):
 
 
 def quantised_nodes(row, helper):
-    """Also their parameters: zero points within the range, sums that spread over the range of results."""
+    """With their parameters: zero points within the range, sums that cover the range of results."""
     conv = row.kind == "qconv"
     terms = math.prod(row.weights[1:]) if conv else row.k
     scales = np.linspace(0.8, 1.2, row.oc, dtype=np.float32) if conv else np.float32(1)

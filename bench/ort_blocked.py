@@ -10,8 +10,8 @@ DOMAIN = "com.microsoft.nchwc"
 
 
 def strip(path):
-    """Rewrites an optimised model of one convolution; whether there was something to cut off. What
-    is blocked then has a name as its number of channels."""
+    """Rewrites an optimised model of one convolution; returns whether there were nodes to remove.
+    The blocked number of channels becomes a name."""
     model = onnx.load(path)
     g = model.graph
     cut = [n for n in g.node if n.domain == DOMAIN and n.op_type.startswith("Reorder")]
@@ -30,7 +30,8 @@ def strip(path):
 
 
 def strip_last(path):
-    """Likewise of one in 8 bits, which is computed with channels last: without the transpositions at both ends."""
+    """Likewise for an 8-bit convolution, which is computed with channels last: without the
+    transpositions at both ends."""
     model = onnx.load(path)
     g = model.graph
     cut = [n for n in g.node if n.op_type == "Transpose"]
@@ -58,7 +59,7 @@ def rename(names, old, new):
 
 
 def block(x, b):
-    """(1, c, h, w) in blocks of b channels, filled up with zeros, as (1, c rounded up, h, w)."""
+    """(1, c, h, w) in blocks of b channels, padded with zeros, as (1, c rounded up, h, w)."""
     _, c, h, w = x.shape
     full = np.zeros((1, -(-c // b) * b, h, w), x.dtype)
     full[:, :c] = x
@@ -67,6 +68,6 @@ def block(x, b):
 
 
 def unblock(y, c, b):
-    """The reverse, of c channels."""
+    """The inverse, for c channels."""
     _, full, h, w = y.shape
     return y.reshape(1, full // b, h, w, b).transpose(0, 1, 4, 2, 3).reshape(y.shape)[:, :c]

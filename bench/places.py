@@ -13,7 +13,7 @@ def tasks():
 
 
 def used():
-    """{thread: nanoseconds of processor time so far}"""
+    """{thread: nanoseconds of processor time}"""
     found = {}
     for t in tasks():
         try:
@@ -32,19 +32,19 @@ def allow(thread, cpus):
 
 
 class Places:
-    """Of the processors that this thread may use now."""
+    """The processors that this thread may use."""
 
     def __init__(self):
         self.cpus = sorted(os.sched_getaffinity(0))
 
     def anywhere(self):
-        """All threads where they like."""
+        """Lets the system place all threads."""
         for t in tasks():
             allow(t, self.cpus)
 
     def apart(self, work, n):
-        """The n threads that work() keeps busiest are given a processor each, as far as there are
-        processors; the others stay where they are. Returns those moved."""
+        """Binds each of the n busiest threads of work() to a processor, as far as there are enough;
+        the others are not bound. Returns the bound ones."""
         before = used()
         work()
         took = {t: ns - before.get(t, 0) for t, ns in used().items()}

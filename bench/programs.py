@@ -15,7 +15,7 @@ WORK = os.path.join(ROOT, "build/rows")
 
 
 def quern(*args, show=False):
-    """Seconds that the command took."""
+    """Runs the command; returns its seconds."""
     start, pipe = time.time(), None if show else subprocess.PIPE
     err = None if show else subprocess.STDOUT
     r = subprocess.run([QUERN, *args], stdout=pipe, stderr=err, text=True)
@@ -30,7 +30,7 @@ def database(threads):
 
 
 def known(threads):
-    """What tuned programs are chosen from."""
+    """The database that tuned programs are selected from."""
     if not os.path.exists(database(threads)):
         return "nothing tuned"
     args = [QUERN, "db", "stats", database(threads), "--json"]
@@ -39,7 +39,7 @@ def known(threads):
 
 
 def interface(row):
-    """Options: pictures of a layer alone have channels last, as between the layers of a network."""
+    """Options: images of a single layer have channels last, as between the layers of a network."""
     if row.kind in ("conv", "qconv"):
         layout = {1: "NWC", 2: "NHWC", 3: "NDHWC"}[len(row.size)]
         return ["--input-layout=" + layout, "--output-layout=" + layout]
@@ -49,9 +49,8 @@ def interface(row):
 
 
 class Tuning:
-    """Seconds for tuning: so many for a row, so many for all n rows of a group, of which each gets
-    an equal share of what those before it have left; 0: not bounded so, both 0: nothing is
-    tuned."""
+    """Seconds for tuning: per row, and for all n rows of a group, each of which gets an equal part
+    of the remaining time; 0: unlimited, both 0: no tuning."""
 
     def __init__(self, of_row, of_group, n):
         self.of_row, self.of_group, self.n, self.spent = of_row, of_group, n, 0.0
@@ -68,7 +67,7 @@ class Tuning:
 
     @contextlib.contextmanager
     def turn(self):
-        """Of the next row: its seconds."""
+        """Seconds for the next row."""
         left = max(0.0, self.of_group - self.spent) / self.n if self.of_group > 0 else self.of_row
         start, self.n = time.time(), self.n - 1
         try:
@@ -78,7 +77,8 @@ class Tuning:
 
 
 class Programs:
-    """The files of a row for so many threads; remove() when it was measured: some are large."""
+    """The files of a row for a number of threads; remove() after its measurement: some are
+    large."""
 
     def __init__(self, row, threads, tuning):
         # a database knows a network by its file's name, with the interface that it was tuned for
@@ -100,7 +100,7 @@ class Programs:
         self.seconds = quern(*again) if row.kind == "net" else 0  # all kernels are known now
 
     def of(self, engine):
-        """What an engine's process has to know."""
+        """The parameters of an engine's process."""
         program = {"quern": self.tuned, "quern untuned": self.untuned}.get(engine)
         return {"model": self.model, "program": program}
 

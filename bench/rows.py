@@ -23,9 +23,9 @@ FAR = 128 << 20  # bytes of weights that no last-level cache keeps (of the machi
 
 @dataclass(frozen=True)
 class Gemm:
-    """batch matmuls of (m, k) by (k, n), or by (n, k) transposed; the right operand is a
-    constant or a second input. copies: so many right operands one after the other, as layers of
-    a network, for one left operand."""
+    """batch matmuls of (m, k) by (k, n), or by (n, k) transposed; the right operand is a constant
+    or a second input. copies: the number of right operands for one left operand, used in turn like
+    the layers of a network."""
 
     name: str
     m: int
@@ -44,7 +44,7 @@ class Gemm:
 
     @property
     def bytes(self):
-        """Each operand read and each result written once."""
+        """Each operand is read and each result written once."""
         right = self.k * self.n * self.copies
         return 4.0 * self.batch * (self.m * self.k + right + self.m * self.n * self.copies)
 
@@ -62,8 +62,8 @@ def joined(mark, numbers):
 @dataclass(frozen=True)
 class Conv:
     """(n, c, *size) to (n, oc, *out) with bias and an activation: "", "Relu", "Relu6". pads: at the
-    beginnings of the axes, then at their ends. part: of the rows that the network has, 1 in so
-    many was kept."""
+    beginnings of the axes, then at their ends. part: the image has 1/part of the
+    network's rows."""
 
     name: str
     c: int
@@ -90,7 +90,7 @@ class Conv:
 
     @property
     def x(self):
-        """The shape of the input, and of the output."""
+        """The shapes of input and output."""
         return (self.n, self.c, *self.size)
 
     @property
@@ -125,7 +125,7 @@ class Conv:
 
 @dataclass(frozen=True)
 class QuantisedGemm(Gemm):
-    """u8 by i8, sums of i32 scaled back to u8 (QLinearMatMul)."""
+    """u8 by i8, with i32 sums scaled back to u8 (QLinearMatMul)."""
 
     kind = "qgemm"
 
@@ -139,7 +139,8 @@ class QuantisedGemm(Gemm):
 
 @dataclass(frozen=True)
 class QuantisedConv(Conv):
-    """Likewise (QLinearConv), a scale for each output channel. The activation is the saturation."""
+    """Likewise (QLinearConv), with a scale for each output channel. The activation is the
+    saturation."""
 
     kind = "qconv"
 
@@ -153,8 +154,8 @@ class QuantisedConv(Conv):
 
 @dataclass(frozen=True)
 class Net:
-    """A network of the zoo. goals: how many times as fast as a peer. sizes: of its free sizes;
-    shape: of its input. flops are quern's to tell."""
+    """A network of the zoo. goals: required speed-ups over peers. sizes: of its free sizes; shape:
+    of its input. flops are determined by quern."""
 
     name: str
     goals: dict
@@ -202,8 +203,8 @@ def matmul():
 
 
 def decode():
-    """One, four and sixteen tokens through the layers with weights, of which there are as many
-    as no cache keeps."""
+    """One, four and sixteen tokens through the layers with weights, enough of them to exceed every
+    cache."""
     return [
         Gemm("%s %s, %d" % (net, name, m), m, n, k, constant=True, copies=-(-FAR // (4 * n * k)))
         for m in (1, 4, 16)
@@ -231,7 +232,7 @@ def nets():
 
 
 def tasks_of(net):
-    """The parts of a network that one kernel may do, as quern sees them: lists of lines
+    """The parts of a network that one kernel may compute in quern: lists of lines
     (doc/graph-ir.md)."""
     with tempfile.TemporaryDirectory() as d:
         model = os.path.join(d, "net.onnx")
@@ -259,7 +260,7 @@ ATTRIBUTE = re.compile(r"(\w+)=(\[[-\d,]*\]|-?\d+)")
 
 
 def convs_of(task):
-    """Of pictures, without names."""
+    """Convolutions of images, without names."""
     shape, nodes = {}, []
     for line in task:
         v, n = VALUE.search(line), NODE.search(line)
@@ -286,7 +287,7 @@ def make_conv(x, y, a, users):
 
 
 def conv():
-    """The distinct layers of the networks, each with the activation that it can have behind it."""
+    """The distinct layers of the networks, each with the activation that may follow it."""
     found = {}
     for net in NETS:
         for row in (c for task in tasks_of(net) for c in convs_of(task)):
@@ -361,7 +362,8 @@ class Filter:
 
 
 def filters():
-    """Kernels as denoisers predict them: small ones of a large picture, large ones of a small one."""
+    """Kernels as predicted by denoisers: small ones for a large image, large ones for a small
+    one."""
     return [
         Filter("%s %dx%d, %d" % (name, w, h, k), "WeightedFilter" + op, 3, h, w, k)
         for h, w, k in ((1080, 1920, 5), (540, 960, 17))
@@ -374,8 +376,8 @@ def filters():
 
 @dataclass(frozen=True)
 class Recurrent:
-    """A layer (RNN, GRU, LSTM of ONNX) of so many hidden units with as many inputs, for sequences of so
-    many steps. Weights and biases are constant."""
+    """A layer (RNN, GRU, LSTM of ONNX) with equal numbers of hidden units and inputs, for sequences
+    of the given number of steps. Weights and biases are constant."""
 
     name: str
     op: str
@@ -396,7 +398,7 @@ class Recurrent:
 
     @property
     def weights(self):
-        """Of the inputs, and as many of the states."""
+        """Weights of the inputs, and as many recurrent ones."""
         gates = {"RNN": 1, "GRU": 3, "LSTM": 4}[self.op]
         return (self.directions, gates * self.hidden, self.hidden)
 
@@ -430,8 +432,8 @@ def recurrent():
 
 @dataclass(frozen=True)
 class Goal:
-    """How many times as fast as the best peer: the geometric mean of a group, and each row at
-    least; and the share of the machine's limit that each row is to reach."""
+    """Required speed-ups over the best peer: the geometric mean of a group, and the minimum of each
+    row; and the fraction of the machine's limit that each row must reach."""
 
     mean: float
     least: float

@@ -77,7 +77,7 @@ def small_graph():
 
 
 def bert(path):
-    """Twelve layers as transformers export them; false without PyTorch."""
+    """Twelve layers as exported by transformers; false without PyTorch."""
     code = """
 import sys, torch, transformers as tf
 m = tf.BertModel(tf.BertConfig()).eval()
@@ -154,7 +154,7 @@ def peer(engine, name, path, x, threads, folder):
 
 
 def measure(name, path, x, threads, folder):
-    """{engine: seconds}, of those that could"""
+    """{engine: seconds}, of the supporting ones"""
     times = {}
     times["quern, first"], times["  to its end"] = quern(path, x, threads, folder, True)
     times["quern, again"], _ = quern(path, x, threads, folder, False)
@@ -164,7 +164,7 @@ def measure(name, path, x, threads, folder):
 
 
 def table(threads, only, rounds):
-    """Lines."""
+    """The table, as lines."""
     yield "start, %d thread%s: seconds from a network's file to its first outputs, medians of %d rounds" % (
         threads, "s" * (threads > 1), rounds)
     with tempfile.TemporaryDirectory() as folder:
@@ -185,7 +185,7 @@ SHAPE = "f32[1,8,16,16]"
 
 
 def wide(n):
-    """Nodes of one input, all of them outputs."""
+    """A graph with one input whose nodes are all outputs."""
     ops = ("Relu", "Sin", "Tanh", "Exp", "Neg", "Sigmoid", "Abs", "Sqrt", "Cos", "Floor")
     yield "input %v: " + SHAPE
     yield from ("%%y%d: %s = %s(%%v)" % (k, SHAPE, ops[k % len(ops)]) for k in range(n))
@@ -199,7 +199,7 @@ def deep(n):
 
 
 def dense(n):
-    """Every node reads the two before it."""
+    """Every node reads the two previous ones."""
     yield "input %y0: " + SHAPE
     yield "%%y1: %s = Relu(%%y0)" % SHAPE
     yield from ("%%y%d: %s = %s(%%y%d, %%y%d)" % (k, SHAPE, ("Max", "Add")[k % 2], k - 1, k - 2) for k in range(2, n + 1))
@@ -207,14 +207,14 @@ def dense(n):
 
 
 def concat(n):
-    """One Concat of as many inputs."""
+    """One Concat with this number of inputs."""
     yield from ("input %%v%d: f32[1,3,32]" % k for k in range(n))
     yield "%%y: f32[1,%d,32] = Concat(%s) {axis=1}" % (3 * n, ", ".join("%%v%d" % k for k in range(n)))
     yield "output %y"
 
 
 def compile_seconds(path, folder, cold):
-    """Wall and processor time of `quern compile`, its compilers included."""
+    """Wall and processor time of `quern compile`, compilers included."""
     cache = folder + "/cache"
     if cold:
         shutil.rmtree(cache, ignore_errors=True)
@@ -226,7 +226,7 @@ def compile_seconds(path, folder, cold):
 
 
 def nodes():
-    """Lines: how the time to compile grows with the number of nodes."""
+    """The growth of the compile time with the number of nodes, as lines."""
     yield "quern compile, seconds: first (caches are empty) and again (all kernels are there); wall and processor time, and per node again"
     yield "  %-8s %7s  %8s %8s  %8s %8s  %9s" % ("", "nodes", "first", "cpu", "again", "cpu", "us/node")
     with tempfile.TemporaryDirectory() as folder:

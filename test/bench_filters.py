@@ -31,7 +31,7 @@ class Filters(unittest.TestCase):
         self.assertEqual({(r.c, r.h, r.w) for r in found}, {(3, 1080, 1920), (3, 540, 960)})
 
     def test_graphs(self):
-        """Each is accepted, gives what the row says, and is right."""
+        """Each graph is accepted, has the row's sizes, and computes the right result."""
         with tempfile.TemporaryDirectory() as d:
             for r in rows.filters():
                 small = dataclasses.replace(r, h=7, w=16)
@@ -66,7 +66,7 @@ class Filters(unittest.TestCase):
         self.assertEqual(len(filters.table([fast, slow, none], {})), 4)
 
     def test_torch(self):
-        """On the processor: the layer gives what unfold does, and both are timed."""
+        """On the CPU: the layer agrees with unfold, and both are timed."""
         build, root = os.path.abspath(sys.argv[1]), os.path.join(HERE, "..")
         has_sanitizers = b"__asan_init" in pathlib.Path(build, "libquern.so").read_bytes()
         if has_sanitizers or subprocess.run(["/usr/bin/python3", "-c", "import numpy, torch"], capture_output=True, check=False).returncode:

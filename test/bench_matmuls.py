@@ -26,7 +26,7 @@ def out(pointer, value):
 
 
 class Cuda:
-    """Memory of this process; a run takes a millisecond."""
+    """A simulated CUDA driver on this process's memory; a run takes a millisecond."""
 
     def __init__(self):
         self.memory, self.clock, self.at = {}, 0, {}
@@ -73,7 +73,7 @@ class Cuda:
 
 
 class Blas:
-    """Columns behind each other, c = a b, leading dimensions and strides in elements."""
+    """Column-major GEMM, c = a b, with leading dimensions and strides in elements."""
 
     def __init__(self, cuda):
         self.cuda, self.n_runs, self.damage = cuda, 0, 0
@@ -162,7 +162,7 @@ class Rows(unittest.TestCase):
                 matmuls.read_shapes(bad)
 
     def test_configurations_are_understood(self):
-        """By quern gemm itself: it gets as far as the device, which has no library."""
+        """By quern gemm itself: it accepts them, and fails at the device, which has no library."""
         for r in matmuls.shapes() + matmuls.read_shapes("2x3x5x7"):
             with tempfile.TemporaryDirectory() as d:
                 with open(d + "/c.json", "w") as f:
@@ -179,7 +179,7 @@ class Counting(unittest.TestCase):
         return self.HEAD + "".join('"d","t","x","","%s","k",%s,"%s",%s,%s,%s\n' % x for x in lines)
 
     def test_the_best_is_by_ratios(self):
-        """Of b, timed in a slow hour, the seconds are more than those of a."""
+        """b is slower than a in seconds, because it was timed while the machine was slow."""
         found = matmuls.trials(self.text(
             ("base", "ok", "", 4, 0, 0), ("base", "ok", "", 1, 0, 1),
             ("a", "ok", "", 3, 4, 0), ("a", "ok", "", 3.2, 4, 0), ("b", "ok", "", 5, 10, 0),
@@ -239,7 +239,7 @@ class Counting(unittest.TestCase):
 
 class Time(unittest.TestCase):
     def test_shares(self):
-        """Rows that take longer than their share leave less for those behind, and all end in time."""
+        """Rows that exceed their share leave less for later ones, and all end in time."""
         rng = random.Random(1)
         for n in (1, 7, 60):
             weights = [rng.choice((1, 1.5, 4)) for _ in range(n)]

@@ -35,8 +35,8 @@ class Rows(unittest.TestCase):
             self.assertIn(g, rows.GOALS)
 
     def test_a_transformer_layer_has_its_arithmetic(self):
-        """Of BERT at 1024 tokens: four projections, two matmuls of attention, two of the feed-
-        forward part."""
+        """BERT at 1024 tokens: four projections, two matmuls of attention, two of the feed-forward
+        part."""
         bert = {r.name: r for r in rows.group("matmul") if r.name.startswith("bert")}
         count = {"bert proj": 4}
         flops = sum(count.get(n, 1) * r.flops for n, r in bert.items())
@@ -101,7 +101,7 @@ class Stats(unittest.TestCase):
             self.assertLessEqual(high, max(x))
 
     def test_interval_covers_the_median(self):
-        """Of an exponential distribution: at least 95 %, and not by being far too wide."""
+        """Of an exponential distribution: at least 95 %, without being far too wide."""
         rng = random.Random(2)
         for n in (8, 25, 40):
             hit = 0
@@ -122,7 +122,7 @@ class Stats(unittest.TestCase):
         self.assertAlmostEqual(stats.geomean([2, 8]), 4)
 
 class Crew:
-    """Threads that each do so much whenever they are told to."""
+    """Threads that do a given amount of work on request."""
 
     def __init__(self, amounts):
         self.amounts, self.done = amounts, threading.Barrier(len(amounts) + 1)
@@ -150,7 +150,7 @@ class Crew:
 
 class Places(unittest.TestCase):
     def test_busy_threads_are_kept_apart(self):
-        """Busy ones get a processor each, idle ones and those that start later none of their own."""
+        """Busy threads get a processor each; idle ones and those started later are not bound."""
         if not places.used():
             self.skipTest("the system does not tell what threads use")
         all_cpus = os.sched_getaffinity(0)

@@ -51,14 +51,15 @@ def write_case(out, case):
 
 
 def ramp(info):
-    """The input that the outputs in folder `light` were computed from."""
+    """The input from which the outputs in folder `light` were computed."""
     shape = [d.dim_value for d in info.type.tensor_type.shape.dim]
     n = int(np.prod(shape))
     return (np.arange(n).reshape(shape) / n).astype(np.float32)
 
 
 def write_light(out):
-    """Networks of a thousand kilobytes, weights made by nodes, one input without a file of its own."""
+    """Networks of a megabyte, with weights computed by nodes and one input without a file of its
+    own."""
     folder = os.path.join(DATA, "light")
     for file in sorted(f for f in os.listdir(folder) if f.endswith(".onnx")):
         name = file[: -len(".onnx")]

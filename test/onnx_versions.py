@@ -39,7 +39,7 @@ def sigmoid(x):
 
 
 def binary_cases(op, f, make):
-    """The forms of opsets 1 to 6: equal shapes, or a second operand whose place is said."""
+    """The forms of opsets 1 to 6: equal shapes, or a second operand whose axis is an attribute."""
     a, b = make(2, 3, 4, 5), make(2, 3, 4, 5)
     yield op, 1, {"consumed_inputs": [0, 0]} if op in ("Add", "Sub", "Mul", "Div") else {}, [a, b], [f(a, b)]
     for version in (1, 6):
@@ -215,7 +215,7 @@ def reductions():
 
 
 def others():
-    """Versions whose types or outputs no case fits."""
+    """Versions whose types or outputs no case covers."""
     x, n = positive(2, 3, 4, 4), numpy_helper.from_array
     for v in versions("Constant"):
         yield "Constant", v, {"value": n(x, "c")}, [], [x]
@@ -268,7 +268,7 @@ def scattered(x):
 
 
 def experimental():
-    """Operators that ONNX took back, as other runtimes read them."""
+    """Operators that ONNX withdrew, with the semantics of other runtimes."""
     x = rand(2, 3, 5, 6)
     yield "Affine", 1, {"alpha": 2.0, "beta": -1.0}, [x], [2 * x - 1]
     yield "Scale", 1, {"scale": 0.5}, [x], [x / 2]
@@ -335,7 +335,8 @@ def write_sequences(out):
 
 
 def golden_cases():
-    """domain, operator -> models of ort_cases.py, which hold their inputs and what ONNX Runtime computed."""
+    """domain, operator -> models of ort_cases.py, which contain inputs and results of ONNX
+    Runtime."""
     cases = collections.defaultdict(list)
     for name in sorted(os.listdir(GOLDEN)):
         model = onnx.load(os.path.join(GOLDEN, name))
@@ -364,7 +365,7 @@ def write_golden(out, schema, cases):
 
 
 def write_unsupported(out, schema):
-    """A node of what no other case has: it must be refused with a reason."""
+    """A node of an operator without other cases: it must be rejected with a reason."""
     node = helper.make_node(schema.name, ["x"], ["y"], domain=schema.domain)
     graph = helper.make_graph([node], schema.name, [info_of("x", np.zeros(2, np.float32))], [info_of("y", np.zeros(2, np.float32))])
     write(f"{out}/model.onnx", model_of(graph, schema.since_version, schema.domain).SerializeToString())
@@ -417,7 +418,7 @@ def write_old(out, op, version, attrs, inputs, outputs):
 
 
 def signature(s):
-    """What decides how a node reads, besides element types."""
+    """Properties that change the meaning of a node, besides element types."""
     attrs = {k: (a.type, a.required, None if a.required else a.default_value.SerializeToString()) for k, a in s.attributes.items()}
     return attrs, [(i.name, i.option) for i in s.inputs], [(o.name, o.option) for o in s.outputs]
 
@@ -427,7 +428,8 @@ def fits(node, s):
 
 
 def expected(model, case, same):
-    """The outputs of the case's first data set as of the model's opset; None: nobody knows."""
+    """The outputs of the case's first data set with the semantics of the model's opset; None:
+    unknown."""
     inputs, outputs = case.data_sets[0]
     feeds = {i.name: x for i, x in zip(model.graph.input, inputs)}
     options = ort.SessionOptions()
@@ -476,7 +478,7 @@ def collect():
 
 
 def write_all(out, wanted):
-    """[(name, written)] of all versions; what is written out below comes first, numbered."""
+    """[(name, written)] of all versions; the explicit models come first, numbered."""
     names, count = {}, collections.Counter()
     for op, version, attrs, inputs, outputs in old_cases():
         if wanted and op not in wanted:

@@ -38,14 +38,14 @@ def s(x, t=F):
 
 
 class C:
-    """A constant of the model, where a plain array is an input."""
+    """A constant of the model; a plain array is an input."""
 
     def __init__(self, x):
         self.x = x
 
 
 def run(name, model, feeds):
-    """What ONNX Runtime gives, as the model stands; None: it cannot run it."""
+    """The results of ONNX Runtime for the model; None: it cannot run it."""
     global failed
     opts = ort.SessionOptions()
     opts.log_severity_level = 4
@@ -58,7 +58,8 @@ def run(name, model, feeds):
 
 
 def case(name, op, ins, n_out=1, domain=MS, onnx_opset=18, ml=3, keep=None, tolerance=None, **attrs):
-    """ins: arrays, C(array), None. n_out: how many outputs, or a list of bool. keep: which of them are compared, a slice."""
+    """ins: arrays, C(array), None. n_out: number of outputs, or a list of bool. keep: a slice of
+    the compared ones."""
     global written
     if not fnmatch.fnmatch(name, glob):
         return

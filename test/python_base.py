@@ -30,7 +30,7 @@ GRAPH = b"""graph {
 
 
 def scattered(rng, shape, dtype=np.float32):
-    """Small integers in an array whose axes lie in any order, some backwards, with gaps."""
+    """Small integers in an array with axes in any order in memory, some reversed, with gaps."""
     order = rng.sample(range(len(shape)), len(shape))
     steps = [rng.choice([1, 1, 2, -1]) for _ in shape]
     room = np.zeros([shape[d] * abs(steps[d]) for d in order], dtype)

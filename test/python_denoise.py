@@ -195,7 +195,8 @@ class Training(unittest.TestCase):
         self.assertLess(rates[500], 1e-6)
 
     def test_tone(self):
-        """The same as what is measured, but for the darkest and for what is brighter than white; and it always rises."""
+        """Approximates the measured curve, except for the darkest values and those brighter than
+        white; and is monotonic."""
         x = torch.linspace(0.01, 1, 500)
         self.assertLess((train.tone(x) - torch.from_numpy(evaluate.encode(x.numpy()))).abs().max(), 0.07)
         y = train.tone(torch.cat((torch.linspace(0, 1, 200), torch.logspace(0.01, 4, 200))))

@@ -38,7 +38,7 @@ torch.set_num_threads(1)  # arrays are small
 
 
 def outside(n, before, after, padding):
-    """Which element each place of a padded axis shows; n: zero."""
+    """The source index of each position of a padded axis; n: zero."""
     at = torch.arange(-before, n + after)
     if padding == "replicate":
         return at.clamp(0, n - 1)
@@ -50,7 +50,7 @@ def outside(n, before, after, padding):
 
 
 def places(n, k, dilation, padding):
-    """(n, k): for each pixel of the weights' map along an axis, what each tap shows."""
+    """(n, k): for each pixel of the weights along an axis, the source indices of the taps."""
     span = (k - 1) * dilation
     before = 0 if padding == "valid" else span // 2
     at = torch.arange(n)[:, None] + torch.arange(k)[None, :] * dilation
@@ -85,7 +85,7 @@ def reference(x, w, bias=None, kernel=(3, 3), splat=False, dilation=(1, 1), padd
 
 
 def scattered(rng, t):
-    """The same numbers in a tensor whose axes lie in any order, with gaps."""
+    """The same numbers in a tensor with axes in any order in memory, with gaps."""
     order = rng.sample(range(t.dim()), t.dim())
     steps = [rng.choice([1, 1, 2]) for _ in order]
     room = t.new_zeros([t.shape[d] * steps[d] for d in order])
@@ -181,7 +181,7 @@ class Filter(unittest.TestCase):
             self.close(op(x, one), reference(x, one, splat=splat), "strides 0")
 
     def test_backwards(self):
-        """Strides below 0, which arrays of numpy have."""
+        """Negative strides, which NumPy arrays may have."""
         op = quern.Operator("quern::WeightedFilter", {"kernel_shape": [3, 3]}, sizes="N:?:H:W,N:?:H:W")
         x, w = torch.randn(2, 3, 5, 6), torch.rand(2, 9, 5, 6)
         back = [t.flip(1, 2).numpy()[:, ::-1, ::-1] for t in (x, w)]
@@ -189,7 +189,7 @@ class Filter(unittest.TestCase):
         self.close(torch.from_numpy(op(*back)), reference(x, w), "backwards")
 
     def test_bias_gradient(self):
-        """Of the bias: an operator of the library, too."""
+        """The bias gradient is an operator of the library, too."""
         op = quern.Operator("ReduceSum", {"axes": [0, 2, 3], "keepdims": 0})
         g, bias = torch.randn(2, 3, 5, 6), torch.randn(3, requires_grad=True)
         weighted_filter(g, torch.rand(2, 9, 5, 6), 3, bias).backward(g)
@@ -262,7 +262,8 @@ class Module(unittest.TestCase):
         f.load_state_dict(f.state_dict())
 
     def test_example(self):
-        """The way programs that predict kernels use the layer: network, filter, loss, gradients; equal to PyTorch's through unfold."""
+        """As in programs that predict kernels: network, filter, loss, gradients; equal to PyTorch's
+        by unfold."""
         from torch_utils import WeightedFilter as Layer
         self.assertIs(Layer, WeightedFilter)
         torch.manual_seed(0)
@@ -383,7 +384,7 @@ class Module(unittest.TestCase):
 
 
 def on_cuda(tests):
-    """The same tests, whose tensors lie on a CUDA device."""
+    """The same tests with tensors on a CUDA device."""
     @unittest.skipUnless(torch.cuda.is_available() and hasattr(torch, "set_default_device"), "no CUDA device, or PyTorch before 2.0")
     class WithCuda(tests):
         def setUp(self):
@@ -391,7 +392,7 @@ def on_cuda(tests):
             self.addCleanup(torch.set_default_device, "cpu")
 
         def test_streams(self):
-            """Work in a side stream is waited for, and waits."""
+            """The library waits for work in a side stream, and that stream for the library."""
             x, w = torch.randn(1, 3, 400, 500), torch.rand(1, 25, 400, 500)
             want = reference(x * 2, w, kernel=(5, 5)) + 1
             weighted_filter(x, w, 5)  # built now
@@ -411,14 +412,15 @@ FilterOnCuda, ModuleOnCuda = on_cuda(Filter), on_cuda(Module)
 
 
 class OnCuda(torch.Tensor):
-    """Says that it lies there."""
+    """A CPU tensor that reports a CUDA device."""
     device = property(lambda self: torch.device("cuda", 0))
 
 
 @unittest.skipUnless(os.path.isfile(os.environ.get("QUERN_TEST_CUDA", "")), "no library that looks like CUDA's (test/python.sh names it)")
 @unittest.skipIf(torch.cuda.is_available(), "there is a CUDA device")
 class Imitation(unittest.TestCase):
-    """What kernels are launched on: the tensors' own memory, in the stream that is given. Nothing computes."""
+    """The arguments of kernel launches: the tensors' own memory and the given stream. A simulated
+    device does not compute."""
 
     def setUp(self):
         path = os.environ["QUERN_TEST_CUDA"]

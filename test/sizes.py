@@ -52,7 +52,8 @@ class Net:
         return f"v{self.n}"
 
     def size(self, x, axis, op=None, by=0):
-        """Of an axis of x, as a vector of one element; less, more, or divided by a number."""
+        """The size of an axis of x, as a vector of one element; less, more, or divided by a
+        number."""
         s = self.op("Gather", self.op("Shape", x), self.const(ints(axis)), axis=0)
         return self.op(op, s, self.const(ints(by))) if op else s
 
@@ -200,7 +201,7 @@ STRICTER = re.compile(r"(Pool|Slice) '\S+' needs .+ to be at least ")
 
 
 def differs(session, program, why, x):
-    """None, or what is wrong."""
+    """None, or the description of a difference."""
     try:
         want = session.run(None, {"x": x})[0]
     except Exception:

@@ -37,7 +37,7 @@ def conv3(n_in, n_out):
 
 
 def init_relu_net(net):
-    """Signals keep their magnitude through convolutions that are followed by Relu."""
+    """Weights that keep the magnitude of signals through convolutions followed by Relu."""
     for m in net.modules():
         if isinstance(m, (nn.Conv2d, nn.Linear, nn.ConvTranspose2d)):
             nn.init.kaiming_normal_(m.weight)
@@ -265,7 +265,7 @@ def interpolate(mode, **options):
 
 
 def resize_like():
-    """To the size of another tensor: the size is computed from a shape."""
+    """Resizes to the size of another tensor: the size is computed from a shape."""
     return Fn(
         lambda m, x: F.interpolate(
             m.down(x), size=x.shape[2:], mode="bilinear", align_corners=False
@@ -367,7 +367,7 @@ ODD = {
 
 
 class Two(nn.Module):
-    """Two inputs through one common convolution, pooled, scaled up again and joined."""
+    """Two inputs through one shared convolution, pooled, upsampled and concatenated."""
 
     def __init__(self):
         super().__init__()
@@ -395,7 +395,7 @@ class Encoder(nn.Module):
 
 
 def in_opset(opset):
-    """The operators that changed most; padding by computed amounts is exported from 11 on."""
+    """The operators that changed most; padding by computed amounts is exported from opset 11 on."""
 
     def make():
         net = nn.Sequential(
@@ -544,7 +544,7 @@ def export_gradient(path, op, shapes, attributes):
 
 
 def check_gradients(build, folder, name, conv, shape):
-    """Of a convolution with respect to its input and its weights."""
+    """Checks the gradients of a convolution with respect to its input and its weights."""
     torch.manual_seed(1)
     path, dnx = "%s/%s.onnx" % (folder, name), "%s/%s.dnx" % (folder, name)
     x, w, worst = torch.randn(shape), conv.weight.detach(), 0.0

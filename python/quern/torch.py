@@ -137,7 +137,7 @@ class Filter(torch.autograd.Function):
         ctx.spec = spec
         ctx.save_for_backward(x, w)
         shape, state = spec.output_shape(x, w), torch._C._get_tracing_state()
-        # A trace sees one operation that gives such a tensor, and replaces it; what comes from the library is no part of it.
+        # A trace records one operation that returns such a tensor, and replaces it; the library's operations are not recorded.
         traced = state and (x.clone() if shape == tuple(x.shape) else x.new_zeros([int(s) for s in shape]))
         torch._C._set_tracing_state(None)
         try:
