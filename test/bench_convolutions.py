@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# bench_convolutions.py BUILD: how tool/device-check conv reads what quern conv says, and its tables; a
+# bench_convolutions.py BUILD: how tool/device-check conv parses the output of quern conv, and its tables; a
 # small data set on the processor, no GPU is needed.
 import json
 import os

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# bench_matmuls.py BUILD: what tool/device-check gemm asks for and how it counts; matmuls as
+# bench_matmuls.py BUILD: shapes and statistics of tool/device-check gemm; matmuls as
 # cuBLAS's documentation defines them, by a stand-in in memory of this process; no GPU is needed.
 import ctypes
 import json

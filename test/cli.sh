@@ -164,7 +164,7 @@ code 0 compile small.graph -o b.dnx -d code; says 'kernel\|void'
 code 1 compile small.graph -o no/such/folder.dnx
 code 0 devices; says '"name":"cpu"'
 
-# what a program holds, keys and signatures
+# content of a program, keys and signatures
 code 0 run --help; says 'is code'
 code 0 show a.dnx; says '^code native .*user'; says '^not signed'
 code 2 key; says 'missing'

@@ -57,7 +57,7 @@ if command -v gnuplot > /dev/null; then
 else echo "skipped: plots, without gnuplot (tool/deps test)"
 fi
 
-# What was built is found again; what was not is said to be missing.
+# Existing binaries are found again; missing ones are reported.
 code 0 seed.csv --layers 1 --verify --loadprecompiled
 code 1 seed.csv --layers 1 --verify --loadprecompiled --dtype bf16; says "was never built"
 
@@ -73,7 +73,7 @@ code 0 seed.csv --layers 1 --bias --activation leakyrelu --verify --compareprof 
 says "och_4_bias_leakyrelu"; says "^  right:"; says "^  reference "
 code 1 seed.csv --layers 1 --pass weights --verify --implementation implicitGemmdace; says "gradients of weights are not"
 
-# A search finds something, and the next run takes what it found.
+# A search finds a schedule, and the next run uses it.
 code 0 seed.csv --layers 0 --verify --seconds 2 --max-candidates 6 --min-samples 2
 says "right"
 code 0 seed.csv --layers 0 --compareprof --loadprecompiled --totaliter 2 --out found

@@ -21,7 +21,7 @@ try() { "$@" > out 2>&1 || { cat out; fail "$*"; }; }
 size=$(wc -c < "$net")
 [ "$size" -lt 1000000 ] || fail "$net has $size bytes"
 
-# Scene 4 is one of those that nothing was learnt from. The sides are no multiples of what the network halves.
+# Scene 4 is not in the training set. The sides are not multiples of the network's alignment.
 try ./render --scene 4 noisy.npy 85 61 8
 try ./render --scene 4 --pass 1 --only-colour converged.npy 85 61 256
 try ./encode noisy.npy noisy.png

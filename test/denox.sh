@@ -61,7 +61,7 @@ code 2 denox net.onnx --device cpu --target-env=vulkan2.0; says 'vulkan1.4'
 code 2 denox net.onnx --device '*none such*'; says "'\*none such\*'"; says "'cpu'"
 code 2 denox net.onnx --fcoopmatt; says "'--fcoopmat\|'--coopmat'"
 
-# A device that is not here, by what it said of itself there.
+# A device that is not present, by its description.
 cat > there.json <<'X'
 [{"name":"vulkan","language":"spirv","device":"ACME Turbo 9","fingerprint":"vulkan ACME Turbo 9","caps":"arch=\"vulkan1.3\" vector_bytes=16 n_vector_regs=64 n_threads=64 l2_bytes=4194304 has_fma=1 is_gpu=1 max_group=1024 subgroup=32 subgroup_min=32 subgroup_max=32 shared_bytes=49152 max_push=256 buffer_align=64 has_subgroup=1 has_f16=1 has_i8=1 has_i16=1 has_i64=1 spirv=16 gflops=20000 gbps=500"}]
 X

@@ -5,7 +5,7 @@
 # PyTorch that is installed:
 #
 #   test/denox_net.py NET.onnx                 writes it, sizes of the picture free
-#   test/denox_net.py NET.onnx IN.npy OUT.npy  and what it makes of a picture (h, w, c)
+#   test/denox_net.py NET.onnx IN.npy OUT.npy  and its result for an image (h, w, c)
 #
 # PyTorch 1.13 has no convolution of f16 on a CPU and cannot export padding="same"; both are put in.
 import sys

@@ -44,7 +44,7 @@ END
 tail -c 4320 net.graph > all.u8.raw
 for i in 1 2 3; do tail -c +$((1440 * (i - 1) + 1)) all.u8.raw | head -c 1440 > $i.u8.raw; done
 
-# together FILE ARGUMENTS: all outputs of the three samples in one batch, one behind the other in FILE; alone: of each by itself.
+# together FILE ARGUMENTS: all outputs of the three samples in one batch, concatenated in FILE; alone: of each by itself.
 run() { exits 0 "$quern" run "$@"; }
 together() { to=$1; shift; run "$@" -i all.u8.raw -o y=y.raw -o z=z.raw; cat y.raw z.raw > "$to"; }
 alone() {

@@ -27,10 +27,10 @@ npy() {
 # numbers FILE COUNT: of an array of f32, one a line
 numbers() { tail -c $((4 * $2)) "$1" | od -A n -v -t f4 | tr -s ' ' '\n' | sed '/^$/d'; }
 
-# What the result must be, for lists X W of numbers and sizes h, w of the map of weights; what=dx or dw: the gradient of the sum of
+# The expected result, for lists X W of numbers and sizes h, w of the map of weights; what=dx or dw: the gradient of the sum of
 # products with the list DY, by differences.
 cat > model.awk <<'X'
-function place(p, n) { # where position p lies in n pixels; -1: nowhere
+function place(p, n) { # the index of position p in n pixels; -1: none
     if (p >= 0 && p < n) return p
     if (padding == "zero") return -1
     if (padding == "replicate") return p < 0 ? 0 : n - 1

@@ -25,7 +25,7 @@ done
 
 for l in libquern libquern_rt; do
     readelf -W -d "$build/$l.so" | grep -q "SONAME.*\[$l\.so\.[0-9]*\]" || fail "$l: no name with a version"
-    # Of sanitizers' own symbols and of what the linker makes nobody asks.
+    # Ignores symbols of sanitizers and of the linker.
     odd=$(nm -D --defined-only "$build/$l.so" | awk '{print $NF}' | grep -v '^quern_\|^_init$\|^_fini$\|asan\|tsan\|ubsan\|^__odr')
     [ -z "$odd" ] || fail "$l exports: $odd"
     [ "$(nm -D --defined-only "$build/$l.so" | grep -c ' quern_')" -gt 20 ] || fail "$l exports nothing"

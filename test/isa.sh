@@ -22,7 +22,7 @@ graph {
 X
 "$quern" compile net.graph -o net.dnx > out 2> err || wrong "cannot compile"
 
-# A description of a device says what it can do, not how a compiler is called: nothing of it is run.
+# A description of a device contains features, not commands of a compiler: nothing in it is executed.
 cat > evil.sh <<'X'
 #!/bin/sh
 touch RAN
@@ -113,7 +113,7 @@ code 0 "$quern" verify net.graph --program all.dnx --set H=9; says '^ok'
 code 0 "$quern" verify net.graph --program all.dnx --set H=9 --isa x86-64-v2; says '^ok'
 code 2 "$quern" run all.dnx --bench --timeout 0 --isa x86-64; says "no variant 'x86-64'"; says "x86-64-v2, x86-64-v3, x86-64-v4"
 
-# Tuned: what this processor has is measured, the rest is not said to be.
+# Tuned: variants that this processor supports are measured, the others are not reported as measured.
 code 0 "$quern" tune net.graph -o tuned.dnx --db t.db --isa x86-64-v2,aarch64+sve2 --timeout 2 --max-candidates 2 --optimize-for H=9
 case $list in *aarch64)
     says "aarch64+sve2"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # orphans.sh BUILD [N]: a tuner that is killed with kill -9 at N random moments (default 8) leaves
-# no process behind: no builds, no compilers and their children, no candidates. Every second time
+# no process running: no builds, no compilers and their children, no candidates. Every second time
 # its compiler is slow, so that it is killed while compiling.
 . "$(dirname "$0")/common.sh"
 n=${2:-8}

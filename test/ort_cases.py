@@ -204,7 +204,7 @@ for kind in (0, 1):
     case("matmul_bnb4_%d" % kind, "MatMulBnb4", [f(3, 24), C(q(5 * 24 // 2)), C(f((5 * 24 + 15) // 16))], N=5, K=24,
          block_size=16, quant_type=kind)
 
-# Attention. What lies in a cache behind its valid part is not specified.
+# Attention. The content of a cache after its valid part is not specified.
 X = [f(2, 3, 8), C(f(8, 24)), C(f(24))]
 case("attention", "Attention", X, num_heads=2)
 case("attention_mask", "Attention", X + [i(2, 3, hi=2, t=I32)], num_heads=2)

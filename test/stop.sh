@@ -63,7 +63,7 @@ sleep 0.5
 kill -TERM "$pid"
 ends_with 143 "run --bench"
 grep -q '^median' "$dir/log" || fail "nothing is said of what was timed"
-# conv: the layers that are done are told, the one in work is left to the next run; what was searched for it is in the database.
+# conv: finished layers are reported, the current one is left to the next run; its trials are in the database.
 printf 'channels,height,width,kernel_h,kernel_w,out_channels\n3,12,12,3,3,4\n' > "$dir/rows.csv"
 start conv "$dir/rows.csv" --verify --seconds 1000 --threads 1 --db "$dir/conv.db"
 until_measured conv

@@ -92,7 +92,7 @@ graph {
   output %y
 }
 X
-# weights that are read late, behind a branch without any whose buffers are free by then
+# weights that are read late, after a branch without weights whose buffers are free by then
 cat > gate.graph <<X
 graph {
   input %x: f32[1,3,H,W]
@@ -200,7 +200,7 @@ has modules/large/main.c modify_roi_out
 module fixed 31 17
 has modules/fixed/main.c modify_roi_in
 module mean 40 52
-# two kernels write one buffer, the second behind the first
+# two kernels write one buffer, the second after the first
 module join 17 31
 try ./host modules join 0 1 1 join.dnx
 code 0 explain join.dnx; says 'both(Concat).*in memory'
@@ -235,7 +235,7 @@ for s in '37 50' '8 16'; do
     try ./host modules denoise 0 $s denoise.dnx; cat out
 done
 
-# networks of the zoo, and random ones: what is no picture is refused
+# networks of the zoo, and random ones: values other than images are rejected
 export_any() { # export_any NAME NETWORK H W
     n=$((n + 1))
     timeout 300 "$quern" compile "$2" --device vulkan -o any.dnx > out 2> err || { wrong "does not compile: $1"; return; }
@@ -272,7 +272,7 @@ done
 [ $ran -gt 0 ] || wrong "no random network is a module"
 echo "$ran networks of the zoo and random ones"
 
-# several networks in one module, told apart by suffixes
+# several networks in one module, distinguished by suffixes
 code 0 compile skip.graph --device vulkan -o a.dnx
 code 0 compile skip.graph --device vulkan -o b.dnx --no-fusion
 code 0 export a.dnx b.dnx --to vkdt -o modules --module-name=both --suffix=one --suffix=sep
@@ -334,7 +334,7 @@ try ./vkdt-denox net.dnx -o pipe/modules/ --module-name=denox-conv \
 is_file pipe/modules/denoxcnv/main.c
 same input.comp pipe/modules/denoxcnv/input.comp
 
-# what is not for vkdt
+# networks that vkdt does not support
 code 0 compile skip.graph -o cpu.dnx
 code 1 export cpu.dnx --to vkdt -o modules --module-name=x; says "'c'"
 code 0 compile flat.graph --device vulkan -o flat.dnx
