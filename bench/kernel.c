@@ -1,18 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One convolution, matrix product or softmax at a time: what do the default schedule and the best predicted ones reach on a device?
+// Benchmark of single kernels: the default schedule and the best predicted ones on a device.
 //
 //   build/bench/kernel [-D DEVICE] [-T TYPE] [-t THREADS] [-n CANDIDATES] [-c CANDIDATE] [-g FAMILY] [-v] [-d] [-C] SHAPE ...
 //
-// SHAPE is conv:C,H,W,OC,K,STRIDE,GROUPS (padding K/2, bias and Relu fused), deconv:C,H,W,OC,K,STRIDE,GROUPS (transposed, STRIDE
-// times as large), maxpool:C,H,W,K,STRIDE or meanpool: likewise (padding K/2), gemm:M,N,K, softmax:ROWS,N, or of two or three
-// convolutions pair:C,H,W,MIDDLE,OC,K (both K x K), residual:C,H,W,MIDDLE,OC,STRIDE (1x1, 3x3 depthwise, 1x1). Of volumes: volume:C,D,H,W,OC,K,PADDING,BATCH, pooled: likewise (then halved by a maximum pool),
-// weights: likewise (the gradient of the convolution's weights), filter:C,H,W,K, splat:, softmax-filter: or outer: (K x K weights per pixel, their gradient; `,rows` for x innermost), padding K/2 and one image where these are left out. GROUPS may be left
-// out; with `,rows`, `,c8` or `,c16` behind them images have x innermost, or channels in blocks, instead of channels last. DEVICE is as in
-// `quern devices`, this processor if left out, TYPE f32, f16 or bf16,
-// of matrix products and convolutions u8, too: then weights are i8 and the sums i32, those of convolutions scaled back to u8. -g takes candidates of one family only, -v verifies, -d prints the kernel's text, -C empties the caches
-// before each run (of one thread of this processor). One line per candidate: GFLOP/s, percent of the peak (measured here, told by
-// other devices), GB/s that inputs and outputs take when each is moved once, predicted time.
+// SHAPE:
+//   conv:C,H,W,OC,K,STRIDE,GROUPS          padding K/2, bias and Relu fused; GROUPS may be omitted
+//   deconv:C,H,W,OC,K,STRIDE,GROUPS        transposed, STRIDE times as large
+//   maxpool:C,H,W,K,STRIDE, meanpool:      padding K/2
+//   gemm:M,N,K
+//   softmax:ROWS,N
+//   pair:C,H,W,MIDDLE,OC,K                 two convolutions, both K x K
+//   residual:C,H,W,MIDDLE,OC,STRIDE        three convolutions: 1x1, 3x3 depthwise, 1x1
+//   volume:C,D,H,W,OC,K,PADDING,BATCH      a 3-D convolution; by default padding K/2 and one volume
+//   pooled:                                likewise, followed by a maximum pool of 2
+//   weights:                               likewise, the gradient of the weights
+//   filter:C,H,W,K, splat:, softmax-filter:, outer:   K x K weights per pixel, and their gradient; `,rows`: x innermost
+//
+// With `,rows`, `,c8` or `,c16` after them images have x innermost, or channels in blocks, instead of channels last. DEVICE is as in
+// `quern devices`, by default this processor. TYPE: f32, f16, bf16; for matrix products and convolutions also u8, with i8 weights and
+// i32 sums, which convolutions scale back to u8. -g restricts the candidates to one family, -v verifies, -d prints the kernel's text,
+// -C flushes the caches before each run (of one thread of this processor). One line per candidate: GFLOP/s, percent of the peak
+// (measured here, reported by other devices), GB/s for one transfer of inputs and outputs, predicted time.
 #include "target.h"
 #include "tune/tune.h"
 
@@ -244,7 +253,7 @@ static bool make_softmax(struct bench *b, const i64 *s, struct err *e)
     return finish(b, graph_op(&b->g, "Softmax", S("softmax"), 1, &x), LAYOUT_ROWS, e);
 }
 
-/* Of images: the name after the last comma, channels last without one. */
+/* The layout of images: the name after the last comma; channels last without one. */
 static enum layout layout_behind(const char *text)
 {
     const char *comma = strrchr(text, ',');

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a processor can do at most, by the library's microbenchmarks (tune/rates.h), for the denominators of other measurements.
+// Measured peak of a processor, by the library's microbenchmarks (tune/rates.h): the denominator of other measurements.
 //
-//   build/bench/peak [THREADS]      one JSON object: {"threads":..,"gflops":..,"gbytes":..,"read":..}: f32 multiply-adds, memory that is
-//                                   copied and read; where there are such instructions "bf16":.. and "int8":.., in 10^9 operations
-//   build/bench/peak THREADS turns  does one of them whenever it is told to, for bench/compare: see turns()
+//   build/bench/peak [THREADS]      one JSON object: {"threads":..,"gflops":..,"gbytes":..,"read":..}: f32 multiply-adds, copying and
+//                                   reading of memory; with such instructions "bf16":.. and "int8":.., in 10^9 operations
+//   build/bench/peak THREADS turns  measures one of them on request, for bench/compare: see turns()
 //
-// The object has bursts of a fraction of a second; what is sustained beside other work is less, and turns() measures that.
+// The object contains the rates of bursts of a fraction of a second; turns() measures the lower sustained rates beside other work.
 #include "target.h"
 #include "tune/rates.h"
 
@@ -82,9 +82,9 @@ static json_t *answer(struct bench *b, json_t *ask)
     return time_runs(b, (long)count, (long)warm);
 }
 
-/* Lines of JSON, as bench/worker.py writes them, each with an answer: {"do": "load", "of": "flops"} or "read": what is to be done
-   from now on; the answer says how many flops or bytes a run has. {"do": "time", "count": N, "warm": M}: N runs behind M untimed ones;
-   the answer is what one took, by the clock and of processor time of a thread. */
+/* Commands of bench/worker.py, a line of JSON each, with an answer each. {"do": "load", "of": "flops"} or "read": selects the
+   measurement; the answer is the number of flops or bytes of a run. {"do": "time", "count": N, "warm": M}: N runs after M untimed
+   ones; the answer is the time of one, by the clock and of processor time of a thread. */
 static bool turns(struct bench_target *t, struct err *e)
 {
     char line[MAX_LINE];

@@ -31,7 +31,7 @@ static inline value_id add_conv(struct fixture *b, value_id x, const struct laye
     return y;
 }
 
-/* What may stand between two convolutions. */
+/* Operators between two convolutions. */
 static inline value_id random_middle(struct fixture *b, value_id y)
 {
     i64 c;

@@ -104,7 +104,7 @@ static bool cut_node(struct random_graph *s, u32 k)
     return true;
 }
 
-/* One of its inputs stands for its first output. */
+/* Replaces a node's first output by one of its inputs. */
 static bool bypass_node(struct random_graph *s, u32 k)
 {
     node_id n = k / 4 + 1;

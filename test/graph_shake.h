@@ -151,7 +151,7 @@ static double broadcast_element(const struct tensor *t, u32 r, const i64 *idx)
     return elem_f64(t->dtype, t->data, at);
 }
 
-/* Integers that are computed as floats, beyond what those hold. */
+/* Integers that are computed as floats, beyond the exact range of those. */
 static void shake_powers(struct rng *r, const struct op *op, struct tensor *t, struct tensor *const *in)
 {
     static const char *const names[] = {"Pow", "Shrink"};
@@ -182,7 +182,7 @@ static void shake_tail(struct rng *r, const struct op *op, struct tensor *t, con
     static const char *const names[] = {"*Gelu*"}, *const below_one[] = {"*Elu", "*elu", "Softplus", "Mish"};
     struct shake_type type;
     double most = 0;
-    if (op->props & (OP_RECURRENT | OP_SAMPLE) && shake_type_of(&type, t->dtype)) { /* sums of what may be as large as any of them */
+    if (op->props & (OP_RECURRENT | OP_SAMPLE) && shake_type_of(&type, t->dtype)) { /* sums of values as large as the bound */
         for (i64 i = 0, n = in ? tensor_count(in) : 0; i < n; i++) most = fmax(most, fabs(elem_f64(in->dtype, in->data, i)));
         for (i64 i = 0, n = tensor_count(t); i < n; i++) most = fmax(most, fabs(elem_f64(t->dtype, t->data, i)));
         if (!(most <= type.big)) shake_anyhow((u32)rng_range(r, 0, 5), t);

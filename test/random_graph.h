@@ -201,7 +201,8 @@ static bool add_op(struct random_graph *s, const struct op *op)
     op->random(op, &one, &s->rng);
     struct err e = {0};
     if (one.node.n != 2 || !op_infer_all(&one, &e)) return false;
-    /* what expansions make holds sizes in its attributes: its inputs have exactly the shapes it was made for */
+    /* attributes of expanded nodes hold sizes: their inputs must have exactly the shapes of the
+       expansion */
     for (int how = str_starts(str_of(op->name), S("quern::")); how < 3; how++)
         if (graft(s, &one, 1, how)) return true;
     return false;

@@ -10,7 +10,7 @@
 #include <string.h>
 
 struct sym_mark {
-    void *v[4]; /* facts, what variables and floors stand for, bounds */
+    void *v[4]; /* facts, bindings of variables and floors, bounds */
     u32 n[4];
 };
 
