@@ -5,13 +5,15 @@
 //
 //   regret       time of the family's default schedule over that of its best known one; of the row: of the schedule that an empty database selects
 //                over the best known of all
+//   choice       the same of the candidate that is predicted to be the fastest among those of the database: how good a model is that was changed
+//                after they were measured
 //   correlation  of predicted and measured times, by ranks (Spearman), of the family's candidates and of all
 //
-//   build/bench/model [-d DEVICE] [-t THREADS] [-l LIMITS] [-n TRIALS] [-b SECONDS] [-s SEED] DB [GROUP[:NAME] ...]
+//   build/bench/model [-d DEVICE] [-t THREADS] [-l LIMITS] [-n TRIALS] [-r DRAWS] [-b SECONDS] [-s SEED] DB [GROUP[:NAME] ...]
 //
-// Rows are selected by patterns ("conv", "matmul:bert*"). With -n each is tuned first, in DB: the
-// defaults of all families, then a search with that many trials; -b limits the seconds of all
-// together, and measurements are kept. Times of other devices, or of other numbers of threads, are
+// Rows are selected by patterns ("conv", "matmul:bert*"). With -n or -r each is tuned first, in DB: the
+// defaults of all families, DRAWS random schedules for each of them, a search with TRIALS trials; -b limits the
+// seconds of all together, and measurements are kept. Times of other devices, or of other numbers of threads, are
 // ignored. LIMITS restrict the device: "isa=x86-64-v3".
 #include "graphs.h"
 #include "target.h"
@@ -23,7 +25,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_ROWS = 512, LEAST_RANKS = 3 };
+enum { MAX_ROWS = 512, LEAST_RANKS = 3, MAX_SAMPLED = 100000 /* schedules of a family that are looked at */ };
 static const char rows_path[] = "bench/graphs.txt";
 
 struct row {
@@ -39,10 +41,10 @@ struct bench {
     i64 *var;
     char **pattern; int n_patterns;
     struct row row[MAX_ROWS]; u32 n;
-    u32 n_trials;
+    u32 n_trials, n_draws;
     u64 seed;
     double end; /* by os_now; 0: none */
-    struct { double *v; u32 n, cap; } regret, correlation; /* of rows */
+    struct { double *v; u32 n, cap; } regret, choice, correlation; /* of rows */
     u32 n_unknown; /* rows with an unmeasured default */
 };
 
@@ -76,52 +78,6 @@ static bool take_row(void *user, const struct bench_row *r, struct err *e)
     return !is_wanted(b, x.name) || bench_each_task(r->g, &b->target.caps, b->var, take_task, &x, e);
 }
 
-/* Tuning. */
-
-struct defaults { const struct bench *b; const struct row *r; i64 at; };
-
-static bool next_default(void *user, struct candidate *c)
-{
-    struct defaults *x = user;
-    for (const struct gen *g; (g = gen_at(x->at++));)
-        if (gen_matches(g, x->r->task, &x->b->target.caps)) {
-            *c = gen_initial(g, x->r->task, &x->b->target.caps, x->b->var);
-            return true;
-        }
-    return false;
-}
-
-static bool tune_row(struct bench *b, const struct row *r, struct err *e)
-{
-    struct defaults from = {b, r, 0};
-    struct tune_source source = {next_default, &from};
-    struct tune_task t = {.task = r->task, .var = b->var, .weight = 1};
-    struct tune_result result;
-    struct tune_opts o = {.driver = b->target.driver, .dev = b->target.dev, .min_samples = 5, .add_candidates = true, .measure = true,
-                          .seed = b->seed};
-    for (int k = 0; k < 2; k++) { /* the defaults, then a search */
-        if (b->end > 0 && os_now() >= b->end) return true;
-        o.timeout = b->end > 0 ? fmax(b->end - os_now(), 1e-3) : 0;
-        o.source = k ? NULL : &source;
-        o.max_candidates = k ? b->n_trials : 0;
-        bool ok = tune_run(&b->db, &t, 1, &o, &result, e);
-        buf_release(&result.vendor_reason);
-        if (!ok && e->code != ERR_NOTHING) return err_prefix(e, "%.*s", STR_ARG(r->name));
-        *e = (struct err){0};
-    }
-    return true;
-}
-
-static bool tune_rows(struct bench *b, struct err *e)
-{
-    for (u32 i = 0; b->n_trials && i < b->n; i++) {
-        double start = os_now();
-        if (!tune_row(b, &b->row[i], e)) return false;
-        fprintf(stderr, "%-44.*s %8.1f s\n", STR_ARG(b->row[i].name), os_now() - start);
-    }
-    return true;
-}
-
 /* Results of a row. */
 
 struct known_row {
@@ -138,6 +94,89 @@ static bool load(struct bench *b, const struct row *r, struct known_row *k, stru
     struct str sizes = sizes_text(&b->arena, r->task->g.sym, b->var, r->task);
     if (!db_trials(&b->db, b->env, task, sizes, &b->arena, &k->v, &k->n, e)) return false;
     k->reference = tune_reference_seconds(k->v, k->n);
+    return true;
+}
+
+/* Tuning. */
+
+struct defaults { const struct bench *b; const struct row *r; i64 at; };
+
+static bool next_default(void *user, struct candidate *c)
+{
+    struct defaults *x = user;
+    for (const struct gen *g; (g = gen_at(x->at++));)
+        if (gen_matches(g, x->r->task, &x->b->target.caps)) {
+            *c = gen_initial(g, x->r->task, &x->b->target.caps, x->b->var);
+            return true;
+        }
+    return false;
+}
+
+/* Random legal schedules of each family. */
+struct draws {
+    struct bench *b;
+    struct { struct candidate *v; u32 n, cap; } legal;
+    u32 at, left;     /* the current family's first one in `legal`; how many of it are still to be drawn */
+    struct rng rng;
+};
+
+static bool add_legal(void *user, const struct candidate *c)
+{
+    struct draws *x = user;
+    *arr_push(&x->b->arena, &x->legal) = *c;
+    return true;
+}
+
+/* legal holds one family after the other, behind their initial schedules. */
+static bool next_draw(void *user, struct candidate *c)
+{
+    struct draws *x = user;
+    u32 end = x->at;
+    while (end < x->legal.n && x->legal.v[end].gen == x->legal.v[x->at].gen) end++;
+    if (x->at == end) return false;
+    *c = x->legal.v[rng_range(&x->rng, x->at, end - 1)];
+    if (--x->left == 0 || end - x->at < x->b->n_draws) x->at = end, x->left = x->b->n_draws;
+    return true;
+}
+
+static u32 n_known(struct bench *b, const struct row *r, struct err *e)
+{
+    struct known_row k;
+    return load(b, r, &k, e) ? k.n : 0;
+}
+
+static bool tune_row(struct bench *b, const struct row *r, struct err *e)
+{
+    enum { DEFAULTS, DRAWS, SEARCH, N_STEPS };
+    struct defaults from = {b, r, 0};
+    struct draws draws = {.b = b, .left = b->n_draws, .rng = rng_seed(b->seed)};
+    struct tune_source source[N_STEPS] = {{next_default, &from}, {next_draw, &draws}};
+    struct tune_task t = {.task = r->task, .var = b->var, .weight = 1};
+    struct tune_result result;
+    struct tune_opts o = {.driver = b->target.driver, .dev = b->target.dev, .min_samples = 5, .add_candidates = true, .measure = true,
+                          .seed = b->seed};
+    if (b->n_draws) gen_scatter(r->task, &b->target.caps, MAX_SAMPLED, b->seed, add_legal, &draws);
+    for (int k = DEFAULTS; k < N_STEPS; k++) {
+        if (b->end > 0 && os_now() >= b->end) return true;
+        if ((k == DRAWS && !b->n_draws) || (k == SEARCH && !b->n_trials)) continue;
+        o.timeout = b->end > 0 ? fmax(b->end - os_now(), 1e-3) : 0;
+        o.source = k == SEARCH ? NULL : &source[k];
+        o.max_candidates = k == SEARCH ? b->n_trials + n_known(b, r, e) : 0; /* a limit of all */
+        bool ok = tune_run(&b->db, &t, 1, &o, &result, e);
+        buf_release(&result.vendor_reason);
+        if (!ok && e->code != ERR_NOTHING) return err_prefix(e, "%.*s", STR_ARG(r->name));
+        *e = (struct err){0};
+    }
+    return true;
+}
+
+static bool tune_rows(struct bench *b, struct err *e)
+{
+    for (u32 i = 0; b->n_trials + b->n_draws && i < b->n; i++) {
+        double start = os_now();
+        if (!tune_row(b, &b->row[i], e)) return false;
+        fprintf(stderr, "%-44.*s %8.1f s\n", STR_ARG(b->row[i].name), os_now() - start);
+    }
     return true;
 }
 
@@ -163,6 +202,19 @@ static const struct trial_row *best_of(const struct known_row *k, const struct g
     return best;
 }
 
+/* The one that is predicted to be the fastest. */
+static const struct trial_row *choice_of(const struct bench *b, const struct known_row *k, const struct gen *g)
+{
+    const struct trial_row *best = NULL;
+    double least = 0;
+    for (u32 i = 0; i < k->n; i++) {
+        if (!has_time(&k->v[i], true) || !is_of(&k->v[i], g)) continue;
+        double seconds = gen_predict(&k->v[i].cand, k->row->task, &b->target.caps, b->var);
+        if (!best || seconds < least) best = &k->v[i], least = seconds;
+    }
+    return best;
+}
+
 static const struct trial_row *row_of(const struct known_row *k, const struct candidate *c)
 {
     for (u32 i = 0; i < k->n; i++)
@@ -172,10 +224,10 @@ static const struct trial_row *row_of(const struct known_row *k, const struct ca
 
 static double seconds_of(const struct known_row *k, const struct trial_row *r) { return tune_row_seconds(r, k->reference); }
 
-/* 0: unknown */
-static double regret_of(const struct known_row *k, const struct gen *g, const struct candidate *first)
+/* r may be NULL. 0: unknown */
+static double regret_of(const struct known_row *k, const struct gen *g, const struct trial_row *r)
 {
-    const struct trial_row *r = row_of(k, first), *best = best_of(k, g);
+    const struct trial_row *best = best_of(k, g);
     return r && best ? fmax(1, seconds_of(k, r) / seconds_of(k, best)) : 0;
 }
 
@@ -227,18 +279,20 @@ static void print_line(struct bench *b, const struct known_row *k, const struct 
     struct relation r = rebase_ratios(b, k, g);
     if (r.n == 0) return;
     const struct trial_row *was = row_of(k, first), *best = best_of(k, g);
-    double regret = regret_of(k, g, first);
+    double regret = regret_of(k, g, was), choice = regret_of(k, g, choice_of(b, k, g));
     if (g) printf("  %-42s", g->name);
     else printf("%-44.*s", STR_ARG(k->row->name));
     printf("%6u", r.n);
     print_number("%10.3f", was ? 1e3 * seconds_of(k, was) : 0, was != NULL);
     print_number("%10.3f", best ? 1e3 * seconds_of(k, best) : 0, best != NULL);
     print_number("%8.3f", regret, regret > 0);
+    print_number("%8.3f", choice, choice > 0);
     print_number("%8.2f", r.rank, !isnan(r.rank));
     printf("\n");
     if (g) return;
     if (regret > 0) *arr_push(&b->arena, &b->regret) = regret;
     else b->n_unknown++;
+    if (choice > 0) *arr_push(&b->arena, &b->choice) = choice;
     if (!isnan(r.rank)) *arr_push(&b->arena, &b->correlation) = r.rank;
 }
 
@@ -260,22 +314,22 @@ static bool print_row(struct bench *b, const struct row *r, struct err *e)
 static bool print_table(struct bench *b, struct err *e)
 {
     printf("%.*s; %.*s\n", STR_ARG(buf_view(&b->target.fingerprint)), STR_ARG(buf_view(&b->target.toolchain)));
-    printf("%-44s%6s%10s%10s%8s%8s\n", "row, its families", "known", "default", "best ms", "regret", "rank");
+    printf("%-44s%6s%10s%10s%8s%8s%8s\n", "row, its families", "known", "default", "best ms", "regret", "choice", "rank");
     for (u32 i = 0; i < b->n; i++)
         if (!print_row(b, &b->row[i], e)) return false;
     /* sorts */
-    struct stats regret = stats_of(b->regret.v, b->regret.n), rank = stats_of(b->correlation.v, b->correlation.n);
+    struct stats regret = stats_of(b->regret.v, b->regret.n), choice = stats_of(b->choice.v, b->choice.n), rank = stats_of(b->correlation.v, b->correlation.n);
     u32 n = b->regret.n;
     if (n == 0) return err_set(e, ERR_NOTHING, "the database knows no row with its default schedule on this device, with so many threads: -n 50 measures them");
-    printf("%u rows: regret of the default median %.3f, most %.3f; correlation of ranks median %.2f, least %.2f\n", n, regret.median, b->regret.v[n - 1],
-           b->correlation.n ? rank.median : NAN, b->correlation.n ? b->correlation.v[0] : NAN);
+    printf("%u rows: regret of the default median %.3f, most %.3f; of the choice median %.3f, most %.3f; correlation of ranks median %.2f, least %.2f\n", n,
+           regret.median, b->regret.v[n - 1], choice.median, b->choice.v[b->choice.n - 1], b->correlation.n ? rank.median : NAN, b->correlation.n ? b->correlation.v[0] : NAN);
     if (b->n_unknown) printf("%u rows more whose default was not measured\n", b->n_unknown);
     return true;
 }
 
 static bool run(struct bench *b, const char *device, const char *path, struct err *e)
 {
-    if (!bench_target_open(&b->target, device, e) || !(b->n_trials ? db_open(&b->db, path, e) : db_open_to_read(&b->db, path, e))) return false;
+    if (!bench_target_open(&b->target, device, e) || !(b->n_trials + b->n_draws ? db_open(&b->db, path, e) : db_open_to_read(&b->db, path, e))) return false;
     b->env = db_env(&b->db, buf_view(&b->target.fingerprint), buf_view(&b->target.toolchain), e);
     bool ok = b->env != 0 && bench_each_row(rows_path, &b->arena, take_row, b, e) && tune_rows(b, e) && print_table(b, e);
     db_close(&b->db);
@@ -284,7 +338,7 @@ static bool run(struct bench *b, const char *device, const char *path, struct er
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: model [-d DEVICE] [-t THREADS] [-l LIMITS] [-n TRIALS] [-b SECONDS] [-s SEED] DB [GROUP[:NAME] ...]\n");
+    fprintf(stderr, "usage: model [-d DEVICE] [-t THREADS] [-l LIMITS] [-n TRIALS] [-r DRAWS] [-b SECONDS] [-s SEED] DB [GROUP[:NAME] ...]\n");
     return 2;
 }
 
@@ -295,12 +349,13 @@ int main(int argc, char **argv)
     const char *device = "cpu";
     int c;
     b->target.dev.n_threads = 1, b->seed = 1;
-    while ((c = getopt(argc, argv, "+d:t:l:n:b:s:")) != -1) {
+    while ((c = getopt(argc, argv, "+d:t:l:n:r:b:s:")) != -1) {
         if (c == '?') return usage();
         if (c == 'd') device = optarg;
         if (c == 't') b->target.dev.n_threads = (u32)atoi(optarg);
         if (c == 'l') b->target.dev.limits = str_of(optarg);
         if (c == 'n') b->n_trials = (u32)atoi(optarg);
+        if (c == 'r') b->n_draws = (u32)atoi(optarg);
         if (c == 'b') b->end = os_now() + atof(optarg);
         if (c == 's') b->seed = (u64)atoll(optarg);
     }
