@@ -93,7 +93,7 @@ static void store(struct contraction *c)
 
 static void emit(struct emit *m, const struct task *t, const struct caps *caps, const struct sched *s)
 {
-    struct view w;
+    struct view w = {0};
     halo_task_of(&w.q, t);
     look_at(&w, s);
     struct leaf leaf = leaf_mma;
@@ -104,17 +104,6 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
 }
 
 /* Choosing. */
-
-static bool is_listed(const struct view *w, const struct caps *caps)
-{
-    struct str list = str_of(caps->matrix);
-    struct caps_matrix x;
-    while (caps_matrix_next(&list, &x))
-        if (x.m == w->v.m && x.n == w->v.n && x.k == w->v.k && x.a == w->l.t.a.dtype && x.b == w->l.t.b.dtype &&
-            x.c == w->l.t.c.dtype && x.d == w->l.t.c.dtype)
-            return true;
-    return false;
-}
 
 /* Does the list hold a shape of that size, of whatever types? Asked for millions of points: words
  * are not taken apart. */
@@ -145,7 +134,7 @@ static bool is_possible(const struct view *w, const struct caps *caps)
 {
     const struct conv *c = &w->q.c;
     if (c->xa < 0) return false;
-    if (graph_value(c->g, c->w)->dtype != w->l.t.a.dtype || !is_listed(w, caps)) return false;
+    if (graph_value(c->g, c->w)->dtype != w->l.t.a.dtype || !mma_is_listed(&w->l.t, caps)) return false;
     return halo_plan_fits(&w->p, caps);
 }
 

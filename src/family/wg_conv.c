@@ -21,7 +21,7 @@ enum { MAX_CELLS = 64, MAX_READ = 4, MAX_UNROLLED = 128, LEAST = 16 /* threads *
 
 // clang-format off
 #define PARAMS(P)                                                                                                \
-    P(threads, "threads of a workgroup", LEAST, 32, 64, 128, 256)                                                    \
+    P(threads, "threads of a workgroup", LEAST, 32, 64, 128, 256)                                                \
     P(tc, "threads along output channels", 1, 2, 4, 8, 16)                                                       \
     P(px, "threads along x, the others along y", 1, 4, 8, 16, 32)                                                \
     P(rc, "output channels of a thread", 1, 2, 4, 8)                                                             \
@@ -85,7 +85,7 @@ static void store(struct contraction *c)
 
 static void emit(struct emit *m, const struct task *t, const struct caps *caps, const struct sched *s)
 {
-    struct view w;
+    struct view w = {0};
     halo_task_of(&w.q, t);
     look_at(&w, s);
     const struct params *v = &w.v;

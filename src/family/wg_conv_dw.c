@@ -93,7 +93,7 @@ static const struct leaf leaf = {open, multiply, store};
 
 static void emit(struct emit *m, const struct task *t, const struct caps *caps, const struct sched *s)
 {
-    struct facts x;
+    struct facts x = {0};
     const struct window_params v = params_of(s);
     struct halo h = {.q = &x.q, .p = &x.w.p, .m = m};
     struct dw own = {.w = &x.w};

@@ -174,6 +174,7 @@ static void open(struct contraction *c)
 static void multiply(struct contraction *c)
 {
     struct work *t = c->own;
+    halo_first_channel(t->f.h, c->now); /* once for all taps: the builder finds it again within their loops */
     footprint_each(&t->f, add_up, t);
 }
 
@@ -188,7 +189,7 @@ static const struct leaf leaf = {open, multiply, store};
 
 static void emit(struct emit *m, const struct task *t, const struct caps *caps, const struct sched *s)
 {
-    struct facts x;
+    struct facts x = {0};
     const struct window_params v = params_of(s);
     struct halo h = {.q = &x.pool.q, .p = &x.w.p, .m = m};
     struct work own = {.x = &x, .ordered = caps->deterministic};

@@ -109,9 +109,9 @@ static void open(struct halo *h, u32 subgroup)
     if (h->sums.parts > 1) result_open(m, &h->sums, h->p->type);
     open_grid(h);
     h->sums.part = h->share;
-    wg_enter(g);
     h->thread = g->t = kir_thread(m->k, 0); /* copies and outputs count threads, whatever their subgroups are */
-    if (!subgroup) place_thread(h); /* else parts are fragments */
+    if (subgroup) g->sg = g->n > subgroup ? kir_subgroup(m->k, 0) : kir_int(m->k, 0); /* parts are fragments */
+    else place_thread(h);
     open_arrays(h);
 }
 

@@ -56,6 +56,7 @@ enum { MMA_MAX = 8 };
 void mma_shape(struct mma_tile *t, enum dtype operand, enum dtype sum, i64 m, i64 n, i64 k);
 void mma_open(struct mma_tile *t, struct kir *k); /* the sums are zeros */
 kval mma_get(const struct mma_tile *t, struct kir *k, i64 i, i64 j);
+bool mma_is_listed(const struct mma_tile *t, const struct caps *c); /* does the target have such fragments? */
 /* Fragments of the operands of a step that begins with a term: number i along rows, number j along columns of the tile. */
 struct mma_source {
     void *user;

@@ -29,6 +29,16 @@ void mma_open(struct mma_tile *t, struct kir *k)
 
 kval mma_get(const struct mma_tile *t, struct kir *k, i64 i, i64 j) { return kir_load(k, t->acc, slot(t, k, i, j)); }
 
+bool mma_is_listed(const struct mma_tile *t, const struct caps *c)
+{
+    struct str list = str_of(c->matrix);
+    struct caps_matrix x;
+    while (caps_matrix_next(&list, &x))
+        if (x.m == t->c.rows && x.n == t->c.cols && x.k == t->a.cols && x.a == t->a.dtype && x.b == t->b.dtype && x.c == t->c.dtype && x.d == t->c.dtype)
+            return true;
+    return false;
+}
+
 /* Adds a column of fragments' products. */
 static void multiply_column(const struct mma_tile *t, struct kir *k, const kval *a, kval b, i64 j)
 {

@@ -77,17 +77,6 @@ void mma_emit(struct emit *m, const struct task *t, const struct caps *c, const 
 
 /* Choice. */
 
-static bool is_listed(const struct caps *c, const struct mma_sched *s, enum dtype t)
-{
-    struct str list = str_of(c->matrix);
-    struct caps_matrix x;
-    while (caps_matrix_next(&list, &x))
-        if (x.m == s->m && x.n == s->n && x.k == s->k && x.a == t && x.b == t &&
-            x.c == acc_type(s) && x.d == acc_type(s))
-            return true;
-    return false;
-}
-
 /* Rules of numbers alone: cheap. size: bytes of an operand's element. */
 static bool fits(const struct caps *c, const struct mma_sched *s, i64 size)
 {
@@ -110,7 +99,8 @@ static bool is_legal(const struct mma_task *t, const struct caps *c, const struc
 {
     struct blocking p = blocking_of(s);
     i64 size = dtype_size(t->operand);
-    return is_listed(c, s, t->operand) && (size <= SHORT || fits(c, s, size)) && blocking_is_useful(&t->c.x, &p);
+    struct mma_leaf l = leaf_of(t->operand, s);
+    return mma_is_listed(&l.t, c) && (size <= SHORT || fits(c, s, size)) && blocking_is_useful(&t->c.x, &p);
 }
 
 bool mma_legal(const struct gen_problem *p, const struct sched *v)
