@@ -280,19 +280,25 @@ bool check_init_for(struct check *c, const struct task *t, const i64 *var, u64 s
     return ok;
 }
 
+void check_expect_integers(struct check *c)
+{
+    const struct graph *g = &c->task->g;
+    enum dtype precision = graph_precision(g, graph_value(g, g->output.v[0])->dtype);
+    c->are_integers = true, c->off = max_integer_error;
+    c->exact_up_to = check_exact_up_to(precision, false), c->rtol = 2 * check_unit(precision);
+}
+
 bool check_init_integers(struct check *c, const struct task *t, const i64 *var, u64 seed, i64 most, struct err *e)
 {
-    *c = (struct check){.task = t, .are_integers = true, .off = max_integer_error};
+    *c = (struct check){.task = t};
     const struct graph *g = &t->g;
-    enum dtype precision = graph_precision(g, graph_value(g, g->output.v[0])->dtype);
     struct rng r = rng_seed(seed);
     bool ok = make_values(c, var, &r, e);
     for (value_id v = 1; v < g->value.n && ok; v++) {
         const struct value *x = graph_value(g, v);
         if (!x->producer && !x->data && dtype_is_float(x->dtype)) check_fill_integers(&c->value[v], most, &r);
     }
-    c->exact_up_to = check_exact_up_to(precision, false);
-    c->rtol = 2 * check_unit(precision);
+    check_expect_integers(c);
     ok = ok && evaluate(c, &c->arena, seed, e);
     if (!ok) check_release(c);
     return ok;

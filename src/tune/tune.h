@@ -252,6 +252,7 @@ bool check_init_for(struct check *c, const struct task *t, const i64 *var, u64 s
 i64 check_largest_integer(const struct task *t, const i64 *var);
 /* Inputs are integers up to most: errors are detected whatever the number of terms. */
 bool check_init_integers(struct check *c, const struct task *t, const i64 *var, u64 seed, i64 most, struct err *e);
+void check_expect_integers(struct check *c); /* outputs may only be off by less than the distance to another integer */
 void check_fill_integers(struct tensor *t, i64 most, struct rng *r); /* of both signs */
 double check_exact_up_to(enum dtype t, bool tf32);                   /* the type represents all integers up to it */
 double check_unit(enum dtype t);                                     /* half a unit in the last place of 1 */
