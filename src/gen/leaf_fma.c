@@ -79,7 +79,7 @@ static void find_vectors(struct contraction *p)
     bool by_terms = p->st.a_direct || p->a.term_step == 1;
     l->run = by_terms ? 1 : (u32)i64_min(VECTOR, l->row.near);
     l->deep = 1;
-    if (p->st.a_direct) l->deep = p->address->direct_run;
+    if (p->st.a_direct || p->address->loops) l->deep = p->address->direct_run; /* as far as these loops go in a step */
     else if (by_terms) l->deep = wg_power_dividing(VECTOR, p->s.bk / teams_of(l));
     assert(l->col.near % l->lanes == 0 && l->row.near % l->run == 0);
     assert(row_vectors(l) <= MAX_ROWS && col_vectors(l) <= MAX_COLS);
