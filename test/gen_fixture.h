@@ -491,4 +491,14 @@ static inline i32 value_of(const struct candidate *c, const char *param)
     return 0;
 }
 
+static inline void set_value(struct candidate *c, const char *param, i64 v)
+{
+    for (u32 i = 0; i < c->gen->n_param; i++)
+        if (!strcmp(c->gen->param[i].name, param)) {
+            c->sched.v[i] = (i32)v;
+            return;
+        }
+    fail_msg("no parameter %s", param);
+}
+
 #endif

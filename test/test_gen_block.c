@@ -10,16 +10,6 @@
 
 extern const struct gen gen_wg_gemm, gen_mma_gemm;
 
-static void set(struct candidate *c, const char *name, i64 v)
-{
-    for (u32 i = 0; i < c->gen->n_param; i++)
-        if (!strcmp(c->gen->param[i].name, name)) {
-            c->sched.v[i] = (i32)v;
-            return;
-        }
-    fail_msg("no parameter %s", name);
-}
-
 /* Random legal schedules. */
 
 /* Fast enough for the interpreter. */
@@ -87,7 +77,7 @@ static void test_matrix_streams(void **state)
         bool ok = random_gemm(&b) && gen_matches(b.only, &b.t, &b.caps) && check_init(&k, &b.t, b.var, seed, true, &b.e);
         for (i64 i = 0; ok && i < 6; i++) {
             if (!gen_random(&b.t, &b.caps, &b.rng, &c) || c.gen != b.only) c = gen_initial(b.only, &b.t, &b.caps, b.var);
-            set(&c, "split_k", 1), set(&c, "stream_k", 1 << i % 3);
+            set_value(&c, "split_k", 1), set_value(&c, "stream_k", 1 << i % 3);
             if (!gen_legal(&c, &b.t, &b.caps)) continue;
             if (!run(&b, &c, &k)) report(&b, &c, seed);
             n++;
@@ -181,7 +171,7 @@ static struct product_case known_one(const char *text)
         {"w", w}, {"tm", tm}, {"tn", tn}, {"bk", bk}, {"bly", bly}, {"blx", blx}, {"wly", wly}, {"wlx", wlx}, {"bswm", bsm},
         {"bswn", bsn}, {"wswm", wsm}, {"wswn", wsn}, {"split_k_local", lsu}, {"raster", map}, {"gsw", gsw}, {"un", un}, {"rp", rp}, {"sp", sp},
         {"glwa", bm * bk / threads % 4 ? 2 : 4}, {"glwb", bn * bk / threads % 4 ? 2 : 4}, {"lc", 1}, {"rc", lsu > 1}, {"split_k", 1}};
-    for (u32 i = 0; i < countof(all); i++) set(&c, all[i].name, all[i].v);
+    for (u32 i = 0; i < countof(all); i++) set_value(&c, all[i].name, all[i].v);
     struct block s = block_of(&c.sched);
     assert_int_equal(s.bm, bm);
     assert_int_equal(s.bn, bn);
@@ -245,7 +235,7 @@ static void build_known(const char *lang, const char *arch, u32 step)
         struct kernel kernel;
         struct buf text = {0}, bin = {0};
         open_product(&b, x.c.sched.v[P_w], x.batch, x.m, x.n, x.k);
-        set(&x.c, "stream_k", i / step % 2);
+        set_value(&x.c, "stream_k", i / step % 2);
         snprintf(b.caps.arch, sizeof b.caps.arch, "%s", arch);
         bool ok = gen_kernel(&kernel, &b.arena, &x.c, &b.t, &b.caps, &b.e) && lang_render(&text, l, &kernel.kir, &b.caps, &b.arena, &b.e) &&
                   l->build(&bin, buf_view(&text), &b.caps, 60, &b.e);
@@ -305,8 +295,8 @@ static bool draw_like(struct fixture *b, struct candidate *c)
         {"bswn", few[pick(b, 1, 3)]}, {"wswm", few[pick(b, 0, 2)]}, {"wswn", few[pick(b, 0, 2)]}, {"sp", (i32)pick(b, 0, 1)},
         {"rp", (i32)pick(b, 0, 1)}, {"un", wide[pick(b, 0, 2)]}, {"raster", few[pick(b, 2, 3)]}, {"glwa", 4}, {"glwb", 4}, {"lc", 1}, {"split_k", 1}};
     *c = (struct candidate){.gen = &gen_wg_gemm};
-    for (u32 i = 0; i < countof(all); i++) set(c, all[i].name, all[i].v);
-    set(c, "gsw", c->sched.v[P_split_k_local] > 1 ? 4 : 0), set(c, "rc", c->sched.v[P_split_k_local] > 1);
+    for (u32 i = 0; i < countof(all); i++) set_value(c, all[i].name, all[i].v);
+    set_value(c, "gsw", c->sched.v[P_split_k_local] > 1 ? 4 : 0), set_value(c, "rc", c->sched.v[P_split_k_local] > 1);
     struct block s = block_of(&c->sched);
     return s.threads <= 256 && gen_legal(c, &b->t, &b->caps);
 }

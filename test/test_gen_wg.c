@@ -69,8 +69,7 @@ static bool choose_boxes(struct fixture *b, struct candidate *c)
     for (u32 try = 0; try < 60; try++) {
         if (!gen_random(&b->t, &b->caps, &b->rng, c)) return false;
         if (c->gen != b->only) continue;
-        for (u32 i = 0; i < c->gen->n_param; i++)
-            if (!strcmp(c->gen->param[i].name, "tma")) c->sched.v[i] = 1;
+        set_value(c, "tma", 1);
         if (gen_legal(c, &b->t, &b->caps)) return true;
     }
     return false;

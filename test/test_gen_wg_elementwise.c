@@ -204,14 +204,6 @@ static void default_of(struct fixture *b, struct candidate *c)
     assert_string_equal(c->gen->name, "wg_elementwise");
 }
 
-static i32 param_of(const struct candidate *c, const char *name)
-{
-    for (u32 i = 0; i < c->gen->n_param; i++)
-        if (!strcmp(c->gen->param[i].name, name)) return c->sched.v[i];
-    fail_msg("no parameter '%s'", name);
-    return 0;
-}
-
 static void test_choice(void **state)
 {
     struct fixture b;
@@ -222,8 +214,8 @@ static void test_choice(void **state)
     sym dim[4] = {sym_const(&b.sym, 64), sym_const(&b.sym, 512)};
     *arr_push(&b.arena, &b.g.output) = add_op(&b, "Relu", add_input(&b, "x", 2, dim), 0, 0);
     default_of(&b, &c);
-    assert_int_equal(param_of(&c, "vec"), 8); /* 16 bytes */
-    assert_int_equal(param_of(&c, "stage"), 0);
+    assert_int_equal(value_of(&c, "vec"), 8); /* 16 bytes */
+    assert_int_equal(value_of(&c, "stage"), 0);
     fixture_close(&b);
 
     fixture_open(&b, 1);
@@ -231,8 +223,8 @@ static void test_choice(void **state)
     sym square[2] = {sym_const(&b.sym, 512), sym_const(&b.sym, 512)};
     *arr_push(&b.arena, &b.g.output) = add_op(&b, "Transpose", add_input(&b, "x", 2, square), 0, 0);
     default_of(&b, &c);
-    assert_int_equal(param_of(&c, "stage"), 1);
-    assert_int_equal(param_of(&c, "axis"), 1);
+    assert_int_equal(value_of(&c, "stage"), 1);
+    assert_int_equal(value_of(&c, "axis"), 1);
     fixture_close(&b);
 }
 

@@ -35,9 +35,7 @@ static void tally(struct fixture *b, const struct candidate *c, struct seen *s)
 static bool has_one_row(struct fixture *b, struct candidate *c, i32 order)
 {
     const struct { const char *name; i32 value; } to[] = {{"tr", 1}, {"tm", 1}, {"near", 1}, {"order", order}, {"stage", 2}, {"tc", 32}};
-    for (u32 i = 0; i < countof(to); i++)
-        for (u32 p = 0; p < c->gen->n_param; p++)
-            if (!strcmp(c->gen->param[p].name, to[i].name)) c->sched.v[p] = to[i].value;
+    for (u32 i = 0; i < countof(to); i++) set_value(c, to[i].name, to[i].value);
     return gen_legal(c, &b->t, &b->caps);
 }
 

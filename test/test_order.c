@@ -119,8 +119,7 @@ static void test_split(void **state)
     assert_true(make_task(&b));
     c = gen_initial(gen_find(S("gemm")), &b.t, &b.caps, b.var);
     for (i32 parts = 1; parts <= 2; parts++) {
-        for (u32 i = 0; i < c.gen->n_param; i++)
-            if (!strcmp(c.gen->param[i].name, "split_k")) c.sched.v[i] = parts;
+        set_value(&c, "split_k", parts);
         if (!gen_kernel(&k, &b.arena, &c, &b.t, &b.caps, &e)) fail_msg("%s", e.msg);
         assert_int_equal(rounds_alike(&b, &k, 1), parts == 1);
     }

@@ -197,10 +197,8 @@ static void test_fewer_products(void **state)
     double least = 1;
     for (i64 k = 0; k < countof(schedules); k++) {
         i32 m = schedules[k][2] - '0', mz = schedules[k][7] - '0';
-        for (u32 i = 0; i < c.gen->n_param; i++) {
-            if (strcmp(c.gen->param[i].name, "m") == 0) c.sched.v[i] = m;
-            if (strcmp(c.gen->param[i].name, "mz") == 0) c.sched.v[i] = mz;
-        }
+        set_value(&c, "m", m);
+        set_value(&c, "mz", mz);
         if (!gen_repair(&c, &p.task, &p.caps)) continue;
         compile(&p, &c);
         p.o.growth = gen_growth(&c);

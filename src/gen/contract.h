@@ -54,8 +54,8 @@ struct addressing {
     /* For leaves that need no blocks: elements of an operand at rows of a, columns of b, and terms of the whole contraction, one of them a vector. */
     kval (*element)(const struct contraction *p, bool is_b, kval i, kval term);
 
+    i64 direct_run;        /* terms of a that a thread reads at a time where a is not staged; those of a step of `loops` */
     /* For operands that are not staged; NULL where they always are. */
-    i64 direct_run;        /* terms of a that a thread reads at a time */
     void (*enter_row)(const struct contraction *p, kval i); /* computes the coordinates of row i of the block here, before all K blocks; NULL: not */
     void (*term)(const struct contraction *p, kval k_block, kval at, struct contract_term *t);
     kval (*direct_a)(const struct contraction *p, const struct contract_term *t, kval i, u32 lanes);

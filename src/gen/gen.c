@@ -101,7 +101,10 @@ static bool parse_current(struct candidate *c, struct str text, struct err *e)
 bool candidate_parse(struct candidate *c, struct str text, struct err *e)
 {
     struct buf b = {0};
-    bool ok = parse_current(c, candidate_rename(&b, text) ? buf_view(&b) : text, e);
+    struct err why = {0};
+    bool ok = parse_current(c, text, &why);
+    if (!ok && candidate_rename(&b, text)) why = (struct err){0}, ok = parse_current(c, buf_view(&b), &why);
+    if (!ok) err_set(e, why.code, "%s", why.msg);
     buf_release(&b);
     return ok;
 }

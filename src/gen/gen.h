@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// gen: families of algorithms. A plug-in file src/gen/NAME.c exports one `const struct gen gen_NAME`: which tasks it can do, the
+// gen: families of algorithms. A plug-in file src/family/NAME.c exports one `const struct gen gen_NAME`: which tasks it can do, the
 // schedule's parameters with their values, and the kernel for one schedule. It writes kernel IR through op's emit functions,
 // reads limits from struct caps only, and knows no language, device or vendor.
 #ifndef QUERN_GEN_H
