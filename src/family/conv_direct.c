@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// conv_direct: convolution with few output channels: a vector holds pixels of a row (gen/cpu_leaf_rows.c). The schedules and which of them is good.
+// conv_direct: convolution with few output channels: a vector holds pixels of a row (gen/tile_rows.c). The schedules and which of them is good.
 #include "gen/cpu.h"
 
 // clang-format off
@@ -23,10 +23,8 @@ static struct conv_sched sched_of(const struct sched *v, i64 lanes)
 
 static void emit(struct emit *m, const struct task *t, const struct caps *caps, const struct sched *v)
 {
-    struct conv c;
-    conv_of(&c, t);
-    const struct conv_sched s = sched_of(v, conv_lanes(&c, caps));
-    rows_emit(m, t, caps, &s);
+    const struct conv_sched s = read_sched(v);
+    conv_emit_planes(m, t, caps, &s);
 }
 
 /* Elements of the band of one grid iteration. */
@@ -46,7 +44,7 @@ static bool analyze(const struct gen_problem *p)
 {
     struct conv *c = p->facts;
     if (p->c->is_gpu || p->c->vector_bytes < 8 || !conv_of(c, p->t)) return false;
-    return c->simple && c->groups == 1 && c->oc <= LEAF_COLUMNS && c->xa >= 2 && c->stride[c->xa] == 1;
+    return c->simple && c->groups == 1 && c->oc <= TILE_COLUMNS && c->xa >= 2 && c->stride[c->xa] == 1;
 }
 
 static bool legal(const struct gen_problem *p, const struct sched *v)

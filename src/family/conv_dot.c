@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// conv_dot: convolution with few output channels whose input lies with channels last: a vector holds input channels (gen/cpu_leaf_terms.c).
+// conv_dot: convolution with few output channels whose input lies with channels last: a vector holds input channels (gen/tile_terms.c).
 // The schedules and which of them is good.
 #include "gen/cpu.h"
 
@@ -18,7 +18,7 @@ GEN_PARAM_READER(struct conv_sched, read_sched, PARAMS)
 static void emit(struct emit *m, const struct task *t, const struct caps *caps, const struct sched *v)
 {
     const struct conv_sched s = read_sched(v);
-    terms_emit(m, t, caps, &s);
+    conv_emit_vectors(m, t, caps, &s);
 }
 
 struct sizes { i64 lanes, nx, ny, tw, th, taps, outer; double rows, band; }; /* of the band: rows, elements */
@@ -50,7 +50,7 @@ static bool analyze(const struct gen_problem *p)
 {
     struct conv *c = p->facts;
     if (p->c->is_gpu || p->c->vector_bytes < 16 || !conv_of(c, p->t)) return false;
-    return c->simple && c->groups == 1 && c->oc <= LEAF_COLUMNS && c->xa >= 2 && 2 * c->ic >= conv_lanes(c, p->c) &&
+    return c->simple && c->groups == 1 && c->oc <= TILE_COLUMNS && c->xa >= 2 && 2 * c->ic >= conv_lanes(c, p->c) &&
            conv_input_layout(c) == LAYOUT_CLAST;
 }
 
@@ -62,7 +62,7 @@ static bool legal(const struct gen_problem *p, const struct sched *v)
     i64 pixels = s.ty * s.tx, n_vec = ceil_div(c->ic, conv_lanes(c, caps));
     if (s.tx > conv_lanes(c, caps) || pixels * c->oc + c->oc + 1 > caps->n_vector_regs)
         return false;
-    if (n_vec <= LEAF_VECTORS && n_vec * pixels * c->oc > 600) return false;
+    if (n_vec <= CONV_VECTORS && n_vec * pixels * c->oc > 600) return false;
     if (sizes_of(c, caps, &s, NULL).band * 4 > 4 * (double)caps->l2_bytes + 1e6) return false;
     return c->ya >= 0 || (s.ty == 1 && s.th == 1);
 }

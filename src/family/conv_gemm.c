@@ -5,7 +5,7 @@
 // their time: multiply-adds at the rate that the tile's loads allow, waste of tiles that hang over,
 // filling the band, the epilogue, memory traffic, and the balance between threads. The initial
 // schedule is the best predicted one of a short list.
-#include "gen/conv.h"
+#include "gen/cpu.h"
 
 // clang-format off
 #define PARAMS(P)                                                                                                        \

@@ -143,8 +143,7 @@ i64 conv_lanes(const struct conv *c, const struct caps *caps)
 i64 conv_dot_terms(const struct conv *c, const struct caps *caps)
 {
     enum dtype x = graph_value(c->g, c->x)->dtype, w = graph_value(c->g, c->w)->dtype;
-    bool has = dtype_size(x) == 1 && c->ic > 1 && caps->vector_bytes >= 16 && caps_has_dot(caps, x, w, c->type);
-    return has ? kir_dot_terms(x, w, c->type) : 1;
+    return dtype_size(x) == 1 && c->ic > 1 ? tile_dot_k(caps, x, w, c->type) : 1;
 }
 
 bool conv_is_inside(const struct conv *c, u32 a)
@@ -499,7 +498,7 @@ void band_init(struct band *b, struct emit *m, const struct conv *c, const struc
     b->dot = conv_dot_terms(c, caps);
     b->terms = round_up(c->ic, b->dot);
     band_elements(b, caps);
-    b->width = s->nr * b->lanes;
+    b->per = b->lanes, b->width = s->nr * b->lanes;
     b->n_blocks = ceil_div(b->c.oc, b->width);
     b->is_flat = conv_is_flat(&b->c, s);
     b->xa = b->c.xa, b->ya = b->c.ya;
@@ -518,7 +517,8 @@ void band_init(struct band *b, struct emit *m, const struct conv *c, const struc
                          .nr = s->nr,
                          .lanes = b->lanes,
                          .type = b->type,
-                         .group = b->dot,
+                         .leaf = b->dot > 1 ? &tile_dot : &tile_fma,
+                         .dot_k = b->dot,
                          .ahead = s->ahead};
     axis_order(b);
     sym tx = sym_const(st, s->tx), ty = sym_const(st, s->ty);
@@ -552,6 +552,7 @@ void band_alloc(struct band *b)
         b->rows = kir_alloc(k, KS_WORK, b->type, 1, kir_int(k, tile_rows_size(&b->t)));
     tile_open(&b->t);
     if (!b->temp && !b->rows) tile_loop_epilogue(&b->t, b->c.y, 1, b->to ? b->to->v : 0);
+    if (b->t.leaf == &tile_terms) b->t.collected = kir_alloc(k, KS_WORK, b->type, 1, kir_int(k, tile_collected_size(&b->t)));
 }
 
 kval band_open(struct band *b, i64 parts)
@@ -597,19 +598,4 @@ struct tile_out band_target(struct band *b, kval y, kval x)
     o.x_exact = b->xa >= 0 && gen_static(c->g, b->x_ext, 1) % b->s.tx == 0 &&
                 gen_static(c->g, b->x_ext, -1) > 0;
     return o;
-}
-
-void band_store_pixels(struct band *b, const struct tile_out *o, i64 dy, i64 dx, i64 c, kval sum)
-{
-    struct emit *m = b->m;
-    struct kir *k = m->k;
-    const struct result r = {.v = b->c.y, .inner = 1};
-    kval idx[MAX_RANK], x = kir_add_i(k, o->idx[b->xa], dx), n = kir_sub(k, o->x_end, x);
-    for (u32 i = 0; i < MAX_RANK; i++) idx[i] = o->idx[i];
-    if (b->ya >= 0) idx[b->ya] = kir_add_i(k, o->idx[b->ya], dy);
-    idx[1] = kir_int(k, c);
-    idx[b->xa] = kir_ramp(k, x, 1, b->lanes);
-    emit_limit(m, n);
-    result_store(m, &r, idx, sum, n);
-    emit_limit(m, 0);
 }

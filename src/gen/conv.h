@@ -5,7 +5,7 @@
 #ifndef QUERN_GEN_CONV_H
 #define QUERN_GEN_CONV_H
 
-#include "gen/gen.h"
+#include "gen/cpu_contract.h"
 
 enum conv_stage {
     STAGE_DIRECT, /* pixels are read from the input where it lies */
@@ -63,7 +63,6 @@ void conv_window(struct conv *c, const struct graph *g, const struct node *n);
 /* How the values lie that the input is made of: judged by the first found behind views and pointwise nodes. */
 enum layout conv_input_layout(const struct conv *c);
 i64 conv_lanes(const struct conv *c, const struct caps *caps); /* of vectors that hold sums */
-void gen_conv_emit(struct emit *m, const struct task *t, const struct caps *caps, const struct conv_sched *s);
 bool conv_is_flat(const struct conv *c, const struct conv_sched *s);
 struct space conv_space(const struct conv *c);      /* pixels of a flat convolution, merged; of a transposed one all positions */
 /* Bytes that are stored side by side where `channels` channels of a pixel are; 0: none, or other kernels' business. */
@@ -83,12 +82,13 @@ struct band {
     i64 terms;                 /* channels of a group of the convolution, in whole groups of a DOT */
     enum dtype band_type;      /* of the band: the input's for a DOT, else as the sums */
     u32 band_lanes;            /* of the vectors that fill it */
-    i64 n_blocks, width;       /* blocks of output channels and channels per block */
+    i64 n_blocks, width, per;  /* blocks of output channels; channels of a block, of an accumulator */
     struct space flat;         /* pixels, when flat */
     bool is_flat;
     i32 xa, ya;
     sym x_ext, y_ext, x_tile, y_tile; /* output pixels: all, and per grid iteration */
     kval wbuf, work, rows, temp;
+    kval row;                  /* of few output channels: first element of the tile's rows */
     kval group;                /* number of the group of channels */
     kval channels;             /* channels of this group that exist, 0: all */
     i64 n_channels;            /* depthwise: in all */
@@ -104,9 +104,7 @@ struct band {
     kval share;                /* number of the iteration among those that share the terms */
     kval phase;                /* of a transposed convolution: number of the iteration's */
     const struct scratch *to;  /* where results go, NULL: through the epilogue to the outputs */
-    /* Multiply-adds of the tile at (y, x) and a block of output channels, accumulators set; it may say where the outputs are. NULL:
-       conv.c's own. */
-    void (*product)(struct band *b, kval y, kval x, kval block, struct tile_out *o);
+    const struct cpu_addressing *address;
 };
 
 void band_init(struct band *b, struct emit *m, const struct conv *c, const struct caps *caps, const struct conv_sched *s);
@@ -116,16 +114,21 @@ kval band_open(struct band *b, i64 parts);
 void band_alloc(struct band *b);               /* its arrays; part of band_open */
 void band_fill(struct band *b);
 struct tile_out band_target(struct band *b, kval y, kval x); /* channels are the caller's */
-/* The epilogue on one vector of pixels along x of channel c, dy and dx from the target's first; those behind x_end are left out. */
-void band_store_pixels(struct band *b, const struct tile_out *o, i64 dy, i64 dx, i64 c, kval sum);
 static inline bool is_tile_axis(const struct band *b, u32 a) { return (i32)a == b->xa || (i32)a == b->ya; }
 bool sym_is(const struct graph *g, sym s, i64 want);
 
-/* conv.c: dense convolutions, b->group is set */
-kval conv_pack(struct band *b);                       /* weights, before emit_args */
+/* conv.c: convolutions as contractions; cpu_addr_*.c walk over their terms */
 void conv_in_place(struct band *b);                   /* instead of band_layout: pixels are read where they lie */
-void conv_emit_grids(struct band *b, const struct task *t, const struct caps *caps); /* behind emit_args and the strides: all of the kernel */
-void conv_walk(struct band *b, kval from, kval to);   /* all tiles of the iteration, blocks of output channels from..to-1 */
+void conv_emit(struct band *b, const struct task *t, const struct caps *caps); /* behind emit_args and the strides: all of the kernel */
+void conv_walk(struct band *b, kval from, kval to);   /* all tiles of the iteration, b->group is set, blocks of output channels from..to-1 */
+/* For addressings, whose own is the band. */
+u32 conv_open(struct cpu_contraction *p);
+void conv_levels(struct cpu_contraction *p, kval from, kval to); /* part of it: all tiles of the iteration, blocks of output channels from..to-1; from 0: there is one */
+struct tile_out conv_target(struct cpu_contraction *p, const struct cpu_piece *e);
+
+/* cpu_addr_band.c */
+kval conv_pack(struct band *b);                       /* weights, before emit_args */
+extern const struct cpu_addressing cpu_band;
 
 /* tail.c: what stands behind a convolution: pointwise nodes, then perhaps windows side by side (pooling) and pointwise nodes
    again. */

@@ -39,12 +39,11 @@ bool phases_of(struct trans *c, const struct task *t); /* with outputs that tile
 bool phases_read_clast(const struct trans *c);         /* does the input lie with channels last? */
 void phases_emit(struct emit *m, const struct task *t, const struct caps *caps, const struct phases_sched *v);
 
-/* Convolutions with few output channels. */
-enum {
-    LEAF_COLUMNS = 8, /* output channels, at most */
-    LEAF_VECTORS = 4, /* cpu_leaf_terms.c: so many vectors of terms are written out, more are a loop */
-};
-void rows_emit(struct emit *m, const struct task *task, const struct caps *caps, const struct conv_sched *s);    /* cpu_leaf_rows.c */
-void terms_emit(struct emit *m, const struct task *task, const struct caps *caps, const struct conv_sched *own); /* cpu_leaf_terms.c */
+/* cpu_addr_band.c: convolutions by taps and channels; of few output channels (at most TILE_COLUMNS) with vectors of pixels along x, or of input
+   channels. */
+enum { CONV_VECTORS = 4 }; /* so many vectors of input channels are written out, more are a loop */
+void gen_conv_emit(struct emit *m, const struct task *t, const struct caps *caps, const struct conv_sched *s);
+void conv_emit_planes(struct emit *m, const struct task *t, const struct caps *caps, const struct conv_sched *s);  /* s->ty, xv, th, tw */
+void conv_emit_vectors(struct emit *m, const struct task *t, const struct caps *caps, const struct conv_sched *s); /* s->ty, tx, th, tw */
 
 #endif

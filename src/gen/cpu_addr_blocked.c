@@ -30,7 +30,7 @@ bool blocked_of(struct conv *c, const struct task *t)
 }
 
 struct walk {             /* one task */
-    struct band b;        /* first: its product gets the walk from there */
+    struct band b;        /* first: the contraction's own */
     i64 block;            /* channels of a block of the input */
     i64 taps;             /* in all */
     kval next;            /* elements from one block of channels to the next */
@@ -265,37 +265,39 @@ static void by_ends(struct walk *x, struct pixels p, kval x_at, kval block, stru
     while (open--) kir_end(x->b.m->k);
 }
 
-/* The tile at (y, x) and a block of output channels. */
-static void product(struct band *b, kval y, kval x_at, kval block, struct tile_out *o)
+static void multiply(struct cpu_contraction *p, struct tile *t, const struct cpu_piece *e, struct tile_out *o)
 {
-    (void)o;
-    struct walk *x = (struct walk *)b;
+    struct walk *x = p->own;
+    struct band *b = &x->b;
     struct kir *k = b->m->k;
+    kval y = e->at[CPU_Y], x_at = e->at[CPU_X], block = e->at[CPU_BLOCK];
     const struct conv *c = &b->c;
-    struct pixels p = {.where = WHERE_INSIDE};
-    p.at = kir_mul(k, kir_mul_i(k, b->group, c->ic / x->block), x->next);
+    struct pixels q = {.where = WHERE_INSIDE};
+    q.at = kir_mul(k, kir_mul_i(k, b->group, c->ic / x->block), x->next);
     for (u32 a = 0; a < c->rank; a++) {
         if (a == 1) continue;
         kval at = (i32)a == b->xa ? x_at : (i32)a == b->ya ? y : b->pos[a];
         kval first = axis_taps(x, a, at);
-        if ((i32)a == b->xa) p.first = first;
-        p.at = kir_add(k, p.at, kir_mul(k, first, b->step[a]));
+        if ((i32)a == b->xa) q.first = first;
+        q.at = kir_add(k, q.at, kir_mul(k, first, b->step[a]));
     }
-    struct ends e = b->xa >= 0 ? ends_of(b) : (struct ends){.n = 1};
-    if (e.n) {
-        by_ends(x, p, x_at, block, e);
+    struct ends ends = b->xa >= 0 ? ends_of(b) : (struct ends){.n = 1};
+    if (ends.n) {
+        by_ends(x, q, x_at, block, ends);
         return;
     }
     i64 reach = (b->s.tx - 1) * c->stride[b->xa] + (c->k[b->xa] - 1) * c->dil[b->xa];
     kval end = emit_size(b->m, b->is_flat ? b->x_ext : c->in[b->xa]);
-    kir_if(k, kir_bin(k, KI_AND, kir_bin(k, KI_LE, kir_int(k, 0), p.first),
-                      kir_lt(k, kir_add_i(k, p.first, reach), end)));
-    all_taps(x, p, block);
+    kir_if(k, kir_bin(k, KI_AND, kir_bin(k, KI_LE, kir_int(k, 0), q.first),
+                      kir_lt(k, kir_add_i(k, q.first, reach), end)));
+    all_taps(x, q, block);
     kir_else(k);
-    p.where = WHERE_ASKED;
-    all_taps(x, p, block);
+    q.where = WHERE_ASKED;
+    all_taps(x, q, block);
     kir_end(k);
 }
+
+static const struct cpu_addressing blocked = {.open = conv_open, .target = conv_target, .multiply = multiply};
 
 void blocked_emit(struct emit *m, const struct task *t, const struct caps *caps, const struct conv_sched *s)
 {
@@ -303,11 +305,11 @@ void blocked_emit(struct emit *m, const struct task *t, const struct caps *caps,
     struct conv c;
     blocked_of(&c, t);
     band_init(&x->b, m, &c, caps, s);
-    x->b.product = product;
+    x->b.address = &blocked;
     x->block = conv_in_block(&c), x->taps = 1;
     for (u32 a = 2; a < c.rank; a++) x->taps *= c.k[a];
     x->b.wbuf = pack_weights(x);
     emit_args(m);
     walk_input(x);
-    conv_emit_grids(&x->b, t, caps);
+    conv_emit(&x->b, t, caps);
 }

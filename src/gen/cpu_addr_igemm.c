@@ -62,7 +62,7 @@ i64 igemm_channels(const struct igemm *x, const struct conv_sched *s) { return s
 i64 igemm_slices(const struct igemm *x, const struct conv_sched *s) { return ceil_div(x->c.ic, igemm_channels(x, s)) * x->c.k[x->axis]; }
 
 struct walk {            /* one task */
-    struct band b;       /* first: its product gets the walk from there */
+    struct band b;       /* first: the contraction's own */
     struct igemm x;
     i64 channels, slices;
     bool copies;
@@ -286,22 +286,22 @@ static void slice_product(struct walk *w, const struct rows *first, kval slice, 
     while (loops--) kir_end(k);
 }
 
-/* The tile of rows from x_at on and a block of output channels: this iteration's share of the slices. */
-static void product(struct band *b, kval y, kval x_at, kval block, struct tile_out *o)
+/* This iteration's share of the slices. */
+static void multiply(struct cpu_contraction *p, struct tile *t, const struct cpu_piece *e, struct tile_out *o)
 {
-    (void)y;
-    struct walk *w = (struct walk *)b;
+    struct walk *w = p->own;
+    struct band *b = &w->b;
     struct kir *k = b->m->k;
     struct rows r;
     i64 ks = b->s.split_k;
-    kval w_at = kir_add(k, kir_mul_i(k, b->group, b->n_blocks), block);
+    kval w_at = kir_add(k, kir_mul_i(k, b->group, b->n_blocks), e->at[CPU_BLOCK]);
     for (u32 a = 2; w->x.up && a < b->c.rank; a++) {
         const struct trans_axis *x = &w->x.trans.ax[a];
         w->phase[a] = trans_phase_of(k, &w->x.trans, b->phase, a);
         w_at = kir_add(k, kir_mul_i(k, w_at, x->step), trans_fact(k, x, FACT_FIRST, w->phase[a]));
     }
     w_at = kir_mul_i(k, w_at, w->slices * w->slice_size);
-    find_rows(w, x_at, &r);
+    find_rows(w, e->at[CPU_X], &r);
     if (w->x.up) o->px = (const kval(*)[MAX_RANK])w->out, o->exists = w->exists;
     kval slices = kir_mul_i(k, tap_count(w, w->x.axis), w->slices / b->c.k[w->x.axis]);
     kval from = kir_div_i(k, kir_mul(k, b->share, slices), ks), to = kir_div_i(k, kir_mul(k, kir_add_i(k, b->share, 1), slices), ks);
@@ -310,17 +310,19 @@ static void product(struct band *b, kval y, kval x_at, kval block, struct tile_o
     kir_end(k);
 }
 
+static const struct cpu_addressing igemm = {.open = conv_open, .target = conv_target, .multiply = multiply};
+
 void igemm_emit(struct emit *m, const struct task *t, const struct caps *caps, const struct conv_sched *s)
 {
     struct walk *w = arena_new(m->arena, struct walk);
     igemm_of(&w->x, t);
     band_init(&w->b, m, &w->x.c, caps, s);
-    w->b.product = product;
+    w->b.address = &igemm;
     w->channels = igemm_channels(&w->x, s), w->slices = igemm_slices(&w->x, s), w->copies = s->copy;
     if (w->copies) w->b.size = sym_const(m->g->sym, w->channels * s->tx);
     w->b.wbuf = pack_weights(w);
     emit_args(m);
     emit_stream(m, s->nt);
     walk_input(w);
-    conv_emit_grids(&w->b, t, caps);
+    conv_emit(&w->b, t, caps);
 }

@@ -329,6 +329,7 @@ void phases_emit(struct emit *m, const struct task *t, const struct caps *caps, 
                          .ty = 1,
                          .tx = v->tx,
                          .nr = v->nr,
+                         .leaf = &tile_fma,
                          .lanes = gen_lanes(caps, b->c.type),
                          .type = b->c.type};
     b->width = b->t.nr * b->t.lanes;

@@ -30,8 +30,7 @@ struct gemm_split gemm_split_of(const struct gemm *x, const struct gemm_sched *s
 i64 gemm_dot_k(const struct gemm *x, const struct caps *c)
 {
     enum dtype a = graph_value(x->g, x->a)->dtype, b = graph_value(x->g, x->b)->dtype;
-    bool has = c->vector_bytes >= 16 && caps_has_dot(c, a, b, x->type);
-    return has ? kir_dot_terms(a, b, x->type) : 1;
+    return tile_dot_k(c, a, b, x->type);
 }
 
 struct piece { /* of the result, one register tile */
@@ -401,7 +400,8 @@ void gemm_emit(struct emit *m, const struct task *t, const struct caps *c,
                             .nr = s->nr,
                             .lanes = p->lanes,
                             .type = p->type,
-                            .group = p->group,
+                            .leaf = p->group > 1 ? &tile_dot : &tile_fma,
+                            .dot_k = p->group,
                             .ahead = s->ahead > 1 ? s->ahead : 0};
     if (p->x.b_const) p->right = gemm_pack_const(p);
     emit_args(m);

@@ -5,6 +5,7 @@
 #ifndef QUERN_GEN_GEMM_EMIT_H
 #define QUERN_GEN_GEMM_EMIT_H
 
+#include "gen/cpu_contract.h"
 #include "gen/gemm.h"
 
 enum gemm_right {

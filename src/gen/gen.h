@@ -257,62 +257,7 @@ struct scratch {
     bool whole;               /* vectors that hang over the last channel are stored as a whole */
 };
 
-/* tile.c: the register tile of matrix products and convolutions: ty x tx pixels (rows) times nr vectors of channels (columns),
-   accumulators in registers, one multiply-add per accumulator and step. */
-struct tile {
-    struct emit *m;
-    i64 ty, tx, nr;
-    u32 lanes;
-    enum dtype type;          /* of the accumulators */
-    i64 group;                /* terms that a step adds, neighbours in both operands (DOT); 0, 1: one */
-    kval acc;                 /* REG array */
-    i64 ahead;                /* steps that the packed operand is asked for ahead of its use, 0: not */
-    kval limit;               /* not 0: columns that the operand has from the tile's first on; it is not padded */
-    kval spill;               /* not 0: WORK array of all accumulators, see tile_loop_epilogue */
-};
-struct tile_in {              /* where a step's pixels come from: a[at + dy*y_step + dx*x_step] */
-    kval buf, at;
-    kval y_step, x_step;      /* x_step 0: per pixel index px[] instead */
-    const kval *px;           /* a pixel whose index is 0 takes no part in the step */
-    const kval *inside;       /* not NULL, with px: per pixel, is it one of the input? Others are zero */
-};
-struct tile_out {
-    kval idx[MAX_RANK];       /* of the anchor's output: first pixel */
-    i32 y_axis, x_axis;       /* -1: none */
-    u32 c_axis;
-    i64 x_step;               /* outputs from one pixel to the next along x, 0: 1 */
-    kval c;                   /* first channel */
-    kval y_end, x_end, c_end; /* behind the last that exists; c_end 0: all channels exist */
-    bool y_exact, x_exact;    /* no tile hangs over the end */
-    value_id anchor;
-    kval temp;                /* not 0: the anchor's elements go to this array, dense with c innermost; no epilogue */
-    i64 parts;                /* 0: 1. Summands of each element in temp, see struct result */
-    kval part;
-    kval rows;                /* not 0: WORK array of lanes*nr x pitch; the epilogue runs along x, for outputs with x innermost */
-    const struct scratch *to; /* not NULL: to scratch memory instead, pixels that hang over, too: there is room */
-    const kval (*px)[MAX_RANK]; /* not NULL: index of each pixel, instead of the axes */
-    const kval *exists;       /* with px: does it? 0: always */
-};
-void tile_open(struct tile *t);                                   /* allocates the accumulators */
-/* For tiles that are stored through an epilogue, to the outputs or to the scratch memory of a value: allocates memory for a loop over
-   them where it is long. */
-void tile_loop_epilogue(struct tile *t, value_id anchor, u32 c_axis, value_id of);
-/* Accumulators begin with the bias (0: zeros) of the channels from c on; end: behind the last that exists, 0: all of them do. */
-void tile_clear(struct tile *t, value_id bias, kval c, kval end);
-void tile_step(const struct tile *t, const struct tile_in *a, kval b, kval b_at); /* b: nr*lanes groups per step, in one piece */
-/* n steps, whose elements of the left operand lie `step` apart from a.at on, and of b behind each other from b_at on; ku of them in an iteration of
-   a loop, the rest behind it. ku 0: all are written out. */
-void tile_steps(const struct tile *t, struct tile_in a, kval step, kval b, kval b_at, i64 n, i64 ku);
-void tile_resume(const struct tile *t, const struct tile_out *o); /* accumulators begin with what an earlier tile left in o->temp */
-void tile_prefetch(const struct tile *t, const struct tile_out *o); /* asks for it */
-kval tile_full(const struct tile *t, const struct tile_out *o);   /* all its pixels exist? 0: always */
-void tile_store(const struct tile *t, const struct tile_out *o);
-i64 tile_rows_size(const struct tile *t);                         /* elements of tile_out.rows */
-double tile_step_cycles(i64 pixels, i64 nr); /* predicted cycles of one step */
-bool tile_is_legal(const struct caps *c, i64 pixels, i64 nr);     /* fits the registers and is worth it */
-kval tile_temp_index(struct emit *m, value_id anchor, u32 c_axis, const kval *idx); /* of tile_out.temp */
-
-/* Where the elements of a heavy node's value go: through the epilogue to the task's outputs, or to a TEMP array, dense with one axis
+/* tile.c: where the elements of a heavy node's value go: through the epilogue to the task's outputs, or to a TEMP array, dense with one axis
    innermost, for gen_elementwise_rest. */
 struct result {
     value_id v;
@@ -322,6 +267,7 @@ struct result {
     kval part;                /* number of the one being stored */
     const struct scratch *to; /* not NULL: there instead */
 };
+kval tile_temp_index(struct emit *m, value_id anchor, u32 c_axis, const kval *idx); /* in the TEMP array */
 void result_open(struct emit *m, struct result *r, enum dtype t); /* allocates the TEMP array */
 void result_store(struct emit *m, const struct result *r, const kval *idx, kval val, kval limit); /* first lanes, 0: all */
 kval result_load(struct emit *m, const void *result, const kval *idx); /* emit_fn: from the TEMP array */

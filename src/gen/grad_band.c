@@ -498,7 +498,7 @@ void grad_emit(struct emit *m, const struct task *t, const struct caps *caps, co
     band_init(&w->y, m, &w->q.y, caps, &y);
     w->in_tile = s->taps;
     w->combos = grad_combos(&w->q, s->taps), w->rest = grad_combos(&w->q, w->q.n_taps) / w->combos;
-    w->t = (struct tile){.m = m, .ty = w->combos, .tx = s->tx, .nr = s->nr, .lanes = w->x.lanes, .type = w->x.type};
+    w->t = (struct tile){.m = m, .ty = w->combos, .tx = s->tx, .nr = s->nr, .leaf = w->by_rows ? &tile_terms : w->q.depthwise ? &tile_channels : &tile_fma, .lanes = w->x.lanes, .type = w->x.type};
     w->width = w->t.nr * w->t.lanes, w->channels = w->by_rows ? w->t.nr : w->width;
     w->n_tiles = ceil_div(w->q.oc, w->channels);
     w->mb = s->mb ? i64_min(s->mb, w->n_tiles) : w->n_tiles;

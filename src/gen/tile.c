@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// tile: the register tile that convolutions and matrix products share. One step loads nr
-// vectors of the packed operand, and for every pixel one scalar that is spread to all lanes. All
-// copies are written out here, with constant accumulator numbers, so that legalising turns the
-// accumulator array into plain registers.
+// tile: the register tile of contractions on processors. What a step adds to it is its leaf's business (tile_fma.c, tile_dot.c,
+// tile_rows.c, tile_terms.c, tile_channels.c). All copies are written out, with constant accumulator numbers, so that legalising
+// turns the accumulator array into plain registers.
 //
 // Storing is where the epilogue runs: the anchor is bound to the accumulators and the task's
 // outputs are asked for at the pixel's index with a ramp as channel. For outputs whose innermost
 // axis is x the tile is turned round in a small scratch array first, so that the epilogue and its
 // stores run along x. A long epilogue is written down once, in a loop over the tile in memory: a
 // copy of it for every accumulator would take compilers longer than anything else, and gain nothing.
-#include "gen/gen.h"
+#include "gen/tile.h"
 
 enum { MAX_EPILOGUE = 1000 }; /* instructions of all copies of an epilogue, beyond which it stands in a loop */
 
@@ -60,16 +59,17 @@ void tile_loop_epilogue(struct tile *t, value_id anchor, u32 c_axis, value_id of
         t->spill = kir_alloc(t->m->k, KS_WORK, t->type, 1, kir_int(t->m->k, n * t->lanes));
 }
 
-static kval acc_at(const struct tile *t, i64 pixel, i64 j)
-{
-    return kir_int(t->m->k, pixel * t->nr + j);
-}
+kval tile_acc(const struct tile *t, i64 row, i64 j) { return kir_int(t->m->k, row * t->nr + j); }
 
-void tile_clear(struct tile *t, value_id bias, kval c, kval end)
+void tile_clear(const struct tile *t, value_id bias, kval c, kval end)
 {
     struct kir *k = t->m->k;
-    kval init[8];
+    kval init[TILE_COLUMNS];
     assert(t->nr <= countof(init));
+    if (t->leaf->clear) {
+        t->leaf->clear(t, bias, c);
+        return;
+    }
     for (i64 j = 0; j < t->nr; j++) {
         init[j] = kir_const_f(k, t->type, t->lanes, 0);
         if (!bias) continue;
@@ -79,49 +79,48 @@ void tile_clear(struct tile *t, value_id bias, kval c, kval end)
     }
     emit_limit(t->m, 0);
     for (i64 p = 0; p < t->ty * t->tx; p++)
-        for (i64 j = 0; j < t->nr; j++) kir_store(k, t->acc, acc_at(t, p, j), init[j]);
+        for (i64 j = 0; j < t->nr; j++) kir_store(k, t->acc, tile_acc(t, p, j), init[j]);
 }
 
-static kval pixel_at(const struct kir *k, const struct tile_in *a, i64 dy, i64 dx)
+static kval row_at(const struct tile *t, const struct tile_in *a, i64 p)
 {
-    struct kir *w = (struct kir *)k;
-    kval at = dy ? kir_add(w, a->at, kir_mul_i(w, a->y_step, dy)) : a->at;
-    return dx ? kir_add(w, at, kir_mul_i(w, a->x_step, dx)) : at;
+    struct kir *k = t->m->k;
+    i64 dy = p / t->tx, dx = p % t->tx;
+    if (a->px) return kir_add(k, a->at, a->px[p]);
+    kval at = dy ? kir_add(k, a->at, kir_mul_i(k, a->y_step, dy)) : a->at;
+    return dx ? kir_add(k, at, kir_mul_i(k, a->x_step, dx)) : at;
+}
+
+void tile_add(const struct tile *t, const struct tile_in *a, const kval *right, kval (*left)(const struct tile *t, const struct tile_in *a, kval at),
+              kval (*multiply)(struct kir *k, kval left, kval right, kval sum))
+{
+    struct kir *k = t->m->k;
+    for (i64 p = 0; p < t->ty * t->tx; p++) {
+        if (a->px && !a->px[p]) continue;
+        kval x = left(t, a, row_at(t, a, p));
+        if (a->inside) x = kir_select(k, a->inside[p], x, kir_const_f(k, t->type, 1, 0));
+        for (i64 j = 0; j < t->nr; j++) {
+            kval at = tile_acc(t, p, j);
+            kir_store(k, t->acc, at, multiply(k, x, right[j], kir_load(k, t->acc, at)));
+        }
+    }
 }
 
 void tile_step(const struct tile *t, const struct tile_in *a, kval b, kval b_at)
 {
-    struct kir *k = t->m->k;
-    i64 g = i64_max(1, t->group), lanes = t->lanes * g; /* of a vector of the operand */
-    kval w[8];
-    assert(t->nr <= countof(w) && (g == 1 || !t->limit));
-    for (i64 j = 0; j < t->nr; j++) {
-        kval at = kir_ramp(k, kir_add_i(k, b_at, j * lanes), 1, (u32)lanes);
-        w[j] = t->limit ? kir_load_n(k, b, at, kir_add_i(k, t->limit, -j * lanes)) : kir_load(k, b, at);
-        if (g == 1) w[j] = kir_cast(k, t->type, w[j]);
-    }
-    for (i64 j = 0; t->ahead && j < t->nr; j++)
-        kir_prefetch(k, b, kir_add_i(k, b_at, (t->ahead * t->nr + j) * lanes));
-    for (i64 dy = 0; dy < t->ty; dy++)
-        for (i64 dx = 0; dx < t->tx; dx++) {
-            i64 p = dy * t->tx + dx;
-            if (a->px && !a->px[p]) continue;
-            kval at = a->px ? kir_add(k, a->at, a->px[p]) : pixel_at(k, a, dy, dx);
-            kval x = kir_load(k, a->buf, kir_ramp(k, at, 1, (u32)g));
-            x = kir_repeat(k, g == 1 ? kir_cast(k, t->type, x) : x, (u32)lanes);
-            if (a->inside) x = kir_select(k, a->inside[p], x, kir_const_f(k, t->type, 1, 0));
-            for (i64 j = 0; j < t->nr; j++) {
-                kval old = kir_load(k, t->acc, acc_at(t, p, j));
-                kir_store(k, t->acc, acc_at(t, p, j),
-                          g == 1 ? kir_fma(k, x, w[j], old) : kir_dot(k, x, w[j], old));
-            }
-        }
+    assert(t->nr <= TILE_COLUMNS);
+    t->leaf->step(t, a, b, b_at);
+}
+
+i64 tile_dot_k(const struct caps *c, enum dtype a, enum dtype b, enum dtype sum)
+{
+    return c->vector_bytes >= 16 && caps_has_dot(c, a, b, sum) ? kir_dot_terms(a, b, sum) : 1;
 }
 
 void tile_steps(const struct tile *t, struct tile_in a, kval step, kval b, kval b_at, i64 n, i64 ku)
 {
     struct kir *k = t->m->k;
-    i64 width = t->nr * t->lanes * i64_max(1, t->group), whole = ku ? n / ku * ku : 0;
+    i64 width = t->nr * t->lanes * i64_max(1, t->dot_k), whole = ku ? n / ku * ku : 0;
     kval at = a.at;
     if (whole) {
         kval i = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, whole), ku);
@@ -260,7 +259,7 @@ static void store_pixel(const struct tile *t, const struct tile_out *o, i64 p, i
         kval c = kir_add_i(k, o->c, j * t->lanes), limit = o->c_end ? kir_sub(k, o->c_end, c) : 0;
         emit_limit(m, limit);
         idx[o->c_axis] = kir_ramp(k, c, 1, t->lanes);
-        result_store(m, &r, idx, kir_load(k, t->acc, acc_at(t, p, j)), limit);
+        result_store(m, &r, idx, kir_load(k, t->acc, tile_acc(t, p, j)), limit);
     }
     if (ok) kir_end(k);
     emit_limit(m, 0);
@@ -291,11 +290,11 @@ void tile_resume(const struct tile *t, const struct tile_out *o)
         for (i64 j = 0; j < t->nr; j++) {
             kval at = kir_ramp(k, kept_index(t, o, p, j), 1, t->lanes);
             kval limit = o->c_end ? kir_sub(k, o->c_end, kir_add_i(k, o->c, j * t->lanes)) : 0;
-            kir_store(k, t->acc, acc_at(t, p, j), limit ? kir_load_n(k, o->temp, at, limit) : kir_load(k, o->temp, at));
+            kir_store(k, t->acc, tile_acc(t, p, j), limit ? kir_load_n(k, o->temp, at, limit) : kir_load(k, o->temp, at));
         }
         if (!ok) continue;
         kir_else(k);
-        for (i64 j = 0; j < t->nr; j++) kir_store(k, t->acc, acc_at(t, p, j), kir_const_f(k, t->type, t->lanes, 0));
+        for (i64 j = 0; j < t->nr; j++) kir_store(k, t->acc, tile_acc(t, p, j), kir_const_f(k, t->type, t->lanes, 0));
         kir_end(k);
     }
 }
@@ -319,7 +318,7 @@ static void transpose_tile(const struct tile *t, const struct tile_out *o)
             for (i64 j = 0; j < t->nr; j++) {
                 kval at = kir_int(k, (dy * channels + j * t->lanes) * pitch + dx);
                 kir_store(k, o->rows, kir_ramp(k, at, pitch, t->lanes),
-                          kir_load(k, t->acc, acc_at(t, dy * t->tx + dx, j)));
+                          kir_load(k, t->acc, tile_acc(t, dy * t->tx + dx, j)));
             }
 }
 
@@ -394,7 +393,7 @@ static void store_spilled(const struct tile *t, const struct tile_out *o)
     kval idx[MAX_RANK], zero = kir_int(k, 0);
     for (i64 p = 0; p < t->ty * t->tx; p++)
         for (i64 j = 0; j < t->nr; j++)
-            kir_store(k, t->spill, kir_ramp(k, kir_int(k, (p * t->nr + j) * t->lanes), 1, t->lanes), kir_load(k, t->acc, acc_at(t, p, j)));
+            kir_store(k, t->spill, kir_ramp(k, kir_int(k, (p * t->nr + j) * t->lanes), 1, t->lanes), kir_load(k, t->acc, tile_acc(t, p, j)));
     for (u32 i = 0; i < MAX_RANK; i++) idx[i] = o->idx[i];
     kval y = kir_loop(k, KL_SERIAL, zero, pixels_along(t, o, o->y_axis, t->ty), 1);
     kval x = kir_loop(k, KL_SERIAL, zero, pixels_along(t, o, o->x_axis, t->tx), 1);
@@ -430,9 +429,28 @@ kval tile_full(const struct tile *t, const struct tile_out *o)
     return all;
 }
 
+void tile_store_along(const struct tile *t, const struct tile_out *o, i64 dy, i64 dx, i64 c, kval sum)
+{
+    struct emit *m = t->m;
+    struct kir *k = m->k;
+    const struct result r = result_of(o);
+    kval idx[MAX_RANK], x = kir_add_i(k, o->idx[o->x_axis], dx), n = kir_sub(k, o->x_end, x);
+    for (u32 i = 0; i < MAX_RANK; i++) idx[i] = o->idx[i];
+    if (o->y_axis >= 0) idx[o->y_axis] = kir_add_i(k, o->idx[o->y_axis], dy);
+    idx[o->c_axis] = kir_add_i(k, o->c, c);
+    idx[o->x_axis] = kir_ramp(k, x, 1, t->lanes);
+    emit_limit(m, n);
+    result_store(m, &r, idx, sum, n);
+    emit_limit(m, 0);
+}
+
 void tile_store(const struct tile *t, const struct tile_out *o)
 {
     struct kir *k = t->m->k;
+    if (t->leaf->store) {
+        t->leaf->store(t, o);
+        return;
+    }
     bool by_rows = o->rows && !o->temp;
     if (by_rows && !o->px) {
         store_rows(t, o);

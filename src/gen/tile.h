@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Private to gen/: the register tile of contractions on processors, and its leaves: the instructions that add a step's products to it. A leaf knows
+// neither which operator it works for nor how operands got to where it reads them. A new instruction is a new leaf: a `struct tile_leaf` in a file
+// tile_NAME.c.
+#ifndef QUERN_GEN_TILE_H
+#define QUERN_GEN_TILE_H
+
+#include "gen/gen.h"
+
+/* ty x tx rows (pixels) times nr columns, or vectors of them; accumulators in registers. */
+struct tile {
+    struct emit *m;
+    const struct tile_leaf *leaf;
+    i64 ty, tx, nr;
+    u32 lanes;                /* of an accumulator */
+    enum dtype type;          /* of the accumulators */
+    i64 dot_k;                /* terms that a step adds, neighbours in both operands (tile_dot); else 1 */
+    kval acc;                 /* REG array */
+    i64 ahead;                /* steps that the right operand is asked for ahead of its use, 0: not */
+    kval limit;               /* not 0: elements of a column's vectors that the right operand has, from the tile's first on; it is not padded */
+    kval next;                /* tile_terms: from a column's vector to the next column's, 0: they follow each other */
+    kval spill;               /* not 0: WORK array of all accumulators, see tile_loop_epilogue */
+    kval collected;           /* tile_terms: WORK array, see tile_collect */
+    value_id bias;            /* tile_terms: added to collected sums; 0: none */
+};
+struct tile_in {              /* where a step's rows come from: a[at + dy*y_step + dx*x_step] */
+    kval buf, at;
+    kval y_step, x_step;
+    const kval *px;           /* not NULL: index of each row instead of steps; a row whose index is 0 takes no part in the step */
+    const kval *inside;       /* not NULL, with px: does a row lie inside the input? Others are zero */
+    kval limit;               /* tile_terms: terms of the vectors that exist, 0: all */
+};
+struct tile_out {
+    kval idx[MAX_RANK];       /* of the anchor's output: first pixel */
+    i32 y_axis, x_axis;       /* -1: none */
+    u32 c_axis;
+    i64 x_step;               /* outputs from one pixel to the next along x, 0: 1 */
+    kval c;                   /* first channel */
+    kval y_end, x_end, c_end; /* behind the last that exists; c_end 0: all channels exist */
+    bool y_exact, x_exact;    /* no tile hangs over the end */
+    value_id anchor;
+    kval temp;                /* not 0: the anchor's elements go to this array, dense with c innermost; no epilogue */
+    i64 parts;                /* 0: 1. Summands of each element in temp, see struct result */
+    kval part;
+    kval rows;                /* not 0: WORK array of lanes*nr x pitch; the epilogue runs along x, for outputs with x innermost */
+    const struct scratch *to; /* not NULL: to scratch memory instead, pixels that hang over, too: there is room */
+    const kval (*px)[MAX_RANK]; /* not NULL: index of each pixel, instead of the axes */
+    const kval *exists;       /* with px: does it? 0: always */
+};
+
+struct tile_leaf {
+    /* Adds the products of a step: its rows with nr columns, whose elements begin at b_at and follow each other in the order of accumulators. */
+    void (*step)(const struct tile *t, const struct tile_in *a, kval b, kval b_at);
+    /* Accumulators begin with the bias, as tile_clear; NULL: they are vectors of columns. */
+    void (*clear)(const struct tile *t, value_id bias, kval c);
+    /* Stores the tile through the epilogue; NULL: accumulators are vectors of columns. */
+    void (*store)(const struct tile *t, const struct tile_out *o);
+};
+extern const struct tile_leaf tile_fma;      /* vectors of columns; a row's element is spread to all lanes */
+extern const struct tile_leaf tile_dot;      /* likewise, and an instruction adds the products of dot_k terms: bytes, pairs of bf16 */
+extern const struct tile_leaf tile_rows;     /* vectors of rows along x; a column's element is spread to all lanes */
+extern const struct tile_leaf tile_terms;    /* vectors of terms: accumulators are partial sums of one result */
+extern const struct tile_leaf tile_channels; /* vectors of rows that are columns, too: each row's vectors meet the same columns alone */
+
+/* Terms that one instruction of the target adds to a sum of products of these types, 1: none does. */
+i64 tile_dot_k(const struct caps *c, enum dtype a, enum dtype b, enum dtype sum);
+
+void tile_open(struct tile *t);                                   /* allocates the accumulators */
+/* For tiles that are stored through an epilogue, to the outputs or to the scratch memory of a value: allocates memory for a loop over
+   them where it is long. */
+void tile_loop_epilogue(struct tile *t, value_id anchor, u32 c_axis, value_id of);
+/* Accumulators begin with the bias (0: zeros) of the channels from c on; end: behind the last that exists, 0: all of them do. */
+void tile_clear(const struct tile *t, value_id bias, kval c, kval end);
+void tile_step(const struct tile *t, const struct tile_in *a, kval b, kval b_at);
+/* n steps, whose elements of the left operand lie `step` apart from a.at on, and of b behind each other from b_at on; ku of them in an iteration of
+   a loop, the rest behind it. ku 0: all are written out. */
+void tile_steps(const struct tile *t, struct tile_in a, kval step, kval b, kval b_at, i64 n, i64 ku);
+void tile_resume(const struct tile *t, const struct tile_out *o); /* accumulators begin with what an earlier tile left in o->temp */
+void tile_prefetch(const struct tile *t, const struct tile_out *o); /* asks for it */
+kval tile_full(const struct tile *t, const struct tile_out *o);   /* all its pixels exist? 0: always */
+void tile_store(const struct tile *t, const struct tile_out *o);
+i64 tile_rows_size(const struct tile *t);                         /* elements of tile_out.rows */
+double tile_step_cycles(i64 pixels, i64 nr); /* predicted cycles of one step */
+bool tile_is_legal(const struct caps *c, i64 pixels, i64 nr);     /* fits the registers and is worth it */
+
+/* tile_terms.c: adds up the lanes of the accumulators, for tile_terms's store: rows x, x + 1 ... of a tile that is `lanes` rows wide. */
+void tile_collect(const struct tile *t, kval x);
+i64 tile_collected_size(const struct tile *t);
+
+/* For leaves. */
+enum { TILE_COLUMNS = 8 }; /* nr, at most */
+kval tile_acc(const struct tile *t, i64 row, i64 j); /* number of an accumulator */
+/* The products of all rows that take part with the nr vectors of the right operand: `left` loads what a row has at an element, `multiply` adds. */
+void tile_add(const struct tile *t, const struct tile_in *a, const kval *right, kval (*left)(const struct tile *t, const struct tile_in *a, kval at),
+              kval (*multiply)(struct kir *k, kval left, kval right, kval sum));
+/* Stores a vector of pixels along x of column c: those that exist. */
+void tile_store_along(const struct tile *t, const struct tile_out *o, i64 dy, i64 dx, i64 c, kval sum);
+
+#endif
