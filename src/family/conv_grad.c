@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // conv_grad: the gradient of a convolution with respect to its weights, on processors with caches: the schedules and which of them is
-// good. gen/grad_band.c emits them.
+// good. gen/cpu_addr_grad.c emits them.
 //
 // Dims: m channels of y, c channels of x (both of one group), taps k.., positions o...
 #include "gen/grad.h"

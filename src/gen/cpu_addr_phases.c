@@ -186,97 +186,80 @@ static void fill_band(struct work *b)
     for (u32 a = 2; a + 1 < c->rank; a++) kir_end(k);
 }
 
-/* All taps of a phase for the tile at q. */
-static void product(struct work *b, const struct trans_phase *const *ph, const kval *q, kval block)
+/* What a copy of the tiles' code is for: a phase of every axis. */
+static void phase_of(const struct trans *c, i64 copy, const struct trans_phase *ph[MAX_RANK])
 {
+    for (u32 a = c->rank; a-- > 2; copy /= c->ax[a].s) ph[a] = &c->ax[a].phase[copy % c->ax[a].s];
+}
+
+/* All taps of a phase. */
+static void multiply(struct cpu_contraction *p, struct tile *t, const struct cpu_piece *e, struct tile_out *o)
+{
+    struct work *b = p->own;
     struct kir *k = b->m->k;
     const struct trans *c = &b->c;
-    kval at = kir_int(k, 0), w_at = kir_add(k, kir_mul_i(k, b->group, b->n_blocks), block);
+    const struct trans_phase *ph[MAX_RANK];
+    kval at = kir_int(k, 0), w_at = kir_add(k, kir_mul_i(k, b->group, b->n_blocks), e->at[CPU_BLOCK]);
     i64 first = 0, scale = c->ic * b->width, taps[MAX_RANK];
-    u32 open = 0;
+    phase_of(c, e->copy, ph);
     for (u32 a = 2; a < c->rank; a++) {
         if (!ph[a]->n) return;
         first = first * c->ax[a].step + ph[a]->first;
         w_at = kir_mul_i(k, w_at, c->ax[a].step);
-        kval rel = kir_add_i(k, kir_sub(k, q[a], b->q0[a]), ph[a]->off - c->ax[a].lo);
+        kval rel = kir_add_i(k, kir_sub(k, e->at[CPU_TAP + a], b->q0[a]), ph[a]->off - c->ax[a].lo);
         at = kir_add(k, at, kir_mul(k, rel, b->step[a]));
     }
     for (u32 a = c->rank; a-- > 2;) {
         taps[a] = scale;
         scale *= c->ax[a].n_max;
     }
-    w_at = kir_mul_i(k, kir_add_i(k, w_at, first), scale);
-    for (u32 a = 2; a < c->rank; a++) {
-        if (ph[a]->n == 1) continue;
-        kval t = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, ph[a]->n), 1);
-        at = kir_sub(k, at, kir_mul(k, kir_mul_i(k, t, c->ax[a].d), b->step[a]));
-        w_at = kir_add(k, w_at, kir_mul_i(k, t, taps[a]));
-        open++;
-    }
-    struct tile_in in = {.buf = b->band, .at = at, .x_step = b->step[c->rank - 1], .y_step = kir_int(k, 0)};
-    tile_steps(&b->t, in, kir_int(k, 1), b->wbuf, w_at, c->ic, c->ic > 4 ? KU : 0);
-    while (open--) kir_end(k);
+    struct cpu_walk w = {.k = k, .a = at, .b = kir_mul_i(k, kir_add_i(k, w_at, first), scale)};
+    for (u32 a = 2; a < c->rank; a++)
+        if (ph[a]->n > 1) cpu_walk_over(&w, KL_SERIAL, kir_int(k, 0), kir_int(k, ph[a]->n), -c->ax[a].d, b->step[a], taps[a]);
+    struct tile_in in = {.buf = b->band, .at = w.a, .x_step = b->step[c->rank - 1], .y_step = kir_int(k, 0)};
+    tile_steps(t, in, kir_int(k, 1), b->wbuf, w.b, c->ic, c->ic > 4 ? KU : 0);
+    cpu_walk_close(&w);
 }
 
-static void tile_at(struct work *b, const struct trans_phase *const *ph, const kval *q, kval block)
+static struct tile_out target(struct cpu_contraction *p, const struct cpu_piece *e)
 {
+    const struct work *b = p->own;
     struct kir *k = b->m->k;
     const struct trans *c = &b->c;
+    const struct trans_phase *ph[MAX_RANK];
     u32 xa = c->rank - 1;
-    kval ch = kir_add(k, kir_mul_i(k, b->group, c->oc), kir_mul_i(k, block, b->width));
-    kval end = c->oc % b->width ? kir_mul_i(k, kir_add_i(k, b->group, 1), c->oc) : 0;
+    phase_of(c, e->copy, ph);
     struct tile_out o = {.y_axis = -1,
                          .x_axis = (i32)xa,
                          .c_axis = 1,
                          .x_step = c->ax[xa].s,
-                         .c = ch,
-                         .c_end = end,
+                         .c = kir_add(k, kir_mul_i(k, b->group, c->oc), kir_mul_i(k, e->at[CPU_BLOCK], b->width)),
+                         .c_end = c->oc % b->width ? kir_mul_i(k, kir_add_i(k, b->group, 1), c->oc) : 0,
                          .x_end = emit_size(b->m, c->ax[xa].out),
                          .anchor = c->y,
                          .rows = b->rows};
     for (u32 a = 0; a < MAX_RANK; a++) o.idx[a] = kir_int(k, 0);
     o.idx[0] = b->n;
-    for (u32 a = 2; a < c->rank; a++)
-        o.idx[a] = kir_add_i(k, kir_mul_i(k, q[a], c->ax[a].s), ph[a]->lead);
+    for (u32 a = 2; a < c->rank; a++) o.idx[a] = kir_add_i(k, kir_mul_i(k, e->at[CPU_TAP + a], c->ax[a].s), ph[a]->lead);
     /* The next iteration's outputs are its own. */
     kval stop = kir_add_i(k, kir_mul_i(k, b->q1[xa], c->ax[xa].s), ph[xa]->lead);
     o.x_end = kir_min(k, o.x_end, stop);
-    tile_clear(&b->t, b->c.b, ch, end);
-    product(b, ph, q, block);
-    tile_store(&b->t, &o);
+    return o;
 }
 
 /* Positions of a phase whose outputs exist, within the iteration. */
-static void walk_phase(struct work *b, const struct trans_phase *const *ph, kval block)
+static void place_positions(struct cpu_contraction *p, const struct cpu_piece *e, struct cpu_level *l)
 {
+    const struct work *b = p->own;
     struct kir *k = b->m->k;
-    const struct trans *c = &b->c;
-    struct symtab *t = c->g->sym;
-    kval q[MAX_RANK];
-    for (u32 a = 2; a < c->rank; a++) {
-        const struct trans_axis *x = &c->ax[a];
-        sym s = sym_const(t, x->s),
-            end = sym_cdiv(t, sym_sub(t, x->out, sym_const(t, ph[a]->lead)), s);
-        kval from = kir_max(k, b->q0[a], kir_int(k, ceil_div(-ph[a]->lead, x->s)));
-        kval to = kir_min(k, b->q1[a], emit_size(b->m, end));
-        q[a] = kir_loop(k, KL_SERIAL, from, to, a + 1 == c->rank ? b->t.tx : 1);
-    }
-    tile_at(b, ph, q, block);
-    for (u32 a = 2; a < c->rank; a++) kir_end(k);
-}
-
-static void walk_phases(struct work *b, kval block)
-{
-    const struct trans *c = &b->c;
+    struct symtab *t = b->m->g->sym;
     const struct trans_phase *ph[MAX_RANK];
-    i64 n = 1;
-    for (u32 a = 2; a < c->rank; a++) n *= c->ax[a].s;
-    for (i64 i = 0; i < n; i++) {
-        i64 rest = i;
-        for (u32 a = c->rank; a-- > 2; rest /= c->ax[a].s)
-            ph[a] = &c->ax[a].phase[rest % c->ax[a].s];
-        walk_phase(b, ph, block);
-    }
+    u32 a = (u32)l->axis - CPU_TAP;
+    const struct trans_axis *x = &b->c.ax[a];
+    phase_of(&b->c, e->copy, ph);
+    sym end = sym_cdiv(t, sym_sub(t, x->out, sym_const(t, ph[a]->lead)), sym_const(t, x->s));
+    l->from = kir_max(k, b->q0[a], kir_int(k, ceil_div(-ph[a]->lead, x->s)));
+    l->to = kir_min(k, b->q1[a], emit_size(b->m, end));
 }
 
 /* Positions of iteration number i along an axis, `size` (0: all) of them. */
@@ -319,36 +302,37 @@ static kval open_grid(struct work *b, i64 parts)
     return part;
 }
 
+static u32 open(struct cpu_contraction *p)
+{
+    struct work *b = p->own;
+    struct kir *k = b->m->k;
+    const struct trans *c = &b->c;
+    i64 parts = ceil_div(b->n_blocks, b->ob);
+    kval part = open_grid(b, parts * c->groups);
+    b->group = kir_div_i(k, part, parts);
+    lay_band(b);
+    if (!c->clast) b->rows = kir_alloc(k, KS_WORK, c->type, 1, kir_int(k, tile_rows_size(&b->t)));
+    tile_open(&b->t);
+    if (!b->rows) tile_loop_epilogue(&b->t, c->y, 1, 0);
+    fill_band(b);
+    kval from = kir_mul_i(k, kir_mod_i(k, part, parts), b->ob);
+    cpu_level_add(p, CPU_BLOCK, from, kir_min(k, kir_add_i(k, from, b->ob), kir_int(k, b->n_blocks)), 1);
+    cpu_level_add(p, CPU_PART, 0, 0, 1)->copies = c->phases;
+    for (u32 a = 2; a < c->rank; a++) cpu_level_add(p, CPU_TAP + a, 0, 0, a + 1 == c->rank ? b->t.tx : 1)->place = place_positions;
+    return 3;
+}
+
 void phases_emit(struct emit *m, const struct task *t, const struct caps *caps, const struct phases_sched *v)
 {
+    static const struct cpu_addressing phases = {.open = open, .target = target, .multiply = multiply};
     struct work *b = arena_new(m->arena, struct work);
-    struct kir *k = m->k;
     phases_of(&b->c, t);
     b->m = m, b->th = v->th, b->tw = v->tw;
-    b->t = (struct tile){.m = m,
-                         .ty = 1,
-                         .tx = v->tx,
-                         .nr = v->nr,
-                         .leaf = &tile_fma,
-                         .lanes = gen_lanes(caps, b->c.type),
-                         .type = b->c.type};
+    b->t = (struct tile){.m = m, .ty = 1, .tx = v->tx, .nr = v->nr, .leaf = &tile_fma, .lanes = gen_lanes(caps, b->c.type), .type = b->c.type};
     b->width = b->t.nr * b->t.lanes;
     b->n_blocks = ceil_div(b->c.oc, b->width);
     b->ob = v->ob ? i64_min(v->ob, b->n_blocks) : b->n_blocks;
-    i64 parts = ceil_div(b->n_blocks, b->ob);
     b->wbuf = pack_weights(b);
     emit_args(m);
-    kval part = open_grid(b, parts * b->c.groups);
-    b->group = kir_div_i(k, part, parts);
-    lay_band(b);
-    if (!b->c.clast)
-        b->rows = kir_alloc(k, KS_WORK, b->c.type, 1, kir_int(k, tile_rows_size(&b->t)));
-    tile_open(&b->t);
-    if (!b->rows) tile_loop_epilogue(&b->t, b->c.y, 1, 0);
-    fill_band(b);
-    kval from = kir_mul_i(k, kir_mod_i(k, part, parts), b->ob);
-    kval block = kir_loop(k, KL_SERIAL, from,
-                          kir_min(k, kir_add_i(k, from, b->ob), kir_int(k, b->n_blocks)), 1);
-    walk_phases(b, block);
-    for (u32 i = 0; i < 4; i++) kir_end(k);
+    cpu_emit(&(struct cpu_contraction){.m = m, .address = &phases, .own = b, .t = &b->t, .width = b->width, .per = b->t.lanes, .bias = b->c.b}, false, t, caps);
 }

@@ -28,25 +28,39 @@ static void enter(struct cpu_contraction *p, u32 depth, const struct cpu_piece *
     if (l->leave) l->leave(p, e);
 }
 
+/* Position of the last piece, if it is smaller: of the iteration's rows, or of all columns. */
+static kval last_piece(const struct cpu_contraction *p, const struct cpu_level *l)
+{
+    struct kir *k = p->m->k;
+    if (l->columns) return kir_div_i(k, l->columns, p->width);
+    return kir_add(k, l->from, kir_mul_i(k, kir_div_i(k, kir_sub(k, l->to, l->from), l->step), l->step));
+}
+
 static void descend(struct cpu_contraction *p, u32 depth, const struct cpu_piece *outer, cpu_body *body)
 {
     struct kir *k = p->m->k;
-    const struct cpu_level *l = &p->level[depth];
+    struct cpu_level *l = &p->level[depth];
     struct cpu_piece e = *outer;
     if (depth == p->n_levels) {
         body(p, outer);
         return;
     }
-    e.at[l->axis] = kir_loop(k, KL_SERIAL, l->from, l->rest ? l->whole : l->to, l->step);
+    if (l->copies) {
+        for (e.copy = 0; e.copy < l->copies; e.copy++) enter(p, depth, &e, body);
+        return;
+    }
+    if (l->place) l->place(p, &e, l);
+    kval last = l->rest ? last_piece(p, l) : 0, whole = l->columns && last ? kir_min(k, l->to, last) : last;
+    e.at[l->axis] = kir_loop(k, KL_SERIAL, l->from, whole ? whole : l->to, l->step);
     enter(p, depth, &e, body);
     kir_end(k);
     if (!l->rest) return;
-    kir_if(k, kir_lt(k, l->last, l->to));
-    e.at[l->axis] = l->last;
+    if (!l->always) kir_if(k, kir_lt(k, last, l->to));
+    e.at[l->axis] = last;
     if (l->axis == CPU_BLOCK) e.columns = l->rest, e.is_full = !l->is_unknown && l->rest % p->per == 0;
     else e.rows = l->rest, e.is_over = l->is_unknown;
     enter(p, depth, &e, body);
-    kir_end(k);
+    if (!l->always) kir_end(k);
 }
 
 void cpu_nest(struct cpu_contraction *p, cpu_body *body)
@@ -146,6 +160,7 @@ void cpu_emit(struct cpu_contraction *p, bool is_apart, const struct task *t, co
     if (is_apart) result_open(p->m, &p->r, p->t->type);
     u32 n = p->address->open(p);
     cpu_nest(p, cpu_tile);
+    if (p->address->close) p->address->close(p);
     while (n--) kir_end(p->m->k);
     if (is_apart) gen_elementwise_rest(p->m, t, caps, p->r.v, whole_sum, p);
 }
@@ -156,7 +171,8 @@ kval cpu_walk_over(struct cpu_walk *w, enum kir_loop kind, kval from, kval to, i
 {
     struct kir *k = w->k;
     kval i = kir_loop(k, kind, from, to, 1);
-    w->a = kir_add(k, w->a, kir_mul(k, kir_mul_i(k, i, scale), step));
+    kval by = kir_mul(k, kir_mul_i(k, i, scale < 0 ? -scale : scale), step);
+    w->a = scale < 0 ? kir_sub(k, w->a, by) : kir_add(k, w->a, by);
     w->b = kir_add(k, w->b, kir_mul_i(k, i, b_step));
     w->n_loops++;
     return i;

@@ -19,6 +19,7 @@ struct cpu_piece {
     i64 rows, columns;   /* of the register tile: rows along x; columns, of which a block may have fewer than tiles are wide */
     bool is_over;        /* rows hang over the end, which is not known */
     bool is_full;        /* all columns exist */
+    i64 copy;            /* number of the copy of a level that is written out */
 };
 
 typedef void cpu_body(struct cpu_contraction *p, const struct cpu_piece *e);
@@ -27,10 +28,13 @@ struct cpu_level {
     enum cpu_axis axis;
     kval from, to;
     i64 step;
+    void (*place)(struct cpu_contraction *p, const struct cpu_piece *e, struct cpu_level *l); /* sets from and to, before the loop is opened; NULL: they are set */
+    i64 copies;             /* not 0: no loop; what is inside is written out so often */
     /* The last piece, if it is smaller: `rest` rows or columns, with code of its own. 0: there is none, tiles hang over the end instead. */
     i64 rest;
-    kval whole, last;       /* with rest: end of the loop over whole pieces; position of the last one, which is there if it is before `to` */
-    bool is_unknown;        /* size of the last: it hangs over */
+    bool is_unknown;        /* its size: it hangs over, too */
+    bool always;            /* every iteration has it */
+    kval columns;           /* CPU_BLOCK, with rest: of the whole result, of which the iteration has blocks from..to */
     cpu_body *enter, *leave; /* before and behind the levels inside; NULL: nothing */
 };
 
@@ -43,6 +47,7 @@ struct cpu_addressing {
     void (*multiply)(struct cpu_contraction *p, struct tile *t, const struct cpu_piece *e, struct tile_out *o);
     /* Takes sums that are no results yet, instead of `target`; NULL: they are. */
     void (*take)(struct cpu_contraction *p, const struct tile *t, const struct cpu_piece *e);
+    void (*close)(struct cpu_contraction *p); /* behind the nest, inside the grids; NULL: nothing */
 };
 
 struct cpu_contraction {

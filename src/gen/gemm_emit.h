@@ -38,6 +38,7 @@ struct gemm_split gemm_split_of(const struct gemm *x, const struct gemm_sched *s
                                       u32 lanes);
 
 struct gemm_kernel {
+    struct cpu_contraction c;
     struct emit *m;
     const struct task *t;
     struct gemm x;
@@ -51,13 +52,11 @@ struct gemm_kernel {
     i64 width;                        /* columns of a block */
     i64 static_m, static_n, static_k; /* -1: not known */
     kval left, right;                 /* arrays: packed, or the operands themselves */
-    kval sums;           /* array of sums between passes, dense; 0: there is one pass */
-    kval rows, temp;     /* see struct tile_out */
+    kval rows;           /* see struct tile_out */
     kval n_blocks, n, k; /* of columns; sizes */
     kval pos[MAX_RANK];  /* of y: batches */
     kval m0, m1;         /* rows of this iteration */
-    kval part, k1;       /* summand, end of its terms */
-    kval at, len;        /* this pass: first term, number of terms */
+    kval part;           /* summand */
     bool left_by_terms;  /* packed left operand: [tile][term][row], else [row][term] */
     kval pitch;          /* of the latter */
 };
@@ -74,7 +73,7 @@ void gemm_pack_left(struct gemm_kernel *p);              /* this pass' terms of 
 kval gemm_block(struct gemm_kernel *p, kval block);      /* first element of a packed block */
 i64 gemm_pitch(const struct gemm_sched *s, i64 k, enum dtype t); /* of [row][term] */
 
-/* gemm_emit.c */
+/* cpu_addr_matrix.c */
 void gemm_emit(struct emit *m, const struct task *t, const struct caps *c,
                   const struct gemm_sched *s);
 

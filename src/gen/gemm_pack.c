@@ -155,7 +155,7 @@ static void pack_block(struct gemm_kernel *p, kval block, kval at, kval from, kv
 
 void gemm_pack_right(struct gemm_kernel *p, kval block)
 {
-    pack_block(p, block, kir_int(p->m->k, 0), p->at, p->len);
+    pack_block(p, block, kir_int(p->m->k, 0), p->c.at, p->c.len);
 }
 
 void gemm_pack_once(struct gemm_kernel *p)
@@ -188,18 +188,18 @@ static void pack_by_terms(struct gemm_kernel *p)
 {
     struct kir *k = p->m->k;
     kval row = kir_loop(k, KL_SERIAL, p->m0, p->m1, p->s.mr);
-    kval at = kir_mul(k, kir_sub(k, row, p->m0), p->len); /* tile number * mr * terms */
+    kval at = kir_mul(k, kir_sub(k, row, p->m0), p->c.len); /* tile number * mr * terms */
     kval n = kir_min(k, kir_sub(k, p->m1, row), kir_int(k, p->s.mr));
     struct panel q = {.v = p->x.a,
                       .array = p->left,
                       .at = at,
                       .i0 = row,
-                      .j0 = p->at,
+                      .j0 = p->c.at,
                       .ni = n,
-                      .nj = p->len,
+                      .nj = p->c.len,
                       .i_step = kir_int(k, 1),
                       .j_step = kir_int(k, p->s.mr)};
-    if (p->static_m < 0) clear_behind(p, p->left, at, p->len, n, p->s.mr);
+    if (p->static_m < 0) clear_behind(p, p->left, at, p->c.len, n, p->s.mr);
     copy_panel(p, &q);
     kir_end(k);
 }
@@ -209,7 +209,7 @@ static void clear_terms(struct gemm_kernel *p, kval rows)
 {
     struct kir *k = p->m->k;
     kval r = kir_loop(k, KL_SERIAL, kir_int(k, 0), rows, 1);
-    kval j = kir_loop(k, KL_SERIAL, p->len, whole_groups(p, p->len), 1);
+    kval j = kir_loop(k, KL_SERIAL, p->c.len, whole_groups(p, p->c.len), 1);
     kir_store(k, p->left, kir_add(k, kir_mul(k, r, p->pitch), j), kir_const_f(k, p->left_type, 1, 0));
     kir_end(k);
     kir_end(k);
@@ -227,9 +227,9 @@ void gemm_pack_left(struct gemm_kernel *p)
                       .array = p->left,
                       .at = kir_int(k, 0),
                       .i0 = p->m0,
-                      .j0 = p->at,
+                      .j0 = p->c.at,
                       .ni = n,
-                      .nj = p->len,
+                      .nj = p->c.len,
                       .i_step = p->pitch,
                       .j_step = kir_int(k, 1),
                       .along_j = true};

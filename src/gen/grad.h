@@ -26,7 +26,7 @@ i64 grad_combos(const struct grad *q, i64 n);
 /* Groups of one channel on either side become one group whose channels y has, and x beside them: x.ic = oc, and ic 1. */
 void grad_join_groups(struct grad *q);
 
-/* grad_band.c */
+/* cpu_addr_grad.c */
 enum { GRAD_PIXELS = 32 }; /* of a register tile: taps times input channels, at most */
 enum grad_y { /* the gradient of the output */
     GRAD_PLACE,  /* is read where it lies, channels last */

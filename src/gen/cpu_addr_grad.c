@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// grad_band: the emission of `conv_grad`. For every tap and pair of channels there is a sum over the batch and all positions: a
+// cpu_addr_grad: gradients of convolutions' weights as contractions on processors (cpu_contract.h). For every tap and pair of channels there is a sum over the batch and all positions: a
 // matrix product whose terms are positions; rows are taps and input channels, columns output channels; the left operand, the
 // input under each tap, is never built.
 //
@@ -28,7 +28,7 @@ struct work {
     struct grad q;
     struct band x, y;
     struct tile t;
-    struct result r;
+    const struct result *r;
     i64 in_tile;            /* axes of q.tap that are in the tile */
     i64 width, channels;    /* of a block: elements of its sums side by side, output channels */
     i64 mb, n_tiles;        /* blocks per iteration, in all */
@@ -39,10 +39,7 @@ struct work {
     kval y_array;
     kval sums;              /* [block][other tap][tap of the tile][input channel][width], with many */
     kval part, group, from, to; /* of the positions, of channels; blocks of this iteration */
-    kval outer[MAX_RANK];   /* per axis outside the tile: its tap */
 };
-
-struct columns { kval block; i64 nr, n; }; /* columns of a block: vectors, or channels by_rows; channels of them that exist */
 
 static kval tap_step(const struct work *w, u32 a)
 {
@@ -110,68 +107,29 @@ static kval y_block(const struct work *w, kval block)
 /* From one position to the next along an axis of the band. */
 static kval position_step(const struct band *b, i32 a) { return kir_mul_i(b->m->k, b->step[a], b->c.stride[a]); }
 
-/* Depthwise: every channel of the gradient with its own of the input, beside each other. */
-static void step_channels(const struct tile *t, const struct tile_in *in, kval y, kval y_at)
-{
-    struct kir *k = t->m->k;
-    for (i64 j = 0; j < t->nr; j++) {
-        kval to = kir_ramp(k, kir_add_i(k, y_at, j * t->lanes), 1, t->lanes), limit = t->limit ? kir_add_i(k, t->limit, -j * t->lanes) : 0;
-        kval v = kir_cast(k, t->type, kir_load_n(k, y, to, limit));
-        for (i64 p = 0; p < t->ty * t->tx; p++) {
-            kval from = kir_add_i(k, kir_add(k, in->at, in->px[p]), j * t->lanes), at = kir_int(k, p * t->nr + j);
-            kval x = kir_cast(k, t->type, kir_load_n(k, in->buf, kir_ramp(k, from, 1, t->lanes), limit));
-            kir_store(k, t->acc, at, kir_fma(k, x, v, kir_load(k, t->acc, at)));
-        }
-    }
-}
-
-static void step(const struct work *w, const struct tile *t, const struct tile_in *in, kval y_at)
-{
-    if (w->q.depthwise) step_channels(t, in, y_array(w), y_at);
-    else tile_step(t, in, y_array(w), y_at);
-}
-
-/* Vectors of positions, or the first `limit` of one. */
-static void step_rows(const struct work *w, const struct tile *t, const struct tile_in *in, kval y_at, kval limit)
-{
-    struct kir *k = w->m->k;
-    kval y[8], next = row_step(w, 1);
-    assert(t->nr <= countof(y));
-    for (i64 j = 0; j < t->nr; j++) {
-        kval at = kir_ramp(k, kir_add(k, y_at, kir_mul_i(k, next, j)), 1, t->lanes);
-        y[j] = kir_cast(k, t->type, kir_load_n(k, y_array(w), at, limit));
-    }
-    for (i64 p = 0; p < t->ty * t->tx; p++) {
-        kval from = kir_ramp(k, kir_add(k, in->at, in->px[p]), 1, t->lanes);
-        kval x = kir_cast(k, t->type, kir_load_n(k, in->buf, from, limit));
-        for (i64 j = 0; j < t->nr; j++) {
-            kval at = kir_int(k, p * t->nr + j);
-            kir_store(k, t->acc, at, kir_fma(k, x, y[j], kir_load(k, t->acc, at)));
-        }
-    }
-}
-
+/* Adds the products of one row of positions: vectors of them, the last with those that exist. */
 static void add_vectors(const struct work *w, const struct tile *t, struct tile_in in, kval y_at)
 {
     struct kir *k = w->m->k;
+    struct tile last = *t;
     kval n = kir_sub(k, w->x.x1, w->x.x0), whole = kir_mul_i(k, kir_div_i(k, n, t->lanes), t->lanes), at = in.at;
     kval i = kir_loop(k, KL_SERIAL, kir_int(k, 0), whole, t->lanes);
     in.at = kir_add(k, at, i);
-    step_rows(w, t, &in, kir_add(k, y_at, i), 0);
+    tile_step(t, &in, y_array(w), kir_add(k, y_at, i));
     kir_end(k);
     kir_if(k, kir_lt(k, whole, n));
-    in.at = kir_add(k, at, whole);
-    step_rows(w, t, &in, kir_add(k, y_at, whole), kir_sub(k, n, whole));
+    in.at = kir_add(k, at, whole), in.limit = last.limit = kir_sub(k, n, whole);
+    tile_step(&last, &in, y_array(w), kir_add(k, y_at, whole));
     kir_end(k);
 }
 
-/* Adds the products of one row of positions to the tile's accumulators: KU at a time, then one at a time. */
+/* Likewise one by one: KU at a time, then those that are left. */
 static void add_row(const struct work *w, const struct tile *t, struct tile_in in, kval y_at)
 {
     struct kir *k = w->m->k;
     kval zero = kir_int(k, 0), at = in.at;
     if (w->x.xa < 0) {
-        step(w, t, &in, y_at);
+        tile_step(t, &in, y_array(w), y_at);
         return;
     }
     kval n = kir_sub(k, w->x.x1, w->x.x0), whole = kir_mul_i(k, kir_div_i(k, n, KU), KU);
@@ -184,18 +142,21 @@ static void add_row(const struct work *w, const struct tile *t, struct tile_in i
         for (i64 v = 0; v < u; v++) {
             kval o = kir_add_i(k, i, v);
             in.at = kir_add(k, at, kir_mul(k, o, x_step));
-            step(w, t, &in, kir_add(k, y_at, kir_mul(k, o, to_next)));
+            tile_step(t, &in, y_array(w), kir_add(k, y_at, kir_mul(k, o, to_next)));
         }
         kir_end(k);
     }
 }
 
-/* The band's products for channels from c on of the input. */
-static void product(const struct work *w, const struct tile *t, const struct columns *cols, kval c)
+/* The band's products. */
+static void multiply(struct cpu_contraction *p, struct tile *t, const struct cpu_piece *e, struct tile_out *o)
 {
+    const struct work *w = p->own;
     struct kir *k = w->m->k;
     kval px[GRAD_PIXELS], zero = kir_int(k, 0);
     struct tile_in in = {.buf = band_array(&w->x), .at = band_first(&w->x), .y_step = zero, .x_step = zero, .px = px};
+    if (!w->by_rows && e->columns % t->lanes) t->limit = kir_int(k, e->columns);
+    if (w->by_rows) t->next = row_step(w, 1);
     for (i64 i = 0; i < w->combos; i++) {
         i64 tap[MAX_RANK] = {0};
         kval at = zero;
@@ -204,14 +165,14 @@ static void product(const struct work *w, const struct tile *t, const struct col
             at = kir_add(k, at, kir_mul_i(k, tap_step(w, w->q.tap[j]), tap[w->q.tap[j]]));
         for (i64 j = 0; j < t->tx; j++) px[i * t->tx + j] = kir_add(k, at, kir_mul_i(k, w->x.c_step, j));
     }
-    in.at = kir_add(k, in.at, w->q.depthwise ? kir_mul_i(k, cols->block, w->channels) : kir_mul(k, c, w->x.c_step));
+    in.at = kir_add(k, in.at, w->q.depthwise ? kir_mul_i(k, e->at[CPU_BLOCK], w->channels) : kir_mul(k, e->at[CPU_X], w->x.c_step));
     for (u32 j = (u32)w->in_tile; j < w->q.n_taps; j++)
-        in.at = kir_add(k, in.at, kir_mul(k, tap_step(w, w->q.tap[j]), w->outer[w->q.tap[j]]));
-    kval y_at = y_block(w, cols->block);
+        in.at = kir_add(k, in.at, kir_mul(k, tap_step(w, w->q.tap[j]), e->at[CPU_TAP + w->q.tap[j]]));
+    kval y_at = y_block(w, e->at[CPU_BLOCK]);
     if (w->x.ya >= 0) {
-        kval o = kir_loop(k, KL_SERIAL, zero, kir_sub(k, w->x.y1, w->x.y0), 1);
-        in.at = kir_add(k, in.at, kir_mul(k, o, position_step(&w->x, w->x.ya)));
-        y_at = kir_add(k, y_at, kir_mul(k, o, y_step(w, w->x.ya)));
+        kval y = kir_loop(k, KL_SERIAL, zero, kir_sub(k, w->x.y1, w->x.y0), 1);
+        in.at = kir_add(k, in.at, kir_mul(k, y, position_step(&w->x, w->x.ya)));
+        y_at = kir_add(k, y_at, kir_mul(k, y, y_step(w, w->x.ya)));
     }
     if (w->by_rows) add_vectors(w, t, in, y_at);
     else add_row(w, t, in, y_at);
@@ -219,141 +180,125 @@ static void product(const struct work *w, const struct tile *t, const struct col
 }
 
 /* Vector j of a sum, at tap number `combo` of the tile. */
-static kval sum_index(const struct work *w, const struct columns *cols, kval combo, kval c, i64 j)
+static kval sum_index(const struct work *w, const struct cpu_piece *e, kval combo, kval c, i64 j)
 {
     struct kir *k = w->m->k;
-    kval at = kir_sub(k, cols->block, w->from);
+    kval at = kir_sub(k, e->at[CPU_BLOCK], w->from);
     for (u32 i = w->q.n_taps; i-- > (u32)w->in_tile;)
-        at = kir_add(k, kir_mul_i(k, at, w->q.x.k[w->q.tap[i]]), w->outer[w->q.tap[i]]);
+        at = kir_add(k, kir_mul_i(k, at, w->q.x.k[w->q.tap[i]]), e->at[CPU_TAP + w->q.tap[i]]);
     at = kir_add(k, kir_mul_i(k, at, w->combos), combo);
     at = kir_add(k, kir_mul_i(k, at, w->q.ic), c);
     return kir_ramp(k, kir_add_i(k, kir_mul_i(k, at, w->width), j * w->t.lanes), 1, w->t.lanes);
 }
 
 /* A finished vector: of channels, or partial sums of one; tap: per axis. */
-static void finish(const struct work *w, const struct columns *cols, const kval *tap, kval c, i64 j, kval val)
+static void finish(const struct work *w, const struct cpu_piece *e, const kval *tap, kval c, i64 j, kval val)
 {
     struct emit *m = w->m;
     struct kir *k = m->k;
     u32 lanes = w->by_rows ? 1 : w->t.lanes;
-    kval idx[MAX_RANK], at = kir_add_i(k, kir_mul_i(k, cols->block, w->channels), j * lanes);
-    i64 left = cols->n - j * lanes;
+    kval idx[MAX_RANK], at = kir_add_i(k, kir_mul_i(k, e->at[CPU_BLOCK], w->channels), j * lanes);
+    i64 left = e->columns - j * lanes;
     kval limit = left < lanes ? kir_int(k, left) : 0;
     if (w->by_rows) val = kir_un(k, KI_HADD, val);
     for (u32 a = 0; a < MAX_RANK; a++) idx[a] = a < w->q.x.rank ? tap[a] : kir_int(k, 0);
     idx[0] = kir_ramp(k, kir_add(k, kir_mul_i(k, w->group, w->q.oc), at), 1, lanes);
     idx[1] = c;
     emit_limit(m, limit);
-    result_store(m, &w->r, idx, val, limit);
+    result_store(m, w->r, idx, val, limit);
     emit_limit(m, 0);
 }
 
 /* What the tile holds goes to the sums, or is finished. */
-static void take(const struct work *w, const struct tile *t, const struct columns *cols, kval c)
+static void take(struct cpu_contraction *p, const struct tile *t, const struct cpu_piece *e)
 {
+    const struct work *w = p->own;
     struct kir *k = w->m->k;
-    for (i64 p = 0; p < w->combos * t->tx; p++) {
-        i64 tap[MAX_RANK] = {0}, combo = p / t->tx;
-        kval at[MAX_RANK], ch = kir_add_i(k, c, p % t->tx);
+    for (i64 row = 0; row < w->combos * t->tx; row++) {
+        i64 tap[MAX_RANK] = {0}, combo = row / t->tx;
+        kval at[MAX_RANK], ch = kir_add_i(k, e->at[CPU_X], row % t->tx);
         combo_taps(w, combo, tap);
-        for (u32 a = 0; a < MAX_RANK; a++) at[a] = w->outer[a] ? w->outer[a] : kir_int(k, tap[a]);
+        for (u32 a = 0; a < MAX_RANK; a++) at[a] = kir_add_i(k, e->at[CPU_TAP + a], tap[a]);
         for (i64 j = 0; j < t->nr; j++) {
-            kval v = kir_load(k, t->acc, kir_int(k, p * t->nr + j));
+            kval v = kir_load(k, t->acc, tile_acc(t, row, j));
             if (!w->many) {
-                finish(w, cols, at, ch, j, v);
+                finish(w, e, at, ch, j, v);
                 continue;
             }
-            kval to = sum_index(w, cols, kir_int(k, combo), ch, j);
+            kval to = sum_index(w, e, kir_int(k, combo), ch, j);
             kir_store(k, w->sums, to, kir_add(k, kir_load(k, w->sums, to), v));
         }
     }
 }
 
-/* Loops over the taps of axes from..: those outside the tile, or all. Returns how many. */
-static u32 open_taps(struct work *w, u32 from)
+/* Blocks of output channels, the last of which may be narrower; taps from number `first` on; input channels. */
+static void add_blocks(struct cpu_contraction *p)
 {
-    u32 n = 0;
-    for (u32 j = w->q.n_taps; j-- > from; n++) {
-        u32 a = w->q.tap[j];
-        w->outer[a] = kir_loop(w->m->k, KL_SERIAL, kir_int(w->m->k, 0), kir_int(w->m->k, w->q.x.k[a]), 1);
-    }
-    return n;
+    struct work *w = p->own;
+    struct cpu_level *l = cpu_level_add(p, CPU_BLOCK, w->from, w->to, 1);
+    l->rest = w->q.oc % w->channels, l->columns = kir_int(w->m->k, w->q.oc);
 }
 
-static void close_taps(struct work *w, u32 n)
+static void add_channels(struct cpu_contraction *p, u32 first, i64 tx)
 {
-    for (u32 i = 0; i < n; i++) kir_end(w->m->k);
-    for (u32 a = 0; a < MAX_RANK; a++) w->outer[a] = 0;
-}
-
-static void tile_at(struct work *w, const struct columns *cols, kval c, i64 tx)
-{
-    struct tile t = w->t;
-    t.tx = tx, t.nr = cols->nr;
-    if (!w->by_rows && cols->n % t.lanes) t.limit = kir_int(w->m->k, cols->n);
-    tile_clear(&t, 0, 0, 0);
-    product(w, &t, cols, c);
-    take(w, &t, cols, c);
-}
-
-/* A block of output channels of the band: tiles over taps and input channels. */
-static void add_block(struct work *w, const struct columns *cols)
-{
+    struct work *w = p->own;
     struct kir *k = w->m->k;
-    i64 tx = w->t.tx, whole = w->q.ic / tx * tx;
-    u32 n = open_taps(w, (u32)w->in_tile);
-    tile_at(w, cols, kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, whole), tx), tx);
-    kir_end(k);
-    if (whole < w->q.ic) tile_at(w, cols, kir_int(k, whole), w->q.ic - whole);
-    close_taps(w, n);
+    kval zero = kir_int(k, 0);
+    for (u32 j = w->q.n_taps; j-- > first;) cpu_level_add(p, CPU_TAP + w->q.tap[j], zero, kir_int(k, w->q.x.k[w->q.tap[j]]), 1);
+    struct cpu_level *l = cpu_level_add(p, CPU_X, zero, kir_int(k, w->q.ic), tx);
+    l->rest = w->q.ic % tx, l->always = true;
+}
+
+/* Something is done for all blocks of the iteration. */
+static struct cpu_contraction each_block(const struct cpu_contraction *p)
+{
+    struct cpu_contraction own = *p;
+    own.n_levels = 0;
+    add_blocks(&own);
+    return own;
 }
 
 /* Sums begin as zeros. */
-static void clear_block(struct work *w, const struct columns *cols)
+static void clear_block(struct cpu_contraction *p, const struct cpu_piece *e)
 {
+    struct work *w = p->own;
     struct kir *k = w->m->k;
     i64 n = w->combos * w->rest * w->q.ic * w->width;
-    kval at = kir_mul_i(k, kir_sub(k, cols->block, w->from), n);
+    kval at = kir_mul_i(k, kir_sub(k, e->at[CPU_BLOCK], w->from), n);
     kval i = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, n), w->t.lanes);
     kir_store(k, w->sums, kir_ramp(k, kir_add(k, at, i), 1, w->t.lanes), kir_const_f(k, w->t.type, w->t.lanes, 0));
     kir_end(k);
 }
 
-static void finish_block(struct work *w, const struct columns *cols)
+static void finish_sums(struct cpu_contraction *p, const struct cpu_piece *e)
 {
+    struct work *w = p->own;
     struct kir *k = w->m->k;
-    u32 n = open_taps(w, 0);
-    kval c = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, w->q.ic), 1), combo = kir_int(k, 0), tap[MAX_RANK];
-    for (u32 a = 0; a < MAX_RANK; a++) tap[a] = w->outer[a] ? w->outer[a] : kir_int(k, 0);
+    kval combo = kir_int(k, 0);
+    const kval *tap = &e->at[CPU_TAP];
     for (i64 j = w->in_tile; j-- > 0;) combo = kir_add(k, kir_mul_i(k, combo, w->q.x.k[w->q.tap[j]]), tap[w->q.tap[j]]);
-    for (i64 j = 0; j < cols->nr; j++) finish(w, cols, tap, c, j, kir_load(k, w->sums, sum_index(w, cols, combo, c, j)));
-    kir_end(k);
-    close_taps(w, n);
+    for (i64 j = 0; j < ceil_div(e->columns, p->per); j++)
+        finish(w, e, tap, e->at[CPU_X], j, kir_load(k, w->sums, sum_index(w, e, combo, e->at[CPU_X], j)));
 }
 
-/* All blocks of this iteration; the last of all may be narrower. */
-static void each_block(struct work *w, void (*fn)(struct work *, const struct columns *))
+static void close(struct cpu_contraction *p)
 {
-    struct kir *k = w->m->k;
-    i64 whole = w->q.oc / w->channels, rest = w->q.oc % w->channels;
-    kval to = rest ? kir_min(k, w->to, kir_int(k, whole)) : w->to;
-    fn(w, &(struct columns){kir_loop(k, KL_SERIAL, w->from, to, 1), w->t.nr, w->channels});
-    kir_end(k);
-    if (!rest) return;
-    kir_if(k, kir_lt(k, kir_int(k, whole), w->to));
-    fn(w, &(struct columns){kir_int(k, whole), w->by_rows ? rest : ceil_div(rest, w->t.lanes), rest});
-    kir_end(k);
+    const struct work *w = p->own;
+    if (!w->many) return;
+    struct cpu_contraction own = each_block(p);
+    add_channels(&own, 0, 1);
+    cpu_nest(&own, finish_sums);
 }
 
 /* Copying the gradient of the output. */
 
 /* Channels of a block at one position. */
-static void copy_channels(const struct work *w, const struct columns *cols, kval *idx, kval to)
+static void copy_channels(const struct work *w, const struct cpu_piece *e, kval *idx, kval to)
 {
     struct kir *k = w->m->k;
-    kval first = kir_add(k, kir_mul_i(k, w->group, w->q.oc), kir_mul_i(k, cols->block, w->width));
-    for (i64 j = 0; j < cols->nr; j++) {
-        i64 left = cols->n - j * w->t.lanes;
+    kval first = kir_add(k, kir_mul_i(k, w->group, w->q.oc), kir_mul_i(k, e->at[CPU_BLOCK], w->width));
+    for (i64 j = 0; j < ceil_div(e->columns, w->t.lanes); j++) {
+        i64 left = e->columns - j * w->t.lanes;
         emit_limit(w->m, left < w->t.lanes ? kir_int(k, left) : 0);
         idx[1] = kir_ramp(k, kir_add_i(k, first, j * w->t.lanes), 1, w->t.lanes);
         kval v = kir_splat(k, kir_cast(k, w->t.type, emit_value(w->m, w->q.y.x, idx)), w->t.lanes);
@@ -374,19 +319,19 @@ static void copy_columns(const struct work *w, kval *idx, kval column, kval to, 
     emit_limit(w->m, 0);
 }
 
-static void copy_row(const struct work *w, const struct columns *cols, kval *idx, kval to)
+static void copy_row(const struct work *w, const struct cpu_piece *e, kval *idx, kval to)
 {
     struct kir *k = w->m->k;
     kval zero = kir_int(k, 0), n = kir_sub(k, w->x.x1, w->x.x0);
     if (w->x.xa < 2 || conv_input_layout(&w->q.y) != LAYOUT_ROWS) {
         kval i = w->x.xa >= 0 ? kir_loop(k, KL_SERIAL, zero, n, 1) : zero;
         if (w->x.xa >= 0) idx[w->x.xa] = kir_add(k, w->x.x0, i);
-        copy_channels(w, cols, idx, kir_add(k, to, kir_mul_i(k, i, w->width)));
+        copy_channels(w, e, idx, kir_add(k, to, kir_mul_i(k, i, w->width)));
         if (w->x.xa >= 0) kir_end(k);
         return;
     }
-    kval whole = kir_mul_i(k, kir_div_i(k, n, w->t.lanes), w->t.lanes), c = kir_loop(k, KL_SERIAL, zero, kir_int(k, cols->n), 1);
-    idx[1] = kir_add(k, kir_add(k, kir_mul_i(k, w->group, w->q.oc), kir_mul_i(k, cols->block, w->width)), c);
+    kval whole = kir_mul_i(k, kir_div_i(k, n, w->t.lanes), w->t.lanes), c = kir_loop(k, KL_SERIAL, zero, kir_int(k, e->columns), 1);
+    idx[1] = kir_add(k, kir_add(k, kir_mul_i(k, w->group, w->q.oc), kir_mul_i(k, e->at[CPU_BLOCK], w->width)), c);
     to = kir_add(k, to, c);
     copy_columns(w, idx, kir_loop(k, KL_SERIAL, zero, whole, w->t.lanes), to, 0);
     kir_end(k);
@@ -396,17 +341,18 @@ static void copy_row(const struct work *w, const struct columns *cols, kval *idx
     kir_end(k);
 }
 
-static void copy_block(struct work *w, const struct columns *cols)
+static void copy_block(struct cpu_contraction *p, const struct cpu_piece *e)
 {
+    const struct work *w = p->own;
     struct kir *k = w->m->k;
-    kval idx[MAX_RANK], to = y_block(w, cols->block), zero = kir_int(k, 0);
+    kval idx[MAX_RANK], to = y_block(w, e->at[CPU_BLOCK]), zero = kir_int(k, 0);
     for (u32 a = 0; a < MAX_RANK; a++) idx[a] = w->x.pos[a] ? w->x.pos[a] : zero;
     if (w->x.ya >= 0) {
         kval o = kir_loop(k, KL_SERIAL, zero, kir_sub(k, w->x.y1, w->x.y0), 1);
         idx[w->x.ya] = kir_add(k, w->x.y0, o);
         to = kir_add(k, to, kir_mul(k, o, y_step(w, w->x.ya)));
     }
-    copy_row(w, cols, idx, to);
+    copy_row(w, e, idx, to);
     if (w->x.ya >= 0) kir_end(k);
 }
 
@@ -439,14 +385,18 @@ static void place_band(struct work *w, struct band *b, kval number)
     b->y1 = kir_min(k, kir_add(k, b->y0, yt), emit_size(m, b->y_ext));
 }
 
-static void add_band(struct work *w, kval number)
+static void enter_band(struct cpu_contraction *p, kval number)
 {
+    struct work *w = p->own;
     place_band(w, &w->x, number);
     place_band(w, &w->y, number);
     if (w->x.s.stage != STAGE_DIRECT) band_fill(&w->x);
-    if (w->copies) each_block(w, copy_block);
-    each_block(w, add_block);
+    if (!w->copies) return;
+    struct cpu_contraction own = each_block(p);
+    cpu_nest(&own, copy_block);
 }
+
+static void enter_pass(struct cpu_contraction *p, const struct cpu_piece *e) { enter_band(p, e->at[CPU_PASS]); }
 
 static void open_arrays(struct work *w)
 {
@@ -460,30 +410,31 @@ static void open_arrays(struct work *w)
     tile_open(&w->t);
 }
 
-static void grid(struct work *w, i64 parts)
+static u32 open(struct cpu_contraction *p)
 {
+    struct work *w = p->own;
     struct emit *m = w->m;
     struct kir *k = m->k;
     struct symtab *t = m->g->sym;
-    i64 n;
+    i64 n, parts = p->r.parts;
     sym bands = band_count(w);
     w->many = !sym_is_const(t, bands, &n) || n != parts;
     kval number = kir_grid(k, kir_int(k, parts * w->q.groups)), piece = kir_grid(k, kir_int(k, ceil_div(w->n_tiles, w->mb)));
-    w->part = w->r.part = kir_mod_i(k, number, parts), w->group = kir_div_i(k, number, parts);
+    w->part = p->r.part = kir_mod_i(k, number, parts), w->group = kir_div_i(k, number, parts);
     w->from = kir_mul_i(k, piece, w->mb);
     w->to = kir_min(k, kir_add_i(k, w->from, w->mb), kir_int(k, w->n_tiles));
     open_arrays(w);
-    if (!w->many) {
-        add_band(w, w->part);
-    } else {
+    if (w->many) {
         kval share = emit_size(m, sym_cdiv(t, bands, sym_const(t, parts))), first = kir_mul(k, w->part, share);
-        each_block(w, clear_block);
-        add_band(w, kir_loop(k, KL_SERIAL, first, kir_min(k, kir_add(k, first, share), emit_size(m, bands)), 1));
-        kir_end(k);
-        each_block(w, finish_block);
+        struct cpu_contraction own = each_block(p);
+        cpu_nest(&own, clear_block);
+        cpu_level_add(p, CPU_PASS, first, kir_min(k, kir_add(k, first, share), emit_size(m, bands)), 1)->enter = enter_pass;
+    } else {
+        enter_band(p, w->part);
     }
-    kir_end(k);
-    kir_end(k);
+    add_blocks(p);
+    add_channels(p, (u32)w->in_tile, w->t.tx);
+    return 2;
 }
 
 void grad_emit(struct emit *m, const struct task *t, const struct caps *caps, const struct grad_sched *s)
@@ -509,8 +460,9 @@ void grad_emit(struct emit *m, const struct task *t, const struct caps *caps, co
     if (s->stage == STAGE_DIRECT) conv_in_place(&w->x);
     else band_layout(&w->x);
     if (s->dy == GRAD_PLACE) conv_in_place(&w->y);
-    w->r = (struct result){.v = w->q.dw, .inner = 0, .parts = s->split_k};
-    if (s->split_k > 1 || !w->q.simple) result_open(m, &w->r, w->t.type);
-    grid(w, s->split_k);
-    if (w->r.temp) gen_elementwise_rest(m, t, caps, w->q.dw, result_load, &w->r);
+    static const struct cpu_addressing gradients = {.open = open, .multiply = multiply, .take = take, .close = close};
+    struct cpu_contraction p = {.m = m, .address = &gradients, .own = w, .t = &w->t, .width = w->channels, .per = w->by_rows ? 1 : w->t.lanes,
+                                .r = {.v = w->q.dw, .inner = 0, .parts = s->split_k}};
+    w->r = &p.r;
+    cpu_emit(&p, s->split_k > 1 || !w->q.simple, t, caps);
 }

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// gemm_emit: matrix products on processors with caches, by the loops of Goto & van de Geijn
+// cpu_addr_matrix: matrix products on processors with caches (cpu_contract.h), by the loops of Goto & van de Geijn
 // (Anatomy of high-performance matrix multiplication, 2008, section 5): a grid iteration owns some
-// rows and columns of the result; for every pass of kc terms it packs its rows of the left operand,
+// rows and columns of the result; for every pass of bk terms it packs its rows of the left operand,
 // which then stay in the second cache, takes one block of columns after the other, which stays in
-// the first, and runs the register tile (tile.c) down the rows. Sums wait between passes in the
-// output, or in a TEMP array when the output cannot hold them, and the next pass goes on from there;
-// the epilogue runs in the last pass.
+// the first, and runs the register tile down the rows. Sums wait between passes in the
+// output, or in a TEMP array when the output cannot hold them.
 //
-// Rows and columns left over at the ends get tiles of their own size where sizes are known, so that
-// no size is a bad one; elsewhere one tile hangs over. Long sums of small results are cut in parts
-// that different iterations compute and a grid behind adds up.
+// Rows and columns left over at the ends get tiles of their own size where sizes are known; elsewhere one tile hangs over. Long sums of small
+// results are cut in parts that different iterations compute and a grid behind adds up.
 #include "gen/gemm_emit.h"
 
 struct gemm_split gemm_split_of(const struct gemm *x, const struct gemm_sched *s,
@@ -33,26 +31,19 @@ i64 gemm_dot_k(const struct gemm *x, const struct caps *c)
     return tile_dot_k(c, a, b, x->type);
 }
 
-struct piece { /* of the result, one register tile */
-    i64 mr, nr;
-    bool over; /* hangs over the last row */
-    bool full; /* all columns exist */
-    kval row, block;
-};
-
 /* Asks for a part of the next block's terms while the tile works on term i of this one's, so that
    the tiles of all rows together ask for all of it. */
-static void prefetch_next(struct gemm_kernel *p, const struct piece *e, kval i, i64 n_terms)
+static void prefetch_next(struct gemm_kernel *p, const struct cpu_piece *e, kval i, i64 n_terms)
 {
     struct kir *k = p->m->k;
     i64 tiles = p->d.mb ? p->d.mb : p->static_m > 0 ? ceil_div(p->static_m, p->s.mr) : 1, share = 1;
     while (2 * share <= tiles) share *= 2;
     kval next =
-        kir_add(k, gemm_block(p, kir_add_i(k, e->block, 1)), kir_mul_i(k, p->at, p->width));
-    kval tile = kir_div_i(k, kir_sub(k, e->row, p->m0), p->s.mr);
-    kval at = kir_add(k, kir_mul(k, tile, p->len), kir_mul_i(k, i, p->group));
+        kir_add(k, gemm_block(p, kir_add_i(k, e->at[CPU_BLOCK], 1)), kir_mul_i(k, p->c.at, p->width));
+    kval tile = kir_div_i(k, kir_sub(k, e->at[CPU_X], p->m0), p->s.mr);
+    kval at = kir_add(k, kir_mul(k, tile, p->c.len), kir_mul_i(k, i, p->group));
     i64 lines = i64_max(1, ceil_div(p->s.nr * n_terms, share));
-    kval end = kir_mul_i(k, p->len, p->width);
+    kval end = kir_mul_i(k, p->c.len, p->width);
     for (i64 j = 0; j < lines; j++) {
         kval to = kir_add_i(k, kir_div_i(k, kir_mul_i(k, at, p->width), share), j * p->lanes * p->group);
         kir_prefetch(k, p->right, kir_add(k, next, kir_min(k, to, end)));
@@ -69,7 +60,7 @@ static void fetch_next(struct gemm_kernel *p, const struct tile *t, const struct
 }
 
 /* The terms of a pass, by groups: ku at a time, then one at a time. */
-static void sum(struct gemm_kernel *p, const struct tile *t, const struct piece *e, struct tile_in in,
+static void sum(struct gemm_kernel *p, const struct tile *t, const struct cpu_piece *e, struct tile_in in,
                 kval b_at, kval a_step, kval b_step)
 {
     struct kir *k = p->m->k;
@@ -77,7 +68,7 @@ static void sum(struct gemm_kernel *p, const struct tile *t, const struct piece 
     i64 chunk = p->d.chunk ? 16 / g : all;
     bool exact = ku == 1 || (p->s.bk / g % ku == 0 && chunk >= 0 && chunk % ku == 0 && all >= 0 &&
                              all % ku == 0);
-    kval at = in.at, zero = kir_int(k, 0), len = kir_div_i(k, kir_add_i(k, p->len, g - 1), g);
+    kval at = in.at, zero = kir_int(k, 0), len = kir_div_i(k, kir_add_i(k, p->c.len, g - 1), g);
     kval whole = exact ? len : kir_mul_i(k, kir_div_i(k, len, ku), ku);
     for (u32 part = 0; part < (exact ? 1u : 2u); part++) {
         i64 u = part ? 1 : ku, d;
@@ -88,31 +79,32 @@ static void sum(struct gemm_kernel *p, const struct tile *t, const struct piece 
         for (i64 v = 0; v < u; v++) {
             kval term = kir_add_i(k, i, v);
             in.at = kir_add(k, at, kir_mul(k, term, a_step));
-            if (p->s.fetch && !part && !v && !e->over) fetch_next(p, t, &in);
+            if (p->s.fetch && !part && !v && !e->is_over) fetch_next(p, t, &in);
             tile_step(t, &in, p->right, kir_add(k, b_at, kir_mul(k, term, b_step)));
         }
         kir_end(k);
     }
 }
 
-static struct tile_out target(struct gemm_kernel *p, const struct piece *e)
+static struct tile_out target(struct cpu_contraction *c, const struct cpu_piece *e)
 {
+    struct gemm_kernel *p = c->own;
     struct kir *k = p->m->k;
     struct gemm *x = &p->x;
     struct tile_out o = {.y_axis = -1,
                          .x_axis = x->m_axis,
                          .c_axis = x->n_axis,
-                         .c = kir_mul_i(k, e->block, p->width),
-                         .c_end = e->full ? 0 : p->n,
+                         .c = kir_mul_i(k, e->at[CPU_BLOCK], p->width),
+                         .c_end = e->is_full ? 0 : p->n,
                          .x_end = p->m1,
-                         .x_exact = !e->over,
+                         .x_exact = !e->is_over,
                          .anchor = x->y,
-                         .temp = p->temp,
+                         .temp = c->r.temp,
                          .parts = p->s.split_k,
                          .part = p->part,
                          .rows = p->rows};
     for (u32 i = 0; i < MAX_RANK; i++) o.idx[i] = p->pos[i];
-    if (x->m_axis >= 0) o.idx[x->m_axis] = e->row;
+    if (x->m_axis >= 0) o.idx[x->m_axis] = e->at[CPU_X];
     return o;
 }
 
@@ -124,168 +116,84 @@ static kval room_columns(struct gemm_kernel *p, value_id v)
 }
 
 /* Where a tile's rows are, and how far apart their terms. */
-static struct tile_in left_of(struct gemm_kernel *p, const struct piece *e, kval px[64], kval *step)
+static struct tile_in left_of(struct gemm_kernel *p, const struct cpu_piece *e, kval px[64], kval *step)
 {
     struct kir *k = p->m->k;
-    kval idx[MAX_RANK], row = kir_sub(k, e->row, p->m0);
+    kval idx[MAX_RANK], row = kir_sub(k, e->at[CPU_X], p->m0);
     struct tile_in in = {.buf = p->left, .y_step = kir_int(k, 0), .x_step = kir_int(k, 1)};
     *step = kir_int(k, p->group);
     if (p->s.pack && p->left_by_terms) {
-        in.at = kir_mul(k, row, p->len);
+        in.at = kir_mul(k, row, p->c.len);
         *step = kir_int(k, p->s.mr);
     } else if (p->s.pack) {
         in.at = kir_mul(k, row, p->pitch);
         in.x_step = p->pitch;
     } else {
-        gemm_index(p->m, &p->x, p->x.a, p->pos, e->row, p->at, idx);
+        gemm_index(p->m, &p->x, p->x.a, p->pos, e->at[CPU_X], p->c.at, idx);
         in.at = emit_offset(p->m, p->x.a, idx);
         in.x_step = room_columns(p, p->x.a);
-        kval last = kir_add_i(k, kir_sub(k, p->m1, e->row), -1);
-        for (i64 i = 0; e->over && i < e->mr; i++)
+        kval last = kir_add_i(k, kir_sub(k, p->m1, e->at[CPU_X]), -1);
+        for (i64 i = 0; e->is_over && i < e->rows; i++)
             px[i] = kir_mul(k, kir_min(k, kir_int(k, i), last), in.x_step);
-        in.px = e->over ? px : NULL;
+        in.px = e->is_over ? px : NULL;
     }
     return in;
 }
 
-static kval right_of(struct gemm_kernel *p, const struct piece *e, kval *step)
+static kval right_of(struct gemm_kernel *p, const struct cpu_piece *e, kval *step)
 {
     struct kir *k = p->m->k;
     kval idx[MAX_RANK];
     *step = kir_int(k, p->width * p->group);
     if (p->s.right == RIGHT_BLOCKS) return kir_int(k, 0);
     if (p->s.right == RIGHT_ONCE)
-        return kir_add(k, gemm_block(p, e->block), kir_mul_i(k, p->at, p->width));
+        return kir_add(k, gemm_block(p, e->at[CPU_BLOCK]), kir_mul_i(k, p->c.at, p->width));
     *step = room_columns(p, p->x.b);
-    gemm_index(p->m, &p->x, p->x.b, p->pos, p->at, kir_mul_i(k, e->block, p->width), idx);
+    gemm_index(p->m, &p->x, p->x.b, p->pos, p->c.at, kir_mul_i(k, e->at[CPU_BLOCK], p->width), idx);
     return emit_offset(p->m, p->x.b, idx);
 }
 
-/* The results are stored, or kept for the next pass. */
-static void finish(struct gemm_kernel *p, const struct tile *t, const struct tile_out *o, const struct tile_out *kept)
+static void multiply(struct cpu_contraction *c, struct tile *t, const struct cpu_piece *e, struct tile_out *o)
 {
-    struct kir *k = p->m->k;
-    if (!p->d.many || p->temp) {
-        tile_store(t, o);
-        return;
-    }
-    kir_if(k, kir_lt(k, kir_add(k, p->at, p->len), p->k1));
-    tile_store(t, kept);
-    kir_else(k);
-    tile_store(t, o);
-    kir_end(k);
-}
-
-/* The bias goes to the first terms' sums. */
-static void clear(struct gemm_kernel *p, struct tile *t, const struct tile_out *o)
-{
-    struct kir *k = p->m->k;
-    i64 at;
-    bool first = !p->x.bias || !p->d.chunk || (kir_is_const(k, p->at, &at) && at == 0);
-    if (!first) kir_if(k, kir_lt(k, p->at, kir_int(k, 1)));
-    tile_clear(t, p->x.bias, o->c, o->c_end);
-    if (first) return;
-    kir_else(k);
-    tile_clear(t, 0, 0, 0);
-    kir_end(k);
-}
-
-/* A pass goes on from the sums of the one before, so that all terms of a result are added in their order however many passes there are. */
-static void begin(struct gemm_kernel *p, struct tile *t, const struct tile_out *o, const struct tile_out *kept)
-{
-    struct kir *k = p->m->k;
-    if (!p->d.many) {
-        clear(p, t, o);
-        return;
-    }
-    kval first = p->d.chunk ? kir_mul_i(k, p->part, p->d.chunk) : kir_int(k, 0);
-    kir_if(k, kir_lt(k, first, p->at));
-    tile_resume(t, kept);
-    kir_else(k);
-    clear(p, t, o);
-    kir_end(k);
-}
-
-/* Asks for the sums that the next tile goes on from. */
-static void prefetch_sums(struct gemm_kernel *p, const struct tile *t, const struct tile_out *kept)
-{
-    struct tile_out next = *kept;
-    if (next.x_axis < 0) return;
-    next.idx[next.x_axis] = kir_add_i(p->m->k, next.idx[next.x_axis], p->s.mr);
-    tile_prefetch(t, &next);
-}
-
-static void tile_at(struct gemm_kernel *p, const struct piece *e)
-{
-    struct kir *k = p->m->k;
-    struct tile t = p->tile;
-    struct tile_out o = target(p, e), kept = o;
+    struct gemm_kernel *p = c->own;
     kval px[64], a_step, b_step;
-    t.tx = e->mr, t.nr = e->nr;
     struct tile_in in = left_of(p, e, px, &a_step);
     kval b_at = right_of(p, e, &b_step);
-    if (p->s.right == RIGHT_PLACE && !e->full) t.limit = kir_sub(k, p->n, o.c);
-    kept.temp = p->sums;
-    begin(p, &t, &o, &kept);
-    if (p->d.many && !e->over) prefetch_sums(p, &t, &kept);
-    sum(p, &t, e, in, b_at, a_step, b_step);
-    finish(p, &t, &o, &kept);
+    if (p->s.right == RIGHT_PLACE && !e->is_full) t->limit = kir_sub(p->m->k, p->n, o->c);
+    sum(p, t, e, in, b_at, a_step, b_step);
 }
 
-/* A block of columns: tiles down the rows. */
-static void block_at(struct gemm_kernel *p, struct piece e)
-{
-    struct kir *k = p->m->k;
-    if (p->s.right == RIGHT_BLOCKS) gemm_pack_right(p, e.block);
-    e.mr = p->s.mr;
-    if (p->x.m_axis < 0) {
-        e.row = kir_int(k, 0);
-        tile_at(p, &e);
-        return;
-    }
-    i64 rest = p->static_m >= 0 ? p->static_m % p->s.mr : p->s.mr > 1 ? p->s.mr : 0;
-    kval n = kir_sub(k, p->m1, p->m0);
-    kval whole = rest ? kir_add(k, p->m0, kir_mul_i(k, kir_div_i(k, n, p->s.mr), p->s.mr)) : p->m1;
-    e.row = kir_loop(k, KL_SERIAL, p->m0, whole, p->s.mr);
-    tile_at(p, &e);
-    kir_end(k);
-    if (!rest) return;
-    kir_if(k, kir_lt(k, whole, p->m1));
-    e.mr = rest, e.row = whole, e.over = p->static_m < 0;
-    tile_at(p, &e);
-    kir_end(k);
-}
+static void enter_block(struct cpu_contraction *c, const struct cpu_piece *e) { gemm_pack_right(c->own, e->at[CPU_BLOCK]); }
 
-static void pass(struct gemm_kernel *p, kval from, kval to)
+static void enter_pass(struct cpu_contraction *c, const struct cpu_piece *e)
 {
+    struct gemm_kernel *p = c->own;
     struct kir *k = p->m->k;
-    struct piece e = {.nr = p->s.nr, .full = true};
-    i64 rest = p->static_n >= 0 ? p->static_n % p->width : p->width;
+    c->at = e->at[CPU_PASS];
+    c->len = kir_min(k, kir_sub(k, c->end, c->at), kir_int(k, p->s.bk));
     if (p->s.pack) gemm_pack_left(p);
-    kval whole = rest ? kir_min(k, to, kir_div_i(k, p->n, p->width)) : to;
-    e.block = kir_loop(k, KL_SERIAL, from, whole, 1);
-    block_at(p, e);
-    kir_end(k);
-    if (!rest) return;
-    e.block = kir_div_i(k, p->n, p->width);
-    kir_if(k, kir_lt(k, e.block, to));
-    e.nr = ceil_div(rest, p->lanes), e.full = p->static_n >= 0 && rest % p->lanes == 0;
-    block_at(p, e);
-    kir_end(k);
 }
 
-static void passes(struct gemm_kernel *p, kval from, kval to)
+/* Passes, then blocks of columns from..to-1, then rows. */
+static void set_levels(struct gemm_kernel *p, kval from, kval to)
 {
+    struct cpu_contraction *c = &p->c;
     struct kir *k = p->m->k;
-    kval k0 = p->d.chunk ? kir_mul_i(k, p->part, p->d.chunk) : kir_int(k, 0);
-    p->k1 = p->d.chunk ? kir_min(k, kir_add_i(k, k0, p->d.chunk), p->k) : p->k;
-    p->at = k0, p->len = kir_sub(k, p->k1, k0);
-    if (p->d.many) { /* one pass even without terms */
-        p->at = kir_loop(k, KL_SERIAL, k0, kir_max(k, p->k1, kir_add_i(k, k0, 1)), p->s.bk);
-        p->len = kir_min(k, kir_sub(k, p->k1, p->at), kir_int(k, p->s.bk));
-    }
-    pass(p, from, to);
-    if (p->d.many) kir_end(k);
+    c->has_shares = p->d.chunk != 0;
+    c->first = p->d.chunk ? kir_mul_i(k, p->part, p->d.chunk) : kir_int(k, 0);
+    c->end = p->d.chunk ? kir_min(k, kir_add_i(k, c->first, p->d.chunk), p->k) : p->k;
+    c->at = c->first, c->len = kir_sub(k, c->end, c->first);
+    if (p->d.many) /* one pass even without terms */
+        cpu_level_add(c, CPU_PASS, c->first, kir_max(k, c->end, kir_add_i(k, c->first, 1)), p->s.bk)->enter = enter_pass;
+    else if (p->s.pack) gemm_pack_left(p);
+    struct cpu_level *block = cpu_level_add(c, CPU_BLOCK, from, to, 1);
+    block->rest = p->static_n >= 0 ? p->static_n % p->width : p->width;
+    block->is_unknown = p->static_n < 0, block->columns = p->n;
+    if (p->s.right == RIGHT_BLOCKS) block->enter = enter_block;
+    if (p->x.m_axis < 0) return;
+    struct cpu_level *rows = cpu_level_add(c, CPU_X, p->m0, p->m1, p->s.mr);
+    rows->rest = p->static_m >= 0 ? p->static_m % p->s.mr : p->s.mr > 1 ? p->s.mr : 0;
+    rows->is_unknown = p->static_m < 0;
 }
 
 /* n rounded up. */
@@ -316,13 +224,39 @@ static void open_arrays(struct gemm_kernel *p, sym rows)
         p->right = kir_alloc(k, KS_WORK, p->right_type, 1,
                              emit_size(m, sym_mul(st, in_groups(p, terms), sym_const(st, p->width))));
     if (p->s.right == RIGHT_PLACE) p->right = m->buf[p->x.b];
-    if (p->x.by_rows && !p->temp)
+    if (p->x.by_rows && !p->c.r.temp)
         p->rows = kir_alloc(k, KS_WORK, p->type, 1, kir_int(k, tile_rows_size(&p->tile)));
     tile_open(&p->tile);
-    if (!p->temp && !p->rows) tile_loop_epilogue(&p->tile, p->x.y, p->x.n_axis, 0);
+    if (!p->c.r.temp && !p->rows) tile_loop_epilogue(&p->tile, p->x.y, p->x.n_axis, 0);
 }
 
-static void grid(struct gemm_kernel *p)
+static kval new_temp(struct gemm_kernel *p, enum dtype t, sym n)
+{
+    return kir_alloc(p->m->k, KS_TEMP, t, 1, emit_size(p->m, n));
+}
+
+/* Arrays of the whole kernel: sums between passes, the right operand. */
+static void open_temps(struct gemm_kernel *p)
+{
+    struct emit *m = p->m;
+    struct symtab *st = m->g->sym;
+    struct gemm *x = &p->x;
+    value_id out = m->g->output.v[0];
+    const struct value *y = graph_value(m->g, out);
+    sym n = shape_count(st, x->ys);
+    if (p->d.many && p->c.r.temp) p->c.sums = p->c.r.temp;
+    else if (p->d.many && y->dtype == p->type && !y->part.whole && !x->by_rows &&
+             y->layout == (x->pixels ? LAYOUT_CLAST : LAYOUT_ROWS))
+        p->c.sums = m->buf[out];
+    else if (p->d.many) p->c.sums = new_temp(p, p->type, n);
+    if (p->right || p->s.right != RIGHT_ONCE) return;
+    sym width = sym_const(st, p->width), size = sym_mul(st, sym_cdiv(st, x->n, width), width);
+    size = sym_mul(st, size, in_groups(p, x->k));
+    for (u32 i = 0; i + 2 < x->bs->rank; i++) size = sym_mul(st, size, x->bs->dim[i]);
+    p->right = new_temp(p, p->right_type, size);
+}
+
+static void open_grid(struct gemm_kernel *p)
 {
     struct emit *m = p->m;
     struct kir *k = m->k;
@@ -347,36 +281,17 @@ static void grid(struct gemm_kernel *p)
     p->m1 = kir_min(k, kir_add(k, p->m0, emit_size(m, rows)), emit_size(m, x->m));
     open_arrays(p, rows);
     kval from = p->d.nb ? kir_mul_i(k, gn, p->d.nb) : kir_int(k, 0);
-    passes(p, from, p->d.nb ? kir_min(k, kir_add_i(k, from, p->d.nb), p->n_blocks) : p->n_blocks);
-    for (u32 i = 0; i < 3; i++) kir_end(k);
+    set_levels(p, from, p->d.nb ? kir_min(k, kir_add_i(k, from, p->d.nb), p->n_blocks) : p->n_blocks);
 }
 
-static kval new_temp(struct gemm_kernel *p, enum dtype t, sym n)
+static u32 open(struct cpu_contraction *c)
 {
-    return kir_alloc(p->m->k, KS_TEMP, t, 1, emit_size(p->m, n));
-}
-
-/* Arrays of the whole kernel: results that no tile can finish, sums between passes, the right
-   operand. */
-static void open_temps(struct gemm_kernel *p)
-{
-    struct emit *m = p->m;
-    struct symtab *st = m->g->sym;
-    struct gemm *x = &p->x;
-    value_id out = m->g->output.v[0];
-    const struct value *y = graph_value(m->g, out);
-    sym n = shape_count(st, x->ys);
-    if (!x->simple || p->s.split_k > 1)
-        p->sums = p->temp = new_temp(p, p->type, sym_mul(st, n, sym_const(st, p->s.split_k)));
-    else if (p->d.many && y->dtype == p->type && !y->part.whole && !x->by_rows &&
-             y->layout == (x->pixels ? LAYOUT_CLAST : LAYOUT_ROWS))
-        p->sums = m->buf[out];
-    else if (p->d.many) p->sums = new_temp(p, p->type, n);
-    if (p->right || p->s.right != RIGHT_ONCE) return;
-    sym width = sym_const(st, p->width), size = sym_mul(st, sym_cdiv(st, x->n, width), width);
-    size = sym_mul(st, size, in_groups(p, x->k));
-    for (u32 i = 0; i + 2 < x->bs->rank; i++) size = sym_mul(st, size, x->bs->dim[i]);
-    p->right = new_temp(p, p->right_type, size);
+    struct gemm_kernel *p = c->own;
+    open_temps(p);
+    emit_stream(p->m, p->s.nt);
+    if (!p->x.b_const && p->s.right == RIGHT_ONCE) gemm_pack_once(p);
+    open_grid(p);
+    return 3;
 }
 
 void gemm_emit(struct emit *m, const struct task *t, const struct caps *c,
@@ -404,11 +319,9 @@ void gemm_emit(struct emit *m, const struct task *t, const struct caps *c,
                             .dot_k = p->group,
                             .ahead = s->ahead > 1 ? s->ahead : 0};
     if (p->x.b_const) p->right = gemm_pack_const(p);
+    static const struct cpu_addressing matrices = {.open = open, .target = target, .multiply = multiply};
+    p->c = (struct cpu_contraction){.m = m, .address = &matrices, .own = p, .t = &p->tile, .width = p->width, .per = p->lanes,
+                                    .r = {.v = p->x.y, .inner = p->x.n_axis, .parts = s->split_k}, .bias = p->x.bias};
     emit_args(m);
-    open_temps(p);
-    emit_stream(m, s->nt);
-    if (!p->x.b_const && s->right == RIGHT_ONCE) gemm_pack_once(p);
-    grid(p);
-    struct result r = {.v = p->x.y, .inner = p->x.n_axis, .temp = p->temp, .parts = s->split_k};
-    if (p->temp) gen_elementwise_rest(m, t, c, p->x.y, result_load, &r);
+    cpu_emit(&p->c, !p->x.simple || s->split_k > 1, t, c);
 }
