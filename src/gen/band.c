@@ -440,7 +440,7 @@ static kval open_axis(struct band *b, u32 a, struct row *r)
         r->at = kir_add(k, r->at, kir_mul(k, i, b->step[a]));
     }
     r->idx[a] = pos;
-    return kir_bin(k, KI_AND, kir_bin(k, KI_LE, kir_int(k, 0), pos), kir_lt(k, pos, n));
+    return gen_is_inside(k, pos, n);
 }
 
 void band_fill(struct band *b)

@@ -63,7 +63,7 @@ void conv_walk(struct band *b, kval from, kval to)
 {
     struct cpu_contraction p = contraction_of(b);
     conv_levels(&p, from, to);
-    cpu_nest(&p, cpu_tile);
+    cpu_nest(&p, NULL, cpu_tile);
 }
 
 u32 conv_open(struct cpu_contraction *p)

@@ -135,7 +135,7 @@ static void ask_pixels(struct walk *x, const struct pixels *p, kval tap, kval *p
     for (i64 dx = 0; dx < b->s.tx; dx++) {
         kval at = kir_add_i(k, kir_add(k, p->first, kir_mul_i(k, tap, b->c.dil[a])), dx * b->c.stride[a]);
         kval low = kir_max(k, at, kir_int(k, 0)), last = kir_add_i(k, end, -1);
-        inside[dx] = kir_bin(k, KI_AND, kir_bin(k, KI_LE, kir_int(k, 0), at), kir_lt(k, at, end));
+        inside[dx] = gen_is_inside(k, at, end);
         px[dx] = kir_mul(k, kir_sub(k, kir_min(k, low, last), p->first), b->step[a]);
     }
 }

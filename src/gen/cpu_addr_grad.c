@@ -287,7 +287,7 @@ static void close(struct cpu_contraction *p)
     if (!w->many) return;
     struct cpu_contraction own = each_block(p);
     add_channels(&own, 0, 1);
-    cpu_nest(&own, finish_sums);
+    cpu_nest(&own, NULL, finish_sums);
 }
 
 /* Copying the gradient of the output. */
@@ -393,7 +393,7 @@ static void enter_band(struct cpu_contraction *p, kval number)
     if (w->x.s.stage != STAGE_DIRECT) band_fill(&w->x);
     if (!w->copies) return;
     struct cpu_contraction own = each_block(p);
-    cpu_nest(&own, copy_block);
+    cpu_nest(&own, NULL, copy_block);
 }
 
 static void enter_pass(struct cpu_contraction *p, const struct cpu_piece *e) { enter_band(p, e->at[CPU_PASS]); }
@@ -427,7 +427,7 @@ static u32 open(struct cpu_contraction *p)
     if (w->many) {
         kval share = emit_size(m, sym_cdiv(t, bands, sym_const(t, parts))), first = kir_mul(k, w->part, share);
         struct cpu_contraction own = each_block(p);
-        cpu_nest(&own, clear_block);
+        cpu_nest(&own, NULL, clear_block);
         cpu_level_add(p, CPU_PASS, first, kir_min(k, kir_add(k, first, share), emit_size(m, bands)), 1)->enter = enter_pass;
     } else {
         enter_band(p, w->part);

@@ -194,7 +194,7 @@ static void ask_rows(struct walk *w, struct rows *r, u32 a, kval by)
     kval end = emit_size(b->m, b->c.in[a]);
     for (i64 p = 0; p < b->s.tx; p++) {
         kval i = kir_add(k, r->first[p][a], by);
-        r->inside[p] = kir_bin(k, KI_AND, r->inside[p], kir_bin(k, KI_AND, kir_bin(k, KI_LE, kir_int(k, 0), i), kir_lt(k, i, end)));
+        r->inside[p] = kir_bin(k, KI_AND, r->inside[p], gen_is_inside(k, i, end));
     }
 }
 

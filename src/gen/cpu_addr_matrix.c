@@ -153,14 +153,18 @@ static kval right_of(struct gemm_kernel *p, const struct cpu_piece *e, kval *ste
     return emit_offset(p->m, p->x.b, idx);
 }
 
+static void find(struct cpu_contraction *c, const struct cpu_piece *e)
+{
+    struct gemm_kernel *p = c->own;
+    p->in = left_of(p, e, p->px, &p->a_step);
+    p->b_at = right_of(p, e, &p->b_step);
+}
+
 static void multiply(struct cpu_contraction *c, struct tile *t, const struct cpu_piece *e, struct tile_out *o)
 {
     struct gemm_kernel *p = c->own;
-    kval px[64], a_step, b_step;
-    struct tile_in in = left_of(p, e, px, &a_step);
-    kval b_at = right_of(p, e, &b_step);
     if (p->s.right == RIGHT_PLACE && !e->is_full) t->limit = kir_sub(p->m->k, p->n, o->c);
-    sum(p, t, e, in, b_at, a_step, b_step);
+    sum(p, t, e, p->in, p->b_at, p->a_step, p->b_step);
 }
 
 static void enter_block(struct cpu_contraction *c, const struct cpu_piece *e) { gemm_pack_right(c->own, e->at[CPU_BLOCK]); }
@@ -319,7 +323,7 @@ void gemm_emit(struct emit *m, const struct task *t, const struct caps *c,
                             .dot_k = p->group,
                             .ahead = s->ahead > 1 ? s->ahead : 0};
     if (p->x.b_const) p->right = gemm_pack_const(p);
-    static const struct cpu_addressing matrices = {.open = open, .target = target, .multiply = multiply};
+    static const struct cpu_addressing matrices = {.open = open, .target = target, .find = find, .multiply = multiply};
     p->c = (struct cpu_contraction){.m = m, .address = &matrices, .own = p, .t = &p->tile, .width = p->width, .per = p->lanes,
                                     .r = {.v = p->x.y, .inner = p->x.n_axis, .parts = s->split_k}, .bias = p->x.bias};
     emit_args(m);

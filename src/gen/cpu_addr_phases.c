@@ -173,8 +173,7 @@ static void fill_band(struct work *b)
         kval i = kir_loop(k, KL_SERIAL, kir_int(k, 0), emit_size(b->m, b->ext[a]), 1);
         idx[a] = kir_add(k, band_start(b, a), i);
         at = kir_add(k, at, kir_mul(k, i, b->step[a]));
-        kval ok = kir_bin(k, KI_AND, kir_bin(k, KI_LE, kir_int(k, 0), idx[a]),
-                          kir_lt(k, idx[a], emit_size(b->m, c->ax[a].in)));
+        kval ok = gen_is_inside(k, idx[a], emit_size(b->m, c->ax[a].in));
         inside = inside ? kir_bin(k, KI_AND, inside, ok) : ok;
     }
     clear_row(

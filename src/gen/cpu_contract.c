@@ -63,11 +63,11 @@ static void descend(struct cpu_contraction *p, u32 depth, const struct cpu_piece
     if (!l->always) kir_end(k);
 }
 
-void cpu_nest(struct cpu_contraction *p, cpu_body *body)
+void cpu_nest(struct cpu_contraction *p, const struct cpu_piece *outer, cpu_body *body)
 {
-    struct cpu_piece e = {.rows = p->t->tx, .columns = p->width, .is_full = true};
-    for (u32 i = 0; i < N_CPU_AXES; i++) e.at[i] = kir_int(p->m->k, 0);
-    descend(p, 0, &e, body);
+    struct cpu_piece all = {.rows = p->t->tx, .columns = p->width, .is_full = true};
+    for (u32 i = 0; i < N_CPU_AXES; i++) all.at[i] = kir_int(p->m->k, 0);
+    descend(p, 0, outer ? outer : &all, body);
 }
 
 /* Tiles. */
@@ -137,6 +137,7 @@ void cpu_tile(struct cpu_contraction *p, const struct cpu_piece *e)
     }
     struct tile_out o = p->address->target(p, e), kept = o;
     kept.temp = p->sums;
+    if (p->address->find) p->address->find(p, e);
     begin(p, &t, &o, &kept);
     if (p->sums && !e->is_over) prefetch_sums(p, &t, &kept);
     p->address->multiply(p, &t, e, &o);
@@ -159,7 +160,7 @@ void cpu_emit(struct cpu_contraction *p, bool is_apart, const struct task *t, co
 {
     if (is_apart) result_open(p->m, &p->r, p->t->type);
     u32 n = p->address->open(p);
-    cpu_nest(p, cpu_tile);
+    cpu_nest(p, NULL, cpu_tile);
     if (p->address->close) p->address->close(p);
     while (n--) kir_end(p->m->k);
     if (is_apart) gen_elementwise_rest(p->m, t, caps, p->r.v, whole_sum, p);

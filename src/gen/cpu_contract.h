@@ -43,6 +43,7 @@ struct cpu_addressing {
     u32 (*open)(struct cpu_contraction *p);
     /* Where the results of a tile go. */
     struct tile_out (*target)(struct cpu_contraction *p, const struct cpu_piece *e);
+    void (*find)(struct cpu_contraction *p, const struct cpu_piece *e); /* where the tile's operands lie, before its sums begin; NULL: nothing */
     /* Adds all products of the tile; it may say more about where results go. */
     void (*multiply)(struct cpu_contraction *p, struct tile *t, const struct cpu_piece *e, struct tile_out *o);
     /* Takes sums that are no results yet, instead of `target`; NULL: they are. */
@@ -73,7 +74,8 @@ struct cpu_contraction {
 /* The whole kernel, behind emit_args. is_apart: results go through a TEMP array. */
 void cpu_emit(struct cpu_contraction *p, bool is_apart, const struct task *t, const struct caps *caps);
 struct cpu_level *cpu_level_add(struct cpu_contraction *p, enum cpu_axis axis, kval from, kval to, i64 step); /* innermost so far */
-void cpu_nest(struct cpu_contraction *p, cpu_body *body); /* loops of all levels, with the body inside */
+/* Loops of all levels inside a piece (NULL: the whole), with the body inside. */
+void cpu_nest(struct cpu_contraction *p, const struct cpu_piece *outer, cpu_body *body);
 void cpu_tile(struct cpu_contraction *p, const struct cpu_piece *e); /* cpu_body: a register tile */
 
 /* For addressings: walks over terms. Elements of both operands at the terms that the loops opened so far stand for. */

@@ -37,6 +37,7 @@ struct edge {
 
 struct taps {
     struct band *b;
+    const struct tile *t;
     kval buf, at; /* the band or the input, and the footprint's first element there */
     kval w_at;    /* first weight of the block */
     kval limit;   /* channels from the first on that exist, 0: as many as the vectors hold */
@@ -67,9 +68,8 @@ static void add_element(const struct taps *x, i64 r, i64 q, i64 j)
                 (b->ya >= 0 ? ky * x->w_step[b->ya] : 0) + (b->xa >= 0 ? kx * x->w_step[b->xa] : 0);
             kval w = kir_load(k, b->wbuf,
                               kir_ramp(k, kir_add_i(k, x->w_at, off + j * b->lanes), 1, b->lanes));
-            kval slot = kir_int(k, (dy * b->s.tx + dx) * b->t.nr + j);
-            kir_store(k, b->t.acc, slot,
-                      kir_fma(k, in, kir_cast(k, b->type, w), kir_load(k, b->t.acc, slot)));
+            kval slot = tile_acc(x->t, dy * b->s.tx + dx, j);
+            kir_store(k, x->t->acc, slot, kir_fma(k, in, kir_cast(k, b->type, w), kir_load(k, x->t->acc, slot)));
         }
 }
 
@@ -86,7 +86,7 @@ static int open_inside(struct kir *k, const struct edge *e, i64 i)
     i64 always;
     if (!e->n) return 0;
     kval at = kir_add_i(k, e->first, i);
-    kval in = kir_bin(k, KI_AND, kir_bin(k, KI_LE, kir_int(k, 0), at), kir_lt(k, at, e->n));
+    kval in = gen_is_inside(k, at, e->n);
     if (kir_is_const(k, in, &always)) return always ? 0 : -1;
     kir_if(k, in);
     return 1;
@@ -101,33 +101,30 @@ static void add_footprint(const struct taps *x)
         int row = open_inside(k, &x->y, r);
         for (i64 q = 0; row >= 0 && q < cols; q++) {
             int col = open_inside(k, &x->x, q);
-            for (i64 j = 0; col >= 0 && j < b->t.nr; j++) add_element(x, r, q, j);
+            for (i64 j = 0; col >= 0 && j < x->t->nr; j++) add_element(x, r, q, j);
             if (col > 0) kir_end(k);
         }
         if (row > 0) kir_end(k);
     }
 }
 
-static void product(struct taps *x)
+/* All taps. */
+static void add_taps(struct taps *x)
 {
     struct band *b = x->b;
     struct kir *k = b->m->k;
-    struct conv *c = &b->c;
+    const struct conv *c = &b->c;
+    struct cpu_walk w = {.k = k, .a = x->at, .b = x->w_at};
     i64 size = b->width;
-    u32 loops = 0;
     for (u32 a = c->rank; a-- > 2;) {
         x->w_step[a] = size;
         size *= c->k[a];
     }
-    for (u32 a = 2; a < c->rank; a++) {
-        if (is_tile_axis(b, a) || c->k[a] == 1) continue;
-        kval tap = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, c->k[a]), 1);
-        x->at = kir_add(k, x->at, kir_mul(k, tap, b->step[a]));
-        x->w_at = kir_add(k, x->w_at, kir_mul_i(k, tap, x->w_step[a]));
-        loops++;
-    }
+    for (u32 a = 2; a < c->rank; a++)
+        if (!is_tile_axis(b, a) && c->k[a] > 1) cpu_walk_over(&w, KL_SERIAL, kir_int(k, 0), kir_int(k, c->k[a]), 1, b->step[a], x->w_step[a]);
+    x->at = w.a, x->w_at = w.b;
     add_footprint(x);
-    while (loops--) kir_end(k);
+    cpu_walk_close(&w);
 }
 
 static i64 weights_of_block(const struct band *b)
@@ -137,24 +134,26 @@ static i64 weights_of_block(const struct band *b)
     return n;
 }
 
-static void tile_at(struct band *b, kval y, kval x)
+/* With a band, whose channels are one block. */
+
+static struct tile_out target(struct cpu_contraction *p, const struct cpu_piece *e)
 {
+    struct band *b = p->own;
     struct kir *k = b->m->k;
-    struct conv *c = &b->c;
-    kval ch = kir_mul_i(k, b->group, b->width), at = kir_int(k, 0);
-    kval end = b->channels ? kir_add(k, ch, b->channels) : 0;
-    tile_clear(&b->t, c->b, ch, end);
-    if (b->ya >= 0)
-        at = kir_mul(k, kir_mul_i(k, kir_sub(k, y, b->y0), c->stride[b->ya]), b->step[b->ya]);
-    if (b->xa >= 0)
-        at = kir_add(
-            k, at,
-            kir_mul(k, kir_mul_i(k, kir_sub(k, x, b->x0), c->stride[b->xa]), b->step[b->xa]));
-    product(&(struct taps){
-        .b = b, .buf = b->work, .at = at, .w_at = kir_mul_i(k, b->group, weights_of_block(b))});
-    struct tile_out o = band_target(b, y, x);
-    o.c = ch, o.c_end = end;
-    tile_store(&b->t, &o);
+    struct tile_out o = band_target(b, e->at[CPU_Y], e->at[CPU_X]);
+    o.c = kir_mul_i(k, b->group, b->width);
+    o.c_end = b->channels ? kir_add(k, o.c, b->channels) : 0;
+    return o;
+}
+
+static void multiply(struct cpu_contraction *p, struct tile *t, const struct cpu_piece *e, struct tile_out *o)
+{
+    struct band *b = p->own;
+    struct kir *k = b->m->k;
+    kval at = kir_int(k, 0);
+    if (b->ya >= 0) at = kir_mul(k, kir_mul_i(k, kir_sub(k, e->at[CPU_Y], b->y0), b->c.stride[b->ya]), b->step[b->ya]);
+    if (b->xa >= 0) at = kir_add(k, at, kir_mul(k, kir_mul_i(k, kir_sub(k, e->at[CPU_X], b->x0), b->c.stride[b->xa]), b->step[b->xa]));
+    add_taps(&(struct taps){.b = b, .t = t, .buf = b->work, .at = at, .w_at = kir_mul_i(k, b->group, weights_of_block(b))});
 }
 
 void dw_init(struct band *b)
@@ -175,62 +174,50 @@ void dw_enter(struct band *b, kval block)
 
 void dw_walk(struct band *b)
 {
-    struct kir *k = b->m->k;
-    kval y = b->ya >= 0 ? kir_loop(k, KL_SERIAL, b->y0, b->y1, b->s.ty) : kir_int(k, 0);
-    kval x = b->xa >= 0 ? kir_loop(k, KL_SERIAL, b->x0, b->x1, b->s.tx) : kir_int(k, 0);
-    tile_at(b, y, x);
-    for (i32 i = 0; i < (b->ya >= 0) + (b->xa >= 0); i++) kir_end(k);
+    static const struct cpu_addressing address = {.target = target, .multiply = multiply};
+    b->address = &address;
+    conv_walk(b, 0, 0);
 }
 
 /* Pixels are read where they lie. */
 
-struct spot { /* a tile's first pixel, and its footprint in the input */
-    kval y, x;
-    struct edge ey, ex;
-    kval from, to; /* blocks of channels */
+struct in_place {
+    struct band *b;
+    struct edge y, x; /* of the tile's footprint */
+    struct cpu_contraction blocks; /* all blocks of channels of a tile's pixels */
 };
 
-static void place_tile(struct band *b, const struct spot *s, kval block, i64 rest)
+static struct tile_out target_in_place(struct cpu_contraction *p, const struct cpu_piece *e)
 {
-    struct emit *m = b->m;
-    struct kir *k = m->k;
-    const struct conv *c = &b->c;
-    kval idx[MAX_RANK], ch = kir_mul_i(k, block, b->width), end = kir_int(k, b->n_channels);
-    bool ragged = rest % b->lanes != 0;
-    b->t.nr = rest ? ceil_div(rest, b->lanes) : b->s.nr;
-    for (u32 a = 0; a < MAX_RANK; a++)
-        idx[a] = a < c->rank ? kir_mul_i(k, b->pos[a], c->stride[a]) : kir_int(k, 0);
-    idx[1] = ch;
-    kval at = emit_offset(m, c->x, idx);
-    if (b->ya >= 0) at = kir_add(k, at, kir_mul(k, s->ey.first, b->step[b->ya]));
-    if (b->xa >= 0) at = kir_add(k, at, kir_mul(k, s->ex.first, b->step[b->xa]));
-    tile_clear(&b->t, c->b, ch, ragged ? end : 0);
-    product(&(struct taps){.b = b,
-                           .buf = m->buf[c->x],
-                           .at = at,
-                           .w_at = kir_mul_i(k, block, weights_of_block(b)),
-                           .limit = ragged ? kir_int(k, rest) : 0,
-                           .y = s->ey,
-                           .x = s->ex});
-    struct tile_out o = band_target(b, s->y, s->x);
-    o.c = ch, o.c_end = ragged ? end : 0;
-    tile_store(&b->t, &o);
-    b->t.nr = b->s.nr;
+    const struct in_place *w = p->own;
+    struct kir *k = p->m->k;
+    struct tile_out o = band_target(w->b, e->at[CPU_Y], e->at[CPU_X]);
+    o.c = kir_mul_i(k, e->at[CPU_BLOCK], w->b->width);
+    o.c_end = e->is_full ? 0 : kir_int(k, w->b->n_channels);
+    return o;
 }
 
-/* All blocks of channels of a tile's pixels; the last has vectors for what exists only. */
-static void place_blocks(struct band *b, const struct spot *s)
+static void multiply_in_place(struct cpu_contraction *p, struct tile *t, const struct cpu_piece *e, struct tile_out *o)
 {
+    const struct in_place *w = p->own;
+    struct band *b = w->b;
     struct kir *k = b->m->k;
-    i64 rest = b->n_channels % b->width;
-    kval last = kir_int(k, b->n_channels / b->width);
-    kval block = kir_loop(k, KL_SERIAL, s->from, rest ? kir_min(k, s->to, last) : s->to, 1);
-    place_tile(b, s, block, 0);
-    kir_end(k);
-    if (!rest) return;
-    kir_if(k, kir_lt(k, last, s->to));
-    place_tile(b, s, last, rest);
-    kir_end(k);
+    const struct conv *c = &b->c;
+    kval idx[MAX_RANK];
+    for (u32 a = 0; a < MAX_RANK; a++)
+        idx[a] = a < c->rank ? kir_mul_i(k, b->pos[a], c->stride[a]) : kir_int(k, 0);
+    idx[1] = o->c;
+    kval at = emit_offset(b->m, c->x, idx);
+    if (b->ya >= 0) at = kir_add(k, at, kir_mul(k, w->y.first, b->step[b->ya]));
+    if (b->xa >= 0) at = kir_add(k, at, kir_mul(k, w->x.first, b->step[b->xa]));
+    add_taps(&(struct taps){.b = b,
+                            .t = t,
+                            .buf = b->m->buf[c->x],
+                            .at = at,
+                            .w_at = kir_mul_i(k, e->at[CPU_BLOCK], weights_of_block(b)),
+                            .limit = e->is_full ? 0 : kir_int(k, e->columns),
+                            .y = w->y,
+                            .x = w->x});
 }
 
 static struct edge edge_at(struct band *b, i32 axis, kval pixel)
@@ -241,31 +228,40 @@ static struct edge edge_at(struct band *b, i32 axis, kval pixel)
                          emit_size(b->m, b->c.in[axis])};
 }
 
+static void enter_row(struct cpu_contraction *p, const struct cpu_piece *e)
+{
+    struct in_place *w = p->own;
+    w->y = edge_at(w->b, w->b->ya, e->at[CPU_Y]);
+}
+
 /* Tiles of a row from pixel `from` on, before `to`; a few are written out, as what lies inside is
  * known then. */
-static void place_range(struct band *b, struct spot s, kval from, kval to, bool inside)
+static void place_range(struct in_place *w, struct cpu_piece e, kval from, kval to, bool inside)
 {
     enum { FEW = 2 };
+    struct band *b = w->b;
     struct kir *k = b->m->k;
     i64 lo, hi, tx = b->s.tx;
     bool known = kir_is_const(k, from, &lo) && kir_is_const(k, to, &hi);
     if (known && lo >= hi) return;
     bool few = known && hi - lo <= FEW * tx;
     for (i64 x = few ? lo : 0; x < (few ? hi : 1); x += tx) {
-        s.x = few ? kir_int(k, x) : kir_loop(k, KL_SERIAL, from, to, tx);
-        s.ex = edge_at(b, b->xa, s.x);
-        if (inside) s.ex.n = 0;
-        place_blocks(b, &s);
+        e.at[CPU_X] = few ? kir_int(k, x) : kir_loop(k, KL_SERIAL, from, to, tx);
+        w->x = edge_at(b, b->xa, e.at[CPU_X]);
+        if (inside) w->x.n = 0;
+        cpu_nest(&w->blocks, &e, cpu_tile);
         if (!few) kir_end(k);
     }
 }
 
 /* A row of tiles: those that reach over the input's left end, those inside, and the others. */
-static void place_row(struct band *b, const struct spot *s)
+static void place_row(struct cpu_contraction *p, const struct cpu_piece *e)
 {
+    struct in_place *w = p->own;
+    struct band *b = w->b;
     struct kir *k = b->m->k;
     if (b->xa < 0) {
-        place_blocks(b, s);
+        cpu_nest(&w->blocks, e, cpu_tile);
         return;
     }
     i64 tx = b->s.tx, step = tx * b->c.stride[b->xa];
@@ -276,19 +272,19 @@ static void place_row(struct band *b, const struct spot *s)
     kval inner = kir_mul_i(k, kir_div_i(k, slack, step), tx); /* pixels of tiles that end inside */
     left = kir_min(k, kir_mul_i(k, left, tx), b->x1);
     inner = kir_max(k, kir_min(k, inner, b->x1), left);
-    place_range(b, *s, zero, left, false);
-    place_range(b, *s, left, inner, true);
-    place_range(b, *s, inner, b->x1, false);
+    place_range(w, *e, zero, left, false);
+    place_range(w, *e, left, inner, true);
+    place_range(w, *e, inner, b->x1, false);
 }
 
 void dw_walk_in_place(struct band *b, kval from, kval to)
 {
-    struct kir *k = b->m->k;
-    struct spot s = {.from = from, .to = to, .y = kir_int(k, 0), .x = kir_int(k, 0)};
-    if (b->ya >= 0) {
-        s.y = kir_loop(k, KL_SERIAL, b->y0, b->y1, b->s.ty);
-        s.ey = edge_at(b, b->ya, s.y);
-    }
-    place_row(b, &s);
-    if (b->ya >= 0) kir_end(k);
+    static const struct cpu_addressing address = {.target = target_in_place, .multiply = multiply_in_place};
+    struct in_place w = {.b = b};
+    struct cpu_contraction rows = {.m = b->m, .address = &address, .own = &w, .t = &b->t, .width = b->width, .per = b->per, .bias = b->c.b};
+    w.blocks = rows;
+    struct cpu_level *l = cpu_level_add(&w.blocks, CPU_BLOCK, from, to, 1); /* the last has vectors for what exists only */
+    l->rest = b->n_channels % b->width, l->columns = kir_int(b->m->k, b->n_channels);
+    if (b->ya >= 0) cpu_level_add(&rows, CPU_Y, b->y0, b->y1, b->s.ty)->enter = enter_row;
+    cpu_nest(&rows, NULL, place_row);
 }

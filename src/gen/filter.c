@@ -157,7 +157,7 @@ static void fill(const struct strip *s)
     kval to = kir_add(k, kir_mul(k, row, line), i);
     kir_store(k, s->band, kir_ramp(k, to, 1, s->lanes), kir_const_f(k, s->q->type, s->lanes, 0));
     kir_end(k);
-    kir_if(k, kir_bin(k, KI_AND, kir_bin(k, KI_LE, zero, y), kir_lt(k, y, emit_dim(m, s->q->met, 2))));
+    kir_if(k, gen_is_inside(k, y, emit_dim(m, s->q->met, 2)));
     kval c = kir_loop(k, KL_SERIAL, zero, kir_int(k, s->q->channels), 1);
     copy_line(s, row, c, y, false);
     kir_end(k);

@@ -57,6 +57,9 @@ struct gemm_kernel {
     kval pos[MAX_RANK];  /* of y: batches */
     kval m0, m1;         /* rows of this iteration */
     kval part;           /* summand */
+    struct tile_in in;   /* rows of the tile, with px */
+    kval px[64], b_at;   /* and where the right operand begins */
+    kval a_step, b_step; /* from one term to the next */
     bool left_by_terms;  /* packed left operand: [tile][term][row], else [row][term] */
     kval pitch;          /* of the latter */
 };

@@ -160,6 +160,7 @@ void space_probe_inside(struct probe *p, const struct task *t, const struct spac
 void space_probe_channels(struct probe *p, const struct graph *g, value_id v, i64 c, u32 lanes);
 
 /* util.c */
+kval gen_is_inside(struct kir *k, kval i, kval n);           /* is i one of 0..n-1? */
 u32 gen_lanes(const struct caps *c, enum dtype t);          /* of the widest useful vector */
 i64 gen_static(const struct graph *g, sym s, i64 otherwise); /* a size known now */
 i64 gen_eval(const struct graph *g, sym s, const i64 *var);  /* its value; unbound variables count as GEN_NOMINAL */

@@ -234,3 +234,5 @@ node_id gen_pool_node(const struct task *t)
 }
 
 kval gen_given(struct emit *m, const void *user, const kval *idx) { return *(const kval *)user; }
+
+kval gen_is_inside(struct kir *k, kval i, kval n) { return kir_bin(k, KI_AND, kir_bin(k, KI_LE, kir_int(k, 0), i), kir_lt(k, i, n)); }

@@ -83,7 +83,7 @@ static kval within(const struct filter_tile *t, u32 axis, kval at)
 {
     struct kir *k = t->m->k;
     kval n = emit_dim(t->m, t->q->met, 2 + axis);
-    return kir_bin(k, KI_AND, kir_bin(k, KI_LE, kir_int(k, 0), at), kir_lt(k, at, n));
+    return gen_is_inside(k, at, n);
 }
 
 static kval clamp(const struct filter_tile *t, u32 axis, kval at)
