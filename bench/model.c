@@ -9,14 +9,15 @@
 //                after they were measured
 //   correlation  of predicted and measured times, by ranks (Spearman), of the family's candidates and of all
 //
-//   build/bench/model [-d DEVICE] [-t THREADS] [-l LIMITS] [-n TRIALS] [-r DRAWS] [-b SECONDS] [-s SEED] DB [GROUP[:NAME] ...]
+//   build/bench/model [-d DEVICE] [-t THREADS] [-l LIMITS] [-n TRIALS] [-r DRAWS] [-b SECONDS] [-s SEED] [-v] DB [GROUP[:NAME] ...]
 //
 // Rows are selected by patterns ("conv", "matmul:bert*"). With -n or -r each is tuned first, in DB: the
 // defaults of all families, DRAWS random schedules for each of them, a search with TRIALS trials; -b limits the
 // seconds of all together, and measurements are kept. Times of other devices, or of other numbers of threads, are
-// ignored. LIMITS restrict the device: "isa=x86-64-v3".
+// ignored. With -v each family's known candidates follow with measured and predicted milliseconds. LIMITS restrict the device: "isa=x86-64-v3".
 #include "graphs.h"
 #include "target.h"
+#include "tune/rates.h"
 #include "tune/tune.h"
 
 #include <math.h>
@@ -45,6 +46,7 @@ struct bench {
     u64 seed;
     double end; /* by os_now; 0: none */
     struct { double *v; u32 n, cap; } regret, choice, correlation; /* of rows */
+    bool is_verbose;
     u32 n_unknown; /* rows with an unmeasured default */
 };
 
@@ -97,6 +99,30 @@ static bool load(struct bench *b, const struct row *r, struct known_row *k, stru
     return true;
 }
 
+/* Verified and timed; abandoned candidates have a rough time. */
+static bool has_time(const struct trial_row *r, bool rough)
+{
+    return r->n > 0 && (r->status == TRIAL_OK || (rough && r->status == TRIAL_SLOW));
+}
+
+static bool is_of(const struct trial_row *r, const struct gen *g) { return !g || r->cand.gen == g; }
+
+/* As programs choose: the one that is significantly fastest, because with few samples the
+   best-looking one was lucky. */
+static const struct trial_row *best_of(const struct known_row *k, const struct gen *g)
+{
+    const struct trial_row *best = NULL;
+    double least = 0;
+    for (u32 i = 0; i < k->n; i++) {
+        double high = k->v[i].ratio > 0 ? k->v[i].ratio_high : 1;
+        if (!has_time(&k->v[i], false) || !is_of(&k->v[i], g) || (best && high >= least)) continue;
+        best = &k->v[i], least = high;
+    }
+    return best;
+}
+
+static double seconds_of(const struct known_row *k, const struct trial_row *r) { return tune_row_seconds(r, k->reference); }
+
 /* Tuning. */
 
 struct defaults { const struct bench *b; const struct row *r; i64 at; };
@@ -118,12 +144,23 @@ struct draws {
     struct { struct candidate *v; u32 n, cap; } legal;
     u32 at, left;     /* the current family's first one in `legal`; how many of it are still to be drawn */
     struct rng rng;
+    struct known_row known; /* the defaults */
+    const struct gen *gen; bool is_hopeless; /* of the last one */
 };
+
+/* Families whose defaults are much slower than the best one have no schedule that a model must find. */
+static bool is_hopeless(const struct known_row *k, const struct gen *g)
+{
+    enum { MUCH = 4 };
+    const struct trial_row *best = best_of(k, NULL), *own = best_of(k, g);
+    return best && (!own || seconds_of(k, own) > MUCH * seconds_of(k, best));
+}
 
 static bool add_legal(void *user, const struct candidate *c)
 {
     struct draws *x = user;
-    *arr_push(&x->b->arena, &x->legal) = *c;
+    if (x->gen != c->gen) x->gen = c->gen, x->is_hopeless = is_hopeless(&x->known, c->gen);
+    if (!x->is_hopeless) *arr_push(&x->b->arena, &x->legal) = *c;
     return true;
 }
 
@@ -155,10 +192,11 @@ static bool tune_row(struct bench *b, const struct row *r, struct err *e)
     struct tune_result result;
     struct tune_opts o = {.driver = b->target.driver, .dev = b->target.dev, .min_samples = 5, .add_candidates = true, .measure = true,
                           .seed = b->seed};
-    if (b->n_draws) gen_scatter(r->task, &b->target.caps, MAX_SAMPLED, b->seed, add_legal, &draws);
     for (int k = DEFAULTS; k < N_STEPS; k++) {
         if (b->end > 0 && os_now() >= b->end) return true;
         if ((k == DRAWS && !b->n_draws) || (k == SEARCH && !b->n_trials)) continue;
+        if (k == DRAWS && !load(b, r, &draws.known, e)) return false;
+        if (k == DRAWS) gen_scatter(r->task, &b->target.caps, MAX_SAMPLED, b->seed, add_legal, &draws);
         o.timeout = b->end > 0 ? fmax(b->end - os_now(), 1e-3) : 0;
         o.source = k == SEARCH ? NULL : &source[k];
         o.max_candidates = k == SEARCH ? b->n_trials + n_known(b, r, e) : 0; /* a limit of all */
@@ -180,28 +218,6 @@ static bool tune_rows(struct bench *b, struct err *e)
     return true;
 }
 
-/* Verified and timed; abandoned candidates have a rough time. */
-static bool has_time(const struct trial_row *r, bool rough)
-{
-    return r->n > 0 && (r->status == TRIAL_OK || (rough && r->status == TRIAL_SLOW));
-}
-
-static bool is_of(const struct trial_row *r, const struct gen *g) { return !g || r->cand.gen == g; }
-
-/* As programs choose: the one that is significantly fastest, because with few samples the
-   best-looking one was lucky. */
-static const struct trial_row *best_of(const struct known_row *k, const struct gen *g)
-{
-    const struct trial_row *best = NULL;
-    double least = 0;
-    for (u32 i = 0; i < k->n; i++) {
-        double high = k->v[i].ratio > 0 ? k->v[i].ratio_high : 1;
-        if (!has_time(&k->v[i], false) || !is_of(&k->v[i], g) || (best && high >= least)) continue;
-        best = &k->v[i], least = high;
-    }
-    return best;
-}
-
 /* The one that is predicted to be the fastest. */
 static const struct trial_row *choice_of(const struct bench *b, const struct known_row *k, const struct gen *g)
 {
@@ -221,8 +237,6 @@ static const struct trial_row *row_of(const struct known_row *k, const struct ca
         if (has_time(&k->v[i], true) && !memcmp(&k->v[i].cand, c, sizeof *c)) return &k->v[i];
     return NULL;
 }
-
-static double seconds_of(const struct known_row *k, const struct trial_row *r) { return tune_row_seconds(r, k->reference); }
 
 /* r may be NULL. 0: unknown */
 static double regret_of(const struct known_row *k, const struct gen *g, const struct trial_row *r)
@@ -296,6 +310,20 @@ static void print_line(struct bench *b, const struct known_row *k, const struct 
     if (!isnan(r.rank)) *arr_push(&b->arena, &b->correlation) = r.rank;
 }
 
+static void print_candidates(struct bench *b, const struct known_row *k, const struct gen *g)
+{
+    struct buf text = {0};
+    for (u32 i = 0; i < k->n; i++) {
+        const struct trial_row *t = &k->v[i];
+        if (!has_time(t, true) || !is_of(t, g)) continue;
+        buf_reset(&text);
+        candidate_print(&text, &t->cand);
+        printf("    %10.4f%10.4f  %.*s\n", 1e3 * seconds_of(k, t), 1e3 * gen_predict(&t->cand, k->row->task, &b->target.caps, b->var),
+               STR_ARG(buf_view(&text)));
+    }
+    buf_release(&text);
+}
+
 static bool print_row(struct bench *b, const struct row *r, struct err *e)
 {
     struct known_row k;
@@ -307,6 +335,7 @@ static bool print_row(struct bench *b, const struct row *r, struct err *e)
         if (!gen_matches(gen_at(i), r->task, &b->target.caps)) continue;
         c = gen_initial(gen_at(i), r->task, &b->target.caps, b->var);
         print_line(b, &k, gen_at(i), &c);
+        if (b->is_verbose) print_candidates(b, &k, gen_at(i));
     }
     return true;
 }
@@ -330,6 +359,7 @@ static bool print_table(struct bench *b, struct err *e)
 static bool run(struct bench *b, const char *device, const char *path, struct err *e)
 {
     if (!bench_target_open(&b->target, device, e) || !(b->n_trials + b->n_draws ? db_open(&b->db, path, e) : db_open_to_read(&b->db, path, e))) return false;
+    rates_find(&b->target.caps.rates, b->target.driver, buf_view(&b->target.fingerprint));
     b->env = db_env(&b->db, buf_view(&b->target.fingerprint), buf_view(&b->target.toolchain), e);
     bool ok = b->env != 0 && bench_each_row(rows_path, &b->arena, take_row, b, e) && tune_rows(b, e) && print_table(b, e);
     db_close(&b->db);
@@ -338,7 +368,7 @@ static bool run(struct bench *b, const char *device, const char *path, struct er
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: model [-d DEVICE] [-t THREADS] [-l LIMITS] [-n TRIALS] [-r DRAWS] [-b SECONDS] [-s SEED] DB [GROUP[:NAME] ...]\n");
+    fprintf(stderr, "usage: model [-d DEVICE] [-t THREADS] [-l LIMITS] [-n TRIALS] [-r DRAWS] [-b SECONDS] [-s SEED] [-v] DB [GROUP[:NAME] ...]\n");
     return 2;
 }
 
@@ -349,8 +379,9 @@ int main(int argc, char **argv)
     const char *device = "cpu";
     int c;
     b->target.dev.n_threads = 1, b->seed = 1;
-    while ((c = getopt(argc, argv, "+d:t:l:n:r:b:s:")) != -1) {
+    while ((c = getopt(argc, argv, "+d:t:l:n:r:b:s:v")) != -1) {
         if (c == '?') return usage();
+        if (c == 'v') b->is_verbose = true;
         if (c == 'd') device = optarg;
         if (c == 't') b->target.dev.n_threads = (u32)atoi(optarg);
         if (c == 'l') b->target.dev.limits = str_of(optarg);

@@ -5,6 +5,7 @@
 //
 // Dims: y (b.., m, n) = a (b.., m, k) x b (b.., k, n); pixels m, output channels n, input channels k.
 #include "gen/gemm_emit.h"
+#include "gen/nest.h"
 
 #include <math.h>
 #include <string.h>
@@ -141,13 +142,14 @@ static bool suits(const struct sizes *z, const struct gemm_sched *s)
 struct facts {
     struct gemm x;
     struct sizes z;
+    struct nest_rates r;
 };
 
 static bool analyze(const struct gen_problem *p)
 {
     struct facts *f = p->facts;
     if (p->c->is_gpu || p->c->vector_bytes < 8 || !gemm_take(&f->x, p->t)) return false;
-    f->z = sizes_of(&f->x, p->c);
+    f->z = sizes_of(&f->x, p->c), f->r = nest_rates_of(p->c);
     return true;
 }
 
@@ -158,114 +160,6 @@ static bool legal(const struct gen_problem *p, const struct sched *v)
     return is_sane(p->c, &s) && suits(&f->z, &s);
 }
 
-/* Prediction, in cycles of one thread. Rates are of bytes per cycle; only their order matters. */
-
-struct work { /* of one grid iteration */
-    const struct gemm *x;
-    const struct caps *c;
-    const struct gemm_sched *s;
-    double m, n, k, bk, passes, lanes; /* its rows, columns, terms; terms of a pass */
-    double m_all, n_all;               /* rows and columns of the whole result */
-    double batch;                      /* such results */
-};
-
-/* Steps of the register tile for all rows, left over ones included, and `nr` vectors of columns. */
-static double steps_cycles(const struct work *w, i64 nr)
-{
-    i64 m = (i64)w->m, rest = m % w->s->mr;
-    double whole = (double)(m / w->s->mr) * tile_step_cycles(w->s->mr, nr);
-    if (gen_static(w->x->g, w->x->m, -1) < 0) rest = rest ? w->s->mr : 0;
-    return whole + (rest ? tile_step_cycles(rest, nr) : 0);
-}
-
-static double tiles_cycles(const struct work *w)
-{
-    const struct gemm_sched *s = w->s;
-    i64 width = s->nr * (i64)w->lanes, blocks = (i64)w->n / width, rest = (i64)w->n % width;
-    double tiles = ceil(w->m / (double)s->mr) * ceil(w->n / (double)width);
-    double steps = (double)blocks * steps_cycles(w, s->nr);
-    if (rest) steps += steps_cycles(w, ceil_div(rest, (i64)w->lanes));
-    double cells = (double)(s->mr * s->nr),
-           ends = 30 + cells * (w->x->by_rows ? 3 * w->lanes : 1.5);
-    if (!w->x->by_rows && w->m_all * w->n_all * 4 > (double)w->c->l2_bytes / 2)
-        ends = cells * (s->nr >= 4 ? 1 : 1.9); /* results leave the caches: better in long pieces */
-    if (w->passes > 1) ends += cells * 2 + 60;
-    if (s->mr > 10 && (i64)(w->n_all * 4) % 4096 == 0 &&
-        w->n_all * w->m * 4 > (double)w->c->l1_bytes)
-        ends += 25 * (double)s->mr; /* the tile's rows share a set of the first cache */
-    return steps * w->k * (1 + 0.02 / (double)s->ku) + tiles * w->passes * ends;
-}
-
-/* The right operand flows through the caches once per iteration; the first tile of a block waits
-   for it, less when it was asked for before. Steps ahead of the end of a pass are asked for in
-   vain. */
-static double stream_rate(const struct work *w, double tiles)
-{
-    const struct gemm_sched *s = w->s;
-    if (4 * w->k * w->n < (double)w->c->l2_bytes / 2 && !w->x->b_const) return 30;
-    if (s->ahead > 1) return (s->ahead > 16 ? 13 : 12) / (1 + (double)s->ahead / w->bk);
-    return s->ahead && tiles > 1 ? 12 : 4;
-}
-
-/* A panel that the first cache does not keep comes again for every tile: from the second cache at
-   25 bytes per cycle, hidden behind the multiplications as long as it takes no more than a quarter
-   of that cache; less well in short passes. */
-static double again_cycles(const struct work *w, double panel)
-{
-    double l2 = (double)w->c->l2_bytes, bytes = 4 * w->k * w->n;
-    double terms = w->k * ceil(w->n / ((double)w->s->nr * w->lanes));
-    double need = bytes / 25 - terms * tile_step_cycles(w->s->mr, w->s->nr);
-    double rate = panel > l2 * 0.7 ? 12 : panel > l2 * 0.26 ? 100 : w->passes > 1 ? 400 : 1500;
-    return fmax(need, 0) + bytes / rate;
-}
-
-static double right_cycles(const struct work *w)
-{
-    const struct gemm_sched *s = w->s;
-    double width = (double)s->nr * w->lanes, tiles = ceil(w->m / (double)s->mr);
-    double bytes = 4 * w->k * w->n, panel = 4 * w->bk * width;
-    double c = bytes / stream_rate(w, tiles);
-    if (s->right == RIGHT_BLOCKS) c += w->k * w->n * 0.35 + w->passes * ceil(w->n / width) * 20;
-    if (s->right == RIGHT_PLACE && w->n > 2 * width && w->bk > 64) c += bytes / 4;
-    if (s->right == RIGHT_PLACE && tiles > 2) { /* its rows lie apart, in few sets of a cache */
-        bool meet = (i64)(w->n_all * 4) % 4096 == 0;
-        bool near = w->k * w->n_all * 4 < (double)w->c->l2_bytes / 2;
-        c += bytes * (tiles - 1) / (meet ? 25 : near ? 250 : 100);
-    }
-    if (panel + 4 * w->bk * (double)s->mr > (double)w->c->l1_bytes * 0.95)
-        c += again_cycles(w, panel) * (tiles - 1);
-    return c;
-}
-
-/* The left operand from beyond the second cache, for every block of columns where a pass' rows do
-   not stay there: the wider the tile, the more is there to do meanwhile, unless they come from
-   memory, or were asked for. Rows of a short pass are short streams. */
-static double far_cycles(const struct work *w)
-{
-    const struct gemm_sched *s = w->s;
-    double cells = w->m * w->k, l2 = (double)w->c->l2_bytes, bytes = w->m * w->bk * 4;
-    double share = (double)w->c->l3_bytes / (double)i64_max(1, w->c->n_threads);
-    double all = 4 * w->m_all * w->k * w->batch, cell = bytes > share / 2 ? 0.5 : 0.35 / (double)s->nr;
-    bool is_far = w->m_all * w->k * 4 > l2 / 2, stays = bytes <= l2 * 0.4;
-    if (all > share) cell = fmax(cell, 0.25);
-    if (s->fetch) cell = fmin(cell, 0.4 / (double)s->nr) + 0.005;
-    double reads = stays ? is_far : ceil(w->n / ((double)s->nr * w->lanes));
-    if (s->pack && is_far) return cells * 0.4 + (stays ? 0 : reads * cells / 6);
-    return cells * reads * (cell + (is_far && w->passes > 1 ? stays ? 0.1 : 0.2 : 0));
-}
-
-static double left_cycles(const struct work *w)
-{
-    const struct gemm_sched *s = w->s;
-    double cells = w->m * w->k, c = 0, tiles = ceil(w->m / (double)s->mr);
-    if (s->pack) c = cells * 0.8 + w->m * w->passes * 8;
-    else if (tiles > 1 && gen_static(w->x->g, w->x->k, -1) < 0 && s->mr > 4)
-        c = cells; /* distances not known */
-    else if (s->mr > 8 && (i64)w->k * 4 % 1024 == 0)
-        c = cells * ceil(w->n / ((double)s->nr * w->lanes)) * 0.1;
-    return c + far_cycles(w);
-}
-
 /* Right operands, of which a batch may share one. */
 static double right_count(const struct gemm *x, const i64 *var)
 {
@@ -274,44 +168,91 @@ static double right_count(const struct gemm *x, const i64 *var)
     return n;
 }
 
-static double seconds(const struct gemm *x, const struct caps *c, const struct gemm_sched *s,
-                      const i64 *var)
+/* Prediction: the loops of one thread. */
+
+struct work { /* of a grid iteration; terms are groups of a DOT, four bytes */
+    double m, n, k, bk;        /* its rows, columns, terms; terms of a pass */
+    double m_all, n_all, k_all, batch;
+    double lanes, width, passes;
+};
+
+static struct work work_of(const struct gemm *x, const struct caps *c, const struct gemm_sched *s, const i64 *var)
 {
-    double m = (double)i64_max(1, gen_eval(x->g, x->m, var)),
-           n = (double)i64_max(1, gen_eval(x->g, x->n, var)),
-           k = (double)i64_max(1, gen_eval(x->g, x->k, var)), batch = 1;
-    double group = (double)gemm_dot_k(x, c); /* counts as one term of four bytes */
-    u32 lanes = gen_lanes(c, x->type);
-    for (u32 i = 0; i < x->outer.n; i++) batch *= (double)gen_eval(x->g, x->outer.g[i].extent, var);
-    struct gemm_split d = gemm_split_of(x, s, lanes);
-    struct work w = {
-        .x = x, .c = c, .s = s, .lanes = lanes, .m = m, .n = n, .m_all = m, .n_all = n};
-    w.batch = batch;
-    if (d.mb) w.m = fmin(m, (double)(d.mb * s->mr));
-    if (d.nb) w.n = fmin(n, (double)(d.nb * s->nr) * lanes);
-    k = ceil(k / group);
-    w.k = d.chunk ? (double)d.chunk / group : k;
+    const struct gemm_split d = gemm_split_of(x, s, gen_lanes(c, x->type));
+    double group = (double)gemm_dot_k(x, c);
+    struct work w = {.lanes = gen_lanes(c, x->type), .batch = 1};
+    w.m_all = (double)i64_max(1, gen_eval(x->g, x->m, var));
+    w.n_all = (double)i64_max(1, gen_eval(x->g, x->n, var));
+    w.k_all = ceil((double)i64_max(1, gen_eval(x->g, x->k, var)) / group);
+    for (u32 i = 0; i < x->outer.n; i++) w.batch *= (double)gen_eval(x->g, x->outer.g[i].extent, var);
+    w.width = (double)s->nr * w.lanes;
+    w.m = d.mb ? fmin(w.m_all, (double)(d.mb * s->mr)) : w.m_all;
+    w.n = d.nb ? fmin(w.n_all, (double)d.nb * w.width) : w.n_all;
+    w.k = d.chunk ? (double)d.chunk / group : w.k_all;
     w.bk = s->bk ? fmin(w.k, (double)s->bk / group) : w.k;
     w.passes = ceil(w.k / w.bk);
-    double threads = (double)i64_max(1, c->n_threads),
-           hz = gen_flop_rate(c) / (4.0 * gen_lanes(c, DT_F32));
-    double iterations = batch * (double)s->split_k * ceil(m / w.m) * ceil(n / w.n);
-    double cycles =
-        (tiles_cycles(&w) + right_cycles(&w) + left_cycles(&w) + 200) * ceil(iterations / threads);
-    double bytes = 4 * (batch * m * (n + k)), wait = 2e-6;
+    return w;
+}
+
+/* One term of all rows of an iteration, left over ones included, and `nr` vectors of columns. */
+static double step_of_rows(const struct gemm *x, const struct nest_rates *r, const struct gemm_sched *s, double rows, i64 nr)
+{
+    i64 m = (i64)rows, rest = m % s->mr;
+    if (gen_static(x->g, x->m, -1) < 0) rest = rest ? s->mr : 0;
+    return (double)(m / s->mr) * nest_step(r, s->mr, nr) + (rest ? nest_step(r, rest, nr) : 0);
+}
+
+/* Multiply-adds of an iteration, and what every tile costs at its ends: sums are cleared or loaded, then stored. */
+static double tiles_seconds(const struct gemm *x, const struct nest_rates *r, const struct gemm_sched *s, const struct work *w)
+{
+    double whole = floor(w->n / w->width), rest = w->n - whole * w->width, cells = (double)(s->mr * s->nr);
+    double steps = whole * step_of_rows(x, r, s, w->m, s->nr);
+    if (rest > 0) steps += step_of_rows(x, r, s, w->m, ceil_div((i64)rest, (i64)w->lanes));
+    double tiles = ceil(w->m / (double)s->mr) * ceil(w->n / w->width);
+    double ends = 30 * r->cycle + cells * (x->by_rows ? 3 * w->lanes * r->cycle : 2 * r->load);
+    if (w->passes > 1) ends += cells * (r->load + r->cycle) + 60 * r->cycle;
+    return steps * w->k * (1 + 0.02 / (double)s->ku) + tiles * w->passes * ends;
+}
+
+/* Operands rearranged by an iteration: vectors loaded and stored. */
+static double pack_seconds(const struct gemm *x, const struct nest_rates *r, const struct gemm_sched *s, const struct work *w)
+{
+    double vector = 2 * r->load + r->cycle, t = 0;
+    if (s->pack) t += w->m * w->k / w->lanes * vector + w->m * w->passes * 8 * r->cycle;
+    if (s->right == RIGHT_BLOCKS) t += w->k * w->n / w->lanes * vector + w->passes * ceil(w->n / w->width) * 20 * r->cycle;
+    return t;
+}
+
+static double seconds(const struct gemm *x, const struct caps *c, const struct nest_rates *r, const struct gemm_sched *s, const i64 *var)
+{
+    const struct work w = work_of(x, c, s, var);
+    double tiles = ceil(w.m / (double)s->mr), blocks = ceil(w.n / w.width), threads = (double)i64_max(1, c->n_threads);
+    double rows = ceil(w.m_all / w.m), columns = ceil(w.n_all / w.n), share = w.batch * rows * columns * (double)s->split_k;
+    struct nest n = {.bytes = {4 * (double)s->mr * w.bk, 4 * w.bk * w.width, 4 * (double)s->mr * w.width}, .written = w.passes == 1};
+    n.seconds = (tiles_seconds(x, r, s, &w) + pack_seconds(x, r, s, &w)) / (tiles * blocks * w.passes);
+    n.asked[NEST_RIGHT] = s->ahead > 0;
+    if (!s->pack) n.rows[NEST_LEFT] = (struct nest_rows){4 * w.bk, 4 * w.k_all, (double)s->mr};
+    if (s->right == RIGHT_PLACE) n.rows[NEST_RIGHT] = (struct nest_rows){4 * w.width, 4 * w.n_all, 1};
+    n.rows[NEST_SUMS] = (struct nest_rows){4 * w.width, 4 * w.n_all, 1};
+    nest_loop(&n, tiles, 1, 0, 1);
+    nest_loop(&n, blocks, 0, 1, 1);
+    nest_loop(&n, w.passes, 1, 1, 0);
+    nest_loop(&n, rows, 1, 0, 1);
+    nest_loop(&n, w.batch * (double)s->split_k, 1, 1, 1);
+    nest_loop(&n, columns, 0, 1, 1);
+    double t = nest_seconds(&n, r) * ceil(share / threads) / share, wait = r->launch;
+    double results = 4 * w.batch * w.m_all * w.n_all;
     if (s->right == RIGHT_ONCE && !x->b_const)
-        cycles += k * n * right_count(x, var) * 0.6 / threads, wait += 2e-6 * (threads > 1);
-    if (!x->simple || s->split_k > 1)
-        bytes += 12 * batch * m * n * (double)s->split_k, wait += 2e-6 * (threads > 1);
-    double plain = wait + cycles / hz + 0.3 * bytes / gen_byte_rate(c);
-    return s->nt ? gen_nt_seconds(x->g, c, var, plain) : plain;
+        t += w.k_all * w.n_all * right_count(x, var) * (3 * r->load + r->cycle) / w.lanes / threads, wait += r->launch * (threads > 1);
+    if (!x->simple || s->split_k > 1) t += 3 * results * (double)s->split_k * r->line[RATE_DRAM] / threads, wait += r->launch * (threads > 1);
+    return wait + (s->nt ? gen_nt_seconds(x->g, c, var, t) : t);
 }
 
 static double predict(const struct gen_problem *p, const struct sched *v)
 {
     const struct facts *f = p->facts;
     const struct gemm_sched s = sched_of(v);
-    return seconds(&f->x, p->c, &s, p->var);
+    return seconds(&f->x, p->c, &f->r, &s, p->var);
 }
 
 /* What suits() and is_sane() refuse whatever the parameters before n are, each asked as soon as the last one that it is about is there. */

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// nest: how long loops take on a processor with caches.
+//
+// Traffic. What a body touches of an operand grows with each loop around it; the loops that a cache holds the operands of form its working
+// set, which is fetched once for all their trips, and again for every trip of the loops outside (Low, Igual, Smith & Quintana-Orti, Analytical
+// modeling is enough for high-performance BLIS, ACM TOMS 43(2), 2016, section 3). An operand that the first loop outside does not move stays
+// where it and two bodies' worth of the others fit.
+//
+// Sets. Rows whose distance shares a large power of two with the distance of lines of one set lie in few sets, and only that part of a cache
+// keeps them.
+//
+// Time. Processors compute while lines are under way, but not perfectly: arithmetic and the traffic of each level are combined by a norm,
+// between their sum (nothing overlaps) and their maximum (all does). An operand that comes in one piece, for the first of many bodies, is
+// waited for by that body alone unless it was prefetched.
+#include "gen/nest.h"
+
+#include <math.h>
+
+static const double overlap = 2.5; /* exponent of the norm; 1: sum, infinite: maximum */
+enum { LINE = 64, WAYS = 8 }; /* bytes; lines of a set of the first two caches, roughly */
+static const double kept = 0.75;   /* share of a cache that is as if it were all of it: the rest holds what passes by */
+
+static double norm(double a, double b) { return pow(pow(a, overlap) + pow(b, overlap), 1 / overlap); }
+
+void nest_loop(struct nest *n, double trips, double left, double right, double sums)
+{
+    assert(n->n < NEST_LOOPS);
+    if (trips > 1) n->loop[n->n++] = (struct nest_loop){trips, {left, right, sums}};
+}
+
+struct nest_rates nest_rates_of(const struct caps *c)
+{
+    const struct rates r = caps_rates(c);
+    double vector = i64_max(4, c->vector_bytes), threads = (double)i64_max(1, c->n_threads);
+    const i64 size[N_RATE_LEVELS] = {c->l1_bytes, c->l2_bytes, i64_max(c->l2_bytes, (i64)((double)c->l3_bytes / threads)), INT64_MAX};
+    struct nest_rates n = {.cycle = r.memory[RATE_L1].latency / 5, .launch = 2e-6};
+    n.fma = vector / 2 / r.ops[RATE_FMA_F32].one;
+    n.load = vector / r.memory[RATE_L1].read.one;
+    for (u32 l = 0; l < N_RATE_LEVELS; l++) {
+        n.line[l] = fmax(1 / r.memory[l].read.one, threads / r.memory[l].read.all);
+        n.near[l] = kept * (double)size[l];
+        n.period[l] = l < RATE_L3 ? (double)size[l] / WAYS : 0;
+        n.wait[l] = r.memory[l].latency;
+    }
+    return n;
+}
+
+double nest_step(const struct nest_rates *r, i64 pixels, i64 nr)
+{
+    double busy = norm((double)(pixels * nr) * r->fma, (double)(pixels + nr) * r->load);
+    return fmax(busy, 4 * r->cycle);
+}
+
+/* Share of a level's sets in which rows may lie. */
+static double share_of_sets(const struct nest_rates *r, u32 level, const struct nest_rows *x)
+{
+    i64 sets = (i64)r->period[level] / LINE, step = (i64)x->pitch, common = 1;
+    if (sets < 1 || step <= 0 || step % LINE) return 1;
+    for (step /= LINE; common < sets && step % 2 == 0; step /= 2) common *= 2;
+    return fmin(1, ceil(x->bytes / LINE) / (double)common);
+}
+
+struct traffic { double bytes, bodies; }; /* of one operand: fetched at once, for so many bodies */
+
+/* Do the operands fit? */
+static bool fits(const double have[N_NEST_OPERANDS], const double room[N_NEST_OPERANDS])
+{
+    double all = 0;
+    for (u32 o = 0; o < N_NEST_OPERANDS; o++) {
+        all += have[o] / room[o];
+    }
+    return all <= 1;
+}
+
+/* What comes from beyond a level. */
+static void traffic_of(const struct nest *n, const struct nest_rates *r, u32 level, struct traffic t[N_NEST_OPERANDS])
+{
+    double have[N_NEST_OPERANDS], room[N_NEST_OPERANDS], bodies = 1;
+    u32 k = 0;
+    for (u32 o = 0; o < N_NEST_OPERANDS; o++) {
+        have[o] = n->bytes[o];
+        room[o] = r->near[level] * share_of_sets(r, level, &n->rows[o]);
+    }
+    for (; k < n->n && fits(have, room); k++) {
+        double next[N_NEST_OPERANDS];
+        for (u32 o = 0; o < N_NEST_OPERANDS; o++) next[o] = have[o] * (1 + (n->loop[k].trips - 1) * n->loop[k].grow[o]);
+        if (!fits(next, room)) break;
+        bodies *= n->loop[k].trips;
+        for (u32 o = 0; o < N_NEST_OPERANDS; o++) have[o] = next[o];
+    }
+    for (u32 o = 0; o < N_NEST_OPERANDS; o++) {
+        const struct nest_rows *x = &n->rows[o];
+        double again = x->n * LINE > room[o] ? LINE / 4 : 1; /* lines leave before their next elements are read */
+        t[o] = (struct traffic){have[o] * again, bodies};
+    }
+    if (k == n->n) return;
+    double moved = 0;
+    const struct nest_loop *x = &n->loop[k];
+    for (u32 o = 0; o < N_NEST_OPERANDS; o++) moved += have[o] * x->grow[o] / room[o];
+    for (u32 o = 0; o < N_NEST_OPERANDS; o++) {
+        if (x->grow[o] == 0 && have[o] / room[o] + 2 * moved <= 1) t[o].bodies *= x->trips;
+        else if (x->grow[o] > 0 && x->grow[o] < 1 && fits(have, room)) t[o].bytes *= x->grow[o];
+    }
+}
+
+static double bodies_of(const struct nest *n)
+{
+    double x = 1;
+    for (u32 i = 0; i < n->n; i++) x *= n->loop[i].trips;
+    return x;
+}
+
+double nest_seconds(const struct nest *n, const struct nest_rates *r)
+{
+    double spread = n->seconds, burst[N_NEST_OPERANDS] = {0}, rare[N_NEST_OPERANDS], sum = 0;
+    double bodies = bodies_of(n);
+    for (u32 l = RATE_L1; l < RATE_DRAM; l++) {
+        struct traffic t[N_NEST_OPERANDS];
+        double even = 0;
+        traffic_of(n, r, l, t);
+        for (u32 o = 0; o < N_NEST_OPERANDS; o++) {
+            double s = t[o].bytes * (o == NEST_SUMS ? 2 : 1) * r->line[l + 1];
+            if (n->asked[o] || t[o].bodies < 2 || o == NEST_SUMS) even += s / fmin(t[o].bodies, bodies);
+            else burst[o] += s, rare[o] = t[o].bodies;
+        }
+        spread = norm(spread, even);
+    }
+    sum = spread;
+    for (u32 o = 0; o < N_NEST_OPERANDS; o++)
+        if (burst[o] > 0) sum += (norm(spread, burst[o]) - spread) / fmin(rare[o], bodies);
+    return sum * bodies;
+}

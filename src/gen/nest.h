@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Private to gen/: predicted seconds of loops on a processor with caches. A family states the loops of one thread around a body (the register
+// tile, a row of elements): what the body computes, the bytes that it touches of each operand, and by how much every loop enlarges that. How
+// often operands come from which cache, and how long that takes, follows here, from the target's rates (caps_rates).
+#ifndef QUERN_GEN_NEST_H
+#define QUERN_GEN_NEST_H
+
+#include "gen/gen.h"
+
+enum nest_operand { NEST_LEFT, NEST_RIGHT, NEST_SUMS, N_NEST_OPERANDS };
+enum { NEST_LOOPS = 10 };
+
+struct nest_loop {
+    double trips;
+    double grow[N_NEST_OPERANDS]; /* share of an operand's bytes that a trip has not in common with the one before: 0 the same bytes, 1 others */
+};
+
+struct nest {
+    double seconds;                /* of the body's arithmetic, operands in the first cache */
+    double bytes[N_NEST_OPERANDS]; /* that the body touches */
+    struct nest_rows { double bytes, pitch, n; } rows[N_NEST_OPERANDS]; /* which lie in rows apart, n of them read side by side; pitch 0: in a piece */
+    bool asked[N_NEST_OPERANDS];   /* prefetched while other bodies run */
+    bool written;                  /* SUMS are new: lines are read and written back; else they are read, too */
+    struct nest_loop loop[NEST_LOOPS]; /* innermost first */
+    u32 n;
+};
+void nest_loop(struct nest *n, double trips, double left, double right, double sums);
+
+/* What nests are predicted from: the target's rates per instruction and cache, prepared once. */
+struct nest_rates {
+    double cycle;                      /* seconds; of instructions that nothing else is known about */
+    double fma, load;                  /* seconds of a vector */
+    double line[N_RATE_LEVELS];        /* seconds of a byte from a level, read by one thread of all */
+    double near[N_RATE_LEVELS];        /* bytes that a level keeps for one thread */
+    double period[N_RATE_LEVELS];      /* bytes between lines of one set; 0: sets are chosen by a hash */
+    double wait[N_RATE_LEVELS];        /* seconds of latency */
+    double launch;
+};
+struct nest_rates nest_rates_of(const struct caps *c);
+
+/* Of one step of a register tile: pixels x nr multiply-adds of vectors, of which pixels scalars and nr vectors are loaded. */
+double nest_step(const struct nest_rates *r, i64 pixels, i64 nr);
+double nest_seconds(const struct nest *n, const struct nest_rates *r); /* of all trips */
+
+#endif
