@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // conv_blocked: direct convolution of an input whose channels lie in blocks (gen/cpu_addr_blocked.c): the schedules and which of them is good.
+#include "gen/conv_cost.h"
 #include "gen/cpu.h"
 
 enum { MAX_CODE = 3000 /* multiply-adds that are written out */ };
@@ -33,38 +34,12 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
     blocked_emit(m, t, caps, &s);
 }
 
-struct model {
+/* The tiles for sizes that legality is about, and those that time is. */
+struct facts {
     struct conv c;
-    i64 lanes, x, y, outer, taps; /* output pixels along the tile's axes, and others; taps of a tile */
-    i64 blocks, ob, tw, th, tiles_x; /* blocks of output channels, the rest as conv_sched */
-    i64 iterations;
+    struct conv_tiles known, real;
+    struct nest_rates rates;
 };
-
-static void model_of(struct model *m, const struct caps *caps, const struct conv_sched *s, const i64 *var)
-{
-    const struct conv *c = &m->c;
-    m->lanes = conv_lanes(c, caps);
-    m->x = c->xa >= 0 ? gen_eval(c->g, c->out[c->xa], var) : 1;
-    m->y = c->ya >= 0 ? gen_eval(c->g, c->out[c->ya], var) : 1;
-    m->outer = m->taps = 1;
-    for (u32 a = 0; a < c->rank; a++) {
-        m->taps *= c->k[a];
-        if (a != 1 && (i32)a != c->xa && (i32)a != c->ya) m->outer *= gen_eval(c->g, c->out[a], var);
-    }
-    if (conv_is_flat(c, s)) {
-        struct space sp = conv_space(c);
-        m->outer = m->x = m->y = 1;
-        for (u32 i = 0; i < sp.n; i++)
-            *(i + 1 == sp.n ? &m->x : &m->outer) *= gen_eval(c->g, sp.g[i].extent, var);
-    }
-    m->blocks = ceil_div(c->oc, s->nr * m->lanes);
-    m->ob = s->ob ? i64_min(s->ob, m->blocks) : m->blocks;
-    m->tiles_x = ceil_div(i64_max(1, m->x), s->tx);
-    m->tw = s->tw ? i64_min(s->tw, m->tiles_x) : m->tiles_x;
-    m->th = s->th ? i64_min(s->th, i64_max(1, m->y)) : i64_max(1, m->y);
-    m->iterations = c->groups * ceil_div(m->blocks, m->ob) * m->outer * ceil_div(m->tiles_x, m->tw) *
-                    ceil_div(i64_max(1, m->y), m->th);
-}
 
 static bool is_sensible(const struct conv *c, const struct caps *caps, const struct conv_sched *s)
 {
@@ -76,54 +51,35 @@ static bool is_sensible(const struct conv *c, const struct caps *caps, const str
     return s->tx * s->nr * s->ku * (2 * kx + 1) <= MAX_CODE;
 }
 
-static bool is_legal(const struct model *m, const struct conv_sched *s)
-{
-    const struct conv *c = &m->c;
-    if (s->nr > 1 && (s->nr - 1) * m->lanes >= c->oc) return false;
-    if (m->blocks == 1 ? s->ob != 0 || s->order != 0 : s->ob >= m->blocks) return false;
-    if (s->order == 1 && m->ob == 1) return false;
-    return (s->th <= 1 || s->th <= m->y) && (s->tw <= 1 || s->tw <= m->tiles_x);
-}
-
 static bool analyze(const struct gen_problem *p)
 {
-    struct model *m = p->facts;
-    return !p->c->is_gpu && p->c->vector_bytes >= 8 && blocked_of(&m->c, p->t);
+    struct facts *f = p->facts;
+    const struct conv_sched direct = {.stage = STAGE_DIRECT};
+    if (p->c->is_gpu || p->c->vector_bytes < 8 || !blocked_of(&f->c, p->t)) return false;
+    bool is_flat = conv_is_flat(&f->c, &direct);
+    conv_tiles_open(&f->known, &f->c, p->c, is_flat, NULL);
+    conv_tiles_open(&f->real, &f->c, p->c, is_flat, p->var);
+    f->rates = nest_rates_of(p->c);
+    return true;
 }
 
 static bool legal(const struct gen_problem *p, const struct sched *v)
 {
     const struct conv_sched s = sched_of(v);
-    struct model *m = p->facts;
-    if (!is_sensible(&m->c, p->c, &s)) return false;
-    model_of(m, p->c, &s, NULL);
-    return is_legal(m, &s);
-}
-
-static double seconds(const struct model *m, const struct caps *caps, const struct conv_sched *s, const i64 *var)
-{
-    const struct conv *c = &m->c;
-    double hz = gen_flop_rate(caps) / (4.0 * (double)i64_max(1, caps->vector_bytes / 4));
-    double steps = (double)(m->taps * c->ic), rows = (double)(m->taps / (c->xa >= 0 ? c->k[c->xa] : 1)),
-           tile = steps * (tile_step_cycles(s->tx, s->nr) + 0.5 / (double)s->ku);
-    double weights = steps * (double)(s->nr * m->lanes) * 4, kept = s->order == 1 ? weights * (double)m->ob : weights;
-    tile += s->ahead ? 0.3 * steps * (double)s->nr : 0;
-    tile += 12.0 * rows * (double)ceil_div(c->ic, conv_in_block(c)); /* loops */
-    tile += (double)(s->tx * s->nr) * (c->by_rows ? 3.0 * (double)m->lanes : 3) + 30;
-    if (kept > (double)caps->l1_bytes / 2) tile += weights / (kept > (double)caps->l2_bytes * 0.7 ? 8 : 40);
-    double iteration = tile * (double)(m->tw * m->th * m->ob) + 300;
-    double rounds = (double)ceil_div(m->iterations, i64_max(1, caps->n_threads));
-    double parts = (double)ceil_div(m->blocks, m->ob), y = gen_count(c->g, c->y, var);
-    double bytes = 4 * (y + gen_count(c->g, c->x, var) * parts + gen_count(c->g, c->w, var) * (s->ahead ? 1 : 4));
-    double epilogue = c->simple ? 0 : 12 * y / gen_byte_rate(caps);
-    return 2e-6 + iteration * rounds / hz + 0.3 * bytes / gen_byte_rate(caps) + epilogue;
+    struct facts *f = p->facts;
+    if (!is_sensible(&f->c, p->c, &s)) return false;
+    conv_tiles_set(&f->known, &s);
+    return conv_tiles_fit(&f->known, p->c, &s);
 }
 
 static double predict(const struct gen_problem *p, const struct sched *v)
 {
+    struct facts *f = p->facts;
     const struct conv_sched s = sched_of(v);
-    model_of(p->facts, p->c, &s, p->var);
-    return seconds(p->facts, p->c, &s, p->var);
+    const struct conv *c = &f->c;
+    double runs = f->real.steps / (double)(c->ic * (c->xa >= 0 ? c->k[c->xa] : 1)) * (double)ceil_div(c->ic, conv_in_block(c));
+    conv_tiles_set(&f->real, &s);
+    return conv_tiles_seconds(&f->real, &f->rates, p->c, &s, (struct conv_others){0.5 * f->real.steps / (double)s.ku + 12 * runs + 30, 300});
 }
 
 /* One step at a time, or four. */
@@ -141,7 +97,7 @@ const struct gen gen_conv_blocked = {
     .revision = 3,
     .param = param,
     .n_param = N_PARAM,
-    .facts = sizeof(struct model),
+    .facts = sizeof(struct facts),
     .analyze = analyze,
     .initial = initial,
     .legal = legal,

@@ -209,9 +209,8 @@ static double tiles_seconds(const struct gemm *x, const struct nest_rates *r, co
     double steps = whole * step_of_rows(x, r, s, w->m, s->nr);
     if (rest > 0) steps += step_of_rows(x, r, s, w->m, ceil_div((i64)rest, (i64)w->lanes));
     double tiles = ceil(w->m / (double)s->mr) * ceil(w->n / w->width);
-    double ends = 30 * r->cycle + cells * (x->by_rows ? 3 * w->lanes * r->cycle : 2 * r->load);
-    if (w->passes > 1) ends += cells * (r->load + r->cycle) + 60 * r->cycle;
-    return steps * w->k * (1 + 0.02 / (double)s->ku) + tiles * w->passes * ends;
+    double ends = nest_ends(r, cells, x->by_rows ? w->lanes : 0) + (w->passes - 1) * nest_ends(r, 2 * cells, 0);
+    return steps * w->k * (1 + 0.02 / (double)s->ku) + tiles * ends;
 }
 
 /* Operands rearranged by an iteration: vectors loaded and stored. */
@@ -223,14 +222,21 @@ static double pack_seconds(const struct gemm *x, const struct nest_rates *r, con
     return t;
 }
 
+/* Of the right operand: steps ahead of the end of a pass are asked for in vain; few steps ahead are too late for memory. */
+static double asked(const struct gemm_sched *s, double bk)
+{
+    if (s->ahead < 2) return (double)s->ahead;
+    return (s->ahead > 16 ? 1 : 0.95) / (1 + (double)s->ahead / (2 * bk));
+}
+
 static double seconds(const struct gemm *x, const struct caps *c, const struct nest_rates *r, const struct gemm_sched *s, const i64 *var)
 {
     const struct work w = work_of(x, c, s, var);
     double tiles = ceil(w.m / (double)s->mr), blocks = ceil(w.n / w.width), threads = (double)i64_max(1, c->n_threads);
     double rows = ceil(w.m_all / w.m), columns = ceil(w.n_all / w.n), share = w.batch * rows * columns * (double)s->split_k;
-    struct nest n = {.bytes = {4 * (double)s->mr * w.bk, 4 * w.bk * w.width, 4 * (double)s->mr * w.width}, .written = w.passes == 1};
+    struct nest n = {.bytes = {4 * (double)s->mr * w.bk, 4 * w.bk * w.width, 4 * (double)s->mr * w.width}};
     n.seconds = (tiles_seconds(x, r, s, &w) + pack_seconds(x, r, s, &w)) / (tiles * blocks * w.passes);
-    n.asked[NEST_RIGHT] = s->ahead > 0;
+    n.asked[NEST_RIGHT] = asked(s, w.bk);
     if (!s->pack) n.rows[NEST_LEFT] = (struct nest_rows){4 * w.bk, 4 * w.k_all, (double)s->mr};
     if (s->right == RIGHT_PLACE) n.rows[NEST_RIGHT] = (struct nest_rows){4 * w.width, 4 * w.n_all, 1};
     n.rows[NEST_SUMS] = (struct nest_rows){4 * w.width, 4 * w.n_all, 1};

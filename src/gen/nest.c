@@ -16,10 +16,14 @@
 #include "gen/nest.h"
 
 #include <math.h>
+#include <stdlib.h>
+#include <stdio.h>
+static double kk(int i, double d){ static double v[32]; static int have; if(!have){ have=1; for(int j=0;j<32;j++) v[j]=-1; const char*e=getenv("NEST_K"); while(e&&*e){ int j; double x; int n; if(sscanf(e,"%d=%lf%n",&j,&x,&n)<2) break; v[j]=x; e+=n; if(*e==',') e++; } } return v[i]>=0?v[i]:d; }
 
-static const double overlap = 2.5; /* exponent of the norm; 1: sum, infinite: maximum */
+#define overlap kk(0,2.5) /* exponent of the norm; 1: sum, infinite: maximum */
 enum { LINE = 64, WAYS = 8 }; /* bytes; lines of a set of the first two caches, roughly */
-static const double kept = 0.75;   /* share of a cache that is as if it were all of it: the rest holds what passes by */
+#define unasked kk(1,1.15) /* streams that the processor finds by itself take as much longer */
+#define kept kk(2,0.75)   /* share of a cache that is as if it were all of it: the rest holds what passes by */
 
 static double norm(double a, double b) { return pow(pow(a, overlap) + pow(b, overlap), 1 / overlap); }
 
@@ -48,8 +52,8 @@ struct nest_rates nest_rates_of(const struct caps *c)
 
 double nest_step(const struct nest_rates *r, i64 pixels, i64 nr)
 {
-    double busy = norm((double)(pixels * nr) * r->fma, (double)(pixels + nr) * r->load);
-    return fmax(busy, 4 * r->cycle);
+    double busy = pow(pow((double)(pixels * nr) * r->fma,kk(9,2.5))+ pow((double)(pixels + nr) * r->load,kk(9,2.5)),1/kk(9,2.5));
+    return fmax(busy, kk(3,4) * r->cycle);
 }
 
 /* Share of a level's sets in which rows may lie. */
@@ -59,6 +63,11 @@ static double share_of_sets(const struct nest_rates *r, u32 level, const struct 
     if (sets < 1 || step <= 0 || step % LINE) return 1;
     for (step /= LINE; common < sets && step % 2 == 0; step /= 2) common *= 2;
     return fmin(1, ceil(x->bytes / LINE) / (double)common);
+}
+
+double nest_ends(const struct nest_rates *r, double cells, double apart)
+{
+    return kk(10,10) * r->cycle + cells * (kk(11,1) * r->load + kk(12,3) * apart * r->cycle);
 }
 
 struct traffic { double bytes, bodies; }; /* of one operand: fetched at once, for so many bodies */
@@ -80,7 +89,7 @@ static void traffic_of(const struct nest *n, const struct nest_rates *r, u32 lev
     u32 k = 0;
     for (u32 o = 0; o < N_NEST_OPERANDS; o++) {
         have[o] = n->bytes[o];
-        room[o] = r->near[level] * share_of_sets(r, level, &n->rows[o]);
+        room[o] = r->near[level] * fmin(1, kk(8,1) * share_of_sets(r, level, &n->rows[o]));
     }
     for (; k < n->n && fits(have, room); k++) {
         double next[N_NEST_OPERANDS];
@@ -120,8 +129,8 @@ double nest_seconds(const struct nest *n, const struct nest_rates *r)
         double even = 0;
         traffic_of(n, r, l, t);
         for (u32 o = 0; o < N_NEST_OPERANDS; o++) {
-            double s = t[o].bytes * (o == NEST_SUMS ? 2 : 1) * r->line[l + 1];
-            if (n->asked[o] || t[o].bodies < 2 || o == NEST_SUMS) even += s / fmin(t[o].bodies, bodies);
+            double s = t[o].bytes * (o == NEST_SUMS ? kk(4,2) : 1) * r->line[l + 1] * kk(5+l,1) * (n->asked[o] > 0 ? 1 / n->asked[o] : unasked);
+            if (n->asked[o] > 0 || t[o].bodies < 2 || o == NEST_SUMS) even += s / fmin(t[o].bodies, bodies);
             else burst[o] += s, rare[o] = t[o].bodies;
         }
         spread = norm(spread, even);

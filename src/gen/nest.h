@@ -20,8 +20,7 @@ struct nest {
     double seconds;                /* of the body's arithmetic, operands in the first cache */
     double bytes[N_NEST_OPERANDS]; /* that the body touches */
     struct nest_rows { double bytes, pitch, n; } rows[N_NEST_OPERANDS]; /* which lie in rows apart, n of them read side by side; pitch 0: in a piece */
-    bool asked[N_NEST_OPERANDS];   /* prefetched while other bodies run */
-    bool written;                  /* SUMS are new: lines are read and written back; else they are read, too */
+    double asked[N_NEST_OPERANDS]; /* prefetched while other bodies run: the share of lines that come in time; 0: not */
     struct nest_loop loop[NEST_LOOPS]; /* innermost first */
     u32 n;
 };
@@ -41,6 +40,8 @@ struct nest_rates nest_rates_of(const struct caps *c);
 
 /* Of one step of a register tile: pixels x nr multiply-adds of vectors, of which pixels scalars and nr vectors are loaded. */
 double nest_step(const struct nest_rates *r, i64 pixels, i64 nr);
+/* Of a register tile's ends: so many vectors of sums are cleared or loaded, and stored; elements of each that are stored apart. */
+double nest_ends(const struct nest_rates *r, double cells, double apart);
 double nest_seconds(const struct nest *n, const struct nest_rates *r); /* of all trips */
 
 #endif

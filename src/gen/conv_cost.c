@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// conv_cost: what convolutions by register tiles cost. The loops of one thread (nest.h) are, from the inside: the register tile with all its
+// terms; tiles along x, along y, and blocks of output channels, in the schedule's order; and the grid's: bands, images and other axes, groups
+// of blocks. A tile's input is its window, of which neighbouring tiles share what strides leave.
+#include "gen/conv_cost.h"
+
+#include <math.h>
+
+void conv_tiles_open(struct conv_tiles *t, const struct conv *c, const struct caps *caps, bool is_flat, const i64 *var)
+{
+    i64 group = conv_dot_terms(c, caps);
+    *t = (struct conv_tiles){.c = c, .lanes = conv_lanes(c, caps), .x = 1, .y = 1, .outer = i64_max(1, c->phases), .size = group > 1 ? 1 : 4};
+    t->n_x = gen_count(c->g, c->x, var), t->n_y = gen_count(c->g, c->y, var), t->n_w = gen_count(c->g, c->w, var);
+    t->steps = (double)ceil_div(c->ic, group);
+    for (u32 a = 2; a < c->rank; a++) t->steps *= (double)c->k[a];
+    if (is_flat) {
+        const struct space s = conv_space(c);
+        for (u32 i = 0; i < s.n; i++) *(i + 1 == s.n ? &t->x : &t->outer) *= gen_eval(c->g, s.g[i].extent, var);
+        return;
+    }
+    for (u32 a = 0; a < c->rank; a++)
+        if (a != 1) *((i32)a == c->xa ? &t->x : (i32)a == c->ya ? &t->y : &t->outer) *= gen_eval(c->g, c->out[a], var);
+}
+
+void conv_tiles_set(struct conv_tiles *t, const struct conv_sched *s)
+{
+    t->blocks = ceil_div(t->c->oc, s->nr * t->lanes);
+    t->ob = s->ob ? i64_min(s->ob, t->blocks) : t->blocks;
+    t->tiles_x = ceil_div(i64_max(1, t->x), s->tx), t->tiles_y = ceil_div(i64_max(1, t->y), s->ty);
+    t->tw = s->tw ? i64_min(s->tw, t->tiles_x) : t->tiles_x;
+    t->th = s->th ? i64_min(s->th, t->tiles_y) : t->tiles_y;
+    t->iterations = t->c->groups * ceil_div(t->blocks, t->ob) * t->outer * ceil_div(t->tiles_x, t->tw) * ceil_div(t->tiles_y, t->th) *
+                    i64_max(1, s->split_k);
+}
+
+bool conv_tiles_fit(const struct conv_tiles *t, const struct caps *caps, const struct conv_sched *s)
+{
+    const struct conv *c = t->c;
+    if (s->nr > 1 && (s->nr - 1) * t->lanes >= c->oc) return false;
+    if (t->blocks == 1 ? s->ob != 0 || s->order != 0 : s->ob >= t->blocks) return false;
+    if (s->order == 1 && t->ob == 1) return false;
+    if (s->nt && !gen_may_nt(c->g, caps, conv_run(c, s->nr * t->lanes))) return false;
+    return (s->th <= 1 || s->th <= t->tiles_y) && (s->tw <= 1 || s->tw <= t->tiles_x);
+}
+
+/* Elements of the input along an axis under n outputs side by side. */
+static double reach(const struct conv *c, i32 axis, double n)
+{
+    if (axis < 0) return 1;
+    return (n - 1) * (double)c->stride[axis] + (double)((c->k[axis] - 1) * c->dil[axis]) + 1;
+}
+
+/* Taps of the axes that are not the tile's. */
+static double rest_taps(const struct conv *c)
+{
+    double n = 1;
+    for (u32 a = 2; a < c->rank; a++)
+        if ((i32)a != c->xa && (i32)a != c->ya) n *= (double)c->k[a];
+    return n;
+}
+
+static double window(const struct conv *c, double x, double y) { return rest_taps(c) * reach(c, c->xa, x) * reach(c, c->ya, y) * (double)c->ic; }
+
+double conv_tiles_band(const struct conv_tiles *t, const struct conv_sched *s)
+{
+    return window(t->c, (double)(t->tw * s->tx), (double)(t->th * s->ty));
+}
+
+/* Share of n outputs' input along an axis that the n before did not read. */
+static double fresh(const struct conv *c, i32 axis, double n)
+{
+    return axis < 0 ? 0 : fmin(1, n * (double)c->stride[axis] / reach(c, axis, n));
+}
+
+/* Likewise, of one step along the axes that are not the tile's. */
+static double fresh_outside(const struct conv *c)
+{
+    double n = rest_taps(c);
+    return n > 1 ? 1 / sqrt(n) : 1;
+}
+
+static void blocks_loop(struct nest *n, const struct conv_tiles *t) { nest_loop(n, (double)t->ob, 0, 1, 1); }
+
+static void tiles_loops(struct nest *n, const struct conv_tiles *t, const struct conv_sched *s, bool is_flat)
+{
+    const struct conv *c = t->c;
+    nest_loop(n, (double)t->tw, is_flat ? 1 : fresh(c, c->xa, (double)s->tx), 0, 1);
+    nest_loop(n, (double)t->th, is_flat ? 1 : fresh(c, c->ya, (double)s->ty), 0, 1);
+}
+
+double conv_tiles_seconds(const struct conv_tiles *t, const struct nest_rates *r, const struct caps *caps, const struct conv_sched *s,
+                          struct conv_others others)
+{
+    const struct conv *c = t->c;
+    bool is_flat = conv_is_flat(c, s), is_staged = s->stage != STAGE_DIRECT;
+    double share = (double)i64_max(1, s->split_k), threads = (double)i64_max(1, caps->n_threads), steps = t->steps / (double)i64_max(1, c->phases) / share;
+    double pixels = (double)(s->tx * s->ty), cells = pixels * (double)s->nr, width = (double)(s->nr * t->lanes);
+    double tiles = (double)(t->tw * t->th * t->ob), all = (double)t->iterations;
+    struct nest n = {.bytes = {t->size * (is_flat ? pixels * t->steps / share : window(c, (double)s->tx, (double)s->ty)), t->size * steps * width, 4 * pixels * width}};
+    n.seconds = steps * nest_step(r, s->ty * s->tx, s->nr) + nest_ends(r, cells, c->by_rows ? (double)t->lanes : 0);
+    n.seconds += (others.tile + others.iteration / tiles + (s->ahead ? 0.1 * steps * (double)s->nr : 0)) * r->cycle;
+    n.asked[NEST_RIGHT] = s->ahead > 0 ? 1 : 0;
+    if (!is_staged && graph_value(c->g, c->x)->layout == LAYOUT_CLAST) {
+        double pixel = t->size * (double)(c->ic * c->groups) * (c->xa >= 0 ? (double)c->stride[c->xa] : 1);
+        n.rows[NEST_LEFT] = (struct nest_rows){t->size * (double)c->ic, pixel, pixels};
+    }
+    if (s->order == 1) blocks_loop(&n, t);
+    tiles_loops(&n, t, s, is_flat);
+    if (s->order == 0) blocks_loop(&n, t);
+    double band = is_staged ? 0 : 1; /* the scratch memory of a band is the next one's, too */
+    nest_loop(&n, (double)ceil_div(t->tiles_x, t->tw), band, 0, 1);
+    nest_loop(&n, (double)ceil_div(t->tiles_y, t->th), band, 0, 1);
+    nest_loop(&n, (double)t->outer, band * fresh_outside(c), 0, 1);
+    nest_loop(&n, (double)ceil_div(t->blocks, t->ob), 0, 1, 1);
+    nest_loop(&n, (double)c->groups * share, 1, 1, 1);
+    double seconds = nest_seconds(&n, r) * ceil(all / threads) / all + r->launch;
+    if (is_staged) { /* where the input comes from, once for each group of blocks */
+        double bytes = 4 * t->n_x, level = bytes > r->near[RATE_L3] ? r->line[RATE_DRAM] : bytes > r->near[RATE_L2] ? r->line[RATE_L3] : 0;
+        seconds += 0.5 * bytes * (double)ceil_div(t->blocks, t->ob) * level / threads;
+    }
+    if (!c->simple || share > 1) seconds += r->launch * (threads > 1) + 4 * (1 + 2 * share) * t->n_y * r->line[RATE_DRAM] / threads;
+    return seconds;
+}

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Private to gen/: schedules of convolutions by register tiles (conv_gemm, conv_igemm, conv_blocked): how they divide the output, which divisions
+// make sense, and what they cost. The families add what is theirs to a tile's cycles.
+#ifndef QUERN_GEN_CONV_COST_H
+#define QUERN_GEN_CONV_COST_H
+
+#include "gen/conv.h"
+#include "gen/nest.h"
+
+struct conv_tiles {
+    const struct conv *c;
+    i64 lanes;
+    i64 x, y, outer;         /* output pixels along the tile's axes, and others: images, phases */
+    double n_x, n_y, n_w;    /* elements of input, output and weights */
+    double steps;            /* of a result: taps times channels, in groups of a DOT */
+    double size;             /* bytes of an input's element */
+    /* By a schedule. */
+    i64 tiles_x, tiles_y, tw, th; /* tiles in all, and of a grid iteration */
+    i64 blocks, ob;          /* blocks of output channels in all, and of a grid iteration */
+    i64 iterations;
+};
+/* What does not depend on the schedule, but for whether pixels are numbered through, for given sizes. */
+void conv_tiles_open(struct conv_tiles *t, const struct conv *c, const struct caps *caps, bool is_flat, const i64 *var);
+void conv_tiles_set(struct conv_tiles *t, const struct conv_sched *s);
+/* Whatever the family: is no parameter larger than what it divides, none without effect? Sizes not known are GEN_NOMINAL. */
+bool conv_tiles_fit(const struct conv_tiles *t, const struct caps *caps, const struct conv_sched *s);
+double conv_tiles_band(const struct conv_tiles *t, const struct conv_sched *s); /* elements of the input that a grid iteration reads */
+
+/* Beside multiply-adds and traffic, in cycles: of a tile, of a grid iteration. */
+struct conv_others { double tile, iteration; };
+double conv_tiles_seconds(const struct conv_tiles *t, const struct nest_rates *r, const struct caps *caps, const struct conv_sched *s,
+                          struct conv_others others);
+
+#endif
