@@ -105,7 +105,7 @@ static void assume_processor(struct rates *r, const struct caps *c)
     r->ops[RATE_FMA_F64] = rate_of(flops / 2, n);
     if (caps_has_dot(c, DT_U8, DT_I8, DT_I32) || caps_has_dot(c, DT_I8, DT_I8, DT_I32)) r->ops[RATE_DOT_I8] = rate_of(4 * flops, n);
     if (caps_has_dot(c, DT_BF16, DT_BF16, DT_F32)) r->ops[RATE_DOT_BF16] = rate_of(2 * flops, n);
-    assume_level(&r->memory[RATE_L1], 2 * vector * hz, n, 4 / hz);
+    assume_level(&r->memory[RATE_L1], 2 * vector * hz, n, 5 / hz);
     assume_level(&r->memory[RATE_L2], 32 * hz, n, 14 / hz);
     assume_level(&r->memory[RATE_L3], 16 * hz, n, 50 / hz);
     assume_level(&r->memory[RATE_DRAM], dram, n, 90e-9);

@@ -79,16 +79,7 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     const struct conv *c = &f->c;
     double runs = f->real.steps / (double)(c->ic * (c->xa >= 0 ? c->k[c->xa] : 1)) * (double)ceil_div(c->ic, conv_in_block(c));
     conv_tiles_set(&f->real, &s);
-    return conv_tiles_seconds(&f->real, &f->rates, p->c, &s, (struct conv_others){0.5 * f->real.steps / (double)s.ku + 12 * runs + 30, 300});
-}
-
-/* One step at a time, or four. */
-static double cost_of(const void *problem, const struct sched *s) { return s->v[P_ku] != 1 && s->v[P_ku] != 4 ? 0 : gen_cost(problem, s); }
-
-static void initial(const struct gen_problem *p, struct sched *out)
-{
-    bool any = gen_best(&(struct gen_search){param, 0, N_PARAM, cost_of, p}, out);
-    assert(any), (void)any;
+    return conv_tiles_seconds(&f->real, &f->rates, p->c, &s, (struct conv_others){0, 0.5 * f->real.steps / (double)s.ku + 12 * runs + 30, 300});
 }
 
 const struct gen gen_conv_blocked = {
@@ -99,7 +90,6 @@ const struct gen gen_conv_blocked = {
     .n_param = N_PARAM,
     .facts = sizeof(struct facts),
     .analyze = analyze,
-    .initial = initial,
     .legal = legal,
     .emit = emit,
     .predict = predict,

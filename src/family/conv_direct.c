@@ -92,16 +92,6 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     return 2e-6 + iteration * rounds / hz + 0.3 * bytes / gen_byte_rate(caps);
 }
 
-static bool any(const void *problem, const struct sched *s, u32 n) { return true; }
-
-/* All of them, the band's sizes fastest, which decides among equals. */
-static void initial(const struct gen_problem *p, struct sched *out)
-{
-    bool found = gen_best_below(&(struct gen_search){param, 0, N_PARAM, gen_cost, p}, any, out);
-    assert(found);
-    (void)found;
-}
-
 const struct gen gen_conv_direct = {
     .version = 1,
     .name = "conv_direct",
@@ -112,7 +102,6 @@ const struct gen gen_conv_direct = {
     .facts = sizeof(struct conv),
     .analyze = analyze,
     .match = match,
-    .initial = initial,
     .legal = legal,
     .emit = emit,
     .predict = predict,

@@ -6,7 +6,9 @@
 // input is read where it lies with channels last, by some or all blocks of channels: nothing is
 // copied, and with all blocks a pixel's channels are read in one piece, so that large images
 // stream.
-#include "gen/conv.h"
+#include "gen/conv_cost.h"
+
+#include <math.h>
 
 // clang-format off
 #define PARAMS(P)                                                                      \
@@ -68,6 +70,7 @@ struct model {
 
 struct facts {
     struct model least, real; /* sizes that legality is about, and those that time is */
+    struct nest_rates rates;
 };
 
 static void model_of(struct model *m, const struct conv *c, const i64 *var)
@@ -81,6 +84,7 @@ static void model_of(struct model *m, const struct conv *c, const i64 *var)
         if (a != 1 && (i32)a != c->xa && (i32)a != c->ya)
             m->outer *= gen_eval(c->g, c->out[a], var);
     }
+    m->outer = i64_max(1, m->outer); /* a batch may be empty */
 }
 
 /* Taps on other axes than the tile's would need tests of their own. */
@@ -124,6 +128,7 @@ static bool analyze(const struct gen_problem *p)
     if (c.groups < 2 || c.ic != 1 || c.oc != 1 || !c.simple) return false;
     model_of(&f->least, &c, NULL);
     model_of(&f->real, &c, p->var);
+    f->rates = nest_rates_of(p->c);
     return true;
 }
 
@@ -141,68 +146,42 @@ static bool legal(const struct gen_problem *p, const struct sched *v)
     return is_legal(&f->least, p->c, &s);
 }
 
-/* Loads of a tile, where the input lies: every element of its footprint once, every weight once.
- * They come from the second cache where the rows of a band with all their channels fill the first;
- * one block of channels after the other lets the input stream by in small pieces. */
-static double loads_in_place(const struct model *m, const struct caps *caps,
-                             const struct conv_sched *s, double foot, i64 rows, const i64 *var)
+/* Of a grid iteration, from the inside: in place all blocks of channels of a tile, whose weights stay, then tiles; a band holds one block, and its
+   rows are copied first. */
+static double seconds(const struct facts *f, const struct caps *caps, const struct conv_sched *s)
 {
+    const struct model *m = &f->real;
+    const struct nest_rates *r = &f->rates;
     const struct conv *c = &m->c;
-    double row = (double)m->x * (double)(c->xa >= 0 ? c->stride[c->xa] : 1) * 4,
-           all = 4 * gen_count(c->g, c->x, var);
-    double l1 = (double)caps->l1_bytes,
-           channels = s->ob ? (double)(s->ob * s->nr * conv_lanes(c, caps)) : (double)c->groups;
-    double loads = foot + (double)(m->taps * s->nr);
-    if (row * channels * (double)rows > l1 / 2) loads += 0.15 * foot;
-    if (s->ob && all > (double)caps->l2_bytes / 2) loads += 0.2 * foot;
-    return 0.6 * loads;
-}
-
-static double seconds(const struct model *m, const struct caps *caps, const struct conv_sched *s,
-                      const i64 *var)
-{
-    const struct conv *c = &m->c;
-    double lanes = gen_lanes(caps, DT_F32), hz = gen_flop_rate(caps) / (4 * lanes),
-           width = lanes * (double)s->nr;
-    i64 tx = ceil_div(i64_max(1, m->x), s->tx), ty = ceil_div(i64_max(1, m->y), s->ty),
-        blocks = ceil_div(c->groups, (i64)width);
-    i64 tw = s->tw ? i64_min(s->tw, tx) : tx, th = s->th ? i64_min(s->th, ty) : ty;
-    i64 sx = c->xa >= 0 ? c->stride[c->xa] : 1, sy = c->ya >= 0 ? c->stride[c->ya] : 1;
-    i64 kx = c->xa >= 0 ? c->k[c->xa] * c->dil[c->xa] : 1,
-        ky = c->ya >= 0 ? c->k[c->ya] * c->dil[c->ya] : 1;
-    i64 rows = (s->ty - 1) * sy + ky;
-    double foot = (double)(((s->tx - 1) * sx + kx) * rows * s->nr),
-           acc = (double)(s->tx * s->ty * s->nr);
     bool in_place = s->stage == STAGE_DIRECT;
-    double fma = (double)m->taps * acc / 2, load = (foot + (double)m->taps * acc * 0.7) / 2;
-    if (in_place) load = loads_in_place(m, caps, s, foot, rows, var);
-    double tile = (fma > load ? fma : load) + (in_place ? 1.5 : 4) * acc + 20, band = 0;
+    double lanes = (double)conv_lanes(c, caps), threads = (double)i64_max(1, caps->n_threads), nr = (double)s->nr, taps = (double)m->taps;
+    double vectors = ceil((double)c->groups / lanes), blocks = ceil(vectors / nr), own = in_place ? s->ob ? (double)s->ob : vectors / nr : 1;
+    double nx = ceil(fmax(1, (double)m->x) / (double)s->tx), ny = ceil(fmax(1, (double)m->y) / (double)s->ty);
+    double tw = s->tw ? fmin((double)s->tw, nx) : nx, th = s->th ? fmin((double)s->th, ny) : ny;
+    double foot = conv_reach(c, c->xa, (double)s->tx) * conv_reach(c, c->ya, (double)s->ty) * nr, cells = (double)(s->tx * s->ty) * nr;
+    double fx = conv_fresh(c, c->xa, (double)s->tx), fy = conv_fresh(c, c->ya, (double)s->ty), moved = in_place ? 1 : 0;
+    double parts = ceil(blocks / ceil(own)) * ceil(nx / tw) * ceil(ny / th) * (double)m->outer;
+    struct nest n = {.bytes = {4 * lanes * foot, 4 * lanes * taps * nr, 4 * lanes * cells}};
+    n.seconds = nest_both(taps * cells * r->fma, (foot + taps * nr) * r->load) + nest_ends(r, cells, 0);
     if (!in_place) {
-        band = (double)((tw * s->tx - 1) * sx + kx) * (double)((th * s->ty - 1) * sy + ky) *
-               (double)s->nr * 2.5;
-        if (band * 4 * lanes > (double)caps->l2_bytes / 2) band *= 2;
-    } else { /* the last block is as small as it can be */
-        i64 ob = s->ob ? s->ob : blocks;
-        double vectors = (double)ceil_div(c->groups, (i64)lanes) / (double)s->nr;
-        tile *= s->ob ? (double)ob : vectors;
-        blocks = ceil_div(blocks, ob);
+        double band = conv_reach(c, c->xa, tw * (double)s->tx) * conv_reach(c, c->ya, th * (double)s->ty) * nr;
+        n.seconds += band * (2 * r->load + 2 * r->cycle) / (tw * th);
     }
-    double n = (double)(blocks * m->outer * ceil_div(tx, tw) * ceil_div(ty, th));
-    double rounds = (double)ceil_div((i64)n, i64_max(1, caps->n_threads));
-    double bytes = 4 * (gen_count(c->g, c->x, var) + gen_count(c->g, c->y, var));
-    /* Nothing is copied: what a cache holds flows while tiles are computed. */
-    double open = !in_place || bytes > (double)caps->l3_bytes / 2 ? 0.3
-                  : bytes > (double)caps->l2_bytes / 2            ? 0.1
-                                                                  : 0.05;
-    return 2e-6 + ((double)(tw * th) * tile + band + 300) * rounds / hz +
-           open * bytes / gen_byte_rate(caps);
+    n.seconds += 300 * r->cycle / (own * tw * th);
+    nest_loop(&n, own, 1, 1, 1);
+    nest_loop(&n, tw, fx, 0, 1);
+    nest_loop(&n, th, fy, 0, 1);
+    nest_loop(&n, ceil(nx / tw) * ceil(ny / th), moved, 0, 1);
+    nest_loop(&n, (double)m->outer, moved, 0, 1);
+    nest_loop(&n, ceil(blocks / ceil(own)), 1, 1, 1);
+    return r->launch + nest_seconds(&n, r) * ceil(parts / threads) / parts;
 }
 
 static double predict(const struct gen_problem *p, const struct sched *v)
 {
     const struct facts *f = p->facts;
     const struct conv_sched s = sched_of(v);
-    return seconds(&f->real, p->c, &s, p->var);
+    return seconds(f, p->c, &s);
 }
 
 const struct gen gen_conv_dw = {

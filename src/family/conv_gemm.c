@@ -92,12 +92,12 @@ static bool legal(const struct gen_problem *p, const struct sched *v)
     return conv_tiles_fit(t, p->c, &s) && (s.stage == STAGE_DIRECT || band_fits(t, p->c, &s));
 }
 
-/* Beside the multiply-adds: loops over taps; where planes have few channels, compilers unroll loops over them, too, and spill accumulators. */
-static double tile_cycles(const struct facts *f, const struct caps *caps, const struct conv_tiles *t, const struct conv_sched *s)
+/* Loops over taps; where planes have few channels, compilers unroll loops over them, too, and spill accumulators. */
+static double loop_cycles(const struct facts *f, const struct caps *caps, const struct conv_tiles *t, const struct conv_sched *s)
 {
     const struct conv *c = &f->c;
     double kx = c->xa >= 0 ? (double)c->k[c->xa] : 1, channels = (double)ceil_div(c->ic, conv_dot_terms(c, caps));
-    double cycles = t->steps * (0.5 / (double)s->ku + shared_cycles(c, caps, s)) + 12 * t->steps / channels / kx;
+    double cycles = t->steps * 0.5 / (double)s->ku + 12 * t->steps / channels / kx;
     if (s->stage == STAGE_PLANES) cycles += (c->ic <= 8 ? 50 : 10) * t->steps / kx;
     return cycles;
 }
@@ -118,46 +118,9 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     const struct conv_sched s = sched_of(v);
     struct conv_tiles *t = &f->real[conv_is_flat(&f->c, &s)];
     conv_tiles_set(t, &s);
-    const struct conv_others others = {tile_cycles(f, p->c, t, &s), 300 + copy_cycles(f, t, &s) * conv_tiles_band(t, &s)};
+    const struct conv_others others = {t->steps * shared_cycles(&f->c, p->c, &s), loop_cycles(f, p->c, t, &s), 300 + copy_cycles(f, t, &s) * conv_tiles_band(t, &s)};
     double plain = conv_tiles_seconds(t, &f->rates, p->c, &s, others);
     return s.nt ? gen_nt_seconds(&p->t->g, p->c, p->var, plain) : plain;
-}
-
-static void try_bands(const struct gen_problem *p, struct sched v, double *best, struct sched *out)
-{
-    static const i32 ob[] = {0, 1, 2, 4};
-    const struct facts *f = p->facts;
-    v.v[P_ahead] = 4 * f->real[0].n_w > (double)p->c->l2_bytes / 4 ? 64 : 0;
-    for (u32 th = 0; th < param[P_th].n; th++)
-        for (u32 tw = 0; tw < param[P_tw].n; tw++)
-            for (u32 o = 0; o < countof(ob); o++)
-                for (i32 order = 0; order < 2; order++) {
-                    v.v[P_th] = param[P_th].values[th], v.v[P_tw] = param[P_tw].values[tw], v.v[P_ob] = ob[o],
-                    v.v[P_order] = order;
-                    gen_try(p, &v, best, out);
-                }
-}
-
-static void initial(const struct gen_problem *p, struct sched *out)
-{
-    static const i32 tiles[][3] = {
-        {1, 14, 2}, {1, 12, 2}, {1, 7, 4}, {1, 6, 4}, {2, 7, 2}, {4, 7, 1}, {1, 28, 1},
-        {1, 8, 3},  {1, 4, 6},  {1, 6, 2}, {1, 7, 2}, {1, 7, 3}, {1, 4, 2}, {1, 12, 1},
-        {1, 4, 1},  {1, 1, 1},  {1, 1, 6}, {1, 1, 4}, {2, 6, 2}, {2, 2, 6}, {4, 4, 1}, {2, 8, 1},
-        {1, 8, 2},  {2, 4, 2}};
-    const struct facts *f = p->facts;
-    double best = 0;
-    for (u32 i = 0; i < countof(tiles); i++)
-        for (i32 stage = 0; stage < 3; stage++) {
-            struct sched v = {.v = {[P_ty] = tiles[i][0],
-                                    [P_tx] = tiles[i][1],
-                                    [P_nr] = tiles[i][2],
-                                    [P_stage] = stage}};
-            v.v[P_ku] = f->c.ic >= 8 ? 2 : 1;
-            if (tile_is_legal(p->c, tiles[i][0] * tiles[i][1], tiles[i][2])) try_bands(p, v, &best, out);
-        }
-    assert(best > 0);
-    gen_set_nt(p, P_nt, out);
 }
 
 static void emit(struct emit *m, const struct task *t, const struct caps *caps,
@@ -176,7 +139,6 @@ const struct gen gen_conv_gemm = {
     .facts = sizeof(struct facts),
     .analyze = analyze,
     .match = match,
-    .initial = initial,
     .legal = legal,
     .emit = emit,
     .predict = predict,

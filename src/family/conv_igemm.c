@@ -74,19 +74,22 @@ static bool legal(const struct gen_problem *p, const struct sched *v)
     return conv_tiles_fit(&f->known, p->c, &s);
 }
 
-/* Cycles of a tile beside its multiply-adds: addresses that do not fit in registers, pads asked for and left out, lines of planes. */
-static double other_cycles(const struct igemm *x, double steps, const struct conv_sched *s)
+/* Elements that are copied, or converted one by one, lines of planes, and pads left out, beside the multiply-adds. Aside: addresses, which may not
+   fit in registers, and where a row's window and its taps lie. */
+static struct conv_others other_cycles(const struct igemm *x, double steps, const struct conv_sched *s)
 {
     const struct conv *c = &x->c;
-    double rows = (double)s->tx, ku = (double)s->ku;
-    double axes = (double)(c->rank - 2), taps = steps / (double)igemm_channels(x, s);
-    bool copies = s->copy;
-    double cycles = steps * ((rows > 10 && !copies ? (rows - 10) * 0.5 / ku : 0) + 0.5 / ku);
-    if (copies) cycles += steps * (rows + 1) + taps * 20;
-    if (!x->is_last) cycles += steps * 0.2 * rows;
-    if (!copies && graph_value(c->g, c->x)->dtype != c->type) cycles += steps * rows; /* converted one by one */
-    if (!x->is_inside) cycles += steps * (copies ? 0.5 : 1.5) * rows + taps * 2 * axes * rows;
-    return cycles + taps * 12 + rows * axes * 6 + 60;
+    double rows = (double)s->tx, ku = (double)s->ku, axes = (double)(c->rank - 2), taps = steps / (double)igemm_channels(x, s);
+    bool converts = !s->copy && graph_value(c->g, c->x)->dtype != c->type;
+    struct conv_others o = {.iteration = 300};
+    if (s->copy) o.tile += steps * (rows + 1) + taps * 20;
+    if (converts) o.tile += steps * rows;
+    if (!x->is_last) o.tile += steps * 0.2 * rows;
+    if (!x->is_inside) o.tile += steps * (s->copy ? 0.5 : 1.5) * rows;
+    o.aside = steps * ((rows > 10 && !s->copy ? (rows - 10) * 0.5 / ku : 0) + 0.5 / ku) + taps * 12 + rows * axes * 6 + 60;
+    if (!x->is_inside) o.aside += taps * 2 * axes * rows;
+    o.tile /= (double)s->split_k, o.aside /= (double)s->split_k;
+    return o;
 }
 
 static double predict(const struct gen_problem *p, const struct sched *v)
@@ -95,25 +98,8 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     const struct conv_sched s = sched_of(v);
     double steps = f->real.steps / (double)i64_max(1, f->x.c.phases);
     conv_tiles_set(&f->real, &s);
-    double plain = conv_tiles_seconds(&f->real, &f->rates, p->c, &s, (struct conv_others){other_cycles(&f->x, steps, &s) / (double)s.split_k, 300});
+    double plain = conv_tiles_seconds(&f->real, &f->rates, p->c, &s, other_cycles(&f->x, steps, &s));
     return s.nt ? gen_nt_seconds(&p->t->g, p->c, p->var, plain) : plain;
-}
-
-/* The best tile alone, then all else from there. */
-static void initial(const struct gen_problem *p, struct sched *out)
-{
-    double best = 0;
-    for (u32 x = 0; x < param[P_tx].n; x++)
-        for (u32 n = 0; n < param[P_nr].n; n++)
-            for (u32 b = 0; b < param[P_tb].n; b++)
-                for (u32 o = 0; o < param[P_ob].n; o++) {
-                    const struct sched s = {.v = {[P_tx] = param[P_tx].values[x], [P_nr] = param[P_nr].values[n], [P_tb] = param[P_tb].values[b],
-                                                  [P_ob] = param[P_ob].values[o], [P_split_k] = 1, [P_ku] = 1}};
-                    gen_try(p, &s, &best, out);
-                }
-    assert(best > 0);
-    gen_descend(&(struct gen_search){param, 0, P_nt, gen_cost, p}, out);
-    gen_set_nt(p, P_nt, out);
 }
 
 const struct gen gen_conv_igemm = {
@@ -124,7 +110,6 @@ const struct gen gen_conv_igemm = {
     .n_param = N_PARAM,
     .facts = sizeof(struct facts),
     .analyze = analyze,
-    .initial = initial,
     .legal = legal,
     .emit = emit,
     .predict = predict,

@@ -6,9 +6,10 @@
 //
 // Rounding errors grow with m (doc/winograd.md). Those of m = 2 and 4 stay well below the tolerance of the ordinary verification,
 // so the initial schedule has one of them. Those of m = 6 come close to it, for short sums above it: few channels are refused.
+#include "gen/nest.h"
 #include "gen/winograd.h"
 
-enum { LARGE_LEAST_IC = 32 }; /* for m = 6 */
+enum { LARGE_LEAST_IC = 32, /* for m = 6 */ SURE_TILE = 4 /* m whose error is always small */ };
 
 // clang-format off
 #define PARAMS(P)                                                                      \
@@ -30,6 +31,7 @@ GEN_PARAM_READER(struct wino_sched, sched_of, PARAMS)
 struct model {
     struct conv c;
     struct conv_tail tail;
+    struct nest_rates rates;
     i64 lanes, n_blocks, ob, parts, tiles, blocks; /* blocks: of tiles */
 };
 
@@ -64,6 +66,7 @@ static bool is_legal(const struct model *m, const struct caps *caps, const struc
 static bool analyze(const struct gen_problem *p)
 {
     struct model *m = p->facts;
+    m->rates = nest_rates_of(p->c);
     return !p->c->is_gpu && wino_of(&m->c, &m->tail, p->t);
 }
 
@@ -103,6 +106,9 @@ static double cycles_out(const struct wino_sched *s, i64 z_taps, double per_pixe
     return (double)s->mz * plane;
 }
 
+/* Seconds of two operations on vectors, or of one load from the second cache. */
+static double vector_cycle(const struct model *m) { return 2 * m->rates.fma; }
+
 /* Bytes of inputs and outputs that n tiles and one block of output channels touch. */
 static double tile_bytes(const struct model *m, const struct wino_sched *s, i64 n)
 {
@@ -116,7 +122,7 @@ static double cycles_products(const struct model *m, const struct caps *caps, co
     const struct conv *c = &m->c;
     i64 tiles = i64_min(s->tb * s->tx, m->tiles), points = wino_points(c, s);
     struct wino_scratch w = wino_scratch(c, s, (u32)m->lanes);
-    double step = tile_step_cycles(s->tx, s->nr) + 0.3 / (double)s->ku + (s->far ? 0.1 : 0) +
+    double step = nest_step(&m->rates, s->tx, s->nr) / vector_cycle(m) + 0.3 / (double)s->ku + (s->far ? 0.1 : 0) +
                   (s->ahead ? 0.1 * (double)s->nr : 0) + (s->nr > 3 ? 1 : 0);
     double one = (double)c->ic * step + 1.5 * (double)(s->tx * s->nr) + 15;
     double product = one * (double)ceil_div(tiles, s->tx) * (double)points, scratch = 4 * (double)(w.v + w.m + w.strip);
@@ -147,7 +153,6 @@ static double wait(const struct model *m, const struct caps *caps, const struct 
 static double seconds(const struct model *m, const struct caps *caps, const struct wino_sched *s, const i64 *var)
 {
     const struct conv *c = &m->c;
-    double hz = gen_flop_rate(caps) / (4.0 * i64_max(1, caps->vector_bytes / 4));
     i64 tiles = i64_min(s->tb * s->tx, m->tiles), points = wino_points(c, s);
     double vector = cycles_in(s, wino_z_taps(c)) + (double)points * (c->plain ? 0.4 : 1.5);
     double in = (double)tiles * ((double)ceil_div(c->ic, m->lanes) * vector + 60);
@@ -156,9 +161,9 @@ static double seconds(const struct model *m, const struct caps *caps, const stru
     double iteration = in + (cycles_products(m, caps, s) + out) * (double)m->ob + 300;
     double rounds = (double)ceil_div(m->parts * m->blocks, i64_max(1, caps->n_threads));
     double weights = 4 * (double)(points * c->ic * m->n_blocks * s->nr * m->lanes);
-    double epilogue = c->simple || pools ? 0 : 12 * gen_count(c->g, c->y, var) / gen_byte_rate(caps);
+    double epilogue = c->simple || pools ? 0 : 12 * gen_count(c->g, c->y, var) * m->rates.line[RATE_DRAM];
     double bytes = gen_bytes(c->g, c->x, var) + gen_bytes(c->g, pools ? m->tail.pool : c->y, var);
-    return 2e-6 + wait(m, caps, s, var) + iteration * rounds / hz + (0.3 * weights + 0.05 * bytes) / gen_byte_rate(caps) + epilogue;
+    return 2e-6 + wait(m, caps, s, var) + iteration * rounds * vector_cycle(m) + (0.3 * weights + 0.05 * bytes) * m->rates.line[RATE_DRAM] + epilogue;
 }
 
 static double predict(const struct gen_problem *p, const struct sched *v)
@@ -170,22 +175,13 @@ static double predict(const struct gen_problem *p, const struct sched *v)
 }
 
 /* Nothing was measured, so only tiles whose error is always small (see the top). */
+static double cost_of(const void *problem, const struct sched *s) { return s->v[P_m] > SURE_TILE ? 0 : gen_cost(problem, s); }
+
 static void initial(const struct gen_problem *p, struct sched *out)
 {
-    static const i32 tiles[][2] = {{14, 2}, {12, 2}, {10, 2}, {8, 2}, {7, 2}, {6, 2}, {4, 2}, {8, 3}, {6, 4}, {4, 4}, {4, 6}, {28, 1}, {12, 1},
-                                   {6, 1}, {4, 1}, {2, 1}, {1, 1}};
-    const struct model *x = p->facts;
-    double best = 0;
-    for (u32 i = 0; i < countof(tiles); i++)
-        for (i32 m = 0; m < 4; m++)
-            for (u32 tb = 0; tb < param[P_tb].n; tb++)
-                for (u32 ob = 0; ob < param[P_ob].n; ob++)
-                    for (u32 ask = 0; ask < param[P_ahead].n * param[P_far].n; ask++)
-                        gen_try(p, &(struct sched){.v = {[P_m] = 2 + m / 2 * 2, [P_mz] = 1 + m % 2, [P_tx] = tiles[i][0], [P_nr] = tiles[i][1], [P_tb] = param[P_tb].values[tb],
-                                                         [P_ob] = param[P_ob].values[ob], [P_ku] = x->c.ic >= 8 ? 2 : 1,
-                                                         [P_ahead] = param[P_ahead].values[ask / 2], [P_far] = param[P_far].values[ask % 2]}}, &best, out);
-    assert(best > 0);
-    gen_set_nt(p, P_nt, out);
+    bool found = gen_choose_by(p, cost_of, out);
+    assert(found);
+    (void)found;
 }
 
 static void emit(struct emit *m, const struct task *t, const struct caps *caps, const struct sched *v)

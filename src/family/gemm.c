@@ -184,7 +184,7 @@ static struct work work_of(const struct gemm *x, const struct caps *c, const str
     w.m_all = (double)i64_max(1, gen_eval(x->g, x->m, var));
     w.n_all = (double)i64_max(1, gen_eval(x->g, x->n, var));
     w.k_all = ceil((double)i64_max(1, gen_eval(x->g, x->k, var)) / group);
-    for (u32 i = 0; i < x->outer.n; i++) w.batch *= (double)gen_eval(x->g, x->outer.g[i].extent, var);
+    for (u32 i = 0; i < x->outer.n; i++) w.batch *= (double)i64_max(1, gen_eval(x->g, x->outer.g[i].extent, var));
     w.width = (double)s->nr * w.lanes;
     w.m = d.mb ? fmin(w.m_all, (double)(d.mb * s->mr)) : w.m_all;
     w.n = d.nb ? fmin(w.n_all, (double)d.nb * w.width) : w.n_all;

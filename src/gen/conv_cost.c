@@ -17,10 +17,10 @@ void conv_tiles_open(struct conv_tiles *t, const struct conv *c, const struct ca
     if (is_flat) {
         const struct space s = conv_space(c);
         for (u32 i = 0; i < s.n; i++) *(i + 1 == s.n ? &t->x : &t->outer) *= gen_eval(c->g, s.g[i].extent, var);
-        return;
     }
-    for (u32 a = 0; a < c->rank; a++)
+    for (u32 a = 0; !is_flat && a < c->rank; a++)
         if (a != 1) *((i32)a == c->xa ? &t->x : (i32)a == c->ya ? &t->y : &t->outer) *= gen_eval(c->g, c->out[a], var);
+    t->outer = i64_max(1, t->outer); /* a batch may be empty */
 }
 
 void conv_tiles_set(struct conv_tiles *t, const struct conv_sched *s)
@@ -44,8 +44,7 @@ bool conv_tiles_fit(const struct conv_tiles *t, const struct caps *caps, const s
     return (s->th <= 1 || s->th <= t->tiles_y) && (s->tw <= 1 || s->tw <= t->tiles_x);
 }
 
-/* Elements of the input along an axis under n outputs side by side. */
-static double reach(const struct conv *c, i32 axis, double n)
+double conv_reach(const struct conv *c, i32 axis, double n)
 {
     if (axis < 0) return 1;
     return (n - 1) * (double)c->stride[axis] + (double)((c->k[axis] - 1) * c->dil[axis]) + 1;
@@ -60,17 +59,16 @@ static double rest_taps(const struct conv *c)
     return n;
 }
 
-static double window(const struct conv *c, double x, double y) { return rest_taps(c) * reach(c, c->xa, x) * reach(c, c->ya, y) * (double)c->ic; }
+static double window(const struct conv *c, double x, double y) { return rest_taps(c) * conv_reach(c, c->xa, x) * conv_reach(c, c->ya, y) * (double)c->ic; }
 
 double conv_tiles_band(const struct conv_tiles *t, const struct conv_sched *s)
 {
     return window(t->c, (double)(t->tw * s->tx), (double)(t->th * s->ty));
 }
 
-/* Share of n outputs' input along an axis that the n before did not read. */
-static double fresh(const struct conv *c, i32 axis, double n)
+double conv_fresh(const struct conv *c, i32 axis, double n)
 {
-    return axis < 0 ? 0 : fmin(1, n * (double)c->stride[axis] / reach(c, axis, n));
+    return axis < 0 ? 0 : fmin(1, n * (double)c->stride[axis] / conv_reach(c, axis, n));
 }
 
 /* Likewise, of one step along the axes that are not the tile's. */
@@ -85,8 +83,8 @@ static void blocks_loop(struct nest *n, const struct conv_tiles *t) { nest_loop(
 static void tiles_loops(struct nest *n, const struct conv_tiles *t, const struct conv_sched *s, bool is_flat)
 {
     const struct conv *c = t->c;
-    nest_loop(n, (double)t->tw, is_flat ? 1 : fresh(c, c->xa, (double)s->tx), 0, 1);
-    nest_loop(n, (double)t->th, is_flat ? 1 : fresh(c, c->ya, (double)s->ty), 0, 1);
+    nest_loop(n, (double)t->tw, is_flat ? 1 : conv_fresh(c, c->xa, (double)s->tx), 0, 1);
+    nest_loop(n, (double)t->th, is_flat ? 1 : conv_fresh(c, c->ya, (double)s->ty), 0, 1);
 }
 
 double conv_tiles_seconds(const struct conv_tiles *t, const struct nest_rates *r, const struct caps *caps, const struct conv_sched *s,
@@ -98,8 +96,8 @@ double conv_tiles_seconds(const struct conv_tiles *t, const struct nest_rates *r
     double pixels = (double)(s->tx * s->ty), cells = pixels * (double)s->nr, width = (double)(s->nr * t->lanes);
     double tiles = (double)(t->tw * t->th * t->ob), all = (double)t->iterations;
     struct nest n = {.bytes = {t->size * (is_flat ? pixels * t->steps / share : window(c, (double)s->tx, (double)s->ty)), t->size * steps * width, 4 * pixels * width}};
-    n.seconds = steps * nest_step(r, s->ty * s->tx, s->nr) + nest_ends(r, cells, c->by_rows ? (double)t->lanes : 0);
-    n.seconds += (others.tile + others.iteration / tiles + (s->ahead ? 0.1 * steps * (double)s->nr : 0)) * r->cycle;
+    n.seconds = steps * nest_step(r, s->ty * s->tx, s->nr) + (others.tile + (s->ahead ? 0.1 * steps * (double)s->nr : 0)) * r->cycle;
+    n.seconds = nest_both(n.seconds, others.aside * r->cycle) + others.iteration / tiles * r->cycle + nest_ends(r, cells, c->by_rows ? (double)t->lanes : 0);
     n.asked[NEST_RIGHT] = s->ahead > 0 ? 1 : 0;
     if (!is_staged && graph_value(c->g, c->x)->layout == LAYOUT_CLAST) {
         double pixel = t->size * (double)(c->ic * c->groups) * (c->xa >= 0 ? (double)c->stride[c->xa] : 1);

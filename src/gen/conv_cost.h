@@ -25,10 +25,14 @@ void conv_tiles_open(struct conv_tiles *t, const struct conv *c, const struct ca
 void conv_tiles_set(struct conv_tiles *t, const struct conv_sched *s);
 /* Whatever the family: is no parameter larger than what it divides, none without effect? Sizes not known are GEN_NOMINAL. */
 bool conv_tiles_fit(const struct conv_tiles *t, const struct caps *caps, const struct conv_sched *s);
+/* Elements of the input along an axis (-1: none) under n outputs side by side; the share of them that the n outputs before did not read. */
+double conv_reach(const struct conv *c, i32 axis, double n);
+double conv_fresh(const struct conv *c, i32 axis, double n);
 double conv_tiles_band(const struct conv_tiles *t, const struct conv_sched *s); /* elements of the input that a grid iteration reads */
 
-/* Beside multiply-adds and traffic, in cycles: of a tile, of a grid iteration. */
-struct conv_others { double tile, iteration; };
+/* Beside multiply-adds and traffic, in cycles: of a tile, on the units that multiply; of a tile, addresses and loops, which other units work out
+   meanwhile; of a grid iteration. */
+struct conv_others { double tile, aside, iteration; };
 double conv_tiles_seconds(const struct conv_tiles *t, const struct nest_rates *r, const struct caps *caps, const struct conv_sched *s,
                           struct conv_others others);
 

@@ -164,43 +164,6 @@ bool gen_legal(const struct candidate *c, const struct task *t, const struct cap
     return ok;
 }
 
-/* A way over all points of a product, each once. */
-struct walk {
-    i64 total, step, at; /* points; from one to the next, modulo total; where it is */
-};
-
-static i64 gcd(i64 x, i64 y)
-{
-    while (y) {
-        i64 r = x % y;
-        x = y, y = r;
-    }
-    return x;
-}
-
-/* One after the other; or, in steps of the golden ratio of their number, so that any stretch of the
-   way is spread evenly over the product (Knuth, The Art of Computer Programming 3, section 6.4). */
-static struct walk walk_start(const struct gen *g, bool scattered, u64 seed)
-{
-    struct walk w = {.total = 1, .step = 1};
-    for (u32 i = 0; i < g->n_param; i++) w.total *= g->param[i].n;
-    assert(w.total > 0 && w.total < INT64_MAX / 2);
-    if (!scattered) return w;
-    w.step = i64_max((i64)((double)w.total * 0.6180339887498949), 1);
-    while (gcd(w.total, w.step) != 1) w.step++;
-    w.at = (i64)(seed % (u64)w.total);
-    return w;
-}
-
-/* The first parameter is the fastest. */
-static struct sched sched_at(const struct gen *g, i64 at)
-{
-    struct sched s = {0};
-    for (u32 i = 0; i < g->n_param; at /= g->param[i++].n)
-        s.v[i] = g->param[i].values[at % g->param[i].n];
-    return s;
-}
-
 static bool sched_equal(const struct sched *a, const struct sched *b)
 {
     return !memcmp(a, b, sizeof *a);
@@ -246,12 +209,11 @@ struct way { /* over a family's schedules */
 /* Without a tree: all points. */
 static bool each_point(const struct gen_problem *p, const struct way *way, struct others *x)
 {
-    struct walk w = walk_start(p->gen, way->scattered, way->seed);
+    struct gen_walk w = gen_walk_start(p->gen, way->scattered, way->seed);
     struct candidate c = {.gen = p->gen};
     i64 n = i64_min(way->max, w.total);
     for (i64 i = 0; i < n; i++) {
-        c.sched = sched_at(p->gen, w.at);
-        w.at = (w.at + w.step) % w.total;
+        c.sched = gen_walk_next(&w);
         if (gen_problem_allows(p, &c.sched) && !visit_other(x, &c)) return false;
     }
     return true;

@@ -16,16 +16,16 @@
 #include "gen/nest.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <stdio.h>
-static double kk(int i, double d){ static double v[32]; static int have; if(!have){ have=1; for(int j=0;j<32;j++) v[j]=-1; const char*e=getenv("NEST_K"); while(e&&*e){ int j; double x; int n; if(sscanf(e,"%d=%lf%n",&j,&x,&n)<2) break; v[j]=x; e+=n; if(*e==',') e++; } } return v[i]>=0?v[i]:d; }
 
-#define overlap kk(0,2.5) /* exponent of the norm; 1: sum, infinite: maximum */
-enum { LINE = 64, WAYS = 8 }; /* bytes; lines of a set of the first two caches, roughly */
-#define unasked kk(1,1.15) /* streams that the processor finds by itself take as much longer */
-#define kept kk(2,0.75)   /* share of a cache that is as if it were all of it: the rest holds what passes by */
+/* Fitted to the measurements of bench/model on AVX2 and AVX-512 (Zen 4). */
+static const double overlap = 6;   /* exponent of the norm for arithmetic and traffic; 1: their sum, infinite: the maximum */
+static const double together = 2.5; /* likewise for the multiply-adds and loads of a step, which wait for each other */
+static const double kept = 0.5;    /* share of a cache that is as if it were all of it: the rest holds what passes by */
+enum { LINE = 64, WAYS = 8 };      /* bytes; lines of a set of the first two caches, roughly */
 
-static double norm(double a, double b) { return pow(pow(a, overlap) + pow(b, overlap), 1 / overlap); }
+static double norm(double a, double b, double exponent) { return pow(pow(a, exponent) + pow(b, exponent), 1 / exponent); }
+
+double nest_both(double a, double b) { return norm(a, b, overlap); }
 
 void nest_loop(struct nest *n, double trips, double left, double right, double sums)
 {
@@ -37,7 +37,8 @@ struct nest_rates nest_rates_of(const struct caps *c)
 {
     const struct rates r = caps_rates(c);
     double vector = i64_max(4, c->vector_bytes), threads = (double)i64_max(1, c->n_threads);
-    const i64 size[N_RATE_LEVELS] = {c->l1_bytes, c->l2_bytes, i64_max(c->l2_bytes, (i64)((double)c->l3_bytes / threads)), INT64_MAX};
+    i64 l1 = i64_max(1 << 12, c->l1_bytes), l2 = i64_max(l1, c->l2_bytes), l3 = i64_max(l2, (i64)((double)c->l3_bytes / threads));
+    const i64 size[N_RATE_LEVELS] = {l1, l2, l3, INT64_MAX};
     struct nest_rates n = {.cycle = r.memory[RATE_L1].latency / 5, .launch = 2e-6};
     n.fma = vector / 2 / r.ops[RATE_FMA_F32].one;
     n.load = vector / r.memory[RATE_L1].read.one;
@@ -45,15 +46,14 @@ struct nest_rates nest_rates_of(const struct caps *c)
         n.line[l] = fmax(1 / r.memory[l].read.one, threads / r.memory[l].read.all);
         n.near[l] = kept * (double)size[l];
         n.period[l] = l < RATE_L3 ? (double)size[l] / WAYS : 0;
-        n.wait[l] = r.memory[l].latency;
     }
     return n;
 }
 
 double nest_step(const struct nest_rates *r, i64 pixels, i64 nr)
 {
-    double busy = pow(pow((double)(pixels * nr) * r->fma,kk(9,2.5))+ pow((double)(pixels + nr) * r->load,kk(9,2.5)),1/kk(9,2.5));
-    return fmax(busy, kk(3,4) * r->cycle);
+    double busy = norm((double)(pixels * nr) * r->fma, (double)(pixels + nr) * r->load, together);
+    return fmax(busy, 4 * r->cycle);
 }
 
 /* Share of a level's sets in which rows may lie. */
@@ -67,18 +67,16 @@ static double share_of_sets(const struct nest_rates *r, u32 level, const struct 
 
 double nest_ends(const struct nest_rates *r, double cells, double apart)
 {
-    return kk(10,10) * r->cycle + cells * (kk(11,1) * r->load + kk(12,3) * apart * r->cycle);
+    return 8 * r->cycle + cells * (r->load + 3 * apart * r->cycle);
 }
 
-struct traffic { double bytes, bodies; }; /* of one operand: fetched at once, for so many bodies */
+struct traffic { double bytes, bodies; }; /* of one operand: fetched in one piece, for so many bodies */
 
 /* Do the operands fit? */
 static bool fits(const double have[N_NEST_OPERANDS], const double room[N_NEST_OPERANDS])
 {
     double all = 0;
-    for (u32 o = 0; o < N_NEST_OPERANDS; o++) {
-        all += have[o] / room[o];
-    }
+    for (u32 o = 0; o < N_NEST_OPERANDS; o++) all += have[o] / room[o];
     return all <= 1;
 }
 
@@ -89,7 +87,7 @@ static void traffic_of(const struct nest *n, const struct nest_rates *r, u32 lev
     u32 k = 0;
     for (u32 o = 0; o < N_NEST_OPERANDS; o++) {
         have[o] = n->bytes[o];
-        room[o] = r->near[level] * fmin(1, kk(8,1) * share_of_sets(r, level, &n->rows[o]));
+        room[o] = r->near[level] * share_of_sets(r, level, &n->rows[o]);
     }
     for (; k < n->n && fits(have, room); k++) {
         double next[N_NEST_OPERANDS];
@@ -103,6 +101,7 @@ static void traffic_of(const struct nest *n, const struct nest_rates *r, u32 lev
         double again = x->n * LINE > room[o] ? LINE / 4 : 1; /* lines leave before their next elements are read */
         t[o] = (struct traffic){have[o] * again, bodies};
     }
+    for (u32 o = 0; k == n->n && o < N_NEST_OPERANDS; o++) t[o].bytes = 0; /* all of it is there from the run before */
     if (k == n->n) return;
     double moved = 0;
     const struct nest_loop *x = &n->loop[k];
@@ -122,21 +121,21 @@ static double bodies_of(const struct nest *n)
 
 double nest_seconds(const struct nest *n, const struct nest_rates *r)
 {
-    double spread = n->seconds, burst[N_NEST_OPERANDS] = {0}, rare[N_NEST_OPERANDS], sum = 0;
-    double bodies = bodies_of(n);
+    struct { double seconds, bodies; } burst[N_NEST_OPERANDS] = {0};
+    double one = n->seconds, bodies = bodies_of(n), waits = 0;
     for (u32 l = RATE_L1; l < RATE_DRAM; l++) {
         struct traffic t[N_NEST_OPERANDS];
         double even = 0;
         traffic_of(n, r, l, t);
         for (u32 o = 0; o < N_NEST_OPERANDS; o++) {
-            double s = t[o].bytes * (o == NEST_SUMS ? kk(4,2) : 1) * r->line[l + 1] * kk(5+l,1) * (n->asked[o] > 0 ? 1 / n->asked[o] : unasked);
-            if (n->asked[o] > 0 || t[o].bodies < 2 || o == NEST_SUMS) even += s / fmin(t[o].bodies, bodies);
-            else burst[o] += s, rare[o] = t[o].bodies;
+            double s = t[o].bytes * (o == NEST_SUMS ? 2 : 1) * r->line[l + 1] / (n->asked[o] > 0 ? n->asked[o] : 1);
+            t[o].bodies = fmin(t[o].bodies, bodies);
+            if (n->asked[o] > 0 || t[o].bodies < 2 || o == NEST_SUMS) even += s / t[o].bodies;
+            else burst[o].seconds += s, burst[o].bodies = t[o].bodies;
         }
-        spread = norm(spread, even);
+        one = nest_both(one, even);
     }
-    sum = spread;
     for (u32 o = 0; o < N_NEST_OPERANDS; o++)
-        if (burst[o] > 0) sum += (norm(spread, burst[o]) - spread) / fmin(rare[o], bodies);
-    return sum * bodies;
+        if (burst[o].bodies > 0) waits += (nest_both(one, burst[o].seconds) - one) / burst[o].bodies;
+    return (one + waits) * bodies;
 }

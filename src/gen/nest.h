@@ -33,13 +33,13 @@ struct nest_rates {
     double line[N_RATE_LEVELS];        /* seconds of a byte from a level, read by one thread of all */
     double near[N_RATE_LEVELS];        /* bytes that a level keeps for one thread */
     double period[N_RATE_LEVELS];      /* bytes between lines of one set; 0: sets are chosen by a hash */
-    double wait[N_RATE_LEVELS];        /* seconds of latency */
     double launch;
 };
 struct nest_rates nest_rates_of(const struct caps *c);
 
 /* Of one step of a register tile: pixels x nr multiply-adds of vectors, of which pixels scalars and nr vectors are loaded. */
 double nest_step(const struct nest_rates *r, i64 pixels, i64 nr);
+double nest_both(double a, double b); /* of work that units do at the same time, as far as they can */
 /* Of a register tile's ends: so many vectors of sums are cleared or loaded, and stored; elements of each that are stored apart. */
 double nest_ends(const struct nest_rates *r, double cells, double apart);
 double nest_seconds(const struct nest *n, const struct nest_rates *r); /* of all trips */

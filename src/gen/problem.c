@@ -48,22 +48,6 @@ double gen_cost(const void *problem, const struct sched *s)
 
 void gen_try(const struct gen_problem *p, const struct sched *s, double *best, struct sched *out) { gen_keep(gen_cost(p, s), s, best, out); }
 
-static double leaf_cost(const void *problem, const struct sched *s) { return gen_problem_seconds(problem, s); }
-
-static bool may_begin(const void *problem, const struct sched *s, u32 n)
-{
-    const struct gen_problem *p = problem;
-    return p->gen->worth(p, s, n);
-}
-
-bool gen_choose(const struct gen_problem *p, struct sched *out)
-{
-    const struct gen *g = p->gen;
-    const struct gen_search q = {g->param, 0, g->n_param, g->worth ? leaf_cost : gen_cost, p};
-    *out = (struct sched){0};
-    return g->worth ? gen_best_below(&q, may_begin, out) : gen_best(&q, out);
-}
-
 void gen_set_nt(const struct gen_problem *p, u32 nt, struct sched *s)
 {
     struct sched past = *s;

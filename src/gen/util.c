@@ -79,12 +79,13 @@ double gen_work(const struct task *t, value_id v, const i64 *var)
 double gen_flop_rate(const struct caps *c)
 {
     if (c->is_gpu) return 1e9 * (c->gflops ? c->gflops : 4000);
-    return (double)i64_max(1, c->vector_bytes / 4) * (c->has_fma ? 4 : 2) * 4e9;
+    return caps_rates(c).ops[RATE_FMA_F32].one;
 }
 
 double gen_byte_rate(const struct caps *c)
 {
-    return c->is_gpu ? 1e9 * (c->gbps ? c->gbps : 100) : 12e9;
+    if (c->is_gpu) return 1e9 * (c->gbps ? c->gbps : 100);
+    return caps_rates(c).memory[RATE_DRAM].read.one;
 }
 
 static double output_bytes(const struct graph *g, const i64 *var)
@@ -117,82 +118,6 @@ i32 gen_nearest(const struct gen_param *p, i64 want)
     for (u32 i = 0; i < p->n; i++)
         if (p->values[i] <= want) best = p->values[i];
     return best;
-}
-
-void gen_keep(double cost, const struct sched *s, double *best, struct sched *out)
-{
-    if (cost > 0 && (*best == 0 || cost < *best)) *best = cost, *out = *s;
-}
-
-/* All that begin with the first n values of v. */
-static void go_down(const struct gen_search *q, gen_may_begin *may, struct sched *v, u32 n, double *best, struct sched *out)
-{
-    if (n == q->n) {
-        gen_keep(q->cost(q->user, v), v, best, out);
-        return;
-    }
-    for (u32 i = 0; i < q->param[n].n; i++) {
-        v->v[n] = q->param[n].values[i];
-        if (may(q->user, v, n + 1)) go_down(q, may, v, n + 1, best, out);
-        v->v[n] = 0;
-    }
-}
-
-bool gen_best_below(const struct gen_search *q, gen_may_begin *may, struct sched *s)
-{
-    struct sched v = *s;
-    double best = 0;
-    go_down(q, may, &v, q->first, &best, s);
-    return best > 0;
-}
-
-static void go_up(const struct gen_search *q, gen_may_end *may, struct sched *v, u32 n, double *best, struct sched *out)
-{
-    if (n == q->first) {
-        gen_keep(q->cost(q->user, v), v, best, out);
-        return;
-    }
-    for (u32 i = 0; i < q->param[n - 1].n; i++) {
-        v->v[n - 1] = q->param[n - 1].values[i];
-        if (may(q->user, v, n - 1)) go_up(q, may, v, n - 1, best, out);
-    }
-}
-
-bool gen_best_above(const struct gen_search *q, gen_may_end *may, struct sched *s)
-{
-    struct sched v = *s;
-    double best = 0;
-    go_up(q, may, &v, q->n, &best, s);
-    return best > 0;
-}
-
-bool gen_best(const struct gen_search *q, struct sched *s)
-{
-    u32 at[MAX_SCHED] = {0}, i;
-    struct sched v = *s;
-    double best = 0;
-    do {
-        for (i = q->first; i < q->n; i++) v.v[i] = q->param[i].values[at[i]];
-        gen_keep(q->cost(q->user, &v), &v, &best, s);
-        for (i = q->first; i < q->n && ++at[i] == q->param[i].n; i++) at[i] = 0;
-    } while (i < q->n);
-    return best > 0;
-}
-
-void gen_descend(const struct gen_search *q, struct sched *s)
-{
-    double best = q->cost(q->user, s);
-    assert(best > 0);
-    for (bool better = true; better;) {
-        double before = best;
-        for (u32 i = q->first; i < q->n; i++)
-            for (u32 j = 0; j < q->param[i].n; j++) {
-                struct sched v = *s;
-                v.v[i] = q->param[i].values[j];
-                gen_keep(q->cost(q->user, &v), &v, &best, s);
-            }
-        better = best < before;
-    }
 }
 
 bool gen_depends(const struct graph *g, value_id v, value_id on)

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// search: schedules of least cost, and the family's schedule for an empty database. Small products of values are gone through; of trees (worth)
+// what may be worth trying; of large products a sample is taken, spread evenly, and from its best points each schedule is improved by one
+// parameter, or two neighbouring ones, at a time (iterated coordinate descent with several starts).
+#include "gen/gen.h"
+
+static i64 gcd(i64 x, i64 y)
+{
+    while (y) {
+        i64 r = x % y;
+        x = y, y = r;
+    }
+    return x;
+}
+
+struct gen_walk gen_walk_start(const struct gen *g, bool scattered, u64 seed)
+{
+    struct gen_walk w = {.gen = g, .total = 1, .step = 1};
+    for (u32 i = 0; i < g->n_param; i++) w.total *= g->param[i].n;
+    assert(w.total > 0 && w.total < INT64_MAX / 2);
+    if (!scattered) return w;
+    w.step = i64_max((i64)((double)w.total * 0.6180339887498949), 1);
+    while (gcd(w.total, w.step) != 1) w.step++;
+    w.at = (i64)(seed % (u64)w.total);
+    return w;
+}
+
+struct sched gen_walk_next(struct gen_walk *w)
+{
+    struct sched s = {0};
+    i64 at = w->at;
+    for (u32 i = 0; i < w->gen->n_param; at /= w->gen->param[i++].n) s.v[i] = w->gen->param[i].values[at % w->gen->param[i].n];
+    w->at = (w->at + w->step) % w->total;
+    return s;
+}
+
+void gen_keep(double cost, const struct sched *s, double *best, struct sched *out)
+{
+    if (cost > 0 && (*best == 0 || cost < *best)) *best = cost, *out = *s;
+}
+
+/* All that begin with the first n values of v. */
+static void go_down(const struct gen_search *q, gen_may_begin *may, struct sched *v, u32 n, double *best, struct sched *out)
+{
+    if (n == q->n) {
+        gen_keep(q->cost(q->user, v), v, best, out);
+        return;
+    }
+    for (u32 i = 0; i < q->param[n].n; i++) {
+        v->v[n] = q->param[n].values[i];
+        if (may(q->user, v, n + 1)) go_down(q, may, v, n + 1, best, out);
+        v->v[n] = 0;
+    }
+}
+
+bool gen_best_below(const struct gen_search *q, gen_may_begin *may, struct sched *s)
+{
+    struct sched v = *s;
+    double best = 0;
+    go_down(q, may, &v, q->first, &best, s);
+    return best > 0;
+}
+
+static void go_up(const struct gen_search *q, gen_may_end *may, struct sched *v, u32 n, double *best, struct sched *out)
+{
+    if (n == q->first) {
+        gen_keep(q->cost(q->user, v), v, best, out);
+        return;
+    }
+    for (u32 i = 0; i < q->param[n - 1].n; i++) {
+        v->v[n - 1] = q->param[n - 1].values[i];
+        if (may(q->user, v, n - 1)) go_up(q, may, v, n - 1, best, out);
+    }
+}
+
+bool gen_best_above(const struct gen_search *q, gen_may_end *may, struct sched *s)
+{
+    struct sched v = *s;
+    double best = 0;
+    go_up(q, may, &v, q->n, &best, s);
+    return best > 0;
+}
+
+bool gen_best(const struct gen_search *q, struct sched *s)
+{
+    u32 at[MAX_SCHED] = {0}, i;
+    struct sched v = *s;
+    double best = 0;
+    do {
+        for (i = q->first; i < q->n; i++) v.v[i] = q->param[i].values[at[i]];
+        gen_keep(q->cost(q->user, &v), &v, &best, s);
+        for (i = q->first; i < q->n && ++at[i] == q->param[i].n; i++) at[i] = 0;
+    } while (i < q->n);
+    return best > 0;
+}
+
+void gen_descend(const struct gen_search *q, struct sched *s)
+{
+    double best = q->cost(q->user, s);
+    assert(best > 0);
+    for (bool better = true; better;) {
+        double before = best;
+        for (u32 i = q->first; i < q->n; i++)
+            for (u32 j = 0; j < q->param[i].n; j++) {
+                struct sched v = *s;
+                v.v[i] = q->param[i].values[j];
+                gen_keep(q->cost(q->user, &v), &v, &best, s);
+            }
+        better = best < before;
+    }
+}
+
+/* Choice. */
+
+static double leaf_cost(const void *problem, const struct sched *s) { return gen_problem_seconds(problem, s); }
+
+static bool may_begin(const void *problem, const struct sched *s, u32 n)
+{
+    const struct gen_problem *p = problem;
+    return p->gen->worth(p, s, n);
+}
+
+/* Likewise for two neighbouring parameters at a time. */
+static bool descend_pairs(const struct gen_search *q, struct sched *s, double *best)
+{
+    double before = *best;
+    for (u32 i = q->first; i + 1 < q->n; i++) {
+        const struct sched from = *s;
+        for (u32 j = 0; j < q->param[i].n; j++)
+            for (u32 k = 0; k < q->param[i + 1].n; k++) {
+                struct sched v = from;
+                v.v[i] = q->param[i].values[j], v.v[i + 1] = q->param[i + 1].values[k];
+                gen_keep(q->cost(q->user, &v), &v, best, s);
+            }
+    }
+    return *best < before;
+}
+
+enum { STARTS = 8, LOOKS = 4096 };
+
+struct starts { struct { double cost; struct sched s; } v[STARTS]; u32 n; }; /* cheapest first */
+
+static void keep_start(struct starts *x, double cost, const struct sched *s)
+{
+    u32 i = x->n < STARTS ? x->n++ : STARTS - 1;
+    if (i == STARTS - 1 && x->n == STARTS && x->v[i].cost > 0 && x->v[i].cost <= cost) return;
+    for (; i > 0 && x->v[i - 1].cost > cost; i--) x->v[i] = x->v[i - 1];
+    x->v[i].cost = cost, x->v[i].s = *s;
+}
+
+static bool choose_from_sample(const struct gen_search *q, const struct gen *g, struct sched *out)
+{
+    struct starts x = {0};
+    struct gen_walk w = gen_walk_start(g, true, 0);
+    double best = 0;
+    for (i64 i = 0; i < w.total && (i < LOOKS || x.n == 0); i++) {
+        const struct sched s = gen_walk_next(&w);
+        double cost = q->cost(q->user, &s);
+        if (cost > 0) keep_start(&x, cost, &s);
+    }
+    for (u32 i = 0; i < x.n; i++) {
+        double cost = x.v[i].cost;
+        do gen_descend(q, &x.v[i].s), cost = q->cost(q->user, &x.v[i].s);
+        while (descend_pairs(q, &x.v[i].s, &cost));
+        gen_keep(cost, &x.v[i].s, &best, out);
+    }
+    return best > 0;
+}
+
+bool gen_choose_by(const struct gen_problem *p, double (*cost)(const void *problem, const struct sched *s), struct sched *out)
+{
+    enum { FEW = 1 << 15 };
+    const struct gen *g = p->gen;
+    const struct gen_search q = {g->param, 0, g->n_param, cost, p};
+    *out = (struct sched){0};
+    if (g->worth) return gen_best_below(&q, may_begin, out);
+    return gen_walk_start(g, false, 0).total <= FEW ? gen_best(&q, out) : choose_from_sample(&q, g, out);
+}
+
+bool gen_choose(const struct gen_problem *p, struct sched *out) { return gen_choose_by(p, p->gen->worth ? leaf_cost : gen_cost, out); }
