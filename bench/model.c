@@ -9,10 +9,10 @@
 //                after they were measured
 //   correlation  of predicted and measured times, by ranks (Spearman), of the family's candidates and of all
 //
-//   build/bench/model [-d DEVICE] [-t THREADS] [-l LIMITS] [-n TRIALS] [-r DRAWS] [-b SECONDS] [-s SEED] [-v] DB [GROUP[:NAME] ...]
+//   build/bench/model [-d DEVICE] [-t THREADS] [-l LIMITS] [-n TRIALS] [-r DRAWS] [-b SECONDS] [-s SEED] [-v] [-c CANDIDATE]... DB [GROUP[:NAME] ...]
 //
 // Rows are selected by patterns ("conv", "matmul:bert*"). With -n or -r each is tuned first, in DB: the
-// defaults of all families, DRAWS random schedules for each of them, a search with TRIALS trials; -b limits the
+// defaults of all families, the CANDIDATEs that are legal, DRAWS random schedules for each family, a search with TRIALS trials; -b limits the
 // seconds of all together, and measurements are kept. Times of other devices, or of other numbers of threads, are
 // ignored. With -v each family's known candidates follow with measured and predicted milliseconds. LIMITS restrict the device: "isa=x86-64-v3".
 #include "graphs.h"
@@ -43,6 +43,7 @@ struct bench {
     char **pattern; int n_patterns;
     struct row row[MAX_ROWS]; u32 n;
     u32 n_trials, n_draws;
+    struct { struct candidate *v; u32 n, cap; } listed; /* -c */
     u64 seed;
     double end; /* by os_now; 0: none */
     struct { double *v; u32 n, cap; } regret, choice, correlation; /* of rows */
@@ -125,6 +126,8 @@ static double seconds_of(const struct known_row *k, const struct trial_row *r) {
 
 /* Tuning. */
 
+static bool does_tune(const struct bench *b) { return b->n_trials + b->n_draws + b->listed.n > 0; }
+
 struct defaults { const struct bench *b; const struct row *r; i64 at; };
 
 static bool next_default(void *user, struct candidate *c)
@@ -135,6 +138,18 @@ static bool next_default(void *user, struct candidate *c)
             *c = gen_initial(g, x->r->task, &x->b->target.caps, x->b->var);
             return true;
         }
+    return false;
+}
+
+struct listed { const struct bench *b; const struct row *r; u32 at; };
+
+static bool next_listed(void *user, struct candidate *c)
+{
+    struct listed *x = user;
+    while (x->at < x->b->listed.n) {
+        *c = x->b->listed.v[x->at++];
+        if (gen_matches(c->gen, x->r->task, &x->b->target.caps) && gen_legal(c, x->r->task, &x->b->target.caps)) return true;
+    }
     return false;
 }
 
@@ -184,10 +199,11 @@ static u32 n_known(struct bench *b, const struct row *r, struct err *e)
 
 static bool tune_row(struct bench *b, const struct row *r, struct err *e)
 {
-    enum { DEFAULTS, DRAWS, SEARCH, N_STEPS };
+    enum { DEFAULTS, LISTED, DRAWS, SEARCH, N_STEPS };
     struct defaults from = {b, r, 0};
+    struct listed listed = {b, r, 0};
     struct draws draws = {.b = b, .left = b->n_draws, .rng = rng_seed(b->seed)};
-    struct tune_source source[N_STEPS] = {{next_default, &from}, {next_draw, &draws}};
+    struct tune_source source[N_STEPS] = {{next_default, &from}, {next_listed, &listed}, {next_draw, &draws}};
     struct tune_task t = {.task = r->task, .var = b->var, .weight = 1};
     struct tune_result result;
     struct tune_opts o = {.driver = b->target.driver, .dev = b->target.dev, .min_samples = 5, .add_candidates = true, .measure = true,
@@ -210,7 +226,7 @@ static bool tune_row(struct bench *b, const struct row *r, struct err *e)
 
 static bool tune_rows(struct bench *b, struct err *e)
 {
-    for (u32 i = 0; b->n_trials + b->n_draws && i < b->n; i++) {
+    for (u32 i = 0; does_tune(b) && i < b->n; i++) {
         double start = os_now();
         if (!tune_row(b, &b->row[i], e)) return false;
         fprintf(stderr, "%-44.*s %8.1f s\n", STR_ARG(b->row[i].name), os_now() - start);
@@ -358,7 +374,7 @@ static bool print_table(struct bench *b, struct err *e)
 
 static bool run(struct bench *b, const char *device, const char *path, struct err *e)
 {
-    if (!bench_target_open(&b->target, device, e) || !(b->n_trials + b->n_draws ? db_open(&b->db, path, e) : db_open_to_read(&b->db, path, e))) return false;
+    if (!bench_target_open(&b->target, device, e) || !(does_tune(b) ? db_open(&b->db, path, e) : db_open_to_read(&b->db, path, e))) return false;
     rates_find(&b->target.caps.rates, b->target.driver, buf_view(&b->target.fingerprint));
     b->env = db_env(&b->db, buf_view(&b->target.fingerprint), buf_view(&b->target.toolchain), e);
     bool ok = b->env != 0 && bench_each_row(rows_path, &b->arena, take_row, b, e) && tune_rows(b, e) && print_table(b, e);
@@ -368,7 +384,7 @@ static bool run(struct bench *b, const char *device, const char *path, struct er
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: model [-d DEVICE] [-t THREADS] [-l LIMITS] [-n TRIALS] [-r DRAWS] [-b SECONDS] [-s SEED] [-v] DB [GROUP[:NAME] ...]\n");
+    fprintf(stderr, "usage: model [-d DEVICE] [-t THREADS] [-l LIMITS] [-n TRIALS] [-r DRAWS] [-b SECONDS] [-s SEED] [-v] [-c CANDIDATE]... DB [GROUP[:NAME] ...]\n");
     return 2;
 }
 
@@ -379,8 +395,9 @@ int main(int argc, char **argv)
     const char *device = "cpu";
     int c;
     b->target.dev.n_threads = 1, b->seed = 1;
-    while ((c = getopt(argc, argv, "+d:t:l:n:r:b:s:v")) != -1) {
+    while ((c = getopt(argc, argv, "+d:t:l:n:r:b:s:vc:")) != -1) {
         if (c == '?') return usage();
+        if (c == 'c' && !candidate_parse(arr_push(&b->arena, &b->listed), str_of(optarg), &e)) return fprintf(stderr, "model: %s\n", e.msg), 2;
         if (c == 'v') b->is_verbose = true;
         if (c == 'd') device = optarg;
         if (c == 't') b->target.dev.n_threads = (u32)atoi(optarg);

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // conv_gemm: convolution of any rank, groups, strides and dilations as an implicit matrix product
-// (gen/conv.c). This file says which schedules there are, which make sense for a task, and predicts
-// their time: multiply-adds at the rate that the tile's loads allow, waste of tiles that hang over,
-// filling the band, the epilogue, memory traffic, and the balance between threads. The initial
-// schedule is the best predicted one of a short list.
+// (gen/conv.c): which schedules there are, which make sense for a task, and what is theirs of the time
+// (gen/conv_cost.c): loops over taps, filling the band.
 #include "gen/conv_cost.h"
 #include "gen/cpu.h"
 

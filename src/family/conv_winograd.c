@@ -106,8 +106,8 @@ static double cycles_out(const struct wino_sched *s, i64 z_taps, double per_pixe
     return (double)s->mz * plane;
 }
 
-/* Seconds of two operations on vectors, or of one load from the second cache. */
-static double vector_cycle(const struct model *m) { return 2 * m->rates.fma; }
+/* Seconds of two operations on vectors, or of a load and a store: transforms are half of each. */
+static double vector_cycle(const struct model *m) { return m->rates.fma + m->rates.cycle / 2; }
 
 /* Bytes of inputs and outputs that n tiles and one block of output channels touch. */
 static double tile_bytes(const struct model *m, const struct wino_sched *s, i64 n)

@@ -97,6 +97,7 @@ double conv_tiles_seconds(const struct conv_tiles *t, const struct nest_rates *r
     double tiles = (double)(t->tw * t->th * t->ob), all = (double)t->iterations;
     struct nest n = {.bytes = {t->size * (is_flat ? pixels * t->steps / share : window(c, (double)s->tx, (double)s->ty)), t->size * steps * width, 4 * pixels * width}};
     n.seconds = steps * nest_step(r, s->ty * s->tx, s->nr) + (others.tile + (s->ahead ? 0.1 * steps * (double)s->nr : 0)) * r->cycle;
+    if (c->oc % (i64)width && caps->vector_bytes < 64) others.iteration += 8 * cells * tiles; /* all stores have masks, which are slow but for AVX-512's */
     n.seconds = nest_both(n.seconds, others.aside * r->cycle) + others.iteration / tiles * r->cycle + nest_ends(r, cells, c->by_rows ? (double)t->lanes : 0);
     n.asked[NEST_RIGHT] = s->ahead > 0 ? 1 : 0;
     if (!is_staged && graph_value(c->g, c->x)->layout == LAYOUT_CLAST) {
