@@ -261,60 +261,6 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     return seconds(&f->x, p->c, &f->r, &s, p->var);
 }
 
-/* What suits() and is_sane() refuse whatever the parameters before n are, each asked as soon as the last one that it is about is there. */
-static bool may_end(const void *problem, const struct sched *v, u32 n)
-{
-    const struct gen_problem *p = problem;
-    const struct facts *f = p->facts;
-    const struct sizes *z = &f->z;
-    struct gemm_sched s = sched_of(v);
-    i64 blocks = n <= P_nr ? ceil_div(z->n, s.nr * z->lanes) : 0;
-    switch (n) {
-    case P_ahead: return z->b_const || s.ahead <= 1;
-    case P_ku: return s.ku != 1 || z->k <= 64;
-    case P_split_k: return (s.split_k == 1 || !p->c->deterministic) && (s.split_k == 1 || (z->static_k && z->k >= s.split_k * 16)) && !(s.nt && s.split_k > 1);
-    case P_right: return (s.right == RIGHT_ONCE || (!z->b_const && !s.ahead)) && (s.right != RIGHT_PLACE || z->b_plain);
-    case P_pack: return s.pack ? !s.fetch : z->a_plain;
-    case P_mb: return z->has_rows || !s.mb;
-    case P_bk: return is_good_pass(z, &s) && !(s.bk && (s.fetch || s.nt));
-    case P_nr: return (s.nr == 1 || (s.nr - 1) * z->lanes < z->n) && is_good_group(s.nb, blocks);
-    case P_mr: return s.mr == 1 || (z->has_rows && s.mr <= z->m);
-    default: return true;
-    }
-}
-
-static void keep_values(struct gen_param *p, u32 from, u32 to)
-{
-    p->values += from;
-    p->n = to - from;
-}
-
-/* Without values that no schedule of the task has: the product is large. */
-static void narrow(struct gen_param *p, const struct sizes *z)
-{
-    if (!z->a_plain) keep_values(&p[P_pack], 1, 2);
-    if (z->b_const) keep_values(&p[P_right], RIGHT_ONCE, RIGHT_ONCE + 1);
-    else keep_values(&p[P_ahead], 0, 2);
-    if (!z->a_far || z->k <= 64) keep_values(&p[P_fetch], 0, 1);
-    if (!z->b_const && !z->b_plain) keep_values(&p[P_right], RIGHT_BLOCKS, RIGHT_ONCE + 1);
-    if (z->k > 64) keep_values(&p[P_ku], 1, 2);
-    if (!z->static_k || z->m * z->n * z->batch > z->k * z->threads * 16)
-        keep_values(&p[P_split_k], 0, 1);
-    if (!z->has_rows) keep_values(&p[P_mr], 0, 1), keep_values(&p[P_mb], 0, 1);
-}
-
-static void initial(const struct gen_problem *p, struct sched *out)
-{
-    const struct facts *f = p->facts;
-    struct gen_param own[N_PARAM];
-    memcpy(own, param, sizeof own);
-    narrow(own, &f->z);
-    if (!f->z.run || !gen_wants_nt(&p->t->g, p->c, p->var)) keep_values(&own[P_nt], 0, 1);
-    bool found = gen_best_above(&(struct gen_search){own, 0, N_PARAM, gen_cost, p}, may_end, out);
-    assert(found);
-    (void)found;
-}
-
 const struct gen gen_gemm = {
     .version = 1,
     .name = "gemm",
@@ -323,7 +269,6 @@ const struct gen gen_gemm = {
     .n_param = N_PARAM,
     .facts = sizeof(struct facts),
     .analyze = analyze,
-    .initial = initial,
     .legal = legal,
     .emit = emit,
     .predict = predict,

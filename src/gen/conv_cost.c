@@ -78,46 +78,56 @@ static double fresh_outside(const struct conv *c)
     return n > 1 ? 1 / sqrt(n) : 1;
 }
 
-static void blocks_loop(struct nest *n, const struct conv_tiles *t) { nest_loop(n, (double)t->ob, 0, 1, 1); }
-
-static void tiles_loops(struct nest *n, const struct conv_tiles *t, const struct conv_sched *s, bool is_flat)
+/* A register tile with all its terms: the nest's body. */
+static struct nest body_of(const struct conv_tiles *t, const struct nest_rates *r, const struct caps *caps, const struct conv_sched *s,
+                           struct conv_others others)
 {
     const struct conv *c = t->c;
-    nest_loop(n, (double)t->tw, is_flat ? 1 : conv_fresh(c, c->xa, (double)s->tx), 0, 1);
-    nest_loop(n, (double)t->th, is_flat ? 1 : conv_fresh(c, c->ya, (double)s->ty), 0, 1);
+    double steps = t->steps / (double)(i64_max(1, c->phases) * i64_max(1, s->split_k)), tiles = (double)(t->tw * t->th * t->ob);
+    double pixels = (double)(s->tx * s->ty), cells = pixels * (double)s->nr, width = (double)(s->nr * t->lanes);
+    bool has_masks = c->oc % (i64)width && caps->vector_bytes < 64; /* of all stores; slow but for AVX-512's */
+    struct nest n = {.bytes = {t->size * window(c, (double)s->tx, (double)s->ty), t->size * steps * width, 4 * pixels * width}};
+    double multiplies = steps * nest_step(r, s->ty * s->tx, s->nr) + (others.tile + (s->ahead ? 0.1 * steps * (double)s->nr : 0)) * r->cycle;
+    n.seconds = nest_both(multiplies, others.aside * r->cycle) + nest_ends(r, cells, c->by_rows ? (double)t->lanes : 0);
+    n.seconds += (others.iteration / tiles + (has_masks ? 8 * cells : 0)) * r->cycle;
+    n.asked[NEST_RIGHT] = s->ahead > 0 ? 1 : 0;
+    if (s->stage == STAGE_DIRECT && graph_value(c->g, c->x)->layout == LAYOUT_CLAST) {
+        double pixel = t->size * (double)(c->ic * c->groups) * (c->xa >= 0 ? (double)c->stride[c->xa] : 1);
+        n.rows[NEST_LEFT] = (struct nest_rows){t->size * (double)c->ic, pixel, pixels};
+    }
+    return n;
+}
+
+static void add_loops(struct nest *n, const struct conv_tiles *t, const struct conv_sched *s)
+{
+    const struct conv *c = t->c;
+    double band = s->stage == STAGE_DIRECT ? 1 : 0; /* the scratch memory of a band is the next one's, too */
+    if (s->order == 1) nest_loop(n, (double)t->ob, 0, 1, 1);
+    nest_loop(n, (double)t->tw, conv_fresh(c, c->xa, (double)s->tx), 0, 1);
+    nest_loop(n, (double)t->th, conv_fresh(c, c->ya, (double)s->ty), 0, 1);
+    if (s->order == 0) nest_loop(n, (double)t->ob, 0, 1, 1);
+    nest_loop(n, (double)ceil_div(t->tiles_x, t->tw), band, 0, 1);
+    nest_loop(n, (double)ceil_div(t->tiles_y, t->th), band, 0, 1);
+    nest_loop(n, (double)t->outer, band * fresh_outside(c), 0, 1);
+    nest_loop(n, (double)ceil_div(t->blocks, t->ob), 0, 1, 1);
+    nest_loop(n, (double)(c->groups * i64_max(1, s->split_k)), 1, 1, 1);
+}
+
+/* Filling bands, once for each group of blocks: seconds of a byte from where the input is. */
+static double far_line(const struct conv_tiles *t, const struct nest_rates *r)
+{
+    double bytes = 4 * t->n_x;
+    return bytes > r->near[RATE_L3] ? r->line[RATE_DRAM] : bytes > r->near[RATE_L2] ? r->line[RATE_L3] : 0;
 }
 
 double conv_tiles_seconds(const struct conv_tiles *t, const struct nest_rates *r, const struct caps *caps, const struct conv_sched *s,
                           struct conv_others others)
 {
-    const struct conv *c = t->c;
-    bool is_flat = conv_is_flat(c, s), is_staged = s->stage != STAGE_DIRECT;
-    double share = (double)i64_max(1, s->split_k), threads = (double)i64_max(1, caps->n_threads), steps = t->steps / (double)i64_max(1, c->phases) / share;
-    double pixels = (double)(s->tx * s->ty), cells = pixels * (double)s->nr, width = (double)(s->nr * t->lanes);
-    double tiles = (double)(t->tw * t->th * t->ob), all = (double)t->iterations;
-    struct nest n = {.bytes = {t->size * (is_flat ? pixels * t->steps / share : window(c, (double)s->tx, (double)s->ty)), t->size * steps * width, 4 * pixels * width}};
-    n.seconds = steps * nest_step(r, s->ty * s->tx, s->nr) + (others.tile + (s->ahead ? 0.1 * steps * (double)s->nr : 0)) * r->cycle;
-    if (c->oc % (i64)width && caps->vector_bytes < 64) others.iteration += 8 * cells * tiles; /* all stores have masks, which are slow but for AVX-512's */
-    n.seconds = nest_both(n.seconds, others.aside * r->cycle) + others.iteration / tiles * r->cycle + nest_ends(r, cells, c->by_rows ? (double)t->lanes : 0);
-    n.asked[NEST_RIGHT] = s->ahead > 0 ? 1 : 0;
-    if (!is_staged && graph_value(c->g, c->x)->layout == LAYOUT_CLAST) {
-        double pixel = t->size * (double)(c->ic * c->groups) * (c->xa >= 0 ? (double)c->stride[c->xa] : 1);
-        n.rows[NEST_LEFT] = (struct nest_rows){t->size * (double)c->ic, pixel, pixels};
-    }
-    if (s->order == 1) blocks_loop(&n, t);
-    tiles_loops(&n, t, s, is_flat);
-    if (s->order == 0) blocks_loop(&n, t);
-    double band = is_staged ? 0 : 1; /* the scratch memory of a band is the next one's, too */
-    nest_loop(&n, (double)ceil_div(t->tiles_x, t->tw), band, 0, 1);
-    nest_loop(&n, (double)ceil_div(t->tiles_y, t->th), band, 0, 1);
-    nest_loop(&n, (double)t->outer, band * fresh_outside(c), 0, 1);
-    nest_loop(&n, (double)ceil_div(t->blocks, t->ob), 0, 1, 1);
-    nest_loop(&n, (double)c->groups * share, 1, 1, 1);
+    double share = (double)i64_max(1, s->split_k), threads = (double)i64_max(1, caps->n_threads), all = (double)t->iterations;
+    struct nest n = body_of(t, r, caps, s, others);
+    add_loops(&n, t, s);
     double seconds = nest_seconds(&n, r) * ceil(all / threads) / all + r->launch;
-    if (is_staged) { /* where the input comes from, once for each group of blocks */
-        double bytes = 4 * t->n_x, level = bytes > r->near[RATE_L3] ? r->line[RATE_DRAM] : bytes > r->near[RATE_L2] ? r->line[RATE_L3] : 0;
-        seconds += 0.5 * bytes * (double)ceil_div(t->blocks, t->ob) * level / threads;
-    }
-    if (!c->simple || share > 1) seconds += r->launch * (threads > 1) + 4 * (1 + 2 * share) * t->n_y * r->line[RATE_DRAM] / threads;
+    if (s->stage != STAGE_DIRECT) seconds += 0.5 * 4 * t->n_x * (double)ceil_div(t->blocks, t->ob) * far_line(t, r) / threads;
+    if (!t->c->simple || share > 1) seconds += r->launch * (threads > 1) + 4 * (1 + 2 * share) * t->n_y * r->line[RATE_DRAM] / threads;
     return seconds;
 }

@@ -104,7 +104,7 @@ bool gen_problem_open(struct gen_problem *p, const struct gen *g, const struct t
 void gen_problem_close(struct gen_problem *p);
 bool gen_problem_allows(const struct gen_problem *p, const struct sched *s);    /* is it legal? */
 double gen_problem_seconds(const struct gen_problem *p, const struct sched *s); /* predicted */
-void gen_problem_initial(const struct gen_problem *p, struct sched *out);
+void gen_problem_initial(const struct gen_problem *p, struct sched *out);       /* search.c: for an empty database */
 /* The order of sums that is promised of reductions (order.c): the elements of a row, numbered in row-major order over all axes that are reduced, go to
    ROW_PARTS partial sums by their number modulo ROW_PARTS, each in ascending order; these are folded, the upper half onto the lower, until
    one is left. */
@@ -196,13 +196,9 @@ bool gen_best(const struct gen_search *q, struct sched *s);  /* false: none is l
 /* Likewise, but combinations are a tree, a parameter a level, and what begins with n values that `may` refuses is left out. */
 typedef bool gen_may_begin(const void *user, const struct sched *s, u32 n);
 bool gen_best_below(const struct gen_search *q, gen_may_begin *may, struct sched *s);
-/* Likewise, but what ends with the values of parameters n, n + 1 ... that `may` refuses is left out: in the order of gen_best, which decides
-   among equals. */
-typedef bool gen_may_end(const void *user, const struct sched *s, u32 n);
-bool gen_best_above(const struct gen_search *q, gen_may_end *may, struct sched *s);
 /* problem.c. A search's cost, user being a problem: predicted seconds; 0: not legal. */
 double gen_cost(const void *problem, const struct sched *s);
-/* gen_keep of a problem's schedule. */
+/* search.c: gen_keep of a problem's schedule. */
 void gen_try(const struct gen_problem *p, const struct sched *s, double *best, struct sched *out);
 /* search.c: the best predicted of all that are legal and worth trying, of a sample where they are very many; false: there is none. */
 bool gen_choose(const struct gen_problem *p, struct sched *out);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// problem: a task on a device, analyzed once by a family and then asked about many schedules; and the family's schedule for an empty
-// database, found by asking.
+// problem: a task on a device, analyzed once by a family and then asked about many schedules.
 #include "gen/gen.h"
 
 bool gen_problem_open(struct gen_problem *p, const struct gen *g, const struct task *t, const struct caps *c, const i64 *var)
@@ -46,23 +45,9 @@ double gen_cost(const void *problem, const struct sched *s)
     return view(p, s) && p->gen->legal(p, s) ? p->gen->predict(p, s) : 0;
 }
 
-void gen_try(const struct gen_problem *p, const struct sched *s, double *best, struct sched *out) { gen_keep(gen_cost(p, s), s, best, out); }
-
 void gen_set_nt(const struct gen_problem *p, u32 nt, struct sched *s)
 {
     struct sched past = *s;
     past.v[nt] = 1;
     if (gen_wants_nt(&p->t->g, p->c, p->var) && gen_problem_allows(p, &past)) *s = past;
-}
-
-void gen_problem_initial(const struct gen_problem *p, struct sched *out)
-{
-    *out = (struct sched){0};
-    if (p->gen->initial) {
-        p->gen->initial(p, out);
-        return;
-    }
-    bool found = gen_choose(p, out);
-    assert(found);
-    (void)found;
 }

@@ -62,26 +62,6 @@ bool gen_best_below(const struct gen_search *q, gen_may_begin *may, struct sched
     return best > 0;
 }
 
-static void go_up(const struct gen_search *q, gen_may_end *may, struct sched *v, u32 n, double *best, struct sched *out)
-{
-    if (n == q->first) {
-        gen_keep(q->cost(q->user, v), v, best, out);
-        return;
-    }
-    for (u32 i = 0; i < q->param[n - 1].n; i++) {
-        v->v[n - 1] = q->param[n - 1].values[i];
-        if (may(q->user, v, n - 1)) go_up(q, may, v, n - 1, best, out);
-    }
-}
-
-bool gen_best_above(const struct gen_search *q, gen_may_end *may, struct sched *s)
-{
-    struct sched v = *s;
-    double best = 0;
-    go_up(q, may, &v, q->n, &best, s);
-    return best > 0;
-}
-
 bool gen_best(const struct gen_search *q, struct sched *s)
 {
     u32 at[MAX_SCHED] = {0}, i;
@@ -137,7 +117,7 @@ static bool descend_pairs(const struct gen_search *q, struct sched *s, double *b
     return *best < before;
 }
 
-enum { STARTS = 8, LOOKS = 4096 };
+enum { STARTS = 12, LEGAL = 256, LOOKS = 1 << 16 }; /* of a sample: schedules that are improved, legal ones, all */
 
 struct starts { struct { double cost; struct sched s; } v[STARTS]; u32 n; }; /* cheapest first */
 
@@ -154,10 +134,10 @@ static bool choose_from_sample(const struct gen_search *q, const struct gen *g, 
     struct starts x = {0};
     struct gen_walk w = gen_walk_start(g, true, 0);
     double best = 0;
-    for (i64 i = 0; i < w.total && (i < LOOKS || x.n == 0); i++) {
+    for (i64 i = 0, n = 0; i < w.total && n < LEGAL && (i < LOOKS || n == 0); i++) {
         const struct sched s = gen_walk_next(&w);
         double cost = q->cost(q->user, &s);
-        if (cost > 0) keep_start(&x, cost, &s);
+        if (cost > 0) keep_start(&x, cost, &s), n++;
     }
     for (u32 i = 0; i < x.n; i++) {
         double cost = x.v[i].cost;
@@ -179,3 +159,17 @@ bool gen_choose_by(const struct gen_problem *p, double (*cost)(const void *probl
 }
 
 bool gen_choose(const struct gen_problem *p, struct sched *out) { return gen_choose_by(p, p->gen->worth ? leaf_cost : gen_cost, out); }
+
+void gen_try(const struct gen_problem *p, const struct sched *s, double *best, struct sched *out) { gen_keep(gen_cost(p, s), s, best, out); }
+
+void gen_problem_initial(const struct gen_problem *p, struct sched *out)
+{
+    *out = (struct sched){0};
+    if (p->gen->initial) {
+        p->gen->initial(p, out);
+        return;
+    }
+    bool found = gen_choose(p, out);
+    assert(found);
+    (void)found;
+}
