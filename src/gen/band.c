@@ -339,14 +339,14 @@ static void copy_piece(struct band *b, const struct row *r)
     idx[1] = kir_int(k, 0);
     kval from = kir_mul_i(k, r->lo, ic), to = kir_mul_i(k, r->hi, ic);
     kval src = kir_add(k, emit_offset(m, b->c.x, idx), kir_mul_i(k, r->first, ic));
-    kval whole = ic % step ? kir_add(k, from, kir_mul_i(k, kir_div_i(k, kir_sub(k, to, from), step), step)) : to;
-    kval i = kir_loop(k, KL_SERIAL, from, whole, step);
-    copy_piece_vector(b, kir_add(k, src, i), kir_add(k, r->at, i), 0);
-    kir_end(k);
-    if (ic % step == 0) return;
-    kir_if(k, kir_lt(k, whole, to));
-    copy_piece_vector(b, kir_add(k, src, whole), kir_add(k, r->at, whole), kir_sub(k, to, whole));
-    kir_end(k);
+    if (ic % step == 0) {
+        kval i = kir_loop(k, KL_SERIAL, from, to, step);
+        copy_piece_vector(b, kir_add(k, src, i), kir_add(k, r->at, i), 0);
+        kir_end(k);
+        return;
+    }
+    struct vectors v = vectors_over(k, from, to, step);
+    while (vectors_next(&v)) copy_piece_vector(b, kir_add(k, src, v.at), kir_add(k, r->at, v.at), v.limit);
 }
 
 static void copy_plane_vector(struct band *b, const struct row *r, kval *idx, kval at, kval col,
@@ -371,14 +371,8 @@ static void copy_planes(struct band *b, const struct row *r)
     kval at = kir_add(k, r->at, kir_mul(k, c, b->c_step));
     idx[1] = kir_add(k, kir_mul_i(k, b->group, b->c.ic), c);
     fill_pad(b, at, kir_add(k, at, r->lo));
-    kval whole =
-        kir_add(k, r->lo, kir_mul_i(k, kir_div_i(k, kir_sub(k, r->hi, r->lo), b->band_lanes), b->band_lanes));
-    kval col = kir_loop(k, KL_SERIAL, r->lo, whole, b->band_lanes);
-    copy_plane_vector(b, r, idx, at, col, 0);
-    kir_end(k);
-    kir_if(k, kir_lt(k, whole, r->hi));
-    copy_plane_vector(b, r, idx, at, whole, kir_sub(k, r->hi, whole));
-    kir_end(k);
+    struct vectors v = vectors_over(k, r->lo, r->hi, b->band_lanes);
+    while (vectors_next(&v)) copy_plane_vector(b, r, idx, at, v.at, v.limit);
     fill_pad(b, kir_add(k, at, r->hi), kir_add(k, at, r->n));
     kir_end(k);
 }

@@ -174,18 +174,14 @@ static void all_taps(struct walk *x, struct pixels p, kval block)
     const struct conv *c = &b->c;
     i64 size = tap_size(x) * (b->xa >= 0 ? c->k[b->xa] : 1), after[MAX_RANK];
     kval w_at = kir_mul_i(k, kir_add(k, kir_mul_i(k, b->group, b->n_blocks), block), tap_size(x) * x->taps);
-    u32 loops = 0;
+    struct cpu_walk w = {.k = k, .a = p.at, .b = w_at};
     for (u32 a = c->rank; a-- > 2;)
         if ((i32)a != b->xa) after[a] = size, size *= c->k[a];
-    for (u32 a = 2; a < c->rank; a++) {
-        if ((i32)a == b->xa || !x->hi[a]) continue;
-        kval tap = kir_loop(k, KL_SERIAL, x->lo[a], x->hi[a], 1);
-        p.at = kir_add(k, p.at, kir_mul(k, kir_mul_i(k, tap, c->dil[a]), b->step[a]));
-        w_at = kir_add(k, w_at, kir_mul_i(k, tap, after[a]));
-        loops++;
-    }
-    row_of_taps(x, &p, w_at);
-    while (loops--) kir_end(k);
+    for (u32 a = 2; a < c->rank; a++)
+        if ((i32)a != b->xa && x->hi[a]) cpu_walk_over(&w, KL_SERIAL, x->lo[a], x->hi[a], c->dil[a], b->step[a], after[a]);
+    p.at = w.a;
+    row_of_taps(x, &p, w.b);
+    cpu_walk_close(&w);
 }
 
 /* The taps of axis a that lie inside for the output at `at`; hi 0: there is one, and it does. Returns

@@ -111,16 +111,13 @@ static kval position_step(const struct band *b, i32 a) { return kir_mul_i(b->m->
 static void add_vectors(const struct work *w, const struct tile *t, struct tile_in in, kval y_at)
 {
     struct kir *k = w->m->k;
-    struct tile last = *t;
-    kval n = kir_sub(k, w->x.x1, w->x.x0), whole = kir_mul_i(k, kir_div_i(k, n, t->lanes), t->lanes), at = in.at;
-    kval i = kir_loop(k, KL_SERIAL, kir_int(k, 0), whole, t->lanes);
-    in.at = kir_add(k, at, i);
-    tile_step(t, &in, y_array(w), kir_add(k, y_at, i));
-    kir_end(k);
-    kir_if(k, kir_lt(k, whole, n));
-    in.at = kir_add(k, at, whole), in.limit = last.limit = kir_sub(k, n, whole);
-    tile_step(&last, &in, y_array(w), kir_add(k, y_at, whole));
-    kir_end(k);
+    struct tile own = *t;
+    struct vectors v = vectors_over(k, kir_int(k, 0), kir_sub(k, w->x.x1, w->x.x0), t->lanes);
+    kval at = in.at;
+    while (vectors_next(&v)) {
+        in.at = kir_add(k, at, v.at), in.limit = own.limit = v.limit;
+        tile_step(&own, &in, y_array(w), kir_add(k, y_at, v.at));
+    }
 }
 
 /* Likewise one by one: KU at a time, then those that are left. */
@@ -330,14 +327,11 @@ static void copy_row(const struct work *w, const struct cpu_piece *e, kval *idx,
         if (w->x.xa >= 0) kir_end(k);
         return;
     }
-    kval whole = kir_mul_i(k, kir_div_i(k, n, w->t.lanes), w->t.lanes), c = kir_loop(k, KL_SERIAL, zero, kir_int(k, e->columns), 1);
+    struct vectors v = vectors_over(k, zero, n, w->t.lanes);
+    kval c = kir_loop(k, KL_SERIAL, zero, kir_int(k, e->columns), 1);
     idx[1] = kir_add(k, kir_add(k, kir_mul_i(k, w->group, w->q.oc), kir_mul_i(k, e->at[CPU_BLOCK], w->width)), c);
     to = kir_add(k, to, c);
-    copy_columns(w, idx, kir_loop(k, KL_SERIAL, zero, whole, w->t.lanes), to, 0);
-    kir_end(k);
-    kir_if(k, kir_lt(k, whole, n));
-    copy_columns(w, idx, whole, to, kir_sub(k, n, whole));
-    kir_end(k);
+    while (vectors_next(&v)) copy_columns(w, idx, v.at, to, v.limit);
     kir_end(k);
 }
 

@@ -115,17 +115,12 @@ static void copy_vector(struct work *b, kval *idx, u32 axis, kval at, i64 step, 
 static void copy_along(struct work *b, kval *idx, u32 axis, kval from, kval to, kval at, i64 step)
 {
     struct kir *k = b->m->k;
-    kval first = idx[axis], n = kir_sub(k, to, from);
-    kval whole = kir_mul_i(k, kir_div_i(k, n, b->t.lanes), b->t.lanes), zero = kir_int(k, 0);
-    kval i = kir_loop(k, KL_SERIAL, zero, whole, b->t.lanes);
-    idx[axis] = kir_add(k, kir_add(k, first, from), i);
-    copy_vector(b, idx, axis, kir_add(k, at, kir_mul_i(k, i, step)), step, 0);
-    kir_end(k);
-    kir_if(k, kir_lt(k, whole, n));
-    idx[axis] = kir_add(k, kir_add(k, first, from), whole);
-    copy_vector(b, idx, axis, kir_add(k, at, kir_mul_i(k, whole, step)), step,
-                kir_sub(k, n, whole));
-    kir_end(k);
+    kval first = idx[axis];
+    struct vectors v = vectors_over(k, kir_int(k, 0), kir_sub(k, to, from), b->t.lanes);
+    while (vectors_next(&v)) {
+        idx[axis] = kir_add(k, kir_add(k, first, from), v.at);
+        copy_vector(b, idx, axis, kir_add(k, at, kir_mul_i(k, v.at, step)), step, v.limit);
+    }
     idx[axis] = first;
 }
 

@@ -88,14 +88,9 @@ static void copy_panel(struct gemm_kernel *p, const struct panel *q)
     struct kir *k = p->m->k;
     kval n = q->along_j ? q->nj : q->ni, zero = kir_int(k, 0);
     kval rows = q->repeat ? q->repeat : q->ni;
-    kval whole = kir_mul_i(k, kir_div_i(k, n, p->lanes), p->lanes);
+    struct vectors v = vectors_over(k, zero, n, p->lanes);
     kval s = kir_loop(k, KL_SERIAL, zero, q->along_j ? rows : q->nj, 1);
-    kval v = kir_loop(k, KL_SERIAL, zero, whole, p->lanes);
-    copy_vector(p, q, q->along_j ? s : v, q->along_j ? v : s, 0);
-    kir_end(k);
-    kir_if(k, kir_lt(k, whole, n));
-    copy_vector(p, q, q->along_j ? s : whole, q->along_j ? whole : s, kir_sub(k, n, whole));
-    kir_end(k);
+    while (vectors_next(&v)) copy_vector(p, q, q->along_j ? s : v.at, q->along_j ? v.at : s, v.limit);
     kir_end(k);
 }
 

@@ -161,6 +161,19 @@ void space_probe_channels(struct probe *p, const struct graph *g, value_id v, i6
 
 /* util.c */
 kval gen_is_inside(struct kir *k, kval i, kval n);           /* is i one of 0..n-1? */
+/* Elements from..to-1 in vectors, then those left over. The body is emitted twice:
+       struct vectors v = vectors_over(k, from, to, lanes);
+       while (vectors_next(&v)) ... v.at, v.limit ... */
+struct vectors {
+    struct kir *k;
+    kval from, to, whole;
+    i64 lanes;
+    u32 n;      /* bodies so far */
+    kval at;    /* first element */
+    kval limit; /* elements that exist, 0: all */
+};
+struct vectors vectors_over(struct kir *k, kval from, kval to, i64 lanes);
+bool vectors_next(struct vectors *v);
 u32 gen_lanes(const struct caps *c, enum dtype t);          /* of the widest useful vector */
 i64 gen_static(const struct graph *g, sym s, i64 otherwise); /* a size known now */
 i64 gen_eval(const struct graph *g, sym s, const i64 *var);  /* its value; unbound variables count as GEN_NOMINAL */

@@ -161,3 +161,24 @@ node_id gen_pool_node(const struct task *t)
 kval gen_given(struct emit *m, const void *user, const kval *idx) { return *(const kval *)user; }
 
 kval gen_is_inside(struct kir *k, kval i, kval n) { return kir_bin(k, KI_AND, kir_bin(k, KI_LE, kir_int(k, 0), i), kir_lt(k, i, n)); }
+
+struct vectors vectors_over(struct kir *k, kval from, kval to, i64 lanes)
+{
+    kval n = kir_mul_i(k, kir_div_i(k, kir_sub(k, to, from), lanes), lanes);
+    return (struct vectors){.k = k, .from = from, .to = to, .whole = kir_add(k, from, n), .lanes = lanes};
+}
+
+bool vectors_next(struct vectors *v)
+{
+    if (v->n) kir_end(v->k);
+    switch (v->n++) {
+    case 0:
+        v->at = kir_loop(v->k, KL_SERIAL, v->from, v->whole, v->lanes);
+        return true;
+    case 1:
+        kir_if(v->k, kir_lt(v->k, v->whole, v->to));
+        v->at = v->whole, v->limit = kir_sub(v->k, v->to, v->whole);
+        return true;
+    default: return false;
+    }
+}
