@@ -4,7 +4,7 @@
 // whole. A grid iteration takes a band of the last one's output and works backwards to what each of
 // the others has to deliver for it, halo included; then they run one after the other, each writing
 // its part through the pointwise nodes behind it into the next one's band in scratch memory, which
-// is what gen/band.c would have copied there from memory. Rows at the seam of two bands are
+// is what gen/cpu_band.c would have copied there from memory. Rows at the seam of two bands are
 // computed twice; larger bands do so less often and need more scratch.
 //
 //   dense -> dense                 3x3 -> 3x3, 1x1 -> 3x3
@@ -16,8 +16,8 @@
 // one block, the depthwise one reads it while it is in the nearest cache, and only its results,
 // which are what the last one sums over, are kept for all channels.
 //
-// Dims: n, y, x; channels as in gen/conv.c and gen/dw.c, whose loops these are.
-#include "gen/conv.h"
+// Dims: n, y, x; channels as in gen/cpu_conv.c and gen/cpu_addr_dw.c, whose loops these are.
+#include "gen/cpu_band.h"
 
 #include <string.h>
 

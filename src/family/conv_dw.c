@@ -7,6 +7,7 @@
 // copied, and with all blocks a pixel's channels are read in one piece, so that large images
 // stream.
 #include "gen/conv_cost.h"
+#include "gen/cpu_band.h"
 
 #include <math.h>
 

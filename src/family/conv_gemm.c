@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // conv_gemm: convolution of any rank, groups, strides and dilations as an implicit matrix product
-// (gen/conv.c): which schedules there are, which make sense for a task, and what is theirs of the time
+// (gen/cpu_addr_band.c): which schedules there are, which make sense for a task, and what is theirs of the time
 // (gen/conv_cost.c): loops over taps, filling the band.
 #include "gen/conv_cost.h"
 #include "gen/cpu.h"

@@ -5,6 +5,7 @@
 //
 // Dims: m channels of y, c channels of x (both of one group), taps k.., positions o...
 #include "gen/grad.h"
+#include "gen/tile.h"
 
 #include <math.h>
 

@@ -4,7 +4,7 @@
 // single pixels, which are such: the schedules and which of them is good. gen/cpu_addr_matrix.c emits them.
 //
 // Dims: y (b.., m, n) = a (b.., m, k) x b (b.., k, n); pixels m, output channels n, input channels k.
-#include "gen/gemm_emit.h"
+#include "gen/cpu_gemm.h"
 #include "gen/nest.h"
 
 #include <math.h>

@@ -1,88 +1,189 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// conv: convolutions as contractions on processors (cpu_contract.h) whose left operand is never built. A grid iteration
-// computes a band of output rows, a range of x, and some blocks of output channels, in register
-// tiles of ty x tx pixels by nr vectors of channels; weights are packed block by block in the order
-// in which the steps read them. Which elements of the input a tile meets is the addressing's business (cpu_addr_*.c).
-//
-// Dims: n, spatial axes 2.., output channels split in blocks of nr vectors, taps, input channels.
+// conv: convolutions taken apart: sizes, windows, axes of the tile, and what stands behind.
 #include "gen/conv.h"
+#include "gen/tile.h"
 
-/* Strides of the input where it lies, channels last. */
-void conv_in_place(struct band *b)
+bool sym_is(const struct graph *g, sym s, i64 want)
 {
-    struct symtab *t = b->m->g->sym;
-    const struct shape room = value_room(graph_value(b->m->g, b->c.x));
-    sym size = room.dim[1];
-    b->c_step = kir_int(b->m->k, 1);
-    for (u32 a = b->c.rank; a-- > 0;) {
-        if (a == 1) continue;
-        b->step[a] = emit_size(b->m, size);
-        size = sym_mul(t, size, b->c.in[a]);
+    i64 x;
+    return sym_is_const(g->sym, s, &x) && x == want;
+}
+
+/* The two innermost axes of pixels that are more than one pixel long. */
+static void find_tile_axes(struct conv *c)
+{
+    c->xa = c->ya = -1;
+    for (i32 a = (i32)c->rank - 1; a >= 0; a--) {
+        if (a == 1 || sym_is(c->g, c->out[a], 1)) continue;
+        if (c->xa < 0) {
+            c->xa = a;
+        } else {
+            c->ya = a ? a : -1;
+            return;
+        }
     }
 }
 
-struct tile_out conv_target(struct cpu_contraction *p, const struct cpu_piece *e)
+bool conv_fit(struct conv *c, const struct task *t)
 {
-    struct band *b = p->own;
-    struct kir *k = b->m->k;
-    struct tile_out o = band_target(b, e->at[CPU_Y], e->at[CPU_X]);
-    o.c = kir_add(k, kir_mul_i(k, b->group, b->c.oc), kir_mul_i(k, e->at[CPU_BLOCK], b->width)); /* first output channel */
-    if (b->c.oc % b->width) o.c_end = kir_mul_i(k, kir_add_i(k, b->group, 1), b->c.oc);
-    return o;
+    c->simple = true;
+    enum layout first = graph_value(c->g, t->g.output.v[0])->layout;
+    for (u32 i = 0; i < t->g.output.n; i++) {
+        value_id v = t->g.output.v[i];
+        enum layout l = graph_value(c->g, v)->layout;
+        i64 block = layout_block(l);
+        c->simple = c->simple && c->oc * c->groups % block == 0 && l == first && gen_depends(c->g, v, c->y) &&
+                    gen_pointwise_tail(c->g, v, c->y) &&
+                    shape_equal(&graph_value(c->g, v)->shape, &graph_value(c->g, c->y)->shape);
+    }
+    c->by_rows = c->simple && (first == LAYOUT_ROWS || c->oc * c->groups == 1);
+    /* Rows of one pixel: the channels are what lies densely. */
+    if (c->by_rows && c->xa <= 0 && c->oc * c->groups > 1) c->by_rows = false;
+    return !(c->by_rows && c->xa < 0);
 }
 
-/* Sums of a tile's parts are together. */
-static void store_collected(struct cpu_contraction *p, const struct cpu_piece *e)
+i64 conv_run(const struct conv *c, i64 channels)
 {
-    struct tile_out o = conv_target(p, e);
-    tile_store(p->t, &o);
+    const struct value *y = graph_value(c->g, c->g->output.v[0]);
+    i64 size = dtype_size(y->dtype), block = layout_block(y->layout);
+    if (!c->simple || c->by_rows || c->oc * size % 64) return 0;
+    channels = i64_min(channels, c->oc);
+    return size * (block > 1 ? i64_min(channels, block) : channels);
 }
 
-void conv_levels(struct cpu_contraction *p, kval from, kval to)
+void conv_window(struct conv *c, const struct graph *g, const struct node *n)
 {
-    struct band *b = p->own;
-    struct kir *k = b->m->k;
-    if (from && b->s.order == 0) cpu_level_add(p, CPU_BLOCK, from, to, 1);
-    if (b->ya >= 0) cpu_level_add(p, CPU_Y, b->y0, b->y1, b->s.ty);
-    struct cpu_level *x = b->xa >= 0 ? cpu_level_add(p, CPU_X, b->x0, b->x1, b->s.tx) : NULL;
-    if (from && b->s.order == 1) cpu_level_add(p, CPU_BLOCK, from, to, 1);
-    if (!p->address->take) return;
-    x->leave = store_collected;
-    cpu_level_add(p, CPU_PART, kir_int(k, 0), kir_int(k, b->s.tx), b->t.tx);
+    struct op_window w;
+    bool is_grad = op_of(g, (node_id)(n - g->node.v))->props & OP_CONV_GRAD;
+    *c = (struct conv){.g = g, .x = n->in.v[0], .y = is_grad ? n->in.v[1] : n->out.v[0], .groups = 1};
+    const struct value *x = graph_value(g, c->x), *y = graph_value(g, c->y);
+    op_window_get(g, n, &w);
+    c->rank = x->shape.rank;
+    c->no_pad = c->point = true;
+    for (u32 a = 0; a < c->rank; a++) {
+        c->in[a] = x->shape.dim[a], c->out[a] = y->shape.dim[a];
+        c->pad[a] = a < 2 ? sym_const(g->sym, 0) : w.begin[a - 2];
+        c->k[a] = a < 2 ? 1 : w.kernel[a - 2];
+        c->dil[a] = a < 2 ? 1 : w.dilation[a - 2];
+        c->stride[a] = a < 2 ? 1 : w.stride[a - 2];
+        bool end_free = a < 2 || sym_is(g, w.end[a - 2], 0);
+        c->free[a] = sym_is(g, c->pad[a], 0) && end_free;
+        c->no_pad = c->no_pad && c->free[a];
+        c->point = c->point && c->k[a] == 1 && c->stride[a] == 1;
+    }
+    c->point = c->point && c->no_pad;
+    c->plain = !x->producer && !x->is_const && x->layout == LAYOUT_CLAST && !x->sdata &&
+               (!x->part.whole || x->part.axis == 1);
+    c->pitched = x->part.whole != 0;
+    c->type = emit_type(op_sum_type(x->dtype));
+    find_tile_axes(c);
 }
 
-static struct cpu_contraction contraction_of(struct band *b)
+static bool take_any(struct conv *c, const struct graph *g, node_id id)
 {
-    i64 parts = b->s.split_k;
-    return (struct cpu_contraction){.m = b->m, .address = b->address, .own = b, .t = &b->t, .width = b->width, .per = b->per,
-                                    .r = {.v = b->c.y, .inner = 1, .parts = parts}, .bias = b->c.b, .bias_last = parts > 1};
+    i64 wd[MAX_RANK];
+    if (!id || !(op_of(g, id)->props & OP_CONV)) return false;
+    const struct node *n = graph_node(g, id);
+    const struct value *wt = graph_value(g, n->in.v[1]);
+    bool is_static = shape_is_static(g->sym, &wt->shape, wd);
+    if (!wt->is_const || !is_static) return false;
+    conv_window(c, g, n);
+    c->w = n->in.v[1], c->b = op_has_in(n, 2) ? n->in.v[2] : 0;
+    c->fill = op_has_in(n, 3) ? n->in.v[3] : 0;
+    c->groups = attr_int(n, "group", 1);
+    c->oc = wd[0] / c->groups, c->ic = wd[1];
+    return true;
 }
 
-void conv_walk(struct band *b, kval from, kval to)
+bool conv_take(struct conv *c, const struct graph *g, node_id id)
 {
-    struct cpu_contraction p = contraction_of(b);
-    conv_levels(&p, from, to);
-    cpu_nest(&p, NULL, cpu_tile);
+    return take_any(c, g, id) && dtype_is_float(c->type);
 }
 
-u32 conv_open(struct cpu_contraction *p)
+bool conv_anchor(struct conv *c, const struct task *t)
 {
-    struct band *b = p->own;
-    struct kir *k = b->m->k;
-    i64 ob = b->s.ob ? i64_min(b->s.ob, b->n_blocks) : b->n_blocks, parts = ceil_div(b->n_blocks, ob), ks = i64_max(1, b->s.split_k);
-    b->temp = p->r.temp;
-    kval part = band_open(b, b->c.groups * parts * ks);
-    b->share = kir_mod_i(k, part, ks), part = kir_div_i(k, part, ks);
-    b->group = kir_div_i(k, part, parts);
-    if (b->s.stage != STAGE_DIRECT) band_fill(b);
-    kval from = kir_mul_i(k, kir_mod_i(k, part, parts), ob);
-    conv_levels(p, from, kir_min(k, kir_add_i(k, from, ob), kir_int(k, b->n_blocks)));
-    return 3;
+    return t->n_heavy == 1 && conv_take(c, &t->g, t->anchor);
 }
 
-void conv_emit(struct band *b, const struct task *t, const struct caps *caps)
+bool conv_of(struct conv *c, const struct task *t)
 {
-    struct cpu_contraction p = contraction_of(b);
-    cpu_emit(&p, !b->c.simple || b->s.split_k > 1, t, caps);
+    return conv_anchor(c, t) && conv_fit(c, t);
+}
+
+bool conv_of_any(struct conv *c, const struct task *t)
+{
+    return t->n_heavy == 1 && take_any(c, &t->g, t->anchor) && conv_fit(c, t);
+}
+
+static enum layout layout_behind(const struct graph *g, value_id v, u32 depth)
+{
+    const struct value *x = graph_value(g, v);
+    if (x->producer == 0 || depth > 16) return x->layout;
+    const struct node *n = graph_node(g, x->producer);
+    for (u32 k = 0; k < n->in.n; k++)
+        if (n->in.v[k] && !graph_value(g, n->in.v[k])->is_const &&
+            graph_value(g, n->in.v[k])->shape.rank == x->shape.rank)
+            return layout_behind(g, n->in.v[k], depth + 1);
+    return LAYOUT_ROWS;
+}
+
+enum layout conv_input_layout(const struct conv *c) { return layout_behind(c->g, c->x, 0); }
+
+i64 conv_lanes(const struct conv *c, const struct caps *caps)
+{
+    return gen_lanes(caps, c->type);
+}
+
+i64 conv_dot_terms(const struct conv *c, const struct caps *caps)
+{
+    enum dtype x = graph_value(c->g, c->x)->dtype, w = graph_value(c->g, c->w)->dtype;
+    return dtype_size(x) == 1 && c->ic > 1 ? tile_dot_k(caps, x, w, c->type) : 1;
+}
+
+bool conv_is_inside(const struct conv *c, u32 a)
+{
+    i64 pad = gen_static(c->g, c->pad[a], -1), in = gen_static(c->g, c->in[a], -1),
+        out = gen_static(c->g, c->out[a], -1);
+    if (c->no_pad || a == 0) return true;
+    return pad == 0 && in >= 0 && out >= 0 &&
+           (out - 1) * c->stride[a] + (c->k[a] - 1) * c->dil[a] < in;
+}
+
+bool conv_is_flat(const struct conv *c, const struct conv_sched *s)
+{
+    if (s->merged) return true;
+    bool apart = layout_block(graph_value(c->g, c->x)->layout) > 1; /* the images of a batch do */
+    if (apart && !sym_is(c->g, c->in[0], 1)) return false;
+    return s->stage == STAGE_DIRECT && c->point && c->simple;
+}
+
+struct space conv_space(const struct conv *c)
+{
+    struct space s, r = {0};
+    const value_id stop[] = {c->y, 0};
+    if (c->phases) {
+        sym n = c->out[0];
+        for (u32 a = 2; a < c->rank; a++) n = sym_mul(c->g->sym, n, c->out[a]);
+        return (struct space){.rank = c->rank, .n = 1, .g = {{n, c->rank - 1}}};
+    }
+    space_of(&s, c->g, c->simple ? c->g->output.v[0] : c->y, stop, 1u << 1);
+    for (u32 i = 1; c->simple && i < c->g->output.n; i++) {
+        struct space o;
+        space_of(&o, c->g, c->g->output.v[i], stop, 1u << 1);
+        if (o.n > s.n) s = o;
+    }
+    r.rank = s.rank;
+    for (u32 i = 0; i < s.n; i++)
+        if (s.g[i].axis != 1) r.g[r.n++] = s.g[i];
+    return r;
+}
+
+struct space conv_outer(const struct conv *c)
+{
+    struct space s = {.rank = c->rank};
+    for (u32 a = 0; a < c->rank; a++)
+        if (a != 1 && (i32)a != c->xa && (i32)a != c->ya)
+            s.g[s.n++] = (struct axis_run){c->out[a], a};
+    return s;
 }

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Private to gen/: convolutions taken apart, and the band of input that a grid iteration works on (conv_gemm, conv_blocked,
-// conv_direct, conv_dot, conv_dw, conv_chain).
+// Private to gen/: convolutions taken apart, the schedules of those on processors, and what stands behind them.
 #ifndef QUERN_GEN_CONV_H
 #define QUERN_GEN_CONV_H
 
-#include "gen/cpu_contract.h"
+#include "gen/gen.h"
 
 enum conv_stage {
     STAGE_DIRECT, /* pixels are read from the input where it lies */
@@ -44,6 +43,7 @@ struct conv {            /* a convolution taken apart; axes are those of the out
     bool by_rows;        /* outputs are stored along x */
     i64 phases;          /* a transposed one taken as one of stride 1 (trans_as_conv): outputs of a position, which lie apart; 0: not one */
 };
+bool sym_is(const struct graph *g, sym s, i64 want);
 /* order.c: tiles of Winograd's filtering, mz 1 without any along z, that make the order of the convolution's sums; false: the plain order. */
 bool gen_order_winograd(const struct conv *c, i64 *m, i64 *mz);
 bool conv_of(struct conv *c, const struct task *t); /* of floats; false: not for this family */
@@ -69,67 +69,6 @@ struct space conv_space(const struct conv *c);      /* pixels of a flat convolut
 i64 conv_run(const struct conv *c, i64 channels);
 struct space conv_outer(const struct conv *c);      /* axes outside the tile, channels left out */
 
-
-/* band.c: a grid iteration's share of a convolution, and its input in scratch memory. */
-struct band {
-    struct emit *m;
-    struct conv c;
-    struct conv_sched s;
-    struct tile t;
-    enum dtype type;           /* of the sums */
-    u32 lanes;
-    i64 dot;                   /* channels that one DOT adds, 1: multiply-adds */
-    i64 terms;                 /* channels of a group of the convolution, in whole groups of a DOT */
-    enum dtype band_type;      /* of the band: the input's for a DOT, else as the sums */
-    u32 band_lanes;            /* of the vectors that fill it */
-    i64 n_blocks, width, per;  /* blocks of output channels; channels of a block, of an accumulator */
-    struct space flat;         /* pixels, when flat */
-    bool is_flat;
-    i32 xa, ya;
-    sym x_ext, y_ext, x_tile, y_tile; /* output pixels: all, and per grid iteration */
-    kval wbuf, work, rows, temp;
-    kval row;                  /* of few output channels: first element of the tile's rows */
-    kval group;                /* number of the group of channels */
-    kval channels;             /* channels of this group that exist, 0: all */
-    i64 n_channels;            /* depthwise: in all */
-    kval pos[MAX_RANK];        /* output position on the axes outside the tile */
-    kval x0, x1, y0, y1;       /* output range of this iteration */
-    sym ext[MAX_RANK];         /* of the band in scratch */
-    kval step[MAX_RANK];       /* elements from one position to the next, in scratch or in the input */
-    kval c_step;               /* elements from one channel to the next */
-    sym size;                  /* elements of the band */
-    u32 order[MAX_RANK], n_order; /* axes without channel, outermost first, x last */
-    i64 spare_y, spare_x;      /* rows and columns that whoever fills the band may write behind its end */
-    bool is_inner;             /* the inside of the band is computed, band_fill only adds the zeros around */
-    kval share;                /* number of the iteration among those that share the terms */
-    kval phase;                /* of a transposed convolution: number of the iteration's */
-    const struct scratch *to;  /* where results go, NULL: through the epilogue to the outputs */
-    const struct cpu_addressing *address;
-};
-
-void band_init(struct band *b, struct emit *m, const struct conv *c, const struct caps *caps, const struct conv_sched *s);
-void band_layout(struct band *b);              /* sizes and strides of the scratch band */
-/* Opens the grid (closed by three kir_end): its parts, pixels outside the tile, bands with their phases. Returns the number of the part. */
-kval band_open(struct band *b, i64 parts);
-void band_alloc(struct band *b);               /* its arrays; part of band_open */
-void band_fill(struct band *b);
-struct tile_out band_target(struct band *b, kval y, kval x); /* channels are the caller's */
-static inline bool is_tile_axis(const struct band *b, u32 a) { return (i32)a == b->xa || (i32)a == b->ya; }
-bool sym_is(const struct graph *g, sym s, i64 want);
-
-/* conv.c: convolutions as contractions; cpu_addr_*.c walk over their terms */
-void conv_in_place(struct band *b);                   /* instead of band_layout: pixels are read where they lie */
-void conv_emit(struct band *b, const struct task *t, const struct caps *caps); /* behind emit_args and the strides: all of the kernel */
-void conv_walk(struct band *b, kval from, kval to);   /* all tiles of the iteration, b->group is set, blocks of output channels from..to-1 */
-/* For addressings, whose own is the band. */
-u32 conv_open(struct cpu_contraction *p);
-void conv_levels(struct cpu_contraction *p, kval from, kval to); /* part of it: all tiles of the iteration, blocks of output channels from..to-1; from 0: there is one */
-struct tile_out conv_target(struct cpu_contraction *p, const struct cpu_piece *e);
-
-/* cpu_addr_band.c */
-kval conv_pack(struct band *b);                       /* weights, before emit_args */
-extern const struct cpu_addressing cpu_band;
-
 /* tail.c: what stands behind a convolution: pointwise nodes, then perhaps windows side by side (pooling) and pointwise nodes
    again. */
 struct conv_tail {
@@ -147,12 +86,5 @@ kval conv_tail_element(struct emit *m, const struct conv_tail *t, value_id y, co
 kval conv_tail_pool(struct emit *m, const struct conv_tail *t, const kval *x, i64 n);
 /* Those outputs that stand behind the pooling, or before it, through their epilogues: v is the pooling's or the convolution's element. */
 void conv_tail_store(struct emit *m, const struct conv_tail *t, value_id of, const kval *idx, kval v, kval limit);
-
-/* dw.c: depthwise ones. The band holds one block of channels. */
-void dw_init(struct band *b);                         /* before emit_args: groups become blocks; packs weights */
-void dw_enter(struct band *b, kval block);            /* before band_fill */
-void dw_walk(struct band *b);                         /* all tiles of the iteration */
-/* Without a band (conv_in_place): all tiles of the iteration, blocks of channels from..to-1; its columns are all there are. */
-void dw_walk_in_place(struct band *b, kval from, kval to);
 
 #endif

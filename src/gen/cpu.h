@@ -4,6 +4,7 @@
 #ifndef QUERN_GEN_CPU_H
 #define QUERN_GEN_CPU_H
 
+#include "gen/cpu_band.h"
 #include "gen/trans.h"
 
 /* cpu_addr_igemm.c: convolutions and transposed ones whose rows are output pixels numbered through. */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // cpu_addr_band: addressings of convolutions by taps and channels. Pixels come straight from the input (no padding, channels last), or from a band that
-// the iteration copied to scratch first (band.c). Tiles that hang over the end compute on zeros (scratch) or on the last pixel again (in place) and store
+// the iteration copied to scratch first (cpu_band.c). Tiles that hang over the end compute on zeros (scratch) or on the last pixel again (in place) and store
 // only what exists.
 //
 // Three orders of the terms, each with its leaf: taps, then channels (tile_fma, tile_dot); channels, then taps along x, whose pixels are neighbours in a

@@ -5,7 +5,7 @@
 // input under each tap, is never built.
 //
 // A grid iteration has some output channels and a share of the positions, taken as bands: the piece of the input that a
-// band's positions meet, and the gradient of the output there, are copied to scratch memory (band.c; the gradient in
+// band's positions meet, and the gradient of the output there, are copied to scratch memory (cpu_band.c; the gradient in
 // blocks of the tile's width, so that its vectors follow each other) or read where they lie. Then the register tile
 // (tile.c) runs over the band's positions: its pixels are taps times input channels, its columns vectors of output
 // channels. Sums of several bands are added up in scratch memory; those of several
@@ -19,6 +19,7 @@
 // x: its vectors are loaded where others' elements are repeated to all lanes.
 //
 // Dims: n, m channels of y, c channels of x (both of one group), taps k.., positions o...
+#include "gen/cpu_band.h"
 #include "gen/grad.h"
 
 enum { KU = 2 };

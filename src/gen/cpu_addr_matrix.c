@@ -9,7 +9,7 @@
 //
 // Rows and columns left over at the ends get tiles of their own size where sizes are known; elsewhere one tile hangs over. Long sums of small
 // results are cut in parts that different iterations compute and a grid behind adds up.
-#include "gen/gemm_emit.h"
+#include "gen/cpu_gemm.h"
 
 struct gemm_split gemm_split_of(const struct gemm *x, const struct gemm_sched *s,
                                       u32 lanes)

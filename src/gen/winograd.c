@@ -15,7 +15,7 @@
 // of the next iteration's tiles and for the places where this one's outputs will go.
 //
 // Tiles inside the image are read where the input lies, if it lies with channels last; others are first copied with zeros around
-// (band.c). Inputs that are computed on the way are copied likewise, a row of the iteration's tiles at a time. Sums along z are
+// (cpu_band.c). Inputs that are computed on the way are copied likewise, a row of the iteration's tiles at a time. Sums along z are
 // taken while loading: along that axis, points are few and their rows short. Where windows of pooling divide the tile, a tile's
 // outputs are pooled before they are stored.
 //

@@ -4,7 +4,7 @@
 #ifndef QUERN_GEN_WINOGRAD_H
 #define QUERN_GEN_WINOGRAD_H
 
-#include "gen/conv.h"
+#include "gen/cpu_band.h"
 
 struct wino_sched {
     i64 m;     /* outputs of a tile along y and x: 2, 4, 6 */

@@ -2,8 +2,8 @@
 //
 // Private to gen/: the emission of `gemm`, matrix products on processors with caches.
 // Dims: y (b.., m, n) = a (b.., m, k) x b (b.., k, n).
-#ifndef QUERN_GEN_GEMM_EMIT_H
-#define QUERN_GEN_GEMM_EMIT_H
+#ifndef QUERN_GEN_CPU_GEMM_H
+#define QUERN_GEN_CPU_GEMM_H
 
 #include "gen/cpu_contract.h"
 #include "gen/gemm.h"
@@ -68,7 +68,7 @@ struct gemm_kernel {
    groups. 1: none. */
 i64 gemm_dot_k(const struct gemm *x, const struct caps *c);
 
-/* gemm_pack.c */
+/* cpu_pack.c */
 kval gemm_pack_const(struct gemm_kernel *p);             /* BUF */
 void gemm_pack_once(struct gemm_kernel *p);              /* a grid of its own into p->right */
 void gemm_pack_right(struct gemm_kernel *p, kval block); /* this pass' terms */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// gemm_pack: operands of matrix products rearranged for the register tile.
+// cpu_pack: operands of matrix products rearranged for the register tile.
 //
 // The right operand becomes blocks of nr vectors of columns, [block][term][column], zeros behind
 // the last column; a pass of any length is a contiguous piece of a block. Where one instruction adds a group of
@@ -9,7 +9,7 @@
 // row at a time, and only the rows' distance matters. A power of two would put the rows of a tile
 // into one set of the first cache, so that it is an odd number of cache lines. When rows are the
 // neighbours it becomes [tile][term][row]. Fused prologues are evaluated here, once.
-#include "gen/gemm_emit.h"
+#include "gen/cpu_gemm.h"
 
 enum { LINE = 64 }; /* bytes */
 

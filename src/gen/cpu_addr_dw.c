@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// dw: the inner loops of depthwise convolutions, channels vectorised, on a band that holds one
+// cpu_addr_dw: the inner loops of depthwise convolutions, channels vectorised, on a band that holds one
 // block of nr vectors of channels (band.c). Every element of a register tile's footprint is
 // loaded once and added to all accumulators that it meets. For the rest of the band's code a block
 // is a group of as many input channels.
@@ -8,7 +8,7 @@
 // Or without a band: the input is read where it lies, pixel after pixel with all their channels,
 // and what a footprint has outside of the input is left out. Tiles at both ends of a row have code
 // of their own for that; rows are asked one by one.
-#include "gen/conv.h"
+#include "gen/cpu_band.h"
 
 /* Packed weights: [block][taps][channel]. */
 static kval pack_weights(struct band *b)

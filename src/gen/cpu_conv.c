@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// cpu_conv: convolutions as contractions on processors (cpu_contract.h) whose left operand is never built. A grid iteration
+// computes a band of output rows, a range of x, and some blocks of output channels, in register
+// tiles of ty x tx pixels by nr vectors of channels; weights are packed block by block in the order
+// in which the steps read them. Which elements of the input a tile meets is the addressing's business (cpu_addr_*.c).
+//
+// Dims: n, spatial axes 2.., output channels split in blocks of nr vectors, taps, input channels.
+#include "gen/cpu_band.h"
+
+/* Strides of the input where it lies, channels last. */
+void conv_in_place(struct band *b)
+{
+    struct symtab *t = b->m->g->sym;
+    const struct shape room = value_room(graph_value(b->m->g, b->c.x));
+    sym size = room.dim[1];
+    b->c_step = kir_int(b->m->k, 1);
+    for (u32 a = b->c.rank; a-- > 0;) {
+        if (a == 1) continue;
+        b->step[a] = emit_size(b->m, size);
+        size = sym_mul(t, size, b->c.in[a]);
+    }
+}
+
+struct tile_out conv_target(struct cpu_contraction *p, const struct cpu_piece *e)
+{
+    struct band *b = p->own;
+    struct kir *k = b->m->k;
+    struct tile_out o = band_target(b, e->at[CPU_Y], e->at[CPU_X]);
+    o.c = kir_add(k, kir_mul_i(k, b->group, b->c.oc), kir_mul_i(k, e->at[CPU_BLOCK], b->width)); /* first output channel */
+    if (b->c.oc % b->width) o.c_end = kir_mul_i(k, kir_add_i(k, b->group, 1), b->c.oc);
+    return o;
+}
+
+/* Sums of a tile's parts are together. */
+static void store_collected(struct cpu_contraction *p, const struct cpu_piece *e)
+{
+    struct tile_out o = conv_target(p, e);
+    tile_store(p->t, &o);
+}
+
+void conv_levels(struct cpu_contraction *p, kval from, kval to)
+{
+    struct band *b = p->own;
+    struct kir *k = b->m->k;
+    if (from && b->s.order == 0) cpu_level_add(p, CPU_BLOCK, from, to, 1);
+    if (b->ya >= 0) cpu_level_add(p, CPU_Y, b->y0, b->y1, b->s.ty);
+    struct cpu_level *x = b->xa >= 0 ? cpu_level_add(p, CPU_X, b->x0, b->x1, b->s.tx) : NULL;
+    if (from && b->s.order == 1) cpu_level_add(p, CPU_BLOCK, from, to, 1);
+    if (!p->address->take) return;
+    x->leave = store_collected;
+    cpu_level_add(p, CPU_PART, kir_int(k, 0), kir_int(k, b->s.tx), b->t.tx);
+}
+
+static struct cpu_contraction contraction_of(struct band *b)
+{
+    i64 parts = b->s.split_k;
+    return (struct cpu_contraction){.m = b->m, .address = b->address, .own = b, .t = &b->t, .width = b->width, .per = b->per,
+                                    .r = {.v = b->c.y, .inner = 1, .parts = parts}, .bias = b->c.b, .bias_last = parts > 1};
+}
+
+void conv_walk(struct band *b, kval from, kval to)
+{
+    struct cpu_contraction p = contraction_of(b);
+    conv_levels(&p, from, to);
+    cpu_nest(&p, NULL, cpu_tile);
+}
+
+u32 conv_open(struct cpu_contraction *p)
+{
+    struct band *b = p->own;
+    struct kir *k = b->m->k;
+    i64 ob = b->s.ob ? i64_min(b->s.ob, b->n_blocks) : b->n_blocks, parts = ceil_div(b->n_blocks, ob), ks = i64_max(1, b->s.split_k);
+    b->temp = p->r.temp;
+    kval part = band_open(b, b->c.groups * parts * ks);
+    b->share = kir_mod_i(k, part, ks), part = kir_div_i(k, part, ks);
+    b->group = kir_div_i(k, part, parts);
+    if (b->s.stage != STAGE_DIRECT) band_fill(b);
+    kval from = kir_mul_i(k, kir_mod_i(k, part, parts), ob);
+    conv_levels(p, from, kir_min(k, kir_add_i(k, from, ob), kir_int(k, b->n_blocks)));
+    return 3;
+}
+
+void conv_emit(struct band *b, const struct task *t, const struct caps *caps)
+{
+    struct cpu_contraction p = contraction_of(b);
+    cpu_emit(&p, !b->c.simple || b->s.split_k > 1, t, caps);
+}
