@@ -76,9 +76,9 @@ kval conv_pack(struct band *b)
     if (c->groups > 1) pack_dim_i(p, t, c->groups, 0, c->oc);
     pack_dim_i(p, t, b->n_blocks, 0, b->width);
     pack_taps(b, p, 0);
-    pack_dim_i(p, t, b->terms / b->dot, 1, b->dot);
+    pack_dim_i(p, t, b->terms / b->dot_k, 1, b->dot_k);
     pack_dim_i(p, t, b->width, 0, 1);
-    if (b->dot > 1) pack_dim_i(p, t, b->dot, 1, 1);
+    if (b->dot_k > 1) pack_dim_i(p, t, b->dot_k, 1, 1);
     b->address = &cpu_band;
     return emit_pack(b->m, c->w, p);
 }
@@ -114,7 +114,7 @@ static void add_taps(struct band *b, const struct tile *t, struct tile_in in, kv
     i64 run, after[MAX_RANK + 1];
     kval step;
     u32 n_taps = looped_axes(b, &run, &step);
-    i64 n = run, terms = run / b->dot;
+    i64 n = run, terms = run / b->dot_k;
     for (u32 i = n_taps; i-- > 0;) {
         after[i] = n * b->width;
         n *= c->k[b->order[i]];
@@ -125,7 +125,7 @@ static void add_taps(struct band *b, const struct tile *t, struct tile_in in, kv
         walk_taps(b, &w, written ? KL_UNROLL : KL_SERIAL, a, after[i]);
     }
     in.at = w.a;
-    tile_steps(t, in, kir_mul_i(k, step, b->dot), b->wbuf, w.b, terms, terms > 4 ? b->s.ku : 0);
+    tile_steps(t, in, kir_mul_i(k, step, b->dot_k), b->wbuf, w.b, terms, terms > 4 ? b->s.ku : 0);
     cpu_walk_close(&w);
 }
 

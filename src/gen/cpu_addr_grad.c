@@ -121,29 +121,20 @@ static void add_vectors(const struct work *w, const struct tile *t, struct tile_
     }
 }
 
-/* Likewise one by one: KU at a time, then those that are left. */
+/* Likewise one by one. */
 static void add_row(const struct work *w, const struct tile *t, struct tile_in in, kval y_at)
 {
-    struct kir *k = w->m->k;
-    kval zero = kir_int(k, 0), at = in.at;
     if (w->x.xa < 0) {
         tile_step(t, &in, y_array(w), y_at);
         return;
     }
-    kval n = kir_sub(k, w->x.x1, w->x.x0), whole = kir_mul_i(k, kir_div_i(k, n, KU), KU);
-    kval x_step = position_step(&w->x, w->x.xa), to_next = y_step(w, w->x.xa);
-    for (u32 part = 0; part < 2; part++) {
-        i64 none, u = part ? 1 : KU;
-        kval lo = part ? whole : zero, hi = part ? n : whole;
-        if (kir_is_const(k, kir_sub(k, hi, lo), &none) && none <= 0) continue;
-        kval i = kir_loop(k, KL_SERIAL, lo, hi, u);
-        for (i64 v = 0; v < u; v++) {
-            kval o = kir_add_i(k, i, v);
-            in.at = kir_add(k, at, kir_mul(k, o, x_step));
-            tile_step(t, &in, y_array(w), kir_add(k, y_at, kir_mul(k, o, to_next)));
-        }
-        kir_end(k);
-    }
+    tile_run(t, &(struct tile_run){.a = in,
+                                   .a_step = position_step(&w->x, w->x.xa),
+                                   .b = y_array(w),
+                                   .b_at = y_at,
+                                   .b_step = y_step(w, w->x.xa),
+                                   .n = kir_sub(w->m->k, w->x.x1, w->x.x0),
+                                   .ku = KU});
 }
 
 /* The band's products. */
@@ -432,6 +423,8 @@ static u32 open(struct cpu_contraction *p)
     return 2;
 }
 
+static const struct cpu_addressing gradients = {.open = open, .multiply = multiply, .take = take, .close = close};
+
 void grad_emit(struct emit *m, const struct task *t, const struct caps *caps, const struct grad_sched *s)
 {
     struct work *w = arena_new(m->arena, struct work);
@@ -455,7 +448,6 @@ void grad_emit(struct emit *m, const struct task *t, const struct caps *caps, co
     if (s->stage == STAGE_DIRECT) conv_in_place(&w->x);
     else band_layout(&w->x);
     if (s->dy == GRAD_PLACE) conv_in_place(&w->y);
-    static const struct cpu_addressing gradients = {.open = open, .multiply = multiply, .take = take, .close = close};
     struct cpu_contraction p = {.m = m, .address = &gradients, .own = w, .t = &w->t, .width = w->channels, .per = w->by_rows ? 1 : w->t.lanes,
                                 .r = {.v = w->q.dw, .inner = 0, .parts = s->split_k}};
     w->r = &p.r;

@@ -41,11 +41,11 @@ static void prefetch_next(struct gemm_kernel *p, const struct cpu_piece *e, kval
     kval next =
         kir_add(k, gemm_block(p, kir_add_i(k, e->at[CPU_BLOCK], 1)), kir_mul_i(k, p->c.at, p->width));
     kval tile = kir_div_i(k, kir_sub(k, e->at[CPU_X], p->m0), p->s.mr);
-    kval at = kir_add(k, kir_mul(k, tile, p->c.len), kir_mul_i(k, i, p->group));
+    kval at = kir_add(k, kir_mul(k, tile, p->c.len), kir_mul_i(k, i, p->dot_k));
     i64 lines = i64_max(1, ceil_div(p->s.nr * n_terms, share));
     kval end = kir_mul_i(k, p->c.len, p->width);
     for (i64 j = 0; j < lines; j++) {
-        kval to = kir_add_i(k, kir_div_i(k, kir_mul_i(k, at, p->width), share), j * p->lanes * p->group);
+        kval to = kir_add_i(k, kir_div_i(k, kir_mul_i(k, at, p->width), share), j * p->lanes * p->dot_k);
         kir_prefetch(k, p->right, kir_add(k, next, kir_min(k, to, end)));
     }
 }
@@ -59,31 +59,24 @@ static void fetch_next(struct gemm_kernel *p, const struct tile *t, const struct
         kir_prefetch(k, in->buf, kir_add(k, in->at, kir_mul_i(k, in->x_step, t->tx + i)));
 }
 
-/* The terms of a pass, by groups: ku at a time, then one at a time. */
-static void sum(struct gemm_kernel *p, const struct tile *t, const struct cpu_piece *e, struct tile_in in,
-                kval b_at, kval a_step, kval b_step)
+static void ask(void *user, const struct tile *t, const struct tile_in *in, kval i)
 {
+    struct gemm_kernel *p = user;
+    if (p->s.ahead == 1) prefetch_next(p, &p->piece, i, p->s.ku);
+    if (p->s.fetch && !p->piece.is_over) fetch_next(p, t, in);
+}
+
+/* The terms of a pass, by groups: ku at a time, then one at a time. */
+static void multiply(struct cpu_contraction *c, struct tile *t, const struct cpu_piece *e, struct tile_out *o)
+{
+    struct gemm_kernel *p = c->own;
     struct kir *k = p->m->k;
-    i64 ku = p->s.ku, g = p->group, all = p->static_k < 0 ? -1 : ceil_div(p->static_k, g);
-    i64 chunk = p->d.chunk ? 16 / g : all;
-    bool exact = ku == 1 || (p->s.bk / g % ku == 0 && chunk >= 0 && chunk % ku == 0 && all >= 0 &&
-                             all % ku == 0);
-    kval at = in.at, zero = kir_int(k, 0), len = kir_div_i(k, kir_add_i(k, p->c.len, g - 1), g);
-    kval whole = exact ? len : kir_mul_i(k, kir_div_i(k, len, ku), ku);
-    for (u32 part = 0; part < (exact ? 1u : 2u); part++) {
-        i64 u = part ? 1 : ku, d;
-        kval from = part ? whole : zero, to = part ? len : whole;
-        if (kir_is_const(k, kir_sub(k, to, from), &d) && d <= 0) continue;
-        kval i = kir_loop(k, KL_SERIAL, from, to, u);
-        if (p->s.ahead == 1 && !part) prefetch_next(p, e, i, u);
-        for (i64 v = 0; v < u; v++) {
-            kval term = kir_add_i(k, i, v);
-            in.at = kir_add(k, at, kir_mul(k, term, a_step));
-            if (p->s.fetch && !part && !v && !e->is_over) fetch_next(p, t, &in);
-            tile_step(t, &in, p->right, kir_add(k, b_at, kir_mul(k, term, b_step)));
-        }
-        kir_end(k);
-    }
+    i64 ku = p->s.ku, g = p->dot_k, all = p->static_k < 0 ? -1 : ceil_div(p->static_k, g), chunk = p->d.chunk ? 16 / g : all;
+    if (p->s.right == RIGHT_PLACE && !e->is_full) t->limit = kir_sub(k, p->n, o->c);
+    p->run.n = kir_div_i(k, kir_add_i(k, c->len, g - 1), g), p->run.ku = ku;
+    p->run.exact = ku == 1 || (p->s.bk / g % ku == 0 && chunk >= 0 && chunk % ku == 0 && all >= 0 && all % ku == 0);
+    p->run.ask = ask, p->run.user = p, p->piece = *e;
+    tile_run(t, &p->run);
 }
 
 static struct tile_out target(struct cpu_contraction *c, const struct cpu_piece *e)
@@ -121,7 +114,7 @@ static struct tile_in left_of(struct gemm_kernel *p, const struct cpu_piece *e, 
     struct kir *k = p->m->k;
     kval idx[MAX_RANK], row = kir_sub(k, e->at[CPU_X], p->m0);
     struct tile_in in = {.buf = p->left, .y_step = kir_int(k, 0), .x_step = kir_int(k, 1)};
-    *step = kir_int(k, p->group);
+    *step = kir_int(k, p->dot_k);
     if (p->s.pack && p->left_by_terms) {
         in.at = kir_mul(k, row, p->c.len);
         *step = kir_int(k, p->s.mr);
@@ -144,7 +137,7 @@ static kval right_of(struct gemm_kernel *p, const struct cpu_piece *e, kval *ste
 {
     struct kir *k = p->m->k;
     kval idx[MAX_RANK];
-    *step = kir_int(k, p->width * p->group);
+    *step = kir_int(k, p->width * p->dot_k);
     if (p->s.right == RIGHT_BLOCKS) return kir_int(k, 0);
     if (p->s.right == RIGHT_ONCE)
         return kir_add(k, gemm_block(p, e->at[CPU_BLOCK]), kir_mul_i(k, p->c.at, p->width));
@@ -156,15 +149,9 @@ static kval right_of(struct gemm_kernel *p, const struct cpu_piece *e, kval *ste
 static void find(struct cpu_contraction *c, const struct cpu_piece *e)
 {
     struct gemm_kernel *p = c->own;
-    p->in = left_of(p, e, p->px, &p->a_step);
-    p->b_at = right_of(p, e, &p->b_step);
-}
-
-static void multiply(struct cpu_contraction *c, struct tile *t, const struct cpu_piece *e, struct tile_out *o)
-{
-    struct gemm_kernel *p = c->own;
-    if (p->s.right == RIGHT_PLACE && !e->is_full) t->limit = kir_sub(p->m->k, p->n, o->c);
-    sum(p, t, e, p->in, p->b_at, p->a_step, p->b_step);
+    p->run = (struct tile_run){.b = p->right};
+    p->run.a = left_of(p, e, p->px, &p->run.a_step);
+    p->run.b_at = right_of(p, e, &p->run.b_step);
 }
 
 static void enter_block(struct cpu_contraction *c, const struct cpu_piece *e) { gemm_pack_right(c->own, e->at[CPU_BLOCK]); }
@@ -204,7 +191,7 @@ static void set_levels(struct gemm_kernel *p, kval from, kval to)
 static sym in_groups(const struct gemm_kernel *p, sym n)
 {
     struct symtab *st = p->m->g->sym;
-    sym group = sym_const(st, p->group);
+    sym group = sym_const(st, p->dot_k);
     return sym_mul(st, sym_cdiv(st, n, group), group);
 }
 
@@ -298,6 +285,8 @@ static u32 open(struct cpu_contraction *c)
     return 3;
 }
 
+static const struct cpu_addressing matrices = {.open = open, .target = target, .find = find, .multiply = multiply};
+
 void gemm_emit(struct emit *m, const struct task *t, const struct caps *c,
                   const struct gemm_sched *s)
 {
@@ -305,25 +294,24 @@ void gemm_emit(struct emit *m, const struct task *t, const struct caps *c,
     *p = (struct gemm_kernel){.m = m, .t = t, .s = *s};
     gemm_take(&p->x, t);
     p->type = p->left_type = p->right_type = p->x.type;
-    p->group = gemm_dot_k(&p->x, c);
-    if (p->group > 1) p->left_type = graph_value(&t->g, p->x.a)->dtype, p->right_type = graph_value(&t->g, p->x.b)->dtype;
+    p->dot_k = gemm_dot_k(&p->x, c);
+    if (p->dot_k > 1) p->left_type = graph_value(&t->g, p->x.a)->dtype, p->right_type = graph_value(&t->g, p->x.b)->dtype;
     p->lanes = gen_lanes(c, p->type);
     p->width = s->nr * p->lanes;
     p->d = gemm_split_of(&p->x, s, p->lanes);
     p->static_m = gen_static(p->x.g, p->x.m, -1), p->static_n = gen_static(p->x.g, p->x.n, -1),
     p->static_k = gen_static(p->x.g, p->x.k, -1);
-    p->left_by_terms = !p->x.pixels && p->group == 1 && !gemm_is_dense_along_last(t, p->x.a, p->lanes);
+    p->left_by_terms = !p->x.pixels && p->dot_k == 1 && !gemm_is_dense_along_last(t, p->x.a, p->lanes);
     p->tile = (struct tile){.m = m,
                             .ty = 1,
                             .tx = s->mr,
                             .nr = s->nr,
                             .lanes = p->lanes,
                             .type = p->type,
-                            .leaf = p->group > 1 ? &tile_dot : &tile_fma,
-                            .dot_k = p->group,
+                            .leaf = p->dot_k > 1 ? &tile_dot : &tile_fma,
+                            .dot_k = p->dot_k,
                             .ahead = s->ahead > 1 ? s->ahead : 0};
     if (p->x.b_const) p->right = gemm_pack_const(p);
-    static const struct cpu_addressing matrices = {.open = open, .target = target, .find = find, .multiply = multiply};
     p->c = (struct cpu_contraction){.m = m, .address = &matrices, .own = p, .t = &p->tile, .width = p->width, .per = p->lanes,
                                     .r = {.v = p->x.y, .inner = p->x.n_axis, .parts = s->split_k}, .bias = p->x.bias};
     emit_args(m);

@@ -117,8 +117,8 @@ static void copy_pixels(struct band *b, const struct row *r)
     if (b->xa >= 0) idx[b->xa] = kir_add(k, r->first, col);
     kval at = b->xa >= 0 ? kir_add(k, r->at, kir_mul(k, col, b->step[b->xa])) : r->at;
     if (b->terms > ic) /* zeros behind the last channel; the others of its group are stored over them */
-        kir_store(k, b->work, kir_ramp(k, kir_add_i(k, at, b->terms - b->dot), 1, (u32)b->dot),
-                  kir_const_f(k, b->band_type, (u32)b->dot, 0));
+        kir_store(k, b->work, kir_ramp(k, kir_add_i(k, at, b->terms - b->dot_k), 1, (u32)b->dot_k),
+                  kir_const_f(k, b->band_type, (u32)b->dot_k, 0));
     if (b->c.plain && whole > 8 * (i64)b->band_lanes) {
         kval c = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, whole), b->band_lanes);
         copy_channels(b, r, at, idx, c, 0);
@@ -299,9 +299,9 @@ void band_fill(struct band *b)
 /* Vectors of bytes are as long as the channels are many, at least as those of sums. */
 static void band_elements(struct band *b, const struct caps *caps)
 {
-    b->band_type = b->dot > 1 ? graph_value(b->m->g, b->c.x)->dtype : b->type;
+    b->band_type = b->dot_k > 1 ? graph_value(b->m->g, b->c.x)->dtype : b->type;
     b->band_lanes = b->lanes;
-    while (b->dot > 1 && 2 * b->band_lanes <= caps->vector_bytes && 2 * (i64)b->band_lanes <= b->c.ic)
+    while (b->dot_k > 1 && 2 * b->band_lanes <= caps->vector_bytes && 2 * (i64)b->band_lanes <= b->c.ic)
         b->band_lanes *= 2;
 }
 
@@ -312,8 +312,8 @@ void band_init(struct band *b, struct emit *m, const struct conv *c, const struc
     *b = (struct band){.m = m, .s = *s, .c = *c};
     b->type = b->c.type;
     b->lanes = gen_lanes(caps, b->type);
-    b->dot = conv_dot_terms(c, caps);
-    b->terms = round_up(c->ic, b->dot);
+    b->dot_k = conv_dot_terms(c, caps);
+    b->terms = round_up(c->ic, b->dot_k);
     band_elements(b, caps);
     b->per = b->lanes, b->width = s->nr * b->lanes;
     b->n_blocks = ceil_div(b->c.oc, b->width);
@@ -334,8 +334,8 @@ void band_init(struct band *b, struct emit *m, const struct conv *c, const struc
                          .nr = s->nr,
                          .lanes = b->lanes,
                          .type = b->type,
-                         .leaf = b->dot > 1 ? &tile_dot : &tile_fma,
-                         .dot_k = b->dot,
+                         .leaf = b->dot_k > 1 ? &tile_dot : &tile_fma,
+                         .dot_k = b->dot_k,
                          .ahead = s->ahead};
     axis_order(b);
     sym tx = sym_const(st, s->tx), ty = sym_const(st, s->ty);

@@ -47,7 +47,7 @@ struct gemm_kernel {
     struct tile tile;
     enum dtype type;                  /* of the sums */
     enum dtype left_type, right_type; /* of the packed operands; a constant right one keeps its own */
-    i64 group;                        /* neighbouring terms that one DOT adds, 1: multiply-adds */
+    i64 dot_k;                        /* neighbouring terms that one DOT adds, 1: multiply-adds */
     u32 lanes;
     i64 width;                        /* columns of a block */
     i64 static_m, static_n, static_k; /* -1: not known */
@@ -57,9 +57,9 @@ struct gemm_kernel {
     kval pos[MAX_RANK];  /* of y: batches */
     kval m0, m1;         /* rows of this iteration */
     kval part;           /* summand */
-    struct tile_in in;   /* rows of the tile, with px */
-    kval px[64], b_at;   /* and where the right operand begins */
-    kval a_step, b_step; /* from one term to the next */
+    struct cpu_piece piece; /* being computed */
+    struct tile_run run; /* its terms of the pass */
+    kval px[64];         /* of its rows */
     bool left_by_terms;  /* packed left operand: [tile][term][row], else [row][term] */
     kval pitch;          /* of the latter */
 };

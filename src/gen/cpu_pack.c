@@ -21,10 +21,10 @@ kval gemm_pack_const(struct gemm_kernel *p)
     u32 columns = p->x.pixels ? 0 : s->rank - 1, terms = p->x.pixels ? 1 : s->rank - 2;
     for (u32 i = 0; !p->x.pixels && i < terms; i++) pack_dim(k, s->dim[i], i, 1);
     pack_dim(k, sym_cdiv(t, p->x.n, sym_const(t, p->width)), columns, p->width);
-    sym group = sym_const(t, p->group);
-    pack_dim(k, sym_cdiv(t, p->x.k, group), terms, p->group);
+    sym group = sym_const(t, p->dot_k);
+    pack_dim(k, sym_cdiv(t, p->x.k, group), terms, p->dot_k);
     pack_dim(k, sym_const(t, p->width), columns, 1);
-    if (p->group > 1) pack_dim(k, group, terms, 1);
+    if (p->dot_k > 1) pack_dim(k, group, terms, 1);
     return emit_pack(p->m, p->x.b, k);
 }
 
@@ -32,7 +32,7 @@ kval gemm_pack_const(struct gemm_kernel *p)
 static kval whole_groups(struct gemm_kernel *p, kval n)
 {
     struct kir *k = p->m->k;
-    return kir_mul_i(k, kir_div_i(k, kir_add_i(k, n, p->group - 1), p->group), p->group);
+    return kir_mul_i(k, kir_div_i(k, kir_add_i(k, n, p->dot_k - 1), p->dot_k), p->dot_k);
 }
 
 /* In the whole packed operand. */
@@ -60,7 +60,7 @@ struct panel { /* element (i, j) goes to at + i*i_step + j*j_step */
     kval i_step, j_step;
     kval repeat;  /* not 0: so many rows, those behind ni are the last one again */
     bool along_j; /* vectors run along j */
-    i64 group;    /* > 1, along j: so many rows lie side by side, i_step is from one group to the next */
+    i64 dot_k;    /* > 1, along j: so many rows lie side by side, i_step is from one group to the next */
 };
 
 static void copy_vector(struct gemm_kernel *p, const struct panel *q, kval i, kval j, kval n)
@@ -71,7 +71,7 @@ static void copy_vector(struct gemm_kernel *p, const struct panel *q, kval i, kv
     kval idx[MAX_RANK], from = q->repeat ? kir_min(k, i, kir_add_i(k, q->ni, -1)) : i;
     kval row = kir_add(k, q->i0, from), col = kir_add(k, q->j0, j);
     kval at = kir_add(k, q->at, kir_mul(k, j, q->j_step));
-    if (q->group > 1) at = kir_add(k, at, kir_mod_i(k, i, q->group)), i = kir_div_i(k, i, q->group);
+    if (q->dot_k > 1) at = kir_add(k, at, kir_mod_i(k, i, q->dot_k)), i = kir_div_i(k, i, q->dot_k);
     at = kir_add(k, at, kir_mul(k, i, q->i_step));
     if (q->along_j) col = kir_ramp(k, col, 1, p->lanes);
     else row = kir_ramp(k, row, 1, p->lanes);
@@ -114,12 +114,12 @@ static void clear_behind(struct gemm_kernel *p, kval array, kval at, kval rows, 
 static void clear_last_group(struct gemm_kernel *p, kval at, kval n)
 {
     struct kir *k = p->m->k;
-    i64 size = p->width * p->group, c;
-    kval rest = kir_mod_i(k, n, p->group);
+    i64 size = p->width * p->dot_k, c;
+    kval rest = kir_mod_i(k, n, p->dot_k);
     if (kir_is_const(k, rest, &c) && c == 0) return;
     kir_if(k, kir_lt(k, kir_int(k, 0), rest));
     kval i = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, size), p->lanes);
-    kval to = kir_add(k, at, kir_add(k, kir_mul_i(k, kir_div_i(k, n, p->group), size), i));
+    kval to = kir_add(k, at, kir_add(k, kir_mul_i(k, kir_div_i(k, n, p->dot_k), size), i));
     kir_store(k, p->right, kir_ramp(k, to, 1, p->lanes), kir_const_f(k, p->right_type, p->lanes, 0));
     kir_end(k);
     kir_end(k);
@@ -138,13 +138,13 @@ static void pack_block(struct gemm_kernel *p, kval block, kval at, kval from, kv
                       .j0 = first,
                       .ni = n,
                       .nj = have,
-                      .i_step = kir_int(k, p->width * p->group),
-                      .j_step = kir_int(k, p->group),
-                      .along_j = p->group > 1 || gemm_is_dense_along_last(p->t, p->x.b, p->lanes),
-                      .group = p->group};
-    kval groups = kir_div_i(k, whole_groups(p, n), p->group);
-    clear_behind(p, p->right, at, groups, kir_mul_i(k, have, p->group), p->width * p->group);
-    if (p->group > 1) clear_last_group(p, at, n);
+                      .i_step = kir_int(k, p->width * p->dot_k),
+                      .j_step = kir_int(k, p->dot_k),
+                      .along_j = p->dot_k > 1 || gemm_is_dense_along_last(p->t, p->x.b, p->lanes),
+                      .dot_k = p->dot_k};
+    kval groups = kir_div_i(k, whole_groups(p, n), p->dot_k);
+    clear_behind(p, p->right, at, groups, kir_mul_i(k, have, p->dot_k), p->width * p->dot_k);
+    if (p->dot_k > 1) clear_last_group(p, at, n);
     copy_panel(p, &q);
 }
 
@@ -231,5 +231,5 @@ void gemm_pack_left(struct gemm_kernel *p)
     if (p->static_m < 0)
         q.repeat = kir_mul_i(k, kir_div_i(k, kir_add_i(k, n, p->s.mr - 1), p->s.mr), p->s.mr);
     copy_panel(p, &q);
-    if (p->group > 1 && (p->static_k < 0 || p->static_k % p->group)) clear_terms(p, q.repeat ? q.repeat : n);
+    if (p->dot_k > 1 && (p->static_k < 0 || p->static_k % p->dot_k)) clear_terms(p, q.repeat ? q.repeat : n);
 }

@@ -137,6 +137,26 @@ void tile_steps(const struct tile *t, struct tile_in a, kval step, kval b, kval 
     }
 }
 
+void tile_run(const struct tile *t, const struct tile_run *r)
+{
+    struct kir *k = t->m->k;
+    struct tile_in a = r->a;
+    kval whole = r->exact ? r->n : kir_mul_i(k, kir_div_i(k, r->n, r->ku), r->ku);
+    for (u32 part = 0; part < (r->exact ? 1u : 2u); part++) {
+        i64 u = part ? 1 : r->ku, none;
+        kval from = part ? whole : kir_int(k, 0), to = part ? r->n : whole;
+        if (kir_is_const(k, kir_sub(k, to, from), &none) && none <= 0) continue;
+        kval i = kir_loop(k, KL_SERIAL, from, to, u);
+        for (i64 v = 0; v < u; v++) {
+            kval term = kir_add_i(k, i, v);
+            a.at = kir_add(k, r->a.at, kir_mul(k, term, r->a_step));
+            if (r->ask && !part && !v) r->ask(r->user, t, &a, i);
+            tile_step(t, &a, r->b, kir_add(k, r->b_at, kir_mul(k, term, r->b_step)));
+        }
+        kir_end(k);
+    }
+}
+
 /* Storing. */
 
 kval tile_temp_index(struct emit *m, value_id anchor, u32 c_axis, const kval *idx)

@@ -76,6 +76,18 @@ void tile_step(const struct tile *t, const struct tile_in *a, kval b, kval b_at)
 /* n steps, whose elements of the left operand lie `step` apart from a.at on, and of b behind each other from b_at on; ku of them in an iteration of
    a loop, the rest behind it. ku 0: all are written out. */
 void tile_steps(const struct tile *t, struct tile_in a, kval step, kval b, kval b_at, i64 n, i64 ku);
+/* Likewise for a number of steps that need not be known. */
+struct tile_run {
+    struct tile_in a;
+    kval a_step;           /* of the left operand, from one step to the next */
+    kval b, b_at, b_step;  /* right one */
+    kval n;                /* steps */
+    i64 ku;                /* of them in an iteration; those behind it are a loop of their own */
+    bool exact;            /* ku divides their number */
+    void (*ask)(void *user, const struct tile *t, const struct tile_in *a, kval i); /* prefetches in an iteration, before its first step, i; NULL: not */
+    void *user;
+};
+void tile_run(const struct tile *t, const struct tile_run *r);
 void tile_resume(const struct tile *t, const struct tile_out *o); /* accumulators begin with what an earlier tile left in o->temp */
 void tile_prefetch(const struct tile *t, const struct tile_out *o); /* asks for it */
 kval tile_full(const struct tile *t, const struct tile_out *o);   /* all its pixels exist? 0: always */
