@@ -191,11 +191,7 @@ static void operand_place(struct operand *s, kval number)
 
 void contract_place_at(struct contraction *p, kval batch, kval row, kval col)
 {
-    const u32 all[MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
-    const struct space *outer = &p->x.outer;
-    kval at[MAX_RANK] = {0};
-    space_split(p->m, outer, all, outer->n, batch, at);
-    space_index(p->m->k, outer, at, p->pos);
+    space_at(p->m, &p->x.outer, batch, p->pos);
     operand_place(&p->a, row);
     operand_place(&p->b, col);
 }

@@ -33,24 +33,8 @@ struct walk {             /* one task */
     struct band b;        /* first: the contraction's own */
     i64 block;            /* channels of a block of the input */
     i64 taps;             /* in all */
-    kval next;            /* elements from one block of channels to the next */
     kval lo[MAX_RANK], hi[MAX_RANK]; /* taps of an axis that lie inside: of the tile */
 };
-
-/* Strides of the input. */
-static void walk_input(struct walk *x)
-{
-    struct band *b = &x->b;
-    struct symtab *t = b->m->g->sym;
-    sym size = sym_const(t, x->block);
-    for (u32 a = b->c.rank; a-- > 2;) {
-        b->step[a] = emit_size(b->m, size);
-        size = sym_mul(t, size, b->c.in[a]);
-    }
-    x->next = emit_size(b->m, size);
-    sym blocks = sym_cdiv(t, b->c.in[1], sym_const(t, x->block));
-    b->step[0] = emit_size(b->m, sym_mul(t, size, blocks));
-}
 
 /* Packed weights: [group][block of outputs][taps, x last][block of inputs][input][nr*lanes]. */
 static kval pack_weights(struct walk *x)
@@ -95,12 +79,12 @@ static void channel_steps(struct walk *x, struct tile_in in, kval w_at)
     kval at = in.at, one = kir_int(k, 1);
     if (whole) {
         kval i = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, whole), 1);
-        in.at = kir_add(k, at, kir_mul(k, i, x->next));
+        in.at = kir_add(k, at, kir_mul(k, i, x->b.c_step));
         tile_steps(&b->t, in, one, b->wbuf, kir_add(k, w_at, kir_mul_i(k, i, size)), x->block, i64_min(b->s.ku, x->block));
         kir_end(k);
     }
     if (!rest) return;
-    in.at = kir_add(k, at, kir_mul_i(k, x->next, whole));
+    in.at = kir_add(k, at, kir_mul_i(k, x->b.c_step, whole));
     tile_steps(&b->t, in, one, b->wbuf, kir_add_i(k, w_at, whole * size), rest, i64_min(b->s.ku, rest));
 }
 
@@ -269,7 +253,7 @@ static void multiply(struct cpu_contraction *p, struct tile *t, const struct cpu
     kval y = e->at[CPU_Y], x_at = e->at[CPU_X], block = e->at[CPU_BLOCK];
     const struct conv *c = &b->c;
     struct pixels q = {.where = WHERE_INSIDE};
-    q.at = kir_mul(k, kir_mul_i(k, b->group, c->ic / x->block), x->next);
+    q.at = kir_mul(k, kir_mul_i(k, b->group, c->ic / x->block), x->b.c_step);
     for (u32 a = 0; a < c->rank; a++) {
         if (a == 1) continue;
         kval at = (i32)a == b->xa ? x_at : (i32)a == b->ya ? y : b->pos[a];
@@ -306,6 +290,6 @@ void blocked_emit(struct emit *m, const struct task *t, const struct caps *caps,
     for (u32 a = 2; a < c.rank; a++) x->taps *= c.k[a];
     x->b.wbuf = pack_weights(x);
     emit_args(m);
-    walk_input(x);
+    conv_in_place(&x->b);
     conv_emit(&x->b, t, caps);
 }

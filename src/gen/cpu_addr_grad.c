@@ -344,10 +344,6 @@ static void copy_block(struct cpu_contraction *p, const struct cpu_piece *e)
 
 /* Bands. */
 
-static sym bands_across(const struct band *b) { return b->s.tw ? sym_cdiv(b->m->g->sym, b->x_ext, b->x_tile) : sym_const(b->m->g->sym, 1); }
-
-static sym bands_down(const struct band *b) { return b->s.th ? sym_cdiv(b->m->g->sym, b->y_ext, b->y_tile) : sym_const(b->m->g->sym, 1); }
-
 static sym band_count(const struct work *w)
 {
     struct symtab *t = w->m->g->sym;
@@ -357,18 +353,10 @@ static sym band_count(const struct work *w)
 
 static void place_band(struct work *w, struct band *b, kval number)
 {
-    const u32 all[MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
-    struct emit *m = w->m;
-    struct kir *k = m->k;
-    kval at[MAX_RANK] = {0}, nx = emit_size(m, bands_across(b)), ny = emit_size(m, bands_down(b));
-    kval x = kir_mod(k, number, nx), y = kir_mod(k, kir_div(k, number, nx), ny);
-    kval xt = emit_size(m, b->x_tile), yt = emit_size(m, b->y_tile);
-    space_split(m, &w->q.outer, all, w->q.outer.n, kir_div(k, kir_div(k, number, nx), ny), at);
-    space_index(k, &w->q.outer, at, b->pos);
+    struct kir *k = w->m->k;
+    kval nx = emit_size(w->m, bands_across(b)), ny = emit_size(w->m, bands_down(b)), rows = kir_div(k, number, nx);
     b->group = w->group;
-    b->x0 = kir_mul(k, x, xt), b->y0 = kir_mul(k, y, yt);
-    b->x1 = kir_min(k, kir_add(k, b->x0, xt), emit_size(m, b->x_ext));
-    b->y1 = kir_min(k, kir_add(k, b->y0, yt), emit_size(m, b->y_ext));
+    band_place(b, &w->q.outer, kir_div(k, rows, ny), kir_mod(k, rows, ny), kir_mod(k, number, nx));
 }
 
 static void enter_band(struct cpu_contraction *p, kval number)

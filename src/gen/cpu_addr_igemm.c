@@ -71,23 +71,6 @@ struct walk {            /* one task */
     kval out[IGEMM_ROWS][MAX_RANK], exists[IGEMM_ROWS]; /* transposed: outputs of the tile's rows; 0: always */
 };
 
-/* Strides of the input where it lies. */
-static void walk_input(struct walk *w)
-{
-    struct band *b = &w->b;
-    struct symtab *t = b->m->g->sym;
-    const struct value *x = graph_value(b->m->g, b->c.x);
-    const struct shape room = value_room(x);
-    u32 order[MAX_RANK], n = layout_order(x->layout, x->shape.rank, order);
-    sym size = sym_const(t, 1);
-    while (n--) {
-        kval step = emit_size(b->m, size);
-        if (order[n] == 1) b->c_step = step;
-        else b->step[order[n]] = step;
-        size = sym_mul(t, size, room.dim[order[n]]);
-    }
-}
-
 /* Packed weights: [group][block of outputs][slice: block of inputs, tap of its axis][other taps][input][nr*lanes]; transposed ones have
    the phase's first tap of each axis in front of the slices, and the taps that it has of the axis as taps. */
 static kval pack_weights(struct walk *w)
@@ -323,6 +306,6 @@ void igemm_emit(struct emit *m, const struct task *t, const struct caps *caps, c
     w->b.wbuf = pack_weights(w);
     emit_args(m);
     emit_stream(m, s->nt);
-    walk_input(w);
+    conv_in_place(&w->b);
     conv_emit(&w->b, t, caps);
 }

@@ -72,7 +72,7 @@ static void multiply(struct cpu_contraction *c, struct tile *t, const struct cpu
     struct gemm_kernel *p = c->own;
     struct kir *k = p->m->k;
     i64 ku = p->s.ku, g = p->dot_k, all = p->static_k < 0 ? -1 : ceil_div(p->static_k, g), chunk = p->d.chunk ? 16 / g : all;
-    if (p->s.right == RIGHT_PLACE && !e->is_full) t->limit = kir_sub(k, p->n, o->c);
+    t->limit = p->limit;
     p->run.n = kir_div_i(k, kir_add_i(k, c->len, g - 1), g), p->run.ku = ku;
     p->run.exact = ku == 1 || (p->s.bk / g % ku == 0 && chunk >= 0 && chunk % ku == 0 && all >= 0 && all % ku == 0);
     p->run.ask = ask, p->run.user = p, p->piece = *e;
@@ -152,6 +152,7 @@ static void find(struct cpu_contraction *c, const struct cpu_piece *e)
     p->run = (struct tile_run){.b = p->right};
     p->run.a = left_of(p, e, p->px, &p->run.a_step);
     p->run.b_at = right_of(p, e, &p->run.b_step);
+    p->limit = p->s.right == RIGHT_PLACE && !e->is_full ? kir_sub(p->m->k, p->n, kir_mul_i(p->m->k, e->at[CPU_BLOCK], p->width)) : 0;
 }
 
 static void enter_block(struct cpu_contraction *c, const struct cpu_piece *e) { gemm_pack_right(c->own, e->at[CPU_BLOCK]); }
@@ -252,7 +253,6 @@ static void open_grid(struct gemm_kernel *p)
     struct emit *m = p->m;
     struct kir *k = m->k;
     struct symtab *st = m->g->sym;
-    u32 group[MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
     struct gemm *x = &p->x;
     sym mr = sym_const(st, p->s.mr), one = sym_const(st, 1), parts = sym_const(st, p->s.split_k);
     sym blocks = sym_cdiv(st, x->n, sym_const(st, p->width)), tiles = sym_cdiv(st, x->m, mr);
@@ -263,11 +263,9 @@ static void open_grid(struct gemm_kernel *p)
         kir_grid(k, emit_size(m, sym_mul(st, parts, space_count(&x->outer, st, 0, x->outer.n))));
     kval gm =
         kir_grid(k, emit_size(m, p->d.mb ? sym_cdiv(st, tiles, sym_const(st, p->d.mb)) : one));
-    kval at[MAX_RANK] = {0};
     p->n_blocks = emit_size(m, blocks), p->n = emit_size(m, x->n), p->k = emit_size(m, x->k);
     p->part = kir_mod_i(k, gb, p->s.split_k);
-    space_split(m, &x->outer, group, x->outer.n, kir_div_i(k, gb, p->s.split_k), at);
-    space_index(k, &x->outer, at, p->pos);
+    space_at(m, &x->outer, kir_div_i(k, gb, p->s.split_k), p->pos);
     p->m0 = kir_mul(k, gm, emit_size(m, rows));
     p->m1 = kir_min(k, kir_add(k, p->m0, emit_size(m, rows)), emit_size(m, x->m));
     open_arrays(p, rows);

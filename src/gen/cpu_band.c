@@ -363,28 +363,34 @@ void band_alloc(struct band *b)
     if (b->t.leaf == &tile_terms) b->t.collected = kir_alloc(k, KS_WORK, b->type, 1, kir_int(k, tile_collected_size(&b->t)));
 }
 
+sym bands_across(const struct band *b) { return b->s.tw ? sym_cdiv(b->m->g->sym, b->x_ext, b->x_tile) : sym_const(b->m->g->sym, 1); }
+
+sym bands_down(const struct band *b) { return b->s.th ? sym_cdiv(b->m->g->sym, b->y_ext, b->y_tile) : sym_const(b->m->g->sym, 1); }
+
+void band_place(struct band *b, const struct space *outer, kval row, kval y, kval x)
+{
+    struct emit *m = b->m;
+    struct kir *k = m->k;
+    kval xt = emit_size(m, b->x_tile), yt = emit_size(m, b->y_tile);
+    space_at(m, outer, row, b->pos);
+    b->x0 = kir_mul(k, x, xt), b->y0 = kir_mul(k, y, yt);
+    b->x1 = kir_min(k, kir_add(k, b->x0, xt), emit_size(m, b->x_ext));
+    b->y1 = kir_min(k, kir_add(k, b->y0, yt), emit_size(m, b->y_ext));
+}
+
 kval band_open(struct band *b, i64 parts)
 {
     struct emit *m = b->m;
     struct kir *k = m->k;
     struct symtab *t = m->g->sym;
     struct space outer = outer_space(b);
-    u32 group[MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
-    sym one = sym_const(t, 1), nx = b->s.tw ? sym_cdiv(t, b->x_ext, b->x_tile) : one;
-    sym ny = b->s.th ? sym_cdiv(t, b->y_ext, b->y_tile) : one;
+    i64 phases = i64_max(1, b->c.phases);
     kval part = kir_grid(k, kir_int(k, parts));
     kval row = kir_grid(k, emit_size(m, space_count(&outer, t, 0, outer.n)));
-    i64 phases = i64_max(1, b->c.phases);
-    kval tile = kir_grid(k, emit_size(m, scaled(t, sym_mul(t, ny, nx), phases)));
+    kval tile = kir_grid(k, emit_size(m, scaled(t, sym_mul(t, bands_down(b), bands_across(b)), phases)));
+    kval n_x = emit_size(m, bands_across(b));
     b->phase = kir_mod_i(k, tile, phases), tile = kir_div_i(k, tile, phases);
-    kval at[MAX_RANK] = {0}, n_x = emit_size(m, nx), xt = emit_size(m, b->x_tile),
-         yt = emit_size(m, b->y_tile);
-    space_split(m, &outer, group, outer.n, row, at);
-    space_index(k, &outer, at, b->pos);
-    b->x0 = kir_mul(k, kir_mod(k, tile, n_x), xt);
-    b->y0 = kir_mul(k, kir_div(k, tile, n_x), yt);
-    b->x1 = kir_min(k, kir_add(k, b->x0, xt), emit_size(m, b->x_ext));
-    b->y1 = kir_min(k, kir_add(k, b->y0, yt), emit_size(m, b->y_ext));
+    band_place(b, &outer, row, kir_div(k, tile, n_x), kir_mod(k, tile, n_x));
     band_alloc(b);
     return part;
 }

@@ -49,13 +49,16 @@ void band_init(struct band *b, struct emit *m, const struct conv *c, const struc
 void band_layout(struct band *b);              /* sizes and strides of the scratch band */
 /* Opens the grid (closed by three kir_end): its parts, pixels outside the tile, bands with their phases. Returns the number of the part. */
 kval band_open(struct band *b, i64 parts);
+sym bands_across(const struct band *b);         /* numbers of bands */
+sym bands_down(const struct band *b);
+void band_place(struct band *b, const struct space *outer, kval row, kval y, kval x); /* goes to a band: part of band_open */
 void band_alloc(struct band *b);               /* its arrays; part of band_open */
 void band_fill(struct band *b);
 struct tile_out band_target(struct band *b, kval y, kval x); /* channels are the caller's */
 static inline bool is_tile_axis(const struct band *b, u32 a) { return (i32)a == b->xa || (i32)a == b->ya; }
 
 /* cpu_conv.c: convolutions as contractions; cpu_addr_*.c walk over their terms */
-void conv_in_place(struct band *b);                   /* instead of band_layout: pixels are read where they lie */
+void conv_in_place(struct band *b);                   /* instead of band_layout: pixels are read where they lie, in any layout (c_step: of a block of channels) */
 void conv_emit(struct band *b, const struct task *t, const struct caps *caps); /* behind emit_args and the strides: all of the kernel */
 void conv_walk(struct band *b, kval from, kval to);   /* all tiles of the iteration, b->group is set, blocks of output channels from..to-1 */
 /* For addressings, whose own is the band. */

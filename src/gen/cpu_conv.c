@@ -8,17 +8,17 @@
 // Dims: n, spatial axes 2.., output channels split in blocks of nr vectors, taps, input channels.
 #include "gen/cpu_band.h"
 
-/* Strides of the input where it lies, channels last. */
 void conv_in_place(struct band *b)
 {
     struct symtab *t = b->m->g->sym;
-    const struct shape room = value_room(graph_value(b->m->g, b->c.x));
-    sym size = room.dim[1];
-    b->c_step = kir_int(b->m->k, 1);
-    for (u32 a = b->c.rank; a-- > 0;) {
-        if (a == 1) continue;
-        b->step[a] = emit_size(b->m, size);
-        size = sym_mul(t, size, b->c.in[a]);
+    const struct value *x = graph_value(b->m->g, b->c.x);
+    const struct shape room = value_room(x);
+    u32 order[MAX_RANK], n = layout_order(x->layout, x->shape.rank, order);
+    sym block = sym_const(t, layout_block(x->layout)), size = block;
+    while (n--) {
+        u32 a = order[n];
+        *(a == 1 ? &b->c_step : &b->step[a]) = emit_size(b->m, size);
+        size = sym_mul(t, size, a == 1 ? sym_cdiv(t, room.dim[a], block) : room.dim[a]);
     }
 }
 

@@ -60,6 +60,7 @@ struct gemm_kernel {
     struct cpu_piece piece; /* being computed */
     struct tile_run run; /* its terms of the pass */
     kval px[64];         /* of its rows */
+    kval limit;          /* columns that the right operand has, where it is not padded */
     bool left_by_terms;  /* packed left operand: [tile][term][row], else [row][term] */
     kval pitch;          /* of the latter */
 };

@@ -149,6 +149,7 @@ void space_index(struct kir *k, const struct space *s, const kval *at, kval idx[
 sym space_count(const struct space *s, struct symtab *t, u32 from, u32 to); /* product of extents of groups from..to-1 */
 /* Row number (groups listed, row-major) -> one index per listed group. */
 void space_split(struct emit *m, const struct space *s, const u32 *group, u32 n, kval row, kval at[MAX_RANK]);
+void space_at(struct emit *m, const struct space *s, kval number, kval idx[MAX_RANK]); /* position number -> index, of all groups */
 u32 layout_order(enum layout l, u32 rank, u32 order[MAX_RANK]); /* axes, outermost in memory first; returns rank */
 
 /* What one evaluation of v costs when the axis of a group is a vector: found by emitting it into a kernel that is thrown away. */

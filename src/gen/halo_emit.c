@@ -51,8 +51,6 @@ static void open_grid(struct halo *h)
     struct symtab *t = m->g->sym;
     const struct conv *c = &h->q->c;
     struct space outer = conv_outer(c);
-    u32 list[MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
-    kval at[MAX_RANK] = {0};
     sym one = sym_const(t, 1),
         n = sym_mul(t, space_count(&outer, t, 0, outer.n), sym_const(t, h->p->groups * split_k_of(h)));
     sym ny = c->ya < 0 ? one : sym_cdiv(t, c->out[c->ya], sym_const(t, h->p->ty));
@@ -62,8 +60,7 @@ static void open_grid(struct halo *h)
     h->share = kir_mod_i(k, o, split_k_of(h));
     o = kir_div_i(k, o, split_k_of(h));
     h->group = kir_mod_i(k, o, h->p->groups);
-    space_split(m, &outer, list, outer.n, kir_div_i(k, o, h->p->groups), at);
-    space_index(k, &outer, at, h->pos);
+    space_at(m, &outer, kir_div_i(k, o, h->p->groups), h->pos);
     h->block = halo_up_open(h, kir_mod_i(k, x, h->p->n_out));
     h->x0 = kir_mul_i(k, kir_div_i(k, x, h->p->n_out), h->p->tx);
     h->y0 = kir_mul_i(k, y, h->p->ty);

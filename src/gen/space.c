@@ -163,6 +163,14 @@ void space_split(struct emit *m, const struct space *s, const u32 *group, u32 n,
     }
 }
 
+void space_at(struct emit *m, const struct space *s, kval number, kval idx[MAX_RANK])
+{
+    const u32 all[MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
+    kval at[MAX_RANK] = {0};
+    space_split(m, s, all, s->n, number, at);
+    space_index(m->k, s, at, idx);
+}
+
 /* Reads from arguments in what was emitted. */
 static void count_reads(struct probe *p, const struct kir *k)
 {
