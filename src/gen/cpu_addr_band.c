@@ -196,17 +196,26 @@ static u32 open_columns(struct cpu_contraction *p)
     return 3;
 }
 
-static void conv_emit_columns(struct emit *m, const struct task *t, const struct caps *caps, const struct conv_sched *s, i64 tx,
-                              const struct tile_leaf *leaf, const struct cpu_addressing *address, kval (*pack)(struct band *b))
+struct columns {
+    const struct tile_leaf *leaf;
+    enum conv_stage stage;
+    struct cpu_addressing address;
+    kval (*pack)(struct band *b);
+};
+
+static void emit_columns(struct emit *m, const struct task *t, const struct caps *caps, const struct conv_sched *own, const struct columns *x)
 {
     struct band *b = arena_new(m->arena, struct band);
+    struct conv_sched s = *own;
     struct conv c;
     conv_of(&c, t);
-    band_init(b, m, &c, caps, s);
+    bool along_x = x->leaf == &tile_rows;
+    s.tx = conv_lanes(&c, caps) * (along_x ? own->xv : 1), s.nr = 1, s.stage = x->stage;
+    band_init(b, m, &c, caps, &s);
     b->c.by_rows = false; /* leaves store along x */
-    b->t.tx = tx, b->t.nr = c.oc, b->t.leaf = leaf, b->t.bias = c.b;
-    b->per = 1, b->width = c.oc, b->n_blocks = 1, b->address = address;
-    b->wbuf = pack(b);
+    b->t.tx = along_x ? own->xv : own->tx, b->t.nr = c.oc, b->t.leaf = x->leaf, b->t.bias = c.b;
+    b->per = 1, b->width = c.oc, b->n_blocks = 1, b->address = &x->address;
+    b->wbuf = x->pack(b);
     emit_args(m);
     band_layout(b);
     conv_emit(b, t, caps);
@@ -244,12 +253,9 @@ static void multiply_planes(struct cpu_contraction *p, struct tile *t, const str
 
 void conv_emit_planes(struct emit *m, const struct task *t, const struct caps *caps, const struct conv_sched *s)
 {
-    static const struct cpu_addressing planes = {.open = open_columns, .target = conv_target, .multiply = multiply_planes};
-    struct conv_sched band = *s;
-    struct conv c;
-    conv_of(&c, t);
-    band.tx = s->xv * conv_lanes(&c, caps), band.nr = 1, band.stage = STAGE_PLANES;
-    conv_emit_columns(m, t, caps, &band, s->xv, &tile_rows, &planes, pack_planes);
+    static const struct columns planes = {
+        &tile_rows, STAGE_PLANES, {.open = open_columns, .target = conv_target, .multiply = multiply_planes}, pack_planes};
+    emit_columns(m, t, caps, s, &planes);
 }
 
 /* Taps, then vectors of channels. */
@@ -307,10 +313,7 @@ static void collect(struct cpu_contraction *p, const struct tile *t, const struc
 
 void conv_emit_vectors(struct emit *m, const struct task *t, const struct caps *caps, const struct conv_sched *s)
 {
-    static const struct cpu_addressing vectors = {.open = open_vectors, .target = conv_target, .multiply = multiply_vectors, .take = collect};
-    struct conv_sched band = *s;
-    struct conv c;
-    conv_of(&c, t);
-    band.tx = conv_lanes(&c, caps), band.nr = 1, band.stage = STAGE_PIXELS;
-    conv_emit_columns(m, t, caps, &band, s->tx, &tile_terms, &vectors, pack_vectors);
+    static const struct columns vectors = {
+        &tile_terms, STAGE_PIXELS, {.open = open_vectors, .target = conv_target, .multiply = multiply_vectors, .take = collect}, pack_vectors};
+    emit_columns(m, t, caps, s, &vectors);
 }
