@@ -272,7 +272,7 @@ static void test_layers(void **state)
             fprintf(stderr, "%s %lld to %lld: %.*s\n", x->op, (long long)x->ic, (long long)x->oc, (int)text.n, text.p);
             buf_release(&text);
         }
-        assert_true(c.gen == family(0) || c.gen == family(1));
+        assert_true(c.gen == family(0) || c.gen == family(1) || x->k == 1); /* without taps, an implicit GEMM reads no more */
         if (x->groups > 1) assert_true(c.gen == family(0) && value_of(&c, "tc") * value_of(&c, "rc") > x->oc / x->groups);
         if (x->size == 7 && x->k == 3 && c.gen == family(0)) assert_true(value_of(&c, "split_k") > 1);
         fixture_close(&b);

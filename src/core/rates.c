@@ -120,7 +120,15 @@ enum rate_op rate_op_mma(enum dtype operand)
     return operand == DT_F16 ? RATE_MMA_F16 : operand == DT_BF16 ? RATE_MMA_BF16 : operand == DT_TF32 ? RATE_MMA_TF32 : RATE_MMA_F32;
 }
 
-/* One workgroup has a multiprocessor, of about 400 GFLOP/s, to itself; matrix units are eight times as fast as vectors. */
+/* Of matrix units, in multiples of vectors' multiply-adds. */
+static double mma_speed(enum dtype operand)
+{
+    if (dtype_is_int(operand)) return 16;
+    return operand == DT_TF32 ? 4 : operand == DT_F32 ? 2 : 8;
+}
+
+/* One workgroup has a multiprocessor, of about 400 GFLOP/s, to itself. Shared memory, and the first cache, move a word for a quarter of the threads
+   that multiply and add in a cycle, half of them where subgroups have 64 threads; the cache that multiprocessors share is twice as fast as memory. */
 static void assume_gpu(struct rates *r, const struct caps *c)
 {
     struct str rest = str_of(c->matrix);
@@ -128,9 +136,9 @@ static void assume_gpu(struct rates *r, const struct caps *c)
     double flops = 1e9 * (c->gflops ? c->gflops : 4000), dram = 1e9 * (c->gbps ? c->gbps : 100), n = fmax(1, floor(flops / 4e11));
     r->ops[RATE_FMA_F32] = rate_of(flops / n, n);
     if (c->has_f64) r->ops[RATE_FMA_F64] = rate_of(flops / n / 2, n);
-    while (caps_matrix_next(&rest, &m)) r->ops[rate_op_mma(m.a)] = rate_of(8 * flops / n, n);
-    assume_level(&r->memory[RATE_L1], 16 * dram / n, n, 30e-9);
-    assume_level(&r->memory[RATE_L2], 4 * dram / n, n, 200e-9);
+    while (caps_matrix_next(&rest, &m)) r->ops[rate_op_mma(m.a)] = rate_of(mma_speed(m.a) * flops / n, n);
+    assume_level(&r->memory[RATE_L1], flops / 2 / n * (c->subgroup >= 64 ? 2 : 1), n, 30e-9);
+    assume_level(&r->memory[RATE_L2], 2 * dram / n, n, 200e-9);
     assume_level(&r->memory[RATE_L3], 2 * dram / n, n, 300e-9);
     assume_level(&r->memory[RATE_DRAM], dram / n, n, 500e-9);
     r->memory[RATE_DRAM].write = r->nt_write = rate_of(dram / n, n);

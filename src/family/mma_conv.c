@@ -217,20 +217,17 @@ static bool match(const struct gen_problem *p)
     return false;
 }
 
-/* Fragments are loaded at about the cost of six multiply-adds per 16 bytes of a thread; matrix
-   units are eight times as fast with sums of f32, twice that with shorter ones, twice as fast with
-   operands of f32. */
+/* Every subgroup loads its fragments of both operands, of the weights from shared memory or from the packed array. */
 static double predict(const struct gen_problem *p, const struct sched *s)
 {
     const struct view *w = p->facts;
-    bool is_short = w->l.t.c.dtype == DT_F16, is_long = w->l.t.a.dtype == DT_F32;
-    double fma = (double)(w->v.m * w->v.n * w->v.k * w->v.sgm * w->v.sgn);
-    double a = (double)(w->v.sgm * w->v.m * w->v.k), b = (double)(w->v.sgn * w->v.n * w->v.k);
-    struct halo_cost x = {.rate = is_short ? 14 : is_long ? 2 : 8, .regs = registers(w)};
-    x.chains = 8 * (double)(w->v.sgm * w->v.sgn);
-    x.loads = 0.75 * (a + b * (w->p.s.weights ? 1 : 1.5)) / fma;
-    if (x.regs > 220) x.rate /= 3;
-    return halo_plan_seconds(&w->p, p->c, &x, p->var);
+    double size = (double)dtype_size(w->l.t.a.dtype), fma = (double)(w->v.m * w->v.n * w->v.k * w->v.sgm * w->v.sgn);
+    double a = (double)(w->v.sgm * w->v.m * w->v.k), b = (double)(w->v.sgn * w->v.n * w->v.k) * (w->p.s.weights ? 1 : 1.5);
+    struct wg_facts f = halo_plan_facts(&w->p, p->var);
+    f.op = rate_op_mma(w->l.t.a.dtype), f.op_rate = w->l.t.c.dtype == DT_F16 ? MMA_SHORT_SUMS : 1;
+    f.regs = registers(w), f.ilp = 8 * (double)(w->v.sgm * w->v.sgn);
+    f.step.moved += f.step.fmas * size * (a + b) / fma;
+    return wg_seconds(p, &f);
 }
 
 /* Subgroups and fragments: wgm, wgn, sgm, sgn. */

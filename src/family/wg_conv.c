@@ -17,7 +17,7 @@
 #include <string.h>
 
 enum { STAGE_NONE, STAGE_INPUT, STAGE_ALL };
-enum { MAX_CELLS = 64, MAX_READ = 4, MAX_UNROLLED = 128, LEAST = 16 /* threads */ };
+enum { MAX_CELLS = 64, MAX_READ = 4, MAX_UNROLLED = 128, LEAST = 16 /* threads */, LOAD = 6 /* bytes that a load of 16 bytes moves, which some threads share */ };
 
 // clang-format off
 #define PARAMS(P)                                                                                                \
@@ -187,69 +187,55 @@ static bool legal(const struct gen_problem *p, const struct sched *s)
     return (is_worth_trying(w) || is_least(&w->q, s)) && is_possible(w, p->c);
 }
 
-/* Loads of a thread per multiply-add, in multiply-adds: a load of 16 bytes that threads share costs
-   about six, a conversion to the type of the arithmetic one. */
-static double loads_of(const struct view *w)
+/* Of a thread per multiply-add: loads of 16 bytes that threads share, conversions to the type of the arithmetic, loops over taps. */
+static struct wg_work loads_of(const struct view *w)
 {
     enum dtype type = graph_value(w->q.c.g, w->q.c.w)->dtype;
-    double pixels = (double)(w->v.rx * w->v.ry), cv = (double)w->p.s.deep, rc = (double)w->v.rc;
+    double pixels = (double)(w->v.rx * w->v.ry), cv = (double)w->p.s.deep, rc = (double)w->v.rc, fmas = pixels * rc * cv;
     double weights = cv * (double)ceil_div(w->v.rc * dtype_size(type), 16) * (w->p.s.weights ? 1 : 1.5);
     double x = pixels * (double)ceil_div(w->p.s.deep * dtype_size(w->p.cell), 16) * (w->p.s.input ? 1 : 12);
     double casts = (type == w->p.type ? 0 : rc * cv) + (w->p.cell == w->p.type ? 0 : pixels * cv);
-    return (6 * (weights + x) + casts) / (pixels * rc * cv);
+    return (struct wg_work){.instructions = (weights + x + casts) / fmas + (w->v.unroll ? 0 : 0.1), .moved = LOAD * (weights + x) / fmas};
 }
 
 static double predict(const struct gen_problem *p, const struct sched *s)
 {
     const struct view *w = p->facts;
     double pixels = (double)(w->v.rx * w->v.ry), rc = (double)w->v.rc;
-    struct halo_cost x = {.loads = loads_of(w), .rate = 1, .chains = pixels * rc};
-    x.regs = pixels * (rc + (double)w->p.s.deep) + rc + 30;
-    if (w->p.s.pipe != PIPE_NONE) x.regs += 4 * (double)halo_plan_copies(&w->p);
-    if (x.regs > 220) x.rate = 0.4; /* spilled */
-    if (!w->v.unroll) x.loads += 0.1;
-    return halo_plan_seconds(&w->p, p->c, &x, p->var);
+    const struct wg_work loads = loads_of(w);
+    struct wg_facts f = halo_plan_facts(&w->p, p->var);
+    f.regs = pixels * (rc + (double)w->p.s.deep) + rc + (w->p.s.pipe != PIPE_NONE ? 4 * (double)halo_plan_copies(&w->p) : 0) + WG_ADDRESSES;
+    f.ilp = pixels * rc;
+    f.step.instructions += f.step.fmas * loads.instructions, f.step.moved += f.step.fmas * loads.moved;
+    return wg_seconds(p, &f);
 }
 
-/* Splits of K where all is copied, which few tiles of many channels want. */
-static void try_splits(const struct gen_problem *p, struct sched s, double *best, struct sched *out)
+/* Can threads, tile and block be these? */
+static bool may_begin(const void *problem, const struct sched *s, u32 n)
 {
-    for (u32 i = 0; i < (s.v[P_stage] == STAGE_ALL ? param[P_split_k].n : 1); i++) {
-        s.v[P_split_k] = param[P_split_k].values[i];
-        gen_try(p, &s, best, out);
-    }
+    const struct gen_problem *p = problem;
+    const struct params v = params_of(s);
+    if (n == P_px + 1) return v.threads <= p->c->max_group && v.threads % (v.tc * v.px) == 0;
+    return n <= P_ry || is_sensible(p->c, v);
 }
 
-/* Register tiles: channels, pixels of a row, rows. */
-static const i32 tiles[][3] = {{8, 4, 2}, {8, 2, 2}, {4, 4, 2}, {4, 2, 2}, {8, 4, 1}, {4, 4, 1},
-                               {8, 1, 1}, {4, 2, 1}, {4, 1, 1}, {2, 2, 1}, {1, 4, 2}, {1, 1, 1}};
-
+/* Threads, tile and block first, the rest from there. */
 static void initial(const struct gen_problem *p, struct sched *out)
 {
-    const struct view *w = p->facts;
-    double best = 0;
-    for (u32 i = 0; i < countof(tiles) * param[P_threads].n * param[P_tc].n * param[P_px].n; i++) {
-        u32 j = i / countof(tiles), shape = i % countof(tiles);
-        struct sched s = {.v = {[P_threads] = param[P_threads].values[j % param[P_threads].n],
-                                [P_rc] = tiles[shape][0],
-                                [P_rx] = tiles[shape][1],
-                                [P_ry] = tiles[shape][2],
-                                [P_split_k] = 1}};
-        j /= param[P_threads].n;
-        s.v[P_tc] = param[P_tc].values[j % param[P_tc].n], s.v[P_px] = param[P_px].values[j / param[P_tc].n];
-        for (u32 b = 0; b < param[P_bk].n; b++)
-            for (u32 k = 0; k < 8; k++) {
-                s.v[P_bk] = param[P_bk].values[b], s.v[P_out] = k & 1, s.v[P_pipe] = k >> 1 & 1;
-                s.v[P_stage] = k >> 2 & 1 ? STAGE_ALL : STAGE_INPUT;
-                try_splits(p, s, &best, out);
-            }
-    }
     static const u32 along[] = {P_tc, P_px, P_ry};
-    for (u32 i = 0; !best && i < countof(along); i++) {
+    const struct view *w = p->facts;
+    const struct gen_search q = {param, 0, N_PARAM, gen_cost, p}, tile = {param, 0, P_bk + 1, gen_cost, p};
+    double best = 0;
+    for (u32 i = 0; i < 4; i++) {
+        struct sched s = {.v = {[P_stage] = i & 1 ? STAGE_ALL : STAGE_INPUT, [P_out] = (i32)i >> 1, [P_split_k] = 1}};
+        if (gen_best_below(&tile, may_begin, &s)) gen_try(p, &s, &best, out);
+    }
+    for (u32 i = 0; i < countof(along) && best <= 0; i++) {
         struct sched s = least_sched(&w->q, along[i]);
         gen_try(p, &s, &best, out);
     }
     assert(best > 0);
+    gen_descend_pairs(&q, out);
 }
 
 const struct gen gen_wg_conv = {

@@ -141,24 +141,16 @@ static bool legal(const struct gen_problem *p, const struct sched *s)
     return (window_plan_is_least(w) || (w->v.threads != WINDOW_LEAST && is_worth_trying(w))) && is_possible(w, p->c);
 }
 
-/* What a thread does, in multiply-adds: a load with its tests about eight, four without. */
-static double thread_work(const struct window_plan *w)
+static double predict(const struct gen_problem *q, const struct sched *s)
 {
+    const struct facts *x = q->facts;
+    const struct window_plan *w = &x->w;
     const struct halo_plan *p = &w->p;
-    double taps = (double)p->taps, cells = (double)(w->v.ry * w->v.rx), rc = (double)w->v.rc;
-    double loops = taps / (double)(w->y.taps * w->x.taps);
-    double vec = (double)ceil_div(w->v.rc * dtype_size(graph_value(p->q->c.g, p->q->c.x)->dtype), 16);
-    double loads = loops * (double)(w->y.size * w->x.size) * ((w->v.inner ? 4 : 8) + 2 * vec);
-    double weights = taps * (2 + vec), out = cells * (vec * (w->v.out ? 8 : 4) + 2);
-    double work = taps * cells * rc + loads + weights + out + 4 * loops + 20;
-    double regs = cells * rc + (double)(w->y.taps * w->x.taps) * rc + 30;
-    return regs > 200 ? 2.5 * work : work;
-}
-
-static double predict(const struct gen_problem *p, const struct sched *s)
-{
-    const struct facts *x = p->facts;
-    return window_plan_seconds(&x->w, p->c, thread_work(&x->w), p->var);
+    double taps = (double)p->taps, cells = (double)(w->v.ry * w->v.rx), rc = (double)w->v.rc, written = (double)(w->y.taps * w->x.taps);
+    double bytes = rc * (double)dtype_size(graph_value(p->q->c.g, p->q->c.x)->dtype), loads = taps / written * (double)(w->y.size * w->x.size);
+    struct wg_work thread = {.fmas = taps * cells * rc, .moved = (loads + taps + cells) * bytes};
+    thread.instructions = loads * (w->v.inner ? 6 : 10) + taps * 3 + cells * (w->v.out ? 10 : 6) + 4 * taps / written + 20; /* a load with its tests */
+    return window_plan_seconds(q, w, &thread, cells * rc + written * rc + WG_ADDRESSES);
 }
 
 const struct gen gen_wg_conv_dw = {

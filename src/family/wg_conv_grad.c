@@ -79,12 +79,19 @@ static i64 stages_of(struct params v) { return v.pipe == PIPE_DOUBLE ? 2 : 1; }
 
 static i64 copied(struct params v, i64 block) { return ceil_div(block * v.bk, threads_of(v)); }
 
+static i64 registers_of(struct params v)
+{
+    return v.tm * v.tn + v.tm + v.tn + (v.pipe ? copied(v, rows_of(v)) + copied(v, columns_of(v)) : 0);
+}
+
+static i64 shared_bytes(const struct view *w, struct params v)
+{
+    return stages_of(v) * v.bk * (rows_of(v) + columns_of(v) + 2 * PAD) * w->size;
+}
+
 static bool fits_pipe(const struct view *w, const struct caps *c, struct params v)
 {
-    i64 held = v.pipe ? copied(v, rows_of(v)) + copied(v, columns_of(v)) : 0;
-    i64 lines = rows_of(v) + columns_of(v) + 2 * PAD;
-    return wg_has_registers(c, threads_of(v), v.tm * v.tn + v.tm + v.tn + held) &&
-           wg_is_legal(c, threads_of(v), stages_of(v) * v.bk * lines * w->size);
+    return wg_has_registers(c, threads_of(v), registers_of(v)) && wg_is_legal(c, threads_of(v), shared_bytes(w, v));
 }
 
 static bool fits(const struct view *w, const struct caps *c, struct params v, u32 p)
@@ -137,18 +144,18 @@ static bool worth(const struct gen_problem *p, const struct sched *s, u32 n)
     return fits(p->facts, p->c, v, n - 1) && is_worth(p->facts, p->c, v, n - 1);
 }
 
-/* Finding an element costs some twenty operations before it is copied. */
-static double seconds(const struct view *w, const struct caps *c, struct params v, const i64 *var)
+static double predict(const struct gen_problem *p, const struct sched *s)
 {
-    i64 bm = rows_of(v), bn = columns_of(v);
-    struct blocking s = blocking_of(&v);
-    double tm = (double)v.tm, tn = (double)v.tn;
-    double work = 1 + (tm / (double)i64_min(4, v.tm) + tn / (double)i64_min(4, v.tn)) * 4 / (tm * tn);
-    work += 20 * (double)(bm + bn) / (double)(bm * bn);
-    return blocking_seconds(&w->s.x, c, &s, work, var);
+    enum { FIND = 20 /* instructions that find an element of either operand */ };
+    const struct view *w = p->facts;
+    const struct params v = params_of(s);
+    const struct blocking b = blocking_of(&v);
+    double reads = (double)(v.bk * b.threads * (v.tm / i64_min(4, v.tm) + v.tn / i64_min(4, v.tn)));
+    struct wg_facts f = blocking_facts(&w->s.x, &b, FIND, FIND, p->var);
+    f.regs = (double)registers_of(v) + WG_ADDRESSES, f.shared_bytes = shared_bytes(w, v);
+    f.step.instructions += reads, f.step.moved += 4 * reads;
+    return wg_seconds(p, &f);
 }
-
-static double predict(const struct gen_problem *p, const struct sched *s) { return seconds(p->facts, p->c, params_of(s), p->var); }
 
 static void initial(const struct gen_problem *p, struct sched *out)
 {

@@ -5,11 +5,13 @@
 // the right family for pointwise tasks, views, layout changes, resizing and small windows.
 // Reductions and products are recomputed per element by their operators' own loops. What is not
 // computed element by element (scatter, top-k) is left to `elementwise`.
-#include "gen/gen.h"
+#include "gen/wg_cost.h"
+
+#include <math.h>
 
 enum {
-    BUSY_THREADS = 16384, /* that keep a device busy */
-    MAX_PIECE = 32,       /* bytes */
+    MAX_PIECE = 32, /* bytes */
+    INSTRUCTIONS = 2, /* for an operation: half of them are none of the arithmetic */
 };
 
 // clang-format off
@@ -110,19 +112,18 @@ static double efficiency(const struct task *t, value_id out, struct params v, co
 static double predict(const struct gen_problem *p, const struct sched *s)
 {
     const struct task *t = p->t;
-    const struct caps *c = p->c;
     const i64 *var = p->var;
     const struct graph *g = &t->g;
+    const struct params w = params_of(s);
     double bytes = 0, seconds = 0;
     for (u32 i = 0; i < g->input.n; i++) bytes += gen_bytes(g, g->input.v[i], var);
     for (u32 i = 0; i < g->output.n; i++) {
         value_id v = g->output.v[i];
-        double n = gen_count(g, v, var), work = gen_work(t, v, var);
-        double share = n / (double)(s->v[P_vec] * s->v[P_rep]) / BUSY_THREADS;
-        double busy = share < 1 && share > 0 ? share : 1;
-        bytes += gen_bytes(g, v, var);
-        seconds += 3e-6 + n * work / (0.2 * gen_flop_rate(c) * busy) +
-                   bytes / (gen_byte_rate(c) * efficiency(t, v, params_of(s), var) * (0.2 + 0.8 * busy));
+        double n = gen_count(g, v, var), all = bytes + gen_bytes(g, v, var), each = (double)(w.vec * w.rep * w.threads);
+        struct wg_facts f = {.workgroups = ceil(n / each), .threads = w.threads, .ilp = (double)(w.vec * w.rep)};
+        f.step = (struct wg_work){.instructions = each * INSTRUCTIONS * gen_work(t, v, var), .moved = all / f.workgroups, .barriers = w.stage};
+        f.bytes = all / efficiency(t, v, w, var);
+        seconds += wg_seconds(p, &f);
         bytes = 0;
     }
     return seconds;

@@ -235,22 +235,22 @@ static bool legal(const struct gen_problem *p, const struct sched *s)
 static bool analyze(const struct gen_problem *p) { return filter_work_analyze(p, OP_FILTER); }
 
 /* Weights once from memory, for every block of channels again. */
-static double seconds(const struct work *w, const struct caps *caps, const i64 *var)
+static double predict(const struct gen_problem *p, const struct sched *s)
 {
+    const struct work *w = p->facts;
     const struct filtering *q = &w->f.q;
     const struct filter_tile *t = &w->f.t;
     double passes = (double)ceil_div(q->channels, w->block), c = (double)q->channels + passes * (double)t->ones, ry = (double)t->ry;
     double addresses = q->f.splat ? 4 : 1, tap = passes * (addresses + filter_tile_moving(t, q->side)) + c * (double)t->vec;
-    struct wg_load l = {.threads = t->threads, .groups = filter_tile_groups(t, var), .barriers = t->halo ? 2 : 0};
+    struct wg_facts f = {.threads = t->threads, .workgroups = filter_tile_groups(t, p->var), .step = {.barriers = t->halo ? 2 : 0}};
     tap += passes * (double)(t->vec * exp_cost(w)) + (q->f.softmax ? passes * filter_tile_moving(t, q->side) : 0);
     tap += (c * filter_tile_meeting(t) * (double)(t->ry + w->f.t.iu - 1) + 4 / (double)w->f.t.ju) / (ry * (double)w->f.t.iu);
-    l.flops = 2 * l.groups * filter_tile_slots(t) * ((double)q->taps * ry * tap + passes * (filter_tile_copying(t) + filter_tile_staging(t)));
-    l.bytes = gen_bytes(q->g, q->side, var) * passes / filter_tile_dense(t, filter_weights(q), caps);
-    l.bytes += gen_bytes(q->g, q->met, var) + gen_bytes(q->g, q->out, var);
-    return filter_work_seconds(&l, caps);
+    f.step.instructions = filter_tile_slots(t) * ((double)q->taps * ry * tap + passes * (filter_tile_copying(t) + filter_tile_staging(t)));
+    f.bytes = gen_bytes(q->g, q->side, p->var) * passes / filter_tile_dense(t, filter_weights(q), p->c);
+    f.bytes += gen_bytes(q->g, q->met, p->var) + gen_bytes(q->g, q->out, p->var);
+    f.shared_bytes = filter_tile_bytes(t), f.ilp = ry * (double)t->vec;
+    return wg_seconds(p, &f);
 }
-
-static double predict(const struct gen_problem *p, const struct sched *s) { return seconds(p->facts, p->c, p->var); }
 
 const struct gen gen_wg_filter = {
     .version = 1,

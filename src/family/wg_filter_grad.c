@@ -200,21 +200,21 @@ static bool legal(const struct gen_problem *p, const struct sched *s)
 static bool analyze(const struct gen_problem *p) { return filter_work_analyze(p, OP_FILTER_GRAD); }
 
 /* Gradients once to memory. */
-static double seconds(const struct work *w, const struct caps *caps, const i64 *var)
+static double predict(const struct gen_problem *p, const struct sched *s)
 {
+    const struct work *w = p->facts;
     const struct filtering *q = &w->f.q;
     const struct filter_tile *t = &w->f.t;
     double c = (double)q->channels, ry = (double)t->ry, n = (double)shares(w), own = filter_tile_moving(t, q->side);
-    struct wg_load l = {.threads = t->threads, .groups = filter_tile_groups(t, var) * n, .barriers = t->halo};
+    struct wg_facts f = {.threads = t->threads, .workgroups = filter_tile_groups(t, p->var) * n, .step = {.barriers = t->halo}};
     double tap = 1 + filter_tile_moving(t, filter_weights(q)) + c * (double)t->vec + (w->kept ? 0 : c * own / (double)w->f.t.iu);
     tap += (c * filter_tile_meeting(t) * (double)(t->ry + w->f.t.iu - 1) + 4 / (double)w->f.t.ju) / (ry * (double)w->f.t.iu);
-    l.flops = 2 * l.groups * filter_tile_slots(t) * ((double)q->taps / n * ry * tap + filter_tile_copying(t) + filter_tile_staging(t) + c * ry * own);
-    l.bytes = gen_bytes(q->g, q->out, var) / filter_tile_dense(t, filter_weights(q), caps);
-    l.bytes += gen_bytes(q->g, q->met, var) + gen_bytes(q->g, q->side, var);
-    return filter_work_seconds(&l, caps);
+    f.step.instructions = filter_tile_slots(t) * ((double)q->taps / n * ry * tap + filter_tile_copying(t) + filter_tile_staging(t) + c * ry * own);
+    f.bytes = gen_bytes(q->g, q->out, p->var) / filter_tile_dense(t, filter_weights(q), p->c);
+    f.bytes += gen_bytes(q->g, q->met, p->var) + gen_bytes(q->g, q->side, p->var);
+    f.shared_bytes = filter_tile_bytes(t), f.ilp = ry * (double)t->vec;
+    return wg_seconds(p, &f);
 }
-
-static double predict(const struct gen_problem *p, const struct sched *s) { return seconds(p->facts, p->c, p->var); }
 
 const struct gen gen_wg_filter_grad = {
     .version = 1,

@@ -80,12 +80,6 @@ static bool worth(const struct gen_problem *p, const struct sched *v, u32 n)
     return block_fits(p->facts, p->c, &s, n - 1) && block_is_worth(p->facts, p->c, &s, n - 1);
 }
 
-static double predict(const struct gen_problem *p, const struct sched *v)
-{
-    const struct block s = block_of(v);
-    return block_seconds(p->facts, p->c, &s);
-}
-
 const struct gen gen_wg_gemm = {
     .version = 1,
     .name = "wg_gemm",
@@ -98,5 +92,5 @@ const struct gen gen_wg_gemm = {
     .legal = legal,
     .worth = worth,
     .emit = emit,
-    .predict = predict,
+    .predict = block_predict,
 };

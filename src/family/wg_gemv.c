@@ -12,6 +12,8 @@
 // Dims: y (b.., m, n) = a (b.., m, k) x b (b.., k, n); short: m or n, at most MAX_SHORT.
 #include "gen/contract.h"
 
+#include <math.h>
+
 // clang-format off
 #define PARAMS(P)                                                                  \
     P(tk, "threads that share the terms of a line", 1, 4, 8, 16, 32, 64, 128, 256) \
@@ -23,7 +25,7 @@
 // clang-format on
 GEN_PARAMS(PARAMS)
 
-enum { MAX_SHORT = 16, MAX_REGS = 160 };
+enum { MAX_SHORT = 16, MAX_REGS = 160, LINE = 128 /* bytes */ };
 
 GEN_PARAM_READER(struct params, params_of, PARAMS)
 
@@ -238,32 +240,27 @@ static bool legal(const struct gen_problem *p, const struct sched *v)
 }
 
 /* Bound by the stream of the long operand, and by how long a thread waits for its part of it. */
-static double seconds(const struct lines *l, const struct caps *c, const struct params *s,
-                      const i64 *var)
-{
-    const struct gemm *x = &l->x;
-    double lines = (double)gen_eval(x->g, l->n_lines, var), k = (double)gen_eval(x->g, x->k, var),
-           batch = 1, n_short = (double)l->n_short;
-    i64 size = dtype_size(graph_value(x->g, x->a)->dtype), threads = s->tk * s->tl;
-    for (u32 i = 0; i < x->outer.n; i++) batch *= (double)gen_eval(x->g, x->outer.g[i].extent, var);
-    /* Neighbours in memory that threads read at the same time. */
-    double run = (double)((l->along_k ? s->tk : s->tl) * s->lanes * size);
-    double wide = (double)(s->tl * s->lines * (l->along_k ? 1 : s->lanes));
-    struct wg_load load = {
-        .groups = batch * (double)ceil_div((i64)lines, (i64)wide),
-        .threads = threads,
-        .flops = batch * lines * k * n_short * 4,
-        .bytes = batch * lines * k * (double)size * (run < 128 ? 128 / run : 1) +
-                 batch * (lines + k) * n_short * (double)size,
-        .barriers = s->tk > 1 && !s->sub ? n_short * (double)s->lines * 4 : 0};
-    double deep = (double)(s->tk * s->unroll * (l->along_k ? s->lanes : 1));
-    return wg_seconds(c, &load) + 4e-7 * k / deep + (x->simple ? 0 : 4e-6);
-}
-
 static double predict(const struct gen_problem *p, const struct sched *v)
 {
+    const struct lines *l = p->facts;
     const struct params s = params_of(v);
-    return seconds(p->facts, p->c, &s, p->var);
+    const struct gemm *x = &l->x;
+    double lines = (double)gen_eval(x->g, l->n_lines, p->var), k = (double)gen_eval(x->g, x->k, p->var), batch = 1, n_short = (double)l->n_short;
+    double size = (double)dtype_size(graph_value(x->g, x->a)->dtype), lanes = (double)s.lanes, threads = (double)(s.tk * s.tl);
+    for (u32 i = 0; i < x->outer.n; i++) batch *= (double)gen_eval(x->g, x->outer.g[i].extent, p->var);
+    /* Neighbours in memory that threads read at the same time. */
+    double run = (double)(l->along_k ? s.tk : s.tl) * lanes * size;
+    i64 wide = s.tl * s.lines * (l->along_k ? 1 : s.lanes);
+    struct wg_facts f = {.workgroups = batch * (double)ceil_div((i64)lines, wide), .threads = s.tk * s.tl};
+    f.steps = fmax(1, k / (double)(s.tk * s.unroll * (l->along_k ? s.lanes : 1)));
+    double vectors = threads * (double)(s.unroll * s.lines); /* of a step */
+    f.step = (struct wg_work){.fmas = vectors * lanes * n_short, .instructions = vectors * (1 + n_short), .moved = vectors * lanes * size};
+    f.step.moved += threads * (double)s.unroll * n_short * (l->along_k ? lanes : 1) * size;
+    f.ilp = (double)(s.unroll * s.lines) * lanes, f.regs = (double)(s.lines * s.lanes) * (n_short + 1) + n_short * lanes + WG_ADDRESSES;
+    f.rest.barriers = s.tk > 1 && !s.sub ? n_short * lanes * 4 : 0;
+    f.bytes = batch * size * (lines * k * wg_sectors(run, LINE) + (lines + k) * n_short);
+    f.n_later = !x->simple;
+    return wg_seconds(p, &f);
 }
 
 const struct gen gen_wg_gemv = {

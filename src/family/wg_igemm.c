@@ -86,6 +86,17 @@ static i64 deep_of(const struct igemm_address *g, const struct params *v)
 
 static u32 lanes_of(const struct igemm_address *g, const struct params *v) { return g->c.oc == 1 ? 1 : (u32)i64_min(4, v->tn); }
 
+static struct blocking blocking_of(const struct params *v)
+{
+    return (struct blocking){.bm = v->tr * v->tm,
+                             .bn = v->tc * v->tn,
+                             .threads = v->tr * v->tc,
+                             .pipe = (enum wg_pipe)v->pipe,
+                             .stages = stages_of(v),
+                             .raster = 1,
+                             .split_k = v->split_k};
+}
+
 /* Emission. */
 
 static void emit(struct emit *m, const struct task *t, const struct caps *caps, const struct sched *s)
@@ -93,13 +104,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
     const struct params v = params_of(s);
     struct igemm_address g;
     struct contraction p = {.m = m,
-                            .s = {.bm = v.tr * v.tm,
-                                  .bn = v.tc * v.tn,
-                                  .threads = v.tr * v.tc,
-                                  .pipe = (enum wg_pipe)v.pipe,
-                                  .stages = stages_of(&v),
-                                  .raster = 1,
-                                  .split_k = v.split_k},
+                            .s = blocking_of(&v),
                             .st = {.a_direct = v.stage != STAGE_ALL, .b_direct = v.stage == STAGE_NONE, .a_wide = 8, .b_wide = 8},
                             .leaf = &leaf_fma};
     igemm_address_of(&g, &p.x, t);
@@ -136,15 +141,21 @@ static bool fits_stage(const struct view *w, const struct caps *c)
     return shared_bytes(w) <= c->shared_bytes;
 }
 
+/* Of a thread, with the copies that are under way during the arithmetic. */
+static i64 registers_of(const struct view *w)
+{
+    const struct params *v = &w->v;
+    i64 n = v->tm * v->tn + v->tm + v->tn;
+    if (v->pipe != PIPE_AHEAD && v->pipe != PIPE_DOUBLE) return n;
+    if (v->stage == STAGE_ALL) n += copied(w, w->bm);
+    return v->stage != STAGE_NONE ? n + copied(w, w->bn) : n;
+}
+
 static bool fits_pipe(const struct view *w, const struct caps *c)
 {
     const struct params *v = &w->v;
     if (v->pipe != PIPE_NONE && v->stage == STAGE_NONE) return false;
-    i64 regs = v->tm * v->tn + v->tm + v->tn, held = 0;
-    if (v->stage == STAGE_ALL) held += copied(w, w->bm);
-    if (v->stage != STAGE_NONE) held += copied(w, w->bn);
-    bool meanwhile = v->pipe == PIPE_AHEAD || v->pipe == PIPE_DOUBLE;
-    return shared_bytes(w) <= c->shared_bytes && wg_has_registers(c, w->threads, regs + (meanwhile ? held : 0));
+    return shared_bytes(w) <= c->shared_bytes && wg_has_registers(c, w->threads, registers_of(w));
 }
 
 static bool fits(const struct view *w, const struct caps *c, u32 p)
@@ -241,43 +252,43 @@ static bool worth(const struct gen_problem *p, const struct sched *s, u32 n)
 /* Prediction: instructions of all threads in multiply-adds, bytes, barriers. */
 
 /* Of a thread, to read what a term multiplies: from shared memory in vectors, or from caches with the place to find. */
-static double reads_of(const struct view *w)
+static struct wg_work reads_of(const struct view *w)
 {
     const struct params *v = &w->v;
-    double tm = (double)v->tm, cols = (double)v->tn / (double)lanes_of(&w->g, v), deep = (double)deep_of(&w->g, v);
-    double rows = v->stage == STAGE_ALL ? 4 * tm / (double)i64_min(4, v->near) : tm * (w->g.c.no_pad ? 12 : 18) / deep;
-    return rows + cols * (v->stage == STAGE_NONE ? 7 : 4);
+    double tm = (double)v->tm, cols = (double)v->tn / (double)lanes_of(&w->g, v), rows = tm / (double)i64_min(4, v->near), size = (double)w->size;
+    struct wg_work r = {.instructions = cols * (v->stage == STAGE_NONE ? 4 : 1), .moved = 4 * cols};
+    if (v->stage == STAGE_ALL) r.instructions += rows, r.moved += 4 * rows;
+    else r.instructions += tm * (w->g.c.no_pad ? 12 : 18) / (double)deep_of(&w->g, v), r.moved += tm * size;
+    return r;
 }
 
-/* Of a group, to copy a round. */
-static double copies_of(const struct view *w)
+/* Of a workgroup, to copy a K block. */
+static struct wg_work copies_of(const struct view *w)
 {
     const struct params *v = &w->v;
-    double n = 0, bk = (double)w->bk;
+    double bk = (double)w->bk, a = v->stage == STAGE_ALL ? bk * (double)w->bm : 0, b = v->stage != STAGE_NONE ? bk * (double)w->bn : 0;
     bool dense = igemm_is_dense(&w->g, (enum igemm_order)v->order) && w->g.c.ic % 4 == 0;
-    if (v->stage == STAGE_ALL) n += bk * (double)w->bm * (dense ? 8 : 20);
-    if (v->stage != STAGE_NONE) n += bk * (double)w->bn * 2;
-    return n;
+    return (struct wg_work){.instructions = a * (dense ? 8 : 20) + b * 2, .moved = 2 * (a + b) * (double)w->size};
 }
 
-static double seconds(const struct view *w, const struct caps *c)
+static double predict(const struct gen_problem *p, const struct sched *s)
 {
+    const struct view *w = p->facts;
     const struct params *v = &w->v;
-    double blocks = (double)block_count(w), rounds = (double)ceil_div(w->k, w->bk), bk = (double)w->bk, chunks = (double)v->split_k;
-    double own = (double)(v->tm * v->tn), size = (double)w->size, groups = (double)(w->g.c.groups * w->g.phases);
-    double work = (double)w->threads * (bk * (own + reads_of(w)) + 4 * own / rounds) + copies_of(w);
-    double read = blocks * rounds * bk * (double)(w->bm + w->bn) * size, ic = (double)w->g.c.ic, n = (double)w->n;
-    double all = size * groups * ((double)w->m * (ic + n) + (double)w->k * n);
-    struct wg_load load = {.groups = blocks * chunks,
-                              .flops = 2 * 1.2 * blocks * rounds * work,
-                              .bytes = all + 0.2 * (read > all ? read - all : 0),
-                              .barriers = v->stage == STAGE_NONE ? 0 : ceil(rounds / chunks) * (stages_of(v) > 1 ? 1 : 2),
-                              .threads = w->threads};
-    double later = w->x.simple && v->split_k == 1 ? 0 : 8 * chunks * groups * (double)w->m * n;
-    return wg_seconds(c, &load) * (v->pipe ? 0.95 : 1) + (later > 0 ? 4e-6 + later / gen_byte_rate(c) : 0);
+    double own = (double)(v->tm * v->tn), bk = (double)w->bk, groups = (double)(w->g.c.groups * w->g.phases), n = (double)w->n;
+    struct blocking b = blocking_of(v);
+    b.bk = w->bk;
+    const struct wg_work reads = reads_of(w), copies = copies_of(w);
+    struct wg_facts f = blocking_facts(&w->x, &b, 0, 0, p->var);
+    f.workgroups = (double)(block_count(w) * v->split_k), f.regs = (double)registers_of(w) + WG_ADDRESSES, f.shared_bytes = shared_bytes(w);
+    f.steps = (double)ceil_div(ceil_div(w->k, w->bk), v->split_k);
+    f.step.instructions = (double)w->threads * bk * (0.2 * own + reads.instructions) + copies.instructions;
+    f.step.moved = (double)w->threads * bk * reads.moved + copies.moved;
+    if (v->stage == STAGE_NONE) f.step.barriers = 0;
+    f.bytes = (double)w->size * groups * ((double)w->m * ((double)w->g.c.ic + n) + (double)w->k * n);
+    f.requested = f.workgroups * f.steps * bk * (double)((w->bm + w->bn) * w->size);
+    return wg_seconds(p, &f);
 }
-
-static double predict(const struct gen_problem *p, const struct sched *s) { return seconds(p->facts, p->c); }
 
 /* The best predicted of all that are worth trying. */
 static void initial(const struct gen_problem *p, struct sched *out)

@@ -247,29 +247,19 @@ static bool legal(const struct gen_problem *p, const struct sched *s)
     return (window_plan_is_least(w) || (w->v.threads != WINDOW_LEAST && is_worth_trying(w))) && is_possible(w, p->c);
 }
 
-/* What a thread does, in operations: a load with its tests about eight, four without, two from
-   shared memory; a piece that is copied there about twenty. */
-static double thread_work(const struct facts *f)
+static double predict(const struct gen_problem *q, const struct sched *s)
 {
+    const struct facts *f = q->facts;
     const struct window_plan *w = &f->w;
     const struct halo_plan *p = &w->p;
     const struct window_side *y = &w->y, *x = &w->x;
     double taps = (double)p->taps, cells = (double)(w->v.ry * w->v.rx), rc = (double)w->v.rc;
-    double loops = taps / (double)(y->taps * x->taps), reads = loops * (double)(y->size * x->size);
-    double vec = (double)ceil_div(w->v.rc * dtype_size(graph_value(p->q->c.g, p->q->c.x)->dtype), 16);
-    double test = w->v.stage ? 2 : w->v.inner || p->q->c.no_pad ? 4 : 8;
-    double along = (double)(y->size * w->v.rx * x->taps), down = cells * (double)y->taps;
-    double out = cells * (vec * (w->v.out ? 8 : 4) + 2 + (f->pool.op.mean ? 10 : 0));
-    double copies = 20 * (double)p->input_copies;
-    double regs = cells * rc + (double)w->v.rx * rc + 30;
-    double work = reads * (test + 2 * vec) + loops * (along + down) * rc + out + copies + 4 * loops + 20;
-    return regs > 200 ? 2.5 * work : work;
-}
-
-static double predict(const struct gen_problem *p, const struct sched *s)
-{
-    const struct facts *x = p->facts;
-    return window_plan_seconds(&x->w, p->c, thread_work(x), p->var);
+    double loops = taps / (double)(y->taps * x->taps), reads = loops * (double)(y->size * x->size), copies = (double)p->input_copies;
+    double bytes = rc * (double)dtype_size(graph_value(p->q->c.g, p->q->c.x)->dtype);
+    double load = w->v.stage ? 4 : w->v.inner || p->q->c.no_pad ? 6 : 10, combined = (double)(y->size * w->v.rx * x->taps) + cells * (double)y->taps;
+    struct wg_work thread = {.fmas = loops * combined * rc, .moved = (reads + cells + 2 * copies) * bytes};
+    thread.instructions = reads * load + cells * ((w->v.out ? 10 : 6) + (f->pool.op.mean ? 10 : 0)) + 20 * copies + 4 * loops + 20;
+    return window_plan_seconds(q, w, &thread, cells * rc + (double)w->v.rx * rc + WG_ADDRESSES);
 }
 
 const struct gen gen_wg_pool = {

@@ -4,6 +4,7 @@
 // through all steps; its threads are side by side along the hidden units, so that they read neighbouring weights, and share the states
 // in shared memory. They meet once per product.
 #include "gen/wg.h"
+#include "gen/wg_cost.h"
 #include "gen/recurrence.h"
 
 // clang-format off
@@ -57,32 +58,26 @@ static bool match(const struct gen_problem *p)
     return is_legal(p->facts, p->c, &s);
 }
 
-static double seconds(const struct recurrence *q, const struct caps *c, const struct recurrence_sched *s, const i64 *var)
-{
-    double steps = (double)gen_eval(q->g, q->steps, var), units = (double)(recurrence_panels(q, s) * recurrence_width(s));
-    double groups = (double)(ceil_div(gen_eval(q->g, q->batch, var), s->rows) * q->c.n_dirs);
-    double weights = units * (double)q->c.hidden * q->c.n_gates;
-    struct wg_load load = {
-        .groups = groups,
-        .threads = s->threads,
-        .flops = groups * steps * weights * (double)s->rows * 2,
-        .bytes = groups * steps * weights * (double)dtype_size(op_in_dtype(q->g, q->n, 1)) / 4,
-        .barriers = steps * (op_cell_has_two_stages(&q->c) ? 2 : 1)};
-    /* A thread waits for its loads, as many at once as an iteration of the loop holds. */
-    double waits = steps * (double)recurrence_panels(q, s) * (double)q->c.hidden / (double)(s->ku * s->nr);
-    return wg_seconds(c, &load) + 1e-7 * waits;
-}
-
 static bool legal(const struct gen_problem *p, const struct sched *v)
 {
     const struct recurrence_sched s = sched_of(p->facts, p->c, v);
     return is_legal(p->facts, p->c, &s);
 }
 
+/* A thread waits for its weights, as many at once as an iteration of the loop over terms holds, which stay in the cache from step to step. */
 static double predict(const struct gen_problem *p, const struct sched *v)
 {
-    const struct recurrence_sched s = sched_of(p->facts, p->c, v);
-    return seconds(p->facts, p->c, &s, p->var);
+    const struct recurrence *q = p->facts;
+    const struct recurrence_sched s = sched_of(q, p->c, v);
+    double steps = (double)gen_eval(q->g, q->steps, p->var), panels = (double)recurrence_panels(q, &s), size = (double)dtype_size(op_in_dtype(q->g, q->n, 1));
+    double weights = panels * (double)recurrence_width(&s) * (double)q->c.hidden * q->c.n_gates;
+    struct wg_facts f = {.workgroups = (double)(ceil_div(gen_eval(q->g, q->batch, p->var), s.rows) * q->c.n_dirs), .threads = s.threads};
+    f.steps = steps * panels * (double)q->c.hidden / (double)(s.ku * s.nr);
+    f.step = (struct wg_work){.fmas = steps * weights * (double)s.rows / f.steps, .moved = steps * weights * size / f.steps};
+    f.ilp = (double)recurrence_accumulators(q, &s), f.shared_bytes = recurrence_state_bytes(q, &s);
+    f.rest.barriers = steps * (op_cell_has_two_stages(&q->c) ? 2 : 1);
+    f.requested = f.workgroups * steps * weights * size, f.bytes = f.requested / 16;
+    return wg_seconds(p, &f);
 }
 
 static void emit(struct emit *m, const struct task *t, const struct caps *c, const struct sched *v)

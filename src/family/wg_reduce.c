@@ -17,6 +17,9 @@
 // Groups of axes (gen/space.c) are either reduced or kept; a row is one index of all kept groups.
 #include "gen/wg.h"
 #include "gen/row.h"
+#include "gen/wg_cost.h"
+
+#include <math.h>
 
 // clang-format off
 #define PARAMS(P)                                                                     \
@@ -31,7 +34,11 @@
 GEN_PARAMS(PARAMS)
 GEN_PARAM_READER(struct params, params_of, PARAMS)
 
-enum { MAX_KEPT = 64 }; /* elements of a row that a thread keeps of one reduction */
+enum {
+    MAX_KEPT = 64,   /* elements of a row that a thread keeps of one reduction */
+    KEPT_LOADS = 4,  /* of them on their way at the same time */
+    LINE = 128       /* bytes */
+};
 
 
 struct rows {
@@ -515,39 +522,27 @@ static bool legal(const struct gen_problem *p, const struct sched *v)
     return fits(p->c, &s) && is_legal(p->facts, p->c, &s);
 }
 
-static double seconds(const struct rows *r, const struct caps *c, const struct params *s,
-                      const i64 *var)
-{
-    const struct graph *g = r->x.g;
-    bool at_once = r->x.fused && s->split == 1;
-    double full = gen_count(g, r->x.red[0].in, var), length = row_length(&r->x, var),
-           rows = full / (length > 1 ? length : 1), groups = rows / (double)s->rows,
-           passes = pass_count(r);
-    if (r->sp.across) groups /= (double)s->lanes;
-    i64 size = dtype_size(graph_value(g, r->x.red[0].in)->dtype), n = s->threads * s->rows;
-    double reads = s->keep ? 1 : at_once ? 1 + 0.3 * (passes - 1) : passes;
-    /* Neighbours in memory that threads read at the same time. */
-    double run = (double)((r->sp.across ? s->rows : s->threads) * s->lanes * size);
-    double waste = run < 128 ? 128 / run : 1;
-    struct wg_load load = {
-        .groups = (groups < 1 ? 1 : groups) * (double)s->split,
-        .threads = n,
-        .flops = full * passes * (double)g->node.n * (s->lanes > 1 ? 1 : 1.3),
-        .bytes = full * (double)size * (reads * waste + passes - r->x.n),
-        .barriers =
-            r->x.n * (s->sub ? 2 : 2 + 2 * (double)(63 - __builtin_clzll((u64)s->threads)))};
-    /* Rounds of one thread, each as long as memory is away. */
-    double rounds = passes * length /
-                    (double)(s->threads * s->split * (r->sp.across ? 1 : s->lanes)) /
-                    (double)(s->keep ? 4 : s->unroll);
-    return wg_seconds(c, &load) + 3e-7 * rounds +
-           (at_once ? 0 : 3e-6 * passes * (s->split > 1 ? 2 : 1));
-}
-
 static double predict(const struct gen_problem *p, const struct sched *v)
 {
+    const struct rows *r = p->facts;
     const struct params s = params_of(v);
-    return seconds(p->facts, p->c, &s, p->var);
+    const struct graph *g = r->x.g;
+    bool at_once = r->x.fused && s.split == 1;
+    double full = gen_count(g, r->x.red[0].in, p->var), length = row_length(&r->x, p->var), passes = pass_count(r), size = (double)dtype_size(graph_value(g, r->x.red[0].in)->dtype);
+    double threads = (double)(s.threads * s.rows), lanes = (double)(r->sp.across ? s.lanes : 1);
+    /* Neighbours in memory that threads read at the same time. */
+    double run = (double)(r->sp.across ? s.rows : s.threads) * (double)s.lanes * size, all = full * size;
+    struct wg_facts f = {.workgroups = fmax(1, full / fmax(1, length) / (double)s.rows / lanes) * (double)s.split, .threads = s.threads * s.rows};
+    double elements = full / f.workgroups, at_a_time = s.keep ? KEPT_LOADS : (double)s.unroll;
+    f.steps = fmax(1, passes * elements / threads / (double)s.lanes / at_a_time);
+    f.step.instructions = passes * elements / f.steps * (double)g->node.n * (s.lanes > 1 ? 0.5 : 0.65);
+    f.step.moved = (s.keep ? 1 : passes) * elements / f.steps * size;
+    f.ilp = at_a_time * (double)s.lanes;
+    f.rest.barriers = r->x.n * (s.sub ? 2 : 2 + 2 * (double)(63 - __builtin_clzll((u64)s.threads)));
+    f.bytes = all * (wg_sectors(run, LINE) + passes - r->x.n + (at_once || s.keep ? 0 : passes - 1));
+    f.requested = f.bytes + (at_once && !s.keep ? all * (passes - 1) : 0), f.misses = 0.3;
+    f.n_later = at_once ? 0 : (u32)passes * (s.split > 1 ? 2 : 1);
+    return wg_seconds(p, &f);
 }
 
 const struct gen gen_wg_reduce = {

@@ -67,7 +67,7 @@ bool block_task_of(struct block_task *x, const struct task *t, const i64 *var);
 bool block_fits(const struct block_task *x, const struct caps *c, const struct block *s, u32 p);
 bool block_is_worth(const struct block_task *x, const struct caps *c, const struct block *s, u32 p);
 bool block_is_legal(const struct block_task *x, const struct caps *c, const struct block *s);
-double block_seconds(const struct block_task *x, const struct caps *c, const struct block *s);
-void block_initial(const struct gen_problem *p, struct sched *out); /* its facts: a struct block_task */
+double block_predict(const struct gen_problem *p, const struct sched *v); /* its facts: a struct block_task */
+void block_initial(const struct gen_problem *p, struct sched *out);
 
 #endif

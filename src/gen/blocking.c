@@ -3,6 +3,11 @@
 // blocking: what a division of a contraction into blocks costs, whatever its leaf and addressing.
 #include "gen/contract.h"
 
+#include <math.h>
+
+static const double storing = 6; /* of an element of the result */
+static const double raster_misses = 0.16;
+
 i64 blocking_shared(const struct blocking *s, i64 pad)
 {
     i64 lines = i64_max(s->bm, s->bk) * (i64_min(s->bm, s->bk) + pad) +
@@ -27,26 +32,27 @@ bool blocking_is_useful(const struct gemm *x, const struct blocking *s)
            blocking_fits_size(s->bk, 16, k);
 }
 
-double blocking_seconds(const struct gemm *x, const struct caps *c, const struct blocking *s,
-                       double work, const i64 *var)
+struct wg_facts blocking_facts(const struct gemm *x, const struct blocking *s, double a, double b, const i64 *var)
 {
-    double m = (double)gen_eval(x->g, x->m, var), n = (double)gen_eval(x->g, x->n, var),
-           k = (double)gen_eval(x->g, x->k, var), batch = 1;
-    double size = (double)dtype_size(graph_value(x->g, x->a)->dtype);
+    double m = (double)gen_eval(x->g, x->m, var), n = (double)gen_eval(x->g, x->n, var), k = (double)gen_eval(x->g, x->k, var), batch = 1;
+    double size = (double)dtype_size(graph_value(x->g, x->a)->dtype), bm = (double)s->bm, bn = (double)s->bn, bk = (double)s->bk;
     for (u32 i = 0; i < x->outer.n; i++) batch *= (double)gen_eval(x->g, x->outer.g[i].extent, var);
-    double blocks = batch * (double)ceil_div((i64)m, s->bm) * (double)ceil_div((i64)n, s->bn),
-           k_blocks = (double)ceil_div((i64)k, s->bk), splits = (double)s->split_k;
-    double area = (double)(s->bm * s->bn), edges = (double)(s->bm + s->bn);
-    double copied = blocks * k_blocks * (double)s->bk * edges;
-    double missed = s->raster > 1 ? 0.2 : 0.25; /* of what is copied, by the caches */
-    /* Copying an element takes some operations. */
-    struct wg_load load = {
-        .groups = s->stream_k ? (double)s->stream_k : blocks * splits,
-        .threads = s->threads,
-        .flops = 2 * work * blocks * k_blocks * (double)s->bk * area + 6 * copied,
-        .bytes = missed * copied * size + size * batch * (m * k + k * n + m * n),
-        .barriers = k_blocks * (s->stream_k ? blocks / (double)s->stream_k : 1 / splits) * (s->stages > 1 ? 1 : 2)};
-    double later = s->stream_k ? 16 * (double)s->stream_k * area : x->simple && s->split_k == 1 ? 0 : 8 * splits * batch * m * n;
-    double rest = later > 0 ? 4e-6 + later / gen_byte_rate(c) : 0;
-    return wg_seconds(c, &load) * (s->pipe ? 0.95 : 1) + rest;
+    double blocks = batch * (double)ceil_div((i64)m, s->bm) * (double)ceil_div((i64)n, s->bn), k_blocks = (double)ceil_div((i64)k, s->bk);
+    double workgroups = s->stream_k ? (double)s->stream_k : blocks * (double)s->split_k, pieces = s->stream_k ? blocks / workgroups + 1 : 1;
+    double sums = s->stream_k ? 4 * workgroups * bm * bn : x->simple && s->split_k == 1 ? 0 : 2 * (double)s->split_k * batch * m * n;
+    return (struct wg_facts){.workgroups = workgroups,
+                             .threads = s->threads,
+                             .ilp = WG_COPY_ILP,
+                             .steps = ceil(blocks * k_blocks / workgroups),
+                             .step = {.fmas = bm * bn * bk,
+                                      .instructions = bk * (bm * a + bn * b),
+                                      .moved = 2 * bk * (bm + bn) * size,
+                                      .barriers = s->stages > 1 ? 1 : 2},
+                             .rest = {.instructions = storing * pieces * bm * bn},
+                             .ahead = s->pipe != PIPE_NONE,
+                             .bytes = size * batch * (m * k + k * n + m * n),
+                             .requested = size * blocks * k_blocks * bk * (bm + bn),
+                             .misses = s->raster > 1 ? raster_misses : 0,
+                             .later = 4 * sums,
+                             .n_later = sums > 0};
 }

@@ -8,6 +8,7 @@
 
 #include "gen/gemm.h"
 #include "gen/wg.h"
+#include "gen/wg_cost.h"
 
 struct contraction;
 
@@ -179,8 +180,8 @@ i64 blocking_shared(const struct blocking *s, i64 pad); /* elements of the SHARE
 /* Is a block of so many elements along an axis, of which the least is allowed in any case, less than twice as long as the axis? */
 bool blocking_fits_size(i64 block, i64 least, i64 size);
 bool blocking_is_useful(const struct gemm *x, const struct blocking *s); /* blocks are not much larger than the result, splits have enough terms */
-/* Predicted seconds where a multiply-add takes `work` times as long as at the peak rate. */
-double blocking_seconds(const struct gemm *x, const struct caps *c, const struct blocking *s,
-                       double work, const i64 *var);
+/* Facts of the division for a leaf that multiplies and adds; the leaf's own are added. a, b: instructions that bring an element of either operand to
+   shared memory. */
+struct wg_facts blocking_facts(const struct gemm *x, const struct blocking *s, double a, double b, const i64 *var);
 
 #endif

@@ -28,6 +28,7 @@ struct gen_problem {
     const struct gen *gen;
     const struct task *t;
     const struct caps *c;
+    struct rates rates;  /* of c: measured or assumed */
     const i64 *var;      /* sizes (symtab order), GEN_NOMINAL where they are not known; NULL: there are none, or too many to be told */
     void *facts;         /* the family's, zeroed before `analyze` */
     bool has_too_many;   /* sizes: nothing is predicted */
@@ -222,6 +223,8 @@ bool gen_choose_by(const struct gen_problem *p, double (*cost)(const void *probl
 void gen_set_nt(const struct gen_problem *p, u32 nt, struct sched *s);
 /* From a legal schedule to cheaper ones, one parameter at a time, until none is cheaper. */
 void gen_descend(const struct gen_search *q, struct sched *s);
+/* Likewise, two parameters at a time, for schedules whose neighbours are not legal. */
+void gen_descend_pairs(const struct gen_search *q, struct sched *s);
 bool gen_pointwise_tail(const struct graph *g, value_id out, value_id anchor); /* between them only pointwise nodes of the same shape */
 bool gen_depends(const struct graph *g, value_id v, value_id on);
 /* The task's window of pooling, if there is one and nothing else but what is pointwise or moves elements; positions of maxima are

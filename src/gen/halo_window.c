@@ -65,15 +65,18 @@ bool window_plan_is_useful(const struct window_plan *w, const struct window_limi
     return !wide && !high && !(oc > v->rc && oc / 2 >= c->groups);
 }
 
-double window_plan_seconds(const struct window_plan *w, const struct caps *c, double thread_work, const i64 *var)
+double window_plan_seconds(const struct gen_problem *p, const struct window_plan *w, const struct wg_work *thread, double regs)
 {
-    const struct halo_plan *p = &w->p;
-    struct wg_load l = {.groups = halo_plan_tiles(p, var), .threads = p->s.threads};
-    l.flops = 2 * l.groups * (double)l.threads * thread_work;
-    l.bytes = halo_plan_bytes(p, var) * (p->s.input ? 0.5 + 0.5 * halo_plan_overlap(p) : 1);
-    l.barriers = p->s.store_shared + 2 * p->s.input;
-    if (l.threads < 32) l.flops *= 4; /* subgroups that are not full */
-    return wg_seconds(c, &l) + 0.3 * l.flops / gen_flop_rate(c);
+    const struct halo_plan *h = &w->p;
+    double threads = (double)h->s.threads;
+    struct wg_facts f = {.workgroups = halo_plan_tiles(h, p->var), .threads = h->s.threads, .shared_bytes = halo_plan_shared(h), .regs = regs};
+    f.ilp = (double)(w->v.rx * w->v.ry * w->v.rc);
+    f.step = (struct wg_work){.fmas = threads * thread->fmas,
+                              .instructions = threads * thread->instructions,
+                              .moved = threads * thread->moved,
+                              .barriers = h->s.store_shared + 2 * h->s.input};
+    f.bytes = halo_plan_bytes(h, p->var) * (h->s.input ? 0.5 + 0.5 * halo_plan_overlap(h) : 1);
+    return wg_seconds(p, &f);
 }
 
 i64 window_side_tap(const struct window_side *s, i64 element, i64 output)

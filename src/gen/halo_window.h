@@ -55,8 +55,8 @@ struct window_limits {
     bool small;  /* taps on both axes can be written out */
 };
 bool window_plan_is_useful(const struct window_plan *w, const struct window_limits *l);
-/* Predicted for threads that take so many operations each. */
-double window_plan_seconds(const struct window_plan *w, const struct caps *c, double thread_work, const i64 *var);
+/* Predicted for threads that do that much work each, with so many registers. */
+double window_plan_seconds(const struct gen_problem *p, const struct window_plan *w, const struct wg_work *thread, double regs);
 i64 window_taps(const struct conv *c, i32 axis);
 
 /* The elements that a thread's sums meet, while the kernel is emitted. */

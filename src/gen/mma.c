@@ -77,21 +77,35 @@ void mma_emit(struct emit *m, const struct task *t, const struct caps *c, const 
 
 /* Choice. */
 
-/* Rules of numbers alone: cheap. size: bytes of an operand's element. */
+struct registers { i64 sums, operands, copied; }; /* of a thread; copied: on their way to shared memory during the arithmetic */
+
+/* size: bytes of an operand's element. */
+static struct registers registers_of(const struct mma_sched *s, i64 size)
+{
+    struct blocking p = blocking_of(s);
+    bool copies = s->pipe && s->pipe < PIPE_ASYNC;
+    return (struct registers){.sums = s->wm * s->wn * s->m * s->n * s->acc / 32 / s->subgroup,
+                              .operands = (s->wm * s->m + (s->rp ? s->wn : 1) * s->n) * s->k * size / 4 / s->subgroup * (1 + s->rp),
+                              .copied = copies ? s->bk * (p.bm + p.bn) / p.threads * size / 4 : 0};
+}
+
+static i64 shared_bytes(const struct mma_sched *s, i64 size)
+{
+    struct blocking p = blocking_of(s);
+    struct mma_leaf l = leaf_of(DT_NONE, s);
+    return size * blocking_shared(&p, pad_of(s)) + mma_out_size(&l) * s->acc / 8;
+}
+
+/* Rules of numbers alone: cheap. */
 static bool fits(const struct caps *c, const struct mma_sched *s, i64 size)
 {
     struct blocking p = blocking_of(s);
-    i64 copied = s->bk * (p.bm + p.bn) / p.threads * size / 4;
-    i64 sums = s->wm * s->wn * s->m * s->n * s->acc / 32 / s->subgroup,
-        operands = (s->wm * s->m + (s->rp ? s->wn : 1) * s->n) * s->k * size / 4 / s->subgroup * (1 + s->rp);
+    struct registers r = registers_of(s, size);
     if (s->rp && s->bk == s->k) return false; /* one step */
     if (s->stream_k && !stream_k_is_legal(c, p.bm, p.bn, p.bk, p.split_k)) return false;
     if (s->bk % s->k || s->bk / s->k > MAX_STEPS || s->wm * s->wn > MAX_FRAGMENTS || p.threads < wg_least(c)) return false;
-    i64 regs = sums + operands + (s->pipe && s->pipe < PIPE_ASYNC ? copied : 0);
-    if (!wg_has_registers(c, p.threads, regs)) return false;
-    struct mma_leaf l = leaf_of(DT_NONE, s);
-    i64 out = mma_out_size(&l) * s->acc / 8;
-    return wg_is_legal(c, p.threads, size * blocking_shared(&p, pad_of(s)) + out);
+    if (!wg_has_registers(c, p.threads, r.sums + r.operands + r.copied)) return false;
+    return wg_is_legal(c, p.threads, shared_bytes(s, size));
 }
 
 /* What fits with the shortest operands. */
@@ -100,7 +114,7 @@ static bool is_legal(const struct mma_task *t, const struct caps *c, const struc
     struct blocking p = blocking_of(s);
     i64 size = dtype_size(t->operand);
     struct mma_leaf l = leaf_of(t->operand, s);
-    return mma_is_listed(&l.t, c) && (size <= SHORT || fits(c, s, size)) && blocking_is_useful(&t->c.x, &p);
+    return (size <= SHORT || fits(c, s, size)) && blocking_is_useful(&t->c.x, &p) && mma_is_listed(&l.t, c);
 }
 
 bool mma_legal(const struct gen_problem *p, const struct sched *v)
@@ -144,41 +158,55 @@ bool mma_match(const struct gen_problem *p)
     return false;
 }
 
-/* Matrix units are eight times as fast, half that with tf32, twice as fast with f32, sums of 16 bits twice the first; loads of fragments from
-   shared arrays keep them waiting. */
-static double work_of(const struct mma_task *t, const struct mma_sched *s)
-{
-    if (s->acc == 16) return 0.07;
-    return t->operand == DT_TF32 ? 0.25 : t->operand == DT_F32 ? 0.5 : 0.125;
-}
-
-static double seconds(const struct mma_task *t, const struct caps *c, const struct mma_sched *s, const i64 *var)
+/* Every subgroup loads its fragments of both operands from shared memory. */
+static struct wg_facts facts_of(const struct mma_task *t, const struct mma_sched *s, const i64 *var)
 {
     struct blocking p = blocking_of(s);
-    double wm = (double)(s->wm * s->m), wn = (double)(s->wn * s->n);
-    double work = work_of(t, s) + 2 * (wm + wn) / (wm * wn);
-    if (t->c.find > 0) work += t->c.find * (double)(p.bm + p.bn) / (double)(p.bm * p.bn);
-    return blocking_seconds(&t->c.x, c, &p, work, var) + 1e-7 * (double)s->wm;
+    double size = (double)dtype_size(t->operand), find = t->c.find + wg_copy_instructions(16 / size);
+    struct wg_facts f = blocking_facts(&t->c.x, &p, find, find, var);
+    struct registers r = registers_of(s, dtype_size(t->operand));
+    f.op = rate_op_mma(t->operand), f.op_rate = s->acc == 16 ? MMA_SHORT_SUMS : 1;
+    f.shared_bytes = shared_bytes(s, dtype_size(t->operand)), f.regs = (double)(r.sums + r.operands + r.copied) + WG_ADDRESSES;
+    f.step.moved += (double)(s->gm * s->gn * (s->wm * s->m + s->wn * s->n) * s->bk) * size;
+    return f;
 }
 
 double mma_predict(const struct gen_problem *p, const struct sched *v)
 {
     const struct mma_sched s = sched_of(p->c, v);
-    return seconds(p->facts, p->c, &s, p->var);
+    const struct wg_facts f = facts_of(p->facts, &s, p->var);
+    return wg_seconds(p, &f);
 }
 
-/* The best of all shapes with such sums, all parameters but the shape's tried; 0: there is none. */
+/* The block must fit device and result; fragments read ahead are for the measurements to choose. */
+static bool may_begin(const void *problem, const struct sched *v, u32 n)
+{
+    const struct gen_problem *p = problem;
+    const struct mma_task *t = p->facts;
+    if (n == P_rp + 1) return v->v[P_rp] == 0;
+    if (n != P_bk + 1) return true;
+    const struct mma_sched s = sched_of(p->c, v);
+    const struct blocking b = blocking_of(&s);
+    return s.wm * s.wn <= MAX_FRAGMENTS && b.threads <= p->c->max_group && blocking_is_useful(&t->c.x, &b);
+}
+
+/* The best of all shapes with such sums: blocks first, with and without a split of K, the other parameters from there; 0: there is none. */
 static double best_of_shapes(const struct gen_problem *p, enum dtype sums, struct sched *out)
 {
+    const struct gen_search blocks = {param, P_gm, P_swz + 1, gen_cost, p}, all = {param, P_gm, N_PARAM, gen_cost, p};
     struct str list = str_of(p->c->matrix);
     struct caps_matrix shape;
     double best = 0;
     while (caps_matrix_next(&list, &shape)) {
         struct sched v;
         if (shape.c != sums || !least_sched(p, &shape, &v)) continue;
-        gen_best(&(struct gen_search){param, P_gm, N_PARAM, gen_cost, p}, &v);
-        double sec = gen_cost(p, &v);
-        if (best == 0 || sec < best) best = sec, *out = v;
+        const struct sched least = v;
+        for (u32 i = 0; i < param[P_split_k].n; i++) {
+            v = least, v.v[P_split_k] = param[P_split_k].values[i];
+            if (!gen_best_below(&blocks, may_begin, &v)) v = least;
+            gen_descend(&all, &v);
+            gen_try(p, &v, &best, out);
+        }
     }
     return best;
 }

@@ -9,7 +9,7 @@ bool gen_problem_open(struct gen_problem *p, const struct gen *g, const struct t
     struct arena a = {0};
     struct arena *own = arena_new(&a, struct arena); /* in its own memory */
     *own = a;
-    *p = (struct gen_problem){.gen = g, .t = t, .c = c, .has_too_many = n > GEN_MAX_VARS, .arena = own};
+    *p = (struct gen_problem){.gen = g, .t = t, .c = c, .rates = caps_rates(c), .has_too_many = n > GEN_MAX_VARS, .arena = own};
     if (n && !p->has_too_many) {
         i64 *all = arena_array(p->arena, i64, n);
         for (u32 i = 0; i < n; i++) all[i] = var && var[i] != INT64_MIN ? var[i] : GEN_NOMINAL;

@@ -91,6 +91,32 @@ void gen_descend(const struct gen_search *q, struct sched *s)
     }
 }
 
+/* All values of parameters i and j. */
+static void try_pair(const struct gen_search *q, u32 i, u32 j, const struct sched *from, double *best, struct sched *out)
+{
+    struct sched v = *from;
+    for (u32 a = 0; a < q->param[i].n; a++)
+        for (u32 b = 0; b < q->param[j].n; b++) {
+            v.v[i] = q->param[i].values[a], v.v[j] = q->param[j].values[b];
+            gen_keep(q->cost(q->user, &v), &v, best, out);
+        }
+}
+
+void gen_descend_pairs(const struct gen_search *q, struct sched *s)
+{
+    double best = q->cost(q->user, s);
+    assert(best > 0);
+    for (bool better = true; better;) {
+        double before = best;
+        for (u32 i = q->first; i < q->n; i++)
+            for (u32 j = q->first; j < i; j++) {
+                const struct sched from = *s;
+                try_pair(q, i, j, &from, &best, s);
+            }
+        better = best < before;
+    }
+}
+
 /* Choice. */
 
 static double leaf_cost(const void *problem, const struct sched *s) { return gen_problem_seconds(problem, s); }
@@ -101,18 +127,13 @@ static bool may_begin(const void *problem, const struct sched *s, u32 n)
     return p->gen->worth(p, s, n);
 }
 
-/* Likewise for two neighbouring parameters at a time. */
-static bool descend_pairs(const struct gen_search *q, struct sched *s, double *best)
+/* One pass over pairs of neighbouring parameters; was any of them improved? */
+static bool improve_neighbours(const struct gen_search *q, struct sched *s, double *best)
 {
     double before = *best;
     for (u32 i = q->first; i + 1 < q->n; i++) {
         const struct sched from = *s;
-        for (u32 j = 0; j < q->param[i].n; j++)
-            for (u32 k = 0; k < q->param[i + 1].n; k++) {
-                struct sched v = from;
-                v.v[i] = q->param[i].values[j], v.v[i + 1] = q->param[i + 1].values[k];
-                gen_keep(q->cost(q->user, &v), &v, best, s);
-            }
+        try_pair(q, i, i + 1, &from, best, s);
     }
     return *best < before;
 }
@@ -142,7 +163,7 @@ static bool choose_from_sample(const struct gen_search *q, const struct gen *g, 
     for (u32 i = 0; i < x.n; i++) {
         double cost = x.v[i].cost;
         do gen_descend(q, &x.v[i].s), cost = q->cost(q->user, &x.v[i].s);
-        while (descend_pairs(q, &x.v[i].s, &cost));
+        while (improve_neighbours(q, &x.v[i].s, &cost));
         gen_keep(cost, &x.v[i].s, &best, out);
     }
     return best > 0;

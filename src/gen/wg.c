@@ -67,20 +67,6 @@ i64 wg_power_dividing(i64 most, i64 n)
     return v;
 }
 
-/* Arithmetic and memory at the same time, in waves of groups. The number of processors is not told;
-   it is guessed from the peak rate. */
-double wg_seconds(const struct caps *c, const struct wg_load *l)
-{
-    i64 processors = i64_max(1, (i64)(gen_flop_rate(c) / 4e11));
-    i64 slots = processors * i64_max(1, 1024 / l->threads);
-    double waves = l->groups / (double)slots, rounds = (double)ceil_div((i64)l->groups, slots);
-    double idle = waves > 0 ? rounds / waves : 1;
-    double flops = l->flops / gen_flop_rate(c) * idle;
-    /* Half of the processors keep memory busy. */
-    double bytes = l->bytes / gen_byte_rate(c) * (idle > 2 ? idle / 2 : 1);
-    return 3e-6 + (flops > bytes ? flops : bytes) + rounds * l->barriers * 5e-8;
-}
-
 /* Sharing a tile, copying. */
 
 /* Threads side by side in a row, where threads stay in rows. */

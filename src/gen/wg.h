@@ -40,13 +40,6 @@ u32 wg_subgroup(const struct caps *c, i64 n);
 u32 wg_lanes(const struct graph *g, sym extent, enum dtype t, u32 most);
 i64 wg_power_dividing(i64 most, i64 n); /* the largest power of two up to `most` that divides n */
 
-struct wg_load { /* what a grid does, for predictions */
-    double groups, flops, bytes; /* of all groups; bytes that the caches do not absorb */
-    double barriers;             /* one after the other in a group */
-    i64 threads;                 /* of a group */
-};
-double wg_seconds(const struct caps *c, const struct wg_load *l);
-
 /* A tile of rows x cols elements in the hands of all threads, in vectors of `lanes` along cols. */
 struct wg_share {
     struct workgroup *g;

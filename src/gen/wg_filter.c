@@ -415,8 +415,3 @@ void filter_work_emit(struct filter_work *w, const struct task *t, const struct 
     for (u32 i = 0; i < 3; i++) kir_end(k);
     if (w->r.temp) gen_elementwise_rest(m, t, caps, w->q.out, result_load, &w->r);
 }
-
-double filter_work_seconds(const struct wg_load *l, const struct caps *caps)
-{
-    return wg_seconds(caps, l) + 0.2 * l->flops / gen_flop_rate(caps);
-}

@@ -8,6 +8,7 @@
 
 #include "gen/filter.h"
 #include "gen/wg.h"
+#include "gen/wg_cost.h"
 
 /* The first parameters of both families. */
 // clang-format off
@@ -103,7 +104,6 @@ double filter_tile_meeting(const struct filter_tile *t);
 double filter_tile_moving(const struct filter_tile *t, value_id v);
 double filter_tile_copying(const struct filter_tile *t);
 double filter_tile_staging(const struct filter_tile *t); /* all its weights through shared memory */
-double filter_work_seconds(const struct wg_load *l, const struct caps *caps);
 double filter_tile_slots(const struct filter_tile *t); /* threads of a workgroup, and what small groups leave idle */
 /* Weights: the rate at which a tile's rows reach memory, of 1. */
 double filter_tile_dense(const struct filter_tile *t, value_id weights, const struct caps *caps);

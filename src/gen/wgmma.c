@@ -166,17 +166,20 @@ bool wgmma_match(const struct gen_problem *p)
     return least_sched(p, 32, &s) || least_sched(p, 16, &s);
 }
 
-/* Fifteen products of such units in the time of one multiply-add of the others; their operands pass through shared memory once per fragment. */
+/* Such units are about twice as fast as those of subgroups; they read their operands from shared memory once per fragment. */
 double wgmma_predict(const struct gen_problem *p, const struct sched *v)
 {
     const struct mma_task *t = p->facts;
     struct wgmma_sched s;
     if (!sched_of(p->c, t->operand, v, &s)) return 1e9;
     struct blocking b = blocking_of(&s);
-    double read = (double)(s.m + s.n) / (double)(s.m * s.n);
-    double work = 0.065 * (1 + 20 * read) * (s.stages > 2 ? 1 : 1.05);
-    if (t->c.find > 0) work += t->c.find * (double)(b.bm + b.bn) / (double)(b.bm * b.bn);
-    return blocking_seconds(&t->c.x, p->c, &b, work, p->var) + 1e-7 * (double)(s.wm * s.wn);
+    double size = (double)dtype_size(t->operand), find = t->c.find + wg_copy_instructions(16 / size);
+    struct wg_facts f = blocking_facts(&t->c.x, &b, find, find, p->var);
+    f.op = rate_op_mma(t->operand), f.op_rate = WGMMA_SPEED, f.ahead = (double)(s.stages - 1);
+    f.shared_bytes = held_bytes(t->operand, &s) + part_bytes(&s);
+    f.regs = (double)(s.wm * s.wn * s.m * s.n * s.acc / 32 / s.team) + OTHER_REGS;
+    f.step.moved += (double)(s.gm * s.gn * s.wm * s.wn * (s.m + s.n) * s.bk) * size;
+    return wg_seconds(p, &f);
 }
 
 /* Short sums and boxes are for the measurements to choose. */
