@@ -120,8 +120,8 @@ static double predict(const struct gen_problem *p, const struct sched *s)
     for (u32 i = 0; i < g->output.n; i++) {
         value_id v = g->output.v[i];
         double n = gen_count(g, v, var), all = bytes + gen_bytes(g, v, var), each = (double)(w.vec * w.rep * w.threads);
-        struct wg_facts f = {.workgroups = ceil(n / each), .threads = w.threads, .ilp = (double)(w.vec * w.rep)};
-        f.step = (struct wg_work){.instructions = each * INSTRUCTIONS * gen_work(t, v, var), .moved = all / f.workgroups, .barriers = w.stage};
+        struct wg_facts f = {.workgroups = fmax(1, ceil(n / each)), .threads = w.threads, .ilp = (double)(w.vec * w.rep)};
+        f.step = (struct wg_work){.instructions = n / f.workgroups * INSTRUCTIONS * gen_work(t, v, var), .moved = all / f.workgroups, .barriers = w.stage};
         f.bytes = all / efficiency(t, v, w, var);
         seconds += wg_seconds(p, &f);
         bytes = 0;

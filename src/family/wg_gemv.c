@@ -257,7 +257,7 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     f.step = (struct wg_work){.fmas = vectors * lanes * n_short, .instructions = vectors * (1 + n_short), .moved = vectors * lanes * size};
     f.step.moved += threads * (double)s.unroll * n_short * (l->along_k ? lanes : 1) * size;
     f.ilp = (double)(s.unroll * s.lines) * lanes, f.regs = (double)(s.lines * s.lanes) * (n_short + 1) + n_short * lanes + WG_ADDRESSES;
-    f.rest.barriers = s.tk > 1 && !s.sub ? n_short * lanes * 4 : 0;
+    f.rest.barriers = s.tk > 1 && !s.sub ? n_short * (double)s.lines * (3 + log2((double)s.tk)) : 0; /* a tree for every sum */
     f.bytes = batch * size * (lines * k * wg_sectors(run, LINE) + (lines + k) * n_short);
     f.n_later = !x->simple;
     return wg_seconds(p, &f);

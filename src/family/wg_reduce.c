@@ -528,7 +528,8 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     const struct params s = params_of(v);
     const struct graph *g = r->x.g;
     bool at_once = r->x.fused && s.split == 1;
-    double full = gen_count(g, r->x.red[0].in, p->var), length = row_length(&r->x, p->var), passes = pass_count(r), size = (double)dtype_size(graph_value(g, r->x.red[0].in)->dtype);
+    double full = gen_count(g, r->x.red[0].in, p->var), length = row_length(&r->x, p->var), passes = pass_count(r);
+    double size = (double)dtype_size(graph_value(g, r->x.red[0].in)->dtype);
     double threads = (double)(s.threads * s.rows), lanes = (double)(r->sp.across ? s.lanes : 1);
     /* Neighbours in memory that threads read at the same time. */
     double run = (double)(r->sp.across ? s.rows : s.threads) * (double)s.lanes * size, all = full * size;

@@ -30,7 +30,8 @@ static const double fill = 1024;          /* independent instructions under way 
 static const double missed = 0.2;         /* of bytes requested again: caches do not have them any more */
 static const double fills_memory = 512;   /* threads of a unit that keep its share of memory busy */
 static const double few_waves = 8;
-static const double starting = 4e3;       /* slots of a unit that a workgroup takes to begin and to end */
+static const double starting = 2e3;       /* slots of a unit that a workgroup takes to begin and to end */
+static const double meeting = 8;          /* instructions of a thread at a barrier */
 static const double copying = 8;          /* instructions that move a piece to shared memory */
 static const double further = 1.4;        /* launches that a further grid takes, which waits for the first */
 static const double tail = 0.1;           /* of the shorter one of computing and memory: the part that is not hidden */
@@ -81,7 +82,7 @@ static double residents(const struct caps *c, const struct wg_facts *f)
 /* Slots that a unit is busy with the work of a workgroup. */
 static double busy(const struct caps *c, const struct unit *u, const struct wg_facts *f, const struct wg_work *w)
 {
-    double issued = w->fmas * u->fma + w->instructions, idle = at_least(known(c->subgroup, usual_subgroup) / (double)f->threads, 1);
+    double issued = w->fmas * u->fma + w->instructions + meeting * w->barriers * (double)f->threads, idle = at_least(known(c->subgroup, usual_subgroup) / (double)f->threads, 1);
     if (f->regs > spilling) issued *= spilled;
     return idle * both(issued, w->moved * u->byte, overlap);
 }
@@ -93,13 +94,19 @@ static double waiting(const struct wg_facts *f, double n)
     return (1 + fill / (threads * known(f->ilp, 1))) / at_most(threads / issuing, 1);
 }
 
-/* Slots that a unit takes for n workgroups at a time. */
-static double together(const struct caps *c, const struct unit *u, const struct wg_facts *f, double n)
+/* Slots that a unit takes for the work of n workgroups at a time: as long as all are busy, or as one of them with its waits. */
+static double together(const struct wg_facts *f, double n, double work, double wait)
 {
-    double step = busy(c, u, f, &f->step), rest = n * (starting + busy(c, u, f, &f->rest));
+    return at_least(n * work * waiting(f, n), work * waiting(f, 1) + wait);
+}
+
+/* Slots of a wave: for n whole workgroups. */
+static double wave_slots(const struct caps *c, const struct unit *u, const struct wg_facts *f, double n)
+{
+    double step = busy(c, u, f, &f->step), rest = starting + busy(c, u, f, &f->rest);
     double wait = f->ahead > 0 ? at_least(u->latency / f->ahead - step, 0) : u->latency;
-    double alone = step * waiting(f, 1) + wait + f->step.barriers * u->barrier;
-    return known(f->steps, 1) * at_least(n * step * waiting(f, n), alone) + rest * waiting(f, n) + f->rest.barriers * u->barrier + u->latency;
+    return known(f->steps, 1) * together(f, n, step, wait + f->step.barriers * u->barrier) +
+           together(f, n, rest, u->latency + f->rest.barriers * u->barrier);
 }
 
 static double waves(double workgroups, double slots)
@@ -121,7 +128,7 @@ double wg_seconds(const struct gen_problem *p, const struct wg_facts *f)
 {
     const struct unit u = unit_of(p, f);
     double n = at_most(residents(p->c, f), at_least(ceil(f->workgroups / u.units), 1));
-    double seconds = waves(f->workgroups, n * u.units) * together(p->c, &u, f, n) / u.rate;
+    double seconds = waves(f->workgroups, n * u.units) * wave_slots(p->c, &u, f, n) / u.rate;
     double later = further * f->n_later * p->rates.launch + f->later / p->rates.memory[RATE_DRAM].read.all;
     return p->rates.launch + later + both(seconds, memory_seconds(p, &u, f), tail);
 }
