@@ -27,6 +27,8 @@
     P(pipe, "0 blocks in turn, 1 loads ahead, 2 and two buffers", PIPE_NONE, PIPE_AHEAD, PIPE_DOUBLE) \
     P(split_k, "workgroups that share the input channels of a tile", 1, 4)
 // clang-format on
+enum { MAX_FRAGMENTS = 16 /* of a subgroup */ };
+
 GEN_PARAMS(PARAMS)
 GEN_PARAM_READER(struct params, params_of, PARAMS)
 
@@ -158,7 +160,7 @@ static bool is_worth_trying(const struct view *w)
     const struct conv *c = &w->q.c;
     const struct halo_work *s = &w->p.s;
     if (s->split_k > 1 && halo_plan_tiles(&w->p, NULL) * (double)s->split_k > 512) return false;
-    if (s->threads < 64 || registers(w) > 200 || w->v.sgm * w->v.sgn > 16) return false;
+    if (s->threads < 64 || registers(w) > 200 || w->v.sgm * w->v.sgn > MAX_FRAGMENTS) return false;
     if (w->p.tx < w->p.ty && w->v.mx < 2 && w->p.ty > 16) return false;
     if (s->bk > w->v.k && s->bk > round_up(c->ic, w->v.k)) return false;
     if (w->p.tx * w->p.ty > w->v.m && halo_plan_overlap(&w->p) > 3) return false;
@@ -230,26 +232,18 @@ static double predict(const struct gen_problem *p, const struct sched *s)
     return wg_seconds(p, &f);
 }
 
-/* Subgroups and fragments: wgm, wgn, sgm, sgn. */
-static const i32 shapes[][4] = {{4, 1, 2, 2}, {4, 1, 2, 1}, {4, 1, 2, 4}, {4, 1, 1, 2},
-                                {2, 2, 4, 2}, {4, 1, 4, 2}, {4, 2, 2, 2}, {8, 1, 1, 2},
-                                {8, 1, 2, 2}, {2, 1, 2, 2}, {8, 1, 2, 1}, {4, 2, 4, 2}};
-
-static void try_shape(const struct gen_problem *p, struct sched s, double *best, struct sched *out)
+/* Can subgroups and tile be these? */
+static bool may_begin(const void *problem, const struct sched *s, u32 n)
 {
-    for (u32 i = 0; i < countof(shapes) * param[P_mx].n * param[P_bk].n * 8; i++) {
-        u32 j = i / countof(shapes);
-        for (u32 k = 0; k < 4; k++) s.v[P_wgm + k] = shapes[i % countof(shapes)][k];
-        s.v[P_mx] = param[P_mx].values[j % param[P_mx].n], j /= param[P_mx].n;
-        s.v[P_bk] = param[P_bk].values[j % param[P_bk].n], j /= param[P_bk].n;
-        s.v[P_stage] = j & 1, s.v[P_pipe] = j & 2 ? PIPE_DOUBLE : PIPE_NONE;
-        s.v[P_split_k] = j & 4 ? 4 : 1;
-        gen_try(p, &s, best, out);
-    }
+    const struct gen_problem *p = problem;
+    const struct params v = params_of(s);
+    return n != P_mx + 1 || (v.sgm * v.sgn <= MAX_FRAGMENTS && is_sensible(p->c, v));
 }
 
+/* The best of all shapes, sums of f32: tiles first, with and without weights in shared memory, the rest from there. */
 static void initial(const struct gen_problem *p, struct sched *out)
 {
+    const struct gen_search tile = {param, P_wgm, P_bk + 1, gen_cost, p}, all = {param, P_wgm, N_PARAM, gen_cost, p};
     struct str list = str_of(p->c->matrix);
     struct caps_matrix x;
     double best = 0;
@@ -257,9 +251,13 @@ static void initial(const struct gen_problem *p, struct sched *out)
         struct sched s;
         if (!least_sched(p, &x, &s)) continue;
         gen_try(p, &s, &best, out);
-        try_shape(p, s, &best, out);
+        for (s.v[P_stage] = 0; s.v[P_stage] < 2; s.v[P_stage]++) {
+            struct sched v = s;
+            if (gen_best_below(&tile, may_begin, &v)) gen_try(p, &v, &best, out);
+        }
     }
     assert(best > 0);
+    gen_descend(&all, out);
 }
 
 const struct gen gen_mma_conv = {

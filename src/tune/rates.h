@@ -53,7 +53,8 @@ void micro_barrier_text(struct buf *t, const struct caps *c); /* a barrier per r
 
 /* rates.c */
 
-/* Measured in a child process, in less than a second, and rounded. False: nothing can be measured there. */
+/* Measured in a child process and rounded: a second of a processor, a quarter of a minute where workgroups run on few processors (lavapipe). False:
+   nothing can be measured there. */
 bool rates_measure(struct rates *r, const struct device_target *t, struct err *e);
 /* In the user's cache by device, driver, threads and limits, which the fingerprint names. All processes use the rates that are there. */
 void rates_keep(const struct rates *r, const struct dev_driver *v, struct str fingerprint);
