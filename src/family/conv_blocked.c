@@ -38,7 +38,6 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
 struct facts {
     struct conv c;
     struct conv_tiles known, real;
-    struct nest_rates rates;
 };
 
 static bool is_sensible(const struct conv *c, const struct caps *caps, const struct conv_sched *s)
@@ -59,7 +58,6 @@ static bool analyze(const struct gen_problem *p)
     bool is_flat = conv_is_flat(&f->c, &direct);
     conv_tiles_open(&f->known, &f->c, p->c, is_flat, NULL);
     conv_tiles_open(&f->real, &f->c, p->c, is_flat, p->var);
-    f->rates = nest_rates_of(p->c);
     return true;
 }
 
@@ -79,7 +77,7 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     const struct conv *c = &f->c;
     double runs = f->real.steps / (double)(c->ic * (c->xa >= 0 ? c->k[c->xa] : 1)) * (double)ceil_div(c->ic, conv_in_block(c));
     conv_tiles_set(&f->real, &s);
-    return conv_tiles_seconds(&f->real, &f->rates, p->c, &s, (struct conv_others){0, 0.5 * f->real.steps / (double)s.ku + 12 * runs + 30, 300});
+    return conv_tiles_seconds(&f->real, p->rates, p->c, &s, (struct conv_others){0, 0.5 * f->real.steps / (double)s.ku + 12 * runs + 30, 300});
 }
 
 const struct gen gen_conv_blocked = {

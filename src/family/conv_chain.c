@@ -18,6 +18,7 @@
 //
 // Dims: n, y, x; channels as in gen/cpu_conv.c and gen/cpu_addr_dw.c, whose loops these are.
 #include "gen/cpu_band.h"
+#include "gen/nest.h"
 
 #include <string.h>
 
@@ -363,8 +364,7 @@ static double fill_cycles(const struct model *m, const struct conv_sched *s)
 }
 
 /* Cycles of a register tile of link i, stores included. */
-static double tile_cycles(const struct model *m, u32 i, const struct conv_sched *s,
-                          const struct caps *caps)
+static double tile_cycles(const struct model *m, u32 i, const struct conv_sched *s, const struct gen_problem *p)
 {
     const struct conv *c = &m->h->c[i];
     double acc = (double)(s->ty * s->tx * s->nr), steps = (double)m->l[i].steps;
@@ -375,8 +375,8 @@ static double tile_cycles(const struct model *m, u32 i, const struct conv_sched 
         return (fma > load ? fma : load) + 4 * acc + 20;
     }
     double weights = steps * (double)(s->nr * m->lanes) * 4;
-    double stream = weights <= (double)caps->l1_bytes / 2 ? 0 : weights / 40;
-    return steps * (tile_step_cycles(s->ty * s->tx, s->nr) + 0.5 / (double)s->ku) +
+    double stream = weights <= (double)p->c->l1_bytes / 2 ? 0 : weights / 40;
+    return steps * (nest_step(p->rates, s->ty * s->tx, s->nr) / p->rates->work + 0.5 / (double)s->ku) +
            12.0 * (double)c->k[Y_AXIS] + acc * (c->by_rows ? 3.0 * (double)m->lanes : 3) + stream;
 }
 
@@ -388,54 +388,19 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     struct model m;
     model_of(&m, h, caps, v, var);
     const struct conv *first = &h->c[0], *last = &h->c[h->n - 1];
-    double hz = gen_flop_rate(caps) / (4.0 * i64_max(1, caps->vector_bytes / 4)), cycles = 300;
+    double cycles = 300;
     double bytes = 4 * (gen_count(first->g, first->x, var) + gen_count(last->g, last->y, var));
     for (u32 i = 0; i < h->n; i++) {
         const struct link_size *z = &m.l[i];
         struct conv_sched s = sched_of(h, i, v);
         double tiles = (double)(z->y / s.ty * (z->x / s.tx) * z->blocks);
-        cycles += tiles * tile_cycles(&m, i, &s, caps);
+        cycles += tiles * tile_cycles(&m, i, &s, p);
         if (i == 0) cycles += fill_cycles(&m, &s);
         bytes += 4 * gen_count(h->c[i].g, h->c[i].w, var);
     }
     if (m.bytes > 0.7 * (double)caps->l2_bytes) cycles += m.bytes / 8;
     double rounds = (double)ceil_div(m.iterations, i64_max(1, caps->n_threads));
-    return 2e-6 + cycles * rounds / hz + 0.3 * bytes / gen_byte_rate(caps);
-}
-
-/* All bands with the tiles of v. */
-static void try_bands(const struct gen_problem *p, struct sched v, double *best, struct sched *out)
-{
-    if (!tiles_fit(p->facts, p->c, &v)) return;
-    for (u32 h = 0; h < param[P_th].n; h++)
-        for (u32 w = 0; w < param[P_tw].n; w++) {
-            v.v[P_th] = param[P_th].values[h], v.v[P_tw] = param[P_tw].values[w];
-            gen_try(p, &v, best, out);
-        }
-}
-
-static void initial(const struct gen_problem *p, struct sched *out)
-{
-    static const i32 dense[][3] = {{1, 14, 2}, {1, 7, 4}, {2, 7, 2}, {4, 7, 1},
-                                   {1, 8, 3},  {1, 4, 2}, {1, 4, 1}};
-    static const i32 flat[][2] = {{1, 14}, {2, 7}, {4, 7}, {1, 7}, {1, 4}};
-    static const i32 wide[][2] = {{4, 7}, {2, 7}, {2, 4}, {1, 7}, {1, 2}};
-    const struct chain *h = p->facts;
-    double best = 0;
-    bool last = h->dw < (i32)h->n - 1;
-    u32 n_first = h->dw == 0 ? 1 : countof(flat), n_dw = h->dw < 0 ? 1 : countof(wide);
-    for (u32 l = 0; l < (last ? countof(dense) : 1); l++)
-        for (u32 f = 0; f < n_first; f++)
-            for (u32 d = 0; d < n_dw; d++)
-                for (u32 mn = 0; mn < param[P_mn].n; mn++) {
-                    struct sched v = {.v = {[P_mn] = param[P_mn].values[mn]}};
-                    if (last)
-                        v.v[P_ty] = dense[l][0], v.v[P_tx] = dense[l][1], v.v[P_nr] = dense[l][2];
-                    if (h->dw != 0) v.v[P_fy] = flat[f][0], v.v[P_fx] = flat[f][1];
-                    if (h->dw >= 0) v.v[P_dy] = wide[d][0], v.v[P_dx] = wide[d][1];
-                    try_bands(p, v, &best, out);
-                }
-    assert(best > 0);
+    return 2e-6 + cycles * rounds * p->rates->work + 0.3 * bytes * p->rates->line[RATE_DRAM];
 }
 
 const struct gen gen_conv_chain = {
@@ -448,7 +413,6 @@ const struct gen gen_conv_chain = {
     .facts = sizeof(struct chain),
     .analyze = analyze,
     .match = match,
-    .initial = initial,
     .legal = legal,
     .emit = emit,
     .predict = predict,

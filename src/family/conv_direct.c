@@ -2,6 +2,7 @@
 //
 // conv_direct: convolution with few output channels: a vector holds pixels of a row (gen/tile_rows.c). The schedules and which of them is good.
 #include "gen/cpu.h"
+#include "gen/nest.h"
 
 // clang-format off
 #define PARAMS(P)                                                       \
@@ -68,7 +69,7 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     const struct caps *caps = p->c;
     const i64 *var = p->var;
     const struct conv_sched s = sched_of(v, conv_lanes(c, caps));
-    double lanes = (double)conv_lanes(c, caps), hz = gen_flop_rate(caps) / (4 * lanes);
+    double lanes = (double)conv_lanes(c, caps);
     i64 ty = s.ty, xv = s.xv, taps = 1, outer = 1;
     i64 x = gen_eval(c->g, c->out[c->xa], var), y = c->ya >= 0 ? gen_eval(c->g, c->out[c->ya], var) : 1;
     for (u32 a = 0; a < c->rank; a++) {
@@ -89,7 +90,7 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     double n = (double)(outer * ceil_div(nx, tw) * ceil_div(ny, th)),
            rounds = (double)ceil_div((i64)n, i64_max(1, caps->n_threads));
     double bytes = 4 * (gen_count(c->g, c->x, var) + gen_count(c->g, c->y, var));
-    return 2e-6 + iteration * rounds / hz + 0.3 * bytes / gen_byte_rate(caps);
+    return 2e-6 + iteration * rounds * p->rates->work + 0.3 * bytes * p->rates->line[RATE_DRAM];
 }
 
 const struct gen gen_conv_direct = {

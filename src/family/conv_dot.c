@@ -3,6 +3,7 @@
 // conv_dot: convolution with few output channels whose input lies with channels last: a vector holds input channels (gen/tile_terms.c).
 // The schedules and which of them is good.
 #include "gen/cpu.h"
+#include "gen/nest.h"
 
 // clang-format off
 #define PARAMS(P)                                                        \
@@ -80,7 +81,7 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     const i64 *var = p->var;
     const struct conv_sched own = read_sched(v);
     struct sizes s = sizes_of(c, caps, &own, var);
-    double lanes = (double)s.lanes, hz = gen_flop_rate(caps) / (4 * lanes);
+    double lanes = (double)s.lanes;
     i64 pixels = own.ty * own.tx, acc = pixels * c->oc;
     double fma = (double)acc / 2, load = (double)(pixels + c->oc) / 2, one = fma > load ? fma : load;
     double steps = (double)(s.taps * ceil_div(c->ic, s.lanes));
@@ -91,7 +92,7 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     double n = (double)(s.outer * ceil_div(s.nx, s.tw) * ceil_div(s.ny, s.th));
     double rounds = (double)ceil_div((i64)n, i64_max(1, caps->n_threads));
     double bytes = 4 * (gen_count(c->g, c->x, var) + gen_count(c->g, c->y, var));
-    return 2e-6 + iteration * rounds / hz + 0.3 * bytes / gen_byte_rate(caps);
+    return 2e-6 + iteration * rounds * p->rates->work + 0.3 * bytes * p->rates->line[RATE_DRAM];
 }
 
 const struct gen gen_conv_dot = {

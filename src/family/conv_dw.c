@@ -71,7 +71,6 @@ struct model {
 
 struct facts {
     struct model least, real; /* sizes that legality is about, and those that time is */
-    struct nest_rates rates;
 };
 
 static void model_of(struct model *m, const struct conv *c, const i64 *var)
@@ -129,7 +128,6 @@ static bool analyze(const struct gen_problem *p)
     if (c.groups < 2 || c.ic != 1 || c.oc != 1 || !c.simple) return false;
     model_of(&f->least, &c, NULL);
     model_of(&f->real, &c, p->var);
-    f->rates = nest_rates_of(p->c);
     return true;
 }
 
@@ -149,10 +147,11 @@ static bool legal(const struct gen_problem *p, const struct sched *v)
 
 /* Of a grid iteration, from the inside: in place all blocks of channels of a tile, whose weights stay, then tiles; a band holds one block, and its
    rows are copied first. */
-static double seconds(const struct facts *f, const struct caps *caps, const struct conv_sched *s)
+static double seconds(const struct facts *f, const struct gen_problem *p, const struct conv_sched *s)
 {
     const struct model *m = &f->real;
-    const struct nest_rates *r = &f->rates;
+    const struct caps *caps = p->c;
+    const struct nest_rates *r = p->rates;
     const struct conv *c = &m->c;
     bool in_place = s->stage == STAGE_DIRECT;
     double lanes = (double)conv_lanes(c, caps), threads = (double)i64_max(1, caps->n_threads), nr = (double)s->nr, taps = (double)m->taps;
@@ -182,7 +181,7 @@ static double predict(const struct gen_problem *p, const struct sched *v)
 {
     const struct facts *f = p->facts;
     const struct conv_sched s = sched_of(v);
-    return seconds(f, p->c, &s);
+    return seconds(f, p, &s);
 }
 
 const struct gen gen_conv_dw = {

@@ -37,7 +37,6 @@ static double shared_cycles(const struct conv *c, const struct caps *caps, const
 struct facts {
     struct conv c;
     struct conv_tiles known[2], real[2];
-    struct nest_rates rates;
 };
 
 static bool band_fits(const struct conv_tiles *t, const struct caps *caps, const struct conv_sched *s)
@@ -54,7 +53,6 @@ static bool analyze(const struct gen_problem *p)
         conv_tiles_open(&f->known[i], c, p->c, i, NULL);
         conv_tiles_open(&f->real[i], c, p->c, i, p->var);
     }
-    f->rates = nest_rates_of(p->c);
     return true;
 }
 
@@ -117,7 +115,7 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     struct conv_tiles *t = &f->real[conv_is_flat(&f->c, &s)];
     conv_tiles_set(t, &s);
     const struct conv_others others = {t->steps * shared_cycles(&f->c, p->c, &s), loop_cycles(f, p->c, t, &s), 300 + copy_cycles(f, t, &s) * conv_tiles_band(t, &s)};
-    double plain = conv_tiles_seconds(t, &f->rates, p->c, &s, others);
+    double plain = conv_tiles_seconds(t, p->rates, p->c, &s, others);
     return s.nt ? gen_nt_seconds(&p->t->g, p->c, p->var, plain) : plain;
 }
 

@@ -5,6 +5,7 @@
 //
 // Dims: m channels of y, c channels of x (both of one group), taps k.., positions o...
 #include "gen/grad.h"
+#include "gen/nest.h"
 #include "gen/tile.h"
 
 #include <math.h>
@@ -255,22 +256,26 @@ static double block_cycles(const struct grad *q, struct grad_sched v, const i64 
 }
 
 /* Of a tile's products: step by step, where inputs are repeated to all lanes, or loaded for each. */
-static double tile_cycles(const struct grad *q, const struct caps *caps, struct grad_sched v, const struct sizes *z)
+static double tile_cycles(const struct grad *q, const struct gen_problem *p, struct grad_sched v, const struct sizes *z)
 {
-    double pixels = z->combos * v.tx, nr = v.nr, lanes = gen_lanes(caps, q->x.type);
+    double pixels = z->combos * v.tx, nr = v.nr, lanes = gen_lanes(p->c, q->x.type);
     if (q->depthwise) return z->terms * (fmax(4, (pixels + 1) * nr / 2) + 0.7);
-    double one = tile_step_cycles((i64)pixels, v.nr) + 0.4;
+    double one = nest_step(p->rates, (i64)pixels, v.nr) / p->rates->work + 0.4;
     if (v.dy != GRAD_ROWS) return z->terms * one;
     return z->terms / z->columns * (ceil(z->columns / lanes) * 1.7 * one + 2); /* loads are not aligned, the last of a row has a mask */
 }
 
-static double seconds(const struct grad *q, const struct caps *caps, struct grad_sched v, const i64 *var)
+static double predict(const struct gen_problem *p, const struct sched *s)
 {
-    double lanes = (double)lanes_of(q, caps, v), hz = gen_flop_rate(caps) / (4 * gen_lanes(caps, DT_F32));
+    const struct grad *q = p->facts;
+    const struct caps *caps = p->c;
+    const struct grad_sched v = grad_sched_of(s);
+    const i64 *var = p->var;
+    double lanes = (double)lanes_of(q, caps, v);
     struct sizes z = sizes_of(q, caps, v, var);
     double pixels = z.combos * v.tx, pieces = v.mb ? ceil(z.blocks / v.mb) : 1, parts = v.split_k;
     double share = ceil(z.bands / parts), blocks = fmin(z.blocks, v.mb ? v.mb : z.blocks);
-    double tile = tile_cycles(q, caps, v, &z) + pixels * v.nr * 2 + 40;
+    double tile = tile_cycles(q, p, v, &z) + pixels * v.nr * 2 + 40;
     double ic_waste = (double)q->ic / ((double)v.tx * ceil((double)q->ic / v.tx));
     double y_bytes = z.terms * v.nr * lanes * 4, l1 = (double)caps->l1_bytes;
     if (v.dy == GRAD_PLACE && q->oc * q->groups * 4 % 512 == 0) l1 /= (double)i64_min(q->oc * q->groups, 1024) / 128; /* few sets */
@@ -282,10 +287,8 @@ static double seconds(const struct grad *q, const struct caps *caps, struct grad
     if (v.dy == GRAD_ROWS) stored += 7; /* partial sums are added */
     double ends = z.sums * stored + 500, rounds = ceil(parts * pieces * (double)q->groups / i64_max(1, caps->n_threads));
     double rest = parts > 1 || !q->simple ? (parts * 0.3 + 1.6) * z.sums * pieces * (double)q->groups / i64_max(1, caps->n_threads) : 0;
-    return 2e-6 + (rounds * (share * band + ends) + rest) / hz;
+    return 2e-6 + (rounds * (share * band + ends) + rest) * p->rates->work;
 }
-
-static double predict(const struct gen_problem *p, const struct sched *s) { return seconds(p->facts, p->c, grad_sched_of(s), p->var); }
 
 const struct gen gen_conv_grad = {
     .version = 1,

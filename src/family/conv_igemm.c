@@ -39,7 +39,6 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
 struct facts {
     struct igemm x;
     struct conv_tiles known, real; /* for sizes that legality is about, and those that time is */
-    struct nest_rates rates;
 };
 
 static bool is_sensible(const struct igemm *x, const struct caps *caps, const struct conv_sched *s)
@@ -61,7 +60,6 @@ static bool analyze(const struct gen_problem *p)
     if (p->c->is_gpu || p->c->vector_bytes < 8 || !igemm_of(&f->x, p->t)) return false;
     conv_tiles_open(&f->known, &f->x.c, p->c, true, NULL);
     conv_tiles_open(&f->real, &f->x.c, p->c, true, p->var);
-    f->rates = nest_rates_of(p->c);
     return true;
 }
 
@@ -98,7 +96,7 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     const struct conv_sched s = sched_of(v);
     double steps = f->real.steps / (double)i64_max(1, f->x.c.phases);
     conv_tiles_set(&f->real, &s);
-    double plain = conv_tiles_seconds(&f->real, &f->rates, p->c, &s, other_cycles(&f->x, steps, &s));
+    double plain = conv_tiles_seconds(&f->real, p->rates, p->c, &s, other_cycles(&f->x, steps, &s));
     return s.nt ? gen_nt_seconds(&p->t->g, p->c, p->var, plain) : plain;
 }
 

@@ -2,6 +2,9 @@
 //
 // conv_transpose: transposed convolution phase by phase (gen/cpu_addr_phases.c): the schedules and which of them is good.
 #include "gen/cpu.h"
+#include "gen/nest.h"
+
+#include <math.h>
 
 // clang-format off
 #define PARAMS(P)                                                                   \
@@ -46,38 +49,36 @@ static bool is_legal(const struct trans *c, const struct caps *caps, struct phas
 
 static bool legal(const struct gen_problem *p, const struct sched *s) { return is_legal(p->facts, p->c, params_of(s)); }
 
-static double seconds(const struct trans *c, const struct caps *caps, struct phases_sched v, const i64 *var)
+/* All phases of a tile of positions read the same input, which a band holds, and each its own taps. */
+static double predict(const struct gen_problem *p, const struct sched *s)
 {
-    double lanes = gen_lanes(caps, c->type),
-           hz = gen_flop_rate(caps) / (4 * gen_lanes(caps, DT_F32));
+    const struct trans *c = p->facts;
+    const struct nest_rates *r = p->rates;
+    const struct phases_sched v = params_of(s);
+    const i64 *var = p->var;
     const struct trans_axis *x = &c->ax[c->rank - 1];
-    i64 nx = i64_max(1, gen_eval(c->g, x->n_q, var)), tiles = ceil_div(nx, v.tx),
-        tw = v.tw ? i64_min(v.tw, tiles) : tiles;
-    i64 blocks = ceil_div(c->oc, v.nr * (i64)lanes), ob = v.ob ? v.ob : blocks;
-    double taps = 1, phases = 1,
-           n = (double)(c->groups * ceil_div(blocks, ob) * ceil_div(tiles, tw));
-    n *= (double)gen_eval(c->g, graph_value(c->g, c->x)->shape.dim[0], var);
+    double lanes = gen_lanes(p->c, c->type), threads = (double)i64_max(1, p->c->n_threads), size = (double)dtype_size(c->type);
+    double tiles = ceil((double)i64_max(1, gen_eval(c->g, x->n_q, var)) / v.tx), tw = v.tw ? fmin(v.tw, tiles) : tiles;
+    double blocks = ceil((double)c->oc / (v.nr * lanes)), ob = v.ob ? v.ob : blocks, rows = c->rank > 3 ? v.th : 1;
+    double outer = (double)i64_max(1, gen_eval(c->g, graph_value(c->g, c->x)->shape.dim[0], var)), taps = 1, phases = 1, near = 1;
     for (u32 a = 2; a < c->rank; a++) {
-        i64 nq = i64_max(1, gen_eval(c->g, c->ax[a].n_q, var));
+        double n = (double)i64_max(1, gen_eval(c->g, c->ax[a].n_q, var)), reach = (double)(c->ax[a].hi - c->ax[a].lo);
         taps *= (double)c->ax[a].k, phases *= (double)c->ax[a].s;
-        n *= a + 1 == c->rank ? 1 : a + 2 == c->rank ? (double)ceil_div(nq, v.th) : (double)nq;
+        near *= (a + 1 == c->rank ? v.tx : 1) + reach;
+        if (a + 1 < c->rank) outer *= a + 2 == c->rank ? ceil(n / rows) : n;
     }
-    double rows = c->rank > 3 ? (double)v.th : 1, acc = (double)(v.tx * v.nr);
-    double per_tile = taps * (double)c->ic * (tile_step_cycles(v.tx, v.nr) + 0.3) +
-                      phases * (4 * acc * (c->clast ? 1 : 6) + 30);
-    double weights = taps * (double)(c->ic * v.nr) * 4 * lanes; /* bytes of a block, all phases: streamed for each tile */
-    if (weights / phases > (double)caps->l1_bytes / 2)
-        per_tile += weights / (weights / phases > (double)caps->l2_bytes * 0.7 ? 12 : 40);
-    double band = band_bytes(c, v, var) / (4 * lanes) * 3 * (phases_read_clast(c) ? 1 : 6);
-    if (band_bytes(c, v, var) > (double)caps->l2_bytes / 2) per_tile *= 1.3;
-    double rounds = (double)ceil_div((i64)n, i64_max(1, caps->n_threads));
-    double bytes = 4 * (gen_count(c->g, c->y, var) +
-                        gen_count(c->g, c->x, var) * (double)ceil_div(blocks, ob));
-    return 2e-6 + ((double)(tw * ob) * rows * per_tile + band + 300) * rounds / hz +
-           0.3 * bytes / gen_byte_rate(caps);
+    double steps = taps * (double)c->ic, cells = v.tx * v.nr, band = band_bytes(c, v, var);
+    double iterations = (double)c->groups * ceil(blocks / ob) * ceil(tiles / tw) * outer;
+    struct nest n = {.bytes = {near * (double)c->ic * size, steps * v.nr * lanes * size, phases * cells * lanes * size}};
+    n.seconds = steps * (nest_step(r, v.tx, v.nr) + 0.3 * r->cycle) + phases * (nest_ends(r, cells, c->clast ? 0 : 2 * lanes) + 20 * r->cycle);
+    n.seconds += (band / (size * lanes) * (phases_read_clast(c) ? 3 : 18) + 300) * r->cycle / (tw * ob * rows);
+    nest_loop(&n, tw, v.tx / (v.tx + (double)(x->hi - x->lo)), 0, 1);
+    nest_loop(&n, rows, 0.5, 0, 1);
+    nest_loop(&n, ob, 0, 1, 1);
+    nest_loop(&n, ceil(tiles / tw) * outer, 0, 0, 1); /* the scratch memory of a band is the next one's, too */
+    nest_loop(&n, ceil(blocks / ob) * (double)c->groups, 0, 1, 1);
+    return r->launch + nest_seconds(&n, r) * ceil(iterations / threads) / iterations;
 }
-
-static double predict(const struct gen_problem *p, const struct sched *s) { return seconds(p->facts, p->c, params_of(s), p->var); }
 
 const struct gen gen_conv_transpose = {
     .version = 1,

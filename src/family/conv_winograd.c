@@ -31,7 +31,7 @@ GEN_PARAM_READER(struct wino_sched, sched_of, PARAMS)
 struct model {
     struct conv c;
     struct conv_tail tail;
-    struct nest_rates rates;
+    const struct nest_rates *rates;
     i64 lanes, n_blocks, ob, parts, tiles, blocks; /* blocks: of tiles */
 };
 
@@ -66,7 +66,7 @@ static bool is_legal(const struct model *m, const struct caps *caps, const struc
 static bool analyze(const struct gen_problem *p)
 {
     struct model *m = p->facts;
-    m->rates = nest_rates_of(p->c);
+    m->rates = p->rates;
     return !p->c->is_gpu && wino_of(&m->c, &m->tail, p->t);
 }
 
@@ -106,9 +106,6 @@ static double cycles_out(const struct wino_sched *s, i64 z_taps, double per_pixe
     return (double)s->mz * plane;
 }
 
-/* Seconds of two operations on vectors, or of a load and a store: transforms are half of each. */
-static double vector_cycle(const struct model *m) { return m->rates.fma + m->rates.cycle / 2; }
-
 /* Bytes of inputs and outputs that n tiles and one block of output channels touch. */
 static double tile_bytes(const struct model *m, const struct wino_sched *s, i64 n)
 {
@@ -122,7 +119,7 @@ static double cycles_products(const struct model *m, const struct caps *caps, co
     const struct conv *c = &m->c;
     i64 tiles = i64_min(s->tb * s->tx, m->tiles), points = wino_points(c, s);
     struct wino_scratch w = wino_scratch(c, s, (u32)m->lanes);
-    double step = nest_step(&m->rates, s->tx, s->nr) / vector_cycle(m) + 0.3 / (double)s->ku + (s->far ? 0.1 : 0) +
+    double step = nest_step(m->rates, s->tx, s->nr) / m->rates->work + 0.3 / (double)s->ku + (s->far ? 0.1 : 0) +
                   (s->ahead ? 0.1 * (double)s->nr : 0) + (s->nr > 3 ? 1 : 0);
     double one = (double)c->ic * step + 1.5 * (double)(s->tx * s->nr) + 15;
     double product = one * (double)ceil_div(tiles, s->tx) * (double)points, scratch = 4 * (double)(w.v + w.m + w.strip);
@@ -161,9 +158,9 @@ static double seconds(const struct model *m, const struct caps *caps, const stru
     double iteration = in + (cycles_products(m, caps, s) + out) * (double)m->ob + 300;
     double rounds = (double)ceil_div(m->parts * m->blocks, i64_max(1, caps->n_threads));
     double weights = 4 * (double)(points * c->ic * m->n_blocks * s->nr * m->lanes);
-    double epilogue = c->simple || pools ? 0 : 12 * gen_count(c->g, c->y, var) * m->rates.line[RATE_DRAM];
+    double epilogue = c->simple || pools ? 0 : 12 * gen_count(c->g, c->y, var) * m->rates->line[RATE_DRAM];
     double bytes = gen_bytes(c->g, c->x, var) + gen_bytes(c->g, pools ? m->tail.pool : c->y, var);
-    return 2e-6 + wait(m, caps, s, var) + iteration * rounds * vector_cycle(m) + (0.3 * weights + 0.05 * bytes) * m->rates.line[RATE_DRAM] + epilogue;
+    return 2e-6 + wait(m, caps, s, var) + iteration * rounds * m->rates->work + (0.3 * weights + 0.05 * bytes) * m->rates->line[RATE_DRAM] + epilogue;
 }
 
 static double predict(const struct gen_problem *p, const struct sched *v)

@@ -142,14 +142,13 @@ static bool suits(const struct sizes *z, const struct gemm_sched *s)
 struct facts {
     struct gemm x;
     struct sizes z;
-    struct nest_rates r;
 };
 
 static bool analyze(const struct gen_problem *p)
 {
     struct facts *f = p->facts;
     if (p->c->is_gpu || p->c->vector_bytes < 8 || !gemm_take(&f->x, p->t)) return false;
-    f->z = sizes_of(&f->x, p->c), f->r = nest_rates_of(p->c);
+    f->z = sizes_of(&f->x, p->c);
     return true;
 }
 
@@ -258,7 +257,7 @@ static double predict(const struct gen_problem *p, const struct sched *v)
 {
     const struct facts *f = p->facts;
     const struct gemm_sched s = sched_of(v);
-    return seconds(&f->x, p->c, &f->r, &s, p->var);
+    return seconds(&f->x, p->c, p->rates, &s, p->var);
 }
 
 const struct gen gen_gemm = {

@@ -9,6 +9,8 @@
 #include "gen/param.h"
 #include "task/task.h"
 
+struct nest_rates;
+
 enum {
     GEN_NOMINAL = 1024, /* what a size is taken for that is not known */
     GEN_MAX_VARS = 256,
@@ -30,6 +32,7 @@ struct gen_problem {
     const struct caps *c;
     struct rates rates;  /* of c: measured or assumed */
     const i64 *var;      /* sizes (symtab order), GEN_NOMINAL where they are not known; NULL: there are none, or too many to be told */
+    const struct nest_rates *rates; /* nest.h: how fast the processor is; NULL: it is a GPU */
     void *facts;         /* the family's, zeroed before `analyze` */
     bool has_too_many;   /* sizes: nothing is predicted */
     struct arena *arena; /* released with it */

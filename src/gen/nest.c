@@ -42,6 +42,7 @@ struct nest_rates nest_rates_of(const struct caps *c)
     struct nest_rates n = {.cycle = r.memory[RATE_L1].latency / 5, .launch = 2e-6};
     n.fma = vector / 2 / r.ops[RATE_FMA_F32].one;
     n.load = vector / r.memory[RATE_L1].read.one;
+    n.work = n.fma + n.cycle / 2;
     for (u32 l = 0; l < N_RATE_LEVELS; l++) {
         n.line[l] = fmax(1 / r.memory[l].read.one, threads / r.memory[l].read.all);
         n.near[l] = kept * (double)size[l];

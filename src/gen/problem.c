@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // problem: a task on a device, analyzed once by a family and then asked about many schedules.
-#include "gen/gen.h"
+#include "gen/nest.h"
 
 bool gen_problem_open(struct gen_problem *p, const struct gen *g, const struct task *t, const struct caps *c, const i64 *var)
 {
@@ -14,6 +14,10 @@ bool gen_problem_open(struct gen_problem *p, const struct gen *g, const struct t
         i64 *all = arena_array(p->arena, i64, n);
         for (u32 i = 0; i < n; i++) all[i] = var && var[i] != INT64_MIN ? var[i] : GEN_NOMINAL;
         p->var = all;
+    }
+    if (!c->is_gpu) {
+        struct nest_rates *r = arena_new(p->arena, struct nest_rates);
+        *r = nest_rates_of(c), p->rates = r;
     }
     if (g->facts) p->facts = arena_alloc(p->arena, g->facts);
     if (!g->analyze || g->analyze(p)) return true;

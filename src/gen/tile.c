@@ -497,12 +497,3 @@ bool tile_is_legal(const struct caps *c, i64 pixels, i64 nr)
 {
     return nr <= 8 && pixels * nr + nr + 1 <= c->n_vector_regs;
 }
-
-/* Two multiply-adds, or two loads, per cycle; at least the latency of one accumulator. Many vectors
-   of weights at a time are spilled by compilers. */
-double tile_step_cycles(i64 pixels, i64 nr)
-{
-    double fma = (double)(pixels * nr) / 2, loads = (double)(pixels + nr) / 2 + 0.3;
-    double c = fma > loads ? fma : loads;
-    return (c > 4 ? c : 4) + (nr > 4 ? 2.5 : 0) + 0.2;
-}

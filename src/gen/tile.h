@@ -93,7 +93,6 @@ void tile_prefetch(const struct tile *t, const struct tile_out *o); /* asks for 
 kval tile_full(const struct tile *t, const struct tile_out *o);   /* all its pixels exist? 0: always */
 void tile_store(const struct tile *t, const struct tile_out *o);
 i64 tile_rows_size(const struct tile *t);                         /* elements of tile_out.rows */
-double tile_step_cycles(i64 pixels, i64 nr); /* predicted cycles of one step */
 bool tile_is_legal(const struct caps *c, i64 pixels, i64 nr);     /* fits the registers and is worth it */
 
 /* tile_terms.c: adds up the lanes of the accumulators, for tile_terms's store: rows x, x + 1 ... of a tile that is `lanes` rows wide. */
