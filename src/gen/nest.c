@@ -20,7 +20,8 @@
 /* Fitted to the measurements of bench/model on AVX2 and AVX-512 (Zen 4). */
 static const double overlap = 6;   /* exponent of the norm for arithmetic and traffic; 1: their sum, infinite: the maximum */
 static const double together = 2.5; /* likewise for the multiply-adds and loads of a step, which wait for each other */
-static const double kept = 0.5;    /* share of a cache that is as if it were all of it: the rest holds what passes by */
+static const double unasked = 2;   /* streams from beyond the second cache take as much longer where they are not prefetched */
+static const double kept = 0.4;    /* share of a cache that is as if it were all of it: the rest holds what passes by */
 enum { LINE = 64, WAYS = 8 };      /* bytes; lines of a set of the first two caches, roughly */
 
 static double norm(double a, double b, double exponent) { return pow(pow(a, exponent) + pow(b, exponent), 1 / exponent); }
@@ -129,7 +130,8 @@ double nest_seconds(const struct nest *n, const struct nest_rates *r)
         double even = 0;
         traffic_of(n, r, l, t);
         for (u32 o = 0; o < N_NEST_OPERANDS; o++) {
-            double s = t[o].bytes * (o == NEST_SUMS ? 2 : 1) * r->line[l + 1] / (n->asked[o] > 0 ? n->asked[o] : 1);
+            double slow = n->asked[o] > 0 ? 1 / n->asked[o] : o == NEST_RIGHT && l >= RATE_L2 ? unasked : 1;
+            double s = t[o].bytes * (o == NEST_SUMS ? 2 : 1) * r->line[l + 1] * slow;
             t[o].bodies = fmin(t[o].bodies, bodies);
             if (n->asked[o] > 0 || t[o].bodies < 2 || o == NEST_SUMS) even += s / t[o].bodies;
             else burst[o].seconds += s, burst[o].bodies = t[o].bodies;
