@@ -77,7 +77,7 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     const struct conv *c = &f->c;
     double runs = f->real.steps / (double)(c->ic * (c->xa >= 0 ? c->k[c->xa] : 1)) * (double)ceil_div(c->ic, conv_in_block(c));
     conv_tiles_set(&f->real, &s);
-    return conv_tiles_seconds(&f->real, p->rates, p->c, &s, (struct conv_others){0, 0.5 * f->real.steps / (double)s.ku + 12 * runs + 30, 300});
+    return conv_tiles_seconds(&f->real, p->nest, p->c, &s, (struct conv_others){0, 0.5 * f->real.steps / (double)s.ku + 12 * runs + 30, 300});
 }
 
 const struct gen gen_conv_blocked = {

@@ -376,7 +376,7 @@ static double tile_cycles(const struct model *m, u32 i, const struct conv_sched 
     }
     double weights = steps * (double)(s->nr * m->lanes) * 4;
     double stream = weights <= (double)p->c->l1_bytes / 2 ? 0 : weights / 40;
-    return steps * (nest_step(p->rates, s->ty * s->tx, s->nr) / p->rates->work + 0.5 / (double)s->ku) +
+    return steps * (nest_step(p->nest, s->ty * s->tx, s->nr) / p->nest->work + 0.5 / (double)s->ku) +
            12.0 * (double)c->k[Y_AXIS] + acc * (c->by_rows ? 3.0 * (double)m->lanes : 3) + stream;
 }
 
@@ -400,7 +400,7 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     }
     if (m.bytes > 0.7 * (double)caps->l2_bytes) cycles += m.bytes / 8;
     double rounds = (double)ceil_div(m.iterations, i64_max(1, caps->n_threads));
-    return 2e-6 + cycles * rounds * p->rates->work + 0.3 * bytes * p->rates->line[RATE_DRAM];
+    return 2e-6 + cycles * rounds * p->nest->work + 0.3 * bytes * p->nest->line[RATE_DRAM];
 }
 
 const struct gen gen_conv_chain = {

@@ -90,7 +90,7 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     double n = (double)(outer * ceil_div(nx, tw) * ceil_div(ny, th)),
            rounds = (double)ceil_div((i64)n, i64_max(1, caps->n_threads));
     double bytes = 4 * (gen_count(c->g, c->x, var) + gen_count(c->g, c->y, var));
-    return 2e-6 + iteration * rounds * p->rates->work + 0.3 * bytes * p->rates->line[RATE_DRAM];
+    return 2e-6 + iteration * rounds * p->nest->work + 0.3 * bytes * p->nest->line[RATE_DRAM];
 }
 
 const struct gen gen_conv_direct = {

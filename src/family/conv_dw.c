@@ -151,7 +151,7 @@ static double seconds(const struct facts *f, const struct gen_problem *p, const 
 {
     const struct model *m = &f->real;
     const struct caps *caps = p->c;
-    const struct nest_rates *r = p->rates;
+    const struct nest_rates *r = p->nest;
     const struct conv *c = &m->c;
     bool in_place = s->stage == STAGE_DIRECT;
     double lanes = (double)conv_lanes(c, caps), threads = (double)i64_max(1, caps->n_threads), nr = (double)s->nr, taps = (double)m->taps;

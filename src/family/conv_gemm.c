@@ -115,7 +115,7 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     struct conv_tiles *t = &f->real[conv_is_flat(&f->c, &s)];
     conv_tiles_set(t, &s);
     const struct conv_others others = {t->steps * shared_cycles(&f->c, p->c, &s), loop_cycles(f, p->c, t, &s), 300 + copy_cycles(f, t, &s) * conv_tiles_band(t, &s)};
-    double plain = conv_tiles_seconds(t, p->rates, p->c, &s, others);
+    double plain = conv_tiles_seconds(t, p->nest, p->c, &s, others);
     return s.nt ? gen_nt_seconds(&p->t->g, p->c, p->var, plain) : plain;
 }
 

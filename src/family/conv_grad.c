@@ -260,7 +260,7 @@ static double tile_cycles(const struct grad *q, const struct gen_problem *p, str
 {
     double pixels = z->combos * v.tx, nr = v.nr, lanes = gen_lanes(p->c, q->x.type);
     if (q->depthwise) return z->terms * (fmax(4, (pixels + 1) * nr / 2) + 0.7);
-    double one = nest_step(p->rates, (i64)pixels, v.nr) / p->rates->work + 0.4;
+    double one = nest_step(p->nest, (i64)pixels, v.nr) / p->nest->work + 0.4;
     if (v.dy != GRAD_ROWS) return z->terms * one;
     return z->terms / z->columns * (ceil(z->columns / lanes) * 1.7 * one + 2); /* loads are not aligned, the last of a row has a mask */
 }
@@ -287,7 +287,7 @@ static double predict(const struct gen_problem *p, const struct sched *s)
     if (v.dy == GRAD_ROWS) stored += 7; /* partial sums are added */
     double ends = z.sums * stored + 500, rounds = ceil(parts * pieces * (double)q->groups / i64_max(1, caps->n_threads));
     double rest = parts > 1 || !q->simple ? (parts * 0.3 + 1.6) * z.sums * pieces * (double)q->groups / i64_max(1, caps->n_threads) : 0;
-    return 2e-6 + (rounds * (share * band + ends) + rest) * p->rates->work;
+    return 2e-6 + (rounds * (share * band + ends) + rest) * p->nest->work;
 }
 
 const struct gen gen_conv_grad = {

@@ -96,7 +96,7 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     const struct conv_sched s = sched_of(v);
     double steps = f->real.steps / (double)i64_max(1, f->x.c.phases);
     conv_tiles_set(&f->real, &s);
-    double plain = conv_tiles_seconds(&f->real, p->rates, p->c, &s, other_cycles(&f->x, steps, &s));
+    double plain = conv_tiles_seconds(&f->real, p->nest, p->c, &s, other_cycles(&f->x, steps, &s));
     return s.nt ? gen_nt_seconds(&p->t->g, p->c, p->var, plain) : plain;
 }
 

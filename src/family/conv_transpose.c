@@ -53,7 +53,7 @@ static bool legal(const struct gen_problem *p, const struct sched *s) { return i
 static double predict(const struct gen_problem *p, const struct sched *s)
 {
     const struct trans *c = p->facts;
-    const struct nest_rates *r = p->rates;
+    const struct nest_rates *r = p->nest;
     const struct phases_sched v = params_of(s);
     const i64 *var = p->var;
     const struct trans_axis *x = &c->ax[c->rank - 1];

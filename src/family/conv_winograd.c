@@ -66,7 +66,7 @@ static bool is_legal(const struct model *m, const struct caps *caps, const struc
 static bool analyze(const struct gen_problem *p)
 {
     struct model *m = p->facts;
-    m->rates = p->rates;
+    m->rates = p->nest;
     return !p->c->is_gpu && wino_of(&m->c, &m->tail, p->t);
 }
 

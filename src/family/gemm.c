@@ -257,7 +257,7 @@ static double predict(const struct gen_problem *p, const struct sched *v)
 {
     const struct facts *f = p->facts;
     const struct gemm_sched s = sched_of(v);
-    return seconds(&f->x, p->c, p->rates, &s, p->var);
+    return seconds(&f->x, p->c, p->nest, &s, p->var);
 }
 
 const struct gen gen_gemm = {

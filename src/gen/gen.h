@@ -31,8 +31,8 @@ struct gen_problem {
     const struct task *t;
     const struct caps *c;
     struct rates rates;  /* of c: measured or assumed */
+    const struct nest_rates *nest; /* nest.h: the same, for loops on a processor; NULL: it is a GPU */
     const i64 *var;      /* sizes (symtab order), GEN_NOMINAL where they are not known; NULL: there are none, or too many to be told */
-    const struct nest_rates *rates; /* nest.h: how fast the processor is; NULL: it is a GPU */
     void *facts;         /* the family's, zeroed before `analyze` */
     bool has_too_many;   /* sizes: nothing is predicted */
     struct arena *arena; /* released with it */

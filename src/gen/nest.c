@@ -34,18 +34,17 @@ void nest_loop(struct nest *n, double trips, double left, double right, double s
     if (trips > 1) n->loop[n->n++] = (struct nest_loop){trips, {left, right, sums}};
 }
 
-struct nest_rates nest_rates_of(const struct caps *c)
+struct nest_rates nest_rates_of(const struct caps *c, const struct rates *r)
 {
-    const struct rates r = caps_rates(c);
     double vector = i64_max(4, c->vector_bytes), threads = (double)i64_max(1, c->n_threads);
     i64 l1 = i64_max(1 << 12, c->l1_bytes), l2 = i64_max(l1, c->l2_bytes), l3 = i64_max(l2, (i64)((double)c->l3_bytes / threads));
     const i64 size[N_RATE_LEVELS] = {l1, l2, l3, INT64_MAX};
-    struct nest_rates n = {.cycle = r.memory[RATE_L1].latency / 5, .launch = 2e-6};
-    n.fma = vector / 2 / r.ops[RATE_FMA_F32].one;
-    n.load = vector / r.memory[RATE_L1].read.one;
+    struct nest_rates n = {.cycle = r->memory[RATE_L1].latency / 5, .launch = 2e-6};
+    n.fma = vector / 2 / r->ops[RATE_FMA_F32].one;
+    n.load = vector / r->memory[RATE_L1].read.one;
     n.work = n.fma + n.cycle / 2;
     for (u32 l = 0; l < N_RATE_LEVELS; l++) {
-        n.line[l] = fmax(1 / r.memory[l].read.one, threads / r.memory[l].read.all);
+        n.line[l] = fmax(1 / r->memory[l].read.one, threads / r->memory[l].read.all);
         n.near[l] = kept * (double)size[l];
         n.period[l] = l < RATE_L3 ? (double)size[l] / WAYS : 0;
     }

@@ -36,7 +36,7 @@ struct nest_rates {
     double period[N_RATE_LEVELS];      /* bytes between lines of one set; 0: sets are chosen by a hash */
     double launch;
 };
-struct nest_rates nest_rates_of(const struct caps *c);
+struct nest_rates nest_rates_of(const struct caps *c, const struct rates *r);
 
 /* Of one step of a register tile: pixels x nr multiply-adds of vectors, of which pixels scalars and nr vectors are loaded. */
 double nest_step(const struct nest_rates *r, i64 pixels, i64 nr);

@@ -17,7 +17,7 @@ bool gen_problem_open(struct gen_problem *p, const struct gen *g, const struct t
     }
     if (!c->is_gpu) {
         struct nest_rates *r = arena_new(p->arena, struct nest_rates);
-        *r = nest_rates_of(c), p->rates = r;
+        *r = nest_rates_of(c, &p->rates), p->nest = r;
     }
     if (g->facts) p->facts = arena_alloc(p->arena, g->facts);
     if (!g->analyze || g->analyze(p)) return true;
