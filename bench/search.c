@@ -557,7 +557,7 @@ static void rewind_tape(struct bench *b, struct tape *p)
     }
 }
 
-static void tell(struct bench *b, struct tape *p, const struct trial_row *r)
+static void add_trial(struct bench *b, struct tape *p, const struct trial_row *r)
 {
     *arr_push(&b->arena, &p->ts.known) =
         (struct trial){.cand = r->cand, .status = r->status, .n = r->n, .median = r->ratio, .ratio = r->ratio};
@@ -587,7 +587,7 @@ static u32 play(struct bench *b, struct tape *p, struct search *s)
     while (p->ts.n_tried < b->n_trials) {
         u32 n = task_search_propose(&p->ts, s, c, BATCH);
         for (u32 i = 0; i < n; i++) {
-            tell(b, p, row_of(p, &c[i]));
+            add_trial(b, p, row_of(p, &c[i]));
             if (p->ts.best_at >= 0 && p->ts.best <= target) return p->ts.n_tried;
         }
         if (n == 0) break;
@@ -610,7 +610,7 @@ static bool replay(struct bench *b, struct err *e)
         u32 alone = play(b, &p[i], &s);
         for (u32 k = 0; k < b->n_drawn; k++) {
             rewind_tape(b, &p[k]);
-            for (u32 x = 0; x < p[k].at.n && x < b->n_trials; x++) tell(b, &p[k], &p[k].rows.v[p[k].at.v[x].val]);
+            for (u32 x = 0; x < p[k].at.n && x < b->n_trials; x++) add_trial(b, &p[k], &p[k].rows.v[p[k].at.v[x].val]);
         }
         s = (struct search){.caps = &b->target.caps, .rng = rng_seed(b->seed), .past = past, .n_past = b->n_drawn};
         printf("%-22.*s %7u %7u %7u\n", STR_ARG(b->drawn[i]->name), p[i].at.n, alone, play(b, &p[i], &s));

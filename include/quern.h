@@ -505,7 +505,7 @@ QUERN_API quern_status quern_show(quern *q, const char *path, char **text);     
 /* Tests every scalar operation on a table of difficult values against the interpreter: a line for each error and its consequence. GPU
    drivers are tested when they are first compiled for, and the result is cached; this function repeats the tests. device: see
    quern_compile_opts. */
-QUERN_API quern_status quern_examine(quern *q, const char *device, char **text);
+QUERN_API quern_status quern_test_conformance(quern *q, const char *device, char **text);
 /* Measures how fast a device is (multiply-adds by instruction, memory by level, launches, barriers), in less than a second, and caches the
    rates: later calls read them. Without them rates are assumed. The text is a table. */
 struct quern_measure_opts {

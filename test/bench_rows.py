@@ -28,7 +28,7 @@ class Rows(unittest.TestCase):
             found = rows.group(g)
             self.assertEqual(len({r.name for r in found}), len(found))
             for r in found:
-                if r.kind != "net":  # its program tells
+                if r.kind != "net":  # its program has the number
                     self.assertGreater(r.flops, 0, r.name)
                     self.assertGreater(r.bytes, 0, r.name)
                 self.assertTrue(r.describe())
@@ -152,7 +152,7 @@ class Places(unittest.TestCase):
     def test_busy_threads_are_kept_apart(self):
         """Busy threads get a processor each; idle ones and those started later are not bound."""
         if not places.used():
-            self.skipTest("the system does not tell what threads use")
+            self.skipTest("the system does not report the time of threads")
         all_cpus = os.sched_getaffinity(0)
         there, crew = places.Places(), Crew([[32 << 20], [1], [16 << 20]])
         try:

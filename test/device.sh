@@ -23,4 +23,4 @@ n=$("$quern" show "$dir/net.dnx" | sed -n 's/^\([0-9]*\) dispatches.*/\1/p')
 "$quern" explain "$dir/net.dnx" > "$dir/why" || fail explain
 grep -q 'Conv) + enc_conv1.relu(Relu) + pool1(MaxPool)' "$dir/why" || fail "pooling is not considered behind convolutions"
 unfused=$(sed -n 's/^a kernel for each operator: .* in \([0-9]*\) dispatches$/\1/p' "$dir/why")
-[ "${unfused:-0}" -ge 40 ] || fail "explain tells of ${unfused:-no} dispatches without fusion"
+[ "${unfused:-0}" -ge 40 ] || fail "explain lists ${unfused:-no} dispatches without fusion"

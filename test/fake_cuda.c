@@ -4,7 +4,7 @@
 // QUERN_CUDA_LIBRARY and QUERN_HIP_LIBRARY. It tracks handles, memory and the current context, and
 // aborts on undefined use: also if a stream uses memory that another stream used before without an
 // order between the two. QUERN_FAKE_CUDA, words: devices=N, memory=MIB, lost=N (the N-th launch
-// meets an illegal address: all later calls fail likewise), at=N (device of all memory, 0), rows=N
+// accesses an illegal address: all later calls fail likewise), at=N (device of all memory, 0), rows=N
 // (workgroups along y and z at once, 65535), optin=BYTES (maximal dynamic shared memory, 101376).
 //
 // An image is an ELF header, then the number of functions and for each its info[8]; functions are

@@ -74,11 +74,11 @@ static inline void fixture_use_groups(struct fixture *b)
 }
 
 /* Warpgroups of an existing size. */
-static inline void fixture_use_teams(struct fixture *b)
+static inline void fixture_use_warpgroups(struct fixture *b)
 {
     b->caps.subgroup = b->caps.subgroup_min = b->caps.subgroup_max = 32;
     b->caps.max_group = 1024;
-    b->caps.shared_bytes = rng_range(&b->rng, 64, 227) << 10; /* small: not all teams store at once */
+    b->caps.shared_bytes = rng_range(&b->rng, 64, 227) << 10; /* small: not all warpgroups store at once */
     b->caps.has_subgroup = b->caps.has_copy = true;
     b->caps.has_tile = rng_range(&b->rng, 0, 3) > 0;
     b->caps.team = 4;

@@ -117,8 +117,8 @@ static inline bool random_filter(struct fixture *b, bool grad)
         if (pick(b, 0, 3) == 0) far[i] = sym_add(t, near[i], sym_const(t, pick(b, 0, 6)));
     }
     value_id side = map_of(b, "side", grad || splat ? c : kernel[0] * kernel[1], near, batch);
-    value_id met = splat ? map_of(b, "w", kernel[0] * kernel[1], near, batch) : within_pads(b, map_of(b, "met", c, far, batch));
-    value_id in[2] = {grad || splat ? side : met, grad || splat ? met : side};
+    value_id input = splat ? map_of(b, "w", kernel[0] * kernel[1], near, batch) : within_pads(b, map_of(b, "met", c, far, batch));
+    value_id in[2] = {grad || splat ? side : input, grad || splat ? input : side};
     value_id y = add_op(b, grad ? "quern::FilterOuter" : "quern::Filter", in[0], in[1], 0);
     node_id n = graph_value(&b->g, y)->producer;
     attr_set_ints(&b->g, n, "kernel_shape", kernel, 2);
@@ -258,7 +258,7 @@ static inline bool random_halves(struct fixture *b)
 
 /* Large products. */
 
-/* Products of the sizes that the blocks of teams of threads are for. */
+/* Products of the sizes that the wgmma_gemm is for. */
 static inline bool random_large(struct fixture *b)
 {
     sym n[3], a[3], w[3];

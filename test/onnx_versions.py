@@ -437,7 +437,7 @@ def expected(model, case, same):
     for run in (lambda: ort.InferenceSession(model.SerializeToString(), options).run(None, feeds), lambda: ReferenceEvaluator(model).run(None, feeds)):
         try:
             return run()
-        except Exception:  # what neither has is told by the table at the end
+        except Exception:  # the table at the end lists what neither has
             pass
     return outputs if same else None
 

@@ -26,7 +26,7 @@ chmod +x "$dir/slow"
 
 # marked: numbers of processes with our mark in their environment, which all that the tuner starts has.
 marked() { grep -lsa "QUERN_ORPHANS=$mark\$\|QUERN_ORPHANS=$mark[^0-9.]" /proc/[0-9]*/environ 2> /dev/null | grep -v self; }
-seed=${SEED:-3} met=0
+seed=${SEED:-3} n_busy=0
 for i in $(seq "$n"); do
     mark=$$.$i
     if [ $((i % 2)) -eq 0 ]; then cc=$dir/slow; else cc=cc; fi
@@ -36,7 +36,7 @@ for i in $(seq "$n"); do
     seed=$(( (seed * 1103515245 + 12345) % 2147483648 ))
     ms=$(( 50 + seed / 65536 % 700 ))
     sleep "$(printf '%d.%03d' $((ms / 1000)) $((ms % 1000)))"
-    [ "$(marked | wc -l)" -gt 1 ] && met=$((met + 1))
+    [ "$(marked | wc -l)" -gt 1 ] && n_busy=$((n_busy + 1))
     kill -9 $pid 2> /dev/null
     wait $pid 2> /dev/null
     for k in $(seq 100); do
@@ -49,5 +49,5 @@ for i in $(seq "$n"); do
         fail "kill $i after $ms ms: these are left"
     fi
 done
-echo "$n kills, $met of them while others were at work; nothing is left"
-[ "$n" -lt 4 ] || [ "$met" -gt 0 ] || fail "no kill met a compiler or a candidate"
+echo "$n kills, $n_busy of them while others were at work; nothing is left"
+[ "$n" -lt 4 ] || [ "$n_busy" -gt 0 ] || fail "no kill met a compiler or a candidate"

@@ -205,9 +205,9 @@ class Programs(unittest.TestCase):
             net, dnx, db = (os.path.join(d, n) for n in ("net.graph", "net.dnx", "net.db"))
             with open(net, "wb") as f:
                 f.write(GRAPH)
-            told = []
-            quern.tune(net, db, seconds=1, sizes={"N": 100}, progress=told.append)
-            self.assertTrue(told and told[-1]["done"] > 0)
+            events = []
+            quern.tune(net, db, seconds=1, sizes={"N": 100}, progress=events.append)
+            self.assertTrue(events and events[-1]["done"] > 0)
             quern.compile(net, database=db).save(dnx)
             p = quern.load(dnx, threads=1)
             self.check(p)

@@ -9,6 +9,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -165,7 +166,6 @@ static void with_facts(const struct buf *bytes, const char *facts, struct buf *o
     dnx_fixture_open(&x, buf_view(bytes));
     json_t *list = json_loads(facts, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
     assert_non_null(list);
-    json_object_set_new(x.plan, "version", json_integer(2));
     json_object_set_new(x.plan, "facts", list);
     dnx_fixture_write(&x, NO_HASH, out);
     dnx_fixture_close(&x);
@@ -200,30 +200,30 @@ static void test_facts(void **state)
 {
     static const char *const good[] = {
         "[]",
-        "[{\"kind\":\"equal\",\"a\":\"H//0\",\"b\":\"H\",\"who\":\"x\"}]",
-        "[{\"kind\":\"equal\",\"a\":\"H\",\"b\":17,\"who\":\"x\"}]",
-        "[{\"kind\":\"multiple\",\"a\":\"H\",\"b\":\"16\",\"who\":\"Conv 'x'\"}]",
+        "[{\"kind\":\"equal\",\"a\":\"H//0\",\"b\":\"H\",\"node\":\"x\"}]",
+        "[{\"kind\":\"equal\",\"a\":\"H\",\"b\":17,\"node\":\"x\"}]",
+        "[{\"kind\":\"multiple\",\"a\":\"H\",\"b\":\"16\",\"node\":\"Conv 'x'\"}]",
         /* never satisfied: every run is rejected */
-        "[{\"kind\":\"multiple\",\"a\":\"H\",\"b\":\"0\",\"who\":\"x\"}]",
-        "[{\"kind\":\"multiple\",\"a\":\"H\",\"b\":\"H-17\",\"who\":\"x\"}]",
-        "[{\"kind\":\"at_least\",\"a\":\"H*9223372036854775807\",\"b\":\"-9223372036854775807\",\"who\":\"\"}]",
-        "[{\"kind\":\"at_most\",\"a\":\"7//H\",\"b\":\"min(H,max(H,2))\",\"who\":\"\"},{\"kind\":\"equal\",\"a\":\"1\",\"b\":\"2\",\"who\":\"\\u0001\\n\"}]",
+        "[{\"kind\":\"multiple\",\"a\":\"H\",\"b\":\"0\",\"node\":\"x\"}]",
+        "[{\"kind\":\"multiple\",\"a\":\"H\",\"b\":\"H-17\",\"node\":\"x\"}]",
+        "[{\"kind\":\"at_least\",\"a\":\"H*9223372036854775807\",\"b\":\"-9223372036854775807\",\"node\":\"\"}]",
+        "[{\"kind\":\"at_most\",\"a\":\"7//H\",\"b\":\"min(H,max(H,2))\",\"node\":\"\"},{\"kind\":\"equal\",\"a\":\"1\",\"b\":\"2\",\"node\":\"\\u0001\\n\"}]",
     };
     static const char *const bad[] = {
         "7", "{}", "[7]", "[[]]", "[{}]", "null", "\"equal\"",
-        "[{\"kind\":\"sometimes\",\"a\":\"H\",\"b\":\"1\",\"who\":\"x\"}]",
-        "[{\"kind\":\"equal\",\"a\":\"H\",\"who\":\"x\"}]",
-        "[{\"kind\":\"equal\",\"a\":\"H\",\"b\":\"Nobody\",\"who\":\"x\"}]",
-        "[{\"kind\":\"equal\",\"a\":\"H+\",\"b\":\"H\",\"who\":\"x\"}]",
-        "[{\"kind\":\"equal\",\"a\":\"\",\"b\":\"H\",\"who\":\"x\"}]",
-        "[{\"kind\":\"equal\",\"a\":\"H\",\"b\":\"H\",\"who\":7}]",
+        "[{\"kind\":\"sometimes\",\"a\":\"H\",\"b\":\"1\",\"node\":\"x\"}]",
+        "[{\"kind\":\"equal\",\"a\":\"H\",\"node\":\"x\"}]",
+        "[{\"kind\":\"equal\",\"a\":\"H\",\"b\":\"Nobody\",\"node\":\"x\"}]",
+        "[{\"kind\":\"equal\",\"a\":\"H+\",\"b\":\"H\",\"node\":\"x\"}]",
+        "[{\"kind\":\"equal\",\"a\":\"\",\"b\":\"H\",\"node\":\"x\"}]",
+        "[{\"kind\":\"equal\",\"a\":\"H\",\"b\":\"H\",\"node\":7}]",
     };
     for (int i = 0; i < (int)countof(good); i++)
         if (!facts_are_read(good[i])) fail_msg("refused: %s", good[i]);
     for (int i = 0; i < (int)countof(bad); i++)
         if (facts_are_read(bad[i])) fail_msg("read: %s", bad[i]);
     struct buf deep = {0};
-    buf_z(&deep, "[{\"kind\":\"equal\",\"b\":\"H\",\"who\":\"x\",\"a\":\"");
+    buf_z(&deep, "[{\"kind\":\"equal\",\"b\":\"H\",\"node\":\"x\",\"a\":\"");
     for (int i = 0; i < 200000; i++) buf_char(&deep, '(');
     buf_z(&deep, "\"}]");
     assert_false(facts_are_read(deep.p));
@@ -298,7 +298,6 @@ static bool variants_are_read(const char *change)
     assert_non_null(list);
     size_t i;
     json_array_foreach(list, i, x) if (json_is_true(x)) json_array_set_new(list, i, json_deep_copy(f.plan));
-    json_object_set_new(f.plan, "version", json_integer(4));
     json_object_set_new(f.plan, "variants", list);
     dnx_fixture_write(&f, NEW_HASH, &c);
     dnx_fixture_close(&f);
@@ -315,6 +314,39 @@ static void test_broken_variants(void **state)
     assert_true(variants_are_read("[true]") && variants_are_read("[true, true]"));
     for (i64 i = 0; i < countof(bad); i++)
         if (variants_are_read(bad[i])) fail_msg("read: %s", bad[i]);
+}
+
+static bool has_key(const struct buf *bytes, const char *key)
+{
+    struct dnx_fixture x;
+    dnx_fixture_open(&x, buf_view(bytes));
+    char *text = json_dumps(x.plan, JSON_COMPACT);
+    bool has = strstr(text, key) != NULL;
+    free(text);
+    dnx_fixture_close(&x);
+    return has;
+}
+
+/* Files of earlier versions, with the keys of their time, are written again as the current version. */
+static void test_earlier_versions(void **state)
+{
+    static const struct { const char *path, *key; } file[] = {
+        {"test/corpus/dnx/plain.dnx", "\"version\":5"}, {"test/corpus/dnx/facts.dnx", "\"node\":"}, {"test/corpus/dnx/loop.dnx", "\"axes\":"}};
+    for (i64 i = 0; i < countof(file); i++) {
+        struct arena a = {0};
+        struct plan p, q;
+        struct err e = {0};
+        struct str old;
+        struct buf b = {0}, again = {0};
+        assert_true(os_read(&a, file[i].path, 1 << 20, &old, &e));
+        if (!dnx_read(&p, &a, old, &e) || !dnx_write(&p, &b, &e)) fail_msg("%s: %s", file[i].path, e.msg);
+        assert_true(has_key(&b, file[i].key));
+        assert_true(dnx_read(&q, &a, buf_view(&b), &e) && dnx_write(&q, &again, &e));
+        assert_true(str_eq(buf_view(&again), buf_view(&b)));
+        buf_release(&b);
+        buf_release(&again);
+        arena_release(&a);
+    }
 }
 
 /* invariants, each violated once */
@@ -405,7 +437,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip), cmocka_unit_test(test_safetensors),
-        cmocka_unit_test(test_broken), cmocka_unit_test(test_hash), cmocka_unit_test(test_facts), cmocka_unit_test(test_verify),
+        cmocka_unit_test(test_broken), cmocka_unit_test(test_hash), cmocka_unit_test(test_earlier_versions), cmocka_unit_test(test_facts), cmocka_unit_test(test_verify),
         cmocka_unit_test(test_values), cmocka_unit_test(test_variants), cmocka_unit_test(test_broken_variants),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

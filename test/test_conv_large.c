@@ -45,7 +45,7 @@ struct large {
 static bool is_inside(i64 at) { return at >= 0 && at < SIDE; }
 
 /* Output (m, y, x); with `to`, its input elements are stored there instead. */
-static double meet(const struct large *t, i64 m, i64 y, i64 x, u16 *to)
+static double reference_at(const struct large *t, i64 m, i64 y, i64 x, u16 *to)
 {
     double sum = 0;
     for (i64 tap = 0; tap < TAPS; tap++) {
@@ -89,7 +89,7 @@ static bool open_memory(struct large *t)
         t->d->driver->release(t->d, &t->x);
         return false;
     }
-    for (i64 i = 0; i < N_OUT * N_OUT; i++) meet(t, 0, i / N_OUT, i % N_OUT, t->x.host);
+    for (i64 i = 0; i < N_OUT * N_OUT; i++) reference_at(t, 0, i / N_OUT, i % N_OUT, t->x.host);
     return true;
 }
 
@@ -150,7 +150,7 @@ static void check_outputs(const struct large *t, const struct candidate *c)
     const u16 *y = t->y.host;
     for (i64 i = 0; i < OUT_CHANNELS * N_OUT * N_OUT; i++) {
         i64 m = i / (N_OUT * N_OUT), oy = i / N_OUT % N_OUT, ox = i % N_OUT, at = output_at(t->layout, m, oy, ox);
-        double want = meet(t, m, oy, ox, NULL), got = elem_f64(DT_F16, y, at);
+        double want = reference_at(t, m, oy, ox, NULL), got = elem_f64(DT_F16, y, at);
         if (got != want) fail_msg("%s: output (%lld, %lld, %lld) at %lld: %g instead of %g", c->gen->name, (long long)m, (long long)oy,
                                   (long long)ox, (long long)at, got, want);
     }

@@ -508,7 +508,7 @@ static void test_targets(void **state)
     expect(&e, "knows no architecture 'sm_90'");
     dev_target_near(&c, "cuda", S("sm_120"));
     assert_true(!strcmp(c.arch, "sm_120") && c.max_group == 1024 && strstr(c.matrix, "16x8x16"));
-    assert_true(c.has_copy && !c.team && !c.team_matrix[0]); /* teams are an architecture's own */
+    assert_true(c.has_copy && !c.team && !c.team_matrix[0]); /* only sm_90a has warpgroups */
     dev_target_near(&c, "cuda", S("sm_61"));
     assert_true(!strcmp(c.arch, "sm_61") && !c.matrix[0] && !c.has_copy);
     dev_target_near(&c, "cuda", S("sm_90a"));

@@ -90,13 +90,13 @@ static void test_constants(void **state)
 
 /* Kernels. */
 
-static enum exact_verdict check_one(struct fixture *b, const struct kernel *k, u64 seed, bool tell)
+static enum exact_verdict check_one(struct fixture *b, const struct kernel *k, u64 seed, bool prints)
 {
     struct exact_result r = {0};
     struct err e = {0};
     if (!exact_compare(&r, &b->t, k, b->var, &(struct exact_opts){.seed = seed}, &e)) fail_msg("%s", e.msg);
     enum exact_verdict v = r.verdict;
-    if (tell && v) fprintf(stderr, "seed %llu %s: %s, %.*s\n", (unsigned long long)seed, k->name, exact_verdict_name(v), (int)r.why.n, r.why.p);
+    if (prints && v) fprintf(stderr, "seed %llu %s: %s, %.*s\n", (unsigned long long)seed, k->name, exact_verdict_name(v), (int)r.why.n, r.why.p);
     exact_result_release(&r);
     return v;
 }

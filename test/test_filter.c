@@ -34,14 +34,14 @@ static struct filter random_filter(struct rng *r)
                        .pad = (u32)rng_range(r, 0, 3), .transform = (u32)rng_range(r, 0, 2)};
     i64 largest = rng_range(r, 0, 7) ? 5 : 21;
     f.normalize = f.transform && rng_range(r, 0, 1);
-    bool met = f.pad != 3; /* every pixel, by the tap at its own place */
+    bool is_covered = f.pad != 3; /* every pixel, by the tap at its own position */
     for (u32 i = 0; i < 2; i++) {
         f.k[i] = rng_range(r, 1, largest), f.d[i] = rng_range(r, 1, 3), f.near[i] = rng_range(r, 1, 9);
         f.begin[i] = f.pad == 3 ? 0 : (f.k[i] - 1) * f.d[i] / 2;
         f.far[i] = f.near[i] + (f.pad == 3 ? (f.k[i] - 1) * f.d[i] : 0);
-        met &= f.k[i] % 2;
+        is_covered &= f.k[i] % 2;
     }
-    f.epsilon = !met || rng_range(r, 0, 1) ? 0.25 : 0;
+    f.epsilon = !is_covered || rng_range(r, 0, 1) ? 0.25 : 0;
     return f;
 }
 

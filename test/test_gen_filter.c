@@ -2,16 +2,16 @@
 //
 // weighted_filter, weighted_grad, wg_filter, wg_filter_grad: random filters with weights per pixel and gradients of such weights (gathered, splatted, normalised, by softmax, of even
 // and odd kernels, dilated, of images smaller than the kernel, something in front and behind, all layouts, known and unknown sizes) under random
-// legal schedules give in the interpreter what the reference gives; some do compiled for this processor, those that transpose weights among them, and on devices. Every way to go through the taps must have been met.
+// legal schedules give in the interpreter what the reference gives; some do compiled for this processor, those that transpose weights among them, and on devices. Every way to go through the taps must have been input.
 #include "gen_kinds.h"
 #include "vulkan_fixture.h"
 
 struct seen { u32 n, grouped, registers, turned, splat, normalized, softmax, grad, rows, padded; };
 
-static bool is_padded(const struct fixture *b, value_id met)
+static bool is_padded(const struct fixture *b, value_id input)
 {
     sym from, to;
-    return op_pad_inner(&b->t.g, met, 3, &from, &to);
+    return op_pad_inner(&b->t.g, input, 3, &from, &to);
 }
 
 static void tally(const struct fixture *b, const struct candidate *c, struct seen *s)
@@ -172,9 +172,9 @@ static void make_picture(struct fixture *b, const i64 *x, bool grad)
 {
     struct symtab *t = &b->sym;
     sym batch = sym_const(t, 1), size[2] = {sym_const(t, x[1]), sym_const(t, x[2])}, c = sym_const(t, x[0]), taps = sym_const(t, x[3] * x[3]);
-    value_id met = add_input(b, "x", 4, (sym[]){batch, c, size[0], size[1]});
+    value_id input = add_input(b, "x", 4, (sym[]){batch, c, size[0], size[1]});
     value_id side = add_input(b, "side", 4, (sym[]){batch, grad ? c : taps, size[0], size[1]});
-    value_id y = add_op(b, grad ? "quern::FilterOuter" : "quern::Filter", grad ? side : met, grad ? met : side, 0);
+    value_id y = add_op(b, grad ? "quern::FilterOuter" : "quern::Filter", grad ? side : input, grad ? input : side, 0);
     node_id n = graph_value(&b->g, y)->producer;
     attr_set_ints(&b->g, n, "kernel_shape", (i64[]){x[3], x[3]}, 2);
     attr_set_ints(&b->g, n, "dilations", (i64[]){x[5], x[5]}, 2);

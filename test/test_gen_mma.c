@@ -3,7 +3,7 @@
 // Matrix instructions under every addressing: random convolutions of one to three axes (strides, padding, dilation, groups, transposed ones, bias, something
 // in front and behind, all layouts, known and unknown sizes) as products, and gradients of their weights, on random devices with matrix units, under random legal schedules, give in the
 // interpreter, which finds races and accesses outside, what the reference gives. Every way to overlap copies, stream-K and
-// swizzled arrays must have been met.
+// swizzled arrays must have occurred.
 #include "gen_tasks.h"
 
 enum { N_PIPES = 5 };
@@ -14,10 +14,10 @@ static void tally(struct fixture *b, const struct candidate *c, struct seen *s)
 {
     const struct node *n = graph_node(&b->t.g, b->t.anchor);
     const struct value *x = graph_value(&b->t.g, n->in.v[0]);
-    bool is_team = !strncmp(c->gen->name, "wgmma", 5);
+    bool is_warpgroup = !strncmp(c->gen->name, "wgmma", 5);
     s->n++;
     s->chunks += value_of(c, "split_k") > 1;
-    if (is_team) s->stages[value_of(c, "stages")]++;
+    if (is_warpgroup) s->stages[value_of(c, "stages")]++;
     else s->pipe[value_of(c, "pipe")]++, s->stream += value_of(c, "stream_k") > 0, s->ahead += value_of(c, "rp") > 0, s->swizzled += value_of(c, "swz") > 0;
     s->groups += attr_int(n, "group", 1) > 1;
     s->up += op_of(&b->t.g, b->t.anchor)->props & OP_TRANSPOSED ? 1 : 0;
@@ -75,8 +75,8 @@ static bool random_large_conv(struct fixture *b, u64 seed)
 
 static bool random_gradient(struct fixture *b, u64 seed) { return random_grad(b); }
 
-/* teams: of devices with warpgroups. */
-static struct seen try_tasks(const char *family, bool teams, u64 n, bool (*make)(struct fixture *b, u64 seed))
+/* warpgroups: on devices that have them. */
+static struct seen try_tasks(const char *family, bool warpgroups, u64 n, bool (*make)(struct fixture *b, u64 seed))
 {
     struct seen s = {0};
     for (u64 seed = first_seed(0, n); seed < last_seed(0, n); seed++) {
@@ -85,7 +85,7 @@ static struct seen try_tasks(const char *family, bool teams, u64 n, bool (*make)
         do fixture_use_groups(&b);
         while (!b.caps.matrix[0]);
         b.type = draw_type(&b);
-        if (teams) fixture_use_teams(&b), b.type = pick(&b, 0, 1) ? DT_F16 : DT_BF16;
+        if (warpgroups) fixture_use_warpgroups(&b), b.type = pick(&b, 0, 1) ? DT_F16 : DT_BF16;
         if (make(&b, seed)) try_family(&b, gen_find(str_of(family)), seed, &s);
         fixture_close(&b);
     }
@@ -94,7 +94,7 @@ static struct seen try_tasks(const char *family, bool teams, u64 n, bool (*make)
                       s.n, s.pipe[0], s.pipe[1], s.pipe[2], s.pipe[3], s.pipe[4], s.chunks, s.stream, s.ahead, s.swizzled, s.groups, s.vectors, s.up, s.axes[1],
                       s.axes[2], s.axes[3], s.type[DT_F16], s.type[DT_BF16], s.type[DT_F32]);
     assert_true(is_enough(s.n, n));
-    for (u32 i = 0; !teams && i < N_PIPES; i++) assert_true(is_enough(s.pipe[i], 5));
+    for (u32 i = 0; !warpgroups && i < N_PIPES; i++) assert_true(is_enough(s.pipe[i], 5));
     return s;
 }
 

@@ -53,8 +53,8 @@ static void test_devices(void **state)
     }
 }
 
-/* A schedule with a team of threads; false: the layer has too few units. */
-static bool choose_team(struct fixture *b, struct candidate *c)
+/* A schedule of several threads; false: the layer has too few units. */
+static bool choose_threads(struct fixture *b, struct candidate *c)
 {
     for (u32 i = 1; i < 200 && choose(b, i, c); i++)
         for (u32 p = 0; c->gen == b->only && p < c->gen->n_param; p++)
@@ -63,7 +63,7 @@ static bool choose_team(struct fixture *b, struct candidate *c)
 }
 
 /* With the intended number of threads, and with one: the device starts the others. */
-static void test_team(void **state)
+static void test_threads(void **state)
 {
     u32 n = 0;
     for (u64 seed = first_seed(2000, 2010); seed < last_seed(2000, 2010); seed++) {
@@ -73,7 +73,7 @@ static void test_team(void **state)
         fixture_open(&b, seed);
         b.only = gen_find(S("recurrence"));
         b.caps.n_threads = 3;
-        if (random_layer(&b) && choose_team(&b, &c) && check_init(&k, &b.t, b.var, seed, true, &b.e)) {
+        if (random_layer(&b) && choose_threads(&b, &c) && check_init(&k, &b.t, b.var, seed, true, &b.e)) {
             for (u32 i = 0; i < 2; i++) {
                 b.caps.n_threads = i ? 1 : 3;
                 if (!verify_on(&b, "cpu", &c, &k)) report(&b, &c, seed);
@@ -92,7 +92,7 @@ int main(void)
         cmocka_unit_test(test_processor),
         cmocka_unit_test(test_groups),
         cmocka_unit_test(test_devices),
-        cmocka_unit_test(test_team),
+        cmocka_unit_test(test_threads),
     };
     vulkan_stay_loaded();
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -31,14 +31,14 @@ static void test_gemm(void **state) { try_family("wg_gemm", random_gemm, 50); }
 static void test_gemv(void **state) { try_family("wg_gemv", random_gemm, 90); }
 static void test_matrix(void **state) { try_family("mma_gemm", random_gemm, 60); }
 
-static void test_teams(void **state)
+static void test_warpgroups(void **state)
 {
     u32 n = 0, n_tasks = 0;
     for (u64 seed = first_seed(0, 40); seed < last_seed(0, 40); seed++) {
         struct fixture b;
         fixture_open(&b, seed);
         fixture_use_groups(&b);
-        fixture_use_teams(&b);
+        fixture_use_warpgroups(&b);
         b.only = gen_find(S("wgmma_gemm"));
         b.type = pick(&b, 0, 1) ? DT_F16 : DT_BF16;
         if (random_large(&b)) n_tasks++, n += try_task(&b, seed, 3);
@@ -84,7 +84,7 @@ static void test_boxes(void **state)
         struct candidate c;
         fixture_open(&b, seed);
         fixture_use_groups(&b);
-        fixture_use_teams(&b);
+        fixture_use_warpgroups(&b);
         b.caps.has_tile = true;
         b.only = gen_find(S("wgmma_gemm"));
         b.type = pick(&b, 0, 1) ? DT_F16 : DT_BF16;
@@ -113,9 +113,9 @@ static bool make_square(struct fixture *b, i64 size)
     return make_task(b);
 }
 
-/* Language cuda spells every legal schedule for the architecture that has teams, in one run of products per round; some are built where
+/* Language cuda emits every legal schedule for the architecture with warpgroups, in one run of matmuls per K block; some are built where
    there is a compiler. */
-static void test_teams_build(void **state)
+static void test_warpgroups_build(void **state)
 {
     const struct lang *cuda = lang_find(S("cuda"));
     struct buf tool = {0};
@@ -141,8 +141,8 @@ static void test_teams_build(void **state)
             n_boxes += boxes;
             if (ok && builds && (n % 8 == 0 || (boxes && n_boxes % 4 == 1))) ok = cuda->build(&binary, buf_view(&text), &b.caps, 120, &b.e), n_built++;
             if (!ok) report(&b, &c, seed);
-            const char *first = strstr(text.p, " TEAM_BEGIN;");
-            assert_true(first && !strstr(first + 1, " TEAM_BEGIN;"));
+            const char *first = strstr(text.p, " WARPGROUP_BEGIN;");
+            assert_true(first && !strstr(first + 1, " WARPGROUP_BEGIN;"));
             buf_release(&text);
             buf_release(&binary);
             n++;
@@ -331,7 +331,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gemm),
         cmocka_unit_test(test_gemv),
-        cmocka_unit_test(test_matrix), cmocka_unit_test(test_teams), cmocka_unit_test(test_teams_build), cmocka_unit_test(test_mfma),
+        cmocka_unit_test(test_matrix), cmocka_unit_test(test_warpgroups), cmocka_unit_test(test_warpgroups_build), cmocka_unit_test(test_mfma),
         cmocka_unit_test(test_boxes),
         cmocka_unit_test(test_row),
         cmocka_unit_test(test_operators),

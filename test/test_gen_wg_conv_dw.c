@@ -2,7 +2,7 @@
 //
 // Depthwise convolutions by groups of threads: random tasks on random devices under random legal schedules, in the interpreter,
 // which finds races and accesses outside, and on a device where one is present. Both ways to read, all extents of reuse and pooling
-// behind the convolution must have been met; layers as in networks of images must find few schedules and prefer this family.
+// behind the convolution must have occurred; layers as in networks of images must find few schedules and prefer this family.
 #include "gen_tasks.h"
 #include "vulkan_fixture.h"
 

@@ -2,7 +2,7 @@
 //
 // wg_conv_grad: random gradients of convolutions' weights (one to three axes, strides, padding, dilation, groups, something in front and
 // behind, all layouts, known and unknown sizes) on random devices under random legal schedules give in the interpreter, which finds
-// races and accesses outside, what the reference gives; some do on devices. Every way to copy and number of chunks must have been met.
+// races and accesses outside, what the reference gives; some do on devices. Every way to copy and split of K must have occurred.
 // Of layers as in networks, its space and that of conv_grad can be walked, and hold the default schedule.
 #include "gen_tasks.h"
 #include "vulkan_fixture.h"

@@ -3,14 +3,14 @@
 // wg_igemm: random convolutions of one to three axes (strides, padding, dilation, groups, transposed ones, bias, something in front and behind,
 // all layouts, known and unknown sizes) on random devices under random legal schedules give in the interpreter, which finds races
 // and accesses outside, what the reference gives; some do on devices, and some are built for targets that are not here. Every way to stage, order of terms, way to copy and number of
-// chunks must have been met, in f32 and in 16 bits.
+// splits must have occurred, in f32 and in 16 bits.
 #include "gen_tasks.h"
 #include "vulkan_fixture.h"
 
 enum { N_STAGES = 3, N_ORDERS = 3, N_PIPES = 4 };
 
 struct seen {
-    u32 n, stage[N_STAGES], order[N_ORDERS], one_row[N_ORDERS], pipe[N_PIPES], chunks, near, groups, dense, up, axes[4];
+    u32 n, stage[N_STAGES], order[N_ORDERS], one_row[N_ORDERS], pipe[N_PIPES], splits, near, groups, dense, up, axes[4];
 };
 
 static const struct gen *family(void) { return gen_find(S("wg_igemm")); }
@@ -23,7 +23,7 @@ static void tally(struct fixture *b, const struct candidate *c, struct seen *s)
     s->stage[value_of(c, "stage")]++;
     s->order[value_of(c, "order")]++;
     s->pipe[value_of(c, "pipe")]++;
-    s->chunks += value_of(c, "split_k") > 1;
+    s->splits += value_of(c, "split_k") > 1;
     s->near += value_of(c, "near") > 1;
     s->groups += attr_int(n, "group", 1) > 1;
     s->up += op_of(&b->t.g, b->t.anchor)->props & OP_TRANSPOSED ? 1 : 0;
@@ -69,14 +69,14 @@ static void try_tasks(u64 from, u64 to, enum dtype type, struct seen *seen)
 static void all_seen(const struct seen *s)
 {
     if (getenv("VERBOSE"))
-        print_message("%u: stage %u %u %u, order %u %u %u, pipe %u %u %u %u, chunks %u, near %u, groups %u, dense %u, up %u, axes %u %u %u\n", s->n,
+        print_message("%u: stage %u %u %u, order %u %u %u, pipe %u %u %u %u, splits %u, near %u, groups %u, dense %u, up %u, axes %u %u %u\n", s->n,
                       s->stage[0], s->stage[1], s->stage[2], s->order[0], s->order[1], s->order[2], s->pipe[0], s->pipe[1],
-                      s->pipe[2], s->pipe[3], s->chunks, s->near, s->groups, s->dense, s->up, s->axes[1], s->axes[2], s->axes[3]);
+                      s->pipe[2], s->pipe[3], s->splits, s->near, s->groups, s->dense, s->up, s->axes[1], s->axes[2], s->axes[3]);
     for (u32 i = 0; i < N_STAGES; i++) assert_true(is_enough(s->stage[i], 20));
     for (u32 i = 0; i < N_ORDERS; i++) assert_true(is_enough(s->order[i], 20) && is_enough(s->one_row[i], 10));
     for (u32 i = 0; i < N_PIPES; i++) assert_true(is_enough(s->pipe[i], 10));
     for (u32 i = 1; i < countof(s->axes); i++) assert_true(is_enough(s->axes[i], 20));
-    assert_true(is_enough(s->chunks, 50) && is_enough(s->near, 50) && is_enough(s->groups, 20) && is_enough(s->dense, 10) && is_enough(s->up, 30));
+    assert_true(is_enough(s->splits, 50) && is_enough(s->near, 50) && is_enough(s->groups, 20) && is_enough(s->dense, 10) && is_enough(s->up, 30));
 }
 
 static void test_f32(void **state)

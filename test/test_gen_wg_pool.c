@@ -2,7 +2,7 @@
 //
 // Pooling by groups of threads: random tasks on random devices under random legal schedules, in the interpreter, which finds races
 // and accesses outside, and on a device where one is present. All kinds of pooling, both ways to read and all extents of reuse must
-// have been met; layers as in networks of images must find few schedules and prefer this family.
+// have occurred; layers as in networks of images must find few schedules and prefer this family.
 #include "gen_tasks.h"
 #include "vulkan_fixture.h"
 

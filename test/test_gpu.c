@@ -102,8 +102,8 @@ static void parse(struct run *r, const char *text)
 }
 
 /* Threads that share an array, and subgroups, of every type that can be exchanged. */
-static const char teams[] =
-    "kernel teams(x: in %s, y: out %s; p0 = \"n\")\ngroup 64 2 1 subgroup 32\ngrid %%1 = p0\ngrid %%2 = 3\n"
+static const char workgroups[] =
+    "kernel workgroups(x: in %s, y: out %s; p0 = \"n\")\ngroup 64 2 1 subgroup 32\ngrid %%1 = p0\ngrid %%2 = 3\n"
     "  shared %%3: %s[%d]\n  %%4 = thread 0\n  %%5 = thread 1\n  %%6 = mul %%5, 64\n  %%7 = add %%6, %%4\n"
     "  %%8 = mul %%1, 384\n  %%9 = mul %%2, 128\n  %%10 = add %%8, %%9\n  %%11 = add %%10, %%7\n"
     "  %%12: %s = load x[%%11]\n  store %%3[%%7] = %%12\n  barrier\n  %%13 = sub 127, %%7\n"
@@ -111,7 +111,7 @@ static const char teams[] =
     "  %%18 = xor %%17, 1\n  %%19: %s = shuffle %%15, %%18\n  %%20: %s = add %%19, %%16\n"
     "  %%21 = subgroup 0\n  %%22: %s = cast %%21\n  %%23: %s = add %%20, %%22\n  store y[%%11] = %%23\nend\nend\n";
 
-static void teams_build(void **state)
+static void workgroups_build(void **state)
 {
     static const enum dtype types[] = {DT_F32, DT_I32, DT_U8, DT_I64};
     bool cuda = has_toolchain("cuda"), hip = has_toolchain("hip");
@@ -123,7 +123,7 @@ static void teams_build(void **state)
             bool is_cuda = str_is(S("cuda"), targets[j].lang), is_hip = str_is(S("hip"), targets[j].lang);
             if (!(is_cuda && cuda) && !(is_hip && hip)) continue;
             int n = is_cuda && types[i] == DT_F32 ? 16000 : 128; /* too much for a static array */
-            parse(&r, str_fmt(&r.arena, teams, t, t, t, n, t, t, t, t, t, t, t, t).p);
+            parse(&r, str_fmt(&r.arena, workgroups, t, t, t, n, t, t, t, t, t, t, t, t).p);
             check_build(&r, &targets[j]);
             arena_release(&r.arena);
         }
@@ -223,14 +223,14 @@ static void fetches_build(void **state)
     }
 }
 
-/* Products of two teams in four steps, as their units read operands: `rows` of terms or terms of rows, in lines of 128 bytes. */
-struct team_case {
+/* Matmuls of two warpgroups in four steps with the operands' layouts: rows of K or columns, in lines of 128 bytes. */
+struct warpgroup_case {
     int n;
     enum dtype in, sum;
     bool a_across, b_across, in_branch;
 };
 
-static struct str team_kernel(struct arena *a, const struct team_case *p)
+static struct str warpgroup_kernel(struct arena *a, const struct warpgroup_case *p)
 {
     struct buf b = {0};
     const char *t = dtype_name(p->in), *s = dtype_name(p->sum);
@@ -268,9 +268,9 @@ static i64 count_of(const char *text, const char *word)
     return n;
 }
 
-static void team_products_build(void **state)
+static void warpgroup_matmuls_build(void **state)
 {
-    static const struct team_case p[] = {
+    static const struct warpgroup_case p[] = {
         {64, DT_F16, DT_F32, false, false, false},  {128, DT_F16, DT_F16, false, true, false}, {256, DT_BF16, DT_F32, true, true, false},
         {128, DT_BF16, DT_F32, true, false, false}, {64, DT_F16, DT_F32, false, true, true},
     };
@@ -282,10 +282,10 @@ static void team_products_build(void **state)
         struct buf text = {0};
         struct err e = {0};
         c.shared_bytes = 232448;
-        parse(&r, team_kernel(&r.arena, &p[i]).p);
+        parse(&r, warpgroup_kernel(&r.arena, &p[i]).p);
         if (!lang_render(&text, lang_find(S("cuda")), &r.kir, &c, &r.arena, &e)) fail_msg("%s", e.msg);
-        assert_int_equal(count_of(text.p, "  TEAM_BEGIN;"), 1);
-        assert_int_equal(count_of(text.p, "  TEAM_END;"), 1);
+        assert_int_equal(count_of(text.p, "  WARPGROUP_BEGIN;"), 1);
+        assert_int_equal(count_of(text.p, "  WARPGROUP_END;"), 1);
         assert_int_equal(count_of(text.p, "    q_fmma_"), 4);
         if (os_env("QUERN_TEST_KEEP")) os_write(os_env("QUERN_TEST_KEEP"), text.p, text.n, &(struct err){0});
         struct buf binary = {0};
@@ -319,7 +319,7 @@ static void descriptions_are_right(void **state)
     struct buf text = {0}, code = {0}, binary = {0};
     struct err e = {0};
     c.shared_bytes = 232448;
-    parse(&r, team_kernel(&r.arena, &(struct team_case){128, DT_F16, DT_F32, false, true, false}).p);
+    parse(&r, warpgroup_kernel(&r.arena, &(struct warpgroup_case){128, DT_F16, DT_F32, false, true, false}).p);
     if (!lang_render(&text, lang_find(S("cuda")), &r.kir, &c, &r.arena, &e)) fail_msg("%s", e.msg);
     const char *from = strstr(text.p, "#define OPERAND"), *to = from ? strchr(from, '\n') : NULL;
     assert_non_null(to);
@@ -389,10 +389,10 @@ static void expect(const char *kernel, const char *lang, const struct caps *c, c
 }
 
 /* Operands in unsupported layouts, or that could be changed before they are read. */
-static void team_errors(void **state)
+static void warpgroup_errors(void **state)
 {
     static const struct { const char *from, *to, *message; } p[] = {
-        {"[24576] swizzled", "[24576]", "unsupported memory layout"}, {"team 4", "team 2", "teams of 2"},
+        {"[24576] swizzled", "[24576]", "unsupported memory layout"}, {"team 4", "team 2", "warpgroups of 2"},
         {"pitch 64\n    %22", "pitch 128\n    %22", "unsupported memory layout"}, {"= add %8, 16\n", "= add %8, 8\n", "unsupported memory layout"},
         {"= add %8, 16\n", "= add %8, 64\n", "unsupported memory layout"}, {"panels 4096", "panels 4100", "unsupported memory layout"},
         {"    %23: f32", "    barrier\n    %23: f32", "a barrier between"},
@@ -402,7 +402,7 @@ static void team_errors(void **state)
         struct run r = {0};
         struct caps c = caps_of(&on);
         c.shared_bytes = 232448;
-        const char *text = team_kernel(&r.arena, &(struct team_case){256, DT_F16, DT_F32, false, true, false}).p;
+        const char *text = warpgroup_kernel(&r.arena, &(struct warpgroup_case){256, DT_F16, DT_F32, false, true, false}).p;
         const char *at = strstr(text, p[i].from);
         if (!at) fail_msg("'%s' is not in\n%s", p[i].from, text);
         text = str_fmt(&r.arena, "%.*s%s%s", (int)(at - text), text, p[i].to, at + strlen(p[i].from)).p;
@@ -432,7 +432,7 @@ static void errors_are_named(void **state)
         expect(shared, langs[i], &c, "4000 bytes");
         expect(work, langs[i], &c, "scratch memory");
     }
-    expect(team, "cuda", &(struct caps){.is_gpu = true}, "teams of 4");
+    expect(team, "cuda", &(struct caps){.is_gpu = true}, "warpgroups of 4");
     expect(across, "opencl", &(struct caps){.is_gpu = true}, "subgroups");
 }
 
@@ -471,14 +471,14 @@ int main(void)
         cmocka_unit_test(opencl_builds),
         cmocka_unit_test(cuda_builds),
         cmocka_unit_test(hip_builds),
-        cmocka_unit_test(teams_build),
+        cmocka_unit_test(workgroups_build),
         cmocka_unit_test(copies_build),
         cmocka_unit_test(fragments_build),
         cmocka_unit_test(tf32_builds),
         cmocka_unit_test(fetches_build),
-        cmocka_unit_test(team_products_build),
+        cmocka_unit_test(warpgroup_matmuls_build),
         cmocka_unit_test(descriptions_are_right),
-        cmocka_unit_test(team_errors),
+        cmocka_unit_test(warpgroup_errors),
         cmocka_unit_test(errors_are_named),
         cmocka_unit_test(architectures_are_checked),
         cmocka_unit_test(build_errors),

@@ -28,14 +28,14 @@ enum {
     WIDTH = 16,         /* tasks in a line of the file */
     MAX_FAMILIES = 64,  /* the default schedules are the last */
     MAX_WORKERS = 64,
-    TOLD = 3,           /* tasks named for each family that has changed */
+    LISTED = 3,           /* tasks named for each family that has changed */
 };
 static const char path[] = "test/golden/hashes/kernels.txt", rows_path[] = "bench/graphs.txt";
 
 /* A cell is 0 if the family matches the task on no device. */
 struct cells { u64 v[MAX_FAMILIES]; u32 n; /* kernels */ };
 
-enum { ROW_EQUAL, ROW_DIFFERS, ROW_REFUSED, ROW_UNKNOWN, N_ROWS }; /* how a row of a listing is met */
+enum { ROW_EQUAL, ROW_DIFFERS, ROW_REFUSED, ROW_UNKNOWN, N_ROWS }; /* comparison of a row of a listing */
 
 struct shared { /* between workers */
     u32 next;
@@ -383,7 +383,7 @@ static void take_of_each(struct session *s, const struct golden *g)
     }
 }
 
-struct difference { u32 n, n_new, n_gone, task[TOLD]; };
+struct difference { u32 n, n_new, n_gone, task[LISTED]; };
 
 static void compare_cell(const struct session *s, const struct golden *g, u32 i, u32 k, struct difference *d)
 {
@@ -396,7 +396,7 @@ static void compare_cell(const struct session *s, const struct golden *g, u32 i,
     bool same = h ? was && !memcmp((const char *)(uintptr_t)*was, b.p, CELL) : !was;
     buf_release(&b);
     if (same) return;
-    if (d->n < TOLD) d->task[d->n] = i;
+    if (d->n < LISTED) d->task[d->n] = i;
     d->n++, d->n_new += !was, d->n_gone += !h;
 }
 
@@ -405,8 +405,8 @@ static void tell_difference(const struct session *s, u32 k, const struct differe
     printf("%s: the kernels of %u tasks differ", column_name(s, k), d->n);
     if (d->n_new) printf(", %u of which it did not take", d->n_new);
     if (d->n_gone) printf(", %u of which it takes no longer", d->n_gone);
-    for (u32 i = 0; i < d->n && i < TOLD; i++) printf("%s%.*s", i ? ", " : ": ", STR_ARG(s->key[d->task[i]]));
-    printf("%s\n", d->n > TOLD ? " .." : "");
+    for (u32 i = 0; i < d->n && i < LISTED; i++) printf("%s%.*s", i ? ", " : ": ", STR_ARG(s->key[d->task[i]]));
+    printf("%s\n", d->n > LISTED ? " .." : "");
 }
 
 struct verdict { u32 n_tasks, n_kernels, n_unknown, n_lost, n_changed; };
@@ -504,7 +504,7 @@ struct listing {
     struct map task, device;
     struct { struct str *v; u32 n, cap; } line, to;
     struct arena arena;
-    u32 *count;         /* shared: rows by how they are met */
+    u32 *count;         /* shared: rows by comparison */
 };
 
 /* Schedules as of any revision: a listing may be of another one. */

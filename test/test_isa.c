@@ -165,8 +165,8 @@ static bool check_compiler(const char *const compiler[3], struct isa s)
         if (s.family != ISA_X86_64 && str_starts(str_of(macros[i].macro), S("__GCC_HAVE"))) continue; /* the base of others has them */
         bool on = defines(buf_view(&said), macros[i].macro), listed = has_name(buf_view(&list), macros[i].name);
         if (on && !listed) fail_msg("%s %.*s: may use %s, not in %.*s", compiler[1], STR_ARG(buf_view(&options)), macros[i].macro, STR_ARG(buf_view(&list)));
-        bool tells = strcmp(macros[i].name, "none") && strcmp(macros[i].macro, "__CRC32__") && strcmp(macros[i].macro, "__ABM__");
-        if (listed && !on && tells) fail_msg("%s %.*s: may not use %s", compiler[1], STR_ARG(buf_view(&options)), macros[i].name);
+        bool is_macro_reliable = strcmp(macros[i].name, "none") && strcmp(macros[i].macro, "__CRC32__") && strcmp(macros[i].macro, "__ABM__");
+        if (listed && !on && is_macro_reliable) fail_msg("%s %.*s: may not use %s", compiler[1], STR_ARG(buf_view(&options)), macros[i].name);
     }
     buf_release(&options), buf_release(&said), buf_release(&list);
     arena_release(&a);

@@ -120,7 +120,7 @@ static void check_near(const char *file, const char *device, const quern_tensor 
     struct tensor got = {.dtype = want->dtype, .rank = (u32)quern_tensor_rank(t), .data = (void *)(uintptr_t)quern_tensor_data((quern_tensor *)(uintptr_t)t)};
     for (u32 d = 0; d < got.rank; d++) got.dim[d] = quern_tensor_dims(t)[d];
     assert_int_equal(quern_tensor_dtype(t), dtype_onnx(want->dtype));
-    /* other sizes are not told of no rounds */
+    /* no iteration yields other sizes */
     if (got.rank == want->rank && !tensor_count(&got) && !tensor_count(want)) return;
     struct tensor_diff d = tensor_compare(&got, want, want->dtype == DT_F16 ? 1e-2 : 1e-4, want->dtype == DT_F16 ? 1e-2 : 1e-4);
     if (d.n_bad) fail_msg("%s on %s: %lld wrong, first %lld: %g, expected %g", file, device, (long long)d.n_bad, (long long)d.first_bad, d.got, d.want);
@@ -182,7 +182,7 @@ static void test_saved(void **state)
     char path[] = "/tmp/quern_loop_XXXXXX";
     static const char *const change[][2] = { /* as long as they were */
         {"\\\"carried\\\":1", "\\\"carried\\\":7"}, {"\\\"kind\\\":\\\"loop\\\"", "\\\"kind\\\":\\\"pool\\\""},
-        {"\\\"told\\\":[1,0]", "\\\"told\\\":[1,9]"},    {"\\\"told\\\":[1,0]", "\\\"told\\\":[5,0]"},
+        {"\\\"axes\\\":[1,0]", "\\\"axes\\\":[1,9]"},    {"\\\"axes\\\":[1,0]", "\\\"axes\\\":[5,0]"},
         {"\\\"results\\\":[", "\\\"resultz\\\":["},       {"\\\"rounds\\\":", "\\\"r0unds\\\":"},
         {"\\\"conditional\\\":true", "\\\"conditionaI\\\":true"}, {"\\\"given\\\":[{", "\\\"givem\\\":[{"},
     };

@@ -69,7 +69,7 @@ static int teardown(void **state)
 
 struct tried { const char *name, *content; /* NULL: refused */ const char *why; };
 
-/* false: it did not go as expected; told on standard error, for children. */
+/* false: unexpected result, printed to standard error, for children. */
 static bool check(struct fixture *f, const char *folder, const char *model, bool links, const struct tried *t)
 {
     char got[9] = {0};

@@ -178,7 +178,7 @@ static double pretended(const struct candidate *c, const struct fixture *b, u64 
     return p * exp(y);
 }
 
-static void tell(struct fixture *b, const struct candidate *c, u64 machine)
+static void add_trial(struct fixture *b, const struct candidate *c, u64 machine)
 {
     *arr_push(&b->arena, &b->c.known) = (struct trial){.cand = *c, .status = TRIAL_OK, .n = 3, .median = pretended(c, b, machine)};
     b->c.n_tried++;
@@ -233,7 +233,7 @@ static void test_search_finds(void **state)
             assert_true(n > 0);
             for (u32 i = 0; i < n; i++) {
                 assert_true(gen_legal(&c[i], b.task.task, &b.caps));
-                tell(&b, &c[i], machine);
+                add_trial(&b, &c[i], machine);
             }
         }
         for (u32 i = 0; i < b.c.known.n; i++) /* none comes twice */
@@ -257,7 +257,7 @@ static void test_search_is_repeatable(void **state)
     for (u32 round = 0; round < 10; round++) {
         for (u32 k = 0; k < 2; k++) {
             assert_int_equal(task_search_propose(&b[k].c, &s[k], c[k], 4), 4);
-            for (u32 i = 0; i < 4; i++) tell(&b[k], &c[k][i], 5);
+            for (u32 i = 0; i < 4; i++) add_trial(&b[k], &c[k][i], 5);
         }
         assert_memory_equal(c[0], c[1], sizeof c[0]);
     }
@@ -276,8 +276,8 @@ static void test_transfer(void **state)
            to_far = task_nearness(b.task.task, b.var, far.task.task, far.var);
     assert_true(task_nearness(b.task.task, b.var, b.task.task, b.var) > to_near && to_near > to_far && to_far > 0);
     for (u32 i = 0; i < 30; i++) {
-        if (gen_random(near.task.task, &near.caps, &r, &x)) tell(&near, &x, 1);
-        if (gen_random(far.task.task, &far.caps, &r, &x)) tell(&far, &x, 1);
+        if (gen_random(near.task.task, &near.caps, &r, &x)) add_trial(&near, &x, 1);
+        if (gen_random(far.task.task, &far.caps, &r, &x)) add_trial(&far, &x, 1);
     }
     struct task_search *past[] = {&far.c, &b.c, &near.c};
     struct search s = {.caps = &b.caps, .rng = rng_seed(1), .past = past, .n_past = 3};

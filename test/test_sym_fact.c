@@ -15,7 +15,7 @@ static void start(struct fixture *f)
 
 static bool equal(struct symtab *t, const char *a, const char *b)
 {
-    sym second = parse(t, b); /* one order for all compilers: of two names the one met first stays */
+    sym second = parse(t, b); /* one order for all compilers: of two names the first one stays */
     return sym_require_equal(t, parse(t, a), second, S("Add 'x'"));
 }
 

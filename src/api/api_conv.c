@@ -312,7 +312,7 @@ static bool run(struct conv_call *g, struct err *e)
     if (ok && g->run.result.n == 0 && stop_is_set(&g->q->stop)) return err_set(e, ERR_STOPPED, "stopped before a layer was done");
     ok = ok && (!g->x.compare || write_files(g, e));
     if (ok && g->n_bad)
-        return err_set(e, ERR_FAILED, "%u of %u layers are not as they should be, the first: %.*s", g->n_bad, g->last - g->first,
+        return err_set(e, ERR_FAILED, "%u of %u layers failed, the first: %.*s", g->n_bad, g->last - g->first,
                        STR_ARG(buf_view(&g->first_bad)));
     return ok;
 }

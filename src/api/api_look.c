@@ -60,7 +60,7 @@ quern_status quern_devices(quern *q, char **json)
     return QUERN_OK;
 }
 
-static bool examine(const char *device, struct buf *b, struct arena *a, struct err *e)
+static bool test_conformance(const char *device, struct buf *b, struct arena *a, struct err *e)
 {
     struct api_target t;
     struct conformance x = {0};
@@ -71,19 +71,19 @@ static bool examine(const char *device, struct buf *b, struct arena *a, struct e
     if (ok) {
         buf_printf(b, "%s, %.*s: %u operations", t.driver->name, STR_ARG(buf_view(&t.fingerprint)), x.n_cases);
         if (!x.is_known) buf_printf(b, " in %.1f s", x.seconds);
-        buf_printf(b, x.found.n ? ", %u not as they should be:\n" : ", all as they should be\n", x.found.n);
+        buf_printf(b, x.found.n ? ", %u failed:\n" : ", all passed\n", x.found.n);
         conform_report(b, &x);
     }
     api_target_close(&t);
     return ok;
 }
 
-quern_status quern_examine(quern *q, const char *device, char **text)
+quern_status quern_test_conformance(quern *q, const char *device, char **text)
 {
     struct err *e = api_begin(q);
     struct arena a = {0};
     struct buf b = {0};
-    bool ok = examine(device, &b, &a, e);
+    bool ok = test_conformance(device, &b, &a, e);
     *text = NULL;
     if (ok) *text = api_text(&b);
     else buf_release(&b);

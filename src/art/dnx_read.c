@@ -18,6 +18,7 @@ struct reader {
     i64 data_at;      /* start of the tensors' bytes */
     const json_t *header;
     struct err *e;
+    json_int_t version;
     u32 depth;        /* in calls */
 };
 
@@ -35,6 +36,9 @@ static struct str get_str(struct reader *r, const json_t *o, const char *key)
     }
     return str_dup(r->a, (struct str){json_string_value(s), (i64)json_string_length(s)});
 }
+
+/* Key of the node that requires a size or a fact. */
+static const char *node_key(const struct reader *r) { return r->version < 5 ? "who" : "node"; }
 
 static bool get_u32(struct reader *r, const json_t *j, const char *what, u32 *out)
 {
@@ -121,7 +125,7 @@ static bool read_fact(struct reader *r, const json_t *o, struct sym_fact *f)
 {
     enum sym_fact_kind kind;
     if (!sym_fact_parse_name(get_str(r, o, "kind"), &kind)) return bad(r, "kind of a fact");
-    *f = (struct sym_fact){.kind = (enum sym_fact_kind)kind, .origin = get_str(r, o, "who")};
+    *f = (struct sym_fact){.kind = (enum sym_fact_kind)kind, .origin = get_str(r, o, node_key(r))};
     return get_sym(r, json_object_get(o, "a"), "a fact", &f->a) && get_sym(r, json_object_get(o, "b"), "a fact", &f->b);
 }
 
@@ -299,8 +303,8 @@ static bool read_call(struct reader *r, const json_t *o, struct plan_dispatch *d
     if (!get_maybe(r, json_object_get(o, "sizes"), "sizes of a call", &c->sizes)) return false;
     if (c->is_loop && !get_sym(r, json_object_get(o, "rounds"), "rounds", &c->rounds)) return false;
     if (!get_u32(r, json_object_get(o, "carried"), "carried", &c->n_carried)) return false;
-    if (!get_list(r, o, "inputs", &ins, &c->n_in) || !get_list(r, o, "results", &outs, &c->n_out) || !get_list(r, o, "told", &sizes, &c->n_size))
-        return false;
+    if (!get_list(r, o, "inputs", &ins, &c->n_in) || !get_list(r, o, "results", &outs, &c->n_out)) return false;
+    if (!get_list(r, o, r->version < 5 ? "told" : "axes", &sizes, &c->n_size)) return false;
     c->in = arena_array(r->a, struct plan_call_in, c->n_in + 1);
     for (u32 k = 0; k < c->n_in; k++)
         if (!read_call_in(r, json_array_get(ins, k), &c->in[k])) return false;
@@ -375,7 +379,7 @@ static bool read_made_one(struct reader *r, const json_t *o, struct plan_made *m
     while (m->var < r->p->sym.var.n && !str_eq(r->p->sym.var.v[m->var], name)) m->var++;
     if (!get_u32(r, json_object_get(o, "at"), "at", &m->at)) return false;
     if (most && !get_sym(r, most, "most", &m->most)) return false;
-    if (needs ? !read_fact(r, needs, &m->need) : json_object_get(o, "who") && !(m->need.origin = get_str(r, o, "who")).p) return false;
+    if (needs ? !read_fact(r, needs, &m->need) : json_object_get(o, node_key(r)) && !(m->need.origin = get_str(r, o, node_key(r))).p) return false;
     if (expr) return get_sym(r, expr, "expression", &m->expr);
     struct str take = get_str(r, o, "take");
     u32 k = 0;
@@ -471,10 +475,10 @@ static bool read_one(struct reader *r, const struct variants *x, dnx_choose_fn *
 static bool read_plan(struct reader *r, const json_t *plan, dnx_choose_fn *choose, void *user)
 {
     struct variants x;
-    json_int_t version = json_integer_value(json_object_get(plan, "version"));
-    if (version < DNX_OLDEST || version > DNX_VERSION)
+    r->version = json_integer_value(json_object_get(plan, "version"));
+    if (r->version < DNX_OLDEST || r->version > DNX_VERSION)
         return err_set(r->e, ERR_UNSUPPORTED, "artifact has version %lld, this program reads %d to %d",
-                       (long long)version, DNX_OLDEST, DNX_VERSION);
+                       (long long)r->version, DNX_OLDEST, DNX_VERSION);
     r->p->model = get_str(r, plan, "model");
     if (!find_variants(r, plan, &x)) return false;
     return choose ? read_one(r, &x, choose, user) : read_all(r, &x);

@@ -104,11 +104,11 @@ static json_t *json_maybe(u32 buf) { return buf == UINT32_MAX ? json_null() : js
 
 static json_t *json_call(const struct placing *g, const struct plan *p, const struct plan_call *c)
 {
-    json_t *ins = json_array(), *outs = json_array(), *told = json_array(), *plans = json_array();
+    json_t *ins = json_array(), *outs = json_array(), *axes = json_array(), *plans = json_array();
     for (u32 k = 0; k < c->n_in; k++)
         json_array_append_new(ins, json_pack("{s:I, s:o}", "buffer", (json_int_t)c->in[k].buf, "shape", json_syms(p, c->in[k].dim, c->in[k].rank)));
     for (u32 k = 0; k < c->n_out; k++) json_array_append_new(outs, json_maybe(c->out[k]));
-    for (u32 k = 0; k < 2 * c->n_size; k++) json_array_append_new(told, json_integer(c->size[k]));
+    for (u32 k = 0; k < 2 * c->n_size; k++) json_array_append_new(axes, json_integer(c->size[k]));
     for (u32 b = 0; b < c->n_sub; b++) {
         json_t *given = json_array();
         for (u32 k = 0; k < c->n_give[b]; k++)
@@ -117,7 +117,7 @@ static json_t *json_call(const struct placing *g, const struct plan *p, const st
         json_array_append_new(plans, json_pack("{s:o, s:o}", "given", given, "plan", json_parts(g, c->sub[b])));
     }
     json_t *o = json_pack("{s:s, s:o, s:o, s:I, s:o, s:o, s:o, s:o}", "kind", c->is_loop ? "loop" : "branch", "condition", json_maybe(c->cond), "sizes",
-                          json_maybe(c->sizes), "carried", (json_int_t)c->n_carried, "inputs", ins, "results", outs, "told", told, "plans", plans);
+                          json_maybe(c->sizes), "carried", (json_int_t)c->n_carried, "inputs", ins, "results", outs, "axes", axes, "plans", plans);
     if (c->is_loop) json_object_set_new(o, "rounds", json_sym(p, c->rounds));
     if (c->is_conditional) json_object_set_new(o, "conditional", json_true());
     return o;
@@ -165,7 +165,7 @@ const char *const dnx_take_name[] = {"take", "plus", "minus"};
 
 static json_t *json_fact(const struct plan *p, const struct sym_fact *f)
 {
-    return json_pack("{s:s, s:o, s:o, s:o}", "kind", sym_fact_name(f->kind), "a", json_sym(p, f->a), "b", json_sym(p, f->b), "who",
+    return json_pack("{s:s, s:o, s:o, s:o}", "kind", sym_fact_name(f->kind), "a", json_sym(p, f->a), "b", json_sym(p, f->b), "node",
                      json_text(f->origin));
 }
 
@@ -185,7 +185,7 @@ static json_t *json_made(const struct plan *p)
         }
         if (m->most) json_object_set_new(o, "most", json_sym(p, m->most));
         if (m->need.a) json_object_set_new(o, "needs", json_fact(p, &m->need));
-        else if (m->need.origin.n) json_object_set_new(o, "who", json_text(m->need.origin));
+        else if (m->need.origin.n) json_object_set_new(o, "node", json_text(m->need.origin));
         json_array_append_new(list, o);
     }
     return list;
@@ -215,7 +215,7 @@ static json_t *json_parts(const struct placing *g, const struct plan *p)
         "{s:o, s:o, s:o, s:o, s:o, s:o}", "variables", vars, "inputs", json_ios(p, p->input.v, p->input.n), "outputs",
         json_ios(p, p->output.v, p->output.n), "buffers", json_bufs(p, at->tensor), "binaries", json_bins(p, at->first_code), "dispatches", dispatches);
     if (plan && p->made.n) json_object_set_new(plan, "made", json_made(p));
-    if (plan && p->sym.fact.n) json_object_set_new(plan, "facts", json_facts(p)); /* readers of version 1 would not check them */
+    if (plan && p->sym.fact.n) json_object_set_new(plan, "facts", json_facts(p));
     return plan;
 }
 
@@ -230,17 +230,11 @@ static json_t *json_variant(const struct placing *g, const struct plan *p)
     return plan;
 }
 
-static int version_of(const struct plan *p)
-{
-    if (p->also || p->isa.n) return DNX_VERSION; /* older readers would not compare the instruction set */
-    return plan_has_calls(p) ? DNX_CALLS : p->sym.fact.n ? DNX_FACTS : DNX_OLDEST;
-}
-
 static json_t *json_plan(const struct placing *g, const struct plan *p)
 {
     json_t *plan = p->also ? json_object() : json_variant(g, p), *list = p->also ? json_array() : NULL;
     if (!plan) return NULL;
-    json_object_set_new(plan, "version", json_integer(version_of(p)));
+    json_object_set_new(plan, "version", json_integer(DNX_VERSION));
     json_object_set_new(plan, "model", json_text(p->model));
     for (const struct plan *q = p; list && q; q = q->also) json_array_append_new(list, json_variant(g, q));
     if (list) json_object_set_new(plan, "variants", list);

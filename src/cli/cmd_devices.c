@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// quern devices: the devices as JSON; the driver errors or the measured rates of one.
+// quern devices: the devices as JSON; conformance test or measured rates of one.
 #include "cli.h"
 
 #include <stdio.h>
@@ -17,20 +17,20 @@ static quern_status measure(struct cli *c, char **text)
 static int run(struct cli *c)
 {
     char *text = NULL;
-    bool examine = opts_flag(c, "examine", false), measures = opts_flag(c, "measure", false);
-    quern_status s = examine    ? quern_examine(c->q, opts_text(c, "device"), &text)
+    bool tests = opts_flag(c, "conformance", false), measures = opts_flag(c, "measure", false);
+    quern_status s = tests      ? quern_test_conformance(c->q, opts_text(c, "device"), &text)
                      : measures ? measure(c, &text)
                                 : quern_devices(c->q, &text);
     if (!s) fputs(text, stdout);
-    if (!s && !examine && !measures) putchar('\n');
+    if (!s && !tests && !measures) putchar('\n');
     quern_text_free(text);
     return fail(c, s);
 }
 
 static const struct opt options[] = {
-    {"examine", 0, OPT_FLAG, NULL, "test every scalar operation of one device on difficult values, against the interpreter"},
+    {"conformance", 0, OPT_FLAG, NULL, "test every scalar operation of one device on difficult values, against the interpreter"},
     {"measure", 0, OPT_FLAG, NULL, "measure how fast one device is: arithmetic, memory, launches; the rates are cached"},
-    {"device", 0, OPT_TEXT, "GLOB", "device to examine or measure (default: cpu)"},
+    {"device", 0, OPT_TEXT, "GLOB", "device to test or measure (default: cpu)"},
     OPT_THREADS,
     {"isa", 0, OPT_TEXT, "ISA", "measure with this instruction set (default: the processor's)"},
     OPT_END,
@@ -38,7 +38,7 @@ static const struct opt options[] = {
 
 const struct cmd cmd_devices = {
     .name = "devices",
-    .summary = "list devices, or examine or measure one",
+    .summary = "list devices, or test or measure one",
     .args = "",
     .options = options,
     .run = run,

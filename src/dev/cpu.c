@@ -5,8 +5,8 @@
 // grid are distributed in chunks to the threads of a pool, each of which has its
 // own scratch memory that grows on demand and is kept from launch to launch.
 //
-// Kernels with workgroups run on a team: as many threads as the workgroup has, all in the same iteration, which synchronise
-// at barriers (struct team). If the pool has fewer threads than the kernel was built for, a larger one is started for it.
+// Threads of a workgroup are threads of the pool, all in the same iteration, which synchronise at barriers (struct workgroup).
+// If the pool has fewer threads than the workgroup, a larger one is started for it.
 //
 // A launch is complete when it returns. One device serves one launch at a time; open several for concurrent launches.
 #include "dev/dev.h"
@@ -20,14 +20,14 @@ enum { CHUNKS_PER_THREAD = 8 }; /* small enough to balance, large enough to amor
 typedef void (*grid_function)(void *const *buf, const i64 *param, i64 begin, i64 end, void *work);
 
 /* State shared by the threads of a workgroup, as functions of language c expect it (lang/lang.h). */
-struct team {
+struct workgroup {
     _Alignas(64) u32 arrived;
     _Alignas(64) u32 round;
     u32 sleepers;
     _Alignas(64) void (*yield)(void);
     void *scratch;
-    void (*wait)(struct team *, u32 round, u32 turn);
-    void (*wake)(struct team *);
+    void (*wait)(struct workgroup *, u32 round, u32 turn);
+    void (*wake)(struct workgroup *);
     u32 spins;
     u32 turns; /* before a thread sleeps */
 };
@@ -39,9 +39,9 @@ static const double crowded = 20e-6, sleep_most = 2e-3; /* seconds */
 
 struct cpu {
     pthreadpool_t pool; /* NULL: one thread */
-    pthreadpool_t wide; /* for teams of more threads than the pool has, NULL: not started */
+    pthreadpool_t wide; /* for workgroups of more threads than the pool has, NULL: not started */
     u32 n_wide;
-    struct team *team;
+    struct workgroup *wg;
     u32 n_threads;
     u32 n_cpus;    /* that this process may use */
     i64 caller;    /* id of the launching thread */
@@ -60,7 +60,7 @@ struct dev_kernel {
     void *lib;
     u32 n_grid;
     grid_function *grid;
-    u32 *team; /* threads of a workgroup, per grid; 0: no workgroups */
+    u32 *wg_size; /* threads of a workgroup, per grid; 0: no workgroups */
     struct host_gemm *gemm; /* both NULL: grids of a shared object */
     struct host_conv *conv;
 };
@@ -74,7 +74,7 @@ static void cpu_close(struct dev *d)
     struct cpu *c = d->priv;
     if (c->pool) pthreadpool_destroy(c->pool);
     if (c->wide) pthreadpool_destroy(c->wide);
-    mem_free(c->team);
+    mem_free(c->wg);
     for (u32 i = 0; i < c->n_threads; i++) mem_free(c->work[i]);
     mem_free(c->work);
     mem_free(c->worker);
@@ -233,8 +233,18 @@ static void unload(struct dev *d, struct dev_kernel *k)
     host_gemm_close(k->gemm);
     host_conv_close(k->conv);
     mem_free(k->grid);
-    mem_free(k->team);
+    mem_free(k->wg_size);
     mem_free(k);
+}
+
+static u32 wg_size_of(void *lib, struct str entry, u32 grid)
+{
+    static const char *const name[] = {"threads", "team"}; /* the second in code of artifacts before version 5 */
+    const u32 *n = NULL;
+    struct arena a = {0};
+    for (u32 i = 0; i < countof(name) && !n; i++) n = os_dlsym(lib, str_fmt(&a, "%.*s_%u_%s", STR_ARG(entry), grid, name[i]).p);
+    arena_release(&a);
+    return n ? *n : 0;
 }
 
 static struct dev_kernel *load(struct dev *d, struct str binary, struct str entry, u32 n_grid,
@@ -244,14 +254,13 @@ static struct dev_kernel *load(struct dev *d, struct str binary, struct str entr
     struct dev_kernel *k = mem_alloc((i64)sizeof *k);
     k->n_grid = n_grid;
     k->grid = mem_alloc((i64)sizeof *k->grid * i64_max(n_grid, 1));
-    k->team = mem_alloc((i64)sizeof *k->team * i64_max(n_grid, 1));
+    k->wg_size = mem_alloc((i64)sizeof *k->wg_size * i64_max(n_grid, 1));
     k->lib = os_dlopen_bytes(binary.p, binary.n, e);
     bool ok = k->lib != NULL;
     for (u32 i = 0; ok && i < n_grid; i++) {
         void *f = os_dlsym(k->lib, str_fmt(&a, "%.*s_%u", STR_ARG(entry), i).p);
         memcpy(&k->grid[i], &f, sizeof f);
-        const u32 *team = os_dlsym(k->lib, str_fmt(&a, "%.*s_%u_team", STR_ARG(entry), i).p);
-        k->team[i] = team ? *team : 0;
+        k->wg_size[i] = wg_size_of(k->lib, entry, i);
         ok = f || err_set(e, ERR_INPUT, "no function '%.*s_%u' in binary", STR_ARG(entry), i);
     }
     arena_release(&a);
@@ -376,7 +385,7 @@ static void run_grid(struct cpu *c, grid_function f, const i64 *param, i64 total
     }
 }
 
-struct team_job {
+struct workgroup_job {
     grid_function f;
     struct cpu *cpu;
     const i64 *param;
@@ -384,11 +393,11 @@ struct team_job {
     bool is_crowded;
 };
 
-static void team_run(void *context, size_t thread)
+static void workgroup_run(void *context, size_t thread)
 {
-    struct team_job *j = context;
+    struct workgroup_job *j = context;
     os_order_after(context);
-    j->f(j->cpu->buf, j->param, (i64)thread, j->total, j->cpu->team);
+    j->f(j->cpu->buf, j->param, (i64)thread, j->total, j->cpu->wg);
     if (j->is_crowded) crowd_end(j->cpu);
     os_order_before(context);
 }
@@ -407,7 +416,7 @@ static pthreadpool_t pool_of(struct cpu *c, u32 n)
 /* Yields to runnable threads. A thread that returns late was on a contended processor and sleeps
    until the barrier is complete; so do a thread that waits very long, and all if there are more
    threads than processors. */
-static void team_wait(struct team *t, u32 round, u32 turn)
+static void workgroup_wait(struct workgroup *t, u32 round, u32 turn)
 {
     if (turn < t->turns) {
         double start = os_now();
@@ -419,23 +428,23 @@ static void team_wait(struct team *t, u32 round, u32 turn)
     __atomic_sub_fetch(&t->sleepers, 1, __ATOMIC_SEQ_CST);
 }
 
-static void team_wake(struct team *t) { os_wake_all(&t->round); }
+static void workgroup_wake(struct workgroup *t) { os_wake_all(&t->round); }
 
 /* One item per thread of the workgroup; they wait for each other, so each needs a thread of its
    own. */
-static bool run_team(struct cpu *c, grid_function f, const i64 *param, i64 total, u32 n, struct err *e)
+static bool run_workgroup(struct cpu *c, grid_function f, const i64 *param, i64 total, u32 n, struct err *e)
 {
-    struct team_job j = {f, c, param, total, n > c->n_cpus};
+    struct workgroup_job j = {f, c, param, total, n > c->n_cpus};
     pthreadpool_t pool = pool_of(c, n);
     if (!pool) return no_threads(n, e);
-    if (!c->team) c->team = mem_aligned((i64)sizeof *c->team);
-    if (!c->team) return err_set(e, ERR_SYSTEM, "cannot allocate memory for threads");
-    *c->team = (struct team){.yield = os_yield, .scratch = c->work[0], .wait = team_wait, .wake = team_wake};
-    c->team->spins = j.is_crowded ? SPINS_CROWDED : SPINS;
-    c->team->turns = j.is_crowded ? 0 : MAX_TURNS;
+    if (!c->wg) c->wg = mem_aligned((i64)sizeof *c->wg);
+    if (!c->wg) return err_set(e, ERR_SYSTEM, "cannot allocate memory for threads");
+    *c->wg = (struct workgroup){.yield = os_yield, .scratch = c->work[0], .wait = workgroup_wait, .wake = workgroup_wake};
+    c->wg->spins = j.is_crowded ? SPINS_CROWDED : SPINS;
+    c->wg->turns = j.is_crowded ? 0 : MAX_TURNS;
     if (pool == c->pool) make_way(c);
     if (j.is_crowded) crowd_begin(c, n);
-    run_pool(c, pool, team_run, &j, n);
+    run_pool(c, pool, workgroup_run, &j, n);
     return true;
 }
 
@@ -454,8 +463,8 @@ static bool launch(struct dev *d, const struct dev_launch *l, struct err *e)
                     __builtin_mul_overflow(rows, l->grid[i][2], &total);
         if (over) return err_set(e, ERR_USAGE, "grid %u too large", i);
         if (total <= 0) continue;
-        if (!l->kernel->team[i]) run_grid(c, l->kernel->grid[i], l->param, total);
-        else if (!run_team(c, l->kernel->grid[i], l->param, total, l->kernel->team[i], e)) return false;
+        if (!l->kernel->wg_size[i]) run_grid(c, l->kernel->grid[i], l->param, total);
+        else if (!run_workgroup(c, l->kernel->grid[i], l->param, total, l->kernel->wg_size[i], e)) return false;
     }
     return true;
 }

@@ -341,7 +341,7 @@ static bool refuse(const struct kir *k, kval at, struct err *e)
 {
     const struct kir_ins *x = kir_at(k, at);
     const char *name = is_array(x) ? "register arrays in loops" : kir_op_info(x->op)->name;
-    return err_set(e, ERR_UNSUPPORTED, "kernel '%.*s' needs '%s' of %s, which the device's driver lacks or computes incorrectly (quern devices --examine)",
+    return err_set(e, ERR_UNSUPPORTED, "kernel '%.*s' needs '%s' of %s, which the device's driver lacks or computes incorrectly (quern devices --conformance)",
                    STR_ARG(k->name), name, dtype_name(operand_type(k, x)));
 }
 
@@ -403,7 +403,7 @@ bool kir_avoid(struct kir *out, struct arena *a, const struct kir *in, struct st
         *from = *out;
         if (!avoid_once(out, a, from, list, &changed, e)) return false;
         if (changed && round == MAX_ROUNDS)
-            return err_set(e, ERR_UNSUPPORTED, "kernel '%.*s' needs operations that the device's driver lacks or computes incorrectly (quern devices --examine)",
+            return err_set(e, ERR_UNSUPPORTED, "kernel '%.*s' needs operations that the device's driver lacks or computes incorrectly (quern devices --conformance)",
                            STR_ARG(in->name));
     }
     return true;

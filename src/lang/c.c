@@ -8,8 +8,8 @@
 // run time: a caller's memory may have any alignment. Arrays of values (REG) are variables, so that a
 // tile of accumulators is kept in registers; WORK arrays are parts of the worker's scratch memory.
 //
-// A kernel with workgroups runs on a team of the device's threads: each calls the function with its number, all execute
-// the same iterations, SHARED arrays are in shared scratch memory, and barriers are two counters there (lang.h).
+// The threads of a workgroup are threads of the device: each calls the function with its number, all execute the same
+// iterations, SHARED arrays are in shared scratch memory, and a barrier is two counters there (lang.h).
 //
 // Compilers may contract multiplications and additions, depending on the surrounding code. A kernel that rounds as written declares
 // that in the text's first line (lang_cc.c): then contraction is limited to single expressions. Its multiplications and negations are
@@ -62,12 +62,12 @@ static struct access access_of(struct text *t, kval array, kval index, kval n)
     return a;
 }
 
-static bool has_team(const struct text *t) { return kir_threads(t->k) > 1; }
+static bool has_workgroup(const struct text *t) { return kir_threads(t->k) > 1; }
 
 /* In the scratch memory passed to the function. */
 static bool is_scratch(const struct text *t, const struct kir_ins *x)
 {
-    return x->op == KI_ALLOC && (x->aux == KS_WORK || (x->aux == KS_SHARED && has_team(t)));
+    return x->op == KI_ALLOC && (x->aux == KS_WORK || (x->aux == KS_SHARED && has_workgroup(t)));
 }
 
 static bool is_ramp(const struct access *a, i64 stride)
@@ -228,8 +228,8 @@ static void declare_arrays(struct text *t, kval from, kval to)
         if (x->op != KI_ALLOC || (!is_scratch(t, x) && x->aux != KS_TEMP)) continue;
         struct str type = element_type(t, x), name = array_name(t, v);
         const char *unaligned = x->lanes > 1 ? "_u" : "";
-        /* other threads of the team write to it, too */
-        const char *restricted = has_team(t) && x->aux != KS_WORK ? "" : "restrict ";
+        /* other threads of the workgroup write to it, too */
+        const char *restricted = has_workgroup(t) && x->aux != KS_WORK ? "" : "restrict ";
         if (x->aux == KS_TEMP)
             text_line(t, "%.*s%s *%sconst %.*s = buf[%u];", STR_ARG(type), unaligned, restricted,
                       STR_ARG(name), t->k->buf.n + n_temp++);
@@ -241,38 +241,38 @@ static void declare_arrays(struct text *t, kval from, kval to)
     }
 }
 
-/* Teams. */
+/* Workgroups. */
 
 static struct str thread(struct text *t, kval v)
 {
-    return kir_at(t->k, v)->imm.i == 0 && has_team(t) ? S("thread") : S("(i64)0");
+    return kir_at(t->k, v)->imm.i == 0 && has_workgroup(t) ? S("thread") : S("(i64)0");
 }
 
 static void barrier(struct text *t)
 {
-    if (has_team(t)) text_line(t, "team_meet(team, %u);", kir_threads(t->k));
+    if (has_workgroup(t)) text_line(t, "workgroup_barrier(wg, %u);", kir_threads(t->k));
 }
 
 /* As specified in lang.h. Threads spin first; then the device decides whether they yield the processor,
    or sleep. Missing that another thread is about to sleep is harmless: no thread sleeps for long. */
-static void team_functions(struct buf *out)
+static void workgroup_functions(struct buf *out)
 {
-    buf_z(out, "typedef struct team_state team_state;\n"
-               "struct team_state {\n"
+    buf_z(out, "typedef struct workgroup workgroup;\n"
+               "struct workgroup {\n"
                "    u32 arrived; char gap[60]; u32 round, sleepers; char gap2[56]; void (*yield)(void); void *scratch;\n"
-               "    void (*wait)(team_state *, u32 round, u32 turn); void (*wake)(team_state *); u32 spins;\n"
+               "    void (*wait)(workgroup *, u32 round, u32 turn); void (*wake)(workgroup *); u32 spins;\n"
                "};\n"
-               "static void team_meet(team_state *t, u32 n)\n"
+               "static void workgroup_barrier(workgroup *w, u32 n)\n"
                "{\n"
-               "    u32 round = __atomic_load_n(&t->round, __ATOMIC_RELAXED), tries = 0, turn = 0;\n"
-               "    if (__atomic_add_fetch(&t->arrived, 1, __ATOMIC_ACQ_REL) == n) {\n"
-               "        __atomic_store_n(&t->arrived, 0, __ATOMIC_RELAXED);\n"
-               "        __atomic_store_n(&t->round, round + 1, __ATOMIC_RELEASE);\n"
-               "        if (__atomic_load_n(&t->sleepers, __ATOMIC_RELAXED)) t->wake(t);\n"
+               "    u32 round = __atomic_load_n(&w->round, __ATOMIC_RELAXED), tries = 0, turn = 0;\n"
+               "    if (__atomic_add_fetch(&w->arrived, 1, __ATOMIC_ACQ_REL) == n) {\n"
+               "        __atomic_store_n(&w->arrived, 0, __ATOMIC_RELAXED);\n"
+               "        __atomic_store_n(&w->round, round + 1, __ATOMIC_RELEASE);\n"
+               "        if (__atomic_load_n(&w->sleepers, __ATOMIC_RELAXED)) w->wake(w);\n"
                "        return;\n"
                "    }\n"
-               "    while (__atomic_load_n(&t->round, __ATOMIC_ACQUIRE) == round) {\n"
-               "        if (++tries >= t->spins) t->wait(t, round, turn++), tries = 0;\n"
+               "    while (__atomic_load_n(&w->round, __ATOMIC_ACQUIRE) == round) {\n"
+               "        if (++tries >= w->spins) w->wait(w, round, turn++), tries = 0;\n"
                "#ifdef __SSE2__\n"
                "        __builtin_ia32_pause();\n"
                "#endif\n"
@@ -336,7 +336,7 @@ static void declare_arguments(struct text *t)
         if (!t->buf_used[i]) continue;
         const char *type = x->dtype == DT_BOOL ? "u8" : dtype_name(text_rep(x->dtype));
         text_line(t, "%s%s *%sconst b_%.*s = buf[%u];", x->aux == KA_IN ? "const " : "", type,
-                  has_team(t) && x->aux != KA_IN ? "" : "restrict ", STR_ARG(k->buf.v[i].name), i);
+                  has_workgroup(t) && x->aux != KA_IN ? "" : "restrict ", STR_ARG(k->buf.v[i].name), i);
     }
     for (u32 i = 0; i < k->param.n; i++) {
         if (!t->param_used[i]) continue;
@@ -366,13 +366,13 @@ static void grid_function(struct text *t, struct buf *out, u32 number, kval open
     grid_body(t, open);
     finish_streams(t, open, end);
     t->out = out;
-    if (has_team(t)) buf_printf(out, "\nconst u32 %.*s_%u_team = %u;", STR_ARG(t->k->name), number, kir_threads(t->k));
+    if (has_workgroup(t)) buf_printf(out, "\nconst u32 %.*s_%u_threads = %u;", STR_ARG(t->k->name), number, kir_threads(t->k));
     buf_printf(
         out,
         "\nvoid %.*s_%u(void *const *buf, const i64 *param, i64 begin, i64 end, void *work)\n{\n",
         STR_ARG(t->k->name), number);
-    if (has_team(t))
-        buf_z(out, "    team_state *const team = work;\n    const i64 thread = begin;\n    work = team->scratch, begin = 0;\n    (void)thread;\n");
+    if (has_workgroup(t))
+        buf_z(out, "    workgroup *const wg = work;\n    const i64 thread = begin;\n    work = wg->scratch, begin = 0;\n    (void)thread;\n");
     declare_arguments(t);
     buf_str(out, buf_view(&arrays));
     buf_str(out, buf_view(&body));
@@ -500,7 +500,7 @@ static bool print(struct buf *out, const struct kir *in, const struct caps *c, s
     }
     buf_printf(out, "/* %.*s%s */\n", STR_ARG(k->name), k->as_written ? TEXT_AS_WRITTEN : "");
     preamble(out);
-    if (has_team(&t)) team_functions(out);
+    if (has_workgroup(&t)) workgroup_functions(out);
     buf_str(out, buf_view(&t.types));
     buf_str(out, buf_view(&t.prelude));
     buf_str(out, buf_view(&functions));

@@ -28,12 +28,12 @@ static const struct text_helper helpers[] = {
 
 /* PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions", "Matrix Descriptor Format": a 128-byte swizzle, groups
    of eight rows 1024 bytes apart; the leading offset is the distance of panels if lines are across K, else unused. */
-#define TEAMS                                                                                                       \
+#define WARPGROUPS                                                                                                       \
     "#define OPERAND(p, lead) ((u64)((u32)__cvta_generic_to_shared(p) >> 4 & 0x3fff) | (u64)((lead) >> 4) << 16 | "   \
     "(u64)(1024 >> 4) << 32 | (u64)1 << 62)\n"                                                                       \
-    "#define TEAM_BEGIN asm volatile(\"wgmma.fence.sync.aligned;\" ::: \"memory\")\n"                               \
-    "#define TEAM_END asm volatile(\"wgmma.commit_group.sync.aligned;\\n\\twgmma.wait_group.sync.aligned 0;\" ::: \"memory\")\n" \
-    "#define TEAM_SEES asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\")\n"                           \
+    "#define WARPGROUP_BEGIN asm volatile(\"wgmma.fence.sync.aligned;\" ::: \"memory\")\n"                               \
+    "#define WARPGROUP_END asm volatile(\"wgmma.commit_group.sync.aligned;\\n\\twgmma.wait_group.sync.aligned 0;\" ::: \"memory\")\n" \
+    "#define WARPGROUP_FENCE asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\")\n"                           \
     "#define PIN_FLOAT(v) asm volatile(\"\" : \"+f\"(v) :: \"memory\")\n"                                           \
     "#define PIN_WORD(v) asm volatile(\"\" : \"+r\"(v) :: \"memory\")\n"
 
@@ -64,7 +64,7 @@ static void preamble(struct buf *out, const struct kir *k, u32 subgroup)
 {
     gpu_typedefs(out, k, "long long");
     if (gpu_has_op(k, KI_AWAIT)) buf_z(out, COPIES);
-    if (kir_team(k) > 1) buf_z(out, TEAMS);
+    if (kir_team(k) > 1) buf_z(out, WARPGROUPS);
     if (gpu_has_op(k, KI_TILE)) buf_z(out, TILES);
     if (!gpu_has_subgroups(k)) return;
     buf_printf(out, "#define SUBGROUP %u\n", subgroup);
@@ -90,7 +90,7 @@ static void define_wide(struct buf *out, enum dtype d, u32 n)
 }
 
 /* The sums of wgmma.m64nNk16: PTX ISA, "Register Fragments for wgmma". */
-static bool team_place(struct gpu_place *p, const struct kir_frag *f)
+static bool warpgroup_place(struct gpu_place *p, const struct kir_frag *f)
 {
     bool is_sum = f->role == KR_ACC && (f->dtype == DT_F32 || f->dtype == DT_F16);
     if (!is_sum || f->rows != 64 || f->cols % 8) return false;
@@ -101,7 +101,7 @@ static bool team_place(struct gpu_place *p, const struct kir_frag *f)
 /* mma.sync.m16n8k16 and m16n8k8 of f16 and bf16, m16n8k8 and m16n8k4 of tf32: PTX ISA, "Matrix fragments for mma". */
 static bool place(struct gpu_place *p, const struct kir_frag *f, u32 team)
 {
-    if (team > 1) return team_place(p, f);
+    if (team > 1) return warpgroup_place(p, f);
     bool is_half = f->dtype == DT_F16 || f->dtype == DT_BF16, is_sum = f->dtype == DT_F32 || f->dtype == DT_F16;
     if (f->role == KR_A && is_half && f->rows == 16 && (f->cols == 16 || f->cols == 8))
         *p = (struct gpu_place){f->cols / 2u, "lane / 4 + (i >> 1 & 1) * 8", "lane % 4 * 2 + (i & 1) + (i >> 2) * 8", false};
@@ -156,7 +156,7 @@ static void fetch(struct buf *out, u32 n, bool is_across)
     buf_z(out, " : \"r\"((u32)__cvta_generic_to_shared(from)) : \"memory\");\n");
 }
 
-static bool team_multiply(struct buf *out, const struct caps_matrix *m, bool a_across, bool b_across)
+static bool warpgroup_multiply(struct buf *out, const struct caps_matrix *m, bool a_across, bool b_across)
 {
     bool is_half = m->a == DT_F16 || m->a == DT_BF16, is_sum = m->c == DT_F32 || (m->c == DT_F16 && m->a == DT_F16);
     u32 n = (u32)m->n / (m->c == DT_F32 ? 2 : 4);
@@ -199,8 +199,8 @@ static const struct gpu_words words = {
     .place = place,
     .multiply = multiply,
     .fetch = fetch,
-    .team = 4,
-    .team_multiply = team_multiply,
+    .warpgroup = 4,
+    .warpgroup_multiply = warpgroup_multiply,
 };
 
 static bool print(struct buf *out, const struct kir *k, const struct caps *c, struct err *e)

@@ -47,9 +47,9 @@ bool lang_render(struct buf *out, const struct lang *l, const struct kir *k, con
    scratch memory of one worker for all WORK arrays, laid out in order of their ALLOCs, each rounded
    up to 64 bytes.
 
-   A kernel of groups of n > 1 threads exports, for each function, `const uint32_t NAME_s_team` = n, too. Then n threads
+   A kernel of workgroups of n > 1 threads exports, for each function, `const uint32_t NAME_s_threads` = n, too. Then n threads
    call the function at the same time: begin is the number of the thread, 0..n-1, end the number of all iterations, work the
-   address of what they share: arrived (u32 at byte 0, 0 before the first call), round (u32 at 64, any), sleepers (u32 at 68, how many wait
+   address of the workgroup's state: arrived (u32 at byte 0, 0 before the first call), round (u32 at 64, any), sleepers (u32 at 68, how many wait
    in `wait` for a call of `wake`), yield (at 128, a function that lets other threads run, for older kernels), scratch (at 136, 64-byte
    aligned memory for SHARED arrays), wait (at 144, what a thread calls that saw the same round for `spins` times, for the turn-th time:
    it may return whenever it likes), wake (at 152, after the round changed while there were sleepers), spins (u32 at 160, at least 1). */

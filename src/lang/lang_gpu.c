@@ -88,7 +88,7 @@ static bool check_subgroup(const struct kir *k, const struct caps *c, const stru
     if (!w->lanes && !c->has_subgroup) REFUSE("kernel '%.*s' needs subgroups, which the target lacks", STR_ARG(k->name));
     if (has_fragments(k) && (!w->place || n != max))
         REFUSE("kernel '%.*s' has fragments, which the language lacks for subgroups of %u", STR_ARG(k->name), n);
-    if (has_fragments(k) && kir_team(k) > 1 && !gpu_check_team(k, c, w, e)) return false;
+    if (has_fragments(k) && kir_team(k) > 1 && !gpu_check_warpgroup(k, c, w, e)) return false;
     if (n > max || (n & (n - 1)) || kir_threads(k) % n)
         REFUSE("subgroups of %u of %u threads in kernel '%.*s'", n, kir_threads(k), STR_ARG(k->name));
     return true;
@@ -262,7 +262,7 @@ bool gpu_print(struct buf *out, const struct kir *in, const struct caps *c, cons
     }
     struct text t = {.style = &w->text, .caps = c, .arena = &arena, .err = &err};
     text_open(&t, &k);
-    gpu_team_open(&t);
+    gpu_warpgroup_open(&t);
     write_text(&t, out);
     text_close(&t);
     arena_release(&arena);

@@ -52,13 +52,13 @@ struct gpu_words {
        thread 8w + r has in `from` the address of its line r, 16 bytes. The elements of a word are
        adjacent in a line; is_across: on two lines. */
     void (*fetch)(struct buf *out, u32 n, bool is_across);
-    /* Matrix multiplication by teams of that many subgroups, 0: none. Issues c += a * b for
+    /* Matrix multiplication by warpgroups of that many subgroups, 0: none. Issues c += a * b for
        descriptors a and b; a_across: a's lines are columns, b_across: b's are rows. The preamble
-       defines "TEAM_BEGIN" before and "TEAM_END" after a run of them, "TEAM_SEES" before a barrier
-       after which they read, "OPERAND(pointer, bytes between panels)" for a descriptor, "PIN(x)" to
-       make x opaque to the compiler. */
-    u32 team;
-    bool (*team_multiply)(struct buf *out, const struct caps_matrix *m, bool a_across, bool b_across);
+       defines "WARPGROUP_BEGIN" before and "WARPGROUP_END" after a run of them, "WARPGROUP_FENCE"
+       before a barrier after which they read, "OPERAND(pointer, bytes between panels)" for a
+       descriptor, "PIN(x)" to make x opaque to the compiler. */
+    u32 warpgroup;
+    bool (*warpgroup_multiply)(struct buf *out, const struct caps_matrix *m, bool a_across, bool b_across);
 };
 
 static inline const struct gpu_words *gpu_words(const struct text *t)
@@ -114,11 +114,11 @@ void gpu_await(struct text *t, kval v);
 struct str gpu_frag(struct text *t, kval v);
 void gpu_frag_store(struct text *t, kval v);
 
-/* lang_gpu_team.c: matrix multiplication of warpgroup fragments. */
-bool gpu_check_team(const struct kir *k, const struct caps *c, const struct gpu_words *w, struct err *e);
-void gpu_team_open(struct text *t);
-bool gpu_team_statement(struct text *t, kval v);
-struct str gpu_team_operand(struct text *t, kval v);
+/* lang_gpu_warpgroup.c: matrix multiplication of warpgroup fragments. */
+bool gpu_check_warpgroup(const struct kir *k, const struct caps *c, const struct gpu_words *w, struct err *e);
+void gpu_warpgroup_open(struct text *t);
+bool gpu_warpgroup_statement(struct text *t, kval v);
+struct str gpu_warpgroup_operand(struct text *t, kval v);
 
 /* lang_gpu_tile.c: tile copies. Of the grid with instructions from .. to - 1: */
 bool gpu_check_tile(const struct kir *k, kval v, const struct caps *c, const struct gpu_words *w, struct err *e);
@@ -137,7 +137,7 @@ void gpu_tile_await(struct text *t, kval v);
 #define GPU_HOOKS                                                                                                     \
     .index = DT_I32, .load = gpu_load, .load_lanes = gpu_load_lanes, .store = gpu_store, .prefetch = gpu_prefetch,    \
     .alloc = gpu_alloc, .thread = gpu_thread, .barrier = gpu_barrier, .frag = gpu_frag, .frag_type = gpu_frag_type,   \
-    .frag_store = gpu_frag_store, .await = gpu_await, .tile = gpu_tile, .statement = gpu_team_statement
+    .frag_store = gpu_frag_store, .await = gpu_await, .tile = gpu_tile, .statement = gpu_warpgroup_statement
 
 /* Reductions and exchange within a subgroup by FROM_LANE(x, i), defined by the preamble: x of
    thread i of the subgroup; 'thread' is the thread's number in its workgroup. Rows of a language's

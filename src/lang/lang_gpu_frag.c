@@ -7,7 +7,7 @@
 // Blocks of 8x8 elements that a language fetches from shared arrays are aligned likewise, swizzled or not.
 #include "lang/lang_gpu.h"
 
-/* Pins a team's accumulators to the registers where matmuls expect them, opaque to the compiler. */
+/* Pins a warpgroup's accumulators to the registers where matmuls expect them, opaque to the compiler. */
 static struct str pin_call(struct text *t, const struct kir_ins *x)
 {
     return kir_team(t->k) > 1 ? text_fmt(t, "    %.*s(f);\n", STR_ARG(gpu_frag_pin(t, x))) : S("");
@@ -193,7 +193,7 @@ struct str gpu_frag(struct text *t, kval v)
     case KI_FMMA: return multiply(t, x);
     case KI_LOAD: return gpu_load(t, v);
     case KI_FLOAD: {
-        if (gpu_is_described(t, x)) return gpu_team_operand(t, v);
+        if (gpu_is_described(t, x)) return gpu_warpgroup_operand(t, v);
         struct str f = move_function(t, x, x, true), at = place_text(t, x->a, x->b, x->c);
         return text_fmt(t, "%.*s(%.*s)", STR_ARG(f), STR_ARG(at));
     }

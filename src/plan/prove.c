@@ -119,7 +119,7 @@ static void keep(const struct prover *p, const struct proof *x)
 
 /* Computing verdicts. */
 
-static bool examine(const struct prover *p, struct exact_result *r, const struct task *t, const struct candidate *c, struct err *e)
+static bool prove(const struct prover *p, struct exact_result *r, const struct task *t, const struct candidate *c, struct err *e)
 {
     return exact_check(r, t, c, p->env->caps, &(struct exact_opts){.max_work = PROVE_WORK, .once = true}, e);
 }
@@ -143,7 +143,7 @@ static void prove_next(void *user, int fd)
     struct proof *x;
     for (i64 left = prove_steps; left > 0 && (x = next_proof(p));) {
         struct err e = {0};
-        if (!examine(p, &x->result, x->task, &x->cand, &e)) continue;
+        if (!prove(p, &x->result, x->task, &x->cand, &e)) continue;
         const struct head h = head_of(&x->result, (u32)(x - p->proof.v));
         left -= h.n_steps;
         if (!is_sane(&h, p->proof.n) || !os_child_put(fd, &h, sizeof h) || !os_child_put(fd, x->result.sizes.p, h.n_sizes) ||
@@ -175,11 +175,11 @@ static enum os_exit read_verdict(struct prover *p, const struct os_child *c)
     return how;
 }
 
-static bool examine_one(struct prover *p, struct proof *x, struct err *e)
+static bool prove_one(struct prover *p, struct proof *x, struct err *e)
 {
     if (!mem_check(e, "verifying kernels", S(""))) return false;
     x->is_new = true;
-    return x->is_known = examine(p, &x->result, x->task, &x->cand, e);
+    return x->is_known = prove(p, &x->result, x->task, &x->cand, e);
 }
 
 /* Takes part until all proofs are taken, then waits for the children. */
@@ -187,7 +187,7 @@ static bool finish(struct prover *p, struct err *e)
 {
     bool ok = true;
     i64 left = prove_steps;
-    for (struct proof *x; left > 0 && ok && (x = next_proof(p));) ok = examine_one(p, x, e), left -= x->result.n_steps;
+    for (struct proof *x; left > 0 && ok && (x = next_proof(p));) ok = prove_one(p, x, e), left -= x->result.n_steps;
     for (u32 i = 0; i < p->n_children && ok; i++) {
         enum os_exit how = OS_EXITED;
         while (how == OS_EXITED) how = read_verdict(p, &p->child[i]);
@@ -267,7 +267,7 @@ static bool replace(struct prover *p, struct proof *x, struct err *e)
         log_printf(p->env->log, 1, "a kernel does not compute its task and is replaced: %.*s", STR_ARG(buf_view(&text)));
         exact_result_release(&x->result);
         x->cand = other, x->is_replaced = true;
-        ok = examine(p, &x->result, x->task, &other, e) && x->result.verdict != EXACT_DIFFERS;
+        ok = prove(p, &x->result, x->task, &other, e) && x->result.verdict != EXACT_DIFFERS;
     }
     if (!ok && !e->code) err_set(e, ERR_FAILED, "a kernel does not do its task, please report it (--no-prove compiles it all the same): %.*s", STR_ARG(buf_view(&text)));
     buf_release(&text);
@@ -284,7 +284,7 @@ static bool settle(struct prover *p, struct proof *x, i64 *left, bool *changed, 
         exact_result_release(&none);
         return true;
     }
-    if (!x->is_known && !examine_one(p, x, e)) return false;
+    if (!x->is_known && !prove_one(p, x, e)) return false;
     keep(p, x);
     *left -= x->result.n_steps;
     if (x->result.verdict == EXACT_DIFFERS) {

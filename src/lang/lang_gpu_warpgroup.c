@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// lang_gpu_team.c: matrix multiplication of warpgroup fragments (teams of subgroups). The matrix
-// units read both operands from swizzled shared arrays: an operand fragment is a descriptor of
+// lang_gpu_warpgroup.c: matrix multiplication of warpgroup fragments. The matrix units
+// read both operands from swizzled shared arrays: an operand fragment is a descriptor of
 // its place, not registers. They run asynchronously: products are issued in runs, at whose end
 // the threads wait for them. Accumulators are registers that must not be accessed in between.
 //
@@ -14,7 +14,7 @@
 /* of swizzled rows; eight of them; contiguous pieces */
 enum { LINE_BYTES = 128, ATOM_BYTES = 1024, CHUNK_BYTES = 16 };
 
-struct team {
+struct warpgroup {
     kval from, to;  /* the run: from its first matmul to the instruction before which it ends; to = 0: no open
                        run */
     kval *last;     /* per instruction: its last user */
@@ -76,11 +76,11 @@ static bool is_place(const struct kir *k, const struct kir_ins *x)
     return across % pitch == 0 && (across == pitch || x->d) && kir_multiple(k, x->b) % atom == 0;
 }
 
-bool gpu_check_team(const struct kir *k, const struct caps *c, const struct gpu_words *w, struct err *e)
+bool gpu_check_warpgroup(const struct kir *k, const struct caps *c, const struct gpu_words *w, struct err *e)
 {
 #define REFUSE(...) return err_set(e, ERR_UNSUPPORTED, __VA_ARGS__)
-    if (kir_team(k) != w->team || kir_team(k) != c->team)
-        REFUSE("fragments of teams of %u subgroups in kernel '%.*s'", kir_team(k), STR_ARG(k->name));
+    if (kir_team(k) != w->warpgroup || kir_team(k) != c->team)
+        REFUSE("fragments of warpgroups of %u subgroups in kernel '%.*s'", kir_team(k), STR_ARG(k->name));
     for (kval v = 1; v < k->ins.n; v++) {
         const struct kir_ins *x = kir_at(k, v);
         if (is_operand(x) && (x->op != KI_FLOAD || !is_place(k, x)))
@@ -98,11 +98,11 @@ bool gpu_check_team(const struct kir *k, const struct caps *c, const struct gpu_
 
 static bool is_sums(const struct kir_ins *x) { return x->op == KI_ALLOC && x->role == KR_ACC; }
 
-void gpu_team_open(struct text *t)
+void gpu_warpgroup_open(struct text *t)
 {
     const struct kir *k = t->k;
     if (kir_team(k) == 1) return;
-    struct team *s = t->own = arena_new(t->arena, struct team);
+    struct warpgroup *s = t->own = arena_new(t->arena, struct warpgroup);
     s->last = arena_array(t->arena, kval, k->ins.n + 1);
     s->is_sum = arena_array(t->arena, bool, k->ins.n + 1);
     for (kval v = 1; v < k->ins.n; v++) {
@@ -129,7 +129,7 @@ static kval plain_branch(const struct kir *k, kval open)
     return end;
 }
 
-static bool goes_on(const struct kir *k, const struct team *s, kval v)
+static bool goes_on(const struct kir *k, const struct warpgroup *s, kval v)
 {
     const struct kir_ins *x = kir_at(k, v);
     switch (x->op) {
@@ -148,7 +148,7 @@ static bool goes_on(const struct kir *k, const struct team *s, kval v)
     }
 }
 
-static kval run_end(const struct kir *k, const struct team *s, kval v)
+static kval run_end(const struct kir *k, const struct warpgroup *s, kval v)
 {
     for (v++; v < k->ins.n && goes_on(k, s, v); v++) {
         if (kir_at(k, v)->op != KI_IF) continue;
@@ -160,7 +160,7 @@ static kval run_end(const struct kir *k, const struct team *s, kval v)
 }
 
 /* Ends a run: accumulators are opaque to the compiler until here. */
-static void settle(struct text *t, const struct team *s)
+static void settle(struct text *t, const struct warpgroup *s)
 {
     struct map done;
     map_init(&done, t->arena);
@@ -178,9 +178,9 @@ static void settle(struct text *t, const struct team *s)
     }
 }
 
-static void close_run(struct text *t, struct team *s)
+static void close_run(struct text *t, struct warpgroup *s)
 {
-    text_line(t, "TEAM_END;");
+    text_line(t, "WARPGROUP_END;");
     settle(t, s);
     s->to = 0;
 }
@@ -194,14 +194,14 @@ static struct str product(struct text *t, const struct kir_ins *x)
     if (map_get(&t->known, name)) return name;
     map_put(&t->known, name, 1);
     buf_printf(&t->prelude, "%svoid %.*s(%.*s &c, u64 a, u64 b)\n{\n", t->style->function, STR_ARG(name), STR_ARG(type));
-    if (m.a != m.b || !gpu_words(t)->team_multiply(&t->prelude, &m, is_across(a), is_across(b)))
+    if (m.a != m.b || !gpu_words(t)->warpgroup_multiply(&t->prelude, &m, is_across(a), is_across(b)))
         err_set(t->err, ERR_UNSUPPORTED, "warpgroup fmma of %s, %lldx%lldx%lld, is not supported by this language (kernel '%.*s')",
                 dtype_name(m.a), (long long)m.m, (long long)m.n, (long long)m.k, STR_ARG(t->k->name));
     buf_z(&t->prelude, "}\n");
     return name;
 }
 
-static void issue(struct text *t, struct team *s, kval v)
+static void issue(struct text *t, struct warpgroup *s, kval v)
 {
     const struct kir_ins *x = kir_at(t->k, v);
     if (t->val[v].uses == 0) return;
@@ -210,24 +210,24 @@ static void issue(struct text *t, struct team *s, kval v)
     if (!s->to) {
         s->from = v;
         s->to = run_end(t->k, s, v);
-        text_line(t, "TEAM_BEGIN;");
+        text_line(t, "WARPGROUP_BEGIN;");
     }
     text_line(t, "%.*s(v%u, %.*s, %.*s);", STR_ARG(f), v, STR_ARG(text_bare(t, x->a)), STR_ARG(text_bare(t, x->b)));
 }
 
-bool gpu_team_statement(struct text *t, kval v)
+bool gpu_warpgroup_statement(struct text *t, kval v)
 {
-    struct team *s = t->own;
+    struct warpgroup *s = t->own;
     if (!s) return false;
     if (s->to && v >= s->to) close_run(t, s);
-    if (kir_at(t->k, v)->op == KI_BARRIER) text_line(t, "TEAM_SEES;");
+    if (kir_at(t->k, v)->op == KI_BARRIER) text_line(t, "WARPGROUP_FENCE;");
     if (kir_at(t->k, v)->op != KI_FMMA) return false;
     issue(t, s, v);
     return true;
 }
 
 /* Memory of an operand: its first element, and the distance to the continuation of its lines. */
-struct str gpu_team_operand(struct text *t, kval v)
+struct str gpu_warpgroup_operand(struct text *t, kval v)
 {
     const struct kir_ins *x = kir_at(t->k, v);
     i64 panels = 0;
