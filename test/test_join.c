@@ -65,7 +65,7 @@ static void fixture_open(struct fixture *b, const char *device, const struct cov
     bool ok = zoo_find(S("oidn-small"))->build(&b->g, &b->e) && op_infer_all(&b->g, &b->e);
     if (ok) graph_clone(&b->lowered, &b->g, &b->arena);
     struct plan_env env = {.lang = lang_find(str_of(d->lang)), .caps = &b->caps, .device = device, .model = S("unet"),
-                           .build = build, .user = b};
+                           .build = build, .build_user = b};
     ok = ok && pass_run_all(&b->lowered, NULL, &b->e) && cover_build(&b->cover, &b->lowered, &b->arena, cut, &b->e) &&
          plan_select(&b->sel, &b->cover, var, predicted, b, &b->arena, &b->e) &&
          plan_make(&b->plan, &b->cover, &b->sel, var, &env, &b->arena, &b->e);

@@ -101,7 +101,7 @@ static bool lower(struct made *m)
 static bool make_plan(struct made *m, struct world *w, const i64 *var)
 {
     struct arena *a = &m->net.arena;
-    struct plan_env env = {.lang = w->lang, .caps = &w->caps, .device = w->driver->name, .model = S("random"), .build = build, .user = w};
+    struct plan_env env = {.lang = w->lang, .caps = &w->caps, .device = w->driver->name, .model = S("random"), .build = build, .build_user = w};
     return cover_build(&m->cover, &m->lowered, a, &w->cut, &m->net.e) &&
            plan_select(&m->sel, &m->cover, var, any_cost, w, a, &m->net.e) &&
            plan_make(&m->plan, &m->cover, &m->sel, var, &env, a, &m->net.e);

@@ -6,51 +6,33 @@
 
 #include <string.h>
 
-/* Building. */
+/* Dumps. */
 
-/* A candidate that takes a minute to build is abandoned, but a selected kernel is needed: even a
-   busy machine builds any kernel in this time. */
-enum { BUILD_SECONDS = 600 };
-
-struct build_env {
-    struct builder b;
+struct dumper {
     quern *q;
+    const struct lang *lang;
 };
 
-/* The stage has the name of the language. */
-static void dump_binary(const struct build_env *v, struct str code)
+/* Text and binary; the stage of the latter has the name of the language. */
+static void dump_code(void *user, struct str text, struct str code)
 {
-    const struct lang *l = v->b.lang;
-    struct buf text = {0};
+    const struct dumper *d = user;
+    const struct lang *l = d->lang;
+    struct buf b = {0};
     struct err e = {0};
-    if (!l->disassemble || !api_wants_dump(v->q, l->name)) return;
-    if (l->disassemble(&text, code, &e)) api_dump(v->q, l->name, buf_view(&text));
-    else log_printf(&v->q->log, 1, "%s", e.msg);
-    buf_release(&text);
-}
-
-static bool build_texts(void *user, const struct str *text, u32 n, struct str *out, struct arena *a,
-                        struct err *e)
-{
-    struct build_env *v = user;
-    struct built *r = arena_array(a, struct built, n + 1);
-    for (u32 i = 0; i < n; i++) api_dump(v->q, "code", text[i]);
-    if (!build_all(&v->b, text, n, r, a, e)) return false;
-    for (u32 i = 0; i < n; i++) {
-        if (!r[i].ok)
-            return err_set(e, r[i].why == ERR_UNSUPPORTED ? ERR_UNSUPPORTED : ERR_FAILED, "a kernel does not build: %.*s", STR_ARG(r[i].message));
-        out[i] = r[i].code;
-        dump_binary(v, out[i]);
-    }
-    return true;
+    api_dump(d->q, "code", text);
+    if (!l->disassemble || !api_wants_dump(d->q, l->name)) return;
+    if (l->disassemble(&b, code, &e)) api_dump(d->q, l->name, buf_view(&b));
+    else log_printf(&d->q->log, 1, "%s", e.msg);
+    buf_release(&b);
 }
 
 static void dump_kernel(void *user, const struct kir *k)
 {
-    struct build_env *v = user;
+    const struct dumper *d = user;
     struct buf b = {0};
     kir_print(&b, k);
-    api_dump(v->q, "kernels", buf_view(&b));
+    api_dump(d->q, "kernels", buf_view(&b));
     buf_release(&b);
 }
 
@@ -97,9 +79,8 @@ bool api_choose(struct plan_choice *x, quern_model *m, struct db *known, const s
                 struct err *e)
 {
     const struct plan_target on = api_plan_target(t, known);
-    if (known) plan_offer_blocks(&cut, &t->caps);
     const struct graph *g = model_lowered(m->model, &t->caps, e);
-    bool ok = g && cover_build(&x->c, g, work, &cut, e) && (!known || check_options(m, known, t, &cut, e));
+    bool ok = g && plan_cover(&x->c, g, cut, &on, work, e) && (!known || check_options(m, known, t, &cut, e));
     if (ok) dump_tasks(m->q, &x->c);
     ok = ok && plan_choose(&x->s, &x->c, m->model->var, &on, work, e);
     if (ok && known && !x->s.n_known)
@@ -125,13 +106,11 @@ static bool choose(const struct making *want, const struct api_target *t, struct
     struct plan_choice x;
     struct cache cache;
     cache_open(&cache, "kernels", work, &m->q->log);
-    struct build_env be = {.q = m->q,
-                           .b = {.cache = &cache,
-                                 .lang = t->lang,
-                                 .caps = &t->caps,
-                                 .toolchain = buf_view(&t->toolchain),
-                                 .timeout = BUILD_SECONDS,
-                                 .stop = &m->q->stop}};
+    struct dumper dumper = {m->q, t->lang};
+    struct plan_code code = {
+        .builder = {.cache = &cache, .lang = t->lang, .caps = &t->caps, .toolchain = buf_view(&t->toolchain), .stop = &m->q->stop},
+        .see = dump_code,
+        .user = &dumper};
     struct plan_env env = {.lang = t->lang,
                            .caps = &t->caps,
                            .device = t->driver ? t->driver->name : "",
@@ -140,9 +119,10 @@ static bool choose(const struct making *want, const struct api_target *t, struct
                            .outer = &m->model->graph,
                            .in_layout = layout_names(m, 0, m->model->graph.input.n, work),
                            .out_layout = layout_names(m, m->model->graph.input.n, m->model->graph.output.n, work),
-                           .build = build_texts,
+                           .build = plan_build_code,
+                           .build_user = &code,
                            .see_kernel = api_wants_dump(m->q, "kernels") ? dump_kernel : NULL,
-                           .user = &be};
+                           .user = &dumper};
     const struct prove_env prove = {.caps = &t->caps, .var = m->model->var, .cache = &cache, .log = &m->q->log, .stop = &m->q->stop};
     return api_choose(&x, m, want->known, t, want->cut, work, e) &&
            plan_make_verified(p, &x, &env, want->prove ? &prove : NULL, m->model->var, want->a, e);

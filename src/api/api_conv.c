@@ -10,8 +10,6 @@
 #include <math.h>
 #include <string.h>
 
-enum { DEFAULT_TOTAL = 100 };
-
 struct conv_call {
     struct quern_conv_opts x;
     struct api_job job;
@@ -42,10 +40,10 @@ struct layer {
     const struct conv_row *row;  /* as in the data set */
     struct conv_row work;        /* as computed, see conv_row_computed */
     struct candidate candidate;
-    struct dev_conv library;
-    struct subject subject, base;
-    bool has_base, by_library, ok, base_ok;
-    struct buf text, label, base_name, report;
+    struct subject subject;
+    struct conv_base base;
+    bool has_base, ok, base_ok;
+    struct buf text, label, report;
 };
 
 /* Options. */
@@ -120,34 +118,6 @@ static bool find_candidate(struct layer *l, struct err *e)
     return conv_build(&l->subject, p, &l->task, &l->candidate, g->x.no_build, &l->arena, e);
 }
 
-static bool find_reference(struct layer *l, struct err *e)
-{
-    struct candidate c;
-    buf_z(&l->base_name, "reference");
-    return conv_default(&c, &l->g->place, &l->task, e) &&
-           conv_build(&l->base, &l->g->place, &l->task, &c, l->g->x.no_build, &l->arena, e);
-}
-
-/* The vendor library, unless it lacks the layer or another baseline is requested. */
-static bool find_base(struct layer *l, struct err *e)
-{
-    struct conv_call *g = l->g;
-    const char *want = g->x.baseline;
-    struct err why = {0};
-    if (want && !strcmp(want, "reference")) return find_reference(l, e);
-    conv_library(&l->library, &l->work, g->run.type, g->layout);
-    if (conv_row_is_fused(&l->work)) err_set(&why, ERR_UNSUPPORTED, "libraries are not used for convolutions with bias or activation");
-    else l->by_library = dev_ask_conv(g->place.driver, &g->place.dev, &l->library, &l->base_name, &why);
-    if (l->by_library) {
-        conv_library_subject(&l->base, &l->library, &l->task, &l->arena);
-        return true;
-    }
-    buf_reset(&l->base_name);
-    if (want) return err_set(e, why.code, "no baseline 'vendor': %s", why.msg);
-    log_printf(&g->q->log, 2, "baseline: the reference schedule (%s)", why.msg);
-    return find_reference(l, e);
-}
-
 /* Verifies a kernel and reports errors. */
 static bool check_subject(struct layer *l, const struct subject *s, const char *who, bool *ok, struct err *e)
 {
@@ -167,8 +137,8 @@ static bool check_subject(struct layer *l, const struct subject *s, const char *
 static bool time_layer(struct layer *l, struct conv_result *r, struct err *e)
 {
     const struct conv_call *g = l->g;
-    const struct conv_pair pair = {.subject = &l->subject, .base = l->has_base ? &l->base : NULL, .warm_up = (u32)g->x.warm_up,
-                                   .total = g->x.total ? (u32)g->x.total : DEFAULT_TOTAL, .seed = g->job.x.seed};
+    const struct conv_pair pair = {.subject = &l->subject, .base = l->has_base ? &l->base.subject : NULL, .warm_up = (u32)g->x.warm_up,
+                                   .total = (u32)g->x.total, .seed = g->job.x.seed};
     return conv_profile(&r->times, &g->place, &l->task, &pair, &l->g->arena, e);
 }
 
@@ -177,11 +147,12 @@ static bool work(struct layer *l, struct conv_result *r, struct err *e)
     const struct conv_call *g = l->g;
     if (!find_candidate(l, e)) return false;
     l->ok = true;
-    if (g->x.compare) l->has_base = l->base_ok = find_base(l, e);
+    const struct conv_base_opts base = {.want = g->x.baseline, .only_known = g->x.no_build, .log = &g->q->log};
+    if (g->x.compare)
+        l->has_base = l->base_ok = conv_find_base(&l->base, &g->place, &l->task, &l->work, g->run.type, g->layout, &base, &l->arena, e);
     if (e->code) return false;
-    const char *name = l->has_base ? str_z(&l->arena, buf_view(&l->base_name)) : "";
     if (g->x.verify && !check_subject(l, &l->subject, str_z(&l->arena, g->name), &l->ok, e)) return false;
-    if (g->x.verify && l->by_library && !check_subject(l, &l->base, name, &l->base_ok, e)) return false;
+    if (g->x.verify && l->base.by_library && !check_subject(l, &l->base.subject, str_z(&l->arena, l->base.name), &l->base_ok, e)) return false;
     l->has_base &= l->base_ok; /* a wrong baseline is dropped */
     return !g->x.compare || !l->ok || time_layer(l, r, e);
 }
@@ -208,7 +179,7 @@ static void report(struct layer *l, const struct conv_result *r)
     const struct conv_call *g = l->g;
     const struct conv_times *t = &r->times;
     const struct quern_conv_layer x = {.layer = (int)r->layer, .name = text_of(l, &l->label), .candidate = text_of(l, &l->text),
-                                       .implementation = str_z(&l->arena, g->name), .baseline = text_of(l, &l->base_name),
+                                       .implementation = str_z(&l->arena, g->name), .baseline = str_z(&l->arena, l->base.name),
                                        .ok = l->ok, .base_ok = l->base_ok, .report = text_of(l, &l->report), .n = (int)t->n,
                                        .times = times_of(t->seconds, t->n, t->of),
                                        .base_times = times_of(t->base, l->has_base ? t->n : 0, t->of_base), .ratio = t->ratio.median,
@@ -234,11 +205,10 @@ static bool run_layer(struct conv_call *g, u32 k, struct err *e)
         l.ok = false;
         note_bad(&l, str_z(&l.arena, g->name), str_of(why.msg));
     }
-    if (l.has_base && !is_cut) r->base = str_dup(&g->arena, buf_view(&l.base_name));
+    if (l.has_base && !is_cut) r->base = str_dup(&g->arena, l.base.name);
     if (!is_cut) report(&l, r);
     buf_release(&l.text);
     buf_release(&l.label);
-    buf_release(&l.base_name);
     buf_release(&l.report);
     arena_release(&l.arena);
     return why.code != ERR_SYSTEM || err_set(e, why.code, "%s", why.msg);
@@ -252,17 +222,12 @@ static void put_params(struct buf *b, const struct conv_call *g)
     buf_printf(b, "csv = %s\nlayers = %u:%u\n", x->data ? x->data : "cosmoflow", g->first, g->last);
     buf_printf(b, "batch = %lld\ndtype = %s\n", (long long)g->data.row.v[g->first].batch, dtype_name(g->run.type));
     buf_printf(b, "device = %s\nthreads = %u\n", g->place.driver->name, g->place.caps->n_threads);
-    buf_printf(b, "warm-up iterations = %d\ntotal iterations = %d\n", x->warm_up, x->total ? x->total : DEFAULT_TOTAL);
+    buf_printf(b, "warm-up iterations = %d\ntotal iterations = %d\n", x->warm_up, x->total ? x->total : CONV_ROUNDS);
     buf_printf(b, "pass = %s\nbias = %d\nactivation = %s\n", conv_pass_name(g->pass), g->x.bias != 0, conv_act_name(g->act));
     buf_printf(b, "launch wait = %d\nimplementation = %.*s\n", x->launch_wait != 0, STR_ARG(g->name));
     buf_printf(b, "baseline = %s\nenvironment = %.*s\n", x->baseline ? x->baseline : "vendor or reference",
                STR_ARG(buf_view(&g->job.target.fingerprint)));
 }
-
-static void put_samples(struct buf *b, const struct conv_call *g) { conv_print_samples(b, &g->run); }
-static void put_summary(struct buf *b, const struct conv_call *g) { conv_print_summary(b, &g->run); }
-static void put_roofline(struct buf *b, const struct conv_call *g) { conv_print_roofline(b, &g->run); }
-static void put_ceilings(struct buf *b, const struct conv_call *g) { conv_print_ceilings(b, &g->run); }
 
 /* The rates that are cached, or are measured now. Without them, the files lack the columns that need them. */
 static void measure_limits(struct conv_call *g)
@@ -274,30 +239,17 @@ static void measure_limits(struct conv_call *g)
     g->run.limit = t->caps.rates;
 }
 
-static bool is_timed(const struct conv_call *g)
-{
-    u32 n = 0;
-    for (u32 i = 0; i < g->run.result.n; i++) n += g->run.result.v[i].times.n;
-    return n > 0;
-}
-
 static bool write_files(struct conv_call *g, struct err *e)
 {
-    static const struct { const char *name; void (*put)(struct buf *b, const struct conv_call *g); } files[] = {
-        {"params.txt", put_params}, {"samples.csv", put_samples}, {"summary.csv", put_summary}, {"roofline.csv", put_roofline}, {"ceilings.csv", put_ceilings},
-    };
-    struct str dir = g->x.out ? str_of(g->x.out)
-                              : str_fmt(&g->arena, "outputplots/out_%.*s_%lld", STR_ARG(g->name), (long long)g->data.row.v[g->first].batch);
-    bool ok = os_mkdirs(str_z(&g->arena, dir), e);
-    if (ok) measure_limits(g);
-    for (i64 i = 0; i < countof(files) && ok; i++) {
-        struct buf b = {0};
-        files[i].put(&b, g);
-        ok = os_write(str_fmt(&g->arena, "%.*s/%s", STR_ARG(dir), files[i].name).p, b.p, b.n, e);
-        buf_release(&b);
-    }
-    if (ok) log_printf(&g->q->log, 2, "files of this run: %.*s", STR_ARG(dir));
-    return ok && (!g->x.plots || !is_timed(g) || plot_folder(str_z(&g->arena, dir), &g->q->log, e));
+    const char *dir = g->x.out ? g->x.out
+                               : str_fmt(&g->arena, "outputplots/out_%.*s_%lld", STR_ARG(g->name), (long long)g->data.row.v[g->first].batch).p;
+    struct buf params = {0};
+    measure_limits(g);
+    put_params(&params, g);
+    bool ok = conv_write_files(&g->run, dir, buf_view(&params), e);
+    buf_release(&params);
+    if (ok) log_printf(&g->q->log, 2, "files of this run: %s", dir);
+    return ok && (!g->x.plots || !conv_run_is_timed(&g->run) || plot_folder(dir, &g->q->log, e));
 }
 
 static bool run(struct conv_call *g, struct err *e)

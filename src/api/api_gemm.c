@@ -8,7 +8,6 @@
 #include <string.h>
 
 enum { MAX_CONFIG = 1 << 26, MAX_RESULT = 1 << 26 };
-static const double share_of_peak = 0.6;
 
 struct gemm_call {
     struct quern_gemm_opts x;
@@ -16,7 +15,6 @@ struct gemm_call {
     struct lab_registry products;
     struct lab_space space;     /* of the current GEMM */
     struct lab_sweep sweep;
-    struct buf vendor;          /* the vendor library, for the current GEMM */
     struct lab_results results; /* existing rows of the file, merged with those of the database */
     struct arena arena;
 };
@@ -59,19 +57,6 @@ static bool write_results(struct gemm_call *g, const char *path, struct err *e)
     return ok;
 }
 
-/* Reports how many configurations remain after each rule. */
-static bool report_space(struct gemm_call *g, const struct log *log, struct err *e)
-{
-    struct lab_count c;
-    struct err why = {0};
-    bool ok = lab_space_count(&g->space, g->sweep.rules, &c, &why);
-    log_printf(log, 2, "space: %.0f points", g->space.listed.n ? c.n : c.raw);
-    for (u32 k = 0; k < N_LAB_STAGES && !g->space.listed.n; k++)
-        log_printf(log, 2, "  %-34s %12.0f -> %.0f", c.stage[k].what, c.stage[k].before, c.stage[k].after);
-    if (ok) log_printf(log, 2, "space by rules '%s': %.0f points", lab_rules_name(g->sweep.rules), c.n);
-    return ok || err_set(e, why.code, "%s", why.msg);
-}
-
 /* Opens the device and its limits, for the rules and the kernel family. */
 static bool open_target(struct gemm_call *g, quern_db *db, struct err *e)
 {
@@ -82,35 +67,7 @@ static bool open_target(struct gemm_call *g, quern_db *db, struct err *e)
     return g->sweep.env != 0;
 }
 
-static double flops_of(const struct lab_config *c)
-{
-    double f = 2.0 * (double)c->m * (double)c->n * (double)c->k;
-    for (u32 i = 0; i < c->n_batch; i++) f *= (double)c->batch[i];
-    return f;
-}
-
-static void set_goal(struct gemm_call *g, const struct log *log)
-{
-    double peak = g->sweep.caps->gflops * 1e9;
-    if (!g->x.stop_at_tflops) return;
-    if (peak > 0) g->job.t.stop_at_seconds = flops_of(&g->space.base) / (share_of_peak * peak);
-    else log_printf(log, 1, "the device does not say how fast it is: no stop at a share of that");
-}
-
-/* Operations of the named GEMM; 0: the name does not contain its sizes. */
-static double named_flops(const struct gemm_call *g, struct str name)
-{
-    struct lab_config c;
-    struct buf b = {0};
-    if (lab_name_parse(&c, name, &(struct err){0})) return flops_of(&c);
-    lab_name_product(&b, &g->space.base);
-    buf_char(&b, ' ');
-    bool is_this = str_starts(name, buf_view(&b));
-    buf_release(&b);
-    return is_this ? flops_of(&g->space.base) : 0;
-}
-
-static void tell_best(const struct gemm_call *g, const struct lab_swept *r, struct quern_gemm_best *best)
+static void put_best(const struct gemm_call *g, const struct lab_swept *r, struct quern_gemm_best *best)
 {
     *best = (struct quern_gemm_best){.n_points = r->n_points, .n_refused = r->n_refused};
     if (!g->results.n) return;
@@ -120,66 +77,27 @@ static void tell_best(const struct gemm_call *g, const struct lab_swept *r, stru
     best->seconds = x->ms / 1e3, best->base_seconds = x->base_ms / 1e3, best->speedup = x->speedup;
     n = i64_min(x->baseline.n, (i64)sizeof best->baseline - 1);
     memcpy(best->baseline, x->baseline.p, (size_t)n);
-    if (x->ms > 0) best->tflops = named_flops(g, x->name) / best->seconds / 1e12;
+    if (x->ms > 0) best->tflops = lab_name_flops(x->name, &g->space.base) / best->seconds / 1e12;
 }
 
-/* The baseline of speed-ups: the vendor library if present, unless another one is requested. */
-static bool find_baseline(struct gemm_call *g, const struct log *log, struct err *e)
+static bool run_one(struct gemm_call *g, struct quern_gemm_best *best, struct err *e)
 {
-    const char *want = g->x.baseline;
-    bool is_forced = want && !strcmp(want, "vendor");
-    struct dev_gemm p;
-    struct err why = {0};
-    buf_reset(&g->vendor);
-    if (want && !strcmp(want, "reference")) return true;
-    lab_vendor_gemm(&p, &g->space.base, g->space.dtype);
-    if (!dev_ask_gemm(g->job.target.driver, &g->job.target.dev, &p, &g->vendor, &why)) {
-        buf_reset(&g->vendor);
-        if (is_forced) return err_set(e, why.code, "no baseline 'vendor': %s", why.msg);
-        log_printf(log, 2, "baseline: the reference schedule (%s)", why.msg);
-    }
-    g->sweep.vendor = buf_view(&g->vendor);
-    return true;
-}
-
-/* If a library that was not requested fails, the reference remains the baseline. */
-static bool check_vendor(const struct gemm_call *g, const struct lab_swept *r, struct err *e)
-{
-    bool is_forced = g->x.baseline && !strcmp(g->x.baseline, "vendor");
-    enum trial_status st = r->tuned.vendor;
-    if (!is_forced || st == TRIAL_OK || st == TRIAL_NEW) return true;
-    return err_set(e, ERR_FAILED, "no baseline 'vendor': %.*s: %s: %.*s", STR_ARG(buf_view(&g->vendor)), trial_status_name(st),
-                   STR_ARG(buf_view(&r->tuned.vendor_reason)));
-}
-
-static bool run_one(struct gemm_call *g, quern_db *db, struct quern_gemm_best *best, struct err *e)
-{
-    struct lab_swept r = {0};
-    g->sweep.space = &g->space;
-    const struct caps *c = g->sweep.caps;
-    if (c->max_group) g->space.max_threads = c->max_group;
-    if (c->shared_bytes) g->space.max_shared = c->shared_bytes;
-    if (!g->x.search && !report_space(g, &db->q->log, e)) return false;
-    set_goal(g, &db->q->log);
-    bool ok = find_baseline(g, &db->q->log, e) && lab_sweep(&g->sweep, &r, e) && check_vendor(g, &r, e);
-    if (ok && r.n_refused)
-        log_printf(&db->q->log, 2, "%lld of %lld points were refused, the first: %.*s", (long long)r.n_refused,
-                   (long long)r.n_points, STR_ARG(buf_view(&r.why)));
-    ok = ok && lab_sweep_results(&g->sweep, &g->results, &g->arena, e) && write_results(g, g->x.result, e);
-    if (ok) tell_best(g, &r, best);
-    buf_release(&r.why);
-    buf_release(&r.tuned.vendor_reason);
+    struct lab_swept r;
+    bool ok = lab_sweep(&g->sweep, &r, e) && lab_sweep_results(&g->sweep, &r, &g->results, &g->arena, e) && write_results(g, g->x.result, e);
+    if (ok) put_best(g, &r, best);
+    lab_swept_release(&r);
     return ok;
 }
 
 static bool run(struct gemm_call *g, quern_db *db, struct quern_gemm_best *best, struct err *e)
 {
     bool ok = open_target(g, db, e);
-    g->sweep.db = &db->db, g->sweep.tune = &g->job.t;
-    g->sweep.start = g->x.start, g->sweep.max = g->x.max, g->sweep.search = g->x.search != 0;
+    g->sweep.space = &g->space, g->sweep.db = &db->db, g->sweep.tune = &g->job.t, g->sweep.baseline = g->x.baseline;
+    g->sweep.start = g->x.start, g->sweep.max = g->x.max;
+    g->sweep.search = g->x.search != 0, g->sweep.stops_near_peak = g->x.stop_at_tflops != 0;
     for (u32 i = 0; i < g->products.n && ok; i++) {
         g->space = g->products.v[i];
-        ok = api_float_type(g->x.type, &g->space.dtype, e) && run_one(g, db, best, e);
+        ok = api_float_type(g->x.type, &g->space.dtype, e) && run_one(g, best, e);
     }
     if (ok && g->products.n_others)
         log_printf(&db->q->log, 1, "%u kernels other than matmuls are skipped", g->products.n_others);
@@ -200,7 +118,6 @@ quern_status quern_gemm(quern_db *db, const char *config, const struct quern_gem
          api_job_read(&g.job, db->q, g.x.tune, e);
     ok = ok && run(&g, db, best, e);
     api_target_close(&g.job.target);
-    buf_release(&g.vendor);
     arena_release(&g.arena);
     return api_end(db->q, ok);
 }
@@ -241,7 +158,7 @@ static void put_text(char *to, i64 size, const struct buf *b)
     to[n] = 0;
 }
 
-static void tell_found(struct quern_gemm_found *to, const struct lab_found *f, const struct lab_config *like, enum dtype type)
+static void put_found(struct quern_gemm_found *to, const struct lab_found *f, const struct lab_config *like, enum dtype type)
 {
     struct lab_config c;
     struct buf name = {0}, text = {0};
@@ -268,7 +185,7 @@ quern_status quern_gemm_find(quern_db *db, const struct quern_gemm_shape *shape,
     ok = ok && env;
     if (ok && !lab_find(&f, &db->db, env, &t.caps, &c, type, e))
         ok = err_set(e, ERR_NOTHING, "the database has no kernel for such a matmul on this device");
-    if (ok) tell_found(out, &f, &c, type);
+    if (ok) put_found(out, &f, &c, type);
     api_target_close(&t);
     return api_end(db->q, ok);
 }

@@ -3,7 +3,6 @@
 // Databases and tuning. Declared and documented in include/quern.h.
 #include "api/api_model.h"
 
-#include <math.h>
 #include <string.h>
 
 quern_status quern_db_open(quern *q, const char *path, quern_db **out)
@@ -94,13 +93,12 @@ static bool tune_model(quern_db *db, quern_model *m, struct api_job *j, struct e
     struct cover c;
     struct tune_result r;
     bool ok = api_job_choose(j, e) && api_target_ask(&j->target, e);
-    if (ok) plan_offer_blocks(&j->cover, &j->target.caps);
+    const struct plan_target on = api_plan_target(&j->target, &db->db);
     const struct graph *g = ok ? model_lowered(m->model, &j->target.caps, e) : NULL;
-    ok = g && cover_build(&c, g, &a, &j->cover, e);
+    ok = g && plan_cover(&c, g, j->cover, &on, &a, e);
     struct tune_task *tasks = ok ? arena_array(&a, struct tune_task, plan_count_tasks(&c) + 1) : NULL;
     ok = ok && db_options(&db->db, api_options_key(m, &j->target, &a),
                           api_options_print(m, &j->target, &j->cover, &a), e);
-    const struct plan_target on = api_plan_target(&j->target, &db->db);
     u32 n = ok ? plan_tasks_to_tune(tasks, &c, m->model->var, &on, e) : 0;
     ok = ok && !e->code && tune_run(&db->db, tasks, n, &j->t, &r, e);
     api_target_close(&j->target);
@@ -143,7 +141,7 @@ static bool tune_variants(quern_db *db, quern_model *m, const struct quern_tune_
     }
     for (u32 i = 0; i < n; i++) {
         struct quern_tune_opts x = *o;
-        if (o->timeout > 0) x.timeout = fmax((end - os_now()) / (n - i), 1e-3);
+        if (o->timeout > 0) x.timeout = tune_share(end, n - i);
         if (!tune_variant(db, m, x, one[i], measure, e)) return false;
     }
     return n > 0 || err_set(e, ERR_NOTHING, "this processor has none of the instruction sets: nothing can be measured");
@@ -210,7 +208,7 @@ static bool bench_known(quern_db *db, struct api_job *j, struct err *e)
     for (u32 k = 0; k < n && ok; k++) {
         j->x.device = str_z(&a, d[k].name);
         j->x.threads = threads ? threads : (int)d[k].n_threads;
-        if (j->x.timeout > 0) j->t.timeout = fmax((end - os_now()) / (n - k), 1e-3);
+        if (j->x.timeout > 0) j->t.timeout = tune_share(end, n - k);
         ok = api_job_choose(j, e);
         j->t.dev.limits = d[k].limits;
         struct tune_result r;

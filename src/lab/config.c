@@ -8,6 +8,13 @@ static i64 bm(const struct lab_config *c) { return c->v[LF_BM]; }
 static i64 bn(const struct lab_config *c) { return c->v[LF_BN]; }
 static i64 bk(const struct lab_config *c) { return c->v[LF_BK]; }
 
+double lab_flops(const struct lab_config *c)
+{
+    double f = 2.0 * (double)c->m * (double)c->n * (double)c->k;
+    for (u32 i = 0; i < c->n_batch; i++) f *= (double)c->batch[i];
+    return f;
+}
+
 i64 lab_threads(const struct lab_config *c)
 {
     return (i64)c->v[LF_WLY] * c->v[LF_WLX] * c->v[LF_BLY] * c->v[LF_BLX] * c->v[LF_LSU];

@@ -133,12 +133,28 @@ bool conv_build(struct subject *s, const struct conv_place *p, const struct task
 /* conv_library.c: the convolution by the device's own library, see dev_ask_conv; library: storage, kept as long as the subject. */
 void conv_library(struct dev_conv *library, const struct conv_row *r, enum dtype t, enum layout l);
 void conv_library_subject(struct subject *s, const struct dev_conv *library, const struct task *t, struct arena *a);
+/* The baseline of a task, whose row is as conv_row_computed leaves it. */
+struct conv_base {
+    struct subject subject;
+    struct dev_conv library;     /* storage of the subject */
+    bool by_library;             /* else the reference schedule */
+    struct str name;
+};
+struct conv_base_opts {
+    const char *want;            /* "vendor", "reference"; NULL: the library if it computes the row, else the reference */
+    bool only_known;             /* as for conv_build */
+    const struct log *log;
+};
+bool conv_find_base(struct conv_base *b, const struct conv_place *p, const struct task *t, const struct conv_row *r, enum dtype type,
+                    enum layout l, const struct conv_base_opts *o, struct arena *a, struct err *e);
 
 /* conv_profile.c */
 
+enum { CONV_ROUNDS = 100 };
+
 struct conv_pair {               /* of kernels of one task */
     const struct subject *subject, *base; /* base NULL: alone */
-    u32 warm_up, total;          /* rounds that are not counted, and those that are */
+    u32 warm_up, total;          /* uncounted and counted rounds; total 0: CONV_ROUNDS */
     u64 seed;                    /* of the content */
 };
 struct conv_times {
@@ -173,6 +189,9 @@ void conv_print_ceilings(struct buf *b, const struct conv_run *r);
 void conv_print_summary(struct buf *b, const struct conv_run *r);
 void conv_print_samples(struct buf *b, const struct conv_run *r);
 void conv_print_roofline(struct buf *b, const struct conv_run *r);
+bool conv_run_is_timed(const struct conv_run *r);
+/* Writes all of these and params.txt into a folder, which is made. */
+bool conv_write_files(const struct conv_run *r, const char *dir, struct str params, struct err *e);
 /* The figure of the tool whose data sets these are: the norm of all errors over their number. It falls with the square root of the number,
    so large outputs hardly ever fail it: it passed at 1e-4, later at 1e-5. rms: of an error. */
 double conv_seed_figure(double rms, double n_outputs);

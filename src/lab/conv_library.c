@@ -3,6 +3,8 @@
 // A row as the device's own library is asked for it, and that as a kernel like any other: verified and timed in the same way.
 #include "lab/conv.h"
 
+#include <string.h>
+
 void conv_library(struct dev_conv *x, const struct conv_row *r, enum dtype t, enum layout l)
 {
     *x = (struct dev_conv){.type = t, .is_transposed = r->is_transposed, .channels_last = l == LAYOUT_CLAST, .of_weights = r->pass == CONV_WEIGHTS, .axes = r->axes,
@@ -33,4 +35,34 @@ void conv_library_subject(struct subject *s, const struct dev_conv *library, con
     *s = (struct subject){.conv = library};
     subject_take_operands(s, (value_id[]){n->in.v[0], n->in.v[1], n->out.v[0]}, a);
     if (library->channels_last && !library->of_weights) s->kernel.arg[1].pack = second_last(&t->g, n->in.v[1], a);
+}
+
+static bool is_by_library(struct conv_base *b, const struct conv_place *p, const struct conv_row *r, enum dtype type, enum layout l, struct arena *a,
+                          struct err *why)
+{
+    struct buf name = {0};
+    if (conv_row_is_fused(r)) return err_set(why, ERR_UNSUPPORTED, "libraries are not used for convolutions with bias or activation");
+    conv_library(&b->library, r, type, l);
+    b->by_library = dev_ask_conv(p->driver, &p->dev, &b->library, &name, why);
+    if (b->by_library) b->name = str_dup(a, buf_view(&name));
+    buf_release(&name);
+    return b->by_library;
+}
+
+bool conv_find_base(struct conv_base *b, const struct conv_place *p, const struct task *t, const struct conv_row *r, enum dtype type,
+                    enum layout l, const struct conv_base_opts *o, struct arena *a, struct err *e)
+{
+    struct err why = {0};
+    struct candidate c;
+    bool takes_library = !o->want || strcmp(o->want, "reference");
+    *b = (struct conv_base){0};
+    if (takes_library && is_by_library(b, p, r, type, l, a, &why)) {
+        conv_library_subject(&b->subject, &b->library, t, a);
+        return true;
+    }
+    if (takes_library && o->want) return err_set(e, why.code, "no baseline 'vendor': %s", why.msg);
+    if (takes_library) log_printf(o->log, 2, "baseline: the reference schedule (%s)", why.msg);
+    bool ok = conv_default(&c, p, t, e) && conv_build(&b->subject, p, t, &c, o->only_known, a, e);
+    if (ok) b->name = S("reference");
+    return ok;
 }

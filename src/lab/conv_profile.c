@@ -53,11 +53,12 @@ bool conv_profile(struct conv_times *t, const struct conv_place *p, const struct
 {
     struct check c;
     struct buf why = {0};
-    *t = (struct conv_times){.seconds = arena_array(a, double, k->total), .base = arena_array(a, double, k->total)};
-    struct keeper keep = {t, k->warm_up, k->total};
+    u32 total = k->total ? k->total : CONV_ROUNDS;
+    *t = (struct conv_times){.seconds = arena_array(a, double, total), .base = arena_array(a, double, total)};
+    struct keeper keep = {t, k->warm_up, total};
     i64 *none = arena_array(a, i64, 1);
     const struct trial_opts o = {.driver = p->driver, .dev = p->dev, .timeout = conv_timeout(task, none),
-                                 .max_samples = k->warm_up + k->total, .base = k->base, .same_constants = true, .stop = p->stop};
+                                 .max_samples = k->warm_up + total, .base = k->base, .same_constants = true, .stop = p->stop};
     if (!check_init(&c, task, none, k->seed, false, e)) return false;
     enum trial_status st = trial_run(k->subject, NULL, 0, &c, &o, on_sample, &keep, &why);
     bool ok = st == TRIAL_OK || err_set(e, ERR_FAILED, "not timed: %s: %.*s", trial_status_name(st), STR_ARG(buf_view(&why)));

@@ -116,3 +116,32 @@ void conv_print_roofline(struct buf *b, const struct conv_run *r)
         }
     }
 }
+
+bool conv_run_is_timed(const struct conv_run *r)
+{
+    u32 i = 0;
+    while (i < r->result.n && !r->result.v[i].times.n) i++;
+    return i < r->result.n;
+}
+
+static bool write_file(const char *dir, const char *name, struct str text, struct err *e)
+{
+    struct arena a = {0};
+    bool ok = os_write(str_fmt(&a, "%s/%s", dir, name).p, text.p, text.n, e);
+    arena_release(&a);
+    return ok;
+}
+
+bool conv_write_files(const struct conv_run *r, const char *dir, struct str params, struct err *e)
+{
+    static const struct { const char *name; void (*print)(struct buf *b, const struct conv_run *r); } files[] = {
+        {"samples.csv", conv_print_samples}, {"summary.csv", conv_print_summary}, {"roofline.csv", conv_print_roofline}, {"ceilings.csv", conv_print_ceilings}};
+    bool ok = os_mkdirs(dir, e) && write_file(dir, "params.txt", params, e);
+    for (i64 i = 0; i < countof(files) && ok; i++) {
+        struct buf b = {0};
+        files[i].print(&b, r);
+        ok = write_file(dir, files[i].name, buf_view(&b), e);
+        buf_release(&b);
+    }
+    return ok;
+}

@@ -47,11 +47,14 @@ void lab_name_print(struct buf *b, const struct lab_config *c);
 void lab_name_product(struct buf *b, const struct lab_config *c); /* the part that says which product: "b12_M1024N64K1024" */
 bool lab_name_parse(struct lab_config *c, struct str name, struct err *e); /* ERR_INPUT with field, what was found, column */
 bool lab_is_name(struct str text); /* does it begin like one? */
+/* Operations of the GEMM of a result: of a configuration's name, or of `like` if the name is by family and schedule; 0: of another GEMM. */
+double lab_name_flops(struct str name, const struct lab_config *like);
 
 /* config.c */
-i64 lab_threads(const struct lab_config *c); /* of a group */
-i64 lab_shared(const struct lab_config *c, i64 size); /* bytes of shared arrays of elements of `size` bytes: the larger of both operands' tiles and sums of teams */
-i64 lab_registers(const struct lab_config *c); /* of a thread: sums and operands of a term */
+double lab_flops(const struct lab_config *c);
+i64 lab_threads(const struct lab_config *c); /* of a workgroup */
+i64 lab_shared(const struct lab_config *c, i64 size); /* bytes of shared arrays of elements of `size` bytes: the larger of both operands' tiles and sums of an intra-block split-K */
+i64 lab_registers(const struct lab_config *c); /* of a thread: sums and operands of one K step */
 /* Do the fields agree with each other? false: a kernel cannot be made of them, ERR_INPUT with the fields that disagree. */
 bool lab_config_check(const struct lab_config *c, struct err *e);
 void lab_explain(struct buf *b, const struct lab_config *c); /* every field in words, lines */
@@ -115,29 +118,33 @@ void lab_results_print(struct buf *b, struct lab_results *r, u32 max); /* sorts;
 
 /* sweep.c */
 struct lab_sweep {
-    const struct lab_space *space;
+    struct lab_space *space;  /* limited to the device's threads and shared memory */
     enum lab_rules rules;
-    i64 start, max;           /* points from this number on, so many; 0: all */
-    struct str vendor;        /* library of the device whose product speed-ups are over; empty: over the reference schedule */
-    bool search;              /* not the points, but what the tuner's search proposes of every family */
+    i64 start, max;           /* number of the first point; maximal number of points, 0: all */
+    const char *baseline;     /* of speed-ups: "vendor", the device's library; "reference", the reference schedule; NULL: the
+                                 library if it computes this GEMM, else the schedule */
+    bool search;              /* instead of the points: candidates of every family, proposed by the tuner's search */
+    bool stops_near_peak;     /* at 0.6 of the device's peak, if that is known */
     struct db *db;
     i64 env;                  /* of db, of the device of tune */
     const struct caps *caps;
     const struct tune_opts *tune;
 };
 struct lab_swept {
-    i64 n_points, n_refused;  /* looked at; of those, what the family does not take */
-    struct buf why;           /* the first of them, and the reason */
+    i64 n_points, n_refused;  /* visited; of those, rejected by the family */
+    struct buf why;           /* name of the first rejected point, and the reason */
+    struct buf vendor;        /* the library that is the baseline; empty: the reference schedule */
     struct tune_result tuned;
 };
-/* Builds, verifies, times and remembers the points, beside the reference schedule; known ones are not measured again. ERR_NOTHING: none could
-   be taken, or measured. */
+/* Builds, verifies, times and stores the points, interleaved with the reference schedule; known ones are not measured again.
+   ERR_NOTHING: no point could be built or measured. */
 bool lab_sweep(const struct lab_sweep *s, struct lab_swept *r, struct err *e);
-/* The product as a device's library is asked for it. */
+void lab_swept_release(struct lab_swept *r);
+/* The GEMM as a request to the device's library. */
 void lab_vendor_gemm(struct dev_gemm *p, const struct lab_config *c, enum dtype type);
-/* What the database knows of this product, measured in this or earlier runs: verified candidates by their names; those of a search
-   that no name says by family and schedule. Over the vendor's product where that was verified. */
-bool lab_sweep_results(const struct lab_sweep *s, struct lab_results *r, struct arena *a, struct err *e);
+/* Adds the verified candidates that the database has for this GEMM, of this or earlier runs, by their names; those of a search that
+   have none by family and schedule. Speed-ups are over the vendor's library if its result was verified. */
+bool lab_sweep_results(const struct lab_sweep *s, const struct lab_swept *swept, struct lab_results *r, struct arena *a, struct err *e);
 
 /* registry.c: {"kernels": [{"type": "matmul", "kernelName": "kcg_MM_...", "pklpath": ""}, ...]}. One space of listed points for each
    product; kernels of another type are counted. Nothing but the names is needed. */

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A space walked point by point: each is a candidate of the same task, and measured as every candidate is, in a child process, verified,
-// beside the reference schedule, remembered at once. Points are taken from the space in pieces as they are asked for.
+// A sweep over a space: each point is a candidate of the same task and is measured like any candidate, in a child process, verified,
+// interleaved with the reference schedule, stored at once. Points are taken from the space in pieces, on demand.
 #include "lab/lab.h"
 
+#include <string.h>
+
 enum { PIECE = 256 };
+static const double near_peak = 0.6; /* of the device's peak */
 
 struct source { /* candidates that are still to be measured */
     const struct lab_sweep *s;
@@ -12,8 +15,8 @@ struct source { /* candidates that are still to be measured */
     const struct task *task;
     struct lab_config *piece;
     u32 n, at;  /* of the piece */
-    i64 next;   /* number of the point behind it */
-    i64 end;    /* behind the last that was asked for */
+    i64 next;   /* number of the point after it */
+    i64 end;    /* number after the last requested point */
     bool is_empty; /* there is no point at all */
 };
 
@@ -44,12 +47,12 @@ static bool take(const struct source *q, const struct lab_config *c, struct cand
     const struct lab_sweep *s = q->s;
     if (!lab_candidate(x, c, s->space->dtype, e) || !lab_fits(c, s->space->dtype, s->caps, e)) return false;
     return gen_legal(x, q->task, s->caps) ||
-           err_set(e, ERR_UNSUPPORTED, "generator '%s' does not take it: %lld registers of a thread, %lld + %lld elements that it loads in a round",
+           err_set(e, ERR_UNSUPPORTED, "generator '%s' refuses it: %lld registers per thread, %lld + %lld elements loaded per thread and K block",
                    x->gen->name, (long long)lab_registers(c), (long long)c->v[LF_BM] * c->v[LF_BK] / lab_threads(c),
                    (long long)c->v[LF_BN] * c->v[LF_BK] / lab_threads(c));
 }
 
-/* The next candidate that the family takes. */
+/* The next legal candidate. */
 static bool next_candidate(void *user, struct candidate *x)
 {
     struct source *q = user;
@@ -64,16 +67,16 @@ static bool next_candidate(void *user, struct candidate *x)
     return false;
 }
 
-/* Points are of one family; a search takes what there is. */
+/* Points are of one family; a search uses every family that matches. */
 static bool check_device(const struct lab_sweep *s, const struct task *t, struct err *e)
 {
     struct candidate x = {.gen = gen_find(S("wg_gemm"))};
     return s->search || (x.gen && gen_matches(x.gen, t, s->caps)) ||
-           err_set(e, ERR_UNSUPPORTED, "device '%s' has no groups of threads, or cannot do such a product",
+           err_set(e, ERR_UNSUPPORTED, "device '%s' has no workgroups, or lacks the types of this GEMM",
                    s->tune->driver->name);
 }
 
-/* The values that the task's product multiplies, as they lie in memory. */
+/* The operands of the task's GEMM in memory. */
 static value_id operand(const struct graph *g, u32 k)
 {
     const struct node *x = graph_node(g, graph_value(g, g->output.v[0])->producer);
@@ -81,11 +84,47 @@ static value_id operand(const struct graph *g, u32 k)
     return v->producer ? graph_node(g, v->producer)->in.v[0] : x->in.v[k];
 }
 
-static struct tune_vendor vendor_of(const struct lab_sweep *s, const struct task *t)
+/* The baseline. */
+
+static bool is_baseline(const struct lab_sweep *s, const char *name) { return s->baseline && !strcmp(s->baseline, name); }
+
+static bool find_vendor(const struct lab_sweep *s, struct buf *vendor, struct err *e)
 {
-    struct tune_vendor r = {.name = s->vendor, .a = operand(&t->g, 0), .b = operand(&t->g, 1)};
-    lab_vendor_gemm(&r.gemm, &s->space->base, s->space->dtype);
-    return r;
+    struct dev_gemm p;
+    struct err why = {0};
+    if (is_baseline(s, "reference")) return true;
+    lab_vendor_gemm(&p, &s->space->base, s->space->dtype);
+    if (dev_ask_gemm(s->tune->driver, &s->tune->dev, &p, vendor, &why)) return true;
+    buf_reset(vendor);
+    if (is_baseline(s, "vendor")) return err_set(e, why.code, "no baseline 'vendor': %s", why.msg);
+    log_printf(s->tune->log, 2, "baseline: the reference schedule (%s)", why.msg);
+    return true;
+}
+
+/* A failure of the library is an error only if the caller requested it as the baseline. */
+static bool check_vendor(const struct lab_sweep *s, const struct lab_swept *r, struct err *e)
+{
+    enum trial_status st = r->tuned.vendor;
+    if (!is_baseline(s, "vendor") || st == TRIAL_OK || st == TRIAL_NEW) return true;
+    return err_set(e, ERR_FAILED, "no baseline 'vendor': %.*s: %s: %.*s", STR_ARG(buf_view(&r->vendor)), trial_status_name(st),
+                   STR_ARG(buf_view(&r->tuned.vendor_reason)));
+}
+
+static struct tune_vendor vendor_of(const struct lab_sweep *s, const struct lab_swept *r, const struct task *t)
+{
+    struct tune_vendor v = {.name = buf_view(&r->vendor), .a = operand(&t->g, 0), .b = operand(&t->g, 1)};
+    lab_vendor_gemm(&v.gemm, &s->space->base, s->space->dtype);
+    return v;
+}
+
+/* The run. */
+
+static double stop_seconds(const struct lab_sweep *s)
+{
+    double peak = s->caps->gflops * 1e9;
+    if (peak > 0) return lab_flops(&s->space->base) / (near_peak * peak);
+    log_printf(s->tune->log, 1, "the peak of the device is unknown: no stop near it");
+    return 0;
 }
 
 static bool sweep(const struct lab_sweep *s, struct lab_swept *r, struct arena *a, struct err *e)
@@ -98,8 +137,9 @@ static bool sweep(const struct lab_sweep *s, struct lab_swept *r, struct arena *
     q.piece = arena_array(a, struct lab_config, PIECE);
     struct tune_opts o = *s->tune;
     const struct tune_source points = {next_candidate, &q};
-    const struct tune_vendor vendor = vendor_of(s, &t);
-    o.vendor = s->vendor.n ? &vendor : NULL;
+    const struct tune_vendor vendor = vendor_of(s, r, &t);
+    if (r->vendor.n) o.vendor = &vendor;
+    if (s->stops_near_peak) o.stop_at_seconds = stop_seconds(s);
     o.source = s->search ? NULL : &points;
     o.add_candidates = true;
     struct tune_task one = {.task = &t, .var = arena_array(a, i64, 1), .weight = 1};
@@ -110,17 +150,44 @@ static bool sweep(const struct lab_sweep *s, struct lab_swept *r, struct arena *
     return ok;
 }
 
+/* Reports how many points remain after each rule. */
+static bool report_space(const struct lab_sweep *s, struct err *e)
+{
+    struct lab_count c;
+    struct err why = {0};
+    const struct log *log = s->tune->log;
+    bool ok = lab_space_count(s->space, s->rules, &c, &why);
+    log_printf(log, 2, "space: %.0f points", s->space->listed.n ? c.n : c.raw);
+    for (u32 k = 0; k < N_LAB_STAGES && !s->space->listed.n; k++)
+        log_printf(log, 2, "  %-34s %12.0f -> %.0f", c.stage[k].what, c.stage[k].before, c.stage[k].after);
+    if (ok) log_printf(log, 2, "space by rules '%s': %.0f points", lab_rules_name(s->rules), c.n);
+    return ok || err_set(e, why.code, "%s", why.msg);
+}
+
 bool lab_sweep(const struct lab_sweep *s, struct lab_swept *r, struct err *e)
 {
     struct arena a = {0};
     *r = (struct lab_swept){0};
-    bool ok = sweep(s, r, &a, e);
+    if (s->caps->max_group) s->space->max_threads = s->caps->max_group;
+    if (s->caps->shared_bytes) s->space->max_shared = s->caps->shared_bytes;
+    bool ok = (s->search || report_space(s, e)) && find_vendor(s, &r->vendor, e) && sweep(s, r, &a, e) && check_vendor(s, r, e);
+    if (ok && r->n_refused)
+        log_printf(s->tune->log, 2, "%lld of %lld points were refused, the first: %.*s", (long long)r->n_refused, (long long)r->n_points,
+                   STR_ARG(buf_view(&r->why)));
     arena_release(&a);
     return ok;
 }
 
-/* What results are made of, and where they go. */
-struct teller {
+void lab_swept_release(struct lab_swept *r)
+{
+    buf_release(&r->why);
+    buf_release(&r->vendor);
+    buf_release(&r->tuned.vendor_reason);
+}
+
+/* Results. */
+
+struct reader { /* of rows of the database */
     const struct lab_sweep *s;
     const struct task *task;
     struct arena *a;
@@ -128,8 +195,8 @@ struct teller {
     double base;         /* its time over the reference schedule's */
 };
 
-/* Configurations by their names; of a search, which has every family, others by product, family and schedule. */
-static struct str name_of(const struct teller *q, const struct trial_row *row)
+/* Configurations have names; other candidates of a search are named by GEMM, family and schedule. */
+static struct str name_of(const struct reader *q, const struct trial_row *row)
 {
     struct lab_config c;
     struct buf b = {0};
@@ -144,8 +211,8 @@ static struct str name_of(const struct teller *q, const struct trial_row *row)
     return name;
 }
 
-/* A verified candidate, given up early or not. The reference itself may have been timed beside nothing. */
-static bool result_of(struct lab_result *x, const struct teller *q, const struct trial_row *row)
+/* A verified candidate, abandoned early or not. The reference itself may have been timed alone. */
+static bool result_of(struct lab_result *x, const struct reader *q, const struct trial_row *row)
 {
     bool is_verified = row->status == TRIAL_OK || row->status == TRIAL_SLOW;
     double ratio = row->ratio > 0 ? row->ratio : 1, reference = row->reference > 0 ? row->reference : row->median;
@@ -154,28 +221,28 @@ static bool result_of(struct lab_result *x, const struct teller *q, const struct
     return x->name.n > 0;
 }
 
-/* The vendor's product, where it was verified. */
-static bool find_base(struct teller *q, const i64 *var, struct err *e)
+/* The vendor's library, if its result was verified. */
+static bool find_base(struct reader *q, const struct lab_swept *swept, const i64 *var, struct err *e)
 {
     struct trial_row row;
     q->baseline = S("reference"), q->base = 1;
-    if (!q->s->vendor.n) return true;
-    if (!tune_vendor_row(q->s->db, q->s->env, q->task, var, q->s->vendor, q->a, &row, e)) return false;
-    if (row.status == TRIAL_OK && row.ratio > 0) q->baseline = q->s->vendor, q->base = row.ratio;
+    if (!swept->vendor.n) return true;
+    if (!tune_vendor_row(q->s->db, q->s->env, q->task, var, buf_view(&swept->vendor), q->a, &row, e)) return false;
+    if (row.status == TRIAL_OK && row.ratio > 0) q->baseline = str_dup(q->a, buf_view(&swept->vendor)), q->base = row.ratio;
     return true;
 }
 
-bool lab_sweep_results(const struct lab_sweep *s, struct lab_results *r, struct arena *a, struct err *e)
+bool lab_sweep_results(const struct lab_sweep *s, const struct lab_swept *swept, struct lab_results *r, struct arena *a, struct err *e)
 {
     struct symtab st;
     struct task t;
     struct trial_row *rows = NULL;
     struct lab_result x;
-    struct teller q = {.s = s, .task = &t, .a = a};
+    struct reader q = {.s = s, .task = &t, .a = a};
     u32 n = 0;
     i64 *none = arena_array(a, i64, 1);
     symtab_init(&st, a);
-    if (!lab_task(&t, a, &st, &s->space->base, s->space->dtype, e) || !find_base(&q, none, e)) return false;
+    if (!lab_task(&t, a, &st, &s->space->base, s->space->dtype, e) || !find_base(&q, swept, none, e)) return false;
     i64 task = db_task(s->db, &t, e);
     if (!task || !db_trials(s->db, s->env, task, sizes_text(a, &st, none, &t), a, &rows, &n, e)) return false;
     for (u32 i = 0; i < n; i++)

@@ -481,7 +481,7 @@ static bool add_call(struct maker *m, const struct region *r, const struct task_
 static bool build_binaries(struct maker *m)
 {
     struct str *out = arena_array(m->a, struct str, m->text.n);
-    if (!m->env->build(m->env->user, m->text.v, m->text.n, out, m->a, m->e)) return false;
+    if (!m->env->build(m->env->build_user, m->text.v, m->text.n, out, m->a, m->e)) return false;
     for (u32 i = 0; i < m->text.n; i++) {
         struct plan_bin *b = arr_push(m->a, &m->p->bin);
         *b = (struct plan_bin){.lang = str_of(m->env->lang->name), .code = out[i]};

@@ -9,18 +9,24 @@
    convolutions gained nothing on any measured layer. */
 enum { BLOCKS_FROM = 256 };
 
-void plan_offer_blocks(struct cover_opts *c, const struct caps *caps)
+static void offer_blocks(struct cover_opts *c, const struct caps *caps)
 {
     if (caps->is_gpu) return;
     c->blocks = caps->vector_bytes >= 64 ? LAYOUT_C16 : LAYOUT_C8;
     c->blocks_from = BLOCKS_FROM;
 }
 
+bool plan_cover(struct cover *c, const struct graph *g, struct cover_opts opts, const struct plan_target *t, struct arena *a, struct err *e)
+{
+    if (t->db) offer_blocks(&opts, t->caps);
+    return cover_build(c, g, a, &opts, e);
+}
+
 bool plan_covers(struct cover *c[PLAN_COVERS], const struct graph *g, const struct caps *caps, struct arena *a, struct err *e)
 {
     for (u32 i = 0; i < PLAN_COVERS; i++) {
         struct cover_opts cut = {.no_fusion = i & 1, .no_concat = i >> 1 & 1};
-        if (i & 4) plan_offer_blocks(&cut, caps);
+        if (i & 4) offer_blocks(&cut, caps);
         c[i] = arena_new(a, struct cover);
         if (!cover_build(c[i], g, a, &cut, e)) return false;
     }

@@ -77,6 +77,14 @@ u32 plan_tasks_to_tune(struct tune_task *tasks, const struct cover *c, const i64
 /* Compiles all texts at once: out[i] (owned by the arena) for text[i]. */
 typedef bool plan_build_fn(void *user, const struct str *text, u32 n, struct str *out, struct arena *a, struct err *e);
 
+/* code.c: the builder of programs, a plan_build_fn. */
+struct plan_code {
+    struct builder builder;
+    void (*see)(void *user, struct str text, struct str code); /* called for each kernel; NULL: none */
+    void *user;
+};
+plan_build_fn plan_build_code; /* user: struct plan_code */
+
 struct plan_env {
     const struct lang *lang;
     const struct caps *caps;
@@ -86,9 +94,10 @@ struct plan_env {
     const struct graph *outer;   /* types and shapes of inputs and outputs for callers; NULL: the cover's graph */
     const struct str *in_layout, *out_layout; /* order of axes, empty: the network's; NULL: all empty */
     plan_build_fn *build;
+    void *build_user;
     void (*see_kernel)(void *user, const struct kir *k); /* called with each kernel before it is emitted; NULL:
                                                             none */
-    void *user;
+    void *user;                  /* of see_kernel */
 };
 
 /* Constants of the graph must have content. p is allocated in arena a. */
@@ -123,8 +132,8 @@ bool plan_make_verified(struct plan *p, struct plan_choice *x, const struct plan
                         struct arena *a, struct err *e);
 
 /* kernels.c */
-/* With measurements, blocked channels are offered between convolutions, too. */
-void plan_offer_blocks(struct cover_opts *c, const struct caps *caps);
+/* cover_build for a target: with measurements, blocked channels are offered between convolutions, too. */
+bool plan_cover(struct cover *c, const struct graph *g, struct cover_opts opts, const struct plan_target *t, struct arena *a, struct err *e);
 enum { PLAN_COVERS = 8 };
 /* The covers for all options: a plan of this graph was selected from one of them. */
 bool plan_covers(struct cover *c[PLAN_COVERS], const struct graph *g, const struct caps *caps, struct arena *a, struct err *e);

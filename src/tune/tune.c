@@ -490,6 +490,8 @@ static bool has_work(struct db *d, i64 env, const struct db_todo *todo, const st
     return any;
 }
 
+double tune_share(double end, u32 n) { return fmax((end - os_now()) / n, 1e-3); }
+
 bool tune_bench(struct db *d, const struct tune_opts *o, struct tune_result *r, struct err *e)
 {
     struct tuner probe = {.db = d, .o = o, .e = e};

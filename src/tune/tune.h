@@ -408,6 +408,8 @@ struct tune_result { i64 memory /* bytes held at the end of the run for data abo
    processes; reported above a tenth. drift: time of the base candidates at the end of the run over
    that at its start; reported when it deviates from 1 by more than a tenth. */
 bool tune_run(struct db *d, const struct tune_task *t, u32 n, const struct tune_opts *o, struct tune_result *r, struct err *e);
+/* Seconds for the next of n runs, of equal shares of the time until `end` (os_now). */
+double tune_share(double end, u32 n);
 /* The vendor baseline's row of a task, added as TRIAL_NEW if missing. */
 bool tune_vendor_row(struct db *d, i64 env, const struct task *t, const i64 *var, struct str name, struct arena *a, struct trial_row *row,
                     struct err *e);
