@@ -52,7 +52,7 @@ PLUGINS    = op pass family lang dev io zoo export import cmd
 SRC_cmd = $(wildcard src/cli/*.c)
 SRC     = $(foreach f,$(FOLDERS),$(wildcard src/$(f)/*.c))
 SRC_RT  = $(foreach f,$(FOLDERS_RT),$(wildcard src/$(f)/*.c)) $(wildcard src/api/api_rt*.c)
-GEN     = $(BUILD)/gen/onnx.pb-c.h $(PLUGINS:%=$(BUILD)/gen/%.inc) $(BUILD)/gen/conv_data.inc
+GEN     = $(BUILD)/gen/onnx.pb-c.h $(PLUGINS:%=$(BUILD)/gen/%.inc) $(BUILD)/gen/conv_data.inc $(BUILD)/gen/plot_script.inc
 obj     = $(patsubst %.c,$(BUILD)/%.o,$(1))
 OBJ     = $(call obj,$(SRC)) $(BUILD)/gen/onnx.pb-c.o
 OBJ_RT  = $(call obj,$(SRC_RT))

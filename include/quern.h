@@ -477,8 +477,8 @@ typedef void quern_conv_fn(void *user, const struct quern_conv_layer *l);
 QUERN_API quern_status quern_conv(quern_db *db, const struct quern_conv_opts *o, quern_conv_fn *fn, void *user);
 QUERN_API const char *quern_conv_implementation(int k, const char **summary); /* NULL after the last */
 QUERN_API const char *quern_conv_data(int k);                                 /* names of data sets; NULL after the last */
-/* Plots the files of a run into its folder: for each plot a gnuplot script and its data, an SVG and a PNG. QUERN_NOTHING: the folder has no
- * data; QUERN_UNSUPPORTED: gnuplot is not installed, only scripts and data are written. */
+/* Plots the CSV files of a run into its folder, as SVG and PNG. QUERN_NOTHING: the folder has no data; QUERN_UNSUPPORTED: Python or
+ * matplotlib is not installed. */
 QUERN_API quern_status quern_plot(quern *q, const char *dir);
 /* Writes breakdown.csv into a folder, which is created: a line network,layer,operator,ms for each of n steps of a program
  * (quern_profile_steps); network is the program's name, device and number of threads. Existing lines of other networks are kept. */

@@ -47,14 +47,14 @@ code 0 seed.csv --layers 1 --compareprof --totaliter 2 --warmupiter 0 --json; sa
 [ -s outputplots/out_tuned_1/summary.csv ] || fail "no folder of its own"
 
 # Plots, and the same once more.
-if command -v gnuplot > /dev/null; then
+if python3 -c 'import matplotlib' 2> /dev/null || /usr/bin/python3 -c 'import matplotlib' 2> /dev/null; then
     code 0 seed.csv --compareprof --warmupiter 0 --totaliter 4 --baseline reference --enableplots --out drawn
     for plot in violin split medians roofline; do [ -s drawn/$plot.svg ] && [ -s drawn/$plot.png ] || fail "no $plot"; done
     cp drawn/split.svg first.svg
     code 0 --currlayer 6 --lastlayer 7 --compareprof --enableplots --warmupiter 0 --totaliter 3 --baseline reference --out alone
     for plot in violin split medians roofline; do [ -s alone/$plot.svg ] && [ -s alone/$plot.png ] || fail "no $plot of one layer"; done
     "$quern" plot drawn > out 2> err && cmp -s first.svg drawn/split.svg || fail "drawn again it is another"
-else echo "skipped: plots, without gnuplot (tool/deps test)"
+else echo "skipped: plots, without matplotlib (tool/deps plot)"
 fi
 
 # Existing binaries are found again; missing ones are reported.

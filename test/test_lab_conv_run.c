@@ -139,11 +139,11 @@ static void test_files(void **state)
         {.layer = 2, .row = &row, .base = S("a, b"), .times = {a, b, 3, {2e-3, 1e-3, 4e-3}, {4e-3, 2e-3, 8e-3}, {2, 2, 2}}},
         {.layer = 3, .row = &row}, /* not timed */
     };
-    struct conv_run r = {.who = S("x"), .type = DT_F32, .limit = {.ops[RATE_FMA_F32].all = 1e9}, .result = {v, 2, 2}};
+    struct conv_run r = {.implementation = S("x"), .type = DT_F32, .limit = {.ops[RATE_FMA_F32].all = 1e9}, .result = {v, 2, 2}};
 #define LABEL "in_1X3X5X6X7_k_3X2X3_och_8"
     /* 3 x 5 x 5 outputs of 54 terms and 8 channels: 64800 operations; 630 + 432 + 600 elements */
     assert_prints(conv_print_samples, &r,
-                  "layer,layer_name,who,iteration,ms\n"
+                  "layer,layer_name,implementation,iteration,ms\n"
                   "2," LABEL ",x,0,1.000000\n2," LABEL ",a_ b,0,2.000000\n2," LABEL ",x,1,2.000000\n2," LABEL ",a_ b,1,4.000000\n"
                   "2," LABEL ",x,2,4.000000\n2," LABEL ",a_ b,2,8.000000\n");
     assert_prints(conv_print_summary, &r,
@@ -151,7 +151,7 @@ static void test_files(void **state)
                   "percent_of_limit,base\n" LABEL
                   ",2.000000,4.000000,1.000000,4.000000,2.000000,8.000000,2.000000,2.000000,2.000000,0.000065,0.000007,0.032,3.24,a_ b\n");
     assert_prints(conv_print_roofline, &r,
-                  "layer,layer_name,who,flops,bytes,seconds\n"
+                  "layer,layer_name,implementation,flops,bytes,seconds\n"
                   "2," LABEL ",x,64800,6648,0.002000000\n2," LABEL ",a_ b,64800,6648,0.004000000\n");
     assert_prints(conv_print_ceilings, &r, "name,unit,value\nfma,GFLOP/s,1.000\n");
     r.limit.memory[RATE_DRAM].read.all = 1e6;

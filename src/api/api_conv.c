@@ -5,7 +5,7 @@
 
 #include "lab/conv.h"
 #include "tune/verify.h"
-#include "lab/plot.h"
+#include "lab/lab.h"
 
 #include <math.h>
 #include <string.h>
@@ -249,14 +249,14 @@ static bool write_files(struct conv_call *g, struct err *e)
     bool ok = conv_write_files(&g->run, dir, buf_view(&params), e);
     buf_release(&params);
     if (ok) log_printf(&g->q->log, 2, "files of this run: %s", dir);
-    return ok && (!g->x.plots || !conv_run_is_timed(&g->run) || plot_folder(dir, &g->q->log, e));
+    return ok && (!g->x.plots || !conv_run_is_timed(&g->run) || lab_plot(dir, &g->q->log, e));
 }
 
 static bool run(struct conv_call *g, struct err *e)
 {
     const struct dev_driver *v = g->place.driver;
     bool ok = true;
-    g->run.who = g->name;
+    g->run.implementation = g->name;
     if (g->x.launch_wait && g->x.compare)
         log_printf(&g->q->log, 2, v->elapsed ? "times are by the clock of device '%s': they have no latency of launches"
                                              : "device '%s' has no clock of its own: a launch is a call, times have it in them", v->name);

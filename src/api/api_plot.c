@@ -5,14 +5,15 @@
 #include "api/api.h"
 
 #include "lab/csv.h"
-#include "lab/plot.h"
+#include "lab/lab.h"
 
-static const char breakdown[] = "network,layer,operator,ms\n";
+static const char header[] = "network,layer,operator,ms";
+enum { MAX_FILE = 1 << 28 };
 
 quern_status quern_plot(quern *q, const char *dir)
 {
     if (!api_given(q, "dir", dir)) return QUERN_USAGE;
-    return api_end(q, plot_folder(dir, &q->log, api_begin(q)));
+    return api_end(q, lab_plot(dir, &q->log, api_begin(q)));
 }
 
 /* "cosmoflow on cpu, 2 threads" */
@@ -22,30 +23,35 @@ static struct str network_name(const quern_program *p, struct arena *a)
     p->dev->driver->caps(p->dev, &caps);
     struct str name = str_fmt(a, "%.*s on %s", STR_ARG(p->plan.model), p->dev->driver->name);
     if (caps.n_threads) name = str_fmt(a, "%.*s, %u thread%s", STR_ARG(name), caps.n_threads, caps.n_threads > 1 ? "s" : "");
-    return plot_name(a, name); /* in the form in which it is read back */
+    return name;
 }
 
-static void put_line(struct buf *b, const struct plot_part *x)
-{
-    csv_print(b, x->network);
-    buf_char(b, ',');
-    csv_print(b, x->layer);
-    buf_char(b, ',');
-    csv_print(b, x->operation);
-    buf_printf(b, ",%.6f\n", x->ms);
-}
-
-/* Keeps the rows of other networks. */
+/* Keeps the lines of other networks. */
 static bool keep_others(struct buf *b, const char *path, struct str network, struct arena *a, struct err *e)
 {
-    struct plot_run *r = arena_array(a, struct plot_run, 1);
-    struct str text;
+    struct str all, line;
+    struct csv_line row;
     if (!os_exists(path)) return true;
-    if (!os_read(a, path, PLOT_MAX_FILE, &text, e)) return false;
-    if (!plot_read_text(r, a, PLOT_BREAKDOWN, text, e)) return err_prefix(e, "'%s'", path);
-    for (u32 i = 0; i < r->part.n; i++)
-        if (!str_eq(r->part.v[i].network, network)) put_line(b, &r->part.v[i]);
+    if (!os_read(a, path, MAX_FILE, &all, e)) return false;
+    for (u32 n = 1; all.n; n++) {
+        str_cut(all, '\n', &line, &all);
+        line = str_trim(line);
+        bool ok = csv_read(&row, a, line, e) && (n > 1 || str_is(line, header) || err_set(e, ERR_INPUT, "expected '%s'", header)) &&
+                  (!line.n || row.n == 4 || err_set(e, ERR_INPUT, "%u columns instead of 4", row.n));
+        if (!ok) return err_prefix(e, "line %u", n), err_prefix(e, "'%s'", path);
+        if (n > 1 && line.n && !str_eq(row.cell[0], network)) buf_printf(b, "%.*s\n", STR_ARG(line));
+    }
     return true;
+}
+
+static void put_line(struct buf *b, struct str network, const struct quern_step *s)
+{
+    csv_print(b, network);
+    buf_char(b, ',');
+    csv_print(b, str_of(s->layer));
+    buf_char(b, ',');
+    csv_print(b, str_of(*s->operators ? s->operators : s->label));
+    buf_printf(b, ",%.6f\n", s->seconds * 1e3);
 }
 
 quern_status quern_breakdown_write(quern_program *p, const struct quern_step *steps, int n, const char *dir)
@@ -56,13 +62,9 @@ quern_status quern_breakdown_write(quern_program *p, const struct quern_step *st
     struct buf b = {0};
     struct str network = network_name(p, &a);
     const char *path = str_fmt(&a, "%s/breakdown.csv", dir).p;
-    buf_z(&b, breakdown);
+    buf_printf(&b, "%s\n", header);
     bool ok = os_mkdirs(dir, e) && keep_others(&b, path, network, &a, e);
-    for (int i = 0; i < n && ok; i++) {
-        const struct quern_step *s = &steps[i];
-        struct str operation = str_of(*s->operators ? s->operators : s->label);
-        put_line(&b, &(struct plot_part){network, plot_name(&a, str_of(s->layer)), plot_name(&a, operation), s->seconds * 1e3});
-    }
+    for (int i = 0; i < n && ok; i++) put_line(&b, network, &steps[i]);
     ok = ok && os_write(path, b.p, b.n, e);
     buf_release(&b);
     arena_release(&a);

@@ -156,7 +156,7 @@ static const struct opt options[] = {
     {"warmupiter", 0, OPT_COUNT, "N", "warm-up rounds (default: 10)"},
     {"totaliter", 0, OPT_COUNT, "N", "measured rounds (default: 100)"},
     {"setlaunchwait", 0, OPT_FLAG, NULL, "exclude launch latency, on devices with a clock"},
-    {"enableplots", 0, OPT_FLAG, NULL, "plot the times by gnuplot, like quern plot"},
+    {"enableplots", 0, OPT_FLAG, NULL, "plot the times, like quern plot"},
     {"loadprecompiled", 0, OPT_FLAG, NULL, "use only kernels that were built before"},
     {"seconds", 0, OPT_TIME, "TIME", "tune each row for this time first (default: not at all)"},
     {"max-candidates", 0, OPT_COUNT, "N", "candidates of such tuning (default: 256)"},

@@ -178,7 +178,7 @@ struct conv_result {             /* of one layer */
     struct conv_times times;     /* n 0: not timed */
 };
 struct conv_run {
-    struct str who;              /* the implementation */
+    struct str implementation;              /* its name */
     enum dtype type;
     struct rates limit;          /* of the device; zeros: unknown */
     struct { struct conv_result *v; u32 n, cap; } result;

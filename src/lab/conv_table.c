@@ -22,13 +22,13 @@ static void put_layer(struct buf *b, const struct conv_result *x)
 
 void conv_print_samples(struct buf *b, const struct conv_run *r)
 {
-    buf_z(b, "layer,layer_name,who,iteration,ms\n");
+    buf_z(b, "layer,layer_name,implementation,iteration,ms\n");
     for (u32 i = 0; i < r->result.n; i++) {
         const struct conv_result *x = &r->result.v[i];
         for (u32 k = 0; k < x->times.n; k++)
             for (u32 side = 0; side <= (x->base.n > 0); side++) {
                 put_layer(b, x);
-                put_name(b, side ? x->base : r->who);
+                put_name(b, side ? x->base : r->implementation);
                 buf_printf(b, ",%u,%.6f\n", k, (side ? x->times.base : x->times.seconds)[k] * 1e3);
             }
     }
@@ -82,7 +82,7 @@ void conv_print_summary(struct buf *b, const struct conv_run *r)
 {
     struct str base = first_base(r);
     buf_z(b, "layer_name,");
-    put_name(b, r->who);
+    put_name(b, r->implementation);
     buf_z(b, "_median,");
     put_name(b, base.n ? base : S("none"));
     buf_z(b, "_median,low_ms,high_ms,base_low_ms,base_high_ms,ratio,ratio_low,ratio_high,gflop,gbytes,gflops,percent_of_limit,base\n");
@@ -105,12 +105,12 @@ void conv_print_summary(struct buf *b, const struct conv_run *r)
 
 void conv_print_roofline(struct buf *b, const struct conv_run *r)
 {
-    buf_z(b, "layer,layer_name,who,flops,bytes,seconds\n");
+    buf_z(b, "layer,layer_name,implementation,flops,bytes,seconds\n");
     for (u32 i = 0; i < r->result.n; i++) {
         const struct conv_result *x = &r->result.v[i];
         for (u32 side = 0; x->times.n && side <= (x->base.n > 0); side++) {
             put_layer(b, x);
-            put_name(b, side ? x->base : r->who);
+            put_name(b, side ? x->base : r->implementation);
             buf_printf(b, ",%.0f,%.0f,%.9f\n", conv_row_flops(x->row), conv_row_bytes(x->row, r->type),
                        (side ? x->times.of_base : x->times.of).median);
         }

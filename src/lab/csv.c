@@ -42,7 +42,7 @@ void csv_print(struct buf *b, struct str s)
     buf_char(b, '"');
     for (i64 i = 0; i < s.n; i++) {
         if (s.p[i] == '"') buf_char(b, '"');
-        buf_char(b, s.p[i]);
+        buf_char(b, (u8)s.p[i] < ' ' ? '_' : s.p[i]);
     }
     buf_char(b, '"');
 }

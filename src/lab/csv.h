@@ -13,7 +13,7 @@ struct csv_line {
 };
 /* false with ERR_INPUT and the column: a quote that is not closed, too many columns. */
 bool csv_read(struct csv_line *l, struct arena *a, struct str text, struct err *e);
-/* A field in quotes. */
+/* A field in quotes; control characters become '_'. */
 void csv_print(struct buf *b, struct str s);
 
 #endif

@@ -10,7 +10,8 @@
 //   sweep.c    points of a space built, verified and timed one after the other
 //   results.c  files of the best: names, times, speed-ups
 //   registry.c lists of names; the kernel that is known for a product, or for the nearest one
-//   json.c     what the readers of files share
+//   json.c     shared by readers of files
+//   plot.c     plots of a run's files (plot.py)
 //
 // Convolutions by data sets and named implementations are the other half: conv.h.
 #ifndef QUERN_LAB_H
@@ -163,5 +164,9 @@ struct lab_found {
    (tune/nearest.c). false without an error: nothing is known. */
 bool lab_find(struct lab_found *f, struct db *d, i64 env, const struct caps *caps, const struct lab_config *product, enum dtype type,
               struct err *e);
+
+/* plot.c */
+/* Draws the CSV files of a folder (doc/conv.md, "Plots"). ERR_NOTHING: they have nothing to draw; ERR_UNSUPPORTED: no matplotlib. */
+bool lab_plot(const char *dir, const struct log *log, struct err *e);
 
 #endif
