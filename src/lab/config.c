@@ -15,6 +15,18 @@ double lab_flops(const struct lab_config *c)
     return f;
 }
 
+double lab_name_flops(struct str name, const struct lab_config *like)
+{
+    struct lab_config c;
+    struct buf b = {0};
+    if (lab_name_parse(&c, name, &(struct err){0})) return lab_flops(&c);
+    lab_name_product(&b, like);
+    buf_char(&b, ' ');
+    bool is_this = str_starts(name, buf_view(&b));
+    buf_release(&b);
+    return is_this ? lab_flops(like) : 0;
+}
+
 i64 lab_threads(const struct lab_config *c)
 {
     return (i64)c->v[LF_WLY] * c->v[LF_WLX] * c->v[LF_BLY] * c->v[LF_BLX] * c->v[LF_LSU];

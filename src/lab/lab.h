@@ -48,11 +48,11 @@ void lab_name_print(struct buf *b, const struct lab_config *c);
 void lab_name_product(struct buf *b, const struct lab_config *c); /* the part that says which product: "b12_M1024N64K1024" */
 bool lab_name_parse(struct lab_config *c, struct str name, struct err *e); /* ERR_INPUT with field, what was found, column */
 bool lab_is_name(struct str text); /* does it begin like one? */
-/* Operations of the GEMM of a result: of a configuration's name, or of `like` if the name is by family and schedule; 0: of another GEMM. */
-double lab_name_flops(struct str name, const struct lab_config *like);
 
 /* config.c */
 double lab_flops(const struct lab_config *c);
+/* Operations of the GEMM of a result: of a configuration's name, or of `like` if the name is by family and schedule; 0: of another GEMM. */
+double lab_name_flops(struct str name, const struct lab_config *like);
 i64 lab_threads(const struct lab_config *c); /* of a workgroup */
 i64 lab_shared(const struct lab_config *c, i64 size); /* bytes of shared arrays of elements of `size` bytes: the larger of both operands' tiles and sums of an intra-block split-K */
 i64 lab_registers(const struct lab_config *c); /* of a thread: sums and operands of one K step */

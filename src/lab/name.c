@@ -130,15 +130,3 @@ bool lab_name_parse(struct lab_config *c, struct str name, struct err *e)
     ok = ok && batches(&r, c) && size(&r, "M", &c->m) && size(&r, "N", &c->n) && size(&r, "K", &c->k);
     return (ok && fields(&r, c)) || err_prefix(e, "kernel name '%.*s'", (int)i64_min(name.n, 300), name.p);
 }
-
-double lab_name_flops(struct str name, const struct lab_config *like)
-{
-    struct lab_config c;
-    struct buf b = {0};
-    if (lab_name_parse(&c, name, &(struct err){0})) return lab_flops(&c);
-    lab_name_product(&b, like);
-    buf_char(&b, ' ');
-    bool is_this = str_starts(name, buf_view(&b));
-    buf_release(&b);
-    return is_this ? lab_flops(like) : 0;
-}
