@@ -142,7 +142,7 @@ static char *use(struct object *s, uint64_t at, size_t n)
     struct memory *m = memories;
     while (m && (p < m->p || n > m->n || (size_t)(p - m->p) > m->n - n)) m = m->next;
     if (!m) return NULL;
-    if (s->before[m->stream] < m->at) abort(); /* what another stream does with it may not have ended */
+    if (s->before[m->stream] < m->at) abort(); /* another stream may still use it */
     m->stream = s->stream, m->at = now;
     return p;
 }

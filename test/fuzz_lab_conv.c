@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Files of convolutions: what is read prints, reads again as the same and has sizes, a name and a smaller version that is right, too.
+// Files of convolutions: accepted input is printed and read again as the same, and has sizes, a name and a valid smaller version.
 #include "fuzz.h"
 #include "lab/conv.h"
 

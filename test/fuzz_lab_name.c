@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Names of kernels, one a line: what is read prints, reads again and can be explained.
+// Names of kernels, one a line: accepted names are printed, read again and explained.
 #include "fuzz.h"
 #include "lab/lab.h"
 

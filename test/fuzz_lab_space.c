@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Files of value lists: what is read can be counted by every set of rules, and its first points have names.
+// Files of value lists: accepted spaces can be counted by every set of rules, and their first points have names.
 #include "fuzz.h"
 #include "lab/lab.h"
 

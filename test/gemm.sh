@@ -27,7 +27,7 @@ code 2 cfg.json r.json 0 1 0 fast; says "SPEEDUP 'fast'"
 code 2 cfg.json r.json --rules mine; says "no rules 'mine'"
 code 2 cfg.json r.json --dtype f8; says "no element type 'f8'"
 code 1 none.json r.json; says 'none.json'
-code 1 cfg.json r.json; says "has no groups of threads"
+code 1 cfg.json r.json; says "has no workgroups"
 echo '{"testResult": 3}' > broken.json
 code 1 cfg.json broken.json; says "broken.json.*no list 'testResult'"
 sed 's/BLOCK_SIZE_M/BLOCK_SIZE/' cfg.json > odd.json

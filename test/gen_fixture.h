@@ -2,7 +2,7 @@
 //
 // Fixture for tests of kernel families: one random task with its sizes; try_task runs the default
 // candidate and random ones in the interpreter and compares with the reference evaluator. A fixture
-// is opened for a CPU with vectors; fixture_use_groups changes it to a random device with
+// is opened for a CPU with vectors; fixture_use_workgroups changes it to a random device with
 // workgroups. SEED, GEN, DUMP, VERBOSE in the environment narrow down a failure.
 #ifndef QUERN_TEST_GEN_FIXTURE_H
 #define QUERN_TEST_GEN_FIXTURE_H
@@ -50,7 +50,7 @@ static inline void fixture_open(struct fixture *b, u64 seed)
 /* From the smallest device with workgroups to a large one: subgroups of 4 to 64 threads, 16 to 64
    KiB of shared memory, workgroups of 64 to 1024 threads, 1 to 13 processors, with and without
    matrix units. */
-static inline void fixture_use_groups(struct fixture *b)
+static inline void fixture_use_workgroups(struct fixture *b)
 {
     static const struct { u32 subgroup, subgroup_min, subgroup_max, max_group; i64 shared_bytes; bool has_subgroup; const char *matrix; }
     device[] = {
@@ -427,7 +427,7 @@ static inline struct gpus find_gpus(void)
         else print_message("device %s is here, but nothing builds kernels for it: %s\n", all[i], e.msg);
     }
     buf_release(&said);
-    if (g.n == 0) skip_test("no device of groups of threads");
+    if (g.n == 0) skip_test("no device with workgroups");
     return g;
 }
 

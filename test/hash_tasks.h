@@ -141,7 +141,7 @@ static inline void hash_fixtures(struct hash_tasks *h)
         struct fixture b;
         u64 k = seed / countof(kind);
         fixture_open(&b, seed);
-        if (k % 2) fixture_use_groups(&b); /* tasks for such devices are larger */
+        if (k % 2) fixture_use_workgroups(&b); /* tasks for such devices are larger */
         b.type = types[k % countof(types)];
         b.tf32 = k % 7 == 0;
         b.in_blocks = k % 3 == 0;

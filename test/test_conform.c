@@ -50,7 +50,7 @@ static bool read_inputs(struct test_case *c)
     return true;
 }
 
-/* What decides sizes: small vectors and scalars. */
+/* Inputs that determine sizes: small vectors and scalars. */
 static bool is_parameter(const struct tensor *t)
 {
     return t->rank <= 1 && tensor_count(t) <= 16 &&

@@ -108,7 +108,7 @@ static void test_random(void **state)
     for (u64 seed = first_seed(0, 120); seed < last_seed(0, 120); seed++) {
         struct fixture b;
         fixture_open(&b, seed);
-        if (pick(&b, 0, 1)) fixture_use_groups(&b);
+        if (pick(&b, 0, 1)) fixture_use_workgroups(&b);
         bool made = seed % 8 == 7 ? random_conv_like(&b, true) : make[seed % 7](&b);
         for (u32 i = 0; made && i < 3; i++) {
             struct candidate c;
@@ -158,7 +158,7 @@ static void test_order(void **state)
     for (u64 seed = first_seed(0, 400); seed < last_seed(0, 400); seed++) {
         struct fixture b;
         fixture_open(&b, seed);
-        if (pick(&b, 0, 2) == 0) fixture_use_groups(&b);
+        if (pick(&b, 0, 2) == 0) fixture_use_workgroups(&b);
         bool made = make[seed % countof(make)](&b), can = made && choose(&b, 0, &(struct candidate){0});
         assert_true(caps_limit(&b.caps, S("deterministic"), NULL, &b.e));
         if (can && b.t.g.node.n == 2 && !choose(&b, 0, &(struct candidate){0})) { /* larger ones fall apart */
@@ -197,7 +197,7 @@ static void test_operators(void **state)
             struct fixture b;
             if (!op_all(i)->random || op_all(i)->props & OP_CALL) continue;
             fixture_open(&b, seed * 1000 + (u64)i);
-            if (pick(&b, 0, 1)) fixture_use_groups(&b);
+            if (pick(&b, 0, 1)) fixture_use_workgroups(&b);
             op_all(i)->random(op_all(i), &b.g, &b.rng);
             bool made = make_task(&b);
             for (u32 k = 0; made && k < 2; k++) {
@@ -354,7 +354,7 @@ static void test_faults(void **state)
         for (u64 seed = 0; seed < 60 && done < 2; seed++) {
             struct fixture b;
             fixture_open(&b, seed);
-            if (f == 2) fixture_use_groups(&b);
+            if (f == 2) fixture_use_workgroups(&b);
             b.only = gen_find(str_of(family[f]));
             bool made = f == 0 ? random_conv_like(&b, true) : f == 3 ? random_conv(&b) : random_gemm(&b);
             if (made && gen_matches(b.only, &b.t, &b.caps)) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The generators `pool`, `conv_transpose`, `conv_grad`, `conv_dot`, `conv_dw`, `conv_igemm` and `gemm` (on convolutions of single pixels) on random tasks under random legal schedules, with things fused in front and behind,
-// sizes known or symbolic, in rows or channels last: the interpreted kernel gives what the reference evaluator gives.
+// sizes known or symbolic, in rows or channels last: the interpreted kernel agrees with the reference evaluator.
 #include "gen_tasks.h"
 #include "lab/conv.h"
 

@@ -27,7 +27,7 @@ static struct candidate random_legal(struct fixture *b)
     struct candidate c = {.gen = &gen_wg_gemm}, other;
     if (gen_random(&b->t, &b->caps, &b->rng, &other) && other.gen == c.gen && is_small(b, &other)) c = other;
     else c = gen_initial(c.gen, &b->t, &b->caps, b->var);
-    for (u32 i = 0; i < 40; i++) { /* away from what is worth trying */
+    for (u32 i = 0; i < 40; i++) { /* outside the pruned space */
         other = c;
         for (i64 n = pick(b, 1, 3); n > 0; n--) {
             i64 p = pick(b, 0, N_PARAM - 1);
@@ -46,7 +46,7 @@ static void test_random(void **state)
         struct fixture b;
         struct check k;
         fixture_open(&b, seed);
-        fixture_use_groups(&b);
+        fixture_use_workgroups(&b);
         b.only = &gen_wg_gemm;
         b.type = types[pick(&b, 0, countof(types) - 1)];
         bool ok = random_gemm(&b) && gen_matches(b.only, &b.t, &b.caps) && check_init(&k, &b.t, b.var, seed, true, &b.e);
@@ -62,7 +62,7 @@ static void test_random(void **state)
     assert_true(is_enough(n, 80) && is_enough(streams, 10));
 }
 
-/* Matrix units: groups share the rounds of random legal schedules. */
+/* Matrix units: workgroups share the K blocks of random legal schedules. */
 static void test_matrix_streams(void **state)
 {
     u32 n = 0;
@@ -71,7 +71,7 @@ static void test_matrix_streams(void **state)
         struct check k;
         struct candidate c;
         fixture_open(&b, seed);
-        fixture_use_groups(&b);
+        fixture_use_workgroups(&b);
         b.only = &gen_mma_gemm;
         b.type = strstr(b.caps.matrix, "bf16") && pick(&b, 0, 1) ? DT_BF16 : DT_F16;
         bool ok = random_gemm(&b) && gen_matches(b.only, &b.t, &b.caps) && check_init(&k, &b.t, b.var, seed, true, &b.e);
@@ -185,7 +185,7 @@ static void open_product(struct fixture *b, i64 w, i64 batch, i64 m, i64 n, i64 
     sym one[3], two[3];
     i64 perm[] = {0, 2, 1}, dim[] = {batch, k, m};
     fixture_open(b, 1);
-    fixture_use_groups(b);
+    fixture_use_workgroups(b);
     b->caps.subgroup = b->caps.subgroup_min = b->caps.subgroup_max = (u32)w;
     b->caps.max_group = 1024;
     b->caps.shared_bytes = 64 << 10;
@@ -284,7 +284,7 @@ static void test_opencl(void **state)
 
 /* Predictions. */
 
-/* A schedule like the known ones: values drawn from what their spaces hold. */
+/* A schedule like the known ones: values drawn from their spaces. */
 static bool draw_like(struct fixture *b, struct candidate *c)
 {
     static const i32 few[] = {1, 2, 4, 8}, wide[] = {8, 16, 32};

@@ -98,7 +98,7 @@ static void test_groups(void **state)
         struct fixture b;
         bool grad = seed % 2;
         fixture_open(&b, seed);
-        fixture_use_groups(&b);
+        fixture_use_workgroups(&b);
         b.only = by_groups(grad);
         b.type = type[seed % 5];
         if (!random_filter(&b, grad)) fail_msg("seed %llu: %s", (unsigned long long)seed, b.e.msg);
@@ -194,7 +194,7 @@ static void test_choice(void **state)
     for (u32 i = 0; i < 2 * countof(picture); i++) {
         struct fixture b;
         fixture_open(&b, 1);
-        fixture_use_groups(&b);
+        fixture_use_workgroups(&b);
         b.caps.max_group = 1024, b.caps.shared_bytes = 48 << 10;
         make_picture(&b, picture[i / 2], i & 1);
         u32 n = fixture_count(&b, by_groups(i & 1));
@@ -215,14 +215,14 @@ static void test_compiled(void **state)
     }
 }
 
-/* Taps further apart than any patch is large, or any loop over rows long. */
+/* Taps further apart than any input tile is large, or any loop over rows long. */
 static void test_far_taps(void **state)
 {
     struct ways w = {0};
     for (u32 i = 0; i < 8; i++) {
         struct fixture b;
         fixture_open(&b, i);
-        fixture_use_groups(&b);
+        fixture_use_workgroups(&b);
         b.only = by_groups(i & 1);
         make_picture(&b, (i64[]){3, 9, 20, 3, i / 2 & 1, i & 4 ? 1 << 20 : 7}, i & 1);
         try_schedules(&b, i, &w);

@@ -82,7 +82,7 @@ static struct seen try_tasks(const char *family, bool warpgroups, u64 n, bool (*
     for (u64 seed = first_seed(0, n); seed < last_seed(0, n); seed++) {
         struct fixture b;
         fixture_open(&b, seed);
-        do fixture_use_groups(&b);
+        do fixture_use_workgroups(&b);
         while (!b.caps.matrix[0]);
         b.type = draw_type(&b);
         if (warpgroups) fixture_use_warpgroups(&b), b.type = pick(&b, 0, 1) ? DT_F16 : DT_BF16;

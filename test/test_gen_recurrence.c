@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Kernels of recurrent layers: random cells, directions, lengths, states and peepholes, f16 to f64, sizes known or symbolic, weights constant
-// or not, under random legal schedules of the families for processors and for devices with groups of threads. The interpreted kernel gives
-// what the reference evaluator gives, without races or accesses outside; some are compiled and run on the processor and on a Vulkan
+// or not, under random legal schedules of the families for processors and for devices with workgroups. The interpreted kernel agrees
+// with the reference evaluator, without races or accesses outside; some are compiled and run on the processor and on a Vulkan
 // device, where one is present.
 #include "gen_tasks.h"
 #include "vulkan_fixture.h"
@@ -26,7 +26,7 @@ static void try_layers(const char *family, u64 n_seeds)
     for (u64 seed = first_seed(0, n_seeds); seed < last_seed(0, n_seeds); seed++) {
         struct fixture b;
         fixture_open(&b, seed);
-        if (str_starts(str_of(family), S("wg_"))) fixture_use_groups(&b);
+        if (str_starts(str_of(family), S("wg_"))) fixture_use_workgroups(&b);
         b.only = gen_find(str_of(family));
         if (random_layer(&b)) n += try_task(&b, seed, 5);
         fixture_close(&b);
@@ -44,7 +44,7 @@ static void test_devices(void **state)
     for (u64 seed = first_seed(1000, 1010); seed < last_seed(1000, 1010); seed++) {
         struct fixture b;
         fixture_open(&b, seed);
-        if (seed % 2) fixture_use_groups(&b);
+        if (seed % 2) fixture_use_workgroups(&b);
         b.only = gen_find(seed % 2 ? S("wg_recurrence") : S("recurrence"));
         if (!random_layer(&b)) fail_msg("seed %llu: %s", (unsigned long long)seed, b.e.msg);
         if (seed % 2) try_gpu(&b, &g, seed);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The families by groups of threads on random products and reductions, under random legal schedules, for devices from the smallest
-// to large ones, in f32 and f16: the interpreted kernel gives what the reference evaluator gives, without races, divergent barriers
+// The families by workgroups on random GEMMs and reductions, under random legal schedules, for devices from the smallest
+// to large ones, in f32 and f16: the interpreted kernel agrees with the reference evaluator, without races, divergent barriers
 // or accesses outside. Some run on a Vulkan device, where one is present.
 #include "gen_kinds.h"
 #include "vulkan_fixture.h"
@@ -14,7 +14,7 @@ static void try_family(const char *name, bool (*build)(struct fixture *b), u64 n
     for (u64 seed = first_seed(0, n_seeds); seed < last_seed(0, n_seeds); seed++) {
         struct fixture b;
         fixture_open(&b, seed);
-        fixture_use_groups(&b);
+        fixture_use_workgroups(&b);
         b.only = gen_find(str_of(name));
         bool has_tf32 = b.only == &gen_mma_gemm && strstr(b.caps.matrix, "tf32");
         if (has_tf32 && pick(&b, 0, 1)) b.tf32 = true;
@@ -37,7 +37,7 @@ static void test_warpgroups(void **state)
     for (u64 seed = first_seed(0, 40); seed < last_seed(0, 40); seed++) {
         struct fixture b;
         fixture_open(&b, seed);
-        fixture_use_groups(&b);
+        fixture_use_workgroups(&b);
         fixture_use_warpgroups(&b);
         b.only = gen_find(S("wgmma_gemm"));
         b.type = pick(&b, 0, 1) ? DT_F16 : DT_BF16;
@@ -83,7 +83,7 @@ static void test_boxes(void **state)
         struct check k;
         struct candidate c;
         fixture_open(&b, seed);
-        fixture_use_groups(&b);
+        fixture_use_workgroups(&b);
         fixture_use_warpgroups(&b);
         b.caps.has_tile = true;
         b.only = gen_find(S("wgmma_gemm"));
@@ -232,7 +232,7 @@ static void test_operators(void **state)
             struct fixture b;
             if (!op_all(i)->random || op_all(i)->props & OP_CALL) continue;
             fixture_open(&b, seed * 1000 + (u64)i);
-            fixture_use_groups(&b);
+            fixture_use_workgroups(&b);
             op_all(i)->random(op_all(i), &b.g, &b.rng);
             bool made = make_task(&b);
             for (u32 f = 0; made && f < countof(family); f++) {
@@ -245,7 +245,7 @@ static void test_operators(void **state)
     assert_true(is_enough(n, 100));
 }
 
-/* What is chosen without measurements on a large device with matrix units. */
+/* Defaults of a large device with matrix units. */
 static void expect_default(const char *name, enum dtype t, const char *op, const i64 *a, const i64 *w)
 {
     struct fixture b;
@@ -297,7 +297,7 @@ static void test_space(void **state)
         struct fixture b;
         struct shares x = {0};
         fixture_open(&b, seed);
-        fixture_use_groups(&b);
+        fixture_use_workgroups(&b);
         b.type = DT_F16;
         assert_true(make_square(&b, 4096));
         gen_scatter(&b.t, &b.caps, LOOKED_AT, seed, count_one, &x);
@@ -318,7 +318,7 @@ static void test_device(void **state)
     for (u64 seed = first_seed(1000, 1012); seed < last_seed(1000, 1012); seed++) {
         struct fixture b;
         fixture_open(&b, seed);
-        fixture_use_groups(&b);
+        fixture_use_workgroups(&b);
         if (pick(&b, 0, 2) == 0) b.type = DT_F16;
         b.only = gen_find(str_of(family[seed % countof(family)].name));
         if (family[seed % countof(family)].build(&b)) try_gpu(&b, &g, seed);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Convolutions by groups of threads: random tasks on random devices under random legal schedules. The interpreter finds races,
+// Convolutions by workgroups: random tasks on random devices under random legal schedules. The interpreter finds races,
 // barriers that not all threads reach and accesses outside; the result is compared with the reference. Every family must have
 // been used, with f16 and f32, and with pooling behind the convolution.
 #include "gen_tasks.h"
@@ -18,7 +18,7 @@ static const struct gen *family(u32 i)
     return gen_find(i ? S("mma_conv") : S("wg_conv"));
 }
 
-/* What the family made of the task under a schedule. */
+/* Properties of a schedule's kernel. */
 static void tally_kinds(struct fixture *b, const struct candidate *c, struct seen *seen)
 {
     const struct node *n = graph_node(&b->t.g, b->t.anchor);
@@ -63,7 +63,7 @@ static struct seen try_tasks(builder *build, u64 from, u64 to, enum dtype type)
     for (u64 seed = first_seed(from, to); seed < last_seed(from, to); seed++) {
         struct fixture b;
         fixture_open(&b, seed);
-        fixture_use_groups(&b);
+        fixture_use_workgroups(&b);
         b.type = type;
         if (build(&b))
             for (u32 i = 0; i < 2; i++) try_family(&b, family(i), seed, &seen);
@@ -177,7 +177,7 @@ static void test_device(void **state)
     for (u64 seed = first_seed(1000, 1012); seed < last_seed(1000, 1012); seed++) {
         struct fixture b;
         fixture_open(&b, seed);
-        fixture_use_groups(&b);
+        fixture_use_workgroups(&b);
         b.type = pick(&b, 0, 1) ? DT_F16 : DT_F32;
         b.only = family(0);
         if ((seed % 2 ? random_conv : image_layer)(&b)) try_gpu(&b, &g, seed);
@@ -190,7 +190,7 @@ static void test_device(void **state)
 static void large_layer(struct fixture *b, i64 ic, i64 oc, enum dtype type)
 {
     fixture_open(b, 1);
-    fixture_use_groups(b);
+    fixture_use_workgroups(b);
     b->caps.subgroup = b->caps.subgroup_min = b->caps.subgroup_max = 32;
     b->caps.max_group = 1024, b->caps.shared_bytes = 48 << 10;
     snprintf(b->caps.matrix, sizeof b->caps.matrix, "16x16x16:f16,f16,f32,f32 16x8x8:f16,f16,f16,f16");
@@ -234,7 +234,7 @@ static void known_layer(struct fixture *b, const struct layer *x, enum dtype typ
     bool up = !strcmp(x->op, "ConvTranspose");
     i64 n = x->oc, p = up ? (x->k - x->stride) / 2 : x->k / 2, w[4] = {x->oc, x->ic / x->groups, x->k, x->k};
     fixture_open(b, 1);
-    fixture_use_groups(b);
+    fixture_use_workgroups(b);
     b->caps.subgroup = b->caps.subgroup_min = b->caps.subgroup_max = 32;
     b->caps.max_group = 1024, b->caps.shared_bytes = 48 << 10;
     if (x->size < 14) b->caps.gflops = 60000, b->caps.gbps = 3000; /* too few tiles for so large a device */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Depthwise convolutions by groups of threads: random tasks on random devices under random legal schedules, in the interpreter,
+// Depthwise convolutions by workgroups: random tasks on random devices under random legal schedules, in the interpreter,
 // which finds races and accesses outside, and on a device where one is present. Both ways to read, all extents of reuse and pooling
 // behind the convolution must have occurred; layers as in networks of images must find few schedules and prefer this family.
 #include "gen_tasks.h"
@@ -80,7 +80,7 @@ static void try_tasks(u64 from, u64 to, enum dtype type)
     for (u64 seed = first_seed(from, to); seed < last_seed(from, to); seed++) {
         struct fixture b;
         fixture_open(&b, seed);
-        fixture_use_groups(&b);
+        fixture_use_workgroups(&b);
         b.type = type;
         if (depthwise(&b)) try_depthwise(&b, seed, &x);
         fixture_close(&b);
@@ -101,7 +101,7 @@ static void test_device(void **state)
     for (u64 seed = first_seed(2000, 2010); seed < last_seed(2000, 2010); seed++) {
         struct fixture b;
         fixture_open(&b, seed);
-        fixture_use_groups(&b);
+        fixture_use_workgroups(&b);
         b.type = pick(&b, 0, 1) ? DT_F16 : DT_F32;
         b.only = family();
         if (depthwise(&b)) n += try_gpu(&b, &g, seed);
@@ -118,7 +118,7 @@ static void depthwise_layer(struct fixture *b, const struct layer *x, enum dtype
 {
     i64 n = x->channels, s = x->stride, p = x->k / 2, w[4] = {n, 1, x->k, x->k};
     fixture_open(b, 1);
-    fixture_use_groups(b);
+    fixture_use_workgroups(b);
     b->type = type;
     sym size = size_of(b, x->size, false), dim[4] = {sym_const(&b->sym, 1), sym_const(&b->sym, n), size, size};
     value_id y = add_weighted(b, "Conv", add_input(b, "x", 4, dim), 4, w, &n);

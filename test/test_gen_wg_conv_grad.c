@@ -29,7 +29,7 @@ static void try_tasks(u64 from, u64 to, enum dtype type, struct seen *seen)
         struct fixture b;
         struct check k;
         fixture_open(&b, seed);
-        fixture_use_groups(&b);
+        fixture_use_workgroups(&b);
         b.type = type;
         bool ok = random_grad(&b) && gen_takes(family(), &b.t, &b.caps) && check_init(&k, &b.t, b.var, seed, true, &b.e);
         for (u32 i = 0; ok && i < 4; i++) {
@@ -97,7 +97,7 @@ static void test_choice(void **state)
         struct fixture b;
         fixture_open(&b, 2);
         b.caps.vector_bytes = 64;
-        if (i & 1) fixture_use_groups(&b);
+        if (i & 1) fixture_use_workgroups(&b);
         if (i & 1) b.caps.max_group = 1024, b.caps.shared_bytes = 48 << 10, b.caps.subgroup = b.caps.subgroup_min = b.caps.subgroup_max = 32;
         assert_true(make_layer(&b, &layers[i / 4], i & 2));
         u32 n = fixture_count(&b, i & 1 ? family() : gen_find(S("conv_grad")));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Element by element by groups of threads: random instances of every operator, and views that
+// Elementwise kernels by workgroups: random instances of every operator, and views that
 // transpose, in all layouts and element types, under random legal schedules through the
 // interpreter, which sees races, divergent barriers and accesses outside. The operators run on a
 // Vulkan device, too, where one is present.
@@ -15,14 +15,14 @@ static void test_operators(void **state)
             if (getenv("OP") && strcmp(getenv("OP"), op_all(i)->name)) continue;
             if (!op_all(i)->random || op_all(i)->props & OP_CALL) continue;
             fixture_open(&b, seed * 1000 + (u64)i);
-            fixture_use_groups(&b);
+            fixture_use_workgroups(&b);
             op_all(i)->random(op_all(i), &b.g, &b.rng);
             if (make_single(&b)) try_task(&b, seed, 3);
             fixture_close(&b);
         }
 }
 
-/* Runs a kernel on a device, in this process; compares with what must come out. */
+/* Runs a kernel on a device, in this process; compares the result. */
 static bool run_on(struct dev *d, const struct kernel *k, struct str code, const struct check *c, struct err *e)
 {
     const struct graph *g = &c->task->g;
@@ -67,7 +67,7 @@ static bool run_on(struct dev *d, const struct kernel *k, struct str code, const
     return ok;
 }
 
-/* Mesa's llvmpipe silently ends the loops of a thread after 65,535 rounds: sums of sums by single threads are too much for it. */
+/* Mesa's llvmpipe silently ends the loops of a thread after 65,535 iterations: nested sums by single threads exceed that. */
 static bool is_too_long(const struct task *t, const i64 *var)
 {
     for (u32 i = 0; i < t->g.output.n; i++)
@@ -189,7 +189,7 @@ static void test_transposes(void **state)
     for (u64 seed = first_seed(0, 150); seed < last_seed(0, 150); seed++) {
         struct fixture b;
         fixture_open(&b, seed);
-        fixture_use_groups(&b);
+        fixture_use_workgroups(&b);
         if (random_transpose(&b)) n += try_task(&b, seed, 5);
         fixture_close(&b);
     }
@@ -209,7 +209,7 @@ static void test_choice(void **state)
     struct fixture b;
     struct candidate c;
     fixture_open(&b, 1);
-    fixture_use_groups(&b);
+    fixture_use_workgroups(&b);
     b.type = DT_F16;
     sym dim[4] = {sym_const(&b.sym, 64), sym_const(&b.sym, 512)};
     *arr_push(&b.arena, &b.g.output) = add_op(&b, "Relu", add_input(&b, "x", 2, dim), 0, 0);
@@ -219,7 +219,7 @@ static void test_choice(void **state)
     fixture_close(&b);
 
     fixture_open(&b, 1);
-    fixture_use_groups(&b);
+    fixture_use_workgroups(&b);
     sym square[2] = {sym_const(&b.sym, 512), sym_const(&b.sym, 512)};
     *arr_push(&b.arena, &b.g.output) = add_op(&b, "Transpose", add_input(&b, "x", 2, square), 0, 0);
     default_of(&b, &c);

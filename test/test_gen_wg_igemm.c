@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// wg_igemm: random convolutions of one to three axes (strides, padding, dilation, groups, transposed ones, bias, something in front and behind,
+// wg_igemm: random convolutions of one to three axes (strides, padding, dilation, groups, transposed ones, bias, prologues and epilogues,
 // all layouts, known and unknown sizes) on random devices under random legal schedules give in the interpreter, which finds races
 // and accesses outside, what the reference gives; some do on devices, and some are built for targets that are not here. Every way to stage, order of terms, way to copy and number of
 // splits must have occurred, in f32 and in 16 bits.
@@ -31,7 +31,7 @@ static void tally(struct fixture *b, const struct candidate *c, struct seen *s)
     s->axes[x->shape.rank - 2]++;
 }
 
-/* Blocks of a single row, whose terms lie side by side in shared memory: legal for every task, but worth trying for few. */
+/* Blocks of a single row, contiguous along K in shared memory: legal for every task, but tried for few. */
 static bool has_one_row(struct fixture *b, struct candidate *c, i32 order)
 {
     const struct { const char *name; i32 value; } to[] = {{"tr", 1}, {"tm", 1}, {"near", 1}, {"order", order}, {"stage", 2}, {"tc", 32}};
@@ -59,7 +59,7 @@ static void try_tasks(u64 from, u64 to, enum dtype type, struct seen *seen)
     for (u64 seed = first_seed(from, to); seed < last_seed(from, to); seed++) {
         struct fixture b;
         fixture_open(&b, seed);
-        fixture_use_groups(&b);
+        fixture_use_workgroups(&b);
         b.type = type;
         if ((seed % 4 == 3 ? random_transpose : seed % 2 ? random_conv : random_plain_conv)(&b)) try_conv(&b, seed, seen);
         fixture_close(&b);
@@ -107,7 +107,7 @@ static void test_device(void **state)
     for (u64 seed = first_seed(1000, 1016); seed < last_seed(1000, 1016); seed++) {
         struct fixture b;
         fixture_open(&b, seed);
-        fixture_use_groups(&b);
+        fixture_use_workgroups(&b);
         b.type = pick(&b, 0, 1) ? DT_F16 : DT_F32;
         b.only = family();
         if ((seed % 4 == 3 ? random_transpose : seed % 2 ? random_conv : random_plain_conv)(&b)) n += try_gpu(&b, &g, seed);
@@ -160,7 +160,7 @@ static void test_choice(void **state)
         const i64 *x = layer[i / 2];
         struct fixture b;
         fixture_open(&b, 1);
-        fixture_use_groups(&b);
+        fixture_use_workgroups(&b);
         b.caps.subgroup = b.caps.subgroup_min = b.caps.subgroup_max = 32;
         b.caps.max_group = 1024, b.caps.shared_bytes = 48 << 10;
         sym size = sym_const(&b.sym, x[2]), dim[5] = {sym_const(&b.sym, x[4]), sym_const(&b.sym, x[0]), size, size, size};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Pooling by groups of threads: random tasks on random devices under random legal schedules, in the interpreter, which finds races
+// Pooling by workgroups: random tasks on random devices under random legal schedules, in the interpreter, which finds races
 // and accesses outside, and on a device where one is present. All kinds of pooling, both ways to read and all extents of reuse must
 // have occurred; layers as in networks of images must find few schedules and prefer this family.
 #include "gen_tasks.h"
@@ -43,7 +43,7 @@ static void try_tasks(u64 from, u64 to, enum dtype type, struct seen *x)
     for (u64 seed = first_seed(from, to); seed < last_seed(from, to); seed++) {
         struct fixture b;
         fixture_open(&b, seed);
-        fixture_use_groups(&b);
+        fixture_use_workgroups(&b);
         b.type = type;
         if (random_pool(&b)) try_pool(&b, seed, x);
         fixture_close(&b);
@@ -69,7 +69,7 @@ static void test_device(void **state)
     for (u64 seed = first_seed(2000, 2012); seed < last_seed(2000, 2012); seed++) {
         struct fixture b;
         fixture_open(&b, seed);
-        fixture_use_groups(&b);
+        fixture_use_workgroups(&b);
         b.type = pick(&b, 0, 1) ? DT_F16 : DT_F32;
         b.only = family();
         if (random_pool(&b)) n += try_gpu(&b, &g, seed);
@@ -87,7 +87,7 @@ static void pool_layer(struct fixture *b, const struct layer *x, enum dtype type
 {
     i64 p = x->k / 2;
     fixture_open(b, 1);
-    fixture_use_groups(b);
+    fixture_use_workgroups(b);
     b->type = type;
     sym size = size_of(b, x->size, false), dim[4] = {sym_const(&b->sym, 1), sym_const(&b->sym, x->channels), size, size};
     value_id y = add_op(b, x->op, add_input(b, "x", 4, dim), 0, 0);

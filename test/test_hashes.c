@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every kernel is what it was: kernels of the tasks and devices of hash_tasks.h under scattered schedules are hashed, without their names, and
+// Kernels are unchanged: kernels of the tasks and devices of hash_tasks.h under scattered schedules are hashed, without their names, and
 // compared with test/golden/hashes/kernels.txt. A row of that file is a family, a column a task; a cell is the hash of all kernels that the family makes of
 // the task, for all devices, with their schedules. The row "default" is of the schedules that the families begin with.
 //

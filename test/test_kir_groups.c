@@ -529,7 +529,7 @@ static void test_spread(void **state)
     }
 }
 
-/* Many iterations with large scratch arrays: bounded memory, several rounds. */
+/* Many iterations with large scratch arrays: bounded memory, several batches. */
 static void test_spread_rounds(void **state)
 {
     struct arena a = {0};

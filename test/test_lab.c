@@ -118,7 +118,7 @@ static void test_malformed(void **state)
     }
 }
 
-/* One field of a possible configuration changed; what is said. */
+/* One field of a valid configuration changed, and the message. */
 static void test_impossible(void **state)
 {
     static const struct {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Files of convolutions: random rows survive printing and reading; those that are built in are read and have kernels; other tools'
-// headers mean what they mean there; whatever is wrong is named with its line and column. Rows' sizes are those of the operators.
+// headers have their own meaning; errors have line and column. Rows' sizes are those of the operators.
 #include "conv_fixture.h"
 
 #include <setjmp.h>
@@ -78,7 +78,7 @@ static void test_tasks(void **state)
     }
 }
 
-/* What is smaller is right and keeps its window. */
+/* Reduced rows are valid and keep their window. */
 static void test_shrink(void **state)
 {
     struct rng r = rng_seed(3);

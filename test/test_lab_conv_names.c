@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Implementations of convolutions by name, for all rows of all data sets, made smaller: each has a schedule of its own that keeps to
-// its label, and computes in the interpreter what the reference computes; some do on devices, on processors by one thread and two,
+// its label, and agrees with the reference in the interpreter; some do on devices, on processors by one thread and two,
 // and what is made for GPUs that are not here is built. Tuned forms keep to the label, too, and differ. COUNT is how many rows of a data set are tried, DATA a pattern of data sets'
 // names. With ALL=1 all rows with every implementation, in f32 and a quarter in 16 bits, too, on every device and for every target;
 // else some with one each.
@@ -51,7 +51,7 @@ static void one_row(const struct conv_row *row, const struct conv_impl *x, u64 s
 {
     struct fixture b;
     fixture_open(&b, seed);
-    if (on_gpu) fixture_use_groups(&b);
+    if (on_gpu) fixture_use_workgroups(&b);
     b.type = type;
     if (!open_row(&b, row, x)) fail_msg("%s", b.e.msg);
     fn(&b, x, seed, user);
@@ -129,7 +129,7 @@ static void test_fused(void **state)
             struct fixture b;
             row.has_bias = k % 2 != 0, row.act = (enum conv_act)(k / 2 % N_CONV_ACTS);
             fixture_open(&b, seed);
-            if (k / FUSIONS % 2) fixture_use_groups(&b);
+            if (k / FUSIONS % 2) fixture_use_workgroups(&b);
             if (!conv_row_task(&b.t, &b.arena, &b.sym, &row, b.type, layout_of(x), &b.e)) fail_msg("%s", b.e.msg);
             try_impl(&b, x, seed);
             fixture_close(&b);
@@ -205,7 +205,7 @@ static void test_cpu(void **state)
     assert_rows(n, 2);
 }
 
-/* What is made for a device that is not here: right in the interpreter, and built where there is a compiler. */
+/* Kernels for absent devices: correct in the interpreter, and built if there is a compiler. */
 struct target {
     const char *driver, *arch;
     bool builds;
@@ -248,7 +248,7 @@ static void try_target(const char *driver, const char *arch)
 static void test_sm_80(void **state) { try_target("cuda", "sm_80"); }
 static void test_sm_90(void **state) { try_target("cuda", "sm_90"); }
 
-/* Names, entries, and what a label rules out. */
+/* Names, entries, and values that a label excludes. */
 static void test_table(void **state)
 {
     static const char *const names[] = {"implicitGemmdace", "implicitGemmTiledonlydace", "implicitGemmWarpTileddace", "implicitGemmNCDHWdace",
@@ -276,13 +276,13 @@ static void test_table(void **state)
     assert_true(conv_impl_keeps(split, &c, &cpu) && !conv_impl_keeps(one, &c, &cpu) && !conv_impl_keeps(split, &c, &gpu));
 }
 
-/* What the family does not take is said with the family's name. */
+/* Tasks that the family rejects are reported with its name. */
 static void test_refused(void **state)
 {
     struct fixture b;
     struct candidate c;
     fixture_open(&b, 1);
-    fixture_use_groups(&b);
+    fixture_use_workgroups(&b);
     b.caps.has_f64 = false;
     struct conv_row row = {.axes = 3, .batch = 1, .channels = 4, .out_channels = 4, .groups = 1, .size = {3, 3, 3}, .kernel = {2, 2, 2},
                            .stride = {2, 2, 2}, .dilation = {1, 1, 1}};

@@ -79,7 +79,7 @@ static void test_build(void **state)
     close_place(&x);
 }
 
-/* What was found is what is chosen. */
+/* The search's result is selected. */
 static void test_tune(void **state)
 {
     struct site x;

@@ -51,7 +51,7 @@ static void try_config(const struct lab_config *c, enum dtype type)
     arena_release(&a);
 }
 
-/* Published names at sizes that keep what their tiles divide: a block and a half, two rounds and a bit. All with ALL=1. */
+/* Published names at sizes with the same divisibility by their tiles: one and a half blocks, two and a part K blocks. All with ALL=1. */
 static void test_published(void **state)
 {
     static const char *const files[] = {"test/corpus/lab_name/registered", "test/corpus/lab_name/winners"};
@@ -132,7 +132,7 @@ static void test_refused(void **state)
     assert_non_null(strstr(much.msg, "bytes of shared memory of a group, the device has 4096"));
 }
 
-/* What a network's cover makes of such a product is the same task: what is measured for one is known for the other. */
+/* The cover of a network with such a GEMM has the same task, so they share measurements. */
 static void test_task(void **state)
 {
     for (i32 k = 0; k < 4; k++) {
@@ -215,7 +215,7 @@ static struct lab_config sized(const char *fields, i64 m, i64 n, i64 k)
     return c;
 }
 
-/* The fastest of a product that is known, else that of the nearest one; not what is too large for this device. */
+/* The fastest kernel of a known GEMM, else of the nearest one; none that is too large for this device. */
 static void test_find(void **state)
 {
     static const char small[] = "32BN32BK8TM4TN4BLY1BLX1WLY8WLX8GLWA4GLWB4BSWM2BSWN2WSWM1WSWN2LSU1Map4GSW0UN8RP0SP0LC1RC0",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Spaces of configurations. The rules of the tool whose files these are must leave as many points as it does, in its order; counting
-// must agree with walking, and starting anywhere with what was passed over.
+// must agree with enumeration, from any start.
 #include "lab/lab.h"
 
 #include <setjmp.h>
@@ -30,7 +30,7 @@ struct variant {
     i64 m;
     struct { enum lab_field f; u32 n; i32 first; } list[10];
     enum lab_rules rules;
-    double stage[6]; /* layouts, loads, scatter, memory, stores and loops, what is left; 0: not known */
+    double stage[6]; /* layouts, loads, scatter, memory, stores and loops, remaining; 0: unknown */
 };
 
 #define BLOCKS {LF_BM, 3, 32}, {LF_BN, 3, 32}
@@ -157,7 +157,7 @@ static bool take_one(void *user, const struct lab_config *c, i64 number)
     return false;
 }
 
-/* A start anywhere gives what is there when everything before is visited; quern's own points agree with themselves. */
+/* Enumeration from any start equals the rest of a whole one. */
 static void test_start(void **state)
 {
     struct arena a = {0};
@@ -199,7 +199,7 @@ static void test_points(void **state)
     arena_release(&a);
 }
 
-/* cfg_32 with one text replaced; what is said. */
+/* cfg_32 with one text replaced, and the message. */
 static void test_errors(void **state)
 {
     static const struct {

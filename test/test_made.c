@@ -72,7 +72,7 @@ static void test_find(void **state)
     }
 }
 
-/* What there is at most is laid out ahead: memory does not depend on the data. Where that would be large it does. */
+/* Buffers with an upper bound are laid out in advance, so memory does not depend on the data; with a large bound it does. */
 static void test_ahead(void **state)
 {
     static const char *const way[] = {"  %r: f32[?] = Relu(%x)\n", "  const %s: i64[2] = [1000,1]\n  %q: f32[?] = Tile(%x, %s)\n  %r: f32[?] = Relu(%q)\n"};
@@ -130,7 +130,7 @@ static void test_shapes(void **state)
     fixture_close(&b);
 }
 
-/* What cannot be is said, by the program and by the reference in the same words, and the next run is as if nothing had been. */
+/* Impossible sizes are the same error of the program and of the reference, and do not affect the next run. */
 static void test_errors(void **state)
 {
     static const struct { int64_t to[3]; const char *why; } bad[] = {
@@ -245,7 +245,7 @@ static void test_room(void **state)
     fixture_close(&b);
 }
 
-/* What constants alone decide is no size that is made: an exporter writes a side as 16**0.5. */
+/* Sizes that follow from constants are not data-dependent: an exporter writes a side as 16**0.5. */
 static void test_constants(void **state)
 {
     struct fixture b;

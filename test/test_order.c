@@ -92,7 +92,7 @@ static void test_order(void **state)
     for (u64 seed = first_seed(0, 210); seed < last_seed(0, 210); seed++) {
         struct fixture b;
         fixture_open(&b, seed);
-        if (seed / countof(make) % 2) fixture_use_groups(&b);
+        if (seed / countof(make) % 2) fixture_use_workgroups(&b);
         b.in_blocks = pick(&b, 0, 3) == 0;
         if (make[seed % countof(make)](&b) && has_last_axis(&b))
             for (u32 f = 0; f < countof(ordered); f++) n[f] += try_family(&b, f, seed);

@@ -182,7 +182,7 @@ static void test_ops_count(void **state)
                 start(&r, &text, (i64[]){1024, GROUPS * micro_group(&c) * lanes});
                 eval(&r);
                 i64 chains = c.is_gpu ? 16 : 12;
-                first = (double)(r.arg[1].n * chains * (chains - 1) / 2); /* what the chains begin with */
+                first = (double)(r.arg[1].n * chains * (chains - 1) / 2); /* initial values of the chains */
                 assert_true((sum_of(&r, 1) - first) * 2 == work * GROUPS * ROUNDS);
                 end(&r);
             }
@@ -298,7 +298,7 @@ static void test_measure(void **state)
     assert_memory_equal(&r, &(struct rates){.launch = 0}, sizeof r);
 }
 
-/* What is kept is what is found, by this user only and for this device only. */
+/* Cached rates are found by this user only and for this device only. */
 static void test_storage(void **state)
 {
     const struct dev_driver *cpu = dev_find(S("cpu")), *null = dev_find(S("null"));

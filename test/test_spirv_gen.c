@@ -150,7 +150,7 @@ static void try_tasks(u64 n_seeds, bool runs)
     for (u64 seed = first_seed(0, n_seeds); seed < last_seed(0, n_seeds); seed++) {
         struct fixture b;
         fixture_open(&b, seed);
-        fixture_use_groups(&b);
+        fixture_use_workgroups(&b);
         if (pick(&b, 0, 2) == 0) b.type = DT_F16;
         if (make[seed % countof(make)](&b)) n += try_spirv(&b, seed, runs);
         fixture_close(&b);

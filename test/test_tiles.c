@@ -97,7 +97,7 @@ static void put(enum dtype t, void *p, i64 i, i64 v)
     else elem_set_i64(t, p, i, v);
 }
 
-/* What x holds at i: never 0. */
+/* Element i of x: never 0. */
 static i64 value_at(i64 i) { return 1 + i % 97; }
 
 static void check_results(const struct tiles *x, const struct kir *k, u64 seed, const char *what)

@@ -2,7 +2,7 @@
 //
 // The verification of contractions must fail. Planted kernels, compiled from C text: one wrong tap, swapped axes, a border that is not
 // written, a constant image, a sum in parts that counts terms twice, and others, in all seven layers of CosmoFlow with fewer channels and
-// pixels. What the criterion would have said whose figure falls with the number of outputs is arithmetic, with the layers' true sizes.
+// pixels. The verdict of the criterion that decreases with the number of outputs is computed with the layers' true sizes.
 // Gradients of weights have faults of their own. Generated kernels of random contractions must pass; of those with one number of their text changed, all that pass must be the same.
 #include "lab/conv.h"
 #include "tune/verify.h"

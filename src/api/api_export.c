@@ -57,13 +57,6 @@ static bool open_files(quern *q, struct exports *x, const char *const *file, int
     return true;
 }
 
-static void close_files(struct exports *x)
-{
-    quern_model_close(x->model);
-    for (u32 k = 0; k < x->n_plan; k++) os_unmap(&x->map[k]);
-    arena_release(&x->arena);
-}
-
 quern_status quern_export(quern *q, const char *const *file, int n_files, const char *path,
                           const struct quern_export_opts *o)
 {
@@ -81,6 +74,8 @@ quern_status quern_export(quern *q, const char *const *file, int n_files, const 
                            .option = o->option,
                            .graph = x.model ? &x.model->model->graph : NULL};
     ok = ok && to->write(&j, e);
-    close_files(&x);
+    quern_model_close(x.model);
+    for (u32 k = 0; k < x.n_plan; k++) os_unmap(&x.map[k]);
+    arena_release(&x.arena);
     return api_end(q, ok);
 }

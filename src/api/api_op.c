@@ -347,53 +347,6 @@ static quern_program *program_of(struct call *c)
 
 /* Copies. */
 
-struct copy { /* strides in bytes */
-    u32 rank;
-    i64 size; /* of one element */
-    i64 dim[MAX_RANK], to_step[MAX_RANK], from_step[MAX_RANK];
-};
-
-static void copy_row(const struct copy *c, char *to, const char *from, i64 to_step, i64 from_step, i64 n)
-{
-    if (to_step == c->size && from_step == c->size) {
-        memcpy(to, from, (size_t)(n * c->size));
-        return;
-    }
-    for (i64 i = 0; i < n; i++, to += to_step, from += from_step) {
-        switch (c->size) { /* constant sizes compile to single moves */
-        case 1: memcpy(to, from, 1); break;
-        case 2: memcpy(to, from, 2); break;
-        case 4: memcpy(to, from, 4); break;
-        case 8: memcpy(to, from, 8); break;
-        default: unreachable();
-        }
-    }
-}
-
-static void copy_axis(const struct copy *c, u32 d, char *to, const char *from)
-{
-    if (d + 1 >= c->rank) {
-        copy_row(c, to, from, c->rank ? c->to_step[d] : c->size, c->rank ? c->from_step[d] : c->size, c->rank ? c->dim[d] : 1);
-        return;
-    }
-    for (i64 i = 0; i < c->dim[d]; i++) copy_axis(c, d + 1, to + i * c->to_step[d], from + i * c->from_step[d]);
-}
-
-/* Copies between the array and dense memory, in either direction. */
-static void copy_array(const struct view *v, bool is_out)
-{
-    struct copy c = {.rank = v->t.rank, .size = dtype_size(v->dtype)};
-    i64 dense = c.size;
-    for (u32 d = c.rank; d-- > 0;) {
-        i64 own = v->a->stride[d] * c.size;
-        c.dim[d] = v->t.dim[d];
-        c.to_step[d] = is_out ? own : dense, c.from_step[d] = is_out ? dense : own;
-        dense *= c.dim[d];
-    }
-    if (is_out) copy_axis(&c, 0, v->a->data, v->t.data);
-    else copy_axis(&c, 0, v->t.data, v->a->data);
-}
-
 /* Allocates memory for an array that cannot be used in place. */
 static bool bring(struct view *v, bool is_out, struct err *e)
 {
@@ -403,7 +356,7 @@ static bool bring(struct view *v, bool is_out, struct err *e)
     v->is_dense = false;
     v->t.data = mem_aligned(i64_max(bytes, 64));
     if (!v->t.data) return err_set(e, ERR_SYSTEM, "not enough memory for a copy of %lld bytes", (long long)bytes);
-    if (!is_out && bytes) copy_array(v, false);
+    if (!is_out && bytes) tensor_from_strided(&v->t, v->a->data, v->a->stride);
     return true;
 }
 
@@ -432,7 +385,7 @@ static bool run(struct call *c, quern_program *p)
     }
     ok = ok && quern_run(p, x, (int)n, y, (int)c->n_out) == QUERN_OK;
     for (u32 k = 0; k < c->n_out && ok; k++)
-        if (!c->out[k].is_dense && tensor_count(&c->out[k].t)) copy_array(&c->out[k], true);
+        if (!c->out[k].is_dense && tensor_count(&c->out[k].t)) tensor_to_strided(&c->out[k].t, c->out[k].a->data, c->out[k].a->stride);
     return ok;
 }
 

@@ -7,16 +7,12 @@
 
 #include <string.h>
 
-static bool print_key(struct buf *b, const u8 key[SIGN_KEY_BYTES], bool is_secret, struct err *e)
-{
-    sign_print_key(b, key, is_secret);
-    return !b->failed || err_set(e, ERR_SYSTEM, "not enough memory for a key");
-}
-
 static bool write_key(const char *path, const u8 key[SIGN_KEY_BYTES], bool is_secret, struct err *e)
 {
     struct buf b = {0};
-    bool ok = print_key(&b, key, is_secret, e) && os_write_new(path, is_secret ? 0600 : 0644, b.p, b.n, e);
+    sign_print_key(&b, key, is_secret);
+    bool ok = !b.failed || err_set(e, ERR_SYSTEM, "not enough memory for a key");
+    ok = ok && os_write_new(path, is_secret ? 0600 : 0644, b.p, b.n, e);
     if (is_secret && b.p) memset(b.p, 0, (size_t)b.n);
     buf_release(&b);
     return ok;

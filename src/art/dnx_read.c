@@ -376,7 +376,7 @@ static bool read_made_one(struct reader *r, const json_t *o, struct plan_made *m
 {
     struct str name = get_str(r, o, "name");
     const json_t *most = json_object_get(o, "most"), *expr = json_object_get(o, "expression"), *needs = json_object_get(o, "needs");
-    while (m->var < r->p->sym.var.n && !str_eq(r->p->sym.var.v[m->var], name)) m->var++;
+    m->var = find_var(r->p, name);
     if (!get_u32(r, json_object_get(o, "at"), "at", &m->at)) return false;
     if (most && !get_sym(r, most, "most", &m->most)) return false;
     if (needs ? !read_fact(r, needs, &m->need) : json_object_get(o, node_key(r)) && !(m->need.origin = get_str(r, o, node_key(r))).p) return false;

@@ -184,6 +184,8 @@ bool has_suffix(const char *path, const char *suffix);
 /* The default database, beside the file. If another user owns it, it
  * is not trusted: prints, and returns another code than EXIT_DONE. */
 int default_db(const struct cli *c, const char *file, const char *suffix, char *path, size_t size);
+/* Opens the database of --db, else the one beside the file; returns the exit code. */
+int open_db(struct cli *c, const char *file, const char *suffix, quern_db **db);
 bool is_dnx(const char *path); /* by suffix, or by the first bytes */
 int refuse_unsigned(struct cli *c, const char *model); /* exit code: a signature is required, but models have none */
 void json_text(const char *s); /* prints it quoted and escaped */

@@ -60,6 +60,14 @@ int default_db(const struct cli *c, const char *file, const char *suffix, char *
     return EXIT_FAILED;
 }
 
+int open_db(struct cli *c, const char *file, const char *suffix, quern_db **db)
+{
+    char path[4096];
+    const char *given = opts_text(c, "db");
+    int code = given ? EXIT_DONE : default_db(c, file, suffix, path, sizeof path);
+    return code ? code : fail(c, quern_db_open(c->q, given ? given : path, db));
+}
+
 bool is_dnx(const char *path)
 {
     unsigned char head[9] = {0};

@@ -121,8 +121,6 @@ static int list_all(void)
 
 static int run(struct cli *c)
 {
-    char path[4096];
-    const char *db_path = opts_text(c, "db");
     quern_db *db = NULL;
     struct quern_tune_opts t;
     struct quern_target_opts target;
@@ -132,11 +130,8 @@ static int run(struct cli *c)
     o.tune = &t;
     int code = read_options(c, &o);
     if (code) return code;
-    if (!db_path) code = default_db(c, o.data ? o.data : "cosmoflow", ".csv", path, sizeof path), db_path = path;
-    if (code) return code;
-    quern_status s = quern_db_open(c->q, db_path, &db);
-    if (!s) s = quern_conv(db, &o, on_layer, c);
-    code = fail(c, s);
+    code = open_db(c, o.data ? o.data : "cosmoflow", ".csv", &db);
+    if (!code) code = fail(c, quern_conv(db, &o, on_layer, c));
     quern_db_close(db);
     return code;
 }

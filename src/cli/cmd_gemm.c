@@ -64,8 +64,6 @@ static void print_best(const struct cli *c, const struct quern_gemm_best *b)
 
 static int run(struct cli *c)
 {
-    char path[4096];
-    const char *db_path = opts_text(c, "db");
     quern_db *db = NULL;
     struct quern_tune_opts t;
     struct quern_target_opts target;
@@ -74,17 +72,14 @@ static int run(struct cli *c)
     tune_options(c, &t, &target);
     int code = read_args(c, &o, &t.stop_at_speedup);
     if (code) return code;
-    if (!db_path) code = default_db(c, o.result, ".json", path, sizeof path), db_path = path;
-    if (code) return code;
     o.rules = opts_text(c, "rules");
     o.type = opts_text(c, "dtype");
     o.baseline = opts_text(c, "baseline");
     o.search = opts_flag(c, "search", false);
     o.tune = &t;
-    quern_status s = quern_db_open(c->q, db_path, &db);
-    if (!s) s = quern_gemm(db, c->arg[ARG_CONFIG], &o, &best);
-    code = fail(c, s);
-    if (!s) print_best(c, &best);
+    code = open_db(c, o.result, ".json", &db);
+    if (!code) code = fail(c, quern_gemm(db, c->arg[ARG_CONFIG], &o, &best));
+    if (!code) print_best(c, &best);
     quern_db_close(db);
     return code;
 }

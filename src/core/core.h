@@ -284,7 +284,10 @@ void small_unpack(enum dtype t, const u8 *from, i64 n, u8 *to);
 /* Rounds to f32 "to odd": a later rounding to fewer bits then yields the result of a single rounding. */
 float f32_to_odd(double v);
 
-u16 f16_from_f32(float f); /* half.c */
+/* half.c */
+u32 f32_bits(float f);
+float f32_of_bits(u32 bits);
+u16 f16_from_f32(float f);
 float f16_to_f32(u16 h);
 u16 bf16_from_f32(float f);
 float bf16_to_f32(u16 h);
@@ -307,6 +310,9 @@ i64 tensor_bytes(const struct tensor *t);
 struct tensor *tensor_new(struct arena *a, enum dtype t, u32 rank, const i64 *dim);
 /* for large tensors; NULL: see arena_try */
 struct tensor *tensor_try(struct arena *a, enum dtype t, u32 rank, const i64 *dim, struct err *e, const char *what, struct str name);
+/* Copies between the tensor, whose memory is allocated, and an array with these strides, in elements. */
+void tensor_from_strided(const struct tensor *t, const void *array, const i64 *stride);
+void tensor_to_strided(const struct tensor *t, void *array, const i64 *stride);
 /* checks overflow and negative sizes */
 bool tensor_size_ok(enum dtype t, u32 rank, const i64 *dim, i64 *bytes);
 

@@ -16,9 +16,7 @@ float f32_to_odd(double v)
     if (isnan(v) || isinf(v) || (double)f == v) return f;
     if (isinf(f))
         return f; /* too large for f16; bf16 has the exponents of f32, and rounds up, too */
-    u32 bits;
-    memcpy(&bits, &f, sizeof bits);
-    if (!(bits & 1)) f = nextafterf(f, v > (double)f ? INFINITY : -INFINITY);
+    if (!(f32_bits(f) & 1)) f = nextafterf(f, v > (double)f ? INFINITY : -INFINITY);
     return f;
 }
 

@@ -9,17 +9,17 @@
 
 #include <string.h>
 
-static u32 bits_of(float f)
+u32 f32_bits(float f)
 {
     u32 u;
     memcpy(&u, &f, sizeof u);
     return u;
 }
 
-static float float_of(u32 u)
+float f32_of_bits(u32 bits)
 {
     float f;
-    memcpy(&f, &u, sizeof f);
+    memcpy(&f, &bits, sizeof f);
     return f;
 }
 
@@ -32,7 +32,7 @@ static u32 shift_round(u32 v, u32 n)
 
 u16 f16_from_f32(float f)
 {
-    u32 u = bits_of(f), sign = u >> 16 & 0x8000, a = u & 0x7fffffff;
+    u32 u = f32_bits(f), sign = u >> 16 & 0x8000, a = u & 0x7fffffff;
     if (a > 0x7f800000) return (u16)(sign | 0x7e00 | (a >> 13 & 0x3ff)); /* NaN */
     if (a >= 0x477ff000) return (u16)(sign | 0x7c00); /* 65520 and more: infinity */
     if (a >= 0x38800000) return (u16)(sign | shift_round(a - 0x38000000, 13));
@@ -44,25 +44,25 @@ u16 f16_from_f32(float f)
 float f16_to_f32(u16 h)
 {
     u32 sign = (u32)(h & 0x8000) << 16, exponent = h >> 10 & 31, mantissa = h & 0x3ff;
-    if (exponent == 31) return float_of(sign | 0x7f800000 | mantissa << 13);
-    if (exponent) return float_of(sign | (exponent + 112) << 23 | mantissa << 13);
+    if (exponent == 31) return f32_of_bits(sign | 0x7f800000 | mantissa << 13);
+    if (exponent) return f32_of_bits(sign | (exponent + 112) << 23 | mantissa << 13);
     float f = (float)mantissa * 0x1p-24f;
     return sign ? -f : f;
 }
 
 u16 bf16_from_f32(float f)
 {
-    u32 u = bits_of(f);
+    u32 u = f32_bits(f);
     if ((u & 0x7fffffff) > 0x7f800000) return (u16)(u >> 16 | 0x40);
     return (u16)shift_round(u, 16);
 }
 
-float bf16_to_f32(u16 h) { return float_of((u32)h << 16); }
+float bf16_to_f32(u16 h) { return f32_of_bits((u32)h << 16); }
 
 /* A carry into the exponent is right, up to infinity; so NaN is left alone. */
 float tf32_from_f32(float f)
 {
-    u32 u = bits_of(f);
+    u32 u = f32_bits(f);
     if ((u & 0x7f800000) == 0x7f800000) return f;
-    return float_of((u + 0x1000) & ~0x1fffu);
+    return f32_of_bits((u + 0x1000) & ~0x1fffu);
 }

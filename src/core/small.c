@@ -45,41 +45,27 @@ i64 small_wrap(enum dtype t, i64 v)
 
 /* Floats. */
 
-static u32 bits_of(float f)
-{
-    u32 u;
-    memcpy(&u, &f, sizeof u);
-    return u;
-}
-
-static float float_of(u32 u)
-{
-    float f;
-    memcpy(&f, &u, sizeof f);
-    return f;
-}
-
 /* Where not, the code of -0 is NaN. */
 static bool has_sign_of_zero(const struct small_float *f) { return f->bits < 8 || f->nan != 0x80; }
 
 float small_to_f32(enum dtype t, u8 code)
 {
     const struct small_float *f = small_float_of(t);
-    if (!f->mantissa) return float_of(code == 255 ? 0x7fc00000 : code ? (u32)code << 23 : 0x400000);
+    if (!f->mantissa) return f32_of_bits(code == 255 ? 0x7fc00000 : code ? (u32)code << 23 : 0x400000);
     u32 top = 1u << (f->bits - 1), sign = code & top ? 0x80000000 : 0, a = code & (top - 1);
     bool is_nan = has_sign_of_zero(f) ? a > f->max && (a != f->over || f->over == f->nan) : code == top;
-    if (is_nan) return float_of(sign | 0x7fc00000);
-    if (a > f->max) return float_of(sign | 0x7f800000);
+    if (is_nan) return f32_of_bits(sign | 0x7fc00000);
+    if (a > f->max) return f32_of_bits(sign | 0x7f800000);
     u32 lift = (u32)(127 - f->bias) << 23;
-    if (a >> f->mantissa) return float_of(sign | ((a << (23 - f->mantissa)) + lift));
+    if (a >> f->mantissa) return f32_of_bits(sign | ((a << (23 - f->mantissa)) + lift));
     /* a * 2^(1 - bias - mantissa) */
-    return float_of(sign | bits_of((float)a * float_of((u32)(128 - f->bias - f->mantissa) << 23)));
+    return f32_of_bits(sign | f32_bits((float)a * f32_of_bits((u32)(128 - f->bias - f->mantissa) << 23)));
 }
 
 /* To a neighbouring power of two as the rule says; the middle between two is rounded up. */
 static u8 to_power(float x, struct small_rule r)
 {
-    u32 u = bits_of(x), low = r.saturate ? 0 : 255;
+    u32 u = f32_bits(x), low = r.saturate ? 0 : 255;
     if ((u & 0x7fffffff) > 0x7f800000 || (u >> 31 && u != 0x80000000)) return 255; /* NaN; no sign */
     u32 a = u & 0x7fffffff, q;
     if (a < 0x400000) return (u8)low;
@@ -92,12 +78,12 @@ u8 small_from_f32(enum dtype t, float x, struct small_rule r)
 {
     const struct small_float *f = small_float_of(t);
     if (!f->mantissa) return to_power(x, r);
-    u32 u = bits_of(x), a = u & 0x7fffffff, top = 1u << (f->bits - 1), sign = u >> 31 ? top : 0, s = 23u - f->mantissa, q;
+    u32 u = f32_bits(x), a = u & 0x7fffffff, top = 1u << (f->bits - 1), sign = u >> 31 ? top : 0, s = 23u - f->mantissa, q;
     if (a > 0x7f800000) return (u8)(f->nan & top ? f->nan : sign | f->nan);
     u32 least = (u32)(128 - f->bias) << 23; /* the smallest normal number */
     if (a < least) { /* a sum whose last bit is the smallest subnormal number is rounded to it */
-        float one = float_of((u32)(151 - f->bias - f->mantissa) << 23);
-        q = bits_of(float_of(a) + one) - bits_of(one);
+        float one = f32_of_bits((u32)(151 - f->bias - f->mantissa) << 23);
+        q = f32_bits(f32_of_bits(a) + one) - f32_bits(one);
     } else {
         a -= (u32)(127 - f->bias) << 23;
         q = (a + (1u << (s - 1)) - 1 + (a >> s & 1)) >> s;

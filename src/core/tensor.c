@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Dense row-major host tensors: sizes with overflow checks, allocation in an arena, comparison.
+// Dense row-major host tensors: sizes with overflow checks, allocation in an arena, comparison, copies to and from strided arrays.
 //
 // tensor_size_ok validates sizes from files: everything else here assumes a shape that it
 // accepted. Comparison takes the second tensor as the reference; two NaN are equal, infinities
@@ -108,4 +108,63 @@ struct tensor_diff tensor_compare(const struct tensor *a, const struct tensor *b
         if (d.n_bad++ == 0) d.first_bad = i, d.got = got, d.want = want;
     }
     return d;
+}
+
+/* Strided arrays. */
+
+struct copy { /* strides in bytes */
+    u32 rank;
+    i64 size; /* of one element */
+    i64 dim[MAX_RANK], to_step[MAX_RANK], from_step[MAX_RANK];
+};
+
+static void copy_row(const struct copy *c, char *to, const char *from, i64 to_step, i64 from_step, i64 n)
+{
+    if (to_step == c->size && from_step == c->size) {
+        memcpy(to, from, (size_t)(n * c->size));
+        return;
+    }
+    for (i64 i = 0; i < n; i++, to += to_step, from += from_step) {
+        switch (c->size) { /* constant sizes compile to single moves */
+        case 1: memcpy(to, from, 1); break;
+        case 2: memcpy(to, from, 2); break;
+        case 4: memcpy(to, from, 4); break;
+        case 8: memcpy(to, from, 8); break;
+        default: unreachable();
+        }
+    }
+}
+
+static void copy_axis(const struct copy *c, u32 d, char *to, const char *from)
+{
+    if (d + 1 >= c->rank) {
+        copy_row(c, to, from, c->rank ? c->to_step[d] : c->size, c->rank ? c->from_step[d] : c->size, c->rank ? c->dim[d] : 1);
+        return;
+    }
+    for (i64 i = 0; i < c->dim[d]; i++) copy_axis(c, d + 1, to + i * c->to_step[d], from + i * c->from_step[d]);
+}
+
+static struct copy copy_of(const struct tensor *t, const i64 *stride, bool to_array)
+{
+    struct copy c = {.rank = t->rank, .size = dtype_size(t->dtype)};
+    i64 dense = c.size;
+    for (u32 d = c.rank; d-- > 0;) {
+        i64 own = stride[d] * c.size;
+        c.dim[d] = t->dim[d];
+        c.to_step[d] = to_array ? own : dense, c.from_step[d] = to_array ? dense : own;
+        dense *= c.dim[d];
+    }
+    return c;
+}
+
+void tensor_from_strided(const struct tensor *t, const void *array, const i64 *stride)
+{
+    const struct copy c = copy_of(t, stride, false);
+    copy_axis(&c, 0, t->data, array);
+}
+
+void tensor_to_strided(const struct tensor *t, void *array, const i64 *stride)
+{
+    const struct copy c = copy_of(t, stride, true);
+    copy_axis(&c, 0, array, t->data);
 }

@@ -271,9 +271,13 @@ static struct kir_ins typed_as(const struct kir *k, kval v, struct kir_ins x)
     return x;
 }
 
-static u32 lanes_max(const struct kir *k, kval a, kval b)
+/* All with the lanes of the widest, which are returned. */
+static u32 splat_all(struct kir *k, kval *const v[3])
 {
-    return kir_lanes(k, a) > kir_lanes(k, b) ? kir_lanes(k, a) : kir_lanes(k, b);
+    u32 n = 1;
+    for (u32 i = 0; i < 3; i++) n = kir_lanes(k, *v[i]) > n ? kir_lanes(k, *v[i]) : n;
+    for (u32 i = 0; i < 3; i++) *v[i] = kir_splat(k, *v[i], n);
+    return n;
 }
 
 static bool is_same_frag(const struct kir_ins *x, const struct kir_ins *y)
@@ -293,7 +297,7 @@ kval kir_bin(struct kir *k, enum kir_op op, kval a, kval b)
     assert(kir_op_info(op)->n_args == 2 && kir_op_info(op)->cls == 'P');
     assert(kir_dtype(k, a) == kir_dtype(k, b));
     if (kir_is_frag(k, a) || kir_is_frag(k, b)) return frag_add(k, op, a, b);
-    u32 n = lanes_max(k, a, b);
+    u32 n = kir_lanes(k, a) > kir_lanes(k, b) ? kir_lanes(k, a) : kir_lanes(k, b);
     a = kir_splat(k, a, n);
     b = kir_splat(k, b, n);
     kval s = kir_rules.bin(k, op, a, b);
@@ -306,11 +310,7 @@ kval kir_bin(struct kir *k, enum kir_op op, kval a, kval b)
 kval kir_fma(struct kir *k, kval a, kval b, kval c)
 {
     assert(kir_dtype(k, a) == kir_dtype(k, b) && kir_dtype(k, a) == kir_dtype(k, c));
-    u32 n = lanes_max(k, a, b);
-    n = kir_lanes(k, c) > n ? kir_lanes(k, c) : n;
-    a = kir_splat(k, a, n);
-    b = kir_splat(k, b, n);
-    c = kir_splat(k, c, n);
+    u32 n = splat_all(k, (kval *const[]){&a, &b, &c});
     kval s = kir_rules.fma(k, a, b, c);
     if (s) return s;
     struct kir_ins x = {
@@ -331,11 +331,7 @@ kval kir_dot(struct kir *k, kval a, kval b, kval c)
 kval kir_select(struct kir *k, kval cond, kval a, kval b)
 {
     assert(kir_dtype(k, cond) == DT_BOOL && kir_dtype(k, a) == kir_dtype(k, b));
-    u32 n = lanes_max(k, a, b);
-    n = kir_lanes(k, cond) > n ? kir_lanes(k, cond) : n;
-    cond = kir_splat(k, cond, n);
-    a = kir_splat(k, a, n);
-    b = kir_splat(k, b, n);
+    u32 n = splat_all(k, (kval *const[]){&cond, &a, &b});
     kval s = kir_rules.select(k, cond, a, b);
     if (s) return s;
     struct kir_ins x = {

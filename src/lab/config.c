@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a configuration says: how many threads, how much memory, and every field in words. Fields that other fields decide are checked
-// here and nowhere else; what a device or a generator cannot do is not known here.
+// Threads and memory of a configuration, and its description. Fields that follow from others are checked here and nowhere else; limits of
+// devices and families are not.
 #include "lab/lab.h"
 
 static i64 bm(const struct lab_config *c) { return c->v[LF_BM]; }
@@ -46,7 +46,7 @@ i64 lab_registers(const struct lab_config *c)
 
 /* Checks. */
 
-/* Is the first the product of three others? */
+/* Whether the first field is the product of three others. */
 static bool is_product(const struct lab_config *c, enum lab_field whole, enum lab_field x, enum lab_field y,
                        enum lab_field z, struct err *e)
 {
@@ -61,7 +61,7 @@ static bool divides(const struct lab_config *c, enum lab_field x, enum lab_field
                                                  lab_field(whole)->tag, c->v[whole]);
 }
 
-/* Do all threads together move a tile of so many elements in loads or stores of this width? */
+/* Whether all threads together move a tile of that many elements in loads or stores of this width. */
 static bool shares(const struct lab_config *c, enum lab_field width, i64 elements, const char *what, struct err *e)
 {
     i64 step = lab_threads(c) * c->v[width];
@@ -92,7 +92,7 @@ bool lab_config_check(const struct lab_config *c, struct err *e)
            shares(c, LF_GLWB, bn(c) * bk(c), "the right tile", e) && check_stores(c, e);
 }
 
-/* In words. */
+/* Description. */
 
 static void put_dims(struct buf *b, const struct lab_config *c, i64 rows, i64 cols)
 {

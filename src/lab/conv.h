@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// lab, second half: convolutions by data sets and named implementations (doc/conv.md). A data set is a file of rows, a row is one
-// convolution of one to three axes; as a task it is what a network's layer is. An implementation is a name with a layout and with a
-// schedule of its own for each kind of device.
+// Convolutions by data sets and named implementations (doc/conv.md). A data set is a file of rows, each one convolution of one to three
+// axes; its task is that of a network's layer. An implementation is a name with a layout and a schedule for each kind of device.
 //
-//   conv_read.c   files of rows, in this project's schema and in other tools'; the data sets that are built in (data/conv)
-//   conv_row.c    what a row computes: sizes, operations, bytes, name, graph, task
+//   conv_read.c   files of rows, in this project's schema and in those of other tools; built-in data sets (data/conv)
+//   conv_row.c    sizes, operations, bytes, name, graph and task of a row
 //   conv_names.c  implementations by name (conv_names.inc): their schedules
-//   conv_build.c  which candidate is meant, and its kernel
-//   conv_library.c  the device's own library as a kernel
-//   conv_profile.c  two kernels timed in turn
+//   conv_build.c  the candidate of a name, and its kernel
+//   conv_library.c  the device's library as a kernel; baselines
+//   conv_profile.c  interleaved timing of two kernels
 //   conv_table.c  the files of a run
 #ifndef QUERN_LAB_CONV_H
 #define QUERN_LAB_CONV_H
@@ -18,24 +17,24 @@
 
 enum { CONV_AXES = 3, CONV_MAX_SIZE = 1 << 30 /* of any number of a row */ };
 
-/* What is computed of a convolution: y; or, given the gradient dy, that of x (the adjoint, backward data), that of w (backward weights). */
+/* The pass of a convolution: y; or, from the gradient dy, the gradient of x (backward data) or of w (backward weights). */
 enum conv_pass { CONV_FORWARD, CONV_INPUT, CONV_WEIGHTS, N_CONV_PASSES };
-/* What is made of the sums: LeakyRelu of ONNX has slope 0.01 below 0. */
+/* Activation. LeakyRelu of ONNX has slope 0.01 below 0. */
 enum conv_act { CONV_PLAIN, CONV_RELU, CONV_LEAKYRELU, N_CONV_ACTS };
 
 /* y (batch, out_channels, outputs ..) = x (batch, channels, size ..) convolved with
      w (out_channels, channels / groups, kernel ..), transposed: w (channels, out_channels / groups, kernel ..).
    Arrays have an entry per axis, outermost first: (depth, height, width), (height, width) or (width). */
 struct conv_row {
-    struct str name;               /* of the layer; empty: it has none */
+    struct str name;               /* of the layer; may be empty */
     u32 axes;                      /* 1 to CONV_AXES */
     bool is_transposed;
     i64 batch, channels, out_channels, groups;
     i64 size[CONV_AXES], kernel[CONV_AXES], stride[CONV_AXES], dilation[CONV_AXES];
     i64 pad_begin[CONV_AXES], pad_end[CONV_AXES];
-    i64 output_pad[CONV_AXES];     /* of transposed ones: further outputs at the end */
-    enum conv_pass pass;           /* sizes are those of the convolution whose gradient it is */
-    bool has_bias;                 /* a number for each output channel is added; of gradients neither this nor the next */
+    i64 output_pad[CONV_AXES];     /* of transposed convolutions: additional outputs at the end */
+    enum conv_pass pass;           /* of a gradient, sizes are those of the convolution */
+    bool has_bias;                 /* one value per output channel; gradients have neither bias nor activation */
     enum conv_act act;
 };
 
@@ -43,45 +42,45 @@ struct conv_row {
 
 struct conv_data {
     struct { struct conv_row *v; u32 n, cap; } row;
-    struct { struct str *v; u32 n, cap; } note; /* what is odd without being wrong: "line 3: the row says ..., the convolution gives ..." */
+    struct { struct str *v; u32 n, cap; } note; /* warnings: "line 3: the row says ..., the convolution gives ..." */
 };
-/* Text of a file: a line with the names of columns, then a row a line; fields may be quoted. The schema is in doc/conv.md; columns that are
-   not there, and empty fields, have defaults. Headers of other tools are known by their columns. ERR_INPUT with line, column, and what was
-   found; all rows are checked (conv_row_check). Texts are kept in the arena. */
+/* Text of a file: a line with the names of columns, then a row per line; fields may be quoted. The schema is in doc/conv.md; missing columns
+   and empty fields have defaults. Headers of other tools are recognised by their columns. ERR_INPUT with line, column and found text; all
+   rows are checked (conv_row_check). Texts are kept in the arena. */
 bool conv_read(struct conv_data *d, struct arena *a, struct str text, struct err *e);
-/* In this project's schema, all columns; reads back to equal rows. */
+/* In this project's schema, all columns; read back as equal rows. */
 void conv_print(struct buf *b, const struct conv_data *d);
-/* The k-th data set that is built in: its name, and its text, as a file has it; NULL behind the last. Names are sorted. */
+/* Name and text of the k-th built-in data set; NULL after the last. Names are sorted. */
 const char *conv_data_at(u32 k, struct str *text);
-/* A built-in data set, else a file. ERR_USAGE lists the names when it is neither; errors begin with the path. */
+/* A built-in data set, else a file. ERR_USAGE lists the names if it is neither; errors begin with the path. */
 bool conv_data_open(struct conv_data *d, struct arena *a, const char *name_or_path, struct err *e);
 
 /* conv_row.c */
 
-/* Sizes are in range, windows fit, groups divide channels, nothing has more elements than can be counted. ERR_INPUT says what does not. */
+/* Sizes are in range, windows fit, groups divide channels, numbers of elements do not overflow. ERR_INPUT names the violation. */
 bool conv_row_check(const struct conv_row *r, struct err *e);
 /* Of checked rows: */
 void conv_row_outputs(const struct conv_row *r, i64 out[CONV_AXES]);
-double conv_row_flops(const struct conv_row *r);                /* 2 per product; those with pads count, too */
+double conv_row_flops(const struct conv_row *r);                /* 2 per multiply-add, padding included */
 double conv_row_bytes(const struct conv_row *r, enum dtype t);  /* input, weights and output touched once */
-double conv_row_terms(const struct conv_row *r);                /* products of one output, at most */
-/* "in_16X1X130X130X130_k_3X3X3_och_16", and behind it what is not usual: "_s_2X2X2_p_1X1X1_.." */
+double conv_row_terms(const struct conv_row *r);                /* multiply-adds of one output, at most */
+/* "in_16X1X130X130X130_k_3X3X3_och_16", followed by what differs from the defaults: "_s_2X2X2_p_1X1X1_.." */
 void conv_row_label(struct buf *b, const struct conv_row *r);
-/* The same convolution with fewer images, channels and outputs, until it needs no more operations than that or nothing can be made
-   smaller; kernel, stride, dilation and pads stay, groups as far as there are channels. */
+/* The same convolution with fewer images, channels and outputs, until it needs at most that many operations or cannot be
+   reduced; kernel, stride, dilation and padding stay, groups as far as there are channels. */
 void conv_row_shrink(struct conv_row *r, double flops);
 const char *conv_pass_name(enum conv_pass p);                   /* "forward" "input" "weights" */
 bool conv_pass_read(enum conv_pass *p, const char *name, struct err *e); /* NULL: forward. ERR_USAGE lists the names */
 const char *conv_act_name(enum conv_act a);                     /* "none" "relu" "leakyrelu" */
 bool conv_act_read(enum conv_act *a, const char *name, struct err *e); /* NULL: none. ERR_USAGE lists the names */
 static inline bool conv_row_is_fused(const struct conv_row *r) { return r->has_bias || r->act != CONV_PLAIN; }
-/* The row that computes what a row asks for: gradients of inputs are those of the adjoint convolution, forward; gradients of weights are those
-   of a convolution that is not transposed, where x and dy have changed places if the row was. ERR_UNSUPPORTED: there is none. */
+/* The row that is computed for a row: gradients of inputs are the adjoint convolution, forward; gradients of weights those of a convolution
+   that is not transposed, with x and dy exchanged if the row was. ERR_UNSUPPORTED: there is none. */
 bool conv_row_computed(struct conv_row *to, const struct conv_row *r, struct err *e);
-/* Of rows that conv_row_computed leaves as they are. Input "x", constants "w" and "b" (without content), output "y"; not inferred. Of CONV_WEIGHTS: inputs
+/* Of rows that conv_row_computed does not change. Input "x", constants "w" and "b" (without content), output "y"; not inferred. Of CONV_WEIGHTS: inputs
    "x" and "dy", output "y" is the gradient. */
 void conv_row_graph(struct graph *g, const struct conv_row *r, enum dtype t);
-/* As a task, likewise, x, y and dy in that layout (LAYOUT_ROWS: channels outside; LAYOUT_CLAST), weights and their gradients in rows. */
+/* Likewise as a task, with x, y and dy in that layout (LAYOUT_ROWS: channels outermost; LAYOUT_CLAST), weights and their gradients in rows. */
 bool conv_row_task(struct task *t, struct arena *a, struct symtab *st, const struct conv_row *r, enum dtype type, enum layout l,
                    struct err *e);
 
@@ -91,23 +90,23 @@ struct conv_impl {
     const char *name, *what;  /* what: one line */
     bool channels_last;       /* layout of input and output */
 };
-const struct conv_impl *conv_impl_at(u32 i);             /* NULL behind the last */
-const struct conv_impl *conv_impl_find(struct str name); /* NULL: there is none of that name */
-/* The implementation's own schedule for a task (a Conv in the implementation's layout): false with ERR_UNSUPPORTED and why, where the
-   device's family cannot. Tiles are made to fit, nothing that the label says is given up. */
+const struct conv_impl *conv_impl_at(u32 i);             /* NULL after the last */
+const struct conv_impl *conv_impl_find(struct str name); /* NULL: unknown */
+/* The implementation's own schedule for a task (a Conv in the implementation's layout). false with ERR_UNSUPPORTED and the reason if the
+   device's family does not support it. Tiles are reduced to fit; properties that the label promises are kept. */
 bool conv_impl_candidate(const struct conv_impl *x, const struct task *t, const struct caps *caps, const i64 *var, struct candidate *out,
                          struct err *e);
-/* Does a candidate keep to the label? */
+/* Whether a candidate has the properties of the label. */
 bool conv_impl_keeps(const struct conv_impl *x, const struct candidate *c, const struct caps *caps);
-/* The tuned form: schedules that keep to the label, the implementation's own first, then by what is predicted; looked for among all of
-   them, or among random ones where they are many. Returns how many, at most max; 0: an error, as above. */
+/* The tuned form: schedules with the properties of the label, the implementation's own first, then by predicted time; all of them, or random
+   ones if there are many. Returns their number, at most max; 0: an error, as above. */
 u32 conv_impl_tuned(const struct conv_impl *x, const struct task *t, const struct caps *caps, const i64 *var, u64 seed,
                     struct candidate *out, u32 max, struct err *e);
-bool conv_impl_check(const struct conv_impl *x, const struct caps *caps); /* is the table's entry well formed? */
+bool conv_impl_check(const struct conv_impl *x, const struct caps *caps); /* whether the table's entry is well formed */
 
-/* conv_build.c: candidates, and kernels that are ready to run. */
+/* conv_build.c: candidates and built kernels. */
 
-struct conv_place {              /* where kernels are built and run */
+struct conv_place {              /* environment of builds and runs */
     struct db *db;
     i64 env;                     /* of db */
     const struct cache *cache;   /* of compiled kernels; NULL: none */
@@ -116,21 +115,21 @@ struct conv_place {              /* where kernels are built and run */
     const struct caps *caps;
     const struct lang *lang;
     struct str toolchain;
-    const struct stop *stop;     /* see struct trial_opts; NULL: nothing stops */
+    const struct stop *stop;     /* see struct trial_opts; NULL: none */
 };
-/* The default schedule, whatever is known: the reference. ERR_UNSUPPORTED: no family takes the task. */
+/* The default schedule, independent of the database: the reference. ERR_UNSUPPORTED: no family implements the task. */
 bool conv_default(struct candidate *c, const struct conv_place *p, const struct task *t, struct err *e);
-/* The candidate that is meant by the name of an implementation, or by "tuned": any schedule. Of what the database has measured and verified
-   for the task, the fastest that keeps to the label; where it has none, the implementation's own schedule, or the default one. */
+/* The candidate of an implementation's name, or of "tuned", any schedule: the fastest with the label's properties that the database has
+   measured and verified for the task; if there is none, the implementation's own schedule, or the default one. */
 bool conv_choose(struct candidate *c, const struct conv_place *p, const struct task *t, struct str name, struct err *e);
-/* The layout that the implementation of this name has; of "tuned": channels last. ERR_USAGE lists the names. */
+/* The layout of the implementation of this name; of "tuned": channels last. ERR_USAGE lists the names. */
 bool conv_layout(enum layout *l, struct str name, struct err *e);
-/* Searches for it: measures what keeps to the label beside the default schedule, everything is remembered. */
+/* Searches for it: measures candidates with the label's properties, interleaved with the default schedule; all measurements are stored. */
 bool conv_tune(const struct conv_place *p, const struct task *t, struct str name, const struct tune_opts *o, struct err *e);
-/* Its kernel. only_known: what was built before and is in the cache; ERR_NOTHING: it is not there. */
+/* Its kernel. only_known: from the cache only; ERR_NOTHING: it is not there. */
 bool conv_build(struct subject *s, const struct conv_place *p, const struct task *t, const struct candidate *c, bool only_known,
                 struct arena *a, struct err *e);
-/* conv_library.c: the convolution by the device's own library, see dev_ask_conv; library: storage, kept as long as the subject. */
+/* conv_library.c: the convolution by the device's library, see dev_ask_conv; library: storage that must outlive the subject. */
 void conv_library(struct dev_conv *library, const struct conv_row *r, enum dtype t, enum layout l);
 void conv_library_subject(struct subject *s, const struct dev_conv *library, const struct task *t, struct arena *a);
 /* The baseline of a task, whose row is as conv_row_computed leaves it. */
@@ -152,20 +151,20 @@ bool conv_find_base(struct conv_base *b, const struct conv_place *p, const struc
 
 enum { CONV_ROUNDS = 100 };
 
-struct conv_pair {               /* of kernels of one task */
-    const struct subject *subject, *base; /* base NULL: alone */
+struct conv_pair {               /* two kernels of one task */
+    const struct subject *subject, *base; /* base NULL: none */
     u32 warm_up, total;          /* uncounted and counted rounds; total 0: CONV_ROUNDS */
-    u64 seed;                    /* of the content */
+    u64 seed;                    /* of the inputs' content */
 };
 struct conv_times {
     double *seconds, *base;      /* per round */
     u32 n;
     struct stats of, of_base, ratio; /* medians with 95 % intervals; ratio: base / subject of each round */
 };
-/* Seconds that a run may take: more where there are so many operations that slow kernels need them. */
+/* Time-out of a run in seconds, by its operations. */
 double conv_timeout(const struct task *t, const i64 *var);
-/* In a child process, one run of each in turn in every round, on the same memory throughout; runs too short for the clock are repeated.
-   false with ERR_FAILED: how a kernel failed. */
+/* In a child process, alternately one run of each per round, in the same memory throughout; runs too short for the clock are repeated.
+   false with ERR_FAILED: a kernel's failure. */
 bool conv_profile(struct conv_times *t, const struct conv_place *p, const struct task *task, const struct conv_pair *k, struct arena *a,
                   struct err *e);
 
@@ -174,7 +173,7 @@ bool conv_profile(struct conv_times *t, const struct conv_place *p, const struct
 struct conv_result {             /* of one layer */
     u32 layer;
     const struct conv_row *row;
-    struct str base;             /* what it was timed beside; empty: nothing */
+    struct str base;             /* baseline; empty: none */
     struct conv_times times;     /* n 0: not timed */
 };
 struct conv_run {
@@ -183,7 +182,7 @@ struct conv_run {
     struct rates limit;          /* of the device; zeros: unknown */
     struct { struct conv_result *v; u32 n, cap; } result;
 };
-/* Seconds that no kernel of the row's operations and bytes can do without, as far as the peaks are known; 0: they are not. */
+/* Lower bound in seconds by the row's operations and bytes and the known peaks; 0: none is known. */
 double conv_limit(const struct conv_run *r, const struct conv_row *row);
 void conv_print_ceilings(struct buf *b, const struct conv_run *r);
 void conv_print_summary(struct buf *b, const struct conv_run *r);
@@ -192,9 +191,9 @@ void conv_print_roofline(struct buf *b, const struct conv_run *r);
 bool conv_run_is_timed(const struct conv_run *r);
 /* Writes all of these and params.txt into a folder, which is made. */
 bool conv_write_files(const struct conv_run *r, const char *dir, struct str params, struct err *e);
-/* The figure of the tool whose data sets these are: the norm of all errors over their number. It falls with the square root of the number,
-   so large outputs hardly ever fail it: it passed at 1e-4, later at 1e-5. rms: of an error. */
+/* The criterion of the tool that the data sets come from: the norm of all errors over their number. It decreases with the square root of the
+   number, so large outputs hardly ever fail; its threshold was 1e-4, later 1e-5. rms: of an error. */
 double conv_seed_figure(double rms, double n_outputs);
-void conv_print_seed(struct buf *b, const struct verify_report *r); /* and what its criterion would have said */
+void conv_print_seed(struct buf *b, const struct verify_report *r); /* and the verdict of that criterion */
 
 #endif

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// From the name of an implementation to a kernel: which candidate is meant, what is searched for it, how it is built or taken from the
-// database.
+// From the name of an implementation to a kernel: its candidate, the search for it, its build or the cached code.
 #include "lab/conv.h"
 
-enum { MOST_LISTED = 256 /* candidates of an implementation that are tried */ };
+enum { MOST_LISTED = 256 /* candidates tried per implementation */ };
 static const char any[] = "tuned";
 
-/* Which label? impl NULL: any schedule will do. */
+/* A label; impl NULL: any schedule. */
 static bool find_impl(struct str name, const struct conv_impl **impl, struct err *e)
 {
     struct buf b = {0};
@@ -33,7 +32,7 @@ static bool keeps(const struct conv_impl *impl, const struct candidate *c, const
     return !impl || conv_impl_keeps(impl, c, caps);
 }
 
-/* What the database would choose if it knew only what keeps to the label; false: it knows nothing of that kind. */
+/* The database's best candidate with the label's properties; false: there is none. */
 static bool best_known(struct candidate *c, const struct conv_place *p, const struct task *t, const struct conv_impl *impl, struct err *e)
 {
     struct arena a = {0};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A row as the device's own library is asked for it, and that as a kernel like any other: verified and timed in the same way.
+// The device's library as a kernel like any other, verified and timed in the same way; baselines of speed-ups.
 #include "lab/conv.h"
 
 #include <string.h>
@@ -16,7 +16,7 @@ void conv_library(struct dev_conv *x, const struct conv_row *r, enum dtype t, en
     }
 }
 
-/* Weights with their second axis behind the others, as libraries want them beside channels last. */
+/* Weights with their second axis innermost, as libraries require for channels last. */
 static const struct pack *second_last(const struct graph *g, value_id w, struct arena *a)
 {
     const struct shape *s = &graph_value(g, w)->shape;

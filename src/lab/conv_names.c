@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Implementations of convolutions by name: what a name fixes of a family's schedule, and what may be searched (conv_names.inc). A
-// schedule is found by distance: how many parameters stand how many values from what the name says first.
+// Implementations of convolutions by name: the parameters of a family's schedule that a name fixes, and those that may be searched
+// (conv_names.inc). The schedule is the nearest legal one: distance counts the values between a parameter and the name's first choice.
 #include "lab/conv.h"
 
 #include <string.h>
 
 struct entry {
     struct conv_impl impl;
-    const char *on[2]; /* GPUs, processors */
+    const char *on[2]; /* GPUs, CPUs */
 };
 
 static const struct entry entries[] = {
@@ -19,7 +19,7 @@ static const struct entry entries[] = {
 
 enum {
     MAX_VALUES = 32,   /* of a parameter */
-    MAX_TRIES = 200000 /* schedules that are asked for whether they are legal */
+    MAX_TRIES = 200000 /* schedules tested for legality */
 };
 
 const struct conv_impl *conv_impl_at(u32 i) { return i < countof(entries) ? &entries[i].impl : NULL; }
@@ -33,10 +33,10 @@ const struct conv_impl *conv_impl_find(struct str name)
 
 /* Reading an entry. */
 
-struct choice { /* values of one parameter, the first is wanted most */
+struct choice { /* values of one parameter, the preferred one first */
     i32 v[MAX_VALUES];
     u32 n;
-    bool is_fixed; /* others are not what the name says */
+    bool is_fixed; /* other values contradict the name */
     bool is_named;
 };
 struct rule {
@@ -59,7 +59,7 @@ static u32 index_of(const struct gen_param *p, i32 v)
     return p->n;
 }
 
-/* All values, by their distance from one. */
+/* All values, by distance from one of them. */
 static void put_all(struct choice *c, const struct gen_param *p, i32 first)
 {
     u32 at = index_of(p, first);
@@ -143,7 +143,7 @@ struct wanted {
     const i64 *var;
 };
 
-/* What the name leaves to the family. */
+/* Parameters that the name leaves to the family. */
 static void complete(struct rule *r, const struct wanted *s)
 {
     bool all = true;
@@ -167,7 +167,7 @@ static bool is_legal(struct walk *w)
     return gen_problem_allows(&w->problem, &w->c->sched);
 }
 
-/* Parameters from p on, `left` steps away from what is wanted most. */
+/* Parameters from p on, at distance `left` from the preferred values. */
 static bool walk(struct walk *w, u32 p, u32 left)
 {
     if (p == w->r->gen->n_param) return left == 0 && is_legal(w);
@@ -255,7 +255,7 @@ struct best {
     u32 n, max;
 };
 
-/* Behind the first, which stays, in the order of predictions. */
+/* After the first, which stays, by predicted time. */
 static void keep(struct best *b, const struct candidate *c, double seconds)
 {
     u32 at = b->n;
@@ -271,7 +271,7 @@ static void keep(struct best *b, const struct candidate *c, double seconds)
 u32 conv_impl_tuned(const struct conv_impl *x, const struct task *t, const struct caps *caps, const i64 *var, u64 seed,
                     struct candidate *out, u32 max, struct err *e)
 {
-    enum { MOST = 20000 /* looked at */ };
+    enum { MOST = 20000 /* visited */ };
     struct arena a = {0};
     struct wanted s = {t, caps, var};
     struct best b = {out, arena_array(&a, double, max), 1, max};

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Two kernels of one task timed in turn, round by round, in one child process, so that what the machine does meanwhile meets both. The
-// rounds that warm up are ordinary ones that are not counted. Medians come with intervals by order statistics (tune/stats.c), of the ratio
-// taken round by round, too, because both runs of a round have seen the same machine.
+// Two kernels of one task timed alternately in one child process, so that disturbances affect both. Warm-up rounds are ordinary rounds that
+// are not counted. Medians have intervals by order statistics (tune/stats.c), also of the ratio, which is taken round by round.
 #include "lab/conv.h"
 
 #include <math.h>
@@ -17,7 +16,7 @@ struct keeper {
     u32 warm_up, total;
 };
 
-/* n begins again with 1 when the trial does. */
+/* n restarts at 1 with the trial. */
 static bool on_sample(void *user, const struct sample *s, u32 n)
 {
     struct keeper *k = user;

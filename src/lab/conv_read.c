@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Files of rows: comma-separated values (RFC 4180, without line breaks in fields), a line of names first. A file's header belongs to the
-// first dialect that knows all its names: this project's, or one of a few that other tools' files have, where the same word may mean
-// another thing ("InputDepth" is a size in one and the number of channels in another). Nothing is guessed: a number that no column gives
-// and that has no default is an error; where a file says outputs, too, and the convolution has others, that is told.
+// first dialect that has all its names: this project's, or one of a few of other tools, in which the same word may have another meaning
+// ("InputDepth" is a size in one and the number of channels in another). A missing number without default is an error; if a file states
+// outputs that differ from the convolution's, a warning is issued.
 #include "lab/conv.h"
 #include "lab/csv.h"
 
@@ -11,7 +11,7 @@
 
 enum { MAX_FILE = 1 << 24 };
 
-/* What a column gives. Lists come first, a number per axis counted from depth: field = list * CONV_AXES + axis. */
+/* Content of a column. Lists come first, a number per axis counted from depth: field = list * CONV_AXES + axis. */
 enum list { L_SIZE, L_KERNEL, L_STRIDE, L_BEGIN, L_END, L_DILATION, L_OUTPUT_PAD, L_OUTPUT, N_LISTS };
 enum field { F_LISTS = N_LISTS * CONV_AXES, F_NAME = F_LISTS, F_BATCH, F_CHANNELS, F_GROUPS, F_OUT_CHANNELS, F_TRANSPOSED,
              F_STRIDES, F_DILATIONS /* of all axes */ };
@@ -21,11 +21,11 @@ enum { D, H, W };
 struct column { const char *name; u8 field; };
 struct dialect {
     const struct column *column; u32 n;
-    bool zero_stride; /* 0 says that there is nothing to say: 1 */
+    bool zero_stride; /* 0 means the default, 1 */
 };
 
 #define EACH(prefix, list) {prefix "d", AT(list, D)}, {prefix "h", AT(list, H)}, {prefix "w", AT(list, W)}
-static const struct column own[] = { /* in the order in which they are printed, outputs left out */
+static const struct column own[] = { /* in the order of printing, which omits outputs */
     {"name", F_NAME}, {"batch", F_BATCH}, {"channels", F_CHANNELS}, {"depth", AT(L_SIZE, D)}, {"height", AT(L_SIZE, H)}, {"width", AT(L_SIZE, W)},
     EACH("kernel_", L_KERNEL), EACH("stride_", L_STRIDE), EACH("pad_begin_", L_BEGIN), EACH("pad_end_", L_END),
     EACH("dilation_", L_DILATION), {"groups", F_GROUPS}, {"out_channels", F_OUT_CHANNELS}, {"transposed", F_TRANSPOSED},
@@ -45,7 +45,7 @@ static const struct column images[] = { /* likewise */
     {"InputDepth", F_CHANNELS}, {"InputRow", AT(L_SIZE, H)}, {"InputCol", AT(L_SIZE, W)}, {"OutputDepth", F_OUT_CHANNELS},
     {"KernelRow", AT(L_KERNEL, H)}, {"KernelCol", AT(L_KERNEL, W)}, {"Stride", F_STRIDES},
 };
-static const struct column lines[] = { /* such files lack channels and length, which other columns of ours may give */
+static const struct column lines[] = { /* such files lack channels and length; columns of our own may have them */
     {"Kernel length", AT(L_KERNEL, W)}, {"Number of filters", F_OUT_CHANNELS}, {"Outputdepth", F_OUT_CHANNELS}, {"Dilation", F_DILATIONS},
     {"Stride", F_STRIDES}, {"channels", F_CHANNELS}, {"width", AT(L_SIZE, W)},
 };
@@ -63,7 +63,7 @@ struct reader {
     u32 n;                        /* columns */
     struct str name[CSV_COLUMNS]; /* of columns */
     u8 field[CSV_COLUMNS];
-    struct csv_line row;          /* in work */
+    struct csv_line row;          /* the current one */
 };
 
 /* The header. */
@@ -75,7 +75,7 @@ static const struct column *find_column(const struct dialect *x, struct str name
     return NULL;
 }
 
-/* The first column that a dialect does not know; n: it knows them all. */
+/* The first column that a dialect lacks; n: none. */
 static u32 first_unknown(const struct dialect *x, const struct str *name, u32 n)
 {
     u32 i = 0;
@@ -83,7 +83,7 @@ static u32 first_unknown(const struct dialect *x, const struct str *name, u32 n)
     return i;
 }
 
-/* The dialect that knows most of the first columns, so that the error names the one that is odd. */
+/* The dialect with the longest run of known columns, so that the error names the first unknown one. */
 static bool read_header(struct reader *r, struct str line)
 {
     u32 best = 0;
@@ -125,10 +125,10 @@ static i64 read_number(struct reader *r, u32 column)
     return 0;
 }
 
-/* A row while it is read or printed: axes are counted from depth. */
+/* A row being read or printed: axes are counted from depth. */
 struct draft {
     struct conv_row x;
-    i64 output[CONV_AXES]; /* as the file says; 0: it does not */
+    i64 output[CONV_AXES]; /* as stated in the file; 0: not stated */
 };
 
 static i64 *list_of(struct draft *d, enum list k)
@@ -139,14 +139,14 @@ static i64 *list_of(struct draft *d, enum list k)
     return list[k];
 }
 
-/* Where a number of a row goes. */
+/* The member for a field. */
 static i64 *place_of_field(struct draft *d, u32 f)
 {
     if (f < F_LISTS) return list_of(d, f / CONV_AXES) + f % CONV_AXES;
     return f == F_BATCH ? &d->x.batch : f == F_CHANNELS ? &d->x.channels : f == F_GROUPS ? &d->x.groups : &d->x.out_channels;
 }
 
-/* Axis 0 becomes the outermost that there is, or depth again. */
+/* Axis 0 becomes the outermost existing one, or depth again. */
 static void shift_axes(struct draft *d, bool to_depth)
 {
     u32 n = d->x.axes, skip = CONV_AXES - n;
@@ -185,7 +185,7 @@ static bool read_cell(struct reader *r, u32 column, struct draft *d)
     return true;
 }
 
-/* Which column gives a field; n: none does, or its cell is empty. */
+/* The column of a field; n: none, or its cell is empty. */
 static u32 column_of(const struct reader *r, u32 field)
 {
     u32 i = 0;
@@ -195,7 +195,7 @@ static u32 column_of(const struct reader *r, u32 field)
 
 static bool has(const struct reader *r, u32 field) { return column_of(r, field) < r->n; }
 
-/* What a dialect calls a field; this project's word where it has none. */
+/* A dialect's name of a field; this project's if it has none. */
 static const char *word_for(const struct reader *r, u32 field)
 {
     for (u32 i = 0; i < r->dialect->n; i++)
@@ -213,7 +213,7 @@ static bool need(const struct reader *r, u32 field)
     return err_set(r->e, ERR_INPUT, "column '%s' is missing", word_for(r, field));
 }
 
-/* Axes are those with a size; of others nothing is said. */
+/* Axes are those with a size. */
 static bool count_axes(const struct reader *r, struct conv_row *x)
 {
     u32 first = has(r, AT(L_SIZE, D)) ? D : has(r, AT(L_SIZE, H)) ? H : W;
@@ -308,7 +308,7 @@ void conv_print(struct buf *b, const struct conv_data *d)
     buf_char(b, '\n');
 }
 
-/* Data sets that are built in. */
+/* Built-in data sets. */
 
 static const struct { const char *name, *text; } built_in[] = {
 #define X(name, text) {name, text},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a row computes. Sizes follow ONNX's Conv and ConvTranspose (opset 18): a convolution has floor((size + pads - span) / stride) + 1
+// Rows. Sizes follow ONNX's Conv and ConvTranspose (opset 18): a convolution has floor((size + pads - span) / stride) + 1
 // outputs along an axis, span = (kernel - 1) * dilation + 1; a transposed one (size - 1) * stride + span - pads + output_pad.
 #include "lab/conv.h"
 
@@ -26,7 +26,7 @@ void conv_row_outputs(const struct conv_row *r, i64 out[CONV_AXES])
     for (u32 i = 0; i < r->axes; i++) out[i] = outputs(r, i);
 }
 
-/* Is it in range? */
+/* Checks. */
 
 static bool check_number(const char *what, const char *axis, i64 v, i64 least, struct err *e)
 {
@@ -90,7 +90,7 @@ bool conv_row_check(const struct conv_row *r, struct err *e)
     return check_elements(r, e);
 }
 
-/* What it takes. */
+/* Operations and bytes. */
 
 static double product(const struct conv_row *r, const i64 *v)
 {
@@ -122,7 +122,7 @@ double conv_row_bytes(const struct conv_row *r, enum dtype t)
     return (x + w + y) * (double)dtype_size(t);
 }
 
-/* Its name. */
+/* Name. */
 
 static void put_list(struct buf *b, const char *before, const i64 *v, u32 n)
 {
@@ -156,9 +156,9 @@ void conv_row_label(struct buf *b, const struct conv_row *r)
     if (r->act) buf_printf(b, "_%s", conv_act_name(r->act));
 }
 
-/* Less of it. */
+/* Reduction. */
 
-/* Halves a size where the window still fits; false: it stays. */
+/* Halves a size if the window still fits; false: unchanged. */
 static bool halve_axis(struct conv_row *r, u32 i)
 {
     i64 old = r->size[i];
@@ -229,7 +229,7 @@ bool conv_act_read(enum conv_act *a, const char *name, struct err *e)
     return !name || err_set(e, ERR_USAGE, "no activation '%s'; there are: none, relu, leakyrelu", name);
 }
 
-/* y and x change places. Rows that no window has read are outputs behind the others; outputs behind the others are read by none. */
+/* Exchanges y and x. Rows that no window reads become additional outputs, and additional outputs rows that no window reads. */
 static bool adjoint(struct conv_row *to, const struct conv_row *r, struct err *e)
 {
     i64 room[CONV_AXES];
@@ -259,7 +259,7 @@ bool conv_row_computed(struct conv_row *to, const struct conv_row *r, struct err
     return true;
 }
 
-/* As graph and task. */
+/* Graph and task. */
 
 static void set_shape(struct graph *g, value_id v, enum dtype t, const i64 *dim, u32 rank)
 {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The files of a run as comma-separated values: every sample, a summary of each layer, and where layers lie under a roofline. Milliseconds
-// with six digits behind the point; names have no commas.
+// The files of a run as comma-separated values: every sample, a summary of each layer, operations and bytes for the roofline. Milliseconds
+// with six decimal places; names have no commas.
 #include "lab/conv.h"
 
 #include <math.h>
 
-/* "_", where a name has what would end a field. */
+/* Characters that end a field become '_'. */
 static void put_name(struct buf *b, struct str s)
 {
     for (i64 i = 0; i < s.n; i++) buf_char(b, s.p[i] == ',' || s.p[i] == '"' || s.p[i] == '\n' ? '_' : s.p[i]);
@@ -70,7 +70,7 @@ static void put_interval(struct buf *b, struct stats s, double unit)
     buf_printf(b, ",%.6f,%.6f", s.low * unit, s.high * unit);
 }
 
-/* Not all layers need have the same: a library may lack some. */
+/* Layers may have different baselines: a library may lack some. */
 static struct str first_base(const struct conv_run *r)
 {
     for (u32 i = 0; i < r->result.n; i++)

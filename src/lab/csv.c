@@ -3,7 +3,7 @@
 // Lines of comma-separated values.
 #include "lab/csv.h"
 
-/* The next field of a line, quotes taken off; false: an error. *more: another follows. */
+/* The next field of a line without its quotes; false: an error. *more: another one follows. */
 static bool next_cell(struct str *line, struct str *cell, bool *more, struct arena *a, struct err *e)
 {
     struct buf b = {0};
@@ -11,7 +11,7 @@ static bool next_cell(struct str *line, struct str *cell, bool *more, struct are
     i64 i = is_quoted;
     for (; i < line->n && (is_open || line->p[i] != ','); i++) {
         bool is_quote = line->p[i] == '"';
-        if (is_quote && is_open && i + 1 < line->n && line->p[i + 1] == '"') i++; /* two stand for one */
+        if (is_quote && is_open && i + 1 < line->n && line->p[i + 1] == '"') i++; /* a doubled quote is one */
         else if (is_quote && is_open) {
             is_open = false;
             continue;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// json.c: a file as JSON, and a list in it, with errors that say what is wrong.
+// json.c: a file as JSON, and lists in it, with specific errors.
 #include "lab/json.h"
 
 json_t *lab_json_read(struct str text, struct err *e)

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// lab: matrix products for GPUs by configurations. A configuration is a point of a space that a file of value lists spans; its
-// kernel name says all of it, so that a name alone rebuilds the kernel (doc/gemm.md).
+// lab: GEMMs for GPUs by configurations. A configuration is a point of the space spanned by a file of value lists; its kernel name
+// encodes all of it, so that a kernel can be rebuilt from its name alone (doc/gemm.md).
 //
-//   field.inc  the fields of a configuration      name.c     names of kernels, both ways
-//   config.c   what a configuration says: threads, groups, memory; in words
-//   read.c     files of value lists               space.c    the space that they span, and the rules that prune it
-//   product.c  configurations as tasks and candidates, and back
+//   field.inc  the fields of a configuration      name.c     printing and parsing of kernel names
+//   config.c   threads, workgroups and memory of a configuration; its description
+//   read.c     files of value lists               space.c    the space they span, and the rules that prune it
+//   product.c  conversion of configurations to tasks and candidates, and back
 //   sweep.c    points of a space built, verified and timed one after the other
-//   results.c  files of the best: names, times, speed-ups
-//   registry.c lists of names; the kernel that is known for a product, or for the nearest one
+//   results.c  files of the best results: names, times, speed-ups
+//   registry.c lists of names; the known kernel of a GEMM, or of the nearest one
 //   json.c     shared by readers of files
 //   plot.c     plots of a run's files (plot.py)
 //
-// Convolutions by data sets and named implementations are the other half: conv.h.
+// The other half, convolutions by data sets and named implementations, is conv.h.
 #ifndef QUERN_LAB_H
 #define QUERN_LAB_H
 
@@ -34,7 +34,7 @@ const struct lab_field_info *lab_field(enum lab_field f);
 
 enum { LAB_MAX_BATCH = 4, LAB_MOST = 1 << 16 /* of a field */, LAB_MAX_SIZE = 1 << 30 /* of m, n, k, a batch */ };
 
-/* y (b.., m, n) = a (b.., m, k) x b (b.., k, n), and how. Of f32 where nothing else says the type. */
+/* y (b.., m, n) = a (b.., m, k) x b (b.., k, n) and its schedule; f32 unless a type is stated. */
 struct lab_config {
     u32 n_batch;
     i64 batch[LAB_MAX_BATCH];
@@ -42,12 +42,12 @@ struct lab_config {
     i32 v[N_LAB_FIELDS];
 };
 
-/* name.c: "kcg_MM_b12_M1024N64K1024isAT1W64_BM64 ... RC0", the grammar in doc/gemm.md. What prints parses back to an equal
-   configuration; what parses prints back identically, but for "isATTrue", which is "isAT1". */
+/* name.c: "kcg_MM_b12_M1024N64K1024isAT1W64_BM64 ... RC0", the grammar in doc/gemm.md. A printed name parses to an equal
+   configuration; a parsed one is printed identically, except for "isATTrue", which is "isAT1". */
 void lab_name_print(struct buf *b, const struct lab_config *c);
-void lab_name_product(struct buf *b, const struct lab_config *c); /* the part that says which product: "b12_M1024N64K1024" */
-bool lab_name_parse(struct lab_config *c, struct str name, struct err *e); /* ERR_INPUT with field, what was found, column */
-bool lab_is_name(struct str text); /* does it begin like one? */
+void lab_name_product(struct buf *b, const struct lab_config *c); /* the part with the sizes: "b12_M1024N64K1024" */
+bool lab_name_parse(struct lab_config *c, struct str name, struct err *e); /* ERR_INPUT with field, found text, column */
+bool lab_is_name(struct str text); /* by its prefix */
 
 /* config.c */
 double lab_flops(const struct lab_config *c);
@@ -56,65 +56,67 @@ double lab_name_flops(struct str name, const struct lab_config *like);
 i64 lab_threads(const struct lab_config *c); /* of a workgroup */
 i64 lab_shared(const struct lab_config *c, i64 size); /* bytes of shared arrays of elements of `size` bytes: the larger of both operands' tiles and sums of an intra-block split-K */
 i64 lab_registers(const struct lab_config *c); /* of a thread: sums and operands of one K step */
-/* Do the fields agree with each other? false: a kernel cannot be made of them, ERR_INPUT with the fields that disagree. */
+/* Whether the fields are consistent; if not, ERR_INPUT names those that contradict each other. */
 bool lab_config_check(const struct lab_config *c, struct err *e);
-void lab_explain(struct buf *b, const struct lab_config *c); /* every field in words, lines */
+void lab_explain(struct buf *b, const struct lab_config *c); /* describes every field, a line each */
 
-/* read.c: {"BLOCK_SIZE_M": [32, 64], ..., "M_SIZE": [2048], ..., "BATCH_SIZE": [1, 12]}: every key once or, the last one counts, more
-   often; or {"template": that, "cfgs": [number, ...]}, whose decimal digits are indices into the lists. */
+/* read.c: {"BLOCK_SIZE_M": [32, 64], ..., "M_SIZE": [2048], ..., "BATCH_SIZE": [1, 12]}: every key at least once, the last one
+   counts; or {"template": that, "cfgs": [number, ...]}, whose decimal digits are indices into the lists. */
 struct lab_list { i32 *v; u32 n; };
 struct lab_space {
     struct lab_config base;   /* sizes, and the fields that have one value: W, isAT */
     enum dtype dtype;
     struct lab_list list[N_LAB_FIELDS];
-    struct { struct lab_config *v; u32 n, cap; } listed; /* of "cfgs"; when there are any these are the space */
-    i64 max_threads, max_shared; /* of a group, bytes; for LAB_RULES_OWN */
+    struct { struct lab_config *v; u32 n, cap; } listed; /* of "cfgs"; if there are any, they are the space */
+    i64 max_threads, max_shared; /* threads of a workgroup, bytes; for LAB_RULES_OWN */
 };
-/* Texts of errors name key and value. Limits are those of a large device. */
+/* Errors name key and value. Limits are those of a large device. */
 bool lab_space_read(struct lab_space *s, struct arena *a, struct str json, struct err *e);
 
 /* space.c */
 enum lab_rules {
-    LAB_RULES_OWN,    /* what a kernel can be made of, with sensible amounts of registers and memory */
-    LAB_RULES_DEEPGEN, /* those of the tool whose files these are, 2026-04 */
-    LAB_RULES_2025_06, /* as it was when its published results were measured */
+    LAB_RULES_OWN,    /* kernels that can be built, with sensible amounts of registers and memory */
+    LAB_RULES_DEEPGEN, /* those of the tool that the file format comes from, 2026-04 */
+    LAB_RULES_2025_06, /* the version of its published results */
     N_LAB_RULES
 };
 const char *lab_rules_name(enum lab_rules r); /* "own" "deepgen" "deepgen-2025-06" */
 enum { N_LAB_STAGES = 9 };
-struct lab_stage { const char *what; double before, after; }; /* partial choices: of the fields that were looked at so far */
+struct lab_stage { const char *what; double before, after; }; /* numbers of partial configurations, of the fields chosen so far */
 struct lab_count {
     struct lab_stage stage[N_LAB_STAGES];
     double raw;      /* of the product of all lists */
-    double n;        /* what is left */
+    double n;        /* remaining points */
 };
-/* Counts without visiting every point. ERR_NOTHING, where nothing is left, names the rule that removed the last; ERR_UNSUPPORTED: too many
+/* Counts without visiting every point. ERR_NOTHING, if none remains, names the rule that removed the last ones; ERR_UNSUPPORTED: too many
    combinations of tiles even to count. */
 bool lab_space_count(const struct lab_space *s, enum lab_rules r, struct lab_count *c, struct err *e);
-/* The points that are left from number `start` on, in the order that the files' own tool gives them; fn false: stop. The space can be counted. */
+/* The remaining points from number `start` on, in the order of the tool that the file format comes from; fn false: stop. The space must be
+   countable. */
 typedef bool lab_visit(void *user, const struct lab_config *c, i64 number);
 void lab_space_each(const struct lab_space *s, enum lab_rules r, i64 start, lab_visit *fn, void *user);
 
-/* product.c. Types are of operands; DT_TF32: f32 that may be rounded to it. Inputs a and b, output y; a transposed left operand is a Transpose in front. Not inferred. */
+/* product.c. Types are of operands; DT_TF32: f32 that may be rounded to it. Inputs a and b, output y; a transposed left operand is the output
+   of a Transpose. Not inferred. */
 void lab_graph(struct graph *g, const struct lab_config *c, enum dtype type);
-/* The task of a configuration's product, of one type. */
+/* The task of a configuration's GEMM, of one type. */
 bool lab_task(struct task *t, struct arena *a, struct symtab *st, const struct lab_config *c, enum dtype type, struct err *e);
-/* The same kernel as a candidate of the family for products by groups of threads; what a name does not say is as such names mean it:
-   nothing between rows of shared arrays, no terms shared by groups. ERR_UNSUPPORTED: the family has no such parameter or value. Whether it
-   is legal for task and device is the family's to say. */
+/* The same kernel as a candidate of wg_gemm; parameters that names lack have the meaning of such names: no padding between rows of shared
+   arrays, no split-K across workgroups. ERR_UNSUPPORTED: the family has no such parameter or value. The family decides whether it is legal
+   for task and device. */
 bool lab_candidate(struct candidate *x, const struct lab_config *c, enum dtype type, struct err *e);
-/* Has the device the threads and the shared memory? ERR_UNSUPPORTED says what is wanted and what there is. */
+/* Whether the device has the threads and the shared memory; ERR_UNSUPPORTED states the demand and the limit. */
 bool lab_fits(const struct lab_config *c, enum dtype type, const struct caps *caps, struct err *e);
-/* And back, for the product of `like`; false: it has something that no name says. */
+/* The inverse, for the GEMM of `like`; false: no name can express the candidate. */
 bool lab_config_of(struct lab_config *c, const struct candidate *x, const struct lab_config *like, enum dtype type);
 
 /* results.c: {"testResult": [{"name": ..., "speedup": x, "time": ms, "time_base": ms}, ...]}, the best first. */
 enum { LAB_BEST = 10 };
 struct lab_result { struct str name; double speedup, ms, base_ms; struct str baseline; }; /* 0, empty: not known */
 struct lab_results { struct lab_result *v; u32 n, cap; };
-/* Fields other than the name may be missing. ERR_INPUT names what is wrong. */
+/* Fields other than the name may be missing. ERR_INPUT names the error. */
 bool lab_results_read(struct lab_results *r, struct arena *a, struct str json, struct err *e);
-void lab_results_add(struct lab_results *r, struct arena *a, const struct lab_result *x); /* in the place of one of that name */
+void lab_results_add(struct lab_results *r, struct arena *a, const struct lab_result *x); /* replaces one of the same name */
 void lab_results_print(struct buf *b, struct lab_results *r, u32 max); /* sorts; the best max */
 
 /* sweep.c */
@@ -148,20 +150,20 @@ void lab_vendor_gemm(struct dev_gemm *p, const struct lab_config *c, enum dtype 
 bool lab_sweep_results(const struct lab_sweep *s, const struct lab_swept *swept, struct lab_results *r, struct arena *a, struct err *e);
 
 /* registry.c: {"kernels": [{"type": "matmul", "kernelName": "kcg_MM_...", "pklpath": ""}, ...]}. One space of listed points for each
-   product; kernels of another type are counted. Nothing but the names is needed. */
+   GEMM; kernels of other types are counted. Only the names are required. */
 struct lab_registry { struct lab_space *v; u32 n, cap; u32 n_others; };
-bool lab_is_registry(struct str json); /* has it a list of kernels? */
+bool lab_is_registry(struct str json); /* whether it has a list of kernels */
 bool lab_registry_read(struct lab_registry *r, struct arena *a, struct str json, struct err *e);
-/* The product that a task computes and nothing else, fields 0 but isAT; false: it does something else. */
+/* The GEMM of a task that computes nothing else, fields 0 except isAT; false: it is another task. */
 bool lab_product_of(struct lab_config *c, enum dtype *type, const struct task *t);
 struct lab_found {
     struct candidate cand;
-    struct lab_config product; /* it was measured for */
-    double seconds;            /* then */
-    double distance;           /* sum of the logarithms to base 2 of how many times a size is larger or smaller; 0: this very product */
+    struct lab_config product; /* GEMM of the measurement */
+    double seconds;            /* measured */
+    double distance;           /* sum of |log2| of the ratios of sizes; 0: the same GEMM */
 };
-/* The fastest kernel known for the product, else the fastest that is legal here of the nearest product of its type that has one
-   (tune/nearest.c). false without an error: nothing is known. */
+/* The fastest known kernel of the GEMM, else the fastest legal one of the nearest GEMM of its type (tune/nearest.c). false without an error:
+   none is known. */
 bool lab_find(struct lab_found *f, struct db *d, i64 env, const struct caps *caps, const struct lab_config *product, enum dtype type,
               struct err *e);
 

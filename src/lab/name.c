@@ -6,7 +6,7 @@
 //   fields = "BM" number "BN" number ... "RC" flag               in the order of field.inc
 //   number = no leading zeros, at most LAB_MAX_SIZE, of fields LAB_MOST
 //
-// Every field is there, so reading is one walk from left to right, and an error knows where it is.
+// Every field is present, so a name is parsed from left to right, and errors have a column.
 #include "lab/lab.h"
 
 static const struct lab_field_info info[N_LAB_FIELDS] = {
@@ -36,7 +36,7 @@ void lab_name_print(struct buf *b, const struct lab_config *c)
         buf_printf(b, "%s%s%d", f == LF_BM ? "_" : "", info[f].tag, c->v[f]);
 }
 
-/* What is left of a name. */
+/* The rest of a name. */
 struct reader {
     struct str name;
     i64 at;
@@ -45,7 +45,7 @@ struct reader {
 
 static struct str rest(const struct reader *r) { return str_sub(r->name, r->at, r->name.n); }
 
-/* What was expected, and what stands there, where reading stopped. Always false. */
+/* The expected and the found text at the current position. Always false. */
 QUERN_PRINTF(2, 3) static bool wrong(struct reader *r, const char *fmt, ...)
 {
     enum { SHOWN = 16 };
@@ -71,7 +71,7 @@ static bool take(struct reader *r, const char *text)
 
 static bool is_digit(struct str s) { return s.n > 0 && s.p[0] >= '0' && s.p[0] <= '9'; }
 
-/* A number least..most; what: whose value it is. */
+/* A number least..most; what: the name of the value. */
 static bool number(struct reader *r, const char *what, i64 least, i64 most, i64 *v)
 {
     struct str left = rest(r);

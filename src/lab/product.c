@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A configuration's product is a task, and the configuration a candidate of the family for products by groups of threads. Fields and
+// The GEMM of a configuration as a task, and the configuration as a candidate of wg_gemm. Fields and
 // parameters are matched by name (field.inc); the order of either does not matter.
 #include "lab/lab.h"
 
@@ -25,7 +25,7 @@ static value_id add_input(struct graph *g, const char *name, enum dtype type, co
     return v;
 }
 
-/* The last two axes change places. */
+/* Transposes the last two axes. */
 static value_id add_transpose(struct graph *g, value_id v, u32 rank)
 {
     i64 perm[MAX_RANK];
@@ -67,8 +67,8 @@ void lab_vendor_gemm(struct dev_gemm *p, const struct lab_config *c, enum dtype 
 
 /* The candidate. */
 
-/* What names do not say. Arrays are in the operands' own type; the left operand's has its terms outside. Other parameters: their first
-   value, which is the one that does nothing. */
+/* Values of parameters that names lack. Shared arrays have the operands' type; the left operand's is K-major. Other parameters have their
+   first value, which has no effect. */
 static i32 unsaid(const struct gen_param *p, const struct lab_config *c, enum dtype type)
 {
     if (!strcmp(p->name, "half")) return dtype_size(type) == 2;
@@ -76,7 +76,7 @@ static i32 unsaid(const struct gen_param *p, const struct lab_config *c, enum dt
     return p->values[0];
 }
 
-/* The field that is this parameter; N_LAB_FIELDS: none. */
+/* The field of this parameter; N_LAB_FIELDS: none. */
 static u32 field_of(const struct gen_param *p)
 {
     u32 f = 0;
@@ -110,7 +110,7 @@ static const struct gen *find_family(struct err *e)
     return g;
 }
 
-/* A parameter without a field has a value that names leave unsaid. */
+/* A parameter without a field has the value that names imply. */
 static bool say_values(const struct gen_param *p, u32 f, i32 v, struct err *e)
 {
     struct buf b = {0};

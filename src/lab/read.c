@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Files of value lists become a space. Keys are those of field.inc in their newer or older spelling, the product's sizes and element types.
-// Nothing is guessed: an unknown key, a missing one, a list that is empty or holds anything but whole numbers in range is an error.
+// Reading of value lists as a space. Keys are those of field.inc in their newer or older form, the GEMM's sizes and element types. Unknown
+// and missing keys are errors, as are lists that are empty or contain anything but whole numbers in range.
 //
-// Files with "cfgs" list points of their template's space as decimal numbers, a digit per key in the order of the keys, which outgrow
+// Files with "cfgs" list points of their template's space as decimal numbers, a digit per key in the order of the keys, which exceed
 // every integer type: they are read as texts.
 #include "lab/json.h"
 #include "lab/lab.h"
@@ -40,7 +40,7 @@ static bool wrong_value(struct file *f, const char *key, const json_t *v, const 
 {
     char *text = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
     err_set(f->e, ERR_INPUT, "key '%s': expected %s, found %.60s", key, expected, text ? text : "nothing");
-    free(text); /* made by jansson */
+    free(text); /* allocated by jansson */
     return false;
 }
 
@@ -73,7 +73,7 @@ static bool read_one(struct file *f, const char *key, const json_t *j, i64 least
     return true;
 }
 
-/* Sizes of 1 say nothing. */
+/* Sizes of 1 are omitted. */
 static bool read_batch(struct file *f, const json_t *j)
 {
     struct lab_list l;
@@ -136,7 +136,7 @@ static u32 find_key(const char *key)
     return k;
 }
 
-/* In the older spelling the names of the scatter widths stood one level lower, so "WARP_SCATTER_WIDTH_A" and "_M" are different
+/* In the older form the names of the scatter widths stood one level lower, so "WARP_SCATTER_WIDTH_A" and "_M" are different
    fields; nothing else is ambiguous. */
 static bool read_key(struct file *f, const char *key, const json_t *j)
 {
@@ -171,7 +171,7 @@ static bool read_lists(struct file *f, const json_t *j)
 
 /* Points listed by their digits. */
 
-/* The digit of a key sets its field; what one team has no use for is 0, as in names. */
+/* The digit of a key sets its field; fields without effect (no intra-block split-K) are 0, as in names. */
 static bool set_digit(struct file *f, struct lab_config *c, const char *key, u32 digit)
 {
     u32 k = find_key(key);
@@ -188,7 +188,7 @@ static bool read_point(struct file *f, const json_t *lists, struct str digits)
     struct lab_config c = f->s->base;
     const char *key;
     json_t *v;
-    i64 at = digits.n - (i64)json_object_size(lists); /* leading zeros are left out */
+    i64 at = digits.n - (i64)json_object_size(lists); /* leading zeros are omitted */
     for (i64 i = 0; i < digits.n; i++)
         if (digits.p[i] < '0' || digits.p[i] > '9')
             return err_set(f->e, ERR_INPUT, "'%.*s' is not a number", (int)i64_min(digits.n, 60), digits.p);

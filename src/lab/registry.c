@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which kernel for which product. Lists of names, as other tools keep them, and the database, which knows what was measured here: by
-// architecture (its environments), type and sizes (its tasks). A product that was never measured gets the best kernel of the nearest
-// one that was, as long as the family takes it there.
+// Kernels of GEMMs: lists of names, as other tools keep them, and the database with the measurements of this machine, by architecture (its
+// environments), type and sizes (its tasks). A GEMM that was never measured gets the best legal kernel of the nearest measured one.
 #include "lab/json.h"
 #include "lab/lab.h"
 
@@ -63,7 +62,7 @@ bool lab_registry_read(struct lab_registry *r, struct arena *a, struct str json,
     return ok && (r->n || err_set(e, ERR_NOTHING, "no kernel of type 'matmul' is listed"));
 }
 
-/* What the database knows. */
+/* The database. */
 
 static bool swaps_last_axes(const struct node *x, u32 rank)
 {
@@ -75,7 +74,7 @@ static bool swaps_last_axes(const struct node *x, u32 rank)
     return perm[rank - 2] == rank - 1 && perm[rank - 1] == rank - 2;
 }
 
-/* Is the node's k-th operand an input of the task, or with `swapped` one that is transposed in front? */
+/* Whether the node's k-th operand is an input of the task, or with `swapped` a transposed one. */
 static bool is_operand(const struct graph *g, const struct node *x, u32 k, bool swapped)
 {
     node_id p = graph_value(g, x->in.v[k])->producer;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Files of results. Those of other tools may lack all but the name; several runs over parts of a space write one file.
+// Files of results. Files of other tools may lack everything but the name; several runs over parts of a space write one file.
 #include "lab/json.h"
 #include "lab/lab.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The space that value lists span, pruned by rules. Fields are chosen in a fixed order and each rule is asked as soon as its fields are
-// known, so the raw product (up to 10^12) is never walked. Behind the tiles and loads (a `head`) the fields fall into five parts (a `tail`)
-// that no rule couples: points are counted, and skipped, by multiplying.
+// The space spanned by value lists, pruned by rules. Fields are chosen in a fixed order and each rule is applied as soon as its fields are
+// known, so the product of all lists (up to 10^12) is never enumerated. After the tiles and loads (a `head`) the fields form five parts (a
+// `tail`) that no rule couples: points are counted, and skipped, by multiplication.
 //
 //   head: LSU, BM, BN, TM, TN, WLY, WLX | BK, GLWA, GLWB
 //   tail: BSWM, WSWM | BSWN, WSWN | LC, SP, RP | GSW, RC | UN, Map
@@ -26,7 +26,7 @@ struct rules {
     bool (*grid)(const struct lab_config *c);
 };
 
-/* At least as long as wide, less than three times: the quotient rounded down is 1 or 2. */
+/* At least as long as wide, less than three times as long: the quotient rounded down is 1 or 2. */
 static bool is_squarish(i32 m, i32 n) { return m / n == 1 || m / n == 2; }
 static bool deepgen_thread_tile(const struct lab_config *c) { return is_squarish(c->v[LF_TM], c->v[LF_TN]); }
 static bool deepgen_block_tile(const struct lab_config *c) { return is_squarish(c->v[LF_BM], c->v[LF_BN]); }
@@ -64,14 +64,14 @@ static bool june_loads(const struct lab_config *c)
 {
     return (c->v[LF_BM] <= 128 || c->v[LF_BN] <= 128) && deepgen_loads(c);
 }
-/* As many pieces of a tile as lanes that would else meet in 32 banks. */
+/* As many pieces of a tile as lanes that would otherwise conflict in 32 banks. */
 static bool deepgen_banks(i32 tile, i32 lanes, i32 warp)
 {
     i64 pieces = i64_max(1, (i64)lanes * tile / 32);
     return pieces * warp == tile;
 }
 static bool any_banks(i32 tile, i32 lanes, i32 warp) { return true; }
-/* No more rows of blocks are walked together than there are. */
+/* Rows of blocks traversed together do not exceed the number of rows. */
 static bool deepgen_raster(const struct lab_space *s, const struct lab_config *c)
 {
     return c->m >= (i64)c->v[LF_MAP] * c->v[LF_BM];
@@ -103,7 +103,7 @@ static bool own_loads(const struct lab_config *c)
     return bk % c->v[LF_LSU] == 0 && bk * c->v[LF_BM] % (step * c->v[LF_GLWA]) == 0 &&
            bk * c->v[LF_BN] % (step * c->v[LF_GLWB]) == 0;
 }
-/* Or, where there are few, the first choice of all that come to the same. */
+/* Or, if there are few, the first of equivalent choices. */
 static bool own_raster(const struct lab_space *s, const struct lab_config *c)
 {
     return deepgen_raster(s, c) || c->v[LF_MAP] == s->list[LF_MAP].v[0];
@@ -127,7 +127,7 @@ enum stage { ST_THREAD, ST_BLOCK, ST_LAYOUT, ST_LOADS, ST_SCATTER, ST_MEMORY, ST
 static const char *const stage_name[N_LAB_STAGES] = {
     "thread tiles", "block tiles",      "layouts of threads and subgroups", "terms and loads", "scatter",
     "memory",       "stores and loops", "loads of a thread and banks",      "grid"};
-/* What a rule looks at, by the keys of a file. */
+/* The keys of a file that a rule concerns. */
 static const char *const stage_asks[N_LAB_STAGES] = {
     [ST_THREAD] = "THREAD_SIZE_M x THREAD_SIZE_N that is neither too large nor too long",
     [ST_BLOCK] = "BLOCK_SIZE_M and BLOCK_SIZE_N that do not differ too much",
@@ -148,10 +148,10 @@ static const enum lab_field head_field[N_HEAD] = {LF_LSU, LF_BM,  LF_BN, LF_TM, 
 struct walk {
     const struct lab_space *s;
     const struct rules *r;
-    struct arena *a; /* for what one head needs */
+    struct arena *a; /* for one head */
     struct lab_config c;
     struct lab_count *count;
-    i64 skip, number; /* of points: to be passed over, of the next one */
+    i64 skip, number; /* of points: to be skipped; of the next one */
     i64 steps;
     lab_visit *fn; /* NULL: counting only */
     void *user;
@@ -164,7 +164,7 @@ static bool has(const struct lab_list *l, i64 v)
     return false;
 }
 
-/* The subgroups of a group follow from tiles and lanes. */
+/* The subgroups of a workgroup follow from tiles and lanes. */
 static bool layout_fits(struct walk *w)
 {
     i32 *v = w->c.v;
@@ -174,14 +174,14 @@ static bool layout_fits(struct walk *w)
     return v[LF_BLY] >= 1 && v[LF_BLX] >= 1 && has(&w->s->list[LF_BLY], v[LF_BLY]) && has(&w->s->list[LF_BLX], v[LF_BLX]);
 }
 
-/* Elements that a thread loads, rounded down, are whole loads. */
+/* The elements that a thread loads, rounded down, are a multiple of the load width. */
 static bool loads_fit(const struct lab_config *c, enum lab_field tile, enum lab_field width)
 {
     i64 n = (i64)c->v[tile] * c->v[LF_BK] / tile_threads(c);
     return c->v[width] <= n && n % c->v[width] == 0;
 }
 
-/* Rules that the fields up to this one decide. */
+/* Rules that depend only on fields up to this one. */
 static bool head_fits(struct walk *w, enum lab_field last)
 {
     const struct lab_config *c = &w->c;
@@ -198,7 +198,7 @@ static bool head_fits(struct walk *w, enum lab_field last)
 /* Tails. */
 
 enum { MAX_PART = 3, N_PARTS = 5 };
-struct field_part { /* fields that rules couple with each other only, and the choices left */
+struct field_part { /* fields coupled only with each other, and the remaining choices */
     u32 n_fields;
     enum lab_field field[MAX_PART];
     struct { struct choice { i32 v[MAX_PART]; } *v; u32 n, cap; } choice;
@@ -213,7 +213,7 @@ static void set_choice(struct lab_config *c, const struct field_part *p, u32 k)
     for (u32 i = 0; i < p->n_fields; i++) c->v[p->field[i]] = p->choice.v[k].v[i];
 }
 
-/* A store of the teams' sums: each thread has whole ones. */
+/* A store of the sums of an intra-block split-K: each thread has whole stores. */
 static bool store_fits(const struct lab_config *c)
 {
     i64 n = (i64)c->v[LF_BM] * c->v[LF_BN] / tile_threads(c);
@@ -246,7 +246,7 @@ static void fill_part(struct walk *w, u32 part, struct field_part *p)
     }
 }
 
-/* With one team nothing is added up. */
+/* Without intra-block split-K there are no sums to store. */
 static void fill_parts(struct walk *w, struct field_part p[N_PARTS])
 {
     for (u32 i = 0; i < N_PARTS; i++) {

@@ -67,9 +67,7 @@ static bool infer(struct graph *g, node_id n, struct err *e)
 static value_id uniform(struct graph *g, node_id n, const struct shape *s, enum dtype t, i64 stream)
 {
     const struct node nd = *graph_node(g, n);
-    float f = (float)attr_float(&nd, "seed", 0);
-    u32 bits;
-    memcpy(&bits, &f, sizeof bits);
+    u32 bits = f32_bits((float)attr_float(&nd, "seed", 0));
     struct str name = graph_value(g, nd.out.v[0])->name;
     u64 seed = node_attr(&nd, "seed") ? bits : hash_u64(name.p, name.n);
     value_id v = op_node(g, n, "quern::Random", 0, NULL, 0);

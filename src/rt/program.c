@@ -163,20 +163,14 @@ static void find_phases(struct rt_program *r, struct arena *a)
         for (k = r->phase[i].made_from; k < r->phase[i].made_to; k++) r->phase[i].waits |= !p->made.v[k].expr;
 }
 
-static u32 find_phase(const struct rt_program *r, u32 at)
-{
-    u32 i = 0;
-    while (r->phase[i].from < at) i++;
-    return i;
-}
-
 static void find_dependents(struct rt_program *r, struct arena *a)
 {
     const struct plan *p = r->plan;
     u32 *known = plan_known_at(p, a);
     r->phase_of = arena_array(a, u32, p->buf.n + 1);
     r->is_made = arena_array(a, bool, p->output.n + 1);
-    for (u32 k = 0; k < p->buf.n; k++) r->phase_of[k] = find_phase(r, plan_sym_at(p, known, p->buf.v[k].size));
+    for (u32 k = 0; k < p->buf.n; k++) /* the first that begins where the size is known */
+        while (r->phase[r->phase_of[k]].from < plan_sym_at(p, known, p->buf.v[k].size)) r->phase_of[k]++;
     for (u32 k = 0; k < p->output.n; k++)
         for (u32 d = 0; d < p->output.v[k].rank; d++) r->is_made[k] |= plan_sym_at(p, known, p->output.v[k].dim[d]) > 0;
     for (u32 k = 0; k < p->made.n; k++) /* computed from inputs: unknown from their shapes */
@@ -414,14 +408,6 @@ static bool same_sizes(const struct rt_program *r, const i64 *var)
     return true;
 }
 
-/* Copies of inputs and outputs of other sizes. */
-static void drop_copy(struct rt_program *r, u32 k)
-{
-    if (r->plan->buf.v[k].kind == PB_CONST || r->plan->buf.v[k].kind == PB_HELD || !r->mem[k].size) return;
-    r->dev->driver->release(r->dev, &r->mem[k]);
-    r->mem[k] = (struct dev_mem){0};
-}
-
 /* Invalidates phase i and later ones; the sizes made before i are known. */
 static void forget(struct rt_program *r, u32 i)
 {
@@ -429,7 +415,11 @@ static void forget(struct rt_program *r, u32 i)
     struct bound *b = &r->bound;
     for (u32 k = 0; k < p->buf.n; k++) {
         if (r->phase_of[k] < i) continue;
-        drop_copy(r, k);
+        bool is_copy = p->buf.v[k].kind != PB_CONST && p->buf.v[k].kind != PB_HELD; /* of inputs and outputs of other sizes */
+        if (is_copy && r->mem[k].size) {
+            r->dev->driver->release(r->dev, &r->mem[k]);
+            r->mem[k] = (struct dev_mem){0};
+        }
         b->buf_size[k] = -1;
         if (b->laid_in[k] >= i) b->laid_in[k] = UINT32_MAX;
     }

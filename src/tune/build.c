@@ -126,11 +126,6 @@ struct hash build_key(const struct builder *b, struct str text)
     return h;
 }
 
-static void store(const struct builder *b, struct str text, const struct built *r)
-{
-    if (r->ok) (r->is_part ? cache_put_part : cache_put)(b->cache, build_key(b, text), r->code);
-}
-
 /* Looks up a cached result. */
 static bool find(const struct builder *b, struct str text, struct built *out, struct arena *a)
 {
@@ -216,7 +211,7 @@ static bool collect(struct build_job *j, struct arena *a, struct err *e)
     for (; j->next < j->of->n && ok; j->next = j->then[j->next]) {
         struct built *out = &j->of->out[j->next];
         ok = collect_next(j, out, a, e);
-        if (ok) store(j->of->b, j->of->text[j->next], out);
+        if (ok && out->ok) (out->is_part ? cache_put_part : cache_put)(j->of->b->cache, build_key(j->of->b, j->of->text[j->next]), out->code);
     }
     return ok;
 }

@@ -185,12 +185,6 @@ static enum trial_status check_buffers(struct child *c, const struct instance *x
     return st;
 }
 
-static struct hash both(struct hash a, struct hash b)
-{
-    struct hash v[2] = {a, b};
-    return hash_bytes(v, sizeof v);
-}
-
 /* Hash of the outputs' bytes. */
 static bool hash_outputs(struct child *c, const struct instance *x, struct hash *h, struct err *e)
 {
@@ -199,7 +193,8 @@ static bool hash_outputs(struct child *c, const struct instance *x, struct hash 
         if (!x->s->kernel.arg[i].is_out) continue;
         const void *got = read_buffer(c, x, i, e);
         if (!got) return false;
-        *h = both(*h, hash_bytes(got, x->size[i]));
+        const struct hash chain[] = {*h, hash_bytes(got, x->size[i])};
+        *h = hash_bytes(chain, sizeof chain);
     }
     return true;
 }

@@ -206,18 +206,13 @@ static void rebase_ratios(struct task_search *ts)
     if (ts->best_at < 0) ts->best_ratio = 1;
 }
 
-static void take_from_source(const struct tune_source *s, struct task_search *ts, struct batch *b, u32 max)
-{
-    while (b->n < max && s->next(s->user, &b->cand[b->n]))
-        b->n += task_search_mark(ts, &b->cand[b->n]);
-}
-
 /* Filling the pool takes a while, so it is done when a task's first turn needs it. */
 static void propose(struct tuner *t, struct task_search *ts, struct batch *b, u32 max)
 {
     b->n = 0;
-    if (t->o->source) {
-        take_from_source(t->o->source, ts, b, max);
+    const struct tune_source *source = t->o->source;
+    if (source) {
+        while (b->n < max && source->next(source->user, &b->cand[b->n])) b->n += task_search_mark(ts, &b->cand[b->n]);
         ts->is_done = b->n == 0;
         return;
     }
