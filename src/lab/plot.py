@@ -16,6 +16,7 @@ try:
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
+    import matplotlib.ticker
 except ImportError:
     print("plots are drawn by matplotlib, which is not installed (Debian: python3-matplotlib)")
     sys.exit(4)
@@ -278,15 +279,24 @@ def roofline(run):
     ax.margins(0.1)
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_formatter("{x:g}")
-        if len(axis.get_major_locator()()) < 4:
-            axis.set_minor_formatter("{x:g}")
+        axis.set_minor_locator(matplotlib.ticker.LogLocator(subs=(2, 5)))
+        axis.set_minor_formatter("{x:g}")
     draw_ceilings(ax, run.ceilings)
     label_points(fig, ax, layers)
     ax.set_xlabel("operations per byte if everything is touched once (FLOP/byte, logarithmic)")
     ax.set_ylabel("GFLOP/s (logarithmic)")
     ax.grid(which="both", color="#eeeeee")
     ax.legend(loc="lower right")
+    fig.supxlabel(name_table(run, layers), x=0.06, ha="left", fontsize=6, family="monospace")
     return fig
+
+
+def name_table(run, layers, columns=3):
+    """Numbers and names of layers, column by column."""
+    names = [f"{x.label()} {run.full_name(x, 60)}" for x in layers]
+    lines = -(-len(names) // columns)
+    width = max(len(x) for x in names) + 2
+    return "\n".join("".join(x.ljust(width) for x in names[k::lines]) for k in range(lines))
 
 
 def draw_ceilings(ax, ceilings):
@@ -303,8 +313,11 @@ def draw_ceilings(ax, ceilings):
             ends = [max(left, low / c["value"]), min(right, top / c["value"])]
             ax.plot(ends, [x * c["value"] for x in ends], style, color="black")
             if ends[0] < ends[1]:
-                slope = math.degrees(math.atan2(*[b - a for a, b in zip(*(ax.transData.transform((x, x * c["value"])) for x in ends))][::-1]))
-                ax.annotate(text, (ends[0], ends[0] * c["value"]), (12, 6), textcoords="offset points", rotation=slope, rotation_mode="anchor", fontsize=8)
+                (x0, y0), (x1, y1) = (ax.transData.transform((x, x * c["value"])) for x in ends)
+                slope = math.atan2(y1 - y0, x1 - x0)
+                offset = (14 * math.cos(slope) - 4 * math.sin(slope), 14 * math.sin(slope) + 4 * math.cos(slope))
+                ax.annotate(text, (ends[0], ends[0] * c["value"]), offset, textcoords="offset points", rotation=math.degrees(slope),
+                            rotation_mode="anchor", fontsize=8)
         else:
             ax.plot([left, right], [c["value"]] * 2, style, color="black")
             ax.annotate(text, (right, c["value"]), (-4, 3), textcoords="offset points", ha="right", fontsize=8)
