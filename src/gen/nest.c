@@ -19,8 +19,8 @@
 
 /* Fitted to the measurements of bench/model on AVX2 and AVX-512 (Zen 4). */
 static const double overlap = 6;   /* exponent of the norm for arithmetic and traffic; 1: their sum, infinite: the maximum */
-static const double together = 2.5; /* likewise for the multiply-adds and loads of a step, which wait for each other */
-static const double unasked = 2;   /* streams from beyond the second cache take as much longer where they are not prefetched */
+static const double together = 3;  /* likewise for the multiply-adds and loads of a step, which wait for each other */
+static const double unasked = 2.5; /* streams from beyond the second cache take as much longer where they are not prefetched */
 static const double kept = 0.4;    /* share of a cache that is as if it were all of it: the rest holds what passes by */
 enum { LINE = 64, WAYS = 8 };      /* bytes; lines of a set of the first two caches, roughly */
 
@@ -53,17 +53,31 @@ struct nest_rates nest_rates_of(const struct caps *c, const struct rates *r)
 
 double nest_step(const struct nest_rates *r, i64 pixels, i64 nr)
 {
-    double busy = norm((double)(pixels * nr) * r->fma, (double)(pixels + nr) * r->load, together);
+    double scalar = fmin(r->load, r->cycle / 2); /* two loads per cycle, but perhaps not of the widest vectors */
+    double busy = norm((double)(pixels * nr) * r->fma, (double)pixels * scalar + (double)nr * r->load, together);
     return fmax(busy, 4 * r->cycle);
+}
+
+/* Of the sets of a level, in how many the first lines of rows may lie. */
+static double sets_of_starts(const struct nest_rates *r, u32 level, const struct nest_rows *x)
+{
+    i64 sets = (i64)r->period[level] / LINE, step = (i64)x->pitch / LINE, common = 1;
+    if (step <= 0 || (i64)x->pitch % LINE) return (double)sets;
+    for (; common < sets && step % 2 == 0; step /= 2) common *= 2;
+    return (double)sets / (double)common;
 }
 
 /* Share of a level's sets in which rows may lie. */
 static double share_of_sets(const struct nest_rates *r, u32 level, const struct nest_rows *x)
 {
-    i64 sets = (i64)r->period[level] / LINE, step = (i64)x->pitch, common = 1;
-    if (sets < 1 || step <= 0 || step % LINE) return 1;
-    for (step /= LINE; common < sets && step % 2 == 0; step /= 2) common *= 2;
-    return fmin(1, ceil(x->bytes / LINE) / (double)common);
+    double sets = floor(r->period[level] / LINE);
+    return sets < 1 ? 1 : fmin(1, ceil(x->bytes / LINE) * sets_of_starts(r, level, x) / sets);
+}
+
+/* Do lines of rows that are read side by side leave before their next elements are read? */
+static bool do_lines_leave(const struct nest_rates *r, u32 level, const struct nest_rows *x)
+{
+    return r->period[level] >= LINE && x->n > sets_of_starts(r, level, x) * WAYS;
 }
 
 double nest_ends(const struct nest_rates *r, double cells, double apart)
@@ -98,8 +112,7 @@ static void traffic_of(const struct nest *n, const struct nest_rates *r, u32 lev
         for (u32 o = 0; o < N_NEST_OPERANDS; o++) have[o] = next[o];
     }
     for (u32 o = 0; o < N_NEST_OPERANDS; o++) {
-        const struct nest_rows *x = &n->rows[o];
-        double again = x->n * LINE > room[o] ? LINE / 4 : 1; /* lines leave before their next elements are read */
+        double again = do_lines_leave(r, level, &n->rows[o]) ? LINE / 4 : 1;
         t[o] = (struct traffic){have[o] * again, bodies};
     }
     for (u32 o = 0; k == n->n && o < N_NEST_OPERANDS; o++) t[o].bytes = 0; /* all of it is there from the run before */
