@@ -53,17 +53,22 @@ killed() {
 }
 
 # Ctrl-C: ends in order, by its exit code, with all that was measured in the file; the next run goes on from there and measures nothing twice.
+# A busy machine may see the fourth trial only after the last one: then once more.
 interrupted() {
     env --default-signal=INT true 2> /dev/null || { echo "skipped: env knows no --default-signal (coreutils 8.31)"; return; }
-    env --default-signal=INT "$quern" gemm cfg.json "int-$1.json" 0 12 --device "$1" --min-samples 2 --json > first 2> err < /dev/null &
-    pid=$!
-    for i in $(seq 600); do
-        if [ "$(trials first)" -ge 4 ] || ! kill -0 $pid 2> /dev/null; then break; fi
-        sleep 0.1
+    for _ in 1 2 3 4 5; do
+        rm -f "int-$1.json" "int-$1.db"
+        env --default-signal=INT "$quern" gemm cfg.json "int-$1.json" 0 12 --device "$1" --min-samples 2 --json > first 2> err < /dev/null &
+        pid=$!
+        for i in $(seq 600); do
+            if [ "$(trials first)" -ge 4 ] || ! kill -0 $pid 2> /dev/null; then break; fi
+            sleep 0.1
+        done
+        kill -INT $pid 2> /dev/null
+        wait $pid
+        got=$?
+        { [ $got -eq 0 ] && [ "$(trials first)" -eq 13 ]; } || break
     done
-    kill -INT $pid || fail "quern gemm ended before it was interrupted"
-    wait $pid
-    got=$?
     [ $got -eq 130 ] || fail "exit code $got instead of 130 after Ctrl-C: quern gemm"
     [ "$(names "int-$1.json")" -ge 1 ] || fail "what was measured before Ctrl-C is not in the file"
     code 0 cfg.json "int-$1.json" 0 12 --device "$1" --min-samples 2 --json
