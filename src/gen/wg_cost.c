@@ -22,7 +22,7 @@
 /* Limits of a unit that is not described: those of most GPUs. */
 static const double usual_regs = 65536, usual_threads = 2048, usual_shared = 100 << 10, usual_subgroup = 32;
 static const double most_workgroups = 32; /* of a unit */
-static const double issuing = 128;        /* threads of a unit that issue at once */
+static const double issuing = 512;        /* threads of a unit that keep it busy, whatever their instructions */
 static const double spilling = 220;       /* registers of a thread, more of which are kept in memory */
 static const double spilled = 2.5;        /* instructions, where they are, for one */
 static const double overlap = 0.2;        /* of the pipeline that is not the bottleneck: the part that is not hidden */
@@ -31,7 +31,7 @@ static const double missed = 0.2;         /* of bytes requested again: caches do
 static const double fills_memory = 512;   /* threads of a unit that keep its share of memory busy */
 static const double few_waves = 8;
 static const double starting = 2e3;       /* slots of a unit that a workgroup takes to begin and to end */
-static const double meeting = 8;          /* instructions of a thread at a barrier */
+static const double meeting = 2;          /* instructions of a thread at a barrier */
 static const double copying = 8;          /* instructions that move a piece to shared memory */
 static const double further = 1.4;        /* launches that a further grid takes, which waits for the first */
 static const double tail = 0.1;           /* of the shorter one of computing and memory: the part that is not hidden */
@@ -91,7 +91,7 @@ static double busy(const struct caps *c, const struct unit *u, const struct wg_f
 static double waiting(const struct wg_facts *f, double n)
 {
     double threads = n * (double)f->threads;
-    return (1 + fill / (threads * known(f->ilp, 1))) / at_most(threads / issuing, 1);
+    return at_least(1 + fill / (threads * known(f->ilp, 1)), issuing / threads);
 }
 
 /* Slots that a unit takes for the work of n workgroups at a time: as long as all are busy, or as one of them with its waits. */
