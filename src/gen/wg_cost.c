@@ -22,7 +22,7 @@
 /* Limits of a unit that is not described: those of most GPUs. */
 static const double usual_regs = 65536, usual_threads = 2048, usual_shared = 100 << 10, usual_subgroup = 32;
 static const double most_workgroups = 32; /* of a unit */
-static const double issuing = 512;        /* threads of a unit that keep it busy, whatever their instructions */
+static const double issuing = 384;        /* threads of a unit that keep it busy, whatever their instructions */
 static const double spilling = 220;       /* registers of a thread, more of which are kept in memory */
 static const double spilled = 2.5;        /* instructions, where they are, for one */
 static const double overlap = 0.2;        /* of the pipeline that is not the bottleneck: the part that is not hidden */
