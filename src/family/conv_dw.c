@@ -2,10 +2,10 @@
 //
 // conv_dw: depthwise convolution (one input and one output channel per group), channels vectorised.
 // A grid iteration takes a block of nr vectors of channels and a band of rows, copied to scratch
-// with its zeros (gen/band.c), and runs register tiles of ty x tx pixels over it (gen/dw.c). Or the
-// input is read where it lies with channels last, by some or all blocks of channels: nothing is
-// copied, and with all blocks a pixel's channels are read in one piece, so that large images
-// stream.
+// with its zeros (gen/cpu_band.h), and runs register tiles of ty x tx pixels over it
+// (gen/cpu_addr_dw.c). Or the input is read where it lies with channels last, by some or all blocks
+// of channels: nothing is copied, and with all blocks a pixel's channels are read in one piece, so
+// that large images stream.
 #include "gen/conv_cost.h"
 #include "gen/cpu_band.h"
 

@@ -19,6 +19,7 @@
 
 /* Fitted to the measurements of bench/model on AVX2 and AVX-512 (Zen 4). */
 static const double overlap = 6;   /* exponent of the norm for arithmetic and traffic; 1: their sum, infinite: the maximum */
+static const double stream = 2.5;  /* likewise for a right operand that streams by from beyond the second cache: several lines a step */
 static const double together = 3;  /* likewise for the multiply-adds and loads of a step, which wait for each other */
 static const double unasked = 2.5; /* streams from beyond the second cache take as much longer where they are not prefetched */
 static const double kept = 0.4;    /* share of a cache that is as if it were all of it: the rest holds what passes by */
@@ -71,7 +72,7 @@ static double sets_of_starts(const struct nest_rates *r, u32 level, const struct
 static double share_of_sets(const struct nest_rates *r, u32 level, const struct nest_rows *x)
 {
     double sets = floor(r->period[level] / LINE);
-    return sets < 1 ? 1 : fmin(1, ceil(x->bytes / LINE) * sets_of_starts(r, level, x) / sets);
+    return sets < 1 || x->pitch <= 0 ? 1 : fmin(1, ceil(x->bytes / LINE) * sets_of_starts(r, level, x) / sets);
 }
 
 /* Do lines of rows that are read side by side leave before their next elements are read? */
@@ -139,16 +140,16 @@ double nest_seconds(const struct nest *n, const struct nest_rates *r)
     double one = n->seconds, bodies = bodies_of(n), waits = 0;
     for (u32 l = RATE_L1; l < RATE_DRAM; l++) {
         struct traffic t[N_NEST_OPERANDS];
-        double even = 0;
+        double even = 0, right = 0;
         traffic_of(n, r, l, t);
         for (u32 o = 0; o < N_NEST_OPERANDS; o++) {
             double slow = n->asked[o] > 0 ? 1 / n->asked[o] : o == NEST_RIGHT && l >= RATE_L2 ? unasked : 1;
             double s = t[o].bytes * (o == NEST_SUMS ? 2 : 1) * r->line[l + 1] * slow;
             t[o].bodies = fmin(t[o].bodies, bodies);
-            if (n->asked[o] > 0 || t[o].bodies < 2 || o == NEST_SUMS) even += s / t[o].bodies;
+            if (n->asked[o] > 0 || t[o].bodies < 2 || o == NEST_SUMS) *(o == NEST_RIGHT ? &right : &even) += s / t[o].bodies;
             else burst[o].seconds += s, burst[o].bodies = t[o].bodies;
         }
-        one = nest_both(one, even);
+        one = l < RATE_L2 ? nest_both(one, even + right) : norm(nest_both(one, even), right, stream);
     }
     for (u32 o = 0; o < N_NEST_OPERANDS; o++)
         if (burst[o].bodies > 0) waits += (nest_both(one, burst[o].seconds) - one) / burst[o].bodies;
