@@ -8,6 +8,7 @@ orders of magnitude, those of one layer by little: each violin has an axis of it
 import csv
 import math
 import pathlib
+import re
 import statistics
 import sys
 
@@ -392,6 +393,14 @@ PLOTS = {"violin": lambda run: violins(run, False), "split": lambda run: violins
          "roofline": roofline, "breakdown": breakdown}
 
 
+def save(fig, path, kind):
+    fig.savefig(path, dpi=110, metadata={"Date": None} if kind == "svg" else {"Software": None})
+    if kind == "svg":  # names of markers and clip paths, some of which are made of addresses, become numbers
+        numbers = {}
+        text = re.sub(r'(?<=["#])[a-z][0-9a-f]{10}(?=[")])', lambda m: f"i{numbers.setdefault(m[0], len(numbers))}", path.read_text())
+        path.write_text(text)
+
+
 def main(folder):
     run, n = Run(folder), 0
     for name, draw in PLOTS.items():
@@ -399,7 +408,7 @@ def main(folder):
         for kind in ("svg", "png"):
             path = folder / f"{name}.{kind}"
             if fig:
-                fig.savefig(path, dpi=110, metadata={"Date": None} if kind == "svg" else {"Software": None})
+                save(fig, path, kind)
             else:
                 path.unlink(missing_ok=True)  # of an earlier run
         n += fig is not None
