@@ -11,7 +11,7 @@ void conv_tiles_open(struct conv_tiles *t, const struct conv *c, const struct ca
 {
     i64 group = conv_dot_terms(c, caps);
     *t = (struct conv_tiles){.c = c, .lanes = conv_lanes(c, caps), .x = 1, .y = 1, .outer = i64_max(1, c->phases), .size = group > 1 ? 1 : 4};
-    t->n_x = gen_count(c->g, c->x, var), t->n_y = gen_count(c->g, c->y, var), t->n_w = gen_count(c->g, c->w, var);
+    t->n_x = gen_count(c->g, c->x, var), t->n_y = gen_count(c->g, c->y, var);
     t->steps = (double)ceil_div(c->ic, group);
     for (u32 a = 2; a < c->rank; a++) t->steps *= (double)c->k[a];
     if (is_flat) {

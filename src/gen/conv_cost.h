@@ -12,7 +12,7 @@ struct conv_tiles {
     const struct conv *c;
     i64 lanes;
     i64 x, y, outer;         /* output pixels along the tile's axes, and others: images, phases */
-    double n_x, n_y, n_w;    /* elements of input, output and weights */
+    double n_x, n_y;         /* elements of input and output */
     double steps;            /* of a result: taps times channels, in groups of a DOT */
     double size;             /* bytes of an input's element */
     /* By a schedule. */

@@ -198,7 +198,7 @@ double gen_nt_seconds(const struct graph *task, const struct caps *c, const i64 
 i32 gen_nearest(const struct gen_param *p, i64 want);       /* the largest value <= want, else the smallest */
 /* search.c. A way over all schedules of a family, legal or not, each once: one after the other, the first parameter fastest, or in steps of the
    golden ratio of their number, so that any stretch of it is spread evenly (Knuth, The Art of Computer Programming 3, section 6.4). */
-struct gen_walk { const struct gen *gen; i64 total, step, at; };
+struct gen_walk { const struct gen *gen; i64 total; u32 step[MAX_SCHED], at[MAX_SCHED]; }; /* the latter two as digits */
 struct gen_walk gen_walk_start(const struct gen *g, bool scattered, u64 seed);
 struct sched gen_walk_next(struct gen_walk *w);
 /* *best and *out become cost and s where that is cheaper than what was kept (best 0: nothing); not above 0: not legal. */
@@ -222,8 +222,6 @@ void gen_try(const struct gen_problem *p, const struct sched *s, double *best, s
 bool gen_choose(const struct gen_problem *p, struct sched *out);
 /* Likewise by a cost of the caller's; not above 0: not wanted. Of trees only what is legal comes by. */
 bool gen_choose_by(const struct gen_problem *p, double (*cost)(const void *problem, const struct sched *s), struct sched *out);
-/* Sets parameter nt, which says that outputs are stored past the caches, where they should be and may. */
-void gen_set_nt(const struct gen_problem *p, u32 nt, struct sched *s);
 /* From a legal schedule to cheaper ones, one parameter at a time, until none is cheaper. */
 void gen_descend(const struct gen_search *q, struct sched *s);
 /* Likewise, two parameters at a time, for schedules whose neighbours are not legal. */

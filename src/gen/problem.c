@@ -48,10 +48,3 @@ double gen_cost(const void *problem, const struct sched *s)
     const struct gen_problem *p = problem;
     return view(p, s) && p->gen->legal(p, s) ? p->gen->predict(p, s) : 0;
 }
-
-void gen_set_nt(const struct gen_problem *p, u32 nt, struct sched *s)
-{
-    struct sched past = *s;
-    past.v[nt] = 1;
-    if (gen_wants_nt(&p->t->g, p->c, p->var) && gen_problem_allows(p, &past)) *s = past;
-}

@@ -14,24 +14,38 @@ static i64 gcd(i64 x, i64 y)
     return x;
 }
 
+/* In the mixed radix of the parameters' numbers of values, the first one's digit is the lowest. */
+static void to_digits(const struct gen *g, i64 x, u32 digit[MAX_SCHED])
+{
+    for (u32 i = 0; i < g->n_param; x /= g->param[i++].n) digit[i] = (u32)(x % g->param[i].n);
+}
+
 struct gen_walk gen_walk_start(const struct gen *g, bool scattered, u64 seed)
 {
-    struct gen_walk w = {.gen = g, .total = 1, .step = 1};
+    struct gen_walk w = {.gen = g, .total = 1};
+    i64 step = 1;
     for (u32 i = 0; i < g->n_param; i++) w.total *= g->param[i].n;
     assert(w.total > 0 && w.total < INT64_MAX / 2);
-    if (!scattered) return w;
-    w.step = i64_max((i64)((double)w.total * 0.6180339887498949), 1);
-    while (gcd(w.total, w.step) != 1) w.step++;
-    w.at = (i64)(seed % (u64)w.total);
+    if (scattered) {
+        step = i64_max((i64)((double)w.total * 0.6180339887498949), 1);
+        while (gcd(w.total, step) != 1) step++;
+        to_digits(g, (i64)(seed % (u64)w.total), w.at);
+    }
+    to_digits(g, step, w.step);
     return w;
 }
 
 struct sched gen_walk_next(struct gen_walk *w)
 {
     struct sched s = {0};
-    i64 at = w->at;
-    for (u32 i = 0; i < w->gen->n_param; at /= w->gen->param[i++].n) s.v[i] = w->gen->param[i].values[at % w->gen->param[i].n];
-    w->at = (w->at + w->step) % w->total;
+    u32 carry = 0;
+    for (u32 i = 0; i < w->gen->n_param; i++) {
+        const struct gen_param *p = &w->gen->param[i];
+        s.v[i] = p->values[w->at[i]];
+        u32 sum = w->at[i] + w->step[i] + carry;
+        carry = sum >= (u32)p->n;
+        w->at[i] = carry ? sum - (u32)p->n : sum;
+    }
     return s;
 }
 
@@ -75,47 +89,58 @@ bool gen_best(const struct gen_search *q, struct sched *s)
     return best > 0;
 }
 
-void gen_descend(const struct gen_search *q, struct sched *s)
+/* One pass over a schedule's changes, each of which stays if it is better. */
+typedef void improve(const struct gen_search *q, struct sched *s, double *best);
+
+static void repeat(const struct gen_search *q, improve *pass, struct sched *s, double *best)
 {
-    double best = q->cost(q->user, s);
-    assert(best > 0);
-    for (bool better = true; better;) {
-        double before = best;
-        for (u32 i = q->first; i < q->n; i++)
-            for (u32 j = 0; j < q->param[i].n; j++) {
-                struct sched v = *s;
-                v.v[i] = q->param[i].values[j];
-                gen_keep(q->cost(q->user, &v), &v, &best, s);
-            }
-        better = best < before;
-    }
+    double before;
+    do before = *best, pass(q, s, best);
+    while (*best < before);
 }
 
-/* All values of parameters i and j. */
-static void try_pair(const struct gen_search *q, u32 i, u32 j, const struct sched *from, double *best, struct sched *out)
+static void improve_each(const struct gen_search *q, struct sched *s, double *best)
 {
-    struct sched v = *from;
-    for (u32 a = 0; a < q->param[i].n; a++)
-        for (u32 b = 0; b < q->param[j].n; b++) {
-            v.v[i] = q->param[i].values[a], v.v[j] = q->param[j].values[b];
-            gen_keep(q->cost(q->user, &v), &v, best, out);
+    for (u32 i = q->first; i < q->n; i++)
+        for (u32 j = 0; j < q->param[i].n; j++) {
+            struct sched v = *s;
+            v.v[i] = q->param[i].values[j];
+            gen_keep(q->cost(q->user, &v), &v, best, s);
         }
 }
 
-void gen_descend_pairs(const struct gen_search *q, struct sched *s)
+/* All values of parameters i and j. */
+static void improve_pair(const struct gen_search *q, u32 i, u32 j, struct sched *s, double *best)
+{
+    struct sched v = *s;
+    for (u32 a = 0; a < q->param[i].n; a++)
+        for (u32 b = 0; b < q->param[j].n; b++) {
+            v.v[i] = q->param[i].values[a], v.v[j] = q->param[j].values[b];
+            gen_keep(q->cost(q->user, &v), &v, best, s);
+        }
+}
+
+static void improve_pairs(const struct gen_search *q, struct sched *s, double *best)
+{
+    for (u32 i = q->first; i < q->n; i++)
+        for (u32 j = q->first; j < i; j++) improve_pair(q, i, j, s, best);
+}
+
+static void improve_neighbours(const struct gen_search *q, struct sched *s, double *best)
+{
+    for (u32 i = q->first; i + 1 < q->n; i++) improve_pair(q, i, i + 1, s, best);
+}
+
+static void descend(const struct gen_search *q, improve *pass, struct sched *s)
 {
     double best = q->cost(q->user, s);
     assert(best > 0);
-    for (bool better = true; better;) {
-        double before = best;
-        for (u32 i = q->first; i < q->n; i++)
-            for (u32 j = q->first; j < i; j++) {
-                const struct sched from = *s;
-                try_pair(q, i, j, &from, &best, s);
-            }
-        better = best < before;
-    }
+    repeat(q, pass, s, &best);
 }
+
+void gen_descend(const struct gen_search *q, struct sched *s) { descend(q, improve_each, s); }
+
+void gen_descend_pairs(const struct gen_search *q, struct sched *s) { descend(q, improve_pairs, s); }
 
 /* Choice. */
 
@@ -125,17 +150,6 @@ static bool may_begin(const void *problem, const struct sched *s, u32 n)
 {
     const struct gen_problem *p = problem;
     return p->gen->worth(p, s, n);
-}
-
-/* One pass over pairs of neighbouring parameters; was any of them improved? */
-static bool improve_neighbours(const struct gen_search *q, struct sched *s, double *best)
-{
-    double before = *best;
-    for (u32 i = q->first; i + 1 < q->n; i++) {
-        const struct sched from = *s;
-        try_pair(q, i, i + 1, &from, best, s);
-    }
-    return *best < before;
 }
 
 enum { STARTS = 12, LEGAL = 256, LOOKS = 1 << 16 }; /* of a sample: schedules that are improved, legal ones, all */
@@ -161,9 +175,12 @@ static bool choose_from_sample(const struct gen_search *q, const struct gen *g, 
         if (cost > 0) keep_start(&x, cost, &s), n++;
     }
     for (u32 i = 0; i < x.n; i++) {
-        double cost = x.v[i].cost;
-        do gen_descend(q, &x.v[i].s), cost = q->cost(q->user, &x.v[i].s);
-        while (improve_neighbours(q, &x.v[i].s, &cost));
+        double cost = x.v[i].cost, before;
+        do {
+            repeat(q, improve_each, &x.v[i].s, &cost);
+            before = cost;
+            improve_neighbours(q, &x.v[i].s, &cost);
+        } while (cost < before);
         gen_keep(cost, &x.v[i].s, &best, out);
     }
     return best > 0;
