@@ -81,8 +81,6 @@ bool api_job_choose(struct api_job *j, struct err *e); /* selects the device; cl
 /* api_options.c: how a network was populated, for its database; the key is network and device. */
 struct str api_options_key(const quern_model *m, const struct api_target *t, struct arena *a);
 struct str api_options_print(const quern_model *m, const struct api_target *t, const struct cover_opts *c, struct arena *a);
-struct api_device { struct str name, limits; u32 n_threads; };
-bool api_options_device(struct str options, struct api_device *d, struct arena *a); /* false: no device in it */
 
 /* api_compile.c: the input of plan/, in the arena. known: the database for costs, may be NULL. */
 struct plan_target api_plan_target(const struct api_target *t, struct db *known);

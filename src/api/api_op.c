@@ -2,40 +2,26 @@
 //
 // One operator on a caller's arrays. Declared and documented in include/quern.h.
 //
-// A call is written as the text of a graph with one node, which contains everything its program
-// depends on: operator, attributes, types, sizes (by name if they may change) and, as interface
-// layouts, the order of axes of dense arrays. Programs are cached by that text. Other arrays are
-// copied.
+// A call is written as the text of a graph with one node (model/call.c) and, as interface layouts,
+// the order of axes of dense arrays. Programs are kept by that text. Other arrays are copied.
 #include "api/api_model.h"
 
 #include <string.h>
 
-enum { MAX_ARRAYS = 16, MAX_KEPT = 64, MAX_SIZE_NAMES = 64 };
-
-struct kept { /* a program and the time of its last use */
-    struct hash key;
-    quern_program *program;
-    u64 used;
-};
+enum { MAX_ARRAYS = CALL_MAX_ARRAYS };
 
 struct quern_op {
     quern *q;
     quern_db *db;
     struct arena arena;
-    struct str name, attrs;
+    struct call_op op;
     const char *device; /* NULL: the default */
     int threads;
-    struct { u32 rank; struct str size[MAX_RANK]; } sizes[MAX_ARRAYS]; /* of inputs; empty: fixed */
-    /* number of inputs with named sizes; 0: all sizes are fixed */
-    u32 n_sizes;
-    struct kept kept[MAX_KEPT];
-    u32 n_kept;
-    u64 clock;
+    struct plan_kept kept;
 };
 
 struct view { /* an array in a call */
     const struct quern_array *a;
-    enum dtype dtype;
     const char *layout; /* order of axes in memory, for the interface; NULL: row-major */
     bool is_dense;      /* used in place */
     struct tensor t;    /* as seen by the program */
@@ -46,55 +32,12 @@ struct call {
     quern_op *op;
     struct view in[MAX_ARRAYS], out[MAX_ARRAYS];
     u32 n_in, n_out;
-    struct { struct str name; i64 is; } size[MAX_SIZE_NAMES];
-    u32 n_sizes;
-    struct buf text, sizes;
+    struct call_text text;
     struct quern_io_opts io[2 * MAX_ARRAYS];
     int n_io;
 };
 
 /* Opening. */
-
-static bool is_size_name(struct str s)
-{
-    bool ok = s.n > 0 && !(s.p[0] >= '0' && s.p[0] <= '9');
-    for (i64 i = 0; i < s.n && ok; i++) {
-        char c = s.p[i];
-        ok = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
-    }
-    return ok;
-}
-
-/* An expression over names, "H+4": its value is checked when the program runs. */
-static bool is_expression(struct str s)
-{
-    bool ok = s.n > 0;
-    for (i64 i = 0; i < s.n && ok; i++)
-        ok = is_size_name(str_sub(s, i, i + 1)) || (s.p[i] >= '0' && s.p[i] <= '9') || (s.p[i] && strchr("+-*/%() ", s.p[i]));
-    return ok;
-}
-
-static bool read_sizes(quern_op *op, const char *text, struct err *e)
-{
-    struct str rest = str_of(text), one, axis;
-    while (rest.n) {
-        if (op->n_sizes == MAX_ARRAYS) return err_set(e, ERR_USAGE, "sizes of more than %d inputs", MAX_ARRAYS);
-        str_cut(rest, ',', &one, &rest);
-        u32 k = op->n_sizes++;
-        for (one = str_trim(one); one.n;) {
-            u32 d = op->sizes[k].rank++;
-            if (d == MAX_RANK) return err_set(e, ERR_USAGE, "more than %d sizes of input %u", MAX_RANK, k);
-            str_cut(one, ':', &axis, &one);
-            axis = str_trim(axis);
-            bool is_fixed = str_is(axis, "?");
-            if (!is_fixed && !is_expression(axis))
-                return err_set(e, ERR_USAGE, "size '%.*s' of input %u is neither '?' nor a name or an expression of names",
-                               STR_ARG(axis), k);
-            op->sizes[k].size[d] = is_fixed ? (struct str){0} : str_dup(&op->arena, axis);
-        }
-    }
-    return true;
-}
 
 quern_status quern_op_open(quern *q, const char *name, const char *attributes, const struct quern_op_opts *o, quern_op **out)
 {
@@ -104,9 +47,9 @@ quern_status quern_op_open(quern *q, const char *name, const char *attributes, c
     if (o) memcpy(&x, o, o->size < sizeof x ? o->size : sizeof x);
     quern_op *op = mem_alloc(sizeof *op);
     op->q = q, op->db = x.db, op->threads = api_threads(q, x.threads);
-    op->name = str_dup(&op->arena, str_of(name)), op->attrs = str_dup(&op->arena, str_of(attributes));
+    op->op.name = str_dup(&op->arena, str_of(name)), op->op.attrs = str_dup(&op->arena, str_of(attributes));
     op->device = x.device ? str_z(&op->arena, str_of(x.device)) : NULL;
-    bool ok = read_sizes(op, x.sizes, e);
+    bool ok = model_call_sizes(&op->op, &op->arena, x.sizes, e);
     if (ok) *out = op;
     else quern_op_close(op);
     return api_end(q, ok);
@@ -115,7 +58,7 @@ quern_status quern_op_open(quern *q, const char *name, const char *attributes, c
 void quern_op_close(quern_op *op)
 {
     if (!op) return;
-    for (u32 i = 0; i < op->n_kept; i++) quern_program_close(op->kept[i].program);
+    for (u32 i = 0; i < op->kept.n; i++) quern_program_close(op->kept.v[i].program);
     arena_release(&op->arena);
     mem_free(op);
 }
@@ -131,7 +74,6 @@ static bool look(struct view *v, const struct quern_array *a, struct err *e)
     i64 bytes;
     *v = (struct view){.a = a};
     if (!api_array(&v->t, &bytes, a, e)) return false;
-    v->dtype = v->t.dtype;
     for (int d = 0; d < a->rank; d++) rows[d] = d, clast[d] = d == 0 ? 0 : d == a->rank - 1 ? 1 : d + 1;
     const int *order = rows;
     v->is_dense = bytes == 0 || api_array_lies(a, rows);
@@ -144,44 +86,6 @@ static bool look(struct view *v, const struct quern_array *a, struct err *e)
 
 /* The text of a call. */
 
-static bool name_size(struct call *c, u32 k, u32 d, i64 is, struct err *e)
-{
-    struct str name = c->op->sizes[k].size[d];
-    u32 i = 0;
-    if (!is_size_name(name)) {
-        buf_str(&c->text, name);
-        return true;
-    }
-    while (i < c->n_sizes && !str_eq(c->size[i].name, name)) i++;
-    if (i == MAX_SIZE_NAMES) return err_set(e, ERR_USAGE, "more than %d names of sizes", MAX_SIZE_NAMES);
-    if (i < c->n_sizes && c->size[i].is != is)
-        return err_set(e, ERR_INPUT, "input %u has size %lld on axis %u, expected %lld ('%.*s')", k, (long long)is, d,
-                       (long long)c->size[i].is, STR_ARG(name));
-    if (i == c->n_sizes) {
-        buf_printf(&c->sizes, "%s%.*s:%lld", i ? "," : "", STR_ARG(name), (long long)is);
-        c->size[c->n_sizes].name = name, c->size[c->n_sizes++].is = is;
-    }
-    buf_str(&c->text, name);
-    return true;
-}
-
-static bool print_input(struct call *c, u32 k, struct err *e)
-{
-    const struct quern_op *op = c->op;
-    const struct quern_array *a = c->in[k].a;
-    bool named = k < op->n_sizes && op->sizes[k].rank > 0;
-    if (named && op->sizes[k].rank != (u32)a->rank)
-        return err_set(e, ERR_INPUT, "input %u has rank %d, expected %u", k, a->rank, op->sizes[k].rank);
-    buf_printf(&c->text, "  input %%%s: %s[", c->in[k].name, dtype_name(c->in[k].dtype));
-    for (u32 d = 0; d < (u32)a->rank; d++) {
-        if (d) buf_char(&c->text, ',');
-        if (!named || !op->sizes[k].size[d].n) buf_printf(&c->text, "%lld", (long long)a->dim[d]);
-        else if (!name_size(c, k, d, a->dim[d], e)) return false;
-    }
-    buf_z(&c->text, "]\n");
-    return true;
-}
-
 static void ask_layout(struct call *c, const struct view *v)
 {
     if (v->layout) c->io[c->n_io++] = (struct quern_io_opts){.name = v->name, .layout = v->layout};
@@ -189,17 +93,10 @@ static void ask_layout(struct call *c, const struct view *v)
 
 static bool print_call(struct call *c, struct err *e)
 {
-    struct buf *b = &c->text;
-    buf_z(b, "graph {\n");
+    struct call_array in[MAX_ARRAYS] = {0};
     for (u32 k = 0; k < c->n_in; k++)
-        if (c->in[k].a && !print_input(c, k, e)) return false;
-    for (u32 k = 0; k < c->n_out; k++) buf_printf(b, "%s%%%s: none[?]", k ? ", " : "  ", c->out[k].name);
-    buf_printf(b, " = %.*s(", STR_ARG(c->op->name));
-    for (u32 k = 0; k < c->n_in; k++) buf_printf(b, "%s%s%s", k ? ", " : "", c->in[k].a ? "%" : "_", c->in[k].a ? c->in[k].name : "");
-    buf_char(b, ')');
-    if (c->op->attrs.n) buf_printf(b, " {%.*s}", STR_ARG(c->op->attrs));
-    for (u32 k = 0; k < c->n_out; k++) buf_printf(b, "\n  output %%%s", c->out[k].name);
-    buf_z(b, "\n}\n");
+        if (c->in[k].a) in[k] = (struct call_array){c->in[k].t.dtype, (u32)c->in[k].a->rank, c->in[k].a->dim};
+    if (!model_call_print(&c->text, &c->op->op, in, c->n_in, c->n_out, e)) return false;
     for (u32 k = 0; k < c->n_in; k++) ask_layout(c, &c->in[k]);
     for (u32 k = 0; k < c->n_out; k++) ask_layout(c, &c->out[k]);
     return true;
@@ -241,18 +138,12 @@ static bool call_outputs(struct call *c, const struct quern_array *out, struct e
     return true;
 }
 
-static void call_end(struct call *c)
-{
-    buf_release(&c->text);
-    buf_release(&c->sizes);
-}
-
 /* Prefixes messages with the operator, unless the model's messages do already. */
 static quern_status finish(quern_op *op, bool ok)
 {
     struct str said = str_of(op->q->err.msg);
-    bool is_named = str_starts(said, S("'")) && str_starts(str_sub(said, 1, said.n), op->name);
-    if (!ok && !is_named) err_prefix(&op->q->err, "'%.*s'", STR_ARG(op->name));
+    bool is_named = str_starts(said, S("'")) && str_starts(str_sub(said, 1, said.n), op->op.name);
+    if (!ok && !is_named) err_prefix(&op->q->err, "'%.*s'", STR_ARG(op->op.name));
     return api_end(op->q, ok);
 }
 
@@ -262,9 +153,9 @@ static quern_status finish(quern_op *op, bool ok)
 static bool make_model(struct call *c, quern_model **m)
 {
     struct quern_model_opts o = QUERN_OPTS(quern_model_opts);
-    o.optimize_for = c->n_sizes ? c->sizes.p : NULL;
+    o.optimize_for = c->text.n_sizes ? c->text.sizes.p : NULL;
     o.io = c->io, o.n_io = c->n_io;
-    return quern_model_read(c->op->q, c->text.p, (size_t)c->text.n, c->op->name.p, &o, m) == QUERN_OK;
+    return quern_model_read(c->op->q, c->text.text.p, (size_t)c->text.text.n, c->op->op.name.p, &o, m) == QUERN_OK;
 }
 
 quern_status quern_op_model(quern_op *op, const struct quern_array *in, int n_in, const struct quern_array *out, int n_out,
@@ -274,7 +165,7 @@ quern_status quern_op_model(quern_op *op, const struct quern_array *in, int n_in
     struct err *e = api_begin(op->q);
     struct call c;
     bool ok = call_start(&c, op, in, n_in, n_out, e) && (!out || call_outputs(&c, out, e)) && print_call(&c, e) && make_model(&c, model);
-    call_end(&c);
+    call_text_release(&c.text);
     return finish(op, ok);
 }
 
@@ -301,24 +192,14 @@ quern_status quern_op_shape(quern_op *op, const struct quern_array *in, int n_in
     c.n_io = 0; /* the operator's own shapes, whatever the inputs' layouts */
     ok = ok && make_model(&c, &m) && report_shapes(m, out, &op->q->err);
     quern_model_close(m);
-    call_end(&c);
+    call_text_release(&c.text);
     return finish(op, ok);
-}
-
-static struct kept *make_room(quern_op *op)
-{
-    if (op->n_kept < MAX_KEPT) return &op->kept[op->n_kept++];
-    struct kept *old = op->kept;
-    for (u32 i = 1; i < MAX_KEPT; i++)
-        if (op->kept[i].used < old->used) old = &op->kept[i];
-    quern_program_close(old->program);
-    return old;
 }
 
 static struct hash call_key(const struct call *c)
 {
     struct buf b = {0};
-    buf_str(&b, buf_view(&c->text));
+    buf_str(&b, buf_view(&c->text.text));
     for (int k = 0; k < c->n_io; k++) buf_printf(&b, "%s %s\n", c->io[k].name, c->io[k].layout);
     struct hash h = hash_bytes(b.p, b.n);
     buf_release(&b);
@@ -330,17 +211,12 @@ static quern_program *program_of(struct call *c)
 {
     quern_op *op = c->op;
     struct hash key = call_key(c);
-    for (u32 i = 0; i < op->n_kept; i++)
-        if (op->kept[i].key.lo == key.lo && op->kept[i].key.hi == key.hi) {
-            op->kept[i].used = ++op->clock;
-            return op->kept[i].program;
-        }
+    quern_program *p = plan_kept_find(&op->kept, key);
+    if (p) return p;
     struct quern_compile_opts o = QUERN_OPTS(quern_compile_opts);
     quern_model *m = NULL;
-    quern_program *p = NULL;
     o.device = op->device, o.threads = op->threads;
-    if (make_model(c, &m) && quern_compile(m, op->db, &o, &p) == QUERN_OK)
-        *make_room(op) = (struct kept){.key = key, .program = p, .used = ++op->clock};
+    if (make_model(c, &m) && quern_compile(m, op->db, &o, &p) == QUERN_OK) quern_program_close(plan_kept_add(&op->kept, key, p));
     quern_model_close(m);
     return p;
 }
@@ -400,7 +276,7 @@ quern_status quern_op_run(quern_op *op, const struct quern_array *in, int n_in, 
     ok = p && run(&c, p);
     for (u32 k = 0; k < c.n_in; k++) let_go(&c.in[k]);
     for (u32 k = 0; k < c.n_out; k++) let_go(&c.out[k]);
-    call_end(&c);
+    call_text_release(&c.text);
     return finish(op, ok);
 }
 
@@ -438,6 +314,6 @@ quern_status quern_op_enqueue(quern_op *op, const struct quern_array *in, int n_
     for (u32 k = 0; k < c.n_out && ok; k++) ok = check_place(&c.out[k], "output", e);
     if (ok) p = program_of(&c);
     ok = p && enqueue(&c, p, stream);
-    call_end(&c);
+    call_text_release(&c.text);
     return finish(op, ok);
 }

@@ -175,38 +175,16 @@ static bool bench_target(quern_db *db, struct api_job *j, struct err *e)
     return ok;
 }
 
-static bool same_device(const struct api_device *a, const struct api_device *b)
-{
-    return str_eq(a->name, b->name) && str_eq(a->limits, b->limits) && a->n_threads == b->n_threads;
-}
-
-/* The distinct devices that models were populated for; returns their number. */
-static u32 known_devices(quern_db *db, struct api_device *d, u32 max, struct arena *a,
-                         struct err *e)
-{
-    struct str *options;
-    u32 n_options, n = 0;
-    if (!db_all_options(&db->db, a, &options, &n_options, e)) return 0;
-    for (u32 i = 0; i < n_options && n < max; i++) {
-        u32 k = 0;
-        if (!api_options_device(options[i], &d[n], a)) continue;
-        while (!same_device(&d[k], &d[n])) k++;
-        n += k == n;
-    }
-    return n;
-}
-
 static bool bench_known(quern_db *db, struct api_job *j, struct err *e)
 {
-    enum { MAX_DEVICES = 64 };
     struct arena a = {0};
-    struct api_device d[MAX_DEVICES];
-    u32 n = known_devices(db, d, MAX_DEVICES, &a, e);
+    struct populated *d;
+    u32 n = 0;
+    bool ok = db_devices(&db->db, &a, &d, &n, e);
     double end = os_now() + j->x.timeout;
     int threads = j->x.threads;
-    bool ok = !e->code;
     for (u32 k = 0; k < n && ok; k++) {
-        j->x.device = str_z(&a, d[k].name);
+        j->x.device = str_z(&a, d[k].device);
         j->x.threads = threads ? threads : (int)d[k].n_threads;
         if (j->x.timeout > 0) j->t.timeout = tune_share(end, n - k);
         ok = api_job_choose(j, e);

@@ -9,6 +9,7 @@
 //   conv_build.c  the candidate of a name, and its kernel
 //   conv_library.c  the device's library as a kernel; baselines
 //   conv_profile.c  interleaved timing of two kernels
+//   conv_layers.c  the layers of a data set, built, verified and timed one after the other
 //   conv_table.c  the files of a run
 #ifndef QUERN_LAB_CONV_H
 #define QUERN_LAB_CONV_H
@@ -195,5 +196,40 @@ bool conv_write_files(const struct conv_run *r, const char *dir, struct str para
    number, so large outputs hardly ever fail; its threshold was 1e-4, later 1e-5. rms: of an error. */
 double conv_seed_figure(double rms, double n_outputs);
 void conv_print_seed(struct buf *b, const struct verify_report *r); /* and the verdict of that criterion */
+
+/* conv_layers.c */
+
+struct conv_layer;
+struct conv_job {
+    struct conv_place place;
+    const struct conv_row *row;  /* of a data set; layers first to last - 1 */
+    u32 first, last;
+    struct str name;             /* of the implementation */
+    enum dtype type;
+    enum layout layout;
+    bool verify, compare;        /* compare: with a baseline, timed */
+    bool only_known;             /* as for conv_build */
+    const char *baseline;        /* see conv_base_opts */
+    const struct tune_opts *search; /* before each layer; NULL: none */
+    u32 warm_up, total;          /* see conv_pair */
+    u64 seed;
+    const struct log *log;
+    void (*each)(void *user, const struct conv_layer *l); void *user; /* called after each layer; NULL: none */
+};
+struct conv_layer {              /* texts are valid during the call */
+    u32 index;
+    const struct conv_row *row;
+    struct str label, candidate, base, report;
+    bool ok, base_ok, has_base;
+    const struct conv_times *times;
+};
+struct conv_layers {
+    struct arena *arena;
+    struct conv_run run;
+    u32 n_bad;                   /* failed layers and baselines */
+    struct str first_bad;        /* reason of the first one */
+};
+/* A failing layer is reported and does not stop the others. false: the database or the system failed, or it was stopped before any result. */
+bool conv_layers_run(struct conv_layers *all, const struct conv_job *j, struct arena *a, struct err *e);
 
 #endif

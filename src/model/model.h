@@ -7,6 +7,7 @@
 //   sizes.c      sizes to optimise for
 //   assume.c     assumptions about sizes
 //   request.c    requests for inputs and outputs
+//   call.c       one operator as a graph with one node
 //   operators.c  types and required device features of operators
 #ifndef QUERN_MODEL_H
 #define QUERN_MODEL_H
@@ -84,6 +85,25 @@ bool model_assume_fits(const struct graph *g, const struct interface *io, const 
 
 /* request.c. Parses requests for the inputs and outputs of g. Texts are kept in the arena. */
 bool model_interface(struct interface *f, const struct graph *g, const struct io_request *r, i64 n, struct arena *a, struct err *e);
+
+/* call.c. An operator that is called with arrays. */
+enum { CALL_MAX_ARRAYS = 16, CALL_MAX_NAMES = 64 };
+struct call_op {
+    struct str name, attrs; /* attributes in the form of the graph's text */
+    struct { u32 rank; struct str size[MAX_RANK]; } sizes[CALL_MAX_ARRAYS]; /* of inputs; empty: fixed */
+    u32 n_sizes;            /* inputs with named sizes; 0: all sizes are fixed */
+};
+struct call_array { enum dtype dtype; u32 rank; const i64 *dim; }; /* DT_NONE: omitted */
+struct call_text {
+    struct buf text;        /* a graph with inputs i0 .. and outputs o0 .. of types to be inferred */
+    struct buf sizes;       /* the values of names: "H:17,W:31" */
+    struct { struct str name; i64 is; } size[CALL_MAX_NAMES];
+    u32 n_sizes;
+};
+/* Names of sizes: "n:c:h:w,?:k", one list per input. */
+bool model_call_sizes(struct call_op *op, struct arena *a, const char *text, struct err *e);
+bool model_call_print(struct call_text *c, const struct call_op *op, const struct call_array *in, u32 n_in, u32 n_out, struct err *e);
+void call_text_release(struct call_text *c);
 
 /* operators.c. The types of the operator's first input, or else of its output: bit dtype_onnx(t). */
 u64 model_op_types(const struct op *op);

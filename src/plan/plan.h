@@ -178,6 +178,16 @@ bool plan_layers_evaluate(struct plan_layers *x, const struct tensor *in, struct
 bool plan_layers_compare(struct plan_layers *x, u32 i, struct dev *dev, const struct dev_mem *buf, const i64 *plan_var, struct err *e);
 void plan_layers_close(struct plan_layers *x);
 
+/* kept.c: programs kept between calls. */
+enum { PLAN_KEPT = 64 };
+struct plan_kept {
+    struct { struct hash key; void *program; u64 used; } v[PLAN_KEPT];
+    u32 n;
+    u64 clock;              /* of uses */
+};
+void *plan_kept_find(struct plan_kept *x, struct hash key);                /* NULL: none */
+void *plan_kept_add(struct plan_kept *x, struct hash key, void *program);  /* returns the one dropped for it, or NULL */
+
 /* show.c: as readable text. */
 void plan_show(struct buf *b, const struct plan *p);                      /* all variants */
 void plan_show_variant(struct buf *b, const struct plan *p, u32 k);       /* the heading of the k-th variant */

@@ -10,6 +10,7 @@
 //   db_pages.c    checksums of pages
 //   db_wal.c      the write-ahead log
 //   db_repair.c   recovery of rows from a damaged database
+//   populated.c   the options that networks were populated with
 //   build.c       kernel texts to binaries, several at a time
 //   cache.c       binaries kept between processes, by content
 //   check.c       random inputs, reference results, tolerances
@@ -123,6 +124,19 @@ bool db_options(struct db *d, struct str model, struct str options, struct err *
 /* Options of one model (empty: unknown model), and of all models ordered by name. */
 bool db_get_options(struct db *d, struct str model, struct arena *a, struct str *options, struct err *e);
 bool db_all_options(struct db *d, struct arena *a, struct str **options, u32 *n, struct err *e);
+
+/* populated.c: these options as text. */
+struct populated {
+    struct str device, limits;
+    u32 n_threads;          /* 0: all */
+    struct str interface;   /* empty: the network's */
+    bool is_narrow;         /* values are stored in f16 behind the interface */
+    bool no_fusion, no_concat;
+    struct str sizes;       /* "H=17,W=31": sizes that it is optimised for */
+};
+struct str populated_print(const struct populated *p, struct arena *a);
+/* The distinct devices that networks were populated for: device, limits and threads. */
+bool db_devices(struct db *d, struct arena *a, struct populated **list, u32 *n, struct err *e);
 
 /* db_more.c */
 bool db_stats(struct db *d, struct buf *json, struct err *e);
