@@ -81,8 +81,8 @@ static inline void fixture_use_warpgroups(struct fixture *b)
     b->caps.shared_bytes = rng_range(&b->rng, 64, 227) << 10; /* small: not all warpgroups store at once */
     b->caps.has_subgroup = b->caps.has_copy = true;
     b->caps.has_tile = rng_range(&b->rng, 0, 3) > 0;
-    b->caps.team = 4;
-    snprintf(b->caps.team_matrix, sizeof b->caps.team_matrix, "64x64x16:f16,f16,f32,f32 64x64x16:f16,f16,f16,f16 "
+    b->caps.warpgroup = 4;
+    snprintf(b->caps.warpgroup_matrix, sizeof b->caps.warpgroup_matrix, "64x64x16:f16,f16,f32,f32 64x64x16:f16,f16,f16,f16 "
              "64x64x16:bf16,bf16,f32,f32 64x128x16:f16,f16,f32,f32 64x128x16:bf16,bf16,f32,f32 64x256x16:f16,f16,f16,f16");
 }
 

@@ -58,9 +58,9 @@ says 'are not kept: .*libcrypto'
 
 # a database beside the network with code for every kernel, as old versions kept it; one of today's that another program changed
 if command -v python3 > /dev/null; then
-    for version in 3 5; do
+    for version in 3 7; do
         rm -rf "$dir/cache"
-        [ $version = 5 ] || rm -f "$dir"/net.db*
+        [ $version = 7 ] || rm -f "$dir"/net.db*
         python3 - "$dir" $version $keys << 'END2'
 import sqlite3, sys
 dir, version, keys = sys.argv[1], sys.argv[2], sys.argv[3:]
@@ -82,10 +82,10 @@ db.execute("CREATE TRIGGER IF NOT EXISTS planted AFTER INSERT ON sample BEGIN DE
 db.execute("PRAGMA user_version=" + version)
 db.commit()
 END2
-        [ $version = 5 ] || { tune || fail "with a planted database of version $version"; }
+        [ $version = 7 ] || { tune || fail "with a planted database of version $version"; }
         [ $version = 3 ] || ! tune || fail "a database that another program changed is taken"
         clean "a database of version $version"
-        [ $version = 5 ] || { "$quern" db stats "$dir/net.db" > "$dir/log" 2>&1; says '"samples":[1-9]'; }
+        [ $version = 7 ] || { "$quern" db stats "$dir/net.db" > "$dir/log" 2>&1; says '"samples":[1-9]'; }
     done
     rm -f "$dir"/net.db*
     tune || fail "a new database"

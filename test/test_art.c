@@ -331,7 +331,8 @@ static bool has_key(const struct buf *bytes, const char *key)
 static void test_earlier_versions(void **state)
 {
     static const struct { const char *path, *key; } file[] = {
-        {"test/corpus/dnx/plain.dnx", "\"version\":5"}, {"test/corpus/dnx/facts.dnx", "\"node\":"}, {"test/corpus/dnx/loop.dnx", "\"axes\":"}};
+        {"test/corpus/dnx/plain.dnx", "\"version\":6"}, {"test/corpus/dnx/facts.dnx", "\"node\":"}, {"test/corpus/dnx/loop.dnx", "\"axes\":"},
+        {"test/corpus/dnx/loop.dnx", "\"trip_count\":"}};
     for (i64 i = 0; i < countof(file); i++) {
         struct arena a = {0};
         struct plan p, q;

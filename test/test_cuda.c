@@ -508,11 +508,13 @@ static void test_targets(void **state)
     expect(&e, "knows no architecture 'sm_90'");
     dev_target_near(&c, "cuda", S("sm_120"));
     assert_true(!strcmp(c.arch, "sm_120") && c.max_group == 1024 && strstr(c.matrix, "16x8x16"));
-    assert_true(c.has_copy && !c.team && !c.team_matrix[0]); /* only sm_90a has warpgroups */
+    assert_true(c.has_copy && !c.warpgroup && !c.warpgroup_matrix[0]); /* only sm_90a has warpgroups */
     dev_target_near(&c, "cuda", S("sm_61"));
     assert_true(!strcmp(c.arch, "sm_61") && !c.matrix[0] && !c.has_copy);
     dev_target_near(&c, "cuda", S("sm_90a"));
-    assert_true(c.has_copy && c.team == 4 && strstr(c.team_matrix, "64x256x16:bf16"));
+    assert_true(c.has_copy && c.warpgroup == 4 && strstr(c.warpgroup_matrix, "64x256x16:bf16"));
+    assert_true(caps_parse(&c, S("team_matrix=\"64x8x16:f16,f16,f32,f32\" team=4"), &e)); /* as earlier versions describe it */
+    assert_true(c.warpgroup == 4 && !strcmp(c.warpgroup_matrix, "64x8x16:f16,f16,f32,f32"));
 }
 
 int main(int argc, char **argv)

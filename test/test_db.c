@@ -191,13 +191,13 @@ static void test_upgrade(void **state)
     }
 }
 
-/* Version 5 had other names of families and parameters, and so have files that get their checksums later: their candidates are renamed,
+/* Versions 5 and 6 had other names of families and parameters, and so have files that get their checksums later: their candidates are renamed,
    but for one that was stored under both names. */
 static void test_upgrade_names(void **state)
 {
     static const char rename_all[] = "UPDATE trial SET candidate = 'map.4 c=' || id WHERE id < 3; UPDATE trial SET candidate = 'gemm.1 kc=8' WHERE id = 3;"
                                      "UPDATE trial SET candidate = 'gemm.1 bk=8' WHERE id = 4;";
-    for (int version = 4; version <= 5; version++) {
+    for (int version = 4; version <= 6; version++) {
         struct fixture b;
         struct db d;
         struct err e = {0};
@@ -208,7 +208,7 @@ static void test_upgrade_names(void **state)
         else assert_true(db_open(&d, b.path, &e));
         assert_int_equal(sqlite3_exec(d.sql, rename_all, NULL, NULL, NULL), SQLITE_OK);
         if (version == 4) sqlite3_close(d.sql);
-        else assert_true(db_do(&d, &e, "PRAGMA user_version=5", "")), db_close(&d);
+        else assert_true(db_do(&d, &e, version == 5 ? "PRAGMA user_version=5" : "PRAGMA user_version=6", "")), db_close(&d);
         if (!db_open(&d, b.path, &e)) fail_msg("version %d: %s", version, e.msg);
         assert_int_equal(ask(&d, "PRAGMA user_version"), DB_VERSION);
         assert_int_equal(samples(&d), 15);

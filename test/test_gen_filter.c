@@ -6,7 +6,7 @@
 #include "gen_kinds.h"
 #include "vulkan_fixture.h"
 
-struct seen { u32 n, grouped, registers, turned, splat, normalized, softmax, grad, rows, padded; };
+struct seen { u32 n, grouped, registers, transposed, splat, normalized, softmax, grad, rows, padded; };
 
 static bool is_padded(const struct fixture *b, value_id input)
 {
@@ -24,7 +24,7 @@ static void tally(const struct fixture *b, const struct candidate *c, struct see
     s->rows += graph_value(&b->t.g, b->t.g.output.v[0])->layout == LAYOUT_ROWS;
     if (grad) return;
     s->grouped += value_of(c, "rows") > 0, s->registers += value_of(c, "rows") == 0;
-    s->turned += value_of(c, "transpose") > 0;
+    s->transposed += value_of(c, "transpose") > 0;
 }
 
 static const struct gen *family(bool grad) { return gen_find(grad ? S("weighted_grad") : S("weighted_filter")); }
@@ -59,17 +59,17 @@ static void test_interpreted(void **state)
     try_tasks(2000, 2020, DT_BF16, &s);
     try_tasks(3000, 3015, DT_F64, &s);
     print_message("%u kernels: %u of gradients, %u with sums in memory, %u in registers, %u of transposed weights, %u splatted, %u normalised, %u by softmax, %u to rows, %u in pads\n",
-                  s.n, s.grad, s.grouped, s.registers, s.turned, s.splat, s.normalized, s.softmax, s.rows, s.padded);
-    assert_true(is_enough(s.grad, 50) && is_enough(s.grouped, 50) && is_enough(s.registers, 50) && is_enough(s.turned, 20) && is_enough(s.splat, 50));
+                  s.n, s.grad, s.grouped, s.registers, s.transposed, s.splat, s.normalized, s.softmax, s.rows, s.padded);
+    assert_true(is_enough(s.grad, 50) && is_enough(s.grouped, 50) && is_enough(s.registers, 50) && is_enough(s.transposed, 20) && is_enough(s.splat, 50));
     assert_true(is_enough(s.normalized, 30) && is_enough(s.softmax, 30) && is_enough(s.rows, 50) && is_enough(s.padded, 50));
 }
 
-struct ways { u32 n, grad, patch, bare, rows, wide, split, staged, staged_grad; };
+struct ways { u32 n, grad, halo, bare, rows, wide, split, staged, staged_grad; };
 
 static void tally_ways(const struct candidate *c, struct ways *w)
 {
     bool grad = c->gen == gen_find(S("wg_filter_grad"));
-    w->n++, w->grad += grad, w->patch += value_of(c, "halo"), w->bare += !value_of(c, "halo");
+    w->n++, w->grad += grad, w->halo += value_of(c, "halo"), w->bare += !value_of(c, "halo");
     w->rows += value_of(c, "ry") > 1 && value_of(c, "iu") > 1, w->wide += value_of(c, "vec") > 1;
     w->split += grad && value_of(c, "split");
     w->staged += !grad && value_of(c, "stage"), w->staged_grad += grad && value_of(c, "stage");
@@ -106,9 +106,9 @@ static void test_groups(void **state)
         try_schedules(&b, seed, &w);
         fixture_close(&b);
     }
-    print_message("%u kernels of groups: %u of gradients, %u with a patch, %u without, %u whose rows share, %u of vectors, %u split, %u and %u staged\n", w.n,
-                  w.grad, w.patch, w.bare, w.rows, w.wide, w.split, w.staged, w.staged_grad);
-    assert_true(is_enough(w.grad, 150) && is_enough(w.patch, 80) && is_enough(w.bare, 80) && is_enough(w.rows, 40) && is_enough(w.wide, 20));
+    print_message("%u kernels of workgroups: %u of gradients, %u with a halo, %u without, %u whose rows share, %u of vectors, %u split, %u and %u staged\n", w.n,
+                  w.grad, w.halo, w.bare, w.rows, w.wide, w.split, w.staged, w.staged_grad);
+    assert_true(is_enough(w.grad, 150) && is_enough(w.halo, 80) && is_enough(w.bare, 80) && is_enough(w.rows, 40) && is_enough(w.wide, 20));
     assert_true(is_enough(w.split, 20) && is_enough(w.staged, 10) && is_enough(w.staged_grad, 10));
 }
 
@@ -232,7 +232,7 @@ static void test_far_taps(void **state)
 }
 
 /* Verifies a schedule that transposes weights, of a random filter that has one. */
-static u32 try_turned(u64 seed)
+static u32 try_transposed(u64 seed)
 {
     struct dev_opts o = {.n_threads = 2};
     struct candidate c;
@@ -255,10 +255,10 @@ static u32 try_turned(u64 seed)
     return n;
 }
 
-static void test_turned(void **state)
+static void test_transposed(void **state)
 {
     u32 n = 0;
-    for (u64 seed = first_seed(6000, 6200); seed < last_seed(6000, 6200) && n < 3; seed++) n += try_turned(seed);
+    for (u64 seed = first_seed(6000, 6200); seed < last_seed(6000, 6200) && n < 3; seed++) n += try_transposed(seed);
     assert_true(is_enough(n, 2));
 }
 
@@ -266,7 +266,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_interpreted), cmocka_unit_test(test_groups), cmocka_unit_test(test_far_taps), cmocka_unit_test(test_choice),
-        cmocka_unit_test(test_compiled),    cmocka_unit_test(test_turned), cmocka_unit_test(test_devices),  cmocka_unit_test(test_cuda),
+        cmocka_unit_test(test_compiled),    cmocka_unit_test(test_transposed), cmocka_unit_test(test_devices),  cmocka_unit_test(test_cuda),
         cmocka_unit_test(test_hip),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -58,7 +58,7 @@ static bool choose_threads(struct fixture *b, struct candidate *c)
 {
     for (u32 i = 1; i < 200 && choose(b, i, c); i++)
         for (u32 p = 0; c->gen == b->only && p < c->gen->n_param; p++)
-            if (!strcmp(c->gen->param[p].name, "team") && c->sched.v[p] > 1) return true;
+            if (!strcmp(c->gen->param[p].name, "split") && c->sched.v[p] > 1) return true;
     return false;
 }
 

@@ -29,8 +29,8 @@ static struct caps caps_of(const struct target *t)
     struct caps known;
     dev_target_near(&known, t->lang, str_of(t->arch));
     c.has_copy = known.has_copy;
-    c.team = known.team;
-    memcpy(c.team_matrix, known.team_matrix, sizeof c.team_matrix);
+    c.warpgroup = known.warpgroup;
+    memcpy(c.warpgroup_matrix, known.warpgroup_matrix, sizeof c.warpgroup_matrix);
     snprintf(c.arch, sizeof c.arch, "%s", t->arch);
     return c;
 }
@@ -235,7 +235,7 @@ static struct str warpgroup_kernel(struct arena *a, const struct warpgroup_case 
     struct buf b = {0};
     const char *t = dtype_name(p->in), *s = dtype_name(p->sum);
     int panel_b = p->b_across ? 4096 : 0, all = (128 + p->n) * 64, n = p->n;
-    buf_printf(&b, "kernel team(x: in %s, z: out %s; p0 = \"n\")\ngroup 256 1 1 subgroup 32 team 4\ngrid %%1 = p0\n"
+    buf_printf(&b, "kernel wg(x: in %s, z: out %s; p0 = \"n\")\ngroup 256 1 1 subgroup 32 warpgroup 4\ngrid %%1 = p0\n"
                    "  shared %%2: %s[%d] swizzled\n  shared %%3: %s[%d]\n  %%4 = thread 0\n  %%5 = mul %%4, 8\n  %%6 = subgroup 0\n"
                    "  %%7 = div %%6, 4\n  %%8 = mul %%7, 4096\n  reg %%9: %s_acc64x%d[1]\n  %%10: %s_acc64x%d = fill %s(0)\n"
                    "  store %%9[0] = %%10\n  loop %%11 = 0..4\n    barrier\n    loop %%12 = 0..%d step 2048\n"
@@ -392,7 +392,7 @@ static void expect(const char *kernel, const char *lang, const struct caps *c, c
 static void warpgroup_errors(void **state)
 {
     static const struct { const char *from, *to, *message; } p[] = {
-        {"[24576] swizzled", "[24576]", "unsupported memory layout"}, {"team 4", "team 2", "warpgroups of 2"},
+        {"[24576] swizzled", "[24576]", "unsupported memory layout"}, {"warpgroup 4", "warpgroup 2", "warpgroups of 2"},
         {"pitch 64\n    %22", "pitch 128\n    %22", "unsupported memory layout"}, {"= add %8, 16\n", "= add %8, 8\n", "unsupported memory layout"},
         {"= add %8, 16\n", "= add %8, 64\n", "unsupported memory layout"}, {"panels 4096", "panels 4100", "unsupported memory layout"},
         {"    %23: f32", "    barrier\n    %23: f32", "a barrier between"},
@@ -420,7 +420,7 @@ static void errors_are_named(void **state)
                                  "  store %2[%3] = f32(1)\n  barrier\n  %4: f32 = load %2[%3]\n  store x[%3] = %4\nend\n";
     static const char across[] = "kernel a(x: in f32, y: out f32)\ngroup 32 1 1\ngrid %1 = 1\n  %2 = thread 0\n"
                                  "  %3: f32 = load x[%2]\n  %4: f32 = sgadd %3\n  store y[%2] = %4\nend\n";
-    static const char team[] = "kernel t(x: in f16, y: out f32)\ngroup 128 1 1 subgroup 32 team 4\ngrid %1 = 1\n"
+    static const char wgmma[] = "kernel t(x: in f16, y: out f32)\ngroup 128 1 1 subgroup 32 warpgroup 4\ngrid %1 = 1\n"
                                "  %2: f16_a16x16 = fload x[0] pitch 16\n  %3: f16_b16x8 = fload x[0] pitch 16 columns\n"
                                "  %4: f32_acc16x8 = fill f32(0)\n  %5: f32_acc16x8 = fmma %2, %3, %4\n  fstore y[0] = %5 pitch 8\nend\n";
     static const char work[] = "kernel w(x: in f32, y: out f32)\ngrid %1 = 1\n  work %2: f32[8]\n  %3: f32 = load x[%1]\n"
@@ -432,7 +432,7 @@ static void errors_are_named(void **state)
         expect(shared, langs[i], &c, "4000 bytes");
         expect(work, langs[i], &c, "scratch memory");
     }
-    expect(team, "cuda", &(struct caps){.is_gpu = true}, "warpgroups of 4");
+    expect(wgmma, "cuda", &(struct caps){.is_gpu = true}, "warpgroups of 4");
     expect(across, "opencl", &(struct caps){.is_gpu = true}, "subgroups");
 }
 

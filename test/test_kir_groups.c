@@ -190,10 +190,11 @@ static void test_verify(void **state)
     refuse("group 24 1 1 subgroup 12\ngrid %1 = p0\nend\n", "subgroups of 12");
     refuse("group 8 8 1 subgroup 32\ngrid %1 = p0\nend\n", "subgroups of 32");
     refuse("group 8 8 1 subgroup 256\ngrid %1 = p0\nend\n", "invalid subgroup");
-    refuse("group 64 1 1 subgroup 32 team 4\ngrid %1 = p0\nend\n", "teams of 4");
-    refuse("group 96 1 1 subgroup 32 team 3\ngrid %1 = p0\nend\n", "teams of 3");
-    refuse("group 64 1 1 team 2\ngrid %1 = p0\nend\n", "teams of 2");
-    refuse("group 64 1 1 subgroup 32 team 9\ngrid %1 = p0\nend\n", "invalid team");
+    refuse("group 64 1 1 subgroup 32 warpgroup 4\ngrid %1 = p0\nend\n", "warpgroups of 4");
+    refuse("group 64 1 1 subgroup 32 team 4\ngrid %1 = p0\nend\n", "warpgroups of 4"); /* as earlier versions print it */
+    refuse("group 96 1 1 subgroup 32 warpgroup 3\ngrid %1 = p0\nend\n", "warpgroups of 3");
+    refuse("group 64 1 1 warpgroup 2\ngrid %1 = p0\nend\n", "warpgroups of 2");
+    refuse("group 64 1 1 subgroup 32 warpgroup 9\ngrid %1 = p0\nend\n", "invalid warpgroup");
     refuse("grid %1 = p0\n%2 = subgroup 2\nend\n", "no such number");
     refuse("grid %1 = p0\n%2: f32x4 = splat f32(1)\n%3: f32x4 = sgadd %2\nend\n", "not a scalar");
     refuse("grid %1 = p0\n%2: f16 = load h[0]\n%3: f16 = sgadd %2\nend\n", "does not exist");

@@ -131,8 +131,8 @@ static void test_impossible(void **state)
         {LF_BSWM, 3, "'BSWM3' does not divide TM4"},
         {LF_WSWN, 8, "'WSWN8' does not divide BSWN4"},
         {LF_GLWA, 8, "'GLWA8': 256 threads x 8 elements do not divide the left tile of 1024"},
-        {LF_GSW, 2, "'GSW2' with one team"},
-        {LF_LSU, 2, "'GSW0' with 2 teams"},
+        {LF_GSW, 2, "'GSW2' with LSU1"},
+        {LF_LSU, 2, "'GSW0' with LSU2"},
         {LF_LSU, 3, "'LSU3' does not divide BK16"},
         {LF_LSU, 65536, "threads of a group are more than 1024"},
     };

@@ -61,7 +61,7 @@ static const char doubled[] =
     "  %a: f32[?] = Abs(%x)\n"
     "  const %one: f32[] = [1.0]\n"
     "  %b: f32[?] = Add(%a, %one)\n"
-    "  %last: f32[?], %all: f32[?], %sizes: i64[?] = quern::Loop \"loop\"(%go, %b) {carried=1, conditional=1, rounds=strs[\"m\"],\n"
+    "  %last: f32[?], %all: f32[?], %sizes: i64[?] = quern::Loop \"loop\"(%go, %b) {carried=1, conditional=1, trip_count=strs[\"m\"],\n"
     "    body=graph {\n"
     "      input %x: f32[N]\n"
     "      %y: f32[?] = Add(%x, %x)\n"
@@ -183,7 +183,7 @@ static void test_saved(void **state)
     static const char *const change[][2] = { /* as long as they were */
         {"\\\"carried\\\":1", "\\\"carried\\\":7"}, {"\\\"kind\\\":\\\"loop\\\"", "\\\"kind\\\":\\\"pool\\\""},
         {"\\\"axes\\\":[1,0]", "\\\"axes\\\":[1,9]"},    {"\\\"axes\\\":[1,0]", "\\\"axes\\\":[5,0]"},
-        {"\\\"results\\\":[", "\\\"resultz\\\":["},       {"\\\"rounds\\\":", "\\\"r0unds\\\":"},
+        {"\\\"results\\\":[", "\\\"resultz\\\":["},       {"\\\"trip_count\\\":", "\\\"trip_c0unt\\\":"},
         {"\\\"conditional\\\":true", "\\\"conditionaI\\\":true"}, {"\\\"given\\\":[{", "\\\"givem\\\":[{"},
     };
     struct arena a = {0};
@@ -304,8 +304,8 @@ static u32 make_call(struct maker *m, const u32 *v, u32 n, bool branch)
         buf_z(&m->b, ", else=");
         make_body(m, n_captured, false, 0, 1);
     } else {
-        const char *rounds = ((const char *[]){"N", "m", "0", "1", "3"})[rng_range(&m->r, 0, m->depth > 1 ? 4 : 1)];
-        buf_printf(&m->b, ") {carried=%u, conditional=%d, rounds=strs[\"%s\"], body=", n_carried, conditional, rounds);
+        const char *trips = ((const char *[]){"N", "m", "0", "1", "3"})[rng_range(&m->r, 0, m->depth > 1 ? 4 : 1)];
+        buf_printf(&m->b, ") {carried=%u, conditional=%d, trip_count=strs[\"%s\"], body=", n_carried, conditional, trips);
         make_body(m, n_carried + n_captured, conditional, n_carried, n_scan);
     }
     buf_z(&m->b, "}\n");

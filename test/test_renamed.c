@@ -31,7 +31,7 @@ static void test_golden(void **state)
         candidate_print(&printed, &c);
         assert_true(str_eq(buf_view(&printed), now));
     }
-    assert_int_equal(n, 24);
+    assert_int_equal(n, 25);
     buf_release(&printed);
     buf_release(&b);
     arena_release(&a);

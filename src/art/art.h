@@ -44,7 +44,7 @@ struct plan_call_in { u32 buf; u32 rank; sym dim[MAX_RANK]; };
 struct plan_call {
     bool is_loop, is_conditional;
     u32 cond;            /* buffer of a bool: whether the loop begins, or else/then; UINT32_MAX: the loop begins */
-    sym rounds;          /* of a loop: maximal number of iterations; 0 for a branch */
+    sym trip_count;      /* of a loop: maximal number of iterations; 0 for a branch */
     u32 n_carried;
     struct plan_call_in *in; u32 n_in;
     u32 *out;   u32 n_out; /* buffers; UINT32_MAX: unused */
@@ -139,7 +139,7 @@ bool plan_verify(const struct plan *p, struct err *e);   /* indices, lifetimes, 
 
 /* bound.c: upper bounds of the iterations of a grid, and of a size in a
    parameter, for buffers of so many bytes in all; is_empty: one of them is empty. */
-i64 plan_most_rounds(i64 bytes, bool is_empty);
+i64 plan_most_iterations(i64 bytes, bool is_empty);
 i64 plan_most_size(i64 bytes, bool is_empty);
 bool plan_size_is_over(const struct plan_dispatch *d, u32 param, i64 x, i64 most); /* outside of -most..most, and not a value */
 void plan_find_values(struct plan *p); /* fills in is_value of all dispatches */

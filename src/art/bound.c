@@ -16,7 +16,7 @@ static i64 most_of(i64 bytes, bool is_empty, i64 per_byte, i64 margin)
     return is_empty ? i64_max(most, INT64_C(1) << 31) : most;
 }
 
-i64 plan_most_rounds(i64 bytes, bool is_empty) { return most_of(bytes, is_empty, 4, 1 << 16); }
+i64 plan_most_iterations(i64 bytes, bool is_empty) { return most_of(bytes, is_empty, 4, 1 << 16); }
 
 i64 plan_most_size(i64 bytes, bool is_empty) { return most_of(bytes, is_empty, 64, 1 << 20); }
 

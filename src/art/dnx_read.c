@@ -301,7 +301,8 @@ static bool read_call(struct reader *r, const json_t *o, struct plan_dispatch *d
     c->is_conditional = json_is_true(json_object_get(o, "conditional"));
     if (!get_maybe(r, json_object_get(o, "condition"), "condition", &c->cond)) return false;
     if (!get_maybe(r, json_object_get(o, "sizes"), "sizes of a call", &c->sizes)) return false;
-    if (c->is_loop && !get_sym(r, json_object_get(o, "rounds"), "rounds", &c->rounds)) return false;
+    const char *trip_count = r->version < 6 ? "rounds" : "trip_count";
+    if (c->is_loop && !get_sym(r, json_object_get(o, trip_count), trip_count, &c->trip_count)) return false;
     if (!get_u32(r, json_object_get(o, "carried"), "carried", &c->n_carried)) return false;
     if (!get_list(r, o, "inputs", &ins, &c->n_in) || !get_list(r, o, "results", &outs, &c->n_out)) return false;
     if (!get_list(r, o, r->version < 5 ? "told" : "axes", &sizes, &c->n_size)) return false;

@@ -118,7 +118,7 @@ static json_t *json_call(const struct placing *g, const struct plan *p, const st
     }
     json_t *o = json_pack("{s:s, s:o, s:o, s:I, s:o, s:o, s:o, s:o}", "kind", c->is_loop ? "loop" : "branch", "condition", json_maybe(c->cond), "sizes",
                           json_maybe(c->sizes), "carried", (json_int_t)c->n_carried, "inputs", ins, "results", outs, "axes", axes, "plans", plans);
-    if (c->is_loop) json_object_set_new(o, "rounds", json_sym(p, c->rounds));
+    if (c->is_loop) json_object_set_new(o, "trip_count", json_sym(p, c->trip_count));
     if (c->is_conditional) json_object_set_new(o, "conditional", json_true());
     return o;
 }

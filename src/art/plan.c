@@ -97,7 +97,7 @@ static bool check_call(const struct plan *p, u32 at, struct err *e)
     if (c->n_sub != (c->is_loop ? 1u : 2u) || (c->is_conditional && !c->is_loop)) return bad_call(at, "is neither a loop nor a branch", e);
     if (c->n_carried > c->n_in || c->n_carried > c->n_out || (!c->is_loop && (c->n_carried || c->cond == UINT32_MAX)))
         return bad_call(at, "carries a missing value", e);
-    if (c->is_loop && !check_sym(p, c->rounds, "the number of rounds", e)) return false;
+    if (c->is_loop && !check_sym(p, c->trip_count, "the trip count", e)) return false;
     for (u32 k = 0; k < c->n_in; k++)
         for (u32 d = 0; d < c->in[k].rank; d++)
             if (c->in[k].rank > MAX_RANK || !check_sym(p, c->in[k].dim[d], "a size of an input of a call", e)) return false;
@@ -125,7 +125,7 @@ static u32 later(u32 a, u32 b) { return a > b ? a : b; }
 /* Sizes of results may be known later. */
 static u32 call_known_at(const struct plan *p, const u32 *known, const struct plan_call *c)
 {
-    u32 at = c->rounds ? plan_sym_at(p, known, c->rounds) : 0;
+    u32 at = c->trip_count ? plan_sym_at(p, known, c->trip_count) : 0;
     for (u32 k = 0; k < c->n_in; k++) {
         for (u32 d = 0; d < c->in[k].rank; d++)
             at = later(at, plan_sym_at(p, known, c->in[k].dim[d]));

@@ -50,9 +50,9 @@ static int read_options(struct cli *c, struct quern_conv_opts *o)
     return 0;
 }
 
-static void print_times(const char *who, const struct quern_conv_times *t)
+static void print_times(const char *name, const struct quern_conv_times *t)
 {
-    printf("  %-32s %10.4f %10.4f %10.4f %10.4f %10.4f   %.4f .. %.4f\n", who, t->min, t->mean, t->median, t->deviation, t->max, t->low,
+    printf("  %-32s %10.4f %10.4f %10.4f %10.4f %10.4f   %.4f .. %.4f\n", name, t->min, t->mean, t->median, t->deviation, t->max, t->low,
            t->high);
 }
 

@@ -32,7 +32,7 @@ static const struct field {
     FIELD(has_f16, FIELD_BOOL), FIELD(has_f64, FIELD_BOOL), FIELD(has_i8, FIELD_BOOL),
     FIELD(has_i16, FIELD_BOOL), FIELD(has_i64, FIELD_BOOL),
     FIELD(has_rte_f16, FIELD_BOOL), FIELD(has_nan, FIELD_BOOL), FIELD(matrix, FIELD_TEXT),
-    FIELD(team_matrix, FIELD_TEXT), FIELD(team, FIELD_U32), FIELD(has_copy, FIELD_BOOL), FIELD(has_tile, FIELD_BOOL),
+    FIELD(warpgroup_matrix, FIELD_TEXT), FIELD(warpgroup, FIELD_U32), FIELD(has_copy, FIELD_BOOL), FIELD(has_tile, FIELD_BOOL),
     FIELD(dot, FIELD_TEXT), FIELD(avoid, FIELD_TEXT),
     FIELD(spirv, FIELD_U32), FIELD(spirv_flags, FIELD_TEXT), FIELD(gflops, FIELD_U32), FIELD(gbps, FIELD_U32),
     FIELD(isa, FIELD_ISA),
@@ -90,6 +90,15 @@ static bool set_isa(struct caps *c, struct str value, struct err *e)
     return true;
 }
 
+/* Keys of descriptions by earlier versions. */
+static struct str key_now(struct str key)
+{
+    static const struct { const char *before, *now; } renamed[] = {{"team", "warpgroup"}, {"team_matrix", "warpgroup_matrix"}};
+    for (i64 i = 0; i < countof(renamed); i++)
+        if (str_is(key, renamed[i].before)) return str_of(renamed[i].now);
+    return key;
+}
+
 static bool set_field(struct caps *c, struct str key, struct str value, struct err *e)
 {
     for (i64 i = 0; i < countof(fields); i++) {
@@ -124,7 +133,7 @@ bool caps_parse(struct caps *c, struct str text, struct err *e)
             return err_set(e, ERR_USAGE, "no closing '\"' after '%.*s' in target", STR_ARG(key));
         if (!is_quoted && str_cut(value, '"', &rest, &(struct str){0}))
             return err_set(e, ERR_USAGE, "'\"' within the value of '%.*s' in target", STR_ARG(key));
-        if (!set_field(c, key, value, e)) return false;
+        if (!set_field(c, key_now(key), value, e)) return false;
     }
     return true;
 }
@@ -155,7 +164,7 @@ static void make_deterministic(struct caps *c)
 {
     c->deterministic = true;
     c->has_subgroup = false;
-    memset(c->matrix, 0, sizeof c->matrix), memset(c->team_matrix, 0, sizeof c->team_matrix);
+    memset(c->matrix, 0, sizeof c->matrix), memset(c->warpgroup_matrix, 0, sizeof c->warpgroup_matrix);
 }
 
 bool caps_limit(struct caps *c, struct str words, bool *changed, struct err *e)
@@ -171,7 +180,7 @@ bool caps_limit(struct caps *c, struct str words, bool *changed, struct err *e)
         else if (str_starts(word, S("isa="))) {
             if (!limit_isa(c, str_sub(word, 4, word.n), e)) return false;
         } else if (c->spirv == 0) continue;
-        else if (str_is(word, "no-matrix")) memset(c->matrix, 0, sizeof c->matrix), memset(c->team_matrix, 0, sizeof c->team_matrix);
+        else if (str_is(word, "no-matrix")) memset(c->matrix, 0, sizeof c->matrix), memset(c->warpgroup_matrix, 0, sizeof c->warpgroup_matrix);
         else if (str_starts(word, S("spirv="))) {
             if (!str_to_i64(str_sub(word, 6, word.n), &v) || v < 10 || v > 99)
                 return err_set(e, ERR_USAGE, "bad version '%.*s' of SPIR-V", STR_ARG(word));

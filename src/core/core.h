@@ -784,9 +784,9 @@ struct caps {
     /* Matrix units: "MxNxK:a,b,c,d" words, element types of
        A, B, C and the result, held by a subgroup; empty: none */
     char matrix[1024];
-    /* Likewise for fragments held by `team` neighbouring subgroups (warpgroups), both operands in swizzled shared arrays */
-    char team_matrix[1024];
-    u32 team;
+    /* Likewise for fragments held by a warpgroup, that many neighbouring subgroups; both operands in swizzled shared arrays */
+    char warpgroup_matrix[1024];
+    u32 warpgroup;
     bool has_copy;       /* asynchronous copies into shared arrays */
     bool has_tile;       /* and tile copies (TMA), by one thread */
     /* Dot products (DOT of kernel IR) that are one instruction: "a,b,c"

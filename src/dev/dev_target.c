@@ -46,8 +46,8 @@ static const struct target {
     {"hip", "gfx942", 64, 65536, 32 << 10, 4 << 20, 304, 128, 2100, 5300, 512, 131072, 2048, 65536, MFMA MFMA_BF16 MFMA_TF32},
 };
 
-/* Fragments of several subgroups. */
-static const struct { const char *arch; u32 team; const char *matrix; } teams[] = {{"sm_90a", 4, WGMMA_ALL}};
+/* Fragments of warpgroups. */
+static const struct { const char *arch; u32 warpgroup; const char *matrix; } warpgroups[] = {{"sm_90a", 4, WGMMA_ALL}};
 
 static i64 version_of(struct str arch) /* 90 of sm_90a; -1: none */
 {
@@ -93,11 +93,11 @@ static void fill(const struct target *t, struct caps *c)
                        .gbps = t->gbps};
     snprintf(c->arch, sizeof c->arch, "%s", t->arch);
     snprintf(c->matrix, sizeof c->matrix, "%s", t->matrix);
-    for (i64 i = 0; i < countof(teams) && t->arch; i++) {
-        if (strcmp(teams[i].arch, t->arch)) continue;
-        c->team = teams[i].team;
+    for (i64 i = 0; i < countof(warpgroups) && t->arch; i++) {
+        if (strcmp(warpgroups[i].arch, t->arch)) continue;
+        c->warpgroup = warpgroups[i].warpgroup;
         c->has_tile = true;
-        snprintf(c->team_matrix, sizeof c->team_matrix, "%s", teams[i].matrix);
+        snprintf(c->warpgroup_matrix, sizeof c->warpgroup_matrix, "%s", warpgroups[i].matrix);
     }
 }
 

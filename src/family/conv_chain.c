@@ -9,7 +9,7 @@
 //
 //   dense -> dense                 3x3 -> 3x3, 1x1 -> 3x3
 //   depthwise -> dense             the end of a separable convolution
-//   dense -> depthwise             its beginning, turned round
+//   dense -> depthwise             the beginning of one, mirrored
 //   dense -> depthwise -> dense    an inverted residual (Sandler et al. 2018, "MobileNetV2", 3.3)
 //
 // With a depthwise one the channels in the middle go in blocks of mn vectors: the first computes
@@ -369,9 +369,9 @@ static double tile_cycles(const struct model *m, u32 i, const struct conv_sched 
     const struct conv *c = &m->h->c[i];
     double acc = (double)(s->ty * s->tx * s->nr), steps = (double)m->l[i].steps;
     if ((i32)i == m->h->dw) {
-        double foot = (double)(((s->tx - 1) * c->stride[X_AXIS] + c->k[X_AXIS]) *
+        double footprint = (double)(((s->tx - 1) * c->stride[X_AXIS] + c->k[X_AXIS]) *
                                ((s->ty - 1) * c->stride[Y_AXIS] + c->k[Y_AXIS]) * s->nr);
-        double fma = steps * acc / 2, load = (foot + steps * acc * 0.7) / 2;
+        double fma = steps * acc / 2, load = (footprint + steps * acc * 0.7) / 2;
         return (fma > load ? fma : load) + 4 * acc + 20;
     }
     double weights = steps * (double)(s->nr * m->lanes) * 4;
@@ -399,8 +399,8 @@ static double predict(const struct gen_problem *p, const struct sched *v)
         bytes += 4 * gen_count(h->c[i].g, h->c[i].w, var);
     }
     if (m.bytes > 0.7 * (double)caps->l2_bytes) cycles += m.bytes / 8;
-    double rounds = (double)ceil_div(m.iterations, i64_max(1, caps->n_threads));
-    return 2e-6 + cycles * rounds * p->nest->work + 0.3 * bytes * p->nest->line[RATE_DRAM];
+    double per_thread = (double)ceil_div(m.iterations, i64_max(1, caps->n_threads));
+    return 2e-6 + cycles * per_thread * p->nest->work + 0.3 * bytes * p->nest->line[RATE_DRAM];
 }
 
 const struct gen gen_conv_chain = {

@@ -84,13 +84,13 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     double tile =
         (double)(taps * c->ic) * ((one > 4 ? one : 4) + 0.5) + 12.0 * (double)(ty * xv * c->oc) + 30;
     double band = band_size(c, &s, var);
-    bool turned = conv_input_layout(c) == LAYOUT_CLAST; /* element by element into planes */
-    double iteration = tile * (double)(tw * th) + band * (turned ? 4 : 1) + 300;
+    bool transposes = conv_input_layout(c) == LAYOUT_CLAST; /* element by element into planes */
+    double iteration = tile * (double)(tw * th) + band * (transposes ? 4 : 1) + 300;
     if (band * 4 > (double)caps->l2_bytes / 2) iteration += band / 2;
     double n = (double)(outer * ceil_div(nx, tw) * ceil_div(ny, th)),
-           rounds = (double)ceil_div((i64)n, i64_max(1, caps->n_threads));
+           per_thread = (double)ceil_div((i64)n, i64_max(1, caps->n_threads));
     double bytes = 4 * (gen_count(c->g, c->x, var) + gen_count(c->g, c->y, var));
-    return 2e-6 + iteration * rounds * p->nest->work + 0.3 * bytes * p->nest->line[RATE_DRAM];
+    return 2e-6 + iteration * per_thread * p->nest->work + 0.3 * bytes * p->nest->line[RATE_DRAM];
 }
 
 const struct gen gen_conv_direct = {

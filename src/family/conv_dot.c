@@ -90,9 +90,9 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     double iteration = group * (double)(s.tw * s.th) + s.band * (c->plain ? 0.2 : 0.6) + 150 * s.rows + 300;
     if (s.band * 4 > (double)caps->l2_bytes * 0.6) iteration += s.band / 8; /* written and read once each, in a row */
     double n = (double)(s.outer * ceil_div(s.nx, s.tw) * ceil_div(s.ny, s.th));
-    double rounds = (double)ceil_div((i64)n, i64_max(1, caps->n_threads));
+    double per_thread = (double)ceil_div((i64)n, i64_max(1, caps->n_threads));
     double bytes = 4 * (gen_count(c->g, c->x, var) + gen_count(c->g, c->y, var));
-    return 2e-6 + iteration * rounds * p->nest->work + 0.3 * bytes * p->nest->line[RATE_DRAM];
+    return 2e-6 + iteration * per_thread * p->nest->work + 0.3 * bytes * p->nest->line[RATE_DRAM];
 }
 
 const struct gen gen_conv_dot = {

@@ -3,7 +3,7 @@
 // conv_dw: depthwise convolution (one input and one output channel per group), channels vectorised.
 // A grid iteration takes a block of nr vectors of channels and a band of rows, copied to scratch
 // with its zeros (gen/cpu_band.h), and runs register tiles of ty x tx pixels over it
-// (gen/cpu_addr_dw.c). Or the input is read where it lies with channels last, by some or all blocks
+// (gen/cpu_addr_dw.c). Or the input is read in place with channels last, by some or all blocks
 // of channels: nothing is copied, and with all blocks a pixel's channels are read in one piece, so
 // that large images stream.
 #include "gen/conv_cost.h"
@@ -18,8 +18,8 @@
     P(nr, "vectors of channels of the register tile", 1, 2, 3, 4)                      \
     P(th, "tiles per band in y, 0 = all", 0, 1, 2, 4, 7, 8, 16, 28)                    \
     P(tw, "tiles per band in x, 0 = all", 0, 1, 2, 4, 8, 16)                           \
-    P(stage, "input: 0 where it lies, 1 copied as pixels", STAGE_DIRECT, STAGE_PIXELS) \
-    P(ob, "where it lies: blocks of channels per grid iteration, 0 = all", 0, 1, 2, 4)
+    P(stage, "input: 0 in place, 1 copied as pixels", STAGE_DIRECT, STAGE_PIXELS) \
+    P(ob, "in place: blocks of channels per grid iteration, 0 = all", 0, 1, 2, 4)
 // clang-format on
 GEN_PARAMS(PARAMS)
 
@@ -158,11 +158,11 @@ static double seconds(const struct facts *f, const struct gen_problem *p, const 
     double vectors = ceil((double)c->groups / lanes), blocks = ceil(vectors / nr), own = in_place ? s->ob ? (double)s->ob : vectors / nr : 1;
     double nx = ceil(fmax(1, (double)m->x) / (double)s->tx), ny = ceil(fmax(1, (double)m->y) / (double)s->ty);
     double tw = s->tw ? fmin((double)s->tw, nx) : nx, th = s->th ? fmin((double)s->th, ny) : ny;
-    double foot = conv_reach(c, c->xa, (double)s->tx) * conv_reach(c, c->ya, (double)s->ty) * nr, cells = (double)(s->tx * s->ty) * nr;
+    double footprint = conv_reach(c, c->xa, (double)s->tx) * conv_reach(c, c->ya, (double)s->ty) * nr, cells = (double)(s->tx * s->ty) * nr;
     double fx = conv_fresh(c, c->xa, (double)s->tx), fy = conv_fresh(c, c->ya, (double)s->ty), moved = in_place ? 1 : 0;
     double parts = ceil(blocks / ceil(own)) * ceil(nx / tw) * ceil(ny / th) * (double)m->outer;
-    struct nest n = {.bytes = {4 * lanes * foot, 4 * lanes * taps * nr, 4 * lanes * cells}};
-    n.seconds = nest_both(taps * cells * r->fma, (foot + taps * nr) * r->load) + nest_ends(r, cells, 0);
+    struct nest n = {.bytes = {4 * lanes * footprint, 4 * lanes * taps * nr, 4 * lanes * cells}};
+    n.seconds = nest_both(taps * cells * r->fma, (footprint + taps * nr) * r->load) + nest_ends(r, cells, 0);
     if (!in_place) {
         double band = conv_reach(c, c->xa, tw * (double)s->tx) * conv_reach(c, c->ya, th * (double)s->ty) * nr;
         n.seconds += band * (2 * r->load + 2 * r->cycle) / (tw * th);

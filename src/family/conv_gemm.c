@@ -14,7 +14,7 @@
     P(th, "tiles per band in y, 0 = all", 0, 1, 2, 3, 4, 7, 8, 14, 16, 28)                                               \
     P(tw, "tiles per band in x, 0 = all", 0, 1, 2, 4, 8, 16)                                                             \
     P(ob, "blocks of output channels per grid iteration, 0 = all", 0, 1, 2, 4, 8)                                        \
-    P(stage, "input: 0 where it lies, 1 copied as pixels, 2 copied as planes", STAGE_DIRECT, STAGE_PIXELS, STAGE_PLANES) \
+    P(stage, "input: 0 in place, 1 copied as pixels, 2 copied as planes", STAGE_DIRECT, STAGE_PIXELS, STAGE_PLANES) \
     P(order, "0: weights stay, pixels change fastest; 1: pixels stay", 0, 1)                                             \
     P(ku, "input channels per step of the inner loop", 1, 2, 4)                                                          \
     P(ahead, "steps that weights are prefetched ahead, 0 = not", 0, 16, 64)                                              \

@@ -13,12 +13,12 @@
 /* In the order in which a choice of one narrows down the next ones. */
 // clang-format off
 #define PARAMS(P)                                                                                                                      \
-    P(dy, "gradient of the output: 0 where it lies, 1 copied in blocks, 2 where it lies in rows, which vectors run along",             \
+    P(dy, "gradient of the output: 0 in place, 1 copied in blocks, 2 in place, in rows, which vectors run along",             \
           GRAD_PLACE, GRAD_BLOCKS, GRAD_ROWS)                                                                                          \
     P(tx, "input channels of the register tile", 1, 2, 3, 4, 6, 8, 12, 14, 28)                                                         \
     P(taps, "axes, innermost first, whose taps are all in the register tile", 0, 1, 2, 3)                                              \
     P(nr, "vectors of output channels of the register tile; dy 2: channels", 1, 2, 3, 4, 6)                                            \
-    P(stage, "input: 0 where it lies, 1 copied with channels innermost, 2 copied in planes", STAGE_DIRECT, STAGE_PIXELS, STAGE_PLANES) \
+    P(stage, "input: 0 in place, 1 copied with channels innermost, 2 copied in planes", STAGE_DIRECT, STAGE_PIXELS, STAGE_PLANES) \
     P(th, "rows of positions of a band, 0 = all", 0, 1, 2, 4, 8, 16, 32)                                                               \
     P(tw, "columns of positions of a band, 0 = all", 0, 16, 64, 256)                                                                   \
     P(mb, "blocks of output channels per grid iteration, 0 = all", 0, 1, 2, 4, 8)                                                      \
@@ -247,7 +247,7 @@ static double copy_cycles(const struct conv *c, i64 stage)
     return clast || c->ic == 1 ? 0.3 : 1.6;
 }
 
-/* In blocks; columns that lie side by side are strewn, short rows of them come from many pages. */
+/* In blocks; contiguous columns are scattered, short rows of them come from many pages. */
 static double block_cycles(const struct grad *q, struct grad_sched v, const i64 *var)
 {
     if (v.dy != GRAD_BLOCKS) return 0;
@@ -285,9 +285,9 @@ static double predict(const struct gen_problem *p, const struct sched *s)
                   z.y_band * block_cycles(q, v, var) + 300;
     double stored = parts > 1 ? 0.5 : z.combos > 9 ? 6 : 1.6; /* tiles of few channels and many taps store to lines far apart */
     if (v.dy == GRAD_ROWS) stored += 7; /* partial sums are added */
-    double ends = z.sums * stored + 500, rounds = ceil(parts * pieces * (double)q->groups / i64_max(1, caps->n_threads));
+    double ends = z.sums * stored + 500, per_thread = ceil(parts * pieces * (double)q->groups / i64_max(1, caps->n_threads));
     double rest = parts > 1 || !q->simple ? (parts * 0.3 + 1.6) * z.sums * pieces * (double)q->groups / i64_max(1, caps->n_threads) : 0;
-    return 2e-6 + (rounds * (share * band + ends) + rest) * p->nest->work;
+    return 2e-6 + (per_thread * (share * band + ends) + rest) * p->nest->work;
 }
 
 const struct gen gen_conv_grad = {

@@ -156,11 +156,11 @@ static double seconds(const struct model *m, const struct caps *caps, const stru
     bool pools = wino_pools(c, &m->tail, s);
     double out = (double)tiles * ((double)s->nr * cycles_out(s, wino_z_taps(c), c->by_rows ? 3.0 * (double)m->lanes : 2) + 40);
     double iteration = in + (cycles_products(m, caps, s) + out) * (double)m->ob + 300;
-    double rounds = (double)ceil_div(m->parts * m->blocks, i64_max(1, caps->n_threads));
+    double per_thread = (double)ceil_div(m->parts * m->blocks, i64_max(1, caps->n_threads));
     double weights = 4 * (double)(points * c->ic * m->n_blocks * s->nr * m->lanes);
     double epilogue = c->simple || pools ? 0 : 12 * gen_count(c->g, c->y, var) * m->rates->line[RATE_DRAM];
     double bytes = gen_bytes(c->g, c->x, var) + gen_bytes(c->g, pools ? m->tail.pool : c->y, var);
-    return 2e-6 + wait(m, caps, s, var) + iteration * rounds * m->rates->work + (0.3 * weights + 0.05 * bytes) * m->rates->line[RATE_DRAM] + epilogue;
+    return 2e-6 + wait(m, caps, s, var) + iteration * per_thread * m->rates->work + (0.3 * weights + 0.05 * bytes) * m->rates->line[RATE_DRAM] + epilogue;
 }
 
 static double predict(const struct gen_problem *p, const struct sched *v)

@@ -17,8 +17,8 @@
     P(bk, "terms of a pass, 0 = all", 0, 8, 32, 128, 256, 512)                                                            \
     P(mb, "tiles of rows per grid iteration at most, 0 = all", 0, 1, 2, 4, 8, 16, 32, 64)                                 \
     P(nb, "blocks of columns per grid iteration at most, 0 = all", 0, 1, 2, 4, 8, 16, 32, 64)                             \
-    P(pack, "left operand: 0 where it lies, 1 packed", 0, 1)                                                              \
-    P(right, "right operand: 0 where it lies, 1 packed by each iteration, 2 once", RIGHT_PLACE, RIGHT_BLOCKS, RIGHT_ONCE) \
+    P(pack, "left operand: 0 in place, 1 packed", 0, 1)                                                              \
+    P(right, "right operand: 0 in place, 1 packed by each iteration, 2 once", RIGHT_PLACE, RIGHT_BLOCKS, RIGHT_ONCE) \
     P(split_k, "summands of a result, computed apart", 1, 2, 4)                                                           \
     P(ku, "terms per step of the inner loop", 1, 4)                                                                       \
     P(ahead, "terms that a constant right operand is prefetched ahead, 0 = not", 0, 1, 16, 64)                            \
@@ -43,7 +43,7 @@ struct sizes { /* of a task, for what is asked of every schedule */
     bool a_far; /* the left operand is more than the second cache keeps */
 };
 
-/* Groups of terms are whole in memory where the left operand lies. */
+/* Groups of terms are whole in memory if the left operand is read in place. */
 static bool has_whole_groups(const struct gemm *x, const struct caps *c)
 {
     i64 g = gemm_dot_k(x, c), k = gen_static(x->g, x->k, -1);

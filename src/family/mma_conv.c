@@ -3,7 +3,7 @@
 // mma_conv: convolution by workgroups with matrix units. A row of m neighbouring pixels
 // is the m side of a fragment, k input channels of one tap the inner side, n output channels the
 // other: the input tile in shared memory serves all taps, each from another place. Subgroups stand
-// wgm x wgn in the group's tile, each with sgm x sgn sums. Weights come from shared memory or from
+// wgm x wgn in the workgroup's tile, each with sgm x sgn sums. Weights come from shared memory or from
 // the packed array. Outputs are stored through shared memory, in the input's type, sums of a split K in f32.
 //
 // A shape is one that the target lists with the input's type on both sides; sums are f32 or f16.
@@ -21,7 +21,7 @@
     P(wgn, "subgroups along output channels", 1, 2, 4)                                                \
     P(sgm, "fragments of a subgroup along pixels", 1, 2, 3, 4, 6, 8)                                  \
     P(sgn, "fragments of a subgroup along output channels", 1, 2, 3, 4)                               \
-    P(mx, "fragments of a row of the group's tile", 1, 2, 4)                                          \
+    P(mx, "fragments of a row of the workgroup's tile", 1, 2, 4)                                          \
     P(bk, "fragments of a block of input channels", 1, 2, 4)                                          \
     P(stage, "1: weights are copied to shared memory, too", 0, 1)                                     \
     P(pipe, "0 blocks in turn, 1 loads ahead, 2 and two buffers", PIPE_NONE, PIPE_AHEAD, PIPE_DOUBLE) \
@@ -190,7 +190,7 @@ static bool legal(const struct gen_problem *p, const struct sched *s)
 }
 
 /* The least schedule of a shape that the target lists; false: none for this task. Sums of f16 are
-   for those who measure and check, never a default. */
+   for measurements and tests, never a default. */
 static bool least_sched(const struct gen_problem *p, const struct caps_matrix *x, struct sched *s)
 {
     const struct view *w = p->facts;

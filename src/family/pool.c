@@ -4,7 +4,7 @@
 // behind computed on the way. A step takes a tile of ty rows by tx outputs by nr vectors; the
 // vectors run over channels where those are innermost in memory, else along x. Inside the picture
 // all taps are written out, every element of the tile's footprint is loaded once and combined with
-// all accumulators that it meets. Outputs at the border go through the operator's own loops, which
+// all accumulators that use it. Outputs at the border go through the operator's own loops, which
 // clamp.
 //
 // A grid iteration is some rows of tiles of one outer position. Axes in front of the last two are

@@ -2,8 +2,9 @@
 //
 // recurrence: recurrent layers on processors (family/recurrence.c). A thread takes some sequences of one direction through all
 // steps, with vectors of hidden units. Several sequences at once use a weight that was loaded for each of them: what
-// bounds a layer of few sequences is how fast its weights come from the cache that holds them. Or a team of threads does, each of
-// which has hidden units of its own, and so a part of the weights that may fit a cache of its own; they meet once or twice per step.
+// bounds a layer of few sequences is how fast its weights come from the cache that holds them. Or a workgroup of
+// threads does (`split`): each has hidden units of its own, and so a part of the weights, which may fit its own cache. There are one or
+// two barriers per step.
 #include "gen/recurrence.h"
 
 #include <math.h>
@@ -14,7 +15,7 @@
     P(nr, "vectors of hidden units at once", 1, 2, 3, 4)                                     \
     P(gates, "gates of a unit that are summed at once, 0 = all", 0, 1, 2)                    \
     P(ku, "terms of the sum per iteration of its loop", 1, 2, 4, 8)                          \
-    P(team, "threads that share the hidden units", 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+    P(split, "threads that divide the hidden units", 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 // clang-format on
 GEN_PARAMS(PARAMS)
 
@@ -39,7 +40,7 @@ static bool is_legal(const struct recurrence *q, const struct caps *c, const str
     i64 acc = recurrence_accumulators(q, s), batch = gen_static(q->g, q->batch, 64), gates = at_once(q, s);
     if (!recurrence_has_gates(q, s->gates) || (s->rows > 1 && s->rows >= 2 * batch)) return false;
     if (s->nr > 1 && (s->nr - 1) * s->lanes >= q->c.hidden) return false;
-    if (s->team > c->n_threads || (s->team > 1 && s->team > recurrence_panels(q, s))) return false;
+    if (s->split > c->n_threads || (s->split > 1 && s->split > recurrence_panels(q, s))) return false;
     if (s->ku > q->c.hidden || acc * s->ku > MAX_WRITTEN) return false;
     return acc == gates || acc + i64_min(gates * s->nr, 4) <= c->n_vector_regs;
 }
@@ -55,7 +56,7 @@ static double seconds(const struct recurrence *q, const struct caps *c, const st
 {
     double steps = (double)gen_eval(q->g, q->steps, var), units = (double)(recurrence_panels(q, s) * recurrence_width(s));
     i64 batch = gen_eval(q->g, q->batch, var), runs = ceil_div(batch, s->rows) * q->c.n_dirs;
-    i64 own = ceil_div(recurrence_panels(q, s), s->team); /* panels of a thread, at most */
+    i64 own = ceil_div(recurrence_panels(q, s), s->split); /* panels of a thread, at most */
     units = (double)(own * recurrence_width(s));
     double weights = units * (double)q->c.hidden * q->c.n_gates, acc = (double)recurrence_accumulators(q, s);
     /* Multiply-adds per cycle: two, or as many as wait for each other, or for loads of weights and states. */
@@ -64,9 +65,9 @@ static double seconds(const struct recurrence *q, const struct caps *c, const st
     double product = fmax(adds / pace / 3e9, weight_seconds(c, weights * (double)dtype_size(op_in_dtype(q->g, q->n, 1))));
     double cell = units / s->lanes * (double)s->rows * 40 * q->c.n_gates / 3e9;
     double loop = (double)q->c.hidden / (double)s->ku * (double)own * 0.5 / 3e9;
-    double meets = s->team > 1 ? 4e-7 * (op_cell_has_two_stages(&q->c) ? 2 : 1) : 0;
-    double wake = c->n_threads > 1 && (s->team > 1 || runs > 1) ? 8e-6 : 0; /* the other threads */
-    return 1e-6 + wake + steps * (product + cell + loop + meets) * (double)(s->team > 1 ? runs : ceil_div(runs, i64_max(1, c->n_threads)));
+    double barriers = s->split > 1 ? 4e-7 * (op_cell_has_two_stages(&q->c) ? 2 : 1) : 0;
+    double wake = c->n_threads > 1 && (s->split > 1 || runs > 1) ? 8e-6 : 0; /* the other threads */
+    return 1e-6 + wake + steps * (product + cell + loop + barriers) * (double)(s->split > 1 ? runs : ceil_div(runs, i64_max(1, c->n_threads)));
 }
 
 static bool legal(const struct gen_problem *p, const struct sched *v)
@@ -86,7 +87,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *c, con
     struct recurrence q;
     recurrence_of(&q, t);
     struct recurrence_sched s = sched_of(&q, c, v);
-    m->k->group[0] = s.team > 1 ? (u32)s.team : 0;
+    m->k->group[0] = s.split > 1 ? (u32)s.split : 0;
     recurrence_emit(m, t, &s);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // weighted_filter: filters with weights of their own for every pixel (quern::Filter), on processors. Time is what it takes to read
-// the weights: each is read once, in vectors along x, and meets all channels. Strips of the output with the band of input that they
+// the weights: each is read once, in vectors along x, for all channels. Strips of the output with the band of input that they
 // meet are gen/filter.c's. Within a strip either a piece of a row goes through all taps with its sums in registers, or some rows of
 // taps go through all of the strip, with sums in scratch memory, so that fewer places of memory are read side by side and longer.
 // Weights that lie side by side for a pixel are read in vectors of taps, and the pieces' are transposed in scratch memory. For softmax a piece goes
@@ -36,7 +36,7 @@ struct work {
     kval acc;      /* REG array: [channel of the block, the ones', or the weights', behind them][vector] */
     kval peak;     /* REG array [vector]: the largest weight of a pixel, for softmax */
     kval sums;     /* WORK array [row][plane][column]; 0: sums are in registers from the first to the last tap */
-    kval turned;   /* WORK array [tap][pixel of a piece]: its weights; 0: they are read where they are used */
+    kval weights;  /* WORK array [tap][pixel of a piece]: transposed weights; 0: read in place */
     struct transpose t;
 };
 
@@ -82,8 +82,8 @@ static kval weight_y(const struct work *w, const struct piece *p, kval i)
     return kir_sub(k, kir_add_i(k, p->y, w->q.f.begin[0]), kir_mul_i(k, i, w->q.f.dilation[0]));
 }
 
-/* Element of the turned weights of a tap, of vector v. */
-static kval turned_at(const struct work *w, kval tap, kval v)
+/* Element of the transposed weights of a tap, of vector v. */
+static kval transposed_at(const struct work *w, kval tap, kval v)
 {
     struct kir *k = w->m->k;
     return kir_mul_i(k, kir_add(k, kir_mul_i(k, tap, w->nr), v), w->s.lanes);
@@ -117,7 +117,7 @@ static kval some_weights(const struct work *w, const struct piece *p, kval tap, 
 }
 
 /* The piece's weights go pixel by pixel to blocks that are transposed. */
-static void turn_weights(const struct work *w, const struct piece *p)
+static void transpose_weights(const struct work *w, const struct piece *p)
 {
     struct kir *k = w->m->k;
     i64 n = w->s.lanes, all = p->nr * parts_of(w);
@@ -128,10 +128,10 @@ static void turn_weights(const struct work *w, const struct piece *p)
     transpose_row(&w->t, b, i, some_weights(w, p, tap, kir_add(k, p->x, kir_add(k, kir_mul_i(k, v, n), i))));
     kir_end(k);
     kir_end(k);
-    u32 turned = transpose_blocks(&w->t, blocks);
+    u32 done = transpose_blocks(&w->t, blocks);
     b = kir_loop(k, KL_SERIAL, zero, blocks, 1);
     block_at(w, kir_add(k, from, b), &v, &tap);
-    transpose_store(&w->t, turned, b, &(struct transpose_to){w->turned, turned_at(w, tap, v), w->nr * n, part_of(w)});
+    transpose_store(&w->t, done, b, &(struct transpose_to){w->weights, transposed_at(w, tap, v), w->nr * n, part_of(w)});
     kir_end(k);
     kir_end(k);
 }
@@ -142,7 +142,7 @@ static kval weights(const struct work *w, const struct piece *p, i64 v, kval i, 
     struct emit *m = w->m;
     struct kir *k = m->k;
     kval tap = kir_add(k, kir_mul_i(k, i, w->q.f.kernel[1]), j);
-    if (w->turned) return kir_load(k, w->turned, kir_ramp(k, turned_at(w, tap, kir_int(k, v)), 1, w->s.lanes));
+    if (w->weights) return kir_load(k, w->weights, kir_ramp(k, transposed_at(w, tap, kir_int(k, v)), 1, w->s.lanes));
     kval x = weight_x(w, p, v, j), y = weight_y(w, p, i);
     if (w->ahead && again == w->q.f.softmax && emit_is_stored(m, w->q.side) && (!w->q.f.splat || p->inside)) {
         kval next = kir_add_i(k, kir_lane(k, x, 0), w->ahead * w->s.lanes);
@@ -270,14 +270,14 @@ static void finish(const struct work *w, const struct piece *p)
 
 /* A strip. */
 
-struct round {
+struct tap_rows {
     kval from, to;     /* rows of taps */
     bool first, last;  /* sums begin with it, end with it */
 };
 
-static void do_piece(const struct work *w, const struct piece *p, const struct round *r)
+static void do_piece(const struct work *w, const struct piece *p, const struct tap_rows *r)
 {
-    if (w->turned) turn_weights(w, p);
+    if (w->weights) transpose_weights(w, p);
     if (w->q.f.softmax) find_peaks(w, p);
     begin_sums(w, p, !r->first);
     if (r->from) add_rows(w, p, r->from, r->to);
@@ -296,7 +296,7 @@ static kval is_inside(const struct work *w, const struct piece *p)
     return kir_bin(k, KI_AND, kir_bin(k, KI_LE, kir_int(k, 0), from), kir_bin(k, KI_LE, to, end));
 }
 
-static void whole_piece(const struct work *w, struct piece *p, const struct round *r)
+static void whole_piece(const struct work *w, struct piece *p, const struct tap_rows *r)
 {
     struct kir *k = w->m->k;
     p->inside = w->q.f.splat;
@@ -310,7 +310,7 @@ static void whole_piece(const struct work *w, struct piece *p, const struct roun
 }
 
 /* All pieces of row y; the last ones have one vector. */
-static void do_row(const struct work *w, struct piece p, const struct round *r)
+static void do_row(const struct work *w, struct piece p, const struct tap_rows *r)
 {
     struct kir *k = w->m->k;
     i64 step = w->nr * w->s.lanes;
@@ -326,7 +326,7 @@ static void do_row(const struct work *w, struct piece p, const struct round *r)
     kir_end(k);
 }
 
-static void do_rows(const struct work *w, const struct round *r)
+static void do_rows(const struct work *w, const struct tap_rows *r)
 {
     struct kir *k = w->m->k;
     i64 whole = w->q.channels / w->block * w->block;
@@ -346,14 +346,14 @@ static void do_strip(struct work *w)
     struct kir *k = w->m->k;
     kval zero = kir_int(k, 0), rows = kir_int(k, w->q.f.kernel[0]);
     if (!w->group) {
-        do_rows(w, &(struct round){zero, rows, true, true});
+        do_rows(w, &(struct tap_rows){zero, rows, true, true});
         return;
     }
-    do_rows(w, &(struct round){zero, kir_int(k, w->group), true, false});
+    do_rows(w, &(struct tap_rows){zero, kir_int(k, w->group), true, false});
     kval i = kir_loop(k, KL_SERIAL, kir_int(k, w->group), rows, w->group);
-    do_rows(w, &(struct round){i, kir_min(k, kir_add_i(k, i, w->group), rows), false, false});
+    do_rows(w, &(struct tap_rows){i, kir_min(k, kir_add_i(k, i, w->group), rows), false, false});
     kir_end(k);
-    do_rows(w, &(struct round){0, 0, false, true});
+    do_rows(w, &(struct tap_rows){0, 0, false, true});
 }
 
 /* Channels of a pass: as many as have registers, all passes alike. */
@@ -385,7 +385,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
     if (w->group) w->sums = kir_alloc(k, KS_WORK, w->q.type, 1, emit_size(m, n));
     if (v.transpose) {
         transpose_open(&w->t, k, w->q.type, w->s.lanes, i64_min(MAX_BLOCKS, w->nr * parts_of(w)));
-        w->turned = kir_alloc(k, KS_WORK, w->q.type, 1, kir_int(k, w->q.taps * w->nr * w->s.lanes));
+        w->weights = kir_alloc(k, KS_WORK, w->q.type, 1, kir_int(k, w->q.taps * w->nr * w->s.lanes));
     }
     emit_stream(m, v.nt);
     do_strip(w);
@@ -399,7 +399,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
 /* Of a vector, in multiply-adds. */
 static double exp_cost(const struct filtering *q) { return q->f.softmax ? 16 : 0; }
 
-static double turned_bytes(const struct filtering *q, const struct caps *caps, struct params v)
+static double transposed_bytes(const struct filtering *q, const struct caps *caps, struct params v)
 {
     return (double)(v.nr * q->taps * filtering_lanes(q, caps) * dtype_size(q->type));
 }
@@ -414,7 +414,7 @@ static bool is_legal(const struct filtering *q, const struct caps *caps, struct 
     if (v.rows && q->f.normalize && block < q->channels) return false; /* passes would share the kept sum of weights */
     if (v.rows >= q->f.kernel[0] || (v.ahead && !v.transpose && graph_value(q->g, q->side)->layout != LAYOUT_ROWS)) return false;
     if (v.transpose && (!q->by_taps || q->f.splat || v.rows)) return false;
-    if (v.transpose && v.nr > 1 && turned_bytes(q, caps, v) > (double)caps->l2_bytes / 2) return false;
+    if (v.transpose && v.nr > 1 && transposed_bytes(q, caps, v) > (double)caps->l2_bytes / 2) return false;
     if (v.tw && v.tw >= filtering_size(q, 1, NULL)) return false;
     if (v.nt && !filtering_may_stream(q, caps, v.nr)) return false;
     if (v.nr > 1 && v.nr * lanes > (v.tw ? v.tw : filtering_size(q, 1, NULL))) return false;
@@ -449,7 +449,7 @@ static double rate_loss(struct params v, double live, double kw)
 static double turning(const struct filtering *q, const struct caps *caps, struct params v)
 {
     i64 lanes = filtering_lanes(q, caps);
-    double each = turned_bytes(q, caps, v) > (double)caps->l1_bytes / 2 ? 16 : 11;
+    double each = transposed_bytes(q, caps, v) > (double)caps->l1_bytes / 2 ? 16 : 11;
     return (double)(ceil_div(q->taps, lanes) * lanes) * each * (v.nr > 1 ? 1 : 1.15);
 }
 
@@ -463,15 +463,15 @@ static double seconds(const struct filtering *q, const struct caps *caps, struct
     double passes = ceil((double)q->channels / (double)block_of(q, caps, v.nr));
     double step = 0.5 * (planes + passes) + 0.3 + (v.ju == 1 ? 0.5 : 0) + (v.ahead ? 0.5 : 0);
     if (q->f.softmax) step += passes * (0.5 * exp_cost(q) + 1);
-    double rounds = v.rows ? ceil((double)q->f.kernel[0] / v.rows) : 1, live = taps / rounds;
-    double piece = taps * step + rounds * (planes * (v.rows ? 2 : 1) + 4 / nr + 2 * kw / nr);
+    double sweeps = v.rows ? ceil((double)q->f.kernel[0] / v.rows) : 1, live = taps / sweeps;
+    double piece = taps * step + sweeps * (planes * (v.rows ? 2 : 1) + 4 / nr + 2 * kw / nr);
     double band = (th + (double)(q->f.kernel[0] - 1) * (double)q->f.dilation[0]) / th * (1 + 40 / tw) * planes * 3;
     bool rows = graph_value(q->g, q->side)->layout == LAYOUT_ROWS;
     if (v.transpose) piece += turning(q, caps, v), live = 1;
     else if (!rows || q->by_taps) piece += taps * lanes;
     double threads = fmin(i64_max(1, caps->n_threads), ceil(h / th) * images * ceil(w / tw));
     double bytes = gen_bytes(q->g, q->side, var), far = bytes > (double)caps->l3_bytes / 2 ? 1 : 0.3;
-    double out = gen_bytes(q->g, q->out, var); /* its lines are read to be overwritten, too, or, streamed, by who reads it next */
+    double out = gen_bytes(q->g, q->out, var); /* its lines are read to be overwritten, too, or, streamed, by the kernel that reads it next */
     bytes += (v.nt ? (bytes > (double)caps->l3_bytes ? 1.2 : 3) : 2) * out;
     double memory = far * bytes / (1.6 * gen_byte_rate(caps)) * rate_loss(v, live, kw);
     double work = n * (piece + band) / hz / threads;

@@ -6,7 +6,7 @@
 // weights for rc channels; sums are kept in the type of the arithmetic whatever the inputs' type.
 // Copying, storing and pooling are the tile's (gen/halo.h), the multiply-adds gen/leaf_fma.c's.
 //
-// Where a group of channels has few outputs, a tile holds several, and a thread reads its own's
+// Where a conv group has few outputs, a tile holds several, and a thread reads its own's
 // inputs. Few tiles of many input channels are shared by workgroups, whose sums another grid adds up.
 //
 // Threads count channels first, then x, then y: threads side by side read the same pixels and
@@ -152,7 +152,7 @@ static bool is_worth_trying(const struct view *w)
            !is_wasteful(w->p.tx, 8, x) && !is_wasteful(w->p.ty, 4, y);
 }
 
-/* The smallest groups, along the axis of one of three parameters. One of them can do any
+/* The smallest workgroups, along the axis of one of three parameters. One of them can do any
  * convolution that matches. */
 static struct sched least_sched(const struct halo_task *q, u32 along)
 {

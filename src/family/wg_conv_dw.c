@@ -3,7 +3,7 @@
 // wg_conv_dw: depthwise convolution (one input and one output channel per group) of any rank, strides
 // and dilations by workgroups. A thread has a vector of rc neighbouring channels, on ry rows
 // of rx pixels. Taps along the tile's axes are written out: every element of the footprint is
-// loaded once, straight from the input, and added to all sums that it meets, with the weights in
+// loaded once, straight from the input, and added to all sums that use it, with the weights in
 // registers (gen/halo_window.h). Kernels too large for that, and axes outside the tile, are loops over taps.
 //
 // Neighbours share the footprint's elements through the caches; shared memory would only add
@@ -25,7 +25,7 @@ static bool dw_of(struct halo_task *q, const struct task *t)
 
 /* Emission. */
 
-/* The element (y, x) to all sums that it meets, by the weights of the written taps [y][x]. */
+/* Adds the element (y, x) to all sums that use it, by the weights of the written taps [y][x]. */
 static void add_element(const struct footprint *f, const kval *w, i64 y, i64 x)
 {
     const struct window_plan *p = f->w;

@@ -14,7 +14,7 @@ enum { MAX_COPIED = 64 /* elements of one operand that a thread copies per K blo
     P(tc, "threads along input channels and taps", 1, 2, 4, 8, 16, 32)                                  \
     P(tm, "output channels of a thread", 1, 2, 4, 8)                                                    \
     P(tn, "input channels and taps of a thread", 1, 2, 4, 8)                                            \
-    P(bk, "positions of a round", 4, 8, 16, 32)                                                         \
+    P(bk, "positions of a K block", 4, 8, 16, 32)                                                         \
     P(pipe, "0 K blocks in turn, 1 loads ahead, 2 and two buffers", PIPE_NONE, PIPE_AHEAD, PIPE_DOUBLE) \
     P(split_k, "workgroups that share the positions of a block", 1, 2, 4, 8, 16, 32, 64, 128)
 // clang-format on
@@ -97,7 +97,7 @@ static bool fits_pipe(const struct view *w, const struct caps *c, struct params 
 static bool fits(const struct view *w, const struct caps *c, struct params v, u32 p)
 {
     switch (p) {
-    case P_tc: return threads_of(v) > 1 && threads_of(v) <= c->max_group; /* a group of one is none */
+    case P_tc: return threads_of(v) > 1 && threads_of(v) <= c->max_group; /* a workgroup of one thread is none */
     case P_tn: return wg_has_registers(c, threads_of(v), v.tm * v.tn + v.tm + v.tn);
     case P_bk: return copied(v, rows_of(v)) <= MAX_COPIED && copied(v, columns_of(v)) <= MAX_COPIED;
     case P_pipe: return fits_pipe(w, c, v);

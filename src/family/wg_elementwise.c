@@ -17,11 +17,11 @@ static const double instructions = 2.5; /* for an operation: most of them are no
 
 // clang-format off
 #define WALK_PARAMS(P)                                                                                                         \
-    P(axis, "group of axes along which threads lie, counted from the innermost in memory", 0, 1, 2)                            \
+    P(axis, "fused axes that threads run along, counted from the innermost in memory", 0, 1, 2)                            \
     P(vec, "elements of a thread's piece", 1, 2, 4, 8)                                                                         \
-    P(row, "threads along that group, the others in further rows, 0 = without gaps", 0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512) \
+    P(row, "threads along these axes, the others in further rows, 0 = without gaps", 0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512) \
     P(rep, "pieces per thread", 1, 2, 4, 8)                                                                                    \
-    P(stage, "1: stored along the innermost group, through shared memory", 0, 1)
+    P(stage, "1: stored along the innermost axes, through shared memory", 0, 1)
 // clang-format on
 #define PARAMS(P) P(threads, "threads of a workgroup", 32, 64, 128, 256, 512) WALK_PARAMS(P)
 GEN_PARAMS(PARAMS)
@@ -37,7 +37,7 @@ static bool match(const struct gen_problem *p)
 
 static i64 usual_threads(const struct caps *c) { return i64_min(256, i64_max(32, c->max_group)); }
 
-/* The output with the most groups of axes and their number; 0: all are blocked, which has one walk
+/* The output with the most runs of fused axes and their number; 0: all are blocked, which has one walk
    only. size: of the widest element. */
 static u32 most_groups(const struct task *t, value_id *v, i64 *size)
 {

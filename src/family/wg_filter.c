@@ -2,8 +2,8 @@
 //
 // wg_filter: filters with weights of their own for every pixel (quern::Filter) by workgroups. A thread has sums of some rows of a vector of
 // neighbouring pixels for all channels, or as many as have registers, so that each weight is read once, side by side with those of the
-// thread's neighbours. What taps meet is read once for all rows of taps that are written out and meet it, from a patch in shared memory or through the caches
-// (gen/wg_filter.h); where it may be outside and is not in a patch, threads away from the borders have code without tests.
+// thread's neighbours. An element of the input is read once for all unrolled rows of taps that use it, from an input tile in shared memory or through
+// the caches (gen/wg_filter.h). Without the tile, taps may lie outside; threads away from the borders have code without tests.
 #include "gen/wg_filter.h"
 
 #include <math.h>
@@ -51,7 +51,7 @@ static void add_to(const struct work *w, i64 row, i64 c, kval a, kval b)
     kir_store(k, w->acc, at, kir_fma(k, a, b, kir_load(k, w->acc, at)));
 }
 
-/* The weight of row a for a tap of p that meets row r. */
+/* The weight of row a for the tap of p that reads row r. */
 static kval weight(const struct pass *s, const struct filter_taps *p, i64 a, i64 r, i64 tap)
 {
     const struct work *w = s->w;

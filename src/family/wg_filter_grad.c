@@ -9,7 +9,7 @@
 enum { FEW_CHANNELS = 8 /* written out */, MAX_KEPT = 48 /* of a thread's pixels */, MAX_SUMS = 40, MAX_WRITTEN = 400 /* multiply-adds */ };
 
 
-#define PARAMS(P) FILTER_PARAMS(P) P(split, "1: a group has but the rows of taps that are written out", 0, 1)
+#define PARAMS(P) FILTER_PARAMS(P) P(split, "1: a workgroup has only the unrolled rows of taps", 0, 1)
 GEN_PARAMS(PARAMS)
 GEN_PARAM_READER(struct filter_tile, tile_of, FILTER_PARAMS)
 
@@ -87,7 +87,7 @@ static void do_taps(const void *user, const struct filter_taps *p)
     for (i64 a = 0; a < w->f.t.ry; a++) store(w, p, a);
 }
 
-/* The rows of taps of a group that has but a few; the last group may have fewer. */
+/* The rows of taps of a workgroup that has only a few; the last workgroup may have fewer. */
 static void do_share(const struct work *w, bool inside)
 {
     struct kir *k = w->f.t.m->k;
@@ -102,7 +102,7 @@ static void do_share(const struct work *w, bool inside)
     kir_end(k);
 }
 
-/* All rows of taps of the group, or some, of a thread that has pixels. */
+/* All rows of taps of the workgroup, or some, of a thread that has pixels. */
 static void do_here(const struct work *w, const struct filter_taps *some)
 {
     struct kir *k = w->f.t.m->k;

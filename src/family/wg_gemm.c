@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// wg_gemm: matrix products by workgroups. A group computes a block of bm x bn results in
-// rounds (gen/contract_emit.c), each thread a tile of tm x tn of them in registers (gen/leaf_fma.c). With
-// few results and many terms the threads form `split_k_local` teams, each with its share of a K block's
+// wg_gemm: GEMM by workgroups. A workgroup computes a block of bm x bn results in
+// K blocks (gen/contract_emit.c), each thread a tile of tm x tn of them in registers (gen/leaf_fma.c). With
+// few results and many terms the threads form `split_k_local` slices, each with its share of a K block's
 // terms, whose sums are added through shared memory at the end. Schedules are gen/block.c's.
 //
 // The left operand's shared array keeps the order of memory, so that copies are wide on both sides:
 // vectors along the terms, or along rows; or it has its terms outside in any case (ta). The right
-// one's always has. An operand that is transposed in front of the product is read where it lies.
+// one's always has. An operand that is transposed before the GEMM is read in place.
 //
 // Dims: y (b.., m, n) = a (b.., m, k) x b (b.., k, n). SHARED: a [stage][bm][bk + pad] or
-// [stage][bk][bm + pad], b [stage][bk][bn + pad]; at the end sums [team][bm][bn].
+// [stage][bk][bm + pad], b [stage][bk][bn + pad]; at the end sums [slice][bm][bn].
 #include "gen/block.h"
 #include "gen/leaf.h"
 
@@ -41,7 +41,7 @@ static struct fma_leaf leaf_of(const struct contraction *p, const struct block *
     return (struct fma_leaf){.row = {s->tm, s->wswm, s->bswm, s->wly, s->bly},
                              .col = {s->tn, s->wswn, s->bswn, s->wlx, s->blx},
                              .lanes = is_column ? 1 : (u32)i64_min(4, s->wswn),
-                             .teams = s->split_k_local,
+                             .split_k_local = s->split_k_local,
                              .unroll = s->un,
                              .ahead = s->rp,
                              .store_lanes = (u32)s->gsw,

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// wg_igemm: convolution of any rank, layout, stride, padding, dilation and groups, transposed or not, by workgroups, as a product whose
+// wg_igemm: convolution of any rank, layout, stride, padding, dilation and groups, transposed or not, by workgroups, as a GEMM whose
 // rows are all outputs of a channel merged to one axis, so that the work is divided evenly whatever the sizes of the axes are
-// (gen/addr_igemm.c). A group computes bm = tr*tm outputs by bn = tc*tn channels in rounds of terms, each thread a tile of tm
-// by tn in registers; rounds, copies and chunks are those of products (gen/contract_emit.c), the tile is wg_gemm's.
+// (gen/addr_igemm.c). A workgroup computes bm = tr*tm outputs by bn = tc*tn channels in K blocks, each thread a tile of tm
+// by tn in registers; K blocks, copies and split K are those of GEMMs (gen/contract_emit.c), the tile is wg_gemm's.
 //
 // The input, or the input and the weights, may be read from memory where they are multiplied instead: then the taps are
-// loops and nothing is taken apart. Where wg_conv copies the patch of a spatial tile once for all taps, this family reads an
-// element once per tap, but has no halo and no tiles that hang over the ends of rows.
+// loops and nothing is taken apart. Where wg_conv copies the input tile with its halo once for all taps, this family reads an
+// element once per tap, but has no halo, and its tiles do not exceed the ends of rows.
 //
-// Dims: y (m, n) of a group of channels, m = batch and pixels, n = its output channels; terms k = taps x input channels.
+// Dims: y (m, n) of a conv group, m = batch and pixels, n = its output channels; terms k = taps x input channels.
 #include "gen/addr_igemm.h"
 #include "gen/leaf.h"
 
@@ -17,7 +17,7 @@
 
 enum { STAGE_NONE, STAGE_WEIGHTS, STAGE_ALL };
 enum {
-    MAX_COPIED = 64, /* elements of one operand that a thread copies per round */
+    MAX_COPIED = 64, /* elements of one operand that a thread copies per K block */
     MAX_CODE = 512,  /* multiply-adds written out */
     MAX_ROW = 7,     /* taps written out */
     STAGES = 3       /* of PIPE_ASYNC */
@@ -31,7 +31,7 @@ enum {
     P(tm, "outputs of a thread, of a channel", 1, 2, 4, 8)                                                                                     \
     P(tn, "output channels of a thread", 1, 2, 4, 8, 16)                                                                                       \
     P(near, "neighbouring outputs of a thread", 1, 2, 4, 8)                                                                                    \
-    P(order, "terms: 0 input channels innermost, 1 taps innermost, 2 likewise in rounds of all taps", IGEMM_CHANNELS, IGEMM_TAPS, IGEMM_LOOPS) \
+    P(order, "terms: 0 input channels innermost, 1 taps innermost, 2 likewise in K blocks of all taps", IGEMM_CHANNELS, IGEMM_TAPS, IGEMM_LOOPS) \
     P(bk, "terms of a K block; order 2: input channels", 1, 2, 4, 8, 16, 32)                                                                   \
     P(stage, "in shared memory: 0 nothing, 1 the weights, 2 the input, too", STAGE_NONE, STAGE_WEIGHTS, STAGE_ALL)                             \
     P(pipe, "0 K blocks in turn, 1 loads ahead, 2 and two buffers, 3 copies ahead without registers",                                          \
@@ -72,7 +72,7 @@ static i64 stages_of(const struct params *v)
     return v->pipe == PIPE_DOUBLE ? 2 : v->pipe == PIPE_ASYNC ? STAGES : 1;
 }
 
-/* Elements behind a line of shared memory: rows of terms that lie side by side are turned on their way there. */
+/* Elements behind a line of shared memory: rows of contiguous terms are transposed by the copy. */
 static i64 pad_of(const struct igemm_address *g, const struct params *v)
 {
     return v->stage == STAGE_ALL && igemm_is_dense(g, (enum igemm_order)v->order) ? 4 : 0;
@@ -163,7 +163,7 @@ static bool fits(const struct view *w, const struct caps *c, u32 p)
     const struct params *v = &w->v;
     if (c->deterministic && ((p == P_order && v->order) || (p == P_split_k && v->split_k > 1))) return false;
     switch (p) {
-    case P_tc: return w->threads > 1 && w->threads <= c->max_group; /* a group of one is none */
+    case P_tc: return w->threads > 1 && w->threads <= c->max_group; /* a workgroup of one thread is none */
     case P_tn: return wg_has_registers(c, w->threads, v->tm * v->tn + v->tm + v->tn);
     case P_near: return v->near <= v->tm;
     case P_stage: return fits_stage(w, c);
@@ -191,7 +191,7 @@ static bool is_order_worth(const struct view *w)
     return w->g.taps > 1 && (!w->g.by_channel || w->g.c.ic < 4) && (order == IGEMM_LOOPS || w->g.taps * w->g.c.ic < 64);
 }
 
-static bool is_round_worth(const struct view *w)
+static bool is_block_k_worth(const struct view *w)
 {
     i64 bk = w->v.bk;
     if (w->v.order == IGEMM_LOOPS) return (bk == 1 || bk < 2 * w->g.c.ic) && (bk == 1 || w->bk <= 64);
@@ -208,17 +208,17 @@ static bool is_stage_worth(const struct view *w)
 static bool is_worth(const struct view *w, const struct caps *c, u32 p)
 {
     const struct params *v = &w->v;
-    i64 rounds = ceil_div(w->k, w->bk ? w->bk : 1);
+    i64 blocks_k = ceil_div(w->k, w->bk ? w->bk : 1);
     switch (p) {
     case P_tc: return w->threads >= wg_least(c) && w->threads <= 256 && blocking_fits_size(v->tc, 1, w->n);
     case P_tm: return blocking_fits_size(w->bm, 16, w->m) && w->bm <= 256;
     case P_tn: return is_tile_worth(w);
     case P_near: return v->near == 1 || v->near == i64_min(4, v->tm);
     case P_order: return is_order_worth(w);
-    case P_bk: return is_round_worth(w);
+    case P_bk: return is_block_k_worth(w);
     case P_stage: return is_stage_worth(w);
-    case P_pipe: return v->pipe == PIPE_NONE || (rounds > 1 && v->pipe != PIPE_AHEAD);
-    case P_split_k: return v->split_k == 1 || (rounds >= 4 * v->split_k && block_count(w) * v->split_k <= 512);
+    case P_pipe: return v->pipe == PIPE_NONE || (blocks_k > 1 && v->pipe != PIPE_AHEAD);
+    case P_split_k: return v->split_k == 1 || (blocks_k >= 4 * v->split_k && block_count(w) * v->split_k <= 512);
     default: return true;
     }
 }

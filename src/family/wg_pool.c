@@ -80,7 +80,7 @@ static void add_to(const struct work *t, i64 pixel, kval v)
     kir_store(k, t->f.acc, slot, emit_combine(k, t->x->pool.op.combine, old, v));
 }
 
-/* Row y of the footprint to all results that it meets, tap by tap. */
+/* Folds row y of the footprint into all results that use it, tap by tap. */
 static void add_taps(const struct work *t, i64 y)
 {
     const struct window_side *sy = &t->f.w->y, *sx = &t->f.w->x;
@@ -91,7 +91,7 @@ static void add_taps(const struct work *t, i64 y)
     }
 }
 
-/* Row y of the footprint to all results that it meets: along x first, per pixel. */
+/* Likewise, along x first, per pixel. */
 static void add_row(const struct work *t, i64 y)
 {
     const struct window_side *sy = &t->f.w->y, *sx = &t->f.w->x;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// wg_recurrence: recurrent layers by workgroups (family/recurrence.c). A group takes some sequences of one direction
+// wg_recurrence: recurrent layers by workgroups (family/recurrence.c). A workgroup takes some sequences of one direction
 // through all steps; its threads are side by side along the hidden units, so that they read neighbouring weights, and share the states
-// in shared memory. They meet once per product.
+// in shared memory. There is one barrier per product.
 #include "gen/wg.h"
 #include "gen/wg_cost.h"
 #include "gen/recurrence.h"
@@ -10,7 +10,7 @@
 // clang-format off
 #define PARAMS(P)                                                   \
     P(threads, "threads of a workgroup", 32, 64, 128, 256, 512, 1024)   \
-    P(rows, "sequences of a group", 1, 2, 4, 8)                     \
+    P(rows, "sequences of a workgroup", 1, 2, 4, 8)                     \
     P(nr, "hidden units of a thread at once", 1, 2, 4)              \
     P(ku, "terms of the sum per iteration of its loop", 1, 2, 4, 8)
 // clang-format on
@@ -23,7 +23,7 @@ GEN_PARAM_READER(struct recurrence_sched, read_sched, PARAMS)
 static struct recurrence_sched sched_of(const struct recurrence *q, const struct caps *c, const struct sched *v)
 {
     struct recurrence_sched s = read_sched(v);
-    s.lanes = 1, s.team = 1;
+    s.lanes = 1, s.split = 1;
     return s;
 }
 

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// wg_reduce: tasks with reductions (softmax, normalisation, global pooling, ReduceX) by groups of
-// threads. `threads` threads share a row, a group takes `rows` rows. Each thread folds its
-// elements, the threads of a row fold their results (gen/wg.c), every one of them knows the
-// result and goes on with the next reduction or the outputs. What a reduction computed may stay in
-// registers for the passes that follow. Rows behind the last are copies of the last one that store
-// nothing, so that no barrier is branched around.
+// wg_reduce: tasks with reductions (softmax, normalisation, global pooling, ReduceX) by workgroups.
+// `threads` threads share a row, a workgroup has `rows` rows. Each thread folds its elements, the
+// threads of a row fold their results (gen/wg.c), and all of them continue with the result: the next
+// reduction, or the outputs. Values computed for a reduction may stay in registers for the passes
+// that follow. Row indices are clamped to the last row; clamped rows store nothing, so that no
+// barrier is divergent.
 //
 // Neighbouring threads read neighbouring elements: along the row, or, where the innermost axis in
 // memory is kept, across rows.
 //
-// With `chunks` a row is shared by several groups, too: each reduction leaves one partial result
-// per chunk in a TEMP array, a second grid folds these, and the outputs follow in grids of their
-// own. So do reductions that do not fit together.
+// With `split` a row is divided among several workgroups: each reduction stores one partial result
+// per part in a TEMP array, a second grid folds these, and the outputs follow in grids of their
+// own. So do reductions that cannot be fused.
 //
-// Groups of axes (gen/space.c) are either reduced or kept; a row is one index of all kept groups.
+// Fused axes (gen/space.c) are either reduced or kept; a row is one index of all kept ones.
 #include "gen/wg.h"
 #include "gen/row.h"
 #include "gen/wg_cost.h"
@@ -24,11 +24,11 @@
 // clang-format off
 #define PARAMS(P)                                                                     \
     P(threads, "threads that share a row", 1, 4, 8, 16, 32, 64, 128, 256, 512, 1024)  \
-    P(rows, "rows, or vectors of rows, of a group", 1, 2, 4, 8, 16, 32, 64, 128, 256) \
+    P(rows, "rows, or vectors of rows, of a workgroup", 1, 2, 4, 8, 16, 32, 64, 128, 256) \
     P(lanes, "elements of a vector", 1, 2, 4, 8)                                      \
     P(unroll, "accumulators of a thread", 1, 4)                                       \
     P(keep, "1: what a reduction computed stays in registers", 0, 1)                  \
-    P(split, "parts of a row that are different groups'", 1, 8, 64, 512)              \
+    P(split, "workgroups that share a row", 1, 8, 64, 512)              \
     P(sub, "1: threads of a subgroup fold among themselves", 0, 1)
 // clang-format on
 GEN_PARAMS(PARAMS)
@@ -48,9 +48,9 @@ struct rows {
     struct row_space sp;
     const struct reduction *first; /* its axes make the space */
     u32 lanes;
-    u32 group[MAX_RANK], n_group; /* reduced groups */
+    u32 group[MAX_RANK], n_group; /* reduced fused axes */
     sym length;                   /* of a row */
-    kval at[MAX_RANK];            /* per group; a vector where lanes run */
+    kval at[MAX_RANK];            /* per fused axis; a vector where lanes run */
     kval row;                     /* this thread's row, or vector of rows, and how many there are */
     kval n_rows;
     kval place, from, to; /* of the thread in its row; the elements of the row it shares */

@@ -203,7 +203,7 @@ static void merge_row(const struct contraction *p, kval i)
     pixel_of(p, row_of(p, i), idx); /* the builder finds it again where it is asked for */
 }
 
-/* Index of the input that a term meets from an output on, per axis; the condition that it is one, 0: always. What is in front of the
+/* Index of the input of a term, from an output on, per axis; the condition that it is inside, 0: always. What is in front of the
    input is only asked for elements that exist. */
 static kval find_input(const struct contraction *p, const struct contract_term *t, kval idx[MAX_RANK])
 {

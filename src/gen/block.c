@@ -16,7 +16,7 @@ const struct gen_param block_param[N_PARAM] = {BLOCK_PARAMS(GEN_PARAM_ROW)};
 enum {
     MAX_CODE = 8192,    /* multiply-adds written out */
     USUAL_CODE = 2048,
-    MAX_COPIED = 128,   /* elements of one operand that a thread copies per round */
+    MAX_COPIED = 128,   /* elements of one operand that a thread copies per K block */
     USUAL_THREADS = 512,
     WIDE = 16           /* bytes of a load */
 };
@@ -28,8 +28,8 @@ struct block block_of(const struct sched *s)
     struct block b = read_block(s);
     b.bm = b.tm * b.wly * b.bly;
     b.bn = b.tn * b.wlx * b.blx;
-    b.team = b.w * b.bly * b.blx;
-    b.threads = b.team * b.split_k_local;
+    b.slice_threads = b.w * b.bly * b.blx;
+    b.threads = b.slice_threads * b.split_k_local;
     return b;
 }
 
@@ -48,7 +48,7 @@ struct blocking block_blocking(const struct block *s, const struct caps *c)
                              .stream_k = s->stream_k * c->n_threads};
 }
 
-/* The teams' sums take the place of the operands where they are of one type. */
+/* The slices' sums take the place of the operands where they are of one type. */
 i64 block_shared(const struct block *s, const struct caps *c, i64 size)
 {
     struct blocking p = block_blocking(s, c);
@@ -120,8 +120,8 @@ bool block_fits(const struct block_task *x, const struct caps *c, const struct b
     switch (p) {
     case P_half: return !s->half || x->size == 2;
     case P_wlx: return s->wly * s->wlx == s->w;
-    case P_blx: return s->team <= c->max_group;
-    case P_tn: return wg_has_registers(c, s->team, s->tm * s->tn + s->tm + s->tn);
+    case P_blx: return s->slice_threads <= c->max_group;
+    case P_tn: return wg_has_registers(c, s->slice_threads, s->tm * s->tn + s->tm + s->tn);
     case P_split_k_local: return fits_threads(c, s) && fits_shared(x, c, s);
     case P_bswm: return s->bswm <= s->tm;
     case P_bswn: return s->bswn <= s->tn;
@@ -164,7 +164,7 @@ static bool is_shape_worth(const struct block_task *x, const struct block *s)
     return sums <= 128 && (sums >= 4 || x->m * x->n < 4096);
 }
 
-static bool is_round_worth(const struct block_task *x, const struct block *s)
+static bool is_block_k_worth(const struct block_task *x, const struct block *s)
 {
     i64 bk = s->bk;
     return blocking_fits_size(bk, 16, x->k) && (bk >= 8 || bk >= x->k) && bk * x->size <= 128;
@@ -175,13 +175,13 @@ i64 block_count(const struct block_task *x, const struct block *s)
     return x->batch * ceil_div(x->m, s->bm) * ceil_div(x->n, s->bn);
 }
 
-/* More than two teams only where few groups leave the device idle. */
-static bool are_teams_worth(const struct block_task *x, const struct caps *c, const struct block *s)
+/* More than two slices only where few workgroups leave the device idle. */
+static bool is_slicing_worth(const struct block_task *x, const struct caps *c, const struct block *s)
 {
     i64 n = s->split_k_local;
     if (s->threads < wg_least(c) || s->threads > USUAL_THREADS) return false;
     if (n > 1 && (2 * n > s->bk || x->k < 4 * s->bk)) return false;
-    return n <= 2 || block_count(x, s) <= 256 || s->team < wg_least(c);
+    return n <= 2 || block_count(x, s) <= 256 || s->slice_threads < wg_least(c);
 }
 
 /* As wide as possible, or half of that. */
@@ -207,7 +207,7 @@ static bool are_chunks_worth(const struct block_task *x, const struct block *s)
     return chunks == 1 || (x->k >= 8 * chunks * s->bk && block_count(x, s) <= 256);
 }
 
-/* The last wave of blocks would leave some groups idle, and nobody gets less than a few rounds. */
+/* The last wave of blocks would leave some workgroups idle, and each has at least a few K blocks. */
 static bool is_stream_worth(const struct block_task *x, const struct caps *c, const struct block *s)
 {
     i64 groups = s->stream_k * c->n_threads, blocks = block_count(x, s);
@@ -219,11 +219,11 @@ bool block_is_worth(const struct block_task *x, const struct caps *c, const stru
     i64 share = s->split_k_local ? s->bk / s->split_k_local : 0;
     switch (p) {
     case P_w: return s->w == usual_subgroup(c);
-    case P_blx: return s->team <= USUAL_THREADS;
+    case P_blx: return s->slice_threads <= USUAL_THREADS;
     case P_tm: return blocking_fits_size(s->bm, 16, x->m) && s->bm <= 256;
     case P_tn: return is_shape_worth(x, s) && s->bn <= 256;
-    case P_bk: return is_round_worth(x, s);
-    case P_split_k_local: return are_teams_worth(x, c, s);
+    case P_bk: return is_block_k_worth(x, s);
+    case P_split_k_local: return is_slicing_worth(x, c, s);
     case P_bswm: return is_part_worth(s->bswm, s->tm, s->bly);
     case P_bswn: return is_part_worth(s->bswn, s->tn, s->blx);
     case P_wswm: return s->wswm <= 4;

@@ -48,8 +48,8 @@ extern const struct gen_param block_param[N_PARAM];
 
 struct block {
     BLOCK_PARAMS(GEN_PARAM_FIELD)
-    i64 bm, bn;        /* rows, columns of a group's block */
-    i64 team, threads; /* of a team, of all */
+    i64 bm, bn;        /* rows, columns of a workgroup's block */
+    i64 slice_threads, threads; /* of a slice of K, of all */
 };
 struct block block_of(const struct sched *s);
 struct blocking block_blocking(const struct block *s, const struct caps *c);

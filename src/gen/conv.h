@@ -7,7 +7,7 @@
 #include "gen/gen.h"
 
 enum conv_stage {
-    STAGE_DIRECT, /* pixels are read from the input where it lies */
+    STAGE_DIRECT, /* pixels are read from the input in place */
     STAGE_PIXELS, /* copied to scratch first as [rows][x][channel] */
     STAGE_PLANES, /* copied to scratch first as [rows][channel][x] */
 };
@@ -56,11 +56,11 @@ bool conv_take(struct conv *c, const struct graph *g, node_id n);
 bool conv_anchor(struct conv *c, const struct task *t);
 /* What the task's outputs make of the anchor: sets simple and by_rows; false: not for these families. */
 bool conv_fit(struct conv *c, const struct task *t);
-/* All windows along the axis certainly lie inside the input. */
+/* All windows along the axis are known to be inside the input. */
 bool conv_is_inside(const struct conv *c, u32 a);
 /* What a node with a window says: x, y (of a gradient of weights: that of the output), sizes and axes. One group, channels and weights not set. */
 void conv_window(struct conv *c, const struct graph *g, const struct node *n);
-/* How the values lie that the input is made of: judged by the first found behind views and pointwise nodes. */
+/* Layout of the values that the input is computed from: that of the first found behind views and pointwise nodes. */
 enum layout conv_input_layout(const struct conv *c);
 i64 conv_lanes(const struct conv *c, const struct caps *caps); /* of vectors that hold sums */
 bool conv_is_flat(const struct conv *c, const struct conv_sched *s);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // cpu_addr_dw: the inner loops of depthwise convolutions, channels vectorised, on a band that holds one
-// block of nr vectors of channels (band.c). Every element of a register tile's footprint is
-// loaded once and added to all accumulators that it meets. For the rest of the band's code a block
+// block of nr vectors of channels (cpu_band.c). Every element of a register tile's footprint is
+// loaded once and added to all accumulators that use it. For the rest of the band's code a block
 // is a group of as many input channels.
 //
 // Or without a band: the input is read where it lies, pixel after pixel with all their channels,
@@ -73,8 +73,8 @@ static void add_element(const struct taps *x, i64 r, i64 q, i64 j)
         }
 }
 
-/* Positions of a footprint on a tile's axis. */
-static i64 foot(const struct conv *c, i32 axis, i64 pixels)
+/* Input positions of a tile along an axis. */
+static i64 footprint(const struct conv *c, i32 axis, i64 pixels)
 {
     return axis >= 0 ? (pixels - 1) * c->stride[axis] + (c->k[axis] - 1) * c->dil[axis] + 1 : 1;
 }
@@ -96,7 +96,7 @@ static void add_footprint(const struct taps *x)
 {
     const struct band *b = x->b;
     struct kir *k = b->m->k;
-    i64 rows = foot(&b->c, b->ya, b->s.ty), cols = foot(&b->c, b->xa, b->s.tx);
+    i64 rows = footprint(&b->c, b->ya, b->s.ty), cols = footprint(&b->c, b->xa, b->s.tx);
     for (i64 r = 0; r < rows; r++) {
         int row = open_inside(k, &x->y, r);
         for (i64 q = 0; row >= 0 && q < cols; q++) {
@@ -268,7 +268,7 @@ static void place_row(struct cpu_contraction *p, const struct cpu_piece *e)
     kval zero = kir_int(k, 0), pad = emit_size(b->m, b->c.pad[b->xa]);
     kval room = kir_add(k, emit_size(b->m, b->c.in[b->xa]), pad);
     kval left = kir_div_i(k, kir_add_i(k, pad, step - 1), step); /* tiles */
-    kval slack = kir_max(k, kir_add_i(k, room, step - foot(&b->c, b->xa, tx)), zero);
+    kval slack = kir_max(k, kir_add_i(k, room, step - footprint(&b->c, b->xa, tx)), zero);
     kval inner = kir_mul_i(k, kir_div_i(k, slack, step), tx); /* pixels of tiles that end inside */
     left = kir_min(k, kir_mul_i(k, left, tx), b->x1);
     inner = kir_max(k, kir_min(k, inner, b->x1), left);

@@ -12,11 +12,11 @@
 // iterations wait in a TEMP array and are added in the order of the positions by a second grid, so that the same input
 // gives the same bytes whatever the number of threads.
 //
-// Where both lie in rows, vectors may run along positions instead (GRAD_ROWS): then neither is turned round, every sum is a vector of
+// Where both lie in rows, vectors may run along positions instead (GRAD_ROWS): then neither is transposed, every sum is a vector of
 // partial sums, which are added last, and a block's columns are single output channels.
 //
-// Depthwise convolutions, whose groups have one channel on either side, are one group of which each channel of y meets one of
-// x: its vectors are loaded where others' elements are repeated to all lanes.
+// Depthwise convolutions, whose groups have one channel on either side, are one group with one channel of x for each
+// channel of y: its vectors are loaded where others' elements are repeated to all lanes.
 //
 // Dims: n, m channels of y, c channels of x (both of one group), taps k.., positions o...
 #include "gen/cpu_band.h"
@@ -430,7 +430,7 @@ void grad_emit(struct emit *m, const struct task *t, const struct caps *caps, co
     w->n_tiles = ceil_div(w->q.oc, w->channels);
     w->mb = s->mb ? i64_min(s->mb, w->n_tiles) : w->n_tiles;
     emit_args(m);
-    /* A tile meets few channels of many positions, which must not fall on the same cache sets. */
+    /* A tile reads few channels of many positions, which must not fall on the same cache sets. */
     i64 size = dtype_size(w->x.type);
     if (s->stage == STAGE_PIXELS && w->q.x.ic * size % 512 == 0) w->x.terms += 64 / size;
     if (s->stage == STAGE_DIRECT) conv_in_place(&w->x);

@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-static i64 round_pitch(const struct band *b)
+static i64 padded_pitch(const struct band *b)
 {
     i64 size = dtype_size(b->band_type);
     return b->terms * size % 2048 ? b->terms : b->terms + 64 / size; /* pixels must not fall on the same cache sets */
@@ -40,7 +40,7 @@ void band_layout(struct band *b)
     }
     bool planes = b->s.stage == STAGE_PLANES;
     b->c_step = kir_int(b->m->k, 1);
-    if (!planes) size = sym_const(t, round_pitch(b));
+    if (!planes) size = sym_const(t, padded_pitch(b));
     for (u32 i = b->n_order; i-- > 0;) {
         u32 a = b->order[i];
         b->step[a] = emit_size(b->m, size);

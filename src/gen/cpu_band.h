@@ -37,7 +37,7 @@ struct band {
     kval c_step;               /* elements from one channel to the next */
     sym size;                  /* elements of the band */
     u32 order[MAX_RANK], n_order; /* axes without channel, outermost first, x last */
-    i64 spare_y, spare_x;      /* rows and columns that whoever fills the band may write behind its end */
+    i64 spare_y, spare_x;      /* rows and columns that may be written after its end when the band is filled */
     bool is_inner;             /* the inside of the band is computed, band_fill only adds the zeros around */
     kval share;                /* number of the iteration among those that share the terms */
     kval phase;                /* of a transposed convolution: number of the iteration's */
@@ -58,7 +58,7 @@ struct tile_out band_target(struct band *b, kval y, kval x); /* channels are the
 static inline bool is_tile_axis(const struct band *b, u32 a) { return (i32)a == b->xa || (i32)a == b->ya; }
 
 /* cpu_conv.c: convolutions as contractions; cpu_addr_*.c walk over their terms */
-void conv_in_place(struct band *b);                   /* instead of band_layout: pixels are read where they lie, in any layout (c_step: of a block of channels) */
+void conv_in_place(struct band *b);                   /* instead of band_layout: pixels are read in place, in any layout (c_step: of a block of channels) */
 void conv_emit(struct band *b, const struct task *t, const struct caps *caps); /* behind emit_args and the strides: all of the kernel */
 void conv_walk(struct band *b, kval from, kval to);   /* all tiles of the iteration, b->group is set, blocks of output channels from..to-1 */
 /* For addressings, whose own is the band. */

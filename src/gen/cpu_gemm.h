@@ -12,8 +12,7 @@ enum gemm_right {
     RIGHT_PLACE,
     RIGHT_BLOCKS,
     RIGHT_ONCE
-}; /* the right operand: read where it
-lies; packed block by block by every grid iteration; packed once, constants when compiled */
+}; /* the right operand: read in place; packed block by block by every grid iteration; packed once, constants when compiled */
 
 struct gemm_sched { /* 0 in bk, mb, nb: all */
     i64 mr, nr;        /* register tile: rows, vectors of columns */

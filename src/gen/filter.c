@@ -48,7 +48,7 @@ bool filtering_may_stream(const struct filtering *q, const struct caps *caps, i6
 
 static i64 reach(const struct filtering *q, u32 i) { return (q->f.kernel[i] - 1) * q->f.dilation[i]; }
 
-/* From an output to the first position that a tap of it meets. */
+/* From an output to the first input position of a tap. */
 static i64 first(const struct filtering *q, u32 i) { return q->f.splat ? q->f.begin[i] - reach(q, i) : -q->f.begin[i]; }
 
 static sym parts(const struct strip *s, u32 i)

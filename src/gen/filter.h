@@ -22,7 +22,7 @@ struct filtering {
 /* props: OP_FILTER or OP_FILTER_GRAD. false: the task is none. */
 bool filtering_of(struct filtering *q, const struct task *t, u32 props);
 i64 filtering_size(const struct filtering *q, u32 axis, const i64 *var); /* rows (0) or columns (1) of the output, at least 1 */
-bool filtering_may_stream(const struct filtering *q, const struct caps *caps, i64 nr); /* may it be worth it to store nr vectors past the caches? */
+bool filtering_may_stream(const struct filtering *q, const struct caps *caps, i64 nr); /* are non-temporal stores of nr vectors a candidate? */
 /* Sets by_taps: channels of the other input lie side by side, those of neighbouring pixels apart. */
 void filtering_reads(struct filtering *q, const struct caps *caps);
 /* Lanes of vectors along x. */
@@ -40,7 +40,7 @@ struct strip {
 };
 void strip_open(struct strip *s);   /* opens the grid, three dimensions, and copies the band */
 void strip_close(struct strip *s);
-/* Element of the band that tap (i, j) meets at output (y, x) of a plane. */
+/* Element of the band of tap (i, j) at output (y, x) of a plane. */
 kval strip_at(const struct strip *s, kval plane, kval y, kval x, kval i, kval j);
 double strip_band_bytes(const struct filtering *q, i64 planes, i64 th, i64 tw, const i64 *var); /* of the band */
 

@@ -19,7 +19,7 @@ struct gemm { /* the anchor taken apart */
     bool tf32;          /* operands of f32 may be rounded to tf32: the product's attribute */
     enum dtype type;    /* of the sums */
     bool b_const;
-    bool a_plain, b_plain; /* can be read where they lie, in rows */
+    bool a_plain, b_plain; /* can be read in place, in rows */
     bool simple;  /* the epilogue is pointwise and may run on tiles of y */
     bool by_rows; /* outputs are stored along m */
     bool merged;  /* m_axis stands for batches, too; a has the same axes */

@@ -184,16 +184,16 @@ i64 gen_static(const struct graph *g, sym s, i64 otherwise); /* a size known now
 i64 gen_eval(const struct graph *g, sym s, const i64 *var);  /* its value; unbound variables count as GEN_NOMINAL */
 double gen_count(const struct graph *g, value_id v, const i64 *var); /* elements */
 double gen_bytes(const struct graph *g, value_id v, const i64 *var); /* of all its elements */
-double gen_work(const struct task *t, value_id v, const i64 *var);   /* per element: operations behind it, reductions and products in full */
+double gen_work(const struct task *t, value_id v, const i64 *var);   /* per element: operations behind it, reductions and contractions in full */
 double gen_flop_rate(const struct caps *c);                 /* rough peak of one thread, of a whole GPU; flops per second */
 double gen_byte_rate(const struct caps *c);                 /* rough memory bandwidth, bytes per second */
-/* Storing the task's outputs past the caches (emit_stream) in runs of so many bytes. May it be worth it? Runs are whole lines and outputs
-   fill a good part of the last cache. */
+/* Non-temporal stores of the task's outputs (emit_stream) in runs of that many bytes. Are they a candidate? Runs must be whole lines, and the
+   outputs must fill a good part of the last-level cache. */
 bool gen_may_nt(const struct graph *task, const struct caps *c, i64 run);
-/* Likewise for sizes var[]: should it be done as long as nothing was measured? The last cache could not hold the outputs anyway. */
+/* Likewise for sizes var[]: are they the default? The last-level cache could not hold the outputs anyway. */
 bool gen_wants_nt(const struct graph *task, const struct caps *c, const i64 *var);
-/* Predicted seconds with such stores of what takes `plain` seconds with ordinary ones: lines are no longer read to be overwritten, but who
-   reads the outputs next finds none of them in a cache. */
+/* Predicted seconds with such stores of a kernel that takes `plain` seconds with ordinary ones: lines are not read before they are
+   overwritten, but the next kernel finds none of the outputs in a cache. */
 double gen_nt_seconds(const struct graph *task, const struct caps *c, const i64 *var, double plain);
 i32 gen_nearest(const struct gen_param *p, i64 want);       /* the largest value <= want, else the smallest */
 /* search.c. A way over all schedules of a family, legal or not, each once: one after the other, the first parameter fastest, or in steps of the

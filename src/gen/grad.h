@@ -29,9 +29,9 @@ void grad_join_groups(struct grad *q);
 /* cpu_addr_grad.c */
 enum { GRAD_PIXELS = 32 }; /* of a register tile: taps times input channels, at most */
 enum grad_y { /* the gradient of the output */
-    GRAD_PLACE,  /* is read where it lies, channels last */
+    GRAD_PLACE,  /* is read in place, channels last */
     GRAD_BLOCKS, /* is copied, channels last in blocks */
-    GRAD_ROWS,   /* is read where it lies, in rows, and vectors run along positions; x is copied in planes */
+    GRAD_ROWS,   /* is read in place, in rows, and vectors run along positions; x is copied in planes */
 };
 struct grad_sched {
     i64 tx, taps, nr;    /* register tile: input channels, axes of q->tap all of whose taps are in it, vectors of output channels (GRAD_ROWS: channels) */

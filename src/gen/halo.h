@@ -18,7 +18,7 @@ struct halo_task {
     struct conv_tail tail;
     bool up;                 /* transposed: c is of stride 1 over positions, each with an output of every phase (halo_up.c) */
     struct trans trans;
-    i64 span[MAX_RANK];      /* up: from the first to the last input that a position meets, all phases */
+    i64 span[MAX_RANK];      /* up: from the first to the last input of a position, all phases */
 };
 
 /* What a family decides about the work of one workgroup; everything else follows from it. A tile consists of py x px parts of ry x rx pixels, and tc
@@ -42,8 +42,8 @@ struct halo_work {
 /* Of parts of threads that read neighbouring pixels; the family sets what it does not know. */
 struct halo_work halo_work_of_threads(i64 threads, i64 tc, i64 px, i64 rc, i64 rx, i64 ry);
 
-/* Sizes that follow. The input tile in shared memory is [taps on axes outside the tile][rows][columns][bk], where rows and columns are those that
-   some tap of the tile meets. Packed weights: [conv group][block of outputs][block of inputs][taps][bk][oc]. */
+/* Sizes that follow. The input tile in shared memory is [taps on axes outside the tile][rows][columns][bk], where rows and columns are those of
+   the footprint of its taps. Packed weights: [conv group][block of outputs][block of inputs][taps][bk][oc]. */
 struct halo_plan {
     const struct halo_task *q;
     struct halo_work s;
@@ -53,7 +53,7 @@ struct halo_plan {
     i64 n_in, n_out;               /* blocks of channels; of outputs those of all phases */
     i64 phases;                    /* up, of a tile: all, or 1 */
     i64 width, n_wide;             /* output channels of a block, of one phase, and blocks of them */
-    i64 terms;                     /* channels of a block that one output meets */
+    i64 terms;                     /* channels of a block that one output sums over */
     i64 taps, rows, cols, planes;
     i64 unit[MAX_RANK];            /* input positions from one row (column) of the input tile to the next */
     i64 step[MAX_RANK], tap[MAX_RANK]; /* elements of the input tile from one output, one tap to the next */
@@ -121,7 +121,7 @@ void halo_emit(struct halo *h, struct contraction *c, u32 subgroup, const struct
 struct halo *halo_of(const struct contraction *c); /* for leaves */
 /* The pixel of a row of the contraction, from the tile's first. Rows count `near` pixels of a part fastest, then parts, then its further pixels. */
 void halo_pixel(const struct halo *h, kval row, kval *y, kval *x);
-/* Position in the padded input that output position o meets under a tap. */
+/* Position in the padded input of output position o under a tap. */
 kval halo_input_at(const struct halo *h, u32 axis, kval o, kval tap);
 
 /* halo_up.c: transposed convolutions */
@@ -143,7 +143,7 @@ kval halo_first_channel(const struct halo *h, kval block);
 kval halo_tile_at(const struct halo *h, kval block);
 kval halo_weights_at(const struct halo *h, kval block);
 
-/* Elements of the input: channels c .. c+lanes-1 (of the group) at positions `at` of the padded input, zeros outside. */
+/* Elements of the input: channels c .. c+lanes-1 (of the conv group) at positions `at` of the padded input, zeros outside. */
 struct halo_source {
     kval idx[MAX_RANK];
     kval ok, limit;           /* 0: always, all */

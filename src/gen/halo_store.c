@@ -23,7 +23,7 @@ static kval channel_of(const struct halo *h, kval c)
     return kir_add(k, first, in_phase(h, c));
 }
 
-/* Channels of the group from c on that exist. */
+/* Channels of the conv group from c on that exist. */
 static kval channels_rest(const struct halo *h, kval c)
 {
     struct kir *k = h->m->k;

@@ -8,8 +8,8 @@
 // count as channels: a tile's channels are [phase][channel]. Otherwise a tile has one phase, so that
 // no tap is multiplied that is not there; the number of taps is known when the kernel runs.
 //
-// Packed weights: [group][block of outputs][block of inputs][taps][bk][phase][channel], or
-// [group][first taps][block of outputs][block of inputs][taps][bk][channel].
+// Packed weights: [conv group][block of outputs][block of inputs][taps][bk][phase][channel], or
+// [conv group][first taps][block of outputs][block of inputs][taps][bk][channel].
 #include "gen/halo.h"
 
 bool halo_up_of(struct halo_task *q, const struct task *t)

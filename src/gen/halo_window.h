@@ -23,7 +23,7 @@ enum { WINDOW_LEAST = 16 /* threads */, WINDOW_CELLS = 64 /* sums of a thread */
     P(reuse, "elements loaded once for all taps: 0 of none, 1 of x, 2 of y, too", REUSE_NONE, REUSE_X, REUSE_ALL)
 #define WINDOW_STORE(P)                                                 \
     P(inner, "1: threads away from the edges have code of their own", 0, 1) \
-    P(out, "outputs leave 0 from registers, 1 through shared memory", 0, 1)
+    P(out, "outputs are stored 0 from registers, 1 through shared memory", 0, 1)
 // clang-format on
 
 struct window_params { i64 threads, tc, px, rc, rx, ry, reuse, stage, inner, out; };

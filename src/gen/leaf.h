@@ -14,29 +14,29 @@ struct leaf {
     void (*store)(struct contraction *p);    /* all sums, by contract_store */
 };
 
-/* leaf_fma.c: multiply-adds. A thread has a tile of row.n x col.n sums in registers, in vectors of `lanes` columns. The threads may form `teams`,
-   each with its share of the terms of a K block (split-K inside the workgroup), whose sums are added through shared memory at the end. */
+/* leaf_fma.c: multiply-adds. A thread has a tile of row.n x col.n sums in registers, in vectors of `lanes` columns. With split-K inside
+   the workgroup, the threads form slices, each with its share of the terms of a K block; their sums are added through shared memory at the end. */
 
 /* Which elements of an axis of the block belong to which thread, from the inside out: `near` neighbours of a thread, those of the other threads of its
    subgroup, the next `near` of the thread until it has `within` of them, the other subgroups' parts, and so on until it has n. */
 struct fma_axis {
     i64 n, near, within;    /* powers of two, near <= within <= n */
-    i64 threads, subgroups; /* threads of a subgroup, subgroups of a team, along this axis */
+    i64 threads, subgroups; /* threads of a subgroup, subgroups of a slice, along this axis */
 };
 
 struct fma_leaf {
     struct fma_axis row, col;
     u32 lanes;           /* divides col.near */
-    i64 teams;           /* a power of two; 0: 1 */
+    i64 split_k_local;   /* slices, a power of two; 0: 1 */
     i64 unroll;          /* terms of a thread that are unrolled */
     bool ahead;          /* the fragment of the next step is read before this one's is multiplied */
-    u32 store_lanes;     /* elements of a store of the teams' sums */
+    u32 store_lanes;     /* elements of a store of the slices' sums */
     bool store_by_rows;  /* see struct wg_share */
 
     /* While it is emitted. */
     u32 run;             /* rows of a vector */
     i64 deep;            /* terms of a step; more than one: vectors of rows run along them */
-    kval team;           /* of this thread */
+    kval slice;          /* of this thread */
     kval row0, col0;     /* its first row and column */
     kval acc;            /* sums: REG array [row][vector of columns]; set before `open` if it exists already */
     kval rows, cols;     /* ahead: fragments of two steps */

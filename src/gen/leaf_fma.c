@@ -4,8 +4,8 @@
 // columns. A step reads a fragment of both operands, of one term or of a few, and adds their products: from shared memory where an operand is
 // staged, else through the addressing. The fragment of the next step may be read before this one's is multiplied; both are in registers then.
 //
-// With several teams each has its share of the terms of a K block (split-K inside the workgroup). At the end all of them store
-// their sums to SHARED: [team][bm][bn], and all threads add these up.
+// With split-K inside the workgroup each slice of the threads has its share of the terms of a K block. At the end all of them store
+// their sums to SHARED: [slice][bm][bn], and all threads add these up.
 #include "gen/leaf.h"
 
 enum {
@@ -63,7 +63,7 @@ static i64 row_vectors(const struct fma_leaf *l) { return l->deep > 1 ? l->row.n
 static u32 row_lanes(const struct fma_leaf *l) { return l->deep > 1 ? (u32)l->deep : l->run; }
 static i64 col_vectors(const struct fma_leaf *l) { return l->deep * vectors(l); }
 
-static i64 teams_of(const struct fma_leaf *l) { return i64_max(1, l->teams); }
+static i64 slices_of(const struct fma_leaf *l) { return i64_max(1, l->split_k_local); }
 
 i64 fma_unroll(const struct fma_leaf *l, i64 terms)
 {
@@ -80,7 +80,7 @@ static void find_vectors(struct contraction *p)
     l->run = by_terms ? 1 : (u32)i64_min(VECTOR, l->row.near);
     l->deep = 1;
     if (p->st.a_direct || p->address->loops) l->deep = p->address->direct_run; /* as far as these loops go in a step */
-    else if (by_terms) l->deep = wg_power_dividing(VECTOR, p->s.bk / teams_of(l));
+    else if (by_terms) l->deep = wg_power_dividing(VECTOR, p->s.bk / slices_of(l));
     assert(l->col.near % l->lanes == 0 && l->row.near % l->run == 0);
     assert(row_vectors(l) <= MAX_ROWS && col_vectors(l) <= MAX_COLS);
 }
@@ -89,9 +89,9 @@ static void place_thread(struct contraction *p)
 {
     struct fma_leaf *l = p->own;
     struct kir *k = p->m->k;
-    i64 team = p->g.n / teams_of(l), subgroup = l->row.threads * l->col.threads;
-    l->team = kir_div_i(k, p->g.t, team);
-    kval t = kir_mod_i(k, p->g.t, team), sg = kir_div_i(k, t, subgroup), lane = kir_mod_i(k, t, subgroup);
+    i64 slice = p->g.n / slices_of(l), subgroup = l->row.threads * l->col.threads;
+    l->slice = kir_div_i(k, p->g.t, slice);
+    kval t = kir_mod_i(k, p->g.t, slice), sg = kir_div_i(k, t, subgroup), lane = kir_mod_i(k, t, subgroup);
     l->row0 = first_of(k, &l->row, kir_div_i(k, sg, l->col.subgroups), kir_div_i(k, lane, l->col.threads));
     l->col0 = first_of(k, &l->col, kir_mod_i(k, sg, l->col.subgroups), kir_mod_i(k, lane, l->col.threads));
 }
@@ -224,8 +224,8 @@ static void store_kept(struct contraction *p, i64 to, const struct fragment *f)
     for (i64 j = 0; j < m; j++) kir_store(k, l->cols, kir_int(k, to * m + j), f->col[j]);
 }
 
-struct steps { /* of a team in a K block */
-    i64 unit;     /* terms of all teams in a step */
+struct steps { /* of a slice in a K block */
+    i64 unit;     /* terms of all slices in a step */
     i64 count;    /* what the loop counts on from step to step: steps, or terms where the addressing takes these apart */
     i64 n, many;  /* steps; of them unrolled */
     kval first;   /* of those, as the loop counts */
@@ -234,16 +234,16 @@ struct steps { /* of a team in a K block */
 static struct steps steps_of(const struct contraction *p)
 {
     const struct fma_leaf *l = p->own;
-    i64 unit = teams_of(l) * l->deep, n = p->s.bk / unit;
+    i64 unit = slices_of(l) * l->deep, n = p->s.bk / unit;
     return (struct steps){.unit = unit, .count = p->st.a_direct ? unit : 1, .n = n, .many = i64_max(1, i64_min(l->unroll / l->deep, n))};
 }
 
-/* The team's first term of the step that is so many behind `first`. */
+/* The slice's first term of the step that is so many behind `first`. */
 static kval term_of(const struct contraction *p, const struct steps *s, kval first, i64 step)
 {
     const struct fma_leaf *l = p->own;
     struct kir *k = p->m->k;
-    kval term = kir_add(k, kir_mul_i(k, first, s->unit / s->count), kir_mul_i(k, l->team, l->deep));
+    kval term = kir_add(k, kir_mul_i(k, first, s->unit / s->count), kir_mul_i(k, l->slice, l->deep));
     return kir_add_i(k, term, step * s->unit);
 }
 
@@ -305,16 +305,16 @@ static void multiply(struct contraction *p)
 
 /* Storing. */
 
-/* Where the sums of a team begin: [row][column]. */
-static kval team_sum_at(const struct contraction *p, kval team, kval row, kval col, u32 lanes)
+/* Address of the sums of a slice: [row][column]. */
+static kval slice_sum_at(const struct contraction *p, kval slice, kval row, kval col, u32 lanes)
 {
     struct kir *k = p->m->k;
-    kval at = kir_add(k, kir_mul_i(k, kir_add(k, kir_mul_i(k, team, p->s.bm), row), p->s.bn), col);
+    kval at = kir_add(k, kir_mul_i(k, kir_add(k, kir_mul_i(k, slice, p->s.bm), row), p->s.bn), col);
     return kir_ramp(k, at, 1, lanes);
 }
 
-/* All teams store their sums, then all threads add them up, a share of the block each. */
-static void store_teams(struct contraction *p)
+/* All slices store their sums, then all threads add them up, a share of the block each. */
+static void store_slices(struct contraction *p)
 {
     const struct fma_leaf *l = p->own;
     struct kir *k = p->m->k;
@@ -323,13 +323,13 @@ static void store_teams(struct contraction *p)
     kir_barrier(k);
     for (i64 i = 0; i < l->row.n; i++)
         for (i64 j = 0; j < vectors(l); j++)
-            kir_store(k, array, team_sum_at(p, l->team, row_at(p, i), col_at(p, j), l->lanes), sum_of(p, i, j));
+            kir_store(k, array, slice_sum_at(p, l->slice, row_at(p, i), col_at(p, j), l->lanes), sum_of(p, i, j));
     kir_barrier(k);
     for (i64 i = 0; i < wg_share_turns(&all); i++) {
         kval row, col, sum = 0;
         bool some = wg_share_at(&all, i, &row, &col);
-        for (i64 u = 0; u < l->teams; u++) {
-            kval one = kir_load(k, array, team_sum_at(p, kir_int(k, u), row, col, all.lanes));
+        for (i64 u = 0; u < l->split_k_local; u++) {
+            kval one = kir_load(k, array, slice_sum_at(p, kir_int(k, u), row, col, all.lanes));
             sum = u ? kir_add(k, sum, one) : one;
         }
         contract_store(p, row, col, sum);
@@ -340,8 +340,8 @@ static void store_teams(struct contraction *p)
 static void store(struct contraction *p)
 {
     const struct fma_leaf *l = p->own;
-    if (teams_of(l) > 1) {
-        store_teams(p);
+    if (slices_of(l) > 1) {
+        store_slices(p);
         return;
     }
     for (i64 j = 0; j < vectors(l); j++)

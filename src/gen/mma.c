@@ -7,7 +7,7 @@
 GEN_PARAMS(MMA_PARAMS)
 GEN_PARAM_READER(struct mma_sched, read_sched, MMA_PARAMS)
 
-enum { PAD = 8, WIDE = 32 /* bytes */, MAX_FRAGMENTS = 16, MAX_STEPS = 16 /* of a round */, SHORT = 2 /* bytes of the shortest operands */ };
+enum { PAD = 8, WIDE = 32 /* bytes */, MAX_FRAGMENTS = 16, MAX_STEPS = 16 /* of a K block */, SHORT = 2 /* bytes of the shortest operands */ };
 
 bool mma_task_of(struct mma_task *x, const struct contract_form *f, const struct task *t, struct arena *a)
 {

@@ -57,8 +57,8 @@ static bool take_window(struct conv *c, const struct graph *g, node_id n)
     return p.combine == KI_ADD;
 }
 
-/* Where there is one output along an axis families take its taps before those of the axes in front of it. */
-static bool is_turned(const struct task *t)
+/* If there is one output along an axis, families take its taps before those of the axes in front of it. */
+static bool is_permuted(const struct task *t)
 {
     struct conv c;
     for (node_id n = 1; n < t->g.node.n; n++) {
@@ -75,6 +75,6 @@ bool gen_order_allows(const struct gen *g, const struct task *t, const struct ca
 {
     if (!c->deterministic) return true;
     if (g->sums == SUMS_IN_PARTS || !is_of_rows(g, t)) return false;
-    if (g->sums != SUMS_BY_ELEMENT && g->sums != SUMS_WINOGRAD && is_turned(t)) return false;
+    if (g->sums != SUMS_BY_ELEMENT && g->sums != SUMS_WINOGRAD && is_permuted(t)) return false;
     return g->sums == SUMS_WINOGRAD || !gen_order_is_winograd(t, c);
 }

@@ -132,7 +132,7 @@ static void pack_given(struct rec *w)
     w->pack = kir_alloc(k, KS_TEMP, w->q.type, 1, kir_int(k, w->q.c.n_dirs * w->panels * gates * u * w->width));
     w->dir = kir_grid(k, kir_int(k, w->q.c.n_dirs));
     kval panel = kir_grid(k, kir_int(k, w->panels));
-    i64 threads = w->s.threads * w->s.team;
+    i64 threads = w->s.threads * w->s.split;
     kval from = threads > 1 ? kir_thread(k, 0) : kir_int(k, 0);
     kval term = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, u), 1);
     for (u32 gate = 0; gate < gates; gate++) {
@@ -238,7 +238,7 @@ static void meet(const struct rec *w)
 static kval open_panels(const struct rec *w)
 {
     struct kir *k = w->m->k;
-    return kir_loop(k, KL_SERIAL, w->s.team > 1 ? w->t : kir_int(k, 0), kir_int(k, w->panels), w->s.team);
+    return kir_loop(k, KL_SERIAL, w->s.split > 1 ? w->t : kir_int(k, 0), kir_int(k, w->panels), w->s.split);
 }
 
 /* The product. */
@@ -459,13 +459,13 @@ void recurrence_emit(struct emit *m, const struct task *t, const struct recurren
     w.width = recurrence_width(s), w.panels = recurrence_panels(&w.q, s), w.room = w.panels * w.width;
     w.exact = w.room == w.q.c.hidden;
     bool is_const = graph_value(m->g, w.q.r)->is_const;
-    assert(s->rows <= MAX_ROWS && s->nr <= MAX_VECS && (s->threads == 1 || s->team == 1));
+    assert(s->rows <= MAX_ROWS && s->nr <= MAX_VECS && (s->threads == 1 || s->split == 1));
     if (is_const) pack_constant(&w);
     emit_args(m);
     if (!is_const) pack_given(&w);
     w.dir = kir_grid(k, kir_int(k, w.q.c.n_dirs));
     kval block = kir_grid(k, emit_size(m, sym_cdiv(m->g->sym, w.q.batch, sym_const(m->g->sym, s->rows))));
-    if (s->threads * s->team > 1) w.t = kir_thread(k, 0);
+    if (s->threads * s->split > 1) w.t = kir_thread(k, 0);
     find_sequences(&w, block);
     open_states(&w);
     begin_states(&w);

@@ -26,7 +26,7 @@ struct recurrence_sched {
     u32 lanes;          /* of a vector of units */
     i64 ku;             /* steps of the sum per iteration of its loop */
     i64 threads;        /* threads side by side in a panel */
-    i64 team;           /* threads with panels of their own; threads or team is 1 */
+    i64 split;          /* threads with panels of their own; threads or split is 1 */
 };
 i64 recurrence_width(const struct recurrence_sched *s);
 i64 recurrence_panels(const struct recurrence *q, const struct recurrence_sched *s);

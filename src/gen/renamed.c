@@ -46,6 +46,7 @@ static const struct { const char *family, *before, *name; } params[] = {
     {"wg_filter_grad", "patch", "halo"},
     {"weighted_filter", "turn", "transpose"},
     {"weighted_filter", "group", "rows"},
+    {"recurrence", "team", "split"},
 };
 
 static struct str family_name(struct str name)

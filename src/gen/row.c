@@ -116,8 +116,8 @@ static bool is_reduced(const struct op_reduce *r, u32 axis)
 /* Channels behind the axes that they are reduced with are not in their place. */
 static enum layout space_layout(const struct row_task *x, const struct reduction *red)
 {
-    bool may_turn = is_reduced(&red->r, 1) && red->r.axis[red->r.n_axes - 1] > 1;
-    return x->ordered && may_turn ? LAYOUT_ROWS : dense_layout(x, red->in);
+    bool may_permute = is_reduced(&red->r, 1) && red->r.axis[red->r.n_axes - 1] > 1;
+    return x->ordered && may_permute ? LAYOUT_ROWS : dense_layout(x, red->in);
 }
 
 void row_space_of(struct row_space *s, const struct row_task *x, const struct reduction *red)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // tail: what stands behind a convolution. Outputs are pointwise in its elements, or in those of one pooling whose windows lie side
-// by side without padding, so that whoever holds a window's elements in registers can pool and store them. Several outputs may be
+// by side without padding, so that a kernel with a window's elements in registers can pool and store them. Several outputs may be
 // wanted: in a network with skip connections the convolution's own stand beside the pooling's.
 #include "gen/conv.h"
 

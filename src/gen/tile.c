@@ -6,8 +6,8 @@
 //
 // Storing is where the epilogue runs: the anchor is bound to the accumulators and the task's
 // outputs are asked for at the pixel's index with a ramp as channel. For outputs whose innermost
-// axis is x the tile is turned round in a small scratch array first, so that the epilogue and its
-// stores run along x. A long epilogue is written down once, in a loop over the tile in memory: a
+// axis is x the tile is transposed in a small scratch array first, so that the epilogue and its
+// stores run along x. A long epilogue is emitted once, in a loop over the tile in memory: a
 // copy of it for every accumulator would take compilers longer than anything else, and gain nothing.
 #include "gen/tile.h"
 

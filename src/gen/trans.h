@@ -35,7 +35,7 @@ struct trans {
 /* false: the anchor is none, or one of more than MAX_PHASES phases along an axis, or pads that are not known. */
 bool trans_of(struct trans *c, const struct task *t);
 /* Likewise as a convolution of stride 1 over positions q, of the most taps of a phase, in descending order of inputs: position q of a phase
-   meets under tap t the input q + c->pad + lo + off - t*d. */
+   reads under tap t the input q + c->pad + lo + off - t*d. */
 bool trans_as_conv(struct trans *x, struct conv *c, const struct task *t);
 
 /* A phase's number, the last axis innermost -> its number along an axis. */

@@ -3,7 +3,7 @@
 // wg: copying and reductions by workgroups.
 //
 // Where a thread stands in its subgroup is asked for (SUBGROUP), never worked out from its number:
-// a target may number them as it likes. When subgroups are used, the number in the group is made of
+// a target may number them as it likes. When subgroups are used, the number in the workgroup is made of
 // the two, so that a subgroup's threads are neighbours in it.
 #include "gen/wg.h"
 
@@ -35,7 +35,7 @@ bool wg_is_legal(const struct caps *c, i64 n, i64 shared_bytes)
     return n <= c->max_group && shared_bytes <= c->shared_bytes;
 }
 
-/* Compilers keep some addresses, and spill the rest: where one group needs all registers of a processor, few. */
+/* Compilers keep some addresses, and spill the rest: where one workgroup needs all registers of a processor, few. */
 bool wg_has_registers(const struct caps *c, i64 n, i64 regs)
 {
     enum { USUAL = 255, ADDRESSES = 55, FEW = 24 };

@@ -2,7 +2,7 @@
 //
 // Private to gen/: what families by workgroups share. A grid iteration is one group; its
 // threads are numbered 0..n-1 and share SHARED arrays. All functions here are called by every
-// thread of the group alike (never within an IF), as they may contain barriers and subgroup
+// thread of the workgroup alike (never within an IF), as they may contain barriers and subgroup
 // operations.
 #ifndef QUERN_GEN_WG_H
 #define QUERN_GEN_WG_H
@@ -29,12 +29,12 @@ void wg_enter(struct workgroup *g); /* first thing inside a grid */
 
 /* Limits. */
 
-/* Threads and shared memory of one group. */
+/* Threads and shared memory of one workgroup. */
 bool wg_is_legal(const struct caps *c, i64 n, i64 shared_bytes);
 /* Registers of a thread, as far as they are counted: without addresses. */
 bool wg_has_registers(const struct caps *c, i64 n, i64 regs);
-i64 wg_least(const struct caps *c); /* threads of the smallest group that is worth it */
-/* The usual size of a subgroup, if a group of n may add up within subgroups; else 0. */
+i64 wg_least(const struct caps *c); /* threads of the smallest workgroup worth launching */
+/* The usual size of a subgroup, if a workgroup of n may add up within subgroups; else 0. */
 u32 wg_subgroup(const struct caps *c, i64 n);
 /* Of vectors that move t: at most 16 bytes and `most`, dividing the extent. */
 u32 wg_lanes(const struct graph *g, sym extent, enum dtype t, u32 most);
@@ -66,7 +66,7 @@ struct wg_copy {
 void wg_copy_open(struct wg_copy *c);
 void wg_copy_fetch(const struct wg_copy *c);           /* memory -> registers */
 void wg_copy_put(const struct wg_copy *c, kval array); /* registers -> array */
-/* Memory -> array; what is read may arrive as late as the thread's next kir_await. */
+/* Memory -> array; loads may complete as late as the thread's next kir_await. */
 void wg_copy_async(const struct wg_copy *c, kval array);
 
 /* op over the values of `width` threads (a power of two) whose numbers are t, t + step, ...: thread

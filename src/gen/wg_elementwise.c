@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // wg_elementwise: one grid of workgroups over the elements of a value. A thread computes
-// pieces of `vec` elements along group e of the index space; threads that follow each other have
+// pieces of `vec` elements along fused axes e of the index space; threads that follow each other have
 // pieces that follow each other, so that what they read together lies together. Three walks:
 //
 //   flat     pieces are numbered through all rows: any shape, at the price of divisions
@@ -18,14 +18,14 @@ struct walk {
     const struct wg_elementwise *s;
     value_id v;
     struct space sp;
-    u32 e, p;                   /* groups of the space; p == e: there is one only */
+    u32 e, p;                   /* fused axes of the space; p == e: there is one only */
     u32 rest[MAX_RANK], n_rest; /* the others, outermost first */
     i64 vec;                    /* elements of a piece: no more than a row has */
-    i64 threads, row, col;      /* of a group: all, along e, along p */
+    i64 threads, row, col;      /* of a workgroup: all, along e, along p */
     kval thread;                /* its number */
     kval n_e, n_p;              /* extents */
-    kval at[MAX_RANK];          /* index per group */
-    kval e0, p0;                /* first of the group's tile */
+    kval at[MAX_RANK];          /* index per fused axis */
+    kval e0, p0;                /* first of the workgroup's tile */
     i64 te, tp, pitch;          /* staged: sizes of the tile, elements from one row to the next */
     kval tile;                  /* the shared array; 0: results are stored at once */
 };
@@ -114,8 +114,8 @@ static void walk_flat(struct walk *x)
         if (i != x->e) other[n_other++] = i, n = sym_mul(t, n, extent_of(x, i));
     kval g = kir_grid(k, emit_size(x->m, blocks(t, n, x->threads * x->s->rep)));
     kval r = kir_loop(k, KL_UNROLL, kir_int(k, 0), kir_int(k, x->s->rep), 1);
-    kval round = kir_add(k, kir_mul_i(k, g, x->s->rep), r);
-    kval i = kir_add(k, kir_mul_i(k, round, x->threads), thread_number(k));
+    kval sweep = kir_add(k, kir_mul_i(k, g, x->s->rep), r);
+    kval i = kir_add(k, kir_mul_i(k, sweep, x->threads), thread_number(k));
     kir_if(k, kir_lt(k, i, emit_size(x->m, n)));
     kval e = i, pieces = emit_size(x->m, per_row);
     if (n_other) {
@@ -288,7 +288,7 @@ double gen_wg_reads(const struct probe *p)
     return p->n_dense + 2.0 * p->n_near + 6.0 * (p->n_gather - p->n_near) + 0.2 * p->n_scalar;
 }
 
-/* The group along which threads read best; stage: and then store through shared memory. */
+/* The fused axes along which threads read best; stage: and then store through shared memory. */
 static u32 best_axis(const struct task *t, const struct space *sp, value_id v, struct probe *probe,
                      bool *stage)
 {

@@ -3,7 +3,7 @@
 // wg_filter: tiles of pixels of workgroups, what their taps meet (wg_filter.h).
 //
 // Rows of taps are written out together with a thread's rows of pixels: what is met in a row is read once for all pairs of them that meet it. Positions
-// are counted from the first one that the group's taps meet; a splat's taps go the other way, from the last one to the first.
+// are counted from the first one of the workgroup's taps; a splat's taps go the other way, from the last one to the first.
 #include "gen/wg_filter.h"
 
 #include <math.h>
@@ -14,12 +14,12 @@ static const double load_cost = 4; /* of 4 bytes of every thread, from shared me
 
 static i64 tile_size(const struct filter_tile *t, u32 axis) { return axis ? t->px * t->vec : t->py * t->ry; }
 
-/* Taps along an axis that the group sees. */
+/* Taps of the workgroup along an axis. */
 static i64 taps_of(const struct filter_tile *t, u32 axis) { return axis ? t->q->f.kernel[1] : t->span; }
 
 static i64 reach(const struct filter_tile *t, u32 axis) { return (taps_of(t, axis) - 1) * t->q->f.dilation[axis]; }
 
-/* Of the patch. */
+/* Of the input tile. */
 static i64 size_of(const struct filter_tile *t, u32 axis) { return tile_size(t, axis) + reach(t, axis); }
 
 void filter_tile_init(struct filter_tile *t, const struct filtering *q, i64 planes)
@@ -48,7 +48,7 @@ static void enter(struct filter_tile *t, kval down, kval across)
     if (t->stage) t->staged = kir_alloc(k, KS_SHARED, t->q->type, 1, kir_int(k, tile_size(t, 0) * tile_size(t, 1) * pitch(t)));
 }
 
-/* Elements 0 .. all-1 shared out to the group's threads, neighbours side by side. */
+/* Elements 0 .. all-1 distributed to the workgroup's threads, neighbours side by side. */
 typedef void element_fn(const void *user, kval e);
 
 static void each_element(const struct filter_tile *t, i64 all, element_fn *fn, const void *user)
@@ -68,7 +68,7 @@ static void each_element(const struct filter_tile *t, i64 all, element_fn *fn, c
     kir_end(k);
 }
 
-/* The first position of the image that the group's taps meet along an axis. */
+/* The first position of the image under the workgroup's taps along an axis. */
 static kval origin(const struct filter_tile *t, u32 axis)
 {
     struct kir *k = t->m->k;
@@ -91,12 +91,12 @@ static kval clamp(const struct filter_tile *t, u32 axis, kval at)
     return emit_clamp(t->m, at, graph_value(t->m->g, t->q->met)->shape.dim[2 + axis]);
 }
 
-/* A patch of n channels from c on. */
-struct patch { const struct filter_tile *t; kval c; i64 n; };
+/* An input tile of n channels from c on. */
+struct input_tile { const struct filter_tile *t; kval c; i64 n; };
 
 static void copy_element(const void *user, kval e)
 {
-    const struct patch *p = user;
+    const struct input_tile *p = user;
     const struct filter_tile *t = p->t;
     struct kir *k = t->m->k;
     i64 cols = size_of(t, 1), size = size_of(t, 0) * cols;
@@ -111,7 +111,7 @@ static void copy_element(const void *user, kval e)
 
 void filter_tile_fill(const struct filter_tile *t, kval c, i64 n, bool again)
 {
-    struct patch p = {t, c, n};
+    struct input_tile p = {t, c, n};
     if (!t->halo) return;
     if (again) kir_barrier(t->m->k);
     each_element(t, (n + t->ones) * size_of(t, 0) * size_of(t, 1), copy_element, &p);
@@ -160,7 +160,7 @@ u32 filter_taps_rows(const struct filter_tile *t, const struct filter_taps *p, i
     assert(p->n * t->ry <= FILTER_ROWS);
     for (i64 i = 0; i < p->n; i++)
         for (i64 a = 0; a < t->ry; a++)
-            if (!i || a + t->q->f.dilation[0] >= t->ry) row[n++] = a + i * t->q->f.dilation[0]; /* else the tap before meets it, too */
+            if (!i || a + t->q->f.dilation[0] >= t->ry) row[n++] = a + i * t->q->f.dilation[0]; /* else the tap before reads it, too */
     return n;
 }
 
@@ -171,7 +171,7 @@ i64 filter_taps_tap(const struct filter_tile *t, const struct filter_taps *p, i6
     return t->q->f.splat ? p->n - 1 - tap : tap;
 }
 
-/* Of what is met in row r, from the first position that the group's taps meet. */
+/* Of the input of row r, from the first position under the workgroup's taps. */
 static void relative(const struct filter_tile *t, const struct filter_taps *p, i64 r, kval at[2])
 {
     struct kir *k = t->m->k;
@@ -371,7 +371,7 @@ double filter_tile_staging(const struct filter_tile *t)
 
 double filter_tile_slots(const struct filter_tile *t) { return (double)threads_of(t) + 24; }
 
-/* A group that stages waits for memory, then for arithmetic: others must fit beside it. */
+/* A workgroup that stages waits for memory, then for arithmetic: others must fit beside it. */
 static double staged_rate(const struct filter_tile *t, double run, const struct caps *caps)
 {
     double alone = 2 * (double)staged_bytes(t) / (double)i64_max(1, caps->shared_bytes);

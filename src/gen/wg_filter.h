@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Private to gen/: filters with weights of their own for every pixel by workgroups (wg_filter, wg_filter_grad). A group has a tile of an image's pixels,
-// a thread some rows of a vector of them; threads count x first. What taps meet may be copied to shared memory first, a patch with its zeros around, so that no tap is
-// tested and prologues are evaluated once; else it comes through the caches.
+// Private to gen/: filters with weights of their own for every pixel by workgroups (wg_filter, wg_filter_grad). A workgroup has a tile of an image's pixels,
+// a thread some rows of a vector of them; threads count x first. The input tile with its halo, padded by zeros, may be copied to shared
+// memory first, so that no tap is tested and prologues are evaluated once; else the input comes through the caches.
 #ifndef QUERN_GEN_WG_FILTER_H
 #define QUERN_GEN_WG_FILTER_H
 
@@ -29,20 +29,20 @@ struct filter_tile {
     struct workgroup g;
     FILTER_PARAMS(GEN_PARAM_FIELD)
     i64 py;             /* threads along y */
-    i64 span;           /* rows of taps that the group sees */
-    i64 planes;         /* of the patch: channels, and one behind them of ones where the image is, if `ones` */
+    i64 span;           /* rows of taps of the workgroup */
+    i64 planes;         /* of the input tile: channels, and after them one that is 1 inside the image, if `ones` */
     bool ones;
-    kval n, y0, x0;     /* image, the group's first pixel */
+    kval n, y0, x0;     /* image, the workgroup's first pixel */
     kval row, col;      /* the thread's first pixel, from there */
     kval y, x;          /* the same, of the image */
-    kval first;         /* the group's first row of taps */
+    kval first;         /* the workgroup's first row of taps */
     kval array;         /* SHARED array [plane][row][column] */
     kval staged;        /* SHARED array [row][column][tap], not densely */
 };
 
-/* Behind the parameters, what follows from them; the group sees all taps. */
+/* Behind the parameters, what follows from them; the workgroup has all taps. */
 void filter_tile_init(struct filter_tile *t, const struct filtering *q, i64 planes);
-/* Copies the patch of channels c .. c+n-1; again: it is not the first one. Every thread comes by. */
+/* Copies the input tile of channels c .. c+n-1; again: it is not the first one. Called by all threads of the workgroup. */
 void filter_tile_fill(const struct filter_tile *t, kval c, i64 n, bool again);
 /* Does the thread have pixels? Has row a of it, if it has? 0: always. */
 kval filter_tile_exists(const struct filter_tile *t);
@@ -72,11 +72,11 @@ struct filter_taps {
 /* Numbers of the rows that they meet, each once, counted from the first; how many. */
 enum { FILTER_ROWS = 64 }; /* ry*n at most */
 u32 filter_taps_rows(const struct filter_tile *t, const struct filter_taps *p, i64 row[FILTER_ROWS]);
-/* The tap, of 0 .. n-1, under which row a of the thread meets row r of them; -1: there is none. */
+/* The tap, of 0 .. n-1, of row a of the thread whose input is row r of them; -1: there is none. */
 i64 filter_taps_tap(const struct filter_tile *t, const struct filter_taps *p, i64 a, i64 r);
-/* What is met in row r: where it is in the image, clamped unless inside, and whether it was there, 0: always. */
+/* The input of row r: its position in the image, clamped unless inside, and whether it was inside, 0: always. */
 void filter_taps_place(const struct filter_tile *t, const struct filter_taps *p, i64 r, kval at[2], kval *ok);
-/* Channel c of it as sums are; plane: of the patch. */
+/* Channel c of it in the type of the sums; plane: of the input tile. */
 kval filter_taps_meet(const struct filter_tile *t, const struct filter_taps *p, i64 r, kval c, kval plane);
 kval filter_taps_one(const struct filter_tile *t, const struct filter_taps *p, i64 r); /* likewise, 1 where the image is, 0 outside */
 
@@ -97,14 +97,14 @@ void filter_stage_each(const struct filter_tile *t, const struct filter_taps *p,
 /* Choosing. */
 /* Does the tile fit kernel and device, and is it neither far larger than the image nor smaller than it need be? */
 bool filter_tile_is_legal(const struct filter_tile *t, value_id weights, const struct caps *caps);
-i64 filter_tile_bytes(const struct filter_tile *t);       /* of the patch */
+i64 filter_tile_bytes(const struct filter_tile *t);       /* of the input tile */
 double filter_tile_groups(const struct filter_tile *t, const i64 *var);
-/* In multiply-adds of a thread: reading one row of what is met under a tap, a vector of a row of v in memory, its part of the patch. */
+/* In multiply-adds of a thread: reading one row of a tap's input, a vector of a row of v in memory, its part of the input tile. */
 double filter_tile_meeting(const struct filter_tile *t);
 double filter_tile_moving(const struct filter_tile *t, value_id v);
 double filter_tile_copying(const struct filter_tile *t);
 double filter_tile_staging(const struct filter_tile *t); /* all its weights through shared memory */
-double filter_tile_slots(const struct filter_tile *t); /* threads of a workgroup, and what small groups leave idle */
+double filter_tile_slots(const struct filter_tile *t); /* threads of a workgroup, and what small workgroups leave idle */
 /* Weights: the rate at which a tile's rows reach memory, of 1. */
 double filter_tile_dense(const struct filter_tile *t, value_id weights, const struct caps *caps);
 value_id filter_weights(const struct filtering *q); /* what lies in memory: the task's input or output that weights come from, or go to */

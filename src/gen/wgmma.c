@@ -8,16 +8,16 @@ GEN_PARAMS(WGMMA_PARAMS)
 enum {
     LINE_BYTES = 128,   /* of a swizzled array: doc/kernel-ir.md */
     WIDE = 16,
-    GROUP_BYTES = 8,    /* of shared memory for a group of copies of boxes under way */
+    GROUP_BYTES = 8,    /* of shared memory for a group of pending copies of boxes */
     MAX_REGS = 232,     /* of a thread, and what of them are no sums: */
     OTHER_REGS = 40,
-    ALL_REGS = 1 << 16, /* of a group */
+    ALL_REGS = 1 << 16, /* of a workgroup */
 };
 
 struct wgmma_sched {
     WGMMA_PARAMS(GEN_PARAM_FIELD)
     i64 m, k;           /* the shape's */
-    i64 team;           /* threads */
+    i64 warpgroup;      /* threads */
 };
 
 GEN_PARAM_READER(struct wgmma_sched, read_sched, WGMMA_PARAMS)
@@ -27,7 +27,7 @@ static enum dtype acc_type(const struct wgmma_sched *s) { return s->acc == 32 ? 
 /* The shape with so many columns. false: there is none with the type on both sides and such sums. */
 static bool find_shape(const struct caps *c, enum dtype t, struct wgmma_sched *s)
 {
-    struct str list = str_of(c->team_matrix);
+    struct str list = str_of(c->warpgroup_matrix);
     struct caps_matrix x;
     while (caps_matrix_next(&list, &x)) {
         if (x.n != s->n || x.a != t || x.b != t || x.c != acc_type(s) || x.d != acc_type(s)) continue;
@@ -40,7 +40,7 @@ static bool find_shape(const struct caps *c, enum dtype t, struct wgmma_sched *s
 static bool sched_of(const struct caps *c, enum dtype t, const struct sched *v, struct wgmma_sched *s)
 {
     *s = read_sched(v);
-    s->team = (i64)c->team * c->subgroup;
+    s->warpgroup = (i64)c->warpgroup * c->subgroup;
     return find_shape(c, t, s);
 }
 
@@ -49,7 +49,7 @@ static struct blocking blocking_of(const struct wgmma_sched *s)
     return (struct blocking){.bm = s->gm * s->wm * s->m,
                              .bn = s->gn * s->wn * s->n,
                              .bk = s->bk,
-                             .threads = s->gm * s->gn * s->team,
+                             .threads = s->gm * s->gn * s->warpgroup,
                              .pipe = PIPE_ASYNC,
                              .stages = s->stages,
                              .raster = s->raster,
@@ -75,7 +75,7 @@ static i64 held_bytes(enum dtype t, const struct wgmma_sched *s)
     return blocking_shared(&p, 0) * dtype_size(t) + (s->tma ? s->stages * GROUP_BYTES : 0);
 }
 
-/* Teams whose fragments are stored at once: a power of two. */
+/* Warpgroups whose fragments are stored at once: a power of two. */
 static i64 stored_at_once(const struct caps *c, enum dtype t, const struct wgmma_sched *s)
 {
     i64 n = s->gm * s->gn;
@@ -91,7 +91,7 @@ void wgmma_emit(struct emit *m, const struct task *t, const struct caps *c, cons
     enum dtype type = x.operand;
     sched_of(c, type, v, &s);
     struct mma_leaf l = leaf_of(type, &s);
-    l.subgroups = c->team, l.at_once = stored_at_once(c, type, &s);
+    l.subgroups = c->warpgroup, l.at_once = stored_at_once(c, type, &s);
     struct contraction p = {.m = m,
                             .x = x.c.x,
                             .s = blocking_of(&s),
@@ -108,7 +108,7 @@ void wgmma_emit(struct emit *m, const struct task *t, const struct caps *c, cons
                             .leaf = &leaf_wgmma,
                             .own = &l};
     wg_init(&p.g, m, p.s.threads, c->subgroup);
-    m->k->team = c->team;
+    m->k->warpgroup = c->warpgroup;
     f->open(&x.c, &p, t);
     contract_emit(&p, t, c);
 }
@@ -119,10 +119,10 @@ void wgmma_emit(struct emit *m, const struct task *t, const struct caps *c, cons
 static bool fits(const struct caps *c, enum dtype t, const struct wgmma_sched *s)
 {
     struct blocking p = blocking_of(s);
-    i64 sums = s->wm * s->wn * s->m * s->n * s->acc / 32 / s->team;
+    i64 sums = s->wm * s->wn * s->m * s->n * s->acc / 32 / s->warpgroup;
     struct mma_leaf l = leaf_of(t, s);
     if (sums + OTHER_REGS > MAX_REGS || (sums + OTHER_REGS) * p.threads > ALL_REGS) return false;
-    if (s->bk % s->k || !wgmma_stores_whole(&l, s->team) || s->m % (LINE_BYTES / dtype_size(t))) return false;
+    if (s->bk % s->k || !wgmma_stores_whole(&l, s->warpgroup) || s->m % (LINE_BYTES / dtype_size(t))) return false;
     return wg_is_legal(c, p.threads, held_bytes(t, s) + part_bytes(s));
 }
 
@@ -162,7 +162,7 @@ bool wgmma_match(const struct gen_problem *p)
 {
     const struct mma_task *t = p->facts;
     struct sched s;
-    if (p->c->team < 2 || p->c->subgroup < 2 || gen_static(t->c.x.g, t->c.x.k, 1) <= 0) return false;
+    if (p->c->warpgroup < 2 || p->c->subgroup < 2 || gen_static(t->c.x.g, t->c.x.k, 1) <= 0) return false;
     return least_sched(p, 32, &s) || least_sched(p, 16, &s);
 }
 
@@ -177,7 +177,7 @@ double wgmma_predict(const struct gen_problem *p, const struct sched *v)
     struct wg_facts f = blocking_facts(&t->c.x, &b, find, find, p->var);
     f.op = rate_op_mma(t->operand), f.op_rate = WGMMA_SPEED, f.ahead = (double)(s.stages - 1);
     f.shared_bytes = held_bytes(t->operand, &s) + part_bytes(&s);
-    f.regs = (double)(s.wm * s.wn * s.m * s.n * s.acc / 32 / s.team) + OTHER_REGS;
+    f.regs = (double)(s.wm * s.wn * s.m * s.n * s.acc / 32 / s.warpgroup) + OTHER_REGS;
     f.step.moved += (double)(s.gm * s.gn * s.wm * s.wn * (s.m + s.n) * s.bk) * size;
     return wg_seconds(p, &f);
 }

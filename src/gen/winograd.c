@@ -2,8 +2,8 @@
 //
 // winograd: 3x3 and 3x3x3 convolutions of stride 1 by Winograd's minimal filtering F(m x m, 3 x 3) (A. Lavin, S. Gray, "Fast
 // Algorithms for Convolutional Neural Networks", 2016, sections 4 and 5). The outputs are cut in tiles of m x m pixels. A tile's n x n
-// inputs (n = m + 2) become values at n x n points; there the convolution is one product per point, of tiles x input channels with
-// input channels x output channels; what comes out is turned back into pixels. m*m*9 multiply-adds become n*n: 2.25, 4 and 5.06 times
+// inputs (n = m + 2) become values at n x n points; there the convolution is one GEMM per point, of tiles x input channels with
+// input channels x output channels, whose results are transformed back to pixels. m*m*9 multiply-adds become n*n: 2.25, 4 and 5.06 times
 // less. Volumes have a third axis, z, nested outside: tiles of mz x m x m, mz = 1 without savings along z, mz = 2 with 1.5 times less.
 //
 // A grid iteration takes tb*tx tiles that follow each other in the image and some blocks of output channels. All tiles are brought

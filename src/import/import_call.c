@@ -79,7 +79,7 @@ static void become_true(struct graph *g, value_id v)
 }
 
 /* The iteration number: carried, starting from 0. */
-static void carry_round(struct control *c, struct kept *k, node_id n, value_id round)
+static void carry_iteration(struct control *c, struct kept *k, node_id n, value_id round)
 {
     value_id zero = op_const_f(c->g, DT_I64, 0), one = op_const_f(k->body, DT_I64, 1);
     carry(c, k, zero, round, op_node2(k->body, 0, "Add", round, one, 0));
@@ -171,13 +171,13 @@ static void set_interface(struct graph *g, node_id to, const struct kept *k, con
     if (w->n) attr_copy(g, to, &(struct attr){.name = S("varies"), .kind = ATTR_STRS, .n = w->n, .strs = names});
 }
 
-static node_id add_loop(struct control *c, node_id n, const struct kept *k, const struct varies *w, value_id cond, sym rounds)
+static node_id add_loop(struct control *c, node_id n, const struct kept *k, const struct varies *w, value_id cond, sym trip_count)
 {
     struct graph *g = c->g;
     node_id to = graph_add_node(g, S("quern::Loop"), graph_node(g, n)->name);
     node_add_in(g, to, cond);
     set_interface(g, to, k, w);
-    op_set_syms(g, to, "rounds", &rounds, 1);
+    op_set_syms(g, to, "trip_count", &trip_count, 1);
     return to;
 }
 
@@ -210,7 +210,7 @@ static bool fill_loop(struct control *c, node_id n, struct kept *k)
     value_id round = from->input.v[0], cond = from->output.v[0];
     become_true(k->body, from->input.v[1]);
     graph_value(k->body, round)->dtype = DT_I64, graph_value(k->body, round)->shape = (struct shape){.known = true};
-    if (graph_is_read(k->body, round)) carry_round(c, k, n, round);
+    if (graph_is_read(k->body, round)) carry_iteration(c, k, n, round);
     for (u32 i = 0; i < n_carried; i++) carry(c, k, graph_node(g, n)->in.v[2 + i], from->input.v[2 + i], from->output.v[1 + i]);
     for (u32 i = 0; i < n_captured; i++) bind_value(c, k, from->input.v[n_own + i], graph_node(g, n)->in.v[n_own + i]);
     for (u32 i = 1 + n_carried; i < from->output.n; i++) push(g, &k->scan, from->output.v[i]);
@@ -219,20 +219,20 @@ static bool fill_loop(struct control *c, node_id n, struct kept *k)
 }
 
 /* The maximal number of iterations. */
-static bool most_rounds(struct control *c, node_id n, value_id most, sym *rounds)
+static bool find_trip_count(struct control *c, node_id n, value_id most, sym *trip_count)
 {
     struct graph *g = c->g;
     struct symtab *t = g->sym;
     i64 known, count;
-    *rounds = sym_const(t, (i64)1 << 40);
+    *trip_count = sym_const(t, (i64)1 << 40);
     if (!most) return true;
     if (import_known(g, most, &known)) {
-        *rounds = sym_const(t, i64_max(0, i64_min(known, (i64)1 << 40)));
-    } else if (op_sym_ints(g, most, rounds, 1, &count) && count == 1) {
-        *rounds = sym_max(t, sym_const(t, 0), *rounds);
+        *trip_count = sym_const(t, i64_max(0, i64_min(known, (i64)1 << 40)));
+    } else if (op_sym_ints(g, most, trip_count, 1, &count) && count == 1) {
+        *trip_count = sym_max(t, sym_const(t, 0), *trip_count);
     } else {
         if (!dtype_is_int(graph_value(g, most)->dtype)) return op_invalid(c->e, g, n, "the number of iterations is not an integer");
-        *rounds = op_size_plus(g, most, most);
+        *trip_count = op_size_plus(g, most, most);
     }
     return true;
 }
@@ -242,19 +242,19 @@ bool control_keep_loop(struct control *c, node_id n)
     struct graph *g = c->g;
     struct kept k;
     struct varies w = {0};
-    sym rounds;
+    sym trip_count;
     i64 known;
     value_id most = graph_node(g, n)->in.v[0], go = graph_node(g, n)->in.v[1];
-    if (!most_rounds(c, n, most, &rounds)) return false;
+    if (!find_trip_count(c, n, most, &trip_count)) return false;
     if (!make_body(c, n, fill_loop, &k, &w)) return blamed(c, n);
     if (import_known(k.body, k.cond, &known)) { /* always true, or false after the first iteration */
-        if (!known) rounds = sym_min(g->sym, rounds, sym_const(g->sym, 1));
+        if (!known) trip_count = sym_min(g->sym, trip_count, sym_const(g->sym, 1));
         for (u32 i = 0; i + 1 < k.body->output.n; i++) k.body->output.v[i] = k.body->output.v[i + 1];
         k.body->output.n--;
         k.cond = 0;
     }
     value_id first = !go || import_known(g, go, &known) ? 0 : control_scalar(g, n, go);
-    node_id to = add_loop(c, n, &k, &w, first, rounds);
+    node_id to = add_loop(c, n, &k, &w, first, trip_count);
     u32 n_own, n_captured;
     control_captured(c, n, "body", &n_own, &n_captured);
     hand_over(g, n, to, k.init.n - (n_own - 2));
@@ -322,7 +322,7 @@ static bool fill_scan(struct control *c, node_id n, struct kept *k)
     k->body = copy_body(c, from);
     value_id round = graph_add_value(k->body, S("round"));
     graph_value(k->body, round)->dtype = DT_I64, graph_value(k->body, round)->shape = (struct shape){.known = true};
-    carry_round(c, k, n, round);
+    carry_iteration(c, k, n, round);
     for (u32 i = 0; i < s.n_state; i++) carry(c, k, graph_node(g, n)->in.v[i], from->input.v[i], from->output.v[i]);
     for (u32 i = 0; i < s.n_seq; i++) take_element(c, n, k, &s, i, round, length, from->input.v[s.n_state + i]);
     for (u32 i = 0; i < s.n_captured; i++) bind_value(c, k, from->input.v[s.n_own + i], graph_node(g, n)->in.v[s.n_own + i]);

@@ -21,7 +21,7 @@
 
 #include <string.h>
 
-enum { MAX_ROUNDS = 4096, MAX_UNROLLED = 200000, MAX_MASKED = 256, MAX_CHEAP = 4, FEW_ROUNDS = 64, FEW_NODES = 1024 };
+enum { MAX_TRIPS = 4096, MAX_UNROLLED = 200000, MAX_MASKED = 256, MAX_CHEAP = 4, FEW_TRIPS = 64, FEW_NODES = 1024 };
 
 /* Copies of bodies. */
 
@@ -119,7 +119,7 @@ static bool dissolve_if(struct control *c, node_id n)
 }
 
 /* Loop. Inputs: trip count, condition, carried values, captured ones; then the results of unrolling
-   so far: for every pasted iteration its scan outputs and, unless it certainly runs, its condition. */
+   so far: for every pasted iteration its scan outputs and, unless it is known to run, its condition. */
 
 struct loop {
     const struct graph *body;
@@ -143,7 +143,7 @@ static bool loop_read(struct control *c, node_id n, struct loop *l)
 }
 
 /* Number of iterations that ran, from the collected conditions. */
-static value_id count_rounds(struct graph *g, node_id n, const struct loop *l)
+static value_id count_iterations(struct graph *g, node_id n, const struct loop *l)
 {
     u32 at = l->n_own + l->n_captured;
     value_id sum = 0;
@@ -181,7 +181,7 @@ static bool loop_collect(struct control *c, node_id n, const struct loop *l, u32
         part[r] = op_node_axes(g, n, "Unsqueeze", graph_node(g, n)->in.v[at + k], &zero, 1, 0);
     value_id all = op_node_concat(g, n, (u32)l->done, part, 0, l->masked ? 0 : out);
     if (l->masked)
-        op_node(g, n, "Slice", 3, (value_id[]){all, op_const_i(g, DT_I64, &zero, 1), count_rounds(g, n, l)}, out);
+        op_node(g, n, "Slice", 3, (value_id[]){all, op_const_i(g, DT_I64, &zero, 1), count_iterations(g, n, l)}, out);
     return true;
 }
 
@@ -199,7 +199,7 @@ static bool loop_finish(struct control *c, node_id n, const struct loop *l)
 }
 
 /* One iteration; happens: the condition if it is decided at run time, 0: it runs. */
-static bool loop_round(struct control *c, node_id n, const struct loop *l, value_id happens)
+static bool loop_iterate(struct control *c, node_id n, const struct loop *l, value_id happens)
 {
     struct graph *g = c->g;
     value_id *in = arena_array(g->arena, value_id, l->n_own + l->n_captured + 1),
@@ -232,36 +232,36 @@ static u32 count_nodes(const struct graph *body)
 }
 
 /* The number of iterations is decided at run time, or too large for unrolling. */
-static bool wants_to_stay(struct control *c, node_id n, const struct loop *l, bool uncounted, i64 rounds)
+static bool wants_to_stay(struct control *c, node_id n, const struct loop *l, bool uncounted, i64 trips)
 {
     if (l->done || !control_can_keep(c, n)) return false;
     if (uncounted) return true;
-    if (!control_is_decided(c, n)) return rounds > MAX_CHEAP || rounds * count_nodes(l->body) > MAX_CHEAP * MAX_CHEAP;
-    return rounds < INT64_MAX && rounds > FEW_ROUNDS && (rounds > MAX_ROUNDS || rounds * count_nodes(l->body) > FEW_NODES);
+    if (!control_is_decided(c, n)) return trips > MAX_CHEAP || trips * count_nodes(l->body) > MAX_CHEAP * MAX_CHEAP;
+    return trips < INT64_MAX && trips > FEW_TRIPS && (trips > MAX_TRIPS || trips * count_nodes(l->body) > FEW_NODES);
 }
 
 static bool dissolve_loop(struct control *c, node_id n)
 {
     struct graph *g = c->g;
     struct loop l;
-    i64 rounds = INT64_MAX, cond = 1;
+    i64 trips = INT64_MAX, cond = 1;
     if (!loop_read(c, n, &l)) return false;
     value_id most = graph_node(g, n)->in.v[0], go = graph_node(g, n)->in.v[1];
-    bool counted = most && import_known(g, most, &rounds), sure = !go || import_known(g, go, &cond);
-    if (!(sure && !cond) && !(counted && rounds <= 0) && wants_to_stay(c, n, &l, most && !counted, rounds)) {
+    bool counted = most && import_known(g, most, &trips), sure = !go || import_known(g, go, &cond);
+    if (!(sure && !cond) && !(counted && trips <= 0) && wants_to_stay(c, n, &l, most && !counted, trips)) {
         if (control_keep_loop(c, n)) return true;
-        if (!counted || rounds > MAX_MASKED) return false;
+        if (!counted || trips > MAX_MASKED) return false;
         *c->e = (struct err){0}; /* unrolled iterations may differ in more than sizes */
     }
     if (most && !counted)
         return op_unsupported(c->e, g, n, "the number of iterations is only known at run time; make input 'M' (%.*s) a constant of the model",
                               STR_ARG(graph_value(g, most)->name));
-    if (l.done >= rounds || (sure && !cond)) return loop_finish(c, n, &l);
+    if (l.done >= trips || (sure && !cond)) return loop_finish(c, n, &l);
     if (!sure && !counted)
         return op_unsupported(c->e, g, n, "a condition that is only known at run time, without a constant maximum of iterations 'M'");
-    if (l.done >= MAX_ROUNDS || g->node.n > MAX_UNROLLED || (!sure && rounds > MAX_MASKED))
-        return op_unsupported(c->e, g, n, "loops are unrolled, and this one has too many iterations (%lld)", (long long)(counted ? rounds : l.done));
-    return loop_round(c, n, &l, sure ? 0 : control_scalar(g, n, go));
+    if (l.done >= MAX_TRIPS || g->node.n > MAX_UNROLLED || (!sure && trips > MAX_MASKED))
+        return op_unsupported(c->e, g, n, "loops are unrolled, and this one has too many iterations (%lld)", (long long)(counted ? trips : l.done));
+    return loop_iterate(c, n, &l, sure ? 0 : control_scalar(g, n, go));
 }
 
 /* Scan. Inputs: states, sequences, captured values. */
@@ -304,13 +304,13 @@ static bool scan_read(struct control *c, node_id n, struct scan *s)
     return true;
 }
 
-static void scan_inputs(struct graph *g, node_id n, const struct scan *s, i64 round, value_id *in)
+static void scan_inputs(struct graph *g, node_id n, const struct scan *s, i64 iteration, value_id *in)
 {
     for (u32 k = 0; k < s->n_seq; k++) {
         value_id x = graph_node(g, n)->in.v[s->n_state + k];
         i64 axis = list_at(graph_node(g, n), "scan_input_axes", k);
         bool back = list_at(graph_node(g, n), "scan_input_directions", k);
-        value_id at = op_const_f(g, DT_I64, (double)(back ? s->length - 1 - round : round));
+        value_id at = op_const_f(g, DT_I64, (double)(back ? s->length - 1 - iteration : iteration));
         in[s->n_state + k] = op_node2(g, n, "Gather", x, at, 0);
         attr_set_int(g, op_made(g, in[s->n_state + k]), "axis", axis);
     }
@@ -331,7 +331,7 @@ static bool dissolve_scan(struct control *c, node_id n)
     struct graph *g = c->g;
     struct scan s;
     if (!scan_read(c, n, &s)) return false;
-    bool many = s.length > FEW_ROUNDS && (s.length > MAX_ROUNDS || s.length * count_nodes(s.body) > FEW_NODES);
+    bool many = s.length > FEW_TRIPS && (s.length > MAX_TRIPS || s.length * count_nodes(s.body) > FEW_NODES);
     if (s.is_open || many || s.length == 0) return control_keep_scan(c, n);
     u32 n_in = s.n_state + s.n_seq + s.n_captured;
     value_id *in = arena_array(g->arena, value_id, n_in + 1), *out = arena_array(g->arena, value_id, s.body->output.n + 1),
@@ -375,7 +375,7 @@ static bool batch_read(struct control *c, node_id n, struct batch *b)
     if (!sym_is_const(g->sym, first->shape.dim[0], &b->size) || !sym_is_const(g->sym, first->shape.dim[1], &b->length))
         return op_unsupported(c->e, g, n, "batch and length of the scanned input '%.*s' are %.*s and %.*s; fix them (--assume, --input-shape)",
                               STR_ARG(first->name), STR_ARG(op_size_text(g, first->shape.dim[0])), STR_ARG(op_size_text(g, first->shape.dim[1])));
-    if (b->size < 1 || b->size > MAX_ROUNDS) return op_unsupported(c->e, g, n, "batch of %lld", (long long)b->size);
+    if (b->size < 1 || b->size > MAX_TRIPS) return op_unsupported(c->e, g, n, "batch of %lld", (long long)b->size);
     if (!op_node_input(x, 0)) return true;
     b->lengths = arena_array(g->arena, i64, b->size);
     if (op_const_ints(g, x->in.v[0], b->lengths, b->size) != b->size)

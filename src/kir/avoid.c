@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-enum { MAX_ROUNDS = 4 /* a replacement may use operators that have a replacement */ };
+enum { MAX_PASSES = 4 /* a replacement may use operators that have a replacement */ };
 
 struct avoid {
     struct kir_copy copy;
@@ -398,11 +398,11 @@ bool kir_avoid(struct kir *out, struct arena *a, const struct kir *in, struct st
 {
     bool changed = list.n > 0;
     *out = *in;
-    for (u32 round = 0; changed; round++) {
+    for (u32 pass = 0; changed; pass++) {
         struct kir *from = arena_new(a, struct kir);
         *from = *out;
         if (!avoid_once(out, a, from, list, &changed, e)) return false;
-        if (changed && round == MAX_ROUNDS)
+        if (changed && pass == MAX_PASSES)
             return err_set(e, ERR_UNSUPPORTED, "kernel '%.*s' needs operations that the device's driver lacks or computes incorrectly (quern devices --conformance)",
                            STR_ARG(in->name));
     }

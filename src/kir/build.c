@@ -39,7 +39,7 @@ void kir_copy_header(struct kir *out, const struct kir *in)
 {
     for (u32 i = 0; i < countof(in->group); i++) out->group[i] = in->group[i];
     out->subgroup = in->subgroup;
-    out->team = in->team;
+    out->warpgroup = in->warpgroup;
     out->as_written = in->as_written;
     for (u32 i = 0; i < in->map.n; i++) *arr_push(out->arena, &out->map) = in->map.v[i];
 }

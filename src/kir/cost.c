@@ -34,7 +34,7 @@ static void learn(struct counter *c, kval v, i64 value)
 /* Threads that share a fragment; any size if none is required. */
 static u32 sharers(const struct kir *k)
 {
-    return k->subgroup ? k->subgroup * kir_team(k) : (u32)i64_min(kir_threads(k), 32);
+    return k->subgroup ? k->subgroup * kir_warpgroup(k) : (u32)i64_min(kir_threads(k), 32);
 }
 
 /* Elements of a value held by one thread. */
@@ -81,11 +81,11 @@ static void enter_loop(struct counter *c, kval v)
         return;
     }
     double n = to > from ? ((double)to - (double)from + (double)step - 1) / (double)step : 0;
-    i64 rounds = n < 1e15 ? (i64)n : (i64)1e15, half;
-    if (!__builtin_mul_overflow(rounds / 2, step, &half) &&
+    i64 iterations = n < 1e15 ? (i64)n : (i64)1e15, half;
+    if (!__builtin_mul_overflow(iterations / 2, step, &half) &&
         !__builtin_add_overflow(from, half, &half))
         learn(c, v, half);
-    enter(c, (double)rounds);
+    enter(c, (double)iterations);
 }
 
 static void enter_if(struct counter *c, kval v)

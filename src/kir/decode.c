@@ -173,7 +173,7 @@ static bool assign_cells(struct eval_code_list *d, const struct kir *k, struct a
             *arr_push(a, &d->array) = v;
         } else if (x->role) {
             d->cell[v] = (u32)d->n_frag_cells;
-            d->n_frag_cells += (i64)x->rows * x->cols * d->n_teams;
+            d->n_frag_cells += (i64)x->rows * x->cols * d->n_holders;
         } else if (x->dtype != DT_NONE) {
             d->cell[v] = (u32)d->n_cells;
             d->n_cells += (i64)x->lanes * d->n_threads;

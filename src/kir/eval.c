@@ -108,7 +108,7 @@ static bool alloc_open(struct machine *m, const struct kir_ins *x, struct eval_a
     a->n = m->cell[m->code.cell[x->a]].i;
     a->must_write = !is_private;
     if (x->role) a->lanes = (u32)x->rows * x->cols;
-    if (is_private) a->copies = x->role ? m->code.n_teams : m->n_threads;
+    if (is_private) a->copies = x->role ? m->code.n_holders : m->n_threads;
     if (__builtin_mul_overflow(a->n, is_private ? a->copies : 1, &elements)) elements = -1;
     if (!heap_get(m, elements, (i64)sizeof *a->cell * a->lanes, &a->cell)) return false;
     return is_private ? heap_get(m, elements, 1, &a->known)
@@ -177,8 +177,8 @@ static bool machine_open(struct machine *m, const struct kir_arg *arg, const i64
         return err_set(m->e, ERR_FAILED, "kernel '%.*s': workgroup too large", STR_ARG(m->k->name));
     m->code.n_threads = m->n_threads;
     m->code.arithmetic = m->arithmetic;
-    m->team = m->subgroup * kir_team(m->k);
-    m->code.n_teams = (m->n_threads - 1) / m->team + 1;
+    m->frag_threads = m->subgroup * kir_warpgroup(m->k);
+    m->code.n_holders = (m->n_threads - 1) / m->frag_threads + 1;
     if (!eval_decode(&m->code, m->k, &m->arena))
         return err_set(m->e, ERR_FAILED, "kernel '%.*s' too large", STR_ARG(m->k->name));
     m->n_groups = arena_array(&m->arena, u64, m->n_threads);

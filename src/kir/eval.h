@@ -8,7 +8,7 @@
 // its instruction only: lane l of thread t is cell[l * n_threads + t] of the value's first. So
 // arithmetic is one loop over many cells, in which inactive threads may take part, because they
 // never read its results. Operations that can fail or have visible effects use the mask of active
-// threads. A fragment has rows * cols cells per team, one team after the other.
+// threads. A fragment has rows * cols cells for each subgroup or warpgroup that holds one.
 #ifndef QUERN_KIR_EVAL_H
 #define QUERN_KIR_EVAL_H
 
@@ -58,7 +58,7 @@ struct eval_grid {
 };
 
 struct eval_code_list {
-    u32 n_threads, n_teams; /* given; teams: groups of threads that hold a fragment */
+    u32 n_threads, n_holders; /* given; holders: subgroups or warpgroups that hold a fragment each */
     enum kir_arithmetic arithmetic; /* given */
     struct {
         struct eval_op *v;
@@ -127,7 +127,7 @@ struct machine {
     enum kir_arithmetic arithmetic; /* as code.arithmetic */
     u32 n_threads; /* of a group */
     u32 subgroup;  /* threads of a subgroup; the last one may have fewer */
-    u32 team;      /* threads that hold a fragment together: a subgroup, or several */
+    u32 frag_threads; /* that hold a fragment together: a subgroup or a warpgroup */
     union kir_cell *cell, *frag;
     struct eval_array *array;       /* by number */
     struct eval_mask mask[66], *on; /* stack, and its top */

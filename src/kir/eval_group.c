@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// eval_group.c: joint operations of a subgroup, or a team of them. All of its threads arrive or
+// eval_group.c: joint operations of a subgroup or a warpgroup. All of its threads arrive or
 // none, with the same indices and pitches. Memory accesses count as those of an unknown thread
 // of the subgroup, since the distribution of a fragment's elements over threads is unspecified.
 #include "kir/eval.h"
@@ -9,12 +9,12 @@
 
 #include <string.h>
 
-struct team { /* the active subgroup, or the several that hold a fragment */
+struct lanes { /* of the active subgroup or warpgroup */
     u32 number, first, n;
 };
 
 /* A cell that must be equal in all threads. */
-static bool agree(struct machine *m, const struct eval_op *o, const struct team *g, u32 cell)
+static bool agree(struct machine *m, const struct eval_op *o, const struct lanes *g, u32 cell)
 {
     const union kir_cell *c = m->cell + cell + g->first;
     for (u32 i = 1; i < g->n; i++) {
@@ -30,12 +30,12 @@ static bool agree(struct machine *m, const struct eval_op *o, const struct team 
 static i64 frag_cells(const struct kir_ins *x) { return (i64)x->rows * x->cols; }
 
 /* The fragment produced by instruction v. */
-static union kir_cell *frag(const struct machine *m, const struct team *g, kval v)
+static union kir_cell *frag(const struct machine *m, const struct lanes *g, kval v)
 {
     return m->frag + m->code.cell[v] + frag_cells(kir_at(m->k, v)) * g->number;
 }
 
-static bool do_fill(struct machine *m, const struct eval_op *o, const struct team *g)
+static bool do_fill(struct machine *m, const struct eval_op *o, const struct lanes *g)
 {
     const struct kir_ins *x = kir_at(m->k, o->src);
     union kir_cell *r = frag(m, g, o->src);
@@ -63,7 +63,7 @@ static i64 distance(i64 line, i64 at, i64 pitch, const i64 *panels)
 }
 
 /* FLOAD, FSTORE */
-static bool do_access(struct machine *m, const struct eval_op *o, const struct team *g)
+static bool do_access(struct machine *m, const struct eval_op *o, const struct lanes *g)
 {
     const struct kir_ins *x = kir_at(m->k, o->src);
     bool is_load = x->op == KI_FLOAD;
@@ -110,7 +110,7 @@ static union kir_cell other_dot(enum kir_arithmetic k, const struct kir_ins *x, 
     return c;
 }
 
-static bool do_mma(struct machine *m, const struct eval_op *o, const struct team *g)
+static bool do_mma(struct machine *m, const struct eval_op *o, const struct lanes *g)
 {
     const struct kir_ins *x = kir_at(m->k, o->src);
     const union kir_cell *a = frag(m, g, x->a), *b = frag(m, g, x->b), *c = frag(m, g, x->c);
@@ -126,7 +126,7 @@ static bool do_mma(struct machine *m, const struct eval_op *o, const struct team
 }
 
 /* ADD, CAST */
-static bool do_elements(struct machine *m, const struct eval_op *o, const struct team *g)
+static bool do_elements(struct machine *m, const struct eval_op *o, const struct lanes *g)
 {
     const struct kir_ins *x = kir_at(m->k, o->src);
     const union kir_cell *a = frag(m, g, x->a), *b = x->op == KI_ADD ? frag(m, g, x->b) : a;
@@ -137,7 +137,7 @@ static bool do_elements(struct machine *m, const struct eval_op *o, const struct
 }
 
 /* LOAD, STORE of an array of fragments */
-static bool do_array(struct machine *m, const struct eval_op *o, const struct team *g)
+static bool do_array(struct machine *m, const struct eval_op *o, const struct lanes *g)
 {
     const struct kir_ins *x = kir_at(m->k, o->src);
     const struct eval_array *a = &m->array[o->a];
@@ -157,7 +157,7 @@ static bool do_array(struct machine *m, const struct eval_op *o, const struct te
 
 /* Scalars. */
 
-static bool do_reduce(struct machine *m, const struct eval_op *o, const struct team *g)
+static bool do_reduce(struct machine *m, const struct eval_op *o, const struct lanes *g)
 {
     enum kir_op op = o->op == KI_SGADD ? KI_ADD : o->op == KI_SGMIN ? KI_MIN : KI_MAX;
     const union kir_cell *a = m->cell + o->a + g->first;
@@ -171,7 +171,7 @@ static bool do_reduce(struct machine *m, const struct eval_op *o, const struct t
     return true;
 }
 
-static bool do_shuffle(struct machine *m, const struct eval_op *o, const struct team *g)
+static bool do_shuffle(struct machine *m, const struct eval_op *o, const struct lanes *g)
 {
     const union kir_cell *a = m->cell + o->a + g->first, *b = m->cell + o->b + g->first;
     union kir_cell *r = m->cell + o->r + g->first;
@@ -184,7 +184,7 @@ static bool do_shuffle(struct machine *m, const struct eval_op *o, const struct 
     return true;
 }
 
-static bool team_run(struct machine *m, const struct eval_op *o, const struct team *g)
+static bool run_joint(struct machine *m, const struct eval_op *o, const struct lanes *g)
 {
     switch (o->op) {
     case KIR_SG_REDUCTIONS: return do_reduce(m, o, g);
@@ -213,8 +213,8 @@ static bool is_of_subgroup(enum kir_op op)
 
 bool eval_group(struct machine *m, const struct eval_op *o)
 {
-    struct team g = {0};
-    u32 size = is_of_subgroup((enum kir_op)o->op) ? m->subgroup : m->team;
+    struct lanes g = {0};
+    u32 size = is_of_subgroup((enum kir_op)o->op) ? m->subgroup : m->frag_threads;
     for (; g.first < m->n_threads; g.number++, g.first += size) {
         u32 active = 0, away = 0;
         g.n = (u32)i64_min(size, m->n_threads - g.first);
@@ -225,7 +225,7 @@ bool eval_group(struct machine *m, const struct eval_op *o)
         if (!active) continue;
         m->thread = active < g.n ? away : g.first;
         if (active < g.n) return eval_complain(m, o, "threads of a subgroup in divergent flow", 0);
-        if (!team_run(m, o, &g)) return false;
+        if (!run_joint(m, o, &g)) return false;
     }
     return true;
 }

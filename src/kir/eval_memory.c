@@ -300,7 +300,7 @@ void eval_await(struct machine *m, const struct eval_op *o)
 void eval_alloc(struct machine *m, const struct eval_op *o)
 {
     const struct eval_array *a = &m->array[o->a];
-    u32 share = kir_is_frag(m->k, o->src) ? m->team : 1;
+    u32 share = kir_is_frag(m->k, o->src) ? m->frag_threads : 1;
     if (!a->known) return;
     if (m->on->n == m->n_threads) {
         memset(a->known, 0, (size_t)a->n * a->copies);

@@ -115,7 +115,7 @@ bool kir_is_named(const struct kir_ins *x)
     return x->dtype != DT_NONE && x->op != KI_CONST && x->op != KI_PARAM && x->op != KI_BUF;
 }
 
-u32 kir_team(const struct kir *k) { return k->team ? k->team : 1; }
+u32 kir_warpgroup(const struct kir *k) { return k->warpgroup ? k->warpgroup : 1; }
 
 bool kir_is_contiguous(const struct kir *k, kval idx)
 {

@@ -19,7 +19,7 @@
 //              or PARAM only.
 //   groups   = a grid iteration is run by group[0] * group[1] * group[2] threads, in subgroups of
 //              neighbours (first dimension innermost) of a size the target has, or the kernel
-//              requires. Fragments are matrices that a subgroup, or a team of them, holds together: values of a role
+//              requires. Fragments are matrices that a subgroup, or a warpgroup, holds together: values of a role
 //              and a shape beside their element type, with lanes 1. They are filled, loaded,
 //              stored, multiplied, added (ACC), cast (ACC), and kept in REG arrays; nothing else.
 //   lifetime = an ALLOC executed again is a new, undefined array. TEMP stands outside grids, WORK
@@ -154,8 +154,7 @@ struct kir {
     struct { struct kir_map *v; u32 n, cap; } map;    /* matrices that TILE copies from */
     u32 group[3];                                     /* threads of a workgroup per dimension, 0 = 1 */
     u32 subgroup;                                     /* required subgroup size; 0: any */
-    u32 team;                                         /* neighbouring subgroups that hold a fragment jointly; 0:
-                                                         1 */
+    u32 warpgroup;                                    /* neighbouring subgroups that hold a fragment together; 0: 1 */
     bool as_written;                                  /* no contraction: a multiplication and an addition round
                                                          separately, an FMA rounds once wherever the target has it
                                                          (Vulkan: once or twice by the device's choice, uniformly) */
@@ -185,7 +184,7 @@ enum dtype kir_frag_stored(enum dtype t);
 struct kir_frag kir_frag_of(const struct kir_ins *x);        /* its type; KR_NONE: not a fragment */
 bool kir_is_collective(const struct kir *k, kval v);         /* executed by all threads of a subgroup jointly */
 u32 kir_threads(const struct kir *k);                        /* of a group */
-u32 kir_team(const struct kir *k);                           /* subgroups of a team (of a warpgroup: 4) */
+u32 kir_warpgroup(const struct kir *k);                      /* subgroups that hold a fragment, at least 1 */
 kval kir_operand(const struct kir_ins *x, u32 i);            /* operand a, b, c, d by number */
 /* Length of a dot product: products that DOT adds to a lane of type sum: 4 of 8-bit, 2 of
    16-bit integers (signs may differ) to i32, 2 of bf16 or of f16 to f32; 0: unsupported. */

@@ -38,7 +38,7 @@ static bool check_size(struct unroller *u)
                    STR_ARG(u->copy.in->name), u->max);
 }
 
-static bool copy_rounds(struct unroller *u, kval v, i64 n)
+static bool copy_iterations(struct unroller *u, kval v, i64 n)
 {
     const struct kir_ins *x = kir_at(u->copy.in, v);
     kval from = kir_copy_get(&u->copy, x->a, 0);
@@ -54,7 +54,7 @@ static bool copy_rounds(struct unroller *u, kval v, i64 n)
 }
 
 /* Number of iterations of loop v, -1: unknown. */
-static i64 count_rounds(struct unroller *u, kval v)
+static i64 trip_count(struct unroller *u, kval v)
 {
     const struct kir_ins *x = kir_at(u->copy.in, v);
     i64 step = kir_at(u->copy.in, x->c)->imm.i;
@@ -67,13 +67,13 @@ static i64 count_rounds(struct unroller *u, kval v)
 static bool copy_loop(struct unroller *u, kval v)
 {
     const struct kir_ins *x = kir_at(u->copy.in, v);
-    i64 n = count_rounds(u, v);
+    i64 n = trip_count(u, v);
     if (x->aux == KL_UNROLL && n < 0)
         return err_set(
             u->e, ERR_FAILED,
             "kernel '%.*s': loop %%%u must be unrolled, but its number of iterations is not constant",
             STR_ARG(u->copy.in->name), kir_text_id(u->copy.in, v));
-    if (x->aux == KL_UNROLL || n == 0 || n == 1) return copy_rounds(u, v, n);
+    if (x->aux == KL_UNROLL || n == 0 || n == 1) return copy_iterations(u, v, n);
     kir_copy_ins(&u->copy, v);
     if (!copy_range(u, v + 1, u->end[v])) return false;
     kir_end(u->copy.out);

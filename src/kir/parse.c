@@ -447,15 +447,15 @@ static void group(struct parser *s)
         if (!s->failed && (n < 1 || n > 128)) fail(s, "invalid subgroup before", rest(s));
         s->k->subgroup = (u32)n;
     }
-    if (accept(s, "team")) {
+    if (accept(s, "warpgroup") || accept(s, "team")) { /* the second in texts of earlier versions */
         i64 n = number(s);
-        if (!s->failed && (n < 1 || n > 8)) fail(s, "invalid team before", rest(s));
-        s->k->team = (u32)n;
+        if (!s->failed && (n < 1 || n > 8)) fail(s, "invalid warpgroup before", rest(s));
+        s->k->warpgroup = (u32)n;
     }
     end_line(s);
 }
 
-static void rounds(struct parser *s)
+static void rounding(struct parser *s)
 {
     expect(s, "as");
     expect(s, "written");
@@ -477,7 +477,7 @@ bool kir_parse(struct kir *k, struct arena *a, struct str text, struct err *e)
     header(&s);
     end_line(&s);
     while (accept(&s, "map")) map(&s);
-    if (accept(&s, "rounds")) rounds(&s);
+    if (accept(&s, "rounds")) rounding(&s);
     if (accept(&s, "group")) group(&s);
     while (!s.failed && s.p < s.end) {
         line(&s);

@@ -182,8 +182,8 @@ static void grid_open(struct spreader *s, kval v)
     s->n_close = 2;
     if (s->is_sliced) { /* several iterations per thread */
         kval all = kir_mul_i(k, extent, s->threads);
-        kval rounds = kir_div(k, kir_add(k, n, kir_add_i(k, all, -1)), all);
-        kval r = kir_loop(k, KL_SERIAL, kir_int(k, 0), rounds, 1);
+        kval trips = kir_div(k, kir_add(k, n, kir_add_i(k, all, -1)), all);
+        kval r = kir_loop(k, KL_SERIAL, kir_int(k, 0), trips, 1);
         at = kir_add(k, kir_mul(k, r, all), at);
         s->n_close = 3;
     }

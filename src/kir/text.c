@@ -198,7 +198,7 @@ static void put_header(struct printer *p)
     if (kir_threads(k) == 1 && !k->subgroup) return;
     buf_printf(p->b, "group %u %u %u", group_size(k, 0), group_size(k, 1), group_size(k, 2));
     if (k->subgroup) buf_printf(p->b, " subgroup %u", k->subgroup);
-    if (kir_team(k) > 1) buf_printf(p->b, " team %u", k->team);
+    if (kir_warpgroup(k) > 1) buf_printf(p->b, " warpgroup %u", k->warpgroup);
     buf_char(p->b, '\n');
 }
 

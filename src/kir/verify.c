@@ -608,10 +608,10 @@ static bool check_group(const struct kir *k, struct err *e)
     if (n && (n > 128 || (n & (n - 1)) || width % n))
         return err_set(e, ERR_INPUT, "kernel '%.*s': subgroups of %u in a workgroup of width %u",
                        STR_ARG(k->name), n, width);
-    u32 team = kir_team(k);
-    if (team > 1 && (!n || team > 8 || (team & (team - 1)) || threads % (n * team)))
-        return err_set(e, ERR_INPUT, "kernel '%.*s': teams of %u subgroups of %u in a workgroup of %llu",
-                       STR_ARG(k->name), team, n, (unsigned long long)threads);
+    u32 warpgroup = kir_warpgroup(k);
+    if (warpgroup > 1 && (!n || warpgroup > 8 || (warpgroup & (warpgroup - 1)) || threads % (n * warpgroup)))
+        return err_set(e, ERR_INPUT, "kernel '%.*s': warpgroups of %u subgroups of %u in a workgroup of %llu",
+                       STR_ARG(k->name), warpgroup, n, (unsigned long long)threads);
     return true;
 }
 

@@ -73,8 +73,8 @@ static bool shares(const struct lab_config *c, enum lab_field width, i64 element
 static bool check_stores(const struct lab_config *c, struct err *e)
 {
     if (c->v[LF_LSU] == 1)
-        return c->v[LF_GSW] == 0 || err_set(e, ERR_INPUT, "'GSW%d' with one team: there is nothing to add up", c->v[LF_GSW]);
-    if (c->v[LF_GSW] == 0) return err_set(e, ERR_INPUT, "'GSW0' with %d teams", c->v[LF_LSU]);
+        return c->v[LF_GSW] == 0 || err_set(e, ERR_INPUT, "'GSW%d' with LSU1: K is not split inside the workgroup", c->v[LF_GSW]);
+    if (c->v[LF_GSW] == 0) return err_set(e, ERR_INPUT, "'GSW0' with LSU%d: no store of the sums", c->v[LF_LSU]);
     return shares(c, LF_GSW, bm(c) * bn(c), "the block", e);
 }
 
@@ -123,10 +123,10 @@ static void put_group(struct buf *b, const struct lab_config *c)
                c->v[LF_BLY] * c->v[LF_BLX] * c->v[LF_LSU], c->v[LF_W]);
     buf_printf(b, "shared     %lld bytes (f32), %lld (16 bits)\n", (long long)lab_shared(c, 4), (long long)lab_shared(c, 2));
     buf_printf(b, "registers  %lld of a thread for sums and operands\n", (long long)lab_registers(c));
-    buf_printf(b, "a round    a thread loads %lld + %lld elements and does %lld multiply-adds\n",
+    buf_printf(b, "a K block  a thread loads %lld + %lld elements and does %lld multiply-adds\n",
                (long long)(bm(c) * bk(c) / lab_threads(c)), (long long)(bn(c) * bk(c) / lab_threads(c)),
                (long long)((i64)c->v[LF_TM] * c->v[LF_TN] * bk(c) / c->v[LF_LSU]));
-    if (c->m % bm(c) || c->n % bn(c) || c->k % bk(c)) buf_z(b, "edges      blocks and rounds hang over the ends\n");
+    if (c->m % bm(c) || c->n % bn(c) || c->k % bk(c)) buf_z(b, "edges      blocks and K blocks exceed the matrices\n");
 }
 
 void lab_explain(struct buf *b, const struct lab_config *c)

@@ -64,7 +64,7 @@ static void preamble(struct buf *out, const struct kir *k, u32 subgroup)
 {
     gpu_typedefs(out, k, "long long");
     if (gpu_has_op(k, KI_AWAIT)) buf_z(out, COPIES);
-    if (kir_team(k) > 1) buf_z(out, WARPGROUPS);
+    if (kir_warpgroup(k) > 1) buf_z(out, WARPGROUPS);
     if (gpu_has_op(k, KI_TILE)) buf_z(out, TILES);
     if (!gpu_has_subgroups(k)) return;
     buf_printf(out, "#define SUBGROUP %u\n", subgroup);
@@ -99,9 +99,9 @@ static bool warpgroup_place(struct gpu_place *p, const struct kir_frag *f)
 }
 
 /* mma.sync.m16n8k16 and m16n8k8 of f16 and bf16, m16n8k8 and m16n8k4 of tf32: PTX ISA, "Matrix fragments for mma". */
-static bool place(struct gpu_place *p, const struct kir_frag *f, u32 team)
+static bool place(struct gpu_place *p, const struct kir_frag *f, u32 warpgroup)
 {
-    if (team > 1) return warpgroup_place(p, f);
+    if (warpgroup > 1) return warpgroup_place(p, f);
     bool is_half = f->dtype == DT_F16 || f->dtype == DT_BF16, is_sum = f->dtype == DT_F32 || f->dtype == DT_F16;
     if (f->role == KR_A && is_half && f->rows == 16 && (f->cols == 16 || f->cols == 8))
         *p = (struct gpu_place){f->cols / 2u, "lane / 4 + (i >> 1 & 1) * 8", "lane % 4 * 2 + (i & 1) + (i >> 2) * 8", false};

@@ -92,7 +92,7 @@ static bool place_sums(struct gpu_place *p, const struct kir_frag *f)
     return true;
 }
 
-static bool place(struct gpu_place *p, const struct kir_frag *f, u32 team)
+static bool place(struct gpu_place *p, const struct kir_frag *f, u32 warpgroup)
 {
     static const char *const across[] = {"lane % 16", "lane % 32"};
     static const char *const along[][3] = {{"lane / 16", "lane / 16 * 2 + i", "lane / 16 * 4 + i"},

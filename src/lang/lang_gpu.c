@@ -75,7 +75,7 @@ static bool check_ins(const struct kir *k, kval v, struct err *e)
     i64 n;
     if (x->op == KI_ALLOC && x->aux == KS_WORK)
         REFUSE("scratch memory of iterations in kernel '%.*s'", STR_ARG(k->name));
-    if (x->op == KI_FLOAD && x->d && kir_team(k) == 1) REFUSE("a subgroup's fragment in panels in kernel '%.*s'", STR_ARG(k->name));
+    if (x->op == KI_FLOAD && x->d && kir_warpgroup(k) == 1) REFUSE("a subgroup's fragment in panels in kernel '%.*s'", STR_ARG(k->name));
     if (is_shared(k, v) && !kir_is_const(k, x->a, &n))
         REFUSE("shared array of unknown size in kernel '%.*s'", STR_ARG(k->name));
     return true;
@@ -88,7 +88,7 @@ static bool check_subgroup(const struct kir *k, const struct caps *c, const stru
     if (!w->lanes && !c->has_subgroup) REFUSE("kernel '%.*s' needs subgroups, which the target lacks", STR_ARG(k->name));
     if (has_fragments(k) && (!w->place || n != max))
         REFUSE("kernel '%.*s' has fragments, which the language lacks for subgroups of %u", STR_ARG(k->name), n);
-    if (has_fragments(k) && kir_team(k) > 1 && !gpu_check_warpgroup(k, c, w, e)) return false;
+    if (has_fragments(k) && kir_warpgroup(k) > 1 && !gpu_check_warpgroup(k, c, w, e)) return false;
     if (n > max || (n & (n - 1)) || kir_threads(k) % n)
         REFUSE("subgroups of %u of %u threads in kernel '%.*s'", n, kir_threads(k), STR_ARG(k->name));
     return true;

@@ -45,7 +45,7 @@ struct gpu_words {
     bool has_tiles;
     /* Fragments, optional; false: unsupported type or shape. The statements of c = a * b + c, for
        structs with elements x, or words w of two 16-bit elements. */
-    bool (*place)(struct gpu_place *p, const struct kir_frag *f, u32 team);
+    bool (*place)(struct gpu_place *p, const struct kir_frag *f, u32 warpgroup);
     bool (*multiply)(struct buf *out, const struct caps_matrix *m);
     /* Optional: statements that load f.w[0 .. n - 1] from a shared array at once. Word w has
        elements 2w and 2w + 1 of place, from an 8x8 block, whose addresses eight threads provide:

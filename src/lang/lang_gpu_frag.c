@@ -10,7 +10,7 @@
 /* Pins a warpgroup's accumulators to the registers where matmuls expect them, opaque to the compiler. */
 static struct str pin_call(struct text *t, const struct kir_ins *x)
 {
-    return kir_team(t->k) > 1 ? text_fmt(t, "    %.*s(f);\n", STR_ARG(gpu_frag_pin(t, x))) : S("");
+    return kir_warpgroup(t->k) > 1 ? text_fmt(t, "    %.*s(f);\n", STR_ARG(gpu_frag_pin(t, x))) : S("");
 }
 
 /* A prelude function that creates a fragment f, element by element. R in its header is the result
@@ -104,7 +104,7 @@ static struct str move_function(struct text *t, const struct kir_ins *x, const s
 static struct str place_text(struct text *t, kval array, kval index, kval pitch)
 {
     struct str a = gpu_array_name(t, array), i = text_bare(t, index), n = text_bare(t, pitch);
-    return text_fmt(t, "%.*s, %.*s, %.*s, thread %% (SUBGROUP * %u)", STR_ARG(a), STR_ARG(i), STR_ARG(n), kir_team(t->k));
+    return text_fmt(t, "%.*s, %.*s, %.*s, thread %% (SUBGROUP * %u)", STR_ARG(a), STR_ARG(i), STR_ARG(n), kir_warpgroup(t->k));
 }
 
 void gpu_frag_store(struct text *t, kval v)

@@ -21,14 +21,14 @@ struct gpu_place gpu_frag_place(struct text *t, const struct kir_frag *f)
 {
     struct gpu_place p = {0};
     bool (*place)(struct gpu_place *, const struct kir_frag *, u32) = gpu_words(t)->place;
-    if (!place || !place(&p, f, kir_team(t->k)))
+    if (!place || !place(&p, f, kir_warpgroup(t->k)))
         err_set(t->err, ERR_UNSUPPORTED, "no fragments of %ux%u %s in this language (kernel '%.*s')", f->rows, f->cols,
                 dtype_name(f->dtype), STR_ARG(t->k->name));
     return p;
 }
 
 /* Operands of warpgroup matmuls are not registers. */
-bool gpu_is_described(const struct text *t, const struct kir_ins *x) { return kir_team(t->k) > 1 && x->role != KR_ACC; }
+bool gpu_is_described(const struct text *t, const struct kir_ins *x) { return kir_warpgroup(t->k) > 1 && x->role != KR_ACC; }
 
 struct str gpu_frag_type(struct text *t, const struct kir_ins *x)
 {

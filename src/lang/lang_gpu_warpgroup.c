@@ -79,8 +79,8 @@ static bool is_place(const struct kir *k, const struct kir_ins *x)
 bool gpu_check_warpgroup(const struct kir *k, const struct caps *c, const struct gpu_words *w, struct err *e)
 {
 #define REFUSE(...) return err_set(e, ERR_UNSUPPORTED, __VA_ARGS__)
-    if (kir_team(k) != w->warpgroup || kir_team(k) != c->team)
-        REFUSE("fragments of warpgroups of %u subgroups in kernel '%.*s'", kir_team(k), STR_ARG(k->name));
+    if (kir_warpgroup(k) != w->warpgroup || kir_warpgroup(k) != c->warpgroup)
+        REFUSE("fragments of warpgroups of %u subgroups in kernel '%.*s'", kir_warpgroup(k), STR_ARG(k->name));
     for (kval v = 1; v < k->ins.n; v++) {
         const struct kir_ins *x = kir_at(k, v);
         if (is_operand(x) && (x->op != KI_FLOAD || !is_place(k, x)))
@@ -101,7 +101,7 @@ static bool is_sums(const struct kir_ins *x) { return x->op == KI_ALLOC && x->ro
 void gpu_warpgroup_open(struct text *t)
 {
     const struct kir *k = t->k;
-    if (kir_team(k) == 1) return;
+    if (kir_warpgroup(k) == 1) return;
     struct warpgroup *s = t->own = arena_new(t->arena, struct warpgroup);
     s->last = arena_array(t->arena, kval, k->ins.n + 1);
     s->is_sum = arena_array(t->arena, bool, k->ins.n + 1);

@@ -58,7 +58,7 @@ static bool check(const struct kir *k, const struct caps *c, struct err *e)
     if (has_fragments(k) && version < 13)
         return err_set(e, ERR_UNSUPPORTED, "kernel '%.*s' has fragments, which spir-v 1.%u lacks",
                        STR_ARG(k->name), version % 10);
-    if (kir_team(k) > 1)
+    if (kir_warpgroup(k) > 1)
         return err_set(e, ERR_UNSUPPORTED, "fragments of warpgroups in kernel '%.*s'", STR_ARG(k->name));
     if (has_panels(k)) return err_set(e, ERR_UNSUPPORTED, "a fragment in panels in kernel '%.*s'", STR_ARG(k->name));
     if (has_tiles(k)) return err_set(e, ERR_UNSUPPORTED, "kernel '%.*s' has tile copies, which the target lacks", STR_ARG(k->name));

@@ -104,7 +104,7 @@ struct lowering {
     kval uniform; /* see uniform_position */
 };
 
-/* Element of part k, which begins at `from`. Clamped to the part unless the position is certainly in it. */
+/* Element of part k, which begins at `from`. Clamped to the part unless the position is known to be in it. */
 static kval lower_part(const struct lowering *l, u32 k, sym from, bool is_certain)
 {
     struct emit *m = l->m;

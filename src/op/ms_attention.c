@@ -6,7 +6,7 @@
 //   Attention            x W + bias split into queries, keys and values by heads
 //   QAttention           likewise of quantised x and W
 //   MultiHeadAttention   queries, keys, values given, apart or packed
-//   GroupQueryAttention  fewer heads of keys and values, causal, a cache that may be longer than what is in it, turned by
+//   GroupQueryAttention  fewer heads of keys and values, causal, a cache that may be longer than what is in it, rotated by
 //                        position
 //   RotaryEmbedding      turns pairs of elements by their position
 //

@@ -399,7 +399,7 @@ struct op_call {
     u32 n_out, n_scan;         /* results without the sizes: carried, then scanned ones, or a branch's */
     u32 n_body;
     const struct graph *body[2]; /* of a loop; of a branch: else, then */
-    sym rounds;                /* of a loop: maximal number of iterations */
+    sym trip_count;            /* of a loop: maximal number of iterations */
     const i64 *size;           /* pairs of output and axis: data-dependent sizes, the elements of its last output */
     i64 n_size;
 };

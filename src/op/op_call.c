@@ -5,7 +5,7 @@
 
 bool op_call_get(const struct graph *g, const struct node *x, struct op_call *c)
 {
-    const struct attr *rounds = node_attr(x, "rounds");
+    const char *trip_count = node_attr(x, "rounds") ? "rounds" : "trip_count"; /* the first in texts of earlier versions */
     *c = (struct op_call){.is_loop = str_is(x->op, "quern::Loop")};
     i64 carried = c->is_loop ? attr_int(x, "carried", -1) : 0;
     c->body[0] = attr_graph(x, c->is_loop ? "body" : "else");
@@ -21,7 +21,7 @@ bool op_call_get(const struct graph *g, const struct node *x, struct op_call *c)
     c->n_out = c->body[0]->output.n - c->is_conditional;
     c->n_scan = c->n_out - c->n_carried;
     if (!c->is_loop) c->n_scan = 0;
-    if (c->is_loop && (!rounds || op_get_syms(g, x, "rounds", &c->rounds, 1) != 1)) return false;
+    if (c->is_loop && (!node_attr(x, trip_count) || op_get_syms(g, x, trip_count, &c->trip_count, 1) != 1)) return false;
     c->n_size = attr_ints(x, "sizes", &c->size) / 2;
     for (i64 k = 0; k < c->n_size; k++)
         if (c->size[2 * k] < 0 || c->size[2 * k] >= c->n_out || c->size[2 * k + 1] < 0 || c->size[2 * k + 1] >= MAX_RANK) return false;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RotaryEmbedding (opset 23), a composite: pairs (x1, x2) of a head's elements are turned by an
+// RotaryEmbedding (opset 23), a composite: pairs (x1, x2) of a head's elements are rotated by an
 // angle per position, (cos x1 - sin x2, sin x1 + cos x2). Dimensions: b batch, s sequence, h heads,
-// d size of a head; the first r = rotary_embedding_dim elements are turned (all by default), the
+// d size of a head; the first r = rotary_embedding_dim elements are rotated (all by default), the
 // others kept. Pairs are neighbours (interleaved), or an element of the first and one of the second
 // half. Tables of cosines and sines are (positions, r/2) with positions (b, s), else (b, s, r/2).
 #include "op/op.h"
@@ -12,7 +12,7 @@ enum { IN_X, IN_COS, IN_SIN, IN_IDS };
 struct rotary {
     u32 head_axis;        /* of x, once it has rank 4: 1 or 2 */
     struct shape x, s;    /* as given; of rank 4 */
-    i64 r;                /* turned elements of a head */
+    i64 r;                /* rotated elements of a head */
     bool interleaved, all;
 };
 
@@ -89,7 +89,7 @@ static value_id table(struct graph *g, node_id n, u32 k, const struct rotary *t)
     return op_node_axes(g, n, "Unsqueeze", v, &axis, 1, 0);
 }
 
-/* Both halves of the turned pairs as one. */
+/* Both halves of the rotated pairs as one. */
 static value_id joined(struct graph *g, node_id n, const struct rotary *t, value_id re, value_id im)
 {
     const i64 last = -1;

@@ -4,14 +4,14 @@
 // graph that they use are inputs of the node ("captured") and of the bodies.
 //
 //   quern::Loop(condition, carried ..., captured ...) -> carried ..., scanned ..., sizes
-//     {body=graph, carried=int, conditional=int, rounds=[size], varies=[names]}
-//     As long as the condition holds (left out: it does), and at most `rounds` times: the body, which has the inputs carried ...,
+//     {body=graph, carried=int, conditional=int, trip_count=[size], varies=[names]}
+//     As long as the condition holds (left out: it does), and at most `trip_count` times: the body, which has the inputs carried ...,
 //     captured ... and the outputs condition (if conditional=1), carried ..., scanned .... What it gives as scanned is stacked along
 //     a new first axis.
 //   quern::If(condition, captured ...) -> results ..., sizes
 //     {then=graph, else=graph}: one of the two, which have the same inputs and as many outputs.
 //
-// Variables named in `varies` are sizes of carried values that change from round to round: the body's inputs bind them. All others
+// Variables named in `varies` are sizes of carried values that change from iteration to iteration: the body's inputs bind them. All others
 // that a body mentions are known where the node runs. A size of a result that is not known before is made by the node: `sizes`
 // lists pairs of output and axis, and the last output holds their values.
 #include "op/op.h"
@@ -46,7 +46,7 @@ static bool shape_before(struct graph *g, node_id n, const struct op_call *c, u3
     const struct value *v = c->is_loop && !is_scan ? graph_value(c->body[0], c->body[0]->input.v[k]) : result(c, 0, k);
     *s = (struct shape){.known = true};
     if (is_scan && v->shape.rank == MAX_RANK) return op_unsupported(e, g, n, "output %u has more than %d axes", k, MAX_RANK);
-    if (is_scan) s->dim[s->rank++] = c->is_conditional || x->in.v[0] ? 0 : c->rounds;
+    if (is_scan) s->dim[s->rank++] = c->is_conditional || x->in.v[0] ? 0 : c->trip_count;
     for (u32 d = 0; d < v->shape.rank; d++) s->dim[s->rank++] = is_inner(c->body[0], varies, v->shape.dim[d]) ? 0 : v->shape.dim[d];
     if (c->is_loop) return true;
     const struct shape *other = &result(c, 1, k)->shape;
@@ -91,7 +91,7 @@ static bool set_shape(struct graph *g, node_id n, const struct op_call *c, u32 k
         for (u32 d = 0; d < s.rank; d++) {
             if (s.dim[d]) continue;
             i64 at = add_size(g, n, c, k, d);
-            sym most = d == 0 && is_scan ? c->rounds : 0;
+            sym most = d == 0 && is_scan ? c->trip_count : 0;
             s.dim[d] = op_size_of(g, graph_node(g, n)->out.v[c->n_out], at, out, most);
         }
         op_set_syms(g, n, key, s.dim, s.rank);
@@ -169,7 +169,7 @@ static bool infer(struct graph *g, node_id n, struct err *e)
 
 struct scanned { /* results of the iterations for one output */
     struct buf bytes;
-    struct tensor head; /* of one round */
+    struct tensor head; /* of one iteration */
 };
 
 struct runner {
@@ -193,51 +193,51 @@ static bool eval_body(struct runner *r, u32 b, struct tensor *const *in, struct 
     return graph_eval(r->c->body[b], in, out, a, &o, r->e);
 }
 
-static bool note_scan(struct runner *r, struct scanned *s, const struct tensor *t, i64 round)
+static bool note_scan(struct runner *r, struct scanned *s, const struct tensor *t, i64 iteration)
 {
-    bool same = round == 0 || t->rank == s->head.rank;
-    for (u32 d = 0; d < t->rank && same && round; d++) same = t->dim[d] == s->head.dim[d];
-    if (!same) return err_set(r->e, ERR_INPUT, "rounds give results of different sizes");
+    bool same = iteration == 0 || t->rank == s->head.rank;
+    for (u32 d = 0; d < t->rank && same && iteration; d++) same = t->dim[d] == s->head.dim[d];
+    if (!same) return err_set(r->e, ERR_INPUT, "iterations yield results of different sizes");
     s->head = *t;
     buf_put(&s->bytes, t->data, tensor_bytes(t));
     return !s->bytes.failed || err_set(r->e, ERR_SYSTEM, "not enough memory for the results of the iterations");
 }
 
-static bool stack_scan(struct runner *r, struct scanned *s, u32 k, i64 rounds, struct tensor **out)
+static bool stack_scan(struct runner *r, struct scanned *s, u32 k, i64 iterations, struct tensor **out)
 {
     const struct value *v = result(r->c, 0, k);
-    i64 dim[MAX_RANK] = {rounds};
+    i64 dim[MAX_RANK] = {iterations};
     for (u32 d = 0; d < v->shape.rank; d++) {
         dim[d + 1] = s->head.dim[d];
-        if (rounds == 0 && !sym_eval(r->c->body[0]->sym, v->shape.dim[d], r->var, &dim[d + 1])) dim[d + 1] = 0;
+        if (iterations == 0 && !sym_eval(r->c->body[0]->sym, v->shape.dim[d], r->var, &dim[d + 1])) dim[d + 1] = 0;
     }
     *out = tensor_try(r->a, v->dtype, v->shape.rank + 1, dim, r->e, "result of ", r->x->name);
     if (*out && s->bytes.n) memcpy((*out)->data, s->bytes.p, (size_t)s->bytes.n);
     return *out != NULL;
 }
 
-static bool eval_rounds(struct runner *r, struct tensor *const *in, struct scanned *scan, struct tensor **out)
+static bool run_loop(struct runner *r, struct tensor *const *in, struct scanned *scan, struct tensor **out)
 {
     const struct op_call *c = r->c;
     struct arena mine = {0}, next;
     u32 n_in = c->n_carried + c->n_captured;
     struct tensor **now = arena_array(&mine, struct tensor *, n_in + 1), **got = arena_array(&mine, struct tensor *, c->n_out + 2);
     struct arena keep_now = {0};
-    i64 most = 0, round = 0;
+    i64 most = 0, iteration = 0;
     bool go = !in[0] || elem_i64(DT_BOOL, in[0]->data, 0), ok = true;
     for (u32 k = 0; k < n_in; k++) now[k] = in[k + 1];
-    if (!sym_eval(c->body[0]->sym, c->rounds, r->var, &most)) ok = err_set(r->e, ERR_INPUT, "the number of rounds is not known");
-    for (; ok && go && round < most; round++) {
+    if (!sym_eval(c->body[0]->sym, c->trip_count, r->var, &most)) ok = err_set(r->e, ERR_INPUT, "the trip count is not known");
+    for (; ok && go && iteration < most; iteration++) {
         next = (struct arena){0};
         ok = mem_check(r->e, "evaluating ", r->x->name) && eval_body(r, 0, now, got, &next);
         if (ok && c->is_conditional) go = elem_i64(DT_BOOL, got[0]->data, 0) != 0;
-        for (u32 k = 0; k < c->n_scan && ok; k++) ok = note_scan(r, &scan[k], got[c->is_conditional + c->n_carried + k], round);
+        for (u32 k = 0; k < c->n_scan && ok; k++) ok = note_scan(r, &scan[k], got[c->is_conditional + c->n_carried + k], iteration);
         for (u32 k = 0; k < c->n_carried && ok; k++) now[k] = got[c->is_conditional + k];
         arena_release(&keep_now);
         keep_now = next;
     }
     for (u32 k = 0; k < c->n_carried && ok; k++) ok = (out[k] = keep(r, now[k])) != NULL;
-    for (u32 k = 0; k < c->n_scan && ok; k++) ok = stack_scan(r, &scan[k], c->n_carried + k, round, &out[c->n_carried + k]);
+    for (u32 k = 0; k < c->n_scan && ok; k++) ok = stack_scan(r, &scan[k], c->n_carried + k, iteration, &out[c->n_carried + k]);
     arena_release(&keep_now);
     arena_release(&mine);
     return ok;
@@ -246,7 +246,7 @@ static bool eval_rounds(struct runner *r, struct tensor *const *in, struct scann
 static bool eval_loop(struct runner *r, struct tensor *const *in, struct tensor **out)
 {
     struct scanned *scan = mem_alloc((i64)sizeof *scan * (r->c->n_scan + 1));
-    bool ok = eval_rounds(r, in, scan, out);
+    bool ok = run_loop(r, in, scan, out);
     for (u32 k = 0; k < r->c->n_scan; k++) buf_release(&scan[k].bytes);
     mem_free(scan);
     return ok;
@@ -364,7 +364,7 @@ static void random_loop(const struct op *self, struct graph *g, struct rng *r)
     attr_set_graph(g, n, "body", b);
     attr_set_int(g, n, "carried", 2);
     attr_set_int(g, n, "conditional", conditional);
-    op_set_syms(g, n, "rounds", &most, 1);
+    op_set_syms(g, n, "trip_count", &most, 1);
 }
 
 /* -x, or the exponential of y: of different sizes now and then. */

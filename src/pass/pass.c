@@ -13,7 +13,7 @@ static const struct pass *const passes[] = {
 #undef X
 };
 
-enum { MAX_ROUNDS = 50 };
+enum { MAX_SWEEPS = 50 };
 
 /* The k-th smallest rank; the list is short. */
 const struct pass *pass_at(i64 k)
@@ -43,10 +43,10 @@ static bool run_one(const struct pass *p, struct graph *g, const struct pass_env
     return true;
 }
 
-static bool is_due(const struct pass *p, const struct pass_env *env, u32 round)
+static bool is_due(const struct pass *p, const struct pass_env *env, u32 sweep)
 {
     u32 flags = env ? env->flags : 0;
-    return !(p->when & ~flags) && !(p->once && round);
+    return !(p->when & ~flags) && !(p->once && sweep);
 }
 
 /* Bodies of loops and branches, after the enclosing graph: its constants become constants in them. */
@@ -90,11 +90,11 @@ bool pass_run_all(struct graph *g, const struct pass_env *env, struct err *e)
         u32 phase = pass_at(first)->rank / 100;
         for (end = first; end < countof(passes) && pass_at(end)->rank / 100 == phase;) end++;
         bool changed = true;
-        for (u32 round = 0; changed; round++) {
-            if (round == MAX_ROUNDS) return err_set(e, ERR_FAILED, "passes do not converge");
+        for (u32 sweep = 0; changed; sweep++) {
+            if (sweep == MAX_SWEEPS) return err_set(e, ERR_FAILED, "passes do not converge");
             changed = false;
             for (i64 k = first; k < end; k++)
-                if (is_due(pass_at(k), env, round) && !run_one(pass_at(k), g, env, &changed, e))
+                if (is_due(pass_at(k), env, sweep) && !run_one(pass_at(k), g, env, &changed, e))
                     return false;
         }
     }

@@ -379,7 +379,7 @@ static bool *needed_vars(const struct plan *p, struct arena *a)
             for (u32 x = 0; x < 3; x++) mark_vars(t, d->grid[k].extent[x], var);
         const struct plan_call *c = d->call;
         if (!c) continue;
-        mark_vars(t, c->rounds, var);
+        mark_vars(t, c->trip_count, var);
         for (u32 k = 0; k < c->n_in; k++)
             for (u32 x = 0; x < c->in[k].rank; x++) mark_vars(t, c->in[k].dim[x], var);
         for (u32 b = 0; b < c->n_sub; b++)
@@ -442,7 +442,7 @@ static bool fill_call(struct maker *m, node_id n, const i64 *var, struct plan_ca
     *c = (struct plan_call){.is_loop = oc.is_loop, .is_conditional = oc.is_conditional, .n_carried = oc.n_carried, .n_sub = oc.n_body};
     if (x->in.v[0] && !call_in(m, x->in.v[0], &cond)) return false;
     c->cond = cond.buf;
-    c->rounds = oc.is_loop ? to_plan(m, oc.rounds) : 0;
+    c->trip_count = oc.is_loop ? to_plan(m, oc.trip_count) : 0;
     c->n_in = x->in.n - 1;
     c->in = arena_array(m->a, struct plan_call_in, c->n_in + 1);
     for (u32 k = 0; k < c->n_in; k++)

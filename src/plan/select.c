@@ -523,16 +523,16 @@ static void chooser_release(struct chooser *k)
    one. */
 static void call_cost(const struct cover *c, const struct selection *s, const struct task *t, const i64 *var, struct task_cost *cost)
 {
-    enum { ROUNDS = 16 };
+    enum { ASSUMED_TRIPS = 16 };
     struct op_call x;
-    i64 rounds = 1;
+    i64 trips = 1;
     u32 at;
     *cost = (struct task_cost){.ok = op_call_get(&t->g, graph_node(&t->g, t->anchor), &x)};
     if (!cost->ok) return;
     for (u32 b = 0; b < x.n_body; b++)
         if (cover_body(c, x.body[b], &at)) cost->seconds = fmax(cost->seconds, s->body[at].seconds);
-    if (x.is_loop && (!sym_eval(t->g.sym, x.rounds, var, &rounds) || x.is_conditional)) rounds = i64_min(rounds, ROUNDS);
-    cost->seconds *= (double)i64_max(0, i64_min(rounds, 1 << 20));
+    if (x.is_loop && (!sym_eval(t->g.sym, x.trip_count, var, &trips) || x.is_conditional)) trips = i64_min(trips, ASSUMED_TRIPS);
+    cost->seconds *= (double)i64_max(0, i64_min(trips, 1 << 20));
 }
 
 /* Every selected region belongs to the cover, and has a kernel or needs none. */

@@ -43,8 +43,8 @@ static void put_call(struct buf *b, const struct plan *p, u32 i)
     const struct plan_dispatch *d = &p->dispatch.v[i];
     const struct plan_call *c = d->call;
     buf_printf(b, "%3u %s  %.*s", i, c->is_loop ? "loop" : "branch", STR_ARG(d->label));
-    if (c->is_loop) buf_z(b, c->is_conditional || c->cond != UINT32_MAX ? "  while a condition holds, at most " : "  rounds: ");
-    if (c->is_loop) sym_print(b, &p->sym, c->rounds);
+    if (c->is_loop) buf_z(b, c->is_conditional || c->cond != UINT32_MAX ? "  while a condition holds, at most " : "  iterations: ");
+    if (c->is_loop) sym_print(b, &p->sym, c->trip_count);
     for (u32 k = 0; k < c->n_sub; k++) buf_printf(b, "%s%u dispatches", k ? " or " : "  of ", c->sub[k]->dispatch.n);
     buf_char(b, '\n');
 }

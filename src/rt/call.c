@@ -23,7 +23,7 @@ struct call {
 struct run {
     struct call *x;
     const struct call_job *j;
-    i64 round, most;
+    i64 iteration, most;
     struct tensor *in, *out;   /* tensor heads of an iteration's inputs and outputs */
     struct dev_mem *now;       /* memory of its inputs */
     i64 *bytes;                /* per result: bytes of an iteration, -1: unknown */
@@ -123,9 +123,9 @@ static bool place_scan(struct run *r, u32 k, i64 bytes, struct dev_mem *m, struc
     i64 end, at;
     if (r->bytes[k] >= 0 && r->bytes[k] != bytes)
         return err_set(e, ERR_INPUT, "iteration %lld yields %lld bytes for result %u, earlier ones %lld: stacked outputs must have equal sizes",
-                       (long long)r->round, (long long)bytes, k, (long long)r->bytes[k]);
+                       (long long)r->iteration, (long long)bytes, k, (long long)r->bytes[k]);
     r->bytes[k] = bytes;
-    if (__builtin_mul_overflow(r->round + 1, bytes, &end) || end > INT64_MAX / 8) return too_large(e);
+    if (__builtin_mul_overflow(r->iteration + 1, bytes, &end) || end > INT64_MAX / 8) return too_large(e);
     at = end - bytes;
     if (!r->j->is_placed[k]) {
         i64 all, want = i64_max(end, 2 * x->result[k].size);
@@ -155,7 +155,7 @@ static bool place(void *user, u32 o, i64 bytes, struct dev_mem *m, struct err *e
     }
     u32 k = o - c->is_conditional;
     if (k < c->n_carried) {
-        struct dev_mem *to = &x->carry[r->round & 1][k];
+        struct dev_mem *to = &x->carry[r->iteration & 1][k];
         if (!reserve(x, to, bytes, 0, e)) return false;
         *m = piece(*to, 0, bytes);
         return true;
@@ -174,7 +174,7 @@ static bool copy_slices(struct run *r, struct err *e)
     for (u32 k = c->n_carried; c->is_loop && k < c->n_out; k++) {
         if (!r->is_apart[k]) continue;
         struct dev_mem to = r->j->is_placed[k] ? r->j->out[k] : r->x->result[k];
-        if (!dev_copy(r->x->dev, piece(to, r->round * r->bytes[k], r->bytes[k]), r->x->slice[k], r->bytes[k], e)) return false;
+        if (!dev_copy(r->x->dev, piece(to, r->iteration * r->bytes[k], r->bytes[k]), r->x->slice[k], r->bytes[k], e)) return false;
     }
     return true;
 }
@@ -197,7 +197,7 @@ static bool carried_bytes(const struct run *r, u32 k, i64 *bytes, struct err *e)
     return tensor_size_ok(r->in[k].dtype, r->in[k].rank, r->in[k].dim, bytes) || too_large(e);
 }
 
-static bool run_round(struct run *r, bool *go, struct err *e)
+static bool run_iteration(struct run *r, bool *go, struct err *e)
 {
     const struct plan_call *c = r->x->c;
     struct arena a = {0};
@@ -209,7 +209,7 @@ static bool run_round(struct run *r, bool *go, struct err *e)
         r->in[k] = r->out[first + k];
         r->in[k].data = NULL;
         ok = carried_bytes(r, k, &bytes, e);
-        r->now[k] = piece(r->x->carry[r->round & 1][k], 0, ok ? bytes : 0);
+        r->now[k] = piece(r->x->carry[r->iteration & 1][k], 0, ok ? bytes : 0);
     }
     arena_release(&a);
     return ok;
@@ -220,21 +220,21 @@ static bool run_loop(struct run *r, struct err *e)
     struct call *x = r->x;
     const struct plan_call *c = x->c;
     bool go = true, ok = c->cond == UINT32_MAX || read_bool(x, r->j->cond, &go, e);
-    if (ok && !sym_eval(r->j->sym, c->rounds, r->j->var, &r->most)) ok = err_set(e, ERR_FAILED, "the number of iterations of a loop is unknown");
-    for (; ok && go && r->round < r->most; r->round++) ok = run_round(r, &go, e);
+    if (ok && !sym_eval(r->j->sym, c->trip_count, r->j->var, &r->most)) ok = err_set(e, ERR_FAILED, "the number of iterations of a loop is unknown");
+    for (; ok && go && r->iteration < r->most; r->iteration++) ok = run_iteration(r, &go, e);
     for (u32 k = 0; k < c->n_carried && ok; k++) {
         i64 bytes = 0;
         ok = carried_bytes(r, k, &bytes, e);
-        if (ok && r->round == 0) { /* the existing bytes, in memory of its own */
+        if (ok && r->iteration == 0) { /* the existing bytes, in memory of its own */
             ok = r->now[k].size >= bytes || too_large(e);
             ok = ok && reserve(x, &x->carry[1][k], bytes, 0, e) && dev_copy(x->dev, x->carry[1][k], r->now[k], bytes, e);
         }
-        r->j->held[k] = piece(x->carry[(r->round + 1) & 1][k], 0, bytes);
+        r->j->held[k] = piece(x->carry[(r->iteration + 1) & 1][k], 0, bytes);
     }
     for (u32 k = c->n_carried; k < c->n_out && ok; k++) {
         if (r->j->is_placed[k]) continue;
         ok = reserve(x, &x->result[k], least, 0, e);
-        r->j->held[k] = piece(x->result[k], 0, r->round && r->bytes[k] > 0 ? r->round * r->bytes[k] : 0);
+        r->j->held[k] = piece(x->result[k], 0, r->iteration && r->bytes[k] > 0 ? r->iteration * r->bytes[k] : 0);
     }
     return ok;
 }
@@ -255,8 +255,8 @@ static i64 size_of(const struct run *r, u32 k, u32 axis)
     const struct plan_call *c = r->x->c;
     if (!c->is_loop) return r->out[k].dim[axis];
     if (k < c->n_carried) return r->in[k].dim[axis];
-    if (axis == 0) return r->round;
-    return r->round ? r->out[k + c->is_conditional].dim[axis - 1] : 0;
+    if (axis == 0) return r->iteration;
+    return r->iteration ? r->out[k + c->is_conditional].dim[axis - 1] : 0;
 }
 
 static bool tell_sizes(struct run *r, struct err *e)

@@ -357,7 +357,7 @@ static bool check_launch(const struct rt_program *r, const struct plan_dispatch 
 {
     bool is_empty;
     i64 bytes = buffer_bytes(r, d, &is_empty), n;
-    if (!check_grids(d, l->grid, plan_most_rounds(bytes, is_empty), &n, e)) return false;
+    if (!check_grids(d, l->grid, plan_most_iterations(bytes, is_empty), &n, e)) return false;
     if (n == 0) return true; /* nothing runs */
     if (!d->is_value) bytes = buffer_bytes(r, NULL, &is_empty);
     return check_params(d, l->param, plan_most_size(bytes, is_empty || !d->is_value), e);

@@ -8,7 +8,7 @@
 
 #include <sqlite3.h>
 
-enum { DB_VERSION = 6, DB_SUM_BYTES = 8 };
+enum { DB_VERSION = 7, DB_SUM_BYTES = 8 };
 
 /* db.c: statements. types: one letter per parameter, "t" struct str, "i" i64, "f" double. */
 sqlite3_stmt *db_query(struct db *d, struct err *e, const char *sql, const char *types, ...); /* NULL: error */

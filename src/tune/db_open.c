@@ -252,7 +252,7 @@ static bool check(struct db *d, const char *path, i64 *version, struct err *e)
 static bool db_create(struct db *d, struct err *e)
 {
     bool ok = use_log(d, e) && run(d, "BEGIN IMMEDIATE", e) && run(d, db_schema, e) &&
-              run(d, "PRAGMA user_version=6; COMMIT", e);
+              run(d, "PRAGMA user_version=7; COMMIT", e);
     if (!ok) undo(d);
     return ok;
 }
@@ -279,7 +279,7 @@ bool db_rename_candidates(struct db *d, struct err *e)
 }
 
 /* Version 1 had no cold samples, version 2 did not mark the final ones, version 3 held compiled code, which must not travel between
-   machines and is dropped, version 5 had other names of families and parameters. All or nothing, and once, even if several processes
+   machines and is dropped, versions 5 and 6 had other names of families and parameters. All or nothing, and once, even if several processes
    open the file at the same time. A file without checksums becomes of the current version when it gets them (add_sums). */
 static bool change_tables(struct db *d, struct err *e)
 {
@@ -288,7 +288,7 @@ static bool change_tables(struct db *d, struct err *e)
     bool ok = !e->code && (v > 1 || v == 0 || run(d, "ALTER TABLE sample ADD COLUMN cold INTEGER NOT NULL DEFAULT 0", e)) &&
               (v > 2 || v == 0 || run(d, "ALTER TABLE sample ADD COLUMN final INTEGER NOT NULL DEFAULT 0", e)) &&
               (v >= FIRST_WITHOUT_CODE || run(d, "DROP TABLE IF EXISTS part; DROP TABLE IF EXISTS binary; PRAGMA user_version=4", e)) &&
-              db_rename_candidates(d, e) && (v < FIRST_WITH_SUMS || run(d, "PRAGMA user_version=6", e)) && run(d, "COMMIT", e);
+              db_rename_candidates(d, e) && (v < FIRST_WITH_SUMS || run(d, "PRAGMA user_version=7", e)) && run(d, "COMMIT", e);
     if (!ok) undo(d);
     return ok;
 }
@@ -313,7 +313,7 @@ static bool add_sums(struct db *d, struct err *e)
     int rc = sqlite3_errcode(d->sql) & 0xff;
     sqlite3_busy_timeout(d->sql, BUSY_MS);
     if (!ok && (rc == SQLITE_CORRUPT || rc == SQLITE_NOTADB)) return db_fail(d, e, "VACUUM");
-    return use_log(d, e) && (!ok || run(d, "PRAGMA user_version=6", e));
+    return use_log(d, e) && (!ok || run(d, "PRAGMA user_version=7", e));
 }
 
 static bool upgrade(struct db *d, struct err *e)

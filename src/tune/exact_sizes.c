@@ -122,7 +122,7 @@ static bool has_number(const struct numbers *x, i64 v)
 }
 
 /* Iterations of a loop or grid: none, one, or more. */
-static u64 rounds_of(const struct kir *k, const struct kir_ins *x)
+static u64 trips_of(const struct kir *k, const struct kir_ins *x)
 {
     i64 from = 0, to;
     if (x->op != KI_LOOP && x->op != KI_GRID) return 0;
@@ -150,7 +150,7 @@ struct exact_structure exact_structure_of(const struct kir *k)
         char cls = kir_op_info(x->op)->cls;
         if (x->op == KI_END) depth--;
         if (cls != 'P' || (dtype_is_float(x->dtype) && x->op != KI_CONST)) {
-            u64 w[3] = {x->op | x->dtype << 8 | x->lanes << 16 | (u64)x->aux << 24, depth, rounds_of(k, x)};
+            u64 w[3] = {x->op | x->dtype << 8 | x->lanes << 16 | (u64)x->aux << 24, depth, trips_of(k, x)};
             all[n++] = hash_u64(w, sizeof w);
         }
         if (kir_opens(x->op)) depth++;

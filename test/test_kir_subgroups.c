@@ -26,7 +26,7 @@ struct gen {
     struct rng r;
     struct pool i, f, s; /* i64 from 0 to N_IN - 1, f32, accumulators */
     kval x, h, y, z, w;  /* arguments: f32, f16 in; f32, i64 per thread, f32 per subgroup out */
-    kval it, thread, team, crew, lane, reg, regs, copies;
+    kval it, thread, subgroup, warpgroup, lane, reg, regs, copies;
     u32 depth;
     bool divided; /* in a branch that some subgroups take */
 };
@@ -73,9 +73,9 @@ static void step_shuffle(struct gen *g)
 }
 
 /* An index that is the same in all threads that hold a fragment, and where a fragment may begin. */
-static kval team_index(struct gen *g, i64 most)
+static kval holder_index(struct gen *g, i64 most)
 {
-    kval v = kir_team(&g->k) == 1 && pick(g, 2) ? kir_sg(&g->k, KI_SGMAX, choose(g, &g->i)) : g->crew;
+    kval v = kir_warpgroup(&g->k) == 1 && pick(g, 2) ? kir_sg(&g->k, KI_SGMAX, choose(g, &g->i)) : g->warpgroup;
     return kir_mul_i(&g->k, kir_mod_i(&g->k, v, most / SIDE), SIDE);
 }
 
@@ -85,7 +85,7 @@ static kval some_fragment(struct gen *g, const struct kir_frag *f, kval buf, i64
     i64 room = N_IN - SIDE * SIDE * 2; /* rows as far apart as two */
     bool is_turned = pick(g, 2);
     kval pitch = kir_int(&g->k, SIDE * (apart ? apart : 1 + pick(g, 2)));
-    return kir_frag_load(&g->k, f, buf, team_index(g, room), pitch, is_turned);
+    return kir_frag_load(&g->k, f, buf, holder_index(g, room), pitch, is_turned);
 }
 
 static void step_fragment(struct gen *g)
@@ -159,7 +159,7 @@ static void step_if(struct gen *g, kval shared)
     const struct pool save[3] = {g->i, g->f, g->s};
     bool before = g->divided;
     g->divided = true;
-    kir_if(k, kir_lt(k, g->crew, kir_int(k, 1 + pick(g, 3))));
+    kir_if(k, kir_lt(k, g->warpgroup, kir_int(k, 1 + pick(g, 3))));
     block(g, shared, 1 + pick(g, 3));
     kir_store(k, g->reg, kir_int(k, 1), choose(g, &g->f));
     kir_store(k, g->regs, kir_int(k, 1), choose(g, &g->s));
@@ -205,8 +205,8 @@ static void begin(struct gen *g, struct arena *a, u64 seed)
     kir_init(k, a, S("random"));
     k->group[0] = GROUP;
     k->subgroup = 4u << pick(g, 4);
-    k->team = 1u << pick(g, 3);
-    while (k->subgroup * k->team > GROUP) k->team /= 2;
+    k->warpgroup = 1u << pick(g, 3);
+    while (k->subgroup * k->warpgroup > GROUP) k->warpgroup /= 2;
     g->x = kir_buf(k, S("x"), DT_F32, KA_IN);
     g->h = kir_buf(k, S("h"), DT_F16, KA_IN);
     g->y = kir_buf(k, S("y"), DT_F32, KA_OUT);
@@ -214,8 +214,8 @@ static void begin(struct gen *g, struct arena *a, u64 seed)
     g->w = kir_buf(k, S("w"), DT_F32, KA_INOUT);
     g->it = kir_grid(k, kir_int(k, ITERS));
     g->thread = kir_thread(k, 0);
-    g->team = kir_subgroup(k, 0);
-    g->crew = kir_div_i(k, g->team, k->team);
+    g->subgroup = kir_subgroup(k, 0);
+    g->warpgroup = kir_div_i(k, g->subgroup, k->warpgroup);
     g->lane = kir_subgroup(k, 1);
     keep_int(g, g->thread);
     keep_int(g, kir_add(k, kir_mul_i(k, g->it, 40), g->lane));
@@ -243,9 +243,9 @@ static void make(struct gen *g, struct arena *a, u64 seed)
         kir_store(k, g->y, kir_add_i(k, at, i), choose(g, &g->f));
         kir_store(k, g->z, kir_add_i(k, at, i), choose(g, &g->i));
     }
-    kval crew = kir_add(k, kir_mul_i(k, g->it, GROUP / k->subgroup / k->team), g->crew);
+    kval warpgroup = kir_add(k, kir_mul_i(k, g->it, GROUP / k->subgroup / k->warpgroup), g->warpgroup);
     bool is_turned = pick(g, 2);
-    kir_frag_store(k, g->w, kir_mul_i(k, crew, SIDE * SIDE), choose(g, &g->s), kir_int(k, SIDE), is_turned);
+    kir_frag_store(k, g->w, kir_mul_i(k, warpgroup, SIDE * SIDE), choose(g, &g->s), kir_int(k, SIDE), is_turned);
     kir_end(k);
 }
 
@@ -331,7 +331,7 @@ static void test_panels(void **state)
         i64 line = columns ? ROWS : COLS, lines = columns ? COLS : ROWS, last = 0;
         for (i64 i = 0; i < line; i++) last = i64_max(last, at + (lines - 1) * pitch + i % pitch + i / pitch * panels);
         kir_init(&k, &a, S("panels"));
-        k.group[0] = 32, k.subgroup = 8, k.team = 4;
+        k.group[0] = 32, k.subgroup = 8, k.warpgroup = 4;
         kval from = kir_buf(&k, S("x"), DT_F32, KA_IN), to = kir_buf(&k, S("y"), DT_F32, KA_OUT);
         kir_grid(&k, kir_int(&k, 1));
         struct kir_frag_place p = {from, kir_int(&k, at), kir_int(&k, pitch), kir_int(&k, panels), columns};
