@@ -259,6 +259,18 @@ static inline void random_dot(struct pool *p)
     pool_add(p, kir_every(k, a, rng_range(p->g, 0, terms - 1), p->lanes));
 }
 
+static inline void random_mmla(struct pool *p)
+{
+    static const enum dtype of[][3] = {{DT_U8, DT_I8, DT_I32}, {DT_I8, DT_U8, DT_I32}, {DT_I8, DT_I8, DT_I32}, {DT_U8, DT_U8, DT_I32}, {DT_BF16, DT_BF16, DT_F32}};
+    struct kir *k = &p->r->kir;
+    const enum dtype *t = of[rng_range(p->g, 0, countof(of) - 1)];
+    u32 lanes = 4 * kir_dot_terms(t[0], t[1], t[2]);
+    if (p->lanes != 4) return;
+    kval a = wide_value(p, t[0], lanes), b = wide_value(p, t[1], lanes);
+    kval sum = kir_cast(k, t[2], pool_as(p, t[2] == DT_F32 ? DT_I8 : DT_I32));
+    pool_add(p, kir_mmla(k, kir_halves(k, a, wide_value(p, t[0], lanes), rng_range(p->g, 0, 1)), b, sum));
+}
+
 static inline void pool_step(struct pool *p)
 {
     struct kir *k = &p->r->kir;
@@ -266,7 +278,7 @@ static inline void pool_step(struct pool *p)
     if (half) t = DT_F32; /* half types are for storage only */
     kval a = pool_as(p, t), b = pool_as(p, t);
     i64 what = rng_range(p->g, 0, 9);
-    if (what == 2) random_dot(p);
+    if (what == 2) rng_range(p->g, 0, 1) ? random_dot(p) : random_mmla(p);
     else if (what == 0) pool_add(p, kir_select(k, pool_as(p, DT_BOOL), a, b));
     else if (what == 1 && p->lanes > 1 && t != DT_BOOL) pool_add(p, random_reduction(p, a));
     else if (dtype_is_float(t)) pool_add(p, random_float_op(p, a, b));

@@ -49,7 +49,7 @@ static void write_file(const char *path, struct str content)
     if (!os_write(path, content.p, content.n, &e)) fail_msg("%s", e.msg);
 }
 
-/* Runs the kernel on its arguments; results in out[]. true: it uses DOT instructions. */
+/* Runs the kernel on its arguments; results in out[]. true: it uses DOT or MMLA instructions. */
 static bool run_cross(struct run *r, const struct caps *c, void *out[MAX_ARGS])
 {
     struct err e = {0};
@@ -81,7 +81,7 @@ static bool run_cross(struct run *r, const struct caps *c, void *out[MAX_ARGS])
         memcpy(out[i], result.p + at, (size_t)size);
         at += size;
     }
-    bool has_dot = strstr((char *)text.p, "q_dot_") != NULL;
+    bool has_dot = strstr((char *)text.p, "q_dot_") || strstr((char *)text.p, "q_mmla_");
     buf_release(&text), buf_release(&program), buf_release(&in), buf_release(&result);
     return has_dot;
 }
@@ -96,35 +96,58 @@ static struct caps arm(const char *isa)
     return c;
 }
 
-/* Sums of products of random neighbours, of all pairs of types, in vectors of 4 to 16 words. */
-static void dot_kernel(struct run *r, struct rng *g)
+/* Bytes are any; bf16 are integers, whose sums are exact. */
+static void fill_integers(struct run *r, struct rng *g, const enum dtype t[3])
 {
-    static const enum dtype of[][3] = {{DT_U8, DT_I8, DT_I32}, {DT_I8, DT_U8, DT_I32},     {DT_I8, DT_I8, DT_I32},
-                                       {DT_U8, DT_U8, DT_I32}, {DT_BF16, DT_BF16, DT_F32}, {DT_I16, DT_I16, DT_I32}};
+    for (u32 i = 0; i < 2; i++)
+        for (i64 j = 0; j < r->arg[i].n; j++)
+            if (t[i] == DT_BF16) elem_set_f64(t[i], r->arg[i].p, j, (double)rng_range(g, -9, 9));
+            else elem_set_i64(t[i], r->arg[i].p, j, rng_range(g, t[i] == DT_U8 ? 0 : -128, t[i] == DT_U8 ? 255 : 127));
+    for (i64 j = 0; t[2] == DT_F32 && j < r->arg[2].n; j++) elem_set_f64(DT_F32, r->arg[2].p, j, (double)rng_range(g, -99, 99));
+}
+
+/* sum + a*b, three vectors of `lanes` sums with the groups of both operands. */
+static void product_kernel(struct run *r, struct rng *g, const enum dtype t[3], u32 lanes, kval (*product)(struct kir *k, kval a, kval b, kval c))
+{
     struct kir *k = &r->kir;
-    kir_init(k, &r->arena, S("dots"));
+    kir_init(k, &r->arena, S("products"));
     r->grid[0][0] = r->param[0] = 3;
     r->grid[0][1] = r->grid[0][2] = r->n_grid = 1;
-    u32 pair = (u32)rng_range(g, 0, countof(of) - 1), lanes = 4u << rng_range(g, 0, 2);
-    const enum dtype *t = of[pair];
     u32 wide = lanes * kir_dot_terms(t[0], t[1], t[2]);
     add_arg(r, g, "a", t[0], KA_IN, 3 * wide);
     add_arg(r, g, "b", t[1], KA_IN, 3 * wide);
     add_arg(r, g, "sum", t[2], KA_IN, 3 * lanes);
     add_arg(r, g, "out", t[2], KA_OUT, 3 * lanes);
-    for (u32 i = 0; i < 2; i++) /* bf16: sums that are exact; bytes: all of them */
-        for (i64 j = 0; j < r->arg[i].n; j++)
-            if (t[i] == DT_BF16) elem_set_f64(t[i], r->arg[i].p, j, (double)rng_range(g, -9, 9));
-            else elem_set_i64(t[i], r->arg[i].p, j, rng_range(g, t[i] == DT_U8 ? 0 : -128, t[i] == DT_U8 ? 255 : 127));
-    for (i64 j = 0; t[2] == DT_F32 && j < r->arg[2].n; j++) elem_set_f64(DT_F32, r->arg[2].p, j, (double)rng_range(g, -99, 99));
+    fill_integers(r, g, t);
     kval at = kir_grid(k, kir_param(k, S("n"))), to = kir_ramp(k, kir_mul_i(k, at, lanes), 1, lanes);
     kval from = kir_ramp(k, kir_mul_i(k, at, wide), 1, wide);
     kval x = kir_load(k, k->buf.v[0].id, from), y = kir_load(k, k->buf.v[1].id, from);
-    kir_store(k, k->buf.v[3].id, to, kir_dot(k, x, y, kir_load(k, k->buf.v[2].id, to)));
+    kir_store(k, k->buf.v[3].id, to, product(k, x, y, kir_load(k, k->buf.v[2].id, to)));
     kir_end(k);
 }
 
-/* Returns the number of kernels with DOT instructions. */
+/* Sums of products of random neighbours, of all pairs of types, in vectors of 4 to 16 words. */
+static void dot_kernel(struct run *r, struct rng *g)
+{
+    static const enum dtype of[][3] = {{DT_U8, DT_I8, DT_I32}, {DT_I8, DT_U8, DT_I32},     {DT_I8, DT_I8, DT_I32},
+                                       {DT_U8, DT_U8, DT_I32}, {DT_BF16, DT_BF16, DT_F32}, {DT_I16, DT_I16, DT_I32}};
+    u32 pair = (u32)rng_range(g, 0, countof(of) - 1);
+    product_kernel(r, g, of[pair], 4u << rng_range(g, 0, 2), kir_dot);
+}
+
+/* Likewise of two rows with two columns; of i8 with u8 there is no instruction. */
+static kval rows_with_columns(struct kir *k, kval a, kval b, kval c)
+{
+    return kir_halves(k, kir_mmla(k, kir_halves(k, a, a, 1), b, c), kir_mmla(k, a, b, c), 0);
+}
+
+static void mmla_kernel(struct run *r, struct rng *g)
+{
+    static const enum dtype of[][3] = {{DT_U8, DT_I8, DT_I32}, {DT_I8, DT_I8, DT_I32}, {DT_U8, DT_U8, DT_I32}, {DT_BF16, DT_BF16, DT_F32}, {DT_I8, DT_U8, DT_I32}};
+    product_kernel(r, g, of[rng_range(g, 0, countof(of) - 1)], 4, rows_with_columns);
+}
+
+/* Returns the number of kernels with such instructions. */
 static i64 check_kernels(const struct caps *c, void (*make)(struct run *r, struct rng *g), u64 seed, i64 n)
 {
     i64 n_dots = 0;
@@ -152,16 +175,53 @@ static void test_arm(void **state)
     assert_true(check_kernels(&old, dot_kernel, 3100, 10) > 3);
     assert_true(check_kernels(&new, dot_kernel, 3200, 14) > 5);
     check_kernels(&new, random_kernel, 3300, 4);
+    assert_int_equal(check_kernels(&old, mmla_kernel, 3400, 4), 0);
+    assert_true(check_kernels(&new, mmla_kernel, 3500, 12) > 6);
 }
 
 /* A program: its dispatches in order, each kernel from its shared object, as the runtime there would. */
 
-static const char net[] = "graph {\n  input %x: f32[1,3,13,11]\n"
+static const char float_net[] = "graph {\n  input %x: f32[1,3,13,11]\n"
                           "  const %w: f32[4,3,3,3] = [-2,1,1,-2,-1,1,0,2,1,-3,1,-3,3,0,-1,1,-2,-2,2,0,1,3,1,0,0,2,3,-2,-2,2,-2,3,1,0,2,-3,2,3,-3,-2,3,1,-3,-1,3,-3,3,3,-1,0,1,2,0,2,"
                           "3,0,0,2,3,1,0,-2,-1,-3,-3,-2,0,-2,-1,2,0,3,2,3,-1,0,1,3,0,1,-1,1,1,0,1,-2,-1,2,-3,3,-1,1,2,2,-2,2,3,-1,1,1,1,-3,2,2,-2,2,3,1]\n"
                           "  const %v: f32[2,4,1,1] = [1,-1,2,3,0.5,1,-2,1]\n"
                           "  %a: f32[1,4,13,11] = Conv \"first\"(%x, %w) {kernel_shape=[3,3], pads=[1,1,1,1]}\n  %b: f32[1,4,13,11] = Relu(%a)\n"
                           "  %y: f32[1,2,13,11] = Conv \"second\"(%b, %v) {kernel_shape=[1,1]}\n  output %y\n}\n";
+
+static void print_weights(struct buf *b, const char *name, const char *type, const i64 dim[4], i64 most)
+{
+    struct rng r = rng_seed((u64)dim[1]);
+    i64 n = dim[0] * dim[1] * dim[2] * dim[3];
+    buf_printf(b, "  const %%%s: %s[%lld,%lld,%lld,%lld] = [", name, type, (long long)dim[0], (long long)dim[1], (long long)dim[2], (long long)dim[3]);
+    for (i64 i = 0; i < n; i++) buf_printf(b, "%s%lld", i ? "," : "", (long long)rng_range(&r, -most, most));
+    buf_z(b, "]\n");
+}
+
+/* From sums of bytes to bytes again. */
+static void print_rescaling(struct buf *b, char layer)
+{
+    const char *line[] = {"f: f32[1,32,13,11] = Cast(%$c) {to=1}", "g: f32[1,32,13,11] = Mul(%$f, %part)",  "h: f32[1,32,13,11] = Floor(%$g)",
+                          "i: f32[1,32,13,11] = Max(%$h, %zero)",  "j: f32[1,32,13,11] = Min(%$i, %most)"};
+    for (u32 i = 0; i < countof(line); i++) {
+        buf_printf(b, "  %%%c", layer);
+        for (const char *p = line[i]; *p; p++) buf_char(b, *p == '$' ? layer : *p);
+        buf_char(b, '\n');
+    }
+}
+
+/* A network of bytes, whose numbers all are exact: the products of its second convolution, of 32 channels, are MMLAs where they exist. */
+static void print_bytes_net(struct buf *b)
+{
+    buf_z(b, "graph {\n  input %x: f32[1,3,13,11]\n  const %four: f32[] = [4]\n  const %part: f32[] = [0.015625]\n  const %zero: f32[] = [0]\n  const %most: f32[] = [255]\n");
+    print_weights(b, "u", "i8", (i64[]){32, 3, 3, 3}, 127);
+    print_weights(b, "v", "i8", (i64[]){32, 32, 3, 3}, 127);
+    print_weights(b, "w", "f32", (i64[]){2, 32, 1, 1}, 3);
+    buf_z(b, "  %a: f32[1,3,13,11] = Add(%x, %four)\n  %b: u8[1,3,13,11] = Cast(%a) {to=2}\n  %kc: i32[1,32,13,11] = Conv(%b, %u) {kernel_shape=[3,3], pads=[1,1,1,1]}\n");
+    print_rescaling(b, 'k');
+    buf_z(b, "  %q: u8[1,32,13,11] = Cast(%kj) {to=2}\n  %lc: i32[1,32,13,11] = Conv(%q, %v) {kernel_shape=[3,3], pads=[1,1,1,1]}\n");
+    print_rescaling(b, 'l');
+    buf_z(b, "  %y: f32[1,2,13,11] = Conv(%lj, %w) {kernel_shape=[1,1]}\n  output %y\n}\n");
+}
 
 struct there { /* a plan and the folder that it goes to */
     struct arena a;
@@ -239,7 +299,20 @@ static void run_there(struct there *t, const float *x, i64 n, struct buf *out)
         fail_msg("the program fails: %.*s", STR_ARG(buf_view(out)));
 }
 
-static void check_program(const char *isa)
+/* Does code of ARM have an instruction of this encoding, whatever its registers? */
+static bool has_instruction(const struct plan *p, u32 encoding)
+{
+    enum { REGISTERS = 0x1f << 16 | 0x1f << 5 | 0x1f };
+    for (u32 i = 0; i < p->bin.n; i++)
+        for (i64 at = 0; at + 4 <= p->bin.v[i].code.n; at += 4) {
+            u32 word;
+            memcpy(&word, p->bin.v[i].code.p + at, sizeof word);
+            if ((word & ~(u32)REGISTERS) == encoding) return true;
+        }
+    return false;
+}
+
+static void check_program(const char *isa, const char *net, bool has_usmmla)
 {
     struct there t = {0};
     struct err e = {0};
@@ -263,6 +336,8 @@ static void check_program(const char *isa)
         fail_msg("%s", quern_error(q));
     assert_true(os_read(&t.a, path, 1 << 24, &bytes, &e) && dnx_read(&t.p, &t.a, bytes, &e));
     assert_true(str_starts(t.p.isa, S("aarch64")));
+    enum { USMMLA = 0x4e80ac00 };
+    if (has_instruction(&t.p, USMMLA) != has_usmmla) fail_msg("%s: %s usmmla", isa, has_usmmla ? "no" : "there is");
     run_there(&t, x, countof(x), &out);
     assert_int_equal(out.n, 2 * 13 * 11 * (i64)sizeof(float));
     for (i64 i = 0; i < 2 * 13 * 11; i++) {
@@ -284,8 +359,15 @@ static void test_program(void **state)
     if (isa_here().family == ISA_AARCH64) skip_test("this processor is the one that is emulated");
     if (!is_there(compiler)) skip_test("no '%s' (tool/deps cross)", compiler);
     if (!is_there(emulator)) skip_test("no '%s' (tool/deps cross)", emulator);
-    check_program("aarch64");
-    check_program("aarch64+dotprod+bf16+sve");
+    struct arena a = {0};
+    struct buf bytes = {0};
+    print_bytes_net(&bytes);
+    check_program("aarch64", float_net, false);
+    check_program("aarch64+dotprod+bf16+sve", float_net, false);
+    check_program("aarch64+dotprod", str_z(&a, buf_view(&bytes)), false);
+    check_program("aarch64+dotprod+i8mm", str_z(&a, buf_view(&bytes)), true);
+    buf_release(&bytes);
+    arena_release(&a);
 }
 
 int main(void)

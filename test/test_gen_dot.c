@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Matmuls and convolutions with DOT instructions: bytes to i32, exactly, and bf16 to f32, of random
+// Matmuls and convolutions with DOT and MMLA instructions: bytes to i32, exactly, and bf16 to f32, of random
 // sizes under random legal schedules, against the reference evaluator: interpreted for targets with
 // and without such instructions, and compiled for this CPU.
 #include "gen_kinds.h"
@@ -8,37 +8,40 @@
 extern const struct gen gen_gemm, gen_conv_gemm;
 
 static const char dots[] = "u8,i8,i32 bf16,bf16,f32";
+static const char mmlas[] = "u8,i8,i32 i8,i8,i32 bf16,bf16,f32 mmla:u8,i8,i32 mmla:i8,i8,i32 mmla:bf16,bf16,f32"; /* of vectors of 16 bytes */
 
-static u32 count_dots(const struct kir *k)
+static u32 count(const struct kir *k, enum kir_op op)
 {
     u32 n = 0;
-    for (kval v = 1; v < k->ins.n; v++) n += kir_at(k, v)->op == KI_DOT;
+    for (kval v = 1; v < k->ins.n; v++) n += kir_at(k, v)->op == op;
     return n;
 }
 
 static void check_tasks(bool (*make)(struct fixture *), const struct gen *gen)
 {
-    u32 n_tried = 0, n_dots = 0;
+    u32 n_tried = 0, n_dots = 0, n_mmlas = 0;
     for (u64 seed = first_seed(0, 120); seed < last_seed(0, 120); seed++) {
         struct fixture b;
         struct candidate c;
         struct kernel k;
         fixture_open(&b, seed);
         bool has = seed % 4 != 0;
-        if (has) memcpy(b.caps.dot, dots, sizeof dots);
+        if (has && b.caps.vector_bytes == 16) memcpy(b.caps.dot, mmlas, sizeof mmlas);
+        else if (has) memcpy(b.caps.dot, dots, sizeof dots);
         if (make(&b)) {
             n_tried += try_task(&b, seed, 5);
             c = (struct candidate){.gen = gen};
             bool fits = gen_takes(gen, &b.t, &b.caps);
             if (fits) c = gen_initial(gen, &b.t, &b.caps, b.var);
             if (fits && gen_kernel(&k, &b.arena, &c, &b.t, &b.caps, &b.e)) {
-                n_dots += count_dots(&k.kir) > 0;
-                assert_true(has || !count_dots(&k.kir));
+                u32 dot = count(&k.kir, KI_DOT), mmla = count(&k.kir, KI_MMLA);
+                n_dots += dot > 0, n_mmlas += mmla > 0;
+                assert_true(has || !(dot + mmla));
             }
         }
         fixture_close(&b);
     }
-    assert_true(is_enough(n_tried, 100) && is_enough(n_dots, 10));
+    assert_true(is_enough(n_tried, 100) && is_enough(n_dots, 10) && is_enough(n_mmlas, 5));
 }
 
 static void test_bytes(void **state) { check_tasks(random_bytes, &gen_gemm); }

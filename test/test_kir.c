@@ -277,6 +277,23 @@ static void step_dot(struct gen *g)
     keep(g, &g->f, g_cast(g, DT_F32, g_every(g, a, pick(g, terms), g->lanes)));
 }
 
+/* Of the first four lanes' worth, and halves of two values. */
+static void step_mmla(struct gen *g)
+{
+    static const enum dtype of[][3] = {{DT_U8, DT_I8, DT_I32}, {DT_U8, DT_U8, DT_I32}, {DT_I16, DT_U16, DT_I32}, {DT_BF16, DT_BF16, DT_F32}};
+    const enum dtype *t = of[pick(g, countof(of))];
+    u32 lanes = 4 * kir_dot_terms(t[0], t[1], t[2]), half = pick(g, 2);
+    if (g->lanes == 1) return;
+    kval x = choose(g, &g->f), y = choose(g, &g->f);
+    if (!g->raw) keep(g, &g->f, kir_halves(&g->k, x, y, half));
+    else keep(g, &g->f, g_typed(g, (struct kir_ins){.op = KI_HALVES, .a = x, .b = y, .imm.i = half}, DT_F32, g->lanes));
+    if (g->lanes != 4) return;
+    kval a = g_wide(g, t[0], lanes), b = g_wide(g, t[1], lanes), sum = g_cast(g, t[2], choose(g, &g->f)), v;
+    if (g->raw) v = g_typed(g, (struct kir_ins){.op = KI_MMLA, .a = a, .b = b, .c = sum}, t[2], 4);
+    else v = kir_mmla(&g->k, a, b, sum);
+    keep(g, &g->f, g_cast(g, DT_F32, v));
+}
+
 static void step_cast(struct gen *g)
 {
     static const enum dtype list[] = {DT_I32, DT_U8, DT_F16, DT_F64, DT_BF16, DT_BOOL, DT_I16};
@@ -296,7 +313,10 @@ static void step_value(struct gen *g)
     case 4: step_gather(g); break;
     case 5: step_lane(g); break;
     case 6: step_cast(g); break;
-    case 7: step_dot(g); break;
+    case 7:
+        if (pick(g, 2)) step_dot(g);
+        else step_mmla(g);
+        break;
     default: step_float(g); break;
     }
 }

@@ -67,6 +67,11 @@ static void test_verify(void **state)
     refuse("grid %1 = p0\n%2: i32 = dot i8x4(1), i16x4(1), i32(0)\nend\n", "for these types");
     refuse("grid %1 = p0\n%2: i32 = dot i8x8(1), i8x8(1), i32(0)\nend\n", "different lanes");
     refuse("grid %1 = p0\n%2: f32 = dot bf16x2(1), bf16x2(1), i32(0)\nend\n", "for these types");
+    refuse("grid %1 = p0\n%2: i32x8 = mmla i8x32(1), i8x32(1), i32x8(0)\nend\n", "no matrix of 2x2");
+    refuse("grid %1 = p0\n%2: i32x4 = mmla i8x16(1), i16x8(1), i32x4(0)\nend\n", "for these types");
+    refuse("grid %1 = p0\n%2: i32x4 = halves i32x4(1), i32x4(2), 2\nend\n", "no such half");
+    refuse("grid %1 = p0\n%2: i32x4 = halves i32x4(1), i32x2(2), 0\nend\n", "of different types");
+    refuse("grid %1 = p0\n%2: i32 = halves i32(1), i32(2), 0\nend\n", "halves of a scalar");
     refuse("grid %1 = p0\n%2: f32x2 = dot bf16x2(1), bf16x2(1), f32(0)\nend\n", "wrong result type");
 }
 

@@ -193,15 +193,28 @@ bool caps_limit(struct caps *c, struct str words, bool *changed, struct err *e)
     return true;
 }
 
-bool caps_has_dot(const struct caps *c, enum dtype a, enum dtype b, enum dtype sum)
+static bool has_product(const struct caps *c, struct str prefix, const enum dtype of[3])
 {
     struct str list = str_of(c->dot), word, part[3];
     while (list.n) {
         str_cut(list, ' ', &word, &list);
+        if (!str_starts(word, prefix)) continue;
+        word = str_sub(word, prefix.n, word.n);
         bool ok = str_cut(word, ',', &part[0], &word) && str_cut(word, ',', &part[1], &part[2]);
-        if (ok && dtype_parse(part[0]) == a && dtype_parse(part[1]) == b && dtype_parse(part[2]) == sum) return true;
+        for (u32 i = 0; i < 3; i++) ok = ok && dtype_parse(part[i]) == of[i];
+        if (ok) return true;
     }
     return false;
+}
+
+bool caps_has_dot(const struct caps *c, enum dtype a, enum dtype b, enum dtype sum)
+{
+    return has_product(c, S(""), (const enum dtype[]){a, b, sum});
+}
+
+bool caps_has_mmla(const struct caps *c, enum dtype a, enum dtype b, enum dtype sum)
+{
+    return has_product(c, S("mmla:"), (const enum dtype[]){a, b, sum});
 }
 
 static bool matrix_parse(struct str word, struct caps_matrix *m)

@@ -790,8 +790,8 @@ struct caps {
     bool has_copy;       /* asynchronous copies into shared arrays */
     bool has_tile;       /* and tile copies (TMA), by one thread */
     /* Dot products (DOT of kernel IR) that are one instruction: "a,b,c"
-       words, element types of the operands and of the sum; empty: none */
-    char dot[128];
+       words, element types of the operands and of the sum; "mmla:a,b,c": likewise MMLA, of 2x2 sums; empty: none */
+    char dot[160];
     /* Operations that the device's driver lacks or computes incorrectly (kir_avoid): words "rint:f64"; empty: none */
     char avoid[512];
     u32 spirv;           /* newest supported version of SPIR-V: 10, 13, 15, 16 for 1.0 ... 1.6 */
@@ -814,6 +814,7 @@ bool caps_limit(struct caps *c, struct str words, bool *changed, struct err *e);
 /* One operation of matrix units: D = A*B + C, A of m x k elements. */
 struct caps_matrix { i64 m, n, k; enum dtype a, b, c, d; };
 bool caps_has_dot(const struct caps *c, enum dtype a, enum dtype b, enum dtype sum); /* in this order */
+bool caps_has_mmla(const struct caps *c, enum dtype a, enum dtype b, enum dtype sum);
 /* removes it from the list of caps.matrix; false: end */
 bool caps_matrix_next(struct str *list, struct caps_matrix *out);
 

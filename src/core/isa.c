@@ -290,7 +290,8 @@ static const struct {
     {"x86_64-avx512", "avx512bf16", "bf16,bf16,f32"},
     {"x86_64-avx2", "avxvnni", "u8,i8,i32 i16,i16,i32"},
     {"aarch64-neon", "dotprod", "u8,i8,i32 i8,i8,i32 u8,u8,i32"}, /* u8,i8: with i8mm one instruction */
-    {"aarch64-neon", "bf16", "bf16,bf16,f32"},
+    {"aarch64-neon", "i8mm", "mmla:u8,i8,i32 mmla:i8,i8,i32 mmla:u8,u8,i32"},
+    {"aarch64-neon", "bf16", "bf16,bf16,f32 mmla:bf16,bf16,f32"},
 };
 
 static void set_text(char *to, i64 size, struct str text)

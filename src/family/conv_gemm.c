@@ -73,8 +73,8 @@ static bool is_sensible(const struct conv *c, const struct caps *caps, const str
     if ((c->ya < 0 || flat) && (s->ty > 1 || s->th != 1)) return false;
     if (c->xa < 0 && (s->tx > 1 || s->tw != 1)) return false;
     if (s->stage == STAGE_DIRECT && !(c->plain && c->no_pad)) return false;
-    if (s->stage == STAGE_PLANES && (c->xa < 2 || conv_dot_terms(c, caps) > 1)) return false;
-    if (s->stage == STAGE_DIRECT && c->ic % conv_dot_terms(c, caps)) return false;
+    if (s->stage == STAGE_PLANES && (c->xa < 2 || conv_product(c, caps).terms > 1)) return false;
+    if (s->stage == STAGE_DIRECT && c->ic % conv_product(c, caps).terms) return false;
     return s->ku == 1 || c->ic >= 8;
 }
 
@@ -92,7 +92,7 @@ static bool legal(const struct gen_problem *p, const struct sched *v)
 static double loop_cycles(const struct facts *f, const struct caps *caps, const struct conv_tiles *t, const struct conv_sched *s)
 {
     const struct conv *c = &f->c;
-    double kx = c->xa >= 0 ? (double)c->k[c->xa] : 1, channels = (double)ceil_div(c->ic, conv_dot_terms(c, caps));
+    double kx = c->xa >= 0 ? (double)c->k[c->xa] : 1, channels = (double)ceil_div(c->ic, conv_product(c, caps).terms);
     double cycles = t->steps * 0.5 / (double)s->ku + 12 * t->steps / channels / kx;
     if (s->stage == STAGE_PLANES) cycles += (c->ic <= 8 ? 50 : 10) * t->steps / kx;
     return cycles;

@@ -46,7 +46,7 @@ struct sizes { /* of a task, for what is asked of every schedule */
 /* Groups of terms are whole in memory if the left operand is read in place. */
 static bool has_whole_groups(const struct gemm *x, const struct caps *c)
 {
-    i64 g = gemm_dot_k(x, c), k = gen_static(x->g, x->k, -1);
+    i64 g = gemm_product(x, c).terms, k = gen_static(x->g, x->k, -1);
     return g == 1 || (k > 0 && k % g == 0);
 }
 
@@ -63,7 +63,7 @@ static struct sizes sizes_of(const struct gemm *x, const struct caps *c)
                       .has_rows = x->m_axis >= 0,
                       .static_k = gen_static(x->g, x->k, -1) > 0,
                       .a_plain = x->a_plain && has_whole_groups(x, c),
-                      .b_plain = x->b_plain && gemm_dot_k(x, c) == 1,
+                      .b_plain = x->b_plain && gemm_product(x, c).terms == 1,
                       .b_const = x->b_const};
     for (u32 i = 0; i < x->outer.n; i++) z.batch *= gen_eval(x->g, x->outer.g[i].extent, NULL);
     i64 size = dtype_size(graph_value(x->g, x->g->output.v[0])->dtype), n = gen_static(x->g, x->n, 0);
@@ -178,7 +178,7 @@ struct work { /* of a grid iteration; terms are groups of a DOT, four bytes */
 static struct work work_of(const struct gemm *x, const struct caps *c, const struct gemm_sched *s, const i64 *var)
 {
     const struct gemm_split d = gemm_split_of(x, s, gen_lanes(c, x->type));
-    double group = (double)gemm_dot_k(x, c);
+    double group = (double)gemm_product(x, c).terms;
     struct work w = {.lanes = gen_lanes(c, x->type), .batch = 1};
     w.m_all = (double)i64_max(1, gen_eval(x->g, x->m, var));
     w.n_all = (double)i64_max(1, gen_eval(x->g, x->n, var));

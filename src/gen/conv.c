@@ -2,7 +2,6 @@
 //
 // conv: convolutions taken apart: sizes, windows, axes of the tile, and what stands behind.
 #include "gen/conv.h"
-#include "gen/tile.h"
 
 bool sym_is(const struct graph *g, sym s, i64 want)
 {
@@ -135,10 +134,11 @@ i64 conv_lanes(const struct conv *c, const struct caps *caps)
     return gen_lanes(caps, c->type);
 }
 
-i64 conv_dot_terms(const struct conv *c, const struct caps *caps)
+struct tile_product conv_product(const struct conv *c, const struct caps *caps)
 {
     enum dtype x = graph_value(c->g, c->x)->dtype, w = graph_value(c->g, c->w)->dtype;
-    return dtype_size(x) == 1 && c->ic > 1 ? tile_dot_k(caps, x, w, c->type) : 1;
+    if (dtype_size(x) != 1 || c->ic == 1) return (struct tile_product){&tile_fma, 1};
+    return tile_product_of(caps, x, w, c->type, c->ic);
 }
 
 bool conv_is_inside(const struct conv *c, u32 a)

@@ -4,7 +4,7 @@
 #ifndef QUERN_GEN_CONV_H
 #define QUERN_GEN_CONV_H
 
-#include "gen/gen.h"
+#include "gen/tile.h"
 
 enum conv_stage {
     STAGE_DIRECT, /* pixels are read from the input in place */
@@ -48,8 +48,8 @@ bool sym_is(const struct graph *g, sym s, i64 want);
 bool gen_order_winograd(const struct conv *c, i64 *m, i64 *mz);
 bool conv_of(struct conv *c, const struct task *t); /* of floats; false: not for this family */
 bool conv_of_any(struct conv *c, const struct task *t); /* of integers, too */
-/* Channels, neighbours, that one instruction of the target adds (DOT): of bytes. 1: none. */
-i64 conv_dot_terms(const struct conv *c, const struct caps *caps);
+/* The target's instruction for input and weights, of neighbouring channels: of bytes. */
+struct tile_product conv_product(const struct conv *c, const struct caps *caps);
 /* Any convolution of floats of a graph, whatever stands behind it: simple and by_rows are not set. */
 bool conv_take(struct conv *c, const struct graph *g, node_id n);
 /* Likewise the anchor of a task without another heavy node. */

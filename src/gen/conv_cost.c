@@ -9,7 +9,7 @@
 
 void conv_tiles_open(struct conv_tiles *t, const struct conv *c, const struct caps *caps, bool is_flat, const i64 *var)
 {
-    i64 group = conv_dot_terms(c, caps);
+    i64 group = conv_product(c, caps).terms;
     *t = (struct conv_tiles){.c = c, .lanes = conv_lanes(c, caps), .x = 1, .y = 1, .outer = i64_max(1, c->phases), .size = group > 1 ? 1 : 4};
     t->n_x = gen_count(c->g, c->x, var), t->n_y = gen_count(c->g, c->y, var);
     t->steps = (double)ceil_div(c->ic, group);

@@ -25,10 +25,10 @@ struct gemm_split gemm_split_of(const struct gemm *x, const struct gemm_sched *s
     return d;
 }
 
-i64 gemm_dot_k(const struct gemm *x, const struct caps *c)
+struct tile_product gemm_product(const struct gemm *x, const struct caps *c)
 {
     enum dtype a = graph_value(x->g, x->a)->dtype, b = graph_value(x->g, x->b)->dtype;
-    return tile_dot_k(c, a, b, x->type);
+    return tile_product_of(c, a, b, x->type, gen_static(x->g, x->k, -1));
 }
 
 /* Asks for a part of the next block's terms while the tile works on term i of this one's, so that
@@ -292,7 +292,8 @@ void gemm_emit(struct emit *m, const struct task *t, const struct caps *c,
     *p = (struct gemm_kernel){.m = m, .t = t, .s = *s};
     gemm_take(&p->x, t);
     p->type = p->left_type = p->right_type = p->x.type;
-    p->dot_k = gemm_dot_k(&p->x, c);
+    const struct tile_product product = gemm_product(&p->x, c);
+    p->dot_k = product.terms;
     if (p->dot_k > 1) p->left_type = graph_value(&t->g, p->x.a)->dtype, p->right_type = graph_value(&t->g, p->x.b)->dtype;
     p->lanes = gen_lanes(c, p->type);
     p->width = s->nr * p->lanes;
@@ -306,7 +307,7 @@ void gemm_emit(struct emit *m, const struct task *t, const struct caps *c,
                             .nr = s->nr,
                             .lanes = p->lanes,
                             .type = p->type,
-                            .leaf = p->dot_k > 1 ? &tile_dot : &tile_fma,
+                            .leaf = product.leaf,
                             .dot_k = p->dot_k,
                             .ahead = s->ahead > 1 ? s->ahead : 0};
     if (p->x.b_const) p->right = gemm_pack_const(p);

@@ -312,7 +312,8 @@ void band_init(struct band *b, struct emit *m, const struct conv *c, const struc
     *b = (struct band){.m = m, .s = *s, .c = *c};
     b->type = b->c.type;
     b->lanes = gen_lanes(caps, b->type);
-    b->dot_k = conv_dot_terms(c, caps);
+    const struct tile_product product = conv_product(c, caps);
+    b->dot_k = product.terms;
     b->terms = round_up(c->ic, b->dot_k);
     band_elements(b, caps);
     b->per = b->lanes, b->width = s->nr * b->lanes;
@@ -334,7 +335,7 @@ void band_init(struct band *b, struct emit *m, const struct conv *c, const struc
                          .nr = s->nr,
                          .lanes = b->lanes,
                          .type = b->type,
-                         .leaf = b->dot_k > 1 ? &tile_dot : &tile_fma,
+                         .leaf = product.leaf,
                          .dot_k = b->dot_k,
                          .ahead = s->ahead};
     axis_order(b);

@@ -16,7 +16,7 @@ struct band {
     struct tile t;
     enum dtype type;           /* of the sums */
     u32 lanes;
-    i64 dot_k;                 /* channels that one DOT adds, 1: multiply-adds */
+    i64 dot_k;                 /* channels that a step adds, 1: multiply-adds */
     i64 terms;                 /* channels of a group of the convolution, in whole groups of a DOT */
     enum dtype band_type;      /* of the band: the input's for a DOT, else as the sums */
     u32 band_lanes;            /* of the vectors that fill it */

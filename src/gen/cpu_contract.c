@@ -140,7 +140,9 @@ void cpu_tile(struct cpu_contraction *p, const struct cpu_piece *e)
     if (p->address->find) p->address->find(p, e);
     begin(p, &t, &o, &kept);
     if (p->sums && !e->is_over) prefetch_sums(p, &t, &kept);
+    if (t.leaf->begin) t.leaf->begin(&t);
     p->address->multiply(p, &t, e, &o);
+    if (t.leaf->end) t.leaf->end(&t);
     finish(p, &t, &o, &kept);
 }
 

@@ -46,7 +46,7 @@ struct gemm_kernel {
     struct tile tile;
     enum dtype type;                  /* of the sums */
     enum dtype left_type, right_type; /* of the packed operands; a constant right one keeps its own */
-    i64 dot_k;                        /* neighbouring terms that one DOT adds, 1: multiply-adds */
+    i64 dot_k;                        /* neighbouring terms that a step adds, 1: multiply-adds */
     u32 lanes;
     i64 width;                        /* columns of a block */
     i64 static_m, static_n, static_k; /* -1: not known */
@@ -64,9 +64,8 @@ struct gemm_kernel {
     kval pitch;          /* of the latter */
 };
 
-/* Terms that one instruction of the target adds (DOT): both operands' types have one; the right operand is packed by
-   groups. 1: none. */
-i64 gemm_dot_k(const struct gemm *x, const struct caps *c);
+/* The target's instruction for both operands' types; of several terms: the right operand is packed by groups of them. */
+struct tile_product gemm_product(const struct gemm *x, const struct caps *c);
 
 /* cpu_pack.c */
 kval gemm_pack_const(struct gemm_kernel *p);             /* BUF */

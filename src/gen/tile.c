@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // tile: the register tile of contractions on processors. What a step adds to it is its leaf's business (tile_fma.c, tile_dot.c,
-// tile_rows.c, tile_terms.c, tile_channels.c). All copies are written out, with constant accumulator numbers, so that legalising
+// tile_mmla.c, tile_rows.c, tile_terms.c, tile_channels.c). All copies are written out, with constant accumulator numbers, so that legalising
 // turns the accumulator array into plain registers.
 //
 // Storing is where the epilogue runs: the anchor is bound to the accumulators and the task's
@@ -15,7 +15,7 @@ enum { MAX_EPILOGUE = 1000 }; /* instructions of all copies of an epilogue, beyo
 
 void tile_open(struct tile *t)
 {
-    t->acc = kir_alloc(t->m->k, KS_REG, t->type, t->lanes, kir_int(t->m->k, t->ty * t->tx * t->nr));
+    t->acc = kir_alloc(t->m->k, KS_REG, t->type, t->lanes, kir_int(t->m->k, round_up(t->ty * t->tx, t->leaf->pairs ? 2 : 1) * t->nr));
 }
 
 /* Instructions of a processor, roughly, that one of a kernel's becomes. */
@@ -82,7 +82,7 @@ void tile_clear(const struct tile *t, value_id bias, kval c, kval end)
         for (i64 j = 0; j < t->nr; j++) kir_store(k, t->acc, tile_acc(t, p, j), init[j]);
 }
 
-static kval row_at(const struct tile *t, const struct tile_in *a, i64 p)
+kval tile_row_at(const struct tile *t, const struct tile_in *a, i64 p)
 {
     struct kir *k = t->m->k;
     i64 dy = p / t->tx, dx = p % t->tx;
@@ -96,8 +96,8 @@ void tile_add(const struct tile *t, const struct tile_in *a, const kval *right, 
 {
     struct kir *k = t->m->k;
     for (i64 p = 0; p < t->ty * t->tx; p++) {
-        if (a->px && !a->px[p]) continue;
-        kval x = left(t, a, row_at(t, a, p));
+        if (!tile_takes_part(a, p)) continue;
+        kval x = left(t, a, tile_row_at(t, a, p));
         if (a->inside) x = kir_select(k, a->inside[p], x, kir_const_f(k, t->type, 1, 0));
         for (i64 j = 0; j < t->nr; j++) {
             kval at = tile_acc(t, p, j);
@@ -112,9 +112,14 @@ void tile_step(const struct tile *t, const struct tile_in *a, kval b, kval b_at)
     t->leaf->step(t, a, b, b_at);
 }
 
-i64 tile_dot_k(const struct caps *c, enum dtype a, enum dtype b, enum dtype sum)
+struct tile_product tile_product_of(const struct caps *c, enum dtype a, enum dtype b, enum dtype sum, i64 n)
 {
-    return c->vector_bytes >= 16 && caps_has_dot(c, a, b, sum) ? kir_dot_terms(a, b, sum) : 1;
+    static const struct tile_leaf *const leaves[] = {&tile_mmla, &tile_dot}; /* the better ones first */
+    for (u32 i = 0; i < countof(leaves); i++) {
+        i64 terms = leaves[i]->terms(c, a, b, sum, n);
+        if (terms) return (struct tile_product){leaves[i], terms};
+    }
+    return (struct tile_product){&tile_fma, 1};
 }
 
 void tile_steps(const struct tile *t, struct tile_in a, kval step, kval b, kval b_at, i64 n, i64 ku)

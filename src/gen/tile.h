@@ -15,7 +15,7 @@ struct tile {
     i64 ty, tx, nr;
     u32 lanes;                /* of an accumulator */
     enum dtype type;          /* of the accumulators */
-    i64 dot_k;                /* terms that a step adds, neighbours in both operands (tile_dot); else 1 */
+    i64 dot_k;                /* terms that a step adds, neighbours in both operands (tile_dot, tile_mmla); else 1 */
     kval acc;                 /* REG array */
     i64 ahead;                /* steps that the right operand is asked for ahead of its use, 0: not */
     kval limit;               /* not 0: elements of a column's vectors that the right operand has, from the tile's first on; it is not padded */
@@ -50,8 +50,14 @@ struct tile_out {
 };
 
 struct tile_leaf {
+    /* Of products of operands of these types: neighbouring terms that a step adds, if the target has the instruction and it suits n of them (-1: not
+       known); 0: it does not. NULL: it is no matter of the target. */
+    i64 (*terms)(const struct caps *c, enum dtype a, enum dtype b, enum dtype sum, i64 n);
+    bool pairs;               /* rows are taken by twos: there are accumulators for an even number of them */
     /* Adds the products of a step: its rows with nr columns, whose elements begin at b_at and follow each other in the order of accumulators. */
     void (*step)(const struct tile *t, const struct tile_in *a, kval b, kval b_at);
+    void (*begin)(const struct tile *t); /* accumulators leave the form of vectors of columns before the first step, and return to it behind the last; */
+    void (*end)(const struct tile *t);   /* NULL: they never do */
     /* Accumulators begin with the bias, as tile_clear; NULL: they are vectors of columns. */
     void (*clear)(const struct tile *t, value_id bias, kval c);
     /* Stores the tile through the epilogue; NULL: accumulators are vectors of columns. */
@@ -59,12 +65,15 @@ struct tile_leaf {
 };
 extern const struct tile_leaf tile_fma;      /* vectors of columns; a row's element is spread to all lanes */
 extern const struct tile_leaf tile_dot;      /* likewise, and an instruction adds the products of dot_k terms: bytes, pairs of bf16 */
+extern const struct tile_leaf tile_mmla;     /* likewise, of two rows and two columns at once */
 extern const struct tile_leaf tile_rows;     /* vectors of rows along x; a column's element is spread to all lanes */
 extern const struct tile_leaf tile_terms;    /* vectors of terms: accumulators are partial sums of one result */
 extern const struct tile_leaf tile_channels; /* vectors of rows that are columns, too: each row's vectors meet the same columns alone */
 
-/* Terms that one instruction of the target adds to a sum of products of these types, 1: none does. */
-i64 tile_dot_k(const struct caps *c, enum dtype a, enum dtype b, enum dtype sum);
+/* How a target multiplies: the leaf for n neighbouring terms (-1: not known) of these types, and the terms that its step adds. Multiply-adds, 1 term,
+   where no other instruction is better. */
+struct tile_product { const struct tile_leaf *leaf; i64 terms; };
+struct tile_product tile_product_of(const struct caps *c, enum dtype a, enum dtype b, enum dtype sum, i64 n);
 
 void tile_open(struct tile *t);                                   /* allocates the accumulators */
 /* For tiles that are stored through an epilogue, to the outputs or to the scratch memory of a value: allocates memory for a loop over
@@ -102,6 +111,8 @@ i64 tile_collected_size(const struct tile *t);
 /* For leaves. */
 enum { TILE_COLUMNS = 8 }; /* nr, at most */
 kval tile_acc(const struct tile *t, i64 row, i64 j); /* number of an accumulator */
+static inline bool tile_takes_part(const struct tile_in *a, i64 row) { return !a->px || a->px[row]; }
+kval tile_row_at(const struct tile *t, const struct tile_in *a, i64 row); /* element of a row */
 /* The products of all rows that take part with the nr vectors of the right operand: `left` loads what a row has at an element, `multiply` adds. */
 void tile_add(const struct tile *t, const struct tile_in *a, const kval *right, kval (*left)(const struct tile *t, const struct tile_in *a, kval at),
               kval (*multiply)(struct kir *k, kval left, kval right, kval sum));

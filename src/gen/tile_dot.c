@@ -4,6 +4,11 @@
 // one; a row's group is repeated for all lanes. Bytes (VNNI, sdot, udot) and pairs of bf16.
 #include "gen/tile.h"
 
+static i64 terms(const struct caps *c, enum dtype a, enum dtype b, enum dtype sum, i64 n)
+{
+    return c->vector_bytes >= 16 && caps_has_dot(c, a, b, sum) ? kir_dot_terms(a, b, sum) : 0;
+}
+
 static kval left(const struct tile *t, const struct tile_in *a, kval at)
 {
     struct kir *k = t->m->k;
@@ -21,4 +26,4 @@ static void step(const struct tile *t, const struct tile_in *a, kval b, kval b_a
     tile_add(t, a, right, left, kir_dot);
 }
 
-const struct tile_leaf tile_dot = {.step = step};
+const struct tile_leaf tile_dot = {.terms = terms, .step = step};

@@ -328,6 +328,22 @@ kval kir_dot(struct kir *k, kval a, kval b, kval c)
     return emit_shared(k, typed_as(k, c, (struct kir_ins){.op = KI_DOT, .a = a, .b = b, .c = c}));
 }
 
+kval kir_halves(struct kir *k, kval a, kval b, i64 half)
+{
+    const struct kir_ins *x = kir_at(k, a);
+    kval s = kir_scalar_of(k, a);
+    assert(x->lanes == kir_lanes(k, b) && x->dtype == kir_dtype(k, b) && x->dtype != DT_BOOL && x->lanes > 1 && (half == 0 || half == 1));
+    if (s && s == kir_scalar_of(k, b)) return a;
+    return emit_shared(k, typed_as(k, a, (struct kir_ins){.op = KI_HALVES, .a = a, .b = b, .imm.i = half}));
+}
+
+kval kir_mmla(struct kir *k, kval a, kval b, kval c)
+{
+    const struct kir_ins *x = kir_at(k, a);
+    assert(kir_lanes(k, c) == 4 && x->lanes == kir_lanes(k, b) && x->lanes == 4 * kir_dot_terms(x->dtype, kir_dtype(k, b), kir_dtype(k, c)));
+    return emit_shared(k, typed_as(k, c, (struct kir_ins){.op = KI_MMLA, .a = a, .b = b, .c = c}));
+}
+
 kval kir_select(struct kir *k, kval cond, kval a, kval b)
 {
     assert(kir_dtype(k, cond) == DT_BOOL && kir_dtype(k, a) == kir_dtype(k, b));

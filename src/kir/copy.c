@@ -85,6 +85,25 @@ static kval copy_dot(struct kir_copy *c, const struct kir_ins *x, u32 i)
     return sum;
 }
 
+/* Piece i of an MMLA: it is whole, or single lanes. */
+static kval copy_mmla(struct kir_copy *c, const struct kir_ins *x, u32 i)
+{
+    u32 p, q, n = kir_dot_places(KI_MMLA, kir_lanes(c->in, x->a) / x->lanes, i, &p, &q);
+    kval sum = kir_copy_get(c, x->c, i);
+    if (c->narrow[x->lanes] > 1) return kir_mmla(c->out, get0(c, x->a), get0(c, x->b), sum);
+    for (u32 j = 0; j < n; j++)
+        sum = kir_fma(c->out, kir_cast(c->out, x->dtype, lane_at(c, x->a, p + j)), kir_cast(c->out, x->dtype, lane_at(c, x->b, q + j)), sum);
+    return sum;
+}
+
+/* Piece i of HALVES. */
+static kval copy_halves(struct kir_copy *c, const struct kir_ins *x, u32 i)
+{
+    u32 half = kir_copy_n(c, x->a) / 2, from = (u32)x->imm.i * half;
+    if (!half) return kir_halves(c->out, get0(c, x->a), get0(c, x->b), x->imm.i);
+    return i < half ? kir_copy_get(c, x->a, from + i) : kir_copy_get(c, x->b, from + i - half);
+}
+
 /* Piece i of a LANE. */
 static kval copy_lanes(struct kir_copy *c, const struct kir_ins *x, u32 i)
 {
@@ -107,7 +126,9 @@ static kval copy_pure(struct kir_copy *c, const struct kir_ins *x, u32 i)
     case KI_RAMP:
         return kir_ramp(k, kir_add_i(k, get0(c, x->a), x->imm.i * i * lanes), x->imm.i, lanes);
     case KI_LANE: return copy_lanes(c, x, i);
+    case KI_HALVES: return copy_halves(c, x, i);
     case KI_DOT: return copy_dot(c, x, i);
+    case KI_MMLA: return copy_mmla(c, x, i);
     case KIR_HORIZONTAL: return copy_reduce(c, x);
     case KI_FILL: return copy_fill(c, x);
     case KIR_NO_OP: case KIR_LANEWISE: case KIR_STRUCTURE: case KIR_SG_REDUCTIONS:
@@ -124,7 +145,7 @@ static kval copy_pure(struct kir_copy *c, const struct kir_ins *x, u32 i)
     case KIR_SG_REDUCTIONS: return kir_sg(k, x->op, a);
     case KIR_UNARY: return kir_un(k, x->op, a);
     case KIR_BINARY: return kir_bin(k, x->op, a, b);
-    case KIR_NO_OP: case KIR_LEAVES: case KIR_LANES: case KI_DOT: case KIR_STRUCTURE:
+    case KIR_NO_OP: case KIR_LEAVES: case KIR_LANES: case KIR_DOTS: case KIR_STRUCTURE:
     case KI_FILL: case KI_FLOAD: case KI_FSTORE:
     default: unreachable();
     }
@@ -213,7 +234,7 @@ void kir_copy_ins(struct kir_copy *c, kval v)
         kir_tile(k, &(struct kir_tile){get0(c, x->a), get0(c, x->b), (u32)x->imm.i, get0(c, x->c), get0(c, x->d)});
         return;
     case KI_AWAIT: kir_await(k, x->imm.i); return;
-    case KIR_NO_OP: case KIR_LEAVES: case KIR_LANES: case KIR_LANEWISE: case KI_DOT:
+    case KIR_NO_OP: case KIR_LEAVES: case KIR_LANES: case KIR_LANEWISE: case KIR_DOTS:
     case KIR_SG_REDUCTIONS: case KI_SHUFFLE: case KI_FILL: case KI_FMMA:
         for (u32 i = 0; i < kir_copy_n(c, v); i++) c->piece[c->first[v] + i] = copy_pure(c, x, i);
         return;

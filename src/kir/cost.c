@@ -125,7 +125,7 @@ static double flops_of(const struct kir *k, const struct kir_ins *x)
 {
     const struct kir_ins *a = kir_at(k, x->a);
     if (x->op == KI_FMMA) return 2 * elements_of(k, x) * a->cols;
-    if (x->op == KI_DOT) return 2.0 * a->lanes;
+    if (x->op == KI_DOT || x->op == KI_MMLA) return (x->op == KI_DOT ? 2.0 : 4.0) * a->lanes;
     bool is_arithmetic = kir_op_info(x->op)->rule == 'S' && kir_op_info(x->op)->cls == 'P';
     if (x->op == KI_HADD || x->op == KI_HMIN || x->op == KI_HMAX)
         return dtype_is_float(a->dtype) ? a->lanes - 1 : 0;
@@ -152,7 +152,7 @@ static void count_ins(struct counter *c, kval v)
     case KI_STORE:
     case KI_FLOAD:
     case KI_FSTORE: count_memory(c, x); break;
-    case KIR_NO_OP: case KIR_LANES: case KIR_LANEWISE: case KI_DOT: case KIR_SYNC:
+    case KIR_NO_OP: case KIR_LANES: case KIR_LANEWISE: case KIR_DOTS: case KIR_SYNC:
     case KI_THREAD: case KI_SUBGROUP: case KIR_SG_REDUCTIONS: case KI_SHUFFLE: case KI_FILL:
     case KI_FMMA: c->cost->flops += c->weight * flops_of(c->k, x); break;
     }

@@ -32,7 +32,7 @@ static void open_push(struct decoder *c, u32 op) { *arr_push(c->arena, &c->open)
 static bool mixes_lanes(enum kir_op op)
 {
     return op == KI_SPLAT || op == KI_RAMP || op == KI_LANE || op == KI_HADD || op == KI_HMIN ||
-           op == KI_HMAX || op == KI_DOT;
+           op == KI_HMAX || op == KI_DOT || op == KI_MMLA || op == KI_HALVES;
 }
 
 static void decode_pure(struct decoder *c, kval v)
@@ -155,7 +155,7 @@ static void decode_ins(struct decoder *c, kval v)
     case KI_END: decode_end(c, v); break;
     case KI_BARRIER: add_op(c, EC_BARRIER, v); break;
     case KI_AWAIT: add_op(c, EC_AWAIT, v)->imm = kir_at(c->k, v)->imm.i; break;
-    case KIR_NO_OP: case KIR_LANES: case KIR_LANEWISE: case KI_DOT: case KIR_SG_REDUCTIONS:
+    case KIR_NO_OP: case KIR_LANES: case KIR_LANEWISE: case KIR_DOTS: case KIR_SG_REDUCTIONS:
     case KI_SHUFFLE: case KI_FILL: case KI_FMMA: decode_pure(c, v); break;
     }
 }

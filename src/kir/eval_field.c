@@ -53,12 +53,12 @@ static bool exact_reduce(union kir_cell *m, const struct eval_op *o, u32 from, u
 
 static bool exact_dot(union kir_cell *m, const struct eval_op *o, u32 from, u32 n)
 {
-    u32 terms = o->lanes_a / o->lanes;
     for (u32 i = from; i < from + n; i++)
         for (u32 l = 0; l < o->lanes; l++) {
             union kir_cell s = m[o->c + l * o->threads + i];
-            for (u32 j = l * terms; j < (l + 1) * terms; j++)
-                s = field_fma(m[o->a + j * o->threads + i], m[o->b + j * o->threads + i], s);
+            u32 p, q, terms = kir_dot_places(o->op, o->lanes_a / o->lanes, l, &p, &q);
+            for (u32 j = 0; j < terms; j++)
+                s = field_fma(m[o->a + (p + j) * o->threads + i], m[o->b + (q + j) * o->threads + i], s);
             m[o->r + l * o->threads + i] = s;
         }
     return true;
@@ -94,12 +94,12 @@ static bool term_reduce(union kir_cell *m, const struct eval_op *o, u32 from, u3
 
 static bool term_dot(union kir_cell *m, const struct eval_op *o, u32 from, u32 n)
 {
-    u32 terms = o->lanes_a / o->lanes;
     for (u32 i = from; i < from + n; i++)
         for (u32 l = 0; l < o->lanes; l++) {
             union kir_cell s = m[o->c + l * o->threads + i];
-            for (u32 j = l * terms; j < (l + 1) * terms; j++)
-                s = term_step(KI_DOT, o->to, m[o->a + j * o->threads + i], m[o->b + j * o->threads + i], s);
+            u32 p, q, terms = kir_dot_places(o->op, o->lanes_a / o->lanes, l, &p, &q);
+            for (u32 j = 0; j < terms; j++)
+                s = term_step(KI_DOT, o->to, m[o->a + (p + j) * o->threads + i], m[o->b + (q + j) * o->threads + i], s);
             m[o->r + l * o->threads + i] = s;
         }
     return true;
@@ -110,8 +110,9 @@ static eval_fn *find_terms(enum kir_op op, enum dtype from, enum dtype to)
     switch (op) {
     case KI_SELECT:
     case KI_SPLAT:
-    case KI_LANE: return eval_find(op, from, to);
-    case KI_DOT: return term_dot;
+    case KI_LANE:
+    case KI_HALVES: return eval_find(op, from, to);
+    case KIR_DOTS: return term_dot;
     case KIR_HORIZONTAL: return term_reduce;
     case KIR_NO_OP: case KIR_LEAVES: case KI_RAMP: case KIR_CONVERSIONS: case KIR_UNARY:
     case KIR_BINARY: case KI_FMA: case KIR_STRUCTURE: case KIR_COLLECTIVES: return term_ops;
@@ -124,11 +125,12 @@ static eval_fn *find_field(enum kir_op op, enum dtype from, enum dtype to)
     switch (op) {
     case KI_SELECT:
     case KI_SPLAT:
-    case KI_LANE: return eval_find(op, from, to);
+    case KI_LANE:
+    case KI_HALVES: return eval_find(op, from, to);
     case KI_ADD: return exact_add;
     case KI_MUL: return exact_mul;
     case KI_FMA: return exact_fma;
-    case KI_DOT: return exact_dot;
+    case KIR_DOTS: return exact_dot;
     case KIR_HORIZONTAL: return exact_reduce;
     case KIR_NO_OP: case KIR_LEAVES: case KI_RAMP: case KIR_CONVERSIONS: case KIR_UNARY:
     case KI_SUB: case KI_DIV: case KI_MOD: case KI_MIN: case KI_MAX: case KI_POW:

@@ -199,7 +199,7 @@ static bool run_joint(struct machine *m, const struct eval_op *o, const struct l
     case KI_CAST: return do_elements(m, o, g);
     case KIR_NO_OP: case KIR_LEAVES: case KIR_LANES: case KI_BITS: case KIR_UNARY: case KI_SUB:
     case KI_MUL: case KI_DIV: case KI_MOD: case KI_MIN: case KI_MAX: case KI_POW:
-    case KIR_LOGIC: case KIR_SHIFTS: case KIR_COMPARISONS: case KI_FMA: case KI_DOT:
+    case KIR_LOGIC: case KIR_SHIFTS: case KIR_COMPARISONS: case KI_FMA: case KIR_DOTS:
     case KI_SELECT: case KIR_ARRAYS: case KI_TILE: case KI_PREFETCH: case KIR_CONTROL:
     case KIR_SYNC:
     default: unreachable();

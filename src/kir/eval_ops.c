@@ -89,16 +89,26 @@ static bool any_lane(union kir_cell *m, const struct eval_op *o, u32 from, u32 n
     return true;
 }
 
+static bool any_halves(union kir_cell *m, const struct eval_op *o, u32 from, u32 n)
+{
+    u32 half = o->lanes / 2u;
+    for (u32 l = 0; l < o->lanes; l++)
+        for (u32 t = from; t < from + n; t++)
+            m[o->r + l * o->threads + t] = m[(l < half ? o->a : o->b) + (l % half + (u32)o->imm * half) * o->threads + t];
+    return true;
+}
+
 static bool any_dot(union kir_cell *m, const struct eval_op *o, u32 from, u32 n)
 {
-    u32 terms = o->lanes_a / o->lanes;
-    assert(terms <= 4);
+    enum { MOST = 8 };
     for (u32 i = from; i < from + n; i++)
         for (u32 l = 0; l < o->lanes; l++) {
-            union kir_cell a[4], b[4];
+            union kir_cell a[MOST], b[MOST];
+            u32 p, q, terms = kir_dot_places(o->op, o->lanes_a / o->lanes, l, &p, &q);
+            assert(terms <= MOST);
             for (u32 j = 0; j < terms; j++) {
-                a[j] = m[o->a + (l * terms + j) * o->threads + i];
-                b[j] = m[o->b + (l * terms + j) * o->threads + i];
+                a[j] = m[o->a + (p + j) * o->threads + i];
+                b[j] = m[o->b + (q + j) * o->threads + i];
             }
             u32 at = l * o->threads + i;
             m[o->r + at] = kir_dot_cell(o->to, a, b, terms, m[o->c + at]);
@@ -172,7 +182,8 @@ eval_fn *eval_find(enum kir_op op, enum dtype from, enum dtype to)
     case KI_SPLAT: return any_splat;
     case KI_RAMP: return any_ramp;
     case KI_LANE: return any_lane;
-    case KI_DOT: return any_dot;
+    case KI_HALVES: return any_halves;
+    case KIR_DOTS: return any_dot;
     case KIR_HORIZONTAL: return any_reduce;
     case KIR_NO_OP: case KIR_LEAVES: case KI_BITS: case KIR_UNARY: case KIR_BINARY: case KI_FMA:
     case KIR_STRUCTURE: case KIR_COLLECTIVES: return find_fast(op, from);

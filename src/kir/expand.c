@@ -11,7 +11,7 @@ bool kir_can_expand(enum kir_op op, enum dtype t)
     switch (op) {
     case KIR_TRANSCENDENTAL:
     case KI_POW: return math_type(t) != NULL;
-    case KI_DOT: return true;
+    case KIR_DOTS: return true;
     case KIR_NO_OP: case KIR_LEAVES: case KIR_LANES: case KIR_CONVERSIONS: case KI_NEG:
     case KI_ABS: case KI_NOT: case KI_SQRT: case KIR_ROUNDING: case KIR_CLASSIFYING:
     case KI_ADD: case KI_SUB: case KI_MUL: case KI_DIV: case KI_MOD: case KI_MIN: case KI_MAX:
@@ -46,6 +46,18 @@ static kval expand_dot(struct kir *k, kval a, kval b, kval c)
     return c;
 }
 
+/* Term by term: the rows' elements twice each, and the columns' alternately. */
+static kval expand_mmla(struct kir *k, kval a, kval b, kval c)
+{
+    enum dtype t = kir_dtype(k, c);
+    for (u32 i = 0, n = kir_lanes(k, a) / 2; i < n; i++) {
+        kval rows = kir_halves(k, kir_splat(k, kir_lane(k, a, i), 4), kir_splat(k, kir_lane(k, a, n + i), 4), 0);
+        kval columns = kir_repeat(k, kir_every(k, b, i, 2), 4);
+        c = kir_fma(k, kir_cast(k, t, rows), kir_cast(k, t, columns), c);
+    }
+    return c;
+}
+
 static bool is_wanted(const struct kir *k, kval v, kir_wants *wants, const void *user)
 {
     const struct kir_ins *x = kir_at(k, v);
@@ -66,7 +78,7 @@ static bool expand_all(struct kir *out, const struct kir *in, kir_wants *wants, 
             continue;
         }
         kval p = kir_copy_get(&c, x->a, 0), q = kir_copy_get(&c, x->b, 0), r = kir_copy_get(&c, x->c, 0);
-        kir_copy_set(&c, v, x->op == KI_DOT ? expand_dot(out, p, q, r) : expand(out, x->op, p, q));
+        kir_copy_set(&c, v, x->op == KI_DOT ? expand_dot(out, p, q, r) : x->op == KI_MMLA ? expand_mmla(out, p, q, r) : expand(out, x->op, p, q));
         any = true;
     }
     arena_release(&scratch);

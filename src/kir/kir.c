@@ -45,7 +45,7 @@ kval kir_operand(const struct kir_ins *x, u32 i)
 
 bool kir_has_imm(enum kir_op op)
 {
-    return op == KI_RAMP || op == KI_LANE || op == KI_THREAD || op == KI_SUBGROUP;
+    return op == KI_RAMP || op == KI_LANE || op == KI_HALVES || op == KI_THREAD || op == KI_SUBGROUP;
 }
 
 bool kir_is_frag(const struct kir *k, kval v) { return kir_at(k, v)->role != KR_NONE; }
@@ -68,7 +68,7 @@ bool kir_is_collective(const struct kir *k, kval v)
     case KI_ADD: return kir_is_frag(k, x->a);
     case KIR_NO_OP: case KIR_LEAVES: case KIR_LANES: case KI_BITS: case KIR_UNARY: case KI_SUB:
     case KI_MUL: case KI_DIV: case KI_MOD: case KI_MIN: case KI_MAX: case KI_POW:
-    case KIR_LOGIC: case KIR_SHIFTS: case KIR_COMPARISONS: case KI_FMA: case KI_DOT:
+    case KIR_LOGIC: case KIR_SHIFTS: case KIR_COMPARISONS: case KI_FMA: case KIR_DOTS:
     case KI_SELECT: case KIR_ARRAYS: case KI_TILE: case KI_PREFETCH: case KIR_CONTROL:
     case KIR_SYNC: return false;
     default: unreachable();
@@ -82,6 +82,13 @@ u32 kir_dot_terms(enum dtype a, enum dtype b, enum dtype sum)
     if (sum != DT_I32 || !dtype_is_int(a) || !dtype_is_int(b)) return 0;
     i64 size = dtype_size(a);
     return size == dtype_size(b) && size < 4 ? (u32)(4 / size) : 0;
+}
+
+u32 kir_dot_places(enum kir_op op, u32 terms, u32 lane, u32 *a, u32 *b)
+{
+    bool is_mmla = op == KI_MMLA;
+    *a = (is_mmla ? lane / 2 * 2 : lane) * terms, *b = (is_mmla ? lane % 2 * 2 : lane) * terms;
+    return is_mmla ? 2 * terms : terms;
 }
 
 u32 kir_threads(const struct kir *k)

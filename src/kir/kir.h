@@ -51,7 +51,8 @@ enum kir_op {
 #define KIR_NO_OP          KI_NONE: case N_KIR_OPS
 #define KIR_LEAVES         KI_CONST: case KI_PARAM: case KI_THREAD: case KI_SUBGROUP
 #define KIR_HORIZONTAL     KI_HADD: case KI_HMIN: case KI_HMAX
-#define KIR_LANES          KI_RAMP: case KI_SPLAT: case KI_LANE: case KIR_HORIZONTAL
+#define KIR_LANES          KI_RAMP: case KI_SPLAT: case KI_LANE: case KI_HALVES: case KIR_HORIZONTAL
+#define KIR_DOTS           KI_DOT: case KI_MMLA
 #define KIR_CONVERSIONS    KI_CAST: case KI_BITS
 #define KIR_TRIGONOMETRIC  KI_SIN: case KI_COS: case KI_TAN
 #define KIR_ARCS           KI_ASIN: case KI_ACOS: case KI_ATAN
@@ -76,7 +77,7 @@ enum kir_op {
 #define KIR_FRAGMENTS      KI_FILL: case KI_FLOAD: case KI_FSTORE: case KI_FMMA
 #define KIR_COLLECTIVES    KIR_SG_REDUCTIONS: case KI_SHUFFLE: case KIR_FRAGMENTS
 #define KIR_STRUCTURE      KIR_ARRAYS: case KIR_MEMORY: case KIR_CONTROL: case KIR_SYNC
-#define KIR_NOT_LANEWISE   KIR_NO_OP: case KIR_LEAVES: case KIR_LANES: case KI_DOT: case KIR_STRUCTURE: case KIR_COLLECTIVES
+#define KIR_NOT_LANEWISE   KIR_NO_OP: case KIR_LEAVES: case KIR_LANES: case KIR_DOTS: case KIR_STRUCTURE: case KIR_COLLECTIVES
 
 enum kir_space {
     KS_REG,    /* per thread, small constant size; registers when indexed by constants */
@@ -189,6 +190,8 @@ kval kir_operand(const struct kir_ins *x, u32 i);            /* operand a, b, c,
 /* Length of a dot product: products that DOT adds to a lane of type sum: 4 of 8-bit, 2 of
    16-bit integers (signs may differ) to i32, 2 of bf16 or of f16 to f32; 0: unsupported. */
 u32 kir_dot_terms(enum dtype a, enum dtype b, enum dtype sum);
+/* Of a lane of DOT or MMLA, by a target's terms per lane: the first lanes of both operands whose products it adds, and how many. */
+u32 kir_dot_places(enum kir_op op, u32 terms, u32 lane, u32 *a, u32 *b);
 bool kir_opens(enum kir_op op);                              /* GRID, LOOP, IF: closed by an END */
 const char *kir_space_name(enum kir_space s);
 const char *kir_loop_name(enum kir_loop l);
@@ -230,6 +233,8 @@ kval kir_bin(struct kir *k, enum kir_op op, kval a, kval b);
 kval kir_fma(struct kir *k, kval a, kval b, kval c);
 /* lanes as c; a and b have kir_dot_terms times as many */
 kval kir_dot(struct kir *k, kval a, kval b, kval c);
+kval kir_mmla(struct kir *k, kval a, kval b, kval c);
+kval kir_halves(struct kir *k, kval a, kval b, i64 half); /* of a, then of b */
 kval kir_select(struct kir *k, kval cond, kval a, kval b);
 kval kir_cast(struct kir *k, enum dtype t, kval a);
 kval kir_bits(struct kir *k, enum dtype t, kval a);

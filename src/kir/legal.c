@@ -164,6 +164,7 @@ static bool couple_widths(struct kir_copy *c)
         const struct kir_ins *x = kir_at(c->in, v);
         u32 a = kir_lanes(c->in, x->a);
         if (x->op == KI_DOT || (x->op == KI_LANE && x->lanes > 1)) changed |= couple(c, a, x->lanes);
+        if (x->op == KI_MMLA) changed |= couple(c, a, x->lanes) || (c->narrow[x->lanes] < x->lanes && lower(&c->narrow[x->lanes], 1));
         if (x->op == KI_SPLAT && a > 1) changed |= couple_repeat(c, x->lanes, a);
     }
     return changed;

@@ -128,6 +128,7 @@ u32 kir_twos_of(const struct kir *k, const struct kir_ins *x)
     case KI_SHUFFLE:
     case KI_HADD:
     case KI_SGADD: return twos(k, x->a);
+    case KI_HALVES:
     case KI_ADD:
     case KI_SUB:
     case KI_MOD:
@@ -141,7 +142,7 @@ u32 kir_twos_of(const struct kir *k, const struct kir_ins *x)
     case KI_LOOP: return less(twos(k, x->a), twos(k, x->c));
     case KIR_NO_OP: case KIR_CONVERSIONS: case KI_NOT: case KIR_FUNCTIONS: case KIR_ROUNDING:
     case KIR_CLASSIFYING: case KI_POW: case KI_OR: case KI_XOR: case KI_SHR:
-    case KIR_COMPARISONS: case KI_FMA: case KI_DOT: case KIR_ARRAYS: case KIR_MEMORY:
+    case KIR_COMPARISONS: case KI_FMA: case KIR_DOTS: case KIR_ARRAYS: case KIR_MEMORY:
     case KI_GRID: case KI_IF: case KI_ELSE: case KI_END: case KIR_SYNC: case KI_THREAD:
     case KI_SUBGROUP: case KIR_FRAGMENTS: return 0;
     default: unreachable();

@@ -151,6 +151,7 @@ static u32 data_by_op(const struct kir *k, const struct kir_ins *x, struct kir_r
 {
     u32 a = kir_data(k, x->a), b = kir_data(k, x->b), all = operands_data(k, x);
     switch (x->op) {
+    case KI_HALVES: return a | b;
     case KI_LOAD:
     case KI_BITS:
     case KI_CAST: return IS_DATA | ends_of(r);
@@ -168,7 +169,7 @@ static u32 data_by_op(const struct kir *k, const struct kir_ins *x, struct kir_r
     case KI_SELECT: return becomes_index(k, x) ? 0 : all;
     case KIR_NO_OP: case KIR_LEAVES: case KI_RAMP: case KI_HADD: case KIR_UNARY: case KI_ADD:
     case KI_SUB: case KI_MUL: case KI_DIV: case KI_POW: case KIR_LOGIC: case KIR_SHIFTS:
-    case KIR_COMPARISONS: case KI_FMA: case KI_DOT: case KIR_ARRAYS: case KI_STORE:
+    case KIR_COMPARISONS: case KI_FMA: case KIR_DOTS: case KIR_ARRAYS: case KI_STORE:
     case KI_TILE: case KI_PREFETCH: case KI_GRID: case KI_IF: case KI_ELSE: case KI_END:
     case KIR_SYNC: case KI_SGADD: case KIR_FRAGMENTS:
         return !all || becomes_index(k, x) ? 0 : IS_DATA | ends_of(r);
@@ -366,6 +367,7 @@ struct kir_range kir_range_of(const struct kir *k, const struct kir_ins *x)
     case KI_LANE:
     case KI_HMIN:
     case KI_HMAX: return a;
+    case KI_HALVES: return (struct kir_range){i64_min(a.lo, b.lo), i64_max(a.hi, b.hi)};
     case KI_RAMP: return wrapped(k, x, range_ramp(a, x->imm.i, x->lanes));
     case KI_CAST: return type_range(kir_dtype(k, x->a));
     case KI_NEG: return wrapped(k, x, range_neg(a));
@@ -384,7 +386,7 @@ struct kir_range kir_range_of(const struct kir *k, const struct kir_ins *x)
     case KIR_NO_OP: case KI_PARAM: case KI_HADD: case KI_BITS: case KI_NOT: case KIR_FUNCTIONS:
     case KIR_ROUNDING: case KIR_CLASSIFYING: case KI_DIV: case KI_MOD: case KI_MIN: case KI_MAX:
     case KI_POW: case KIR_LOGIC: case KIR_SHIFTS: case KIR_COMPARISONS: case KI_FMA:
-    case KI_DOT: case KIR_ARRAYS: case KIR_MEMORY: case KI_IF: case KI_ELSE: case KI_END:
+    case KIR_DOTS: case KIR_ARRAYS: case KIR_MEMORY: case KI_IF: case KI_ELSE: case KI_END:
     case KIR_SYNC: case KI_SGADD: case KIR_FRAGMENTS: return range_bin(x->op, a, b);
     default: unreachable();
     }

@@ -167,7 +167,7 @@ static void put_ins(struct printer *p, kval v)
     case KI_BARRIER: buf_z(p->b, kir_op_info(x->op)->name); break;
     case KI_TILE: put_tile(p, x); break;
     case KI_AWAIT: buf_printf(p->b, "await %lld", (long long)x->imm.i); break;
-    case KIR_NO_OP: case KIR_LEAVES: case KIR_LANES: case KIR_LANEWISE: case KI_DOT:
+    case KIR_NO_OP: case KIR_LEAVES: case KIR_LANES: case KIR_LANEWISE: case KIR_DOTS:
     case KI_BUF: case KI_LOAD: case KIR_SG_REDUCTIONS: case KI_SHUFFLE: case KI_FILL:
     case KI_FLOAD: case KI_FMMA: put_pure(p, v); break;
     }

@@ -82,7 +82,7 @@ static bool takes_frag(enum kir_op op, u32 i)
     case KI_FSTORE: return i == 2;
     case KIR_NO_OP: case KIR_LEAVES: case KIR_LANES: case KI_BITS: case KIR_UNARY: case KI_SUB:
     case KI_MUL: case KI_DIV: case KI_MOD: case KI_MIN: case KI_MAX: case KI_POW:
-    case KIR_LOGIC: case KIR_SHIFTS: case KIR_COMPARISONS: case KI_FMA: case KI_DOT:
+    case KIR_LOGIC: case KIR_SHIFTS: case KIR_COMPARISONS: case KI_FMA: case KIR_DOTS:
     case KI_SELECT: case KIR_ARRAYS: case KI_TILE: case KI_PREFETCH: case KIR_CONTROL:
     case KIR_SYNC: case KIR_SG_REDUCTIONS: case KI_SHUFFLE: case KI_FILL: case KI_FLOAD: return false;
     default: unreachable();
@@ -130,9 +130,9 @@ static bool dtype_fits(enum kir_op op, enum dtype t)
     case KI_LE:
     case KIR_HORIZONTAL:
     case KIR_SG_REDUCTIONS: return is_float || is_int;
-    case KIR_NO_OP: case KIR_LEAVES: case KI_RAMP: case KI_SPLAT: case KI_LANE:
+    case KIR_NO_OP: case KIR_LEAVES: case KI_RAMP: case KI_SPLAT: case KI_LANE: case KI_HALVES:
     case KIR_CONVERSIONS: case KIR_FUNCTIONS: case KIR_ROUNDING: case KIR_CLASSIFYING:
-    case KI_DOT: case KI_SELECT: case KIR_STRUCTURE: case KI_SHUFFLE: case KIR_FRAGMENTS: return is_float;
+    case KIR_DOTS: case KI_SELECT: case KIR_STRUCTURE: case KI_SHUFFLE: case KIR_FRAGMENTS: return is_float;
     default: unreachable();
     }
 }
@@ -182,12 +182,17 @@ static bool check_shape_op(struct checker *c)
         NEED(x->lanes == 1 || x->dtype != DT_BOOL, "some lanes of a vector of truth values");
         NEED(x->imm.i >= 0 && x->imm.i < a->lanes / x->lanes, "no such lane");
         return true;
+    case KI_HALVES:
+        NEED(a->lanes == x->lanes && a->dtype == x->dtype && arg(c, x->b)->lanes == x->lanes && arg(c, x->b)->dtype == x->dtype, "operands of different types");
+        NEED(x->lanes > 1 && x->dtype != DT_BOOL, "halves of a scalar or of truth values");
+        NEED(x->imm.i == 0 || x->imm.i == 1, "no such half");
+        return true;
     case KIR_HORIZONTAL:
         NEED(dtype_fits(x->op, a->dtype) && !is_half(a->dtype),
              "operation does not exist for this type");
         NEED(x->lanes == 1 && a->dtype == x->dtype && a->lanes > 1, "wrong type");
         return true;
-    case KIR_NO_OP: case KIR_LEAVES: case KIR_LANEWISE: case KI_DOT: case KIR_STRUCTURE:
+    case KIR_NO_OP: case KIR_LEAVES: case KIR_LANEWISE: case KIR_DOTS: case KIR_STRUCTURE:
     case KIR_COLLECTIVES:
     default: unreachable();
     }
@@ -212,6 +217,7 @@ static bool check_dot(struct checker *c)
     u32 terms = kir_dot_terms(a->dtype, b->dtype, s->dtype);
     NEED(terms, "operation does not exist for these types");
     NEED(a->lanes == b->lanes && a->lanes == terms * s->lanes, "operands of different lanes");
+    NEED(x->op == KI_DOT || s->lanes == 4, "sums that are no matrix of 2x2");
     NEED(x->dtype == s->dtype && x->lanes == s->lanes, "wrong result type");
     return true;
 }
@@ -485,7 +491,7 @@ static bool check_rules(struct checker *c)
     case KIR_LANES: return check_shape_op(c);
     case KI_CAST:
     case KI_BITS: return check_convert(c);
-    case KI_DOT: return check_dot(c);
+    case KIR_DOTS: return check_dot(c);
     case KI_SELECT: return check_select(c);
     case KI_BUF: return check_buf(c);
     case KI_ALLOC: return check_alloc(c);

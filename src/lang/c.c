@@ -469,12 +469,12 @@ static bool check(const struct kir *k, struct err *e)
 
 /* Functions of f32 that are faster, or vectors at all, as arithmetic. exp and log have helpers; pow
    must not be fused, which the compiler is told it may; the branch of scalar sin, cos and tan keeps
-   loops from being vectorised. All of them where they must be the same in vectors and scalars. DOT where the target lacks it. user: caps */
+   loops from being vectorised. All of them where they must be the same in vectors and scalars. DOT and MMLA where the target lacks them. user: caps */
 static bool expands(const void *user, const struct kir *k, kval v)
 {
     const struct kir_ins *x = kir_at(k, v);
     bool is_trig = x->op == KI_SIN || x->op == KI_COS || x->op == KI_TAN;
-    if (x->op == KI_DOT) return !text_has_dot(user, k, v);
+    if (x->op == KI_DOT || x->op == KI_MMLA) return !text_has_dot(user, k, v);
     bool is_helper = x->op == KI_EXP || x->op == KI_LOG || x->op == KI_POW;
     return x->dtype == DT_F32 && (k->as_written || (!is_helper && (x->lanes > 1 || !is_trig)));
 }

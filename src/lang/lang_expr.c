@@ -330,6 +330,7 @@ bool text_has_dot(const struct caps *c, const struct kir *k, kval v)
     const struct kir_ins *x = kir_at(k, v);
     u32 bytes = 4u * x->lanes;
     enum dtype a = kir_dtype(k, x->a), b = kir_dtype(k, x->b);
+    if (x->op == KI_MMLA) return caps_has_mmla(c, a, b, x->dtype);
     return bytes >= 16 && bytes <= c->vector_bytes &&
            (dot_turns(a, b) ? caps_has_dot(c, b, a, x->dtype) : caps_has_dot(c, a, b, x->dtype));
 }
@@ -338,10 +339,10 @@ bool text_has_dot(const struct caps *c, const struct kir *k, kval v)
 static struct str dot_text(struct text *t, const struct kir_ins *x)
 {
     enum dtype a = kir_dtype(t->k, x->a), b = kir_dtype(t->k, x->b);
-    bool turns = dot_turns(a, b);
+    bool turns = x->op == KI_DOT && dot_turns(a, b);
     struct str p = text_value(t, turns ? x->b : x->a), q = text_value(t, turns ? x->a : x->b);
     struct str word = text_type(t, DT_I32, x->lanes), sum = text_bare(t, x->c);
-    struct str of = text_fmt(t, "dot_%s_%s", dtype_name(turns ? b : a), dtype_name(turns ? a : b));
+    struct str of = text_fmt(t, "%s_%s_%s", kir_op_info(x->op)->name, dtype_name(turns ? b : a), dtype_name(turns ? a : b));
     return call(t, str_z(t->arena, of), x->dtype, x->lanes,
                 text_fmt(t, "%.*s, (%.*s)%.*s, (%.*s)%.*s", STR_ARG(sum), STR_ARG(word), STR_ARG(p), STR_ARG(word),
                          STR_ARG(q)));
@@ -378,6 +379,15 @@ static struct str lane_text(struct text *t, const struct kir_ins *x)
                     (long long)x->imm.i);
 }
 
+static struct str halves_text(struct text *t, const struct kir_ins *x)
+{
+    u32 half = x->lanes / 2u, from = (u32)x->imm.i * half;
+    if (!t->style->has_vectors) return value_at(t, t->lane < half ? x->a : x->b, from + t->lane % half);
+    struct str s = text_fmt(t, "__builtin_shufflevector(%.*s, %.*s", STR_ARG(text_value(t, x->a)), STR_ARG(text_value(t, x->b)));
+    for (u32 i = 0; i < x->lanes; i++) s = text_fmt(t, "%.*s, %u", STR_ARG(s), from + i % half + (i < half ? 0 : x->lanes));
+    return text_fmt(t, "%.*s)", STR_ARG(s));
+}
+
 static struct str ramp_text(struct text *t, kval v)
 {
     const struct kir_ins *x = kir_at(t->k, v);
@@ -404,7 +414,8 @@ static struct str expression(struct text *t, kval v)
         if (kir_lanes(t->k, x->a) > 1) return repeat_text(t, x);
         return splat_text(t, x, x->dtype == DT_BOOL ? text_value(t, x->a) : text_bare(t, x->a));
     case KI_LANE: return lane_text(t, x);
-    case KI_DOT: return dot_text(t, x);
+    case KI_HALVES: return halves_text(t, x);
+    case KIR_DOTS: return dot_text(t, x);
     case KI_CAST: return cast(t, x);
     case KI_BITS: return bits(t, x);
     case KI_SELECT: return select_text(t, x);
@@ -515,7 +526,7 @@ static void statement(struct text *t, kval v)
     case KI_GRID:
     case KI_BUF:
     case KIR_NO_OP: break;
-    case KIR_LEAVES: case KIR_LANES: case KIR_LANEWISE: case KI_DOT: case KI_LOAD:
+    case KIR_LEAVES: case KIR_LANES: case KIR_LANEWISE: case KIR_DOTS: case KI_LOAD:
     case KIR_SG_REDUCTIONS: case KI_SHUFFLE: case KI_FILL: case KI_FLOAD: case KI_FMMA: name_value(t, v); break;
     }
 }

@@ -199,7 +199,7 @@ struct str gpu_frag(struct text *t, kval v)
     }
     case KIR_NO_OP: case KIR_LEAVES: case KIR_LANES: case KI_BITS: case KIR_UNARY: case KI_SUB:
     case KI_MUL: case KI_DIV: case KI_MOD: case KI_MIN: case KI_MAX: case KI_POW: case KIR_LOGIC:
-    case KIR_SHIFTS: case KIR_COMPARISONS: case KI_FMA: case KI_DOT: case KI_SELECT: case KIR_ARRAYS:
+    case KIR_SHIFTS: case KIR_COMPARISONS: case KI_FMA: case KIR_DOTS: case KI_SELECT: case KIR_ARRAYS:
     case KI_STORE: case KI_TILE: case KI_PREFETCH: case KIR_CONTROL: case KIR_SYNC:
     case KIR_SG_REDUCTIONS: case KI_SHUFFLE: case KI_FSTORE:
     default: unreachable();

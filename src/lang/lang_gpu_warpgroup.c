@@ -141,7 +141,7 @@ static bool goes_on(const struct kir *k, const struct warpgroup *s, kval v)
     case KI_STORE: return !is_sums(kir_at(k, x->a)) || kir_at(k, x->c)->op == KI_FMMA;
     case KI_LOAD: return !is_sums(kir_at(k, x->a)) || s->is_sum[v];
     case KI_FLOAD: return is_operand(x);
-    case KIR_NO_OP: case KIR_LEAVES: case KIR_LANES: case KIR_LANEWISE: case KI_DOT:
+    case KIR_NO_OP: case KIR_LEAVES: case KIR_LANES: case KIR_LANEWISE: case KIR_DOTS:
     case KIR_ARRAYS: case KI_TILE: case KI_PREFETCH: case KI_GRID: case KI_IF: case KI_AWAIT:
     case KIR_SG_REDUCTIONS: case KI_SHUFFLE: case KI_FILL: case KI_FSTORE: return !kir_is_collective(k, v);
     default: unreachable();

@@ -238,7 +238,7 @@ const struct text_helper text_helpers[] = {
     {N("widen_i8", 1 << DT_I32), .vector = WIDEN("short", "s")},
 
     /* Sums of products of neighbours, added to z without saturation. ARM's older processors have them for bytes of
-       equal signs only: u*i is (u - 128)*i less -128*i. */
+       equal signs only: u*i is (u - 128)*i less -128*i. MMLA: of 2x2 sums. */
     {N("dot_u8_i8", 1 << DT_I32),
      .vector = DOT_HEAD
      "#ifndef __aarch64__\n" DOT_X86("vpdpbusd")
@@ -247,6 +247,10 @@ const struct text_helper text_helpers[] = {
      "    low = z, z = w;\n" DOT_ARM(DOT_BYTES("sdot"), "x ^ (int)0x80808080") "    return z - low;\n#endif\n}\n"},
     {N("dot_i8_i8", 1 << DT_I32), .vector = DOT_HEAD DOT_ARM(DOT_BYTES("sdot"), "x") "    return z;\n}\n"},
     {N("dot_u8_u8", 1 << DT_I32), .vector = DOT_HEAD DOT_ARM(DOT_BYTES("udot"), "x") "    return z;\n}\n"},
+    {N("mmla_u8_i8", 1 << DT_I32), .vector = DOT_HEAD DOT_ARM(DOT_BYTES("usmmla"), "x") "    return z;\n}\n"},
+    {N("mmla_i8_i8", 1 << DT_I32), .vector = DOT_HEAD DOT_ARM(DOT_BYTES("smmla"), "x") "    return z;\n}\n"},
+    {N("mmla_u8_u8", 1 << DT_I32), .vector = DOT_HEAD DOT_ARM(DOT_BYTES("ummla"), "x") "    return z;\n}\n"},
+    {N("mmla_bf16_bf16", T_F32), .vector = DOT_HEAD DOT_ARM("bfmmla %0.4s, %1.8h, %2.8h", "x") "    return z;\n}\n"},
     {N("dot_i16_i16", 1 << DT_I32), .vector = DOT_HEAD DOT_X86("vpdpwssd") "}\n"},
     {N("dot_bf16_bf16", T_F32),
      .vector = DOT_HEAD

@@ -135,7 +135,7 @@ static enum spirv_op subgroup_op(enum kir_op op, enum dtype t)
         return is_float ? SPV_GROUP_F_MIN : is_signed ? SPV_GROUP_S_MIN : SPV_GROUP_U_MIN;
     case KI_SGMAX:
         return is_float ? SPV_GROUP_F_MAX : is_signed ? SPV_GROUP_S_MAX : SPV_GROUP_U_MAX;
-    case KIR_NO_OP: case KIR_LEAVES: case KIR_LANES: case KIR_LANEWISE: case KI_DOT:
+    case KIR_NO_OP: case KIR_LEAVES: case KIR_LANES: case KIR_LANEWISE: case KIR_DOTS:
     case KIR_STRUCTURE: case KI_SHUFFLE: case KIR_FRAGMENTS:
     default: unreachable();
     }
@@ -258,9 +258,12 @@ static void barrier(struct spv *s)
 static void some_lanes(struct spv *s, kval v)
 {
     const struct kir_ins *x = kir_at(s->k, v);
-    u32 step = kir_lanes(s->k, x->a) / x->lanes;
-    for (u32 i = 0; i < x->lanes; i++)
-        spv_set_lane(s, v, i, spv_lane_as(s, x->a, (u32)x->imm.i + i * step, spv_reg(s, v)));
+    u32 step = kir_lanes(s->k, x->a) / x->lanes, half = x->lanes / 2u;
+    for (u32 i = 0; i < x->lanes; i++) {
+        kval from = x->op == KI_LANE || i < half ? x->a : x->b;
+        u32 at = x->op == KI_LANE ? (u32)x->imm.i + i * step : (u32)x->imm.i * half + i % half;
+        spv_set_lane(s, v, i, spv_lane_as(s, from, at, spv_reg(s, v)));
+    }
 }
 
 static void pure(struct spv *s, kval v)
@@ -271,7 +274,8 @@ static void pure(struct spv *s, kval v)
     case KI_PARAM:
     case KI_RAMP:
     case KI_SPLAT: break; /* created at their uses */
-    case KI_LANE: some_lanes(s, v); break;
+    case KI_LANE:
+    case KI_HALVES: some_lanes(s, v); break;
     case KI_CAST: cast(s, v); break;
     case KI_BITS: bits(s, v); break;
     case KI_SELECT: choose(s, v); break;
@@ -286,7 +290,7 @@ static void pure(struct spv *s, kval v)
     case KIR_NO_OP:
     case KIR_STRUCTURE:
     case KIR_FRAGMENTS:
-    case KI_DOT:
+    case KIR_DOTS:
     default: unreachable();
     }
 }
@@ -310,7 +314,7 @@ static void statement(struct spv *s, struct walk *w, kval v)
     case KI_AWAIT:
     case KI_PREFETCH: return; /* no counterpart */
     case KIR_FRAGMENTS: spv_frag(s, v); return;
-    case KIR_NO_OP: case KIR_LEAVES: case KIR_LANES: case KIR_LANEWISE: case KI_DOT:
+    case KIR_NO_OP: case KIR_LEAVES: case KIR_LANES: case KIR_LANEWISE: case KIR_DOTS:
     case KI_TILE: case KIR_SG_REDUCTIONS: case KI_SHUFFLE: break;
     }
     if (x->role) spv_frag(s, v);

@@ -102,7 +102,7 @@ void spv_frag(struct spv *s, kval v)
         break;
     case KIR_NO_OP: case KIR_LEAVES: case KIR_LANES: case KI_BITS: case KIR_UNARY: case KI_SUB:
     case KI_MUL: case KI_DIV: case KI_MOD: case KI_MIN: case KI_MAX: case KI_POW:
-    case KIR_LOGIC: case KIR_SHIFTS: case KIR_COMPARISONS: case KI_FMA: case KI_DOT:
+    case KIR_LOGIC: case KIR_SHIFTS: case KIR_COMPARISONS: case KI_FMA: case KIR_DOTS:
     case KI_SELECT: case KIR_STRUCTURE: case KIR_SG_REDUCTIONS: case KI_SHUFFLE:
     default: unreachable();
     }

@@ -55,7 +55,7 @@ static bool comes_from_data(const struct spv *s, const struct origin *o, kval v)
     case KI_FLOAD: return o->data[x->a];
     case KI_CONST: return !fits_word((struct kir_range){x->imm.i, x->imm.i});
     case KIR_NO_OP: case KI_PARAM: case KIR_LANES: case KIR_UNARY: case KIR_BINARY: case KI_FMA:
-    case KI_DOT: case KI_SELECT: case KI_STORE: case KI_TILE: case KI_PREFETCH:
+    case KIR_DOTS: case KI_SELECT: case KI_STORE: case KI_TILE: case KI_PREFETCH:
     case KIR_CONTROL: case KIR_SYNC: case KI_THREAD: case KI_SUBGROUP: case KIR_SG_REDUCTIONS:
     case KI_SHUFFLE: case KI_FILL: case KI_FSTORE: case KI_FMMA: return any_operand(s, o->data, x);
     default: unreachable();

@@ -119,7 +119,7 @@ struct str text_fmt(struct text *t, const char *fmt, ...) QUERN_PRINTF(2, 3);
 void text_line(struct text *t, const char *fmt, ...) QUERN_PRINTF(2, 3);
 /* The statements of instructions from..to-1. */
 void text_body(struct text *t, kval from, kval to);
-/* Whether the target has DOT v as an instruction. */
+/* Whether the target has DOT or MMLA v as an instruction. */
 bool text_has_dot(const struct caps *c, const struct kir *k, kval v);
 void text_comment(struct buf *b, struct str s); /* untrusted text, made safe inside a comment */
 kval text_end(const struct kir *k, kval open);  /* the END that closes a structure */

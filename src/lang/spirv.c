@@ -30,7 +30,7 @@ static bool has_fragments(const struct kir *k)
 static bool has_dot(const struct kir *k)
 {
     for (kval v = 1; v < k->ins.n; v++)
-        if (kir_at(k, v)->op == KI_DOT) return true;
+        if (kir_at(k, v)->op == KI_DOT || kir_at(k, v)->op == KI_MMLA) return true;
     return false;
 }
 
