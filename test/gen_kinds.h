@@ -256,6 +256,12 @@ static inline bool random_halves(struct fixture *b)
     return random_gemm(b);
 }
 
+static inline bool random_conv_halves(struct fixture *b)
+{
+    b->type = DT_BF16;
+    return random_conv(b);
+}
+
 /* Large products. */
 
 /* Products of the sizes that the wgmma_gemm is for. */

@@ -5,7 +5,7 @@
 // and without such instructions, and compiled for this CPU.
 #include "gen_kinds.h"
 
-extern const struct gen gen_gemm, gen_conv_gemm;
+extern const struct gen gen_gemm, gen_conv_gemm, gen_conv_igemm, gen_conv_blocked;
 
 static const char dots[] = "u8,i8,i32 bf16,bf16,f32";
 static const char mmlas[] = "u8,i8,i32 i8,i8,i32 bf16,bf16,f32 mmla:u8,i8,i32 mmla:i8,i8,i32 mmla:bf16,bf16,f32"; /* of vectors of 16 bytes */
@@ -17,7 +17,8 @@ static u32 count(const struct kir *k, enum kir_op op)
     return n;
 }
 
-static void check_tasks(bool (*make)(struct fixture *), const struct gen *gen)
+/* Any family's kernels of a task, or those of one only; how many of its default ones have such instructions is counted. */
+static void check_tasks(bool (*make)(struct fixture *), const struct gen *gen, bool only)
 {
     u32 n_tried = 0, n_dots = 0, n_mmlas = 0;
     for (u64 seed = first_seed(0, 120); seed < last_seed(0, 120); seed++) {
@@ -28,6 +29,7 @@ static void check_tasks(bool (*make)(struct fixture *), const struct gen *gen)
         bool has = seed % 4 != 0;
         if (has && b.caps.vector_bytes == 16) memcpy(b.caps.dot, mmlas, sizeof mmlas);
         else if (has) memcpy(b.caps.dot, dots, sizeof dots);
+        if (only) b.only = gen, b.in_blocks = gen == &gen_conv_blocked;
         if (make(&b)) {
             n_tried += try_task(&b, seed, 5);
             c = (struct candidate){.gen = gen};
@@ -41,21 +43,34 @@ static void check_tasks(bool (*make)(struct fixture *), const struct gen *gen)
         }
         fixture_close(&b);
     }
-    assert_true(is_enough(n_tried, 100) && is_enough(n_dots, 10) && is_enough(n_mmlas, 5));
+    print_message("%u kernels, of default ones %u with DOT, %u with MMLA\n", n_tried, n_dots, n_mmlas);
+    assert_true(is_enough(n_tried, only ? 20 : 100) && is_enough(n_dots, only ? 4 : 10) && is_enough(n_mmlas, only ? 1 : 5));
 }
 
-static void test_bytes(void **state) { check_tasks(random_bytes, &gen_gemm); }
-static void test_halves(void **state) { check_tasks(random_halves, &gen_gemm); }
-static void test_conv_bytes(void **state) { check_tasks(random_conv_bytes, &gen_conv_gemm); }
+static void test_bytes(void **state) { check_tasks(random_bytes, &gen_gemm, false); }
+static void test_halves(void **state) { check_tasks(random_halves, &gen_gemm, false); }
+static void test_conv_bytes(void **state)
+{
+    check_tasks(random_conv_bytes, &gen_conv_gemm, false);
+    check_tasks(random_conv_bytes, &gen_conv_igemm, true);
+    check_tasks(random_conv_bytes, &gen_conv_blocked, true);
+}
+static void test_conv_halves(void **state)
+{
+    check_tasks(random_conv_halves, &gen_conv_gemm, true);
+    check_tasks(random_conv_halves, &gen_conv_igemm, true);
+    check_tasks(random_conv_halves, &gen_conv_blocked, true);
+}
 
 /* Compiled for this processor. */
 static void test_compiled(void **state)
 {
     static bool (*const make[])(struct fixture *) = {random_bytes, random_conv_bytes, random_halves, random_conv_bytes};
+    static const struct gen *const of_conv[] = {&gen_conv_gemm, &gen_conv_igemm};
     for (u64 seed = first_seed(1000, 1024); seed < last_seed(1000, 1024); seed++) {
         struct fixture b;
         fixture_open(&b, seed);
-        if (seed % 4 != 1) b.only = seed % 2 ? &gen_conv_gemm : &gen_gemm;
+        if (seed % 4 != 1) b.only = seed % 2 ? of_conv[seed / 4 % 2] : &gen_gemm;
         if (make[seed % 4](&b)) try_device(&b, "cpu", seed);
         fixture_close(&b);
     }
@@ -67,6 +82,7 @@ int main(void)
         cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_halves),
         cmocka_unit_test(test_conv_bytes),
+        cmocka_unit_test(test_conv_halves),
         cmocka_unit_test(test_compiled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -58,6 +58,8 @@ static bool analyze(const struct gen_problem *p)
     bool is_flat = conv_is_flat(&f->c, &direct);
     conv_tiles_open(&f->known, &f->c, p->c, is_flat, NULL);
     conv_tiles_open(&f->real, &f->c, p->c, is_flat, p->var);
+    conv_tiles_multiply_by(&f->known, blocked_product(&f->c, p->c));
+    conv_tiles_multiply_by(&f->real, blocked_product(&f->c, p->c));
     return true;
 }
 
@@ -75,7 +77,7 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     struct facts *f = p->facts;
     const struct conv_sched s = sched_of(v);
     const struct conv *c = &f->c;
-    double runs = f->real.steps / (double)(c->ic * (c->xa >= 0 ? c->k[c->xa] : 1)) * (double)ceil_div(c->ic, conv_in_block(c));
+    double runs = f->real.steps / (double)(ceil_div(c->ic, blocked_product(c, p->c).terms) * (c->xa >= 0 ? c->k[c->xa] : 1)) * (double)ceil_div(c->ic, conv_in_block(c));
     conv_tiles_set(&f->real, &s);
     return conv_tiles_seconds(&f->real, p->nest, p->c, &s, (struct conv_others){0, 0.5 * f->real.steps / (double)s.ku + 12 * runs + 30, 300});
 }

@@ -52,6 +52,8 @@ static bool analyze(const struct gen_problem *p)
     for (u32 i = 0; i < (c->point && c->simple ? 2 : 1); i++) {
         conv_tiles_open(&f->known[i], c, p->c, i, NULL);
         conv_tiles_open(&f->real[i], c, p->c, i, p->var);
+        conv_tiles_multiply_by(&f->known[i], conv_product(c, p->c));
+        conv_tiles_multiply_by(&f->real[i], conv_product(c, p->c));
     }
     return true;
 }

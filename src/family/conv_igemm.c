@@ -68,17 +68,18 @@ static bool legal(const struct gen_problem *p, const struct sched *v)
     const struct conv_sched s = sched_of(v);
     struct facts *f = p->facts;
     if (!is_sensible(&f->x, p->c, &s)) return false;
+    conv_tiles_multiply_by(&f->known, igemm_product(&f->x, p->c, &s));
     conv_tiles_set(&f->known, &s);
     return conv_tiles_fit(&f->known, p->c, &s);
 }
 
 /* Elements that are copied, or converted one by one, lines of planes, and pads left out, beside the multiply-adds. Aside: addresses, which may not
    fit in registers, and where a row's window and its taps lie. */
-static struct conv_others other_cycles(const struct igemm *x, double steps, const struct conv_sched *s)
+static struct conv_others other_cycles(const struct igemm *x, struct tile_product p, double steps, const struct conv_sched *s)
 {
     const struct conv *c = &x->c;
-    double rows = (double)s->tx, ku = (double)s->ku, axes = (double)(c->rank - 2), taps = steps / (double)igemm_channels(x, s);
-    bool converts = !s->copy && graph_value(c->g, c->x)->dtype != c->type;
+    double rows = (double)s->tx, ku = (double)s->ku, axes = (double)(c->rank - 2), taps = steps * (double)p.terms / (double)igemm_channels(x, s);
+    bool converts = !s->copy && p.terms == 1 && graph_value(c->g, c->x)->dtype != c->type;
     struct conv_others o = {.iteration = 300};
     if (s->copy) o.tile += steps * (rows + 1) + taps * 20;
     if (converts) o.tile += steps * rows;
@@ -94,9 +95,11 @@ static double predict(const struct gen_problem *p, const struct sched *v)
 {
     struct facts *f = p->facts;
     const struct conv_sched s = sched_of(v);
+    const struct tile_product product = igemm_product(&f->x, p->c, &s);
+    conv_tiles_multiply_by(&f->real, product);
     double steps = f->real.steps / (double)i64_max(1, f->x.c.phases);
     conv_tiles_set(&f->real, &s);
-    double plain = conv_tiles_seconds(&f->real, p->nest, p->c, &s, other_cycles(&f->x, steps, &s));
+    double plain = conv_tiles_seconds(&f->real, p->nest, p->c, &s, other_cycles(&f->x, product, steps, &s));
     return s.nt ? gen_nt_seconds(&p->t->g, p->c, p->var, plain) : plain;
 }
 

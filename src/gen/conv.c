@@ -137,8 +137,7 @@ i64 conv_lanes(const struct conv *c, const struct caps *caps)
 struct tile_product conv_product(const struct conv *c, const struct caps *caps)
 {
     enum dtype x = graph_value(c->g, c->x)->dtype, w = graph_value(c->g, c->w)->dtype;
-    if (dtype_size(x) != 1 || c->ic == 1) return (struct tile_product){&tile_fma, 1};
-    return tile_product_of(caps, x, w, c->type, c->ic);
+    return c->ic == 1 ? tile_multiply_add : tile_product_of(caps, x, w, c->type, c->ic);
 }
 
 bool conv_is_inside(const struct conv *c, u32 a)

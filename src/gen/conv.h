@@ -48,7 +48,7 @@ bool sym_is(const struct graph *g, sym s, i64 want);
 bool gen_order_winograd(const struct conv *c, i64 *m, i64 *mz);
 bool conv_of(struct conv *c, const struct task *t); /* of floats; false: not for this family */
 bool conv_of_any(struct conv *c, const struct task *t); /* of integers, too */
-/* The target's instruction for input and weights, of neighbouring channels: of bytes. */
+/* The target's instruction for input and weights, of neighbouring channels. */
 struct tile_product conv_product(const struct conv *c, const struct caps *caps);
 /* Any convolution of floats of a graph, whatever stands behind it: simple and by_rows are not set. */
 bool conv_take(struct conv *c, const struct graph *g, node_id n);

@@ -9,11 +9,9 @@
 
 void conv_tiles_open(struct conv_tiles *t, const struct conv *c, const struct caps *caps, bool is_flat, const i64 *var)
 {
-    i64 group = conv_product(c, caps).terms;
-    *t = (struct conv_tiles){.c = c, .lanes = conv_lanes(c, caps), .x = 1, .y = 1, .outer = i64_max(1, c->phases), .size = group > 1 ? 1 : 4};
+    *t = (struct conv_tiles){.c = c, .lanes = conv_lanes(c, caps), .x = 1, .y = 1, .outer = i64_max(1, c->phases), .size = 4};
     t->n_x = gen_count(c->g, c->x, var), t->n_y = gen_count(c->g, c->y, var);
-    t->steps = (double)ceil_div(c->ic, group);
-    for (u32 a = 2; a < c->rank; a++) t->steps *= (double)c->k[a];
+    conv_tiles_multiply_by(t, tile_multiply_add);
     if (is_flat) {
         const struct space s = conv_space(c);
         for (u32 i = 0; i < s.n; i++) *(i + 1 == s.n ? &t->x : &t->outer) *= gen_eval(c->g, s.g[i].extent, var);
@@ -21,6 +19,13 @@ void conv_tiles_open(struct conv_tiles *t, const struct conv *c, const struct ca
     for (u32 a = 0; !is_flat && a < c->rank; a++)
         if (a != 1) *((i32)a == c->xa ? &t->x : (i32)a == c->ya ? &t->y : &t->outer) *= gen_eval(c->g, c->out[a], var);
     t->outer = i64_max(1, t->outer); /* a batch may be empty */
+}
+
+void conv_tiles_multiply_by(struct conv_tiles *t, struct tile_product p)
+{
+    t->steps = (double)ceil_div(t->c->ic, p.terms);
+    for (u32 a = 2; a < t->c->rank; a++) t->steps *= (double)t->c->k[a];
+    t->size = p.terms > 1 ? (double)dtype_size(graph_value(t->c->g, t->c->x)->dtype) : 4;
 }
 
 void conv_tiles_set(struct conv_tiles *t, const struct conv_sched *s)

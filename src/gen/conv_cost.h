@@ -22,6 +22,7 @@ struct conv_tiles {
 };
 /* What does not depend on the schedule, but for whether pixels are numbered through, for given sizes. */
 void conv_tiles_open(struct conv_tiles *t, const struct conv *c, const struct caps *caps, bool is_flat, const i64 *var);
+void conv_tiles_multiply_by(struct conv_tiles *t, struct tile_product p); /* if by another instruction than multiply-adds */
 void conv_tiles_set(struct conv_tiles *t, const struct conv_sched *s);
 /* Whatever the family: is no parameter larger than what it divides, none without effect? Sizes not known are GEN_NOMINAL. */
 bool conv_tiles_fit(const struct conv_tiles *t, const struct caps *caps, const struct conv_sched *s);

@@ -23,10 +23,12 @@ struct igemm {
 bool igemm_of(struct igemm *x, const struct task *t);
 i64 igemm_channels(const struct igemm *x, const struct conv_sched *s); /* of a slice */
 i64 igemm_slices(const struct igemm *x, const struct conv_sched *s);
+struct tile_product igemm_product(const struct igemm *x, const struct caps *caps, const struct conv_sched *s);
 void igemm_emit(struct emit *m, const struct task *t, const struct caps *caps, const struct conv_sched *s);
 
 /* cpu_addr_blocked.c: convolutions of inputs whose channels lie in blocks. */
 bool blocked_of(struct conv *c, const struct task *t); /* every group has whole blocks */
+struct tile_product blocked_product(const struct conv *c, const struct caps *caps);
 i64 conv_in_block(const struct conv *c);               /* channels of a block of the input */
 void blocked_emit(struct emit *m, const struct task *t, const struct caps *caps, const struct conv_sched *s);
 

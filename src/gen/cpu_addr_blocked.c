@@ -22,11 +22,18 @@ i64 conv_in_block(const struct conv *c) { return layout_block(graph_value(c->g, 
 /* The input lies in memory in blocks, of which every group has whole ones. */
 bool blocked_of(struct conv *c, const struct task *t)
 {
-    if (!conv_of(c, t)) return false;
+    if (!conv_of_any(c, t) || c->fill) return false;
     const struct value *x = graph_value(c->g, c->x);
     i64 block = conv_in_block(c);
     bool stored = !x->producer && !x->is_const && !x->sdata;
     return stored && block > 1 && (c->groups == 1 || c->ic % block == 0);
+}
+
+/* Groups are whole: channels of padding are never read. */
+struct tile_product blocked_product(const struct conv *c, const struct caps *caps)
+{
+    struct tile_product p = conv_product(c, caps);
+    return c->ic % p.terms == 0 && conv_in_block(c) % p.terms == 0 ? p : tile_multiply_add;
 }
 
 struct walk {             /* one task */
@@ -36,7 +43,7 @@ struct walk {             /* one task */
     kval lo[MAX_RANK], hi[MAX_RANK]; /* taps of an axis that lie inside: of the tile */
 };
 
-/* Packed weights: [group][block of outputs][taps, x last][block of inputs][input][nr*lanes]. */
+/* Packed weights: [group][block of outputs][taps, x last][block of inputs][input][nr*lanes], by groups of a DOT [group][nr*lanes][input]. */
 static kval pack_weights(struct walk *x)
 {
     struct band *b = &x->b;
@@ -49,8 +56,9 @@ static kval pack_weights(struct walk *x)
         for (u32 a = 2; a < c->rank; a++)
             if (((i32)a == b->xa) == (pass == 1)) pack_dim_i(p, t, c->k[a], a, 1);
     pack_dim_i(p, t, ceil_div(c->ic, x->block), 1, x->block);
-    pack_dim_i(p, t, x->block, 1, 1);
+    pack_dim_i(p, t, x->block / b->dot_k, 1, b->dot_k);
     pack_dim_i(p, t, b->width, 0, 1);
+    if (b->dot_k > 1) pack_dim_i(p, t, b->dot_k, 1, 1);
     return emit_pack(b->m, c->w, p);
 }
 
@@ -75,17 +83,17 @@ static void channel_steps(struct walk *x, struct tile_in in, kval w_at)
 {
     struct band *b = &x->b;
     struct kir *k = b->m->k;
-    i64 whole = b->c.ic / x->block, rest = b->c.ic % x->block, size = x->block * b->width;
-    kval at = in.at, one = kir_int(k, 1);
+    i64 whole = b->c.ic / x->block, rest = b->c.ic % x->block / b->dot_k, n = x->block / b->dot_k, size = x->block * b->width;
+    kval at = in.at, step = kir_int(k, b->dot_k);
     if (whole) {
         kval i = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, whole), 1);
         in.at = kir_add(k, at, kir_mul(k, i, x->b.c_step));
-        tile_steps(&b->t, in, one, b->wbuf, kir_add(k, w_at, kir_mul_i(k, i, size)), x->block, i64_min(b->s.ku, x->block));
+        tile_steps(&b->t, in, step, b->wbuf, kir_add(k, w_at, kir_mul_i(k, i, size)), n, i64_min(b->s.ku, n));
         kir_end(k);
     }
     if (!rest) return;
     in.at = kir_add(k, at, kir_mul_i(k, x->b.c_step, whole));
-    tile_steps(&b->t, in, one, b->wbuf, kir_add_i(k, w_at, whole * size), rest, i64_min(b->s.ku, rest));
+    tile_steps(&b->t, in, step, b->wbuf, kir_add_i(k, w_at, whole * size), rest, i64_min(b->s.ku, rest));
 }
 
 /* A tap along x of a tile whose place is known: without the pixels that lie outside. */
@@ -285,6 +293,7 @@ void blocked_emit(struct emit *m, const struct task *t, const struct caps *caps,
     struct conv c;
     blocked_of(&c, t);
     band_init(&x->b, m, &c, caps, s);
+    band_multiply_by(&x->b, blocked_product(&c, caps), caps);
     x->b.address = &blocked;
     x->block = conv_in_block(&c), x->taps = 1;
     for (u32 a = 2; a < c.rank; a++) x->taps *= c.k[a];

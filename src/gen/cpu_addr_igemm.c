@@ -22,7 +22,7 @@ enum { MAX_WRITTEN = 128 /* multiply-adds of taps written out together */ };
 static bool take(struct igemm *x, const struct task *t)
 {
     enum { MOST = 5 /* axes of a transposed one, whose weights have two for each of space */ };
-    if (conv_of(&x->c, t)) return true;
+    if (conv_of_any(&x->c, t)) return true;
     x->up = t->n_heavy == 1 && trans_as_conv(&x->trans, &x->c, t);
     if (!x->up || x->c.rank > MOST) return false;
     conv_fit(&x->c, t); /* a row may be of one output: each is stored alone */
@@ -61,6 +61,13 @@ bool igemm_of(struct igemm *x, const struct task *t)
 i64 igemm_channels(const struct igemm *x, const struct conv_sched *s) { return s->bk ? s->bk : x->c.ic; }
 i64 igemm_slices(const struct igemm *x, const struct conv_sched *s) { return ceil_div(x->c.ic, igemm_channels(x, s)) * x->c.k[x->axis]; }
 
+/* Whole groups of neighbouring channels, in the input or where they are copied to. */
+struct tile_product igemm_product(const struct igemm *x, const struct caps *caps, const struct conv_sched *s)
+{
+    struct tile_product p = conv_product(&x->c, caps);
+    return igemm_channels(x, s) % p.terms == 0 && (x->is_last || s->copy) ? p : tile_multiply_add;
+}
+
 struct walk {            /* one task */
     struct band b;       /* first: the contraction's own */
     struct igemm x;
@@ -71,7 +78,8 @@ struct walk {            /* one task */
     kval out[IGEMM_ROWS][MAX_RANK], exists[IGEMM_ROWS]; /* transposed: outputs of the tile's rows; 0: always */
 };
 
-/* Packed weights: [group][block of outputs][slice: block of inputs, tap of its axis][other taps][input][nr*lanes]; transposed ones have
+/* Packed weights: [group][block of outputs][slice: block of inputs, tap of its axis][other taps][input][nr*lanes], by groups of a DOT
+   [group][nr*lanes][input]; transposed ones have
    the phase's first tap of each axis in front of the slices, and the taps that it has of the axis as taps. */
 static kval pack_weights(struct walk *w)
 {
@@ -87,8 +95,9 @@ static kval pack_weights(struct walk *w)
     for (u32 a = 2; w->x.up && a < c->rank; a++) pack_dim_i(p, t, w->x.trans.ax[a].step, a, 1);
     pack_dim_i(p, t, c->ic / w->channels, in, w->channels);
     for (u32 a = 2; a < c->rank; a++) pack_dim_i(p, t, c->k[a], a, w->x.up ? w->x.trans.ax[a].step : 1);
-    pack_dim_i(p, t, w->channels, in, 1);
+    pack_dim_i(p, t, w->channels / b->dot_k, in, b->dot_k);
     pack_dim_i(p, t, b->width, out, 1);
+    if (b->dot_k > 1) pack_dim_i(p, t, b->dot_k, in, 1);
     return emit_pack(b->m, c->w, p);
 }
 
@@ -181,30 +190,33 @@ static void ask_rows(struct walk *w, struct rows *r, u32 a, kval by)
     }
 }
 
-/* The elements of `in` to scratch memory, as [channel][row]. */
+/* The elements of `in` to scratch memory, as [group of channels][row][channel]; neighbours of a group at once. */
 static struct tile_in copy_rows(struct walk *w, const struct tile_in *in)
 {
     struct band *b = &w->b;
     struct kir *k = b->m->k;
-    i64 n = b->s.tx;
-    kval ch = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, w->channels), 1);
-    kval at = kir_add(k, in->at, kir_mul(k, ch, b->c_step)), to = kir_mul_i(k, ch, n);
+    i64 n = b->s.tx, group = b->dot_k;
+    u32 lanes = w->x.is_last ? (u32)group : 1;
+    kval ch = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, w->channels), lanes);
+    kval at = kir_add(k, in->at, kir_mul(k, ch, b->c_step)), to = kir_add(k, kir_mul_i(k, kir_div_i(k, ch, group), n * group), kir_mod_i(k, ch, group));
     for (i64 p = 0; p < n; p++) {
-        kval x = kir_cast(k, b->type, kir_load(k, in->buf, kir_add(k, at, in->px[p])));
-        if (in->inside) x = kir_select(k, in->inside[p], x, kir_const_f(k, b->type, 1, 0));
-        kir_store(k, b->work, kir_add_i(k, to, p), x);
+        kval x = kir_cast(k, b->band_type, kir_load(k, in->buf, kir_ramp(k, kir_add(k, at, in->px[p]), 1, lanes)));
+        if (in->inside) x = kir_select(k, in->inside[p], x, tile_outside(k, in, b->band_type));
+        kir_store(k, b->work, kir_ramp(k, kir_add_i(k, to, p * group), 1, lanes), x);
     }
     kir_end(k);
-    return (struct tile_in){.buf = b->work, .at = kir_int(k, 0), .x_step = kir_int(k, 1), .y_step = kir_int(k, 0)};
+    return (struct tile_in){.buf = b->work, .at = kir_int(k, 0), .x_step = kir_int(k, group), .y_step = kir_int(k, 0)};
 }
 
 /* The channels of one tap, which `in` has of all rows. */
 static void row_steps(struct walk *w, struct tile_in in, kval w_at)
 {
     struct band *b = &w->b;
+    struct kir *k = b->m->k;
+    i64 n = w->channels / b->dot_k;
     if (w->copies) in = copy_rows(w, &in);
-    kval step = w->copies ? kir_int(b->m->k, b->s.tx) : b->c_step;
-    tile_steps(&b->t, in, step, b->wbuf, w_at, w->channels, i64_min(b->s.ku, w->channels));
+    kval step = w->copies ? kir_int(k, b->s.tx) : b->c_step;
+    tile_steps(&b->t, in, kir_mul_i(k, step, b->dot_k), b->wbuf, w_at, n, i64_min(b->s.ku, n));
 }
 
 /* The channels of one tap, which lies `by` elements behind the first one. */
@@ -216,6 +228,7 @@ static void tap_steps(struct walk *w, const struct rows *r, kval channel, kval b
     for (u32 i = 0; i < MAX_RANK; i++) zero[i] = kir_int(k, 0);
     start = kir_add(k, start, emit_offset(b->m, b->c.x, zero));
     struct tile_in in = {.buf = b->m->buf[b->c.x], .at = start, .px = px};
+    if (b->c.fill && !w->x.is_inside) in.outside = emit_value(b->m, b->c.fill, zero);
     in.x_step = in.y_step = kir_int(k, 0);
     kval all = 0;
     for (i64 p = 0; p < b->s.tx && !w->x.is_inside; p++) all = kir_and(k, all, r->inside[p]);
@@ -300,6 +313,7 @@ void igemm_emit(struct emit *m, const struct task *t, const struct caps *caps, c
     struct walk *w = arena_new(m->arena, struct walk);
     igemm_of(&w->x, t);
     band_init(&w->b, m, &w->x.c, caps, s);
+    band_multiply_by(&w->b, igemm_product(&w->x, caps, s), caps);
     w->b.address = &igemm;
     w->channels = igemm_channels(&w->x, s), w->slices = igemm_slices(&w->x, s), w->copies = s->copy;
     if (w->copies) w->b.size = sym_const(m->g->sym, w->channels * s->tx);

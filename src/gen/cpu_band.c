@@ -296,13 +296,14 @@ void band_fill(struct band *b)
     for (u32 i = 0; i < n_loops; i++) kir_end(k);
 }
 
-/* Vectors of bytes are as long as the channels are many, at least as those of sums. */
-static void band_elements(struct band *b, const struct caps *caps)
+/* Vectors of small elements are as long as the channels are many, at least as those of sums. */
+void band_multiply_by(struct band *b, struct tile_product p, const struct caps *caps)
 {
-    b->band_type = b->dot_k > 1 ? graph_value(b->m->g, b->c.x)->dtype : b->type;
-    b->band_lanes = b->lanes;
-    while (b->dot_k > 1 && 2 * b->band_lanes <= caps->vector_bytes && 2 * (i64)b->band_lanes <= b->c.ic)
-        b->band_lanes *= 2;
+    b->t.leaf = p.leaf, b->t.dot_k = b->dot_k = p.terms;
+    b->terms = round_up(b->c.ic, p.terms);
+    if (p.terms == 1) return;
+    b->band_type = graph_value(b->m->g, b->c.x)->dtype;
+    while (2 * b->band_lanes * dtype_size(b->band_type) <= caps->vector_bytes && 2 * (i64)b->band_lanes <= b->c.ic) b->band_lanes *= 2;
 }
 
 void band_init(struct band *b, struct emit *m, const struct conv *c, const struct caps *caps,
@@ -312,10 +313,8 @@ void band_init(struct band *b, struct emit *m, const struct conv *c, const struc
     *b = (struct band){.m = m, .s = *s, .c = *c};
     b->type = b->c.type;
     b->lanes = gen_lanes(caps, b->type);
-    const struct tile_product product = conv_product(c, caps);
-    b->dot_k = product.terms;
-    b->terms = round_up(c->ic, b->dot_k);
-    band_elements(b, caps);
+    b->dot_k = 1, b->terms = c->ic;
+    b->band_type = b->type, b->band_lanes = b->lanes;
     b->per = b->lanes, b->width = s->nr * b->lanes;
     b->n_blocks = ceil_div(b->c.oc, b->width);
     b->is_flat = conv_is_flat(&b->c, s);
@@ -335,8 +334,8 @@ void band_init(struct band *b, struct emit *m, const struct conv *c, const struc
                          .nr = s->nr,
                          .lanes = b->lanes,
                          .type = b->type,
-                         .leaf = product.leaf,
-                         .dot_k = b->dot_k,
+                         .leaf = &tile_fma,
+                         .dot_k = 1,
                          .ahead = s->ahead};
     axis_order(b);
     sym tx = sym_const(st, s->tx), ty = sym_const(st, s->ty);

@@ -91,6 +91,8 @@ kval tile_row_at(const struct tile *t, const struct tile_in *a, i64 p)
     return dx ? kir_add(k, at, kir_mul_i(k, a->x_step, dx)) : at;
 }
 
+kval tile_outside(struct kir *k, const struct tile_in *a, enum dtype d) { return a->outside ? kir_cast(k, d, a->outside) : kir_const_f(k, d, 1, 0); }
+
 void tile_add(const struct tile *t, const struct tile_in *a, const kval *right, kval (*left)(const struct tile *t, const struct tile_in *a, kval at),
               kval (*multiply)(struct kir *k, kval left, kval right, kval sum))
 {
@@ -98,7 +100,7 @@ void tile_add(const struct tile *t, const struct tile_in *a, const kval *right, 
     for (i64 p = 0; p < t->ty * t->tx; p++) {
         if (!tile_takes_part(a, p)) continue;
         kval x = left(t, a, tile_row_at(t, a, p));
-        if (a->inside) x = kir_select(k, a->inside[p], x, kir_const_f(k, t->type, 1, 0));
+        if (a->inside) x = kir_select(k, a->inside[p], x, tile_outside(k, a, kir_dtype(k, x)));
         for (i64 j = 0; j < t->nr; j++) {
             kval at = tile_acc(t, p, j);
             kir_store(k, t->acc, at, multiply(k, x, right[j], kir_load(k, t->acc, at)));
@@ -112,6 +114,8 @@ void tile_step(const struct tile *t, const struct tile_in *a, kval b, kval b_at)
     t->leaf->step(t, a, b, b_at);
 }
 
+const struct tile_product tile_multiply_add = {&tile_fma, 1};
+
 struct tile_product tile_product_of(const struct caps *c, enum dtype a, enum dtype b, enum dtype sum, i64 n)
 {
     static const struct tile_leaf *const leaves[] = {&tile_mmla, &tile_dot}; /* the better ones first */
@@ -119,7 +123,7 @@ struct tile_product tile_product_of(const struct caps *c, enum dtype a, enum dty
         i64 terms = leaves[i]->terms(c, a, b, sum, n);
         if (terms) return (struct tile_product){leaves[i], terms};
     }
-    return (struct tile_product){&tile_fma, 1};
+    return tile_multiply_add;
 }
 
 void tile_steps(const struct tile *t, struct tile_in a, kval step, kval b, kval b_at, i64 n, i64 ku)

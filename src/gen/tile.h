@@ -28,7 +28,8 @@ struct tile_in {              /* where a step's rows come from: a[at + dy*y_step
     kval buf, at;
     kval y_step, x_step;
     const kval *px;           /* not NULL: index of each row instead of steps; a row whose index is 0 takes no part in the step */
-    const kval *inside;       /* not NULL, with px: does a row lie inside the input? Others are zero */
+    const kval *inside;       /* not NULL, with px: does a row lie inside the input? Others are `outside` */
+    kval outside;             /* 0: zero */
     kval limit;               /* tile_terms: terms of the vectors that exist, 0: all */
 };
 struct tile_out {
@@ -73,6 +74,7 @@ extern const struct tile_leaf tile_channels; /* vectors of rows that are columns
 /* How a target multiplies: the leaf for n neighbouring terms (-1: not known) of these types, and the terms that its step adds. Multiply-adds, 1 term,
    where no other instruction is better. */
 struct tile_product { const struct tile_leaf *leaf; i64 terms; };
+extern const struct tile_product tile_multiply_add;
 struct tile_product tile_product_of(const struct caps *c, enum dtype a, enum dtype b, enum dtype sum, i64 n);
 
 void tile_open(struct tile *t);                                   /* allocates the accumulators */
@@ -112,6 +114,7 @@ i64 tile_collected_size(const struct tile *t);
 enum { TILE_COLUMNS = 8 }; /* nr, at most */
 kval tile_acc(const struct tile *t, i64 row, i64 j); /* number of an accumulator */
 static inline bool tile_takes_part(const struct tile_in *a, i64 row) { return !a->px || a->px[row]; }
+kval tile_outside(struct kir *k, const struct tile_in *a, enum dtype d); /* as type d */
 kval tile_row_at(const struct tile *t, const struct tile_in *a, i64 row); /* element of a row */
 /* The products of all rows that take part with the nr vectors of the right operand: `left` loads what a row has at an element, `multiply` adds. */
 void tile_add(const struct tile *t, const struct tile_in *a, const kval *right, kval (*left)(const struct tile *t, const struct tile_in *a, kval at),

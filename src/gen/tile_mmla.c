@@ -39,7 +39,7 @@ static kval row(const struct tile *t, const struct tile_in *a, i64 p)
     kval none = kir_const_f(k, kir_dtype(k, a->buf), 2 * (u32)t->dot_k, 0);
     if (p == rows_of(t) || !tile_takes_part(a, p)) return none;
     kval x = kir_repeat(k, kir_load(k, a->buf, kir_ramp(k, tile_row_at(t, a, p), 1, (u32)t->dot_k)), 2 * (u32)t->dot_k);
-    return a->inside ? kir_select(k, a->inside[p], x, none) : x;
+    return a->inside ? kir_select(k, a->inside[p], x, tile_outside(k, a, kir_dtype(k, x))) : x;
 }
 
 static void step(const struct tile *t, const struct tile_in *a, kval b, kval b_at)
