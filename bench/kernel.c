@@ -2,7 +2,7 @@
 //
 // Benchmark of single kernels: the default schedule and the best predicted ones on a device.
 //
-//   build/bench/kernel [-D DEVICE] [-T TYPE] [-t THREADS] [-n CANDIDATES] [-c CANDIDATE] [-g FAMILY] [-v] [-d] [-C] SHAPE ...
+//   build/bench/kernel [-D DEVICE] [-T TYPE] [-t THREADS] [-l LIMITS] [-n CANDIDATES] [-c CANDIDATE] [-g FAMILY] [-v] [-d] [-C] SHAPE ...
 //
 // SHAPE:
 //   conv:C,H,W,OC,K,STRIDE,GROUPS          padding K/2, bias and Relu fused; GROUPS may be omitted
@@ -18,10 +18,11 @@
 //   filter:C,H,W,K, splat:, softmax-filter:, outer:   K x K weights per pixel, and their gradient; `,rows`: x innermost
 //
 // With `,rows`, `,c8` or `,c16` after them images have x innermost, or channels in blocks, instead of channels last. DEVICE is as in
-// `quern devices`, by default this processor. TYPE: f32, f16, bf16; for matrix products and convolutions also u8, with i8 weights and
-// i32 sums, which convolutions scale back to u8. -g restricts the candidates to one family, -v verifies, -d prints the kernel's text,
-// -C flushes the caches before each run (of one thread of this processor). One line per candidate: GFLOP/s, percent of the peak
-// (measured here, reported by other devices), GB/s for one transfer of inputs and outputs, predicted time.
+// `quern devices`, by default this processor, restricted by LIMITS (isa=x86-64-v3). TYPE: f32, f16, bf16; for matrix products and
+// convolutions also u8, with i8 weights and i32 sums, which convolutions scale back to u8. -g restricts the candidates to one family, -v
+// verifies, -d prints the kernel's text, -C flushes the caches before each run (of one thread of this processor). One line per
+// candidate: GFLOP/s, percent of the peak (measured here, reported by other devices), GB/s for one transfer of inputs and outputs,
+// predicted time.
 #include "target.h"
 #include "tune/tune.h"
 
@@ -31,7 +32,7 @@
 #include <time.h>
 #include <unistd.h>
 
-struct opts { u32 threads, n; const char *candidate, *device; const struct gen *family; enum dtype type; bool verify, dump, cold; };
+struct opts { u32 threads, n; const char *candidate, *device, *limits; const struct gen *family; enum dtype type; bool verify, dump, cold; };
 
 struct bench {
     struct opts o;
@@ -415,6 +416,7 @@ static bool bench_shape(const char *text, const struct opts *o, double peak, str
     symtab_init(&b.sym, &b.arena);
     graph_init(&b.g, &b.arena, &b.sym);
     b.target.dev.n_threads = o->threads;
+    b.target.dev.limits = str_of(o->limits);
     if (!bench_target_open(&b.target, o->device, e)) return false;
     if (b.target.caps.is_gpu) b.peak = 1e9 * b.target.caps.gflops;
     i64 none = 0;
@@ -444,11 +446,12 @@ int main(int argc, char **argv)
     struct opts o = {.threads = 1, .type = DT_F32};
     struct err e = {0};
     int c;
-    while ((c = getopt(argc, argv, "D:T:t:n:c:g:vdC")) != -1) {
+    while ((c = getopt(argc, argv, "D:T:t:l:n:c:g:vdC")) != -1) {
         if (c == 'D') o.device = optarg;
         if (c == 'T') o.type = dtype_parse(str_of(optarg));
         if (c == 't') o.threads = (u32)atoi(optarg);
         if (c == 'n') o.n = (u32)i64_min(atoi(optarg), 64);
+        if (c == 'l') o.limits = optarg;
         if (c == 'c') o.candidate = optarg;
         if (c == 'g' && !(o.family = gen_find(str_of(optarg)))) {
             fprintf(stderr, "unknown family '%s'\n", optarg);

@@ -85,7 +85,7 @@ static double predict(const struct gen_problem *p, const struct sched *v)
 const struct gen gen_conv_blocked = {
     .version = 1,
     .name = "conv_blocked",
-    .revision = 3,
+    .revision = 4,
     .param = param,
     .n_param = N_PARAM,
     .facts = sizeof(struct facts),

@@ -131,7 +131,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps,
 const struct gen gen_conv_gemm = {
     .version = 1,
     .name = "conv_gemm",
-    .revision = 9,
+    .revision = 10,
     .param = param,
     .n_param = N_PARAM,
     .facts = sizeof(struct facts),

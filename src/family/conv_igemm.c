@@ -106,7 +106,7 @@ static double predict(const struct gen_problem *p, const struct sched *v)
 const struct gen gen_conv_igemm = {
     .version = 1,
     .name = "conv_igemm",
-    .revision = 5,
+    .revision = 6,
     .param = param,
     .n_param = N_PARAM,
     .facts = sizeof(struct facts),

@@ -214,7 +214,7 @@ static void emit_columns(struct emit *m, const struct task *t, const struct caps
     s.tx = conv_lanes(&c, caps) * (along_x ? own->xv : 1), s.nr = 1, s.stage = x->stage;
     band_init(b, m, &c, caps, &s);
     b->c.by_rows = false; /* leaves store along x */
-    b->t.tx = along_x ? own->xv : own->tx, b->t.nr = c.oc, b->t.leaf = x->leaf, b->t.bias = c.b;
+    b->t.tx = along_x ? own->xv : own->tx, b->t.nr = b->t.pitch = c.oc, b->t.leaf = x->leaf, b->t.bias = c.b;
     b->per = 1, b->width = c.oc, b->n_blocks = 1, b->address = &x->address;
     b->wbuf = x->pack(b);
     emit_args(m);

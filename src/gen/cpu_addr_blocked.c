@@ -38,6 +38,7 @@ struct tile_product blocked_product(const struct conv *c, const struct caps *cap
 
 struct walk {             /* one task */
     struct band b;        /* first: the contraction's own */
+    const struct tile *t; /* being computed */
     i64 block;            /* channels of a block of the input */
     i64 taps;             /* in all */
     kval lo[MAX_RANK], hi[MAX_RANK]; /* taps of an axis that lie inside: of the tile */
@@ -88,12 +89,12 @@ static void channel_steps(struct walk *x, struct tile_in in, kval w_at)
     if (whole) {
         kval i = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, whole), 1);
         in.at = kir_add(k, at, kir_mul(k, i, x->b.c_step));
-        tile_steps(&b->t, in, step, b->wbuf, kir_add(k, w_at, kir_mul_i(k, i, size)), n, i64_min(b->s.ku, n));
+        tile_steps(x->t, in, step, b->wbuf, kir_add(k, w_at, kir_mul_i(k, i, size)), n, i64_min(b->s.ku, n));
         kir_end(k);
     }
     if (!rest) return;
     in.at = kir_add(k, at, kir_mul_i(k, x->b.c_step, whole));
-    tile_steps(&b->t, in, step, b->wbuf, kir_add_i(k, w_at, whole * size), rest, i64_min(b->s.ku, rest));
+    tile_steps(x->t, in, step, b->wbuf, kir_add_i(k, w_at, whole * size), rest, i64_min(b->s.ku, rest));
 }
 
 /* A tap along x of a tile whose place is known: without the pixels that lie outside. */
@@ -261,6 +262,7 @@ static void multiply(struct cpu_contraction *p, struct tile *t, const struct cpu
     kval y = e->at[CPU_Y], x_at = e->at[CPU_X], block = e->at[CPU_BLOCK];
     const struct conv *c = &b->c;
     struct pixels q = {.where = WHERE_INSIDE};
+    x->t = t;
     q.at = kir_mul(k, kir_mul_i(k, b->group, c->ic / x->block), x->b.c_step);
     for (u32 a = 0; a < c->rank; a++) {
         if (a == 1) continue;

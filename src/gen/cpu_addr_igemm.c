@@ -70,6 +70,7 @@ struct tile_product igemm_product(const struct igemm *x, const struct caps *caps
 
 struct walk {            /* one task */
     struct band b;       /* first: the contraction's own */
+    const struct tile *t; /* being computed */
     struct igemm x;
     i64 channels, slices;
     bool copies;
@@ -216,7 +217,7 @@ static void row_steps(struct walk *w, struct tile_in in, kval w_at)
     i64 n = w->channels / b->dot_k;
     if (w->copies) in = copy_rows(w, &in);
     kval step = w->copies ? kir_int(k, b->s.tx) : b->c_step;
-    tile_steps(&b->t, in, kir_mul_i(k, step, b->dot_k), b->wbuf, w_at, n, i64_min(b->s.ku, n));
+    tile_steps(w->t, in, kir_mul_i(k, step, b->dot_k), b->wbuf, w_at, n, i64_min(b->s.ku, n));
 }
 
 /* The channels of one tap, which lies `by` elements behind the first one. */
@@ -290,6 +291,7 @@ static void multiply(struct cpu_contraction *p, struct tile *t, const struct cpu
     struct kir *k = b->m->k;
     struct rows r;
     i64 ks = b->s.split_k;
+    w->t = t;
     kval w_at = kir_add(k, kir_mul_i(k, b->group, b->n_blocks), e->at[CPU_BLOCK]);
     for (u32 a = 2; w->x.up && a < b->c.rank; a++) {
         const struct trans_axis *x = &w->x.trans.ax[a];

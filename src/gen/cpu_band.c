@@ -332,6 +332,7 @@ void band_init(struct band *b, struct emit *m, const struct conv *c, const struc
                          .ty = s->ty,
                          .tx = s->tx,
                          .nr = s->nr,
+                         .pitch = s->nr,
                          .lanes = b->lanes,
                          .type = b->type,
                          .leaf = &tile_fma,

@@ -20,6 +20,7 @@ struct band {
     i64 terms;                 /* channels of a group of the convolution, in whole groups of a DOT */
     enum dtype band_type;      /* of the band: the input's for a DOT, else as the sums */
     u32 band_lanes;            /* of the vectors that fill it */
+    bool splits_rest;          /* columns behind the last whole block have code of their own */
     i64 n_blocks, width, per;  /* blocks of output channels; channels of a block, of an accumulator */
     struct space flat;         /* pixels, when flat */
     bool is_flat;

@@ -28,7 +28,7 @@ struct tile_out conv_target(struct cpu_contraction *p, const struct cpu_piece *e
     struct kir *k = b->m->k;
     struct tile_out o = band_target(b, e->at[CPU_Y], e->at[CPU_X]);
     o.c = kir_add(k, kir_mul_i(k, b->group, b->c.oc), kir_mul_i(k, e->at[CPU_BLOCK], b->width)); /* first output channel */
-    if (b->c.oc % b->width) o.c_end = kir_mul_i(k, kir_add_i(k, b->group, 1), b->c.oc);
+    if (b->c.oc % b->width && !(b->splits_rest && e->is_full)) o.c_end = kir_mul_i(k, kir_add_i(k, b->group, 1), b->c.oc);
     return o;
 }
 
@@ -66,6 +66,16 @@ void conv_walk(struct band *b, kval from, kval to)
     cpu_nest(&p, NULL, cpu_tile);
 }
 
+/* Output channels behind the last whole block get tiles of their own: the others are stored without masks, which are slow, and nothing is computed for
+   channels that do not exist. */
+static void split_rest(struct cpu_contraction *p)
+{
+    struct band *b = p->own;
+    b->splits_rest = b->n_blocks > 1 && b->c.oc % b->width;
+    for (u32 i = 0; b->splits_rest && i < p->n_levels; i++)
+        if (p->level[i].axis == CPU_BLOCK) p->level[i].rest = b->c.oc % b->width, p->level[i].columns = kir_int(b->m->k, b->c.oc);
+}
+
 u32 conv_open(struct cpu_contraction *p)
 {
     struct band *b = p->own;
@@ -78,6 +88,7 @@ u32 conv_open(struct cpu_contraction *p)
     if (b->s.stage != STAGE_DIRECT) band_fill(b);
     kval from = kir_mul_i(k, kir_mod_i(k, part, parts), ob);
     conv_levels(p, from, kir_min(k, kir_add_i(k, from, ob), kir_int(k, b->n_blocks)));
+    split_rest(p);
     return 3;
 }
 

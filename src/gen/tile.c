@@ -129,7 +129,7 @@ struct tile_product tile_product_of(const struct caps *c, enum dtype a, enum dty
 void tile_steps(const struct tile *t, struct tile_in a, kval step, kval b, kval b_at, i64 n, i64 ku)
 {
     struct kir *k = t->m->k;
-    i64 width = t->nr * t->lanes * i64_max(1, t->dot_k), whole = ku ? n / ku * ku : 0;
+    i64 width = (t->pitch ? t->pitch : t->nr) * t->lanes * i64_max(1, t->dot_k), whole = ku ? n / ku * ku : 0;
     kval at = a.at;
     if (whole) {
         kval i = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, whole), ku);

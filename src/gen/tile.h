@@ -17,6 +17,7 @@ struct tile {
     enum dtype type;          /* of the accumulators */
     i64 dot_k;                /* terms that a step adds, neighbours in both operands (tile_dot, tile_mmla); else 1 */
     kval acc;                 /* REG array */
+    i64 pitch;                /* vectors of the right operand from one step to the next, 0: nr. A tile with fewer columns reads a part of a block */
     i64 ahead;                /* steps that the right operand is asked for ahead of its use, 0: not */
     kval limit;               /* not 0: elements of a column's vectors that the right operand has, from the tile's first on; it is not padded */
     kval next;                /* tile_terms: from a column's vector to the next column's, 0: they follow each other */
@@ -113,6 +114,7 @@ i64 tile_collected_size(const struct tile *t);
 /* For leaves. */
 enum { TILE_COLUMNS = 8 }; /* nr, at most */
 kval tile_acc(const struct tile *t, i64 row, i64 j); /* number of an accumulator */
+static inline i64 tile_ahead(const struct tile *t, i64 j) { return t->ahead * (t->pitch ? t->pitch : t->nr) + j; } /* vector j of the step to ask for */
 static inline bool tile_takes_part(const struct tile_in *a, i64 row) { return !a->px || a->px[row]; }
 kval tile_outside(struct kir *k, const struct tile_in *a, enum dtype d); /* as type d */
 kval tile_row_at(const struct tile *t, const struct tile_in *a, i64 row); /* element of a row */

@@ -22,7 +22,7 @@ static void step(const struct tile *t, const struct tile_in *a, kval b, kval b_a
     kval right[TILE_COLUMNS];
     assert(!t->limit);
     for (i64 j = 0; j < t->nr; j++) right[j] = kir_load(k, b, kir_ramp(k, kir_add_i(k, b_at, j * lanes), 1, (u32)lanes));
-    for (i64 j = 0; t->ahead && j < t->nr; j++) kir_prefetch(k, b, kir_add_i(k, b_at, (t->ahead * t->nr + j) * lanes));
+    for (i64 j = 0; t->ahead && j < t->nr; j++) kir_prefetch(k, b, kir_add_i(k, b_at, tile_ahead(t, j) * lanes));
     tile_add(t, a, right, left, kir_dot);
 }
 

@@ -17,7 +17,7 @@ static void step(const struct tile *t, const struct tile_in *a, kval b, kval b_a
         kval at = kir_ramp(k, kir_add_i(k, b_at, j * t->lanes), 1, t->lanes), limit = t->limit ? kir_add_i(k, t->limit, -j * t->lanes) : 0;
         right[j] = kir_cast(k, t->type, kir_load_n(k, b, at, limit));
     }
-    for (i64 j = 0; t->ahead && j < t->nr; j++) kir_prefetch(k, b, kir_add_i(k, b_at, (t->ahead * t->nr + j) * t->lanes));
+    for (i64 j = 0; t->ahead && j < t->nr; j++) kir_prefetch(k, b, kir_add_i(k, b_at, tile_ahead(t, j) * t->lanes));
     tile_add(t, a, right, left, kir_fma);
 }
 

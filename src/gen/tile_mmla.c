@@ -49,7 +49,7 @@ static void step(const struct tile *t, const struct tile_in *a, kval b, kval b_a
     kval right[2 * TILE_COLUMNS];
     assert(!t->limit && t->lanes == 4);
     for (i64 j = 0; j < 2 * t->nr; j++) right[j] = kir_load(k, b, kir_ramp(k, kir_add_i(k, b_at, j * lanes), 1, (u32)lanes));
-    for (i64 j = 0; t->ahead && j < t->nr; j++) kir_prefetch(k, b, kir_add_i(k, b_at, 2 * (t->ahead * t->nr + j) * lanes));
+    for (i64 j = 0; t->ahead && j < t->nr; j++) kir_prefetch(k, b, kir_add_i(k, b_at, 2 * tile_ahead(t, j) * lanes));
     for (i64 p = 0; p < rows_of(t); p += 2) {
         bool second = p + 1 < rows_of(t) && tile_takes_part(a, p + 1);
         if (!tile_takes_part(a, p) && !second) continue;
