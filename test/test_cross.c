@@ -96,12 +96,12 @@ static struct caps arm(const char *isa)
     return c;
 }
 
-/* Bytes are any; bf16 are integers, whose sums are exact. */
+/* Bytes are any; floats are integers, whose sums are exact. */
 static void fill_integers(struct run *r, struct rng *g, const enum dtype t[3])
 {
     for (u32 i = 0; i < 2; i++)
         for (i64 j = 0; j < r->arg[i].n; j++)
-            if (t[i] == DT_BF16) elem_set_f64(t[i], r->arg[i].p, j, (double)rng_range(g, -9, 9));
+            if (dtype_is_float(t[i])) elem_set_f64(t[i], r->arg[i].p, j, (double)rng_range(g, -9, 9));
             else elem_set_i64(t[i], r->arg[i].p, j, rng_range(g, t[i] == DT_U8 ? 0 : -128, t[i] == DT_U8 ? 255 : 127));
     for (i64 j = 0; t[2] == DT_F32 && j < r->arg[2].n; j++) elem_set_f64(DT_F32, r->arg[2].p, j, (double)rng_range(g, -99, 99));
 }
@@ -130,9 +130,19 @@ static void product_kernel(struct run *r, struct rng *g, const enum dtype t[3], 
 static void dot_kernel(struct run *r, struct rng *g)
 {
     static const enum dtype of[][3] = {{DT_U8, DT_I8, DT_I32}, {DT_I8, DT_U8, DT_I32},     {DT_I8, DT_I8, DT_I32},
-                                       {DT_U8, DT_U8, DT_I32}, {DT_BF16, DT_BF16, DT_F32}, {DT_I16, DT_I16, DT_I32}};
+                                       {DT_U8, DT_U8, DT_I32}, {DT_BF16, DT_BF16, DT_F32}, {DT_F16, DT_F16, DT_F32},
+                                       {DT_I16, DT_I16, DT_I32}};
     u32 pair = (u32)rng_range(g, 0, countof(of) - 1);
     product_kernel(r, g, of[pair], 4u << rng_range(g, 0, 2), kir_dot);
+}
+
+/* Of large f16, whose products f16 could not hold. */
+static void half_kernel(struct run *r, struct rng *g)
+{
+    static const enum dtype of[] = {DT_F16, DT_F16, DT_F32};
+    product_kernel(r, g, of, 4, kir_dot);
+    for (u32 i = 0; i < 2; i++)
+        for (i64 j = 0; j < r->arg[i].n; j++) elem_set_f64(DT_F16, r->arg[i].p, j, (double)rng_range(g, -9, 9) * (j % 2 ? 1 : 1024));
 }
 
 /* Likewise of two rows with two columns; of i8 with u8 there is no instruction. */
@@ -170,11 +180,12 @@ static void test_arm(void **state)
 {
     if (!is_there(compiler)) skip_test("no '%s' (tool/deps cross)", compiler);
     if (!is_there(emulator)) skip_test("no '%s' (tool/deps cross)", emulator);
-    struct caps plain = arm("aarch64"), old = arm("aarch64+dotprod"), new = arm("aarch64+dotprod+i8mm+bf16");
+    struct caps plain = arm("aarch64"), old = arm("aarch64+dotprod"), new = arm("aarch64+dotprod+i8mm+bf16"), halves = arm("aarch64+fp16fml");
     assert_int_equal(check_kernels(&plain, random_kernel, 3000, 4), 0);
     assert_true(check_kernels(&old, dot_kernel, 3100, 10) > 3);
     assert_true(check_kernels(&new, dot_kernel, 3200, 14) > 5);
     check_kernels(&new, random_kernel, 3300, 4);
+    assert_true(check_kernels(&halves, half_kernel, 3600, 3) == 3);
     assert_int_equal(check_kernels(&old, mmla_kernel, 3400, 4), 0);
     assert_true(check_kernels(&new, mmla_kernel, 3500, 12) > 6);
 }

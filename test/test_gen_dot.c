@@ -7,8 +7,8 @@
 
 extern const struct gen gen_gemm, gen_conv_gemm, gen_conv_igemm, gen_conv_blocked;
 
-static const char dots[] = "u8,i8,i32 bf16,bf16,f32";
-static const char mmlas[] = "u8,i8,i32 i8,i8,i32 bf16,bf16,f32 mmla:u8,i8,i32 mmla:i8,i8,i32 mmla:bf16,bf16,f32"; /* of vectors of 16 bytes */
+static const char dots[] = "u8,i8,i32 bf16,bf16,f32 f16,f16,f32";
+static const char mmlas[] = "u8,i8,i32 i8,i8,i32 bf16,bf16,f32 f16,f16,f32 mmla:u8,i8,i32 mmla:i8,i8,i32 mmla:bf16,bf16,f32"; /* of vectors of 16 bytes */
 
 static u32 count(const struct kir *k, enum kir_op op)
 {
@@ -18,7 +18,7 @@ static u32 count(const struct kir *k, enum kir_op op)
 }
 
 /* Any family's kernels of a task, or those of one only; how many of its default ones have such instructions is counted. */
-static void check_tasks(bool (*make)(struct fixture *), const struct gen *gen, bool only)
+static void check_tasks(bool (*make)(struct fixture *), const struct gen *gen, bool only, bool has_mmla)
 {
     u32 n_tried = 0, n_dots = 0, n_mmlas = 0;
     for (u64 seed = first_seed(0, 120); seed < last_seed(0, 120); seed++) {
@@ -44,22 +44,40 @@ static void check_tasks(bool (*make)(struct fixture *), const struct gen *gen, b
         fixture_close(&b);
     }
     print_message("%u kernels, of default ones %u with DOT, %u with MMLA\n", n_tried, n_dots, n_mmlas);
-    assert_true(is_enough(n_tried, only ? 20 : 100) && is_enough(n_dots, only ? 4 : 10) && is_enough(n_mmlas, only ? 1 : 5));
+    assert_true(is_enough(n_tried, only ? 20 : 100) && is_enough(n_dots, only ? 4 : 10) && (!has_mmla || is_enough(n_mmlas, only ? 1 : 5)));
 }
 
-static void test_bytes(void **state) { check_tasks(random_bytes, &gen_gemm, false); }
-static void test_halves(void **state) { check_tasks(random_halves, &gen_gemm, false); }
+static void test_bytes(void **state) { check_tasks(random_bytes, &gen_gemm, false, true); }
+static void test_halves(void **state) { check_tasks(random_halves, &gen_gemm, false, true); }
+static bool random_f16(struct fixture *b)
+{
+    b->type = DT_F16;
+    return random_gemm(b);
+}
+
+static bool random_conv_f16(struct fixture *b)
+{
+    b->type = DT_F16;
+    return random_conv(b);
+}
+
+static void test_f16(void **state)
+{
+    check_tasks(random_f16, &gen_gemm, true, false);
+    check_tasks(random_conv_f16, &gen_conv_gemm, true, false);
+}
+
 static void test_conv_bytes(void **state)
 {
-    check_tasks(random_conv_bytes, &gen_conv_gemm, false);
-    check_tasks(random_conv_bytes, &gen_conv_igemm, true);
-    check_tasks(random_conv_bytes, &gen_conv_blocked, true);
+    check_tasks(random_conv_bytes, &gen_conv_gemm, false, true);
+    check_tasks(random_conv_bytes, &gen_conv_igemm, true, true);
+    check_tasks(random_conv_bytes, &gen_conv_blocked, true, true);
 }
 static void test_conv_halves(void **state)
 {
-    check_tasks(random_conv_halves, &gen_conv_gemm, true);
-    check_tasks(random_conv_halves, &gen_conv_igemm, true);
-    check_tasks(random_conv_halves, &gen_conv_blocked, true);
+    check_tasks(random_conv_halves, &gen_conv_gemm, true, true);
+    check_tasks(random_conv_halves, &gen_conv_igemm, true, true);
+    check_tasks(random_conv_halves, &gen_conv_blocked, true, true);
 }
 
 /* Compiled for this processor. */
@@ -81,6 +99,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_halves),
+        cmocka_unit_test(test_f16),
         cmocka_unit_test(test_conv_bytes),
         cmocka_unit_test(test_conv_halves),
         cmocka_unit_test(test_compiled),

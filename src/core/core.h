@@ -791,7 +791,7 @@ struct caps {
     bool has_tile;       /* and tile copies (TMA), by one thread */
     /* Dot products (DOT of kernel IR) that are one instruction: "a,b,c"
        words, element types of the operands and of the sum; "mmla:a,b,c": likewise MMLA, of 2x2 sums; empty: none */
-    char dot[160];
+    char dot[192];
     /* Operations that the device's driver lacks or computes incorrectly (kir_avoid): words "rint:f64"; empty: none */
     char avoid[512];
     u32 spirv;           /* newest supported version of SPIR-V: 10, 13, 15, 16 for 1.0 ... 1.6 */

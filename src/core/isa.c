@@ -292,6 +292,7 @@ static const struct {
     {"aarch64-neon", "dotprod", "u8,i8,i32 i8,i8,i32 u8,u8,i32"}, /* u8,i8: with i8mm one instruction */
     {"aarch64-neon", "i8mm", "mmla:u8,i8,i32 mmla:i8,i8,i32 mmla:u8,u8,i32"},
     {"aarch64-neon", "bf16", "bf16,bf16,f32 mmla:bf16,bf16,f32"},
+    {"aarch64-neon", "fp16fml", "f16,f16,f32"}, /* exact products: of f16 sums see doc/element-types.md */
 };
 
 static void set_text(char *to, i64 size, struct str text)

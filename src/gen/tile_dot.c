@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // tile_dot: a step of dot_k terms, which one instruction adds (DOT): groups of terms, neighbours in both operands, lie column by column in the right
-// one; a row's group is repeated for all lanes. Bytes (VNNI, sdot, udot) and pairs of bf16.
+// one; a row's group is repeated for all lanes. Bytes (VNNI, sdot, udot), pairs of bf16 and of f16 (fmlal).
 #include "gen/tile.h"
 
 static i64 terms(const struct caps *c, enum dtype a, enum dtype b, enum dtype sum, i64 n)

@@ -263,6 +263,13 @@ const struct text_helper text_helpers[] = {
                "#ifdef __clang__\n    return __builtin_ia32_dpbf16ps_$b(z, (pairs)x, (pairs)y);\n"
                "#else\n    return __builtin_ia32_dpbf16ps_v$Nsf(z, (pairs)x, (pairs)y);\n#endif\n#endif\n}\n"},
 
+    /* Products of f16 are added to f32 by halves of vectors: the first terms of all lanes, then the second. */
+    {N("dot_f16_f16", T_F32),
+     .vector = DOT_HEAD "    typedef short halves __attribute__((vector_size(16)));\n"
+               "    const halves p = __builtin_shufflevector((halves)x, (halves)x, 0, 2, 4, 6, 1, 3, 5, 7);\n"
+               "    const halves q = __builtin_shufflevector((halves)y, (halves)y, 0, 2, 4, 6, 1, 3, 5, 7);\n"
+               "    __asm__(\"fmlal %0.4s, %1.4h, %2.4h\\n\\tfmlal2 %0.4s, %1.4h, %2.4h\" : \"+w\"(z) : \"w\"(p), \"w\"(q));\n    return z;\n}\n"},
+
     /* Numbers. */
     {N("min", T_NUMBER), .scalar = BINARY("x < y ? x : y"), .n_args = 2},
     {N("max", T_NUMBER), .scalar = BINARY("x > y ? x : y"), .n_args = 2},
