@@ -168,6 +168,9 @@ static double seconds(const struct facts *f, const struct gen_problem *p, const 
         n.seconds += band * (2 * r->load + 2 * r->cycle) / (tw * th);
     }
     n.seconds += 300 * r->cycle / (own * tw * th);
+    const struct nest_rows row = {4 * fmin((double)c->groups, own * nr * lanes), 4 * (double)c->groups, 0};
+    n.rows[NEST_SUMS] = row;
+    if (in_place) n.rows[NEST_LEFT] = row;
     nest_loop(&n, own, 1, 1, 1);
     nest_loop(&n, tw, fx, 0, 1);
     nest_loop(&n, th, fy, 0, 1);

@@ -196,7 +196,7 @@ static double growth(const struct sched *v)
 const struct gen gen_conv_winograd = {
     .version = 1,
     .name = "conv_winograd",
-    .revision = 9,
+    .revision = 10,
     .param = param,
     .n_param = N_PARAM,
     .sums = SUMS_WINOGRAD,

@@ -22,6 +22,7 @@ static const double overlap = 6;   /* exponent of the norm for arithmetic and tr
 static const double stream = 2.5;  /* likewise for a right operand that streams by from beyond the second cache: several lines a step */
 static const double together = 3;  /* likewise for the multiply-adds and loads of a step, which wait for each other */
 static const double unasked = 2.5; /* streams from beyond the second cache take as much longer where they are not prefetched */
+static const double short_run = 128; /* bytes: rows so long take twice the time from beyond the second cache, if others lie between them */
 static const double kept = 0.4;    /* share of a cache that is as if it were all of it: the rest holds what passes by */
 enum { LINE = 64, WAYS = 8 };      /* bytes; lines of a set of the first two caches, roughly */
 
@@ -81,12 +82,20 @@ static bool do_lines_leave(const struct nest_rates *r, u32 level, const struct n
     return r->period[level] >= LINE && x->n > sets_of_starts(r, level, x) * WAYS;
 }
 
+/* Lines come whole, and prefetchers have no time to follow short rows with others between them. */
+static double cost_of_pieces(u32 level, const struct nest_rows *x)
+{
+    if (x->bytes <= 0 || x->pitch < x->bytes + LINE) return 1;
+    double whole = ceil(x->bytes / LINE) * LINE / x->bytes;
+    return level < RATE_L2 ? whole : whole * (1 + short_run / x->bytes);
+}
+
 double nest_ends(const struct nest_rates *r, double cells, double apart)
 {
     return 8 * r->cycle + cells * (r->load + 3 * apart * r->cycle);
 }
 
-struct traffic { double bytes, bodies; }; /* of one operand: fetched in one piece, for so many bodies */
+struct traffic { double bytes, bodies, pieces; }; /* of one operand: fetched in so many pieces, for so many bodies */
 
 /* Do the operands fit? */
 static bool fits(const double have[N_NEST_OPERANDS], const double room[N_NEST_OPERANDS])
@@ -99,10 +108,10 @@ static bool fits(const double have[N_NEST_OPERANDS], const double room[N_NEST_OP
 /* What comes from beyond a level. */
 static void traffic_of(const struct nest *n, const struct nest_rates *r, u32 level, struct traffic t[N_NEST_OPERANDS])
 {
-    double have[N_NEST_OPERANDS], room[N_NEST_OPERANDS], bodies = 1;
+    double have[N_NEST_OPERANDS], room[N_NEST_OPERANDS], pieces[N_NEST_OPERANDS], bodies = 1;
     u32 k = 0;
     for (u32 o = 0; o < N_NEST_OPERANDS; o++) {
-        have[o] = n->bytes[o];
+        have[o] = n->bytes[o], pieces[o] = 1;
         room[o] = r->near[level] * share_of_sets(r, level, &n->rows[o]);
     }
     for (; k < n->n && fits(have, room); k++) {
@@ -110,11 +119,14 @@ static void traffic_of(const struct nest *n, const struct nest_rates *r, u32 lev
         for (u32 o = 0; o < N_NEST_OPERANDS; o++) next[o] = have[o] * (1 + (n->loop[k].trips - 1) * n->loop[k].grow[o]);
         if (!fits(next, room)) break;
         bodies *= n->loop[k].trips;
-        for (u32 o = 0; o < N_NEST_OPERANDS; o++) have[o] = next[o];
+        for (u32 o = 0; o < N_NEST_OPERANDS; o++) {
+            have[o] = next[o];
+            if (n->loop[k].grow[o] > 0) pieces[o] *= n->loop[k].trips;
+        }
     }
     for (u32 o = 0; o < N_NEST_OPERANDS; o++) {
         double again = do_lines_leave(r, level, &n->rows[o]) ? LINE / 4 : 1;
-        t[o] = (struct traffic){have[o] * again, bodies};
+        t[o] = (struct traffic){have[o] * again, bodies, pieces[o]};
     }
     for (u32 o = 0; k == n->n && o < N_NEST_OPERANDS; o++) t[o].bytes = 0; /* all of it is there from the run before */
     if (k == n->n) return;
@@ -136,22 +148,23 @@ static double bodies_of(const struct nest *n)
 
 double nest_seconds(const struct nest *n, const struct nest_rates *r)
 {
-    struct { double seconds, bodies; } burst[N_NEST_OPERANDS] = {0};
+    struct { double seconds, share; } piece[N_RATE_LEVELS * N_NEST_OPERANDS]; /* that single bodies wait for: the share of bodies */
     double one = n->seconds, bodies = bodies_of(n), waits = 0;
+    u32 n_pieces = 0;
     for (u32 l = RATE_L1; l < RATE_DRAM; l++) {
         struct traffic t[N_NEST_OPERANDS];
         double even = 0, right = 0;
         traffic_of(n, r, l, t);
         for (u32 o = 0; o < N_NEST_OPERANDS; o++) {
             double slow = n->asked[o] > 0 ? 1 / n->asked[o] : o == NEST_RIGHT && l >= RATE_L2 ? unasked : 1;
-            double s = t[o].bytes * (o == NEST_SUMS ? 2 : 1) * r->line[l + 1] * slow;
+            double s = t[o].bytes * (o == NEST_SUMS ? 2 : 1) * r->line[l + 1] * slow * cost_of_pieces(l, &n->rows[o]);
             t[o].bodies = fmin(t[o].bodies, bodies);
-            if (n->asked[o] > 0 || t[o].bodies < 2 || o == NEST_SUMS) *(o == NEST_RIGHT ? &right : &even) += s / t[o].bodies;
-            else burst[o].seconds += s, burst[o].bodies = t[o].bodies;
+            double share = fmin(1, t[o].pieces / t[o].bodies);
+            if (n->asked[o] > 0 || share > 0.5 || o == NEST_SUMS) *(o == NEST_RIGHT ? &right : &even) += s / t[o].bodies;
+            else if (s > 0) piece[n_pieces].seconds = s / t[o].pieces, piece[n_pieces++].share = share;
         }
         one = l < RATE_L2 ? nest_both(one, even + right) : norm(nest_both(one, even), right, stream);
     }
-    for (u32 o = 0; o < N_NEST_OPERANDS; o++)
-        if (burst[o].bodies > 0) waits += (nest_both(one, burst[o].seconds) - one) / burst[o].bodies;
+    for (u32 i = 0; i < n_pieces; i++) waits += (nest_both(one, piece[i].seconds) - one) * piece[i].share;
     return (one + waits) * bodies;
 }

@@ -189,12 +189,12 @@ static kval load_point(const struct winograd *w, const struct source *in, kval c
     return weighted_sum(w, sum, d, w->wz.n);
 }
 
-/* One vector of channels from a tile's inputs to its values at the points of one plane. */
-static void point_vector(const struct winograd *w, const struct source *in, kval t, kval c, i64 kz)
+/* One vector of channels from a tile's inputs to its values at the points of one plane; limit as above. */
+static void point_vector(const struct winograd *w, const struct source *in, kval t, kval c, kval limit, i64 kz)
 {
     struct kir *k = w->m->k;
-    i64 n = w->w.n, ic = w->b.c.ic;
-    kval d[WINO_MAX], rows[WINO_MAX][WINO_MAX], out[WINO_MAX], limit = ic % w->lanes ? kir_sub(k, kir_int(k, ic), c) : 0;
+    i64 n = w->w.n;
+    kval d[WINO_MAX], rows[WINO_MAX][WINO_MAX], out[WINO_MAX];
     for (i64 y = 0; y < n; y++) {
         for (i64 x = 0; x < n; x++) d[x] = load_point(w, in, c, limit, (i64[]){kz, y, x});
         to_points(w, d, rows[y]);
@@ -208,12 +208,15 @@ static void point_vector(const struct winograd *w, const struct source *in, kval
     }
 }
 
+/* Whole vectors, then what is left of the channels: loads of parts of vectors are slow. */
 static void point_vectors(const struct winograd *w, const struct source *in, kval t)
 {
     struct kir *k = w->m->k;
-    kval c = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, w->b.c.ic), w->lanes);
-    for (i64 kz = 0; kz < w->wz.n; kz++) point_vector(w, in, t, c, kz);
+    i64 ic = w->b.c.ic, rest = ic % w->lanes;
+    kval c = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, ic - rest), w->lanes);
+    for (i64 kz = 0; kz < w->wz.n; kz++) point_vector(w, in, t, c, 0, kz);
     kir_end(k);
+    for (i64 kz = 0; kz < w->wz.n && rest; kz++) point_vector(w, in, t, kir_int(k, ic - rest), kir_int(k, rest), kz);
 }
 
 /* A value with channels last where it lies, from channel c of pixel at[z, y, x] on. */

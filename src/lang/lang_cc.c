@@ -94,13 +94,15 @@ static bool add_compiler(struct command *c, struct arena *a, const struct caps *
 
 /* gcc's -O3 copies the bodies of short loops around the innermost one, which costs compile time and
    cache, and often speed; its -O2 lacks only the vectoriser's cost model. Predictive commoning, which comes with the vectoriser, keeps
-   what a register tile loads for the next iteration, in registers that the accumulators need. clang has neither the
-   faults nor the options. */
-static const char *optimisation(const struct command *c)
+   what a register tile loads for the next iteration, in registers that the accumulators need. Allocation by regions stores accumulators
+   in inner loops where they take nearly all registers: one region, unless there are plenty. clang has neither the faults nor the options. */
+static const char *optimisation(const struct command *c, const struct caps *caps)
 {
     for (u32 i = c->compiler; i < c->n; i++)
         if (str_glob(S("*gcc*"), str_of(c->argv[i])))
-            return "-O2 -ftree-vectorize -fvect-cost-model=dynamic -fno-predictive-commoning";
+            return caps && caps->n_vector_regs > 16
+                       ? "-O2 -ftree-vectorize -fvect-cost-model=dynamic -fno-predictive-commoning"
+                       : "-O2 -ftree-vectorize -fvect-cost-model=dynamic -fno-predictive-commoning -fira-region=one";
     return "-O3";
 }
 
@@ -115,7 +117,7 @@ static void add_options(struct command *cmd, struct arena *a, const struct caps 
 {
     struct buf isa = {0};
     isa_options(&isa, c ? c->isa : (struct isa){0});
-    add_words(cmd, a, str_of(optimisation(cmd)));
+    add_words(cmd, a, str_of(optimisation(cmd, c)));
     add_words(cmd, a,
               S("-std=gnu11 -w -shared -fPIC -s -fno-math-errno -fno-trapping-math"));
     add_word(cmd, rounds_as_written(text) ? "-ffp-contract=on" : "-ffp-contract=fast");
@@ -192,7 +194,7 @@ bool lang_cc_toolchain(struct buf *out, const struct caps *c, struct err *e)
         add_options(&cmd, &a, c, (struct str){0});
         hash_hex(hash_words(&cmd, ask.n - 1), hex);
         ok = lang_tool_line(out, &t, ask.argv, false, e);
-        if (ok) buf_printf(out, ", %s, options %.8s", optimisation(&ask), hex);
+        if (ok) buf_printf(out, ", %s, options %.8s", optimisation(&ask, c), hex);
     }
     arena_release(&a);
     return ok;

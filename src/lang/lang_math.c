@@ -22,14 +22,27 @@
 
 #define LANES "for (int i = 0; i < $N; i++) "
 
-/* Partial access. The mask of valid lanes is 64 bits wide; AVX-512 has instructions for it. */
-#define LOAD_N(feature, builtin, lane)                                                             \
+/* Partial access. AVX-512 has instructions with a mask of a bit per lane, here 64; AVX2, for lanes of 4 and 8 bytes, with a mask of sign
+   bits (d: i32, q: i64). */
+#define MASK_AVX2(lane, access256, access128)                                                      \
+    "#elif defined __AVX2__ && ($B == 16 || $B == 32)\n"                                           \
+    "    typedef " lane " lanes __attribute__((vector_size($B)));\n"                               \
+    "    lanes index;\n    " LANES "index[i] = i;\n"                                               \
+    "    const lanes mask = index < (lanes){0} + (" lane ")(n < $N ? n < 0 ? 0 : n : $N);\n"       \
+    "#if $B == 32\n    " access256 "#else\n    " access128 "#endif\n"
+#define LOAD_AVX2(type, lane)                                                                      \
+    MASK_AVX2(lane, "return ($V)__builtin_ia32_maskload" type "256((const lanes *)p, mask);\n",    \
+              "return ($V)__builtin_ia32_maskload" type "((const lanes *)p, mask);\n")
+#define STORE_AVX2(type, lane)                                                                     \
+    MASK_AVX2(lane, "__builtin_ia32_maskstore" type "256((lanes *)p, mask, (lanes)x);\n",          \
+              "__builtin_ia32_maskstore" type "((lanes *)p, mask, (lanes)x);\n")
+#define LOAD_N(feature, builtin, lane, avx2)                                                       \
     "$V $F(const $E *p, i64 n)\n{\n"                                                               \
     "#if defined __AVX512VL__ && defined " feature " && $B >= 16 && $B <= 64\n"                    \
     "    typedef " lane " lanes __attribute__((vector_size($B)));\n"                               \
     "    const u64 mask = n >= $N ? ~0ull >> (64 - $N) : n > 0 ? (1ull << n) - 1 : 0;\n"           \
     "    return ($V)__builtin_ia32_" builtin "$b_mask((const void *)p, (lanes){0}, mask);\n"       \
-    "#else\n"                                                                                      \
+    avx2 "#else\n"                                                                                 \
     "    $V r = {0};\n"                                                                            \
     "    " LANES "if (i < n) r[i] = p[i];\n"                                                       \
     "    return r;\n"                                                                              \
@@ -73,13 +86,13 @@
     "            0, 2, 4, 6, 8, 10, 12, 14, 17, 19, 21, 23, 25, 27, 29, 31);\n"                    \
     "#else\n            0, 2, 4, 6, 9, 11, 13, 15);\n#endif\n    }\n#endif\n"                     \
     "    $V r = {0};\n    " LANES "if (i < n) r[i] = p[i * step];\n    return r;\n}\n"
-#define STORE_N(feature, builtin, lane)                                                            \
+#define STORE_N(feature, builtin, lane, avx2)                                                      \
     "void $F($E *p, $V x, i64 n)\n{\n"                                                             \
     "#if defined __AVX512VL__ && defined " feature " && $B >= 16 && $B <= 64\n"                    \
     "    typedef " lane " lanes __attribute__((vector_size($B)));\n"                               \
     "    const u64 mask = n >= $N ? ~0ull >> (64 - $N) : n > 0 ? (1ull << n) - 1 : 0;\n"           \
     "    __builtin_ia32_" builtin "$b_mask((void *)p, (lanes)x, mask);\n"                          \
-    "#else\n"                                                                                      \
+    avx2 "#else\n"                                                                                 \
     "    " LANES "if (i < n) p[i] = x[i];\n"                                                       \
     "#endif\n}\n"
 
@@ -110,12 +123,12 @@
     "$V $F($X x)\n{\n    typedef char c16 __attribute__((vector_size(16)));\n"                      \
     "    typedef long long l2 __attribute__((vector_size(16)));\n"                                  \
     "    typedef " half " halves __attribute__((vector_size(2 * $N)));\n"                            \
-    "#if defined __clang__\n    return __builtin_convertvector(x, $V);\n"                           \
+    "#if defined __clang__\n    return __builtin_convertvector(x, $V);\n"                          \
     "#elif defined __AVX512F__ && $N == 16\n"                                                       \
-    "    return ($V)__builtin_ia32_pmov" letter "xbd512_mask((c16)x, ($I){0}, -1);\n"               \
+    "    return ($V)__builtin_ia32_pmov" letter "xbd512_mask((c16)x, ($I){0}, -1);\n"              \
     "#elif defined __AVX2__ && $N == 8\n"                                                           \
-    "    return ($V)__builtin_ia32_pmov" letter "xbd256((c16)(l2){(long long)x, 0});\n"             \
-    "#else\n    return __builtin_convertvector(__builtin_convertvector(x, halves), $V);\n"          \
+    "    return ($V)__builtin_ia32_pmov" letter "xbd256((c16)(l2){(long long)x, 0});\n"            \
+    "#else\n    return __builtin_convertvector(__builtin_convertvector(x, halves), $V);\n"         \
     "#endif\n}\n"
 
 #define EXP_TEXT                                                                                   \
@@ -189,14 +202,14 @@ const struct text_helper text_helpers[] = {
     {N("hmax", T_NUMBER), .across = "x > y ? x : y"},
 
     /* Memory. */
-    {N("load_n", T_BYTES1), .vector = LOAD_N("__AVX512BW__", "loaddquqi", "char")},
-    {N("load_n", T_BYTES2), .vector = LOAD_N("__AVX512BW__", "loaddquhi", "short")},
-    {N("load_n", T_BYTES4), .vector = LOAD_N("__AVX512F__", "loaddqusi", "int")},
-    {N("load_n", T_BYTES8), .vector = LOAD_N("__AVX512F__", "loaddqudi", "long long")},
-    {N("store_n", T_BYTES1), .vector = STORE_N("__AVX512BW__", "storedquqi", "char")},
-    {N("store_n", T_BYTES2), .vector = STORE_N("__AVX512BW__", "storedquhi", "short")},
-    {N("store_n", T_BYTES4), .vector = STORE_N("__AVX512F__", "storedqusi", "int")},
-    {N("store_n", T_BYTES8), .vector = STORE_N("__AVX512F__", "storedqudi", "long long")},
+    {N("load_n", T_BYTES1), .vector = LOAD_N("__AVX512BW__", "loaddquqi", "char", "")},
+    {N("load_n", T_BYTES2), .vector = LOAD_N("__AVX512BW__", "loaddquhi", "short", "")},
+    {N("load_n", T_BYTES4), .vector = LOAD_N("__AVX512F__", "loaddqusi", "int", LOAD_AVX2("d", "int"))},
+    {N("load_n", T_BYTES8), .vector = LOAD_N("__AVX512F__", "loaddqudi", "long long", LOAD_AVX2("q", "long long"))},
+    {N("store_n", T_BYTES1), .vector = STORE_N("__AVX512BW__", "storedquqi", "char", "")},
+    {N("store_n", T_BYTES2), .vector = STORE_N("__AVX512BW__", "storedquhi", "short", "")},
+    {N("store_n", T_BYTES4), .vector = STORE_N("__AVX512F__", "storedqusi", "int", STORE_AVX2("d", "int"))},
+    {N("store_n", T_BYTES8), .vector = STORE_N("__AVX512F__", "storedqudi", "long long", STORE_AVX2("q", "long long"))},
     {N("stream_n", T_NUMBER), .vector = STREAM_N, .needs = "store_n"},
     {N("gather", T_BYTES4), .vector = GATHER4},
     {N("gather", T_NUMBER), .vector =
