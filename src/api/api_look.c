@@ -200,16 +200,6 @@ static bool show_kernel(struct buf *b, struct arena *a, struct str text, struct 
     return true;
 }
 
-static bool show_model(struct buf *b, struct arena *a, const char *path, struct err *e)
-{
-    struct symtab st;
-    struct graph g;
-    symtab_init(&st, a);
-    if (!import_graph(&g, a, &st, path, e)) return false;
-    graph_print(b, &g, &(struct graph_text_opts){0});
-    return true;
-}
-
 quern_status quern_model_text(quern_model *m, char **text)
 {
     if (!m || !api_given(m->q, "text", text)) return QUERN_USAGE;
@@ -267,7 +257,12 @@ static bool show(quern *q, struct buf *b, struct arena *a, const char *path, str
         if (ok) plan_show(b, &p), put_signatures(b, q, a, bytes);
     } else {
         os_unmap(&f);
-        return show_model(b, a, path, e); /* its errors name the file */
+        struct symtab st;
+        struct graph g;
+        symtab_init(&st, a);
+        if (!import_graph(&g, a, &st, path, e)) return false; /* its errors name the file */
+        graph_print(b, &g, &(struct graph_text_opts){0});
+        return true;
     }
     os_unmap(&f);
     return ok || err_prefix(e, "'%s'", path);

@@ -28,17 +28,6 @@ bool plan_size_is_over(const struct plan_dispatch *d, u32 param, i64 x, i64 most
 
 enum { N_RANDOM = 64 };
 
-/* Sizes of a sample: first each variable alone is large, then any of them are. */
-static void sample_vars(const struct plan *p, u32 k, struct rng *r, i64 *var)
-{
-    static const i64 small[] = {1, 1, 2, 7, 16, 64, 640, 1000}, large[] = {1 << 12, 1 << 20, 1 << 26};
-    u32 n = p->sym.var.n;
-    for (u32 v = 0; v < n; v++) {
-        i64 any = rng_range(r, 0, 2) ? small[rng_range(r, 0, countof(small) - 1)] : large[rng_range(r, 0, countof(large) - 1)];
-        var[v] = k >= n ? any : v == k ? large[countof(large) - 1] : 1;
-    }
-}
-
 /* false: the buffers have no such sizes */
 static bool sample_most(const struct plan *p, const struct plan_dispatch *d, const i64 *var, i64 *most)
 {
@@ -59,7 +48,13 @@ static void find_values(const struct plan *p, struct plan_dispatch *d, i64 *var)
     struct rng r = rng_seed(1);
     for (u32 k = 0; k < p->sym.var.n + N_RANDOM; k++) {
         i64 most, x;
-        sample_vars(p, k, &r, var);
+        /* Sizes of a sample: first each variable alone is large, then any of them are. */
+        static const i64 small[] = {1, 1, 2, 7, 16, 64, 640, 1000}, large[] = {1 << 12, 1 << 20, 1 << 26};
+        u32 n = p->sym.var.n;
+        for (u32 v = 0; v < n; v++) {
+            i64 any = rng_range(&r, 0, 2) ? small[rng_range(&r, 0, countof(small) - 1)] : large[rng_range(&r, 0, countof(large) - 1)];
+            var[v] = k >= n ? any : v == k ? large[countof(large) - 1] : 1;
+        }
         if (!sample_most(p, d, var, &most)) continue;
         for (u32 i = 0; i < d->n_param; i++) d->is_value[i] |= sym_eval(&p->sym, d->param[i], var, &x) && is_over(x, most);
     }

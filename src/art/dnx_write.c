@@ -91,13 +91,6 @@ struct placing {
     struct { struct placed *v; u32 n, cap; } plan;
 };
 
-static const struct placed *placed_of(const struct placing *g, const struct plan *p)
-{
-    u32 k = 0;
-    while (g->plan.v[k].p != p) k++;
-    return &g->plan.v[k];
-}
-
 static json_t *json_parts(const struct placing *g, const struct plan *p);
 
 static json_t *json_maybe(u32 buf) { return buf == UINT32_MAX ? json_null() : json_integer(buf); }
@@ -201,7 +194,9 @@ static json_t *json_facts(const struct plan *p)
 /* The common part of plans and inner plans. */
 static json_t *json_parts(const struct placing *g, const struct plan *p)
 {
-    const struct placed *at = placed_of(g, p);
+    u32 k = 0;
+    while (g->plan.v[k].p != p) k++;
+    const struct placed *at = &g->plan.v[k];
     json_t *vars = json_array(), *dispatches = json_array();
     for (u32 i = 0; i < p->sym.var.n; i++) {
         json_t *v = json_pack("{s:o}", "name", json_text(p->sym.var.v[i]));

@@ -123,12 +123,6 @@ static void put_denox(struct line *l, int argc, char **argv)
     put_rest(l, argc - 1, argv + 1);
 }
 
-static void put_vkdt(struct line *l, int argc, char **argv)
-{
-    put(l, "export"), put(l, "--to"), put(l, "vkdt");
-    put_rest(l, argc, argv);
-}
-
 /* Words that need no command are the same under every name. */
 static bool stands_alone(int argc, char **argv)
 {
@@ -148,8 +142,10 @@ const char **names_rewrite(int *argc, char **argv)
     int n = *argc - 1;
     if (stands_alone(n, argv + 1)) put_rest(&l, n, argv + 1);
     else if (!strcmp(name, "denox")) put_denox(&l, n, argv + 1), rename_assume(&l);
-    else if (!strcmp(name, "vkdt-denox")) put_vkdt(&l, n, argv + 1);
-    else put_rest(&l, n, argv + 1);
+    else if (!strcmp(name, "vkdt-denox")) {
+        put(&l, "export"), put(&l, "--to"), put(&l, "vkdt");
+        put_rest(&l, n, argv + 1);
+    } else put_rest(&l, n, argv + 1);
     *argc = l.n;
     return l.v;
 }

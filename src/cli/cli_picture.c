@@ -67,13 +67,6 @@ static int64_t channel_from(int64_t have, int64_t need, int64_t c)
     return need >= 3 ? c : -2;
 }
 
-static void copy_plane(const struct picture *o, float *to, const float *from, float scale)
-{
-    for (int64_t y = 0; y < o->h; y++)
-        for (int64_t x = 0; x < o->w; x++)
-            to[y * o->step_h + x * o->step_w] = (from ? from[y * o->w + x] : 1) * scale;
-}
-
 /* `t` holds a picture, f32 (1, c, h, w). */
 static quern_status fit_picture(struct cli *c, const struct want *want, quern_tensor **t)
 {
@@ -89,7 +82,10 @@ static quern_status fit_picture(struct cli *c, const struct want *want, quern_te
     for (int64_t k = 0; k < o.c; k++) {
         int64_t i = channel_from(from[1], o.c, k);
         const float *plane = i < 0 ? NULL : (const float *)quern_tensor_data(*t) + i * o.h * o.w;
-        copy_plane(&o, (float *)quern_tensor_data(fit) + k * o.step_c, plane, is_byte ? 255 : 1);
+        float *to = (float *)quern_tensor_data(fit) + k * o.step_c;
+        for (int64_t y = 0; y < o.h; y++)
+            for (int64_t x = 0; x < o.w; x++)
+                to[y * o.step_h + x * o.step_w] = (plane ? plane[y * o.w + x] : 1) * (is_byte ? 255 : 1);
     }
     quern_tensor_free(*t);
     *t = fit;

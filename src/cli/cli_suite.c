@@ -359,18 +359,13 @@ static void print_line(struct suite *s, int i)
     }
 }
 
-static void print_ready(struct suite *s)
-{
-    while (s->n_printed < s->n && s->result[s->n_printed].verdict) print_line(s, s->n_printed++);
-    fflush(stdout);
-}
-
 static void settle(struct job *j, struct suite *s, const struct result *r)
 {
     s->result[j->at++] = *r;
     j->since = now();
     j->n_bytes = 0;
-    print_ready(s);
+    while (s->n_printed < s->n && s->result[s->n_printed].verdict) print_line(s, s->n_printed++);
+    fflush(stdout);
 }
 
 /* The child has ended: its current case failed, unless its chunk was complete. */

@@ -30,13 +30,6 @@ static int find_name(const struct names *l, const char *s, size_t n)
     return -1;
 }
 
-static void list_names(const struct names *l)
-{
-    fprintf(stderr, "%ss:", l->what);
-    for (int k = 0; k < l->n; k++) fprintf(stderr, " %s", l->name[k]);
-    fprintf(stderr, "\n");
-}
-
 /* Assigns each value of option `name` to file[k]. */
 static int assign_files(struct cli *c, const char *option, const struct names *l, const char **file)
 {
@@ -48,7 +41,9 @@ static int assign_files(struct cli *c, const char *option, const struct names *l
         int k = eq ? find_name(l, v, (size_t)(eq - v)) : -1;
         if (k < 0 && eq && stat(v, &st) && !strchr(v, '/')) {
             usage_error(c, "no %s named '%.*s'", l->what, (int)(eq - v), v);
-            list_names(l);
+            fprintf(stderr, "%ss:", l->what);
+            for (int i = 0; i < l->n; i++) fprintf(stderr, " %s", l->name[i]);
+            fprintf(stderr, "\n");
             return EXIT_USAGE;
         }
         const char *path = k < 0 ? v : eq + 1;

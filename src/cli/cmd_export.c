@@ -46,12 +46,6 @@ static char **form_options(const struct cli *c)
     return list;
 }
 
-static void release_options(char **list)
-{
-    for (char **p = list; p && *p; p++) free(*p);
-    free(list);
-}
-
 static int run(struct cli *c)
 {
     struct quern_export_opts o = QUERN_OPTS(quern_export_opts);
@@ -60,7 +54,8 @@ static int run(struct cli *c)
     char **list = form_options(c);
     o.option = (const char *const *)list;
     int code = fail(c, quern_export(c->q, c->arg, c->n_args, opts_text(c, "output"), &o));
-    release_options(list);
+    for (char **p = list; p && *p; p++) free(*p);
+    free(list);
     return code;
 }
 

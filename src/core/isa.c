@@ -341,13 +341,6 @@ struct isa isa_here(void)
     return isa_of(&o);
 }
 
-/* "'avx2', 'fma'" */
-static void put_missing(struct buf *b, const struct family *f, u64 missing)
-{
-    for (u32 i = 0; i < f->n; i++)
-        if (missing >> i & 1) buf_printf(b, "%s'%s'", b->n ? ", " : "", f->v[i].name);
-}
-
 bool isa_check(struct str words, struct isa here, struct err *e)
 {
     struct buf lacks = {0};
@@ -360,7 +353,9 @@ bool isa_check(struct str words, struct isa here, struct err *e)
     }
     const struct family *f = &families[here.family];
     u64 missing = (level_set(k).has | read_words(f, words, &lacks)) & ~here.has;
-    put_missing(&lacks, f, missing);
+    /* "'avx2', 'fma'" */
+    for (u32 i = 0; i < f->n; i++)
+        if (missing >> i & 1) buf_printf(&lacks, "%s'%s'", lacks.n ? ", " : "", f->v[i].name);
     bool ok = lacks.n == 0;
     if (!ok)
         err_set(e, ERR_UNSUPPORTED, "its code needs %.*s, which this processor lacks; compile the network for it (--isa native, or a list: --isa "

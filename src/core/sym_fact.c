@@ -161,21 +161,16 @@ static bool is_zero(const struct symtab *t, sym s)
     return sym_is_const(t, s, &v) && v == 0;
 }
 
-/* Weaker facts implied by the values of variables. */
-static void drop_implied(struct symtab *t)
+/* Everything that facts make of sizes, brought up to date with the newest one. */
+static void refresh(struct symtab *t)
 {
+    /* Weaker facts implied by the values of variables. */
     u32 n = 0, n_alias = t->alias.n;
     t->alias.n = 0;
     for (u32 k = 0; k < t->fact.n; k++)
         if (!t->fact.v[k].is_weak || !is_zero(t, difference(t, &t->fact.v[k]))) t->fact.v[n++] = t->fact.v[k];
     t->fact.n = n;
     t->alias.n = n_alias;
-}
-
-/* Everything that facts make of sizes, brought up to date with the newest one. */
-static void refresh(struct symtab *t)
-{
-    drop_implied(t);
     for (u32 k = 0; k < t->def.n; k++)
         if (t->def.v[k]) {
             sym s = sym_copy(t, t, t->def.v[k]);

@@ -300,8 +300,6 @@ static bool upload(struct dev *d, struct dev_mem m, const void *p, i64 n, struct
    need the processors. Then its threads sleep as soon as a launch is complete, and the launching
    thread sleeps until then. */
 
-static u32 pool_flags(const struct cpu *c, u32 n) { return n > c->n_cpus ? PTHREADPOOL_FLAG_YIELD_WORKERS : 0; }
-
 static void crowd_begin(struct cpu *c, u32 n)
 {
     c->caller = os_thread_id();
@@ -355,21 +353,11 @@ static bool grow_work(struct cpu *c, i64 size, struct err *e)
     return true;
 }
 
-static void collect_buffers(struct cpu *c, const struct dev_launch *l)
-{
-    if (l->n_buf > c->buf_cap) {
-        mem_free(c->buf);
-        c->buf_cap = l->n_buf * 2;
-        c->buf = mem_alloc((i64)sizeof *c->buf * c->buf_cap);
-    }
-    for (u32 i = 0; i < l->n_buf; i++) c->buf[i] = l->buf[i].host;
-}
-
 /* n items, each on a thread of its own. */
 static void run_pool(struct cpu *c, pthreadpool_t pool, pthreadpool_task_1d_t fn, void *job, u32 n)
 {
     os_order_before(job);
-    pthreadpool_parallelize_1d(pool, fn, job, n, pool_flags(c, n));
+    pthreadpool_parallelize_1d(pool, fn, job, n, n > c->n_cpus ? PTHREADPOOL_FLAG_YIELD_WORKERS : 0);
     os_order_after(job);
 }
 
@@ -456,7 +444,12 @@ static bool launch(struct dev *d, const struct dev_launch *l, struct err *e)
     if (l->n_grid != l->kernel->n_grid)
         return err_set(e, ERR_USAGE, "kernel has %u grids, not %u", l->kernel->n_grid, l->n_grid);
     if (!grow_work(c, l->work_size, e)) return false;
-    collect_buffers(c, l);
+    if (l->n_buf > c->buf_cap) {
+        mem_free(c->buf);
+        c->buf_cap = l->n_buf * 2;
+        c->buf = mem_alloc((i64)sizeof *c->buf * c->buf_cap);
+    }
+    for (u32 i = 0; i < l->n_buf; i++) c->buf[i] = l->buf[i].host;
     for (u32 i = 0; i < l->n_grid; i++) {
         i64 rows, total;
         bool over = __builtin_mul_overflow(l->grid[i][0], l->grid[i][1], &rows) ||

@@ -32,17 +32,6 @@ static const struct dev_call calls[] = {
 };
 static const struct dev_library blas = {"BLAS", "QUERN_BLAS_LIBRARY", "libopenblas.so.0 libopenblas.so libblis.so.4 libblis.so", calls, countof(calls)};
 
-/* "OpenBLAS 0.3.21", the first words of the configuration. */
-static void put_name(const struct host_gemm *x, struct buf *name)
-{
-    struct str config = x->openblas_config ? str_of(x->openblas_config()) : (struct str){0}, word, rest, version;
-    if (str_cut(config, ' ', &word, &rest)) {
-        str_cut(rest, ' ', &version, &rest);
-        buf_printf(name, "%.*s %.*s", STR_ARG(word), STR_ARG(version));
-    } else if (x->blis_version) buf_printf(name, "BLIS %s", x->blis_version());
-    else buf_z(name, blas.what);
-}
-
 struct host_gemm *host_gemm_open(const struct dev_gemm *p, u32 n_threads, struct buf *name, struct err *e)
 {
     struct dev_columns s; /* whether the sizes are sensible */
@@ -57,7 +46,13 @@ struct host_gemm *host_gemm_open(const struct dev_gemm *p, u32 n_threads, struct
     x->p = *p;
     if (x->openblas_threads) x->openblas_threads((int)n_threads);
     else if (x->blis_threads) x->blis_threads(n_threads);
-    put_name(x, name);
+    /* "OpenBLAS 0.3.21", the first words of the configuration. */
+    struct str config = x->openblas_config ? str_of(x->openblas_config()) : (struct str){0}, word, rest, version;
+    if (str_cut(config, ' ', &word, &rest)) {
+        str_cut(rest, ' ', &version, &rest);
+        buf_printf(name, "%.*s %.*s", STR_ARG(word), STR_ARG(version));
+    } else if (x->blis_version) buf_printf(name, "BLIS %s", x->blis_version());
+    else buf_z(name, blas.what);
     return x;
 }
 

@@ -90,16 +90,6 @@ struct list {
     u32 n, cap;
 };
 
-/* Stable: the platforms' own order within a kind. */
-static void sort_devices(struct list *x)
-{
-    for (u32 i = 1; i < x->n; i++)
-        for (u32 j = i; j > 0 && rank_of(x->v[j - 1].type) > rank_of(x->v[j].type); j--) {
-            struct opencl_device t = x->v[j];
-            x->v[j] = x->v[j - 1], x->v[j - 1] = t;
-        }
-}
-
 static void list_platform(const struct opencl_loader *l, cl_platform p, struct arena *a,
                           struct list *out)
 {
@@ -127,7 +117,12 @@ bool opencl_list(const struct opencl_loader *l, struct arena *a, struct opencl_d
     if (r >= 0 && count) r = l->cl.GetPlatformIDs(count, p, NULL);
     if (r < 0) return err_set(e, ERR_SYSTEM, "clGetPlatformIDs: %s (%d)", opencl_result_name(r), r);
     for (u32 i = 0; i < count; i++) list_platform(l, p[i], a, &all);
-    sort_devices(&all);
+    /* Stable: the platforms' own order within a kind. */
+    for (u32 i = 1; i < all.n; i++)
+        for (u32 j = i; j > 0 && rank_of(all.v[j - 1].type) > rank_of(all.v[j].type); j--) {
+            struct opencl_device t = all.v[j];
+            all.v[j] = all.v[j - 1], all.v[j - 1] = t;
+        }
     *v = all.v, *n = all.n;
     return true;
 }

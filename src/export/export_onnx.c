@@ -206,13 +206,6 @@ static bool check_nodes(const struct graph *g, struct err *e)
     return true;
 }
 
-static void make_nodes(struct writer *w, Onnx__GraphProto *p)
-{
-    p->node = arena_array(&w->a, Onnx__NodeProto *, w->g->node.n);
-    for (node_id n = 1; n < w->g->node.n; n++)
-        if (!graph_node(w->g, n)->dead) p->node[p->n_node++] = make_node(w, graph_node(w->g, n));
-}
-
 static bool make_consts(struct writer *w, Onnx__GraphProto *p)
 {
     for (u32 k = 0; k < w->g->output.n; k++)
@@ -274,13 +267,6 @@ static i64 attrs_opset(const struct node *n)
     return node_attr(n, "saturate") ? 19 : 1;
 }
 
-static i64 graph_ir(const struct writer *w)
-{
-    i64 ir = IR_VERSION;
-    for (value_id v = 1; v < w->g->value.n; v++) ir = i64_max(ir, type_since(graph_value(w->g, v)->dtype).ir);
-    return ir;
-}
-
 /* The opsets, first to last, with these semantics of a node:
    the vocabulary is that of opset 18 plus later operators. */
 static void node_opsets(const struct writer *w, const struct node *n, i64 *first, i64 *last)
@@ -339,7 +325,9 @@ static void make_head(struct writer *w, Onnx__ModelProto *m, i64 opset)
 {
     onnx__model_proto__init(m);
     m->has_ir_version = 1;
-    m->ir_version = graph_ir(w);
+    i64 ir = IR_VERSION;
+    for (value_id v = 1; v < w->g->value.n; v++) ir = i64_max(ir, type_since(graph_value(w->g, v)->dtype).ir);
+    m->ir_version = ir;
     m->producer_name = own_z(w, S("quern"));
     m->opset_import = arena_array(&w->a, Onnx__OperatorSetIdProto *, w->g->node.n + 2);
     m->opset_import[m->n_opset_import++] = make_opset(w, S(""), opset);
@@ -371,7 +359,9 @@ static bool write_model(struct writer *w, struct buf *out)
     p.name = own_z(w, S("network"));
     m.graph = &p;
     w->is_const_used = arena_array(&w->a, u8, w->g->value.n);
-    make_nodes(w, &p);
+    p.node = arena_array(&w->a, Onnx__NodeProto *, w->g->node.n);
+    for (node_id n = 1; n < w->g->node.n; n++)
+        if (!graph_node(w->g, n)->dead) p.node[p.n_node++] = make_node(w, graph_node(w->g, n));
     return make_infos(w, &w->g->input, &p.input, &p.n_input) && make_infos(w, &w->g->output, &p.output, &p.n_output) &&
            make_consts(w, &p) && pack_model(w, &m, out);
 }

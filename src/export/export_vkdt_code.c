@@ -198,15 +198,6 @@ static void put_byte_counts(struct coder *c)
     buf_z(c->b, "\n  };\n");
 }
 
-static void put_group_counts(struct coder *c)
-{
-    u32 count = 0;
-    buf_z(c->b, "  const int64_t groups[] = { // of threads: x, y, z of each dispatch\n");
-    for (u32 i = 0; i < c->m->node.n; i++)
-        for (u32 x = 0; x < 3; x++) put_item(c, &count, group_count(c->m, &c->m->node.v[i], x));
-    buf_z(c->b, "\n  };\n");
-}
-
 /* Kernels without a base of their workgroups must run in one piece. */
 static void put_whole_check(struct coder *c)
 {
@@ -238,7 +229,11 @@ static void put_weights_check(struct coder *c)
 static void put_checks(struct coder *c)
 {
     put_byte_counts(c);
-    put_group_counts(c);
+    u32 count = 0;
+    buf_z(c->b, "  const int64_t groups[] = { // of threads: x, y, z of each dispatch\n");
+    for (u32 i = 0; i < c->m->node.n; i++)
+        for (u32 x = 0; x < 3; x++) put_item(c, &count, group_count(c->m, &c->m->node.v[i], x));
+    buf_z(c->b, "\n  };\n");
     buf_printf(
         c->b,
         "  if(!denox_fits(bytes, sizeof(bytes)/sizeof(bytes[0])) ||\n"
@@ -263,18 +258,13 @@ static void put_checks(struct coder *c)
 
 /* Nodes. */
 
-static void put_letter(struct buf *b, u32 k)
-{
-    if (k >= 26) buf_char(b, 'a');
-    buf_char(b, (char)('a' + k % 26));
-}
-
 static void put_conn(struct coder *c, u32 node, u32 k)
 {
     static const char *const types[] = {"read", "write", "modify"};
     const struct vkdt_conn *x = &c->m->node.v[node].conn[k];
     buf_z(c->b, "      \"");
-    put_letter(c->b, k);
+    if (k >= 26) buf_char(c->b, 'a');
+    buf_char(c->b, (char)('a' + k % 26));
     buf_printf(c->b, "\", \"%s\", \"ssbo\", \"%s\", ", types[x->type],
                vkdt_format(buf_type(c->p, x->buf)));
     if (x->type == VC_WRITE) buf_printf(c->b, "&roi%u_%u", node, k);

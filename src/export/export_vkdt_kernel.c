@@ -208,16 +208,6 @@ static bool find_uses(struct vkdt_kernel *k, const struct words *w, u32 entry, s
     return ok;
 }
 
-static void read_needs(struct vkdt_kernel *k, const struct spirv_info *info, struct str entry)
-{
-    for (u32 i = 0; i < info->n_entry; i++)
-        if (str_eq(info->entry[i].name, entry))
-            memcpy(k->local, info->entry[i].local, sizeof k->local);
-    k->push_bytes = info->push_bytes;
-    k->subgroup = info->subgroup;
-    k->needs_matrix = spirv_has_capability(info, SPV_CAP_MATRIX);
-}
-
 bool vkdt_kernel_take(struct vkdt_kernel *k, struct str module, struct str entry, struct arena *a,
                       struct err *e)
 {
@@ -230,7 +220,12 @@ bool vkdt_kernel_take(struct vkdt_kernel *k, struct str module, struct str entry
     k->use = arena_array(a, u8, MAX_BINDING);
     if (!find_uses(k, &in, id, e)) return false;
     keep_entry(&out, &in, id, a);
-    read_needs(k, &info, entry);
+    for (u32 i = 0; i < info.n_entry; i++)
+        if (str_eq(info.entry[i].name, entry))
+            memcpy(k->local, info.entry[i].local, sizeof k->local);
+    k->push_bytes = info.push_bytes;
+    k->subgroup = info.subgroup;
+    k->needs_matrix = spirv_has_capability(&info, SPV_CAP_MATRIX);
     k->code = (struct str){(const char *)out.v, (i64)out.n * 4};
     return true;
 }

@@ -25,14 +25,6 @@ static bool is_taken(struct str s)
 
 static void drop(char *z, size_t at) { memmove(z + at, z + at + 1, strlen(z + at)); }
 
-static void shorten(char *z)
-{
-    for (size_t i = strlen(z); i-- > 1 && strlen(z) > VKDT_TOKEN;)
-        if (z[i] == '-') drop(z, i);
-    for (size_t i = strlen(z); i-- > 1 && strlen(z) > VKDT_TOKEN;)
-        if (is_vowel(z[i])) drop(z, i);
-}
-
 bool vkdt_module_name(char out[VKDT_TOKEN + 1], struct str name, struct err *e)
 {
     char z[64];
@@ -48,7 +40,10 @@ bool vkdt_module_name(char out[VKDT_TOKEN + 1], struct str name, struct err *e)
                        STR_ARG(name));
     memcpy(z, name.p, (size_t)name.n);
     z[name.n] = 0;
-    shorten(z);
+    for (size_t i = strlen(z); i-- > 1 && strlen(z) > VKDT_TOKEN;)
+        if (z[i] == '-') drop(z, i);
+    for (size_t i = strlen(z); i-- > 1 && strlen(z) > VKDT_TOKEN;)
+        if (is_vowel(z[i])) drop(z, i);
     if (strlen(z) > VKDT_TOKEN)
         return err_set(e, ERR_USAGE, "module name '%.*s' is too long, vkdt supports %d characters",
                        STR_ARG(name), VKDT_TOKEN);

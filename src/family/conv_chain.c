@@ -48,8 +48,6 @@ struct chain {
     i32 dw; /* number of the depthwise one, -1: none */
 };
 
-static bool is_depthwise(const struct conv *c) { return c->groups > 1 && c->ic == 1 && c->oc == 1; }
-
 /* A constant that is the same for all pixels: it may be read for those that do not exist. */
 static bool is_per_channel(const struct graph *g, value_id v)
 {
@@ -103,7 +101,7 @@ static bool chain_of(struct chain *h, const struct task *t)
         struct conv *c = &h->c[i];
         if (!conv_take(c, g, heavy[i]) || c->rank != 4) return false;
         if (c->xa != X_AXIS || c->ya != Y_AXIS) return false;
-        if (is_depthwise(c)) h->dw = h->dw < 0 ? (i32)i : MAX_CHAIN;
+        if (c->groups > 1 && c->ic == 1 && c->oc == 1) h->dw = h->dw < 0 ? (i32)i : MAX_CHAIN;
         else if (c->groups > 1) return false;
         if (i && !is_private(g, h->c[i - 1].y, c->x, heavy[i])) return false;
     }

@@ -32,15 +32,6 @@ static struct conv_sched sched_of(const struct sched *v)
     return s;
 }
 
-static void walk_in_place(struct band *b)
-{
-    struct kir *k = b->m->k;
-    i64 ob = b->s.ob ? b->s.ob : b->c.groups;
-    conv_in_place(b);
-    kval from = kir_mul_i(k, band_open(b, ceil_div(b->c.groups, ob)), ob);
-    dw_walk_in_place(b, from, kir_min(k, kir_add_i(k, from, ob), kir_int(k, b->c.groups)));
-}
-
 static void emit(struct emit *m, const struct task *t, const struct caps *caps,
                  const struct sched *v)
 {
@@ -52,7 +43,11 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps,
     dw_init(b);
     emit_args(m);
     if (s.stage == STAGE_DIRECT) {
-        walk_in_place(b);
+        struct kir *k = b->m->k;
+        i64 ob = b->s.ob ? b->s.ob : b->c.groups;
+        conv_in_place(b);
+        kval from = kir_mul_i(k, band_open(b, ceil_div(b->c.groups, ob)), ob);
+        dw_walk_in_place(b, from, kir_min(k, kir_add_i(k, from, ob), kir_int(k, b->c.groups)));
     } else {
         band_layout(b);
         dw_enter(b, band_open(b, b->c.groups));

@@ -170,15 +170,6 @@ static void open_grid(struct worker *w)
     }
 }
 
-static void open_sums(struct worker *w)
-{
-    struct kir *k = w->p.m->k;
-    u32 lanes = w->k_lanes * w->l_lanes;
-    i64 n = w->s.lines * w->l.n_short;
-    w->acc = kir_alloc(k, KS_REG, w->p.type, lanes, kir_int(k, n));
-    for (i64 i = 0; i < n; i++) kir_store(k, w->acc, kir_int(k, i), kir_const_f(k, w->p.type, lanes, 0));
-}
-
 static void emit(struct emit *m, const struct task *t, const struct caps *caps, const struct sched *v)
 {
     struct worker w = {.s = params_of(v), .p = {.m = m}};
@@ -195,7 +186,11 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps, 
     p->y = (struct result){.v = p->x.y, .inner = p->x.n_axis};
     if (!p->x.simple) result_open(m, &p->y, p->type);
     open_grid(&w);
-    open_sums(&w);
+    struct kir *k = w.p.m->k;
+    u32 lanes = w.k_lanes * w.l_lanes;
+    i64 n = w.s.lines * w.l.n_short;
+    w.acc = kir_alloc(k, KS_REG, w.p.type, lanes, kir_int(k, n));
+    for (i64 i = 0; i < n; i++) kir_store(k, w.acc, kir_int(k, i), kir_const_f(k, w.p.type, lanes, 0));
     all_terms(&w);
     fold_all(&w);
     store_lines(&w);

@@ -293,11 +293,6 @@ static kval output_index(const struct contraction *p, kval row, kval col, kval i
 
 /* Opening. */
 
-static void pack_taps(const struct igemm_address *g, struct pack *w)
-{
-    for (u32 a = 2; a < g->c.rank; a++) pack_dim_i(w, g->c.g->sym, g->c.k[a], a, g->up ? g->trans.ax[a].step : 1);
-}
-
 static kval pack_weights(const struct igemm_address *g, const struct contraction *p)
 {
     struct pack *w = arena_new(p->m->arena, struct pack);
@@ -307,7 +302,7 @@ static kval pack_weights(const struct igemm_address *g, const struct contraction
     for (u32 a = 2; g->up && a < g->c.rank; a++) pack_dim_i(w, g->c.g->sym, g->trans.ax[a].step, a, 1);
     pack_dim_i(w, g->c.g->sym, ceil_div(g->c.oc, p->s.bn), out, p->s.bn);
     if (g->order != IGEMM_CHANNELS) pack_dim_i(w, g->c.g->sym, ic, in, 1);
-    pack_taps(g, w);
+    for (u32 a = 2; a < g->c.rank; a++) pack_dim_i(w, g->c.g->sym, g->c.k[a], a, g->up ? g->trans.ax[a].step : 1);
     if (g->order == IGEMM_CHANNELS) pack_dim_i(w, g->c.g->sym, ic, in, 1);
     pack_dim_i(w, g->c.g->sym, p->s.bn, out, 1);
     return emit_pack(p->m, g->c.w, w);

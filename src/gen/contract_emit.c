@@ -10,17 +10,6 @@
 // Nothing branches inside a K block: rows and columns behind the end are clamped to the last ones, terms behind the end are zeros.
 #include "gen/leaf.h"
 
-static void init(struct contraction *p)
-{
-    struct emit *m = p->m;
-    operand_init(p, &p->a);
-    operand_init(p, &p->b);
-    emit_args(m);
-    p->y = (struct result){.v = p->x.y, .inner = p->x.n_axis, .parts = p->s.split_k};
-    if (!p->x.simple || p->s.split_k > 1) result_open(m, &p->y, p->type);
-    if (p->s.stream_k) stream_k_init(p);
-}
-
 /* K blocks. */
 
 static void fetch(struct contraction *p, kval k_block)
@@ -147,15 +136,6 @@ static void enter_rows(struct contraction *p)
     }
 }
 
-static void k_blocks(struct contraction *p)
-{
-    enter_rows(p);
-    if (p->st.a_direct && p->st.b_direct) k_blocks_direct(p);
-    else if (p->s.pipe == PIPE_ASYNC) k_blocks_async(p);
-    else if (p->s.pipe == PIPE_DOUBLE) k_blocks_double(p);
-    else k_blocks_single(p);
-}
-
 /* Storing. */
 
 void contract_store(struct contraction *p, kval row, kval col, kval val)
@@ -203,26 +183,26 @@ static void open_blocks(struct contraction *p)
     contract_place_at(p, kir_div_i(k, batch, p->s.split_k), row, col);
 }
 
-static void open(struct contraction *p)
+void contract_emit(struct contraction *p, const struct task *t, const struct caps *caps)
 {
+    struct emit *m = p->m;
+    operand_init(p, &p->a);
+    operand_init(p, &p->b);
+    emit_args(m);
+    p->y = (struct result){.v = p->x.y, .inner = p->x.n_axis, .parts = p->s.split_k};
+    if (!p->x.simple || p->s.split_k > 1) result_open(m, &p->y, p->type);
+    if (p->s.stream_k) stream_k_init(p);
     if (p->s.stream_k) stream_k_open(p);
     else open_blocks(p);
-}
-
-static void close(struct contraction *p, const struct task *t, const struct caps *caps)
-{
+    p->leaf->open(p);
+    enter_rows(p);
+    if (p->st.a_direct && p->st.b_direct) k_blocks_direct(p);
+    else if (p->s.pipe == PIPE_ASYNC) k_blocks_async(p);
+    else if (p->s.pipe == PIPE_DOUBLE) k_blocks_double(p);
+    else k_blocks_single(p);
+    p->leaf->store(p);
     if (p->s.stream_k) stream_k_close(p);
     else
         for (u32 i = 0; i < (p->s.raster > 1 ? 2u : 3u); i++) kir_end(p->m->k);
     if (p->y.temp) gen_elementwise_rest(p->m, t, caps, p->x.y, contract_whole_sum, p);
-}
-
-void contract_emit(struct contraction *p, const struct task *t, const struct caps *caps)
-{
-    init(p);
-    open(p);
-    p->leaf->open(p);
-    k_blocks(p);
-    p->leaf->store(p);
-    close(p, t, caps);
 }

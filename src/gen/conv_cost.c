@@ -104,21 +104,6 @@ static struct nest body_of(const struct conv_tiles *t, const struct nest_rates *
     return n;
 }
 
-static void add_loops(struct nest *n, const struct conv_tiles *t, const struct conv_sched *s)
-{
-    const struct conv *c = t->c;
-    double band = s->stage == STAGE_DIRECT ? 1 : 0; /* the scratch memory of a band is the next one's, too */
-    if (s->order == 1) nest_loop(n, (double)t->ob, 0, 1, 1);
-    nest_loop(n, (double)t->tw, conv_fresh(c, c->xa, (double)s->tx), 0, 1);
-    nest_loop(n, (double)t->th, conv_fresh(c, c->ya, (double)s->ty), 0, 1);
-    if (s->order == 0) nest_loop(n, (double)t->ob, 0, 1, 1);
-    nest_loop(n, (double)ceil_div(t->tiles_x, t->tw), band, 0, 1);
-    nest_loop(n, (double)ceil_div(t->tiles_y, t->th), band, 0, 1);
-    nest_loop(n, (double)t->outer, band * fresh_outside(c), 0, 1);
-    nest_loop(n, (double)ceil_div(t->blocks, t->ob), 0, 1, 1);
-    nest_loop(n, (double)(c->groups * i64_max(1, s->split_k)), 1, 1, 1);
-}
-
 /* Filling bands, once for each group of blocks: seconds of a byte from where the input is. */
 static double far_line(const struct conv_tiles *t, const struct nest_rates *r)
 {
@@ -131,7 +116,17 @@ double conv_tiles_seconds(const struct conv_tiles *t, const struct nest_rates *r
 {
     double share = (double)i64_max(1, s->split_k), threads = (double)i64_max(1, caps->n_threads), all = (double)t->iterations;
     struct nest n = body_of(t, r, caps, s, others);
-    add_loops(&n, t, s);
+    const struct conv *c = t->c;
+    double band = s->stage == STAGE_DIRECT ? 1 : 0; /* the scratch memory of a band is the next one's, too */
+    if (s->order == 1) nest_loop(&n, (double)t->ob, 0, 1, 1);
+    nest_loop(&n, (double)t->tw, conv_fresh(c, c->xa, (double)s->tx), 0, 1);
+    nest_loop(&n, (double)t->th, conv_fresh(c, c->ya, (double)s->ty), 0, 1);
+    if (s->order == 0) nest_loop(&n, (double)t->ob, 0, 1, 1);
+    nest_loop(&n, (double)ceil_div(t->tiles_x, t->tw), band, 0, 1);
+    nest_loop(&n, (double)ceil_div(t->tiles_y, t->th), band, 0, 1);
+    nest_loop(&n, (double)t->outer, band * fresh_outside(c), 0, 1);
+    nest_loop(&n, (double)ceil_div(t->blocks, t->ob), 0, 1, 1);
+    nest_loop(&n, (double)(c->groups * i64_max(1, s->split_k)), 1, 1, 1);
     double seconds = nest_seconds(&n, r) * ceil(all / threads) / all + r->launch;
     if (s->stage != STAGE_DIRECT) seconds += 0.5 * 4 * t->n_x * (double)ceil_div(t->blocks, t->ob) * far_line(t, r) / threads;
     if (!t->c->simple || share > 1) seconds += r->launch * (threads > 1) + 4 * (1 + 2 * share) * t->n_y * r->line[RATE_DRAM] / threads;

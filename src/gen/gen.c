@@ -164,11 +164,6 @@ bool gen_legal(const struct candidate *c, const struct task *t, const struct cap
     return ok;
 }
 
-static bool sched_equal(const struct sched *a, const struct sched *b)
-{
-    return !memcmp(a, b, sizeof *a);
-}
-
 static struct candidate initial_of(const struct gen_problem *p)
 {
     struct candidate c = {.gen = p->gen};
@@ -197,7 +192,7 @@ struct others { /* all but the initial one */
 static bool visit_other(void *user, const struct candidate *c)
 {
     const struct others *x = user;
-    return sched_equal(&c->sched, &x->first.sched) || x->fn(x->user, c);
+    return !memcmp(&c->sched, &x->first.sched, sizeof c->sched) || x->fn(x->user, c);
 }
 
 struct way { /* over a family's schedules */
@@ -463,13 +458,6 @@ static bool spread(struct kernel *k, struct arena *a, const struct candidate *c,
     return kir_spread(&k->kir, a, &plain, spread_threads(c), e);
 }
 
-/* The text is a key: it must not depend on what quern was built with. */
-static void order(struct kernel *k, struct arena *a)
-{
-    struct kir any = k->kir;
-    kir_order(&k->kir, a, &any, false);
-}
-
 bool gen_kernel(struct kernel *k, struct arena *a, const struct candidate *c, const struct task *t,
                 const struct caps *caps, struct err *e)
 {
@@ -485,7 +473,11 @@ bool gen_kernel(struct kernel *k, struct arena *a, const struct candidate *c, co
     k->n_arg = m.arg.n;
     bool ok = kir_verify(&k->kir, &why);
     if (ok && caps->is_gpu && kir_threads(&k->kir) == 1) ok = spread(k, a, c, &why);
-    if (ok) order(k, a);
+    if (ok) {
+        /* The text is a key: it must not depend on what quern was built with. */
+        struct kir any = k->kir;
+        kir_order(&k->kir, a, &any, false);
+    }
     if (!ok || !read_params(k, a, t->g.sym, &why))
         return err_set(e, ERR_FAILED, "kernel '%s': %s", k->name, why.msg);
     read_sizes(k, a, t->g.sym, caps->is_gpu);

@@ -4,14 +4,6 @@
 // another one, of single pixels.
 #include "gen/grad.h"
 
-static void find_taps(struct grad *q)
-{
-    const struct conv *c = &q->x;
-    if (c->xa >= 0 && c->k[c->xa] > 1) q->tap[q->n_taps++] = (u32)c->xa;
-    for (u32 a = c->rank; a-- > 2;)
-        if ((i32)a != c->xa && c->k[a] > 1) q->tap[q->n_taps++] = a;
-}
-
 static bool is_exact(const struct grad *q, const struct node *n)
 {
     struct op_window w;
@@ -71,7 +63,10 @@ bool grad_of(struct grad *q, const struct task *t)
     q->exact = is_exact(q, n);
     q->simple = is_simple(q, t);
     q->outer = conv_outer(&q->x);
-    find_taps(q);
+    const struct conv *c = &q->x;
+    if (c->xa >= 0 && c->k[c->xa] > 1) q->tap[q->n_taps++] = (u32)c->xa;
+    for (u32 a = c->rank; a-- > 2;)
+        if ((i32)a != c->xa && c->k[a] > 1) q->tap[q->n_taps++] = a;
     return true;
 }
 

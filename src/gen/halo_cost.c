@@ -10,15 +10,12 @@ enum { SECTOR_BYTES = 32 /* of memory, moved as a whole */ };
 
 static double at_least(double x, double least) { return x > least ? x : least; }
 
-/* How often a run of n elements is moved. */
-static double sectors(i64 n, enum dtype t) { return wg_sectors((double)(n * dtype_size(t)), SECTOR_BYTES); }
-
 /* Likewise, of a value that a tile reads, or writes. */
 static double waste_of(const struct halo_plan *p, const struct value *v, bool is_out)
 {
     if (v->layout == LAYOUT_ROWS || v->shape.rank < 3) return 1;
     i64 channels = p->oc * p->groups, n = is_out ? i64_min(p->width, channels) : p->s.bk;
-    return sectors(i64_max(1, n), v->dtype);
+    return wg_sectors((double)(i64_max(1, n) * dtype_size(v->dtype)), SECTOR_BYTES);
 }
 
 double halo_plan_tiles(const struct halo_plan *p, const i64 *var)

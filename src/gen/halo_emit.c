@@ -121,12 +121,6 @@ static kval whole_sum(struct emit *m, const void *user, const kval *idx)
     return kir_add(m->k, v, kir_cast(m->k, h->p->type, emit_value(m, h->q->c.b, &idx[1])));
 }
 
-static void close(struct halo *h, const struct task *t, const struct caps *c)
-{
-    for (u32 i = 0; i < 3; i++) kir_end(h->m->k);
-    if (h->sums.temp) gen_elementwise_rest(h->m, t, c, h->q->c.y, whole_sum, h);
-}
-
 /* The addressing. */
 
 void halo_pixel(const struct halo *h, kval row, kval *y, kval *x)
@@ -263,5 +257,6 @@ void halo_emit(struct halo *h, struct contraction *c, u32 subgroup, const struct
     c->leaf->open(c);
     halo_k_blocks(h);
     c->leaf->store(c);
-    close(h, t, caps);
+    for (u32 i = 0; i < 3; i++) kir_end(h->m->k);
+    if (h->sums.temp) gen_elementwise_rest(h->m, t, caps, h->q->c.y, whole_sum, h);
 }

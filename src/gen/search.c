@@ -126,11 +126,6 @@ static void improve_pairs(const struct gen_search *q, struct sched *s, double *b
         for (u32 j = q->first; j < i; j++) improve_pair(q, i, j, s, best);
 }
 
-static void improve_neighbours(const struct gen_search *q, struct sched *s, double *best)
-{
-    for (u32 i = q->first; i + 1 < q->n; i++) improve_pair(q, i, i + 1, s, best);
-}
-
 static void descend(const struct gen_search *q, improve *pass, struct sched *s)
 {
     double best = q->cost(q->user, s);
@@ -179,7 +174,7 @@ static bool choose_from_sample(const struct gen_search *q, const struct gen *g, 
         do {
             repeat(q, improve_each, &x.v[i].s, &cost);
             before = cost;
-            improve_neighbours(q, &x.v[i].s, &cost);
+            for (u32 p = q->first; p + 1 < q->n; p++) improve_pair(q, p, p + 1, &x.v[i].s, &cost);
         } while (cost < before);
         gen_keep(cost, &x.v[i].s, &best, out);
     }

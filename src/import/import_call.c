@@ -134,11 +134,6 @@ static bool find_varying(struct control *c, const struct kept *k, struct varies 
     return true;
 }
 
-static void set_varying(struct kept *k, const struct varies *w)
-{
-    for (u32 j = 0; j < w->n; j++) graph_value(k->body, k->in.v[w->v[j].carried])->shape.dim[w->v[j].axis] = w->v[j].name;
-}
-
 typedef bool fill_fn(struct control *c, node_id n, struct kept *k);
 
 /* Makes a body whose sizes hold in every iteration. */
@@ -149,7 +144,7 @@ static bool make_body(struct control *c, node_id n, fill_fn *fill, struct kept *
         *k = (struct kept){0};
         if (tries == MAX_TRIES) return err_set(c->e, ERR_UNSUPPORTED, "sizes of carried values do not converge");
         if (!fill(c, n, k)) return false;
-        set_varying(k, w);
+        for (u32 j = 0; j < w->n; j++) graph_value(k->body, k->in.v[w->v[j].carried])->shape.dim[w->v[j].axis] = w->v[j].name;
         if (!infer_body(c, k)) return false;
         read_outputs(k);
         if (!find_varying(c, k, w, &more)) return false;

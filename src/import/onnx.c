@@ -191,18 +191,6 @@ static bool read_input(struct reader *r, const Onnx__ValueInfoProto *p)
     return true;
 }
 
-/* Collects all given names of sizes first: fresh names must differ from later ones, too. */
-static void collect_dims(struct reader *r, const Onnx__GraphProto *p)
-{
-    for (size_t k = 0; k < p->n_input; k++) {
-        const Onnx__TypeProto *t = p->input[k]->type;
-        if (!t || t->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE || !t->tensor_type) continue;
-        const Onnx__TensorShapeProto *s = t->tensor_type->shape;
-        for (size_t i = 0; s && i < s->n_dim; i++)
-            if (dim_name(s->dim[i])) map_put(&r->dims, str_of(dim_name(s->dim[i])), 1);
-    }
-}
-
 /* A body's declared inputs come first. Their types are those of the node's inputs. */
 static bool read_body_inputs(struct reader *r, const Onnx__GraphProto *p)
 {
@@ -228,7 +216,14 @@ static bool read_inputs(struct reader *r, const Onnx__GraphProto *p)
         if (!set_const(r, str_of(p->sparse_initializer[k]->values->name), &t)) return false;
     }
     if (r->outer) return read_body_inputs(r, p);
-    collect_dims(r, p);
+    /* Collects all given names of sizes first: fresh names must differ from later ones, too. */
+    for (size_t k = 0; k < p->n_input; k++) {
+        const Onnx__TypeProto *t = p->input[k]->type;
+        if (!t || t->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE || !t->tensor_type) continue;
+        const Onnx__TensorShapeProto *s = t->tensor_type->shape;
+        for (size_t i = 0; s && i < s->n_dim; i++)
+            if (dim_name(s->dim[i])) map_put(&r->dims, str_of(dim_name(s->dim[i])), 1);
+    }
     for (size_t k = 0; k < p->n_input; k++) {
         const u64 *known = map_get(&r->value, str_of(p->input[k]->name));
         /* an initializer listed as an input */

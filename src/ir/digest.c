@@ -30,16 +30,6 @@ static void hash_next(void *user)
         h->out[i] = hash_bytes(h->v[i]->data, tensor_bytes(h->v[i]));
 }
 
-static void hash_tensors(struct hashing *h)
-{
-    struct os_thread *helper[MAX_HASHERS] = {NULL};
-    i64 bytes = 0;
-    for (u32 i = 0; i < h->n; i++) bytes += tensor_bytes(h->v[i]);
-    for (i64 i = 1; i < i64_min(MAX_HASHERS, os_n_cpus()) && bytes >= MIN_THREADED; i++) helper[i] = os_thread_start(hash_next, h);
-    hash_next(h);
-    for (u32 i = 0; i < MAX_HASHERS; i++) os_thread_join(helper[i]);
-}
-
 /* The names of a graph and its bodies, which profiles and interfaces show, and the constants. */
 static void put_names(struct buf *b, const struct graph *g, struct hashing *h, struct arena *a)
 {
@@ -68,7 +58,12 @@ void graph_print_content(struct buf *b, const struct graph *g)
     }
     put_names(b, g, &h, &a);
     h.out = arena_array(&a, struct hash, h.n + 1);
-    hash_tensors(&h);
+    struct os_thread *helper[MAX_HASHERS] = {NULL};
+    i64 bytes = 0;
+    for (u32 i = 0; i < h.n; i++) bytes += tensor_bytes(h.v[i]);
+    for (i64 i = 1; i < i64_min(MAX_HASHERS, os_n_cpus()) && bytes >= MIN_THREADED; i++) helper[i] = os_thread_start(hash_next, &h);
+    hash_next(&h);
+    for (u32 i = 0; i < MAX_HASHERS; i++) os_thread_join(helper[i]);
     for (u32 i = 0; i < h.n; i++) put_hash(b, h.out[i]);
     arena_release(&a);
 }

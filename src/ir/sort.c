@@ -39,17 +39,6 @@ static void sort_want_node(struct sorter *s, node_id p)
 
 static void sort_want(struct sorter *s, value_id v) { sort_want_node(s, live_producer(s->g, v)); }
 
-static void sort_mark_wanted(struct sorter *s)
-{
-    for (u32 k = 0; k < s->g->output.n; k++) sort_want(s, s->g->output.v[k]);
-    while (s->stack.n > 0) {
-        node_id n = s->stack.v[--s->stack.n];
-        const struct node *nd = graph_node(s->g, n);
-        for (u32 k = 0; k < nd->in.n; k++) sort_want(s, nd->in.v[k]);
-        for (u32 k = 0; k < s->size[n].n; k++) sort_want_node(s, s->size[n].v[k]);
-    }
-}
-
 static bool sort_open(struct sorter *s, node_id n, struct err *e)
 {
     const struct node *nd = graph_node(s->g, n);
@@ -84,18 +73,6 @@ static bool sort_place(struct sorter *s, node_id n, struct err *e)
     return true;
 }
 
-/* Unused data-dependent sizes: their elements have no producer now. */
-static void drop_made(struct graph *g, const bool *made_by_node)
-{
-    u32 n = 0;
-    for (u32 k = 0; k < g->made.n; k++) {
-        value_id v = g->made.v[k].v;
-        if (v && made_by_node[v] && !graph_value(g, v)->producer) continue;
-        g->made.v[n++] = g->made.v[k];
-    }
-    g->made.n = n;
-}
-
 static void sort_apply(struct sorter *s)
 {
     struct graph *g = s->g;
@@ -114,7 +91,14 @@ static void sort_apply(struct sorter *s)
     }
     g->node.n = s->n_order + 1;
     memset(g->node.v + g->node.n, 0, (g->node.cap - g->node.n) * sizeof *g->node.v);
-    drop_made(g, made_by_node);
+    /* Unused data-dependent sizes: their elements have no producer now. */
+    u32 n = 0;
+    for (u32 k = 0; k < g->made.n; k++) {
+        value_id v = g->made.v[k].v;
+        if (v && made_by_node[v] && !graph_value(g, v)->producer) continue;
+        g->made.v[n++] = g->made.v[k];
+    }
+    g->made.n = n;
 }
 
 bool graph_sort(struct graph *g, struct err *e)
@@ -124,7 +108,13 @@ bool graph_sort(struct graph *g, struct err *e)
     s.next = arena_array(&s.scratch, u32, g->node.n);
     s.order = arena_array(&s.scratch, node_id, g->node.n);
     s.size = graph_size_sources(g, &s.scratch);
-    sort_mark_wanted(&s);
+    for (u32 k = 0; k < s.g->output.n; k++) sort_want(&s, s.g->output.v[k]);
+    while (s.stack.n > 0) {
+        node_id n = s.stack.v[--s.stack.n];
+        const struct node *nd = graph_node(s.g, n);
+        for (u32 k = 0; k < nd->in.n; k++) sort_want(&s, nd->in.v[k]);
+        for (u32 k = 0; k < s.size[n].n; k++) sort_want_node(&s, s.size[n].v[k]);
+    }
     bool ok = true;
     for (node_id n = 1; ok && n < g->node.n; n++)
         if (s.mark[n] == WANTED) ok = sort_place(&s, n, e);

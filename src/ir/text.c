@@ -194,15 +194,6 @@ static void print_content(struct buf *b, const struct tensor *t)
     buf_char(b, ']');
 }
 
-static void print_tensor(struct buf *b, const struct tensor *t)
-{
-    print_dtype(b, t->dtype);
-    buf_char(b, '[');
-    for (u32 k = 0; k < t->rank; k++) buf_printf(b, k ? ",%lld" : "%lld", (long long)t->dim[k]);
-    buf_z(b, "] = ");
-    print_content(b, t);
-}
-
 static void print_list(struct buf *b, const struct attr *a)
 {
     buf_z(b, a->kind == ATTR_FLOATS ? "floats[" : a->kind == ATTR_STRS ? "strs[" : "[");
@@ -231,7 +222,11 @@ static void print_attr(struct printer *p, const struct attr *a)
     case ATTR_STRS: print_list(b, a); return;
     case ATTR_TENSOR:
         buf_z(b, "tensor ");
-        print_tensor(b, a->t);
+        print_dtype(b, a->t->dtype);
+        buf_char(b, '[');
+        for (u32 k = 0; k < a->t->rank; k++) buf_printf(b, k ? ",%lld" : "%lld", (long long)a->t->dim[k]);
+        buf_z(b, "] = ");
+        print_content(b, a->t);
         return;
     case ATTR_GRAPH: print_graph(p, a->graph); return;
     }

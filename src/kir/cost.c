@@ -175,13 +175,6 @@ static u32 regs_of(const struct kir *k, const struct kir_ins *x)
     return x->role ? ((u32)x->rows * x->cols - 1) / sharers(k) + 1 : 1;
 }
 
-static void last_uses(const struct kir *k, kval *last)
-{
-    for (kval v = 1; v < k->ins.n; v++)
-        for (u32 i = 0; i < kir_op_info(kir_at(k, v)->op)->n_args; i++)
-            last[kir_operand(kir_at(k, v), i)] = v;
-}
-
 static u32 array_regs(const struct kir *k, kval from, kval to, u8 *seen)
 {
     u32 n = 0;
@@ -225,7 +218,9 @@ static void count_regs(const struct kir *k, struct kir_cost *c)
     u32 n = 0;
     kval *last = mem_alloc((i64)sizeof(kval) * k->ins.n);
     u8 *seen = mem_alloc(k->ins.n);
-    last_uses(k, last);
+    for (kval v = 1; v < k->ins.n; v++)
+        for (u32 i = 0; i < kir_op_info(kir_at(k, v)->op)->n_args; i++)
+            last[kir_operand(kir_at(k, v), i)] = v;
     for (kval v = 1; v < k->ins.n; v++) {
         enum kir_op op = kir_at(k, v)->op;
         for (u32 i = 0; i < n && (op == KI_GRID || op == KI_LOOP); i++) open[i].has_inner = true;

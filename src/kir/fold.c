@@ -214,32 +214,22 @@ static double int_to_float(enum dtype from, enum dtype to, i64 v)
     return kir_round(to, f);
 }
 
-static void scalar_cast(enum dtype from, enum dtype to, union kir_cell x, union kir_cell *out)
-{
-    if (dtype_is_float(from) && dtype_is_float(to)) out->f = kir_round(to, x.f);
-    else if (dtype_is_float(from)) out->i = float_to_int(to, x.f);
-    else if (dtype_is_float(to)) out->f = int_to_float(from, to, x.i);
-    else out->i = kir_wrap(to, x.i);
-}
-
-static void scalar_bits(enum dtype from, enum dtype to, union kir_cell x, union kir_cell *out)
-{
-    u64 raw = 0;
-    if (dtype_is_float(from)) elem_set_f64(from, &raw, 0, x.f);
-    else elem_set_i64(from, &raw, 0, x.i);
-    if (dtype_is_float(to)) out->f = elem_f64(to, &raw, 0);
-    else out->i = elem_i64(to, &raw, 0);
-}
-
 bool kir_scalar(enum kir_op op, enum dtype t, enum dtype to, const union kir_cell x[3],
                 union kir_cell *out)
 {
     if (op == KI_CAST) {
-        scalar_cast(t, to, x[0], out);
+        if (dtype_is_float(t) && dtype_is_float(to)) out->f = kir_round(to, x[0].f);
+        else if (dtype_is_float(t)) out->i = float_to_int(to, x[0].f);
+        else if (dtype_is_float(to)) out->f = int_to_float(t, to, x[0].i);
+        else out->i = kir_wrap(to, x[0].i);
         return true;
     }
     if (op == KI_BITS) {
-        scalar_bits(t, to, x[0], out);
+        u64 raw = 0;
+        if (dtype_is_float(t)) elem_set_f64(t, &raw, 0, x[0].f);
+        else elem_set_i64(t, &raw, 0, x[0].i);
+        if (dtype_is_float(to)) out->f = elem_f64(to, &raw, 0);
+        else out->i = elem_i64(to, &raw, 0);
         return true;
     }
     if (op == KI_SELECT) {

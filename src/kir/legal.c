@@ -100,19 +100,14 @@ static bool copy_if(struct unroller *u, kval v)
     return true;
 }
 
-static kval behind(const struct unroller *u, kval v)
-{
-    kval end = u->end[v];
-    return 1 + (kir_at(u->copy.in, end)->op == KI_ELSE ? u->end[end] : end);
-}
-
 static bool copy_range(struct unroller *u, kval from, kval to)
 {
     for (kval v = from; v < to;) {
         enum kir_op op = kir_at(u->copy.in, v)->op;
         if (op == KI_LOOP || op == KI_IF) {
             if (!(op == KI_LOOP ? copy_loop(u, v) : copy_if(u, v))) return false;
-            v = behind(u, v);
+            kval end = u->end[v];
+            v = 1 + (kir_at(u->copy.in, end)->op == KI_ELSE ? u->end[end] : end);
             continue;
         }
         kir_copy_ins(&u->copy, v++);

@@ -99,18 +99,6 @@ static void copy_scratch(struct spreader *s, kval v)
     kir_copy_set(&s->copy, v, kir_alloc(s->copy.out, KS_REG, x->dtype, 1, n));
 }
 
-/* An access to this thread's slice. */
-static void copy_sliced(struct spreader *s, kval v)
-{
-    const struct kir_ins *x = kir_at(s->copy.in, v);
-    struct kir *k = s->copy.out;
-    kval count = kir_copy_get(&s->copy, kir_at(s->copy.in, x->a)->a, 0);
-    kval at = kir_add(k, kir_copy_get(&s->copy, x->b, 0), kir_mul(k, s->slot, count));
-    kval c = kir_copy_get(&s->copy, x->c, 0), d = kir_copy_get(&s->copy, x->d, 0);
-    if (x->op == KI_LOAD) kir_copy_set(&s->copy, v, kir_load_n(k, s->slice[x->a], at, c));
-    else kir_store_n(k, s->slice[x->a], at, c, d);
-}
-
 /* Grids. */
 
 struct grid {
@@ -204,7 +192,13 @@ static void spread_ins(struct spreader *s, kval v)
     } else if (is_scratch(x)) {
         copy_scratch(s, v);
     } else if (is_access && s->slice[x->a]) {
-        copy_sliced(s, v);
+        /* An access to this thread's slice. */
+        struct kir *k = s->copy.out;
+        kval count = kir_copy_get(&s->copy, kir_at(s->copy.in, x->a)->a, 0);
+        kval at = kir_add(k, kir_copy_get(&s->copy, x->b, 0), kir_mul(k, s->slot, count));
+        kval c = kir_copy_get(&s->copy, x->c, 0), d = kir_copy_get(&s->copy, x->d, 0);
+        if (x->op == KI_LOAD) kir_copy_set(&s->copy, v, kir_load_n(k, s->slice[x->a], at, c));
+        else kir_store_n(k, s->slice[x->a], at, c, d);
     } else if (x->op == KI_THREAD) {
         kir_copy_set(&s->copy, v, kir_int(s->copy.out, 0));
     } else if (x->op != KI_BARRIER && x->op != KI_AWAIT) {

@@ -101,18 +101,6 @@ static void put_dims(struct buf *b, const struct lab_config *c, i64 rows, i64 co
     buf_printf(b, "%lld, %lld)", (long long)rows, (long long)cols);
 }
 
-static void put_product(struct buf *b, const struct lab_config *c)
-{
-    bool t = c->v[LF_TRANS];
-    buf_z(b, "product    y ");
-    put_dims(b, c, c->m, c->n);
-    buf_printf(b, " = %s ", t ? "a^T" : "a");
-    put_dims(b, c, t ? c->k : c->m, t ? c->m : c->k);
-    buf_z(b, " x b ");
-    put_dims(b, c, c->k, c->n);
-    buf_char(b, '\n');
-}
-
 static void put_group(struct buf *b, const struct lab_config *c)
 {
     i64 gx = ceil_div(c->n, bn(c)), gy = ceil_div(c->m, bm(c));
@@ -134,7 +122,14 @@ void lab_explain(struct buf *b, const struct lab_config *c)
     struct err e = {0};
     lab_name_print(b, c);
     buf_char(b, '\n');
-    put_product(b, c);
+    bool t = c->v[LF_TRANS];
+    buf_z(b, "product    y ");
+    put_dims(b, c, c->m, c->n);
+    buf_printf(b, " = %s ", t ? "a^T" : "a");
+    put_dims(b, c, t ? c->k : c->m, t ? c->m : c->k);
+    buf_z(b, " x b ");
+    put_dims(b, c, c->k, c->n);
+    buf_char(b, '\n');
     if (lab_config_check(c, &e)) put_group(b, c);
     else buf_printf(b, "impossible %s\n", e.msg);
     for (u32 f = 0; f < N_LAB_FIELDS; f++)

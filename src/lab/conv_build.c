@@ -27,11 +27,6 @@ bool conv_layout(enum layout *l, struct str name, struct err *e)
     return true;
 }
 
-static bool keeps(const struct conv_impl *impl, const struct candidate *c, const struct caps *caps)
-{
-    return !impl || conv_impl_keeps(impl, c, caps);
-}
-
 /* The database's best candidate with the label's properties; false: there is none. */
 static bool best_known(struct candidate *c, const struct conv_place *p, const struct task *t, const struct conv_impl *impl, struct err *e)
 {
@@ -41,7 +36,7 @@ static bool best_known(struct candidate *c, const struct conv_place *p, const st
     i64 *none = arena_array(&a, i64, 1), task = db_task(p->db, t, e);
     bool ok = task && db_trials(p->db, p->env, task, sizes_text(&a, t->g.sym, none, t), &a, &rows, &n, e);
     for (u32 i = 0; ok && i < n; i++)
-        if (keeps(impl, &rows[i].cand, p->caps)) rows[n_kept++] = rows[i];
+        if (!impl || conv_impl_keeps(impl, &rows[i].cand, p->caps)) rows[n_kept++] = rows[i];
     const struct trial_row *best = tune_choice(rows, n_kept);
     if (best) *c = best->cand;
     arena_release(&a);

@@ -65,18 +65,6 @@ static void weight_shape(const struct conv_row *r, i64 dim[MAX_RANK])
     shape_of(dim, r->is_transposed ? from : to, (r->is_transposed ? to : from) / r->groups, r->kernel, r->axes);
 }
 
-static bool check_elements(const struct conv_row *r, struct err *e)
-{
-    i64 out[CONV_AXES], dim[3][MAX_RANK], bytes;
-    conv_row_outputs(r, out);
-    shape_of(dim[0], r->batch, r->channels, r->size, r->axes);
-    weight_shape(r, dim[1]);
-    shape_of(dim[2], r->batch, r->out_channels, out, r->axes);
-    for (u32 k = 0; k < 3; k++)
-        if (!tensor_size_ok(DT_F64, r->axes + 2, dim[k], &bytes)) return err_set(e, ERR_INPUT, "a tensor with too many elements");
-    return true;
-}
-
 bool conv_row_check(const struct conv_row *r, struct err *e)
 {
     if (!check_number("batch", "", r->batch, 1, e) || !check_number("number of channels", "", r->channels, 1, e) ||
@@ -87,7 +75,14 @@ bool conv_row_check(const struct conv_row *r, struct err *e)
     if (r->channels % r->groups || r->out_channels % r->groups)
         return err_set(e, ERR_INPUT, "%lld groups do not divide %lld channels and %lld output channels", (long long)r->groups,
                        (long long)r->channels, (long long)r->out_channels);
-    return check_elements(r, e);
+    i64 out[CONV_AXES], dim[3][MAX_RANK], bytes;
+    conv_row_outputs(r, out);
+    shape_of(dim[0], r->batch, r->channels, r->size, r->axes);
+    weight_shape(r, dim[1]);
+    shape_of(dim[2], r->batch, r->out_channels, out, r->axes);
+    for (u32 k = 0; k < 3; k++)
+        if (!tensor_size_ok(DT_F64, r->axes + 2, dim[k], &bytes)) return err_set(e, ERR_INPUT, "a tensor with too many elements");
+    return true;
 }
 
 /* Operations and bytes. */

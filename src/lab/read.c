@@ -147,8 +147,13 @@ static bool read_key(struct file *f, const char *key, const json_t *j)
     return k < N_LAB_FIELDS ? read_field(f, k, key, j) : read_base(f, k - N_LAB_FIELDS, j);
 }
 
-static bool check_complete(struct file *f)
+static bool read_lists(struct file *f, const json_t *j)
 {
+    const char *key;
+    json_t *v;
+    if (!json_is_object(j)) return err_set(f->e, ERR_INPUT, "no object of keys and lists");
+    json_object_foreach((json_t *)(uintptr_t)j, key, v)
+        if (!read_key(f, key, v)) return false;
     for (u32 k = 0; k < N_LAB_FIELDS + N_BASE_KEYS; k++)
         if (!(f->seen >> k & 1))
             return err_set(f->e, ERR_INPUT, "key '%s' is missing", k < N_LAB_FIELDS ? lab_field(k)->key : base_key[k - N_LAB_FIELDS]);
@@ -157,16 +162,6 @@ static bool check_complete(struct file *f)
                        dtype_name(f->type[1]), dtype_name(f->type[2]));
     f->s->dtype = f->type[0];
     return true;
-}
-
-static bool read_lists(struct file *f, const json_t *j)
-{
-    const char *key;
-    json_t *v;
-    if (!json_is_object(j)) return err_set(f->e, ERR_INPUT, "no object of keys and lists");
-    json_object_foreach((json_t *)(uintptr_t)j, key, v)
-        if (!read_key(f, key, v)) return false;
-    return check_complete(f);
 }
 
 /* Points listed by their digits. */

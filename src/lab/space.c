@@ -246,16 +246,6 @@ static void fill_part(struct walk *w, u32 part, struct field_part *p)
     }
 }
 
-/* Without intra-block split-K there are no sums to store. */
-static void fill_parts(struct walk *w, struct field_part p[N_PARTS])
-{
-    for (u32 i = 0; i < N_PARTS; i++) {
-        p[i] = parts[i];
-        if (i == 3 && w->c.v[LF_LSU] == 1) *arr_push(w->a, &p[i].choice) = (struct choice){{0}};
-        else fill_part(w, i, &p[i]);
-    }
-}
-
 /* The cut of one side's scatter. */
 static void cut_part(const struct walk *w, struct field_part *p, enum lab_field tile, enum lab_field lanes)
 {
@@ -285,15 +275,6 @@ static double list_sizes(const struct walk *w, u32 n, const enum lab_field *f)
     return all;
 }
 
-static void count_tail(struct walk *w, const struct field_part p[N_PARTS])
-{
-    double scatter = choices(p, 2), memory = choices(p, 3), other = choices(p, 5);
-    add_stage(w, ST_SCATTER, list_sizes(w, 2, p[0].field) * list_sizes(w, 2, p[1].field), scatter);
-    add_stage(w, ST_MEMORY, scatter * list_sizes(w, 3, p[2].field), memory);
-    double stores = w->c.v[LF_LSU] > 1 ? list_sizes(w, 2, p[3].field) : 1;
-    add_stage(w, ST_OTHER, memory * stores * list_sizes(w, 2, p[4].field), other);
-}
-
 /* Points of this head from number w->number on. */
 static bool visit_tail(struct walk *w, const struct field_part p[N_PARTS], i64 n)
 {
@@ -311,8 +292,17 @@ static bool end_head(struct walk *w)
 {
     struct arena_mark mark = arena_mark(w->a);
     struct field_part p[N_PARTS];
-    fill_parts(w, p);
-    count_tail(w, p);
+    /* Without intra-block split-K there are no sums to store. */
+    for (u32 i = 0; i < N_PARTS; i++) {
+        p[i] = parts[i];
+        if (i == 3 && w->c.v[LF_LSU] == 1) *arr_push(w->a, &p[i].choice) = (struct choice){{0}};
+        else fill_part(w, i, &p[i]);
+    }
+    double scatter = choices(p, 2), memory = choices(p, 3), other = choices(p, 5);
+    add_stage(w, ST_SCATTER, list_sizes(w, 2, p[0].field) * list_sizes(w, 2, p[1].field), scatter);
+    add_stage(w, ST_MEMORY, scatter * list_sizes(w, 3, p[2].field), memory);
+    double stores = w->c.v[LF_LSU] > 1 ? list_sizes(w, 2, p[3].field) : 1;
+    add_stage(w, ST_OTHER, memory * stores * list_sizes(w, 2, p[4].field), other);
     double before = choices(p, N_PARTS), n = 0;
     if (w->r->loads(&w->c)) {
         cut_part(w, &p[0], LF_TM, LF_WLY);
@@ -380,17 +370,6 @@ static double count_tiles(const struct walk *w, enum lab_field x, enum lab_field
     return n;
 }
 
-static void count_first(struct walk *w)
-{
-    const struct lab_list *l = w->s->list;
-    struct lab_stage *st = w->count->stage;
-    st[ST_THREAD].before = (double)l[LF_TM].n * l[LF_TN].n;
-    st[ST_THREAD].after = count_tiles(w, LF_TM, LF_TN, w->r->thread_tile);
-    st[ST_BLOCK].before = (double)l[LF_BM].n * l[LF_BN].n;
-    st[ST_BLOCK].after = count_tiles(w, LF_BM, LF_BN, w->r->block_tile);
-    st[ST_LAYOUT].before = st[ST_THREAD].after * st[ST_BLOCK].after * l[LF_LSU].n * l[LF_WLY].n * l[LF_WLX].n;
-}
-
 static bool say_nothing_left(const struct lab_count *c, struct err *e)
 {
     u32 s = 0;
@@ -408,7 +387,13 @@ bool lab_space_count(const struct lab_space *s, enum lab_rules r, struct lab_cou
     for (u32 f = 0; f < N_LAB_FIELDS; f++) c->raw *= s->list[f].n ? s->list[f].n : 1;
     c->n = s->listed.n;
     if (s->listed.n) return true;
-    count_first(&w);
+    const struct lab_list *l = w.s->list;
+    struct lab_stage *st = w.count->stage;
+    st[ST_THREAD].before = (double)l[LF_TM].n * l[LF_TN].n;
+    st[ST_THREAD].after = count_tiles(&w, LF_TM, LF_TN, w.r->thread_tile);
+    st[ST_BLOCK].before = (double)l[LF_BM].n * l[LF_BN].n;
+    st[ST_BLOCK].after = count_tiles(&w, LF_BM, LF_BN, w.r->block_tile);
+    st[ST_LAYOUT].before = st[ST_THREAD].after * st[ST_BLOCK].after * l[LF_LSU].n * l[LF_WLY].n * l[LF_WLX].n;
     bool all = walk_head(&w, 0);
     arena_release(&a);
     const enum lab_field loads[] = {LF_BK, LF_GLWA, LF_GLWB};

@@ -305,18 +305,6 @@ static void grid_open(struct text *t, const kval *dim, const struct str *extent,
     t->depth++;
 }
 
-static void grid_close(struct text *t, const kval *dim, const struct str *extent, u32 n)
-{
-    for (u32 i = n; n > 1 && i-- > 0;) {
-        if (i == 0) text_line(t, "g%u++;", dim[0]);
-        else text_line(t, "if (++g%u == %.*s) { g%u = 0;", dim[i], STR_ARG(extent[i]), dim[i]);
-    }
-    for (u32 i = 1; i < n; i++) text_line(t, "}");
-    barrier(t); /* the next iteration uses the same shared arrays */
-    t->depth--;
-    text_line(t, "}");
-}
-
 static void grid_body(struct text *t, kval open)
 {
     kval dim[3] = {0}, end;
@@ -325,7 +313,14 @@ static void grid_body(struct text *t, kval open)
     for (u32 i = 0; i < n; i++) extent[i] = text_value(t, kir_at(t->k, dim[i])->a);
     grid_open(t, dim, extent, n);
     text_body(t, open, end);
-    grid_close(t, dim, extent, n);
+    for (u32 i = n; n > 1 && i-- > 0;) {
+        if (i == 0) text_line(t, "g%u++;", dim[0]);
+        else text_line(t, "if (++g%u == %.*s) { g%u = 0;", dim[i], STR_ARG(extent[i]), dim[i]);
+    }
+    for (u32 i = 1; i < n; i++) text_line(t, "}");
+    barrier(t); /* the next iteration uses the same shared arrays */
+    t->depth--;
+    text_line(t, "}");
 }
 
 static void declare_arguments(struct text *t)
@@ -344,15 +339,6 @@ static void declare_arguments(struct text *t)
     }
 }
 
-/* Non-temporal stores are not ordered with others: they are completed
-   before another thread that synchronises with this one reads the data. */
-static void finish_streams(struct text *t, kval open, kval end)
-{
-    kval v = open;
-    while (v < end && !(kir_at(t->k, v)->op == KI_STORE && kir_at(t->k, v)->aux == KW_STREAM)) v++;
-    if (v < end) buf_z(t->out, "#ifdef __SSE2__\n    __builtin_ia32_sfence();\n#endif\n");
-}
-
 static void grid_function(struct text *t, struct buf *out, u32 number, kval open)
 {
     struct buf body = {0}, arrays = {0};
@@ -364,7 +350,11 @@ static void grid_function(struct text *t, struct buf *out, u32 number, kval open
     declare_arrays(t, open, end);
     t->out = &body;
     grid_body(t, open);
-    finish_streams(t, open, end);
+    /* Non-temporal stores are not ordered with others: they are completed
+       before another thread that synchronises with this one reads the data. */
+    kval v = open;
+    while (v < end && !(kir_at(t->k, v)->op == KI_STORE && kir_at(t->k, v)->aux == KW_STREAM)) v++;
+    if (v < end) buf_z(t->out, "#ifdef __SSE2__\n    __builtin_ia32_sfence();\n#endif\n");
     t->out = out;
     if (has_workgroup(t)) buf_printf(out, "\nconst u32 %.*s_%u_threads = %u;", STR_ARG(t->k->name), number, kir_threads(t->k));
     buf_printf(

@@ -163,7 +163,6 @@ static const char *infix(enum kir_op op)
     return of[op];
 }
 
-static bool is_compare(u32 op) { return op == KI_EQ || op == KI_NE || op == KI_LT || op == KI_LE; }
 static bool is_bitwise(u32 op) { return op == KI_AND || op == KI_OR || op == KI_XOR; }
 
 /* Whether the operator may be written infix. Integers from memory must wrap, which C's signed ones
@@ -171,7 +170,7 @@ static bool is_bitwise(u32 op) { return op == KI_AND || op == KI_OR || op == KI_
 static bool is_plain(const struct text *t, const struct kir_ins *x, enum dtype d)
 {
     if (!infix(x->op)) return false;
-    if (is_compare(x->op) || is_bitwise(x->op)) return true;
+    if ((x->op == KI_EQ || x->op == KI_NE || x->op == KI_LT || x->op == KI_LE) || is_bitwise(x->op)) return true;
     if (dtype_is_float(d)) return x->op != KI_MOD;
     return x->dtype == DT_I64 && !t->val[x->a].is_data && !t->val[x->b].is_data;
 }

@@ -35,12 +35,6 @@ static bool is_paired(const struct kir_frag *f, const struct gpu_place *p, bool 
     return dtype_size(f->dtype) == 2 && p->is_down == by_columns;
 }
 
-static struct str pair_type(struct text *t)
-{
-    if (gpu_first_use(t, S("u32x1"))) gpu_words(t)->define_wide(&t->types, DT_U32, 1);
-    return S("u32x1");
-}
-
 static bool is_shared(const struct text *t, kval array)
 {
     const struct kir_ins *x = kir_at(t->k, array);
@@ -81,7 +75,8 @@ static struct str move_function(struct text *t, const struct kir_ins *x, const s
     struct str pin = is_load ? pin_call(t, frag) : S("");
     struct str one = text_fmt(t, "f.x[i]");
     if (pairs) {
-        struct str word = pair_type(t);
+        if (gpu_first_use(t, S("u32x1"))) gpu_words(t)->define_wide(&t->types, DT_U32, 1);
+        struct str word = S("u32x1");
         one = S("f.w[i / 2]");
         at = text_fmt(t, "*(%s%.*s *)&%.*s", is_load ? "const " : "", STR_ARG(word), STR_ARG(at));
     }

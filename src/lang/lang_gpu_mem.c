@@ -137,19 +137,6 @@ static void load_wide(struct text *t, kval v, const struct access *a)
     }
 }
 
-static void load_single(struct text *t, kval v, const struct access *a)
-{
-    for (t->lane = 0; t->lane < a->lanes; t->lane++)
-        text_line(t, "%.*s = %.*s;", STR_ARG(text_name(t, v)), STR_ARG(load_element(t, a)));
-}
-
-static void declare_lanes(struct text *t, kval v, u32 n)
-{
-    struct str type = text_value_type(t, v);
-    for (t->lane = 0; t->lane < n; t->lane++)
-        text_line(t, "%.*s %.*s;", STR_ARG(type), STR_ARG(text_name(t, v)));
-}
-
 static void if_all(struct text *t, const struct access *a)
 {
     if (a->n.n) text_line(t, "if (%.*s >= %u) {", STR_ARG(a->n), a->lanes);
@@ -231,12 +218,15 @@ bool gpu_load_lanes(struct text *t, kval v)
     if (is_copied(t, v)) return true;
     struct access a = access_of(t, x->a, x->b, x->c, x->lanes);
     if (a.wide == 1) return false;
-    declare_lanes(t, v, a.lanes);
+    struct str type = text_value_type(t, v);
+    for (t->lane = 0; t->lane < a.lanes; t->lane++)
+        text_line(t, "%.*s %.*s;", STR_ARG(type), STR_ARG(text_name(t, v)));
     if_all(t, &a);
     load_wide(t, v, &a);
     if (a.n.n) {
         else_some(t);
-        load_single(t, v, &a);
+        for (t->lane = 0; t->lane < a.lanes; t->lane++)
+            text_line(t, "%.*s = %.*s;", STR_ARG(text_name(t, v)), STR_ARG(load_element(t, &a)));
         end_if(t);
     }
     t->lane = 0;

@@ -178,13 +178,6 @@ static void settle(struct text *t, const struct warpgroup *s)
     }
 }
 
-static void close_run(struct text *t, struct warpgroup *s)
-{
-    text_line(t, "WARPGROUP_END;");
-    settle(t, s);
-    s->to = 0;
-}
-
 static struct str product(struct text *t, const struct kir_ins *x)
 {
     const struct kir_ins *a = kir_at(t->k, x->a), *b = kir_at(t->k, x->b);
@@ -219,7 +212,11 @@ bool gpu_warpgroup_statement(struct text *t, kval v)
 {
     struct warpgroup *s = t->own;
     if (!s) return false;
-    if (s->to && v >= s->to) close_run(t, s);
+    if (s->to && v >= s->to) {
+        text_line(t, "WARPGROUP_END;");
+        settle(t, s);
+        s->to = 0;
+    }
     if (kir_at(t->k, v)->op == KI_BARRIER) text_line(t, "WARPGROUP_FENCE;");
     if (kir_at(t->k, v)->op != KI_FMMA) return false;
     issue(t, s, v);

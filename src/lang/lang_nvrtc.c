@@ -29,17 +29,11 @@ struct nvrtc {
     status (*destroy)(program *p);
 };
 
-static void *open_library(void)
+static bool open_nvrtc(struct nvrtc *n)
 {
     struct err ignored = {0};
     void *lib = NULL;
     for (i64 i = 0; i < countof(libraries) && !lib; i++) lib = os_dlopen(libraries[i], &ignored);
-    return lib;
-}
-
-static bool open_nvrtc(struct nvrtc *n)
-{
-    void *lib = open_library();
     const struct { const char *name; void *to; } entry[] = {
         {"nvrtcGetErrorString", &n->error}, {"nvrtcVersion", &n->version},
         {"nvrtcCreateProgram", &n->create}, {"nvrtcCompileProgram", &n->compile},

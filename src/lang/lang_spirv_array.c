@@ -268,16 +268,6 @@ void spv_alloc(struct spv *s, kval v)
     }
 }
 
-/* Buffers do not overlap, so only variables of one binding may see each other's writes. */
-static void decorate_aliases(struct spv *s, const struct spv_array *a, bool is_read_only)
-{
-    u32 n = 0;
-    for (i64 i = 0; i < countof(a->var); i++) n += a->var[i] != 0;
-    enum spirv_decoration d = n == 1 || is_read_only ? SPV_DEC_RESTRICT : SPV_DEC_ALIASED;
-    for (i64 i = 0; i < countof(a->var); i++)
-        if (a->var[i]) SPV_PUT(&s->decorations, SPV_DECORATE, a->var[i], (u32)d);
-}
-
 void spv_finish_arrays(struct spv *s)
 {
     for (kval v = 1; v < s->k->ins.n; v++) {
@@ -287,7 +277,12 @@ void spv_finish_arrays(struct spv *s)
         bool has_var = false;
         for (i64 i = 0; i < countof(a->var); i++) has_var |= a->var[i] != 0;
         if (!has_var) a->var[0] = declare_buffer(s, v, spv_type_reg(s, SR_U32), 4);
-        decorate_aliases(s, a, x->op == KI_BUF && x->aux == KA_IN);
+        /* Buffers do not overlap, so only variables of one binding may see each other's writes. */
+        u32 n = 0;
+        for (i64 i = 0; i < countof(a->var); i++) n += a->var[i] != 0;
+        enum spirv_decoration d = n == 1 || (x->op == KI_BUF && x->aux == KA_IN) ? SPV_DEC_RESTRICT : SPV_DEC_ALIASED;
+        for (i64 i = 0; i < countof(a->var); i++)
+            if (a->var[i]) SPV_PUT(&s->decorations, SPV_DECORATE, a->var[i], (u32)d);
     }
 }
 

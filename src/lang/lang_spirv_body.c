@@ -351,15 +351,6 @@ static u32 group_number(struct spv *s, kval grid, u32 dim)
     return SPV_BIN(s, SPV_I_ADD, SR_U32, id, base);
 }
 
-static void set_grid_indices(struct spv *s, kval from, kval to)
-{
-    kval dim[3];
-    u32 n = 0;
-    for (kval v = from; v < to; v++)
-        if (kir_at(s->k, v)->op == KI_GRID) dim[n++] = v;
-    for (u32 i = 0; i < n; i++) spv_set_lane(s, dim[i], 0, group_number(s, dim[i], n - 1 - i));
-}
-
 static void put_entry(struct spv *s, u32 function, struct str name)
 {
     enum { COMPUTE = 5 };
@@ -380,8 +371,9 @@ static void put_entry(struct spv *s, u32 function, struct str name)
     *arr_push(s->arena, &s->function) = function;
 }
 
-static void open_function(struct spv *s)
+static void grid(struct spv *s, kval from, const kval *end)
 {
+    struct walk w = {.end = end};
     buf_reset(&s->vars);
     buf_reset(&s->prologue);
     buf_reset(&s->code);
@@ -390,17 +382,15 @@ static void open_function(struct spv *s)
     memset(s->param, 0, sizeof *s->param * s->n_param);
     memset(s->input_value, 0, sizeof s->input_value);
     s->label = spv_id(s);
-}
-
-static void grid(struct spv *s, kval from, const kval *end)
-{
-    struct walk w = {.end = end};
-    open_function(s);
     u32 nothing = spv_type(s, SPV_TYPE_VOID, NULL, 0), function = spv_id(s), entry = s->label;
     u32 type = SPV_TYPE(s, SPV_TYPE_FUNCTION, nothing), mark = spv_scope(s);
     struct str name = str_fmt(s->arena, "%.*s_%u", STR_ARG(s->k->name), s->function.n);
     spv_debug_function(s, function, name, from);
-    set_grid_indices(s, from, end[from]);
+    kval dim[3];
+    u32 n = 0;
+    for (kval v = from; v < end[from]; v++)
+        if (kir_at(s->k, v)->op == KI_GRID) dim[n++] = v;
+    for (u32 i = 0; i < n; i++) spv_set_lane(s, dim[i], 0, group_number(s, dim[i], n - 1 - i));
     for (kval v = from; v < end[from]; v++) statement(s, &w, v);
     SPV_PUT(&s->functions, SPV_FUNCTION, nothing, function, 0, type);
     SPV_PUT(&s->functions, SPV_LABEL, entry);
@@ -413,18 +403,13 @@ static void grid(struct spv *s, kval from, const kval *end)
     put_entry(s, function, name);
 }
 
-static void plan_params(struct spv *s)
+void spv_kernel(struct spv *s)
 {
+    const kval *end = find_ends(s);
     for (kval v = 1; v < s->k->ins.n; v++)
         if (kir_at(s->k, v)->op == KI_GRID) s->has_base |= may_need_pieces(s->k, v);
     s->n_param = s->k->param.n + (s->has_base ? 3 : 0);
     s->params_pushed = 4 * s->n_param <= s->caps->max_push;
-}
-
-void spv_kernel(struct spv *s)
-{
-    const kval *end = find_ends(s);
-    plan_params(s);
     spv_find_wide(s);
     spv_number_values(s);
     spv_plan_arrays(s);

@@ -59,18 +59,6 @@ static void declare_source(struct spv *s, struct str text)
         SAY(s, &s->globals, DEBUG_COMPILATION_UNIT, version, dwarf, s->debug_source, language);
 }
 
-/* The line of every instruction in the kernel's text: kir_print prints
- * one line per instruction, except those printed where they are used. */
-static void number_lines(struct spv *s)
-{
-    u32 line = kir_threads(s->k) > 1 || s->k->subgroup ? 3 : 2;
-    s->line = arena_array(s->arena, u32, s->k->ins.n);
-    for (kval v = 1; v < s->k->ins.n; v++) {
-        enum kir_op op = kir_at(s->k, v)->op;
-        if (op != KI_CONST && op != KI_PARAM && op != KI_BUF) s->line[v] = line++;
-    }
-}
-
 void spv_debug_open(struct spv *s)
 {
     enum { UNKNOWN_LANGUAGE = 0 };
@@ -78,7 +66,14 @@ void spv_debug_open(struct spv *s)
     bool is_rich = spv_has_flag(s->caps, "nonsemantic");
     if (!is_rich && !spv_has_flag(s->caps, "debug")) return;
     kir_print(&text, s->k);
-    number_lines(s);
+    /* The line of every instruction in the kernel's text: kir_print prints
+     * one line per instruction, except those printed where they are used. */
+    u32 line = kir_threads(s->k) > 1 || s->k->subgroup ? 3 : 2;
+    s->line = arena_array(s->arena, u32, s->k->ins.n);
+    for (kval v = 1; v < s->k->ins.n; v++) {
+        enum kir_op op = kir_at(s->k, v)->op;
+        if (op != KI_CONST && op != KI_PARAM && op != KI_BUF) s->line[v] = line++;
+    }
     s->file = string(s, str_fmt(s->arena, "%.*s.kir", STR_ARG(s->k->name)));
     const u32 w[] = {UNKNOWN_LANGUAGE, 0, s->file};
     if (is_rich) declare_source(s, buf_view(&text));

@@ -87,11 +87,6 @@ static u32 lane_of_small(struct spv *s, enum dtype t, u32 x, bool is_clean)
     return is_done ? x : spv_unpack(s, t, x, 0);
 }
 
-static u32 memory_of_bool(struct spv *s, u32 x)
-{
-    return SPV_INS(s, SPV_SELECT, spv_type_reg(s, SR_U32), x, spv_u32(s, 1), spv_u32(s, 0));
-}
-
 static u32 load_reg(struct spv *s, kval array, u32 i, u32 at)
 {
     const struct spv_array *a = s->array[array];
@@ -129,7 +124,7 @@ static void store_element(struct spv *s, kval array, u32 at, u32 x)
         store_reg(s, array, 0, at, x);
         return;
     }
-    if (t == DT_BOOL) x = memory_of_bool(s, x);
+    if (t == DT_BOOL) x = SPV_INS(s, SPV_SELECT, spv_type_reg(s, SR_U32), x, spv_u32(s, 1), spv_u32(s, 0));
     bool is_small = a->size < 4;
     if (is_small && a->storage == SPV_IN_BUFFER && !spv_can_store_small(s, a->size)) {
         store_within_word(s, array, at, x);

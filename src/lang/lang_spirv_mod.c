@@ -193,12 +193,6 @@ void spv_use(struct spv *s, u32 var)
 
 /* The module. */
 
-static void put_memory_model(struct spv *s, struct buf *out)
-{
-    enum { LOGICAL = 0, GLSL450 = 1, VULKAN = 3 };
-    SPV_PUT(out, SPV_MEMORY_MODEL, LOGICAL, s->is_vulkan ? VULKAN : GLSL450);
-}
-
 static void put_modes(struct spv *s)
 {
     bool rounds = has_capability(s, SPV_CAP_ROUND_EVEN), has_f64 = has_capability(s, SPV_CAP_F64);
@@ -233,7 +227,8 @@ bool spv_assemble(struct spv *s, struct buf *out)
     if (s->debug_set)
         spv_put_text(out, SPV_EXT_INST_IMPORT, &s->debug_set, 1,
                      S("NonSemantic.Shader.DebugInfo.100"), NULL, 0);
-    put_memory_model(s, out);
+    enum { LOGICAL = 0, GLSL450 = 1, VULKAN = 3 };
+    SPV_PUT(out, SPV_MEMORY_MODEL, LOGICAL, s->is_vulkan ? VULKAN : GLSL450);
     buf_str(out, buf_view(&s->entries));
     buf_str(out, buf_view(&s->modes));
     buf_str(out, buf_view(&s->strings));

@@ -158,11 +158,6 @@ static u32 phi(struct spv *s, u32 id, u32 first, u32 before, u32 later, u32 next
     return id;
 }
 
-static void name(struct spv *s, u32 id, u32 value)
-{
-    SPV_PUT(&s->code, SPV_COPY_OBJECT, spv_type_reg(s, SR_U32), id, value);
-}
-
 /* Shifts the remainder left by the next bit of the dividend; if the divisor fits it is subtracted,
    and a bit is shifted into the quotient, which replaces the dividend. */
 static void divide_round(struct spv *s, struct pair *rest, struct pair *n, struct pair d)
@@ -195,7 +190,7 @@ static struct pair quotient(struct spv *s, struct pair a, struct pair d, struct 
     struct pair rest = {id[0], id[1]}, n = {id[2], id[3]};
     divide_round(s, &rest, &n, d);
     const u32 value[5] = {rest.lo, rest.hi, n.lo, n.hi, w_bin(s, SPV_I_ADD, id[4], spv_u32(s, 1))};
-    for (u32 i = 0; i < 5; i++) name(s, later[i], value[i]);
+    for (u32 i = 0; i < 5; i++) SPV_PUT(&s->code, SPV_COPY_OBJECT, spv_type_reg(s, SR_U32), later[i], value[i]);
     spv_branch(s, header);
     spv_label(s, merge);
     *rest_out = (struct pair){id[0], id[1]};

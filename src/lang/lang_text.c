@@ -26,8 +26,6 @@ static bool is_always_nested(u32 op)
 
 enum dtype text_rep(enum dtype d) { return d == DT_F16 || d == DT_BF16 ? DT_U16 : d; }
 
-static bool is_half(enum dtype d) { return d == DT_F16 || d == DT_BF16; }
-
 kval text_end(const struct kir *k, kval open)
 {
     u32 depth = 0;
@@ -66,7 +64,7 @@ static u8 mask_bytes(const struct text *t, const struct kir_ins *x)
     case KI_CAST: {
         enum dtype d = kir_at(k, x->a)->dtype;
         if (d == DT_BOOL) return (u8)i64_max(t->val[x->a].mask, t->val[x->b].mask);
-        return is_half(d) ? 4 : (u8)dtype_size(d);
+        return d == DT_F16 || d == DT_BF16 ? 4 : (u8)dtype_size(d);
     }
     case KIR_LOGIC: return (u8)i64_max(t->val[x->a].mask, t->val[x->b].mask);
     case KI_NOT: return t->val[x->a].mask;
@@ -376,15 +374,6 @@ static void helper_across(struct text *t, struct buf *b, const struct text_helpe
     }
 }
 
-static void helper_needs(struct text *t, const struct text_helper *h, const struct expansion *x)
-{
-    struct str rest = str_of(h->needs), word;
-    while (rest.n) {
-        str_cut(rest, ' ', &word, &rest);
-        text_helper(t, str_z(t->arena, word), x->d, x->lanes, x->other);
-    }
-}
-
 struct str text_helper(struct text *t, const char *name, enum dtype d, u32 lanes, enum dtype other)
 {
     struct str type =
@@ -400,7 +389,11 @@ struct str text_helper(struct text *t, const char *name, enum dtype d, u32 lanes
         return x.name;
     }
     struct buf text = {0}, done = {0};
-    helper_needs(t, h, &x);
+    struct str rest = str_of(h->needs), word;
+    while (rest.n) {
+        str_cut(rest, ' ', &word, &rest);
+        text_helper(t, str_z(t->arena, word), x.d, x.lanes, x.other);
+    }
     const char *def = lanes == 1 ? h->scalar : h->vector;
     if (def) buf_z(&text, def);
     else if (h->across) helper_across(t, &text, h, &x);

@@ -27,17 +27,6 @@ static bool read_list(const struct graph *g, node_id n, const char *name, u32 co
     return true;
 }
 
-/* Number of positions of the window along each axis. */
-static void positions(const struct graph *g, struct fold *f)
-{
-    struct symtab *t = g->sym;
-    for (u32 i = 0; i < f->n; i++) {
-        i64 span = (f->kernel[i] - 1) * f->dilation[i] + 1;
-        sym room = sym_add(t, f->image[i], sym_const(t, f->begin[i] + f->end[i] - span));
-        f->out[i] = sym_add(t, sym_div(t, room, sym_const(t, f->stride[i])), sym_const(t, 1));
-    }
-}
-
 static bool read_window(const struct graph *g, node_id n, struct fold *f, struct err *e)
 {
     i64 pads[2 * MAX_RANK];
@@ -50,7 +39,13 @@ static bool read_window(const struct graph *g, node_id n, struct fold *f, struct
         if (f->kernel[i] < 1 || f->kernel[i] > MAX_TAPS || (taps *= f->kernel[i]) > MAX_TAPS)
             return op_invalid(e, g, n, "block of size %lld", (long long)f->kernel[i]);
     }
-    positions(g, f);
+    /* Number of positions of the window along each axis. */
+    struct symtab *t = g->sym;
+    for (u32 i = 0; i < f->n; i++) {
+        i64 span = (f->kernel[i] - 1) * f->dilation[i] + 1;
+        sym room = sym_add(t, f->image[i], sym_const(t, f->begin[i] + f->end[i] - span));
+        f->out[i] = sym_add(t, sym_div(t, room, sym_const(t, f->stride[i])), sym_const(t, 1));
+    }
     return true;
 }
 

@@ -223,16 +223,11 @@ static void random_nonzero(const struct op *self, struct graph *g, struct rng *r
 
 /* quern::CountNonZero: out[b] = number of nonzero elements of x[b*BLOCK ...]. */
 
-static sym n_blocks(struct graph *g, sym count)
-{
-    return sym_cdiv(g->sym, count, sym_const(g->sym, BLOCK));
-}
-
 static bool blocks_infer(struct graph *g, node_id n, struct err *e)
 {
     const struct value *x = graph_value(g, graph_node(g, n)->in.v[0]);
     if (x->shape.rank != 1) return op_invalid(e, g, n, "input of rank %u, expected 1", x->shape.rank);
-    struct shape to = {.known = true, .rank = 1, .dim = {n_blocks(g, x->shape.dim[0])}};
+    struct shape to = {.known = true, .rank = 1, .dim = {sym_cdiv(g->sym, x->shape.dim[0], sym_const(g->sym, BLOCK))}};
     op_set_out(g, n, 0, DT_I64, &to);
     return true;
 }

@@ -138,12 +138,6 @@ static void random_eye(const struct op *self, struct graph *g, struct rng *r)
 
 /* Range */
 
-static i64 range_count(double start, double limit, double delta)
-{
-    double n = ceil((limit - start) / delta);
-    return n > 0 ? (i64)n : 0;
-}
-
 /* Number of elements from constants of floats; -1: unknown */
 static i64 range_const(const struct graph *g, const struct node *x)
 {
@@ -155,7 +149,8 @@ static i64 range_const(const struct graph *g, const struct node *x)
         if (!isfinite(v[i])) return -1;
     }
     if (v[2] == 0 || fabs((v[1] - v[0]) / v[2]) > 1e9) return -1;
-    return range_count(v[0], v[1], v[2]);
+    double n = ceil((v[1] - v[0]) / v[2]);
+    return n > 0 ? (i64)n : 0;
 }
 
 /* Likewise from contents known in symbols: ceil((limit - start) / delta), at least 0. 0: unknown */

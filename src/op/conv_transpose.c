@@ -16,11 +16,6 @@
 
 enum { LIMIT = 1 << 30 };
 
-static i64 span(const struct op_window *w, u32 i)
-{
-    return (w->kernel[i] - 1) * w->dilation[i] + 1;
-}
-
 /* Attribute of `count` non-negative entries, zeros if omitted. */
 static bool read_list(const struct graph *g, node_id n, const char *name, i64 *out, u32 count,
                       struct err *e)
@@ -43,7 +38,7 @@ static sym full_size(const struct graph *g, const struct op_window *w, u32 i, sy
 {
     struct symtab *t = g->sym;
     sym steps = sym_mul(t, sym_sub(t, size, sym_const(t, 1)), sym_const(t, w->stride[i]));
-    return sym_add(t, steps, sym_const(t, span(w, i)));
+    return sym_add(t, steps, sym_const(t, (w->kernel[i] - 1) * w->dilation[i] + 1));
 }
 
 /* Makes pads and output_padding explicit, given the wanted sizes (0: of the attributes). */

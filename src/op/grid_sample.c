@@ -75,15 +75,11 @@ static bool infer(struct graph *g, node_id n, struct err *e)
 
 /* Evaluation. */
 
-static double limited(double x)
-{
-    return isnan(x) ? -far_away : fmin(fmax(x, -far_away), far_away);
-}
-
 /* -1 .. 1 -> position in pixels */
 static double pixels(const struct sampler *s, double p, double size)
 {
-    return limited(s->corners ? (p + 1) / 2 * (size - 1) : ((p + 1) * size - 1) / 2);
+    double x = s->corners ? (p + 1) / 2 * (size - 1) : ((p + 1) * size - 1) / 2;
+    return isnan(x) ? -far_away : fmin(fmax(x, -far_away), far_away);
 }
 
 /* Mirrors x into lo .. hi, again and again. */

@@ -57,13 +57,6 @@ struct ids {
     u32 n;
 };
 
-static void ids_put(struct ids *d, i64 tree, i64 id, u64 at)
-{
-    d->key[d->n][0] = tree, d->key[d->n][1] = id;
-    map_put(&d->map, (struct str){(const char *)d->key[d->n], sizeof d->key[0]}, at);
-    d->n++;
-}
-
 static i64 ids_get(const struct ids *d, i64 tree, i64 id)
 {
     i64 key[2] = {tree, id};
@@ -118,7 +111,9 @@ static bool read_nodes(struct graph *g, node_id n, struct trees *t, struct ids *
     for (i64 i = 0; i < l.n; i++) {
         if (ids_get(d, l.tree[i], l.id[i]) >= 0) return bad(e, g, n, "a node's id is there twice", i);
         if (!read_node(g, n, &l, i, t, e)) return false;
-        ids_put(d, l.tree[i], l.id[i], (u64)i);
+        d->key[d->n][0] = l.tree[i], d->key[d->n][1] = l.id[i];
+        map_put(&d->map, (struct str){(const char *)d->key[d->n], sizeof d->key[0]}, (u64)i);
+        d->n++;
     }
     for (i64 i = 0; i < l.n; i++) {
         struct tree_node *x = &t->node.v[i];

@@ -289,11 +289,6 @@ void op_cell_eval(const struct op_cell *c, struct op_cell_numbers *s)
 
 /* Random instances. */
 
-static void set_strings(struct graph *g, node_id n, const char *name, struct str *v, i64 count)
-{
-    attr_copy(g, n, &(struct attr){.name = str_of(name), .kind = ATTR_STRS, .n = count, .strs = v});
-}
-
 static void set_floats(struct graph *g, node_id n, const char *name, struct rng *r)
 {
     double v[6];
@@ -307,7 +302,7 @@ static void random_activations(struct graph *g, node_id n, enum op_cell_kind kin
     struct str names[6];
     u32 count = cells[kind].n_act * (rng_range(r, 0, 1) ? n_dirs : 1);
     for (u32 i = 0; i < count; i++) names[i] = str_of(activations[rng_range(r, 0, N_ACTIVATIONS - 1)].name);
-    set_strings(g, n, "activations", names, count);
+    attr_copy(g, n, &(struct attr){.name = str_of("activations"), .kind = ATTR_STRS, .n = count, .strs = names});
     set_floats(g, n, "activation_alpha", r);
     set_floats(g, n, "activation_beta", r);
 }
@@ -374,13 +369,6 @@ static struct sizes random_sizes(enum op_cell_kind kind, struct rng *r)
     return z;
 }
 
-static void drop_first_output(struct graph *g, node_id n)
-{
-    graph_node(g, n)->out.v[0] = 0;
-    for (u32 i = 1; i < g->output.n; i++) g->output.v[i - 1] = g->output.v[i];
-    g->output.n--;
-}
-
 void op_cell_random(const struct op *self, struct graph *g, struct rng *r, bool is_primitive)
 {
     enum op_cell_kind kind = random_kind(self, r);
@@ -407,7 +395,11 @@ void op_cell_random(const struct op *self, struct graph *g, struct rng *r, bool 
     n_in += apart ? 3 : 0;
     u32 n_out = (u32)rng_range(r, 1, kind == CELL_LSTM ? 3 : 2);
     node_id n = random_node(g, self, n_in, in, n_out);
-    if (n_out > 1 && rng_range(r, 0, 1)) drop_first_output(g, n);
+    if (n_out > 1 && rng_range(r, 0, 1)) {
+        graph_node(g, n)->out.v[0] = 0;
+        for (u32 i = 1; i < g->output.n; i++) g->output.v[i - 1] = g->output.v[i];
+        g->output.n--;
+    }
     random_attributes(g, n, kind, (u32)z.dirs, r);
     if (apart) attr_set_int(g, n, "linear_before_reset", 1);
     attr_set_int(g, n, "hidden_size", z.hidden);

@@ -21,8 +21,6 @@ static bool mentions_made(const struct graph *g, sym s)
 
 bool op_is_made(const struct graph *g, sym s) { return g->made.n && mentions_made(g, s); }
 
-static bool is_taken(const struct graph *g, struct str name) { return map_get(&g->sym->names, name) != NULL; }
-
 /* A new variable named after a value: letters, digits and _ of its name. */
 static sym new_var(struct graph *g, value_id like, const char *what)
 {
@@ -36,7 +34,7 @@ static sym new_var(struct graph *g, value_id like, const char *what)
     }
     if (b.n == 0) buf_z(&b, "size");
     struct str base = str_dup(g->arena, buf_view(&b)), name = str_fmt(g->arena, "%.*s_%s", STR_ARG(base), what);
-    for (i64 k = 2; is_taken(g, name); k++) name = str_fmt(g->arena, "%.*s_%s%lld", STR_ARG(base), what, (long long)k);
+    for (i64 k = 2; map_get(&g->sym->names, name) != NULL; k++) name = str_fmt(g->arena, "%.*s_%s%lld", STR_ARG(base), what, (long long)k);
     buf_release(&b);
     return sym_var(g->sym, name);
 }

@@ -289,8 +289,6 @@ static bool type_ok(enum types types, enum dtype t)
 }
 
 static const struct row *row_of(const struct node *n) { return op_find(n->op)->row; }
-/* The exponent may be of another type. */
-static bool mixes_types(const struct node *n) { return str_is(n->op, "Pow"); }
 
 static bool types_ok(const struct graph *g, node_id n, const struct row *row, struct err *e)
 {
@@ -301,7 +299,7 @@ static bool types_ok(const struct graph *g, node_id n, const struct row *row, st
     for (u32 i = 0; i < x->in.n; i++) {
         enum dtype ti = x->in.v[i] ? graph_value(g, x->in.v[i])->dtype : t;
         enum dtype want = row->types == T_COND && i == 0 ? DT_BOOL : t;
-        if (mixes_types(x) ? ti == DT_BOOL : ti != want)
+        if (str_is(x->op, "Pow") ? ti == DT_BOOL : ti != want)
             return op_invalid(e, g, n, "input %u has type %s, expected %s", i, dtype_name(ti),
                               dtype_name(want));
     }

@@ -118,17 +118,14 @@ static void multiply(const struct run *r, u32 gate, const double *h)
     }
 }
 
-static void reset(const struct run *r, i64 at)
-{
-    for (i64 i = 0; i < r->u; i++)
-        r->s[i] = r->h[i] * op_cell_activate_f(&r->c, 0, (u32)r->dir, projected(r, at, 1, i) + r->gate[r->u + i]);
-    multiply(r, 2, r->s);
-}
-
 static void eval_step(struct run *r, i64 at)
 {
     for (u32 g = 0; g < r->c.n_gates; g++) multiply(r, g, r->h);
-    if (op_cell_has_two_stages(&r->c)) reset(r, at);
+    if (op_cell_has_two_stages(&r->c)) {
+        for (i64 i = 0; i < r->u; i++)
+            r->s[i] = r->h[i] * op_cell_activate_f(&r->c, 0, (u32)r->dir, projected(r, at, 1, i) + r->gate[r->u + i]);
+        multiply(r, 2, r->s);
+    }
     for (i64 i = 0; i < r->u; i++) {
         struct op_cell_numbers x = {.dir = (u32)r->dir, .h = r->h[i], .c = r->mem[i]};
         for (u32 g = 0; g < r->c.n_gates; g++) {
@@ -142,17 +139,6 @@ static void eval_step(struct run *r, i64 at)
         put(r, OUT_Y, ((at * r->c.n_dirs + r->dir) * r->b + r->seq) * r->u + i, x.h);
     }
     for (i64 i = 0; i < r->u; i++) r->h[i] = r->s[i];
-}
-
-static void eval_sequence(struct run *r)
-{
-    i64 state = (r->dir * r->b + r->seq) * r->u;
-    for (i64 i = 0; i < r->u; i++) {
-        r->h[i] = at_or(r, IN_H0, state + i, 0);
-        r->mem[i] = at_or(r, IN_C0, state + i, 0);
-    }
-    for (i64 t = 0; t < r->len; t++) eval_step(r, r->c.reverse[r->dir] ? r->len - 1 - t : t);
-    for (i64 i = 0; i < r->u; i++) put(r, OUT_H, state + i, r->h[i]), put(r, OUT_C, state + i, r->mem[i]);
 }
 
 static bool eval(const struct op_eval *v, struct err *e)
@@ -169,7 +155,13 @@ static bool eval(const struct op_eval *v, struct err *e)
             if (len < 0 || len > r.t)
                 return err_set(e, ERR_INPUT, "sequence %lld has %lld steps of %lld", (long long)r.seq, (long long)len, (long long)r.t);
             r.len = len;
-            eval_sequence(&r);
+            i64 state = (r.dir * r.b + r.seq) * r.u;
+            for (i64 i = 0; i < r.u; i++) {
+                r.h[i] = at_or(&r, IN_H0, state + i, 0);
+                r.mem[i] = at_or(&r, IN_C0, state + i, 0);
+            }
+            for (i64 t = 0; t < r.len; t++) eval_step(&r, r.c.reverse[r.dir] ? r.len - 1 - t : t);
+            for (i64 i = 0; i < r.u; i++) put(&r, OUT_H, state + i, r.h[i]), put(&r, OUT_C, state + i, r.mem[i]);
         }
     return true;
 }

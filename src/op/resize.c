@@ -74,11 +74,6 @@ static bool rational(double v, i64 *num, i64 *den)
     return p1 > 0;
 }
 
-static sym rounded_down(const struct graph *g, sym in, sym num, sym den)
-{
-    return sym_div(g->sym, sym_mul(g->sym, in, num), den);
-}
-
 /* Cropped: floor(in * (end - start) * scale). */
 static bool crop_size(struct graph *g, node_id n, struct op_resize *r, u32 i, double scale,
                       struct err *e)
@@ -144,7 +139,7 @@ static bool read_scales(struct graph *g, node_id n, struct op_resize *r, const u
         reduce_fraction(g->sym, &r->num[i], &r->den[i]);
         if (sym_is_const(g->sym, r->num[i], &num) && num < 1)
             return op_invalid(e, g, n, "scale %lld", (long long)num);
-        r->out[i] = rounded_down(g, r->in[i], r->num[i], r->den[i]);
+        r->out[i] = sym_div(g->sym, sym_mul(g->sym, r->in[i], r->num[i]), r->den[i]);
         if (!crop_size(g, n, r, i, s, e)) return false;
     }
     return true;

@@ -158,15 +158,6 @@ static value_id state_of(struct graph *g, node_id n, u32 k, bool batch_first)
     return batch_first ? transposed(g, n, v, swap, 3, 0) : v;
 }
 
-static void copy_attributes(struct graph *g, node_id to, node_id from)
-{
-    for (u32 i = 0; i < graph_node(g, from)->attr.n; i++) {
-        const struct attr a = graph_node(g, from)->attr.v[i];
-        if (!str_is(a.name, "layout") && !str_is(a.name, "output_sequence")) attr_copy(g, to, &a);
-    }
-    attr_set_str(g, to, "cell", graph_node(g, from)->op);
-}
-
 /* The node's outputs, of the recurrence or transposed after it. */
 static void deliver(struct graph *g, node_id n, node_id to, bool batch_first)
 {
@@ -201,7 +192,11 @@ static bool expand(struct graph *g, node_id n, struct err *e)
     while (!in[n_in - 1]) n_in--;
     node_id to = graph_add_node(g, S("quern::Recurrence"), graph_node(g, n)->name);
     for (u32 k = 0; k < n_in; k++) node_add_in(g, to, in[k]);
-    copy_attributes(g, to, n);
+    for (u32 i = 0; i < graph_node(g, n)->attr.n; i++) {
+        const struct attr a = graph_node(g, n)->attr.v[i];
+        if (!str_is(a.name, "layout") && !str_is(a.name, "output_sequence")) attr_copy(g, to, &a);
+    }
+    attr_set_str(g, to, "cell", graph_node(g, n)->op);
     deliver(g, n, to, z.batch_first);
     return true;
 }

@@ -329,14 +329,6 @@ static void whole(struct emit *m, const struct node *n)
 
 /* Random instances: indices are constants. */
 
-static value_id random_indices(struct graph *g, struct rng *r, const struct tensor *shape, i64 dim)
-{
-    struct tensor *t = tensor_new(g->arena, DT_I64, shape->rank, shape->dim);
-    for (i64 i = 0; i < tensor_count(t); i++)
-        elem_set_i64(DT_I64, t->data, i, rng_range(r, -dim, dim - 1));
-    return graph_add_const(g, S("indices"), t);
-}
-
 static void random_scatter(const struct op *self, struct graph *g, struct rng *r)
 {
     u32 rank = (u32)rng_range(r, 1, 4), axis = (u32)rng_range(r, 0, rank - 1);
@@ -362,7 +354,11 @@ static void random_scatter(const struct op *self, struct graph *g, struct rng *r
         for (i64 a = tuple; a < rank; a++) u.dim[u.rank++] = x.dim[a];
     }
     random_input(g, "x", type, rank, x.dim, &in[0]);
-    in[1] = random_indices(g, r, &index, nd ? least : x.dim[axis]);
+    i64 dim = nd ? least : x.dim[axis];
+    struct tensor *t = tensor_new(g->arena, DT_I64, index.rank, index.dim);
+    for (i64 i = 0; i < tensor_count(t); i++)
+        elem_set_i64(DT_I64, t->data, i, rng_range(r, -dim, dim - 1));
+    in[1] = graph_add_const(g, S("indices"), t);
     random_input(g, "updates", type, u.rank, u.dim, &in[2]);
     node_id n = random_node(g, self, 3, in, 1);
     if (!nd) attr_set_int(g, n, "axis", axis);

@@ -103,8 +103,6 @@ static void random_softmax(const struct op *self, struct graph *g, struct rng *r
 
 /* Losses: x (n, c, d..) log-probabilities, t (n, d..) classes, w (c) weights. */
 
-static bool is_sce(const struct node *nd) { return str_is(nd->op, "SoftmaxCrossEntropyLoss"); }
-
 static bool loss_fits(struct graph *g, node_id n, struct err *e)
 {
     const struct node *nd = graph_node(g, n);
@@ -178,7 +176,7 @@ static bool loss_expand(struct graph *g, node_id n, struct err *e)
     const struct node nd = *graph_node(g, n);
     const i64 one = 1;
     value_id x = nd.in.v[0], mask = 0;
-    if (is_sce(&nd)) {
+    if (str_is(nd.op, "SoftmaxCrossEntropyLoss")) {
         x = op_node1(g, n, "LogSoftmax", x, nd.out.n > 1 ? nd.out.v[1] : 0);
         attr_set_int(g, op_made(g, x), "axis", 1);
     }

@@ -167,17 +167,6 @@ static void consider(struct emit *m, const struct state *s, kval x, kval i, bool
     kir_store(k, s->best_at, zero, kir_select(k, better, i, best_at));
 }
 
-static void take(struct emit *m, const struct node *n, const struct state *s, const kval *idx)
-{
-    struct kir *k = m->k;
-    kval zero = kir_int(k, 0), best = kir_load(k, s->best, zero),
-         at = kir_load(k, s->best_at, zero);
-    if (emit_wants(m, n, 0)) emit_store(m, n->out.v[0], idx, best);
-    if (emit_wants(m, n, 1)) emit_store(m, n->out.v[1], idx, at);
-    kir_store(k, s->last, zero, best);
-    kir_store(k, s->last_at, zero, at);
-}
-
 static void prim_whole(struct emit *m, const struct node *n)
 {
     struct kir *k = m->k;
@@ -204,7 +193,12 @@ static void prim_whole(struct emit *m, const struct node *n)
     src[axis] = kir_loop(k, KL_SERIAL, zero, emit_dim(m, v, axis), 1);
     consider(m, &s, emit_value(m, v, src), src[axis], largest);
     kir_end(k);
-    take(m, n, &s, idx);
+    kval best = kir_load(k, s.best, zero),
+         at = kir_load(k, s.best_at, zero);
+    if (emit_wants(m, n, 0)) emit_store(m, n->out.v[0], idx, best);
+    if (emit_wants(m, n, 1)) emit_store(m, n->out.v[1], idx, at);
+    kir_store(k, s.last, zero, best);
+    kir_store(k, s.last_at, zero, at);
     kir_end(k);
     kir_end(k);
 }

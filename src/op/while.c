@@ -270,12 +270,6 @@ static bool call(const struct graph *g, const struct node *x, struct tensor *con
 
 /* Inputs that need not be. */
 
-static void drop_input(struct graph *body, u32 k)
-{
-    for (u32 i = k; i + 1 < body->input.n; i++) body->input.v[i] = body->input.v[i + 1];
-    body->input.n--;
-}
-
 /* Sizes that are dimensions of an input bind the variables that vary. */
 static bool binds(const struct node *x, const struct graph *body, value_id v)
 {
@@ -307,7 +301,8 @@ bool op_call_trim(struct graph *g, node_id n)
             struct value *to = graph_value(body, body->input.v[k - 1]);
             if (read) to->data = from->data, to->is_const = true, to->given = NULL;
             if (read) to->shape = from->shape;
-            drop_input(body, k - 1);
+            for (u32 i = k - 1; i + 1 < body->input.n; i++) body->input.v[i] = body->input.v[i + 1];
+            body->input.n--;
         }
         for (u32 i = k; i + 1 < x->in.n; i++) x->in.v[i] = x->in.v[i + 1];
         x->in.n--;
@@ -334,8 +329,6 @@ static value_id body_input(struct graph *b, const char *name, enum dtype t, u32 
 
 static void body_output(struct graph *b, value_id v) { *arr_push(b->arena, &b->output) = v; }
 
-static value_id const_f(struct graph *b, double v) { return op_const_f(b, DT_F32, v); }
-
 /* x := x / 2 + y, i := i + 1 up to i < stop, and x is collected. */
 static void random_loop(const struct op *self, struct graph *g, struct rng *r)
 {
@@ -347,7 +340,7 @@ static void random_loop(const struct op *self, struct graph *g, struct rng *r)
     struct graph *b = new_body(g);
     value_id i = body_input(b, "i", DT_I64, 1, &one), x = body_input(b, "x", DT_F32, rank, dim), y = body_input(b, "y", DT_F32, rank, dim);
     value_id next = op_node2(b, 0, "Add", i, op_const_i(b, DT_I64, &one, 1), 0);
-    value_id half = op_node2(b, 0, "Mul", x, const_f(b, 0.5), 0), sum = op_node2(b, 0, "Add", half, y, 0);
+    value_id half = op_node2(b, 0, "Mul", x, op_const_f(b, DT_F32, 0.5), 0), sum = op_node2(b, 0, "Add", half, y, 0);
     if (conditional) {
         value_id less = op_node2(b, 0, "Less", next, op_const_i(b, DT_I64, &stop, 1), 0), c = op_node1(b, 0, "quern::Reshape", less, 0);
         op_set_syms(b, op_made(b, c), "shape", NULL, 0);

@@ -189,23 +189,18 @@ struct axes {
     char name[MAX_RANK][4];
 };
 
-static void picture_axes(struct axes *a, u32 rank)
-{
-    static const char letter[] = "HWC";
-    for (u32 k = 0; k < 3; k++) {
-        a->axis[k] = rank - 3 + (k == 2 ? 0 : k + 1);
-        a->name[k][0] = letter[k], a->name[k][1] = 0;
-    }
-    a->n = 3;
-}
-
 static bool find_axes(struct axes *a, const struct place *p, const struct io_shape *s,
                       struct err *e)
 {
     const struct value *x = graph_value(p->g, p->v);
     u32 rank = x->shape.rank;
     if (s->n == 3 && (rank == 3 || rank == 4)) {
-        picture_axes(a, rank);
+        static const char letter[] = "HWC";
+        for (u32 k = 0; k < 3; k++) {
+            a->axis[k] = rank - 3 + (k == 2 ? 0 : k + 1);
+            a->name[k][0] = letter[k], a->name[k][1] = 0;
+        }
+        a->n = 3;
         return true;
     }
     if (s->n != rank)

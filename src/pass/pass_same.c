@@ -47,19 +47,6 @@ static bool hands_on(const struct graph *g, node_id n)
     return in->dtype == out->dtype && shape_equal(&in->shape, &out->shape);
 }
 
-/* The input's producer produces the output's value
- *directly; all other users of the input follow. */
-static void rename_input(struct graph *g, node_id n)
-{
-    struct node *x = graph_node(g, n);
-    value_id in = x->in.v[0], out = x->out.v[0];
-    node_id p = graph_value(g, in)->producer;
-    u32 k = graph_value(g, in)->out_index;
-    x->dead = true;
-    graph_replace(g, in, out);
-    node_set_out(g, p, k, out);
-}
-
 bool pass_drop_same(struct graph *g)
 {
     bool changed = false;
@@ -72,7 +59,13 @@ bool pass_drop_same(struct graph *g)
             x->dead = true;
             changed = true;
         } else if (graph_value(g, in)->producer && !graph_is_output(g, in)) {
-            rename_input(g, n);
+            /* The input's producer produces the output's value
+             *directly; all other users of the input follow. */
+            node_id p = graph_value(g, in)->producer;
+            u32 k = graph_value(g, in)->out_index;
+            x->dead = true;
+            graph_replace(g, in, out);
+            node_set_out(g, p, k, out);
             changed = true;
         }
     }

@@ -12,14 +12,6 @@ u32 plan_count_tasks(const struct cover *c)
     return n;
 }
 
-static bool predict(const struct plan_costs *k, const struct task *t, const i64 *var, struct task_cost *c)
-{
-    if (!gen_default(t, k->caps, var, &c->best)) return false;
-    c->seconds = gen_predict(&c->best, t, k->caps, var) * k->scale;
-    c->is_measured = false;
-    return true;
-}
-
 bool plan_cost(void *user, const struct task *t, const i64 *var, struct task_cost *c)
 {
     const struct plan_costs *k = user;
@@ -33,7 +25,10 @@ bool plan_cost(void *user, const struct task *t, const i64 *var, struct task_cos
         return true;
     }
     *c = (struct task_cost){0};
-    return predict(k, t, var, c);
+    if (!gen_default(t, k->caps, var, &c->best)) return false;
+    c->seconds = gen_predict(&c->best, t, k->caps, var) * k->scale;
+    c->is_measured = false;
+    return true;
 }
 
 /* Ratios of measured to predicted time of the measured tasks, including bodies; returns their

@@ -118,17 +118,6 @@ static struct tensor *in_rows(struct plan_layers *x, u32 k, const struct tensor 
     return r;
 }
 
-static bool evaluate(struct plan_layers *x, const struct tensor *in, const i64 *var, struct err *e)
-{
-    struct tensor **rows = arena_array(&x->a, struct tensor *, x->g.input.n + 1);
-    for (u32 k = 0; k < x->g.input.n; k++)
-        if (!(rows[k] = in_rows(x, k, &in[k], var, e))) return false;
-    x->g.output.n = 0;
-    for (u32 i = 0; i < x->value.n; i++) *arr_push(&x->a, &x->g.output) = x->value.v[i];
-    x->want = arena_array(&x->a, struct tensor *, x->value.n + 1);
-    return graph_eval(&x->g, rows, x->want, &x->a, NULL, e);
-}
-
 /* Comparison. */
 
 static double largest(const struct tensor *t)
@@ -217,7 +206,14 @@ bool plan_layers_evaluate(struct plan_layers *x, const struct tensor *in, struct
 {
     i64 *bound = arena_array(&x->a, i64, x->p->sym.var.n + 1);
     plan_bind(x->p, in, NULL, bound);
-    return evaluate(x, in, sizes_by_name(x, bound), e);
+    const i64 *var = sizes_by_name(x, bound);
+    struct tensor **rows = arena_array(&x->a, struct tensor *, x->g.input.n + 1);
+    for (u32 k = 0; k < x->g.input.n; k++)
+        if (!(rows[k] = in_rows(x, k, &in[k], var, e))) return false;
+    x->g.output.n = 0;
+    for (u32 i = 0; i < x->value.n; i++) *arr_push(&x->a, &x->g.output) = x->value.v[i];
+    x->want = arena_array(&x->a, struct tensor *, x->value.n + 1);
+    return graph_eval(&x->g, rows, x->want, &x->a, NULL, e);
 }
 
 void plan_layers_close(struct plan_layers *x)

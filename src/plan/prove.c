@@ -110,13 +110,6 @@ static bool find(const struct prover *p, struct proof *x)
     return ok;
 }
 
-static void keep(const struct prover *p, const struct proof *x)
-{
-    const struct head h = head_of(&x->result, 0);
-    const struct str piece[] = {{(const char *)&h, sizeof h}, buf_view(&x->result.sizes), buf_view(&x->result.why)};
-    if (p->has_build && x->is_new && x->result.verdict != EXACT_DIFFERS) cache_write(p->env->cache, x->key, suffix, piece, countof(piece));
-}
-
 /* Computing verdicts. */
 
 static bool prove(const struct prover *p, struct exact_result *r, const struct task *t, const struct candidate *c, struct err *e)
@@ -151,14 +144,6 @@ static void prove_next(void *user, int fd)
             return;
         exact_result_release(&x->result);
     }
-}
-
-static void start_children(struct prover *p, u32 n_unknown)
-{
-    struct err e = {0};
-    i64 n = i64_min(i64_min(os_n_cpus() - 1, n_unknown), MAX_PROVERS);
-    p->next = n > 0 ? os_share(sizeof *p->next) : NULL;
-    while (p->next && p->n_children < n && os_child_start(&p->child[p->n_children], prove_next, p, &e)) p->child[p->n_children++].stop = p->env->stop;
 }
 
 /* Reads a child's verdict. OS_SIGNALLED: it has no more. */
@@ -231,7 +216,10 @@ struct prover *prove_start(const struct prove_env *env, struct plan_choice *x, s
     u32 n_unknown = 0;
     for (u32 i = 0; i < p->proof.n; i++) n_unknown += !p->proof.v[i].is_known;
     log_printf(env->log, 3, "%u kernels, %u of them to be verified exactly", p->proof.n, n_unknown);
-    start_children(p, n_unknown);
+    struct err e = {0};
+    i64 n = i64_min(i64_min(os_n_cpus() - 1, n_unknown), MAX_PROVERS);
+    p->next = n > 0 ? os_share(sizeof *p->next) : NULL;
+    while (p->next && p->n_children < n && os_child_start(&p->child[p->n_children], prove_next, p, &e)) p->child[p->n_children++].stop = p->env->stop;
     return p;
 }
 
@@ -285,7 +273,9 @@ static bool settle(struct prover *p, struct proof *x, i64 *left, bool *changed, 
         return true;
     }
     if (!x->is_known && !prove_one(p, x, e)) return false;
-    keep(p, x);
+    const struct head h = head_of(&x->result, 0);
+    const struct str piece[] = {{(const char *)&h, sizeof h}, buf_view(&x->result.sizes), buf_view(&x->result.why)};
+    if (p->has_build && x->is_new && x->result.verdict != EXACT_DIFFERS) cache_write(p->env->cache, x->key, suffix, piece, countof(piece));
     *left -= x->result.n_steps;
     if (x->result.verdict == EXACT_DIFFERS) {
         if (!replace(p, x, e)) return false;

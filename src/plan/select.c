@@ -472,16 +472,6 @@ static void order_phases(struct chooser *k, struct choices *to)
             if (phase[producer(k, k->c->region.v[old[i].region].out[0].v)] == p) to->v[n++] = old[i];
 }
 
-/* Decisions run from the outputs: the program is the reverse. */
-static void reverse(struct choices *to)
-{
-    for (u32 i = 0, j = to->n; i + 1 < j; i++) {
-        struct choice t = to->v[i];
-        to->v[i] = to->v[--j];
-        to->v[j] = t;
-    }
-}
-
 static bool choose(struct chooser *k, struct selection *s, struct choices *to, struct arena *a,
                    bool *exact, struct err *e)
 {
@@ -501,7 +491,12 @@ static bool choose(struct chooser *k, struct selection *s, struct choices *to, s
     }
     *exact = search(k, &start);
     bool ok = *exact ? write_exact(k, a, to, start, e) : choose_flow(k, a, to, &start, e);
-    reverse(to);
+    /* Decisions run from the outputs: the program is the reverse. */
+    for (u32 i = 0, j = to->n; i + 1 < j; i++) {
+        struct choice t = to->v[i];
+        to->v[i] = to->v[--j];
+        to->v[j] = t;
+    }
     if (ok && g->made.n) order_phases(k, to);
     return ok;
 }

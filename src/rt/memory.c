@@ -78,13 +78,6 @@ static i64 ranges_free(const struct ranges *r, i64 at, i64 size)
     return at;
 }
 
-static void spans_init(struct spans *s, u32 n_dispatches)
-{
-    *s = (struct spans){.n = 1};
-    while (s->n < n_dispatches) s->n *= 2;
-    s->v = arena_alloc(&s->arena, (i64)sizeof *s->v * 2 * s->n);
-}
-
 /* Node k represents the dispatches from..end-1. */
 static void spans_add(struct spans *s, u32 k, u32 from, u32 end, u32 first, u32 last, struct range x)
 {
@@ -149,8 +142,9 @@ static bool lay_out(const struct plan *p, const i64 *size, struct piece *v, stru
         v[n++] = (struct piece){k, round_up(size[k], MEM_ALIGN)};
     }
     if (n) qsort(v, n, sizeof *v, piece_cmp);
-    struct spans spans;
-    spans_init(&spans, p->dispatch.n);
+    struct spans spans = {.n = 1};
+    while (spans.n < p->dispatch.n) spans.n *= 2;
+    spans.v = arena_alloc(&spans.arena, (i64)sizeof *spans.v * 2 * spans.n);
     for (u32 k = 0; k < n; k++) {
         const struct plan_buf *b = &p->buf.v[v[k].buf];
         m->offset[v[k].buf] = 0;

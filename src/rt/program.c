@@ -220,18 +220,13 @@ static struct rt_program *load(const struct plan *p, struct dev *d, bool is_inne
 
 struct rt_program *rt_load(const struct plan *p, struct dev *d, struct err *e) { return load(p, d, false, e); }
 
-static void unload_kernels(struct rt_program *r)
+void rt_unload(struct rt_program *r)
 {
+    if (!r) return;
     for (u32 i = 0; i < r->plan->dispatch.n; i++) {
         if (r->kernel[i] && !r->kernel_is_shared[i]) r->dev->driver->unload(r->dev, r->kernel[i]);
         call_unload(r->call[i]);
     }
-}
-
-void rt_unload(struct rt_program *r)
-{
-    if (!r) return;
-    unload_kernels(r);
     for (u32 i = 0; i < r->plan->buf.n; i++)
         if (r->mem[i].size && !(r->shares_host)) r->dev->driver->release(r->dev, &r->mem[i]);
     for (u32 i = 0; i < r->n_phases; i++) {
@@ -343,16 +338,6 @@ static bool check_grids(const struct plan_dispatch *d, const i64 (*grid)[3], i64
     return true;
 }
 
-/* Bounds sizes likewise. Programs that do not mark values get looser bounds. */
-static bool check_params(const struct plan_dispatch *d, const i64 *param, i64 most, struct err *e)
-{
-    for (u32 k = 0; k < d->n_param; k++)
-        if (plan_size_is_over(d, k, param[k], most))
-            return err_set(e, ERR_INPUT, "parameter %u is %lld, which exceeds the needs of its buffers (%lld): the program is invalid", k, (long long)param[k],
-                           (long long)most);
-    return true;
-}
-
 static bool check_launch(const struct rt_program *r, const struct plan_dispatch *d, const struct dev_launch *l, struct err *e)
 {
     bool is_empty;
@@ -360,7 +345,13 @@ static bool check_launch(const struct rt_program *r, const struct plan_dispatch 
     if (!check_grids(d, l->grid, plan_most_iterations(bytes, is_empty), &n, e)) return false;
     if (n == 0) return true; /* nothing runs */
     if (!d->is_value) bytes = buffer_bytes(r, NULL, &is_empty);
-    return check_params(d, l->param, plan_most_size(bytes, is_empty || !d->is_value), e);
+    /* Bounds sizes likewise. Programs that do not mark values get looser bounds. */
+    i64 most = plan_most_size(bytes, is_empty || !d->is_value);
+    for (u32 k = 0; k < d->n_param; k++)
+        if (plan_size_is_over(d, k, l->param[k], most))
+            return err_set(e, ERR_INPUT, "parameter %u is %lld, which exceeds the needs of its buffers (%lld): the program is invalid", k, (long long)l->param[k],
+                           (long long)most);
+    return true;
 }
 
 static bool bind_launch(struct rt_program *r, struct phase *h, u32 i, struct err *e)

@@ -46,12 +46,6 @@ struct watch { /* decides after each sample whether to continue */
     bool gave_up, failed;
 };
 
-static void watch_base(struct task_search *ts, double seconds)
-{
-    if (ts->n_beside < DRIFT_SAMPLES) ts->early[ts->n_beside] = seconds;
-    ts->late[ts->n_beside++ % DRIFT_SAMPLES] = seconds;
-}
-
 static bool on_sample(void *user, const struct sample *s, u32 n)
 {
     struct watch *w = user;
@@ -63,7 +57,10 @@ static bool on_sample(void *user, const struct sample *s, u32 n)
     }
     if (s->is_cold) return true;
     w->n = n - 1;
-    if (s->base > 0) watch_base(w->ts, s->base);
+    if (s->base > 0) {
+        if (w->ts->n_beside < DRIFT_SAMPLES) w->ts->early[w->ts->n_beside] = s->base;
+        w->ts->late[w->ts->n_beside++ % DRIFT_SAMPLES] = s->base;
+    }
     w->v[w->n] = s->seconds;
     w->base[w->n] = s->base;
     w->q[w->n++] = s->base > 0 ? s->seconds / s->base : 1;

@@ -23,18 +23,13 @@ static const double max_integer_error = 0.4; /* a smaller error does not change 
 enum { N_POINTS = 4096, PATTERN = 1 << 16 };
 static const double max_reference_flops = 2e9, max_integer_flops = 2e8 /* wrong indices and terms affect the result at few points */;
 
-/* 8-bit and smaller floats: a value between two numbers of the type may be rounded to either. */
-static void small_tolerance(enum dtype t, double *rtol, double *atol)
-{
-    const struct small_float *f = small_float_of(t);
-    *rtol = 1.01 * ldexp(1, -f->mantissa);
-    *atol = f->mantissa ? 1.01 * ldexp(1, 1 - f->bias - f->mantissa) : 0; /* subnormal numbers */
-}
-
 void check_tolerance(enum dtype t, double depth, double *rtol, double *atol)
 {
     if (dtype_is_small(t) && dtype_is_float(t)) {
-        small_tolerance(t, rtol, atol);
+        /* 8-bit and smaller floats: a value between two numbers of the type may be rounded to either. */
+        const struct small_float *f = small_float_of(t);
+        *rtol = 1.01 * ldexp(1, -f->mantissa);
+        *atol = f->mantissa ? 1.01 * ldexp(1, 1 - f->bias - f->mantissa) : 0; /* subnormal numbers */
         return;
     }
     double eps = t == DT_F64 ? 0x1p-52 : t == DT_F16 ? 0x1p-11 : t == DT_BF16 ? 0x1p-8 : t == DT_TF32 ? 0x1p-10 : 0x1p-23;

@@ -230,23 +230,18 @@ static bool run_child(struct conformance *x, struct session *s, struct arena *a,
     return true;
 }
 
-static void make_ranges(struct session *s, u32 n, struct arena *a)
-{
-    struct ranges in_order = {0};
-    for (u32 from = 0; from < n;) {
-        u32 to = from + 1;
-        while (to < n && conform_together(s->v + from, to + 1 - from)) to++;
-        push(&in_order, a, from, to);
-        from = to;
-    }
-    for (u32 i = in_order.n; i-- > 0;) push(&s->todo, a, in_order.v[i].from, in_order.v[i].to);
-}
-
 static bool run_cases(struct conformance *x, const struct device_target *t, const struct conform_case *v, u32 n, struct arena *a, struct err *e)
 {
     struct session s = {.t = t, .v = v};
     x->n_cases = n;
-    make_ranges(&s, n, a);
+    struct ranges in_order = {0};
+    for (u32 from = 0; from < n;) {
+        u32 to = from + 1;
+        while (to < n && conform_together(s.v + from, to + 1 - from)) to++;
+        push(&in_order, a, from, to);
+        from = to;
+    }
+    for (u32 i = in_order.n; i-- > 0;) push(&s.todo, a, in_order.v[i].from, in_order.v[i].to);
     for (u32 i = 0; s.todo.n; i++) {
         if (i == MAX_CHILDREN) return err_set(e, ERR_FAILED, "the driver fails %d times", MAX_CHILDREN);
         if (!run_child(x, &s, a, e)) return false;
@@ -411,20 +406,17 @@ bool conform_device(struct conformance *x, const struct device_target *t, enum c
 
 /* Consequences. */
 
-/* The list is full: the type has too many errors to be used. */
-static void take_type(struct caps *c, enum dtype t)
-{
-    if (t == DT_F64) c->has_f64 = false;
-    if (t == DT_I64 || t == DT_U64) c->has_i64 = false;
-}
-
 void conform_apply(struct caps *c, const struct conformance *x)
 {
     for (u32 i = 0; i < x->found.n; i++) {
         const struct conform_finding *f = &x->found.v[i];
         const char *mark = f->way == CONFORM_LACKING && has_definition(&f->what) ? "!" : "";
         if (f->what.form == CONFORM_SUBGROUP) c->has_subgroup = false;
-        else if (f->way != CONFORM_CURED && !add_word(c, mark, f->name)) take_type(c, f->what.t);
+        else if (f->way != CONFORM_CURED && !add_word(c, mark, f->name)) {
+            /* The list is full: the type has too many errors to be used. */
+            if (f->what.t == DT_F64) c->has_f64 = false;
+            if (f->what.t == DT_I64 || f->what.t == DT_U64) c->has_i64 = false;
+        }
     }
 }
 

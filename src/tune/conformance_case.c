@@ -105,15 +105,12 @@ static void add(struct list *l, enum conform_form form, enum kir_op op, enum dty
     *(arr_push(l->a, l)) = (struct conform_case){.op = op, .t = t, .to = to, .form = form};
 }
 
-static void add_pure(struct list *l, enum kir_op op, enum dtype t)
-{
-    bool is_test = kir_op_info(op)->rule == 'B';
-    add(l, CONFORM_PLAIN, op, t, is_test ? DT_BOOL : t);
-}
-
 static void add_all(struct list *l, const enum kir_op *op, i64 n, enum dtype t)
 {
-    for (i64 i = 0; i < n; i++) add_pure(l, op[i], t);
+    for (i64 i = 0; i < n; i++) {
+        bool is_test = kir_op_info(op[i])->rule == 'B';
+        add(l, CONFORM_PLAIN, op[i], t, is_test ? DT_BOOL : t);
+    }
 }
 
 static bool has_type(const struct caps *c, enum dtype t)
@@ -145,14 +142,6 @@ static void add_casts(struct list *l, const struct caps *c, enum dtype t)
         if (to != t && to != DT_BOOL && t != DT_BOOL && has_type(c, to) && dtype_size(to) == dtype_size(t)) add(l, CONFORM_PLAIN, KI_BITS, t, to);
 }
 
-static void add_subgroup(struct list *l, const struct caps *c, enum dtype t)
-{
-    static const enum kir_op ops[] = {KI_SGADD, KI_SGMIN, KI_SGMAX, KI_SHUFFLE};
-    bool is_word = t == DT_F32 || t == DT_I32 || t == DT_U32;
-    if (!c->is_gpu || !c->has_subgroup || !c->subgroup || !is_word) return;
-    for (i64 i = 0; i < countof(ops); i++) add(l, CONFORM_SUBGROUP, ops[i], t, t);
-}
-
 static void add_type(struct list *l, const struct caps *c, enum dtype t)
 {
     static const enum kir_op floats[] = {KI_NEG, KI_ABS,   KI_SQRT,  KI_FLOOR, KI_CEIL, KI_TRUNC, KI_RINT, KI_ADD, KI_SUB,   KI_MUL,
@@ -172,7 +161,10 @@ static void add_type(struct list *l, const struct caps *c, enum dtype t)
     if (t == DT_BOOL || is_half) return;
     if (dtype_size(t) >= 4) add_constants(l, t);
     add(l, CONFORM_LOOP, KI_LOOP, t, t);
-    add_subgroup(l, c, t);
+    static const enum kir_op ops[] = {KI_SGADD, KI_SGMIN, KI_SGMAX, KI_SHUFFLE};
+    bool is_word = t == DT_F32 || t == DT_I32 || t == DT_U32;
+    if (!c->is_gpu || !c->has_subgroup || !c->subgroup || !is_word) return;
+    for (i64 i = 0; i < countof(ops); i++) add(l, CONFORM_SUBGROUP, ops[i], t, t);
 }
 
 u32 conform_list(struct arena *a, const struct caps *c, struct conform_case **v)
@@ -194,8 +186,6 @@ static u32 arg_of(const struct conform_case *v, u32 n, enum dtype *types, u32 *n
     return *n_types;
 }
 
-static bool is_slow(enum kir_op op) { return op == KI_MOD || kir_can_expand(op, DT_F32); }
-
 bool conform_together(const struct conform_case *v, u32 n)
 {
     enum { MOST = 48, MOST_SLOW = 3, MOST_TYPES = 5 };
@@ -203,7 +193,7 @@ bool conform_together(const struct conform_case *v, u32 n)
     u32 n_types = 0, n_slow = 0;
     for (u32 i = 0; i < n; i++) {
         if (v[i].t != v[0].t || (v[i].form == CONFORM_SUBGROUP) != (v[0].form == CONFORM_SUBGROUP)) return false;
-        n_slow += dtype_is_float(v[i].t) && is_slow(v[i].op);
+        n_slow += dtype_is_float(v[i].t) && (v[i].op == KI_MOD || kir_can_expand(v[i].op, DT_F32));
     }
     return n <= MOST && n_slow <= MOST_SLOW && arg_of(v, n, types, &n_types) <= MOST_TYPES;
 }

@@ -69,11 +69,6 @@ static i64 largest_integer(const struct contraction_check *x)
     return i64_max(1, i64_min((i64)sqrt(most), x->growth > 1 ? 3 : LARGEST));
 }
 
-static void fill_unit(struct tensor *t)
-{
-    for (i64 i = 0, n = tensor_count(t); i < n; i++) elem_set_f64(t->dtype, t->data, i, fabs(elem_f64(t->dtype, t->data, i)));
-}
-
 static void fill_code(struct tensor *t, i64 code)
 {
     for (i64 i = 0, n = tensor_count(t); i < n; i++) elem_set_f64(t->dtype, t->data, i, (double)(1 + i % code));
@@ -231,7 +226,10 @@ static void fill(struct contraction_check *x, const struct contraction_check_opt
     value_id v[] = {s->x, s->w, s->b};
     for (u32 k = 0; k < 3 && v[k]; k++) {
         if (x->kind == VERIFY_INTEGERS) check_fill_integers(tensor_of(x, v[k]), largest_integer(x), &r);
-        if (x->kind == VERIFY_UNIT) fill_unit(tensor_of(x, v[k]));
+        if (x->kind == VERIFY_UNIT) {
+            struct tensor *t = tensor_of(x, v[k]);
+            for (i64 i = 0, n = tensor_count(t); i < n; i++) elem_set_f64(t->dtype, t->data, i, fabs(elem_f64(t->dtype, t->data, i)));
+        }
     }
     if (s->b && (x->kind == VERIFY_TAPS || x->kind == VERIFY_POINTS)) clear(tensor_of(x, s->b));
     if (x->kind == VERIFY_TAPS) fill_taps(x, o->round);

@@ -54,13 +54,6 @@ static bool is_key_of(struct str key, struct str content)
     return str_is(key, hex);
 }
 
-static void see_sample(struct finds *f, const struct db_row *r)
-{
-    const struct db_value *v = r->v;
-    struct sample_row s = {r->id, v[1].i, r->n > 4 ? v[4].i : 0, r->n > 5 ? v[5].i : 0, real(&v[2]), real(&v[3])};
-    if (isfinite(s.seconds) && s.seconds > 0 && isfinite(s.reference) && s.reference >= 0) *arr_push(&f->a, &f->sample) = s;
-}
-
 static void see_table_row(struct finds *f, const struct db_row *r)
 {
     const struct db_value *v = r->v;
@@ -73,7 +66,8 @@ static void see_table_row(struct finds *f, const struct db_row *r)
             *arr_push(&f->a, &f->trial) = (struct repaired_trial){r->id,           v[1].i,         v[2].i,         v[6].i,
                                                                   text(f, &v[3]), text(f, &v[4]), text(f, &v[5]), text(f, &v[7])};
     } else if (has_columns(r, "niff") || has_columns(r, "niffi") || has_columns(r, "niffii")) {
-        see_sample(f, r);
+        struct sample_row s = {r->id, v[1].i, r->n > 4 ? v[4].i : 0, r->n > 5 ? v[5].i : 0, real(&v[2]), real(&v[3])};
+        if (isfinite(s.seconds) && s.seconds > 0 && isfinite(s.reference) && s.reference >= 0) *arr_push(&f->a, &f->sample) = s;
     } else if (has_columns(r, "tt")) {
         *arr_push(&f->a, &f->model) = (struct model_row){text(f, &v[0]), text(f, &v[1])};
     }

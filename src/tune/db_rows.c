@@ -54,20 +54,6 @@ static i64 right_sums(struct str file, i64 size)
     return n;
 }
 
-/* Finds the page size with the most valid checksums; without checksums the header's, or the usual
-   one. */
-static void find_size(struct pages *s)
-{
-    struct str file = s->r->file;
-    i64 said = size_of_file(file), best = said ? right_sums(file, said) : 0;
-    s->size = said ? said : USUAL_PAGE;
-    for (i64 n = MIN_PAGE; n <= MAX_PAGE && best == 0; n *= 2)
-        if ((best = right_sums(file, n)) > 0) s->size = n;
-    s->has_sums = best > 0;
-    i64 reserved = s->has_sums ? DB_SUM_BYTES : said && (u8)file.p[20] <= 32 ? (u8)file.p[20] : 0;
-    s->usable = s->size - reserved;
-}
-
 /* The page with one byte changed so that its checksum is valid; NULL: impossible. */
 static const u8 *correct(struct pages *s, const u8 *page, i64 k)
 {
@@ -265,7 +251,16 @@ bool db_rows_read(struct db_rows *r, struct err *e)
     struct pages s = {.r = r, .budget = 4 * (r->file.n + r->log.n)};
     r->n_pages = r->n_damaged = r->n_corrected = r->n_lost_frames = 0;
     if (r->file.n < MIN_PAGE) return err_set(e, ERR_INPUT, "too short to have any page of a database");
-    find_size(&s);
+    /* Finds the page size with the most valid checksums; without checksums the header's, or the usual
+       one. */
+    struct str file = s.r->file;
+    i64 said = size_of_file(file), best = said ? right_sums(file, said) : 0;
+    s.size = said ? said : USUAL_PAGE;
+    for (i64 n = MIN_PAGE; n <= MAX_PAGE && best == 0; n *= 2)
+        if ((best = right_sums(file, n)) > 0) s.size = n;
+    s.has_sums = best > 0;
+    i64 reserved = s.has_sums ? DB_SUM_BYTES : said && (u8)file.p[20] <= 32 ? (u8)file.p[20] : 0;
+    s.usable = s.size - reserved;
     take_pages(&s);
     mark_free(&s);
     for (i64 k = 1; k <= s.n; k++)

@@ -160,18 +160,6 @@ static void put_access(struct buf *t, enum micro_access access, u32 i, const cha
     }
 }
 
-/* %3: first element of the group's, or thread's, slice; %10: index of its result, %11 as a vector. */
-static void put_slice(struct buf *t, const struct caps *c, u32 lanes)
-{
-    buf_printf(t, head, "f32", "f32");
-    if (c->is_gpu) buf_printf(t, "group %u 1 1\n", micro_group(c));
-    buf_z(t, "grid %1 = p0\n  %2 = mul %1, p2\n");
-    if (c->is_gpu)
-        buf_printf(t, "  %%8 = thread 0\n  %%9 = mul %%8, %u\n  %%3 = add %%2, %%9\n  %%14 = mul %%1, %u\n  %%10 = add %%14, %%9\n", lanes,
-                   lanes * micro_group(c));
-    else buf_printf(t, "  %%3 = add %%2, 0\n  %%10 = mul %%1, %u\n", lanes);
-}
-
 /* The indices of so many neighbours. */
 static void put_index(struct buf *t, u32 id, u32 from, u32 lanes)
 {
@@ -184,7 +172,14 @@ void micro_memory_text(struct buf *t, const struct caps *c, enum micro_access ac
     u32 lanes = access_lanes(c);
     struct type_name f = type_of("f32", lanes);
     bool sums = access == MICRO_READ;
-    put_slice(t, c, lanes);
+    /* %3: first element of the group's, or thread's, slice; %10: index of its result, %11 as a vector. */
+    buf_printf(t, head, "f32", "f32");
+    if (c->is_gpu) buf_printf(t, "group %u 1 1\n", micro_group(c));
+    buf_z(t, "grid %1 = p0\n  %2 = mul %1, p2\n");
+    if (c->is_gpu)
+        buf_printf(t, "  %%8 = thread 0\n  %%9 = mul %%8, %u\n  %%3 = add %%2, %%9\n  %%14 = mul %%1, %u\n  %%10 = add %%14, %%9\n", lanes,
+                   lanes * micro_group(c));
+    else buf_printf(t, "  %%3 = add %%2, 0\n  %%10 = mul %%1, %u\n", lanes);
     if (sums) buf_printf(t, "  reg %%4: %s[%d]\n", f.z, UNROLL);
     for (u32 i = 0; i < UNROLL && sums; i++) buf_printf(t, "  store %%4[%u] = %s(0)\n", i, f.z);
     buf_z(t, "  loop %5 = 0..p1 step 1\n    %12: f32 = cast %5\n");

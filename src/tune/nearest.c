@@ -67,16 +67,11 @@ static bool read_timed(const struct known *k, struct known_task *x, struct err *
     return true;
 }
 
-static bool is_legal(const struct candidate *c, const struct known_for *f)
-{
-    return gen_matches(c->gen, f->task, f->caps) && gen_legal(c, f->task, f->caps);
-}
-
 /* The fastest legal one. */
 static const struct timed *first_legal(const struct known_task *x, const struct known_for *f)
 {
     for (u32 i = 0; i < x->timed.n; i++)
-        if (is_legal(&x->timed.v[i].cand, f)) return &x->timed.v[i];
+        if (gen_matches(x->timed.v[i].cand.gen, f->task, f->caps) && gen_legal(&x->timed.v[i].cand, f->task, f->caps)) return &x->timed.v[i];
     return NULL;
 }
 

@@ -280,14 +280,6 @@ static void measure_latencies(struct bench *b, const struct session *s)
 
 static void complete(struct rate *r) { r->all = fmax(r->all, r->one); }
 
-/* All threads are at least as fast as one: a lower rate was disturbed, and of a single thread there is none. */
-static void complete_all(struct rates *r)
-{
-    for (u32 i = 0; i < N_RATE_OPS; i++) complete(&r->ops[i]);
-    for (u32 i = 0; i < N_RATE_LEVELS; i++) complete(&r->memory[i].read), complete(&r->memory[i].write), complete(&r->memory[i].copy);
-    complete(&r->nt_write);
-}
-
 static void child_main(void *user, int fd)
 {
     const struct session *s = user;
@@ -304,7 +296,10 @@ static void child_main(void *user, int fd)
         measure_points(b);
         measure_latencies(b, s);
         a.r = b->r;
-        complete_all(&a.r);
+        /* All threads are at least as fast as one: a lower rate was disturbed, and of a single thread there is none. */
+        for (u32 i = 0; i < N_RATE_OPS; i++) complete(&a.r.ops[i]);
+        for (u32 i = 0; i < N_RATE_LEVELS; i++) complete(&a.r.memory[i].read), complete(&a.r.memory[i].write), complete(&a.r.memory[i].copy);
+        complete(&a.r.nt_write);
     }
     if (b->m.dev) close_all(b, s->n);
     os_child_put(fd, &a, sizeof a);

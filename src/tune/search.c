@@ -234,15 +234,6 @@ static double lower_bound(const struct choice *k) { return k->log_time - explora
 
 static const double min_expected_gain = 0.01, max_expected_gain = 0.5;
 
-/* The expected gain of the most promising choices, limited from below because the model may be
-   wrong. */
-static void update_expected_gain(struct task_search *ts, const struct choice *k, u32 n)
-{
-    double least = INFINITY;
-    for (u32 i = 0; i < n; i++) least = fmin(least, lower_bound(&k[i]));
-    if (n && ts->best_at >= 0) ts->expected_gain = fmin(fmax(1 - exp(least) / ts->best, min_expected_gain), max_expected_gain);
-}
-
 /* Selects a batch greedily: each selected choice reduces the deviation of similar ones, as if it
    had been measured with the expected result. */
 static u32 choose(struct task_search *ts, struct choice *k, u32 n, struct model *m, struct candidate *out, u32 max)
@@ -290,7 +281,11 @@ u32 task_search_propose(struct task_search *ts, struct search *s, struct candida
     add_choices(&k, &ts->pool, ts, s, &m, &a);
     add_choices(&k, &young, ts, s, &m, &a);
     u32 n_front = estimate_deviations(&k, &m, &s->rng, max, &a);
-    update_expected_gain(ts, k.v, n_front);
+    /* The expected gain of the most promising choices, limited from below because the model may be
+       wrong. */
+    double least = INFINITY;
+    for (u32 i = 0; i < n_front; i++) least = fmin(least, lower_bound(&k.v[i]));
+    if (n_front && ts->best_at >= 0) ts->expected_gain = fmin(fmax(1 - exp(least) / ts->best, min_expected_gain), max_expected_gain);
     n += choose(ts, k.v, n_front, &m, out + n, max - n);
     ts->is_done = n == 0;
     arena_release(&a);

@@ -411,21 +411,18 @@ static void load_one(struct child *c, const struct subject *s)
     else err_set(&l->e, ERR_FAILED, "no code to run");
 }
 
-static void load_all(struct child *c)
-{
-    const struct trial_session *t = c->t;
-    c->on.loaded = mem_alloc((i64)sizeof *c->on.loaded * (t->end - t->first + 1));
-    if (c->o->base) load_one(c, c->o->base);
-    for (u32 i = t->first; i < t->end; i++) load_one(c, &t->subject[i]);
-}
-
 /* Enters the sandbox. Whoever runs the session reports whether the system supports it. */
 static void confine(struct child *c)
 {
     struct caps caps;
     bool may = c->on.dev && may_be_confined(c);
     if (may) c->on.driver->caps(c->on.dev, &caps); /* available from now on */
-    if (may) load_all(c);
+    if (may) {
+        const struct trial_session *t = c->t;
+        c->on.loaded = mem_alloc((i64)sizeof *c->on.loaded * (t->end - t->first + 1));
+        if (c->o->base) load_one(c, c->o->base);
+        for (u32 i = t->first; i < t->end; i++) load_one(c, &t->subject[i]);
+    }
     if (may) os_sandbox_enter(c->on.driver->shares ? OS_SANDBOX_SHARED : OS_SANDBOX_MEMORY, c->fd);
 }
 

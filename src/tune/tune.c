@@ -195,17 +195,6 @@ static bool find_base(struct tuner *t, struct task_search *ts)
     return !t->e->code;
 }
 
-/* Ratios of earlier runs refer to earlier bases: rescales those that lack one to the current base. */
-static void rebase_ratios(struct task_search *ts)
-{
-    ts->best_at = -1;
-    for (u32 i = 0; i < ts->known.n; i++)
-        if (ts->known.v[i].ratio <= 0 && ts->base_time.median > 0)
-            ts->known.v[i].ratio = ts->known.v[i].median / ts->base_time.median;
-    task_search_update_best(ts);
-    if (ts->best_at < 0) ts->best_ratio = 1;
-}
-
 /* Filling the pool takes a while, so it is done when a task's first turn needs it. */
 static void propose(struct tuner *t, struct task_search *ts, struct batch *b, u32 max)
 {
@@ -289,7 +278,13 @@ static bool run_turn(struct tuner *t, struct task_search *ts, bool is_last)
     if (!is_checkable(t, ts)) return true;
     if (ts->is_ready) return measure_batch(t, ts, is_last);
     if (!find_base(t, ts)) return false;
-    rebase_ratios(ts);
+    /* Ratios of earlier runs refer to earlier bases: rescales those that lack one to the current base. */
+    ts->best_at = -1;
+    for (u32 i = 0; i < ts->known.n; i++)
+        if (ts->known.v[i].ratio <= 0 && ts->base_time.median > 0)
+            ts->known.v[i].ratio = ts->known.v[i].median / ts->base_time.median;
+    task_search_update_best(ts);
+    if (ts->best_at < 0) ts->best_ratio = 1;
     return !ts->is_ready || vendor_measure(t, ts);
 }
 

@@ -99,16 +99,6 @@ static bool run_one(struct run *c, enum verify_case kind, u32 round, struct err 
     return true;
 }
 
-static bool run_all(struct run *c, struct err *e)
-{
-    i64 rounds = i64_min(MAX_ROUNDS, ceil_div(c->s->taps, c->s->m));
-    if (!run_two(c, VERIFY_RANDOM, VERIFY_INTEGERS, e) || !run_two(c, VERIFY_TAPS, VERIFY_POINTS, e)) return false;
-    for (i64 k = 1; k < rounds; k++)
-        if (!run_one(c, VERIFY_TAPS, (u32)k, e)) return false;
-    bool has_room = dtype_is_float(c->s->type) && (c->s->out_type != DT_F16 || c->s->n_terms < MOST_F16);
-    return !has_room || run_one(c, VERIFY_UNIT, 0, e);
-}
-
 static void set_dims(struct verify_report *r, const struct contraction *s)
 {
     i64 *x = r->in_dim, *w = r->w_dim, *y = r->dim;
@@ -130,7 +120,12 @@ static bool check(struct run *c, struct arena *a, struct err *e)
     c->opts.at = contraction_sample(&s, i64_max(least, i64_min(MOST_SAMPLE, n)), o->seed, a, &c->opts.n_at);
     *c->r = (struct verify_report){.ok = true, .type = s.type, .n_outputs = s.count, .n_terms = s.n_terms, .code = contraction_code(&s, o->growth)};
     set_dims(c->r, &s);
-    return run_all(c, e);
+    i64 rounds = i64_min(MAX_ROUNDS, ceil_div(c->s->taps, c->s->m));
+    if (!run_two(c, VERIFY_RANDOM, VERIFY_INTEGERS, e) || !run_two(c, VERIFY_TAPS, VERIFY_POINTS, e)) return false;
+    for (i64 k = 1; k < rounds; k++)
+        if (!run_one(c, VERIFY_TAPS, (u32)k, e)) return false;
+    bool has_room = dtype_is_float(c->s->type) && (c->s->out_type != DT_F16 || c->s->n_terms < MOST_F16);
+    return !has_room || run_one(c, VERIFY_UNIT, 0, e);
 }
 
 bool verify_contraction(struct verify_report *r, const struct task *t, const i64 *var, const struct subject *s, const struct verify_opts *o,
