@@ -35,16 +35,6 @@ static bool analyze(const struct gen_problem *p) { return !p->c->is_gpu && recur
 
 static i64 at_once(const struct recurrence *q, const struct recurrence_sched *s) { return recurrence_accumulators(q, s) / (s->rows * s->nr); }
 
-static bool is_legal(const struct recurrence *q, const struct caps *c, const struct recurrence_sched *s)
-{
-    i64 acc = recurrence_accumulators(q, s), batch = gen_static(q->g, q->batch, 64), gates = at_once(q, s);
-    if (!recurrence_has_gates(q, s->gates) || (s->rows > 1 && s->rows >= 2 * batch)) return false;
-    if (s->nr > 1 && (s->nr - 1) * s->lanes >= q->c.hidden) return false;
-    if (s->split > c->n_threads || (s->split > 1 && s->split > recurrence_panels(q, s))) return false;
-    if (s->ku > q->c.hidden || acc * s->ku > MAX_WRITTEN) return false;
-    return acc == gates || acc + i64_min(gates * s->nr, 4) <= c->n_vector_regs;
-}
-
 /* Seconds to read the weights of one direction once: from the cache that they fit. */
 static double weight_seconds(const struct caps *c, double bytes)
 {
@@ -73,7 +63,13 @@ static double seconds(const struct recurrence *q, const struct caps *c, const st
 static bool legal(const struct gen_problem *p, const struct sched *v)
 {
     const struct recurrence_sched s = sched_of(p->facts, p->c, v);
-    return is_legal(p->facts, p->c, &s);
+    const struct recurrence *q = p->facts;
+    i64 acc = recurrence_accumulators(q, &s), batch = gen_static(q->g, q->batch, 64), gates = at_once(q, &s);
+    if (!recurrence_has_gates(q, s.gates) || (s.rows > 1 && s.rows >= 2 * batch)) return false;
+    if (s.nr > 1 && (s.nr - 1) * s.lanes >= q->c.hidden) return false;
+    if (s.split > p->c->n_threads || (s.split > 1 && s.split > recurrence_panels(q, &s))) return false;
+    if (s.ku > q->c.hidden || acc * s.ku > MAX_WRITTEN) return false;
+    return acc == gates || acc + i64_min(gates * s.nr, 4) <= p->c->n_vector_regs;
 }
 
 static double predict(const struct gen_problem *p, const struct sched *v)

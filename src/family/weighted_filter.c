@@ -227,16 +227,6 @@ static kval sum_at(const struct work *w, const struct piece *p, i64 c, i64 v)
     return kir_ramp(k, at, 1, w->s.lanes);
 }
 
-static void begin_sums(const struct work *w, const struct piece *p, bool kept)
-{
-    struct kir *k = w->m->k;
-    for (i64 c = 0; c < sums_of(&w->q, p->channels); c++)
-        for (i64 v = 0; v < p->nr; v++)
-            kir_store(k, w->acc, slot(w, c, v),
-                      kept ? kir_load(k, w->sums, sum_at(w, p, c, v))
-                           : kir_const_f(k, w->q.type, w->s.lanes, c == p->channels ? w->q.f.epsilon : 0));
-}
-
 static void keep_sums(const struct work *w, const struct piece *p)
 {
     struct kir *k = w->m->k;
@@ -279,7 +269,11 @@ static void do_piece(const struct work *w, const struct piece *p, const struct t
 {
     if (w->weights) transpose_weights(w, p);
     if (w->q.f.softmax) find_peaks(w, p);
-    begin_sums(w, p, !r->first);
+    struct kir *k = w->m->k;
+    for (i64 c = 0; c < sums_of(&w->q, p->channels); c++)
+        for (i64 v = 0; v < p->nr; v++)
+            kir_store(k, w->acc, slot(w, c, v),
+                      r->first ? kir_const_f(k, w->q.type, w->s.lanes, c == p->channels ? w->q.f.epsilon : 0) : kir_load(k, w->sums, sum_at(w, p, c, v)));
     if (r->from) add_rows(w, p, r->from, r->to);
     if (r->last) finish(w, p);
     else keep_sums(w, p);

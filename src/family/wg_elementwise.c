@@ -35,8 +35,6 @@ static bool match(const struct gen_problem *p)
     return p->c->is_gpu && p->t->g.output.n > 0;
 }
 
-static i64 usual_threads(const struct caps *c) { return i64_min(256, i64_max(32, c->max_group)); }
-
 /* The output with the most runs of fused axes and their number; 0: all are blocked, which has one walk
    only. size: of the widest element. */
 static u32 most_groups(const struct task *t, value_id *v, i64 *size)
@@ -59,7 +57,7 @@ static u32 most_groups(const struct task *t, value_id *v, i64 *size)
 static void initial(const struct gen_problem *p, struct sched *s)
 {
     const struct task *t = p->t;
-    i64 size, threads = usual_threads(p->c);
+    i64 size, threads = i64_min(256, i64_max(32, p->c->max_group));
     value_id v;
     struct wg_elementwise d = {.vec = 1, .rep = 1};
     if (most_groups(t, &v, &size)) gen_wg_elementwise_default(t, v, threads, &d);

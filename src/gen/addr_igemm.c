@@ -99,15 +99,6 @@ static kval phase_has_taps(const struct contraction *p)
 
 /* Terms. */
 
-/* Number of a tap -> its index on every axis, the last one innermost. */
-static void split_tap(struct kir *k, const struct conv *c, kval n, kval tap[MAX_RANK])
-{
-    for (u32 a = c->rank; a-- > 2;) {
-        tap[a] = kir_mod_i(k, n, c->k[a]);
-        n = kir_div_i(k, n, c->k[a]);
-    }
-}
-
 /* Terms that count channels innermost: a K block within one tap, or of whole taps, is one division for all of it. */
 static kval by_channels(const struct igemm_address *g, struct kir *k, i64 bk, kval k_block, struct contract_term *t)
 {
@@ -151,7 +142,12 @@ static void merge_term_of(const struct contraction *p, kval k_block, kval at, st
     struct kir *k = p->m->k;
     *t = (struct contract_term){.at = at, .ok = term_exists(p, k_block, at)};
     kval tap = g->order == IGEMM_CHANNELS ? by_channels(g, k, p->s.bk, k_block, t) : by_taps(g, k, p->s.bk, k_block, t);
-    split_tap(k, &g->c, tap, t->tap);
+    /* Number of a tap -> its index on every axis, the last one innermost. */
+    kval n = tap;
+    for (u32 a = g->c.rank; a-- > 2;) {
+        t->tap[a] = kir_mod_i(k, n, g->c.k[a]);
+        n = kir_div_i(k, n, g->c.k[a]);
+    }
 }
 
 static u32 merge_loops(const struct contraction *p, kval k_block, i64 written_out, struct contract_term *t)

@@ -332,18 +332,6 @@ bool gen_default(const struct task *t, const struct caps *caps, const i64 *var,
 
 /* Kernels. */
 
-static void put_shape(struct buf *b, const struct graph *g, value_id v)
-{
-    const struct shape *s = &graph_value(g, v)->shape;
-    i64 x;
-    for (u32 i = 0; i < s->rank && b->n < 40; i++) {
-        if (i) buf_char(b, 'x');
-        if (sym_is_const(g->sym, s->dim[i], &x)) buf_printf(b, "%lld", (long long)x);
-        else buf_char(b, 'n');
-    }
-    if (!s->rank) buf_char(b, '1');
-}
-
 /* FAMILY_DTYPE_SHAPE_DIGEST of the first output, see doc/kernel-names.md. */
 static void kernel_name(char name[64], const struct candidate *c, const struct task *t)
 {
@@ -355,7 +343,14 @@ static void kernel_name(char name[64], const struct candidate *c, const struct t
     candidate_print(&id, c);
     hash_hex(hash_bytes(id.p, id.n), hex);
     buf_printf(&b, "%s_%s_", c->gen->name, dtype_name(graph_value(&t->g, v)->dtype));
-    put_shape(&b, &t->g, v);
+    const struct shape *s = &graph_value(&t->g, v)->shape;
+    i64 x;
+    for (u32 i = 0; i < s->rank && b.n < 40; i++) {
+        if (i) buf_char(&b, 'x');
+        if (sym_is_const(t->g.sym, s->dim[i], &x)) buf_printf(&b, "%lld", (long long)x);
+        else buf_char(&b, 'n');
+    }
+    if (!s->rank) buf_char(&b, '1');
     i64 n = i64_min(b.n, 50);
     for (i64 i = 0; i < n; i++) name[i] = b.p[i];
     name[n++] = '_';

@@ -60,22 +60,17 @@ static struct step load_step(const struct mma_tile *t, const struct mma_source *
     return x;
 }
 
-/* The order is kept: loads do not go down across the stores of sums. */
-static void multiply_ahead(const struct mma_tile *t, struct kir *k, const struct mma_source *s, i64 terms)
-{
-    struct step now = load_step(t, s, 0), next = now;
-    for (i64 term = 0; term < terms; term += t->a.cols) {
-        if (term + t->a.cols < terms) next = load_step(t, s, term + t->a.cols);
-        for (i64 j = 0; j < t->wn; j++) multiply_column(t, k, now.a, now.b[j], j);
-        now = next;
-    }
-}
-
 void mma_multiply(const struct mma_tile *t, struct kir *k, const struct mma_source *s, i64 terms, bool ahead)
 {
     assert(t->wm <= MMA_MAX && t->wn <= MMA_MAX && terms % t->a.cols == 0);
     if (ahead) {
-        multiply_ahead(t, k, s, terms);
+        /* The order is kept: loads do not go down across the stores of sums. */
+        struct step now = load_step(t, s, 0), next = now;
+        for (i64 term = 0; term < terms; term += t->a.cols) {
+            if (term + t->a.cols < terms) next = load_step(t, s, term + t->a.cols);
+            for (i64 j = 0; j < t->wn; j++) multiply_column(t, k, now.a, now.b[j], j);
+            now = next;
+        }
         return;
     }
     for (i64 term = 0; term < terms; term += t->a.cols) {

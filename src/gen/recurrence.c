@@ -323,18 +323,6 @@ static void finish_reset(const struct rec *w, kval acc, const struct spot *p, i6
     kir_store(k, w->rh, at, kir_mul(k, r, h));
 }
 
-static void gather_gates(const struct rec *w, const struct stage *s, kval acc, const struct spot *p, i64 v, struct op_cell_step *x)
-{
-    struct kir *k = w->m->k;
-    for (u32 g = 0; g < s->n; g++) x->gate[s->first + g] = sum_of(w, acc, g, p, v);
-    if (w->z) x->gate[0] = kir_load(k, w->z, state_at(w, p, 0));
-    if (w->q.c.linear_before_reset) x->gate[3] = x->gate[2], x->gate[2] = projected(w, p, 2);
-    for (u32 i = 0; i < 3 && w->q.p; i++) {
-        kval idx[MAX_RANK] = {w->dir};
-        x->peep[i] = read_units(w, p, w->q.p, idx, 1, kir_int(k, i * w->q.c.hidden));
-    }
-}
-
 static void finish_step(const struct rec *w, const struct stage *s, kval acc, const struct spot *p, i64 v)
 {
     struct kir *k = w->m->k;
@@ -342,7 +330,13 @@ static void finish_step(const struct rec *w, const struct stage *s, kval acc, co
     struct op_cell_step x = {.dir = w->dir, .h = kir_load(k, w->h, from)}, was;
     if (w->mem) x.c = kir_load(k, w->mem, at);
     was = x;
-    gather_gates(w, s, acc, p, v, &x);
+    for (u32 g = 0; g < s->n; g++) x.gate[s->first + g] = sum_of(w, acc, g, p, v);
+    if (w->z) x.gate[0] = kir_load(k, w->z, state_at(w, p, 0));
+    if (w->q.c.linear_before_reset) x.gate[3] = x.gate[2], x.gate[2] = projected(w, p, 2);
+    for (u32 i = 0; i < 3 && w->q.p; i++) {
+        kval idx[MAX_RANK] = {w->dir};
+        x.peep[i] = read_units(w, p, w->q.p, idx, 1, kir_int(k, i * w->q.c.hidden));
+    }
     op_cell_emit(k, &w->q.c, &x);
     y = x.h;
     if (runs) {
@@ -444,13 +438,6 @@ static kval state_array(const struct rec *w, i64 copies)
     return kir_alloc(k, w->t ? KS_SHARED : KS_WORK, w->q.type, 1, kir_int(k, copies * w->s.rows * w->room));
 }
 
-static void open_states(struct rec *w)
-{
-    w->h = state_array(w, 2);
-    if (w->q.c.kind == CELL_LSTM) w->mem = state_array(w, 1);
-    if (op_cell_has_two_stages(&w->q.c)) w->z = state_array(w, 1), w->rh = state_array(w, 1);
-}
-
 void recurrence_emit(struct emit *m, const struct task *t, const struct recurrence_sched *s)
 {
     struct rec w = {.m = m, .s = *s};
@@ -467,7 +454,9 @@ void recurrence_emit(struct emit *m, const struct task *t, const struct recurren
     kval block = kir_grid(k, emit_size(m, sym_cdiv(m->g->sym, w.q.batch, sym_const(m->g->sym, s->rows))));
     if (s->threads * s->split > 1) w.t = kir_thread(k, 0);
     find_sequences(&w, block);
-    open_states(&w);
+    w.h = state_array(&w, 2);
+    if (w.q.c.kind == CELL_LSTM) w.mem = state_array(&w, 1);
+    if (op_cell_has_two_stages(&w.q.c)) w.z = state_array(&w, 1), w.rh = state_array(&w, 1);
     begin_states(&w);
     w.step = kir_loop(k, KL_SERIAL, kir_int(k, 0), emit_size(m, w.q.steps), 1);
     do_step(&w);

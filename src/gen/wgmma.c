@@ -24,9 +24,11 @@ GEN_PARAM_READER(struct wgmma_sched, read_sched, WGMMA_PARAMS)
 
 static enum dtype acc_type(const struct wgmma_sched *s) { return s->acc == 32 ? DT_F32 : DT_F16; }
 
-/* The shape with so many columns. false: there is none with the type on both sides and such sums. */
-static bool find_shape(const struct caps *c, enum dtype t, struct wgmma_sched *s)
+static bool sched_of(const struct caps *c, enum dtype t, const struct sched *v, struct wgmma_sched *s)
 {
+    *s = read_sched(v);
+    s->warpgroup = (i64)c->warpgroup * c->subgroup;
+    /* The shape with so many columns. false: there is none with the type on both sides and such sums. */
     struct str list = str_of(c->warpgroup_matrix);
     struct caps_matrix x;
     while (caps_matrix_next(&list, &x)) {
@@ -35,13 +37,6 @@ static bool find_shape(const struct caps *c, enum dtype t, struct wgmma_sched *s
         return true;
     }
     return false;
-}
-
-static bool sched_of(const struct caps *c, enum dtype t, const struct sched *v, struct wgmma_sched *s)
-{
-    *s = read_sched(v);
-    s->warpgroup = (i64)c->warpgroup * c->subgroup;
-    return find_shape(c, t, s);
 }
 
 static struct blocking blocking_of(const struct wgmma_sched *s)

@@ -22,22 +22,6 @@ static i64 polynomial(const struct wino *w, i64 but, i64 and_but, double c[WINO_
     return len;
 }
 
-/* The matrices in full, of points whose rows are known. */
-static void wino_fill(struct wino *w)
-{
-    for (i64 k = 0; k < w->n; k++) {
-        i64 pair = k > 0 && k < w->n - 1 ? (k - 1) / 2 * 2 + 1 : k; /* its row */
-        double x = k < w->n - 1 ? w->point[k] : 1, power = 1;
-        for (i64 i = 0; i < w->n; i++) w->in[k][i] = w->even[pair][i] + x * w->odd[pair][i];
-        for (i64 i = 0; i < w->m; i++, power *= x) w->out[i][k] = k < w->n - 1 ? power : i == w->m - 1;
-    }
-}
-
-static void wino_plain(struct wino *w)
-{
-    for (i64 k = 0; k < w->n; k++) w->in[k][k] = w->g[k * w->taps + k] = w->out[0][k] = 1;
-}
-
 /* The points of least error among pairs of eighths (doc/winograd.md): rows and their powers are exact in f32. Rows of Toom and Cook:
  * for a finite point the polynomial that is zero at all others, for infinity the one that is zero at all. Those of p and -p are
  * q*x*(x + p) and q*x*(x - p), q even: two sums, one multiplied by +-p. */
@@ -48,7 +32,7 @@ void wino_init(struct wino *w, i64 m, i64 taps)
     double c[WINO_MAX + 1];
     *w = (struct wino){.m = m, .n = m + taps - 1, .taps = taps};
     if (m == 1) {
-        wino_plain(w);
+        for (i64 k = 0; k < w->n; k++) w->in[k][k] = w->g[k * w->taps + k] = w->out[0][k] = 1;
         return;
     }
     assert(taps == WINO_TAPS && w->n <= WINO_MAX && w->n % 2 == 0);
@@ -65,7 +49,13 @@ void wino_init(struct wino *w, i64 m, i64 taps)
         i64 len = polynomial(w, k, k + 1, c);
         for (i64 i = 0; i < len; i++) w->even[k][i + 1] = w->odd[k][i] = c[i];
     }
-    wino_fill(w);
+    /* The matrices in full, of points whose rows are known. */
+    for (i64 k = 0; k < w->n; k++) {
+        i64 pair = k > 0 && k < w->n - 1 ? (k - 1) / 2 * 2 + 1 : k; /* its row */
+        double x = k < w->n - 1 ? w->point[k] : 1, power = 1;
+        for (i64 i = 0; i < w->n; i++) w->in[k][i] = w->even[pair][i] + x * w->odd[pair][i];
+        for (i64 i = 0; i < w->m; i++, power *= x) w->out[i][k] = k < w->n - 1 ? power : i == w->m - 1;
+    }
 }
 
 double wino_growth(i64 m)
