@@ -32,7 +32,7 @@ class Layer:
     name: str
     ok: bool
     candidate: str = ""
-    who: str = ""  # the baseline
+    baseline: str = ""
     ms: tuple = None
     base: tuple = None
     ratio: tuple = None  # median, low, high
@@ -90,9 +90,9 @@ def table(name, found, limit):
     """The table of one implementation, as lines."""
     if not found:
         return ["", name]
-    who = sorted({x.who for x in found.values() if x.who}) or ["baseline"]
+    baselines = sorted({x.baseline for x in found.values() if x.baseline}) or ["baseline"]
     out = ["", name, "%-48s %10s %9s %5s %10s %-22s %s" % (
-        "layer", "ms", "TFLOP/s", "%", "ms", "times as fast (95 %)", "candidate; beside: " + ", ".join(who))]  # fmt: skip
+        "layer", "ms", "TFLOP/s", "%", "ms", "times as fast (95 %)", "candidate; beside: " + ", ".join(baselines))]  # fmt: skip
     out += [line(found[k], limit) for k in sorted(found)]
     ratios = [x.ratio[0] for x in found.values() if x.ratio]
     if ratios:

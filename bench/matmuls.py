@@ -151,9 +151,9 @@ def peaks(limit, measured):
     """{type: (TFLOP/s, source)}: small kernels in registers, or a matmul if that was faster."""
     found = {k: (v, "bench/device") for k, v in limit.items() if v}
     for x in measured:
-        for who, seconds in (("cuBLAS", x.theirs), ("quern", x.ours)):
+        for tool, seconds in (("cuBLAS", x.theirs), ("quern", x.ours)):
             if x.rate(seconds) > found.get(x.kind, (0,))[0]:
-                found[x.kind] = (x.rate(seconds), "%s, %s" % (who, x.row.name))
+                found[x.kind] = (x.rate(seconds), "%s, %s" % (tool, x.row.name))
     return found
 
 
@@ -175,8 +175,8 @@ def table(measured, limit):
         here = [x for x in measured if x.kind == kind]
         if not here:
             continue
-        peak, who = found.get(kind, (0.0, "nothing was measured"))
-        out += ["", "%s, 100 %%: %.2f TFLOP/s (%s)" % (kind, peak, who)]
+        peak, source = found.get(kind, (0.0, "nothing was measured"))
+        out += ["", "%s, 100 %%: %.2f TFLOP/s (%s)" % (kind, peak, source)]
         out.append("%-16s %-22s %9s %8s %5s %8s %5s %-22s %s" % (
             "matmul", "batch x m x n x k", "ms", "TFLOP/s", "%", "cuBLAS", "%", "times as fast (90 %)", "candidate"))  # fmt: skip
         out += [line(x, peak) for x in here]

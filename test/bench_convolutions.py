@@ -42,7 +42,7 @@ class Run(unittest.TestCase):
         found = convolutions.layers(self.said)
         self.assertEqual(sorted(found), [0, 1])
         for x in found.values():
-            self.assertTrue(x.ok and x.who == "reference" and x.candidate.startswith("conv_igemm"))
+            self.assertTrue(x.ok and x.baseline == "reference" and x.candidate.startswith("conv_igemm"))
             self.assertTrue(x.ms[1] <= x.ms[0] <= x.ms[2] and x.base[1] <= x.base[0] <= x.base[2])
             self.assertTrue(x.ratio[1] <= x.ratio[0] <= x.ratio[2] and x.gflop > 0 and x.gbytes > 0)
 

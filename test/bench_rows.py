@@ -121,7 +121,7 @@ class Stats(unittest.TestCase):
     def test_geomean(self):
         self.assertAlmostEqual(stats.geomean([2, 8]), 4)
 
-class Crew:
+class Workers:
     """Threads that do a given amount of work on request."""
 
     def __init__(self, amounts):
@@ -154,11 +154,11 @@ class Places(unittest.TestCase):
         if not places.used():
             self.skipTest("the system does not report the time of threads")
         all_cpus = os.sched_getaffinity(0)
-        there, crew = places.Places(), Crew([[32 << 20], [1], [16 << 20]])
+        there, workers = places.Places(), Workers([[32 << 20], [1], [16 << 20]])
         try:
-            ids = [t.native_id for t in crew.threads]
+            ids = [t.native_id for t in workers.threads]
             n = min(2, len(all_cpus))
-            moved = there.apart(crew.work, 2)
+            moved = there.apart(workers.work, 2)
             self.assertEqual(moved, [ids[0], ids[2]][:n])
             given = [os.sched_getaffinity(t) for t in moved]
             self.assertEqual([len(g) for g in given], [1] * n)
@@ -169,7 +169,7 @@ class Places(unittest.TestCase):
             for t in ids + [os.getpid()]:
                 self.assertEqual(os.sched_getaffinity(t), all_cpus)
         finally:
-            crew.end()
+            workers.end()
 
 
 unittest.main(argv=sys.argv[:1])

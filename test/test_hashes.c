@@ -231,30 +231,30 @@ static void hash_task(const struct session *s, u32 task, struct cells *to)
 
 typedef void item_fn(struct session *s, u32 i, void *user);
 
-struct crew { struct session *s; u32 n; item_fn *fn; void *user; };
+struct workers { struct session *s; u32 n; item_fn *fn; void *user; };
 
-static void work(const struct crew *c, u32 me)
+static void work(const struct workers *w, u32 me)
 {
-    for (u32 i; (i = __atomic_fetch_add(&c->s->shared->next, 1, __ATOMIC_RELAXED)) < c->n;) {
-        c->s->shared->at[me] = i + 1;
-        c->fn(c->s, i, c->user);
+    for (u32 i; (i = __atomic_fetch_add(&w->s->shared->next, 1, __ATOMIC_RELAXED)) < w->n;) {
+        w->s->shared->at[me] = i + 1;
+        w->fn(w->s, i, w->user);
     }
-    c->s->shared->at[me] = 0;
+    w->s->shared->at[me] = 0;
 }
 
 /* -1, or the item at which a worker ended early. */
-static i64 run_crew(const struct crew *c)
+static i64 run_workers(const struct workers *w)
 {
     u32 n = (u32)seeds_env("JOBS", (u64)os_n_cpus());
     pid_t pid[MAX_WORKERS];
     i64 broken = -1;
     n = n < 1 ? 1 : n > MAX_WORKERS ? MAX_WORKERS : n;
-    c->s->shared->next = 0;
+    w->s->shared->next = 0;
     fflush(stdout);
     for (u32 i = 0; i < n; i++) {
         pid[i] = fork();
         if (pid[i] == 0) {
-            work(c, i);
+            work(w, i);
             fflush(stdout);
             _exit(0);
         }
@@ -464,7 +464,7 @@ static void test_kernels(void **state)
     if (some || !update) read_golden(&g);
     for (u32 i = 0; i < s.tasks.all.n; i++) s.is_taken[i] = all || i % STEP == FIRST;
     if (!all) take_of_each(&s, &g);
-    i64 broken = run_crew(&(struct crew){&s, s.tasks.all.n, hash_one, NULL});
+    i64 broken = run_workers(&(struct workers){&s, s.tasks.all.n, hash_one, NULL});
     if (broken >= 0) fail_msg("no kernel for a task of %.*s\n%.*s", STR_ARG(s.key[broken]), STR_ARG(s.tasks.all.v[broken].text));
     if (all) check_coverage(&s);
     if (update) {
@@ -484,11 +484,11 @@ static void test_kernels(void **state)
 
 /* Single kernels. */
 
-struct wish { struct str task, device, family; bool text; struct str key; };
+struct query { struct str task, device, family; bool text; struct str key; };
 
 static void show_kernel(void *user, const struct task *t, const struct hash_device *d, const struct candidate *c, bool is_default)
 {
-    const struct wish *w = user;
+    const struct query *w = user;
     struct buf b = {0};
     if (!str_glob(w->device, str_of(d->name)) || !str_glob(w->family, str_of(c->gen->name))) return;
     buf_printf(&b, "%.*s\t%s\t", STR_ARG(w->key), d->name);
@@ -501,16 +501,16 @@ static void show_kernel(void *user, const struct task *t, const struct hash_devi
 
 static void show_one(struct session *s, u32 i, void *user)
 {
-    struct wish w = *(struct wish *)user;
+    struct query w = *(struct query *)user;
     w.key = s->key[i];
     if (str_glob(w.task, w.key)) each_kernel(s, i, show_kernel, &w);
 }
 
 /* Lines in any order, whole ones; texts by one process. */
-static int show(struct session *s, struct wish w)
+static int show(struct session *s, struct query w)
 {
     if (!w.text) setvbuf(stdout, NULL, _IOLBF, 1 << 16);
-    if (!w.text) return run_crew(&(struct crew){s, s->tasks.all.n, show_one, &w}) >= 0;
+    if (!w.text) return run_workers(&(struct workers){s, s->tasks.all.n, show_one, &w}) >= 0;
     for (u32 i = 0; i < s->tasks.all.n; i++) show_one(s, i, &w);
     return 0;
 }
@@ -603,7 +603,7 @@ static int check(struct session *s, const char *file, const char *map)
     for (u32 i = 0; i < s->devices.all.n; i++) map_put(&x.device, str_of(s->devices.all.v[i].name), i);
     while (str_cut(x.text, '\n', &line, &x.text)) *arr_push(&x.arena, &x.line) = line;
     x.count = s->shared->count;
-    i64 broken = run_crew(&(struct crew){s, x.line.n, check_line, &x});
+    i64 broken = run_workers(&(struct workers){s, x.line.n, check_line, &x});
     if (broken >= 0) printf("no kernel: %.*s\n", STR_ARG(x.line.v[broken]));
     printf("%u kernels: %u equal, %u differ, %u schedules are refused, %u of tasks or devices that are not there\n", x.line.n, x.count[ROW_EQUAL],
            x.count[ROW_DIFFERS], x.count[ROW_REFUSED], x.count[ROW_UNKNOWN]);
@@ -623,7 +623,7 @@ static int tool(int argc, char **argv)
         return 2;
     }
     session_open(&s);
-    struct wish w = {str_of(a[1] ? a[1] : "*"), str_of(a[2] ? a[2] : "*"), str_of(a[3] ? a[3] : "*"), text, {0}};
+    struct query w = {str_of(a[1] ? a[1] : "*"), str_of(a[2] ? a[2] : "*"), str_of(a[3] ? a[3] : "*"), text, {0}};
     int rc = shows || text ? show(&s, w) : check(&s, a[1], a[2]);
     session_close(&s);
     return rc;

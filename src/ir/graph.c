@@ -81,6 +81,7 @@ value_id graph_add_const(struct graph *g, struct str name, struct tensor *t)
 node_id graph_add_node(struct graph *g, struct str op, struct str name)
 {
     struct str own_op = str_dup(g->arena, op), own_name = str_dup(g->arena, name);
+    assert(op.n > 0);
     node_id id = g->node.n;
     struct node *n = arr_push(g->arena, &g->node);
     n->op = own_op;
@@ -97,6 +98,7 @@ void node_add_in(struct graph *g, node_id n, value_id v)
 
 void node_set_out(struct graph *g, node_id n, u32 k, value_id v)
 {
+    assert(v < g->value.n);
     struct node *nd = graph_node(g, n);
     while (nd->out.n <= k) arr_push(g->arena, &nd->out);
     nd->out.v[k] = v;
@@ -118,6 +120,7 @@ value_id graph_op(struct graph *g, const char *op, struct str name, u32 n_in, co
 
 void graph_swap_names(struct graph *g, value_id a, value_id b)
 {
+    assert(a != b);
     struct value *x = graph_value(g, a), *y = graph_value(g, b);
     struct str name = x->name;
     x->name = y->name, y->name = name;
@@ -144,7 +147,7 @@ bool graph_is_read(const struct graph *g, value_id v)
 
 void graph_replace(struct graph *g, value_id old, value_id with)
 {
-    assert(old > 0 && with > 0 && with < g->value.n);
+    assert(old > 0 && old < g->value.n && with > 0 && with < g->value.n);
     for (node_id n = 1; n < g->node.n; n++) {
         struct node *nd = graph_node(g, n);
         for (u32 k = 0; k < nd->in.n; k++)

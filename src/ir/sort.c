@@ -83,9 +83,11 @@ static void sort_apply(struct sorter *s)
         made_by_node[v] = g->value.v[v].producer != 0;
         g->value.v[v].producer = 0;
     }
+    assert(s->n_order < g->node.n);
     for (u32 k = 0; k < s->n_order; k++) {
         struct node *nd = &g->node.v[k + 1];
         *nd = old[s->order[k]];
+        assert(!nd->dead);
         for (u32 o = 0; o < nd->out.n; o++)
             if (nd->out.v[o]) node_set_out(g, k + 1, o, nd->out.v[o]);
     }

@@ -22,6 +22,7 @@ kval kir_push(struct kir *k, struct kir_ins x)
 {
     *arr_push(k->arena, &k->ins) = x;
     struct kir_side s = {.range = kir_range_of(k, &x), .next = NOT_SHARED};
+    assert(s.range.lo <= s.range.hi);
     s.data = (u8)kir_data_of(k, &x, s.range);
     s.twos = (u8)kir_twos_of(k, &x);
     *arr_push(k->arena, &k->side) = s;

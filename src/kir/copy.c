@@ -30,16 +30,21 @@ void kir_copy_init(struct kir_copy *c, struct arena *scratch)
 u32 kir_copy_n(const struct kir_copy *c, kval v)
 {
     u32 lanes = kir_lanes(c->in, v);
+    assert(lanes <= 1 || lanes % c->narrow[lanes] == 0);
     return lanes > 1 ? lanes / c->narrow[lanes] : 1;
 }
 
 kval kir_copy_get(const struct kir_copy *c, kval v, u32 i)
 {
-    assert(!v || c->piece[c->first[v] + i]);
+    assert(!v || (i < kir_copy_n(c, v) && c->piece[c->first[v] + i])); /* copied before it is used */
     return c->piece[c->first[v] + i];
 }
 
-void kir_copy_set(struct kir_copy *c, kval v, kval to) { c->piece[c->first[v]] = to; }
+void kir_copy_set(struct kir_copy *c, kval v, kval to)
+{
+    assert(v < c->in->ins.n && to < c->out->ins.n);
+    c->piece[c->first[v]] = to;
+}
 
 static kval get0(const struct kir_copy *c, kval v) { return kir_copy_get(c, v, 0); }
 

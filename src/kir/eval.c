@@ -178,6 +178,7 @@ static bool machine_open(struct machine *m, const struct kir_arg *arg, const i64
     m->code.n_threads = m->n_threads;
     m->code.arithmetic = m->arithmetic;
     m->frag_threads = m->subgroup * kir_warpgroup(m->k);
+    assert(m->n_threads > 0 && m->subgroup > 0);
     m->code.n_holders = (m->n_threads - 1) / m->frag_threads + 1;
     if (!eval_decode(&m->code, m->k, &m->arena))
         return err_set(m->e, ERR_FAILED, "kernel '%.*s' too large", STR_ARG(m->k->name));

@@ -53,7 +53,9 @@ static void split_access(struct splitter *s, kval v)
 {
     const struct kir_ins *x = kir_at(s->copy.in, v);
     struct kir *k = s->copy.out;
-    kval array = s->element[x->a][kir_at(s->copy.in, x->b)->imm.i], zero = kir_int(k, 0);
+    i64 at = kir_at(s->copy.in, x->b)->imm.i;
+    assert(at >= 0 && at < s->n[x->a]); /* find_splittable */
+    kval array = s->element[x->a][at], zero = kir_int(k, 0);
     if (x->op == KI_LOAD)
         kir_copy_set(&s->copy, v, kir_load_n(k, array, zero, kir_copy_get(&s->copy, x->c, 0)));
     else

@@ -45,6 +45,7 @@ static void key_node(struct buf *b, const struct graph *g, const struct node *x)
 static bool merge(struct graph *g, node_id n, node_id first)
 {
     struct node *x = graph_node(g, n);
+    assert(first < n && x->out.n == graph_node(g, first)->out.n); /* parts of the key */
     for (u32 k = 0; k < x->out.n; k++)
         if (x->out.v[k] && graph_is_output(g, x->out.v[k])) return false;
     for (u32 k = 0; k < x->out.n; k++)

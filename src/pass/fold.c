@@ -76,6 +76,7 @@ static bool should_fold(struct folder *f, const struct node *x)
 static void become_const(struct graph *g, value_id v, struct tensor *t)
 {
     struct value *x = graph_value(g, v);
+    assert(t && t->dtype == x->dtype && t->rank == x->shape.rank); /* as inferred */
     x->producer = 0;
     x->data = t;
     x->is_const = true;
@@ -111,7 +112,8 @@ static struct tensor *content(struct graph *g, const struct value *v)
     struct tensor *t = tensor_try(g->arena, v->dtype, v->shape.rank, dim, NULL, "", v->name);
     if (!t) return NULL;
     for (i64 i = 0; i < s->n; i++) {
-        sym_is_const(g->sym, s->num[i], &c);
+        bool known = sym_is_const(g->sym, s->num[i], &c);
+        assert(known), (void)known; /* not is_symbolic */
         elem_set_i64(t->dtype, t->data, i, c / s->den);
     }
     return t;

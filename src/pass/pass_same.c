@@ -59,9 +59,9 @@ bool pass_drop_same(struct graph *g)
             x->dead = true;
             changed = true;
         } else if (graph_value(g, in)->producer && !graph_is_output(g, in)) {
-            /* The input's producer produces the output's value
-             *directly; all other users of the input follow. */
+            /* The input's producer produces the output's value directly; all other users of the input follow. */
             node_id p = graph_value(g, in)->producer;
+            assert(!graph_node(g, p)->dead);
             u32 k = graph_value(g, in)->out_index;
             x->dead = true;
             graph_replace(g, in, out);

@@ -137,6 +137,7 @@ static bool const_buf(struct maker *m, value_id v, const struct pack *pk, u32 *o
 {
     struct plan *p = m->p;
     const struct value *x = graph_value(m->c->g, v);
+    assert(x->is_const && x->data);
     struct buf key = {0};
     buf_printf(&key, "%u", v);
     if (pk) pack_print(&key, pk, m->c->g->sym, x->data);
@@ -164,6 +165,7 @@ static void note_lives(struct maker *m, const struct plan_dispatch *d)
 {
     u32 at = m->p->dispatch.n - 1;
     for (u32 i = 0; i < d->n_buf; i++) {
+        assert(d->buf[i] < m->p->buf.n);
         struct plan_buf *b = &m->p->buf.v[d->buf[i]];
         if (b->first == UINT32_MAX) b->first = at;
         b->last = at;

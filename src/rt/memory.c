@@ -69,6 +69,7 @@ static void ranges_add(struct ranges *r, struct range x, struct arena *a)
     else r->n -= end - k - 1;
     memmove(r->v + k + 1, r->v + end, (r->n - 1 - k) * sizeof *r->v);
     r->v[k] = x;
+    assert((k == 0 || r->v[k - 1].end < x.from) && (k + 1 == r->n || x.end < r->v[k + 1].from)); /* sorted, apart */
 }
 
 /* The first offset from `at` on with `size` free bytes. */
@@ -82,6 +83,7 @@ static i64 ranges_free(const struct ranges *r, i64 at, i64 size)
 static void spans_add(struct spans *s, u32 k, u32 from, u32 end, u32 first, u32 last, struct range x)
 {
     if (last < from || first >= end) return;
+    assert(k < 2 * s->n);
     ranges_add(&s->v[k].below, x, &s->arena);
     if (first <= from && end - 1 <= last) {
         ranges_add(&s->v[k].own, x, &s->arena);
@@ -111,6 +113,7 @@ static i64 find_place(const struct spans *s, u32 first, u32 last, i64 size)
     const struct ranges *list[MAX_LISTS];
     u32 n = spans_lists(s, 1, 0, s->n, first, last, list), since = 0;
     i64 at = 0;
+    assert(n <= MAX_LISTS);
     for (u32 k = 0; n && since < n; k = (k + 1) % n) { /* until none of them moves it */
         i64 to = ranges_free(list[k], at, size);
         since = to == at ? since + 1 : 1;

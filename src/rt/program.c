@@ -383,6 +383,7 @@ static bool bind_launch(struct rt_program *r, struct phase *h, u32 i, struct err
 
 static bool grow_block(struct rt_program *r, struct phase *h, struct err *e)
 {
+    assert(h->total >= 0);
     if (h->block.size >= h->total && h->block.size > 0) return true;
     /* the previous iteration may still be using it */
     if (h->block.size && r->is_inner && !r->dev->driver->fence(r->dev, e)) return false;
