@@ -261,7 +261,7 @@ static i64 run_workers(const struct workers *w)
     }
     for (u32 i = 0; i < n; i++) {
         int how = 0;
-        if (pid[i] < 0 || waitpid(pid[i], &how, 0) != pid[i] || how != 0) broken = (i64)c->s->shared->at[i] - 1;
+        if (pid[i] < 0 || waitpid(pid[i], &how, 0) != pid[i] || how != 0) broken = (i64)w->s->shared->at[i] - 1;
     }
     return broken;
 }

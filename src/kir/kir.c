@@ -124,6 +124,13 @@ bool kir_is_named(const struct kir_ins *x)
 
 u32 kir_warpgroup(const struct kir *k) { return k->warpgroup ? k->warpgroup : 1; }
 
+bool kir_has_op(const struct kir *k, enum kir_op op)
+{
+    for (kval v = 1; v < k->ins.n; v++)
+        if (kir_at(k, v)->op == op) return true;
+    return false;
+}
+
 bool kir_is_contiguous(const struct kir *k, kval idx)
 {
     const struct kir_ins *x = kir_at(k, idx);

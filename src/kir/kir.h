@@ -186,6 +186,7 @@ struct kir_frag kir_frag_of(const struct kir_ins *x);        /* its type; KR_NON
 bool kir_is_collective(const struct kir *k, kval v);         /* executed by all threads of a subgroup jointly */
 u32 kir_threads(const struct kir *k);                        /* of a group */
 u32 kir_warpgroup(const struct kir *k);                      /* subgroups that hold a fragment, at least 1 */
+bool kir_has_op(const struct kir *k, enum kir_op op);
 kval kir_operand(const struct kir_ins *x, u32 i);            /* operand a, b, c, d by number */
 /* Length of a dot product: products that DOT adds to a lane of type sum: 4 of 8-bit, 2 of
    16-bit integers (signs may differ) to i32, 2 of bf16 or of f16 to f32; 0: unsupported. */

@@ -63,9 +63,9 @@ static const struct text_helper helpers[] = {
 static void preamble(struct buf *out, const struct kir *k, u32 subgroup)
 {
     gpu_typedefs(out, k, "long long");
-    if (gpu_has_op(k, KI_AWAIT)) buf_z(out, COPIES);
+    if (kir_has_op(k, KI_AWAIT)) buf_z(out, COPIES);
     if (kir_warpgroup(k) > 1) buf_z(out, WARPGROUPS);
-    if (gpu_has_op(k, KI_TILE)) buf_z(out, TILES);
+    if (kir_has_op(k, KI_TILE)) buf_z(out, TILES);
     if (!gpu_has_subgroups(k)) return;
     buf_printf(out, "#define SUBGROUP %u\n", subgroup);
     buf_z(out, "#define MEMBERS (~0u >> (32 - SUBGROUP) << (thread % 32 / SUBGROUP * SUBGROUP))\n"

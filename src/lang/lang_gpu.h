@@ -85,7 +85,6 @@ struct str gpu_thread(struct text *t, kval v);
 void gpu_typedefs(struct buf *out, const struct kir *k, const char *i64_name);
 
 /* lang_gpu_type.c: names and types of arrays and fragments. */
-bool gpu_has_op(const struct kir *k, enum kir_op op);
 struct str gpu_element_type(struct text *t, const struct kir_ins *array);
 struct str gpu_array_name(struct text *t, kval v);
 /* The index of element i of an array, in parentheses: permuted in swizzled arrays. */

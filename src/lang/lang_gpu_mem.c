@@ -207,7 +207,7 @@ static bool stores_copies(const struct kir *k)
 
 void gpu_await(struct text *t, kval v)
 {
-    bool is_tiles = gpu_has_op(t->k, KI_TILE);
+    bool is_tiles = kir_has_op(t->k, KI_TILE);
     if (is_tiles) gpu_tile_await(t, v);
     if (has_copies(t) && (!is_tiles || stores_copies(t->k))) text_line(t, "AWAIT(%lld);", (long long)kir_at(t->k, v)->imm.i);
 }

@@ -85,9 +85,3 @@ struct str gpu_swizzled(struct text *t, kval array, struct str i)
     return text_fmt(t, "%.*s ^ (%.*s >> %u & 7) << %u", STR_ARG(i), STR_ARG(i), 7 - log, 4 - log);
 }
 
-bool gpu_has_op(const struct kir *k, enum kir_op op)
-{
-    for (kval v = 1; v < k->ins.n; v++)
-        if (kir_at(k, v)->op == op) return true;
-    return false;
-}

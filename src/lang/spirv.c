@@ -27,24 +27,10 @@ static bool has_fragments(const struct kir *k)
     return false;
 }
 
-static bool has_dot(const struct kir *k)
-{
-    for (kval v = 1; v < k->ins.n; v++)
-        if (kir_at(k, v)->op == KI_DOT || kir_at(k, v)->op == KI_MMLA) return true;
-    return false;
-}
-
 static bool has_panels(const struct kir *k)
 {
     for (kval v = 1; v < k->ins.n; v++)
         if (kir_at(k, v)->op == KI_FLOAD && kir_at(k, v)->d) return true;
-    return false;
-}
-
-static bool has_tiles(const struct kir *k)
-{
-    for (kval v = 1; v < k->ins.n; v++)
-        if (kir_at(k, v)->op == KI_TILE) return true;
     return false;
 }
 
@@ -61,8 +47,8 @@ static bool check(const struct kir *k, const struct caps *c, struct err *e)
     if (kir_warpgroup(k) > 1)
         return err_set(e, ERR_UNSUPPORTED, "fragments of warpgroups in kernel '%.*s'", STR_ARG(k->name));
     if (has_panels(k)) return err_set(e, ERR_UNSUPPORTED, "a fragment in panels in kernel '%.*s'", STR_ARG(k->name));
-    if (has_tiles(k)) return err_set(e, ERR_UNSUPPORTED, "kernel '%.*s' has tile copies, which the target lacks", STR_ARG(k->name));
-    if (has_dot(k)) /* print expands it */
+    if (kir_has_op(k, KI_TILE)) return err_set(e, ERR_UNSUPPORTED, "kernel '%.*s' has tile copies, which the target lacks", STR_ARG(k->name));
+    if (kir_has_op(k, KI_DOT) || kir_has_op(k, KI_MMLA)) /* print expands them */
         return err_set(e, ERR_UNSUPPORTED, "'dot' in kernel '%.*s'", STR_ARG(k->name));
     return true;
 }
