@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// conv_gemm: convolution of any rank, groups, strides and dilations as an implicit matrix product
+// conv_gemm: convolution of any rank, groups, strides and dilations as an implicit GEMM
 // (gen/cpu_addr_band.c): which schedules there are, which make sense for a task, and what is theirs of the time
 // (gen/conv_cost.c): loops over taps, filling the band.
 #include "gen/conv_cost.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// conv_igemm: convolution as a matrix product whose rows are the output pixels numbered through (gen/cpu_addr_igemm.c): the schedules and
+// conv_igemm: convolution as a GEMM whose rows are the output pixels numbered through (gen/cpu_addr_igemm.c): the schedules and
 // which of them is good.
 #include "gen/conv_cost.h"
 #include "gen/cpu.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// gemm: matrix products on processors, batched and broadcast, of any sizes, and convolutions of
+// gemm: GEMM on processors, batched and broadcast, of any sizes, and convolutions of
 // single pixels, which are such: the schedules and which of them is good. gen/cpu_addr_matrix.c emits them.
 //
 // Dims: y (b.., m, n) = a (b.., m, k) x b (b.., k, n); pixels m, output channels n, input channels k.

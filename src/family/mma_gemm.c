@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// mma_gemm: matrix products by workgroups with matrix instructions (gen/mma.c).
+// mma_gemm: GEMM by workgroups with matrix instructions (gen/mma.c).
 //
 // Dims: y (b.., m, n) = a (b.., m, k) x b (b.., k, n).
 #include "gen/mma.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // mma_igemm: convolutions of any rank, layout, stride, padding, dilation and groups, transposed or not, by workgroups with matrix instructions
-// (gen/mma.c), as a product whose rows are all outputs of a channel (gen/addr_igemm.c). Where mma_conv copies the input tile with its halo once for
+// (gen/mma.c), as a GEMM whose rows are all outputs of a channel (gen/addr_igemm.c). Where mma_conv copies the input tile with its halo once for
 // all taps, this family reads an element once per tap, but has no tiles that hang over the ends of rows.
 //
 // Dims: y (m, n) of a conv group, m = batch and pixels, n = its output channels; terms k = taps x input channels.

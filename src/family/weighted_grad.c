@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // weighted_grad: gradient of the weights of a filter with weights of its own for every pixel (quern::FilterOuter), on processors:
-// the products over channels of a pixel with what its taps meet. Time is what it takes to store them, each once, in vectors along x,
+// the products over channels of a pixel with the inputs of its taps. Time is what it takes to store them, each once, in vectors along x,
 // past the caches where they are more than those hold. Strips and bands are gen/filter.c's; some taps of a row go through a strip together, so that
 // few places of memory are written side by side.
 #include "gen/filter.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // wg_filter_grad: gradient of the weights of a filter with weights of its own for every pixel (quern::FilterOuter) by workgroups: the
-// products over channels of a pixel with what its taps meet. A thread has some rows of a vector of neighbouring pixels and goes through the taps, or, where groups
+// products over channels of a pixel with the inputs of its taps. A thread has some rows of a vector of neighbouring pixels and goes through the taps, or, where groups
 // share them out, through a few rows of these; each gradient is stored once, side by side with those of the thread's neighbours. Channels of the
 // thread's pixels stay in registers where they fit; what taps meet is read once for all rows of taps that are written out and meet it (gen/wg_filter.h).
 #include "gen/wg_filter.h"

@@ -2,7 +2,7 @@
 //
 // wg_recurrence: recurrent layers by workgroups (family/recurrence.c). A workgroup takes some sequences of one direction
 // through all steps; its threads are side by side along the hidden units, so that they read neighbouring weights, and share the states
-// in shared memory. There is one barrier per product.
+// in shared memory. There is one barrier per matmul.
 #include "gen/wg.h"
 #include "gen/wg_cost.h"
 #include "gen/recurrence.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// wgmma_gemm: matrix products by workgroups with matrix instructions of warpgroups (gen/wgmma.c).
+// wgmma_gemm: GEMM by workgroups with matrix instructions of warpgroups (gen/wgmma.c).
 //
 // Dims: y (b.., m, n) = a (b.., m, k) x b (b.., k, n).
 #include "gen/wgmma.h"

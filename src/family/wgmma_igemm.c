@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // wgmma_igemm: convolutions of any rank, layout, stride, padding, dilation and groups, transposed or not, by workgroups with matrix instructions of warpgroups
-// (gen/wgmma.c), as a product whose rows are all outputs of a channel (gen/addr_igemm.c).
+// (gen/wgmma.c), as a GEMM whose rows are all outputs of a channel (gen/addr_igemm.c).
 //
 // Dims: y (m, n) of a conv group, m = batch and pixels, n = its output channels; terms k = taps x input channels.
 #include "gen/wgmma.h"

@@ -5,7 +5,7 @@
 // while it is copied to shared memory; outside of the input, and behind the last position, there are zeros.
 //
 // Weights are few and positions many: workgroups share the positions. The results pass through a TEMP array in any case, which has rows and columns
-// as the product has, and the epilogue is a second grid.
+// as the GEMM has, and the epilogue is a second grid.
 //
 // Dims: rows m, columns n = taps x c (or c x taps) of a conv group, terms k = n, o...
 #include "gen/addr_grad.h"

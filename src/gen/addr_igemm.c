@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// addr_igemm: a convolution as a product of matrices that are never built: Chetlur, Woolley, Vandermersch, Cohen, Tran,
+// addr_igemm: a convolution as a GEMM of matrices that are never built: Chetlur, Woolley, Vandermersch, Cohen, Tran,
 // Catanzaro and Shelhamer, cuDNN: Efficient Primitives for Deep Learning, 2014, section 3.1. Numbers of rows and terms are taken
 // apart where an element is read: the pixel of a row once for all K blocks, taps and channels of a term by constants, and not at
 // all where a K block is one tap, or all of them.

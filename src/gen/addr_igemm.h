@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Private to gen/: a convolution as a product of matrices that are never built (wg_igemm, mma_igemm, wgmma_igemm). Rows are all outputs of a channel,
+// Private to gen/: a convolution as a GEMM of matrices that are never built (wg_igemm, mma_igemm, wgmma_igemm). Rows are all outputs of a channel,
 // batch included, merged to one axis; columns are the output channels of a conv group; terms are taps times input channels. Of a
 // transposed one rows are the outputs of a phase (trans.h).
 #ifndef QUERN_GEN_ADDR_IGEMM_H
@@ -28,7 +28,7 @@ struct igemm_address {
     struct addressing form;
     kval packed;
 };
-/* Takes the task apart; x: sizes, epilogue and bias as a matrix product. false: not such a task. */
+/* Takes the task apart; x: sizes, epilogue and bias as a GEMM. false: not such a task. */
 bool igemm_address_of(struct igemm_address *g, struct gemm *x, const struct task *t);
 i64 igemm_terms(const struct igemm_address *g);                             /* taps * input channels */
 bool igemm_is_dense(const struct igemm_address *g, enum igemm_order o);     /* are contiguous elements of the input terms? */

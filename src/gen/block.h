@@ -55,7 +55,7 @@ struct block block_of(const struct sched *s);
 struct blocking block_blocking(const struct block *s, const struct caps *c);
 i64 block_shared(const struct block *s, const struct caps *c, i64 size); /* bytes of shared arrays; size of an operand's element */
 
-struct block_task { /* the product, sizes as far as they are known */
+struct block_task { /* the GEMM, sizes as far as they are known */
     struct gemm x;
     i64 m, n, k, batch, size; /* size: bytes of an operand's element */
     bool is_column;           /* one column */

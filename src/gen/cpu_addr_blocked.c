@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // cpu_addr_blocked: direct convolution of an input whose channels lie in blocks, (n, c/8, h, w, 8) or by
-// 16. Pixels are read where they lie: a register tile of tx pixels along x by nr vectors of output
+// 16. Pixels are read in place: a register tile of tx pixels along x by nr vectors of output
 // channels walks over the taps, the blocks of input channels, and the channels of a block, each
 // element spread from memory to all lanes. What a tile reads of a block are a few whole cache lines
 // in a row, whatever the number of channels: no copy to scratch memory, and no pixels that fall on

@@ -5,7 +5,7 @@
 // loaded once and added to all accumulators that use it. For the rest of the band's code a block
 // is a group of as many input channels.
 //
-// Or without a band: the input is read where it lies, pixel after pixel with all their channels,
+// Or without a band: the input is read in place, pixel after pixel with all their channels,
 // and what a footprint has outside of the input is left out. Tiles at both ends of a row have code
 // of their own for that; rows are asked one by one.
 #include "gen/cpu_band.h"
@@ -179,7 +179,7 @@ void dw_walk(struct band *b)
     conv_walk(b, 0, 0);
 }
 
-/* Pixels are read where they lie. */
+/* Pixels are read in place. */
 
 struct in_place {
     struct band *b;

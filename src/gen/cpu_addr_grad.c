@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // cpu_addr_grad: gradients of convolutions' weights as contractions on processors (cpu_contract.h). For every tap and pair of channels there is a sum over the batch and all positions: a
-// matrix product whose terms are positions; rows are taps and input channels, columns output channels; the left operand, the
+// GEMM whose terms are positions; rows are taps and input channels, columns output channels; the left operand, the
 // input under each tap, is never built.
 //
 // A grid iteration has some output channels and a share of the positions, taken as bands: the piece of the input that a
 // band's positions meet, and the gradient of the output there, are copied to scratch memory (cpu_band.c; the gradient in
-// blocks of the tile's width, so that its vectors follow each other) or read where they lie. Then the register tile
+// blocks of the tile's width, so that its vectors follow each other) or read in place. Then the register tile
 // (tile.c) runs over the band's positions: its pixels are taps times input channels, its columns vectors of output
 // channels. Sums of several bands are added up in scratch memory; those of several
 // iterations wait in a TEMP array and are added in the order of the positions by a second grid, so that the same input

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cpu_addr_igemm: convolution as a matrix product whose rows are the output pixels numbered through, of all axes and, with channels last,
+// cpu_addr_igemm: convolution as a GEMM whose rows are the output pixels numbered through, of all axes and, with channels last,
 // of all images. A register tile is tx rows by nr vectors of output channels, whatever the volume's shape: outputs of 2 x 2 x 2 are one
-// tile, so that weights stream by once. Elements of the input are read where they lie, with channels last or outside, and each is
+// tile, so that weights stream by once. Elements of the input are read in place, with channels last or outside, and each is
 // spread to all lanes. Where a row's window begins is found once for each tile, by divisions; taps are added to that.
 //
 // Windows may hang over the input: then each tap asks for each row whether it is inside, and elements of pads are zeros that are never

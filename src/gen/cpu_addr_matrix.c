@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cpu_addr_matrix: matrix products on processors with caches (cpu_contract.h), by the loops of Goto & van de Geijn
+// cpu_addr_matrix: GEMM on processors with caches (cpu_contract.h), by the loops of Goto & van de Geijn
 // (Anatomy of high-performance matrix multiplication, 2008, section 5): a grid iteration owns some
 // rows and columns of the result; for every pass of bk terms it packs its rows of the left operand,
 // which then stay in the second cache, takes one block of columns after the other, which stays in
@@ -50,7 +50,7 @@ static void prefetch_next(struct gemm_kernel *p, const struct cpu_piece *e, kval
     }
 }
 
-/* Asks for the rows of the next tile where the left operand lies, the terms that this one is at: rows far apart are
+/* Prefetches the rows of the next tile of the left operand in place, at the terms of this one: rows far apart are
    short streams, which hardware notices late. */
 static void fetch_next(struct gemm_kernel *p, const struct tile *t, const struct tile_in *in)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Private to gen/: the emission of `gemm`, matrix products on processors with caches.
+// Private to gen/: the emission of `gemm`, GEMM on processors with caches.
 // Dims: y (b.., m, n) = a (b.., m, k) x b (b.., k, n).
 #ifndef QUERN_GEN_CPU_GEMM_H
 #define QUERN_GEN_CPU_GEMM_H

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// cpu_pack: operands of matrix products rearranged for the register tile.
+// cpu_pack: operands of GEMMs rearranged for the register tile.
 //
 // The right operand becomes blocks of nr vectors of columns, [block][term][column], zeros behind
 // the last column; a pass of any length is a contiguous piece of a block. Where one instruction adds a group of

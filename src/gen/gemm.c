@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// gemm: a matrix product taken apart. When the right operand has no batches the left one's are
+// gemm: a GEMM taken apart. When the right operand has no batches the left one's are
 // rows like any others, merged where memory allows. The epilogue may run on tiles of the result
 // when it is pointwise and its outputs are stored along columns or along rows; else it needs a grid
 // of its own.
 //
-// A convolution with kernels of one pixel is a matrix product, too: pixels are the rows, merged
+// A convolution with kernels of one pixel is a GEMM, too: pixels are the rows, merged
 // where the outputs allow, and weights (n, k) the right operand. Its strides only move the rows of
 // the left operand apart; then it is read by its axes and packed.
 #include "gen/gemm.h"

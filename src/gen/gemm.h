@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Private to gen/: matrix products taken apart (gemm, wg_gemm, wg_gemv, mma_gemm), and
+// Private to gen/: GEMMs taken apart (gemm, wg_gemm, wg_gemv, mma_gemm), and
 // convolutions of single pixels as such.
 // Dims: y (b.., m, n) = a (b.., m, k) x b (b.., k, n).
 #ifndef QUERN_GEN_GEMM_H
@@ -16,7 +16,7 @@ struct gemm { /* the anchor taken apart */
     u32 n_axis, batch;  /* batch: number of batch axes of y */
     sym m, n, k;        /* rows, columns, terms */
     struct space outer; /* batches that are not rows */
-    bool tf32;          /* operands of f32 may be rounded to tf32: the product's attribute */
+    bool tf32;          /* operands of f32 may be rounded to tf32: the matmul's attribute */
     enum dtype type;    /* of the sums */
     bool b_const;
     bool a_plain, b_plain; /* can be read in place, in rows */
@@ -29,7 +29,7 @@ struct gemm { /* the anchor taken apart */
     u32 rows;             /* bit mask: axes of y that m_axis stands for */
     i64 stride[MAX_RANK]; /* from one row to the next in a, per axis of y */
 };
-/* false: no product of floats with a right operand of rank 2 or more */
+/* false: no matmul of floats with a right operand of rank 2 or more */
 bool gemm_of(struct gemm *x, const struct task *t);
 /* Likewise, of i32 or 8-bit integers, too, or a convolution that is one: 1x1 kernels, channels last, no padding,
    constant weights. */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // order: the order of sums in programs that promise one (caps.deterministic). A task's sums are those of its definition: of a convolution or
-// matrix product bias, then the taps, channels innermost, each product added by one rounding; of a reduction row.h's. Families refuse
+// matmul bias, then the taps, channels innermost, each product added by one rounding; of a reduction row.h's. Families refuse
 // schedules of another order, which tune/exact.c can tell. So the bits of a result depend neither on the number of threads nor on sizes
 // that are not summed over.
 //

@@ -6,11 +6,11 @@
 // which they are read; they are copied to a temporary array first if they are not constant. States are in scratch memory that is as large
 // as a few vectors of units, twice for h: a step reads the last step's and writes the other one.
 //
-// A GRU whose reset gate applies to h has two products per step: z and r first, then that of r*h. There the gates of a
+// A GRU whose reset gate applies to h has two matmuls per step: z and r first, then that of r*h. There the gates of a
 // panel lie one behind the other instead.
 //
 // Several threads may share a grid iteration: side by side in a panel (devices with groups), or with panels of their own. They
-// meet once per product.
+// synchronise once per matmul.
 //
 // Dims: (t, b, d*g*u) projected inputs, (d, g*u, u) weights, (t, d, b, u) outputs, see op/recurrence.c.
 #include "gen/recurrence.h"
@@ -33,7 +33,7 @@ struct rec {
     kval step, old, new;     /* number of the step; parts of h */
 };
 
-/* What a product is of. */
+/* Operands of a matmul. */
 struct stage {
     u32 first, n;            /* gates */
     kval array, at;          /* states that it multiplies: element of row 0, unit 0 */
@@ -228,8 +228,8 @@ static void store_units(const struct rec *w, const struct spot *p, u32 out, kval
     if (w->exists[p->row]) kir_end(k);
 }
 
-/* Threads meet. */
-static void meet(const struct rec *w)
+/* Barrier of the threads, if there are several. */
+static void synchronise(const struct rec *w)
 {
     if (w->t) kir_barrier(w->m->k);
 }
@@ -241,7 +241,7 @@ static kval open_panels(const struct rec *w)
     return kir_loop(k, KL_SERIAL, w->s.split > 1 ? w->t : kir_int(k, 0), kir_int(k, w->panels), w->s.split);
 }
 
-/* The product. */
+/* The matmul. */
 
 static kval acc_at(const struct rec *w, u32 gate, i64 row, i64 v)
 {
@@ -313,7 +313,7 @@ static kval sum_of(const struct rec *w, kval acc, u32 gate, const struct spot *p
     return kir_load(w->m->k, acc, acc_at(w, gate, p->row, v));
 }
 
-/* z is kept, r*h is what the second product is of. */
+/* z is kept, r*h is the operand of the second matmul. */
 static void finish_reset(const struct rec *w, kval acc, const struct spot *p, i64 v)
 {
     struct kir *k = w->m->k;
@@ -366,7 +366,7 @@ static void do_stage(const struct rec *w, const struct stage *s)
             else finish_step(w, s, acc, &p, v);
         }
     kir_end(k);
-    meet(w);
+    synchronise(w);
 }
 
 static void do_step(struct rec *w)
@@ -397,7 +397,7 @@ static void begin_states(const struct rec *w)
             if (w->mem) kir_store(k, w->mem, at, initial_state(w, &p, w->q.c0));
         }
     kir_end(k);
-    meet(w);
+    synchronise(w);
 }
 
 static void end_states(const struct rec *w)

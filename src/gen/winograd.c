@@ -14,7 +14,7 @@
 // The products touch nothing but scratch memory and weights, so they are the time to fetch from far: step by step they ask for the inputs
 // of the next iteration's tiles and for the places where this one's outputs will go.
 //
-// Tiles inside the image are read where the input lies, if it lies with channels last; others are first copied with zeros around
+// Tiles inside the image are read in place from inputs with channels last; others are first copied with zeros around
 // (cpu_band.c). Inputs that are computed on the way are copied likewise, a row of the iteration's tiles at a time. Sums along z are
 // taken while loading: along that axis, points are few and their rows short. Where windows of pooling divide the tile, a tile's
 // outputs are pooled before they are stored.
@@ -219,7 +219,7 @@ static void point_vectors(const struct winograd *w, const struct source *in, kva
     for (i64 kz = 0; kz < w->wz.n && rest; kz++) point_vector(w, in, t, kir_int(k, ic - rest), kir_int(k, rest), kz);
 }
 
-/* A value with channels last where it lies, from channel c of pixel at[z, y, x] on. */
+/* A value with channels last in place, from channel c of pixel at[z, y, x] on. */
 static struct source source_in(const struct winograd *w, value_id v, kval buf, kval c, const kval at[3])
 {
     struct emit *m = w->m;

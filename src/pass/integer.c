@@ -11,7 +11,7 @@
 
 enum { X, SCALE, ZERO, BIAS = 2, MAX_TERMS = 1 << 16 }; /* inputs; maximal number of terms 255 * 128 in a sum */
 
-struct side { /* of a product */
+struct side { /* of a matmul or convolution */
     value_id x, scale, zero; /* zero 0: none */
     bool is_vector;          /* one scale per column */
 };

@@ -54,7 +54,7 @@ struct verify_report {
 struct verify_opts {
     struct trial_opts trial; /* device, time-out of a run */
     u64 seed;
-    i64 max_terms;           /* products computed by the definition per case; 0: 5e7. Beyond, outputs are sampled */
+    i64 max_terms;           /* multiply-adds computed by the definition per case; 0: 5e7. Beyond, outputs are sampled */
     double growth;           /* how much larger errors may be than those of a sum of the terms, see gen_growth; 0: 1 */
 };
 
