@@ -116,7 +116,7 @@ struct schedules { struct candidate v[MAX_SCHEDULES]; u32 n; };
 
 static void add_schedule(struct schedules *s, const struct candidate *c)
 {
-    for (u32 i = 0; i < s->n; i++)
+    for (u32 i = 1; i < s->n; i++) /* the default may be one of the others, whose kernels are hashed whatever it is */
         if (!memcmp(&s->v[i], c, sizeof *c)) return;
     s->v[s->n++] = *c;
 }

@@ -334,21 +334,13 @@ static bool legal(const struct gen_problem *p, const struct sched *s)
 
 static bool analyze(const struct gen_problem *p) { return !p->c->is_gpu && p->c->vector_bytes >= 8 && chain_of(p->facts, p->t); }
 
-static bool match(const struct gen_problem *p)
+static bool least(const struct gen_problem *p, u32 k, struct sched *s)
 {
     const struct chain *h = p->facts;
     bool first = h->dw != 0, dw = h->dw >= 0, last = h->dw < (i32)h->n - 1;
-    struct sched least = {.v = {[P_ty] = last,
-                                [P_tx] = last ? param[P_tx].values[1] : 0,
-                                [P_nr] = last,
-                                [P_th] = 1,
-                                [P_tw] = 1,
-                                [P_fy] = first,
-                                [P_fx] = first ? param[P_fx].values[1] : 0,
-                                [P_dy] = dw,
-                                [P_dx] = dw ? param[P_dx].values[1] : 0,
-                                [P_mn] = 1}};
-    return legal(p, &least); /* some schedule must do */
+    *s = (struct sched){.v = {[P_ty] = last, [P_nr] = last, [P_th] = 1, [P_tw] = 1, [P_fy] = first, [P_dy] = dw, [P_mn] = 1}};
+    s->v[P_tx] = param[P_tx].values[last], s->v[P_fx] = param[P_fx].values[first], s->v[P_dx] = param[P_dx].values[dw];
+    return k == 0;
 }
 
 /* Cycles that copying the first link's band takes: vectors of each block, or elements. */
@@ -410,7 +402,7 @@ const struct gen gen_conv_chain = {
     .chains = true,
     .facts = sizeof(struct chain),
     .analyze = analyze,
-    .match = match,
+    .least = least,
     .legal = legal,
     .emit = emit,
     .predict = predict,

@@ -126,11 +126,11 @@ static bool analyze(const struct gen_problem *p)
     return true;
 }
 
-/* Some schedule must do: windows of very many or very far taps are for other families. */
-static bool match(const struct gen_problem *p)
+/* Windows of very many or very far taps are for other families. */
+static bool least(const struct gen_problem *p, u32 k, struct sched *s)
 {
-    const struct facts *f = p->facts;
-    return is_legal(&f->least, p->c, &(struct conv_sched){.ty = 1, .tx = 1, .nr = 1, .th = 1, .tw = 1, .stage = STAGE_PIXELS});
+    *s = (struct sched){.v = {[P_ty] = 1, [P_tx] = 1, [P_nr] = 1, [P_th] = 1, [P_tw] = 1, [P_stage] = STAGE_PIXELS}};
+    return k == 0;
 }
 
 static bool legal(const struct gen_problem *p, const struct sched *v)
@@ -190,7 +190,7 @@ const struct gen gen_conv_dw = {
     .n_param = N_PARAM,
     .facts = sizeof(struct facts),
     .analyze = analyze,
-    .match = match,
+    .least = least,
     .legal = legal,
     .emit = emit,
     .predict = predict,

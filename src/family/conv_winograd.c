@@ -171,15 +171,8 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     return s.nt ? gen_nt_seconds(&p->t->g, p->c, p->var, plain) : plain;
 }
 
-/* Nothing was measured, so only tiles whose error is always small (see the top). */
-static double cost_of(const void *problem, const struct sched *s) { return s->v[P_m] > SURE_TILE ? 0 : gen_cost(problem, s); }
-
-static void initial(const struct gen_problem *p, struct sched *out)
-{
-    bool found = gen_choose_by(p, cost_of, out);
-    assert(found);
-    (void)found;
-}
+/* Tiles whose error is always small (see the top). */
+static bool sure(const struct gen_problem *p, const struct sched *s) { return s->v[P_m] <= SURE_TILE; }
 
 static void emit(struct emit *m, const struct task *t, const struct caps *caps, const struct sched *v)
 {
@@ -203,7 +196,7 @@ const struct gen gen_conv_winograd = {
     .facts = sizeof(struct model),
     .analyze = analyze,
     .match = match,
-    .initial = initial,
+    .sure = sure,
     .legal = legal,
     .emit = emit,
     .predict = predict,

@@ -209,15 +209,16 @@ static bool analyze(const struct gen_problem *p)
     return p->c->is_gpu && str_of(p->c->matrix).n && halo_task_of(&w->q, p->t);
 }
 
-static bool match(const struct gen_problem *p)
+static bool least(const struct gen_problem *p, u32 k, struct sched *s)
 {
     struct str list = str_of(p->c->matrix);
     struct caps_matrix x;
-    struct sched s;
     while (caps_matrix_next(&list, &x))
-        if (least_sched(p, &x, &s)) return true;
+        if (least_sched(p, &x, s) && k-- == 0) return true;
     return false;
 }
+
+static bool sure(const struct gen_problem *p, const struct sched *s) { return s->v[P_acc] == 32; }
 
 /* Every subgroup loads its fragments of both operands, of the weights from shared memory or from the packed array. */
 static double predict(const struct gen_problem *p, const struct sched *s)
@@ -232,34 +233,6 @@ static double predict(const struct gen_problem *p, const struct sched *s)
     return wg_seconds(p, &f);
 }
 
-/* Can subgroups and tile be these? */
-static bool may_begin(const void *problem, const struct sched *s, u32 n)
-{
-    const struct gen_problem *p = problem;
-    const struct params v = params_of(s);
-    return n != P_mx + 1 || (v.sgm * v.sgn <= MAX_FRAGMENTS && is_sensible(p->c, v));
-}
-
-/* The best of all shapes, sums of f32: tiles first, with and without weights in shared memory, the rest from there. */
-static void initial(const struct gen_problem *p, struct sched *out)
-{
-    const struct gen_search tile = {param, P_wgm, P_bk + 1, gen_cost, p}, all = {param, P_wgm, N_PARAM, gen_cost, p};
-    struct str list = str_of(p->c->matrix);
-    struct caps_matrix x;
-    double best = 0;
-    while (caps_matrix_next(&list, &x)) {
-        struct sched s;
-        if (!least_sched(p, &x, &s)) continue;
-        gen_try(p, &s, &best, out);
-        for (s.v[P_stage] = 0; s.v[P_stage] < 2; s.v[P_stage]++) {
-            struct sched v = s;
-            if (gen_best_below(&tile, may_begin, &v)) gen_try(p, &v, &best, out);
-        }
-    }
-    assert(best > 0);
-    gen_descend(&all, out);
-}
-
 const struct gen gen_mma_conv = {
     .version = 1,
     .name = "mma_conv",
@@ -268,9 +241,9 @@ const struct gen gen_mma_conv = {
     .n_param = N_PARAM,
     .facts = sizeof(struct view),
     .analyze = analyze,
-    .match = match,
+    .least = least,
+    .sure = sure,
     .view = view,
-    .initial = initial,
     .legal = legal,
     .emit = emit,
     .predict = predict,

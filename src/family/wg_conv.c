@@ -105,16 +105,19 @@ static bool analyze(const struct gen_problem *p)
     return p->c->is_gpu && halo_task_of(&w->q, p->t);
 }
 
-/* What depends on the schedule alone: first of all enough threads with enough to do for each, but
- * see least_sched. */
+/* Enough threads with enough to do for each, but see least. */
+static bool are_threads_sensible(const struct caps *caps, struct params v)
+{
+    i64 cells = v.rx * v.ry * v.rc;
+    bool is_small = v.threads < i64_min(64, caps->max_group) || cells < 8;
+    if (is_small && (v.threads != LEAST || v.rc > 1 || v.bk > 1)) return false;
+    return v.threads <= caps->max_group && v.threads % (v.tc * v.px) == 0 && cells <= MAX_CELLS;
+}
+
+/* What depends on the schedule alone. */
 static bool is_sensible(const struct caps *caps, struct params v)
 {
-    i64 pixels = v.rx * v.ry;
-    bool is_small = v.threads < i64_min(64, caps->max_group) || pixels * v.rc < 8;
-    if (is_small && (v.threads != LEAST || v.rc > 1 || v.bk > 1)) return false;
-    if (v.threads > caps->max_group || v.threads % (v.tc * v.px)) return false;
-    if (pixels * v.rc > MAX_CELLS) return false;
-    return v.stage != STAGE_NONE || (pixels <= 8 && !v.pipe && !v.wide);
+    return are_threads_sensible(caps, v) && (v.stage != STAGE_NONE || (v.rx * v.ry <= 8 && !v.pipe && !v.wide));
 }
 
 /* More than the convolution has, by half of a tile. */
@@ -129,47 +132,59 @@ static bool is_possible(const struct view *w, const struct caps *caps)
     return halo_plan_fits(&w->p, caps);
 }
 
-/* Tiles not much larger than the convolution, and parameters that matter. */
-static bool is_worth_trying(const struct view *w)
+/* Tiles not much larger than the convolution. */
+static bool is_tile_worth(const struct halo_task *q, struct params v)
 {
-    const struct conv *c = &w->q.c;
-    const struct halo_work *s = &w->p.s;
-    i64 x = halo_task_size(&w->q, c->xa), y = halo_task_size(&w->q, c->ya);
-    i64 ic = w->p.ic, oc = w->p.oc;
-    if (w->v.rc < i64_min(4, c->oc) || w->p.tile_oc < i64_min(16, oc)) return false;
-    if (s->bk < i64_min(8, ic) && !(s->bk == MAX_READ && ic < 8)) return false;
-    if (s->split_k > 1 && halo_plan_tiles(&w->p, NULL) * (double)s->split_k > 512) return false;
-    if (!s->input && w->p.taps > 1) return false;
-    if (s->input && !s->weights && w->p.n_weights <= 2048) return false; /* copied in no time */
-    bool rows = halo_task_has_rows(&w->q), pool = w->q.tail.pool != 0;
-    if (s->store_shared ? !rows && !pool : rows && c->oc >= 16)
-        return false; /* rows: stores side by side */
-    if (w->p.tx < i64_min(8, x) || w->p.tx > 64 || w->p.ty > 32) return false;
-    if (w->p.tx < x && w->p.ty < y && halo_plan_overlap(&w->p) > 1.75) return false;
+    const struct conv *c = &q->c;
+    i64 x = halo_task_size(q, c->xa), y = halo_task_size(q, c->ya), width = v.tc * v.rc, tx = v.px * v.rx, ty = v.threads / (v.tc * v.px) * v.ry;
+    i64 oc = groups_of(q, width, v.rc) > 1 ? c->oc * c->groups : c->oc;
     bool large = (double)x * (double)y * (double)c->oc > 1 << 18;
-    if (large && w->v.rx * w->v.ry * w->v.rc < 16 && c->oc >= 8) return false;
-    return !is_wasteful(w->p.width, 4, oc) && !is_wasteful(s->bk, MAX_READ, ic) &&
-           !is_wasteful(w->p.tx, 8, x) && !is_wasteful(w->p.ty, 4, y);
+    if (v.rc < i64_min(4, c->oc) || width < i64_min(16, oc)) return false;
+    if (tx < i64_min(8, x) || tx > 64 || ty > 32) return false;
+    if (large && v.rx * v.ry * v.rc < 16 && c->oc >= 8) return false;
+    return (q->up || !is_wasteful(width, 4, oc)) && !is_wasteful(tx, 8, x) && !is_wasteful(ty, 4, y);
 }
 
-/* The smallest workgroups, along the axis of one of three parameters. One of them can do any
- * convolution that matches. */
-static struct sched least_sched(const struct halo_task *q, u32 along)
+/* Blocks and copies that matter; the parameters behind `stage` may be missing. */
+static bool is_stage_worth(const struct view *w, const struct caps *caps)
 {
-    struct sched s = {.v = {[P_threads] = LEAST, [P_tc] = 1, [P_px] = 1, [P_rc] = 1, [P_bk] = 1, [P_split_k] = 1}};
-    s.v[P_rx] = (i32)halo_task_window(q, q->c.xa), s.v[P_ry] = (i32)halo_task_window(q, q->c.ya);
-    s.v[P_out] = q->tail.pool != 0;
-    if (along == P_tc || along == P_px) s.v[along] = LEAST;
-    return s;
+    const struct halo_plan *p = &w->p;
+    const struct halo_work *s = &p->s;
+    if ((s->bk < i64_min(8, p->ic) && !(s->bk == MAX_READ && p->ic < 8)) || is_wasteful(s->bk, MAX_READ, p->ic)) return false;
+    if (is_wasteful(p->width, 4, p->oc)) return false;
+    if (!s->input && (p->taps > 1 || w->v.rx * w->v.ry > 8)) return false;
+    if (s->input && !s->weights && p->n_weights <= 2048) return false; /* copied in no time */
+    if (p->tx < halo_task_size(&w->q, w->q.c.xa) && p->ty < halo_task_size(&w->q, w->q.c.ya) && halo_plan_overlap(p) > 1.75) return false;
+    return halo_plan_shared(p) <= caps->shared_bytes;
 }
 
-static bool is_least(const struct halo_task *q, const struct sched *s)
+static bool is_worth_trying(const struct view *w, const struct caps *caps)
+{
+    const struct halo_work *s = &w->p.s;
+    bool rows = halo_task_has_rows(&w->q), pool = w->q.tail.pool != 0;
+    if (!is_tile_worth(&w->q, w->v) || !is_stage_worth(w, caps)) return false;
+    if (s->split_k > 1 && halo_plan_tiles(&w->p, NULL) * (double)s->split_k > 512) return false;
+    return s->store_shared ? rows || pool : !rows || w->q.c.oc < 16; /* rows: stores side by side */
+}
+
+/* The smallest workgroups, along the axis of one of three parameters. */
+static bool least(const struct gen_problem *p, u32 k, struct sched *s)
 {
     static const u32 along[] = {P_tc, P_px, P_ry};
-    for (u32 i = 0; i < countof(along); i++) {
-        struct sched least = least_sched(q, along[i]);
-        if (!memcmp(&least, s, sizeof least)) return true;
-    }
+    const struct halo_task *q = &((const struct view *)p->facts)->q;
+    if (k >= countof(along)) return false;
+    *s = (struct sched){.v = {[P_threads] = LEAST, [P_tc] = 1, [P_px] = 1, [P_rc] = 1, [P_bk] = 1, [P_split_k] = 1}};
+    s->v[P_rx] = (i32)halo_task_window(q, q->c.xa), s->v[P_ry] = (i32)halo_task_window(q, q->c.ya);
+    s->v[P_out] = q->tail.pool != 0;
+    if (along[k] != P_ry) s->v[along[k]] = LEAST;
+    return true;
+}
+
+static bool is_least(const struct gen_problem *p, const struct sched *s)
+{
+    struct sched x;
+    for (u32 k = 0; least(p, k, &x); k++)
+        if (!memcmp(&x, s, sizeof x)) return true;
     return false;
 }
 
@@ -184,7 +199,18 @@ static bool legal(const struct gen_problem *p, const struct sched *s)
 {
     const struct view *w = p->facts;
     if (w->p.s.groups > 1 && w->v.bk != param[P_bk].values[0]) return false; /* all input channels are one block */
-    return (is_worth_trying(w) || is_least(&w->q, s)) && is_possible(w, p->c);
+    return (is_worth_trying(w, p->c) || is_least(p, s)) && is_possible(w, p->c);
+}
+
+static bool begins(const struct gen_problem *p, const struct sched *s, u32 n)
+{
+    struct view *w = p->facts;
+    const struct params v = params_of(s);
+    if (n == P_px + 1) return v.threads % (v.tc * v.px) == 0;
+    if (n == P_ry + 1) return are_threads_sensible(p->c, v) && is_tile_worth(&w->q, v);
+    if (n != P_stage + 1) return true;
+    look_at(w, s);
+    return is_stage_worth(w, p->c);
 }
 
 /* Of a thread per multiply-add: loads of 16 bytes that threads share, conversions to the type of the arithmetic, loops over taps. */
@@ -210,34 +236,6 @@ static double predict(const struct gen_problem *p, const struct sched *s)
     return wg_seconds(p, &f);
 }
 
-/* Can threads, tile and block be these? */
-static bool may_begin(const void *problem, const struct sched *s, u32 n)
-{
-    const struct gen_problem *p = problem;
-    const struct params v = params_of(s);
-    if (n == P_px + 1) return v.threads <= p->c->max_group && v.threads % (v.tc * v.px) == 0;
-    return n <= P_ry || is_sensible(p->c, v);
-}
-
-/* Threads, tile and block first, the rest from there. */
-static void initial(const struct gen_problem *p, struct sched *out)
-{
-    static const u32 along[] = {P_tc, P_px, P_ry};
-    const struct view *w = p->facts;
-    const struct gen_search q = {param, 0, N_PARAM, gen_cost, p}, tile = {param, 0, P_bk + 1, gen_cost, p};
-    double best = 0;
-    for (u32 i = 0; i < 4; i++) {
-        struct sched s = {.v = {[P_stage] = i & 1 ? STAGE_ALL : STAGE_INPUT, [P_out] = (i32)i >> 1, [P_split_k] = 1}};
-        if (gen_best_below(&tile, may_begin, &s)) gen_try(p, &s, &best, out);
-    }
-    for (u32 i = 0; i < countof(along) && best <= 0; i++) {
-        struct sched s = least_sched(&w->q, along[i]);
-        gen_try(p, &s, &best, out);
-    }
-    assert(best > 0);
-    gen_descend_pairs(&q, out);
-}
-
 const struct gen gen_wg_conv = {
     .version = 1,
     .name = "wg_conv",
@@ -248,7 +246,8 @@ const struct gen gen_wg_conv = {
     .facts = sizeof(struct view),
     .analyze = analyze,
     .view = view,
-    .initial = initial,
+    .least = least,
+    .begins = begins,
     .legal = legal,
     .emit = emit,
     .predict = predict,

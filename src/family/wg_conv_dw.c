@@ -124,11 +124,16 @@ static bool is_possible(const struct window_plan *w, const struct caps *caps)
     return taps <= MAX_TAPS && taps * w->v.ry * w->v.rx <= MAX_WRITTEN && halo_plan_fits(&w->p, caps);
 }
 
+static struct window_limits limits_of(const struct halo_task *q)
+{
+    return (struct window_limits){.ty = 16, .tx = 64, .taps = MAX_TAPS, .rows = conv_input_layout(&q->c) == LAYOUT_ROWS};
+}
+
 static bool is_worth_trying(const struct window_plan *w)
 {
     const struct conv *c = &w->p.q->c;
     i64 taps = window_taps(c, c->xa) * window_taps(c, c->ya);
-    struct window_limits l = {.ty = 16, .tx = 64, .taps = MAX_TAPS, .rows = conv_input_layout(c) == LAYOUT_ROWS};
+    struct window_limits l = limits_of(w->p.q);
     l.small = taps <= MAX_TAPS && taps * w->v.rx * w->v.ry <= MAX_WRITTEN;
     if (!w->v.inner && !c->no_pad && taps > 9) return false; /* tests at every element */
     return window_plan_is_useful(w, &l);
@@ -139,6 +144,21 @@ static bool legal(const struct gen_problem *p, const struct sched *s)
     const struct facts *x = p->facts;
     const struct window_plan *w = &x->w;
     return (window_plan_is_least(w) || (w->v.threads != WINDOW_LEAST && is_worth_trying(w))) && is_possible(w, p->c);
+}
+
+static bool least(const struct gen_problem *p, u32 k, struct sched *s)
+{
+    const struct facts *x = p->facts;
+    *s = WINDOW_LEAST_SCHED(&x->q);
+    return k == 0;
+}
+
+static bool begins(const struct gen_problem *p, const struct sched *s, u32 n)
+{
+    const struct facts *x = p->facts;
+    const struct window_params v = params_of(s);
+    const struct window_limits l = limits_of(&x->q);
+    return window_begins(&x->q, p->c, &v, &l, n);
 }
 
 static double predict(const struct gen_problem *q, const struct sched *s)
@@ -162,6 +182,8 @@ const struct gen gen_wg_conv_dw = {
     .facts = sizeof(struct facts),
     .analyze = analyze,
     .view = view,
+    .least = least,
+    .begins = begins,
     .legal = legal,
     .emit = emit,
     .predict = predict,

@@ -157,11 +157,11 @@ static double predict(const struct gen_problem *p, const struct sched *s)
     return wg_seconds(p, &f);
 }
 
-static void initial(const struct gen_problem *p, struct sched *out)
+static bool least(const struct gen_problem *p, u32 k, struct sched *s)
 {
-    if (gen_choose(p, out)) return;
-    *out = (struct sched){.v = {[P_tc] = 1, [P_tm] = 1, [P_tn] = 1, [P_bk] = param[P_bk].values[0], [P_split_k] = 1}};
-    out->v[P_tr] = gen_nearest(&param[P_tr], wg_least(p->c));
+    *s = (struct sched){.v = {[P_tc] = 1, [P_tm] = 1, [P_tn] = 1, [P_bk] = param[P_bk].values[0], [P_split_k] = 1}};
+    s->v[P_tr] = gen_nearest(&param[P_tr], wg_least(p->c));
+    return k == 0;
 }
 
 const struct gen gen_wg_conv_grad = {
@@ -173,7 +173,7 @@ const struct gen gen_wg_conv_grad = {
     .sums = SUMS_IN_PARTS,
     .facts = sizeof(struct view),
     .analyze = analyze,
-    .initial = initial,
+    .least = least,
     .legal = legal,
     .worth = worth,
     .emit = emit,

@@ -88,7 +88,6 @@ const struct gen gen_wg_gemm = {
     .n_param = N_PARAM,
     .facts = sizeof(struct block_task),
     .analyze = analyze,
-    .initial = block_initial,
     .legal = legal,
     .worth = worth,
     .emit = emit,

@@ -290,12 +290,11 @@ static double predict(const struct gen_problem *p, const struct sched *s)
     return wg_seconds(p, &f);
 }
 
-/* The best predicted of all that are worth trying. */
-static void initial(const struct gen_problem *p, struct sched *out)
+static bool least(const struct gen_problem *p, u32 k, struct sched *s)
 {
-    if (gen_choose(p, out)) return;
-    *out = (struct sched){.v = {[P_tc] = 1, [P_tm] = 1, [P_tn] = 1, [P_near] = 1, [P_bk] = 1, [P_split_k] = 1}};
-    out->v[P_tr] = gen_nearest(&param[P_tr], wg_least(p->c));
+    *s = (struct sched){.v = {[P_tc] = 1, [P_tm] = 1, [P_tn] = 1, [P_near] = 1, [P_bk] = 1, [P_split_k] = 1}};
+    s->v[P_tr] = gen_nearest(&param[P_tr], wg_least(p->c));
+    return k == 0;
 }
 
 const struct gen gen_wg_igemm = {
@@ -307,7 +306,7 @@ const struct gen gen_wg_igemm = {
     .facts = sizeof(struct view),
     .analyze = analyze,
     .view = view,
-    .initial = initial,
+    .least = least,
     .legal = legal,
     .worth = worth,
     .emit = emit,

@@ -230,11 +230,17 @@ static bool is_shared(const struct conv *c)
     return false;
 }
 
+static struct window_limits limits_of(const struct halo_task *q)
+{
+    return (struct window_limits){.ty = 32, .tx = 128, .taps = MAX_TAPS, .rows = conv_input_layout(&q->c) == LAYOUT_ROWS && halo_task_has_rows(q)};
+}
+
 static bool is_worth_trying(const struct window_plan *w)
 {
     const struct conv *c = &w->p.q->c;
     bool rows = conv_input_layout(c) == LAYOUT_ROWS;
-    struct window_limits l = {.ty = 32, .tx = 128, .taps = MAX_TAPS, .rows = rows && halo_task_has_rows(w->p.q), .small = is_small(w)};
+    struct window_limits l = limits_of(w->p.q);
+    l.small = is_small(w);
     if (w->v.rc > 1 && c->groups % w->v.rc) return false;
     if (w->v.stage ? w->v.inner || (!is_shared(c) && !rows) : !w->v.inner && !c->no_pad) return false;
     return window_plan_is_useful(w, &l);
@@ -245,6 +251,21 @@ static bool legal(const struct gen_problem *p, const struct sched *s)
     const struct facts *x = p->facts;
     const struct window_plan *w = &x->w;
     return (window_plan_is_least(w) || (w->v.threads != WINDOW_LEAST && is_worth_trying(w))) && is_possible(w, p->c);
+}
+
+static bool least(const struct gen_problem *p, u32 k, struct sched *s)
+{
+    const struct facts *x = p->facts;
+    *s = WINDOW_LEAST_SCHED(&x->pool.q);
+    return k == 0;
+}
+
+static bool begins(const struct gen_problem *p, const struct sched *s, u32 n)
+{
+    const struct facts *x = p->facts;
+    const struct window_params v = params_of(s);
+    const struct window_limits l = limits_of(&x->pool.q);
+    return window_begins(&x->pool.q, p->c, &v, &l, n);
 }
 
 static double predict(const struct gen_problem *q, const struct sched *s)
@@ -271,6 +292,8 @@ const struct gen gen_wg_pool = {
     .facts = sizeof(struct facts),
     .analyze = analyze,
     .view = view,
+    .least = least,
+    .begins = begins,
     .legal = legal,
     .emit = emit,
     .predict = predict,

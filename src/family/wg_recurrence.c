@@ -37,25 +37,16 @@ static bool is_legal(const struct recurrence *q, const struct caps *c, const str
     return s->threads >= least && acc + q->c.n_gates * s->nr + s->rows <= MAX_REGS && wg_is_legal(c, s->threads, recurrence_state_bytes(q, s));
 }
 
-static struct sched smallest(const struct caps *c)
+static bool least(const struct gen_problem *p, u32 k, struct sched *s)
 {
-    struct sched s = {{0}};
-    s.v[P_threads] = gen_nearest(&param[P_threads], wg_least(c));
-    s.v[P_rows] = s.v[P_nr] = s.v[P_ku] = 1;
-    return s;
+    *s = (struct sched){.v = {[P_threads] = gen_nearest(&param[P_threads], wg_least(p->c)), [P_rows] = 1, [P_nr] = 1, [P_ku] = 1}};
+    return k == 0;
 }
 
 static bool analyze(const struct gen_problem *p)
 {
     struct recurrence *q = p->facts;
     return p->c->is_gpu && recurrence_of(q, p->t) && (q->type != DT_F64 || p->c->has_f64);
-}
-
-static bool match(const struct gen_problem *p)
-{
-    const struct sched v = smallest(p->c);
-    const struct recurrence_sched s = sched_of(p->facts, p->c, &v);
-    return is_legal(p->facts, p->c, &s);
 }
 
 static bool legal(const struct gen_problem *p, const struct sched *v)
@@ -95,7 +86,7 @@ const struct gen gen_wg_recurrence = {
     .n_param = N_PARAM,
     .facts = sizeof(struct recurrence),
     .analyze = analyze,
-    .match = match,
+    .least = least,
     .legal = legal,
     .emit = emit,
     .predict = predict,

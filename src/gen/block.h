@@ -68,6 +68,5 @@ bool block_fits(const struct block_task *x, const struct caps *c, const struct b
 bool block_is_worth(const struct block_task *x, const struct caps *c, const struct block *s, u32 p);
 bool block_is_legal(const struct block_task *x, const struct caps *c, const struct block *s);
 double block_predict(const struct gen_problem *p, const struct sched *v); /* its facts: a struct block_task */
-void block_initial(const struct gen_problem *p, struct sched *out);
 
 #endif

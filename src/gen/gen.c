@@ -121,10 +121,18 @@ static bool has_room(const struct task *t, const struct caps *c)
     return !c->max_bind || n <= c->max_bind;
 }
 
+static bool has_legal_least(const struct gen_problem *p)
+{
+    struct sched s;
+    for (u32 k = 0; p->gen->least(p, k, &s); k++)
+        if (gen_problem_allows(p, &s)) return true;
+    return false;
+}
+
 static bool open_taken(struct gen_problem *p, const struct gen *g, const struct task *t, const struct caps *c, const i64 *var)
 {
     if (!gen_problem_open(p, g, t, c, var)) return false;
-    if (!g->match || g->match(p)) return true;
+    if ((!g->match || g->match(p)) && (!g->least || has_legal_least(p))) return true;
     gen_problem_close(p);
     return false;
 }
@@ -217,7 +225,7 @@ static bool each_point(const struct gen_problem *p, const struct way *way, struc
 static bool each_other(const struct gen_problem *p, const struct way *way, gen_visit *fn, void *user)
 {
     struct others x = {initial_of(p), fn, user};
-    struct gen_tree tree = {.p = p};
+    struct gen_tree tree = {.p = p, .may = p->gen->worth};
     return p->gen->worth ? gen_tree_scatter(&tree, way->max, way->seed, visit_other, &x) : each_point(p, way, &x);
 }
 
@@ -253,7 +261,7 @@ void gen_scatter(const struct task *t, const struct caps *caps, i64 max, u64 see
 bool gen_draw(const struct gen_problem *p, struct rng *r, struct sched *out)
 {
     const struct gen *g = p->gen;
-    struct gen_tree tree = {.p = p};
+    struct gen_tree tree = {.p = p, .may = p->gen->worth};
     if (g->worth) return gen_tree_draw(&tree, r, out);
     for (u32 try = 0; try < 400; try++) {
         *out = (struct sched){0};
@@ -284,7 +292,7 @@ bool gen_random(const struct task *t, const struct caps *caps, struct rng *r, st
 bool gen_repair(struct candidate *c, const struct task *t, const struct caps *caps)
 {
     struct gen_problem p;
-    struct gen_tree tree = {.p = &p};
+    struct gen_tree tree = {.p = &p, .may = c->gen->worth};
     if (!gen_problem_open(&p, c->gen, t, caps, NULL)) return false;
     bool ok = c->gen->worth ? gen_tree_near(&tree, &c->sched, &c->sched) : gen_problem_allows(&p, &c->sched);
     gen_problem_close(&p);

@@ -50,6 +50,9 @@ struct gen {
     /* Takes the task apart, into p->facts; false: it is not the family's. NULL: there is nothing to find out. */
     bool (*analyze)(const struct gen_problem *p);
     bool (*match)(const struct gen_problem *p); /* can the family do it on the device? NULL: yes. Asked through gen_matches */
+    /* The k-th of the schedules that ask least of the device, one of each kind (a shape of fragments, an axis of threads). One of them must be legal,
+       or the family cannot do it; searches begin with them. false: there is none. NULL: any task has legal ones, which are not rare. */
+    bool (*least)(const struct gen_problem *p, u32 k, struct sched *s);
     /* Works out, into p->facts, what a schedule means: before `legal` or `predict` is asked about it. false: it is refused at once. NULL: they
        look at it themselves. */
     bool (*view)(const struct gen_problem *p, const struct sched *s);
@@ -58,8 +61,11 @@ struct gen {
        walked: enumerations leave out what begins like this, so that only what is worth trying, with n = n_param, and legal comes by.
        true for a prefix of every schedule that it is true for. NULL: whatever is legal is worth trying. */
     bool (*worth)(const struct gen_problem *p, const struct sched *s, u32 n);
+    /* Likewise for searches only, where legal schedules are rare: may a legal one that is none of the least begin like this? NULL: that of worth. */
+    bool (*begins)(const struct gen_problem *p, const struct sched *s, u32 n);
     double (*predict)(const struct gen_problem *p, const struct sched *s); /* seconds for sizes p->var: orders candidates before anything is measured */
-    /* A legal schedule, good for sizes p->var: used with an empty database. s is zero before. NULL: gen_choose. */
+    /* May it be chosen unmeasured? NULL: yes. Asked about legal ones; others are chosen only where there is no such. */
+    bool (*sure)(const struct gen_problem *p, const struct sched *s);
     void (*initial)(const struct gen_problem *p, struct sched *s);
     /* Emits the kernel body into m->k: emit_pack, emit_args, grids ... */
     void (*emit)(struct emit *m, const struct task *t, const struct caps *c, const struct sched *s);
@@ -108,7 +114,8 @@ bool gen_problem_open(struct gen_problem *p, const struct gen *g, const struct t
 void gen_problem_close(struct gen_problem *p);
 bool gen_problem_allows(const struct gen_problem *p, const struct sched *s);    /* is it legal? */
 double gen_problem_seconds(const struct gen_problem *p, const struct sched *s); /* predicted */
-void gen_problem_initial(const struct gen_problem *p, struct sched *out);       /* search.c: for an empty database */
+double gen_problem_cost(const struct gen_problem *p, const struct sched *s);    /* predicted seconds; 0: it is not legal */
+void gen_problem_initial(const struct gen_problem *p, struct sched *out);       /* search.c: the best predicted, for an empty database */
 /* The order of sums that is promised of reductions (order.c): the elements of a row, numbered in row-major order over all axes that are reduced, go to
    ROW_PARTS partial sums by their number modulo ROW_PARTS, each in ascending order; these are folded, the upper half onto the lower, until
    one is left. */
@@ -201,31 +208,6 @@ i32 gen_nearest(const struct gen_param *p, i64 want);       /* the largest value
 struct gen_walk { const struct gen *gen; i64 total; u32 step[MAX_SCHED], at[MAX_SCHED]; }; /* the latter two as digits */
 struct gen_walk gen_walk_start(const struct gen *g, bool scattered, u64 seed);
 struct sched gen_walk_next(struct gen_walk *w);
-/* *best and *out become cost and s where that is cheaper than what was kept (best 0: nothing); not above 0: not legal. */
-void gen_keep(double cost, const struct sched *s, double *best, struct sched *out);
-/* The legal schedule of least cost among all combinations of values; parameters before `first` stay as they are. */
-struct gen_search {
-    const struct gen_param *param;
-    u32 first, n;
-    double (*cost)(const void *user, const struct sched *s); /* not above 0: not legal */
-    const void *user;
-};
-bool gen_best(const struct gen_search *q, struct sched *s);  /* false: none is legal, s stays */
-/* Likewise, but combinations are a tree, a parameter a level, and what begins with n values that `may` refuses is left out. */
-typedef bool gen_may_begin(const void *user, const struct sched *s, u32 n);
-bool gen_best_below(const struct gen_search *q, gen_may_begin *may, struct sched *s);
-/* problem.c. A search's cost, user being a problem: predicted seconds; 0: not legal. */
-double gen_cost(const void *problem, const struct sched *s);
-/* search.c: gen_keep of a problem's schedule. */
-void gen_try(const struct gen_problem *p, const struct sched *s, double *best, struct sched *out);
-/* search.c: the best predicted of all that are legal and worth trying, of a sample where they are very many; false: there is none. */
-bool gen_choose(const struct gen_problem *p, struct sched *out);
-/* Likewise by a cost of the caller's; not above 0: not wanted. Of trees only what is legal comes by. */
-bool gen_choose_by(const struct gen_problem *p, double (*cost)(const void *problem, const struct sched *s), struct sched *out);
-/* From a legal schedule to cheaper ones, one parameter at a time, until none is cheaper. */
-void gen_descend(const struct gen_search *q, struct sched *s);
-/* Likewise, two parameters at a time, for schedules whose neighbours are not legal. */
-void gen_descend_pairs(const struct gen_search *q, struct sched *s);
 bool gen_pointwise_tail(const struct graph *g, value_id out, value_id anchor); /* between them only pointwise nodes of the same shape */
 bool gen_depends(const struct graph *g, value_id v, value_id on);
 /* The task's window of pooling, if there is one and nothing else but what is pointwise or moves elements; positions of maxima are

@@ -21,9 +21,14 @@ static struct window_side side_of(const struct conv *c, i32 axis, i64 n, bool wr
     return s;
 }
 
+static bool are_threads_possible(const struct caps *c, const struct window_params *v)
+{
+    return v->threads <= c->max_group && v->threads % (v->tc * v->px) == 0 && v->rc * v->rx * v->ry <= WINDOW_CELLS;
+}
+
 bool window_plan_init(struct window_plan *w, const struct halo_task *q, const struct caps *c, const struct window_params *v)
 {
-    if (v->threads > c->max_group || v->threads % (v->tc * v->px) || v->rc * v->rx * v->ry > WINDOW_CELLS) return false;
+    if (!are_threads_possible(c, v)) return false;
     struct halo_work s = halo_work_of_threads(v->threads, v->tc, v->px, v->rc, v->rx, v->ry);
     s.input = v->stage, s.store_shared = v->out;
     halo_plan_init(&w->p, q, &s);
@@ -48,21 +53,33 @@ bool window_plan_is_least(const struct window_plan *w)
 
 i64 window_taps(const struct conv *c, i32 axis) { return axis < 2 ? 1 : c->k[axis]; }
 
+/* Do neighbouring threads access neighbours in memory, in tiles that are not much larger than the output? */
+static bool is_tile_useful(const struct halo_task *q, const struct window_params *v, const struct window_limits *l)
+{
+    const struct conv *c = &q->c;
+    i64 x = halo_task_size(q, c->xa), y = halo_task_size(q, c->ya), oc = v->tc * v->rc, tx = v->px * v->rx, ty = v->threads / (v->tc * v->px) * v->ry;
+    if (l->rows ? v->tc > 1 || v->rc > 1 : oc < i64_min(32, c->groups) || v->rc < i64_min(4, c->groups)) return false;
+    if (tx > l->tx || ty > l->ty || (l->rows && tx < i64_min(32, x))) return false;
+    bool wide = tx > v->rx && tx / 2 >= x, high = ty > v->ry && ty / 2 >= y;
+    return !wide && !high && !(oc > v->rc && oc / 2 >= c->groups);
+}
+
+bool window_begins(const struct halo_task *q, const struct caps *caps, const struct window_params *v, const struct window_limits *l, u32 n)
+{
+    if (n == 3) return v->threads != WINDOW_LEAST && v->threads % (v->tc * v->px) == 0; /* of WINDOW_TILE all but rc */
+    return n != 6 || (are_threads_possible(caps, v) && is_tile_useful(q, v, l));
+}
+
 bool window_plan_is_useful(const struct window_plan *w, const struct window_limits *l)
 {
-    const struct halo_plan *p = &w->p;
     const struct window_params *v = &w->v;
-    const struct conv *c = &p->q->c;
-    i64 x = halo_task_size(p->q, c->xa), y = halo_task_size(p->q, c->ya), oc = p->tile_oc;
+    const struct conv *c = &w->p.q->c;
     i64 kx = window_taps(c, c->xa), ky = window_taps(c, c->ya);
-    if (l->rows ? v->tc > 1 || v->rc > 1 : oc < i64_min(32, c->groups) || v->rc < i64_min(4, c->groups)) return false;
-    if (p->tx > l->tx || p->ty > l->ty || (l->rows && p->tx < i64_min(32, x))) return false;
-    if (v->out && !p->q->tail.pool && (!halo_task_has_rows(p->q) || (conv_input_layout(c) == LAYOUT_ROWS && v->rx == 1))) return false;
+    if (v->out && !w->p.q->tail.pool && (!halo_task_has_rows(w->p.q) || (conv_input_layout(c) == LAYOUT_ROWS && v->rx == 1))) return false;
     if (v->reuse == REUSE_NONE && kx > 1 && kx <= l->taps) return false;
     if (v->reuse == REUSE_X && (kx == 1 || (ky <= 3 && l->small))) return false;
     if (v->reuse == REUSE_ALL && ky * kx == 1) return false;
-    bool wide = p->tx > v->rx && p->tx / 2 >= x, high = p->ty > v->ry && p->ty / 2 >= y;
-    return !wide && !high && !(oc > v->rc && oc / 2 >= c->groups);
+    return is_tile_useful(w->p.q, v, l);
 }
 
 double window_plan_seconds(const struct gen_problem *p, const struct window_plan *w, const struct wg_work *thread, double regs)

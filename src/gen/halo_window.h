@@ -46,7 +46,10 @@ struct window_plan {
 };
 /* false: not what a workgroup can be on the device. */
 bool window_plan_init(struct window_plan *w, const struct halo_task *q, const struct caps *c, const struct window_params *v);
-bool window_plan_is_least(const struct window_plan *w); /* the smallest workgroup, which can do any window */
+bool window_plan_is_least(const struct window_plan *w); /* the smallest workgroup, which can do any window: as a schedule, */
+#define WINDOW_LEAST_SCHED(q)                                                                                                             \
+    (struct sched){.v = {[P_threads] = WINDOW_LEAST, [P_tc] = WINDOW_LEAST, [P_px] = 1, [P_rc] = 1, [P_out] = (q)->tail.pool != 0,            \
+                         [P_rx] = (i32)halo_task_window(q, (q)->c.xa), [P_ry] = (i32)halo_task_window(q, (q)->c.ya)}}
 /* Do neighbouring threads access neighbours in memory, in tiles that are not much larger than the output? */
 struct window_limits {
     i64 ty, tx;  /* of the tile */
@@ -55,6 +58,7 @@ struct window_limits {
     bool small;  /* taps on both axes can be written out */
 };
 bool window_plan_is_useful(const struct window_plan *w, const struct window_limits *l);
+bool window_begins(const struct halo_task *q, const struct caps *caps, const struct window_params *v, const struct window_limits *l, u32 n); /* struct gen */
 /* Predicted for threads that do that much work each, with so many registers. */
 double window_plan_seconds(const struct gen_problem *p, const struct window_plan *w, const struct wg_work *thread, double regs);
 i64 window_taps(const struct conv *c, i32 axis);

@@ -4,7 +4,7 @@
 // of sums.
 #include "gen/mma.h"
 
-GEN_PARAMS(MMA_PARAMS)
+enum { MMA_PARAMS(GEN_PARAM_NUMBER) };
 GEN_PARAM_READER(struct mma_sched, read_sched, MMA_PARAMS)
 
 enum { PAD = 8, WIDE = 32 /* bytes */, MAX_FRAGMENTS = 16, MAX_STEPS = 16 /* of a K block */, SHORT = 2 /* bytes of the shortest operands */ };
@@ -19,7 +19,8 @@ bool mma_task_of(struct mma_task *x, const struct contract_form *f, const struct
 
 bool mma_analyze(const struct gen_problem *p, const struct contract_form *f)
 {
-    return p->c->is_gpu && mma_task_of(p->facts, f, p->t, p->arena);
+    const struct mma_task *t = p->facts;
+    return p->c->is_gpu && p->c->subgroup >= 2 && mma_task_of(p->facts, f, p->t, p->arena) && gen_static(t->c.x.g, t->c.x.k, 1) > 0;
 }
 
 static struct mma_sched sched_of(const struct caps *c, const struct sched *v)
@@ -146,17 +147,16 @@ static bool least_sched(const struct gen_problem *p, const struct caps_matrix *s
     return shape->m <= 32 && shape->n <= 32 && shape->k <= 32 && mma_legal(p, out);
 }
 
-bool mma_match(const struct gen_problem *p)
+bool mma_least(const struct gen_problem *p, u32 k, struct sched *s)
 {
-    const struct mma_task *t = p->facts;
     struct str list = str_of(p->c->matrix);
     struct caps_matrix shape;
-    struct sched s;
-    if (p->c->subgroup < 2 || gen_static(t->c.x.g, t->c.x.k, 1) <= 0) return false;
     while (caps_matrix_next(&list, &shape))
-        if (least_sched(p, &shape, &s)) return true;
+        if (least_sched(p, &shape, s) && k-- == 0) return true;
     return false;
 }
+
+bool mma_sure(const struct gen_problem *p, const struct sched *s) { return s->v[P_acc] == 32; }
 
 /* Every subgroup loads its fragments of both operands from shared memory. */
 static struct wg_facts facts_of(const struct mma_task *t, const struct mma_sched *s, const i64 *var)
@@ -176,45 +176,4 @@ double mma_predict(const struct gen_problem *p, const struct sched *v)
     const struct mma_sched s = sched_of(p->c, v);
     const struct wg_facts f = facts_of(p->facts, &s, p->var);
     return wg_seconds(p, &f);
-}
-
-/* The block must fit device and result; fragments read ahead are for the measurements to choose. */
-static bool may_begin(const void *problem, const struct sched *v, u32 n)
-{
-    const struct gen_problem *p = problem;
-    const struct mma_task *t = p->facts;
-    if (n == P_rp + 1) return v->v[P_rp] == 0;
-    if (n != P_bk + 1) return true;
-    const struct mma_sched s = sched_of(p->c, v);
-    const struct blocking b = blocking_of(&s);
-    return s.wm * s.wn <= MAX_FRAGMENTS && b.threads <= p->c->max_group && blocking_is_useful(&t->c.x, &b);
-}
-
-/* The best of all shapes with such sums: blocks first, with and without a split of K, the other parameters from there; 0: there is none. */
-static double best_of_shapes(const struct gen_problem *p, enum dtype sums, struct sched *out)
-{
-    const struct gen_search blocks = {param, P_gm, P_swz + 1, gen_cost, p}, all = {param, P_gm, N_PARAM, gen_cost, p};
-    struct str list = str_of(p->c->matrix);
-    struct caps_matrix shape;
-    double best = 0;
-    while (caps_matrix_next(&list, &shape)) {
-        struct sched v;
-        if (shape.c != sums || !least_sched(p, &shape, &v)) continue;
-        const struct sched least = v;
-        for (u32 i = 0; i < param[P_split_k].n; i++) {
-            v = least, v.v[P_split_k] = param[P_split_k].values[i];
-            if (!gen_best_below(&blocks, may_begin, &v)) v = least;
-            gen_descend(&all, &v);
-            gen_try(p, &v, &best, out);
-        }
-    }
-    return best;
-}
-
-/* Short sums are for the measurements to choose. */
-void mma_initial(const struct gen_problem *p, struct sched *out)
-{
-    bool found = best_of_shapes(p, DT_F32, out) > 0 || best_of_shapes(p, DT_F16, out) > 0;
-    assert(found);
-    (void)found;
 }

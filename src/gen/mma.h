@@ -46,12 +46,12 @@ bool mma_task_of(struct mma_task *x, const struct contract_form *f, const struct
 /* What such families share: their facts are a struct mma_task. */
 #define MMA_FAMILY                                                                           \
     .version = 1, .param = param, .n_param = N_PARAM, .facts = sizeof(struct mma_task),      \
-    .match = mma_match, .initial = mma_initial, .legal = mma_legal, .predict = mma_predict
+    .least = mma_least, .sure = mma_sure, .legal = mma_legal, .predict = mma_predict
 bool mma_analyze(const struct gen_problem *p, const struct contract_form *f);
-bool mma_match(const struct gen_problem *p);
+bool mma_least(const struct gen_problem *p, u32 k, struct sched *s);
+bool mma_sure(const struct gen_problem *p, const struct sched *s); /* short sums are for measurements to choose */
 bool mma_legal(const struct gen_problem *p, const struct sched *v);
 double mma_predict(const struct gen_problem *p, const struct sched *v);
-void mma_initial(const struct gen_problem *p, struct sched *out);
 void mma_emit(struct emit *m, const struct task *t, const struct caps *c, const struct sched *v, const struct contract_form *f);
 
 #endif

@@ -43,8 +43,7 @@ double gen_problem_seconds(const struct gen_problem *p, const struct sched *s)
     return view(p, s) ? p->gen->predict(p, s) : 1e9;
 }
 
-double gen_cost(const void *problem, const struct sched *s)
+double gen_problem_cost(const struct gen_problem *p, const struct sched *s)
 {
-    const struct gen_problem *p = problem;
     return view(p, s) && p->gen->legal(p, s) ? p->gen->predict(p, s) : 0;
 }

@@ -1,9 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// search: schedules of least cost, and the family's schedule for an empty database. Small products of values are gone through; of trees (worth)
-// what may be worth trying; of large products a sample is taken, spread evenly, and from its best points each schedule is improved by one
-// parameter, or two neighbouring ones, at a time (iterated coordinate descent with several starts).
-#include "gen/gen.h"
+// search: the family's schedule for an empty database: the best predicted one.
+//
+// Small products of values are gone through. Large ones are searched in three steps, which remember what they asked (iterated local search):
+//
+//   sample   Few points of a product are legal, sometimes one in millions. Draws combine values of legal points that are known already, with some
+//            at random (uniform crossover and mutation: Syswerda, Uniform crossover in genetic algorithms, ICGA 1989), and every value of every
+//            parameter is drawn equally often, so that no region is missed. Of a tree (worth) random leaves are drawn.
+//   descend  From the best ones, one parameter at a time is changed as long as that is cheaper.
+//   pairs    Then two parameters at a time, for schedules whose neighbours are not legal, from the best of these.
+#include "gen/tree.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 static i64 gcd(i64 x, i64 y)
 {
@@ -49,160 +59,233 @@ struct sched gen_walk_next(struct gen_walk *w)
     return s;
 }
 
-void gen_keep(double cost, const struct sched *s, double *best, struct sched *out)
+enum {
+    FEW = 1 << 12,      /* points: all of them are asked */
+    EVEN = 256,         /* draws that do not depend on others */
+    DRAWS = 2500,       /* in all, from the first legal one on */
+    LEAVES = 64,        /* of a tree */
+    BRANCHES = 1 << 13, /* that are looked at for them */
+    MORE = 1 << 16,     /* draws, or branches, while no others than the least ones are known */
+    PATIENCE = 1 << 17, /* draws while none is known */
+    LEGAL = 128,        /* schedules are enough */
+    STARTS = 12,        /* of descents */
+    PAIRS = 3,          /* of them go on in pairs */
+    KNOWN_BITS = 12
+};
+
+struct point { u8 at[MAX_SCHED]; }; /* numbers of values */
+
+struct search {
+    const struct gen_problem *p;
+    const struct gen *gen;
+    bool sure;      /* only what may be chosen unmeasured */
+    struct rng rng;
+    struct known { i64 number; double cost; } *known; /* of points asked last; number 0: of none */
+    struct found { double cost; struct point at; } found[LEGAL]; /* legal ones, the family's least ones first */
+    u32 n, n_least;
+};
+
+static struct sched sched_at(const struct search *x, const struct point *at)
 {
-    if (cost > 0 && (*best == 0 || cost < *best)) *best = cost, *out = *s;
+    struct sched s = {0};
+    for (u32 i = 0; i < x->gen->n_param; i++) s.v[i] = x->gen->param[i].values[at->at[i]];
+    return s;
 }
 
-/* All that begin with the first n values of v. */
-static void go_down(const struct gen_search *q, gen_may_begin *may, struct sched *v, u32 n, double *best, struct sched *out)
+/* Seconds; 0: it is not legal, or not wanted. */
+static double cost_of(const struct search *x, const struct sched *s)
 {
-    if (n == q->n) {
-        gen_keep(q->cost(q->user, v), v, best, out);
-        return;
+    const struct gen *g = x->gen;
+    if ((x->sure && g->sure && !g->sure(x->p, s)) || (g->worth && !g->worth(x->p, s, g->n_param))) return 0;
+    return gen_problem_cost(x->p, s);
+}
+
+/* was_known: it was asked lately; may be NULL */
+static double ask(struct search *x, const struct point *at, bool *was_known)
+{
+    i64 number = 0;
+    for (u32 i = x->gen->n_param; i-- > 0;) number = number * x->gen->param[i].n + at->at[i];
+    struct known *k = &x->known[((u64)number * 0x9e3779b97f4a7c15u) >> (64 - KNOWN_BITS)];
+    bool same = k->number == number + 1;
+    if (was_known) *was_known = same;
+    if (!same) {
+        const struct sched s = sched_at(x, at);
+        *k = (struct known){number + 1, cost_of(x, &s)};
     }
-    for (u32 i = 0; i < q->param[n].n; i++) {
-        v->v[n] = q->param[n].values[i];
-        if (may(q->user, v, n + 1)) go_down(q, may, v, n + 1, best, out);
-        v->v[n] = 0;
+    return k->cost;
+}
+
+static void add(struct search *x, const struct point *at)
+{
+    bool was_known;
+    double cost = ask(x, at, &was_known);
+    if (cost > 0 && !was_known && x->n < LEGAL) x->found[x->n++] = (struct found){cost, *at};
+}
+
+static void add_sched(struct search *x, const struct sched *s)
+{
+    struct point at = {{0}};
+    for (u32 i = 0; i < x->gen->n_param; i++)
+        while (x->gen->param[i].values[at.at[i]] != s->v[i]) at.at[i]++;
+    add(x, &at);
+}
+
+/* A value's number: mostly that of one of n legal points, if there are any, else more often the first one, which mostly means that a parameter has no
+   effect. */
+static u8 draw_value(struct search *x, u32 param, const struct found *f, u32 n)
+{
+    if (n && rng_range(&x->rng, 0, 3)) return f[rng_range(&x->rng, 0, n - 1)].at.at[param];
+    if (!n && rng_range(&x->rng, 0, 9) < 3) return 0;
+    return (u8)rng_range(&x->rng, 0, (i64)x->gen->param[param].n - 1);
+}
+
+/* Of the least ones, which may be far from all others, only every second draw while no others are known. */
+static void draw_points(struct search *x, i64 last)
+{
+    u32 param = 0, value = 0; /* of this draw */
+    for (i64 i = 0; x->n < LEGAL && i < last; i++) {
+        struct point at = {{0}};
+        bool others = x->n > x->n_least;
+        const struct found *f = x->found + (others ? x->n_least : 0);
+        u32 n = others ? i < EVEN ? 0 : x->n - x->n_least : i % 2 ? x->n_least : 0;
+        for (u32 k = 0; k < x->gen->n_param; k++) at.at[k] = draw_value(x, k, f, n);
+        at.at[param] = (u8)value;
+        add(x, &at);
+        if (!others && x->n > x->n_least) last = i + DRAWS;
+        if (++value == x->gen->param[param].n) value = 0, param = (param + 1) % x->gen->n_param;
     }
 }
 
-bool gen_best_below(const struct gen_search *q, gen_may_begin *may, struct sched *s)
+/* Of a family without least schedules one is legal, be it the only one of millions. */
+static void find_any(struct search *x)
 {
-    struct sched v = *s;
-    double best = 0;
-    go_down(q, may, &v, q->first, &best, s);
-    return best > 0;
-}
-
-bool gen_best(const struct gen_search *q, struct sched *s)
-{
-    u32 at[MAX_SCHED] = {0}, i;
-    struct sched v = *s;
-    double best = 0;
-    do {
-        for (i = q->first; i < q->n; i++) v.v[i] = q->param[i].values[at[i]];
-        gen_keep(q->cost(q->user, &v), &v, &best, s);
-        for (i = q->first; i < q->n && ++at[i] == q->param[i].n; i++) at[i] = 0;
-    } while (i < q->n);
-    return best > 0;
-}
-
-/* One pass over a schedule's changes, each of which stays if it is better. */
-typedef void improve(const struct gen_search *q, struct sched *s, double *best);
-
-static void repeat(const struct gen_search *q, improve *pass, struct sched *s, double *best)
-{
-    double before;
-    do before = *best, pass(q, s, best);
-    while (*best < before);
-}
-
-static void improve_each(const struct gen_search *q, struct sched *s, double *best)
-{
-    for (u32 i = q->first; i < q->n; i++)
-        for (u32 j = 0; j < q->param[i].n; j++) {
-            struct sched v = *s;
-            v.v[i] = q->param[i].values[j];
-            gen_keep(q->cost(q->user, &v), &v, best, s);
-        }
-}
-
-/* All values of parameters i and j. */
-static void improve_pair(const struct gen_search *q, u32 i, u32 j, struct sched *s, double *best)
-{
-    struct sched v = *s;
-    for (u32 a = 0; a < q->param[i].n; a++)
-        for (u32 b = 0; b < q->param[j].n; b++) {
-            v.v[i] = q->param[i].values[a], v.v[j] = q->param[j].values[b];
-            gen_keep(q->cost(q->user, &v), &v, best, s);
-        }
-}
-
-static void improve_pairs(const struct gen_search *q, struct sched *s, double *best)
-{
-    for (u32 i = q->first; i < q->n; i++)
-        for (u32 j = q->first; j < i; j++) improve_pair(q, i, j, s, best);
-}
-
-static void descend(const struct gen_search *q, improve *pass, struct sched *s)
-{
-    double best = q->cost(q->user, s);
-    assert(best > 0);
-    repeat(q, pass, s, &best);
-}
-
-void gen_descend(const struct gen_search *q, struct sched *s) { descend(q, improve_each, s); }
-
-void gen_descend_pairs(const struct gen_search *q, struct sched *s) { descend(q, improve_pairs, s); }
-
-/* Choice. */
-
-static double leaf_cost(const void *problem, const struct sched *s) { return gen_problem_seconds(problem, s); }
-
-static bool may_begin(const void *problem, const struct sched *s, u32 n)
-{
-    const struct gen_problem *p = problem;
-    return p->gen->worth(p, s, n);
-}
-
-enum { STARTS = 12, LEGAL = 256, LOOKS = 1 << 16 }; /* of a sample: schedules that are improved, legal ones, all */
-
-struct starts { struct { double cost; struct sched s; } v[STARTS]; u32 n; }; /* cheapest first */
-
-static void keep_start(struct starts *x, double cost, const struct sched *s)
-{
-    u32 i = x->n < STARTS ? x->n++ : STARTS - 1;
-    if (i == STARTS - 1 && x->n == STARTS && x->v[i].cost > 0 && x->v[i].cost <= cost) return;
-    for (; i > 0 && x->v[i - 1].cost > cost; i--) x->v[i] = x->v[i - 1];
-    x->v[i].cost = cost, x->v[i].s = *s;
-}
-
-static bool choose_from_sample(const struct gen_search *q, const struct gen *g, struct sched *out)
-{
-    struct starts x = {0};
-    struct gen_walk w = gen_walk_start(g, true, 0);
-    double best = 0;
-    for (i64 i = 0, n = 0; i < w.total && n < LEGAL && (i < LOOKS || n == 0); i++) {
+    struct gen_walk w = gen_walk_start(x->gen, true, 0);
+    for (i64 i = 0; i < w.total && !x->n; i++) {
         const struct sched s = gen_walk_next(&w);
-        double cost = q->cost(q->user, &s);
-        if (cost > 0) keep_start(&x, cost, &s), n++;
+        if (cost_of(x, &s) > 0) add_sched(x, &s);
     }
-    for (u32 i = 0; i < x.n; i++) {
-        double cost = x.v[i].cost, before;
-        do {
-            repeat(q, improve_each, &x.v[i].s, &cost);
-            before = cost;
-            for (u32 p = q->first; p + 1 < q->n; p++) improve_pair(q, p, p + 1, &x.v[i].s, &cost);
-        } while (cost < before);
-        gen_keep(cost, &x.v[i].s, &best, out);
+}
+
+static void sample_product(struct search *x)
+{
+    draw_points(x, x->n ? MORE : PATIENCE);
+    if (x->n || x->gen->least || (x->sure && x->gen->sure)) return;
+    find_any(x);
+    draw_points(x, DRAWS);
+}
+
+static void sample_tree(struct search *x)
+{
+    struct gen_tree tree = {.p = x->p, .may = x->gen->worth ? x->gen->worth : x->gen->begins};
+    struct sched s;
+    i64 looks = 0;
+    for (u32 i = 0; i < LEAVES && looks < (x->n > x->n_least ? BRANCHES : MORE); i++) {
+        if (gen_tree_draw(&tree, &x->rng, &s)) add_sched(x, &s);
+        looks += GEN_TREE_PATIENCE - tree.left;
+    }
+}
+
+/* Changes parameter i, and j too where it is another one, to the cheapest values; is that cheaper? */
+static bool improve(struct search *x, u32 i, u32 j, struct found *f)
+{
+    struct point at = f->at;
+    double before = f->cost;
+    u32 n = i == j ? 1 : x->gen->param[j].n;
+    for (u32 a = 0; a < x->gen->param[i].n; a++)
+        for (u32 b = 0; b < n; b++) {
+            at.at[i] = (u8)a;
+            if (i != j) at.at[j] = (u8)b;
+            double cost = ask(x, &at, NULL);
+            if (cost > 0 && cost < f->cost) *f = (struct found){cost, at};
+        }
+    return f->cost < before;
+}
+
+/* Round the parameters until none of them helps any more. */
+static void descend(struct search *x, struct found *f)
+{
+    u32 n = x->gen->n_param;
+    for (u32 i = 0, idle = 0; idle < n; i = (i + 1) % n) idle = improve(x, i, i, f) ? 1 : idle + 1;
+}
+
+static void descend_pairs(struct search *x, struct found *f)
+{
+    for (double before = INFINITY; f->cost < before;) {
+        before = f->cost;
+        for (u32 i = 0; i < x->gen->n_param; i++)
+            for (u32 j = 0; j < i; j++) improve(x, i, j, f);
+        descend(x, f);
+    }
+}
+
+static int by_cost(const void *a, const void *b)
+{
+    const struct found *x = a, *y = b;
+    return x->cost != y->cost ? (x->cost > y->cost) - (x->cost < y->cost) : memcmp(&x->at, &y->at, sizeof x->at);
+}
+
+/* The first n, cheapest first, different ones. */
+static u32 keep_best(struct found *f, u32 count, u32 n)
+{
+    u32 kept = 0;
+    qsort(f, count, sizeof *f, by_cost);
+    for (u32 i = 0; i < count && kept < n; i++)
+        if (!kept || by_cost(&f[kept - 1], &f[i])) f[kept++] = f[i];
+    return kept;
+}
+
+static bool search(struct search *x, struct sched *out)
+{
+    struct sched s = {0};
+    x->n = 0;
+    for (u32 k = 0; x->gen->least && x->gen->least(x->p, k, &s); k++, s = (struct sched){0}) add_sched(x, &s);
+    x->n_least = x->n;
+    (x->gen->worth || x->gen->begins ? sample_tree : sample_product)(x);
+    x->n = x->n_least + keep_best(x->found + x->n_least, x->n - x->n_least, STARTS);
+    for (u32 i = 0; i < x->n; i++) descend(x, &x->found[i]);
+    x->n = keep_best(x->found, x->n, PAIRS);
+    for (u32 i = 0; i < x->n; i++) descend_pairs(x, &x->found[i]);
+    if (!keep_best(x->found, x->n, 1)) return false;
+    *out = sched_at(x, &x->found[0].at);
+    return true;
+}
+
+static bool ask_all(struct search *x, struct sched *out)
+{
+    struct gen_walk w = gen_walk_start(x->gen, false, 0);
+    double best = 0;
+    for (i64 i = 0; i < w.total; i++) {
+        const struct sched s = gen_walk_next(&w);
+        double cost = cost_of(x, &s);
+        if (cost > 0 && (best == 0 || cost < best)) best = cost, *out = s;
     }
     return best > 0;
 }
 
-bool gen_choose_by(const struct gen_problem *p, double (*cost)(const void *problem, const struct sched *s), struct sched *out)
+/* What nobody would try, but can. */
+static bool any_least(const struct gen_problem *p, struct sched *out)
 {
-    enum { FEW = 1 << 15 };
-    const struct gen *g = p->gen;
-    const struct gen_search q = {g->param, 0, g->n_param, cost, p};
-    *out = (struct sched){0};
-    if (g->worth) return gen_best_below(&q, may_begin, out);
-    return gen_walk_start(g, false, 0).total <= FEW ? gen_best(&q, out) : choose_from_sample(&q, g, out);
+    for (u32 k = 0; p->gen->least && p->gen->least(p, k, out); k++)
+        if (gen_problem_allows(p, out)) return true;
+    return false;
 }
-
-bool gen_choose(const struct gen_problem *p, struct sched *out) { return gen_choose_by(p, p->gen->worth ? leaf_cost : gen_cost, out); }
-
-void gen_try(const struct gen_problem *p, const struct sched *s, double *best, struct sched *out) { gen_keep(gen_cost(p, s), s, best, out); }
 
 void gen_problem_initial(const struct gen_problem *p, struct sched *out)
 {
+    struct search x = {.p = p, .gen = p->gen, .rng = rng_seed(1)};
+    bool is_small = gen_walk_start(p->gen, false, 0).total <= FEW;
     *out = (struct sched){0};
     if (p->gen->initial) {
         p->gen->initial(p, out);
         return;
     }
-    bool found = gen_choose(p, out);
+    bool found = false;
+    for (u32 i = 0; i < (p->gen->sure ? 2 : 1) && !found; i++) {
+        x.sure = i == 0;
+        if (!is_small) x.known = arena_array(p->arena, struct known, 1 << KNOWN_BITS);
+        found = (is_small ? ask_all : search)(&x, out);
+    }
+    found = found || any_least(p, out);
     assert(found);
     (void)found;
 }

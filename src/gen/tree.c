@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// tree: the spaces of families that say what is worth trying. Their schedules are the leaves of
-// a tree, one parameter a level; a branch that `worth` refuses is not entered. Three ways to its
+// tree: the spaces of families that say with which values schedules begin. Their schedules are the leaves of
+// a tree, one parameter a level; a branch that the family refuses is not entered. Three ways to its
 // leaves: all of them in order; random ones, each value of a level alike; and the one nearest to
 // given values, which repairs a mutation.
 #include "gen/tree.h"
 
-enum { PATIENCE = 4000 /* branches that one way down may look at */ };
-
 static bool is_open(const struct gen_tree *x, u32 n)
 {
-    return x->p->gen->worth(x->p, &x->s, n);
+    return x->may(x->p, &x->s, n);
 }
 
 static bool is_legal(const struct gen_tree *x)
@@ -79,7 +77,7 @@ static bool descend(struct gen_tree *x, u32 n)
 
 static bool go_down(struct gen_tree *x, struct sched *out)
 {
-    x->left = PATIENCE;
+    x->left = GEN_TREE_PATIENCE;
     x->s = (struct sched){0};
     if (!descend(x, 0)) return false;
     *out = x->s;

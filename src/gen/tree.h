@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Private to gen/ and its tests: spaces of families that say what is worth trying (struct gen), as trees.
+// Private to gen/ and its tests: spaces of families that say with which values schedules begin (struct gen), as trees.
 #ifndef QUERN_GEN_TREE_H
 #define QUERN_GEN_TREE_H
 
 #include "gen/gen.h"
 
+enum { GEN_TREE_PATIENCE = 4000 /* branches that one way down may look at */ };
+
+typedef bool gen_begins(const struct gen_problem *p, const struct sched *s, u32 n);
 struct gen_tree {
     const struct gen_problem *p;
+    gen_begins *may;           /* branches it refuses are not entered */
     struct sched s;            /* where it stands; the rest is private */
     i64 left;
     struct rng *rng;

@@ -133,33 +133,16 @@ bool wgmma_legal(const struct gen_problem *p, const struct sched *v)
     return blocking_is_useful(x, &b);
 }
 
-/* The smallest block of the shapes with such sums. */
-static bool least_sched(const struct gen_problem *p, i32 acc, struct sched *out)
+/* Blocks of one fragment, of every width, with sums of 32 and of 16 bits. */
+bool wgmma_least(const struct gen_problem *p, u32 k, struct sched *s)
 {
-    for (i64 i = 0; i < param[P_n].n; i++) {
-        *out = (struct sched){.v = {[P_n] = param[P_n].values[i],
-                                    [P_acc] = acc,
-                                    [P_gm] = 1,
-                                    [P_gn] = 1,
-                                    [P_wm] = 1,
-                                    [P_wn] = 1,
-                                    [P_bk] = param[P_bk].values[0],
-                                    [P_stages] = param[P_stages].values[0],
-                                    [P_raster] = 1,
-                                    [P_split_k] = 1,
-                                    [P_tma] = 0}};
-        if (wgmma_legal(p, out)) return true;
-    }
-    return false;
+    if (p->c->warpgroup < 2 || k >= param[P_n].n * param[P_acc].n) return false;
+    *s = (struct sched){.v = {[P_n] = param[P_n].values[k % param[P_n].n], [P_acc] = param[P_acc].values[k / param[P_n].n], [P_gm] = 1, [P_gn] = 1, [P_wm] = 1,
+                              [P_wn] = 1, [P_bk] = param[P_bk].values[0], [P_stages] = param[P_stages].values[0], [P_raster] = 1, [P_split_k] = 1}};
+    return true;
 }
 
-bool wgmma_match(const struct gen_problem *p)
-{
-    const struct mma_task *t = p->facts;
-    struct sched s;
-    if (p->c->warpgroup < 2 || p->c->subgroup < 2 || gen_static(t->c.x.g, t->c.x.k, 1) <= 0) return false;
-    return least_sched(p, 32, &s) || least_sched(p, 16, &s);
-}
+bool wgmma_sure(const struct gen_problem *p, const struct sched *s) { return s->v[P_acc] == 32 && !s->v[P_tma]; }
 
 /* Such units are about twice as fast as those of subgroups; they read their operands from shared memory once per fragment. */
 double wgmma_predict(const struct gen_problem *p, const struct sched *v)
@@ -175,22 +158,4 @@ double wgmma_predict(const struct gen_problem *p, const struct sched *v)
     f.regs = (double)(s.wm * s.wn * s.m * s.n * s.acc / 32 / s.warpgroup) + OTHER_REGS;
     f.step.moved += (double)(s.gm * s.gn * s.wm * s.wn * (s.m + s.n) * s.bk) * size;
     return wg_seconds(p, &f);
-}
-
-/* Short sums and boxes are for the measurements to choose. */
-void wgmma_initial(const struct gen_problem *p, struct sched *out)
-{
-    bool found = least_sched(p, 32, out) || least_sched(p, 16, out);
-    assert(found);
-    (void)found;
-    i32 acc = out->v[P_acc], n = out->v[P_n];
-    struct sched best = *out;
-    for (u32 i = 0; i < param[P_n].n; i++) {
-        struct sched v = *out;
-        v.v[P_n] = param[P_n].values[i], v.v[P_acc] = acc;
-        if (param[P_n].values[i] < n || gen_cost(p, &v) <= 0) continue;
-        gen_best(&(struct gen_search){param, P_gm, N_PARAM, gen_cost, p}, &v);
-        if (gen_cost(p, &v) < gen_cost(p, &best)) best = v;
-    }
-    *out = best;
 }

@@ -33,11 +33,11 @@
 /* What such families share: their facts are a struct mma_task. */
 #define WGMMA_FAMILY                                                                         \
     .version = 1, .param = param, .n_param = N_PARAM, .facts = sizeof(struct mma_task),      \
-    .match = wgmma_match, .initial = wgmma_initial, .legal = wgmma_legal, .predict = wgmma_predict
-bool wgmma_match(const struct gen_problem *p);
+    .least = wgmma_least, .sure = wgmma_sure, .legal = wgmma_legal, .predict = wgmma_predict
+bool wgmma_least(const struct gen_problem *p, u32 k, struct sched *s);
+bool wgmma_sure(const struct gen_problem *p, const struct sched *s); /* short sums and boxes are for measurements to choose */
 bool wgmma_legal(const struct gen_problem *p, const struct sched *v);
 double wgmma_predict(const struct gen_problem *p, const struct sched *v);
-void wgmma_initial(const struct gen_problem *p, struct sched *out);
 void wgmma_emit(struct emit *m, const struct task *t, const struct caps *c, const struct sched *v, const struct contract_form *f);
 
 #endif
