@@ -83,14 +83,6 @@ static double predict(const struct gen_problem *p, const struct sched *v)
 }
 
 const struct gen gen_conv_blocked = {
-    .version = 1,
-    .name = "conv_blocked",
-    .revision = 4,
-    .param = param,
-    .n_param = N_PARAM,
-    .facts = sizeof(struct facts),
-    .analyze = analyze,
-    .legal = legal,
-    .emit = emit,
-    .predict = predict,
+    GEN_FAMILY("conv_blocked", 4), .facts = sizeof(struct facts), .analyze = analyze,
+    .legal = legal, .emit = emit, .predict = predict,
 };

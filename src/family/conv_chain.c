@@ -394,16 +394,6 @@ static double predict(const struct gen_problem *p, const struct sched *v)
 }
 
 const struct gen gen_conv_chain = {
-    .version = 1,
-    .name = "conv_chain",
-    .revision = 6,
-    .param = param,
-    .n_param = N_PARAM,
-    .chains = true,
-    .facts = sizeof(struct chain),
-    .analyze = analyze,
-    .least = least,
-    .legal = legal,
-    .emit = emit,
-    .predict = predict,
+    GEN_FAMILY("conv_chain", 6), .chains = true, .facts = sizeof(struct chain), .analyze = analyze,
+    .least = least, .legal = legal, .emit = emit, .predict = predict,
 };

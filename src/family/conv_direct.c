@@ -95,16 +95,6 @@ static double predict(const struct gen_problem *p, const struct sched *v)
 }
 
 const struct gen gen_conv_direct = {
-    .version = 1,
-    .name = "conv_direct",
-    .revision = 2,
-    .param = param,
-    .n_param = N_PARAM,
-    .sums = SUMS_IN_PARTS,
-    .facts = sizeof(struct conv),
-    .analyze = analyze,
-    .least = least,
-    .legal = legal,
-    .emit = emit,
-    .predict = predict,
+    GEN_FAMILY("conv_direct", 2), .sums = SUMS_IN_PARTS, .facts = sizeof(struct conv),
+    .analyze = analyze, .least = least, .legal = legal, .emit = emit, .predict = predict,
 };

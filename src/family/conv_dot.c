@@ -97,16 +97,6 @@ static double predict(const struct gen_problem *p, const struct sched *v)
 }
 
 const struct gen gen_conv_dot = {
-    .version = 1,
-    .name = "conv_dot",
-    .revision = 3,
-    .param = param,
-    .n_param = N_PARAM,
-    .sums = SUMS_IN_PARTS,
-    .facts = sizeof(struct conv),
-    .analyze = analyze,
-    .least = least,
-    .legal = legal,
-    .emit = emit,
-    .predict = predict,
+    GEN_FAMILY("conv_dot", 3), .sums = SUMS_IN_PARTS, .facts = sizeof(struct conv),
+    .analyze = analyze, .least = least, .legal = legal, .emit = emit, .predict = predict,
 };

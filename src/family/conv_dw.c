@@ -183,15 +183,6 @@ static double predict(const struct gen_problem *p, const struct sched *v)
 }
 
 const struct gen gen_conv_dw = {
-    .version = 1,
-    .name = "conv_dw",
-    .revision = 4,
-    .param = param,
-    .n_param = N_PARAM,
-    .facts = sizeof(struct facts),
-    .analyze = analyze,
-    .least = least,
-    .legal = legal,
-    .emit = emit,
-    .predict = predict,
+    GEN_FAMILY("conv_dw", 4), .facts = sizeof(struct facts), .analyze = analyze, .least = least,
+    .legal = legal, .emit = emit, .predict = predict,
 };

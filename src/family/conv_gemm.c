@@ -118,7 +118,7 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     conv_tiles_set(t, &s);
     const struct conv_others others = {t->steps * shared_cycles(&f->c, p->c, &s), loop_cycles(f, p->c, t, &s), 300 + copy_cycles(f, t, &s) * conv_tiles_band(t, &s)};
     double plain = conv_tiles_seconds(t, p->nest, p->c, &s, others);
-    return s.nt ? gen_nt_seconds(&p->t->g, p->c, p->var, plain) : plain;
+    return s.nt ? gen_nt_seconds(p, plain) : plain;
 }
 
 static void emit(struct emit *m, const struct task *t, const struct caps *caps,
@@ -129,15 +129,6 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps,
 }
 
 const struct gen gen_conv_gemm = {
-    .version = 1,
-    .name = "conv_gemm",
-    .revision = 10,
-    .param = param,
-    .n_param = N_PARAM,
-    .facts = sizeof(struct facts),
-    .analyze = analyze,
-    .match = match,
-    .legal = legal,
-    .emit = emit,
-    .predict = predict,
+    GEN_FAMILY("conv_gemm", 10), .facts = sizeof(struct facts), .analyze = analyze, .match = match,
+    .legal = legal, .emit = emit, .predict = predict,
 };

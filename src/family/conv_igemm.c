@@ -100,18 +100,10 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     double steps = f->real.steps / (double)i64_max(1, f->x.c.phases);
     conv_tiles_set(&f->real, &s);
     double plain = conv_tiles_seconds(&f->real, p->nest, p->c, &s, other_cycles(&f->x, product, steps, &s));
-    return s.nt ? gen_nt_seconds(&p->t->g, p->c, p->var, plain) : plain;
+    return s.nt ? gen_nt_seconds(p, plain) : plain;
 }
 
 const struct gen gen_conv_igemm = {
-    .version = 1,
-    .name = "conv_igemm",
-    .revision = 6,
-    .param = param,
-    .n_param = N_PARAM,
-    .facts = sizeof(struct facts),
-    .analyze = analyze,
-    .legal = legal,
-    .emit = emit,
-    .predict = predict,
+    GEN_FAMILY("conv_igemm", 6), .facts = sizeof(struct facts), .analyze = analyze, .legal = legal,
+    .emit = emit, .predict = predict,
 };

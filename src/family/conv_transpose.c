@@ -81,14 +81,6 @@ static double predict(const struct gen_problem *p, const struct sched *s)
 }
 
 const struct gen gen_conv_transpose = {
-    .version = 1,
-    .name = "conv_transpose",
-    .revision = 3,
-    .param = param,
-    .n_param = N_PARAM,
-    .facts = sizeof(struct trans),
-    .analyze = analyze,
-    .legal = legal,
-    .emit = emit,
-    .predict = predict,
+    GEN_FAMILY("conv_transpose", 3), .facts = sizeof(struct trans), .analyze = analyze,
+    .legal = legal, .emit = emit, .predict = predict,
 };

@@ -168,7 +168,7 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     const struct wino_sched s = sched_of(v);
     model_of(p->facts, p->c, &s, p->var);
     double plain = seconds(p->facts, p->c, &s, p->var);
-    return s.nt ? gen_nt_seconds(&p->t->g, p->c, p->var, plain) : plain;
+    return s.nt ? gen_nt_seconds(p, plain) : plain;
 }
 
 /* Tiles whose error is always small (see the top). */
@@ -187,18 +187,7 @@ static double growth(const struct sched *v)
 }
 
 const struct gen gen_conv_winograd = {
-    .version = 1,
-    .name = "conv_winograd",
-    .revision = 10,
-    .param = param,
-    .n_param = N_PARAM,
-    .sums = SUMS_WINOGRAD,
-    .facts = sizeof(struct model),
-    .analyze = analyze,
-    .match = match,
-    .sure = sure,
-    .legal = legal,
-    .emit = emit,
-    .predict = predict,
-    .growth = growth,
+    GEN_FAMILY("conv_winograd", 10), .sums = SUMS_WINOGRAD, .facts = sizeof(struct model),
+    .analyze = analyze, .match = match, .sure = sure, .legal = legal, .emit = emit,
+    .predict = predict, .growth = growth,
 };

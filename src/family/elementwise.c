@@ -120,19 +120,10 @@ static double predict(const struct gen_problem *p, const struct sched *s)
         (double)(s->v[P_ec] ? s->v[P_ec] : 256) * (s->v[P_pb] ? s->v[P_pb] : 64) * s->v[P_ob];
     double threads = grain > 32768 ? 1 : c->n_threads;
     return 1e-6 +
-           (work / rate + bytes / gen_byte_rate(c)) / i64_max(1, (i64)threads) * (1 + 200 / grain);
+           (work / rate + bytes / p->rates.memory[RATE_DRAM].read.one) / i64_max(1, (i64)threads) * (1 + 200 / grain);
 }
 
 const struct gen gen_elementwise = {
-    .version = 1,
-    .name = "elementwise",
-    .revision = 4,
-    .param = param,
-    .n_param = N_PARAM,
-    .sums = SUMS_BY_ELEMENT,
-    .match = match,
-    .initial = initial,
-    .legal = legal,
-    .emit = emit,
-    .predict = predict,
+    GEN_FAMILY("elementwise", 4), .sums = SUMS_BY_ELEMENT, .match = match, .initial = initial,
+    .legal = legal, .emit = emit, .predict = predict,
 };

@@ -228,8 +228,13 @@ static double asked(const struct gemm_sched *s, double bk)
     return (s->ahead > 16 ? 1 : 0.95) / (1 + (double)s->ahead / (2 * bk));
 }
 
-static double seconds(const struct gemm *x, const struct caps *c, const struct nest_rates *r, const struct gemm_sched *s, const i64 *var)
+static double predict(const struct gen_problem *p, const struct sched *v)
 {
+    const struct gemm *x = &((const struct facts *)p->facts)->x;
+    const struct caps *c = p->c;
+    const struct nest_rates *r = p->nest;
+    const struct gemm_sched sched = sched_of(v), *s = &sched;
+    const i64 *var = p->var;
     const struct work w = work_of(x, c, s, var);
     double tiles = ceil(w.m / (double)s->mr), blocks = ceil(w.n / w.width), threads = (double)i64_max(1, c->n_threads);
     double rows = ceil(w.m_all / w.m), columns = ceil(w.n_all / w.n), share = w.batch * rows * columns * (double)s->split_k;
@@ -250,25 +255,10 @@ static double seconds(const struct gemm *x, const struct caps *c, const struct n
     if (s->right == RIGHT_ONCE && !x->b_const)
         t += w.k_all * w.n_all * right_count(x, var) * (3 * r->load + r->cycle) / w.lanes / threads, wait += r->launch * (threads > 1);
     if (!x->simple || s->split_k > 1) t += 3 * results * (double)s->split_k * r->line[RATE_DRAM] / threads, wait += r->launch * (threads > 1);
-    return wait + (s->nt ? gen_nt_seconds(x->g, c, var, t) : t);
-}
-
-static double predict(const struct gen_problem *p, const struct sched *v)
-{
-    const struct facts *f = p->facts;
-    const struct gemm_sched s = sched_of(v);
-    return seconds(&f->x, p->c, p->nest, &s, p->var);
+    return wait + (s->nt ? gen_nt_seconds(p, t) : t);
 }
 
 const struct gen gen_gemm = {
-    .version = 1,
-    .name = "gemm",
-    .revision = 9,
-    .param = param,
-    .n_param = N_PARAM,
-    .facts = sizeof(struct facts),
-    .analyze = analyze,
-    .legal = legal,
-    .emit = emit,
-    .predict = predict,
+    GEN_FAMILY("gemm", 9), .facts = sizeof(struct facts), .analyze = analyze, .legal = legal,
+    .emit = emit, .predict = predict,
 };

@@ -234,17 +234,6 @@ static double predict(const struct gen_problem *p, const struct sched *s)
 }
 
 const struct gen gen_mma_conv = {
-    .version = 1,
-    .name = "mma_conv",
-    .revision = 3,
-    .param = param,
-    .n_param = N_PARAM,
-    .facts = sizeof(struct view),
-    .analyze = analyze,
-    .least = least,
-    .sure = sure,
-    .view = view,
-    .legal = legal,
-    .emit = emit,
-    .predict = predict,
+    GEN_FAMILY("mma_conv", 3), .facts = sizeof(struct view), .analyze = analyze, .least = least,
+    .sure = sure, .view = view, .legal = legal, .emit = emit, .predict = predict,
 };

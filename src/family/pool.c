@@ -10,7 +10,7 @@
 // A grid iteration is some rows of tiles of one outer position. Axes in front of the last two are
 // never tiled: their taps are loops whose limits are clamped, and so are those of the second last
 // where it is at the border or the kernel is large.
-#include "gen/gen.h"
+#include "gen/nest.h"
 
 enum { MAX_TAPS_X = 32, MAX_UNROLLED = 400 };
 
@@ -462,8 +462,12 @@ static bool is_legal(const struct pool *p, const struct caps *c, struct params v
 
 static bool legal(const struct gen_problem *p, const struct sched *s) { return is_legal(p->facts, p->c, params_of(s)); }
 
-static double seconds(const struct pool *p, const struct caps *c, struct params v, const i64 *var)
+static double predict(const struct gen_problem *q, const struct sched *s)
 {
+    const struct pool *p = q->facts;
+    const struct caps *c = q->c;
+    const struct params v = params_of(s);
+    const i64 *var = q->var;
     double lanes = lanes_of(p, c), n = gen_count(p->g, p->y, var), vec = n / lanes;
     double size = (double)gen_eval(p->g, p->out.dim[p->clast ? 1 : p->xa], var);
     double taps = (double)op_window_taps(&p->w), width = lanes * (double)v.nr;
@@ -475,29 +479,16 @@ static double seconds(const struct pool *p, const struct caps *c, struct params 
     double loads = taps * (share < 1 ? share : 1) * (p->clast || sx == 1 ? 1 : lanes);
     double waste = size < width ? width / (size + 1) : 1 + 0.3 * width / size;
     double rows = p->ya >= 0 ? (double)gen_eval(p->g, p->out.dim[p->ya], var) : 1;
-    double bands = rows / (double)(v.ty * v.yb),
-           grain = n / (rows * size) * size * (double)(v.ty * v.yb);
+    double bands = rows / (double)(v.ty * v.yb);
     double idle = p->clast && bands < 2 * c->n_threads ? 1 + 0.2 * c->n_threads : 1;
     double cycles = vec *
                     (loads * 0.6 + taps * 0.5 + 3 + 6.0 / (double)(v.tx * v.ty * v.nr)) *
                     waste * idle;
     double bytes = 4 * (n + gen_count(p->g, p->x, var));
-    (void)grain;
-    return 1e-6 + 2e-8 * bands + cycles / 3e9 / i64_max(1, c->n_threads) +
-           0.3 * bytes / gen_byte_rate(c);
+    return 1e-6 + 2e-8 * bands + cycles * q->nest->cycle / i64_max(1, c->n_threads) + 0.3 * bytes * q->nest->line[RATE_DRAM];
 }
 
-static double predict(const struct gen_problem *p, const struct sched *s) { return seconds(p->facts, p->c, params_of(s), p->var); }
-
 const struct gen gen_pool = {
-    .version = 1,
-    .name = "pool",
-    .revision = 3,
-    .param = param,
-    .n_param = N_PARAM,
-    .facts = sizeof(struct pool),
-    .analyze = analyze,
-    .legal = legal,
-    .emit = emit,
-    .predict = predict,
+    GEN_FAMILY("pool", 3), .facts = sizeof(struct pool), .analyze = analyze, .legal = legal,
+    .emit = emit, .predict = predict,
 };

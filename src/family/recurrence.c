@@ -88,14 +88,6 @@ static void emit(struct emit *m, const struct task *t, const struct caps *c, con
 }
 
 const struct gen gen_recurrence = {
-    .version = 1,
-    .name = "recurrence",
-    .revision = 3,
-    .param = param,
-    .n_param = N_PARAM,
-    .facts = sizeof(struct recurrence),
-    .analyze = analyze,
-    .legal = legal,
-    .emit = emit,
-    .predict = predict,
+    GEN_FAMILY("recurrence", 3), .facts = sizeof(struct recurrence), .analyze = analyze,
+    .legal = legal, .emit = emit, .predict = predict,
 };

@@ -11,6 +11,7 @@
 // a temporary array.
 //
 // Groups of axes (gen/space.c) are either reduced or kept; a row is one index of all kept groups.
+#include "gen/nest.h"
 #include "gen/row.h"
 
 // clang-format off
@@ -447,22 +448,12 @@ static double predict(const struct gen_problem *p, const struct sched *s)
     double full = gen_count(x->g, x->red[0].in, var), rows = gen_count(x->g, x->red[0].out, var),
            passes = x->n + p->t->g.output.n;
     double ops = 2 + (double)p->t->g.node.n * (s->v[P_keep] ? 0.6 : 1);
-    double work = full * passes * ops / s->v[P_lanes] * (s->v[P_unroll] > 1 ? 1 : 1.6) / 3e9;
+    double work = full * passes * ops / s->v[P_lanes] * (s->v[P_unroll] > 1 ? 1 : 1.6) * p->nest->cycle;
     double threads = rows / s->v[P_rows] > 1 ? i64_max(1, c->n_threads) : 1;
-    return 1e-6 + (work + 4 * full * (x->fused ? 2 : 4) / gen_byte_rate(c)) / threads;
+    return 1e-6 + (work + 4 * full * (x->fused ? 2 : 4) * p->nest->line[RATE_DRAM]) / threads;
 }
 
 const struct gen gen_reduce_row = {
-    .version = 1,
-    .name = "reduce_row",
-    .revision = 3,
-    .param = param,
-    .n_param = N_PARAM,
-    .sums = SUMS_OF_ROWS,
-    .facts = sizeof(struct row_task),
-    .analyze = analyze,
-    .initial = initial,
-    .legal = legal,
-    .emit = emit,
-    .predict = predict,
+    GEN_FAMILY("reduce_row", 3), .sums = SUMS_OF_ROWS, .facts = sizeof(struct row_task),
+    .analyze = analyze, .initial = initial, .legal = legal, .emit = emit, .predict = predict,
 };

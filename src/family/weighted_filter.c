@@ -7,6 +7,7 @@
 // Weights that lie side by side for a pixel are read in vectors of taps, and the pieces' are transposed in scratch memory. For softmax a piece goes
 // through its weights twice, for the largest one first, the second time from the caches.
 #include "gen/filter.h"
+#include "gen/nest.h"
 
 #include <math.h>
 
@@ -448,9 +449,13 @@ static double turning(const struct filtering *q, const struct caps *caps, struct
 }
 
 /* Weights arrive at the memory's rate, less where many places are read side by side; meanwhile vectors of them meet every plane. */
-static double seconds(const struct filtering *q, const struct caps *caps, struct params v, const i64 *var)
+static double predict(const struct gen_problem *p, const struct sched *s)
 {
-    double lanes = filtering_lanes(q, caps), hz = gen_flop_rate(caps) / (4 * gen_lanes(caps, DT_F32)), nr = v.nr;
+    const struct filtering *q = p->facts;
+    const struct caps *caps = p->c;
+    const struct params v = params_of(s);
+    const i64 *var = p->var;
+    double lanes = filtering_lanes(q, caps), nr = v.nr;
     double planes = (double)(q->channels + q->f.normalize), h = (double)filtering_size(q, 0, var), w = (double)filtering_size(q, 1, var);
     double images = (double)i64_max(1, gen_eval(q->g, q->batch, var)), taps = (double)q->taps, kw = (double)q->f.kernel[1];
     double tw = v.tw ? fmin(v.tw, w) : w, th = fmin(v.th, h), n = images * h * ceil(w / lanes);
@@ -467,22 +472,12 @@ static double seconds(const struct filtering *q, const struct caps *caps, struct
     double bytes = gen_bytes(q->g, q->side, var), far = bytes > (double)caps->l3_bytes / 2 ? 1 : 0.3;
     double out = gen_bytes(q->g, q->out, var); /* its lines are read to be overwritten, too, or, streamed, by the kernel that reads it next */
     bytes += (v.nt ? (bytes > (double)caps->l3_bytes ? 1.2 : 3) : 2) * out;
-    double memory = far * bytes / (1.6 * gen_byte_rate(caps)) * rate_loss(v, live, kw);
-    double work = n * (piece + band) / hz / threads;
+    double memory = far * bytes / 1.6 * p->nest->line[RATE_DRAM] * rate_loss(v, live, kw);
+    double work = n * (piece + band) * p->nest->cycle / threads;
     return 2e-6 + fmax(work, memory) + 0.2 * work + lateness(v) * memory; /* nothing is computed before a late weight */
 }
 
-static double predict(const struct gen_problem *p, const struct sched *s) { return seconds(p->facts, p->c, params_of(s), p->var); }
-
 const struct gen gen_weighted_filter = {
-    .version = 1,
-    .name = "weighted_filter",
-    .revision = 6,
-    .param = param,
-    .n_param = N_PARAM,
-    .facts = sizeof(struct filtering),
-    .analyze = analyze,
-    .legal = legal,
-    .emit = emit,
-    .predict = predict,
+    GEN_FAMILY("weighted_filter", 6), .facts = sizeof(struct filtering), .analyze = analyze,
+    .legal = legal, .emit = emit, .predict = predict,
 };

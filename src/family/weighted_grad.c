@@ -5,6 +5,7 @@
 // past the caches where they are more than those hold. Strips and bands are gen/filter.c's; some taps of a row go through a strip together, so that
 // few places of memory are written side by side.
 #include "gen/filter.h"
+#include "gen/nest.h"
 
 #include <math.h>
 
@@ -147,9 +148,13 @@ static bool analyze(const struct gen_problem *p)
 static bool legal(const struct gen_problem *p, const struct sched *s) { return is_legal(p->facts, p->c, params_of(s)); }
 
 /* Stored at the memory's rate, half of it where lines are read to be overwritten; best a few maps side by side. */
-static double seconds(const struct filtering *q, const struct caps *caps, struct params v, const i64 *var)
+static double predict(const struct gen_problem *p, const struct sched *s)
 {
-    double lanes = filtering_lanes(q, caps), hz = gen_flop_rate(caps) / (4 * gen_lanes(caps, DT_F32));
+    const struct filtering *q = p->facts;
+    const struct caps *caps = p->c;
+    const struct params v = params_of(s);
+    const i64 *var = p->var;
+    double lanes = filtering_lanes(q, caps);
     double c = (double)q->channels, h = (double)filtering_size(q, 0, var), w = (double)filtering_size(q, 1, var), ju = v.ju, nr = v.nr;
     double images = (double)i64_max(1, gen_eval(q->g, q->batch, var)), taps = (double)q->taps;
     double tw = v.tw ? fmin(v.tw, w) : w, th = fmin(v.th, h), n = images * h * ceil(w / lanes);
@@ -158,22 +163,12 @@ static double seconds(const struct filtering *q, const struct caps *caps, struct
     double band = (th + (double)(q->f.kernel[0] - 1) * (double)q->f.dilation[0]) / th * (1 + 40 / tw) * c * 3;
     if (graph_value(q->g, q->g->output.v[0])->layout != LAYOUT_ROWS) piece += taps * lanes;
     double threads = fmin(i64_max(1, caps->n_threads), ceil(h / th) * images * ceil(w / tw));
-    double memory = gen_bytes(q->g, q->out, var) / gen_byte_rate(caps) * (1 + 0.01 * ju + 0.12 / ju), work = n * (piece + band) / hz / threads;
+    double memory = gen_bytes(q->g, q->out, var) * p->nest->line[RATE_DRAM] * (1 + 0.01 * ju + 0.12 / ju), work = n * (piece + band) * p->nest->cycle / threads;
     double plain = 2e-6 + fmax(work, memory) + 0.2 * work;
-    return v.nt ? gen_nt_seconds(q->g, caps, var, plain) : plain;
+    return v.nt ? gen_nt_seconds(p, plain) : plain;
 }
 
-static double predict(const struct gen_problem *p, const struct sched *s) { return seconds(p->facts, p->c, params_of(s), p->var); }
-
 const struct gen gen_weighted_grad = {
-    .version = 1,
-    .name = "weighted_grad",
-    .revision = 2,
-    .param = param,
-    .n_param = N_PARAM,
-    .facts = sizeof(struct filtering),
-    .analyze = analyze,
-    .legal = legal,
-    .emit = emit,
-    .predict = predict,
+    GEN_FAMILY("weighted_grad", 2), .facts = sizeof(struct filtering), .analyze = analyze,
+    .legal = legal, .emit = emit, .predict = predict,
 };

@@ -237,18 +237,7 @@ static double predict(const struct gen_problem *p, const struct sched *s)
 }
 
 const struct gen gen_wg_conv = {
-    .version = 1,
-    .name = "wg_conv",
-    .revision = 4,
-    .param = param,
-    .n_param = N_PARAM,
-    .sums = SUMS_IN_PARTS,
-    .facts = sizeof(struct view),
-    .analyze = analyze,
-    .view = view,
-    .least = least,
-    .begins = begins,
-    .legal = legal,
-    .emit = emit,
-    .predict = predict,
+    GEN_FAMILY("wg_conv", 4), .sums = SUMS_IN_PARTS, .facts = sizeof(struct view),
+    .analyze = analyze, .view = view, .least = least, .begins = begins, .legal = legal,
+    .emit = emit, .predict = predict,
 };

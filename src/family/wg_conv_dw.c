@@ -174,17 +174,6 @@ static double predict(const struct gen_problem *q, const struct sched *s)
 }
 
 const struct gen gen_wg_conv_dw = {
-    .version = 1,
-    .name = "wg_conv_dw",
-    .revision = 5,
-    .param = param,
-    .n_param = N_PARAM,
-    .facts = sizeof(struct facts),
-    .analyze = analyze,
-    .view = view,
-    .least = least,
-    .begins = begins,
-    .legal = legal,
-    .emit = emit,
-    .predict = predict,
+    GEN_FAMILY("wg_conv_dw", 5), .facts = sizeof(struct facts), .analyze = analyze, .view = view,
+    .least = least, .begins = begins, .legal = legal, .emit = emit, .predict = predict,
 };

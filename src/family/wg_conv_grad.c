@@ -165,17 +165,7 @@ static bool least(const struct gen_problem *p, u32 k, struct sched *s)
 }
 
 const struct gen gen_wg_conv_grad = {
-    .version = 1,
-    .name = "wg_conv_grad",
-    .revision = 1,
-    .param = param,
-    .n_param = N_PARAM,
-    .sums = SUMS_IN_PARTS,
-    .facts = sizeof(struct view),
-    .analyze = analyze,
-    .least = least,
-    .legal = legal,
-    .worth = worth,
-    .emit = emit,
+    GEN_FAMILY("wg_conv_grad", 1), .sums = SUMS_IN_PARTS, .facts = sizeof(struct view),
+    .analyze = analyze, .least = least, .legal = legal, .worth = worth, .emit = emit,
     .predict = predict,
 };

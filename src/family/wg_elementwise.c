@@ -129,15 +129,6 @@ static double predict(const struct gen_problem *p, const struct sched *s)
 }
 
 const struct gen gen_wg_elementwise = {
-    .version = 1,
-    .name = "wg_elementwise",
-    .revision = 3,
-    .param = param,
-    .n_param = N_PARAM,
-    .sums = SUMS_BY_ELEMENT,
-    .match = match,
-    .initial = initial,
-    .legal = legal,
-    .emit = emit,
-    .predict = predict,
+    GEN_FAMILY("wg_elementwise", 3), .sums = SUMS_BY_ELEMENT, .match = match, .initial = initial,
+    .legal = legal, .emit = emit, .predict = predict,
 };

@@ -253,15 +253,6 @@ static double predict(const struct gen_problem *p, const struct sched *s)
 }
 
 const struct gen gen_wg_filter = {
-    .version = 1,
-    .name = "wg_filter",
-    .revision = 4,
-    .param = param,
-    .n_param = N_PARAM,
-    .facts = sizeof(struct work),
-    .analyze = analyze,
-    .view = view,
-    .legal = legal,
-    .emit = emit,
-    .predict = predict,
+    GEN_FAMILY("wg_filter", 4), .facts = sizeof(struct work), .analyze = analyze, .view = view,
+    .legal = legal, .emit = emit, .predict = predict,
 };

@@ -217,16 +217,6 @@ static double predict(const struct gen_problem *p, const struct sched *s)
 }
 
 const struct gen gen_wg_filter_grad = {
-    .version = 1,
-    .name = "wg_filter_grad",
-    .revision = 1,
-    .param = param,
-    .n_param = N_PARAM,
-    .sums = SUMS_IN_PARTS,
-    .facts = sizeof(struct work),
-    .analyze = analyze,
-    .view = view,
-    .legal = legal,
-    .emit = emit,
-    .predict = predict,
+    GEN_FAMILY("wg_filter_grad", 1), .sums = SUMS_IN_PARTS, .facts = sizeof(struct work),
+    .analyze = analyze, .view = view, .legal = legal, .emit = emit, .predict = predict,
 };

@@ -259,15 +259,6 @@ static double predict(const struct gen_problem *p, const struct sched *v)
 }
 
 const struct gen gen_wg_gemv = {
-    .version = 1,
-    .name = "wg_gemv",
-    .revision = 2,
-    .param = param,
-    .n_param = N_PARAM,
-    .sums = SUMS_IN_PARTS,
-    .facts = sizeof(struct lines),
-    .analyze = analyze,
-    .legal = legal,
-    .emit = emit,
-    .predict = predict,
+    GEN_FAMILY("wg_gemv", 2), .sums = SUMS_IN_PARTS, .facts = sizeof(struct lines),
+    .analyze = analyze, .legal = legal, .emit = emit, .predict = predict,
 };

@@ -298,17 +298,6 @@ static bool least(const struct gen_problem *p, u32 k, struct sched *s)
 }
 
 const struct gen gen_wg_igemm = {
-    .version = 1,
-    .name = "wg_igemm",
-    .revision = 3,
-    .param = param,
-    .n_param = N_PARAM,
-    .facts = sizeof(struct view),
-    .analyze = analyze,
-    .view = view,
-    .least = least,
-    .legal = legal,
-    .worth = worth,
-    .emit = emit,
-    .predict = predict,
+    GEN_FAMILY("wg_igemm", 3), .facts = sizeof(struct view), .analyze = analyze, .view = view,
+    .least = least, .legal = legal, .worth = worth, .emit = emit, .predict = predict,
 };

@@ -284,17 +284,6 @@ static double predict(const struct gen_problem *q, const struct sched *s)
 }
 
 const struct gen gen_wg_pool = {
-    .version = 1,
-    .name = "wg_pool",
-    .revision = 4,
-    .param = param,
-    .n_param = N_PARAM,
-    .facts = sizeof(struct facts),
-    .analyze = analyze,
-    .view = view,
-    .least = least,
-    .begins = begins,
-    .legal = legal,
-    .emit = emit,
-    .predict = predict,
+    GEN_FAMILY("wg_pool", 4), .facts = sizeof(struct facts), .analyze = analyze, .view = view,
+    .least = least, .begins = begins, .legal = legal, .emit = emit, .predict = predict,
 };

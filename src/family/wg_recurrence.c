@@ -79,15 +79,6 @@ static void emit(struct emit *m, const struct task *t, const struct caps *c, con
 }
 
 const struct gen gen_wg_recurrence = {
-    .version = 1,
-    .name = "wg_recurrence",
-    .revision = 1,
-    .param = param,
-    .n_param = N_PARAM,
-    .facts = sizeof(struct recurrence),
-    .analyze = analyze,
-    .least = least,
-    .legal = legal,
-    .emit = emit,
-    .predict = predict,
+    GEN_FAMILY("wg_recurrence", 1), .facts = sizeof(struct recurrence), .analyze = analyze,
+    .least = least, .legal = legal, .emit = emit, .predict = predict,
 };

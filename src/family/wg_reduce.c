@@ -547,15 +547,6 @@ static double predict(const struct gen_problem *p, const struct sched *v)
 }
 
 const struct gen gen_wg_reduce = {
-    .version = 1,
-    .name = "wg_reduce",
-    .revision = 4,
-    .param = param,
-    .n_param = N_PARAM,
-    .sums = SUMS_OF_ROWS,
-    .facts = sizeof(struct rows),
-    .analyze = analyze,
-    .legal = legal,
-    .emit = emit,
-    .predict = predict,
+    GEN_FAMILY("wg_reduce", 4), .sums = SUMS_OF_ROWS, .facts = sizeof(struct rows),
+    .analyze = analyze, .legal = legal, .emit = emit, .predict = predict,
 };

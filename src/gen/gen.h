@@ -66,6 +66,7 @@ struct gen {
     double (*predict)(const struct gen_problem *p, const struct sched *s); /* seconds for sizes p->var: orders candidates before anything is measured */
     /* May it be chosen unmeasured? NULL: yes. Asked about legal ones; others are chosen only where there is no such. */
     bool (*sure)(const struct gen_problem *p, const struct sched *s);
+    /* A legal schedule, used with an empty database. s is zero before. NULL: the best predicted one that is sure (search.c). */
     void (*initial)(const struct gen_problem *p, struct sched *s);
     /* Emits the kernel body into m->k: emit_pack, emit_args, grids ... */
     void (*emit)(struct emit *m, const struct task *t, const struct caps *c, const struct sched *s);
@@ -192,16 +193,12 @@ i64 gen_eval(const struct graph *g, sym s, const i64 *var);  /* its value; unbou
 double gen_count(const struct graph *g, value_id v, const i64 *var); /* elements */
 double gen_bytes(const struct graph *g, value_id v, const i64 *var); /* of all its elements */
 double gen_work(const struct task *t, value_id v, const i64 *var);   /* per element: operations behind it, reductions and contractions in full */
-double gen_flop_rate(const struct caps *c);                 /* rough peak of one thread, of a whole GPU; flops per second */
-double gen_byte_rate(const struct caps *c);                 /* rough memory bandwidth, bytes per second */
 /* Non-temporal stores of the task's outputs (emit_stream) in runs of that many bytes. Are they a candidate? Runs must be whole lines, and the
    outputs must fill a good part of the last-level cache. */
 bool gen_may_nt(const struct graph *task, const struct caps *c, i64 run);
-/* Likewise for sizes var[]: are they the default? The last-level cache could not hold the outputs anyway. */
-bool gen_wants_nt(const struct graph *task, const struct caps *c, const i64 *var);
 /* Predicted seconds with such stores of a kernel that takes `plain` seconds with ordinary ones: lines are not read before they are
    overwritten, but the next kernel finds none of the outputs in a cache. */
-double gen_nt_seconds(const struct graph *task, const struct caps *c, const i64 *var, double plain);
+double gen_nt_seconds(const struct gen_problem *p, double plain);
 i32 gen_nearest(const struct gen_param *p, i64 want);       /* the largest value <= want, else the smallest */
 /* search.c. A way over all schedules of a family, legal or not, each once: one after the other, the first parameter fastest, or in steps of the
    golden ratio of their number, so that any stretch of it is spread evenly (Knuth, The Art of Computer Programming 3, section 6.4). */

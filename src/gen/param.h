@@ -40,6 +40,9 @@ struct gen_param {
     struct params { list(GEN_PARAM_FIELD) }; \
     static const struct gen_param param[N_PARAM] = {list(GEN_PARAM_ROW)};
 
+/* What every descriptor of a family begins with. */
+#define GEN_FAMILY(name_, revision_) .version = 1, .name = name_, .revision = revision_, .param = param, .n_param = N_PARAM
+
 #define GEN_PARAM_READER(type, name, list) \
     static type name(const struct sched *s) { return (type){list(GEN_PARAM_READ)}; }
 

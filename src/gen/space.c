@@ -33,7 +33,7 @@ static bool is_one(const struct graph *g, sym s)
     return sym_is_const(g->sym, s, &x) && x == 1;
 }
 
-struct igemm_address {
+struct merge {
     const struct graph *g;
     const value_id *stop;
     u32 rank, p, q;
@@ -41,13 +41,13 @@ struct igemm_address {
 };
 
 /* Axis of the leaf for an axis of the result, -1: absent or of size 1. */
-static i32 leaf_axis(const struct igemm_address *m, const struct shape *s, u32 axis)
+static i32 leaf_axis(const struct merge *m, const struct shape *s, u32 axis)
 {
     i32 a = (i32)axis - (i32)m->rank + (i32)s->rank;
     return a < 0 || is_one(m->g, s->dim[a]) ? -1 : a;
 }
 
-static bool leaf_merges(const struct igemm_address *m, const struct value *x)
+static bool leaf_merges(const struct merge *m, const struct value *x)
 {
     i32 p = leaf_axis(m, &x->shape, m->p), q = leaf_axis(m, &x->shape, m->q), before = -1;
     u32 order[MAX_RANK], n = layout_order(x->layout, x->shape.rank, order);
@@ -63,16 +63,16 @@ static bool leaf_merges(const struct igemm_address *m, const struct value *x)
     return false;
 }
 
-static bool is_stop(const struct igemm_address *m, value_id v)
+static bool is_stop(const struct merge *m, value_id v)
 {
     for (u32 i = 0; m->stop && m->stop[i]; i++)
         if (m->stop[i] == v) return true;
     return false;
 }
 
-static bool value_merges(const struct igemm_address *m, value_id v);
+static bool value_merges(const struct merge *m, value_id v);
 
-static bool inner_merges(const struct igemm_address *m, value_id v)
+static bool inner_merges(const struct merge *m, value_id v)
 {
     const struct value *x = graph_value(m->g, v);
     if (is_stop(m, v)) return true;
@@ -85,7 +85,7 @@ static bool inner_merges(const struct igemm_address *m, value_id v)
 }
 
 /* Diamonds are asked once. */
-static bool value_merges(const struct igemm_address *m, value_id v)
+static bool value_merges(const struct merge *m, value_id v)
 {
     if (!m->known[v]) m->known[v] = inner_merges(m, v) ? 2 : 1;
     return m->known[v] == 2;
@@ -98,7 +98,7 @@ static bool is_output(const struct graph *g, value_id v)
     return false;
 }
 
-static bool all_merge(const struct igemm_address *m, const value_id *v, u32 n)
+static bool all_merge(const struct merge *m, const value_id *v, u32 n)
 {
     for (u32 i = 0; i < n; i++)
         if (!value_merges(m, v[i]) ||
@@ -116,7 +116,7 @@ void space_of_all(struct space *s, const struct graph *g, const value_id *v, u32
     u32 order[MAX_RANK], rank = layout_order(l, x->shape.rank, order);
     struct arena a = {0};
     u8 few[FEW_VALUES], *known = g->value.n <= FEW_VALUES ? few : arena_array(&a, u8, g->value.n);
-    struct igemm_address m = {.g = g, .stop = stop, .rank = rank, .known = known};
+    struct merge m = {.g = g, .stop = stop, .rank = rank, .known = known};
     *s = (struct space){.rank = rank};
     for (u32 i = 0; i < rank; i++) {
         struct axis_run new = {x->shape.dim[order[i]], order[i]};

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// util: small questions that several generators ask about tasks and limits. Rates are rough on purpose: a prediction only orders
-// candidates before anything is measured.
+// util: small questions that several families ask about tasks and limits.
 #include "gen/gen.h"
 
 #include <math.h>
@@ -76,18 +75,6 @@ double gen_work(const struct task *t, value_id v, const i64 *var)
     return w;
 }
 
-double gen_flop_rate(const struct caps *c)
-{
-    if (c->is_gpu) return 1e9 * (c->gflops ? c->gflops : 4000);
-    return caps_rates(c).ops[RATE_FMA_F32].one;
-}
-
-double gen_byte_rate(const struct caps *c)
-{
-    if (c->is_gpu) return 1e9 * (c->gbps ? c->gbps : 100);
-    return caps_rates(c).memory[RATE_DRAM].read.one;
-}
-
 static double output_bytes(const struct graph *g, const i64 *var)
 {
     double bytes = 0;
@@ -100,15 +87,10 @@ bool gen_may_nt(const struct graph *g, const struct caps *c, i64 run)
     return run > 0 && run % 64 == 0 && output_bytes(g, NULL) > (double)c->l3_bytes / 2;
 }
 
-bool gen_wants_nt(const struct graph *g, const struct caps *c, const i64 *var)
+double gen_nt_seconds(const struct gen_problem *p, double plain)
 {
-    return output_bytes(g, var) > (double)c->l3_bytes;
-}
-
-double gen_nt_seconds(const struct graph *g, const struct caps *c, const i64 *var, double plain)
-{
-    double moved = output_bytes(g, var) / gen_byte_rate(c);
-    if (!gen_wants_nt(g, c, var)) return plain + 0.3 * moved;
+    double bytes = output_bytes(&p->t->g, p->var), moved = bytes / p->rates.memory[RATE_DRAM].read.one;
+    if (bytes <= (double)p->c->l3_bytes) return plain + 0.3 * moved;
     return fmax(plain - 0.1 * moved, 0.8 * plain);
 }
 
