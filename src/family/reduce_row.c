@@ -226,11 +226,6 @@ static kval reduce_row(struct rows *r, const struct reduction *red)
     return r->s.across ? v : across_lanes(r, red->r.combine, v);
 }
 
-static kval result_of(struct emit *m, const void *user, const kval *idx)
-{
-    return *(const kval *)user;
-}
-
 struct kept {
     struct rows *r;
     kval array;
@@ -285,7 +280,7 @@ static void do_row(struct rows *r)
         bool bound = m->bind[red->in].fn != NULL;
         r->store = r->kept[i] && !bound ? r->kept[i] : 0;
         r->result[i] = reduce_row(r, red);
-        emit_bind(m, red->out, result_of, &r->result[i]);
+        emit_bind(m, red->out, gen_given, &r->result[i]);
         if (r->store) {
             kept[i] = (struct kept){r, r->kept[i]};
             emit_bind(m, red->in, kept_value, &kept[i]);

@@ -271,11 +271,6 @@ static kval reduce_row(struct rows *r, const struct reduction *red, kval kept)
 
 /* Everything at once. */
 
-static kval result_of(struct emit *m, const void *user, const kval *idx)
-{
-    return *(const kval *)user;
-}
-
 struct kept {
     struct rows *r;
     kval array;
@@ -334,7 +329,7 @@ static void do_rows(struct rows *r)
         kept[i] = (struct kept){r, 0};
         if (keeps) kept[i].array = kir_alloc(k, KS_REG, t, r->lanes, kir_int(k, kept_slots(r)));
         r->result[i] = reduce_row(r, red, kept[i].array);
-        emit_bind(m, red->out, result_of, &r->result[i]);
+        emit_bind(m, red->out, gen_given, &r->result[i]);
         if (keeps) emit_bind(m, red->in, kept_value, &kept[i]);
     }
     store_outputs(r);
