@@ -121,18 +121,11 @@ static bool has_room(const struct task *t, const struct caps *c)
     return !c->max_bind || n <= c->max_bind;
 }
 
-static bool has_legal_least(const struct gen_problem *p)
-{
-    struct sched s;
-    for (u32 k = 0; p->gen->least(p, k, &s); k++)
-        if (gen_problem_allows(p, &s)) return true;
-    return false;
-}
-
 static bool open_taken(struct gen_problem *p, const struct gen *g, const struct task *t, const struct caps *c, const i64 *var)
 {
+    struct sched s;
     if (!gen_problem_open(p, g, t, c, var)) return false;
-    if ((!g->match || g->match(p)) && (!g->least || has_legal_least(p))) return true;
+    if ((!g->match || g->match(p)) && (!g->least || gen_problem_least(p, &s))) return true;
     gen_problem_close(p);
     return false;
 }

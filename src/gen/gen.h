@@ -116,6 +116,7 @@ void gen_problem_close(struct gen_problem *p);
 bool gen_problem_allows(const struct gen_problem *p, const struct sched *s);    /* is it legal? */
 double gen_problem_seconds(const struct gen_problem *p, const struct sched *s); /* predicted */
 double gen_problem_cost(const struct gen_problem *p, const struct sched *s);    /* predicted seconds; 0: it is not legal */
+bool gen_problem_least(const struct gen_problem *p, struct sched *s);            /* the first of the least schedules that is legal */
 void gen_problem_initial(const struct gen_problem *p, struct sched *out);       /* search.c: the best predicted, for an empty database */
 /* The order of sums that is promised of reductions (order.c): the elements of a row, numbered in row-major order over all axes that are reduced, go to
    ROW_PARTS partial sums by their number modulo ROW_PARTS, each in ascending order; these are folded, the upper half onto the lower, until

@@ -47,3 +47,10 @@ double gen_problem_cost(const struct gen_problem *p, const struct sched *s)
 {
     return view(p, s) && p->gen->legal(p, s) ? p->gen->predict(p, s) : 0;
 }
+
+bool gen_problem_least(const struct gen_problem *p, struct sched *s)
+{
+    for (u32 k = 0; p->gen->least && p->gen->least(p, k, s); k++)
+        if (gen_problem_allows(p, s)) return true;
+    return false;
+}

@@ -262,14 +262,6 @@ static bool ask_all(struct search *x, struct sched *out)
     return best > 0;
 }
 
-/* What nobody would try, but can. */
-static bool any_least(const struct gen_problem *p, struct sched *out)
-{
-    for (u32 k = 0; p->gen->least && p->gen->least(p, k, out); k++)
-        if (gen_problem_allows(p, out)) return true;
-    return false;
-}
-
 void gen_problem_initial(const struct gen_problem *p, struct sched *out)
 {
     struct search x = {.p = p, .gen = p->gen, .rng = rng_seed(1)};
@@ -285,7 +277,7 @@ void gen_problem_initial(const struct gen_problem *p, struct sched *out)
         if (!is_small) x.known = arena_array(p->arena, struct known, 1 << KNOWN_BITS);
         found = (is_small ? ask_all : search)(&x, out);
     }
-    found = found || any_least(p, out);
+    found = found || gen_problem_least(p, out); /* what nobody would try, but can */
     assert(found);
     (void)found;
 }
