@@ -125,8 +125,11 @@ static void add(struct search *x, const struct point *at)
 static void add_sched(struct search *x, const struct sched *s)
 {
     struct point at = {{0}};
-    for (u32 i = 0; i < x->gen->n_param; i++)
-        while (x->gen->param[i].values[at.at[i]] != s->v[i]) at.at[i]++;
+    for (u32 i = 0; i < x->gen->n_param; i++) {
+        const struct gen_param *p = &x->gen->param[i];
+        while (at.at[i] < p->n && p->values[at.at[i]] != s->v[i]) at.at[i]++;
+        if (at.at[i] == p->n) return; /* a device's value that no schedule has */
+    }
     add(x, &at);
 }
 
