@@ -96,16 +96,18 @@ static void assume_level(struct rate_memory *m, double bytes_per_second, double 
     m->latency = latency;
 }
 
-/* A clock of 4 GHz, two vectors per cycle from and to registers, 12 GB/s of memory per thread. */
+/* A clock of 4 GHz, two vectors of up to 32 bytes per cycle, multiplied and from or to registers, 12 GB/s of memory per thread. Vectors of 64
+   bytes take twice as long: most processors that have them split them (Zen 4), have one unit for them, or slow down their clock. */
 static void assume_processor(struct rates *r, const struct caps *c)
 {
     const double hz = 4e9, dram = 12e9, vector = i64_max(4, c->vector_bytes), n = i64_max(1, c->n_threads);
-    double flops = vector / 4 * (c->has_fma ? 4 : 2) * hz;
+    const double unit = fmin(vector, 32);
+    double flops = unit / 4 * (c->has_fma ? 4 : 2) * hz;
     r->ops[RATE_FMA_F32] = rate_of(flops, n);
     r->ops[RATE_FMA_F64] = rate_of(flops / 2, n);
     if (caps_has_dot(c, DT_U8, DT_I8, DT_I32) || caps_has_dot(c, DT_I8, DT_I8, DT_I32)) r->ops[RATE_DOT_I8] = rate_of(4 * flops, n);
     if (caps_has_dot(c, DT_BF16, DT_BF16, DT_F32)) r->ops[RATE_DOT_BF16] = rate_of(2 * flops, n);
-    assume_level(&r->memory[RATE_L1], 2 * vector * hz, n, 5 / hz);
+    assume_level(&r->memory[RATE_L1], 2 * unit * hz, n, 5 / hz);
     assume_level(&r->memory[RATE_L2], 32 * hz, n, 14 / hz);
     assume_level(&r->memory[RATE_L3], 16 * hz, n, 50 / hz);
     assume_level(&r->memory[RATE_DRAM], dram, n, 90e-9);

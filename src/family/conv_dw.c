@@ -172,7 +172,8 @@ static double seconds(const struct facts *f, const struct gen_problem *p, const 
     nest_loop(&n, ceil(nx / tw) * ceil(ny / th), moved, 0, 1);
     nest_loop(&n, (double)m->outer, moved, 0, 1);
     nest_loop(&n, ceil(blocks / ceil(own)), 1, 1, 1);
-    return r->launch + nest_seconds(&n, r) * ceil(parts / threads) / parts;
+    double bytes = gen_bytes(c->g, c->x, p->var), band = in_place ? 0 : nest_read(r, bytes, bytes, &row) / threads;
+    return r->launch + nest_seconds(&n, r) * ceil(parts / threads) / parts + band;
 }
 
 static double predict(const struct gen_problem *p, const struct sched *v)

@@ -119,7 +119,8 @@ static double cycles_products(const struct model *m, const struct caps *caps, co
     const struct conv *c = &m->c;
     i64 tiles = i64_min(s->tb * s->tx, m->tiles), points = wino_points(c, s);
     struct wino_scratch w = wino_scratch(c, s, (u32)m->lanes);
-    double step = nest_step(m->rates, s->tx, s->nr) / m->rates->work + 0.3 / (double)s->ku + (s->far ? 0.1 : 0) +
+    /* Long bodies do not pay: lines are asked for in bursts, and the compiler has fewer registers. */
+    double step = nest_step(m->rates, s->tx, s->nr) / m->rates->work + 0.3 / (double)s->ku + (s->far ? 0.09 : 0.04) * (double)s->ku +
                   (s->ahead ? 0.1 * (double)s->nr : 0) + (s->nr > 3 ? 1 : 0);
     double one = (double)c->ic * step + 1.5 * (double)(s->tx * s->nr) + 15;
     double product = one * (double)ceil_div(tiles, s->tx) * (double)points, scratch = 4 * (double)(w.v + w.m + w.strip);

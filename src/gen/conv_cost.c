@@ -104,13 +104,6 @@ static struct nest body_of(const struct conv_tiles *t, const struct nest_rates *
     return n;
 }
 
-/* Filling bands, once for each group of blocks: seconds of a byte from where the input is. */
-static double far_line(const struct conv_tiles *t, const struct nest_rates *r)
-{
-    double bytes = 4 * t->n_x;
-    return bytes > r->near[RATE_L3] ? r->line[RATE_DRAM] : bytes > r->near[RATE_L2] ? r->line[RATE_L3] : 0;
-}
-
 double conv_tiles_seconds(const struct conv_tiles *t, const struct nest_rates *r, const struct caps *caps, const struct conv_sched *s,
                           struct conv_others others)
 {
@@ -128,7 +121,10 @@ double conv_tiles_seconds(const struct conv_tiles *t, const struct nest_rates *r
     nest_loop(&n, (double)ceil_div(t->blocks, t->ob), 0, 1, 1);
     nest_loop(&n, (double)(c->groups * i64_max(1, s->split_k)), 1, 1, 1);
     double seconds = nest_seconds(&n, r) * ceil(all / threads) / all + r->launch;
-    if (s->stage != STAGE_DIRECT) seconds += 0.5 * 4 * t->n_x * (double)ceil_div(t->blocks, t->ob) * far_line(t, r) / threads;
+    if (s->stage != STAGE_DIRECT) { /* each group of blocks fills its bands, half of the time while others compute */
+        double bytes = 4 * t->n_x;
+        seconds += 0.5 * nest_read(r, bytes * (double)ceil_div(t->blocks, t->ob), bytes, &(struct nest_rows){0}) / threads;
+    }
     if (!t->c->simple || share > 1) seconds += r->launch * (threads > 1) + 4 * (1 + 2 * share) * t->n_y * r->line[RATE_DRAM] / threads;
     return seconds;
 }

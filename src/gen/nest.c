@@ -168,3 +168,9 @@ double nest_seconds(const struct nest *n, const struct nest_rates *r)
     for (u32 i = 0; i < n_pieces; i++) waits += (nest_both(one, piece[i].seconds) - one) * piece[i].share;
     return (one + waits) * bodies;
 }
+
+double nest_read(const struct nest_rates *r, double bytes, double size, const struct nest_rows *rows)
+{
+    if (size <= r->near[RATE_L2]) return 0;
+    return bytes * r->line[size > r->near[RATE_L3] ? RATE_DRAM : RATE_L3] * cost_of_pieces(RATE_L2, rows);
+}

@@ -44,5 +44,7 @@ double nest_both(double a, double b); /* of work that units do at the same time,
 /* Of a register tile's ends: so many vectors of sums are cleared or loaded, and stored; elements of each that are stored apart. */
 double nest_ends(const struct nest_rates *r, double cells, double apart);
 double nest_seconds(const struct nest *n, const struct nest_rates *r); /* of all trips */
+/* Of so many bytes of a value of `size` bytes, read from where it lies: 0 where the second cache keeps it. rows: as above. */
+double nest_read(const struct nest_rates *r, double bytes, double size, const struct nest_rows *rows);
 
 #endif
