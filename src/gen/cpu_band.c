@@ -34,7 +34,7 @@ void band_layout(struct band *b)
         b->ext[a] = sym_const(t, a == 0 ? 1 : c->k[a]);
         if (!is_tile_axis(b, a)) continue;
         sym out = (i32)a == b->xa ? b->x_tile : b->y_tile;
-        i64 spare = (i32)a == b->xa ? b->spare_x : b->spare_y;
+        i64 spare = (i32)a == b->xa ? b->spare_x + b->over_x : b->spare_y;
         b->ext[a] = sym_add(t, scaled(t, sym_sub(t, out, one), c->stride[a]),
                             sym_const(t, (c->k[a] - 1) * c->dil[a] + 1 + spare));
     }
@@ -281,7 +281,7 @@ void band_fill(struct band *b)
         len = kir_mul_i(k, kir_div_i(k, kir_add_i(k, len, b->s.tx - 1), b->s.tx), b->s.tx);
         r.first = kir_sub(k, x, pad);
         r.n = kir_add_i(k, kir_mul_i(k, kir_add_i(k, len, -1), c->stride[b->xa]),
-                        (c->k[b->xa] - 1) * c->dil[b->xa] + 1);
+                        (c->k[b->xa] - 1) * c->dil[b->xa] + 1 + b->over_x);
         r.lo = kir_min(k, kir_max(k, kir_sub(k, zero, r.first), zero), r.n);
         r.hi = kir_sub(k, emit_size(b->m, c->in[b->xa]), r.first);
         r.hi = kir_max(k, kir_min(k, r.hi, r.n), r.lo);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Private to gen/: convolutions as contractions on processors, and the band of input that a grid iteration works on (conv_gemm, conv_blocked, conv_direct,
-// conv_dot, conv_dw, conv_chain, conv_winograd).
+// conv_dot, conv_dw, conv_transpose, conv_chain, conv_winograd).
 #ifndef QUERN_GEN_CPU_BAND_H
 #define QUERN_GEN_CPU_BAND_H
 
@@ -38,6 +38,7 @@ struct band {
     kval c_step;               /* elements from one channel to the next */
     sym size;                  /* elements of the band */
     u32 order[MAX_RANK], n_order; /* axes without channel, outermost first, x last */
+    i64 over_x;                /* columns behind the last tile's that are filled, too */
     i64 spare_y, spare_x;      /* rows and columns that may be written after its end when the band is filled */
     bool is_inner;             /* the inside of the band is computed, band_fill only adds the zeros around */
     kval share;                /* number of the iteration among those that share the terms */

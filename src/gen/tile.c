@@ -458,6 +458,14 @@ kval tile_full(const struct tile *t, const struct tile_out *o)
     return all;
 }
 
+bool tile_open_row(const struct tile *t, const struct tile_out *o, i64 dy)
+{
+    struct kir *k = t->m->k;
+    if (!dy || o->y_exact) return false;
+    kir_if(k, kir_lt(k, kir_add_i(k, o->idx[o->y_axis], dy), o->y_end));
+    return true;
+}
+
 void tile_store_along(const struct tile *t, const struct tile_out *o, i64 dy, i64 dx, i64 c, kval sum)
 {
     struct emit *m = t->m;

@@ -121,6 +121,7 @@ kval tile_row_at(const struct tile *t, const struct tile_in *a, i64 row); /* ele
 /* The products of all rows that take part with the nr vectors of the right operand: `left` loads what a row has at an element, `multiply` adds. */
 void tile_add(const struct tile *t, const struct tile_in *a, const kval *right, kval (*left)(const struct tile *t, const struct tile_in *a, kval at),
               kval (*multiply)(struct kir *k, kval left, kval right, kval sum));
+bool tile_open_row(const struct tile *t, const struct tile_out *o, i64 dy); /* opens a condition that the row exists; false: there is none, it does */
 /* Stores a vector of pixels along x of column c: those that exist. */
 void tile_store_along(const struct tile *t, const struct tile_out *o, i64 dy, i64 dx, i64 c, kval sum);
 

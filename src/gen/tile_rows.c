@@ -31,8 +31,7 @@ static void store(const struct tile *t, const struct tile_out *o)
 {
     struct kir *k = t->m->k;
     for (i64 dy = 0; dy < t->ty; dy++) {
-        bool guarded = dy > 0 && !o->y_exact;
-        if (guarded) kir_if(k, kir_lt(k, kir_add_i(k, o->idx[o->y_axis], dy), o->y_end));
+        bool guarded = tile_open_row(t, o, dy);
         for (i64 v = 0; v < t->tx; v++) {
             if (v > 0) kir_if(k, kir_lt(k, kir_add_i(k, o->idx[o->x_axis], v * t->lanes), o->x_end));
             for (i64 j = 0; j < t->nr; j++) tile_store_along(t, o, dy, v * t->lanes, j, kir_load(k, t->acc, tile_acc(t, dy * t->tx + v, j)));

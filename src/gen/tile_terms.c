@@ -38,8 +38,7 @@ static void store(const struct tile *t, const struct tile_out *o)
 {
     struct kir *k = t->m->k;
     for (i64 dy = 0; dy < t->ty; dy++) {
-        bool guarded = dy > 0 && !o->y_exact;
-        if (guarded) kir_if(k, kir_lt(k, kir_add_i(k, o->idx[o->y_axis], dy), o->y_end));
+        bool guarded = tile_open_row(t, o, dy);
         for (i64 j = 0; j < t->nr; j++) {
             kval sum = kir_load(k, t->collected, kir_ramp(k, kir_int(k, (dy * t->nr + j) * t->lanes), 1, t->lanes)), c = kir_add_i(k, o->c, j);
             if (t->bias) sum = kir_add(k, sum, kir_splat(k, kir_cast(k, t->type, emit_value(t->m, t->bias, &c)), t->lanes));
