@@ -296,14 +296,16 @@ void band_fill(struct band *b)
     for (u32 i = 0; i < n_loops; i++) kir_end(k);
 }
 
-/* Vectors of small elements are as long as the channels are many, at least as those of sums. */
+/* Vectors of small elements are as long as the channels are many, at least as those of sums. Not where they are computed: wider vectors of floats would be
+   split, and with them those of the instruction, which have as many lanes (kir_legalise). */
 void band_multiply_by(struct band *b, struct tile_product p, const struct caps *caps)
 {
+    const struct value *x = graph_value(b->m->g, b->c.x);
     b->t.leaf = p.leaf, b->t.dot_k = b->dot_k = p.terms;
     b->terms = round_up(b->c.ic, p.terms);
     if (p.terms == 1) return;
-    b->band_type = graph_value(b->m->g, b->c.x)->dtype;
-    while (2 * b->band_lanes * dtype_size(b->band_type) <= caps->vector_bytes && 2 * (i64)b->band_lanes <= b->c.ic) b->band_lanes *= 2;
+    b->band_type = x->dtype;
+    while (!x->producer && 2 * b->band_lanes * dtype_size(b->band_type) <= caps->vector_bytes && 2 * (i64)b->band_lanes <= b->c.ic) b->band_lanes *= 2;
 }
 
 void band_init(struct band *b, struct emit *m, const struct conv *c, const struct caps *caps,
