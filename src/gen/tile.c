@@ -356,7 +356,8 @@ static void store_rows(const struct tile *t, const struct tile_out *o)
     struct emit *m = t->m;
     const struct result r = result_of(o);
     struct kir *k = m->k;
-    i64 pitch = pitch_of(t), channels = t->nr * t->lanes;
+    /* Vectors with as many lanes as an operand of a DOT has bytes would have that split, too (kir_legalise). */
+    i64 pitch = pitch_of(t), channels = t->nr * t->lanes, lanes = t->dot_k > 1 && t->lanes == 4 ? i64_min(pitch, t->lanes) : pitch;
     transpose_tile(t, o);
     kval n_c = o->c_end ? kir_min(k, kir_sub(k, o->c_end, o->c), kir_int(k, channels))
                         : kir_int(k, channels);
@@ -364,15 +365,22 @@ static void store_rows(const struct tile *t, const struct tile_out *o)
     if (x_step_of(o) > 1) n_x = kir_div_i(k, kir_add_i(k, n_x, o->x_step - 1), o->x_step);
     n_x = kir_min(k, n_x, kir_int(k, t->tx));
     kval c = kir_loop(k, KL_SERIAL, kir_int(k, 0), n_c, 1);
-    emit_limit(m, n_x);
     for (i64 dy = 0; dy < t->ty; dy++) {
         kval idx[MAX_RANK], ok = pixel_exists(t, o, dy, 0);
         pixel_index(t, o, dy, 0, idx);
         idx[o->c_axis] = kir_add(k, o->c, c);
-        if (o->x_axis >= 0) idx[o->x_axis] = kir_ramp(k, idx[o->x_axis], x_step_of(o), (u32)pitch);
+        kval x = o->x_axis >= 0 ? idx[o->x_axis] : 0;
+        if (x) idx[o->x_axis] = kir_ramp(k, x, x_step_of(o), (u32)lanes);
         if (ok) kir_if(k, ok);
         kval at = kir_mul_i(k, kir_add_i(k, c, dy * channels), pitch);
-        result_store(m, &r, idx, kir_load_n(k, o->rows, kir_ramp(k, at, 1, (u32)pitch), n_x), n_x);
+        for (i64 from = 0; from < pitch; from += lanes) {
+            kval n = kir_add_i(k, n_x, -from);
+            if (from) kir_if(k, kir_lt(k, kir_int(k, from), n_x));
+            if (from && x) idx[o->x_axis] = kir_ramp(k, kir_add_i(k, x, from * x_step_of(o)), x_step_of(o), (u32)lanes);
+            emit_limit(m, n);
+            result_store(m, &r, idx, kir_load_n(k, o->rows, kir_ramp(k, kir_add_i(k, at, from), 1, (u32)lanes), n), n);
+            if (from) kir_end(k);
+        }
         if (ok) kir_end(k);
     }
     emit_limit(m, 0);
