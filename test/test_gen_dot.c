@@ -83,7 +83,7 @@ static void test_conv_halves(void **state)
 /* Compiled for this processor. */
 static void test_compiled(void **state)
 {
-    static bool (*const make[])(struct fixture *) = {random_bytes, random_conv_bytes, random_halves, random_conv_bytes};
+    static bool (*const make[])(struct fixture *) = {random_bytes, random_conv_bytes, random_halves, random_conv_halves};
     static const struct gen *const of_conv[] = {&gen_conv_gemm, &gen_conv_igemm};
     for (u64 seed = first_seed(1000, 1024); seed < last_seed(1000, 1024); seed++) {
         struct fixture b;
