@@ -5,7 +5,7 @@
 // and without such instructions, and compiled for this CPU.
 #include "gen_kinds.h"
 
-extern const struct gen gen_gemm, gen_conv_gemm, gen_conv_igemm, gen_conv_blocked;
+extern const struct gen gen_gemm, gen_conv_gemm, gen_conv_igemm, gen_conv_blocked, gen_conv_transpose;
 
 static const char dots[] = "u8,i8,i32 bf16,bf16,f32 f16,f16,f32";
 static const char mmlas[] = "u8,i8,i32 i8,i8,i32 bf16,bf16,f32 f16,f16,f32 mmla:u8,i8,i32 mmla:i8,i8,i32 mmla:bf16,bf16,f32"; /* of vectors of 16 bytes */
@@ -61,6 +61,12 @@ static bool random_conv_f16(struct fixture *b)
     return random_conv(b);
 }
 
+static bool random_transpose_halves(struct fixture *b)
+{
+    b->type = DT_BF16;
+    return random_transpose(b);
+}
+
 static void test_f16(void **state)
 {
     check_tasks(random_f16, &gen_gemm, true, false);
@@ -78,6 +84,8 @@ static void test_conv_halves(void **state)
     check_tasks(random_conv_halves, &gen_conv_gemm, true, true);
     check_tasks(random_conv_halves, &gen_conv_igemm, true, true);
     check_tasks(random_conv_halves, &gen_conv_blocked, true, true);
+    check_tasks(random_transpose_halves, &gen_conv_transpose, true, true);
+    check_tasks(random_transpose_halves, &gen_conv_igemm, true, true);
 }
 
 /* Compiled for this processor. */

@@ -67,7 +67,7 @@ static double predict(const struct gen_problem *p, const struct sched *s)
         near *= (a + 1 == c->rank ? v.tx : 1) + reach;
         if (a + 1 < c->rank) outer *= a + 2 == c->rank ? ceil(n / rows) : n;
     }
-    double steps = taps * (double)c->ic, cells = v.tx * v.nr, band = band_bytes(c, v, var);
+    double steps = taps * (double)ceil_div(c->ic, phases_product(c, p->c).terms), cells = v.tx * v.nr, band = band_bytes(c, v, var);
     double iterations = (double)c->groups * ceil(blocks / ob) * ceil(tiles / tw) * outer;
     struct nest n = {.bytes = {near * (double)c->ic * size, steps * v.nr * lanes * size, phases * cells * lanes * size}};
     n.seconds = steps * (nest_step(r, v.tx, v.nr) + 0.3 * r->cycle) + phases * (nest_ends(r, cells, c->clast ? 0 : 2 * lanes) + 20 * r->cycle);
@@ -81,6 +81,6 @@ static double predict(const struct gen_problem *p, const struct sched *s)
 }
 
 const struct gen gen_conv_transpose = {
-    GEN_FAMILY("conv_transpose", 4), .facts = sizeof(struct trans), .analyze = analyze,
+    GEN_FAMILY("conv_transpose", 5), .facts = sizeof(struct trans), .analyze = analyze,
     .legal = legal, .emit = emit, .predict = predict,
 };

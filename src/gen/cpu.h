@@ -40,6 +40,7 @@ struct phases_sched {
 };
 bool phases_of(struct trans *c, const struct task *t); /* with outputs that tiles can store */
 bool phases_read_clast(const struct trans *c);         /* does the input lie with channels last? */
+struct tile_product phases_product(const struct trans *c, const struct caps *caps);
 void phases_emit(struct emit *m, const struct task *t, const struct caps *caps, const struct phases_sched *v);
 
 /* cpu_addr_band.c: convolutions by taps and channels; of few output channels (at most TILE_COLUMNS) with vectors of pixels along x, or of input

@@ -6,7 +6,7 @@
 // and runs the register tile over it phase by phase.
 //
 // Weights are packed [group][block of output channels][first tap per axis][t per axis][input
-// channel][nr*lanes], zeros where a phase has fewer taps; those are never read.
+// channel][nr*lanes], by groups of a DOT [group][nr*lanes][channel], zeros where a phase has fewer taps; those are never read.
 #include "gen/cpu.h"
 
 enum { KU = 2 };
@@ -53,8 +53,9 @@ static kval pack_weights(struct work *w)
         pack_dim_i(p, t, c->ax[a].step, a, 1);
     for (u32 a = 2; a < c->rank; a++)
         pack_dim_i(p, t, c->ax[a].n_max, a, c->ax[a].step);
-    pack_dim_i(p, t, c->ic, 0, 1);
+    pack_dim_i(p, t, b->terms / b->dot_k, 0, b->dot_k);
     pack_dim_i(p, t, b->width, 1, 1);
+    if (b->dot_k > 1) pack_dim_i(p, t, b->dot_k, 0, 1);
     return emit_pack(b->m, c->w, p);
 }
 
@@ -81,7 +82,7 @@ static void multiply(struct cpu_contraction *p, struct tile *t, const struct cpu
     const struct trans *c = &x->c;
     const struct trans_phase *ph[MAX_RANK];
     kval at = kir_int(k, 0), w_at = kir_add(k, kir_mul_i(k, b->group, b->n_blocks), e->at[CPU_BLOCK]);
-    i64 first = 0, scale = c->ic * b->width, taps[MAX_RANK];
+    i64 first = 0, scale = b->terms * b->width, terms = b->terms / b->dot_k, taps[MAX_RANK];
     phase_of(c, e->copy, ph);
     for (u32 a = 2; a < c->rank; a++) {
         if (!ph[a]->n) return;
@@ -98,7 +99,7 @@ static void multiply(struct cpu_contraction *p, struct tile *t, const struct cpu
     for (u32 a = 2; a < c->rank; a++)
         if (ph[a]->n > 1) cpu_walk_over(&w, KL_SERIAL, kir_int(k, 0), kir_int(k, ph[a]->n), -c->ax[a].d, b->step[a], taps[a]);
     struct tile_in in = {.buf = b->work, .at = w.a, .x_step = b->step[c->rank - 1], .y_step = kir_int(k, 0)};
-    tile_steps(t, in, b->c_step, b->wbuf, w.b, c->ic, c->ic > 4 ? KU : 0);
+    tile_steps(t, in, kir_mul_i(k, b->c_step, b->dot_k), b->wbuf, w.b, terms, terms > 4 ? KU : 0);
     cpu_walk_close(&w);
 }
 
@@ -176,6 +177,13 @@ static u32 open(struct cpu_contraction *p)
     return 3;
 }
 
+/* Groups of neighbouring channels, of a band of pixels; the last group of a convolution in groups would hold weights of the next one. */
+struct tile_product phases_product(const struct trans *c, const struct caps *caps)
+{
+    struct tile_product p = tile_product_of(caps, graph_value(c->g, c->x)->dtype, graph_value(c->g, c->w)->dtype, c->type, c->ic);
+    return c->ic > 1 && phases_read_clast(c) && (c->groups == 1 || c->ic % p.terms == 0) ? p : tile_multiply_add;
+}
+
 /* The convolution whose window is all that any phase reads. */
 static void band_conv(const struct work *w, struct conv *c, const struct task *t)
 {
@@ -196,6 +204,7 @@ void phases_emit(struct emit *m, const struct task *t, const struct caps *caps, 
     band_conv(w, &c, t);
     enum conv_stage stage = phases_read_clast(&w->c) ? STAGE_PIXELS : STAGE_PLANES;
     band_init(b, m, &c, caps, &(struct conv_sched){.ty = 1, .tx = v->tx, .nr = v->nr, .th = v->th, .tw = v->tw, .ob = v->ob, .stage = stage});
+    band_multiply_by(b, phases_product(&w->c, caps), caps);
     b->over_x = v->tx - 1; /* tiles of a phase may begin behind the first position */
     b->wbuf = pack_weights(w);
     emit_args(m);
