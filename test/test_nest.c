@@ -137,6 +137,31 @@ static void test_rows_in_one_set(void **state)
     assert_true(nest_seconds(&meet, &r) > nest_seconds(&apart, &r) * 1.5);
 }
 
+/* What streams by from the third cache takes as long as that needs, although the whole stays there from run to run. */
+static void test_stream(void **state)
+{
+    const struct nest_rates r = usual();
+    for (u32 o = NEST_LEFT; o <= NEST_RIGHT; o++) {
+        struct nest n = {.seconds = 1e-9, .bytes = {64, 64, 64}};
+        n.bytes[o] = 4096;
+        nest_loop(&n, 1000, o == NEST_LEFT, o == NEST_RIGHT, 0);
+        assert_true(nest_seconds(&n, &r) > 4096 * 1000 * r.line[RATE_L3] * 0.99);
+    }
+}
+
+/* Short rows with others between them take longer than rows in one piece; a value in the second cache need not be fetched. */
+static void test_short_rows(void **state)
+{
+    const struct nest_rates r = usual();
+    const struct nest_rows whole = {576, 576, 0}, part = {64, 576, 0}, half_a_line = {32, 576, 0};
+    const double size = 4 << 20;
+    assert_true(nest_read(&r, 4096, 64 << 10, &whole) == 0);
+    assert_true(nest_read(&r, size, size, &whole) >= size * r.line[RATE_L3] * 0.99);
+    assert_true(nest_read(&r, size, size, &part) > nest_read(&r, size, size, &whole));
+    assert_true(nest_read(&r, size, size, &half_a_line) > 2 * nest_read(&r, size, size, &part) * 0.99);
+    assert_true(nest_read(&r, size, 64 << 20, &whole) > nest_read(&r, size, size, &whole));
+}
+
 /* A step takes as long as its multiply-adds and its loads at least, and as the latency of a sum; no longer than one after the other. */
 static void test_step(void **state)
 {
@@ -154,6 +179,7 @@ int main(void)
         cmocka_unit_test(test_bounds),         cmocka_unit_test(test_more_arithmetic), cmocka_unit_test(test_more_of_the_outermost_loop),
         cmocka_unit_test(test_all_near),       cmocka_unit_test(test_order_of_loops),  cmocka_unit_test(test_larger_cache),
         cmocka_unit_test(test_prefetching),    cmocka_unit_test(test_rows_in_one_set), cmocka_unit_test(test_step),
+        cmocka_unit_test(test_stream),         cmocka_unit_test(test_short_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
