@@ -9,10 +9,11 @@ import time
 from rows import ROOT
 
 
-def peak(threads):
+def peak(threads, isa=""):
     """{"gflops", "gbytes", "read", perhaps "bf16", "int8"}: multiply-adds, and GB/s of copying
     and of reading, with this number of threads."""
-    args = [os.path.join(ROOT, "build/bench/peak"), str(threads)]
+    limits = ["-l", "isa=" + isa] if isa else []
+    args = [os.path.join(ROOT, "build/bench/peak"), *limits, str(threads)]
     return json.loads(subprocess.run(args, capture_output=True, text=True, check=True).stdout)
 
 

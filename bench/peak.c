@@ -2,10 +2,12 @@
 //
 // Measured peak of a processor, by the library's microbenchmarks (tune/rates.h): the denominator of other measurements.
 //
-//   build/bench/peak [THREADS]      one JSON object: {"threads":..,"gflops":..,"gbytes":..,"read":..}: f32 multiply-adds, copying and
-//                                   reading of memory; with such instructions "bf16":.. and "int8":.., in 10^9 operations
-//   build/bench/peak THREADS turns  measures one of them on request, for bench/compare: see turns()
+//   build/bench/peak [-l LIMITS] [THREADS]      one JSON object: {"threads":..,"gflops":..,"gbytes":..,"read":..}: f32 multiply-adds,
+//                                               copying and reading of memory; with such instructions "bf16":.. and "int8":.., in 10^9
+//                                               operations
+//   build/bench/peak [-l LIMITS] THREADS turns  measures one of them on request, for bench/compare: see turns()
 //
+// LIMITS restrict the processor: "isa=x86-64-v3".
 // The object contains the rates of bursts of a fraction of a second; turns() measures the lower sustained rates beside other work.
 #include "target.h"
 #include "tune/rates.h"
@@ -15,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { MAX_THREADS = 256, MAX_LINE = 4096, FLOPS_ROUNDS = 1 << 17 /* about half a millisecond */ };
 static const i64 array_bytes = 192 << 20; /* far beyond any cache */
@@ -121,9 +124,15 @@ static bool print_rates(const struct bench_target *t, struct err *e)
 int main(int argc, char **argv)
 {
     struct err e = {0};
-    struct bench_target t = {.dev = {.n_threads = argc > 1 ? (u32)atoi(argv[1]) : 1}};
+    struct bench_target t = {0};
+    for (int c; (c = getopt(argc, argv, "l:")) != -1;) {
+        if (c != 'l') return 2;
+        t.dev.limits = str_of(optarg);
+    }
+    argc -= optind, argv += optind;
+    t.dev.n_threads = argc > 0 ? (u32)atoi(argv[0]) : 1;
     if (t.dev.n_threads < 1 || t.dev.n_threads > MAX_THREADS) return fprintf(stderr, "peak: 1 to %d threads\n", MAX_THREADS), 2;
-    bool ok = bench_target_open(&t, "cpu", &e) && (argc > 2 && !strcmp(argv[2], "turns") ? turns(&t, &e) : print_rates(&t, &e));
+    bool ok = bench_target_open(&t, "cpu", &e) && (argc > 1 && !strcmp(argv[1], "turns") ? turns(&t, &e) : print_rates(&t, &e));
     if (!ok) fprintf(stderr, "peak: %s\n", e.msg);
     bench_target_release(&t);
     return !ok;

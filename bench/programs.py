@@ -26,7 +26,7 @@ def quern(*args, show=False):
 
 
 def database(threads):
-    return os.path.join(WORK, "t%d.db" % threads)
+    return os.path.join(WORK, "t%d.db" % threads)  # of all instruction sets: rows know theirs
 
 
 def known(threads):
@@ -80,7 +80,7 @@ class Programs:
     """The files of a row for a number of threads; remove() after its measurement: some are
     large."""
 
-    def __init__(self, row, threads, tuning):
+    def __init__(self, row, threads, tuning, isa=""):
         # a database knows a network by its file's name, with the interface that it was tuned for
         self.threads, base = threads, os.path.join(WORK, row.kind)
         self.model, self.tuned, self.untuned = base + ".onnx", base + ".dnx", base + ".untuned.dnx"
@@ -90,6 +90,7 @@ class Programs:
         else:
             operands.save_model(row, self.model)
         args = ["--db", database(threads), "--threads", str(threads), *interface(row)]
+        args += ["--isa", isa] if isa else []
         with tuning.turn() as seconds:
             if seconds > 0:
                 bound = ("--timeout", "%gs" % seconds)

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 
+import isa
 from rows import ROOT
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -30,6 +31,7 @@ SPEAKS_TO_LIBRARIES = (
     "ONEDNN_",
     "ORT_",
     "OV_",
+    "ATEN_",
 )
 
 
@@ -46,8 +48,9 @@ def environment(threads, settings):
 
 
 def command(engine, threads):
-    if engine == "peak":
-        return [os.path.join(ROOT, "build/bench/peak"), str(threads), "turns"]
+    if engine.split()[0] == "peak":  # perhaps with an instruction set
+        limits = ["-lisa=" + s for s in engine.split()[1:]]
+        return [os.path.join(ROOT, "build/bench/peak"), *limits, str(threads), "turns"]
     if engine == "cublas":
         return [sys.executable, os.path.join(HERE, "cublas.py")]
     return [sys.executable, os.path.join(HERE, "engines.py"), engine]
@@ -128,16 +131,11 @@ class Worker:
 
 # --- which library, with which kernels ------------------------------------------------------------
 
-# Names of processors that select the libraries' kernels; "": their own choice.
-OPENBLAS_KERNELS = ("", "SkylakeX", "Haswell")
-BLIS_KERNELS = ("", "0", "3", "6")  # its own, skx, haswell, zen3
-
-
 def libraries(*patterns):
     return [p for pattern in patterns for p in sorted(glob.glob(pattern))[:1]]
 
 
-def openblas_settings():
+def openblas_settings(kernels):
     packaged = libraries(
         sys.prefix + "/lib/python*/site-packages/scipy_openblas32/lib/libscipy_openblas.so"
     )
@@ -146,15 +144,15 @@ def openblas_settings():
     return [
         {"BENCH_BLAS": ",".join(f), **({"OPENBLAS_CORETYPE": k} if k else {})}
         for f in found
-        for k in OPENBLAS_KERNELS
+        for k in kernels
     ]
 
 
-def blis_settings():
+def blis_settings(kernels):
     return [
         {"BENCH_BLAS": p + ",", **({"BLIS_ARCH_TYPE": k} if k else {})}
         for p in libraries("/usr/lib/*/blis-*/libblis.so.4")
-        for k in BLIS_KERNELS
+        for k in kernels
     ]
 
 
@@ -176,10 +174,16 @@ def try_settings(engine, settings, row):
         w.close()
 
 
-def find_engine(engine, row):
+def find_engine(engine, row, held_to=""):
     """(settings, version): of several libraries or kernels the fastest for this row on one thread.
-    Failed if the engine is not installed."""
-    tried = [(*try_settings(engine, s, row), s) for s in ALTERNATIVES.get(engine, lambda: [{}])()]
+    Failed if the engine is not installed, or cannot be held to an instruction set."""
+    held = isa.settings(held_to, engine)
+    if held is None:
+        raise Failed("cannot be held to " + held_to)
+    ways = [{}]
+    if engine in ALTERNATIVES:
+        ways = ALTERNATIVES[engine](isa.kernels(held_to, engine))
+    tried = [(*try_settings(engine, {**s, **held}, row), {**s, **held}) for s in ways]
     if not tried:
         raise Failed("not installed")
     seconds, version, settings = min(tried, key=lambda t: t[0])
