@@ -123,12 +123,12 @@
     "$V $F($X x)\n{\n    typedef char c16 __attribute__((vector_size(16)));\n"                      \
     "    typedef long long l2 __attribute__((vector_size(16)));\n"                                  \
     "    typedef " half " halves __attribute__((vector_size(2 * $N)));\n"                            \
-    "#if defined __clang__\n    return __builtin_convertvector(x, $V);\n"                          \
+    "#if defined __clang__\n    return __builtin_convertvector(x, $V);\n"                           \
     "#elif defined __AVX512F__ && $N == 16\n"                                                       \
-    "    return ($V)__builtin_ia32_pmov" letter "xbd512_mask((c16)x, ($I){0}, -1);\n"              \
+    "    return ($V)__builtin_ia32_pmov" letter "xbd512_mask((c16)x, ($I){0}, -1);\n"               \
     "#elif defined __AVX2__ && $N == 8\n"                                                           \
-    "    return ($V)__builtin_ia32_pmov" letter "xbd256((c16)(l2){(long long)x, 0});\n"            \
-    "#else\n    return __builtin_convertvector(__builtin_convertvector(x, halves), $V);\n"         \
+    "    return ($V)__builtin_ia32_pmov" letter "xbd256((c16)(l2){(long long)x, 0});\n"             \
+    "#else\n    return __builtin_convertvector(__builtin_convertvector(x, halves), $V);\n"          \
     "#endif\n}\n"
 
 #define EXP_TEXT                                                                                   \
