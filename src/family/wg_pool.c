@@ -248,9 +248,8 @@ static bool is_worth_trying(const struct window_plan *w)
 
 static bool legal(const struct gen_problem *p, const struct sched *s)
 {
-    const struct facts *x = p->facts;
-    const struct window_plan *w = &x->w;
-    return (window_plan_is_least(w) || (w->v.threads != WINDOW_LEAST && is_worth_trying(w))) && is_possible(w, p->c);
+    const struct window_plan *w = &((const struct facts *)p->facts)->w;
+    return (window_plan_is_least(w) || is_worth_trying(w)) && is_possible(w, p->c);
 }
 
 static bool least(const struct gen_problem *p, u32 k, struct sched *s)

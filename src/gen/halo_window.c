@@ -75,6 +75,7 @@ bool window_plan_is_useful(const struct window_plan *w, const struct window_limi
     const struct window_params *v = &w->v;
     const struct conv *c = &w->p.q->c;
     i64 kx = window_taps(c, c->xa), ky = window_taps(c, c->ya);
+    if (v->threads == WINDOW_LEAST) return false;
     if (v->out && !w->p.q->tail.pool && (!halo_task_has_rows(w->p.q) || (conv_input_layout(c) == LAYOUT_ROWS && v->rx == 1))) return false;
     if (v->reuse == REUSE_NONE && kx > 1 && kx <= l->taps) return false;
     if (v->reuse == REUSE_X && (kx == 1 || (ky <= 3 && l->small))) return false;

@@ -50,7 +50,7 @@ bool window_plan_is_least(const struct window_plan *w); /* the smallest workgrou
 #define WINDOW_LEAST_SCHED(q)                                                                                                             \
     (struct sched){.v = {[P_threads] = WINDOW_LEAST, [P_tc] = WINDOW_LEAST, [P_px] = 1, [P_rc] = 1, [P_out] = (q)->tail.pool != 0,            \
                          [P_rx] = (i32)halo_task_window(q, (q)->c.xa), [P_ry] = (i32)halo_task_window(q, (q)->c.ya)}}
-/* Do neighbouring threads access neighbours in memory, in tiles that are not much larger than the output? */
+/* Do neighbouring threads access neighbours in memory, in tiles that are not much larger than the output? Never in the smallest workgroup. */
 struct window_limits {
     i64 ty, tx;  /* of the tile */
     i64 taps;    /* along x that can be written out */
