@@ -155,9 +155,11 @@ static double seconds(const struct facts *f, const struct gen_problem *p, const 
     double tw = s->tw ? fmin((double)s->tw, nx) : nx, th = s->th ? fmin((double)s->th, ny) : ny;
     double footprint = conv_reach(c, c->xa, (double)s->tx) * conv_reach(c, c->ya, (double)s->ty) * nr, cells = (double)(s->tx * s->ty) * nr;
     double fx = conv_fresh(c, c->xa, (double)s->tx), fy = conv_fresh(c, c->ya, (double)s->ty), moved = in_place ? 1 : 0;
+    /* What lies outside the input is left out in place. */
+    double used = in_place ? fmax(1, (double)m->x) / (nx * (double)s->tx) * fmax(1, (double)m->y) / (ny * (double)s->ty) : 1;
     double parts = ceil(blocks / ceil(own)) * ceil(nx / tw) * ceil(ny / th) * (double)m->outer;
     struct nest n = {.bytes = {4 * lanes * footprint, 4 * lanes * taps * nr, 4 * lanes * cells}};
-    n.seconds = nest_both(taps * cells * r->fma, (footprint + taps * nr) * r->load) + nest_ends(r, cells, 0);
+    n.seconds = used * taps * nest_tap(r, cells, footprint / taps + nr) + nest_ends(r, cells, 0);
     if (!in_place) {
         double band = conv_reach(c, c->xa, tw * (double)s->tx) * conv_reach(c, c->ya, th * (double)s->ty) * nr;
         n.seconds += band * (2 * r->load + 2 * r->cycle) / (tw * th);

@@ -85,6 +85,7 @@ static struct conv_others other_cycles(const struct igemm *x, struct tile_produc
     if (converts) o.tile += steps * rows;
     if (!x->is_last) o.tile += steps * 0.2 * rows;
     if (!x->is_inside) o.tile += steps * (s->copy ? 0.5 : 0.1) * rows; /* most tiles are inside at most taps */
+    if (!s->copy) o.tile += steps * 0.02 * rows; /* each row has an address of its own */
     o.aside = steps * ((rows > 10 && !s->copy ? (rows - 10) * 0.5 / ku : 0) + 0.5 / ku) + taps * 12 + rows * axes * 3 + 20;
     if (!x->is_inside) o.aside += taps * 2 * axes * rows;
     o.tile /= (double)s->split_k, o.aside /= (double)s->split_k;

@@ -130,7 +130,7 @@ static double cycles_products(const struct model *m, const struct caps *caps, co
     if (scratch > l2 * 0.6) product += scratch / 16;
     if (used > l2 / 2) product += scratch / 100 * (used < 1.5 * l2 ? used / l2 - 0.5 : 1);
     if (all + scratch < (double)caps->l2_bytes * 0.9) return product + weights / 100;
-    bool is_far = all > (double)caps->l3_bytes / 4;
+    bool is_far = weights * (double)m->n_blocks > (double)caps->l3_bytes / 4; /* those of other grid iterations, too */
     double rate = is_far ? (s->ahead > 16 ? 12 : s->ahead ? 9 : 6) : s->ahead ? 16 : 10;
     return (product > weights / rate ? product : weights / rate) + weights / (4 * rate);
 }

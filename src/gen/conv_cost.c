@@ -91,9 +91,10 @@ static struct nest body_of(const struct conv_tiles *t, const struct nest_rates *
     double steps = t->steps / (double)(i64_max(1, c->phases) * i64_max(1, s->split_k)), tiles = (double)(t->tw * t->th * t->ob);
     double pixels = (double)(s->tx * s->ty), cells = pixels * (double)s->nr, width = (double)(s->nr * t->lanes);
     bool has_masks = c->oc % t->lanes && caps->vector_bytes < 64; /* of the last vector of channels; slow but for AVX-512's */
-    double used = (double)ceil_div(c->oc, t->lanes) / (double)(t->blocks * s->nr); /* of the blocks' vectors: the last block may have fewer */
+    i64 vectors = ceil_div(c->oc, t->lanes), last = vectors - (t->blocks - 1) * s->nr; /* of all blocks, of the last one */
+    double step = ((double)(t->blocks - 1) * nest_step(r, s->ty * s->tx, s->nr) + nest_step(r, s->ty * s->tx, last)) / (double)t->blocks;
     struct nest n = {.bytes = {t->size * window(c, (double)s->tx, (double)s->ty), t->size * steps * width, 4 * pixels * width}};
-    double multiplies = used * steps * nest_step(r, s->ty * s->tx, s->nr) + (others.tile + (s->ahead ? 0.1 * steps * (double)s->nr : 0)) * r->cycle;
+    double multiplies = steps * step + (others.tile + (s->ahead ? 0.1 * steps * (double)s->nr : 0)) * r->cycle;
     n.seconds = nest_both(multiplies, others.aside * r->cycle) + nest_ends(r, cells, c->by_rows ? (double)t->lanes : 0);
     n.seconds += (others.iteration / tiles + (has_masks ? 8 * pixels / (double)t->blocks : 0)) * r->cycle;
     n.asked[NEST_RIGHT] = s->ahead > 0 ? 1 : 0;

@@ -53,11 +53,15 @@ struct nest_rates nest_rates_of(const struct caps *c, const struct rates *r)
     return n;
 }
 
+double nest_tap(const struct nest_rates *r, double multiplies, double vectors)
+{
+    return fmax(norm(multiplies * r->fma, vectors * r->load, together), 4 * r->cycle);
+}
+
 double nest_step(const struct nest_rates *r, i64 pixels, i64 nr)
 {
     double scalar = fmin(r->load, r->cycle / 2); /* two loads per cycle, but perhaps not of the widest vectors */
-    double busy = norm((double)(pixels * nr) * r->fma, (double)pixels * scalar + (double)nr * r->load, together);
-    return fmax(busy, 4 * r->cycle);
+    return nest_tap(r, (double)(pixels * nr), (double)nr + (double)pixels * scalar / r->load);
 }
 
 /* Of the sets of a level, in how many the first lines of rows may lie. */

@@ -8,7 +8,8 @@
 //            at random (uniform crossover and mutation: Syswerda, Uniform crossover in genetic algorithms, ICGA 1989), and every value of every
 //            parameter is drawn equally often, so that no region is missed. Of a tree (worth) random leaves are drawn.
 //   descend  From the best ones, one parameter at a time is changed as long as that is cheaper.
-//   pairs    Then two parameters at a time, for schedules whose neighbours are not legal, from the best of these.
+//   pairs    Then two parameters at a time, for schedules whose neighbours are not legal, from the best of these; of the best one a third parameter
+//            may lose its effect with them.
 #include "gen/tree.h"
 
 #include <math.h>
@@ -68,7 +69,7 @@ enum {
     MORE = 1 << 16,     /* draws, or branches, while no others than the least ones are known */
     PATIENCE = 1 << 17, /* draws while none is known */
     LEGAL = 128,        /* schedules are enough */
-    STARTS = 12,        /* of descents */
+    STARTS = 8,         /* of descents */
     PAIRS = 3,          /* of them go on in pairs */
     KNOWN_BITS = 12
 };
@@ -188,7 +189,27 @@ static void sample_tree(struct search *x)
     }
 }
 
-/* Changes parameter i, and j too where it is another one, to the cheapest values; is that cheaper? */
+/* f becomes the point if that is cheaper; false: it is not legal. */
+static bool take_cheaper(struct search *x, const struct point *at, struct found *f)
+{
+    double cost = ask(x, at, NULL);
+    if (cost > 0 && cost < f->cost) *f = (struct found){cost, *at};
+    return cost > 0;
+}
+
+/* An illegal pair of new values may be legal if a third parameter, which has no effect with them, has its first value. */
+static void take_mended(struct search *x, struct point at, u32 i, u32 j, struct found *f)
+{
+    for (u32 k = 0; k < x->gen->n_param; k++) {
+        u8 value = at.at[k];
+        if (k == i || k == j || value == 0) continue;
+        at.at[k] = 0;
+        take_cheaper(x, &at, f);
+        at.at[k] = value;
+    }
+}
+
+/* Changes parameter i, and j too where it is another one, to the cheapest values; is that cheaper? Mending costs most: the best start is enough. */
 static bool improve(struct search *x, u32 i, u32 j, struct found *f)
 {
     struct point at = f->at;
@@ -198,8 +219,7 @@ static bool improve(struct search *x, u32 i, u32 j, struct found *f)
         for (u32 b = 0; b < n; b++) {
             at.at[i] = (u8)a;
             if (i != j) at.at[j] = (u8)b;
-            double cost = ask(x, &at, NULL);
-            if (cost > 0 && cost < f->cost) *f = (struct found){cost, at};
+            if (!take_cheaper(x, &at, f) && i != j && f == x->found) take_mended(x, at, i, j, f);
         }
     return f->cost < before;
 }
