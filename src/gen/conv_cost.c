@@ -102,6 +102,10 @@ static struct nest body_of(const struct conv_tiles *t, const struct nest_rates *
         double pixel = t->size * (double)(c->ic * c->groups) * (c->xa >= 0 ? (double)c->stride[c->xa] : 1);
         n.rows[NEST_LEFT] = (struct nest_rows){t->size * (double)c->ic, pixel, pixels};
     }
+    if (t->blocks == 1 && c->groups == 1 && !c->by_rows && s->ty > 1) { /* all channels of a row's pixels are one piece */
+        double pixel = 4 * (double)c->oc;
+        n.rows[NEST_SUMS] = (struct nest_rows){pixel * (double)s->tx, pixel * (double)t->x, (double)s->ty};
+    }
     return n;
 }
 

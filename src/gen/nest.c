@@ -60,7 +60,7 @@ double nest_tap(const struct nest_rates *r, double multiplies, double vectors)
 
 double nest_step(const struct nest_rates *r, i64 pixels, i64 nr)
 {
-    double scalar = fmin(r->load, r->cycle / 2); /* two loads per cycle, but perhaps not of the widest vectors */
+    double scalar = 1.25 * fmin(r->load, r->cycle / 2); /* two loads per cycle, but perhaps not of the widest vectors */
     return nest_tap(r, (double)(pixels * nr), (double)nr + (double)pixels * scalar / r->load);
 }
 
