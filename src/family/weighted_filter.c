@@ -429,15 +429,20 @@ static bool analyze(const struct gen_problem *p)
 
 static bool legal(const struct gen_problem *p, const struct sched *s) { return is_legal(p->facts, p->c, params_of(s)); }
 
-/* Share of the time of reading, by how far weights are asked for ahead. */
-static double lateness(struct params v) { return v.ahead ? 0.3 / v.ahead : 0.4; }
-
-/* By what reading takes longer than the memory's rate allows: many maps read side by side, short runs, nothing asked for in time. */
-static double rate_loss(struct params v, double live, double kw)
+/* Share of the time of reading, by how many lines weights are asked for ahead: too few come late, too many push each other out. */
+static double lateness(struct params v, double lines)
 {
-    double written = v.ju ? v.ju : kw;
-    double runs = v.tw ? 128.0 / v.tw : 0;
-    return (1 + 0.02 * fmax(0, fmin(live, MANY_MAPS) - 8)) * (1 + lateness(v) + runs) * (1 + 0.01 * written) * (1 + 0.2 / v.nr);
+    double ahead = v.ahead * lines;
+    return v.ahead ? 0.3 / ahead + 0.008 * ahead : 0.4;
+}
+
+/* By what reading takes longer than the memory's rate allows: many maps read side by side, several lines of each, short runs, nothing asked for in
+   time. lines: of a vector */
+static double rate_loss(struct params v, double live, double kw, double lines)
+{
+    double written = v.ju ? v.ju : kw, runs = v.tw ? 128.0 / v.tw : 0;
+    double maps = 1.5 + 0.04 * fmax(0, fmin(live, MANY_MAPS) - 8);
+    return maps * (1 + lateness(v, lines) + runs) * (1 + 0.01 * written) * (1 + 0.08 * fmax(0, v.nr * lines - 1));
 }
 
 /* Cycles to transpose the weights of a vector of pixels, whole blocks of them; few blocks at a time wait for what was just stored. */
@@ -448,22 +453,23 @@ static double turning(const struct filtering *q, const struct caps *caps, struct
     return (double)(ceil_div(q->taps, lanes) * lanes) * each * (v.nr > 1 ? 1 : 1.15);
 }
 
-/* Weights arrive at the memory's rate, less where many places are read side by side; meanwhile vectors of them meet every plane. */
+/* Weights arrive at the memory's rate, less where many places are read side by side; meanwhile vectors of them meet every plane. Work is in cycles. */
 static double predict(const struct gen_problem *p, const struct sched *s)
 {
     const struct filtering *q = p->facts;
     const struct caps *caps = p->c;
     const struct params v = params_of(s);
     const i64 *var = p->var;
-    double lanes = filtering_lanes(q, caps), nr = v.nr;
+    const struct nest_rates *r = p->nest;
+    double lanes = filtering_lanes(q, caps), nr = v.nr, lines = lanes * (double)dtype_size(q->type) / 64;
     double planes = (double)(q->channels + q->f.normalize), h = (double)filtering_size(q, 0, var), w = (double)filtering_size(q, 1, var);
     double images = (double)i64_max(1, gen_eval(q->g, q->batch, var)), taps = (double)q->taps, kw = (double)q->f.kernel[1];
     double tw = v.tw ? fmin(v.tw, w) : w, th = fmin(v.th, h), n = images * h * ceil(w / lanes);
     double passes = ceil((double)q->channels / (double)block_of(q, caps, v.nr));
-    double step = 0.5 * (planes + passes) + 0.3 + (v.ju == 1 ? 0.5 : 0) + (v.ahead ? 0.5 : 0);
+    double step = nest_tap(r, planes * nr, (planes + passes) * nr) / nr / r->cycle + 0.3 + (v.ju == 1 ? 0.5 : 0) + (v.ahead ? 0.5 : 0);
     if (q->f.softmax) step += passes * (0.5 * exp_cost(q) + 1);
     double sweeps = v.rows ? ceil((double)q->f.kernel[0] / v.rows) : 1, live = taps / sweeps;
-    double piece = taps * step + sweeps * (planes * (v.rows ? 2 : 1) + 4 / nr + 2 * kw / nr);
+    double piece = taps * step + sweeps * (planes + 4 / nr + kw / nr);
     double band = (th + (double)(q->f.kernel[0] - 1) * (double)q->f.dilation[0]) / th * (1 + 40 / tw) * planes * 3;
     bool rows = graph_value(q->g, q->side)->layout == LAYOUT_ROWS;
     if (v.transpose) piece += turning(q, caps, v), live = 1;
@@ -472,9 +478,8 @@ static double predict(const struct gen_problem *p, const struct sched *s)
     double bytes = gen_bytes(q->g, q->side, var), far = bytes > (double)caps->l3_bytes / 2 ? 1 : 0.3;
     double out = gen_bytes(q->g, q->out, var); /* its lines are read to be overwritten, too, or, streamed, by the kernel that reads it next */
     bytes += (v.nt ? (bytes > (double)caps->l3_bytes ? 1.2 : 3) : 2) * out;
-    double memory = far * bytes / 1.6 * p->nest->line[RATE_DRAM] * rate_loss(v, live, kw);
-    double work = n * (piece + band) * p->nest->cycle / threads;
-    return 2e-6 + fmax(work, memory) + 0.2 * work + lateness(v) * memory; /* nothing is computed before a late weight */
+    double memory = far * bytes * r->line[RATE_DRAM] * rate_loss(v, live, kw, lines), work = n * (piece + band) * r->cycle / threads;
+    return r->launch + nest_both(work, memory) + lateness(v, lines) * memory; /* nothing is computed before a late weight */
 }
 
 const struct gen gen_weighted_filter = {
