@@ -153,7 +153,7 @@ static double bodies_of(const struct nest *n)
 double nest_seconds(const struct nest *n, const struct nest_rates *r)
 {
     struct { double seconds, share; } piece[N_RATE_LEVELS * N_NEST_OPERANDS]; /* that single bodies wait for: the share of bodies */
-    double one = n->seconds, bodies = bodies_of(n), waits = 0;
+    double one = n->seconds, bodies = bodies_of(n), waits = 0, near = 0; /* near: of the right operand, from the second cache to the first */
     u32 n_pieces = 0;
     for (u32 l = RATE_L1; l < RATE_DRAM; l++) {
         struct traffic t[N_NEST_OPERANDS];
@@ -167,7 +167,8 @@ double nest_seconds(const struct nest *n, const struct nest_rates *r)
             if (n->asked[o] > 0 || share > 0.5 || o == NEST_SUMS) *(o == NEST_RIGHT ? &right : &even) += s / t[o].bodies;
             else if (s > 0) piece[n_pieces].seconds = s / t[o].pieces, piece[n_pieces++].share = share;
         }
-        one = l < RATE_L2 ? nest_both(one, even + right) : norm(nest_both(one, even), right, stream);
+        if (l >= RATE_L2) one = nest_both(one, even), one = norm(one, right + near * fmin(1, right / one), stream); /* lines on both ways wait for each other */
+        else one = nest_both(one, even + right), near = right;
     }
     for (u32 i = 0; i < n_pieces; i++) waits += (nest_both(one, piece[i].seconds) - one) * piece[i].share;
     return (one + waits) * bodies;
