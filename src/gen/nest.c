@@ -167,8 +167,9 @@ double nest_seconds(const struct nest *n, const struct nest_rates *r)
             if (n->asked[o] > 0 || share > 0.5 || o == NEST_SUMS) *(o == NEST_RIGHT ? &right : &even) += s / t[o].bodies;
             else if (s > 0) piece[n_pieces].seconds = s / t[o].pieces, piece[n_pieces++].share = share;
         }
-        if (l >= RATE_L2) one = nest_both(one, even), one = norm(one, right + near * fmin(1, right / one), stream); /* lines on both ways wait for each other */
-        else one = nest_both(one, even + right), near = right;
+        if (l >= RATE_L2 && right > 0) right += near * right / (near + right); /* lines on both ways wait for each other */
+        one = l < RATE_L2 ? nest_both(one, even + right) : norm(nest_both(one, even), right, stream);
+        if (l < RATE_L2) near = right;
     }
     for (u32 i = 0; i < n_pieces; i++) waits += (nest_both(one, piece[i].seconds) - one) * piece[i].share;
     return (one + waits) * bodies;
