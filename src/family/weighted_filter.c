@@ -453,7 +453,8 @@ static double turning(const struct filtering *q, const struct caps *caps, struct
     return (double)(ceil_div(q->taps, lanes) * lanes) * each * (v.nr > 1 ? 1 : 1.15);
 }
 
-/* Weights arrive at the memory's rate, less where many places are read side by side; meanwhile vectors of them meet every plane. Work is in cycles. */
+/* Weights arrive at the memory's rate, less where many places are read side by side; meanwhile vectors of them meet every plane.
+   step, piece and band are cycles. */
 static double predict(const struct gen_problem *p, const struct sched *s)
 {
     const struct filtering *q = p->facts;

@@ -11,7 +11,8 @@
 // keeps them.
 //
 // Time. Processors compute while lines are under way, but not perfectly: arithmetic and the traffic of each level are combined by a norm,
-// between their sum (nothing overlaps) and their maximum (all does). An operand that comes in one piece, for the first of many bodies, is
+// between their sum (nothing overlaps) and their maximum (all does). A right operand that streams by from beyond the second cache delays what
+// comes from the second cache to the first. An operand that comes in one piece, for the first of many bodies, is
 // waited for by that body alone unless it was prefetched.
 #include "gen/nest.h"
 
@@ -167,7 +168,7 @@ double nest_seconds(const struct nest *n, const struct nest_rates *r)
             if (n->asked[o] > 0 || share > 0.5 || o == NEST_SUMS) *(o == NEST_RIGHT ? &right : &even) += s / t[o].bodies;
             else if (s > 0) piece[n_pieces].seconds = s / t[o].pieces, piece[n_pieces++].share = share;
         }
-        if (l >= RATE_L2 && right > 0) right += near * right / (near + right); /* lines on both ways wait for each other */
+        if (l >= RATE_L2 && right > 0) right += near * right / (near + right); /* lines on both ways wait for each other: less than either takes */
         one = l < RATE_L2 ? nest_both(one, even + right) : norm(nest_both(one, even), right, stream);
         if (l < RATE_L2) near = right;
     }

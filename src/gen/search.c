@@ -209,7 +209,8 @@ static void take_mended(struct search *x, struct point at, u32 i, u32 j, struct 
     }
 }
 
-/* Changes parameter i, and j too where it is another one, to the cheapest values; is that cheaper? Mending costs most: the best start is enough. */
+/* Changes parameter i, and j too where it is another one, to the cheapest values; is that cheaper? Mending costs most, so that only the
+   best start, which comes first, is worth it. */
 static bool improve(struct search *x, u32 i, u32 j, struct found *f)
 {
     struct point at = f->at;
