@@ -63,14 +63,14 @@ struct sched gen_walk_next(struct gen_walk *w)
 enum {
     FEW = 1 << 12,      /* points: all of them are asked */
     EVEN = 256,         /* draws that do not depend on others */
-    DRAWS = 2500,       /* in all, from the first legal one on */
+    DRAWS = 8000,       /* in all, from the first legal one on */
     LEAVES = 64,        /* of a tree */
     BRANCHES = 1 << 13, /* that are looked at for them */
     MORE = 1 << 16,     /* draws, or branches, while no others than the least ones are known */
     PATIENCE = 1 << 17, /* draws while none is known */
-    LEGAL = 128,        /* schedules are enough */
+    LEGAL = 512,        /* schedules are enough */
     STARTS = 8,         /* of descents */
-    PAIRS = 3,          /* of them go on in pairs */
+    PAIRS = 2,          /* of them go on in pairs */
     KNOWN_BITS = 12
 };
 
