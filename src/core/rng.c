@@ -17,17 +17,25 @@ u64 rng_u64(struct rng *r)
     return z ^ z >> 31;
 }
 
+/* All 128 bits of a product, from products of halves: processors of 32 bits have no wider type. */
+static u64 multiply(u64 x, u64 y, u64 *high)
+{
+    u64 x0 = x & UINT32_MAX, x1 = x >> 32, y0 = y & UINT32_MAX, y1 = y >> 32;
+    u64 low = x0 * y0, middle = x1 * y0 + (low >> 32), carry = x0 * y1 + (middle & UINT32_MAX);
+    *high = x1 * y1 + (middle >> 32) + (carry >> 32);
+    return carry << 32 | (low & UINT32_MAX);
+}
+
 i64 rng_range(struct rng *r, i64 lo, i64 hi)
 {
     assert(lo <= hi);
     u64 span = (u64)hi - (u64)lo + 1;
     if (span == 0) return (i64)rng_u64(r);
     /* Multiply-high, redrawing in the part of the range that would make low values likelier. */
-    u64 low_limit = -span % span;
-    unsigned __int128 m;
-    do m = (unsigned __int128)rng_u64(r) * span;
-    while ((u64)m < low_limit);
-    return (i64)((u64)lo + (u64)(m >> 64));
+    u64 low_limit = -span % span, low, high;
+    do low = multiply(rng_u64(r), span, &high);
+    while (low < low_limit);
+    return (i64)((u64)lo + high);
 }
 
 double rng_f64(struct rng *r) { return (double)(rng_u64(r) >> 11) * 0x1p-53; }

@@ -41,9 +41,21 @@ static struct order order_init(u64 seed, i64 n)
     }
 }
 
+/* (x + y) % n and x * y % n of numbers below n. */
+static u64 add_mod(u64 x, u64 y, u64 n) { return x >= n - y ? x - (n - y) : x + y; }
+
+static u64 multiply_mod(u64 x, u64 y, u64 n)
+{
+    u64 z = 0;
+    if (n <= UINT32_MAX) return x * y % n;
+    for (; y; y >>= 1, x = add_mod(x, x, n))
+        if (y & 1) z = add_mod(z, x, n);
+    return z;
+}
+
 static i64 order_at(const struct order *o, i64 i)
 {
-    return (i64)(((unsigned __int128)i * o->factor + o->shift) % o->n);
+    return (i64)add_mod(multiply_mod((u64)i, (u64)o->factor, (u64)o->n), (u64)o->shift, (u64)o->n);
 }
 
 static bool grid_size(struct machine *m, i64 extent[3], i64 *total)

@@ -60,21 +60,25 @@ static inline union kir_cell field_fma(union kir_cell x, union kir_cell y, union
     return field_pair((u32)(((a & UINT32_MAX) * (b & UINT32_MAX) + (c & UINT32_MAX)) % FIELD_P), (u32)(((a >> 32) * (b >> 32) + (c >> 32)) % FIELD_Q));
 }
 
-/* A sum of products that is reduced once, at its end. */
-struct field_dot { unsigned __int128 p, q; u64 seen; /* all bits of all operands */ };
+/* A sum of fewer than 2^31 products that is reduced once, at its end: sums of their low and of their high halves. */
+struct field_dot {
+    u64 p[2], q[2]; /* low, high */
+    u64 seen;       /* all bits of all operands */
+};
 
 static inline struct field_dot field_dot_from(union kir_cell x)
 {
-    return (struct field_dot){(u32)(u64)x.i, (u64)x.i >> 32, (u64)x.i};
+    return (struct field_dot){{(u32)(u64)x.i}, {(u64)x.i >> 32}, (u64)x.i};
 }
 
 static inline void field_dot_add(struct field_dot *d, const union kir_cell *x, const union kir_cell *y, i64 n)
 {
     for (i64 i = 0; i < n; i++) {
         u64 a = (u64)x[i].i, b = (u64)y[i].i;
+        u64 p = (a & UINT32_MAX) * (b & UINT32_MAX), q = (a >> 32) * (b >> 32);
         d->seen |= a | b;
-        d->p += (a & UINT32_MAX) * (b & UINT32_MAX);
-        d->q += (a >> 32) * (b >> 32);
+        d->p[0] += p & UINT32_MAX, d->p[1] += p >> 32;
+        d->q[0] += q & UINT32_MAX, d->q[1] += q >> 32;
     }
 }
 
@@ -82,7 +86,9 @@ static inline void field_dot_add(struct field_dot *d, const union kir_cell *x, c
    one. */
 static inline bool field_dot_end(const struct field_dot *d, union kir_cell *out)
 {
-    *out = field_pair((u32)(d->p % FIELD_P), (u32)(d->q % FIELD_Q));
+    const u64 unit = (u64)1 << 32; /* of the high halves */
+    u64 p = d->p[1] % FIELD_P * (unit % FIELD_P) % FIELD_P, q = d->q[1] % FIELD_Q * (unit % FIELD_Q) % FIELD_Q;
+    *out = field_pair((u32)((p + d->p[0]) % FIELD_P), (u32)((q + d->q[0]) % FIELD_Q));
     return !(d->seen & FIELD_SPECIAL);
 }
 
