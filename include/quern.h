@@ -516,7 +516,7 @@ struct quern_measure_opts {
 };
 QUERN_API quern_status quern_measure(quern *q, const struct quern_measure_opts *o, char **text);
 QUERN_API quern_status quern_devices(quern *q, char **json);                        /* array of {name, language, device, fingerprint, caps, rates};
-                                                                                     * "rates" if they were measured, "described" if the device is
+                                                                                     * "rates" if measured or of a described core, "described" if the device is
                                                                                      * absent */
 QUERN_API quern_status quern_db_stats(quern_db *db, char **json);
 QUERN_API quern_status quern_db_export(quern_db *db, const char *csv);              /* one row per sample */

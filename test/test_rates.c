@@ -3,10 +3,12 @@
 // Rates of devices: steps, text, assumptions for described targets, storage; kernels of the microbenchmarks, which the interpreter
 // runs and which must do as many operations, and touch as many elements, as is divided by their time. No test depends on time.
 #include "gen/gen.h"
+#include "gen/nest.h"
 #include "tune/rates.h"
 
 #include <math.h>
 #include <setjmp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -116,6 +118,53 @@ static void test_measured_first(void **state)
     c.rates = random_rates(&g);
     assert_true(caps_limit(&c, S("isa=x86-64-v3"), NULL, &(struct err){0}));
     assert_memory_equal(&c.rates, &(struct rates){.launch = 0}, sizeof c.rates);
+}
+
+/* Cores are chosen by name, with or without driver or family, and have rates of their own, on which predictions depend. */
+static void test_cores(void **state)
+{
+    struct rates last = {.launch = 0};
+    i64 n = 0;
+    for (const char *name; (name = dev_core_name(n)); n++) {
+        struct caps c, d;
+        struct rates back;
+        struct buf b = {0};
+        struct err e = {0};
+        assert_true(dev_target(&c, "cpu", str_of(name)) && c.isa.family == ISA_AARCH64 && c.n_threads > 0);
+        assert_memory_not_equal(&c.rates, &last, sizeof last);
+        rates_print(&b, &c.rates);
+        assert_true(rates_parse(&back, buf_view(&b), &e));
+        assert_memory_equal(&c.rates, &back, sizeof back);
+        struct rates r = caps_rates(&c);
+        struct nest_rates x = nest_rates_of(&c, &r);
+        double per_cycle = r.ops[RATE_FMA_F32].one * r.cycle / 8; /* multiply-adds of vectors */
+        assert_true(per_cycle > 0.95 && per_cycle < 4.2);
+        assert_true(x.cycle == r.cycle && x.chain == r.fma_latency);
+        assert_true(nest_step(&x, 8, 3) >= 24 * x.fma && nest_step(&x, 8, 3) < 1.5 * 24 * x.fma);
+        assert_true(nest_step(&x, 1, 1) >= x.chain);
+        for (enum rate_level l = RATE_L1; l < N_RATE_LEVELS; l++)
+            assert_true(l == RATE_L1 || (r.memory[l].read.one <= r.memory[l - 1].read.one && r.memory[l].latency >= r.memory[l - 1].latency));
+        static const char *const before[] = {"", "cpu:", "aarch64:"};
+        for (i64 i = 0; i < countof(before); i++) {
+            const struct dev_driver *v;
+            struct dev_opts o = {.n_threads = 0};
+            char text[64];
+            snprintf(text, sizeof text, "%s%s", before[i], name);
+            if (!dev_select(text, &v, &o, &e) || !dev_ask(v, &o, &d, NULL, &e)) fail_msg("%s: %s", text, e.msg);
+            assert_memory_equal(&c, &d, sizeof c);
+        }
+        last = c.rates;
+        buf_release(&b);
+    }
+    assert_true(n >= 8);
+    static const char *const unknown[] = {"cortex-a99", "cpu:cortex-a99", "aarch64:cortex-a99"};
+    for (i64 i = 0; i < countof(unknown); i++) {
+        const struct dev_driver *v;
+        struct dev_opts o = {.n_threads = 0};
+        struct err e = {0};
+        assert_false(dev_select(unknown[i], &v, &o, &e));
+        assert_true(strstr(e.msg, "cortex-a99") && strstr(e.msg, "cortex-a76"));
+    }
 }
 
 /* The kernels, by the interpreter. */
@@ -339,7 +388,7 @@ static void test_storage(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_round),     cmocka_unit_test(test_text),      cmocka_unit_test(test_assumed),
-                                       cmocka_unit_test(test_measured_first), cmocka_unit_test(test_ops_count), cmocka_unit_test(test_mma_count),
+                                       cmocka_unit_test(test_measured_first), cmocka_unit_test(test_cores), cmocka_unit_test(test_ops_count), cmocka_unit_test(test_mma_count),
                                        cmocka_unit_test(test_memory),    cmocka_unit_test(test_others),    cmocka_unit_test(test_measure),
                                        cmocka_unit_test(test_storage)};
     return cmocka_run_group_tests(tests, NULL, NULL);

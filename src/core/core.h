@@ -743,6 +743,7 @@ struct rates {
     } memory[N_RATE_LEVELS];
     struct rate nt_write;         /* bytes, by non-temporal stores to DRAM */
     double launch, barrier;       /* seconds: a launch among others; a barrier of all threads, on a GPU of a workgroup */
+    double cycle, fma_latency;    /* seconds of a clock cycle, of multiply-adds of vectors that wait for each other; of described cores, never measured: 0 unknown */
 };
 /* The nearest of 48 steps per decade, to three digits. */
 double rates_round(double x);
@@ -800,9 +801,9 @@ struct caps {
     char spirv_flags[64];
     u32 gflops, gbps;    /* peaks of GPUs by their specification: f32 multiply-adds, memory; 0: unknown */
     struct isa isa;      /* for language c: the instruction set; options follow from it (isa_options) */
-    struct rates rates;  /* measured; all 0: not measured. No part of the text: code does not depend on them */
+    struct rates rates;  /* measured, or those of a described core; all 0: neither. No part of the text: code does not depend on them */
 };
-/* The measured rates, and assumptions where there are none. */
+/* The rates of c, and assumptions where it has none. */
 struct rates caps_rates(const struct caps *c);
 /* "key=value" words, on one line */
 void caps_print(struct buf *b, const struct caps *c);

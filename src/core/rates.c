@@ -24,9 +24,9 @@ static const struct field { const char *name; size_t at; u32 n; } fields[] = {
     PAIR("dot.bf16", ops[RATE_DOT_BF16]), PAIR("mma.f16", ops[RATE_MMA_F16]), PAIR("mma.bf16", ops[RATE_MMA_BF16]),
     PAIR("mma.tf32", ops[RATE_MMA_TF32]), PAIR("mma.f32", ops[RATE_MMA_F32]), PAIR("mma.i8", ops[RATE_MMA_I8]),
     LEVEL("l1", RATE_L1), LEVEL("l2", RATE_L2), LEVEL("l3", RATE_L3), LEVEL("dram", RATE_DRAM),
-    PAIR("dram.nt", nt_write), SINGLE("launch", launch), SINGLE("barrier", barrier),
+    PAIR("dram.nt", nt_write), SINGLE("launch", launch), SINGLE("barrier", barrier), SINGLE("cycle", cycle), SINGLE("fma.latency", fma_latency),
 };
-_Static_assert(sizeof(struct rates) == sizeof(double) * (2 * N_RATE_OPS + 7 * N_RATE_LEVELS + 4), "fields lists all of struct rates");
+_Static_assert(sizeof(struct rates) == sizeof(double) * (2 * N_RATE_OPS + 7 * N_RATE_LEVELS + 6), "fields lists all of struct rates");
 
 static double *numbers(struct rates *r, const struct field *f) { return (double *)(void *)((char *)r + f->at); }
 

@@ -60,7 +60,7 @@ struct dev_opts {
     /* Set by dev_ask: limits taken away (caps_limit), or a whole description of an absent device. */
     struct str limits;
     const struct dev_info *as;
-    /* An architecture (of the CPU: an instruction set) known to dev_target: kernels can be compiled for it, but it cannot be opened. */
+    /* An architecture (of the CPU: an instruction set or core) known to dev_target: kernels can be compiled for it, but it cannot be opened. */
     struct str target;
 };
 /* The device is a description and may be absent. */
@@ -154,8 +154,8 @@ u32 dev_list(struct arena *a, struct dev_info **v);
 /* Copies n bytes between ranges of memory that do not overlap, in the order of the launches. */
 bool dev_copy(struct dev *d, struct dev_mem to, struct dev_mem from, i64 n, struct err *e);
 /* glob: a driver's name (its first device), "cuda:1" for another one by its number, "cuda:sm_90" for an
-   architecture without a device, else a pattern over names of drivers and devices, of which the first match
-   is taken; NULL: "cpu". Sets driver and opts->name, which points into glob. The error lists the devices. */
+   architecture without a device (of the CPU also without the driver: "aarch64", "cortex-a76", or with the family: "aarch64:cortex-a76"), else a
+   pattern over names of drivers and devices, of which the first match is taken; NULL: "cpu". Sets driver and opts->name, which points into glob. The error lists the devices. */
 bool dev_select(const char *glob, const struct dev_driver **driver, struct dev_opts *opts,
                 struct err *e);
 /* Whether the library of a driver is, or may be, in use in this process: children could then not use the device, so it is queried here and not
@@ -193,13 +193,20 @@ bool dev_host_upload(struct dev *d, struct dev_mem m, const void *p, i64 n, stru
 bool dev_host_download(struct dev *d, struct dev_mem m, void *p, i64 n, struct err *e);
 bool dev_host_fence(struct dev *d, struct err *e);
 
-/* dev_target.c: descriptions of GPU architectures and CPU instruction sets. */
+/* dev_target.c: descriptions of GPU architectures, CPU instruction sets and cores. */
 
 enum { DEV_MAX_PARAMETERS = 4096 }; /* bytes of a launch's parameters */
-bool dev_target(struct caps *c, const char *driver, struct str arch); /* false: not known */
+/* arch: of a GPU; of the CPU an instruction set ("aarch64+dotprod") or a core (dev_core). false: not known */
+bool dev_target(struct caps *c, const char *driver, struct str arch);
 /* The newest known architecture that is not newer, under the name arch. */
 void dev_target_near(struct caps *c, const char *driver, struct str arch);
-void dev_target_names(const char *driver, struct buf *out); /* "cuda:sm_90", one per line */
+void dev_target_names(const char *driver, struct buf *out); /* "cuda:sm_90", one per line; without cores */
+void dev_core_names(const char *driver, struct buf *out);   /* "cpu:cortex-a76", one per line */
+
+/* dev_core.c: cores of processors, with their rates. */
+
+bool dev_core(struct caps *c, struct str name); /* "cortex-a76"; false: not known */
+const char *dev_core_name(i64 k);               /* NULL: end of the list */
 
 /* dev_library.c: vendor libraries. */
 

@@ -183,6 +183,7 @@ static void add_targets(struct list *list, const struct dev_driver *v, struct ar
 {
     struct buf b = {0};
     dev_target_names(v->name, &b);
+    dev_core_names(v->name, &b);
     struct str rest = str_dup(a, buf_view(&b)), name, driver, arch;
     buf_release(&b);
     while (str_cut(rest, '\n', &name, &rest) && str_cut(name, ':', &driver, &arch)) {
@@ -232,13 +233,29 @@ static const struct dev_driver *match_device(struct str glob, struct dev_opts *o
     return NULL;
 }
 
-/* "cuda:sm_90": driver and architecture, if the driver has such. */
+/* The driver of processors, if the name is one of their architectures; NULL: it is not. */
+static const struct dev_driver *driver_of_processors(struct str name)
+{
+    struct caps c;
+    const struct dev_driver *cpu = dev_find(S("cpu"));
+    return cpu && dev_target(&c, cpu->name, name) ? cpu : NULL;
+}
+
+/* "cuda:sm_90": driver and architecture, if the driver has such. The CPU's need no driver, "cortex-a76", or the family
+   instead, "aarch64:cortex-a76". */
 static bool is_target(struct str want, const struct dev_driver **driver, struct str *arch, struct buf *known)
 {
     struct str name;
-    if (!str_cut(want, ':', &name, arch)) return false;
-    *driver = dev_find(name);
-    if (*driver) dev_target_names((*driver)->name, known);
+    if (str_cut(want, ':', &name, arch)) {
+        *driver = dev_find(name);
+        if (!*driver) *driver = driver_of_processors(name);
+    } else {
+        *driver = driver_of_processors(want);
+        *arch = want;
+    }
+    if (!*driver) return false;
+    dev_target_names((*driver)->name, known);
+    dev_core_names((*driver)->name, known);
     return known->n > 0;
 }
 
@@ -284,9 +301,12 @@ bool dev_select(const char *glob, const struct dev_driver **driver, struct dev_o
         return ok;
     }
     *driver = match_device(want, opts, &a, &there);
-    if (!*driver)
-        err_set(e, ERR_USAGE, "no device matches '%.*s'; there are: %.*s", STR_ARG(want),
+    if (!*driver) {
+        buf_z(&there, "; described:");
+        for (i64 k = 0; dev_core_name(k); k++) buf_printf(&there, " %s", dev_core_name(k));
+        err_set(e, ERR_USAGE, "no device matches '%.*s'; there are: %.*s (all: quern devices)", STR_ARG(want),
                 STR_ARG(buf_view(&there)));
+    }
     buf_release(&there);
     arena_release(&a);
     return *driver != NULL;

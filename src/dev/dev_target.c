@@ -3,7 +3,8 @@
 // dev_target.c: limits of GPUs by architecture, to compile kernels without the device. Sources: CUDA C++ Programming
 // Guide, "Compute Capabilities" (threads, registers, shared memory of a block and of a multiprocessor, shapes of mma
 // from the PTX ISA, "Matrix multiply-accumulate"); AMD's Instinct ISA and CDNA whitepapers. Speeds are estimates for
-// a typical card: predictions order candidates before anything is measured. CPUs have typical caches.
+// a typical card: predictions order candidates before anything is measured. Of CPUs, instruction sets
+// have typical caches and speeds; cores have their own (dev_core.c).
 #include "dev/dev.h"
 
 #include <stdio.h>
@@ -116,7 +117,7 @@ static bool processor(struct caps *c, struct str name)
 
 bool dev_target(struct caps *c, const char *driver, struct str arch)
 {
-    if (is_processor(driver)) return processor(c, arch);
+    if (is_processor(driver)) return processor(c, arch) || dev_core(c, arch);
     for (i64 i = 0; i < countof(targets); i++) {
         if (strcmp(targets[i].driver, driver) || !str_is(arch, targets[i].arch)) continue;
         fill(&targets[i], c);
@@ -130,6 +131,12 @@ void dev_target_names(const char *driver, struct buf *out)
     for (i64 k = 0; is_processor(driver) && isa_level(k); k++) buf_printf(out, "%s:%s\n", driver, isa_level(k));
     for (i64 i = 0; i < countof(targets); i++)
         if (strcmp(targets[i].driver, driver) == 0) buf_printf(out, "%s:%s\n", driver, targets[i].arch);
+}
+
+void dev_core_names(const char *driver, struct buf *out)
+{
+    const char *name;
+    for (i64 k = 0; is_processor(driver) && (name = dev_core_name(k)); k++) buf_printf(out, "%s:%s\n", driver, name);
 }
 
 void dev_target_near(struct caps *c, const char *driver, struct str arch)

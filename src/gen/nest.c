@@ -42,7 +42,8 @@ struct nest_rates nest_rates_of(const struct caps *c, const struct rates *r)
     double vector = i64_max(4, c->vector_bytes), threads = (double)i64_max(1, c->n_threads);
     i64 l1 = i64_max(1 << 12, c->l1_bytes), l2 = i64_max(l1, c->l2_bytes), l3 = i64_max(l2, (i64)((double)c->l3_bytes / threads));
     const i64 size[N_RATE_LEVELS] = {l1, l2, l3, INT64_MAX};
-    struct nest_rates n = {.cycle = r->memory[RATE_L1].latency / 5, .launch = 2e-6};
+    struct nest_rates n = {.cycle = r->cycle > 0 ? r->cycle : r->memory[RATE_L1].latency / 5, .launch = 2e-6};
+    n.chain = r->fma_latency > 0 ? r->fma_latency : 4 * n.cycle;
     n.fma = vector / 2 / r->ops[RATE_FMA_F32].one;
     n.load = vector / r->memory[RATE_L1].read.one;
     n.work = n.fma + n.cycle / 2;
@@ -56,7 +57,7 @@ struct nest_rates nest_rates_of(const struct caps *c, const struct rates *r)
 
 double nest_tap(const struct nest_rates *r, double multiplies, double vectors)
 {
-    return fmax(norm(multiplies * r->fma, vectors * r->load, together), 4 * r->cycle);
+    return fmax(norm(multiplies * r->fma, vectors * r->load, together), r->chain);
 }
 
 double nest_step(const struct nest_rates *r, i64 pixels, i64 nr)

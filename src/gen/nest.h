@@ -29,6 +29,7 @@ void nest_loop(struct nest *n, double trips, double left, double right, double s
 /* What nests are predicted from: the target's rates per instruction and cache, prepared once. */
 struct nest_rates {
     double cycle;                      /* seconds; of instructions that nothing else is known about */
+    double chain;                      /* seconds between multiply-adds that wait for each other */
     double work;                       /* seconds of two operations on vectors, or of a load and a store: code that is half of each */
     double fma, load;                  /* seconds of a vector */
     double line[N_RATE_LEVELS];        /* seconds of a byte from a level, read by one thread of all */

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// dev_core.c: processor cores that programs are compiled for without measuring them: "cpu:cortex-a76". An instruction set says which code
+// is possible, a core which code is fast: predictions (gen/nest.h, caps_rates) take its clock, ports, latencies, caches and memory from here,
+// so that default schedules fit it. A core is one row; its numbers are those of the machine named in it, one thread on a core.
+//
+// Sources. Ports and latencies: Arm's software optimisation guides of Cortex-A72, A76, X1, Neoverse N1, V1 and V2, "Instruction
+// characteristics", rows "ASIMD FP multiply accumulate", Q-form (the latency in parentheses is that of accumulations in a chain, which are
+// forwarded), and "Load vector reg". There is none for Cortex-A53: its technical reference manual (Arm DDI 0500) and LLVM's
+// AArch64SchedA53.td. M1: Apple Silicon CPU Optimization Guide. Caches and the widths between them: the technical reference manuals.
+// Memory: all cores together reach four fifths of the machine's data sheet; a core as many lines in flight as it has buffers for, roughly.
+#include "dev/dev.h"
+
+static const struct core {
+    const char *name, *isa;         /* its instruction set, as far as kernels use it */
+    const char *machine;            /* that has it */
+    u32 n;                          /* cores of the machine */
+    double ghz;
+    double fma, load;               /* vectors of 16 bytes per cycle: multiply-adds, loads */
+    u32 fma_latency, load_latency;  /* cycles: of accumulations in a chain, of a vector's load from the first cache */
+    u32 l1_kib, l2_kib, l3_kib;     /* data caches; the third one of all cores, 0: none */
+    u32 l2_bytes, l3_bytes;         /* per cycle, read by one core */
+    u32 l2_latency, l3_latency;     /* cycles */
+    u32 dram_one, dram_all, dram_ns; /* GB/s of one core and of all; latency */
+} cores[] = {
+    /* name, isa, machine, cores, GHz, fma, load, latencies, caches in KiB, bytes per cycle, latencies, memory */
+    {"cortex-a53", "aarch64+crc", "Raspberry Pi 3", 4, 1.4, 1, 0.5, 4, 4, 32, 512, 0, 8, 0, 15, 0, 2, 3, 150},
+    {"cortex-a72", "aarch64+crc", "Raspberry Pi 4", 4, 1.5, 1, 1, 3, 5, 32, 1024, 0, 16, 0, 21, 0, 4, 10, 130},
+    {"cortex-a76", "aarch64+fp16+dotprod", "Raspberry Pi 5", 4, 2.4, 2, 2, 2, 5, 64, 512, 2048, 32, 16, 9, 35, 11, 14, 110},
+    {"cortex-x1", "aarch64+fp16+dotprod", "Snapdragon 888", 1, 2.84, 4, 3, 2, 6, 64, 1024, 4096, 32, 16, 10, 45, 26, 41, 120},
+    {"neoverse-n1", "aarch64+fp16+dotprod", "Graviton2", 64, 2.5, 2, 2, 2, 5, 64, 1024, 32768, 32, 16, 11, 75, 14, 164, 95},
+    {"neoverse-v1", "aarch64+fp16fml+dotprod+sve+i8mm+bf16", "Graviton3", 64, 2.6, 4, 3, 2, 6, 64, 1024, 32768, 32, 16, 10, 85, 26, 246, 115},
+    {"neoverse-v2", "aarch64+fp16fml+dotprod+sve2+i8mm+bf16", "Graviton4", 96, 2.8, 4, 3, 2, 6, 64, 2048, 36864, 32, 16, 10, 95, 30, 430, 115},
+    {"apple-m1", "aarch64+fp16fml+dotprod", "M1, performance cores", 4, 3.2, 4, 3, 4, 5, 128, 3072, 8192, 32, 16, 18, 100, 50, 54, 100},
+};
+
+enum { VECTOR = 16 }; /* bytes of NEON's registers, which kernels use on all of them */
+
+static struct rate of_all(double one, u32 n) { return (struct rate){one, one * n}; }
+
+/* A store takes twice as long as a load: half of the ports, or half of their width. */
+static struct rate_memory level(struct rate read, double latency)
+{
+    struct rate half = {read.one / 2, read.all / 2};
+    return (struct rate_memory){.read = read, .write = half, .copy = read, .latency = latency};
+}
+
+static struct rates rates_of(const struct core *x, const struct caps *c)
+{
+    double hz = x->ghz * 1e9, flops = x->fma * VECTOR / 4 * 2 * hz;
+    struct rate dram = {x->dram_one * 1e9, x->dram_all * 1e9};
+    struct rates r = {.cycle = 1 / hz, .fma_latency = x->fma_latency / hz, .nt_write = dram};
+    r.ops[RATE_FMA_F32] = of_all(flops, x->n);
+    r.ops[RATE_FMA_F64] = of_all(flops / 2, x->n);
+    if (caps_has_dot(c, DT_I8, DT_I8, DT_I32)) r.ops[RATE_DOT_I8] = of_all(4 * flops, x->n);
+    if (caps_has_dot(c, DT_BF16, DT_BF16, DT_F32)) r.ops[RATE_DOT_BF16] = of_all(2 * flops, x->n);
+    r.memory[RATE_L1] = level(of_all(x->load * VECTOR * hz, x->n), x->load_latency / hz);
+    r.memory[RATE_L2] = level(of_all(x->l2_bytes * hz, x->n), x->l2_latency / hz);
+    r.memory[RATE_DRAM] = (struct rate_memory){dram, dram, dram, x->dram_ns * 1e-9};
+    r.memory[RATE_L3] = x->l3_kib ? level(of_all(x->l3_bytes * hz, x->n), x->l3_latency / hz) : r.memory[RATE_DRAM];
+    rates_round_all(&r);
+    return r;
+}
+
+bool dev_core(struct caps *c, struct str name)
+{
+    for (i64 i = 0; i < countof(cores); i++) {
+        const struct core *x = &cores[i];
+        struct isa s;
+        struct err e = {0};
+        if (!str_is(name, x->name)) continue;
+        bool ok = isa_parse(&s, str_of(x->isa), &e);
+        assert(ok), (void)ok;
+        *c = (struct caps){.n_threads = x->n, .l1_bytes = (i64)x->l1_kib << 10, .l2_bytes = (i64)x->l2_kib << 10, .l3_bytes = (i64)x->l3_kib << 10};
+        isa_limits(c, s);
+        c->rates = rates_of(x, c);
+        return true;
+    }
+    return false;
+}
+
+const char *dev_core_name(i64 k) { return k < countof(cores) ? cores[k].name : NULL; }
