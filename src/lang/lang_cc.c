@@ -2,7 +2,7 @@
 //
 // lang_cc.c: C text to a shared object through the system's compiler: QUERN_CC (a command, optionally
 // with options, which take precedence), else gcc, clang or cc, the first in PATH; for other processor
-// families a cross compiler. The compiler runs in a private folder, with a time-out, and leaves nothing
+// families a cross compiler, gcc's or clang. The compiler runs in a private folder, with a time-out, and leaves nothing
 // behind. The same text and compiler yield the same bytes: no paths, symbols or build numbers in the
 // result. Never -ffast-math: NaN and infinities matter. Never -march=native: the target's extensions are
 // named one by one (isa.c), so that a program can record its requirements. No option comes from a text, a
@@ -34,11 +34,11 @@ static void add_words(struct command *c, struct arena *a, struct str text)
     }
 }
 
-/* Compilers for other processor families; the variable names another one, like QUERN_CC. */
-static const struct { enum isa_family family; const char *variable, *name, *package; } cross[] = {
-    {ISA_X86_64, "QUERN_CC_X86_64", "x86_64-linux-gnu-gcc", "gcc-x86-64-linux-gnu"},
-    {ISA_AARCH64, "QUERN_CC_AARCH64", "aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"},
-    {ISA_RISCV64, "QUERN_CC_RISCV64", "riscv64-linux-gnu-gcc", "gcc-riscv64-linux-gnu"},
+/* Compilers for other processor families, TRIPLE-gcc or clang; the variable names another one, like QUERN_CC. */
+static const struct { enum isa_family family; const char *variable, *triple, *package; } cross[] = {
+    {ISA_X86_64, "QUERN_CC_X86_64", "x86_64-linux-gnu", "gcc-x86-64-linux-gnu"},
+    {ISA_AARCH64, "QUERN_CC_AARCH64", "aarch64-linux-gnu", "gcc-aarch64-linux-gnu"},
+    {ISA_RISCV64, "QUERN_CC_RISCV64", "riscv64-linux-gnu", "gcc-riscv64-linux-gnu"},
 };
 
 /* The user's command; its options are appended after ours. */
@@ -60,16 +60,29 @@ static bool add_users(struct command *c, struct arena *a, const char *variable, 
     return true;
 }
 
+/* clang has all targets, LLVM's linker, too; the system's mathematical library is where Debian's cross packages have it. */
+static bool add_clang(struct command *c, struct arena *a, const char *triple)
+{
+    const char *lib = str_fmt(a, "/usr/%s/lib", triple).p;
+    if (!lang_tool_in_path(a, "clang") || !lang_tool_in_path(a, "ld.lld") || !os_is_dir(lib)) return false;
+    add_word(c, "clang");
+    add_word(c, str_fmt(a, "--target=%s", triple).p);
+    add_words(c, a, str_fmt(a, "-fuse-ld=lld -nostdlib -L%s", lib));
+    return true;
+}
+
 static bool add_cross(struct command *c, struct arena *a, enum isa_family family, struct err *e)
 {
     i64 i = 0;
     while (cross[i].family != family) i++;
     if (!add_users(c, a, cross[i].variable, e)) return false;
     if (c->n > c->compiler) return true;
-    add_word(c, cross[i].name);
-    return lang_tool_in_path(a, cross[i].name) ||
-           err_set(e, ERR_SYSTEM, "no compiler '%s' for processors of that kind: install it (Debian: %s), or set %s", cross[i].name, cross[i].package,
-                   cross[i].variable);
+    const char *gcc = str_fmt(a, "%s-gcc", cross[i].triple).p;
+    if (lang_tool_in_path(a, gcc)) add_word(c, gcc);
+    else if (!add_clang(c, a, cross[i].triple))
+        return err_set(e, ERR_SYSTEM, "no compiler '%s' for processors of that kind: install it (Debian: %s; or clang and lld, with %s's C library), or set %s",
+                       gcc, cross[i].package, cross[i].triple, cross[i].variable);
+    return true;
 }
 
 static bool add_native(struct command *c, struct arena *a, struct err *e)
@@ -95,13 +108,14 @@ static bool add_compiler(struct command *c, struct arena *a, const struct caps *
 /* gcc's -O3 copies the bodies of short loops around the innermost one, which costs compile time and
    cache, and often speed; its -O2 lacks only the vectoriser's cost model. Predictive commoning, which comes with the vectoriser, keeps
    what a register tile loads for the next iteration, in registers that the accumulators need. Allocation by regions stores accumulators
-   in inner loops where they take nearly all registers: one region, unless there are plenty. clang has neither the faults nor the options. */
+   in inner loops where they take nearly all registers: one region, unless there are plenty. On ARM gcc also schedules instructions before it
+   allocates registers, and then has too few for the loads that it moved ahead. clang has neither the faults nor the options. */
 #define GCC_OPTIONS "-O2 -ftree-vectorize -fvect-cost-model=dynamic -fno-predictive-commoning"
 static const char *optimisation(const struct command *c, const struct caps *caps)
 {
-    bool has_plenty = caps && caps->n_vector_regs > 16;
+    bool has_plenty = caps && caps->n_vector_regs > 16, is_arm = caps && caps->isa.family == ISA_AARCH64;
     for (u32 i = c->compiler; i < c->n; i++)
-        if (str_glob(S("*gcc*"), str_of(c->argv[i]))) return has_plenty ? GCC_OPTIONS : GCC_OPTIONS " -fira-region=one";
+        if (str_glob(S("*gcc*"), str_of(c->argv[i]))) return is_arm ? GCC_OPTIONS " -fno-schedule-insns" : has_plenty ? GCC_OPTIONS : GCC_OPTIONS " -fira-region=one";
     return "-O3";
 }
 

@@ -259,12 +259,30 @@ static bool is_as_written(const struct text *t, const struct kir_ins *x, enum dt
     return t->k->as_written && t->style->has_vectors && dtype_is_float(d) && (x->op == KI_MUL || x->op == KI_FMA || x->op == KI_NEG);
 }
 
+/* Whether v is one element for all lanes, which an instruction takes from a register (c.c). */
+static bool is_element(const struct text *t, kval v)
+{
+    const struct kir_ins *x = kir_at(t->k, v);
+    return x->op == KI_SPLAT && kir_lanes(t->k, x->a) == 1 && kir_at(t->k, x->a)->op != KI_CONST;
+}
+
+/* A multiply-add by an element; empty: it is none, or the target has no such instruction. */
+static struct str multiply_by_element(struct text *t, const struct kir_ins *x, enum dtype d)
+{
+    bool is_b = is_element(t, x->b), has = t->style->has_vectors && t->caps && t->caps->isa.family == ISA_AARCH64;
+    if (x->op != KI_FMA || !has || x->lanes * dtype_size(d) != 16 || (d != DT_F32 && d != DT_F64) || is_half(x->dtype)) return (struct str){0};
+    if (!is_b && !is_element(t, x->a)) return (struct str){0};
+    struct str one = text_bare(t, kir_at(t->k, is_b ? x->b : x->a)->a), y = text_bare(t, is_b ? x->a : x->b);
+    return call(t, "fma_element", d, x->lanes, text_fmt(t, "%.*s, %.*s, %.*s", STR_ARG(one), STR_ARG(y), STR_ARG(text_bare(t, x->c))));
+}
+
 static struct str arithmetic(struct text *t, kval v)
 {
     const struct kir_ins *x = kir_at(t->k, v);
     enum dtype d = type_of_arithmetic(t, v);
     if (d == DT_BOOL && width(t, kir_lanes(t->k, x->a)) > 1) return mask_op(t, x);
     struct str s = by_power_of_two(t, x);
+    if (!s.n) s = multiply_by_element(t, x, d);
     if (s.n) return s;
     bool is_called = is_as_written(t, x, d);
     if (is_plain(t, x, d) && !is_called && dtype_kind(d) != DK_NONE) {
