@@ -2,7 +2,7 @@
 //
 // Benchmark of single kernels: the default schedule and the best predicted ones on a device.
 //
-//   build/bench/kernel [-D DEVICE] [-T TYPE] [-t THREADS] [-l LIMITS] [-n CANDIDATES] [-c CANDIDATE] [-g FAMILY] [-v] [-d] [-C] SHAPE ...
+//   build/bench/kernel [-D DEVICE] [-T TYPE] [-t THREADS] [-l LIMITS] [-n CANDIDATES] [-c CANDIDATE] [-g FAMILY] [-o FILE] [-v] [-d] [-C] SHAPE ...
 //
 // SHAPE:
 //   conv:C,H,W,OC,K,STRIDE,GROUPS          padding K/2, bias and Relu fused; GROUPS may be omitted
@@ -20,9 +20,9 @@
 // With `,rows`, `,c8` or `,c16` after them images have x innermost, or channels in blocks, instead of channels last. DEVICE is as in
 // `quern devices`, by default this processor, restricted by LIMITS (isa=x86-64-v3). TYPE: f32, f16, bf16; for matrix products and
 // convolutions also u8, with i8 weights and i32 sums, which convolutions scale back to u8. -g restricts the candidates to one family, -v
-// verifies, -d prints the kernel's text, -C flushes the caches before each run (of one thread of this processor). One line per
+// verifies, -d prints the kernel's text, -o writes the binary of the last candidate to a file, -C flushes the caches before each run (of one thread of this processor). One line per
 // candidate: GFLOP/s, percent of the peak (measured here, reported by other devices), GB/s for one transfer of inputs and outputs,
-// predicted time.
+// predicted time. Kernels for described devices (cpu:cortex-a76) are built and not run.
 #include "target.h"
 #include "tune/tune.h"
 
@@ -32,7 +32,7 @@
 #include <time.h>
 #include <unistd.h>
 
-struct opts { u32 threads, n; const char *candidate, *device, *limits; const struct gen *family; enum dtype type; bool verify, dump, cold; };
+struct opts { u32 threads, n; const char *candidate, *device, *limits, *binary; const struct gen *family; enum dtype type; bool verify, dump, cold; };
 
 struct bench {
     struct opts o;
@@ -376,6 +376,15 @@ static double run_here(const struct bench *b, const struct check *c, const struc
     return best;
 }
 
+/* Of a device that is absent: the prediction, beside the peak that it assumes. */
+static void show_prediction(const struct bench *b, const struct check *timing, const struct candidate *c, const char *name)
+{
+    struct rates r = caps_rates(&b->target.caps);
+    double seconds = gen_predict(c, &b->t, &b->target.caps, NULL), flops = task_flops(&b->t, timing->var) / seconds;
+    double peak = b->o.threads == 1 ? r.ops[RATE_FMA_F32].one : r.ops[RATE_FMA_F32].all;
+    printf("predicted %8.1f GFLOP/s %5.1f %% %9.1f us  %s\n", flops / 1e9, 100 * flops / peak, seconds * 1e6, name);
+}
+
 static void run(struct bench *b, const struct check *timing, const struct candidate *c)
 {
     struct subject s = {0};
@@ -390,15 +399,19 @@ static void run(struct bench *b, const struct check *timing, const struct candid
               l->build(&bin, buf_view(&text), &b->target.caps, 60, &e);
     if (b->o.dump) printf("%.*s\n", (int)text.n, text.p);
     s.code = buf_view(&bin);
+    if (ok && b->o.binary) ok = os_write(b->o.binary, s.code.p, s.code.n, &e);
     struct trial_opts o = {.driver = b->target.driver, .dev = b->target.dev, .timeout = 20, .max_samples = 16};
     double built = os_now() - t0;
     enum trial_status st = TRIAL_OK;
-    bool here = !b->target.caps.is_gpu && b->o.threads == 1;
+    bool is_absent = dev_is_described(&b->target.dev);
+    bool here = !is_absent && !b->target.caps.is_gpu && b->o.threads == 1;
+    if (is_absent) st = ok ? TRIAL_OK : TRIAL_BUILD;
     if (ok && here) best = run_here(b, timing, &s, &e);
-    if (!ok || !here || b->o.verify) st = ok ? trial_run(&s, checks, b->o.verify, timing, &o, take_sample, &wall, &why) : TRIAL_BUILD;
+    if (!is_absent && (!ok || !here || b->o.verify)) st = ok ? trial_run(&s, checks, b->o.verify, timing, &o, take_sample, &wall, &why) : TRIAL_BUILD;
     if (!best) best = wall;
     double flops = task_flops(&b->t, timing->var);
-    if (st == TRIAL_OK)
+    if (st == TRIAL_OK && is_absent) show_prediction(b, timing, c, name.p);
+    else if (st == TRIAL_OK)
         printf("%8.1f GFLOP/s %5.1f %% %7.1f GB/s %9.1f us (predicted %9.1f, built in %.2f s)  %s\n", flops / best / 1e9,
                100 * flops / best / b->peak, task_bytes(&b->t, timing->var) / best / 1e9, best * 1e6,
                1e6 * gen_predict(c, &b->t, &b->target.caps, NULL), built, name.p);
@@ -420,6 +433,7 @@ static bool bench_shape(const char *text, const struct opts *o, double peak, str
     if (!bench_target_open(&b.target, o->device, e)) return false;
     if (b.target.caps.is_gpu) b.peak = 1e9 * b.target.caps.gflops;
     i64 none = 0;
+    if (dev_is_described(&b.target.dev)) b.peak = caps_rates(&b.target.caps).ops[RATE_FMA_F32].one * o->threads;
     if (!parse_shape(&b, text, e) || !check_init(&timing, &b.t, &none, 1, o->verify, e)) return false;
     printf("%s, %s, peak %.1f GFLOP/s\n", text, dtype_name(o->type), b.peak / 1e9);
     struct candidate c;
@@ -446,12 +460,13 @@ int main(int argc, char **argv)
     struct opts o = {.threads = 1, .type = DT_F32};
     struct err e = {0};
     int c;
-    while ((c = getopt(argc, argv, "D:T:t:l:n:c:g:vdC")) != -1) {
+    while ((c = getopt(argc, argv, "D:T:t:l:n:c:g:o:vdC")) != -1) {
         if (c == 'D') o.device = optarg;
         if (c == 'T') o.type = dtype_parse(str_of(optarg));
         if (c == 't') o.threads = (u32)atoi(optarg);
         if (c == 'n') o.n = (u32)i64_min(atoi(optarg), 64);
         if (c == 'l') o.limits = optarg;
+        if (c == 'o') o.binary = optarg;
         if (c == 'c') o.candidate = optarg;
         if (c == 'g' && !(o.family = gen_find(str_of(optarg)))) {
             fprintf(stderr, "unknown family '%s'\n", optarg);
