@@ -4,11 +4,12 @@
 # make check      every test      (SAN=1: with ASan and UBSan, CC=clang: with clang; SAN=thread: those that have threads, with TSan)
 # make fuzz       libFuzzer on every parser (FUZZ_TIME=60 seconds each, NAMES="npy png": those)
 # make install    PREFIX=/usr/local DESTDIR=
+# CROSS=aarch64-linux-gnu: for another processor, in build/aarch64-linux-gnu (or arm-linux-gnueabihf, riscv64-linux-gnu)
 # V=1 shows the commands.
 VERSION = 0.1.0
 ABI     = 0
-CC      = gcc
-BUILD   = build$(if $(filter-out gcc,$(CC)),/$(notdir $(CC)))$(if $(SAN),/san$(filter-out 1,$(SAN)))$(if $(FUZZ),/fuzz)
+CC      = $(if $(CROSS),$(CROSS)-)gcc
+BUILD   = build$(if $(filter-out gcc,$(CC)),/$(or $(CROSS),$(notdir $(CC))))$(if $(SAN),/san$(filter-out 1,$(SAN)))$(if $(FUZZ),/fuzz)
 PREFIX  = /usr/local
 PKGS    = libprotobuf-c jansson sqlite3 libpng
 PKGS_RT = jansson
@@ -32,14 +33,24 @@ ifdef FUZZ
 OPT  += -fsanitize=fuzzer-no-link
 endif
 
+# Another processor's libraries are in a folder of their own, where tool/sysroot unpacks Debian's packages; the C library is the compiler's.
+INCLUDES =
+SYSROOT  = build/sysroot/$(CROSS)
+ifdef CROSS
+LIBRARIES = $(SYSROOT)/usr/lib/$(CROSS)
+PKG_CONFIG = PKG_CONFIG_LIBDIR=$(LIBRARIES)/pkgconfig PKG_CONFIG_SYSROOT_DIR=$(SYSROOT) pkg-config
+INCLUDES = -D_FILE_OFFSET_BITS=64 -isystem $(SYSROOT)/usr/include -isystem $(SYSROOT)/usr/include/$(CROSS)
+endif
+PKG_CONFIG ?= pkg-config
+
 # Asked for once, and only when something is compiled: the packages may not be there yet.
-pkg      = $(eval $(1) := $(shell pkg-config $(2)))$($(1))
+pkg      = $(eval $(1) := $(shell $(PKG_CONFIG) $(2)))$($(1))
 PC_CFLAGS  = $(call pkg,PC_CFLAGS,--cflags $(PKGS))
 PC_LIBS    = $(call pkg,PC_LIBS,--libs $(PKGS))
 PC_LIBS_RT = $(call pkg,PC_LIBS_RT,--libs $(PKGS_RT))
 CFLAGS   = $(OPT) $(HARDEN) -std=gnu11 -fPIC -fvisibility=hidden -ffp-contract=off $(WARN) $(WERROR)
-CPPFLAGS = -Isrc -Iinclude -I$(BUILD)/gen $(PC_CFLAGS)
-LDFLAGS  = -Wl,-z,relro,-z,now,-z,noexecstack
+CPPFLAGS = -Isrc -Iinclude -I$(BUILD)/gen $(INCLUDES) $(PC_CFLAGS)
+LDFLAGS  = -Wl,-z,relro,-z,now,-z,noexecstack $(if $(CROSS),-L$(LIBRARIES) -Wl$(comma)-rpath-link$(comma)$(LIBRARIES))
 LIBS     = $(PC_LIBS) -lpthreadpool -lm -ldl -lpthread
 LIBS_RT  = $(PC_LIBS_RT) -lpthreadpool -lm -ldl -lpthread
 
@@ -52,7 +63,7 @@ PLUGINS    = op pass family lang dev io zoo export import cmd
 SRC_cmd = $(wildcard src/cli/*.c)
 SRC     = $(foreach f,$(FOLDERS),$(wildcard src/$(f)/*.c))
 SRC_RT  = $(foreach f,$(FOLDERS_RT),$(wildcard src/$(f)/*.c)) $(wildcard src/api/api_rt*.c)
-GEN     = $(BUILD)/gen/onnx.pb-c.h $(PLUGINS:%=$(BUILD)/gen/%.inc) $(BUILD)/gen/conv_data.inc $(BUILD)/gen/plot_script.inc
+GEN     = $(BUILD)/gen/onnx.pb-c.h $(PLUGINS:%=$(BUILD)/gen/%.inc) $(BUILD)/gen/conv_data.inc $(BUILD)/gen/plot_script.inc $(if $(CROSS),$(SYSROOT))
 obj     = $(patsubst %.c,$(BUILD)/%.o,$(1))
 OBJ     = $(call obj,$(SRC)) $(BUILD)/gen/onnx.pb-c.o
 OBJ_RT  = $(call obj,$(SRC_RT))
@@ -78,6 +89,9 @@ $(BUILD)/libquern.so: $(OBJ) $(BUILD)/sources
 	$(call say,LINK)$(CC) $(CFLAGS) -shared $(LDFLAGS) $(call soname,$@) -o $@ $(OBJ) $(LIBS) && ln -sf $(@F) $@.$(ABI)
 $(BUILD)/libquern_rt.so: $(OBJ_RT) $(BUILD)/sources
 	$(call say,LINK)$(CC) $(CFLAGS) -shared $(LDFLAGS) $(call soname,$@) -o $@ $(OBJ_RT) $(LIBS_RT) && ln -sf $(@F) $@.$(ABI)
+rt: $(BUILD)/libquern_rt.so
+$(SYSROOT):
+	tool/sysroot $(CROSS) $@
 $(BUILD)/libquern.a: $(OBJ) $(BUILD)/sources
 	$(call say,AR)rm -f $@ && ar rcs $@ $(OBJ)
 
@@ -146,7 +160,7 @@ clean:
 	rm -rf $(BUILD)
 
 FORCE:
-.PHONY: all tests benches fuzzers fuzz check demo install clean FORCE
+.PHONY: all rt tests benches fuzzers fuzz check demo install clean FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 -include $(OBJ:.o=.d) $(OBJ_CLI:.o=.d) $(TESTS:=.d) $(FUZZERS:=.d) $(BENCHES:=.d)
