@@ -149,6 +149,22 @@ static void test_stream(void **state)
     }
 }
 
+/* The more lines a step waits for, the less of a stream is hidden behind arithmetic; two are few. */
+static void test_burst(void **state)
+{
+    const struct nest_rates r = usual();
+    struct nest n = {.seconds = 4096 * r.line[RATE_DRAM], .bytes = {64, 4096, 64}, .asked = {0, 1, 0}};
+    nest_loop(&n, 1 << 16, 0, 1, 0);
+    const double few = nest_seconds(&n, &r);
+    double last = few;
+    for (n.burst = 64; n.burst <= 2048; n.burst *= 2) {
+        const double t = nest_seconds(&n, &r);
+        assert_true(n.burst <= 128 ? t == few : n.burst <= 512 ? t > last : t == last);
+        last = t;
+    }
+    assert_true(few < 0.9 * last);
+}
+
 /* Short rows with others between them take longer than rows in one piece; a value in the second cache need not be fetched. */
 static void test_short_rows(void **state)
 {
@@ -179,7 +195,7 @@ int main(void)
         cmocka_unit_test(test_bounds),         cmocka_unit_test(test_more_arithmetic), cmocka_unit_test(test_more_of_the_outermost_loop),
         cmocka_unit_test(test_all_near),       cmocka_unit_test(test_order_of_loops),  cmocka_unit_test(test_larger_cache),
         cmocka_unit_test(test_prefetching),    cmocka_unit_test(test_rows_in_one_set), cmocka_unit_test(test_step),
-        cmocka_unit_test(test_stream),         cmocka_unit_test(test_short_rows),
+        cmocka_unit_test(test_stream),         cmocka_unit_test(test_burst),   cmocka_unit_test(test_short_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -240,6 +240,7 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     double rows = ceil(w.m_all / w.m), columns = ceil(w.n_all / w.n), share = w.batch * rows * columns * (double)s->split_k;
     struct nest n = {.bytes = {4 * (double)s->mr * w.bk, 4 * w.bk * w.width, 4 * (double)s->mr * w.width}};
     n.seconds = (tiles_seconds(x, r, s, &w) + pack_seconds(x, r, s, &w)) / (tiles * blocks * w.passes);
+    n.burst = s->ahead > 1 ? 4 * w.width : 0;
     n.asked[NEST_RIGHT] = asked(s, w.bk);
     if (!s->pack) n.rows[NEST_LEFT] = (struct nest_rows){4 * w.bk, 4 * w.k_all, (double)s->mr};
     if (s->right == RIGHT_PLACE) n.rows[NEST_RIGHT] = (struct nest_rows){4 * w.width, 4 * w.n_all, 1};

@@ -20,7 +20,7 @@
 
 /* Fitted to the measurements of bench/model on AVX2 and AVX-512 (Zen 4). */
 static const double overlap = 6;   /* exponent of the norm for arithmetic and traffic; 1: their sum, infinite: the maximum */
-static const double stream = 2.5;  /* likewise for a right operand that streams by from beyond the second cache: several lines a step */
+static const double stream = 5;    /* likewise for a right operand that streams by from beyond the second cache, divided by the lines of a step */
 static const double together = 3;  /* likewise for the multiply-adds and loads of a step, which wait for each other */
 static const double unasked = 2.5; /* streams from beyond the second cache take as much longer where they are not prefetched */
 static const double short_run = 128; /* bytes: rows so long take twice the time from beyond the second cache, if others lie between them */
@@ -152,6 +152,12 @@ static double bodies_of(const struct nest *n)
     return x;
 }
 
+/* A step computes nothing before all its lines are there, and the more lines it has the fewer steps are under way. */
+static double overlap_of_stream(const struct nest *n)
+{
+    return fmax(1, stream / fmax(2, n->burst / LINE));
+}
+
 double nest_seconds(const struct nest *n, const struct nest_rates *r)
 {
     struct { double seconds, share; } piece[N_RATE_LEVELS * N_NEST_OPERANDS]; /* that single bodies wait for: the share of bodies */
@@ -170,7 +176,7 @@ double nest_seconds(const struct nest *n, const struct nest_rates *r)
             else if (s > 0) piece[n_pieces].seconds = s / t[o].pieces, piece[n_pieces++].share = share;
         }
         if (l >= RATE_L2 && right > 0) right += near * right / (near + right); /* lines on both ways wait for each other: less than either takes */
-        one = l < RATE_L2 ? nest_both(one, even + right) : norm(nest_both(one, even), right, stream);
+        one = l < RATE_L2 ? nest_both(one, even + right) : norm(nest_both(one, even), right, overlap_of_stream(n));
         if (l < RATE_L2) near = right;
     }
     for (u32 i = 0; i < n_pieces; i++) waits += (nest_both(one, piece[i].seconds) - one) * piece[i].share;

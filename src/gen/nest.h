@@ -20,6 +20,7 @@ struct nest {
     double seconds;                /* of the body's arithmetic, operands in the first cache */
     double bytes[N_NEST_OPERANDS]; /* that the body touches */
     struct nest_rows { double bytes, pitch, n; } rows[N_NEST_OPERANDS]; /* which lie in rows apart, n of them read side by side; pitch 0: in a piece */
+    double burst;                  /* bytes of the right operand of which a step that asks for others waits; 0: few */
     double asked[N_NEST_OPERANDS]; /* prefetched while other bodies run: the share of lines that come in time; 0: not */
     struct nest_loop loop[NEST_LOOPS]; /* innermost first */
     u32 n;

@@ -23,7 +23,8 @@
 #define LANES "for (int i = 0; i < $N; i++) "
 
 /* Partial access. AVX-512 has instructions with a mask of a bit per lane, here 64; AVX2, for lanes of 4 and 8 bytes, with a mask of sign
-   bits (d: i32, q: i64). */
+   bits (d: i32, q: i64). A single element needs no mask, and stores with masks are slow to read again. */
+#define IF_ONE "    if (__builtin_constant_p(n) && n == 1) "
 #define MASK_AVX2(lane, access256, access128)                                                      \
     "#elif defined __AVX2__ && ($B == 16 || $B == 32)\n"                                           \
     "    typedef " lane " lanes __attribute__((vector_size($B)));\n"                               \
@@ -37,7 +38,7 @@
     MASK_AVX2(lane, "__builtin_ia32_maskstore" type "256((lanes *)p, mask, (lanes)x);\n",          \
               "__builtin_ia32_maskstore" type "((lanes *)p, mask, (lanes)x);\n")
 #define LOAD_N(feature, builtin, lane, avx2)                                                       \
-    "$V $F(const $E *p, i64 n)\n{\n"                                                               \
+    "$V $F(const $E *p, i64 n)\n{\n" IF_ONE "return ($V){*p};\n"                                   \
     "#if defined __AVX512VL__ && defined " feature " && $B >= 16 && $B <= 64\n"                    \
     "    typedef " lane " lanes __attribute__((vector_size($B)));\n"                               \
     "    const u64 mask = n >= $N ? ~0ull >> (64 - $N) : n > 0 ? (1ull << n) - 1 : 0;\n"           \
@@ -87,7 +88,7 @@
     "#else\n            0, 2, 4, 6, 9, 11, 13, 15);\n#endif\n    }\n#endif\n"                     \
     "    $V r = {0};\n    " LANES "if (i < n) r[i] = p[i * step];\n    return r;\n}\n"
 #define STORE_N(feature, builtin, lane, avx2)                                                      \
-    "void $F($E *p, $V x, i64 n)\n{\n"                                                             \
+    "void $F($E *p, $V x, i64 n)\n{\n" IF_ONE "{\n        *p = x[0];\n        return;\n    }\n"    \
     "#if defined __AVX512VL__ && defined " feature " && $B >= 16 && $B <= 64\n"                    \
     "    typedef " lane " lanes __attribute__((vector_size($B)));\n"                               \
     "    const u64 mask = n >= $N ? ~0ull >> (64 - $N) : n > 0 ? (1ull << n) - 1 : 0;\n"           \
