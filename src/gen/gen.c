@@ -312,23 +312,35 @@ bool gen_order(const struct task *t, const struct caps *caps, struct candidate *
     return true;
 }
 
+/* A family's search, rough at first. */
+struct rival { struct gen_problem p; struct gen_search *search; double seconds; };
+
+static void rival_look(struct rival *r) { r->seconds = gen_problem_seconds(&r->p, gen_search_best(r->search)); }
+
+/* Families that are slower by more than this factor after the first part of the search are searched no further. */
+static const double hopeless = 1.25;
+
 bool gen_default(const struct task *t, const struct caps *caps, const i64 *var,
                  struct candidate *out)
 {
-    struct gen_problem p;
-    double best = 0;
-    bool found = false;
+    struct rival r[countof(gens)];
+    u32 n = 0, best = 0;
     for (i64 i = 0; i < countof(gens); i++) {
-        if (!open_match(&p, gens[i], t, caps, var)) continue;
-        struct candidate c = initial_of(&p);
-        double s = gen_problem_seconds(&p, &c.sched);
-        gen_problem_close(&p);
-        if (found && s >= best) continue;
-        *out = c;
-        best = s;
-        found = true;
+        if (!open_match(&r[n].p, gens[i], t, caps, var)) continue;
+        r[n].search = gen_search_open(&r[n].p);
+        rival_look(&r[n++]);
     }
-    return found;
+    for (u32 k = 1; k < n; k++)
+        if (r[k].seconds < r[best].seconds) best = k;
+    for (u32 k = 0; k < n; k++) {
+        if (r[k].seconds > hopeless * r[best].seconds) continue;
+        gen_search_pairs(r[k].search);
+        rival_look(&r[k]);
+        if (r[k].seconds < r[best].seconds || (r[k].seconds == r[best].seconds && k < best)) best = k;
+    }
+    if (n) *out = (struct candidate){r[best].p.gen, *gen_search_best(r[best].search)};
+    for (u32 k = 0; k < n; k++) gen_problem_close(&r[k].p);
+    return n > 0;
 }
 
 /* Kernels. */

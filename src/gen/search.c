@@ -76,7 +76,7 @@ enum {
 
 struct point { u8 at[MAX_SCHED]; }; /* numbers of values */
 
-struct search {
+struct gen_search {
     const struct gen_problem *p;
     const struct gen *gen;
     bool sure;      /* only what may be chosen unmeasured */
@@ -84,9 +84,10 @@ struct search {
     struct known { i64 number; double cost; } *known; /* of points asked last; number 0: of none */
     struct found { double cost; struct point at; } found[LEGAL]; /* legal ones, the family's least ones first */
     u32 n, n_least;
+    struct sched best; /* so far */
 };
 
-static struct sched sched_at(const struct search *x, const struct point *at)
+static struct sched sched_at(const struct gen_search *x, const struct point *at)
 {
     struct sched s = {0};
     for (u32 i = 0; i < x->gen->n_param; i++) s.v[i] = x->gen->param[i].values[at->at[i]];
@@ -94,7 +95,7 @@ static struct sched sched_at(const struct search *x, const struct point *at)
 }
 
 /* Seconds; 0: it is not legal, or not wanted. */
-static double cost_of(const struct search *x, const struct sched *s)
+static double cost_of(const struct gen_search *x, const struct sched *s)
 {
     const struct gen *g = x->gen;
     if ((x->sure && g->sure && !g->sure(x->p, s)) || (g->worth && !g->worth(x->p, s, g->n_param))) return 0;
@@ -102,7 +103,7 @@ static double cost_of(const struct search *x, const struct sched *s)
 }
 
 /* was_known: it was asked lately; may be NULL */
-static double ask(struct search *x, const struct point *at, bool *was_known)
+static double ask(struct gen_search *x, const struct point *at, bool *was_known)
 {
     i64 number = 0;
     for (u32 i = x->gen->n_param; i-- > 0;) number = number * x->gen->param[i].n + at->at[i];
@@ -116,14 +117,14 @@ static double ask(struct search *x, const struct point *at, bool *was_known)
     return k->cost;
 }
 
-static void add(struct search *x, const struct point *at)
+static void add(struct gen_search *x, const struct point *at)
 {
     bool was_known;
     double cost = ask(x, at, &was_known);
     if (cost > 0 && !was_known && x->n < LEGAL) x->found[x->n++] = (struct found){cost, *at};
 }
 
-static void add_sched(struct search *x, const struct sched *s)
+static void add_sched(struct gen_search *x, const struct sched *s)
 {
     struct point at = {{0}};
     for (u32 i = 0; i < x->gen->n_param; i++) {
@@ -136,7 +137,7 @@ static void add_sched(struct search *x, const struct sched *s)
 
 /* A value's number: mostly that of one of n legal points, if there are any, else more often the first one, which mostly means that a parameter has no
    effect. */
-static u8 draw_value(struct search *x, u32 param, const struct found *f, u32 n)
+static u8 draw_value(struct gen_search *x, u32 param, const struct found *f, u32 n)
 {
     if (n && rng_range(&x->rng, 0, 3)) return f[rng_range(&x->rng, 0, n - 1)].at.at[param];
     if (!n && rng_range(&x->rng, 0, 9) < 3) return 0;
@@ -144,7 +145,7 @@ static u8 draw_value(struct search *x, u32 param, const struct found *f, u32 n)
 }
 
 /* Of the least ones, which may be far from all others, only every second draw while no others are known. */
-static void draw_points(struct search *x, i64 last)
+static void draw_points(struct gen_search *x, i64 last)
 {
     u32 param = 0, value = 0; /* of this draw */
     for (i64 i = 0; x->n < LEGAL && i < last; i++) {
@@ -161,7 +162,7 @@ static void draw_points(struct search *x, i64 last)
 }
 
 /* Of a family without least schedules one is legal, be it the only one of millions. */
-static void find_any(struct search *x)
+static void find_any(struct gen_search *x)
 {
     struct gen_walk w = gen_walk_start(x->gen, true, 0);
     for (i64 i = 0; i < w.total && !x->n; i++) {
@@ -170,7 +171,7 @@ static void find_any(struct search *x)
     }
 }
 
-static void sample_product(struct search *x)
+static void sample_product(struct gen_search *x)
 {
     draw_points(x, x->n ? MORE : PATIENCE);
     if (x->n || x->gen->least || (x->sure && x->gen->sure)) return;
@@ -178,7 +179,7 @@ static void sample_product(struct search *x)
     draw_points(x, DRAWS);
 }
 
-static void sample_tree(struct search *x)
+static void sample_tree(struct gen_search *x)
 {
     struct gen_tree tree = {.p = x->p, .may = x->gen->worth ? x->gen->worth : x->gen->begins};
     struct sched s;
@@ -190,7 +191,7 @@ static void sample_tree(struct search *x)
 }
 
 /* f becomes the point if that is cheaper; false: it is not legal. */
-static bool take_cheaper(struct search *x, const struct point *at, struct found *f)
+static bool take_cheaper(struct gen_search *x, const struct point *at, struct found *f)
 {
     double cost = ask(x, at, NULL);
     if (cost > 0 && cost < f->cost) *f = (struct found){cost, *at};
@@ -198,7 +199,7 @@ static bool take_cheaper(struct search *x, const struct point *at, struct found 
 }
 
 /* An illegal pair of new values may be legal if a third parameter, which has no effect with them, has its first value. */
-static void take_mended(struct search *x, struct point at, u32 i, u32 j, struct found *f)
+static void take_mended(struct gen_search *x, struct point at, u32 i, u32 j, struct found *f)
 {
     for (u32 k = 0; k < x->gen->n_param; k++) {
         u8 value = at.at[k];
@@ -211,7 +212,7 @@ static void take_mended(struct search *x, struct point at, u32 i, u32 j, struct 
 
 /* Changes parameter i, and j too where it is another one, to the cheapest values; is that cheaper? Mending costs most, so that only the
    best start, which comes first, is worth it. */
-static bool improve(struct search *x, u32 i, u32 j, struct found *f)
+static bool improve(struct gen_search *x, u32 i, u32 j, struct found *f)
 {
     struct point at = f->at;
     double before = f->cost;
@@ -226,13 +227,13 @@ static bool improve(struct search *x, u32 i, u32 j, struct found *f)
 }
 
 /* Round the parameters until none of them helps any more. */
-static void descend(struct search *x, struct found *f)
+static void descend(struct gen_search *x, struct found *f)
 {
     u32 n = x->gen->n_param;
     for (u32 i = 0, idle = 0; idle < n; i = (i + 1) % n) idle = improve(x, i, i, f) ? 1 : idle + 1;
 }
 
-static void descend_pairs(struct search *x, struct found *f)
+static void descend_pairs(struct gen_search *x, struct found *f)
 {
     for (double before = INFINITY; f->cost < before;) {
         before = f->cost;
@@ -258,7 +259,8 @@ static u32 keep_best(struct found *f, u32 count, u32 n)
     return kept;
 }
 
-static bool search(struct search *x, struct sched *out)
+/* The first two steps. false: there is no legal schedule that is wanted. */
+static bool search(struct gen_search *x)
 {
     struct sched s = {0};
     x->n = 0;
@@ -268,40 +270,54 @@ static bool search(struct search *x, struct sched *out)
     x->n = x->n_least + keep_best(x->found + x->n_least, x->n - x->n_least, STARTS);
     for (u32 i = 0; i < x->n; i++) descend(x, &x->found[i]);
     x->n = keep_best(x->found, x->n, PAIRS);
-    for (u32 i = 0; i < x->n; i++) descend_pairs(x, &x->found[i]);
-    if (!keep_best(x->found, x->n, 1)) return false;
-    *out = sched_at(x, &x->found[0].at);
-    return true;
+    x->best = sched_at(x, &x->found[0].at);
+    return x->n > 0;
 }
 
-static bool ask_all(struct search *x, struct sched *out)
+static bool ask_all(struct gen_search *x)
 {
     struct gen_walk w = gen_walk_start(x->gen, false, 0);
     double best = 0;
     for (i64 i = 0; i < w.total; i++) {
         const struct sched s = gen_walk_next(&w);
         double cost = cost_of(x, &s);
-        if (cost > 0 && (best == 0 || cost < best)) best = cost, *out = s;
+        if (cost > 0 && (best == 0 || cost < best)) best = cost, x->best = s;
     }
     return best > 0;
 }
 
-void gen_problem_initial(const struct gen_problem *p, struct sched *out)
+struct gen_search *gen_search_open(const struct gen_problem *p)
 {
-    struct search x = {.p = p, .gen = p->gen, .rng = rng_seed(1)};
-    bool is_small = gen_walk_start(p->gen, false, 0).total <= FEW;
-    *out = (struct sched){0};
+    struct gen_search *x = arena_new(p->arena, struct gen_search);
+    bool is_small = gen_walk_start(p->gen, false, 0).total <= FEW, found = false;
+    *x = (struct gen_search){.p = p, .gen = p->gen, .rng = rng_seed(1)};
     if (p->gen->initial) {
-        p->gen->initial(p, out);
-        return;
+        p->gen->initial(p, &x->best);
+        return x;
     }
-    bool found = false;
     for (u32 i = 0; i < (p->gen->sure ? 2 : 1) && !found; i++) {
-        x.sure = i == 0;
-        if (!is_small) x.known = arena_array(p->arena, struct known, 1 << KNOWN_BITS);
-        found = (is_small ? ask_all : search)(&x, out);
+        x->sure = i == 0;
+        if (!is_small) x->known = arena_array(p->arena, struct known, 1 << KNOWN_BITS);
+        found = (is_small ? ask_all : search)(x);
     }
-    found = found || gen_problem_least(p, out); /* what nobody would try, but can */
+    found = found || gen_problem_least(p, &x->best); /* what nobody would try, but can */
     assert(found);
     (void)found;
+    return x;
+}
+
+void gen_search_pairs(struct gen_search *x)
+{
+    for (u32 i = 0; i < x->n; i++) descend_pairs(x, &x->found[i]);
+    x->n = keep_best(x->found, x->n, 1);
+    if (x->n) x->best = sched_at(x, &x->found[0].at);
+}
+
+const struct sched *gen_search_best(const struct gen_search *x) { return &x->best; }
+
+void gen_problem_initial(const struct gen_problem *p, struct sched *out)
+{
+    struct gen_search *x = gen_search_open(p);
+    gen_search_pairs(x);
+    *out = x->best;
 }

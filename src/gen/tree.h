@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Private to gen/ and its tests: spaces of families that say with which values schedules begin (struct gen), as trees.
+// Private to gen/ and its tests: spaces of families that say with which values schedules begin (struct gen), as trees; and the search
+// for default schedules in two parts.
 #ifndef QUERN_GEN_TREE_H
 #define QUERN_GEN_TREE_H
 
@@ -24,6 +25,13 @@ bool gen_tree_draw(struct gen_tree *x, struct rng *r, struct sched *out);
 bool gen_tree_near(struct gen_tree *x, const struct sched *want, struct sched *out);
 /* As gen_scatter, of one family. false: fn said so. */
 bool gen_tree_scatter(struct gen_tree *x, i64 max, u64 seed, gen_visit *fn, void *user);
+
+/* search.c: the search of gen_problem_initial in two parts, so that only the promising ones of several families go on. Its memory is the
+   problem's. */
+struct gen_search;
+struct gen_search *gen_search_open(const struct gen_problem *p);
+void gen_search_pairs(struct gen_search *x); /* the second part: takes most of the time and gains a few percent */
+const struct sched *gen_search_best(const struct gen_search *x); /* so far; legal */
 
 /* gen.c: a random legal schedule of any family, of one with a tree worth trying. false: none was found. */
 bool gen_draw(const struct gen_problem *p, struct rng *r, struct sched *out);

@@ -61,14 +61,20 @@ struct plan_costs {
     const struct caps *caps;
     double scale;          /* measured / predicted, median over the measured tasks; 1 without any */
     u32 n_known;           /* number of measured tasks */
-    struct err *e;         /* error of a later read */
+    struct map index;      /* pointer to a task of the cover or its bodies -> index of its cost */
+    struct task_cost *cost; /* predictions are not scaled yet */
 };
-bool plan_costs_init(struct plan_costs *k, const struct plan_target *t, const struct cover *c, const i64 *var, struct err *e);
+/* Of all tasks but calls, in the arena. false: the database failed, out of memory, or stopped. */
+bool plan_costs_init(struct plan_costs *k, const struct plan_target *t, const struct cover *c, const i64 *var, struct arena *a, struct err *e);
 plan_cost_fn plan_cost; /* user: struct plan_costs */
 u32 plan_count_tasks(const struct cover *c); /* including those of bodies */
 /* The selection by these costs, and the one with a kernel per node. Tasks selected by their
    prediction get the schedule of the nearest measured task if that is expected to be faster. */
 bool plan_choose(struct selection *s, const struct cover *c, const i64 *var, const struct plan_target *t, struct arena *a, struct err *e);
+
+/* predict.c: the default schedules of n tasks for sizes var[], searched by one process per processor, and their predicted times: cost[i] of
+   task[i], not ok if no family has a kernel for it. false: out of memory, or stopped. */
+bool plan_predict(const struct task *const *task, u32 n, const struct caps *caps, const i64 *var, struct task_cost *cost, struct err *e);
 
 /* prune.c: the tasks to be measured, at most plan_count_tasks, with their weights; returns their
    number. 0: none, or an error. */

@@ -73,8 +73,8 @@ static u32 add_tasks(struct tune_task *tasks, struct plan_costs *costs, const st
         .c = c, .costs = costs, .forced = UINT32_MAX, .cost = arena_array(&a, struct task_cost, c->task.n + 1)};
     u32 *uses = arena_array(&a, u32, c->task.n + 1), n = 0;
     for (u32 i = 0; i < c->task.n; i++)
-        p.cost[i].ok = plan_cost(costs, c->task.v[i], var, &p.cost[i]);
-    bool ok = plan_select(&s, c, var, table_cost, &p, &a, e) && !e->code;
+        if (!task_is_call(c->task.v[i])) plan_cost(costs, c->task.v[i], var, &p.cost[i]);
+    bool ok = plan_select(&s, c, var, table_cost, &p, &a, e);
     for (u32 i = 0; i < s.choice.n && ok; i++) {
         u32 task = c->region.v[s.choice.v[i].region].task;
         if (task != NO_TASK) uses[task]++;
@@ -93,8 +93,10 @@ static u32 add_tasks(struct tune_task *tasks, struct plan_costs *costs, const st
 
 u32 plan_tasks_to_tune(struct tune_task *tasks, const struct cover *c, const i64 *var, const struct plan_target *t, struct err *e)
 {
+    struct arena a = {0};
     struct plan_costs costs;
-    u32 n = plan_costs_init(&costs, t, c, var, e) ? add_tasks(tasks, &costs, c, var, e) : 0;
+    u32 n = plan_costs_init(&costs, t, c, var, &a, e) ? add_tasks(tasks, &costs, c, var, e) : 0;
+    arena_release(&a);
     assert(n <= plan_count_tasks(c));
     return n;
 }
