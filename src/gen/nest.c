@@ -18,23 +18,20 @@
 
 #include <math.h>
 
-/* Fitted to the measurements of bench/model on AVX2 and AVX-512 (Zen 4). */
-static const double overlap = 6;   /* exponent of the norm for arithmetic and traffic; 1: their sum, infinite: the maximum */
-static const double stream = 5;    /* likewise for a right operand that streams by from beyond the second cache, divided by the lines of a step */
-static const double together = 3;  /* likewise for the multiply-adds and loads of a step, which wait for each other */
+/* Fitted to the measurements of bench/model on AVX2 and AVX-512 (Zen 4). Norms are given as the factor of the greater one of two times, by
+   their ratio x <= 1, with few calls of pow: searches spend most of their time here. Exponent 1: their sum, infinite: the maximum. */
+typedef double norm_factor(double x);
+static double overlap(double x) { return sqrt(cbrt(1 + x * x * x * x * x * x)); } /* of arithmetic and traffic; exponent 6 */
+static double together(double x) { return cbrt(1 + x * x * x); } /* of the multiply-adds and loads of a step, which wait for each other; exponent 3 */
 static const double unasked = 2.5; /* streams from beyond the second cache take as much longer where they are not prefetched */
 static const double short_run = 128; /* bytes: rows so long take twice the time from beyond the second cache, if others lie between them */
 static const double kept = 0.4;    /* share of a cache that is as if it were all of it: the rest holds what passes by */
 enum { LINE = 64, WAYS = 8 };      /* bytes; lines of a set of the first two caches, roughly */
 
-/* By the ratio of the lesser to the greater; searches call it most of their time. */
-static double norm(double a, double b, double exponent)
+static double norm(double a, double b, norm_factor *factor)
 {
-    enum { NEGLIGIBLE = 1000 /* the ratio's sixth power does not change the sum */ };
     double most = a > b ? a : b, least = a > b ? b : a;
-    if (!(least > 0 && most < INFINITY)) return a + b;
-    if (exponent >= 6 && least * NEGLIGIBLE < most) return most;
-    return most * pow(1 + pow(least / most, exponent), 1 / exponent);
+    return least > 0 && most < INFINITY ? most * factor(least / most) : a + b;
 }
 
 double nest_both(double a, double b) { return norm(a, b, overlap); }
@@ -160,10 +157,14 @@ static double bodies_of(const struct nest *n)
     return x;
 }
 
-/* A step computes nothing before all its lines are there, and the more lines it has the fewer steps are under way. */
-static double overlap_of_stream(const struct nest *n)
+/* Of arithmetic and a right operand that streams by from beyond the second cache. A step computes nothing before all its lines are there, and
+   the more lines it has the fewer steps are under way: exponent 2.5 for two lines, 1 for five. */
+static double with_stream(double a, double b, double burst)
 {
-    return fmax(1, stream / fmax(2, n->burst / LINE));
+    const double exponent = fmax(1, 5 / fmax(2, burst / LINE)), most = fmax(a, b), least = fmin(a, b);
+    if (!(least > 0 && most < INFINITY)) return a + b;
+    const double x = least / most, power = exponent < 2.5 ? pow(x, exponent) : x * x * sqrt(x);
+    return most * pow(1 + power, 1 / exponent);
 }
 
 double nest_seconds(const struct nest *n, const struct nest_rates *r)
@@ -184,7 +185,7 @@ double nest_seconds(const struct nest *n, const struct nest_rates *r)
             else if (s > 0) piece[n_pieces].seconds = s / t[o].pieces, piece[n_pieces++].share = share;
         }
         if (l >= RATE_L2 && right > 0) right += near * right / (near + right); /* lines on both ways wait for each other: less than either takes */
-        one = l < RATE_L2 ? nest_both(one, even + right) : norm(nest_both(one, even), right, overlap_of_stream(n));
+        one = l < RATE_L2 ? nest_both(one, even + right) : with_stream(nest_both(one, even), right, n->burst);
         if (l < RATE_L2) near = right;
     }
     for (u32 i = 0; i < n_pieces; i++) waits += (nest_both(one, piece[i].seconds) - one) * piece[i].share;
