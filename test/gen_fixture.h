@@ -32,6 +32,7 @@ struct fixture {              /* one task and its sizes */
     bool tf32;            /* operands of f32 matmuls may be rounded */
     const struct gen *only; /* the family under test, NULL: all that match */
     bool in_blocks;       /* most inputs and outputs have blocked channels */
+    bool gives_weights;   /* weights of convolutions are inputs */
     struct err e;
 };
 
@@ -136,10 +137,24 @@ static inline value_id add_op(struct fixture *b, const char *op, value_id x, val
     return graph_op(&b->g, op, str_of(op), z ? 3 : y ? 2 : 1, in);
 }
 
+/* Weights: a constant, or with gives_weights an input, with a prologue now and then. */
+static inline value_id add_weights(struct fixture *b, u32 rank, const i64 *dim)
+{
+    sym size[MAX_RANK];
+    if (!b->gives_weights) return add_const(b, "w", rank, dim);
+    for (u32 i = 0; i < rank; i++) size[i] = sym_const(&b->sym, dim[i]);
+    value_id w = add_input(b, "w", rank, size);
+    for (u32 i = 0; i < rank; i++)
+        if (i != 1) size[i] = sym_const(&b->sym, 1);
+    if (pick(b, 0, 2) == 0) w = add_op(b, "Mul", w, add_input(b, "style", rank, size), 0);
+    if (pick(b, 0, 3) == 0) w = add_op(b, "Tanh", w, 0, 0);
+    return w;
+}
+
 /* Adds a node with new weights, and a bias with that many channels; NULL: without bias. */
 static inline value_id add_weighted(struct fixture *b, const char *op, value_id x, u32 rank, const i64 *w, const i64 *channels)
 {
-    value_id bias = channels ? add_const(b, "b", 1, channels) : 0, weights = add_const(b, "w", rank, w);
+    value_id bias = channels ? add_const(b, "b", 1, channels) : 0, weights = add_weights(b, rank, w);
     return add_op(b, op, x, weights, bias);
 }
 

@@ -125,7 +125,7 @@ static inline bool random_plain(struct fixture *b, bool depthwise)
     }
     if (depthwise) w[1] = 1;
     value_id x = add_input(b, "x", rank, dim), bias = pick(b, 0, 1) ? add_const(b, "b", 1, w) : 0;
-    value_id y = add_op(b, "Conv", x, add_const(b, "w", rank, w), bias);
+    value_id y = add_op(b, "Conv", x, add_weights(b, rank, w), bias);
     node_id n = graph_value(&b->g, y)->producer;
     attr_set_int(&b->g, n, "group", depthwise ? channels : 1);
     attr_set_ints(&b->g, n, "strides", strides, s);
@@ -220,7 +220,7 @@ static inline bool random_transpose(struct fixture *b)
         extra[i] = pick(b, 0, stride[i] - 1);
         least[2 + i] = 2;
     }
-    value_id x = picture(b, rank, ic * group, least, dim), w = add_const(b, "w", rank, wdim), bias = 0;
+    value_id x = picture(b, rank, ic * group, least, dim), w = add_weights(b, rank, wdim), bias = 0;
     if (pick(b, 0, 1)) bias = add_const(b, "b", 1, (i64[]){oc * group});
     value_id y = add_op(b, "ConvTranspose", in_front(b, x, rank, dim), w, bias);
     node_id p = graph_value(&b->g, y)->producer;

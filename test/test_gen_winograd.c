@@ -44,7 +44,7 @@ static bool make_pooled(struct fixture *b)
         dim[2 + i] = size_of(b, pick(b, 2, axes == 3 ? 7 : 11), symbolic);
     }
     if (axes == 3 && pick(b, 0, 1)) win[0] = 1;
-    value_id x = add_input(b, "x", 2 + axes, dim), w = add_const(b, "w", 2 + axes, (i64[]){oc, ic, 3, 3, 3});
+    value_id x = add_input(b, "x", 2 + axes, dim), w = add_weights(b, 2 + axes, (i64[]){oc, ic, 3, 3, 3});
     value_id y = add_op(b, "Conv", x, w, add_const(b, "b", 1, &oc));
     attr_set_ints(&b->g, graph_value(&b->g, y)->producer, "pads", ones, 2 * axes);
     if (pick(b, 0, 1)) y = add_op(b, "LeakyRelu", y, 0, 0);

@@ -86,7 +86,7 @@ static bool take_any(struct conv *c, const struct graph *g, node_id id)
     const struct node *n = graph_node(g, id);
     const struct value *wt = graph_value(g, n->in.v[1]);
     bool is_static = shape_is_static(g->sym, &wt->shape, wd);
-    if (!wt->is_const || !is_static) return false;
+    if (!is_static) return false;
     conv_window(c, g, n);
     c->w = n->in.v[1], c->b = op_has_in(n, 2) ? n->in.v[2] : 0;
     c->fill = op_has_in(n, 3) ? n->in.v[3] : 0;

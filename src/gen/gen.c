@@ -476,6 +476,7 @@ bool gen_kernel(struct kernel *k, struct arena *a, const struct candidate *c, co
     kir_init(&k->kir, a, str_of(k->name));
     k->kir.as_written = caps->deterministic;
     emit_init(&m, &k->kir, &t->g, op_lower, a);
+    m.vector_bytes = caps->vector_bytes;
     c->gen->emit(&m, t, caps, &c->sched);
     k->arg = m.arg.v;
     k->n_arg = m.arg.n;

@@ -52,8 +52,7 @@ bool trans_of(struct trans *c, const struct task *t)
                         .phases = 1};
     const struct value *x = graph_value(g, c->x), *wt = graph_value(g, c->w),
                        *y = graph_value(g, c->y);
-    if (!wt->is_const || !shape_is_static(g->sym, &wt->shape, wd) || !dtype_is_float(x->dtype))
-        return false;
+    if (!shape_is_static(g->sym, &wt->shape, wd) || !dtype_is_float(x->dtype)) return false;
     op_window_get(g, n, &w);
     c->rank = x->shape.rank, c->type = emit_type(y->dtype);
     c->groups = attr_int(n, "group", 1), c->ic = wd[0] / c->groups, c->oc = wd[1];

@@ -42,8 +42,17 @@ static kval add_arg(struct emit *m, struct kernel_arg arg, const char *prefix)
 
 kval emit_pack(struct emit *m, value_id v, const struct pack *p)
 {
-    m->packed[v] = true;
-    return add_arg(m, (struct kernel_arg){.v = v, .pack = p}, "pack");
+    const struct value *x = graph_value(m->g, v);
+    struct emit_packed later = {.v = v, .pack = p};
+    if (x->is_const) {
+        m->packed[v] = true;
+        return add_arg(m, (struct kernel_arg){.v = v, .pack = p}, "pack");
+    }
+    sym n = sym_const(m->g->sym, 1);
+    for (u32 i = 0; i < p->n; i++) n = sym_mul(m->g->sym, n, p->dim[i].extent);
+    later.to = kir_alloc(m->k, KS_TEMP, dtype_stored(pack_dtype(p, x->dtype)), 1, emit_size(m, n));
+    *arr_push(m->arena, &m->packing) = later;
+    return later.to;
 }
 
 static bool is_literal(const struct value *x) { return x->data && tensor_count(x->data) == 1; }
@@ -67,6 +76,7 @@ void emit_args(struct emit *m)
         m->out[v] = add_arg(m, (struct kernel_arg){.v = v, .is_out = true}, "out");
         if (!m->buf[v]) m->buf[v] = m->out[v];
     }
+    for (u32 i = 0; i < m->packing.n; i++) emit_pack_grid(m, m->packing.v[i].v, m->packing.v[i].pack, m->packing.v[i].to);
 }
 
 void emit_bind(struct emit *m, value_id v, emit_fn *fn, const void *user)

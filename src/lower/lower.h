@@ -17,22 +17,24 @@
 struct emit;
 
 /* pack.c */
-/* A constant rearranged when the program is compiled: element (i0, i1 ...) of the packed array,
-   row-major over extent[], is the constant's element at index[axis] = sum over the dims that name
-   the axis of i*stride, or 0 where that is out of range. Before that a constant of floats may be
-   multiplied along some of its axes by small matrices: element i along the axis becomes the sum
-   over k of v[i][k] * element k, in f64, and the axis is `rows` long. */
+/* An operand rearranged, a constant when the program is compiled, any other by a grid of the kernel
+   (pack_grid.c): element (i0, i1 ...) of the packed array, row-major over extent[], is the operand's
+   element at index[axis] = sum over the dims that name the axis of i*stride, or 0 where that is out of
+   range. Before that an operand of floats may be multiplied along some of its axes by small matrices:
+   element i along the axis becomes the sum over k of v[i][k] * element k (of constants in f64), and the
+   axis is `rows` long; one dim names it, not the last, with stride 1. */
+enum { PACK_DIMS = 12 };
 struct pack {
     u32 n;
-    struct { sym extent; u32 axis; i64 stride; } dim[12];
+    struct { sym extent; u32 axis; i64 stride; } dim[PACK_DIMS];
     u32 n_mat;
     struct pack_mat { u32 axis, rows; const double *v; } mat[3]; /* v: rows x size of the axis */
-    enum dtype dtype;         /* of the packed array, a float type; DT_NONE: the constant's */
+    enum dtype dtype;         /* of the packed array, a float type; DT_NONE: the operand's */
 };
 
 void pack_dim(struct pack *p, sym extent, u32 axis, i64 stride); /* adds an inner dimension */
 void pack_dim_i(struct pack *p, struct symtab *st, i64 extent, u32 axis, i64 stride);
-enum dtype pack_dtype(const struct pack *p, enum dtype t); /* of the packed array; t: the constant's */
+enum dtype pack_dtype(const struct pack *p, enum dtype t); /* of the packed array; t: the operand's */
 /* A text that identifies the packing: packs with equal texts yield the same bytes. */
 void pack_print(struct buf *b, const struct pack *p, const struct symtab *st, const struct tensor *t);
 /* The constant rearranged, one-dimensional; NULL: an extent is not constant, or, and then
@@ -67,6 +69,9 @@ struct emit {
     kval *buf;                                                    /* per value: BUF, 0 = none */
     struct emit_bind *bind;                                       /* per value */
     struct { struct kernel_arg *v; u32 n, cap; } arg;             /* in order of the BUFs */
+    /* operands that emit_args packs by grids, and their TEMP arrays */
+    struct { struct emit_packed { value_id v; const struct pack *pack; kval to; } *v; u32 n, cap; } packing;
+    i64 vector_bytes;                                             /* of the vectors of these grids */
     /* reductions accumulate floats in f64 (reference kernels) */
     bool acc_f64;
     /* per value: BUF of an output of the task (then also in buf unless the value is an input, too)
@@ -90,12 +95,16 @@ struct emit {
     struct { struct emit_memo *v; u32 n, cap; } memo;
 };
 
-/* Starts a kernel for a task: emit_pack for the constants that are rearranged first, then emit_args
+/* Starts a kernel for a task: emit_pack for the operands that are rearranged first, then emit_args
    declares the rest. */
 void emit_init(struct emit *m, struct kir *k, const struct graph *task, emit_lower_fn *lower, struct arena *a);
-kval emit_pack(struct emit *m, value_id v, const struct pack *p);  /* BUF of the packed constant */
-/* remaining inputs, then outputs; scalars with content become literals */
+/* Array of the packed operand: a BUF that holds the packed constant, or a TEMP array that a grid fills. */
+kval emit_pack(struct emit *m, value_id v, const struct pack *p);
+/* Remaining inputs, then outputs; scalars with content become literals. Then the grids that pack operands:
+   the size of workgroups is set before. */
 void emit_args(struct emit *m);
+/* pack_grid.c: a grid that fills the array `to`, of as many elements as p's extents say, with v packed. */
+void emit_pack_grid(struct emit *m, value_id v, const struct pack *p, kval to);
 void emit_bind(struct emit *m, value_id v, emit_fn *fn, const void *user); /* fn NULL: unbind */
 /* from now on vector loads read the first n lanes only (n = 0: all): the end of a row */
 void emit_limit(struct emit *m, kval n);

@@ -7,11 +7,9 @@
 
 #include <string.h>
 
-enum { MAX_DIMS = 12 };
-
 struct walk {
     u32 n;
-    i64 extent[MAX_DIMS];
+    i64 extent[PACK_DIMS];
     const struct pack *p;
     const struct tensor *src;
     i64 stride[MAX_RANK]; /* of the source's axes, elements */
@@ -122,7 +120,7 @@ static struct tensor *rearrange(const struct pack *p, const struct tensor *t, en
                                 struct err *e)
 {
     struct walk w = {.n = p->n, .p = p, .src = t, .type = type, .size = dtype_size(type)};
-    assert(p->n > 0 && p->n <= MAX_DIMS && t->rank > 0);
+    assert(p->n > 0 && p->n <= PACK_DIMS && t->rank > 0);
     assert(type == t->dtype || (dtype_is_float(type) && dtype_is_float(t->dtype)));
     i64 count = 1, s = 1, bytes;
     for (u32 k = 0; k < p->n; k++) {

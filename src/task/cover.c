@@ -40,7 +40,7 @@ static bool spreads(const struct graph *g, node_id n)
 }
 
 /* One node: if one of its activations of the output's rank is channels last, all are. Returns
- * whether anything changed. */
+ * whether anything changed. Weights that are computed keep their layout: kernels pack them. */
 static bool spread_layout(struct cutter *c, node_id n)
 {
     const struct graph *g = c->g;
@@ -50,7 +50,8 @@ static bool spread_layout(struct cutter *c, node_id n)
     for (int pass = 0; pass < 2; pass++) {
         for (u32 k = 0; k < x->in.n + x->out.n; k++) {
             value_id v = k < x->in.n ? x->in.v[k] : x->out.v[k - x->in.n];
-            if (!v || !has_channels(g, v) || graph_value(g, v)->shape.rank != rank) continue;
+            bool is_weights = k == 1 && k < x->in.n && node_is(g, n, OP_CONV);
+            if (!v || is_weights || !has_channels(g, v) || graph_value(g, v)->shape.rank != rank) continue;
             if (pass == 0) any |= c->layout[v] == LAYOUT_CLAST;
             else if (any && c->layout[v] != LAYOUT_CLAST)
                 c->layout[v] = LAYOUT_CLAST, changed = true;
