@@ -343,14 +343,15 @@ static bool least(const struct gen_problem *p, u32 k, struct sched *s)
     return k == 0;
 }
 
-/* Cycles that copying the first link's band takes: vectors of each block, or elements. */
-static double fill_cycles(const struct model *m, const struct conv_sched *s)
+/* Cycles that copying the first link's band takes: vectors of each block, or elements. front: of a vector's prologue. */
+static double fill_cycles(const struct model *m, const struct conv_sched *s, double front)
 {
     const struct conv *c = &m->h->c[0];
     const struct link_size *z = &m->l[0];
-    if (m->h->dw == 0) return 2.5 * z->band / (double)m->lanes * (double)z->blocks;
-    if (s->stage == STAGE_PLANES) return 0.4 * z->band;
-    return z->band * (c->plain ? 0.2 : c->ic < 16 ? 1.5 : 0.5);
+    double each = front / (double)m->lanes;
+    if (m->h->dw == 0) return (2.5 / (double)m->lanes + each) * z->band * (double)z->blocks;
+    if (s->stage == STAGE_PLANES) return (0.4 + each) * z->band;
+    return z->band * ((c->plain ? 0.2 : c->ic < 16 ? 1.5 : 0.5) + each);
 }
 
 /* Cycles of a register tile of link i, stores included. */
@@ -385,7 +386,7 @@ static double predict(const struct gen_problem *p, const struct sched *v)
         struct conv_sched s = sched_of(h, i, v);
         double tiles = (double)(z->y / s.ty * (z->x / s.tx) * z->blocks);
         cycles += tiles * tile_cycles(&m, i, &s, p);
-        if (i == 0) cycles += fill_cycles(&m, &s);
+        if (i == 0) cycles += fill_cycles(&m, &s, gen_problem_front(p, 0) / 2);
         bytes += 4 * gen_count(h->c[i].g, h->c[i].w, var);
     }
     if (m.bytes > 0.7 * (double)caps->l2_bytes) cycles += m.bytes / 8;

@@ -86,7 +86,8 @@ static double predict(const struct gen_problem *p, const struct sched *v)
         (double)(taps * c->ic) * ((one > 4 ? one : 4) + 0.5) + 12.0 * (double)(ty * xv * c->oc) + 30;
     double band = band_size(c, &s, var);
     bool transposes = conv_input_layout(c) == LAYOUT_CLAST; /* element by element into planes */
-    double iteration = tile * (double)(tw * th) + band * (transposes ? 4 : 1) + 300;
+    double front = gen_problem_front(p, 0) / 2 / lanes;
+    double iteration = tile * (double)(tw * th) + band * ((transposes ? 4 : 1) + front) + 300;
     if (band * 4 > (double)caps->l2_bytes / 2) iteration += band / 2;
     double n = (double)(outer * ceil_div(nx, tw) * ceil_div(ny, th)),
            per_thread = (double)ceil_div((i64)n, i64_max(1, caps->n_threads));

@@ -88,7 +88,8 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     double steps = (double)(s.taps * ceil_div(c->ic, s.lanes));
     double tile = steps * ((one > 4 ? one : 4) + 0.5) + 4 * (double)acc + 10;
     double group = tile * lanes / (double)own.tx + 10 * (double)(own.ty * c->oc) + 20;
-    double iteration = group * (double)(s.tw * s.th) + s.band * (c->plain ? 0.2 : 0.6) + 150 * s.rows + 300;
+    double front = gen_problem_front(p, 0) / 2 / lanes;
+    double iteration = group * (double)(s.tw * s.th) + s.band * ((c->plain ? 0.2 : 0.6) + front) + 150 * s.rows + 300;
     if (s.band * 4 > (double)caps->l2_bytes * 0.6) iteration += s.band / 8; /* written and read once each, in a row */
     double n = (double)(s.outer * ceil_div(s.nx, s.tw) * ceil_div(s.ny, s.th));
     double per_thread = (double)ceil_div((i64)n, i64_max(1, caps->n_threads));

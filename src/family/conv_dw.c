@@ -162,7 +162,7 @@ static double seconds(const struct facts *f, const struct gen_problem *p, const 
     n.seconds = used * taps * nest_tap(r, cells, footprint / taps + nr) + nest_ends(r, cells, 0);
     if (!in_place) {
         double band = conv_reach(c, c->xa, tw * (double)s->tx) * conv_reach(c, c->ya, th * (double)s->ty) * nr;
-        n.seconds += band * (2 * r->load + 2 * r->cycle) / (tw * th);
+        n.seconds += band * (2 * r->load + 2 * r->cycle + gen_problem_front(p, 0) * r->work / 2) / (tw * th);
     }
     n.seconds += 300 * r->cycle / (own * tw * th);
     const struct nest_rows row = {4 * fmin((double)c->groups, own * nr * lanes), 4 * (double)c->groups, 0};

@@ -71,7 +71,8 @@ static double predict(const struct gen_problem *p, const struct sched *s)
     double iterations = (double)c->groups * ceil(blocks / ob) * ceil(tiles / tw) * outer;
     struct nest n = {.bytes = {near * (double)c->ic * size, steps * v.nr * lanes * size, phases * cells * lanes * size}};
     n.seconds = steps * (nest_step(r, v.tx, v.nr) + 0.3 * r->cycle) + phases * (nest_ends(r, cells, c->clast ? 0 : 2 * lanes) + 20 * r->cycle);
-    n.seconds += (band / (size * lanes) * (phases_read_clast(c) ? 3 : 18) + 300) * r->cycle / (tw * ob * rows);
+    double vector = (phases_read_clast(c) ? 3 : 18) * r->cycle + gen_problem_front(p, 0) * r->work / 2;
+    n.seconds += (band / (size * lanes) * vector + 300 * r->cycle) / (tw * ob * rows);
     nest_loop(&n, tw, v.tx / (v.tx + (double)(x->hi - x->lo)), 0, 1);
     nest_loop(&n, rows, 0.5, 0, 1);
     nest_loop(&n, ob, 0, 1, 1);

@@ -148,11 +148,13 @@ static double wait(const struct model *m, const struct caps *caps, const struct 
     return (x + y) / rate / (double)i64_max(1, caps->n_threads);
 }
 
-static double seconds(const struct model *m, const struct caps *caps, const struct wino_sched *s, const i64 *var)
+static double seconds(const struct model *m, const struct gen_problem *p, const struct wino_sched *s)
 {
     const struct conv *c = &m->c;
+    const struct caps *caps = p->c;
+    const i64 *var = p->var;
     i64 tiles = i64_min(s->tb * s->tx, m->tiles), points = wino_points(c, s);
-    double vector = cycles_in(s, wino_z_taps(c)) + (double)points * (c->plain ? 0.4 : 1.5);
+    double vector = cycles_in(s, wino_z_taps(c)) + (double)points * (c->plain ? 0.4 : 1.5 + gen_problem_front(p, 0) / 2);
     double in = (double)tiles * ((double)ceil_div(c->ic, m->lanes) * vector + 60);
     bool pools = wino_pools(c, &m->tail, s);
     double out = (double)tiles * ((double)s->nr * cycles_out(s, wino_z_taps(c), c->by_rows ? 3.0 * (double)m->lanes : 2) + 40);
@@ -168,7 +170,7 @@ static double predict(const struct gen_problem *p, const struct sched *v)
 {
     const struct wino_sched s = sched_of(v);
     model_of(p->facts, p->c, &s, p->var);
-    double plain = seconds(p->facts, p->c, &s, p->var);
+    double plain = seconds(p->facts, p, &s);
     return s.nt ? gen_nt_seconds(p, plain) : plain;
 }
 

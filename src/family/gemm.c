@@ -212,12 +212,21 @@ static double tiles_seconds(const struct gemm *x, const struct nest_rates *r, co
     return steps * w->k * (1 + 0.02 / (double)s->ku) + tiles * ends;
 }
 
-/* Operands rearranged by an iteration: vectors loaded and stored. */
-static double pack_seconds(const struct gemm *x, const struct nest_rates *r, const struct gemm_sched *s, const struct work *w)
+/* To evaluate an operand's prologue, of terms as work counts them: n of them. */
+static double front_seconds(const struct gen_problem *p, u32 operand, const struct work *w, double n)
 {
+    double group = (double)gemm_product(&((const struct facts *)p->facts)->x, p->c).terms;
+    return n * group / w->lanes * gen_problem_front(p, operand) * p->nest->work / 2;
+}
+
+/* Operands rearranged by an iteration: vectors evaluated or loaded, and stored. */
+static double pack_seconds(const struct gen_problem *p, const struct gemm_sched *s, const struct work *w)
+{
+    const struct nest_rates *r = p->nest;
     double vector = 2 * r->load + r->cycle, t = 0;
-    if (s->pack) t += w->m * w->k / w->lanes * vector + w->m * w->passes * 8 * r->cycle;
-    if (s->right == RIGHT_BLOCKS) t += w->k * w->n / w->lanes * vector + w->passes * ceil(w->n / w->width) * 20 * r->cycle;
+    if (s->pack) t += w->m * w->k / w->lanes * vector + w->m * w->passes * 8 * r->cycle + front_seconds(p, 0, w, w->m * w->k);
+    if (s->right == RIGHT_BLOCKS)
+        t += w->k * w->n / w->lanes * vector + w->passes * ceil(w->n / w->width) * 20 * r->cycle + front_seconds(p, 1, w, w->k * w->n);
     return t;
 }
 
@@ -239,7 +248,7 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     double tiles = ceil(w.m / (double)s->mr), blocks = ceil(w.n / w.width), threads = (double)i64_max(1, c->n_threads);
     double rows = ceil(w.m_all / w.m), columns = ceil(w.n_all / w.n), share = w.batch * rows * columns * (double)s->split_k;
     struct nest n = {.bytes = {4 * (double)s->mr * w.bk, 4 * w.bk * w.width, 4 * (double)s->mr * w.width}};
-    n.seconds = (tiles_seconds(x, r, s, &w) + pack_seconds(x, r, s, &w)) / (tiles * blocks * w.passes);
+    n.seconds = (tiles_seconds(x, r, s, &w) + pack_seconds(p, s, &w)) / (tiles * blocks * w.passes);
     n.burst = s->ahead > 1 ? 4 * w.width : 0;
     n.asked[NEST_RIGHT] = asked(s, w.bk);
     if (!s->pack) n.rows[NEST_LEFT] = (struct nest_rows){4 * w.bk, 4 * w.k_all, (double)s->mr};
@@ -253,8 +262,10 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     nest_loop(&n, columns, 0, 1, 1);
     double t = nest_seconds(&n, r) * ceil(share / threads) / share, wait = r->launch;
     double results = 4 * w.batch * w.m_all * w.n_all;
-    if (s->right == RIGHT_ONCE && !x->b_const)
-        t += w.k_all * w.n_all * right_count(x, var) * (3 * r->load + r->cycle) / w.lanes / threads, wait += r->launch * (threads > 1);
+    if (s->right == RIGHT_ONCE && !x->b_const) {
+        double right = w.k_all * w.n_all * right_count(x, var);
+        t += (right * (3 * r->load + r->cycle) / w.lanes + front_seconds(p, 1, &w, right)) / threads, wait += r->launch * (threads > 1);
+    }
     if (!x->simple || s->split_k > 1) t += 3 * results * (double)s->split_k * r->line[RATE_DRAM] / threads, wait += r->launch * (threads > 1);
     return wait + (s->nt ? gen_nt_seconds(p, t) : t);
 }

@@ -151,7 +151,7 @@ static double predict(const struct gen_problem *p, const struct sched *s)
     const struct params v = params_of(s);
     const struct blocking b = blocking_of(&v);
     double reads = (double)(v.bk * b.threads * (v.tm / i64_min(4, v.tm) + v.tn / i64_min(4, v.tn)));
-    struct wg_facts f = blocking_facts(&w->s.x, &b, FIND, FIND, p->var);
+    struct wg_facts f = blocking_facts(p, &w->s.x, &b, FIND, FIND);
     f.regs = (double)registers_of(v) + WG_ADDRESSES, f.shared_bytes = shared_bytes(w, v);
     f.step.instructions += reads, f.step.moved += 4 * reads;
     return wg_seconds(p, &f);

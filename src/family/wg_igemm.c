@@ -279,7 +279,7 @@ static double predict(const struct gen_problem *p, const struct sched *s)
     struct blocking b = blocking_of(v);
     b.bk = w->bk;
     const struct wg_work reads = reads_of(w), copies = copies_of(w);
-    struct wg_facts f = blocking_facts(&w->x, &b, 0, 0, p->var);
+    struct wg_facts f = blocking_facts(p, &w->x, &b, 0, 0);
     f.workgroups = (double)(block_count(w) * v->split_k), f.regs = (double)registers_of(w) + WG_ADDRESSES, f.shared_bytes = shared_bytes(w);
     f.steps = (double)ceil_div(ceil_div(w->k, w->bk), v->split_k);
     f.step.instructions = (double)w->threads * bk * (0.2 * own + reads.instructions) + copies.instructions;

@@ -45,7 +45,7 @@ static double seconds(const struct gen_problem *p, const struct block *s)
     const struct block_task *x = p->facts;
     const struct blocking b = block_blocking(s, p->c);
     double threads = (double)s->threads, block = (double)(s->bm * s->bn);
-    struct wg_facts f = blocking_facts(&x->x, &b, wg_copy_instructions((double)s->glwa), wg_copy_instructions((double)s->glwb), p->var);
+    struct wg_facts f = blocking_facts(p, &x->x, &b, wg_copy_instructions((double)s->glwa), wg_copy_instructions((double)s->glwb));
     f.regs = registers_of(s), f.shared_bytes = block_shared(s, p->c, x->size);
     f.ilp = (double)(s->tm * s->tn) * (s->rp ? 1.5 : 1);
     f.step.instructions += threads * others(x, s);

@@ -32,11 +32,13 @@ bool blocking_is_useful(const struct gemm *x, const struct blocking *s)
            blocking_fits_size(s->bk, 16, k);
 }
 
-struct wg_facts blocking_facts(const struct gemm *x, const struct blocking *s, double a, double b, const i64 *var)
+struct wg_facts blocking_facts(const struct gen_problem *p, const struct gemm *x, const struct blocking *s, double a, double b)
 {
+    const i64 *var = p->var;
     double m = (double)gen_eval(x->g, x->m, var), n = (double)gen_eval(x->g, x->n, var), k = (double)gen_eval(x->g, x->k, var), batch = 1;
     double size = (double)dtype_size(graph_value(x->g, x->a)->dtype), bm = (double)s->bm, bn = (double)s->bn, bk = (double)s->bk;
     for (u32 i = 0; i < x->outer.n; i++) batch *= (double)gen_eval(x->g, x->outer.g[i].extent, var);
+    a += gen_problem_front(p, 0), b += x->b_const ? 0 : gen_problem_front(p, 1); /* weights of convolutions are packed apart */
     double blocks = batch * (double)ceil_div((i64)m, s->bm) * (double)ceil_div((i64)n, s->bn), k_blocks = (double)ceil_div((i64)k, s->bk);
     double workgroups = s->stream_k ? (double)s->stream_k : blocks * (double)s->split_k, pieces = s->stream_k ? blocks / workgroups + 1 : 1;
     double sums = s->stream_k ? 4 * workgroups * bm * bn : x->simple && s->split_k == 1 ? 0 : 2 * (double)s->split_k * batch * m * n;

@@ -182,6 +182,6 @@ bool blocking_fits_size(i64 block, i64 least, i64 size);
 bool blocking_is_useful(const struct gemm *x, const struct blocking *s); /* blocks are not much larger than the result, splits have enough terms */
 /* Facts of the division for a leaf that multiplies and adds; the leaf's own are added. a, b: instructions that bring an element of either operand to
    shared memory. */
-struct wg_facts blocking_facts(const struct gemm *x, const struct blocking *s, double a, double b, const i64 *var);
+struct wg_facts blocking_facts(const struct gen_problem *p, const struct gemm *x, const struct blocking *s, double a, double b);
 
 #endif

@@ -10,6 +10,7 @@
 #include "task/task.h"
 
 struct nest_rates;
+struct gen_prices;
 
 enum {
     GEN_NOMINAL = 1024, /* what a size is taken for that is not known */
@@ -34,6 +35,7 @@ struct gen_problem {
     const struct nest_rates *nest; /* nest.h: the same, for loops on a processor; NULL: it is a GPU */
     const i64 *var;      /* sizes (symtab order), GEN_NOMINAL where they are not known; NULL: there are none, or too many to be told */
     void *facts;         /* the family's, zeroed before `analyze` */
+    struct gen_prices *prices; /* private to problem.c */
     bool has_too_many;   /* sizes: nothing is predicted */
     struct arena *arena; /* released with it */
 };
@@ -116,6 +118,10 @@ void gen_problem_close(struct gen_problem *p);
 bool gen_problem_allows(const struct gen_problem *p, const struct sched *s);    /* is it legal? */
 double gen_problem_seconds(const struct gen_problem *p, const struct sched *s); /* predicted */
 double gen_problem_cost(const struct gen_problem *p, const struct sched *s);    /* predicted seconds; 0: it is not legal */
+/* Of the first product or convolution of the task: operations on vectors to evaluate as many elements of its first or second operand; 0 where
+   that is loaded, or there is none. Predictions count how often each element is evaluated. */
+double gen_problem_front(const struct gen_problem *p, u32 operand);
+double gen_front(const struct graph *g, value_id v); /* front.c: the same of any value that vectors of a kernel evaluate */
 bool gen_problem_least(const struct gen_problem *p, struct sched *s);            /* the first of the least schedules that is legal */
 void gen_problem_initial(const struct gen_problem *p, struct sched *out);       /* search.c: the best predicted, for an empty database */
 /* The order of sums that is promised of reductions (order.c): the elements of a row, numbered in row-major order over all axes that are reduced, go to

@@ -159,11 +159,12 @@ bool mma_least(const struct gen_problem *p, u32 k, struct sched *s)
 bool mma_sure(const struct gen_problem *p, const struct sched *s) { return s->v[P_acc] == 32; }
 
 /* Every subgroup loads its fragments of both operands from shared memory. */
-static struct wg_facts facts_of(const struct mma_task *t, const struct mma_sched *s, const i64 *var)
+static struct wg_facts facts_of(const struct gen_problem *p, const struct mma_sched *s)
 {
-    struct blocking p = blocking_of(s);
+    const struct mma_task *t = p->facts;
+    struct blocking b = blocking_of(s);
     double size = (double)dtype_size(t->operand), find = t->c.find + wg_copy_instructions(16 / size);
-    struct wg_facts f = blocking_facts(&t->c.x, &p, find, find, var);
+    struct wg_facts f = blocking_facts(p, &t->c.x, &b, find, find);
     struct registers r = registers_of(s, dtype_size(t->operand));
     f.op = rate_op_mma(t->operand), f.op_rate = s->acc == 16 ? MMA_SHORT_SUMS : 1;
     f.shared_bytes = shared_bytes(s, dtype_size(t->operand)), f.regs = (double)(r.sums + r.operands + r.copied) + WG_ADDRESSES;
@@ -174,6 +175,6 @@ static struct wg_facts facts_of(const struct mma_task *t, const struct mma_sched
 double mma_predict(const struct gen_problem *p, const struct sched *v)
 {
     const struct mma_sched s = sched_of(p->c, v);
-    const struct wg_facts f = facts_of(p->facts, &s, p->var);
+    const struct wg_facts f = facts_of(p, &s);
     return wg_seconds(p, &f);
 }

@@ -3,6 +3,59 @@
 // problem: a task on a device, analyzed once by a family and then asked about many schedules.
 #include "gen/nest.h"
 
+#include <math.h>
+
+/* What several predictions need, found out when the first one does. */
+struct gen_prices { double front[2], packing; }; /* NAN: not yet */
+
+/* The task's first contraction, 0: none. */
+static node_id first_contraction(const struct graph *g)
+{
+    for (node_id n = 1; n < g->node.n; n++)
+        if (op_of(g, n)->props & (OP_CONV | OP_TRANSPOSED | OP_MATMUL)) return n;
+    return 0;
+}
+
+double gen_problem_front(const struct gen_problem *p, u32 operand)
+{
+    assert(operand < countof(p->prices->front));
+    double *price = &p->prices->front[operand];
+    const struct graph *g = &p->t->g;
+    node_id n = isnan(*price) ? first_contraction(g) : 0;
+    if (isnan(*price)) *price = n ? gen_front(g, graph_node(g, n)->in.v[operand]) : 0;
+    return *price;
+}
+
+/* Sectors of memory read for each one of an operand that workgroups pack: threads side by side store side by side, but read far apart. */
+enum { PACK_SECTORS = 4 };
+
+/* To evaluate and rearrange an operand, by a grid of its own. */
+static double pack_seconds_of(const struct gen_problem *p, value_id v)
+{
+    const struct graph *g = &p->t->g;
+    double n = gen_count(g, v, p->var), bytes = gen_bytes(g, v, p->var), threads = (double)i64_max(1, p->c->n_threads), vector = gen_lanes(p->c, DT_F32);
+    if (p->c->is_gpu) return p->rates.launch + (PACK_SECTORS + 1) * bytes / p->rates.memory[RATE_DRAM].read.all;
+    double each = p->nest->load + p->nest->cycle / vector + gen_front(g, v) * p->nest->work / 2 / vector; /* elements are loaded one by one */
+    return p->nest->launch + (n * each + nest_read(p->nest, bytes, bytes, &(struct nest_rows){0})) / threads;
+}
+
+/* The same of all operands that the family packs: weights that are computed while running. Families by element read them in place. */
+static double pack_seconds(const struct gen_problem *p)
+{
+    const struct graph *g = &p->t->g;
+    double *price = &p->prices->packing;
+    if (!isnan(*price)) return *price;
+    *price = 0;
+    for (node_id n = 1; n < g->node.n && p->gen->sums != SUMS_BY_ELEMENT; n++) {
+        value_id w = op_of(g, n)->props & (OP_CONV | OP_TRANSPOSED) ? graph_node(g, n)->in.v[1] : 0;
+        if (w && !graph_value(g, w)->is_const) *price += pack_seconds_of(p, w);
+    }
+    return *price;
+}
+
+/* A prediction. */
+static double seconds_of(const struct gen_problem *p, const struct sched *s) { return p->gen->predict(p, s) + pack_seconds(p); }
+
 bool gen_problem_open(struct gen_problem *p, const struct gen *g, const struct task *t, const struct caps *c, const i64 *var)
 {
     u32 n = t->g.sym->var.n;
@@ -19,6 +72,8 @@ bool gen_problem_open(struct gen_problem *p, const struct gen *g, const struct t
         struct nest_rates *r = arena_new(p->arena, struct nest_rates);
         *r = nest_rates_of(c, &p->rates), p->nest = r;
     }
+    p->prices = arena_new(p->arena, struct gen_prices);
+    *p->prices = (struct gen_prices){{NAN, NAN}, NAN};
     if (g->facts) p->facts = arena_alloc(p->arena, g->facts);
     if (!g->analyze || g->analyze(p)) return true;
     gen_problem_close(p);
@@ -40,12 +95,12 @@ bool gen_problem_allows(const struct gen_problem *p, const struct sched *s) { re
 double gen_problem_seconds(const struct gen_problem *p, const struct sched *s)
 {
     if (p->has_too_many) return 1;
-    return view(p, s) ? p->gen->predict(p, s) : 1e9;
+    return view(p, s) ? seconds_of(p, s) : 1e9;
 }
 
 double gen_problem_cost(const struct gen_problem *p, const struct sched *s)
 {
-    return view(p, s) && p->gen->legal(p, s) ? p->gen->predict(p, s) : 0;
+    return view(p, s) && p->gen->legal(p, s) ? seconds_of(p, s) : 0;
 }
 
 bool gen_problem_least(const struct gen_problem *p, struct sched *s)

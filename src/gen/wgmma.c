@@ -152,7 +152,7 @@ double wgmma_predict(const struct gen_problem *p, const struct sched *v)
     if (!sched_of(p->c, t->operand, v, &s)) return 1e9;
     struct blocking b = blocking_of(&s);
     double size = (double)dtype_size(t->operand), find = t->c.find + wg_copy_instructions(16 / size);
-    struct wg_facts f = blocking_facts(&t->c.x, &b, find, find, p->var);
+    struct wg_facts f = blocking_facts(p, &t->c.x, &b, find, find);
     f.op = rate_op_mma(t->operand), f.op_rate = WGMMA_SPEED, f.ahead = (double)(s.stages - 1);
     f.shared_bytes = held_bytes(t->operand, &s) + part_bytes(&s);
     f.regs = (double)(s.wm * s.wn * s.m * s.n * s.acc / 32 / s.warpgroup) + OTHER_REGS;
