@@ -21,7 +21,7 @@ struct emit;
    (pack_grid.c): element (i0, i1 ...) of the packed array, row-major over extent[], is the operand's
    element at index[axis] = sum over the dims that name the axis of i*stride, or 0 where that is out of
    range. Before that an operand of floats may be multiplied along some of its axes by small matrices:
-   element i along the axis becomes the sum over k of v[i][k] * element k (of constants in f64), and the
+   element i along the axis becomes the sum over k of v[i][k] * element k, in f64, and the
    axis is `rows` long; one dim names it, not the last, with stride 1. */
 enum { PACK_DIMS = 12 };
 struct pack {

@@ -158,7 +158,7 @@ static kval *multiply(const struct packing *x, kval *from)
     return from;
 }
 
-/* All elements of the operand along the axes of the matrices, row-major. */
+/* All elements of the operand along the axes of the matrices, row-major, in f64: products are rounded once, as those of constants. */
 static kval *load_all(const struct packing *x, u32 lanes)
 {
     i64 n = 1, size[MAX_RANK];
@@ -172,7 +172,7 @@ static kval *load_all(const struct packing *x, u32 lanes)
     for (i64 c = 0; c < n; c++) {
         i64 rest = c;
         for (u32 i = x->p->n_mat; i-- > 0; rest /= size[i]) idx[x->p->mat[i].axis] = kir_int(x->m->k, rest % size[i]);
-        v[c] = operand_load(x, idx, lanes);
+        v[c] = kir_cast(x->m->k, DT_F64, operand_load(x, idx, lanes));
     }
     return v;
 }
