@@ -98,7 +98,7 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     const struct conv_sched s = sched_of(v);
     const struct tile_product product = igemm_product(&f->x, p->c, &s);
     conv_tiles_multiply_by(&f->real, product);
-    double steps = f->real.steps / (double)i64_max(1, f->x.c.phases);
+    double steps = f->real.steps * f->x.c.present;
     conv_tiles_set(&f->real, &s);
     double plain = conv_tiles_seconds(&f->real, p->nest, p->c, &s, other_cycles(&f->x, product, steps, &s));
     return s.nt ? gen_nt_seconds(p, plain) : plain;

@@ -59,7 +59,7 @@ void conv_window(struct conv *c, const struct graph *g, const struct node *n)
     const struct value *x = graph_value(g, c->x), *y = graph_value(g, c->y);
     op_window_get(g, n, &w);
     c->rank = x->shape.rank;
-    c->no_pad = c->point = true;
+    c->no_pad = c->point = true, c->present = 1;
     for (u32 a = 0; a < c->rank; a++) {
         c->in[a] = x->shape.dim[a], c->out[a] = y->shape.dim[a];
         c->pad[a] = a < 2 ? sym_const(g->sym, 0) : w.begin[a - 2];

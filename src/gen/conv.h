@@ -42,6 +42,7 @@ struct conv {            /* a convolution taken apart; axes are those of the out
     bool simple;         /* the epilogue is pointwise; else it is a grid of its own */
     bool by_rows;        /* outputs are stored along x */
     i64 phases;          /* a transposed one taken as one of stride 1 (trans_as_conv): outputs of a position, which lie apart; 0: not one */
+    double present;      /* share of the taps that such a phase has, on average; of others 1 */
 };
 bool sym_is(const struct graph *g, sym s, i64 want);
 /* order.c: tiles of Winograd's filtering, mz 1 without any along z, that make the order of the convolution's sums; false: the plain order. */

@@ -88,7 +88,7 @@ static struct nest body_of(const struct conv_tiles *t, const struct nest_rates *
                            struct conv_others others)
 {
     const struct conv *c = t->c;
-    double steps = t->steps / (double)(i64_max(1, c->phases) * i64_max(1, s->split_k)), tiles = (double)(t->tw * t->th * t->ob);
+    double steps = t->steps * c->present / (double)i64_max(1, s->split_k), tiles = (double)(t->tw * t->th * t->ob);
     double pixels = (double)(s->tx * s->ty), cells = pixels * (double)s->nr, width = (double)(s->nr * t->lanes);
     bool has_masks = c->oc % t->lanes && caps->vector_bytes < 64; /* of the last vector of channels; slow but for AVX-512's */
     i64 vectors = ceil_div(c->oc, t->lanes), last = vectors - (t->blocks - 1) * s->nr; /* of all blocks, of the last one */

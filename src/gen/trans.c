@@ -75,6 +75,7 @@ static void set_axis(struct conv *c, const struct trans_axis *a, u32 i)
     c->out[i] = a->n_q;
     c->pad[i] = sym_sub(t, sym_const(t, -a->lo), a->q_lo);
     c->free[i] = false;
+    c->present *= (double)a->k / (double)(a->s * c->k[i]);
 }
 
 bool trans_as_conv(struct trans *x, struct conv *c, const struct task *t)
