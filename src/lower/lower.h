@@ -95,10 +95,12 @@ struct emit {
     struct { struct emit_memo *v; u32 n, cap; } memo;
 };
 
+/* Content of a single element: no argument, but a number in the kernel. */
+static inline bool emit_is_literal(const struct value *x) { return x->data && tensor_count(x->data) == 1; }
 /* Starts a kernel for a task: emit_pack for the operands that are rearranged first, then emit_args
    declares the rest. */
 void emit_init(struct emit *m, struct kir *k, const struct graph *task, emit_lower_fn *lower, struct arena *a);
-/* Array of the packed operand: a BUF that holds the packed constant, or a TEMP array that a grid fills. */
+/* args.c. Array of the packed operand: a BUF that holds the packed constant, or a TEMP array that a grid fills. */
 kval emit_pack(struct emit *m, value_id v, const struct pack *p);
 /* Remaining inputs, then outputs; scalars with content become literals. Then the grids that pack operands:
    the size of workgroups is set before. */
