@@ -209,6 +209,141 @@ static void test_integer(void **state)
     assert_true(n_bytes > 50);
 }
 
+/* Networks of quantised layers. */
+
+enum { CHANNELS = 5 };
+
+/* Powers of two round nothing: all forms of a network have the same results. */
+static double random_scale(struct net *t, bool exact) { return exact ? ldexp(1, (int)rng_range(&t->rng, -5, -1)) : 0.02 + rng_f64(&t->rng) / 3; }
+
+struct quantised {
+    value_id scale, zero;
+    enum dtype type;
+};
+
+static struct quantised random_parameters(struct net *t, bool exact)
+{
+    struct quantised q = {op_const_f(&t->g, DT_F32, random_scale(t, exact)), 0, rng_range(&t->rng, 0, 1) ? DT_U8 : DT_I8};
+    q.zero = rng_range(&t->rng, 0, 2) ? random_bytes(t, "zero", q.type, 0, NULL) : op_const_f(&t->g, q.type, q.type == DT_U8 ? 0 : -128);
+    return q;
+}
+
+static value_id quantised(struct net *t, value_id x, const struct quantised *q)
+{
+    return graph_op(&t->g, "QuantizeLinear", S("q"), 3, (value_id[]){x, q->scale, q->zero});
+}
+
+static value_id dequantised(struct net *t, value_id x, const struct quantised *q)
+{
+    return graph_op(&t->g, "DequantizeLinear", S("d"), 3, (value_id[]){x, q->scale, q->zero});
+}
+
+/* x through bytes, by new parameters or the same. */
+static value_id rounded(struct net *t, value_id x, struct quantised *q, bool exact)
+{
+    if (rng_range(&t->rng, 0, 1)) *q = random_parameters(t, exact);
+    return dequantised(t, quantised(t, x, q), q);
+}
+
+static double scale_of(const struct net *t, value_id v) { return elem_f64(DT_F32, graph_value(&t->g, v)->data->data, 0); }
+
+/* x (1, CHANNELS, h, w) convolved with bytes, with a bias of i32 or of f32, in either form. */
+static value_id convolved(struct net *t, value_id x, struct quantised *q, bool exact)
+{
+    struct rng *r = &t->rng;
+    struct graph *g = &t->g;
+    bool linear = rng_range(r, 0, 2) == 0, per_channel = rng_range(r, 0, 1), depthwise = rng_range(r, 0, 3) == 0, has_bias = rng_range(r, 0, 1);
+    i64 w[4] = {CHANNELS, depthwise ? 1 : CHANNELS, rng_range(r, 1, 3), 3}, n = per_channel ? CHANNELS : 1;
+    enum dtype tw = rng_range(r, 0, 2) ? DT_I8 : DT_U8;
+    struct tensor *s = tensor_new(&t->arena, DT_F32, 1, &n), *sb = tensor_new(&t->arena, DT_F32, 1, &n), *b = tensor_new(&t->arena, DT_I32, 1, w);
+    for (i64 i = 0; i < n; i++) {
+        elem_set_f64(DT_F32, s->data, i, random_scale(t, exact) / 16);
+        elem_set_f64(DT_F32, sb->data, i, (double)((float)scale_of(t, q->scale) * (float)elem_f64(DT_F32, s->data, i)));
+    }
+    for (i64 i = 0; i < CHANNELS; i++) elem_set_i64(DT_I32, b->data, i, rng_range(r, -30000, 30000));
+    if (tw == DT_U8 && rng_range(r, 0, 1)) tw = DT_I8;
+    value_id ws = graph_add_const(g, S("ws"), s), wz = rng_range(r, 0, 3) ? graph_add_const(g, S("wz"), tensor_new(&t->arena, tw, 1, &n)) : random_bytes(t, "wz", tw, 1, &n), wq = random_bytes(t, "w", tw, 4, w), bias = graph_add_const(g, S("bias"), b), y;
+    if (linear) {
+        struct quantised to = random_parameters(t, exact);
+        value_id in[9] = {quantised(t, x, q), q->scale, q->zero, wq, ws, wz, to.scale, to.zero, bias};
+        y = graph_op(g, "QLinearConv", S("conv"), has_bias ? 9 : 8, in);
+        *q = to;
+    } else {
+        value_id in[3] = {dequantised(t, quantised(t, x, q), q), graph_op(g, "DequantizeLinear", S("dw"), 3, (value_id[]){wq, ws, wz})};
+        attr_set_int(g, graph_value(g, in[1])->producer, "axis", 0);
+        if (has_bias) {
+            in[2] = graph_op(g, "DequantizeLinear", S("db"), 2, (value_id[]){bias, graph_add_const(g, S("bs"), sb)});
+            attr_set_int(g, graph_value(g, in[2])->producer, "axis", 0);
+        }
+        y = graph_op(g, "Conv", S("conv"), has_bias ? 3 : 2, in);
+    }
+    node_id id = graph_value(g, y)->producer;
+    attr_set_ints(g, id, "pads", (i64[]){w[2] > 1, 1, w[2] > 2, 1}, 4);
+    attr_set_int(g, id, "group", depthwise ? CHANNELS : 1);
+    if (linear) y = dequantised(t, y, q);
+    u32 bounds = (u32)rng_range(r, 0, 2);
+    if (bounds == 1) y = graph_op(g, "Relu", S("relu"), 1, &y);
+    if (bounds == 2) y = graph_op(g, "Clip", S("clip"), 3, (value_id[]){y, op_const_f(g, DT_F32, 0), op_const_f(g, DT_F32, rng_range(r, 1, 9))});
+    return y;
+}
+
+static value_id largest(struct net *t, value_id x)
+{
+    value_id y = graph_op(&t->g, "MaxPool", S("pool"), 1, &x);
+    attr_set_ints(&t->g, graph_value(&t->g, y)->producer, "kernel_shape", (i64[]){2, 3}, 2);
+    attr_set_ints(&t->g, graph_value(&t->g, y)->producer, "pads", (i64[]){0, 1, 1, 1}, 4);
+    return y;
+}
+
+static void random_layers(struct net *t, bool exact)
+{
+    struct rng *r = &t->rng;
+    struct graph *g = &t->g;
+    value_id x = graph_add_value(g, S("x"));
+    graph_value(g, x)->dtype = DT_F32;
+    graph_value(g, x)->shape = (struct shape){.known = true, .rank = 4, .dim = {sym_const(&t->sym, 1), sym_const(&t->sym, CHANNELS), sym_var(&t->sym, S("H")), sym_const(&t->sym, 4)}};
+    *arr_push(&t->arena, &g->input) = x;
+    struct quantised q = random_parameters(t, exact);
+    value_id skip = x;
+    for (i64 i = 0, n = rng_range(r, 2, 4); i < n; i++) {
+        value_id y = convolved(t, x, &q, exact);
+        switch (rng_range(r, 0, 4)) {
+        case 0: y = largest(t, rounded(t, y, &q, exact)); break;
+        case 1: y = graph_op(g, "Concat", S("both"), 2, (value_id[]){rounded(t, y, &q, exact), y}), attr_set_int(g, graph_value(g, y)->producer, "axis", 2); break;
+        case 2: y = graph_op(g, "Transpose", S("turned"), 1, (value_id[]){rounded(t, y, &q, exact)}); attr_set_ints(g, graph_value(g, y)->producer, "perm", (i64[]){0, 1, 3, 2}, 4); break;
+        default: break;
+        }
+        if (rng_range(r, 0, 1)) y = graph_op(g, "Add", S("sum"), 2, (value_id[]){rounded(t, y, &q, exact), y});
+        x = rounded(t, y, &q, exact), skip = y;
+    }
+    if (rng_range(r, 0, 1)) *arr_push(&t->arena, &g->output) = quantised(t, x, &q);
+    *arr_push(&t->arena, &g->output) = rng_range(r, 0, 1) ? x : skip;
+}
+
+/* Layers of bytes, for devices that multiply bytes or i16: exactly the same results where scales are powers of two, within a step otherwise. */
+static void test_quantised(void **state)
+{
+    static const u32 flags[] = {PASS_INTEGER, PASS_INTEGER | PASS_WORDS};
+    u32 n_small = 0;
+    for (u64 seed = 8000; seed < 8300; seed++) {
+        struct net t = {.rng = rng_seed(seed)};
+        symtab_init(&t.sym, &t.arena);
+        graph_init(&t.g, &t.arena, &t.sym);
+        random_layers(&t, true);
+        if (!op_infer_all(&t.g, &t.e)) fail_msg("seed %d: %s", (int)seed, t.e.msg);
+        for (u32 i = 0; i < countof(flags); i++) {
+            struct graph g;
+            graph_clone(&g, &t.g, &t.arena);
+            if (!pass_run_all(&g, &(struct pass_env){.flags = flags[i]}, &t.e)) fail_msg("seed %d: %s", (int)seed, t.e.msg);
+            for (node_id n = 1; n < g.node.n; n++)
+                if (op_of(&g, n)->props & OP_CONV) n_small += graph_value(&g, graph_node(&g, n)->in.v[0])->dtype == (i ? DT_I16 : DT_U8);
+            if (!same_meaning(&t, &g, (i64[]){6}, 0)) fail_msg("seed %d, form %d: another meaning", (int)seed, (int)i);
+        }
+        net_close(&t);
+    }
+    assert_true(n_small > 800);
+}
+
 static void test_order(void **state)
 {
     u32 last = 0;
@@ -223,7 +358,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_golden), cmocka_unit_test(test_random), cmocka_unit_test(test_narrow),
-        cmocka_unit_test(test_integer), cmocka_unit_test(test_order),
+        cmocka_unit_test(test_integer), cmocka_unit_test(test_quantised), cmocka_unit_test(test_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -285,14 +285,17 @@ static const struct {
    its instruction a helper of language c. */
 static const struct {
     const char *arch, *extension, *dot;
+    const char *unless; /* has better instructions of these types; NULL: none has */
 } dots[] = {
-    {"x86_64-avx512", "avx512vnni", "u8,i8,i32 i16,i16,i32"},
-    {"x86_64-avx512", "avx512bf16", "bf16,bf16,f32"},
-    {"x86_64-avx2", "avxvnni", "u8,i8,i32 i16,i16,i32"},
-    {"aarch64-neon", "dotprod", "u8,i8,i32 i8,i8,i32 u8,u8,i32"}, /* u8,i8: with i8mm one instruction */
-    {"aarch64-neon", "i8mm", "mmla:u8,i8,i32 mmla:i8,i8,i32 mmla:u8,u8,i32"},
-    {"aarch64-neon", "bf16", "bf16,bf16,f32 mmla:bf16,bf16,f32"},
-    {"aarch64-neon", "fp16fml", "f16,f16,f32"}, /* exact products: of f16 sums see doc/element-types.md */
+    {"x86_64-avx512", "avx512vnni", "u8,i8,i32 i16,i16,i32", NULL},
+    {"x86_64-avx512", "avx512bf16", "bf16,bf16,f32", NULL},
+    {"x86_64-avx512", "avx512bw", "i16,i16,i32", "avx512vnni"}, /* a product and a sum: two instructions */
+    {"x86_64-avx2", "avxvnni", "u8,i8,i32 i16,i16,i32", NULL},
+    {"x86_64-avx2", "avx2", "i16,i16,i32", "avxvnni"},
+    {"aarch64-neon", "dotprod", "u8,i8,i32 i8,i8,i32 u8,u8,i32", NULL}, /* u8,i8: with i8mm one instruction */
+    {"aarch64-neon", "i8mm", "mmla:u8,i8,i32 mmla:i8,i8,i32 mmla:u8,u8,i32", NULL},
+    {"aarch64-neon", "bf16", "bf16,bf16,f32 mmla:bf16,bf16,f32", NULL},
+    {"aarch64-neon", "fp16fml", "f16,f16,f32", NULL}, /* exact products: of f16 sums see doc/element-types.md */
 };
 
 static void set_text(char *to, i64 size, struct str text)
@@ -314,8 +317,11 @@ void isa_limits(struct caps *c, struct isa s)
         c->vector_bytes = vectors[i].vector_bytes;
         c->n_vector_regs = vectors[i].n_vector_regs;
     }
-    for (i64 i = 0; i < countof(dots); i++)
-        if (str_is(str_of(c->arch), dots[i].arch) && has(c->isa, dots[i].extension)) buf_printf(&list, "%s%s", list.n ? " " : "", dots[i].dot);
+    for (i64 i = 0; i < countof(dots); i++) {
+        bool is_better = !dots[i].unless || !has(c->isa, dots[i].unless);
+        if (str_is(str_of(c->arch), dots[i].arch) && has(c->isa, dots[i].extension) && is_better)
+            buf_printf(&list, "%s%s", list.n ? " " : "", dots[i].dot);
+    }
     set_text(c->dot, sizeof c->dot, buf_view(&list));
     buf_release(&list);
 }

@@ -58,13 +58,19 @@ static bool pool_of(struct pool *p, const struct task *t)
     op_window_get(g, p->n, &p->w);
     op_of(g, graph_value(g, p->y)->producer)->pool(g, p->n, &p->op);
     p->clast = graph_value(g, g->output.v[0])->layout == LAYOUT_CLAST;
-    return dtype_is_float(p->type) && p->w.kernel[p->xa - 2] <= MAX_TAPS_X;
+    bool is_known = dtype_is_float(p->type) || (p->op.combine == KI_MAX && dtype_is_int(p->type));
+    return is_known && p->w.kernel[p->xa - 2] <= MAX_TAPS_X;
 }
 
-/* Lanes of a vector; 1 where the vectors' axis has one element. */
+/* Lanes of a vector; 1 where the vectors' axis has one element. Bytes fill vectors if nothing else is computed with them, and no vector is in part. */
 static u32 lanes_of(const struct pool *p, const struct caps *c)
 {
-    return gen_static(p->g, p->out.dim[p->clast ? 1 : p->xa], 0) == 1 ? 1 : gen_lanes(c, p->type);
+    i64 n = gen_static(p->g, p->out.dim[p->clast ? 1 : p->xa], 0);
+    u32 lanes = gen_lanes(c, p->type);
+    bool alone = p->g->output.n == 1 && p->g->output.v[0] == p->y && !graph_value(p->g, p->x)->producer;
+    if (n == 1) return 1;
+    while (alone && p->clast && lanes * (u32)dtype_size(p->type) < c->vector_bytes && n % (2 * lanes) == 0) lanes *= 2;
+    return lanes;
 }
 
 static bool outputs_fit(const struct pool *p)

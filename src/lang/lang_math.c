@@ -115,6 +115,14 @@
 #define DOT_X86(name)                                                                              \
     "#ifdef __clang__\n    return ($V)__builtin_ia32_" name "$b(z, x, y);\n"                       \
     "#else\n    return __builtin_ia32_" name "_v$Nsi(z, x, y);\n#endif\n"
+/* Where x86 has no instruction for pairs of i16: products of both, summed, then added. */
+#define DOT_PAIRS                                                                                  \
+    "#if defined __AVX512VNNI__ || defined __AVXVNNI__\n" DOT_X86("vpdpwssd")                      \
+    "#else\n    typedef short pairs __attribute__((vector_size($B)));\n"                           \
+    "#if $B == 16\n    return z + ($V)__builtin_ia32_pmaddwd128((pairs)x, (pairs)y);\n"            \
+    "#elif $B == 32\n    return z + ($V)__builtin_ia32_pmaddwd256((pairs)x, (pairs)y);\n"          \
+    "#elif defined __clang__\n    return z + ($V)__builtin_ia32_pmaddwd512((pairs)x, (pairs)y);\n" \
+    "#else\n    return z + ($V)__builtin_ia32_pmaddwd512_mask((pairs)x, (pairs)y, z, -1);\n#endif\n#endif\n}\n"
 /* One instruction of ARM. */
 #define DOT_ARM(name, x) "    __asm__(\"" name "\" : \"+w\"(z) : \"w\"(" x "), \"w\"(y));\n"
 #define DOT_BYTES(name) name " %0.4s, %1.16b, %2.16b"
@@ -265,7 +273,7 @@ const struct text_helper text_helpers[] = {
     {N("mmla_i8_i8", 1 << DT_I32), .vector = DOT_HEAD DOT_ARM(DOT_BYTES("smmla"), "x") "    return z;\n}\n"},
     {N("mmla_u8_u8", 1 << DT_I32), .vector = DOT_HEAD DOT_ARM(DOT_BYTES("ummla"), "x") "    return z;\n}\n"},
     {N("mmla_bf16_bf16", T_F32), .vector = DOT_HEAD DOT_ARM("bfmmla %0.4s, %1.8h, %2.8h", "x") "    return z;\n}\n"},
-    {N("dot_i16_i16", 1 << DT_I32), .vector = DOT_HEAD DOT_X86("vpdpwssd") "}\n"},
+    {N("dot_i16_i16", 1 << DT_I32), .vector = DOT_HEAD DOT_PAIRS},
     {N("dot_bf16_bf16", T_F32),
      .vector = DOT_HEAD
                "#ifdef __aarch64__\n" DOT_ARM("bfdot %0.4s, %1.8h, %2.8h", "x") "    return z;\n"

@@ -36,8 +36,9 @@ static bool lower_all(struct model *m, struct err *e)
     bool ok;
     do {
         known = m->sym.n_noted;
-        ok = lower(m, &m->lowered, flags, e) &&
-             (!pass_has_integer(&m->graph) || lower(m, &m->integer, flags | PASS_INTEGER, e));
+        ok = lower(m, &m->lowered, flags, e);
+        if (ok && pass_has_integer(&m->graph))
+            ok = lower(m, &m->integer, flags | PASS_INTEGER, e) && lower(m, &m->words, flags | PASS_INTEGER | PASS_WORDS, e);
     } while (ok && m->sym.n_noted != known && (ok = op_infer_all(&m->graph, e)));
     m->is_lowered = ok;
     model_add_sizes(m);
@@ -47,8 +48,9 @@ static bool lower_all(struct model *m, struct err *e)
 const struct graph *model_lowered(struct model *m, const struct caps *c, struct err *e)
 {
     if (!m->is_lowered && !lower_all(m, e)) return NULL;
-    bool has = m->integer.node.n && c && caps_has_dot(c, DT_U8, DT_I8, DT_I32);
-    return has ? &m->integer : &m->lowered;
+    if (!c || !m->integer.node.n) return &m->lowered;
+    if (caps_has_dot(c, DT_U8, DT_I8, DT_I32)) return &m->integer;
+    return caps_has_dot(c, DT_I16, DT_I16, DT_I32) ? &m->words : &m->lowered;
 }
 
 /* The lowered graph has the interface's types; the callers' graph has its conversions as nodes. */

@@ -338,7 +338,7 @@ bool op_conv_shape(struct graph *g, node_id n, u32 weight, u32 bias, struct shap
 bool op_matmul_shape(struct graph *g, node_id n, u32 ia, u32 ib, struct shape *out, struct err *e);
 bool op_sizes_agree(struct graph *g, sym a, sym b); /* equal, possibly by a new fact */
 bool op_size_reaches(struct graph *g, sym a, sym least); /* a >= least, possibly by a new fact */
-enum dtype op_sum_type(enum dtype t); /* type of the sums: i32 for bytes, otherwise that of the operands */
+enum dtype op_sum_type(enum dtype t); /* type of the sums: i32 for bytes and i16, otherwise that of the operands */
 
 /* op_resize.c: shared by Resize and its primitives (see resize.c). */
 enum resize_mode { RESIZE_NEAREST, RESIZE_LINEAR, RESIZE_CUBIC, N_RESIZE_MODES };

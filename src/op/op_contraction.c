@@ -42,7 +42,7 @@ bool op_conv_shape(struct graph *g, node_id n, u32 weight, u32 bias, struct shap
     return op_window_out(g, n, &w, &x, out, e);
 }
 
-enum dtype op_sum_type(enum dtype t) { return t == DT_U8 || t == DT_I8 ? DT_I32 : t; }
+enum dtype op_sum_type(enum dtype t) { return t == DT_U8 || t == DT_I8 || t == DT_I16 ? DT_I32 : t; }
 
 bool op_matmul_shape(struct graph *g, node_id n, u32 ia, u32 ib, struct shape *out, struct err *e)
 {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // affine: folds a constant scale or offset per channel after a convolution into
-// its weights and bias (removing batch normalisation). Products are rounded to
-// the weights' type once, from double. requires: expanded, inferred. The
+// its weights and bias (removing batch normalisation), an integer offset into the
+// bias of a convolution of bytes. Products are rounded to the weights' type once,
+// from double. requires: expanded, inferred. The
 // convolution's weights are constant and its output has no other user.
 #include "pass/pass.h"
 
@@ -24,11 +25,10 @@ static bool per_channel(const struct tensor *t, u32 rank, i64 channels)
 
 static bool match_kind(struct str op, bool const_first, enum dtype t, struct affine *f)
 {
-    if (!dtype_is_float(t)) return false;
-    if (str_is(op, "Mul")) f->kind = AF_MUL;
+    if (str_is(op, "Mul") && dtype_is_float(t)) f->kind = AF_MUL;
     else if (str_is(op, "Add")) f->kind = AF_ADD;
     else if (str_is(op, "Sub") && !const_first) f->kind = AF_SUB;
-    else if (str_is(op, "Div") && !const_first) f->kind = AF_DIV;
+    else if (str_is(op, "Div") && !const_first && dtype_is_float(t)) f->kind = AF_DIV;
     else return false;
     return true;
 }
@@ -86,7 +86,7 @@ static value_id new_bias(struct graph *g, const struct node *conv, i64 channels,
 {
     value_id b = conv->in.n > 2 ? conv->in.v[2] : 0;
     const struct value *w = graph_value(g, conv->in.v[1]);
-    struct tensor *r = tensor_new(g->arena, w->dtype, 1, &channels);
+    struct tensor *r = tensor_new(g->arena, graph_value(g, conv->out.v[0])->dtype, 1, &channels);
     for (i64 i = 0; i < channels; i++) {
         double x = b ? number(graph_value(g, b)->data, i) : 0, c = number(f->c, i);
         switch (f->kind) {
@@ -95,7 +95,8 @@ static value_id new_bias(struct graph *g, const struct node *conv, i64 channels,
         case AF_SUB: x -= c; break;
         case AF_DIV: x /= c; break;
         }
-        elem_set_f64(r->dtype, r->data, i, x);
+        if (dtype_is_float(r->dtype)) elem_set_f64(r->dtype, r->data, i, x);
+        else elem_set_i64(r->dtype, r->data, i, (i64)x); /* wraps */
     }
     return graph_add_const(g, w->name, r);
 }
@@ -105,7 +106,7 @@ static bool fold_one(struct graph *g, node_id n)
     struct node *conv = graph_node(g, n);
     const struct value *w = graph_value(g, conv->in.v[1]);
     bool has_bias = conv->in.n > 2 && conv->in.v[2];
-    if (!w->data || !dtype_is_float(w->dtype) || (has_bias && !graph_value(g, conv->in.v[2])->data))
+    if (!w->data || (has_bias && !graph_value(g, conv->in.v[2])->data))
         return false;
     i64 channels = w->data->dim[0];
     if (channels == 0) return false;

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// QuantizeLinear and DequantizeLinear of whole tensors, as the passes of quantised networks see them.
+#include "pass/pass_linear.h"
+
+bool linear_number(const struct graph *g, value_id v, double *number)
+{
+    const struct tensor *t = graph_value(g, v)->data;
+    if (!t || tensor_count(t) != 1) return false;
+    *number = elem_f64(t->dtype, t->data, 0);
+    return true;
+}
+
+bool linear_find(const struct graph *g, node_id n, const char *op, struct linear *l)
+{
+    const double least = 1e-30, most = 1e30;
+    const struct node *x = graph_node(g, n);
+    double zero = 0;
+    if (!n || x->dead || !str_is(x->op, op) || attr_int(x, "block_size", 0) || attr_int(x, "precision", 0)) return false;
+    bool back = str_is(x->op, "DequantizeLinear");
+    const struct value *real = graph_value(g, back ? x->out.v[0] : x->in.v[0]), *bytes = graph_value(g, back ? x->in.v[0] : x->out.v[0]);
+    l->type = bytes->dtype;
+    if (real->dtype != DT_F32 || (l->type != DT_U8 && l->type != DT_I8)) return false;
+    if (graph_value(g, x->in.v[LINEAR_SCALE])->dtype != DT_F32 || !linear_number(g, x->in.v[LINEAR_SCALE], &l->scale)) return false;
+    if (op_has_in(x, LINEAR_ZERO) && !linear_number(g, x->in.v[LINEAR_ZERO], &zero)) return false;
+    l->zero = (i64)zero;
+    return l->scale >= least && l->scale <= most;
+}

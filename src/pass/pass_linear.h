@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Private to pass/: QuantizeLinear and DequantizeLinear with one constant scale and zero point for the whole tensor.
+#ifndef QUERN_PASS_LINEAR_H
+#define QUERN_PASS_LINEAR_H
+
+#include "pass/pass.h"
+
+enum { LINEAR_SCALE = 1, LINEAR_ZERO = 2 }; /* inputs */
+
+struct linear {
+    double scale;    /* of f32, positive, neither tiny nor huge: products with bytes and reciprocals are normal numbers */
+    i64 zero;        /* 0 without a zero point */
+    enum dtype type; /* of the quantised values: u8 or i8 */
+};
+
+/* Whether n is that operator (between f32 and bytes), alive, with such parameters. n may be 0. */
+bool linear_find(const struct graph *g, node_id n, const char *op, struct linear *l);
+bool linear_number(const struct graph *g, value_id v, double *number); /* of a constant of one element */
+
+#endif
