@@ -14,9 +14,9 @@ bool linear_number(const struct graph *g, value_id v, double *number)
 bool linear_find(const struct graph *g, node_id n, const char *op, struct linear *l)
 {
     const double least = 1e-30, most = 1e30;
-    const struct node *x = graph_node(g, n);
+    const struct node *x = n ? graph_node(g, n) : NULL;
     double zero = 0;
-    if (!n || x->dead || !str_is(x->op, op) || attr_int(x, "block_size", 0) || attr_int(x, "precision", 0)) return false;
+    if (!x || x->dead || !str_is(x->op, op) || attr_int(x, "block_size", 0) || attr_int(x, "precision", 0)) return false;
     bool back = str_is(x->op, "DequantizeLinear");
     const struct value *real = graph_value(g, back ? x->out.v[0] : x->in.v[0]), *bytes = graph_value(g, back ? x->in.v[0] : x->out.v[0]);
     l->type = bytes->dtype;

@@ -14,8 +14,8 @@
 static bool moves(const struct graph *g, node_id n)
 {
     static const char *const ops[] = {"Concat", "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Slice", "DepthToSpace", "SpaceToDepth", "MaxPool"};
-    const struct node *x = graph_node(g, n);
-    if (!n || x->dead || x->out.n != 1) return false;
+    const struct node *x = n ? graph_node(g, n) : NULL;
+    if (!x || x->dead || x->out.n != 1) return false;
     for (u32 k = 0; k < countof(ops); k++)
         if (str_is(x->op, ops[k])) return true;
     return false;
