@@ -137,7 +137,7 @@ static inline bool random_filter(struct fixture *b, bool grad)
 static inline value_id const_ints(struct fixture *b, const char *name, enum dtype t, u32 rank, const i64 *dim)
 {
     struct tensor *x = tensor_new(&b->arena, t, rank, dim);
-    i64 lo = t == DT_U8 ? 0 : t == DT_I8 ? -128 : -100000, hi = t == DT_U8 ? 255 : t == DT_I8 ? 127 : 100000;
+    i64 lo = t == DT_U8 ? 0 : t == DT_I8 ? -128 : t == DT_I16 ? -255 : -100000, hi = t == DT_U8 || t == DT_I16 ? 255 : t == DT_I8 ? 127 : 100000;
     for (i64 i = 0, n = tensor_count(x); i < n; i++) elem_set_i64(t, x->data, i, pick(b, 0, 9) ? pick(b, lo, hi) : lo);
     return graph_add_const(&b->g, str_of(name), x);
 }
@@ -179,11 +179,14 @@ static inline value_id right_input(struct fixture *b, enum dtype t, i64 k, i64 n
 
 /* Bytes x bytes, of any signs, operands from memory or computed, with the usual epilogue of
    quantised networks. */
+static const enum dtype words[] = {DT_I16, DT_I16};
+
 static inline bool random_bytes(struct fixture *b)
 {
     static const i64 sizes[] = {1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 31, 33, 40, 64, 65};
     static const enum dtype types[][2] = {{DT_U8, DT_I8}, {DT_U8, DT_I8}, {DT_I8, DT_U8}, {DT_I8, DT_I8}};
     const enum dtype *t = types[pick(b, 0, countof(types) - 1)];
+    if (b->has_words) t = words;
     i64 m = sizes[pick(b, 0, countof(sizes) - 1)], n = sizes[pick(b, 0, countof(sizes) - 1)],
         k = sizes[pick(b, 0, countof(sizes) - 1)];
     bool is_computed = t[0] == DT_U8 && pick(b, 0, 1);
@@ -222,6 +225,7 @@ static inline bool random_conv_bytes(struct fixture *b)
     static const i64 some[] = {1, 2, 3, 4, 5, 8, 16, 17, 32, 33, 64, 70};
     static const enum dtype types[][2] = {{DT_U8, DT_I8}, {DT_U8, DT_I8}, {DT_U8, DT_I8}, {DT_I8, DT_U8}, {DT_I8, DT_I8}, {DT_I32, DT_I32}};
     const enum dtype *t = types[pick(b, 0, countof(types) - 1)];
+    if (b->has_words) t = words;
     u32 s = (u32)pick(b, 1, 3), rank = s + 2, kind = (u32)pick(b, 0, 5); /* 0: depthwise, 1: grouped, 2: pixels */
     i64 groups = kind == 0 ? pick(b, 2, 40) : kind == 1 ? 2 : 1, ic = kind == 0 ? 1 : some[pick(b, 0, countof(some) - 1)];
     i64 w[MAX_RANK] = {groups * (kind == 0 ? 1 : some[pick(b, 0, countof(some) - 1)]), ic};

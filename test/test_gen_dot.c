@@ -7,7 +7,7 @@
 
 extern const struct gen gen_gemm, gen_conv_gemm, gen_conv_igemm, gen_conv_blocked, gen_conv_transpose;
 
-static const char dots[] = "u8,i8,i32 bf16,bf16,f32 f16,f16,f32";
+static const char dots[] = "u8,i8,i32 i16,i16,i32 bf16,bf16,f32 f16,f16,f32";
 static const char mmlas[] = "u8,i8,i32 i8,i8,i32 bf16,bf16,f32 f16,f16,f32 mmla:u8,i8,i32 mmla:i8,i8,i32 mmla:bf16,bf16,f32"; /* of vectors of 16 bytes */
 
 static u32 count(const struct kir *k, enum kir_op op)
@@ -48,6 +48,26 @@ static void check_tasks(bool (*make)(struct fixture *), const struct gen *gen, b
 }
 
 static void test_bytes(void **state) { check_tasks(random_bytes, &gen_gemm, false, true); }
+static bool random_words(struct fixture *b)
+{
+    b->has_words = true;
+    return random_bytes(b);
+}
+
+static bool random_conv_words(struct fixture *b)
+{
+    b->has_words = true;
+    return random_conv_bytes(b);
+}
+
+/* Pairs of i16, as of bytes less their zero points. */
+static void test_words(void **state)
+{
+    check_tasks(random_words, &gen_gemm, false, false);
+    check_tasks(random_conv_words, &gen_conv_gemm, true, false);
+    check_tasks(random_conv_words, &gen_conv_igemm, true, false);
+}
+
 static void test_halves(void **state) { check_tasks(random_halves, &gen_gemm, false, true); }
 static bool random_f16(struct fixture *b)
 {
@@ -91,13 +111,14 @@ static void test_conv_halves(void **state)
 /* Compiled for this processor. */
 static void test_compiled(void **state)
 {
-    static bool (*const make[])(struct fixture *) = {random_bytes, random_conv_bytes, random_halves, random_conv_halves};
+    static bool (*const make[])(struct fixture *) = {random_bytes, random_conv_bytes, random_halves, random_conv_halves, random_words, random_conv_words};
+    const u64 n = countof(make);
     static const struct gen *const of_conv[] = {&gen_conv_gemm, &gen_conv_igemm};
-    for (u64 seed = first_seed(1000, 1024); seed < last_seed(1000, 1024); seed++) {
+    for (u64 seed = first_seed(1002, 1038); seed < last_seed(1002, 1038); seed++) {
         struct fixture b;
         fixture_open(&b, seed);
-        if (seed % 4 != 1) b.only = seed % 2 ? of_conv[seed / 4 % 2] : &gen_gemm;
-        if (make[seed % 4](&b)) try_device(&b, "cpu", seed);
+        if (seed % n != 1) b.only = seed % 2 ? of_conv[seed / n % 2] : &gen_gemm;
+        if (make[seed % n](&b)) try_device(&b, "cpu", seed);
         fixture_close(&b);
     }
 }
@@ -106,6 +127,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_words),
         cmocka_unit_test(test_halves),
         cmocka_unit_test(test_f16),
         cmocka_unit_test(test_conv_bytes),

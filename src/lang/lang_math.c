@@ -115,14 +115,16 @@
 #define DOT_X86(name)                                                                              \
     "#ifdef __clang__\n    return ($V)__builtin_ia32_" name "$b(z, x, y);\n"                       \
     "#else\n    return __builtin_ia32_" name "_v$Nsi(z, x, y);\n#endif\n"
-/* Where x86 has no instruction for pairs of i16: products of both, summed, then added. */
+/* Where x86 has no instruction for pairs of i16: both products, summed, then added. Nothing is known of the sum to the compiler: it would add the
+   products of many steps first and keep them in memory. */
 #define DOT_PAIRS                                                                                  \
     "#if defined __AVX512VNNI__ || defined __AVXVNNI__\n" DOT_X86("vpdpwssd")                      \
     "#else\n    typedef short pairs __attribute__((vector_size($B)));\n"                           \
-    "#if $B == 16\n    return z + ($V)__builtin_ia32_pmaddwd128((pairs)x, (pairs)y);\n"            \
-    "#elif $B == 32\n    return z + ($V)__builtin_ia32_pmaddwd256((pairs)x, (pairs)y);\n"          \
-    "#elif defined __clang__\n    return z + ($V)__builtin_ia32_pmaddwd512((pairs)x, (pairs)y);\n" \
-    "#else\n    return z + ($V)__builtin_ia32_pmaddwd512_mask((pairs)x, (pairs)y, z, -1);\n#endif\n#endif\n}\n"
+    "#if $B == 16\n    z += ($V)__builtin_ia32_pmaddwd128((pairs)x, (pairs)y);\n"                  \
+    "#elif $B == 32\n    z += ($V)__builtin_ia32_pmaddwd256((pairs)x, (pairs)y);\n"                \
+    "#elif defined __clang__\n    z += ($V)__builtin_ia32_pmaddwd512((pairs)x, (pairs)y);\n"       \
+    "#else\n    z += ($V)__builtin_ia32_pmaddwd512_mask((pairs)x, (pairs)y, z, -1);\n#endif\n"     \
+    "    __asm__(\"\" : \"+v\"(z));\n    return z;\n#endif\n}\n"
 /* One instruction of ARM. */
 #define DOT_ARM(name, x) "    __asm__(\"" name "\" : \"+w\"(z) : \"w\"(" x "), \"w\"(y));\n"
 #define DOT_BYTES(name) name " %0.4s, %1.16b, %2.16b"
