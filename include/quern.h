@@ -200,6 +200,8 @@ QUERN_API quern_status quern_tensor_read_raw(quern *q, const char *path, quern_d
  * is their number, -1 for an optional value without content. */
 typedef enum quern_kind { QUERN_TENSOR, QUERN_SEQUENCE, QUERN_OPTIONAL, QUERN_OPTIONAL_SEQUENCE } quern_kind;
 QUERN_API quern_status quern_tensors_read(quern *q, const char *path, quern_kind kind, quern_tensor **out, int max, int *n);
+/* Reads the arrays of an .npz file (numpy.savez): at most max tensors into out, with their names; *n is their number. */
+QUERN_API quern_status quern_npz_read(quern *q, const char *path, quern_tensor **out, char (*name)[256], int max, int *n);
 QUERN_API quern_status quern_tensor_write(quern *q, const char *path, const quern_tensor *t);
 
 /* --- models --- */
@@ -361,6 +363,43 @@ struct quern_compile_opts {
 QUERN_API quern_status quern_compile(quern_model *m, quern_db *db, const struct quern_compile_opts *o, quern_program **out);
 /* With all variants that were compiled, or that the opened file has; without signatures. */
 QUERN_API quern_status quern_program_save(quern_program *p, const char *path);
+
+/* --- quantisation (doc/quantize.md) --- */
+
+/* The k-th sample of calibration data: a new tensor per input of the model, of its type and shape, into in[0 .. n_in-1]; the library frees
+ * them. QUERN_NOTHING: there are k samples. Samples are asked for several times, always from 0 on. */
+typedef quern_status quern_sample_fn(void *user, int k, quern_tensor **in, int n_in);
+/* A layer (Conv, ConvTranspose, Gemm, MatMul with constant weights) or an output of the network; valid during the call. Errors are relative,
+ * over all samples: root mean square of the difference to the network in f32, divided by that of the values. */
+struct quern_quantized {
+    const char *name, *op;   /* node and operator; of an output its name and "" */
+    int is_output;
+    int is_quantized;        /* 0: the layer stays in f32 */
+    double own;              /* error of the layer's results if it alone is quantised; negative: unknown */
+    double total;            /* in the quantised network */
+    double max_abs;          /* largest absolute difference there */
+};
+typedef void quern_quantized_fn(void *user, const struct quern_quantized *x);
+struct quern_quantize_opts {
+    size_t size;
+    const char *method;      /* how ranges of values follow from the samples: "min-max" all values; "entropy" least divergence of the
+                              * distributions (Migacz 2017); "percentile" all but a fraction at either end; NULL: min-max */
+    double percentile;       /* of the values that a range holds at either end, in percent, 50 to 100; 0: 99.99 */
+    double max_error;        /* layers with a larger `own` error stay in f32; 0: none */
+    const char *const *keep; /* patterns of names of layers that stay in f32, ended by NULL; NULL: none */
+    const char *activations; /* "u8" or "i8"; NULL: u8 */
+    int no_bias_correction;  /* 0: biases compensate for the mean error of rounded weights (Nagel et al. 2019) */
+    const char *device;      /* that runs the samples; NULL: "cpu" */
+    int threads;
+    quern_quantized_fn *report; /* called for each layer in the order of execution, then for each output; NULL: errors are only measured
+                                 * for max_error */
+    void *report_user;
+};
+/* Static quantisation to 8 bits (Jacob et al. 2018): the network with QuantizeLinear and DequantizeLinear around its layers, activations of
+ * 8 bits with one scale and zero point per value, weights i8 with a scale per output channel, biases i32. Inputs and outputs keep their
+ * types. o may be NULL. QUERN_UNSUPPORTED: no layer can be quantised; QUERN_INPUT: no sample, or one that leads to values that are not
+ * finite; QUERN_NOTHING: every layer is left in f32. */
+QUERN_API quern_status quern_quantize(quern_model *m, quern_sample_fn *sample, void *user, const struct quern_quantize_opts *o, quern_model **out);
 
 /* --- one operator on a caller's arrays (doc/operators.md) --- */
 

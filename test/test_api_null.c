@@ -102,6 +102,12 @@ static void test_tensors(void **state)
     USAGE("path", quern_tensors_read(f->q, NULL, QUERN_SEQUENCE, &x, 1, &n));
     USAGE("out", quern_tensors_read(f->q, "x.pb", QUERN_SEQUENCE, NULL, 1, &n));
     USAGE("n", quern_tensors_read(f->q, "x.pb", QUERN_SEQUENCE, &x, 1, NULL));
+    char name[1][256];
+    USAGE("", quern_npz_read(NULL, "x.npz", &x, name, 1, &n));
+    USAGE("path", quern_npz_read(f->q, NULL, &x, name, 1, &n));
+    USAGE("out", quern_npz_read(f->q, "x.npz", NULL, name, 1, &n));
+    USAGE("name", quern_npz_read(f->q, "x.npz", &x, NULL, 1, &n));
+    USAGE("n", quern_npz_read(f->q, "x.npz", &x, name, 1, NULL));
     USAGE("", quern_tensor_write(NULL, "x.npy", f->t));
     USAGE("path", quern_tensor_write(f->q, NULL, f->t));
     USAGE("t", quern_tensor_write(f->q, in_dir(f, "x.npy"), NULL));
@@ -162,6 +168,8 @@ static void test_programs(void **state)
     quern_program_close(NULL);
 }
 
+static quern_status no_sample(void *user, int k, quern_tensor **in, int n_in) { return QUERN_NOTHING; }
+
 static void test_models(void **state)
 {
     struct fixture *f = *state;
@@ -201,6 +209,9 @@ static void test_models(void **state)
     USAGE("text", quern_model_text(f->m, NULL));
     USAGE("", quern_model_optimize_for(NULL, "H:1"));
     USAGE("sizes", quern_model_optimize_for(f->m, NULL));
+    USAGE("", quern_quantize(NULL, no_sample, NULL, NULL, &m));
+    USAGE("sample", quern_quantize(f->m, NULL, NULL, NULL, &m));
+    USAGE("out", quern_quantize(f->m, no_sample, NULL, NULL, NULL));
     USAGE("", quern_model_eval(NULL, in, 2, out, 1));
     USAGE("in", quern_model_eval(f->m, NULL, 2, out, 1));
     USAGE("out", quern_model_eval(f->m, in, 2, NULL, 1));

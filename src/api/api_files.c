@@ -65,3 +65,26 @@ quern_status quern_tensor_write(quern *q, const char *path, const quern_tensor *
     struct err *e = api_begin(q);
     return api_end(q, io_write(&t->t, path, e));
 }
+
+quern_status quern_npz_read(quern *q, const char *path, quern_tensor **out, char (*name)[256], int max, int *n)
+{
+    if (!api_given(q, "path out name n", path, max > 0 ? (const void *)out : "", max > 0 ? (const void *)name : "", n)) return QUERN_USAGE;
+    struct err *e = api_begin(q);
+    struct arena a = {0};
+    struct os_file f = {0};
+    struct io_npz z = {0};
+    *n = 0;
+    bool ok = os_map(&f, path, e) && (io_npz_read(&z, &a, (struct str){(const char *)f.p, f.n}, e) || err_prefix(e, "'%s'", path));
+    if (ok && (i64)z.n > max) ok = err_set(e, ERR_UNSUPPORTED, "'%s': %u arrays, but room for only %d", path, z.n, max);
+    for (u32 k = 0; ok && k < z.n; k++)
+        if (z.v[k].name.n >= 256) ok = err_set(e, ERR_UNSUPPORTED, "'%s': name of more than 255 bytes", path);
+    quern_status s = ok ? QUERN_OK : api_end(q, false);
+    for (; !s && *n < (int)z.n; *n += !s) {
+        memcpy(name[*n], z.v[*n].name.p, (size_t)z.v[*n].name.n + 1);
+        s = take_copy(q, &z.v[*n].t, &out[*n]);
+    }
+    while (s && *n > 0) quern_tensor_free(out[--*n]);
+    os_unmap(&f);
+    arena_release(&a);
+    return s;
+}

@@ -227,6 +227,8 @@ int tensor_check_shape(const char *path, const struct want *w, const quern_tenso
 int tensor_convert(struct cli *c, quern_dtype to, quern_tensor **t); /* its elements; exit code */
 int wants_of_program(const struct cli *c, const quern_program *p, struct wants *w); /* exit code */
 int wants_of_model(const struct cli *c, const quern_model *m, struct wants *w);
+int64_t dtype_bytes(quern_dtype t); /* of an element in memory */
+int tensor_read(struct cli *c, const char *path, const struct want *w, quern_tensor **t); /* a file, as an input needs it */
 /* Reads every -i in the order of the inputs. */
 int tensors_read(struct cli *c, const struct wants *w, struct tensors *in);
 int tensors_write(struct cli *c, quern_program *p, struct tensors *out);
@@ -239,6 +241,19 @@ bool is_picture(const char *path); /* by its suffix */
 int picture_to_input(struct cli *c, const struct want *want, quern_tensor **t);
 /* Converts an output to a picture's tensor. */
 int picture_of_output(struct cli *c, const char *layout, quern_tensor **t);
+
+/* cli_samples.c: samples of the inputs of a network, from a folder or an .npz file (doc/quantize.md). */
+struct samples {
+    struct cli *c;
+    struct wants w;
+    int n;                      /* samples */
+    int code;                   /* exit code of the last failure, which was printed */
+    char **file[MAX_IO];        /* of a folder: n files per input */
+    quern_tensor *all[MAX_IO];  /* of an .npz file: the samples of an input along axis 0 */
+};
+int samples_open(struct samples *s, struct cli *c, const quern_model *m, const char *path, int64_t most); /* most 0: all; exit code */
+void samples_close(struct samples *s);
+quern_status samples_read(void *user, int k, quern_tensor **in, int n_in); /* a quern_sample_fn; user: the samples */
 
 /* cli_profile.c */
 double median_of(double *v, int n); /* sorts them; n > 0 */

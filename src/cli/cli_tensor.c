@@ -142,7 +142,7 @@ static int fit(struct cli *c, const char *path, const struct want *w, quern_tens
 
 /* raw files: sizes from --set, and one from the size of the file */
 
-static int64_t dtype_bytes(quern_dtype t)
+int64_t dtype_bytes(quern_dtype t)
 {
     switch (t) {
     case QUERN_U8:
@@ -202,6 +202,12 @@ static quern_status read_raw(struct cli *c, const char *path, const struct want 
     return quern_tensor_read_raw(c->q, path, w->dtype, w->rank, dim, t);
 }
 
+int tensor_read(struct cli *c, const char *path, const struct want *w, quern_tensor **t)
+{
+    quern_status s = has_suffix(path, ".raw") ? read_raw(c, path, w, t) : quern_tensor_read(c->q, path, t);
+    return s ? fail(c, s) : fit(c, path, w, t);
+}
+
 int tensors_read(struct cli *c, const struct wants *w, struct tensors *in)
 {
     const char *file[MAX_IO] = {0};
@@ -211,10 +217,7 @@ int tensors_read(struct cli *c, const struct wants *w, struct tensors *in)
     for (int k = 0; k < l.n && !code; k++) {
         if (!file[k])
             return usage_error(c, "no file for input '%s', give -i %s=FILE", l.name[k], l.name[k]);
-        bool raw = has_suffix(file[k], ".raw");
-        quern_status s = raw ? read_raw(c, file[k], &w->v[k], &in->v[k])
-                             : quern_tensor_read(c->q, file[k], &in->v[k]);
-        code = s ? fail(c, s) : fit(c, file[k], &w->v[k], &in->v[k]);
+        code = tensor_read(c, file[k], &w->v[k], &in->v[k]);
         in->n = k + 1;
     }
     return code;

@@ -35,6 +35,11 @@ bool io_image_of(struct io_image *im, const struct tensor *t, struct err *e); /*
 double io_image_get(const struct io_image *im, i64 c, i64 y, i64 x);
 bool io_image_new(struct tensor *out, struct arena *a, i64 c, i64 h, i64 w, struct err *e); /* f32 (1, c, h, w) */
 
+/* io_npz.c: the arrays of an .npz file, in the arena */
+struct io_npz_array { struct str name; struct tensor t; };
+struct io_npz { struct io_npz_array *v; u32 n, cap; };
+bool io_npz_read(struct io_npz *out, struct arena *a, struct str bytes, struct err *e);
+
 /* io_onnx.c: ONNX protobufs, also for import and export */
 struct ProtobufCMessageDescriptor;
 struct Onnx__TensorProto;

@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Quantisation of a model: runs it and what src/quant makes of it on samples of its inputs. Declared
+// and documented in include/quern.h.
+//
+// Three programs are compiled: the network in f32 with the values to be quantised as outputs, a probe
+// that measures the error of each layer alone, and the quantised network. All are models of their own
+// that go through the form of an ONNX file, so that what is measured is what is written.
+#include "api/api_model.h"
+
+#include "export/export.h"
+#include "quant/quant.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { MAX_INPUTS = 64 };
+
+struct job {
+    quern *q;
+    quern_model *m;
+    struct quern_quantize_opts o;
+    quern_sample_fn *sample;
+    void *user;
+    struct arena arena;
+    struct quant t;
+    int n_samples;
+    quern_tensor *in[MAX_INPUTS]; /* the current sample */
+    int n_in;
+};
+
+/* A graph that can be run. */
+struct net {
+    quern_model *m;
+    quern_program *p;
+    const value_id *id;  /* per output: the value */
+    quern_tensor **out;  /* of the last run */
+    int n_out;
+};
+
+/* noise / signal is the square of a relative error */
+struct power { double noise, signal, most; };
+
+static double relative(const struct power *p) { return p->signal > 0 ? sqrt(p->noise / p->signal) : p->noise > 0 ? INFINITY : 0; }
+
+/* Samples. */
+
+static void sample_release(struct job *j)
+{
+    for (int k = 0; k < MAX_INPUTS; k++) quern_tensor_free(j->in[k]), j->in[k] = NULL;
+}
+
+/* *end: there is none. */
+static bool sample_read(struct job *j, int k, bool *end)
+{
+    struct err *e = &j->q->err;
+    quern_status s = j->sample(j->user, k, j->in, j->n_in);
+    *end = s == QUERN_NOTHING;
+    if (*end) return k > 0 || err_set(e, ERR_INPUT, "no calibration data: at least one sample of every input is needed");
+    if (s) return err_set(e, s == QUERN_STOPPED ? ERR_STOPPED : ERR_INPUT, "sample %d of the calibration data cannot be read", k);
+    for (int i = 0; i < j->n_in; i++)
+        if (!j->in[i]) return err_set(e, ERR_USAGE, "sample %d has no tensor for input '%s'", k, quern_model_input_name(j->m, i));
+    return mem_check(e, "calibrating", S(""));
+}
+
+typedef bool sample_fn(struct job *j, int k, void *user, struct err *e);
+
+static bool each_sample(struct job *j, sample_fn *fn, void *user)
+{
+    bool ok = true, end = false;
+    for (int k = 0; ok && !end && (!j->n_samples || k < j->n_samples); k++) {
+        api_begin(j->q);
+        ok = sample_read(j, k, &end);
+        if (ok && end) j->n_samples = k;
+        else if (ok) ok = fn(j, k, user, &j->q->err) || err_prefix(&j->q->err, "sample %d", k);
+        sample_release(j);
+    }
+    return ok;
+}
+
+/* Networks. */
+
+static void net_close(struct net *n)
+{
+    for (int k = 0; n->out && k < n->n_out; k++) quern_tensor_free(n->out[k]), n->out[k] = NULL;
+    quern_program_close(n->p);
+    quern_model_close(n->m);
+    *n = (struct net){0};
+}
+
+/* The model of a graph of this network. */
+static bool reopen(struct job *j, const struct graph *g, quern_model **m)
+{
+    struct buf b = {0};
+    const char *name = str_z(&j->arena, j->m->model->name);
+    bool ok = export_onnx_bytes(g, &b, &j->q->err) && quern_model_read(j->q, b.p, (size_t)b.n, name, NULL, m) == QUERN_OK;
+    buf_release(&b);
+    return ok;
+}
+
+/* Kernels are selected for the sizes of the sample at hand. */
+static bool fit_sizes(struct job *j, quern_model *m)
+{
+    struct buf b = {0};
+    for (int k = 0; k < j->n_in; k++) {
+        int64_t dim[MAX_RANK];
+        const char *text[MAX_RANK];
+        int rank = quern_model_input_shape(m, k, dim, text);
+        for (int d = 0; d < rank && rank == quern_tensor_rank(j->in[k]); d++)
+            if (dim[d] < 0 && *text[d])
+                buf_printf(&b, "%s%s:%lld", b.n ? "," : "", text[d], (long long)quern_tensor_dims(j->in[k])[d]);
+    }
+    bool ok = !b.n || quern_model_optimize_for(m, b.p) == QUERN_OK;
+    buf_release(&b);
+    return ok;
+}
+
+static bool first_sizes(struct job *j, quern_model *m)
+{
+    bool end, ok = sample_read(j, 0, &end) && fit_sizes(j, m);
+    sample_release(j);
+    return ok;
+}
+
+static bool net_open(struct job *j, struct net *n, const struct graph *g)
+{
+    struct quern_compile_opts c = QUERN_OPTS(quern_compile_opts);
+    c.device = j->o.device, c.threads = j->o.threads;
+    n->id = g->output.v, n->n_out = (int)g->output.n;
+    n->out = arena_array(&j->arena, quern_tensor *, n->n_out + 1);
+    return reopen(j, g, &n->m) && first_sizes(j, n->m) && quern_compile(n->m, NULL, &c, &n->p) == QUERN_OK;
+}
+
+/* On the current sample. */
+static bool net_run(struct job *j, struct net *n)
+{
+    for (int k = 0; k < n->n_out; k++) quern_tensor_free(n->out[k]), n->out[k] = NULL;
+    return quern_run(n->p, j->in, j->n_in, n->out, n->n_out) == QUERN_OK;
+}
+
+/* The content of a value after a run. */
+static const struct tensor *net_value(const struct job *j, const struct net *n, value_id v)
+{
+    for (int k = 0; k < n->n_out; k++)
+        if (n->id[k] == v) return &n->out[k]->t;
+    for (int k = 0; k < j->n_in; k++)
+        if (j->t.g.input.v[k] == v) return &j->in[k]->t;
+    unreachable();
+}
+
+/* Calibration. */
+
+static bool is_input(const struct graph *g, value_id v)
+{
+    for (u32 k = 0; k < g->input.n; k++)
+        if (g->input.v[k] == v) return true;
+    return false;
+}
+
+static bool is_listed(const struct value_list *l, value_id v)
+{
+    for (u32 k = 0; k < l->n; k++)
+        if (l->v[k] == v) return true;
+    return false;
+}
+
+/* The results of layers that are not outputs. */
+static struct value_list hidden_results(struct job *j)
+{
+    struct value_list l = {0};
+    for (u32 k = 0; k < j->t.layer.n; k++)
+        if (!is_listed(&j->t.g.output, j->t.layer.v[k].out)) *arr_push(&j->arena, &l) = j->t.layer.v[k].out;
+    return l;
+}
+
+/* The network in f32 with everything that is examined as outputs. */
+static bool open_plain(struct job *j, struct net *n)
+{
+    struct graph *g = arena_new(&j->arena, struct graph);
+    struct value_list hidden = hidden_results(j);
+    graph_clone(g, &j->t.g, &j->arena);
+    for (u32 k = 0; k < hidden.n; k++) *arr_push(&j->arena, &g->output) = hidden.v[k];
+    for (value_id v = 1; v < j->t.g.value.n; v++)
+        if (j->t.seen[v] && !is_input(g, v) && !is_listed(&g->output, v)) *arr_push(&j->arena, &g->output) = v;
+    return net_open(j, n, g);
+}
+
+static bool see(struct job *j, int k, void *user, struct err *e)
+{
+    struct net *n = user;
+    i64 at;
+    if (!net_run(j, n)) return false;
+    for (value_id v = 1; v < j->t.g.value.n; v++)
+        if (j->t.seen[v] && !quant_see(j->t.seen[v], net_value(j, n, v), &j->arena, &at))
+            return err_set(e, ERR_INPUT, "element %lld of value '%.*s' is not finite; leave this sample out", (long long)at,
+                           STR_ARG(graph_value(&j->t.g, v)->name));
+    return true;
+}
+
+static bool count(struct job *j, int k, void *user, struct err *e)
+{
+    struct net *n = user;
+    if (!net_run(j, n)) return false;
+    for (value_id v = 1; v < j->t.g.value.n; v++)
+        if (j->t.seen[v]) quant_count(j->t.seen[v], net_value(j, n, v), &j->arena);
+    return true;
+}
+
+static bool calibrate(struct job *j, struct net *plain)
+{
+    quant_watch(&j->t);
+    return open_plain(j, plain) && each_sample(j, see, plain) &&
+           (!quant_needs_bins(j->t.opts.method) || each_sample(j, count, plain)) && quant_settle(&j->t, &j->q->err);
+}
+
+/* Errors. */
+
+struct probe { struct net net; struct power *own; /* per layer */ };
+
+static bool add_probe(struct job *j, int k, void *user, struct err *e)
+{
+    struct probe *p = user;
+    int at = 0;
+    if (!net_run(j, &p->net)) return false;
+    for (u32 i = 0; i < j->t.layer.n; i++) {
+        if (j->t.layer.v[i].is_float) continue;
+        p->own[i].noise += elem_f64(DT_F32, p->net.out[at++]->t.data, 0);
+        p->own[i].signal += elem_f64(DT_F32, p->net.out[at++]->t.data, 0);
+    }
+    return true;
+}
+
+/* The error of each layer alone; those beyond the bound stay in f32. */
+static bool probe_layers(struct job *j, struct power *own)
+{
+    struct probe p = {.own = own};
+    struct graph *g = arena_new(&j->arena, struct graph);
+    u32 n_float = 0;
+    bool ok = quant_write_probe(&j->t, g, &j->q->err) && net_open(j, &p.net, g) && each_sample(j, add_probe, &p);
+    net_close(&p.net);
+    for (u32 k = 0; ok && k < j->t.layer.n; k++) {
+        struct quant_layer *l = &j->t.layer.v[k];
+        if (j->o.max_error > 0 && !l->is_float) l->is_float = relative(&own[k]) > j->o.max_error;
+        n_float += l->is_float;
+    }
+    if (!ok) return false;
+    if (n_float == j->t.layer.n)
+        return err_set(&j->q->err, ERR_NOTHING, "the relative error of every layer is above %g: allow a larger one (max-error)", j->o.max_error);
+    if (!n_float) return true;
+    quant_mark(&j->t);
+    return quant_settle(&j->t, &j->q->err);
+}
+
+struct comparison {
+    struct net *plain, net; /* in f32, quantised */
+    struct power *power;    /* per output of the quantised one */
+};
+
+static bool compare(struct job *j, int k, void *user, struct err *e)
+{
+    struct comparison *c = user;
+    if (!net_run(j, c->plain) || !net_run(j, &c->net)) return false;
+    for (int i = 0; i < c->net.n_out; i++) {
+        const struct tensor *got = &c->net.out[i]->t, *want = net_value(j, c->plain, c->net.id[i]);
+        if (!dtype_is_float(want->dtype)) continue;
+        for (i64 x = 0, n = tensor_count(want); x < n; x++) {
+            double w = elem_f64(want->dtype, want->data, x), d = elem_f64(got->dtype, got->data, x) - w;
+            c->power[i].noise += d * d, c->power[i].signal += w * w;
+            c->power[i].most = fmax(c->power[i].most, fabs(d));
+        }
+    }
+    return true;
+}
+
+static void report_outputs(const struct job *j, const struct comparison *c)
+{
+    for (u32 k = 0; k < j->t.g.output.n; k++) {
+        struct str name = graph_value(&j->t.g, j->t.g.output.v[k])->name;
+        struct quern_quantized r = {.name = name.p, .op = "", .is_output = 1, .is_quantized = 1, .own = -1};
+        r.total = relative(&c->power[k]), r.max_abs = c->power[k].most;
+        j->o.report(j->o.report_user, &r);
+    }
+}
+
+static void report_layers(const struct job *j, const struct comparison *c, const struct power *own)
+{
+    for (u32 k = 0; k < j->t.layer.n; k++) {
+        const struct quant_layer *l = &j->t.layer.v[k];
+        const struct node *n = graph_node(&j->t.g, graph_value(&j->t.g, l->out)->producer);
+        struct quern_quantized r = {.op = n->op.p, .is_quantized = !l->is_float, .own = own[k].signal > 0 ? relative(&own[k]) : -1};
+        r.name = n->name.n ? n->name.p : graph_value(&j->t.g, l->out)->name.p;
+        for (int i = 0; i < c->net.n_out; i++)
+            if (c->net.id[i] == l->out) r.total = relative(&c->power[i]), r.max_abs = c->power[i].most;
+        j->o.report(j->o.report_user, &r);
+    }
+}
+
+static bool report(struct job *j, struct net *plain, const struct power *own)
+{
+    struct comparison c = {.plain = plain};
+    struct graph *g = arena_new(&j->arena, struct graph);
+    struct value_list hidden = hidden_results(j);
+    bool ok = quant_write(&j->t, g, hidden.v, hidden.n, &j->q->err) && net_open(j, &c.net, g);
+    c.power = arena_array(&j->arena, struct power, c.net.n_out + 1);
+    ok = ok && each_sample(j, compare, &c);
+    if (ok) report_layers(j, &c, own), report_outputs(j, &c);
+    net_close(&c.net);
+    return ok;
+}
+
+/* The whole. */
+
+/* Layers that the caller keeps in f32. */
+static bool keep_layers(struct job *j, struct err *e)
+{
+    for (const char *const *p = j->o.keep; p && *p; p++) {
+        u32 n = 0;
+        for (u32 k = 0; k < j->t.layer.n; k++) {
+            struct quant_layer *l = &j->t.layer.v[k];
+            const struct node *x = graph_node(&j->t.g, graph_value(&j->t.g, l->out)->producer);
+            bool fits = str_glob(str_of(*p), x->name.n ? x->name : graph_value(&j->t.g, l->out)->name);
+            l->is_float |= fits, n += fits;
+        }
+        if (!n) return err_set(e, ERR_USAGE, "no layer is named '%s'; the report of a quantisation lists the names", *p);
+    }
+    quant_mark(&j->t);
+    for (u32 k = 0; k < j->t.layer.n; k++)
+        if (!j->t.layer.v[k].is_float) return true;
+    return err_set(e, ERR_NOTHING, "every layer is to be kept in f32");
+}
+
+static bool read_opts(struct job *j, struct quant_opts *to, struct err *e)
+{
+    bool ok = true, is_type = true;
+    *to = (struct quant_opts){.percentile = j->o.percentile > 0 ? j->o.percentile : 99.99, .no_correction = j->o.no_bias_correction};
+    if (j->o.method) to->method = quant_method_parse(str_of(j->o.method), &ok);
+    if (j->o.activations) to->is_signed = str_is(str_of(j->o.activations), "i8"), is_type = to->is_signed || str_is(str_of(j->o.activations), "u8");
+    if (!ok) return err_set(e, ERR_USAGE, "no calibration method '%s', there are: min-max, entropy, percentile", j->o.method);
+    if (!is_type) return err_set(e, ERR_USAGE, "activations of type '%s', expected u8 or i8", j->o.activations);
+    if (to->percentile <= 50 || to->percentile > 100)
+        return err_set(e, ERR_USAGE, "percentile %g is not between 50 and 100", to->percentile);
+    if (j->o.max_error < 0 || isnan(j->o.max_error)) return err_set(e, ERR_USAGE, "largest error %g is negative", j->o.max_error);
+    return j->n_in <= MAX_INPUTS || err_set(e, ERR_UNSUPPORTED, "more than %d inputs", MAX_INPUTS);
+}
+
+static bool quantize(struct job *j, quern_model **out)
+{
+    struct err *e = &j->q->err;
+    struct quant_opts opts;
+    struct net plain = {0};
+    struct graph *g = arena_new(&j->arena, struct graph);
+    j->n_in = quern_model_inputs(j->m);
+    bool ok = read_opts(j, &opts, e) && quant_open(&j->t, &j->m->model->graph, &opts, &j->arena, e) && keep_layers(j, e);
+    struct power *own = arena_array(&j->arena, struct power, j->t.layer.n + 1);
+    ok = ok && calibrate(j, &plain);
+    if (ok && (j->o.report || j->o.max_error > 0)) ok = probe_layers(j, own);
+    if (ok && j->o.report) ok = report(j, &plain, own);
+    net_close(&plain);
+    return ok && quant_write(&j->t, g, NULL, 0, e) && reopen(j, g, out);
+}
+
+quern_status quern_quantize(quern_model *m, quern_sample_fn *sample, void *user, const struct quern_quantize_opts *o, quern_model **out)
+{
+    if (!m || !api_given(m->q, "sample out", sample ? (const void *)"" : NULL, out)) return QUERN_USAGE;
+    struct job j = {.q = m->q, .m = m, .sample = sample, .user = user};
+    api_begin(m->q);
+    if (o) memcpy(&j.o, o, o->size < sizeof j.o ? o->size : sizeof j.o);
+    bool ok = quantize(&j, out);
+    arena_release(&j.arena);
+    return api_end(m->q, ok);
+}
