@@ -239,13 +239,29 @@ static void clean_outputs(struct net *t)
     t->g.output.n = n;
 }
 
+/* With fixed sizes, which many more convolutions accept than symbolic ones. */
+static void open_fixed(struct net *t, u64 seed, i64 h, i64 w)
+{
+    *t = (struct net){.rng = rng_seed(seed), .kind = seed % 4 == 0 ? NET_ANY : NET_CONVS};
+    symtab_init(&t->sym, &t->arena);
+    graph_init(&t->g, &t->arena, &t->sym);
+    i64 size[4] = {net_pick(t, 1, 2), net_pick(t, 1, 9), h, w};
+    sym dim[4];
+    for (u32 d = 0; d < 4; d++) dim[d] = sym_const(&t->sym, size[d]);
+    *(arr_push(&t->arena, &t->have)) = net_input(t, "x", 4, dim);
+    if (net_pick(t, 0, 2) == 0) *(arr_push(&t->arena, &t->have)) = net_input(t, "y", 4, dim);
+    for (i64 n = net_pick(t, 3, 15); n > 0; n--) net_grow(t);
+    net_outputs(t);
+}
+
 static bool open_whole(struct whole *x, u64 seed)
 {
     struct buf b = {0};
     *x = (struct whole){.seed = seed, .q = quern_open(NULL)};
-    net_open_as(&x->net, seed, seed % 3 ? NET_CONVS : NET_ANY);
+    x->h = 4 + (i64)(seed % 3) * 2, x->w = 6 + (i64)(seed % 2) * 2;
+    if (seed % 7) open_fixed(&x->net, seed, x->h, x->w);
+    else net_open(&x->net, seed);
     clean_outputs(&x->net);
-    x->h = 6 + (i64)(seed % 4) * 2, x->w = 8 + (i64)(seed % 3) * 2;
     bool ok = x->net.g.output.n && op_infer_all(&x->net.g, &x->net.e) && export_onnx_bytes(&x->net.g, &b, &x->net.e);
     ok = ok && quern_model_read(x->q, b.p, (size_t)b.n, "net", NULL, &x->m) == QUERN_OK;
     buf_release(&b);
@@ -263,19 +279,17 @@ static void close_whole(struct whole *x)
 static quern_status sample(void *user, int k, quern_tensor **in, int n_in)
 {
     struct whole *x = user;
-    struct rng r = rng_seed(x->seed * 100 + (u64)k);
+    struct arena a = {0};
+    quern_status s = QUERN_OK;
     if (k == N_SAMPLES) return QUERN_NOTHING;
-    for (int i = 0; i < n_in; i++) {
-        int64_t dim[8];
-        const char *text[8];
-        int rank = quern_model_input_shape(x->m, i, dim, text);
-        for (int d = 0; d < rank; d++)
-            if (dim[d] < 0) dim[d] = text[d][0] == 'H' ? x->h : x->w;
-        if (quern_tensor_new(x->q, QUERN_F32, rank, dim, NULL, &in[i])) return QUERN_FAILED;
-        float *v = quern_tensor_data(in[i]);
-        for (int64_t e = 0; e < quern_tensor_count(in[i]); e++) v[e] = (float)uniform(&r, -1, 2);
-    }
-    return QUERN_OK;
+    i64 *var = arena_array(&a, i64, x->net.sym.var.n);
+    for (u32 v = 0; v < x->net.sym.var.n; v++) var[v] = str_is(x->net.sym.var.v[v], "H") ? x->h : x->w;
+    x->net.rng = rng_seed(x->seed * 100 + (u64)k);
+    const struct tensor *t = net_inputs(&x->net, &a, var);
+    for (int i = 0; i < n_in && !s; i++)
+        s = quern_tensor_new(x->q, (quern_dtype)dtype_onnx(t[i].dtype), (int)t[i].rank, t[i].dim, t[i].data, &in[i]);
+    arena_release(&a);
+    return s;
 }
 
 static void keep_row(void *user, const struct quern_quantized *q)
@@ -343,7 +357,7 @@ static bool check_whole(struct whole *x, struct quern_quantize_opts o)
 /* Layers beyond a bound, and only they, stay in f32. */
 static void check_bound(struct whole *x)
 {
-    double own[MAX_ROWS];
+    double own[MAX_ROWS] = {0};
     int n = x->n_rows - (int)x->net.g.output.n, above = 0;
     for (int k = 0; k < n; k++) own[k] = x->row[k].own;
     struct quern_quantize_opts o = {.max_error = own[n / 2]};
@@ -358,7 +372,7 @@ static void test_networks(void **state)
 {
     static const char *const method[] = {"min-max", "entropy", "percentile"};
     u64 n_done = 0, n_good = 0;
-    for (u64 seed = first_seed(0, 60); seed < last_seed(0, 60); seed++) {
+    for (u64 seed = first_seed(0, 20); seed < last_seed(0, 20); seed++) {
         struct whole x;
         if (open_whole(&x, seed)) {
             struct quern_quantize_opts o = {.method = method[seed % 3], .activations = seed % 2 ? "i8" : NULL, .no_bias_correction = seed % 5 == 0};
@@ -369,7 +383,7 @@ static void test_networks(void **state)
         }
         close_whole(&x);
     }
-    if (!is_enough(n_done, 30)) fail_msg("only %llu networks were quantised", (unsigned long long)n_done);
+    if (!is_enough(n_done, 12)) fail_msg("only %llu networks were quantised", (unsigned long long)n_done);
     if (n_good * 10 < n_done * 7) fail_msg("%llu of %llu networks have a small error", (unsigned long long)n_good, (unsigned long long)n_done);
 }
 

@@ -215,11 +215,11 @@ static bool calibrate(struct job *j, struct net *plain)
 
 /* Errors. */
 
-struct probe { struct net net; struct power *own; /* per layer */ };
+struct probe_run { struct net net; struct power *own; /* per layer */ };
 
 static bool add_probe(struct job *j, int k, void *user, struct err *e)
 {
-    struct probe *p = user;
+    struct probe_run *p = user;
     int at = 0;
     if (!net_run(j, &p->net)) return false;
     for (u32 i = 0; i < j->t.layer.n; i++) {
@@ -233,7 +233,7 @@ static bool add_probe(struct job *j, int k, void *user, struct err *e)
 /* The error of each layer alone; those beyond the bound stay in f32. */
 static bool probe_layers(struct job *j, struct power *own)
 {
-    struct probe p = {.own = own};
+    struct probe_run p = {.own = own};
     struct graph *g = arena_new(&j->arena, struct graph);
     u32 n_float = 0;
     bool ok = quant_write_probe(&j->t, g, &j->q->err) && net_open(j, &p.net, g) && each_sample(j, add_probe, &p);

@@ -91,8 +91,8 @@ bool io_npz_read(struct io_npz *out, struct arena *a, struct str bytes, struct e
     u32 n = get16(bytes, end + 10);
     i64 at = get32(bytes, end + 16);
     for (u32 k = 0; k < n; k++) {
-        struct entry x;
-        struct str content;
+        struct entry x = {0};
+        struct str content = {0};
         struct arena work = {0};
         struct tensor t = {0};
         bool ok = read_entry(&x, bytes, &at, e) && (str_ends(x.name, S(".npy")) || err_set(e, ERR_INPUT, "'%.*s' is not an array (.npy)", STR_ARG(x.name)));

@@ -39,6 +39,15 @@ static void make_step(struct writer *w, value_id end)
     w->step[end].zero = scalar(w, end, "zero_point", w->t->opts.is_signed ? DT_I8 : DT_U8, (double)s.zero);
 }
 
+/* A node named as its result, whose name is unique: ONNX Runtime requires that of nodes, too. */
+static value_id add_node(struct writer *w, const char *op, struct str name, u32 n, const value_id *in)
+{
+    value_id v = graph_op(w->g, op, name, n, in);
+    const struct value *x = graph_value(w->g, v);
+    graph_node(w->g, x->producer)->name = x->name;
+    return v;
+}
+
 static value_id dequantized(struct writer *w, value_id v)
 {
     if (w->pair[v]) return w->pair[v];
@@ -46,8 +55,8 @@ static value_id dequantized(struct writer *w, value_id v)
     while (w->t->same[end] != end) end = w->t->same[end];
     make_step(w, end);
     value_id scale = w->step[end].scale, zero = w->step[end].zero;
-    value_id q = graph_op(w->g, "QuantizeLinear", name_of(w, v, "quantized"), 3, (value_id[]){v, scale, zero});
-    return w->pair[v] = graph_op(w->g, "DequantizeLinear", name_of(w, v, "dequantized"), 3, (value_id[]){q, scale, zero});
+    value_id q = add_node(w, "QuantizeLinear", name_of(w, v, "quantized"), 3, (value_id[]){v, scale, zero});
+    return w->pair[v] = add_node(w, "DequantizeLinear", name_of(w, v, "dequantized"), 3, (value_id[]){q, scale, zero});
 }
 
 /* A constant of a layer, v in the network, with a scale per element of an axis; no zero point but 0. */
@@ -56,7 +65,7 @@ static value_id constant(struct writer *w, value_id like, struct tensor *q, stru
     struct tensor *zero = tensor_new(w->g->arena, q->dtype, scale->rank, scale->dim);
     value_id in[] = {graph_add_const(w->g, name_of(w, like, "quantized"), q), graph_add_const(w->g, name_of(w, like, "scale"), scale),
                      graph_add_const(w->g, name_of(w, like, "zero_point"), zero)};
-    value_id v = graph_op(w->g, "DequantizeLinear", name_of(w, like, "dequantized"), countof(in), in);
+    value_id v = add_node(w, "DequantizeLinear", name_of(w, like, "dequantized"), countof(in), in);
     if (scale->rank) attr_set_int(w->g, graph_value(w->g, v)->producer, "axis", axis);
     return v;
 }
@@ -106,7 +115,7 @@ static void add_output(struct writer *w, value_id v) { *arr_push(w->g->arena, &w
 
 static value_id sum_of_squares(struct writer *w, value_id v, struct str name)
 {
-    value_id s = graph_op(w->g, "ReduceSumSquare", name, 1, &v);
+    value_id s = add_node(w, "ReduceSumSquare", name, 1, &v);
     attr_set_int(w->g, graph_value(w->g, s)->producer, "keepdims", 0);
     return s;
 }
@@ -115,11 +124,11 @@ static void probe_layer(struct writer *w, const struct quant_layer *l)
 {
     node_id like = graph_value(&w->t->g, l->out)->producer;
     const struct node from = *graph_node(w->g, like);
-    value_id y = graph_op(w->g, from.op.p, name_of(w, l->out, "probe"), from.in.n, from.in.v);
+    value_id y = add_node(w, from.op.p, name_of(w, l->out, "probe"), from.in.n, from.in.v);
     node_id n = graph_value(w->g, y)->producer;
     for (u32 k = 0; k < from.attr.n; k++) attr_copy(w->g, n, &from.attr.v[k]);
     quantize_layer(w, l, n);
-    value_id difference = graph_op(w->g, "Sub", name_of(w, l->out, "difference"), 2, (value_id[]){y, l->out});
+    value_id difference = add_node(w, "Sub", name_of(w, l->out, "difference"), 2, (value_id[]){y, l->out});
     add_output(w, sum_of_squares(w, difference, name_of(w, l->out, "noise")));
     add_output(w, sum_of_squares(w, l->out, name_of(w, l->out, "signal")));
 }
