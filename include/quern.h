@@ -370,7 +370,8 @@ QUERN_API quern_status quern_program_save(quern_program *p, const char *path);
  * them. QUERN_NOTHING: there are k samples. Samples are asked for several times, always from 0 on. */
 typedef quern_status quern_sample_fn(void *user, int k, quern_tensor **in, int n_in);
 /* A layer (Conv, ConvTranspose, Gemm, MatMul with constant weights) or an output of the network; valid during the call. Errors are relative,
- * over all samples: root mean square of the difference to the network in f32, divided by that of the values. */
+ * over all samples: root mean square of the difference to the network in f32, divided by that of the values; infinite if all of these are
+ * 0. */
 struct quern_quantized {
     const char *name, *op;   /* node and operator; of an output its name and "" */
     int is_output;

@@ -287,7 +287,7 @@ static void report_layers(const struct job *j, const struct comparison *c, const
     for (u32 k = 0; k < j->t.layer.n; k++) {
         const struct quant_layer *l = &j->t.layer.v[k];
         const struct node *n = graph_node(&j->t.g, graph_value(&j->t.g, l->out)->producer);
-        struct quern_quantized r = {.op = n->op.p, .is_quantized = !l->is_float, .own = own[k].signal > 0 ? relative(&own[k]) : -1};
+        struct quern_quantized r = {.op = n->op.p, .is_quantized = !l->is_float, .own = own[k].signal > 0 || own[k].noise > 0 ? relative(&own[k]) : -1};
         r.name = n->name.n ? n->name.p : graph_value(&j->t.g, l->out)->name.p;
         for (int i = 0; i < c->net.n_out; i++)
             if (c->net.id[i] == l->out) r.total = relative(&c->power[i]), r.max_abs = c->power[i].most;

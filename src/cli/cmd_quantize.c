@@ -3,6 +3,7 @@
 // quern quantize: a network in f32 to one of 8 bits, with the error of each layer.
 #include "cli.h"
 
+#include <math.h>
 #include <stdio.h>
 
 enum { MAX_KEEP = 256 };
@@ -20,9 +21,10 @@ static void print_json(const struct quern_quantized *x)
         printf(",\"op\":");
         json_text(x->op);
         printf(",\"type\":\"%s\"", x->is_quantized ? "int8" : "f32");
-        if (x->own >= 0) printf(",\"own\":%.6g", x->own);
+        if (x->own >= 0 && isfinite(x->own)) printf(",\"own\":%.6g", x->own);
     }
-    printf(",\"total\":%.6g,\"max_abs\":%.6g}\n", x->total, x->max_abs);
+    if (isfinite(x->total)) printf(",\"total\":%.6g", x->total);
+    printf(",\"max_abs\":%.6g}\n", x->max_abs);
 }
 
 static void print_row(void *user, const struct quern_quantized *x)
