@@ -175,6 +175,14 @@ static struct str op_domain(struct str op)
     return (struct str){0};
 }
 
+/* An attribute that inference makes explicit, but older opsets lack: dilations of AveragePool, since opset 19, if they are 1. */
+static bool is_default(const struct node *n, const struct attr *a)
+{
+    bool ones = str_is(n->op, "AveragePool") && str_is(a->name, "dilations") && a->kind == ATTR_INTS;
+    for (i64 i = 0; ones && i < a->n; i++) ones = a->ints[i] == 1;
+    return ones;
+}
+
 static Onnx__NodeProto *make_node(struct writer *w, const struct node *n)
 {
     Onnx__NodeProto *p = arena_new(&w->a, Onnx__NodeProto);
@@ -187,9 +195,9 @@ static Onnx__NodeProto *make_node(struct writer *w, const struct node *n)
     p->input = make_names(w, n->in.v, n->in.n);
     p->n_output = n->out.n;
     p->output = make_names(w, n->out.v, n->out.n);
-    p->n_attribute = n->attr.n;
     p->attribute = arena_array(&w->a, Onnx__AttributeProto *, n->attr.n);
-    for (u32 k = 0; k < n->attr.n; k++) p->attribute[k] = make_attr(w, &n->attr.v[k]);
+    for (u32 k = 0; k < n->attr.n; k++)
+        if (!is_default(n, &n->attr.v[k])) p->attribute[p->n_attribute++] = make_attr(w, &n->attr.v[k]);
     return p;
 }
 
@@ -257,10 +265,11 @@ static i64 types_opset(const struct writer *w, const value_id *v, u32 n)
     return opset;
 }
 
-/* Of the attributes of Cast, QuantizeLinear and DequantizeLinear. */
+/* Of the attributes of AveragePool, Cast, QuantizeLinear and DequantizeLinear. */
 static i64 attrs_opset(const struct node *n)
 {
     if (op_domain(n->op).n) return 1;
+    if (str_is(n->op, "AveragePool")) return node_attr(n, "dilations") && !is_default(n, node_attr(n, "dilations")) ? 19 : 1;
     if (node_attr(n, "round_mode")) return 24;
     if (node_attr(n, "precision") || (node_attr(n, "output_dtype") && str_is(n->op, "DequantizeLinear"))) return 23;
     if (node_attr(n, "block_size") || node_attr(n, "output_dtype")) return 21;
