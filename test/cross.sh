@@ -1,0 +1,94 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# cross.sh BUILD: quern built for other processors (make CROSS=TRIPLE), in an emulator (qemu-user, tool/deps cross). On ARM64: the example
+# examples/run.c runs a program that this machine compiled; networks of the zoo, a sample of ONNX's own test cases and filters are compiled and
+# compared with the reference by the emulated quern, and so are random tasks of each kernel family.
+. "$(dirname "$0")/common.sh"
+cd "$dir" || exit 1
+seconds=400
+top=$(dirname "$here")
+unset MAKEFLAGS MFLAGS MAKELEVEL CC
+nm -D "$quern" | grep -q __asan && { echo "skipped: sanitizers do not run in an emulator"; exit 77; }
+
+cat > net.graph <<'X'
+graph {
+  input %x: f32[1,3,H,W]
+  const %w: f32[2,3,1,1] = [0.5, -0.25, 1, 0.125, 2, -1]
+  const %b: f32[2] = [0.5, -0.25]
+  %c: f32[1,2,H,W] = Conv "conv"(%x, %w, %b) {kernel_shape=[1,1]}
+  %y: f32[1,2,H,W] = Relu "relu"(%c)
+  output %y
+}
+X
+# A picture of 5 x 4 pixels of halves, ones and twos: sums are exact, so results are the same bits on any processor.
+{ printf 'PF\n5 4\n-1.0\n'; for i in 1 2 3 4 5; do printf '\0\0\0\077\0\0\200\077\0\0\0\100\0\0\200\277%.0s' 1 2 3; done; } > x.pfm
+"$quern" run net.graph -i x.pfm -o here.npy > out 2> err || wrong "quern run on this machine"
+
+# use TRIPLE EMULATOR: builds quern for it, in $there; false: something is missing.
+use() {
+    triple=$1 emulator=$2 there=$build/cross/$1 libraries=$top/build/sysroot/$1/usr/lib/$1
+    for tool in "$triple-gcc" "$emulator"; do
+        command -v "$tool" > /dev/null || { echo "skipped: $triple, for there is no $tool (tool/deps cross)"; return 1; }
+    done
+    if [ ! -d "$libraries" ] && ! (cd "$top" && tool/sysroot "$triple" "build/sysroot/$triple") > err 2>&1; then
+        echo "skipped: $triple, for its libraries cannot be had: $(tail -n 1 err)"
+        return 1
+    fi
+    make -C "$top" -j2 CROSS="$triple" BUILD="$there" OPT=-O1 HARDEN= all > out 2> err < /dev/null || { wrong "make CROSS=$triple"; return 1; }
+    n=$((n + 1))
+    "$triple-gcc" -I"$top/include" "$top/examples/run.c" -o run -L"$there" -L"$libraries" -Wl,-rpath-link,"$libraries" -lquern > out 2> err ||
+        wrong "examples/run.c for $triple"
+}
+# there CODE PROGRAM...: in the emulator, with the compiler for its processor
+there() {
+    want=$1; shift
+    exits "$want" env QUERN_CC="$triple-gcc" "$emulator" -cpu max -L "/usr/$triple" -E LD_LIBRARY_PATH="$there:$libraries" "$@"
+}
+
+# The example runs programs of this machine: for the instruction set, and for cores.
+example() {
+    for device; do
+        exits 0 "$quern" compile net.graph -o net.dnx --device "$device" --threads 2
+        there 0 ./run net.dnx x.pfm there.npy
+        same here.npy there.npy
+    done
+}
+# network NET SIZES: of the zoo, compiled by this machine
+network() {
+    exits 0 "$quern" zoo "$1" -o zoo.onnx
+    # shellcheck disable=SC2086 # several sizes
+    exits 0 "$quern" compile zoo.onnx -o zoo.dnx --device cortex-a76 --optimize-for $2
+    # shellcheck disable=SC2086
+    there 0 "$there/quern" verify zoo.onnx --program zoo.dnx --set $2; says '^ok'
+}
+
+if use aarch64-linux-gnu qemu-aarch64; then
+    example aarch64 aarch64+dotprod+i8mm+bf16 cpu:cortex-a53 cortex-a76 aarch64:neoverse-v2
+    network vkdt-unet "H=16 W=16"
+    there 0 "$there/quern" filter x.pfm --kernel gauss:5,1 --padding replicate -o there.pfm
+    exits 0 "$quern" filter x.pfm --kernel gauss:5,1 --padding replicate -o here.pfm
+    same here.pfm there.pfm
+    # ONNX's cases, a sample
+    suite=/usr/share/libonnx-testdata/data/node
+    if [ -d "$suite" ]; then
+        for x in 'test_basic_conv*' 'test_convtranspose*' 'test_matmul*' 'test_*pool_2d_*' 'test_softmax*' 'test_lstm*' 'test_reduce_sum_*' 'test_quantize*'; do
+            there 0 "$there/quern" verify --suite "$suite" --filter "$x"; says ' 0 failed, '
+        done
+    else echo "skipped: ONNX's cases (libonnx-testdata, tool/deps test)"
+    fi
+    # Families: random tasks under random schedules, interpreted, and compiled and run.
+    tests='test_gen test_gen2 test_gen_blocked test_gen_chain test_gen_dot test_gen_winograd test_gen_recurrence'
+    targets=; for x in $tests; do targets="$targets $there/test/$x"; done
+    # shellcheck disable=SC2086 # several
+    exits 0 make -C "$top" -j2 CROSS="$triple" BUILD="$there" OPT=-O1 HARDEN= $targets
+    for x in $tests; do
+        case $x in # seeds that have tasks of every kind
+        *blocked) SEED=5000 COUNT=1 ;;
+        *winograd) SEED=1000 COUNT=2 ;;
+        *) SEED=1000 COUNT=1 ;;
+        esac
+        export SEED COUNT
+        there 0 "$there/test/$x"
+    done
+fi
+finish
