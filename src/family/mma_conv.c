@@ -226,7 +226,7 @@ static double predict(const struct gen_problem *p, const struct sched *s)
     const struct view *w = p->facts;
     double size = (double)dtype_size(w->l.t.a.dtype), fma = (double)(w->v.m * w->v.n * w->v.k * w->v.sgm * w->v.sgn);
     double a = (double)(w->v.sgm * w->v.m * w->v.k), b = (double)(w->v.sgn * w->v.n * w->v.k) * (w->p.s.weights ? 1 : 1.5);
-    struct wg_facts f = halo_plan_facts(&w->p, gen_problem_front(p, 0), p->var);
+    struct wg_facts f = halo_plan_facts(&w->p, p->var);
     f.op = rate_op_mma(w->l.t.a.dtype), f.op_rate = w->l.t.c.dtype == DT_F16 ? MMA_SHORT_SUMS : 1;
     f.regs = registers(w), f.ilp = 8 * (double)(w->v.sgm * w->v.sgn);
     f.step.moved += f.step.fmas * size * (a + b) / fma;

@@ -229,7 +229,7 @@ static double predict(const struct gen_problem *p, const struct sched *s)
     const struct view *w = p->facts;
     double pixels = (double)(w->v.rx * w->v.ry), rc = (double)w->v.rc;
     const struct wg_work loads = loads_of(w);
-    struct wg_facts f = halo_plan_facts(&w->p, gen_problem_front(p, 0), p->var);
+    struct wg_facts f = halo_plan_facts(&w->p, p->var);
     f.regs = pixels * (rc + (double)w->p.s.deep) + rc + (w->p.s.pipe != PIPE_NONE ? 4 * (double)halo_plan_copies(&w->p) : 0) + WG_ADDRESSES;
     f.ilp = pixels * rc;
     f.step.instructions += f.step.fmas * loads.instructions, f.step.moved += f.step.fmas * loads.moved;

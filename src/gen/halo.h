@@ -113,8 +113,8 @@ double halo_plan_overlap(const struct halo_plan *p); /* elements of input copied
 double halo_plan_tiles(const struct halo_plan *p, const i64 *var); /* workgroups */
 /* Moved by a family whose threads read straight from the input; what neighbouring threads leave unused included. */
 double halo_plan_bytes(const struct halo_plan *p, const i64 *var);
-/* Facts without the registers, and the accesses that multiply-adds need. front: operations of the prologue (gen_problem_front). */
-struct wg_facts halo_plan_facts(const struct halo_plan *p, double front, const i64 *var);
+/* Facts without the registers, and the accesses that multiply-adds need. Prologues are not counted: most move elements, which copying counts. */
+struct wg_facts halo_plan_facts(const struct halo_plan *p, const i64 *var);
 
 /* halo_emit.c: the whole kernel. Set before: h's task, plan, m and outside, c's leaf and own. subgroup: of the leaf, 0: none. */
 void halo_emit(struct halo *h, struct contraction *c, u32 subgroup, const struct task *t, const struct caps *caps);

@@ -70,11 +70,11 @@ static double taps_there(const struct halo_plan *p)
 }
 
 /* Of a K block. */
-static struct wg_work copies_of(const struct halo_plan *p, double front, double *bytes)
+static struct wg_work copies_of(const struct halo_plan *p, double *bytes)
 {
     const struct halo_work *s = &p->s;
     const struct graph *g = p->q->c.g;
-    double pixels = (double)(p->planes * p->rows * p->cols), pieces = 0, computed = s->input ? pixels * (double)s->bk * front : 0;
+    double pixels = (double)(p->planes * p->rows * p->cols), pieces = 0;
     *bytes = 0;
     if (s->input) {
         pieces += pixels * (double)(s->bk / p->vec);
@@ -84,10 +84,10 @@ static struct wg_work copies_of(const struct halo_plan *p, double front, double 
         pieces += (double)(p->n_weights / p->w_vec);
         *bytes += (double)(p->n_weights * dtype_size(graph_value(g, p->q->c.w)->dtype));
     }
-    return (struct wg_work){.instructions = pieces * copying + computed, .moved = 2 * *bytes, .barriers = pieces > 0 ? s->pipe == PIPE_DOUBLE ? 1 : 2 : 0};
+    return (struct wg_work){.instructions = pieces * copying, .moved = 2 * *bytes, .barriers = pieces > 0 ? s->pipe == PIPE_DOUBLE ? 1 : 2 : 0};
 }
 
-struct wg_facts halo_plan_facts(const struct halo_plan *p, double front, const i64 *var)
+struct wg_facts halo_plan_facts(const struct halo_plan *p, const i64 *var)
 {
     const struct halo_work *s = &p->s;
     const struct conv *c = &p->q->c;
@@ -97,7 +97,7 @@ struct wg_facts halo_plan_facts(const struct halo_plan *p, double front, const i
                          .threads = s->threads,
                          .shared_bytes = halo_plan_shared(p),
                          .steps = at_least((double)p->n_in / splits, 1),
-                         .step = copies_of(p, front, &copied),
+                         .step = copies_of(p, &copied),
                          .rest = {.instructions = out * storing * (s->store_shared ? 2 : 1)},
                          .ahead = s->pipe != PIPE_NONE,
                          .bytes = memory_bytes(p, var),
