@@ -33,6 +33,7 @@ static const struct { const char *family; bool (*build)(struct fixture *b); u64 
     {"gemm", random_point, 150, 20, false},
     {"wg_conv", random_conv, 60, 20, true},
     {"wg_conv", random_transpose, 60, 20, true},
+    {"wg_igemm", random_conv, 60, 20, true},
     {"wg_conv_dw", random_depthwise, 80, 20, true},
     {"mma_conv", random_halves_conv, 200, 8, true},
     {"mma_igemm", random_halves_conv, 200, 8, true},

@@ -200,6 +200,36 @@ static void test_streams(void **state)
     arena_release(&r.arena);
 }
 
+/* Functions of workgroups have arguments before temporary arrays, as launches do, wherever the kernel allocates them. */
+static void test_order_of_arrays(void **state)
+{
+    static const char *const langs[] = {"opencl", "cuda", "hip"};
+    for (i64 l = 0; l < countof(langs); l++) {
+        struct arena a = {0};
+        struct kir k;
+        struct buf text = {0};
+        struct caps c = {.is_gpu = true, .subgroup = 32, .max_group = 256};
+        struct err e = {0};
+        kir_init(&k, &a, S("order"));
+        k.group[0] = 64;
+        kval temp = kir_alloc(&k, KS_TEMP, DT_F32, 1, kir_int(&k, 64)), x = kir_buf(&k, S("x"), DT_F32, KA_IN), y = kir_buf(&k, S("y"), DT_F32, KA_OUT);
+        kir_grid(&k, kir_int(&k, 1));
+        kir_store(&k, temp, kir_thread(&k, 0), kir_load(&k, x, kir_thread(&k, 0)));
+        kir_end(&k);
+        kir_grid(&k, kir_int(&k, 1));
+        kir_store(&k, y, kir_thread(&k, 0), kir_load(&k, temp, kir_thread(&k, 0)));
+        kir_end(&k);
+        assert_true(lang_render(&text, lang_find(str_of(langs[l])), &k, &c, &a, &e));
+        buf_put(&text, "", 1);
+        const char *at = strstr(text.p, "order_0("), *end = at ? strchr(at, ')') : NULL, *from[3];
+        assert_non_null(end);
+        from[0] = strstr(at, " b_x"), from[1] = strstr(at, " b_y"), from[2] = strstr(at, " t");
+        for (u32 i = 0; i < 3; i++) assert_true(from[i] && from[i] < end && (i == 0 || from[i - 1] < from[i]));
+        buf_release(&text);
+        arena_release(&a);
+    }
+}
+
 static void test_build_errors(void **state)
 {
     const struct lang *c = lang_find(S("c"));
@@ -348,7 +378,7 @@ int main(void)
         cmocka_unit_test(test_random_gcc),   cmocka_unit_test(test_random_clang),
         cmocka_unit_test(test_random_older), cmocka_unit_test(test_structure),
         cmocka_unit_test(test_functions),    cmocka_unit_test(test_functions_variants),
-        cmocka_unit_test(test_streams), cmocka_unit_test(test_build_errors), cmocka_unit_test(test_deterministic),
+        cmocka_unit_test(test_streams), cmocka_unit_test(test_order_of_arrays), cmocka_unit_test(test_build_errors), cmocka_unit_test(test_deterministic),
         cmocka_unit_test(test_load_errors),  cmocka_unit_test(test_interp),
         cmocka_unit_test(test_caps),
         cmocka_unit_test(test_caps_limit),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // lang_gpu.c: kernels with workgroups as text of cuda, hip and opencl. One kernel function per grid: its
-// parameters are a pointer per argument and TEMP array, the kernel's parameters and the first workgroup of
-// the launched part of the grid. The rest is done by the shared emitter (lang_text.c) and lang_gpu_mem.c.
+// parameters are a pointer per argument, then per TEMP array, the kernel's parameters and the first workgroup
+// of the launched part of the grid. The rest is done by the shared emitter (lang_text.c) and lang_gpu_mem.c.
 #include "lang/lang_gpu.h"
 
 bool gpu_has_type(const struct kir *k, enum dtype d)
@@ -175,19 +175,28 @@ static void comma(struct buf *out, bool *any)
     *any = true;
 }
 
-static void parameters(struct text *t, struct buf *out, kval from, kval to)
+/* Of arguments (KI_BUF) or of temporary arrays (KI_ALLOC). */
+static void array_parameters(struct text *t, struct buf *out, enum kir_op op, bool *any)
 {
     const struct kir *k = t->k;
     const struct gpu_words *w = gpu_words(t);
-    bool any = false;
     for (kval v = 1; v < k->ins.n; v++) {
         const struct kir_ins *x = kir_at(k, v);
-        bool is_in = x->op == KI_BUF && x->aux == KA_IN;
-        if (!kir_is_far(x)) continue;
+        bool is_in = op == KI_BUF && x->aux == KA_IN;
+        if (x->op != op || !kir_is_far(x)) continue;
         struct str type = gpu_element_type(t, x), name = gpu_array_name(t, v);
-        comma(out, &any);
+        comma(out, any);
         buf_printf(out, "%s%s%.*s *%s %.*s", w->far, is_in ? "const " : "", STR_ARG(type), w->restricted, STR_ARG(name));
     }
+}
+
+/* In the order of a launch: arguments, temporary arrays, numbers. */
+static void parameters(struct text *t, struct buf *out, kval from, kval to)
+{
+    const struct kir *k = t->k;
+    bool any = false;
+    array_parameters(t, out, KI_BUF, &any);
+    array_parameters(t, out, KI_ALLOC, &any);
     for (u32 i = 0; i < k->param.n; i++) {
         comma(out, &any);
         buf_printf(out, "const i32 p%u %.*s", i, STR_ARG(text_param_note(t, i)));
