@@ -150,13 +150,6 @@ static const struct tensor *net_value(const struct job *j, const struct net *n, 
 
 /* Calibration. */
 
-static bool is_input(const struct graph *g, value_id v)
-{
-    for (u32 k = 0; k < g->input.n; k++)
-        if (g->input.v[k] == v) return true;
-    return false;
-}
-
 static bool is_listed(const struct value_list *l, value_id v)
 {
     for (u32 k = 0; k < l->n; k++)
@@ -181,7 +174,7 @@ static bool open_plain(struct job *j, struct net *n)
     graph_clone(g, &j->t.g, &j->arena);
     for (u32 k = 0; k < hidden.n; k++) *arr_push(&j->arena, &g->output) = hidden.v[k];
     for (value_id v = 1; v < j->t.g.value.n; v++)
-        if (j->t.seen[v] && !is_input(g, v) && !is_listed(&g->output, v)) *arr_push(&j->arena, &g->output) = v;
+        if (j->t.seen[v] && !is_listed(&g->input, v) && !is_listed(&g->output, v)) *arr_push(&j->arena, &g->output) = v;
     return net_open(j, n, g);
 }
 

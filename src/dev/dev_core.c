@@ -8,6 +8,7 @@
 // characteristics", rows "ASIMD FP multiply accumulate", Q-form (the latency in parentheses is that of accumulations in a chain, which are
 // forwarded), and "Load vector reg". There is none for Cortex-A53: its technical reference manual (Arm DDI 0500) and LLVM's
 // AArch64SchedA53.td. M1: Apple Silicon CPU Optimization Guide. Caches and the widths between them: the technical reference manuals.
+// The rows were written without these documents at hand; LLVM's models of A53 and N1 agree with theirs. Compare others before relying on them.
 // Memory: all cores together reach four fifths of the machine's data sheet; a core as many lines in flight as it has buffers for, roughly.
 #include "dev/dev.h"
 

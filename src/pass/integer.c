@@ -2,8 +2,9 @@
 //
 // integer: turns a convolution or matmul of two dequantised operands (as exported by quantisers) into one of
 // integers, followed by a multiplication by the scales. For devices that have instructions for it; elsewhere
-// dequantised operands are faster. A bias that was quantised by the product of both scales, as quantisers do, is added to the integer sums. Scales can be factored out of the sum: the left operand has one, the
-// right one may have one per column (output channel). Integer sums are exact, and short enough not to
+// dequantised operands are faster. Scales can be factored out of the sum: the left operand has one, the
+// right one may have one per column (output channel). A bias that was quantised by the product of both
+// scales, as quantisers do, is added to the integer sums. These are exact, and short enough not to
 // overflow. requires: inferred, not yet expanded, constants not yet folded. ensures: new nodes are inferred.
 //
 //   sum of (a - za) * sa * (b - zb) * sb = sa * sb * (sum of (a - za) * (b - zb))
