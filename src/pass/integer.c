@@ -10,8 +10,6 @@
 //   sum of (a - za) * sa * (b - zb) * sb = sa * sb * (sum of (a - za) * (b - zb))
 #include "pass/pass_linear.h"
 
-#include <stdlib.h>
-
 enum { X, SCALE, ZERO, BIAS = 2, MAX_TERMS = 1 << 16 }; /* inputs; maximal number of terms 255 * 128 in a sum */
 
 struct side { /* of a matmul or convolution */
@@ -111,10 +109,8 @@ static value_id integer_bias(const struct graph *g, const struct product *p)
     if (!at || !str_is(graph_node(g, at)->op, "DequantizeLinear")) return 0;
     const struct node *n = graph_node(g, at);
     const struct tensor *b = graph_value(g, n->in.v[X])->data;
-    if (!b || b->dtype != DT_I32 || b->rank != 1 || attr_int(n, "block_size", 0)) return 0;
+    if (!linear_bias_fits(b, p->terms) || attr_int(n, "block_size", 0)) return 0;
     if (op_has_in(n, ZERO) && !all_zero(graph_value(g, n->in.v[ZERO])->data)) return 0;
-    for (i64 i = 0; i < b->dim[0]; i++)
-        if (llabs(elem_i64(DT_I32, b->data, i)) > INT32_MAX - p->terms * 255 * 255) return 0;
     return is_scale_of(g, graph_value(g, n->in.v[SCALE])->data, p, b->dim[0]) ? n->in.v[X] : 0;
 }
 

@@ -3,6 +3,8 @@
 // QuantizeLinear and DequantizeLinear of whole tensors, as the passes of quantised networks see them.
 #include "pass/pass_linear.h"
 
+#include <stdlib.h>
+
 bool linear_number(const struct graph *g, value_id v, double *number)
 {
     const struct tensor *t = graph_value(g, v)->data;
@@ -25,4 +27,12 @@ bool linear_find(const struct graph *g, node_id n, const char *op, struct linear
     if (op_has_in(x, LINEAR_ZERO) && !linear_number(g, x->in.v[LINEAR_ZERO], &zero)) return false;
     l->zero = (i64)zero;
     return l->scale >= least && l->scale <= most;
+}
+
+bool linear_bias_fits(const struct tensor *b, i64 terms)
+{
+    if (!b || b->dtype != DT_I32 || b->rank != 1 || terms > LINEAR_TERMS) return false;
+    for (i64 i = 0; i < b->dim[0]; i++)
+        if (llabs(elem_i64(DT_I32, b->data, i)) > INT32_MAX - terms * 255 * 255) return false;
+    return true;
 }

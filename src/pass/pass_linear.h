@@ -6,7 +6,10 @@
 
 #include "pass/pass.h"
 
-enum { LINEAR_SCALE = 1, LINEAR_ZERO = 2 }; /* inputs */
+enum {
+    LINEAR_SCALE = 1, LINEAR_ZERO = 2,         /* inputs */
+    LINEAR_TERMS = INT32_MAX / (255 * 255)     /* products of bytes that i32 holds the sum of, whatever they are */
+};
 
 struct linear {
     double scale;    /* of f32, positive, neither tiny nor huge: products with bytes and reciprocals are normal numbers */
@@ -16,6 +19,8 @@ struct linear {
 
 /* Whether n is that operator (between f32 and bytes), alive, with such parameters. n may be 0. */
 bool linear_find(const struct graph *g, node_id n, const char *op, struct linear *l);
+/* Whether b, i32 by output channel, can be added to sums of that many products of bytes without overflow. */
+bool linear_bias_fits(const struct tensor *b, i64 terms);
 bool linear_number(const struct graph *g, value_id v, double *number); /* of a constant of one element */
 
 #endif

@@ -2,7 +2,7 @@
 //
 // qlinear: QLinearConv, QLinearMatMul and the operators on quantised elements of com.microsoft become their operators of f32 between DequantizeLinear and
 // QuantizeLinear, so that networks of either form take the same way: integer products, scales folded, bytes between layers. For devices that multiply
-// integers. Operators whose scales or zero points are computed keep their form. requires: inferred, not yet expanded. ensures: new nodes are inferred.
+// integers. Operators whose scales, zero points or bias are computed keep their form. requires: inferred, not yet expanded. ensures: new nodes are inferred.
 #include "pass/pass_linear.h"
 
 /* Inputs of QLinearConv and QLinearMatMul. */
@@ -14,6 +14,17 @@ static bool has_bytes(const struct graph *g, const struct node *x, u32 k)
 {
     enum dtype t = graph_value(g, x->in.v[k])->dtype;
     return t == DT_U8 || t == DT_I8;
+}
+
+/* Sums wrap by definition, those of f32 are rounded instead: none can overflow, whatever the elements are. The bias, if there is one, is a constant. */
+static bool has_exact_sums(const struct graph *g, const struct node *x, bool conv)
+{
+    const struct shape *w = op_in_shape(g, x, B);
+    i64 terms = 1, n;
+    if (w->rank < 2) return false;
+    for (u32 k = conv ? 1 : w->rank - 2; k < (conv ? w->rank : w->rank - 1); k++)
+        if (!sym_is_const(g->sym, w->dim[k], &n) || __builtin_mul_overflow(terms, n, &terms)) return false;
+    return terms <= LINEAR_TERMS && (!op_has_in(x, BIAS) || linear_bias_fits(content(g, x, BIAS), terms));
 }
 
 /* Parameters are constants; one for the left operand and the result each. */
@@ -66,7 +77,7 @@ static bool rewrite_product(struct graph *g, node_id n)
     const struct node x = *graph_node(g, n);
     bool conv = str_is(x.op, "QLinearConv");
     u32 rank = graph_value(g, x.in.v[B])->shape.rank;
-    if (!is_known(g, &x) || rank < 2) return false;
+    if (!is_known(g, &x) || !has_exact_sums(g, &x, conv)) return false;
     value_id w = real(g, n, B, conv ? 0 : (i64)rank - 1);
     if (!w) return false;
     value_id in[3] = {real(g, n, A, 0), w, conv && op_has_in(&x, BIAS) ? real_bias(g, n) : 0};
