@@ -309,7 +309,7 @@ static void test_others(void **state)
 
 /* Measuring and keeping. */
 
-static bool measure(struct rates *r, const char *driver, struct dev_opts o, struct err *e)
+static bool on_device(const char *driver, struct dev_opts o, bool (*do_it)(struct rates *r, const struct device_target *t, struct err *e), struct rates *r, struct err *e)
 {
     struct buf tools = {0}, fingerprint = {0};
     struct caps c;
@@ -320,10 +320,12 @@ static bool measure(struct rates *r, const char *driver, struct dev_opts o, stru
     assert_true(has_tools || o.target.n);
     struct device_target t = {
         .driver = d, .opts = &o, .lang = l, .caps = &c, .fingerprint = buf_view(&fingerprint), .toolchain = buf_view(&tools)};
-    bool ok = rates_measure(r, &t, e);
+    bool ok = do_it(r, &t, e);
     buf_release(&tools), buf_release(&fingerprint);
     return ok;
 }
+
+static bool measure(struct rates *r, const char *driver, struct dev_opts o, struct err *e) { return on_device(driver, o, rates_measure, r, e); }
 
 static void test_measure(void **state)
 {
@@ -385,11 +387,77 @@ static void test_storage(void **state)
     arena_release(&a);
 }
 
+/* Each rate and each time is the better one of both; unknown ones are 0. */
+static void test_better(void **state)
+{
+    struct rng g = {5};
+    for (u32 n = 0; n < 100; n++) {
+        struct rates x = random_rates(&g), y = random_rates(&g), both = x, again, none = {.launch = 0};
+        rates_better(&both, &y);
+        for (u32 i = 0; i < N_RATE_OPS; i++) assert_true(both.ops[i].one == fmax(x.ops[i].one, y.ops[i].one) && both.ops[i].all == fmax(x.ops[i].all, y.ops[i].all));
+        const double a = x.launch, b = y.launch;
+        assert_true(both.launch == (a > 0 && b > 0 ? fmin(a, b) : fmax(a, b)));
+        again = both;
+        rates_better(&again, &x), rates_better(&again, &y), rates_better(&again, &none);
+        assert_memory_equal(&again, &both, sizeof both);
+        rates_better(&none, &both);
+        assert_memory_equal(&none, &both, sizeof both);
+    }
+}
+
+static bool first_use(struct rates *r, const struct device_target *t, struct err *e)
+{
+    (void)e;
+    return rates_at_first_use(r, t);
+}
+
+struct found { struct rates r; bool ok; };
+
+static void use_in_child(void *user, int fd)
+{
+    struct found f;
+    (void)user;
+    memset(&f, 0, sizeof f);
+    f.ok = on_device("cpu", (struct dev_opts){.n_threads = 1}, first_use, &f.r, &(struct err){0});
+    os_child_put(fd, &f, sizeof f);
+}
+
+/* Processes that use a processor for the first time at the same time have the same rates, and so has the next one. */
+static void test_first_use(void **state)
+{
+    enum { PROCESSES = 3 };
+    struct arena a = {0};
+    struct err e = {0};
+    struct str dir;
+    struct os_child child[PROCESSES];
+    struct found f[PROCESSES], next = {.ok = false};
+    assert_true(os_temp_dir(&a, &dir, &e));
+    setenv("XDG_CACHE_HOME", dir.p, 1), setenv("XDG_CONFIG_HOME", dir.p, 1);
+    for (u32 i = 0; i < PROCESSES; i++) {
+        assert_true(os_child_start(&child[i], use_in_child, NULL, &e));
+        child[i].runs_programs = true;
+    }
+    for (u32 i = 0; i < PROCESSES; i++) {
+        assert_int_equal(os_child_get(&child[i], &f[i], sizeof f[i], 0), OS_EXITED);
+        os_child_end(&child[i]);
+        assert_true(f[i].ok);
+        assert_rate(f[i].r.ops[RATE_FMA_F32]);
+        assert_memory_equal(&f[i].r, &f[0].r, sizeof f[0].r);
+    }
+    next.ok = on_device("cpu", (struct dev_opts){.n_threads = 1}, first_use, &next.r, &e);
+    assert_true(next.ok);
+    assert_memory_equal(&next.r, &f[0].r, sizeof next.r);
+    assert_false(on_device("interp", (struct dev_opts){.n_threads = 1}, first_use, &next.r, &e));
+    assert_memory_equal(&next.r, &(struct rates){.launch = 0}, sizeof next.r);
+    os_remove_tree(dir.p);
+    arena_release(&a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_round),     cmocka_unit_test(test_text),      cmocka_unit_test(test_assumed),
                                        cmocka_unit_test(test_measured_first), cmocka_unit_test(test_cores), cmocka_unit_test(test_ops_count), cmocka_unit_test(test_mma_count),
                                        cmocka_unit_test(test_memory),    cmocka_unit_test(test_others),    cmocka_unit_test(test_measure),
-                                       cmocka_unit_test(test_storage)};
+                                       cmocka_unit_test(test_storage), cmocka_unit_test(test_better), cmocka_unit_test(test_first_use)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -536,6 +536,10 @@ struct str os_cache_folder(struct arena *a);
 struct str os_config_folder(struct arena *a);
 bool os_exists(const char *path);
 bool os_is_dir(const char *path);
+/* Waits at most so many seconds until no other process has the lock of this file, which is created if missing and stays empty. Returns the lock; -1:
+   not had. It ends with os_unlock, or with this process and its children. */
+int os_lock(const char *path, double seconds);
+void os_unlock(int lock); /* -1 is fine */
 /* Names in a folder, sorted bytewise, without "." and "..". */
 bool os_list(struct arena *a, const char *dir, struct str **names, i64 *n, struct err *e);
 /* Regular files in a folder, least recently used first. */
@@ -748,6 +752,7 @@ struct rates {
 /* The nearest of 48 steps per decade, to three digits. */
 double rates_round(double x);
 void rates_round_all(struct rates *r);
+void rates_better(struct rates *r, const struct rates *x); /* each of both that is faster: other work only slows kernels */
 /* "key=value" words, on one line; of rounded rates exact */
 void rates_print(struct buf *b, const struct rates *r);
 bool rates_parse(struct rates *r, struct str text, struct err *e);

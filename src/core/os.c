@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -456,6 +457,28 @@ void os_sleep(double seconds)
 {
     struct timespec t = {.tv_sec = (time_t)seconds, .tv_nsec = (long)((seconds - (double)(time_t)seconds) * 1e9)};
     while (nanosleep(&t, &t) != 0 && errno == EINTR) {}
+}
+
+int os_lock(const char *path, double seconds)
+{
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    double end = os_now() + seconds;
+    while (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        if (errno == EINTR) continue;
+        if (errno != EWOULDBLOCK || os_now() >= end) {
+            close(fd);
+            return -1;
+        }
+        os_sleep(0.02);
+    }
+    return fd;
+}
+
+void os_unlock(int lock)
+{
+    if (lock < 0) return;
+    flock(lock, LOCK_UN); /* children have copies of it */
+    close(lock);
 }
 
 /* Processors that a container's quota amounts to, rounded up; INT_MAX: no quota. */

@@ -14,17 +14,17 @@
 enum { STEPS_PER_DECADE = 48 };
 
 /* Every field of struct rates: n is 2 for a struct rate. */
-#define PAIR(name, member) {name, offsetof(struct rates, member), 2}
-#define SINGLE(name, member) {name, offsetof(struct rates, member), 1}
+#define PAIR(name, member) {name, offsetof(struct rates, member), 2, false}
+#define SECONDS(name, member) {name, offsetof(struct rates, member), 1, true}
 #define LEVEL(name, level)                                                                                             \
     PAIR(name ".read", memory[level].read), PAIR(name ".write", memory[level].write), PAIR(name ".copy", memory[level].copy), \
-        SINGLE(name ".latency", memory[level].latency)
-static const struct field { const char *name; size_t at; u32 n; } fields[] = {
+        SECONDS(name ".latency", memory[level].latency)
+static const struct field { const char *name; size_t at; u32 n; bool is_seconds; } fields[] = {
     PAIR("fma.f32", ops[RATE_FMA_F32]), PAIR("fma.f64", ops[RATE_FMA_F64]), PAIR("dot.i8", ops[RATE_DOT_I8]),
     PAIR("dot.bf16", ops[RATE_DOT_BF16]), PAIR("mma.f16", ops[RATE_MMA_F16]), PAIR("mma.bf16", ops[RATE_MMA_BF16]),
     PAIR("mma.tf32", ops[RATE_MMA_TF32]), PAIR("mma.f32", ops[RATE_MMA_F32]), PAIR("mma.i8", ops[RATE_MMA_I8]),
     LEVEL("l1", RATE_L1), LEVEL("l2", RATE_L2), LEVEL("l3", RATE_L3), LEVEL("dram", RATE_DRAM),
-    PAIR("dram.nt", nt_write), SINGLE("launch", launch), SINGLE("barrier", barrier), SINGLE("cycle", cycle), SINGLE("fma.latency", fma_latency),
+    PAIR("dram.nt", nt_write), SECONDS("launch", launch), SECONDS("barrier", barrier), SECONDS("cycle", cycle), SECONDS("fma.latency", fma_latency),
 };
 _Static_assert(sizeof(struct rates) == sizeof(double) * (2 * N_RATE_OPS + 7 * N_RATE_LEVELS + 6), "fields lists all of struct rates");
 
@@ -42,6 +42,15 @@ void rates_round_all(struct rates *r)
 {
     for (i64 i = 0; i < countof(fields); i++)
         for (u32 k = 0; k < fields[i].n; k++) numbers(r, &fields[i])[k] = rates_round(numbers(r, &fields[i])[k]);
+}
+
+void rates_better(struct rates *r, const struct rates *x)
+{
+    for (i64 i = 0; i < countof(fields); i++)
+        for (u32 k = 0; k < fields[i].n; k++) {
+            double *to = &numbers(r, &fields[i])[k], from = numbers((struct rates *)(uintptr_t)x, &fields[i])[k];
+            if (fields[i].is_seconds ? from > 0 && (from < *to || *to <= 0) : from > *to) *to = from;
+        }
 }
 
 void rates_print(struct buf *b, const struct rates *rates)

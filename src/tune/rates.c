@@ -12,6 +12,7 @@
 #include <string.h>
 
 enum {
+    MOST_MEASUREMENTS = 4, /* at first use */
     REVISION = 1, /* of the kernels and of what is made of their times */
     REPEATS = 6, LONG_REPEATS = 4,
     LEAST_LOADS = 4096, MAX_KERNELS = 64, MAX_POINTS = 96,
@@ -444,6 +445,57 @@ bool rates_find(struct rates *r, const struct dev_driver *v, struct str fingerpr
     cache_open(&c, "devices", &a, &(struct log){0});
     bool ok = cache_get(&c, key_of(v, fingerprint), &a, &text) && rates_parse(r, text, &(struct err){0}) && r->ops[RATE_FMA_F32].one > 0;
     if (!ok) *r = (struct rates){0};
+    arena_release(&a);
+    return ok;
+}
+
+/* First use. */
+
+static bool are_near(double x, double y)
+{
+    const double near = 1.06; /* one step of rounded rates */
+    return fmax(x, y) <= near * fmin(x, y);
+}
+
+/* What choices depend on most. */
+static bool do_agree(const struct rates *x, const struct rates *y)
+{
+    const struct rate *fma[] = {&x->ops[RATE_FMA_F32], &y->ops[RATE_FMA_F32]}, *read[] = {&x->memory[RATE_DRAM].read, &y->memory[RATE_DRAM].read};
+    return are_near(fma[0]->one, fma[1]->one) && are_near(fma[0]->all, fma[1]->all) && are_near(read[0]->one, read[1]->one) &&
+           are_near(read[0]->all, read[1]->all);
+}
+
+static bool measure_until_agreed(struct rates *best, const struct device_target *t, struct err *e)
+{
+    struct rates last;
+    if (!rates_measure(best, t, e)) return false;
+    last = *best;
+    for (u32 n = 1; n < MOST_MEASUREMENTS; n++) {
+        struct rates now;
+        if (!rates_measure(&now, t, e)) return false;
+        rates_better(best, &now);
+        if (do_agree(&now, &last)) return true;
+        last = now;
+    }
+    if (t->log) log_printf(t->log, 2, "device '%s' was measured beside other work: 'quern devices --measure' repeats that", t->driver->name);
+    return true;
+}
+
+bool rates_at_first_use(struct rates *r, const struct device_target *t)
+{
+    struct arena a = {0};
+    struct cache c;
+    struct err e = {0};
+    char hex[33];
+    if (rates_find(r, t->driver, t->fingerprint)) return true;
+    cache_open(&c, "devices", &a, &(struct log){0});
+    hash_hex(key_of(t->driver, t->fingerprint), hex);
+    int lock = c.folder.n ? os_lock(str_fmt(&a, "%.*s/%s.lock", STR_ARG(c.folder), hex).p, MOST_MEASUREMENTS * CHILD_SECONDS) : -1;
+    bool ok = lock >= 0 && (rates_find(r, t->driver, t->fingerprint) || measure_until_agreed(r, t, &e));
+    if (ok) rates_keep(r, t->driver, t->fingerprint);
+    else *r = (struct rates){0};
+    if (e.code && t->log) log_printf(t->log, 2, "%s", e.msg);
+    os_unlock(lock);
     arena_release(&a);
     return ok;
 }

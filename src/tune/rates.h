@@ -59,5 +59,8 @@ bool rates_measure(struct rates *r, const struct device_target *t, struct err *e
 /* In the user's cache by device, driver, threads and limits, which the fingerprint names. All processes use the rates that are there. */
 void rates_keep(const struct rates *r, const struct dev_driver *v, struct str fingerprint);
 bool rates_find(struct rates *r, const struct dev_driver *v, struct str fingerprint); /* false: not there, r is 0 */
+/* Those that are kept; without, they are measured until two measurements agree, at most MOST_MEASUREMENTS times, and the best of each rate
+   is kept. One process measures, others wait for it. False with r 0: they cannot be measured or kept. */
+bool rates_at_first_use(struct rates *r, const struct device_target *t);
 
 #endif
