@@ -66,7 +66,7 @@ static bool read_rows(struct conv_call *g, const struct log *log, struct err *e)
 static bool open_place(struct conv_call *g, struct db *db, struct err *e)
 {
     struct api_job *j = &g->job;
-    if (!api_job_choose(j, e) || !api_target_ask(&j->target, e)) return false;
+    if (!api_job_ask(j, g->q, e)) return false;
     j->t.timeout = g->x.seconds;
     g->conv.search = g->x.seconds > 0 ? &j->t : NULL, g->conv.seed = j->x.seed;
     cache_open(&g->cache, "kernels", &g->arena, &g->q->log);

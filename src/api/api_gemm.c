@@ -61,7 +61,7 @@ static bool write_results(struct gemm_call *g, const char *path, struct err *e)
 static bool open_target(struct gemm_call *g, quern_db *db, struct err *e)
 {
     struct api_job *j = &g->job;
-    if (!api_job_choose(j, e) || !api_target_ask(&j->target, e)) return false;
+    if (!api_job_ask(j, db->q, e)) return false;
     g->sweep.caps = &j->target.caps;
     g->sweep.env = db_env(&db->db, buf_view(&j->target.fingerprint), buf_view(&j->target.toolchain), e);
     return g->sweep.env != 0;

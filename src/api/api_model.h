@@ -53,6 +53,8 @@ struct conformance;
 /* The driver's wrong operations, see tune/conformance.h, for the device's own limits: api_target_ask
    has removed them from the target's. */
 bool api_target_test(struct conformance *x, struct api_target *t, bool again, struct arena *a, struct err *e);
+/* Before schedules are predicted: measures a processor's rates if none are kept, in about a second. */
+void api_target_rates(struct api_target *t, quern *q);
 /* Measures t->caps.rates, tune/rates.h; api_target_ask has filled in those that are kept. */
 bool api_target_measure(struct api_target *t, struct err *e);
 
@@ -76,7 +78,7 @@ struct api_job {
     struct cover_opts cover;
 };
 bool api_job_read(struct api_job *j, quern *q, const struct quern_tune_opts *o, struct err *e);
-bool api_job_choose(struct api_job *j, struct err *e); /* selects the device; closed by api_target_close */
+bool api_job_ask(struct api_job *j, quern *q, struct err *e); /* opens its target with rates, api_target_rates; closed by api_target_close */
 
 /* api_options.c: how a network was populated, for its database; the key is network and device. */
 struct str api_options_key(const quern_model *m, const struct api_target *t, struct arena *a);

@@ -187,20 +187,23 @@ bool api_target_measure(struct api_target *t, struct err *e)
     return rates_measure(&t->caps.rates, &target, e);
 }
 
-/* Of this process's processor: a second or two, once for each number of threads and instruction set. */
-static bool measures_itself(const struct dev_driver *v) { return v->can_run != NULL; }
-
 /* Vendors' drivers are tested when they are first used. Failures are reported when the device is
-   used. Likewise a processor's rates are measured, which takes about a second; GPUs take longer and are measured on request. */
+   used. */
 static void look_up(struct api_target *t)
 {
     struct conformance x;
     struct err e = {0};
     if (dev_is_described(&t->dev)) return;
     if (t->driver->is_foreign && api_target_test(&x, t, false, &t->arena, &e)) conform_apply(&t->caps, &x);
-    const struct device_target target = as_target(t);
-    if (measures_itself(t->driver)) rates_at_first_use(&t->caps.rates, &target);
-    else rates_find(&t->caps.rates, t->driver, buf_view(&t->fingerprint));
+    rates_find(&t->caps.rates, t->driver, buf_view(&t->fingerprint));
+}
+
+/* GPUs take longer and are measured on request. */
+void api_target_rates(struct api_target *t, quern *q)
+{
+    struct device_target target = as_target(t);
+    target.log = &q->log, target.stop = &q->stop;
+    if (t->driver->can_run && !dev_is_described(&t->dev)) rates_at_first_use(&t->caps.rates, &target);
 }
 
 bool api_target_ask(struct api_target *t, struct err *e)

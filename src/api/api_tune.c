@@ -76,7 +76,8 @@ bool api_job_read(struct api_job *j, quern *q, const struct quern_tune_opts *o, 
     return true;
 }
 
-bool api_job_choose(struct api_job *j, struct err *e)
+/* Selects the device; closed by api_target_close. */
+static bool choose_device(struct api_job *j, struct err *e)
 {
     bool ok = api_target_choose(&j->target, j->x.device, j->x.threads, j->x.target, e);
     j->t.driver = j->target.driver;
@@ -87,12 +88,19 @@ bool api_job_choose(struct api_job *j, struct err *e)
     return ok;
 }
 
+bool api_job_ask(struct api_job *j, quern *q, struct err *e)
+{
+    if (!choose_device(j, e) || !api_target_ask(&j->target, e)) return false;
+    api_target_rates(&j->target, q);
+    return true;
+}
+
 static bool tune_model(quern_db *db, quern_model *m, struct api_job *j, struct err *e)
 {
     struct arena a = {0};
     struct cover c;
     struct tune_result r;
-    bool ok = api_job_choose(j, e) && api_target_ask(&j->target, e);
+    bool ok = api_job_ask(j, db->q, e);
     const struct plan_target on = api_plan_target(&j->target, &db->db);
     const struct graph *g = ok ? model_lowered(m->model, &j->target.caps, e) : NULL;
     ok = g && plan_cover(&c, g, j->cover, &on, &a, e);
@@ -170,7 +178,7 @@ quern_status quern_tune(quern_db *db, quern_model *m, const struct quern_tune_op
 static bool bench_target(quern_db *db, struct api_job *j, struct err *e)
 {
     struct tune_result r;
-    bool ok = api_job_choose(j, e) && tune_bench(&db->db, &j->t, &r, e);
+    bool ok = choose_device(j, e) && tune_bench(&db->db, &j->t, &r, e);
     api_target_close(&j->target);
     return ok;
 }
@@ -187,7 +195,7 @@ static bool bench_known(quern_db *db, struct api_job *j, struct err *e)
         j->x.device = str_z(&a, d[k].device);
         j->x.threads = threads ? threads : (int)d[k].n_threads;
         if (j->x.timeout > 0) j->t.timeout = tune_share(end, n - k);
-        ok = api_job_choose(j, e);
+        ok = choose_device(j, e);
         j->t.dev.limits = d[k].limits;
         struct tune_result r;
         ok = ok && tune_bench(&db->db, &j->t, &r, e);

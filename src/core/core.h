@@ -536,9 +536,9 @@ struct str os_cache_folder(struct arena *a);
 struct str os_config_folder(struct arena *a);
 bool os_exists(const char *path);
 bool os_is_dir(const char *path);
-/* Waits at most so many seconds until no other process has the lock of this file, which is created if missing and stays empty. Returns the lock; -1:
+/* Waits at most so many seconds, or until stop is set (NULL: never), until no other process has the lock of this file, which is created if missing and stays empty. Returns the lock; -1:
    not had. It ends with os_unlock, or with this process and its children. */
-int os_lock(const char *path, double seconds);
+int os_lock(const char *path, double seconds, const struct stop *stop);
 void os_unlock(int lock); /* -1 is fine */
 /* Names in a folder, sorted bytewise, without "." and "..". */
 bool os_list(struct arena *a, const char *dir, struct str **names, i64 *n, struct err *e);

@@ -459,13 +459,13 @@ void os_sleep(double seconds)
     while (nanosleep(&t, &t) != 0 && errno == EINTR) {}
 }
 
-int os_lock(const char *path, double seconds)
+int os_lock(const char *path, double seconds, const struct stop *stop)
 {
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     double end = os_now() + seconds;
     while (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0) {
         if (errno == EINTR) continue;
-        if (errno != EWOULDBLOCK || os_now() >= end) {
+        if (errno != EWOULDBLOCK || os_now() >= end || stop_is_set(stop)) {
             close(fd);
             return -1;
         }

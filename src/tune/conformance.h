@@ -84,7 +84,8 @@ struct device_target {
     const struct lang *lang;
     const struct caps *caps;
     struct str fingerprint, toolchain;
-    const struct log *log;
+    const struct log *log;   /* may be NULL, and so may stop, which ends measuring */
+    const struct stop *stop;
 };
 enum conform_when { CONFORM_KNOWN /* only from the cache */, CONFORM_NEW /* test if the cache has none */, CONFORM_AGAIN };
 /* Tests in child processes. false: no result is cached, or the device cannot run tests. */

@@ -371,7 +371,7 @@ static void list_kernels(struct session *s, struct arena *a)
 static bool build_kernels(struct session *s, const struct cache *c, struct arena *a, struct err *e)
 {
     const struct device_target *t = s->t;
-    struct builder b = {.cache = c, .lang = t->lang, .caps = t->caps, .toolchain = t->toolchain};
+    struct builder b = {.cache = c, .lang = t->lang, .caps = t->caps, .toolchain = t->toolchain, .stop = t->stop};
     struct str *text = arena_array(a, struct str, s->n);
     struct built *out = arena_array(a, struct built, s->n);
     u32 *of = arena_array(a, u32, s->n), n = 0;
@@ -392,8 +392,10 @@ static bool measure(struct rates *r, const struct device_target *t, struct arena
     list_kernels(s, a);
     cache_open(&kernels, "kernels", a, t->log);
     if (!build_kernels(s, &kernels, a, e) || !os_child_start(&child, child_main, s, e)) return false;
+    child.stop = t->stop;
     enum os_exit how = os_child_get(&child, &answer, sizeof answer, CHILD_SECONDS);
     os_child_end(&child);
+    if (how == OS_STOPPED) return err_set(e, ERR_STOPPED, "stopped");
     if (how != OS_EXITED) return err_set(e, ERR_FAILED, "device '%s' %s when its rates were measured", t->driver->name, how == OS_TIMEOUT ? "hung" : "crashed");
     if (answer.e.code) return err_set(e, answer.e.code, "%s", answer.e.msg);
     *r = answer.r;
@@ -490,11 +492,11 @@ bool rates_at_first_use(struct rates *r, const struct device_target *t)
     if (rates_find(r, t->driver, t->fingerprint)) return true;
     cache_open(&c, "devices", &a, &(struct log){0});
     hash_hex(key_of(t->driver, t->fingerprint), hex);
-    int lock = c.folder.n ? os_lock(str_fmt(&a, "%.*s/%s.lock", STR_ARG(c.folder), hex).p, MOST_MEASUREMENTS * CHILD_SECONDS) : -1;
+    int lock = c.folder.n ? os_lock(str_fmt(&a, "%.*s/%s.lock", STR_ARG(c.folder), hex).p, MOST_MEASUREMENTS * CHILD_SECONDS, t->stop) : -1;
     bool ok = lock >= 0 && (rates_find(r, t->driver, t->fingerprint) || measure_until_agreed(r, t, &e));
     if (ok) rates_keep(r, t->driver, t->fingerprint);
     else *r = (struct rates){0};
-    if (e.code && t->log) log_printf(t->log, 2, "%s", e.msg);
+    if (e.code && e.code != ERR_STOPPED && t->log) log_printf(t->log, 2, "%s", e.msg);
     os_unlock(lock);
     arena_release(&a);
     return ok;
