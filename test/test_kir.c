@@ -277,6 +277,22 @@ static void step_dot(struct gen *g)
     keep(g, &g->f, g_cast(g, DT_F32, g_every(g, a, pick(g, terms), g->lanes)));
 }
 
+/* Lanes of two values in turn: a part of them, as many as each has, or all. */
+static void step_zip(struct gen *g)
+{
+    static const enum dtype of[] = {DT_U8, DT_I16, DT_F32};
+    enum dtype t = of[pick(g, countof(of))];
+    if (g->lanes == 1) return;
+    u32 lanes = g->lanes << pick(g, 2), own = pick(g, 2) ? lanes : lanes > 2 ? lanes / 2 : lanes, from = pick(g, 2 * lanes / own) * own;
+    kval a = g_wide(g, t, lanes), b = g_wide(g, t, lanes), v;
+    if (g->raw) v = g_typed(g, (struct kir_ins){.op = KI_ZIP, .a = a, .b = b, .imm.i = from}, t, own);
+    else v = kir_zip(&g->k, a, b, from, own);
+    keep(g, &g->f, g_cast(g, DT_F32, own >= g->lanes ? g_every(g, v, pick(g, own / g->lanes), g->lanes) : g_splat(g, kir_lane(&g->k, v, pick(g, own)), g->lanes)));
+    if (own < g->lanes) return;
+    v = kir_zip(&g->k, a, b, 0, 2 * lanes); /* the whole sequence */
+    keep(g, &g->f, g_cast(g, DT_F32, g_every(g, v, pick(g, 2 * lanes / g->lanes), g->lanes)));
+}
+
 /* Of the first four lanes' worth, and halves of two values. */
 static void step_mmla(struct gen *g)
 {
@@ -314,8 +330,11 @@ static void step_value(struct gen *g)
     case 5: step_lane(g); break;
     case 6: step_cast(g); break;
     case 7:
-        if (pick(g, 2)) step_dot(g);
-        else step_mmla(g);
+        switch (pick(g, 3)) {
+        case 0: step_dot(g); break;
+        case 1: step_mmla(g); break;
+        default: step_zip(g); break;
+        }
         break;
     default: step_float(g); break;
     }

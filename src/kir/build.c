@@ -338,6 +338,18 @@ kval kir_halves(struct kir *k, kval a, kval b, i64 half)
     return emit_shared(k, typed_as(k, a, (struct kir_ins){.op = KI_HALVES, .a = a, .b = b, .imm.i = half}));
 }
 
+kval kir_zip(struct kir *k, kval a, kval b, i64 from, u32 lanes)
+{
+    const struct kir_ins *x = kir_at(k, a);
+    kval s = kir_scalar_of(k, a);
+    assert(x->lanes == kir_lanes(k, b) && x->dtype == kir_dtype(k, b) && x->dtype != DT_BOOL);
+    assert(from >= 0 && from % lanes == 0 && from + lanes <= 2 * x->lanes);
+    if (lanes == 1) return kir_lane(k, from % 2 ? b : a, from / 2);
+    if (s && s == kir_scalar_of(k, b)) return kir_splat(k, s, lanes);
+    assert(x->lanes > 1);
+    return emit_shared(k, (struct kir_ins){.op = KI_ZIP, .dtype = x->dtype, .lanes = (u8)lanes, .a = a, .b = b, .imm.i = from});
+}
+
 kval kir_mmla(struct kir *k, kval a, kval b, kval c)
 {
     const struct kir_ins *x = kir_at(k, a);

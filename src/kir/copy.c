@@ -109,6 +109,14 @@ static kval copy_halves(struct kir_copy *c, const struct kir_ins *x, u32 i)
     return i < half ? kir_copy_get(c, x->a, from + i) : kir_copy_get(c, x->b, from + i - half);
 }
 
+/* Piece i of a ZIP, of a pair of the operands' pieces. */
+static kval copy_zip(struct kir_copy *c, const struct kir_ins *x, u32 i)
+{
+    u32 lanes = c->narrow[x->lanes], own = c->narrow[kir_lanes(c->in, x->a)], at = (u32)x->imm.i + i * lanes, piece = at / 2 / own;
+    if (lanes == 1) return lane_at(c, at % 2 ? x->b : x->a, at / 2);
+    return kir_zip(c->out, kir_copy_get(c, x->a, piece), kir_copy_get(c, x->b, piece), at - 2 * own * piece, lanes);
+}
+
 /* Piece i of a LANE. */
 static kval copy_lanes(struct kir_copy *c, const struct kir_ins *x, u32 i)
 {
@@ -132,6 +140,7 @@ static kval copy_pure(struct kir_copy *c, const struct kir_ins *x, u32 i)
         return kir_ramp(k, kir_add_i(k, get0(c, x->a), x->imm.i * i * lanes), x->imm.i, lanes);
     case KI_LANE: return copy_lanes(c, x, i);
     case KI_HALVES: return copy_halves(c, x, i);
+    case KI_ZIP: return copy_zip(c, x, i);
     case KI_DOT: return copy_dot(c, x, i);
     case KI_MMLA: return copy_mmla(c, x, i);
     case KIR_HORIZONTAL: return copy_reduce(c, x);

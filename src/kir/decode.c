@@ -32,7 +32,7 @@ static void open_push(struct decoder *c, u32 op) { *arr_push(c->arena, &c->open)
 static bool mixes_lanes(enum kir_op op)
 {
     return op == KI_SPLAT || op == KI_RAMP || op == KI_LANE || op == KI_HADD || op == KI_HMIN ||
-           op == KI_HMAX || op == KI_DOT || op == KI_MMLA || op == KI_HALVES;
+           op == KI_HMAX || op == KI_DOT || op == KI_MMLA || op == KI_HALVES || op == KI_ZIP;
 }
 
 static void decode_pure(struct decoder *c, kval v)

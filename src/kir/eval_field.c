@@ -111,7 +111,8 @@ static eval_fn *find_terms(enum kir_op op, enum dtype from, enum dtype to)
     case KI_SELECT:
     case KI_SPLAT:
     case KI_LANE:
-    case KI_HALVES: return eval_find(op, from, to);
+    case KI_HALVES:
+    case KI_ZIP: return eval_find(op, from, to);
     case KIR_DOTS: return term_dot;
     case KIR_HORIZONTAL: return term_reduce;
     case KIR_NO_OP: case KIR_LEAVES: case KI_RAMP: case KIR_CONVERSIONS: case KIR_UNARY:
@@ -126,7 +127,8 @@ static eval_fn *find_field(enum kir_op op, enum dtype from, enum dtype to)
     case KI_SELECT:
     case KI_SPLAT:
     case KI_LANE:
-    case KI_HALVES: return eval_find(op, from, to);
+    case KI_HALVES:
+    case KI_ZIP: return eval_find(op, from, to);
     case KI_ADD: return exact_add;
     case KI_MUL: return exact_mul;
     case KI_FMA: return exact_fma;

@@ -98,6 +98,15 @@ static bool any_halves(union kir_cell *m, const struct eval_op *o, u32 from, u32
     return true;
 }
 
+static bool any_zip(union kir_cell *m, const struct eval_op *o, u32 from, u32 n)
+{
+    for (u32 l = 0; l < o->lanes; l++) {
+        const u32 at = (u32)o->imm + l, lane = (at % 2 ? o->b : o->a) + at / 2 * o->threads;
+        for (u32 t = from; t < from + n; t++) m[o->r + l * o->threads + t] = m[lane + t];
+    }
+    return true;
+}
+
 static bool any_dot(union kir_cell *m, const struct eval_op *o, u32 from, u32 n)
 {
     enum { MOST = 8 };
@@ -183,6 +192,7 @@ eval_fn *eval_find(enum kir_op op, enum dtype from, enum dtype to)
     case KI_RAMP: return any_ramp;
     case KI_LANE: return any_lane;
     case KI_HALVES: return any_halves;
+    case KI_ZIP: return any_zip;
     case KIR_DOTS: return any_dot;
     case KIR_HORIZONTAL: return any_reduce;
     case KIR_NO_OP: case KIR_LEAVES: case KI_BITS: case KIR_UNARY: case KIR_BINARY: case KI_FMA:

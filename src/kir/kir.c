@@ -45,7 +45,7 @@ kval kir_operand(const struct kir_ins *x, u32 i)
 
 bool kir_has_imm(enum kir_op op)
 {
-    return op == KI_RAMP || op == KI_LANE || op == KI_HALVES || op == KI_THREAD || op == KI_SUBGROUP;
+    return op == KI_RAMP || op == KI_LANE || op == KI_HALVES || op == KI_ZIP || op == KI_THREAD || op == KI_SUBGROUP;
 }
 
 bool kir_is_frag(const struct kir *k, kval v) { return kir_at(k, v)->role != KR_NONE; }

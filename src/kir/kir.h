@@ -51,7 +51,7 @@ enum kir_op {
 #define KIR_NO_OP          KI_NONE: case N_KIR_OPS
 #define KIR_LEAVES         KI_CONST: case KI_PARAM: case KI_THREAD: case KI_SUBGROUP
 #define KIR_HORIZONTAL     KI_HADD: case KI_HMIN: case KI_HMAX
-#define KIR_LANES          KI_RAMP: case KI_SPLAT: case KI_LANE: case KI_HALVES: case KIR_HORIZONTAL
+#define KIR_LANES          KI_RAMP: case KI_SPLAT: case KI_LANE: case KI_HALVES: case KI_ZIP: case KIR_HORIZONTAL
 #define KIR_DOTS           KI_DOT: case KI_MMLA
 #define KIR_CONVERSIONS    KI_CAST: case KI_BITS
 #define KIR_TRIGONOMETRIC  KI_SIN: case KI_COS: case KI_TAN
@@ -236,6 +236,8 @@ kval kir_fma(struct kir *k, kval a, kval b, kval c);
 kval kir_dot(struct kir *k, kval a, kval b, kval c);
 kval kir_mmla(struct kir *k, kval a, kval b, kval c);
 kval kir_halves(struct kir *k, kval a, kval b, i64 half); /* of a, then of b */
+/* Lanes from, from + 1 ... of a[0], b[0], a[1], b[1] ...: `lanes` of them, a divisor of from and of the sequence's length. */
+kval kir_zip(struct kir *k, kval a, kval b, i64 from, u32 lanes);
 kval kir_select(struct kir *k, kval cond, kval a, kval b);
 kval kir_cast(struct kir *k, enum dtype t, kval a);
 kval kir_bits(struct kir *k, enum dtype t, kval a);

@@ -152,6 +152,12 @@ static bool couple_repeat(struct kir_copy *c, u32 many, u32 few)
     return lower(&c->narrow[many], c->narrow[few]) || less;
 }
 
+/* Pieces of a ZIP, `many` lanes of vectors of `few`: no more than what a pair of the operands' pieces has. */
+static bool couple_zip(struct kir_copy *c, u32 many, u32 few)
+{
+    return lower(&c->narrow[many], c->narrow[few] > 1 ? 2u * c->narrow[few] : 1);
+}
+
 static bool couple_widths(struct kir_copy *c)
 {
     bool changed = false;
@@ -160,6 +166,7 @@ static bool couple_widths(struct kir_copy *c)
         u32 a = kir_lanes(c->in, x->a);
         if (x->op == KI_DOT || (x->op == KI_LANE && x->lanes > 1)) changed |= couple(c, a, x->lanes);
         if (x->op == KI_MMLA) changed |= couple(c, a, x->lanes) || (c->narrow[x->lanes] < x->lanes && lower(&c->narrow[x->lanes], 1));
+        if (x->op == KI_ZIP) changed |= couple_zip(c, x->lanes, a);
         if (x->op == KI_SPLAT && a > 1) changed |= couple_repeat(c, x->lanes, a);
     }
     return changed;

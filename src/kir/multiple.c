@@ -129,6 +129,7 @@ u32 kir_twos_of(const struct kir *k, const struct kir_ins *x)
     case KI_HADD:
     case KI_SGADD: return twos(k, x->a);
     case KI_HALVES:
+    case KI_ZIP:
     case KI_ADD:
     case KI_SUB:
     case KI_MOD:

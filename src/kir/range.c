@@ -151,7 +151,8 @@ static u32 data_by_op(const struct kir *k, const struct kir_ins *x, struct kir_r
 {
     u32 a = kir_data(k, x->a), b = kir_data(k, x->b), all = operands_data(k, x);
     switch (x->op) {
-    case KI_HALVES: return a | b;
+    case KI_HALVES:
+    case KI_ZIP: return a | b;
     case KI_LOAD:
     case KI_BITS:
     case KI_CAST: return IS_DATA | ends_of(r);
@@ -367,7 +368,8 @@ struct kir_range kir_range_of(const struct kir *k, const struct kir_ins *x)
     case KI_LANE:
     case KI_HMIN:
     case KI_HMAX: return a;
-    case KI_HALVES: return (struct kir_range){i64_min(a.lo, b.lo), i64_max(a.hi, b.hi)};
+    case KI_HALVES:
+    case KI_ZIP: return (struct kir_range){i64_min(a.lo, b.lo), i64_max(a.hi, b.hi)};
     case KI_RAMP: return wrapped(k, x, range_ramp(a, x->imm.i, x->lanes));
     case KI_CAST: return type_range(kir_dtype(k, x->a));
     case KI_NEG: return wrapped(k, x, range_neg(a));

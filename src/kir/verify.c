@@ -130,7 +130,7 @@ static bool dtype_fits(enum kir_op op, enum dtype t)
     case KI_LE:
     case KIR_HORIZONTAL:
     case KIR_SG_REDUCTIONS: return is_float || is_int;
-    case KIR_NO_OP: case KIR_LEAVES: case KI_RAMP: case KI_SPLAT: case KI_LANE: case KI_HALVES:
+    case KIR_NO_OP: case KIR_LEAVES: case KI_RAMP: case KI_SPLAT: case KI_LANE: case KI_HALVES: case KI_ZIP:
     case KIR_CONVERSIONS: case KIR_FUNCTIONS: case KIR_ROUNDING: case KIR_CLASSIFYING:
     case KIR_DOTS: case KI_SELECT: case KIR_STRUCTURE: case KI_SHUFFLE: case KIR_FRAGMENTS: return is_float;
     default: unreachable();
@@ -186,6 +186,11 @@ static bool check_shape_op(struct checker *c)
         NEED(a->lanes == x->lanes && a->dtype == x->dtype && arg(c, x->b)->lanes == x->lanes && arg(c, x->b)->dtype == x->dtype, "operands of different types");
         NEED(x->lanes > 1 && x->dtype != DT_BOOL, "halves of a scalar or of truth values");
         NEED(x->imm.i == 0 || x->imm.i == 1, "no such half");
+        return true;
+    case KI_ZIP:
+        NEED(arg(c, x->b)->lanes == a->lanes && a->dtype == x->dtype && arg(c, x->b)->dtype == x->dtype, "operands of different types");
+        NEED(a->lanes > 1 && x->lanes > 1 && x->lanes <= 2 * a->lanes && x->dtype != DT_BOOL, "zip of scalars or of truth values, or too few lanes");
+        NEED(x->imm.i >= 0 && x->imm.i < 2 * a->lanes && x->imm.i % x->lanes == 0, "no such lanes");
         return true;
     case KIR_HORIZONTAL:
         NEED(dtype_fits(x->op, a->dtype) && !is_half(a->dtype),

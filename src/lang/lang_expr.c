@@ -405,6 +405,15 @@ static struct str halves_text(struct text *t, const struct kir_ins *x)
     return text_fmt(t, "%.*s)", STR_ARG(s));
 }
 
+static struct str zip_text(struct text *t, const struct kir_ins *x)
+{
+    u32 at = (u32)x->imm.i, lanes = kir_lanes(t->k, x->a);
+    if (!t->style->has_vectors) return at += t->lane, value_at(t, at % 2 ? x->b : x->a, at / 2);
+    struct str s = text_fmt(t, "__builtin_shufflevector(%.*s, %.*s", STR_ARG(text_value(t, x->a)), STR_ARG(text_value(t, x->b)));
+    for (u32 i = 0; i < x->lanes; i++, at++) s = text_fmt(t, "%.*s, %u", STR_ARG(s), at / 2 + (at % 2 ? lanes : 0));
+    return text_fmt(t, "%.*s)", STR_ARG(s));
+}
+
 static struct str ramp_text(struct text *t, kval v)
 {
     const struct kir_ins *x = kir_at(t->k, v);
@@ -432,6 +441,7 @@ static struct str expression(struct text *t, kval v)
         return splat_text(t, x, x->dtype == DT_BOOL ? text_value(t, x->a) : text_bare(t, x->a));
     case KI_LANE: return lane_text(t, x);
     case KI_HALVES: return halves_text(t, x);
+    case KI_ZIP: return zip_text(t, x);
     case KIR_DOTS: return dot_text(t, x);
     case KI_CAST: return cast(t, x);
     case KI_BITS: return bits(t, x);

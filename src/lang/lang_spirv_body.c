@@ -266,6 +266,15 @@ static void some_lanes(struct spv *s, kval v)
     }
 }
 
+static void zip(struct spv *s, kval v)
+{
+    const struct kir_ins *x = kir_at(s->k, v);
+    for (u32 i = 0; i < x->lanes; i++) {
+        const u32 at = (u32)x->imm.i + i;
+        spv_set_lane(s, v, i, spv_lane_as(s, at % 2 ? x->b : x->a, at / 2, spv_reg(s, v)));
+    }
+}
+
 static void pure(struct spv *s, kval v)
 {
     const struct kir_ins *x = kir_at(s->k, v);
@@ -276,6 +285,7 @@ static void pure(struct spv *s, kval v)
     case KI_SPLAT: break; /* created at their uses */
     case KI_LANE:
     case KI_HALVES: some_lanes(s, v); break;
+    case KI_ZIP: zip(s, v); break;
     case KI_CAST: cast(s, v); break;
     case KI_BITS: bits(s, v); break;
     case KI_SELECT: choose(s, v); break;

@@ -46,7 +46,7 @@ static bool keeps_integers(const struct kir *k, const struct kir_ins *i)
     switch (i->op) {
     case KI_CONST: return is_integer(i->imm.f);
     case KI_LOAD: case KI_STORE: case KI_BUF: case KI_ALLOC:
-    case KI_SPLAT: case KI_LANE: case KI_HALVES: case KI_CAST: case KI_SELECT:
+    case KI_SPLAT: case KI_LANE: case KI_HALVES: case KI_ZIP: case KI_CAST: case KI_SELECT:
     case KI_ADD: case KI_SUB: case KI_MUL: case KI_FMA: case KIR_DOTS: case KI_NEG: case KI_ABS: case KI_MIN: case KI_MAX:
     case KI_FLOOR: case KI_CEIL: case KI_TRUNC: case KI_RINT:
         return true;
