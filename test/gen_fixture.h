@@ -32,6 +32,7 @@ struct fixture {              /* one task and its sizes */
     bool tf32;            /* operands of f32 matmuls may be rounded */
     const struct gen *only; /* the family under test, NULL: all that match */
     bool has_words;       /* tasks of bytes have operands of i16 */
+    bool is_depthwise;    /* convolutions of bytes are */
     bool in_blocks;       /* most inputs and outputs have blocked channels */
     bool gives_weights;   /* weights of convolutions are inputs */
     struct err e;

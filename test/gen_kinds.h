@@ -226,8 +226,8 @@ static inline bool random_conv_bytes(struct fixture *b)
     static const enum dtype types[][2] = {{DT_U8, DT_I8}, {DT_U8, DT_I8}, {DT_U8, DT_I8}, {DT_I8, DT_U8}, {DT_I8, DT_I8}, {DT_I32, DT_I32}};
     const enum dtype *t = types[pick(b, 0, countof(types) - 1)];
     if (b->has_words) t = words;
-    u32 s = (u32)pick(b, 1, 3), rank = s + 2, kind = (u32)pick(b, 0, 5); /* 0: depthwise, 1: grouped, 2: pixels */
-    i64 groups = kind == 0 ? pick(b, 2, 40) : kind == 1 ? 2 : 1, ic = kind == 0 ? 1 : some[pick(b, 0, countof(some) - 1)];
+    u32 s = (u32)pick(b, 1, 3), rank = s + 2, kind = b->is_depthwise ? 0 : (u32)pick(b, 0, 5); /* 0: depthwise, 1: grouped, 2: pixels */
+    i64 groups = b->is_depthwise ? pick(b, 2, 140) : kind == 0 ? pick(b, 2, 40) : kind == 1 ? 2 : 1, ic = kind == 0 ? 1 : some[pick(b, 0, countof(some) - 1)];
     i64 w[MAX_RANK] = {groups * (kind == 0 ? 1 : some[pick(b, 0, countof(some) - 1)]), ic};
     i64 pads[2 * MAX_RANK] = {0}, strides[MAX_RANK], dil[MAX_RANK];
     sym dim[MAX_RANK] = {draw_size(b, 1, 2, 6), size_of(b, groups * ic, false)};
@@ -240,7 +240,11 @@ static inline bool random_conv_bytes(struct fixture *b)
     }
     bool is_computed = t[0] == DT_U8 && pick(b, 0, 3) == 0, pads_hold = t[0] != DT_I32 && pick(b, 0, 1);
     b->type = is_computed ? DT_I8 : t[0];
-    value_id x = add_input(b, "x", rank, dim), in[4] = {is_computed ? shifted(b, x) : x, const_ints(b, "w", t[1], rank, w)};
+    value_id x = add_input(b, "x", rank, dim), in[4] = {is_computed ? shifted(b, x) : x};
+    bool is_given = b->is_depthwise && pick(b, 0, 4) == 0; /* weights that are computed while running */
+    b->type = t[1];
+    for (u32 i = 0; i < rank && is_given; i++) dim[i] = size_of(b, w[i], false);
+    in[1] = is_given ? add_input(b, "w", rank, dim) : const_ints(b, "w", t[1], rank, w);
     if (pick(b, 0, 1)) in[2] = const_ints(b, "bias", DT_I32, 1, w);
     if (pads_hold) in[3] = const_ints(b, "pad", t[0], 0, NULL);
     value_id y = graph_op(&b->g, "Conv", S("conv"), pads_hold ? 4 : in[2] ? 3 : 2, in);

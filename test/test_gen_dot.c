@@ -5,7 +5,7 @@
 // and without such instructions, and compiled for this CPU.
 #include "gen_kinds.h"
 
-extern const struct gen gen_gemm, gen_conv_gemm, gen_conv_igemm, gen_conv_blocked, gen_conv_transpose;
+extern const struct gen gen_gemm, gen_conv_gemm, gen_conv_igemm, gen_conv_blocked, gen_conv_transpose, gen_conv_dw;
 
 static const char dots[] = "u8,i8,i32 i16,i16,i32 bf16,bf16,f32 f16,f16,f32";
 static const char mmlas[] = "u8,i8,i32 i8,i8,i32 bf16,bf16,f32 f16,f16,f32 mmla:u8,i8,i32 mmla:i8,i8,i32 mmla:bf16,bf16,f32"; /* of vectors of 16 bytes */
@@ -108,16 +108,37 @@ static void test_conv_halves(void **state)
     check_tasks(random_transpose_halves, &gen_conv_igemm, true, true);
 }
 
+static bool random_dw_bytes(struct fixture *b)
+{
+    b->is_depthwise = true;
+    return random_conv_bytes(b);
+}
+
+static bool random_dw_words(struct fixture *b)
+{
+    b->has_words = true;
+    return random_dw_bytes(b);
+}
+
+/* Depthwise: terms are neighbouring taps. */
+static void test_depthwise(void **state)
+{
+    check_tasks(random_dw_bytes, &gen_conv_dw, true, false);
+    check_tasks(random_dw_words, &gen_conv_dw, true, false);
+}
+
 /* Compiled for this processor. */
 static void test_compiled(void **state)
 {
-    static bool (*const make[])(struct fixture *) = {random_bytes, random_conv_bytes, random_halves, random_conv_halves, random_words, random_conv_words};
+    static bool (*const make[])(struct fixture *) = {random_bytes,       random_conv_bytes, random_halves,   random_conv_halves,
+                                                        random_words,       random_conv_words, random_dw_bytes, random_dw_words};
     const u64 n = countof(make);
     static const struct gen *const of_conv[] = {&gen_conv_gemm, &gen_conv_igemm};
-    for (u64 seed = first_seed(1002, 1038); seed < last_seed(1002, 1038); seed++) {
+    for (u64 seed = first_seed(1000, 1048); seed < last_seed(1000, 1048); seed++) {
         struct fixture b;
         fixture_open(&b, seed);
-        if (seed % n != 1) b.only = seed % 2 ? of_conv[seed / n % 2] : &gen_gemm;
+        if (seed % n >= 6) b.only = &gen_conv_dw;
+        else if (seed % n != 1) b.only = seed % 2 ? of_conv[seed / n % 2] : &gen_gemm;
         if (make[seed % n](&b)) try_device(&b, "cpu", seed);
         fixture_close(&b);
     }
@@ -132,6 +153,7 @@ int main(void)
         cmocka_unit_test(test_f16),
         cmocka_unit_test(test_conv_bytes),
         cmocka_unit_test(test_conv_halves),
+        cmocka_unit_test(test_depthwise),
         cmocka_unit_test(test_compiled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

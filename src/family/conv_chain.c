@@ -221,7 +221,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps,
     for (u32 i = 0; i < h.n; i++) {
         struct conv_sched s = sched_of(&h, i, v);
         band_init(&l[i].b, m, &h.c[i], caps, &s);
-        if ((i32)i == h.dw) dw_init(&l[i].b);
+        if ((i32)i == h.dw) dw_init(&l[i].b, caps);
         else l[i].b.wbuf = conv_pack(&l[i].b);
     }
     emit_args(m);

@@ -40,7 +40,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps,
     struct conv c;
     conv_of_any(&c, t);
     band_init(b, m, &c, caps, &s);
-    dw_init(b);
+    dw_init(b, caps);
     emit_args(m);
     if (s.stage == STAGE_DIRECT) {
         struct kir *k = b->m->k;
@@ -61,6 +61,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps,
 
 struct model {
     struct conv c;
+    struct dw_product product;
     i64 x, y, outer, taps;
 };
 
@@ -68,9 +69,10 @@ struct facts {
     struct model least, real; /* sizes that legality is about, and those that time is */
 };
 
-static void model_of(struct model *m, const struct conv *c, const i64 *var)
+static void model_of(struct model *m, const struct conv *c, const struct caps *caps, const i64 *var)
 {
     m->c = *c, c = &m->c;
+    m->product = dw_product_of(c, caps);
     m->x = c->xa >= 0 ? gen_eval(c->g, c->out[c->xa], var) : 1;
     m->y = c->ya >= 0 ? gen_eval(c->g, c->out[c->ya], var) : 1;
     m->outer = m->taps = 1;
@@ -88,7 +90,7 @@ static bool fits_in_place(const struct model *m, const struct conv_sched *s, i64
     const struct conv *c = &m->c;
     for (u32 a = 2; a < c->rank; a++)
         if ((i32)a != c->xa && (i32)a != c->ya && (c->k[a] > 1 || !c->free[a])) return false;
-    if (c->fill && !c->no_pad) return false;
+    if (c->fill && !c->no_pad && m->product.terms == 1) return false;
     return c->plain && !c->point && s->tw == 0 && s->ob < ceil_div(c->groups, s->nr * lanes) &&
            m->taps * s->ty * s->tx * s->nr <= 400;
 }
@@ -121,8 +123,8 @@ static bool analyze(const struct gen_problem *p)
     struct conv c;
     if (p->c->is_gpu || p->c->vector_bytes < 8 || !conv_of_any(&c, p->t)) return false;
     if (c.groups < 2 || c.ic != 1 || c.oc != 1 || !c.simple) return false;
-    model_of(&f->least, &c, NULL);
-    model_of(&f->real, &c, p->var);
+    model_of(&f->least, &c, p->c, NULL);
+    model_of(&f->real, &c, p->c, p->var);
     return true;
 }
 
@@ -138,6 +140,28 @@ static bool legal(const struct gen_problem *p, const struct sched *v)
     const struct facts *f = p->facts;
     const struct conv_sched s = sched_of(v);
     return is_legal(&f->least, p->c, &s);
+}
+
+/* Bytes of an element of an operand; floats are counted as f32. */
+static double size_of(const struct graph *g, value_id v)
+{
+    enum dtype t = graph_value(g, v)->dtype;
+    return dtype_is_float(t) ? 4 : (double)dtype_size(t);
+}
+
+/* Of a tile's arithmetic. Integers: multiplying vectors of i32 takes several instructions; a DOT of i16 may be two. Interleaving vectors of fewer channels
+   than the instruction reads takes longer. */
+static double tile_seconds(const struct model *m, const struct nest_rates *r, const struct conv_sched *s, double footprint)
+{
+    const double cells = (double)(s->tx * s->ty * s->nr), taps = (double)m->taps, nr = (double)s->nr, terms = (double)m->product.terms;
+    if (dtype_is_float(m->c.type)) return taps * nest_tap(r, cells, footprint / taps + nr);
+    if (m->product.terms == 1) return taps * nest_tap(r, 4 * cells, footprint / taps + nr);
+    const struct dw_work w = dw_work_of(&m->c, &m->product, s->ty, s->tx);
+    const double others = taps / (double)((m->c.xa >= 0 ? m->c.k[m->c.xa] : 1) * (m->c.ya >= 0 ? m->c.k[m->c.ya] : 1));
+    const bool is_wide = s->nr % m->product.terms == 0, is_cast = m->product.type != graph_value(m->c.g, m->c.x)->dtype;
+    const double dots = (double)w.dots * nr * (m->product.type == DT_I16 ? 1.5 : 1);
+    const double zips = (double)w.groups * nr * (terms * (is_wide ? 1 : 2) + is_cast), loads = (double)(w.groups + w.dots) * nr;
+    return others * nest_tap(r, dots + zips, loads);
 }
 
 /* Of a grid iteration, from the inside: in place all blocks of channels of a tile, whose weights stay, then tiles; a band holds one block, and its
@@ -158,15 +182,17 @@ static double seconds(const struct facts *f, const struct gen_problem *p, const 
     /* What lies outside the input is left out in place. */
     double used = in_place ? fmax(1, (double)m->x) / (nx * (double)s->tx) * fmax(1, (double)m->y) / (ny * (double)s->ty) : 1;
     double parts = ceil(blocks / ceil(own)) * ceil(nx / tw) * ceil(ny / th) * (double)m->outer;
-    struct nest n = {.bytes = {4 * lanes * footprint, 4 * lanes * taps * nr, 4 * lanes * cells}};
-    n.seconds = used * taps * nest_tap(r, cells, footprint / taps + nr) + nest_ends(r, cells, 0);
+    double sx = size_of(c->g, c->x), sw = size_of(c->g, c->w), sy = size_of(c->g, c->g->output.v[0]);
+    struct nest n = {.bytes = {sx * lanes * footprint, sw * lanes * taps * nr, sy * lanes * cells}};
+    if (m->product.terms > 1) n.bytes[NEST_RIGHT] = sw * lanes * nr * (double)(m->product.terms * dw_work_of(c, &m->product, s->ty, s->tx).weights);
+    n.seconds = used * tile_seconds(m, r, s, footprint) + nest_ends(r, cells, 0);
     if (!in_place) {
         double band = conv_reach(c, c->xa, tw * (double)s->tx) * conv_reach(c, c->ya, th * (double)s->ty) * nr;
         n.seconds += band * (2 * r->load + 2 * r->cycle + gen_problem_front(p, 0) * r->work / 2) / (tw * th);
     }
     n.seconds += 300 * r->cycle / (own * tw * th);
-    const struct nest_rows row = {4 * fmin((double)c->groups, own * nr * lanes), 4 * (double)c->groups, 0};
-    n.rows[NEST_SUMS] = row;
+    const struct nest_rows row = {sx * fmin((double)c->groups, own * nr * lanes), sx * (double)c->groups, 0};
+    n.rows[NEST_SUMS] = (struct nest_rows){sy * fmin((double)c->groups, own * nr * lanes), sy * (double)c->groups, 0};
     if (in_place) n.rows[NEST_LEFT] = row;
     nest_loop(&n, own, 1, 1, 1);
     nest_loop(&n, tw, fx, 0, 1);
@@ -186,6 +212,6 @@ static double predict(const struct gen_problem *p, const struct sched *v)
 }
 
 const struct gen gen_conv_dw = {
-    GEN_FAMILY("conv_dw", 4), .facts = sizeof(struct facts), .analyze = analyze, .least = least,
+    GEN_FAMILY("conv_dw", 5), .facts = sizeof(struct facts), .analyze = analyze, .least = least,
     .legal = legal, .emit = emit, .predict = predict,
 };

@@ -8,16 +8,44 @@
 // Or without a band: the input is read in place, pixel after pixel with all their channels,
 // and what a footprint has outside of the input is left out. Tiles at both ends of a row have code
 // of their own for that; rows are asked one by one.
+//
+// Integers are multiplied by DOT where the target has it. Its terms are taps that are neighbours along
+// one axis (y, if the window has several rows): the footprint's rows are taken in groups, whose channels
+// are interleaved in registers (ZIP), once for all pixels that use the group. Which taps a pixel has in
+// a group depends on its row, so weights are packed for each distance, with zeros for what is no tap: of
+// two rows, (w0, w1) (w2, 0) for one pixel and (0, w0) (w1, w2) for the one below it.
 #include "gen/cpu_band.h"
 
-/* Packed weights: [block][taps][channel]. */
+static bool is_short(enum dtype t) { return t == DT_U8 || t == DT_I8 || t == DT_I16; }
+
+struct dw_product dw_product_of(const struct conv *c, const struct caps *caps)
+{
+    const enum dtype x = graph_value(c->g, c->x)->dtype, w = graph_value(c->g, c->w)->dtype;
+    const i32 axis = c->ya >= 2 && c->k[c->ya] > 1 ? c->ya : c->xa;
+    const struct dw_product one = {.terms = 1, .axis = -1, .type = c->type};
+    if (axis < 2 || c->k[axis] < 2 || !is_short(x) || !is_short(w) || c->type != DT_I32) return one;
+    if (tile_dot.terms(caps, x, w, DT_I32, -1)) return (struct dw_product){tile_dot.terms(caps, x, w, DT_I32, -1), axis, x};
+    if (tile_dot.terms(caps, DT_I16, DT_I16, DT_I32, -1)) return (struct dw_product){tile_dot.terms(caps, DT_I16, DT_I16, DT_I32, -1), axis, DT_I16};
+    return one;
+}
+
+static bool in_groups(const struct band *b) { return b->dw.terms > 1; }
+
+/* Vectors of weights along an axis: of a DOT one for each distance between a pixel's first tap and the group's last member. */
+static i64 taps_along(const struct band *b, u32 a) { return in_groups(b) && (i32)a == b->dw.axis ? b->c.k[a] + b->dw.terms - 1 : b->c.k[a]; }
+
+/* Packed weights: [block][taps][channel], of a DOT [block][taps][channel][member], the group's last member first: an axis's element (i, j) is tap i - j. */
 static kval pack_weights(struct band *b)
 {
     struct symtab *t = b->m->g->sym;
     struct pack *p = arena_new(b->m->arena, struct pack);
     pack_dim_i(p, t, b->c.groups, 0, b->width);
-    for (u32 a = 2; a < b->c.rank; a++) pack_dim_i(p, t, b->c.k[a], a, 1);
+    for (u32 a = 2; a < b->c.rank; a++) pack_dim_i(p, t, taps_along(b, a), a, 1);
     pack_dim_i(p, t, b->width, 0, 1);
+    if (in_groups(b)) {
+        pack_dim_i(p, t, b->dw.terms, (u32)b->dw.axis, -1);
+        if (b->dw.type == DT_I16 && graph_value(b->m->g, b->c.w)->dtype != DT_I16) p->dtype = DT_I16;
+    }
     return emit_pack(b->m, b->c.w, p);
 }
 
@@ -92,6 +120,150 @@ static int open_inside(struct kir *k, const struct edge *e, i64 i)
     return 1;
 }
 
+/* Groups of a DOT. */
+
+/* Walks over the groups of a tile's footprint and the pixels that use them. Along the axis of the DOT positions at distances of the window's dilation form
+   a sequence; a group is `terms` members of one that follow each other. */
+struct group {
+    const struct conv *c;
+    const struct dw_product *p;
+    i64 ty, tx;
+    i64 first, other; /* positions in the footprint: of the first member, and along the tile's other axis */
+};
+
+static i32 other_axis(const struct group *g) { return g->p->axis == g->c->ya ? g->c->xa : g->c->ya; }
+static i64 pixels_along(const struct group *g, i32 axis) { return axis == g->c->ya ? g->ty : axis == g->c->xa ? g->tx : 1; }
+
+/* Taps of pixel (dy, dx): along the axis of the DOT the first member's, which may be none (below 0, or beyond the last), and along the other axis. false: it
+   has none in the group. */
+static bool taps_of(const struct group *g, i64 dy, i64 dx, i64 *tap, i64 *across)
+{
+    const struct conv *c = g->c;
+    const i32 a = g->p->axis, o = other_axis(g);
+    const i64 along = a == c->ya ? dy : dx, d = g->first - along * c->stride[a];
+    *across = o >= 0 ? tap_between(c, o, g->other, a == c->ya ? dx : dy) : 0;
+    if (*across < 0 || d % c->dil[a]) return false;
+    *tap = d / c->dil[a];
+    return *tap > -g->p->terms && *tap < c->k[a];
+}
+
+static void each_group(struct group g, void (*visit)(const struct group *g, void *user), void *user)
+{
+    const i32 a = g.p->axis, o = other_axis(&g);
+    const i64 dil = g.c->dil[a], end = footprint(g.c, a, pixels_along(&g, a)), others = footprint(g.c, o, pixels_along(&g, o));
+    for (g.other = 0; g.other < others; g.other++)
+        for (i64 from = 0; from < dil && from < end; from++)
+            for (g.first = from; g.first < end; g.first += dil * g.p->terms) visit(&g, user);
+}
+
+static void count_group(const struct group *g, void *user)
+{
+    struct dw_work *w = user;
+    i64 tap, across, dots = 0;
+    for (i64 dy = 0; dy < g->ty; dy++)
+        for (i64 dx = 0; dx < g->tx; dx++) dots += taps_of(g, dy, dx, &tap, &across);
+    w->dots += dots, w->groups += dots > 0;
+}
+
+struct dw_work dw_work_of(const struct conv *c, const struct dw_product *p, i64 ty, i64 tx)
+{
+    struct dw_work w = {0};
+    const struct group g = {.c = c, .p = p, .ty = ty, .tx = tx};
+    const i32 o = other_axis(&g);
+    each_group(g, count_group, &w);
+    w.weights = i64_min(w.dots, (c->k[p->axis] + p->terms - 1) * (o >= 0 ? c->k[o] : 1));
+    return w;
+}
+
+enum { MAX_TERMS = 4 };
+
+/* Is position i of the footprint inside? 0: always. */
+static kval is_inside(struct kir *k, const struct edge *e, i64 i)
+{
+    i64 always;
+    if (!e->n) return 0;
+    kval in = gen_is_inside(k, kir_add_i(k, e->first, i), e->n);
+    return kir_is_const(k, in, &always) && always ? 0 : in;
+}
+
+/* `lanes` channels from vector j of the block on, at (r, q) of the footprint. */
+static kval load_channels(const struct taps *x, i64 r, i64 q, i64 j, u32 lanes)
+{
+    const struct band *b = x->b;
+    struct kir *k = b->m->k;
+    kval at = kir_add_i(k, x->at, j * b->lanes);
+    if (b->ya >= 0) at = kir_add(k, at, kir_mul_i(k, b->step[b->ya], r));
+    if (b->xa >= 0) at = kir_add(k, at, kir_mul_i(k, b->step[b->xa], q));
+    return kir_load_n(k, x->buf, kir_ramp(k, at, 1, lanes), x->limit ? kir_add_i(k, x->limit, -j * b->lanes) : 0);
+}
+
+/* The same, of what lies in the pads where that is outside. */
+static kval load_or_fill(const struct taps *x, i64 r, i64 q, i64 j, u32 lanes)
+{
+    const struct band *b = x->b;
+    struct kir *k = b->m->k;
+    const enum dtype type = kir_dtype(k, x->buf);
+    kval in = kir_and(k, is_inside(k, &x->y, r), is_inside(k, &x->x, q)), zero = kir_int(k, 0);
+    if (!in) return load_channels(x, r, q, j, lanes);
+    kval element = kir_alloc(k, KS_REG, type, lanes, kir_int(k, 1));
+    kval fill = b->c.fill ? kir_cast(k, type, emit_value(b->m, b->c.fill, &zero)) : kir_const_f(k, type, 1, 0);
+    kir_store(k, element, zero, kir_splat(k, fill, lanes));
+    kir_if(k, in);
+    kir_store(k, element, zero, load_channels(x, r, q, j, lanes));
+    kir_end(k);
+    return kir_load(k, element, zero);
+}
+
+/* Vectors j, j + 1 ... j + n - 1 of a group, members interleaved, the last first. */
+static void load_group(const struct taps *x, const struct group *g, i64 j, i64 n, kval *to)
+{
+    const struct band *b = x->b;
+    struct kir *k = b->m->k;
+    const i64 terms = b->dw.terms, dil = b->c.dil[b->dw.axis];
+    const bool along_y = b->dw.axis == b->ya;
+    const i64 end = footprint(&b->c, b->dw.axis, pixels_along(g, b->dw.axis));
+    kval member[MAX_TERMS];
+    assert(terms <= MAX_TERMS);
+    for (i64 i = 0; i < terms; i++) {
+        i64 at = g->first + i * dil; /* behind the footprint's end all weights are zeros: any member will do */
+        bool exists = at < end;
+        member[terms - 1 - i] = exists ? load_or_fill(x, along_y ? at : g->other, along_y ? g->other : at, j, (u32)(n * b->lanes)) : member[terms - i];
+    }
+    for (i64 i = 0; i < n; i++) to[i] = kir_cast(k, b->dw.type, gen_interleave(k, member, terms, i, b->lanes));
+}
+
+/* A group's vectors of channels: as many in a load as there are, or DOT has terms. */
+static void load_vectors(const struct taps *x, const struct group *g, kval *to)
+{
+    for (i64 j = 0, n; j < x->t->nr; j += n) {
+        for (n = 1; 2 * n <= x->b->dw.terms && j + 2 * n <= x->t->nr; n *= 2) {}
+        load_group(x, g, j, n, to + j);
+    }
+}
+
+static void add_group(const struct group *g, void *user)
+{
+    const struct taps *x = user;
+    struct band *b = x->b;
+    struct kir *k = b->m->k;
+    const i32 o = other_axis(g);
+    const i64 lanes = b->lanes * b->dw.terms;
+    kval in[TILE_COLUMNS];
+    bool is_loaded = false;
+    for (i64 dy = 0; dy < g->ty; dy++)
+        for (i64 dx = 0; dx < g->tx; dx++) {
+            i64 tap, across;
+            if (!taps_of(g, dy, dx, &tap, &across)) continue;
+            if (!is_loaded) load_vectors(x, g, in);
+            is_loaded = true;
+            i64 off = (tap + b->dw.terms - 1) * x->w_step[b->dw.axis] + (o >= 0 ? across * x->w_step[o] : 0);
+            for (i64 j = 0; j < x->t->nr; j++) {
+                kval w = kir_load(k, b->wbuf, kir_ramp(k, kir_add_i(k, x->w_at, off + j * lanes), 1, (u32)lanes)), slot = tile_acc(x->t, dy * g->tx + dx, j);
+                kir_store(k, x->t->acc, slot, kir_dot(k, in[j], w, kir_load(k, x->t->acc, slot)));
+            }
+        }
+}
+
 static void add_footprint(const struct taps *x)
 {
     const struct band *b = x->b;
@@ -115,22 +287,23 @@ static void add_taps(struct taps *x)
     struct kir *k = b->m->k;
     const struct conv *c = &b->c;
     struct cpu_walk w = {.k = k, .a = x->at, .b = x->w_at};
-    i64 size = b->width;
+    i64 size = b->width * b->dw.terms;
     for (u32 a = c->rank; a-- > 2;) {
         x->w_step[a] = size;
-        size *= c->k[a];
+        size *= taps_along(b, a);
     }
     for (u32 a = 2; a < c->rank; a++)
         if (!is_tile_axis(b, a) && c->k[a] > 1) cpu_walk_over(&w, KL_SERIAL, kir_int(k, 0), kir_int(k, c->k[a]), 1, b->step[a], x->w_step[a]);
     x->at = w.a, x->w_at = w.b;
-    add_footprint(x);
+    if (in_groups(b)) each_group((struct group){.c = c, .p = &b->dw, .ty = b->s.ty, .tx = b->s.tx}, add_group, x);
+    else add_footprint(x);
     cpu_walk_close(&w);
 }
 
 static i64 weights_of_block(const struct band *b)
 {
-    i64 n = b->width;
-    for (u32 a = 2; a < b->c.rank; a++) n *= b->c.k[a];
+    i64 n = b->width * b->dw.terms;
+    for (u32 a = 2; a < b->c.rank; a++) n *= taps_along(b, a);
     return n;
 }
 
@@ -156,11 +329,17 @@ static void multiply(struct cpu_contraction *p, struct tile *t, const struct cpu
     add_taps(&(struct taps){.b = b, .t = t, .buf = b->work, .at = at, .w_at = kir_mul_i(k, b->group, weights_of_block(b))});
 }
 
-void dw_init(struct band *b)
+void dw_init(struct band *b, const struct caps *caps)
 {
+    const struct value *x = graph_value(b->m->g, b->c.x);
+    b->dw = dw_product_of(&b->c, caps);
     b->n_channels = b->c.groups;
     b->c.ic = b->terms = b->width;
     b->c.groups = ceil_div(b->n_channels, b->width);
+    if (in_groups(b)) {
+        b->t.dot_k = b->dot_k = b->dw.terms, b->band_type = x->dtype;
+        while (!x->producer && b->width % (2 * (i64)b->band_lanes) == 0 && 2 * b->band_lanes * dtype_size(b->band_type) <= caps->vector_bytes) b->band_lanes *= 2;
+    }
     b->wbuf = pack_weights(b);
 }
 
@@ -255,7 +434,7 @@ static void place_range(struct in_place *w, struct cpu_piece e, kval from, kval 
 }
 
 /* A row of tiles: those that reach over the input's left end, those inside, and the others. */
-static void place_row(struct cpu_contraction *p, const struct cpu_piece *e)
+static void place_parts(struct cpu_contraction *p, const struct cpu_piece *e)
 {
     struct in_place *w = p->own;
     struct band *b = w->b;
@@ -275,6 +454,28 @@ static void place_row(struct cpu_contraction *p, const struct cpu_piece *e)
     place_range(w, *e, zero, left, false);
     place_range(w, *e, left, inner, true);
     place_range(w, *e, inner, b->x1, false);
+}
+
+/* Groups of a DOT: rows of tiles that lie inside have code without tests of rows. */
+static void place_row(struct cpu_contraction *p, const struct cpu_piece *e)
+{
+    struct in_place *w = p->own;
+    struct band *b = w->b;
+    struct kir *k = b->m->k;
+    const struct edge y = w->y;
+    if (!in_groups(b) || b->ya < 0) {
+        place_parts(p, e);
+        return;
+    }
+    kval end = kir_add_i(k, y.first, footprint(&b->c, b->ya, b->s.ty));
+    kir_if(k, kir_bin(k, KI_AND, kir_lt(k, kir_int(k, -1), y.first), kir_lt(k, end, kir_add_i(k, y.n, 1))));
+    w->y.n = 0;
+    place_parts(p, e);
+    kir_else(k);
+    w->y = y;
+    if (b->xa < 0) cpu_nest(&w->blocks, e, cpu_tile);
+    else place_range(w, *e, kir_int(k, 0), b->x1, false);
+    kir_end(k);
 }
 
 void dw_walk_in_place(struct band *b, kval from, kval to)

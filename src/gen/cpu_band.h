@@ -8,6 +8,10 @@
 #include "gen/conv.h"
 #include "gen/cpu_contract.h"
 
+/* How a depthwise convolution multiplies: one instruction (DOT) adds the products of `terms` taps, neighbours along `axis`, as elements of `type`; terms 1:
+   multiply-adds. */
+struct dw_product { i64 terms; i32 axis; enum dtype type; };
+
 /* cpu_band.c: a grid iteration's share of a convolution, and its input in scratch memory. */
 struct band {
     struct emit *m;
@@ -31,6 +35,7 @@ struct band {
     kval group;                /* number of the group of channels */
     kval channels;             /* channels of this group that exist, 0: all */
     i64 n_channels;            /* depthwise: in all */
+    struct dw_product dw;
     kval pos[MAX_RANK];        /* output position on the axes outside the tile */
     kval x0, x1, y0, y1;       /* output range of this iteration */
     sym ext[MAX_RANK];         /* of the band in scratch */
@@ -75,7 +80,11 @@ kval conv_pack(struct band *b);                       /* weights, before emit_ar
 extern const struct cpu_addressing cpu_band;
 
 /* cpu_addr_dw.c: depthwise ones. The band holds one block of channels. */
-void dw_init(struct band *b);                         /* before emit_args: groups become blocks; packs weights */
+struct dw_product dw_product_of(const struct conv *c, const struct caps *caps);
+/* Of a tile of so many pixels, with terms > 1: DOTs per vector of channels, groups of elements that they read, and vectors of weights. */
+struct dw_work { i64 dots, groups, weights; };
+struct dw_work dw_work_of(const struct conv *c, const struct dw_product *p, i64 ty, i64 tx);
+void dw_init(struct band *b, const struct caps *caps); /* before emit_args: groups become blocks; packs weights */
 void dw_enter(struct band *b, kval block);            /* before band_fill */
 void dw_walk(struct band *b);                         /* all tiles of the iteration */
 /* Without a band (conv_in_place): all tiles of the iteration, blocks of channels from..to-1; its columns are all there are. */

@@ -29,7 +29,7 @@ struct pack {
     struct { sym extent; u32 axis; i64 stride; } dim[PACK_DIMS];
     u32 n_mat;
     struct pack_mat { u32 axis, rows; const double *v; } mat[3]; /* v: rows x size of the axis */
-    enum dtype dtype;         /* of the packed array, a float type; DT_NONE: the operand's */
+    enum dtype dtype;         /* of the packed array, which has the operand's elements, both floats or both integers; DT_NONE: the operand's */
 };
 
 void pack_dim(struct pack *p, sym extent, u32 axis, i64 stride); /* adds an inner dimension */

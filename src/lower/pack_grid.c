@@ -79,10 +79,19 @@ static sym step_of(const struct packing *x, u32 dim)
     return n;
 }
 
+/* Whether indices along an axis may be negative. */
+static bool has_steps_back(const struct packing *x, u32 axis)
+{
+    for (u32 d = 0; d < x->p->n; d++)
+        if (x->p->dim[d].axis == axis && x->p->dim[d].stride < 0) return true;
+    return false;
+}
+
 /* Whether every index along an axis is one of the operand. */
 static bool is_inside(const struct packing *x, u32 axis)
 {
     i64 most = 0, size = known(x, graph_value(x->m->g, x->v)->shape.dim[axis], -1);
+    if (has_steps_back(x, axis)) return false;
     for (u32 d = 0; d < x->p->n; d++) {
         i64 n = known(x, extent_of(x, d), FAR) - 1, far;
         if (x->p->dim[d].axis != axis) continue;
@@ -114,6 +123,7 @@ static kval operand_load(const struct packing *x, const kval idx[MAX_RANK], u32 
         at[a] = idx[a];
         if (matrix_of(x->p, a) || is_inside(x, a)) continue;
         inside = kir_and(k, inside, kir_lt(k, idx[a], emit_dim(x->m, x->v, a)));
+        if (has_steps_back(x, a)) inside = kir_and(k, inside, kir_lt(k, kir_int(k, -1), idx[a]));
         at[a] = emit_clamp(x->m, idx[a], graph_value(x->m->g, x->v)->shape.dim[a]);
         clamped |= 1u << a;
     }
