@@ -82,6 +82,6 @@ static double predict(const struct gen_problem *p, const struct sched *s)
 }
 
 const struct gen gen_conv_transpose = {
-    GEN_FAMILY("conv_transpose", 5), .facts = sizeof(struct trans), .analyze = analyze,
+    GEN_FAMILY("conv_transpose", 6), .facts = sizeof(struct trans), .analyze = analyze,
     .legal = legal, .emit = emit, .predict = predict,
 };

@@ -106,6 +106,39 @@ static void copy_last_channels(struct band *b, const struct row *r, kval at, kva
     }
 }
 
+/* Few channels, which lie apart (planes of a picture) and fill a group of a DOT or two: vectors along x, interleaved. */
+static bool is_interleaved(const struct band *b)
+{
+    i64 step;
+    struct probe p;
+    if (b->xa < 2 || b->dot_k < 2 || (b->terms != 2 && b->terms != 4) || b->c.groups > 1 || b->channels) return false;
+    if (!kir_is_const(b->m->k, b->step[b->xa], &step) || step != b->terms) return false;
+    space_probe_channels(&p, b->m->g, b->c.x, 0, b->band_lanes);
+    return p.n_gather > 0;
+}
+
+static void copy_interleaved(struct band *b, const struct row *r)
+{
+    struct emit *m = b->m;
+    struct kir *k = m->k;
+    kval idx[MAX_RANK], channel[4];
+    memcpy(idx, r->idx, sizeof idx);
+    struct vectors v = vectors_over(k, r->lo, r->hi, b->band_lanes);
+    while (vectors_next(&v)) {
+        emit_limit(m, v.limit);
+        idx[b->xa] = kir_ramp(k, kir_add(k, r->first, v.at), 1, b->band_lanes);
+        for (i64 c = 0; c < b->terms; c++) {
+            idx[1] = kir_int(k, c);
+            channel[c] = c < b->c.ic ? kir_cast(k, b->band_type, emit_value(m, b->c.x, idx)) : kir_const_f(k, b->band_type, 1, 0);
+            channel[c] = kir_splat(k, channel[c], b->band_lanes);
+        }
+        emit_limit(m, 0);
+        const u32 lanes = b->band_lanes * (u32)b->terms;
+        kval at = kir_add(k, r->at, kir_mul_i(k, v.at, b->terms));
+        kir_store_n(k, b->work, kir_ramp(k, at, 1, lanes), gen_interleave(k, channel, b->terms, 0, b->band_lanes), v.limit ? kir_mul_i(k, v.limit, b->terms) : 0);
+    }
+}
+
 /* [x][channel]: pixel by pixel. */
 static void copy_pixels(struct band *b, const struct row *r)
 {
@@ -210,6 +243,7 @@ static void fill_row(struct band *b, const struct row *r)
     kval step = b->xa >= 0 ? b->step[b->xa] : kir_int(k, 0);
     if (b->xa >= 2) fill_pad(b, r->at, kir_add(k, r->at, kir_mul(k, r->lo, step)));
     if (is_one_piece(b)) copy_piece(b, r);
+    else if (!b->is_inner && is_interleaved(b)) copy_interleaved(b, r);
     else if (!b->is_inner) copy_pixels(b, r);
     if (b->xa >= 0)
         fill_pad(b, kir_add(k, r->at, kir_mul(k, r->hi, step)),
