@@ -41,6 +41,24 @@ static const char chains[] = "graph {\n"
                              "  output %j\n"
                              "}\n";
 
+/* two quantised convolutions whose sum is dequantised */
+static const char quantised[] = "graph {\n"
+                                "  input %x: u8[1,4,8,8]\n"
+                                "  const %w: i8[8,4,3,3]\n"
+                                "  const %v: i8[8,4,3,3]\n"
+                                "  const %s: f32[]\n"
+                                "  %c: none[?] = Conv(%x, %w)\n"
+                                "  %a: none[?] = Cast(%c) {to=2}\n"
+                                "  %b: none[?] = Cast(%a) {to=1}\n"
+                                "  %f: none[?] = Mul(%b, %s)\n"
+                                "  %d: none[?] = Conv(%x, %v)\n"
+                                "  %g: none[?] = Cast(%d) {to=2}\n"
+                                "  %h: none[?] = Cast(%g) {to=1}\n"
+                                "  %i: none[?] = Mul(%h, %s)\n"
+                                "  %y: none[?] = Add(%f, %i)\n"
+                                "  output %y\n"
+                                "}\n";
+
 struct world {
     struct arena a;
     struct symtab sym;
@@ -136,6 +154,23 @@ static void test_chains(void **state)
         assert_true(!n == !t->anchor);
         check_delivered(&w, &w.c.region.v[i]);
     }
+    world_close(&w);
+}
+
+/* Quantised values are stored as such; those that read them dequantise them. */
+static void test_quantised(void **state)
+{
+    struct world w;
+    bool found = false;
+    world_open_as(&w, quantised, &(struct cover_opts){0});
+    for (u32 i = 0; i < w.c.region.n; i++) {
+        const struct region *r = &w.c.region.v[i];
+        assert_true(r->n_out == 1);
+        enum dtype t = graph_value(&w.g, r->out[0].v)->dtype;
+        found |= t == DT_U8 && str_starts(name_of(&w, r), S("Conv+Cast->"));
+        assert_false(t == DT_F32 && str_starts(name_of(&w, r), S("Conv+Cast+Cast+Mul->")));
+    }
+    assert_true(found && has_region(&w, "Conv+Cast+Cast+Mul+Cast+Mul+Add->y"));
     world_close(&w);
 }
 
@@ -388,6 +423,7 @@ int main(void)
         cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_alternatives),
         cmocka_unit_test(test_chains),
+        cmocka_unit_test(test_quantised),
         cmocka_unit_test(test_broadcast),
         cmocka_unit_test(test_no_fusion),
         cmocka_unit_test(test_selection),

@@ -206,16 +206,35 @@ static node_id next_behind(const struct cutter *c, const struct node_set *s, nod
     return best;
 }
 
+/* Small integers: quantised values. */
+static bool is_quantised(const struct cutter *c, value_id v)
+{
+    enum dtype t = graph_value(c->g, v)->dtype;
+    return !dtype_is_float(t) && t != DT_BOOL && dtype_size(t) <= 2;
+}
+
+/* Whether v would be computed by the only node outside of the set that reads it. */
+static bool is_left_to_reader(const struct cutter *c, const struct node_set *s, value_id v)
+{
+    const struct value_list *u = &c->users[v];
+    return !c->is_output[v] && u->n == 1 && !set_has(s, u->v[0]) && node_is(c->g, u->v[0], OP_POINTWISE);
+}
+
+/* A quantised value is stored as such: dequantising it is the reader's prologue. */
 void grow_epilogue(const struct cutter *c, struct node_set *s, node_id anchor)
 {
-    u32 best = s->n;
+    u32 best = s->n, quantised = 0;
+    value_id out = 0;
     while (s->n < MAX_REGION - 16) {
         node_id n = next_behind(c, s, anchor);
         if (!n) break;
         set_add(s, n);
-        if (set_live_outs(c, s, NULL, 0) == 1) best = s->n;
+        if (set_live_outs(c, s, &out, 1) != 1) continue;
+        best = s->n;
+        if (is_quantised(c, out)) quantised = best;
     }
     s->n = best;
+    if (quantised && quantised < best && set_live_outs(c, s, &out, 1) == 1 && is_left_to_reader(c, s, out)) s->n = quantised;
 }
 
 /* Whether the consumer uses most elements of v several times, as in broadcasting. Unknown sizes count as SOME. */
