@@ -142,6 +142,18 @@
     "#else\n    return __builtin_convertvector(__builtin_convertvector(x, halves), $V);\n"          \
     "#endif\n}\n"
 
+/* One instruction of x86 gives its second operand, as here, where one is NaN; compilers compare and select. */
+#define LEAST(name, less)                                                                          \
+    "$V $F($V x, $V y)\n{\n"                                                                       \
+    "#if defined __AVX512F__ && $B == 64 && defined __clang__\n"                                   \
+    "    return ($V)__builtin_ia32_" name "ps512(x, y, 4);\n"                                      \
+    "#elif defined __AVX512F__ && $B == 64\n"                                                      \
+    "    return ($V)__builtin_ia32_" name "ps512_mask(x, y, x, -1, 4);\n"                          \
+    "#elif defined __AVX__ && $B == 32\n    return ($V)__builtin_ia32_" name "ps256(x, y);\n"      \
+    "#elif defined __SSE__ && $B == 16\n    return ($V)__builtin_ia32_" name "ps(x, y);\n"         \
+    "#else\n    const $I m = $M(x " less " y);\n"                                                  \
+    "    return ($V)((m & ($I)x) | (~m & ($I)y));\n#endif\n}\n"
+
 #define EXP_TEXT                                                                                   \
     "$V $F($V x)\n{\n"                                                                             \
     "    x = q_max_$T(($V){0} - 104.0f, q_min_$T(($V){0} + 89.0f, x));\n"                          \
@@ -295,6 +307,8 @@ const struct text_helper text_helpers[] = {
                "    __asm__(\"fmlal %0.4s, %1.4h, %2.4h\\n\\tfmlal2 %0.4s, %1.4h, %2.4h\" : \"+w\"(z) : \"w\"(p), \"w\"(q));\n    return z;\n}\n"},
 
     /* Numbers. */
+    {N("min", T_F32), .scalar = BINARY("x < y ? x : y"), .vector = LEAST("min", "<")},
+    {N("max", T_F32), .scalar = BINARY("x > y ? x : y"), .vector = LEAST("max", ">")},
     {N("min", T_NUMBER), .scalar = BINARY("x < y ? x : y"), .n_args = 2},
     {N("max", T_NUMBER), .scalar = BINARY("x > y ? x : y"), .n_args = 2},
     {N("isinf", T_F32),
