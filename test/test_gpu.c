@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Languages cuda, hip and opencl without a device: random kernels build for several architectures
+// Languages cuda, ptx, hip and opencl without a device: random kernels build for several architectures
 // if their compilers are installed; missing features of a target are errors.
 #include "lang_fixture.h"
 
@@ -9,7 +9,7 @@ struct target {
 };
 
 static const struct target targets[] = {
-    {"cuda", "sm_75"}, {"cuda", "sm_80"}, {"cuda", "sm_90"}, {"hip", "gfx906"}, {"hip", "gfx90a"}, {"opencl", "any"},
+    {"cuda", "sm_75"}, {"cuda", "sm_80"}, {"cuda", "sm_90"}, {"ptx", "sm_75"}, {"ptx", "sm_80"}, {"ptx", "sm_90"}, {"hip", "gfx906"}, {"hip", "gfx90a"}, {"opencl", "any"},
 };
 
 static bool has_toolchain(const char *lang)
@@ -27,7 +27,7 @@ static struct caps caps_of(const struct target *t)
 {
     struct caps c = {.is_gpu = true, .has_f64 = true, .has_i64 = true, .max_group = 1024, .shared_bytes = 64 << 10};
     struct caps known;
-    dev_target_near(&known, t->lang, str_of(t->arch));
+    dev_target_near(&known, str_is(S("ptx"), t->lang) ? "cuda" : t->lang, str_of(t->arch));
     c.has_copy = known.has_copy;
     c.warpgroup = known.warpgroup;
     memcpy(c.warpgroup_matrix, known.warpgroup_matrix, sizeof c.warpgroup_matrix);
@@ -92,6 +92,7 @@ static void random_kernels_build(const char *lang)
 }
 
 static void cuda_builds(void **state) { random_kernels_build("cuda"); }
+static void ptx_builds(void **state) { random_kernels_build("ptx"); }
 static void hip_builds(void **state) { random_kernels_build("hip"); }
 static void opencl_builds(void **state) { random_kernels_build("opencl"); }
 
@@ -114,15 +115,16 @@ static const char workgroups[] =
 static void workgroups_build(void **state)
 {
     static const enum dtype types[] = {DT_F32, DT_I32, DT_U8, DT_I64};
-    bool cuda = has_toolchain("cuda"), hip = has_toolchain("hip");
-    if (!cuda && !hip) skip();
+    bool cuda = has_toolchain("cuda"), hip = has_toolchain("hip"), ptx = has_toolchain("ptx");
+    if (!cuda && !hip && !ptx) skip();
     for (i64 i = 0; i < countof(types); i++)
         for (i64 j = 0; j < countof(targets); j++) {
             struct run r = {0};
             const char *t = dtype_name(types[i]);
             bool is_cuda = str_is(S("cuda"), targets[j].lang), is_hip = str_is(S("hip"), targets[j].lang);
-            if (!(is_cuda && cuda) && !(is_hip && hip)) continue;
-            int n = is_cuda && types[i] == DT_F32 ? 16000 : 128; /* too much for a static array */
+            bool is_ptx = str_is(S("ptx"), targets[j].lang);
+            if (!(is_cuda && cuda) && !(is_hip && hip) && !(is_ptx && ptx)) continue;
+            int n = !is_hip && types[i] == DT_F32 ? 16000 : 128; /* too much for a static array */
             parse(&r, str_fmt(&r.arena, workgroups, t, t, t, n, t, t, t, t, t, t, t, t).p);
             check_build(&r, &targets[j]);
             arena_release(&r.arena);
@@ -176,16 +178,18 @@ static void fragments_build(void **state)
     } p[] = {
         {{"cuda", "sm_80"}, 32, 16, 8, 16, DT_F16, DT_F32},   {{"cuda", "sm_80"}, 32, 16, 8, 16, DT_F16, DT_F16},
         {{"cuda", "sm_75"}, 32, 16, 8, 8, DT_F16, DT_F32},    {{"cuda", "sm_90"}, 32, 16, 8, 16, DT_BF16, DT_F32},
+        {{"ptx", "sm_80"}, 32, 16, 8, 16, DT_F16, DT_F16},    {{"ptx", "sm_75"}, 32, 16, 8, 8, DT_F16, DT_F32},
+        {{"ptx", "sm_90"}, 32, 16, 8, 16, DT_BF16, DT_F32},   {{"ptx", "sm_80"}, 32, 16, 8, 16, DT_F16, DT_F32},
         {{"hip", "gfx90a"}, 64, 16, 16, 16, DT_F16, DT_F32},  {{"hip", "gfx90a"}, 64, 32, 32, 8, DT_F16, DT_F32},
         {{"hip", "gfx90a"}, 64, 16, 16, 16, DT_BF16, DT_F32}, {{"hip", "gfx90a"}, 64, 32, 32, 8, DT_BF16, DT_F32},
     };
-    bool cuda = has_toolchain("cuda"), hip = has_toolchain("hip");
-    if (!cuda && !hip) skip();
+    bool cuda = has_toolchain("cuda"), hip = has_toolchain("hip"), ptx = has_toolchain("ptx");
+    if (!cuda && !hip && !ptx) skip();
     for (i64 i = 0; i < countof(p); i++) {
         struct run r = {0};
         const char *t = dtype_name(p[i].in), *s = dtype_name(p[i].sum);
         int m = p[i].m, n = p[i].n, k = p[i].k, w = p[i].w;
-        if (!(str_is(S("cuda"), p[i].on.lang) ? cuda : hip)) continue;
+        if (!(str_is(S("cuda"), p[i].on.lang) ? cuda : str_is(S("ptx"), p[i].on.lang) ? ptx : hip)) continue;
         parse(&r, str_fmt(&r.arena, product, t, t, s, w, w, s, m * n, t, m, k, k, t, k, n, k, s, m, n, s, s, m, n, s, m, n,
                           n, s, m, n, n, m).p);
         check_build(&r, &p[i].on);
@@ -413,7 +417,7 @@ static void warpgroup_errors(void **state)
 
 static void errors_are_named(void **state)
 {
-    static const char *const langs[] = {"cuda", "hip", "opencl"};
+    static const char *const langs[] = {"cuda", "ptx", "hip", "opencl"};
     static const char doubles[] = "kernel d(x: out f64)\ngrid %1 = 4\n  store x[%1] = f64(1)\nend\n";
     static const char large[] = "kernel l(x: out f32)\ngroup 128 1 1\ngrid %1 = 4\n  store x[%1] = f32(1)\nend\n";
     static const char shared[] = "kernel s(x: out f32)\ngroup 32 1 1\ngrid %1 = 4\n  shared %2: f32[1000]\n  %3 = thread 0\n"
@@ -433,13 +437,14 @@ static void errors_are_named(void **state)
         expect(work, langs[i], &c, "scratch memory");
     }
     expect(wgmma, "cuda", &(struct caps){.is_gpu = true}, "warpgroups of 4");
+    expect(wgmma, "ptx", &(struct caps){.is_gpu = true}, "warpgroups of 4");
     expect(across, "opencl", &(struct caps){.is_gpu = true}, "subgroups");
 }
 
 /* Only valid architectures reach a compiler's command line. */
 static void architectures_are_checked(void **state)
 {
-    static const struct target bad[] = {{"cuda", "x86_64"}, {"cuda", "sm_80 -x"}, {"cuda", "sm_"}, {"hip", "sm_80"}, {"hip", "gfx9/.."}};
+    static const struct target bad[] = {{"cuda", "x86_64"}, {"cuda", "sm_80 -x"}, {"cuda", "sm_"}, {"ptx", "sm_80 -x"}, {"hip", "sm_80"}, {"hip", "gfx9/.."}};
     for (i64 i = 0; i < countof(bad); i++) {
         struct caps c = caps_of(&bad[i]);
         struct buf out = {0};
@@ -458,8 +463,9 @@ static void build_errors(void **state)
         struct buf out = {0};
         struct err e = {0};
         if (str_is(S("opencl"), targets[i].lang) || !has_toolchain(targets[i].lang)) continue;
-        assert_false(lang_find(str_of(targets[i].lang))->build(&out, S("int x = nonsense;"), &c, 60, &e));
-        assert_non_null(strstr(e.msg, "nonsense"));
+        const char *text = str_is(S("ptx"), targets[i].lang) ? ".version 8.0\n.target sm_75\n.global .nonsense x;\n" : "int x = nonsense;";
+        assert_false(lang_find(str_of(targets[i].lang))->build(&out, str_of(text), &c, 60, &e));
+        if (!strstr(e.msg, "nonsense")) fail_msg("%s", e.msg);
         assert_int_equal(out.n, 0);
         buf_release(&out);
     }
@@ -470,6 +476,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(opencl_builds),
         cmocka_unit_test(cuda_builds),
+        cmocka_unit_test(ptx_builds),
         cmocka_unit_test(hip_builds),
         cmocka_unit_test(workgroups_build),
         cmocka_unit_test(copies_build),

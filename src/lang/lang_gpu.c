@@ -94,7 +94,7 @@ static bool check_subgroup(const struct kir *k, const struct caps *c, const stru
     return true;
 }
 
-static bool check(const struct kir *k, const struct caps *c, const struct gpu_words *w, struct err *e)
+bool gpu_check(const struct kir *k, const struct caps *c, const struct gpu_words *w, struct err *e)
 {
     u32 n = kir_threads(k);
     for (kval v = 1; v < k->ins.n; v++)
@@ -236,9 +236,7 @@ static void grid_function(struct text *t, struct buf *out, u32 number, kval open
                    (long long)(w->max_static && shared > w->max_static ? shared : 0), n_map);
 }
 
-/* All transcendental functions and DOT become arithmetic: those of targets are inaccurate or
-   missing. */
-static bool wants_all(const void *user, const struct kir *k, kval v) { return true; }
+bool gpu_wants_all(const void *user, const struct kir *k, kval v) { return true; }
 
 static void write_text(struct text *t, struct buf *out)
 {
@@ -264,8 +262,8 @@ bool gpu_print(struct buf *out, const struct kir *in, const struct caps *c, cons
     struct arena arena = {0};
     struct err err = {0};
     struct kir k;
-    if (!check(in, c, w, e)) return false;
-    if (!kir_lower(&k, &arena, in, wants_all, NULL, str_of(c->avoid), e)) {
+    if (!gpu_check(in, c, w, e)) return false;
+    if (!kir_lower(&k, &arena, in, gpu_wants_all, NULL, str_of(c->avoid), e)) {
         arena_release(&arena);
         return false;
     }

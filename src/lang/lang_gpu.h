@@ -70,6 +70,11 @@ static inline const struct gpu_words *gpu_words(const struct text *t)
    lacks. */
 bool gpu_print(struct buf *out, const struct kir *k, const struct caps *c, const struct gpu_words *w, struct err *e);
 struct kir_limits gpu_limits(const struct caps *c);
+/* Whether the target and a language with these words support a kernel; of the words only `lanes`, `place` (any), `has_tiles`
+   and `warpgroup` are read. */
+bool gpu_check(const struct kir *k, const struct caps *c, const struct gpu_words *w, struct err *e);
+/* All transcendental functions and DOT become arithmetic: those of targets are inaccurate or missing. */
+bool gpu_wants_all(const void *user, const struct kir *k, kval v);
 /* Joins texts of C++: each in a namespace of its own, with its macros undefined at its end. */
 void gpu_join(struct buf *out, const struct str *text, u32 n);
 /* The subgroup size a kernel is emitted for: the required one, else one that divides the workgroup.
@@ -117,6 +122,9 @@ void gpu_frag_store(struct text *t, kval v);
 bool gpu_check_warpgroup(const struct kir *k, const struct caps *c, const struct gpu_words *w, struct err *e);
 void gpu_warpgroup_open(struct text *t);
 bool gpu_warpgroup_statement(struct text *t, kval v);
+/* Whether a run begins at matmul v; whether the open run ends before instruction v. Each is asked once, in order. */
+bool gpu_run_begins(struct text *t, kval v);
+bool gpu_run_ends(struct text *t, kval v);
 struct str gpu_warpgroup_operand(struct text *t, kval v);
 
 /* lang_gpu_tile.c: tile copies. Of the grid with instructions from .. to - 1: */
@@ -124,7 +132,10 @@ bool gpu_check_tile(const struct kir *k, kval v, const struct caps *c, const str
 i64 gpu_tile_slots(const struct kir *k, kval from, kval to); /* maximal pending groups of copies, 0: unsupported */
 i64 gpu_tile_bytes(const struct kir *k, kval from, kval to); /* bytes of shared memory for them */
 void gpu_tile_parameters(struct buf *out, const struct kir *k, kval from, kval to);
-/* NAME_maps; returns their number */
+/* The numbers of NAME_maps, for each map in order (doc/lang-gpu.md); returns the number of maps. fact may be NULL. */
+enum { GPU_TILE_FACTS = 8 };
+u32 gpu_tile_facts(const struct kir *k, kval from, kval to, i64 (*fact)[GPU_TILE_FACTS], struct err *e);
+/* NAME_maps as text; returns their number */
 u32 gpu_tile_maps(struct text *t, struct buf *out, struct str name, kval from, kval to);
 /* objects: an expression for their memory */
 void gpu_tile_open(struct text *t, struct str objects, kval from, kval to);

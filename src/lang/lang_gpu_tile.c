@@ -6,6 +6,8 @@
 // are at once: the newest that an AWAIT leaves pending, and the one it waits for. Other threads synchronise by a barrier.
 #include "lang/lang_gpu.h"
 
+#include <string.h>
+
 enum { LINE_BYTES = 128, ATOM_BYTES = 1024, OBJECT_BYTES = 8 };
 
 static bool has_tile(const struct kir *k, kval from, kval to, i64 map)
@@ -63,20 +65,35 @@ static int order_of(const struct kir *k, kval from, kval to, u32 map)
     return found;
 }
 
-u32 gpu_tile_maps(struct text *t, struct buf *out, struct str name, kval from, kval to)
+u32 gpu_tile_facts(const struct kir *k, kval from, kval to, i64 (*fact)[GPU_TILE_FACTS], struct err *e)
 {
-    const struct kir *k = t->k;
     u32 n = 0;
     for (u32 i = 0; i < k->map.n; i++) {
         const struct kir_map *m = &k->map.v[i];
         int order = order_of(k, from, to, i);
         if (!order) continue;
-        if (order == 3) err_set(t->err, ERR_UNSUPPORTED, "tiles of a matrix in arrays of both orders in kernel '%.*s'", STR_ARG(k->name));
-        if (!n++) buf_printf(out, "extern \"C\" __device__ const int %.*s_maps[] = {\n", STR_ARG(name));
-        buf_printf(out, "    %u, %lld, %lld, %lld, %lld, %u, %u, %d,\n", m->buf, (long long)dtype_size(kir_dtype(k, k->buf.v[m->buf].id)),
-                   (long long)m->rows, (long long)m->cols, (long long)m->pitch, m->box_rows, m->box_cols, order == 2);
+        if (order == 3) err_set(e, ERR_UNSUPPORTED, "tiles of a matrix in arrays of both orders in kernel '%.*s'", STR_ARG(k->name));
+        const i64 all[GPU_TILE_FACTS] = {m->buf, dtype_size(kir_dtype(k, k->buf.v[m->buf].id)), m->rows, m->cols, m->pitch, m->box_rows,
+                                         m->box_cols, order == 2};
+        if (fact) memcpy(fact[n], all, sizeof all);
+        n++;
     }
-    if (n) buf_z(out, "};\n");
+    return n;
+}
+
+u32 gpu_tile_maps(struct text *t, struct buf *out, struct str name, kval from, kval to)
+{
+    u32 n = gpu_tile_facts(t->k, from, to, NULL, t->err);
+    if (!n) return 0;
+    i64 (*fact)[GPU_TILE_FACTS] = arena_alloc(t->arena, (i64)sizeof *fact * n);
+    gpu_tile_facts(t->k, from, to, fact, t->err);
+    buf_printf(out, "extern \"C\" __device__ const int %.*s_maps[] = {\n", STR_ARG(name));
+    for (u32 i = 0; i < n; i++) {
+        buf_z(out, "    ");
+        for (u32 j = 0; j < GPU_TILE_FACTS; j++) buf_printf(out, j ? ", %lld" : "%lld", (long long)fact[i][j]);
+        buf_z(out, ",\n");
+    }
+    buf_z(out, "};\n");
     return n;
 }
 

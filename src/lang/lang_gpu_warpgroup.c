@@ -194,17 +194,32 @@ static struct str product(struct text *t, const struct kir_ins *x)
     return name;
 }
 
-static void issue(struct text *t, struct warpgroup *s, kval v)
+bool gpu_run_begins(struct text *t, kval v)
+{
+    struct warpgroup *s = t->own;
+    if (s->to) return false;
+    s->from = v;
+    s->to = run_end(t->k, s, v);
+    return true;
+}
+
+static bool is_over(const struct warpgroup *s, kval v) { return s && s->to && v >= s->to; }
+
+bool gpu_run_ends(struct text *t, kval v)
+{
+    struct warpgroup *s = t->own;
+    if (!is_over(s, v)) return false;
+    s->to = 0;
+    return true;
+}
+
+static void issue(struct text *t, kval v)
 {
     const struct kir_ins *x = kir_at(t->k, v);
     if (t->val[v].uses == 0) return;
     struct str type = gpu_frag_type(t, x), f = product(t, x);
     text_line(t, "%.*s v%u = %.*s;", STR_ARG(type), v, STR_ARG(text_bare(t, x->c)));
-    if (!s->to) {
-        s->from = v;
-        s->to = run_end(t->k, s, v);
-        text_line(t, "WARPGROUP_BEGIN;");
-    }
+    if (gpu_run_begins(t, v)) text_line(t, "WARPGROUP_BEGIN;");
     text_line(t, "%.*s(v%u, %.*s, %.*s);", STR_ARG(f), v, STR_ARG(text_bare(t, x->a)), STR_ARG(text_bare(t, x->b)));
 }
 
@@ -212,14 +227,14 @@ bool gpu_warpgroup_statement(struct text *t, kval v)
 {
     struct warpgroup *s = t->own;
     if (!s) return false;
-    if (s->to && v >= s->to) {
+    if (is_over(s, v)) {
         text_line(t, "WARPGROUP_END;");
         settle(t, s);
         s->to = 0;
     }
     if (kir_at(t->k, v)->op == KI_BARRIER) text_line(t, "WARPGROUP_FENCE;");
     if (kir_at(t->k, v)->op != KI_FMMA) return false;
-    issue(t, s, v);
+    issue(t, v);
     return true;
 }
 

@@ -51,12 +51,12 @@ static bool open_nvrtc(struct nvrtc *n)
     return ok;
 }
 
-static bool check_arch(const struct caps *c, struct err *e)
+bool nvidia_check_arch(const struct caps *c, const char *lang, struct err *e)
 {
     struct str arch = str_of(c->arch);
     bool ok = str_starts(arch, S("sm_")) && arch.n > 3;
     for (i64 i = 3; i < arch.n && ok; i++) ok = arch.p[i] >= '0' && (arch.p[i] <= '9' || arch.p[i] == 'a');
-    return ok || err_set(e, ERR_UNSUPPORTED, "no cuda for the architecture '%s': expected 'sm_80' or the like", c->arch);
+    return ok || err_set(e, ERR_UNSUPPORTED, "no %s for the architecture '%s': expected 'sm_80' or the like", lang, c->arch);
 }
 
 /* The reason of a failed build: the first lines of the compiler's messages. */
@@ -131,7 +131,7 @@ bool nvrtc_build(struct buf *binary, struct str text, const struct caps *c, doub
     struct nvrtc n;
     const char *nvcc;
     bool ok;
-    if (!check_arch(c, e)) return false;
+    if (!nvidia_check_arch(c, "cuda", e)) return false;
     if (open_nvrtc(&n)) ok = build_by_library(&n, binary, text, c, e);
     else if ((nvcc = find_nvcc(&a)) != NULL) ok = build_by_compiler(nvcc, binary, text, c, timeout, e);
     else ok = none(e);
