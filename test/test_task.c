@@ -417,6 +417,50 @@ static void test_join_wide(void **state)
     }
 }
 
+/* n layers, each of which convolves the concatenation of all values before. */
+static struct str dense_block(struct arena *a, u32 n)
+{
+    struct buf b = {0};
+    buf_z(&b, "graph {\n  input %x: f32[1,4,8,8]\n  %x0: none[?] = Sin(%x)\n  %x1: none[?] = Relu(%x0)\n");
+    for (u32 k = 2; k < n + 2; k++) {
+        buf_printf(&b, "  const %%w%u: f32[4,%u,1,1]\n  %%c%u: none[?] = Concat(", k, 4 * k, k);
+        for (u32 i = 0; i < k; i++) buf_printf(&b, "%s%%x%u", i ? ", " : "", i);
+        buf_printf(&b, ") {axis=1}\n  %%x%u: none[?] = Conv(%%c%u, %%w%u)\n", k, k, k);
+    }
+    buf_printf(&b, "  output %%x%u\n}\n", n + 1);
+    struct str s = str_dup(a, buf_view(&b));
+    buf_release(&b);
+    return s;
+}
+
+static u32 tasks_of_block(u32 n)
+{
+    struct world w;
+    struct arena a = {0};
+    world_open_as(&w, dense_block(&a, n).p, &(struct cover_opts){0});
+    u32 n_tasks = w.c.task.n;
+    assert_int_equal(w.c.join.n, 1);
+    const struct join *j = &w.c.join.v[0];
+    i64 whole;
+    assert_true(sym_is_const(&w.sym, j->whole, &whole) && whole == 4 * (i64)(n + 1));
+    assert_int_equal(j->part.n, 2 * n); /* n + 1 values, and the concatenations but the last */
+    for (u32 k = 0; k < j->part.n; k++) {
+        i64 from;
+        assert_true(sym_is_const(&w.sym, j->part.v[k].from, &from));
+        assert_true(!j->part.v[k].is_whole || from == 0);
+    }
+    world_close(&w);
+    arena_release(&a);
+    return n_tasks;
+}
+
+/* All concatenations of a dense block lie in the join of the last one, so alternatives grow with its layers, not with their square. */
+static void test_join_block(void **state)
+{
+    u32 n = tasks_of_block(5), twice = tasks_of_block(10);
+    if (twice > 5 * n / 2) fail_msg("%u tasks of 5 layers, %u of 10", n, twice);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -432,6 +476,7 @@ int main(void)
         cmocka_unit_test(test_join_nested),
         cmocka_unit_test(test_join_offers),
         cmocka_unit_test(test_join_wide),
+        cmocka_unit_test(test_join_block),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

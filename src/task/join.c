@@ -4,6 +4,9 @@
 // each by the kernel that computes it, and the concatenation itself is free. A join is such a
 // buffer: the concatenation that it belongs to, and every value in it, which are its inputs
 // and, if one of them is a concatenation along the same axis, that one's inputs, too.
+// A concatenation whose inputs lie one behind the other in a later one's join lies there, too, and has no join of its own: a
+// dense block, each of whose layers reads the concatenation of all before, takes one buffer, and no number of alternatives that
+// grows with the square of its layers.
 //
 // The cover is extended by the resulting alternatives: each region once more with outputs or
 // inputs inside a join instead of memory of their own; the concatenation as a region without
@@ -118,6 +121,51 @@ static void add_join_region(struct joiner *j, u32 join, value_id v, u32 as)
     j->expanded[n] = join + 1;
 }
 
+/* Whether the inputs of the concatenation lie in the join one behind the other, from `at` on; those that are concatenations along the same axis may do so
+   by their own inputs. Then all of them become parts. */
+static bool find_run(struct joiner *j, u32 join, node_id n, sym at, u32 deep)
+{
+    const struct graph *g = j->cut->g;
+    const struct node *nd = graph_node(g, n);
+    struct join *x = &j->c->join.v[join];
+    value_id v = node_out(g, n);
+    sym from = at;
+    if (j->cut->layout[v] != x->layout || !is_delivered(j, (struct form){v, x->layout, 0})) return false;
+    for (u32 k = 0; k < nd->in.n; k++) {
+        const struct value *in = graph_value(g, nd->in.v[k]);
+        const struct join_part *p = find_part(x, nd->in.v[k]);
+        bool is_join = !p && deep && in->producer && joins_along(j, in->producer, x->axis);
+        if (p ? p->from != at : !is_join || !find_run(j, join, in->producer, at, deep - 1)) return false;
+        at = sym_add(g->sym, at, in->shape.dim[x->axis]);
+    }
+    const struct join_part all = {.v = v, .from = from, .is_whole = true};
+    *(arr_push(j->c->arena, &x->part)) = all;
+    *(arr_push(j->c->arena, &j->of[v])) = join + 1;
+    add_join_region(j, join, v, join + 1);
+    return true;
+}
+
+/* The first value that the concatenation joins, which is none itself. */
+static value_id first_leaf(const struct joiner *j, const struct join *x, value_id v)
+{
+    const struct graph *g = j->cut->g;
+    for (u32 deep = 0; deep < MAX_DEPTH && !find_part(x, v) && graph_value(g, v)->producer && joins_along(j, graph_value(g, v)->producer, x->axis); deep++)
+        v = graph_node(g, graph_value(g, v)->producer)->in.v[0];
+    return v;
+}
+
+/* Makes the concatenation a part of a later one's join, where its inputs lie already. */
+static bool try_within(struct joiner *j, node_id n, u32 axis)
+{
+    value_id v = node_out(j->cut->g, n);
+    for (u32 i = 0; i < j->c->join.n; i++) {
+        const struct join *x = &j->c->join.v[i];
+        const struct join_part *p = x->axis == axis && !find_part(x, v) ? find_part(x, first_leaf(j, x, v)) : NULL;
+        if (p && find_run(j, i, n, p->from, MAX_DEPTH)) return true;
+    }
+    return false;
+}
+
 static void try_join(struct joiner *j, node_id n)
 {
     const struct graph *g = j->cut->g;
@@ -126,7 +174,7 @@ static void try_join(struct joiner *j, node_id n)
     if (!op->join || j->expanded[n] || !op->join(g, graph_node(g, n), &x.axis)) return;
     x.v = node_out(g, n), x.layout = j->cut->layout[x.v];
     const struct value *v = graph_value(g, x.v);
-    if (v->sdata || (x.layout != LAYOUT_ROWS && x.layout != LAYOUT_CLAST)) return;
+    if (v->sdata || (x.layout != LAYOUT_ROWS && x.layout != LAYOUT_CLAST) || try_within(j, n, x.axis)) return;
     x.whole = v->shape.dim[x.axis];
     if (!is_delivered(j, (struct form){x.v, x.layout, 0})) return;
     bool ok = add_parts(j, &x, n, sym_const(g->sym, 0), MAX_DEPTH);
@@ -255,15 +303,25 @@ static bool add_copies(struct joiner *j, value_id v)
     return true;
 }
 
-/* Removes other producers of the joins' results, except inner concatenations of a join that are
-   needed elsewhere, too. */
+/* Whether an inner concatenation of a join is needed elsewhere, too: not only by concatenations of the join that are made there. */
+static bool is_needed_alone(const struct joiner *j, value_id v, u32 join)
+{
+    const struct value_list *u = &j->cut->users[v];
+    bool needed = j->cut->is_output[v];
+    for (u32 i = 0; i < u->n; i++) needed = needed || j->expanded[u->v[i]] != join;
+    return needed;
+}
+
+/* Removes other producers of the joins' results, except inner concatenations that are needed elsewhere, too; users come first, because those that keep
+   their own producers need their inputs alone. */
 static void drop_others(struct joiner *j)
 {
     u32 n = 0;
-    for (value_id v = 1; v < j->cut->g->value.n; v++) {
-        u32 join = producer(j, v) ? j->expanded[producer(j, v)] : 0;
+    for (node_id i = j->cut->g->node.n; --i;) {
+        u32 join = j->expanded[i];
+        value_id v = join ? node_out(j->cut->g, i) : 0;
         bool inner = join && j->c->join.v[join - 1].v != v; /* lies in the join of another one only */
-        if (inner && (j->cut->users[v].n > 1 || j->cut->is_output[v])) j->expanded[producer(j, v)] = 0;
+        if (inner && is_needed_alone(j, v, join)) j->expanded[i] = 0;
     }
     for (u32 r = 0; r < j->c->region.n; r++) {
         const struct region *x = &j->c->region.v[r];
