@@ -6,8 +6,10 @@
 // is a group of as many input channels.
 //
 // Or without a band: the input is read in place, pixel after pixel with all their channels,
-// and what a footprint has outside of the input is left out. Tiles at both ends of a row have code
-// of their own for that; rows are asked one by one.
+// and what a footprint has outside of the input is left out: rows and columns that may lie outside
+// are tested. A tile is hundreds of instructions, and compilers take longest for depthwise kernels,
+// so there are as few copies as possible: one for the tiles at both ends of a row, and one for those
+// inside.
 //
 // Integers are multiplied by DOT where the target has it. Its terms are taps that are neighbours along
 // one axis (y, if the window has several rows): the footprint's rows are taken in groups, whose channels
@@ -57,10 +59,11 @@ static i64 tap_between(const struct conv *c, i32 axis, i64 in, i64 out)
     return d >= 0 && d % c->dil[axis] == 0 && d / c->dil[axis] < c->k[axis] ? d / c->dil[axis] : -1;
 }
 
-/* Where a footprint begins on an axis of the input, which has n positions; n 0: all of it lies
- * inside. */
+/* Where a footprint begins on an axis of the input, which has n positions; n 0: all of it lies inside. Positions lo..hi-1 of the footprint
+   lie inside, whichever tile it is. */
 struct edge {
     kval first, n;
+    i64 lo, hi;
 };
 
 struct taps {
@@ -112,7 +115,7 @@ static i64 footprint(const struct conv *c, i32 axis, i64 pixels)
 static int open_inside(struct kir *k, const struct edge *e, i64 i)
 {
     i64 always;
-    if (!e->n) return 0;
+    if (!e->n || (i >= e->lo && i < e->hi)) return 0;
     kval at = kir_add_i(k, e->first, i);
     kval in = gen_is_inside(k, at, e->n);
     if (kir_is_const(k, in, &always)) return always ? 0 : -1;
@@ -403,8 +406,7 @@ static struct edge edge_at(struct band *b, i32 axis, kval pixel)
 {
     struct kir *k = b->m->k;
     kval first = kir_mul_i(k, pixel, b->c.stride[axis]);
-    return (struct edge){kir_sub(k, first, emit_size(b->m, b->c.pad[axis])),
-                         emit_size(b->m, b->c.in[axis])};
+    return (struct edge){.first = kir_sub(k, first, emit_size(b->m, b->c.pad[axis])), .n = emit_size(b->m, b->c.in[axis])};
 }
 
 static void enter_row(struct cpu_contraction *p, const struct cpu_piece *e)
@@ -413,24 +415,51 @@ static void enter_row(struct cpu_contraction *p, const struct cpu_piece *e)
     w->y = edge_at(w->b, w->b->ya, e->at[CPU_Y]);
 }
 
-/* Tiles of a row from pixel `from` on, before `to`; a few are written out, as what lies inside is
- * known then. */
-static void place_range(struct in_place *w, struct cpu_piece e, kval from, kval to, bool inside)
+/* All blocks of channels of the tile at pixel x. */
+static void place_tile(struct in_place *w, struct cpu_piece e, kval x, const struct edge *known)
 {
-    enum { FEW = 2 };
+    e.at[CPU_X] = x;
+    w->x = edge_at(w->b, w->b->xa, x);
+    w->x.lo = known->lo, w->x.hi = known->hi;
+    cpu_nest(&w->blocks, &e, cpu_tile);
+}
+
+/* Tiles of a row from pixel `from` on, before `to`. */
+static void place_range(struct in_place *w, const struct cpu_piece *e, kval from, kval to, bool inside)
+{
     struct band *b = w->b;
     struct kir *k = b->m->k;
-    i64 lo, hi, tx = b->s.tx;
-    bool known = kir_is_const(k, from, &lo) && kir_is_const(k, to, &hi);
+    const struct edge all = {.hi = inside ? INT64_MAX : 0};
+    i64 lo, hi;
+    bool known = kir_is_const(k, from, &lo) && kir_is_const(k, to, &hi), one = known && hi - lo <= b->s.tx;
     if (known && lo >= hi) return;
-    bool few = known && hi - lo <= FEW * tx;
-    for (i64 x = few ? lo : 0; x < (few ? hi : 1); x += tx) {
-        e.at[CPU_X] = few ? kir_int(k, x) : kir_loop(k, KL_SERIAL, from, to, tx);
-        w->x = edge_at(b, b->xa, e.at[CPU_X]);
-        if (inside) w->x.n = 0;
-        cpu_nest(&w->blocks, &e, cpu_tile);
-        if (!few) kir_end(k);
+    kval x = one ? from : kir_loop(k, KL_SERIAL, from, to, b->s.tx);
+    place_tile(w, *e, x, &all);
+    if (!one) kir_end(k);
+}
+
+/* Tiles before pixel `left`, and those from `right` on, by the same code. false: sizes are not known. */
+static bool place_ends(struct in_place *w, const struct cpu_piece *e, kval left, kval right)
+{
+    struct band *b = w->b;
+    struct kir *k = b->m->k;
+    i64 l, r, end, pad, size, tx = b->s.tx, stride = b->c.stride[b->xa];
+    if (!kir_is_const(k, left, &l) || !kir_is_const(k, right, &r) || !kir_is_const(k, b->x1, &end)) return false;
+    if (!kir_is_const(k, emit_size(b->m, b->c.pad[b->xa]), &pad) || !kir_is_const(k, emit_size(b->m, b->c.in[b->xa]), &size)) return false;
+    i64 n_left = ceil_div(l, tx), n_right = r < end ? ceil_div(end - r, tx) : 0, n = n_left + n_right;
+    if (n == 0) return true;
+    i64 first = n_left ? 0 : r, last = n_right ? r + (n_right - 1) * tx : (n_left - 1) * tx;
+    const struct edge known = {.lo = pad - first * stride, .hi = size + pad - last * stride};
+    if (n == 1 || last - first == (n - 1) * tx || n == 2) {
+        kval x = n == 1 ? kir_int(k, first) : kir_loop(k, KL_SERIAL, kir_int(k, first), kir_int(k, last + 1), n == 2 ? last - first : tx);
+        place_tile(w, *e, x, &known);
+    } else {
+        kval i = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, n), 1), at = kir_mul_i(k, i, tx);
+        kval is_left = kir_lt(k, i, kir_int(k, n_left));
+        place_tile(w, *e, kir_select(k, is_left, at, kir_add_i(k, at, r - n_left * tx)), &known);
     }
+    if (n > 1) kir_end(k);
+    return true;
 }
 
 /* A row of tiles: those that reach over the input's left end, those inside, and the others. */
@@ -451,9 +480,10 @@ static void place_parts(struct cpu_contraction *p, const struct cpu_piece *e)
     kval inner = kir_mul_i(k, kir_div_i(k, slack, step), tx); /* pixels of tiles that end inside */
     left = kir_min(k, kir_mul_i(k, left, tx), b->x1);
     inner = kir_max(k, kir_min(k, inner, b->x1), left);
-    place_range(w, *e, zero, left, false);
-    place_range(w, *e, left, inner, true);
-    place_range(w, *e, inner, b->x1, false);
+    bool ends = place_ends(w, e, left, inner);
+    if (!ends) place_range(w, e, zero, left, false);
+    place_range(w, e, left, inner, true);
+    if (!ends) place_range(w, e, inner, b->x1, false);
 }
 
 /* Groups of a DOT: rows of tiles that lie inside have code without tests of rows. */
@@ -474,7 +504,7 @@ static void place_row(struct cpu_contraction *p, const struct cpu_piece *e)
     kir_else(k);
     w->y = y;
     if (b->xa < 0) cpu_nest(&w->blocks, e, cpu_tile);
-    else place_range(w, *e, kir_int(k, 0), b->x1, false);
+    else place_range(w, e, kir_int(k, 0), b->x1, false);
     kir_end(k);
 }
 
