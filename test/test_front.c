@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The price of prologues: operations are counted with functions as arithmetic; predictions grow with the number of evaluations; and the
+// The price of prologues and epilogues: operations are counted with functions as arithmetic; predictions grow with the number of evaluations; and the
 // selection stores what a kernel would evaluate again and again, but not what is cheaper than storing and loading it.
 #include "gen_fixture.h"
 #include "plan/plan.h"
@@ -36,6 +36,26 @@ static void test_count(void **state)
     assert_true(s > 5 * r && t > 1.5 * s && t < 2.5 * s);
     assert_true(gen_front(&b.g, all) > s + t); /* each element evaluates all parts */
     fixture_close(&b);
+}
+
+/* From the elements of a product: nothing where they are the output, few operations of a Relu, many of a function, and all outputs count. */
+static void test_count_behind(void **state)
+{
+    double n[4];
+    for (u32 i = 0; i < countof(n); i++) {
+        struct fixture b;
+        fixture_open(&b, 0);
+        value_id x = add_input(&b, "x", 2, (sym[]){sym_const(&b.sym, 30), sym_const(&b.sym, 40)});
+        value_id y = add_op(&b, "MatMul", sines(&b, x, 1), add_const(&b, "w", 2, (i64[]){40, 50}), 0);
+        value_id relu = add_op(&b, "Relu", y, 0, 0), sine = sines(&b, y, 1);
+        if (i != 1) *arr_push(&b.arena, &b.g.output) = i == 0 ? y : sine;
+        if (i % 2) *arr_push(&b.arena, &b.g.output) = relu;
+        assert_true(op_infer_all(&b.g, &b.e));
+        n[i] = gen_back(&b.g, y);
+        fixture_close(&b);
+    }
+    assert_true(n[0] == 0 && n[1] > 0 && n[1] < 4);
+    assert_true(n[2] > 5 * n[1] && n[3] == n[1] + n[2]);
 }
 
 /* Seconds of the schedule with nb blocks of columns per grid iteration, 0: all; 0: it is not legal. */
@@ -114,6 +134,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_count),
+        cmocka_unit_test(test_count_behind),
         cmocka_unit_test(test_columns),
         cmocka_unit_test(test_selection),
     };

@@ -5,6 +5,8 @@
 #include "gen/conv_cost.h"
 #include "gen/cpu.h"
 
+#include <math.h>
+
 // clang-format off
 #define PARAMS(P)                                                                              \
     P(tx, "output pixels of the register tile", 1, 2, 4, 6, 7, 8, 10, 12, 14, 16, 28)          \
@@ -100,7 +102,13 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     conv_tiles_multiply_by(&f->real, product);
     double steps = f->real.steps * f->x.c.present;
     conv_tiles_set(&f->real, &s);
-    double plain = conv_tiles_seconds(&f->real, p->nest, p->c, &s, other_cycles(&f->x, product, steps, &s));
+    struct conv_others others = other_cycles(&f->x, product, steps, &s);
+    if (f->x.up && f->x.c.by_rows) {
+        enum { ALONE = 16 /* cycles to find and store an output */ };
+        double outputs = (double)s.tx * fmin((double)(s.nr * f->real.lanes), (double)f->x.c.oc);
+        others.tile += outputs * (ALONE + gen_problem_back(p) * p->nest->work / 2 / p->nest->cycle);
+    }
+    double plain = conv_tiles_seconds(&f->real, p->nest, p->c, &s, others);
     return s.nt ? gen_nt_seconds(p, plain) : plain;
 }
 

@@ -9,7 +9,8 @@
 // clang-format off
 #define PARAMS(P)                                                                   \
     P(tx, "pixels of one phase of the register tile", 1, 2, 4, 6, 7, 8, 12, 14, 28) \
-    P(nr, "vectors of output channels of the register tile", 1, 2, 3, 4, 6)         \
+    P(nr, "vectors of output channels of the register tile, 0 = of input channels", \
+      0, 1, 2, 3, 4, 6)                                                             \
     P(th, "rows of input positions per grid iteration", 1, 2, 4, 8, 16)             \
     P(tw, "tiles per grid iteration along x, 0 = all", 0, 1, 2, 4, 8)               \
     P(ob, "blocks of output channels per grid iteration, 0 = all", 0, 1, 2, 4)
@@ -37,10 +38,10 @@ static double band_bytes(const struct trans *c, struct phases_sched v, const i64
 
 static bool is_legal(const struct trans *c, const struct caps *caps, struct phases_sched v)
 {
-    i64 lanes = gen_lanes(caps, c->type), blocks = ceil_div(c->oc, v.nr * lanes);
+    i64 lanes = gen_lanes(caps, c->type), columns = v.nr ? v.nr : c->oc, blocks = v.nr ? ceil_div(c->oc, v.nr * lanes) : 1;
     const struct trans_axis *x = &c->ax[c->rank - 1];
-    if (!tile_is_legal(caps, v.tx, v.nr) || (v.nr > 1 && (v.nr - 1) * lanes >= c->oc))
-        return false;
+    if (!v.nr && (caps->deterministic || !phases_by_terms(c, caps))) return false;
+    if (!tile_is_legal(caps, v.tx, columns) || (v.nr > 1 && (v.nr - 1) * lanes >= c->oc)) return false;
     if ((v.ob && v.ob >= blocks) || (c->rank == 3 && v.th > 1)) return false;
     if (v.tx > 1 && v.tx / 2 >= gen_static(c->g, x->n_q, 1 << 20)) return false;
     return v.tx * v.tw * v.th == v.tx ||
@@ -48,6 +49,24 @@ static bool is_legal(const struct trans *c, const struct caps *caps, struct phas
 }
 
 static bool legal(const struct gen_problem *p, const struct sched *s) { return is_legal(p->facts, p->c, params_of(s)); }
+
+static double step_seconds(const struct nest_rates *r, const struct trans *c, struct phases_sched v)
+{
+    double columns = (double)c->oc;
+    return v.nr ? nest_step(r, v.tx, v.nr) : nest_tap(r, v.tx * columns, v.tx + columns);
+}
+
+/* Of a tile of one phase. Stored along x, lanes go to memory one by one, those of an accumulator that holds partial sums are added up first, and the epilogue
+   sees whole vectors; else it sees a vector of channels of each pixel, those included that do not exist. */
+static double ends_seconds(const struct gen_problem *p, struct phases_sched v, double lanes)
+{
+    enum { HADD = 8 /* cycles */ };
+    const struct trans *c = p->facts;
+    const struct nest_rates *r = p->nest;
+    double columns = v.nr ? v.nr * lanes : (double)c->oc, cells = v.nr ? v.tx * v.nr : v.tx * columns;
+    double exist = fmin(columns, (double)c->oc), vectors = c->clast ? cells : v.tx * exist / lanes;
+    return nest_ends(r, cells, c->clast ? 0 : v.nr ? exist / v.nr / 2 : HADD / 3.0) + vectors * gen_problem_back(p) * r->work / 2;
+}
 
 /* All phases of a tile of positions read the same input, which a band holds, and each its own taps. */
 static double predict(const struct gen_problem *p, const struct sched *s)
@@ -59,7 +78,8 @@ static double predict(const struct gen_problem *p, const struct sched *s)
     const struct trans_axis *x = &c->ax[c->rank - 1];
     double lanes = gen_lanes(p->c, c->type), threads = (double)i64_max(1, p->c->n_threads), size = (double)dtype_size(c->type);
     double tiles = ceil((double)i64_max(1, gen_eval(c->g, x->n_q, var)) / v.tx), tw = v.tw ? fmin(v.tw, tiles) : tiles;
-    double blocks = ceil((double)c->oc / (v.nr * lanes)), ob = v.ob ? v.ob : blocks, rows = c->rank > 3 ? v.th : 1;
+    double columns = v.nr ? v.nr * lanes : (double)c->oc, blocks = ceil((double)c->oc / columns), ob = v.ob ? v.ob : blocks;
+    double rows = c->rank > 3 ? v.th : 1;
     double outer = (double)i64_max(1, gen_eval(c->g, graph_value(c->g, c->x)->shape.dim[0], var)), taps = 1, phases = 1, near = 1;
     for (u32 a = 2; a < c->rank; a++) {
         double n = (double)i64_max(1, gen_eval(c->g, c->ax[a].n_q, var)), reach = (double)(c->ax[a].hi - c->ax[a].lo);
@@ -67,11 +87,12 @@ static double predict(const struct gen_problem *p, const struct sched *s)
         near *= (a + 1 == c->rank ? v.tx : 1) + reach;
         if (a + 1 < c->rank) outer *= a + 2 == c->rank ? ceil(n / rows) : n;
     }
-    double steps = taps * (double)ceil_div(c->ic, phases_product(c, p->c).terms), cells = v.tx * v.nr, band = band_bytes(c, v, var);
+    double group = v.nr ? (double)phases_product(c, p->c).terms : lanes, band = band_bytes(c, v, var);
+    double steps = taps * ceil((double)c->ic / group), weights = v.nr ? columns : columns * lanes;
     double iterations = (double)c->groups * ceil(blocks / ob) * ceil(tiles / tw) * outer;
-    struct nest n = {.bytes = {near * (double)c->ic * size, steps * v.nr * lanes * size, phases * cells * lanes * size}};
-    n.seconds = steps * (nest_step(r, v.tx, v.nr) + 0.3 * r->cycle) + phases * (nest_ends(r, cells, c->clast ? 0 : 2 * lanes) + 20 * r->cycle);
-    double vector = (phases_read_clast(c) ? 3 : 18) * r->cycle + gen_problem_front(p, 0) * r->work / 2;
+    struct nest n = {.bytes = {near * (double)c->ic * size, steps * weights * size, phases * v.tx * columns * size}};
+    n.seconds = steps * (step_seconds(r, c, v) + 0.3 * r->cycle) + phases * (ends_seconds(p, v, lanes) + 20 * r->cycle);
+    double vector = (phases_read_clast(c) ? 3 : 10) * r->cycle + gen_problem_front(p, 0) * r->work / 2;
     n.seconds += (band / (size * lanes) * vector + 300 * r->cycle) / (tw * ob * rows);
     nest_loop(&n, tw, v.tx / (v.tx + (double)(x->hi - x->lo)), 0, 1);
     nest_loop(&n, rows, 0.5, 0, 1);

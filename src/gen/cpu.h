@@ -34,12 +34,13 @@ void blocked_emit(struct emit *m, const struct task *t, const struct caps *caps,
 
 /* cpu_addr_phases.c: transposed convolutions phase by phase. */
 struct phases_sched {
-    i64 tx, nr;          /* register tile: pixels of one phase, vectors of output channels */
+    i64 tx, nr;          /* register tile: pixels of one phase, vectors of output channels; 0: all output channels, vectors of input channels */
     i64 th, tw;          /* per grid iteration: rows of input positions, tiles along x, 0: all */
     i64 ob;              /* blocks of output channels per grid iteration, 0: all */
 };
 bool phases_of(struct trans *c, const struct task *t); /* with outputs that tiles can store */
 bool phases_read_clast(const struct trans *c);         /* does the input lie with channels last? */
+bool phases_by_terms(const struct trans *c, const struct caps *caps); /* may steps take vectors of input channels? For few output channels */
 struct tile_product phases_product(const struct trans *c, const struct caps *caps);
 void phases_emit(struct emit *m, const struct task *t, const struct caps *caps, const struct phases_sched *v);
 

@@ -394,10 +394,10 @@ void band_alloc(struct band *b)
     if (b->size)
         b->work = kir_alloc(k, KS_WORK, b->band_type, 1, emit_size(b->m, b->size));
     if (b->c.by_rows)
-        b->rows = kir_alloc(k, KS_WORK, b->type, 1, kir_int(k, tile_rows_size(&b->t)));
+        b->rows = kir_alloc(k, KS_WORK, b->type, 1, kir_int(k, b->rows_size ? b->rows_size : tile_rows_size(&b->t)));
     tile_open(&b->t);
     if (!b->temp && !b->rows) tile_loop_epilogue(&b->t, b->c.y, 1, b->to ? b->to->v : 0);
-    if (b->t.leaf == &tile_terms) b->t.collected = kir_alloc(k, KS_WORK, b->type, 1, kir_int(k, tile_collected_size(&b->t)));
+    if (b->t.leaf == &tile_terms && !b->rows) b->t.collected = kir_alloc(k, KS_WORK, b->type, 1, kir_int(k, tile_collected_size(&b->t)));
 }
 
 sym bands_across(const struct band *b) { return b->s.tw ? sym_cdiv(b->m->g->sym, b->x_ext, b->x_tile) : sym_const(b->m->g->sym, 1); }

@@ -31,6 +31,7 @@ struct band {
     i32 xa, ya;
     sym x_ext, y_ext, x_tile, y_tile; /* output pixels: all, and per grid iteration */
     kval wbuf, work, rows, temp;
+    i64 rows_size;             /* elements of `rows`, 0: those of a tile */
     kval row;                  /* of few output channels: first element of the tile's rows */
     kval group;                /* number of the group of channels */
     kval channels;             /* channels of this group that exist, 0: all */

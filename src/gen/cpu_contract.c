@@ -46,7 +46,10 @@ static void descend(struct cpu_contraction *p, u32 depth, const struct cpu_piece
         return;
     }
     if (l->copies) {
-        for (e.copy = 0; e.copy < l->copies; e.copy++) enter(p, depth, &e, body);
+        for (i64 i = 0; i < l->copies; i++) {
+            e.copy = outer->copy * l->copies + i;
+            enter(p, depth, &e, body);
+        }
         return;
     }
     if (l->place) l->place(p, &e, l);
@@ -129,13 +132,17 @@ void cpu_tile(struct cpu_contraction *p, const struct cpu_piece *e)
 {
     struct tile t = *p->t;
     t.tx = e->rows, t.nr = ceil_div(e->columns, p->per);
+    struct tile_out o = {0};
+    if (p->address->target) o = p->address->target(p, e);
     if (p->address->take) {
-        tile_clear(&t, 0, 0, 0);
-        p->address->multiply(p, &t, e, NULL);
+        begin_with_bias(p, &t, &o);
+        if (t.leaf->begin) t.leaf->begin(&t);
+        p->address->multiply(p, &t, e, &o);
+        if (t.leaf->end) t.leaf->end(&t);
         p->address->take(p, &t, e);
         return;
     }
-    struct tile_out o = p->address->target(p, e), kept = o;
+    struct tile_out kept = o;
     kept.temp = p->sums;
     if (p->address->find) p->address->find(p, e);
     begin(p, &t, &o, &kept);

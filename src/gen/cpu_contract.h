@@ -19,7 +19,7 @@ struct cpu_piece {
     i64 rows, columns;   /* of the register tile: rows along x; columns, of which a block may have fewer than tiles are wide */
     bool is_over;        /* rows hang over the end, which is not known */
     bool is_full;        /* all columns exist */
-    i64 copy;            /* number of the copy of a level that is written out */
+    i64 copy;            /* number of the copy of the levels that are written out, the innermost one's fastest */
 };
 
 typedef void cpu_body(struct cpu_contraction *p, const struct cpu_piece *e);
@@ -41,12 +41,12 @@ struct cpu_level {
 struct cpu_addressing {
     /* Grids around the nest, arrays, operands of the iteration; sets the levels. Returns the structures it has opened. */
     u32 (*open)(struct cpu_contraction *p);
-    /* Where the results of a tile go. */
+    /* Where the results of a tile go; NULL: `take` knows, and there is no bias. */
     struct tile_out (*target)(struct cpu_contraction *p, const struct cpu_piece *e);
     void (*find)(struct cpu_contraction *p, const struct cpu_piece *e); /* where the tile's operands lie, before its sums begin; NULL: nothing */
     /* Adds all products of the tile; it may say more about where results go. */
     void (*multiply)(struct cpu_contraction *p, struct tile *t, const struct cpu_piece *e, struct tile_out *o);
-    /* Takes sums that are no results yet, instead of `target`; NULL: they are. */
+    /* Takes sums that are not stored at once; NULL: they go where `target` says. */
     void (*take)(struct cpu_contraction *p, const struct tile *t, const struct cpu_piece *e);
     void (*close)(struct cpu_contraction *p); /* behind the nest, inside the grids; NULL: nothing */
 };
@@ -62,7 +62,7 @@ struct cpu_contraction {
 
     struct result r;         /* TEMP: when the epilogue is a grid of its own, or iterations share the terms */
     value_id bias;           /* one per column, 0: none */
-    bool bias_last;          /* it is added to whole sums where iterations share the terms; else the first share begins with it */
+    bool bias_last;          /* it is added to whole sums where iterations, or lanes of an accumulator, share the terms; else sums begin with it */
 
     /* Terms, where a tile has them in passes or shares them. */
     kval sums;               /* array where they wait between passes; 0: there is one pass */

@@ -55,8 +55,9 @@ void conv_levels(struct cpu_contraction *p, kval from, kval to)
 static struct cpu_contraction contraction_of(struct band *b)
 {
     i64 parts = b->s.split_k;
+    bool is_shared = parts > 1 || b->t.leaf == &tile_terms;
     return (struct cpu_contraction){.m = b->m, .address = b->address, .own = b, .t = &b->t, .width = b->width, .per = b->per,
-                                    .r = {.v = b->c.y, .inner = 1, .parts = parts}, .bias = b->c.b, .bias_last = parts > 1};
+                                    .r = {.v = b->c.y, .inner = 1, .parts = parts}, .bias = b->c.b, .bias_last = is_shared};
 }
 
 void conv_walk(struct band *b, kval from, kval to)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// front: the price of prologues. An operand that the task computes, instead of loading it, costs its prologue each time that a kernel
+// front: the price of prologues and epilogues. An operand that the task computes, instead of loading it, costs its prologue each time that a kernel
 // evaluates an element: once where it is packed or copied for all that follows, again for every block of columns where each packs its
 // own. Families count evaluations; the price of one is found here by emitting it, as the probes of space.c do.
 #include "gen/gen.h"
@@ -22,8 +22,8 @@ static double count_work(const struct kir *k)
     return n;
 }
 
-/* To evaluate a vector of v along an axis, and to store it. */
-static double work_along(const struct graph *g, value_id v, u32 axis)
+/* To evaluate a vector of v along an axis, and to store it. bound: a value that is known, 0: none. */
+static double work_along(const struct graph *g, value_id v, u32 axis, value_id bound)
 {
     const struct value *x = graph_value(g, v);
     struct arena a = {0};
@@ -34,12 +34,15 @@ static double work_along(const struct graph *g, value_id v, u32 axis)
     emit_init(&m, &k, g, op_lower, &a);
     kval to = kir_alloc(&k, KS_TEMP, emit_type(x->dtype), 1, kir_int(&k, LANES));
     emit_args(&m);
+    kval sums = bound ? kir_alloc(&k, KS_REG, emit_type(graph_value(g, bound)->dtype), LANES, kir_int(&k, 1)) : 0;
     kir_grid(&k, kir_param(&k, S("front")));
     for (u32 i = 0; i < x->shape.rank; i++) {
         kval n = emit_dim(&m, v, i);
         idx[i] = kir_loop(&k, KL_SERIAL, kir_int(&k, 0), n, i == axis ? LANES : 1);
     }
     idx[axis] = kir_ramp(&k, idx[axis], 1, LANES);
+    kval given = bound ? kir_load(&k, sums, kir_int(&k, 0)) : 0;
+    if (bound) emit_bind(&m, bound, gen_given, &given);
     kval val = emit_value(&m, v, idx);
     kir_store(&k, to, kir_ramp(&k, kir_int(&k, 0), 1, LANES), kir_splat(&k, val, LANES));
     for (u32 i = 0; i < x->shape.rank + 1; i++) kir_end(&k);
@@ -49,14 +52,25 @@ static double work_along(const struct graph *g, value_id v, u32 axis)
     return n;
 }
 
-double gen_front(const struct graph *g, value_id v)
+/* Of the best axis, beyond a load and a store. */
+static double work_of(const struct graph *g, value_id v, value_id bound)
 {
-    const struct value *x = v ? graph_value(g, v) : NULL;
+    const struct value *x = graph_value(g, v);
     double least = 0;
     bool any = false;
-    for (u32 a = 0; x && x->producer && a < x->shape.rank; a++) {
-        double n = gen_static(g, x->shape.dim[a], 0) == 1 ? 0 : work_along(g, v, a);
+    for (u32 a = 0; a < x->shape.rank; a++) {
+        double n = gen_static(g, x->shape.dim[a], 0) == 1 ? 0 : work_along(g, v, a, bound);
         if (n > 0 && (!any || n < least)) least = n, any = true;
     }
     return i64_max(0, (i64)least - PLAIN);
+}
+
+double gen_front(const struct graph *g, value_id v) { return v && graph_value(g, v)->producer ? work_of(g, v, 0) : 0; }
+
+double gen_back(const struct graph *g, value_id v)
+{
+    double n = 0;
+    for (u32 i = 0; i < g->output.n; i++)
+        if (g->output.v[i] != v && gen_depends(g, g->output.v[i], v)) n += work_of(g, g->output.v[i], v);
+    return n;
 }

@@ -122,6 +122,8 @@ double gen_problem_cost(const struct gen_problem *p, const struct sched *s);    
    that is loaded, or there is none. Predictions count how often each element is evaluated. */
 double gen_problem_front(const struct gen_problem *p, u32 operand);
 double gen_front(const struct graph *g, value_id v); /* front.c: the same of any value that vectors of a kernel evaluate */
+double gen_problem_back(const struct gen_problem *p); /* likewise, to evaluate the task's outputs from the elements of its first product or convolution */
+double gen_back(const struct graph *g, value_id v);   /* front.c: the same from the elements of v, which a kernel has */
 bool gen_problem_least(const struct gen_problem *p, struct sched *s);            /* the first of the least schedules that is legal */
 void gen_problem_initial(const struct gen_problem *p, struct sched *out);       /* search.c: the best predicted, for an empty database */
 /* The order of sums that is promised of reductions (order.c): the elements of a row, numbered in row-major order over all axes that are reduced, go to

@@ -6,7 +6,7 @@
 #include <math.h>
 
 /* What several predictions need, found out when the first one does. */
-struct gen_prices { double front[2], packing; }; /* NAN: not yet */
+struct gen_prices { double front[2], back, packing; }; /* NAN: not yet */
 
 /* The task's first contraction, 0: none. */
 static node_id first_contraction(const struct graph *g)
@@ -23,6 +23,15 @@ double gen_problem_front(const struct gen_problem *p, u32 operand)
     const struct graph *g = &p->t->g;
     node_id n = isnan(*price) ? first_contraction(g) : 0;
     if (isnan(*price)) *price = n ? gen_front(g, graph_node(g, n)->in.v[operand]) : 0;
+    return *price;
+}
+
+double gen_problem_back(const struct gen_problem *p)
+{
+    double *price = &p->prices->back;
+    const struct graph *g = &p->t->g;
+    node_id n = isnan(*price) ? first_contraction(g) : 0;
+    if (isnan(*price)) *price = n ? gen_back(g, graph_node(g, n)->out.v[0]) : 0;
     return *price;
 }
 
@@ -73,7 +82,7 @@ bool gen_problem_open(struct gen_problem *p, const struct gen *g, const struct t
         *r = nest_rates_of(c, &p->rates), p->nest = r;
     }
     p->prices = arena_new(p->arena, struct gen_prices);
-    *p->prices = (struct gen_prices){{NAN, NAN}, NAN};
+    *p->prices = (struct gen_prices){{NAN, NAN}, NAN, NAN};
     if (g->facts) p->facts = arena_alloc(p->arena, g->facts);
     if (!g->analyze || g->analyze(p)) return true;
     gen_problem_close(p);

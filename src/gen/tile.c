@@ -337,17 +337,22 @@ static i64 pitch_of(const struct tile *t)
 
 i64 tile_rows_size(const struct tile *t) { return t->nr * t->lanes * t->ty * pitch_of(t); }
 
-/* The tile in memory: [dy][channel][dx]. */
-static void transpose_tile(const struct tile *t, const struct tile_out *o)
+/* The first n lanes of v, `pitch` elements apart. */
+static void store_lanes(struct kir *k, kval to, i64 at, i64 pitch, kval v, i64 n)
+{
+    if (n >= (i64)kir_lanes(k, v)) kir_store(k, to, kir_ramp(k, kir_int(k, at), pitch, kir_lanes(k, v)), v);
+    else for (i64 i = 0; i < n; i++) kir_store(k, to, kir_int(k, at + i * pitch), kir_lane(k, v, (u32)i));
+}
+
+void tile_transpose(const struct tile *t, kval to, i64 at, i64 step, i64 pitch, i64 n)
 {
     struct kir *k = t->m->k;
-    i64 pitch = pitch_of(t), channels = t->nr * t->lanes;
+    i64 channels = t->nr * t->lanes;
     for (i64 dy = 0; dy < t->ty; dy++)
         for (i64 dx = 0; dx < t->tx; dx++)
             for (i64 j = 0; j < t->nr; j++) {
-                kval at = kir_int(k, (dy * channels + j * t->lanes) * pitch + dx);
-                kir_store(k, o->rows, kir_ramp(k, at, pitch, t->lanes),
-                          kir_load(k, t->acc, tile_acc(t, dy * t->tx + dx, j)));
+                i64 from = at + (dy * channels + j * t->lanes) * pitch + dx * step;
+                store_lanes(k, to, from, pitch, kir_load(k, t->acc, tile_acc(t, dy * t->tx + dx, j)), n - j * t->lanes);
             }
 }
 
@@ -358,11 +363,10 @@ static void store_rows(const struct tile *t, const struct tile_out *o)
     struct kir *k = m->k;
     /* Vectors with as many lanes as an operand of a DOT has bytes would have that split, too (kir_legalise). */
     i64 pitch = pitch_of(t), channels = t->nr * t->lanes, lanes = t->dot_k > 1 && t->lanes == 4 ? i64_min(pitch, t->lanes) : pitch;
-    transpose_tile(t, o);
+    tile_transpose(t, o->rows, 0, 1, pitch, channels);
     kval n_c = o->c_end ? kir_min(k, kir_sub(k, o->c_end, o->c), kir_int(k, channels))
                         : kir_int(k, channels);
     kval n_x = o->x_axis >= 0 ? kir_sub(k, o->x_end, o->idx[o->x_axis]) : kir_int(k, 1);
-    if (x_step_of(o) > 1) n_x = kir_div_i(k, kir_add_i(k, n_x, o->x_step - 1), o->x_step);
     n_x = kir_min(k, n_x, kir_int(k, t->tx));
     kval c = kir_loop(k, KL_SERIAL, kir_int(k, 0), n_c, 1);
     for (i64 dy = 0; dy < t->ty; dy++) {
@@ -370,13 +374,13 @@ static void store_rows(const struct tile *t, const struct tile_out *o)
         pixel_index(t, o, dy, 0, idx);
         idx[o->c_axis] = kir_add(k, o->c, c);
         kval x = o->x_axis >= 0 ? idx[o->x_axis] : 0;
-        if (x) idx[o->x_axis] = kir_ramp(k, x, x_step_of(o), (u32)lanes);
+        if (x) idx[o->x_axis] = kir_ramp(k, x, 1, (u32)lanes);
         if (ok) kir_if(k, ok);
         kval at = kir_mul_i(k, kir_add_i(k, c, dy * channels), pitch);
         for (i64 from = 0; from < pitch; from += lanes) {
             kval n = kir_add_i(k, n_x, -from);
             if (from) kir_if(k, kir_lt(k, kir_int(k, from), n_x));
-            if (from && x) idx[o->x_axis] = kir_ramp(k, kir_add_i(k, x, from * x_step_of(o)), x_step_of(o), (u32)lanes);
+            if (from && x) idx[o->x_axis] = kir_ramp(k, kir_add_i(k, x, from), 1, (u32)lanes);
             emit_limit(m, n);
             result_store(m, &r, idx, kir_load_n(k, o->rows, kir_ramp(k, kir_add_i(k, at, from), 1, (u32)lanes), n), n);
             if (from) kir_end(k);
@@ -505,7 +509,7 @@ void tile_store(const struct tile *t, const struct tile_out *o)
         store_spilled(t, o);
         return;
     }
-    if (by_rows) transpose_tile(t, o);
+    if (by_rows) tile_transpose(t, o->rows, 0, 1, pitch_of(t), t->nr * t->lanes);
     kval full = o->to ? 0 : tile_full(t, o);
     if (!full) {
         store_all(t, o, false);

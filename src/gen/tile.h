@@ -104,6 +104,8 @@ void tile_resume(const struct tile *t, const struct tile_out *o); /* accumulator
 void tile_prefetch(const struct tile *t, const struct tile_out *o); /* asks for it */
 kval tile_full(const struct tile *t, const struct tile_out *o);   /* all its pixels exist? 0: always */
 void tile_store(const struct tile *t, const struct tile_out *o);
+/* The tile to memory as [dy][column][dx]: element at + dx*step of every column, which lie `pitch` elements apart. Only the first n columns are needed. */
+void tile_transpose(const struct tile *t, kval to, i64 at, i64 step, i64 pitch, i64 n);
 i64 tile_rows_size(const struct tile *t);                         /* elements of tile_out.rows */
 bool tile_is_legal(const struct caps *c, i64 pixels, i64 nr);     /* fits the registers and is worth it */
 
