@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Layouts of whole networks: for any costs, nothing is copied from one layout to another between
-// the first and the last computing kernel, with and without blocked channels.
+// the first and the last computing kernel, with and without blocked channels. Transposed convolutions are channels last like others.
 #include "plan/plan.h"
 #include "pass/pass.h"
 #include "zoo/zoo.h"
@@ -92,6 +92,37 @@ static void check_net(const char *name, bool has_blocks)
     assert_int_equal(blocked > 0, has_blocks);
 }
 
+/* Without any other convolution near them. */
+static void test_transposed(void **state)
+{
+    struct net_cover n = {0};
+    struct err e = {0};
+    symtab_init(&n.sym, &n.arena);
+    graph_init(&n.g, &n.arena, &n.sym);
+    value_id x = graph_add_value(&n.g, S("x")), in = x;
+    const i64 dim[] = {1, 32, 4, 4};
+    graph_value(&n.g, x)->dtype = DT_F32, graph_value(&n.g, x)->shape = (struct shape){.known = true, .rank = 4};
+    for (u32 a = 0; a < 4; a++) graph_value(&n.g, x)->shape.dim[a] = sym_const(&n.sym, dim[a]);
+    *arr_push(&n.arena, &n.g.input) = x;
+    for (u32 i = 0; i < 3; i++) {
+        struct tensor *w = tensor_new(&n.arena, DT_F32, 4, (i64[]){32, 32, 4, 4});
+        value_id y = graph_op(&n.g, "ConvTranspose", S("y"), 2, (value_id[]){x, graph_add_const(&n.g, S("w"), w)});
+        attr_set_ints(&n.g, graph_value(&n.g, y)->producer, "strides", (i64[]){2, 2}, 2);
+        attr_set_ints(&n.g, graph_value(&n.g, y)->producer, "pads", (i64[]){1, 1, 1, 1}, 4);
+        x = graph_op(&n.g, "Relu", S("relu"), 1, &y);
+    }
+    *arr_push(&n.arena, &n.g.output) = x;
+    if (!op_infer_all(&n.g, &e)) fail_msg("%s", e.msg);
+    cut_net(&n, NULL);
+    for (u32 i = 0; i < n.c.region.n; i++)
+        for (u32 k = 0; k < n.c.region.v[i].n_out; k++) {
+            struct form f = n.c.region.v[i].out[k];
+            assert_true(f.v == x || f.v == in || f.layout == LAYOUT_CLAST);
+        }
+    struct arena a = n.arena;
+    arena_release(&a);
+}
+
 static void test_resnet50(void **state) { check_net("resnet50", true); }
 static void test_mobilenetv2(void **state) { check_net("mobilenetv2", true); }
 static void test_oidn(void **state) { check_net("oidn", true); }
@@ -99,6 +130,7 @@ static void test_oidn(void **state) { check_net("oidn", true); }
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_transposed),
         cmocka_unit_test(test_resnet50),
         cmocka_unit_test(test_mobilenetv2),
         cmocka_unit_test(test_oidn),

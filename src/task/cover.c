@@ -26,7 +26,9 @@ struct builder {
     struct err *e;
 };
 
-/* layouts: channels last near convolutions and windows */
+/* layouts: channels last near convolutions, transposed ones and windows */
+
+enum { IS_CONV = OP_CONV | OP_TRANSPOSED };
 
 static bool has_channels(const struct graph *g, value_id v)
 {
@@ -36,7 +38,7 @@ static bool has_channels(const struct graph *g, value_id v)
 
 static bool spreads(const struct graph *g, node_id n)
 {
-    return node_is(g, n, OP_POINTWISE | OP_VIEW | OP_SAMPLE | OP_WINDOW | OP_CONV | OP_REDUCE);
+    return node_is(g, n, OP_POINTWISE | OP_VIEW | OP_SAMPLE | OP_WINDOW | IS_CONV | OP_REDUCE);
 }
 
 /* One node: if one of its activations of the output's rank is channels last, all are. Returns
@@ -46,11 +48,11 @@ static bool spread_layout(struct cutter *c, node_id n)
     const struct graph *g = c->g;
     const struct node *x = graph_node(g, n);
     u32 rank = graph_value(g, node_out(g, n))->shape.rank;
-    bool any = node_is(g, n, OP_CONV | OP_WINDOW), changed = false;
+    bool any = node_is(g, n, IS_CONV | OP_WINDOW), changed = false;
     for (int pass = 0; pass < 2; pass++) {
         for (u32 k = 0; k < x->in.n + x->out.n; k++) {
             value_id v = k < x->in.n ? x->in.v[k] : x->out.v[k - x->in.n];
-            bool is_weights = k == 1 && k < x->in.n && node_is(g, n, OP_CONV);
+            bool is_weights = k == 1 && k < x->in.n && node_is(g, n, IS_CONV);
             if (!v || is_weights || !has_channels(g, v) || graph_value(g, v)->shape.rank != rank) continue;
             if (pass == 0) any |= c->layout[v] == LAYOUT_CLAST;
             else if (any && c->layout[v] != LAYOUT_CLAST)
@@ -249,7 +251,7 @@ static bool add_layout_variants(struct builder *b, const struct node_set *s, val
     u32 n = outer_inputs(c, s, &in);
     enum layout *l = c->layout; /* changed for a region, then restored */
     bool touches_conv = false;
-    for (u32 i = 0; i < s->n; i++) touches_conv |= node_is(c->g, s->v[i], OP_CONV | OP_WINDOW);
+    for (u32 i = 0; i < s->n; i++) touches_conv |= node_is(c->g, s->v[i], IS_CONV | OP_WINDOW);
     if (!touches_conv) return true;
     for (u32 k = 0; k <= n; k++) {
         value_id v = k < n ? in[k] : out;
