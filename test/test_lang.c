@@ -101,6 +101,146 @@ static void test_random_older(void **state) /* fewer instructions: the helpers' 
     }
 }
 
+/* Halves: every f16 and bf16, and f32 around every number and midpoint of both, converted in vectors of any width. */
+
+enum { HALVES = 1 << 16 };
+
+/* Numbers of a half type, midpoints between them, their neighbours in f32, and extremes. */
+static struct kir_arg around_halves(struct run *r, enum dtype t)
+{
+    enum { EACH = 4, MORE = 64 };
+    static const double more[] = {INFINITY, -INFINITY, NAN, 0, -0.0, 65504, 65519.996, 65520, -65520, 3.4028235e38, 0x1p-126, 0x1p-149, -0x1p-149, 0x1p-25, 0x1.8p-25, 0x1p-24};
+    struct kir_arg a = {.n = EACH * (HALVES / 2) + MORE};
+    a.p = arena_alloc(&r->arena, a.n * 4);
+    float *p = a.p;
+    for (u32 i = 0; i < HALVES / 2; i++) {
+        u16 w[2] = {(u16)i, (u16)(i + 1)};
+        float low = (float)elem_f64(t, w, 0), next = (float)elem_f64(t, w, 1), mid = low + (next - low) / 2;
+        const float v[EACH] = {low, mid, nextafterf(mid, INFINITY), -nextafterf(mid, 0)};
+        for (u32 j = 0; j < EACH; j++) *p++ = v[j];
+    }
+    for (u32 i = 0; i < MORE; i++) *p++ = (float)more[i % countof(more)];
+    return a;
+}
+
+/* out = x as type `to`; spread: one element in all lanes. */
+static void conversion_kernel(struct run *r, enum dtype from, enum dtype to, u32 lanes, bool spread)
+{
+    struct kir *k = &r->kir;
+    i64 n = r->arg[0].n / lanes;
+    kir_init(k, &r->arena, S("conversion"));
+    kir_buf(k, S("x"), from, KA_IN);
+    kir_buf(k, S("y"), to, KA_OUT);
+    r->n_arg = 2;
+    r->arg[1] = (struct kir_arg){arena_alloc(&r->arena, n * lanes * 4), n * lanes};
+    r->grid[0][0] = r->param[0] = n, r->grid[0][1] = r->grid[0][2] = r->n_grid = 1;
+    kval at = kir_mul_i(k, kir_grid(k, kir_param(k, S("n"))), lanes), vector = kir_ramp(k, at, 1, lanes);
+    kval x = kir_load(k, k->buf.v[0].id, spread ? at : vector);
+    kir_store(k, k->buf.v[1].id, vector, kir_splat(k, kir_cast(k, to, x), lanes));
+    kir_end(k);
+}
+
+static void check_conversions(enum dtype t, u32 lanes, const struct caps *c)
+{
+    for (u32 kind = 0; kind < 3; kind++) {
+        struct run r = {0};
+        char what[128];
+        bool narrows = kind == 2;
+        if (narrows) r.arg[0] = around_halves(&r, t);
+        else r.arg[0] = (struct kir_arg){arena_alloc(&r.arena, HALVES * 2), HALVES};
+        for (u32 i = 0; !narrows && i < HALVES; i++) ((u16 *)r.arg[0].p)[i] = (u16)i;
+        snprintf(what, sizeof what, "%s %s f32, %u lanes, %s", dtype_name(t), narrows ? "from" : kind ? "spread to" : "to", lanes, c->arch);
+        conversion_kernel(&r, narrows ? DT_F32 : t, narrows ? t : DT_F32, lanes, kind == 1);
+        check_run(&r, c, what);
+        arena_release(&r.arena);
+    }
+}
+
+static void check_halves(struct dev *d, const char *set)
+{
+    struct caps c;
+    struct isa s;
+    struct err e = {0};
+    d->driver->caps(d, &c);
+    if (set && isa_parse(&s, str_of(set), &e) && isa_contains(c.isa, isa_for_code(s))) isa_limits(&c, s);
+    for (u32 lanes = 1; lanes <= 16; lanes *= lanes == 1 ? 4 : 2) {
+        check_conversions(DT_F16, lanes, &c);
+        check_conversions(DT_BF16, lanes, &c);
+    }
+}
+
+static void test_halves(void **state)
+{
+    struct dev *d = open_cpu(1);
+    unsetenv("QUERN_CC");
+    check_halves(d, NULL);
+    if (runs_on("x86_64")) check_halves(d, "x86-64-v3"), check_halves(d, "x86-64");
+    if (has_compiler("clang")) check_halves(d, NULL);
+    unsetenv("QUERN_CC");
+    d->driver->close(d);
+}
+
+/* What chooses among bf16 is narrowed without rounding: maxima with bounds, negated, of every bf16, NaN included. */
+static void test_chosen_halves(void **state)
+{
+    struct dev *d = open_cpu(1);
+    struct caps c;
+    unsetenv("QUERN_CC");
+    d->driver->caps(d, &c);
+    for (u32 lanes = 1; lanes <= 16; lanes *= 4) {
+        struct run r = {.n_arg = 2};
+        struct kir *k = &r.kir;
+        r.arg[0] = (struct kir_arg){arena_alloc(&r.arena, HALVES * 2), HALVES}, r.arg[1] = (struct kir_arg){arena_alloc(&r.arena, HALVES * 2), HALVES};
+        for (u32 i = 0; i < HALVES; i++) ((u16 *)r.arg[0].p)[i] = (u16)i;
+        kir_init(k, &r.arena, S("chosen"));
+        kir_buf(k, S("x"), DT_BF16, KA_IN);
+        kir_buf(k, S("y"), DT_BF16, KA_OUT);
+        r.grid[0][0] = r.param[0] = HALVES / lanes, r.grid[0][1] = r.grid[0][2] = r.n_grid = 1;
+        kval at = kir_ramp(k, kir_mul_i(k, kir_grid(k, kir_param(k, S("n"))), lanes), 1, lanes);
+        kval x = kir_cast(k, DT_F32, kir_load(k, k->buf.v[0].id, at)), least = kir_max(k, kir_un(k, KI_NEG, x), kir_const_f(k, DT_F32, lanes, -2.5));
+        kval inside = kir_lt(k, x, kir_const_f(k, DT_F32, lanes, 1000));
+        kir_store(k, k->buf.v[1].id, at, kir_cast(k, DT_BF16, kir_select(k, inside, least, x)));
+        kir_end(k);
+        check_run(&r, &c, "chosen bf16");
+        arena_release(&r.arena);
+    }
+    d->driver->close(d);
+}
+
+/* Multiply-adds of integers wrap, in vectors as in scalars. */
+static void test_integer_products(void **state)
+{
+    static const enum dtype types[] = {DT_I32, DT_U32, DT_I64, DT_U64, DT_I16, DT_U8};
+    struct dev *d = open_cpu(1);
+    struct caps c;
+    unsetenv("QUERN_CC");
+    d->driver->caps(d, &c);
+    for (u32 i = 0; i < 4 * countof(types); i++) {
+        enum { COUNT = 256 };
+        static const char *const names[] = {"x", "y", "z", "out"};
+        enum dtype t = types[i / 4];
+        u32 lanes = (u32[]){1, 4, 8, 16}[i % 4];
+        struct run r = {.n_arg = countof(names)};
+        struct kir *k = &r.kir;
+        struct rng g = rng_seed(i);
+        kval v[3];
+        kir_init(k, &r.arena, S("product"));
+        for (u32 a = 0; a < countof(names); a++) {
+            kir_buf(k, str_of(names[a]), t, a < 3 ? KA_IN : KA_OUT);
+            r.arg[a] = (struct kir_arg){arena_alloc(&r.arena, COUNT * 8), COUNT};
+            for (i64 j = 0; a < 3 && j < COUNT; j++) elem_set_i64(t, r.arg[a].p, j, (i64)(rng_u64(&g) >> rng_range(&g, 0, 63)));
+        }
+        r.grid[0][0] = r.param[0] = COUNT / lanes, r.grid[0][1] = r.grid[0][2] = r.n_grid = 1;
+        kval at = kir_ramp(k, kir_mul_i(k, kir_grid(k, kir_param(k, S("n"))), lanes), 1, lanes);
+        for (u32 a = 0; a < 3; a++) v[a] = kir_load(k, k->buf.v[a].id, at);
+        kir_store(k, k->buf.v[3].id, at, kir_fma(k, v[0], v[1], v[2]));
+        kir_end(k);
+        check_run(&r, &c, dtype_name(t));
+        arena_release(&r.arena);
+    }
+    d->driver->close(d);
+}
+
 static const char *const sizes[2] = {"rows/4", "n */ x"}; /* stand in comments */
 
 static void test_structure(void **state)
@@ -377,6 +517,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_gcc),   cmocka_unit_test(test_random_clang),
         cmocka_unit_test(test_random_older), cmocka_unit_test(test_structure),
+        cmocka_unit_test(test_halves), cmocka_unit_test(test_chosen_halves), cmocka_unit_test(test_integer_products),
         cmocka_unit_test(test_functions),    cmocka_unit_test(test_functions_variants),
         cmocka_unit_test(test_streams), cmocka_unit_test(test_order_of_arrays), cmocka_unit_test(test_build_errors), cmocka_unit_test(test_deterministic),
         cmocka_unit_test(test_load_errors),  cmocka_unit_test(test_interp),

@@ -7,6 +7,8 @@
 
 #include <math.h>
 
+enum { CHOICES = 6 }; /* see is_exact_bf16 */
+
 /* Lanes that are emitted at once. */
 static u32 width(const struct text *t, u32 lanes) { return t->style->has_vectors ? lanes : 1; }
 
@@ -118,6 +120,20 @@ static struct str cast_float_to_int(struct text *t, enum dtype to, u32 lanes, st
     return convert(t, to, lanes, s);
 }
 
+/* Whether an f32 is exactly a bf16, because it was one: chosen among, or negated, by at most `depth` instructions. Its narrowing then needs no
+   rounding. */
+static bool is_exact_bf16(const struct text *t, kval v, u32 depth)
+{
+    const struct kir_ins *x = kir_at(t->k, v);
+    u32 op = x->op;
+    if (op == KI_CAST) return kir_dtype(t->k, x->a) == DT_BF16;
+    if (op == KI_CONST) return x->imm.f == kir_round(DT_BF16, x->imm.f);
+    if (!depth--) return false;
+    if (op == KI_SELECT) return is_exact_bf16(t, x->b, depth) && is_exact_bf16(t, x->c, depth);
+    if (op == KI_MIN || op == KI_MAX) return is_exact_bf16(t, x->a, depth) && is_exact_bf16(t, x->b, depth);
+    return (op == KI_SPLAT || op == KI_LANE || op == KI_NEG || op == KI_ABS) && is_exact_bf16(t, x->a, depth);
+}
+
 static struct str cast(struct text *t, const struct kir_ins *x)
 {
     enum dtype from = kir_dtype(t->k, x->a), to = x->dtype;
@@ -131,6 +147,7 @@ static struct str cast(struct text *t, const struct kir_ins *x)
     if (to == DT_BOOL) return text_fmt(t, "(%.*s != 0)", STR_ARG(s));
     if (is_half(to)) {
         if (from != DT_F32) s = convert(t, DT_F32, lanes, s);
+        else if (to == DT_BF16 && kir_dtype(t->k, x->a) == DT_F32 && is_exact_bf16(t, x->a, CHOICES)) return call(t, "bf16_of_exact", DT_F32, lanes, s);
         return half_from_f32(t, to, lanes, s);
     }
     if (lanes > 1 && (from == DT_U8 || from == DT_I8) && dtype_size(to) == 4) s = widened(t, &from, lanes, s);
@@ -312,6 +329,21 @@ static struct str splat_text(struct text *t, const struct kir_ins *x, struct str
     return call(t, "splat", DT_I8, x->lanes, text_fmt(t, "-%.*s", STR_ARG(s)));
 }
 
+/* An f16 in all lanes of f32: repeated, then converted, by instructions of vectors alone. Empty: v is none. */
+static struct str splat_half(struct text *t, const struct kir_ins *x)
+{
+    const struct kir_ins *a = kir_at(t->k, x->a);
+    bool is_half = a->op == KI_CAST && t->val[x->a].nested && a->dtype == DT_F32 && kir_dtype(t->k, a->a) == DT_F16;
+    if (!is_half) return (struct str){0};
+    return half_to_f32(t, DT_F16, x->lanes, call(t, "splat", DT_U16, x->lanes, text_bare(t, a->a)));
+}
+
+static struct str splat_value(struct text *t, const struct kir_ins *x)
+{
+    struct str s = splat_half(t, x);
+    return s.n ? s : splat_text(t, x, x->dtype == DT_BOOL ? text_value(t, x->a) : text_bare(t, x->a));
+}
+
 /* The lanes of a vector, repeated: as one word of that many bytes, or lane by lane. */
 static struct str repeat_text(struct text *t, const struct kir_ins *x)
 {
@@ -438,7 +470,7 @@ static struct str expression(struct text *t, kval v)
     case KI_SPLAT:
         if (!t->style->has_vectors) return value_at(t, x->a, t->lane % kir_lanes(t->k, x->a));
         if (kir_lanes(t->k, x->a) > 1) return repeat_text(t, x);
-        return splat_text(t, x, x->dtype == DT_BOOL ? text_value(t, x->a) : text_bare(t, x->a));
+        return splat_value(t, x);
     case KI_LANE: return lane_text(t, x);
     case KI_HALVES: return halves_text(t, x);
     case KI_ZIP: return zip_text(t, x);

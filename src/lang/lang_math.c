@@ -205,10 +205,34 @@
     "    const $U r = (((low & is_low) | (top & ~is_low)) & ~is_inf) | (is_inf & 0x7c00) | "       \
     "(is_nan & 0x200);\n"                                                                          \
     "    return q_narrow_$T(r | (u >> 16 & 0x8000));\n"
-#define HALF_FAST(fast16, fast8)                                                                   \
+/* Bits of halves to words, by one instruction; gcc before 13 widens both parts of a vector by themselves and joins them. */
+#define WIDE_HALVES                                                                                \
     "    typedef short s16 __attribute__((vector_size(2 * $N)));\n"                                \
-    "#if defined __AVX512F__ && $N == 16\n    " fast16                                             \
-    "\n#elif defined __F16C__ && $N == 8\n    " fast8 "\n#else\n"
+    "#if defined __clang__\n    return __builtin_convertvector(x, $U);\n"                         \
+    "#elif defined __AVX512F__ && $N == 16\n"                                                      \
+    "    return ($U)__builtin_ia32_pmovzxwd512_mask((s16)x, ($I){0}, -1);\n"                       \
+    "#elif defined __AVX2__ && $N == 8\n    return ($U)__builtin_ia32_pmovzxwd256((s16)x);\n#else\n"
+/* The reverse: words are at most 65535, so that saturation does not change them. */
+#define NARROW_HALVES                                                                              \
+    "    typedef int i4 __attribute__((vector_size(16)));\n"                                       \
+    "    typedef short s16 __attribute__((vector_size(2 * $N)));\n"                                \
+    "#if defined __clang__\n    return __builtin_convertvector(x, $H);\n"                         \
+    "#elif defined __AVX512F__ && $N == 16\n"                                                      \
+    "    return ($H)__builtin_ia32_pmovdw512_mask(($I)x, (s16){0}, -1);\n"                         \
+    "#elif defined __AVX2__ && $N == 8\n"                                                          \
+    "    typedef long long l4 __attribute__((vector_size(32)));\n"                                 \
+    "    return ($H)__builtin_ia32_packusdw128((i4)__builtin_ia32_extract128i256((l4)x, 0),\n"      \
+    "                                          (i4)__builtin_ia32_extract128i256((l4)x, 1));\n#else\n"
+
+/* Instructions for f16 and f32: of 16, 8 and 4 lanes and of one, by F16C and AVX-512, and of 4 and one on ARM, which has them in its base. */
+#define HALF_FAST(x86_16, x86_8, x86_4, arm_4)                                                      \
+    "    typedef short s16 __attribute__((vector_size(2 * $N)));\n"                                \
+    "    typedef short s8 __attribute__((vector_size(16)));\n"                                      \
+    "#if defined __AVX512F__ && $N == 16\n    " x86_16 "\n#elif defined __F16C__ && $N == 8\n    " x86_8 \
+    "\n#elif defined __F16C__ && $N == 4\n    " x86_4 "\n#elif defined __aarch64__ && $N == 4\n    " arm_4 "\n#else\n"
+#define HALF_FAST_ONE(x86, arm)                                                                     \
+    "#ifdef __F16C__\n    typedef short s8 __attribute__((vector_size(16)));\n    " x86            \
+    "\n#elif defined __aarch64__\n    " arm "\n#else\n"
 
 const struct text_helper text_helpers[] = {
     /* Shape. */
@@ -257,7 +281,7 @@ const struct text_helper text_helpers[] = {
     {N("mul", T_INT), .scalar = BINARY("($E)(($W)x * ($W)y)"), BINARY("($V)(($U)x * ($U)y)")},
     {N("fma", T_INT),
      .scalar = "$E $F($E x, $E y, $E z)\n{\n    return ($E)(($W)x * ($W)y + ($W)z);\n}\n",
-     .n_args = 3},
+     "$V $F($V x, $V y, $V z)\n{\n    return ($V)(($U)x * ($U)y + ($U)z);\n}\n"},
     {N("div", T_UINT), .scalar = BINARY("x / y"), .n_args = 2},
     {N("div", T_SINT), .scalar = BINARY("y == -1 ? ($E)(0 - ($W)x) : x / y"), .n_args = 2},
     {N("mod", T_UINT), .scalar = BINARY("x % y"), .n_args = 2},
@@ -331,31 +355,41 @@ const struct text_helper text_helpers[] = {
     {N("float_of", T_F32), .scalar = "f32 $F(i32 x)\n{\n    return (f32)x;\n}\n",
      "$V $F($I x)\n{\n    return __builtin_convertvector(x, $V);\n}\n"},
     {N("wide", T_F32), .scalar = "u32 $F(u16 x)\n{\n    return x;\n}\n",
-     "$U $F($H x)\n{\n    return __builtin_convertvector(x, $U);\n}\n"},
+     "$U $F($H x)\n{\n" WIDE_HALVES "    return __builtin_convertvector(x, $U);\n#endif\n}\n"},
     {N("narrow", T_F32), .scalar = "u16 $F(u32 x)\n{\n    return (u16)x;\n}\n",
-     "$H $F($U x)\n{\n    return __builtin_convertvector(x, $H);\n}\n"},
+     "$H $F($U x)\n{\n" NARROW_HALVES "    return __builtin_convertvector(x, $H);\n#endif\n}\n"},
 
     /* Functions of f32. */
     {N("exp", T_F32), GENERIC(EXP_TEXT), .needs = "min max bits_of of_bits"},
     {N("log", T_F32), GENERIC(LOG_TEXT), .needs = "bits_of of_bits float_of"},
-    {N("from_f16", T_F32), .scalar = "f32 $F(u16 h)\n{\n" FROM_F16_TEXT "}\n",
+    {N("from_f16", T_F32),
+     .scalar = "f32 $F(u16 h)\n{\n" HALF_FAST_ONE(
+         "return __builtin_ia32_vcvtph2ps((s8){(short)h})[0];",
+         "union { u16 x; __fp16 y; } u = {h};\n    return u.y;") FROM_F16_TEXT "#endif\n}\n",
      "$V $F($H h)\n{\n" HALF_FAST(
          "return ($V)__builtin_ia32_vcvtph2ps512_mask((s16)h, ($V){0}, -1, 4);",
-         "return ($V)__builtin_ia32_vcvtph2ps256((s16)h);") FROM_F16_TEXT "#endif\n}\n",
+         "return ($V)__builtin_ia32_vcvtph2ps256((s16)h);",
+         "s8 w = {0};\n    __builtin_memcpy(&w, &h, sizeof h);\n    return ($V)__builtin_ia32_vcvtph2ps(w);",
+         "$V r;\n    __asm__(\"fcvtl %0.4s, %1.4h\" : \"=w\"(r) : \"w\"(h));\n    return r;") FROM_F16_TEXT "#endif\n}\n",
      .needs = "bits_of of_bits wide"},
-    {N("to_f16", T_F32), .scalar = "u16 $F(f32 x)\n{\n" TO_F16_TEXT "}\n",
+    {N("to_f16", T_F32),
+     .scalar = "u16 $F(f32 x)\n{\n" HALF_FAST_ONE(
+         "typedef float f4 __attribute__((vector_size(16)));\n    return (u16)__builtin_ia32_vcvtps2ph((f4){x}, 0)[0];",
+         "union { __fp16 y; u16 x; } u = {(__fp16)x};\n    return u.x;") TO_F16_TEXT "#endif\n}\n",
      "$H $F($V x)\n{\n" HALF_FAST(
          "return ($H)__builtin_ia32_vcvtps2ph512_mask(x, 0, (s16){0}, -1);",
-         "return ($H)__builtin_ia32_vcvtps2ph256(x, 0);") TO_F16_TEXT "#endif\n}\n",
+         "return ($H)__builtin_ia32_vcvtps2ph256(x, 0);",
+         "s8 w = __builtin_ia32_vcvtps2ph(x, 0);\n    $H r;\n    __builtin_memcpy(&r, &w, sizeof r);\n    return r;",
+         "$H r;\n    __asm__(\"fcvtn %0.4h, %1.4s\" : \"=w\"(r) : \"w\"(x));\n    return r;") TO_F16_TEXT "#endif\n}\n",
      .needs = "bits_of of_bits narrow"},
     {N("from_bf16", T_F32),
      GENERIC("$V $F($H h)\n{\n    return q_of_bits_$T(q_wide_$T(h) << 16);\n}\n"),
      .needs = "of_bits wide"},
+    {N("bf16_of_exact", T_F32), /* of an f32 that is a bf16 */
+     GENERIC("$H $F($V x)\n{\n    return q_narrow_$T(q_bits_of_$T(x) >> 16);\n}\n"), .needs = "bits_of narrow"},
     {N("to_bf16", T_F32),
-     GENERIC("$H $F($V x)\n{\n    const $U u = q_bits_of_$T(x), is_nan = ($U)$M((u & 0x7fffffff) > "
-             "0x7f800000u);\n"
-             "    const $U r = u + 0x7fff + (u >> 16 & 1);\n"
-             "    return q_narrow_$T(((r & ~is_nan) | ((u | 0x400000) & is_nan)) >> 16);\n}\n"),
+     GENERIC("$H $F($V x)\n{\n    const $U u = q_bits_of_$T(x), r = (u >> 16 & 1) + (u + 0x7fff);\n"
+             "    return q_narrow_$T((r | ($U)$M(x != x)) >> 16); /* any NaN becomes the one with all bits set */\n}\n"),
      .needs = "bits_of narrow"},
 
     /* Functions of the C library. */
