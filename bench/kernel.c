@@ -10,6 +10,7 @@
 //   maxpool:C,H,W,K,STRIDE, meanpool:      padding K/2
 //   gemm:M,N,K
 //   softmax:ROWS,N
+//   relu:ROWS,N, sum:                      elementwise; of each row
 //   pair:C,H,W,MIDDLE,OC,K                 two convolutions, both K x K
 //   residual:C,H,W,MIDDLE,OC,STRIDE        three convolutions: 1x1, 3x3 depthwise, 1x1
 //   volume:C,D,H,W,OC,K,PADDING,BATCH      a 3-D convolution; by default padding K/2 and one volume
@@ -18,8 +19,8 @@
 //   filter:C,H,W,K, splat:, softmax-filter:, outer:   K x K weights per pixel, and their gradient; `,rows`: x innermost
 //
 // With `,rows`, `,c8` or `,c16` after them images have x innermost, or channels in blocks, instead of channels last. DEVICE is as in
-// `quern devices`, by default this processor, restricted by LIMITS (isa=x86-64-v3). TYPE: f32, f16, bf16; for matrix products and
-// convolutions also u8, with i8 weights and i32 sums, which convolutions scale back to u8. -g restricts the candidates to one family, -v
+// `quern devices`, by default this processor, restricted by LIMITS (isa=x86-64-v3). TYPE: f32, f16, bf16, f64; for matrix products
+// also i32, u32, i64, u64 and, as for convolutions, u8, with i8 weights and i32 sums, which convolutions scale back to u8. -g restricts the candidates to one family, -v
 // verifies, -d prints the kernel's text, -o writes the binary of the last candidate to a file, -C flushes the caches before each run (of one thread of this processor). One line per
 // candidate: GFLOP/s, percent of the peak (measured here, reported by other devices), GB/s for one transfer of inputs and outputs,
 // predicted time. Kernels for described devices (cpu:cortex-a76) are built and not run.
@@ -254,6 +255,20 @@ static bool make_softmax(struct bench *b, const i64 *s, struct err *e)
     return finish(b, graph_op(&b->g, "Softmax", S("softmax"), 1, &x), LAYOUT_ROWS, e);
 }
 
+static bool make_relu(struct bench *b, const i64 *s, struct err *e)
+{
+    value_id x = add_input(b, "x", 2, s);
+    return finish(b, graph_op(&b->g, "Relu", S("relu"), 1, &x), LAYOUT_ROWS, e);
+}
+
+static bool make_sum(struct bench *b, const i64 *s, struct err *e)
+{
+    struct tensor *axes = tensor_new(&b->arena, DT_I64, 1, (i64[]){1});
+    *(i64 *)axes->data = 1;
+    value_id in[2] = {add_input(b, "x", 2, s), graph_add_const(&b->g, S("axes"), axes)};
+    return finish(b, graph_op(&b->g, "ReduceSum", S("sum"), 2, in), LAYOUT_ROWS, e);
+}
+
 /* The layout of images: the name after the last comma; channels last without one. */
 static enum layout layout_behind(const char *text)
 {
@@ -292,6 +307,8 @@ static bool parse_shape(struct bench *b, const char *text, struct err *e)
     if (!strncmp(text, "residual:", 9) && n == 6) return make_residual(b, s, layout, e);
     if (!strncmp(text, "gemm:", 5) && n == 3) return make_gemm(b, s, e);
     if (!strncmp(text, "softmax:", 8) && n == 2) return make_softmax(b, s, e);
+    if (!strncmp(text, "relu:", 5) && n == 2) return make_relu(b, s, e);
+    if (!strncmp(text, "sum:", 4) && n == 2) return make_sum(b, s, e);
     return err_set(e, ERR_USAGE, "malformed shape '%s'", text);
 }
 
@@ -476,8 +493,8 @@ int main(int argc, char **argv)
         if (c == 'd') o.dump = true;
         if (c == 'C') o.cold = true;
     }
-    if (!dtype_is_float(o.type) && o.type != DT_U8) {
-        fprintf(stderr, "-T takes a type of floats, or u8\n");
+    if (!dtype_is_float(o.type) && o.type != DT_U8 && !(dtype_is_int(o.type) && dtype_size(o.type) >= 4)) {
+        fprintf(stderr, "-T takes a type of floats, u8, or integers of 32 and 64 bits\n");
         return 1;
     }
     double peak = measure_peak();

@@ -169,11 +169,28 @@ static double right_count(const struct gemm *x, const i64 *var)
 
 /* Prediction: the loops of one thread. */
 
-struct work { /* of a grid iteration; terms are groups of a DOT, four bytes */
+struct work { /* of a grid iteration; terms are groups of a DOT */
     double m, n, k, bk;        /* its rows, columns, terms; terms of a pass */
+    double size[N_NEST_OPERANDS]; /* bytes of a term of an operand, of a sum */
+    bool converts[2];          /* terms of an operand, which are of another type than the sums, are converted by each tile */
     double m_all, n_all, k_all, batch;
     double lanes, width, passes;
 };
+
+static double size_of(const struct gemm *x, value_id v) { return (double)dtype_size(graph_value(x->g, v)->dtype); }
+
+/* As tiles read them: constants and operands in place have the type of their value, packed ones that of the sums. */
+static void set_sizes(struct work *w, const struct gemm *x, const struct caps *c, const struct gemm_sched *s)
+{
+    const value_id v[2] = {x->a, x->b};
+    const bool own[2] = {!s->pack, x->b_const || s->right == RIGHT_PLACE};
+    bool is_dot = gemm_product(x, c).terms > 1; /* groups of four bytes */
+    w->size[NEST_SUMS] = (double)dtype_size(x->type);
+    for (u32 i = 0; i < 2; i++) {
+        w->size[i] = is_dot ? 4 : own[i] ? size_of(x, v[i]) : w->size[NEST_SUMS];
+        w->converts[i] = !is_dot && own[i] && graph_value(x->g, v[i])->dtype != x->type;
+    }
+}
 
 static struct work work_of(const struct gemm *x, const struct caps *c, const struct gemm_sched *s, const i64 *var)
 {
@@ -190,23 +207,37 @@ static struct work work_of(const struct gemm *x, const struct caps *c, const str
     w.k = d.chunk ? (double)d.chunk / group : w.k_all;
     w.bk = s->bk ? fmin(w.k, (double)s->bk / group) : w.k;
     w.passes = ceil(w.k / w.bk);
+    set_sizes(&w, x, c, s);
     return w;
 }
 
-/* One term of all rows of an iteration, left over ones included, and `nr` vectors of columns. */
-static double step_of_rows(const struct gemm *x, const struct nest_rates *r, const struct gemm_sched *s, double rows, i64 nr)
+/* Seconds by which converting a vector delays multiply-adds: the more of them a cycle has, the more. Fitted on Zen 4, to 0.09 cycles for vectors of 64
+   bytes, whose multiply-adds take one, and 0.36 for those of 32 bytes. */
+static double of_conversion(const struct nest_rates *r) { return 0.09 * r->cycle * r->cycle * r->cycle / (r->fma * r->fma); }
+
+/* A term of some rows, whose elements are each converted and spread, and `nr` vectors of columns. */
+static double step_of_tile(const struct nest_rates *r, const struct work *w, i64 rows, i64 nr)
 {
-    i64 m = (i64)rows, rest = m % s->mr;
+    double t = nest_step(r, rows, nr);
+    if (w->converts[NEST_LEFT]) t += (double)rows * r->cycle;
+    if (w->converts[NEST_RIGHT]) t += (double)nr * of_conversion(r);
+    return t;
+}
+
+/* One term of all rows of an iteration, left over ones included, and `nr` vectors of columns. */
+static double step_of_rows(const struct gemm *x, const struct nest_rates *r, const struct gemm_sched *s, const struct work *w, i64 nr)
+{
+    i64 m = (i64)w->m, rest = m % s->mr;
     if (gen_static(x->g, x->m, -1) < 0) rest = rest ? s->mr : 0;
-    return (double)(m / s->mr) * nest_step(r, s->mr, nr) + (rest ? nest_step(r, rest, nr) : 0);
+    return (double)(m / s->mr) * step_of_tile(r, w, s->mr, nr) + (rest ? step_of_tile(r, w, rest, nr) : 0);
 }
 
 /* Multiply-adds of an iteration, and what every tile costs at its ends: sums are cleared or loaded, then stored. */
 static double tiles_seconds(const struct gemm *x, const struct nest_rates *r, const struct gemm_sched *s, const struct work *w)
 {
     double whole = floor(w->n / w->width), rest = w->n - whole * w->width, cells = (double)(s->mr * s->nr);
-    double steps = whole * step_of_rows(x, r, s, w->m, s->nr);
-    if (rest > 0) steps += step_of_rows(x, r, s, w->m, ceil_div((i64)rest, (i64)w->lanes));
+    double steps = whole * step_of_rows(x, r, s, w, s->nr);
+    if (rest > 0) steps += step_of_rows(x, r, s, w, ceil_div((i64)rest, (i64)w->lanes));
     double tiles = ceil(w->m / (double)s->mr) * ceil(w->n / w->width);
     double ends = nest_ends(r, cells, x->by_rows ? w->lanes : 0) + (w->passes - 1) * nest_ends(r, 2 * cells, 0);
     return steps * w->k * (1 + 0.02 / (double)s->ku) + tiles * ends;
@@ -247,13 +278,14 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     const struct work w = work_of(x, c, s, var);
     double tiles = ceil(w.m / (double)s->mr), blocks = ceil(w.n / w.width), threads = (double)i64_max(1, c->n_threads);
     double rows = ceil(w.m_all / w.m), columns = ceil(w.n_all / w.n), share = w.batch * rows * columns * (double)s->split_k;
-    struct nest n = {.bytes = {4 * (double)s->mr * w.bk, 4 * w.bk * w.width, 4 * (double)s->mr * w.width}};
+    const double *size = w.size;
+    struct nest n = {.bytes = {size[NEST_LEFT] * (double)s->mr * w.bk, size[NEST_RIGHT] * w.bk * w.width, size[NEST_SUMS] * (double)s->mr * w.width}};
     n.seconds = (tiles_seconds(x, r, s, &w) + pack_seconds(p, s, &w)) / (tiles * blocks * w.passes);
-    n.burst = s->ahead > 1 ? 4 * w.width : 0;
+    n.burst = s->ahead > 1 ? size[NEST_RIGHT] * w.width : 0;
     n.asked[NEST_RIGHT] = asked(s, w.bk);
-    if (!s->pack) n.rows[NEST_LEFT] = (struct nest_rows){4 * w.bk, 4 * w.k_all, (double)s->mr};
-    if (s->right == RIGHT_PLACE) n.rows[NEST_RIGHT] = (struct nest_rows){4 * w.width, 4 * w.n_all, 1};
-    n.rows[NEST_SUMS] = (struct nest_rows){4 * w.width, 4 * w.n_all, 1};
+    if (!s->pack) n.rows[NEST_LEFT] = (struct nest_rows){size[NEST_LEFT] * w.bk, size[NEST_LEFT] * w.k_all, (double)s->mr};
+    if (s->right == RIGHT_PLACE) n.rows[NEST_RIGHT] = (struct nest_rows){size[NEST_RIGHT] * w.width, size[NEST_RIGHT] * w.n_all, 1};
+    n.rows[NEST_SUMS] = (struct nest_rows){size[NEST_SUMS] * w.width, size[NEST_SUMS] * w.n_all, 1};
     nest_loop(&n, tiles, 1, 0, 1);
     nest_loop(&n, blocks, 0, 1, 1);
     nest_loop(&n, w.passes, 1, 1, 0);
@@ -261,7 +293,7 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     nest_loop(&n, w.batch * (double)s->split_k, 1, 1, 1);
     nest_loop(&n, columns, 0, 1, 1);
     double t = nest_seconds(&n, r) * ceil(share / threads) / share, wait = r->launch;
-    double results = 4 * w.batch * w.m_all * w.n_all;
+    double results = size[NEST_SUMS] * w.batch * w.m_all * w.n_all;
     if (s->right == RIGHT_ONCE && !x->b_const) {
         double right = w.k_all * w.n_all * right_count(x, var);
         t += (right * (3 * r->load + r->cycle) / w.lanes + front_seconds(p, 1, &w, right)) / threads, wait += r->launch * (threads > 1);

@@ -88,7 +88,7 @@ static bool gemm_of_matrices(struct gemm *x, const struct task *t)
     x->as = &a->shape, x->bs = &b->shape, x->ys = &graph_value(&t->g, x->y)->shape;
     x->tf32 = a->dtype == DT_F32 && attr_int(n, "tf32", 0);
     x->type = emit_type(op_sum_type(a->dtype));
-    if (!dtype_is_float(x->type) && x->type != DT_I32) return false;
+    if (!dtype_is_float(x->type) && dtype_size(x->type) < 4) return false;
     if (x->bs->rank < 2 || x->as->rank < 1) return false;
     x->n_axis = x->ys->rank - 1;
     x->m_axis = x->as->rank > 1 ? (i32)x->ys->rank - 2 : -1;

@@ -31,7 +31,7 @@ struct gemm { /* the anchor taken apart */
 };
 /* false: no matmul of floats with a right operand of rank 2 or more */
 bool gemm_of(struct gemm *x, const struct task *t);
-/* Likewise, of i32 or 8-bit integers, too, or a convolution that is one: 1x1 kernels, channels last, no padding,
+/* Likewise, of integers whose sums have 32 or 64 bits, too, or a convolution that is one: 1x1 kernels, channels last, no padding,
    constant weights. */
 bool gemm_take(struct gemm *x, const struct task *t);
 /* Index of an operand: batches of y (pos, per axis of y) broadcast, then row and column. */
