@@ -8,8 +8,9 @@
 // Or without a band: the input is read in place, pixel after pixel with all their channels,
 // and what a footprint has outside of the input is left out: rows and columns that may lie outside
 // are tested. A tile is hundreds of instructions, and compilers take longest for depthwise kernels,
-// so there are as few copies as possible: one for the tiles at both ends of a row, and one for those
-// inside.
+// so there are as few copies as possible: with the registers of AVX-512 one for the tiles at both ends
+// of a row, and one for those inside. With fewer registers the tests cost up to a tenth of the time,
+// and both ends have code of their own.
 //
 // Integers are multiplied by DOT where the target has it. Its terms are taps that are neighbours along
 // one axis (y, if the window has several rows): the footprint's rows are taken in groups, whose channels
@@ -366,6 +367,7 @@ void dw_walk(struct band *b)
 struct in_place {
     struct band *b;
     struct edge y, x; /* of the tile's footprint */
+    bool is_compact;  /* both ends of a row share code */
     struct cpu_contraction blocks; /* all blocks of channels of a tile's pixels */
 };
 
@@ -424,18 +426,22 @@ static void place_tile(struct in_place *w, struct cpu_piece e, kval x, const str
     cpu_nest(&w->blocks, &e, cpu_tile);
 }
 
-/* Tiles of a row from pixel `from` on, before `to`. */
+/* Tiles of a row from pixel `from` on, before `to`; a few are written out, as it is known then which columns lie inside. */
 static void place_range(struct in_place *w, const struct cpu_piece *e, kval from, kval to, bool inside)
 {
-    struct band *b = w->b;
-    struct kir *k = b->m->k;
+    enum { FEW = 2 };
+    struct kir *k = w->b->m->k;
     const struct edge all = {.hi = inside ? INT64_MAX : 0};
-    i64 lo, hi;
-    bool known = kir_is_const(k, from, &lo) && kir_is_const(k, to, &hi), one = known && hi - lo <= b->s.tx;
+    i64 lo, hi, tx = w->b->s.tx;
+    bool known = kir_is_const(k, from, &lo) && kir_is_const(k, to, &hi);
     if (known && lo >= hi) return;
-    kval x = one ? from : kir_loop(k, KL_SERIAL, from, to, b->s.tx);
+    if (known && hi - lo <= (w->is_compact ? 1 : FEW) * tx) {
+        for (i64 x = lo; x < hi; x += tx) place_tile(w, *e, kir_int(k, x), &all);
+        return;
+    }
+    kval x = kir_loop(k, KL_SERIAL, from, to, tx);
     place_tile(w, *e, x, &all);
-    if (!one) kir_end(k);
+    kir_end(k);
 }
 
 /* Tiles before pixel `left`, and those from `right` on, by the same code. false: sizes are not known. */
@@ -480,7 +486,7 @@ static void place_parts(struct cpu_contraction *p, const struct cpu_piece *e)
     kval inner = kir_mul_i(k, kir_div_i(k, slack, step), tx); /* pixels of tiles that end inside */
     left = kir_min(k, kir_mul_i(k, left, tx), b->x1);
     inner = kir_max(k, kir_min(k, inner, b->x1), left);
-    bool ends = place_ends(w, e, left, inner);
+    bool ends = w->is_compact && place_ends(w, e, left, inner);
     if (!ends) place_range(w, e, zero, left, false);
     place_range(w, e, left, inner, true);
     if (!ends) place_range(w, e, inner, b->x1, false);
@@ -511,7 +517,8 @@ static void place_row(struct cpu_contraction *p, const struct cpu_piece *e)
 void dw_walk_in_place(struct band *b, kval from, kval to)
 {
     static const struct cpu_addressing address = {.target = target_in_place, .multiply = multiply_in_place};
-    struct in_place w = {.b = b};
+    enum { COMPACT_FROM = 64 }; /* bytes of vectors */
+    struct in_place w = {.b = b, .is_compact = b->lanes * dtype_size(b->type) >= COMPACT_FROM};
     struct cpu_contraction rows = {.m = b->m, .address = &address, .own = &w, .t = &b->t, .width = b->width, .per = b->per, .bias = b->c.b};
     w.blocks = rows;
     struct cpu_level *l = cpu_level_add(&w.blocks, CPU_BLOCK, from, to, 1); /* the last has vectors for what exists only */
