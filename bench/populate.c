@@ -4,9 +4,9 @@
 // legal schedules of the GEMM families with workgroups, built one by one, and several in one run of
 // the compiler.
 //
-//   taskset -c 1 build/bench/populate [DEVICE [CANDIDATES [LANGUAGE]]]      default: cuda:sm_80 48, the device's language
+//   taskset -c 1 build/bench/populate [DEVICE [CANDIDATES]]      default: cuda:sm_80 48
 //
-// The device is only described. A line for each type and family: characters of a text; milliseconds
+// QUERN_CUDA_LANGUAGE=ptx builds PTX. The device is only described. A line for each type and family: characters of a text; milliseconds
 // from schedule to text; candidates per second of CPU time from schedule to binary, by the number
 // that share a program; candidates that fail to build.
 #include "target.h"
@@ -111,15 +111,6 @@ static bool measure(struct bench *b, enum dtype type, const char *family, u32 wa
     return true;
 }
 
-/* Another language of the device's targets: ptx for cuda. */
-static bool use_language(struct bench *b, const char *name, struct err *e)
-{
-    b->target.lang = lang_find(str_of(name));
-    buf_reset(&b->target.toolchain);
-    return (b->target.lang || err_set(e, ERR_USAGE, "unknown language '%s'", name)) &&
-           b->target.lang->toolchain(&b->target.toolchain, &b->target.caps, e);
-}
-
 int main(int argc, char **argv)
 {
     static const struct { enum dtype type; const char *family; } row[] = {
@@ -128,7 +119,7 @@ int main(int argc, char **argv)
     u32 n = argc > 2 ? (u32)atoi(argv[2]) : 48;
     struct bench b = {0};
     struct err e = {0};
-    bool ok = bench_target_open(&b.target, device, &e) && (argc <= 3 || use_language(&b, argv[3], &e));
+    bool ok = bench_target_open(&b.target, device, &e);
     b.builder = (struct builder){.n_parallel = 1, .lang = b.target.lang, .caps = &b.target.caps, .toolchain = buf_view(&b.target.toolchain)};
     if (ok) printf("# products of 1024 x 1024 x 1024 on %s; %s\n", device, b.target.toolchain.p);
     if (ok) printf("# type family          n     bytes  text ms    1 by 1  4 shared 16 shared  bad\n");

@@ -20,9 +20,8 @@ struct bench_target {
 static inline bool bench_target_open(struct bench_target *t, const char *device, struct err *e)
 {
     if (!dev_select(device, &t->driver, &t->dev, e) || !dev_ask(t->driver, &t->dev, &t->caps, &t->fingerprint, e)) return false;
-    t->lang = lang_find(str_of(t->driver->lang));
-    if (!t->lang) return err_set(e, ERR_FAILED, "device '%s' runs language '%s', which is not built in", t->driver->name, t->driver->lang);
-    return t->lang->toolchain(&t->toolchain, &t->caps, e);
+    t->lang = lang_for(str_of(t->driver->lang), e);
+    return t->lang && t->lang->toolchain(&t->toolchain, &t->caps, e);
 }
 
 static inline void bench_target_release(struct bench_target *t) { buf_release(&t->fingerprint), buf_release(&t->toolchain); }

@@ -125,6 +125,25 @@ static void warpgroups_are_emitted(void **state)
     assert_true(is_enough(count.n, 30));
 }
 
+/* A driver of cuda runs both languages, by the environment; no other driver is concerned. */
+static void language_is_chosen(void **state)
+{
+    static const struct { const char *variable, *driver, *lang; } p[] = {
+        {NULL, "cuda", "cuda"}, {"cuda", "cuda", "cuda"}, {"ptx", "cuda", "ptx"}, {"ptx", "c", "c"}, {"ptx", "spirv", "spirv"},
+        {"c", "cuda", NULL}, {"nonsense", "cuda", NULL}, {"", "cuda", NULL}, {NULL, "nonsense", NULL},
+    };
+    for (i64 i = 0; i < countof(p); i++) {
+        struct err e = {0};
+        if (p[i].variable) setenv("QUERN_CUDA_LANGUAGE", p[i].variable, 1);
+        else unsetenv("QUERN_CUDA_LANGUAGE");
+        const struct lang *l = lang_for(str_of(p[i].driver), &e);
+        if (p[i].lang) assert_string_equal(l->name, p[i].lang);
+        else assert_true(!l && e.code && strstr(e.msg, p[i].variable ? p[i].variable : p[i].driver));
+        if (l) assert_string_equal(lang_runs_as(l), p[i].driver);
+    }
+    unsetenv("QUERN_CUDA_LANGUAGE");
+}
+
 /* The check finds registers that are read unwritten after a branch, in a loop, and after a list. */
 static void check_can_fail(void **state)
 {
@@ -149,6 +168,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(check_can_fail),
+        cmocka_unit_test(language_is_chosen),
         cmocka_unit_test(families_are_emitted),
         cmocka_unit_test(warpgroups_are_emitted),
     };

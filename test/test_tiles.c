@@ -8,6 +8,7 @@
 #include "dev/dev.h"
 #include "kir/kir.h"
 #include "lang/lang.h"
+#include "ptx_check.h"
 
 #include <setjmp.h>
 #include <stdio.h>
@@ -233,6 +234,23 @@ static void refuse_module(struct tiles *x)
     buf_release(&binary);
 }
 
+/* PTX has the same numbers of maps. */
+static void check_ptx(struct tiles *x, const struct caps *c, bool builds)
+{
+    const struct lang *ptx = lang_find(S("ptx"));
+    struct buf text = {0}, binary = {0};
+    struct err e = {0};
+    if (!lang_render(&text, ptx, &x->k, c, &x->arena, &e)) fail_msg("%s", e.msg);
+    const char *maps = str_fmt(&x->arena, "tiles_0_maps[8] = {1, %lld, %lld, %lld, %lld, %u, %u, %d};", (long long)dtype_size(x->type),
+                               (long long)x->map.rows, (long long)x->map.cols, (long long)x->map.pitch, x->map.box_rows, x->map.box_cols, x->swizzled).p;
+    if (!strstr(text.p, maps) || !strstr(text.p, ".param .align 64 .b8 tiles_0_m0[128]")) fail_msg("no '%s' in\n%s", maps, text.p);
+    const char *wrong = ptx_check(buf_view(&text), &x->arena);
+    if (wrong) fail_msg("%s\n%s", wrong, text.p);
+    if (builds && !ptx->build(&binary, buf_view(&text), c, 120, &e)) fail_msg("%s\n%s", e.msg, text.p);
+    buf_release(&text);
+    buf_release(&binary);
+}
+
 static void test_languages(void **state)
 {
     struct caps c, old;
@@ -240,6 +258,9 @@ static void test_languages(void **state)
     struct err e = {0};
     const struct lang *cuda = lang_find(S("cuda"));
     bool builds = cuda->toolchain(&tool, NULL, &e);
+    struct buf assembler = {0};
+    bool assembles = lang_find(S("ptx"))->toolchain(&assembler, NULL, &(struct err){0});
+    buf_release(&assembler);
     assert_true(dev_target(&c, "cuda", S("sm_90a")) && dev_target(&old, "cuda", S("sm_80")));
     assert_true(c.has_tile && !old.has_tile);
     for (u64 seed = 1; seed <= 12; seed++) {
@@ -250,6 +271,7 @@ static void test_languages(void **state)
         random_tiles(&x, &r);
         make(&x, 0);
         refuse(&x.k, "cuda", &old, "has tile copies");
+        refuse(&x.k, "ptx", &old, "has tile copies");
         refuse(&x.k, "hip", &c, "has tile copies");
         refuse(&x.k, "opencl", &c, "has tile copies");
         refuse_module(&x);
@@ -258,6 +280,7 @@ static void test_languages(void **state)
                                    (long long)x.map.rows, (long long)x.map.cols, (long long)x.map.pitch, x.map.box_rows, x.map.box_cols, x.swizzled).p;
         if (!strstr(text.p, maps)) fail_msg("no '%s' in\n%s", maps, text.p);
         assert_non_null(strstr(text.p, "const __grid_constant__ q_map m0)"));
+        check_ptx(&x, &c, assembles);
         if (os_env("QUERN_TEST_KEEP")) os_write(os_env("QUERN_TEST_KEEP"), text.p, text.n, &bad);
         if (builds && seed % 4 == 1 && !cuda->build(&binary, buf_view(&text), &c, 120, &bad)) fail_msg("%s\n%s", bad.msg, text.p);
         if (os_env("QUERN_TEST_KEEP") && binary.n) os_write(str_fmt(&x.arena, "%s.cubin", os_env("QUERN_TEST_KEEP")).p, binary.p, binary.n, &bad);

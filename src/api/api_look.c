@@ -64,8 +64,8 @@ static bool test_conformance(const char *device, struct buf *b, struct arena *a,
     struct api_target t;
     struct conformance x = {0};
     bool ok = api_target_choose(&t, device, 0, NULL, e) && dev_ask(t.driver, &t.dev, &t.caps, &t.fingerprint, e);
-    t.lang = ok ? lang_find(str_of(t.driver->lang)) : NULL;
-    ok = ok && (t.lang || err_set(e, ERR_FAILED, "device '%s' runs language '%s', which is not built in", t.driver->name, t.driver->lang)) &&
+    t.lang = ok ? lang_for(str_of(t.driver->lang), e) : NULL;
+    ok = t.lang &&
          t.lang->toolchain(&t.toolchain, &t.caps, e) && api_target_test(&x, &t, true, a, e);
     if (ok) {
         buf_printf(b, "%s, %.*s: %u operations", t.driver->name, STR_ARG(buf_view(&t.fingerprint)), x.n_cases);

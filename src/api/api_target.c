@@ -209,10 +209,8 @@ void api_target_rates(struct api_target *t, quern *q)
 bool api_target_ask(struct api_target *t, struct err *e)
 {
     if (!dev_ask(t->driver, &t->dev, &t->caps, &t->fingerprint, e)) return false;
-    t->lang = lang_find(str_of(t->driver->lang));
-    if (!t->lang)
-        return err_set(e, ERR_FAILED, "device '%s' runs language '%s', which is not built in",
-                       t->driver->name, t->driver->lang);
+    t->lang = lang_for(str_of(t->driver->lang), e);
+    if (!t->lang) return err_prefix(e, "device '%s'", t->driver->name);
     return t->lang->toolchain(&t->toolchain, &t->caps, e) && (look_up(t), true);
 }
 

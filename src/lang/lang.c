@@ -27,6 +27,19 @@ const struct lang *lang_find(struct str name)
     return NULL;
 }
 
+const char *lang_runs_as(const struct lang *l) { return l->runs_as ? l->runs_as : l->name; }
+
+const struct lang *lang_for(struct str name, struct err *e)
+{
+    static const char variable[] = "QUERN_CUDA_LANGUAGE";
+    const char *wanted = str_is(name, "cuda") ? os_env(variable) : NULL;
+    const struct lang *l = lang_find(wanted ? str_of(wanted) : name);
+    if (l && str_is(name, lang_runs_as(l))) return l;
+    if (wanted) err_set(e, ERR_USAGE, "%s=%s: no language of cuda's binaries: cuda, ptx", variable, wanted);
+    else err_set(e, ERR_FAILED, "language '%.*s' is not built in", STR_ARG(name));
+    return NULL;
+}
+
 bool lang_render(struct buf *out, const struct lang *l, const struct kir *k, const struct caps *c,
                  struct arena *scratch, struct err *e)
 {

@@ -26,12 +26,20 @@ struct lang {
     /* Optional: joins n texts into one whose binary has all their functions, to start the compiler once for many
        small kernels. The semantics of each are those of the separate text. Functions of the same name fail to build. */
     void (*join)(struct buf *out, const struct str *text, u32 n);
+    /* Optional: the language whose driver loads its binaries, which are of the same kind. */
+    const char *runs_as;
     /* Optional: a binary as readable text; may need an external tool. */
     bool (*disassemble)(struct buf *out, struct str binary, struct err *e);
 };
 
 const struct lang *lang_find(struct str name); /* NULL: unknown */
 const struct lang *const *lang_all(i64 *n);
+
+/* The language that kernels are built in for a driver of language `name`: itself, or another one that runs as it does, which a
+   variable of the environment names: QUERN_CUDA_LANGUAGE=ptx. NULL: not known, an error. */
+const struct lang *lang_for(struct str name, struct err *e);
+/* Of its binaries: the language of their driver. */
+const char *lang_runs_as(const struct lang *l);
 
 /* Legalises and prints. scratch holds the legalised kernel. */
 bool lang_render(struct buf *out, const struct lang *l, const struct kir *k, const struct caps *c,

@@ -54,6 +54,7 @@ static bool toolchain(struct buf *out, const struct caps *c, struct err *e)
 const struct lang lang_ptx = {
     .version = 1,
     .name = "ptx",
+    .runs_as = "cuda",
     .suffix = ".ptx",
     .print = print,
     .build = ptxas_build,

@@ -486,7 +486,7 @@ static bool build_binaries(struct maker *m)
     if (!m->env->build(m->env->build_user, m->text.v, m->text.n, out, m->a, m->e)) return false;
     for (u32 i = 0; i < m->text.n; i++) {
         struct plan_bin *b = arr_push(m->a, &m->p->bin);
-        *b = (struct plan_bin){.lang = str_of(m->env->lang->name), .code = out[i]};
+        *b = (struct plan_bin){.lang = str_of(lang_runs_as(m->env->lang)), .code = out[i]};
         b->content = hash_bytes(out[i].p, out[i].n);
     }
     return true;

@@ -13,9 +13,8 @@ static struct dev_kernel *build(const struct micro *m, struct str text, struct e
     struct kir k;
     struct buf source = {0}, code = {0};
     struct dev_kernel *x = NULL;
-    const struct lang *l = lang_find(str_of(m->dev->driver->lang));
-    if (!l) err_set(e, ERR_FAILED, "language '%s' is not built in", m->dev->driver->lang);
-    else if (kir_parse(&k, &a, text, e) && lang_render(&source, l, &k, &m->caps, &a, e) &&
+    const struct lang *l = lang_for(str_of(m->dev->driver->lang), e);
+    if (l && kir_parse(&k, &a, text, e) && lang_render(&source, l, &k, &m->caps, &a, e) &&
              l->build(&code, buf_view(&source), &m->caps, BUILD_SECONDS, e))
         x = m->dev->driver->load(m->dev, buf_view(&code), S("k"), 1, e);
     buf_release(&source);

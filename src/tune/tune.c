@@ -391,7 +391,7 @@ static bool open_device(struct tuner *t)
     bool ok = dev_ask(t->o->driver, &t->o->dev, &t->caps, &fp, t->e); /* opened by the children */
     cache_open(&t->cache, "kernels", &t->arena, t->o->log);
     t->builder = (struct builder){
-        .cache = &t->cache, .lang = lang_find(str_of(t->o->driver->lang)), .caps = &t->caps, .may_join = true, .stop = t->o->stop};
+        .cache = &t->cache, .lang = lang_for(str_of(t->o->driver->lang), t->e), .caps = &t->caps, .may_join = true, .stop = t->o->stop};
     ok = ok && t->builder.lang && t->builder.lang->toolchain(&t->toolchain, &t->caps, t->e);
     t->builder.toolchain = buf_view(&t->toolchain);
     if (ok) t->env = db_env(t->db, buf_view(&fp), t->builder.toolchain, t->e);
