@@ -196,7 +196,7 @@ static void instruction(struct ptx *s, kval v)
         if (is_used || x->op == KI_FSTORE) ptx_frag_op(s, v);
         break;
     case KIR_DOTS: ptx_fail(s, "holds 'dot', which must be expanded first"); break;
-    case KIR_NO_OP: case KIR_LEAVES: case KI_RAMP: case KI_SPLAT: case KI_LANE: case KI_HALVES: case KI_BUF: case KI_GRID:
+    case KIR_NO_OP: case KIR_LEAVES: case KI_RAMP: case KI_SPLAT: case KI_LANE: case KI_HALVES: case KI_ZIP: case KI_BUF: case KI_GRID:
     case KI_PREFETCH: break; /* a hint; caches share loads between threads */
     }
 }

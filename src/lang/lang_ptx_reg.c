@@ -63,16 +63,23 @@ static bool is_one_instruction(const struct ptx *s, const struct kir_ins *x)
     return x->op == KI_FMA || x->op == KI_ADD || x->op == KI_SUB || x->op == KI_MUL;
 }
 
-/* Whether lanes of the operand are those of another value in another order. */
+/* Whether the value, or one that it is derived from, is loaded from an array of registers. */
+static bool is_of_array(const struct ptx *s, kval v)
+{
+    const struct kir_ins *x = kir_at(s->k, v);
+    if (x->op == KI_LOAD) return is_single(s, x->a);
+    for (u32 i = 0; ptx_is_derived(s->k, v) && i < kir_op_info(x->op)->n_args; i++)
+        if (kir_operand(x, i) && is_of_array(s, kir_operand(x, i))) return true;
+    return false;
+}
+
+/* Whether lanes of an operand are those of an array in another order. */
 static bool is_permuted(const struct ptx *s, const struct kir_ins *x)
 {
     for (u32 i = 0; i < kir_op_info(x->op)->n_args; i++) {
         enum kir_op op = kir_at(s->k, kir_operand(x, i))->op;
-        if (op == KI_SPLAT || op == KI_LANE || op == KI_HALVES) {
-            kval a = kir_operand(x, i);
-            while (ptx_is_derived(s->k, a) && kir_at(s->k, a)->a) a = kir_at(s->k, a)->a;
-            if (kir_at(s->k, a)->op == KI_LOAD && is_single(s, kir_at(s->k, a)->a)) return true;
-        }
+        bool moves = op == KI_SPLAT || op == KI_LANE || op == KI_HALVES || op == KI_ZIP;
+        if (moves && is_of_array(s, kir_operand(x, i))) return true;
     }
     return false;
 }

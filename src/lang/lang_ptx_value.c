@@ -38,7 +38,7 @@ bool ptx_is_derived(const struct kir *k, kval v)
 {
     const struct kir_ins *x = kir_at(k, v);
     switch (x->op) {
-    case KIR_LEAVES: case KI_RAMP: case KI_SPLAT: case KI_LANE: case KI_HALVES: return true;
+    case KIR_LEAVES: case KI_RAMP: case KI_SPLAT: case KI_LANE: case KI_HALVES: case KI_ZIP: return true;
     case KIR_NO_OP: case KIR_HORIZONTAL: case KIR_LANEWISE: case KIR_DOTS: case KIR_STRUCTURE: case KIR_COLLECTIVES:
     default: return is_offset(k, x);
     }
@@ -148,6 +148,10 @@ pval ptx_lane(struct ptx *s, kval v, u32 i)
     case KI_HALVES: {
         u32 half = x->lanes / 2u, from = (u32)x->imm.i * half;
         return ptx_lane(s, i < half ? x->a : x->b, from + i % half);
+    }
+    case KI_ZIP: {
+        u32 at = (u32)x->imm.i + i;
+        return ptx_lane(s, at % 2 ? x->b : x->a, at / 2);
     }
     case KIR_NO_OP: case KIR_HORIZONTAL: case KIR_LANEWISE: case KIR_DOTS: case KIR_ARRAYS: case KIR_MEMORY: case KIR_CONTROL:
     case KIR_SYNC: case KIR_COLLECTIVES: break;
