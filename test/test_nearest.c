@@ -29,6 +29,7 @@ static void fixture_open(struct fixture *b)
     b->q = quern_open(NULL);
     assert_int_equal(quern_db_open(b->q, ":memory:", &b->db), QUERN_OK);
     assert_true(api_target_open(&b->cpu, "cpu", 1, NULL, &b->e));
+    api_target_rates(&b->cpu, b->q); /* choices depend on them */
     b->env = db_env(&b->db->db, buf_view(&b->cpu.fingerprint), buf_view(&b->cpu.toolchain), &b->e);
     assert_true(b->env);
 }
