@@ -38,6 +38,7 @@ code 3 empty.json r.json --device '*'; says "the rule for layouts of threads and
 # Killed in the middle and started again: every point is measured, and none twice, but for one whose verdict was on its way. The
 # reference is measured in each run.
 killed() {
+    : > first # not that of an earlier run
     "$quern" gemm cfg.json "kill-$1.json" 0 12 --device "$1" --min-samples 2 --json > first 2> err < /dev/null &
     pid=$!
     for i in $(seq 600); do
@@ -58,6 +59,7 @@ interrupted() {
     env --default-signal=INT true 2> /dev/null || { echo "skipped: env knows no --default-signal (coreutils 8.31)"; return; }
     for _ in 1 2 3 4 5; do
         rm -f "int-$1.json" "int-$1.db"
+        : > first
         env --default-signal=INT "$quern" gemm cfg.json "int-$1.json" 0 12 --device "$1" --min-samples 2 --json > first 2> err < /dev/null &
         pid=$!
         for i in $(seq 600); do
