@@ -65,8 +65,7 @@ static bool test_conformance(const char *device, struct buf *b, struct arena *a,
     struct conformance x = {0};
     bool ok = api_target_choose(&t, device, 0, NULL, e) && dev_ask(t.driver, &t.dev, &t.caps, &t.fingerprint, e);
     t.lang = ok ? lang_for(str_of(t.driver->lang), e) : NULL;
-    ok = t.lang &&
-         t.lang->toolchain(&t.toolchain, &t.caps, e) && api_target_test(&x, &t, true, a, e);
+    ok = t.lang && t.lang->toolchain(&t.toolchain, &t.caps, e) && api_target_test(&x, &t, true, a, e);
     if (ok) {
         buf_printf(b, "%s, %.*s: %u operations", t.driver->name, STR_ARG(buf_view(&t.fingerprint)), x.n_cases);
         if (!x.is_known) buf_printf(b, " in %.1f s", x.seconds);

@@ -99,14 +99,6 @@ static bool build_by_library(const struct nvrtc *n, struct buf *binary, struct s
     return ok && (!binary->failed || err_set(e, ERR_SYSTEM, "out of memory"));
 }
 
-/* NULL: not found. */
-static const char *find_nvcc(struct arena *a)
-{
-    for (i64 i = 0; i < countof(compilers); i++)
-        if (compilers[i][0] == '/' ? os_exists(compilers[i]) : lang_tool_in_path(a, compilers[i])) return compilers[i];
-    return NULL;
-}
-
 static bool build_by_compiler(const char *nvcc, struct buf *binary, struct str text, const struct caps *c, double timeout,
                               struct err *e)
 {
@@ -133,7 +125,7 @@ bool nvrtc_build(struct buf *binary, struct str text, const struct caps *c, doub
     bool ok;
     if (!nvidia_check_arch(c, "cuda", e)) return false;
     if (open_nvrtc(&n)) ok = build_by_library(&n, binary, text, c, e);
-    else if ((nvcc = find_nvcc(&a)) != NULL) ok = build_by_compiler(nvcc, binary, text, c, timeout, e);
+    else if ((nvcc = lang_tool_first(&a, compilers, countof(compilers))) != NULL) ok = build_by_compiler(nvcc, binary, text, c, timeout, e);
     else ok = none(e);
     arena_release(&a);
     return ok;
@@ -149,7 +141,7 @@ bool nvrtc_toolchain(struct buf *out, struct err *e)
     if (open_nvrtc(&n)) {
         n.version(&major, &minor);
         buf_printf(out, "nvrtc %d.%d", major, minor);
-    } else if ((nvcc = find_nvcc(&a)) != NULL) {
+    } else if ((nvcc = lang_tool_first(&a, compilers, countof(compilers))) != NULL) {
         struct lang_tool t = {.program = "nvcc", .timeout = 30};
         ok = lang_tool_line(out, &t, (const char *const[]){nvcc, "--version", NULL}, true, e);
     } else {

@@ -84,14 +84,6 @@ static bool build_by_library(const struct library *l, struct buf *binary, struct
     return ok && (!binary->failed || err_set(e, ERR_SYSTEM, "out of memory"));
 }
 
-/* NULL: not found. */
-static const char *find_program(struct arena *a)
-{
-    for (i64 i = 0; i < countof(programs); i++)
-        if (programs[i][0] == '/' ? os_exists(programs[i]) : lang_tool_in_path(a, programs[i])) return programs[i];
-    return NULL;
-}
-
 static bool none(struct err *e)
 {
     return err_set(e, ERR_SYSTEM, "no assembler for ptx found: install nvJitLink (libnvJitLink.so) or ptxas");
@@ -106,7 +98,7 @@ bool ptxas_build(struct buf *binary, struct str text, const struct caps *c, doub
     if (!nvidia_check_arch(c, "ptx", e)) return false;
     if (open_library(&l)) {
         ok = build_by_library(&l, binary, text, c, e);
-    } else if ((program = find_program(&a)) != NULL) {
+    } else if ((program = lang_tool_first(&a, programs, countof(programs))) != NULL) {
         const char *argv[] = {program, str_fmt(&a, "-arch=%s", c->arch).p, "-o", "@out", "@in", NULL};
         struct lang_tool t = {.program = "ptxas", .timeout = timeout};
         struct lang_convert v = {argv, "k.ptx", "k.cubin", text};
@@ -128,7 +120,7 @@ bool ptxas_toolchain(struct buf *out, struct err *e)
     if (open_library(&l)) {
         l.version(&major, &minor);
         buf_printf(out, "nvjitlink %u.%u", major, minor);
-    } else if ((program = find_program(&a)) != NULL) {
+    } else if ((program = lang_tool_first(&a, programs, countof(programs))) != NULL) {
         struct lang_tool t = {.program = "ptxas", .timeout = 30};
         ok = lang_tool_line(out, &t, (const char *const[]){program, "--version", NULL}, true, e);
     } else {

@@ -78,3 +78,10 @@ bool lang_tool_line(struct buf *out, const struct lang_tool *t, const char *cons
     buf_release(&text);
     return ok;
 }
+
+const char *lang_tool_first(struct arena *a, const char *const *program, i64 n)
+{
+    for (i64 i = 0; i < n; i++)
+        if (program[i][0] == '/' ? os_exists(program[i]) : lang_tool_in_path(a, program[i])) return program[i];
+    return NULL;
+}
