@@ -169,11 +169,11 @@ class OneDnn:
         self.d.wait()
 
 
-def feeds(row, names):
+def feeds(job, names):
     """The inputs of a model, by name."""
-    x, rest = operands.operands(row)
-    if row.kind == "net":
-        return {names[0]: x}
+    if job["inputs"]:
+        return {n: operands.aligned(a) for n, a in np.load(job["inputs"]).items()}
+    x, rest = operands.operands(job["row"])
     given = dict(zip(["x"] + ["w%d" % i for i in range(len(rest))], [x] + rest))
     return {n: given[n] for n in names}
 
@@ -202,30 +202,30 @@ class OnnxRuntime:
         if row.kind == "filter":
             raise Unsupported
         if row.kind not in ("conv", "qconv"):
-            return self.bind(row, self.session(job["model"], threads))
+            return self.bind(job, self.session(job["model"], threads))
         optimised = job["model"] + ".ort.onnx"
-        self.bind(row, self.session(job["model"], threads, optimised))
+        self.bind(job, self.session(job["model"], threads, optimised))
         self.run()
         plain = self.results()
         self.oc = row.oc
         if self.blocked.strip_last(optimised):
             self.last = True
-            self.bind(row, self.session(optimised, threads))
+            self.bind(job, self.session(optimised, threads))
             self.run()
             if not np.array_equal(self.results()[0], plain[0]):
                 raise RuntimeError("layout not understood")
         elif self.blocked.strip(optimised):
             for self.block in (16, 8):  # of vectors of 512 and 256 bits
-                self.bind(row, self.session(optimised, threads))
+                self.bind(job, self.session(optimised, threads))
                 self.run()
                 if np.allclose(self.results()[0], plain[0], rtol=1e-3, atol=1e-4):
                     return os.remove(optimised)
             raise RuntimeError("blocked layout not understood")
         os.remove(optimised)
 
-    def bind(self, row, session):
+    def bind(self, job, session):
         self.s, self.io = session, session.io_binding()
-        given = feeds(row, [i.name for i in session.get_inputs()])
+        given = feeds(job, [i.name for i in session.get_inputs()])
         for i in session.get_inputs():
             a = given[i.name]
             if self.block and isinstance(i.shape[1], str):
@@ -273,7 +273,7 @@ class OpenVino:
             config["PERF_COUNT"] = True
         self.model = self.ov.Core().compile_model(job["model"], "CPU", config)
         self.request = self.model.create_infer_request()
-        self.x = feeds(job["row"], [i.get_any_name() for i in self.model.inputs])
+        self.x = feeds(job, [i.get_any_name() for i in self.model.inputs])
         for n, a in self.x.items():
             self.request.set_tensor(n, self.ov.Tensor(a, shared_memory=True))
 
@@ -401,6 +401,9 @@ class Step(ctypes.Structure):
     ]
 
 
+DTYPES = {"float32": 1, "uint8": 2, "int8": 3, "int32": 6, "int64": 7, "bool": 9, "float16": 10, "float64": 11}  # of quern.h
+
+
 class Quern:
     """A program in the runtime library, with inputs and outputs in this process's memory."""
 
@@ -423,7 +426,7 @@ class Quern:
         self.check(self.lib.quern_program_open(self.q, path, ctypes.byref(o), ctypes.byref(p)))
         self.p, n = p, self.lib.quern_program_inputs(p)
         names = [self.lib.quern_program_input_name(p, i).decode() for i in range(n)]
-        given = feeds(job["row"], names)
+        given = feeds(job, names)
         self.last = job["row"].kind in ("conv", "qconv")
         self.x = [channels_last(given[n]) if self.last else given[n] for n in names]
         self.inputs = (ctypes.c_void_p * n)()
@@ -435,7 +438,7 @@ class Quern:
     def view(self, x):
         dims, t = (ctypes.c_int64 * x.ndim)(*x.shape), ctypes.c_void_p()
         data = x.ctypes.data_as(ctypes.c_void_p)
-        kind = {"float32": 1, "uint8": 2}[x.dtype.name]
+        kind = DTYPES[x.dtype.name]
         self.check(self.lib.quern_tensor_view(self.q, kind, x.ndim, dims, data, ctypes.byref(t)))
         return t
 
@@ -446,7 +449,7 @@ class Quern:
         """Operations of one run, from the program's description of its steps."""
         self.lib.quern_profile(self.p, 1)
         self.run()
-        steps = (Step * 4096)()
+        steps = (Step * 8192)()
         n = self.lib.quern_profile_steps(self.p, steps, len(steps))
         self.lib.quern_profile(self.p, 0)
         return sum(s.flops for s in steps[:n])
@@ -458,9 +461,10 @@ class Quern:
     def array(self, t):
         rank = self.lib.quern_tensor_rank(t)
         shape = [self.lib.quern_tensor_dims(t)[d] for d in range(rank)]
-        kind = {1: ctypes.c_float, 2: ctypes.c_uint8}[self.lib.quern_tensor_dtype(t)]
-        data = ctypes.cast(self.lib.quern_tensor_data(t), ctypes.POINTER(kind))
-        return np.ctypeslib.as_array(data, shape)
+        kind = next(n for n, k in DTYPES.items() if k == self.lib.quern_tensor_dtype(t))
+        size = int(np.prod(shape)) * np.dtype(kind).itemsize
+        data = (ctypes.c_char * size).from_address(self.lib.quern_tensor_data(t))
+        return np.frombuffer(data, kind).reshape(shape)
 
 
 ENGINES = {

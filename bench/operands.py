@@ -67,6 +67,15 @@ def operands(row):
     return x, [random(rng, row.weights, terms), random(rng, (row.oc,))]
 
 
+def first_input(model):
+    """The name of a network's first input that is no constant."""
+    import onnx
+
+    graph = onnx.load(model, load_external_data=False).graph
+    constants = {t.name for t in graph.initializer}
+    return next(i.name for i in graph.input if i.name not in constants)
+
+
 def gemm_nodes(row, helper):
     right = ["w%d" % i for i in range(row.copies)]
     nodes = []

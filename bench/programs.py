@@ -5,13 +5,19 @@
 import contextlib
 import json
 import os
+import shutil
 import subprocess
+import sys
 import time
 
+import numpy as np
+
+import forms
 import operands
 from rows import QUERN, ROOT
 
 WORK = os.path.join(ROOT, "build/rows")
+EXPORTED = os.path.join(WORK, "networks")  # kept: exporting takes longer than measuring
 
 
 def quern(*args, show=False):
@@ -76,6 +82,29 @@ class Tuning:
             self.spent += time.time() - start
 
 
+def save_network(row, model, inputs):
+    """Writes the network's file, and its inputs by name."""
+    if row.exported:
+        of = os.path.join(EXPORTED, row.network)
+        export = [sys.executable, os.path.join(ROOT, "bench/networks.py"), EXPORTED, row.network]
+        r = subprocess.run(export, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if r.returncode:
+            raise RuntimeError(r.stdout.strip().splitlines()[-1])
+        shutil.copyfile(of + ".onnx", model)
+        shutil.copyfile(of + ".npz", inputs)
+    else:
+        quern("zoo", row.network, "-o", model)
+        np.savez(inputs, **{operands.first_input(model): operands.operands(row)[0]})
+    if row.form:
+        plain = model + ".f32.onnx"
+        os.replace(model, plain)
+        if row.form == "int8":
+            forms.quantise(plain, inputs, model)
+        else:
+            forms.halve(plain, model, row.form)
+        os.remove(plain)
+
+
 class Programs:
     """The files of a row for a number of threads; remove() after its measurement: some are
     large."""
@@ -84,9 +113,10 @@ class Programs:
         # a database knows a network by its file's name, with the interface that it was tuned for
         self.threads, base = threads, os.path.join(WORK, row.kind)
         self.model, self.tuned, self.untuned = base + ".onnx", base + ".dnx", base + ".untuned.dnx"
+        self.inputs = base + ".npz" if row.kind == "net" else None
         os.makedirs(WORK, exist_ok=True)
         if row.kind == "net":
-            quern("zoo", row.name, "-o", self.model)
+            save_network(row, self.model, self.inputs)
         else:
             operands.save_model(row, self.model)
         args = ["--db", database(threads), "--threads", str(threads), *interface(row)]
@@ -103,8 +133,9 @@ class Programs:
     def of(self, engine):
         """The parameters of an engine's process."""
         program = {"quern": self.tuned, "quern untuned": self.untuned}.get(engine)
-        return {"model": self.model, "program": program}
+        return {"model": self.model, "program": program, "inputs": self.inputs}
 
     def remove(self):
-        for path in (self.model, self.tuned, self.untuned):
-            os.remove(path)
+        for path in (self.model, self.tuned, self.untuned, self.inputs):
+            if path:
+                os.remove(path)

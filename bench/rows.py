@@ -16,6 +16,8 @@ import subprocess
 import tempfile
 from dataclasses import dataclass, replace
 
+import networks
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 QUERN = os.path.join(ROOT, "build/quern")
 FAR = 128 << 20  # bytes of weights that no last-level cache keeps (of the machines at hand)
@@ -154,20 +156,30 @@ class QuantisedConv(Conv):
 
 @dataclass(frozen=True)
 class Net:
-    """A network of the zoo. goals: required speed-ups over peers. sizes: of its free sizes; shape:
-    of its input. flops are determined by quern."""
+    """A network of the zoo, or of networks.py (exported). goal: required speed-up over the best
+    peer. sizes: of its free sizes; shape: of its input in the zoo. form: "" as it is, "int8"
+    quantised by quern in QDQ form, "f16" or "bf16" with weights and activations in it. flops are
+    determined by quern."""
 
     name: str
-    goals: dict
+    goal: float
     sizes: tuple = ()
     shape: tuple = (1, 3, 224, 224)
+    exported: bool = False
+    form: str = ""
     flops: float = 0.0
 
     kind = "net"
     bytes = 0.0  # what has to be moved is not known
 
+    @property
+    def network(self):
+        """The name without the form."""
+        return self.name.removesuffix(" " + self.form) if self.form else self.name
+
     def describe(self):
-        return "network, input " + "x".join(map(str, self.shape))
+        text = "exported network" if self.exported else "network, input " + "x".join(map(str, self.shape))
+        return text + (", in " + self.form if self.form else "")
 
 
 # --- matmuls --------------------------------------------------------------------------------------
@@ -217,18 +229,41 @@ def decode():
 
 PICTURE = {"sizes": (("H", 1088), ("W", 1920)), "shape": (1, 3, 1088, 1920)}
 NETS = (
-    Net("resnet50", {"onnxruntime": 1.1}),
-    Net("mobilenetv2", {"onnxruntime": 1.2}),
-    Net("oidn-small", {"onnxruntime": 2.0}, **PICTURE),
-    Net("oidn", {"onnxruntime": 2.0}, **PICTURE),
-    Net("cosmoflow", {"onnxruntime": 1.5}, shape=(1, 4, 128, 128, 128)),
-    Net("cosmoflow-v1", {"onnxruntime": 1.5}, shape=(1, 1, 128, 128, 128)),
+    Net("resnet50", 1.2),
+    Net("mobilenetv2", 1.3),
+    Net("oidn-small", 3.0, **PICTURE),
+    Net("oidn", 3.0, **PICTURE),
+    Net("cosmoflow", 3.0, shape=(1, 4, 128, 128, 128)),
+    Net("cosmoflow-v1", 3.0, shape=(1, 1, 128, 128, 128)),
 )
+# Required of exported networks; of others what GOALS says.
+REQUIRED = {
+    "resnet50": 1.2, "mobilenet_v2": 1.3, "mobilenet_v3_large": 1.3, "mobilenet_v3_small": 1.3, "efficientnet_b0": 1.3,
+    "densenet121": 1.2, "inception_v3": 1.2, "convnext_tiny": 1.2, "swin_t": 1.2, "vit_b_16": 1.15, "coatnet_0_rw_224": 1.2,
+    "bert-large": 1.15, "bert-large-1024": 1.15, "gpt2": 1.2, "whisper-encoder": 1.15, "unet": 1.8, "raft-small": 1.5,
+}  # fmt: skip
 LARGE = 128 << 20  # bytes of input and output, more than caches keep; beyond, rows are left out
 
 
 def nets():
     return list(NETS)
+
+
+def foreign():
+    """Networks as users export them from PyTorch."""
+    return [Net(n, REQUIRED.get(n, GOALS["foreign"].least), exported=True) for n in networks.NAMES]
+
+
+def network(name, goal, form):
+    """One of either list, in another form."""
+    net = {n.name: n for n in [*foreign(), *NETS]}[name]
+    return replace(net, name="%s %s" % (name, form), goal=goal, form=form)
+
+
+def halves():
+    """Networks in 16 bits."""
+    names = ("resnet50", "mobilenetv2", "oidn-small", "bert-large", "gpt2", "unet", "mlp")
+    return [network(n, 1.0, form) for n in names for form in ("f16", "bf16")]
 
 
 def tasks_of(net):
@@ -313,11 +348,13 @@ def conv3d():
 
 
 def int8():
-    """Convolutions of the networks that are used in 8 bits, and the layers of BERT with weights."""
+    """Convolutions of the networks that are used in 8 bits, the layers of BERT with weights, and
+    whole networks."""
     used = ("resnet50", "mobilenetv2")
     found = {QuantisedConv(**{**vars(r), "activation": ""}) for r in conv() if r.name.split()[0] in used}
     layers = [QuantisedGemm(**vars(r)) for r in matmul() if r.name.startswith("bert") and r.constant]
-    return sorted(found, key=lambda r: r.name) + layers
+    nets = [network(n, 1.1, "int8") for n in used + ("bert-large",)]
+    return sorted(found, key=lambda r: r.name) + layers + nets
 
 
 # --- filters --------------------------------------------------------------------------------------
@@ -447,12 +484,15 @@ GOALS = {
     "conv": Goal(1.15, 0.95),
     "conv3d": Goal(1.5, 1.0),
     "nets": Goal(1.0, 1.0),
+    "foreign": Goal(1.35, 0.97),
+    "halves": Goal(1.0, 1.0),
     "int8": Goal(1.0, 1.0),
     "filter": Goal(10.0, 5.0, 0.8),
     "rnn": Goal(1.2, 1.0),
 }
 GROUPS = {
-    "squares": squares, "matmul": matmul, "decode": decode, "conv": conv, "conv3d": conv3d, "nets": nets, "int8": int8,
+    "squares": squares, "matmul": matmul, "decode": decode, "conv": conv, "conv3d": conv3d, "nets": nets,
+    "foreign": foreign, "halves": halves, "int8": int8,
     "filter": filters, "rnn": recurrent,
 }  # fmt: skip
 
