@@ -48,10 +48,10 @@ TEXT = {
 CAUSAL = ("gpt2", "opt", "bloom", "llama", "qwen2")
 # name: model, configuration, arguments, shape of the input
 SIGNALS = {
-    "whisper-encoder": ("WhisperModel", "WhisperConfig", dict(d_model=512, encoder_layers=6, decoder_layers=1,
-                        encoder_attention_heads=8, encoder_ffn_dim=2048, vocab_size=4000, pad_token_id=0, bos_token_id=1,
-                        eos_token_id=2, decoder_start_token_id=1, suppress_tokens=None, begin_suppress_tokens=None),
-                        (1, 80, 3000)),
+    "whisper-encoder": ("WhisperModel", "WhisperConfig",
+                        dict(d_model=512, encoder_layers=6, encoder_attention_heads=8, encoder_ffn_dim=2048, decoder_layers=1,
+                             decoder_attention_heads=8, vocab_size=4000, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+                             decoder_start_token_id=1, suppress_tokens=None, begin_suppress_tokens=None), (1, 80, 3000)),
     "wav2vec2": ("Wav2Vec2Model", "Wav2Vec2Config", dict(num_hidden_layers=4), (1, 16000)),
     "segformer": ("SegformerModel", "SegformerConfig", {}, (1, 3, 256, 256)),
     "convnextv2": ("ConvNextV2Model", "ConvNextV2Config", {}, (1, 3, 224, 224)),
@@ -128,8 +128,8 @@ def unet():
     from torch import nn
 
     def block(a, b):
-        layers = [nn.Conv2d(a, b, 3, padding=1), nn.BatchNorm2d(b), nn.ReLU(), nn.Conv2d(b, b, 3, padding=1), nn.BatchNorm2d(b), nn.ReLU()]
-        return nn.Sequential(*layers)
+        layers = [(nn.Conv2d(c, b, 3, padding=1), nn.BatchNorm2d(b), nn.ReLU()) for c in (a, b)]
+        return nn.Sequential(*layers[0], *layers[1])
 
     class UNet(nn.Module):
         def __init__(self):
