@@ -50,10 +50,29 @@ static bool is_legal(const struct trans *c, const struct caps *caps, struct phas
 
 static bool legal(const struct gen_problem *p, const struct sched *s) { return is_legal(p->facts, p->c, params_of(s)); }
 
-static double step_seconds(const struct nest_rates *r, const struct trans *c, struct phases_sched v)
+/* One step of a tile of so many pixels. */
+static double step_seconds(const struct nest_rates *r, const struct trans *c, struct phases_sched v, i64 pixels)
 {
-    double columns = (double)c->oc;
-    return v.nr ? nest_step(r, v.tx, v.nr) : nest_tap(r, v.tx * columns, v.tx + columns);
+    double columns = (double)c->oc, n = (double)pixels;
+    return v.nr ? nest_step(r, pixels, v.nr) : nest_tap(r, n * columns, n + columns);
+}
+
+/* Positions of a phase whose outputs exist, the mean of all phases: as many as all positions or one less. */
+static double positions(const struct trans *c, u32 a, const i64 *var)
+{
+    return fmax(1, (double)gen_eval(c->g, c->ax[a].out, var) / (double)c->ax[a].s);
+}
+
+/* A row of n positions in tiles, of which the last one may be smaller: their number, and the mean of their steps. */
+struct row_tiles { double n, step; };
+
+static struct row_tiles row_tiles_of(const struct nest_rates *r, const struct trans *c, struct phases_sched v, double n)
+{
+    i64 whole = (i64)n / v.tx, rest = (i64)ceil(n) - whole * v.tx;
+    struct row_tiles t = {(double)whole, (double)whole * step_seconds(r, c, v, v.tx)};
+    if (rest > 0) t.n++, t.step += step_seconds(r, c, v, rest);
+    t.step /= t.n;
+    return t;
 }
 
 /* Of a tile of one phase. Stored along x, lanes go to memory one by one, those of an accumulator that holds partial sums are added up first, and the epilogue
@@ -68,36 +87,45 @@ static double ends_seconds(const struct gen_problem *p, struct phases_sched v, d
     return nest_ends(r, cells, c->clast ? 0 : v.nr ? exist / v.nr / 2 : HADD / 3.0) + vectors * gen_problem_back(p) * r->work / 2;
 }
 
-/* All phases of a tile of positions read the same input, which a band holds, and each its own taps. */
+/* All phases read the same input, which a band holds, and each its own taps. An iteration has a position more than most
+   phases have of it; tiles that leave rows of outputs run over all of them. */
 static double predict(const struct gen_problem *p, const struct sched *s)
 {
     const struct trans *c = p->facts;
     const struct nest_rates *r = p->nest;
     const struct phases_sched v = params_of(s);
     const i64 *var = p->var;
-    const struct trans_axis *x = &c->ax[c->rank - 1];
+    const u32 xa = c->rank - 1;
+    const struct trans_axis *x = &c->ax[xa];
     double lanes = gen_lanes(p->c, c->type), threads = (double)i64_max(1, p->c->n_threads), size = (double)dtype_size(c->type);
-    double tiles = ceil((double)i64_max(1, gen_eval(c->g, x->n_q, var)) / v.tx), tw = v.tw ? fmin(v.tw, tiles) : tiles;
-    double columns = v.nr ? v.nr * lanes : (double)c->oc, blocks = ceil((double)c->oc / columns), ob = v.ob ? v.ob : blocks;
-    double rows = c->rank > 3 ? v.th : 1;
+    i64 n_x = i64_max(1, gen_eval(c->g, x->n_q, var));
+    double parts = v.tw ? (double)ceil_div(n_x, v.tw * v.tx) : 1;
+    const struct row_tiles row = row_tiles_of(r, c, v, c->clast ? positions(c, xa, var) : (double)n_x);
+    double columns = v.nr ? v.nr * lanes : (double)c->oc, blocks = ceil((double)c->oc / columns), ob = v.ob ? v.ob : blocks, rows = 1;
     double outer = (double)i64_max(1, gen_eval(c->g, graph_value(c->g, c->x)->shape.dim[0], var)), taps = 1, phases = 1, near = 1;
     for (u32 a = 2; a < c->rank; a++) {
-        double n = (double)i64_max(1, gen_eval(c->g, c->ax[a].n_q, var)), reach = (double)(c->ax[a].hi - c->ax[a].lo);
+        double reach = (double)(c->ax[a].hi - c->ax[a].lo);
         taps *= (double)c->ax[a].k, phases *= (double)c->ax[a].s;
-        near *= (a + 1 == c->rank ? v.tx : 1) + reach;
-        if (a + 1 < c->rank) outer *= a + 2 == c->rank ? ceil(n / rows) : n;
+        near *= (a == xa ? v.tx : 1) + reach;
+        if (a == xa) continue;
+        double bands = a + 1 == xa ? (double)ceil_div(i64_max(1, gen_eval(c->g, c->ax[a].n_q, var)), v.th) : positions(c, a, var);
+        if (a + 1 == xa) rows = positions(c, a, var) / bands;
+        outer *= bands;
     }
     double group = v.nr ? (double)phases_product(c, p->c).terms : lanes, band = band_bytes(c, v, var);
-    double steps = taps * ceil((double)c->ic / group), weights = v.nr ? columns : columns * lanes;
-    double iterations = (double)c->groups * ceil(blocks / ob) * ceil(tiles / tw) * outer;
-    struct nest n = {.bytes = {near * (double)c->ic * size, steps * weights * size, phases * v.tx * columns * size}};
-    n.seconds = steps * (step_seconds(r, c, v) + 0.3 * r->cycle) + phases * (ends_seconds(p, v, lanes) + 20 * r->cycle);
+    double steps = taps / phases * ceil((double)c->ic / group), weights = v.nr ? columns : columns * lanes;
+    double iterations = (double)c->groups * ceil(blocks / ob) * parts * outer, tw = row.n / parts;
+    struct nest n = {.bytes = {near * (double)c->ic * size, steps * weights * size, v.tx * columns * size}};
+    n.seconds = steps * (row.step + 0.3 * r->cycle) + ends_seconds(p, v, lanes) + 20 * r->cycle;
     double vector = (phases_read_clast(c) ? 3 : 10) * r->cycle + gen_problem_front(p, 0) * r->work / 2;
-    n.seconds += (band / (size * lanes) * vector + 300 * r->cycle) / (tw * ob * rows);
+    n.seconds += (band / (size * lanes) * vector + 300 * r->cycle) / (phases * tw * ob * rows);
+    double inner = c->clast ? 1 : (double)x->s; /* phases that are gone through at each tile */
+    nest_loop(&n, inner, 0, 1, 1);
     nest_loop(&n, tw, v.tx / (v.tx + (double)(x->hi - x->lo)), 0, 1);
     nest_loop(&n, rows, 0.5, 0, 1);
+    nest_loop(&n, phases / inner, 0, 1, 1);
     nest_loop(&n, ob, 0, 1, 1);
-    nest_loop(&n, ceil(tiles / tw) * outer, 0, 0, 1); /* the scratch memory of a band is the next one's, too */
+    nest_loop(&n, parts * outer, 0, 0, 1); /* the scratch memory of a band is the next one's, too */
     nest_loop(&n, ceil(blocks / ob) * (double)c->groups, 0, 1, 1);
     return r->launch + nest_seconds(&n, r) * ceil(iterations / threads) / iterations;
 }
