@@ -53,7 +53,9 @@ static bool analyze(const struct gen_problem *p)
     if (p->c->is_gpu || p->c->vector_bytes < 8 || !conv_of_any(&f->c, p->t)) return false;
     for (u32 i = 0; i < (c->point && c->simple ? 2 : 1); i++) {
         conv_tiles_open(&f->known[i], c, p->c, i, NULL);
+        f->known[i].lanes = conv_column_lanes(c, p->c);
         conv_tiles_open(&f->real[i], c, p->c, i, p->var);
+        f->real[i].lanes = conv_column_lanes(c, p->c);
         conv_tiles_multiply_by(&f->known[i], conv_product(c, p->c));
         conv_tiles_multiply_by(&f->real[i], conv_product(c, p->c));
     }
@@ -140,6 +142,6 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps,
 }
 
 const struct gen gen_conv_gemm = {
-    GEN_FAMILY("conv_gemm", 11), .facts = sizeof(struct facts), .analyze = analyze, .match = match,
+    GEN_FAMILY("conv_gemm", 12), .facts = sizeof(struct facts), .analyze = analyze, .match = match,
     .legal = legal, .emit = emit, .predict = predict,
 };

@@ -61,7 +61,9 @@ static bool analyze(const struct gen_problem *p)
     struct facts *f = p->facts;
     if (p->c->is_gpu || p->c->vector_bytes < 8 || !igemm_of(&f->x, p->t)) return false;
     conv_tiles_open(&f->known, &f->x.c, p->c, true, NULL);
+    f->known.lanes = conv_column_lanes(&f->x.c, p->c);
     conv_tiles_open(&f->real, &f->x.c, p->c, true, p->var);
+    f->real.lanes = conv_column_lanes(&f->x.c, p->c);
     return true;
 }
 
@@ -113,6 +115,6 @@ static double predict(const struct gen_problem *p, const struct sched *v)
 }
 
 const struct gen gen_conv_igemm = {
-    GEN_FAMILY("conv_igemm", 6), .facts = sizeof(struct facts), .analyze = analyze, .legal = legal,
+    GEN_FAMILY("conv_igemm", 7), .facts = sizeof(struct facts), .analyze = analyze, .legal = legal,
     .emit = emit, .predict = predict,
 };

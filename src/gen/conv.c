@@ -134,6 +134,15 @@ i64 conv_lanes(const struct conv *c, const struct caps *caps)
     return gen_lanes(caps, c->type);
 }
 
+i64 conv_column_lanes(const struct conv *c, const struct caps *caps)
+{
+    enum { LEAST = 16 /* bytes */ };
+    i64 lanes = conv_lanes(c, caps);
+    if (conv_product(c, caps).terms > 1) return lanes;
+    while (lanes * dtype_size(c->type) > LEAST && c->oc <= lanes / 2) lanes /= 2;
+    return lanes;
+}
+
 struct tile_product conv_product(const struct conv *c, const struct caps *caps)
 {
     enum dtype x = graph_value(c->g, c->x)->dtype, w = graph_value(c->g, c->w)->dtype;

@@ -64,6 +64,9 @@ void conv_window(struct conv *c, const struct graph *g, const struct node *n);
 /* Layout of the values that the input is computed from: that of the first found behind views and pointwise nodes. */
 enum layout conv_input_layout(const struct conv *c);
 i64 conv_lanes(const struct conv *c, const struct caps *caps); /* of vectors that hold sums */
+/* Of those whose lanes are output channels: narrower if a group has so few that most lanes would be idle. Processors that split wide vectors multiply
+   twice as many of half the width, and none multiplies fewer. */
+i64 conv_column_lanes(const struct conv *c, const struct caps *caps);
 bool conv_is_flat(const struct conv *c, const struct conv_sched *s);
 struct space conv_space(const struct conv *c);      /* pixels of a flat convolution, merged; of a transposed one all positions */
 /* Bytes that are stored side by side where `channels` channels of a pixel are; 0: none, or other kernels' business. */

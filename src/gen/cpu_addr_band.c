@@ -176,6 +176,7 @@ void gen_conv_emit(struct emit *m, const struct task *t, const struct caps *caps
     struct conv c;
     conv_of_any(&c, t);
     band_init(b, m, &c, caps, s);
+    band_set_columns(b, conv_column_lanes(&c, caps));
     band_multiply_by(b, conv_product(&c, caps), caps);
     b->wbuf = conv_pack(b);
     emit_args(m);

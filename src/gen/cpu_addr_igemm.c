@@ -315,6 +315,7 @@ void igemm_emit(struct emit *m, const struct task *t, const struct caps *caps, c
     struct walk *w = arena_new(m->arena, struct walk);
     igemm_of(&w->x, t);
     band_init(&w->b, m, &w->x.c, caps, s);
+    band_set_columns(&w->b, conv_column_lanes(&w->x.c, caps));
     band_multiply_by(&w->b, igemm_product(&w->x, caps, s), caps);
     w->b.address = &igemm;
     w->channels = igemm_channels(&w->x, s), w->slices = igemm_slices(&w->x, s), w->copies = s->copy;

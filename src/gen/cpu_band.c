@@ -380,6 +380,13 @@ void band_init(struct band *b, struct emit *m, const struct conv *c, const struc
     b->y_tile = s->th ? sym_const(st, s->ty * s->th) : sym_mul(st, sym_cdiv(st, b->y_ext, ty), ty);
 }
 
+void band_set_columns(struct band *b, i64 lanes)
+{
+    b->lanes = b->t.lanes = (u32)lanes;
+    b->per = lanes, b->width = b->s.nr * lanes;
+    b->n_blocks = ceil_div(b->c.oc, b->width);
+}
+
 /* Groups of pixels outside the tile. */
 static struct space outer_space(const struct band *b)
 {

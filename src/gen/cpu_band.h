@@ -56,6 +56,7 @@ struct band {
 /* In multiply-adds; then perhaps by another instruction. */
 void band_init(struct band *b, struct emit *m, const struct conv *c, const struct caps *caps, const struct conv_sched *s);
 void band_multiply_by(struct band *b, struct tile_product p, const struct caps *caps);
+void band_set_columns(struct band *b, i64 lanes); /* vectors of output channels of so many lanes, instead of all that a vector has */
 void band_layout(struct band *b);              /* sizes and strides of the scratch band */
 /* Opens the grid (closed by three kir_end): its parts, pixels outside the tile, bands with their phases. Returns the number of the part. */
 kval band_open(struct band *b, i64 parts);
