@@ -120,9 +120,11 @@ double conv_tiles_seconds(const struct conv_tiles *t, const struct nest_rates *r
     nest_loop(&n, (double)t->tw, conv_fresh(c, c->xa, (double)s->tx), 0, 1);
     nest_loop(&n, (double)t->th, conv_fresh(c, c->ya, (double)s->ty), 0, 1);
     if (s->order == 0) nest_loop(&n, (double)t->ob, 0, 1, 1);
+    double phases = (double)i64_max(1, c->phases); /* of a transposed one, each with weights of its own */
+    nest_loop(&n, phases, 0, 1, 1);
     nest_loop(&n, (double)ceil_div(t->tiles_x, t->tw), band, 0, 1);
     nest_loop(&n, (double)ceil_div(t->tiles_y, t->th), band, 0, 1);
-    nest_loop(&n, (double)t->outer, band * fresh_outside(c), 0, 1);
+    nest_loop(&n, (double)t->outer / phases, band * fresh_outside(c), 0, 1);
     nest_loop(&n, (double)ceil_div(t->blocks, t->ob), 0, 1, 1);
     nest_loop(&n, (double)(c->groups * i64_max(1, s->split_k)), 1, 1, 1);
     double seconds = nest_seconds(&n, r) * ceil(all / threads) / all + r->launch;
