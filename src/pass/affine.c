@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// affine: folds a constant scale or offset per channel after a convolution into
-// its weights and bias (removing batch normalisation), an integer offset into the
-// bias of a convolution of bytes. Products are rounded to the weights' type once,
+// affine: folds a constant scale or offset per channel after a convolution, transposed
+// or not, into its weights and bias (removing batch normalisation), an integer offset
+// into the bias of a convolution of bytes. Products are rounded to the weights' type once,
 // from double. requires: expanded, inferred. The
 // convolution's weights are constant and its output has no other user.
 #include "pass/pass.h"
@@ -62,17 +62,29 @@ static double number(const struct tensor *t, i64 channel)
     return elem_f64(t->dtype, t->data, tensor_count(t) == 1 ? 0 : channel);
 }
 
-/* 0: out of memory. */
-static value_id scaled_weights(struct graph *g, value_id w, const struct affine *f)
+/* Weights are (output channels, input channels of a group, taps ..), transposed (input channels, output channels of a group, taps ..). */
+static bool is_transposed(const struct graph *g, node_id n) { return op_of(g, n)->props & OP_TRANSPOSED; }
+
+static i64 output_channels(const struct graph *g, node_id n)
 {
+    const struct tensor *w = graph_value(g, graph_node(g, n)->in.v[1])->data;
+    return is_transposed(g, n) ? w->dim[1] * attr_int(graph_node(g, n), "group", 1) : w->dim[0];
+}
+
+/* 0: out of memory. */
+static value_id scaled_weights(struct graph *g, node_id n, const struct affine *f)
+{
+    value_id w = graph_node(g, n)->in.v[1];
     const struct tensor *t = graph_value(g, w)->data;
     struct tensor *r = tensor_try(g->arena, t->dtype, t->rank, t->dim, NULL, "", S(""));
     if (!r) return 0;
-    i64 per = tensor_count(t) / t->dim[0];
+    bool transposed = is_transposed(g, n);
+    i64 rows = transposed ? t->dim[0] * t->dim[1] : t->dim[0], per = tensor_count(t) / rows; /* of one output channel */
+    i64 outputs = t->dim[1], inputs = t->dim[0] / attr_int(graph_node(g, n), "group", 1); /* transposed: of a group */
     struct arena scratch = {0};
     double *row = arena_array(&scratch, double, per);
-    for (i64 k = 0; k < t->dim[0]; k++) {
-        double c = number(f->c, k);
+    for (i64 k = 0; k < rows; k++) {
+        double c = number(f->c, transposed ? k / outputs / inputs * outputs + k % outputs : k);
         elems_f64(t->dtype, t->data, k * per, per, row);
         for (i64 i = 0; i < per; i++) row[i] = f->kind == AF_MUL ? row[i] * c : row[i] / c;
         elems_set_f64(r->dtype, r->data, k * per, per, row);
@@ -108,14 +120,14 @@ static bool fold_one(struct graph *g, node_id n)
     bool has_bias = conv->in.n > 2 && conv->in.v[2];
     if (!w->data || (has_bias && !graph_value(g, conv->in.v[2])->data))
         return false;
-    i64 channels = w->data->dim[0];
-    if (channels == 0) return false;
+    i64 channels = output_channels(g, n);
+    if (channels == 0 || tensor_count(w->data) == 0) return false;
     struct affine f;
     node_id behind = find_affine(g, conv->out.v[0], channels, &f);
     if (!behind) return false;
     bool scales = f.kind == AF_MUL || f.kind == AF_DIV;
     value_id bias = has_bias || !scales ? new_bias(g, conv, channels, &f) : 0;
-    value_id scaled = scales ? scaled_weights(g, conv->in.v[1], &f) : 0;
+    value_id scaled = scales ? scaled_weights(g, n, &f) : 0;
     if (scales && !scaled) return false;
     if (scales) conv->in.v[1] = scaled;
     if (bias && conv->in.n > 2) conv->in.v[2] = bias;
@@ -131,7 +143,7 @@ static bool run(struct graph *g, bool *ok, struct err *e)
 {
     bool changed = false;
     for (node_id n = 1; n < g->node.n; n++) {
-        if (graph_node(g, n)->dead || !(op_of(g, n)->props & OP_CONV)) continue;
+        if (graph_node(g, n)->dead || !(op_of(g, n)->props & (OP_CONV | OP_TRANSPOSED))) continue;
         while (fold_one(g, n)) changed = true;
     }
     return changed;
