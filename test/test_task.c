@@ -207,6 +207,64 @@ static void test_broadcast(void **state)
     }
 }
 
+/* How many nodes of that operator the region with most of them has, among those that have `other`, too. */
+static u32 most_with(const struct world *w, const char *name, const char *other)
+{
+    u32 most = 0;
+    for (u32 i = 0; i < w->c.region.n; i++) {
+        const struct region *r = &w->c.region.v[i];
+        u32 n = 0;
+        bool has = false;
+        for (u32 k = 0; k < r->n_nodes; k++) {
+            const char *op = op_of(&w->g, r->nodes[k])->name;
+            n += !strcmp(op, name), has |= !strcmp(op, other);
+        }
+        if (has && n > most) most = n;
+    }
+    return most;
+}
+
+/* Numbers of groups are spread to channels once, and not at each of many pixels. */
+static void test_spread(void **state)
+{
+    for (u32 n = 2; n < 64; n *= 4) {
+        struct buf text = {0};
+        struct world w;
+        buf_printf(&text, "graph {\n  input %%x: f32[1,64,%u,%u]\n  input %%s: f32[1,8,1]\n", n, n);
+        buf_z(&text, "  %e: none[?] = quern::Expand(%s) {shape=strs[\"1\",\"8\",\"8\"]}\n"
+                     "  %r: none[?] = quern::Reshape(%e) {shape=strs[\"1\",\"64\",\"1\",\"1\"]}\n"
+                     "  %m: none[?] = Mul(%x, %r)\n"
+                     "  %y: none[?] = quern::ReduceSum(%m) {axes=[2,3], keepdims=1}\n  output %y\n}\n");
+        world_open_as(&w, text.p, NULL);
+        assert_int_equal(most_with(&w, "quern::Expand", "quern::ReduceSum"), n * n * 64 < 16384);
+        buf_release(&text);
+        world_close(&w);
+    }
+}
+
+/* A row of blocks that pass on a part of their concatenation: each is stored, and none is read through the next one. */
+static void test_nested(void **state)
+{
+    static const char text[] = "graph {\n  input %x: f32[1,8,6,6]\n"
+                               "  %a: none[?] = Relu(%x)\n  %b: none[?] = Neg(%x)\n  %c: none[?] = Abs(%x)\n"
+                               "  %first: none[?] = Concat(%a, %b) {axis=1}\n"
+                               "  %rest: none[?] = quern::Slice(%first) {start=strs[\"0\",\"8\",\"0\",\"0\"], "
+                               "size=strs[\"1\",\"8\",\"6\",\"6\"], step=[1,1,1,1]}\n"
+                               "  %second: none[?] = Concat(%rest, %c) {axis=1}\n"
+                               "  %y: none[?] = quern::ReduceSum(%second) {axes=[3], keepdims=1}\n  output %y\n";
+    for (u32 users = 1; users <= 2; users++) {
+        struct buf b = {0};
+        struct world w;
+        buf_z(&b, text);
+        if (users > 1) buf_z(&b, "  %z: none[?] = quern::ReduceMax(%first) {axes=[3], keepdims=1}\n  output %z\n");
+        buf_z(&b, "}\n");
+        world_open_as(&w, b.p, NULL);
+        assert_int_equal(most_with(&w, "Concat", "quern::ReduceSum"), users > 1 ? 1 : 2);
+        buf_release(&b);
+        world_close(&w);
+    }
+}
+
 static void test_no_fusion(void **state)
 {
     struct world w;
@@ -469,6 +527,8 @@ int main(void)
         cmocka_unit_test(test_chains),
         cmocka_unit_test(test_quantised),
         cmocka_unit_test(test_broadcast),
+        cmocka_unit_test(test_spread),
+        cmocka_unit_test(test_nested),
         cmocka_unit_test(test_no_fusion),
         cmocka_unit_test(test_selection),
         cmocka_unit_test(test_join_task),

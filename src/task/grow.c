@@ -2,8 +2,8 @@
 //
 // Growing of regions. Forward: an anchor fuses following pointwise nodes as long as exactly one value leaves the
 // region, so a residual add or x*sigmoid(x) fuses but nothing is computed twice. Backward: views are cheap to
-// recompute and are always fused; pointwise nodes only if they have no other users, and no expensive values that
-// are broadcast, such as buckets of relative positions. Node ids are in topological order (graph_sort ran).
+// recompute and are fused, but for concatenations that are read through others; pointwise nodes only if they have
+// no other users, and no expensive values that are broadcast, such as buckets of relative positions. Node ids are in topological order (graph_sort ran).
 #include "task/grow.h"
 
 static void note_users(struct cutter *c)
@@ -184,6 +184,8 @@ enum {
     MAX_USERS = 64,   /* of one value that are examined */
     MAX_ALONG = 32,   /* values that may be fused with one, examined */
     MAX_AGAIN = 8,    /* operations below which recomputing an element for each use is cheaper than storing and loading it */
+    OFTEN = 16,       /* uses of each element, of MANY elements in all, from which on views that spread elements are not repeated */
+    MANY = 1 << 14,
     MAX_COUNTED = 64, /* variables of sizes that are examined */
     MAX_CHOICE = 4,   /* parts of a concatenation up to which computing all for each element is cheaper than storing and loading */
 };
@@ -237,18 +239,22 @@ void grow_epilogue(const struct cutter *c, struct node_set *s, node_id anchor)
     if (quantised && quantised < best && set_live_outs(c, s, &out, 1) == 1 && is_left_to_reader(c, s, out)) s->n = quantised;
 }
 
-/* Whether the consumer uses most elements of v several times, as in broadcasting. Unknown sizes count as SOME. */
-static bool asks_again(const struct cutter *c, node_id consumer, value_id v)
+/* How often the consumer uses elements of v, as in broadcasting. */
+enum again { AGAIN_NOT, AGAIN_SOME, AGAIN_OFTEN };
+
+/* Unknown sizes count as SOME. */
+static enum again asks_again(const struct cutter *c, node_id consumer, value_id v)
 {
     enum { SOME = 64 };
     struct graph *g = (struct graph *)c->g;
     i64 var[MAX_COUNTED], out, in;
     const struct shape *asked = &graph_value(g, node_out(g, consumer))->shape, *has = &graph_value(g, v)->shape;
-    if (!node_is(g, consumer, OP_POINTWISE | OP_VIEW) || op_of(g, consumer)->join || shape_equal(asked, has)) return false;
+    if (!node_is(g, consumer, OP_POINTWISE | OP_VIEW) || op_of(g, consumer)->join || shape_equal(asked, has)) return AGAIN_NOT;
     sym all = shape_count(g->sym, asked), own = shape_count(g->sym, has);
-    if (all == own || g->sym->var.n > MAX_COUNTED) return false;
+    if (all == own || g->sym->var.n > MAX_COUNTED) return AGAIN_NOT;
     for (u32 i = 0; i < g->sym->var.n; i++) var[i] = SOME;
-    return sym_eval(g->sym, all, var, &out) && sym_eval(g->sym, own, var, &in) && out / 2 >= in;
+    if (!sym_eval(g->sym, all, var, &out) || !sym_eval(g->sym, own, var, &in) || out / 2 < in) return AGAIN_NOT;
+    return out >= MANY && out / OFTEN >= in ? AGAIN_OFTEN : AGAIN_SOME;
 }
 
 /* A search for the nodes to fuse with a value. */
@@ -288,8 +294,16 @@ static void push_inputs(const struct cutter *c, struct along *w, node_id p)
     }
 }
 
-/* Whether an element of v would take much computation if its producers were fused. 64-bit integers are slow in vectors. */
-static bool is_much(const struct cutter *c, value_id v)
+/* A view that spreads elements: neighbours in its result need not be neighbours in its input. */
+static bool spreads(const struct cutter *c, node_id n)
+{
+    const struct node *x = graph_node(c->g, n);
+    return x->in.n == 1 && node_is(c->g, n, OP_VIEW) && asks_again(c, n, x->in.v[0]);
+}
+
+/* Whether an element of v would take much computation if its producers were fused. 64-bit integers are slow in vectors, and so are elements that
+   a view spreads, which are loaded one by one. */
+static bool is_much(const struct cutter *c, value_id v, bool often)
 {
     struct along w = {.stack = {v}, .n = 1};
     u32 work = 0;
@@ -301,9 +315,34 @@ static bool is_much(const struct cutter *c, value_id v)
         if (node_is(c->g, p, OP_WHOLE | OP_HEAVY) || (!moves && !node_is(c->g, p, OP_POINTWISE))) continue;
         if (!moves && x != v && !is_last_reader(c, &w, x)) continue;
         if (!moves) work += dtype_size(graph_value(c->g, x)->dtype) > 4 ? 2 : 1;
+        else if (often && spreads(c, p)) return true;
         push_inputs(c, &w, p);
     }
     return work > MAX_AGAIN;
+}
+
+enum { MAX_VIEWS = 8 /* one behind the other, examined */ };
+
+/* Is v a concatenation, or a part or another view of one? */
+static bool is_joined(const struct cutter *c, value_id v)
+{
+    for (u32 i = 0; v && i < MAX_VIEWS; i++) {
+        node_id p = graph_value(c->g, v)->producer;
+        if (!p || !node_is(c->g, p, OP_VIEW)) return false;
+        if (op_of(c->g, p)->join) return true;
+        v = graph_node(c->g, p)->in.n ? graph_node(c->g, p)->in.v[0] : 0;
+    }
+    return false;
+}
+
+/* Concatenations through which others are read, by several nodes each, would be taken apart again by every reader, the last of a row of blocks through
+   all before (channel shuffles, dual paths): they are values of their own. */
+static bool is_nested(const struct cutter *c, const struct node_set *s, value_id v)
+{
+    if (count_readers(c, v) < 2 || !is_joined(c, v)) return false;
+    for (u32 i = 0; i < s->n; i++)
+        if (op_of(c->g, s->v[i])->join) return true;
+    return false;
 }
 
 /* Whether recomputing the producer inside the consumer would be cheap. */
@@ -313,14 +352,15 @@ static bool comes_along(const struct cutter *c, const struct node_set *s, node_i
     const struct graph *g = c->g;
     node_id p = graph_value(g, v)->producer;
     if (!p || set_has(s, p) || c->owner[p] || c->is_output[v]) return false;
-    if (node_is(g, p, OP_WHOLE | OP_HEAVY)) return false;
+    if (node_is(g, p, OP_WHOLE | OP_HEAVY) || is_nested(c, s, v)) return false;
     if (!node_is(g, p, OP_VIEW)) {
         if (!node_is(g, p, OP_POINTWISE) || node_is(g, consumer, OP_WINDOW | OP_SAMPLE)) return false;
         if (op_of(g, consumer)->join && graph_node(g, consumer)->in.n > MAX_CHOICE) return false;
         for (u32 i = 0; i < c->users[v].n && c->users[v].n > 1; i++) /* all users must be in the set */
             if (!set_has(s, c->users[v].v[i])) return false;
     }
-    return !asks_again(c, consumer, v) || !is_much(c, v);
+    enum again again = asks_again(c, consumer, v);
+    return again == AGAIN_NOT || !is_much(c, v, again == AGAIN_OFTEN);
 }
 
 /* A node's elements are computed once for each distinct index. Pointwise nodes
