@@ -358,11 +358,37 @@ static void test_order(void **state)
     assert_true(last > 0);
 }
 
+/* A table gathered from constants is folded, a number spread to as many elements is not. */
+static void test_fold_tables(void **state)
+{
+    static const char *const from[] = {"Gather(%table, %at) {axis=1}", "quern::Expand(%one) {shape=strs[\"4\",\"256\",\"256\"]}"};
+    for (i64 i = 0; i < countof(from); i++) {
+        struct arena a = {0};
+        struct symtab symbols;
+        struct graph g;
+        struct buf b = {0};
+        struct err e = {0};
+        symtab_init(&symbols, &a);
+        buf_printf(&b, "graph {\n  input %%x: f32[4,256,256]\n  const %%one: f32[1] = [1.0]\n  const %%zero: i64[] = [0]\n  const %%n: i64[] = [65536]\n"
+                       "  const %%by: i64[] = [1]\n  %%all: i64[65536] = Range(%%zero, %%n, %%by)\n"
+                       "  %%t: i64[1,65536] = quern::Reshape(%%all) {shape=strs[\"1\",\"65536\"]}\n  %%u: i64[4,65536] = Concat(%%t, %%t, %%t, %%t) {axis=0}\n"
+                       "  %%table: f32[4,65536] = Cast(%%u) {to=1}\n  %%at: i64[256,256] = quern::Reshape(%%all) {shape=strs[\"256\",\"256\"]}\n"
+                       "  %%v: f32[4,256,256] = %s\n  %%y: f32[4,256,256] = Add(%%x, %%v)\n  output %%y\n}\n", from[i]);
+        if (!graph_parse(&g, &a, &symbols, buf_view(&b), &e) || !op_infer_all(&g, &e) || !pass_run_all(&g, &(struct pass_env){0}, &e)) fail_msg("%s", e.msg);
+        u32 n = 0;
+        for (node_id k = 1; k < g.node.n; k++) n += !graph_node(&g, k)->dead;
+        assert_int_equal(n, i == 0 ? 1 : 2);
+        buf_release(&b);
+        arena_release(&a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_golden), cmocka_unit_test(test_random), cmocka_unit_test(test_narrow),
         cmocka_unit_test(test_integer), cmocka_unit_test(test_quantised), cmocka_unit_test(test_order),
+        cmocka_unit_test(test_fold_tables),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,12 +2,17 @@
 //
 // fold: evaluates nodes whose inputs are all constant, and integer values whose symbolic
 // content is constant (shape arithmetic). Nodes that would enlarge a small constant (Expand
-// of a scalar to a large tensor) stay. Once the graph's constants have MAX_HELD bytes, only
+// of a scalar to a large tensor) stay; tables of a few MB, as biases of attention by relative
+// position are gathered, do not. Once the graph's constants have MAX_HELD bytes, only
 // results that replace their inputs are folded: a Concat of a constant with itself, again
 // and again, is computed when the program runs, if memory permits. requires: inferred.
 #include "pass/pass.h"
 
-enum { MAX_GROWTH = 1 << 16 }; /* maximal elements of a folded result beyond its inputs */
+enum {
+    MAX_GROWTH = 1 << 16, /* maximal elements of a folded result beyond its inputs, or */
+    MAX_TIMES = 16,       /* times as many as they have */
+    MAX_TABLE = 1 << 20,  /* and maximal elements of it */
+};
 
 static const i64 max_held = (i64)512 << 20; /* bytes of constants from which on folding must not add to them */
 
@@ -67,7 +72,7 @@ static bool should_fold(struct folder *f, const struct node *x)
         n_out += bytes / dtype_size(v->dtype);
         size += bytes;
     }
-    if (n_out > n_in + MAX_GROWTH) return false;
+    if (n_out > n_in + MAX_GROWTH && (n_out > MAX_TIMES * n_in || n_out > MAX_TABLE)) return false;
     if (f->held + size > max_held && (n_out > n_in || !replaces_inputs(f, x))) return false;
     f->held += size;
     return true;
