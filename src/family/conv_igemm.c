@@ -96,13 +96,35 @@ static struct conv_others other_cycles(const struct igemm *x, struct tile_produc
     return o;
 }
 
+/* Share of an axis's taps that meet the input, over all outputs. */
+static double share_inside(const struct conv *c, u32 a, const i64 *var)
+{
+    i64 in = gen_eval(c->g, c->in[a], var), out = gen_eval(c->g, c->out[a], var), pad = gen_eval(c->g, c->pad[a], var), n = 0;
+    for (i64 k = 0; k < c->k[a]; k++) {
+        i64 at = k * c->dil[a] - pad, first = at < 0 ? ceil_div(-at, c->stride[a]) : 0, end = ceil_div(in - at, c->stride[a]);
+        n += i64_max(0, i64_min(out, end) - first);
+    }
+    return out > 0 ? (double)n / (double)(out * c->k[a]) : 1;
+}
+
+/* Share of the taps that tiles go through: those of other axes than the last that meet no input are skipped where a tile is in one row. */
+static double present_taps(const struct igemm *x, double tx, const i64 *var)
+{
+    const struct conv *c = &x->c;
+    double width = (double)i64_max(1, gen_eval(c->g, c->out[c->rank - 1], var)), share = c->present;
+    double alone = fmod(width, tx) == 0 ? 1 : fmax(0, 1 - (tx - 1) / width); /* tiles within a row */
+    for (u32 a = 2; a + 1 < c->rank && !x->up && !x->is_inside && !c->fill; a++) share *= 1 - (1 - share_inside(c, a, var)) * alone;
+    return share;
+}
+
 static double predict(const struct gen_problem *p, const struct sched *v)
 {
     struct facts *f = p->facts;
     const struct conv_sched s = sched_of(v);
     const struct tile_product product = igemm_product(&f->x, p->c, &s);
     conv_tiles_multiply_by(&f->real, product);
-    double steps = f->real.steps * f->x.c.present;
+    f->real.present = present_taps(&f->x, (double)s.tx, p->var);
+    double steps = f->real.steps * f->real.present;
     conv_tiles_set(&f->real, &s);
     struct conv_others others = other_cycles(&f->x, product, steps, &s);
     if (f->x.up && f->x.c.by_rows) {

@@ -9,7 +9,8 @@
 
 void conv_tiles_open(struct conv_tiles *t, const struct conv *c, const struct caps *caps, bool is_flat, const i64 *var)
 {
-    *t = (struct conv_tiles){.c = c, .lanes = conv_lanes(c, caps), .x = 1, .y = 1, .outer = i64_max(1, c->phases), .size = 4};
+    *t = (struct conv_tiles){.c = c, .lanes = conv_lanes(c, caps), .x = 1, .y = 1, .outer = i64_max(1, c->phases), .size = 4,
+                             .present = c->present};
     t->n_x = gen_count(c->g, c->x, var), t->n_y = gen_count(c->g, c->y, var);
     conv_tiles_multiply_by(t, tile_multiply_add);
     if (is_flat) {
@@ -88,7 +89,7 @@ static struct nest body_of(const struct conv_tiles *t, const struct nest_rates *
                            struct conv_others others)
 {
     const struct conv *c = t->c;
-    double steps = t->steps * c->present / (double)i64_max(1, s->split_k), tiles = (double)(t->tw * t->th * t->ob);
+    double steps = t->steps * t->present / (double)i64_max(1, s->split_k), tiles = (double)(t->tw * t->th * t->ob);
     double pixels = (double)(s->tx * s->ty), cells = pixels * (double)s->nr, width = (double)(s->nr * t->lanes);
     bool has_masks = c->oc % t->lanes && caps->vector_bytes < 64; /* of the last vector of channels; slow but for AVX-512's */
     i64 vectors = ceil_div(c->oc, t->lanes), last = vectors - (t->blocks - 1) * s->nr; /* of all blocks, of the last one */

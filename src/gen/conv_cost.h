@@ -14,6 +14,7 @@ struct conv_tiles {
     i64 x, y, outer;         /* output pixels along the tile's axes, and others: images, phases */
     double n_x, n_y;         /* elements of input and output */
     double steps;            /* of a result: taps times channels, in groups of a DOT */
+    double present;          /* share of the taps that tiles go through */
     double size;             /* bytes of an input's element */
     /* By a schedule. */
     i64 tiles_x, tiles_y, tw, th; /* tiles in all, and of a grid iteration */

@@ -6,7 +6,7 @@
 // spread to all lanes. Where a row's window begins is found once for each tile, by divisions; taps are added to that.
 //
 // Windows may hang over the input: then each tap asks for each row whether it is inside, and elements of pads are zeros that are never
-// read. The terms are walked as [channels, ib at a time][taps][channel]: with ib = all channels are innermost, with few of them planes
+// read. A tap that no row of the tile has inside is skipped, as at the upper and lower edge, or with large dilations. The terms are walked as [channels, ib at a time][taps][channel]: with ib = all channels are innermost, with few of them planes
 // are gone through one after the other. The ib elements of a tap of all rows may be copied first (copy): pads are asked for and types converted
 // there, once for all columns of the tile. Several iterations may share the terms (ks); their sums are added in order by a second grid.
 //
@@ -231,8 +231,13 @@ static void tap_steps(struct walk *w, const struct rows *r, kval channel, kval b
     struct tile_in in = {.buf = b->m->buf[b->c.x], .at = start, .px = px};
     if (b->c.fill && !w->x.is_inside) in.outside = emit_value(b->m, b->c.fill, zero);
     in.x_step = in.y_step = kir_int(k, 0);
-    kval all = 0;
-    for (i64 p = 0; p < b->s.tx && !w->x.is_inside; p++) all = kir_and(k, all, r->inside[p]);
+    kval all = 0, any = 0;
+    for (i64 p = 0; p < b->s.tx && !w->x.is_inside; p++) {
+        all = kir_and(k, all, r->inside[p]);
+        any = any ? kir_bin(k, KI_OR, any, r->inside[p]) : r->inside[p];
+    }
+    if (b->c.fill) any = 0; /* pads add to the sums */
+    if (any) kir_if(k, any);
     if (all) { /* which most tiles are, at most taps */
         kir_if(k, all);
         struct tile_in whole = in;
@@ -246,6 +251,7 @@ static void tap_steps(struct walk *w, const struct rows *r, kval channel, kval b
         px[p] = w->x.is_inside ? r->base[p] : kir_select(k, r->inside[p], kir_add(k, r->base[p], by), zero[0]);
     row_steps(w, in, w_at);
     if (all) kir_end(k);
+    if (any) kir_end(k);
 }
 
 /* Few terms of neighbouring taps are written out together. */
