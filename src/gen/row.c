@@ -94,16 +94,21 @@ bool row_computes(const struct row_task *x)
 
 /* Space. */
 
+/* That of an input of v's shape, or of the largest of its rank, of which v may be a view: parts of a concatenation. */
 static enum layout dense_layout(const struct row_task *x, value_id v)
 {
     const struct graph *g = x->g;
     const struct shape *s = &graph_value(g, v)->shape;
+    enum layout best = LAYOUT_ROWS;
+    double most = 1;
     for (u32 i = 0; i < g->input.n; i++) {
         const struct value *in = graph_value(g, g->input.v[i]);
-        if (shape_equal(&in->shape, s) && (in->layout == LAYOUT_ROWS || in->layout == LAYOUT_CLAST))
-            return in->layout;
+        if (in->shape.rank != s->rank || (in->layout != LAYOUT_ROWS && in->layout != LAYOUT_CLAST)) continue;
+        if (shape_equal(&in->shape, s)) return in->layout;
+        double n = gen_count(g, g->input.v[i], NULL);
+        if (n > most) most = n, best = in->layout;
     }
-    return LAYOUT_ROWS;
+    return best;
 }
 
 static bool is_reduced(const struct op_reduce *r, u32 axis)
