@@ -272,7 +272,7 @@ static void test_table(void **state)
     assert_false(conv_impl_keeps(split, &c, &gpu));
     assert_true(candidate_parse(&c, S("wg_igemm.3 tr=128 tc=2 tm=1 tn=1 near=1 order=0 bk=16 stage=0 pipe=0 split_k=1"), &e));
     assert_true(conv_impl_keeps(one, &c, &gpu) && !conv_impl_keeps(split, &c, &gpu));
-    assert_true(candidate_parse(&c, S("conv_igemm.6 tx=12 nr=2 tb=8 ob=0 bk=1 split_k=4 copy=1 order=0 ku=1 ahead=0 nt=0"), &e));
+    assert_true(candidate_parse(&c, S("conv_igemm.7 tx=12 nr=2 tb=8 ob=0 bk=1 split_k=4 copy=1 order=0 ku=1 ahead=0 nt=0"), &e));
     assert_true(conv_impl_keeps(split, &c, &cpu) && !conv_impl_keeps(one, &c, &cpu) && !conv_impl_keeps(split, &c, &gpu));
 }
 
