@@ -107,6 +107,6 @@ const struct pass pass_single = {
     .version = 1,
     .name = "single",
     .summary = "transposed convolutions of one position become matmuls",
-    .rank = 147,
+    .rank = 143,
     .run = run,
 };
