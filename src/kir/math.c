@@ -16,10 +16,10 @@ static const double atan_f32[] = {-0x1.55554ap-2, 0x1.9991bp-3, -0x1.23b6b2p-3, 
     -0x1.f2436cp-5};
 static const double asin_f32[] = {0x1.5555cap-3, 0x1.33015ep-4, 0x1.748baep-5, 0x1.8ba2d2p-6,
     0x1.59df1p-5};
-static const double erf_f32[] = {0x1.06eba8p-3, -0x1.81273ep-2, 0x1.ce2d2p-4, -0x1.b7fbb6p-6,
-    0x1.5419fap-8, -0x1.a485f8p-11, 0x1.4ae4c6p-14};
-static const double erfc_f32[] = {0x1.afbbe6p-3, -0x1.c8c222p-4, 0x1.cb3a08p-5, -0x1.c1aeap-6,
-    0x1.7df13p-7, -0x1.4912d4p-8, 0x1.95894cp-8, 0x1.f7fc72p-9, 0x1.66e7f4p-9};
+static const double erf_f32[] = {0x1.06eba8p-3, -0x1.81273p-2, 0x1.ce29d6p-4, -0x1.b7c024p-6,
+    0x1.5247c6p-8, -0x1.97ab0cp-11, 0x1.294786p-14};
+static const double erfc_root_f32[] = {0x1.0168dp+0, -0x1.3c3a38p-2, -0x1.039228p-4,
+    -0x1.9df6a4p-5, 0x1.0ef63cp-4, -0x1.6c1e2ap-6, 0x1.a82bf6p-9, -0x1.78c1a8p-13};
 static const double expm1_f64[] = {0x1p-1, 0x1.5555555555559p-3, 0x1.555555555555bp-5,
     0x1.111111110f5ecp-7, 0x1.6c16c16c14316p-10, 0x1.a01a01b03e03bp-13, 0x1.a01a01b119514p-16,
     0x1.71ddf759b6a2bp-19, 0x1.27e4c4cd0110dp-22, 0x1.af609bb20db02p-26, 0x1.1f96acdaebef2p-29};
@@ -83,9 +83,8 @@ static const struct math_type math_f32 = {
     .n_two_by_pi = countof(two_by_pi_f32),
     .two_thirds = {0x1.555556p-1, -0x1.555556p-26},
     .tanh_max = 10,
+    .erf_small = 1.125,
     .erf_max = 4,
-    .erfc_mid = 2.5,
-    .erfc_half = 1.5,
     .expm1 = {expm1_f32, countof(expm1_f32)},
     .log = {log_f32, countof(log_f32)},
     .log5 = {log5_f32, countof(log5_f32)},
@@ -94,7 +93,7 @@ static const struct math_type math_f32 = {
     .atan = {atan_f32, countof(atan_f32)},
     .asin = {asin_f32, countof(asin_f32)},
     .erf = {erf_f32, countof(erf_f32)},
-    .erfc = {erfc_f32, countof(erfc_f32)},
+    .erfc_root = {erfc_root_f32, countof(erfc_root_f32)},
 };
 
 static const struct math_type math_f64 = {
@@ -118,6 +117,7 @@ static const struct math_type math_f64 = {
     .n_two_by_pi = countof(two_by_pi_f64),
     .two_thirds = {0x1.5555555555555p-1, 0x1.5555555555555p-55},
     .tanh_max = 20,
+    .erf_small = 1,
     .erf_max = 6,
     .erfc_mid = 3.5,
     .erfc_half = 2.5,
@@ -183,6 +183,11 @@ static kval power_of_two(const struct math *m, kval n)
 {
     kval e = kir_cast(m->k, m->t->bits, kir_add(m->k, n, int_const(m, m->t->bias)));
     return kir_bits(m->k, m->t->type, kir_bin(m->k, KI_SHL, e, math_word(m, m->t->digits)));
+}
+
+kval math_power_of_two(const struct math *m, kval n)
+{
+    return power_of_two(m, kir_cast(m->k, DT_I32, n));
 }
 
 /* In two steps: 2^n itself may be no normal number. */

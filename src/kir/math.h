@@ -34,6 +34,7 @@ struct math_type {
     u32 n_two_by_pi;
     double two_thirds[2];
     double tanh_max, erf_max;   /* 1 from here on */
+    double erf_small;           /* end of the interval of `erf` */
     double erfc_mid, erfc_half; /* of the interval of `erfc` */
     struct math_poly expm1;     /* (e^x - 1 - x) / x^2 */
     struct math_poly log;       /* (2 atanh(s) / s - 2) / s^2 in s^2 */
@@ -42,8 +43,9 @@ struct math_type {
     struct math_poly cos;       /* (cos(x) - 1 + x^2 / 2) / x^4 in x^2 */
     struct math_poly atan;      /* (atan(x) / x - 1) / x^2 in x^2, up to tan(pi/8) */
     struct math_poly asin;      /* (asin(x) / x - 1) / x^2 in x^2, up to 1/2 */
-    struct math_poly erf;       /* erf(x) / x - 1 in x^2, up to 1 */
-    struct math_poly erfc;      /* e^(x^2) (1 - erf(x)) in (x - erfc_mid) / erfc_half, from 1 on */
+    struct math_poly erf;       /* erf(x) / x - 1 in x^2, up to erf_small */
+    struct math_poly erfc_root; /* (1 - erf(x))^(1/4) from erf_small on; none: */
+    struct math_poly erfc;      /* e^(x^2) (1 - erf(x)) in (x - erfc_mid) / erfc_half, from there on */
 };
 
 struct math {
@@ -60,6 +62,7 @@ kval math_poly(const struct math *m, const struct math_poly *p, kval x);
 kval math_abs(const struct math *m, kval x);
 kval math_sign(const struct math *m, kval x);            /* its sign bit, of type bits */
 kval math_flip(const struct math *m, kval x, kval sign); /* x with its sign changed by such a bit */
+kval math_power_of_two(const struct math *m, kval n);    /* 2^n, a normal number; n an integer as float */
 kval math_scale(const struct math *m, kval x, kval n);   /* x * 2^n, n an integer as float */
 kval math_split(const struct math *m, kval x,
                 kval *n); /* x > 0 as r * 2^n, sqrt(1/2) <= r < sqrt(2) */

@@ -59,10 +59,10 @@ static kval log1p_of(const struct math *m, kval x)
 
 /* Hyperbolic functions, of a = |x|. */
 
-/* e^a - 1, for small a */
+/* e^a - 1 for 0 <= a <= 2 tanh_max */
 static kval expm1_of(const struct math *m, kval a)
 {
-    kval n, p = math_exp_parts(m, a, 0, &n), two_n = math_scale(m, math_const(m, 1), n);
+    kval n, p = math_exp_parts(m, a, 0, &n), two_n = math_power_of_two(m, n);
     return kir_fma(m->k, two_n, p, kir_sub(m->k, two_n, math_const(m, 1)));
 }
 
@@ -143,17 +143,30 @@ static kval atanh_of(const struct math *m, kval x)
     return math_flip(m, r, math_sign(m, x));
 }
 
+/* erf(a) where it is close to 1, so the precision of 1 - erf(a) is absolute: that of f32 suffices
+   for a power of a short polynomial, that of f64 needs the exponential. */
+static kval erf_large(const struct math *m, kval a)
+{
+    struct kir *k = m->k;
+    const struct math_type *t = m->t;
+    kval one = math_const(m, 1);
+    if (t->erfc_root.n) {
+        kval root = math_poly(m, &t->erfc_root, a), square = kir_mul(k, root, root);
+        return kir_fma(k, kir_un(k, KI_NEG, square), square, one);
+    }
+    kval u = kir_mul(k, kir_sub(k, a, math_const(m, t->erfc_mid)), math_const(m, 1 / t->erfc_half));
+    kval e = exp_of(m, kir_un(k, KI_NEG, kir_mul(k, a, a)));
+    return kir_sub(k, one, kir_mul(k, e, math_poly(m, &t->erfc, u)));
+}
+
 static kval erf_of(const struct math *m, kval x)
 {
     struct kir *k = m->k;
     const struct math_type *t = m->t;
-    kval a = math_abs(m, x), one = math_const(m, 1);
-    kval small = kir_fma(k, a, math_poly(m, &t->erf, kir_mul(k, a, a)), a);
-    a = kir_min(k, math_const(m, t->erf_max), a);
-    kval u = kir_mul(k, kir_sub(k, a, math_const(m, t->erfc_mid)), math_const(m, 1 / t->erfc_half));
-    kval e = exp_of(m, kir_un(k, KI_NEG, kir_mul(k, a, a)));
-    kval large = kir_sub(k, one, kir_mul(k, e, math_poly(m, &t->erfc, u)));
-    return math_flip(m, kir_select(k, kir_lt(k, a, one), small, large), math_sign(m, x));
+    kval a = math_abs(m, x), small = kir_fma(k, a, math_poly(m, &t->erf, kir_mul(k, a, a)), a);
+    kval large = erf_large(m, kir_min(k, math_const(m, t->erf_max), a));
+    kval is_small = kir_lt(k, a, math_const(m, t->erf_small));
+    return math_flip(m, kir_select(k, is_small, small, large), math_sign(m, x));
 }
 
 kval math_exp(const struct math *m, enum kir_op op, kval a)

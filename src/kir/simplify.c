@@ -7,7 +7,8 @@
 //
 // Every rule is exact: for wrapping integers, and for floats including NaN, infinities and the sign
 // of zero. The exceptions are rules of division, comparison and ranges for i64, which assume that
-// index arithmetic does not overflow (kir.h) and leave data alone (kir_wraps), and pow with exponent 2.
+// index arithmetic does not overflow (kir.h) and leave data alone (kir_wraps), and pow with
+// exponents 2 and 3, whose products are rounded one by one.
 #include "kir/build.h"
 
 #include <math.h>
@@ -349,6 +350,7 @@ static kval float_pow(struct kir *k, kval a, kval b)
 {
     if (is_value(k, b, 1)) return a;
     if (is_value(k, b, 2)) return kir_mul(k, a, a);
+    if (is_value(k, b, 3)) return kir_mul(k, kir_mul(k, a, a), a);
     if (is_value(k, b, 0)) return kir_const_f(k, kir_dtype(k, a), kir_lanes(k, a), 1);
     return 0;
 }
