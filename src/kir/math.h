@@ -25,7 +25,8 @@ struct math_type {
     double least, lift;    /* smallest normal number; a power of two that makes denormals normal */
     i64 n_lift;            /* its exponent */
     double huge;           /* 1 + huge == huge, huge * huge is finite */
-    double exp_lo, exp_hi; /* the exponential of anything beyond is 0 or infinite */
+    double exp_lo, exp_hi; /* the exponential of anything beyond is infinite or 0: one of whose factors
+                              is 0 then (math_scale), as underflow is slow and masks are common */
     double ln2[2];         /* sums, exact enough: n * ln2[0] is exact for exponents n */
     double pi_2[2];        /* pi/2 rounded, and the rest */
     double reduce[4];      /* pi/2 as a sum: n times the first three is exact for small n */

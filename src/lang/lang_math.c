@@ -154,9 +154,11 @@
     "#else\n    const $I m = $M(x " less " y);\n"                                                  \
     "    return ($V)((m & ($I)x) | (~m & ($I)y));\n#endif\n}\n"
 
+/* Below -176 the factors 2^h are 0. A bound near the least number with an exponential would multiply two normal numbers to 0, which is slow,
+   for all that a mask excludes from a softmax. */
 #define EXP_TEXT                                                                                   \
     "$V $F($V x)\n{\n"                                                                             \
-    "    x = q_max_$T(($V){0} - 104.0f, q_min_$T(($V){0} + 89.0f, x));\n"                          \
+    "    x = q_max_$T(($V){0} - 176.0f, q_min_$T(($V){0} + 89.0f, x));\n"                          \
     "    const $V magic = ($V){0} + 0x1.8p23f, t = x * 0x1.715476p+0f + magic, n = t - magic;\n"   \
     "    const $V r = (x - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f;\n"                             \
     "    $V p = r * 0x1.6d1254p-10f + 0x1.120cbap-7f;\n"                                           \
