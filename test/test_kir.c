@@ -207,9 +207,9 @@ static void step_gather(struct gen *g)
     kval idx = g_ramp(g, choose(g, &g->i), step);
     kval s = g_splat(g, g_int(g, some_int(g)), g->lanes);
     static const enum kir_op ops[] = {KI_ADD, KI_SUB, KI_MUL};
-    if (pick(g, 2)) { /* a base that is a multiple of the divisor below */
+    if (pick(g, 2)) { /* a base that is a multiple of the divisor below, or of a divisor of that */
         kval by16 = g_int(g, 16), base = g_op(g, KI_MUL, choose(g, &g->i), by16, 0);
-        kval ramp = g_ramp(g, base, 1), by = g_splat(g, g_int(g, 4 << pick(g, 4)), g->lanes);
+        kval ramp = g_ramp(g, base, 1), by = g_splat(g, g_int(g, (1 + 2 * pick(g, 2)) << (2 + pick(g, 4))), g->lanes);
         idx = g_op(g, pick(g, 2) ? KI_DIV : KI_MOD, ramp, by, 0);
     }
     idx = g_op(g, ops[pick(g, 3)], idx, s, 0);

@@ -356,6 +356,11 @@ static void test_addresses(void **state)
     kval s = kir_ramp(&k, kir_mul_i(&k, g, 8), 1, 8);
     assert_int_equal(kir_div(&k, s, kir_int(&k, 16)), kir_div(&k, s, kir_int(&k, 16)));
     assert_int_equal(kir_div(&k, s, kir_int(&k, 8)), kir_splat(&k, g, 8));
+    kval base = kir_mul_i(&k, g, 8), half = kir_ramp(&k, kir_mul_i(&k, g, 4), 1, 8);
+    assert_int_equal(kir_div(&k, s, kir_int(&k, 48)), kir_splat(&k, kir_div_i(&k, base, 48), 8));
+    assert_int_equal(kir_mod(&k, s, kir_int(&k, 48)), kir_ramp(&k, kir_mod_i(&k, base, 48), 1, 8));
+    assert_int_equal(kir_at(&k, kir_div(&k, half, kir_int(&k, 48)))->op, KI_DIV);
+    assert_int_equal(kir_at(&k, kir_mod(&k, half, kir_int(&k, 48)))->op, KI_MOD);
     arena_release(&a);
 }
 

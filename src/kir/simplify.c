@@ -194,13 +194,14 @@ static bool has_whole(const struct kir *k, kval v, i64 c, kval *x, i64 *d)
 
 static bool is_below(struct kir_range r, i64 c) { return r.lo > -c && r.hi < c; }
 
-/* A ramp between two adjacent multiples of c: all lanes have the same quotient. */
+/* A ramp between two adjacent multiples of c, so all lanes have the same quotient: it starts at a
+   multiple of a divisor of c that it does not reach the next one of. */
 static bool is_short_ramp(const struct kir *k, kval v, i64 c)
 {
     const struct kir_ins *x = kir_at(k, v);
     if (x->op != KI_RAMP || x->imm.i < 0 || x->imm.i >= c) return false;
-    return x->imm.i * (x->lanes - 1) < c && !kir_wraps(k, v) && kir_range(k, x->a).lo >= 0 &&
-           is_multiple(k, x->a, c, 0);
+    i64 step = is_multiple(k, x->a, c, 0) ? c : i64_min(kir_multiple(k, x->a), c & -c);
+    return x->imm.i * (x->lanes - 1) < step && !kir_wraps(k, v) && kir_range(k, x->a).lo >= 0;
 }
 
 static kval simplify_div(struct kir *k, kval a, i64 c)
@@ -211,8 +212,10 @@ static kval simplify_div(struct kir *k, kval a, i64 c)
     if (c <= 0) return 0;
     if (is_below(kir_range(k, a), c)) return int_like(k, a, 0);
     if (is_multiple(k, a, c, 0)) return divide_exact(k, a, c);
-    if (is_short_ramp(k, a, c))
-        return kir_splat(k, divide_exact(k, kir_at(k, a)->a, c), kir_lanes(k, a));
+    if (is_short_ramp(k, a, c)) {
+        const struct kir_ins x = *kir_at(k, a);
+        return kir_splat(k, kir_div_i(k, x.a, c), x.lanes);
+    }
     if (has_const(k, KI_DIV, a, &p, &d) && d > 0 && !__builtin_mul_overflow(c, d, &d))
         return kir_div(k, p, int_like(k, a, d));
     if (split_multiple(k, a, c, part)) {
@@ -231,8 +234,10 @@ static kval simplify_mod(struct kir *k, kval a, i64 c)
     if (c <= 0) return 0;
     if (c == 1 || is_multiple(k, a, c, 0)) return int_like(k, a, 0);
     if (is_below(kir_range(k, a), c)) return a;
-    if (is_short_ramp(k, a, c))
-        return kir_ramp(k, kir_int(k, 0), kir_at(k, a)->imm.i, kir_lanes(k, a));
+    if (is_short_ramp(k, a, c)) {
+        const struct kir_ins x = *kir_at(k, a);
+        return kir_ramp(k, kir_mod_i(k, x.a, c), x.imm.i, x.lanes);
+    }
     if (has_const(k, KI_MOD, a, &p, &d) && d > 0 && d % c == 0)
         return kir_mod(k, p, int_like(k, a, c));
     if (split_multiple(k, a, c, part)) return kir_mod(k, part[1], int_like(k, a, c));
