@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Kernels of other element types than f32: matmuls, convolutions, reductions and pooling of f16, bf16 and f64, and matmuls of integers of 32 and 64
-// bits whose sums wrap, of random sizes under random legal schedules, against the reference evaluator: interpreted, and compiled for this CPU as it
+// bits whose sums wrap, and of f32 with weights stored in 16 bits, of random sizes under random legal schedules, against the reference evaluator: interpreted, and compiled for this CPU as it
 // is and restricted to AVX2. Default schedules of integers use register tiles, those of f16 and bf16 convert
-// operands once.
+// both operands once.
 #include "gen_tasks.h"
 
 extern const struct gen gen_gemm;
@@ -48,6 +48,24 @@ static bool make_integers(struct fixture *b, u64 seed)
     return random_wrapping(b);
 }
 
+/* f32, with constant weights of a contraction in 16 bits, as pass_compact.c stores them. */
+static bool make_compact(struct fixture *b, u64 seed)
+{
+    static bool (*const contractions[])(struct fixture *) = {random_gemm, random_conv, random_point, random_depthwise, random_transpose};
+    struct graph *g = &b->t.g;
+    u32 n_changed = 0;
+    b->type = DT_F32;
+    if (!contractions[seed % countof(contractions)](b)) return false;
+    for (node_id n = 1; n < g->node.n; n++) {
+        if (!(op_of(g, n)->props & (OP_MATMUL | OP_CONV | OP_TRANSPOSED))) continue;
+        struct value *w = graph_value(g, graph_node(g, n)->in.v[1]);
+        if (!w->is_const || w->data) continue;
+        w->dtype = seed / countof(contractions) % 2 ? DT_F16 : DT_BF16;
+        n_changed++;
+    }
+    return n_changed > 0;
+}
+
 static u32 interpret_tasks(bool (*make)(struct fixture *, u64), u64 from, u64 to)
 {
     u32 n = 0;
@@ -72,6 +90,13 @@ static void test_integers(void **state)
     u32 n = interpret_tasks(make_integers, 1000, 1060);
     print_message("%u kernels\n", n);
     assert_true(is_enough(n, 200));
+}
+
+static void test_compact(void **state)
+{
+    u32 n = interpret_tasks(make_compact, 5000, 5100);
+    print_message("%u kernels\n", n);
+    assert_true(is_enough(n, 150));
 }
 
 /* Matmuls of integers have register tiles, not the elementwise fallback. */
@@ -99,7 +124,8 @@ static i64 parameter_of(const struct candidate *c, const char *name)
     return c->sched.v[i];
 }
 
-/* Matmuls of many rows of halves convert their left operand once, those of f32 need not copy it. */
+/* Matmuls of many rows of halves convert their left operand once, those of f32 need not copy it. In AVX2, whose conversions hide less behind
+   multiply-adds, they convert a constant right operand once, too. */
 static void test_conversions(void **state)
 {
     static const enum dtype types[] = {DT_F32, DT_F16, DT_BF16};
@@ -117,6 +143,7 @@ static void test_conversions(void **state)
         assert_true(gen_default(&b.t, &b.caps, b.var, &c));
         assert_ptr_equal(c.gen, &gen_gemm);
         assert_int_equal(parameter_of(&c, "pack"), b.type != DT_F32);
+        if (b.caps.vector_bytes == 32) assert_int_equal(parameter_of(&c, "right"), b.type != DT_F32 ? 1 : 2);
         fixture_close(&b);
     }
 }
@@ -144,6 +171,7 @@ static void test_compiled(void **state)
 {
     for (u64 seed = first_seed(3000, 3084); seed < last_seed(3000, 3084); seed++) compile_task(make_floats, seed);
     for (u64 seed = first_seed(4000, 4032); seed < last_seed(4000, 4032); seed++) compile_task(make_integers, seed);
+    for (u64 seed = first_seed(6000, 6040); seed < last_seed(6000, 6040); seed++) compile_task(make_compact, seed);
 }
 
 int main(void)
@@ -151,6 +179,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_floats),
         cmocka_unit_test(test_integers),
+        cmocka_unit_test(test_compact),
         cmocka_unit_test(test_family),
         cmocka_unit_test(test_conversions),
         cmocka_unit_test(test_compiled),

@@ -126,6 +126,59 @@ static void test_narrow(void **state)
     assert_true(n_half > 20);
 }
 
+/* Numbers of a type, of which `other` fits neither f16 nor bf16 (0: all fit). */
+static value_id numbers_of(struct net *t, const char *name, enum dtype type, double other, const i64 dim[2])
+{
+    struct tensor *x = tensor_new(&t->arena, DT_F32, 2, dim);
+    u16 half;
+    for (i64 i = 0; i < tensor_count(x); i++) {
+        elem_set_f64(type, &half, 0, rng_f64(&t->rng) * 2 - 1);
+        elem_set_f64(DT_F32, x->data, i, elem_f64(type, &half, 0));
+    }
+    if (other != 0) elem_set_f64(DT_F32, x->data, tensor_count(x) - 1, other);
+    return graph_add_const(&t->g, str_of(name), x);
+}
+
+/* Weights whose values fit 16 bits are stored so, once for all their users, and yield the same bits; others, small ones and left operands stay. */
+static void test_compact(void **state)
+{
+    const i64 dim[2] = {128, 128}, few[2] = {128, 8};
+    struct net t;
+    struct err e = {0};
+    struct tensor *x, **want, **got;
+    bool changed;
+    net_open(&t, 1);
+    graph_init(&t.g, &t.arena, &t.sym);
+    x = tensor_new(&t.arena, DT_F32, 2, dim);
+    for (i64 i = 0; i < tensor_count(x); i++) elem_set_f64(DT_F32, x->data, i, rng_f64(&t.rng));
+    value_id in = graph_add_value(&t.g, S("x"));
+    graph_value(&t.g, in)->dtype = DT_F32;
+    graph_value(&t.g, in)->shape = (struct shape){.known = true, .rank = 2, .dim = {sym_const(&t.sym, 128), sym_const(&t.sym, 128)}};
+    *arr_push(&t.arena, &t.g.input) = in;
+    value_id half = numbers_of(&t, "half", DT_F16, 0, dim), brain = numbers_of(&t, "brain", DT_BF16, 0, dim);
+    const struct { value_id a, b; enum dtype type; } product[] = {
+        {in, half, DT_F16}, {in, half, DT_F16}, {in, brain, DT_BF16}, {in, numbers_of(&t, "full", DT_F16, 0x1.0001p-1, dim), DT_F32},
+        {in, numbers_of(&t, "large", DT_F16, 0x1.01p20, dim), DT_F32}, {in, numbers_of(&t, "nan", DT_BF16, NAN, dim), DT_F32},
+        {in, numbers_of(&t, "few", DT_F16, 0, few), DT_F32}, {half, in, DT_F32},
+    };
+    for (u32 i = 0; i < countof(product); i++)
+        *arr_push(&t.arena, &t.g.output) = graph_op(&t.g, "MatMul", S("y"), 2, (value_id[]){product[i].a, product[i].b});
+    assert_true(op_infer_all(&t.g, &e));
+    want = arena_array(&t.arena, struct tensor *, countof(product)), got = arena_array(&t.arena, struct tensor *, countof(product));
+    assert_true(graph_eval(&t.g, &x, want, &t.arena, NULL, &e));
+    assert_true(pass_compact(&t.g, &changed, &e) && changed);
+    assert_true(op_infer_all(&t.g, &e) && graph_verify(&t.g, &e));
+    assert_true(graph_eval(&t.g, &x, got, &t.arena, NULL, &e));
+    for (u32 i = 0; i < countof(product); i++) {
+        const struct node *n = graph_node(&t.g, graph_value(&t.g, t.g.output.v[i])->producer);
+        assert_int_equal(graph_value(&t.g, n->in.v[1])->dtype, product[i].type);
+        assert_memory_equal(want[i]->data, got[i]->data, (size_t)tensor_bytes(want[i]));
+    }
+    assert_int_equal(graph_node(&t.g, graph_value(&t.g, t.g.output.v[0])->producer)->in.v[1], graph_node(&t.g, graph_value(&t.g, t.g.output.v[1])->producer)->in.v[1]);
+    assert_true(pass_compact(&t.g, &changed, &e) && !changed);
+    net_close(&t);
+}
+
 static value_id random_bytes(struct net *t, const char *name, enum dtype type, u32 rank, const i64 *dim)
 {
     struct tensor *x = tensor_new(&t->arena, type, rank, dim);
@@ -386,7 +439,7 @@ static void test_fold_tables(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden), cmocka_unit_test(test_random), cmocka_unit_test(test_narrow),
+        cmocka_unit_test(test_golden), cmocka_unit_test(test_random), cmocka_unit_test(test_narrow), cmocka_unit_test(test_compact),
         cmocka_unit_test(test_integer), cmocka_unit_test(test_quantised), cmocka_unit_test(test_order),
         cmocka_unit_test(test_fold_tables),
     };

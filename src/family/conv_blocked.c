@@ -78,11 +78,13 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     const struct conv_sched s = sched_of(v);
     const struct conv *c = &f->c;
     double runs = f->real.steps / (double)(ceil_div(c->ic, blocked_product(c, p->c).terms) * (c->xa >= 0 ? c->k[c->xa] : 1)) * (double)ceil_div(c->ic, conv_in_block(c));
-    conv_tiles_set(&f->real, &s);
-    return conv_tiles_seconds(&f->real, p->nest, p->c, &s, (struct conv_others){0, 0.5 * f->real.steps / (double)s.ku + 12 * runs + 30, 300});
+    conv_tiles_set(&f->known, &s), conv_tiles_set(&f->real, &s);
+    f->real.widens = conv_tiles_widen(&f->known, p->c, &s);
+    const struct conv_others others = {conv_tiles_spread(&f->real, p->nest, &s), 0.5 * f->real.steps / (double)s.ku + 12 * runs + 30, 300};
+    return conv_tiles_seconds(&f->real, p->nest, p->c, &s, others);
 }
 
 const struct gen gen_conv_blocked = {
-    GEN_FAMILY("conv_blocked", 4), .facts = sizeof(struct facts), .analyze = analyze,
+    GEN_FAMILY("conv_blocked", 5), .facts = sizeof(struct facts), .analyze = analyze,
     .legal = legal, .emit = emit, .predict = predict,
 };

@@ -114,22 +114,15 @@ static double copy_cycles(const struct facts *f, const struct conv_tiles *t, con
     return !is_last ? 2 : f->c.plain ? 0.2 : 0.5;
 }
 
-/* Cycles of a step for elements that every tile converts by itself, where the input is read in place and of another type than the sums: one each
-   with two multiply-adds a cycle; with one, other units convert meanwhile (measured on Zen 4). */
-static double convert_cycles(const struct conv *c, const struct caps *caps, const struct conv_sched *s, const struct nest_rates *r)
-{
-    bool converts = s->stage == STAGE_DIRECT && conv_product(c, caps).terms == 1 && graph_value(c->g, c->x)->dtype != c->type;
-    return converts ? (double)(s->tx * s->ty) * fmax(0, r->cycle / r->fma - 1) : 0;
-}
-
 static double predict(const struct gen_problem *p, const struct sched *v)
 {
     struct facts *f = p->facts;
     const struct conv_sched s = sched_of(v);
-    struct conv_tiles *t = &f->real[conv_is_flat(&f->c, &s)];
-    conv_tiles_set(t, &s);
+    struct conv_tiles *t = &f->real[conv_is_flat(&f->c, &s)], *known = &f->known[conv_is_flat(&f->c, &s)];
+    conv_tiles_set(t, &s), conv_tiles_set(known, &s);
+    t->widens = conv_tiles_widen(known, p->c, &s);
     double front = gen_problem_front(p, 0) * p->nest->work / 2 / p->nest->cycle / (double)t->lanes, band = conv_tiles_band(t, &s);
-    const struct conv_others others = {t->steps * (shared_cycles(&f->c, p->c, &s) + convert_cycles(&f->c, p->c, &s, p->nest)), loop_cycles(f, p->c, t, &s), 300 + (copy_cycles(f, t, &s) + front) * band};
+    const struct conv_others others = {t->steps * shared_cycles(&f->c, p->c, &s) + conv_tiles_spread(t, p->nest, &s), loop_cycles(f, p->c, t, &s), 300 + (copy_cycles(f, t, &s) + front) * band};
     double plain = conv_tiles_seconds(t, p->nest, p->c, &s, others);
     return s.nt ? gen_nt_seconds(p, plain) : plain;
 }

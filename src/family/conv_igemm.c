@@ -125,7 +125,9 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     conv_tiles_multiply_by(&f->real, product);
     f->real.present = present_taps(&f->x, (double)s.tx, p->var);
     double steps = f->real.steps * f->real.present;
-    conv_tiles_set(&f->real, &s);
+    conv_tiles_multiply_by(&f->known, product);
+    conv_tiles_set(&f->known, &s), conv_tiles_set(&f->real, &s);
+    f->real.widens = conv_tiles_widen(&f->known, p->c, &s);
     struct conv_others others = other_cycles(&f->x, product, steps, &s);
     if (f->x.up && f->x.c.by_rows) {
         enum { ALONE = 16 /* cycles to find and store an output */ };

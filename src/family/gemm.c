@@ -18,7 +18,7 @@
     P(mb, "tiles of rows per grid iteration at most, 0 = all", 0, 1, 2, 4, 8, 16, 32, 64)                                 \
     P(nb, "blocks of columns per grid iteration at most, 0 = all", 0, 1, 2, 4, 8, 16, 32, 64)                             \
     P(pack, "left operand: 0 in place, 1 packed", 0, 1)                                                              \
-    P(right, "right operand: 0 in place, 1 packed by each iteration, 2 once", RIGHT_PLACE, RIGHT_BLOCKS, RIGHT_ONCE) \
+    P(right, "right operand: 0 in place, 1 packed (16-bit constants: converted) by each iteration, 2 once", RIGHT_PLACE, RIGHT_BLOCKS, RIGHT_ONCE) \
     P(split_k, "summands of a result, computed apart", 1, 2, 4)                                                           \
     P(ku, "terms per step of the inner loop", 1, 4)                                                                       \
     P(ahead, "terms that a constant right operand is prefetched ahead, 0 = not", 0, 1, 16, 64)                            \
@@ -38,7 +38,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *c, con
 struct sizes { /* of a task, for what is asked of every schedule */
     i64 m, n, k, lanes, batch, threads, l2_bytes;
     i64 cells; /* accumulators of a tile that keeps the multipliers busy */
-    bool has_rows, static_k, a_plain, b_plain, b_const;
+    bool has_rows, static_k, a_plain, b_plain, b_const, b_converts;
     i64 run;    /* bytes of a vector of results stored past the caches; 0: they are not */
     bool a_far; /* the left operand is more than the second cache keeps */
 };
@@ -64,7 +64,8 @@ static struct sizes sizes_of(const struct gemm *x, const struct caps *c)
                       .static_k = gen_static(x->g, x->k, -1) > 0,
                       .a_plain = x->a_plain && has_whole_groups(x, c),
                       .b_plain = x->b_plain && gemm_product(x, c).terms == 1,
-                      .b_const = x->b_const};
+                      .b_const = x->b_const,
+                      .b_converts = gemm_converts_right(x, c)};
     for (u32 i = 0; i < x->outer.n; i++) z.batch *= gen_eval(x->g, x->outer.g[i].extent, NULL);
     i64 size = dtype_size(graph_value(x->g, x->g->output.v[0])->dtype), n = gen_static(x->g, x->n, 0);
     if (x->simple && !x->by_rows && n * size % 64 == 0 && gen_may_nt(x->g, c, 64)) z.run = z.lanes * size;
@@ -76,7 +77,7 @@ static struct sizes sizes_of(const struct gemm *x, const struct caps *c)
    some steps ahead, else a block ahead. */
 static bool is_sane(const struct caps *c, const struct gemm_sched *s)
 {
-    if (!tile_is_legal(c, s->mr, s->nr) || (s->right != RIGHT_ONCE && s->ahead)) return false;
+    if (!tile_is_legal(c, s->mr, s->nr) || s->ahead > (s->right == RIGHT_ONCE ? 64 : s->right == RIGHT_BLOCKS)) return false;
     if (c->deterministic && s->split_k > 1) return false;
     if (s->mr > 4 && s->nr > 1 && s->mr * s->nr < (i64)c->n_vector_regs / 2) return false;
     return s->ahead < 2 || s->mb < 2;
@@ -121,7 +122,8 @@ static bool suits(const struct sizes *z, const struct gemm_sched *s)
 {
     i64 tiles = ceil_div(z->m, s->mr), blocks = ceil_div(z->n, s->nr * z->lanes);
     if (!s->pack && !z->a_plain) return false;
-    if (z->b_const ? s->right != RIGHT_ONCE : s->ahead > 1) return false;
+    bool in_blocks = s->right == RIGHT_BLOCKS;
+    if (z->b_const ? s->right != RIGHT_ONCE && !(in_blocks && z->b_converts && tiles > 1) : s->ahead > !in_blocks) return false;
     if (s->right == RIGHT_PLACE && !z->b_plain) return false;
     if (!z->has_rows && (s->mr > 1 || s->mb)) return false;
     if ((s->nr > 1 && (s->nr - 1) * z->lanes >= z->n) || (s->mr > 1 && s->mr > z->m)) return false;
@@ -183,7 +185,7 @@ static double size_of(const struct gemm *x, value_id v) { return (double)dtype_s
 static void set_sizes(struct work *w, const struct gemm *x, const struct caps *c, const struct gemm_sched *s)
 {
     const value_id v[2] = {x->a, x->b};
-    const bool own[2] = {!s->pack, x->b_const || s->right == RIGHT_PLACE};
+    const bool own[2] = {!s->pack, s->right == RIGHT_PLACE || (x->b_const && s->right == RIGHT_ONCE)};
     bool is_dot = gemm_product(x, c).terms > 1; /* groups of four bytes */
     w->size[NEST_SUMS] = (double)dtype_size(x->type);
     for (u32 i = 0; i < 2; i++) {
@@ -211,16 +213,12 @@ static struct work work_of(const struct gemm *x, const struct caps *c, const str
     return w;
 }
 
-/* Seconds by which converting a vector delays multiply-adds: the more of them a cycle has, the more. Fitted on Zen 4, to 0.09 cycles for vectors of 64
-   bytes, whose multiply-adds take one, and 0.36 for those of 32 bytes. */
-static double of_conversion(const struct nest_rates *r) { return 0.09 * r->cycle * r->cycle * r->cycle / (r->fma * r->fma); }
-
 /* A term of some rows, whose elements are each converted and spread, and `nr` vectors of columns. */
 static double step_of_tile(const struct nest_rates *r, const struct work *w, i64 rows, i64 nr)
 {
     double t = nest_step(r, rows, nr);
     if (w->converts[NEST_LEFT]) t += (double)rows * r->cycle;
-    if (w->converts[NEST_RIGHT]) t += (double)nr * of_conversion(r);
+    if (w->converts[NEST_RIGHT]) t += (double)nr * nest_conversion(r);
     return t;
 }
 

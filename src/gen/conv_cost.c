@@ -22,11 +22,20 @@ void conv_tiles_open(struct conv_tiles *t, const struct conv *c, const struct ca
     t->outer = i64_max(1, t->outer); /* a batch may be empty */
 }
 
+/* Of an element in memory: 16-bit floats are half of those that other operands are computed as. */
+static double size_of(const struct conv_tiles *t, value_id v, double size)
+{
+    enum dtype d = graph_value(t->c->g, v)->dtype;
+    return dtype_is_float(d) && dtype_size(d) == 2 ? 2 : size;
+}
+
 void conv_tiles_multiply_by(struct conv_tiles *t, struct tile_product p)
 {
     t->steps = (double)ceil_div(t->c->ic, p.terms);
     for (u32 a = 2; a < t->c->rank; a++) t->steps *= (double)t->c->k[a];
-    t->size = p.terms > 1 ? (double)dtype_size(graph_value(t->c->g, t->c->x)->dtype) : 4;
+    t->is_fma = p.terms == 1;
+    t->size = t->is_fma ? 4 : (double)dtype_size(graph_value(t->c->g, t->c->x)->dtype);
+    t->x_size = size_of(t, t->c->x, t->size), t->w_size = size_of(t, t->c->w, t->size), t->y_size = size_of(t, t->c->y, 4);
 }
 
 void conv_tiles_set(struct conv_tiles *t, const struct conv_sched *s)
@@ -38,6 +47,25 @@ void conv_tiles_set(struct conv_tiles *t, const struct conv_sched *s)
     t->th = s->th ? i64_min(s->th, t->tiles_y) : t->tiles_y;
     t->iterations = t->c->groups * ceil_div(t->blocks, t->ob) * t->outer * ceil_div(t->tiles_x, t->tw) * ceil_div(t->tiles_y, t->th) *
                     i64_max(1, s->split_k);
+}
+
+/* Does a tile convert vectors of weights before it multiplies them? */
+static bool converts_weights(const struct conv_tiles *t) { return t->is_fma && t->w_size < t->size; }
+
+/* Writing a block and reading it again takes longer than some tiles' conversions, those of wide vectors hide behind multiply-adds. */
+bool conv_tiles_widen(const struct conv_tiles *t, const struct caps *caps, const struct conv_sched *s)
+{
+    enum { TILES = 8, TILES_WIDE = 32 };
+    double block = t->size * t->steps * (double)(s->nr * t->lanes);
+    i64 tiles = caps->vector_bytes < 64 ? TILES : TILES_WIDE;
+    return converts_weights(t) && s->order == 0 && !s->ahead && s->split_k <= 1 && t->c->phases == 0 && t->tw * t->th >= tiles && 2 * block <= (double)caps->l2_bytes;
+}
+
+/* One each with two multiply-adds a cycle; with one, other units convert meanwhile (measured on Zen 4). */
+double conv_tiles_spread(const struct conv_tiles *t, const struct nest_rates *r, const struct conv_sched *s)
+{
+    bool converts = s->stage == STAGE_DIRECT && t->is_fma && graph_value(t->c->g, t->c->x)->dtype != t->c->type;
+    return converts ? t->steps * (double)(s->tx * s->ty) * fmax(0, r->cycle / r->fma - 1) : 0;
 }
 
 bool conv_tiles_fit(const struct conv_tiles *t, const struct caps *caps, const struct conv_sched *s)
@@ -94,17 +122,20 @@ static struct nest body_of(const struct conv_tiles *t, const struct nest_rates *
     bool has_masks = c->oc % t->lanes && caps->vector_bytes < 64; /* of the last vector of channels; slow but for AVX-512's */
     i64 vectors = ceil_div(c->oc, t->lanes), last = vectors - (t->blocks - 1) * s->nr; /* of all blocks, of the last one */
     double step = ((double)(t->blocks - 1) * nest_step(r, s->ty * s->tx, s->nr) + nest_step(r, s->ty * s->tx, last)) / (double)t->blocks;
-    struct nest n = {.bytes = {t->size * window(c, (double)s->tx, (double)s->ty), t->size * steps * width, 4 * pixels * width}};
+    double x_size = s->stage == STAGE_DIRECT ? t->x_size : t->size, w_size = t->widens ? t->size : t->w_size;
+    struct nest n = {.bytes = {x_size * window(c, (double)s->tx, (double)s->ty), w_size * steps * width, t->y_size * pixels * width}};
     double multiplies = steps * step + (others.tile + (s->ahead ? 0.1 * steps * (double)s->nr : 0)) * r->cycle;
+    if (t->widens) others.iteration += (double)(t->ob * s->nr) * steps * (2 * r->load / r->cycle + 1);
+    else if (converts_weights(t)) multiplies += steps * (double)s->nr * nest_conversion(r);
     n.seconds = nest_both(multiplies, others.aside * r->cycle) + nest_ends(r, cells, c->by_rows ? (double)t->lanes : 0);
     n.seconds += (others.iteration / tiles + (has_masks ? 8 * pixels / (double)t->blocks : 0)) * r->cycle;
     n.asked[NEST_RIGHT] = s->ahead > 0 ? 1 : 0;
     if (s->stage == STAGE_DIRECT && graph_value(c->g, c->x)->layout == LAYOUT_CLAST) {
-        double pixel = t->size * (double)(c->ic * c->groups) * (c->xa >= 0 ? (double)c->stride[c->xa] : 1);
-        n.rows[NEST_LEFT] = (struct nest_rows){t->size * (double)c->ic, pixel, pixels};
+        double pixel = x_size * (double)(c->ic * c->groups) * (c->xa >= 0 ? (double)c->stride[c->xa] : 1);
+        n.rows[NEST_LEFT] = (struct nest_rows){x_size * (double)c->ic, pixel, pixels};
     }
     if (t->blocks == 1 && c->groups == 1 && !c->by_rows && s->ty > 1) { /* all channels of a row's pixels are one piece */
-        double pixel = 4 * (double)c->oc;
+        double pixel = t->y_size * (double)c->oc;
         n.rows[NEST_SUMS] = (struct nest_rows){pixel * (double)s->tx, pixel * (double)t->x, (double)s->ty};
     }
     return n;
@@ -130,7 +161,7 @@ double conv_tiles_seconds(const struct conv_tiles *t, const struct nest_rates *r
     nest_loop(&n, (double)(c->groups * i64_max(1, s->split_k)), 1, 1, 1);
     double seconds = nest_seconds(&n, r) * ceil(all / threads) / all + r->launch;
     if (s->stage != STAGE_DIRECT) { /* each group of blocks fills its bands, half of the time while others compute */
-        double bytes = 4 * t->n_x;
+        double bytes = size_of(t, c->x, 4) * t->n_x;
         seconds += 0.5 * nest_read(r, bytes * (double)ceil_div(t->blocks, t->ob), bytes, &(struct nest_rows){0}) / threads;
     }
     if (!t->c->simple || share > 1) seconds += r->launch * (threads > 1) + 4 * (1 + 2 * share) * t->n_y * r->line[RATE_DRAM] / threads;

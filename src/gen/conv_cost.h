@@ -15,11 +15,14 @@ struct conv_tiles {
     double n_x, n_y;         /* elements of input and output */
     double steps;            /* of a result: taps times channels, in groups of a DOT */
     double present;          /* share of the taps that tiles go through */
-    double size;             /* bytes of an input's element */
+    bool is_fma;             /* multiply-adds, before which elements are converted to the type of the sums */
+    double size;             /* bytes of an input's element as tiles read it, where it was copied first */
+    double x_size, w_size, y_size; /* bytes in memory: of an input's element, of a weight, of a result */
     /* By a schedule. */
     i64 tiles_x, tiles_y, tw, th; /* tiles in all, and of a grid iteration */
     i64 blocks, ob;          /* blocks of output channels in all, and of a grid iteration */
     i64 iterations;
+    bool widens;             /* conv_tiles_widen of the kernel, whose tiles are those of sizes that are known when it is compiled */
 };
 /* What does not depend on the schedule, but for whether pixels are numbered through, for given sizes. */
 void conv_tiles_open(struct conv_tiles *t, const struct conv *c, const struct caps *caps, bool is_flat, const i64 *var);
@@ -27,6 +30,10 @@ void conv_tiles_multiply_by(struct conv_tiles *t, struct tile_product p); /* if 
 void conv_tiles_set(struct conv_tiles *t, const struct conv_sched *s);
 /* Whatever the family: is no parameter larger than what it divides, none without effect? Sizes not known are GEN_NOMINAL. */
 bool conv_tiles_fit(const struct conv_tiles *t, const struct caps *caps, const struct conv_sched *s);
+/* Are weights of 16 bits converted once for all tiles of a block and grid iteration, instead of by each tile? Sizes not known are GEN_NOMINAL. */
+bool conv_tiles_widen(const struct conv_tiles *t, const struct caps *caps, const struct conv_sched *s);
+/* Cycles of a tile for elements that it reads in place and converts one by one. */
+double conv_tiles_spread(const struct conv_tiles *t, const struct nest_rates *r, const struct conv_sched *s);
 /* Elements of the input along an axis (-1: none) under n outputs side by side; the share of them that the n outputs before did not read. */
 double conv_reach(const struct conv *c, i32 axis, double n);
 double conv_fresh(const struct conv *c, i32 axis, double n);

@@ -79,7 +79,8 @@ kval conv_pack(struct band *b)
     pack_dim_i(p, t, b->terms / b->dot_k, 1, b->dot_k);
     pack_dim_i(p, t, b->width, 0, 1);
     if (b->dot_k > 1) pack_dim_i(p, t, b->dot_k, 1, 1);
-    b->address = &cpu_band;
+    b->address = &cpu_band, b->block_weights = b->terms * b->width;
+    for (u32 a = 2; a < c->rank; a++) b->block_weights *= c->k[a];
     return emit_pack(b->m, c->w, p);
 }
 
@@ -125,7 +126,7 @@ static void add_taps(struct band *b, const struct tile *t, struct tile_in in, kv
         walk_taps(b, &w, written ? KL_UNROLL : KL_SERIAL, a, after[i]);
     }
     in.at = w.a;
-    tile_steps(t, in, kir_mul_i(k, step, b->dot_k), b->wbuf, w.b, terms, terms > 4 ? b->s.ku : 0);
+    tile_steps(t, in, kir_mul_i(k, step, b->dot_k), conv_weights(b), w.b, terms, terms > 4 ? b->s.ku : 0);
     cpu_walk_close(&w);
 }
 
@@ -152,10 +153,7 @@ static void multiply(struct cpu_contraction *p, struct tile *t, const struct cpu
 {
     struct band *b = p->own;
     struct kir *k = b->m->k;
-    kval px[64];
-    i64 per_block = b->terms * b->width;
-    for (u32 a = 2; a < b->c.rank; a++) per_block *= b->c.k[a];
-    kval w_at = kir_mul_i(k, kir_add(k, kir_mul_i(k, b->group, b->n_blocks), e->at[CPU_BLOCK]), per_block);
+    kval px[64], w_at = conv_weights_at(b, e->at[CPU_BLOCK]);
     struct tile_in in = tile_pixels(b, e);
     kval full = b->s.stage == STAGE_DIRECT ? tile_full(t, o) : 0;
     if (full) kir_if(k, full);
@@ -179,6 +177,7 @@ void gen_conv_emit(struct emit *m, const struct task *t, const struct caps *caps
     band_set_columns(b, conv_column_lanes(&c, caps));
     band_multiply_by(b, conv_product(&c, caps), caps);
     b->wbuf = conv_pack(b);
+    conv_may_widen(b, caps);
     emit_args(m);
     emit_stream(m, s->nt);
     if (s->stage == STAGE_DIRECT) conv_in_place(b);

@@ -60,6 +60,7 @@ static kval pack_weights(struct walk *x)
     pack_dim_i(p, t, x->block / b->dot_k, 1, b->dot_k);
     pack_dim_i(p, t, b->width, 0, 1);
     if (b->dot_k > 1) pack_dim_i(p, t, b->dot_k, 1, 1);
+    b->block_weights = round_up(c->ic, x->block) * b->width * x->taps;
     return emit_pack(b->m, c->w, p);
 }
 
@@ -89,12 +90,12 @@ static void channel_steps(struct walk *x, struct tile_in in, kval w_at)
     if (whole) {
         kval i = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, whole), 1);
         in.at = kir_add(k, at, kir_mul(k, i, x->b.c_step));
-        tile_steps(x->t, in, step, b->wbuf, kir_add(k, w_at, kir_mul_i(k, i, size)), n, i64_min(b->s.ku, n));
+        tile_steps(x->t, in, step, conv_weights(b), kir_add(k, w_at, kir_mul_i(k, i, size)), n, i64_min(b->s.ku, n));
         kir_end(k);
     }
     if (!rest) return;
     in.at = kir_add(k, at, kir_mul_i(k, x->b.c_step, whole));
-    tile_steps(x->t, in, step, b->wbuf, kir_add_i(k, w_at, whole * size), rest, i64_min(b->s.ku, rest));
+    tile_steps(x->t, in, step, conv_weights(b), kir_add_i(k, w_at, whole * size), rest, i64_min(b->s.ku, rest));
 }
 
 /* A tap along x of a tile whose place is known: without the pixels that lie outside. */
@@ -166,7 +167,7 @@ static void all_taps(struct walk *x, struct pixels p, kval block)
     struct kir *k = b->m->k;
     const struct conv *c = &b->c;
     i64 size = tap_size(x) * (b->xa >= 0 ? c->k[b->xa] : 1), after[MAX_RANK];
-    kval w_at = kir_mul_i(k, kir_add(k, kir_mul_i(k, b->group, b->n_blocks), block), tap_size(x) * x->taps);
+    kval w_at = conv_weights_at(b, block);
     struct cpu_walk w = {.k = k, .a = p.at, .b = w_at};
     for (u32 a = c->rank; a-- > 2;)
         if ((i32)a != b->xa) after[a] = size, size *= c->k[a];
@@ -300,6 +301,7 @@ void blocked_emit(struct emit *m, const struct task *t, const struct caps *caps,
     x->block = conv_in_block(&c), x->taps = 1;
     for (u32 a = 2; a < c.rank; a++) x->taps *= c.k[a];
     x->b.wbuf = pack_weights(x);
+    conv_may_widen(&x->b, caps);
     emit_args(m);
     conv_in_place(&x->b);
     conv_emit(&x->b, t, caps);

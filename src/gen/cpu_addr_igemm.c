@@ -91,6 +91,7 @@ static kval pack_weights(struct walk *w)
     w->slice_size = w->channels * b->width;
     for (u32 a = w->x.axis + 1; a < c->rank; a++) w->slice_size *= c->k[a];
     u32 in = w->x.up ? 0 : 1, out = w->x.up ? 1 : 0;
+    b->block_weights = w->slices * w->slice_size;
     if (c->groups > 1) pack_dim_i(p, t, c->groups, 0, w->x.up ? c->ic : c->oc);
     pack_dim_i(p, t, b->n_blocks, out, b->width);
     for (u32 a = 2; w->x.up && a < c->rank; a++) pack_dim_i(p, t, w->x.trans.ax[a].step, a, 1);
@@ -217,7 +218,7 @@ static void row_steps(struct walk *w, struct tile_in in, kval w_at)
     i64 n = w->channels / b->dot_k;
     if (w->copies) in = copy_rows(w, &in);
     kval step = w->copies ? kir_int(k, b->s.tx) : b->c_step;
-    tile_steps(w->t, in, kir_mul_i(k, step, b->dot_k), b->wbuf, w_at, n, i64_min(b->s.ku, n));
+    tile_steps(w->t, in, kir_mul_i(k, step, b->dot_k), conv_weights(b), w_at, n, i64_min(b->s.ku, n));
 }
 
 /* The channels of one tap, which lies `by` elements behind the first one. */
@@ -298,13 +299,13 @@ static void multiply(struct cpu_contraction *p, struct tile *t, const struct cpu
     struct rows r;
     i64 ks = b->s.split_k;
     w->t = t;
-    kval w_at = kir_add(k, kir_mul_i(k, b->group, b->n_blocks), e->at[CPU_BLOCK]);
+    kval w_at = w->x.up ? kir_add(k, kir_mul_i(k, b->group, b->n_blocks), e->at[CPU_BLOCK]) : conv_weights_at(b, e->at[CPU_BLOCK]);
     for (u32 a = 2; w->x.up && a < b->c.rank; a++) {
         const struct trans_axis *x = &w->x.trans.ax[a];
         w->phase[a] = trans_phase_of(k, &w->x.trans, b->phase, a);
         w_at = kir_add(k, kir_mul_i(k, w_at, x->step), trans_fact(k, x, FACT_FIRST, w->phase[a]));
     }
-    w_at = kir_mul_i(k, w_at, w->slices * w->slice_size);
+    if (w->x.up) w_at = kir_mul_i(k, w_at, b->block_weights);
     find_rows(w, e->at[CPU_X], &r);
     if (w->x.up) o->px = (const kval(*)[MAX_RANK])w->out, o->exists = w->exists;
     kval slices = kir_mul_i(k, tap_count(w, w->x.axis), w->slices / b->c.k[w->x.axis]);
@@ -327,6 +328,7 @@ void igemm_emit(struct emit *m, const struct task *t, const struct caps *caps, c
     w->channels = igemm_channels(&w->x, s), w->slices = igemm_slices(&w->x, s), w->copies = s->copy;
     if (w->copies) w->b.size = sym_const(m->g->sym, w->channels * s->tx);
     w->b.wbuf = pack_weights(w);
+    conv_may_widen(&w->b, caps);
     emit_args(m);
     emit_stream(m, s->nt);
     conv_in_place(&w->b);

@@ -31,6 +31,12 @@ struct tile_product gemm_product(const struct gemm *x, const struct caps *c)
     return tile_product_of(c, a, b, x->type, gen_static(x->g, x->k, -1));
 }
 
+bool gemm_converts_right(const struct gemm *x, const struct caps *c)
+{
+    enum dtype b = graph_value(x->g, x->b)->dtype;
+    return x->b_const && dtype_is_float(b) && b != x->type && gemm_product(x, c).terms == 1;
+}
+
 /* Asks for a part of the next block's terms while the tile works on term i of this one's, so that
    the tiles of all rows together ask for all of it. */
 static void prefetch_next(struct gemm_kernel *p, const struct cpu_piece *e, kval i, i64 n_terms)
@@ -46,7 +52,7 @@ static void prefetch_next(struct gemm_kernel *p, const struct cpu_piece *e, kval
     kval end = kir_mul_i(k, p->c.len, p->width);
     for (i64 j = 0; j < lines; j++) {
         kval to = kir_add_i(k, kir_div_i(k, kir_mul_i(k, at, p->width), share), j * p->lanes * p->dot_k);
-        kir_prefetch(k, p->right, kir_add(k, next, kir_min(k, to, end)));
+        kir_prefetch(k, p->constant ? p->constant : p->right, kir_add(k, next, kir_min(k, to, end)));
     }
 }
 
@@ -310,7 +316,7 @@ void gemm_emit(struct emit *m, const struct task *t, const struct caps *c,
                             .leaf = product.leaf,
                             .dot_k = p->dot_k,
                             .ahead = s->ahead > 1 ? s->ahead : 0};
-    if (p->x.b_const) p->right = gemm_pack_const(p);
+    if (p->x.b_const) p->right = p->constant = gemm_pack_const(p);
     p->c = (struct cpu_contraction){.m = m, .address = &matrices, .own = p, .t = &p->tile, .width = p->width, .per = p->lanes,
                                     .r = {.v = p->x.y, .inner = p->x.n_axis, .parts = s->split_k}, .bias = p->x.bias};
     emit_args(m);

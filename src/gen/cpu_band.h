@@ -31,6 +31,9 @@ struct band {
     i32 xa, ya;
     sym x_ext, y_ext, x_tile, y_tile; /* output pixels: all, and per grid iteration */
     kval wbuf, work, rows, temp;
+    i64 block_weights;         /* packed weights of a block of output channels */
+    bool widens;               /* those of 16 bits are converted once for all tiles of the block (conv_tiles_widen) */
+    kval wide;                 /* where they are then, as the type of the sums; 0: tiles read wbuf */
     i64 rows_size;             /* elements of `rows`, 0: those of a tile */
     kval row;                  /* of few output channels: first element of the tile's rows */
     kval group;                /* number of the group of channels */
@@ -69,6 +72,9 @@ struct tile_out band_target(struct band *b, kval y, kval x); /* channels are the
 static inline bool is_tile_axis(const struct band *b, u32 a) { return (i32)a == b->xa || (i32)a == b->ya; }
 
 /* cpu_conv.c: convolutions as contractions; cpu_addr_*.c walk over their terms */
+void conv_may_widen(struct band *b, const struct caps *caps); /* behind the packing of weights, whose blocks have block_weights: decides about b->widens */
+kval conv_weights(const struct band *b);              /* the array that tiles read, */
+kval conv_weights_at(struct band *b, kval block);     /* and where a block begins there */
 void conv_in_place(struct band *b);                   /* instead of band_layout: pixels are read in place, in any layout (c_step: of a block of channels) */
 void conv_emit(struct band *b, const struct task *t, const struct caps *caps); /* behind emit_args and the strides: all of the kernel */
 void conv_walk(struct band *b, kval from, kval to);   /* all tiles of the iteration, b->group is set, blocks of output channels from..to-1 */

@@ -6,7 +6,42 @@
 // in which the steps read them. Which elements of the input a tile meets is the addressing's business (cpu_addr_*.c).
 //
 // Dims: n, spatial axes 2.., output channels split in blocks of nr vectors, taps, input channels.
+//
+// Weights of 16 bits are converted by the tiles that read them, or where an iteration has many tiles once for each block, to scratch memory.
+#include "gen/conv_cost.h"
 #include "gen/cpu_band.h"
+
+void conv_may_widen(struct band *b, const struct caps *caps)
+{
+    struct conv_tiles t;
+    conv_tiles_open(&t, &b->c, caps, b->is_flat, NULL);
+    conv_tiles_multiply_by(&t, (struct tile_product){b->t.leaf, b->dot_k});
+    conv_tiles_set(&t, &b->s);
+    b->widens = conv_tiles_widen(&t, caps, &b->s);
+}
+
+kval conv_weights(const struct band *b) { return b->wide ? b->wide : b->wbuf; }
+
+/* In wbuf. */
+static kval packed_block(struct band *b, kval block)
+{
+    struct kir *k = b->m->k;
+    return kir_mul_i(k, kir_add(k, kir_mul_i(k, b->group, b->n_blocks), block), b->block_weights);
+}
+
+kval conv_weights_at(struct band *b, kval block) { return b->wide ? kir_int(b->m->k, 0) : packed_block(b, block); }
+
+static void widen_block(struct cpu_contraction *p, const struct cpu_piece *e)
+{
+    struct band *b = p->own;
+    struct kir *k = b->m->k;
+    kval from = packed_block(b, e->at[CPU_BLOCK]), i = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, b->block_weights), b->width);
+    for (i64 j = 0; j < b->width; j += b->lanes) {
+        kval at = kir_add_i(k, i, j), w = kir_load(k, b->wbuf, kir_ramp(k, kir_add(k, from, at), 1, b->lanes));
+        kir_store(k, b->wide, kir_ramp(k, at, 1, b->lanes), kir_cast(k, b->type, w));
+    }
+    kir_end(k);
+}
 
 void conv_in_place(struct band *b)
 {
@@ -43,7 +78,8 @@ void conv_levels(struct cpu_contraction *p, kval from, kval to)
 {
     struct band *b = p->own;
     struct kir *k = b->m->k;
-    if (from && b->s.order == 0) cpu_level_add(p, CPU_BLOCK, from, to, 1);
+    struct cpu_level *block = from && b->s.order == 0 ? cpu_level_add(p, CPU_BLOCK, from, to, 1) : NULL;
+    if (block && b->wide) block->enter = widen_block;
     if (b->ya >= 0) cpu_level_add(p, CPU_Y, b->y0, b->y1, b->s.ty);
     struct cpu_level *x = b->xa >= 0 ? cpu_level_add(p, CPU_X, b->x0, b->x1, b->s.tx) : NULL;
     if (from && b->s.order == 1) cpu_level_add(p, CPU_BLOCK, from, to, 1);
@@ -86,6 +122,7 @@ u32 conv_open(struct cpu_contraction *p)
     kval part = band_open(b, b->c.groups * parts * ks);
     b->share = kir_mod_i(k, part, ks), part = kir_div_i(k, part, ks);
     b->group = kir_div_i(k, part, parts);
+    if (b->widens) b->wide = kir_alloc(k, KS_WORK, b->type, 1, kir_int(k, b->block_weights));
     if (b->s.stage != STAGE_DIRECT) band_fill(b);
     kval from = kir_mul_i(k, kir_mod_i(k, part, parts), ob);
     conv_levels(p, from, kir_min(k, kir_add_i(k, from, ob), kir_int(k, b->n_blocks)));

@@ -12,7 +12,8 @@ enum gemm_right {
     RIGHT_PLACE,
     RIGHT_BLOCKS,
     RIGHT_ONCE
-}; /* the right operand: read in place; packed block by block by every grid iteration; packed once, constants when compiled */
+}; /* the right operand: read in place; packed block by block by every grid iteration, constants of 16 bits converted from what was packed when compiled; packed
+      once, constants when compiled */
 
 struct gemm_sched { /* 0 in bk, mb, nb: all */
     i64 mr, nr;        /* register tile: rows, vectors of columns */
@@ -51,6 +52,7 @@ struct gemm_kernel {
     i64 width;                        /* columns of a block */
     i64 static_m, static_n, static_k; /* -1: not known */
     kval left, right;                 /* arrays: packed, or the operands themselves */
+    kval constant;                    /* a constant right operand as it was packed when compiled */
     kval rows;           /* see struct tile_out */
     kval n_blocks, n, k; /* of columns; sizes */
     kval pos[MAX_RANK];  /* of y: batches */
@@ -66,6 +68,8 @@ struct gemm_kernel {
 
 /* The target's instruction for both operands' types; of several terms: the right operand is packed by groups of them. */
 struct tile_product gemm_product(const struct gemm *x, const struct caps *c);
+/* Is the right operand a constant of 16 bits whose vectors are converted before multiply-adds? */
+bool gemm_converts_right(const struct gemm *x, const struct caps *c);
 
 /* cpu_pack.c */
 kval gemm_pack_const(struct gemm_kernel *p);             /* BUF */

@@ -9,6 +9,9 @@
 // row at a time, and only the rows' distance matters. A power of two would put the rows of a tile
 // into one set of the first cache, so that it is an odd number of cache lines. When rows are the
 // neighbours it becomes [tile][term][row]. Fused prologues are evaluated here, once.
+//
+// Constants were packed when the kernel was compiled and keep their type. Those of 16 bits are converted by each tile, or once for all
+// tiles of an iteration, block by block.
 #include "gen/cpu_gemm.h"
 
 enum { LINE = 64 }; /* bytes */
@@ -148,9 +151,24 @@ static void pack_block(struct gemm_kernel *p, kval block, kval at, kval from, kv
     copy_panel(p, &q);
 }
 
+/* The pass' terms of a packed block of constants, as the type of the sums. */
+static void convert_block(struct gemm_kernel *p, kval block)
+{
+    struct kir *k = p->m->k;
+    kval at = kir_add(k, gemm_block(p, block), kir_mul_i(k, p->c.at, p->width));
+    kval term = kir_loop(k, KL_SERIAL, kir_int(k, 0), p->c.len, 1), to = kir_mul_i(k, term, p->width);
+    for (i64 j = 0; j < p->width; j += p->lanes) {
+        kval i = kir_add_i(k, to, j);
+        kval v = kir_load(k, p->constant, kir_ramp(k, kir_add(k, at, i), 1, p->lanes));
+        kir_store(k, p->right, kir_ramp(k, i, 1, p->lanes), kir_cast(k, p->right_type, v));
+    }
+    kir_end(k);
+}
+
 void gemm_pack_right(struct gemm_kernel *p, kval block)
 {
-    pack_block(p, block, kir_int(p->m->k, 0), p->c.at, p->c.len);
+    if (p->constant) convert_block(p, block);
+    else pack_block(p, block, kir_int(p->m->k, 0), p->c.at, p->c.len);
 }
 
 void gemm_pack_once(struct gemm_kernel *p)

@@ -43,6 +43,8 @@ struct nest_rates nest_rates_of(const struct caps *c, const struct rates *r);
 /* Of one step of a register tile: pixels x nr multiply-adds of vectors, of which pixels scalars and nr vectors are loaded. */
 double nest_step(const struct nest_rates *r, i64 pixels, i64 nr);
 double nest_tap(const struct nest_rates *r, double multiplies, double vectors); /* likewise, of multiply-adds whose operands are vectors loaded */
+/* By which converting a vector from 16 bits delays the multiply-adds around it. */
+double nest_conversion(const struct nest_rates *r);
 double nest_both(double a, double b); /* of work that units do at the same time, as far as they can */
 /* Of a register tile's ends: so many vectors of sums are cleared or loaded, and stored; elements of each that are stored apart. */
 double nest_ends(const struct nest_rates *r, double cells, double apart);

@@ -29,6 +29,15 @@ static bool lower(struct model *m, struct graph *to, u32 flags, struct err *e)
     return true;
 }
 
+static bool store_compact(struct model *m, struct err *e)
+{
+    bool changed;
+    graph_clone(&m->compact, &m->lowered, &m->arena);
+    if (!pass_compact(&m->compact, &changed, e)) return false;
+    if (!changed) m->compact = (struct graph){0};
+    return true;
+}
+
 /* Expansions of operators may require facts, too, which may change earlier sizes: repeats until there are no new ones. */
 static bool lower_all(struct model *m, struct err *e)
 {
@@ -40,17 +49,22 @@ static bool lower_all(struct model *m, struct err *e)
         if (ok && pass_has_integer(&m->graph))
             ok = lower(m, &m->integer, flags | PASS_INTEGER, e) && lower(m, &m->words, flags | PASS_INTEGER | PASS_WORDS, e);
     } while (ok && m->sym.n_noted != known && (ok = op_infer_all(&m->graph, e)));
-    m->is_lowered = ok;
+    m->is_lowered = ok = ok && store_compact(m, e);
     model_add_sizes(m);
     return ok;
 }
 
+/* A vector from f16, or from bf16, by an instruction or two. */
+static bool converts_halves(const struct caps *c) { return !c->is_gpu && (c->isa.family == ISA_AARCH64 || c->vector_bytes >= 32); }
+
 const struct graph *model_lowered(struct model *m, const struct caps *c, struct err *e)
 {
     if (!m->is_lowered && !lower_all(m, e)) return NULL;
-    if (!c || !m->integer.node.n) return &m->lowered;
-    if (caps_has_dot(c, DT_U8, DT_I8, DT_I32)) return &m->integer;
-    return caps_has_dot(c, DT_I16, DT_I16, DT_I32) ? &m->words : &m->lowered;
+    if (c && m->integer.node.n) {
+        if (caps_has_dot(c, DT_U8, DT_I8, DT_I32)) return &m->integer;
+        if (caps_has_dot(c, DT_I16, DT_I16, DT_I32)) return &m->words;
+    }
+    return c && m->compact.node.n && converts_halves(c) ? &m->compact : &m->lowered;
 }
 
 /* The lowered graph has the interface's types; the callers' graph has its conversions as nodes. */

@@ -46,10 +46,11 @@ struct model {
     struct arena arena;
     struct symtab sym;
     struct graph graph;    /* as seen by callers, inferred; defines the results */
-    bool is_lowered;       /* the next three are complete */
+    bool is_lowered;       /* the next four are complete */
     struct graph lowered;  /* after the passes: primitives; interface layouts are layouts of values */
     struct graph integer;  /* likewise for devices with dot products of bytes; without nodes: the same as lowered */
     struct graph words;    /* likewise for devices with dot products of i16 only */
+    struct graph compact;  /* lowered, for processors that convert vectors of 16 bits: weights that fit them are stored so; without nodes: none do */
     struct interface io;   /* the request per input and output; n 0: none */
     bool is_narrow;        /* values are stored in f16 */
     i64 *var;              /* per variable: size to optimise for */

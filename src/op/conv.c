@@ -24,7 +24,7 @@ static bool types_fit(const struct graph *g, node_id n, struct err *e)
     enum dtype t = op_in_dtype(g, nd, 0), w = op_in_dtype(g, nd, 1);
     if (t == op_sum_type(t)) {
         if (op_has_in(nd, PAD)) return op_invalid(e, g, n, "input %u for type %s", PAD, dtype_name(t));
-        if (!op_same_types(g, n, 0, e)) return false;
+        if (!op_types_fit_weights(g, n, e)) return false;
         if (!dtype_is_float(t) && t != DT_I32) return op_unsupported(e, g, n, "type %s", dtype_name(t));
         return true;
     }

@@ -123,7 +123,7 @@ static bool infer(struct graph *g, node_id n, struct err *e)
     const struct shape x = *op_in_shape(g, nd, 0), ws = *op_in_shape(g, nd, 1);
     struct op_window w;
     i64 dim[MAX_RANK], extra[MAX_RANK], group = attr_int(nd, "group", 1);
-    if (!op_same_types(g, n, 0, e)) return false;
+    if (!op_types_fit_weights(g, n, e)) return false;
     if (!dtype_is_float(op_in_dtype(g, nd, 0)))
         return op_unsupported(e, g, n, "type %s", dtype_name(op_in_dtype(g, nd, 0)));
     if (x.rank < 3 || ws.rank != x.rank)

@@ -16,7 +16,7 @@
 static bool types_fit(const struct graph *g, node_id n, struct err *e)
 {
     if (op_in_dtype(g, graph_node(g, n), 0) == DT_BOOL) return op_invalid(e, g, n, "type bool");
-    return op_same_types(g, n, 0, e);
+    return op_types_fit_weights(g, n, e);
 }
 
 static bool infer(struct graph *g, node_id n, struct err *e)

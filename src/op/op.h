@@ -538,6 +538,8 @@ const struct shape *op_in_shape(const struct graph *g, const struct node *n, u32
 enum dtype op_in_dtype(const struct graph *g, const struct node *n, u32 k);
 /* of the inputs from `first` on */
 bool op_same_types(const struct graph *g, node_id n, u32 first, struct err *e);
+/* Likewise of all inputs, but input 1, if constant, may hold numbers of f32 in 16 bits (f16, bf16): networks have none, pass_compact.c makes them. */
+bool op_types_fit_weights(const struct graph *g, node_id n, struct err *e);
 /* optional input k is present */
 bool op_has_in(const struct node *n, u32 k);
 

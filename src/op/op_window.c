@@ -332,16 +332,27 @@ enum dtype op_in_dtype(const struct graph *g, const struct node *n, u32 k)
 
 bool op_has_in(const struct node *n, u32 k) { return k < n->in.n && n->in.v[k]; }
 
-bool op_same_types(const struct graph *g, node_id n, u32 first, struct err *e)
+static bool is_compact(const struct graph *g, const struct node *x, u32 k)
+{
+    const struct value *w = graph_value(g, x->in.v[k]);
+    return w->is_const && (w->dtype == DT_F16 || w->dtype == DT_BF16) && op_in_dtype(g, x, 0) == DT_F32;
+}
+
+/* weight: input that may be compact, 0: none. */
+static bool types_fit(const struct graph *g, node_id n, u32 first, u32 weight, struct err *e)
 {
     const struct node *x = graph_node(g, n);
     for (u32 i = first; i < x->in.n; i++)
-        if (x->in.v[i] && op_in_dtype(g, x, i) != op_in_dtype(g, x, first))
+        if (x->in.v[i] && op_in_dtype(g, x, i) != op_in_dtype(g, x, first) && !(i == weight && i && is_compact(g, x, i)))
             return op_invalid(e, g, n, "input %u is %s and input %u %s", first,
                               dtype_name(op_in_dtype(g, x, first)), i,
                               dtype_name(op_in_dtype(g, x, i)));
     return true;
 }
+
+bool op_same_types(const struct graph *g, node_id n, u32 first, struct err *e) { return types_fit(g, n, first, 0, e); }
+
+bool op_types_fit_weights(const struct graph *g, node_id n, struct err *e) { return types_fit(g, n, 0, 1, e); }
 
 /* Rows of reference evaluations. */
 

@@ -41,6 +41,9 @@ bool pass_has_integer(const struct graph *g);
 /* pass_same.c: removes nodes without effect. Returns whether there were any. */
 bool pass_drop_same(struct graph *g);
 
+/* pass_compact.c: stores weights of f32 whose values fit 16 bits so, exactly; for processors, behind all passes. false: not enough memory. */
+bool pass_compact(struct graph *g, bool *changed, struct err *e);
+
 /* pass_interface.c: the caller's interface of inputs and outputs. */
 
 enum io_layout {

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Constant weights of matmuls and convolutions of f32 whose values all fit 16 bits are stored so: exporters write weights of f16 or bf16 with a Cast to
+// f32, which constant folding evaluates, and checkpoints in bf16 are often exported in f32. Nothing is rounded. Kernels for processors convert what they
+// load, so that weights take half the memory, and matmuls of few rows, which wait for them, half the time. For graphs after all other passes.
+#include "pass/pass.h"
+
+enum { WEIGHT = 1, MIN_ELEMENTS = 1 << 14 /* fewer stay in a cache */ };
+
+static bool fits(const struct tensor *w, enum dtype t)
+{
+    u16 half;
+    for (i64 i = 0, n = tensor_count(w); i < n; i++) {
+        float x = ((const float *)w->data)[i];
+        elem_set_f64(t, &half, 0, x);
+        if (elem_f64(t, &half, 0) != x) return false; /* nor does NaN, whose bits would not be the same */
+    }
+    return true;
+}
+
+/* bf16 if there is a choice: its conversion is shorter, and subnormal numbers, of which small f16 are, take some processors longer. */
+static enum dtype compact_type(const struct tensor *w) { return fits(w, DT_BF16) ? DT_BF16 : fits(w, DT_F16) ? DT_F16 : DT_NONE; }
+
+static bool is_weight(const struct graph *g, node_id n)
+{
+    const struct node *x = graph_node(g, n);
+    if (x->dead || !(op_of(g, n)->props & (OP_MATMUL | OP_CONV | OP_TRANSPOSED)) || x->in.n <= WEIGHT || !x->in.v[WEIGHT]) return false;
+    const struct value *v = graph_value(g, x->in.v[WEIGHT]);
+    return v->data && v->dtype == DT_F32 && op_in_dtype(g, x, 0) == DT_F32 && tensor_count(v->data) >= MIN_ELEMENTS;
+}
+
+bool pass_compact(struct graph *g, bool *changed, struct err *e)
+{
+    struct arena a = {0};
+    u32 n_values = g->value.n;
+    value_id *stored = arena_array(&a, value_id, n_values); /* per constant that was looked at: its new form, or itself */
+    bool ok = true;
+    *changed = false;
+    for (node_id n = 1; n < g->node.n && ok; n++) {
+        if (!is_weight(g, n)) continue;
+        value_id v = graph_node(g, n)->in.v[WEIGHT];
+        const struct value x = *graph_value(g, v);
+        enum dtype t = stored[v] ? DT_NONE : compact_type(x.data);
+        if (!stored[v]) stored[v] = v;
+        if (t != DT_NONE) {
+            struct tensor *to = tensor_try(g->arena, t, x.data->rank, x.data->dim, e, "weights ", x.name);
+            ok = to != NULL;
+            for (i64 i = 0, count = ok ? tensor_count(to) : 0; i < count; i++) elem_set_f64(t, to->data, i, ((const float *)x.data->data)[i]);
+            if (ok) stored[v] = graph_add_const(g, x.name, to);
+        }
+        *changed |= stored[v] != v;
+        graph_node(g, n)->in.v[WEIGHT] = stored[v];
+    }
+    arena_release(&a);
+    return ok;
+}
