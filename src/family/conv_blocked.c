@@ -80,7 +80,7 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     double runs = f->real.steps / (double)(ceil_div(c->ic, blocked_product(c, p->c).terms) * (c->xa >= 0 ? c->k[c->xa] : 1)) * (double)ceil_div(c->ic, conv_in_block(c));
     conv_tiles_set(&f->known, &s), conv_tiles_set(&f->real, &s);
     f->real.widens = conv_tiles_widen(&f->known, p->c, &s);
-    const struct conv_others others = {conv_tiles_spread(&f->real, p->nest, &s), 0.5 * f->real.steps / (double)s.ku + 12 * runs + 30, 300};
+    const struct conv_others others = {0, 0.5 * f->real.steps / (double)s.ku + 12 * runs + 30 + conv_tiles_spread(&f->real, &s), 300};
     return conv_tiles_seconds(&f->real, p->nest, p->c, &s, others);
 }
 

@@ -122,7 +122,7 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     conv_tiles_set(t, &s), conv_tiles_set(known, &s);
     t->widens = conv_tiles_widen(known, p->c, &s);
     double front = gen_problem_front(p, 0) * p->nest->work / 2 / p->nest->cycle / (double)t->lanes, band = conv_tiles_band(t, &s);
-    const struct conv_others others = {t->steps * shared_cycles(&f->c, p->c, &s) + conv_tiles_spread(t, p->nest, &s), loop_cycles(f, p->c, t, &s), 300 + (copy_cycles(f, t, &s) + front) * band};
+    const struct conv_others others = {t->steps * shared_cycles(&f->c, p->c, &s), loop_cycles(f, p->c, t, &s) + conv_tiles_spread(t, &s), 300 + (copy_cycles(f, t, &s) + front) * band};
     double plain = conv_tiles_seconds(t, p->nest, p->c, &s, others);
     return s.nt ? gen_nt_seconds(p, plain) : plain;
 }

@@ -52,20 +52,19 @@ void conv_tiles_set(struct conv_tiles *t, const struct conv_sched *s)
 /* Does a tile convert vectors of weights before it multiplies them? */
 static bool converts_weights(const struct conv_tiles *t) { return t->is_fma && t->w_size < t->size; }
 
-/* Writing a block and reading it again takes longer than some tiles' conversions, those of wide vectors hide behind multiply-adds. */
+/* Writing a block and reading it again takes longer than some tiles' conversions. */
 bool conv_tiles_widen(const struct conv_tiles *t, const struct caps *caps, const struct conv_sched *s)
 {
-    enum { TILES = 8, TILES_WIDE = 32 };
+    enum { TILES = 8 };
     double block = t->size * t->steps * (double)(s->nr * t->lanes);
-    i64 tiles = caps->vector_bytes < 64 ? TILES : TILES_WIDE;
-    return converts_weights(t) && s->order == 0 && !s->ahead && s->split_k <= 1 && t->c->phases == 0 && t->tw * t->th >= tiles && 2 * block <= (double)caps->l2_bytes;
+    return converts_weights(t) && s->order == 0 && !s->ahead && s->split_k <= 1 && t->c->phases == 0 && t->tw * t->th >= TILES && 2 * block <= (double)caps->l2_bytes;
 }
 
-/* One each with two multiply-adds a cycle; with one, other units convert meanwhile (measured on Zen 4). */
-double conv_tiles_spread(const struct conv_tiles *t, const struct nest_rates *r, const struct conv_sched *s)
+/* Two shuffles each, for which there is one unit besides those that multiply (Zen 4). */
+double conv_tiles_spread(const struct conv_tiles *t, const struct conv_sched *s)
 {
     bool converts = s->stage == STAGE_DIRECT && t->is_fma && graph_value(t->c->g, t->c->x)->dtype != t->c->type;
-    return converts ? t->steps * (double)(s->tx * s->ty) * fmax(0, r->cycle / r->fma - 1) : 0;
+    return converts ? 2 * t->steps * (double)(s->tx * s->ty) : 0;
 }
 
 bool conv_tiles_fit(const struct conv_tiles *t, const struct caps *caps, const struct conv_sched *s)

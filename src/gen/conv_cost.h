@@ -32,8 +32,8 @@ void conv_tiles_set(struct conv_tiles *t, const struct conv_sched *s);
 bool conv_tiles_fit(const struct conv_tiles *t, const struct caps *caps, const struct conv_sched *s);
 /* Are weights of 16 bits converted once for all tiles of a block and grid iteration, instead of by each tile? Sizes not known are GEN_NOMINAL. */
 bool conv_tiles_widen(const struct conv_tiles *t, const struct caps *caps, const struct conv_sched *s);
-/* Cycles of a tile for elements that it reads in place and converts one by one. */
-double conv_tiles_spread(const struct conv_tiles *t, const struct nest_rates *r, const struct conv_sched *s);
+/* Cycles of a tile for elements that it reads in place and converts one by one, aside. */
+double conv_tiles_spread(const struct conv_tiles *t, const struct conv_sched *s);
 /* Elements of the input along an axis (-1: none) under n outputs side by side; the share of them that the n outputs before did not read. */
 double conv_reach(const struct conv *c, i32 axis, double n);
 double conv_fresh(const struct conv *c, i32 axis, double n);

@@ -71,9 +71,8 @@ double nest_step(const struct nest_rates *r, i64 pixels, i64 nr)
     return nest_tap(r, (double)(pixels * nr), (double)nr + (double)pixels * scalar / r->load);
 }
 
-/* The more multiply-adds a cycle has, the longer: fitted on Zen 4, to 0.09 cycles for vectors of 64 bytes, of which a cycle has one, and 0.36 for those of
-   32 bytes. */
-double nest_conversion(const struct nest_rates *r) { return 0.09 * r->cycle * r->cycle * r->cycle / (r->fma * r->fma); }
+/* Fitted on Zen 4: its shuffles share a unit with multiply-adds, of vectors of 32 bytes and of 64. */
+double nest_conversion(const struct nest_rates *r) { return 0.4 * r->cycle; }
 
 /* Of the sets of a level, in how many the first lines of rows may lie. */
 static double sets_of_starts(const struct nest_rates *r, u32 level, const struct nest_rows *x)
