@@ -592,8 +592,8 @@ struct quern_check {
     int64_t n_bad, count;  /* elements outside the tolerance, of count */
     double max_abs, max_rel, tolerance;
     const char *output;    /* name */
-    double ulp, bound;     /* max_abs and its bound, in units in the last place of the output's largest value: under cancellation, an
-                            * element's own last place says nothing about its accuracy */
+    double ulp, bound;     /* max_abs and its bound, in units in the last place of the output's largest value as a number of the coarsest
+                            * float type in the network: under cancellation, an element's own last place says nothing about its accuracy */
 };
 /* Compares a program with the reference evaluator on seeded random inputs; one entry per output. */
 QUERN_API quern_status quern_verify(quern_model *m, quern_program *p, const char *sizes, uint64_t seed, struct quern_check *c,
@@ -621,9 +621,12 @@ struct quern_layer {
     const char *value;       /* the output */
     const char *kernel;      /* family and schedule */
     int64_t n_bad, count;    /* elements beyond the bound, of count */
-    double ulp, bound;       /* error and bound of the worst element, in units in the last place of the largest value */
+    double ulp, bound;       /* error and bound of the worst element, in units in the last place of the largest value as a number of `type` */
     int64_t at;              /* its row-major index */
     double got, want;
+    const char *type;        /* the coarsest float type between the kernel's inputs and outputs: f16 if it may round a value to f16 */
+    double loss;             /* difference to the exact results for the same inputs, relative to these, in the Euclidean norm; NAN: not known,
+                              * as for integers */
 };
 typedef void quern_layer_fn(void *user, const struct quern_layer *l);
 /* Verifies a program of the model kernel by kernel, in the order of execution: the first with n_bad > 0 causes the error. Bodies of loops

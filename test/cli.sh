@@ -274,7 +274,7 @@ graph {
 X
 sed 's/-0.25, 1, 0.125]/-0.25, 1, 0.1250125]/' deep.graph > other.graph
 code 0 compile --no-fusion deep.graph -o deep.dnx
-code 0 verify --per-layer deep.graph --program deep.dnx --set H=7 W=13; says '^ok .* second (Conv)'; says '^4 kernel outputs, all within'
+code 0 verify --per-layer deep.graph --program deep.dnx --set H=7 W=13; says '^ok .* second (Conv)'; says '^4 kernel outputs, all within'; says '^ok .* f32 .* second (Conv)'; says '^the largest loss, '
 failing verify --per-layer other.graph --program deep.dnx --set H=7 W=13; says '^1 of 4 beyond their bounds, the first: second (Conv), output c: '
 code 1 verify --per-layer same.graph --program deep.dnx; says 'is not a kernel of this model'
 

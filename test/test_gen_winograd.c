@@ -106,7 +106,7 @@ static void say_error(const struct fixture *b, const char *text, const struct ch
         largest = fmax(largest, d), scale = fmax(scale, fabs(w)), mean += d * d / (double)n;
     }
     printf("%s depth %5.0f  %.23s: square mean %.1e, largest %.1e, tolerance %.1e\n", dtype_name(b->type),
-           graph_depth(&b->t.g, b->var), text, sqrt(mean) / scale, largest / scale, c->atol);
+           graph_numerics(&b->t.g, DT_F32, b->var).terms, text, sqrt(mean) / scale, largest / scale, c->atol);
 }
 
 /* text: a candidate without its family's revision. */

@@ -18,7 +18,8 @@ static void report(void *user, const struct plan_layer *l)
     const struct plan_dispatch *d = l->dispatch;
     w->fn(w->user, &(struct quern_layer){.layer = str_z(&a, d->label), .ops = str_z(&a, d->ops), .value = str_z(&a, l->value),
                                          .kernel = str_z(&a, d->candidate), .n_bad = l->n_bad, .count = l->count, .ulp = l->ulp,
-                                         .bound = l->bound, .at = l->at, .got = l->got, .want = l->want});
+                                         .bound = l->bound, .at = l->at, .got = l->got, .want = l->want,
+                                         .type = dtype_name(l->precision), .loss = l->loss});
     arena_release(&a);
 }
 

@@ -26,14 +26,14 @@ static bool same_shape(const struct tensor *a, const struct tensor *b)
 }
 
 static bool compare(struct quern_check *c, const struct tensor *got, const struct tensor *want,
-                    double rtol, double atol, struct err *e)
+                    enum dtype precision, double rtol, double atol, struct err *e)
 {
     if (!same_shape(got, want)) return err_set(e, ERR_FAILED, "type or shape differ");
     struct tensor_diff d = tensor_compare(got, want, rtol, atol);
     c->n_bad = d.n_bad, c->count = tensor_count(want);
     c->max_abs = d.max_abs, c->max_rel = d.max_rel;
     c->tolerance = atol;
-    double scale = magnitude(want), unit = check_last_place(want->dtype, scale);
+    double scale = magnitude(want), unit = check_last_place(precision, scale);
     c->ulp = d.max_abs / unit, c->bound = (atol + rtol * scale) / unit;
     return true;
 }
@@ -43,7 +43,7 @@ quern_status quern_tensor_check(quern *q, const quern_tensor *got, const quern_t
 {
     if (!api_given(q, "got want c", got, want, c)) return QUERN_USAGE;
     struct err *e = api_begin(q);
-    return api_end(q, compare(c, &got->t, &want->t, rtol, atol * magnitude(&want->t), e));
+    return api_end(q, compare(c, &got->t, &want->t, want->t.dtype, rtol, atol * magnitude(&want->t), e));
 }
 
 /* Compares output k of the model with the reference; var: the sizes. */
@@ -51,15 +51,15 @@ static bool check_result(quern_model *m, u32 k, const struct tensor *got,
                          const struct tensor *want, const i64 *var, struct quern_check *c)
 {
     double rtol, atol;
-    enum dtype t = got->dtype, asked = m->model->io.n ? m->model->io.v[m->model->graph.input.n + k].dtype : DT_NONE;
+    enum dtype asked = m->model->io.n ? m->model->io.v[m->model->graph.input.n + k].dtype : DT_NONE;
     bool is_rounded = asked != DT_NONE && dtype_is_int(asked);
     const struct graph *g = model_lowered(m->model, NULL, &m->q->err);
     if (!g) return false;
-    t = graph_precision(g, t);
-    network_tolerance(g, t, var, &rtol, &atol);
+    const struct numerics n = network_numerics(g, got->dtype, var);
+    network_tolerance(&n, &rtol, &atol);
     /* values halfway between integers may round either way */
-    atol = is_rounded ? 1 : dtype_is_small(t) ? atol : atol * magnitude(want);
-    return compare(c, got, want, rtol, atol, &m->q->err);
+    atol = is_rounded ? 1 : dtype_is_small(n.type) ? atol : atol * magnitude(want);
+    return compare(c, got, want, n.type, rtol, atol, &m->q->err);
 }
 
 quern_status quern_verify(quern_model *m, quern_program *p, const char *sizes, uint64_t seed,

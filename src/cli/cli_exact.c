@@ -3,6 +3,7 @@
 // quern verify --exact and --per-layer: a line per kernel, and the totals.
 #include "cli.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -61,6 +62,8 @@ struct layers {
     const struct cli *c;
     int n, bad;
     char first[1024]; /* the first one beyond its bound */
+    double most;      /* largest loss, */
+    char loser[512];  /* and its layer */
 };
 
 static void print_layer_json(const struct quern_layer *l)
@@ -73,6 +76,8 @@ static void print_layer_json(const struct quern_layer *l)
     json_text(l->value);
     printf(",\"kernel\":");
     json_text(l->kernel);
+    printf(",\"type\":\"%s\"", l->type);
+    if (isfinite(l->loss)) printf(",\"loss\":%.6g", l->loss);
     printf(",\"ulp\":%.6g,\"bound\":%.6g,\"bad\":%lld,\"count\":%lld,\"at\":%lld,\"got\":\"%.9g\",\"want\":\"%.9g\"}\n", l->ulp, l->bound,
            (long long)l->n_bad, (long long)l->count, (long long)l->at, l->got, l->want);
 }
@@ -85,8 +90,17 @@ static void print_layer(void *user, const struct quern_layer *l)
     if (is_first)
         snprintf(x->first, sizeof x->first, "%s (%s), output %s: %.4g units in the last place, bound %.4g; element %lld is %.9g, expected %.9g; %s", l->layer,
                  l->ops, l->value, l->ulp, l->bound, (long long)l->at, l->got, l->want, l->kernel);
-    if (opts_flag(x->c, "json", false)) print_layer_json(l);
-    else printf("%-6s %12.4g %12.4g  %s (%s)\n", l->n_bad ? "WRONG" : "ok", l->ulp, l->bound, l->layer, l->ops);
+    if (l->loss > x->most) {
+        x->most = l->loss;
+        snprintf(x->loser, sizeof x->loser, "%s", l->layer);
+    }
+    if (opts_flag(x->c, "json", false)) {
+        print_layer_json(l);
+        return;
+    }
+    char loss[32] = "-";
+    if (isfinite(l->loss)) snprintf(loss, sizeof loss, "%.3g", l->loss);
+    printf("%-6s %12.4g %12.4g %-5s %9s  %s (%s)\n", l->n_bad ? "WRONG" : "ok", l->ulp, l->bound, l->type, loss, l->layer, l->ops);
 }
 
 int layers_run(struct cli *c, quern_model *m, quern_program *p)
@@ -94,10 +108,11 @@ int layers_run(struct cli *c, quern_model *m, quern_program *p)
     struct layers x = {.c = c};
     char text[512];
     bool json = opts_flag(c, "json", false);
-    if (!json) printf("%-6s %12s %12s  layer\n", "", "error (ulp)", "bound (ulp)");
+    if (!json) printf("%-6s %12s %12s %-5s %9s  layer\n", "", "error (ulp)", "bound (ulp)", "type", "loss");
     quern_status s = quern_verify_layers(m, p, opts_words(c, "set", text, sizeof text), (uint64_t)opts_count(c, "seed", 0), print_layer, &x);
     if (s) return fail(c, s);
     if (!json && x.bad) printf("%d of %d beyond their bounds, the first: %s\n", x.bad, x.n, x.first);
     else if (!json) printf("%d kernel outputs, all within their bounds\n", x.n);
+    if (!json && x.most > 0) printf("the largest loss, %.3g: %s\n", x.most, x.loser);
     return x.bad ? EXIT_FAILED : EXIT_DONE;
 }

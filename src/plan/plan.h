@@ -171,7 +171,9 @@ struct plan_layer { /* an output of a kernel */
     const struct plan_dispatch *dispatch;
     struct str value;        /* name of the output */
     i64 n_bad, count;        /* elements beyond the bound, of count */
-    double ulp, bound;       /* error and bound of the worst element, in units in the last place of the largest value */
+    double ulp, bound;       /* error and bound of the worst element, in units in the last place of the largest value as `precision` */
+    enum dtype precision;    /* the coarsest float type between the kernel's inputs and outputs */
+    double loss;             /* difference to the exact results for the same inputs, relative to these, in the Euclidean norm; NAN: not known */
     i64 at; double got, want; /* row-major index and values of the worst element */
 };
 typedef void plan_layer_fn(void *user, const struct plan_layer *l);

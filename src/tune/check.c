@@ -3,17 +3,7 @@
 // Inputs of a kernel under test, its reference outputs and their comparison. Inputs are random,
 // signed and seeded; the reference is the operators' own evaluation with double accumulation. For
 // large tasks the reference is computed at sampled elements of the output, the first and the last
-// included. Tolerances depend on the type and on the depth of the reductions: the error of a sum of
-// n terms grows like sqrt(n) on average (Higham, Accuracy and Stability of Numerical Algorithms,
-// section 2.8), times a margin for transcendental functions.
-//
-// tf32 keeps 10 bits of the mantissa of each operand. The relative error of an operand is at most u
-// = 2^-10 if the mantissa is truncated, as some libraries do, and that of a product of two at most
-// 2u + u^2. The signs of the inputs are random, hence the errors of the terms of a sum are
-// independent with mean zero. The error of one operand is uniform over 0 .. u with root mean square
-// u / sqrt(3), that of a product has sqrt(2/3) u: the standard deviation of a sum's error is that
-// fraction of the standard deviation of the sums. The largest of many errors is to the largest of
-// as many sums as their standard deviations, hence less than u.
+// included. Tolerances: tolerance.c.
 #include "tune/tune.h"
 
 #include <math.h>
@@ -23,90 +13,13 @@ static const double max_integer_error = 0.4; /* a smaller error does not change 
 enum { N_POINTS = 4096, PATTERN = 1 << 16 };
 static const double max_reference_flops = 2e9, max_integer_flops = 2e8 /* wrong indices and terms affect the result at few points */;
 
-void check_tolerance(enum dtype t, double depth, double *rtol, double *atol)
-{
-    if (dtype_is_small(t) && dtype_is_float(t)) {
-        /* 8-bit and smaller floats: a value between two numbers of the type may be rounded to either. */
-        const struct small_float *f = small_float_of(t);
-        *rtol = 1.01 * ldexp(1, -f->mantissa);
-        *atol = f->mantissa ? 1.01 * ldexp(1, 1 - f->bias - f->mantissa) : 0; /* subnormal numbers */
-        return;
-    }
-    double eps = t == DT_F64 ? 0x1p-52 : t == DT_F16 ? 0x1p-11 : t == DT_BF16 ? 0x1p-8 : t == DT_TF32 ? 0x1p-10 : 0x1p-23;
-    /* accumulators are f32 at least */
-    double sum = (t == DT_F64 ? 0x1p-52 : 0x1p-23) * 4 * sqrt(depth < 1 ? 1 : depth);
-    *rtol = t == DT_TF32 ? 2 * eps + eps * eps : 16 * eps;
-    *atol = (t == DT_TF32 ? 1 : 4) * eps + sum;
-    if (!dtype_is_float(t)) *rtol = *atol = 0;
-}
-
 double check_last_place(enum dtype t, double x)
 {
-    int e, bits = t == DT_F64 ? 53 : t == DT_F16 ? 11 : t == DT_BF16 ? 8 : 24, least = t == DT_F64 ? -1074 : t == DT_F16 ? -24 : t == DT_BF16 ? -133 : -149;
+    int e, bits = t == DT_F64 ? 53 : t == DT_F16 ? 11 : t == DT_BF16 ? 8 : t == DT_TF32 ? 11 : 24, least = t == DT_F64 ? -1074 : t == DT_F16 ? -24 : t == DT_BF16 ? -133 : -149;
     if (!dtype_is_float(t)) return 1;
     frexp(x, &e);
     if (dtype_is_small(t)) bits = small_float_of(t)->mantissa + 1, least = 1 - small_float_of(t)->bias - small_float_of(t)->mantissa;
     return x == 0 || e - bits < least ? ldexp(1, least) : ldexp(1, e - bits);
-}
-
-/* A fused kernel need not round its intermediate values. Hence kernel and reference may differ by
-   one rounding of any value between input and output. Intermediate 8-bit floats count as bf16: only
-   values between two of their numbers may round to either. */
-enum dtype graph_precision(const struct graph *g, enum dtype t)
-{
-    if (!dtype_is_float(t) || dtype_is_small(t)) return t;
-    for (value_id v = 1; v < g->value.n; v++) {
-        const struct value *x = graph_value(g, v);
-        if (!x->producer || graph_node(g, x->producer)->dead) continue;
-        if (t == DT_F32 && attr_int(graph_node(g, x->producer), "tf32", 0)) t = DT_TF32;
-        enum dtype own = dtype_is_small(x->dtype) && dtype_is_float(x->dtype) ? DT_BF16 : x->dtype;
-        if (own == DT_BF16 || (own == DT_F16 && t != DT_BF16)) t = own;
-    }
-    return t;
-}
-
-static double node_depth(const struct graph *g, const struct node *x, const i64 *var)
-{
-    i64 in[MAX_RANK], out[MAX_RANK];
-    double n_in = 1, n_out = 1;
-    if (!x->in.n || !x->in.v[0]) return 1;
-    const struct shape *a = &graph_value(g, x->in.v[0])->shape;
-    if (x->in.n > 1 && x->in.v[1] && graph_value(g, x->in.v[1])->shape.rank > 2 &&
-        graph_value(g, x->in.v[1])->is_const) {
-        if (!shape_eval(g->sym, &graph_value(g, x->in.v[1])->shape, var, in)) return 1;
-        for (u32 d = 1; d < graph_value(g, x->in.v[1])->shape.rank; d++) n_in *= (double)in[d];
-        return n_in; /* weights (m, c, k...): the sum is over c and k */
-    }
-    if (!shape_eval(g->sym, a, var, in)) return 1;
-    for (u32 k = 0; k < x->out.n; k++) {
-        if (!x->out.v[k] || !shape_eval(g->sym, &graph_value(g, x->out.v[k])->shape, var, out))
-            continue;
-        for (u32 d = 0; d < graph_value(g, x->out.v[k])->shape.rank; d++) n_out *= (double)out[d];
-        break;
-    }
-    for (u32 d = 0; d < a->rank; d++) n_in *= (double)in[d];
-    double flops_per = n_out > 0 ? n_in / n_out : 1;
-    return flops_per > 1 ? flops_per : 1;
-}
-
-double graph_depth(const struct graph *g, const i64 *var)
-{
-    double depth = 1;
-    for (node_id n = 1; n < g->node.n; n++) {
-        const struct node *x = graph_node(g, n);
-        if (x->dead) continue;
-        double d = node_depth(g, x, var);
-        if (op_of(g, n)->props & (OP_MATMUL | OP_HEAVY | OP_CONV)) {
-            double n_out = 1;
-            i64 dim[MAX_RANK];
-            const struct shape *s = &graph_value(g, node_first_out(x))->shape;
-            if (shape_eval(g->sym, s, var, dim))
-                for (u32 i = 0; i < s->rank; i++) n_out *= (double)dim[i];
-            if (n_out > 0) d = op_flops(g, n, var) / 2 / n_out;
-        }
-        depth = d > depth ? d : depth;
-    }
-    return depth;
 }
 
 /* Inputs. */
@@ -268,8 +181,9 @@ bool check_init_for(struct check *c, const struct task *t, const i64 *var, u64 s
     struct rng r = rng_seed(seed);
     bool ok = make_values(c, var, &r, e);
     if (ok) fill_all_hard(c, caps);
-    enum dtype out = graph_precision(g, graph_value(g, g->output.v[0])->dtype);
-    check_tolerance(out, graph_depth(g, var), &c->rtol, &c->atol);
+    const struct numerics n = graph_numerics(g, graph_value(g, g->output.v[0])->dtype, var);
+    check_tolerance(&n, &c->rtol, &c->atol);
+    c->least = check_least(n.type);
     ok = ok && (!with_reference || evaluate(c, &c->arena, seed, e));
     if (!ok) check_release(c);
     return ok;
@@ -278,7 +192,7 @@ bool check_init_for(struct check *c, const struct task *t, const i64 *var, u64 s
 void check_expect_integers(struct check *c)
 {
     const struct graph *g = &c->task->g;
-    enum dtype precision = graph_precision(g, graph_value(g, g->output.v[0])->dtype);
+    enum dtype precision = graph_numerics(g, graph_value(g, g->output.v[0])->dtype, c->var).type;
     c->are_integers = true, c->off = max_integer_error;
     c->exact_up_to = check_exact_up_to(precision, false), c->rtol = 2 * check_unit(precision);
 }
@@ -335,7 +249,7 @@ enum { RUN = 256 /* elements per step */ };
 static double allowed(const struct check *c, double x, double scale)
 {
     if (c->are_integers) return c->off + (fabs(x) > c->exact_up_to ? c->rtol * fabs(x) : 0);
-    return c->rtol * fabs(x) + c->atol * scale;
+    return c->rtol * fmax(fabs(x), c->least) + c->atol * scale;
 }
 
 static void compare_elem(const struct check *c, i64 at, double x, double scale, double got, struct worst *w)

@@ -10,7 +10,7 @@
 
 enum exact_verdict {
     EXACT_YES,       /* equal in every evaluation */
-    EXACT_TOLERANCE, /* not decidable, with a reason; within the tolerance of check.c if it was run at all */
+    EXACT_TOLERANCE, /* not decidable, with a reason; within the tolerance of tolerance.c if it was run at all */
     EXACT_DIFFERS,   /* with a reason */
     N_EXACT_VERDICTS
 };

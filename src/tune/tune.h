@@ -13,10 +13,10 @@
 //   populated.c   the options that networks were populated with
 //   build.c       kernel texts to binaries, several at a time
 //   cache.c       binaries kept between processes, by content
-//   check.c       random inputs, reference results, tolerances
+//   check.c       random inputs, reference results
 //   integers.c    inputs with exact sums
 //   verify.h      contractions by their definition: numbered contents, statistics of errors
-//   tolerance.c   tolerances of whole networks
+//   tolerance.c   tolerances of kernels and of networks, derived
 //   trial.c       one candidate in a child process
 //   task_search.c the state of the search for one task
 //   pool.c        candidates to choose from, an equal share for each family
@@ -248,7 +248,7 @@ struct check {
                                   value */
     struct tensor **want;      /* per output, row-major; NULL: not computed (timing only) */
     i64 *points; i64 n_points; /* only these elements of the outputs are known; 0: all */
-    double rtol, atol;
+    double rtol, atol, least;  /* see check_tolerance, check_least */
     bool are_integers;         /* inputs are integers: outputs differ by at most off, those beyond exact_up_to
                                   by rtol in addition */
     double off, exact_up_to;
@@ -275,14 +275,10 @@ void check_release(struct check *c);
 bool check_positive(const struct task *t, const i64 *var);
 /* Compares output k, at its position in the buffer. false: wrong, see why. */
 bool check_output(const struct check *c, u32 k, const void *got, struct buf *why);
-/* Tolerance for a float type and a reduction of depth terms: rtol relative to the reference, atol to its magnitude. */
-void check_tolerance(enum dtype t, double depth, double *rtol, double *atol);
 /* The distance of x to its neighbours among numbers of the type, a unit in its last place: 1 for integers. */
 double check_last_place(enum dtype t, double x);
 /* converts n elements with a stride */
 void read_elems(double *to, enum dtype t, const void *p, i64 at, i64 stride, i64 n);
-/* the coarsest float type on the way to an output of type t */
-enum dtype graph_precision(const struct graph *g, enum dtype t);
 /* The position of a value of a task in its buffer, for known sizes. */
 struct place {
     enum layout layout;
@@ -300,10 +296,21 @@ i64 place_run(const struct place *p, const struct tensor *t, i64 flat, i64 *stri
 void place_store(const struct place *p, const struct tensor *t, void *buffer);
 /* The first element of the buffer that belongs to another part and contains another byte than this; -1: none. t: the part's type, sizes. */
 i64 place_touched(const struct place *p, const struct tensor *t, const void *buffer, u8 byte);
-double graph_depth(const struct graph *g, const i64 *var);  /* terms of the longest reduction */
 
-/* tolerance.c: as check_tolerance, for a network with outputs of this type. */
-void network_tolerance(const struct graph *g, enum dtype t, const i64 *var, double *rtol, double *atol);
+/* tolerance.c */
+struct numerics { /* of a sorted graph: facts that errors of its results follow from */
+    enum dtype type;   /* the coarsest float type between its inputs and outputs */
+    double terms;      /* of the longest sum */
+    double steps;      /* nodes that compute on the longest way from an input to an output */
+    double roundings;  /* of their results, those of 16-bit types: each may be rounded to its type */
+};
+struct numerics graph_numerics(const struct graph *g, enum dtype out, const i64 *var); /* out: type of an output */
+/* By how much results of a kernel may differ from the reference's: rtol of the reference, atol of its largest magnitude. Integers: not at all. */
+void check_tolerance(const struct numerics *x, double *rtol, double *atol);
+double check_least(enum dtype t); /* the smallest normal number: rtol of lesser ones is that of it, as distances between these are the same */
+/* Likewise of a whole network, whose layers' sums follow each other. */
+struct numerics network_numerics(const struct graph *g, enum dtype out, const i64 *var);
+void network_tolerance(const struct numerics *x, double *rtol, double *atol);
 
 /* trial.c */
 struct subject {               /* a loaded or loadable kernel */
