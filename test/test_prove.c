@@ -2,7 +2,8 @@
 //
 // Exact verification of an artifact's kernels: cached verdicts are found, damaged ones are not; the
 // program has the same bytes whichever process computes them; a wrong kernel is replaced by the
-// default schedule, and its verdict is not cached.
+// default schedule, and its verdict is not cached. Kernels that differ only in sizes and constants
+// are verified once, unless that one is wrong.
 #include "api/api_model.h"
 
 #include <setjmp.h>
@@ -20,6 +21,21 @@ static const char net[] = "graph {\n"
                           "  %s: f32[1,8,1,1] = Softmax(%z) {axis=1}\n"
                           "  output %s\n"
                           "}\n";
+
+/* Three kernels of one structure; the third one of another form: 5 is a size that no reduction changes. */
+static const char alike[] = "graph {\n"
+                            "  input %x: f32[64,H]\n"
+                            "  input %y: f32[48,H]\n"
+                            "  input %z: f32[5,H]\n"
+                            "  const %c: f32[] = [0.25]\n"
+                            "  const %d: f32[] = [0.125]\n"
+                            "  %p: f32[64,H] = Mul(%x, %c)\n"
+                            "  %q: f32[48,H] = Mul(%y, %d)\n"
+                            "  %r: f32[5,H] = Mul(%z, %d)\n"
+                            "  output %p\n"
+                            "  output %q\n"
+                            "  output %r\n"
+                            "}\n";
 
 struct fixture {
     struct arena a;
@@ -39,7 +55,7 @@ static void hear(void *user, int level, struct str text)
     if (level == 1) buf_str(&b->said, text);
 }
 
-static void fixture_open(struct fixture *b)
+static void fixture_open(struct fixture *b, const char *text)
 {
     struct str dir;
     memset(b, 0, sizeof *b);
@@ -48,7 +64,7 @@ static void fixture_open(struct fixture *b)
     setenv("XDG_CONFIG_HOME", dir.p, 1);
     b->q = quern_open(NULL);
     b->log = (struct log){.line = hear, .user = b, .level = 2};
-    assert_int_equal(quern_model_read(b->q, net, strlen(net), "net", NULL, &b->m), QUERN_OK);
+    assert_int_equal(quern_model_read(b->q, text, strlen(text), "net", NULL, &b->m), QUERN_OK);
     assert_true(api_target_open(&b->t, "cpu", 1, NULL, &b->e));
     if (!api_choose(&b->x, b->m, NULL, &b->t, (struct cover_opts){.no_fusion = true}, &b->a, &b->e)) fail_msg("%s", b->e.msg);
     cache_open(&b->cache, "kernels", &b->a, &b->log);
@@ -122,7 +138,7 @@ static void test_kept(void **state)
     struct fixture b;
     struct buf first = {0}, again = {0}, planted = {0}, damaged = {0};
     u32 n, n_again;
-    fixture_open(&b);
+    fixture_open(&b, net);
     assert_false(prove(&b, &first));
     struct os_entry *f = proofs(&b, &n);
     assert_int_equal(n, b.x.s.choice.n);
@@ -155,7 +171,7 @@ static void test_wrong(void **state)
     struct fixture b;
     struct buf right = {0}, wrong = {0};
     u32 n_before, n_behind;
-    fixture_open(&b);
+    fixture_open(&b, net);
     assert_false(prove(&b, &right));
     proofs(&b, &n_before);
     struct candidate *c = &cost_at(&b, 1)->best;
@@ -170,6 +186,34 @@ static void test_wrong(void **state)
     proofs(&b, &n_behind);
     assert_int_equal(n_behind, n_before);
     buf_release(&right), buf_release(&wrong);
+    fixture_close(&b);
+}
+
+static struct str verdict_at(struct fixture *b, u32 i) { return cost_at(b, i)->proof; }
+
+static void test_alike(void **state)
+{
+    struct fixture b;
+    struct buf right = {0}, again = {0}, wrong = {0};
+    u32 n;
+    fixture_open(&b, alike);
+    assert_int_equal(b.x.s.choice.n, 3);
+    assert_false(prove(&b, &right));
+    proofs(&b, &n);
+    assert_int_equal(n, 2);
+    assert_true(str_eq(verdict_at(&b, 0), verdict_at(&b, 1)));
+    assert_false(str_eq(verdict_at(&b, 0), verdict_at(&b, 2)));
+    assert_false(prove(&b, &again));
+    assert_string_equal(again.p, right.p);
+    struct candidate *c[] = {&cost_at(&b, 0)->best, &cost_at(&b, 1)->best};
+    const struct gen *real = c[0]->gen;
+    struct gen bad = *real;
+    bad.name = "bad", bad.emit = emit_nothing;
+    c[0]->gen = c[1]->gen = &bad;
+    assert_true(prove(&b, &wrong));
+    assert_ptr_equal(c[0]->gen, real);
+    assert_ptr_equal(c[1]->gen, real); /* not by the verdict of the first one's replacement */
+    buf_release(&right), buf_release(&again), buf_release(&wrong);
     fixture_close(&b);
 }
 
@@ -188,7 +232,7 @@ static void test_bytes(void **state)
 {
     struct fixture b;
     struct str one, two;
-    fixture_open(&b);
+    fixture_open(&b, net);
     const char *path = str_fmt(&b.a, "%s/net.dnx", getenv("XDG_CACHE_HOME")).p;
     compile(&b, path, &one);
     compile(&b, path, &two);
@@ -201,6 +245,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_kept),
         cmocka_unit_test(test_wrong),
+        cmocka_unit_test(test_alike),
         cmocka_unit_test(test_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

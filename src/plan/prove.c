@@ -10,6 +10,10 @@
 // are kept in the user's cache (tune/cache.c) beside compiled kernels, but not in databases, which
 // may come from others. DIFFERS is not kept.
 //
+// Verification reduces the sizes of a task while its kernel keeps its structure. Kernels of one
+// schedule whose tasks differ only in sizes and constants and which have the same structure are
+// therefore verified once: the first one in the order of the program stands for all of them.
+//
 // The limit counts steps, not seconds, in the order of the program, independently of which process
 // computed a verdict and when: the same input yields the same bytes.
 #include "plan/plan.h"
@@ -26,6 +30,9 @@ struct proof { /* one kernel */
     const struct task *task;
     struct candidate cand;
     struct hash key;
+    u32 first;               /* the first one of the same form and structure, which is verified for all of them */
+    bool has_structure;
+    struct exact_structure structure; /* of its kernel */
     bool is_known, is_new;   /* the result is known; and not in the cache yet */
     bool is_replaced;        /* cand was wrong, and is now the default schedule */
     struct exact_result result;
@@ -34,15 +41,21 @@ struct proof { /* one kernel */
 
 struct use { struct task_cost *cost; u32 proof; };
 
+struct shared {
+    _Atomic u32 next;   /* the next proof to be taken */
+    _Atomic i64 n_steps; /* of all results so far */
+};
+
 struct prover {
     const struct prove_env *env;
     struct arena *a;
     bool has_build;
     struct hash build;
     struct map by_key;       /* hash -> index */
+    struct map by_form;      /* hashes of forms, and of forms with structures -> first index */
     struct { struct proof *v; u32 n, cap; } proof; /* in program order */
     struct { struct use *v; u32 n, cap; } use;
-    _Atomic u32 *next;       /* shared with the children, which increment it to take a proof; NULL: no children */
+    struct shared *shared;   /* with the children; NULL: no children */
     struct os_child child[MAX_PROVERS];
     u32 n_children;
 };
@@ -117,28 +130,32 @@ static bool prove(const struct prover *p, struct exact_result *r, const struct t
     return exact_check(r, t, c, p->env->caps, &(struct exact_opts){.max_work = PROVE_WORK, .once = true}, e);
 }
 
-/* The next proof that no process has taken; NULL: none. */
+static bool is_first(const struct prover *p, const struct proof *x) { return &p->proof.v[x->first] == x; }
+
+/* The next proof that no process has taken; NULL: none, or the steps of all kernels are used up: proofs are taken in order, so that later ones
+   are beyond the limit whatever the results that are still missing. */
 static struct proof *next_proof(const struct prover *p)
 {
-    while (p->next) {
-        u32 i = atomic_fetch_add(p->next, 1);
+    while (p->shared && atomic_load(&p->shared->n_steps) < prove_steps) {
+        u32 i = atomic_fetch_add(&p->shared->next, 1);
         if (i >= p->proof.n) break;
-        if (!p->proof.v[i].is_known) return &p->proof.v[i];
+        struct proof *x = &p->proof.v[i];
+        if (is_first(p, x) && !x->is_known) return x;
+        if (is_first(p, x)) atomic_fetch_add(&p->shared->n_steps, x->result.n_steps);
     }
     return NULL;
 }
 
-/* Runs in a child. Once the steps of all kernels are used up, no more are taken. A failed one is
-   left to the parent, which reports the error. */
+/* Runs in a child. A failed proof is left to the parent, which reports the error. */
 static void prove_next(void *user, int fd)
 {
     struct prover *p = user;
     struct proof *x;
-    for (i64 left = prove_steps; left > 0 && (x = next_proof(p));) {
+    while ((x = next_proof(p))) {
         struct err e = {0};
         if (!prove(p, &x->result, x->task, &x->cand, &e)) continue;
         const struct head h = head_of(&x->result, (u32)(x - p->proof.v));
-        left -= h.n_steps;
+        atomic_fetch_add(&p->shared->n_steps, h.n_steps);
         if (!is_sane(&h, p->proof.n) || !os_child_put(fd, &h, sizeof h) || !os_child_put(fd, x->result.sizes.p, h.n_sizes) ||
             !os_child_put(fd, x->result.why.p, h.n_why))
             return;
@@ -171,8 +188,10 @@ static bool prove_one(struct prover *p, struct proof *x, struct err *e)
 static bool finish(struct prover *p, struct err *e)
 {
     bool ok = true;
-    i64 left = prove_steps;
-    for (struct proof *x; left > 0 && ok && (x = next_proof(p));) ok = prove_one(p, x, e), left -= x->result.n_steps;
+    for (struct proof *x; ok && (x = next_proof(p));) {
+        ok = prove_one(p, x, e);
+        atomic_fetch_add(&p->shared->n_steps, x->result.n_steps);
+    }
     for (u32 i = 0; i < p->n_children && ok; i++) {
         enum os_exit how = OS_EXITED;
         while (how == OS_EXITED) how = read_verdict(p, &p->child[i]);
@@ -183,17 +202,69 @@ static bool finish(struct prover *p, struct err *e)
 
 /* Collecting kernels. */
 
+/* The index of the hash, which is i if it is new. */
+static u32 first_of(struct prover *p, struct map *m, struct hash h, u32 i)
+{
+    u64 *known = map_get(m, bytes_of(&h));
+    if (known) return (u32)*known;
+    struct hash *key = arena_new(p->a, struct hash);
+    *key = h;
+    map_put(m, bytes_of(key), i);
+    return i;
+}
+
+static struct hash form_of(const struct prover *p, const struct proof *x)
+{
+    struct buf b = {0};
+    put_sizes(&b, x->task->g.sym);
+    candidate_print(&b, &x->cand);
+    buf_char(&b, '\n');
+    exact_form(&b, x->task);
+    struct hash h = hash_bytes(b.p, b.n);
+    buf_release(&b);
+    return h;
+}
+
+/* Kernels are generated only for the second proof of a form, then for both. */
+static bool note_structure(struct prover *p, struct proof *x)
+{
+    struct arena a = {0};
+    struct kernel k;
+    struct err e = {0};
+    if (x->has_structure) return true;
+    x->has_structure = gen_kernel(&k, &a, &x->cand, x->task, p->env->caps, &e);
+    if (x->has_structure) x->structure = exact_structure_of(&k.kir);
+    arena_release(&a);
+    return x->has_structure;
+}
+
+static u32 first_with_structure(struct prover *p, struct hash form, u32 i)
+{
+    struct proof *x = &p->proof.v[i];
+    if (!note_structure(p, x)) return i;
+    const u64 both[] = {form.lo, form.hi, x->structure.all};
+    return first_of(p, &p->by_form, hash_bytes(both, sizeof both), i);
+}
+
+static u32 find_first(struct prover *p, u32 i)
+{
+    struct hash form = form_of(p, &p->proof.v[i]);
+    u32 same_form = first_of(p, &p->by_form, form, i);
+    if (same_form == i) return i;
+    first_with_structure(p, form, same_form);
+    return first_with_structure(p, form, i);
+}
+
 static u32 add_proof(struct prover *p, const struct task *t, const struct candidate *c)
 {
-    struct proof x = {.task = t, .cand = *c, .key = proof_key(p, t, c)};
-    u64 *known = map_get(&p->by_key, bytes_of(&x.key));
-    if (known) return (u32)*known;
-    x.is_known = find(p, &x);
-    *arr_push(p->a, &p->proof) = x;
-    struct hash *key = arena_new(p->a, struct hash);
-    *key = x.key;
-    map_put(&p->by_key, bytes_of(key), p->proof.n - 1);
-    return p->proof.n - 1;
+    struct hash key = proof_key(p, t, c);
+    u32 i = first_of(p, &p->by_key, key, p->proof.n);
+    if (i < p->proof.n) return i;
+    *arr_push(p->a, &p->proof) = (struct proof){.task = t, .cand = *c, .key = key};
+    struct proof *x = &p->proof.v[i];
+    x->first = find_first(p, i);
+    if (x->first == i) x->is_known = find(p, x);
+    return i;
 }
 
 /* Each selected kernel, including those of bodies. */
@@ -212,14 +283,15 @@ struct prover *prove_start(const struct prove_env *env, struct plan_choice *x, s
     struct prover *p = arena_new(a, struct prover);
     *p = (struct prover){.env = env, .a = a, .has_build = os_build_id(&p->build)};
     map_init(&p->by_key, a);
+    map_init(&p->by_form, a);
     add_choice(p, &x->s, &x->c);
     u32 n_unknown = 0;
-    for (u32 i = 0; i < p->proof.n; i++) n_unknown += !p->proof.v[i].is_known;
+    for (u32 i = 0; i < p->proof.n; i++) n_unknown += is_first(p, &p->proof.v[i]) && !p->proof.v[i].is_known;
     log_printf(env->log, 3, "%u kernels, %u of them to be verified exactly", p->proof.n, n_unknown);
     struct err e = {0};
     i64 n = i64_min(i64_min(os_n_cpus() - 1, n_unknown), MAX_PROVERS);
-    p->next = n > 0 ? os_share(sizeof *p->next) : NULL;
-    while (p->next && p->n_children < n && os_child_start(&p->child[p->n_children], prove_next, p, &e)) p->child[p->n_children++].stop = p->env->stop;
+    p->shared = n > 0 ? os_share(sizeof *p->shared) : NULL;
+    while (p->shared && p->n_children < n && os_child_start(&p->child[p->n_children], prove_next, p, &e)) p->child[p->n_children++].stop = p->env->stop;
     return p;
 }
 
@@ -262,9 +334,13 @@ static bool replace(struct prover *p, struct proof *x, struct err *e)
     return ok;
 }
 
-/* In program order. */
+/* In program order: the first one of a form before the others. If that was wrong, they are verified, too. */
 static bool settle(struct prover *p, struct proof *x, i64 *left, bool *changed, struct err *e)
 {
+    if (!is_first(p, x) && !p->proof.v[x->first].is_replaced) {
+        x->json = p->proof.v[x->first].json;
+        return true;
+    }
     if (*left <= 0) {
         struct exact_result none = {.verdict = EXACT_TOLERANCE};
         buf_z(&none.why, "not run: `quern verify --exact` does");
@@ -308,7 +384,7 @@ void prove_end(struct prover *p)
     if (!p) return;
     for (u32 i = 0; i < p->n_children; i++) os_child_end(&p->child[i]);
     for (u32 i = 0; i < p->proof.n; i++) exact_result_release(&p->proof.v[i].result);
-    os_unshare(p->next, sizeof *p->next);
+    os_unshare(p->shared, sizeof *p->shared);
 }
 
 /* Adds the reasons, including the verdicts, at the end. */

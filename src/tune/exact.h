@@ -59,6 +59,9 @@ double exact_work(const struct task *t, const i64 *var); /* multiply-adds and el
 struct exact_structure { u64 all, kinds; }; /* of a kernel: counts per kind of instruction and depth; the set of
                                                kinds */
 struct exact_structure exact_structure_of(const struct kir *k);
+/* The task's text with the numbers blanked that a reduction may change, and floats that are no small whole numbers.
+   Tasks of the same form whose kernels have the same structure, under one schedule, have the same reductions. */
+void exact_form(struct buf *out, const struct task *t);
 /* values of variables near the guess, satisfying the facts */
 i64 *exact_sizes(struct symtab *t, const i64 guess[2], struct arena *a);
 bool exact_sizes_fit(const struct task *t, const i64 *var);

@@ -1,18 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// exact_conv.c: Conv and MatMul of floats over a field, or of terms, and sums of terms, computed by
-// their definitions, independently of the kernels and as fast as the arithmetic allows: they are
-// most of a task's work.
+// exact_conv.c: Conv and MatMul of integers, of floats over a field, or of terms, and sums of terms,
+// computed by their definitions, independently of the kernels and as fast as the arithmetic allows:
+// they are most of a task's work.
 #include "tune/exact.h"
 
 #include "kir/field.h"
 #include "kir/term.h"
+
+/* Modulo 2^64, and then of the type. */
+static union kir_cell dot_of_integers(enum dtype t, union kir_cell sum, const union kir_cell *x, const union kir_cell *y, i64 n, const i64 *place, i64 parts)
+{
+    u64 s = (u64)sum.i;
+    for (i64 p = 0; p < parts; p++)
+        for (i64 i = p * n; i < (p + 1) * n && place[p] >= 0; i++) s += (u64)x[i].i * (u64)y[i].i;
+    return (union kir_cell){.i = t == DT_I32 ? (i32)s : (i64)s};
+}
 
 /* sum + x[0]*y[0] + x[1]*y[1] ..., in that order if it matters. t: type of the sums; parts: number
    of runs of n terms; those with place < 0 are skipped. */
 static union kir_cell dot(enum kir_arithmetic k, enum dtype t, union kir_cell sum, const union kir_cell *x, const union kir_cell *y, i64 n, const i64 *place,
                           i64 parts)
 {
+    if (!dtype_is_float(t)) return dot_of_integers(t, sum, x, y, n, place, parts);
     struct field_dot d = field_dot_from(sum);
     union kir_cell r;
     for (i64 p = 0; p < parts && k == KIR_FIELD; p++)
@@ -33,6 +43,18 @@ struct conv { /* (n, m, o...) = sum over c, k... of (n, c, o*stride + k*dilation
 };
 
 static bool is_plain_float(enum dtype t) { return dtype_is_float(t) && !dtype_is_small(t); }
+
+/* All of floats, or of integers that are added in 32 or 64 bits. */
+static bool has_known_types(const struct graph *g, const struct node *x)
+{
+    enum dtype y = graph_value(g, x->out.v[0])->dtype;
+    bool ok = is_plain_float(y) || y == DT_I32 || y == DT_I64;
+    for (u32 i = 0; i < x->in.n && ok; i++) {
+        enum dtype t = x->in.v[i] ? graph_value(g, x->in.v[i])->dtype : y;
+        ok = dtype_is_float(y) ? is_plain_float(t) : dtype_kind(t) == DK_INT || dtype_kind(t) == DK_UINT;
+    }
+    return ok;
+}
 
 /* Index of a tap's pixel in an input channel; -1: outside. */
 static i64 tap_at(const struct conv *c, i64 pixel, i64 tap)
@@ -167,8 +189,5 @@ bool exact_define(const struct exact_values *v, node_id n)
     if (v->arithmetic == KIR_TERMS && op->props & OP_REDUCE && op->reduce(v->g, x, &r) && (r.combine == KI_ADD || r.combine == KI_MUL) &&
         is_plain_float(graph_value(v->g, x->in.v[0])->dtype))
         return ordered_sum(v, x, &r);
-    if (!is_conv && !is_matmul) return false;
-    for (u32 i = 0; i < x->in.n; i++)
-        if (x->in.v[i] && !is_plain_float(graph_value(v->g, x->in.v[i])->dtype)) return false;
-    return is_plain_float(graph_value(v->g, x->out.v[0])->dtype) && (is_conv ? conv : matmul)(v, x);
+    return (is_conv || is_matmul) && has_known_types(v->g, x) && (is_conv ? conv : matmul)(v, x);
 }

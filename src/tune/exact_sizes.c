@@ -84,7 +84,40 @@ static void rewrite(struct buf *out, struct str s, number_fn *see, void *user)
     }
 }
 
-enum { MAX_NUMBERS = 24, LEAST = 6 /* to be reduced */, MAX_ALL_TRIES = 400 /* kernels generated */ };
+enum { LEAST = 6 /* to be reduced */ };
+
+/* End of a float that is no small whole number, from its first digit on; otherwise i. */
+static i64 float_end(struct str s, i64 i)
+{
+    i64 end = token_end(s, i);
+    struct str number = str_sub(s, i, end), whole, digits;
+    if (!str_cut(number, '.', &whole, &digits) || !str_to_i64(whole, &(i64){0})) return i;
+    bool has_exponent = digits.n && digits.p[digits.n - 1] == 'e' && end < s.n;
+    if (has_exponent) end = token_end(s, end + 1);
+    for (i64 k = 0; k < digits.n; k++)
+        if (digits.p[k] != '0') return end;
+    return atoll(whole.p) < LEAST ? i : end;
+}
+
+static i64 blank_number(void *user, i64 v, i64 place) { return v < LEAST ? v : LEAST; }
+
+void exact_form(struct buf *out, const struct task *t)
+{
+    struct buf sizes = {0};
+    rewrite(&sizes, t->text, blank_number, NULL);
+    struct str s = buf_view(&sizes), known = S("sym(");
+    for (i64 i = 0, end; i < s.n; i = end) {
+        i64 v;
+        end = i64_max(i + 1, token_end(s, i));
+        struct str token = str_sub(s, i, end);
+        if (float_end(s, i) > i) end = float_end(s, i), buf_char(out, '.');
+        else if (str_ends(str_sub(s, 0, i), known) && str_to_i64(token, &v) && v >= LEAST) buf_printf(out, "%d", LEAST);
+        else buf_str(out, token);
+    }
+    buf_release(&sizes);
+}
+
+enum { MAX_NUMBERS = 24, MAX_ALL_TRIES = 400 /* kernels generated */ };
 enum { MAX_TRIES = 16 /* per number and position */, NEXT_TRIES = 4 /* per number before sizes are skipped in growing steps */, MAX_TRIES_THOROUGH = 60 };
 enum { MAX_MISFITS = 8 /* invalid texts before the first valid one: then the rest is given up */ };
 
