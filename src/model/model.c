@@ -39,17 +39,25 @@ static bool store_compact(struct model *m, struct err *e)
 }
 
 /* Expansions of operators may require facts, too, which may change earlier sizes: repeats until there are no new ones. */
-static bool lower_all(struct model *m, struct err *e)
+static bool lower_as(struct model *m, u32 as, struct err *e)
 {
-    u32 flags = m->is_narrow ? PASS_F16 : 0, known;
-    bool ok;
+    const u32 flags = m->is_narrow ? PASS_F16 : 0;
+    u32 known;
+    bool ok = true;
     do {
         known = m->sym.n_noted;
-        ok = lower(m, &m->lowered, flags, e);
-        if (ok && pass_has_integer(&m->graph))
-            ok = lower(m, &m->integer, flags | PASS_INTEGER, e) && lower(m, &m->words, flags | PASS_INTEGER | PASS_WORDS, e);
+        if (as & LOWERED_FLOATS) ok = lower(m, &m->lowered, flags, e);
+        if (ok && as & LOWERED_INTEGER) ok = lower(m, &m->integer, flags | PASS_INTEGER, e);
+        if (ok && as & LOWERED_WORDS) ok = lower(m, &m->words, flags | PASS_INTEGER | PASS_WORDS, e);
     } while (ok && m->sym.n_noted != known && (ok = op_infer_all(&m->graph, e)));
-    m->is_lowered = ok = ok && store_compact(m, e);
+    if (ok && as & LOWERED_FLOATS) ok = store_compact(m, e);
+    if (ok) m->lowered_as |= as;
+    return ok;
+}
+
+static bool lower_all(struct model *m, struct err *e)
+{
+    bool ok = lower_as(m, m->has_integer ? LOWERED_FLOATS | LOWERED_INTEGER | LOWERED_WORDS : LOWERED_FLOATS, e);
     model_add_sizes(m);
     return ok;
 }
@@ -57,24 +65,31 @@ static bool lower_all(struct model *m, struct err *e)
 /* A vector from f16, or from bf16, by an instruction or two. */
 static bool converts_halves(const struct caps *c) { return !c->is_gpu && (c->isa.family == ISA_AARCH64 || c->vector_bytes >= 32); }
 
+static enum lowering suited(const struct model *m, const struct caps *c)
+{
+    if (!c || !m->has_integer) return LOWERED_FLOATS;
+    if (caps_has_dot(c, DT_U8, DT_I8, DT_I32)) return LOWERED_INTEGER;
+    return caps_has_dot(c, DT_I16, DT_I16, DT_I32) ? LOWERED_WORDS : LOWERED_FLOATS;
+}
+
+/* With variables all ways at once, whose facts about sizes then hold for each; otherwise only the asked one, because all of them fold the weights. */
 const struct graph *model_lowered(struct model *m, const struct caps *c, struct err *e)
 {
-    if (!m->is_lowered && !lower_all(m, e)) return NULL;
-    if (c && m->integer.node.n) {
-        if (caps_has_dot(c, DT_U8, DT_I8, DT_I32)) return &m->integer;
-        if (caps_has_dot(c, DT_I16, DT_I16, DT_I32)) return &m->words;
-    }
+    const enum lowering as = suited(m, c);
+    bool ok = m->lowered_as & as || m->sym.var.n || lower_as(m, as, e);
+    const u32 needed = m->sym.var.n ? as | LOWERED_FLOATS : as;
+    if (!ok || ((m->lowered_as & needed) != needed && !lower_all(m, e))) return NULL;
+    if (as != LOWERED_FLOATS) return as == LOWERED_INTEGER ? &m->integer : &m->words;
     return c && m->compact.node.n && converts_halves(c) ? &m->compact : &m->lowered;
 }
 
 /* The lowered graph has the interface's types; the callers' graph has its conversions as nodes. */
 static bool complete(struct model *m, const char *optimize_for, struct err *e)
 {
-    if (m->io.n) {
-        if (!interface_types(&m->graph, &m->io, e) || !lower_all(m, e) || !interface_show(&m->graph, &m->io, e)) return false;
-    } else if (m->dump && !lower_all(m, e)) {
-        return false;
-    }
+    if (m->io.n && !interface_types(&m->graph, &m->io, e)) return false;
+    m->has_integer = pass_has_integer(&m->graph);
+    if ((m->io.n || m->dump) && !lower_all(m, e)) return false;
+    if (m->io.n && !interface_show(&m->graph, &m->io, e)) return false;
     return model_default_sizes(m, optimize_for, e);
 }
 

@@ -42,15 +42,18 @@ struct model_opts {
 
 enum { MODEL_MAX_BYTES = 1 << 30 };
 
+enum lowering { LOWERED_FLOATS = 1, LOWERED_INTEGER = 2, LOWERED_WORDS = 4 };
+
 struct model {
     struct arena arena;
     struct symtab sym;
     struct graph graph;    /* as seen by callers, inferred; defines the results */
-    bool is_lowered;       /* the next four are complete */
+    bool has_integer;      /* products of quantised operands: three ways to lower the graph, otherwise one */
+    u32 lowered_as;        /* bits of enum lowering: which of the next three are complete */
     struct graph lowered;  /* after the passes: primitives; interface layouts are layouts of values */
-    struct graph integer;  /* likewise for devices with dot products of bytes; without nodes: the same as lowered */
+    struct graph integer;  /* likewise for devices with dot products of bytes */
     struct graph words;    /* likewise for devices with dot products of i16 only */
-    struct graph compact;  /* lowered, for processors that convert vectors of 16 bits: weights that fit them are stored so; without nodes: none do */
+    struct graph compact;  /* lowered as floats, for processors that convert vectors of 16 bits: weights that fit them are stored so; without nodes: none do */
     struct interface io;   /* the request per input and output; n 0: none */
     bool is_narrow;        /* values are stored in f16 */
     i64 *var;              /* per variable: size to optimise for */

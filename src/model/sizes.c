@@ -49,7 +49,7 @@ bool model_default_sizes(struct model *m, const char *optimize_for, struct err *
     m->var = arena_array(&m->arena, i64, m->sym.var.n + 1);
     m->n_var = m->sym.var.n;
     if (!model_sizes(m, optimize_for, NULL, m->var, e)) return false;
-    graph_guess_sizes(m->is_lowered ? &m->lowered : &m->graph, m->var, DEFAULT_SIZE);
+    graph_guess_sizes(m->lowered_as & LOWERED_FLOATS ? &m->lowered : &m->graph, m->var, DEFAULT_SIZE);
     return !optimize_for || model_optimize_for(m, optimize_for, e);
 }
 
