@@ -107,6 +107,21 @@ static bool any_zip(union kir_cell *m, const struct eval_op *o, u32 from, u32 n)
     return true;
 }
 
+/* Of integers: modulo 2^64, and then of the type. */
+static bool int_dot(union kir_cell *m, const struct eval_op *o, u32 from, u32 n)
+{
+    for (u32 l = 0; l < o->lanes; l++) {
+        u32 p, q, terms = kir_dot_places(o->op, o->lanes_a / o->lanes, l, &p, &q);
+        for (u32 i = from; i < from + n; i++) {
+            const union kir_cell *a = &m[o->a + p * o->threads + i], *b = &m[o->b + q * o->threads + i];
+            u64 sum = (u64)m[o->c + l * o->threads + i].i;
+            for (u32 j = 0; j < terms; j++) sum += (u64)a[j * o->threads].i * (u64)b[j * o->threads].i;
+            m[o->r + l * o->threads + i].i = kir_wrap((enum dtype)o->to, (i64)sum);
+        }
+    }
+    return true;
+}
+
 static bool any_dot(union kir_cell *m, const struct eval_op *o, u32 from, u32 n)
 {
     enum { MOST = 8 };
@@ -193,7 +208,7 @@ eval_fn *eval_find(enum kir_op op, enum dtype from, enum dtype to)
     case KI_LANE: return any_lane;
     case KI_HALVES: return any_halves;
     case KI_ZIP: return any_zip;
-    case KIR_DOTS: return any_dot;
+    case KIR_DOTS: return dtype_is_float(to) ? any_dot : int_dot;
     case KIR_HORIZONTAL: return any_reduce;
     case KIR_NO_OP: case KIR_LEAVES: case KI_BITS: case KIR_UNARY: case KIR_BINARY: case KI_FMA:
     case KIR_STRUCTURE: case KIR_COLLECTIVES: return find_fast(op, from);
