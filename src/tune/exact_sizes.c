@@ -203,6 +203,7 @@ struct reducer {
     bool only_kinds;         /* counts may differ */
     bool is_thorough;        /* skips no size */
     u32 n_tasks;             /* valid tasks for the current number */
+    bool is_size;            /* smaller values of the current number make the task cheaper */
     u32 n_tries, n_all_tries; /* kernels generated for the current number; for all */
     /* texts whose kernels have another structure */
     struct { struct tried { u64 text; bool has_kinds; } v[MAX_ALL_TRIES + 1]; u32 n; } tried;
@@ -244,12 +245,12 @@ static bool variant_open(struct exact_variant *new, struct reducer *x, struct st
     const struct exact_reduce_opts *o = x->o;
     struct err e = {0};
     symtab_init(&new->sym, &new->arena);
-    bool ok = task_parse(&new->task, &new->arena, &new->sym, text, &e) && parts_fit(&new->task.g);
-    x->n_tasks += ok;
-    ok = ok && gen_matches(o->cand->gen, &new->task, o->caps) && gen_legal(o->cand, &new->task, o->caps);
-    if (!ok) return false;
+    if (!task_parse(&new->task, &new->arena, &new->sym, text, &e) || !parts_fit(&new->task.g)) return false;
+    x->n_tasks++;
     new->var = exact_sizes(&new->sym, o->guess, &new->arena);
-    return exact_sizes_fit(&new->task, new->var) && (!x->now || cost_of(new) < cost_of(x->now));
+    if (!exact_sizes_fit(&new->task, new->var)) return false;
+    x->is_size = !x->now || cost_of(new) < cost_of(x->now);
+    return x->is_size && gen_matches(o->cand->gen, &new->task, o->caps) && gen_legal(o->cand, &new->task, o->caps);
 }
 
 /* A number that occurs at one position only yields the same text with and without the position. */
@@ -331,6 +332,7 @@ static i64 reduce_number(struct reducer *x, struct sizes *s, struct swap how)
 {
     sizes_below(s, how.from, x->o->cand);
     x->n_tries = x->n_tasks = 0;
+    x->is_size = true;
     u32 most = x->is_thorough ? MAX_TRIES_THOROUGH : MAX_TRIES;
     for (u32 i = 0; i < s->n && x->n_tries < most && x->n_all_tries < MAX_ALL_TRIES; i += x->is_thorough ? 1 : 1u << x->n_tries / NEXT_TRIES) {
         struct buf text = {0};
@@ -339,7 +341,7 @@ static i64 reduce_number(struct reducer *x, struct sizes *s, struct swap how)
         bool same = str_eq(buf_view(&text), x->now->task.text), ok = !same && reducer_take(x, buf_view(&text));
         buf_release(&text);
         if (ok) return how.to;
-        if (same || (!x->n_tasks && i >= MAX_MISFITS)) break;
+        if (same || !x->is_size || (!x->n_tasks && i >= MAX_MISFITS)) break; /* larger values do not make it cheaper, either */
     }
     return how.from;
 }
