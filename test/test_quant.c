@@ -9,10 +9,12 @@
 #include "quern.h"
 #include "random_net.h"
 #include "seeds.h"
+#include "tune/tune.h"
 
 #include <math.h>
 #include <setjmp.h>
 #include <stdio.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -429,11 +431,43 @@ static void test_refused(void **state)
     close_whole(&x);
 }
 
+/* Verification: outputs may differ as values near ties may be rounded either way. */
+
+static double spread(const char *text, const float *x, i64 n)
+{
+    struct arena a = {0};
+    struct symtab st;
+    struct graph g;
+    struct err e = {0};
+    double found = -1;
+    symtab_init(&st, &a);
+    if (!graph_parse(&g, &a, &st, str_of(text), &e) || !op_infer_all(&g, &e)) fail_msg("%s", e.msg);
+    struct tensor *in = tensor_new(&a, DT_F32, 1, &n), *want;
+    memcpy(in->data, x, (size_t)n * sizeof *x);
+    if (!graph_eval(&g, &in, &want, &a, NULL, &e)) fail_msg("%s", e.msg);
+    const struct rounding r = {.g = &g, .primitives = &g, .in = &in, .want = (const struct tensor *const *)&want, .var = NULL, .seed = 1};
+    if (!network_rounding(&r, &found, &e)) fail_msg("%s", e.msg);
+    arena_release(&a);
+    return found;
+}
+
+static void test_ties(void **state)
+{
+    static const char rounds[] = "graph {\n  input %x: f32[8]\n  %r: none[?] = Round(%x)\n  %y: none[?] = Add(%r, %x)\n  output %y\n}\n",
+                      none[] = "graph {\n  input %x: f32[8]\n  %y: none[?] = Add(%x, %x)\n  output %y\n}\n";
+    static const float ties[] = {0.5f, 1.5f, 2.5f, -0.5f, 100.5f, 7.5f, -3.5f, 9.5f}, far[] = {0.25f, 1.7f, -2, 0, 100, 7.1f, -3.75f, 9};
+    double s = spread(rounds, ties, 8);
+    assert_true(s >= 1 && s < 10); /* steps of 1 */
+    assert_true(spread(rounds, far, 8) == 0);
+    assert_true(spread(none, ties, 8) == 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_steps),      cmocka_unit_test(test_ranges),   cmocka_unit_test(test_not_finite), cmocka_unit_test(test_layers),
         cmocka_unit_test(test_correction), cmocka_unit_test(test_networks), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_ties),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

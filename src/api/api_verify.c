@@ -46,20 +46,40 @@ quern_status quern_tensor_check(quern *q, const quern_tensor *got, const quern_t
     return api_end(q, compare(c, &got->t, &want->t, want->t.dtype, rtol, atol * magnitude(&want->t), e));
 }
 
-/* Compares output k of the model with the reference; var: the sizes. */
-static bool check_result(quern_model *m, u32 k, const struct tensor *got,
-                         const struct tensor *want, const i64 *var, struct quern_check *c)
+struct verified { /* a run of a program */
+    quern_model *m;
+    const struct graph *primitives;
+    const i64 *var;     /* sizes */
+    double spread[64];  /* per output, by values that are rounded either way */
+};
+
+/* Compares output k of the model with the reference. */
+static bool check_result(const struct verified *v, u32 k, const struct tensor *got, const struct tensor *want, struct quern_check *c)
 {
     double rtol, atol;
-    enum dtype asked = m->model->io.n ? m->model->io.v[m->model->graph.input.n + k].dtype : DT_NONE;
+    const struct model *m = v->m->model;
+    enum dtype asked = m->io.n ? m->io.v[m->graph.input.n + k].dtype : DT_NONE;
     bool is_rounded = asked != DT_NONE && dtype_is_int(asked);
-    const struct graph *g = model_lowered(m->model, NULL, &m->q->err);
-    if (!g) return false;
-    const struct numerics n = network_numerics(g, got->dtype, var);
+    const struct numerics n = network_numerics(v->primitives, got->dtype, v->var);
     network_tolerance(&n, &rtol, &atol);
     /* values halfway between integers may round either way */
     atol = is_rounded ? 1 : dtype_is_small(n.type) ? atol : atol * magnitude(want);
-    return compare(c, got, want, n.type, rtol, atol, &m->q->err);
+    if (dtype_is_int(got->dtype) && v->spread[k] > 0) atol = fmax(atol, 1);
+    return compare(c, got, want, n.type, rtol, atol + v->spread[k], &v->m->q->err);
+}
+
+static bool find_spread(struct verified *v, quern_tensor *const *in, quern_tensor *const *want, u64 seed)
+{
+    struct arena a = {0};
+    const struct graph *g = &v->m->model->graph;
+    struct tensor **x = arena_array(&a, struct tensor *, g->input.n + 1);
+    const struct tensor **y = arena_array(&a, const struct tensor *, g->output.n + 1);
+    for (u32 k = 0; k < g->input.n; k++) x[k] = &in[k]->t;
+    for (u32 k = 0; k < g->output.n; k++) y[k] = &want[k]->t;
+    const struct rounding r = {.g = g, .primitives = v->primitives, .in = x, .want = y, .var = v->var, .seed = seed};
+    bool ok = network_rounding(&r, v->spread, &v->m->q->err);
+    arena_release(&a);
+    return ok;
 }
 
 quern_status quern_verify(quern_model *m, quern_program *p, const char *sizes, uint64_t seed,
@@ -76,11 +96,17 @@ quern_status quern_verify(quern_model *m, quern_program *p, const char *sizes, u
     struct arena a = {0};
     i64 *var = arena_array(&a, i64, m->model->sym.var.n + 1);
     memcpy(var, m->model->var, sizeof *var * m->model->sym.var.n);
-    if (!s && sizes) sym_parse_sizes(&m->model->sym, sizes, var, &m->q->err);
+    struct verified v = {.m = m, .var = var};
+    if (!s) {
+        struct err *e = api_begin(m->q);
+        if (sizes) sym_parse_sizes(&m->model->sym, sizes, var, e);
+        v.primitives = model_lowered(m->model, NULL, e);
+        s = api_end(m->q, v.primitives && find_spread(&v, in, want, seed));
+    }
     for (int k = 0; k < n_out && !s; k++) {
         c[k] = (struct quern_check){.output = quern_program_output_name(p, k)};
         api_begin(m->q);
-        s = api_end(m->q, check_result(m, (u32)k, &got[k]->t, &want[k]->t, var, &c[k]));
+        s = api_end(m->q, check_result(&v, (u32)k, &got[k]->t, &want[k]->t, &c[k]));
     }
     *n = n_out;
     for (int k = 0; k < 64; k++)

@@ -377,6 +377,10 @@ bool op_resize_same(const struct op_resize *r, u32 i);
 struct graph_eval_opts {
     const i64 *points; i64 n_points; /* sampling of the last node, see struct op_eval */
     const i64 *var; /* sizes that inputs do not determine (a task with input H+7); NULL: from inputs */
+    /* Called after each primitive node outside of bodies, with its inputs and outputs in row-major order; may change the
+       outputs' elements. Optional. */
+    void (*computed)(void *user, const struct node *n, struct tensor *const *in, struct tensor *const *out);
+    void *user;
 };
 bool graph_eval(const struct graph *g, struct tensor *const *in, struct tensor **out,
                 struct arena *a,

@@ -216,6 +216,7 @@ static bool eval_node(struct run *r, node_id n, struct err *e)
         if (x->out.v[k])
             ok = (v.out[k] = r->t[x->out.v[k]] = make_out(r, n, x->out.v[k], e)) != NULL;
     if (ok) ok = op_of(&r->g, n)->eval(&v, e);
+    if (ok && r->opts && r->opts->computed) r->opts->computed(r->opts->user, x, in, v.out);
     for (u32 k = 0; ok && r->g.made.n && k < x->out.n; k++) ok = graph_read_sizes(&r->g, x->out.v[k], v.out[k], r->var, e);
     arena_release(&scratch);
     if (!ok) return false;

@@ -17,6 +17,7 @@
 //   integers.c    inputs with exact sums
 //   verify.h      contractions by their definition: numbered contents, statistics of errors
 //   tolerance.c   tolerances of kernels and of networks, derived
+//   ties.c        tolerances of networks with quantised values
 //   trial.c       one candidate in a child process
 //   task_search.c the state of the search for one task
 //   pool.c        candidates to choose from, an equal share for each family
@@ -311,6 +312,19 @@ double check_least(enum dtype t); /* the smallest normal number: rtol of lesser 
 /* Likewise of a whole network, whose layers' sums follow each other. */
 struct numerics network_numerics(const struct graph *g, enum dtype out, const i64 *var);
 void network_tolerance(const struct numerics *x, double *rtol, double *atol);
+
+/* ties.c */
+/* How far outputs of a network with quantised values may be from the reference because values near ties are rounded either way. */
+struct rounding {
+    const struct graph *g;           /* the network, evaluated three times */
+    const struct graph *primitives;  /* the same after the passes */
+    struct tensor *const *in;        /* its inputs */
+    const struct tensor *const *want; /* its outputs by the reference */
+    const i64 *var;                  /* sizes, by symbol of primitives */
+    u64 seed;
+};
+/* spread: per output, the difference that is exceeded with a probability of about 1e-6; 0 in networks without roundings. */
+bool network_rounding(const struct rounding *r, double *spread, struct err *e);
 
 /* trial.c */
 struct subject {               /* a loaded or loadable kernel */
