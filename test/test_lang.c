@@ -207,6 +207,47 @@ static void test_chosen_halves(void **state)
     d->driver->close(d);
 }
 
+/* A rounded vector that becomes integers: ties of both parities, neighbours of ties, bounds. */
+static void check_rounding(const struct caps *c, enum dtype t, u32 lanes)
+{
+    enum { COUNT = 1024 };
+    struct run r = {.n_arg = 2};
+    struct kir *k = &r.kir;
+    double least = t == DT_U8 ? 0 : -128;
+    r.arg[0] = (struct kir_arg){arena_alloc(&r.arena, COUNT * 4), COUNT}, r.arg[1] = (struct kir_arg){arena_alloc(&r.arena, COUNT * 4), COUNT};
+    for (u32 i = 0; i < COUNT; i++) {
+        float x = (float)((double)i * 0.5 - 256); /* neighbours of ties: one unit in the last place */
+        ((float *)r.arg[0].p)[i] = i % 3 ? nextafterf(x, i % 3 == 1 ? -INFINITY : INFINITY) : x;
+    }
+    kir_init(k, &r.arena, S("rounded"));
+    kir_buf(k, S("x"), DT_F32, KA_IN);
+    kir_buf(k, S("y"), t, KA_OUT);
+    r.grid[0][0] = r.param[0] = COUNT / lanes, r.grid[0][1] = r.grid[0][2] = r.n_grid = 1;
+    kval at = kir_ramp(k, kir_mul_i(k, kir_grid(k, kir_param(k, S("n"))), lanes), 1, lanes), x = kir_load(k, k->buf.v[0].id, at);
+    x = kir_min(k, kir_const_f(k, DT_F32, lanes, least + 255), kir_max(k, kir_const_f(k, DT_F32, lanes, least), x));
+    kir_store(k, k->buf.v[1].id, at, kir_cast(k, t, kir_un(k, KI_RINT, x)));
+    kir_end(k);
+    check_run(&r, c, dtype_name(t));
+    arena_release(&r.arena);
+}
+
+static void test_roundings(void **state)
+{
+    static const enum dtype types[] = {DT_U8, DT_I8, DT_I16, DT_I32};
+    struct dev *d = open_cpu(1);
+    struct isa s;
+    struct err e = {0};
+    unsetenv("QUERN_CC");
+    for (u32 set = 0; set < (runs_on("x86_64") ? 3u : 1u); set++) {
+        struct caps c;
+        d->driver->caps(d, &c);
+        if (set && isa_parse(&s, str_of(set == 1 ? "x86-64-v3" : "x86-64"), &e) && isa_contains(c.isa, isa_for_code(s))) isa_limits(&c, s);
+        for (u32 i = 0; i < countof(types); i++)
+            for (u32 lanes = 1; lanes <= 32; lanes *= 2) check_rounding(&c, types[i], lanes);
+    }
+    d->driver->close(d);
+}
+
 /* Multiply-adds of integers wrap, in vectors as in scalars. */
 static void test_integer_products(void **state)
 {
@@ -517,7 +558,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_gcc),   cmocka_unit_test(test_random_clang),
         cmocka_unit_test(test_random_older), cmocka_unit_test(test_structure),
-        cmocka_unit_test(test_halves), cmocka_unit_test(test_chosen_halves), cmocka_unit_test(test_integer_products),
+        cmocka_unit_test(test_halves), cmocka_unit_test(test_chosen_halves), cmocka_unit_test(test_roundings), cmocka_unit_test(test_integer_products),
         cmocka_unit_test(test_functions),    cmocka_unit_test(test_functions_variants),
         cmocka_unit_test(test_streams), cmocka_unit_test(test_order_of_arrays), cmocka_unit_test(test_build_errors), cmocka_unit_test(test_deterministic),
         cmocka_unit_test(test_load_errors),  cmocka_unit_test(test_interp),

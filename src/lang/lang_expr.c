@@ -134,11 +134,26 @@ static bool is_exact_bf16(const struct text *t, kval v, u32 depth)
     return (op == KI_SPLAT || op == KI_LANE || op == KI_NEG || op == KI_ABS) && is_exact_bf16(t, x->a, depth);
 }
 
+/* Whether a vector is rounded only to become integers, which the i32 nearest to its elements are or wrap to. */
+static bool is_rounding_cast(const struct text *t, const struct kir_ins *x)
+{
+    enum dtype to = x->dtype;
+    return t->style->has_vectors && x->lanes > 1 && kir_at(t->k, x->a)->op == KI_RINT && kir_dtype(t->k, x->a) == DT_F32 && t->val[x->a].nested &&
+           dtype_is_int(to) && to != DT_U32 && dtype_size(to) <= 4;
+}
+
+static struct str rounding_cast(struct text *t, const struct kir_ins *x)
+{
+    struct str s = call(t, "round_i32", DT_F32, x->lanes, text_bare(t, kir_at(t->k, x->a)->a));
+    return x->dtype == DT_I32 ? s : convert(t, x->dtype, x->lanes, s);
+}
+
 static struct str cast(struct text *t, const struct kir_ins *x)
 {
     enum dtype from = kir_dtype(t->k, x->a), to = x->dtype;
     u32 lanes = width(t, x->lanes);
     if (from == to) return text_value(t, x->a);
+    if (is_rounding_cast(t, x)) return rounding_cast(t, x);
     struct str s;
     if (from == DT_BOOL) s = cast_bool(t, x);
     else if (is_half(from)) s = half_to_f32(t, from, lanes, text_bare(t, x->a));

@@ -115,16 +115,17 @@
 #define DOT_X86(name)                                                                              \
     "#ifdef __clang__\n    return ($V)__builtin_ia32_" name "$b(z, x, y);\n"                       \
     "#else\n    return __builtin_ia32_" name "_v$Nsi(z, x, y);\n#endif\n"
-/* Where x86 has no instruction for pairs of i16: both products, summed, then added. Nothing is known of the sum to the compiler: it would add the
-   products of many steps first and keep them in memory. */
+/* Where x86 has no instruction for pairs of i16: both products, summed, then added. The addition is assembly, which keeps each sum in one register:
+   compilers add in another register, or the products of many steps first, and have too few for all sums of a tile. */
 #define DOT_PAIRS                                                                                  \
     "#if defined __AVX512VNNI__ || defined __AVXVNNI__\n" DOT_X86("vpdpwssd")                      \
     "#else\n    typedef short pairs __attribute__((vector_size($B)));\n"                           \
-    "#if $B == 16\n    z += ($V)__builtin_ia32_pmaddwd128((pairs)x, (pairs)y);\n"                  \
-    "#elif $B == 32\n    z += ($V)__builtin_ia32_pmaddwd256((pairs)x, (pairs)y);\n"                \
-    "#elif defined __clang__\n    z += ($V)__builtin_ia32_pmaddwd512((pairs)x, (pairs)y);\n"       \
-    "#else\n    z += ($V)__builtin_ia32_pmaddwd512_mask((pairs)x, (pairs)y, z, -1);\n#endif\n"     \
-    "    __asm__(\"\" : \"+v\"(z));\n    return z;\n#endif\n}\n"
+    "#if $B == 16\n    const $V p = ($V)__builtin_ia32_pmaddwd128((pairs)x, (pairs)y);\n"          \
+    "#elif $B == 32\n    const $V p = ($V)__builtin_ia32_pmaddwd256((pairs)x, (pairs)y);\n"        \
+    "#elif defined __clang__\n    const $V p = ($V)__builtin_ia32_pmaddwd512((pairs)x, (pairs)y);\n" \
+    "#else\n    const $V p = ($V)__builtin_ia32_pmaddwd512_mask((pairs)x, (pairs)y, z, -1);\n#endif\n" \
+    "#ifdef __AVX__\n    __asm__(\"vpaddd %1, %0, %0\" : \"+v\"(z) : \"v\"(p));\n"                    \
+    "#else\n    __asm__(\"paddd %1, %0\" : \"+x\"(z) : \"x\"(p));\n#endif\n    return z;\n#endif\n}\n"
 /* One instruction of ARM. */
 #define DOT_ARM(name, x) "    __asm__(\"" name "\" : \"+w\"(z) : \"w\"(" x "), \"w\"(y));\n"
 #define DOT_BYTES(name) name " %0.4s, %1.16b, %2.16b"
@@ -153,6 +154,15 @@
     "#elif defined __SSE__ && $B == 16\n    return ($V)__builtin_ia32_" name "ps(x, y);\n"         \
     "#else\n    const $I m = $M(x " less " y);\n"                                                  \
     "    return ($V)((m & ($I)x) | (~m & ($I)y));\n#endif\n}\n"
+
+/* Rounding to the nearest integer, which becomes an i32: one instruction of x86. */
+#define ROUND_I32                                                                                  \
+    "$I $F($V x)\n{\n"                                                                             \
+    "#if defined __AVX512F__ && $B == 64\n"                                                        \
+    "    return ($I)__builtin_ia32_cvtps2dq512_mask(x, ($I){0}, -1, 4);\n"                         \
+    "#elif defined __AVX__ && $B == 32\n    return ($I)__builtin_ia32_cvtps2dq256(x);\n"           \
+    "#elif defined __SSE2__ && $B == 16\n    return ($I)__builtin_ia32_cvtps2dq(x);\n"             \
+    "#else\n    return __builtin_convertvector(q_rint_$T(x), $I);\n#endif\n}\n"
 
 /* Below -176 the factors 2^h are 0. A bound near the least number with an exponential would multiply two normal numbers to 0, which is slow,
    for all that a mask excludes from a softmax. */
@@ -356,6 +366,7 @@ const struct text_helper text_helpers[] = {
      "$V $F($U x)\n{\n    return ($V)x;\n}\n"},
     {N("float_of", T_F32), .scalar = "f32 $F(i32 x)\n{\n    return (f32)x;\n}\n",
      "$V $F($I x)\n{\n    return __builtin_convertvector(x, $V);\n}\n"},
+    {N("round_i32", T_F32), .vector = ROUND_I32, .needs = "rint"},
     {N("wide", T_F32), .scalar = "u32 $F(u16 x)\n{\n    return x;\n}\n",
      "$U $F($H x)\n{\n" WIDE_HALVES "    return __builtin_convertvector(x, $U);\n#endif\n}\n"},
     {N("narrow", T_F32), .scalar = "u16 $F(u32 x)\n{\n    return (u16)x;\n}\n",

@@ -6,7 +6,7 @@
 //   (x * a) * c        x * (a * c)
 //   (x * a + b) * c    x * (a * c) + b * c
 //   Clip(y, l, h) * c  Clip(y * c, l * c, h * c), Relu likewise
-//   Clip(y, l, h) rounded [+ zero] and clamped to a range within round(l) [+ zero] .. round(h) [+ zero]: without the Clip
+//   Clip(y, l, h) clamped to integers within round(l) .. round(h) and rounded: without the Clip
 //
 // Each rule applies where nothing else reads the values in between. The results differ from the original ones by roundings of f32, as those of kernels may.
 #include "pass/pass_linear.h"
@@ -122,22 +122,18 @@ static bool fold_factor(struct scaler *s, node_id n)
     return fold_into_bounds(s, n, c, y, out);
 }
 
-/* n: Min of a value and a constant, the end of a quantisation. */
+/* n: Round, the end of a quantisation. */
 static bool drop_bounds(struct scaler *s, node_id n)
 {
     struct bounds b;
-    double least, most, zero = 0;
-    i32 k = const_side(s, n);
-    if (k < 0 || !linear_number(s->g, input(s, n, k), &most)) return false;
-    node_id max = only(s, input(s, n, 1 - k), "quern::Max");
-    if (!max || (k = const_side(s, max)) < 0 || !linear_number(s->g, input(s, max, k), &least)) return false;
-    value_id y = input(s, max, 1 - k);
-    node_id add = only(s, y, "Add");
-    i32 z = add ? const_side(s, add) : -1;
-    if (z >= 0 && linear_number(s->g, input(s, add, z), &zero)) y = input(s, add, 1 - z);
-    node_id round = only(s, y, "Round");
-    if (!round || !find_bounds(s, input(s, round, 0), &b) || rint(b.least) + zero > least || rint(b.most) + zero < most) return false;
-    graph_node(s->g, round)->in.v[0] = input(s, b.node, 0);
+    double least, most;
+    node_id min = only(s, input(s, n, 0), "quern::Min");
+    i32 k = min ? const_side(s, min) : -1;
+    if (k < 0 || !linear_number(s->g, input(s, min, k), &most) || most != rint(most)) return false;
+    node_id max = only(s, input(s, min, 1 - k), "quern::Max");
+    if (!max || (k = const_side(s, max)) < 0 || !linear_number(s->g, input(s, max, k), &least) || least != rint(least)) return false;
+    if (!find_bounds(s, input(s, max, 1 - k), &b) || rint(b.least) > least || rint(b.most) < most) return false;
+    graph_node(s->g, max)->in.v[1 - k] = input(s, b.node, 0);
     return true;
 }
 
@@ -149,17 +145,19 @@ static bool run(struct graph *g, bool *ok, struct err *e)
     u32 n_values = g->value.n;
     for (node_id n = 1, end = g->node.n; n < end && *ok; n++) {
         const struct node *x = graph_node(g, n);
-        if (x->dead || x->in.n != 2 || x->out.n != 1) continue;
-        if (x->in.v[0] >= n_values || x->in.v[1] >= n_values) continue; /* made by this run: next time */
-        if (str_is(x->op, "Mul")) changed |= fold_factor(&s, n);
-        else if (str_is(x->op, "quern::Min")) changed |= drop_bounds(&s, n);
+        if (x->dead || x->out.n != 1) continue;
+        bool is_new = false; /* reads what this run made: next time */
+        for (u32 k = 0; k < x->in.n; k++) is_new |= x->in.v[k] >= n_values;
+        if (is_new) continue;
+        if (str_is(x->op, "Mul") && x->in.n == 2) changed |= fold_factor(&s, n);
+        else if (str_is(x->op, "Round")) changed |= drop_bounds(&s, n);
     }
     arena_release(&a);
     return changed;
 }
 
 const struct pass pass_rescale = {
-    .version = 1,
+    .version = 2,
     .name = "rescale",
     .summary = "folds the constant factors behind integer sums",
     .when = PASS_INTEGER,

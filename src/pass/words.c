@@ -24,28 +24,32 @@ static value_id plus(struct widener *w, node_id like, value_id v, enum dtype t, 
     return c ? inferred(w, op_node_binf(w->g, like, "Add", v, t, (double)c, 0)) : v;
 }
 
-/* Where v, bytes, is the cast of f32 within their range: that f32. */
-static value_id unclipped(const struct graph *g, value_id v)
+/* The input of a node of that operator that makes v, with a constant as its other one, if any; 0: v is not made by one. */
+static value_id made_by(const struct graph *g, value_id v, const char *op, double *constant)
 {
-    static const char *const bounds[] = {"quern::Min", "quern::Max"};
     node_id n = graph_value(g, v)->producer;
-    if (!n || !str_is(graph_node(g, n)->op, "Cast")) return 0;
-    value_id x = graph_node(g, n)->in.v[0], y = x;
-    double least = graph_value(g, v)->dtype == DT_U8 ? 0 : -128, limit[2] = {least + 255, least}, c;
-    if (graph_value(g, x)->dtype != DT_F32) return 0;
-    for (u32 i = 0; i < 2; i++) {
-        node_id p = graph_value(g, y)->producer;
-        if (!p || !str_is(graph_node(g, p)->op, bounds[i]) || !linear_number(g, graph_node(g, p)->in.v[1], &c) || c != limit[i]) return 0;
-        y = graph_node(g, p)->in.v[0];
-    }
-    return x;
+    if (!n || !str_is(graph_node(g, n)->op, op)) return 0;
+    return op_has_in(graph_node(g, n), 1) && !linear_number(g, graph_node(g, n)->in.v[1], constant) ? 0 : graph_node(g, n)->in.v[0];
+}
+
+/* Where v, bytes, is the result of a quantisation (requantise.c): its rounded value, to which *rest is to be added to have v less `zero`. 0: it is none. */
+static value_id unclipped(const struct graph *g, value_id v, i64 zero, i64 *rest)
+{
+    double least = graph_value(g, v)->dtype == DT_U8 ? 0 : -128, added = 0, most = 0, low = 0, none;
+    value_id x = made_by(g, v, "Cast", &none), sum = x ? made_by(g, x, "Add", &added) : 0, whole = sum ? sum : x;
+    value_id y = whole ? made_by(g, whole, "Round", &none) : 0;
+    y = y ? made_by(g, y, "quern::Min", &most) : 0;
+    if (!y || !made_by(g, y, "quern::Max", &low) || low != least - added || most != low + 255) return 0;
+    *rest = (i64)added - zero;
+    return whole;
 }
 
 /* v, bytes, as i16 less `zero`. */
 static value_id word(struct widener *w, node_id like, value_id v, i64 zero)
 {
-    value_id x = unclipped(w->g, v);
-    return plus(w, like, cast(w, like, x ? x : v, DT_I16), DT_I16, -zero);
+    i64 rest = -zero;
+    value_id x = unclipped(w->g, v, zero, &rest);
+    return plus(w, like, cast(w, like, x ? x : v, DT_I16), DT_I16, rest);
 }
 
 /* Casts of v to other types read its form as words. */
@@ -121,7 +125,7 @@ static bool run(struct graph *g, bool *ok, struct err *e)
 }
 
 const struct pass pass_words = {
-    .version = 1,
+    .version = 2,
     .name = "words",
     .summary = "products of bytes become products of i16",
     .when = PASS_WORDS,
