@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # cross.sh BUILD: quern built for other processors (make CROSS=TRIPLE), in an emulator (qemu-user, tool/deps cross). On ARM64: the example
 # examples/run.c runs a program that this machine compiled; networks of the zoo, a sample of ONNX's own test cases and filters are compiled and
-# compared with the reference by the emulated quern, and so are random tasks of each kernel family.
+# compared with the reference by the emulated quern, and so are random tasks of each kernel family. On ARM of 32 bits: the runtime, with the
+# functions for files that the example calls, runs programs that this machine compiled, and refuses sizes that its addresses do not have.
 . "$(dirname "$0")/common.sh"
 cd "$dir" || exit 1
 seconds=400
@@ -24,9 +25,9 @@ X
 { printf 'PF\n5 4\n-1.0\n'; for i in 1 2 3 4 5; do printf '\0\0\0\077\0\0\200\077\0\0\0\100\0\0\200\277%.0s' 1 2 3; done; } > x.pfm
 "$quern" run net.graph -i x.pfm -o here.npy > out 2> err || wrong "quern run on this machine"
 
-# use TRIPLE EMULATOR: builds quern for it, in $there; false: something is missing.
+# use TRIPLE EMULATOR TARGETS: builds these for it, in $there; false: something is missing.
 use() {
-    triple=$1 emulator=$2 there=$build/cross/$1 libraries=$top/build/sysroot/$1/usr/lib/$1
+    triple=$1 emulator=$2 targets=$3 there=$build/cross/$1 libraries=$top/build/sysroot/$1/usr/lib/$1
     for tool in "$triple-gcc" "$emulator"; do
         command -v "$tool" > /dev/null || { echo "skipped: $triple, for there is no $tool (tool/deps cross)"; return 1; }
     done
@@ -34,15 +35,20 @@ use() {
         echo "skipped: $triple, for its libraries cannot be had: $(tail -n 1 err)"
         return 1
     fi
-    make -C "$top" -j2 CROSS="$triple" BUILD="$there" OPT=-O1 HARDEN= all > out 2> err < /dev/null || { wrong "make CROSS=$triple"; return 1; }
-    n=$((n + 1))
-    "$triple-gcc" -I"$top/include" "$top/examples/run.c" -o run -L"$there" -L"$libraries" -Wl,-rpath-link,"$libraries" -lquern > out 2> err ||
-        wrong "examples/run.c for $triple"
+    # shellcheck disable=SC2086 # several
+    make -C "$top" -j2 CROSS="$triple" BUILD="$there" OPT=-O1 HARDEN= $targets > out 2> err < /dev/null || { wrong "make CROSS=$triple $targets"; return 1; }
 }
-# there CODE PROGRAM...: in the emulator, with the compiler for its processor
+# link SOURCE PROGRAM LIBRARIES...
+link() {
+    source=$1 program=$2; shift 2
+    n=$((n + 1))
+    "$triple-gcc" -I"$top/include" "$source" -o "$program" "$@" -L"$libraries" -Wl,-rpath-link,"$libraries" > out 2> err || wrong "$source for $triple"
+}
+# there CODE PROGRAM...: in the emulator of a processor $cpu, with the compiler for it
+cpu=max
 there() {
     want=$1; shift
-    exits "$want" env QUERN_CC="$triple-gcc" "$emulator" -cpu max -L "/usr/$triple" -E LD_LIBRARY_PATH="$there:$libraries" "$@"
+    exits "$want" env QUERN_CC="$triple-gcc" "$emulator" -cpu "$cpu" -L "/usr/$triple" -E LD_LIBRARY_PATH="$there:$libraries" "$@"
 }
 
 # The example runs programs of this machine: for the instruction set, and for cores.
@@ -62,8 +68,20 @@ network() {
     there 0 "$there/quern" verify zoo.onnx --program zoo.dnx --set $2; says '^ok'
 }
 
-if use aarch64-linux-gnu qemu-aarch64; then
+if use aarch64-linux-gnu qemu-aarch64 all; then
+    link "$top/examples/run.c" run -L"$there" -lquern
     example aarch64 aarch64+dotprod+i8mm+bf16 cpu:cortex-a53 cortex-a76 aarch64:neoverse-v2
+    # SVE in the length that the code has, else the variant for NEON
+    cpu=max,sve256=on
+    example aarch64+sve256
+    cpu=max,sve512=on
+    there 1 ./run net.dnx x.pfm there.npy; says "'sve256'"
+    exits 0 "$quern" compile net.graph -o net.dnx --isa aarch64+dotprod,aarch64+dotprod+sve256 --threads 2
+    for cpu in max,sve256=on max,sve=off; do
+        there 0 ./run net.dnx x.pfm there.npy
+        same here.npy there.npy
+    done
+    cpu=max
     network vkdt-unet "H=16 W=16"
     there 0 "$there/quern" filter x.pfm --kernel gauss:5,1 --padding replicate -o there.pfm
     exits 0 "$quern" filter x.pfm --kernel gauss:5,1 --padding replicate -o here.pfm
@@ -90,5 +108,43 @@ if use aarch64-linux-gnu qemu-aarch64; then
         export SEED COUNT
         there 0 "$there/test/$x"
     done
+fi
+
+# The example's objects beside those of the runtime: tensor files, and the calls for them.
+files="src/api/api_files.o gen/onnx.pb-c.o $(cd "$top" && echo src/io/*.c | sed 's/\.c/.o/g')" targets=rt
+for x in $files; do targets="$targets $build/cross/arm-linux-gnueabihf/$x"; done
+if use arm-linux-gnueabihf qemu-arm "$targets"; then
+    objects=
+    for x in $files; do objects="$objects $there/$x"; done
+    objects="$objects $(echo "$there"/src/core/*.o "$there"/src/kir/*.o "$there"/src/art/*.o "$there"/src/dev/*.o "$there"/src/rt/*.o "$there"/src/api/api_rt*.o)"
+    # shellcheck disable=SC2086 # several
+    link "$top/examples/run.c" run $objects -lprotobuf-c -ljansson -lpng -lz -lpthreadpool -lm -ldl -lpthread
+    example armv7 armv7+neon armv7+neon-vfpv4
+    exits 0 "$quern" compile net.graph -o net.dnx --isa armv7,armv7+neon-vfpv4 --threads 2
+    there 0 ./run net.dnx x.pfm there.npy
+    same here.npy there.npy
+    # Sizes of more than 2 GiB
+    truncate -s 3G large.dnx
+    there 1 ./run large.dnx x.pfm there.npy; says "32 bits"
+    cat > large.c <<'X'
+#include <stdio.h>
+#include <string.h>
+#include "quern.h"
+int main(void)
+{
+    const int64_t dim[] = {1 << 15, 1 << 14}, half[] = {1 << 15, 1 << 13};
+    quern *q = quern_open(NULL);
+    quern_tensor *t = NULL;
+    static float x;
+    if (quern_tensor_new(q, QUERN_F32, 2, dim, NULL, &t) != QUERN_USAGE || !strstr(quern_error(q), "2147483648 bytes")) return 1;
+    if (quern_tensor_view(q, QUERN_F32, 2, dim, &x, &t) != QUERN_USAGE || !strstr(quern_error(q), "32 bits")) return 2;
+    if (quern_tensor_new(q, QUERN_F32, 2, half, NULL, &t) != QUERN_OK) return 3;
+    quern_tensor_free(t);
+    quern_close(q);
+    return 0;
+}
+X
+    link large.c large -L"$there" -lquern_rt
+    there 0 ./large
 fi
 finish

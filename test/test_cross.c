@@ -1,13 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Kernels in language c for another CPU architecture: built by a cross compiler, run in an
-// emulator, and compared with the interpreter; and a whole program compiled for it (--isa aarch64),
-// compared with the reference. Skipped without cross compiler (tool/deps cross).
+// Kernels in language c for other CPU architectures, ARM of 64 and of 32 bits: built by a cross compiler, run in an
+// emulator, and compared with the interpreter; and whole programs compiled for them (--isa aarch64),
+// compared with the reference. Skipped without cross compilers (tool/deps cross).
 #include "art/art.h"
 #include "lang_fixture.h"
 #include "quern.h"
 
-static const char *const compiler = "aarch64-linux-gnu-gcc", *const emulator = "qemu-aarch64";
+static const struct processor { const char *triple, *compiler, *emulator; } arm64 = {"aarch64-linux-gnu", "aarch64-linux-gnu-gcc", "qemu-aarch64"},
+                                                                            arm32 = {"arm-linux-gnueabihf", "arm-linux-gnueabihf-gcc", "qemu-arm"};
+
+/* What is emulated has everything, SVE's registers in the length of the code. */
+static const char *cpu_of(struct isa isa)
+{
+    struct isa sve256;
+    struct err e = {0};
+    assert_true(isa_parse(&sve256, S("aarch64+sve256"), &e));
+    return isa_contains(isa, sve256) ? "max,sve256=on" : "max";
+}
+
+static const struct processor *processor_of(enum isa_family family) { return family == ISA_ARMV7 ? &arm32 : &arm64; }
 
 /* Output of the process only. */
 static bool run_process(const char *const *argv, struct buf *out)
@@ -67,12 +79,16 @@ static bool run_cross(struct run *r, const struct caps *c, void *out[MAX_ARGS])
     write_file(data, buf_view(&in));
     struct buf isa = {0};
     isa_options(&isa, c->isa);
-    assert_true(str_starts(buf_view(&isa), S("-march=armv8"))); /* one word */
-    const char *const build[] = {compiler, "-O2", "-std=gnu11", "-w", "-static", "-ffp-contract=off", str_z(a, buf_view(&isa)), source, "-o", binary, "-lm", NULL};
+    assert_true(str_starts(buf_view(&isa), S("-march=armv")));
+    const struct processor *to = processor_of(c->isa.family);
+    struct str march, more; /* at most two words */
+    str_cut(buf_view(&isa), ' ', &march, &more);
+    const char *const build[] = {to->compiler, "-O2", "-std=gnu11", "-w", "-static", "-ffp-contract=off", str_z(a, march), more.n ? str_z(a, more) : "-g0",
+                                 source, "-o", binary, "-lm", NULL};
     buf_release(&isa);
     if (!run_process(build, &result)) fail_msg("%.*s\n%.*s", (int)program.n, program.p, (int)result.n, result.p);
     result.n = 0;
-    if (!run_process((const char *const[]){emulator, "-cpu", "max", binary, data, NULL}, &result) || result.n != in.n)
+    if (!run_process((const char *const[]){to->emulator, "-cpu", cpu_of(c->isa), binary, data, NULL}, &result) || result.n != in.n)
         fail_msg("the program fails: %.*s", (int)program.n, program.p);
     i64 at = 0;
     for (u32 i = 0; i < r->n_arg; i++) {
@@ -176,10 +192,36 @@ static i64 check_kernels(const struct caps *c, void (*make)(struct run *r, struc
     return n_dots;
 }
 
+static void need(const struct processor *p)
+{
+    if (!is_there(p->compiler)) skip_test("no '%s' (tool/deps cross)", p->compiler);
+    if (!is_there(p->emulator)) skip_test("no '%s' (tool/deps cross)", p->emulator);
+}
+
+static void test_arm32(void **state)
+{
+    need(&arm32);
+    struct caps base = arm("armv7"), neon = arm("armv7+neon"), fma = arm("armv7+neon-vfpv4");
+    assert_true(!base.has_fma && !neon.has_fma && fma.has_fma);
+    assert_int_equal(check_kernels(&base, random_kernel, 4000, 4), 0);
+    check_kernels(&neon, random_kernel, 4100, 4);
+    check_kernels(&fma, random_kernel, 4200, 8);
+    check_kernels(&fma, dot_kernel, 4300, 4);
+}
+
+static void test_sve(void **state)
+{
+    need(&arm64);
+    struct caps plain = arm("aarch64+sve256+dotprod"), all = arm("aarch64+sve256+dotprod+i8mm+bf16");
+    assert_true(plain.vector_bytes == 32);
+    check_kernels(&plain, random_kernel, 5000, 10);
+    assert_true(check_kernels(&plain, dot_kernel, 5100, 10) > 3);
+    assert_true(check_kernels(&all, dot_kernel, 5200, 12) > 5);
+}
+
 static void test_arm(void **state)
 {
-    if (!is_there(compiler)) skip_test("no '%s' (tool/deps cross)", compiler);
-    if (!is_there(emulator)) skip_test("no '%s' (tool/deps cross)", emulator);
+    need(&arm64);
     struct caps plain = arm("aarch64"), old = arm("aarch64+dotprod"), new = arm("aarch64+dotprod+i8mm+bf16"), halves = arm("aarch64+fp16fml");
     assert_int_equal(check_kernels(&plain, random_kernel, 3000, 4), 0);
     assert_true(check_kernels(&old, dot_kernel, 3100, 10) > 3);
@@ -239,6 +281,7 @@ struct there { /* a plan and the folder that it goes to */
     struct plan p;
     struct str dir;
     struct buf text;
+    struct isa isa;
 };
 
 static i64 value_of(const struct there *t, sym s)
@@ -303,10 +346,11 @@ static void run_there(struct there *t, const float *x, i64 n, struct buf *out)
     put_file(t, "data", in, (struct str){(const char *)x, n * (i64)sizeof *x});
     const char *source = str_fmt(&t->a, "%.*s/run.c", STR_ARG(t->dir)).p, *binary = str_fmt(&t->a, "%.*s/run", STR_ARG(t->dir)).p;
     write_file(source, buf_view(&t->text));
-    const char *const build[] = {compiler, "-O1", "-std=gnu11", "-w", str_fmt(&t->a, "-DDIR=\"%.*s\"", STR_ARG(t->dir)).p, source, "-o", binary, "-ldl", NULL};
+    const struct processor *to = processor_of(t->isa.family);
+    const char *const build[] = {to->compiler, "-O1", "-std=gnu11", "-w", str_fmt(&t->a, "-DDIR=\"%.*s\"", STR_ARG(t->dir)).p, source, "-o", binary, "-ldl", NULL};
     if (!run_process(build, out)) fail_msg("%.*s\n%.*s", STR_ARG(buf_view(&t->text)), STR_ARG(buf_view(out)));
     out->n = 0;
-    if (!run_process((const char *const[]){emulator, "-cpu", "max", "-L", "/usr/aarch64-linux-gnu", binary, NULL}, out))
+    if (!run_process((const char *const[]){to->emulator, "-cpu", cpu_of(t->isa), "-L", str_fmt(&t->a, "/usr/%s", to->triple).p, binary, NULL}, out))
         fail_msg("the program fails: %.*s", STR_ARG(buf_view(out)));
 }
 
@@ -346,7 +390,7 @@ static void check_program(const char *isa, const char *net, bool has_usmmla)
     if (quern_program_save(p, path) || quern_tensor_new(q, QUERN_F32, 4, (int64_t[]){1, 3, 13, 11}, x, &in) || quern_model_eval(m, &in, 1, &want, 1))
         fail_msg("%s", quern_error(q));
     assert_true(os_read(&t.a, path, 1 << 24, &bytes, &e) && dnx_read(&t.p, &t.a, bytes, &e));
-    assert_true(str_starts(t.p.isa, S("aarch64")));
+    assert_true(isa_parse(&t.isa, t.p.isa, &e) && t.isa.family == arm(isa).isa.family);
     enum { USMMLA = 0x4e80ac00 };
     if (has_instruction(&t.p, USMMLA) != has_usmmla) fail_msg("%s: %s usmmla", isa, has_usmmla ? "no" : "there is");
     run_there(&t, x, countof(x), &out);
@@ -368,21 +412,36 @@ static void check_program(const char *isa, const char *net, bool has_usmmla)
 static void test_program(void **state)
 {
     if (isa_here().family == ISA_AARCH64) skip_test("this processor is the one that is emulated");
-    if (!is_there(compiler)) skip_test("no '%s' (tool/deps cross)", compiler);
-    if (!is_there(emulator)) skip_test("no '%s' (tool/deps cross)", emulator);
+    need(&arm64);
     struct arena a = {0};
     struct buf bytes = {0};
     print_bytes_net(&bytes);
     check_program("aarch64", float_net, false);
     check_program("aarch64+dotprod+bf16+sve", float_net, false);
+    check_program("aarch64+dotprod+i8mm+sve256", float_net, false);
     check_program("aarch64+dotprod", str_z(&a, buf_view(&bytes)), false);
+    check_program("aarch64+dotprod+sve256", str_z(&a, buf_view(&bytes)), false);
     check_program("aarch64+dotprod+i8mm", str_z(&a, buf_view(&bytes)), true);
+    buf_release(&bytes);
+    arena_release(&a);
+}
+
+static void test_program32(void **state)
+{
+    if (isa_here().family == ISA_ARMV7) skip_test("this processor is the one that is emulated");
+    need(&arm32);
+    struct arena a = {0};
+    struct buf bytes = {0};
+    print_bytes_net(&bytes);
+    check_program("armv7", float_net, false);
+    check_program("armv7+neon-vfpv4", float_net, false);
+    check_program("armv7+neon", str_z(&a, buf_view(&bytes)), false);
     buf_release(&bytes);
     arena_release(&a);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_arm), cmocka_unit_test(test_program)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_arm), cmocka_unit_test(test_program), cmocka_unit_test(test_sve), cmocka_unit_test(test_arm32), cmocka_unit_test(test_program32)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -76,6 +76,16 @@ static void test_processor(void **state)
     assert_true(isa_contains(of_words(OS_ISA_1_ECX, 1 << 12, ~0ull), parsed("x86-64+avx2")));
     struct os_isa arm = {.family = ISA_AARCH64, .word = {1 << 20 | 1 << 8 | 1 << 7 | 1 << 12, 1 << 13}};
     assert_true(isa_equal(isa_of(&arm), parsed("aarch64+dotprod+i8mm")));
+    /* Code for one length of SVE's registers is wrong for any other; bit n: n times 16 bytes. */
+    struct os_isa sve = {.family = ISA_AARCH64, .word = {1 << 22 | 1 << 10 | 1 << 8 | 1 << 7 | 1 << 12}, .state = 1 << 2};
+    assert_true(isa_equal(isa_of(&sve), parsed("aarch64+sve256")));
+    for (sve.state = 1; sve.state <= 1 << 16; sve.state *= 2)
+        assert_int_equal(isa_contains(isa_of(&sve), parsed("aarch64+sve256")), sve.state == 1 << 2);
+    assert_true(isa_contains(isa_of(&sve), parsed("aarch64+sve")));
+    struct os_isa armv7 = {.family = ISA_ARMV7, .word = {1 << 12 | 1 << 16}};
+    assert_true(isa_equal(isa_of(&armv7), parsed("armv7+neon-vfpv4")));
+    armv7.word[0] = 1 << 16; /* of the fourth version, without NEON */
+    assert_true(isa_equal(isa_of(&armv7), parsed("armv7")));
 }
 
 static bool runs(const char *needed, const char *here, const char *says)
@@ -105,6 +115,8 @@ static void test_check(void **state)
     runs("mips", "x86-64-v4", "'mips'");
     runs("", "x86-64-v4", "''");
     runs("aarch64+sve", "aarch64+dotprod", "'sve'");
+    runs("aarch64+sve256", "aarch64+sve", "'sve256'");
+    runs("armv7", "aarch64", "'armv7'");
 }
 
 /* Macros of extensions; other macros enabled by the options are none of them. */
@@ -123,6 +135,7 @@ static const struct { const char *macro, *name; } macros[] = {
     {"__ARM_FEATURE_ATOMICS", "lse"}, {"__ARM_FEATURE_CRC32", "crc"}, {"__ARM_FEATURE_FP16_VECTOR_ARITHMETIC", "fp16"}, {"__ARM_FEATURE_QRDMX", "rdma"},
     {"__ARM_FEATURE_DOTPROD", "dotprod"}, {"__ARM_FEATURE_FP16_FML", "fp16fml"}, {"__ARM_FEATURE_SVE", "sve"}, {"__ARM_FEATURE_SVE2", "sve2"},
     {"__ARM_FEATURE_MATMUL_INT8", "i8mm"}, {"__ARM_FEATURE_BF16_VECTOR_ARITHMETIC", "bf16"}, {"__ARM_FEATURE_SME", "none"}, {"__ARM_FEATURE_CRYPTO", "none"},
+    {"__ARM_NEON", "neon"}, {"__ARM_FEATURE_FMA", "neon-vfpv4"},
 };
 
 static bool defines(struct str text, const char *macro)
@@ -163,6 +176,8 @@ static bool check_compiler(const char *const compiler[3], struct isa s)
     if (is_there && (st.how != OS_EXITED || st.code)) fail_msg("%s %.*s: %.*s", compiler[1], STR_ARG(buf_view(&options)), STR_ARG(buf_view(&said)));
     for (i64 i = 0; i < countof(macros) && is_there; i++) {
         if (s.family != ISA_X86_64 && str_starts(str_of(macros[i].macro), S("__GCC_HAVE"))) continue; /* the base of others has them */
+        bool is_of_armv7 = strcmp(macros[i].name, "neon") == 0 || strcmp(macros[i].name, "neon-vfpv4") == 0;
+        if (s.family == ISA_AARCH64 && is_of_armv7) continue; /* likewise */
         bool on = defines(buf_view(&said), macros[i].macro), listed = has_name(buf_view(&list), macros[i].name);
         if (on && !listed) fail_msg("%s %.*s: may use %s, not in %.*s", compiler[1], STR_ARG(buf_view(&options)), macros[i].macro, STR_ARG(buf_view(&list)));
         bool is_macro_reliable = strcmp(macros[i].name, "none") && strcmp(macros[i].macro, "__CRC32__") && strcmp(macros[i].macro, "__ABM__");
@@ -197,12 +212,14 @@ static struct isa random_set(struct rng *r, struct isa all)
 static void test_options(void **state)
 {
     static const char *const compilers[][3] = {{"x86-64", "gcc", "-w"}, {"x86-64", "clang", "-w"}, {"aarch64", "aarch64-linux-gnu-gcc", "-w"},
-                                               {"aarch64", "clang", "--target=aarch64-linux-gnu"}};
+                                               {"aarch64", "clang", "--target=aarch64-linux-gnu"}, {"armv7", "arm-linux-gnueabihf-gcc", "-w"},
+                                               {"armv7", "clang", "--target=arm-linux-gnueabihf"}};
     struct isa all = of_words(0, 0, ~0ull), here = isa_here();
     u32 n = 0;
     for (i64 i = 0; i < countof(compilers); i++) {
-        struct isa family = parsed(compilers[i][0]), most = parsed("aarch64+lse+fp16fml+rdma+dotprod+sve2+i8mm+bf16");
+        struct isa family = parsed(compilers[i][0]), most = parsed("aarch64+lse+fp16fml+rdma+dotprod+sve2+sve256+i8mm+bf16");
         if (family.family == ISA_X86_64) most = all;
+        if (family.family == ISA_ARMV7) most = parsed("armv7+neon-vfpv4");
         if (family.family == ISA_X86_64 && here.family != ISA_X86_64) continue; /* the compiler is for another one */
         for (u64 seed = first_seed(0, 10); seed < last_seed(0, 10); seed++) {
             struct rng r = rng_seed(seed);

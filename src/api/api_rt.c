@@ -137,7 +137,7 @@ static bool tensor_describe(struct tensor *t, quern_dtype dt, int rank, const in
     for (int d = 0; d < rank; d++) t->dim[d] = dim[d];
     if (!tensor_size_ok(t->dtype, t->rank, t->dim, bytes))
         return err_set(e, ERR_USAGE, "a size is negative or the tensor too large");
-    return true;
+    return mem_is_addressable(*bytes) || err_set(e, ERR_USAGE, "a tensor of %lld bytes does not fit into a process of %d bits", (long long)*bytes, (int)sizeof(void *) * 8);
 }
 
 bool api_array(struct tensor *t, i64 *bytes, const struct quern_array *a, struct err *e)

@@ -94,7 +94,7 @@ quern_status quern_tensor_from_dlpack(quern *q, struct DLManagedTensor *m, quern
         return api_end(q, err_set(e, ERR_UNSUPPORTED, "DLPack rank %d", d->ndim));
     if (d->ndim > 0 && !d->shape) return api_end(q, err_set(e, ERR_USAGE, "the DLPack tensor's shape is NULL"));
     for (i32 i = 0; i < d->ndim; i++) t.dim[i] = d->shape[i];
-    if (!tensor_size_ok(t.dtype, t.rank, t.dim, &bytes))
+    if (!tensor_size_ok(t.dtype, t.rank, t.dim, &bytes) || !mem_is_addressable(bytes) || d->byte_offset > PTRDIFF_MAX)
         return api_end(q, err_set(e, ERR_INPUT, "DLPack sizes are negative or too large"));
     if (!is_dense(d))
         return api_end(q,

@@ -159,6 +159,8 @@ i64 mem_of_machine(void);              /* bytes */
 /* For tests: of the system allocations of at least this size, the nth from now on
    fails; 0: none. Returns the remaining distance of the previous request; 0: it failed. */
 i64 mem_fail(i64 nth, i64 least);
+/* Whether a block, or a mapping, may have so many bytes: its length and the differences of addresses in it are pointers' (32 bits: 2 GiB). */
+bool mem_is_addressable(i64 size);
 /* For core: realloc, or zeroed memory if old is NULL. NULL: out of memory; the second function draws on the reserve first. */
 void *mem_request(void *old, i64 size);
 void *mem_request_small(void *old, i64 size);
@@ -688,7 +690,7 @@ void log_printf(const struct log *l, int level, const char *fmt, ...) QUERN_PRIN
 /* isa.c: CPU instruction sets: a family, and extensions of its base. Code
    is built exactly for such a set (language c), which a program records. */
 
-enum isa_family { ISA_NONE, ISA_X86_64, ISA_AARCH64, ISA_RISCV64, N_ISA_FAMILIES };
+enum isa_family { ISA_NONE, ISA_X86_64, ISA_AARCH64, ISA_ARMV7, ISA_RISCV64, N_ISA_FAMILIES };
 struct isa {
     enum isa_family family;
     u64 has; /* extensions, bits of the family's table in isa.c, closed under implication */
@@ -720,7 +722,7 @@ enum { OS_ISA_1_ECX, OS_ISA_7_EBX, OS_ISA_7_ECX, OS_ISA_7_EDX, OS_ISA_7_1_EAX, O
 struct os_isa {
     enum isa_family family;
     u64 word[N_OS_ISA_WORDS];
-    u64 state; /* x86-64: XCR0, registers saved by the system */
+    u64 state; /* x86-64: XCR0, registers saved by the system; aarch64: bit n: SVE's registers have n times 16 bytes */
 };
 void os_isa(struct os_isa *o);
 

@@ -12,6 +12,7 @@
 #include <string.h>
 
 enum { STATE_YMM = 0x6, STATE_ZMM = 0xe6, STATE_TILE = 0x60000 }; /* bits of XCR0: registers saved by the system */
+enum { STATE_SVE256 = 1 << 2 };                                   /* bit n: SVE's registers have n times 16 bytes */
 
 struct extension {
     const char *name;
@@ -73,8 +74,15 @@ static const struct extension aarch64[] = {
     {"fp16fml", OS_ISA_HWCAP, 23, 0, "fp16", false},
     {"sve", OS_ISA_HWCAP, 22, 0, "fp16", false},
     {"sve2", OS_ISA_HWCAP2, 1, 0, "sve", false},
+    {"sve256", OS_ISA_HWCAP, 22, STATE_SVE256, "sve", false}, /* of exactly that length: code for it is wrong for any other */
     {"i8mm", OS_ISA_HWCAP2, 13, 0, "rdma", false},
     {"bf16", OS_ISA_HWCAP2, 14, 0, "rdma", false},
+};
+
+/* Of 32 bits, with registers of floats as arguments (Debian: armhf). FMA and conversions of halves are in its fourth version. */
+static const struct extension armv7[] = {
+    {"neon", OS_ISA_HWCAP, 12, 0, NULL, false},
+    {"neon-vfpv4", OS_ISA_HWCAP, 16, 0, "neon", false},
 };
 
 static const struct family {
@@ -84,6 +92,7 @@ static const struct family {
 } families[N_ISA_FAMILIES] = {
     [ISA_X86_64] = {"x86-64", "-march=x86-64 -mtune=generic", x86_64, countof(x86_64)},
     [ISA_AARCH64] = {"aarch64", "-march=armv8-a", aarch64, countof(aarch64)},
+    [ISA_ARMV7] = {"armv7", "-march=armv7-a -mfpu=vfpv3-d16", armv7, countof(armv7)},
     [ISA_RISCV64] = {"riscv64", "-march=rv64gc", NULL, 0},
 };
 
@@ -95,6 +104,14 @@ static const struct { enum isa_family family; const char *extension, *march, *ha
     {ISA_AARCH64, "dotprod", "-march=armv8.2-a", "rdma"},
     {ISA_AARCH64, "i8mm", "-march=armv8.2-a", "rdma"},
     {ISA_AARCH64, "bf16", "-march=armv8.2-a", "rdma"},
+    {ISA_ARMV7, "neon", "-march=armv7-a -mfpu=neon", "neon"},
+    {ISA_ARMV7, "neon-vfpv4", "-march=armv7-a -mfpu=neon-vfpv4", "neon-vfpv4"},
+};
+
+/* Options of their own; the extension's name is no compiler's if it has one instead. */
+static const struct { enum isa_family family; const char *extension, *option; bool instead; } options[] = {
+    {ISA_X86_64, "avx512f", "-mprefer-vector-width=512", false},
+    {ISA_AARCH64, "sve256", "-msve-vector-bits=256", true},
 };
 
 /* Names of sets that other compilers define, too; the first of a family is its base. A later one
@@ -105,6 +122,7 @@ static const struct { const char *name; enum isa_family family; const char *word
     {"x86-64-v3", ISA_X86_64, "cx16 sahf sse4.2 avx2 bmi bmi2 f16c fma lzcnt movbe"},
     {"x86-64-v4", ISA_X86_64, "cx16 sahf sse4.2 avx2 bmi bmi2 f16c fma lzcnt movbe avx512bw avx512cd avx512dq avx512vl"},
     {"aarch64", ISA_AARCH64, ""},
+    {"armv7", ISA_ARMV7, ""},
     {"riscv64", ISA_RISCV64, ""},
 };
 
@@ -255,14 +273,19 @@ void isa_options(struct buf *b, struct isa s)
         named = closure(f, find_extension(f, str_of(versions[i].has)));
     }
     buf_z(b, march);
+    for (i64 i = 0; i < countof(options); i++)
+        if (options[i].family == s.family && options[i].instead) named |= 1ull << find_extension(f, str_of(options[i].extension));
     for (u32 i = 0; i < f->n; i++)
         if ((s.has & ~named) >> i & 1) buf_printf(b, "%s%s", s.family == ISA_X86_64 ? " -m" : "+", f->v[i].name);
-    if (has(s, "avx512f")) buf_z(b, " -mprefer-vector-width=512");
+    for (i64 i = 0; i < countof(options); i++)
+        if (options[i].family == s.family && has(s, options[i].extension)) buf_printf(b, " %s", options[i].option);
 }
 
 bool isa_is_option(struct str option)
 {
-    if (str_starts(option, S("-march=")) || str_starts(option, S("-mcpu="))) return true;
+    static const char *const of_arm[] = {"-march=", "-mcpu=", "-mfpu=", "-msve-vector-bits="};
+    for (i64 i = 0; i < countof(of_arm); i++)
+        if (str_starts(option, str_of(of_arm[i]))) return true;
     const struct family *f = &families[ISA_X86_64];
     return str_starts(option, S("-m")) && find_extension(f, str_sub(option, 2, option.n)) < f->n;
 }
@@ -277,7 +300,10 @@ static const struct {
     {ISA_X86_64, "avx2", "x86_64-avx2", 32, 16},
     {ISA_X86_64, "avx", "x86_64-avx", 32, 16},
     {ISA_X86_64, NULL, "x86_64-sse2", 16, 16},
+    {ISA_AARCH64, "sve256", "aarch64-sve256", 32, 32},
     {ISA_AARCH64, NULL, "aarch64-neon", 16, 32},
+    {ISA_ARMV7, "neon", "armv7-neon", 16, 16},
+    {ISA_ARMV7, NULL, "armv7", 16, 16},
     {ISA_RISCV64, NULL, "riscv64", 16, 16},
 };
 
@@ -293,6 +319,8 @@ static const struct {
     {"x86_64-avx2", "avxvnni", "u8,i8,i32 i16,i16,i32", NULL},
     {"x86_64-avx2", "avx2", "i16,i16,i32", "avxvnni"},
     {"aarch64-neon", "dotprod", "u8,i8,i32 i8,i8,i32 u8,u8,i32", NULL}, /* u8,i8: with i8mm one instruction */
+    {"aarch64-sve256", "dotprod", "u8,i8,i32 i8,i8,i32 u8,u8,i32", NULL}, /* also narrow vectors, by NEON */
+    {"aarch64-sve256", "bf16", "bf16,bf16,f32", NULL},
     {"aarch64-neon", "i8mm", "mmla:u8,i8,i32 mmla:i8,i8,i32 mmla:u8,u8,i32", NULL},
     {"aarch64-neon", "bf16", "bf16,bf16,f32 mmla:bf16,bf16,f32", NULL},
     {"aarch64-neon", "fp16fml", "f16,f16,f32", NULL}, /* exact products: of f16 sums see doc/element-types.md */
@@ -308,7 +336,7 @@ void isa_limits(struct caps *c, struct isa s)
 {
     struct buf list = {0};
     c->isa = isa_for_code(s);
-    c->has_fma = s.family == ISA_X86_64 ? has(c->isa, "fma") : s.family != ISA_NONE;
+    c->has_fma = s.family == ISA_X86_64 ? has(c->isa, "fma") : s.family == ISA_ARMV7 ? has(c->isa, "neon-vfpv4") : s.family != ISA_NONE;
     set_text(c->arch, sizeof c->arch, S("generic"));
     c->vector_bytes = c->n_vector_regs = 16;
     for (i64 i = countof(vectors) - 1; i >= 0; i--) {

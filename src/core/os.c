@@ -53,6 +53,8 @@ bool os_map(struct os_file *f, const char *path, struct err *e)
         fail(e, "read", path);
     } else if (!S_ISREG(st.st_mode)) {
         ok = err_set(e, ERR_INPUT, "not a regular file: '%s'", path);
+    } else if (!mem_is_addressable(st.st_size)) {
+        ok = err_set(e, ERR_SYSTEM, "too large for a process of %d bits: %lld bytes in '%s'", (int)sizeof(void *) * 8, (long long)st.st_size, path);
     } else if (st.st_size > 0) {
         f->priv = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
         ok = f->priv != MAP_FAILED || fail(e, "map", path);

@@ -39,17 +39,32 @@ void os_isa(struct os_isa *o)
 #else
 
 #include <sys/auxv.h>
+#include <sys/prctl.h>
+
+/* Bit n: SVE's registers have n times 16 bytes; 0: the processor has none, or the system does not say. */
+static u64 sve_length(void)
+{
+#ifdef PR_SVE_GET_VL
+    int n = prctl(PR_SVE_GET_VL);
+    return n > 0 ? 1ull << ((n & PR_SVE_VL_LEN_MASK) / 16 & 63) : 0;
+#else
+    return 0;
+#endif
+}
 
 void os_isa(struct os_isa *o)
 {
     *o = (struct os_isa){0};
 #if defined __aarch64__
     o->family = ISA_AARCH64;
+#elif defined __ARM_ARCH_7A__ || (defined __arm__ && __ARM_ARCH >= 8)
+    o->family = ISA_ARMV7; /* or a later one in its mode of 32 bits, which has the same words */
 #elif defined __riscv && __riscv_xlen == 64
     o->family = ISA_RISCV64;
 #endif
     o->word[OS_ISA_HWCAP] = getauxval(AT_HWCAP);
     o->word[OS_ISA_HWCAP2] = getauxval(AT_HWCAP2);
+    if (o->family == ISA_AARCH64) o->state = sve_length();
 }
 
 #endif

@@ -31,13 +31,18 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Which architecture the numbers of system calls are of. */
+/* Which architecture the numbers of system calls are of. One of 32 bits maps by pages; it runs programs, and no candidates. */
 #if defined(__x86_64__)
 enum { ARCH = AUDIT_ARCH_X86_64, OTHER_ABI = 0x40000000 /* x32's numbers begin here */ };
 #elif defined(__aarch64__)
 enum { ARCH = AUDIT_ARCH_AARCH64, OTHER_ABI = 0 };
 #else
 enum { ARCH = 0, OTHER_ABI = 0 };
+#endif
+#ifdef SYS_mmap
+enum { CALL_MMAP = SYS_mmap };
+#else
+enum { CALL_MMAP = SYS_mmap2 };
 #endif
 
 /* The filter of system calls. */
@@ -95,7 +100,7 @@ static void on_bits(struct filter *f, u32 nr, u32 i, u32 bits, u32 yes, u32 no)
 /* New memory is no file's and never code. */
 static void on_mmap(struct filter *f)
 {
-    put(f, BPF_JMP | BPF_JEQ | BPF_K, SYS_mmap, 0, 7);
+    put(f, BPF_JMP | BPF_JEQ | BPF_K, CALL_MMAP, 0, 7);
     load_arg(f, 2);
     put(f, BPF_JMP | BPF_JSET | BPF_K, PROT_EXEC, 0, 1);
     end_with(f, refuse(EPERM));

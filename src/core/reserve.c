@@ -79,9 +79,15 @@ static bool is_failed(i64 size)
     return atomic_load(&fail_in) > 0 && size >= atomic_load(&fail_least) && atomic_fetch_sub(&fail_in, 1) == 1;
 }
 
+bool mem_is_addressable(i64 size)
+{
+    static const i64 most = PTRDIFF_MAX;
+    return size >= 0 && size <= most;
+}
+
 void *mem_request(void *old, i64 size)
 {
-    return is_failed(size) ? NULL : old ? realloc(old, (size_t)size) : calloc(1, (size_t)size);
+    return is_failed(size) || !mem_is_addressable(size) ? NULL : old ? realloc(old, (size_t)size) : calloc(1, (size_t)size);
 }
 
 void *mem_request_small(void *old, i64 size)

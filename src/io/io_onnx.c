@@ -246,7 +246,8 @@ struct budget {
 static void *budget_alloc(void *user, size_t size)
 {
     struct budget *b = user;
-    if (size > INT64_MAX / 2 || (i64)size > b->left - ALLOC_OVERHEAD) return NULL;
+    const u64 wanted = size;
+    if (wanted > INT64_MAX / 2 || (i64)size > b->left - ALLOC_OVERHEAD) return NULL;
     b->left -= (i64)size + ALLOC_OVERHEAD;
     return arena_try(b->a, (i64)size, b->e, "the content of a protobuf");
 }

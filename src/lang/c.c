@@ -372,7 +372,7 @@ static void grid_function(struct text *t, struct buf *out, u32 number, kval open
 }
 
 /* FMA of vectors, which gcc names by their width. */
-#define FMA_TEXT(x86, arm, flag)                                                                   \
+#define FMA_TEXT(x86, arm, sve, flag)                                                                   \
     "$V $F($V x, $V y, $V z)\n{\n"                                                                 \
     "#if defined __clang__ || !defined __FP_FAST_FMA" flag "\n    return x * y + z;\n"             \
     "#elif defined __FMA__ && $B == 16\n    return __builtin_ia32_vfmadd" x86 "(x, y, z);\n"       \
@@ -380,6 +380,9 @@ static void grid_function(struct text *t, struct buf *out, u32 number, kval open
     "#elif defined __AVX512F__ && $B == 64\n"                                                      \
     "    return __builtin_ia32_vfmadd" x86 "512_mask(x, y, z, -1, 4);\n"                           \
     "#elif defined __aarch64__ && $B == 16\n    return __builtin_aarch64_fma" arm "(x, y, z);\n"   \
+    "#elif __ARM_FEATURE_SVE_BITS == 8 * $B\n    __SVBool_t all;\n"                                \
+    "    __asm__(\"ptrue %0.b\" : \"=Upl\"(all));\n"                                               \
+    "    __asm__(\"fmla %0." sve ", %1/m, %2." sve ", %3." sve "\" : \"+w\"(z) : \"Upl\"(all), \"w\"(x), \"w\"(y));\n    return z;\n" \
     "#else\n    $V r;\n    for (int i = 0; i < $N; i++) r[i] = $mfma$f(x[i], y[i], z[i]);\n"       \
     "    return r;\n#endif\n}\n"
 #define FMA_SCALAR(flag)                                                                           \
@@ -402,8 +405,8 @@ static void grid_function(struct text *t, struct buf *out, u32 number, kval open
 static const struct text_helper helpers[] = {
     {.name = "mul", .types = T_FLOAT, .scalar = MUL_TEXT, .vector = MUL_TEXT},
     {.name = "neg", .types = T_FLOAT, .scalar = NEG_TEXT, .vector = NEG_TEXT},
-    {.name = "fma", .types = T_F32, .scalar = FMA_SCALAR("F"), .vector = FMA_TEXT("ps", "v4sf", "F")},
-    {.name = "fma", .types = T_F64, .scalar = FMA_SCALAR(""), .vector = FMA_TEXT("pd", "v2df", "")},
+    {.name = "fma", .types = T_F32, .scalar = FMA_SCALAR("F"), .vector = FMA_TEXT("ps", "v4sf", "s", "F")},
+    {.name = "fma", .types = T_F64, .scalar = FMA_SCALAR(""), .vector = FMA_TEXT("pd", "v2df", "d", "")},
     {.name = "fma_element", .types = T_F32, .vector = FMA_ELEMENT("4s", "s")},
     {.name = "fma_element", .types = T_F64, .vector = FMA_ELEMENT("2d", "d")},
     {0},

@@ -34,11 +34,13 @@ static void add_words(struct command *c, struct arena *a, struct str text)
     }
 }
 
-/* Compilers for other processor families, TRIPLE-gcc or clang; the variable names another one, like QUERN_CC. */
-static const struct { enum isa_family family; const char *variable, *triple, *package; } cross[] = {
-    {ISA_X86_64, "QUERN_CC_X86_64", "x86_64-linux-gnu", "gcc-x86-64-linux-gnu"},
-    {ISA_AARCH64, "QUERN_CC_AARCH64", "aarch64-linux-gnu", "gcc-aarch64-linux-gnu"},
-    {ISA_RISCV64, "QUERN_CC_RISCV64", "riscv64-linux-gnu", "gcc-riscv64-linux-gnu"},
+/* Compilers for other processor families, TRIPLE-gcc or clang; the variable names another one, like QUERN_CC. On 32 bits divisions of i64
+   are functions of gcc's own library. */
+static const struct { enum isa_family family; const char *variable, *triple, *package; bool needs_libgcc; } cross[] = {
+    {ISA_X86_64, "QUERN_CC_X86_64", "x86_64-linux-gnu", "gcc-x86-64-linux-gnu", false},
+    {ISA_AARCH64, "QUERN_CC_AARCH64", "aarch64-linux-gnu", "gcc-aarch64-linux-gnu", false},
+    {ISA_ARMV7, "QUERN_CC_ARMV7", "arm-linux-gnueabihf", "gcc-arm-linux-gnueabihf", true},
+    {ISA_RISCV64, "QUERN_CC_RISCV64", "riscv64-linux-gnu", "gcc-riscv64-linux-gnu", false},
 };
 
 /* The user's command; its options are appended after ours. */
@@ -79,6 +81,8 @@ static bool add_cross(struct command *c, struct arena *a, enum isa_family family
     if (c->n > c->compiler) return true;
     const char *gcc = str_fmt(a, "%s-gcc", cross[i].triple).p;
     if (lang_tool_in_path(a, gcc)) add_word(c, gcc);
+    else if (cross[i].needs_libgcc)
+        return err_set(e, ERR_SYSTEM, "no compiler '%s' for processors of that kind: install it (Debian: %s), or set %s", gcc, cross[i].package, cross[i].variable);
     else if (!add_clang(c, a, cross[i].triple))
         return err_set(e, ERR_SYSTEM, "no compiler '%s' for processors of that kind: install it (Debian: %s; or clang and lld, with %s's C library), or set %s",
                        gcc, cross[i].package, cross[i].triple, cross[i].variable);
@@ -125,6 +129,14 @@ static bool rounds_as_written(struct str text)
     return str_cut(text, '\n', &line, &text) && str_ends(line, S(TEXT_AS_WRITTEN " */"));
 }
 
+/* gcc multiplies vectors of f32 by NEON's instructions of 32-bit ARM, which take denormals for zeros, only if the code may be unsafe; the
+   transformations that are called so are all disabled. Kernels that round as written keep scalars, which have denormals. */
+static const char *vector_arithmetic(struct str text, const struct caps *c)
+{
+    if (!c || c->isa.family != ISA_ARMV7 || rounds_as_written(text)) return "";
+    return "-funsafe-math-optimizations -fsigned-zeros -fno-associative-math -fno-reciprocal-math";
+}
+
 /* All options that determine the code. */
 static void add_options(struct command *cmd, struct arena *a, const struct caps *c, struct str text)
 {
@@ -133,6 +145,7 @@ static void add_options(struct command *cmd, struct arena *a, const struct caps 
     add_words(cmd, a, str_of(optimisation(cmd, c)));
     add_words(cmd, a,
               S("-std=gnu11 -w -shared -fPIC -s -fno-math-errno -fno-trapping-math"));
+    add_words(cmd, a, str_of(vector_arithmetic(text, c)));
     add_word(cmd, rounds_as_written(text) ? "-ffp-contract=on" : "-ffp-contract=fast");
     add_words(cmd, a, S("-fno-semantic-interposition -fno-ident -nostartfiles -Wl,--build-id=none,-z,noseparate-code"));
     add_words(cmd, a, buf_view(&isa));

@@ -37,6 +37,15 @@
 #define STORE_AVX2(type, lane)                                                                     \
     MASK_AVX2(lane, "__builtin_ia32_maskstore" type "256((lanes *)p, mask, (lanes)x);\n",          \
               "__builtin_ia32_maskstore" type "((lanes *)p, mask, (lanes)x);\n")
+/* SVE, where the length of its registers is the code's: the lanes below n are active. */
+#define SVE_N(lane, access)                                                                        \
+    "#elif __ARM_FEATURE_SVE_BITS == 8 * $B\n    __SVBool_t m;\n"                                  \
+    "    __asm__(\"whilelt %0." lane ", xzr, %1\" : \"=Upl\"(m) : \"r\"(n) : \"cc\");\n" access
+#define LOAD_SVE(load, lane)                                                                       \
+    SVE_N(lane, "    $V r;\n    __asm__(\"" load " {%0." lane "}, %1/z, [%2]\" : \"=w\"(r) : \"Upl\"(m), \"r\"(p), " \
+                "\"m\"(*(const $E(*)[$N])p));\n    return r;\n")
+#define STORE_SVE(store, lane)                                                                     \
+    SVE_N(lane, "    __asm__(\"" store " {%0." lane "}, %1, [%2]\" : : \"w\"(x), \"Upl\"(m), \"r\"(p) : \"memory\");\n")
 #define LOAD_N(feature, builtin, lane, avx2)                                                       \
     "$V $F(const $E *p, i64 n)\n{\n" IF_ONE "return ($V){*p};\n"                                   \
     "#if defined __AVX512VL__ && defined " feature " && $B >= 16 && $B <= 64\n"                    \
@@ -126,9 +135,10 @@
     "#else\n    const $V p = ($V)__builtin_ia32_pmaddwd512_mask((pairs)x, (pairs)y, z, -1);\n#endif\n" \
     "#ifdef __AVX__\n    __asm__(\"vpaddd %1, %0, %0\" : \"+v\"(z) : \"v\"(p));\n"                    \
     "#else\n    __asm__(\"paddd %1, %0\" : \"+x\"(z) : \"x\"(p));\n#endif\n    return z;\n#endif\n}\n"
-/* One instruction of ARM. */
-#define DOT_ARM(name, x) "    __asm__(\"" name "\" : \"+w\"(z) : \"w\"(" x "), \"w\"(y));\n"
-#define DOT_BYTES(name) name " %0.4s, %1.16b, %2.16b"
+/* One instruction of ARM: NEON's, or SVE's for registers of its length. */
+#define ONE_ARM(text, x) "    __asm__(\"" text "\" : \"+w\"(z) : \"w\"(" x "), \"w\"(y));\n"
+#define DOT_ARM(name, x) "#if $B == 16\n" ONE_ARM(name " %0.4s, %1.16b, %2.16b", x) "#else\n" ONE_ARM(name " %0.s, %1.b, %2.b", x) "#endif\n"
+#define DOT_ARM_PAIRS(name, x) "#if $B == 16\n" ONE_ARM(name " %0.4s, %1.8h, %2.8h", x) "#else\n" ONE_ARM(name " %0.s, %1.h, %2.h", x) "#endif\n"
 #define DOT_HEAD "$V $F($V z, $I x, $I y)\n{\n"
 
 #define WIDEN(half, letter)                                                                        \
@@ -202,12 +212,18 @@
     "    const $I r = (($I)q_bits_of_$T(p) & ~(zero | top)) | inf | bad;\n"                        \
     "    return q_of_bits_$T(($U)r);\n}\n"
 
-/* f16: halfway cases to even, denormals, overflow to infinity. $H is the u16 form. */
+/* f16: halfway cases to even, denormals, overflow to infinity. $H is the u16 form. Denormals of f16 are no denormals of f32 on the way where
+   vectors take these for zeros (NEON of 32-bit ARM): their bits are a number of units of 2^-24. */
 #define FROM_F16_TEXT                                                                              \
+    "#ifdef __arm__\n"                                                                             \
+    "    const $U w = q_wide_$T(h), n = w & 0x7fff, few = ($U)$M(n < 0x400u), all = ($U)$M(n >= 0x7c00u) & 0x38000000u;\n" \
+    "    const $U normal = (n << 13) + 0x38000000u + all;\n"                                      \
+    "    const $V tiny = (q_of_bits_$T(n | 0x4b000000u) - 0x1p23f) * 0x1p-24f;\n"                  \
+    "    return q_of_bits_$T((q_bits_of_$T(tiny) & few) | (normal & ~few) | (w & 0x8000) << 16);\n#else\n" \
     "    const $U u = q_wide_$T(h), m = u & 0x7fff;\n"                                             \
     "    const $U inf = ($U)$M(m >= 0x7c00u) & 0x7f800000u;\n"                                     \
     "    const $V f = q_of_bits_$T(m << 13) * 0x1p112f;\n"                                         \
-    "    return q_of_bits_$T(q_bits_of_$T(f) | inf | (u & 0x8000) << 16);\n"
+    "    return q_of_bits_$T(q_bits_of_$T(f) | inf | (u & 0x8000) << 16);\n#endif\n"
 #define TO_F16_TEXT                                                                                \
     "    const $U u = q_bits_of_$T(x), a = u & 0x7fffffff;\n"                                      \
     "    const $U top = (a + 0xfff + (a >> 13 & 1) - 0x38000000) >> 13;\n"                         \
@@ -261,14 +277,14 @@ const struct text_helper text_helpers[] = {
     {N("hmax", T_NUMBER), .across = "x > y ? x : y"},
 
     /* Memory. */
-    {N("load_n", T_BYTES1), .vector = LOAD_N("__AVX512BW__", "loaddquqi", "char", "")},
-    {N("load_n", T_BYTES2), .vector = LOAD_N("__AVX512BW__", "loaddquhi", "short", "")},
-    {N("load_n", T_BYTES4), .vector = LOAD_N("__AVX512F__", "loaddqusi", "int", LOAD_AVX2("d", "int"))},
-    {N("load_n", T_BYTES8), .vector = LOAD_N("__AVX512F__", "loaddqudi", "long long", LOAD_AVX2("q", "long long"))},
-    {N("store_n", T_BYTES1), .vector = STORE_N("__AVX512BW__", "storedquqi", "char", "")},
-    {N("store_n", T_BYTES2), .vector = STORE_N("__AVX512BW__", "storedquhi", "short", "")},
-    {N("store_n", T_BYTES4), .vector = STORE_N("__AVX512F__", "storedqusi", "int", STORE_AVX2("d", "int"))},
-    {N("store_n", T_BYTES8), .vector = STORE_N("__AVX512F__", "storedqudi", "long long", STORE_AVX2("q", "long long"))},
+    {N("load_n", T_BYTES1), .vector = LOAD_N("__AVX512BW__", "loaddquqi", "char", LOAD_SVE("ld1b", "b"))},
+    {N("load_n", T_BYTES2), .vector = LOAD_N("__AVX512BW__", "loaddquhi", "short", LOAD_SVE("ld1h", "h"))},
+    {N("load_n", T_BYTES4), .vector = LOAD_N("__AVX512F__", "loaddqusi", "int", LOAD_AVX2("d", "int") LOAD_SVE("ld1w", "s"))},
+    {N("load_n", T_BYTES8), .vector = LOAD_N("__AVX512F__", "loaddqudi", "long long", LOAD_AVX2("q", "long long") LOAD_SVE("ld1d", "d"))},
+    {N("store_n", T_BYTES1), .vector = STORE_N("__AVX512BW__", "storedquqi", "char", STORE_SVE("st1b", "b"))},
+    {N("store_n", T_BYTES2), .vector = STORE_N("__AVX512BW__", "storedquhi", "short", STORE_SVE("st1h", "h"))},
+    {N("store_n", T_BYTES4), .vector = STORE_N("__AVX512F__", "storedqusi", "int", STORE_AVX2("d", "int") STORE_SVE("st1w", "s"))},
+    {N("store_n", T_BYTES8), .vector = STORE_N("__AVX512F__", "storedqudi", "long long", STORE_AVX2("q", "long long") STORE_SVE("st1d", "d"))},
     {N("stream_n", T_NUMBER), .vector = STREAM_N, .needs = "store_n"},
     {N("gather", T_BYTES4), .vector = GATHER4},
     {N("gather", T_NUMBER), .vector =
@@ -314,19 +330,19 @@ const struct text_helper text_helpers[] = {
     {N("dot_u8_i8", 1 << DT_I32),
      .vector = DOT_HEAD
      "#ifndef __aarch64__\n" DOT_X86("vpdpbusd")
-     "#elif defined __ARM_FEATURE_MATMUL_INT8\n" DOT_ARM(DOT_BYTES("usdot"), "x") "    return z;\n"
-     "#else\n    $V w = z, low = ($I){0} + (int)0x80808080;\n    z = ($V){0};\n" DOT_ARM(DOT_BYTES("sdot"), "low")
-     "    low = z, z = w;\n" DOT_ARM(DOT_BYTES("sdot"), "x ^ (int)0x80808080") "    return z - low;\n#endif\n}\n"},
-    {N("dot_i8_i8", 1 << DT_I32), .vector = DOT_HEAD DOT_ARM(DOT_BYTES("sdot"), "x") "    return z;\n}\n"},
-    {N("dot_u8_u8", 1 << DT_I32), .vector = DOT_HEAD DOT_ARM(DOT_BYTES("udot"), "x") "    return z;\n}\n"},
-    {N("mmla_u8_i8", 1 << DT_I32), .vector = DOT_HEAD DOT_ARM(DOT_BYTES("usmmla"), "x") "    return z;\n}\n"},
-    {N("mmla_i8_i8", 1 << DT_I32), .vector = DOT_HEAD DOT_ARM(DOT_BYTES("smmla"), "x") "    return z;\n}\n"},
-    {N("mmla_u8_u8", 1 << DT_I32), .vector = DOT_HEAD DOT_ARM(DOT_BYTES("ummla"), "x") "    return z;\n}\n"},
-    {N("mmla_bf16_bf16", T_F32), .vector = DOT_HEAD DOT_ARM("bfmmla %0.4s, %1.8h, %2.8h", "x") "    return z;\n}\n"},
+     "#elif defined __ARM_FEATURE_MATMUL_INT8\n" DOT_ARM("usdot", "x") "    return z;\n"
+     "#else\n    $V w = z, low = ($I){0} + (int)0x80808080;\n    z = ($V){0};\n" DOT_ARM("sdot", "low")
+     "    low = z, z = w;\n" DOT_ARM("sdot", "x ^ (int)0x80808080") "    return z - low;\n#endif\n}\n"},
+    {N("dot_i8_i8", 1 << DT_I32), .vector = DOT_HEAD DOT_ARM("sdot", "x") "    return z;\n}\n"},
+    {N("dot_u8_u8", 1 << DT_I32), .vector = DOT_HEAD DOT_ARM("udot", "x") "    return z;\n}\n"},
+    {N("mmla_u8_i8", 1 << DT_I32), .vector = DOT_HEAD DOT_ARM("usmmla", "x") "    return z;\n}\n"},
+    {N("mmla_i8_i8", 1 << DT_I32), .vector = DOT_HEAD DOT_ARM("smmla", "x") "    return z;\n}\n"},
+    {N("mmla_u8_u8", 1 << DT_I32), .vector = DOT_HEAD DOT_ARM("ummla", "x") "    return z;\n}\n"},
+    {N("mmla_bf16_bf16", T_F32), .vector = DOT_HEAD DOT_ARM_PAIRS("bfmmla", "x") "    return z;\n}\n"},
     {N("dot_i16_i16", 1 << DT_I32), .vector = DOT_HEAD DOT_PAIRS},
     {N("dot_bf16_bf16", T_F32),
      .vector = DOT_HEAD
-               "#ifdef __aarch64__\n" DOT_ARM("bfdot %0.4s, %1.8h, %2.8h", "x") "    return z;\n"
+               "#ifdef __aarch64__\n" DOT_ARM_PAIRS("bfdot", "x") "    return z;\n"
                "#elif defined __clang__ && __clang_major__ < 16\n"
                "    return __builtin_ia32_dpbf16ps_$b(z, x, y);\n#else\n"
                "#if __GNUC__ < 13 && !defined __clang__\n    typedef short half;\n"
