@@ -153,6 +153,9 @@
     "#else\n    return __builtin_convertvector(__builtin_convertvector(x, halves), $V);\n"          \
     "#endif\n}\n"
 
+/* gcc 12 makes a selection of bits of SVE's registers by a comparison one instruction, which it cannot emit for constants (an internal error):
+   it is not told where the mask is from. */
+#define OPAQUE_MASK "#if __ARM_FEATURE_SVE_BITS\n    __asm__(\"\" : \"+w\"(m));\n#endif\n"
 /* One instruction of x86 gives its second operand, as here, where one is NaN; compilers compare and select. */
 #define LEAST(name, less)                                                                          \
     "$V $F($V x, $V y)\n{\n"                                                                       \
@@ -162,7 +165,7 @@
     "    return ($V)__builtin_ia32_" name "ps512_mask(x, y, x, -1, 4);\n"                          \
     "#elif defined __AVX__ && $B == 32\n    return ($V)__builtin_ia32_" name "ps256(x, y);\n"      \
     "#elif defined __SSE__ && $B == 16\n    return ($V)__builtin_ia32_" name "ps(x, y);\n"         \
-    "#else\n    const $I m = $M(x " less " y);\n"                                                  \
+    "#else\n    $I m = $M(x " less " y);\n" OPAQUE_MASK                                            \
     "    return ($V)((m & ($I)x) | (~m & ($I)y));\n#endif\n}\n"
 
 /* Rounding to the nearest integer, which becomes an i32: one instruction of x86. */
@@ -268,7 +271,7 @@ const struct text_helper text_helpers[] = {
     {N("ramp", T_I64), .vector = "$V $F(i64 x, i64 step)\n{\n    $V r;\n    " LANES
                                  "r[i] = x + i * step;\n    return r;\n}\n"},
     {N("select", ~0u),
-     .vector = "$V $F($I m, $V x, $V y)\n{\n    return ($V)((m & ($I)x) | (~m & ($I)y));\n}\n"},
+     .vector = "$V $F($I m, $V x, $V y)\n{\n" OPAQUE_MASK "    return ($V)((m & ($I)x) | (~m & ($I)y));\n}\n"},
     {N("bits", ~0u),
      .scalar = "$E $F($x x)\n{\n    union { $x x; $E y; } u = {x};\n    return u.y;\n}\n"},
     {N("hadd", T_FLOAT), .across = "x + y"},
