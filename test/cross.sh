@@ -73,7 +73,7 @@ if use aarch64-linux-gnu qemu-aarch64 all; then
     example aarch64 aarch64+dotprod+i8mm+bf16 cpu:cortex-a53 cortex-a76 aarch64:neoverse-v2
     # SVE in the length that the code has, else the variant for NEON
     cpu=max,sve256=on
-    example aarch64+sve256
+    example aarch64+sve256 neoverse-v1-sve
     cpu=max,sve512=on
     there 1 ./run net.dnx x.pfm there.npy; says "'sve256'"
     exits 0 "$quern" compile net.graph -o net.dnx --isa aarch64+dotprod,aarch64+dotprod+sve256 --threads 2
@@ -108,6 +108,10 @@ if use aarch64-linux-gnu qemu-aarch64 all; then
         export SEED COUNT
         there 0 "$there/test/$x"
     done
+    SEED=1000 COUNT=1 cpu=max,sve256=on # kernels of its length: the emulated processor's own instruction set
+    there 0 "$there/test/test_gen2"
+    there 0 "$there/test/test_gen_chain"
+    cpu=max
 fi
 
 # The example's objects beside those of the runtime: tensor files, and the calls for them.

@@ -113,13 +113,14 @@ static bool add_compiler(struct command *c, struct arena *a, const struct caps *
    cache, and often speed; its -O2 lacks only the vectoriser's cost model. Predictive commoning, which comes with the vectoriser, keeps
    what a register tile loads for the next iteration, in registers that the accumulators need. Allocation by regions stores accumulators
    in inner loops where they take nearly all registers: one region, unless there are plenty. On ARM gcc also schedules instructions before it
-   allocates registers, and then has too few for the loads that it moved ahead. clang has neither the faults nor the options. */
+   allocates registers, and then has too few for the loads that it moved ahead; afterwards it moves loads ahead only into registers that it
+   may rename to, which cores that execute in order need. clang has neither the faults nor the options. */
 #define GCC_OPTIONS "-O2 -ftree-vectorize -fvect-cost-model=dynamic -fno-predictive-commoning"
 static const char *optimisation(const struct command *c, const struct caps *caps)
 {
     bool has_plenty = caps && caps->n_vector_regs > 16, is_arm = caps && caps->isa.family == ISA_AARCH64;
     for (u32 i = c->compiler; i < c->n; i++)
-        if (str_glob(S("*gcc*"), str_of(c->argv[i]))) return is_arm ? GCC_OPTIONS " -fno-schedule-insns" : has_plenty ? GCC_OPTIONS : GCC_OPTIONS " -fira-region=one";
+        if (str_glob(S("*gcc*"), str_of(c->argv[i]))) return is_arm ? GCC_OPTIONS " -fno-schedule-insns -frename-registers" : has_plenty ? GCC_OPTIONS : GCC_OPTIONS " -fira-region=one";
     return "-O3";
 }
 
