@@ -7,8 +7,9 @@
 //
 // with x (b, c, spatial...) as (b, c, s). Between the transposes are matmuls by constants, sums and
 // products with constants per channel, and functions of one element; nothing else reads the values
-// in between. Behind convolutions, whose values have channels last anyway, they stay. requires: expanded, inferred. ensures: new nodes are inferred; W^T and b^T are nodes
-// of constants, which constant folding evaluates.
+// in between. Behind convolutions, whose values have channels last anyway, they stay.
+// requires: expanded, inferred. ensures: new nodes are inferred; W^T and b^T are nodes of constants,
+// which constant folding evaluates.
 #include "pass/pass.h"
 
 enum { MAX_LAYERS = 16 };
