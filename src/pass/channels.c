@@ -26,9 +26,10 @@ struct layers {
 static bool moves(const struct graph *g, node_id n, bool last)
 {
     const struct node *x = graph_node(g, n);
-    u32 rank = graph_value(g, x->out.v[0])->shape.rank;
     const i64 *perm;
-    if (!str_is(x->op, "Transpose") || rank < 3 || attr_ints(x, "perm", &perm) != rank || perm[0]) return false;
+    if (!str_is(x->op, "Transpose")) return false;
+    u32 rank = graph_value(g, x->out.v[0])->shape.rank;
+    if (rank < 3 || attr_ints(x, "perm", &perm) != rank || perm[0]) return false;
     for (u32 a = 1; a < rank; a++) {
         u32 from = last ? (a + 1 < rank ? a + 1 : 1) : (a == 1 ? rank - 1 : a - 1);
         if (perm[a] != from) return false;
@@ -49,13 +50,14 @@ static bool is_per_channel(const struct value *c)
 static value_id step(struct layers *l, node_id n)
 {
     const struct node *x = graph_node(l->g, n);
+    if (x->out.n != 1) return 0;
     const struct value *out = graph_value(l->g, x->out.v[0]);
     if (str_is(x->op, "MatMul")) {
         const struct value *w = graph_value(l->g, x->in.v[1]);
         l->n_matmuls++;
         return w->data && w->shape.rank == 2 && graph_value(l->g, x->in.v[0])->shape.rank == out->shape.rank ? x->in.v[0] : 0;
     }
-    if (!(op_of(l->g, n)->props & OP_POINTWISE) || x->out.n != 1 || x->in.n < 1 || x->in.n > 2) return 0;
+    if (!(op_of(l->g, n)->props & OP_POINTWISE) || x->in.n < 1 || x->in.n > 2) return 0;
     if (x->in.n == 1) return x->in.v[0];
     for (u32 k = 0; k < 2; k++) {
         const struct value *v = graph_value(l->g, x->in.v[k]);
