@@ -8,17 +8,19 @@
 #include "kir/field.h"
 #include "kir/term.h"
 
+static bool is_there(const i64 *place, i64 p) { return !place || place[p] >= 0; }
+
 /* Modulo 2^64, and then of the type. */
 static union kir_cell dot_of_integers(enum dtype t, union kir_cell sum, const union kir_cell *x, const union kir_cell *y, i64 n, const i64 *place, i64 parts)
 {
     u64 s = (u64)sum.i;
     for (i64 p = 0; p < parts; p++)
-        for (i64 i = p * n; i < (p + 1) * n && place[p] >= 0; i++) s += (u64)x[i].i * (u64)y[i].i;
+        for (i64 i = p * n; i < (p + 1) * n && is_there(place, p); i++) s += (u64)x[i].i * (u64)y[i].i;
     return (union kir_cell){.i = t == DT_I32 ? (i32)s : (i64)s};
 }
 
 /* sum + x[0]*y[0] + x[1]*y[1] ..., in that order if it matters. t: type of the sums; parts: number
-   of runs of n terms; those with place < 0 are skipped. */
+   of runs of n terms; those with place < 0 are skipped, none if there are no places. */
 static union kir_cell dot(enum kir_arithmetic k, enum dtype t, union kir_cell sum, const union kir_cell *x, const union kir_cell *y, i64 n, const i64 *place,
                           i64 parts)
 {
@@ -26,10 +28,10 @@ static union kir_cell dot(enum kir_arithmetic k, enum dtype t, union kir_cell su
     struct field_dot d = field_dot_from(sum);
     union kir_cell r;
     for (i64 p = 0; p < parts && k == KIR_FIELD; p++)
-        if (place[p] >= 0) field_dot_add(&d, x + p * n, y + p * n, n);
+        if (is_there(place, p)) field_dot_add(&d, x + p * n, y + p * n, n);
     if (k == KIR_FIELD && field_dot_end(&d, &r)) return r;
     for (i64 p = 0; p < parts; p++)
-        for (i64 i = p * n; i < (p + 1) * n && place[p] >= 0; i++)
+        for (i64 i = p * n; i < (p + 1) * n && is_there(place, p); i++)
             kir_scalar_in(k)(KI_FMA, t, t, (union kir_cell[3]){x[i], y[i], sum}, &sum);
     return sum;
 }
@@ -40,6 +42,7 @@ struct conv { /* (n, m, o...) = sum over c, k... of (n, c, o*stride + k*dilation
     struct op_window w;
     i64 begin[MAX_RANK], groups, taps, pixels, in_pixels;
     const struct tensor *x, *wt, *y;
+    const union kir_cell *fill; /* the padding's value; NULL: 0, whose terms are left out */
 };
 
 static bool is_plain_float(enum dtype t) { return dtype_is_float(t) && !dtype_is_small(t); }
@@ -89,9 +92,10 @@ static void conv_pixel(const struct conv *c, const i64 *place, const union kir_c
     for (i64 m = 0; m < c->y->dim[1]; m++) {
         const union kir_cell *from = x + m / per_group * channels * c->in_pixels;
         for (i64 t = 0; t < c->taps && m % per_group == 0; t++)
-            for (i64 k = 0; k < channels && place[t] >= 0; k++) in[t * channels + k] = from[k * c->in_pixels + place[t]];
-        y[m * c->pixels] = dot(c->arithmetic, c->type, bias ? bias[m] : (union kir_cell){0}, in, w + m * channels * c->taps, channels, place,
-                               c->taps);
+            for (i64 k = 0; k < channels && (place[t] >= 0 || c->fill); k++)
+                in[t * channels + k] = place[t] >= 0 ? from[k * c->in_pixels + place[t]] : *c->fill;
+        y[m * c->pixels] = dot(c->arithmetic, c->type, bias ? bias[m] : (union kir_cell){0}, in, w + m * channels * c->taps, channels,
+                               c->fill ? NULL : place, c->taps);
     }
 }
 
@@ -99,6 +103,7 @@ static bool conv(const struct exact_values *v, const struct node *x)
 {
     struct conv c = {.arithmetic = v->arithmetic, .x = &v->shape[x->in.v[0]], .wt = &v->shape[x->in.v[1]], .y = &v->shape[x->out.v[0]]};
     c.groups = attr_int(x, "group", 1), c.type = emit_type(c.y->dtype);
+    c.fill = op_has_in(x, 3) ? v->cell[x->in.v[3]] : NULL;
     const union kir_cell *bias = x->in.n > 2 && x->in.v[2] ? v->cell[x->in.v[2]] : NULL;
     struct arena a = {0};
     op_window_get(v->g, x, &c.w);
@@ -145,7 +150,7 @@ static bool matmul(const struct exact_values *v, const struct node *x)
             for (i64 j = 0; j < columns; j++) by_column[j * terms + k] = right[k * columns + j];
         for (i64 r = 0; r < rows; r++)
             for (i64 j = 0; j < columns; j++)
-                *to++ = dot(v->arithmetic, emit_type(y->dtype), (union kir_cell){0}, left + r * terms, by_column + j * terms, terms, &(i64){0}, 1);
+                *to++ = dot(v->arithmetic, emit_type(y->dtype), (union kir_cell){0}, left + r * terms, by_column + j * terms, terms, NULL, 1);
     }
     arena_release(&scratch);
     return true;
