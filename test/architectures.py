@@ -31,6 +31,8 @@ import time
 import warnings
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "bench"))
+from networks import wrapped  # noqa: E402
 
 TORCHVISION = """alexnet vgg11_bn resnet18 resnet50 resnext50_32x4d wide_resnet50_2 densenet121 googlenet inception_v3 squeezenet1_1
 mobilenet_v2 mobilenet_v3_small mobilenet_v3_large shufflenet_v2_x1_0 mnasnet1_0 efficientnet_b0 efficientnet_v2_s regnet_x_400mf
@@ -121,30 +123,13 @@ def pictures(net, h, w, other=None, spatial=True):
     return Case(net, {"x": picture(2, h, w)}, dynamic, [{"x": picture(1, *(other or (h, w)))}])
 
 
-class First:
-    """Wraps a network to return only its first tensors."""
-
-    def __new__(cls, net, call):
-        import torch
-
-        class Wrapped(torch.nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.net = net
-
-            def forward(self, *a):
-                return call(self.net, *a)
-
-        return Wrapped()
-
-
 def torchvision_case(name):
     import torch
     import torchvision
     m = torchvision.models
     if name in SEGMENTATION:
         net = getattr(m.segmentation, name)(weights=None, weights_backbone=None, num_classes=5)
-        return pictures(First(net, lambda n, x: n(x)["out"]), 96, 128, (64, 160))
+        return pictures(wrapped(net, lambda n, x: n(x)["out"]), 96, 128, (64, 160))
     if name in VIDEO:
         net = getattr(m.video, name)(weights=None)
         x = torch.randn(1, 3, 8, 64, 64)
@@ -155,7 +140,7 @@ def torchvision_case(name):
         for p in net.parameters() if "mobilenet" in name else []:  # weights as they are made give no or equal scores
             if p.dim() > 1:
                 torch.nn.init.kaiming_normal_(p).data.mul_(0.85)
-        return Case(First(net, lambda n, x: tuple(n([x])[0].values())), {"x": picture(1, 320, 320)[0]}, {"x": {}}, ranked=True)
+        return Case(wrapped(net, lambda n, x: tuple(n([x])[0].values())), {"x": picture(1, 320, 320)[0]}, {"x": {}}, ranked=True)
     more = {"aux_logits": False, "init_weights": False} if name in ("googlenet", "inception_v3") else {}  # theirs leave no signal
     net = getattr(m, name)(weights=None, **more)
     fixed = name.startswith(("vit", "swin", "maxvit"))
@@ -192,7 +177,7 @@ def transformers_case(name):
             mask[-1, n - 2:] = 0
             return {"ids": words(b, n), "mask": mask}
         axes = {0: "B", 1: "S"}
-        return Case(First(net, call), inputs(2, 12), {"ids": axes, "mask": axes}, [inputs(1, 9), inputs(3, 33)])
+        return Case(wrapped(net, call), inputs(2, 12), {"ids": axes, "mask": axes}, [inputs(1, 9), inputs(3, 33)])
     if name in ENCODER_DECODER:
         config, args = ENCODER_DECODER[name]
         net = tf.AutoModel.from_config(getattr(tf, config)(**args))
@@ -203,23 +188,23 @@ def transformers_case(name):
             def inputs(b, n):
                 return {"x": torch.randn(b, 80, 200), "ids": words(b, n), "mask": torch.ones(b, n, dtype=torch.long)}
             axes = {"x": {0: "B"}, "ids": {0: "B", 1: "S"}, "mask": {0: "B", 1: "S"}}
-            return Case(First(net, call), inputs(2, 7), axes, [inputs(1, 11)])
+            return Case(wrapped(net, call), inputs(2, 7), axes, [inputs(1, 11)])
 
         def call(n, ids, out):
             return n(input_ids=ids, decoder_input_ids=out, use_cache=False).last_hidden_state
         axes = {"ids": {0: "B", 1: "S"}, "out": {0: "B", 1: "T"}}
-        return Case(First(net, call), {"ids": words(2, 12), "out": words(2, 7)}, axes, [{"ids": words(1, 9), "out": words(1, 5)}])
+        return Case(wrapped(net, call), {"ids": words(2, 12), "out": words(2, 7)}, axes, [{"ids": words(1, 9), "out": words(1, 5)}])
     if name in PICTURE:
         config, args = PICTURE[name]
         net = tf.AutoModel.from_config(getattr(tf, config)(**args))
         h = args.get("image_size", 64)
         spatial = name in ("segformer", "convnextv2")
-        return pictures(First(net, lambda n, x: n(pixel_values=x).last_hidden_state), h, h, (96, 64) if spatial else None, spatial=spatial)
+        return pictures(wrapped(net, lambda n, x: n(pixel_values=x).last_hidden_state), h, h, (96, 64) if spatial else None, spatial=spatial)
     if name in SOUND:
         config, args = SOUND[name]
         net = tf.AutoModel.from_config(getattr(tf, config)(**args))
         axes = {"x": {0: "B", 1: "N"}}
-        return Case(First(net, lambda n, x: n(x).last_hidden_state), {"x": torch.randn(2, 4000)}, axes, [{"x": torch.randn(1, 6400)}])
+        return Case(wrapped(net, lambda n, x: n(x).last_hidden_state), {"x": torch.randn(2, 4000)}, axes, [{"x": torch.randn(1, 6400)}])
     small = dict(hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=128)
     net = tf.CLIPModel(tf.CLIPConfig(text_config=dict(small, vocab_size=1000, max_position_embeddings=32, eos_token_id=2, bos_token_id=1,
                                                       pad_token_id=0), vision_config=dict(small, image_size=64, patch_size=16)))
@@ -228,7 +213,7 @@ def transformers_case(name):
         out = n(input_ids=ids, pixel_values=x)
         return out.logits_per_image, out.text_embeds
     axes = {"ids": {0: "B", 1: "S"}, "x": {0: "P"}}
-    return Case(First(net, call), {"ids": words(2, 8), "x": picture(3, 64, 64)}, axes, [{"ids": words(1, 6), "x": picture(2, 64, 64)}])
+    return Case(wrapped(net, call), {"ids": words(2, 8), "x": picture(3, 64, 64)}, axes, [{"ids": words(1, 6), "x": picture(2, 64, 64)}])
 
 
 def plain_case(name):
@@ -291,7 +276,7 @@ def trained_case(name):
         return {"ids": t["input_ids"], "mask": t["attention_mask"]}
     axes = {0: "B", 1: "S"}
     first = inputs("A cat sits on the mat.", "The quick brown fox jumps over the lazy dog, and nobody minds.")
-    return Case(First(net, call), first, {"ids": axes, "mask": axes},
+    return Case(wrapped(net, call), first, {"ids": axes, "mask": axes},
                 [inputs("one sentence"), inputs("short", "somewhat longer than that", "measured " * 60)])
 
 

@@ -307,6 +307,7 @@ struct tensor {
 };
 
 i64 tensor_count(const struct tensor *t);  /* number of elements; 1 for a scalar */
+double tensor_largest(const struct tensor *t);  /* magnitude of the largest finite element; 0: there is none */
 i64 tensor_bytes(const struct tensor *t);
 /* zeroed, data in the arena */
 struct tensor *tensor_new(struct arena *a, enum dtype t, u32 rank, const i64 *dim);

@@ -34,6 +34,16 @@ i64 tensor_count(const struct tensor *t)
     return n;
 }
 
+double tensor_largest(const struct tensor *t)
+{
+    double most = 0;
+    for (i64 i = 0, n = tensor_count(t); i < n; i++) {
+        double x = fabs(elem_f64(t->dtype, t->data, i));
+        if (isfinite(x) && x > most) most = x;
+    }
+    return most;
+}
+
 i64 tensor_bytes(const struct tensor *t) { return tensor_count(t) * dtype_size(t->dtype); }
 
 struct tensor *tensor_new(struct arena *a, enum dtype t, u32 rank, const i64 *dim)

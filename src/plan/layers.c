@@ -175,16 +175,6 @@ static struct tensor **exact_outputs(const struct plan_layers *x, const struct l
 
 /* Comparison. */
 
-static double largest(const struct tensor *t)
-{
-    double m = 1e-6;
-    for (i64 i = 0, n = tensor_count(t); i < n; i++) {
-        double x = fabs(elem_f64(t->dtype, t->data, i));
-        if (isfinite(x) && x > m) m = x;
-    }
-    return m;
-}
-
 static bool rounds_to_integers(const struct graph *g)
 {
     for (node_id n = 1; n < g->node.n; n++) {
@@ -213,7 +203,7 @@ static void compare_layer(struct plan_layer *l, const struct task *t, const stru
     double lost = 0, all = 0;
     struct place at;
     const struct numerics n = graph_numerics(&t->g, want->dtype, var);
-    double rtol, atol, scale = largest(want), last_place = check_last_place(n.type, scale), worst = -1;
+    double rtol, atol, scale = fmax(1e-6, tensor_largest(want)), last_place = check_last_place(n.type, scale), worst = -1;
     if (!place_of(&at, &t->g, o->task_value, var)) unreachable(); /* its buffer has a known size */
     check_tolerance(&n, &rtol, &atol);
     l->count = tensor_count(want), l->precision = n.type;

@@ -20,22 +20,12 @@ struct jitter {
     struct rng rng;
 };
 
-static double largest(const struct tensor *t)
-{
-    double most = 0;
-    for (i64 i = 0, n = tensor_count(t); i < n; i++) {
-        double x = fabs(elem_f64(t->dtype, t->data, i));
-        if (isfinite(x) && x > most) most = x;
-    }
-    return most;
-}
-
 /* Rounds again what may be a tie. */
 static void round_either_way(void *user, const struct node *n, struct tensor *const *in, struct tensor *const *out)
 {
     struct jitter *j = user;
     if (!str_is(n->op, "Round")) return;
-    double scale = largest(in[0]);
+    double scale = tensor_largest(in[0]);
     for (i64 i = 0, count = tensor_count(in[0]); i < count; i++) {
         double x = elem_f64(in[0]->dtype, in[0]->data, i), by = j->rtol * fabs(x) + j->atol * scale;
         if (isfinite(x)) elem_set_f64(out[0]->dtype, out[0]->data, i, rint(x + by * (2 * rng_f64(&j->rng) - 1)));
