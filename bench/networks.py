@@ -267,6 +267,17 @@ def mlp():
     return nn.Sequential(*layers[:-1]), {"x": noise(512, 64)}
 
 
+def draw_zeros(net):
+    """Draws weights that a new network has as zeros, such as those of heads and the gains of
+    branches: its outputs would not depend on its input."""
+    import torch
+
+    with torch.no_grad():
+        for name, p in net.named_parameters():
+            if not name.endswith("bias") and not p.any():
+                p.normal_(std=0.02)
+
+
 def build(name):
     """The network and its inputs by name."""
     import torch
@@ -301,6 +312,7 @@ def write(name, folder):
     if os.path.exists(path + ".onnx"):
         return
     net, inputs = build(name)
+    draw_zeros(net)
     export(net, inputs, path + ".part")
     used = [i.name for i in onnx.load(path + ".part").graph.input]  # an exporter may leave inputs out
     np.savez(path + ".npz", **{n: inputs[n].numpy() for n in used})
