@@ -33,6 +33,7 @@ struct fixture {              /* one task and its sizes */
     const struct gen *only; /* the family under test, NULL: all that match */
     bool has_words;       /* tasks of bytes have operands of i16 */
     bool is_depthwise;    /* convolutions of bytes are */
+    bool is_large;        /* matmuls of bytes and convolutions are of the sizes that matrix units are for */
     bool in_blocks;       /* most inputs and outputs have blocked channels */
     bool gives_weights;   /* weights of convolutions are inputs */
     struct err e;

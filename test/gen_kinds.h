@@ -187,8 +187,9 @@ static inline bool random_bytes(struct fixture *b)
     static const enum dtype types[][2] = {{DT_U8, DT_I8}, {DT_U8, DT_I8}, {DT_I8, DT_U8}, {DT_I8, DT_I8}};
     const enum dtype *t = types[pick(b, 0, countof(types) - 1)];
     if (b->has_words) t = words;
-    i64 m = sizes[pick(b, 0, countof(sizes) - 1)], n = sizes[pick(b, 0, countof(sizes) - 1)],
-        k = sizes[pick(b, 0, countof(sizes) - 1)];
+    static const i64 large[] = {8, 16, 17, 31, 33, 47, 64, 65, 70, 100, 130, 200};
+    const i64 *some = b->is_large ? large : sizes, last = b->is_large ? countof(large) - 1 : countof(sizes) - 1;
+    i64 m = some[pick(b, 0, last)], n = some[pick(b, 0, last)], k = some[pick(b, 0, last)];
     bool is_computed = t[0] == DT_U8 && pick(b, 0, 1);
     sym dim[3] = {size_of(b, pick(b, 1, 2), false), size_of(b, m, pick(b, 0, 3) == 0), size_of(b, k, pick(b, 0, 5) == 0)};
     i64 size;
@@ -222,12 +223,12 @@ static inline value_id requantised(struct fixture *b, value_id y, u32 rank, i64 
 /* Convolutions of bytes and of i32, of any rank, grouped, depthwise, with something in the pads. */
 static inline bool random_conv_bytes(struct fixture *b)
 {
-    static const i64 some[] = {1, 2, 3, 4, 5, 8, 16, 17, 32, 33, 64, 70};
+    static const i64 some[] = {1, 2, 3, 4, 5, 8, 16, 17, 32, 33, 64, 70}, large[] = {33, 64, 64, 70, 128, 192};
     static const enum dtype types[][2] = {{DT_U8, DT_I8}, {DT_U8, DT_I8}, {DT_U8, DT_I8}, {DT_I8, DT_U8}, {DT_I8, DT_I8}, {DT_I32, DT_I32}};
     const enum dtype *t = types[pick(b, 0, countof(types) - 1)];
     if (b->has_words) t = words;
     u32 s = (u32)pick(b, 1, 3), rank = s + 2, kind = b->is_depthwise ? 0 : (u32)pick(b, 0, 5); /* 0: depthwise, 1: grouped, 2: pixels */
-    i64 groups = b->is_depthwise ? pick(b, 2, 140) : kind == 0 ? pick(b, 2, 40) : kind == 1 ? 2 : 1, ic = kind == 0 ? 1 : some[pick(b, 0, countof(some) - 1)];
+    i64 groups = b->is_depthwise ? pick(b, 2, 140) : kind == 0 ? pick(b, 2, 40) : kind == 1 ? 2 : 1, ic = kind == 0 ? 1 : b->is_large ? large[pick(b, 0, countof(large) - 1)] : some[pick(b, 0, countof(some) - 1)];
     i64 w[MAX_RANK] = {groups * (kind == 0 ? 1 : some[pick(b, 0, countof(some) - 1)]), ic};
     i64 pads[2 * MAX_RANK] = {0}, strides[MAX_RANK], dil[MAX_RANK];
     sym dim[MAX_RANK] = {draw_size(b, 1, 2, 6), size_of(b, groups * ic, false)};

@@ -60,12 +60,13 @@ static inline bool random_conv_like(struct fixture *b, bool three)
 {
     u32 s = (u32)pick(b, three ? 2 : 1, 3), rank = s + 2;
     static const i64 some[] = {1, 2, 3, 4, 5, 8, 12, 16, 17, 20, 32, 33}, many[] = {1, 3, 7, 16, 17, 20, 32, 33, 34, 35, 40, 48};
-    const i64 *channels = three ? many : some;
+    static const i64 large[countof(some)] = {16, 17, 31, 32, 33, 48, 63, 64, 65, 80, 96, 128};
+    const i64 *channels = b->is_large ? large : three ? many : some;
     i64 groups = three || pick(b, 0, 4) ? 1 : pick(b, 2, 3);
     i64 w[MAX_RANK], pads[2 * MAX_RANK], strides[MAX_RANK], dil[MAX_RANK];
     sym dim[MAX_RANK];
     bool point = !three && pick(b, 0, 3) == 0, symbolic = pick(b, 0, 1);
-    bool depthwise = !three && pick(b, 0, 5) == 0;
+    bool depthwise = !three && pick(b, 0, 5) == 0 && !b->is_large;
     i64 ic = groups * channels[pick(b, 0, groups > 1 ? 4 : countof(some) - 1)];
     w[0] = groups * channels[pick(b, 0, groups > 1 ? 6 : countof(some) - 1)];
     if (depthwise) groups = w[0] = ic = pick(b, 2, 40);

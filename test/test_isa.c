@@ -110,6 +110,7 @@ static void test_check(void **state)
     runs("x86-64-v4", "x86-64-v3", "'avx512f'");
     runs("x86-64-v3+fma4", "x86-64-v4", "'fma4'");
     runs("x86-64-v4+amx-tile", "x86-64-v4", "'amx-tile'");
+    runs("x86-64-v4+amx-tile", "x86-64-v4", "the system does not let this process use");
     runs("aarch64", "x86-64-v4", "'aarch64'");
     runs("x86-64 avx11", "x86-64-v4", "'avx11'");
     runs("mips", "x86-64-v4", "'mips'");
@@ -147,6 +148,14 @@ static bool defines(struct str text, const char *macro)
     return false;
 }
 
+/* The same by another name: clang's before 16 are "__AMXTILE__" and the like. */
+static bool defines_old(struct str text, const char *macro)
+{
+    char old[64];
+    snprintf(old, sizeof old, "__AMX%s", macro + 6);
+    return str_starts(str_of(macro), S("__AMX_")) && defines(text, old);
+}
+
 static bool has_name(struct str list, const char *name)
 {
     for (struct str word; list.n;) {
@@ -178,7 +187,7 @@ static bool check_compiler(const char *const compiler[3], struct isa s)
         if (s.family != ISA_X86_64 && str_starts(str_of(macros[i].macro), S("__GCC_HAVE"))) continue; /* the base of others has them */
         bool is_of_armv7 = strcmp(macros[i].name, "neon") == 0 || strcmp(macros[i].name, "neon-vfpv4") == 0;
         if (s.family == ISA_AARCH64 && is_of_armv7) continue; /* likewise */
-        bool on = defines(buf_view(&said), macros[i].macro), listed = has_name(buf_view(&list), macros[i].name);
+        bool on = defines(buf_view(&said), macros[i].macro) || defines_old(buf_view(&said), macros[i].macro), listed = has_name(buf_view(&list), macros[i].name);
         if (on && !listed) fail_msg("%s %.*s: may use %s, not in %.*s", compiler[1], STR_ARG(buf_view(&options)), macros[i].macro, STR_ARG(buf_view(&list)));
         bool is_macro_reliable = strcmp(macros[i].name, "none") && strcmp(macros[i].macro, "__CRC32__") && strcmp(macros[i].macro, "__ABM__");
         if (listed && !on && is_macro_reliable) fail_msg("%s %.*s: may not use %s", compiler[1], STR_ARG(buf_view(&options)), macros[i].name);
@@ -249,7 +258,7 @@ static void test_description(void **state)
     e = (struct err){0};
     assert_false(caps_parse(&c, S("isa=\"native\""), &e));
     e = (struct err){0};
-    assert_true(caps_parse(&c, S("isa=\"x86-64-v4 amx-int8 avx512vnni\""), &e) && isa_equal(c.isa, parsed("x86-64-v4+avx512vnni"))); /* no kernel uses it */
+    assert_true(caps_parse(&c, S("isa=\"x86-64-v4 avx512fp16 avx512vnni\""), &e) && isa_equal(c.isa, parsed("x86-64-v4+avx512vnni"))); /* no kernel uses it */
     buf_release(&b);
 }
 
@@ -264,6 +273,11 @@ static void test_limits(void **state)
     assert_true(caps_limit(&c, S("isa=x86-64-v3"), &changed, &e) && changed);
     assert_true(c.vector_bytes == 32 && c.n_vector_regs == 16 && c.has_fma && strcmp(c.dot, "i16,i16,i32") == 0 && c.n_threads == 3);
     assert_false(caps_limit(&c, S("isa=x86-64-v4"), &changed, &e));
+    isa_limits(&c, parsed("x86-64-v4+amx-bf16"));
+    assert_true(strstr(c.matrix, "16x16x32:bf16,bf16,f32,f32") && !strstr(c.matrix, "i8"));
+    assert_true(caps_limit(&c, S("deterministic isa=x86-64-v4+amx-tile"), &changed, &e) && changed && !c.matrix[0]); /* nothing that multiplies */
+    isa_limits(&c, parsed("x86-64-v3+amx-int8"));
+    assert_true(!c.matrix[0]); /* vectors are shorter than rows of tiles */
     isa_limits(&c, parsed("x86-64-v2"));
     assert_true(c.vector_bytes == 16 && !c.has_fma);
     isa_limits(&c, parsed("aarch64+dotprod"));

@@ -16,6 +16,7 @@
 
 static const struct { const char *driver, *arch; } targets[] = {
     {"cpu", "x86-64-v2"}, {"cpu", "x86-64-v3"}, {"cpu", "x86-64-v4+avx512vnni+avx512bf16"}, {"cpu", "aarch64+dotprod"}, {"cpu", "riscv64"},
+    {"cpu", "x86-64-v4+amx-bf16+amx-int8"},
     {"cuda", "sm_70"},    {"cuda", "sm_80"},    {"cuda", "sm_90"},                          {"hip", "gfx90a"},          {"hip", "gfx942"}};
 
 static struct caps target(i64 i)
@@ -97,7 +98,8 @@ static void test_assumed(void **state)
         assert_true(r.launch > 0 && r.barrier > 0);
         assert_true(rates_peak(&r, DT_F32) >= r.ops[RATE_FMA_F32].all && rates_peak(&r, DT_F64) <= rates_peak(&r, DT_F32));
         assert_true((r.ops[RATE_DOT_BF16].one > 0) == (strstr(c.dot, "bf16") != NULL));
-        assert_true((r.ops[RATE_MMA_F16].one > 0) == (strstr(c.matrix, "f16,f16") != NULL));
+        assert_true((r.ops[RATE_MMA_F16].one > 0) == (strstr(c.matrix, ":f16,f16") != NULL));
+        assert_true((r.ops[RATE_MMA_BF16].one > 0) == (strstr(c.matrix, ":bf16,bf16") != NULL) && (r.ops[RATE_MMA_I8].one > 0) == (strstr(c.matrix, "i8,i8") != NULL));
     }
 }
 

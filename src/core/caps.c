@@ -159,12 +159,13 @@ static bool limit_isa(struct caps *c, struct str text, struct err *e)
     return true;
 }
 
-/* Matrix units and subgroup reductions have an unspecified order of summation. */
+/* Matrix units and subgroup reductions have an unspecified order of summation. Those of processors are asked for by kernels (gen/tile_matrix.c), which use
+   them for integers. */
 static void make_deterministic(struct caps *c)
 {
     c->deterministic = true;
     c->has_subgroup = false;
-    memset(c->matrix, 0, sizeof c->matrix), memset(c->warpgroup_matrix, 0, sizeof c->warpgroup_matrix);
+    if (c->is_gpu) memset(c->matrix, 0, sizeof c->matrix), memset(c->warpgroup_matrix, 0, sizeof c->warpgroup_matrix);
 }
 
 bool caps_limit(struct caps *c, struct str words, bool *changed, struct err *e)

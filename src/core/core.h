@@ -791,7 +791,7 @@ struct caps {
     bool has_rte_f16;    /* conversion to f16 supports round to nearest even */
     bool has_nan;        /* f32 and f64 support preserving NaN, infinities and signed zeros */
     /* Matrix units: "MxNxK:a,b,c,d" words, element types of
-       A, B, C and the result, held by a subgroup; empty: none */
+       A, B, C and the result, held by a subgroup, on processors by a thread; empty: none */
     char matrix[1024];
     /* Likewise for fragments held by a warpgroup, that many neighbouring subgroups; both operands in swizzled shared arrays */
     char warpgroup_matrix[1024];

@@ -60,9 +60,9 @@ static const struct extension x86_64[] = {
     {"avx512vpopcntdq", OS_ISA_7_ECX, 14, STATE_ZMM, "avx512f", false},
     {"avx512bf16", OS_ISA_7_1_EAX, 5, STATE_ZMM, "avx512bw", false},
     {"avx512fp16", OS_ISA_7_EDX, 23, STATE_ZMM, "avx512bw avx512vl avx512dq", true},
-    {"amx-tile", OS_ISA_7_EDX, 24, STATE_TILE, NULL, true},
-    {"amx-int8", OS_ISA_7_EDX, 25, STATE_TILE, "amx-tile", true},
-    {"amx-bf16", OS_ISA_7_EDX, 22, STATE_TILE, "amx-tile", true},
+    {"amx-tile", OS_ISA_7_EDX, 24, STATE_TILE, NULL, false},
+    {"amx-int8", OS_ISA_7_EDX, 25, STATE_TILE, "amx-tile", false},
+    {"amx-bf16", OS_ISA_7_EDX, 22, STATE_TILE, "amx-tile", false},
 };
 
 static const struct extension aarch64[] = {
@@ -326,6 +326,12 @@ static const struct {
     {"aarch64-neon", "fp16fml", "f16,f16,f32", NULL}, /* exact products: of f16 sums see doc/element-types.md */
 };
 
+/* Matrix units: fragments of a thread, beside vectors of 64 bytes (all processors with tiles have these). */
+static const struct { const char *extension, *matrix; } matrices[] = {
+    {"amx-bf16", "16x16x32:bf16,bf16,f32,f32"},
+    {"amx-int8", "16x16x64:u8,i8,i32,i32 16x16x64:i8,i8,i32,i32 16x16x64:i8,u8,i32,i32 16x16x64:u8,u8,i32,i32"},
+};
+
 static void set_text(char *to, i64 size, struct str text)
 {
     memset(to, 0, (size_t)size);
@@ -334,7 +340,7 @@ static void set_text(char *to, i64 size, struct str text)
 
 void isa_limits(struct caps *c, struct isa s)
 {
-    struct buf list = {0};
+    struct buf list = {0}, matrix = {0};
     c->isa = isa_for_code(s);
     c->has_fma = s.family == ISA_X86_64 ? has(c->isa, "fma") : s.family == ISA_ARMV7 ? has(c->isa, "neon-vfpv4") : s.family != ISA_NONE;
     set_text(c->arch, sizeof c->arch, S("generic"));
@@ -350,8 +356,11 @@ void isa_limits(struct caps *c, struct isa s)
         if (str_is(str_of(c->arch), dots[i].arch) && has(c->isa, dots[i].extension) && is_better)
             buf_printf(&list, "%s%s", list.n ? " " : "", dots[i].dot);
     }
+    for (i64 i = 0; i < countof(matrices) && s.family == ISA_X86_64; i++)
+        if (c->vector_bytes == 64 && has(c->isa, matrices[i].extension)) buf_printf(&matrix, "%s%s", matrix.n ? " " : "", matrices[i].matrix);
     set_text(c->dot, sizeof c->dot, buf_view(&list));
-    buf_release(&list);
+    set_text(c->matrix, sizeof c->matrix, buf_view(&matrix));
+    buf_release(&list), buf_release(&matrix);
 }
 
 /* extensions of a processor */
@@ -375,6 +384,14 @@ struct isa isa_here(void)
     return isa_of(&o);
 }
 
+static bool needs_tiles(const struct family *f, u64 missing)
+{
+    u64 tiles = 0;
+    for (u32 i = 0; i < f->n; i++)
+        if (f->v[i].state == STATE_TILE) tiles |= 1ull << i;
+    return missing & tiles;
+}
+
 bool isa_check(struct str words, struct isa here, struct err *e)
 {
     struct buf lacks = {0};
@@ -392,8 +409,8 @@ bool isa_check(struct str words, struct isa here, struct err *e)
         if (missing >> i & 1) buf_printf(&lacks, "%s'%s'", lacks.n ? ", " : "", f->v[i].name);
     bool ok = lacks.n == 0;
     if (!ok)
-        err_set(e, ERR_UNSUPPORTED, "its code needs %.*s, which this processor lacks; compile the network for it (--isa native, or a list: --isa "
-                "x86-64-v2,x86-64-v3,x86-64-v4)", STR_ARG(buf_view(&lacks)));
+        err_set(e, ERR_UNSUPPORTED, "its code needs %.*s, which this processor lacks%s; compile the network for it (--isa native, or a list: --isa "
+                "x86-64-v2,x86-64-v3,x86-64-v4)", STR_ARG(buf_view(&lacks)), needs_tiles(f, missing) ? " or the system does not let this process use" : "");
     buf_release(&lacks);
     return ok;
 }

@@ -8,6 +8,8 @@
 #if defined __x86_64__
 
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 static u64 saved_registers(void) /* XCR0 */
 {
@@ -16,10 +18,19 @@ static u64 saved_registers(void) /* XCR0 */
     return (u64)high << 32 | low;
 }
 
+/* Linux saves the contents of tiles only for processes that ask for it; threads and children of one that did may use them, too. It refuses where an
+   alternate signal stack is too small (Documentation/arch/x86/xstate.rst). Asking again is harmless. */
+static bool may_use_tiles(void)
+{
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+}
+
 void os_isa(struct os_isa *o)
 {
     u32 a, b, c, d, most_7 = 0;
-    enum { OSXSAVE = 27 };
+    enum { OSXSAVE = 27, AMX_TILE = 24 };
+    const u64 state_tile = 3 << 17;
     *o = (struct os_isa){.family = ISA_X86_64};
     if (!__get_cpuid(1, &a, &b, &c, &d)) return;
     o->word[OS_ISA_1_ECX] = c;
@@ -28,6 +39,7 @@ void os_isa(struct os_isa *o)
         o->word[OS_ISA_7_EBX] = b;
         o->word[OS_ISA_7_ECX] = c;
         o->word[OS_ISA_7_EDX] = d;
+        if (d >> AMX_TILE & 1 && (o->state & state_tile) && !may_use_tiles()) o->state &= ~state_tile;
     }
     if (most_7 >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d)) {
         o->word[OS_ISA_7_1_EAX] = a;

@@ -105,17 +105,30 @@ static void assume_level(struct rate_memory *m, double bytes_per_second, double 
     m->latency = latency;
 }
 
+enum rate_op rate_op_mma(enum dtype operand)
+{
+    if (dtype_is_int(operand)) return RATE_MMA_I8;
+    return operand == DT_F16 ? RATE_MMA_F16 : operand == DT_BF16 ? RATE_MMA_BF16 : operand == DT_TF32 ? RATE_MMA_TF32 : RATE_MMA_F32;
+}
+
+/* A product of tiles (TDPBF16PS, TDPBSSD and the like) begins every 16 cycles: Intel 64 and IA-32 Architectures Optimization Reference Manual (248966),
+   "Intel AMX": latency and throughput of the instructions. */
+enum { TILE_CYCLES = 16 };
+
 /* A clock of 4 GHz, two vectors of up to 32 bytes per cycle, multiplied and from or to registers, 12 GB/s of memory per thread. Vectors of 64
    bytes take twice as long: most processors that have them split them (Zen 4), have one unit for them, or slow down their clock. */
 static void assume_processor(struct rates *r, const struct caps *c)
 {
     const double hz = 4e9, dram = 12e9, vector = i64_max(4, c->vector_bytes), n = i64_max(1, c->n_threads);
     const double unit = fmin(vector, 32);
+    struct str rest = str_of(c->matrix);
+    struct caps_matrix m;
     double flops = unit / 4 * (c->has_fma ? 4 : 2) * hz;
     r->ops[RATE_FMA_F32] = rate_of(flops, n);
     r->ops[RATE_FMA_F64] = rate_of(flops / 2, n);
     if (caps_has_dot(c, DT_U8, DT_I8, DT_I32) || caps_has_dot(c, DT_I8, DT_I8, DT_I32)) r->ops[RATE_DOT_I8] = rate_of(4 * flops, n);
     if (caps_has_dot(c, DT_BF16, DT_BF16, DT_F32)) r->ops[RATE_DOT_BF16] = rate_of(2 * flops, n);
+    while (caps_matrix_next(&rest, &m)) r->ops[rate_op_mma(m.a)] = rate_of(2.0 * (double)(m.m * m.n * m.k) / TILE_CYCLES * hz * unit / vector, n);
     assume_level(&r->memory[RATE_L1], 2 * unit * hz, n, 5 / hz);
     assume_level(&r->memory[RATE_L2], 32 * hz, n, 14 / hz);
     assume_level(&r->memory[RATE_L3], 16 * hz, n, 50 / hz);
@@ -123,12 +136,6 @@ static void assume_processor(struct rates *r, const struct caps *c)
     r->memory[RATE_DRAM].write = r->nt_write = rate_of(dram, n);
     r->launch = 2e-6;
     r->barrier = 1e-6;
-}
-
-enum rate_op rate_op_mma(enum dtype operand)
-{
-    if (dtype_is_int(operand)) return RATE_MMA_I8;
-    return operand == DT_F16 ? RATE_MMA_F16 : operand == DT_BF16 ? RATE_MMA_BF16 : operand == DT_TF32 ? RATE_MMA_TF32 : RATE_MMA_F32;
 }
 
 /* Of matrix units, in multiples of vectors' multiply-adds. */

@@ -56,8 +56,8 @@ static bool analyze(const struct gen_problem *p)
         f->known[i].lanes = conv_column_lanes(c, p->c);
         conv_tiles_open(&f->real[i], c, p->c, i, p->var);
         f->real[i].lanes = conv_column_lanes(c, p->c);
-        conv_tiles_multiply_by(&f->known[i], conv_product(c, p->c));
-        conv_tiles_multiply_by(&f->real[i], conv_product(c, p->c));
+        conv_tiles_multiply_by(&f->known[i], conv_product_of_rows(c, p->c));
+        conv_tiles_multiply_by(&f->real[i], conv_product_of_rows(c, p->c));
     }
     return true;
 }
@@ -74,13 +74,14 @@ static bool match(const struct gen_problem *p)
 /* What depends on the schedule and few facts only. */
 static bool is_sensible(const struct conv *c, const struct caps *caps, const struct conv_sched *s)
 {
-    if (!tile_is_legal(caps, s->ty * s->tx, s->nr)) return false;
+    const struct tile_product p = conv_product_of_rows(c, caps);
+    if (!tile_is_legal_by(caps, p, s->ty * s->tx, s->nr) || (tile_is_matrix(p) && s->ahead)) return false;
     bool flat = conv_is_flat(c, s);
     if ((c->ya < 0 || flat) && (s->ty > 1 || s->th != 1)) return false;
     if (c->xa < 0 && (s->tx > 1 || s->tw != 1)) return false;
     if (s->stage == STAGE_DIRECT && !(c->plain && c->no_pad)) return false;
-    if (s->stage == STAGE_PLANES && (c->xa < 2 || conv_product(c, caps).terms > 1)) return false;
-    if (s->stage == STAGE_DIRECT && c->ic % conv_product(c, caps).terms) return false;
+    if (s->stage == STAGE_PLANES && (c->xa < 2 || p.terms > 1)) return false;
+    if (s->stage == STAGE_DIRECT && c->ic % p.terms) return false;
     return s->ku == 1 || c->ic >= 8;
 }
 
@@ -98,7 +99,7 @@ static bool legal(const struct gen_problem *p, const struct sched *v)
 static double loop_cycles(const struct facts *f, const struct caps *caps, const struct conv_tiles *t, const struct conv_sched *s)
 {
     const struct conv *c = &f->c;
-    double kx = c->xa >= 0 ? (double)c->k[c->xa] : 1, channels = (double)ceil_div(c->ic, conv_product(c, caps).terms);
+    double kx = c->xa >= 0 ? (double)c->k[c->xa] : 1, channels = (double)ceil_div(c->ic, conv_product_of_rows(c, caps).terms);
     double cycles = t->steps * 0.5 / (double)s->ku + 12 * t->steps / channels / kx;
     if (s->stage == STAGE_PLANES) cycles += (c->ic <= 8 ? 50 : 10) * t->steps / kx;
     return cycles;

@@ -47,7 +47,8 @@ static bool is_sensible(const struct igemm *x, const struct caps *caps, const st
 {
     const struct conv *c = &x->c;
     i64 channels = igemm_channels(x, s), ks = s->split_k;
-    if (!tile_is_legal(caps, s->tx, s->nr) || s->tx > IGEMM_ROWS) return false;
+    const struct tile_product p = igemm_product(x, caps, s);
+    if (!tile_is_legal_by(caps, p, s->tx, s->nr) || s->tx > IGEMM_ROWS || (tile_is_matrix(p) && s->ahead)) return false;
     if (!x->space.n && (s->tx > 1 || s->tb != 1)) return false;
     if (s->bk && c->ic > 1 && (channels >= c->ic || c->ic % channels)) return false;
     if (channels > c->ic || (s->copy && 4 * channels * s->tx > caps->l2_bytes)) return false;

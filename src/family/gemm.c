@@ -12,7 +12,7 @@
 
 // clang-format off
 #define PARAMS(P)                                                                                                         \
-    P(mr, "rows of the register tile", 1, 2, 3, 4, 6, 8, 10, 12, 14, 28)                                                  \
+    P(mr, "rows of the register tile, of a matrix unit 16 each", 1, 2, 3, 4, 6, 8, 10, 12, 14, 28)                                                  \
     P(nr, "vectors of columns of the register tile", 1, 2, 3, 4, 6, 8)                                                    \
     P(bk, "terms of a pass, 0 = all", 0, 8, 32, 128, 256, 512)                                                            \
     P(mb, "tiles of rows per grid iteration at most, 0 = all", 0, 1, 2, 4, 8, 16, 32, 64)                                 \
@@ -38,6 +38,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *c, con
 struct sizes { /* of a task, for what is asked of every schedule */
     i64 m, n, k, lanes, batch, threads, l2_bytes;
     i64 cells; /* accumulators of a tile that keeps the multipliers busy */
+    struct tile_product product;
     bool has_rows, static_k, a_plain, b_plain, b_const, b_converts;
     i64 run;    /* bytes of a vector of results stored past the caches; 0: they are not */
     bool a_far; /* the left operand is more than the second cache keeps */
@@ -50,6 +51,8 @@ static bool has_whole_groups(const struct gemm *x, const struct caps *c)
     return g == 1 || (k > 0 && k % g == 0);
 }
 
+enum { UNIT_CELLS = 64 }; /* two blocks of 16 rows by two vectors */
+
 static struct sizes sizes_of(const struct gemm *x, const struct caps *c)
 {
     struct sizes z = {.m = gen_eval(x->g, x->m, NULL),
@@ -59,13 +62,14 @@ static struct sizes sizes_of(const struct gemm *x, const struct caps *c)
                       .batch = 1,
                       .threads = i64_max(1, c->n_threads),
                       .l2_bytes = c->l2_bytes,
-                      .cells = c->n_vector_regs / 2,
+                      .product = gemm_product(x, c),
                       .has_rows = x->m_axis >= 0,
                       .static_k = gen_static(x->g, x->k, -1) > 0,
                       .a_plain = x->a_plain && has_whole_groups(x, c),
                       .b_plain = x->b_plain && gemm_product(x, c).terms == 1,
                       .b_const = x->b_const,
                       .b_converts = gemm_converts_right(x, c)};
+    z.cells = tile_is_matrix(z.product) ? UNIT_CELLS : c->n_vector_regs / 2;
     for (u32 i = 0; i < x->outer.n; i++) z.batch *= gen_eval(x->g, x->outer.g[i].extent, NULL);
     i64 size = dtype_size(graph_value(x->g, x->g->output.v[0])->dtype), n = gen_static(x->g, x->n, 0);
     if (x->simple && !x->by_rows && n * size % 64 == 0 && gen_may_nt(x->g, c, 64)) z.run = z.lanes * size;
@@ -75,10 +79,11 @@ static struct sizes sizes_of(const struct gemm *x, const struct caps *c)
 
 /* Whatever the task is. Few rows at a time let the right operand stream by: then it is asked for
    some steps ahead, else a block ahead. */
-static bool is_sane(const struct caps *c, const struct gemm_sched *s)
+static bool is_sane(const struct caps *c, struct tile_product p, const struct gemm_sched *s)
 {
-    if (!tile_is_legal(c, s->mr, s->nr) || s->ahead > (s->right == RIGHT_ONCE ? 64 : s->right == RIGHT_BLOCKS)) return false;
+    if (!tile_is_legal_by(c, p, s->mr, s->nr) || s->ahead > (s->right == RIGHT_ONCE ? 64 : s->right == RIGHT_BLOCKS)) return false;
     if (c->deterministic && s->split_k > 1) return false;
+    if (tile_is_matrix(p)) return s->bk % p.terms == 0 && s->split_k == 1 && !s->ahead && !s->fetch;
     if (s->mr > 4 && s->nr > 1 && s->mr * s->nr < (i64)c->n_vector_regs / 2) return false;
     return s->ahead < 2 || s->mb < 2;
 }
@@ -120,13 +125,13 @@ static bool is_good_split(const struct sizes *z, const struct gemm_sched *s, i64
 
 static bool suits(const struct sizes *z, const struct gemm_sched *s)
 {
-    i64 tiles = ceil_div(z->m, s->mr), blocks = ceil_div(z->n, s->nr * z->lanes);
+    i64 tiles = ceil_div(z->m, s->mr), blocks = ceil_div(z->n, s->nr * z->lanes), unit = tile_unit(z->product);
     if (!s->pack && !z->a_plain) return false;
     bool in_blocks = s->right == RIGHT_BLOCKS;
     if (z->b_const ? s->right != RIGHT_ONCE && !(in_blocks && z->b_converts && tiles > 1) : s->ahead > !in_blocks) return false;
     if (s->right == RIGHT_PLACE && !z->b_plain) return false;
     if (!z->has_rows && (s->mr > 1 || s->mb)) return false;
-    if ((s->nr > 1 && (s->nr - 1) * z->lanes >= z->n) || (s->mr > 1 && s->mr > z->m)) return false;
+    if ((s->nr > 1 && (s->nr - 1) * z->lanes >= z->n) || (s->mr > unit && s->mr - unit >= z->m)) return false;
     if (s->mr * s->nr < z->cells && s->mr * 4 <= z->m && s->nr * z->lanes * 2 <= z->n && z->m > 16)
         return false;
     if (s->ahead && (s->ahead == 1) != (tiles > 1)) return false;
@@ -157,8 +162,8 @@ static bool analyze(const struct gen_problem *p)
 static bool legal(const struct gen_problem *p, const struct sched *v)
 {
     const struct facts *f = p->facts;
-    const struct gemm_sched s = sched_of(v);
-    return is_sane(p->c, &s) && suits(&f->z, &s);
+    const struct gemm_sched s = gemm_rows(sched_of(v), f->z.product);
+    return is_sane(p->c, f->z.product, &s) && suits(&f->z, &s);
 }
 
 /* Right operands, of which a batch may share one. */
@@ -174,6 +179,8 @@ static double right_count(const struct gemm *x, const i64 *var)
 struct work { /* of a grid iteration; terms are groups of a DOT */
     double m, n, k, bk;        /* its rows, columns, terms; terms of a pass */
     double size[N_NEST_OPERANDS]; /* bytes of a term of an operand, of a sum */
+    double words;              /* of four bytes in a term */
+    double unit;               /* seconds of a matrix unit for a term of a block of rows and a vector of columns; 0: there is none */
     bool converts[2];          /* terms of an operand, which are of another type than the sums, are converted by each tile */
     double m_all, n_all, k_all, batch;
     double lanes, width, passes;
@@ -186,10 +193,12 @@ static void set_sizes(struct work *w, const struct gemm *x, const struct caps *c
 {
     const value_id v[2] = {x->a, x->b};
     const bool own[2] = {!s->pack, s->right == RIGHT_PLACE || (x->b_const && s->right == RIGHT_ONCE)};
-    bool is_dot = gemm_product(x, c).terms > 1; /* groups of four bytes */
+    const struct tile_product p = gemm_product(x, c);
+    bool is_dot = p.terms > 1; /* groups of four bytes */
+    w->words = (double)(p.terms / p.group);
     w->size[NEST_SUMS] = (double)dtype_size(x->type);
     for (u32 i = 0; i < 2; i++) {
-        w->size[i] = is_dot ? 4 : own[i] ? size_of(x, v[i]) : w->size[NEST_SUMS];
+        w->size[i] = is_dot ? 4 * w->words : own[i] ? size_of(x, v[i]) : w->size[NEST_SUMS];
         w->converts[i] = !is_dot && own[i] && graph_value(x->g, v[i])->dtype != x->type;
     }
 }
@@ -216,6 +225,7 @@ static struct work work_of(const struct gemm *x, const struct caps *c, const str
 /* A term of some rows, whose elements are each converted and spread, and `nr` vectors of columns. */
 static double step_of_tile(const struct nest_rates *r, const struct work *w, i64 rows, i64 nr)
 {
+    if (w->unit > 0) return nest_unit(r, w->unit, rows, nr, rows % tile_matrix.rows);
     double t = nest_step(r, rows, nr);
     if (w->converts[NEST_LEFT]) t += (double)rows * r->cycle;
     if (w->converts[NEST_RIGHT]) t += (double)nr * nest_conversion(r);
@@ -253,9 +263,9 @@ static double pack_seconds(const struct gen_problem *p, const struct gemm_sched 
 {
     const struct nest_rates *r = p->nest;
     double vector = 2 * r->load + r->cycle, t = 0;
-    if (s->pack) t += w->m * w->k / w->lanes * vector + w->m * w->passes * 8 * r->cycle + front_seconds(p, 0, w, w->m * w->k);
+    if (s->pack) t += w->m * w->k * w->words / w->lanes * vector + w->m * w->passes * 8 * r->cycle + front_seconds(p, 0, w, w->m * w->k);
     if (s->right == RIGHT_BLOCKS)
-        t += w->k * w->n / w->lanes * vector + w->passes * ceil(w->n / w->width) * 20 * r->cycle + front_seconds(p, 1, w, w->k * w->n);
+        t += w->k * w->n * w->words / w->lanes * vector + w->passes * ceil(w->n / w->width) * 20 * r->cycle + front_seconds(p, 1, w, w->k * w->n);
     return t;
 }
 
@@ -271,9 +281,10 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     const struct gemm *x = &((const struct facts *)p->facts)->x;
     const struct caps *c = p->c;
     const struct nest_rates *r = p->nest;
-    const struct gemm_sched sched = sched_of(v), *s = &sched;
+    const struct gemm_sched sched = gemm_rows(sched_of(v), ((const struct facts *)p->facts)->z.product), *s = &sched;
     const i64 *var = p->var;
-    const struct work w = work_of(x, c, s, var);
+    struct work w = work_of(x, c, s, var);
+    w.unit = nest_unit_seconds(r, ((const struct facts *)p->facts)->z.product, graph_value(x->g, x->a)->dtype);
     double tiles = ceil(w.m / (double)s->mr), blocks = ceil(w.n / w.width), threads = (double)i64_max(1, c->n_threads);
     double rows = ceil(w.m_all / w.m), columns = ceil(w.n_all / w.n), share = w.batch * rows * columns * (double)s->split_k;
     const double *size = w.size;
@@ -294,7 +305,7 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     double results = size[NEST_SUMS] * w.batch * w.m_all * w.n_all;
     if (s->right == RIGHT_ONCE && !x->b_const) {
         double right = w.k_all * w.n_all * right_count(x, var);
-        t += (right * (3 * r->load + r->cycle) / w.lanes + front_seconds(p, 1, &w, right)) / threads, wait += r->launch * (threads > 1);
+        t += (right * w.words * (3 * r->load + r->cycle) / w.lanes + front_seconds(p, 1, &w, right)) / threads, wait += r->launch * (threads > 1);
     }
     if (!x->simple || s->split_k > 1) t += 3 * results * (double)s->split_k * r->line[RATE_DRAM] / threads, wait += r->launch * (threads > 1);
     return wait + (s->nt ? gen_nt_seconds(p, t) : t);

@@ -138,7 +138,7 @@ i64 conv_column_lanes(const struct conv *c, const struct caps *caps)
 {
     enum { LEAST = 16 /* bytes */ };
     i64 lanes = conv_lanes(c, caps);
-    if (conv_product(c, caps).terms > 1) return lanes;
+    if (conv_product_of_rows(c, caps).terms > 1) return lanes;
     while (lanes * dtype_size(c->type) > LEAST && c->oc <= lanes / 2) lanes /= 2;
     return lanes;
 }
@@ -147,6 +147,12 @@ struct tile_product conv_product(const struct conv *c, const struct caps *caps)
 {
     enum dtype x = graph_value(c->g, c->x)->dtype, w = graph_value(c->g, c->w)->dtype;
     return c->ic == 1 ? tile_multiply_add : tile_product_of(caps, x, w, c->type, c->ic);
+}
+
+struct tile_product conv_product_of_rows(const struct conv *c, const struct caps *caps)
+{
+    enum dtype x = graph_value(c->g, c->x)->dtype, w = graph_value(c->g, c->w)->dtype;
+    return c->ic == 1 ? tile_multiply_add : tile_product_of_rows(caps, x, w, c->type, c->ic);
 }
 
 bool conv_is_inside(const struct conv *c, u32 a)

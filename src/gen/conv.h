@@ -51,6 +51,7 @@ bool conv_of(struct conv *c, const struct task *t); /* of floats; false: not for
 bool conv_of_any(struct conv *c, const struct task *t); /* of integers, too */
 /* The target's instruction for input and weights, of neighbouring channels. */
 struct tile_product conv_product(const struct conv *c, const struct caps *caps);
+struct tile_product conv_product_of_rows(const struct conv *c, const struct caps *caps); /* perhaps by a matrix unit */
 /* Any convolution of floats of a graph, whatever stands behind it: simple and by_rows are not set. */
 bool conv_take(struct conv *c, const struct graph *g, node_id n);
 /* Likewise the anchor of a task without another heavy node. */

@@ -33,7 +33,7 @@ void conv_tiles_multiply_by(struct conv_tiles *t, struct tile_product p)
 {
     t->steps = (double)ceil_div(t->c->ic, p.terms);
     for (u32 a = 2; a < t->c->rank; a++) t->steps *= (double)t->c->k[a];
-    t->is_fma = p.terms == 1;
+    t->product = p, t->is_fma = p.terms == 1;
     t->size = t->is_fma ? 4 : (double)dtype_size(graph_value(t->c->g, t->c->x)->dtype);
     t->x_size = size_of(t, t->c->x, t->size), t->w_size = size_of(t, t->c->w, t->size), t->y_size = size_of(t, t->c->y, 4);
 }
@@ -111,6 +111,16 @@ static double fresh_outside(const struct conv *c)
     return n > 1 ? 1 / sqrt(n) : 1;
 }
 
+/* One step of a tile. A matrix unit reads pixels one after the other, others are copied for it. */
+static double step_seconds(const struct conv_tiles *t, const struct nest_rates *r, const struct conv_sched *s, i64 nr)
+{
+    const i64 pixels = s->ty * s->tx, unit = tile_unit(t->product);
+    double seconds = nest_unit_seconds(r, t->product, graph_value(t->c->g, t->c->x)->dtype);
+    if (seconds <= 0) return nest_step(r, pixels, nr);
+    bool is_even = s->copy || (!s->merged && (s->ty == 1 || s->tx % unit == 0));
+    return nest_unit(r, seconds, pixels, nr, is_even ? pixels % unit : pixels);
+}
+
 /* A register tile with all its terms: the nest's body. */
 static struct nest body_of(const struct conv_tiles *t, const struct nest_rates *r, const struct caps *caps, const struct conv_sched *s,
                            struct conv_others others)
@@ -120,8 +130,9 @@ static struct nest body_of(const struct conv_tiles *t, const struct nest_rates *
     double pixels = (double)(s->tx * s->ty), cells = pixels * (double)s->nr, width = (double)(s->nr * t->lanes);
     bool has_masks = c->oc % t->lanes && caps->vector_bytes < 64; /* of the last vector of channels; slow but for AVX-512's */
     i64 vectors = ceil_div(c->oc, t->lanes), last = vectors - (t->blocks - 1) * s->nr; /* of all blocks, of the last one */
-    double step = ((double)(t->blocks - 1) * nest_step(r, s->ty * s->tx, s->nr) + nest_step(r, s->ty * s->tx, last)) / (double)t->blocks;
+    double step = ((double)(t->blocks - 1) * step_seconds(t, r, s, s->nr) + step_seconds(t, r, s, last)) / (double)t->blocks;
     double x_size = s->stage == STAGE_DIRECT ? t->x_size : t->size, w_size = t->widens ? t->size : t->w_size;
+    if (tile_is_matrix(t->product)) w_size *= (double)t->product.terms;
     struct nest n = {.bytes = {x_size * window(c, (double)s->tx, (double)s->ty), w_size * steps * width, t->y_size * pixels * width}};
     double multiplies = steps * step + (others.tile + (s->ahead ? 0.1 * steps * (double)s->nr : 0)) * r->cycle;
     if (t->widens) others.iteration += (double)(t->ob * s->nr) * steps * (2 * r->load / r->cycle + 1);

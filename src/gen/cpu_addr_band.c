@@ -76,9 +76,9 @@ kval conv_pack(struct band *b)
     if (c->groups > 1) pack_dim_i(p, t, c->groups, 0, c->oc);
     pack_dim_i(p, t, b->n_blocks, 0, b->width);
     pack_taps(b, p, 0);
-    pack_dim_i(p, t, b->terms / b->dot_k, 1, b->dot_k);
+    pack_dim_i(p, t, b->terms / b->group_size, 1, b->group_size);
     pack_dim_i(p, t, b->width, 0, 1);
-    if (b->dot_k > 1) pack_dim_i(p, t, b->dot_k, 1, 1);
+    if (b->dot_k > 1) pack_dim_i(p, t, b->group_size, 1, 1);
     b->address = &cpu_band, b->block_weights = b->terms * b->width;
     for (u32 a = 2; a < c->rank; a++) b->block_weights *= c->k[a];
     return emit_pack(b->m, c->w, p);
@@ -175,7 +175,7 @@ void gen_conv_emit(struct emit *m, const struct task *t, const struct caps *caps
     conv_of_any(&c, t);
     band_init(b, m, &c, caps, s);
     band_set_columns(b, conv_column_lanes(&c, caps));
-    band_multiply_by(b, conv_product(&c, caps), caps);
+    band_multiply_by(b, conv_product_of_rows(&c, caps), caps);
     b->wbuf = conv_pack(b);
     conv_may_widen(b, caps);
     emit_args(m);

@@ -64,8 +64,10 @@ i64 igemm_slices(const struct igemm *x, const struct conv_sched *s) { return cei
 /* Whole groups of neighbouring channels, in the input or where they are copied to. */
 struct tile_product igemm_product(const struct igemm *x, const struct caps *caps, const struct conv_sched *s)
 {
-    struct tile_product p = conv_product(&x->c, caps);
-    return igemm_channels(x, s) % p.terms == 0 && (x->is_last || s->copy) ? p : tile_multiply_add;
+    const struct tile_product p[] = {x->up ? tile_multiply_add : conv_product_of_rows(&x->c, caps), conv_product(&x->c, caps)};
+    for (u32 i = 0; i < countof(p) && (x->is_last || s->copy); i++)
+        if (p[i].terms > 1 && igemm_channels(x, s) % p[i].terms == 0) return p[i];
+    return tile_multiply_add;
 }
 
 struct walk {            /* one task */
@@ -97,9 +99,9 @@ static kval pack_weights(struct walk *w)
     for (u32 a = 2; w->x.up && a < c->rank; a++) pack_dim_i(p, t, w->x.trans.ax[a].step, a, 1);
     pack_dim_i(p, t, c->ic / w->channels, in, w->channels);
     for (u32 a = 2; a < c->rank; a++) pack_dim_i(p, t, c->k[a], a, w->x.up ? w->x.trans.ax[a].step : 1);
-    pack_dim_i(p, t, w->channels / b->dot_k, in, b->dot_k);
+    pack_dim_i(p, t, w->channels / b->group_size, in, b->group_size);
     pack_dim_i(p, t, b->width, out, 1);
-    if (b->dot_k > 1) pack_dim_i(p, t, b->dot_k, in, 1);
+    if (b->dot_k > 1) pack_dim_i(p, t, b->group_size, in, 1);
     return emit_pack(b->m, c->w, p);
 }
 

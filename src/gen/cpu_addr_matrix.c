@@ -25,10 +25,19 @@ struct gemm_split gemm_split_of(const struct gemm *x, const struct gemm_sched *s
     return d;
 }
 
+enum { LEAST_ROWS = 8 }; /* fewer leave most of a matrix unit idle */
+
 struct tile_product gemm_product(const struct gemm *x, const struct caps *c)
 {
     enum dtype a = graph_value(x->g, x->a)->dtype, b = graph_value(x->g, x->b)->dtype;
-    return tile_product_of(c, a, b, x->type, gen_static(x->g, x->k, -1));
+    i64 m = gen_static(x->g, x->m, LEAST_ROWS), k = gen_static(x->g, x->k, -1);
+    return x->m_axis >= 0 && m >= LEAST_ROWS ? tile_product_of_rows(c, a, b, x->type, k) : tile_product_of(c, a, b, x->type, k);
+}
+
+struct gemm_sched gemm_rows(struct gemm_sched s, struct tile_product p)
+{
+    s.mr *= tile_unit(p);
+    return s;
 }
 
 bool gemm_converts_right(const struct gemm *x, const struct caps *c)
@@ -299,18 +308,21 @@ void gemm_emit(struct emit *m, const struct task *t, const struct caps *c,
     gemm_take(&p->x, t);
     p->type = p->left_type = p->right_type = p->x.type;
     const struct tile_product product = gemm_product(&p->x, c);
-    p->dot_k = product.terms;
+    p->dot_k = product.terms, p->group = product.group;
+    p->s = gemm_rows(*s, product);
     if (p->dot_k > 1) p->left_type = graph_value(&t->g, p->x.a)->dtype, p->right_type = graph_value(&t->g, p->x.b)->dtype;
     p->lanes = gen_lanes(c, p->type);
     p->width = s->nr * p->lanes;
-    p->d = gemm_split_of(&p->x, s, p->lanes);
+    p->d = gemm_split_of(&p->x, &p->s, p->lanes);
     p->static_m = gen_static(p->x.g, p->x.m, -1), p->static_n = gen_static(p->x.g, p->x.n, -1),
     p->static_k = gen_static(p->x.g, p->x.k, -1);
     p->left_by_terms = !p->x.pixels && p->dot_k == 1 && !gemm_is_dense_along_last(t, p->x.a, p->lanes);
     p->tile = (struct tile){.m = m,
                             .ty = 1,
-                            .tx = s->mr,
+                            .tx = p->s.mr,
                             .nr = s->nr,
+                            .pitch = tile_is_matrix(product) ? s->nr : 0,
+                            .left = p->left_type,
                             .lanes = p->lanes,
                             .type = p->type,
                             .leaf = product.leaf,

@@ -335,10 +335,10 @@ void band_fill(struct band *b)
 void band_multiply_by(struct band *b, struct tile_product p, const struct caps *caps)
 {
     const struct value *x = graph_value(b->m->g, b->c.x);
-    b->t.leaf = p.leaf, b->t.dot_k = b->dot_k = p.terms;
+    b->t.leaf = p.leaf, b->t.dot_k = b->dot_k = p.terms, b->group_size = p.group;
     b->terms = round_up(b->c.ic, p.terms);
     if (p.terms == 1) return;
-    b->band_type = x->dtype;
+    b->band_type = b->t.left = x->dtype;
     while (!x->producer && 2 * b->band_lanes * dtype_size(b->band_type) <= caps->vector_bytes && 2 * (i64)b->band_lanes <= b->c.ic) b->band_lanes *= 2;
 }
 
@@ -349,7 +349,7 @@ void band_init(struct band *b, struct emit *m, const struct conv *c, const struc
     *b = (struct band){.m = m, .s = *s, .c = *c};
     b->type = b->c.type;
     b->lanes = gen_lanes(caps, b->type);
-    b->dot_k = 1, b->terms = c->ic;
+    b->dot_k = b->group_size = 1, b->terms = c->ic;
     b->band_type = b->type, b->band_lanes = b->lanes;
     b->per = b->lanes, b->width = s->nr * b->lanes;
     b->n_blocks = ceil_div(b->c.oc, b->width);

@@ -21,6 +21,7 @@ struct band {
     enum dtype type;           /* of the sums */
     u32 lanes;
     i64 dot_k;                 /* channels that a step adds, 1: multiply-adds */
+    i64 group_size;            /* of them, neighbours in the packed weights */
     i64 terms;                 /* channels of a group of the convolution, in whole groups of a DOT */
     enum dtype band_type;      /* of the band: the input's for a DOT, else as the sums */
     u32 band_lanes;            /* of the vectors that fill it */

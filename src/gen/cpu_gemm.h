@@ -16,7 +16,7 @@ enum gemm_right {
       once, constants when compiled */
 
 struct gemm_sched { /* 0 in bk, mb, nb: all */
-    i64 mr, nr;        /* register tile: rows, vectors of columns */
+    i64 mr, nr;        /* register tile: rows, vectors of columns; a schedule's mr counts blocks of rows: gemm_rows */
     i64 bk;            /* terms per pass */
     i64 mb, nb;        /* per grid iteration: tiles of rows, blocks of columns, at most */
     i64 split_k;       /* parts of the sum, by different iterations */
@@ -48,6 +48,7 @@ struct gemm_kernel {
     enum dtype type;                  /* of the sums */
     enum dtype left_type, right_type; /* of the packed operands; a constant right one keeps its own */
     i64 dot_k;                        /* neighbouring terms that a step adds, 1: multiply-adds */
+    i64 group;                        /* of them, neighbours in the packed right operand */
     u32 lanes;
     i64 width;                        /* columns of a block */
     i64 static_m, static_n, static_k; /* -1: not known */
@@ -70,6 +71,9 @@ struct gemm_kernel {
 struct tile_product gemm_product(const struct gemm *x, const struct caps *c);
 /* Is the right operand a constant of 16 bits whose vectors are converted before multiply-adds? */
 bool gemm_converts_right(const struct gemm *x, const struct caps *c);
+
+/* The schedule with rows instead of blocks of as many rows as the instruction multiplies at once. */
+struct gemm_sched gemm_rows(struct gemm_sched s, struct tile_product p);
 
 /* cpu_pack.c */
 kval gemm_pack_const(struct gemm_kernel *p);             /* BUF */

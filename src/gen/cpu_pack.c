@@ -4,7 +4,7 @@
 //
 // The right operand becomes blocks of nr vectors of columns, [block][term][column], zeros behind
 // the last column; a pass of any length is a contiguous piece of a block. Where one instruction adds a group of
-// terms it is [block][group of terms][column][term], zeros behind the last term. The left operand becomes
+// terms it is [block][group of terms][column][term], zeros behind the last term of a step. The left operand becomes
 // [row][term], a plain copy, when its terms are neighbours in memory: the tile reads scalars, one
 // row at a time, and only the rows' distance matters. A power of two would put the rows of a tile
 // into one set of the first cache, so that it is an odd number of cache lines. When rows are the
@@ -24,10 +24,10 @@ kval gemm_pack_const(struct gemm_kernel *p)
     u32 columns = p->x.pixels ? 0 : s->rank - 1, terms = p->x.pixels ? 1 : s->rank - 2;
     for (u32 i = 0; !p->x.pixels && i < terms; i++) pack_dim(k, s->dim[i], i, 1);
     pack_dim(k, sym_cdiv(t, p->x.n, sym_const(t, p->width)), columns, p->width);
-    sym group = sym_const(t, p->dot_k);
-    pack_dim(k, sym_cdiv(t, p->x.k, group), terms, p->dot_k);
+    sym steps = sym_cdiv(t, p->x.k, sym_const(t, p->dot_k));
+    pack_dim(k, sym_mul(t, steps, sym_const(t, p->dot_k / p->group)), terms, p->group);
     pack_dim(k, sym_const(t, p->width), columns, 1);
-    if (p->dot_k > 1) pack_dim(k, group, terms, 1);
+    if (p->group > 1) pack_dim(k, sym_const(t, p->group), terms, 1);
     return emit_pack(p->m, p->x.b, k);
 }
 
@@ -63,7 +63,7 @@ struct panel { /* element (i, j) goes to at + i*i_step + j*j_step */
     kval i_step, j_step;
     kval repeat;  /* not 0: so many rows, those behind ni are the last one again */
     bool along_j; /* vectors run along j */
-    i64 dot_k;    /* > 1, along j: so many rows lie side by side, i_step is from one group to the next */
+    i64 group;    /* > 1, along j: so many rows lie side by side, i_step is from one group to the next */
 };
 
 static void copy_vector(struct gemm_kernel *p, const struct panel *q, kval i, kval j, kval n)
@@ -74,7 +74,7 @@ static void copy_vector(struct gemm_kernel *p, const struct panel *q, kval i, kv
     kval idx[MAX_RANK], from = q->repeat ? kir_min(k, i, kir_add_i(k, q->ni, -1)) : i;
     kval row = kir_add(k, q->i0, from), col = kir_add(k, q->j0, j);
     kval at = kir_add(k, q->at, kir_mul(k, j, q->j_step));
-    if (q->dot_k > 1) at = kir_add(k, at, kir_mod_i(k, i, q->dot_k)), i = kir_div_i(k, i, q->dot_k);
+    if (q->group > 1) at = kir_add(k, at, kir_mod_i(k, i, q->group)), i = kir_div_i(k, i, q->group);
     at = kir_add(k, at, kir_mul(k, i, q->i_step));
     if (q->along_j) col = kir_ramp(k, col, 1, p->lanes);
     else row = kir_ramp(k, row, 1, p->lanes);
@@ -141,12 +141,12 @@ static void pack_block(struct gemm_kernel *p, kval block, kval at, kval from, kv
                       .j0 = first,
                       .ni = n,
                       .nj = have,
-                      .i_step = kir_int(k, p->width * p->dot_k),
-                      .j_step = kir_int(k, p->dot_k),
+                      .i_step = kir_int(k, p->width * p->group),
+                      .j_step = kir_int(k, p->group),
                       .along_j = p->dot_k > 1 || gemm_is_dense_along_last(p->t, p->x.b, p->lanes),
-                      .dot_k = p->dot_k};
-    kval groups = kir_div_i(k, whole_groups(p, n), p->dot_k);
-    clear_behind(p, p->right, at, groups, kir_mul_i(k, have, p->dot_k), p->width * p->dot_k);
+                      .group = p->group};
+    kval groups = kir_div_i(k, whole_groups(p, n), p->group);
+    clear_behind(p, p->right, at, groups, kir_mul_i(k, have, p->group), p->width * p->group);
     if (p->dot_k > 1) clear_last_group(p, at, n);
     copy_panel(p, &q);
 }

@@ -109,7 +109,7 @@ static kval load(const struct contraction *p, struct operand *s, const struct ki
                                 .at = s->at(s, &t, i),
                                 .pitch = kir_int(k, pitch),
                                 .panels = is_long ? kir_int(k, s->panel_step) : 0,
-                                .by_columns = terms_inside != is_a};
+                                .order = terms_inside != is_a ? KF_COLUMNS : KF_ROWS};
     return kir_frag_load_at(k, f, &at);
 }
 

@@ -52,6 +52,8 @@ struct nest_rates nest_rates_of(const struct caps *c, const struct rates *r)
     n.fma = vector / 2 / r->ops[RATE_FMA_F32].one;
     n.load = vector / r->memory[RATE_L1].read.one;
     n.work = n.fma + n.cycle / 2;
+    const enum rate_op unit[] = {RATE_MMA_BF16, RATE_MMA_I8};
+    for (i64 i = 0; i < countof(unit); i++) n.mma[i] = r->ops[unit[i]].one > 0 ? 2 / r->ops[unit[i]].one : 0;
     for (u32 l = 0; l < N_RATE_LEVELS; l++) {
         n.line[l] = fmax(1 / r->memory[l].read.one, threads / r->memory[l].read.all);
         n.near[l] = kept * (double)size[l];
@@ -69,6 +71,18 @@ double nest_step(const struct nest_rates *r, i64 pixels, i64 nr)
 {
     double scalar = 1.25 * fmin(r->load, r->cycle / 2); /* two loads per cycle, but perhaps not of the widest vectors */
     return nest_tap(r, (double)(pixels * nr), (double)nr + (double)pixels * scalar / r->load);
+}
+
+double nest_unit_seconds(const struct nest_rates *r, struct tile_product p, enum dtype operand)
+{
+    return tile_is_matrix(p) ? (double)(p.leaf->rows * p.leaf->rows * p.terms) * r->mma[dtype_is_int(operand)] : 0;
+}
+
+/* A register of the unit is loaded in as many pieces as it has rows. */
+double nest_unit(const struct nest_rates *r, double seconds, i64 pixels, i64 nr, i64 copied)
+{
+    double rows = (double)tile_matrix.rows, blocks = (double)ceil_div(pixels, tile_matrix.rows);
+    return norm(blocks * (double)nr * seconds, ((blocks + (double)nr) * rows + 2 * (double)copied) * r->load, together);
 }
 
 /* Fitted on Zen 4: its shuffles share a unit with multiply-adds, of vectors of 32 bytes and of 64. */

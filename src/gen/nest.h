@@ -6,7 +6,7 @@
 #ifndef QUERN_GEN_NEST_H
 #define QUERN_GEN_NEST_H
 
-#include "gen/gen.h"
+#include "gen/tile.h"
 
 enum nest_operand { NEST_LEFT, NEST_RIGHT, NEST_SUMS, N_NEST_OPERANDS };
 enum { NEST_LOOPS = 10 };
@@ -36,12 +36,16 @@ struct nest_rates {
     double line[N_RATE_LEVELS];        /* seconds of a byte from a level, read by one thread of all */
     double near[N_RATE_LEVELS];        /* bytes that a level keeps for one thread */
     double period[N_RATE_LEVELS];      /* bytes between lines of one set; 0: sets are chosen by a hash */
+    double mma[2];                     /* seconds of a multiply-add of a matrix unit: of bf16, of bytes; 0: there is none */
     double launch;
 };
 struct nest_rates nest_rates_of(const struct caps *c, const struct rates *r);
 
 /* Of one step of a register tile: pixels x nr multiply-adds of vectors, of which pixels scalars and nr vectors are loaded. */
 double nest_step(const struct nest_rates *r, i64 pixels, i64 nr);
+/* Likewise by a matrix unit: seconds that it takes for a block of rows and a vector (0: the product is by another instruction), and of all, with their loads. */
+double nest_unit_seconds(const struct nest_rates *r, struct tile_product p, enum dtype operand);
+double nest_unit(const struct nest_rates *r, double seconds, i64 pixels, i64 nr, i64 copied); /* rows that are copied for it */
 double nest_tap(const struct nest_rates *r, double multiplies, double vectors); /* likewise, of multiply-adds whose operands are vectors loaded */
 /* By which converting a vector from 16 bits delays the multiply-adds around it. */
 double nest_conversion(const struct nest_rates *r);

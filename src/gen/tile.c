@@ -15,7 +15,8 @@ enum { MAX_EPILOGUE = 1000 }; /* instructions of all copies of an epilogue, beyo
 
 void tile_open(struct tile *t)
 {
-    t->acc = kir_alloc(t->m->k, KS_REG, t->type, t->lanes, kir_int(t->m->k, round_up(t->ty * t->tx, t->leaf->pairs ? 2 : 1) * t->nr));
+    if (t->leaf->open) t->leaf->open(t);
+    else t->acc = kir_alloc(t->m->k, KS_REG, t->type, t->lanes, kir_int(t->m->k, round_up(t->ty * t->tx, i64_max(1, t->leaf->rows)) * t->nr));
 }
 
 /* Instructions of a processor, roughly, that one of a kernel's becomes. */
@@ -55,7 +56,7 @@ static u32 epilogue_weight(const struct tile *t, value_id anchor, u32 c_axis, va
 void tile_loop_epilogue(struct tile *t, value_id anchor, u32 c_axis, value_id of)
 {
     i64 n = t->ty * t->tx * t->nr;
-    if (n > 1 && n * epilogue_weight(t, anchor, c_axis, of) > MAX_EPILOGUE)
+    if (!t->spill && n > 1 && n * epilogue_weight(t, anchor, c_axis, of) > MAX_EPILOGUE)
         t->spill = kir_alloc(t->m->k, KS_WORK, t->type, 1, kir_int(t->m->k, n * t->lanes));
 }
 
@@ -78,8 +79,33 @@ void tile_clear(const struct tile *t, value_id bias, kval c, kval end)
         init[j] = kir_splat(k, kir_cast(k, t->type, emit_value(t->m, bias, &idx)), t->lanes);
     }
     emit_limit(t->m, 0);
+    if (t->leaf->fill) {
+        t->leaf->fill(t, init, !bias);
+        return;
+    }
     for (i64 p = 0; p < t->ty * t->tx; p++)
         for (i64 j = 0; j < t->nr; j++) kir_store(k, t->acc, tile_acc(t, p, j), init[j]);
+}
+
+/* In `spill`. */
+static kval spilled(const struct tile *t, i64 p, i64 j)
+{
+    struct kir *k = t->m->k;
+    return kir_ramp(k, kir_int(k, (p * t->nr + j) * t->lanes), 1, t->lanes);
+}
+
+/* A vector of the sums, when they are none of the leaf's. */
+static kval sum_of(const struct tile *t, i64 p, i64 j)
+{
+    struct kir *k = t->m->k;
+    return t->leaf->open ? kir_load(k, t->spill, spilled(t, p, j)) : kir_load(k, t->acc, tile_acc(t, p, j));
+}
+
+static void set_sum(const struct tile *t, i64 p, i64 j, kval v)
+{
+    struct kir *k = t->m->k;
+    if (t->leaf->open) kir_store(k, t->spill, spilled(t, p, j), v);
+    else kir_store(k, t->acc, tile_acc(t, p, j), v);
 }
 
 kval tile_row_at(const struct tile *t, const struct tile_in *a, i64 p)
@@ -114,17 +140,26 @@ void tile_step(const struct tile *t, const struct tile_in *a, kval b, kval b_at)
     t->leaf->step(t, a, b, b_at);
 }
 
-const struct tile_product tile_multiply_add = {&tile_fma, 1};
+const struct tile_product tile_multiply_add = {&tile_fma, 1, 1};
 
 struct tile_product tile_product_of(const struct caps *c, enum dtype a, enum dtype b, enum dtype sum, i64 n)
 {
     static const struct tile_leaf *const leaves[] = {&tile_mmla, &tile_dot}; /* the better ones first */
     for (u32 i = 0; i < countof(leaves); i++) {
         i64 terms = leaves[i]->terms(c, a, b, sum, n);
-        if (terms) return (struct tile_product){leaves[i], terms};
+        if (terms) return (struct tile_product){leaves[i], terms, terms};
     }
     return tile_multiply_add;
 }
+
+struct tile_product tile_product_of_rows(const struct caps *c, enum dtype a, enum dtype b, enum dtype sum, i64 n)
+{
+    i64 terms = tile_matrix.terms(c, a, b, sum, n);
+    return terms ? (struct tile_product){&tile_matrix, terms, kir_frag_group(b)} : tile_product_of(c, a, b, sum, n);
+}
+
+bool tile_is_matrix(struct tile_product p) { return p.leaf == &tile_matrix; }
+i64 tile_unit(struct tile_product p) { return tile_is_matrix(p) ? p.leaf->rows : 1; }
 
 void tile_steps(const struct tile *t, struct tile_in a, kval step, kval b, kval b_at, i64 n, i64 ku)
 {
@@ -288,7 +323,7 @@ static void store_pixel(const struct tile *t, const struct tile_out *o, i64 p, i
         kval c = kir_add_i(k, o->c, j * t->lanes), limit = o->c_end ? kir_sub(k, o->c_end, c) : 0;
         emit_limit(m, limit);
         idx[o->c_axis] = kir_ramp(k, c, 1, t->lanes);
-        result_store(m, &r, idx, kir_load(k, t->acc, tile_acc(t, p, j)), limit);
+        result_store(m, &r, idx, sum_of(t, p, j), limit);
     }
     if (ok) kir_end(k);
     emit_limit(m, 0);
@@ -319,13 +354,14 @@ void tile_resume(const struct tile *t, const struct tile_out *o)
         for (i64 j = 0; j < t->nr; j++) {
             kval at = kir_ramp(k, kept_index(t, o, p, j), 1, t->lanes);
             kval limit = o->c_end ? kir_sub(k, o->c_end, kir_add_i(k, o->c, j * t->lanes)) : 0;
-            kir_store(k, t->acc, tile_acc(t, p, j), limit ? kir_load_n(k, o->temp, at, limit) : kir_load(k, o->temp, at));
+            set_sum(t, p, j, limit ? kir_load_n(k, o->temp, at, limit) : kir_load(k, o->temp, at));
         }
         if (!ok) continue;
         kir_else(k);
-        for (i64 j = 0; j < t->nr; j++) kir_store(k, t->acc, tile_acc(t, p, j), kir_const_f(k, t->type, t->lanes, 0));
+        for (i64 j = 0; j < t->nr; j++) set_sum(t, p, j, kir_const_f(k, t->type, t->lanes, 0));
         kir_end(k);
     }
+    if (t->leaf->resume) t->leaf->resume(t);
 }
 
 static i64 pitch_of(const struct tile *t)
@@ -352,7 +388,7 @@ void tile_transpose(const struct tile *t, kval to, i64 at, i64 step, i64 pitch, 
         for (i64 dx = 0; dx < t->tx; dx++)
             for (i64 j = 0; j < t->nr; j++) {
                 i64 from = at + (dy * channels + j * t->lanes) * pitch + dx * step;
-                store_lanes(k, to, from, pitch, kir_load(k, t->acc, tile_acc(t, dy * t->tx + dx, j)), n - j * t->lanes);
+                store_lanes(k, to, from, pitch, sum_of(t, dy * t->tx + dx, j), n - j * t->lanes);
             }
 }
 
@@ -362,7 +398,8 @@ static void store_rows(const struct tile *t, const struct tile_out *o)
     const struct result r = result_of(o);
     struct kir *k = m->k;
     /* Vectors with as many lanes as an operand of a DOT has bytes would have that split, too (kir_legalise). */
-    i64 pitch = pitch_of(t), channels = t->nr * t->lanes, lanes = t->dot_k > 1 && t->lanes == 4 ? i64_min(pitch, t->lanes) : pitch;
+    i64 pitch = pitch_of(t), channels = t->nr * t->lanes, lanes = pitch;
+    if ((t->dot_k > 1 && t->lanes == 4) || t->leaf->open) lanes = i64_min(pitch, t->lanes); /* blocks of a matrix unit are longer than vectors may be */
     tile_transpose(t, o->rows, 0, 1, pitch, channels);
     kval n_c = o->c_end ? kir_min(k, kir_sub(k, o->c_end, o->c), kir_int(k, channels))
                         : kir_int(k, channels);
@@ -433,8 +470,7 @@ static void store_spilled(const struct tile *t, const struct tile_out *o)
     struct kir *k = m->k;
     kval idx[MAX_RANK], zero = kir_int(k, 0);
     for (i64 p = 0; p < t->ty * t->tx; p++)
-        for (i64 j = 0; j < t->nr; j++)
-            kir_store(k, t->spill, kir_ramp(k, kir_int(k, (p * t->nr + j) * t->lanes), 1, t->lanes), kir_load(k, t->acc, tile_acc(t, p, j)));
+        for (i64 j = 0; !t->leaf->open && j < t->nr; j++) kir_store(k, t->spill, spilled(t, p, j), kir_load(k, t->acc, tile_acc(t, p, j)));
     for (u32 i = 0; i < MAX_RANK; i++) idx[i] = o->idx[i];
     kval y = kir_loop(k, KL_SERIAL, zero, pixels_along(t, o, o->y_axis, t->ty), 1);
     kval x = kir_loop(k, KL_SERIAL, zero, pixels_along(t, o, o->x_axis, t->tx), 1);
@@ -505,7 +541,7 @@ void tile_store(const struct tile *t, const struct tile_out *o)
         store_rows(t, o);
         return;
     }
-    if (t->spill && !by_rows && !o->px && !o->temp) {
+    if (t->spill && !by_rows && !o->px && (!o->temp || t->leaf->open)) {
         store_spilled(t, o);
         return;
     }
@@ -525,4 +561,12 @@ void tile_store(const struct tile *t, const struct tile_out *o)
 bool tile_is_legal(const struct caps *c, i64 pixels, i64 nr)
 {
     return nr <= 8 && pixels * nr + nr + 1 <= c->n_vector_regs;
+}
+
+/* A matrix unit's registers hold the sums, a step's columns and a block of its rows. */
+bool tile_is_legal_by(const struct caps *c, struct tile_product p, i64 pixels, i64 nr)
+{
+    enum { UNIT_REGISTERS = 8 };
+    if (!tile_is_matrix(p)) return tile_is_legal(c, pixels, nr);
+    return ceil_div(pixels, p.leaf->rows) * nr + nr + 1 <= UNIT_REGISTERS;
 }

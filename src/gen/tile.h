@@ -16,12 +16,14 @@ struct tile {
     u32 lanes;                /* of an accumulator */
     enum dtype type;          /* of the accumulators */
     i64 dot_k;                /* terms that a step adds, neighbours in both operands (tile_dot, tile_mmla); else 1 */
-    kval acc;                 /* REG array */
+    enum dtype left;          /* tile_matrix: of the left operand where the leaf reads it */
+    kval acc;                 /* REG array: vectors, or what the leaf has instead while terms are added */
     i64 pitch;                /* vectors of the right operand from one step to the next, 0: nr. A tile with fewer columns reads a part of a block */
     i64 ahead;                /* steps that the right operand is asked for ahead of its use, 0: not */
     kval limit;               /* not 0: elements of a column's vectors that the right operand has, from the tile's first on; it is not padded */
     kval next;                /* tile_terms: from a column's vector to the next column's, 0: they follow each other */
     kval spill;               /* not 0: WORK array of all accumulators, see tile_loop_epilogue */
+    kval rows;                /* tile_matrix: WORK array of copied rows */
     kval collected;           /* tile_terms: WORK array, see tile_collect */
     value_id bias;            /* tile_terms: added to collected sums; 0: none */
 };
@@ -55,11 +57,17 @@ struct tile_leaf {
     /* Of products of operands of these types: neighbouring terms that a step adds, if the target has the instruction and it suits n of them (-1: not
        known); 0: it does not. NULL: it is no matter of the target. */
     i64 (*terms)(const struct caps *c, enum dtype a, enum dtype b, enum dtype sum, i64 n);
-    bool pairs;               /* rows are taken by twos: there are accumulators for an even number of them */
+    i64 rows;                 /* rows are taken by so many, of which there are accumulators for whole numbers; 0: one by one */
+    bool in_groups;           /* a step's terms of the right operand lie in groups of a DOT, [group][column][term]; else they are one group */
+    /* Allocates what it needs instead of accumulators that are vectors of columns: outside of begin..end these are elements of `spill`. NULL: nothing. */
+    void (*open)(struct tile *t);
     /* Adds the products of a step: its rows with nr columns, whose elements begin at b_at and follow each other in the order of accumulators. */
     void (*step)(const struct tile *t, const struct tile_in *a, kval b, kval b_at);
     void (*begin)(const struct tile *t); /* accumulators leave the form of vectors of columns before the first step, and return to it behind the last; */
     void (*end)(const struct tile *t);   /* NULL: they never do */
+    /* With open: sums begin with a vector for each vector of columns; is_zero: they all are. */
+    void (*fill)(const struct tile *t, const kval *init, bool is_zero);
+    void (*resume)(const struct tile *t); /* with open: sums begin with what is in `spill` */
     /* Accumulators begin with the bias, as tile_clear; NULL: they are vectors of columns. */
     void (*clear)(const struct tile *t, value_id bias, kval c);
     /* Stores the tile through the epilogue; NULL: accumulators are vectors of columns. */
@@ -68,15 +76,20 @@ struct tile_leaf {
 extern const struct tile_leaf tile_fma;      /* vectors of columns; a row's element is spread to all lanes */
 extern const struct tile_leaf tile_dot;      /* likewise, and an instruction adds the products of dot_k terms: bytes, pairs of bf16 */
 extern const struct tile_leaf tile_mmla;     /* likewise, of two rows and two columns at once */
+extern const struct tile_leaf tile_matrix;   /* blocks of rows and columns by a matrix unit */
 extern const struct tile_leaf tile_rows;     /* vectors of rows along x; a column's element is spread to all lanes */
 extern const struct tile_leaf tile_terms;    /* vectors of terms: accumulators are partial sums of one result */
 extern const struct tile_leaf tile_channels; /* vectors of rows that are columns, too: each row's vectors meet the same columns alone */
 
 /* How a target multiplies: the leaf for n neighbouring terms (-1: not known) of these types, and the terms that its step adds. Multiply-adds, 1 term,
    where no other instruction is better. */
-struct tile_product { const struct tile_leaf *leaf; i64 terms; };
+struct tile_product { const struct tile_leaf *leaf; i64 terms, group; }; /* group: neighbouring terms of a column */
 extern const struct tile_product tile_multiply_add;
 struct tile_product tile_product_of(const struct caps *c, enum dtype a, enum dtype b, enum dtype sum, i64 n);
+/* Likewise for addressings whose tiles may have 16 rows and more: a matrix unit, if there is one. */
+struct tile_product tile_product_of_rows(const struct caps *c, enum dtype a, enum dtype b, enum dtype sum, i64 n);
+bool tile_is_matrix(struct tile_product p);
+i64 tile_unit(struct tile_product p); /* rows that a matrix unit multiplies at once; of other instructions 1 */
 
 void tile_open(struct tile *t);                                   /* allocates the accumulators */
 /* For tiles that are stored through an epilogue, to the outputs or to the scratch memory of a value: allocates memory for a loop over
@@ -108,6 +121,7 @@ void tile_store(const struct tile *t, const struct tile_out *o);
 void tile_transpose(const struct tile *t, kval to, i64 at, i64 step, i64 pitch, i64 n);
 i64 tile_rows_size(const struct tile *t);                         /* elements of tile_out.rows */
 bool tile_is_legal(const struct caps *c, i64 pixels, i64 nr);     /* fits the registers and is worth it */
+bool tile_is_legal_by(const struct caps *c, struct tile_product p, i64 pixels, i64 nr); /* likewise, by another instruction than multiply-adds */
 
 /* tile_terms.c: adds up the lanes of the accumulators, for tile_terms's store: rows x, x + 1 ... of a tile that is `lanes` rows wide. */
 void tile_collect(const struct tile *t, kval x);

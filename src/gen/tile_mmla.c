@@ -61,4 +61,4 @@ static void step(const struct tile *t, const struct tile_in *a, kval b, kval b_a
     }
 }
 
-const struct tile_leaf tile_mmla = {.terms = terms, .pairs = true, .step = step, .begin = begin, .end = turn};
+const struct tile_leaf tile_mmla = {.terms = terms, .rows = 2, .step = step, .begin = begin, .end = turn};

@@ -561,19 +561,20 @@ static bool is_frag_access(const struct kir *k, kval buf, kval idx, kval pitch)
 kval kir_frag_load(struct kir *k, const struct kir_frag *f, kval buf, kval idx, kval pitch,
                    bool by_columns)
 {
-    return kir_frag_load_at(k, f, &(struct kir_frag_place){buf, idx, pitch, 0, by_columns});
+    return kir_frag_load_at(k, f, &(struct kir_frag_place){buf, idx, pitch, 0, by_columns ? KF_COLUMNS : KF_ROWS});
 }
 
 kval kir_frag_load_at(struct kir *k, const struct kir_frag *f, const struct kir_frag_place *p)
 {
     assert(is_frag_access(k, p->array, p->at, p->pitch) && kir_dtype(k, p->array) == kir_frag_stored(f->dtype));
     struct kir_ins x = frag_value(f, KI_FLOAD);
-    x.aux = p->by_columns;
+    x.aux = (u8)p->order;
     x.a = p->array;
     x.b = p->at;
     x.c = p->pitch;
     x.d = p->panels;
-    return is_read_only(k, p->array) ? emit_shared(k, x) : kir_push(k, x);
+    bool is_short = kir_is_alone(k); /* a processor's registers are few: what is needed again later is loaded again */
+    return is_read_only(k, p->array) && !is_short ? emit_shared(k, x) : kir_push(k, x);
 }
 
 void kir_frag_store(struct kir *k, kval buf, kval idx, kval frag, kval pitch, bool by_columns)

@@ -207,7 +207,7 @@ static void copy_store(struct kir_copy *c, const struct kir_ins *x)
 static kval copy_frag_load(struct kir_copy *c, const struct kir_ins *x)
 {
     struct kir_frag f = kir_frag_of(x);
-    struct kir_frag_place p = {get0(c, x->a), get0(c, x->b), get0(c, x->c), get0(c, x->d), x->aux};
+    struct kir_frag_place p = {get0(c, x->a), get0(c, x->b), get0(c, x->c), get0(c, x->d), (enum kir_frag_order)x->aux};
     return kir_frag_load_at(c->out, &f, &p);
 }
 

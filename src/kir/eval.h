@@ -157,7 +157,7 @@ void eval_alloc(struct machine *m, const struct eval_op *o);
 bool eval_copy(struct machine *m, const struct eval_op *o);
 bool eval_tile(struct machine *m, const struct eval_op *o);
 void eval_await(struct machine *m, const struct eval_op *o);
-/* Element i of a non-private array, for m->agent. NULL, or the error. */
+/* Element i of an array: of a private one for m->thread, of others for m->agent. NULL, or the error. */
 const char *eval_get(const struct machine *m, const struct eval_array *a, i64 i, union kir_cell *c);
 const char *eval_set(const struct machine *m, const struct eval_array *a, i64 i,
                      const union kir_cell *c);

@@ -44,12 +44,20 @@ static bool do_fill(struct machine *m, const struct eval_op *o, const struct lan
     return true;
 }
 
-/* Matrix units move up to 16 bytes of a row (by columns: a column) at a time. */
-static bool is_aligned(const struct kir_ins *x, const struct kir_ins *f, i64 at, i64 pitch)
+/* Matrix units of subgroups move up to 16 bytes of a row (by columns: a column) at a time. */
+static bool is_aligned(const struct kir *k, const struct kir_ins *x, const struct kir_ins *f, i64 at, i64 pitch)
 {
+    if (kir_is_alone(k)) return true;
     i64 size = dtype_size(f->dtype), line = x->aux ? f->rows : f->cols;
     i64 unit = i64_min(line, 16 / size);
     return at % unit == 0 && pitch % unit == 0;
+}
+
+/* Of a fragment's element from the first one: see enum kir_frag_order. */
+static i64 in_groups(i64 row, i64 col, i64 pitch, i64 group)
+{
+    i64 step;
+    return __builtin_mul_overflow(row / group, pitch, &step) ? INT64_MIN / 2 : (i64)((u64)step + (u64)(col * group + row % group));
 }
 
 /* Offset of element `at` of a line from the first element; overflow is out of bounds. */
@@ -75,11 +83,13 @@ static bool do_access(struct machine *m, const struct eval_op *o, const struct l
     const i64 *panels = is_load && x->d ? &m->cell[o->d + g->first].i : NULL;
     if (!agree(m, o, g, o->b) || !agree(m, o, g, pitch) || (panels && !agree(m, o, g, o->d))) return false;
     i64 at = m->cell[o->b + g->first].i, p = m->cell[pitch + g->first].i;
-    if (!is_aligned(x, f, at, p) || (panels && *panels % i64_max(1, 16 / dtype_size(f->dtype)))) return eval_complain(m, o, "misaligned fragment at", at);
+    if (!is_aligned(m->k, x, f, at, p) || (panels && *panels % i64_max(1, 16 / dtype_size(f->dtype)))) return eval_complain(m, o, "misaligned fragment at", at);
     m->agent = m->several;
     for (i64 i = 0; i < frag_cells(f); i++, c++) {
         i64 row = i / f->cols, col = i % f->cols;
-        i64 e = (i64)((u64)at + (u64)distance(x->aux ? col : row, x->aux ? row : col, p, panels));
+        bool by_columns = x->aux == KF_COLUMNS;
+        i64 by = x->aux == KF_GROUPS ? in_groups(row, col, p, kir_frag_group(f->dtype)) : distance(by_columns ? col : row, by_columns ? row : col, p, panels);
+        i64 e = (i64)((u64)at + (u64)by);
         const char *bad = is_load ? eval_get(m, a, e, c) : eval_set(m, a, e, c);
         if (bad) return eval_complain(m, o, bad, e);
         if (is_load && f->dtype == DT_TF32 && !m->arithmetic) c->f = kir_round(DT_TF32, c->f);

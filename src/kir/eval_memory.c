@@ -105,27 +105,6 @@ static void host_set(const struct eval_array *a, i64 i, const union kir_cell *c)
     else elem_set_i64(a->dtype, a->host, i, c->i);
 }
 
-const char *eval_get(const struct machine *m, const struct eval_array *a, i64 i, union kir_cell *c)
-{
-    if ((u64)i >= (u64)a->n) return "read out of bounds:";
-    const char *bad = a->shadow ? shadow_read(m, a, i) : NULL;
-    if (bad) return bad;
-    if (a->host) host_get(a, i, c);
-    else *c = a->cell[i];
-    return NULL;
-}
-
-const char *eval_set(const struct machine *m, const struct eval_array *a, i64 i,
-                     const union kir_cell *c)
-{
-    if ((u64)i >= (u64)a->n) return "write out of bounds:";
-    const char *bad = a->shadow ? shadow_write(m, a, i) : NULL;
-    if (bad) return bad;
-    if (a->host) host_set(a, i, c);
-    else a->cell[i] = *c;
-    return NULL;
-}
-
 /* Of the current thread; the lanes of an element of an array of vectors are consecutive. */
 
 static const char *private_get(const struct machine *m, const struct eval_array *a, i64 i,
@@ -145,6 +124,29 @@ static const char *private_set(const struct machine *m, const struct eval_array 
     a->known[i * a->copies + m->thread] = 1;
     union kir_cell *to = a->cell + i * a->lanes * a->copies + m->thread;
     for (u32 l = 0; l < a->lanes; l++) to[l * a->copies] = c[l * a->copies];
+    return NULL;
+}
+
+const char *eval_get(const struct machine *m, const struct eval_array *a, i64 i, union kir_cell *c)
+{
+    if (a->copies) return private_get(m, a, i, c);
+    if ((u64)i >= (u64)a->n) return "read out of bounds:";
+    const char *bad = a->shadow ? shadow_read(m, a, i) : NULL;
+    if (bad) return bad;
+    if (a->host) host_get(a, i, c);
+    else *c = a->cell[i];
+    return NULL;
+}
+
+const char *eval_set(const struct machine *m, const struct eval_array *a, i64 i,
+                     const union kir_cell *c)
+{
+    if (a->copies) return private_set(m, a, i, c);
+    if ((u64)i >= (u64)a->n) return "write out of bounds:";
+    const char *bad = a->shadow ? shadow_write(m, a, i) : NULL;
+    if (bad) return bad;
+    if (a->host) host_set(a, i, c);
+    else a->cell[i] = *c;
     return NULL;
 }
 

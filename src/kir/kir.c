@@ -52,6 +52,10 @@ bool kir_is_frag(const struct kir *k, kval v) { return kir_at(k, v)->role != KR_
 
 enum dtype kir_frag_stored(enum dtype t) { return t == DT_TF32 ? DT_F32 : t; }
 
+u32 kir_frag_group(enum dtype t) { return dtype_size(t) <= 2 ? (u32)(4 / dtype_size(t)) : 0; }
+
+bool kir_is_alone(const struct kir *k) { return k->subgroup == 1 && kir_threads(k) == 1; }
+
 struct kir_frag kir_frag_of(const struct kir_ins *x)
 {
     return (struct kir_frag){.role = x->role, .dtype = x->dtype, .rows = x->rows, .cols = x->cols};

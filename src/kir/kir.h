@@ -103,6 +103,13 @@ enum kir_way {
 
 /* Of a fragment: (m, k), (k, n), (m, n) of a matmul. At most KIR_MAX_SIDE rows and columns. */
 enum { KIR_MAX_SIDE = 256 };
+/* Of a fragment's elements in memory: element (r, c) is array[at + ...]. GROUPS: of an operand B whose terms lie as those of a DOT, g = kir_frag_group
+   neighbours column by column. */
+enum kir_frag_order {
+    KF_ROWS,    /* r*pitch + c */
+    KF_COLUMNS, /* r + c*pitch */
+    KF_GROUPS,  /* r/g*pitch + c*g + r%g */
+};
 enum kir_role { KR_NONE, KR_A, KR_B, KR_ACC };
 
 typedef u32 kval; /* number of an instruction, 0 = none */
@@ -112,7 +119,7 @@ struct kir_ins {
     u8 dtype;   /* enum dtype of the result (element type for BUF and ALLOC); DT_NONE: no result */
     u8 lanes;   /* 1 = scalar */
     u8 aux;     /* LOOP: enum kir_loop, ALLOC: enum kir_space, BUF: enum kir_access, STORE: enum kir_way;
-                   FLOAD, FSTORE: 1 = by columns */
+                   FLOAD, FSTORE: enum kir_frag_order */
     kval a, b, c, d;
     u32 role : 8, rows : 12, cols : 12; /* fragment, or array of them: enum kir_role and shape; else 0 */
     union { i64 i; double f; } imm;
@@ -185,6 +192,10 @@ enum dtype kir_frag_stored(enum dtype t);
 struct kir_frag kir_frag_of(const struct kir_ins *x);        /* its type; KR_NONE: not a fragment */
 bool kir_is_collective(const struct kir *k, kval v);         /* executed by all threads of a subgroup jointly */
 u32 kir_threads(const struct kir *k);                        /* of a group */
+/* Elements of a group of KF_GROUPS: those of four bytes; 0: there is no such order of the type. */
+u32 kir_frag_group(enum dtype t);
+/* A thread has fragments of its own, as on processors: it is its workgroup and its subgroup. */
+bool kir_is_alone(const struct kir *k);
 u32 kir_warpgroup(const struct kir *k);                      /* subgroups that hold a fragment, at least 1 */
 bool kir_has_op(const struct kir *k, enum kir_op op);
 kval kir_operand(const struct kir_ins *x, u32 i);            /* operand a, b, c, d by number */
@@ -284,7 +295,7 @@ kval kir_frag_load(struct kir *k, const struct kir_frag *f, kval buf, kval idx, 
                    bool by_columns);
 /* Of an array stored in panels: lines are `pitch` elements long, and longer lines of a fragment continue `panels`
    elements after their beginning: element (r, c) is array[at + r*pitch + c % pitch + c / pitch * panels]. */
-struct kir_frag_place { kval array, at, pitch, panels; bool by_columns; };
+struct kir_frag_place { kval array, at, pitch, panels; enum kir_frag_order order; };
 kval kir_frag_load_at(struct kir *k, const struct kir_frag *f, const struct kir_frag_place *p);
 void kir_frag_store(struct kir *k, kval buf, kval idx, kval frag, kval pitch, bool by_columns);
 kval kir_frag_mma(struct kir *k, kval a, kval b, kval c);

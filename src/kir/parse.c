@@ -211,7 +211,7 @@ static void pitch(struct parser *s, struct kir_ins *x, kval *n)
 {
     expect(s, "pitch");
     *n = value(s);
-    x->aux = accept(s, "columns");
+    x->aux = accept(s, "columns") ? KF_COLUMNS : accept(s, "groups") ? KF_GROUPS : KF_ROWS;
 }
 
 /* "%5", a new value: its number. */

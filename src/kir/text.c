@@ -59,11 +59,11 @@ static void put_first(struct printer *p, kval n)
     put_value(p, n);
 }
 
-static void put_pitch(struct printer *p, kval pitch, bool by_columns, kval panels)
+static void put_pitch(struct printer *p, kval pitch, enum kir_frag_order order, kval panels)
 {
     buf_z(p->b, " pitch ");
     put_value(p, pitch);
-    if (by_columns) buf_z(p->b, " columns");
+    buf_z(p->b, order == KF_COLUMNS ? " columns" : order == KF_GROUPS ? " groups" : "");
     if (!panels) return;
     buf_z(p->b, " panels ");
     put_value(p, panels);

@@ -325,11 +325,16 @@ static bool check_frag_access(struct checker *c, const struct kir_ins *frag, kva
 {
     const struct kir_ins *p = arg(c, c->x->a);
     NEED(c->n_grid, "memory access outside a grid");
-    NEED(p->op == KI_BUF || p->aux == KS_SHARED || p->aux == KS_TEMP,
+    NEED(p->op == KI_BUF || p->aux == KS_SHARED || p->aux == KS_TEMP || (p->aux == KS_WORK && kir_is_alone(c->k)),
          "fragment in memory of one thread");
     NEED(is_index(arg(c, c->x->b)) && is_index(arg(c, pitch)), "index or pitch is not an i64 scalar");
     NEED(frag->role && kir_frag_stored(frag->dtype) == p->dtype, "fragment of the wrong type");
-    NEED(c->x->aux <= 1, "unknown order of elements");
+    NEED(c->x->aux <= KF_GROUPS, "unknown order of elements");
+    if (c->x->aux == KF_GROUPS) {
+        u32 group = kir_frag_group(p->dtype);
+        NEED(c->x->op == KI_FLOAD && frag->role == KR_B && !c->x->d && kir_is_alone(c->k), "groups of anything but a right operand of one thread");
+        NEED(group && frag->rows % group == 0, "rows are no whole groups");
+    }
     NEED(c->x->op == KI_FSTORE || !c->x->d || is_index(arg(c, c->x->d)), "distance of panels is not an i64 scalar");
     NEED(c->x->op == KI_FLOAD || p->op != KI_BUF || p->aux != KA_IN, "store to a read-only buffer");
     return true;

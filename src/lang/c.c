@@ -245,7 +245,7 @@ static void declare_arrays(struct text *t, kval from, kval to)
 
 static struct str thread(struct text *t, kval v)
 {
-    return kir_at(t->k, v)->imm.i == 0 && has_workgroup(t) ? S("thread") : S("(i64)0");
+    return kir_at(t->k, v)->op == KI_THREAD && kir_at(t->k, v)->imm.i == 0 && has_workgroup(t) ? S("thread") : S("(i64)0");
 }
 
 static void barrier(struct text *t)
@@ -349,7 +349,9 @@ static void grid_function(struct text *t, struct buf *out, u32 number, kval open
     t->out = &arrays;
     declare_arrays(t, open, end);
     t->out = &body;
+    c_tile_open(t, open, end, array_name);
     grid_body(t, open);
+    if (c_tile_in_use(t)) text_line(t, "_tile_release();");
     /* Non-temporal stores are not ordered with others: they are completed
        before another thread that synchronises with this one reads the data. */
     kval v = open;
@@ -364,6 +366,7 @@ static void grid_function(struct text *t, struct buf *out, u32 number, kval open
     if (has_workgroup(t))
         buf_z(out, "    workgroup *const wg = work;\n    const i64 thread = begin;\n    work = wg->scratch, begin = 0;\n    (void)thread;\n");
     declare_arguments(t);
+    if (c_tile_in_use(t)) buf_z(out, "    _tile_loadconfig(tile_shapes);\n");
     buf_str(out, buf_view(&arrays));
     buf_str(out, buf_view(&body));
     buf_z(out, "}\n");
@@ -448,6 +451,7 @@ static const struct text_style style = {
     .loop_hint = loop_hint,
     .thread = thread,
     .barrier = barrier,
+    .statement = c_tile_statement,
 };
 
 static bool check(const struct kir *k, struct err *e)
@@ -461,7 +465,9 @@ static bool check(const struct kir *k, struct err *e)
                            STR_ARG(k->name));
         if (kir_at(k, v)->op == KI_TILE)
             return err_set(e, ERR_UNSUPPORTED, "tile copies in kernel '%.*s'", STR_ARG(k->name));
-        if (kir_is_collective(k, v) || kir_at(k, v)->op == KI_SUBGROUP)
+        if (kir_at(k, v)->role || kir_at(k, v)->op == KI_FSTORE) {
+            if (!c_tile_check(k, v, e)) return false;
+        } else if ((kir_is_collective(k, v) && kir_at(k, v)->op != KI_STORE) || (kir_at(k, v)->op == KI_SUBGROUP && !kir_is_alone(k)))
             return err_set(e, ERR_UNSUPPORTED, "'%s' of subgroups in kernel '%.*s'",
                            kir_op_info(kir_at(k, v)->op)->name, STR_ARG(k->name));
     }
@@ -493,15 +499,18 @@ static bool print(struct buf *out, const struct kir *in, const struct caps *c, s
     struct text t = {.style = &style, .caps = c, .arena = &arena, .err = &err};
     struct buf functions = {0};
     u32 n = 0;
+    bool has_tiles = false;
     text_open(&t, k);
     for (kval v = 1; v < k->ins.n; v++) {
         if (kir_at(k, v)->op != KI_GRID) continue;
         grid_function(&t, &functions, n++, v);
+        has_tiles |= c_tile_in_use(&t);
         v = text_end(k, v);
     }
     buf_printf(out, "/* %.*s%s */\n", STR_ARG(k->name), k->as_written ? TEXT_AS_WRITTEN : "");
     preamble(out);
     if (has_workgroup(&t)) workgroup_functions(out);
+    if (has_tiles) c_tile_functions(out);
     buf_str(out, buf_view(&t.types));
     buf_str(out, buf_view(&t.prelude));
     buf_str(out, buf_view(&functions));

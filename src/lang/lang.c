@@ -45,6 +45,8 @@ bool lang_render(struct buf *out, const struct lang *l, const struct kir *k, con
 {
     struct kir_limits limits = l->limits(c);
     struct kir *legal = arena_new(scratch, struct kir);
+    if (c && c->is_gpu && kir_is_alone(k))
+        return err_set(e, ERR_UNSUPPORTED, "kernel '%.*s' is for a processor: each thread has fragments of its own", STR_ARG(k->name));
     if (!kir_legalise(legal, scratch, k, &limits, e)) return false;
     return l->print(out, legal, c, e) && (!out->failed || err_set(e, ERR_SYSTEM, "out of memory"));
 }

@@ -129,6 +129,14 @@ u32 text_grid(struct text *t, kval open, kval dim[3], kval *body_end);
 /* A parameter's text as a comment. */
 struct str text_param_note(struct text *t, u32 param);
 
+/* lang_c_tile.c: fragments of language c, tile registers of a processor. */
+bool c_tile_check(const struct kir *k, kval v, struct err *e); /* of an instruction of fragments */
+/* A function of the grid from..end; array: the name of an array. */
+void c_tile_open(struct text *t, kval from, kval end, struct str (*array)(struct text *t, kval v));
+bool c_tile_statement(struct text *t, kval v);                 /* text_style.statement */
+bool c_tile_in_use(const struct text *t);                      /* by the statements since c_tile_open */
+void c_tile_functions(struct buf *out);
+
 /* Follows the name in the initial comment of a C text whose kernel rounds as written: contraction within an expression only. */
 #define TEXT_AS_WRITTEN ", rounds as written"
 /* lang_cc.c: the system's C compiler, as lang.build and lang.toolchain. */

@@ -104,6 +104,7 @@ double micro_ops_text(struct buf *t, const struct caps *c, enum rate_op op, u32 
 /* Matrix units. */
 
 static u32 n_subgroups(const struct caps *c) { return (u32)i64_max(1, micro_group(c) / i64_max(1, c->subgroup)); }
+static u32 subgroup_of(const struct caps *c) { return c->is_gpu ? c->subgroup : 1; } /* fragments of a processor are a thread's */
 
 void micro_mma_sizes(i64 size[MICRO_BUFFERS], const struct caps *c, const struct caps_matrix *s, i64 groups)
 {
@@ -117,9 +118,10 @@ double micro_mma_text(struct buf *t, const struct caps *c, const struct caps_mat
     u32 m = (u32)s->m, n = (u32)s->n, k = (u32)s->k;
     struct buf acc = {0};
     buf_printf(t, "kernel k(a: in %s, b: in %s, c: out %s; p0 = \"G\", p1 = \"R\", p2 = \"S\")\ngroup %u 1 1 subgroup %u\ngrid %%1 = p0\n",
-               dtype_name(kir_frag_stored(s->a)), dtype_name(kir_frag_stored(s->b)), dtype_name(s->c), n_subgroups(c) * c->subgroup, c->subgroup);
+               dtype_name(kir_frag_stored(s->a)), dtype_name(kir_frag_stored(s->b)), dtype_name(s->c), n_subgroups(c) * subgroup_of(c), subgroup_of(c));
     buf_printf(t, "  %%2: %s_a%ux%u = fload a[0] pitch %u\n", dtype_name(s->a), m, k, k);
-    buf_printf(t, "  %%3: %s_b%ux%u = fload b[0] pitch %u\n", dtype_name(s->b), k, n, n);
+    u32 pitch = c->is_gpu ? n : n * kir_frag_group(s->b);
+    buf_printf(t, "  %%3: %s_b%ux%u = fload b[0] pitch %u%s\n", dtype_name(s->b), k, n, pitch, c->is_gpu ? "" : " groups");
     buf_printf(&acc, "%s_acc%ux%u", dtype_name(s->c), m, n);
     buf_printf(t, "  reg %%4: %s[%u]\n  %%5: %s = fill %s(0)\n", acc.p, MICRO_FRAGMENTS, acc.p, dtype_name(s->c));
     for (u32 i = 0; i < MICRO_FRAGMENTS; i++) buf_printf(t, "  store %%4[%u] = %%5\n", i);
