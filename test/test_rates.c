@@ -240,6 +240,17 @@ static void test_ops_count(void **state)
     assert_true(n_dots > 0);
 }
 
+/* A processor's matrix unit is measured, and not functions in its place. */
+static void assert_instructions(struct run *r, const struct caps *c, const char *name)
+{
+    struct buf text = {0};
+    struct err e = {0};
+    if (!lang_render(&text, lang_find(S("c")), &r->k, c, &r->a, &e)) fail_msg("%s", e.msg);
+    buf_char(&text, 0);
+    assert_true(strstr(strstr(text.p, "for ("), name) && strstr(text.p, "_tile_loadconfig(tile_shapes)"));
+    buf_release(&text);
+}
+
 static void test_mma_count(void **state)
 {
     u32 n = 0;
@@ -257,6 +268,7 @@ static void test_mma_count(void **state)
             start(&r, &text, (i64[]){s.m * s.k, s.k * s.n, size[2] / dtype_size(s.c)});
             eval(&r);
             assert_true(sum_of(&r, 2) * 2 == work * GROUPS * ROUNDS);
+            if (!c.is_gpu) assert_instructions(&r, &c, s.a == DT_BF16 ? "dpbf16ps" : s.a == DT_U8 ? "dpbu" : "dpbs");
             end(&r), n++;
         }
     }
