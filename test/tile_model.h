@@ -16,9 +16,10 @@ static _Thread_local struct {
     unsigned char data[TM_TILES][TM_ROWS][TM_BYTES];
 } tm;
 
+#define TM_CALL __attribute__((noinline, unused)) /* texts have many calls, which compile for long if they are expanded */
 #define TM_NEED(x) do { if (!(x)) __builtin_trap(); } while (0)
 
-static void tm_config(const void *config)
+static TM_CALL void tm_config(const void *config)
 {
     const unsigned char *c = config;
     TM_NEED(c[0] == 1); /* palette */
@@ -33,25 +34,25 @@ static void tm_config(const void *config)
     tm.is_configured = 1;
 }
 
-static void tm_release(void)
+static TM_CALL void tm_release(void)
 {
     TM_NEED(tm.is_configured); /* no error of a processor's: texts have no reason to */
     memset(&tm, 0, sizeof tm);
 }
 
-static void tm_zero(int d)
+static TM_CALL void tm_zero(int d)
 {
     TM_NEED(tm.is_configured && tm.rows[d]);
     memset(tm.data[d], 0, sizeof tm.data[d]);
 }
 
-static void tm_load(int d, const void *p, long long stride)
+static TM_CALL void tm_load(int d, const void *p, long long stride)
 {
     tm_zero(d);
     for (unsigned r = 0; r < tm.rows[d]; r++) memcpy(tm.data[d][r], (const char *)p + r * stride, tm.bytes[d]);
 }
 
-static void tm_store(int s, void *p, long long stride)
+static TM_CALL void tm_store(int s, void *p, long long stride)
 {
     TM_NEED(tm.is_configured && tm.rows[s]);
     for (unsigned r = 0; r < tm.rows[s]; r++) memcpy((char *)p + r * stride, tm.data[s][r], tm.bytes[s]);
@@ -86,7 +87,7 @@ static float tm_bf16(const unsigned char *p, unsigned i)
     return tm_f32((unsigned)u << 16);
 }
 
-static void tm_dpbf16ps(int d, int a, int b)
+static TM_CALL void tm_dpbf16ps(int d, int a, int b)
 {
     tm_check(d, a, b);
     for (unsigned m = 0; m < tm.rows[d]; m++)
@@ -104,7 +105,7 @@ static void tm_dpbf16ps(int d, int a, int b)
 static int tm_byte(const unsigned char *p, unsigned i, int is_signed) { return is_signed ? (signed char)p[i] : p[i]; }
 
 /* Sums wrap. */
-static void tm_dpb(int d, int a, int b, int a_signed, int b_signed)
+static TM_CALL void tm_dpb(int d, int a, int b, int a_signed, int b_signed)
 {
     tm_check(d, a, b);
     for (unsigned m = 0; m < tm.rows[d]; m++)

@@ -4,9 +4,8 @@
 // A REG array of a fragment is a register of its own for the whole function; an operand that is loaded takes a free one until its last use. There is
 // no instruction that copies a register, so sums are loaded, cleared and added to where their array is stored to.
 //
-// A function sets the shapes of the registers, which the processor keeps for each thread, and gives them back at its end: threads that leave tiles in
-// use are slower to switch, and a processor keeps a higher clock without them (Intel 64 and IA-32 Architectures Optimization Reference
-// Manual, "Intel AMX"). All registers have all rows: fewer would need other shapes, and setting them clears the registers.
+// A function sets the shapes of the registers, which the processor keeps for each thread, and gives them back at its end: 8 KiB that the system would
+// save for the thread whenever it switches to another. All registers have all rows: fewer would need other shapes, and setting them clears the registers.
 //
 // Intrinsics are written as instructions: the compilers' headers take longer to read than most kernels to compile. A text that is
 // compiled for a processor without tiles may bring its own definitions (test/tile_model.h).
@@ -96,15 +95,15 @@ static kval last_use(const struct text *t, kval v)
     return last;
 }
 
+/* The register that has been free for longest: the next operands may be loaded while products of the last ones are not done. */
 static void take_register(struct text *t, kval v, kval until)
 {
     struct tiles *s = t->own;
-    for (u32 i = 0; i < TILES; i++)
-        if (s->until[i] < v) {
-            s->until[i] = until, s->at[v] = (u8)(i + 1);
-            return;
-        }
-    fail(t, v, "more fragments at once than there are tiles");
+    u32 first = 0;
+    for (u32 i = 1; i < TILES; i++)
+        if (s->until[i] < s->until[first]) first = i;
+    if (s->until[first] < v) s->until[first] = until, s->at[v] = (u8)(first + 1);
+    else fail(t, v, "more fragments at once than there are tiles");
 }
 
 static u32 register_of(struct text *t, kval v)
