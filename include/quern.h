@@ -309,7 +309,7 @@ struct quern_target_opts {
     int no_matrix;       /* disable matrix units */
     int optimize, debug_info, source_info; /* SPIR-V: optimise by spirv-opt; names and line numbers; source text, too */
     int no_winograd;     /* disable Winograd convolutions, which have larger rounding errors than direct sums */
-    /* CPU instruction set: "x86-64" "x86-64-v2" "x86-64-v3" "x86-64-v4" "aarch64" "armv7" "riscv64", optionally with extensions
+    /* CPU instruction set: "x86-64" "x86-64-v2" "x86-64-v3" "x86-64-v4" "sapphirerapids" "aarch64" "armv7" "riscv64", optionally with extensions
      * ("aarch64+dotprod"), or "native" (also NULL), that of this processor. Several, joined by commas, become variants of one program in
      * quern_compile, quern_tune and quern_populate; schedules for instruction sets that this processor lacks are predicted, not measured */
     const char *isa;

@@ -91,6 +91,9 @@ code 0 "$quern" verify net.graph --program v2.dnx --set H=9; says '^ok'
 code 0 "$quern" compile net.graph -o v3.dnx --isa x86-64-v3
 code 0 "$quern" compile net.graph -o v4.dnx --device cpu:x86-64-v4 # described: no processor is asked
 code 0 "$quern" show v4.dnx; says '^instruction set x86-64-v4$'; says 'vector_bytes=64'
+code 0 "$quern" compile net.graph -o amx.dnx --isa sapphirerapids
+code 0 "$quern" show amx.dnx; says '^instruction set sapphirerapids$'; says '16x16x32:bf16'
+case $lacks in amx-tile) code 1 "$quern" run amx.dnx --bench --timeout 0; says "'amx-bf16'"; says "does not let this process use" ;; esac
 code 0 "$quern" run net.graph --isa x86-64-v2 --bench --timeout 0 --set H=9
 
 list=x86-64-v2,x86-64-v3,x86-64-v4

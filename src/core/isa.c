@@ -114,13 +114,15 @@ static const struct { enum isa_family family; const char *extension, *option; bo
     {ISA_AARCH64, "sve256", "-msve-vector-bits=256", true},
 };
 
-/* Names of sets that other compilers define, too; the first of a family is its base. A later one
-   contains the earlier ones of its family. */
+/* Names of sets that other compilers define, too (of processors without the extensions that no kernel uses); the first of a
+   family is its base. A later one contains the earlier ones of its family. */
 static const struct { const char *name; enum isa_family family; const char *words; } levels[] = {
     {"x86-64", ISA_X86_64, ""},
     {"x86-64-v2", ISA_X86_64, "cx16 sahf sse4.2"},
     {"x86-64-v3", ISA_X86_64, "cx16 sahf sse4.2 avx2 bmi bmi2 f16c fma lzcnt movbe"},
     {"x86-64-v4", ISA_X86_64, "cx16 sahf sse4.2 avx2 bmi bmi2 f16c fma lzcnt movbe avx512bw avx512cd avx512dq avx512vl"},
+    {"sapphirerapids", ISA_X86_64, "cx16 sahf sse4.2 avx2 bmi bmi2 f16c fma lzcnt movbe avx512bw avx512cd avx512dq avx512vl avx512ifma avx512vbmi avx512vbmi2 "
+     "avx512vnni avx512bitalg avx512vpopcntdq avx512bf16 avxvnni gfni amx-int8 amx-bf16"},
     {"aarch64", ISA_AARCH64, ""},
     {"armv7", ISA_ARMV7, ""},
     {"riscv64", ISA_RISCV64, ""},
