@@ -135,8 +135,7 @@ static bool compile_one(const struct making *g, const struct quern_compile_opts 
     struct api_target t;
     struct cache kept = {0};
     struct hash key;
-    bool ok = api_target_open(&t, o->device, o->threads, o->target, e);
-    if (ok) api_target_rates(&t, g->m->q);
+    bool ok = api_target_open_rated(&t, g->m->q, o->device, o->threads, o->target, e);
     if (ok && o->keep && !g->known && !g->m->q->dump && api_keep_key(&key, g->m, &t, &g->cut)) cache_open(&kept, "programs", &work, &g->m->q->log);
     bool is_kept = ok && api_keep_find(p, &kept, key);
     ok = ok && (is_kept || choose(g, &t, &p->plan, &work, e));
@@ -153,9 +152,7 @@ static bool compile_variant(const struct making *g, const struct quern_compile_o
     struct arena work = {0};
     struct api_target t;
     struct quern_target_opts target = api_target_with(o->target, isa);
-    bool ok = api_target_open(&t, o->device, o->threads, &target, e);
-    if (ok) api_target_rates(&t, g->m->q);
-    ok = ok && choose(g, &t, p, &work, e);
+    bool ok = api_target_open_rated(&t, g->m->q, o->device, o->threads, &target, e) && choose(g, &t, p, &work, e);
     *is_here = ok && !dev_is_described(&t.dev);
     if (ok && !*is_here && g->known) log_printf(&g->m->q->log, 2, "'%s' is not here: its schedules are predicted, not measured", isa);
     api_target_close(&t);

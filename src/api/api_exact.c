@@ -83,9 +83,7 @@ static bool verify_choice(quern_model *m, quern_db *db, const struct quern_compi
     struct cover_opts cut = {.no_fusion = o->no_fusion, .no_concat = o->no_memory_concat};
     struct plan_choice *c = arena_new(&a, struct plan_choice);
     plan_kernels_init(&x, &a);
-    bool ok = api_target_open(&t, o->device, o->threads, o->target, e);
-    if (ok) api_target_rates(&t, m->q);
-    ok = ok && api_choose(c, m, known, &t, cut, &a, e);
+    bool ok = api_target_open_rated(&t, m->q, o->device, o->threads, o->target, e) && api_choose(c, m, known, &t, cut, &a, e);
     if (ok) plan_kernels_chosen(&x, &c->c, &c->s);
     ok = ok && tell_all(&x, &t.caps, to, e);
     api_target_close(&t);

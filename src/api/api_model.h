@@ -55,6 +55,7 @@ struct conformance;
 bool api_target_test(struct conformance *x, struct api_target *t, bool again, struct arena *a, struct err *e);
 /* Before schedules are predicted: measures a processor's rates if none are kept, in about a second. */
 void api_target_rates(struct api_target *t, quern *q);
+bool api_target_open_rated(struct api_target *t, quern *q, const char *device, int threads, const struct quern_target_opts *o, struct err *e); /* api_target_open, then it */
 /* Measures t->caps.rates, tune/rates.h; api_target_ask has filled in those that are kept. */
 bool api_target_measure(struct api_target *t, struct err *e);
 

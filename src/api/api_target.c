@@ -220,6 +220,13 @@ bool api_target_open(struct api_target *t, const char *device, int threads,
     return api_target_choose(t, device, threads, o, e) && api_target_ask(t, e);
 }
 
+bool api_target_open_rated(struct api_target *t, quern *q, const char *device, int threads, const struct quern_target_opts *o, struct err *e)
+{
+    bool ok = api_target_open(t, device, threads, o, e);
+    if (ok) api_target_rates(t, q);
+    return ok;
+}
+
 void api_target_close(struct api_target *t)
 {
     buf_release(&t->fingerprint);

@@ -7,17 +7,6 @@
 #include <math.h>
 #include <string.h>
 
-static double magnitude(const struct tensor *t)
-{
-    double scale = 0;
-    for (i64 i = 0, n = tensor_count(t); i < n; i++) {
-        double x = elem_f64(t->dtype, t->data, i);
-        x = x < 0 ? -x : x;
-        if (x > scale && x < 1e300) scale = x;
-    }
-    return scale;
-}
-
 static bool same_shape(const struct tensor *a, const struct tensor *b)
 {
     bool same = a->dtype == b->dtype && a->rank == b->rank;
@@ -33,7 +22,7 @@ static bool compare(struct quern_check *c, const struct tensor *got, const struc
     c->n_bad = d.n_bad, c->count = tensor_count(want);
     c->max_abs = d.max_abs, c->max_rel = d.max_rel;
     c->tolerance = atol;
-    double scale = magnitude(want), unit = check_last_place(precision, scale);
+    double scale = tensor_largest(want), unit = check_last_place(precision, scale);
     c->ulp = d.max_abs / unit, c->bound = (atol + rtol * scale) / unit;
     return true;
 }
@@ -43,7 +32,7 @@ quern_status quern_tensor_check(quern *q, const quern_tensor *got, const quern_t
 {
     if (!api_given(q, "got want c", got, want, c)) return QUERN_USAGE;
     struct err *e = api_begin(q);
-    return api_end(q, compare(c, &got->t, &want->t, want->t.dtype, rtol, atol * magnitude(&want->t), e));
+    return api_end(q, compare(c, &got->t, &want->t, want->t.dtype, rtol, atol * tensor_largest(&want->t), e));
 }
 
 struct verified { /* a run of a program */
@@ -63,7 +52,7 @@ static bool check_result(const struct verified *v, u32 k, const struct tensor *g
     const struct numerics n = network_numerics(v->primitives, got->dtype, v->var);
     network_tolerance(&n, &rtol, &atol);
     /* values halfway between integers may round either way */
-    atol = is_rounded ? 1 : dtype_is_small(n.type) ? atol : atol * magnitude(want);
+    atol = is_rounded ? 1 : dtype_is_small(n.type) ? atol : atol * tensor_largest(want);
     if (dtype_is_int(got->dtype) && v->spread[k] > 0) atol = fmax(atol, 1);
     return compare(c, got, want, n.type, rtol, atol + v->spread[k], &v->m->q->err);
 }
