@@ -112,9 +112,13 @@ static bool build_by_compiler(const char *nvcc, struct buf *binary, struct str t
     return ok;
 }
 
-static bool none(struct err *e)
+/* The library, *nvcc NULL; else a compiler. */
+static bool find_compiler(struct nvrtc *n, const char **nvcc, struct arena *a, struct err *e)
 {
-    return err_set(e, ERR_SYSTEM, "no compiler for cuda found: install nvrtc (libnvrtc.so) or nvcc");
+    *nvcc = NULL;
+    if (open_nvrtc(n)) return true;
+    *nvcc = lang_tool_first(a, compilers, countof(compilers));
+    return *nvcc || err_set(e, ERR_SYSTEM, "no compiler for cuda found: install nvrtc (libnvrtc.so) or nvcc");
 }
 
 bool nvrtc_build(struct buf *binary, struct str text, const struct caps *c, double timeout, struct err *e)
@@ -122,11 +126,8 @@ bool nvrtc_build(struct buf *binary, struct str text, const struct caps *c, doub
     struct arena a = {0};
     struct nvrtc n;
     const char *nvcc;
-    bool ok;
-    if (!nvidia_check_arch(c, "cuda", e)) return false;
-    if (open_nvrtc(&n)) ok = build_by_library(&n, binary, text, c, e);
-    else if ((nvcc = lang_tool_first(&a, compilers, countof(compilers))) != NULL) ok = build_by_compiler(nvcc, binary, text, c, timeout, e);
-    else ok = none(e);
+    bool ok = nvidia_check_arch(c, "cuda", e) && find_compiler(&n, &nvcc, &a, e);
+    if (ok) ok = nvcc ? build_by_compiler(nvcc, binary, text, c, timeout, e) : build_by_library(&n, binary, text, c, e);
     arena_release(&a);
     return ok;
 }
@@ -137,15 +138,13 @@ bool nvrtc_toolchain(struct buf *out, struct err *e)
     struct nvrtc n;
     int major = 0, minor = 0;
     const char *nvcc;
-    bool ok = true;
-    if (open_nvrtc(&n)) {
-        n.version(&major, &minor);
-        buf_printf(out, "nvrtc %d.%d", major, minor);
-    } else if ((nvcc = lang_tool_first(&a, compilers, countof(compilers))) != NULL) {
+    bool ok = find_compiler(&n, &nvcc, &a, e);
+    if (ok && nvcc) {
         struct lang_tool t = {.program = "nvcc", .timeout = 30};
         ok = lang_tool_line(out, &t, (const char *const[]){nvcc, "--version", NULL}, true, e);
-    } else {
-        ok = none(e);
+    } else if (ok) {
+        n.version(&major, &minor);
+        buf_printf(out, "nvrtc %d.%d", major, minor);
     }
     for (i64 i = 0; i < countof(options) && ok; i++) buf_printf(out, " %s", options[i]);
     arena_release(&a);

@@ -84,9 +84,24 @@ static bool build_by_library(const struct library *l, struct buf *binary, struct
     return ok && (!binary->failed || err_set(e, ERR_SYSTEM, "out of memory"));
 }
 
-static bool none(struct err *e)
+/* The library, *program NULL; else a program. */
+static bool find_assembler(struct library *l, const char **program, struct arena *a, struct err *e)
 {
-    return err_set(e, ERR_SYSTEM, "no assembler for ptx found: install nvJitLink (libnvJitLink.so) or ptxas");
+    *program = NULL;
+    if (open_library(l)) return true;
+    *program = lang_tool_first(a, programs, countof(programs));
+    return *program || err_set(e, ERR_SYSTEM, "no assembler for ptx found: install nvJitLink (libnvJitLink.so) or ptxas");
+}
+
+static bool build_by_program(const char *program, struct buf *binary, struct str text, const struct caps *c, double timeout, struct err *e)
+{
+    struct arena a = {0};
+    const char *argv[] = {program, str_fmt(&a, "-arch=%s", c->arch).p, "-o", "@out", "@in", NULL};
+    struct lang_tool t = {.program = "ptxas", .timeout = timeout};
+    struct lang_convert v = {argv, "k.ptx", "k.cubin", text};
+    bool ok = lang_tool_convert(binary, &t, &v, e);
+    arena_release(&a);
+    return ok;
 }
 
 bool ptxas_build(struct buf *binary, struct str text, const struct caps *c, double timeout, struct err *e)
@@ -94,18 +109,8 @@ bool ptxas_build(struct buf *binary, struct str text, const struct caps *c, doub
     struct arena a = {0};
     struct library l;
     const char *program;
-    bool ok;
-    if (!nvidia_check_arch(c, "ptx", e)) return false;
-    if (open_library(&l)) {
-        ok = build_by_library(&l, binary, text, c, e);
-    } else if ((program = lang_tool_first(&a, programs, countof(programs))) != NULL) {
-        const char *argv[] = {program, str_fmt(&a, "-arch=%s", c->arch).p, "-o", "@out", "@in", NULL};
-        struct lang_tool t = {.program = "ptxas", .timeout = timeout};
-        struct lang_convert v = {argv, "k.ptx", "k.cubin", text};
-        ok = lang_tool_convert(binary, &t, &v, e);
-    } else {
-        ok = none(e);
-    }
+    bool ok = nvidia_check_arch(c, "ptx", e) && find_assembler(&l, &program, &a, e);
+    if (ok) ok = program ? build_by_program(program, binary, text, c, timeout, e) : build_by_library(&l, binary, text, c, e);
     arena_release(&a);
     return ok;
 }
@@ -116,15 +121,13 @@ bool ptxas_toolchain(struct buf *out, struct err *e)
     struct library l;
     const char *program;
     unsigned major = 0, minor = 0;
-    bool ok = true;
-    if (open_library(&l)) {
-        l.version(&major, &minor);
-        buf_printf(out, "nvjitlink %u.%u", major, minor);
-    } else if ((program = lang_tool_first(&a, programs, countof(programs))) != NULL) {
+    bool ok = find_assembler(&l, &program, &a, e);
+    if (ok && program) {
         struct lang_tool t = {.program = "ptxas", .timeout = 30};
         ok = lang_tool_line(out, &t, (const char *const[]){program, "--version", NULL}, true, e);
-    } else {
-        ok = none(e);
+    } else if (ok) {
+        l.version(&major, &minor);
+        buf_printf(out, "nvjitlink %u.%u", major, minor);
     }
     arena_release(&a);
     return ok;
