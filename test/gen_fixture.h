@@ -98,6 +98,15 @@ static inline void fixture_close(struct fixture *b)
 
 static inline i64 pick(struct fixture *b, i64 lo, i64 hi) { return rng_range(&b->rng, lo, hi); }
 
+/* Matmuls of warpgroups of the described device that has them. */
+static inline void fixture_open_wgmma(struct fixture *b, u64 seed)
+{
+    fixture_open(b, seed);
+    assert_true(dev_target(&b->caps, "cuda", S("sm_90a")));
+    b->only = gen_find(S("wgmma_gemm"));
+    b->type = pick(b, 0, 1) ? DT_F16 : DT_BF16;
+}
+
 /* A size: a constant, or a variable with that value. */
 static inline sym size_of(struct fixture *b, i64 n, bool symbolic)
 {

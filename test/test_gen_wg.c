@@ -125,10 +125,7 @@ static void test_warpgroups_build(void **state)
     for (u64 seed = first_seed(0, 24); seed < last_seed(0, 24); seed++) {
         struct fixture b;
         struct candidate c;
-        fixture_open(&b, seed);
-        assert_true(dev_target(&b.caps, "cuda", S("sm_90a")));
-        b.only = gen_find(S("wgmma_gemm"));
-        b.type = pick(&b, 0, 1) ? DT_F16 : DT_BF16;
+        fixture_open_wgmma(&b, seed);
         bool is_made = seed ? random_large(&b) : make_square(&b, 4096);
         if (!is_made) fail_msg("seed %llu: %s", (unsigned long long)seed, b.e.msg);
         for (u32 i = 0; i < 4 && choose(&b, i, &c); i++) {

@@ -110,10 +110,7 @@ static void warpgroups_are_emitted(void **state)
     for (u64 seed = first_seed(0, 20); seed < last_seed(0, 20); seed++) {
         struct fixture b;
         struct candidate c;
-        fixture_open(&b, seed);
-        assert_true(dev_target(&b.caps, "cuda", S("sm_90a")));
-        b.only = gen_find(S("wgmma_gemm"));
-        b.type = pick(&b, 0, 1) ? DT_F16 : DT_BF16;
+        fixture_open_wgmma(&b, seed);
         if (random_large(&b))
             for (u32 i = 0; i < 4 && choose_boxed(&b, i, &c); i++)
                 if (c.gen == b.only) try_kernel(&b, &c, seed, builds && i % 2 == 0, &count);
