@@ -224,6 +224,9 @@ static void test_arm(void **state)
     need(&arm64);
     struct caps plain = arm("aarch64"), old = arm("aarch64+dotprod"), new = arm("aarch64+dotprod+i8mm+bf16"), halves = arm("aarch64+fp16fml");
     assert_int_equal(check_kernels(&plain, random_kernel, 3000, 4), 0);
+    struct caps in_order = plain;
+    in_order.in_order = true;
+    assert_int_equal(check_kernels(&in_order, random_kernel, 3700, 4), 0);
     assert_true(check_kernels(&old, dot_kernel, 3100, 10) > 3);
     assert_true(check_kernels(&new, dot_kernel, 3200, 14) > 5);
     check_kernels(&new, random_kernel, 3300, 4);

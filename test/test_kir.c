@@ -866,13 +866,33 @@ static void test_spread(void **state)
     }
 }
 
+/* Loads ahead of their users, with many registers and with few. */
+static void test_ahead(void **state)
+{
+    static const u32 registers[] = {1, 8, 32};
+    struct results want, got;
+    for (u64 seed = 1; seed <= 500; seed++) {
+        struct arena a = {0};
+        struct gen g;
+        struct kir out;
+        struct err e = {0};
+        make_random(&g, &a, seed);
+        run(&g.k, &want, seed);
+        kir_ahead(&out, &a, &g.k, registers[seed % countof(registers)]);
+        if (!kir_verify(&out, &e)) fail_msg("seed %llu: %s", (unsigned long long)seed, e.msg);
+        run(&out, &got, seed);
+        same(&want, &got, &g.k, seed);
+        arena_release(&a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_whole_steps),
         cmocka_unit_test(test_folding), cmocka_unit_test(test_data), cmocka_unit_test(test_clamped_data),  cmocka_unit_test(test_round_trip),
         cmocka_unit_test(test_garbage),  cmocka_unit_test(test_grammar),
-        cmocka_unit_test(test_legalise), cmocka_unit_test(test_spread),
+        cmocka_unit_test(test_legalise), cmocka_unit_test(test_spread), cmocka_unit_test(test_ahead),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

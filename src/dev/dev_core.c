@@ -9,8 +9,9 @@
 //   3 per cycle, of Apple Silicon CPU Optimization Guide (the model has 2). Chains of accumulations: V2's model has 2 cycles, those of N1 and
 //   V1 have 4 without forwarding, but Arm's software optimisation guides have 4(2), "ASIMD FP multiply accumulate", and A72's 7(3).
 //   Models of A72, A76 and X1 are A57's, so these three are the guides' alone.
-// - A53: LLVM's AArch64SchedA53.td has one fmla per cycle. A vector load of 16 bytes takes two, in which nothing multiplies; an accumulation is
-//   forwarded after 4 (notes on kernels of ncnn and XNNPACK's aarch64_neonfma_cortex_a53).
+// - A53: LLVM's AArch64SchedA53.td has one fmla per cycle. A vector load of 16 bytes takes two, in which nothing multiplies, of 8 bytes one, in
+//   which the other 8 can be inserted from an integer register (lang/c.c); an accumulation is forwarded after 4 (notes on kernels of ncnn and
+//   XNNPACK's aarch64_neonfma_cortex_a53).
 // - N1 and V2: latencies and bytes per cycle of L2 and L3, memory: measured on Graviton2 and Graviton4, Arm Learning Paths, "Memory
 //   subsystem" (5.4 and 4.0 ns, 28.8 and 21.2 ns, 95 and 110 ns; 73 and 95, 36 and 78, 21 and 37 GB/s; all cores 170 and 465 GB/s).
 // - A72, A76: memory of a core: copies of 2.8 and 5.6 GB/s by tinymembench (github.com/geerlingguy/sbc-reviews, 110 and 21), twice of it.
@@ -32,7 +33,7 @@ static const struct core {
     u32 dram_one, dram_all, dram_ns; /* GB/s of one core and of all; latency */
 } cores[] = {
     /* name, isa, machine, in order, cores, GHz, fma, load, latencies, caches in KiB, bytes per cycle, latencies, memory */
-    {"cortex-a53", "aarch64+crc", "Raspberry Pi 3", true, 4, 1.4, 1, 0.5, 4, 4, 32, 512, 0, 8, 0, 15, 0, 2, 3, 150},
+    {"cortex-a53", "aarch64+crc", "Raspberry Pi 3", true, 4, 1.4, 1, 1, 4, 4, 32, 512, 0, 8, 0, 15, 0, 2, 3, 150},
     {"cortex-a72", "aarch64+crc", "Raspberry Pi 4", false, 4, 1.5, 1, 1, 3, 5, 32, 1024, 0, 16, 0, 21, 0, 5, 6, 130},
     {"cortex-a76", "aarch64+fp16+dotprod", "Raspberry Pi 5", false, 4, 2.4, 2, 2, 2, 5, 64, 512, 2048, 32, 16, 9, 35, 11, 14, 110},
     {"cortex-x1", "aarch64+fp16+dotprod", "Snapdragon 888", false, 1, 2.84, 4, 3, 2, 6, 64, 1024, 4096, 32, 16, 10, 45, 26, 41, 120},
@@ -88,7 +89,8 @@ bool dev_core(struct caps *c, struct str name)
         assert(ok), (void)ok;
         *c = (struct caps){.n_threads = x->n, .l1_bytes = (i64)x->l1_kib << 10, .l2_bytes = (i64)x->l2_kib << 10, .l3_bytes = (i64)x->l3_kib << 10};
         isa_limits(c, s);
-        if (x->is_in_order) c->n_vector_regs = IN_ORDER_REGS;
+        c->in_order = x->is_in_order;
+        if (c->in_order) c->n_vector_regs = IN_ORDER_REGS;
         c->rates = rates_of(x, c);
         return true;
     }

@@ -51,6 +51,7 @@ struct nest_rates nest_rates_of(const struct caps *c, const struct rates *r)
     n.chain = r->fma_latency > 0 ? r->fma_latency : 4 * n.cycle;
     n.fma = vector / 2 / r->ops[RATE_FMA_F32].one;
     n.load = vector / r->memory[RATE_L1].read.one;
+    n.in_order = c->in_order;
     n.work = n.fma + n.cycle / 2;
     const enum rate_op unit[] = {RATE_MMA_BF16, RATE_MMA_I8};
     for (i64 i = 0; i < countof(unit); i++) n.mma[i] = r->ops[unit[i]].one > 0 ? 2 / r->ops[unit[i]].one : 0;
@@ -64,12 +65,13 @@ struct nest_rates nest_rates_of(const struct caps *c, const struct rates *r)
 
 double nest_tap(const struct nest_rates *r, double multiplies, double vectors)
 {
-    return fmax(norm(multiplies * r->fma, vectors * r->load, together), r->chain);
+    double fma = multiplies * r->fma, load = vectors * r->load;
+    return fmax(r->in_order ? fma + load : norm(fma, load, together), r->chain);
 }
 
 double nest_step(const struct nest_rates *r, i64 pixels, i64 nr)
 {
-    double scalar = 1.25 * fmin(r->load, r->cycle / 2); /* two loads per cycle, but perhaps not of the widest vectors */
+    double scalar = r->in_order ? r->load / 4 : 1.25 * fmin(r->load, r->cycle / 2); /* two loads per cycle, but perhaps not of the widest vectors */
     return nest_tap(r, (double)(pixels * nr), (double)nr + (double)pixels * scalar / r->load);
 }
 

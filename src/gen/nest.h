@@ -33,6 +33,7 @@ struct nest_rates {
     double chain;                      /* seconds between multiply-adds that wait for each other */
     double work;                       /* seconds of two operations on vectors, or of a load and a store: code that is half of each */
     double fma, load;                  /* seconds of a vector */
+    bool in_order;                     /* a load takes its time from multiply-adds; scalars are loaded by vectors of them (kir_ahead) */
     double line[N_RATE_LEVELS];        /* seconds of a byte from a level, read by one thread of all */
     double near[N_RATE_LEVELS];        /* bytes that a level keeps for one thread */
     double period[N_RATE_LEVELS];      /* bytes between lines of one set; 0: sets are chosen by a hash */

@@ -379,6 +379,10 @@ bool kir_spread(struct kir *out, struct arena *a, const struct kir *in, u32 thre
    unused ones, unless they are kept because the host knows them already. */
 void kir_order(struct kir *out, struct arena *a, const struct kir *in, bool keep_params);
 
+/* ahead.c: an equivalent kernel in `out` whose loads stand so far ahead of their users as a processor that executes in order needs, with at most
+   n_regs registers of vectors; neighbouring scalars that multiply vectors are loaded together. */
+void kir_ahead(struct kir *out, struct arena *a, const struct kir *in, u32 n_regs);
+
 /* cost.c: static counts for one launch, parameters given. */
 struct kir_cost {
     double flops;        /* multiply-adds count two */

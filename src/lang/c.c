@@ -181,6 +181,81 @@ static void prefetch(struct text *t, kval v)
     text_line(t, "__builtin_prefetch(%.*s + %.*s);", STR_ARG(array), STR_ARG(at));
 }
 
+/* Processors that execute in order. */
+
+struct in_order {
+    kval half;       /* a vector whose upper half waits to be inserted, 0: none */
+    bool *is_factor; /* per LANE: instructions take it from the vector (fma_lane), it needs no name */
+};
+
+static void find_factors(const struct text *t)
+{
+    const struct in_order *o = ((const struct c_own *)t->own)->in_order;
+    for (u32 pass = 0; pass < 2; pass++)
+        for (kval v = 1; v < t->k->ins.n; v++) {
+            const struct kir_ins *x = kir_at(t->k, v);
+            bool multiplies = x->op == KI_FMA && x->lanes * dtype_size(x->dtype) == 16, spreads = x->op == KI_SPLAT && o->is_factor[v];
+            if (!pass && (x->op == KI_SPLAT || x->op == KI_LANE)) o->is_factor[v] = true;
+            for (u32 i = 0; i < kir_op_info(x->op)->n_args; i++) {
+                kval y = kir_operand(x, i);
+                u32 op = kir_at(t->k, y)->op;
+                if (!pass && op == KI_SPLAT && !multiplies) o->is_factor[y] = false;
+                if (pass && op == KI_LANE && !spreads) o->is_factor[y] = false;
+            }
+        }
+}
+
+/* Does the statement of v mention y? */
+static bool mentions(const struct text *t, kval v, kval y)
+{
+    const struct kir_ins *x = kir_at(t->k, v);
+    for (u32 i = 0; i < kir_op_info(x->op)->n_args; i++) {
+        kval z = kir_operand(x, i);
+        if (z == y || (z && (t->val[z].nested || kir_at(t->k, z)->op == KI_LANE) && mentions(t, z, y))) return true;
+    }
+    return false;
+}
+
+static bool is_halved(const struct text *t, kval v)
+{
+    const struct kir_ins *x = kir_at(t->k, v), *array = kir_at(t->k, x->a);
+    if (x->op != KI_LOAD || x->c || x->dtype == DT_BOOL || x->lanes * dtype_size(x->dtype) != 16 || (array->op == KI_ALLOC && array->aux == KS_REG)) return false;
+    return array->lanes <= 1 && kir_at(t->k, x->b)->op == KI_RAMP && kir_at(t->k, x->b)->imm.i == 1;
+}
+
+static void insert_half(struct text *t, struct in_order *o)
+{
+    const struct kir_ins *x = kir_at(t->k, o->half);
+    if (!o->half) return;
+    struct str f = text_helper(t, "insert_high", text_rep(x->dtype), x->lanes, DT_NONE);
+    text_line(t, "v%u = %.*s(v%u, h%u);", o->half, STR_ARG(f), o->half, o->half);
+    o->half = 0;
+}
+
+/* A vector's lower half is loaded beside the insertion of the one's before, its upper half beside the next multiply-add. */
+static bool half_statement(struct text *t, kval v)
+{
+    struct in_order *o = ((const struct c_own *)t->own)->in_order;
+    const struct kir_ins *x = kir_at(t->k, v);
+    if (!o) return false;
+    if (x->op == KI_LANE && o->is_factor[v]) return true;
+    bool is_half = is_halved(t, v) && t->val[v].uses;
+    if (!is_half) {
+        if (kir_op_info(x->op)->cls == 'C' || (o->half && !t->val[v].nested && mentions(t, v, o->half))) insert_half(t, o);
+        return false;
+    }
+    struct access a = access_of(t, x->a, x->b, 0);
+    struct str at = ramp_address(t, &a), type = text_type(t, a.dtype, x->lanes);
+    struct str low = text_helper(t, "load_low", a.dtype, x->lanes, DT_NONE), high = text_helper(t, "load_high", a.dtype, x->lanes, DT_NONE);
+    text_line(t, "%.*s v%u = %.*s(%.*s);", STR_ARG(type), v, STR_ARG(low), STR_ARG(at));
+    insert_half(t, o);
+    text_line(t, "const u64 h%u = %.*s(%.*s);", v, STR_ARG(high), STR_ARG(at));
+    o->half = v;
+    return true;
+}
+
+static bool statement(struct text *t, kval v) { return c_tile_statement(t, v) || half_statement(t, v); }
+
 /* Arrays. Those of WORK and TEMP are set up at the top of their function. */
 
 static struct str element_type(struct text *t, const struct kir_ins *x)
@@ -400,18 +475,36 @@ static void grid_function(struct text *t, struct buf *out, u32 number, kval open
 
 /* By an element, which the instruction takes from a register. The element has to come there by a load of its own: gcc would load it into all
    lanes (ld1r), which occupies a unit that multiplies on most cores. */
-#define FMA_ELEMENT(lanes, lane)                                                                   \
-    "$V $F($e x, $V y, $V z)\n{\n    __asm__(\"fmla %0." lanes ", %1." lanes ", %2." lane       \
-    "[0]\" : \"+w\"(z) : \"w\"(y), \"w\"(x));\n    return z;\n}\n"
+#define FMA_ELEMENT(type, lanes, lane, number)                                                     \
+    "$V $F(" type " x, $V y, $V z)\n{\n    __asm__(\"fmla %0." lanes ", %1." lanes ", %2." lane   \
+    "[" number "]\" : \"+w\"(z) : \"w\"(y), \"w\"(x));\n    return z;\n}\n"
 
-/* The first three for kernels that round as written, the last one for aarch64. */
+/* For processors that execute in order: a load of 16 bytes occupies the units that multiply for two cycles, of 8 bytes for one, beside which another
+   vector's upper half is inserted from an integer register (Cortex-A53; XNNPACK's aarch64-neonfma-cortex-a53 kernels). Statements for compilers
+   that keep them in order: see half_statement. */
+#define LOAD_LOW "$V $F(const void *p)\n{\n    typedef u64 __attribute__((aligned(1), may_alias)) half;\n    $V x;\n" \
+    "    __asm__(\"ldr %d0, %1\" : \"=w\"(x) : \"m\"(*(const half *)p));\n    return x;\n}\n"
+#define LOAD_HIGH "u64 $F(const void *p)\n{\n    typedef u64 __attribute__((aligned(1), may_alias)) half;\n    u64 x;\n" \
+    "    __asm__(\"ldr %0, %1\" : \"=r\"(x) : \"m\"(((const half *)p)[1]));\n    return x;\n}\n"
+#define INSERT_HIGH "$V $F($V x, u64 y)\n{\n    __asm__(\"ins %0.d[1], %1\" : \"+w\"(x) : \"r\"(y));\n    return x;\n}\n"
+
+/* The first three for kernels that round as written, the others for aarch64. */
 static const struct text_helper helpers[] = {
     {.name = "mul", .types = T_FLOAT, .scalar = MUL_TEXT, .vector = MUL_TEXT},
     {.name = "neg", .types = T_FLOAT, .scalar = NEG_TEXT, .vector = NEG_TEXT},
     {.name = "fma", .types = T_F32, .scalar = FMA_SCALAR("F"), .vector = FMA_TEXT("ps", "v4sf", "s", "F")},
     {.name = "fma", .types = T_F64, .scalar = FMA_SCALAR(""), .vector = FMA_TEXT("pd", "v2df", "d", "")},
-    {.name = "fma_element", .types = T_F32, .vector = FMA_ELEMENT("4s", "s")},
-    {.name = "fma_element", .types = T_F64, .vector = FMA_ELEMENT("2d", "d")},
+    {.name = "fma_element", .types = T_F32, .vector = FMA_ELEMENT("$e", "4s", "s", "0")},
+    {.name = "fma_element", .types = T_F64, .vector = FMA_ELEMENT("$e", "2d", "d", "0")},
+    {.name = "fma_lane0", .types = T_F32, .vector = FMA_ELEMENT("$V", "4s", "s", "0")},
+    {.name = "fma_lane1", .types = T_F32, .vector = FMA_ELEMENT("$V", "4s", "s", "1")},
+    {.name = "fma_lane2", .types = T_F32, .vector = FMA_ELEMENT("$V", "4s", "s", "2")},
+    {.name = "fma_lane3", .types = T_F32, .vector = FMA_ELEMENT("$V", "4s", "s", "3")},
+    {.name = "fma_lane0", .types = T_F64, .vector = FMA_ELEMENT("$V", "2d", "d", "0")},
+    {.name = "fma_lane1", .types = T_F64, .vector = FMA_ELEMENT("$V", "2d", "d", "1")},
+    {.name = "load_low", .types = T_NUMBER, .vector = LOAD_LOW},
+    {.name = "load_high", .types = T_NUMBER, .vector = LOAD_HIGH},
+    {.name = "insert_high", .types = T_NUMBER, .vector = INSERT_HIGH},
     {0},
 };
 
@@ -451,7 +544,7 @@ static const struct text_style style = {
     .loop_hint = loop_hint,
     .thread = thread,
     .barrier = barrier,
-    .statement = c_tile_statement,
+    .statement = statement,
 };
 
 static bool check(const struct kir *k, struct err *e)
@@ -486,6 +579,8 @@ static bool expands(const void *user, const struct kir *k, kval v)
     return x->dtype == DT_F32 && (k->as_written || (!is_helper && (x->lanes > 1 || !is_trig)));
 }
 
+static bool in_order(const struct caps *c) { return c->in_order && c->isa.family == ISA_AARCH64; }
+
 static bool print(struct buf *out, const struct kir *in, const struct caps *c, struct err *e)
 {
     if (!check(in, e)) return false;
@@ -496,11 +591,25 @@ static bool print(struct buf *out, const struct kir *in, const struct caps *c, s
         arena_release(&arena);
         return false;
     }
-    struct text t = {.style = &style, .caps = c, .arena = &arena, .err = &err};
+    struct kir ahead;
+    struct in_order halves = {0};
+    if (in_order(c)) {
+        struct caps whole = *c;
+        isa_limits(&whole, c->isa);
+        kir_ahead(&ahead, &arena, k, whole.n_vector_regs);
+        k = &ahead;
+    }
+    struct c_own own = {0};
+    struct text t = {.style = &style, .caps = c, .arena = &arena, .err = &err, .own = &own};
     struct buf functions = {0};
     u32 n = 0;
     bool has_tiles = false;
     text_open(&t, k);
+    if (in_order(c)) {
+        halves.is_factor = arena_array(&arena, bool, k->ins.n);
+        own.in_order = &halves;
+        find_factors(&t);
+    }
     for (kval v = 1; v < k->ins.n; v++) {
         if (kir_at(k, v)->op != KI_GRID) continue;
         grid_function(&t, &functions, n++, v);

@@ -58,6 +58,8 @@ bool c_tile_check(const struct kir *k, kval v, struct err *e)
     return true;
 }
 
+static struct tiles *tiles_of(const struct text *t) { return ((const struct c_own *)t->own)->tiles; }
+
 /* Registers. */
 
 static void fail(struct text *t, kval v, const char *why)
@@ -70,7 +72,7 @@ static void fail(struct text *t, kval v, const char *why)
 /* The store of a product, or of a loaded fragment: its only user. 0: there is none. */
 static kval store_of(const struct text *t, kval v)
 {
-    const struct tiles *s = t->own;
+    const struct tiles *s = tiles_of(t);
     for (kval u = v + 1; u < s->end; u++)
         if (kir_at(t->k, u)->op == KI_STORE && kir_at(t->k, u)->c == v) return u;
     return 0;
@@ -79,7 +81,7 @@ static kval store_of(const struct text *t, kval v)
 /* The last instruction that needs an operand: behind a loop that was opened since, its end. */
 static kval last_use(const struct text *t, kval v)
 {
-    const struct tiles *s = t->own;
+    const struct tiles *s = tiles_of(t);
     kval last = v;
     u32 depth = 0;
     bool is_inside = false;
@@ -98,7 +100,7 @@ static kval last_use(const struct text *t, kval v)
 /* The register that has been free for longest: the next operands may be loaded while products of the last ones are not done. */
 static void take_register(struct text *t, kval v, kval until)
 {
-    struct tiles *s = t->own;
+    struct tiles *s = tiles_of(t);
     u32 first = 0;
     for (u32 i = 1; i < TILES; i++)
         if (s->until[i] < s->until[first]) first = i;
@@ -108,7 +110,7 @@ static void take_register(struct text *t, kval v, kval until)
 
 static u32 register_of(struct text *t, kval v)
 {
-    struct tiles *s = t->own;
+    struct tiles *s = tiles_of(t);
     if (!s->at[v]) fail(t, v, "not in a tile");
     return s->at[v] ? s->at[v] - 1u : 0;
 }
@@ -118,7 +120,7 @@ static u32 register_of(struct text *t, kval v)
 static void move(struct text *t, const char *name, u32 tile, const struct kir_ins *x, kval pitch)
 {
     const i64 size = dtype_size(kir_dtype(t->k, x->a));
-    const struct tiles *s = t->own;
+    const struct tiles *s = tiles_of(t);
     struct str array = s->array(t, x->a), at = text_value(t, x->b), n = text_value(t, pitch);
     text_line(t, "_tile_%s(%u, %.*s + %.*s, %.*s * %lld);", name, tile, STR_ARG(array), STR_ARG(at), STR_ARG(n), (long long)size);
 }
@@ -161,7 +163,7 @@ static void store(struct text *t, kval v)
 bool c_tile_statement(struct text *t, kval v)
 {
     const struct kir_ins *x = kir_at(t->k, v);
-    struct tiles *s = t->own;
+    struct tiles *s = tiles_of(t);
     bool is_frag = x->role || x->op == KI_FSTORE || (x->op == KI_STORE && kir_is_frag(t->k, x->a));
     if (!is_frag) return false;
     s->in_use = true;
@@ -186,10 +188,10 @@ void c_tile_open(struct text *t, kval from, kval end, struct str (*array)(struct
     struct tiles *s = arena_new(t->arena, struct tiles);
     *s = (struct tiles){.at = arena_array(t->arena, u8, t->k->ins.n), .end = end, .array = array};
     for (u32 i = 0; i < TILES; i++) s->until[i] = from;
-    t->own = s;
+    ((struct c_own *)t->own)->tiles = s;
 }
 
-bool c_tile_in_use(const struct text *t) { return ((const struct tiles *)t->own)->in_use; }
+bool c_tile_in_use(const struct text *t) { return tiles_of(t)->in_use; }
 
 void c_tile_functions(struct buf *out)
 {

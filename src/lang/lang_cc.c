@@ -120,7 +120,7 @@ static const char *optimisation(const struct command *c, const struct caps *caps
 {
     bool has_plenty = caps && caps->n_vector_regs > 16, is_arm = caps && caps->isa.family == ISA_AARCH64;
     for (u32 i = c->compiler; i < c->n; i++)
-        if (str_glob(S("*gcc*"), str_of(c->argv[i]))) return is_arm ? GCC_OPTIONS " -fno-schedule-insns -frename-registers" : has_plenty ? GCC_OPTIONS : GCC_OPTIONS " -fira-region=one";
+        if (str_glob(S("*gcc*"), str_of(c->argv[i]))) return is_arm && caps->in_order ? GCC_OPTIONS " -fno-schedule-insns -fno-schedule-insns2 -fno-schedule-fusion -fno-tree-ter" : is_arm ? GCC_OPTIONS " -fno-schedule-insns -frename-registers" : has_plenty ? GCC_OPTIONS : GCC_OPTIONS " -fira-region=one";
     return "-O3";
 }
 

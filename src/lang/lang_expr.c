@@ -304,8 +304,12 @@ static struct str multiply_by_element(struct text *t, const struct kir_ins *x, e
     bool is_b = is_element(t, x->b), has = t->style->has_vectors && t->caps && t->caps->isa.family == ISA_AARCH64;
     if (x->op != KI_FMA || !has || x->lanes * dtype_size(d) != 16 || (d != DT_F32 && d != DT_F64) || is_half(x->dtype)) return (struct str){0};
     if (!is_b && !is_element(t, x->a)) return (struct str){0};
-    struct str one = text_bare(t, kir_at(t->k, is_b ? x->b : x->a)->a), y = text_bare(t, is_b ? x->a : x->b);
-    return call(t, "fma_element", d, x->lanes, text_fmt(t, "%.*s, %.*s, %.*s", STR_ARG(one), STR_ARG(y), STR_ARG(text_bare(t, x->c))));
+    kval spread = kir_at(t->k, is_b ? x->b : x->a)->a;
+    const struct kir_ins *lane = kir_at(t->k, spread);
+    bool is_lane = lane->op == KI_LANE && !t->val[lane->a].nested && kir_lanes(t->k, lane->a) == x->lanes && kir_dtype(t->k, lane->a) == d;
+    struct str one = text_bare(t, is_lane ? lane->a : spread), y = text_bare(t, is_b ? x->a : x->b);
+    const char *name = is_lane ? text_fmt(t, "fma_lane%lld", (long long)lane->imm.i).p : "fma_element";
+    return call(t, name, d, x->lanes, text_fmt(t, "%.*s, %.*s, %.*s", STR_ARG(one), STR_ARG(y), STR_ARG(text_bare(t, x->c))));
 }
 
 static struct str arithmetic(struct text *t, kval v)

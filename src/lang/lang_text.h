@@ -129,6 +129,12 @@ u32 text_grid(struct text *t, kval open, kval dim[3], kval *body_end);
 /* A parameter's text as a comment. */
 struct str text_param_note(struct text *t, u32 param);
 
+/* struct text.own of language c. */
+struct c_own {
+    struct tiles *tiles;       /* of the function at hand (lang_c_tile.c) */
+    struct in_order *in_order; /* of a processor that executes in order (c.c), else NULL */
+};
+
 /* lang_c_tile.c: fragments of language c, tile registers of a processor. */
 bool c_tile_check(const struct kir *k, kval v, struct err *e); /* of an instruction of fragments */
 /* A function of the grid from..end; array: the name of an array. */
