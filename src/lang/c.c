@@ -181,6 +181,36 @@ static void prefetch(struct text *t, kval v)
     text_line(t, "__builtin_prefetch(%.*s + %.*s);", STR_ARG(array), STR_ARG(at));
 }
 
+/* SVE. */
+
+static bool has_sve(const struct caps *c) { return c->isa.family == ISA_AARCH64 && c->vector_bytes > 16; }
+
+/* An element of memory in all lanes is loaded so: gcc does it only near the address that it has, else copies a register's element to all lanes by
+   a unit that multiplies. */
+static void find_spread(struct text *t)
+{
+    u32 bytes = t->caps->vector_bytes;
+    for (kval v = 1; v < t->k->ins.n; v++) {
+        const struct kir_ins *x = kir_at(t->k, v), *array = kir_at(t->k, x->a);
+        bool is_memory = x->op == KI_LOAD && x->lanes == 1 && !x->c && !(array->op == KI_ALLOC && array->aux == KS_REG);
+        t->val[v].is_spread = is_memory && array->lanes <= 1 && (x->dtype == DT_F32 || x->dtype == DT_F64) && t->val[v].uses;
+    }
+    for (kval v = 1; v < t->k->ins.n; v++) {
+        const struct kir_ins *x = kir_at(t->k, v);
+        for (u32 i = 0; i < kir_op_info(x->op)->n_args; i++)
+            if (x->op != KI_SPLAT || x->lanes * dtype_size(x->dtype) != bytes) t->val[kir_operand(x, i)].is_spread = false;
+    }
+}
+
+static void spread_statement(struct text *t, kval v)
+{
+    const struct kir_ins *x = kir_at(t->k, v);
+    u32 lanes = t->caps->vector_bytes / (u32)dtype_size(x->dtype);
+    struct access a = access_of(t, x->a, x->b, 0);
+    struct str type = text_type(t, x->dtype, lanes), f = text_helper(t, "load_all", x->dtype, lanes, DT_NONE), at = text_bare(t, x->b);
+    text_line(t, "const %.*s v%u = %.*s(%.*s + %.*s);", STR_ARG(type), v, STR_ARG(f), STR_ARG(a.array), STR_ARG(at));
+}
+
 /* Processors that execute in order. */
 
 struct in_order {
@@ -254,7 +284,12 @@ static bool half_statement(struct text *t, kval v)
     return true;
 }
 
-static bool statement(struct text *t, kval v) { return c_tile_statement(t, v) || half_statement(t, v); }
+static bool statement(struct text *t, kval v)
+{
+    if (!t->val[v].is_spread) return c_tile_statement(t, v) || half_statement(t, v);
+    spread_statement(t, v);
+    return true;
+}
 
 /* Arrays. Those of WORK and TEMP are set up at the top of their function. */
 
@@ -479,6 +514,14 @@ static void grid_function(struct text *t, struct buf *out, u32 number, kval open
     "$V $F(" type " x, $V y, $V z)\n{\n    __asm__(\"fmla %0." lanes ", %1." lanes ", %2." lane   \
     "[" number "]\" : \"+w\"(z) : \"w\"(y), \"w\"(x));\n    return z;\n}\n"
 
+/* By SVE. Uty: gcc's constraint of the instruction's addresses. */
+#define LOAD_ALL(instruction)                                                                      \
+    "$V $F(const $e *p)\n{\n    $V x;\n#if defined __clang__ || !defined __ARM_FEATURE_SVE\n"     \
+    "    for (int i = 0; i < $N; i++) x[i] = *p;\n#else\n    __SVBool_t all;\n"                  \
+    "    __asm__(\"ptrue %0.b\" : \"=Upl\"(all));\n"                                             \
+    "    __asm__(\"" instruction ", %1/z, %2\" : \"=w\"(x) : \"Upl\"(all), \"Uty\"(*p));\n"      \
+    "#endif\n    return x;\n}\n"
+
 /* For processors that execute in order: a load of 16 bytes occupies the units that multiply for two cycles, of 8 bytes for one, beside which another
    vector's upper half is inserted from an integer register (Cortex-A53; XNNPACK's aarch64-neonfma-cortex-a53 kernels). Statements for compilers
    that keep them in order: see half_statement. */
@@ -488,7 +531,7 @@ static void grid_function(struct text *t, struct buf *out, u32 number, kval open
     "    __asm__(\"ldr %0, %1\" : \"=r\"(x) : \"m\"(((const half *)p)[1]));\n    return x;\n}\n"
 #define INSERT_HIGH "$V $F($V x, u64 y)\n{\n    __asm__(\"ins %0.d[1], %1\" : \"+w\"(x) : \"r\"(y));\n    return x;\n}\n"
 
-/* The first three for kernels that round as written, the others for aarch64. */
+/* The first three for kernels that round as written, fma also for SVE, the others for aarch64. */
 static const struct text_helper helpers[] = {
     {.name = "mul", .types = T_FLOAT, .scalar = MUL_TEXT, .vector = MUL_TEXT},
     {.name = "neg", .types = T_FLOAT, .scalar = NEG_TEXT, .vector = NEG_TEXT},
@@ -502,6 +545,8 @@ static const struct text_helper helpers[] = {
     {.name = "fma_lane3", .types = T_F32, .vector = FMA_ELEMENT("$V", "4s", "s", "3")},
     {.name = "fma_lane0", .types = T_F64, .vector = FMA_ELEMENT("$V", "2d", "d", "0")},
     {.name = "fma_lane1", .types = T_F64, .vector = FMA_ELEMENT("$V", "2d", "d", "1")},
+    {.name = "load_all", .types = T_F32, .vector = LOAD_ALL("ld1rw {%0.s}")},
+    {.name = "load_all", .types = T_F64, .vector = LOAD_ALL("ld1rd {%0.d}")},
     {.name = "load_low", .types = T_NUMBER, .vector = LOAD_LOW},
     {.name = "load_high", .types = T_NUMBER, .vector = LOAD_HIGH},
     {.name = "insert_high", .types = T_NUMBER, .vector = INSERT_HIGH},
@@ -605,6 +650,7 @@ static bool print(struct buf *out, const struct kir *in, const struct caps *c, s
     u32 n = 0;
     bool has_tiles = false;
     text_open(&t, k);
+    if (has_sve(c)) find_spread(&t);
     if (in_order(c)) {
         halves.is_factor = arena_array(&arena, bool, k->ins.n);
         own.in_order = &halves;

@@ -312,6 +312,13 @@ static struct str multiply_by_element(struct text *t, const struct kir_ins *x, e
     return call(t, name, d, x->lanes, text_fmt(t, "%.*s, %.*s, %.*s", STR_ARG(one), STR_ARG(y), STR_ARG(text_bare(t, x->c))));
 }
 
+/* Multiply-adds by SVE are calls, too: of an expression gcc makes as many that replace a factor, and copies accumulators. */
+static bool is_sve_fma(const struct text *t, const struct kir_ins *x, enum dtype d)
+{
+    bool has = t->style->has_vectors && t->caps && t->caps->isa.family == ISA_AARCH64 && t->caps->vector_bytes > 16;
+    return has && x->op == KI_FMA && (d == DT_F32 || d == DT_F64) && !is_half(x->dtype) && x->lanes * dtype_size(d) == t->caps->vector_bytes;
+}
+
 static struct str arithmetic(struct text *t, kval v)
 {
     const struct kir_ins *x = kir_at(t->k, v);
@@ -320,7 +327,7 @@ static struct str arithmetic(struct text *t, kval v)
     struct str s = by_power_of_two(t, x);
     if (!s.n) s = multiply_by_element(t, x, d);
     if (s.n) return s;
-    bool is_called = is_as_written(t, x, d);
+    bool is_called = is_as_written(t, x, d) || is_sve_fma(t, x, d);
     if (is_plain(t, x, d) && !is_called && dtype_kind(d) != DK_NONE) {
         struct str a = widened_to(t, x->a, d), b = operand(t, x->b, false);
         s = text_fmt(t, "(%.*s %s %.*s)", STR_ARG(a), infix(x->op), STR_ARG(b));
@@ -359,6 +366,7 @@ static struct str splat_half(struct text *t, const struct kir_ins *x)
 
 static struct str splat_value(struct text *t, const struct kir_ins *x)
 {
+    if (t->val[x->a].is_spread) return text_name(t, x->a);
     struct str s = splat_half(t, x);
     return s.n ? s : splat_text(t, x, x->dtype == DT_BOOL ? text_value(t, x->a) : text_bare(t, x->a));
 }

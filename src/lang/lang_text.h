@@ -82,6 +82,7 @@ struct text_value { /* the emitter's facts about an instruction */
     bool nested;    /* nested: has no name of its own */
     bool is_data;   /* an integer that came from memory: must wrap */
     bool is_wide;   /* an i64 that may exceed the style's index */
+    bool is_spread; /* a scalar whose name is that of a vector of it, which its users, all of them SPLAT, stand for */
 };
 
 struct text {
