@@ -312,6 +312,6 @@ static double predict(const struct gen_problem *p, const struct sched *v)
 }
 
 const struct gen gen_gemm = {
-    GEN_FAMILY("gemm", 9), .facts = sizeof(struct facts), .analyze = analyze, .legal = legal,
+    GEN_FAMILY("gemm", 10), .facts = sizeof(struct facts), .analyze = analyze, .legal = legal,
     .emit = emit, .predict = predict,
 };

@@ -13,4 +13,4 @@ static bool analyze(const struct gen_problem *p) { return mma_analyze(p, &contra
 
 static void emit(struct emit *m, const struct task *t, const struct caps *c, const struct sched *v) { mma_emit(m, t, c, v, &contract_igemm); }
 
-const struct gen gen_mma_igemm = {MMA_FAMILY, .name = "mma_igemm", .revision = 1, .sums = SUMS_IN_PARTS, .analyze = analyze, .emit = emit};
+const struct gen gen_mma_igemm = {MMA_FAMILY, .name = "mma_igemm", .revision = 2, .sums = SUMS_IN_PARTS, .analyze = analyze, .emit = emit};

@@ -495,6 +495,6 @@ static double predict(const struct gen_problem *q, const struct sched *s)
 }
 
 const struct gen gen_pool = {
-    GEN_FAMILY("pool", 3), .facts = sizeof(struct pool), .analyze = analyze, .legal = legal,
+    GEN_FAMILY("pool", 4), .facts = sizeof(struct pool), .analyze = analyze, .legal = legal,
     .emit = emit, .predict = predict,
 };

@@ -83,7 +83,7 @@ static bool worth(const struct gen_problem *p, const struct sched *v, u32 n)
 const struct gen gen_wg_gemm = {
     .version = 1,
     .name = "wg_gemm",
-    .revision = 7,
+    .revision = 8,
     .param = block_param,
     .n_param = N_PARAM,
     .facts = sizeof(struct block_task),

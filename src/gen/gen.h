@@ -83,7 +83,7 @@ struct candidate {
 
 const struct gen *gen_find(struct str name);
 const struct gen *gen_at(i64 k);                              /* k-th, NULL behind the last */
-/* "gemm.9 mr=14 nr=2 bk=256": family, revision, parameters. Round-trips. */
+/* "gemm.10 mr=14 nr=2 bk=256": family, revision, parameters. Round-trips. */
 void candidate_print(struct buf *b, const struct candidate *c);
 bool candidate_parse(struct candidate *c, struct str text, struct err *e); /* also by names of earlier versions */
 /* renamed.c: appends the text with the names that families and parameters have today; false: it had them already. */
