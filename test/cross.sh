@@ -98,7 +98,7 @@ if use aarch64-linux-gnu qemu-aarch64 all; then
     else echo "skipped: ONNX's cases (libonnx-testdata, tool/deps test)"
     fi
     # Families: random tasks under random schedules, interpreted, and compiled and run.
-    tests='test_gen test_gen2 test_gen_blocked test_gen_chain test_gen_dot test_gen_winograd test_gen_recurrence'
+    tests='test_gen test_gen2 test_gen_blocked test_gen_chain test_gen_dot test_gen_winograd test_gen_recurrence test_gen_filter'
     targets=; for x in $tests; do targets="$targets $there/test/$x"; done
     # shellcheck disable=SC2086 # several
     exits 0 make -C "$top" -j2 CROSS="$triple" BUILD="$there" OPT=-O1 HARDEN= $targets

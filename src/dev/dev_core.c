@@ -48,8 +48,8 @@ static const struct core {
    of 16 bytes), and has no 2x2 products of bytes here. Its loads are wider on V1, which "neoverse-v1-sve" uses. */
 enum { VECTOR = 16 };
 
-/* A core that executes in order waits for a load unless its register is loaded some instructions ahead. Tiles leave a quarter of the
-   registers, which the compiler renames loads to (lang_cc.c). */
+/* A core that executes in order waits for a load unless its register is loaded some instructions ahead (kir_ahead). Tiles leave a quarter of the
+   registers for that. */
 enum { IN_ORDER_REGS = 24 };
 
 static struct rate of_all(double one, u32 n) { return (struct rate){one, one * n}; }

@@ -114,13 +114,20 @@ static bool add_compiler(struct command *c, struct arena *a, const struct caps *
    what a register tile loads for the next iteration, in registers that the accumulators need. Allocation by regions stores accumulators
    in inner loops where they take nearly all registers: one region, unless there are plenty. On ARM gcc also schedules instructions before it
    allocates registers, and then has too few for the loads that it moved ahead; afterwards it moves loads ahead only into registers that it
-   may rename to, which cores that execute in order need. clang has neither the faults nor the options. */
+   may rename to. Texts for cores that execute in order are in the order that these need (kir_ahead): nothing moves, addresses included, which
+   are otherwise computed where they are used. clang has neither the faults nor the options. */
 #define GCC_OPTIONS "-O2 -ftree-vectorize -fvect-cost-model=dynamic -fno-predictive-commoning"
+#define GCC_IN_ORDER " -fno-schedule-insns -fno-schedule-insns2 -fno-schedule-fusion -fno-tree-ter"
+static const char *gcc_optimisation(const struct caps *caps)
+{
+    if (caps && caps->isa.family == ISA_AARCH64) return caps->in_order ? GCC_OPTIONS GCC_IN_ORDER : GCC_OPTIONS " -fno-schedule-insns -frename-registers";
+    return caps && caps->n_vector_regs > 16 ? GCC_OPTIONS : GCC_OPTIONS " -fira-region=one";
+}
+
 static const char *optimisation(const struct command *c, const struct caps *caps)
 {
-    bool has_plenty = caps && caps->n_vector_regs > 16, is_arm = caps && caps->isa.family == ISA_AARCH64;
     for (u32 i = c->compiler; i < c->n; i++)
-        if (str_glob(S("*gcc*"), str_of(c->argv[i]))) return is_arm && caps->in_order ? GCC_OPTIONS " -fno-schedule-insns -fno-schedule-insns2 -fno-schedule-fusion -fno-tree-ter" : is_arm ? GCC_OPTIONS " -fno-schedule-insns -frename-registers" : has_plenty ? GCC_OPTIONS : GCC_OPTIONS " -fira-region=one";
+        if (str_glob(S("*gcc*"), str_of(c->argv[i]))) return gcc_optimisation(caps);
     return "-O3";
 }
 
