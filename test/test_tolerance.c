@@ -157,6 +157,61 @@ static void test_numerics(void **state)
     fixture_close(&b);
 }
 
+static value_id add_number(struct fixture *b, double number)
+{
+    value_id v = add_const(b, "number", 0, NULL);
+    struct tensor *t = graph_value(&b->g, v)->data;
+    elem_set_f64(t->dtype, t->data, 0, number);
+    return v;
+}
+
+static value_id add_cast(struct fixture *b, value_id v, enum dtype t)
+{
+    value_id y = add_op(b, "Cast", v, 0, 0);
+    attr_set_int(&b->g, graph_value(&b->g, y)->producer, "to", t == DT_U8 ? 2 : t == DT_I8 ? 3 : 1);
+    return y;
+}
+
+/* Quarters of integers, rounded: those halfway between two integers may become either, in integer outputs, dequantised ones and sums. */
+static void test_ties(void **state)
+{
+    enum { PLAIN, DEQUANTISED, SUMMED, N_KINDS };
+    for (u32 i = 0; i < 2 * N_KINDS; i++) {
+        const u32 kind = i % N_KINDS, type = i < N_KINDS ? DT_U8 : DT_I8;
+        struct fixture b;
+        struct check c;
+        fixture_open(&b, 1 + i);
+        b.type = DT_F32;
+        value_id x = add_input(&b, "x", 2, (sym[]){sym_const(&b.sym, 40), sym_const(&b.sym, 8)});
+        value_id y = add_op(&b, "Floor", add_op(&b, "Mul", x, add_number(&b, 100), 0), 0, 0);
+        y = add_op(&b, "Mul", y, add_number(&b, 0.25), 0);
+        if (type == DT_U8) y = add_op(&b, "Add", y, add_number(&b, 40), 0);
+        y = add_cast(&b, add_op(&b, "Round", y, 0, 0), type);
+        if (kind != PLAIN) y = add_op(&b, "Mul", add_cast(&b, y, DT_F32), add_number(&b, 0.5), 0);
+        if (kind == SUMMED) y = add_op(&b, "MatMul", y, add_const(&b, "w", 2, (i64[]){8, 8}), 0);
+        *arr_push(&b.arena, &b.g.output) = y;
+        if (!make_task(&b) || !check_init(&c, &b.t, b.var, i, true, &b.e)) fail_msg("%s", b.e.msg);
+        struct tensor *t = c.want[0], *got = tensor_new(&b.arena, t->dtype, t->rank, t->dim);
+        assert_true(c.ties.spread && accepts(&b, &c, t));
+        i64 n_ties = 0;
+        for (i64 k = 0; k < tensor_count(t); k++) {
+            const double want = elem_f64(t->dtype, t->data, k), step = kind == PLAIN ? 1 : 0.5;
+            const double quarters = kind == SUMMED ? 0 : floor((double)((float *)c.value[b.t.g.input.v[0]].data)[k] * 100.0f) + (type == DT_U8 ? 160 : 0);
+            const bool is_tie = kind != SUMMED && fmod(fabs(quarters), 4) == 2;
+            const double other = quarters > 4 * want / step ? want + step : want - step, beyond = 2 * want - other;
+            memcpy(got->data, t->data, (size_t)tensor_bytes(t));
+            elem_set_f64(t->dtype, got->data, k, kind == SUMMED ? want + 0.25 : other);
+            if (accepts(&b, &c, got) != (is_tie || kind == SUMMED)) fail_msg("kind %u, element %lld: %g instead of %g", kind, (long long)k, other, want);
+            elem_set_f64(t->dtype, got->data, k, kind == SUMMED ? want + 1000 : beyond);
+            if (accepts(&b, &c, got)) fail_msg("kind %u, element %lld: %g instead of %g", kind, (long long)k, beyond, want);
+            n_ties += is_tie;
+        }
+        assert_true(kind == SUMMED || n_ties > 20);
+        check_release(&c);
+        fixture_close(&b);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -164,6 +219,7 @@ int main(void)
         cmocka_unit_test(test_last_places),
         cmocka_unit_test(test_sums),
         cmocka_unit_test(test_numerics),
+        cmocka_unit_test(test_ties),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

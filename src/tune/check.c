@@ -149,7 +149,7 @@ static bool evaluate(struct check *c, struct arena *a, u64 seed, struct err *e)
     for (u32 k = 0; k < g->input.n; k++) in[k] = &c->value[g->input.v[k]];
     c->want = arena_array(a, struct tensor *, g->output.n);
     struct graph_eval_opts o = {.points = c->points, .n_points = c->n_points, .var = c->var};
-    bool ok = graph_eval(&full, in, c->want, a, &o, e);
+    bool ok = graph_eval(&full, in, c->want, a, &o, e) && (c->are_integers || task_ties(&c->ties, &full, in, c->want, &o, a, e));
     arena_release(&tmp);
     return ok;
 }
@@ -252,10 +252,25 @@ static double allowed(const struct check *c, double x, double scale)
     return c->rtol * fmax(fabs(x), c->least) + c->atol * scale;
 }
 
-static void compare_elem(const struct check *c, i64 at, double x, double scale, double got, struct worst *w)
+/* The distance of element `at` of output k to what it may be where ties are rounded either way. */
+static double distance(const struct check *c, u32 k, i64 at, double x, double got)
+{
+    double low = x, high = x;
+    if (!c->ties.spread || isnan(x)) return fabs(got - x);
+    for (u32 side = 0; side < 2; side++) {
+        const struct tensor *t = c->ties.side[side][k];
+        const double y = elem_f64(t->dtype, t->data, at);
+        if (isfinite(y)) low = fmin(low, y), high = fmax(high, y);
+    }
+    if (got >= low && got <= high) return 0;
+    const double beside = fmin(fabs(got - low), fabs(got - high));
+    return fmin(beside, fmax(0, fabs(got - x) - c->ties.spread[k]));
+}
+
+static void compare_elem(const struct check *c, u32 k, i64 at, double x, double scale, double got, struct worst *w)
 {
     if ((isnan(x) && isnan(got)) || x == got) return;
-    double err = fabs(got - x);
+    double err = distance(c, k, at, x, got);
     if (err <= allowed(c, x, scale)) return;
     w->n_bad++;
     if (w->n_bad == 1 || err > w->err) *w = (struct worst){err, at, got, x, w->n_bad};
@@ -270,13 +285,14 @@ void read_elems(double *to, enum dtype t, const void *p, i64 at, i64 stride, i64
 }
 
 /* Compares n elements from a row-major index on. Nearly all pass, so all are tested together first. */
-static void compare_run(const struct check *c, const struct tensor *want, i64 at, i64 n, double scale, const double *got, struct worst *w)
+static void compare_run(const struct check *c, u32 k, i64 at, i64 n, double scale, const double *got, struct worst *w)
 {
+    const struct tensor *want = c->want[k];
     double x[RUN];
     int bad = 0;
     read_elems(x, want->dtype, want->data, at, 1, n);
     for (i64 i = 0; i < n; i++) bad |= !(fabs(got[i] - x[i]) <= allowed(c, x[i], scale));
-    for (i64 i = 0; i < n && bad; i++) compare_elem(c, at + i, x[i], scale, got[i], w);
+    for (i64 i = 0; i < n && bad; i++) compare_elem(c, k, at + i, x[i], scale, got[i], w);
 }
 
 /* Ignores the results of extreme inputs. At least 1e-6: inputs are of order one, and complete
@@ -295,15 +311,16 @@ static double magnitude(const struct check *c, const struct tensor *t)
     return m;
 }
 
-static void compare_all(const struct check *c, const struct tensor *want, const struct place *p, const void *got, struct worst *w)
+static void compare_all(const struct check *c, u32 output, const struct place *p, const void *got, struct worst *w)
 {
+    const struct tensor *want = c->want[output];
     double scale = magnitude(c, want), x[RUN];
     i64 n = c->n_points ? c->n_points : tensor_count(want), stride = 1;
     for (i64 k = 0, run; k < n; k += run) {
         i64 at = c->n_points ? c->points[k] : k;
         run = c->n_points ? 1 : i64_min(RUN, place_run(p, want, at, &stride));
         read_elems(x, want->dtype, got, place_flat(p, want, at), stride, run);
-        compare_run(c, want, at, run, scale, x, w);
+        compare_run(c, output, at, run, scale, x, w);
     }
 }
 
@@ -314,7 +331,7 @@ bool check_output(const struct check *c, u32 k, const void *got, struct buf *why
     struct worst w = {0};
     /* the size of the buffer is known */
     if (!place_of(&p, &c->task->g, c->task->g.output.v[k], c->var)) unreachable();
-    compare_all(c, want, &p, got, &w);
+    compare_all(c, k, &p, got, &w);
     if (w.n_bad == 0) return true;
     buf_printf(why, "output %u: %lld of %lld elements differ, worst at %lld: ", k, (long long)w.n_bad,
                (long long)(c->n_points ? c->n_points : tensor_count(want)), (long long)w.at);

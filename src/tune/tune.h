@@ -241,6 +241,12 @@ struct comparator {
     bool (*compare)(const struct check *c, u32 k, const void *got, struct buf *why);
     void *found; i64 n_found;  /* findings of compare, copied back to the caller's process; NULL: none */
 };
+/* Outputs of a task in which values near ties are rounded to integers (ties.c): what element i of output k may be lies between want[k], side[0][k]
+   and side[1][k] at i, or is off by spread[k]. All NULL: the task rounds nothing. */
+struct ties {
+    struct tensor **side[2];
+    double *spread;
+};
 struct check {
     struct arena arena;        /* its own */
     const struct task *task;
@@ -249,6 +255,7 @@ struct check {
                                   value */
     struct tensor **want;      /* per output, row-major; NULL: not computed (timing only) */
     i64 *points; i64 n_points; /* only these elements of the outputs are known; 0: all */
+    struct ties ties;
     double rtol, atol, least;  /* see check_tolerance, check_least */
     bool are_integers;         /* inputs are integers: outputs differ by at most off, those beyond exact_up_to
                                   by rtol in addition */
@@ -325,6 +332,9 @@ struct rounding {
 };
 /* spread: per output, the difference that is exceeded with a probability of about 1e-6; 0 in networks without roundings. */
 bool network_rounding(const struct rounding *r, double *spread, struct err *e);
+/* Of a task, whose outputs for these inputs are `want`; memory from a. */
+bool task_ties(struct ties *t, const struct graph *g, struct tensor *const *in, struct tensor *const *want, const struct graph_eval_opts *o,
+               struct arena *a, struct err *e);
 
 /* trial.c */
 struct subject {               /* a loaded or loadable kernel */
