@@ -56,7 +56,7 @@ static void random_kernels(u64 from, u64 to, const char *isa)
     for (u64 seed = first_seed(from, to); seed < last_seed(from, to); seed++) {
         struct run r = {.shift = seed % 3};
         struct rng g = rng_seed(seed);
-        char what[64];
+        char what[128];
         snprintf(what, sizeof what, "kernel %llu", (unsigned long long)seed);
         random_kernel(&r, &g);
         check_run(&r, &c, what);
@@ -244,6 +244,45 @@ static void test_roundings(void **state)
         if (set && isa_parse(&s, str_of(set == 1 ? "x86-64-v3" : "x86-64"), &e) && isa_contains(c.isa, isa_for_code(s))) isa_limits(&c, s);
         for (u32 i = 0; i < countof(types); i++)
             for (u32 lanes = 1; lanes <= 32; lanes *= 2) check_rounding(&c, types[i], lanes);
+    }
+    d->driver->close(d);
+}
+
+/* A vector of integers as vectors of all types of up to 32 bits: every number of 16 bits, in others those of more digits, too. */
+static void check_integers(const struct caps *c, enum dtype from, u32 lanes)
+{
+    static const enum dtype types[] = {DT_U8, DT_I8, DT_U16, DT_I16, DT_U32, DT_I32, DT_F32};
+    struct run r = {.n_arg = 1 + countof(types)};
+    struct kir *k = &r.kir;
+    char what[128];
+    kir_init(k, &r.arena, S("integers"));
+    kir_buf(k, S("x"), from, KA_IN);
+    for (u32 i = 0; i <= countof(types); i++) r.arg[i] = (struct kir_arg){arena_alloc(&r.arena, HALVES * 4), HALVES};
+    for (u32 i = 0; i < HALVES; i++) elem_set_i64(from, r.arg[0].p, i, i % 3 ? i : (i64)i * -65537);
+    for (u32 i = 0; i < countof(types); i++) kir_buf(k, str_of(dtype_name(types[i])), types[i], KA_OUT);
+    r.grid[0][0] = r.param[0] = HALVES / lanes, r.grid[0][1] = r.grid[0][2] = r.n_grid = 1;
+    kval at = kir_ramp(k, kir_mul_i(k, kir_grid(k, kir_param(k, S("n"))), lanes), 1, lanes), x = kir_load(k, k->buf.v[0].id, at);
+    for (u32 i = 0; i < countof(types); i++) kir_store(k, k->buf.v[1 + i].id, at, kir_cast(k, types[i], x));
+    kir_end(k);
+    snprintf(what, sizeof what, "%s, %u lanes, %s", dtype_name(from), lanes, c->arch);
+    check_run(&r, c, what);
+    arena_release(&r.arena);
+}
+
+static void test_integers(void **state)
+{
+    static const enum dtype types[] = {DT_U8, DT_I8, DT_U16, DT_I16, DT_U32, DT_I32};
+    static const char *const sets[] = {NULL, "x86-64-v3", "x86-64"};
+    struct dev *d = open_cpu(1);
+    struct isa s;
+    struct err e = {0};
+    unsetenv("QUERN_CC");
+    for (u32 set = 0; set < (runs_on("x86_64") ? countof(sets) : 1u); set++) {
+        struct caps c;
+        d->driver->caps(d, &c);
+        if (set && isa_parse(&s, str_of(sets[set]), &e) && isa_contains(c.isa, isa_for_code(s))) isa_limits(&c, s);
+        for (u32 i = 0; i < countof(types); i++)
+            for (u32 lanes = 1; lanes <= 32; lanes *= lanes == 1 ? 8 : 2) check_integers(&c, types[i], lanes);
     }
     d->driver->close(d);
 }
@@ -558,7 +597,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_gcc),   cmocka_unit_test(test_random_clang),
         cmocka_unit_test(test_random_older), cmocka_unit_test(test_structure),
-        cmocka_unit_test(test_halves), cmocka_unit_test(test_chosen_halves), cmocka_unit_test(test_roundings), cmocka_unit_test(test_integer_products),
+        cmocka_unit_test(test_halves), cmocka_unit_test(test_chosen_halves), cmocka_unit_test(test_roundings), cmocka_unit_test(test_integers), cmocka_unit_test(test_integer_products),
         cmocka_unit_test(test_functions),    cmocka_unit_test(test_functions_variants),
         cmocka_unit_test(test_streams), cmocka_unit_test(test_order_of_arrays), cmocka_unit_test(test_build_errors), cmocka_unit_test(test_deterministic),
         cmocka_unit_test(test_load_errors),  cmocka_unit_test(test_interp),

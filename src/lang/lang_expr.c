@@ -104,18 +104,28 @@ static struct str cast_bool(struct text *t, const struct kir_ins *x)
     return text_fmt(t, "((%.*s)-%.*s)", STR_ARG(type), STR_ARG(m));
 }
 
-/* Vectors of bytes to words, which some compilers convert element by element, use a helper. */
-static struct str widened(struct text *t, enum dtype *from, u32 lanes, struct str s)
+/* Vectors of integers of one and two bytes to longer ones, which some compilers convert in parts, use a helper. */
+static struct str widened(struct text *t, enum dtype *from, enum dtype to, u32 lanes, struct str s)
 {
-    struct str f = text_helper(t, *from == DT_U8 ? "widen_u8" : "widen_i8", DT_I32, lanes, *from);
-    *from = DT_I32;
+    const char *const name[] = {[DT_U8] = "widen_u8", [DT_I8] = "widen_i8", [DT_U16] = "widen_u16", [DT_I16] = "widen_i16"};
+    const enum dtype d = dtype_size(to) == 2 ? DT_I16 : DT_I32;
+    struct str f = text_helper(t, name[*from], d, lanes, *from);
+    *from = d;
+    return text_fmt(t, "%.*s(%.*s)", STR_ARG(f), STR_ARG(s));
+}
+
+/* Vectors of i32 or u32 to shorter integers likewise. fits: all elements fit; else they wrap. */
+static struct str shortened(struct text *t, enum dtype from, enum dtype to, u32 lanes, struct str s, bool fits)
+{
+    if (lanes == 1 || dtype_size(from) != 4 || dtype_size(to) >= 4) return convert(t, to, lanes, s);
+    struct str f = text_helper(t, fits ? "shorten_fit" : "shorten", to, lanes, from);
     return text_fmt(t, "%.*s(%.*s)", STR_ARG(f), STR_ARG(s));
 }
 
 /* Conversions to integers narrower than the machine's go through a wide signed one, and wrap. */
 static struct str cast_float_to_int(struct text *t, enum dtype to, u32 lanes, struct str s)
 {
-    if (dtype_size(to) < 4) s = convert(t, DT_I32, lanes, s);
+    if (dtype_size(to) < 4) return shortened(t, DT_I32, to, lanes, convert(t, DT_I32, lanes, s), false);
     if (to == DT_U32) s = convert(t, DT_I64, lanes, s);
     return convert(t, to, lanes, s);
 }
@@ -142,10 +152,35 @@ static bool is_rounding_cast(const struct text *t, const struct kir_ins *x)
            dtype_is_int(to) && to != DT_U32 && dtype_size(to) <= 4;
 }
 
+/* The constant among the operands of v, its other operand in *rest; false: v has another operator, or no constant. */
+static bool limit_of(const struct text *t, kval v, enum kir_op op, double *limit, kval *rest)
+{
+    const struct kir_ins *x = kir_at(t->k, v);
+    for (u32 i = 0; x->op == (u32)op && i < 2; i++) {
+        const struct kir_ins *c = kir_at(t->k, i ? x->b : x->a);
+        if (c->op == KI_SPLAT) c = kir_at(t->k, c->a);
+        *limit = c->imm.f, *rest = i ? x->a : x->b;
+        if (c->op == KI_CONST) return true;
+    }
+    return false;
+}
+
+/* Whether an f32, rounded, is a number of that integer type, because it was clamped to others. */
+static bool is_clamped(const struct text *t, kval v, enum dtype to)
+{
+    const double size = ldexp(1, 8 * (int)dtype_size(to)), low = dtype_kind(to) == DK_UINT ? 0 : -size / 2;
+    double most, least;
+    kval rest;
+    const bool ok = limit_of(t, v, KI_MIN, &most, &rest) ? limit_of(t, rest, KI_MAX, &least, &rest)
+                                                         : limit_of(t, v, KI_MAX, &least, &rest) && limit_of(t, rest, KI_MIN, &most, &rest);
+    return ok && least >= low && most <= low + size - 1;
+}
+
 static struct str rounding_cast(struct text *t, const struct kir_ins *x)
 {
-    struct str s = call(t, "round_i32", DT_F32, x->lanes, text_bare(t, kir_at(t->k, x->a)->a));
-    return x->dtype == DT_I32 ? s : convert(t, x->dtype, x->lanes, s);
+    const kval v = kir_at(t->k, x->a)->a;
+    struct str s = call(t, "round_i32", DT_F32, x->lanes, text_bare(t, v));
+    return x->dtype == DT_I32 ? s : shortened(t, DT_I32, x->dtype, x->lanes, s, is_clamped(t, v, x->dtype));
 }
 
 static struct str cast(struct text *t, const struct kir_ins *x)
@@ -165,10 +200,11 @@ static struct str cast(struct text *t, const struct kir_ins *x)
         else if (to == DT_BF16 && kir_dtype(t->k, x->a) == DT_F32 && is_exact_bf16(t, x->a, CHOICES)) return call(t, "bf16_of_exact", DT_F32, lanes, s);
         return half_from_f32(t, to, lanes, s);
     }
-    if (lanes > 1 && (from == DT_U8 || from == DT_I8) && dtype_size(to) == 4) s = widened(t, &from, lanes, s);
+    const bool is_longer = dtype_size(to) > dtype_size(from) && (dtype_size(to) == 4 || (dtype_size(to) == 2 && dtype_is_int(to)));
+    if (lanes > 1 && dtype_is_int(from) && dtype_size(from) < 4 && is_longer) s = widened(t, &from, to, lanes, s);
     if (from == to) return s;
     if (dtype_is_float(from) && dtype_is_int(to)) return cast_float_to_int(t, to, lanes, s);
-    return convert(t, to, lanes, s);
+    return dtype_is_int(from) && dtype_is_int(to) ? shortened(t, from, to, lanes, s, false) : convert(t, to, lanes, s);
 }
 
 static struct str bits(struct text *t, const struct kir_ins *x)

@@ -141,17 +141,63 @@
 #define DOT_ARM_PAIRS(name, x) "#if $B == 16\n" ONE_ARM(name " %0.4s, %1.8h, %2.8h", x) "#else\n" ONE_ARM(name " %0.s, %1.h, %2.h", x) "#endif\n"
 #define DOT_HEAD "$V $F($V z, $I x, $I y)\n{\n"
 
-#define WIDEN(half, letter)                                                                        \
+/* Integers to twice and four times as long ones, by one instruction; gcc before 13 widens both parts of a vector by themselves and joins them.
+   extend: z or s. */
+#define WIDEN(half, extend)                                                                        \
     "$V $F($X x)\n{\n    typedef char c16 __attribute__((vector_size(16)));\n"                      \
     "    typedef long long l2 __attribute__((vector_size(16)));\n"                                  \
     "    typedef " half " halves __attribute__((vector_size(2 * $N)));\n"                            \
     "#if defined __clang__\n    return __builtin_convertvector(x, $V);\n"                           \
     "#elif defined __AVX512F__ && $N == 16\n"                                                       \
-    "    return ($V)__builtin_ia32_pmov" letter "xbd512_mask((c16)x, ($I){0}, -1);\n"               \
+    "    return ($V)__builtin_ia32_pmov" extend "xbd512_mask((c16)x, ($I){0}, -1);\n"               \
     "#elif defined __AVX2__ && $N == 8\n"                                                           \
-    "    return ($V)__builtin_ia32_pmov" letter "xbd256((c16)(l2){(long long)x, 0});\n"             \
+    "    return ($V)__builtin_ia32_pmov" extend "xbd256((c16)(l2){(long long)x, 0});\n"             \
     "#else\n    return __builtin_convertvector(__builtin_convertvector(x, halves), $V);\n"          \
     "#endif\n}\n"
+#define WIDEN_HALF(extend)                                                                         \
+    "$V $F($X x)\n{\n    typedef short s16 __attribute__((vector_size(2 * $N)));\n"               \
+    "#if defined __clang__\n    return __builtin_convertvector(x, $V);\n"                           \
+    "#elif defined __AVX512F__ && $N == 16\n"                                                       \
+    "    return ($V)__builtin_ia32_pmov" extend "xwd512_mask((s16)x, ($I){0}, -1);\n"               \
+    "#elif defined __AVX2__ && $N == 8\n    return ($V)__builtin_ia32_pmov" extend "xwd256((s16)x);\n" \
+    "#else\n    return __builtin_convertvector(x, $V);\n#endif\n}\n"
+#define WIDEN_TO_HALF(extend)                                                                      \
+    "$V $F($X x)\n{\n    typedef char c16 __attribute__((vector_size(16)));\n"                      \
+    "    typedef char c32 __attribute__((vector_size(32)));\n"                                      \
+    "    typedef long long l2 __attribute__((vector_size(16)));\n"                                  \
+    "#if defined __clang__\n    return __builtin_convertvector(x, $V);\n"                           \
+    "#elif defined __AVX512BW__ && $N == 32\n"                                                      \
+    "    return ($V)__builtin_ia32_pmov" extend "xbw512_mask((c32)x, ($I){0}, -1);\n"               \
+    "#elif defined __AVX2__ && $N == 16\n    return ($V)__builtin_ia32_pmov" extend "xbw256((c16)x);\n" \
+    "#elif defined __SSE4_1__ && $N == 8\n"                                                         \
+    "    return ($V)__builtin_ia32_pmov" extend "xbw128((c16)(l2){(long long)x, 0});\n"             \
+    "#else\n    return __builtin_convertvector(x, $V);\n#endif\n}\n"
+
+/* Words of 32 bits to shorter ones; gcc before 13 converts to bytes element by element without AVX-512, and to halves by more instructions. `mask`: digits
+   that remain, so that saturation does not change them; all where elements fit the shorter type. */
+#define SHORTEN_HEAD                                                                               \
+    "$V $F($X x)\n{\n    typedef int i4 __attribute__((vector_size(16)));\n"                        \
+    "    typedef int i32_8 __attribute__((vector_size(32)));\n"                                     \
+    "    typedef short s8 __attribute__((vector_size(16)));\n"                                      \
+    "    typedef long long l2 __attribute__((vector_size(16)));\n"                                  \
+    "    typedef long long l4 __attribute__((vector_size(32)));\n"
+#define SHORTEN_HALVES(mask, pack)                                                                 \
+    "    const l4 w = (l4)(x" mask ");\n"                                                           \
+    "    const s8 h = (s8)__builtin_ia32_" pack "dw128((i4)__builtin_ia32_extract128i256(w, 0),\n"  \
+    "                                                  (i4)__builtin_ia32_extract128i256(w, 1));\n"
+#define SHORTEN_TO_HALF(mask, pack)                                                                \
+    SHORTEN_HEAD                                                                                   \
+    "#if !defined __clang__ && defined __AVX512VL__ && $N == 8\n"                                   \
+    "    return ($V)__builtin_ia32_pmovdw256_mask((i32_8)x, (s8){0}, -1);\n"                               \
+    "#elif !defined __clang__ && defined __AVX2__ && $N == 8\n"                                     \
+    SHORTEN_HALVES(mask, pack) "    return ($V)h;\n"                                              \
+    "#else\n    return __builtin_convertvector(x, $V);\n#endif\n}\n"
+#define SHORTEN_TO_BYTE(mask, pack, pack_byte)                                                     \
+    SHORTEN_HEAD                                                                                   \
+    "#if !defined __clang__ && defined __AVX2__ && !defined __AVX512VL__ && $N == 8\n"              \
+    SHORTEN_HALVES(mask, pack)                                                                     \
+    "    return ($V)((l2)__builtin_ia32_" pack_byte "128(h, h))[0];\n"                              \
+    "#else\n    return __builtin_convertvector(x, $V);\n#endif\n}\n"
 
 /* gcc 12 makes a selection of bits of SVE's registers by a comparison one instruction, which it cannot emit for constants (an internal error):
    it is not told where the mask is from. */
@@ -324,9 +370,19 @@ const struct text_helper text_helpers[] = {
                "    for (; y > 0; y >>= 1, f *= f) r = y & 1 ? r * f : r;\n    return ($E)r;\n}\n",
      .n_args = 2},
 
-    /* Bytes to words. */
+    /* Integers to longer and shorter ones. */
     {N("widen_u8", 1 << DT_I32), .vector = WIDEN("unsigned short", "z")},
     {N("widen_i8", 1 << DT_I32), .vector = WIDEN("short", "s")},
+    {N("widen_u16", 1 << DT_I32), .vector = WIDEN_HALF("z")},
+    {N("widen_i16", 1 << DT_I32), .vector = WIDEN_HALF("s")},
+    {N("widen_u8", 1 << DT_I16), .vector = WIDEN_TO_HALF("z")},
+    {N("widen_i8", 1 << DT_I16), .vector = WIDEN_TO_HALF("s")},
+    {N("shorten", T_BYTES2), .vector = SHORTEN_TO_HALF(" & 0xffff", "packus")},
+    {N("shorten", T_BYTES1), .vector = SHORTEN_TO_BYTE(" & 0xff", "packus", "packuswb")},
+    {N("shorten_fit", 1 << DT_I16), .vector = SHORTEN_TO_HALF("", "packss")},
+    {N("shorten_fit", 1 << DT_U16), .vector = SHORTEN_TO_HALF("", "packus")},
+    {N("shorten_fit", 1 << DT_U8), .vector = SHORTEN_TO_BYTE("", "packss", "packuswb")},
+    {N("shorten_fit", 1 << DT_I8), .vector = SHORTEN_TO_BYTE("", "packss", "packsswb")},
 
     /* Sums of products of neighbours, added to z without saturation. ARM's older processors have them for bytes of
        equal signs only: u*i is (u - 128)*i less -128*i. MMLA: of 2x2 sums. */
