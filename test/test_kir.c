@@ -9,6 +9,7 @@
 // Examples of faults, refusals and folding are in test_kir_checks.c.
 #include "kir/kir.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdio.h>
 #include <string.h>
@@ -659,6 +660,53 @@ static void test_clamped_data(void **state)
     arena_release(&a);
 }
 
+/* A value that is quantised and dequantised in one kernel does not become a byte in between, if its bounds are those of the bytes. It is the same number,
+   also at ties and bounds, and never a negative zero. */
+static void check_quantised(enum dtype t, double zero, double low, double high, u32 lanes, bool is_dropped)
+{
+    enum { COUNT = 4096 };
+    static float x[COUNT], got[COUNT];
+    struct arena a = {0};
+    struct kir k;
+    struct err e = {0};
+    u32 n_bytes = 0;
+    for (i64 i = 0; i < COUNT; i++) x[i] = i % 8 == 7 ? -0.0f : i % 4 == 3 ? nextafterf((float)i / 4 - 512, 0) : (float)i / 4 - 512;
+    kir_init(&k, &a, S("quantised"));
+    kval from = kir_buf(&k, S("x"), DT_F32, KA_IN), to = kir_buf(&k, S("y"), DT_F32, KA_OUT);
+    kval at = kir_ramp(&k, kir_mul_i(&k, kir_grid(&k, kir_int(&k, COUNT / lanes)), lanes), 1, lanes), v = kir_load(&k, from, at);
+    v = kir_bin(&k, KI_MAX, v, kir_const_f(&k, DT_F32, lanes, low));
+    v = kir_un(&k, KI_RINT, kir_bin(&k, KI_MIN, v, kir_const_f(&k, DT_F32, lanes, high)));
+    if (zero != 0) v = kir_add(&k, v, kir_const_f(&k, DT_F32, lanes, zero));
+    v = kir_cast(&k, DT_I32, kir_cast(&k, t, v));
+    v = kir_cast(&k, DT_F32, kir_add(&k, v, kir_const_i(&k, DT_I32, lanes, -(i64)zero)));
+    kir_store(&k, to, at, v);
+    kir_end(&k);
+    for (kval i = v; kir_at(&k, i)->op != KI_LOAD; i = kir_at(&k, i)->a) n_bytes += kir_at(&k, i)->op == KI_CAST && kir_at(&k, i)->dtype == (u32)t;
+    if ((n_bytes == 0) != is_dropped) fail_msg("%s, zero point %g: %u casts to bytes", dtype_name(t), zero, n_bytes);
+    const struct kir_arg arg[2] = {{x, COUNT}, {got, COUNT}};
+    if (!kir_eval(&k, arg, NULL, NULL, &e)) fail_msg("%s", e.msg);
+    for (i64 i = 0; is_dropped && i < COUNT; i++) {
+        const float want = (float)(int)rint(fmin(fmax((double)x[i], low), high));
+        if (memcmp(&want, &got[i], sizeof want)) fail_msg("%s, zero point %g: %.9g becomes %.9g instead of %.9g", dtype_name(t), zero, (double)x[i], (double)got[i], (double)want);
+    }
+    arena_release(&a);
+}
+
+static void test_quantised(void **state)
+{
+    static const double zeros[2][3] = {{0, 128, 255}, {-128, 0, 127}};
+    for (u32 i = 0; i < 12; i++) {
+        const enum dtype t = i / 3 % 2 ? DT_I8 : DT_U8;
+        const double zero = zeros[t == DT_I8][i % 3], least = (t == DT_I8 ? -128 : 0) - zero;
+        const u32 lanes = i < 6 ? 1 : 8;
+        check_quantised(t, zero, least, least + 255, lanes, true);
+        check_quantised(t, zero, least + 1.5, least + 254.25, lanes, true);
+        check_quantised(t, zero, least - 1, least + 255, lanes, false);
+        check_quantised(t, zero, least, least + 255.75, lanes, false);
+        check_quantised(t, zero, least, 1e30, lanes, false);
+    }
+}
+
 /* Text. */
 
 static struct str text_of(struct buf *b, const struct kir *k)
@@ -890,7 +938,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_whole_steps),
-        cmocka_unit_test(test_folding), cmocka_unit_test(test_data), cmocka_unit_test(test_clamped_data),  cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_folding), cmocka_unit_test(test_data), cmocka_unit_test(test_clamped_data), cmocka_unit_test(test_quantised), cmocka_unit_test(test_round_trip),
         cmocka_unit_test(test_garbage),  cmocka_unit_test(test_grammar),
         cmocka_unit_test(test_legalise), cmocka_unit_test(test_spread), cmocka_unit_test(test_ahead),
     };

@@ -325,6 +325,12 @@ struct kir_range { i64 lo, hi; }; /* both included */
 struct kir_range kir_range(const struct kir *k, kval v);
 struct kir_range kir_diff_range(const struct kir *k, kval a, kval b); /* of a - b, scalars */
 struct kir_range kir_range_of(const struct kir *k, const struct kir_ins *x);
+
+/* whole.c: bounds of data of f32 or an integer type that is an integer, whatever was loaded; false: not known. */
+enum { KIR_WHOLE = 1 << 22 }; /* largest magnitude: sums of two are exact in f32 */
+bool kir_whole(const struct kir *k, kval v, struct kir_range *r);
+bool kir_whole_in(const struct kir *k, kval v, enum dtype t); /* it is one, and a number of that type */
+
 bool kir_wraps(const struct kir *k, kval v); /* an i64 computed from data without bounds: it may have wrapped */
 u32 kir_data(const struct kir *k, kval v);   /* facts about that; private to range.c */
 u32 kir_data_of(const struct kir *k, const struct kir_ins *x, struct kir_range r);

@@ -514,6 +514,23 @@ static bool is_widening(enum dtype from, enum dtype to)
     return (to == DT_F32 && dtype_size(from) <= 2) || (to == DT_F64 && dtype_size(from) <= 4);
 }
 
+/* Casts of rounded values, whose bounds are known: a quantised value that is dequantised in the same kernel need not become a byte in between, and its
+   zero point is added to integers. Integers have no negative zero, so that values may become integers earlier, but not later. */
+static kval cast_whole(struct kir *k, enum dtype t, kval a)
+{
+    const struct kir_ins x = *kir_at(k, a);
+    const enum dtype from = x.a ? kir_dtype(k, x.a) : DT_NONE;
+    i64 whole;
+    if (x.op == KI_CAST && dtype_is_int(x.dtype) && !(dtype_is_float(from) && dtype_is_float(t)) && kir_whole_in(k, x.a, x.dtype) && kir_whole_in(k, x.a, t))
+        return kir_cast(k, t, x.a);
+    if (x.op != KI_ADD || x.dtype != DT_F32 || !dtype_is_int(t)) return 0;
+    const struct kir_ins *c = kir_at(k, kir_at(k, x.b)->op == KI_SPLAT ? kir_at(k, x.b)->a : x.b);
+    if (c->op != KI_CONST || !kir_whole_in(k, x.a, DT_I32) || !kir_whole_in(k, a, t)) return 0;
+    whole = (i64)c->imm.f;
+    if ((double)whole != c->imm.f) return 0;
+    return kir_cast(k, t, kir_add(k, kir_cast(k, DT_I32, x.a), kir_const_i(k, DT_I32, x.lanes, whole)));
+}
+
 static kval simplify_cast(struct kir *k, enum dtype t, kval a)
 {
     struct kir_ins x = *kir_at(k, a);
@@ -522,7 +539,7 @@ static kval simplify_cast(struct kir *k, enum dtype t, kval a)
     if (r) return r;
     if (x.op == KI_SPLAT) return kir_repeat(k, kir_cast(k, t, x.a), x.lanes);
     if (x.op == KI_CAST && kir_dtype(k, x.a) == t && is_widening(t, x.dtype)) return x.a;
-    return 0;
+    return cast_whole(k, t, a);
 }
 
 const struct kir_rules kir_rules = {

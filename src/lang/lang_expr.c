@@ -152,35 +152,11 @@ static bool is_rounding_cast(const struct text *t, const struct kir_ins *x)
            dtype_is_int(to) && to != DT_U32 && dtype_size(to) <= 4;
 }
 
-/* The constant among the operands of v, its other operand in *rest; false: v has another operator, or no constant. */
-static bool limit_of(const struct text *t, kval v, enum kir_op op, double *limit, kval *rest)
-{
-    const struct kir_ins *x = kir_at(t->k, v);
-    for (u32 i = 0; x->op == (u32)op && i < 2; i++) {
-        const struct kir_ins *c = kir_at(t->k, i ? x->b : x->a);
-        if (c->op == KI_SPLAT) c = kir_at(t->k, c->a);
-        *limit = c->imm.f, *rest = i ? x->a : x->b;
-        if (c->op == KI_CONST) return true;
-    }
-    return false;
-}
-
-/* Whether an f32, rounded, is a number of that integer type, because it was clamped to others. */
-static bool is_clamped(const struct text *t, kval v, enum dtype to)
-{
-    const double size = ldexp(1, 8 * (int)dtype_size(to)), low = dtype_kind(to) == DK_UINT ? 0 : -size / 2;
-    double most, least;
-    kval rest;
-    const bool ok = limit_of(t, v, KI_MIN, &most, &rest) ? limit_of(t, rest, KI_MAX, &least, &rest)
-                                                         : limit_of(t, v, KI_MAX, &least, &rest) && limit_of(t, rest, KI_MIN, &most, &rest);
-    return ok && least >= low && most <= low + size - 1;
-}
-
 static struct str rounding_cast(struct text *t, const struct kir_ins *x)
 {
     const kval v = kir_at(t->k, x->a)->a;
     struct str s = call(t, "round_i32", DT_F32, x->lanes, text_bare(t, v));
-    return x->dtype == DT_I32 ? s : shortened(t, DT_I32, x->dtype, x->lanes, s, is_clamped(t, v, x->dtype));
+    return x->dtype == DT_I32 ? s : shortened(t, DT_I32, x->dtype, x->lanes, s, kir_whole_in(t->k, x->a, x->dtype));
 }
 
 static struct str cast(struct text *t, const struct kir_ins *x)
@@ -204,7 +180,7 @@ static struct str cast(struct text *t, const struct kir_ins *x)
     if (lanes > 1 && dtype_is_int(from) && dtype_size(from) < 4 && is_longer) s = widened(t, &from, to, lanes, s);
     if (from == to) return s;
     if (dtype_is_float(from) && dtype_is_int(to)) return cast_float_to_int(t, to, lanes, s);
-    return dtype_is_int(from) && dtype_is_int(to) ? shortened(t, from, to, lanes, s, false) : convert(t, to, lanes, s);
+    return dtype_is_int(from) && dtype_is_int(to) ? shortened(t, from, to, lanes, s, kir_whole_in(t->k, x->a, to)) : convert(t, to, lanes, s);
 }
 
 static struct str bits(struct text *t, const struct kir_ins *x)
