@@ -173,11 +173,14 @@
     "    return ($V)__builtin_ia32_pmov" extend "xbw128((c16)(l2){(long long)x, 0});\n"             \
     "#else\n    return __builtin_convertvector(x, $V);\n#endif\n}\n"
 
-/* Words of 32 bits to shorter ones; gcc before 13 converts to bytes element by element without AVX-512, and to halves by more instructions. `mask`: digits
+/* Words of 32 bits to shorter ones; gcc before 13 converts to bytes element by element, and to halves by more instructions. `mask`: digits
    that remain, so that saturation does not change them; all where elements fit the shorter type. */
 #define SHORTEN_HEAD                                                                               \
     "$V $F($X x)\n{\n    typedef int i4 __attribute__((vector_size(16)));\n"                        \
-    "    typedef int i32_8 __attribute__((vector_size(32)));\n"                                     \
+    "    typedef char c16 __attribute__((vector_size(16)));\n"                                      \
+    "    typedef int w8 __attribute__((vector_size(32)));\n"                                        \
+    "    typedef int w16 __attribute__((vector_size(64)));\n"                                       \
+    "    typedef short s16 __attribute__((vector_size(32)));\n"                                     \
     "    typedef short s8 __attribute__((vector_size(16)));\n"                                      \
     "    typedef long long l2 __attribute__((vector_size(16)));\n"                                  \
     "    typedef long long l4 __attribute__((vector_size(32)));\n"
@@ -187,14 +190,20 @@
     "                                                  (i4)__builtin_ia32_extract128i256(w, 1));\n"
 #define SHORTEN_TO_HALF(mask, pack)                                                                \
     SHORTEN_HEAD                                                                                   \
-    "#if !defined __clang__ && defined __AVX512VL__ && $N == 8\n"                                   \
-    "    return ($V)__builtin_ia32_pmovdw256_mask((i32_8)x, (s8){0}, -1);\n"                               \
+    "#if !defined __clang__ && defined __AVX512F__ && $N == 16\n"                                   \
+    "    return ($V)__builtin_ia32_pmovdw512_mask((w16)x, (s16){0}, -1);\n"                         \
+    "#elif !defined __clang__ && defined __AVX512VL__ && $N == 8\n"                                 \
+    "    return ($V)__builtin_ia32_pmovdw256_mask((w8)x, (s8){0}, -1);\n"                           \
     "#elif !defined __clang__ && defined __AVX2__ && $N == 8\n"                                     \
     SHORTEN_HALVES(mask, pack) "    return ($V)h;\n"                                              \
     "#else\n    return __builtin_convertvector(x, $V);\n#endif\n}\n"
 #define SHORTEN_TO_BYTE(mask, pack, pack_byte)                                                     \
     SHORTEN_HEAD                                                                                   \
-    "#if !defined __clang__ && defined __AVX2__ && !defined __AVX512VL__ && $N == 8\n"              \
+    "#if !defined __clang__ && defined __AVX512F__ && $N == 16\n"                                   \
+    "    return ($V)__builtin_ia32_pmovdb512_mask((w16)x, (c16){0}, -1);\n"                         \
+    "#elif !defined __clang__ && defined __AVX512VL__ && $N == 8\n"                                 \
+    "    return ($V)((l2)__builtin_ia32_pmovdb256_mask((w8)x, (c16){0}, -1))[0];\n"                 \
+    "#elif !defined __clang__ && defined __AVX2__ && $N == 8\n"                                     \
     SHORTEN_HALVES(mask, pack)                                                                     \
     "    return ($V)((l2)__builtin_ia32_" pack_byte "128(h, h))[0];\n"                              \
     "#else\n    return __builtin_convertvector(x, $V);\n#endif\n}\n"
