@@ -374,6 +374,46 @@ static inline bool random_row(struct fixture *b)
     return make_task(b);
 }
 
+/* A view of x with another shape. */
+static inline value_id add_reshape(struct fixture *b, value_id x, u32 rank, const sym *dim)
+{
+    value_id y = add_op(b, "quern::Reshape", x, 0, 0);
+    op_set_syms(&b->g, graph_value(&b->g, y)->producer, "shape", dim, rank);
+    return y;
+}
+
+/* A channel shuffle, of a concatenation or not: channels as (groups, rest), transposed. */
+static inline bool random_shuffle(struct fixture *b)
+{
+    static const i64 groups[] = {2, 2, 3, 4, 4, 8}, rests[] = {1, 3, 4, 8, 12, 16, 29, 33, 58};
+    const i64 n_groups = groups[pick(b, 0, countof(groups) - 1)], rest = rests[pick(b, 0, countof(rests) - 1)];
+    const bool is_back = pick(b, 0, 1), is_joined = pick(b, 0, 1), symbolic = pick(b, 0, 2) == 0;
+    sym a = sym_const(&b->sym, is_back ? rest : n_groups), c = sym_const(&b->sym, is_back ? n_groups : rest);
+    sym dim[MAX_RANK] = {draw_size(b, 1, 2, 4), sym_mul(&b->sym, a, c)};
+    u32 rank = (u32)pick(b, 2, 4);
+    for (u32 i = 2; i < rank; i++) dim[i] = size_of(b, pick(b, 1, 6), symbolic);
+    sym part[MAX_RANK], apart[MAX_RANK] = {dim[0], a, c}, swapped[MAX_RANK] = {dim[0], c, a};
+    i64 perm[MAX_RANK] = {0, 2, 1, 3, 4};
+    memcpy(part, dim, sizeof part);
+    for (u32 i = 2; i < rank; i++) apart[i + 1] = swapped[i + 1] = dim[i];
+    i64 first = pick(b, 1, n_groups * rest - 1);
+    if (is_joined) part[1] = sym_const(&b->sym, first);
+    value_id x = add_input(b, "x", rank, part), other = 0;
+    if (is_joined) {
+        part[1] = sym_const(&b->sym, n_groups * rest - first);
+        other = add_input(b, "z", rank, part);
+        x = add_op(b, "Concat", x, other, 0);
+        attr_set_int(&b->g, graph_value(&b->g, x)->producer, "axis", 1);
+    }
+    if (pick(b, 0, 2) == 0) x = add_op(b, "Tanh", x, 0, 0);
+    value_id y = add_op(b, "Transpose", add_reshape(b, x, rank + 1, apart), 0, 0);
+    attr_set_ints(&b->g, graph_value(&b->g, y)->producer, "perm", perm, rank + 1);
+    y = add_reshape(b, y, rank, dim);
+    if (pick(b, 0, 2) == 0) y = add_op(b, "Relu", y, 0, 0);
+    *arr_push(&b->arena, &b->g.output) = y;
+    return make_task(b);
+}
+
 /* Without prologue: elements are loaded in place, in vectors if channels are adjacent. */
 static inline bool random_plain_conv(struct fixture *b)
 {

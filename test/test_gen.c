@@ -67,14 +67,27 @@ static void test_row(void **state)
     count_kernels(n);
 }
 
+/* Channel shuffles: whatever is interleaved in registers. */
+static void test_shuffle(void **state)
+{
+    u32 n = 0;
+    for (u64 seed = first_seed(0, 150); seed < last_seed(0, 150); seed++) {
+        struct fixture b;
+        fixture_open(&b, seed);
+        if (random_shuffle(&b)) n += try_task(&b, seed, 5);
+        fixture_close(&b);
+    }
+    count_kernels(n);
+}
+
 /* Compiled for this processor. */
 static void test_compiled(void **state)
 {
-    static bool (*const make[])(struct fixture *) = {random_conv, random_gemm, random_row};
-    for (u64 seed = first_seed(1000, 1009); seed < last_seed(1000, 1009); seed++) {
+    static bool (*const make[])(struct fixture *) = {random_conv, random_gemm, random_row, random_shuffle};
+    for (u64 seed = first_seed(1000, 1012); seed < last_seed(1000, 1012); seed++) {
         struct fixture b;
         fixture_open(&b, seed);
-        if (make[seed % 3](&b)) try_device(&b, "cpu", seed);
+        if (make[seed % 4](&b)) try_device(&b, "cpu", seed);
         fixture_close(&b);
     }
 }
@@ -121,6 +134,7 @@ int main(void)
         cmocka_unit_test(test_gemm),
         cmocka_unit_test(test_large_gemm),
         cmocka_unit_test(test_row),
+        cmocka_unit_test(test_shuffle),
         cmocka_unit_test(test_compiled),
         cmocka_unit_test(test_named),
     };

@@ -39,6 +39,7 @@ static double shared_cycles(const struct conv *c, const struct caps *caps, const
 struct facts {
     struct conv c;
     struct conv_tiles known[2], real[2];
+    double along_rows; /* operations of the prologue on an element, of vectors along a row */
 };
 
 static bool band_fits(const struct conv_tiles *t, const struct caps *caps, const struct conv_sched *s)
@@ -59,6 +60,7 @@ static bool analyze(const struct gen_problem *p)
         conv_tiles_multiply_by(&f->known[i], conv_product_of_rows(c, p->c));
         conv_tiles_multiply_by(&f->real[i], conv_product_of_rows(c, p->c));
     }
+    if (c->xa >= 2 && !c->plain) f->along_rows = front_along(c->g, c->x, (u32)c->xa);
     return true;
 }
 
@@ -115,6 +117,14 @@ static double copy_cycles(const struct facts *f, const struct conv_tiles *t, con
     return !is_last ? 2 : f->c.plain ? 0.2 : 0.5;
 }
 
+/* To evaluate an element of the prologue. Planes are copied along rows, even if channels are neighbours in memory. */
+static double front_cycles(const struct gen_problem *p, const struct conv_tiles *t, const struct conv_sched *s)
+{
+    const struct facts *f = p->facts;
+    double each = s->stage == STAGE_PLANES ? f->along_rows : gen_problem_front(p, 0) / (double)t->lanes;
+    return each * p->nest->work / 2 / p->nest->cycle;
+}
+
 static double predict(const struct gen_problem *p, const struct sched *v)
 {
     struct facts *f = p->facts;
@@ -122,7 +132,7 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     struct conv_tiles *t = &f->real[conv_is_flat(&f->c, &s)], *known = &f->known[conv_is_flat(&f->c, &s)];
     conv_tiles_set(t, &s), conv_tiles_set(known, &s);
     t->widens = conv_tiles_widen(known, p->c, &s);
-    double front = gen_problem_front(p, 0) * p->nest->work / 2 / p->nest->cycle / (double)t->lanes, band = conv_tiles_band(t, &s);
+    double front = front_cycles(p, t, &s), band = conv_tiles_band(t, &s);
     const struct conv_others others = {t->steps * shared_cycles(&f->c, p->c, &s), loop_cycles(f, p->c, t, &s) + conv_tiles_spread(t, &s), 300 + (copy_cycles(f, t, &s) + front) * band};
     double plain = conv_tiles_seconds(t, p->nest, p->c, &s, others);
     return s.nt ? gen_nt_seconds(p, plain) : plain;

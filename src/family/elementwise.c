@@ -5,7 +5,7 @@
 // views, layout conversions, resizing. Reductions and products are recomputed per element by their
 // operators' own loops: slow, but correct. Operators that are not computed element by element emit
 // the whole kernel themselves.
-#include "gen/gen.h"
+#include "gen/nest.h"
 
 // clang-format off
 #define PARAMS(P)                                                                                                             \
@@ -104,26 +104,59 @@ static void emit(struct emit *m, const struct task *t, const struct caps *c, con
     }
 }
 
+static double all_bytes(const struct gen_problem *p)
+{
+    const struct graph *g = &p->t->g;
+    double bytes = 0;
+    for (u32 i = 0; i < g->input.n; i++) bytes += gen_bytes(g, g->input.v[i], p->var);
+    for (u32 i = 0; i < g->output.n; i++) bytes += gen_bytes(g, g->output.v[i], p->var);
+    return bytes;
+}
+
+/* Seconds of the bytes that the task reads and writes, all in the cache that keeps them. */
+static double moving(const struct gen_problem *p)
+{
+    double bytes = all_bytes(p);
+    u32 level = RATE_L2;
+    while (level < RATE_DRAM && bytes > 2 * p->nest->near[level]) level++;
+    return bytes * p->nest->line[level];
+}
+
+struct facts { double work; /* operations on all elements of the outputs; 0: not counted yet */ };
+
+/* Whether nothing is summed over, so that what is emitted for an element is all that it takes. */
+static bool is_plain(const struct graph *g)
+{
+    for (node_id n = 1; n < g->node.n; n++)
+        if (!(op_of(g, n)->props & (OP_POINTWISE | OP_VIEW)) || op_of(g, n)->props & (OP_WHOLE | OP_HEAVY | OP_REDUCE | OP_WINDOW)) return false;
+    return true;
+}
+
+/* Counted once. */
+static double all_work(const struct gen_problem *p)
+{
+    enum { PLAIN = 2 /* a load and a store, which gen_front leaves out */ };
+    const struct graph *g = &p->t->g;
+    struct facts *f = p->facts;
+    for (u32 i = 0, n = f->work == 0 ? g->output.n : 0; i < n; i++) {
+        value_id v = g->output.v[i];
+        f->work += gen_count(g, v, p->var) * (is_plain(g) && p->nest ? PLAIN + gen_front(g, v) : gen_work(p->t, v, p->var));
+    }
+    return f->work;
+}
+
 static double predict(const struct gen_problem *p, const struct sched *s)
 {
-    const struct task *t = p->t;
-    const struct caps *c = p->c;
-    const i64 *var = p->var;
-    const struct graph *g = &t->g;
-    double work = 0, bytes = 0;
-    for (u32 i = 0; i < g->output.n; i++)
-        work += gen_count(g, g->output.v[i], var) * gen_work(t, g->output.v[i], var);
-    for (u32 i = 0; i < g->input.n; i++) bytes += gen_bytes(g, g->input.v[i], var);
-    for (u32 i = 0; i < g->output.n; i++) bytes += gen_bytes(g, g->output.v[i], var);
-    double rate = 1e9 * (s->v[P_lanes] > 1 ? 3 : 1);
+    double work = all_work(p);
     double grain =
         (double)(s->v[P_ec] ? s->v[P_ec] : 256) * (s->v[P_pb] ? s->v[P_pb] : 64) * s->v[P_ob];
-    double threads = grain > 32768 ? 1 : c->n_threads;
-    return 1e-6 +
-           (work / rate + bytes / p->rates.memory[RATE_DRAM].read.one) / i64_max(1, (i64)threads) * (1 + 200 / grain);
+    double threads = grain > 32768 ? 1 : p->c->n_threads, share = (1 + 200 / grain) / i64_max(1, (i64)threads);
+    if (p->nest && is_plain(&p->t->g)) return p->nest->launch + nest_both(work / s->v[P_lanes] * p->nest->work / 2, moving(p)) * share;
+    double rate = 1e9 * (s->v[P_lanes] > 1 ? 3 : 1);
+    return 1e-6 + (work / rate + all_bytes(p) / p->rates.memory[RATE_DRAM].read.one) * share;
 }
 
 const struct gen gen_elementwise = {
-    GEN_FAMILY("elementwise", 5), .sums = SUMS_BY_ELEMENT, .match = match, .initial = initial,
+    GEN_FAMILY("elementwise", 5), .sums = SUMS_BY_ELEMENT, .facts = sizeof(struct facts), .match = match, .initial = initial,
     .legal = legal, .emit = emit, .predict = predict,
 };

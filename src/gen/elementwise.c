@@ -59,9 +59,33 @@ static void walk_steps(struct nest *x, kval from, kval to, i64 lanes, i64 unroll
     kir_end(k);
 }
 
+/* Less than a vector, from..to-1, of a row that begins at `begin`. A vector that ends where the row ends computes some elements a
+   second time, but needs no mask, and loads dense vectors where lanes behind the end would belong to other rows. */
+static void walk_tail(struct nest *x, kval begin, kval from, kval to, i64 lanes)
+{
+    struct kir *k = x->m->k;
+    i64 n;
+    if (is_empty(k, from, to)) return;
+    if (kir_is_const(k, kir_sub(k, to, begin), &n) && n >= lanes) {
+        store_at(x, kir_ramp(k, kir_add_i(k, to, -lanes), 1, (u32)lanes), 0);
+        return;
+    }
+    if (x->e != x->sp.n - 1 || !is_float_only(x->m->g)) {
+        walk_steps(x, from, to, 1, 1);
+        return;
+    }
+    kval some = kir_sub(k, to, from);
+    kir_if(k, kir_lt(k, from, to));
+    emit_limit(x->m, some);
+    store_at(x, kir_ramp(k, from, 1, (u32)lanes), some);
+    emit_limit(x->m, 0);
+    kir_end(k);
+}
+
 static void walk_inside(struct nest *x, kval from, kval to)
 {
     struct kir *k = x->m->k;
+    const kval begin = from;
     i64 lanes = gen_static(x->m->g, x->sp.g[x->e].extent, 0) == 1 ? 1 : x->s->lanes,
         unroll = x->s->unroll;
     if (lanes > 1 && unroll > 1) {
@@ -74,16 +98,8 @@ static void walk_inside(struct nest *x, kval from, kval to)
         walk_steps(x, from, mid, lanes, 1);
         from = mid;
     }
-    if (lanes == 1 || is_empty(k, from, to) || x->e != x->sp.n - 1 || !is_float_only(x->m->g)) {
-        walk_steps(x, from, to, 1, 1);
-        return;
-    }
-    kval n = kir_sub(k, to, from);
-    kir_if(k, kir_lt(k, from, to));
-    emit_limit(x->m, n);
-    store_at(x, kir_ramp(k, from, 1, (u32)lanes), n);
-    emit_limit(x->m, 0);
-    kir_end(k);
+    if (lanes > 1) walk_tail(x, begin, from, to, lanes);
+    else walk_steps(x, from, to, 1, 1);
 }
 
 /* A row; its ends one by one, so that clamps and tests that only the ends need drop out of the

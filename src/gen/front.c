@@ -3,7 +3,7 @@
 // front: the price of prologues and epilogues. An operand that the task computes, instead of loading it, costs its prologue each time that a kernel
 // evaluates an element: once where it is packed or copied for all that follows, again for every block of columns where each packs its
 // own. Families count evaluations; the price of one is found here by emitting it, as the probes of space.c do.
-#include "gen/gen.h"
+#include "gen/nest.h"
 
 enum { LANES = 8, PLAIN = 2 /* operations on an operand that is loaded: that, and a store */ };
 
@@ -38,6 +38,7 @@ static double work_along(const struct graph *g, value_id v, u32 axis, value_id b
     kir_grid(&k, kir_param(&k, S("front")));
     for (u32 i = 0; i < x->shape.rank; i++) {
         kval n = emit_dim(&m, v, i);
+        if (i == axis && gen_static(g, x->shape.dim[i], 0) >= LANES) n = kir_mul_i(&k, kir_div_i(&k, n, LANES), LANES); /* whole vectors */
         idx[i] = kir_loop(&k, KL_SERIAL, kir_int(&k, 0), n, i == axis ? LANES : 1);
     }
     idx[axis] = kir_ramp(&k, idx[axis], 1, LANES);
@@ -66,6 +67,12 @@ static double work_of(const struct graph *g, value_id v, value_id bound)
 }
 
 double gen_front(const struct graph *g, value_id v) { return v && graph_value(g, v)->producer ? work_of(g, v, 0) : 0; }
+
+double front_along(const struct graph *g, value_id v, u32 axis)
+{
+    double n = graph_value(g, v)->producer ? work_along(g, v, axis, 0) - PLAIN : 0;
+    return n > 0 ? n / LANES : 0;
+}
 
 double gen_back(const struct graph *g, value_id v)
 {

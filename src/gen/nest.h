@@ -56,5 +56,7 @@ double nest_ends(const struct nest_rates *r, double cells, double apart);
 double nest_seconds(const struct nest *n, const struct nest_rates *r); /* of all trips */
 /* Of so many bytes of a value of `size` bytes, read from where it lies: 0 where the second cache keeps it. rows: as above. */
 double nest_read(const struct nest_rates *r, double bytes, double size, const struct nest_rows *rows);
+/* front.c: as gen_front, of vectors along one axis, divided by their lanes: an element's share of a vector's operations. */
+double front_along(const struct graph *g, value_id v, u32 axis);
 
 #endif

@@ -217,7 +217,7 @@ void space_probe_inside(struct probe *p, const struct task *t, const struct spac
     emit_args(&m);
     kir_grid(&k, kir_param(&k, S("probe")));
     for (u32 i = 0; i < s->n; i++) {
-        bool inside = edge && i == group;
+        bool inside = i == group && (edge || gen_static(&t->g, s->g[i].extent, 0) >= (i64)lanes); /* whole vectors only */
         kval from = kir_int(&k, inside ? edge : 0), to = emit_size(&m, s->g[i].extent);
         if (inside)
             to = kir_add(&k, from,

@@ -10,6 +10,10 @@
 // otherwise; a source index is clamped where equal counts are not proven, so that no size makes a
 // kernel read outside its input. Where the input lies in memory in rows, the linear position is the
 // address and nothing is divided.
+//
+// A vector along an axis that the input has as pairs or fours (c as c/2 and 2, as in channel shuffles)
+// takes neighbours from different rows: each row's elements are a vector of fewer lanes, and their
+// interleaving (ZIP) is the result. So nothing is gathered where the rows are dense.
 #include "op/op.h"
 
 #include <string.h>
@@ -261,10 +265,12 @@ static bool reshape_eval(const struct op_eval *v, struct err *e)
 struct lowering {
     struct emit *m;
     struct shape in, out;
+    enum dtype dtype;
     const kval *idx;    /* of the output */
     bool stored;        /* the input is row-major in memory: only its address is needed */
     kval flat;          /* stored: the address so far, outermost terms first */
     kval src[MAX_RANK]; /* otherwise: the index of the input */
+    u32 zip, n_zip;     /* axis of the input along which neighbouring lanes differ, and its size; n_zip 0: none */
 };
 
 static bool is_one(struct symtab *t, sym s)
@@ -283,6 +289,35 @@ static void add_flat(struct lowering *l, kval at, u32 end)
     l->flat = l->flat ? kir_bin(k, KI_ADD, l->flat, term) : term;
 }
 
+/* The last of input axes i0..i1-1 that is not of size 1. */
+static u32 last_axis(const struct lowering *l, const u32 i[2])
+{
+    u32 a = i[1] - 1;
+    while (a > i[0] && is_one(l->m->g->sym, l->in.dim[a])) a--;
+    return a;
+}
+
+/* A ramp of neighbours in the input, of which n and n belong to one index of the axes before the last one: the ramp of those
+   indices. 0: it is none. */
+static kval ramp_of_rows(const struct lowering *l, kval at, const u32 i[2], i64 *n)
+{
+    struct kir *k = l->m->k;
+    const struct kir_ins ramp = *kir_at(k, at);
+    u32 a = last_axis(l, i);
+    bool is_ramp = ramp.op == KI_RAMP && ramp.imm.i == 1 && !kir_wraps(k, at) && kir_range(k, ramp.a).lo >= 0;
+    if (!is_ramp || l->n_zip || a == i[0] || !sym_is_const(l->m->g->sym, l->in.dim[a], n)) return 0;
+    if ((*n != 2 && *n != 4) || ramp.lanes < 2 * *n || kir_multiple(k, ramp.a) % *n) return 0;
+    return kir_ramp(k, kir_div_i(k, ramp.a, *n), 1, ramp.lanes / (u32)*n);
+}
+
+/* Whether only one axis is walked by lanes, and its elements can be interleaved. */
+static bool may_zip(const struct lowering *l)
+{
+    u32 n = 0;
+    for (u32 a = 0; a < l->out.rank; a++) n += kir_lanes(l->m->k, l->idx[a]) > 1;
+    return n == 1 && !l->stored && l->dtype != DT_BOOL;
+}
+
 /* Output axes o0..o1-1 and input axes i0..i1-1 hold the same elements. */
 static void lower_group(struct lowering *l, const u32 o[2], const u32 i[2], bool proven)
 {
@@ -299,8 +334,12 @@ static void lower_group(struct lowering *l, const u32 o[2], const u32 i[2], bool
         add_flat(l, at, i[1]);
         return;
     }
+    i64 n_zip;
+    kval rows = may_zip(l) ? ramp_of_rows(l, at, i, &n_zip) : 0;
+    if (rows) at = rows, l->zip = last_axis(l, i), l->n_zip = (u32)n_zip;
     for (u32 a = i[1]; a-- > i[0];) {
         kval size = emit_size(m, l->in.dim[a]);
+        if (rows && a == l->zip) continue;
         if (is_one(m->g->sym, l->in.dim[a])) continue;
         l->src[a] = a == i[0] ? at : kir_bin(k, KI_MOD, at, size);
         at = a == i[0] ? at : kir_bin(k, KI_DIV, at, size);
@@ -375,14 +414,42 @@ static bool has_zero(struct symtab *t, const struct shape *s)
     return false;
 }
 
+/* The lanes of n vectors, 2 or 4, in turn. */
+static kval interleave(struct kir *k, const kval *v, u32 n)
+{
+    u32 lanes = 2 * kir_lanes(k, v[0]);
+    if (n == 2) return kir_zip(k, v[0], v[1], 0, lanes);
+    kval even = kir_zip(k, v[0], v[2], 0, lanes), odd = kir_zip(k, v[1], v[3], 0, lanes);
+    return kir_zip(k, even, odd, 0, 2 * lanes);
+}
+
+/* The elements of each row, interleaved. */
+static kval lower_zip(struct lowering *l, value_id v)
+{
+    struct emit *m = l->m;
+    struct kir *k = m->k;
+    const kval limit = m->limit;
+    kval row[4] = {0};
+    u32 lanes = 1;
+    for (u32 i = 0; i < l->out.rank; i++) lanes = kir_lanes(k, l->idx[i]) > lanes ? kir_lanes(k, l->idx[i]) : lanes;
+    for (u32 i = 0; i < l->n_zip; i++) {
+        l->src[l->zip] = kir_int(k, i);
+        if (limit) emit_limit(m, kir_div_i(k, kir_add_i(k, limit, l->n_zip - 1 - i), l->n_zip));
+        row[i] = kir_splat(k, emit_value(m, v, l->src), lanes / l->n_zip);
+    }
+    if (limit) emit_limit(m, limit);
+    return interleave(k, row, l->n_zip);
+}
+
 static kval reshape_lower(struct emit *m, const struct node *n, u32 out, const kval *idx)
 {
     const struct value *in = graph_value(m->g, n->in.v[0]), *to = graph_value(m->g, n->out.v[0]);
-    struct lowering l = {.m = m, .in = in->shape, .out = to->shape, .idx = idx};
+    struct lowering l = {.m = m, .in = in->shape, .out = to->shape, .dtype = in->dtype, .idx = idx};
     if (has_zero(m->g->sym, &l.in) || has_zero(m->g->sym, &l.out)) return emit_zero(m, in->dtype);
     for (u32 a = 0; a < l.in.rank; a++) l.src[a] = kir_int(m->k, 0);
     l.stored = emit_is_stored(m, n->in.v[0]);
     lower_groups(&l);
+    if (l.n_zip) return lower_zip(&l, n->in.v[0]);
     if (!l.stored) return emit_value(m, n->in.v[0], l.src);
     kval at = l.flat ? l.flat : kir_int(m->k, 0);
     return emit_widen(m, in->dtype, emit_load(m, m->buf[n->in.v[0]], at));
