@@ -232,21 +232,20 @@
     "#elif defined __SSE2__ && $B == 16\n    return ($I)__builtin_ia32_cvtps2dq(x);\n"             \
     "#else\n    return __builtin_convertvector(q_rint_$T(x), $I);\n#endif\n}\n"
 
-/* Below -176 the factors 2^h are 0. A bound near the least number with an exponential would multiply two normal numbers to 0, which is slow,
-   for all that a mask excludes from a softmax. */
+/* e^x = 2 e^r 2^(n - 1), n integer. The last bits of t are n + 126, the exponent of the power: 1 to 254, but 0 where the result would
+   be less than 2^-125.5. The power is 0 then, and so is the result: no underflow, which is slow, for all that a mask excludes from a
+   softmax, and no second power as for subnormal numbers. p is 2 (e^r - 1). */
 #define EXP_TEXT                                                                                   \
     "$V $F($V x)\n{\n"                                                                             \
-    "    x = q_max_$T(($V){0} - 176.0f, q_min_$T(($V){0} + 89.0f, x));\n"                          \
-    "    const $V magic = ($V){0} + 0x1.8p23f, t = x * 0x1.715476p+0f + magic, n = t - magic;\n"   \
+    "    x = q_max_$T(($V){0} - 87.5f, q_min_$T(($V){0} + 89.0f, x));\n"                           \
+    "    const $V magic = ($V){0} + 0x1.8000fcp23f, t = x * 0x1.715476p+0f + magic, n = t - magic;\n" \
     "    const $V r = (x - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f;\n"                             \
-    "    $V p = r * 0x1.6d1254p-10f + 0x1.120cbap-7f;\n"                                           \
-    "    p = p * r + 0x1.555518p-5f;\n"                                                            \
-    "    p = p * r + 0x1.5554dcp-3f;\n"                                                            \
-    "    p = p * r + 0.5f;\n"                                                                      \
-    "    p = p * (r * r) + r + 1.0f;\n"                                                            \
-    "    const $I e = ($I)(q_bits_of_$T(t) - q_bits_of_$T(magic)), h = e >> 1;\n"                  \
-    "    return p * q_of_bits_$T(($U)(h + 127) << 23) * q_of_bits_$T(($U)(e - h + 127) << "        \
-    "23);\n}\n"
+    "    $V p = r * 0x1.6d1254p-9f + 0x1.120cbap-6f;\n"                                            \
+    "    p = p * r + 0x1.555518p-4f;\n"                                                            \
+    "    p = p * r + 0x1.5554dcp-2f;\n"                                                            \
+    "    p = p * r + 1.0f;\n"                                                                      \
+    "    p = p * (r * r) + (r + r) + 2.0f;\n"                                                      \
+    "    return p * q_of_bits_$T(q_bits_of_$T(t) << 23);\n}\n"
 
 #define LOG_TEXT                                                                                   \
     "$V $F($V x)\n{\n"                                                                             \
