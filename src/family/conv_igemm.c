@@ -97,25 +97,44 @@ static struct conv_others other_cycles(const struct igemm *x, struct tile_produc
     return o;
 }
 
+/* Outputs of an axis from *first on that meet the input at tap k; their number. */
+static i64 count_inside(const struct conv *c, u32 a, i64 k, const i64 *var, i64 *first)
+{
+    i64 in = gen_eval(c->g, c->in[a], var), out = gen_eval(c->g, c->out[a], var), at = k * c->dil[a] - gen_eval(c->g, c->pad[a], var);
+    *first = at < 0 ? ceil_div(-at, c->stride[a]) : 0;
+    return i64_max(0, i64_min(out, ceil_div(in - at, c->stride[a])) - *first);
+}
+
 /* Share of an axis's taps that meet the input, over all outputs. */
 static double share_inside(const struct conv *c, u32 a, const i64 *var)
 {
-    i64 in = gen_eval(c->g, c->in[a], var), out = gen_eval(c->g, c->out[a], var), pad = gen_eval(c->g, c->pad[a], var), n = 0;
-    for (i64 k = 0; k < c->k[a]; k++) {
-        i64 at = k * c->dil[a] - pad, first = at < 0 ? ceil_div(-at, c->stride[a]) : 0, end = ceil_div(in - at, c->stride[a]);
-        n += i64_max(0, i64_min(out, end) - first);
-    }
+    i64 out = gen_eval(c->g, c->out[a], var), n = 0, first;
+    for (i64 k = 0; k < c->k[a]; k++) n += count_inside(c, a, k, var, &first);
     return out > 0 ? (double)n / (double)(out * c->k[a]) : 1;
 }
 
-/* Share of the taps that tiles go through: those of other axes than the last that meet no input are skipped where a tile is in one row. */
-static double present_taps(const struct igemm *x, double tx, const i64 *var)
+/* Share of the last axis's taps at which some of the tx neighbours of a tile meet the input. Tiles begin anywhere in a row, unless they divide it. */
+static double share_of_tiles(const struct conv *c, u32 a, i64 tx, const i64 *var)
+{
+    i64 out = gen_eval(c->g, c->out[a], var), first;
+    double sum = 0;
+    if (out <= 0) return 1;
+    for (i64 k = 0; k < c->k[a]; k++) {
+        i64 n = count_inside(c, a, k, var, &first);
+        if (n) sum += out % tx ? fmin(1, (double)(n + tx - 1) / (double)out) : (double)((first + n - 1) / tx - first / tx + 1) / (double)(out / tx);
+    }
+    return sum / (double)c->k[a];
+}
+
+/* Share of the taps that tiles go through: those that meet no input are skipped, of other axes than the last where a tile is in one row. */
+static double present_taps(const struct igemm *x, i64 tx, const i64 *var)
 {
     const struct conv *c = &x->c;
     double width = (double)i64_max(1, gen_eval(c->g, c->out[c->rank - 1], var)), share = c->present;
-    double alone = fmod(width, tx) == 0 ? 1 : fmax(0, 1 - (tx - 1) / width); /* tiles within a row */
-    for (u32 a = 2; a + 1 < c->rank && !x->up && !x->is_inside && !c->fill; a++) share *= 1 - (1 - share_inside(c, a, var)) * alone;
-    return share;
+    double alone = fmod(width, (double)tx) == 0 ? 1 : fmax(0, 1 - (double)(tx - 1) / width); /* tiles within a row */
+    if (x->up || x->is_inside || c->fill) return share;
+    for (u32 a = 2; a + 1 < c->rank; a++) share *= 1 - (1 - share_inside(c, a, var)) * alone;
+    return share * share_of_tiles(c, c->rank - 1, tx, var);
 }
 
 static double predict(const struct gen_problem *p, const struct sched *v)
@@ -124,7 +143,7 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     const struct conv_sched s = sched_of(v);
     const struct tile_product product = igemm_product(&f->x, p->c, &s);
     conv_tiles_multiply_by(&f->real, product);
-    f->real.present = present_taps(&f->x, (double)s.tx, p->var);
+    f->real.present = present_taps(&f->x, s.tx, p->var);
     double steps = f->real.steps * f->real.present;
     conv_tiles_multiply_by(&f->known, product);
     conv_tiles_set(&f->known, &s), conv_tiles_set(&f->real, &s);
