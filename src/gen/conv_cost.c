@@ -94,6 +94,13 @@ static double rest_taps(const struct conv *c)
 
 static double window(const struct conv *c, double x, double y) { return rest_taps(c) * conv_reach(c, c->xa, x) * conv_reach(c, c->ya, y) * (double)c->ic; }
 
+/* Of n outputs side by side: inputs that they read along the axis, of which dilated windows leave some out. */
+static double touched(const struct conv *c, i32 axis, double n)
+{
+    double reach = conv_reach(c, axis, n);
+    return axis >= 0 && c->dil[axis] > 1 ? fmin(reach, n * (double)c->k[axis]) : reach;
+}
+
 double conv_tiles_band(const struct conv_tiles *t, const struct conv_sched *s)
 {
     return window(t->c, (double)(t->tw * s->tx), (double)(t->th * s->ty));
@@ -101,7 +108,7 @@ double conv_tiles_band(const struct conv_tiles *t, const struct conv_sched *s)
 
 double conv_fresh(const struct conv *c, i32 axis, double n)
 {
-    return axis < 0 ? 0 : fmin(1, n * (double)c->stride[axis] / conv_reach(c, axis, n));
+    return axis < 0 ? 0 : fmin(1, n * (double)c->stride[axis] / touched(c, axis, n));
 }
 
 /* Likewise, of one step along the axes that are not the tile's. */
@@ -133,7 +140,8 @@ static struct nest body_of(const struct conv_tiles *t, const struct nest_rates *
     double step = ((double)(t->blocks - 1) * step_seconds(t, r, s, s->nr) + step_seconds(t, r, s, last)) / (double)t->blocks;
     double x_size = s->stage == STAGE_DIRECT ? t->x_size : t->size, w_size = t->widens ? t->size : t->w_size;
     if (tile_is_matrix(t->product)) w_size *= (double)t->product.terms;
-    struct nest n = {.bytes = {x_size * window(c, (double)s->tx, (double)s->ty), w_size * steps * width, t->y_size * pixels * width}};
+    double inputs = t->present * rest_taps(c) * touched(c, c->xa, (double)s->tx) * touched(c, c->ya, (double)s->ty) * (double)c->ic;
+    struct nest n = {.bytes = {x_size * inputs, w_size * steps * width, t->y_size * pixels * width}};
     double multiplies = steps * step + (others.tile + (s->ahead ? 0.1 * steps * (double)s->nr : 0)) * r->cycle;
     if (t->widens) others.iteration += (double)(t->ob * s->nr) * steps * (2 * r->load / r->cycle + 1);
     else if (converts_weights(t)) multiplies += steps * (double)s->nr * nest_conversion(r);
