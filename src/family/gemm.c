@@ -35,6 +35,8 @@ static void emit(struct emit *m, const struct task *t, const struct caps *c, con
     gemm_emit(m, t, c, &s);
 }
 
+enum { SHORT = 128, FEW = 2048 /* terms; results */ };
+
 struct sizes { /* of a task, for what is asked of every schedule */
     i64 m, n, k, lanes, batch, threads, l2_bytes;
     i64 cells; /* accumulators of a tile that keeps the multipliers busy */
@@ -42,6 +44,7 @@ struct sizes { /* of a task, for what is asked of every schedule */
     bool has_rows, static_k, a_plain, b_plain, b_const, b_converts;
     i64 run;    /* bytes of a vector of results stored past the caches; 0: they are not */
     bool a_far; /* the left operand is more than the second cache keeps */
+    bool is_short; /* short sums of operands that are computed, as in attention: results are most of what is moved */
 };
 
 /* Groups of terms are whole in memory if the left operand is read in place. */
@@ -73,6 +76,7 @@ static struct sizes sizes_of(const struct gemm *x, const struct caps *c)
     for (u32 i = 0; i < x->outer.n; i++) z.batch *= gen_eval(x->g, x->outer.g[i].extent, NULL);
     i64 size = dtype_size(graph_value(x->g, x->g->output.v[0])->dtype), n = gen_static(x->g, x->n, 0);
     if (x->simple && !x->by_rows && n * size % 64 == 0 && gen_may_nt(x->g, c, 64)) z.run = z.lanes * size;
+    z.is_short = !x->b_const && z.k <= SHORT;
     z.a_far = 4.0 * (double)z.batch * (double)z.m * (double)z.k > (double)z.l2_bytes;
     return z;
 }
@@ -113,6 +117,7 @@ static bool is_good_grid(const struct sizes *z, const struct gemm_sched *s, i64 
     double most = (double)tiles * (double)blocks * (double)z->batch;
     if (n < fmin((double)z->threads, most)) return false;
     bool large = s->mb == param[P_mb].values[param[P_mb].n - 1] || work / n >= 2e6;
+    if (z->is_short && (double)z->m * (double)z->n * (double)z->batch / n >= FEW) return true; /* rows of results are stored one after the other */
     return n <= 8 * (double)z->threads || large || n <= 2 * (double)z->batch;
 }
 
@@ -276,6 +281,18 @@ static double asked(const struct gemm_sched *s, double bk)
     return (s->ahead > 16 ? 1 : 0.95) / (1 + (double)s->ahead / (2 * bk));
 }
 
+/* Bytes that the epilogue reads for each result, besides those of rows and columns. */
+static double bytes_behind(const struct gen_problem *p, const struct gemm *x, const struct work *w)
+{
+    const struct graph *g = x->g;
+    double bytes = 0;
+    for (value_id v = 1; v < g->value.n; v++) {
+        bool is_read = !graph_value(g, v)->producer && v != x->a && v != x->b && !gen_depends(g, x->a, v) && !gen_depends(g, x->b, v);
+        if (is_read && gen_count(g, v, p->var) >= w->m_all * w->n_all) bytes += size_of(x, v);
+    }
+    return bytes;
+}
+
 static double predict(const struct gen_problem *p, const struct sched *v)
 {
     const struct gemm *x = &((const struct facts *)p->facts)->x;
@@ -283,8 +300,10 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     const struct nest_rates *r = p->nest;
     const struct gemm_sched sched = gemm_rows(sched_of(v), ((const struct facts *)p->facts)->z.product), *s = &sched;
     const i64 *var = p->var;
+    const bool is_short = ((const struct facts *)p->facts)->z.is_short;
     struct work w = work_of(x, c, s, var);
     w.unit = nest_unit_seconds(r, ((const struct facts *)p->facts)->z.product, graph_value(x->g, x->a)->dtype);
+    if (is_short) w.size[NEST_SUMS] += bytes_behind(p, x, &w) / 2; /* read only */
     double tiles = ceil(w.m / (double)s->mr), blocks = ceil(w.n / w.width), threads = (double)i64_max(1, c->n_threads);
     double rows = ceil(w.m_all / w.m), columns = ceil(w.n_all / w.n), share = w.batch * rows * columns * (double)s->split_k;
     const double *size = w.size;
@@ -294,7 +313,8 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     n.asked[NEST_RIGHT] = asked(s, w.bk);
     if (!s->pack) n.rows[NEST_LEFT] = (struct nest_rows){size[NEST_LEFT] * w.bk, size[NEST_LEFT] * w.k_all, (double)s->mr};
     if (s->right == RIGHT_PLACE) n.rows[NEST_RIGHT] = (struct nest_rows){size[NEST_RIGHT] * w.width, size[NEST_RIGHT] * w.n_all, 1};
-    n.rows[NEST_SUMS] = (struct nest_rows){size[NEST_SUMS] * w.width, size[NEST_SUMS] * w.n_all, 1};
+    bool are_kept = is_short && size[NEST_SUMS] * w.m * w.n <= r->near[RATE_L2]; /* rows of an iteration come whole */
+    n.rows[NEST_SUMS] = (struct nest_rows){size[NEST_SUMS] * (are_kept ? w.n : w.width), size[NEST_SUMS] * w.n_all, 1};
     nest_loop(&n, tiles, 1, 0, 1);
     nest_loop(&n, blocks, 0, 1, 1);
     nest_loop(&n, w.passes, 1, 1, 0);
