@@ -395,6 +395,6 @@ static double predict(const struct gen_problem *p, const struct sched *v)
 }
 
 const struct gen gen_conv_chain = {
-    GEN_FAMILY("conv_chain", 6), .chains = true, .facts = sizeof(struct chain), .analyze = analyze,
+    GEN_FAMILY("conv_chain", 7), .chains = true, .facts = sizeof(struct chain), .analyze = analyze,
     .least = least, .legal = legal, .emit = emit, .predict = predict,
 };

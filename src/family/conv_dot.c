@@ -98,6 +98,6 @@ static double predict(const struct gen_problem *p, const struct sched *v)
 }
 
 const struct gen gen_conv_dot = {
-    GEN_FAMILY("conv_dot", 3), .sums = SUMS_IN_PARTS, .facts = sizeof(struct conv),
+    GEN_FAMILY("conv_dot", 4), .sums = SUMS_IN_PARTS, .facts = sizeof(struct conv),
     .analyze = analyze, .least = least, .legal = legal, .emit = emit, .predict = predict,
 };

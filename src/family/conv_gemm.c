@@ -146,6 +146,6 @@ static void emit(struct emit *m, const struct task *t, const struct caps *caps,
 }
 
 const struct gen gen_conv_gemm = {
-    GEN_FAMILY("conv_gemm", 12), .facts = sizeof(struct facts), .analyze = analyze, .match = match,
+    GEN_FAMILY("conv_gemm", 13), .facts = sizeof(struct facts), .analyze = analyze, .match = match,
     .legal = legal, .emit = emit, .predict = predict,
 };

@@ -291,6 +291,6 @@ static double predict(const struct gen_problem *p, const struct sched *s)
 }
 
 const struct gen gen_conv_grad = {
-    GEN_FAMILY("conv_grad", 4), .sums = SUMS_IN_PARTS, .facts = sizeof(struct grad),
+    GEN_FAMILY("conv_grad", 5), .sums = SUMS_IN_PARTS, .facts = sizeof(struct grad),
     .analyze = analyze, .legal = legal, .worth = worth, .emit = emit, .predict = predict,
 };

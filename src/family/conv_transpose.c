@@ -131,6 +131,6 @@ static double predict(const struct gen_problem *p, const struct sched *s)
 }
 
 const struct gen gen_conv_transpose = {
-    GEN_FAMILY("conv_transpose", 6), .facts = sizeof(struct trans), .analyze = analyze,
+    GEN_FAMILY("conv_transpose", 7), .facts = sizeof(struct trans), .analyze = analyze,
     .legal = legal, .emit = emit, .predict = predict,
 };

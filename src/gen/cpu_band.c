@@ -9,9 +9,16 @@
 
 #include <string.h>
 
+/* Elements from one pixel to the next. Inputs that are computed have pitches of few different lengths, so that kernels of different numbers of
+   channels share their code (kir/share.c): the next power of two, and a line more. What is behind the channels is never touched. */
 static i64 padded_pitch(const struct band *b)
 {
-    i64 size = dtype_size(b->band_type);
+    enum { FEW = 1024 /* bytes, up to which pixels lie one behind the other: the longer way between them would cost more */ };
+    i64 size = dtype_size(b->band_type), power = FEW / size;
+    if (!b->c.plain && !b->is_inner && b->terms > power) {
+        while (power < b->terms) power *= 2;
+        return power + 64 / size;
+    }
     return b->terms * size % 2048 ? b->terms : b->terms + 64 / size; /* pixels must not fall on the same cache sets */
 }
 
@@ -139,6 +146,14 @@ static void copy_interleaved(struct band *b, const struct row *r)
     }
 }
 
+/* Views choose elements by their channel: constant channels make the choice known. */
+static bool has_view(const struct graph *g)
+{
+    for (node_id n = 1; n < g->node.n; n++)
+        if (op_of(g, n)->props & OP_VIEW) return true;
+    return false;
+}
+
 /* [x][channel]: pixel by pixel. */
 static void copy_pixels(struct band *b, const struct row *r)
 {
@@ -152,11 +167,12 @@ static void copy_pixels(struct band *b, const struct row *r)
     if (b->terms > ic) /* zeros behind the last channel; the others of its group are stored over them */
         kir_store(k, b->work, kir_ramp(k, kir_add_i(k, at, b->terms - b->dot_k), 1, (u32)b->dot_k),
                   kir_const_f(k, b->band_type, (u32)b->dot_k, 0));
-    if (b->c.plain && whole > 8 * (i64)b->band_lanes) {
+    i64 longest = (b->c.plain ? 8 : 16) * (i64)b->band_lanes; /* that is written out */
+    if (whole > longest && !has_view(b->m->g)) {
         kval c = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, whole), b->band_lanes);
         copy_channels(b, r, at, idx, c, 0);
         kir_end(k);
-    } else { /* written out, so that the choices of a concatenation are known */
+    } else {
         for (i64 c = 0; c < whole; c += b->band_lanes) copy_channels(b, r, at, idx, kir_int(k, c), 0);
     }
     if (ic > whole) copy_last_channels(b, r, at, idx, whole);
