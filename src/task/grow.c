@@ -424,13 +424,24 @@ static bool take_along(const struct cutter *c, struct node_set *s, node_id n)
     return false;
 }
 
-void grow_prologue(const struct cutter *c, struct node_set *s)
+/* Whether v joins several values that are no constants. */
+static bool joins_several(const struct cutter *c, value_id v)
+{
+    node_id p = graph_value(c->g, v)->producer;
+    u32 n = 0;
+    if (!p || !op_of(c->g, p)->join) return false;
+    const struct node *x = graph_node(c->g, p);
+    for (u32 k = 0; k < x->in.n; k++) n += x->in.v[k] && !graph_value(c->g, x->in.v[k])->is_const;
+    return n > 1;
+}
+
+static void grow_backwards(const struct cutter *c, struct node_set *s, bool is_behind_joins)
 {
     for (u32 i = 0; i < s->n; i++) {
         const struct node *x = graph_node(c->g, s->v[i]);
         for (u32 k = 0; k < x->in.n && s->n < MAX_REGION; k++) {
             value_id v = x->in.v[k];
-            if (v && comes_along(c, s, s->v[i], v) &&
+            if (v && !(is_behind_joins && joins_several(c, v)) && comes_along(c, s, s->v[i], v) &&
                 take_along(c, s, graph_value(c->g, v)->producer)) {
                 i = (u32)-1; /* a node's last user may just
                               *have joined: start again */
@@ -440,3 +451,7 @@ void grow_prologue(const struct cutter *c, struct node_set *s)
     }
     set_sort(s);
 }
+
+void grow_prologue(const struct cutter *c, struct node_set *s) { grow_backwards(c, s, false); }
+
+void grow_prologue_behind_joins(const struct cutter *c, struct node_set *s) { grow_backwards(c, s, true); }

@@ -44,6 +44,8 @@ u32 set_live_outs(const struct cutter *c, const struct node_set *s, value_id *v,
 void grow_epilogue(const struct cutter *c, struct node_set *s, node_id anchor);
 /* Adds producing views, and pointwise nodes used only here, to the set; not through nodes of anchor regions. */
 void grow_prologue(const struct cutter *c, struct node_set *s);
+/* Likewise, but no concatenation of several values: the set reads these, from one array. */
+void grow_prologue_behind_joins(const struct cutter *c, struct node_set *s);
 
 /* cover.c: the index of the task, or of the existing one with its text; known: from text to index. */
 u32 cover_add_task(struct cover *c, struct map *known, struct task *t);
