@@ -345,31 +345,59 @@ bool gen_default(const struct task *t, const struct caps *caps, const i64 *var,
 
 /* Kernels. */
 
-/* FAMILY_DTYPE_SHAPE_DIGEST of the first output, see doc/kernel-names.md. */
-static void kernel_name(char name[64], const struct candidate *c, const struct task *t)
+/* The number that all tasks' first outputs have on the axis. */
+static bool is_common(const struct task *const *t, u32 n, u32 axis, i64 *out)
 {
-    struct buf b = {0}, id = {0};
-    char hex[33], key[33];
-    value_id v = t->g.output.v[0];
-    hash_hex(t->key, key);
-    buf_printf(&id, "%s ", key);
-    candidate_print(&id, c);
+    for (u32 k = 0; k < n; k++) {
+        i64 x;
+        const struct shape *s = &graph_value(&t[k]->g, t[k]->g.output.v[0])->shape;
+        if (axis >= s->rank || !sym_is_const(t[k]->g.sym, s->dim[axis], &x) || (k && x != *out)) return false;
+        *out = x;
+    }
+    return true;
+}
+
+/* FAMILY_DTYPE_SHAPE_DIGEST of the first output, the digest of id; see doc/kernel-names.md. */
+static void put_name(char name[64], const struct gen *g, const struct task *const *t, u32 n_tasks, struct str id)
+{
+    struct buf b = {0};
+    char hex[33];
     hash_hex(hash_bytes(id.p, id.n), hex);
-    buf_printf(&b, "%s_%s_", c->gen->name, dtype_name(graph_value(&t->g, v)->dtype));
-    const struct shape *s = &graph_value(&t->g, v)->shape;
-    i64 x;
-    for (u32 i = 0; i < s->rank && b.n < 40; i++) {
+    const struct value *v = graph_value(&t[0]->g, t[0]->g.output.v[0]);
+    buf_printf(&b, "%s_%s_", g->name, dtype_name(v->dtype));
+    i64 x = 0;
+    for (u32 i = 0; i < v->shape.rank && b.n < 40; i++) {
         if (i) buf_char(&b, 'x');
-        if (sym_is_const(t->g.sym, s->dim[i], &x)) buf_printf(&b, "%lld", (long long)x);
+        if (is_common(t, n_tasks, i, &x)) buf_printf(&b, "%lld", (long long)x);
         else buf_char(&b, 'n');
     }
-    if (!s->rank) buf_char(&b, '1');
+    if (!v->shape.rank) buf_char(&b, '1');
     i64 n = i64_min(b.n, 50);
     for (i64 i = 0; i < n; i++) name[i] = b.p[i];
     name[n++] = '_';
     for (i64 i = 0; i < 10; i++) name[n + i] = hex[i];
     name[n + 10] = 0;
     buf_release(&b);
+}
+
+static void kernel_name(char name[64], const struct candidate *c, const struct task *t)
+{
+    struct buf id = {0};
+    char key[33];
+    hash_hex(t->key, key);
+    buf_printf(&id, "%s ", key);
+    candidate_print(&id, c);
+    put_name(name, c->gen, &t, 1, buf_view(&id));
+    buf_release(&id);
+}
+
+void gen_shared_name(char name[64], const struct gen *g, const struct task *const *t, u32 n, const struct kir *common)
+{
+    struct kir nameless = *common;
+    struct buf id = {0};
+    nameless.name = S("");
+    kir_print(&id, &nameless);
+    put_name(name, g, t, n, buf_view(&id));
     buf_release(&id);
 }
 

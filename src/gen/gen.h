@@ -103,6 +103,14 @@ struct kernel {
 bool gen_kernel(struct kernel *k, struct arena *a, const struct candidate *c, const struct task *t, const struct caps *caps,
                 struct err *e);
 
+/* The name of a kernel for several tasks, whose digest is its text's. */
+void gen_shared_name(char name[64], const struct gen *g, const struct task *const *t, u32 n, const struct kir *common);
+
+/* share.c: gives kernels that differ only in sizes the same kernel IR, and so the same name and text; param, n_param, kir and name
+   change. They follow from all n kernels, in their order. */
+struct gen_shared { struct kernel *kernel; const struct task *task; const struct candidate *cand; };
+bool gen_share(struct gen_shared *x, u32 n, struct arena *a, struct err *e);
+
 /* How much larger rounding errors may be than those of the plain sum of the terms: 1 but for families with fewer products than terms. */
 double gen_growth(const struct candidate *c);
 

@@ -120,6 +120,8 @@ bool kir_is_float(const struct kir *k, kval v, double *out)
     return true;
 }
 
+bool kir_is_size(const struct kir_ins *x) { return x->op == KI_PARAM || (x->op == KI_CONST && x->dtype == DT_I64 && x->lanes == 1); }
+
 /* Constants, parameters and buffers are printed where they are used. */
 bool kir_is_named(const struct kir_ins *x)
 {

@@ -180,6 +180,7 @@ u32 kir_lanes(const struct kir *k, kval v);
 enum dtype kir_dtype(const struct kir *k, kval v);
 bool kir_is_const(const struct kir *k, kval v, i64 *out);    /* integer or bool, equal lanes */
 bool kir_is_float(const struct kir *k, kval v, double *out); /* float; out may be NULL for both */
+bool kir_is_size(const struct kir_ins *x);                   /* a parameter, or an i64 constant, a scalar */
 bool kir_is_named(const struct kir_ins *x);                  /* printed as %n */
 bool kir_is_copy(const struct kir *k, kval store);           /* an asynchronous store: kir_store_async */
 bool kir_is_contiguous(const struct kir *k, kval idx);       /* one element, or contiguous ones */
@@ -384,6 +385,16 @@ bool kir_spread(struct kir *out, struct arena *a, const struct kir *in, u32 thre
    unused values are removed. Parameters follow the same order, without
    unused ones, unless they are kept because the host knows them already. */
 void kir_order(struct kir *out, struct arena *a, const struct kir *in, bool keep_params);
+/* Likewise, in an order that does not depend on sizes (kir_is_size): kernels that differ only in them have the same one. */
+void kir_order_form(struct kir *out, struct arena *a, const struct kir *in);
+
+/* share.c: kernels that differ only in sizes as one kernel that has these as parameters. */
+/* A kernel in the order of its form, and the hash of all but its free sizes: those that may be parameters without making
+   the code slower. Kernels with equal hashes share code. */
+struct kir_form { struct kir k; struct hash hash; bool *is_free; /* per instruction: sizes that are its operands */ };
+void kir_form_of(struct kir_form *out, struct arena *a, const struct kir *in);
+/* Of n kernels of one form. size[i][j]: text of the new kernel's parameter j in kernel i, a number or the text of one of its own parameters. */
+void kir_share(struct kir *out, struct arena *a, const struct kir_form *const *in, u32 n, struct str **size);
 
 /* ahead.c: an equivalent kernel in `out` whose loads stand so far ahead of their users as a processor that executes in order needs, with at most
    n_regs registers of vectors; neighbouring scalars that multiply vectors are loaded together. */

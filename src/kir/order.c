@@ -14,6 +14,9 @@
 // instruction that stays to the last; of commuting operands the deeper comes first, as in
 // Sethi and Ullman (The Generation of Optimal Code for Arithmetic Expressions, 1970), and of
 // equally deep ones a hash of their computation decides. Unused values are removed.
+//
+// Kernels that differ only in numbers are in the same order if that hash regards all sizes, constants or
+// parameters, as equal; their values decide only between computations that differ in nothing else.
 #include "kir/kir.h"
 
 struct node {       /* facts about an instruction of the old kernel */
@@ -23,6 +26,7 @@ struct node {       /* facts about an instruction of the old kernel */
     kval now;       /* in the new kernel */
     u32 depth;      /* of its expression */
     bool is_met;    /* visited by the traversal */
+    u64 form;       /* hash of its computation with all sizes alike, if the order is that of the form; else the hash */
     u64 hash;       /* of its computation */
 };
 
@@ -34,6 +38,7 @@ struct orderer {
     kval *met;          /* the others in the order of the traversal */
     u32 n_met;
     struct { kval v; u32 operand; } *stack; /* of the traversal */
+    bool by_form;       /* sizes do not determine the order */
 };
 
 static bool is_load(const struct kir_ins *x) { return x->op == KI_LOAD || x->op == KI_FLOAD; }
@@ -104,33 +109,41 @@ static u64 moment(const struct orderer *o, const struct kir_ins *x, kval next)
     return is_load(x) && (array->op != KI_BUF || array->aux != KA_IN) ? next : 0;
 }
 
+/* Of what the words say of x, and of operands that commute in any order. */
+static u64 hash_words(const struct kir_ins *x, const u64 w[8])
+{
+    u64 in_order[8];
+    bool is_swapped = swaps(x) && w[3] > w[4];
+    for (u32 i = 0; i < 8; i++) in_order[i] = w[is_swapped && i == 3 ? 4 : is_swapped && i == 4 ? 3 : i];
+    return hash_u64(in_order, sizeof in_order);
+}
+
 /* n_stay: number of preceding instructions that stay. */
 static void describe(struct orderer *o, kval v, u32 n_stay)
 {
     const struct kir_ins *x = kir_at(o->in, v);
     struct node *s = &o->at[v];
     u64 w[8] = {x->op | x->aux << 8 | (u64)x->dtype << 16 | (u64)x->lanes << 24 | (u64)x->role << 32 |
-                (u64)x->rows << 40 | (u64)x->cols << 52};
+                (u64)x->rows << 40 | (u64)x->cols << 52}, form[8];
     w[1] = stays(x) ? n_stay : (u64)x->imm.i;
     w[2] = is_load(x) ? moment(o, x, n_stay) : 0;
     if (x->op == KI_PARAM) w[1] = hash_u64(o->in->param.v[x->imm.i].p, o->in->param.v[x->imm.i].n);
+    for (u32 i = 0; i < 8; i++) form[i] = w[i];
     for (u32 i = 0; i < kir_op_info(x->op)->n_args && !stays(x); i++) {
         const struct node *y = &o->at[kir_operand(x, i)];
-        w[3 + i] = y->hash;
+        w[3 + i] = y->hash, form[3 + i] = y->form;
         if (y->depth >= s->depth) s->depth = y->depth + 1;
     }
-    if (swaps(x) && w[3] > w[4]) {
-        u64 t = w[3];
-        w[3] = w[4], w[4] = t;
-    }
-    s->hash = hash_u64(w, sizeof w);
+    s->hash = hash_words(x, w);
+    s->form = !o->by_form ? s->hash : kir_is_size(x) ? KI_PARAM : hash_words(x, form);
 }
 
 /* The traversal. */
 
 static bool is_before(const struct node *x, const struct node *y)
 {
-    return x->depth != y->depth ? x->depth > y->depth : x->hash < y->hash;
+    if (x->depth != y->depth) return x->depth > y->depth;
+    return x->form != y->form ? x->form < y->form : x->hash < y->hash;
 }
 
 /* Operand i in the order of the traversal. */
@@ -195,11 +208,11 @@ static void copy(struct orderer *o, kval v)
     s->now = kir_push(o->out, x);
 }
 
-void kir_order(struct kir *out, struct arena *a, const struct kir *in, bool keep_params)
+static void put_in_order(struct kir *out, struct arena *a, const struct kir *in, bool keep_params, bool by_form)
 {
     struct arena scratch = {0};
     u32 n = in->ins.n, n_stay = 0;
-    struct orderer o = {.in = in, .out = out};
+    struct orderer o = {.in = in, .out = out, .by_form = by_form};
     o.at = arena_array(&scratch, struct node, n);
     o.first = arena_array(&scratch, kval, n);
     o.met = arena_array(&scratch, kval, n);
@@ -227,3 +240,7 @@ void kir_order(struct kir *out, struct arena *a, const struct kir *in, bool keep
     }
     arena_release(&scratch);
 }
+
+void kir_order(struct kir *out, struct arena *a, const struct kir *in, bool keep_params) { put_in_order(out, a, in, keep_params, false); }
+
+void kir_order_form(struct kir *out, struct arena *a, const struct kir *in) { put_in_order(out, a, in, false, true); }

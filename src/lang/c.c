@@ -689,4 +689,5 @@ const struct lang lang_c = {
     .build = lang_cc_build,
     .toolchain = lang_cc_toolchain,
     .limits = limits,
+    .shares = true,
 };

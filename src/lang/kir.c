@@ -44,4 +44,5 @@ const struct lang lang_kir = {
     .build = build,
     .toolchain = toolchain,
     .limits = limits,
+    .shares = true,
 };

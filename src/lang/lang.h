@@ -23,6 +23,9 @@ struct lang {
     bool (*toolchain)(struct buf *out, const struct caps *c, struct err *e);
     bool builds_itself; /* compiled by this library: another build of it may yield another binary of the same text */
     struct kir_limits (*limits)(const struct caps *c);
+    /* Kernels that differ only in sizes share a text in programs: the compiler takes long, and sizes outside of innermost loops are
+       no faster as constants. */
+    bool shares;
     /* Optional: joins n texts into one whose binary has all their functions, to start the compiler once for many
        small kernels. The semantics of each are those of the separate text. Functions of the same name fail to build. */
     void (*join)(struct buf *out, const struct str *text, u32 n);

@@ -9,17 +9,21 @@
 #include <stdio.h>
 #include <string.h>
 
+struct made_kernel { struct kernel k; const struct task *task; const struct task_cost *cost; u32 dispatch; };
+
 struct maker {
     struct plan *p;
     const struct cover *c;
     const struct plan_env *env;
     struct arena *a;
     struct arena scratch;
-    struct map texts; /* kernel text -> bin index */
+    struct map texts; /* kernel name -> bin index */
     struct {
         struct str *v;
         u32 n, cap;
     } text;            /* per bin */
+    /* per kernel: its dispatch */
+    struct { struct made_kernel *v; u32 n, cap; } kernel;
     bool *is_joined;   /* per join: a region computes the concatenation */
     struct map consts; /* "value id/pack" -> buf */
     struct map forms;  /* "value id.layout" -> buf; "join" -> its buf */
@@ -297,18 +301,18 @@ static sym dispatch_flops(struct maker *m, const struct task *t, const i64 *var)
     return sym_mul(&m->p->sym, to_plan(m, count), sym_const(&m->p->sym, whole));
 }
 
+/* The text of a kernel; kernels of one name are equal. */
 static bool emit_kernel(struct maker *m, const struct kernel *k, u32 *bin)
 {
+    u64 *known = map_get(&m->texts, str_of(k->name));
+    if (known) return *bin = (u32)*known, true;
     struct buf text = {0};
+    if (m->env->see_kernel) m->env->see_kernel(m->env->user, &k->kir);
     bool ok = lang_render(&text, m->env->lang, &k->kir, m->env->caps, &m->scratch, m->e);
     if (ok) {
-        u64 *known = map_get(&m->texts, buf_view(&text));
-        if (known) *bin = (u32)*known;
-        else {
-            *bin = m->text.n;
-            *(arr_push(m->a, &m->text)) = str_dup(m->a, buf_view(&text));
-            map_put(&m->texts, buf_view(&text), *bin);
-        }
+        *bin = m->text.n;
+        *(arr_push(m->a, &m->text)) = str_dup(m->a, buf_view(&text));
+        map_put(&m->texts, str_dup(m->a, str_of(k->name)), *bin);
     }
     buf_release(&text);
     return ok;
@@ -318,19 +322,16 @@ static bool add_dispatch(struct maker *m, const struct region *r, const struct t
                          const i64 *var)
 {
     const struct task *t = m->c->task.v[r->task];
-    struct kernel k = {0};
+    struct made_kernel x = {.task = t, .cost = cost, .dispatch = m->p->dispatch.n};
     struct buf text = {0};
     char hex[33];
     arr_push(m->a, &m->p->dispatch);
-    struct plan_dispatch *d = &m->p->dispatch.v[m->p->dispatch.n - 1];
+    struct plan_dispatch *d = &m->p->dispatch.v[x.dispatch];
     d->label = plan_label(m->c, r, m->a);
     d->ops = region_ops(m->c, r, m->a);
     d->layer = region_layer(m->c, r, var, m->a);
-    if (!gen_kernel(&k, m->a, &cost->best, t, m->env->caps, m->e))
+    if (!gen_kernel(&x.k, &m->scratch, &cost->best, t, m->env->caps, m->e))
         return err_prefix(m->e, "%.*s", STR_ARG(d->label));
-    if (m->env->see_kernel) m->env->see_kernel(m->env->user, &k.kir);
-    if (!emit_kernel(m, &k, &d->bin)) return err_prefix(m->e, "%.*s", STR_ARG(d->label));
-    d->entry = str_dup(m->a, str_of(k.name));
     candidate_print(&text, &cost->best);
     d->candidate = str_dup(m->a, buf_view(&text));
     buf_release(&text);
@@ -340,8 +341,28 @@ static bool add_dispatch(struct maker *m, const struct region *r, const struct t
     d->seconds = cost->seconds;
     d->is_measured = cost->is_measured;
     d->flops = dispatch_flops(m, t, var);
-    dispatch_sizes(m, d, &k);
-    return dispatch_buffers(m, d, &k, r);
+    *arr_push(&m->scratch, &m->kernel) = x;
+    return dispatch_buffers(m, d, &x.k, r);
+}
+
+/* Of all dispatches but calls. Those whose kernel was not measured may share its text with others. */
+static bool emit_kernels(struct maker *m)
+{
+    struct gen_shared *x = arena_array(&m->scratch, struct gen_shared, m->kernel.n + 1);
+    u32 n = 0;
+    for (u32 i = 0; i < m->kernel.n && m->env->lang->shares; i++) {
+        struct made_kernel *k = &m->kernel.v[i];
+        if (!k->cost->is_measured) x[n++] = (struct gen_shared){&k->k, k->task, &k->cost->best};
+    }
+    if (!gen_share(x, n, &m->scratch, m->e)) return false;
+    for (u32 i = 0; i < m->kernel.n; i++) {
+        struct made_kernel *k = &m->kernel.v[i];
+        struct plan_dispatch *d = &m->p->dispatch.v[k->dispatch];
+        if (!emit_kernel(m, &k->k, &d->bin)) return err_prefix(m->e, "%.*s", STR_ARG(d->label));
+        d->entry = str_dup(m->a, str_of(k->k.name));
+        dispatch_sizes(m, d, &k->k);
+    }
+    return true;
 }
 
 /* Calls. */
@@ -647,6 +668,7 @@ static bool fill(struct maker *m, const struct selection *s, const i64 *var)
             return false;
     }
     while (n_phases <= g->node.n) first_of[++n_phases] = p->dispatch.n;
+    if (!emit_kernels(m)) return false;
     if (!plan_made_sizes(m, phase, first_of)) return false;
     if (!build_binaries(m)) return false;
     for (u32 i = 0; i < p->buf.n; i++)

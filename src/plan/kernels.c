@@ -89,40 +89,63 @@ static bool is_code_of(const struct plan_bin *bin, const struct kernel *k, const
     return ok;
 }
 
-/* Whether the dispatch is the schedule's kernel for the task: compares names (which contain the
-   schedule's digest), sizes and grids. */
-static bool is_kernel_of(const struct plan *p, const struct plan_dispatch *d, const struct plan_kernel *j, const struct caps *caps, struct err *e)
+/* Whether the dispatch is the schedule's kernel for the task, or the one that it shares with others: compares names (which contain a
+   digest of schedule or text), sizes and grids. */
+static bool check_kernel(const struct plan *p, const struct plan_dispatch *d, const struct kernel *k, const struct task *t, const struct caps *caps, struct err *e)
 {
     struct arena a = {0};
-    struct kernel k;
-    struct symtab *st = j->task->g.sym;
-    bool ok = gen_kernel(&k, &a, &j->cand, j->task, caps, e);
-    bool same = ok && str_is(d->entry, k.name) && d->n_param == k.n_param && d->n_grid == k.n_grid && d->n_buf == k.n_arg + k.n_temp;
-    for (u32 i = 0; i < d->n_param && same; i++) same = sym_copy(st, &p->sym, d->param[i]) == k.param[i];
+    bool ok = true, same = str_is(d->entry, k->name) && d->n_param == k->n_param && d->n_grid == k->n_grid && d->n_buf == k->n_arg + k->n_temp;
+    for (u32 i = 0; i < d->n_param && same; i++) same = sym_copy(t->g.sym, &p->sym, d->param[i]) == k->param[i];
     for (u32 i = 0; i < d->n_grid && same; i++)
-        for (u32 x = 0; x < k.grid[i].n && same; x++) same = sym_copy(st, &p->sym, d->grid[i].extent[x]) == k.grid[i].extent[x];
-    if (ok && same) ok = is_code_of(&p->bin.v[d->bin], &k, caps, &a, &same, e);
+        for (u32 x = 0; x < k->grid[i].n && same; x++) same = sym_copy(t->g.sym, &p->sym, d->grid[i].extent[x]) == k->grid[i].extent[x];
+    if (same) ok = is_code_of(&p->bin.v[d->bin], k, caps, &a, &same, e);
     arena_release(&a);
     if (!ok) return false;
     return same || err_set(e, ERR_INPUT, "kernel '%.*s' differs from this version's kernel for its schedule", STR_ARG(d->entry));
 }
 
-static bool add_plan(struct plan_kernels *x, struct map *by_key, const struct plan *p, const struct caps *caps, struct err *e)
+/* The kernels of a plan as it was made: generated, and then shared. */
+struct remade { struct kernel k; struct plan_kernel of; };
+
+static bool remake(struct remade *x, const struct map *by_key, const struct plan_dispatch *d, const struct caps *caps, struct arena *a, struct err *e)
 {
+    u64 *task = map_get(by_key, d->task);
+    if (!task)
+        return err_set(e, ERR_INPUT, "'%.*s' is not a kernel of this model: the program was compiled from another model, or with other interface options",
+                       STR_ARG(d->label));
+    x->of = (struct plan_kernel){.task = (const struct task *)(uintptr_t)*task, .label = d->label};
+    if (candidate_parse(&x->of.cand, d->candidate, e) && gen_kernel(&x->k, a, &x->of.cand, x->of.task, caps, e)) return true;
+    return err_prefix(e, "%.*s", STR_ARG(d->label));
+}
+
+static bool remake_all(struct remade *x, const struct map *by_key, const struct plan *p, const struct caps *caps, struct arena *a, struct err *e)
+{
+    struct gen_shared *shared = arena_array(a, struct gen_shared, p->dispatch.n + 1);
+    u32 n = 0;
     for (u32 i = 0; i < p->dispatch.n; i++) {
         const struct plan_dispatch *d = &p->dispatch.v[i];
-        for (u32 b = 0; d->call && b < d->call->n_sub; b++)
-            if (!add_plan(x, by_key, d->call->sub[b], caps, e)) return false;
         if (d->call) continue;
-        u64 *task = map_get(by_key, d->task);
-        if (!task)
-            return err_set(e, ERR_INPUT, "'%.*s' is not a kernel of this model: the program was compiled from another model, or with other interface options",
-                           STR_ARG(d->label));
-        struct plan_kernel j = {.task = (const struct task *)(uintptr_t)*task, .label = d->label};
-        if (!candidate_parse(&j.cand, d->candidate, e) || !is_kernel_of(p, d, &j, caps, e)) return err_prefix(e, "%.*s", STR_ARG(d->label));
-        add_kernel(x, &j);
+        if (!remake(&x[i], by_key, d, caps, a, e)) return false;
+        const struct lang *l = lang_find(p->bin.v[d->bin].lang);
+        if (l && l->shares && !d->is_measured) shared[n++] = (struct gen_shared){&x[i].k, x[i].of.task, &x[i].of.cand};
     }
-    return true;
+    return gen_share(shared, n, a, e);
+}
+
+static bool add_plan(struct plan_kernels *x, struct map *by_key, const struct plan *p, const struct caps *caps, struct err *e)
+{
+    struct arena a = {0};
+    struct remade *made = arena_array(&a, struct remade, p->dispatch.n + 1);
+    bool ok = remake_all(made, by_key, p, caps, &a, e);
+    for (u32 i = 0; i < p->dispatch.n && ok; i++) {
+        const struct plan_dispatch *d = &p->dispatch.v[i];
+        for (u32 b = 0; d->call && b < d->call->n_sub && ok; b++) ok = add_plan(x, by_key, d->call->sub[b], caps, e);
+        if (d->call || !ok) continue;
+        ok = check_kernel(p, d, &made[i].k, made[i].of.task, caps, e) || err_prefix(e, "%.*s", STR_ARG(d->label));
+        if (ok) add_kernel(x, &made[i].of);
+    }
+    arena_release(&a);
+    return ok;
 }
 
 void plan_kernels_init(struct plan_kernels *x, struct arena *a)
