@@ -218,7 +218,7 @@ static void test_dense(void **state)
     for (u32 n = 1; n <= 63; n += n < 4 ? 1 : n < 20 ? 8 : 21) {
         u32 n_dispatches, n_texts = run_dense(n, &n_dispatches);
         print_message("%u layers: %u dispatches, %u texts\n", n, n_dispatches, n_texts);
-        assert_true(n_dispatches >= 2 * n && n_texts <= 16);
+        assert_true(n_dispatches >= 2 * n && n_texts <= 24); /* inputs of up to 256 channels have distances of their own */
     }
 }
 
