@@ -8,6 +8,7 @@
 # "model", and "program" of quern. run() computes the row once; `seconds`, if an engine sets it, is
 # its time by the engine's own clock.
 import ctypes
+import gc
 import json
 import os
 import sys
@@ -521,10 +522,11 @@ def time_runs(engine, count, warm):
 
 
 class Server:
-    """Executes commands from its input, for one row."""
+    """Executes commands from its input, for one row after the other."""
 
     def __init__(self, kind):
-        self.engine = ENGINES[kind]()
+        self.make, self.places = ENGINES[kind], places.Places()
+        self.engine = self.make()
 
     def hello(self, ask):
         return {"version": self.engine.version}
@@ -533,7 +535,10 @@ class Server:
         kinds = (rows.Gemm, rows.Conv, rows.Net, rows.QuantisedGemm, rows.QuantisedConv, rows.Filter, rows.Recurrent)
         make = {k.kind: k for k in kinds}[ask["row"].pop("kind")]
         frozen = {k: tuple(v) if isinstance(v, list) else v for k, v in ask["row"].items()}
-        before = forget_most()
+        self.engine = None  # what the last row needed is freed
+        gc.collect()
+        self.places.anywhere()
+        self.engine, before = self.make(), forget_most()
         try:
             self.engine.load({**ask, "row": make(**frozen)})
         except Unsupported:
@@ -549,7 +554,7 @@ class Server:
     def place(self, ask):
         """Places the threads as the system does or each on a processor of its own, whichever is
         faster in alternating samples of ask["count"] runs."""
-        there, samples = places.Places(), {"anywhere": [], "apart": []}
+        there, samples = self.places, {"anywhere": [], "apart": []}
         sample = lambda: time_runs(self.engine, ask["count"], 1)["wall"]
         rounds = max(3, min(9, int(PLACING / (2 * sample()))))
         for _ in range(rounds):

@@ -130,6 +130,11 @@ class Programs:
         again = ("compile", self.model, "-o", self.tuned, *args)
         self.seconds = quern(*again) if row.kind == "net" else 0  # all kernels are known now
 
+    def are_same(self):
+        """Whether both programs dispatch the same kernels: tuning found nothing better."""
+        shown = [subprocess.run([QUERN, "show", p], capture_output=True).stdout for p in (self.tuned, self.untuned)]
+        return shown[0] == shown[1]
+
     def of(self, engine):
         """The parameters of an engine's process."""
         program = {"quern": self.tuned, "quern untuned": self.untuned}.get(engine)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Engines as processes (bench/engines.py): one for each engine and row, bound to as many processors
-# as it has threads, waiting on a pipe between its turns. Environment variables for libraries are
+# Engines as processes (bench/engines.py), bound to as many processors as they have threads, waiting on
+# a pipe between their turns. Environment variables for libraries are
 # replaced by the settings found here: a library older than the processor may not detect it, and
 # would use kernels for older ones. The machine's peak is measured by a process of the same
 # kind (bench/peak.c).
@@ -127,6 +127,31 @@ class Worker:
         self.p.wait()
         self.p.stdin.close()
         self.p.stdout.close()
+
+
+class Processes:
+    """Engines with one number of threads. Those whose libraries take seconds to load serve all rows
+    of single layers; a network, whose memory is reported, has a process of its own."""
+
+    SERVE_ALL = ("onnxruntime", "openvino", "torch")
+
+    def __init__(self, threads):
+        self.threads, self.kept = threads, {}
+
+    def get(self, engine, settings, row):
+        if row.kind == "net" or engine not in self.SERVE_ALL:
+            return Worker(engine, self.threads, settings)
+        if engine not in self.kept or self.kept[engine].p.poll() is not None:
+            self.kept[engine] = Worker(engine, self.threads, settings)
+        return self.kept[engine]
+
+    def release(self, w):
+        if w not in self.kept.values():
+            w.close()
+
+    def close(self):
+        for w in self.kept.values():
+            w.close()
 
 
 # --- which library, with which kernels ------------------------------------------------------------
