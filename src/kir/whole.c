@@ -44,8 +44,12 @@ static bool find_rounded(const struct kir *k, kval v, struct kir_range *r)
 static bool holds(enum dtype t, struct kir_range r)
 {
     if (dtype_is_float(t)) return dtype_size(t) >= 4;
-    const i64 bits = 8 * dtype_size(t), low = dtype_kind(t) == DK_UINT ? 0 : -(i64)(1ull << (bits - 1));
-    return t != DT_BOOL && (bits == 64 || (r.lo >= low && r.hi <= low + (i64)((1ull << bits) - 1)));
+    const i64 bits = 8 * dtype_size(t);
+    const bool is_unsigned = dtype_kind(t) == DK_UINT;
+    if (t == DT_BOOL || (is_unsigned && r.lo < 0)) return false;
+    if (bits == 64) return true;
+    const i64 low = is_unsigned ? 0 : -((i64)1 << (bits - 1));
+    return r.lo >= low && r.hi < low + ((i64)1 << bits);
 }
 
 static bool find_both(const struct kir *k, const struct kir_ins *x, u32 depth, struct kir_range *r)
