@@ -10,6 +10,7 @@
 // no other user. The kernel of Gelu has neither the division nor pow (both slower than erf
 // itself), and the results differ by roundings, as those of kernels may.
 #include "pass/pass_linear.h"
+#include "pass/pass_match.h"
 
 #include <math.h>
 
@@ -22,18 +23,6 @@ struct product {
     value_id factor[MAX_FACTORS];
     u32 n;
 };
-
-struct matcher {
-    const struct graph *g;
-    const u32 *uses; /* per value */
-};
-
-/* The node of that operator that makes v, of which nothing else is computed; 0: none. */
-static node_id only(const struct matcher *m, value_id v, const char *op)
-{
-    node_id n = m->uses[v] == 1 ? graph_value(m->g, v)->producer : 0;
-    return n && str_is(graph_node(m->g, n)->op, op) ? n : 0;
-}
 
 static bool add_factors(const struct matcher *m, value_id v, struct product *p);
 
@@ -89,7 +78,7 @@ static bool is_power(const struct product *p, value_id x)
 /* The other term if v is a sum with `term`, or with 1 if term is 0; else 0. */
 static value_id other_term(const struct matcher *m, value_id v, value_id term)
 {
-    node_id n = only(m, v, "Add");
+    node_id n = match_only(m, v, "Add");
     for (u32 k = 0; n && k < 2; k++) {
         const struct node *x = graph_node(m->g, n);
         double c;
@@ -119,7 +108,7 @@ static bool is_gate(const struct matcher *m, value_id v, value_id x, bool *by_ta
     struct product p;
     value_id f = other_term(m, v, 0);
     if (!f) return false;
-    node_id erf = only(m, f, "Erf"), tanh = only(m, f, "Tanh");
+    node_id erf = match_only(m, f, "Erf"), tanh = match_only(m, f, "Tanh");
     *by_tanh = tanh != 0;
     if (tanh) return is_tanh_argument(m, graph_node(m->g, tanh)->in.v[0], x);
     return erf && is_product(m, graph_node(m->g, erf)->in.v[0], sqrt_half, 1, &p) && p.factor[0] == x;

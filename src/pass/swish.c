@@ -6,28 +6,17 @@
 // have no other user. The kernel of Swish divides x instead of 1, and the results differ by
 // roundings, as those of kernels may.
 #include "pass/pass_linear.h"
-
-struct matcher {
-    const struct graph *g;
-    const u32 *uses; /* per value */
-};
-
-/* The node of that operator that makes v, of which nothing else is computed; 0: none. */
-static node_id only(const struct matcher *m, value_id v, const char *op)
-{
-    node_id n = m->uses[v] == 1 ? graph_value(m->g, v)->producer : 0;
-    return n && str_is(graph_node(m->g, n)->op, op) ? n : 0;
-}
+#include "pass/pass_match.h"
 
 /* Whether v is Sigmoid(alpha x). */
 static bool is_gate(const struct matcher *m, value_id v, value_id x, double *alpha)
 {
-    node_id gate = only(m, v, "Sigmoid");
+    node_id gate = match_only(m, v, "Sigmoid");
     if (!gate) return false;
     value_id a = graph_node(m->g, gate)->in.v[0];
     *alpha = 1;
     if (a == x) return true;
-    node_id n = only(m, a, "Mul");
+    node_id n = match_only(m, a, "Mul");
     for (u32 k = 0; n && k < 2; k++) {
         const struct node *nd = graph_node(m->g, n);
         if (nd->in.v[k] == x && linear_number(m->g, nd->in.v[1 - k], alpha)) return true;

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Private to pass/: finding the nodes of a pattern from its result backwards, in a graph that does not grow meanwhile.
+#ifndef QUERN_PASS_MATCH_H
+#define QUERN_PASS_MATCH_H
+
+#include "pass/pass.h"
+
+struct matcher {
+    const struct graph *g;
+    const u32 *uses; /* per value: graph_use_counts */
+};
+
+/* The node of that operator that makes v, of which nothing else is computed; 0: none. */
+static inline node_id match_only(const struct matcher *m, value_id v, const char *op)
+{
+    node_id n = m->uses[v] == 1 ? graph_value(m->g, v)->producer : 0;
+    return n && str_is(graph_node(m->g, n)->op, op) ? n : 0;
+}
+
+#endif
