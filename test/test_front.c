@@ -92,15 +92,6 @@ static void test_columns(void **state)
     assert_true(is_enough(n, 40));
 }
 
-static bool predicted(void *user, const struct task *t, const i64 *var, struct task_cost *c)
-{
-    const struct caps *caps = user;
-    *c = (struct task_cost){0};
-    if (!gen_default(t, caps, var, &c->best)) return false;
-    c->seconds = gen_predict(&c->best, t, caps, var);
-    return true;
-}
-
 /* Does the kernel of the product evaluate its prologue? */
 static bool is_fused(struct fixture *b)
 {
@@ -108,7 +99,7 @@ static bool is_fused(struct fixture *b)
     struct selection s;
     bool fused = false;
     assert_true(cover_build(&c, &b->g, &b->arena, NULL, &b->e));
-    assert_true(plan_select(&s, &c, b->var, predicted, &b->caps, &b->arena, &b->e));
+    assert_true(plan_select(&s, &c, b->var, plan_cost_predicted, &b->caps, &b->arena, &b->e));
     for (u32 i = 0; i < s.choice.n; i++) {
         const struct region *r = &c.region.v[s.choice.v[i].region];
         for (u32 k = 0; k < r->n_nodes; k++) fused |= r->n_nodes > 1 && op_of(&b->g, r->nodes[k])->props & OP_MATMUL;

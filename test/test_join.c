@@ -30,28 +30,6 @@ struct fixture {
     struct err e;
 };
 
-static bool predicted(void *user, const struct task *t, const i64 *var, struct task_cost *c)
-{
-    const struct fixture *b = user;
-    *c = (struct task_cost){0};
-    c->ok = gen_default(t, &b->caps, var, &c->best);
-    if (c->ok) c->seconds = gen_predict(&c->best, t, &b->caps, var);
-    return c->ok;
-}
-
-static bool build(void *user, const struct str *text, u32 n, struct str *out, struct arena *a, struct err *e)
-{
-    const struct fixture *b = user;
-    struct builder with = {.lang = lang_find(str_of(b->dev->driver->lang)), .caps = &b->caps};
-    struct built *r = arena_array(a, struct built, n + 1);
-    if (!build_all(&with, text, n, r, a, e)) return false;
-    for (u32 i = 0; i < n; i++) {
-        if (!r[i].ok) return err_set(e, ERR_FAILED, "does not build: %.*s", STR_ARG(r[i].message));
-        out[i] = r[i].code;
-    }
-    return true;
-}
-
 static void fixture_open(struct fixture *b, const char *device, const struct cover_opts *cut)
 {
     static const i64 var[] = {64, 64};
@@ -64,10 +42,11 @@ static void fixture_open(struct fixture *b, const char *device, const struct cov
     d->caps(b->dev, &b->caps);
     bool ok = zoo_find(S("oidn-small"))->build(&b->g, &b->e) && op_infer_all(&b->g, &b->e);
     if (ok) graph_clone(&b->lowered, &b->g, &b->arena);
-    struct plan_env env = {.lang = lang_find(str_of(d->lang)), .caps = &b->caps, .device = device, .model = S("unet"),
-                           .build = build, .build_user = b};
+    struct plan_code code = {.builder = {.lang = lang_find(str_of(d->lang)), .caps = &b->caps}};
+    struct plan_env env = {.lang = code.builder.lang, .caps = &b->caps, .device = device, .model = S("unet"),
+                           .build = plan_build_code, .build_user = &code};
     ok = ok && pass_run_all(&b->lowered, NULL, &b->e) && cover_build(&b->cover, &b->lowered, &b->arena, cut, &b->e) &&
-         plan_select(&b->sel, &b->cover, var, predicted, b, &b->arena, &b->e) &&
+         plan_select(&b->sel, &b->cover, var, plan_cost_predicted, &b->caps, &b->arena, &b->e) &&
          plan_make(&b->plan, &b->cover, &b->sel, var, &env, &b->arena, &b->e);
     if (!ok) fail_msg("%s", b->e.msg);
 }
@@ -104,12 +83,9 @@ static void check_run(struct fixture *b, struct rt_program *p, i64 h, i64 w)
     struct tensor *in = tensor_new(&a, DT_F32, 4, (i64[]){1, 3, h, w}), *want, got = {0};
     for (i64 i = 0; i < tensor_count(in); i++) elem_set_f64(DT_F32, in->data, i, rng_f64(&r) * 2 - 1);
     if (!graph_eval(&b->g, &in, &want, &a, NULL, &b->e) || !rt_run(p, in, &got, &a, &b->e)) fail_msg("%s", b->e.msg);
-    double scale = 1e-6, worst = 0;
-    for (i64 i = 0; i < tensor_count(want); i++) {
-        double x = elem_f64(DT_F32, want->data, i), d = fabs(elem_f64(DT_F32, got.data, i) - x);
-        scale = fmax(scale, fabs(x)), worst = d <= worst ? worst : d;
-    }
-    if (!(worst <= 1e-4 * scale)) fail_msg("%lldx%lld: off by %g of %g", (long long)h, (long long)w, worst, scale);
+    double scale = fmax(1e-6, tensor_largest(want));
+    struct tensor_diff d = tensor_compare(&got, want, 0, 1e-4 * scale);
+    if (d.n_bad) fail_msg("%lldx%lld: %lld elements differ, by up to %g of %g", (long long)h, (long long)w, (long long)d.n_bad, d.max_abs, scale);
     arena_release(&a);
 }
 

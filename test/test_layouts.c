@@ -42,13 +42,11 @@ static void cut_net(struct net_cover *n, const struct cover_opts *o)
 
 static bool any_cost(void *user, const struct task *t, const i64 *var, struct task_cost *c)
 {
-    const struct net_cover *n = user;
+    struct net_cover *n = user;
+    if (!n->seed) return plan_cost_predicted(&n->caps, t, var, c);
     struct rng r = rng_seed(n->seed ^ t->key.lo);
     *c = (struct task_cost){.ok = true, .seconds = (double)rng_range(&r, 1, 1000) * 1e-6};
-    if (n->seed) return true;
-    c->ok = gen_default(t, &n->caps, var, &c->best);
-    c->seconds = c->ok ? gen_predict(&c->best, t, &n->caps, var) : 0;
-    return c->ok;
+    return true;
 }
 
 static bool is_copy(const struct region *r)

@@ -79,19 +79,6 @@ static bool any_cost(void *user, const struct task *t, const i64 *var, struct ta
     return true;
 }
 
-static bool build(void *user, const struct str *text, u32 n, struct str *out, struct arena *a, struct err *e)
-{
-    const struct world *w = user;
-    struct builder b = {.lang = w->lang, .caps = &w->caps};
-    struct built *r = arena_array(a, struct built, n + 1);
-    if (!build_all(&b, text, n, r, a, e)) return false;
-    for (u32 i = 0; i < n; i++) {
-        if (!r[i].ok) return err_set(e, ERR_FAILED, "does not build: %.*s", STR_ARG(r[i].message));
-        out[i] = r[i].code;
-    }
-    return true;
-}
-
 static bool lower(struct made *m)
 {
     graph_clone(&m->lowered, &m->net.g, &m->net.arena);
@@ -101,7 +88,8 @@ static bool lower(struct made *m)
 static bool make_plan(struct made *m, struct world *w, const i64 *var)
 {
     struct arena *a = &m->net.arena;
-    struct plan_env env = {.lang = w->lang, .caps = &w->caps, .device = w->driver->name, .model = S("random"), .build = build, .build_user = w};
+    struct plan_code code = {.builder = {.lang = w->lang, .caps = &w->caps}};
+    struct plan_env env = {.lang = w->lang, .caps = &w->caps, .device = w->driver->name, .model = S("random"), .build = plan_build_code, .build_user = &code};
     return cover_build(&m->cover, &m->lowered, a, &w->cut, &m->net.e) &&
            plan_select(&m->sel, &m->cover, var, any_cost, w, a, &m->net.e) &&
            plan_make(&m->plan, &m->cover, &m->sel, var, &env, a, &m->net.e);

@@ -138,40 +138,15 @@ static void dense(struct fixture *b, u32 n)
     *arr_push(&b->arena, &b->g.output) = conv(b, cat, START + GROWTH * n, 5, 1);
 }
 
-static bool predicted(void *user, const struct task *t, const i64 *var, struct task_cost *c)
-{
-    const struct fixture *b = user;
-    *c = (struct task_cost){0};
-    c->ok = gen_default(t, &b->caps, var, &c->best);
-    if (c->ok) c->seconds = gen_predict(&c->best, t, &b->caps, var);
-    return c->ok;
-}
-
-static bool build(void *user, const struct str *text, u32 n, struct str *out, struct arena *a, struct err *e)
-{
-    const struct fixture *b = user;
-    struct builder with = {.lang = lang_find(S("kir")), .caps = &b->caps};
-    struct built *r = arena_array(a, struct built, n + 1);
-    if (!build_all(&with, text, n, r, a, e)) return false;
-    for (u32 i = 0; i < n; i++) {
-        if (!r[i].ok) return err_set(e, ERR_FAILED, "does not build: %.*s", STR_ARG(r[i].message));
-        out[i] = r[i].code;
-    }
-    return true;
-}
-
 static void compare_run(struct fixture *b, const struct graph *g, const struct plan *p, struct dev *dev)
 {
     struct tensor *in = tensor_new(&b->arena, DT_F32, 4, (i64[]){1, START, SIDE, SIDE}), *want, got = {0};
     for (i64 i = 0; i < tensor_count(in); i++) elem_set_f64(DT_F32, in->data, i, rng_f64(&b->rng) * 2 - 1);
     struct rt_program *r = rt_load(p, dev, &b->e);
     if (!r || !graph_eval(g, &in, &want, &b->arena, NULL, &b->e) || !rt_run(r, in, &got, &b->arena, &b->e)) fail_msg("%s", b->e.msg);
-    double largest = 0, worst = 0;
-    for (i64 i = 0; i < tensor_count(want); i++) {
-        double x = elem_f64(DT_F32, want->data, i), y = elem_f64(DT_F32, got.data, i);
-        largest = fmax(largest, fabs(x)), worst = fabs(x - y) <= worst ? worst : fabs(x - y);
-    }
-    if (!(worst <= 1e-5 * largest)) fail_msg("off by %g of %g", worst, largest);
+    double scale = tensor_largest(want);
+    struct tensor_diff d = tensor_compare(&got, want, 0, 1e-5 * scale);
+    if (d.n_bad) fail_msg("%lld elements differ, by up to %g of %g", (long long)d.n_bad, d.max_abs, scale);
     rt_unload(r);
 }
 
@@ -199,9 +174,10 @@ static u32 run_dense(u32 n, u32 *n_dispatches)
     scale_weights(&b.g);
     bool ok = op_infer_all(&b.g, &b.e);
     if (ok) graph_clone(&lowered, &b.g, &b.arena);
-    const struct plan_env env = {.lang = lang_find(S("kir")), .caps = &b.caps, .device = "interp", .model = S("dense"), .build = build, .build_user = &b};
+    struct plan_code code = {.builder = {.lang = lang_find(S("kir")), .caps = &b.caps}};
+    const struct plan_env env = {.lang = code.builder.lang, .caps = &b.caps, .device = "interp", .model = S("dense"), .build = plan_build_code, .build_user = &code};
     ok = ok && pass_run_all(&lowered, NULL, &b.e) && cover_build(&c, &lowered, &b.arena, &(struct cover_opts){0}, &b.e) &&
-         plan_select(&sel, &c, b.var, predicted, &b, &b.arena, &b.e) && plan_make(&plan, &c, &sel, b.var, &env, &b.arena, &b.e);
+         plan_select(&sel, &c, b.var, plan_cost_predicted, &b.caps, &b.arena, &b.e) && plan_make(&plan, &c, &sel, b.var, &env, &b.arena, &b.e);
     if (!ok) fail_msg("%s", b.e.msg);
     u32 n_texts = plan.bin.n;
     *n_dispatches = plan.dispatch.n;

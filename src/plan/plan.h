@@ -75,6 +75,7 @@ bool plan_choose(struct selection *s, const struct cover *c, const i64 *var, con
 /* predict.c: the default schedules of n tasks for sizes var[], searched by one process per processor, and their predicted times: cost[i] of
    task[i], not ok if no family has a kernel for it. false: out of memory, or stopped. */
 bool plan_predict(const struct task *const *task, u32 n, const struct caps *caps, const i64 *var, struct task_cost *cost, struct err *e);
+plan_cost_fn plan_cost_predicted; /* of one task; user: struct caps */
 
 /* prune.c: the tasks to be measured, at most plan_count_tasks, with their weights; returns their
    number. 0: none, or an error. */

@@ -29,12 +29,18 @@ struct predictor {
     u32 n_children;
 };
 
-static struct task_cost predict(const struct predictor *p, u32 i)
+static struct task_cost predict(const struct task *t, const struct caps *caps, const i64 *var)
 {
     struct task_cost c = {0};
-    c.ok = gen_default(p->task[i], p->caps, p->var, &c.best);
-    if (c.ok) c.seconds = gen_predict(&c.best, p->task[i], p->caps, p->var);
+    c.ok = gen_default(t, caps, var, &c.best);
+    if (c.ok) c.seconds = gen_predict(&c.best, t, caps, var);
     return c;
+}
+
+bool plan_cost_predicted(void *user, const struct task *t, const i64 *var, struct task_cost *c)
+{
+    *c = predict(t, user, var);
+    return c->ok;
 }
 
 /* false: all are taken. */
@@ -43,7 +49,7 @@ static bool predict_next(const struct predictor *p)
     u32 i = atomic_fetch_add(&p->shared->next, 1);
     if (i >= p->n) return false;
     struct entry *x = &p->shared->entry[i];
-    x->cost = predict(p, i);
+    x->cost = predict(p->task[i], p->caps, p->var);
     atomic_store(&x->is_known, true);
     return true;
 }
@@ -85,7 +91,7 @@ bool plan_predict(const struct task *const *task, u32 n, const struct caps *caps
         const struct entry *x = p.shared ? &p.shared->entry[i] : NULL;
         bool is_known = x && atomic_load(&x->is_known);
         ok = is_known || mem_check(e, "choosing kernels", S(""));
-        if (ok) cost[i] = is_known ? x->cost : predict(&p, i);
+        if (ok) cost[i] = is_known ? x->cost : predict(task[i], caps, var);
     }
     os_unshare(p.shared, shared_bytes(&p));
     return ok;
