@@ -233,7 +233,7 @@ static void load_group(const struct taps *x, const struct group *g, i64 j, i64 n
         bool exists = at < end;
         member[terms - 1 - i] = exists ? load_or_fill(x, along_y ? at : g->other, along_y ? g->other : at, j, (u32)(n * b->lanes)) : member[terms - i];
     }
-    for (i64 i = 0; i < n; i++) to[i] = kir_cast(k, b->dw.type, gen_interleave(k, member, terms, i, b->lanes));
+    for (i64 i = 0; i < n; i++) to[i] = kir_cast(k, b->dw.type, kir_interleave(k, member, terms, i, b->lanes));
 }
 
 /* A group's vectors of channels: as many in a load as there are, or DOT has terms. */

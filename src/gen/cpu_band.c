@@ -142,7 +142,7 @@ static void copy_interleaved(struct band *b, const struct row *r)
         emit_limit(m, 0);
         const u32 lanes = b->band_lanes * (u32)b->terms;
         kval at = kir_add(k, r->at, kir_mul_i(k, v.at, b->terms));
-        kir_store_n(k, b->work, kir_ramp(k, at, 1, lanes), gen_interleave(k, channel, b->terms, 0, b->band_lanes), v.limit ? kir_mul_i(k, v.limit, b->terms) : 0);
+        kir_store_n(k, b->work, kir_ramp(k, at, 1, lanes), kir_interleave(k, channel, b->terms, 0, b->band_lanes), v.limit ? kir_mul_i(k, v.limit, b->terms) : 0);
     }
 }
 

@@ -204,8 +204,6 @@ struct vectors {
 };
 struct vectors vectors_over(struct kir *k, kval from, kval to, i64 lanes);
 bool vectors_next(struct vectors *v);
-/* The lanes of n vectors (2 or 4, of equally many lanes) in turn: v[0][0], v[1][0] ... v[0][1] ... Returns piece i of them, of n*lanes. */
-kval gen_interleave(struct kir *k, const kval *v, i64 n, i64 i, u32 lanes);
 u32 gen_lanes(const struct caps *c, enum dtype t);          /* of the widest useful vector */
 i64 gen_static(const struct graph *g, sym s, i64 otherwise); /* a size known now */
 i64 gen_eval(const struct graph *g, sym s, const i64 *var);  /* its value; unbound variables count as GEN_NOMINAL */

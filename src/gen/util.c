@@ -165,13 +165,3 @@ bool vectors_next(struct vectors *v)
     default: return false;
     }
 }
-
-kval gen_interleave(struct kir *k, const kval *v, i64 n, i64 i, u32 lanes)
-{
-    assert(n == 2 || n == 4);
-    if (n == 2) return kir_zip(k, v[0], v[1], i * 2 * lanes, 2 * lanes);
-    const u32 half = (u32)i64_max(kir_lanes(k, v[0]), 2 * lanes); /* lanes of the vectors in between: no more of them than needed */
-    const i64 at = i * 2 * lanes / half;
-    kval even = kir_zip(k, v[0], v[2], at * half, half), odd = kir_zip(k, v[1], v[3], at * half, half);
-    return kir_zip(k, even, odd, i * 4 * lanes - at * 2 * half, 4 * lanes);
-}

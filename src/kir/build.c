@@ -350,6 +350,16 @@ kval kir_zip(struct kir *k, kval a, kval b, i64 from, u32 lanes)
     return emit_shared(k, (struct kir_ins){.op = KI_ZIP, .dtype = x->dtype, .lanes = (u8)lanes, .a = a, .b = b, .imm.i = from});
 }
 
+kval kir_interleave(struct kir *k, const kval *v, i64 n, i64 piece, u32 lanes)
+{
+    assert(n == 2 || n == 4);
+    if (n == 2) return kir_zip(k, v[0], v[1], piece * 2 * lanes, 2 * lanes);
+    const u32 half = (u32)i64_max(kir_lanes(k, v[0]), 2 * lanes); /* lanes of the vectors in between: no more of them than needed */
+    const i64 at = piece * 2 * lanes / half;
+    kval even = kir_zip(k, v[0], v[2], at * half, half), odd = kir_zip(k, v[1], v[3], at * half, half);
+    return kir_zip(k, even, odd, piece * 4 * lanes - at * 2 * half, 4 * lanes);
+}
+
 kval kir_mmla(struct kir *k, kval a, kval b, kval c)
 {
     const struct kir_ins *x = kir_at(k, a);

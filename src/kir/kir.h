@@ -250,6 +250,8 @@ kval kir_mmla(struct kir *k, kval a, kval b, kval c);
 kval kir_halves(struct kir *k, kval a, kval b, i64 half); /* of a, then of b */
 /* Lanes from, from + 1 ... of a[0], b[0], a[1], b[1] ...: `lanes` of them, a divisor of from and of the sequence's length. */
 kval kir_zip(struct kir *k, kval a, kval b, i64 from, u32 lanes);
+/* The lanes of n vectors, 2 or 4 of equally many lanes, in turn (v[0][0], v[1][0] ... v[0][1] ...): this piece of them, of n*lanes. */
+kval kir_interleave(struct kir *k, const kval *v, i64 n, i64 piece, u32 lanes);
 kval kir_select(struct kir *k, kval cond, kval a, kval b);
 kval kir_cast(struct kir *k, enum dtype t, kval a);
 kval kir_bits(struct kir *k, enum dtype t, kval a);

@@ -414,15 +414,6 @@ static bool has_zero(struct symtab *t, const struct shape *s)
     return false;
 }
 
-/* The lanes of n vectors, 2 or 4, in turn. */
-static kval interleave(struct kir *k, const kval *v, u32 n)
-{
-    u32 lanes = 2 * kir_lanes(k, v[0]);
-    if (n == 2) return kir_zip(k, v[0], v[1], 0, lanes);
-    kval even = kir_zip(k, v[0], v[2], 0, lanes), odd = kir_zip(k, v[1], v[3], 0, lanes);
-    return kir_zip(k, even, odd, 0, 2 * lanes);
-}
-
 /* The elements of each row, interleaved. */
 static kval lower_zip(struct lowering *l, value_id v)
 {
@@ -438,7 +429,7 @@ static kval lower_zip(struct lowering *l, value_id v)
         row[i] = kir_splat(k, emit_value(m, v, l->src), lanes / l->n_zip);
     }
     if (limit) emit_limit(m, limit);
-    return interleave(k, row, l->n_zip);
+    return kir_interleave(k, row, l->n_zip, 0, kir_lanes(k, row[0]));
 }
 
 static kval reshape_lower(struct emit *m, const struct node *n, u32 out, const kval *idx)
