@@ -872,67 +872,53 @@ static i64 widest(const struct kir *k)
     return n;
 }
 
-static void test_legalise(void **state)
+/* A way to write a kernel anew that leaves its results as they are. */
+typedef bool rewrite_fn(struct kir *out, struct arena *a, const struct kir *k, u64 seed, struct err *e);
+
+static void check_rewritten(rewrite_fn *rewrite, u64 n_seeds)
 {
-    static const u32 widths[] = {0, 64, 32, 16, 8, 4};
     struct results want, got;
-    for (u64 seed = 1; seed <= 1200; seed++) {
+    for (u64 seed = 1; seed <= n_seeds; seed++) {
         struct arena a = {0};
         struct gen g;
         struct kir out;
         struct err e = {0};
         make_random(&g, &a, seed);
-        struct kir_limits l = {.max_lanes_bytes = widths[seed % countof(widths)]};
         run(&g.k, &want, seed);
-        if (!kir_legalise(&out, &a, &g.k, &l, &e) || !kir_verify(&out, &e))
-            fail_msg("seed %llu: %s", (unsigned long long)seed, e.msg);
-        assert_true(!l.max_lanes_bytes || widest(&out) <= i64_max(l.max_lanes_bytes, 4));
+        if (!rewrite(&out, &a, &g.k, seed, &e) || !kir_verify(&out, &e)) fail_msg("seed %llu: %s", (unsigned long long)seed, e.msg);
         run(&out, &got, seed);
         same(&want, &got, &g.k, seed);
         arena_release(&a);
     }
+}
+
+static bool legalise(struct kir *out, struct arena *a, const struct kir *k, u64 seed, struct err *e)
+{
+    static const u32 widths[] = {0, 64, 32, 16, 8, 4};
+    struct kir_limits l = {.max_lanes_bytes = widths[seed % countof(widths)]};
+    if (!kir_legalise(out, a, k, &l, e)) return false;
+    assert_true(!l.max_lanes_bytes || widest(out) <= i64_max(l.max_lanes_bytes, 4));
+    return true;
 }
 
 /* Threads instead of iterations. */
-static void test_spread(void **state)
+static bool spread(struct kir *out, struct arena *a, const struct kir *k, u64 seed, struct err *e)
 {
     static const u32 threads[] = {1, 2, 3, 4, 64};
-    struct results want, got;
-    for (u64 seed = 1; seed <= 500; seed++) {
-        struct arena a = {0};
-        struct gen g;
-        struct kir out;
-        struct err e = {0};
-        make_random(&g, &a, seed);
-        run(&g.k, &want, seed);
-        if (!kir_spread(&out, &a, &g.k, threads[seed % countof(threads)], &e) ||
-            !kir_verify(&out, &e))
-            fail_msg("seed %llu: %s", (unsigned long long)seed, e.msg);
-        run(&out, &got, seed);
-        same(&want, &got, &g.k, seed);
-        arena_release(&a);
-    }
+    return kir_spread(out, a, k, threads[seed % countof(threads)], e);
 }
 
 /* Loads ahead of their users, with many registers and with few. */
-static void test_ahead(void **state)
+static bool ahead(struct kir *out, struct arena *a, const struct kir *k, u64 seed, struct err *e)
 {
     static const u32 registers[] = {1, 8, 32};
-    struct results want, got;
-    for (u64 seed = 1; seed <= 500; seed++) {
-        struct arena a = {0};
-        struct gen g;
-        struct kir out;
-        struct err e = {0};
-        make_random(&g, &a, seed);
-        run(&g.k, &want, seed);
-        kir_ahead(&out, &a, &g.k, registers[seed % countof(registers)]);
-        if (!kir_verify(&out, &e)) fail_msg("seed %llu: %s", (unsigned long long)seed, e.msg);
-        run(&out, &got, seed);
-        same(&want, &got, &g.k, seed);
-        arena_release(&a);
-    }
+    kir_ahead(out, a, k, registers[seed % countof(registers)]);
+    return true;
 }
+
+static void test_legalise(void **state) { check_rewritten(legalise, 1200); }
+static void test_spread(void **state) { check_rewritten(spread, 500); }
+static void test_ahead(void **state) { check_rewritten(ahead, 500); }
 
 int main(void)
 {
