@@ -228,7 +228,9 @@ static void random_quantised(struct net *t)
     node_id id = graph_value(g, y)->producer;
     if (op == 0) attr_set_ints(g, id, "pads", (i64[]){rng_range(r, 0, 2), 1, rng_range(r, 0, 1), rng_range(r, 0, 2)}, 4);
     if (op == 2) attr_set_int(g, id, "transB", turned);
-    *arr_push(&t->arena, &g->output) = graph_op(g, "Relu", S("relu"), 1, &y);
+    y = graph_op(g, "Relu", S("relu"), 1, &y);
+    for (i64 i = rng_range(r, 0, 3); i > 0; i--) y = graph_op(g, "Mul", S("scaled"), 2, (value_id[]){y, op_const_f(g, DT_F32, 0.5 + rng_f64(r))});
+    *arr_push(&t->arena, &g->output) = y;
 }
 
 /* Matmuls of dequantised operands become integer ones, if requested, with the same results. */

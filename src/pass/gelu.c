@@ -134,7 +134,7 @@ static value_id find(const struct matcher *m, node_id n, bool *by_tanh)
 static bool run(struct graph *g, bool *ok, struct err *e)
 {
     struct arena scratch = {0};
-    const struct matcher m = {g, graph_use_counts(g, &scratch)};
+    const struct matcher m = matcher_of(g, &scratch);
     bool changed = false, by_tanh;
     for (node_id n = 1, end = g->node.n; n < end && *ok; n++) {
         value_id x = find(&m, n, &by_tanh);

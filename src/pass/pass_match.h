@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Private to pass/: finding the nodes of a pattern from its result backwards, in a graph that does not grow meanwhile.
+// Private to pass/: finding the nodes of a pattern from its result backwards. Values that are added meanwhile are parts of no pattern.
 #ifndef QUERN_PASS_MATCH_H
 #define QUERN_PASS_MATCH_H
 
@@ -9,12 +9,16 @@
 struct matcher {
     const struct graph *g;
     const u32 *uses; /* per value: graph_use_counts */
+    u32 n_values;    /* that were counted */
 };
+
+/* Of the graph as it is, in the arena. */
+static inline struct matcher matcher_of(const struct graph *g, struct arena *a) { return (struct matcher){g, graph_use_counts(g, a), g->value.n}; }
 
 /* The node of that operator that makes v, of which nothing else is computed; 0: none. */
 static inline node_id match_only(const struct matcher *m, value_id v, const char *op)
 {
-    node_id n = m->uses[v] == 1 ? graph_value(m->g, v)->producer : 0;
+    node_id n = v < m->n_values && m->uses[v] == 1 ? graph_value(m->g, v)->producer : 0;
     return n && str_is(graph_node(m->g, n)->op, op) ? n : 0;
 }
 

@@ -41,7 +41,7 @@ static value_id find(const struct matcher *m, node_id n, double *alpha)
 static bool run(struct graph *g, bool *ok, struct err *e)
 {
     struct arena scratch = {0};
-    const struct matcher m = {g, graph_use_counts(g, &scratch)};
+    const struct matcher m = matcher_of(g, &scratch);
     bool changed = false;
     double alpha;
     for (node_id n = 1, end = g->node.n; n < end && *ok; n++) {
