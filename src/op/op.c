@@ -134,10 +134,16 @@ bool op_infer(struct graph *g, node_id n, struct err *e)
     return small_ok(g, n, x->out.v, x->out.n, e);
 }
 
+bool op_infer_from(struct graph *g, node_id first, struct err *e)
+{
+    for (node_id n = first; n < g->node.n; n++)
+        if (!graph_node(g, n)->dead && (!op_infer(g, n, e) || !mem_check(e, "inferring sizes of ", graph_node(g, n)->name))) return false;
+    return true;
+}
+
 static bool infer_once(struct graph *g, struct err *e)
 {
-    for (node_id n = 1; n < g->node.n; n++)
-        if (!graph_node(g, n)->dead && (!op_infer(g, n, e) || !mem_check(e, "inferring sizes of ", graph_node(g, n)->name))) return false;
+    if (!op_infer_from(g, 1, e)) return false;
     return g->made.n == 0 || graph_sort(g, e); /* sizes that were made have an order of their own */
 }
 

@@ -155,6 +155,7 @@ const struct op *op_of(const struct graph *g, node_id n);
    prefixed with operator and node name. */
 bool op_infer(struct graph *g, node_id n, struct err *e);
 bool op_infer_all(struct graph *g, struct err *e);        /* in topological order; sorts first */
+bool op_infer_from(struct graph *g, node_id first, struct err *e); /* the nodes added from that one on, in their order */
 bool op_expand(struct graph *g, node_id n, struct err *e);
 bool op_expand_all(struct graph *g, struct err *e);       /* until only primitives remain */
 double op_flops(const struct graph *g, node_id n, const i64 *var);

@@ -143,7 +143,7 @@ static bool run(struct graph *g, bool *ok, struct err *e)
         rewrite(&l, n);
         changed = true;
     }
-    for (node_id n = first; n < g->node.n && *ok; n++) *ok = op_infer(g, n, e);
+    *ok = op_infer_from(g, first, e);
     arena_release(&scratch);
     return changed;
 }

@@ -95,7 +95,7 @@ static bool run(struct graph *g, bool *ok, struct err *e)
     bool changed = false;
     node_id first = g->node.n;
     for (node_id n = 1; n < first; n++) changed |= narrow(&r, n);
-    for (node_id n = first; n < g->node.n && *ok; n++) *ok = op_infer(g, n, e);
+    *ok = op_infer_from(g, first, e);
     arena_release(&scratch);
     return changed;
 }

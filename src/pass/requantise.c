@@ -37,7 +37,7 @@ static bool run(struct graph *g, bool *ok, struct err *e)
     bool changed = false;
     node_id first = g->node.n;
     for (node_id n = 1; n < first; n++) changed |= quantise(g, n);
-    for (node_id n = first; n < g->node.n && *ok; n++) *ok = op_infer(g, n, e);
+    *ok = op_infer_from(g, first, e);
     return changed;
 }
 
