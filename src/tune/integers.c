@@ -132,17 +132,6 @@ static bool range_of(struct range *out, const struct graph *g, node_id n, const 
     return true;
 }
 
-static double content_bound(const struct value *x, i64 most)
-{
-    double m = 0;
-    if (!x->data) return (double)most;
-    for (i64 i = 0, n = tensor_count(x->data); i < n; i++) {
-        double v = dtype_is_float(x->dtype) ? fabs(elem_f64(x->dtype, x->data->data, i)) : fabs((double)elem_i64(x->dtype, x->data->data, i));
-        if (isfinite(v)) m = fmax(m, v);
-    }
-    return m;
-}
-
 static bool holds_integers(const struct range *r, enum dtype t, bool is_out)
 {
     if (!dtype_is_float(t)) return r->certain < 0x1p31;
@@ -154,8 +143,10 @@ static bool fits(const struct graph *g, const i64 *var, i64 most)
     struct arena a = {0};
     struct range *of = arena_array(&a, struct range, g->value.n);
     bool ok = true;
-    for (value_id v = 1; v < g->value.n; v++)
-        if (!graph_value(g, v)->producer) of[v].certain = of[v].likely = content_bound(graph_value(g, v), most);
+    for (value_id v = 1; v < g->value.n; v++) {
+        const struct value *x = graph_value(g, v);
+        if (!x->producer) of[v].certain = of[v].likely = x->data ? tensor_largest(x->data) : (double)most;
+    }
     for (node_id n = 1; n < g->node.n && ok; n++) {
         const struct node *x = graph_node(g, n);
         struct range r;
