@@ -117,6 +117,10 @@ static void test_tasks(void **state)
     assert_int_equal(largest("graph {\n  input %x: f32[1,8,9,9]\n  const %w: f32[4,8,3,3]\n  %y: f32[1,4,7,7] = Conv(%x, %w) {dilations=[1,1], group=1, "
                              "kernel_shape=[3,3], pads=[0,0,0,0], strides=[1,1]}\n  %z: f32[1,4,7,7] = Relu(%y)\n  output %z\n}\n"), 3);
     assert_int_equal(largest("graph {\n  input %x: f32[5,7]\n  input %y: f32[5,7]\n  %z: f32[5,7] = Add(%x, %y)\n  output %z\n}\n"), 3);
+    /* elements that are moved */
+    assert_int_equal(largest("graph {\n  input %x: f32[5,7]\n  input %i: i64[5,4]\n  %z: f32[5,4] = GatherElements(%x, %i) {axis=1}\n  output %z\n}\n"), 3);
+    assert_int_equal(largest("graph {\n  input %a: f16[2,4096]\n  input %b: f16[4096,3]\n  const %i: i64[2,2] = [0, 2, 1, 1]\n  %y: f16[2,3] = MatMul(%a, %b)\n"
+                             "  %z: f16[2,2] = GatherElements(%y, %i) {axis=1}\n  output %z\n}\n"), 1);
     /* smaller integers if a narrow type could not represent intermediate values; none if even 1 is
        too large */
     assert_int_equal(largest("graph {\n  input %a: f16[2,4096]\n  input %b: f16[4096,3]\n  %y: f16[2,3] = MatMul(%a, %b)\n  %z: f16[2,3] = Relu(%y)\n  output %z\n}\n"), 1);

@@ -104,7 +104,7 @@ static bool inputs_ok(struct graph *g, node_id n, const struct op *op, struct er
    support them. */
 static bool small_ok(struct graph *g, node_id n, const value_id *v, u32 count, struct err *e)
 {
-    if (op_of(g, n)->props & (OP_VIEW | OP_SMALL)) return true;
+    if (op_of(g, n)->props & (OP_VIEW | OP_MOVES | OP_SMALL)) return true;
     for (u32 i = 0; i < count; i++) {
         const struct value *x = v[i] ? graph_value(g, v[i]) : NULL;
         if (x && dtype_is_small(x->dtype))
@@ -232,7 +232,7 @@ double op_flops(const struct graph *g, node_id n, const i64 *var)
     const struct node *x = graph_node(g, n);
     if (op->flops) return op->flops(g, x, var);
     if (op->props & OP_REDUCE && x->in.n && x->in.v[0]) return count_of(g, x->in.v[0], var);
-    if (op->props & OP_VIEW || !x->out.n || !x->out.v[0]) return 0;
+    if (op->props & (OP_VIEW | OP_MOVES) || !x->out.n || !x->out.v[0]) return 0;
     return count_of(g, x->out.v[0], var);
 }
 

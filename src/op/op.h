@@ -48,6 +48,8 @@ enum op_prop {
     OP_RANDOM = 1 << 17, /* its numbers differ from those of other implementations */
     OP_CALL = 1 << 18, /* runs graphs in its attributes (while.c), as a part of the program, not a kernel; is
                           OP_HEAVY | OP_WHOLE, too */
+    /* every output element is one input element or a constant, as of a view, but is not cheap to recompute */
+    OP_MOVES = 1 << 19,
 };
 
 /* A reduction over `axes` of input 0: out = combine over i of in[i], from init. */

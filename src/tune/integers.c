@@ -127,7 +127,7 @@ static bool range_of(struct range *out, const struct graph *g, node_id n, const 
         *out = (struct range){fmax(sum.certain, product.certain), fmax(sum.likely, product.likely)};
     } else {
         *out = sum;
-        return (op->props & OP_VIEW) != 0;
+        return (op->props & (OP_VIEW | OP_MOVES)) != 0;
     }
     return true;
 }

@@ -4,7 +4,7 @@
 // numbered, so each result of the contraction is the number of one element, known without computing sums: all outputs are compared, and a
 // wrong index is seen wherever it is. The other inputs are ones. What follows the contraction is evaluated by its operators.
 //
-// What follows must not enlarge errors, because Winograd's fractions leave some: pointwise operators, views and windows that keep integers
+// What follows must not enlarge errors, because Winograd's fractions leave some: pointwise operators, operators that move elements, and windows that keep integers
 // (check_largest_integer).
 #include "tune/verify.h"
 
@@ -15,7 +15,7 @@ static const double growth = 2; /* any kernel family may compute with fractions 
 static bool is_plain(const struct task *t)
 {
     for (node_id n = 1; n < t->g.node.n; n++)
-        if (n != t->anchor && !graph_node(&t->g, n)->dead && !(op_of(&t->g, n)->props & (OP_POINTWISE | OP_VIEW | OP_WINDOW))) return false;
+        if (n != t->anchor && !graph_node(&t->g, n)->dead && !(op_of(&t->g, n)->props & (OP_POINTWISE | OP_VIEW | OP_MOVES | OP_WINDOW))) return false;
     return true;
 }
 

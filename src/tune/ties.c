@@ -113,7 +113,7 @@ static bool adds_rounded(const struct graph *g, value_id out)
         if (x->dead) continue;
         for (u32 k = 0; k < x->in.n; k++)
             if (is[x->in.v[k]] > most) most = is[x->in.v[k]];
-        if (most && !(op_of(g, n)->props & (OP_POINTWISE | OP_VIEW))) most = ADDED;
+        if (most && !(op_of(g, n)->props & (OP_POINTWISE | OP_VIEW | OP_MOVES))) most = ADDED;
         for (u32 k = 0; k < x->out.n; k++) is[x->out.v[k]] = most;
     }
     bool adds = is[out] == ADDED;

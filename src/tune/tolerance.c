@@ -110,7 +110,7 @@ struct numerics graph_numerics(const struct graph *g, enum dtype out, const i64 
     for (node_id n = 1; n < g->node.n; n++) { /* sorted */
         const struct node *node = graph_node(g, n);
         i64 most_steps = 0, most_roundings = 0;
-        bool computes = !(op_of(g, n)->props & OP_VIEW);
+        bool computes = !(op_of(g, n)->props & (OP_VIEW | OP_MOVES));
         if (node->dead) continue;
         for (u32 k = 0; k < node->in.n; k++) most_steps = i64_max(most_steps, steps[node->in.v[k]]), most_roundings = i64_max(most_roundings, roundings[node->in.v[k]]);
         for (u32 k = 0; k < node->out.n; k++) {
