@@ -412,35 +412,43 @@ static void check_program(const char *isa, const char *net, bool has_usmmla)
     arena_release(&t.a);
 }
 
+static const struct program { const char *isa; bool is_of_bytes, has_usmmla; }
+programs[] = {
+    {"aarch64", false, false},
+    {"aarch64+dotprod+bf16+sve", false, false},
+    {"aarch64+dotprod+i8mm+sve256", false, false},
+    {"aarch64+dotprod", true, false},
+    {"aarch64+dotprod+sve256", true, false},
+    {"aarch64+dotprod+i8mm", true, true},
+},
+programs32[] = {
+    {"armv7", false, false},
+    {"armv7+neon-vfpv4", false, false},
+    {"armv7+neon", true, false},
+};
+
+static void check_programs(const struct program *x, u32 n)
+{
+    struct arena a = {0};
+    struct buf bytes = {0};
+    print_bytes_net(&bytes);
+    for (u32 i = 0; i < n; i++) check_program(x[i].isa, x[i].is_of_bytes ? str_z(&a, buf_view(&bytes)) : float_net, x[i].has_usmmla);
+    buf_release(&bytes);
+    arena_release(&a);
+}
+
 static void test_program(void **state)
 {
     if (isa_here().family == ISA_AARCH64) skip_test("this processor is the one that is emulated");
     need(&arm64);
-    struct arena a = {0};
-    struct buf bytes = {0};
-    print_bytes_net(&bytes);
-    check_program("aarch64", float_net, false);
-    check_program("aarch64+dotprod+bf16+sve", float_net, false);
-    check_program("aarch64+dotprod+i8mm+sve256", float_net, false);
-    check_program("aarch64+dotprod", str_z(&a, buf_view(&bytes)), false);
-    check_program("aarch64+dotprod+sve256", str_z(&a, buf_view(&bytes)), false);
-    check_program("aarch64+dotprod+i8mm", str_z(&a, buf_view(&bytes)), true);
-    buf_release(&bytes);
-    arena_release(&a);
+    check_programs(programs, countof(programs));
 }
 
 static void test_program32(void **state)
 {
     if (isa_here().family == ISA_ARMV7) skip_test("this processor is the one that is emulated");
     need(&arm32);
-    struct arena a = {0};
-    struct buf bytes = {0};
-    print_bytes_net(&bytes);
-    check_program("armv7", float_net, false);
-    check_program("armv7+neon-vfpv4", float_net, false);
-    check_program("armv7+neon", str_z(&a, buf_view(&bytes)), false);
-    buf_release(&bytes);
-    arena_release(&a);
+    check_programs(programs32, countof(programs32));
 }
 
 int main(void)
