@@ -11,18 +11,19 @@
 #include <string.h>
 
 // clang-format off
-#define PARAMS(P)                                                                                                         \
-    P(mr, "rows of the register tile, of a matrix unit 16 each", 1, 2, 3, 4, 6, 8, 10, 12, 14, 28)                                                  \
-    P(nr, "vectors of columns of the register tile", 1, 2, 3, 4, 6, 8)                                                    \
-    P(bk, "terms of a pass, 0 = all", 0, 8, 32, 128, 256, 512)                                                            \
-    P(mb, "tiles of rows per grid iteration at most, 0 = all", 0, 1, 2, 4, 8, 16, 32, 64)                                 \
-    P(nb, "blocks of columns per grid iteration at most, 0 = all", 0, 1, 2, 4, 8, 16, 32, 64)                             \
-    P(pack, "left operand: 0 in place, 1 packed", 0, 1)                                                              \
-    P(right, "right operand: 0 in place, 1 packed (16-bit constants: converted) by each iteration, 2 once", RIGHT_PLACE, RIGHT_BLOCKS, RIGHT_ONCE) \
-    P(split_k, "summands of a result, computed apart", 1, 2, 4)                                                           \
-    P(ku, "terms per step of the inner loop", 1, 4)                                                                       \
-    P(ahead, "terms that a constant right operand is prefetched ahead, 0 = not", 0, 1, 16, 64)                            \
-    P(fetch, "left operand: 1 the next tile's rows are asked for while a tile is computed", 0, 1)                         \
+#define PARAMS(P)                                                                                  \
+    P(mr, "rows of the register tile, of a matrix unit 16 each", 1, 2, 3, 4, 6, 8, 10, 12, 14, 28) \
+    P(nr, "vectors of columns of the register tile", 1, 2, 3, 4, 6, 8)                             \
+    P(bk, "terms of a pass, 0 = all", 0, 8, 32, 128, 256, 512)                                     \
+    P(mb, "tiles of rows per grid iteration at most, 0 = all", 0, 1, 2, 4, 8, 16, 32, 64)          \
+    P(nb, "blocks of columns per grid iteration at most, 0 = all", 0, 1, 2, 4, 8, 16, 32, 64)      \
+    P(pack, "left operand: 0 in place, 1 packed", 0, 1)                                            \
+    P(right, "right operand: 0 in place, 1 packed (16-bit constants: converted) by each "          \
+      "iteration, 2 once", RIGHT_PLACE, RIGHT_BLOCKS, RIGHT_ONCE)                                  \
+    P(split_k, "summands of a result, computed apart", 1, 2, 4)                                    \
+    P(ku, "terms per step of the inner loop", 1, 4)                                                \
+    P(ahead, "terms that a constant right operand is prefetched ahead, 0 = not", 0, 1, 16, 64)     \
+    P(fetch, "left operand: 1 the next tile's rows are asked for while a tile is computed", 0, 1)  \
     P(nt, "results: 1 stored past the caches", 0, 1)
 // clang-format on
 GEN_PARAMS(PARAMS)
