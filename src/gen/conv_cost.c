@@ -138,10 +138,9 @@ static struct nest body_of(const struct conv_tiles *t, const struct nest_rates *
     bool has_masks = c->oc % t->lanes && caps->vector_bytes < 64; /* of the last vector of channels; slow but for AVX-512's */
     i64 vectors = ceil_div(c->oc, t->lanes), last = vectors - (t->blocks - 1) * s->nr; /* of all blocks, of the last one */
     double step = ((double)(t->blocks - 1) * step_seconds(t, r, s, s->nr) + step_seconds(t, r, s, last)) / (double)t->blocks;
-    double x_size = s->stage == STAGE_DIRECT ? t->x_size : t->size, w_size = t->widens ? t->size : t->w_size;
-    if (tile_is_matrix(t->product)) w_size *= (double)t->product.terms;
+    double x_size = s->stage == STAGE_DIRECT ? t->x_size : t->size, w_step = (t->widens ? t->size : t->w_size) * (double)t->product.terms;
     double inputs = t->present * rest_taps(c) * touched(c, c->xa, (double)s->tx) * touched(c, c->ya, (double)s->ty) * (double)c->ic;
-    struct nest n = {.bytes = {x_size * inputs, w_size * steps * width, t->y_size * pixels * width}};
+    struct nest n = {.bytes = {x_size * inputs, w_step * steps * width, t->y_size * pixels * width}};
     double multiplies = steps * step + (others.tile + (s->ahead ? 0.1 * steps * (double)s->nr : 0)) * r->cycle;
     if (t->widens) others.iteration += (double)(t->ob * s->nr) * steps * (2 * r->load / r->cycle + 1);
     else if (converts_weights(t)) multiplies += steps * (double)s->nr * nest_conversion(r);
