@@ -228,8 +228,8 @@ static u32 best_axis(const struct task *t, const struct space *s, value_id v, u3
         /* Instructions, memory operations and the scattered store, per element. */
         i64 vec =
             p.n_ins + 4 * p.n_dense + 3 * (i64)lanes * p.n_gather + 3 * (i64)lanes * (axis != 0);
-        i64 full = extent / lanes, tail = extent % lanes;
-        i64 cost = (vec * full + (p.n_ins + 8) * tail) * 64 / i64_max(1, extent);
+        i64 full = extent / lanes, tail = extent % lanes, rest = tail && full ? vec : (p.n_ins + 8) * tail; /* walk_tail */
+        i64 cost = (vec * full + rest) * 64 / i64_max(1, extent);
         if (axis && cost >= best_cost) continue;
         best = axis;
         best_cost = cost;
