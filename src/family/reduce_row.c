@@ -3,7 +3,8 @@
 // reduce_row: tasks with reductions (softmax, normalisation, global pooling, ReduceX). When all of them
 // run over the same axes a grid iteration takes some rows and does everything for a row at once:
 // the reductions in order, each with several accumulators, their results bound, then the outputs.
-// What a reduction had to compute per element may be kept in scratch for the passes that follow.
+// What a reduction had to compute per element may be kept in scratch for the passes that follow, of the
+// last one in the output: then lines of the output come into the cache while the reduction computes.
 // Vectors run along the row; where the innermost axis in memory is not reduced, across it, one row
 // per lane.
 //
@@ -19,10 +20,12 @@
     P(lanes, "lanes of a vector", 1, 4, 8, 16, 32, 64)                               \
     P(unroll, "accumulators of a reduction", 1, 2, 4, 8)                             \
     P(rows, "rows, or vectors of rows, per grid iteration", 1, 2, 4, 8, 16, 64, 256) \
-    P(keep, "1: what a reduction computed is kept for the next pass", 0, 1)
+    P(keep, "what a reduction computed is kept for the next pass: 1 in scratch memory, 2 of the last one in the output", 0, 1, 2)
 // clang-format on
 GEN_PARAMS(PARAMS)
 GEN_PARAM_READER(struct params, params_of, PARAMS)
+
+enum { KEEP_OUTPUT = 2 };
 
 /* Emission. */
 
@@ -34,12 +37,14 @@ struct rows {
     u32 lanes;                     /* across: vectors run across the innermost group */
     i64 unroll;
     bool keep;
+    value_id room;                 /* output whose elements the last reduction's wait in; 0: scratch memory */
     bool ordered;                  /* sums are taken as gen/row.h promises */
     i64 parts;                     /* accumulators, by an element's number; 0: `unroll` of them, by its place in the loop */
     kval at[MAX_RANK]; /* per group; a vector where lanes run */
     kval limit;        /* lanes across that exist, 0: all */
     kval number, pos;  /* of the element in its row; where the elements of a vector are kept */
     kval store;        /* WORK: what the current reduction computes; 0: not kept */
+    bool is_last;      /* of the reductions */
     kval kept[MAX_REDUCE], result[MAX_REDUCE], temp[MAX_REDUCE];
 };
 
@@ -178,8 +183,8 @@ static void accumulate(struct rows *r, const void *user, i64 u, kval limit)
     kval idx[MAX_RANK], slot = r->parts ? kir_mod_i(k, r->number, r->parts) : kir_int(k, u);
     full_index(r, idx);
     kval val = kir_splat(k, emit_value(r->m, p->red->in, idx), p->lanes);
-    if (r->store && limit) kir_store_n(k, r->store, r->pos, val, limit);
-    else if (r->store) kir_store(k, r->store, r->pos, val);
+    if (r->room && r->is_last) emit_store_n(r->m, r->room, idx, val, limit);
+    else if (r->store) kir_store_n(k, r->store, r->pos, val, limit);
     if (limit && !r->s.across) {
         kval valid = kir_lt(k, kir_ramp(k, kir_int(k, 0), 1, p->lanes), limit);
         val = kir_select(k, valid, val, p->neutral);
@@ -228,12 +233,13 @@ static kval reduce_row(struct rows *r, const struct reduction *red)
 
 struct kept {
     struct rows *r;
-    kval array;
+    kval array; /* 0: in the output */
 };
 
 static kval kept_value(struct emit *m, const void *user, const kval *idx)
 {
     const struct kept *x = user;
+    if (!x->array) return emit_load(m, m->out[x->r->room], emit_offset(m, x->r->room, idx));
     return emit_load(m, x->array, x->r->pos);
 }
 
@@ -265,12 +271,6 @@ static void finish_row(struct rows *r)
     }
 }
 
-/* May this value be kept: something was computed for it, and it is not itself a result. */
-static bool is_worth_keeping(const struct rows *r, value_id v)
-{
-    return r->keep && graph_value(r->x.g, v)->producer != 0;
-}
-
 static void do_row(struct rows *r)
 {
     struct emit *m = r->m;
@@ -279,9 +279,10 @@ static void do_row(struct rows *r)
         const struct reduction *red = &r->x.red[i];
         bool bound = m->bind[red->in].fn != NULL;
         r->store = r->kept[i] && !bound ? r->kept[i] : 0;
+        r->is_last = i + 1 == r->x.n;
         r->result[i] = reduce_row(r, red);
         emit_bind(m, red->out, gen_given, &r->result[i]);
-        if (r->store) {
+        if (r->store || (r->room && r->is_last)) {
             kept[i] = (struct kept){r, r->kept[i]};
             emit_bind(m, red->in, kept_value, &kept[i]);
         }
@@ -351,8 +352,8 @@ static void row_grid(struct rows *r, i64 rows_per, i64 number)
             if (r->s.reduced[g]) size = sym_mul(st, size, r->s.sp.g[g].extent);
         if (r->s.across) size = sym_mul(st, size, sym_const(st, r->lanes));
         enum dtype t = emit_type(graph_value(m->g, r->x.red[i].in)->dtype);
-        r->kept[i] = is_worth_keeping(r, r->x.red[i].in)
-                         ? kir_alloc(k, KS_WORK, t, 1, emit_size(m, size))
+        bool in_scratch = r->keep && row_is_worth_keeping(&r->x, i) && !(r->room && i + 1 == r->x.n);
+        r->kept[i] = in_scratch ? kir_alloc(k, KS_WORK, t, 1, emit_size(m, size))
                          : 0;
     }
     kval row = kir_loop(k, KL_SERIAL, from, to, 1);
@@ -379,7 +380,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *c, con
     *r = (struct rows){.m = m,
                        .lanes = row_is_float_only(&t->g) ? (u32)v.lanes : 1,
                        .unroll = v.unroll,
-                       .keep = v.keep,
+                       .keep = v.keep != 0,
                        .ordered = c->deterministic};
     row_of(&r->x, t);
     r->x.ordered = r->ordered;
@@ -387,6 +388,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *c, con
     r->first = &r->x.red[0];
     if (r->x.fused) {
         find_space(r);
+        r->room = v.keep == KEEP_OUTPUT ? row_waiting_room(&r->x) : 0;
         row_grid(r, v.rows, -1);
         return;
     }
@@ -419,7 +421,7 @@ static bool legal(const struct gen_problem *p, const struct sched *s)
     if (v.lanes != 1 && ((u32)v.lanes > widest || !row_is_float_only(x->g))) return false;
     if (v.keep && (!x->fused || row_length(x, NULL) * 64 > 4 * (double)c->l2_bytes + 65536))
         return false;
-    return true;
+    return v.keep != KEEP_OUTPUT || row_waiting_room(x);
 }
 
 static void initial(const struct gen_problem *p, struct sched *s)
@@ -431,7 +433,7 @@ static void initial(const struct gen_problem *p, struct sched *s)
     s->v[P_lanes] = row_is_float_only(x->g) ? gen_nearest(&param[P_lanes], lanes) : 1;
     s->v[P_unroll] = len >= 256 && !c->deterministic ? 4 : 1;
     s->v[P_rows] = gen_nearest(&param[P_rows], (i64)(4096 / (len + 1)));
-    s->v[P_keep] = 1;
+    s->v[P_keep] = row_waiting_room(x) ? KEEP_OUTPUT : 1;
     if (!row_computes(x) || !legal(p, s)) s->v[P_keep] = 0;
 }
 
@@ -442,13 +444,13 @@ static double predict(const struct gen_problem *p, const struct sched *s)
     const i64 *var = p->var;
     double full = gen_count(x->g, x->red[0].in, var), rows = gen_count(x->g, x->red[0].out, var),
            passes = x->n + p->t->g.output.n;
-    double ops = 2 + (double)p->t->g.node.n * (s->v[P_keep] ? 0.6 : 1);
+    double ops = 2 + (double)p->t->g.node.n * (s->v[P_keep] || !row_computes(x) ? 0.6 : 1);
     double work = full * passes * ops / s->v[P_lanes] * (s->v[P_unroll] > 1 ? 1 : 1.6) * p->nest->cycle;
     double threads = rows / s->v[P_rows] > 1 ? i64_max(1, c->n_threads) : 1;
     return 1e-6 + (work + 4 * full * (x->fused ? 2 : 4) * p->nest->line[RATE_DRAM]) / threads;
 }
 
 const struct gen gen_reduce_row = {
-    GEN_FAMILY("reduce_row", 4), .sums = SUMS_OF_ROWS, .facts = sizeof(struct row_task),
+    GEN_FAMILY("reduce_row", 5), .sums = SUMS_OF_ROWS, .facts = sizeof(struct row_task),
     .analyze = analyze, .initial = initial, .legal = legal, .emit = emit, .predict = predict,
 };

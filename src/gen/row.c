@@ -85,10 +85,22 @@ bool row_is_float_only(const struct graph *g)
     return true;
 }
 
+bool row_is_worth_keeping(const struct row_task *x, u32 i)
+{
+    value_id v = x->red[i].in;
+    if (!graph_value(x->g, v)->producer) return false;
+    for (node_id n = 1; n < x->g->node.n; n++) {
+        const struct node *nd = graph_node(x->g, n);
+        for (u32 k = 0; n != x->red[i].node && k < nd->in.n; k++)
+            if (nd->in.v[k] == v) return true;
+    }
+    return false;
+}
+
 bool row_computes(const struct row_task *x)
 {
     for (u32 i = 0; i < x->n; i++)
-        if (graph_value(x->g, x->red[i].in)->producer) return true;
+        if (row_is_worth_keeping(x, i)) return true;
     return false;
 }
 
@@ -123,6 +135,18 @@ static enum layout space_layout(const struct row_task *x, const struct reduction
 {
     bool may_permute = is_reduced(&red->r, 1) && red->r.axis[red->r.n_axes - 1] > 1;
     return x->ordered && may_permute ? LAYOUT_ROWS : dense_layout(x, red->in);
+}
+
+value_id row_waiting_room(const struct row_task *x)
+{
+    const struct reduction *last = &x->red[x->n - 1];
+    if (!x->fused || x->g->output.n != 1 || !row_is_worth_keeping(x, x->n - 1)) return 0;
+    for (u32 i = 0; i + 1 < x->n; i++)
+        if (x->red[i].in == last->in) return 0; /* it is kept already */
+    value_id v = x->g->output.v[0];
+    const struct value *out = graph_value(x->g, v), *in = graph_value(x->g, last->in);
+    bool fits = shape_equal(&out->shape, &in->shape) && out->dtype == in->dtype && out->layout == space_layout(x, &x->red[0]);
+    return fits && emit_type(out->dtype) == out->dtype ? v : 0;
 }
 
 void row_space_of(struct row_space *s, const struct row_task *x, const struct reduction *red)

@@ -25,7 +25,11 @@ struct row_task { /* what is to be done */
 bool row_of(struct row_task *x, const struct task *t);
 double row_length(const struct row_task *x, const i64 *var); /* elements that are reduced to one */
 bool row_is_float_only(const struct graph *g);
-bool row_computes(const struct row_task *x); /* is an input of a reduction not just read? */
+bool row_is_worth_keeping(const struct row_task *x, u32 i); /* is the input of reduction i computed, and read by more than the reduction? */
+bool row_computes(const struct row_task *x); /* is there such a one? */
+/* The only output, where the input of the last reduction is worth keeping and each of its elements has the place of one of the output's, of the
+   same type: it may wait there. 0: there is none. */
+value_id row_waiting_room(const struct row_task *x);
 
 /* The elements a reduction reads, as groups of axes that are either reduced or kept; a row is one
    index of all kept groups. */

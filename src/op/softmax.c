@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Softmax, LogSoftmax, Hardmax and the two losses built on them: composites of reductions and
-// pointwise operators. The maximum is subtracted first, so that no exponential overflows.
+// pointwise operators. The maximum is subtracted first, so that no exponential overflows and their
+// sum is at least 1: its reciprocal is taken once, not a quotient per element.
 //
 // Before opset 13 the input was taken as a matrix split at `axis` and its rows normalised: over all
 // axes from `axis` on. The upgrade marks such nodes with attribute "to_end".
@@ -52,7 +53,7 @@ static bool expand_softmax(struct graph *g, node_id n, struct err *e)
     value_id d = op_node2(g, n, "Sub", x, max, 0);
     value_id ex = op_node1(g, n, "Exp", d, 0);
     value_id sum = op_node_axes(g, n, "ReduceSum", ex, axes, count, 0);
-    if (str_is(nd.op, "Softmax")) op_node2(g, n, "Div", ex, sum, y);
+    if (str_is(nd.op, "Softmax")) op_node2(g, n, "Mul", ex, op_node1(g, n, "Reciprocal", sum, 0), y);
     else op_node2(g, n, "Sub", d, op_node1(g, n, "Log", sum, 0), y);
     return true;
 }
