@@ -294,6 +294,20 @@ static double bytes_behind(const struct gen_problem *p, const struct gemm *x, co
     return bytes;
 }
 
+/* Bytes of results by which iterations of short sums may run ahead of memory: few enough rows that prefetchers follow each (Zen 4). */
+static double results_followed(const struct nest_rates *r) { return r->near[RATE_L2] / 4; }
+
+/* What multiply-adds wait for beside the traffic that they overlap with: lines of a left operand in place that come from memory and are not asked for
+   ahead (fitted to the products of attention on Zen 4), and those of short sums that are stored in pieces all over the result. */
+static double waiting(const struct nest_rates *r, const struct gemm_sched *s, const struct work *w, const struct nest *n, bool in_pieces)
+{
+    const double unasked = 0.4;
+    double left = w->size[NEST_LEFT] * w->batch * w->m_all * w->k_all, results = w->size[NEST_SUMS] * w->batch * w->m_all * w->n_all, t = 0;
+    if (!s->pack && !s->fetch && left > r->near[RATE_L3]) t += unasked * left * r->line[RATE_DRAM];
+    if (in_pieces) t += nest_read(r, results, results, &n->rows[NEST_SUMS]);
+    return t;
+}
+
 static double predict(const struct gen_problem *p, const struct sched *v)
 {
     const struct gemm *x = &((const struct facts *)p->facts)->x;
@@ -312,9 +326,9 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     n.seconds = (tiles_seconds(x, r, s, &w) + pack_seconds(p, s, &w)) / (tiles * blocks * w.passes);
     n.burst = s->ahead > 1 ? size[NEST_RIGHT] * w.width : 0;
     n.asked[NEST_RIGHT] = asked(s, w.bk);
-    if (!s->pack) n.rows[NEST_LEFT] = (struct nest_rows){size[NEST_LEFT] * w.bk, size[NEST_LEFT] * w.k_all, (double)s->mr};
+    if (!s->pack) n.rows[NEST_LEFT] = (struct nest_rows){size[NEST_LEFT] * w.bk, size[NEST_LEFT] * w.k_all, (double)(s->fetch ? 2 * s->mr : s->mr)};
     if (s->right == RIGHT_PLACE) n.rows[NEST_RIGHT] = (struct nest_rows){size[NEST_RIGHT] * w.width, size[NEST_RIGHT] * w.n_all, 1};
-    bool are_kept = is_short && size[NEST_SUMS] * w.m * w.n <= r->near[RATE_L2]; /* rows of an iteration come whole */
+    bool are_kept = is_short && size[NEST_SUMS] * w.m * w.n <= results_followed(r); /* rows of an iteration come whole */
     n.rows[NEST_SUMS] = (struct nest_rows){size[NEST_SUMS] * (are_kept ? w.n : w.width), size[NEST_SUMS] * w.n_all, 1};
     nest_loop(&n, tiles, 1, 0, 1);
     nest_loop(&n, blocks, 0, 1, 1);
@@ -324,6 +338,7 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     nest_loop(&n, columns, 0, 1, 1);
     double t = nest_seconds(&n, r) * ceil(share / threads) / share, wait = r->launch;
     double results = size[NEST_SUMS] * w.batch * w.m_all * w.n_all;
+    t += waiting(r, s, &w, &n, is_short && !are_kept) / threads;
     if (s->right == RIGHT_ONCE && !x->b_const) {
         double right = w.k_all * w.n_all * right_count(x, var);
         t += (right * w.words * (3 * r->load + r->cycle) / w.lanes + front_seconds(p, 1, &w, right)) / threads, wait += r->launch * (threads > 1);
