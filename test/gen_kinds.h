@@ -254,6 +254,7 @@ static inline bool random_conv_bytes(struct fixture *b)
     attr_set_ints(&b->g, n, "strides", strides, s);
     attr_set_ints(&b->g, n, "dilations", dil, s);
     attr_set_ints(&b->g, n, "pads", pads, 2 * s);
+    if (b->has_words) attr_set_ints(&b->g, n, "most", (i64[]){255, 255}, 2);
     if (pick(b, 0, 1)) y = requantised(b, y, rank, w[0]);
     *arr_push(&b->arena, &b->g.output) = y;
     return make_task(b);

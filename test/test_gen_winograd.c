@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Winograd convolutions: random tasks under random legal schedules, interpreted; their rounding
-// errors, which must stay below the ordinary tolerance without a margin; and packing by small
-// matrices, which transforms weights.
-#include "gen_tasks.h"
+// errors, which must stay below the ordinary tolerance without a margin; those of integers, which have
+// none, up to the largest sums; and packing by small matrices, which transforms weights.
+#include "gen_kinds.h"
 
 static void test_random(void **state)
 {
@@ -76,6 +76,199 @@ static void test_pooled(void **state)
         fixture_close(&b);
     }
     assert_true(n > 0);
+}
+
+/* Integers. */
+
+static const char pairs[] = "i16,i16,i32";
+
+struct integers { enum dtype x, w; i64 ic, oc, bias, pad; u32 axes; i64 size; }; /* size: of the picture at most, 0: random */
+
+static struct integers draw_integers(struct fixture *b)
+{
+    static const enum dtype types[][2] = {{DT_U8, DT_I8}, {DT_I8, DT_I8}, {DT_U8, DT_U8}, {DT_I8, DT_U8}, {DT_I16, DT_I16}, {DT_I16, DT_I16}};
+    static const i64 channels[] = {1, 2, 3, 7, 8, 16, 17, 20, 32, 33, 64, 67};
+    const enum dtype *t = types[pick(b, 0, countof(types) - 1)];
+    struct integers x = {.x = t[0], .w = t[1]};
+    x.axes = (u32)pick(b, 2, 3);
+    x.ic = channels[pick(b, 0, countof(channels) - 1)], x.oc = channels[pick(b, 0, countof(channels) - 1)];
+    x.bias = pick(b, 0, 1), x.pad = t[0] != DT_I16 && pick(b, 0, 1);
+    return x;
+}
+
+/* A convolution of 3x3 or 3x3x3 of them, not yet a task. */
+static value_id add_integers(struct fixture *b, const struct integers *x)
+{
+    u32 rank = 2 + x->axes;
+    i64 w[MAX_RANK] = {x->oc, x->ic, 3, 3, 3}, pads[6];
+    sym dim[MAX_RANK] = {sym_const(&b->sym, pick(b, 1, 2)), sym_const(&b->sym, x->ic)};
+    value_id in[4] = {0};
+    for (u32 i = 0; i < x->axes; i++) {
+        bool symbolic = pick(b, 0, 1);
+        pads[i] = pick(b, 0, 2), pads[x->axes + i] = pick(b, 0, 2);
+        dim[2 + i] = size_of(b, pick(b, 3, x->size ? x->size : i + 1 < x->axes ? 7 : 14), symbolic);
+    }
+    b->type = x->x;
+    in[0] = add_input(b, "x", rank, dim);
+    if (x->x != DT_I16 && pick(b, 0, 3) == 0) in[0] = cast_to(b, x->x, add_op(b, "Relu", cast_to(b, DT_I32, in[0]), 0, 0)); /* computed */
+    in[1] = const_ints(b, "w", x->w, rank, w);
+    if (x->bias) in[2] = const_ints(b, "bias", DT_I32, 1, w);
+    if (x->pad) in[3] = const_ints(b, "pad", x->x, 0, NULL);
+    value_id y = graph_op(&b->g, "Conv", S("conv"), x->pad ? 4 : x->bias ? 3 : 2, in);
+    node_id n = graph_value(&b->g, y)->producer;
+    attr_set_ints(&b->g, n, "pads", pads, 2 * x->axes);
+    if (x->x == DT_I16) attr_set_ints(&b->g, n, "most", (i64[]){255, 255}, 2);
+    return y;
+}
+
+/* As between the layers of quantised networks, perhaps with pooling. */
+static value_id add_quantisation(struct fixture *b, value_id y, const struct integers *x)
+{
+    static const i64 two[] = {2, 2, 2};
+    if (pick(b, 0, 1)) return y;
+    y = requantised(b, y, 2 + x->axes, x->oc);
+    y = cast_to(b, pick(b, 0, 1) ? DT_U8 : DT_I16, add_op(b, "Round", add_op(b, "Relu", y, 0, 0), 0, 0));
+    if (pick(b, 0, 2)) return y;
+    y = add_op(b, "MaxPool", y, 0, 0);
+    attr_set_ints(&b->g, graph_value(&b->g, y)->producer, "kernel_shape", two, x->axes);
+    attr_set_ints(&b->g, graph_value(&b->g, y)->producer, "strides", two, x->axes);
+    return y;
+}
+
+static bool make_integers(struct fixture *b)
+{
+    struct integers x = draw_integers(b);
+    value_id y = add_integers(b, &x);
+    *arr_push(&b->arena, &b->g.output) = add_quantisation(b, y, &x);
+    return make_task(b);
+}
+
+/* A target without products of pairs has no such kernels. */
+static void test_integers(void **state)
+{
+    u32 n = 0;
+    for (u64 seed = first_seed(3000, 3100); seed < last_seed(3000, 3100); seed++) {
+        struct fixture b;
+        fixture_open(&b, seed);
+        b.only = gen_find(S("conv_winograd"));
+        bool has = pick(&b, 0, 4) > 0;
+        if (has) memcpy(b.caps.dot, pairs, sizeof pairs);
+        if (make_integers(&b)) {
+            assert_true(has || !gen_takes(b.only, &b.t, &b.caps));
+            n += try_task(&b, seed, 5);
+        }
+        fixture_close(&b);
+    }
+    assert_true(is_enough(n, 60));
+}
+
+static void test_integers_compiled(void **state)
+{
+    for (u64 seed = first_seed(4000, 4006); seed < last_seed(4000, 4006); seed++) {
+        struct fixture b;
+        struct dev_opts o = {.n_threads = 2};
+        fixture_open(&b, seed);
+        b.only = gen_find(S("conv_winograd"));
+        assert_true(dev_ask(dev_find(S("cpu")), &o, &b.caps, NULL, &b.e));
+        if (make_integers(&b) && gen_takes(b.only, &b.t, &b.caps)) try_device(&b, "cpu", seed);
+        fixture_close(&b);
+    }
+}
+
+/* The extremes of a type, and 0; i16 are bytes less a zero point. */
+static i64 extreme(enum dtype t, i64 choice)
+{
+    i64 least = t == DT_U8 ? 0 : t == DT_I8 ? -128 : -255, most = t == DT_I8 ? 127 : 255;
+    return choice == 0 ? least : choice == 1 ? most : 0;
+}
+
+/* All equal, or each drawn from the extremes. */
+static void fill_extreme(struct fixture *b, struct tensor *t)
+{
+    i64 all = pick(b, 0, 3);
+    for (i64 i = 0, n = tensor_count(t); i < n; i++) elem_set_i64(t->dtype, t->data, i, extreme(t->dtype, all < 2 ? all : pick(b, 0, 2)));
+}
+
+/* Random schedules of the family against the definition, whose inputs and weights are extremes. */
+static u32 try_extremes(struct fixture *b, u64 seed)
+{
+    struct graph g;
+    struct check k;
+    struct tensor *in[4];
+    u32 n = 0;
+    if (!gen_takes(b->only, &b->t, &b->caps) || !check_init(&k, &b->t, b->var, seed, false, &b->e)) return 0;
+    graph_clone(&g, &b->t.g, &k.arena);
+    for (value_id v = 1; v < g.value.n; v++) {
+        if (graph_value(&g, v)->producer) continue;
+        if (graph_value(&g, v)->dtype != DT_I32 && !graph_value(&g, v)->data) fill_extreme(b, &k.value[v]);
+        if (graph_value(&g, v)->is_const) graph_value(&g, v)->data = &k.value[v];
+    }
+    for (u32 i = 0; i < g.input.n; i++) in[i] = &k.value[g.input.v[i]];
+    k.want = arena_array(&k.arena, struct tensor *, g.output.n);
+    check_expect_integers(&k);
+    if (!graph_eval(&g, in, k.want, &k.arena, &(struct graph_eval_opts){.var = b->var}, &b->e)) report(b, NULL, seed);
+    for (; n < 3; n++) {
+        struct candidate c = n ? fixture_schedule(b, b->only) : gen_initial(b->only, &b->t, &b->caps, b->var);
+        if (!run(b, &c, &k)) report(b, &c, seed);
+    }
+    check_release(&k);
+    return n;
+}
+
+static void extremes_of(u64 seed, const struct integers *given, bool fits, u32 *n)
+{
+    struct fixture b;
+    fixture_open(&b, seed);
+    b.only = gen_find(S("conv_winograd"));
+    memcpy(b.caps.dot, pairs, sizeof pairs);
+    b.caps.l2_bytes = 32 << 20; /* scratch memory of any size is legal */
+    struct integers x = given ? *given : draw_integers(&b);
+    value_id y = add_integers(&b, &x);
+    for (value_id v = 1; v < b.g.value.n; v++) /* contents that tasks keep */
+        if (graph_value(&b.g, v)->data && graph_value(&b.g, v)->dtype != DT_I32) fill_extreme(&b, graph_value(&b.g, v)->data);
+    *arr_push(&b.arena, &b.g.output) = y;
+    if (make_task(&b)) {
+        if (!fits) assert_false(gen_takes(b.only, &b.t, &b.caps));
+        *n += try_extremes(&b, seed);
+    }
+    fixture_close(&b);
+}
+
+static void test_extremes(void **state)
+{
+    u32 n = 0;
+    for (u64 seed = first_seed(5000, 5080); seed < last_seed(5000, 5080); seed++) extremes_of(seed, NULL, true, &n);
+    assert_true(is_enough(n, 60));
+}
+
+/* The most channels of which every sum is exact, and one more, which is refused. */
+static void test_most_channels(void **state)
+{
+    static const struct integers most[] = {{DT_U8, DT_I8, 1827, 4, .axes = 2, .size = 4}, {DT_I8, DT_I8, 3640, 4, .axes = 2, .size = 4},
+                                            {DT_I16, DT_I16, 917, 4, .axes = 2, .size = 4}};
+    for (u64 seed = 0; seed < countof(most); seed++) {
+        struct integers x = most[seed];
+        u32 n = 0;
+        extremes_of(seed, &x, true, &n);
+        assert_true(n > 0);
+        x.ic++;
+        extremes_of(seed, &x, false, &n);
+    }
+}
+
+/* i16 of any values have no bounds. */
+static void test_no_promise(void **state)
+{
+    struct fixture b;
+    fixture_open(&b, 1);
+    b.only = gen_find(S("conv_winograd"));
+    memcpy(b.caps.dot, pairs, sizeof pairs);
+    value_id y = add_integers(&b, &(struct integers){DT_I16, DT_I16, 16, 16, .axes = 2});
+    attr_remove(&b.g, graph_value(&b.g, y)->producer, "most");
+    *arr_push(&b.arena, &b.g.output) = y;
+    assert_true(make_task(&b));
+    assert_false(gen_takes(b.only, &b.t, &b.caps));
+    fixture_close(&b);
 }
 
 /* Rounding errors. */
@@ -225,6 +418,11 @@ int main(void)
         cmocka_unit_test(test_random),
         cmocka_unit_test(test_compiled),
         cmocka_unit_test(test_pooled),
+        cmocka_unit_test(test_integers),
+        cmocka_unit_test(test_integers_compiled),
+        cmocka_unit_test(test_extremes),
+        cmocka_unit_test(test_most_channels),
+        cmocka_unit_test(test_no_promise),
         cmocka_unit_test(test_error),
         cmocka_unit_test(test_pack),
     };

@@ -6,6 +6,9 @@
 //
 // Rounding errors grow with m (doc/winograd.md). Those of m = 2 and 4 stay well below the tolerance of the ordinary verification,
 // so the initial schedule has one of them. Those of m = 6 come close to it, for short sums above it: few channels are refused.
+//
+// Sums of integers (bytes, and i16 that are bytes less zero points) are exact with m = 2, whose matrices are integers but for a factor: products of
+// pairs of i16 (vpmaddwd), a 2.25th of those of conv_igemm, which is faster where one instruction adds four products of bytes (VNNI).
 #include "gen/nest.h"
 #include "gen/winograd.h"
 
@@ -32,13 +35,16 @@ struct model {
     struct conv c;
     struct conv_tail tail;
     const struct nest_rates *rates;
+    bool is_integer, exact[3]; /* exact: integers, by mz */
     i64 lanes, n_blocks, ob, parts, tiles, blocks; /* blocks: of tiles */
+    i64 steps, size; /* of a product; bytes of a value at a point */
 };
 
 static void model_of(struct model *m, const struct caps *caps, const struct wino_sched *s, const i64 *var)
 {
     const struct conv *c = &m->c;
     m->lanes = conv_lanes(c, caps);
+    m->steps = wino_steps(c), m->size = wino_size(c);
     m->n_blocks = ceil_div(c->oc, s->nr * m->lanes);
     m->ob = s->ob ? i64_min(s->ob, m->n_blocks) : m->n_blocks;
     m->parts = ceil_div(m->n_blocks, m->ob);
@@ -48,26 +54,33 @@ static void model_of(struct model *m, const struct caps *caps, const struct wino
     m->blocks = ceil_div(m->tiles, s->tb * s->tx);
 }
 
+static double scratch_bytes(const struct model *m, const struct wino_scratch *w) { return (double)(m->size * (w->v + w->strip) + 4 * w->m); }
+
 static bool is_legal(const struct model *m, const struct caps *caps, const struct wino_sched *s)
 {
     const struct conv *c = &m->c;
     i64 order, order_z;
-    if (caps->deterministic && !(gen_order_winograd(c, &order, &order_z) && s->m == order && s->mz == order_z)) return false;
+    if (m->is_integer && (s->m != 2 || !m->exact[s->mz])) return false;
+    if (caps->deterministic && !m->is_integer && !(gen_order_winograd(c, &order, &order_z) && s->m == order && s->mz == order_z)) return false;
     if (s->nr > 1 && (s->nr - 1) * m->lanes >= c->oc) return false;
     if (s->ob && s->ob >= m->n_blocks) return false;
     if (s->tb > 1 && (s->tb - 1) * s->tx >= m->tiles) return false;
     if (s->mz > 1 && wino_z_taps(c) < WINO_TAPS) return false;
-    if ((s->ku > 1 && c->ic < 8) || (s->m == 6 && c->ic < LARGE_LEAST_IC)) return false;
+    if ((s->ku > 1 && m->steps < 8) || (s->m == 6 && c->ic < LARGE_LEAST_IC)) return false;
     if (s->nt && (wino_pools(c, &m->tail, s) || !gen_may_nt(c->g, caps, conv_run(c, m->lanes)))) return false;
     struct wino_scratch w = wino_scratch(c, s, (u32)m->lanes);
-    return (double)(w.v + w.m + w.strip) * 4 <= 4 * (double)caps->l2_bytes + 1e6;
+    return scratch_bytes(m, &w) <= 4 * (double)caps->l2_bytes + 1e6;
 }
 
 static bool analyze(const struct gen_problem *p)
 {
     struct model *m = p->facts;
     m->rates = p->nest;
-    return !p->c->is_gpu && wino_of(&m->c, &m->tail, p->t);
+    if (p->c->is_gpu || !wino_of(&m->c, &m->tail, p->t)) return false;
+    m->is_integer = wino_is_integer(&m->c);
+    for (i64 mz = 1; mz <= 2; mz++)
+        m->exact[mz] = m->is_integer && (mz == 1 || wino_z_taps(&m->c) == WINO_TAPS) && wino_is_exact(&m->c, &(struct wino_sched){.m = 2, .mz = mz});
+    return !m->is_integer || (m->exact[1] && wino_product(&m->c, p->c).leaf);
 }
 
 static bool match(const struct gen_problem *p)
@@ -76,7 +89,7 @@ static bool match(const struct gen_problem *p)
     const struct conv *c = &x->c;
     i64 m, mz;
     if (p->c->no_winograd || p->c->vector_bytes < 8) return false;
-    if (p->c->deterministic) return gen_order_winograd(c, &m, &mz);
+    if (p->c->deterministic && !x->is_integer) return gen_order_winograd(c, &m, &mz);
     return !sym_is(c->g, c->out[c->ya], 1) && !sym_is(c->g, c->out[c->xa], 1); /* a tile of one row is mostly thrown away */
 }
 
@@ -110,8 +123,11 @@ static double cycles_out(const struct wino_sched *s, i64 z_taps, double per_pixe
 static double tile_bytes(const struct model *m, const struct wino_sched *s, i64 n)
 {
     i64 in = (s->mz + wino_z_taps(&m->c) - 1) * (s->m + WINO_TAPS - 1) * m->c.ic, out = s->mz * s->m * s->nr * m->lanes;
-    return 4 * (double)(n * s->m * (in + out));
+    return (double)(m->size * n * s->m * (in + out));
 }
+
+/* Cycles of an iteration that works out which lines to ask for, where a product takes two instructions: beside multiply-adds they are nearly free. */
+static const double ask_words = 7;
 
 /* Cycles of the products of one block of output channels. */
 static double cycles_products(const struct model *m, const struct caps *caps, const struct wino_sched *s)
@@ -121,11 +137,11 @@ static double cycles_products(const struct model *m, const struct caps *caps, co
     struct wino_scratch w = wino_scratch(c, s, (u32)m->lanes);
     /* Long bodies do not pay: lines are asked for in bursts, and the compiler has fewer registers. */
     double step = nest_step(m->rates, s->tx, s->nr) / m->rates->work + 0.3 / (double)s->ku + (s->far ? 0.09 : 0.04) * (double)s->ku +
-                  (s->ahead ? 0.1 * (double)s->nr : 0) + (s->nr > 3 ? 1 : 0);
-    double one = (double)c->ic * step + 1.5 * (double)(s->tx * s->nr) + 15;
-    double product = one * (double)ceil_div(tiles, s->tx) * (double)points, scratch = 4 * (double)(w.v + w.m + w.strip);
+                  (s->far && m->is_integer ? ask_words / (double)s->ku : 0) + (s->ahead ? 0.1 * (double)s->nr : 0) + (s->nr > 3 ? 1 : 0);
+    double one = (double)m->steps * step + 1.5 * (double)(s->tx * s->nr) + 15;
+    double product = one * (double)ceil_div(tiles, s->tx) * (double)points, scratch = scratch_bytes(m, &w);
     /* Weights stream by once; when all of them do not fit beside the scratch memory, they come from far. */
-    double weights = (double)(points * c->ic * s->nr * m->lanes) * 4, all = weights * (double)m->ob;
+    double weights = (double)(points * c->ic * s->nr * m->lanes * m->size), all = weights * (double)m->ob;
     double l2 = (double)caps->l2_bytes, used = scratch + weights + (s->far ? tile_bytes(m, s, tiles) : 0);
     if (scratch > l2 * 0.6) product += scratch / 16;
     if (used > l2 / 2) product += scratch / 100 * (used < 1.5 * l2 ? used / l2 - 0.5 : 1);
@@ -135,12 +151,15 @@ static double cycles_products(const struct model *m, const struct caps *caps, co
     return (product > weights / rate ? product : weights / rate) + weights / (4 * rate);
 }
 
+/* The value whose elements are stored: sums of integers become shorter ones before. */
+static value_id stored(const struct model *m, bool pools) { return pools ? m->tail.pool : m->is_integer && m->c.simple ? m->c.g->output.v[0] : m->c.y; }
+
 /* Seconds of waiting for inputs and outputs that nothing asked for in time. Their first touch is latency, not the memory's rate. */
 static double wait(const struct model *m, const struct caps *caps, const struct wino_sched *s, const i64 *var)
 {
     const struct conv *c = &m->c;
     bool pools = wino_pools(c, &m->tail, s);
-    double x = gen_bytes(c->g, c->x, var) * (double)m->parts, y = gen_bytes(c->g, pools ? m->tail.pool : c->y, var), all = x + y;
+    double x = gen_bytes(c->g, c->x, var) * (double)m->parts, y = gen_bytes(c->g, stored(m, pools), var), all = x + y;
     double rate = all > (double)caps->l3_bytes / 4 ? 15e9 : 30e9;
     if (all < (double)caps->l2_bytes) return 0;
     if (s->far && c->plain) x = 0;
@@ -155,14 +174,14 @@ static double seconds(const struct model *m, const struct gen_problem *p, const 
     const i64 *var = p->var;
     i64 tiles = i64_min(s->tb * s->tx, m->tiles), points = wino_points(c, s);
     double vector = cycles_in(s, wino_z_taps(c)) + (double)points * (c->plain ? 0.4 : 1.5 + gen_problem_front(p, 0) / 2);
-    double in = (double)tiles * ((double)ceil_div(c->ic, m->lanes) * vector + 60);
+    double in = (double)tiles * ((double)ceil_div(c->ic, wino_wide(c, m->lanes)) * vector + 60);
     bool pools = wino_pools(c, &m->tail, s);
     double out = (double)tiles * ((double)s->nr * cycles_out(s, wino_z_taps(c), c->by_rows ? 3.0 * (double)m->lanes : 2) + 40);
     double iteration = in + (cycles_products(m, caps, s) + out) * (double)m->ob + 300;
     double per_thread = (double)ceil_div(m->parts * m->blocks, i64_max(1, caps->n_threads));
-    double weights = 4 * (double)(points * c->ic * m->n_blocks * s->nr * m->lanes);
+    double weights = (double)(m->size * points * c->ic * m->n_blocks * s->nr * m->lanes);
     double epilogue = c->simple || pools ? 0 : 12 * gen_count(c->g, c->y, var) * m->rates->line[RATE_DRAM];
-    double bytes = gen_bytes(c->g, c->x, var) + gen_bytes(c->g, pools ? m->tail.pool : c->y, var);
+    double bytes = gen_bytes(c->g, c->x, var) + gen_bytes(c->g, stored(m, pools), var);
     return 2e-6 + wait(m, caps, s, var) + iteration * per_thread * m->rates->work + (0.3 * weights + 0.05 * bytes) * m->rates->line[RATE_DRAM] + epilogue;
 }
 

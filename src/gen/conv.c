@@ -105,6 +105,8 @@ bool conv_anchor(struct conv *c, const struct task *t)
     return t->n_heavy == 1 && conv_take(c, &t->g, t->anchor);
 }
 
+bool conv_anchor_any(struct conv *c, const struct task *t) { return t->n_heavy == 1 && take_any(c, &t->g, t->anchor); }
+
 bool conv_of(struct conv *c, const struct task *t)
 {
     return conv_anchor(c, t) && conv_fit(c, t);
@@ -112,7 +114,7 @@ bool conv_of(struct conv *c, const struct task *t)
 
 bool conv_of_any(struct conv *c, const struct task *t)
 {
-    return t->n_heavy == 1 && take_any(c, &t->g, t->anchor) && conv_fit(c, t);
+    return conv_anchor_any(c, t) && conv_fit(c, t);
 }
 
 static enum layout layout_behind(const struct graph *g, value_id v, u32 depth)

@@ -54,8 +54,9 @@ struct tile_product conv_product(const struct conv *c, const struct caps *caps);
 struct tile_product conv_product_of_rows(const struct conv *c, const struct caps *caps); /* perhaps by a matrix unit */
 /* Any convolution of floats of a graph, whatever stands behind it: simple and by_rows are not set. */
 bool conv_take(struct conv *c, const struct graph *g, node_id n);
-/* Likewise the anchor of a task without another heavy node. */
+/* Likewise the anchor of a task without another heavy node; of integers, too. */
 bool conv_anchor(struct conv *c, const struct task *t);
+bool conv_anchor_any(struct conv *c, const struct task *t);
 /* What the task's outputs make of the anchor: sets simple and by_rows; false: not for these families. */
 bool conv_fit(struct conv *c, const struct task *t);
 /* All windows along the axis are known to be inside the input. */

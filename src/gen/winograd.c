@@ -45,7 +45,9 @@ struct winograd {
     bool pools;               /* the tail's pooling, before anything is stored */
     struct wino_scratch at;
     struct tile t;            /* of the products */
-    u32 lanes;
+    enum dtype type;          /* of values at points: that of the sums, of integers i16 */
+    u32 lanes, wide;          /* of vectors of sums and outputs; of values at points */
+    i64 shift;                /* of integers: outputs are 2^shift times the sums */
     i64 tiles;                /* of a grid iteration */
     sym n_z, n_y, n_x;        /* tiles of an image */
     kval z0;                  /* first output along z of the tile at hand */
@@ -65,7 +67,7 @@ static kval weighted_sum(const struct winograd *w, const double *c, const kval *
     for (u32 pass = 0; pass < 2; pass++)
         for (i64 i = 0; i < n; i++) {
             if (c[i] == 0 || (c[i] == 1) != (pass == 0)) continue;
-            kval f = kir_const_f(k, w->b.type, w->lanes, c[i]);
+            kval f = kir_const_f(k, kir_dtype(k, d[i]), kir_lanes(k, d[i]), c[i]);
             if (!sum) sum = pass ? kir_mul(k, d[i], f) : d[i];
             else if (c[i] == 1) sum = kir_add(k, sum, d[i]);
             else if (c[i] == -1) sum = kir_sub(k, sum, d[i]);
@@ -80,7 +82,7 @@ static kval add_scaled(const struct winograd *w, kval a, double f, kval b)
     struct kir *k = w->m->k;
     if (f == 1) return kir_add(k, a, b);
     if (f == -1) return kir_sub(k, a, b);
-    return kir_fma(k, kir_const_f(k, w->b.type, w->lanes, f), b, a);
+    return kir_fma(k, kir_const_f(k, kir_dtype(k, b), kir_lanes(k, b), f), b, a);
 }
 
 /* n inputs along an axis -> their values at n points */
@@ -108,7 +110,7 @@ static void to_outputs(const struct winograd *w, const kval *p, kval *out)
         for (i64 i = 0; i < x->m; i++, power *= x->point[j]) {
             kval term = i % 2 ? dif : sum;
             if (i == 0 || j > 1) out[i] = add_scaled(w, out[i], power, term);
-            else out[i] = power == 1 ? term : kir_mul(k, term, kir_const_f(k, w->b.type, w->lanes, power));
+            else out[i] = power == 1 ? term : kir_mul(k, term, kir_const_f(k, kir_dtype(k, term), kir_lanes(k, term), power));
         }
     }
     out[x->m - 1] = kir_add(k, out[x->m - 1], p[x->n - 1]);
@@ -118,14 +120,14 @@ static void to_outputs(const struct winograd *w, const kval *p, kval *out)
 
 static i64 n_points(const struct winograd *w) { return w->wz.n * w->w.n * w->w.n; }
 
-static struct pack_mat pack_points(struct emit *m, const struct wino *w, u32 axis)
+static struct pack_mat pack_points(const struct winograd *w, const struct wino *axis, u32 number)
 {
-    double *g = arena_array(m->arena, double, countof(w->g));
-    for (i64 i = 0; i < countof(w->g); i++) g[i] = w->g[i];
-    return (struct pack_mat){axis, (u32)w->n, g};
+    double *g = arena_array(w->m->arena, double, countof(axis->g)), scale = wino_is_integer(&w->b.c) ? (double)axis->scale : 1;
+    for (i64 i = 0; i < countof(axis->g); i++) g[i] = axis->g[i] * scale;
+    return (struct pack_mat){number, (u32)axis->n, g};
 }
 
-/* Packed weights: [block][point z][point y][point x][input channel][nr*lanes]. */
+/* Packed weights: [block][point z][point y][point x][input channel][nr*lanes], of integers [..][pair of input channels][nr*lanes][of the pair]. */
 static kval pack_weights(const struct winograd *w)
 {
     const struct conv *c = &w->b.c;
@@ -133,15 +135,15 @@ static kval pack_weights(const struct winograd *w)
     struct pack *p = arena_new(w->m->arena, struct pack);
     u32 ya = (u32)c->ya, xa = (u32)c->xa, za = w->za >= 0 ? (u32)w->za : ya;
     const struct { i64 extent; u32 axis; i64 stride; } dim[] = {
-        {w->b.n_blocks, 0, w->b.width}, {w->wz.n, za, 1}, {w->w.n, ya, 1}, {w->w.n, xa, 1}, {c->ic, 1, 1}, {w->b.width, 0, 1}};
+        {w->b.n_blocks, 0, w->b.width}, {w->wz.n, za, 1}, {w->w.n, ya, 1}, {w->w.n, xa, 1}, {wino_steps(c), 1, w->t.dot_k}, {w->b.width, 0, 1}, {w->t.dot_k, 1, 1}};
     for (u32 i = 0; i < countof(dim); i++) {
-        if (i == 1 && w->za < 0) continue;
+        if ((i == 1 && w->za < 0) || (i == 6 && w->t.dot_k == 1)) continue;
         pack_dim_i(p, t, dim[i].extent, dim[i].axis, dim[i].stride);
     }
-    if (w->za >= 0) p->mat[p->n_mat++] = pack_points(w->m, &w->wz, za);
-    p->mat[p->n_mat++] = pack_points(w->m, &w->w, ya);
-    p->mat[p->n_mat++] = pack_points(w->m, &w->w, xa);
-    p->dtype = w->b.type;
+    if (w->za >= 0) p->mat[p->n_mat++] = pack_points(w, &w->wz, za);
+    p->mat[p->n_mat++] = pack_points(w, &w->w, ya);
+    p->mat[p->n_mat++] = pack_points(w, &w->w, xa);
+    p->dtype = w->type;
     return emit_pack(w->m, c->w, p);
 }
 
@@ -183,8 +185,8 @@ static kval load_point(const struct winograd *w, const struct source *in, kval c
     kval d[WINO_MAX] = {0};
     for (i64 z = 0; z < w->wz.n; z++) {
         if (sum[z] == 0) continue;
-        kval i = kir_ramp(k, kir_add(k, source_at(w, in, z, at[1], at[2]), c), 1, w->lanes);
-        d[z] = kir_cast(k, w->b.type, limit ? kir_load_n(k, in->buf, i, limit) : kir_load(k, in->buf, i));
+        kval i = kir_ramp(k, kir_add(k, source_at(w, in, z, at[1], at[2]), c), 1, w->wide);
+        d[z] = kir_cast(k, w->type, limit ? kir_load_n(k, in->buf, i, limit) : kir_load(k, in->buf, i));
     }
     return weighted_sum(w, sum, d, w->wz.n);
 }
@@ -204,7 +206,7 @@ static void point_vector(const struct winograd *w, const struct source *in, kval
         for (i64 y = 0; y < n; y++) d[y] = rows[y][x];
         to_points(w, d, out);
         for (i64 y = 0; y < n; y++)
-            kir_store(k, w->v, kir_ramp(k, kir_add_i(k, to, ((kz * n + y) * n + x) * w->at.v_plane), 1, w->lanes), out[y]);
+            kir_store(k, w->v, kir_ramp(k, kir_add_i(k, to, ((kz * n + y) * n + x) * w->at.v_plane), 1, w->wide), out[y]);
     }
 }
 
@@ -212,8 +214,8 @@ static void point_vector(const struct winograd *w, const struct source *in, kval
 static void point_vectors(const struct winograd *w, const struct source *in, kval t)
 {
     struct kir *k = w->m->k;
-    i64 ic = w->b.c.ic, rest = ic % w->lanes;
-    kval c = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, ic - rest), w->lanes);
+    i64 ic = w->b.c.ic, rest = ic % w->wide;
+    kval c = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, ic - rest), w->wide);
     for (i64 kz = 0; kz < w->wz.n; kz++) point_vector(w, in, t, c, 0, kz);
     kir_end(k);
     for (i64 kz = 0; kz < w->wz.n && rest; kz++) point_vector(w, in, t, kir_int(k, ic - rest), kir_int(k, rest), kz);
@@ -317,8 +319,8 @@ static void clear_points(const struct winograd *w, kval from, kval to)
     i64 d;
     if (kir_is_const(k, kir_sub(k, to, from), &d) && d == 0) return;
     kval p = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, n_points(w)), 1), at = kir_mul_i(k, p, w->at.v_plane);
-    kval i = kir_loop(k, KL_SERIAL, kir_mul_i(k, from, w->at.v_pitch), kir_mul_i(k, to, w->at.v_pitch), w->lanes);
-    kir_store(k, w->v, kir_ramp(k, kir_add(k, at, i), 1, w->lanes), kir_const_f(k, w->b.type, w->lanes, 0));
+    kval i = kir_loop(k, KL_SERIAL, kir_mul_i(k, from, w->at.v_pitch), kir_mul_i(k, to, w->at.v_pitch), w->wide);
+    kir_store(k, w->v, kir_ramp(k, kir_add(k, at, i), 1, w->wide), kir_const_f(k, w->type, w->wide, 0));
     kir_end(k);
     kir_end(k);
 }
@@ -347,13 +349,16 @@ static void lines_ask(const struct winograd *w, const struct lines *l, kval step
     }
 }
 
+/* Steps of a product in an iteration of its loop. */
+static i64 steps_at_once(const struct winograd *w) { return i64_min(w->s.ku, wino_steps(&w->b.c)); }
+
 /* What the products of the register tile of tiles t.. ask for: inputs of the next iteration's tiles, and the places of the outputs. */
 static void lines_open(struct winograd *w, kval block, kval t)
 {
     struct kir *k = w->m->k;
     struct band *b = &w->b;
     const struct graph *g = w->m->g;
-    i64 steps = n_points(w) * (b->c.ic / i64_min(w->s.ku, b->c.ic));
+    i64 steps = n_points(w) * (wino_steps(&b->c) / steps_at_once(w));
     i64 blocks = w->s.ob ? i64_min(w->s.ob, b->n_blocks) : b->n_blocks;
     kval at[3] = {0};
     w->n_lines = 0;
@@ -386,22 +391,22 @@ static void lines_open(struct winograd *w, kval block, kval t)
 static void product_tile(struct winograd *w, kval p, kval t, kval w_at)
 {
     struct kir *k = w->m->k;
-    i64 ic = w->b.c.ic, ku = i64_min(w->s.ku, ic), whole = ic / ku * ku;
+    i64 steps = wino_steps(&w->b.c), ku = steps_at_once(w), whole = steps / ku * ku, width = w->b.width * w->t.dot_k;
     kval at = kir_add(k, kir_mul_i(k, p, w->at.v_plane), kir_mul_i(k, t, w->at.v_pitch));
     struct tile_in in = {.buf = w->v, .x_step = kir_int(k, w->at.v_pitch), .y_step = kir_int(k, 0)};
     tile_clear(&w->t, 0, 0, 0);
     kval i = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, whole), ku);
     for (i64 u = 0; u < ku; u++) {
-        kval c = kir_add_i(k, i, u);
-        in.at = kir_add(k, at, c);
-        tile_step(&w->t, &in, w->wbuf, kir_add(k, w_at, kir_mul_i(k, c, w->b.width)));
+        kval step = kir_add_i(k, i, u);
+        in.at = kir_add(k, at, kir_mul_i(k, step, w->t.dot_k));
+        tile_step(&w->t, &in, w->wbuf, kir_add(k, w_at, kir_mul_i(k, step, width)));
     }
     for (u32 j = 0; j < w->n_lines; j++)
-        lines_ask(w, &w->lines[j], kir_add(k, kir_mul_i(k, p, ic / ku), kir_div_i(k, i, ku)));
+        lines_ask(w, &w->lines[j], kir_add(k, kir_mul_i(k, p, steps / ku), kir_div_i(k, i, ku)));
     kir_end(k);
-    for (i64 c = whole; c < ic; c++) {
-        in.at = kir_add_i(k, at, c);
-        tile_step(&w->t, &in, w->wbuf, kir_add_i(k, w_at, c * w->b.width));
+    for (i64 step = whole; step < steps; step++) {
+        in.at = kir_add_i(k, at, step * w->t.dot_k);
+        tile_step(&w->t, &in, w->wbuf, kir_add_i(k, w_at, step * width));
     }
     kval to = kir_add(k, kir_mul_i(k, p, w->at.m_plane), kir_mul_i(k, t, w->at.m_pitch));
     for (i64 x = 0; x < w->t.tx; x++)
@@ -413,7 +418,7 @@ static void product_tile(struct winograd *w, kval p, kval t, kval w_at)
 static void products(struct winograd *w, kval block, kval tiles)
 {
     struct kir *k = w->m->k;
-    i64 points = n_points(w), size = w->b.c.ic * w->b.width;
+    i64 points = n_points(w), size = wino_steps(&w->b.c) * w->t.dot_k * w->b.width;
     kval p = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, points), 1);
     kval w_at = kir_mul_i(k, kir_add(k, kir_mul_i(k, block, points), p), size);
     kval t = kir_loop(k, KL_SERIAL, kir_int(k, 0), tiles, w->s.tx);
@@ -453,7 +458,7 @@ static void output_vector(const struct winograd *w, kval t, i64 iz, kval c, kval
     struct kir *k = w->m->k;
     i64 n = w->w.n, m = w->w.m;
     kval p[WINO_MAX], rows[WINO_MAX][WINO_MAX], out[WINO_MAX];
-    kval from = kir_add(k, kir_mul_i(k, t, w->at.m_pitch), c);
+    kval from = kir_add(k, kir_mul_i(k, t, w->at.m_pitch), c), shift = w->shift ? kir_const_i(k, w->b.type, w->lanes, w->shift) : 0;
     for (i64 y = 0; y < n; y++) {
         for (i64 x = 0; x < n; x++) p[x] = load_product(w, from, iz, y, x);
         to_outputs(w, p, rows[y]);
@@ -461,7 +466,7 @@ static void output_vector(const struct winograd *w, kval t, i64 iz, kval c, kval
     for (i64 x = 0; x < m; x++) {
         for (i64 y = 0; y < n; y++) p[y] = rows[y][x];
         to_outputs(w, p, out);
-        for (i64 y = 0; y < m; y++) pixel[y * m + x] = out[y];
+        for (i64 y = 0; y < m; y++) pixel[y * m + x] = w->shift ? kir_bin(k, KI_SHR, out[y], shift) : out[y];
     }
 }
 
@@ -611,6 +616,15 @@ static void outputs(struct winograd *w, kval block)
 
 /* The kernel. */
 
+/* How integers are multiplied: as pairs of i16 (winograd_points.c). */
+static void multiply_words(struct winograd *w, const struct caps *caps)
+{
+    i64 scale = w->w.scale * w->w.scale * w->wz.scale;
+    band_multiply_by(&w->b, wino_product(&w->b.c, caps), caps);
+    w->type = DT_I16;
+    while ((i64)1 << w->shift < scale) w->shift++;
+}
+
 static void winograd_init(struct winograd *w, struct emit *m, const struct task *t, const struct caps *caps, const struct wino_sched *s)
 {
     struct symtab *st = t->g.sym;
@@ -624,9 +638,11 @@ static void winograd_init(struct winograd *w, struct emit *m, const struct task 
         .ty = s->m, .tx = s->m, .nr = s->nr, .th = 1, .tw = c.plain ? 1 : s->tb * s->tx, .stage = STAGE_PIXELS, .ku = 1};
     w->m = m, w->s = *s;
     band_init(&w->b, m, &c, caps, &cs);
+    w->type = w->b.type;
+    if (wino_is_integer(&c)) multiply_words(w, caps);
     w->at = wino_scratch(&c, s, w->b.lanes);
     if (w->za >= 0) w->b.c.k[w->za] = w->wz.n;
-    w->lanes = w->b.lanes, w->tiles = s->tb * s->tx;
+    w->lanes = w->b.lanes, w->wide = (u32)wino_wide(&c, w->lanes), w->tiles = s->tb * s->tx;
     w->n_z = w->za >= 0 ? sym_cdiv(st, c.out[w->za], sym_const(st, s->mz)) : sym_const(st, 1);
     w->n_y = sym_cdiv(st, c.out[c.ya], sym_const(st, s->m));
     w->n_x = sym_cdiv(st, c.out[c.xa], sym_const(st, s->m));
@@ -645,7 +661,7 @@ static kval open_grid(struct winograd *w, i64 parts)
     kval part = kir_grid(k, kir_int(k, parts));
     kval g = kir_grid(k, emit_size(w->m, sym_cdiv(st, all, sym_const(st, w->tiles))));
     band_alloc(b);
-    w->v = kir_alloc(k, KS_WORK, b->type, 1, kir_int(k, w->at.v));
+    w->v = kir_alloc(k, KS_WORK, w->type, 1, kir_int(k, w->at.v));
     w->p = kir_alloc(k, KS_WORK, b->type, 1, kir_int(k, w->at.m));
     tile_open(&w->t);
     b->group = kir_int(k, 0);

@@ -30,11 +30,17 @@ struct wino {
     double odd[WINO_MAX][WINO_MAX];   /* ... and with odd index, which the point's value multiplies and its sign turns */
     double in[WINO_MAX][WINO_MAX];    /* n x n: the same in full, inputs -> values at points */
     double out[WINO_MAX][WINO_MAX];   /* m x n: products -> outputs */
+    i64 scale;                        /* the matrices of inputs and outputs are integers, and so is g times this; 0: they are fractions */
 };
 /* winograd_points.c */
 /* Errors of F(m, 3) along one axis over those of the plain sum, at most: the product of the norms of its matrices. */
 double wino_growth(i64 m);
 void wino_init(struct wino *w, i64 m, i64 taps); /* m: 1, 2, 4, 6; taps: 3, for m = 1 fewer, too */
+/* Of integers, whose values at points are i16: pairs of products by one instruction. leaf NULL: the target has none. */
+struct tile_product wino_product(const struct conv *c, const struct caps *caps);
+static inline bool wino_is_integer(const struct conv *c) { return !dtype_is_float(c->type); }
+/* Of integers: do these tiles have the exact sums (winograd_points.c)? */
+bool wino_is_exact(const struct conv *c, const struct wino_sched *s);
 /* false: not a convolution of this kind. Its window is 3x3 along the last two axes, which are the tile's; a third axis is wino_z.
    tail->pool: what is pooled where tiles hold whole windows, wino_pools; else it is a grid of its own. */
 bool wino_of(struct conv *c, struct conv_tail *tail, const struct task *t);
@@ -42,6 +48,10 @@ bool wino_window(const struct conv *c); /* strides, dilations and window are suc
 bool wino_pools(const struct conv *c, const struct conv_tail *tail, const struct wino_sched *s);
 static inline i32 wino_z(const struct conv *c) { return c->rank == 5 ? 2 : -1; }
 static inline i64 wino_z_taps(const struct conv *c) { return c->rank == 5 ? c->k[2] : 1; }
+static inline i64 wino_size(const struct conv *c) { return wino_is_integer(c) ? 2 : 4; } /* bytes of a value at a point, roughly: floats of 16 bits are f32 there */
+/* Lanes of vectors of values at points; lanes: of sums. */
+static inline i64 wino_wide(const struct conv *c, i64 lanes) { return wino_is_integer(c) ? 2 * lanes : lanes; }
+static inline i64 wino_steps(const struct conv *c) { return wino_is_integer(c) ? ceil_div(c->ic, 2) : c->ic; } /* of a product: pairs of channels, channels */
 static inline i64 wino_points(const struct conv *c, const struct wino_sched *s) /* of a tile */
 {
     return (s->mz + wino_z_taps(c) - 1) * (s->m + WINO_TAPS - 1) * (s->m + WINO_TAPS - 1);

@@ -30,7 +30,7 @@ void wino_init(struct wino *w, i64 m, i64 taps)
     static const double all[][WINO_MAX] = {
         {0, 1, -1}, {0, 0.625, -0.625, 1.5, -1.5}, {0, 1, -1, 2, -2, 0.5, -0.5}};
     double c[WINO_MAX + 1];
-    *w = (struct wino){.m = m, .n = m + taps - 1, .taps = taps};
+    *w = (struct wino){.m = m, .n = m + taps - 1, .taps = taps, .scale = m == 1 ? 1 : m == 2 ? 2 : 0};
     if (m == 1) {
         for (i64 k = 0; k < w->n; k++) w->in[k][k] = w->g[k * w->taps + k] = w->out[0][k] = 1;
         return;
@@ -76,18 +76,62 @@ double wino_growth(i64 m)
     return most / WINO_TAPS;
 }
 
+/* Integers. */
+
+struct tile_product wino_product(const struct conv *c, const struct caps *caps)
+{
+    if (!wino_is_integer(c)) return tile_multiply_add;
+    struct tile_product p = tile_product_of(caps, DT_I16, DT_I16, c->type, c->ic);
+    return p.leaf == &tile_dot ? p : (struct tile_product){0};
+}
+
+/* The largest sum of magnitudes of a row of a matrix: by so much a transform enlarges its operand at most. */
+static double largest_row(const double *row, i64 n_rows, i64 pitch, i64 n)
+{
+    double most = 0;
+    for (i64 k = 0; k < n_rows; k++) {
+        double sum = 0;
+        for (i64 i = 0; i < n; i++) sum += fabs(row[k * pitch + i]);
+        most = fmax(most, sum);
+    }
+    return most;
+}
+
+/* Sums are exact if
+ *   - no value at a point exceeds i16: |inputs|, at most x, times the transform's largest row along each axis, 2 for m = 2; and |weights| likewise, of which
+ *     g times 2 is used, rows of at most 3;
+ *   - the outputs, which are the scale of all axes (4 or 8) times the sums of terms of the definition, fit i32. Products at points may exceed it on
+ *     the way: additions modulo 2^32 have the right result whenever it fits, and a shift then divides it exactly.
+ * With x = 255 and weights of at most 128 that is 1,827 channels of a plane, with x = w = 255 917. */
+bool wino_is_exact(const struct conv *c, const struct wino_sched *s)
+{
+    struct wino w[2];
+    i64 most[2];
+    double x, weight, sum;
+    wino_init(&w[0], s->m, WINO_TAPS);
+    wino_init(&w[1], s->mz, wino_z_taps(c));
+    if (!w[0].scale || !w[1].scale || !op_conv_most(c->g, graph_node(c->g, graph_value(c->g, c->y)->producer), most)) return false;
+    x = (double)most[0], weight = (double)most[1];
+    sum = x * weight * (double)(c->ic * WINO_TAPS * WINO_TAPS * wino_z_taps(c));
+    for (i64 axis = 0; axis < 3; axis++) { /* y, x, z */
+        const struct wino *a = &w[axis / 2];
+        x *= largest_row(a->in[0], a->n, WINO_MAX, a->n), weight *= largest_row(a->g, a->n, a->taps, a->taps) * (double)a->scale, sum *= (double)a->scale;
+    }
+    return x <= INT16_MAX && weight <= INT16_MAX && sum <= INT32_MAX;
+}
+
 /* Sizes. */
 
 /* Lines of a cache, an odd number of them, so that the points of one tile do not fall on the same few sets. */
-static i64 odd_lines(i64 elements)
+static i64 odd_lines(i64 elements, i64 size)
 {
-    const i64 line = 16;
+    const i64 line = 64 / size;
     return (ceil_div(elements, line) | 1) * line;
 }
 
-static i64 lines_apart(i64 elements) /* tiles likewise, where they would all fall on two sets */
+static i64 lines_apart(i64 elements, i64 size) /* tiles likewise, where they would all fall on two sets */
 {
-    const i64 line = 16, far = 512;
+    const i64 line = 64 / size, far = 2048 / size;
     elements = ceil_div(elements, line) * line;
     return elements % far ? elements : elements + line;
 }
@@ -110,7 +154,8 @@ bool wino_window(const struct conv *c)
 
 bool wino_of(struct conv *c, struct conv_tail *tail, const struct task *t)
 {
-    if (!conv_anchor(c, t) || !wino_window(c)) return false;
+    if (!conv_anchor_any(c, t) || !wino_window(c)) return false;
+    if (wino_is_integer(c) && dtype_size(graph_value(c->g, c->x)->dtype) > 2) return false;
     c->xa = (i32)c->rank - 1, c->ya = c->xa - 1; /* of one pixel, too */
     if (!conv_fit(c, t)) return false;
     if (!tail_of(tail, c)) *tail = (struct conv_tail){0};
@@ -126,10 +171,10 @@ bool wino_pools(const struct conv *c, const struct conv_tail *tail, const struct
 
 struct wino_scratch wino_scratch(const struct conv *c, const struct wino_sched *s, u32 lanes)
 {
-    i64 n = s->m + WINO_TAPS - 1, nz = s->mz + wino_z_taps(c) - 1, tiles = s->tb * s->tx;
-    struct wino_scratch r = {.v_pitch = lines_apart(ceil_div(c->ic, lanes) * lanes), .m_pitch = s->nr * lanes};
-    r.v_plane = odd_lines(tiles * r.v_pitch);
-    r.m_plane = odd_lines(tiles * r.m_pitch);
+    i64 n = s->m + WINO_TAPS - 1, nz = s->mz + wino_z_taps(c) - 1, tiles = s->tb * s->tx, size = wino_size(c);
+    struct wino_scratch r = {.v_pitch = lines_apart(round_up(c->ic, wino_wide(c, lanes)), size), .m_pitch = s->nr * lanes};
+    r.v_plane = odd_lines(tiles * r.v_pitch, size);
+    r.m_plane = odd_lines(tiles * r.m_pitch, 4);
     r.v = wino_points(c, s) * r.v_plane, r.m = wino_points(c, s) * r.m_plane;
     r.strip = nz * n * ((c->plain ? 1 : tiles) * s->m + WINO_TAPS - 1) * c->ic;
     return r;

@@ -121,7 +121,7 @@ static struct tensor *rearrange(const struct pack *p, const struct tensor *t, en
 {
     struct walk w = {.n = p->n, .p = p, .src = t, .type = type, .size = dtype_size(type)};
     assert(p->n > 0 && p->n <= PACK_DIMS && t->rank > 0);
-    assert(type == t->dtype || dtype_is_float(type) == dtype_is_float(t->dtype));
+    assert(type == t->dtype || p->n_mat || dtype_is_float(type) == dtype_is_float(t->dtype)); /* products by matrices are f64, of integers, too */
     i64 count = 1, s = 1, bytes;
     for (u32 k = 0; k < p->n; k++) {
         if (!sym_is_const(st, p->dim[k].extent, &w.extent[k])) return NULL;

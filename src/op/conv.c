@@ -8,7 +8,8 @@
 // After infer, kernel families find kernel_shape, strides, dilations, pads and group explicit (op_window_get). Besides
 // floats it supports the types that ConvInteger and QLinearConv expand to: i32, with wrapping arithmetic, and bytes of
 // any signs, with i32 sums and bias. Bytes may have a scalar fourth input of x's type: the padding value instead of
-// zero.
+// zero. An i16 operand is usually a byte less a zero point; attribute "most", two integers, promises the largest magnitudes of
+// elements of the input, pads included, and of weights (op_conv_most), which kernels may rely on.
 //
 // The reference evaluation works row by row: for each weight, the matching row of inputs is scaled
 // and added to the row of outputs.
@@ -17,6 +18,29 @@
 /* Dims: n, m output channels, c input channels of a group, then spatial axes. */
 
 enum { BIAS = 2, PAD }; /* inputs */
+
+/* Largest magnitude of an integer type. */
+static i64 most_of(enum dtype t) { return ((i64)1 << (8 * dtype_size(t) - (dtype_kind(t) != DK_UINT))) - (dtype_kind(t) == DK_UINT); }
+
+bool op_conv_most(const struct graph *g, const struct node *n, i64 most[2])
+{
+    const i64 *promised;
+    i64 n_promised = attr_ints(n, "most", &promised);
+    for (u32 i = 0; i < 2; i++) {
+        enum dtype t = op_in_dtype(g, n, i);
+        if (!dtype_is_int(t) || dtype_size(t) > 4) return false;
+        most[i] = n_promised ? i64_min(promised[i], most_of(t)) : most_of(t);
+    }
+    return true;
+}
+
+static bool is_most_valid(const struct graph *g, node_id n, struct err *e)
+{
+    const i64 *most;
+    i64 count = attr_ints(graph_node(g, n), "most", &most);
+    bool ok = !node_attr(graph_node(g, n), "most") || (count == 2 && most[0] >= 0 && most[1] >= 0);
+    return ok || op_invalid(e, g, n, "attribute 'most' is not two magnitudes");
+}
 
 static bool types_fit(const struct graph *g, node_id n, struct err *e)
 {
@@ -38,7 +62,7 @@ static bool types_fit(const struct graph *g, node_id n, struct err *e)
 static bool infer(struct graph *g, node_id n, struct err *e)
 {
     struct shape out;
-    if (!types_fit(g, n, e) || !op_conv_shape(g, n, 1, BIAS, &out, e)) return false;
+    if (!types_fit(g, n, e) || !is_most_valid(g, n, e) || !op_conv_shape(g, n, 1, BIAS, &out, e)) return false;
     op_set_out(g, n, 0, op_sum_type(op_in_dtype(g, graph_node(g, n), 0)), &out);
     return true;
 }

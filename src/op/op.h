@@ -338,6 +338,9 @@ sym op_sym_equals(struct symtab *t, sym a, i64 c);            /* 1 if a is c, el
 /* x is input 0; makes the attributes explicit, group included. */
 bool op_conv_shape(struct graph *g, node_id n, u32 weight, u32 bias, struct shape *out,
                    struct err *e);
+/* conv.c: largest magnitudes of elements of input and weights of a Conv of integers, as promised by its attribute "most", else those of their types; false: of
+   floats or longer integers. */
+bool op_conv_most(const struct graph *g, const struct node *n, i64 most[2]);
 bool op_matmul_shape(struct graph *g, node_id n, u32 ia, u32 ib, struct shape *out, struct err *e);
 bool op_sizes_agree(struct graph *g, sym a, sym b); /* equal, possibly by a new fact */
 bool op_size_reaches(struct graph *g, sym a, sym least); /* a >= least, possibly by a new fact */

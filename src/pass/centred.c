@@ -5,6 +5,8 @@
 // several instructions. Sums are the same i32. requires: expanded, constants folded, inferred. ensures: new nodes are inferred.
 #include "pass/pass_linear.h"
 
+#include <stdlib.h>
+
 enum { X, W };
 
 static bool is_byte(const struct graph *g, value_id v) { return graph_value(g, v)->dtype == DT_U8 || graph_value(g, v)->dtype == DT_I8; }
@@ -38,6 +40,14 @@ static value_id short_weights(struct graph *g, value_id v)
     return t ? graph_add_const(g, graph_value(g, v)->name, t) : 0;
 }
 
+/* Largest magnitude of the weights; at least that of bytes less a zero point within their range, so that equal layers remain equal. */
+static i64 most_of_weights(const struct tensor *w)
+{
+    i64 most = 255;
+    for (i64 i = 0, n = tensor_count(w); i < n; i++) most = i64_max(most, llabs(elem_i64(DT_I16, w->data, i)));
+    return most;
+}
+
 static bool shorten(struct graph *g, node_id n, bool *ok, struct err *e)
 {
     const struct node x = *graph_node(g, n);
@@ -46,10 +56,11 @@ static bool shorten(struct graph *g, node_id n, bool *ok, struct err *e)
     value_id bytes = bytes_of(g, x.in.v[X], &zero), w = bytes ? short_weights(g, x.in.v[W]) : 0, in[3] = {0, w, op_node_input(&x, 2)};
     node_id first = g->node.n;
     if (!w) return false;
+    i64 most[2] = {linear_most(graph_value(g, bytes)->dtype, zero), most_of_weights(graph_value(g, w)->data)};
     in[X] = op_node_cast(g, n, bytes, DT_I16, 0);
     if (zero) in[X] = op_node_binf(g, n, "Sub", in[X], DT_I16, (double)zero, 0);
     graph_node(g, n)->dead = true;
-    op_node_same(g, n, "Conv", 3, in, NULL, x.out.v[0]);
+    attr_set_ints(g, op_made(g, op_node_same(g, n, "Conv", 3, in, NULL, x.out.v[0])), "most", most, 2);
     for (node_id i = first; i < g->node.n && *ok; i++) *ok = op_infer(g, i, e);
     return true;
 }
@@ -63,7 +74,7 @@ static bool run(struct graph *g, bool *ok, struct err *e)
 }
 
 const struct pass pass_centred = {
-    .version = 1,
+    .version = 2,
     .name = "centred",
     .summary = "convolutions of bytes less zero points that do not fit bytes become those of i16",
     .when = PASS_INTEGER,

@@ -13,6 +13,12 @@ bool linear_number(const struct graph *g, value_id v, double *number)
     return true;
 }
 
+i64 linear_most(enum dtype t, i64 zero)
+{
+    const i64 least = t == DT_U8 ? 0 : -128, most = least + 255;
+    return i64_max(zero - least, most - zero);
+}
+
 bool linear_find(const struct graph *g, node_id n, const char *op, struct linear *l)
 {
     const double least = 1e-30, most = 1e30;

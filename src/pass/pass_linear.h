@@ -21,6 +21,7 @@ struct linear {
 bool linear_find(const struct graph *g, node_id n, const char *op, struct linear *l);
 /* Whether b, i32 by output channel, can be added to sums of that many products of bytes without overflow. */
 bool linear_bias_fits(const struct tensor *b, i64 terms);
+i64 linear_most(enum dtype t, i64 zero); /* largest magnitude of bytes of that type less a zero point */
 bool linear_number(const struct graph *g, value_id v, double *number); /* of a constant of one element */
 
 #endif

@@ -109,8 +109,13 @@ static bool widen(struct widener *w, node_id n)
     if (conv && op_has_in(&x, PAD) && !linear_number(g, x.in.v[PAD], &zero)) return false;
     node_id end = g->node.n;
     value_id in[3] = {word(w, n, x.in.v[X], (i64)zero), word(w, n, x.in.v[W], 0), conv ? whole_bias(w, n, (i64)zero) : 0};
+    i64 most[2] = {linear_most(graph_value(g, x.in.v[X])->dtype, (i64)zero), linear_most(graph_value(g, x.in.v[W])->dtype, 0)};
     graph_node(g, n)->dead = true;
-    if (*w->ok) inferred(w, op_node_same(g, n, conv ? "Conv" : "MatMul", 3, in, NULL, x.out.v[0]));
+    if (*w->ok) {
+        value_id y = op_node_same(g, n, conv ? "Conv" : "MatMul", 3, in, NULL, x.out.v[0]);
+        if (conv) attr_set_ints(g, op_made(g, y), "most", most, 2);
+        inferred(w, y);
+    }
     if (*w->ok && !graph_value(g, x.in.v[X])->is_const) redirect(w, x.in.v[X], in[X], (i64)zero, end);
     return true;
 }
@@ -125,7 +130,7 @@ static bool run(struct graph *g, bool *ok, struct err *e)
 }
 
 const struct pass pass_words = {
-    .version = 2,
+    .version = 3,
     .name = "words",
     .summary = "products of bytes become products of i16",
     .when = PASS_WORDS,

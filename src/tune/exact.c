@@ -98,19 +98,25 @@ static bool content_init(struct content *c, u64 seed, struct err *e)
 
 /* Arguments. */
 
+/* y += f * x; of integers all three are. */
+static void add_product(enum kir_arithmetic k, bool is_integer, union kir_cell f, union kir_cell x, union kir_cell *y)
+{
+    if (is_integer) y->i += f.i * x.i;
+    else kir_scalar_in(k)(KI_FMA, DT_F64, DT_F64, (union kir_cell[3]){f, x, *y}, y);
+}
+
 /* A constant's elements times the matrices of a pack, in the pack's order. */
 static union kir_cell *multiply(const struct content *c, const struct pack_mat *m, struct tensor *s, const union kir_cell *x)
 {
     i64 n = s->dim[m->axis], outer = i64_product(m->axis, s->dim), inner = i64_product(s->rank - m->axis - 1, s->dim + m->axis + 1);
     union kir_cell *to = arena_array(c->a, union kir_cell, outer * m->rows * inner + 1), *f = arena_array(c->a, union kir_cell, m->rows * n);
-    for (i64 i = 0; i < m->rows * n; i++) f[i] = kir_number(c->arithmetic, m->v[i]);
+    bool is_integer = !dtype_is_float(s->dtype);
+    for (i64 i = 0; i < m->rows * n; i++) f[i] = is_integer ? (union kir_cell){.i = (i64)m->v[i]} : kir_number(c->arithmetic, m->v[i]);
     for (i64 o = 0; o < outer; o++)
         for (i64 i = 0; i < m->rows; i++)
             for (i64 k = 0; k < n; k++)
-                for (i64 j = 0; j < inner; j++) {
-                    union kir_cell *y = &to[(o * m->rows + i) * inner + j];
-                    kir_scalar_in(c->arithmetic)(KI_FMA, DT_F64, DT_F64, (union kir_cell[3]){f[i * n + k], x[(o * n + k) * inner + j], *y}, y);
-                }
+                for (i64 j = 0; j < inner; j++)
+                    add_product(c->arithmetic, is_integer, f[i * n + k], x[(o * n + k) * inner + j], &to[(o * m->rows + i) * inner + j]);
     s->dim[m->axis] = m->rows;
     return to;
 }
