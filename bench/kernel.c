@@ -20,7 +20,8 @@
 //
 // With `,rows`, `,c8` or `,c16` after them images have x innermost, or channels in blocks, instead of channels last. DEVICE is as in
 // `quern devices`, by default this processor, restricted by LIMITS (isa=x86-64-v3). TYPE: f32, f16, bf16, f64; for matrix products
-// also i32, u32, i64, u64 and, as for convolutions, u8, with i8 weights and i32 sums, which convolutions scale back to u8. -g restricts the candidates to one family, -v
+// also i32, u32, i64, u64 and, as for convolutions, u8, with i8 weights and i32 sums, which convolutions scale back to u8, and i16, which are bytes less zero
+// points (pass/words.c). -g restricts the candidates to one family, -v
 // verifies, -d prints the kernel's text, -o writes the binary of the last candidate to a file, -C flushes the caches before each run (of one thread of this processor). One line per
 // candidate: GFLOP/s, percent of the peak (measured here, reported by other devices), GB/s for one transfer of inputs and outputs,
 // predicted time. Kernels for described devices (cpu:cortex-a76) are built and not run.
@@ -136,13 +137,15 @@ static value_id add_scalar_op(struct bench *b, const char *op, value_id x, doubl
     return graph_op(&b->g, op, str_of(op), 2, (value_id[]){x, op_const_f(&b->g, DT_F32, c)});
 }
 
-/* Sums of `channels` channels rescaled to u8, as in quantised networks. */
+static bool is_quantised(const struct bench *b) { return b->o.type == DT_U8 || b->o.type == DT_I16; }
+
+/* Sums of `channels` channels rescaled to the range of u8, as in quantised networks. */
 static value_id requantised(struct bench *b, value_id y, i64 channels)
 {
     struct tensor *t = tensor_new(&b->arena, DT_F32, 3, (i64[]){channels, 1, 1});
     y = graph_op(&b->g, "Mul", S("scale"), 2, (value_id[]){add_cast(b, y, DT_F32), graph_add_const(&b->g, S("scales"), t)});
-    y = graph_op(&b->g, "Round", S("round"), 1, &y);
-    return add_cast(b, add_scalar_op(b, "Min", add_scalar_op(b, "Max", y, 0), 255), DT_U8);
+    y = add_scalar_op(b, "Min", add_scalar_op(b, "Max", y, 0), 255);
+    return add_cast(b, graph_op(&b->g, "Round", S("round"), 1, &y), b->o.type);
 }
 
 /* s: channels, height, width, output channels, kernel size, stride, groups. With bias and Relu. */
@@ -154,7 +157,8 @@ static value_id add_conv(struct bench *b, value_id x, const i64 *s)
     value_id y = graph_op(&b->g, "Conv", S("conv"), 3, in);
     set_window(b, y, p, p, s[5]);
     attr_set_int(&b->g, graph_value(&b->g, y)->producer, "group", groups);
-    if (b->o.type == DT_U8) return requantised(b, y, s[3]);
+    if (b->o.type == DT_I16) attr_set_ints(&b->g, graph_value(&b->g, y)->producer, "most", (i64[]){255, 128}, 2);
+    if (is_quantised(b)) return requantised(b, y, s[3]);
     return graph_op(&b->g, "Relu", S("relu"), 1, &y);
 }
 
@@ -493,8 +497,8 @@ int main(int argc, char **argv)
         if (c == 'd') o.dump = true;
         if (c == 'C') o.cold = true;
     }
-    if (!dtype_is_float(o.type) && o.type != DT_U8 && !(dtype_is_int(o.type) && dtype_size(o.type) >= 4)) {
-        fprintf(stderr, "-T takes a type of floats, u8, or integers of 32 and 64 bits\n");
+    if (!dtype_is_float(o.type) && o.type != DT_U8 && o.type != DT_I16 && !(dtype_is_int(o.type) && dtype_size(o.type) >= 4)) {
+        fprintf(stderr, "-T takes a type of floats, u8, i16, or integers of 32 and 64 bits\n");
         return 1;
     }
     double peak = measure_peak();
