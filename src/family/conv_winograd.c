@@ -126,11 +126,23 @@ static double tile_bytes(const struct model *m, const struct wino_sched *s, i64 
     return (double)(m->size * n * s->m * (in + out));
 }
 
-/* Of integers, fitted on Zen 4 (AVX2, 16 to 512 channels): cycles of an iteration that works out which lines to ask for, which are nearly free beside
- * multiply-adds but not where a product takes two instructions; and what is left of the cycles of transforms and of a tile's ends, which are additions of
- * i16 and i32, on all units. */
-static const double ask_words = 7, ease_words = 0.4;
+/* Of integers, fitted on Zen 4 (AVX2, 16 to 512 channels): what is left of the cycles of transforms and of a tile's ends, which are additions of i16
+ * and i32, on all units. */
+static const double ease_words = 0.4;
 static double ease(const struct model *m) { return m->is_integer ? ease_words : 1; }
+
+/* Cycles of the inner loop's step. The addresses of lines that it asks for take instructions, which short vectors, and products of integers (vpmaddwd
+ * and an addition), leave no time for. */
+static double cycles_step(const struct model *m, const struct wino_sched *s)
+{
+    enum { ISSUED = 6, ASK = 60 }; /* instructions of a cycle, and of asking for inputs and outputs */
+    const struct nest_rates *r = m->rates;
+    double ku = (double)s->ku, products = (double)(s->tx * s->nr * (m->is_integer ? 2 : 1));
+    double instructions = products + (double)(s->tx + s->nr) + (4 + (s->far ? ASK : 0)) / ku;
+    double step = nest_both(nest_step(r, s->tx, s->nr), instructions / ISSUED * r->cycle) / r->work;
+    /* Long bodies do not pay: lines are asked for in bursts, and the compiler has fewer registers. */
+    return step + 0.3 / ku + (s->far ? 0.09 : 0.05) * ku + (s->ahead ? 0.1 * (double)s->nr : 0) + (s->nr > 3 ? 1 : 0);
+}
 
 /* Cycles of the products of one block of output channels. */
 static double cycles_products(const struct model *m, const struct caps *caps, const struct wino_sched *s)
@@ -138,10 +150,7 @@ static double cycles_products(const struct model *m, const struct caps *caps, co
     const struct conv *c = &m->c;
     i64 tiles = i64_min(s->tb * s->tx, m->tiles), points = wino_points(c, s);
     struct wino_scratch w = wino_scratch(c, s, (u32)m->lanes);
-    /* Long bodies do not pay: lines are asked for in bursts, and the compiler has fewer registers. */
-    double step = nest_step(m->rates, s->tx, s->nr) / m->rates->work + 0.3 / (double)s->ku + (s->far ? 0.09 : 0.04) * (double)s->ku +
-                  (s->far && m->is_integer ? ask_words / (double)s->ku : 0) + (s->ahead ? 0.1 * (double)s->nr : 0) + (s->nr > 3 ? 1 : 0);
-    double one = (double)m->steps * step + ease(m) * (1.5 * (double)(s->tx * s->nr) + 15);
+    double one = (double)m->steps * cycles_step(m, s) + ease(m) * (1.5 * (double)(s->tx * s->nr) + 15);
     double product = one * (double)ceil_div(tiles, s->tx) * (double)points, scratch = scratch_bytes(m, &w);
     /* Weights stream by once; when all of them do not fit beside the scratch memory, they come from far. */
     double weights = (double)(points * c->ic * s->nr * m->lanes * m->size), all = weights * (double)m->ob;
@@ -163,7 +172,7 @@ static double wait(const struct model *m, const struct caps *caps, const struct 
     const struct conv *c = &m->c;
     bool pools = wino_pools(c, &m->tail, s);
     double x = gen_bytes(c->g, c->x, var) * (double)m->parts, y = gen_bytes(c->g, stored(m, pools), var), all = x + y;
-    double rate = all > (double)caps->l3_bytes / 4 ? 15e9 : 30e9;
+    double rate = all > (double)caps->l3_bytes / 4 ? 15e9 : 45e9;
     if (all < (double)caps->l2_bytes) return 0;
     if (s->far && c->plain) x = 0;
     if (s->nt || (s->far && (pools || (c->simple && !c->by_rows)))) y = 0;
@@ -212,7 +221,7 @@ static double growth(const struct sched *v)
 }
 
 const struct gen gen_conv_winograd = {
-    GEN_FAMILY("conv_winograd", 11), .sums = SUMS_WINOGRAD, .facts = sizeof(struct model),
+    GEN_FAMILY("conv_winograd", 12), .sums = SUMS_WINOGRAD, .facts = sizeof(struct model),
     .analyze = analyze, .match = match, .sure = sure, .legal = legal, .emit = emit,
     .predict = predict, .growth = growth,
 };

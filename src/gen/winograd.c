@@ -37,7 +37,7 @@ struct lines {
 
 struct winograd {
     struct emit *m;
-    struct band b;            /* of a strip, window along z: a tile's; its register tile holds outputs of one vector of channels */
+    struct band b;            /* of a strip, window along z: a tile's; its register tile holds outputs of one vector of channels: a column of them, or all where they are stored by rows */
     struct wino_sched s;
     struct wino w, wz;        /* along y and x; along z: one tap where there is none */
     i32 za;                   /* axis z, -1: none */
@@ -85,35 +85,50 @@ static kval add_scaled(const struct winograd *w, kval a, double f, kval b)
     return kir_fma(k, kir_const_f(k, kir_dtype(k, b), kir_lanes(k, b), f), b, a);
 }
 
-/* n inputs along an axis -> their values at n points */
-static void to_points(const struct winograd *w, const kval *d, kval *out)
+/* Behind point k and those that share its terms: the one of opposite sign, where there is one. */
+static i64 next_points(const struct wino *x, i64 k) { return k == 0 || k == x->n - 1 ? k + 1 : k + 2; }
+
+/* n inputs along an axis -> their values at point k and those that share its terms. */
+static void to_points_from(const struct winograd *w, const kval *d, i64 k, kval *out)
 {
     const struct wino *x = &w->w;
-    out[0] = weighted_sum(w, x->even[0], d, x->n);
-    for (i64 k = 1; k < x->n - 1; k += 2) {
+    if (k == 0) out[0] = weighted_sum(w, x->even[0], d, x->n);
+    else if (k == x->n - 1) out[k] = weighted_sum(w, x->odd[k], d, x->n);
+    else {
         kval even = weighted_sum(w, x->even[k], d, x->n), odd = weighted_sum(w, x->odd[k], d, x->n);
         out[k] = add_scaled(w, even, x->point[k], odd);
         out[k + 1] = add_scaled(w, even, x->point[k + 1], odd);
     }
-    out[x->n - 1] = weighted_sum(w, x->odd[x->n - 1], d, x->n);
 }
 
-/* products at n points -> m outputs along an axis: sums of product * point^i, infinity to the last one only */
-static void to_outputs(const struct winograd *w, const kval *p, kval *out)
+/* n inputs along an axis -> their values at n points */
+static void to_points(const struct winograd *w, const kval *d, kval *out)
+{
+    for (i64 k = 0; k < w->w.n; k = next_points(&w->w, k)) to_points_from(w, d, k, out);
+}
+
+/* products at n points -> outputs first, first + 2 ... along an axis (first 0 or 1): sums of product * point^i, infinity to the last one only */
+static void to_half(const struct winograd *w, const kval *p, i64 first, kval *out)
 {
     struct kir *k = w->m->k;
     const struct wino *x = &w->w;
-    out[0] = p[0];
+    if (!first) out[0] = p[0];
     for (i64 j = 1; j < x->n - 1; j += 2) {
-        kval sum = kir_add(k, p[j], p[j + 1]), dif = kir_sub(k, p[j], p[j + 1]);
+        kval term = first ? kir_sub(k, p[j], p[j + 1]) : kir_add(k, p[j], p[j + 1]);
         double power = 1;
         for (i64 i = 0; i < x->m; i++, power *= x->point[j]) {
-            kval term = i % 2 ? dif : sum;
+            if (i % 2 != first) continue;
             if (i == 0 || j > 1) out[i] = add_scaled(w, out[i], power, term);
             else out[i] = power == 1 ? term : kir_mul(k, term, kir_const_f(k, kir_dtype(k, term), kir_lanes(k, term), power));
         }
     }
-    out[x->m - 1] = kir_add(k, out[x->m - 1], p[x->n - 1]);
+    if (first) out[x->m - 1] = kir_add(k, out[x->m - 1], p[x->n - 1]);
+}
+
+/* all m of them */
+static void to_outputs(const struct winograd *w, const kval *p, kval *out)
+{
+    for (i64 first = 0; first < 2; first++) to_half(w, p, first, out);
 }
 
 /* Weights. */
@@ -191,22 +206,26 @@ static kval load_point(const struct winograd *w, const struct source *in, kval c
     return weighted_sum(w, sum, d, w->wz.n);
 }
 
-/* One vector of channels from a tile's inputs to its values at the points of one plane; limit as above. */
+/* One vector of channels from a tile's inputs to its values at the points of one plane; limit as above. Some columns of points at a time, from
+   inputs loaded anew, because not all values between the axes fit in registers. */
 static void point_vector(const struct winograd *w, const struct source *in, kval t, kval c, kval limit, i64 kz)
 {
     struct kir *k = w->m->k;
-    i64 n = w->w.n;
+    const struct wino *f = &w->w;
+    i64 n = f->n;
     kval d[WINO_MAX], rows[WINO_MAX][WINO_MAX], out[WINO_MAX];
-    for (i64 y = 0; y < n; y++) {
-        for (i64 x = 0; x < n; x++) d[x] = load_point(w, in, c, limit, (i64[]){kz, y, x});
-        to_points(w, d, rows[y]);
-    }
     kval to = kir_add(k, kir_mul_i(k, t, w->at.v_pitch), c);
-    for (i64 x = 0; x < n; x++) {
-        for (i64 y = 0; y < n; y++) d[y] = rows[y][x];
-        to_points(w, d, out);
-        for (i64 y = 0; y < n; y++)
-            kir_store(k, w->v, kir_ramp(k, kir_add_i(k, to, ((kz * n + y) * n + x) * w->at.v_plane), 1, w->wide), out[y]);
+    for (i64 g = 0; g < n; g = next_points(f, g)) {
+        for (i64 y = 0; y < n; y++) {
+            for (i64 x = 0; x < n; x++) d[x] = f->in[g][x] != 0 ? load_point(w, in, c, limit, (i64[]){kz, y, x}) : 0;
+            to_points_from(w, d, g, rows[y]);
+        }
+        for (i64 x = g; x < next_points(f, g); x++) {
+            for (i64 y = 0; y < n; y++) d[y] = rows[y][x];
+            to_points(w, d, out);
+            for (i64 y = 0; y < n; y++)
+                kir_store(k, w->v, kir_ramp(k, kir_add_i(k, to, ((kz * n + y) * n + x) * w->at.v_plane), 1, w->wide), out[y]);
+        }
     }
 }
 
@@ -452,45 +471,70 @@ static kval load_product(const struct winograd *w, kval from, i64 iz, i64 y, i64
     return weighted_sum(w, w->wz.out[iz], p, w->wz.n);
 }
 
-/* One vector of output channels, the c-th of its block, of plane iz of tile t: from the products to m x m pixels. */
-static void output_vector(const struct winograd *w, kval t, i64 iz, kval c, kval *pixel)
+/* One vector of output channels, the c-th of its block, of plane iz of tile t: from the products to columns first, first + 2 ... of
+   m x m pixels. Values between the axes of all columns would not fit in registers. */
+static void output_half(const struct winograd *w, kval from, i64 iz, i64 first, kval *pixel)
 {
-    struct kir *k = w->m->k;
     i64 n = w->w.n, m = w->w.m;
     kval p[WINO_MAX], rows[WINO_MAX][WINO_MAX], out[WINO_MAX];
-    kval from = kir_add(k, kir_mul_i(k, t, w->at.m_pitch), c), shift = w->shift ? kir_const_i(k, w->b.type, w->lanes, w->shift) : 0;
+    kval shift = w->shift ? kir_const_i(w->m->k, w->b.type, w->lanes, w->shift) : 0;
     for (i64 y = 0; y < n; y++) {
-        for (i64 x = 0; x < n; x++) p[x] = load_product(w, from, iz, y, x);
-        to_outputs(w, p, rows[y]);
+        for (i64 x = 0; x < n; x++) p[x] = x == (first ? 0 : n - 1) ? 0 : load_product(w, from, iz, y, x);
+        to_half(w, p, first, rows[y]);
     }
-    for (i64 x = 0; x < m; x++) {
+    for (i64 x = first; x < m; x += 2) {
         for (i64 y = 0; y < n; y++) p[y] = rows[y][x];
         to_outputs(w, p, out);
-        for (i64 y = 0; y < m; y++) pixel[y * m + x] = w->shift ? kir_bin(k, KI_SHR, out[y], shift) : out[y];
+        for (i64 y = 0; y < m; y++) pixel[y * m + x] = shift ? kir_bin(w->m->k, KI_SHR, out[y], shift) : out[y];
     }
 }
 
+/* Where these products begin. */
+static kval products_at(const struct winograd *w, kval t, kval c) { return kir_add(w->m->k, kir_mul_i(w->m->k, t, w->at.m_pitch), c); }
+
 /* Channels c.. of the tile at hand: their numbers as a vector, and how many of them exist (0: all). */
 struct channels { kval c, end, limit, bias; };
+
+/* Opens what is done only where output `at` of the axis exists; false: it always does. */
+static bool open_existing(const struct winograd *w, i32 axis, i64 tile, kval at)
+{
+    const struct conv *c = &w->b.c;
+    if (gen_static(c->g, c->out[axis], 1) % tile == 0) return false;
+    kir_if(w->m->k, kir_lt(w->m->k, at, emit_size(w->m, c->out[axis])));
+    return true;
+}
+
+/* Columns x.. of a plane, as many as the register tile has. */
+static void store_columns(struct winograd *w, i64 x, const kval *pixel, const struct channels *c)
+{
+    struct kir *k = w->m->k;
+    struct tile *t = &w->b.t;
+    kval at = kir_add_i(k, w->b.x0, x);
+    bool opened = x && open_existing(w, w->b.c.xa, w->s.m, at);
+    for (i64 i = 0; i < t->ty * t->tx; i++) {
+        kval v = pixel[i / t->tx * w->s.m + x + i % t->tx];
+        kir_store(k, t->acc, kir_int(k, i), c->bias ? kir_add(k, v, c->bias) : v);
+    }
+    struct tile_out o = band_target(&w->b, w->b.y0, at);
+    o.c = c->c, o.c_end = c->end;
+    tile_store(t, &o);
+    if (opened) kir_end(k);
+}
 
 /* Plane iz of a tile, one vector of channels, through the register tile; nothing where it does not exist along z. */
 static void output_plane(struct winograd *w, kval t, i64 iz, kval j, const struct channels *c)
 {
     struct kir *k = w->m->k;
     struct band *b = &w->b;
-    kval exists = 0, pixel[WINO_MAX * WINO_MAX];
-    if (iz && gen_static(b->c.g, b->c.out[w->za], 1) % w->s.mz) {
-        exists = kir_lt(k, kir_add_i(k, w->z0, iz), emit_size(w->m, b->c.out[w->za]));
-        kir_if(k, exists);
-    }
-    output_vector(w, t, iz, j, pixel);
-    for (i64 i = 0; i < w->s.m * w->s.m; i++)
-        kir_store(k, b->t.acc, kir_int(k, i), c->bias ? kir_add(k, pixel[i], c->bias) : pixel[i]);
+    kval pixel[WINO_MAX * WINO_MAX], from = products_at(w, t, j);
+    bool opened = iz && open_existing(w, w->za, w->s.mz, kir_add_i(k, w->z0, iz)), is_whole = b->t.tx > 1;
     if (w->za >= 0) b->pos[w->za] = kir_add_i(k, w->z0, iz);
-    struct tile_out o = band_target(b, b->y0, b->x0);
-    o.c = c->c, o.c_end = c->end;
-    tile_store(&b->t, &o);
-    if (exists) kir_end(k);
+    for (i64 first = 0; first < 2; first++) {
+        output_half(w, from, iz, first, pixel);
+        for (i64 x = first; !is_whole && x < w->s.m; x += 2) store_columns(w, x, pixel, c);
+    }
+    if (is_whole) store_columns(w, 0, pixel, c);
+    if (opened) kir_end(k);
 }
 
 /* Pooling. */
@@ -588,7 +632,7 @@ static void output_pooled(struct winograd *w, kval t, kval j, const struct chann
     for (u32 a = 0; a < MAX_RANK; a++) x.idx[a] = w->b.pos[a];
     if (w->za >= 0) x.idx[w->za] = w->z0;
     x.idx[1] = kir_ramp(k, c->c, 1, w->lanes), x.idx[w->b.c.ya] = w->b.y0, x.idx[w->b.c.xa] = w->b.x0;
-    for (i64 iz = 0; iz < w->s.mz; iz++) output_vector(w, t, iz, j, pixel + iz * plane);
+    for (i64 i = 0; i < 2 * w->s.mz; i++) output_half(w, products_at(w, t, j), i / 2, i % 2, pixel + i / 2 * plane);
     for (i64 i = 0; c->bias && i < w->s.mz * plane; i++) pixel[i] = kir_add(k, pixel[i], c->bias);
     if (!w->tail.all_pooled) box_store(w, &x, c->limit);
     pool_tile(w, &x, c->limit);
@@ -649,6 +693,7 @@ static void winograd_init(struct winograd *w, struct emit *m, const struct task 
     w->t = w->b.t;
     w->t.ty = 1, w->t.tx = s->tx, w->t.ahead = s->ahead;
     w->b.t.nr = 1;
+    if (!w->b.c.by_rows) w->b.t.tx = 1; /* outputs are stored as soon as a column of them is there */
 }
 
 /* Opens the grid; returns the number of its part of the output channels. */
