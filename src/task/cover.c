@@ -85,6 +85,32 @@ static void choose_rows(struct cutter *c, node_id n)
         if (x->out.v[k]) c->layout[x->out.v[k]] = LAYOUT_ROWS;
 }
 
+enum { FEW_CHANNELS = 4 }; /* that fill a group of a DOT at most */
+
+static bool only_convolved(const struct cutter *c, value_id v)
+{
+    const struct graph *g = c->g;
+    for (u32 i = 0; i < c->users[v].n; i++)
+        if (!node_is(g, c->users[v].v[i], IS_CONV) || graph_node(g, c->users[v].v[i])->in.v[0] != v) return false;
+    return c->users[v].n > 0 && !c->is_output[v];
+}
+
+/* Pictures that are quantised at the interface stay in the caller's planes: convolutions interleave planes of so few channels as they copy them, whereas
+   pixels of three channels would be stored, and copied, element by element. */
+static void choose_planes(struct cutter *c, value_id v)
+{
+    const struct graph *g = c->g;
+    const struct value *x = graph_value(g, v);
+    i64 channels;
+    if (!dtype_is_int(x->dtype) || dtype_size(x->dtype) > 2 || !has_channels(g, v) || !sym_is_const(g->sym, x->shape.dim[1], &channels)) return;
+    if (channels > FEW_CHANNELS || !x->producer || !only_convolved(c, v)) return;
+    value_id from = v;
+    while (graph_value(g, from)->producer && node_is(g, graph_value(g, from)->producer, OP_POINTWISE))
+        from = graph_node(g, graph_value(g, from)->producer)->in.v[0];
+    if (graph_value(g, from)->producer || graph_value(g, from)->is_const || border_layout(g, from) != LAYOUT_ROWS) return;
+    for (; v != from; v = graph_node(g, graph_value(g, v)->producer)->in.v[0]) c->layout[v] = LAYOUT_ROWS;
+}
+
 static void choose_layouts(struct cutter *c)
 {
     const struct graph *g = c->g;
@@ -99,6 +125,7 @@ static void choose_layouts(struct cutter *c)
         }
     }
     for (u32 k = 0; k < g->input.n; k++) choose_border(c, g->input.v[k]);
+    for (value_id v = 1; v < g->value.n; v++) choose_planes(c, v);
     for (u32 k = 0; k < g->output.n; k++)
         if (c->users[g->output.v[k]].n == 0) choose_border(c, g->output.v[k]);
     for (node_id n = 1; n < g->node.n; n++)
