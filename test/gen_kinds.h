@@ -164,6 +164,26 @@ static inline value_id scaled(struct fixture *b, value_id y, u32 rank, const i64
     return add_op(b, "Mul", cast_to(b, DT_F32, y), scale, 0);
 }
 
+/* Softmax or a normalisation of bytes that are dequantised, perhaps to bytes again. */
+static inline bool random_quantised_row(struct fixture *b)
+{
+    static const i64 sizes[] = {1, 2, 3, 5, 7, 16, 17, 32, 40, 70};
+    sym dim[MAX_RANK];
+    u32 rank = (u32)pick(b, 1, 3);
+    for (u32 i = 0; i < rank; i++) dim[i] = size_of(b, sizes[pick(b, 0, rank > 2 ? 5 : 9)], false);
+    b->type = pick(b, 0, 1) ? DT_U8 : DT_I8;
+    value_id x = add_input(b, "x", rank, dim);
+    b->type = DT_F32;
+    value_id y = norm(b, add_op(b, "Mul", cast_to(b, DT_F32, x), op_const_f(&b->g, DT_F32, 0.25), 0), rank, dim);
+    if (pick(b, 0, 2)) {
+        y = add_op(b, "Mul", y, op_const_f(&b->g, DT_F32, 37), 0);
+        y = add_op(b, "quern::Min", add_op(b, "quern::Max", y, op_const_f(&b->g, DT_F32, 0), 0), op_const_f(&b->g, DT_F32, 255), 0);
+        y = cast_to(b, DT_U8, add_op(b, "Round", y, 0, 0));
+    }
+    *arr_push(&b->arena, &b->g.output) = y;
+    return make_task(b);
+}
+
 /* (k, n), as it is or transposed. */
 static inline value_id right_input(struct fixture *b, enum dtype t, i64 k, i64 n)
 {

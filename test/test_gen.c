@@ -4,7 +4,7 @@
 // with the reference evaluator and accesses only its own memory. Tasks are random instances of all
 // operators, and convolutions, matmuls and reductions with fused prologues and epilogues, sizes
 // known or symbolic, in all layouts. Some are compiled and run, too.
-#include "gen_tasks.h"
+#include "gen_kinds.h"
 
 static u32 n_kernels; /* run so far */
 
@@ -67,6 +67,18 @@ static void test_row(void **state)
     count_kernels(n);
 }
 
+static void test_quantised_row(void **state)
+{
+    u32 n = 0;
+    for (u64 seed = first_seed(0, 120); seed < last_seed(0, 120); seed++) {
+        struct fixture b;
+        fixture_open(&b, seed);
+        if (random_quantised_row(&b)) n += try_task(&b, seed, 5);
+        fixture_close(&b);
+    }
+    count_kernels(n);
+}
+
 /* Channel shuffles: whatever is interleaved in registers. */
 static void test_shuffle(void **state)
 {
@@ -83,11 +95,11 @@ static void test_shuffle(void **state)
 /* Compiled for this processor. */
 static void test_compiled(void **state)
 {
-    static bool (*const make[])(struct fixture *) = {random_conv, random_gemm, random_row, random_shuffle};
-    for (u64 seed = first_seed(1000, 1012); seed < last_seed(1000, 1012); seed++) {
+    static bool (*const make[])(struct fixture *) = {random_conv, random_gemm, random_row, random_shuffle, random_quantised_row};
+    for (u64 seed = first_seed(1000, 1015); seed < last_seed(1000, 1015); seed++) {
         struct fixture b;
         fixture_open(&b, seed);
-        if (make[seed % 4](&b)) try_device(&b, "cpu", seed);
+        if (make[seed % 5](&b)) try_device(&b, "cpu", seed);
         fixture_close(&b);
     }
 }
@@ -134,6 +146,7 @@ int main(void)
         cmocka_unit_test(test_gemm),
         cmocka_unit_test(test_large_gemm),
         cmocka_unit_test(test_row),
+        cmocka_unit_test(test_quantised_row),
         cmocka_unit_test(test_shuffle),
         cmocka_unit_test(test_compiled),
         cmocka_unit_test(test_named),

@@ -378,11 +378,12 @@ static void emit(struct emit *m, const struct task *t, const struct caps *c, con
     struct temp_of temp[MAX_REDUCE];
     const struct params v = params_of(s);
     *r = (struct rows){.m = m,
-                       .lanes = row_is_float_only(&t->g) ? (u32)v.lanes : 1,
+                       .lanes = (u32)v.lanes,
                        .unroll = v.unroll,
                        .keep = v.keep != 0,
                        .ordered = c->deterministic};
     row_of(&r->x, t);
+    if (!row_may_be_vector(&r->x)) r->lanes = 1;
     r->x.ordered = r->ordered;
     emit_args(m);
     r->first = &r->x.red[0];
@@ -418,7 +419,7 @@ static bool legal(const struct gen_problem *p, const struct sched *s)
     const struct params v = params_of(s);
     u32 widest = gen_lanes(c, DT_F32);
     if (c->deterministic && (v.unroll > 1 || v.lanes > ROW_PARTS)) return false;
-    if (v.lanes != 1 && ((u32)v.lanes > widest || !row_is_float_only(x->g))) return false;
+    if (v.lanes != 1 && ((u32)v.lanes > widest || !row_may_be_vector(x))) return false;
     if (v.keep && (!x->fused || row_length(x, NULL) * 64 > 4 * (double)c->l2_bytes + 65536))
         return false;
     return v.keep != KEEP_OUTPUT || row_waiting_room(x);
@@ -430,7 +431,7 @@ static void initial(const struct gen_problem *p, struct sched *s)
     const struct caps *c = p->c;
     double len = row_length(x, NULL);
     u32 lanes = gen_lanes(c, graph_value(x->g, x->red[0].in)->dtype);
-    s->v[P_lanes] = row_is_float_only(x->g) ? gen_nearest(&param[P_lanes], lanes) : 1;
+    s->v[P_lanes] = row_may_be_vector(x) ? gen_nearest(&param[P_lanes], lanes) : 1;
     s->v[P_unroll] = len >= 256 && !c->deterministic ? 4 : 1;
     s->v[P_rows] = gen_nearest(&param[P_rows], (i64)(4096 / (len + 1)));
     s->v[P_keep] = row_waiting_room(x) ? KEEP_OUTPUT : 1;

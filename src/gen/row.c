@@ -97,6 +97,18 @@ bool row_is_worth_keeping(const struct row_task *x, u32 i)
     return false;
 }
 
+bool row_may_be_vector(const struct row_task *x)
+{
+    const struct graph *g = x->g;
+    for (u32 i = 0; i < x->n; i++)
+        if (!dtype_is_float(graph_value(g, x->red[i].in)->dtype) || !dtype_is_float(graph_value(g, x->red[i].out)->dtype)) return false;
+    for (value_id v = 1; v < g->value.n; v++) {
+        enum dtype t = graph_value(g, v)->dtype;
+        if (!dtype_is_float(t) && t != DT_BOOL && dtype_size(t) > 4) return false;
+    }
+    return true;
+}
+
 bool row_computes(const struct row_task *x)
 {
     for (u32 i = 0; i < x->n; i++)

@@ -25,6 +25,7 @@ struct row_task { /* what is to be done */
 bool row_of(struct row_task *x, const struct task *t);
 double row_length(const struct row_task *x, const i64 *var); /* elements that are reduced to one */
 bool row_is_float_only(const struct graph *g);
+bool row_may_be_vector(const struct row_task *x); /* floats are reduced, and no value is wider than a lane of them */
 bool row_is_worth_keeping(const struct row_task *x, u32 i); /* is the input of reduction i computed, and read by more than the reduction? */
 bool row_computes(const struct row_task *x); /* is there such a one? */
 /* The only output, where the input of the last reduction is worth keeping and each of its elements has the place of one of the output's, of the
