@@ -395,6 +395,8 @@ struct quern_quantize_opts {
     quern_quantized_fn *report; /* called for each layer in the order of execution, then for each output; NULL: errors are only measured
                                  * for max_error */
     void *report_user;
+    int reduce_range;        /* 1: weights of 7 bits, -64 to 64, and sums of four of them within i16 times 255, for processors that sum products
+                              * of bytes in i16 (AVX2 without VNNI) */
 };
 /* Static quantisation to 8 bits (Jacob et al. 2018): the network with QuantizeLinear and DequantizeLinear around its layers, activations of
  * 8 bits with one scale and zero point per value, weights i8 with a scale per output channel, biases i32. Inputs and outputs keep their

@@ -325,7 +325,8 @@ static bool keep_layers(struct job *j, struct err *e)
 static bool read_opts(struct job *j, struct quant_opts *to, struct err *e)
 {
     bool ok = true, is_type = true;
-    *to = (struct quant_opts){.percentile = j->o.percentile > 0 ? j->o.percentile : 99.99, .no_correction = j->o.no_bias_correction};
+    *to = (struct quant_opts){.percentile = j->o.percentile > 0 ? j->o.percentile : 99.99, .no_correction = j->o.no_bias_correction,
+                                .reduce_range = j->o.reduce_range};
     if (j->o.method) to->method = quant_method_parse(str_of(j->o.method), &ok);
     if (j->o.activations) to->is_signed = str_is(str_of(j->o.activations), "i8"), is_type = to->is_signed || str_is(str_of(j->o.activations), "u8");
     if (!ok) return err_set(e, ERR_USAGE, "no calibration method '%s', there are: min-max, entropy, percentile", j->o.method);

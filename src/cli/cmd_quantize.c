@@ -67,6 +67,7 @@ static int quantize(struct cli *c, quern_model *m, struct samples *s)
     o.keep = keep;
     o.activations = opts_text(c, "activations");
     o.no_bias_correction = !opts_flag(c, "bias-correction", true);
+    o.reduce_range = opts_flag(c, "reduce-range", false);
     o.device = opts_text(c, "device");
     o.threads = (int)opts_count(c, "threads", 0);
     if (opts_flag(c, "report", true)) o.report = print_row, o.report_user = &t;
@@ -103,6 +104,7 @@ static const struct opt options[] = {
     {"max-error", 0, OPT_NUMBER, "X", "leave layers with a larger relative error in f32 (default: none)"},
     {"keep", 0, OPT_TEXT, "GLOB", "leave layers of these names in f32; repeatable"},
     {"activations", 0, OPT_TEXT, "TYPE", "u8 (default) or i8"},
+    {"reduce-range", 0, OPT_FLAG, NULL, "weights of 7 bits, which processors without VNNI multiply faster"},
     {"bias-correction", 0, OPT_FLAG, NULL, "let biases compensate for the mean error of rounded weights (default; --no-bias-correction: do not)"},
     {"samples", 0, OPT_COUNT, "N", "use only the first N samples (default: all)"},
     {"report", 0, OPT_FLAG, NULL, "measure and print the error of each layer and output (default; --no-report: do not)"},

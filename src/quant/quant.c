@@ -267,6 +267,7 @@ bool quant_settle(struct quant *t, struct err *e)
     for (u32 k = 0; k < t->layer.n && ok; k++) {
         struct quant_layer *l = &t->layer.v[k];
         if (l->is_float) continue;
+        l->is_reduced = t->opts.reduce_range;
         ok = mem_check(e, "quantising ", graph_value(&t->g, l->out)->name) &&
              quant_layer_settle(&t->g, l, quant_value_step(t, l->x), means(t, l, &work), t->arena, e);
     }

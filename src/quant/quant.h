@@ -33,6 +33,7 @@ struct quant_opts {
     double percentile;  /* QUANT_PERCENTILE: of the values that a range holds at either end, 50 to 100 */
     bool is_signed;     /* activations are i8 instead of u8 */
     bool no_correction; /* biases are not corrected */
+    bool reduce_range;  /* weights of 7 bits */
 };
 
 /* quant_range.c: the values of a tensor seen in calibration runs. */
@@ -64,6 +65,7 @@ struct quant_layer {
     value_id out, x, w, bias;  /* result, activation, weights (constant), constant bias; 0: none */
     u32 axis;                  /* of w: output channels; MAX_RANK: one scale for all of w */
     bool is_float;             /* not quantised; set by callers */
+    bool is_reduced;           /* quant_opts.reduce_range */
     struct tensor *qw, *scale, *qbias; /* i8; f32 and i32, one element per output channel; qbias NULL: none */
 };
 enum quant_role {

@@ -12,7 +12,9 @@
 #include <math.h>
 
 enum { X, W, BIAS };
-enum { MOST = 127 }; /* of weights: symmetric, without -128 */
+enum { MOST = 127, MOST_REDUCED = 64 }; /* of weights: symmetric, without -128 */
+
+static i64 most_of(const struct quant_layer *l) { return l->is_reduced ? MOST_REDUCED : MOST; }
 
 /* Output channel c of weights: elements (outer, c, inner). */
 struct channels {
@@ -101,13 +103,34 @@ static double share_of_taps(const struct graph *g, const struct quant_layer *l)
 /* Element i of output channel c. */
 static i64 element(const struct channels *s, i64 c, i64 i) { return (i / s->inner * s->n + c) * s->inner + i % s->inner; }
 
-/* The scale of a channel: so that its weights, and its bias in the layer's step, fit. */
-static float channel_scale(const struct tensor *w, const struct channels *s, i64 c, float x_scale, double bias)
+/* The largest sum of the magnitudes of weights of one sign among four neighbouring input channels, as op_acc16 has them, of a tap. */
+static double largest_sum(const struct quant_layer *l, const struct tensor *w, const struct channels *s, i64 c)
 {
+    enum { GROUP = 8 };
+    const float *v = w->data;
+    i64 taps = w->rank > 2 ? i64_product(w->rank - 2, w->dim + 2) : 1, terms = s->outer * s->inner / taps;
+    double most = 0;
+    for (i64 at = 0; at < 2 * round_up(terms, GROUP) / GROUP * taps; at++) { /* two sums of each group */
+        double up = 0, down = 0;
+        for (i64 i = 0; i < GROUP / 2; i++) {
+            i64 term = at / 2 / taps * GROUP + i / 2 * 4 + at % 2 * 2 + i % 2;
+            double x = term < terms ? (double)v[element(s, c, term * taps + at / 2 % taps)] : 0;
+            *(x > 0 ? &up : &down) += fabs(x);
+        }
+        most = fmax(most, fmax(up, down));
+    }
+    return most;
+}
+
+/* The scale of a channel: so that its weights, and its bias in the layer's step, fit; reduced, four products of weights with bytes fit i16, too. */
+static float channel_scale(const struct quant_layer *l, const struct tensor *w, const struct channels *s, i64 c, double bias)
+{
+    enum { ROUNDED = 2 }; /* what rounding four weights may add to their sum */
     double most = 0;
     const float *v = w->data;
     for (i64 i = 0; i < s->outer * s->inner; i++) most = fmax(most, fabs((double)v[element(s, c, i)]));
-    double scale = fmax(most / MOST, fabs(bias) / (double)x_scale / 0x1p30);
+    double scale = fmax(most / (double)most_of(l), bias / 0x1p30);
+    if (l->is_reduced && (l->axis == 0 || w->rank == 2)) scale = fmax(scale, largest_sum(l, w, s, c) / (INT16_MAX / UINT8_MAX - ROUNDED));
     return (float)(scale > 0 ? fmax(scale, 0x1p-60) : 1);
 }
 
@@ -142,12 +165,12 @@ bool quant_layer_settle(const struct graph *g, struct quant_layer *l, struct qua
     if (!allocate(g, l, l->axis != MAX_RANK && (bias || mean), s.n, a, e)) return false;
     for (i64 c = 0; c < s.n; c++) {
         double b = bias && l->qbias ? elem_f64(DT_F32, bias->data, c) : 0;
-        float scale = channel_scale(w, &s, c, x.scale, b);
+        float scale = channel_scale(l, w, &s, c, fabs(b) / (double)x.scale);
         ((float *)l->scale->data)[c] = scale;
         for (i64 i = 0; i < s.outer * s.inner; i++) {
             i64 k = element(&s, c, i);
             double q = rint((double)((const float *)w->data)[k] / (double)scale);
-            ((i8 *)l->qw->data)[k] = (i8)fmax(-MOST, fmin(q, MOST));
+            ((i8 *)l->qw->data)[k] = (i8)fmax(-(double)most_of(l), fmin(q, (double)most_of(l)));
         }
         if (!l->qbias) continue;
         if (mean) b -= mean_error(g, l, &s, c, mean);
