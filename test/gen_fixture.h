@@ -32,6 +32,7 @@ struct fixture {              /* one task and its sizes */
     bool tf32;            /* operands of f32 matmuls may be rounded */
     const struct gen *only; /* the family under test, NULL: all that match */
     bool has_words;       /* tasks of bytes have operands of i16 */
+    i64 acc16;            /* not 0: they have this attribute, and operands that reach its bounds */
     bool is_depthwise;    /* convolutions of bytes are */
     bool is_large;        /* matmuls of bytes and convolutions are of the sizes that matrix units are for */
     bool in_blocks;       /* most inputs and outputs have blocked channels */

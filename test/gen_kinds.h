@@ -201,6 +201,26 @@ static inline value_id right_input(struct fixture *b, enum dtype t, i64 k, i64 n
    quantised networks. */
 static const enum dtype words[] = {DT_I16, DT_I16};
 
+/* Weights (row, term, tap) whose sums with values of 255 are the largest that attribute acc16 allows: of one sign in each group of terms. */
+static inline value_id largest_weights(struct fixture *b, u32 rank, const i64 *dim, bool is_matmul)
+{
+    struct tensor *t = tensor_new(&b->arena, DT_I8, rank, dim);
+    const i64 terms = dim[is_matmul ? 0 : 1], inner = is_matmul ? dim[1] : i64_product(rank - 2, dim + 2), most = INT16_MAX / (UINT8_MAX * b->acc16);
+    for (i64 i = 0; i < tensor_count(t); i++) {
+        i64 term = i / inner % terms, sign = (term / (2 * b->acc16) + i / inner / terms + i % inner) % 2;
+        elem_set_i64(DT_I8, t->data, i, sign ? -most : most);
+    }
+    return graph_add_const(&b->g, S("w"), t);
+}
+
+/* Of u8 from 1 to 9, u8 up to 255. */
+static inline value_id spread_bytes(struct fixture *b, value_id x)
+{
+    struct tensor *c = tensor_new(&b->arena, DT_U8, 0, NULL);
+    elem_set_i64(DT_U8, c->data, 0, 85);
+    return add_op(b, "Mul", x, graph_add_const(&b->g, S("c"), c), 0);
+}
+
 static inline bool random_bytes(struct fixture *b)
 {
     static const i64 sizes[] = {1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 31, 33, 40, 64, 65};
@@ -210,7 +230,8 @@ static inline bool random_bytes(struct fixture *b)
     static const i64 large[] = {8, 16, 17, 31, 33, 47, 64, 65, 70, 100, 130, 200};
     const i64 *some = b->is_large ? large : sizes, last = b->is_large ? countof(large) - 1 : countof(sizes) - 1;
     i64 m = some[pick(b, 0, last)], n = some[pick(b, 0, last)], k = some[pick(b, 0, last)];
-    bool is_computed = t[0] == DT_U8 && pick(b, 0, 1);
+    if (b->acc16) t = types[0], k = i64_max(k, 2);
+    bool is_computed = t[0] == DT_U8 && pick(b, 0, 1) && !b->acc16;
     sym dim[3] = {size_of(b, pick(b, 1, 2), false), size_of(b, m, pick(b, 0, 3) == 0), size_of(b, k, pick(b, 0, 5) == 0)};
     i64 size;
     if (!sym_is_const(&b->sym, dim[2], &size)) dim[2] = size_of(b, k, false);
@@ -218,7 +239,10 @@ static inline bool random_bytes(struct fixture *b)
     b->type = is_computed ? DT_I8 : t[0];
     value_id x = add_input(b, "x", rank, dim + 3 - rank);
     if (is_computed) x = shifted(b, x);
-    value_id y = add_op(b, "MatMul", x, pick(b, 0, 2) ? const_ints(b, "w", t[1], 2, (i64[]){k, n}) : right_input(b, t[1], k, n), 0);
+    if (b->acc16 && pick(b, 0, 2)) x = spread_bytes(b, x);
+    value_id w = b->acc16 ? largest_weights(b, 2, (i64[]){k, n}, true) : pick(b, 0, 2) ? const_ints(b, "w", t[1], 2, (i64[]){k, n}) : right_input(b, t[1], k, n);
+    value_id y = add_op(b, "MatMul", x, w, 0);
+    if (b->acc16) attr_set_int(&b->g, graph_value(&b->g, y)->producer, "acc16", b->acc16);
     if (pick(b, 0, 1)) y = add_op(b, "Sub", y, const_ints(b, "sums", DT_I32, 1, &n), 0);
     b->type = DT_F32;
     if (pick(b, 0, 1)) y = scaled(b, y, 1, &n);
@@ -247,7 +271,8 @@ static inline bool random_conv_bytes(struct fixture *b)
     static const enum dtype types[][2] = {{DT_U8, DT_I8}, {DT_U8, DT_I8}, {DT_U8, DT_I8}, {DT_I8, DT_U8}, {DT_I8, DT_I8}, {DT_I32, DT_I32}};
     const enum dtype *t = types[pick(b, 0, countof(types) - 1)];
     if (b->has_words) t = words;
-    u32 s = (u32)pick(b, 1, 3), rank = s + 2, kind = b->is_depthwise ? 0 : (u32)pick(b, 0, 5); /* 0: depthwise, 1: grouped, 2: pixels */
+    if (b->acc16) t = types[0];
+    u32 s = (u32)pick(b, 1, 3), rank = s + 2, kind = b->is_depthwise ? 0 : (u32)pick(b, b->acc16 ? 1 : 0, 5); /* 0: depthwise, 1: grouped, 2: pixels */
     i64 groups = b->is_depthwise ? pick(b, 2, 140) : kind == 0 ? pick(b, 2, 40) : kind == 1 ? 2 : 1, ic = kind == 0 ? 1 : b->is_large ? large[pick(b, 0, countof(large) - 1)] : some[pick(b, 0, countof(some) - 1)];
     i64 w[MAX_RANK] = {groups * (kind == 0 ? 1 : some[pick(b, 0, countof(some) - 1)]), ic};
     i64 pads[2 * MAX_RANK] = {0}, strides[MAX_RANK], dil[MAX_RANK];
@@ -259,13 +284,13 @@ static inline bool random_conv_bytes(struct fixture *b)
         if (kind != 2) pads[i] = pick(b, 0, 2), pads[s + i] = pick(b, 0, 2);
         dim[2 + i] = size_of(b, (w[2 + i] - 1) * dil[i] + 1 + pick(b, 0, i + 1 == s ? 16 : 3), symbolic);
     }
-    bool is_computed = t[0] == DT_U8 && pick(b, 0, 3) == 0, pads_hold = t[0] != DT_I32 && pick(b, 0, 1);
+    bool is_computed = t[0] == DT_U8 && pick(b, 0, 3) == 0 && !b->acc16, pads_hold = t[0] != DT_I32 && pick(b, 0, 1);
     b->type = is_computed ? DT_I8 : t[0];
-    value_id x = add_input(b, "x", rank, dim), in[4] = {is_computed ? shifted(b, x) : x};
+    value_id x = add_input(b, "x", rank, dim), in[4] = {is_computed ? shifted(b, x) : b->acc16 && pick(b, 0, 1) ? spread_bytes(b, x) : x};
     bool is_given = b->is_depthwise && pick(b, 0, 4) == 0; /* weights that are computed while running */
     b->type = t[1];
     for (u32 i = 0; i < rank && is_given; i++) dim[i] = size_of(b, w[i], false);
-    in[1] = is_given ? add_input(b, "w", rank, dim) : const_ints(b, "w", t[1], rank, w);
+    in[1] = is_given ? add_input(b, "w", rank, dim) : b->acc16 ? largest_weights(b, rank, w, false) : const_ints(b, "w", t[1], rank, w);
     if (pick(b, 0, 1)) in[2] = const_ints(b, "bias", DT_I32, 1, w);
     if (pads_hold) in[3] = const_ints(b, "pad", t[0], 0, NULL);
     value_id y = graph_op(&b->g, "Conv", S("conv"), pads_hold ? 4 : in[2] ? 3 : 2, in);
@@ -275,6 +300,7 @@ static inline bool random_conv_bytes(struct fixture *b)
     attr_set_ints(&b->g, n, "dilations", dil, s);
     attr_set_ints(&b->g, n, "pads", pads, 2 * s);
     if (b->has_words) attr_set_ints(&b->g, n, "most", (i64[]){255, 255}, 2);
+    if (b->acc16) attr_set_int(&b->g, n, "acc16", b->acc16);
     if (pick(b, 0, 1)) y = requantised(b, y, rank, w[0]);
     *arr_push(&b->arena, &b->g.output) = y;
     return make_task(b);

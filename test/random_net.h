@@ -10,6 +10,7 @@
 #include "op/op.h"
 #include "sym_mark.h"
 
+#include <math.h>
 #include <string.h>
 
 enum net_kind {
@@ -327,7 +328,7 @@ static struct tensor *net_inputs(struct net *t, struct arena *a, const i64 *var)
         i64 dim[MAX_RANK];
         shape_eval(&t->sym, &x->shape, var, dim);
         in[k] = *tensor_new(a, x->dtype, x->shape.rank, dim);
-        for (i64 i = 0, n = tensor_count(&in[k]); i < n; i++) elem_set_f64(x->dtype, in[k].data, i, rng_f64(&t->rng) * 2 - 1);
+        for (i64 i = 0, n = tensor_count(&in[k]); i < n; i++) elem_set_f64(x->dtype, in[k].data, i, x->dtype == DT_U8 ? floor(rng_f64(&t->rng) * 256) : rng_f64(&t->rng) * 2 - 1);
     }
     return in;
 }

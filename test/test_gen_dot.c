@@ -7,6 +7,7 @@
 
 extern const struct gen gen_gemm, gen_conv_gemm, gen_conv_igemm, gen_conv_blocked, gen_conv_transpose, gen_conv_dw;
 
+static const char shorts[] = "i16,i16,i32 u8,i8,i16";
 static const char dots[] = "u8,i8,i32 i16,i16,i32 bf16,bf16,f32 f16,f16,f32";
 static const char mmlas[] = "u8,i8,i32 i8,i8,i32 bf16,bf16,f32 f16,f16,f32 mmla:u8,i8,i32 mmla:i8,i8,i32 mmla:bf16,bf16,f32"; /* of vectors of 16 bytes */
 
@@ -18,7 +19,7 @@ static u32 count(const struct kir *k, enum kir_op op)
 }
 
 /* Any family's kernels of a task, or those of one only; how many of its default ones have such instructions is counted. */
-static void check_tasks(bool (*make)(struct fixture *), const struct gen *gen, bool only, bool has_mmla)
+static void check_kind(bool (*make)(struct fixture *), const struct gen *gen, bool only, bool has_mmla, bool is_short)
 {
     u32 n_tried = 0, n_dots = 0, n_mmlas = 0;
     for (u64 seed = first_seed(0, 120); seed < last_seed(0, 120); seed++) {
@@ -27,7 +28,8 @@ static void check_tasks(bool (*make)(struct fixture *), const struct gen *gen, b
         struct kernel k;
         fixture_open(&b, seed);
         bool has = seed % 4 != 0;
-        if (has && b.caps.vector_bytes == 16) memcpy(b.caps.dot, mmlas, sizeof mmlas);
+        if (has && b.caps.vector_bytes == 16 && !is_short) memcpy(b.caps.dot, mmlas, sizeof mmlas);
+        else if (has && is_short) memcpy(b.caps.dot, shorts, sizeof shorts), b.acc16 = (i64)2 << seed % 3;
         else if (has) memcpy(b.caps.dot, dots, sizeof dots);
         if (only) b.only = gen, b.in_blocks = gen == &gen_conv_blocked;
         if (make(&b)) {
@@ -45,6 +47,17 @@ static void check_tasks(bool (*make)(struct fixture *), const struct gen *gen, b
     }
     print_message("%u kernels, of default ones %u with DOT, %u with MMLA\n", n_tried, n_dots, n_mmlas);
     assert_true(is_enough(n_tried, only ? 20 : 100) && is_enough(n_dots, only ? 4 : 10) && (!has_mmla || is_enough(n_mmlas, only ? 1 : 5)));
+}
+
+static void check_tasks(bool (*make)(struct fixture *), const struct gen *gen, bool only, bool has_mmla) { check_kind(make, gen, only, has_mmla, false); }
+
+/* Sums in i16 that reach its bounds, by instructions that saturate beyond. */
+static void test_short(void **state)
+{
+    check_kind(random_bytes, &gen_gemm, true, false, true);
+    check_kind(random_conv_bytes, &gen_conv_gemm, true, false, true);
+    check_kind(random_conv_bytes, &gen_conv_igemm, true, false, true);
+    check_kind(random_conv_bytes, &gen_conv_blocked, true, false, true);
 }
 
 static void test_bytes(void **state) { check_tasks(random_bytes, &gen_gemm, false, true); }
@@ -144,11 +157,36 @@ static void test_compiled(void **state)
     }
 }
 
+/* Likewise sums in i16, by the instructions of AVX2. */
+static void test_short_compiled(void **state)
+{
+    static const struct gen *const of_conv[] = {&gen_conv_gemm, &gen_conv_igemm};
+    for (u64 seed = first_seed(2000, 2024); seed < last_seed(2000, 2024); seed++) {
+        const struct dev_opts o = {.n_threads = 2};
+        struct fixture b;
+        struct check k;
+        struct candidate c;
+        fixture_open(&b, seed);
+        assert_true(dev_ask(dev_find(S("cpu")), &o, &b.caps, NULL, &b.e));
+        if (!caps_limit(&b.caps, S("isa=x86-64-v3"), NULL, &b.e)) skip_test("no AVX2");
+        b.acc16 = (i64)2 << seed % 3, b.only = seed % 2 ? of_conv[seed / 2 % 2] : &gen_gemm;
+        if (seed % 2 ? random_conv_bytes(&b) : random_bytes(&b)) {
+            open_device_check(&b, &k, seed);
+            if (!choose(&b, (u32)(seed % 2), &c)) report(&b, NULL, seed);
+            if (!verify_on(&b, "cpu", &c, &k)) report(&b, &c, seed);
+            check_release(&k);
+        }
+        fixture_close(&b);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_words),
+        cmocka_unit_test(test_short),
+        cmocka_unit_test(test_short_compiled),
         cmocka_unit_test(test_halves),
         cmocka_unit_test(test_f16),
         cmocka_unit_test(test_conv_bytes),

@@ -271,7 +271,7 @@ static void test_limits(void **state)
     assert_true(c.vector_bytes == 64 && c.n_vector_regs == 32 && c.has_fma && strcmp(c.arch, "x86_64-avx512") == 0 && strstr(c.dot, "u8,i8,i32"));
     assert_true(caps_limit(&c, S("isa=x86-64-v4+avx512vnni+avxvnni"), &changed, &e) && !changed);
     assert_true(caps_limit(&c, S("isa=x86-64-v3"), &changed, &e) && changed);
-    assert_true(c.vector_bytes == 32 && c.n_vector_regs == 16 && c.has_fma && strcmp(c.dot, "i16,i16,i32") == 0 && c.n_threads == 3);
+    assert_true(c.vector_bytes == 32 && c.n_vector_regs == 16 && c.has_fma && strcmp(c.dot, "i16,i16,i32 u8,i8,i16") == 0 && c.n_threads == 3);
     assert_false(caps_limit(&c, S("isa=x86-64-v4"), &changed, &e));
     isa_limits(&c, parsed("x86-64-v4+amx-bf16"));
     assert_true(strstr(c.matrix, "16x16x32:bf16,bf16,f32,f32") && !strstr(c.matrix, "i8"));

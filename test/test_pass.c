@@ -391,13 +391,72 @@ static void test_quantised(void **state)
                 if (!(op_of(&g, n)->props & OP_CONV)) continue;
                 enum dtype type = graph_value(&g, graph_node(&g, n)->in.v[0])->dtype;
                 assert_true(type != DT_I32);
-                n_small += type == (i ? DT_I16 : DT_U8);
+                n_small += i && !op_acc16(graph_node(&g, n)) ? type == DT_I16 : type == DT_U8;
             }
             if (!same_meaning(&t, &g, (i64[]){6}, 0)) fail_msg("seed %d, form %d: another meaning", (int)seed, (int)i);
         }
         net_close(&t);
     }
     assert_true(n_small > 800);
+}
+
+/* Weights of n terms for each of two outputs, by `most`; of a Conv they have two taps. */
+static struct tensor *random_weights(struct net *t, bool conv, i64 terms, i64 most)
+{
+    struct tensor *w = conv ? tensor_new(&t->arena, DT_I8, 3, (i64[]){2, terms, 2}) : tensor_new(&t->arena, DT_I8, 2, (i64[]){terms, 2});
+    for (i64 i = 0; i < tensor_count(w); i++) elem_set_i64(DT_I8, w->data, i, rng_range(&t->rng, -most, most));
+    return w;
+}
+
+/* Do sums of so many products fit i16, whatever bytes up to `high` are multiplied? By the definition of op_acc16. */
+static bool sums_fit(const struct tensor *w, bool conv, i64 terms, i64 n, i64 high)
+{
+    for (i64 c = 0; c < (conv ? 4 : 2); c++)
+        for (i64 at = 0; at < terms; at++) {
+            i64 up = 0, down = 0;
+            for (i64 k = at / (2 * n) * 2 * n; k < i64_min(terms, (at / (2 * n) + 1) * 2 * n); k++) {
+                i64 x = k % 4 / 2 == at % 4 / 2 ? elem_i64(DT_I8, w->data, conv ? (c / 2 * terms + k) * 2 + c % 2 : k * 2 + c) : 0;
+                up += x > 0 ? x * high : 0, down += x < 0 ? x * high : 0;
+            }
+            if (up > INT16_MAX || down < INT16_MIN) return false;
+        }
+    return true;
+}
+
+/* Products of bytes by constant weights remain such for devices that sum them in i16 exactly where no sum can overflow, by the weights and the largest
+   value of the bytes. */
+static void test_acc16(void **state)
+{
+    u32 n_found[9] = {0};
+    for (u64 seed = 9000; seed < 9400; seed++) {
+        struct net t = {.rng = rng_seed(seed)};
+        struct graph g;
+        symtab_init(&t.sym, &t.arena);
+        graph_init(&t.g, &t.arena, &t.sym);
+        struct rng *r = &t.rng;
+        bool conv = rng_range(r, 0, 1), clipped = rng_range(r, 0, 1);
+        i64 terms = rng_range(r, 2, 40), high = clipped ? rng_range(r, 0, 1) ? 127 : rng_range(r, 1, 254) : 255, n = 8, found = 0;
+        struct tensor *w = random_weights(&t, conv, terms, (i64[]){9, 16, 32, 64, 127}[rng_range(r, 0, 4)]);
+        sym dim[3] = {sym_const(&t.sym, conv ? 1 : 5), sym_const(&t.sym, terms), sym_const(&t.sym, 6)};
+        value_id x = net_input(&t, "x", conv ? 3 : 2, dim), in[2] = {x, graph_add_const(&t.g, S("w"), w)};
+        graph_value(&t.g, x)->dtype = DT_U8;
+        if (clipped) in[0] = graph_op(&t.g, "Clip", S("clip"), 3, (value_id[]){x, 0, op_const_f(&t.g, DT_U8, (double)high)});
+        *arr_push(&t.arena, &t.g.output) = graph_op(&t.g, conv ? "ConvInteger" : "MatMulInteger", S("product"), 2, in);
+        if (!op_infer_all(&t.g, &t.e)) fail_msg("seed %d: %s", (int)seed, t.e.msg);
+        graph_clone(&g, &t.g, &t.arena);
+        if (!pass_run_all(&g, &(struct pass_env){.flags = PASS_INTEGER | PASS_WORDS}, &t.e)) fail_msg("seed %d: %s", (int)seed, t.e.msg);
+        for (; n > 1 && !sums_fit(w, conv, terms, n, high); n /= 2) {}
+        for (node_id k = 1; k < g.node.n; k++) {
+            if (graph_node(&g, k)->dead || !(op_of(&g, k)->props & (OP_CONV | OP_MATMUL))) continue;
+            found = op_acc16(graph_node(&g, k));
+            assert_true(graph_value(&g, graph_node(&g, k)->in.v[0])->dtype == (found ? DT_U8 : DT_I16));
+        }
+        if (found != (n > 1 ? n : 0)) fail_msg("seed %d: sums of %d fit, found %d", (int)seed, (int)n, (int)found);
+        n_found[found]++;
+        if (!same_meaning(&t, &g, (i64[]){6}, 0)) fail_msg("seed %d: another meaning", (int)seed);
+        net_close(&t);
+    }
+    assert_true(n_found[0] > 20 && n_found[2] > 20 && n_found[4] > 20 && n_found[8] > 20);
 }
 
 static void test_order(void **state)
@@ -439,7 +498,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_golden), cmocka_unit_test(test_random), cmocka_unit_test(test_narrow), cmocka_unit_test(test_compact),
-        cmocka_unit_test(test_integer), cmocka_unit_test(test_quantised), cmocka_unit_test(test_order),
+        cmocka_unit_test(test_integer), cmocka_unit_test(test_quantised), cmocka_unit_test(test_acc16), cmocka_unit_test(test_order),
         cmocka_unit_test(test_fold_tables),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

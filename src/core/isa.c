@@ -317,9 +317,9 @@ static const struct {
 } dots[] = {
     {"x86_64-avx512", "avx512vnni", "u8,i8,i32 i16,i16,i32", NULL},
     {"x86_64-avx512", "avx512bf16", "bf16,bf16,f32", NULL},
-    {"x86_64-avx512", "avx512bw", "i16,i16,i32", "avx512vnni"}, /* a product and a sum: two instructions */
+    {"x86_64-avx512", "avx512bw", "i16,i16,i32 u8,i8,i16", "avx512vnni"}, /* a product and a sum: two instructions */
     {"x86_64-avx2", "avxvnni", "u8,i8,i32 i16,i16,i32", NULL},
-    {"x86_64-avx2", "avx2", "i16,i16,i32", "avxvnni"},
+    {"x86_64-avx2", "avx2", "i16,i16,i32 u8,i8,i16", "avxvnni"},
     {"aarch64-neon", "dotprod", "u8,i8,i32 i8,i8,i32 u8,u8,i32", NULL}, /* u8,i8: with i8mm one instruction */
     {"aarch64-sve256", "dotprod", "u8,i8,i32 i8,i8,i32 u8,u8,i32", NULL}, /* also narrow vectors, by NEON */
     {"aarch64-sve256", "bf16", "bf16,bf16,f32", NULL},

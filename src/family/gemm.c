@@ -88,7 +88,8 @@ static bool is_sane(const struct caps *c, struct tile_product p, const struct ge
 {
     if (!tile_is_legal_by(c, p, s->mr, s->nr) || s->ahead > (s->right == RIGHT_ONCE ? 64 : s->right == RIGHT_BLOCKS)) return false;
     if (c->deterministic && s->split_k > 1) return false;
-    if (tile_is_matrix(p)) return s->bk % p.terms == 0 && s->split_k == 1 && !s->ahead && !s->fetch;
+    if (s->bk % p.terms) return false;
+    if (tile_is_matrix(p)) return s->split_k == 1 && !s->ahead && !s->fetch;
     if (s->mr > 4 && s->nr > 1 && s->mr * s->nr < (i64)c->n_vector_regs / 2) return false;
     return s->ahead < 2 || s->mb < 2;
 }
@@ -185,6 +186,7 @@ static double right_count(const struct gemm *x, const i64 *var)
 struct work { /* of a grid iteration; terms are groups of a DOT */
     double m, n, k, bk;        /* its rows, columns, terms; terms of a pass */
     double size[N_NEST_OPERANDS]; /* bytes of a term of an operand, of a sum */
+    struct tile_product product;
     double words;              /* of four bytes in a term */
     double unit;               /* seconds of a matrix unit for a term of a block of rows and a vector of columns; 0: there is none */
     bool converts[2];          /* terms of an operand, which are of another type than the sums, are converted by each tile */
@@ -201,7 +203,7 @@ static void set_sizes(struct work *w, const struct gemm *x, const struct caps *c
     const bool own[2] = {!s->pack, s->right == RIGHT_PLACE || (x->b_const && s->right == RIGHT_ONCE)};
     const struct tile_product p = gemm_product(x, c);
     bool is_dot = p.terms > 1; /* groups of four bytes */
-    w->words = (double)(p.terms / p.group);
+    w->product = p, w->words = (double)(p.terms / p.group);
     w->size[NEST_SUMS] = (double)dtype_size(x->type);
     for (u32 i = 0; i < 2; i++) {
         w->size[i] = is_dot ? 4 * w->words : own[i] ? size_of(x, v[i]) : w->size[NEST_SUMS];
@@ -232,7 +234,7 @@ static struct work work_of(const struct gemm *x, const struct caps *c, const str
 static double step_of_tile(const struct nest_rates *r, const struct work *w, i64 rows, i64 nr)
 {
     if (w->unit > 0) return nest_unit(r, w->unit, rows, nr, rows % tile_matrix.rows);
-    double t = nest_step(r, rows, nr);
+    double t = nest_step_by(r, w->product, rows, nr);
     if (w->converts[NEST_LEFT]) t += (double)rows * r->cycle;
     if (w->converts[NEST_RIGHT]) t += (double)nr * nest_conversion(r);
     return t;

@@ -91,6 +91,7 @@ static bool take_any(struct conv *c, const struct graph *g, node_id id)
     c->w = n->in.v[1], c->b = op_has_in(n, 2) ? n->in.v[2] : 0;
     c->fill = op_has_in(n, 3) ? n->in.v[3] : 0;
     c->groups = attr_int(n, "group", 1);
+    c->acc16 = op_acc16(n);
     c->oc = wd[0] / c->groups, c->ic = wd[1];
     return true;
 }
@@ -145,16 +146,21 @@ i64 conv_column_lanes(const struct conv *c, const struct caps *caps)
     return lanes;
 }
 
+static struct tile_operands operands_of(const struct conv *c)
+{
+    return (struct tile_operands){graph_value(c->g, c->x)->dtype, graph_value(c->g, c->w)->dtype, c->type, c->ic, c->acc16};
+}
+
 struct tile_product conv_product(const struct conv *c, const struct caps *caps)
 {
-    enum dtype x = graph_value(c->g, c->x)->dtype, w = graph_value(c->g, c->w)->dtype;
-    return c->ic == 1 ? tile_multiply_add : tile_product_of(caps, x, w, c->type, c->ic);
+    const struct tile_operands o = operands_of(c);
+    return c->ic == 1 ? tile_multiply_add : tile_product_of(caps, &o);
 }
 
 struct tile_product conv_product_of_rows(const struct conv *c, const struct caps *caps)
 {
-    enum dtype x = graph_value(c->g, c->x)->dtype, w = graph_value(c->g, c->w)->dtype;
-    return c->ic == 1 ? tile_multiply_add : tile_product_of_rows(caps, x, w, c->type, c->ic);
+    const struct tile_operands o = operands_of(c);
+    return c->ic == 1 ? tile_multiply_add : tile_product_of_rows(caps, &o);
 }
 
 bool conv_is_inside(const struct conv *c, u32 a)

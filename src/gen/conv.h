@@ -32,6 +32,7 @@ struct conv {            /* a convolution taken apart; axes are those of the out
     enum dtype type;     /* of the sums: i32 of bytes and i32 */
     u32 rank;
     i64 groups, ic, oc;  /* channels of one group */
+    i64 acc16;           /* see struct tile_operands */
     sym in[MAX_RANK], out[MAX_RANK], pad[MAX_RANK];
     i64 k[MAX_RANK], dil[MAX_RANK], stride[MAX_RANK];
     i32 xa, ya;          /* axes of the tile, -1: none */

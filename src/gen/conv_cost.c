@@ -123,7 +123,7 @@ static double step_seconds(const struct conv_tiles *t, const struct nest_rates *
 {
     const i64 pixels = s->ty * s->tx, unit = tile_unit(t->product);
     double seconds = nest_unit_seconds(r, t->product, graph_value(t->c->g, t->c->x)->dtype);
-    if (seconds <= 0) return nest_step(r, pixels, nr);
+    if (seconds <= 0) return nest_step_by(r, t->product, pixels, nr);
     bool is_even = s->copy || (!s->merged && (s->ty == 1 || s->tx % unit == 0));
     return nest_unit(r, seconds, pixels, nr, is_even ? pixels % unit : pixels);
 }

@@ -57,9 +57,9 @@ static kval pack_weights(struct walk *x)
         for (u32 a = 2; a < c->rank; a++)
             if (((i32)a == b->xa) == (pass == 1)) pack_dim_i(p, t, c->k[a], a, 1);
     pack_dim_i(p, t, ceil_div(c->ic, x->block), 1, x->block);
-    pack_dim_i(p, t, x->block / b->dot_k, 1, b->dot_k);
+    pack_dim_i(p, t, x->block / b->group_size, 1, b->group_size);
     pack_dim_i(p, t, b->width, 0, 1);
-    if (b->dot_k > 1) pack_dim_i(p, t, b->dot_k, 1, 1);
+    if (b->group_size > 1) pack_dim_i(p, t, b->group_size, 1, 1);
     b->block_weights = round_up(c->ic, x->block) * b->width * x->taps;
     return emit_pack(b->m, c->w, p);
 }

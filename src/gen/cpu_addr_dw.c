@@ -27,9 +27,9 @@ struct dw_product dw_product_of(const struct conv *c, const struct caps *caps)
     const i32 axis = c->ya >= 2 && c->k[c->ya] > 1 ? c->ya : c->xa;
     const struct dw_product one = {.terms = 1, .axis = -1, .type = c->type};
     if (axis < 2 || c->k[axis] < 2 || !is_short(x) || !is_short(w) || c->type != DT_I32) return one;
-    if (tile_dot.terms(caps, x, w, DT_I32, -1)) return (struct dw_product){tile_dot.terms(caps, x, w, DT_I32, -1), axis, x};
-    if (tile_dot.terms(caps, DT_I16, DT_I16, DT_I32, -1)) return (struct dw_product){tile_dot.terms(caps, DT_I16, DT_I16, DT_I32, -1), axis, DT_I16};
-    return one;
+    const struct tile_operands own = {x, w, DT_I32, -1, 0}, wide = {DT_I16, DT_I16, DT_I32, -1, 0};
+    if (tile_dot.terms(caps, &own)) return (struct dw_product){tile_dot.terms(caps, &own), axis, x};
+    return tile_dot.terms(caps, &wide) ? (struct dw_product){tile_dot.terms(caps, &wide), axis, DT_I16} : one;
 }
 
 static bool in_groups(const struct band *b) { return b->dw.terms > 1; }

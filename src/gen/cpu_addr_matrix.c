@@ -29,9 +29,9 @@ enum { LEAST_ROWS = 8 }; /* fewer leave most of a matrix unit idle */
 
 struct tile_product gemm_product(const struct gemm *x, const struct caps *c)
 {
-    enum dtype a = graph_value(x->g, x->a)->dtype, b = graph_value(x->g, x->b)->dtype;
-    i64 m = gen_static(x->g, x->m, LEAST_ROWS), k = gen_static(x->g, x->k, -1);
-    return x->m_axis >= 0 && m >= LEAST_ROWS ? tile_product_of_rows(c, a, b, x->type, k) : tile_product_of(c, a, b, x->type, k);
+    const struct tile_operands o = {graph_value(x->g, x->a)->dtype, graph_value(x->g, x->b)->dtype, x->type, gen_static(x->g, x->k, -1), x->acc16};
+    i64 m = gen_static(x->g, x->m, LEAST_ROWS);
+    return x->m_axis >= 0 && m >= LEAST_ROWS ? tile_product_of_rows(c, &o) : tile_product_of(c, &o);
 }
 
 struct gemm_sched gemm_rows(struct gemm_sched s, struct tile_product p)
@@ -321,7 +321,7 @@ void gemm_emit(struct emit *m, const struct task *t, const struct caps *c,
                             .ty = 1,
                             .tx = p->s.mr,
                             .nr = s->nr,
-                            .pitch = tile_is_matrix(product) ? s->nr : 0,
+                            .pitch = product.leaf->in_groups ? s->nr : 0,
                             .left = p->left_type,
                             .lanes = p->lanes,
                             .type = p->type,

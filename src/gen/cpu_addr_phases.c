@@ -289,7 +289,8 @@ static u32 open(struct cpu_contraction *p)
 /* Groups of neighbouring channels, of a band of pixels; the last group of a convolution in groups would hold weights of the next one. */
 struct tile_product phases_product(const struct trans *c, const struct caps *caps)
 {
-    struct tile_product p = tile_product_of(caps, graph_value(c->g, c->x)->dtype, graph_value(c->g, c->w)->dtype, c->type, c->ic);
+    const struct tile_operands o = {graph_value(c->g, c->x)->dtype, graph_value(c->g, c->w)->dtype, c->type, c->ic, 0};
+    struct tile_product p = tile_product_of(caps, &o);
     return c->ic > 1 && phases_read_clast(c) && (c->groups == 1 || c->ic % p.terms == 0) ? p : tile_multiply_add;
 }
 

@@ -87,7 +87,7 @@ static bool gemm_of_matrices(struct gemm *x, const struct task *t)
     const struct value *a = graph_value(&t->g, x->a), *b = graph_value(&t->g, x->b);
     x->as = &a->shape, x->bs = &b->shape, x->ys = &graph_value(&t->g, x->y)->shape;
     x->tf32 = a->dtype == DT_F32 && attr_int(n, "tf32", 0);
-    x->type = emit_type(op_sum_type(a->dtype));
+    x->type = emit_type(op_sum_type(a->dtype)), x->acc16 = op_acc16(n);
     if (!dtype_is_float(x->type) && dtype_size(x->type) < 4) return false;
     if (x->bs->rank < 2 || x->as->rank < 1) return false;
     x->n_axis = x->ys->rank - 1;
@@ -126,7 +126,7 @@ static bool gemm_of_pixels(struct gemm *x, const struct task *t)
     if (!conv_of_any(&c, t) || !c.plain || !c.no_pad || !c.simple || c.groups > 1) return false;
     *x = (struct gemm){.g = &t->g, .a = c.x, .b = c.w, .y = c.y, .bias = c.b, .pixels = true};
     x->a_plain = x->b_const = x->simple = true;
-    x->type = c.type;
+    x->type = c.type, x->acc16 = c.acc16;
     for (u32 a = 0; a < c.rank; a++) {
         if (c.k[a] != 1) return false;
         x->stride[a] = c.stride[a];

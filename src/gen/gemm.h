@@ -18,6 +18,7 @@ struct gemm { /* the anchor taken apart */
     struct space outer; /* batches that are not rows */
     bool tf32;          /* operands of f32 may be rounded to tf32: the matmul's attribute */
     enum dtype type;    /* of the sums */
+    i64 acc16;          /* see struct tile_operands */
     bool b_const;
     bool a_plain, b_plain; /* can be read in place, in rows */
     bool simple;  /* the epilogue is pointwise and may run on tiles of y */

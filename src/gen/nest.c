@@ -75,6 +75,12 @@ double nest_step(const struct nest_rates *r, i64 pixels, i64 nr)
     return nest_tap(r, (double)(pixels * nr), (double)nr + (double)pixels * scalar / r->load);
 }
 
+double nest_step_by(const struct nest_rates *r, struct tile_product p, i64 pixels, i64 nr)
+{
+    const double groups = (double)(p.terms / p.group), all = groups + 1; /* and what adds up the groups */
+    return p.leaf == &tile_short ? (nest_step(r, (i64)(all * (double)pixels), nr) + (groups - 1) * (double)nr * r->load / 2) : nest_step(r, pixels, nr);
+}
+
 double nest_unit_seconds(const struct nest_rates *r, struct tile_product p, enum dtype operand)
 {
     return tile_is_matrix(p) ? (double)(p.leaf->rows * p.leaf->rows * p.terms) * r->mma[dtype_is_int(operand)] : 0;

@@ -44,6 +44,7 @@ struct nest_rates nest_rates_of(const struct caps *c, const struct rates *r);
 
 /* Of one step of a register tile: pixels x nr multiply-adds of vectors, of which pixels scalars and nr vectors are loaded. */
 double nest_step(const struct nest_rates *r, i64 pixels, i64 nr);
+double nest_step_by(const struct nest_rates *r, struct tile_product p, i64 pixels, i64 nr); /* likewise by any instruction but a matrix unit's */
 /* Likewise by a matrix unit: seconds that it takes for a block of rows and a vector (0: the product is by another instruction), and of all, with their loads. */
 double nest_unit_seconds(const struct nest_rates *r, struct tile_product p, enum dtype operand);
 double nest_unit(const struct nest_rates *r, double seconds, i64 pixels, i64 nr, i64 copied); /* rows that are copied for it */

@@ -142,20 +142,20 @@ void tile_step(const struct tile *t, const struct tile_in *a, kval b, kval b_at)
 
 const struct tile_product tile_multiply_add = {&tile_fma, 1, 1};
 
-struct tile_product tile_product_of(const struct caps *c, enum dtype a, enum dtype b, enum dtype sum, i64 n)
+struct tile_product tile_product_of(const struct caps *c, const struct tile_operands *o)
 {
-    static const struct tile_leaf *const leaves[] = {&tile_mmla, &tile_dot}; /* the better ones first */
+    static const struct tile_leaf *const leaves[] = {&tile_mmla, &tile_dot, &tile_short}; /* the better ones first */
     for (u32 i = 0; i < countof(leaves); i++) {
-        i64 terms = leaves[i]->terms(c, a, b, sum, n);
-        if (terms) return (struct tile_product){leaves[i], terms, terms};
+        i64 terms = leaves[i]->terms(c, o);
+        if (terms) return (struct tile_product){leaves[i], terms, leaves[i]->in_groups ? kir_dot_terms(o->a, o->b, o->sum) : terms};
     }
     return tile_multiply_add;
 }
 
-struct tile_product tile_product_of_rows(const struct caps *c, enum dtype a, enum dtype b, enum dtype sum, i64 n)
+struct tile_product tile_product_of_rows(const struct caps *c, const struct tile_operands *o)
 {
-    i64 terms = tile_matrix.terms(c, a, b, sum, n);
-    return terms ? (struct tile_product){&tile_matrix, terms, kir_frag_group(b)} : tile_product_of(c, a, b, sum, n);
+    i64 terms = tile_matrix.terms(c, o);
+    return terms ? (struct tile_product){&tile_matrix, terms, kir_frag_group(o->b)} : tile_product_of(c, o);
 }
 
 bool tile_is_matrix(struct tile_product p) { return p.leaf == &tile_matrix; }

@@ -53,10 +53,15 @@ struct tile_out {
     const kval *exists;       /* with px: does it? 0: always */
 };
 
+struct tile_operands {        /* what a leaf multiplies */
+    enum dtype a, b, sum;
+    i64 n;                    /* neighbouring terms, -1: not known */
+    i64 acc16;                /* the anchor's attribute (op_acc16): products that fit i16 when they are summed; 0: not known */
+};
 struct tile_leaf {
-    /* Of products of operands of these types: neighbouring terms that a step adds, if the target has the instruction and it suits n of them (-1: not
-       known); 0: it does not. NULL: it is no matter of the target. */
-    i64 (*terms)(const struct caps *c, enum dtype a, enum dtype b, enum dtype sum, i64 n);
+    /* Neighbouring terms that a step adds, if the target has the instruction and it suits the operands; 0: it does not. NULL: it is no matter of the
+       target. */
+    i64 (*terms)(const struct caps *c, const struct tile_operands *o);
     i64 rows;                 /* rows are taken by so many, of which there are accumulators for whole numbers; 0: one by one */
     bool in_groups;           /* a step's terms of the right operand lie in groups of a DOT, [group][column][term]; else they are one group */
     /* Allocates what it needs instead of accumulators that are vectors of columns: outside of begin..end these are elements of `spill`. NULL: nothing. */
@@ -75,19 +80,19 @@ struct tile_leaf {
 };
 extern const struct tile_leaf tile_fma;      /* vectors of columns; a row's element is spread to all lanes */
 extern const struct tile_leaf tile_dot;      /* likewise, and an instruction adds the products of dot_k terms: bytes, pairs of bf16 */
+extern const struct tile_leaf tile_short;    /* likewise, of bytes: products of dot_k terms are summed in i16, whose pairs are then added to i32 */
 extern const struct tile_leaf tile_mmla;     /* likewise, of two rows and two columns at once */
 extern const struct tile_leaf tile_matrix;   /* blocks of rows and columns by a matrix unit */
 extern const struct tile_leaf tile_rows;     /* vectors of rows along x; a column's element is spread to all lanes */
 extern const struct tile_leaf tile_terms;    /* vectors of terms: accumulators are partial sums of one result */
 extern const struct tile_leaf tile_channels; /* vectors of rows that are columns, too: each row's vectors meet the same columns alone */
 
-/* How a target multiplies: the leaf for n neighbouring terms (-1: not known) of these types, and the terms that its step adds. Multiply-adds, 1 term,
-   where no other instruction is better. */
+/* How a target multiplies: the leaf for the operands, and the terms that its step adds. Multiply-adds, 1 term, where no other instruction is better. */
 struct tile_product { const struct tile_leaf *leaf; i64 terms, group; }; /* group: neighbouring terms of a column */
 extern const struct tile_product tile_multiply_add;
-struct tile_product tile_product_of(const struct caps *c, enum dtype a, enum dtype b, enum dtype sum, i64 n);
+struct tile_product tile_product_of(const struct caps *c, const struct tile_operands *o);
 /* Likewise for addressings whose tiles may have 16 rows and more: a matrix unit, if there is one. */
-struct tile_product tile_product_of_rows(const struct caps *c, enum dtype a, enum dtype b, enum dtype sum, i64 n);
+struct tile_product tile_product_of_rows(const struct caps *c, const struct tile_operands *o);
 bool tile_is_matrix(struct tile_product p);
 i64 tile_unit(struct tile_product p); /* rows that a matrix unit multiplies at once; of other instructions 1 */
 

@@ -4,9 +4,9 @@
 // one; a row's group is repeated for all lanes. Bytes (VNNI, sdot, udot), pairs of bf16 and of f16 (fmlal).
 #include "gen/tile.h"
 
-static i64 terms(const struct caps *c, enum dtype a, enum dtype b, enum dtype sum, i64 n)
+static i64 terms(const struct caps *c, const struct tile_operands *o)
 {
-    return c->vector_bytes >= 16 && caps_has_dot(c, a, b, sum) ? kir_dot_terms(a, b, sum) : 0;
+    return c->vector_bytes >= 16 && caps_has_dot(c, o->a, o->b, o->sum) ? kir_dot_terms(o->a, o->b, o->sum) : 0;
 }
 
 static kval left(const struct tile *t, const struct tile_in *a, kval at)

@@ -8,14 +8,14 @@
 
 enum { SIDE = 16 };
 
-static i64 terms(const struct caps *c, enum dtype a, enum dtype b, enum dtype sum, i64 n)
+static i64 terms(const struct caps *c, const struct tile_operands *o)
 {
     struct str list = str_of(c->matrix);
     struct caps_matrix m;
-    if (c->is_gpu || n <= 0 || (c->deterministic && dtype_is_float(sum))) return 0;
+    if (c->is_gpu || o->n <= 0 || (c->deterministic && dtype_is_float(o->sum))) return 0;
     while (caps_matrix_next(&list, &m)) {
-        bool is_known = m.m == SIDE && m.n == SIDE && gen_lanes(c, sum) == SIDE && m.a == a && m.b == b && m.c == sum && m.d == sum;
-        if (is_known && round_up(n, m.k) <= 2 * n) return m.k;
+        bool is_known = m.m == SIDE && m.n == SIDE && gen_lanes(c, o->sum) == SIDE && m.a == o->a && m.b == o->b && m.c == o->sum && m.d == o->sum;
+        if (is_known && round_up(o->n, m.k) <= 2 * o->n) return m.k;
     }
     return 0;
 }

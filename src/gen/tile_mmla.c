@@ -5,10 +5,10 @@
 // first row those of columns 0 and 1, that of the second row those of 2 and 3. An odd last row is a pair with zeros, whose sums nobody reads.
 #include "gen/tile.h"
 
-static i64 terms(const struct caps *c, enum dtype a, enum dtype b, enum dtype sum, i64 n)
+static i64 terms(const struct caps *c, const struct tile_operands *o)
 {
-    i64 group = c->vector_bytes == 16 && caps_has_mmla(c, a, b, sum) ? kir_dot_terms(a, b, sum) : 0;
-    return n >= 0 && n <= group ? 0 : 2 * group;
+    i64 group = c->vector_bytes == 16 && caps_has_mmla(c, o->a, o->b, o->sum) ? kir_dot_terms(o->a, o->b, o->sum) : 0;
+    return o->n >= 0 && o->n <= group ? 0 : 2 * group;
 }
 
 static i64 rows_of(const struct tile *t) { return t->ty * t->tx; }

@@ -107,15 +107,17 @@ static bool any_zip(union kir_cell *m, const struct eval_op *o, u32 from, u32 n)
     return true;
 }
 
-/* Of integers: modulo 2^64, and then of the type. */
+/* Of integers: modulo 2^64, and then of the type. Products that are added to i16 are summed with saturation first. */
 static bool int_dot(union kir_cell *m, const struct eval_op *o, u32 from, u32 n)
 {
     for (u32 l = 0; l < o->lanes; l++) {
         u32 p, q, terms = kir_dot_places(o->op, o->lanes_a / o->lanes, l, &p, &q);
         for (u32 i = from; i < from + n; i++) {
             const union kir_cell *a = &m[o->a + p * o->threads + i], *b = &m[o->b + q * o->threads + i];
-            u64 sum = (u64)m[o->c + l * o->threads + i].i;
+            u64 sum = 0;
             for (u32 j = 0; j < terms; j++) sum += (u64)a[j * o->threads].i * (u64)b[j * o->threads].i;
+            if (o->to == DT_I16) sum = (u64)i64_max(INT16_MIN, i64_min((i64)sum, INT16_MAX));
+            sum += (u64)m[o->c + l * o->threads + i].i;
             m[o->r + l * o->threads + i].i = kir_wrap((enum dtype)o->to, (i64)sum);
         }
     }

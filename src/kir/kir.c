@@ -83,6 +83,7 @@ u32 kir_dot_terms(enum dtype a, enum dtype b, enum dtype sum)
 {
     bool is_half = a == b && (a == DT_F16 || a == DT_BF16);
     if (sum == DT_F32) return is_half ? 2 : 0;
+    if (sum == DT_I16) return a == DT_U8 && b == DT_I8 ? 2 : 0;
     if (sum != DT_I32 || !dtype_is_int(a) || !dtype_is_int(b)) return 0;
     i64 size = dtype_size(a);
     return size == dtype_size(b) && size < 4 ? (u32)(4 / size) : 0;

@@ -201,7 +201,8 @@ u32 kir_warpgroup(const struct kir *k);                      /* subgroups that h
 bool kir_has_op(const struct kir *k, enum kir_op op);
 kval kir_operand(const struct kir_ins *x, u32 i);            /* operand a, b, c, d by number */
 /* Length of a dot product: products that DOT adds to a lane of type sum: 4 of 8-bit, 2 of
-   16-bit integers (signs may differ) to i32, 2 of bf16 or of f16 to f32; 0: unsupported. */
+   16-bit integers (signs may differ) to i32, 2 of bf16 or of f16 to f32, 2 of u8 by i8 to i16;
+   0: unsupported. The sum of the latter two saturates (vpmaddubsw) before it is added. */
 u32 kir_dot_terms(enum dtype a, enum dtype b, enum dtype sum);
 /* Of a lane of DOT or MMLA, by a target's terms per lane: the first lanes of both operands whose products it adds, and how many. */
 u32 kir_dot_places(enum kir_op op, u32 terms, u32 lane, u32 *a, u32 *b);

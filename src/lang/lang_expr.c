@@ -416,7 +416,7 @@ static bool dot_turns(enum dtype a, enum dtype b) { return a == DT_I8 && b == DT
 bool text_has_dot(const struct caps *c, const struct kir *k, kval v)
 {
     const struct kir_ins *x = kir_at(k, v);
-    u32 bytes = 4u * x->lanes;
+    u32 bytes = (u32)dtype_size(x->dtype) * x->lanes;
     enum dtype a = kir_dtype(k, x->a), b = kir_dtype(k, x->b);
     if (x->op == KI_MMLA) return caps_has_mmla(c, a, b, x->dtype);
     return bytes >= 16 && bytes <= c->vector_bytes &&
@@ -429,7 +429,7 @@ static struct str dot_text(struct text *t, const struct kir_ins *x)
     enum dtype a = kir_dtype(t->k, x->a), b = kir_dtype(t->k, x->b);
     bool turns = x->op == KI_DOT && dot_turns(a, b);
     struct str p = text_value(t, turns ? x->b : x->a), q = text_value(t, turns ? x->a : x->b);
-    struct str word = text_type(t, DT_I32, x->lanes), sum = text_bare(t, x->c);
+    struct str word = text_type(t, x->dtype == DT_I16 ? DT_I16 : DT_I32, x->lanes), sum = text_bare(t, x->c);
     struct str of = text_fmt(t, "%s_%s_%s", kir_op_info(x->op)->name, dtype_name(turns ? b : a), dtype_name(turns ? a : b));
     return call(t, str_z(t->arena, of), x->dtype, x->lanes,
                 text_fmt(t, "%.*s, (%.*s)%.*s, (%.*s)%.*s", STR_ARG(sum), STR_ARG(word), STR_ARG(p), STR_ARG(word),

@@ -62,7 +62,7 @@ static bool types_fit(const struct graph *g, node_id n, struct err *e)
 static bool infer(struct graph *g, node_id n, struct err *e)
 {
     struct shape out;
-    if (!types_fit(g, n, e) || !is_most_valid(g, n, e) || !op_conv_shape(g, n, 1, BIAS, &out, e)) return false;
+    if (!types_fit(g, n, e) || !is_most_valid(g, n, e) || !op_acc16_fits(g, n, e) || !op_conv_shape(g, n, 1, BIAS, &out, e)) return false;
     op_set_out(g, n, 0, op_sum_type(op_in_dtype(g, graph_node(g, n), 0)), &out);
     return true;
 }

@@ -25,7 +25,7 @@ static bool infer(struct graph *g, node_id n, struct err *e)
     enum dtype a = op_in_dtype(g, graph_node(g, n), 0), b = op_in_dtype(g, graph_node(g, n), 1);
     bool are_bytes = op_sum_type(a) != a && op_sum_type(b) != b;
     if (attr_int(graph_node(g, n), "tf32", 0) && a != DT_F32) return op_invalid(e, g, n, "attribute 'tf32' with operands of %s", dtype_name(a));
-    if ((!are_bytes && !types_fit(g, n, e)) || !op_matmul_shape(g, n, 0, 1, &out, e)) return false;
+    if ((!are_bytes && !types_fit(g, n, e)) || !op_acc16_fits(g, n, e) || !op_matmul_shape(g, n, 0, 1, &out, e)) return false;
     op_set_out(g, n, 0, op_sum_type(a), &out);
     return true;
 }

@@ -344,6 +344,11 @@ bool op_conv_most(const struct graph *g, const struct node *n, i64 most[2]);
 bool op_matmul_shape(struct graph *g, node_id n, u32 ia, u32 ib, struct shape *out, struct err *e);
 bool op_sizes_agree(struct graph *g, sym a, sym b); /* equal, possibly by a new fact */
 bool op_size_reaches(struct graph *g, sym a, sym least); /* a >= least, possibly by a new fact */
+/* Attribute acc16 of Conv and MatMul (quern's own) of u8 by constant i8: the passes have proven that sums fit i16 in which a term is multiplied by one
+   weight of so many. In every 2 * acc16 neighbouring terms (of MatMul; input channels of a Conv's group, of every tap), from the first on, these are the
+   terms 4i and 4i + 1, and the terms 4i + 2 and 4i + 3. 2, 4 or 8; 0: not proven. */
+i64 op_acc16(const struct node *n);
+bool op_acc16_fits(struct graph *g, node_id n, struct err *e); /* a valid value, for these types */
 enum dtype op_sum_type(enum dtype t); /* type of the sums: i32 for bytes and i16, otherwise that of the operands */
 
 /* op_resize.c: shared by Resize and its primitives (see resize.c). */

@@ -42,6 +42,17 @@ bool op_conv_shape(struct graph *g, node_id n, u32 weight, u32 bias, struct shap
     return op_window_out(g, n, &w, &x, out, e);
 }
 
+i64 op_acc16(const struct node *n) { return attr_int(n, "acc16", 0); }
+
+bool op_acc16_fits(struct graph *g, node_id n, struct err *e)
+{
+    const struct node *nd = graph_node(g, n);
+    i64 v = op_acc16(nd);
+    if (!v) return true;
+    if (op_in_dtype(g, nd, 0) != DT_U8 || op_in_dtype(g, nd, 1) != DT_I8) return op_invalid(e, g, n, "attribute 'acc16' for other types than u8 and i8");
+    return v == 2 || v == 4 || v == 8 || op_invalid(e, g, n, "attribute 'acc16' of %lld, not 2, 4 or 8", (long long)v);
+}
+
 enum dtype op_sum_type(enum dtype t) { return t == DT_U8 || t == DT_I8 || t == DT_I16 ? DT_I32 : t; }
 
 bool op_matmul_shape(struct graph *g, node_id n, u32 ia, u32 ib, struct shape *out, struct err *e)

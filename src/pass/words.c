@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // words: products of bytes become products of i16, for devices that multiply pairs of those exactly (vpmaddwd), but not bytes: their products of bytes
-// saturate (vpmaddubsw). Values that products read are stored as i16 less their zero point, so that pads are zeros and no sum has to be corrected; everything
+// saturate (vpmaddubsw). Those whose sums are proven not to saturate (acc16) stay products of bytes. Values that products read are stored as i16 less their zero point, so that pads are zeros and no sum has to be corrected; everything
 // else reads that form, too. requires: expanded, inferred. ensures: new nodes are inferred.
+#include "pass/pass_acc16.h"
 #include "pass/pass_linear.h"
 
 struct widener {
@@ -98,15 +99,38 @@ static value_id whole_bias(struct widener *w, node_id n, i64 zero)
     return sums;
 }
 
+static bool is_product(const struct graph *g, node_id n) { return op_of(g, n)->props & (OP_CONV | OP_MATMUL); }
+
+/* May all products that read v be of bytes? A value is stored in one form. */
+static bool all_short(const struct graph *g, value_id v)
+{
+    for (node_id n = 1; n < g->node.n; n++) {
+        const struct node *x = graph_node(g, n);
+        if (!x->dead && is_product(g, n) && x->in.v[X] == v && !acc16_of(g, n)) return false;
+    }
+    return true;
+}
+
+/* A product that stays one of bytes: its attribute says what is proven. */
+static bool stays(struct widener *w, node_id n, bool *changed)
+{
+    i64 most = acc16_of(w->g, n);
+    if (!most || !all_short(w->g, graph_node(w->g, n)->in.v[X])) return false;
+    *changed |= op_acc16(graph_node(w->g, n)) != most;
+    attr_set_int(w->g, n, "acc16", most);
+    return true;
+}
+
 static bool widen(struct widener *w, node_id n)
 {
     struct graph *g = w->g;
     const struct node x = *graph_node(g, n);
-    bool conv = op_of(g, n)->props & OP_CONV;
+    bool conv = op_of(g, n)->props & OP_CONV, changed = false;
     double zero = 0;
-    if (!conv && !(op_of(g, n)->props & OP_MATMUL)) return false;
+    if (!is_product(g, n)) return false;
     if (!is_bytes(g, x.in.v[X]) || !is_bytes(g, x.in.v[W])) return false;
     if (conv && op_has_in(&x, PAD) && !linear_number(g, x.in.v[PAD], &zero)) return false;
+    if (stays(w, n, &changed)) return changed;
     node_id end = g->node.n;
     value_id in[3] = {word(w, n, x.in.v[X], (i64)zero), word(w, n, x.in.v[W], 0), conv ? whole_bias(w, n, (i64)zero) : 0};
     i64 most[2] = {linear_most(graph_value(g, x.in.v[X])->dtype, (i64)zero), linear_most(graph_value(g, x.in.v[W])->dtype, 0)};
@@ -132,7 +156,7 @@ static bool run(struct graph *g, bool *ok, struct err *e)
 const struct pass pass_words = {
     .version = 3,
     .name = "words",
-    .summary = "products of bytes become products of i16",
+    .summary = "products of bytes become products of i16, where sums of bytes may saturate",
     .when = PASS_WORDS,
     .rank = 160,
     .run = run,
