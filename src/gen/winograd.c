@@ -19,6 +19,8 @@
 // taken while loading: along that axis, points are few and their rows short. Where windows of pooling divide the tile, a tile's
 // outputs are pooled before they are stored.
 //
+// Of integers, values at points are i16, products are added by pairs, and outputs are divided exactly (wino_is_exact).
+//
 // Dims: tiles (image, z, y, x); nz*n*n points; input channels; output channels in blocks of nr vectors.
 #include "gen/winograd.h"
 
