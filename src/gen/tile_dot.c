@@ -6,7 +6,8 @@
 
 static i64 terms(const struct caps *c, const struct tile_operands *o)
 {
-    return c->vector_bytes >= 16 && caps_has_dot(c, o->a, o->b, o->sum) ? kir_dot_terms(o->a, o->b, o->sum) : 0;
+    i64 group = c->vector_bytes >= 16 ? kir_dot_terms(o->a, o->b, o->sum) : 0;
+    return group && caps_has_dot(c, o->a, o->b, o->sum) ? group : 0;
 }
 
 static kval left(const struct tile *t, const struct tile_in *a, kval at)

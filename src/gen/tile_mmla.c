@@ -7,8 +7,8 @@
 
 static i64 terms(const struct caps *c, const struct tile_operands *o)
 {
-    i64 group = c->vector_bytes == 16 && caps_has_mmla(c, o->a, o->b, o->sum) ? kir_dot_terms(o->a, o->b, o->sum) : 0;
-    return o->n >= 0 && o->n <= group ? 0 : 2 * group;
+    i64 group = c->vector_bytes == 16 ? kir_dot_terms(o->a, o->b, o->sum) : 0;
+    return !group || (o->n >= 0 && o->n <= group) || !caps_has_mmla(c, o->a, o->b, o->sum) ? 0 : 2 * group;
 }
 
 static i64 rows_of(const struct tile *t) { return t->ty * t->tx; }

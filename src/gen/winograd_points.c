@@ -81,7 +81,7 @@ double wino_growth(i64 m)
 struct tile_product wino_product(const struct conv *c, const struct caps *caps)
 {
     if (!wino_is_integer(c)) return tile_multiply_add;
-    struct tile_product p = tile_product_of(caps, DT_I16, DT_I16, c->type, c->ic);
+    struct tile_product p = tile_product_of(caps, &(struct tile_operands){DT_I16, DT_I16, c->type, c->ic, 0});
     return p.leaf == &tile_dot ? p : (struct tile_product){0};
 }
 
