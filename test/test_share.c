@@ -2,7 +2,7 @@
 //
 // Kernels that differ only in sizes: of random tasks in two sizes and random schedules, the common kernel is exactly the task's with the
 // sizes of each as parameters. What makes kernels of one form, and what does not. A dense block, each of whose layers concatenates all
-// before it, has the reference's results, and as many texts for any number of layers.
+// before it, has the reference's results, and as many texts for any number of layers, compiled alone or several in a unit. Units of random texts.
 #include "gen_tasks.h"
 #include "pass/pass.h"
 #include "plan/plan.h"
@@ -160,8 +160,8 @@ static void scale_weights(struct graph *g)
     }
 }
 
-/* The number of its kernels' texts. */
-static u32 run_dense(u32 n, u32 *n_dispatches)
+/* The number of its units. */
+static u32 run_dense(u32 n, const char *driver, const struct lang *l, u32 *n_dispatches)
 {
     struct fixture b;
     struct cover c;
@@ -169,37 +169,114 @@ static u32 run_dense(u32 n, u32 *n_dispatches)
     struct plan plan;
     struct graph lowered;
     fixture_open(&b, 2 * n);
-    b.caps.vector_bytes = 32;
+    const struct dev_driver *d = dev_find(str_of(driver));
+    struct dev *dev = d->open(&(struct dev_opts){.n_threads = 2}, &b.e);
+    if (!dev) fail_msg("%s", b.e.msg);
+    if (str_is(str_of(driver), "cpu")) d->caps(dev, &b.caps);
+    else b.caps.vector_bytes = 32;
     dense(&b, n);
     scale_weights(&b.g);
     bool ok = op_infer_all(&b.g, &b.e);
     if (ok) graph_clone(&lowered, &b.g, &b.arena);
-    struct plan_code code = {.builder = {.lang = lang_find(S("kir")), .caps = &b.caps}};
-    const struct plan_env env = {.lang = code.builder.lang, .caps = &b.caps, .device = "interp", .model = S("dense"), .build = plan_build_code, .build_user = &code};
+    struct plan_code code = {.builder = {.lang = l, .caps = &b.caps}};
+    const struct plan_env env = {.lang = l, .caps = &b.caps, .device = driver, .model = S("dense"), .build = plan_build_code, .build_user = &code};
     ok = ok && pass_run_all(&lowered, NULL, &b.e) && cover_build(&c, &lowered, &b.arena, &(struct cover_opts){0}, &b.e) &&
          plan_select(&sel, &c, b.var, plan_cost_predicted, &b.caps, &b.arena, &b.e) && plan_make(&plan, &c, &sel, b.var, &env, &b.arena, &b.e);
     if (!ok) fail_msg("%s", b.e.msg);
-    u32 n_texts = plan.bin.n;
+    u32 n_units = plan.bin.n;
     *n_dispatches = plan.dispatch.n;
-    const struct dev_driver *d = dev_find(S("interp"));
-    struct dev *dev = d->open(&(struct dev_opts){.n_threads = 2}, &b.e);
     compare_run(&b, &b.g, &plan, dev);
     d->close(dev);
     fixture_close(&b);
-    return n_texts;
+    return n_units;
 }
 
 static void test_dense(void **state)
 {
     for (u32 n = 1; n <= 63; n += n < 4 ? 1 : n < 20 ? 8 : 21) {
-        u32 n_dispatches, n_texts = run_dense(n, &n_dispatches);
+        u32 n_dispatches, n_texts = run_dense(n, "interp", lang_find(S("kir")), &n_dispatches);
         print_message("%u layers: %u dispatches, %u texts\n", n, n_dispatches, n_texts);
         assert_true(n_dispatches >= 2 * n && n_texts <= 24); /* inputs of up to 256 channels have distances of their own */
     }
 }
 
+/* Units. */
+
+static void test_dense_units(void **state)
+{
+    struct lang alone = *lang_find(S("c"));
+    struct buf version = {0};
+    if (!alone.toolchain(&version, NULL, &(struct err){0})) skip_test("no C compiler");
+    buf_release(&version);
+    alone.join_program = NULL;
+    u32 n[2], n_texts = run_dense(6, "cpu", &alone, &n[0]), n_units = run_dense(6, "cpu", lang_find(S("c")), &n[1]);
+    print_message("%u dispatches, %u texts in %u units\n", n[1], n_texts, n_units);
+    assert_int_equal(n[0], n[1]);
+    assert_true(n_texts >= 5 && n_units >= 1 && n_units < n_texts);
+}
+
+/* Types and helpers of several texts are there once, before their users; all functions are there. */
+static void test_join(void **state)
+{
+    static const char *const text[] = {"/* a, rounds as written */\n#define ONE 1\ntypedef int i;\nstruct s {\n    i x;\n};\nstatic i f(i x)\n{\n#if ONE\n    return x;\n#endif\n}\n\nvoid a_0(i n)\n{\n    f(n);\n}\n",
+                                       "/* b, rounds as written */\n#define ONE 1\ntypedef int i;\nstatic i g(i x) { return x; }\nstatic i f(i x)\n{\n#if ONE\n    return x;\n#endif\n}\n\nvoid b_0(i n)\n{\n    g(f(n));\n}\n"};
+    static const char *const joined = "/* a, rounds as written */\n#define ONE 1\ntypedef int i;\nstruct s {\n    i x;\n};\nstatic i f(i x)\n{\n#if ONE\n    return x;\n#endif\n}\n\nvoid a_0(i n)\n{\n    f(n);\n}\n"
+                                      "/* b, rounds as written */\n#define ONE 1\nstatic i g(i x) { return x; }\n\nvoid b_0(i n)\n{\n    g(f(n));\n}\n";
+    struct buf b = {0};
+    lang_find(S("c"))->join_program(&b, (const struct str[]){str_of(text[0]), str_of(text[1])}, 2);
+    assert_true(str_is(buf_view(&b), joined));
+    buf_release(&b);
+}
+
+static void concatenate(struct buf *out, const struct str *text, u32 n)
+{
+    for (u32 i = 0; i < n; i++) buf_str(out, text[i]);
+}
+
+/* Each text is in its unit and in no other one, in order. Those that are alone are; others share units of their kind, which are as full as they may be. */
+static void check_units(const struct plan_text *text, u32 n, const struct str *unit, const u32 *of, u32 n_units)
+{
+    for (u32 u = 0; u < n_units; u++) {
+        struct buf all = {0};
+        u32 members = 0, first = n;
+        for (u32 i = 0; i < n; i++) {
+            if (of[i] != u) continue;
+            if (!members++) first = i;
+            buf_str(&all, text[i].text);
+            assert_true(text[i].as_written == text[first].as_written && (i == first || !text[i].is_alone));
+        }
+        assert_true(members == 1 || (members > 1 && !text[first].is_alone && all.n <= 64000));
+        assert_true(str_eq(buf_view(&all), unit[u]));
+        for (u32 i = first + 1; i < n; i++) /* a later text would not have had room */
+            assert_true(of[i] <= u || text[i].is_alone || text[first].is_alone || text[i].as_written != text[first].as_written || all.n + text[i].text.n > 64000);
+        buf_release(&all);
+    }
+}
+
+static void test_units(void **state)
+{
+    const struct lang l = {.name = "test", .join_program = concatenate};
+    for (u64 seed = first_seed(0, 200); seed < last_seed(0, 200); seed++) {
+        struct arena a = {0};
+        struct rng r = rng_seed(seed);
+        u32 n = (u32)rng_range(&r, 0, 60), *of = arena_array(&a, u32, n + 1);
+        struct plan_text *text = arena_array(&a, struct plan_text, n + 1);
+        struct str *unit = arena_array(&a, struct str, n + 1);
+        for (u32 i = 0; i < n; i++) {
+            i64 bytes = rng_range(&r, 1, rng_range(&r, 0, 3) ? 9000 : 90000);
+            char *p = arena_alloc(&a, bytes);
+            memset(p, 'a' + (int)(i % 26), (size_t)bytes);
+            text[i] = (struct plan_text){{p, bytes}, rng_range(&r, 0, 4) == 0, rng_range(&r, 0, 2) == 0};
+        }
+        u32 n_units = plan_units(unit, of, text, n, &l, &a);
+        check_units(text, n, unit, of, n_units);
+        arena_release(&a);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random), cmocka_unit_test(test_form), cmocka_unit_test(test_dense)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random), cmocka_unit_test(test_form), cmocka_unit_test(test_join), cmocka_unit_test(test_units),
+                                       cmocka_unit_test(test_dense_units), cmocka_unit_test(test_dense)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

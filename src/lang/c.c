@@ -690,4 +690,5 @@ const struct lang lang_c = {
     .toolchain = lang_cc_toolchain,
     .limits = limits,
     .shares = true,
+    .join_program = c_join,
 };

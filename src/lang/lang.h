@@ -29,6 +29,8 @@ struct lang {
     /* Optional: joins n texts into one whose binary has all their functions, to start the compiler once for many
        small kernels. The semantics of each are those of the separate text. Functions of the same name fail to build. */
     void (*join)(struct buf *out, const struct str *text, u32 n);
+    /* Optional, the same for kernels of programs, whose code is that of the separate texts. All n texts round as written, or none does. */
+    void (*join_program)(struct buf *out, const struct str *text, u32 n);
     /* Optional: the language whose driver loads its binaries, which are of the same kind. */
     const char *runs_as;
     /* Optional: a binary as readable text; may need an external tool. */

@@ -144,6 +144,9 @@ bool c_tile_statement(struct text *t, kval v);                 /* text_style.sta
 bool c_tile_in_use(const struct text *t);                      /* by the statements since c_tile_open */
 void c_tile_functions(struct buf *out);
 
+/* lang_c_join.c: lang.join_program */
+void c_join(struct buf *out, const struct str *text, u32 n);
+
 /* Follows the name in the initial comment of a C text whose kernel rounds as written: contraction within an expression only. */
 #define TEXT_AS_WRITTEN ", rounds as written"
 /* lang_cc.c: the system's C compiler, as lang.build and lang.toolchain. */

@@ -17,11 +17,8 @@ struct maker {
     const struct plan_env *env;
     struct arena *a;
     struct arena scratch;
-    struct map texts; /* kernel name -> bin index */
-    struct {
-        struct str *v;
-        u32 n, cap;
-    } text;            /* per bin */
+    struct map texts; /* kernel name -> index of its text */
+    struct { struct plan_text *v; u32 n, cap; } text;
     /* per kernel: its dispatch */
     struct { struct made_kernel *v; u32 n, cap; } kernel;
     bool *is_joined;   /* per join: a region computes the concatenation */
@@ -302,17 +299,17 @@ static sym dispatch_flops(struct maker *m, const struct task *t, const i64 *var)
 }
 
 /* The text of a kernel; kernels of one name are equal. */
-static bool emit_kernel(struct maker *m, const struct kernel *k, u32 *bin)
+static bool emit_kernel(struct maker *m, const struct kernel *k, bool is_measured, u32 *at)
 {
     u64 *known = map_get(&m->texts, str_of(k->name));
-    if (known) return *bin = (u32)*known, true;
+    if (known) return m->text.v[*at = (u32)*known].is_alone |= is_measured, true;
     struct buf text = {0};
     if (m->env->see_kernel) m->env->see_kernel(m->env->user, &k->kir);
     bool ok = lang_render(&text, m->env->lang, &k->kir, m->env->caps, &m->scratch, m->e);
     if (ok) {
-        *bin = m->text.n;
-        *(arr_push(m->a, &m->text)) = str_dup(m->a, buf_view(&text));
-        map_put(&m->texts, str_dup(m->a, str_of(k->name)), *bin);
+        *at = m->text.n;
+        *arr_push(m->a, &m->text) = (struct plan_text){str_dup(m->a, buf_view(&text)), is_measured, k->kir.as_written};
+        map_put(&m->texts, str_dup(m->a, str_of(k->name)), *at);
     }
     buf_release(&text);
     return ok;
@@ -358,7 +355,7 @@ static bool emit_kernels(struct maker *m)
     for (u32 i = 0; i < m->kernel.n; i++) {
         struct made_kernel *k = &m->kernel.v[i];
         struct plan_dispatch *d = &m->p->dispatch.v[k->dispatch];
-        if (!emit_kernel(m, &k->k, &d->bin)) return err_prefix(m->e, "%.*s", STR_ARG(d->label));
+        if (!emit_kernel(m, &k->k, k->cost->is_measured, &d->bin)) return err_prefix(m->e, "%.*s", STR_ARG(d->label));
         d->entry = str_dup(m->a, str_of(k->k.name));
         dispatch_sizes(m, d, &k->k);
     }
@@ -503,9 +500,14 @@ static bool add_call(struct maker *m, const struct region *r, const struct task_
 
 static bool build_binaries(struct maker *m)
 {
-    struct str *out = arena_array(m->a, struct str, m->text.n);
-    if (!m->env->build(m->env->build_user, m->text.v, m->text.n, out, m->a, m->e)) return false;
-    for (u32 i = 0; i < m->text.n; i++) {
+    struct str *out = arena_array(m->a, struct str, m->text.n + 1), *text = arena_array(m->a, struct str, m->text.n + 1);
+    u32 *unit = arena_array(m->a, u32, m->text.n + 1), n = plan_units(text, unit, m->text.v, m->text.n, m->env->lang, m->a);
+    if (!m->env->build(m->env->build_user, text, n, out, m->a, m->e)) return false;
+    for (u32 i = 0; i < m->kernel.n; i++) {
+        struct plan_dispatch *d = &m->p->dispatch.v[m->kernel.v[i].dispatch];
+        d->bin = unit[d->bin];
+    }
+    for (u32 i = 0; i < n; i++) {
         struct plan_bin *b = arr_push(m->a, &m->p->bin);
         *b = (struct plan_bin){.lang = str_of(lang_runs_as(m->env->lang)), .code = out[i]};
         b->content = hash_bytes(out[i].p, out[i].n);

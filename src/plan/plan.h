@@ -111,6 +111,14 @@ struct plan_env {
 bool plan_make(struct plan *p, const struct cover *c, const struct selection *s, const i64 *var, const struct plan_env *env,
                struct arena *a, struct err *e);
 
+/* unit.c: the n kernels' texts as compilation units, out (room for n); text i is in unit[i]. Returns their number. */
+struct plan_text {
+    struct str text;
+    bool is_alone;   /* a unit of its own: its code was measured */
+    bool as_written; /* it rounds as written */
+};
+u32 plan_units(struct str *out, u32 *unit, const struct plan_text *text, u32 n, const struct lang *l, struct arena *a);
+
 /* Links the plans of one model for n instruction sets of these names as variants of p[0]. *best: of those that this processor can run,
    the one with the most extensions; 0 if there is none. Two plans for the same instruction set are an error. */
 bool plan_link_variants(struct plan *p, const char *const *name, const bool *is_here, u32 n, u32 *best, struct err *e);
