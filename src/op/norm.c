@@ -300,13 +300,11 @@ static bool ln_expand(struct graph *g, node_id n, struct err *e)
     ln_stat(g, n, 1, s.mean, f);
     ln_stat(g, n, 2, inverse, f);
     value_id y = op_node2(g, n, "Mul", s.centred, inverse, 0);
-    bool is_mixed = op_in_dtype(g, &nd, 1) != t || (op_has_in(&nd, 2) && op_in_dtype(g, &nd, 2) != t);
-    enum dtype by = is_mixed ? f : t; /* scaled in that type: where all have one, ONNX rounds before */
-    y = narrow(g, n, y, f, by, 0);
-    bool is_last = by == t && !op_has_in(&nd, 2);
-    y = op_node2(g, n, "Mul", y, op_as(g, n, nd.in.v[1], by), is_last ? nd.out.v[0] : 0);
-    if (op_has_in(&nd, 2)) y = op_node2(g, n, "Add", y, op_as(g, n, nd.in.v[2], by), by == t ? nd.out.v[0] : 0);
-    if (by != t) op_node_cast(g, n, y, t, nd.out.v[0]);
+    bool has_bias = op_has_in(&nd, 2);
+    value_id out = f == t ? nd.out.v[0] : 0; /* f16 and bf16 are scaled in f32, too, and rounded once */
+    y = op_node2(g, n, "Mul", y, op_as(g, n, nd.in.v[1], f), has_bias ? 0 : out);
+    if (has_bias) y = op_node2(g, n, "Add", y, op_as(g, n, nd.in.v[2], f), out);
+    if (f != t) op_node_cast(g, n, y, t, nd.out.v[0]);
     return true;
 }
 
