@@ -280,6 +280,7 @@ static bool read_attr(struct reader *r, struct attr *a, const Onnx__AttributePro
 {
     *a = (struct attr){.name = str_of(p->name)};
     if (!a->name.n) return err_set(r->e, ERR_INPUT, "attribute without a name");
+    if (op_is_promise(a->name)) return invalid(r, "attribute that says what quern has proven", a->name);
     if (str_of(p->ref_attr_name).n)
         return err_set(r->e, ERR_UNSUPPORTED, "attribute '%.*s' refers to a function's", STR_ARG(a->name));
     switch ((int)attr_type(p)) { /* the file may contain any number */

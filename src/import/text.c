@@ -15,6 +15,17 @@ static bool text_match(struct str bytes)
     return str_starts(line, S("graph")) && str_starts(str_trim(str_sub(line, 5, line.n)), S("{"));
 }
 
+static bool has_no_promises(const struct graph *g, struct err *e)
+{
+    for (node_id n = 1; n < g->node.n; n++) {
+        const struct node *nd = graph_node(g, n);
+        for (u32 k = 0; k < nd->attr.n; k++)
+            if (op_is_promise(nd->attr.v[k].name))
+                return err_set(e, ERR_INPUT, "attribute that says what quern has proven: '%.*s'", STR_ARG(nd->attr.v[k].name));
+    }
+    return true;
+}
+
 static bool text_read(const struct import_job *j, struct err *e)
 {
     struct graph *g = j->g;
@@ -30,7 +41,7 @@ static bool text_read(const struct import_job *j, struct err *e)
         if (val->producer) val->shape.known = false;
         val->sdata = NULL;
     }
-    return op_infer_all(g, e);
+    return has_no_promises(g, e) && op_infer_all(g, e);
 }
 
 const struct importer import_text = {.name = "text", .suffix = ".graph", .match = text_match, .read = text_read};
