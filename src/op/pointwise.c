@@ -80,7 +80,7 @@ static kval softplus(struct kir *k, kval a) /* max(a, 0) + log(1 + exp(-|a|)) */
    Gaussian Error Linear Units, 2016 */
 static const double gelu_erf = 0.70710678118654752440, gelu_tanh = 0.79788456080286535588,
                     gelu_cube = 0.044715,
-                    gelu_none = -40; /* 0 up to there by erf, and so for -inf */
+                    gelu_none = -40; /* 0 up to there, and so for -inf */
 
 /* x Phi(x), Phi the normal distribution, as max(x, 0) - a Phi(-a) with a = |x|: half the operations
    of a formula with erf, and more precise, as nothing cancels but Phi(-a) where it is small. A
@@ -121,7 +121,7 @@ static kval gelu_f32(struct kir *k, kval x, const struct gelu_fit *f)
 static kval gelu(struct kir *k, kval a, bool is_tanh)
 {
     if (kir_dtype(k, a) == DT_F32) return gelu_f32(k, a, is_tanh ? &gelu_by_tanh : &gelu_by_erf);
-    if (!is_tanh) a = BIN(MAX, K(gelu_none), a);
+    a = BIN(MAX, K(gelu_none), a);
     kval x = is_tanh ? BIN(MUL, K(gelu_tanh),
                            BIN(ADD, a, BIN(MUL, K(gelu_cube), BIN(MUL, a, BIN(MUL, a, a)))))
                      : BIN(MUL, K(gelu_erf), a);
@@ -215,8 +215,8 @@ static kval shift_k(struct kir *k, kval a, kval b, bool right)
 
 static double gelu_f(double a, bool is_tanh)
 {
-    return is_tanh ? 0.5 * a * (1 + tanh(gelu_tanh * (a + gelu_cube * a * a * a)))
-                   : 0.5 * (a < gelu_none ? gelu_none : a) * (1 + erf(gelu_erf * a));
+    double x = a < gelu_none ? gelu_none : a;
+    return 0.5 * x * (1 + (is_tanh ? tanh(gelu_tanh * (x + gelu_cube * x * x * x)) : erf(gelu_erf * x)));
 }
 
 static double softplus_f(double a)
