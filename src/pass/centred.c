@@ -5,8 +5,6 @@
 // several instructions. Sums are the same i32. requires: expanded, constants folded, inferred. ensures: new nodes are inferred.
 #include "pass/pass_linear.h"
 
-#include <stdlib.h>
-
 enum { X, W };
 
 static bool is_byte(const struct graph *g, value_id v) { return graph_value(g, v)->dtype == DT_U8 || graph_value(g, v)->dtype == DT_I8; }
@@ -41,12 +39,7 @@ static value_id short_weights(struct graph *g, value_id v)
 }
 
 /* Largest magnitude of the weights; at least that of bytes less a zero point within their range, so that equal layers remain equal. */
-static i64 most_of_weights(const struct tensor *w)
-{
-    i64 most = 255;
-    for (i64 i = 0, n = tensor_count(w); i < n; i++) most = i64_max(most, llabs(elem_i64(DT_I16, w->data, i)));
-    return most;
-}
+static i64 most_of_weights(const struct tensor *w) { return i64_max(255, (i64)tensor_largest(w)); }
 
 static bool shorten(struct graph *g, node_id n, bool *ok, struct err *e)
 {
