@@ -441,6 +441,11 @@ static void test_acc16(void **state)
         value_id x = net_input(&t, "x", conv ? 3 : 2, dim), in[2] = {x, graph_add_const(&t.g, S("w"), w)};
         graph_value(&t.g, x)->dtype = DT_U8;
         if (clipped) in[0] = graph_op(&t.g, "Clip", S("clip"), 3, (value_id[]){x, 0, op_const_f(&t.g, DT_U8, (double)high)});
+        if (clipped && rng_range(r, 0, 1)) { /* the lower bound of a second Clip may exceed all that the first one leaves */
+            i64 least = rng_range(r, 0, 255), most = rng_range(r, least, 255);
+            high = i64_min(i64_max(high, least), most);
+            in[0] = graph_op(&t.g, "Clip", S("clip2"), 3, (value_id[]){in[0], op_const_f(&t.g, DT_U8, (double)least), op_const_f(&t.g, DT_U8, (double)most)});
+        }
         *arr_push(&t.arena, &t.g.output) = graph_op(&t.g, conv ? "ConvInteger" : "MatMulInteger", S("product"), 2, in);
         if (!op_infer_all(&t.g, &t.e)) fail_msg("seed %d: %s", (int)seed, t.e.msg);
         graph_clone(&g, &t.g, &t.arena);

@@ -43,16 +43,19 @@ static struct bounds bounds_of_moved(const struct graph *g, const struct node *n
     return b;
 }
 
-/* Of a pointwise function of n's first input, which has bounds b. */
+/* Of a pointwise function of n's first input, which has bounds b. Sums of f32 are rounded as theirs is, which keeps their order. */
 static struct bounds bounds_of_result(const struct graph *g, const struct node *n, struct bounds b)
 {
-    double c, high;
+    double c, low = -HUGE_VAL, high;
     bool has_constant = n->in.n == 2 && linear_number(g, n->in.v[1], &c);
     if (str_is(n->op, "Round")) return (struct bounds){rint(b.low), rint(b.high)};
     if (has_constant && (str_is(n->op, "quern::Min") || str_is(n->op, "Min"))) return (struct bounds){fmin(b.low, c), fmin(b.high, c)};
     if (has_constant && (str_is(n->op, "quern::Max") || str_is(n->op, "Max"))) return (struct bounds){fmax(b.low, c), fmax(b.high, c)};
-    if (has_constant && str_is(n->op, "Add")) return (struct bounds){b.low + c, b.high + c};
-    if (str_is(n->op, "Clip") && op_has_in(n, 2) && linear_number(g, n->in.v[2], &high)) return (struct bounds){fmin(b.low, high), fmin(b.high, high)};
+    if (has_constant && str_is(n->op, "Add")) return (struct bounds){(double)(float)(b.low + c), (double)(float)(b.high + c)};
+    if (str_is(n->op, "Clip") && op_has_in(n, 2) && linear_number(g, n->in.v[2], &high)) {
+        if (op_has_in(n, 1) && !linear_number(g, n->in.v[1], &low)) return (struct bounds){-HUGE_VAL, high};
+        return (struct bounds){fmin(fmax(b.low, low), high), fmin(fmax(b.high, low), high)};
+    }
     return (struct bounds){-HUGE_VAL, HUGE_VAL};
 }
 
@@ -68,6 +71,7 @@ static struct bounds bounds_of(const struct graph *g, value_id v, u32 depth)
     if (from != DT_U8 && from != DT_F32) return all;
     struct bounds b = moves(n) ? bounds_of_moved(g, n, depth) : bounds_of(g, n->in.v[0], depth);
     if (!moves(n) && !str_is(n->op, "Cast")) b = bounds_of_result(g, n, b);
+    if (x->dtype == DT_U8) b.high = ceil(b.high);
     return x->dtype == DT_U8 && !(b.low >= 0 && b.high <= UINT8_MAX) ? all : b;
 }
 
