@@ -10,15 +10,6 @@
 
 enum { X, W, PAD = 3, DEPTH = 16, MOST = 8 /* terms of a sum */ };
 
-/* Operators whose results are elements of input 0 (Concat: of all inputs) or the largest of some of them. */
-static bool moves(const struct node *n)
-{
-    static const char *const ops[] = {"Concat", "Transpose", "quern::Reshape", "quern::Slice", "DepthToSpace", "SpaceToDepth", "MaxPool", "Identity"};
-    for (u32 k = 0; k < countof(ops); k++)
-        if (str_is(n->op, ops[k])) return n->out.n == 1;
-    return false;
-}
-
 struct bounds { double low, high; };
 
 static struct bounds bounds_of_elements(const struct tensor *t)
@@ -33,10 +24,11 @@ static struct bounds bounds_of_elements(const struct tensor *t)
 
 static struct bounds bounds_of(const struct graph *g, value_id v, u32 depth);
 
-static struct bounds bounds_of_moved(const struct graph *g, const struct node *n, u32 depth)
+/* Of n's first input, and of all others that n moves elements of. */
+static struct bounds bounds_of_inputs(const struct graph *g, const struct node *n, u32 depth)
 {
     struct bounds b = bounds_of(g, n->in.v[0], depth);
-    for (u32 k = 1; str_is(n->op, "Concat") && k < n->in.n; k++) {
+    for (u32 k = 1; k < linear_n_moved(n); k++) {
         const struct bounds x = bounds_of(g, n->in.v[k], depth);
         b = (struct bounds){fmin(b.low, x.low), fmax(b.high, x.high)};
     }
@@ -69,8 +61,8 @@ static struct bounds bounds_of(const struct graph *g, value_id v, u32 depth)
     const struct node *n = graph_node(g, x->producer);
     enum dtype from = n->in.n ? op_in_dtype(g, n, 0) : DT_NONE;
     if (from != DT_U8 && from != DT_F32) return all;
-    struct bounds b = moves(n) ? bounds_of_moved(g, n, depth) : bounds_of(g, n->in.v[0], depth);
-    if (!moves(n) && !str_is(n->op, "Cast")) b = bounds_of_result(g, n, b);
+    struct bounds b = bounds_of_inputs(g, n, depth);
+    if (!linear_n_moved(n) && !str_is(n->op, "Cast")) b = bounds_of_result(g, n, b);
     if (x->dtype == DT_U8) b.high = ceil(b.high);
     return x->dtype == DT_U8 && !(b.low >= 0 && b.high <= UINT8_MAX) ? all : b;
 }

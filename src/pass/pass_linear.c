@@ -13,6 +13,16 @@ bool linear_number(const struct graph *g, value_id v, double *number)
     return true;
 }
 
+u32 linear_n_moved(const struct node *n)
+{
+    static const char *const ops[] = {"Transpose", "Reshape", "quern::Reshape", "Flatten", "Squeeze", "Unsqueeze", "Slice", "quern::Slice", "DepthToSpace", "SpaceToDepth", "MaxPool", "Identity"};
+    if (n->out.n != 1) return 0;
+    if (str_is(n->op, "Concat")) return n->in.n;
+    for (u32 k = 0; k < countof(ops); k++)
+        if (str_is(n->op, ops[k])) return 1;
+    return 0;
+}
+
 i64 linear_most(enum dtype t, i64 zero)
 {
     const i64 least = t == DT_U8 ? 0 : -128, most = least + 255;

@@ -21,6 +21,9 @@ struct linear {
 bool linear_find(const struct graph *g, node_id n, const char *op, struct linear *l);
 /* Whether b, i32 by output channel, can be added to sums of that many products of bytes without overflow. */
 bool linear_bias_fits(const struct tensor *b, i64 terms);
+/* Inputs of n, from the first on, whose elements, or the largest of some of them, are all that the result has: of Concat all, of others 1; 0: n computes
+   something else. Such operators may move bytes as well as what those stand for. */
+u32 linear_n_moved(const struct node *n);
 i64 linear_most(enum dtype t, i64 zero); /* largest magnitude of bytes of that type less a zero point */
 bool linear_number(const struct graph *g, value_id v, double *number); /* of a constant of one element */
 

@@ -10,19 +10,6 @@
 // Scales and zero points are constants, one for the whole tensor.
 #include "pass/pass_linear.h"
 
-/* Operators whose results are elements of input 0 (Concat: of all inputs) or the largest of some of them. */
-static bool moves(const struct graph *g, node_id n)
-{
-    static const char *const ops[] = {"Concat", "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Slice", "DepthToSpace", "SpaceToDepth", "MaxPool"};
-    const struct node *x = n ? graph_node(g, n) : NULL;
-    if (!x || x->dead || x->out.n != 1) return false;
-    for (u32 k = 0; k < countof(ops); k++)
-        if (str_is(x->op, ops[k])) return true;
-    return false;
-}
-
-static u32 n_moved(const struct node *x) { return str_is(x->op, "Concat") ? x->in.n : 1; }
-
 /* Whether only DequantizeLinear reads v, bytes with that zero point. */
 static bool only_dequantised(const struct graph *g, value_id v, i64 zero)
 {
@@ -78,7 +65,7 @@ static bool all_dequantised(const struct graph *g, node_id n)
 {
     const struct node *x = graph_node(g, n);
     struct linear l;
-    for (u32 k = 0; k < n_moved(x); k++)
+    for (u32 k = 0; k < linear_n_moved(x); k++)
         if (!linear_find(g, maker(g, x->in.v[k]), "DequantizeLinear", &l)) return false;
     return true;
 }
@@ -90,14 +77,14 @@ static bool quantise_before(struct graph *g, node_id n, const u32 *uses, bool *o
     if (!linear_find(g, n, "QuantizeLinear", &l)) return false;
     const struct node q = *graph_node(g, n);
     node_id m = maker(g, q.in.v[0]);
-    if (!moves(g, m) || uses[q.in.v[0]] != 1 || !all_dequantised(g, m)) return false;
+    if (!m || graph_node(g, m)->dead || !linear_n_moved(graph_node(g, m)) || uses[q.in.v[0]] != 1 || !all_dequantised(g, m)) return false;
     const struct node x = *graph_node(g, m);
     node_id first = g->node.n;
     value_id *in = arena_array(g->arena, value_id, x.in.n), zero = op_node_input(&q, LINEAR_ZERO);
     if (!zero) zero = op_const_f(g, l.type, 0);
     for (u32 k = 0; k < x.in.n; k++) {
         in[k] = x.in.v[k];
-        if (k < n_moved(&x)) in[k] = op_node(g, n, "QuantizeLinear", 3, (value_id[]){in[k], q.in.v[LINEAR_SCALE], zero}, 0);
+        if (k < linear_n_moved(&x)) in[k] = op_node(g, n, "QuantizeLinear", 3, (value_id[]){in[k], q.in.v[LINEAR_SCALE], zero}, 0);
     }
     graph_node(g, n)->dead = graph_node(g, m)->dead = true;
     op_node_same(g, m, op_of(g, m)->name, x.in.n, in, NULL, q.out.v[0]);
