@@ -32,4 +32,13 @@ exits() {
 says() { n=$((n + 1)); grep -q -e "$1" out err || wrong "not said: $1"; }
 silent() { n=$((n + 1)); ! grep -q -e "$1" out err || wrong "said: $1"; }
 is_file() { n=$((n + 1)); [ -s "$1" ] || wrong "no file $1"; }
-same() { n=$((n + 1)); diff -r "$1" "$2" > /dev/null 2>&1 || wrong "$1 and $2 differ"; } # files or folders
+# Files or folders; of programs that differ, what explains them.
+same() {
+    n=$((n + 1))
+    diff -r "$1" "$2" > "$dir/log" 2>&1 && return
+    case $1 in *.dnx)
+        "$quern" explain "$1" > "$dir/first" 2>&1
+        "$quern" explain "$2" | diff "$dir/first" - >> "$dir/log" 2>&1 ;;
+    esac
+    wrong "$1 and $2 differ"
+}
