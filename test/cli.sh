@@ -56,6 +56,15 @@ broken() {
     done
 }
 
+# given_folders: the user's folders are those that the test was given again. They belong together: what is in a cache counts only with the key of its
+# settings, so that other settings would have rates measured anew, for other tests, too.
+given_cache=${XDG_CACHE_HOME:-} given_config=${XDG_CONFIG_HOME:-}
+given_folders() {
+    unset XDG_CACHE_HOME XDG_CONFIG_HOME
+    [ -z "$given_cache" ] || { XDG_CACHE_HOME=$given_cache; export XDG_CACHE_HOME; }
+    [ -z "$given_config" ] || { XDG_CONFIG_HOME=$given_config; export XDG_CONFIG_HOME; }
+}
+
 cat > small.graph <<'X'
 graph {
   input %x: f32[1,3,H,W]
@@ -178,7 +187,7 @@ code 1 sign small.graph --key me.key -o no.dnx; says "'small.graph'"
 code 1 sign a.dnx --key me.pub -o no.dnx; says 'a public key'
 code 0 sign a.dnx --key me.key -o signed.dnx; is_file signed.dnx
 code 0 sign a.dnx --key me.key -o signed2.dnx; same signed.dnx signed2.dnx
-XDG_CONFIG_HOME=$dir/config; export XDG_CONFIG_HOME
+XDG_CACHE_HOME=$dir/cache XDG_CONFIG_HOME=$dir/config; export XDG_CACHE_HOME XDG_CONFIG_HOME
 for c in "run --bench --timeout 0.01s" show explain "export --to vkdt -o ."; do
     code 1 $c a.dnx --require-signature; says 'not signed'
     code 1 $c signed.dnx --require-signature; says "signed by key $me"; says 'none of the 0 trusted'
@@ -206,7 +215,7 @@ code 1 key new other; says 'libcrypto'
 unset LD_LIBRARY_PATH
 code 0 key remove me; code 1 run signed.dnx --bench --timeout 0.01s --require-signature
 code 3 key remove me; says "'me'"
-unset XDG_CONFIG_HOME
+given_folders
 
 # files: 4 x 3 pixels through every format and back
 { printf 'PF\n4 3\n-1.0\n'; k=0; while [ $k -lt 36 ]; do printf '\0\0'; byte $((k * 5 % 128)); byte 62; k=$((k + 1)); done; } > x.pfm
@@ -303,7 +312,6 @@ code 0 db repair t.db -o saved.db; says ' samples'
 code 0 compile small.graph -o w.dnx --db saved.db --optimize-for=H:64,W:64; same u.dnx w.dnx
 
 # the user's cache: one of its own, which is emptied
-before_cache=${XDG_CACHE_HOME:-} before_config=${XDG_CONFIG_HOME:-}
 XDG_CACHE_HOME=$PWD/own XDG_CONFIG_HOME=$PWD/own; export XDG_CACHE_HOME XDG_CONFIG_HOME
 # rates of this machine are there once they were measured, those of described cores always
 code 0 devices; silent '"device":"cpu",.*"rates"'; says '"device":"cpu:cortex-a53",.*"rates":"fma.f32='
@@ -318,9 +326,7 @@ code 0 cache; says 'limit *1536.0 MiB'; says 'entries *[1-9]'
 code 2 cache --size much; says "'much' is not a size"
 code 0 cache --clear; says 'entries *0'
 code 0 cache --size 0; code 0 run small.graph --set H=7 W=13 --bench --min-samples 1 --timeout 0.01s; code 0 cache; says 'entries *0'
-unset XDG_CACHE_HOME XDG_CONFIG_HOME
-[ -z "$before_cache" ] || { XDG_CACHE_HOME=$before_cache; export XDG_CACHE_HOME; }
-[ -z "$before_config" ] || { XDG_CONFIG_HOME=$before_config; export XDG_CONFIG_HOME; }
+given_folders
 
 # other forms (those of programs: test/vkdt.sh)
 code 0 export small.graph --to onnx -o small.onnx; is_file small.onnx
