@@ -36,7 +36,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *c, con
     gemm_emit(m, t, c, &s);
 }
 
-enum { SHORT = 128, FEW = 2048 /* terms; results */ };
+enum { SHORT = 128, FEW = 2048 /* terms; results */, FEW_BLOCKS = 4 /* of columns: more of them find most rows of the left operand in a cache */ };
 
 struct sizes { /* of a task, for what is asked of every schedule */
     i64 m, n, k, lanes, batch, threads, l2_bytes;
@@ -145,7 +145,7 @@ static bool suits(const struct sizes *z, const struct gemm_sched *s)
     if (!is_good_group(s->mb, tiles) || !is_good_group(s->nb, blocks)) return false;
     if (!is_good_pass(z, s) || !is_good_split(z, s, tiles * blocks * z->batch)) return false;
     if (s->ku == 1 && z->k > 64) return false;
-    if (s->fetch && (s->pack || s->bk || !z->a_far || tiles < 2 || z->k <= 64)) return false;
+    if (s->fetch && (s->pack || s->bk || !z->a_far || tiles < 2 || z->k <= 64 || blocks > FEW_BLOCKS)) return false;
     if (s->nt && (!z->run || s->nr * z->run % 64 || s->bk || s->split_k > 1)) return false;
     i64 rows = s->mb ? s->mb * s->mr : z->m, terms = s->bk ? s->bk : z->k;
     if (s->pack && (double)rows * (double)terms * 4 > 4 * (double)z->l2_bytes + 1e6) return false;
@@ -310,6 +310,17 @@ static double waiting(const struct nest_rates *r, const struct gemm_sched *s, co
     return t;
 }
 
+/* Seconds by which an iteration's block of columns is delayed because the pages of its rows, in the left operand and in the results, are more than the
+   processor's second table of translations has entries, so that each is looked up again (Goto & van de Geijn 2008, section 4.2.4). Fitted on Zen 4,
+   which has 3072; others have 1536 to 2048. */
+static double looked_up(const struct work *w, const struct gemm_sched *s)
+{
+    const double page = 4096, entries = 2048, spare = 0.75, look_up = 36e-9;
+    double left = w->size[NEST_LEFT] * w->bk, pitch = s->pack ? left : w->size[NEST_LEFT] * w->k_all;
+    double pages = w->m * (pitch < page ? pitch / page : fmax(1, left / page)) + w->m * fmin(1, w->size[NEST_SUMS] * w->n_all / page);
+    return pages * look_up * fmax(0, fmin(1, pages / entries - spare));
+}
+
 static double predict(const struct gen_problem *p, const struct sched *v)
 {
     const struct gemm *x = &((const struct facts *)p->facts)->x;
@@ -340,7 +351,7 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     nest_loop(&n, columns, 0, 1, 1);
     double t = nest_seconds(&n, r) * ceil(share / threads) / share, wait = r->launch;
     double results = size[NEST_SUMS] * w.batch * w.m_all * w.n_all;
-    t += waiting(r, s, &w, &n, is_short && !are_kept) / threads;
+    t += (waiting(r, s, &w, &n, is_short && !are_kept) + looked_up(&w, s) * blocks * w.passes * share) / threads;
     if (s->right == RIGHT_ONCE && !x->b_const) {
         double right = w.k_all * w.n_all * right_count(x, var);
         t += (right * w.words * (3 * r->load + r->cycle) / w.lanes + front_seconds(p, 1, &w, right)) / threads, wait += r->launch * (threads > 1);
