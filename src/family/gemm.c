@@ -310,15 +310,15 @@ static double waiting(const struct nest_rates *r, const struct gemm_sched *s, co
     return t;
 }
 
-/* Seconds by which an iteration's block of columns is delayed because the pages of its rows, in the left operand and in the results, are more than the
-   processor's second table of translations has entries, so that each is looked up again (Goto & van de Geijn 2008, section 4.2.4). Fitted on Zen 4,
-   which has 3072; others have 1536 to 2048. */
-static double looked_up(const struct work *w, const struct gemm_sched *s)
+/* Seconds of TLB misses in a block of columns of an iteration: all its rows are visited once, in the left operand and in the results, and if they lie in more
+   pages than the second-level TLB has entries, each page misses (Goto & van de Geijn 2008, section 4.2). Fitted on Zen 4, which has 3072 entries; others
+   have 1536 to 2048. */
+static double tlb_seconds(const struct work *w, const struct gemm_sched *s)
 {
-    const double page = 4096, entries = 2048, spare = 0.75, look_up = 36e-9;
-    double left = w->size[NEST_LEFT] * w->bk, pitch = s->pack ? left : w->size[NEST_LEFT] * w->k_all;
-    double pages = w->m * (pitch < page ? pitch / page : fmax(1, left / page)) + w->m * fmin(1, w->size[NEST_SUMS] * w->n_all / page);
-    return pages * look_up * fmax(0, fmin(1, pages / entries - spare));
+    const double page = 4096, entries = 2048, spare = 0.75, miss = 36e-9;
+    double left = w->size[NEST_LEFT] * w->bk, pitch = s->pack ? left : w->size[NEST_LEFT] * w->k_all, results = w->size[NEST_SUMS] * w->n_all;
+    double pages = w->m * ((pitch < page ? pitch / page : fmax(1, left / page)) + fmin(1, results / page));
+    return pages * miss * fmax(0, fmin(1, pages / entries - spare));
 }
 
 static double predict(const struct gen_problem *p, const struct sched *v)
@@ -351,7 +351,7 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     nest_loop(&n, columns, 0, 1, 1);
     double t = nest_seconds(&n, r) * ceil(share / threads) / share, wait = r->launch;
     double results = size[NEST_SUMS] * w.batch * w.m_all * w.n_all;
-    t += (waiting(r, s, &w, &n, is_short && !are_kept) + looked_up(&w, s) * blocks * w.passes * share) / threads;
+    t += (waiting(r, s, &w, &n, is_short && !are_kept) + tlb_seconds(&w, s) * blocks * w.passes * share) / threads;
     if (s->right == RIGHT_ONCE && !x->b_const) {
         double right = w.k_all * w.n_all * right_count(x, var);
         t += (right * w.words * (3 * r->load + r->cycle) / w.lanes + front_seconds(p, 1, &w, right)) / threads, wait += r->launch * (threads > 1);
