@@ -36,7 +36,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *c, con
     gemm_emit(m, t, c, &s);
 }
 
-enum { SHORT = 128, FEW = 2048 /* terms; results */, FEW_BLOCKS = 4 /* of columns: more of them find most rows of the left operand in a cache */ };
+enum { SHORT = 128, FEW = 2048 /* terms; results */, FEW_BLOCKS = 4 /* of columns: more of them find most rows of the left operand in a cache, unless short sums store results all the time */ };
 
 struct sizes { /* of a task, for what is asked of every schedule */
     i64 m, n, k, lanes, batch, threads, l2_bytes;
@@ -145,7 +145,7 @@ static bool suits(const struct sizes *z, const struct gemm_sched *s)
     if (!is_good_group(s->mb, tiles) || !is_good_group(s->nb, blocks)) return false;
     if (!is_good_pass(z, s) || !is_good_split(z, s, tiles * blocks * z->batch)) return false;
     if (s->ku == 1 && z->k > 64) return false;
-    if (s->fetch && (s->pack || s->bk || !z->a_far || tiles < 2 || z->k <= 64 || blocks > FEW_BLOCKS)) return false;
+    if (s->fetch && (s->pack || s->bk || !z->a_far || tiles < 2 || z->k <= 64 || (blocks > FEW_BLOCKS && !z->is_short))) return false;
     if (s->nt && (!z->run || s->nr * z->run % 64 || s->bk || s->split_k > 1)) return false;
     i64 rows = s->mb ? s->mb * s->mr : z->m, terms = s->bk ? s->bk : z->k;
     if (s->pack && (double)rows * (double)terms * 4 > 4 * (double)z->l2_bytes + 1e6) return false;
