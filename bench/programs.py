@@ -111,7 +111,7 @@ class Programs:
 
     def __init__(self, row, threads, tuning, isa=""):
         # a database knows a network by its file's name, with the interface that it was tuned for
-        self.threads, base = threads, os.path.join(WORK, row.kind)
+        self.threads, base = threads, os.path.join(WORK, row.name.replace(" ", "-") if row.kind == "net" else row.kind)
         self.model, self.tuned, self.untuned = base + ".onnx", base + ".dnx", base + ".untuned.dnx"
         self.inputs = base + ".npz" if row.kind == "net" else None
         os.makedirs(WORK, exist_ok=True)
