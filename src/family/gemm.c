@@ -22,7 +22,8 @@
       "iteration, 2 once", RIGHT_PLACE, RIGHT_BLOCKS, RIGHT_ONCE)                                  \
     P(split_k, "summands of a result, computed apart", 1, 2, 4)                                    \
     P(ku, "terms per step of the inner loop", 1, 4)                                                \
-    P(ahead, "terms that a constant right operand is prefetched ahead, 0 = not", 0, 1, 16, 64)     \
+    P(ahead, "terms that a constant right operand is prefetched ahead, 0 = not, 1 a block of "     \
+      "columns, 2 likewise into the second cache", 0, AHEAD_BLOCK, AHEAD_SECOND, 16, 64)           \
     P(fetch, "left operand: 1 the next tile's rows are asked for while a tile is computed", 0, 1)  \
     P(nt, "results: 1 stored past the caches", 0, 1)
 // clang-format on
@@ -36,7 +37,10 @@ static void emit(struct emit *m, const struct task *t, const struct caps *c, con
     gemm_emit(m, t, c, &s);
 }
 
-enum { SHORT = 128, FEW = 2048 /* terms; results */, FEW_BLOCKS = 4 /* of columns: more of them find most rows of the left operand in a cache, unless short sums store results all the time */ };
+/* FEW_ROWS that a block of columns is read for: multiply-adds with fewer need lines from memory faster than the first cache can ask for
+   (Zen 4: 24 at a time, 110 ns each: 14 GB/s; the second cache reads 28 GB/s). FEW_BLOCKS of columns: more of them find most rows of the
+   left operand in a cache, unless short sums store results all the time. */
+enum { SHORT = 128 /* terms */, FEW = 2048 /* results */, FEW_ROWS = 32, FEW_BLOCKS = 4 };
 
 struct sizes { /* of a task, for what is asked of every schedule */
     i64 m, n, k, lanes, batch, threads, l2_bytes;
@@ -86,12 +90,12 @@ static struct sizes sizes_of(const struct gemm *x, const struct caps *c)
    some steps ahead, else a block ahead. */
 static bool is_sane(const struct caps *c, struct tile_product p, const struct gemm_sched *s)
 {
-    if (!tile_is_legal_by(c, p, s->mr, s->nr) || s->ahead > (s->right == RIGHT_ONCE ? 64 : s->right == RIGHT_BLOCKS)) return false;
+    if (!tile_is_legal_by(c, p, s->mr, s->nr) || s->ahead > (s->right == RIGHT_ONCE ? 64 : s->right == RIGHT_BLOCKS ? AHEAD_SECOND : 0)) return false;
     if (c->deterministic && s->split_k > 1) return false;
     if (s->bk % p.terms) return false;
     if (tile_is_matrix(p)) return s->split_k == 1 && !s->ahead && !s->fetch;
     if (s->mr > 4 && s->nr > 1 && s->mr * s->nr < (i64)c->n_vector_regs / 2) return false;
-    return s->ahead < 2 || s->mb < 2;
+    return s->ahead <= AHEAD_SECOND || s->mb < 2;
 }
 
 /* A pass is shorter than the sum; short passes are for operands that stream by. */
@@ -135,13 +139,14 @@ static bool suits(const struct sizes *z, const struct gemm_sched *s)
     i64 tiles = ceil_div(z->m, s->mr), blocks = ceil_div(z->n, s->nr * z->lanes), unit = tile_unit(z->product);
     if (!s->pack && !z->a_plain) return false;
     bool in_blocks = s->right == RIGHT_BLOCKS;
-    if (z->b_const ? s->right != RIGHT_ONCE && !(in_blocks && z->b_converts && tiles > 1) : s->ahead > !in_blocks) return false;
+    if (z->b_const ? s->right != RIGHT_ONCE && !(in_blocks && z->b_converts && tiles > 1) : s->ahead > (in_blocks ? 0 : AHEAD_SECOND)) return false;
     if (s->right == RIGHT_PLACE && !z->b_plain) return false;
     if (!z->has_rows && (s->mr > 1 || s->mb)) return false;
     if ((s->nr > 1 && (s->nr - 1) * z->lanes >= z->n) || (s->mr > unit && s->mr - unit >= z->m)) return false;
     if (s->mr * s->nr < z->cells && s->mr * 4 <= z->m && s->nr * z->lanes * 2 <= z->n && z->m > 16)
         return false;
-    if (s->ahead && (s->ahead == 1) != (tiles > 1)) return false;
+    if (s->ahead && (s->ahead <= AHEAD_SECOND) != (tiles > 1)) return false;
+    if (s->ahead == AHEAD_SECOND && z->m >= FEW_ROWS) return false;
     if (!is_good_group(s->mb, tiles) || !is_good_group(s->nb, blocks)) return false;
     if (!is_good_pass(z, s) || !is_good_split(z, s, tiles * blocks * z->batch)) return false;
     if (s->ku == 1 && z->k > 64) return false;
@@ -277,11 +282,14 @@ static double pack_seconds(const struct gen_problem *p, const struct gemm_sched 
     return t;
 }
 
-/* Of the right operand: steps ahead of the end of a pass are asked for in vain; few steps ahead are too late for memory. */
-static double asked(const struct gemm_sched *s, double bk)
+/* The share of the right operand's lines that are there in time. In passes, the last block of an iteration asks for what is computed with much later,
+   steps ahead of the end of a pass ask in vain, and few steps ahead are too late for memory. For many rows there is time enough. */
+static double asked(const struct gemm_sched *s, const struct work *w)
 {
-    if (s->ahead < 2) return (double)s->ahead;
-    return (s->ahead > 16 ? 1 : 0.95) / (1 + (double)s->ahead / (2 * bk));
+    if (!s->ahead) return 0;
+    if (s->ahead > AHEAD_SECOND) return (s->ahead > 16 ? 1 : 0.95) / (1 + (double)s->ahead / (2 * w->bk));
+    if (w->m >= FEW_ROWS) return 1;
+    return (s->ahead == AHEAD_BLOCK ? 0.5 : 1) * (w->passes > 1 ? 1 - 1 / ceil(w->n / w->width) : 1);
 }
 
 /* Bytes that the epilogue reads for each result, besides those of rows and columns. */
@@ -337,8 +345,8 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     const double *size = w.size;
     struct nest n = {.bytes = {size[NEST_LEFT] * (double)s->mr * w.bk, size[NEST_RIGHT] * w.bk * w.width, size[NEST_SUMS] * (double)s->mr * w.width}};
     n.seconds = (tiles_seconds(x, r, s, &w) + pack_seconds(p, s, &w)) / (tiles * blocks * w.passes);
-    n.burst = s->ahead > 1 ? size[NEST_RIGHT] * w.width : 0;
-    n.asked[NEST_RIGHT] = asked(s, w.bk);
+    n.burst = s->ahead > AHEAD_SECOND ? size[NEST_RIGHT] * w.width : 0;
+    n.asked[NEST_RIGHT] = asked(s, &w);
     if (!s->pack) n.rows[NEST_LEFT] = (struct nest_rows){size[NEST_LEFT] * w.bk, size[NEST_LEFT] * w.k_all, (double)(s->fetch ? 2 * s->mr : s->mr)};
     if (s->right == RIGHT_PLACE) n.rows[NEST_RIGHT] = (struct nest_rows){size[NEST_RIGHT] * w.width, size[NEST_RIGHT] * w.n_all, 1};
     bool are_kept = is_short && size[NEST_SUMS] * w.m * w.n <= results_followed(r); /* rows of an iteration come whole */

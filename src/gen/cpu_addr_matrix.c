@@ -53,6 +53,7 @@ static void prefetch_next(struct gemm_kernel *p, const struct cpu_piece *e, kval
     struct kir *k = p->m->k;
     i64 tiles = p->d.mb ? p->d.mb : p->static_m > 0 ? ceil_div(p->static_m, p->s.mr) : 1, share = 1;
     while (2 * share <= tiles) share *= 2;
+    if (p->s.ahead == AHEAD_SECOND) share = tiles; /* few: evenly */
     kval next =
         kir_add(k, gemm_block(p, kir_add_i(k, e->at[CPU_BLOCK], 1)), kir_mul_i(k, p->c.at, p->width));
     kval tile = kir_div_i(k, kir_sub(k, e->at[CPU_X], p->m0), p->s.mr);
@@ -61,7 +62,7 @@ static void prefetch_next(struct gemm_kernel *p, const struct cpu_piece *e, kval
     kval end = kir_mul_i(k, p->c.len, p->width);
     for (i64 j = 0; j < lines; j++) {
         kval to = kir_add_i(k, kir_div_i(k, kir_mul_i(k, at, p->width), share), j * p->lanes * p->dot_k);
-        kir_prefetch(k, p->constant ? p->constant : p->right, kir_add(k, next, kir_min(k, to, end)));
+        kir_prefetch_to(k, p->s.ahead == AHEAD_SECOND ? KC_SECOND : KC_FIRST, p->constant ? p->constant : p->right, kir_add(k, next, kir_min(k, to, end)));
     }
 }
 
@@ -77,7 +78,7 @@ static void fetch_next(struct gemm_kernel *p, const struct tile *t, const struct
 static void ask(void *user, const struct tile *t, const struct tile_in *in, kval i)
 {
     struct gemm_kernel *p = user;
-    if (p->s.ahead == 1) prefetch_next(p, &p->piece, i, p->s.ku);
+    if (p->s.ahead && p->s.ahead <= AHEAD_SECOND) prefetch_next(p, &p->piece, i, p->s.ku);
     if (p->s.fetch && !p->piece.is_over) fetch_next(p, t, in);
 }
 
@@ -327,7 +328,7 @@ void gemm_emit(struct emit *m, const struct task *t, const struct caps *c,
                             .type = p->type,
                             .leaf = product.leaf,
                             .dot_k = p->dot_k,
-                            .ahead = s->ahead > 1 ? s->ahead : 0};
+                            .ahead = s->ahead > AHEAD_SECOND ? s->ahead : 0};
     if (p->x.b_const) p->right = p->constant = gemm_pack_const(p);
     p->c = (struct cpu_contraction){.m = m, .address = &matrices, .own = p, .t = &p->tile, .width = p->width, .per = p->lanes,
                                     .r = {.v = p->x.y, .inner = p->x.n_axis, .parts = s->split_k}, .bias = p->x.bias};

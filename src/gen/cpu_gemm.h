@@ -15,6 +15,11 @@ enum gemm_right {
 }; /* the right operand: read in place; packed block by block by every grid iteration, constants of 16 bits converted from what was packed when compiled; packed
       once, constants when compiled */
 
+enum gemm_ahead {
+    AHEAD_BLOCK = 1,
+    AHEAD_SECOND
+}; /* while a block of columns is computed with, the next one's terms of the pass are asked for, to the first or the second cache; else terms ahead */
+
 struct gemm_sched { /* 0 in bk, mb, nb: all */
     i64 mr, nr;        /* register tile: rows, vectors of columns; a schedule's mr counts blocks of rows: gemm_rows */
     i64 bk;            /* terms per pass */
@@ -23,7 +28,7 @@ struct gemm_sched { /* 0 in bk, mb, nb: all */
     bool pack;         /* the left operand is packed */
     enum gemm_right right;
     i64 ku,
-        ahead; /* terms per step of the inner loop; steps that the right one is asked for ahead */
+        ahead; /* terms per step of the inner loop; steps that the right one is asked for ahead, or enum gemm_ahead */
     bool nt;    /* results are stored past the caches */
     bool fetch; /* the left one's rows of the next tile are asked for while a tile is computed */
 };

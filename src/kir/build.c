@@ -503,11 +503,13 @@ void kir_await(struct kir *k, i64 newest)
     kir_push(k, (struct kir_ins){.op = KI_AWAIT, .imm.i = newest});
 }
 
-void kir_prefetch(struct kir *k, kval buf, kval idx)
+void kir_prefetch(struct kir *k, kval buf, kval idx) { kir_prefetch_to(k, KC_FIRST, buf, idx); }
+
+void kir_prefetch_to(struct kir *k, enum kir_cache to, kval buf, kval idx)
 {
     assert(kir_is_far(kir_at(k, buf)) && kir_at(k, idx)->dtype == DT_I64);
     assert(kir_lanes(k, idx) == 1);
-    kir_push(k, (struct kir_ins){.op = KI_PREFETCH, .a = buf, .b = idx});
+    kir_push(k, (struct kir_ins){.op = KI_PREFETCH, .aux = (u8)to, .a = buf, .b = idx});
 }
 
 /* Subgroups and fragments. */

@@ -235,7 +235,7 @@ void kir_copy_ins(struct kir_copy *c, kval v)
     case KI_FSTORE:
         kir_frag_store(k, get0(c, x->a), get0(c, x->b), get0(c, x->c), get0(c, x->d), x->aux);
         return;
-    case KI_PREFETCH: kir_prefetch(k, get0(c, x->a), get0(c, x->b)); return;
+    case KI_PREFETCH: kir_prefetch_to(k, (enum kir_cache)x->aux, get0(c, x->a), get0(c, x->b)); return;
     case KI_GRID: r = kir_grid(k, get0(c, x->a)); break;
     case KI_LOOP:
         r = kir_loop(k, x->aux, get0(c, x->a), get0(c, x->b), kir_at(c->in, x->c)->imm.i);

@@ -101,6 +101,12 @@ enum kir_way {
     KW_STREAM, /* non-temporal: not read soon, need not be cached */
 };
 
+/* Of a PREFETCH: where the element is wanted. */
+enum kir_cache {
+    KC_FIRST,
+    KC_SECOND, /* read so much later that other data leave the first cache, or more lines are under way than it can wait for */
+};
+
 /* Of a fragment: (m, k), (k, n), (m, n) of a matmul. At most KIR_MAX_SIDE rows and columns. */
 enum { KIR_MAX_SIDE = 256 };
 /* Of a fragment's elements in memory: element (r, c) is array[at + ...]. GROUPS: of an operand B whose terms lie as those of a DOT, g = kir_frag_group
@@ -119,6 +125,7 @@ struct kir_ins {
     u8 dtype;   /* enum dtype of the result (element type for BUF and ALLOC); DT_NONE: no result */
     u8 lanes;   /* 1 = scalar */
     u8 aux;     /* LOOP: enum kir_loop, ALLOC: enum kir_space, BUF: enum kir_access, STORE: enum kir_way;
+                   PREFETCH: enum kir_cache;
                    FLOAD, FSTORE: enum kir_frag_order */
     kval a, b, c, d;
     u32 role : 8, rows : 12, cols : 12; /* fragment, or array of them: enum kir_role and shape; else 0 */
@@ -280,6 +287,7 @@ void kir_tile(struct kir *k, const struct kir_tile *x);
    AWAIT. */
 void kir_await(struct kir *k, i64 newest);
 void kir_prefetch(struct kir *k, kval buf, kval idx);       /* a hint: idx may be out of bounds */
+void kir_prefetch_to(struct kir *k, enum kir_cache to, kval buf, kval idx);
 kval kir_grid(struct kir *k, kval extent);                  /* opens one dimension */
 kval kir_loop(struct kir *k, enum kir_loop kind, kval from, kval to, i64 step);
 void kir_if(struct kir *k, kval cond);

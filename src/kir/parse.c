@@ -291,6 +291,7 @@ static void line_prefetch(struct parser *s)
 {
     struct kir_ins x = {.op = KI_PREFETCH};
     access_to(s, &x);
+    if (accept(s, "second")) x.aux = KC_SECOND;
     push(s, x);
 }
 

@@ -151,6 +151,7 @@ static void put_ins(struct printer *p, kval v)
     case KI_PREFETCH:
         buf_z(p->b, "prefetch");
         put_access(p, x->a, x->b);
+        if (x->aux == KC_SECOND) buf_z(p->b, " second");
         break;
     case KI_ALLOC: put_alloc(p, v); break;
     case KI_LOOP: put_loop(p, v); break;

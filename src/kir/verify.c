@@ -345,6 +345,7 @@ static bool check_prefetch(struct checker *c)
     NEED(c->n_grid, "memory access outside a grid");
     NEED(kir_is_far(arg(c, c->x->a)), "prefetch from neither an argument nor a temp array");
     NEED(is_index(arg(c, c->x->b)), "index is not an i64 scalar");
+    NEED(c->x->aux <= KC_SECOND, "unknown cache");
     return true;
 }
 

@@ -178,7 +178,7 @@ static void prefetch(struct text *t, kval v)
 {
     const struct kir_ins *x = kir_at(t->k, v);
     struct str array = array_name(t, x->a), at = text_value(t, x->b);
-    text_line(t, "__builtin_prefetch(%.*s + %.*s);", STR_ARG(array), STR_ARG(at));
+    text_line(t, "__builtin_prefetch(%.*s + %.*s%s);", STR_ARG(array), STR_ARG(at), x->aux == KC_SECOND ? ", 0, 2" : "");
 }
 
 /* SVE. */
