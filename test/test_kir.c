@@ -821,6 +821,8 @@ static void test_grammar(void **state)
         "    %7 = thread 0\n"
         "    %8 = add %2, 3\n"
         "    %9: i64x8 = ramp %8, 1\n"
+        "    prefetch x[%8]\n"
+        "    prefetch x[%8] second\n"
         "    %10: f16x8 = load x[%9] first p1\n"
         "    %11: f32x8 = cast %10\n"
         "    %12: f32x8 = max f32x8(0), %11\n"
