@@ -137,13 +137,20 @@ static double present_taps(const struct igemm *x, i64 tx, const i64 *var)
     return share * share_of_tiles(c, c->rank - 1, tx, var);
 }
 
+/* Shares of the terms are whole slices: how much longer the longest one is than their mean, relative to that. */
+static double uneven_shares(const struct igemm *x, const struct conv_sched *s)
+{
+    i64 slices = igemm_slices(x, s), shares = i64_max(1, s->split_k);
+    return (double)(ceil_div(slices, shares) * shares) / (double)slices - 1;
+}
+
 static double predict(const struct gen_problem *p, const struct sched *v)
 {
     struct facts *f = p->facts;
     const struct conv_sched s = sched_of(v);
     const struct tile_product product = igemm_product(&f->x, p->c, &s);
     conv_tiles_multiply_by(&f->real, product);
-    f->real.present = present_taps(&f->x, s.tx, p->var);
+    f->real.present = present_taps(&f->x, s.tx, p->var), f->real.uneven = uneven_shares(&f->x, &s);
     double steps = f->real.steps * f->real.present;
     conv_tiles_multiply_by(&f->known, product);
     conv_tiles_set(&f->known, &s), conv_tiles_set(&f->real, &s);

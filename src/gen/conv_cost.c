@@ -176,7 +176,8 @@ double conv_tiles_seconds(const struct conv_tiles *t, const struct nest_rates *r
     nest_loop(&n, (double)t->outer / phases, band * fresh_outside(c), 0, 1);
     nest_loop(&n, (double)ceil_div(t->blocks, t->ob), 0, 1, 1);
     nest_loop(&n, (double)(c->groups * i64_max(1, s->split_k)), 1, 1, 1);
-    double seconds = nest_seconds(&n, r) * ceil(all / threads) / all + r->launch;
+    double late = threads > 1 ? t->uneven : 0; /* threads take the iterations in turn: only the last one of them is waited for */
+    double seconds = nest_seconds(&n, r) * (ceil(all / threads) + late) / all + r->launch;
     if (s->stage != STAGE_DIRECT) { /* each group of blocks fills its bands, half of the time while others compute */
         double bytes = size_of(t, c->x, 4) * t->n_x;
         seconds += 0.5 * nest_read(r, bytes * (double)ceil_div(t->blocks, t->ob), bytes, &(struct nest_rows){0}) / threads;

@@ -15,6 +15,7 @@ struct conv_tiles {
     double n_x, n_y;         /* elements of input and output */
     double steps;            /* of a result: taps times channels, in groups of a DOT */
     double present;          /* share of the taps that tiles go through */
+    double uneven;           /* of the grid iterations that divide the terms of a result, the longest over the mean one, less 1 */
     struct tile_product product;
     bool is_fma;             /* multiply-adds, before which elements are converted to the type of the sums */
     double size;             /* bytes of an input's element as tiles read it, where it was copied first */
