@@ -194,7 +194,8 @@ static double seconds(const struct model *m, const struct gen_problem *p, const 
     double weights = (double)(m->size * points * c->ic * m->n_blocks * s->nr * m->lanes);
     double epilogue = c->simple || pools ? 0 : 12 * gen_count(c->g, c->y, var) * m->rates->line[RATE_DRAM];
     double bytes = gen_bytes(c->g, c->x, var) + gen_bytes(c->g, stored(m, pools), var);
-    return 2e-6 + wait(m, caps, s, var) + iteration * per_thread * m->rates->work + (0.3 * weights + 0.05 * bytes) * m->rates->line[RATE_DRAM] + epilogue;
+    double far = (0.3 * weights + 0.05 * bytes) * m->rates->line[RATE_DRAM] / (double)i64_max(1, caps->n_threads);
+    return 2e-6 + wait(m, caps, s, var) + iteration * per_thread * m->rates->work + far + epilogue;
 }
 
 static double predict(const struct gen_problem *p, const struct sched *v)
