@@ -222,7 +222,7 @@ static double growth(const struct sched *v)
 }
 
 const struct gen gen_conv_winograd = {
-    GEN_FAMILY("conv_winograd", 12), .sums = SUMS_WINOGRAD, .facts = sizeof(struct model),
+    GEN_FAMILY("conv_winograd", 13), .sums = SUMS_WINOGRAD, .facts = sizeof(struct model),
     .analyze = analyze, .match = match, .sure = sure, .legal = legal, .emit = emit,
     .predict = predict, .growth = growth,
 };

@@ -24,7 +24,7 @@
 // Dims: tiles (image, z, y, x); nz*n*n points; input channels; output channels in blocks of nr vectors.
 #include "gen/winograd.h"
 
-enum { LINE = 64, MAX_LINES = 4 }; /* bytes of a line of memory; streams of them that products ask for */
+enum { LINE = 64, MAX_LINES = 4, SHORTEST = 8 }; /* bytes of a line of memory; streams of them that products ask for; bytes of the shortest vector */
 
 struct source { kval buf, at, z_step, y_step, x_step; }; /* a tile's inputs: of the first channel, and from pixel to pixel */
 
@@ -194,52 +194,64 @@ static kval source_at(const struct winograd *w, const struct source *in, i64 z, 
     return kir_add(k, in->at, z ? kir_add(k, at, kir_mul_i(k, in->z_step, z)) : at);
 }
 
-/* One vector of channels of a pixel, summed along z to point kz; limit: channels, 0: all. */
-static kval load_point(const struct winograd *w, const struct source *in, kval c, kval limit, const i64 at[3])
+/* Channels first.. of a tile's inputs as a vector; limit: how many of them exist, 0: all. */
+struct channel_run { kval first; u32 lanes; kval limit; };
+
+/* These channels of a pixel, summed along z to point kz. */
+static kval load_point(const struct winograd *w, const struct source *in, const struct channel_run *c, const i64 at[3])
 {
     struct kir *k = w->m->k;
     const double *sum = w->wz.in[at[0]];
     kval d[WINO_MAX] = {0};
     for (i64 z = 0; z < w->wz.n; z++) {
         if (sum[z] == 0) continue;
-        kval i = kir_ramp(k, kir_add(k, source_at(w, in, z, at[1], at[2]), c), 1, w->wide);
-        d[z] = kir_cast(k, w->type, limit ? kir_load_n(k, in->buf, i, limit) : kir_load(k, in->buf, i));
+        kval i = kir_ramp(k, kir_add(k, source_at(w, in, z, at[1], at[2]), c->first), 1, c->lanes);
+        d[z] = kir_cast(k, w->type, c->limit ? kir_load_n(k, in->buf, i, c->limit) : kir_load(k, in->buf, i));
     }
     return weighted_sum(w, sum, d, w->wz.n);
 }
 
-/* One vector of channels from a tile's inputs to its values at the points of one plane; limit as above. Some columns of points at a time, from
-   inputs loaded anew, because not all values between the axes fit in registers. */
-static void point_vector(const struct winograd *w, const struct source *in, kval t, kval c, kval limit, i64 kz)
+/* These channels from a tile's inputs to their values at the points of one plane. Some columns of points at a time, from inputs loaded anew, because
+   not all values between the axes fit in registers. */
+static void point_vector(const struct winograd *w, const struct source *in, kval t, const struct channel_run *c, i64 kz)
 {
     struct kir *k = w->m->k;
     const struct wino *f = &w->w;
     i64 n = f->n;
     kval d[WINO_MAX], rows[WINO_MAX][WINO_MAX], out[WINO_MAX];
-    kval to = kir_add(k, kir_mul_i(k, t, w->at.v_pitch), c);
+    kval to = kir_add(k, kir_mul_i(k, t, w->at.v_pitch), c->first);
     for (i64 g = 0; g < n; g = next_points(f, g)) {
         for (i64 y = 0; y < n; y++) {
-            for (i64 x = 0; x < n; x++) d[x] = f->in[g][x] != 0 ? load_point(w, in, c, limit, (i64[]){kz, y, x}) : 0;
+            for (i64 x = 0; x < n; x++) d[x] = f->in[g][x] != 0 ? load_point(w, in, c, (i64[]){kz, y, x}) : 0;
             to_points_from(w, d, g, rows[y]);
         }
         for (i64 x = g; x < next_points(f, g); x++) {
             for (i64 y = 0; y < n; y++) d[y] = rows[y][x];
             to_points(w, d, out);
             for (i64 y = 0; y < n; y++)
-                kir_store(k, w->v, kir_ramp(k, kir_add_i(k, to, ((kz * n + y) * n + x) * w->at.v_plane), 1, w->wide), out[y]);
+                kir_store(k, w->v, kir_ramp(k, kir_add_i(k, to, ((kz * n + y) * n + x) * w->at.v_plane), 1, c->lanes), out[y]);
         }
     }
 }
 
-/* Whole vectors, then what is left of the channels: loads of parts of vectors are slow. */
+static void point_planes(const struct winograd *w, const struct source *in, kval t, const struct channel_run *c)
+{
+    for (i64 kz = 0; kz < w->wz.n; kz++) point_vector(w, in, t, c, kz);
+}
+
+/* Whole vectors, then what is left of the channels, by a vector of that length if it is a power of two: loads of parts of vectors are slow, of i16 with
+   AVX2 one element at a time. */
 static void point_vectors(const struct winograd *w, const struct source *in, kval t)
 {
     struct kir *k = w->m->k;
     i64 ic = w->b.c.ic, rest = ic % w->wide;
-    kval c = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, ic - rest), w->wide);
-    for (i64 kz = 0; kz < w->wz.n; kz++) point_vector(w, in, t, c, 0, kz);
+    bool is_short = (rest & (rest - 1)) == 0 && rest * wino_size(&w->b.c) >= SHORTEST;
+    struct channel_run c = {kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, ic - rest), w->wide), w->wide, 0};
+    point_planes(w, in, t, &c);
     kir_end(k);
-    for (i64 kz = 0; kz < w->wz.n && rest; kz++) point_vector(w, in, t, kir_int(k, ic - rest), kir_int(k, rest), kz);
+    if (!rest) return;
+    c = (struct channel_run){kir_int(k, ic - rest), is_short ? (u32)rest : w->wide, is_short ? 0 : kir_int(k, rest)};
+    point_planes(w, in, t, &c);
 }
 
 /* A value with channels last in place, from channel c of pixel at[z, y, x] on. */
