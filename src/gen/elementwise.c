@@ -214,6 +214,20 @@ void gen_elementwise_grid(struct emit *m, value_id v, const struct elementwise_s
     for (u32 i = 0; i < 5; i++) kir_end(k);
 }
 
+/* Lanes for rows of n elements, fewer than a vector has: none that hang over the end. Parts of vectors take longer than scalars. */
+static u32 short_lanes(i64 n) { return n >= 4 ? 4 : 1; }
+
+/* Instructions, memory operations and the scattered store (far: each lane touches a line of its own) of a row, per element. */
+static i64 row_cost(const struct probe *p, i64 extent, u32 axis, u32 lanes)
+{
+    enum { GATHER = 4, SCATTER = 4, SCATTER_FAR = 6, ONE = 1 /* load and store of a scalar */, REST = 8 /* of an element behind the vectors */ };
+    if (!axis && extent < lanes) lanes = short_lanes(extent);
+    i64 scatter = axis == 0 ? 0 : axis == 1 ? SCATTER : SCATTER_FAR;
+    i64 vec = lanes == 1 ? p->n_ins + ONE : p->n_ins + 4 * p->n_dense + GATHER * (i64)lanes * p->n_gather + scatter * (i64)lanes;
+    i64 full = extent / lanes, tail = extent % lanes, rest = tail && full ? vec : (p->n_ins + REST) * tail; /* walk_tail */
+    return (vec * full + rest) * 64 / i64_max(1, extent);
+}
+
 /* The group along which most loads are dense; the innermost one in memory when there is no
  * difference. */
 static u32 best_axis(const struct task *t, const struct space *s, value_id v, u32 lanes)
@@ -223,13 +237,8 @@ static u32 best_axis(const struct task *t, const struct space *s, value_id v, u3
     for (u32 axis = 0; axis < s->n && axis < 3; axis++) {
         struct probe p;
         u32 g = s->n - 1 - axis;
-        i64 extent = gen_static(&t->g, s->g[g].extent, 256);
         space_probe(&p, t, s, v, g, lanes);
-        /* Instructions, memory operations and the scattered store, per element. */
-        i64 vec =
-            p.n_ins + 4 * p.n_dense + 3 * (i64)lanes * p.n_gather + 3 * (i64)lanes * (axis != 0);
-        i64 full = extent / lanes, tail = extent % lanes, rest = tail && full ? vec : (p.n_ins + 8) * tail; /* walk_tail */
-        i64 cost = (vec * full + rest) * 64 / i64_max(1, extent);
+        i64 cost = row_cost(&p, gen_static(&t->g, s->g[g].extent, 256), axis, lanes);
         if (axis && cost >= best_cost) continue;
         best = axis;
         best_cost = cost;
@@ -262,6 +271,7 @@ void gen_elementwise_default(const struct task *t, const struct caps *c, value_i
     space_of(&sp, &t->g, v, stop, 0);
     u32 axis = best_axis(t, &sp, v, lanes), e = sp.n - 1 - axis;
     i64 ne = gen_static(&t->g, sp.g[e].extent, 1024);
+    if (!axis && ne < lanes) lanes = short_lanes(ne);
     i64 np = sp.n > 1 ? gen_static(&t->g, sp.g[axis ? sp.n - 1 : sp.n - 2].extent, 256) : 1;
     space_probe(&p, t, &sp, v, e, lanes);
     *s = (struct elementwise_sched){.axis = axis, .lanes = lanes, .unroll = 1, .ec = 0, .pb = 1, .ob = 1};
