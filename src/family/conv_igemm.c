@@ -93,6 +93,7 @@ static struct conv_others other_cycles(const struct igemm *x, struct tile_produc
     if (!s->copy) o.tile += steps * 0.02 * rows; /* each row has an address of its own */
     o.aside = steps * ((rows > 10 && !s->copy ? (rows - 10) * 0.5 / ku : 0) + 0.5 / ku) + taps * 12 + rows * axes * 3 + 20;
     if (!x->is_inside) o.aside += taps * 2 * axes * rows;
+    if (!s->copy && rows > 10 && ceil_div(igemm_channels(x, s), p.terms) % s->ku) o.aside += taps * (rows - 10) * 16; /* addresses for the steps that are left are loaded anew */
     o.tile /= (double)s->split_k, o.aside /= (double)s->split_k;
     return o;
 }
