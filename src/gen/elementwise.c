@@ -215,7 +215,12 @@ void gen_elementwise_grid(struct emit *m, value_id v, const struct elementwise_s
 }
 
 /* Lanes for rows of n elements, fewer than a vector has: none that hang over the end. Parts of vectors take longer than scalars. */
-static u32 short_lanes(i64 n) { return n >= 4 ? 4 : 1; }
+static u32 short_lanes(i64 n)
+{
+    u32 lanes = n >= 4 ? 4 : 1;
+    while (lanes >= 4 && 2 * (i64)lanes <= n) lanes *= 2;
+    return lanes;
+}
 
 /* Instructions, memory operations and the scattered store (far: each lane touches a line of its own) of a row, per element. */
 static i64 row_cost(const struct probe *p, i64 extent, u32 axis, u32 lanes)
