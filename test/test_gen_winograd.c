@@ -87,7 +87,7 @@ struct integers { enum dtype x, w; i64 ic, oc, bias, pad; u32 axes; i64 size; };
 static struct integers draw_integers(struct fixture *b)
 {
     static const enum dtype types[][2] = {{DT_U8, DT_I8}, {DT_I8, DT_I8}, {DT_U8, DT_U8}, {DT_I8, DT_U8}, {DT_I16, DT_I16}, {DT_I16, DT_I16}};
-    static const i64 channels[] = {1, 2, 3, 7, 8, 16, 17, 20, 32, 33, 64, 67};
+    static const i64 channels[] = {1, 2, 3, 7, 8, 16, 17, 20, 24, 32, 33, 40, 64, 67};
     const enum dtype *t = types[pick(b, 0, countof(types) - 1)];
     struct integers x = {.x = t[0], .w = t[1]};
     x.axes = (u32)pick(b, 2, 3);
