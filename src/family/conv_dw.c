@@ -212,6 +212,6 @@ static double predict(const struct gen_problem *p, const struct sched *v)
 }
 
 const struct gen gen_conv_dw = {
-    GEN_FAMILY("conv_dw", 5), .facts = sizeof(struct facts), .analyze = analyze, .least = least,
+    GEN_FAMILY("conv_dw", 6), .facts = sizeof(struct facts), .analyze = analyze, .least = least,
     .legal = legal, .emit = emit, .predict = predict,
 };

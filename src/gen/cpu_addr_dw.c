@@ -10,7 +10,9 @@
 // are tested. A tile is hundreds of instructions, and compilers take longest for depthwise kernels,
 // so there are as few copies as possible: with the registers of AVX-512 one for the tiles at both ends
 // of a row, and one for those inside. With fewer registers the tests cost up to a tenth of the time,
-// and both ends have code of their own.
+// and both ends have code of their own. The last block of channels, where it has fewer, begins earlier,
+// so that it is whole and shares the code of the others: some channels are computed twice, which costs
+// nothing as long as no vector is added.
 //
 // Integers are multiplied by DOT where the target has it. Its terms are taps that are neighbours along
 // one axis (y, if the window has several rows): the footprint's rows are taken in groups, whose channels
@@ -37,14 +39,18 @@ static bool in_groups(const struct band *b) { return b->dw.terms > 1; }
 /* Vectors of weights along an axis: of a DOT one for each distance between a pixel's first tap and the group's last member. */
 static i64 taps_along(const struct band *b, u32 a) { return in_groups(b) && (i32)a == b->dw.axis ? b->c.k[a] + b->dw.terms - 1 : b->c.k[a]; }
 
-/* Packed weights: [block][taps][channel], of a DOT [block][taps][channel][member], the group's last member first: an axis's element (i, j) is tap i - j. */
+/* Channels of a step of the packed weights. */
+static i64 weights_width(const struct band *b) { return b->overlaps ? b->n_channels : b->width; }
+
+/* Packed weights: [block][taps][channel], [taps][channel] where blocks overlap, of a DOT [block][taps][channel][member], the group's last member
+   first: an axis's element (i, j) is tap i - j. */
 static kval pack_weights(struct band *b)
 {
     struct symtab *t = b->m->g->sym;
     struct pack *p = arena_new(b->m->arena, struct pack);
-    pack_dim_i(p, t, b->c.groups, 0, b->width);
+    if (!b->overlaps) pack_dim_i(p, t, b->c.groups, 0, b->width);
     for (u32 a = 2; a < b->c.rank; a++) pack_dim_i(p, t, taps_along(b, a), a, 1);
-    pack_dim_i(p, t, b->width, 0, 1);
+    pack_dim_i(p, t, weights_width(b), 0, 1);
     if (in_groups(b)) {
         pack_dim_i(p, t, b->dw.terms, (u32)b->dw.axis, -1);
         if (b->dw.type == DT_I16 && graph_value(b->m->g, b->c.w)->dtype != DT_I16) p->dtype = DT_I16;
@@ -291,7 +297,7 @@ static void add_taps(struct taps *x)
     struct kir *k = b->m->k;
     const struct conv *c = &b->c;
     struct cpu_walk w = {.k = k, .a = x->at, .b = x->w_at};
-    i64 size = b->width * b->dw.terms;
+    i64 size = weights_width(b) * b->dw.terms;
     for (u32 a = c->rank; a-- > 2;) {
         x->w_step[a] = size;
         size *= taps_along(b, a);
@@ -333,6 +339,21 @@ static void multiply(struct cpu_contraction *p, struct tile *t, const struct cpu
     add_taps(&(struct taps){.b = b, .t = t, .buf = b->work, .at = at, .w_at = kir_mul_i(k, b->group, weights_of_block(b))});
 }
 
+/* Whether vectors of channels are neighbours in memory wherever they begin. */
+static bool is_unblocked(const struct graph *g)
+{
+    bool ok = true;
+    for (value_id v = 1; v < g->value.n; v++) ok = ok && layout_block(graph_value(g, v)->layout) == 1;
+    return ok;
+}
+
+/* One iteration has all blocks, so that no two iterations store the same elements. */
+static bool may_overlap(const struct band *b)
+{
+    i64 rest = b->n_channels % b->width;
+    return b->s.stage == STAGE_DIRECT && !b->s.ob && rest && b->n_channels > b->width && b->width - rest < b->per && is_unblocked(b->m->g);
+}
+
 void dw_init(struct band *b, const struct caps *caps)
 {
     const struct value *x = graph_value(b->m->g, b->c.x);
@@ -340,6 +361,7 @@ void dw_init(struct band *b, const struct caps *caps)
     b->n_channels = b->c.groups;
     b->c.ic = b->terms = b->width;
     b->c.groups = ceil_div(b->n_channels, b->width);
+    b->overlaps = may_overlap(b);
     if (in_groups(b)) {
         b->t.dot_k = b->dot_k = b->dw.terms, b->band_type = x->dtype;
         while (!x->producer && b->width % (2 * (i64)b->band_lanes) == 0 && 2 * b->band_lanes * dtype_size(b->band_type) <= caps->vector_bytes) b->band_lanes *= 2;
@@ -371,12 +393,21 @@ struct in_place {
     struct cpu_contraction blocks; /* all blocks of channels of a tile's pixels */
 };
 
+/* The first channel of a block. */
+static kval first_channel(const struct in_place *w, const struct cpu_piece *e)
+{
+    const struct band *b = w->b;
+    struct kir *k = b->m->k;
+    kval c = kir_mul_i(k, e->at[CPU_BLOCK], b->width);
+    return b->overlaps ? kir_min(k, c, kir_int(k, b->n_channels - b->width)) : c;
+}
+
 static struct tile_out target_in_place(struct cpu_contraction *p, const struct cpu_piece *e)
 {
     const struct in_place *w = p->own;
     struct kir *k = p->m->k;
     struct tile_out o = band_target(w->b, e->at[CPU_Y], e->at[CPU_X]);
-    o.c = kir_mul_i(k, e->at[CPU_BLOCK], w->b->width);
+    o.c = first_channel(w, e);
     o.c_end = e->is_full ? 0 : kir_int(k, w->b->n_channels);
     return o;
 }
@@ -398,7 +429,7 @@ static void multiply_in_place(struct cpu_contraction *p, struct tile *t, const s
                             .t = t,
                             .buf = b->m->buf[c->x],
                             .at = at,
-                            .w_at = kir_mul_i(k, e->at[CPU_BLOCK], weights_of_block(b)),
+                            .w_at = b->overlaps ? kir_mul_i(k, o->c, b->dw.terms) : kir_mul_i(k, e->at[CPU_BLOCK], weights_of_block(b)),
                             .limit = e->is_full ? 0 : kir_int(k, e->columns),
                             .y = w->y,
                             .x = w->x});
@@ -521,8 +552,8 @@ void dw_walk_in_place(struct band *b, kval from, kval to)
     struct in_place w = {.b = b, .is_compact = b->lanes * dtype_size(b->type) >= COMPACT_FROM};
     struct cpu_contraction rows = {.m = b->m, .address = &address, .own = &w, .t = &b->t, .width = b->width, .per = b->per, .bias = b->c.b};
     w.blocks = rows;
-    struct cpu_level *l = cpu_level_add(&w.blocks, CPU_BLOCK, from, to, 1); /* the last has vectors for what exists only */
-    l->rest = b->n_channels % b->width, l->columns = kir_int(b->m->k, b->n_channels);
+    struct cpu_level *l = cpu_level_add(&w.blocks, CPU_BLOCK, from, to, 1);
+    if (!b->overlaps) l->rest = b->n_channels % b->width, l->columns = kir_int(b->m->k, b->n_channels); /* the last has vectors for what exists only */
     if (b->ya >= 0) cpu_level_add(&rows, CPU_Y, b->y0, b->y1, b->s.ty)->enter = enter_row;
     cpu_nest(&rows, NULL, place_row);
 }

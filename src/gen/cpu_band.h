@@ -40,6 +40,7 @@ struct band {
     kval group;                /* number of the group of channels */
     kval channels;             /* channels of this group that exist, 0: all */
     i64 n_channels;            /* depthwise: in all */
+    bool overlaps;             /* and the last block of them begins where it is whole */
     struct dw_product dw;
     kval pos[MAX_RANK];        /* output position on the axes outside the tile */
     kval x0, x1, y0, y1;       /* output range of this iteration */
