@@ -18,10 +18,15 @@ u64 rng_u64(struct rng *r)
 }
 
 /* All 128 bits of a product, from products of halves: processors of 32 bits have no wider type. */
-static u64 multiply(u64 x, u64 y, u64 *high)
+static inline u64 multiply(u64 x, u64 y, u64 *high)
 {
     u64 x0 = x & UINT32_MAX, x1 = x >> 32, y0 = y & UINT32_MAX, y1 = y >> 32;
-    u64 low = x0 * y0, middle = x1 * y0 + (low >> 32), carry = x0 * y1 + (middle & UINT32_MAX);
+    u64 low = x0 * y0, middle = x1 * y0 + (low >> 32);
+    if (!y1) { /* most ranges, which searches draw from by the million */
+        *high = middle >> 32;
+        return x * y;
+    }
+    u64 carry = x0 * y1 + (middle & UINT32_MAX);
     *high = x1 * y1 + (middle >> 32) + (carry >> 32);
     return carry << 32 | (low & UINT32_MAX);
 }
