@@ -288,7 +288,7 @@ static double asked(const struct gemm_sched *s, const struct work *w)
 {
     if (!s->ahead) return 0;
     if (s->ahead > AHEAD_SECOND) return (s->ahead > 16 ? 1 : 0.95) / (1 + (double)s->ahead / (2 * w->bk));
-    if (w->m >= FEW_ROWS) return 1;
+    if (w->m_all >= FEW_ROWS) return 1;
     return (s->ahead == AHEAD_BLOCK ? 0.5 : 1) * (w->passes > 1 ? 1 - 1 / ceil(w->n / w->width) : 1);
 }
 

@@ -222,13 +222,14 @@ static u32 short_lanes(i64 n)
     return lanes;
 }
 
-/* Instructions, memory operations and the scattered store (far: each lane touches a line of its own) of a row, per element. */
-static i64 row_cost(const struct probe *p, i64 extent, u32 axis, u32 lanes)
+/* Instructions and memory operations of a row, per element. step: bytes from one element to the next in the result; those of a vector
+   that are not adjacent are stored one by one, and touch the more lines the farther apart they are. */
+static i64 row_cost(const struct probe *p, i64 extent, bool is_dense, i64 step, u32 lanes)
 {
-    enum { GATHER = 4, SCATTER = 4, SCATTER_FAR = 6, ONE = 1 /* load and store of a scalar */, REST = 8 /* of an element behind the vectors */ };
-    if (!axis && extent < lanes) lanes = short_lanes(extent);
-    i64 scatter = axis == 0 ? 0 : axis == 1 ? SCATTER : SCATTER_FAR;
-    i64 vec = lanes == 1 ? p->n_ins + ONE : p->n_ins + 4 * p->n_dense + GATHER * (i64)lanes * p->n_gather + scatter * (i64)lanes;
+    enum { NEAR = 2, STEP = 4, ANY = 7 /* also takes the indices apart */, ONE = 1 /* load and store of a scalar */, REST = 8 /* of an element behind the vectors */, LINE = 64 };
+    if (is_dense && extent < lanes) lanes = short_lanes(extent);
+    i64 gather = NEAR * (i64)p->n_near + STEP * (i64)(p->n_step - p->n_near) + ANY * (i64)(p->n_gather - p->n_step), scatter = is_dense ? 0 : LINE + 2 * i64_min(step, LINE);
+    i64 vec = lanes == 1 ? p->n_ins + ONE : p->n_ins + 4 * p->n_dense + ((gather * LINE + scatter) * (i64)lanes) / LINE;
     i64 full = extent / lanes, tail = extent % lanes, rest = tail && full ? vec : (p->n_ins + REST) * tail; /* walk_tail */
     return (vec * full + rest) * 64 / i64_max(1, extent);
 }
@@ -238,12 +239,14 @@ static i64 row_cost(const struct probe *p, i64 extent, u32 axis, u32 lanes)
 static u32 best_axis(const struct task *t, const struct space *s, value_id v, u32 lanes)
 {
     u32 best = 0;
-    i64 best_cost = 0;
+    i64 best_cost = 0, step = (i64)dtype_size(graph_value(&t->g, v)->dtype);
     for (u32 axis = 0; axis < s->n && axis < 3; axis++) {
         struct probe p;
         u32 g = s->n - 1 - axis;
+        i64 extent = gen_static(&t->g, s->g[g].extent, 256);
         space_probe(&p, t, s, v, g, lanes);
-        i64 cost = row_cost(&p, gen_static(&t->g, s->g[g].extent, 256), axis, lanes);
+        i64 cost = row_cost(&p, extent, !axis, step, lanes);
+        step *= extent;
         if (axis && cost >= best_cost) continue;
         best = axis;
         best_cost = cost;
@@ -284,13 +287,10 @@ void gen_elementwise_default(const struct task *t, const struct caps *c, value_i
         s->edge = best_edge(t, &sp, v, e, lanes, &p);
     bool blocked = (p.n_gather || axis) && !s->edge;
     if (ne > 4096 || sp.n == 1) s->ec = 4096;
-    if (blocked && sp.n > 1)
-        s->ec =
-            p.n_gather > p.n_step
-                ? 64
-                : i64_max(
-                      16,
-                      lanes); /* transposed: as many rows as a vector is long stay in the cache */
+    if (blocked && sp.n > 1) { /* transposed: as many rows as a vector is long stay in the cache */
+        i64 block = p.n_gather > p.n_step ? 64 : i64_max(16, lanes);
+        if (ne > block) s->ec = block; /* whole rows end in a vector that begins earlier */
+    }
     i64 per_row = s->ec ? i64_min(s->ec, ne) : ne;
     if (sp.n > 1) s->pb = per_row * np <= 16384 ? 0 : i64_max(1, 4096 / i64_max(1, per_row));
     i64 per_p = per_row * (s->pb ? s->pb : np);
