@@ -304,8 +304,14 @@ static double bytes_behind(const struct gen_problem *p, const struct gemm *x, co
     return bytes;
 }
 
-/* Bytes of results by which iterations of short sums may run ahead of memory: few enough rows that prefetchers follow each (Zen 4). */
-static double results_followed(const struct nest_rates *r) { return r->near[RATE_L2] / 4; }
+/* Whether an iteration of short sums stores its results so that memory follows: rows, or long parts of them, few enough that prefetchers
+   follow each (Zen 4). */
+static bool are_followed(const struct nest_rates *r, const struct work *w)
+{
+    const double part = 2048; /* bytes */
+    double size = w->size[NEST_SUMS];
+    return size * w->m * w->n <= r->near[RATE_L2] / 4 && size * w->n >= fmin(size * w->n_all, part);
+}
 
 /* What multiply-adds wait for beside the traffic that they overlap with: lines of a left operand in place that come from memory and are not asked for
    ahead (fitted to the products of attention on Zen 4), and those of short sums that are stored in pieces all over the result. */
@@ -349,7 +355,7 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     n.asked[NEST_RIGHT] = asked(s, &w);
     if (!s->pack) n.rows[NEST_LEFT] = (struct nest_rows){size[NEST_LEFT] * w.bk, size[NEST_LEFT] * w.k_all, (double)(s->fetch ? 2 * s->mr : s->mr)};
     if (s->right == RIGHT_PLACE) n.rows[NEST_RIGHT] = (struct nest_rows){size[NEST_RIGHT] * w.width, size[NEST_RIGHT] * w.n_all, 1};
-    bool are_kept = is_short && size[NEST_SUMS] * w.m * w.n <= results_followed(r); /* rows of an iteration come whole */
+    bool are_kept = is_short && are_followed(r, &w);
     n.rows[NEST_SUMS] = (struct nest_rows){size[NEST_SUMS] * (are_kept ? w.n : w.width), size[NEST_SUMS] * w.n_all, 1};
     nest_loop(&n, tiles, 1, 0, 1);
     nest_loop(&n, blocks, 0, 1, 1);
