@@ -10,6 +10,7 @@
 //   maxpool:C,H,W,K,STRIDE, meanpool:      padding K/2
 //   gemm:M,N,K
 //   softmax:ROWS,N
+//   attention:HEADS,QUERIES,KEYS,D,CAUSAL  softmax(q k^T) v, heads innermost but for D; CAUSAL (1: the last query sees all keys) may be omitted
 //   relu:ROWS,N, sum:                      elementwise; of each row
 //   pair:C,H,W,MIDDLE,OC,K                 two convolutions, both K x K
 //   residual:C,H,W,MIDDLE,OC,STRIDE        three convolutions: 1x1, 3x3 depthwise, 1x1
@@ -28,6 +29,7 @@
 #include "target.h"
 #include "tune/tune.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -259,6 +261,37 @@ static bool make_softmax(struct bench *b, const i64 *s, struct err *e)
     return finish(b, graph_op(&b->g, "Softmax", S("softmax"), 1, &x), LAYOUT_ROWS, e);
 }
 
+/* (s, heads, d) with another order of axes. */
+static value_id add_heads(struct bench *b, const char *name, const i64 *dim, const i64 *perm)
+{
+    value_id x = add_input(b, name, 3, dim), y = graph_op(&b->g, "Transpose", str_of(name), 1, &x);
+    attr_set_ints(&b->g, graph_value(&b->g, y)->producer, "perm", perm, 3);
+    return y;
+}
+
+static value_id where_causal(struct bench *b, value_id x, const i64 *s)
+{
+    value_id in[3] = {graph_op(&b->g, "quern::Band", S("band"), 0, NULL), x, op_const_f(&b->g, b->o.type, -INFINITY)};
+    node_id n = graph_value(&b->g, in[0])->producer;
+    op_set_syms(&b->g, n, "size", (const sym[]){sym_const(&b->sym, s[1]), sym_const(&b->sym, s[2])}, 2);
+    op_set_syms(&b->g, n, "offset", (const sym[]){sym_const(&b->sym, s[2] - s[1])}, 1);
+    attr_set_int(&b->g, n, "right", 0);
+    return graph_op(&b->g, "Where", S("causal"), 3, in);
+}
+
+static bool make_attention(struct bench *b, const i64 *s, struct err *e)
+{
+    value_id q = add_heads(b, "q", (const i64[]){s[1], s[0], s[3]}, (const i64[]){1, 0, 2});
+    value_id k = add_heads(b, "k", (const i64[]){s[2], s[0], s[3]}, (const i64[]){1, 2, 0});
+    value_id v = add_heads(b, "v", (const i64[]){s[2], s[0], s[3]}, (const i64[]){1, 0, 2});
+    value_id x = graph_op(&b->g, "MatMul", S("scores"), 2, (const value_id[]){q, k});
+    value_id in[2] = {x, op_const_f(&b->g, b->o.type, 0.125)};
+    x = graph_op(&b->g, "Mul", S("scaled"), 2, in);
+    if (s[4]) x = where_causal(b, x, s);
+    x = graph_op(&b->g, "Softmax", S("softmax"), 1, &x);
+    return finish(b, graph_op(&b->g, "MatMul", S("y"), 2, (const value_id[]){x, v}), LAYOUT_ROWS, e);
+}
+
 static bool make_relu(struct bench *b, const i64 *s, struct err *e)
 {
     value_id x = add_input(b, "x", 2, s);
@@ -310,6 +343,7 @@ static bool parse_shape(struct bench *b, const char *text, struct err *e)
     if (!strncmp(text, "pair:", 5) && n == 6) return make_pair(b, s, layout, e);
     if (!strncmp(text, "residual:", 9) && n == 6) return make_residual(b, s, layout, e);
     if (!strncmp(text, "gemm:", 5) && n == 3) return make_gemm(b, s, e);
+    if (!strncmp(text, "attention:", 10) && (n == 4 || n == 5)) return make_attention(b, s, e);
     if (!strncmp(text, "softmax:", 8) && n == 2) return make_softmax(b, s, e);
     if (!strncmp(text, "relu:", 5) && n == 2) return make_relu(b, s, e);
     if (!strncmp(text, "sum:", 4) && n == 2) return make_sum(b, s, e);

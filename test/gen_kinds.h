@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Random tasks of single families, for tests of kernel families: chains of convolutions, filters
+// Random tasks of single families, for tests of kernel families: chains of convolutions, attention, filters
 // with weights per pixel and gradients of such weights (gather, scatter, normalised, softmax),
 // matmuls and convolutions of bytes and of bf16, large matmuls.
 #ifndef QUERN_TEST_GEN_KINDS_H
@@ -71,6 +71,136 @@ static inline bool random_chain(struct fixture *b)
     }
     x = random_epilogue(b, x);
     *arr_push(&b->arena, &b->g.output) = x;
+    return make_task(b);
+}
+
+/* Attention. */
+
+struct attention_sizes { sym b, h, sq, n; i64 each, d, e; }; /* h heads of keys, each shared by `each` heads of queries */
+
+static inline value_id with_perm(struct fixture *b, value_id v, const i64 *perm)
+{
+    v = add_op(b, "Transpose", v, 0, 0);
+    attr_set_ints(&b->g, graph_value(&b->g, v)->producer, "perm", perm, 4);
+    return v;
+}
+
+static inline value_id regroup(struct fixture *b, value_id v, const struct attention_sizes *z, sym last, bool back)
+{
+    sym each = sym_const(&b->sym, z->each), dim[4] = {z->b, back ? sym_mul(&b->sym, z->h, each) : z->h, back ? z->sq : sym_mul(&b->sym, z->sq, each), last};
+    if (z->each == 1) return v;
+    v = add_op(b, "quern::Reshape", v, 0, 0);
+    op_set_syms(&b->g, graph_value(&b->g, v)->producer, "shape", dim, 4);
+    return v;
+}
+
+/* Keys (b, h, d, n) or values (b, h, n, e), as views of how they lie in memory; or constants. */
+static inline value_id random_keys(struct fixture *b, const char *name, const struct attention_sizes *z, sym rows, sym columns)
+{
+    i64 n[4];
+    const sym heads[4] = {z->b, z->h, rows, columns};
+    bool is_static = true;
+    for (u32 i = 0; i < 4; i++) is_static &= sym_is_const(&b->sym, heads[i], &n[i]);
+    if (is_static && pick(b, 0, 5) == 0) return add_const(b, name, 4, n);
+    switch (pick(b, 0, 3)) {
+    case 0: return add_input(b, name, 4, heads);
+    case 1: return with_perm(b, add_input(b, name, 4, (const sym[]){z->b, z->h, columns, rows}), (const i64[]){0, 1, 3, 2});
+    case 2: return with_perm(b, add_input(b, name, 4, (const sym[]){z->b, rows, z->h, columns}), (const i64[]){0, 2, 1, 3});
+    default: return with_perm(b, add_input(b, name, 4, (const sym[]){z->b, columns, z->h, rows}), (const i64[]){0, 2, 3, 1});
+    }
+}
+
+static inline value_id add_mask(struct fixture *b, const struct attention_sizes *z, enum dtype t)
+{
+    sym one = sym_const(&b->sym, 1), dim[4] = {z->b, sym_mul(&b->sym, z->h, sym_const(&b->sym, z->each)), z->sq, z->n};
+    for (u32 i = 0; i < 4; i++)
+        if (pick(b, 0, i + 1 == 4 ? 4 : 1) == 0) dim[i] = one;
+    u32 skip = (u32)pick(b, 0, 3);
+    value_id v = add_input(b, "mask", 4 - skip, dim + skip);
+    graph_value(&b->g, v)->dtype = t;
+    return v;
+}
+
+static inline value_id add_band(struct fixture *b, const struct attention_sizes *z)
+{
+    sym offset = pick(b, 0, 1) ? sym_sub(&b->sym, z->n, z->sq) : sym_const(&b->sym, pick(b, -2, 3));
+    i64 left = pick(b, -1, 5), right = pick(b, -1, 3);
+    value_id v = graph_op(&b->g, "quern::Band", S("band"), 0, NULL);
+    node_id n = graph_value(&b->g, v)->producer;
+    op_set_syms(&b->g, n, "size", (const sym[]){z->sq, z->n}, 2);
+    op_set_syms(&b->g, n, "offset", &offset, 1);
+    attr_set_int(&b->g, n, "left", left);
+    attr_set_int(&b->g, n, "right", right);
+    return v;
+}
+
+/* Scale, softcap, masks: some leave no key to a row. */
+static inline value_id random_scores(struct fixture *b, value_id x, const struct attention_sizes *z)
+{
+    value_id none = op_const_f(&b->g, b->type, -INFINITY);
+    value_id two = op_const_f(&b->g, b->type, 2);
+    if (pick(b, 0, 1)) x = add_op(b, "Mul", x, op_const_f(&b->g, b->type, 0.25), 0);
+    if (pick(b, 0, 4) == 0 && b->type == DT_F32) x = add_op(b, "Add", x, op_const_f(&b->g, b->type, 100), 0); /* exponentials overflow */
+    if (pick(b, 0, 4) == 0) x = add_op(b, "Mul", add_op(b, "Tanh", x, 0, 0), two, 0);
+    if (pick(b, 0, 2) == 0) x = add_op(b, "Add", x, add_mask(b, z, b->type), 0);
+    if (pick(b, 0, 3) == 0) x = add_op(b, "Where", add_mask(b, z, DT_BOOL), x, none);
+    if (pick(b, 0, 3) == 0) x = add_op(b, "Where", add_band(b, z), x, none);
+    return x;
+}
+
+static inline value_id reduced(struct fixture *b, const char *op, value_id x)
+{
+    value_id y = add_op(b, op, x, op_const_i(&b->g, DT_I64, (const i64[]){-1}, 1), 0);
+    attr_set_int(&b->g, graph_value(&b->g, y)->producer, "keepdims", 1);
+    return y;
+}
+
+/* Softmax in several spellings, and another function that sums rows. */
+static inline value_id random_softmax(struct fixture *b, value_id x)
+{
+    value_id e, one = op_const_f(&b->g, b->type, 1);
+    switch (pick(b, 0, 4)) {
+    case 0:
+        e = add_op(b, "Exp", add_op(b, "Sub", x, reduced(b, "ReduceMax", x), 0), 0, 0);
+        return add_op(b, "Div", e, reduced(b, "ReduceSum", e), 0);
+    case 1:
+        e = add_op(b, "Sigmoid", x, 0, 0);
+        return add_op(b, "Div", e, add_op(b, "Add", reduced(b, "ReduceSum", e), one, 0), 0);
+    case 2:
+        e = add_op(b, "Relu", x, 0, 0);
+        return add_op(b, "Mul", e, add_op(b, "Reciprocal", add_op(b, "Add", reduced(b, "ReduceMax", e), one, 0), 0, 0), 0);
+    default:
+        e = add_op(b, "Softmax", x, 0, 0);
+        attr_set_int(&b->g, graph_value(&b->g, e)->producer, "axis", -1);
+        return e;
+    }
+}
+
+static inline bool random_attention(struct fixture *b)
+{
+    static const i64 head[] = {1, 3, 4, 8, 16, 19, 32, 40}, keys[] = {1, 2, 5, 16, 17, 31, 48, 70};
+    struct symtab *t = &b->sym;
+    struct attention_sizes z = {.each = pick(b, 0, 2) ? 1 : pick(b, 2, 3)};
+    z.b = draw_size(b, 1, 2, 4);
+    z.h = sym_const(t, pick(b, 1, 3));
+    z.d = head[pick(b, 0, 7)];
+    z.e = head[pick(b, 0, 7)];
+    z.sq = pick(b, 0, 2) ? draw_size(b, 1, 23, 3) : sym_const(t, 1);
+    bool symbolic = pick(b, 0, 2) == 0;
+    z.n = size_of(b, keys[pick(b, 0, 7)], symbolic);
+    sym d = sym_const(t, z.d), e = sym_const(t, z.e), hq = sym_mul(t, z.h, sym_const(t, z.each));
+    value_id q = pick(b, 0, 1) ? add_input(b, "q", 4, (const sym[]){z.b, hq, z.sq, d})
+                               : with_perm(b, add_input(b, "q", 4, (const sym[]){z.b, z.sq, hq, d}), (const i64[]){0, 2, 1, 3});
+    if (pick(b, 0, 1)) q = add_op(b, "Mul", q, op_const_f(&b->g, b->type, 0.5), 0);
+    q = regroup(b, q, &z, d, false);
+    value_id x = add_op(b, "MatMul", q, random_keys(b, "k", &z, d, z.n), 0), zero = op_const_f(&b->g, b->type, 0);
+    x = random_scores(b, regroup(b, x, &z, z.n, true), &z);
+    x = random_softmax(b, x);
+    if (pick(b, 0, 3) == 0) x = add_op(b, "Where", add_mask(b, &z, DT_BOOL), zero, x);
+    x = regroup(b, x, &z, z.n, false);
+    x = add_op(b, "MatMul", x, random_keys(b, "v", &z, z.n, e), 0);
+    if (!infer_nodes(b)) return false;
+    *arr_push(&b->arena, &b->g.output) = pick(b, 0, 2) ? x : behind(b, x);
     return make_task(b);
 }
 

@@ -150,6 +150,21 @@ static inline void hash_fixtures(struct hash_tasks *h)
     }
 }
 
+/* Attention, by seeds of its own, so that it changes no other task. */
+static inline void hash_attention(struct hash_tasks *h)
+{
+    enum { ATTENTION = 120 };
+    static const enum dtype types[] = {DT_F32, DT_F32, DT_F16, DT_BF16};
+    u32 first = h->all.n;
+    for (u64 seed = 0; h->all.n < first + ATTENTION; seed++) {
+        struct fixture b;
+        fixture_open(&b, seed);
+        b.type = types[seed % countof(types)];
+        if (random_attention(&b)) hash_add(h, "random/attention", &b.t);
+        fixture_close(&b);
+    }
+}
+
 /* Instances of each operator by its name, so that a new operator changes no other's. */
 static inline void hash_operators(struct hash_tasks *h)
 {

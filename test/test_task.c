@@ -59,6 +59,38 @@ static const char quantised[] = "graph {\n"
                                 "  output %y\n"
                                 "}\n";
 
+/* attention of heads that share keys, with a bias from another product; attention whose scores are needed elsewhere, and whose values are */
+static const char attention[] = "graph {\n"
+                                "  input %q: f32[2,4,10,16]\n"
+                                "  input %k: f32[2,2,30,16]\n"
+                                "  input %v: f32[2,2,30,16]\n"
+                                "  input %r: f32[10,16]\n"
+                                "  input %u: f32[16,30]\n"
+                                "  const %h: f32[] = [0.25]\n"
+                                "  const %to: i64[4] = [2,2,20,16]\n"
+                                "  const %back: i64[4] = [2,4,10,30]\n"
+                                "  const %pair: i64[4] = [2,2,20,30]\n"
+                                "  %a: none[?] = Mul(%q, %h)\n"
+                                "  %b: none[?] = Reshape(%a, %to)\n"
+                                "  %c: none[?] = Transpose(%k) {perm=[0,1,3,2]}\n"
+                                "  %s: none[?] = MatMul(%b, %c)\n"
+                                "  %d: none[?] = Reshape(%s, %back)\n"
+                                "  %e: none[?] = MatMul(%r, %u)\n"
+                                "  %f: none[?] = Add(%d, %e)\n"
+                                "  %p: none[?] = Softmax(%f) {axis=-1}\n"
+                                "  %g: none[?] = Reshape(%p, %pair)\n"
+                                "  %y: none[?] = MatMul(%g, %v)\n"
+                                "  %s2: none[?] = MatMul(%y, %c)\n"
+                                "  %p2: none[?] = Softmax(%s2) {axis=-1}\n"
+                                "  %y2: none[?] = MatMul(%p2, %v)\n"
+                                "  %s3: none[?] = MatMul(%y2, %c)\n"
+                                "  %p3: none[?] = Softmax(%s3) {axis=-1}\n"
+                                "  %y3: none[?] = MatMul(%p3, %v)\n"
+                                "  output %y3\n"
+                                "  output %s2\n"
+                                "  output %p3\n"
+                                "}\n";
+
 struct world {
     struct arena a;
     struct symtab sym;
@@ -154,6 +186,25 @@ static void test_chains(void **state)
         assert_true(!n == !t->anchor);
         check_delivered(&w, &w.c.region.v[i]);
     }
+    world_close(&w);
+}
+
+/* The chain from the first product to the second one, whatever lies between, beside its parts; not where others need its values. */
+static void test_attention(void **state)
+{
+    struct world w;
+    u32 n = 0;
+    world_open_as(&w, attention, &(struct cover_opts){0});
+    for (u32 i = 0; i < w.c.region.n; i++) {
+        const struct task *t = w.c.task.v[w.c.region.v[i].task];
+        if (t->n_heavy < 2) continue;
+        struct str name = name_of(&w, &w.c.region.v[i]);
+        assert_true(t->n_heavy == 2 && w.c.region.v[i].n_out == 1 && w.c.region.v[i].n_in == 4); /* q, k, v and the bias */
+        if (!str_starts(name, S("Mul+Transpose+quern::Reshape+MatMul+quern::Reshape+Add+quern::ReduceMax+")) || !str_ends(name, S("+MatMul->y"))) fail_msg("region %.*s", STR_ARG(name));
+        n++;
+    }
+    assert_int_equal(n, 1);
+    for (u32 i = 0; i < w.c.region.n; i++) check_delivered(&w, &w.c.region.v[i]);
     world_close(&w);
 }
 
@@ -525,6 +576,7 @@ int main(void)
         cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_alternatives),
         cmocka_unit_test(test_chains),
+        cmocka_unit_test(test_attention),
         cmocka_unit_test(test_quantised),
         cmocka_unit_test(test_broadcast),
         cmocka_unit_test(test_spread),

@@ -13,7 +13,7 @@
 //
 // Groups of axes (gen/space.c) are either reduced or kept; a row is one index of all kept groups.
 #include "gen/nest.h"
-#include "gen/row.h"
+#include "gen/row_emit.h"
 
 // clang-format off
 #define PARAMS(P)                                                                    \
@@ -29,225 +29,19 @@ enum { KEEP_OUTPUT = 2 };
 
 /* Emission. */
 
-struct rows {
-    struct emit *m;
-    struct row_task x;
-    const struct reduction *first; /* its axes make the space */
-    struct row_space s;
-    u32 lanes;                     /* across: vectors run across the innermost group */
-    i64 unroll;
-    bool keep;
-    value_id room;                 /* output whose elements the last reduction's wait in; 0: scratch memory */
-    bool ordered;                  /* sums are taken as gen/row.h promises */
-    i64 parts;                     /* accumulators, by an element's number; 0: `unroll` of them, by its place in the loop */
-    kval at[MAX_RANK]; /* per group; a vector where lanes run */
-    kval limit;        /* lanes across that exist, 0: all */
-    kval number, pos;  /* of the element in its row; where the elements of a vector are kept */
-    kval store;        /* WORK: what the current reduction computes; 0: not kept */
-    bool is_last;      /* of the reductions */
-    kval kept[MAX_REDUCE], result[MAX_REDUCE], temp[MAX_REDUCE];
-};
-
-/* Vectors along a row hold neighbouring partial sums, if all vectors begin at multiples of their lanes. */
-static void find_parts(struct rows *r)
-{
-    u32 n_groups = 0;
-    for (u32 g = 0; g < r->s.sp.n; g++) n_groups += r->s.reduced[g];
-    bool whole = n_groups <= 1 || gen_static(r->x.g, r->s.sp.g[r->s.inner].extent, 1) % ROW_PARTS == 0;
-    if (!r->s.across && !whole) r->lanes = 1;
-    bool along = !r->s.across && r->lanes > 1;
-    r->unroll = along ? ROW_PARTS / r->lanes : 1;
-    r->parts = along ? 0 : ROW_PARTS;
-}
-
 static void find_space(struct rows *r)
 {
     row_space_of(&r->s, &r->x, r->first);
     bool one = r->s.inner == r->s.sp.n || gen_static(r->x.g, r->s.sp.g[r->s.inner].extent, 0) == 1;
     if (!r->s.across && one) r->lanes = 1; /* a row is one element: there is no axis to be a vector */
-    if (r->ordered) find_parts(r);
-}
-
-static void full_index(struct rows *r, kval idx[MAX_RANK])
-{
-    space_index(r->m->k, &r->s.sp, r->at, idx);
-}
-
-static void less_index(struct rows *r, kval idx[MAX_RANK])
-{
-    kval full[MAX_RANK];
-    full_index(r, full);
-    row_less_index(r->m, r->first, full, idx);
-}
-
-typedef void visit_fn(struct rows *r, const void *user, i64 u, kval limit);
-
-static kval group_size(struct rows *r, u32 g) { return emit_size(r->m, r->s.sp.g[g].extent); }
-
-/* One element, or a vector of them, at e along the innermost reduced group. */
-static void visit_at(struct rows *r, visit_fn *fn, const void *user, kval e, i64 u, kval limit)
-{
-    struct kir *k = r->m->k;
-    kval pos = kir_int(k, 0);
-    if (r->s.inner < r->s.sp.n) r->at[r->s.inner] = r->s.across ? e : kir_ramp(k, e, 1, r->lanes);
-    for (u32 g = 0; g < r->s.sp.n; g++)
-        if (r->s.reduced[g])
-            pos = kir_add(k, kir_mul(k, pos, group_size(r, g)), g == r->s.inner ? e : r->at[g]);
-    r->number = pos;
-    r->pos = r->s.across ? kir_ramp(k, kir_mul_i(k, pos, r->lanes), 1, r->lanes)
-                       : kir_ramp(k, pos, 1, r->lanes);
-    emit_limit(r->m, limit);
-    fn(r, user, u, limit);
-    emit_limit(r->m, 0);
-}
-
-/* Vectors behind the last full round of accumulators, each to its own one. */
-static void visit_ordered(struct rows *r, visit_fn *fn, const void *user)
-{
-    struct kir *k = r->m->k;
-    i64 lanes = r->lanes, many = lanes * r->unroll, d;
-    kval n = group_size(r, r->s.inner), zero = kir_int(k, 0), end = kir_mul_i(k, kir_div_i(k, n, many), many);
-    kval e = kir_loop(k, KL_SERIAL, zero, end, many);
-    for (i64 u = 0; u < r->unroll; u++) visit_at(r, fn, user, kir_add_i(k, e, u * lanes), u, 0);
-    kir_end(k);
-    for (i64 u = 0; u < r->unroll; u++) {
-        kval at = kir_add_i(k, end, u * lanes), left = kir_sub(k, n, at);
-        bool is_known = kir_is_const(k, left, &d);
-        if (is_known && d <= 0) return;
-        if (!is_known) kir_if(k, kir_lt(k, zero, left));
-        visit_at(r, fn, user, at, u, is_known && d >= lanes ? 0 : kir_min(k, left, kir_int(k, lanes)));
-        if (!is_known) kir_end(k);
-    }
-}
-
-static void visit_inner(struct rows *r, visit_fn *fn, const void *user)
-{
-    struct kir *k = r->m->k;
-    if (r->s.inner == r->s.sp.n) {
-        visit_at(r, fn, user, kir_int(k, 0), 0, r->s.across ? r->limit : 0);
-        return;
-    }
-    i64 step = r->s.across ? 1 : r->lanes, many = step * r->unroll, d;
-    if (r->ordered && r->unroll > 1) {
-        visit_ordered(r, fn, user);
-        return;
-    }
-    kval n = group_size(r, r->s.inner), zero = kir_int(k, 0), lim = r->s.across ? r->limit : 0;
-    kval first = kir_mul_i(k, kir_div_i(k, n, many), many),
-         second = kir_mul_i(k, kir_div_i(k, n, step), step);
-    if (r->unroll > 1) {
-        kval e = kir_loop(k, KL_SERIAL, zero, first, many);
-        for (i64 u = 0; u < r->unroll; u++)
-            visit_at(r, fn, user, kir_add_i(k, e, u * step), u, lim);
-        kir_end(k);
-    }
-    kval from = r->unroll > 1 ? first : zero;
-    if (!(kir_is_const(k, kir_sub(k, second, from), &d) && d <= 0)) {
-        kval e = kir_loop(k, KL_SERIAL, from, second, step);
-        visit_at(r, fn, user, e, 0, lim);
-        kir_end(k);
-    }
-    kval rest = kir_sub(k, n, second);
-    if (r->s.across || step == 1 || (kir_is_const(k, rest, &d) && d <= 0)) return;
-    kir_if(k, kir_lt(k, zero, rest));
-    visit_at(r, fn, user, second, 0, rest);
-    kir_end(k);
-}
-
-/* All elements of the current row. */
-static void visit_row(struct rows *r, visit_fn *fn, const void *user)
-{
-    struct kir *k = r->m->k;
-    u32 open = 0;
-    for (u32 g = 0; g < r->s.sp.n; g++)
-        if (r->s.reduced[g] && g != r->s.inner) {
-            r->at[g] = kir_loop(k, KL_SERIAL, kir_int(k, 0), group_size(r, g), 1);
-            open++;
-        }
-    visit_inner(r, fn, user);
-    while (open--) kir_end(k);
-}
-
-/* A pass of a reduction. */
-
-struct pass {
-    const struct reduction *red;
-    kval acc, neutral;
-    u32 lanes;
-};
-
-static void accumulate(struct rows *r, const void *user, i64 u, kval limit)
-{
-    const struct pass *p = user;
-    struct kir *k = r->m->k;
-    kval idx[MAX_RANK], slot = r->parts ? kir_mod_i(k, r->number, r->parts) : kir_int(k, u);
-    full_index(r, idx);
-    kval val = kir_splat(k, emit_value(r->m, p->red->in, idx), p->lanes);
-    if (r->room && r->is_last) emit_store_n(r->m, r->room, idx, val, limit);
-    else if (r->store) kir_store_n(k, r->store, r->pos, val, limit);
-    if (limit && !r->s.across) {
-        kval valid = kir_lt(k, kir_ramp(k, kir_int(k, 0), 1, p->lanes), limit);
-        val = kir_select(k, valid, val, p->neutral);
-    }
-    kir_store(k, p->acc, slot, emit_combine(k, p->red->r.combine, kir_load(k, p->acc, slot), val));
-}
-
-static kval across_lanes(const struct rows *r, enum kir_op op, kval v)
-{
-    struct kir *k = r->m->k;
-    u32 n = kir_lanes(k, v);
-    if (op == KI_ADD) return kir_un(k, KI_HADD, v);
-    if (op == KI_MIN || op == KI_MAX) return kir_un(k, op == KI_MIN ? KI_HMIN : KI_HMAX, v);
-    kval lane[ROW_PARTS * 2] = {0};
-    for (u32 i = 0; i < n; i++) lane[i] = kir_lane(k, v, i);
-    for (u32 i = 1; i < n && !r->ordered; i++) lane[0] = kir_bin(k, op, lane[0], lane[i]);
-    for (u32 half = n / 2; half && r->ordered; half /= 2)
-        for (u32 i = 0; i < half; i++) lane[i] = kir_bin(k, op, lane[i], lane[i + half]);
-    return lane[0];
-}
-
-static kval fold_accumulators(struct rows *r, enum kir_op op, kval acc, i64 n)
-{
-    struct kir *k = r->m->k;
-    kval v[ROW_PARTS] = {0};
-    for (i64 u = 0; u < n; u++) v[u] = kir_load(k, acc, kir_int(k, u));
-    for (i64 u = 1; u < n && !r->ordered; u++) v[0] = kir_bin(k, op, v[0], v[u]);
-    for (i64 half = n / 2; half && r->ordered; half /= 2)
-        for (i64 u = 0; u < half; u++) v[u] = kir_bin(k, op, v[u], v[u + half]);
-    return v[0];
-}
-
-static kval reduce_row(struct rows *r, const struct reduction *red)
-{
-    struct kir *k = r->m->k;
-    enum dtype t = emit_type(graph_value(r->x.g, red->in)->dtype);
-    struct pass p = {.red = red, .lanes = r->lanes};
-    p.neutral = kir_splat(k, emit_neutral(r->m, red->r.combine, t), p.lanes);
-    i64 n = r->parts ? r->parts : r->unroll;
-    p.acc = kir_alloc(k, KS_REG, t, p.lanes, kir_int(k, n));
-    for (i64 u = 0; u < n; u++) kir_store(k, p.acc, kir_int(k, u), p.neutral);
-    visit_row(r, accumulate, &p);
-    kval v = fold_accumulators(r, red->r.combine, p.acc, n);
-    return r->s.across ? v : across_lanes(r, red->r.combine, v);
-}
-
-struct kept {
-    struct rows *r;
-    kval array; /* 0: in the output */
-};
-
-static kval kept_value(struct emit *m, const void *user, const kval *idx)
-{
-    const struct kept *x = user;
-    if (!x->array) return emit_load(m, m->out[x->r->room], emit_offset(m, x->r->room, idx));
-    return emit_load(m, x->array, x->r->pos);
+    if (r->ordered) rows_find_parts(r);
 }
 
 static void store_output(struct rows *r, const void *user, i64 u, kval limit)
 {
     value_id v = *(const value_id *)user;
     kval idx[MAX_RANK];
-    full_index(r, idx);
+    rows_index(r, idx);
     emit_store_n(r->m, v, idx, emit_value(r->m, v, idx), limit);
 }
 
@@ -261,10 +55,10 @@ static void finish_row(struct rows *r)
         /* Where all axes reduced over are of size 1 it may read what the reductions read, kept or not. */
         bool is_full = shape_equal(of, &graph_value(m->g, r->first->in)->shape);
         if (is_full || !shape_equal(of, &graph_value(m->g, r->first->out)->shape)) {
-            visit_row(r, store_output, &v);
+            rows_visit(r, store_output, &v);
             continue;
         }
-        less_index(r, idx);
+        rows_less_index(r, idx);
         emit_limit(m, r->s.across ? r->limit : 0);
         emit_store_n(m, v, idx, emit_value(m, v, idx), r->s.across ? r->limit : 0);
         emit_limit(m, 0);
@@ -273,26 +67,9 @@ static void finish_row(struct rows *r)
 
 static void do_row(struct rows *r)
 {
-    struct emit *m = r->m;
-    struct kept kept[MAX_REDUCE];
-    for (u32 i = 0; i < r->x.n; i++) {
-        const struct reduction *red = &r->x.red[i];
-        bool bound = m->bind[red->in].fn != NULL;
-        r->store = r->kept[i] && !bound ? r->kept[i] : 0;
-        r->is_last = i + 1 == r->x.n;
-        r->result[i] = reduce_row(r, red);
-        emit_bind(m, red->out, gen_given, &r->result[i]);
-        if (r->store || (r->room && r->is_last)) {
-            kept[i] = (struct kept){r, r->kept[i]};
-            emit_bind(m, red->in, kept_value, &kept[i]);
-        }
-        r->store = 0;
-    }
+    rows_reduce_all(r);
     finish_row(r);
-    for (u32 i = 0; i < r->x.n; i++) {
-        emit_bind(m, r->x.red[i].out, NULL, NULL);
-        emit_bind(m, r->x.red[i].in, NULL, NULL);
-    }
+    rows_forget(r);
 }
 
 static void do_row_apart(struct rows *r, u32 number)
@@ -300,8 +77,8 @@ static void do_row_apart(struct rows *r, u32 number)
     struct emit *m = r->m;
     struct kir *k = m->k;
     const struct reduction *red = &r->x.red[number];
-    kval idx[MAX_RANK], v = reduce_row(r, red);
-    less_index(r, idx);
+    kval idx[MAX_RANK], v = rows_reduce(r, red);
+    rows_less_index(r, idx);
     kval at = row_dense_index(m, red->out, idx);
     v = kir_splat(k, v, kir_lanes(k, at));
     if (r->s.across && r->limit && kir_at(k, at)->op == KI_RAMP) {

@@ -83,19 +83,19 @@ static void ask(void *user, const struct tile *t, const struct tile_in *in, kval
 }
 
 /* The terms of a pass, by groups: ku at a time, then one at a time. */
-static void multiply(struct cpu_contraction *c, struct tile *t, const struct cpu_piece *e, struct tile_out *o)
+void gemm_multiply(struct cpu_contraction *c, struct tile *t, const struct cpu_piece *e, struct tile_out *o)
 {
     struct gemm_kernel *p = c->own;
     struct kir *k = p->m->k;
     i64 ku = p->s.ku, g = p->dot_k, all = p->static_k < 0 ? -1 : ceil_div(p->static_k, g), chunk = p->d.chunk ? 16 / g : all;
     t->limit = p->limit;
     p->run.n = kir_div_i(k, kir_add_i(k, c->len, g - 1), g), p->run.ku = ku;
-    p->run.exact = ku == 1 || (p->s.bk / g % ku == 0 && chunk >= 0 && chunk % ku == 0 && all >= 0 && all % ku == 0);
+    p->run.exact = ku == 1 || (!p->is_part && p->s.bk / g % ku == 0 && chunk >= 0 && chunk % ku == 0 && all >= 0 && all % ku == 0);
     p->run.ask = ask, p->run.user = p, p->piece = *e;
     tile_run(t, &p->run);
 }
 
-static struct tile_out target(struct cpu_contraction *c, const struct cpu_piece *e)
+struct tile_out gemm_target(struct cpu_contraction *c, const struct cpu_piece *e)
 {
     struct gemm_kernel *p = c->own;
     struct kir *k = p->m->k;
@@ -136,6 +136,7 @@ static struct tile_in left_of(struct gemm_kernel *p, const struct cpu_piece *e, 
         *step = kir_int(k, p->s.mr);
     } else if (p->s.pack) {
         in.at = kir_mul(k, row, p->pitch);
+        if (p->first) in.at = kir_add(k, in.at, p->first);
         in.x_step = p->pitch;
     } else {
         gemm_index(p->m, &p->x, p->x.a, p->pos, e->at[CPU_X], p->c.at, idx);
@@ -162,13 +163,26 @@ static kval right_of(struct gemm_kernel *p, const struct cpu_piece *e, kval *ste
     return emit_offset(p->m, p->x.b, idx);
 }
 
-static void find(struct cpu_contraction *c, const struct cpu_piece *e)
+void gemm_find(struct cpu_contraction *c, const struct cpu_piece *e)
 {
     struct gemm_kernel *p = c->own;
     p->run = (struct tile_run){.b = p->right};
     p->run.a = left_of(p, e, p->px, &p->run.a_step);
     p->run.b_at = right_of(p, e, &p->run.b_step);
     p->limit = p->s.right == RIGHT_PLACE && !e->is_full ? kir_sub(p->m->k, p->n, kir_mul_i(p->m->k, e->at[CPU_BLOCK], p->width)) : 0;
+}
+
+void gemm_leave(struct cpu_contraction *c, const struct tile *t, const struct cpu_piece *e)
+{
+    struct gemm_kernel *p = c->own;
+    struct kir *k = p->m->k;
+    kval first = kir_add(k, kir_mul(k, kir_sub(k, e->at[CPU_X], p->m0), p->to_pitch), kir_mul_i(k, e->at[CPU_BLOCK], p->width));
+    if (p->to_first) first = kir_sub(k, first, p->to_first);
+    for (i64 i = 0; i < t->tx; i++)
+        for (i64 j = 0; j < t->nr; j++) {
+            kval at = kir_add_i(k, kir_add(k, first, kir_mul_i(k, p->to_pitch, i)), j * p->lanes);
+            kir_store(k, p->to, kir_ramp(k, at, 1, p->lanes), kir_load(k, t->acc, tile_acc(t, i, j)));
+        }
 }
 
 static void enter_block(struct cpu_contraction *c, const struct cpu_piece *e) { gemm_pack_right(c->own, e->at[CPU_BLOCK]); }
@@ -183,17 +197,17 @@ static void enter_pass(struct cpu_contraction *c, const struct cpu_piece *e)
 }
 
 /* Passes, then blocks of columns from..to-1, then rows. */
-static void set_levels(struct gemm_kernel *p, kval from, kval to)
+void gemm_set_levels(struct gemm_kernel *p, kval from, kval to)
 {
     struct cpu_contraction *c = &p->c;
     struct kir *k = p->m->k;
     c->has_shares = p->d.chunk != 0;
     c->first = p->d.chunk ? kir_mul_i(k, p->part, p->d.chunk) : kir_int(k, 0);
     c->end = p->d.chunk ? kir_min(k, kir_add_i(k, c->first, p->d.chunk), p->k) : p->k;
-    c->at = c->first, c->len = kir_sub(k, c->end, c->first);
+    if (!p->is_part) c->at = c->first, c->len = kir_sub(k, c->end, c->first);
     if (p->d.many) /* one pass even without terms */
         cpu_level_add(c, CPU_PASS, c->first, kir_max(k, c->end, kir_add_i(k, c->first, 1)), p->s.bk)->enter = enter_pass;
-    else if (p->s.pack) gemm_pack_left(p);
+    else if (p->s.pack && !p->is_given) gemm_pack_left(p);
     struct cpu_level *block = cpu_level_add(c, CPU_BLOCK, from, to, 1);
     block->rest = p->static_n >= 0 ? p->static_n % p->width : p->width;
     block->is_unknown = p->static_n < 0, block->columns = p->n;
@@ -213,7 +227,7 @@ static sym in_groups(const struct gemm_kernel *p, sym n)
 }
 
 /* Scratch memory of an iteration of `rows` rows. */
-static void open_arrays(struct gemm_kernel *p, sym rows)
+void gemm_open_arrays(struct gemm_kernel *p, sym rows)
 {
     struct emit *m = p->m;
     struct kir *k = m->k;
@@ -221,8 +235,8 @@ static void open_arrays(struct gemm_kernel *p, sym rows)
     sym terms = p->d.many    ? sym_const(st, p->s.bk)
                 : p->d.chunk ? sym_const(st, p->d.chunk)
                              : p->x.k;
-    p->left = m->buf[p->x.a];
-    if (p->s.pack) {
+    if (!p->is_given) p->left = m->buf[p->x.a];
+    if (p->s.pack && !p->is_given) {
         i64 n = p->d.chunk && !p->d.many ? p->d.chunk : p->static_k;
         sym pitch = p->left_by_terms ? terms : sym_const(st, gemm_pitch(&p->s, n, p->left_type));
         p->pitch = emit_size(m, pitch);
@@ -235,7 +249,7 @@ static void open_arrays(struct gemm_kernel *p, sym rows)
     if (p->x.by_rows && !p->c.r.temp)
         p->rows = kir_alloc(k, KS_WORK, p->type, 1, kir_int(k, tile_rows_size(&p->tile)));
     tile_open(&p->tile);
-    if (!p->c.r.temp && !p->rows) tile_loop_epilogue(&p->tile, p->x.y, p->x.n_axis, 0);
+    if (!p->c.r.temp && !p->rows && !p->c.address->take) tile_loop_epilogue(&p->tile, p->x.y, p->x.n_axis, 0);
 }
 
 static kval new_temp(struct gemm_kernel *p, enum dtype t, sym n)
@@ -244,7 +258,7 @@ static kval new_temp(struct gemm_kernel *p, enum dtype t, sym n)
 }
 
 /* Arrays of the whole kernel: sums between passes, the right operand. */
-static void open_temps(struct gemm_kernel *p)
+void gemm_open_temps(struct gemm_kernel *p)
 {
     struct emit *m = p->m;
     struct symtab *st = m->g->sym;
@@ -284,41 +298,35 @@ static void open_grid(struct gemm_kernel *p)
     space_at(m, &x->outer, kir_div_i(k, gb, p->s.split_k), p->pos);
     p->m0 = kir_mul(k, gm, emit_size(m, rows));
     p->m1 = kir_min(k, kir_add(k, p->m0, emit_size(m, rows)), emit_size(m, x->m));
-    open_arrays(p, rows);
+    gemm_open_arrays(p, rows);
     kval from = p->d.nb ? kir_mul_i(k, gn, p->d.nb) : kir_int(k, 0);
-    set_levels(p, from, p->d.nb ? kir_min(k, kir_add_i(k, from, p->d.nb), p->n_blocks) : p->n_blocks);
+    gemm_set_levels(p, from, p->d.nb ? kir_min(k, kir_add_i(k, from, p->d.nb), p->n_blocks) : p->n_blocks);
 }
 
 static u32 open(struct cpu_contraction *c)
 {
     struct gemm_kernel *p = c->own;
-    open_temps(p);
+    gemm_open_temps(p);
     emit_stream(p->m, p->s.nt);
     if (!p->x.b_const && p->s.right == RIGHT_ONCE) gemm_pack_once(p);
     open_grid(p);
     return 3;
 }
 
-static const struct cpu_addressing matrices = {.open = open, .target = target, .find = find, .multiply = multiply};
+static const struct cpu_addressing matrices = {.open = open, .target = gemm_target, .find = gemm_find, .multiply = gemm_multiply};
 
-void gemm_emit(struct emit *m, const struct task *t, const struct caps *c,
-                  const struct gemm_sched *s)
+void gemm_init(struct gemm_kernel *p, const struct caps *c, const struct gemm_sched *s, struct tile_product product)
 {
-    struct gemm_kernel *p = arena_new(m->arena, struct gemm_kernel);
-    *p = (struct gemm_kernel){.m = m, .t = t, .s = *s};
-    gemm_take(&p->x, t);
+    const struct graph *g = p->x.g;
     p->type = p->left_type = p->right_type = p->x.type;
-    const struct tile_product product = gemm_product(&p->x, c);
     p->dot_k = product.terms, p->group = product.group;
     p->s = gemm_rows(*s, product);
-    if (p->dot_k > 1) p->left_type = graph_value(&t->g, p->x.a)->dtype, p->right_type = graph_value(&t->g, p->x.b)->dtype;
+    if (p->dot_k > 1) p->left_type = graph_value(g, p->x.a)->dtype, p->right_type = graph_value(g, p->x.b)->dtype;
     p->lanes = gen_lanes(c, p->type);
     p->width = s->nr * p->lanes;
     p->d = gemm_split_of(&p->x, &p->s, p->lanes);
-    p->static_m = gen_static(p->x.g, p->x.m, -1), p->static_n = gen_static(p->x.g, p->x.n, -1),
-    p->static_k = gen_static(p->x.g, p->x.k, -1);
-    p->left_by_terms = !p->x.pixels && p->dot_k == 1 && !gemm_is_dense_along_last(t, p->x.a, p->lanes);
-    p->tile = (struct tile){.m = m,
+    p->static_m = gen_static(g, p->x.m, -1), p->static_n = gen_static(g, p->x.n, -1), p->static_k = gen_static(g, p->x.k, -1);
+    p->tile = (struct tile){.m = p->m,
                             .ty = 1,
                             .tx = p->s.mr,
                             .nr = s->nr,
@@ -330,8 +338,19 @@ void gemm_emit(struct emit *m, const struct task *t, const struct caps *c,
                             .dot_k = p->dot_k,
                             .ahead = s->ahead > AHEAD_SECOND ? s->ahead : 0};
     if (p->x.b_const) p->right = p->constant = gemm_pack_const(p);
-    p->c = (struct cpu_contraction){.m = m, .address = &matrices, .own = p, .t = &p->tile, .width = p->width, .per = p->lanes,
+    p->c = (struct cpu_contraction){.m = p->m, .own = p, .t = &p->tile, .width = p->width, .per = p->lanes,
                                     .r = {.v = p->x.y, .inner = p->x.n_axis, .parts = s->split_k}, .bias = p->x.bias};
+}
+
+void gemm_emit(struct emit *m, const struct task *t, const struct caps *c,
+                  const struct gemm_sched *s)
+{
+    struct gemm_kernel *p = arena_new(m->arena, struct gemm_kernel);
+    *p = (struct gemm_kernel){.m = m, .t = t};
+    gemm_take(&p->x, t);
+    gemm_init(p, c, s, gemm_product(&p->x, c));
+    p->c.address = &matrices;
+    p->left_by_terms = !p->x.pixels && p->dot_k == 1 && !gemm_is_dense_along_last(t, p->x.a, p->lanes);
     emit_args(m);
     cpu_emit(&p->c, !p->x.simple || s->split_k > 1, t, c);
 }

@@ -135,6 +135,7 @@ void cpu_tile(struct cpu_contraction *p, const struct cpu_piece *e)
     struct tile_out o = {0};
     if (p->address->target) o = p->address->target(p, e);
     if (p->address->take) {
+        if (p->address->find) p->address->find(p, e);
         begin_with_bias(p, &t, &o);
         if (t.leaf->begin) t.leaf->begin(&t);
         p->address->multiply(p, &t, e, &o);

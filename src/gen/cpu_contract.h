@@ -46,7 +46,7 @@ struct cpu_addressing {
     void (*find)(struct cpu_contraction *p, const struct cpu_piece *e); /* where the tile's operands lie, before its sums begin; NULL: nothing */
     /* Adds all products of the tile; it may say more about where results go. */
     void (*multiply)(struct cpu_contraction *p, struct tile *t, const struct cpu_piece *e, struct tile_out *o);
-    /* Takes sums that are not stored at once; NULL: they go where `target` says. */
+    /* Takes sums that are not stored at once, or go to memory of its own; NULL: they go where `target` says. */
     void (*take)(struct cpu_contraction *p, const struct tile *t, const struct cpu_piece *e);
     void (*close)(struct cpu_contraction *p); /* behind the nest, inside the grids; NULL: nothing */
 };

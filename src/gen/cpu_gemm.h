@@ -70,6 +70,11 @@ struct gemm_kernel {
     kval limit;          /* columns that the right operand has, where it is not padded */
     bool left_by_terms;  /* packed left operand: [tile][term][row], else [row][term] */
     kval pitch;          /* of the latter */
+    bool is_given;       /* the packed left operand is there already: whoever opens the grid has set left, pitch and first */
+    kval first;          /* of its terms; 0: 0 */
+    bool is_part;        /* terms c.at .. c.at + c.len - 1 are of any number */
+    kval to, to_pitch;   /* gemm_leave: WORK array of sums, [row of the iteration][column], with room for whole tiles */
+    kval to_first;       /* column of its first element; 0: 0 */
 };
 
 /* The target's instruction for both operands' types; of several terms: the right operand is packed by groups of them. */
@@ -83,12 +88,23 @@ struct gemm_sched gemm_rows(struct gemm_sched s, struct tile_product p);
 /* cpu_pack.c */
 kval gemm_pack_const(struct gemm_kernel *p);             /* BUF */
 void gemm_pack_once(struct gemm_kernel *p);              /* a grid of its own into p->right */
+void gemm_pack_transposed(struct gemm_kernel *p);        /* likewise, of an operand whose terms are neighbours in memory, by squares of vectors; dot_k 1 */
 void gemm_pack_right(struct gemm_kernel *p, kval block); /* this pass' terms */
 void gemm_pack_left(struct gemm_kernel *p);              /* this pass' terms of all rows */
 kval gemm_block(struct gemm_kernel *p, kval block);      /* first element of a packed block */
 i64 gemm_pitch(const struct gemm_sched *s, i64 k, enum dtype t); /* of [row][term] */
 
 /* cpu_addr_matrix.c */
+/* From p's m, t and x: everything that is known before arguments are declared; packs a constant right operand. The caller sets c.address. */
+void gemm_init(struct gemm_kernel *p, const struct caps *c, const struct gemm_sched *s, struct tile_product product);
+void gemm_open_temps(struct gemm_kernel *p);             /* arrays of the whole kernel */
+void gemm_open_arrays(struct gemm_kernel *p, sym rows);  /* in a grid: scratch memory of an iteration of `rows` rows */
+void gemm_set_levels(struct gemm_kernel *p, kval from, kval to); /* of blocks from..to-1, with pos, m0, m1, n_blocks, n, k set; packs the left operand */
+/* Of struct cpu_addressing. */
+struct tile_out gemm_target(struct cpu_contraction *c, const struct cpu_piece *e);
+void gemm_find(struct cpu_contraction *c, const struct cpu_piece *e);
+void gemm_multiply(struct cpu_contraction *c, struct tile *t, const struct cpu_piece *e, struct tile_out *o);
+void gemm_leave(struct cpu_contraction *c, const struct tile *t, const struct cpu_piece *e); /* take: leaves sums in p->to */
 void gemm_emit(struct emit *m, const struct task *t, const struct caps *c,
                   const struct gemm_sched *s);
 

@@ -171,9 +171,13 @@ void gemm_pack_right(struct gemm_kernel *p, kval block)
     else pack_block(p, block, kir_int(p->m->k, 0), p->c.at, p->c.len);
 }
 
-void gemm_pack_once(struct gemm_kernel *p)
+enum { TERMS = 256 }; /* that an iteration packs of a block */
+
+/* The grids of packing once: the number of the block, the first term. */
+struct pack_grid { kval block, from, n, to; };
+
+static struct pack_grid open_pack_grid(struct gemm_kernel *p)
 {
-    enum { TERMS = 256 }; /* per iteration */
     struct emit *m = p->m;
     struct kir *k = m->k;
     struct symtab *st = m->g->sym;
@@ -189,11 +193,49 @@ void gemm_pack_once(struct gemm_kernel *p)
     space_split(m, &own, group, own.n, gb, at);
     for (u32 i = 0; i < MAX_RANK; i++) p->pos[i] = kir_int(k, 0);
     for (u32 i = 0; i < own.n; i++) p->pos[p->x.batch - own.n + i] = at[i];
-    kval from = kir_mul_i(k, gk, TERMS);
-    kval n = kir_min(k, kir_int(k, TERMS), kir_sub(k, p->k, from));
-    kval to = kir_add(k, gemm_block(p, gn), kir_mul_i(k, from, p->width));
-    pack_block(p, gn, to, from, n);
-    for (u32 i = 0; i < 3; i++) kir_end(k);
+    struct pack_grid g = {.block = gn, .from = kir_mul_i(k, gk, TERMS)};
+    g.n = kir_min(k, kir_int(k, TERMS), kir_sub(k, p->k, g.from));
+    g.to = kir_add(k, gemm_block(p, gn), kir_mul_i(k, g.from, p->width));
+    return g;
+}
+
+void gemm_pack_once(struct gemm_kernel *p)
+{
+    struct pack_grid g = open_pack_grid(p);
+    pack_block(p, g.block, g.to, g.from, g.n);
+    for (u32 i = 0; i < 3; i++) kir_end(p->m->k);
+}
+
+/* As many terms and columns as a vector has lanes, the first `limit` terms (0: all), to `at`. Columns behind the last are the last again. */
+static void pack_square(struct gemm_kernel *p, kval term, kval column, kval at, kval limit)
+{
+    struct emit *m = p->m;
+    struct kir *k = m->k;
+    kval row[64], idx[MAX_RANK], last = kir_add_i(k, p->n, -1);
+    assert(p->lanes <= countof(row));
+    emit_limit(m, limit);
+    for (u32 i = 0; i < p->lanes; i++) {
+        kval c = kir_min(k, kir_add_i(k, column, i), last);
+        gemm_index(m, &p->x, p->x.b, p->pos, kir_ramp(k, term, 1, p->lanes), c, idx);
+        row[i] = kir_splat(k, kir_cast(k, p->right_type, emit_value(m, p->x.b, idx)), p->lanes);
+    }
+    emit_limit(m, 0);
+    transpose_vectors(k, row, p->lanes);
+    for (u32 i = 0; i < p->lanes; i++) {
+        if (limit) kir_if(k, kir_lt(k, kir_int(k, i), limit));
+        kir_store(k, p->right, kir_ramp(k, kir_add_i(k, at, i * p->width), 1, p->lanes), row[i]);
+        if (limit) kir_end(k);
+    }
+}
+
+void gemm_pack_transposed(struct gemm_kernel *p)
+{
+    struct kir *k = p->m->k;
+    struct pack_grid g = open_pack_grid(p);
+    struct vectors v = vectors_over(k, kir_int(k, 0), g.n, p->lanes);
+    kval j = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, p->width), p->lanes), column = kir_add(k, kir_mul_i(k, g.block, p->width), j);
+    while (vectors_next(&v)) pack_square(p, kir_add(k, g.from, v.at), column, kir_add(k, kir_add(k, g.to, j), kir_mul_i(k, v.at, p->width)), v.limit);
+    for (u32 i = 0; i < 4; i++) kir_end(k);
 }
 
 /* [tile][term][row] */

@@ -250,6 +250,8 @@ void transpose_open(struct transpose *t, struct kir *k, enum dtype type, u32 lan
 void transpose_row(const struct transpose *t, kval block, kval row, kval v);
 u32 transpose_blocks(const struct transpose *t, kval blocks); /* behind all rows of all of them; the result is for transpose_store */
 void transpose_store(const struct transpose *t, u32 from, kval block, const struct transpose_to *to);
+/* Of as many vectors as they have lanes, at most 64, in registers: row[i] becomes the vector of lanes i. */
+void transpose_vectors(struct kir *k, kval *row, u32 lanes);
 
 /* wg_elementwise.c: the same by workgroups; how many, k->group says. */
 struct wg_elementwise {

@@ -64,3 +64,14 @@ void transpose_store(const struct transpose *t, u32 from, kval block, const stru
         kir_store(k, to->array, at, every_other(t, t->room[from], block, t->lanes, u));
     }
 }
+
+/* Each pass interleaves the lanes of rows i and i + n/2, so that row and column exchange a bit. */
+void transpose_vectors(struct kir *k, kval *row, u32 lanes)
+{
+    kval next[64];
+    assert(lanes <= countof(next));
+    for (u32 pass = 1; pass < lanes; pass *= 2) {
+        for (u32 i = 0; i < lanes; i++) next[i] = kir_zip(k, row[i / 2], row[i / 2 + lanes / 2], i % 2 ? lanes : 0, lanes);
+        for (u32 i = 0; i < lanes; i++) row[i] = next[i];
+    }
+}

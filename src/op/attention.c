@@ -473,6 +473,12 @@ static kval band_lower(struct emit *m, const struct node *n, u32 out, const kval
     return left >= 0 ? kir_bin(k, KI_AND, yes, no_later) : no_later;
 }
 
+static bool band_band(const struct graph *g, const struct node *n, struct op_band *b)
+{
+    *b = (struct op_band){.left = attr_int(n, "left", -1), .right = attr_int(n, "right", -1)};
+    return !n->in.n && op_get_syms((struct graph *)g, n, "offset", &b->offset, 1) == 1;
+}
+
 static void random_band(const struct op *self, struct graph *g, struct rng *r)
 {
     sym size[2] = {sym_const(g->sym, rng_range(r, 1, 5)), sym_const(g->sym, rng_range(r, 1, 6))},
@@ -504,6 +510,7 @@ static const struct op ops[] = {
      .infer = band_infer,
      .eval = band_eval,
      .lower = band_lower,
+     .band = band_band,
      .random = random_band},
 };
 

@@ -50,6 +50,7 @@ enum op_prop {
                           OP_HEAVY | OP_WHOLE, too */
     /* every output element is one input element or a constant, as of a view, but is not cheap to recompute */
     OP_MOVES = 1 << 19,
+    OP_RESHAPE = 1 << 20, /* a view: the elements of input 0 in their row-major order */
 };
 
 /* A reduction over `axes` of input 0: out = combine over i of in[i], from init. */
@@ -91,6 +92,9 @@ struct op_eval {
    memory, and the error is set. */
 void *op_eval_array(const struct op_eval *v, i64 n, i64 elem_size, struct err *e);
 
+/* Whether element (i, j) of the last two axes lies in a band: i + offset - left <= j <= i + offset + right; -1: unbounded. */
+struct op_band { sym offset; i64 left, right; };
+
 struct op {
     const char *name;       /* ONNX operator name, or "quern::Name" */
     u32 props;              /* enum op_prop */
@@ -120,6 +124,8 @@ struct op {
     bool (*reduce)(const struct graph *g, const struct node *n, struct op_reduce *r);
     /* Output 0 is the concatenation of the inputs along one axis. */
     bool (*join)(const struct graph *g, const struct node *n, u32 *axis);
+    /* Output 0, of rank 2, tells whether an element lies in a band. */
+    bool (*band)(const struct graph *g, const struct node *n, struct op_band *b);
     /* OP_WINDOW: output 0 as a reduction over windows */
     void (*pool)(const struct graph *g, const struct node *n, struct op_pool *p);
     /* Multiply-adds count two. NULL: one per output element for pointwise, none for views. */

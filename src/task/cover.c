@@ -2,7 +2,7 @@
 //
 // The cover: all regions worth considering. First the default regions, demand-driven from the graph's
 // outputs, then for each of them the alternatives: pooling fused with the preceding convolution,
-// views not fused with it, or only concatenations, the preceding convolutions in the same kernel, every node by itself, other
+// views not fused with it, or only concatenations, the preceding convolutions in the same kernel, attention in one kernel, every node by itself, other
 // layouts at the graph's interface, blocked channels between convolutions. Alternatives need values
 // that the default may not produce; demand is followed until everything needed is produced.
 // Concatenations in place come last (join.c). The selection among regions is not made here.
@@ -393,6 +393,16 @@ static bool add_chains(struct builder *b, const struct node_set *core, value_id 
     return true;
 }
 
+/* Two matmuls with a softmax between them in one kernel. */
+static bool add_attention(struct builder *b, const struct node_set *core, value_id out)
+{
+    const struct cutter *c = &b->cut;
+    struct node_set s = set_copy(c, core, core->n);
+    if (!grow_attention(c, &s)) return true;
+    grow_prologue(c, &s);
+    return add_region(b, &s, &out, 1, c->layout);
+}
+
 /* The anchor with its prologue, but for concatenations, which may be in place: the normalised concatenations of a dense block. */
 static bool add_behind_joins(struct builder *b, const struct node_set *core, value_id out)
 {
@@ -411,7 +421,8 @@ static bool add_anchor_alternatives(struct builder *b, const struct node_set *co
     if (!add_blocked(b, &fused, out)) return false;
     bool out_kept = !b->no_concat || !reads_joined(c, core); /* views kept out */
     if (out_kept && !add_region(b, core, &out, 1, c->layout)) return false;
-    return add_behind_joins(b, core, out) && add_windows(b, core, out) && add_chains(b, core, out) && add_parts(b, core, out);
+    return add_behind_joins(b, core, out) && add_windows(b, core, out) && add_chains(b, core, out) && add_attention(b, core, out) &&
+           add_parts(b, core, out);
 }
 
 /* the default region that produces a value */

@@ -59,4 +59,8 @@ bool cover_add_joins(struct cover *c, const struct cutter *cut, struct map *task
    if computing both in one kernel may pay. It becomes the new head. false: there is none, the set is unchanged. */
 bool grow_chain(const struct cutter *c, struct node_set *s, node_id *head);
 
+/* attention.c: the matmul whose result reaches the left operand of the set's first node, another matmul, through reductions and whatever else lies between,
+   of which nothing else is needed. false: there is none, the set is unchanged. */
+bool grow_attention(const struct cutter *c, struct node_set *s);
+
 #endif

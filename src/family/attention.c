@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// attention: two matmuls with a softmax, or any other reduction of rows, between them, on processors: the schedules and which of them is good.
+// gen/attention_emit.c emits them.
+//
+// Dims: scores (b.., m, n) = q (b.., m, d) x k (b.., d, n); y (b.., m, e) = p (b.., m, n) x v (b.., n, e).
+#include "gen/attention.h"
+#include "gen/nest.h"
+
+#include <math.h>
+
+// clang-format off
+#define PARAMS(P)                                                                                              \
+    P(mr, "rows of the register tiles", 1, 2, 3, 4, 6, 8, 10, 12, 14)                                          \
+    P(nr, "vectors of keys of the first product's tile; keys where they are in place", 1, 2, 3, 4)             \
+    P(nv, "vectors of columns of the second product's tile", 1, 2, 3, 4, 6)                                    \
+    P(mb, "tiles of rows per grid iteration at most, 0 = all", 0, 1, 2, 4, 8, 16, 32)                          \
+    P(nb, "blocks of keys at a time, softmax from block to block, 0 = whole rows", 0, 4, 8, 16, 32, 64)        \
+    P(keys, "0 packed once, 1 in place by vectors along the head", KEYS_ONCE, KEYS_PLACE)                      \
+    P(values, "0 packed once, 1 in place", VALUES_ONCE, VALUES_PLACE)                                          \
+    P(ku, "terms per step of the inner loops", 1, 4)
+// clang-format on
+GEN_PARAMS(PARAMS)
+GEN_PARAM_READER(struct attention_sched, sched_of, PARAMS)
+
+static void emit(struct emit *m, const struct task *t, const struct caps *c, const struct sched *v)
+{
+    const struct attention_sched s = sched_of(v);
+    attention_emit(m, t, c, &s);
+}
+
+struct facts {
+    struct attention x;
+    i64 lanes;
+    i64 m, n, d, e;       /* nominal */
+    i64 static_m;         /* -1: not known */
+    bool keys_in_place, values_in_place; /* may be */
+    double value_front;   /* prologue of the values: as gen_front */
+    sym queries;          /* of a head; rows are of one or several */
+};
+
+static bool analyze(const struct gen_problem *p)
+{
+    struct facts *f = p->facts;
+    const struct graph *g = &p->t->g;
+    const struct gemm *s = &f->x.scores, *v = &f->x.values;
+    if (p->c->is_gpu || p->c->vector_bytes < 8 || !attention_of(&f->x, p->t)) return false;
+    attention_form(&f->x, p->t, p->c);
+    f->lanes = gen_lanes(p->c, DT_F32);
+    f->m = gen_eval(g, s->m, NULL), f->n = gen_eval(g, s->n, NULL), f->d = gen_eval(g, s->k, NULL), f->e = gen_eval(g, v->n, NULL);
+    f->static_m = gen_static(g, s->m, -1);
+    f->keys_in_place = !s->b_const && !gemm_is_dense_along_last(p->t, s->b, (u32)f->lanes);
+    f->values_in_place = !v->b_const && gemm_is_dense_along_last(p->t, v->b, (u32)f->lanes);
+    f->value_front = gen_front(g, v->b);
+    const struct shape *x = &graph_value(g, f->x.rows.red[0].in)->shape;
+    f->queries = x->rank > 1 ? x->dim[x->rank - 2] : sym_const(g->sym, 1);
+    return true;
+}
+
+/* Rows of an iteration, at most. */
+static i64 rows_of(const struct attention_sched *s, i64 m) { return s->mb ? i64_min(s->mb * s->mr, round_up(m, s->mr)) : round_up(m, s->mr); }
+
+/* Groups of mb among n: the least mb that gives as many of them. */
+static bool is_good_group(i64 mb, i64 n) { return !mb || (mb < n && (mb == 1 || ceil_div(n, mb / 2) > ceil_div(n, mb))); }
+
+/* One tile of rows per iteration, whole; they are many per key in any other case. */
+static bool may_take_keys_in_place(const struct facts *f, const struct attention_sched *s)
+{
+    bool is_whole = f->static_m < 0 || f->static_m % s->mr == 0;
+    return f->keys_in_place && is_whole && (s->mb == 1 || f->static_m == s->mr);
+}
+
+/* Elements of scratch memory per row. */
+static double row_elements(const struct facts *f, const struct attention_sched *s)
+{
+    i64 width = s->keys == KEYS_PLACE ? f->lanes : s->nr * f->lanes;
+    return (double)(s->nb ? s->nb * width + round_up(f->e, s->nv * f->lanes) : round_up(f->n, width)) + 16;
+}
+
+/* More than one block of keys, of a softmax. */
+static bool may_be_online(const struct gen_problem *p, const struct facts *f, const struct attention_sched *s)
+{
+    return f->x.is_softmax && !p->c->deterministic && s->keys == KEYS_ONCE && s->nb * s->nr * f->lanes < f->n;
+}
+
+static bool legal(const struct gen_problem *p, const struct sched *v)
+{
+    const struct facts *f = p->facts;
+    const struct attention_sched s = sched_of(v);
+    bool has_rows = f->x.values.m_axis >= 0, in_place = s.keys == KEYS_PLACE;
+    i64 tiles = ceil_div(f->m, s.mr);
+    if (!tile_is_legal(p->c, s.mr, s.nr) || !tile_is_legal(p->c, s.mr, s.nv)) return false;
+    if (!has_rows && (s.mr > 1 || s.mb)) return false;
+    if (s.mr > 1 && s.mr > f->m) return false;
+    if ((s.nv > 1 && (s.nv - 1) * f->lanes >= f->e) || (s.nr > 1 && (s.nr - 1) * (in_place ? 1 : f->lanes) >= f->n)) return false;
+    if (in_place && !may_take_keys_in_place(f, &s)) return false;
+    if (s.values == VALUES_PLACE && (!f->values_in_place || s.ku > 1)) return false;
+    if (s.nb && !may_be_online(p, f, &s)) return false;
+    if (has_rows && !is_good_group(s.mb, tiles)) return false;
+    bool is_least = s.mr == 1 && (s.mb == 1 || tiles == 1) && !s.nb;
+    return is_least || 4 * (double)rows_of(&s, f->m) * row_elements(f, &s) <= (double)p->c->l2_bytes + 65536;
+}
+
+/* Prediction: the loops of one thread. */
+
+struct work {
+    double m, n, d, e, batch;  /* in all */
+    double rows, tiles, share; /* of an iteration; iterations of a batch */
+    double lanes;
+    double shown;              /* share of the keys that are not left out */
+};
+
+/* Share of the keys that an iteration has, of rows from..to-1: as find_keys of the emission. */
+static double shown_to(const struct facts *f, double from, double to, double n, const i64 *var)
+{
+    const struct op_band *b = &f->x.band;
+    double queries = (double)i64_max(1, gen_eval(f->x.scores.g, f->queries, var)), offset = (double)gen_eval(f->x.scores.g, b->offset, var);
+    bool same = floor(from / queries) == floor((to - 1) / queries);
+    double first = same ? fmod(from, queries) : 0, last = same ? fmod(to - 1, queries) : queries - 1;
+    double begin = b->left >= 0 ? fmin(fmax(first + offset - (double)b->left, 0), n - 1) : 0;
+    double end = b->right >= 0 ? fmin(fmax(last + offset + (double)b->right + 1, begin + 1), n) : n;
+    return (end - begin) / n;
+}
+
+static double shown_of(const struct facts *f, const struct work *w, i64 mr, const i64 *var)
+{
+    enum { MOST = 64 }; /* iterations that are looked at */
+    double sum = 0, n = fmin(w->share, MOST);
+    if (!f->x.has_band) return 1;
+    for (i64 i = 0; i < (i64)n; i++) {
+        double from = floor(((double)i + 0.5) * w->share / n) * w->tiles * (double)mr;
+        sum += shown_to(f, from, fmin(w->m, from + w->tiles * (double)mr), w->n, var) / n;
+    }
+    return sum;
+}
+
+static struct work work_of(const struct facts *f, const struct attention_sched *s, const i64 *var)
+{
+    const struct graph *g = f->x.scores.g;
+    const struct space *outer = &f->x.values.outer;
+    struct work w = {.lanes = (double)f->lanes, .batch = 1};
+    w.m = (double)i64_max(1, gen_eval(g, f->x.scores.m, var)), w.n = (double)i64_max(1, gen_eval(g, f->x.scores.n, var));
+    w.d = (double)i64_max(1, gen_eval(g, f->x.scores.k, var)), w.e = (double)i64_max(1, gen_eval(g, f->x.values.n, var));
+    for (u32 i = 0; i < outer->n; i++) w.batch *= (double)i64_max(1, gen_eval(g, outer->g[i].extent, var));
+    w.tiles = ceil(w.m / (double)s->mr);
+    if (s->mb) w.tiles = fmin(w.tiles, (double)s->mb);
+    w.share = ceil(w.m / (w.tiles * (double)s->mr));
+    w.rows = fmin(w.m, w.tiles * (double)s->mr);
+    w.shown = shown_of(f, &w, s->mr, var);
+    return w;
+}
+
+/* A term of all rows of an iteration and as many vectors of columns, by tiles. */
+static double step_of_all(const struct nest_rates *r, const struct facts *f, i64 rows, i64 mr, i64 vectors, i64 nr)
+{
+    i64 rest_m = rows % mr, rest_n = vectors % nr;
+    double t = (double)(rows / mr) * (double)(vectors / nr) * nest_step(r, mr, nr);
+    if (rest_m && f->static_m < 0) rest_m = mr;
+    if (rest_n) t += (double)(rows / mr) * nest_step(r, mr, rest_n);
+    if (rest_m) t += (double)(vectors / nr) * nest_step(r, rest_m, nr);
+    return rest_m && rest_n ? t + nest_step(r, rest_m, rest_n) : t;
+}
+
+/* Vectors of terms of the second product that are added at a time, of so many keys. */
+static double keys_at_once(const struct attention_sched *s, const struct work *w) { return s->nb ? fmin(w->n, (double)(s->nb * s->nr) * w->lanes) : w->n; }
+
+/* The first product: of all rows with all keys. Scores stay where they are from iteration to iteration. */
+static double scores_seconds(const struct nest_rates *r, const struct facts *f, const struct attention_sched *s, const struct work *w)
+{
+    i64 vectors = (i64)ceil(w->n / w->lanes);
+    double width = (double)s->nr * w->lanes, blocks = ceil((double)vectors / (double)s->nr), passes = s->nb ? fmax(1, blocks / (double)s->nb) : 1;
+    struct nest n = {.bytes = {4 * (double)s->mr * w->d, 4 * w->d * width, 4 * (double)s->mr * width}};
+    n.seconds = step_of_all(r, f, (i64)w->rows, s->mr, vectors, s->nr) * w->d * (1 + 0.02 / (double)s->ku) / (w->tiles * blocks);
+    n.seconds += nest_ends(r, (double)(s->mr * s->nr), 0);
+    nest_loop(&n, w->tiles, 1, 0, 1);
+    nest_loop(&n, blocks / passes, 0, 1, 1);
+    nest_loop(&n, passes, 0, 1, 0);
+    nest_loop(&n, w->share, 1, 0, 0);
+    nest_loop(&n, w->batch, 1, 1, 0);
+    return nest_seconds(&n, r);
+}
+
+/* The second one: of all rows with the values. With blocks of keys, sums wait in scratch memory, too, and are scaled. */
+static double values_seconds(const struct nest_rates *r, const struct facts *f, const struct attention_sched *s, const struct work *w)
+{
+    i64 vectors = (i64)ceil(w->e / w->lanes);
+    double terms = keys_at_once(s, w), passes = ceil(w->n / terms), width = (double)s->nv * w->lanes, blocks = ceil((double)vectors / (double)s->nv);
+    struct nest n = {.bytes = {4 * (double)s->mr * terms, 4 * terms * width, 4 * (double)s->mr * width}};
+    n.seconds = step_of_all(r, f, (i64)w->rows, s->mr, vectors, s->nv) * terms * (1 + 0.02 / (double)s->ku) / (w->tiles * blocks);
+    n.seconds += nest_ends(r, (double)(s->mr * s->nv), 0);
+    if (s->nb) n.seconds += (double)(s->mr * s->nv) * (4 * r->load + 2 * r->cycle);
+    if (s->values == VALUES_PLACE) n.rows[NEST_RIGHT] = (struct nest_rows){4 * width, 4 * w->e, 1};
+    nest_loop(&n, w->tiles, 1, 0, 1);
+    nest_loop(&n, blocks, 0, 1, 1);
+    nest_loop(&n, passes, 0, 1, 0);
+    nest_loop(&n, w->share, 0, 0, 1);
+    nest_loop(&n, w->batch, 0, 1, 1);
+    return nest_seconds(&n, r);
+}
+
+/* Keys in place: every vector of a key is loaded once for all rows, and the lanes of every sum are added up. */
+static double dot_seconds(const struct nest_rates *r, const struct attention_sched *s, const struct work *w)
+{
+    double keys = ceil(w->n / (double)s->nr), vectors = ceil(w->d / w->lanes), cells = (double)(s->mr * s->nr);
+    struct nest n = {.bytes = {4 * (double)s->mr * w->d, 4 * (double)s->nr * w->d, 4 * cells}};
+    n.seconds = vectors * nest_tap(r, cells, (double)(s->mr + s->nr)) + cells * 8 * r->cycle;
+    nest_loop(&n, keys, 0, 1, 1);
+    nest_loop(&n, w->share, 1, 0, 0);
+    nest_loop(&n, w->batch, 1, 1, 0);
+    return nest_seconds(&n, r);
+}
+
+/* Three passes over a row in a near cache, one with an exponential; two, by blocks of keys. */
+static double row_seconds(const struct gen_problem *p, const struct facts *f, const struct attention_sched *s, const struct work *w)
+{
+    enum { EXPONENTIAL = 16, OTHERS = 6 };
+    const struct nest_rates *r = p->nest;
+    double vectors = w->batch * w->m * ceil(w->n / w->lanes), ops = (double)(EXPONENTIAL + OTHERS + f->x.n_between);
+    if (f->x.has_mask) ops += f->x.is_masked_by_row ? 6 : 6 / w->rows;
+    double blocks = ceil(w->n / keys_at_once(s, w));
+    return vectors * ((s->nb ? 4 : 6) * r->load + ops * r->work / 2) + w->batch * w->m * blocks * (double)f->x.rows.n * 24 * r->cycle;
+}
+
+/* Matrices that a right operand has. */
+static double count_of(const struct gemm *x, const i64 *var)
+{
+    double n = 1;
+    for (u32 i = 0; i + 2 < x->bs->rank; i++) n *= (double)gen_eval(x->g, x->bs->dim[i], var);
+    return n;
+}
+
+/* To evaluate so many elements of an operand whose prologue takes `front` operations. */
+static double front_seconds(const struct gen_problem *p, const struct work *w, double front, double n) { return n / w->lanes * front * p->nest->work / 2; }
+
+/* To pack an operand; squares of elements that are not neighbours where they go are transposed in registers. */
+static double pack_seconds(const struct gen_problem *p, const struct work *w, double front, double n, bool is_dense)
+{
+    const struct nest_rates *r = p->nest;
+    double each = (3 * r->load + (is_dense ? 1 : 2 * log2(w->lanes)) * r->cycle) / w->lanes;
+    return n * each + front_seconds(p, w, front, n) + nest_read(r, 4 * n, 4 * n, &(struct nest_rows){0});
+}
+
+static double predict(const struct gen_problem *p, const struct sched *v)
+{
+    const struct facts *f = p->facts;
+    const struct nest_rates *r = p->nest;
+    const struct attention_sched s = sched_of(v);
+    const struct work w = work_of(f, &s, p->var);
+    const struct gemm *k = &f->x.scores, *e = &f->x.values;
+    double threads = (double)i64_max(1, p->c->n_threads), grids = 1, share = w.batch * w.share, packs = 0;
+    double keys = count_of(k, p->var) * w.n * w.d, values = count_of(e, p->var) * w.n * w.e;
+    double t = (s.keys == KEYS_PLACE ? dot_seconds(r, &s, &w) : scores_seconds(r, f, &s, &w)) + values_seconds(r, f, &s, &w) + row_seconds(p, f, &s, &w);
+    t *= w.shown;
+    t += w.batch * w.m * w.d * (2 * r->load + r->cycle) / w.lanes + front_seconds(p, &w, gen_problem_front(p, 0), w.batch * w.m * w.d);
+    if (s.keys == KEYS_PLACE) t += front_seconds(p, &w, gen_problem_front(p, 1), keys * w.share * w.shown);
+    else if (!k->b_const) packs += pack_seconds(p, &w, gen_problem_front(p, 1), keys, !f->keys_in_place), grids++;
+    if (s.values == VALUES_PLACE) t += front_seconds(p, &w, f->value_front, values * w.share * w.tiles * w.shown);
+    else if (!e->b_const) packs += pack_seconds(p, &w, f->value_front, values, f->values_in_place), grids++;
+    return t * ceil(share / threads) / share + packs / threads + r->launch * (threads > 1 ? grids : 1);
+}
+
+const struct gen gen_attention = {
+    GEN_FAMILY("attention", 1), .sums = SUMS_OF_ROWS, .chains = true, .facts = sizeof(struct facts),
+    .analyze = analyze, .legal = legal, .emit = emit, .predict = predict,
+};

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// attention: a task of two matmuls taken apart. What lies between is any pointwise function of the scores and of what they are reduced to along the keys, and
+// views that only regroup rows, as those of heads that share keys. All of it is computed by rows, in place: a reduction's elements replace the
+// scores that they are computed from, so nothing that comes later may need these.
+#include "gen/attention.h"
+
+enum role { OTHER, FULL, LESS, BEHIND }; /* values: independent of the scores; an element for each of them; for each row of them; behind the second product */
+
+struct finder {
+    const struct graph *g;
+    struct attention *x;
+    u8 *role;     /* per value: enum role */
+    node_id first, second;
+};
+
+static bool is_last_kept(const struct shape *a, const struct shape *b)
+{
+    return a->rank && b->rank && a->dim[a->rank - 1] == b->dim[b->rank - 1];
+}
+
+static const struct shape *shape_of(const struct finder *f, value_id v) { return &graph_value(f->g, v)->shape; }
+
+static bool is_f32(const struct graph *g, value_id v) { return emit_type(graph_value(g, v)->dtype) == DT_F32; }
+
+/* Is it that of a row: the same shape but for 1 along the last axis? */
+static bool is_less(const struct graph *g, const struct shape *less, const struct shape *full)
+{
+    struct shape s = *full;
+    s.dim[s.rank - 1] = sym_const(g->sym, 1);
+    return shape_equal(less, &s);
+}
+
+static bool add_reduction(struct finder *f, node_id n)
+{
+    const struct node *nd = graph_node(f->g, n);
+    struct row_task *rows = &f->x->rows;
+    struct reduction r = {.node = n, .in = nd->in.v[0], .out = nd->out.v[0]};
+    if (rows->n == MAX_REDUCE || !op_of(f->g, n)->reduce(f->g, nd, &r.r)) return false;
+    const struct shape *in = shape_of(f, r.in);
+    if (f->role[r.in] != FULL || !is_f32(f->g, r.in) || !is_f32(f->g, r.out) || !r.r.keepdims || r.r.n_axes != 1 || r.r.axis[0] + 1 != in->rank) return false;
+    if (rows->n && !shape_equal(in, shape_of(f, rows->red[0].in))) return false;
+    rows->red[rows->n++] = r;
+    f->role[r.out] = LESS;
+    return true;
+}
+
+static bool add_pointwise(struct finder *f, const struct node *nd)
+{
+    value_id out = nd->out.v[0], full = 0, less = 0;
+    for (u32 i = 0; i < nd->in.n; i++) {
+        value_id v = nd->in.v[i];
+        if (v && f->role[v] == FULL) full = v;
+        if (v && f->role[v] == LESS) less = v;
+    }
+    f->role[out] = full ? FULL : LESS;
+    if (f->role[out] == LESS) return shape_equal(shape_of(f, out), shape_of(f, less));
+    f->x->n_between++;
+    if (!shape_equal(shape_of(f, out), shape_of(f, full))) return false;
+    return !less || is_less(f->g, shape_of(f, less), shape_of(f, full));
+}
+
+/* A view of scores whose rows stay rows. */
+static bool add_reshape(struct finder *f, const struct node *nd)
+{
+    f->role[nd->out.v[0]] = FULL;
+    return f->role[nd->in.v[0]] == FULL && is_last_kept(shape_of(f, nd->in.v[0]), shape_of(f, nd->out.v[0]));
+}
+
+/* The roles of a node's inputs, as bits. */
+static u32 roles_of(const struct finder *f, const struct node *nd)
+{
+    u32 set = 0;
+    for (u32 i = 0; i < nd->in.n; i++)
+        if (nd->in.v[i]) set |= 1u << f->role[nd->in.v[i]];
+    return set & ~(1u << OTHER);
+}
+
+static bool add_node(struct finder *f, node_id n)
+{
+    const struct node *nd = graph_node(f->g, n);
+    u32 props = op_of(f->g, n)->props;
+    if (nd->out.n != 1 || graph_is_output(f->g, nd->out.v[0])) return false;
+    if (props & OP_REDUCE) return add_reduction(f, n);
+    return props & OP_POINTWISE ? add_pointwise(f, nd) : props & OP_RESHAPE && add_reshape(f, nd);
+}
+
+/* Sorts the nodes that depend on the scores. */
+static bool sort_nodes(struct finder *f)
+{
+    const struct graph *g = f->g;
+    f->role[f->x->scores.y] = FULL, f->role[f->x->values.y] = BEHIND;
+    for (node_id n = f->first + 1; n < g->node.n; n++) {
+        const struct node *nd = graph_node(g, n);
+        u32 roles = n == f->second || nd->dead ? 0 : roles_of(f, nd);
+        if (!roles) continue;
+        if (roles == 1u << BEHIND) {
+            for (u32 i = 0; i < nd->out.n; i++)
+                if (nd->out.v[i]) f->role[nd->out.v[i]] = BEHIND;
+        } else if (roles >> BEHIND & 1 || !add_node(f, n)) {
+            return false;
+        }
+    }
+    return f->x->rows.n > 0;
+}
+
+/* Would computing v, from what is bound, ask for `stale`? bound: the latest elements in the array. */
+static bool asks_for(const struct finder *f, value_id v, value_id stale, value_id bound)
+{
+    if (v == stale) return true;
+    if (v == bound || f->role[v] == OTHER || !graph_value(f->g, v)->producer || graph_value(f->g, v)->producer == f->first) return false;
+    const struct node *nd = graph_node(f->g, graph_value(f->g, v)->producer);
+    if (op_of(f->g, graph_value(f->g, v)->producer)->props & OP_REDUCE) return false; /* its result is bound */
+    for (u32 i = 0; i < nd->in.n; i++)
+        if (nd->in.v[i] && asks_for(f, nd->in.v[i], stale, bound)) return true;
+    return false;
+}
+
+/* What a reduction keeps overwrites what was there before: nothing asks for that any more. */
+static bool may_be_in_place(const struct finder *f)
+{
+    const struct row_task *rows = &f->x->rows;
+    value_id stale[MAX_REDUCE], now = f->x->scores.y;
+    u32 n = 0;
+    for (u32 i = 0; i <= rows->n; i++) {
+        value_id next = i < rows->n ? rows->red[i].in : f->x->p;
+        for (u32 k = 0; k < n; k++)
+            if (asks_for(f, next, stale[k], now)) return false;
+        if (i < rows->n && next != now && row_is_worth_keeping(rows, i)) stale[n++] = now, now = next;
+    }
+    return true;
+}
+
+/* The task's two matmuls. */
+static bool find_products(struct finder *f, const struct task *t)
+{
+    struct task one = *t;
+    for (node_id n = 1; n < t->g.node.n; n++) {
+        if (!(op_of(&t->g, n)->props & (OP_CONV | OP_MATMUL | OP_HEAVY)) || graph_node(&t->g, n)->dead) continue;
+        if (!(op_of(&t->g, n)->props & OP_MATMUL) || f->second) return false;
+        *(f->first ? &f->second : &f->first) = n;
+    }
+    if (!f->second) return false;
+    one.anchor = f->first;
+    if (!gemm_of(&f->x->scores, &one)) return false;
+    one.anchor = f->second;
+    if (!gemm_of(&f->x->values, &one)) return false;
+    f->x->scores.g = f->x->values.g = &t->g;
+    return true;
+}
+
+/* The products have the same batches and rows, one at each place of the result. */
+static bool products_fit(const struct finder *f)
+{
+    const struct gemm *s = &f->x->scores, *v = &f->x->values;
+    if (s->type != DT_F32 || v->type != DT_F32 || s->merged || v->merged || !v->simple || v->by_rows) return false;
+    if (s->as->rank < 2 || !shape_equal(s->ys, v->as) || v->as->rank != v->ys->rank || gen_static(f->g, s->k, -1) <= 0) return false;
+    for (u32 i = 0; i + 2 < v->as->rank; i++)
+        if (v->as->dim[i] != v->ys->dim[i]) return false;
+    return v->as->rank >= 2 && !gen_depends(f->g, v->b, s->y) && gen_depends(f->g, v->a, s->y);
+}
+
+bool attention_of(struct attention *x, const struct task *t)
+{
+    *x = (struct attention){.rows = {.g = &t->g, .fused = true}};
+    if (t->n_heavy != 2) return false;
+    struct arena a = {0};
+    struct finder f = {.g = &t->g, .x = x, .role = arena_array(&a, u8, t->g.value.n)};
+    bool ok = find_products(&f, t) && products_fit(&f);
+    x->p = ok ? x->values.a : 0;
+    ok = ok && sort_nodes(&f) && f.role[x->p] == FULL && is_f32(&t->g, x->p) && may_be_in_place(&f);
+    arena_release(&a);
+    return ok;
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Private to gen/: attention taken apart, and its emission on processors (family/attention.c).
+// Dims: scores (b.., m, n) = q (b.., m, d) x k (b.., d, n); y (b.., m, e) = p (b.., m, n) x v (b.., n, e), with p a function of the scores that reduces
+// them along n. Rows m are queries, of several heads where these share keys; columns n are keys.
+#ifndef QUERN_GEN_ATTENTION_H
+#define QUERN_GEN_ATTENTION_H
+
+#include "gen/cpu_gemm.h"
+#include "gen/row_emit.h"
+
+struct attention {
+    struct gemm scores, values; /* the products */
+    struct row_task rows;       /* the reductions of scores, in order; each needs what the one before has computed, at most */
+    value_id p;                 /* left operand of the second product */
+    u32 n_between;              /* nodes that compute something for each score */
+    /* Exponentials of the differences from the maximum, summed up; p has these times a number per row, or zeros for a row. */
+    bool is_softmax;
+    bool has_band;              /* softmax: scores outside of it are -infinity */
+    struct op_band band;
+    bool has_mask;              /* softmax: data says which scores are -infinity, or as good as that, */
+    bool is_masked_by_row;      /* of each row of an iteration; else of all alike */
+};
+/* false: not two matmuls with reductions along the last axis between them, or not in a form that rows of scores in one array can take. */
+bool attention_of(struct attention *x, const struct task *t);
+/* attention_form.c: sets is_softmax, has_band, band and has_mask, by what p is computed from. */
+void attention_form(struct attention *x, const struct task *t, const struct caps *c);
+bool attention_depends(const struct kir *k, kval v, kval on); /* does an expression use a value? */
+
+enum attention_keys {
+    KEYS_ONCE,  /* packed by a grid in front, blocks of columns */
+    KEYS_PLACE, /* read where they lie, vectors along d */
+};
+enum attention_values {
+    VALUES_ONCE,
+    VALUES_PLACE, /* read where they lie, vectors along e */
+};
+struct attention_sched {
+    i64 mr;     /* rows of the register tiles */
+    i64 nr, nv; /* vectors of keys of the first product's; in place: keys; of columns of the second one's */
+    i64 mb;     /* tiles of rows per grid iteration, at most; 0: all */
+    i64 nb;     /* blocks of keys at a time; 0: all */
+    i64 keys, values;
+    i64 ku;     /* terms per step of the inner loops */
+};
+
+struct attention_kernel {
+    struct emit *m;
+    struct attention x;
+    struct attention_sched s;
+    struct gemm_kernel first, second;
+    struct rows rows;
+    kval n_rows;        /* of an iteration, whole tiles */
+    kval scores, pitch; /* WORK array, [row of the iteration][key]; elements from one row to the next */
+    kval p[MAX_RANK];   /* index of the current row of p, key 0 */
+    kval from, to;      /* keys that the iteration's rows may attend to */
+};
+
+/* Elements from one row of scores to the next in scratch memory. */
+sym attention_pitch(const struct attention *x, const struct attention_sched *s, u32 lanes);
+void attention_emit(struct emit *m, const struct task *t, const struct caps *c, const struct attention_sched *s);
+
+/* For the files of the emission. */
+void attention_find_row(struct attention_kernel *a, kval row); /* p's index, and the row in the axes of the reductions */
+void attention_product(struct gemm_kernel *p, kval from, kval to); /* of blocks of columns from..to-1 */
+/* attention_place.c: operands that are read where they lie. */
+void attention_dot_keys(struct attention_kernel *a);           /* scores of all keys from..to-1 */
+extern const struct cpu_addressing attention_value_rows;
+void attention_multiply_values(struct cpu_contraction *c, struct tile *t, const struct cpu_piece *e, struct tile_out *o);
+/* attention_mask.c: of a masked score, computed from the product `raw`: whether it is not masked; 0: it is not known, or always so. */
+kval attention_open(struct kir *k, kval score, kval raw);
+/* The keys from..to-1 that are not masked for some row of the iteration, at least one. */
+void attention_find_unmasked(struct attention_kernel *a);
+/* attention_online.c: by blocks of keys. */
+struct online *attention_online_open(struct attention_kernel *a); /* in the grid: arrays */
+void attention_online(struct attention_kernel *a, struct online *o);
+extern const struct cpu_addressing attention_sum_tiles, attention_sum_rows; /* of the second product; own */
+
+#endif

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// attention_emit: attention on processors. A grid iteration owns a batch, a head and some tiles of rows. It multiplies its rows with the keys, tile by tile,
+// into scratch memory, which the second cache holds; then reduces every row where it lies, as reduce_row does; then multiplies what the rows have become
+// with the values, through the epilogue to the output. Both products are GEMMs (cpu_addr_matrix.c). Scores are never in memory as a whole: what is kept of
+// them grows with the keys, or not at all (attention_online.c), but not with the queries. Keys that a band or a mask excludes for all rows of an iteration are
+// left out: their exponentials are zeros. (Rows that have no key at all are as the definition has them.)
+#include "gen/attention.h"
+
+sym attention_pitch(const struct attention *x, const struct attention_sched *s, u32 lanes)
+{
+    enum { LINE = 16 }; /* elements */
+    struct symtab *st = x->scores.g->sym;
+    sym width = sym_const(st, s->keys == KEYS_PLACE ? (i64)lanes : s->nr * (i64)lanes), n = sym_mul(st, sym_cdiv(st, x->scores.n, width), width);
+    i64 c;
+    if (s->nb) n = sym_mul(st, sym_const(st, s->nb), width);
+    if (!sym_is_const(st, n, &c)) return sym_add(st, n, sym_const(st, LINE));
+    return sym_const(st, (ceil_div(c, LINE) | 1) * LINE); /* rows of a tile in different sets of the first cache */
+}
+
+static struct gemm_sched gemm_sched_of(const struct attention_sched *s, bool is_second)
+{
+    return (struct gemm_sched){.mr = s->mr, .nr = is_second ? s->nv : s->nr, .mb = s->mb, .split_k = 1, .pack = true, .right = RIGHT_ONCE, .ku = s->ku};
+}
+
+/* Rows. */
+
+/* The index at which an element of p asks for elements of the reductions, of the same row. */
+struct asked {
+    kval idx[MAX_RANK];
+    u32 rank;
+};
+
+static kval note_index(struct emit *m, const void *user, const kval *idx)
+{
+    struct asked *a = (struct asked *)user;
+    for (u32 i = 0; i < a->rank; i++) a->idx[i] = idx[i];
+    return kir_const_f(m->k, DT_F32, 1, 0);
+}
+
+static kval some_number(struct emit *m, const void *user, const kval *idx) { return kir_const_f(m->k, DT_F32, 1, 1); }
+
+void attention_find_row(struct attention_kernel *a, kval row)
+{
+    struct emit *m = a->m;
+    struct rows *r = &a->rows;
+    struct asked asked = {.rank = r->s.sp.rank};
+    gemm_index(m, &a->x.values, a->x.p, a->second.pos, row, kir_int(m->k, 0), a->p);
+    for (u32 i = 0; i < MAX_RANK; i++) asked.idx[i] = kir_int(m->k, 0);
+    for (u32 i = 0; i < r->x.n; i++) {
+        emit_bind(m, r->x.red[i].in, note_index, &asked);
+        emit_bind(m, r->x.red[i].out, some_number, NULL);
+    }
+    emit_bind(m, a->x.scores.y, note_index, &asked);
+    emit_value(m, a->x.p, a->p);
+    rows_forget(r);
+    emit_bind(m, a->x.scores.y, NULL, NULL);
+    for (u32 g = 0; g < r->s.sp.n; g++)
+        if (!r->s.reduced[g]) r->at[g] = asked.idx[r->s.sp.g[g].axis];
+}
+
+static void store_p(struct rows *r, const void *user, i64 u, kval limit)
+{
+    const struct attention_kernel *a = user;
+    struct kir *k = r->m->k;
+    kval idx[MAX_RANK];
+    for (u32 i = 0; i < MAX_RANK; i++) idx[i] = a->p[i];
+    if (r->s.inner < r->s.sp.n) idx[graph_value(r->m->g, a->x.p)->shape.rank - 1] = r->at[r->s.inner];
+    kval v = kir_splat(k, kir_cast(k, DT_F32, emit_value(r->m, a->x.p, idx)), r->lanes);
+    kir_store_n(k, a->scores, r->pos, v, limit);
+}
+
+/* May keys be left out? */
+static bool has_part(const struct attention_kernel *a) { return a->x.has_band || a->x.has_mask; }
+
+/* A row of scores becomes one of p. */
+static void do_row(struct attention_kernel *a, kval row)
+{
+    struct emit *m = a->m;
+    struct rows *r = &a->rows;
+    const struct kept raw = {r, a->scores};
+    attention_find_row(a, row);
+    r->base = kir_add(m->k, kir_mul(m->k, kir_sub(m->k, row, a->first.m0), a->pitch), a->from);
+    if (has_part(a)) r->from = a->from, r->count = kir_sub(m->k, a->to, a->from);
+    emit_bind(m, a->x.scores.y, rows_kept, &raw);
+    rows_reduce_all(r);
+    if (!m->bind[a->x.p].fn) rows_visit(r, store_p, a);
+    rows_forget(r);
+    emit_bind(m, a->x.scores.y, NULL, NULL);
+}
+
+/* Every axis of what is reduced, the last one reduced. */
+static void open_rows(struct attention_kernel *a, const struct caps *c)
+{
+    struct rows *r = &a->rows;
+    const struct graph *g = a->m->g;
+    const struct shape *s = &graph_value(g, a->x.rows.red[0].in)->shape;
+    const u32 last = s->rank - 1;
+    i64 keys = gen_static(g, s->dim[last], -1);
+    *r = (struct rows){.m = a->m, .x = a->x.rows, .lanes = keys == 1 ? 1 : gen_lanes(c, DT_F32), .ordered = c->deterministic};
+    r->first = &r->x.red[0];
+    r->s = (struct row_space){.sp = {.rank = s->rank}};
+    for (u32 i = 0; i < s->rank; i++)
+        if (i == last || gen_static(g, s->dim[i], 0) != 1) r->s.sp.g[r->s.sp.n++] = (struct axis_run){s->dim[i], i};
+    r->s.inner = r->s.sp.n - 1;
+    r->s.reduced[r->s.inner] = true;
+    r->unroll = keys < 0 || keys >= 4 * (i64)r->lanes ? 4 : 1;
+    if (r->ordered) rows_find_parts(r);
+    for (u32 i = 0; i < r->x.n; i++) r->kept[i] = row_is_worth_keeping(&r->x, i) ? a->scores : 0;
+}
+
+/* Keys that some row of the iteration may attend to: of queries from..to-1 of a head, or of all where rows are of several heads. */
+static void find_keys(struct attention_kernel *a)
+{
+    struct emit *m = a->m;
+    struct kir *k = m->k;
+    const struct gemm_kernel *p = &a->first;
+    const struct shape *s = &graph_value(m->g, a->x.rows.red[0].in)->shape;
+    const struct op_band *b = &a->x.band;
+    kval zero = kir_int(k, 0), n = p->n, first = p->m0, last = kir_add_i(k, p->m1, -1);
+    a->from = zero, a->to = n;
+    if (a->x.has_mask) attention_find_unmasked(a);
+    if (!a->x.has_band) return;
+    if (s->dim[s->rank - 2] != a->x.values.m) {
+        kval queries = emit_size(m, s->dim[s->rank - 2]);
+        kval same = kir_bin(k, KI_EQ, kir_div(k, first, queries), kir_div(k, last, queries));
+        first = kir_select(k, same, kir_mod(k, first, queries), zero);
+        last = kir_select(k, same, kir_mod(k, last, queries), kir_add_i(k, queries, -1));
+    }
+    kval offset = emit_size(m, b->offset);
+    if (b->left >= 0) a->from = kir_min(k, kir_max(k, kir_add_i(k, kir_add(k, first, offset), -b->left), zero), kir_add_i(k, n, -1));
+    if (b->right >= 0) a->to = kir_min(k, kir_max(k, kir_add_i(k, kir_add(k, last, offset), b->right + 1), kir_add_i(k, a->from, 1)), n); /* at least one */
+}
+
+/* The kernel. */
+
+static const struct cpu_addressing score_tiles = {.find = gemm_find, .multiply = gemm_multiply, .take = gemm_leave};
+static const struct cpu_addressing value_tiles = {.target = gemm_target, .find = gemm_find, .multiply = gemm_multiply};
+
+/* What an iteration has of a product. */
+static void place(struct gemm_kernel *p, const kval *pos, kval m0, kval m1)
+{
+    struct symtab *st = p->m->g->sym;
+    for (u32 i = 0; i < MAX_RANK; i++) p->pos[i] = pos[i];
+    p->m0 = m0, p->m1 = m1, p->part = p->c.at = kir_int(p->m->k, 0);
+    p->n = emit_size(p->m, p->x.n), p->k = p->c.len = emit_size(p->m, p->x.k);
+    p->n_blocks = emit_size(p->m, sym_cdiv(st, p->x.n, sym_const(st, p->width)));
+}
+
+static void open_grid(struct attention_kernel *a)
+{
+    struct emit *m = a->m;
+    struct kir *k = m->k;
+    struct symtab *st = m->g->sym;
+    const struct space *outer = &a->x.values.outer;
+    sym mr = sym_const(st, a->s.mr), tiles = sym_cdiv(st, a->x.values.m, mr), mb = a->first.d.mb ? sym_const(st, a->first.d.mb) : tiles;
+    sym rows = sym_mul(st, mb, mr), pitch = attention_pitch(&a->x, &a->s, a->first.lanes);
+    kval pos[MAX_RANK], gb = kir_grid(k, emit_size(m, space_count(outer, st, 0, outer->n)));
+    kval gm = kir_grid(k, emit_size(m, a->first.d.mb ? sym_cdiv(st, tiles, mb) : sym_const(st, 1)));
+    a->n_rows = emit_size(m, rows), a->pitch = emit_size(m, pitch);
+    space_at(m, outer, gb, pos);
+    kval m0 = kir_mul(k, gm, a->n_rows), m1 = kir_min(k, kir_add(k, m0, a->n_rows), emit_size(m, a->x.values.m));
+    place(&a->first, pos, m0, m1);
+    place(&a->second, pos, m0, m1);
+    a->scores = kir_alloc(k, KS_WORK, DT_F32, 1, emit_size(m, sym_mul(st, rows, pitch)));
+    a->first.to = a->second.left = a->scores;
+    a->first.to_pitch = a->second.pitch = a->pitch;
+    a->second.is_given = true;
+    gemm_open_arrays(&a->first, rows);
+    gemm_open_arrays(&a->second, rows);
+    gemm_pack_left(&a->first);
+    a->first.is_given = true;
+}
+
+void attention_product(struct gemm_kernel *p, kval from, kval to)
+{
+    gemm_set_levels(p, from, to);
+    cpu_nest(&p->c, NULL, cpu_tile);
+}
+
+/* Whole rows of scores. */
+static void all_keys(struct attention_kernel *a)
+{
+    struct kir *k = a->m->k;
+    struct gemm_kernel *first = &a->first, *second = &a->second;
+    kval from = kir_div_i(k, a->from, first->width), to = kir_div_i(k, kir_add_i(k, a->to, first->width - 1), first->width);
+    if (a->s.keys == KEYS_PLACE) attention_dot_keys(a);
+    else attention_product(first, has_part(a) ? from : kir_int(k, 0), has_part(a) ? to : first->n_blocks);
+    do_row(a, kir_loop(k, KL_SERIAL, first->m0, first->m1, 1));
+    kir_end(k);
+    if (has_part(a)) second->is_part = true, second->first = second->c.at = a->from, second->c.len = kir_sub(k, a->to, a->from);
+    attention_product(second, kir_int(k, 0), second->n_blocks);
+}
+
+static void pack_keys(struct gemm_kernel *p)
+{
+    if (gemm_is_dense_along_last(p->t, p->x.b, p->lanes)) gemm_pack_once(p);
+    else gemm_pack_transposed(p);
+}
+
+static void init(struct attention_kernel *a, const struct task *t, const struct caps *c)
+{
+    const struct gemm_sched s[2] = {gemm_sched_of(&a->s, false), gemm_sched_of(&a->s, true)};
+    bool in_place = a->s.values == VALUES_PLACE;
+    a->first = (struct gemm_kernel){.m = a->m, .t = t, .x = a->x.scores};
+    a->second = (struct gemm_kernel){.m = a->m, .t = t, .x = a->x.values};
+    gemm_init(&a->first, c, &s[0], tile_multiply_add);
+    gemm_init(&a->second, c, &s[1], tile_multiply_add);
+    a->first.c.address = &score_tiles;
+    if (a->s.nb) a->second.c.address = in_place ? &attention_sum_rows : &attention_sum_tiles;
+    else a->second.c.address = in_place ? &attention_value_rows : &value_tiles;
+}
+
+void attention_emit(struct emit *m, const struct task *t, const struct caps *c, const struct attention_sched *s)
+{
+    struct attention_kernel *a = arena_new(m->arena, struct attention_kernel);
+    struct kir *k = m->k;
+    a->m = m, a->s = *s;
+    attention_of(&a->x, t);
+    attention_form(&a->x, t, c);
+    init(a, t, c);
+    emit_args(m);
+    if (s->keys == KEYS_ONCE) gemm_open_temps(&a->first);
+    if (s->values == VALUES_ONCE) gemm_open_temps(&a->second);
+    if (s->keys == KEYS_ONCE && !a->x.scores.b_const) pack_keys(&a->first);
+    if (s->values == VALUES_ONCE && !a->x.values.b_const) gemm_pack_once(&a->second);
+    open_grid(a);
+    open_rows(a, c);
+    find_keys(a);
+    if (s->nb) attention_online(a, attention_online_open(a));
+    else all_keys(a);
+    for (u32 i = 0; i < 2; i++) kir_end(k);
+}

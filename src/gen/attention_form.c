@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// attention_form: whether what lies between the products is a softmax, in whatever spelling, and which scores a mask makes -infinity. Both follow from
+// the expressions that the nodes are lowered to, in a kernel that is thrown away.
+#include "gen/attention.h"
+
+#include <math.h>
+
+struct probe_kernel {
+    struct arena a;
+    struct kir k;
+    struct emit m;
+    kval known[3]; /* numbers that nothing is known of */
+};
+
+static void probe_open(struct probe_kernel *p, const struct graph *g)
+{
+    *p = (struct probe_kernel){0};
+    kir_init(&p->k, &p->a, S("probe"));
+    emit_init(&p->m, &p->k, g, op_lower, &p->a);
+    emit_args(&p->m);
+    kir_grid(&p->k, kir_param(&p->k, S("probe")));
+    for (u32 i = 0; i < countof(p->known); i++) {
+        kval array = kir_alloc(&p->k, KS_REG, DT_F32, 1, kir_int(&p->k, 1));
+        kir_store(&p->k, array, kir_int(&p->k, 0), kir_cast(&p->k, DT_F32, kir_param(&p->k, str_fmt(&p->a, "probe%u", i))));
+        p->known[i] = kir_load(&p->k, array, kir_int(&p->k, 0));
+    }
+}
+
+static void probe_close(struct probe_kernel *p)
+{
+    struct arena a = p->a;
+    arena_release(&a);
+}
+
+static void probe_bind(struct probe_kernel *p, value_id v, u32 known) { emit_bind(&p->m, v, gen_given, &p->known[known]); }
+
+/* An element of v, at idx, of which nothing is known. Returns the index along the last axis, too. */
+struct probed { kval value, key, idx[MAX_RANK]; };
+
+static struct probed probe_value(struct probe_kernel *p, value_id v)
+{
+    const struct shape *s = &graph_value(p->m.g, v)->shape;
+    struct probed x = {0};
+    for (u32 i = 0; i < s->rank; i++) x.key = x.idx[i] = kir_loop(&p->k, KL_SERIAL, kir_int(&p->k, 0), emit_dim(&p->m, v, i), 1);
+    x.value = emit_value(&p->m, v, x.idx);
+    return x;
+}
+
+bool attention_depends(const struct kir *k, kval v, kval on)
+{
+    const struct kir_ins *x = kir_at(k, v);
+    if (v == on) return true;
+    if (x->op == KI_LOOP || x->op == KI_GRID || x->op == KI_ALLOC || x->op == KI_BUF) return false;
+    for (u32 i = 0; i < kir_op_info(x->op)->n_args; i++)
+        if (kir_operand(x, i) && attention_depends(k, kir_operand(x, i), on)) return true;
+    return false;
+}
+
+static bool is_zero(const struct kir *k, kval v)
+{
+    double f;
+    return kir_is_float(k, v, &f) && f == 0;
+}
+
+struct linear { const struct kir *k; kval e, key; };
+
+static bool is_of_row(const struct linear *x, kval v) { return !attention_depends(x->k, v, x->e) && !attention_depends(x->k, v, x->key); }
+
+/* Is v e times a number of the row, or zero for some rows? */
+static bool is_linear(const struct linear *x, kval v)
+{
+    const struct kir_ins *i = kir_at(x->k, v);
+    if (v == x->e) return true;
+    if (i->op == KI_MUL) return (is_linear(x, i->a) && is_of_row(x, i->b)) || (is_of_row(x, i->a) && is_linear(x, i->b));
+    if (i->op == KI_DIV) return is_linear(x, i->a) && is_of_row(x, i->b);
+    if (i->op != KI_SELECT || !is_of_row(x, i->a)) return false;
+    return (is_zero(x->k, i->b) || is_linear(x, i->b)) && (is_zero(x->k, i->c) || is_linear(x, i->c));
+}
+
+static bool find_softmax(const struct attention *x, const struct task *t)
+{
+    enum { SCORE, MOST, EXP = 0, SUM = 2 };
+    const struct reduction *r = x->rows.red;
+    struct probe_kernel p;
+    if (x->rows.n != 2 || r[0].r.combine != KI_MAX || r[1].r.combine != KI_ADD || !row_is_worth_keeping(&x->rows, 1)) return false;
+    probe_open(&p, &t->g);
+    probe_bind(&p, r[0].in, SCORE), probe_bind(&p, r[0].out, MOST);
+    const struct kir_ins e = *kir_at(&p.k, probe_value(&p, r[1].in).value);
+    const struct kir_ins d = e.op == KI_EXP ? *kir_at(&p.k, e.a) : e;
+    bool ok = d.op == KI_SUB && d.a == p.known[SCORE] && d.b == p.known[MOST];
+    probe_close(&p);
+    if (!ok) return false;
+    probe_open(&p, &t->g);
+    probe_bind(&p, r[1].in, EXP), probe_bind(&p, r[0].out, MOST), probe_bind(&p, r[1].out, SUM);
+    const struct probed v = probe_value(&p, x->p);
+    ok = is_linear(&(struct linear){&p.k, p.known[EXP], v.key}, v.value);
+    probe_close(&p);
+    return ok;
+}
+
+/* Are scores -infinity wherever the value, of type bool, is false? */
+static bool is_mask(const struct attention *x, const struct task *t, value_id v)
+{
+    struct probe_kernel p;
+    double f;
+    probe_open(&p, &t->g);
+    kval no = kir_const_i(&p.k, DT_BOOL, 1, 0);
+    probe_bind(&p, x->scores.y, 0);
+    emit_bind(&p.m, v, gen_given, &no);
+    bool yes = kir_is_float(&p.k, probe_value(&p, x->rows.red[0].in).value, &f) && f == -INFINITY;
+    probe_close(&p);
+    return yes;
+}
+
+static bool find_band(struct attention *x, const struct task *t)
+{
+    const struct shape *s = &graph_value(&t->g, x->rows.red[0].in)->shape;
+    for (node_id n = 1; n < t->g.node.n; n++) {
+        const struct op *op = op_of(&t->g, n);
+        const struct node *nd = graph_node(&t->g, n);
+        if (nd->dead || !op->band || !op->band(&t->g, nd, &x->band)) continue;
+        const struct shape *b = &graph_value(&t->g, nd->out.v[0])->shape;
+        if (b->rank == 2 && s->rank >= 2 && b->dim[0] == s->dim[s->rank - 2] && b->dim[1] == s->dim[s->rank - 1] && is_mask(x, t, nd->out.v[0])) return true;
+    }
+    return false;
+}
+
+/* Scores are of the form that attention_open knows, with conditions on the key. */
+static bool find_mask(struct attention *x, const struct task *t)
+{
+    const struct shape *s = &graph_value(&t->g, x->rows.red[0].in)->shape;
+    struct probe_kernel p;
+    probe_open(&p, &t->g);
+    probe_bind(&p, x->scores.y, 0);
+    const struct probed score = probe_value(&p, x->rows.red[0].in);
+    kval open = attention_open(&p.k, score.value, p.known[0]);
+    bool yes = open && attention_depends(&p.k, open, score.key), are_several = s->rank >= 2 && s->dim[s->rank - 2] != x->values.m; /* heads */
+    x->is_masked_by_row = false;
+    for (u32 i = 0; yes && i + 1 < s->rank; i++)
+        if (i + 2 == s->rank || are_several) x->is_masked_by_row |= attention_depends(&p.k, open, score.idx[i]);
+    probe_close(&p);
+    return yes;
+}
+
+void attention_form(struct attention *x, const struct task *t, const struct caps *c)
+{
+    x->is_softmax = find_softmax(x, t);
+    bool may_skip = x->is_softmax && !c->deterministic; /* sums in a promised order have all their terms */
+    x->has_band = may_skip && find_band(x, t);
+    x->has_mask = may_skip && !x->has_band && find_mask(x, t);
+}

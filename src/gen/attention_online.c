@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// attention_online: softmax by blocks of keys, so that scratch memory does not grow with them (Milakov & Gimelshein, Online normalizer calculation for
+// softmax, 2018, algorithm 3; Dao, FlashAttention-2, 2023, algorithm 1). A row has the maximum of its scores so far, and the sums, of exponentials and of
+// their products with values, relative to it. A block with a larger maximum first multiplies the sums by the exponential of the difference. Behind the last
+// block the sums of products are divided.
+//
+// Rows whose scores so far are all -infinity have sums of zero, relative to zero; where that is so to the end the sum is NaN, as it is of the definition.
+#include "gen/attention.h"
+
+#include <math.h>
+
+struct online {
+    kval most, sum, out; /* WORK arrays, per row of the iteration; out: [row][column] of sums of products */
+    kval pitch;
+    i64 lanes;
+};
+
+struct online *attention_online_open(struct attention_kernel *a)
+{
+    struct emit *m = a->m;
+    struct kir *k = m->k;
+    struct symtab *st = m->g->sym;
+    struct online *o = arena_new(m->arena, struct online);
+    sym rows = sym_const(st, a->s.mr), tiles = sym_cdiv(st, a->x.values.m, rows), width = sym_const(st, a->second.width);
+    rows = sym_mul(st, rows, a->first.d.mb ? sym_const(st, a->first.d.mb) : tiles);
+    sym pitch = sym_mul(st, sym_cdiv(st, a->x.values.n, width), width);
+    o->lanes = a->second.lanes;
+    o->pitch = emit_size(m, pitch);
+    o->most = kir_alloc(k, KS_WORK, DT_F32, 1, emit_size(m, rows));
+    o->sum = kir_alloc(k, KS_WORK, DT_F32, 1, emit_size(m, rows));
+    o->out = kir_alloc(k, KS_WORK, DT_F32, 1, emit_size(m, sym_mul(st, rows, pitch)));
+    a->second.to = o->out, a->second.to_pitch = o->pitch;
+    return o;
+}
+
+/* Sums begin with nothing. */
+static void clear(struct attention_kernel *a, const struct online *o)
+{
+    struct kir *k = a->m->k;
+    kval row = kir_loop(k, KL_SERIAL, kir_int(k, 0), a->n_rows, 1), at = kir_mul(k, row, o->pitch);
+    kir_store(k, o->most, row, kir_const_f(k, DT_F32, 1, -INFINITY));
+    kir_store(k, o->sum, row, kir_const_f(k, DT_F32, 1, 0));
+    kval c = kir_loop(k, KL_SERIAL, kir_int(k, 0), o->pitch, o->lanes);
+    kir_store(k, o->out, kir_ramp(k, kir_add(k, at, c), 1, (u32)o->lanes), kir_const_f(k, DT_F32, (u32)o->lanes, 0));
+    kir_end(k);
+    kir_end(k);
+}
+
+/* A tile of products with this block's values is added to the sums. */
+static void add_sums(struct cpu_contraction *c, const struct tile *t, const struct cpu_piece *e)
+{
+    struct gemm_kernel *p = c->own;
+    struct kir *k = p->m->k;
+    kval first = kir_add(k, kir_mul(k, kir_sub(k, e->at[CPU_X], p->m0), p->to_pitch), kir_mul_i(k, e->at[CPU_BLOCK], p->width));
+    for (i64 i = 0; i < t->tx; i++)
+        for (i64 j = 0; j < t->nr; j++) {
+            kval at = kir_ramp(k, kir_add_i(k, kir_add(k, first, kir_mul_i(k, p->to_pitch, i)), j * p->lanes), 1, p->lanes);
+            kir_store(k, p->to, at, kir_add(k, kir_load(k, p->to, at), kir_load(k, t->acc, tile_acc(t, i, j))));
+        }
+}
+
+const struct cpu_addressing attention_sum_tiles = {.find = gemm_find, .multiply = gemm_multiply, .take = add_sums};
+const struct cpu_addressing attention_sum_rows = {.find = gemm_find, .multiply = attention_multiply_values, .take = add_sums};
+
+static void scale_sums(struct attention_kernel *a, const struct online *o, kval row, kval factor)
+{
+    struct kir *k = a->m->k;
+    kval sum = kir_load(k, o->sum, row), at = kir_mul(k, row, o->pitch);
+    kir_store(k, o->sum, row, kir_mul(k, sum, factor));
+    kval c = kir_loop(k, KL_SERIAL, kir_int(k, 0), o->pitch, o->lanes), to = kir_ramp(k, kir_add(k, at, c), 1, (u32)o->lanes);
+    kir_store(k, o->out, to, kir_mul(k, kir_load(k, o->out, to), kir_splat(k, factor, (u32)o->lanes)));
+    kir_end(k);
+}
+
+/* A row of this block's scores becomes exponentials, relative to the greatest one so far. */
+static void do_row(struct attention_kernel *a, const struct online *o, kval row)
+{
+    struct emit *m = a->m;
+    struct kir *k = m->k;
+    struct rows *r = &a->rows;
+    const struct reduction *red = r->x.red;
+    const struct kept kept = {r, a->scores};
+    kval own = kir_sub(k, row, a->first.m0), none = kir_const_f(k, DT_F32, 1, -INFINITY);
+    attention_find_row(a, row);
+    r->base = kir_mul(k, own, a->pitch);
+    emit_bind(m, a->x.scores.y, rows_kept, &kept);
+    r->store = m->bind[red[0].in].fn ? 0 : a->scores;
+    kval before = kir_load(k, o->most, own), own_most = rows_reduce(r, &red[0]), most = kir_max(k, own_most, before);
+    emit_bind(m, red[0].in, rows_kept, &kept);
+    kir_store(k, o->most, own, most);
+    kval to = kir_select(k, kir_bin(k, KI_EQ, most, none), kir_const_f(k, DT_F32, 1, 0), most);
+    emit_bind(m, red[0].out, gen_given, &to);
+    scale_sums(a, o, own, kir_un(k, KI_EXP, kir_sub(k, before, to)));
+    r->store = a->scores;
+    kval sum = rows_reduce(r, &red[1]);
+    kir_store(k, o->sum, own, kir_add(k, kir_load(k, o->sum, own), sum));
+    r->store = 0;
+    rows_forget(r);
+    emit_bind(m, a->x.scores.y, NULL, NULL);
+}
+
+/* Keys from..to-1. */
+static void do_block(struct attention_kernel *a, const struct online *o, kval from, kval to)
+{
+    struct kir *k = a->m->k;
+    struct gemm_kernel *first = &a->first, *second = &a->second;
+    first->to_first = from;
+    attention_product(first, kir_div_i(k, from, first->width), kir_div_i(k, kir_add_i(k, to, first->width - 1), first->width));
+    a->rows.from = from, a->rows.count = kir_sub(k, to, from);
+    do_row(a, o, kir_loop(k, KL_SERIAL, first->m0, first->m1, 1));
+    kir_end(k);
+    second->is_part = true, second->c.at = from, second->c.len = kir_sub(k, to, from);
+    attention_product(second, kir_int(k, 0), second->n_blocks);
+}
+
+static kval given_one(struct emit *m, const void *user, const kval *idx) { return kir_const_f(m->k, DT_F32, 1, 1); }
+
+/* The factor of a row: p where the exponential is 1. */
+static kval factor_of(struct attention_kernel *a, const struct online *o, kval own)
+{
+    struct emit *m = a->m;
+    struct rows *r = &a->rows;
+    struct kir *k = m->k;
+    kval most = kir_load(k, o->most, own), sum = kir_load(k, o->sum, own);
+    sum = kir_select(k, kir_bin(k, KI_EQ, most, kir_const_f(k, DT_F32, 1, -INFINITY)), kir_const_f(k, DT_F32, 1, NAN), sum);
+    emit_bind(m, r->x.red[1].in, given_one, NULL);
+    emit_bind(m, r->x.red[0].out, gen_given, &most);
+    emit_bind(m, r->x.red[1].out, gen_given, &sum);
+    kval v = kir_cast(k, DT_F32, emit_value(m, a->x.p, a->p));
+    rows_forget(r);
+    return v;
+}
+
+/* Sums of products by the factor, to the outputs. Rows that are selected to be zero are so whatever their sums are. */
+static void finish_row(struct attention_kernel *a, const struct online *o, kval row)
+{
+    struct emit *m = a->m;
+    struct kir *k = m->k;
+    const struct gemm *x = &a->x.values;
+    const struct result to = {.v = x->y, .inner = x->n_axis};
+    kval own = kir_sub(k, row, a->first.m0), at = kir_mul(k, own, o->pitch), idx[MAX_RANK];
+    attention_find_row(a, row);
+    kval factor = factor_of(a, o, own), is_zero = kir_bin(k, KI_EQ, factor, kir_const_f(k, DT_F32, 1, 0));
+    struct vectors v = vectors_over(k, kir_int(k, 0), a->second.n, o->lanes);
+    while (vectors_next(&v)) {
+        kval sum = kir_load_n(k, o->out, kir_ramp(k, kir_add(k, at, v.at), 1, (u32)o->lanes), v.limit);
+        kval all = kir_mul(k, sum, kir_splat(k, factor, (u32)o->lanes));
+        for (u32 i = 0; i < MAX_RANK; i++) idx[i] = a->second.pos[i];
+        if (x->m_axis >= 0) idx[x->m_axis] = row;
+        idx[x->n_axis] = kir_ramp(k, v.at, 1, (u32)o->lanes);
+        all = kir_select(k, kir_splat(k, is_zero, (u32)o->lanes), kir_const_f(k, DT_F32, (u32)o->lanes, 0), all);
+        emit_limit(m, v.limit);
+        result_store(m, &to, idx, all, v.limit);
+        emit_limit(m, 0);
+    }
+}
+
+void attention_online(struct attention_kernel *a, struct online *o)
+{
+    struct kir *k = a->m->k;
+    i64 size = a->s.nb * a->first.width;
+    kval begin = a->x.has_band || a->x.has_mask ? kir_mul_i(k, kir_div_i(k, a->from, a->first.width), a->first.width) : a->from;
+    clear(a, o);
+    kval from = kir_loop(k, KL_SERIAL, begin, a->to, size);
+    do_block(a, o, from, kir_min(k, kir_add_i(k, from, size), a->to));
+    kir_end(k);
+    finish_row(a, o, kir_loop(k, KL_SERIAL, a->first.m0, a->first.m1, 1));
+    kir_end(k);
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Attention in one kernel: random instances (heads that share keys, masks that leave nothing, large scores, one key, sizes that are not known, softmax in
+// several spellings and other functions of rows) under random legal schedules agree with the reference evaluator, interpreted, compiled and in exact
+// arithmetic, also in a promised order of sums; other graphs are refused.
+#include "gen_kinds.h"
+#include "tune/exact.h"
+
+static void open_attention(struct fixture *b, u64 seed)
+{
+    fixture_open(b, seed);
+    b->only = gen_find(S("attention"));
+    b->type = seed % 7 == 3 ? DT_F16 : seed % 7 == 5 ? DT_BF16 : DT_F32;
+}
+
+static void test_random(void **state)
+{
+    u32 n = 0;
+    for (u64 seed = first_seed(0, 400); seed < last_seed(0, 400); seed++) {
+        struct fixture b;
+        open_attention(&b, seed);
+        b.caps.deterministic = seed % 5 == 4;
+        if (random_attention(&b)) n += try_task(&b, seed, 4);
+        fixture_close(&b);
+    }
+    print_message("%u kernels\n", n);
+    assert_true(is_enough(n, 500));
+}
+
+static void test_compiled(void **state)
+{
+    u32 n = 0;
+    for (u64 seed = first_seed(2000, 2024); seed < last_seed(2000, 2024); seed++) {
+        struct fixture b;
+        open_attention(&b, seed);
+        if (random_attention(&b) && gen_matches(b.only, &b.t, &b.caps)) try_device(&b, "cpu", seed), n++;
+        fixture_close(&b);
+    }
+    assert_true(is_enough(n, 8));
+}
+
+/* Over a field the kernel equals its task's nodes, whatever the order of sums; where that is promised, in it. */
+static void test_exact(void **state)
+{
+    u32 n = 0, n_exact = 0;
+    for (u64 seed = first_seed(0, 80); seed < last_seed(0, 80); seed++) {
+        struct fixture b;
+        struct candidate c;
+        struct exact_result r = {0};
+        open_attention(&b, seed);
+        b.type = DT_F32;
+        b.caps.deterministic = seed % 2;
+        if (random_attention(&b) && gen_matches(b.only, &b.t, &b.caps) && choose(&b, 1, &c) && c.gen == b.only) {
+            if (!exact_check(&r, &b.t, &c, &b.caps, &(struct exact_opts){.seed = seed}, &b.e)) report(&b, &c, seed);
+            if (r.verdict == EXACT_DIFFERS) err_set(&b.e, ERR_FAILED, "%.*s", (int)r.why.n, r.why.p), report(&b, &c, seed);
+            n++, n_exact += r.verdict == EXACT_YES;
+            exact_result_release(&r);
+        }
+        fixture_close(&b);
+    }
+    print_message("%u kernels, %u exact\n", n, n_exact);
+    assert_true(is_enough(n, 30) && n_exact * 10 >= n * 9);
+}
+
+/* Whether a task is of the family. */
+static bool is_attention(const char *text)
+{
+    struct arena a = {0};
+    struct symtab st;
+    struct task t;
+    struct err e = {0};
+    struct caps c = {.arch = "test", .vector_bytes = 64, .n_vector_regs = 32, .n_threads = 1, .l1_bytes = 32 << 10, .l2_bytes = 1 << 20};
+    symtab_init(&st, &a);
+    if (!task_parse(&t, &a, &st, str_of(text), &e)) fail_msg("%s", e.msg);
+    bool yes = gen_matches(gen_find(S("attention")), &t, &c);
+    arena_release(&a);
+    return yes;
+}
+
+#define HEAD "graph {\n  input %q: f32[2,4,10,16]\n  input %k: f32[2,4,16,30]\n  input %v: f32[2,4,30,8]\n  input %z: f32[2,4,10,30]\n" \
+             "  input %c: f32[2,4,10,8]\n  %s: none[?] = MatMul(%q, %k)\n"
+#define MAX "  %m: none[?] = quern::ReduceMax(%s) {axes=[3], keepdims=1}\n  %d: none[?] = Sub(%s, %m)\n  %e: none[?] = Exp(%d)\n"
+#define SUM "  %l: none[?] = quern::ReduceSum(%e) {axes=[3], keepdims=1}\n  %p: none[?] = Div(%e, %l)\n"
+#define SUMS "  %l: none[?] = quern::ReduceSum(%e) {axes=[3], keepdims=1}\n  %f: none[?] = Div(%e, %l)\n"
+#define VALUES "  %y: none[?] = MatMul(%p, %v)\n  output %y\n"
+
+static void test_refused(void **state)
+{
+    static const struct { const char *text; bool is_attention; } what[] = {
+        {HEAD MAX SUM VALUES "}\n", true},
+        {HEAD MAX SUM VALUES "  output %p\n}\n", false},                                                                /* probabilities are needed */
+        {HEAD MAX SUM VALUES "  output %l\n}\n", false},
+        {HEAD MAX SUM "  %w: none[?] = MatMul(%p, %v)\n  %y: none[?] = Add(%w, %c)\n  output %y\n}\n", true},
+        {HEAD MAX SUM "  %w: none[?] = MatMul(%p, %v)\n  %y: none[?] = Mul(%w, %l)\n  output %y\n}\n", false},           /* behind the second product */
+        {HEAD MAX SUM "  %w: none[?] = MatMul(%p, %v)\n  %y: none[?] = quern::ReduceSum(%w) {axes=[3], keepdims=1}\n  output %y\n}\n", false},
+        {HEAD "  %p: none[?] = Exp(%s)\n" VALUES "}\n", false},                                                         /* nothing is reduced */
+        {HEAD MAX "  %l: none[?] = quern::ReduceSum(%e) {axes=[2], keepdims=1}\n  %p: none[?] = Div(%e, %l)\n" VALUES "}\n", false},   /* along queries */
+        {HEAD MAX SUMS "  %p: none[?] = Add(%f, %s)\n" VALUES "}\n", false},                                             /* scores and exponentials */
+        {HEAD MAX SUMS "  %p: none[?] = Add(%f, %z)\n" VALUES "}\n", true},
+        {"graph {\n  input %q: f32[4,10,10]\n  input %k: f32[4,10,10]\n  input %v: f32[4,10,8]\n  %s: none[?] = MatMul(%q, %k)\n"
+         "  %t: none[?] = Transpose(%s) {perm=[0,2,1]}\n  %l: none[?] = quern::ReduceSum(%t) {axes=[2], keepdims=1}\n  %p: none[?] = Div(%t, %l)\n" VALUES "}\n", false},
+    };
+    for (u32 i = 0; i < countof(what); i++)
+        if (is_attention(what[i].text) != what[i].is_attention) fail_msg("task %u", i);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_random),
+        cmocka_unit_test(test_compiled),
+        cmocka_unit_test(test_exact),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
