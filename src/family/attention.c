@@ -150,6 +150,9 @@ static struct work work_of(const struct facts *f, const struct attention_sched *
     return w;
 }
 
+/* What the loop over terms adds to a step: less where several are written out, unless compilers run out of registers then (measured with 16). */
+static double loop_factor(const struct gen_problem *p, i64 ku) { return ku > 1 && p->c->n_vector_regs < 32 ? 1.1 : 1 + 0.02 / (double)ku; }
+
 /* A term of all rows of an iteration and as many vectors of columns, by tiles. */
 static double step_of_all(const struct nest_rates *r, const struct facts *f, i64 rows, i64 mr, i64 vectors, i64 nr)
 {
@@ -161,16 +164,17 @@ static double step_of_all(const struct nest_rates *r, const struct facts *f, i64
     return rest_m && rest_n ? t + nest_step(r, rest_m, rest_n) : t;
 }
 
-/* Vectors of terms of the second product that are added at a time, of so many keys. */
+/* Keys, of the second product terms, at a time. */
 static double keys_at_once(const struct attention_sched *s, const struct work *w) { return s->nb ? fmin(w->n, (double)(s->nb * s->nr) * w->lanes) : w->n; }
 
 /* The first product: of all rows with all keys. Scores stay where they are from iteration to iteration. */
-static double scores_seconds(const struct nest_rates *r, const struct facts *f, const struct attention_sched *s, const struct work *w)
+static double scores_seconds(const struct gen_problem *p, const struct facts *f, const struct attention_sched *s, const struct work *w)
 {
+    const struct nest_rates *r = p->nest;
     i64 vectors = (i64)ceil(w->n / w->lanes);
     double width = (double)s->nr * w->lanes, blocks = ceil((double)vectors / (double)s->nr), passes = s->nb ? fmax(1, blocks / (double)s->nb) : 1;
     struct nest n = {.bytes = {4 * (double)s->mr * w->d, 4 * w->d * width, 4 * (double)s->mr * width}};
-    n.seconds = step_of_all(r, f, (i64)w->rows, s->mr, vectors, s->nr) * w->d * (1 + 0.02 / (double)s->ku) / (w->tiles * blocks);
+    n.seconds = step_of_all(r, f, (i64)w->rows, s->mr, vectors, s->nr) * w->d * loop_factor(p, s->ku) / (w->tiles * blocks);
     n.seconds += nest_ends(r, (double)(s->mr * s->nr), 0);
     nest_loop(&n, w->tiles, 1, 0, 1);
     nest_loop(&n, blocks / passes, 0, 1, 1);
@@ -181,12 +185,13 @@ static double scores_seconds(const struct nest_rates *r, const struct facts *f, 
 }
 
 /* The second one: of all rows with the values. With blocks of keys, sums wait in scratch memory, too, and are scaled. */
-static double values_seconds(const struct nest_rates *r, const struct facts *f, const struct attention_sched *s, const struct work *w)
+static double values_seconds(const struct gen_problem *p, const struct facts *f, const struct attention_sched *s, const struct work *w)
 {
+    const struct nest_rates *r = p->nest;
     i64 vectors = (i64)ceil(w->e / w->lanes);
     double terms = keys_at_once(s, w), passes = ceil(w->n / terms), width = (double)s->nv * w->lanes, blocks = ceil((double)vectors / (double)s->nv);
     struct nest n = {.bytes = {4 * (double)s->mr * terms, 4 * terms * width, 4 * (double)s->mr * width}};
-    n.seconds = step_of_all(r, f, (i64)w->rows, s->mr, vectors, s->nv) * terms * (1 + 0.02 / (double)s->ku) / (w->tiles * blocks);
+    n.seconds = step_of_all(r, f, (i64)w->rows, s->mr, vectors, s->nv) * terms * loop_factor(p, s->ku) / (w->tiles * blocks);
     n.seconds += nest_ends(r, (double)(s->mr * s->nv), 0);
     if (s->nb) n.seconds += (double)(s->mr * s->nv) * (4 * r->load + 2 * r->cycle);
     if (s->values == VALUES_PLACE) n.rows[NEST_RIGHT] = (struct nest_rows){4 * width, 4 * w->e, 1};
@@ -249,7 +254,7 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     const struct gemm *k = &f->x.scores, *e = &f->x.values;
     double threads = (double)i64_max(1, p->c->n_threads), grids = 1, share = w.batch * w.share, packs = 0;
     double keys = count_of(k, p->var) * w.n * w.d, values = count_of(e, p->var) * w.n * w.e;
-    double t = (s.keys == KEYS_PLACE ? dot_seconds(r, &s, &w) : scores_seconds(r, f, &s, &w)) + values_seconds(r, f, &s, &w) + row_seconds(p, f, &s, &w);
+    double t = (s.keys == KEYS_PLACE ? dot_seconds(r, &s, &w) : scores_seconds(p, f, &s, &w)) + values_seconds(p, f, &s, &w) + row_seconds(p, f, &s, &w);
     t *= w.shown;
     t += w.batch * w.m * w.d * (2 * r->load + r->cycle) / w.lanes + front_seconds(p, &w, gen_problem_front(p, 0), w.batch * w.m * w.d);
     if (s.keys == KEYS_PLACE) t += front_seconds(p, &w, gen_problem_front(p, 1), keys * w.share * w.shown);
