@@ -197,6 +197,7 @@ static inline bool random_attention(struct fixture *b)
     x = random_scores(b, regroup(b, x, &z, z.n, true), &z);
     x = random_softmax(b, x);
     if (pick(b, 0, 3) == 0) x = add_op(b, "Where", add_mask(b, &z, DT_BOOL), zero, x);
+    if (pick(b, 0, 3) == 0) x = add_op(b, "Where", add_op(b, "IsNaN", x, 0, 0), zero, x); /* as PyTorch writes it */
     x = regroup(b, x, &z, z.n, false);
     x = add_op(b, "MatMul", x, random_keys(b, "v", &z, z.n, e), 0);
     if (!infer_nodes(b)) return false;

@@ -30,7 +30,7 @@ static void test_random(void **state)
 static void test_compiled(void **state)
 {
     u32 n = 0;
-    for (u64 seed = first_seed(2000, 2024); seed < last_seed(2000, 2024); seed++) {
+    for (u64 seed = first_seed(2000, 2060); seed < last_seed(2000, 2060); seed++) {
         struct fixture b;
         open_attention(&b, seed);
         if (random_attention(&b) && gen_matches(b.only, &b.t, &b.caps)) try_device(&b, "cpu", seed), n++;
@@ -43,7 +43,7 @@ static void test_compiled(void **state)
 static void test_exact(void **state)
 {
     u32 n = 0, n_exact = 0;
-    for (u64 seed = first_seed(0, 80); seed < last_seed(0, 80); seed++) {
+    for (u64 seed = first_seed(0, 160); seed < last_seed(0, 160); seed++) {
         struct fixture b;
         struct candidate c;
         struct exact_result r = {0};

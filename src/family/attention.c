@@ -63,11 +63,11 @@ static i64 rows_of(const struct attention_sched *s, i64 m) { return s->mb ? i64_
 /* Groups of mb among n: the least mb that gives as many of them. */
 static bool is_good_group(i64 mb, i64 n) { return !mb || (mb < n && (mb == 1 || ceil_div(n, mb / 2) > ceil_div(n, mb))); }
 
-/* One tile of rows per iteration, whole; they are many per key in any other case. */
-static bool may_take_keys_in_place(const struct facts *f, const struct attention_sched *s)
+/* One tile of rows per iteration, whole; they are many per key in any other case. Lanes have partial sums. */
+static bool may_take_keys_in_place(const struct gen_problem *p, const struct facts *f, const struct attention_sched *s)
 {
     bool is_whole = f->static_m < 0 || f->static_m % s->mr == 0;
-    return f->keys_in_place && is_whole && (s->mb == 1 || f->static_m == s->mr);
+    return f->keys_in_place && !p->c->deterministic && is_whole && (s->mb == 1 || f->static_m == s->mr);
 }
 
 /* Elements of scratch memory per row. */
@@ -93,7 +93,7 @@ static bool legal(const struct gen_problem *p, const struct sched *v)
     if (!has_rows && (s.mr > 1 || s.mb)) return false;
     if (s.mr > 1 && s.mr > f->m) return false;
     if ((s.nv > 1 && (s.nv - 1) * f->lanes >= f->e) || (s.nr > 1 && (s.nr - 1) * (in_place ? 1 : f->lanes) >= f->n)) return false;
-    if (in_place && !may_take_keys_in_place(f, &s)) return false;
+    if (in_place && !may_take_keys_in_place(p, f, &s)) return false;
     if (s.values == VALUES_PLACE && (!f->values_in_place || s.ku > 1)) return false;
     if (s.nb && !may_be_online(p, f, &s)) return false;
     if (has_rows && !is_good_group(s.mb, tiles)) return false;

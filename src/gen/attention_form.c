@@ -67,6 +67,9 @@ struct linear { const struct kir *k; kval e, key; };
 
 static bool is_of_row(const struct linear *x, kval v) { return !attention_depends(x->k, v, x->e) && !attention_depends(x->k, v, x->key); }
 
+/* Zeros instead of NaN: where one exponential is NaN, so is the sum of the row, and with it every quotient. */
+static bool is_nan_of(const struct kir *k, kval condition, kval v) { return kir_at(k, condition)->op == KI_ISNAN && kir_at(k, condition)->a == v; }
+
 /* Is v e times a number of the row, or zero for some rows? */
 static bool is_linear(const struct linear *x, kval v)
 {
@@ -74,6 +77,7 @@ static bool is_linear(const struct linear *x, kval v)
     if (v == x->e) return true;
     if (i->op == KI_MUL) return (is_linear(x, i->a) && is_of_row(x, i->b)) || (is_of_row(x, i->a) && is_linear(x, i->b));
     if (i->op == KI_DIV) return is_linear(x, i->a) && is_of_row(x, i->b);
+    if (i->op == KI_SELECT && is_nan_of(x->k, i->a, i->c)) return is_zero(x->k, i->b) && is_linear(x, i->c);
     if (i->op != KI_SELECT || !is_of_row(x, i->a)) return false;
     return (is_zero(x->k, i->b) || is_linear(x, i->b)) && (is_zero(x->k, i->c) || is_linear(x, i->c));
 }
