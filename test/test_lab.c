@@ -18,7 +18,7 @@ static struct lab_config any_config(struct rng *r)
     for (u32 i = 0; i < c.n_batch; i++) c.batch[i] = rng_range(r, 1, 64);
     c.m = rng_range(r, 1, LAB_MAX_SIZE), c.n = power(r, 30), c.k = rng_range(r, 1, 9999);
     for (u32 f = 0; f < N_LAB_FIELDS; f++) {
-        i32 least = lab_field(f)->least, most = lab_field(f)->most;
+        i32 least = lab_field(LAB_MM, f)->least, most = lab_field(LAB_MM, f)->most;
         c.v[f] = (i32)rng_range(r, least, rng_range(r, least, most));
     }
     return c;
@@ -93,7 +93,10 @@ static void test_malformed(void **state)
     static const struct {
         const char *name, *message;
     } bad[] = {
-        {"kcg_mm", "column 1: expected 'kcg_MM_b', found 'kcg_mm'"},
+        {"kc", "column 1: expected 'kcg_', found 'kc'"},
+        {"kcg_mm", "column 5: expected 'MM', 'Attention', 'AttentionOrigin', 'AttentionK1', 'AttentionK2', or such a name with 'Gemma2' or 'H2O', found 'mm'"},
+        {"kcg_MM", "column 7: expected '_' behind 'MM', found the end"},
+        {"kcg_MM_M8", "column 8: expected 'b', found 'M8'"},
         {"kcg_MM_b", "column 9: expected 'M', found the end"},
         {"kcg_MM_b12M1N1K1", "column 11: expected '_' behind a batch size, found 'M1N1K1'"},
         {"kcg_MM_b1_1_1_1_1_M1", "column 17: expected 'M' behind 4 batch sizes, found '1_M1'"},

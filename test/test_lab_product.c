@@ -104,7 +104,7 @@ static void test_points(void **state)
     struct points p = {.r = rng_seed(3)};
     u32 want = takes_all() ? 200 : 8;
     assert_true(os_read(&a, "test/corpus/lab_space/cfg_32.json", 1 << 20, &text, &e));
-    assert_true(lab_space_read(&s, &a, text, &e) && lab_space_count(&s, LAB_RULES_OWN, &count, &e));
+    assert_true(lab_space_read(&s, &a, text, &(struct lab_config){.kind = LAB_MM}, &e) && lab_space_count(&s, LAB_RULES_OWN, &count, &e));
     for (u32 i = 0; i < 4 * want && p.n < want; i++)
         lab_space_each(&s, LAB_RULES_OWN, rng_range(&p.r, 0, (i64)count.n - 1), try_point, &p);
     assert_int_equal(p.n, want);
@@ -175,12 +175,12 @@ static void test_registry(void **state)
             buf_printf(&b, ", {\"type\": \"matmul\", \"kernelName\": \"%.*s\", \"pklpath\": \"gone\"}", STR_ARG(name));
     buf_z(&b, "]}");
     assert_true(lab_is_registry(buf_view(&b)));
-    assert_true(lab_registry_read(&r, &a, buf_view(&b), &e));
+    assert_true(lab_registry_read(&r, &a, buf_view(&b), "matmul", &e));
     assert_int_equal(r.n, 9);
     assert_int_equal(r.n_others, 1);
     for (u32 i = 0; i < r.n; i++) assert_int_equal(r.v[i].listed.n, 2);
     assert_false(lab_is_registry(S("{\"BLOCK_SIZE_M\": [1]}")));
-    assert_false(lab_registry_read(&r, &a, S("{\"kernels\": [{\"type\": \"matmul\", \"kernelName\": \"kcg_MM_bM1\"}]}"), &e));
+    assert_false(lab_registry_read(&r, &a, S("{\"kernels\": [{\"type\": \"matmul\", \"kernelName\": \"kcg_MM_bM1\"}]}"), "matmul", &e));
     assert_non_null(strstr(e.msg, "kernel 0: kernel name 'kcg_MM_bM1': column 11: expected 'N', found the end"));
     buf_release(&b);
     arena_release(&a);

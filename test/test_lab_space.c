@@ -16,7 +16,7 @@ static void read_space(struct lab_space *s, struct arena *a, const char *name)
     struct err e = {0};
     const char *path = str_z(a, str_fmt(a, "test/corpus/lab_space/%s", name));
     assert_true(os_read(a, path, 1 << 20, &text, &e));
-    if (!lab_space_read(s, a, text, &e)) fail_msg("%s", e.msg);
+    if (!lab_space_read(s, a, text, &(struct lab_config){.kind = LAB_MM}, &e)) fail_msg("%s", e.msg);
 }
 
 static void set_list(struct lab_space *s, struct arena *a, enum lab_field f, u32 n, i32 first, i32 factor)
@@ -233,7 +233,7 @@ static void test_errors(void **state)
         buf_put(&b, text.p, at - text.p);
         buf_z(&b, bad[i].now);
         buf_z(&b, at + strlen(bad[i].old));
-        assert_false(lab_space_read(&s, &a, buf_view(&b), &why));
+        assert_false(lab_space_read(&s, &a, buf_view(&b), &(struct lab_config){.kind = LAB_MM}, &why));
         if (!strstr(why.msg, bad[i].message)) fail_msg("'%s', not '%s'", why.msg, bad[i].message);
         buf_release(&b);
     }

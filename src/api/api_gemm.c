@@ -19,22 +19,14 @@ struct gemm_call {
     struct arena arena;
 };
 
-static bool find_rules(const char *name, enum lab_rules *r, struct err *e)
-{
-    u32 k = 0;
-    while (name && k < N_LAB_RULES && strcmp(name, lab_rules_name(k))) k++;
-    *r = k;
-    return k < N_LAB_RULES || err_set(e, ERR_USAGE, "no rules '%s', expected own, deepgen or deepgen-2025-06", name);
-}
-
 /* A space, or one per GEMM of a registry. */
 static bool read_config(struct gemm_call *g, const char *path, struct err *e)
 {
     struct str text;
     if (!os_read(&g->arena, path, MAX_CONFIG, &text, e)) return false;
     bool is_registry = lab_is_registry(text);
-    bool ok = is_registry ? lab_registry_read(&g->products, &g->arena, text, e)
-                          : lab_space_read(arr_push(&g->arena, &g->products), &g->arena, text, e);
+    bool ok = is_registry ? lab_registry_read(&g->products, &g->arena, text, lab_kind(LAB_MM)->op, e)
+                          : lab_space_read(arr_push(&g->arena, &g->products), &g->arena, text, &(struct lab_config){.kind = LAB_MM}, e);
     if (ok && is_registry && (g->x.start || g->x.max)) ok = err_set(e, ERR_USAGE, "a registry has no points to start from");
     return ok || err_prefix(e, "'%s'", path);
 }
@@ -113,7 +105,7 @@ quern_status quern_gemm(quern_db *db, const char *config, const struct quern_gem
     *best = (struct quern_gemm_best){0};
     bool ok = g.x.start >= 0 && g.x.max >= 0;
     if (!ok) err_set(e, ERR_USAGE, "start and number of points cannot be negative");
-    ok = ok && api_baseline_check(g.x.baseline, e) && find_rules(g.x.rules ? g.x.rules : lab_rules_name(LAB_RULES_OWN), &g.sweep.rules, e) &&
+    ok = ok && api_baseline_check(g.x.baseline, e) && lab_rules_find(&g.sweep.rules, g.x.rules, e) &&
          api_float_type(g.x.type, &g.space.dtype, e) && read_config(&g, config, e) && read_results(&g, g.x.result, e) &&
          api_job_read(&g.job, db->q, g.x.tune, e);
     ok = ok && run(&g, db, best, e);

@@ -2,27 +2,24 @@
 //
 // Names of kernels: the whole configuration as an identifier.
 //
-//   name   = "kcg_MM_b" { number "_" } "M" number "N" number "K" number "isAT" flag "W" number "_" fields
-//   fields = "BM" number "BN" number ... "RC" flag               in the order of field.inc
+//   name   = "kcg_MM_b" { number "_" } "M" number "N" number "K" number fields
+//          | "kcg_" prefix "_" number "_" number "_" number "_" number fields [ "_k" number ]     batch, heads, queries, size of a head
+//   fields = "isAT" flag "W" number "_BM" number ... "RC" flag        in the order of field.inc
+//          | "_Br" number "Bc" number "Hd" number "_Sa" number ...    of field_attention.inc
 //   number = no leading zeros, at most LAB_MAX_SIZE, of fields LAB_MOST
 //
-// Every field is present, so a name is parsed from left to right, and errors have a column.
+// Fields have a fixed order and none is missing, except for the last two of older names of attention, so a name is parsed from left to
+// right, and errors have a column.
 #include "lab/lab.h"
 
-static const struct lab_field_info info[N_LAB_FIELDS] = {
-#define X(id, tag, key, old, param, least, most, what) {tag, key, old, param, what, least, most},
-#include "lab/field.inc"
-#undef X
-};
-
-const struct lab_field_info *lab_field(enum lab_field f)
-{
-    assert(f < N_LAB_FIELDS);
-    return &info[f];
-}
+#include <string.h>
 
 void lab_name_product(struct buf *b, const struct lab_config *c)
 {
+    if (lab_is_attention(c->kind)) {
+        buf_printf(b, "%s_%lld_%lld_%lld_%lld", lab_kind(c->kind)->prefix, (long long)c->b, (long long)c->h, (long long)c->s, (long long)c->d);
+        return;
+    }
     buf_char(b, 'b');
     for (u32 i = 0; i < c->n_batch; i++) buf_printf(b, "%lld_", (long long)c->batch[i]);
     buf_printf(b, "M%lldN%lldK%lld", (long long)c->m, (long long)c->n, (long long)c->k);
@@ -30,10 +27,12 @@ void lab_name_product(struct buf *b, const struct lab_config *c)
 
 void lab_name_print(struct buf *b, const struct lab_config *c)
 {
-    buf_z(b, "kcg_MM_");
+    const struct lab_fields *t = lab_fields(c->kind);
+    buf_z(b, c->kind == LAB_MM ? "kcg_MM_" : "kcg_");
     lab_name_product(b, c);
-    for (u32 f = 0; f < N_LAB_FIELDS; f++)
-        buf_printf(b, "%s%s%d", f == LF_BM ? "_" : "", info[f].tag, c->v[f]);
+    for (u32 f = 0; f < t->n; f++)
+        buf_printf(b, "%s%s%d", t->breaks >> f & 1 ? "_" : "", t->v[f].tag, c->v[f]);
+    if (c->part) buf_printf(b, "_k%u", c->part);
 }
 
 /* The rest of a name. */
@@ -99,13 +98,30 @@ static bool batches(struct reader *r, struct lab_config *c)
     return true;
 }
 
-static bool field(struct reader *r, enum lab_field f, i32 *out)
+static bool product_sizes(struct reader *r, struct lab_config *c)
 {
-    const struct lab_field_info *x = lab_field(f);
+    return (take(r, "b") || wrong(r, "'b'")) && batches(r, c) && size(r, "M", &c->m) && size(r, "N", &c->n) && size(r, "K", &c->k);
+}
+
+static bool attention_sizes(struct reader *r, struct lab_config *c)
+{
+    static const char *const what[4] = {"batch", "heads", "queries", "size of a head"};
+    i64 *const to[4] = {&c->b, &c->h, &c->s, &c->d};
+    for (u32 i = 0; i < 4; i++) {
+        if (i && !take(r, "_")) return wrong(r, "'_' behind '%s'", what[i - 1]);
+        if (!number(r, what[i], 1, LAB_MAX_SIZE, to[i])) return false;
+    }
+    return true;
+}
+
+static bool field(struct reader *r, enum lab_kind k, u32 f, i32 *out)
+{
+    const struct lab_field_info *x = lab_field(k, f);
+    bool is_transposed = k == LAB_MM && f == LF_TRANS;
     i64 v = 0;
     if (!take(r, x->tag)) return wrong(r, "'%s'", x->tag);
-    if (f == LF_TRANS && take(r, "True")) v = 1;
-    else if (f == LF_TRANS && take(r, "False")) v = 0;
+    if (is_transposed && take(r, "True")) v = 1;
+    else if (is_transposed && take(r, "False")) v = 0;
     else if (!number(r, x->tag, x->least, x->most, &v)) return false;
     *out = (i32)v;
     return true;
@@ -113,11 +129,43 @@ static bool field(struct reader *r, enum lab_field f, i32 *out)
 
 static bool fields(struct reader *r, struct lab_config *c)
 {
-    for (u32 f = 0; f < N_LAB_FIELDS; f++) {
-        if (f == LF_BM && !take(r, "_")) return wrong(r, "'_' behind 'W'");
-        if (!field(r, f, &c->v[f])) return false;
+    const struct lab_fields *t = lab_fields(c->kind);
+    for (u32 f = 0; f < t->n; f++) {
+        if (f == t->n_required && !str_starts(rest(r), str_of(t->v[f].tag))) break;
+        if ((t->breaks >> f & 1) && !take(r, "_")) return wrong(r, "'_' behind '%s'", f ? t->v[f - 1].tag : "size of a head");
+        if (!field(r, c->kind, f, &c->v[f])) return false;
     }
-    return r->at == r->name.n || wrong(r, "the end");
+    return true;
+}
+
+/* The kind by its prefix; of those that share one, the first. */
+static bool prefix(struct reader *r, struct lab_config *c)
+{
+    i64 at = r->at, n = 0;
+    while (at + n < r->name.n && r->name.p[at + n] != '_') n++;
+    struct str word = str_sub(r->name, at, at + n);
+    for (u32 k = 0; k < N_LAB_KINDS; k++)
+        if (str_is(word, lab_kind(k)->prefix)) {
+            c->kind = (enum lab_kind)k, r->at += n;
+            return take(r, "_") || wrong(r, "'_' behind '%s'", lab_kind(k)->prefix);
+        }
+    return wrong(r, "'MM', 'Attention', 'AttentionOrigin', 'AttentionK1', 'AttentionK2', or such a name with 'Gemma2' or 'H2O'");
+}
+
+/* "_k1": the kernel of a split attention. All kinds of one prefix are tried for one with as many kernels. */
+static bool part(struct reader *r, struct lab_config *c)
+{
+    const char *own = lab_kind(c->kind)->prefix;
+    u32 most = 0;
+    i64 v = 0;
+    for (u32 k = 0; k < N_LAB_KINDS; k++)
+        if (!strcmp(lab_kind(k)->prefix, own)) most = lab_kind(k)->n_parts > most ? lab_kind(k)->n_parts : most;
+    if (most == 0 || !take(r, "_k")) return true;
+    if (!number(r, "_k", 1, most, &v)) return false;
+    c->part = (u32)v;
+    for (u32 k = 0; k < N_LAB_KINDS; k++)
+        if (!strcmp(lab_kind(k)->prefix, own) && lab_kind(k)->n_parts >= c->part) return c->kind = (enum lab_kind)k, true;
+    unreachable();
 }
 
 bool lab_is_name(struct str text) { return str_starts(text, S("kcg_")); }
@@ -126,7 +174,8 @@ bool lab_name_parse(struct lab_config *c, struct str name, struct err *e)
 {
     struct reader r = {name, 0, e};
     *c = (struct lab_config){0};
-    bool ok = take(&r, "kcg_MM_b") || wrong(&r, "'kcg_MM_b'");
-    ok = ok && batches(&r, c) && size(&r, "M", &c->m) && size(&r, "N", &c->n) && size(&r, "K", &c->k);
-    return (ok && fields(&r, c)) || err_prefix(e, "kernel name '%.*s'", (int)i64_min(name.n, 300), name.p);
+    bool ok = (take(&r, "kcg_") || wrong(&r, "'kcg_'")) && prefix(&r, c);
+    ok = ok && (lab_is_attention(c->kind) ? attention_sizes(&r, c) : product_sizes(&r, c));
+    ok = ok && fields(&r, c) && part(&r, c) && (r.at == name.n || wrong(&r, "the end"));
+    return ok || err_prefix(e, "kernel name '%.*s'", (int)i64_min(name.n, 300), name.p);
 }

@@ -39,6 +39,7 @@ static value_id add_transpose(struct graph *g, value_id v, u32 rank)
 void lab_graph(struct graph *g, const struct lab_config *c, enum dtype type)
 {
     bool t = c->v[LF_TRANS], tf32 = type == DT_TF32;
+    assert(c->kind == LAB_MM);
     if (tf32) type = DT_F32;
     value_id in[2] = {add_input(g, "a", type, c, t ? c->k : c->m, t ? c->m : c->k)};
     in[1] = add_input(g, "b", type, c, c->k, c->n);
@@ -80,7 +81,7 @@ static i32 unsaid(const struct gen_param *p, const struct lab_config *c, enum dt
 static u32 field_of(const struct gen_param *p)
 {
     u32 f = 0;
-    while (f < N_LAB_FIELDS && strcmp(lab_field(f)->param, p->name)) f++;
+    while (f < N_LAB_FIELDS && strcmp(lab_field(LAB_MM, f)->param, p->name)) f++;
     return f;
 }
 
@@ -103,8 +104,8 @@ static const struct gen *find_family(struct err *e)
     const struct gen *g = gen_find(S(family));
     if (!g) err_set(e, ERR_UNSUPPORTED, "no generator '%s'", family);
     for (u32 f = 0; g && f < N_LAB_FIELDS; f++)
-        if (lab_field(f)->param[0] && !has_param(g, lab_field(f)->param)) {
-            err_set(e, ERR_UNSUPPORTED, "generator '%s' has no parameter '%s'", family, lab_field(f)->param);
+        if (lab_field(LAB_MM, f)->param[0] && !has_param(g, lab_field(LAB_MM, f)->param)) {
+            err_set(e, ERR_UNSUPPORTED, "generator '%s' has no parameter '%s'", family, lab_field(LAB_MM, f)->param);
             return NULL;
         }
     return g;
@@ -115,7 +116,7 @@ static bool say_values(const struct gen_param *p, u32 f, i32 v, struct err *e)
 {
     struct buf b = {0};
     for (u32 i = 0; i < p->n; i++) buf_printf(&b, "%s%d", i ? ", " : "", p->values[i]);
-    err_set(e, ERR_UNSUPPORTED, "'%s%d': generator '%s' has %.*s for it", f < N_LAB_FIELDS ? lab_field(f)->tag : p->name, v, family,
+    err_set(e, ERR_UNSUPPORTED, "'%s%d': generator '%s' has %.*s for it", f < N_LAB_FIELDS ? lab_field(LAB_MM, f)->tag : p->name, v, family,
             STR_ARG(buf_view(&b)));
     buf_release(&b);
     return false;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reading of value lists as a space. Keys are those of field.inc in their newer or older form, the GEMM's sizes and element types. Unknown
-// and missing keys are errors, as are lists that are empty or contain anything but whole numbers in range.
+// Reading of value lists as a space. Keys are those of the fields, of a GEMM in their newer or older form, and a GEMM's sizes and element
+// types. Unknown and missing keys are errors, as are lists that are empty or contain anything but whole numbers in range.
 //
 // Files with "cfgs" list points of their template's space as decimal numbers, a digit per key in the order of the keys, which exceed
 // every integer type: they are read as texts.
@@ -35,6 +35,10 @@ struct file {
     u64 seen; /* fields, then base keys */
     enum dtype type[3];
 };
+
+static enum lab_kind kind(const struct file *f) { return f->s->base.kind; }
+static u32 n_fields(const struct file *f) { return lab_fields(kind(f))->n; }
+static u32 n_base_keys(const struct file *f) { return lab_is_attention(kind(f)) ? 0 : N_BASE_KEYS; }
 
 static bool wrong_value(struct file *f, const char *key, const json_t *v, const char *expected)
 {
@@ -114,25 +118,32 @@ static bool read_base(struct file *f, enum base_key k, const json_t *j)
     }
 }
 
-static bool read_field(struct file *f, enum lab_field k, const char *key, const json_t *j)
+/* Fields that have one value in a space. */
+static bool is_single(const struct file *f, u32 k)
 {
-    const struct lab_field_info *x = lab_field(k);
+    return lab_is_attention(kind(f)) ? k == LA_W || k == LA_LCP || k == LA_LCO : k == LF_W || k == LF_TRANS;
+}
+
+static bool read_field(struct file *f, u32 k, const char *key, const json_t *j)
+{
+    const struct lab_field_info *x = lab_field(kind(f), k);
     i64 one;
-    if (k != LF_W && k != LF_TRANS) return read_list(f, key, j, x->least, x->most, &f->s->list[k]);
+    if (!is_single(f, k)) return read_list(f, key, j, x->least, x->most, &f->s->list[k]);
     if (!read_one(f, key, j, x->least, x->most, &one)) return false;
     f->s->base.v[k] = (i32)one;
     return true;
 }
 
-/* A field's number, that of a base key behind them; N_LAB_FIELDS + N_BASE_KEYS: unknown. */
-static u32 find_key(const char *key)
+/* A field's number, that of a base key behind them; the number of both: unknown. */
+static u32 find_key(const struct file *f, const char *key)
 {
+    const struct lab_fields *t = lab_fields(kind(f));
     u32 k = 0;
-    for (; k < N_LAB_FIELDS; k++)
-        if (!strcmp(key, lab_field(k)->key)) return k;
-    for (u32 i = 0; i < N_LAB_FIELDS; i++)
-        if (lab_field(i)->old_key[0] && !strcmp(key, lab_field(i)->old_key)) return i;
-    while (k < N_LAB_FIELDS + N_BASE_KEYS && strcmp(key, base_key[k - N_LAB_FIELDS])) k++;
+    for (; k < t->n; k++)
+        if (!strcmp(key, t->v[k].key)) return k;
+    for (u32 i = 0; i < t->n; i++)
+        if (t->v[i].old_key[0] && !strcmp(key, t->v[i].old_key)) return i;
+    while (k < t->n + n_base_keys(f) && strcmp(key, base_key[k - t->n])) k++;
     return k;
 }
 
@@ -140,27 +151,75 @@ static u32 find_key(const char *key)
    fields; nothing else is ambiguous. */
 static bool read_key(struct file *f, const char *key, const json_t *j)
 {
-    u32 k = find_key(key);
-    if (k == N_LAB_FIELDS + N_BASE_KEYS) return err_set(f->e, ERR_INPUT, "unknown key '%s'", key);
+    u32 k = find_key(f, key), n = n_fields(f);
+    if (k == n + n_base_keys(f)) return err_set(f->e, ERR_INPUT, "unknown key '%s'", key);
     if (f->seen >> k & 1) return err_set(f->e, ERR_INPUT, "key '%s' is there in its newer and its older spelling", key);
     f->seen |= (u64)1 << k;
-    return k < N_LAB_FIELDS ? read_field(f, k, key, j) : read_base(f, k - N_LAB_FIELDS, j);
+    return k < n ? read_field(f, k, key, j) : read_base(f, k - n, j);
+}
+
+/* Fields of the output, which kernels without one do not choose. */
+static bool is_of_output(u32 k)
+{
+    return k == LA_SB || k == LA_OTR || k == LA_OTC || k == LA_GLWV || (k >= LA_BLOY && k <= LA_WSWV) || k == LA_LCO || k == LA_RPO;
+}
+
+/* The size of a head is given; older files have no shuffles; a row of scores lies in one subgroup. */
+static bool is_optional(const struct file *f, u32 k)
+{
+    if (!lab_is_attention(kind(f))) return false;
+    bool has_output = lab_kind(kind(f))->computes.has_o;
+    return k == LA_HD || k == LA_SHP || k == LA_SKP || (!has_output && (is_of_output(k) || k == LA_BLPX));
+}
+
+static void set_one(struct file *f, u32 k, i32 v)
+{
+    f->s->list[k] = (struct lab_list){arena_array(f->a, i32, 1), 1};
+    f->s->list[k].v[0] = v;
+}
+
+/* Lists that a file lacks, or that its kind does not choose from. */
+static void complete_attention(struct file *f)
+{
+    static const u8 off[] = {LA_SPP, LA_RPP, LA_RPO, LA_SHP, LA_SKP};
+    const struct lab_kind_info *info = lab_kind(kind(f));
+    struct lab_space *s = f->s;
+    s->dtype = DT_F32;
+    s->list[LA_HD] = (struct lab_list){0};
+    s->base.v[LA_HD] = (i32)s->base.d;
+    for (i64 i = 0; i < countof(off); i++)
+        if (info->is_origin || (off[i] >= LA_SHP && !s->list[off[i]].n)) set_one(f, off[i], 0);
+    if (info->computes.has_o) return;
+    for (u32 k = 0; k < n_fields(f); k++)
+        if (is_of_output(k) && !is_single(f, k)) set_one(f, k, k == LA_SB || k == LA_GLWV ? 4 : k == LA_RPO ? 0 : 1);
+    set_one(f, LA_BLPX, 1);
+    set_one(f, LA_SHP, 0);
+    set_one(f, LA_SKP, 0);
+    s->base.v[LA_LCO] = 1;
+}
+
+static bool complete_gemm(struct file *f)
+{
+    if (f->type[0] != f->type[1] || f->type[0] != f->type[2])
+        return err_set(f->e, ERR_UNSUPPORTED, "element types %s, %s and %s differ", dtype_name(f->type[0]),
+                       dtype_name(f->type[1]), dtype_name(f->type[2]));
+    f->s->dtype = f->type[0];
+    return true;
 }
 
 static bool read_lists(struct file *f, const json_t *j)
 {
     const char *key;
     json_t *v;
+    u32 n = n_fields(f);
     if (!json_is_object(j)) return err_set(f->e, ERR_INPUT, "no object of keys and lists");
     json_object_foreach((json_t *)(uintptr_t)j, key, v)
         if (!read_key(f, key, v)) return false;
-    for (u32 k = 0; k < N_LAB_FIELDS + N_BASE_KEYS; k++)
-        if (!(f->seen >> k & 1))
-            return err_set(f->e, ERR_INPUT, "key '%s' is missing", k < N_LAB_FIELDS ? lab_field(k)->key : base_key[k - N_LAB_FIELDS]);
-    if (f->type[0] != f->type[1] || f->type[0] != f->type[2])
-        return err_set(f->e, ERR_UNSUPPORTED, "element types %s, %s and %s differ", dtype_name(f->type[0]),
-                       dtype_name(f->type[1]), dtype_name(f->type[2]));
-    f->s->dtype = f->type[0];
+    for (u32 k = 0; k < n + n_base_keys(f); k++)
+        if (!(f->seen >> k & 1) && !is_optional(f, k))
+            return err_set(f->e, ERR_INPUT, "key '%s' is missing", k < n ? lab_field(kind(f), k)->key : base_key[k - n]);
+    if (!lab_is_attention(kind(f))) return complete_gemm(f);
+    complete_attention(f);
     return true;
 }
 
@@ -169,8 +228,8 @@ static bool read_lists(struct file *f, const json_t *j)
 /* The digit of a key sets its field; fields without effect (no intra-block split-K) are 0, as in names. */
 static bool set_digit(struct file *f, struct lab_config *c, const char *key, u32 digit)
 {
-    u32 k = find_key(key);
-    if (k >= N_LAB_FIELDS || k == LF_W || k == LF_TRANS)
+    u32 k = find_key(f, key);
+    if (k >= n_fields(f) || is_single(f, k))
         return digit == 0 || err_set(f->e, ERR_INPUT, "digit %u of key '%s', which has one value", digit, key);
     if (digit >= f->s->list[k].n)
         return err_set(f->e, ERR_INPUT, "digit %u of key '%s', which has %u values", digit, key, f->s->list[k].n);
@@ -235,7 +294,19 @@ static void quote_long_numbers(struct buf *b, struct str json)
     }
 }
 
-static bool read_json(struct file *f, const json_t *j)
+/* A file for the kernels of a split attention has the lists of each; a kind without lists of its own needs a file for one kernel. */
+static bool read_attention(struct file *f, const json_t *j)
+{
+    const char *key = lab_kind(kind(f))->lists;
+    const json_t *own = key ? json_object_get(j, key) : NULL;
+    if (own) return read_lists(f, own) || err_prefix(f->e, "'%s'", key);
+    if (json_object_get(j, "k1"))
+        return err_set(f->e, ERR_INPUT, "the file has lists for several kernels, but %s%s%s for kind '%s'", key ? "no '" : "none", key ? key : "", key ? "'" : "",
+                       lab_kind(kind(f))->op);
+    return read_lists(f, j);
+}
+
+static bool read_gemm(struct file *f, const json_t *j)
 {
     const json_t *lists = json_object_get(j, "template"), *points = json_object_get(j, "cfgs");
     if (!lists && !points) return read_lists(f, j);
@@ -245,14 +316,14 @@ static bool read_json(struct file *f, const json_t *j)
     return read_points(f, lists, points);
 }
 
-bool lab_space_read(struct lab_space *s, struct arena *a, struct str json, struct err *e)
+bool lab_space_read(struct lab_space *s, struct arena *a, struct str json, const struct lab_config *of, struct err *e)
 {
     struct file f = {.s = s, .a = a, .e = e};
     struct buf b = {0};
-    *s = (struct lab_space){.max_threads = 1024, .max_shared = 64 << 10};
+    *s = (struct lab_space){.base = *of, .max_threads = 1024, .max_shared = 64 << 10};
     quote_long_numbers(&b, json);
     json_t *j = lab_json_read(buf_view(&b), e);
-    bool ok = j && read_json(&f, j);
+    bool ok = j && (lab_is_attention(of->kind) ? read_attention(&f, j) : read_gemm(&f, j));
     json_decref(j);
     buf_release(&b);
     return ok;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Kernels of GEMMs: lists of names, as other tools keep them, and the database with the measurements of this machine, by architecture (its
-// environments), type and sizes (its tasks). A GEMM that was never measured gets the best legal kernel of the nearest measured one.
+// Kernels by name: lists of them, as other tools keep them, and for GEMMs the database with the measurements of this machine, by
+// architecture (its environments), type and sizes (its tasks). A GEMM that was never measured gets the best legal kernel of the nearest measured one.
 #include "lab/json.h"
 #include "lab/lab.h"
 
@@ -14,7 +14,9 @@
 
 static bool same_product(const struct lab_config *a, const struct lab_config *b)
 {
-    bool same = a->n_batch == b->n_batch && a->m == b->m && a->n == b->n && a->k == b->k && a->v[LF_TRANS] == b->v[LF_TRANS];
+    bool same = a->kind == b->kind && a->part == b->part && a->n_batch == b->n_batch;
+    if (lab_is_attention(a->kind)) return same && a->b == b->b && a->h == b->h && a->s == b->s && a->d == b->d;
+    same = same && a->m == b->m && a->n == b->n && a->k == b->k && a->v[LF_TRANS] == b->v[LF_TRANS];
     for (u32 i = 0; same && i < a->n_batch; i++) same = a->batch[i] == b->batch[i];
     return same;
 }
@@ -28,15 +30,20 @@ static struct lab_space *space_for(struct lab_registry *r, struct arena *a, cons
     return s;
 }
 
-static bool read_kernel(struct lab_registry *r, struct arena *a, const json_t *j, struct err *e)
+struct listed { const json_t *kernel; const char *type; /* that is wanted */ };
+
+static bool read_kernel(struct lab_registry *r, struct arena *a, const struct listed *x, struct err *e)
 {
-    const char *type = json_string_value(json_object_get(j, "type")), *name = json_string_value(json_object_get(j, "kernelName"));
+    const char *type = json_string_value(json_object_get(x->kernel, "type"));
+    const char *name = json_string_value(json_object_get(x->kernel, "kernelName"));
     struct lab_config c;
     if (!type) return err_set(e, ERR_INPUT, "no 'type'");
-    r->n_others += strcmp(type, "matmul") != 0;
-    if (strcmp(type, "matmul")) return true;
+    r->n_others += strcmp(type, x->type) != 0;
+    if (strcmp(type, x->type)) return true;
     if (!name) return err_set(e, ERR_INPUT, "no 'kernelName'");
     if (!lab_name_parse(&c, str_of(name), e)) return false;
+    if (lab_is_attention(c.kind) != !strcmp(type, "attention"))
+        return err_set(e, ERR_INPUT, "'%.300s' is not of type '%s'", name, type);
     *arr_push(a, &space_for(r, a, &c)->listed) = c;
     return true;
 }
@@ -50,16 +57,18 @@ bool lab_is_registry(struct str json)
     return is;
 }
 
-bool lab_registry_read(struct lab_registry *r, struct arena *a, struct str json, struct err *e)
+bool lab_registry_read(struct lab_registry *r, struct arena *a, struct str json, const char *type, struct err *e)
 {
     json_t *j = lab_json_read(json, e);
     const json_t *list = lab_json_list(j, "kernels", e);
     bool ok = list != NULL;
     *r = (struct lab_registry){0};
-    for (size_t i = 0; ok && i < json_array_size(list); i++)
-        ok = read_kernel(r, a, json_array_get(list, i), e) || err_prefix(e, "kernel %zu", i);
+    for (size_t i = 0; ok && i < json_array_size(list); i++) {
+        const struct listed x = {json_array_get(list, i), type};
+        ok = read_kernel(r, a, &x, e) || err_prefix(e, "kernel %zu", i);
+    }
     json_decref(j);
-    return ok && (r->n || err_set(e, ERR_NOTHING, "no kernel of type 'matmul' is listed"));
+    return ok && (r->n || err_set(e, ERR_NOTHING, "no kernel of type '%s' is listed", type));
 }
 
 /* The database. */

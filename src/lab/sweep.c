@@ -154,22 +154,16 @@ static bool sweep(const struct lab_sweep *s, struct lab_swept *r, struct arena *
 static bool report_space(const struct lab_sweep *s, struct err *e)
 {
     struct lab_count c;
-    struct err why = {0};
-    const struct log *log = s->tune->log;
-    bool ok = lab_space_count(s->space, s->rules, &c, &why);
-    log_printf(log, 2, "space: %.0f points", s->space->listed.n ? c.n : c.raw);
-    for (u32 k = 0; k < N_LAB_STAGES && !s->space->listed.n; k++)
-        log_printf(log, 2, "  %-34s %12.0f -> %.0f", c.stage[k].what, c.stage[k].before, c.stage[k].after);
-    if (ok) log_printf(log, 2, "space by rules '%s': %.0f points", lab_rules_name(s->rules), c.n);
-    return ok || err_set(e, why.code, "%s", why.msg);
+    bool ok = lab_space_count(s->space, s->rules, &c, e);
+    lab_space_report(s->tune->log, s->space, s->rules, &c);
+    return ok;
 }
 
 bool lab_sweep(const struct lab_sweep *s, struct lab_swept *r, struct err *e)
 {
     struct arena a = {0};
     *r = (struct lab_swept){0};
-    if (s->caps->max_group) s->space->max_threads = s->caps->max_group;
-    if (s->caps->shared_bytes) s->space->max_shared = s->caps->shared_bytes;
+    lab_space_limit(s->space, s->caps);
     bool ok = (s->search || report_space(s, e)) && find_vendor(s, &r->vendor, e) && sweep(s, r, &a, e) && check_vendor(s, r, e);
     if (ok && r->n_refused)
         log_printf(s->tune->log, 2, "%lld of %lld points were refused, the first: %.*s", (long long)r->n_refused, (long long)r->n_points,
