@@ -479,6 +479,53 @@ struct quern_gemm_found {
 QUERN_API quern_status quern_gemm_find(quern_db *db, const struct quern_gemm_shape *shape, const char *device,
                                        struct quern_gemm_found *out);
 
+/* --- attention by names and configurations (doc/attention.md) --- */
+
+/* Attention with queries q and keys k (batch, heads, head_size, length), values v and output o (batch, heads, length, head_size), or one
+ * kernel of a split attention. */
+struct quern_attention_shape {
+    size_t size;
+    const char *kind;        /* "attn_v1" "attn_v2" "attention_origin" "attn_split" "attn_k1" "attn_k2" "gemma2_origin" "gemma2_split"
+                              * "gemma2_k1" "gemma2_k2" "h2o_origin" "h2o_split" "h2o_k1" "h2o_k2" "h2o_k3"; NULL: attn_v1 */
+    int part;                /* of a split kind, its kernel, from 1 on; 0: all of it */
+    int64_t batch, heads, length, head_size;
+    const char *type;        /* "f32" "f16" "bf16" "f64" and other spellings; NULL: f32 */
+};
+/* The computation of a kernel named "kcg_Attention_1_32_2048_64_Br64...", of type f32. QUERN_INPUT names the field and its column, or the
+ * fields that contradict each other. */
+QUERN_API quern_status quern_attention_name(quern *q, const char *name, struct quern_attention_shape *out);
+/* The computation as a model, to be tuned, compiled and run like any other. Inputs: "q", "k", "v" (for "o"), "max" and "denom" (of kernels
+ * that take a row's statistics, (batch, heads, length, 1), f32 at least). Outputs: "o", "row_sum" (batch, heads, length), "max" and
+ * "denom". */
+QUERN_API quern_status quern_model_attention(quern *q, const struct quern_attention_shape *shape, quern_model **out);
+struct quern_attention_facts {
+    size_t size;
+    double flops;            /* of the products at positions that are attended to */
+    const char *what;        /* description of the kind */
+};
+QUERN_API quern_status quern_attention_facts(quern *q, const struct quern_attention_shape *shape, struct quern_attention_facts *out);
+/* A point of a space: its kernel's name and computation; both are valid during the call. Returns 0 to stop. */
+typedef int quern_attention_point_fn(void *user, int64_t number, const char *name, const struct quern_attention_shape *of);
+struct quern_attention_points_opts {
+    size_t size;
+    const char *rules;       /* "own" "deepgen"; NULL: own */
+    const char *device;      /* whose threads and shared memory limit the points; NULL: "cpu", which has no limits */
+    const struct quern_target_opts *target;
+    int64_t start, max;      /* first point of a space and number of points; max 0: all */
+    quern_attention_point_fn *each; /* NULL: points are only counted */
+    void *user;
+};
+struct quern_attention_count {
+    size_t size;
+    double n_raw;            /* points of the product of all lists */
+    int64_t n;               /* points that the rules leave */
+    int64_t n_refused;       /* names of a list whose fields contradict each other; the first one is reported as a warning */
+};
+/* The points of a file of value lists for this computation, or of a list of kernel names ({"kernels": [{"type": "attention", "kernelName":
+ * ...}]}), whose computations they state themselves. Lists and rules are reported as notes. QUERN_NOTHING names the rule that leaves none. */
+QUERN_API quern_status quern_attention_points(quern *q, const char *path, const struct quern_attention_shape *shape,
+                                              const struct quern_attention_points_opts *o, struct quern_attention_count *count);
+
 /* --- convolution data sets and named implementations (doc/conv.md) --- */
 
 struct quern_conv_opts {
@@ -542,7 +589,7 @@ QUERN_API const char *quern_exporter(int k, const char **summary); /* NULL after
 /* --- inspection: JSON or text, to be freed by quern_text_free --- */
 
 QUERN_API quern_status quern_explain(quern *q, const char *dnx, char **text);       /* selected kernels and their alternatives */
-QUERN_API quern_status quern_show(quern *q, const char *path, char **text);         /* any file type of quern, or a kernel name, kcg_MM_...;
+QUERN_API quern_status quern_show(quern *q, const char *path, char **text);         /* any file type of quern, or a kernel name, kcg_...;
                                                                                      * for programs with kinds of code and signers */
 /* Tests every scalar operation on a table of difficult values against the interpreter: a line for each error and its consequence. GPU
    drivers are tested when they are first compiled for, and the result is cached; this function repeats the tests. device: see

@@ -303,6 +303,7 @@ code 2 db prune p.db everything
 code 0 show p.db
 code 0 show kcg_MM_bM1024N1024K1024isAT1W64_BM32BN32BK8TM4TN4BLY1BLX1WLY8WLX8GLWA4GLWB4BSWM2BSWN2WSWM1WSWN2LSU1Map4GSW0UN8RP0SP0LC1RC0; says 'group  *64 threads'
 code 1 show kcg_MM_bM8N8K8isAT7; says 'column 19: .*isAT'
+code 0 attention 1x1x8x4 --untuned --min-samples 1; says 'verified o'
 printf 'no database at all, but long enough to be one, one would think, if one did not look at it closely at all ...' > no.db
 code 1 db stats no.db; says 'not a database'
 code 2 db repair t.db; says '-o is missing'

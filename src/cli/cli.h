@@ -257,7 +257,9 @@ quern_status samples_read(void *user, int k, quern_tensor **in, int n_in); /* a 
 
 /* cli_profile.c */
 double median_of(double *v, int n); /* sorts them; n > 0 */
-/* Runs it several times, prints medians of its steps; also writes --breakdown. */
+/* Runs it several times: its n steps with the medians of their times, to be freed also after an error. */
+quern_status profile_steps(quern_program *p, struct tensors *in, struct tensors *out, struct quern_step **steps, int *n);
+/* Likewise, and prints them; also writes --breakdown. */
 quern_status profile_net(struct cli *c, quern_program *p, struct tensors *in, struct tensors *out);
 
 /* cli_suite.c */

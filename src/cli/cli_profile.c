@@ -128,16 +128,25 @@ static void print_profile(const struct cli *c, const quern_program *p, const str
     print_operators(st, n, total);
 }
 
+quern_status profile_steps(quern_program *p, struct tensors *in, struct tensors *out, struct quern_step **steps, int *n)
+{
+    *n = quern_profile_steps(p, NULL, 0);
+    struct quern_step *step = calloc((size_t)*n + 1, sizeof *step);
+    double *seconds = calloc((size_t)*n * MAX_ROUNDS + 1, sizeof *seconds);
+    quern_status s = step && seconds ? measure(p, in, out, step, seconds, *n) : QUERN_SYSTEM;
+    free(seconds);
+    *steps = step;
+    return s;
+}
+
 quern_status profile_net(struct cli *c, quern_program *p, struct tensors *in, struct tensors *out)
 {
-    int n = quern_profile_steps(p, NULL, 0);
-    struct quern_step *step = calloc((size_t)n + 1, sizeof *step);
-    double *seconds = calloc((size_t)n * MAX_ROUNDS + 1, sizeof *seconds);
+    struct quern_step *step;
+    int n;
     const char *dir = opts_text(c, "breakdown");
-    quern_status s = step && seconds ? measure(p, in, out, step, seconds, n) : QUERN_SYSTEM;
+    quern_status s = profile_steps(p, in, out, &step, &n);
     if (!s) print_profile(c, p, step, n);
     if (!s && dir) s = quern_breakdown_write(p, step, n, dir);
-    free(seconds);
     free(step);
     return s;
 }

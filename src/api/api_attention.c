@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Attention by names and configurations. Declared and documented in include/quern.h.
+#include "api/api_model.h"
+
+#include "lab/lab.h"
+
+#include <string.h>
+
+enum { MAX_CONFIG = 1 << 26 };
+
+static bool read_shape(const struct quern_attention_shape *s, struct lab_config *c, enum dtype *type, struct err *e)
+{
+    struct quern_attention_shape x = {0};
+    memcpy(&x, s, s->size < sizeof x ? s->size : sizeof x);
+    *c = (struct lab_config){.kind = LAB_ATTENTION, .b = x.batch, .h = x.heads, .s = x.length, .d = x.head_size};
+    *type = DT_F32;
+    if (!api_float_type(x.type, type, e)) return false;
+    if (x.kind && !lab_kind_find(&c->kind, str_of(x.kind), e)) return false;
+    if (!lab_is_attention(c->kind)) return err_set(e, ERR_USAGE, "kind '%s' is no attention: quern gemm", x.kind);
+    const i64 size[] = {c->b, c->h, c->s};
+    for (i64 i = 0; i < countof(size); i++)
+        if (size[i] < 1 || size[i] > LAB_MAX_SIZE)
+            return err_set(e, ERR_USAGE, "batch, heads and length of attention are 1 to %d, found %lld", LAB_MAX_SIZE, (long long)size[i]);
+    if (c->d < 1 || c->d > LAB_MOST)
+        return err_set(e, ERR_USAGE, "the size of a head is 1 to %d, found %lld", LAB_MOST, (long long)c->d);
+    u32 most = lab_kind(c->kind)->n_parts;
+    if (x.part < 0 || x.part > (int)most)
+        return err_set(e, ERR_USAGE, "kernel %d of kind '%s', which has %u", x.part, lab_kind(c->kind)->op, most);
+    c->part = (u32)x.part;
+    return *type != DT_TF32 || err_set(e, ERR_USAGE, "attention of f32 that may be rounded to tf32 is not supported");
+}
+
+static void put_shape(struct quern_attention_shape *to, const struct lab_config *c, const char *type)
+{
+    const struct quern_attention_shape x = {.size = to->size, .kind = lab_kind(c->kind)->op, .part = (int)c->part, .batch = c->b, .heads = c->h,
+                                            .length = c->s, .head_size = c->d, .type = type};
+    memcpy(to, &x, to->size < sizeof x ? to->size : sizeof x);
+}
+
+static bool read_name(struct lab_config *c, struct str name, struct err *e)
+{
+    if (!lab_name_parse(c, name, e)) return false;
+    bool ok = lab_is_attention(c->kind) ? lab_config_check(c, e) : err_set(e, ERR_USAGE, "the kernel is a matmul: quern gemm");
+    return ok || err_prefix(e, "kernel name '%.*s'", (int)i64_min(name.n, 300), name.p);
+}
+
+quern_status quern_attention_name(quern *q, const char *name, struct quern_attention_shape *out)
+{
+    if (!api_given(q, "name out", name, out)) return QUERN_USAGE;
+    struct err *e = api_begin(q);
+    struct lab_config c;
+    bool ok = read_name(&c, str_of(name), e);
+    if (ok) put_shape(out, &c, NULL);
+    return api_end(q, ok);
+}
+
+quern_status quern_model_attention(quern *q, const struct quern_attention_shape *shape, quern_model **out)
+{
+    if (!api_given(q, "shape out", shape, out)) return QUERN_USAGE;
+    struct err *e = api_begin(q);
+    struct lab_config c;
+    enum dtype type;
+    if (!read_shape(shape, &c, &type, e)) return api_end(q, false);
+    quern_model *m = api_model_start(q, S("attention"));
+    lab_attention_graph(&m->model->graph, &c, type);
+    return api_model_finish(m, true, out);
+}
+
+quern_status quern_attention_facts(quern *q, const struct quern_attention_shape *shape, struct quern_attention_facts *out)
+{
+    if (!api_given(q, "shape out", shape, out)) return QUERN_USAGE;
+    struct err *e = api_begin(q);
+    struct quern_attention_facts x = {.size = out->size};
+    struct lab_config c;
+    enum dtype type;
+    bool ok = read_shape(shape, &c, &type, e);
+    if (ok) {
+        x.flops = lab_flops(&c);
+        x.what = lab_kind(c.part ? lab_kind(c.kind)->first + c.part - 1 : (u32)c.kind)->what;
+        memcpy(out, &x, out->size < sizeof x ? out->size : sizeof x);
+    }
+    return api_end(q, ok);
+}
+
+/* Points of files. */
+
+struct points {
+    struct quern_attention_points_opts x;
+    const char *type;
+    struct quern_attention_count count;
+    i64 left;           /* to be visited; < 0: all */
+    struct err refused; /* the first */
+};
+
+static bool visit(void *user, const struct lab_config *c, i64 number)
+{
+    struct points *p = user;
+    struct quern_attention_shape of = QUERN_OPTS(quern_attention_shape);
+    struct buf b = {0};
+    if (p->left == 0) return false;
+    p->left -= p->left > 0;
+    lab_name_print(&b, c);
+    bool fits = lab_config_check(c, &p->refused), go_on = true;
+    if (!fits && p->count.n_refused++ == 0) err_prefix(&p->refused, "'%.*s'", (int)i64_min(b.n, 300), b.p);
+    put_shape(&of, c, p->type);
+    if (fits && p->x.each) go_on = p->x.each(p->x.user, number, b.p, &of) != 0;
+    buf_release(&b);
+    return go_on;
+}
+
+static bool each_point(struct points *p, quern *q, struct lab_space *s, const struct caps *caps, struct err *e)
+{
+    struct lab_count c;
+    enum lab_rules rules;
+    lab_space_limit(s, caps);
+    bool ok = lab_rules_find(&rules, p->x.rules, e) && lab_space_count(s, rules, &c, e);
+    if (ok || e->code == ERR_NOTHING) lab_space_report(&q->log, s, rules, &c);
+    if (!ok) return false;
+    p->count.n_raw += (s->listed.n ? c.n : c.raw), p->count.n += (i64)c.n;
+    lab_space_each(s, rules, p->x.start, visit, p);
+    return true;
+}
+
+/* The spaces of a file: one, or one per computation of a list of names. */
+static bool read_spaces(struct lab_registry *r, struct arena *a, const char *path, const struct lab_config *of, struct err *e)
+{
+    struct str text;
+    if (!os_read(a, path, MAX_CONFIG, &text, e)) return false;
+    bool ok = lab_is_registry(text) ? lab_registry_read(r, a, text, "attention", e) : lab_space_read(arr_push(a, r), a, text, of, e);
+    return ok || err_prefix(e, "'%s'", path);
+}
+
+static bool points(struct points *p, quern *q, const char *path, const struct quern_attention_shape *shape, struct err *e)
+{
+    struct arena a = {0};
+    struct lab_registry spaces = {0};
+    struct lab_config of;
+    struct api_target t = {0};
+    enum dtype type;
+    bool ok = (p->x.start >= 0 && p->x.max >= 0) || err_set(e, ERR_USAGE, "start and number of points cannot be negative");
+    ok = ok && read_shape(shape, &of, &type, e) && read_spaces(&spaces, &a, path, &of, e) && api_target_open(&t, p->x.device, 0, p->x.target, e);
+    p->type = shape->type;
+    for (u32 i = 0; i < spaces.n && ok; i++) {
+        spaces.v[i].dtype = type;
+        ok = each_point(p, q, &spaces.v[i], &t.caps, e) || err_prefix(e, "'%s'", path);
+    }
+    if (ok && spaces.n_others) log_printf(&q->log, 1, "%u kernels other than attention are skipped", spaces.n_others);
+    if (ok && p->count.n_refused)
+        log_printf(&q->log, 1, "%lld names are refused, the first: %s", (long long)p->count.n_refused, p->refused.msg);
+    api_target_close(&t);
+    arena_release(&a);
+    return ok;
+}
+
+quern_status quern_attention_points(quern *q, const char *path, const struct quern_attention_shape *shape,
+                                    const struct quern_attention_points_opts *o, struct quern_attention_count *count)
+{
+    if (!api_given(q, "path shape count", path, shape, count)) return QUERN_USAGE;
+    struct err *e = api_begin(q);
+    struct points p = {.left = -1};
+    if (o) memcpy(&p.x, o, o->size < sizeof p.x ? o->size : sizeof p.x);
+    if (p.x.max) p.left = p.x.max;
+    p.count.size = count->size;
+    bool ok = points(&p, q, path, shape, e);
+    memcpy(count, &p.count, count->size < sizeof p.count ? count->size : sizeof p.count);
+    return api_end(q, ok);
+}
