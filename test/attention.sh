@@ -59,7 +59,15 @@ code 0 1x1x16x8 --kind attn_k1 --dtype f64 --untuned --no-verify --min-samples 1
 # Written instead of run, for devices that are not here, too.
 code 0 1x2x33x16 --kind attn_k1 --untuned -o k1.dnx; is_file k1.dnx; silent GFLOP
 exits 0 "$quern" run k1.dnx --bench --min-samples 1 --timeout 1; says 'median'
-code 0 "kcg_H2OK2_1_2_128_64$fields" --untuned --device cpu:aarch64 -o k2.dnx; is_file k2.dnx
+for kind in AttentionOrigin AttentionK1 Gemma2K2 H2OK2 H2OOrigin; do
+    for device in cpu:aarch64 cuda:sm_80 cuda:sm_90; do
+        rm -f k2.dnx
+        code 0 "kcg_${kind}_1_2_128_64$fields" --untuned --device $device -o k2.dnx; is_file k2.dnx
+    done
+done
+for kind in attn_v1 attn_k1 gemma2_k2 h2o_k2 h2o_origin; do
+    code 0 1x2x19x12 --kind $kind --untuned --device interp --min-samples 1; says 'verified '; silent WRONG
+done
 code 2 attention.json -o k1.dnx; says '-o is for'
 
 # Tuned: the program's kernels are rows of the database, and the next run continues from there.
