@@ -504,7 +504,8 @@ struct quern_attention_facts {
     const char *what;        /* description of the kind */
 };
 QUERN_API quern_status quern_attention_facts(quern *q, const struct quern_attention_shape *shape, struct quern_attention_facts *out);
-/* A point of a space: its kernel's name and computation; both are valid during the call. Returns 0 to stop. */
+/* A point of a space: its kernel's name and computation; both are valid during the call. Returns 0 to go on with the next space of a list
+ * of names. */
 typedef int quern_attention_point_fn(void *user, int64_t number, const char *name, const struct quern_attention_shape *of);
 struct quern_attention_points_opts {
     size_t size;
@@ -519,7 +520,7 @@ struct quern_attention_count {
     size_t size;
     double n_raw;            /* points of the product of all lists */
     int64_t n;               /* points that the rules leave */
-    int64_t n_refused;       /* names of a list whose fields contradict each other; the first one is reported as a warning */
+    int64_t n_refused;       /* visited names whose fields contradict each other; the first one is reported as a warning */
 };
 /* The points of a file of value lists for this computation, or of a list of kernel names ({"kernels": [{"type": "attention", "kernelName":
  * ...}]}), whose computations they state themselves. Lists and rules are reported as notes. QUERN_NOTHING names the rule that leaves none. */

@@ -140,7 +140,7 @@ static bool points(struct points *p, quern *q, const char *path, const struct qu
     enum dtype type;
     bool ok = (p->x.start >= 0 && p->x.max >= 0) || err_set(e, ERR_USAGE, "start and number of points cannot be negative");
     ok = ok && read_shape(shape, &of, &type, e) && read_spaces(&spaces, &a, path, &of, e) && api_target_open(&t, p->x.device, 0, p->x.target, e);
-    p->type = shape->type;
+    p->type = ok ? dtype_name(type) : NULL;
     for (u32 i = 0; i < spaces.n && ok; i++) {
         spaces.v[i].dtype = type;
         ok = each_point(p, q, &spaces.v[i], &t.caps, e) || err_prefix(e, "'%s'", path);

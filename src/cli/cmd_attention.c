@@ -15,7 +15,6 @@ struct shapes { /* computations of a call, each once */
     struct cli *c;
     struct quern_attention_shape v[MAX_SHAPES];
     int n;
-    int64_t n_points;   /* visited */
     bool lists;         /* prints the names */
     bool is_full;
 };
@@ -60,10 +59,9 @@ static void print_point(const struct shapes *s, int64_t number, const char *name
 static int visit(void *user, int64_t number, const char *name, const struct quern_attention_shape *of)
 {
     struct shapes *s = user;
-    s->n_points++;
     if (s->lists) print_point(s, number, name);
     add_shape(s, of);
-    return !stop_signal();
+    return s->lists && !stop_signal(); /* all points of a space are one computation */
 }
 
 static int read_points(struct cli *c, const struct quern_attention_shape *shape, const struct quern_target_opts *target, struct shapes *s)
@@ -81,8 +79,7 @@ static int read_points(struct cli *c, const struct quern_attention_shape *shape,
     if (code) return fail(c, code);
     if (s->is_full) return usage_error(c, "'%s' names more than %d computations", c->arg[0], MAX_SHAPES);
     if (opts_flag(c, "json", false))
-        printf("{\"event\":\"space\",\"raw\":%.0f,\"points\":%lld,\"refused\":%lld,\"visited\":%lld}\n", n.n_raw, (long long)n.n,
-               (long long)n.n_refused, (long long)s->n_points);
+        printf("{\"event\":\"space\",\"raw\":%.0f,\"points\":%lld,\"refused\":%lld}\n", n.n_raw, (long long)n.n, (long long)n.n_refused);
     else printf("%lld points of %.0f\n", (long long)n.n, n.n_raw);
     return s->n ? EXIT_DONE : usage_error(c, "'%s' has no point with number %lld or more", c->arg[0], (long long)o.start);
 }
