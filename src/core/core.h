@@ -525,6 +525,7 @@ bool os_read(struct arena *a, const char *path, i64 max, struct str *out, struct
 /* Writes through a temporary file in the same folder and rename, so that readers never see half
    a file. "-" = standard output. */
 bool os_write(const char *path, const void *p, i64 n, struct err *e);
+bool os_write_pieces(const char *path, const struct str *piece, i64 n, struct err *e); /* likewise, one piece after the other */
 /* Likewise, from n pieces, a new or existing file readable by this user only, whose content may be lost in a crash of the machine. */
 bool os_write_private(const char *path, const struct str *piece, i64 n, struct err *e);
 void os_note_use(const char *path); /* of a file, for os_list_by_use, whether the system records reads or not */

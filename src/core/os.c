@@ -157,11 +157,12 @@ static bool write_all(int fd, const char *p, i64 n)
 }
 
 /* Terminals, pipes and devices are written in place. */
-static bool write_in_place(const char *path, const void *p, i64 n, struct err *e)
+static bool write_in_place(const char *path, const struct str *piece, i64 n, struct err *e)
 {
     bool is_stdout = strcmp(path, "-") == 0;
     int fd = is_stdout ? STDOUT_FILENO : open_retry(path, O_WRONLY, 0);
-    bool ok = fd >= 0 && write_all(fd, p, n);
+    bool ok = fd >= 0;
+    for (i64 k = 0; k < n && ok; k++) ok = write_all(fd, piece[k].p, piece[k].n);
     if (!ok) fail(e, "write", is_stdout ? "standard output" : path);
     if (fd >= 0 && !is_stdout) ok = (close(fd) == 0 || fail(e, "write", path)) && ok;
     return ok;
@@ -196,16 +197,18 @@ static bool write_beside(const char *path, mode_t mode, bool is_lasting, const s
     return fail(e, "write", path);
 }
 
-bool os_write(const char *path, const void *p, i64 n, struct err *e)
+bool os_write_pieces(const char *path, const struct str *piece, i64 n, struct err *e)
 {
-    if (strcmp(path, "-") == 0) return write_in_place(path, p, n, e);
+    if (strcmp(path, "-") == 0) return write_in_place(path, piece, n, e);
     struct stat st;
     char real[PATH_MAX]; /* a link stays a link: its target is replaced */
     bool there = stat(path, &st) == 0;
-    if (there && !S_ISREG(st.st_mode)) return write_in_place(path, p, n, e);
+    if (there && !S_ISREG(st.st_mode)) return write_in_place(path, piece, n, e);
     if (there && !realpath(path, real)) return fail(e, "write", path);
-    return write_beside(there ? real : path, there ? st.st_mode & 0777 : 0666, true, &(struct str){p, n}, 1, e);
+    return write_beside(there ? real : path, there ? st.st_mode & 0777 : 0666, true, piece, n, e);
 }
+
+bool os_write(const char *path, const void *p, i64 n, struct err *e) { return os_write_pieces(path, &(struct str){p, n}, 1, e); }
 
 bool os_write_private(const char *path, const struct str *piece, i64 n, struct err *e)
 {

@@ -31,6 +31,9 @@ const struct exporter *export_all(i64 k);            /* k-th, NULL after the las
 const char *export_option(const struct export_job *j, const char *name);
 /* The network as an ONNX model, with constants as initializers. Every value needs dtype and rank. */
 bool export_onnx_graph(const struct graph *g, const char *path, struct err *e);
+/* Likewise; if all constants have more than `most` bytes, those of 1 KiB and more are in a file beside it, PATH.data. (export_onnx_graph:
+   where a file of 2 GiB, the largest that ONNX allows, could not hold them.) */
+bool export_onnx_split(const struct graph *g, const char *path, i64 most, struct err *e);
 bool export_onnx_bytes(const struct graph *g, struct buf *out, struct err *e);
 
 #endif

@@ -4,7 +4,8 @@
 // "domain::Name" to theirs; everything else is ai.onnx, the graph's own vocabulary. Constant sizes become dim_value, all
 // others their text as dim_param, so a reader finds the same variables. Constants are initializers with raw content.
 //
-// The protobuf consists of structs that refer to the graph's memory; only packing copies the weights.
+// The protobuf consists of structs that refer to the graph's memory; only packing copies the weights. Those that a protobuf cannot hold are
+// external data: a file beside the model, written from the graph's memory.
 #include <string.h>
 
 #include <onnx.pb-c.h>
@@ -13,12 +14,16 @@
 #include "io/io.h"
 #include "op/op.h"
 
-enum { IR_VERSION = 8, OPSET = 18 };
+enum { IR_VERSION = 8, OPSET = 18, LEAST_OUTSIDE = 1 << 10, ALIGN_OUTSIDE = 64, MOST_INSIDE = INT32_MAX - (64 << 20) };
 
 struct writer {
     const struct graph *g;
     struct arena a;      /* of the protobuf */
     u8 *is_const_used;   /* per value */
+    const char *beside;  /* name of the file for external data; NULL: none */
+    i64 most;            /* bytes of constants without it */
+    struct { struct str *v; u32 n, cap; } outside; /* content of that file */
+    i64 outside_n;       /* bytes */
     struct err *e;
 };
 
@@ -214,10 +219,44 @@ static bool check_nodes(const struct graph *g, struct err *e)
     return true;
 }
 
+static Onnx__StringStringEntryProto *make_entry(struct writer *w, const char *key, struct str value)
+{
+    Onnx__StringStringEntryProto *p = arena_new(&w->a, Onnx__StringStringEntryProto);
+    onnx__string_string_entry_proto__init(p);
+    p->key = own_z(w, str_of(key)), p->value = own_z(w, value);
+    return p;
+}
+
+/* Moves the content to the file beside the model. */
+static void put_outside(struct writer *w, Onnx__TensorProto *p)
+{
+    static const char zeros[ALIGN_OUTSIDE];
+    struct str bytes = {(const char *)p->raw_data.data, (i64)p->raw_data.len};
+    i64 gap = round_up(w->outside_n, ALIGN_OUTSIDE) - w->outside_n;
+    if (gap) *arr_push(&w->a, &w->outside) = (struct str){zeros, gap};
+    *arr_push(&w->a, &w->outside) = bytes;
+    p->has_raw_data = 0, p->raw_data.len = 0, p->raw_data.data = NULL;
+    p->has_data_location = 1, p->data_location = ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL;
+    p->external_data = arena_array(&w->a, Onnx__StringStringEntryProto *, 3);
+    p->external_data[p->n_external_data++] = make_entry(w, "location", str_of(w->beside));
+    p->external_data[p->n_external_data++] = make_entry(w, "offset", str_fmt(&w->a, "%lld", (long long)(w->outside_n + gap)));
+    p->external_data[p->n_external_data++] = make_entry(w, "length", str_fmt(&w->a, "%lld", (long long)bytes.n));
+    w->outside_n += gap + bytes.n;
+}
+
+static i64 const_bytes(const struct writer *w)
+{
+    i64 n = 0;
+    for (value_id v = 1; v < w->g->value.n; v++)
+        if (w->is_const_used[v] && graph_value(w->g, v)->data) n += tensor_bytes(graph_value(w->g, v)->data);
+    return n;
+}
+
 static bool make_consts(struct writer *w, Onnx__GraphProto *p)
 {
     for (u32 k = 0; k < w->g->output.n; k++)
         if (graph_value(w->g, w->g->output.v[k])->is_const) w->is_const_used[w->g->output.v[k]] = 1;
+    bool is_split = w->beside && const_bytes(w) > w->most;
     p->initializer = arena_array(&w->a, Onnx__TensorProto *, w->g->value.n);
     for (value_id v = 1; v < w->g->value.n; v++) {
         if (!w->is_const_used[v]) continue;
@@ -226,6 +265,7 @@ static bool make_consts(struct writer *w, Onnx__GraphProto *p)
         Onnx__TensorProto *tp = arena_new(&w->a, Onnx__TensorProto);
         io_onnx_fill(tp, t, &w->a);
         tp->name = value_z(w, v);
+        if (is_split && tp->raw_data.len >= LEAST_OUTSIDE) put_outside(w, tp);
         p->initializer[p->n_initializer++] = tp;
     }
     return true;
@@ -385,21 +425,35 @@ static bool without_made(struct graph *to, const struct graph *g, struct arena *
     return graph_sort(to, e);
 }
 
+/* The model without its external data, whose pieces are in w; released by the caller. */
+static bool write_bytes(struct writer *w, struct buf *out)
+{
+    struct graph *plain = arena_new(&w->a, struct graph);
+    bool ok = check_nodes(w->g, w->e);
+    if (ok && w->g->made.n) ok = without_made(plain, w->g, &w->a, w->e), w->g = plain;
+    return ok && write_model(w, out);
+}
+
 bool export_onnx_bytes(const struct graph *g, struct buf *out, struct err *e)
 {
     struct writer w = {.g = g, .e = e};
-    struct graph plain;
-    bool ok = check_nodes(g, e);
-    if (ok && g->made.n) ok = without_made(&plain, g, &w.a, e), w.g = &plain;
-    ok = ok && write_model(&w, out);
+    bool ok = write_bytes(&w, out);
     arena_release(&w.a);
     return ok;
 }
 
-bool export_onnx_graph(const struct graph *g, const char *path, struct err *e)
+bool export_onnx_split(const struct graph *g, const char *path, i64 most, struct err *e)
 {
+    struct writer w = {.g = g, .most = most, .e = e};
+    const char *slash = strrchr(path, '/');
     struct buf b = {0};
-    bool ok = export_onnx_bytes(g, &b, e) && os_write(path, b.p, b.n, e);
+    if (strcmp(path, "-")) w.beside = str_fmt(&w.a, "%s.data", slash ? slash + 1 : path).p; /* standard output has no file beside it */
+    bool ok = write_bytes(&w, &b);
+    if (ok && w.outside.n) ok = os_write_pieces(str_fmt(&w.a, "%s.data", path).p, w.outside.v, w.outside.n, e);
+    ok = ok && os_write(path, b.p, b.n, e);
     buf_release(&b);
+    arena_release(&w.a);
     return ok;
 }
+
+bool export_onnx_graph(const struct graph *g, const char *path, struct err *e) { return export_onnx_split(g, path, MOST_INSIDE, e); }
