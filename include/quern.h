@@ -260,6 +260,9 @@ struct quern_operator {
 QUERN_API int quern_operator_at(int k, struct quern_operator *o);
 QUERN_API const char *quern_dtype_text(quern_dtype t); /* "f32"; NULL: invalid type */
 QUERN_API quern_status quern_model_zoo(quern *q, const char *name, quern_model **out); /* seeded weights */
+/* Likewise in other sizes, "layers=2,width=64" (NULL: none); is_small: all others are those of tests instead of the published network's.
+ * QUERN_USAGE names sizes that the network does not have, or that contradict each other. */
+QUERN_API quern_status quern_model_zoo_sized(quern *q, const char *name, const char *sizes, int is_small, quern_model **out);
 /* One reason why a model is rejected; texts are valid during the callback. */
 struct quern_problem {
     const char *node, *op; /* "": concerns the whole model */
@@ -291,6 +294,13 @@ QUERN_API const char *quern_model_input_layout(const quern_model *m, int k);
 /* Changes sizes that kernels are selected for: "H:1080,W:1920". */
 QUERN_API quern_status quern_model_optimize_for(quern_model *m, const char *sizes);
 QUERN_API const char *quern_zoo_name(int k, const char **summary);         /* NULL after the last */
+/* The k-th size that can be chosen for a network of the zoo; returns 0 after the last, and for unknown names. */
+struct quern_zoo_size {
+    size_t size;
+    const char *name, *what; /* "layers", one line */
+    int64_t value, small;    /* of the published network and of tests; 0: any, a symbolic size */
+};
+QUERN_API int quern_zoo_size(const char *name, int k, struct quern_zoo_size *s);
 /* Reference evaluation, float64 accumulation; same conventions as quern_run. */
 QUERN_API quern_status quern_model_eval(quern_model *m, quern_tensor *const *in, int n_in, quern_tensor **out, int n_out);
 /* Seeded random inputs for these sizes ("H=17,W=31", NULL: optimize_for). in receives one new tensor per input; returns their number. */

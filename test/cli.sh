@@ -132,7 +132,7 @@ for c in $("$quern" --help | sed -n '/^commands/,/^$/s/^  \([a-z]*\) .*/\1/p'); 
 
 # zoo
 code 0 zoo; says '^oidn-small '
-for m in $("$quern" zoo | cut -d' ' -f1); do code 0 zoo "$m" -o "$m.onnx"; is_file "$m.onnx"; done
+for m in $("$quern" zoo | cut -d' ' -f1); do code 0 zoo "$m" --small -o "$m.onnx"; is_file "$m.onnx"; done
 code 0 zoo oidn-small -o again.onnx; same oidn-small.onnx again.onnx
 code 0 show mobilenetv2.onnx; says 'BatchNormalization'
 

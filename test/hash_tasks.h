@@ -59,7 +59,7 @@ static inline void hash_zoo(struct hash_tasks *h)
         struct err e = {0};
         symtab_init(&st, &a);
         graph_init(&g, &a, &st);
-        if (!zoo_at(i)->build(&g, &e) || !op_infer_all(&g, &e)) fail_msg("%s: %s", zoo_at(i)->name, e.msg);
+        if (!zoo_build(zoo_at(i), NULL, true, &g, &e) || !op_infer_all(&g, &e)) fail_msg("%s: %s", zoo_at(i)->name, e.msg);
         hash_add_graph(h, hash_source(h, "zoo", zoo_at(i)->name), &g);
         arena_release(&a);
     }

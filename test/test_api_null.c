@@ -200,6 +200,9 @@ static void test_models(void **state)
     USAGE("", quern_model_zoo(NULL, "resnet50", &m));
     USAGE("name", quern_model_zoo(f->q, NULL, &m));
     USAGE("out", quern_model_zoo(f->q, "resnet50", NULL));
+    USAGE("", quern_model_zoo_sized(NULL, "resnet50", NULL, 1, &m));
+    USAGE("name", quern_model_zoo_sized(f->q, NULL, NULL, 1, &m));
+    USAGE("out", quern_model_zoo_sized(f->q, "resnet50", NULL, 1, NULL));
     USAGE("", quern_model_problems(NULL, "x.onnx", NULL, NULL, NULL, &r));
     USAGE("path", quern_model_problems(f->q, NULL, NULL, NULL, NULL, &r));
     USAGE("r", quern_model_problems(f->q, "x.onnx", NULL, NULL, NULL, NULL));
@@ -253,6 +256,7 @@ static void test_models(void **state)
             assert_int_equal(quern_model_input_shape(all[k], i, dim, size), 0);
         }
     assert_true(quern_model_inputs(NULL) == 0 && quern_model_is_random(NULL) == 0 && quern_operator_at(0, NULL) == 0);
+    assert_true(quern_zoo_size("gpt2", 0, NULL) == 0 && quern_zoo_size(NULL, 0, &(struct quern_zoo_size){sizeof(struct quern_zoo_size), NULL, NULL, 0, 0}) == 0);
     quern_model_close(NULL);
 }
 

@@ -40,7 +40,7 @@ static void fixture_open(struct fixture *b, const char *device, const struct cov
     b->dev = d->open(&(struct dev_opts){.n_threads = 2}, &b->e);
     assert_non_null(b->dev);
     d->caps(b->dev, &b->caps);
-    bool ok = zoo_find(S("oidn-small"))->build(&b->g, &b->e) && op_infer_all(&b->g, &b->e);
+    bool ok = zoo_build(zoo_find(S("oidn-small")), NULL, true, &b->g, &b->e) && op_infer_all(&b->g, &b->e);
     if (ok) graph_clone(&b->lowered, &b->g, &b->arena);
     struct plan_code code = {.builder = {.lang = lang_find(str_of(d->lang)), .caps = &b->caps}};
     struct plan_env env = {.lang = code.builder.lang, .caps = &b->caps, .device = device, .model = S("unet"),

@@ -30,7 +30,7 @@ static void open_net(struct net_cover *n, const char *name)
                             .l2_bytes = 1 << 20, .l3_bytes = 32 << 20, .has_fma = true};
     symtab_init(&n->sym, &n->arena);
     graph_init(&n->g, &n->arena, &n->sym);
-    if (!zoo_find(str_of(name))->build(&n->g, &e) || !op_infer_all(&n->g, &e) || !pass_run_all(&n->g, NULL, &e)) fail_msg("%s", e.msg);
+    if (!zoo_build(zoo_find(str_of(name)), NULL, true, &n->g, &e) || !op_infer_all(&n->g, &e) || !pass_run_all(&n->g, NULL, &e)) fail_msg("%s", e.msg);
     for (u32 i = 0; i < countof(n->var); i++) n->var[i] = 256;
 }
 

@@ -256,7 +256,7 @@ export_any() { # export_any NAME NETWORK H W
 ran=0
 if [ -n "${ALL:-}" ]; then
     for z in $("$quern" zoo | sed 's/ .*//'); do
-        code 0 zoo "$z" -o "$z.onnx"
+        code 0 zoo "$z" --small -o "$z.onnx"
         export_any "$z" "$z.onnx" 64 96
     done
 fi

@@ -142,7 +142,7 @@ quern_status api_model_finish(quern_model *m, bool ok, quern_model **out)
     return api_end(q, ok);
 }
 
-quern_status quern_model_zoo(quern *q, const char *name, quern_model **out)
+quern_status quern_model_zoo_sized(quern *q, const char *name, const char *sizes, int is_small, quern_model **out)
 {
     if (!api_given(q, "name out", name, out)) return QUERN_USAGE;
     struct err *e = api_begin(q);
@@ -151,8 +151,10 @@ quern_status quern_model_zoo(quern *q, const char *name, quern_model **out)
         return api_end(
             q, err_set(e, ERR_USAGE, "no network named '%s'; `quern zoo` lists them", name));
     quern_model *m = api_model_start(q, str_of(name));
-    return api_model_finish(m, z->build(&m->model->graph, e), out);
+    return api_model_finish(m, zoo_build(z, sizes, is_small != 0, &m->model->graph, e), out);
 }
+
+quern_status quern_model_zoo(quern *q, const char *name, quern_model **out) { return quern_model_zoo_sized(q, name, NULL, 0, out); }
 
 void quern_model_close(quern_model *m)
 {
@@ -210,6 +212,17 @@ const char *quern_zoo_name(int k, const char **summary)
     const struct zoo *z = zoo_at(k);
     if (z && summary) *summary = z->summary;
     return z ? z->name : NULL;
+}
+
+int quern_zoo_size(const char *name, int k, struct quern_zoo_size *s)
+{
+    const struct zoo *z = name && s ? zoo_find(str_of(name)) : NULL;
+    i64 n = 0;
+    while (z && z->size && z->size[n].name) n++;
+    if (k < 0 || k >= n) return 0;
+    struct quern_zoo_size x = {s->size, z->size[k].name, z->size[k].what, z->size[k].real, z->size[k].small};
+    memcpy(s, &x, s->size < sizeof x ? s->size : sizeof x);
+    return 1;
 }
 
 const char *quern_stages(int k, const char **summary)

@@ -4,14 +4,14 @@
 // evaluator.
 #include "zoo/zoo.h"
 
-static bool build(struct graph *g, struct err *e)
+static bool build(struct graph *g, const i64 *sizes, struct err *e)
 {
     cosmoflow(g, &cosmoflow_mlperf, 32, 7);
     return true;
 }
 
 const struct zoo zoo_cosmoflow_small = {
-    .version = 1,
+    .version = 2,
     .name = "cosmoflow-small",
     .summary = "CosmoFlow of MLPerf HPC, volumes (1,4,32,32,32), random weights",
     .build = build,

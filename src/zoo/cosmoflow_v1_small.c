@@ -4,14 +4,14 @@
 // and the reference evaluator.
 #include "zoo/zoo.h"
 
-static bool build(struct graph *g, struct err *e)
+static bool build(struct graph *g, const i64 *sizes, struct err *e)
 {
     cosmoflow(g, &cosmoflow_first, 64, 9);
     return true;
 }
 
 const struct zoo zoo_cosmoflow_v1_small = {
-    .version = 1,
+    .version = 2,
     .name = "cosmoflow-v1-small",
     .summary = "CosmoFlow of seven convolutions, volumes (1,1,64,64,64), random weights",
     .build = build,

@@ -110,7 +110,7 @@ static value_id shrink(struct net *n, value_id c)
     return net_op(n, "Mul", "shrunk", net_op(n, "Sign", "sign", c, 0), size);
 }
 
-static bool build(struct graph *g, struct err *e)
+static bool build(struct graph *g, const i64 *sizes, struct err *e)
 {
     struct net n = net_start(g, 0);
     value_id x = pad(&n, net_input(&n, "input", "1 3 H W"), B);
@@ -127,7 +127,7 @@ static bool build(struct graph *g, struct err *e)
 }
 
 const struct zoo zoo_dct_denoise = {
-    .version = 1,
+    .version = 2,
     .name = "dct-denoise",
     .summary = "analytic denoiser for path traced pictures: 8x8 cosine frame, soft threshold; no "
                "random weights",

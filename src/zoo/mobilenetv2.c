@@ -58,7 +58,7 @@ static value_id inverted_residual(struct net *n, value_id x, const char *name,
     return b->in == b->out && b->stride == 1 ? net_op(n, "Add", sub(n, name, "add"), x, y) : y;
 }
 
-static bool build(struct graph *g, struct err *e)
+static bool build(struct graph *g, const i64 *sizes, struct err *e)
 {
     static const struct {
         i64 expand, out, count, stride;
@@ -86,7 +86,7 @@ static bool build(struct graph *g, struct err *e)
 }
 
 const struct zoo zoo_mobilenetv2 = {
-    .version = 1,
+    .version = 2,
     .name = "mobilenetv2",
     .summary = "MobileNetV2, (1,3,224,224), batch norms not folded, random weights",
     .build = build,

@@ -3,7 +3,7 @@
 // The U-Net of Open Image Denoise, base size: 914,627 parameters.
 #include "zoo/zoo.h"
 
-static bool build(struct graph *g, struct err *e)
+static bool build(struct graph *g, const i64 *sizes, struct err *e)
 {
     const struct unet_oidn c = {.ec1 = 32,
                                 .ec2 = 48,
@@ -21,7 +21,7 @@ static bool build(struct graph *g, struct err *e)
 }
 
 const struct zoo zoo_oidn = {
-    .version = 1,
+    .version = 2,
     .name = "oidn",
     .summary = "Open Image Denoise's U-Net, (1,3,H,W), random weights",
     .build = build,

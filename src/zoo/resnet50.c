@@ -55,7 +55,7 @@ static value_id bottleneck(struct net *n, value_id x, const char *name, const st
     return net_op(n, "Relu", sub(n, name, "relu"), net_op(n, "Add", sub(n, name, "add"), y, x), 0);
 }
 
-static bool build(struct graph *g, struct err *e)
+static bool build(struct graph *g, const i64 *sizes, struct err *e)
 {
     static const i64 blocks[] = {3, 4, 6, 3};
     struct net n = net_start(g, 4);
@@ -82,7 +82,7 @@ static bool build(struct graph *g, struct err *e)
 }
 
 const struct zoo zoo_resnet50 = {
-    .version = 1,
+    .version = 2,
     .name = "resnet50",
     .summary = "ResNet-50 v1.5, (1,3,224,224), batch norms not folded, random weights",
     .build = build,

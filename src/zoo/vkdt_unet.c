@@ -18,7 +18,7 @@ static const char *level_name(struct net *n, const char *what, i64 level)
     return str_fmt(n->g->arena, "%s%lld", what, (long long)level).p;
 }
 
-static bool build(struct graph *g, struct err *e)
+static bool build(struct graph *g, const i64 *sizes, struct err *e)
 {
     static const i64 down[LEVELS + 1] = {3, 32, 48, 64, 80, 112, 112},
                                    up[LEVELS] = {112, 80, 64, 48, 16, 12};
@@ -47,7 +47,7 @@ static bool build(struct graph *g, struct err *e)
 }
 
 const struct zoo zoo_vkdt_unet = {
-    .version = 1,
+    .version = 2,
     .name = "vkdt-unet",
     .summary = "vkdt's six-level U-Net, (1,3,H,W) to (1,12,H,W), random weights",
     .build = build,

@@ -12,6 +12,11 @@ struct net net_start(struct graph *g, u64 seed)
     return (struct net){.g = g, .rng = rng_seed(seed)};
 }
 
+const char *net_part(struct net *n, const char *name, const char *part)
+{
+    return str_fmt(n->g->arena, "%s.%s", name, part).p;
+}
+
 value_id net_input(struct net *n, const char *name, const char *dims)
 {
     value_id v = graph_add_value(n->g, str_of(name));
@@ -42,7 +47,10 @@ value_id net_ints(struct net *n, const char *name, const i64 *v, i64 count)
 
 struct tensor *net_floats(struct net *n, u32 rank, const i64 *dim)
 {
-    return tensor_new(n->g->arena, DT_F32, rank, dim);
+    static const i64 none[MAX_RANK] = {0};
+    if (!n->e) return tensor_new(n->g->arena, DT_F32, rank, dim);
+    struct tensor *t = n->e->code ? NULL : tensor_try(n->g->arena, DT_F32, rank, dim, n->e, "the weights", (struct str){0});
+    return t ? t : tensor_new(n->g->arena, DT_F32, 1, none);
 }
 
 value_id net_normal(struct net *n, const char *name, u32 rank, const i64 *dim, double mean,
@@ -69,17 +77,12 @@ static void set_window(struct net *n, value_id v, const char *attr, i64 x)
     attr_set_ints(n->g, producer(n, v), attr, all, str_is(str_of(attr), "pads") ? 2 * n->axes : n->axes);
 }
 
-static const char *part_name(struct net *n, const char *name, const char *part)
-{
-    return str_fmt(n->g->arena, "%s.%s", name, part).p;
-}
-
 value_id net_conv(struct net *n, value_id x, const struct net_conv *c)
 {
     i64 groups = c->groups ? c->groups : 1, dim[MAX_RANK] = {c->out, c->in / groups}, terms = dim[1];
     for (u32 a = 0; a < n->axes; a++) dim[2 + a] = c->size, terms *= c->size;
-    value_id in[3] = {x, net_normal(n, part_name(n, c->name, "weight"), 2 + n->axes, dim, 0, sqrt(2.0 / (double)terms))};
-    if (!c->no_bias) in[2] = net_normal(n, part_name(n, c->name, "bias"), 1, dim, 0, 0.02);
+    value_id in[3] = {x, net_normal(n, net_part(n, c->name, "weight"), 2 + n->axes, dim, 0, sqrt(2.0 / (double)terms))};
+    if (!c->no_bias) in[2] = net_normal(n, net_part(n, c->name, "bias"), 1, dim, 0, 0.02);
     value_id v = graph_op(n->g, "Conv", str_of(c->name), c->no_bias ? 2 : 3, in);
     set_window(n, v, "kernel_shape", c->size);
     set_window(n, v, "strides", c->stride ? c->stride : 1);
@@ -90,18 +93,18 @@ value_id net_conv(struct net *n, value_id x, const struct net_conv *c)
 
 value_id net_conv_relu(struct net *n, value_id x, const struct net_conv *c)
 {
-    return net_op(n, "Relu", part_name(n, c->name, "relu"), net_conv(n, x, c), 0);
+    return net_op(n, "Relu", net_part(n, c->name, "relu"), net_conv(n, x, c), 0);
 }
 
 value_id net_batch_norm(struct net *n, value_id x, const char *name, i64 channels, double scale)
 {
     value_id in[5] = {x,
-                      net_normal(n, part_name(n, name, "weight"), 1, &channels, scale, 0.1 * scale),
-                      net_normal(n, part_name(n, name, "bias"), 1, &channels, 0, 0.1),
-                      net_normal(n, part_name(n, name, "mean"), 1, &channels, 0, 0.1)};
+                      net_normal(n, net_part(n, name, "weight"), 1, &channels, scale, 0.1 * scale),
+                      net_normal(n, net_part(n, name, "bias"), 1, &channels, 0, 0.1),
+                      net_normal(n, net_part(n, name, "mean"), 1, &channels, 0, 0.1)};
     struct tensor *var = net_floats(n, 1, &channels);
     for (i64 i = 0; i < channels; i++) elem_set_f64(DT_F32, var->data, i, 0.5 + rng_f64(&n->rng));
-    in[4] = graph_add_const(n->g, str_of(part_name(n, name, "var")), var);
+    in[4] = graph_add_const(n->g, str_of(net_part(n, name, "var")), var);
     value_id v = graph_op(n->g, "BatchNormalization", str_of(name), 5, in);
     attr_set_float(n->g, producer(n, v), "epsilon", 1e-5);
     return v;
@@ -121,7 +124,7 @@ value_id net_up(struct net *n, value_id x, const char *name)
     i64 four = 4;
     struct tensor *t = net_floats(n, 1, &four);
     for (i64 i = 0; i < 4; i++) elem_set_f64(DT_F32, t->data, i, i < 2 ? 1 : 2);
-    value_id scales = graph_add_const(n->g, str_of(part_name(n, name, "scales")), t);
+    value_id scales = graph_add_const(n->g, str_of(net_part(n, name, "scales")), t);
     value_id v = graph_op(n->g, "Resize", str_of(name), 3, (value_id[]){x, 0, scales});
     attr_set_str(n->g, producer(n, v), "mode", S("nearest"));
     attr_set_str(n->g, producer(n, v), "coordinate_transformation_mode", S("asymmetric"));
@@ -162,8 +165,8 @@ value_id net_crop(struct net *n, value_id x, value_id size)
 
 value_id net_linear(struct net *n, value_id x, const char *name, i64 in, i64 out, double deviation)
 {
-    value_id w = net_normal(n, part_name(n, name, "weight"), 2, (i64[]){out, in}, 0, deviation);
-    value_id b = net_normal(n, part_name(n, name, "bias"), 1, &out, 0, 0.02);
+    value_id w = net_normal(n, net_part(n, name, "weight"), 2, (i64[]){out, in}, 0, deviation);
+    value_id b = net_normal(n, net_part(n, name, "bias"), 1, &out, 0, 0.02);
     value_id v = graph_op(n->g, "Gemm", str_of(name), 3, (value_id[]){x, w, b});
     attr_set_int(n->g, producer(n, v), "transB", 1);
     return v;
