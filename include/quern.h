@@ -442,6 +442,29 @@ QUERN_API quern_status quern_op_run(quern_op *op, const struct quern_array *in, 
 QUERN_API quern_status quern_op_enqueue(quern_op *op, const struct quern_array *in, int n_in, const struct quern_array *out, int n_out,
                                         void *stream);
 
+/* --- contractions of a model --- */
+
+/* Equal matrix products, convolutions, transposed ones or gradients, alone or as part of larger operators (Gemm, Attention, LSTM ...). */
+struct quern_contraction {
+    size_t size;
+    const char *op, *node;   /* operator of the model, its name (of the first) */
+    const char *role;        /* "scores", "values": both products of an attention, also of one by several operators; "": neither */
+    const char *shape;       /* "12x1024x64 * 12x64x1024"; of convolutions with strides and groups: "1x64x56x56 * 64x1x3x3 /2 g64" */
+    quern_dtype type;        /* of the first operand */
+    int count;
+    double flops;            /* of one; a multiply-add is two */
+    int rank[2];
+    int64_t dim[2][8];       /* of both operands */
+    /* Of a matrix product, sizes of 1 omitted, as of struct quern_gemm_shape: (b.., m, k) x (k, n) has no b but b times as many rows. m 0: of
+     * a convolution. */
+    int n_batch;
+    int64_t batch[4], m, n, k;
+};
+/* In the order of the model, at these sizes ("H=17,W=31", NULL: optimize_for); the struct and its texts are valid during the callback. Bodies of
+ * loops and branches are not included. */
+QUERN_API quern_status quern_model_contractions(quern_model *m, const char *sizes,
+                                                void (*each)(void *user, const struct quern_contraction *x), void *user);
+
 /* --- GEMM configurations (doc/gemm.md) --- */
 
 struct quern_gemm_opts {
@@ -476,6 +499,9 @@ struct quern_gemm_shape {
 };
 /* The matmul as a model with inputs "a" and "b" and output "y", to be tuned, compiled and run like any other. */
 QUERN_API quern_status quern_model_gemm(quern *q, const struct quern_gemm_shape *shape, quern_model **out);
+/* A configuration file for the matmul, for quern_gemm: the value lists of deepgen's own files for threads of warps of this size (32, 64).
+ * QUERN_UNSUPPORTED: the format has no number for the type. Free with quern_text_free. */
+QUERN_API quern_status quern_gemm_space(quern *q, const struct quern_gemm_shape *shape, int warp_size, char **text);
 struct quern_gemm_found {
     char name[512];          /* of the kernel for this matmul; "" if no name can express it */
     char candidate[512];     /* as in the database */

@@ -24,6 +24,8 @@ struct fixture {
     quern_tensor *t;
 };
 
+static void on_contraction(void *user, const struct quern_contraction *x) {}
+
 static const char *in_dir(struct fixture *f, const char *name) { return str_fmt(&f->a, "%s/%s", f->dir.p, name).p; }
 
 static int setup(void **state)
@@ -206,6 +208,8 @@ static void test_models(void **state)
     USAGE("", quern_model_problems(NULL, "x.onnx", NULL, NULL, NULL, &r));
     USAGE("path", quern_model_problems(f->q, NULL, NULL, NULL, NULL, &r));
     USAGE("r", quern_model_problems(f->q, "x.onnx", NULL, NULL, NULL, NULL));
+    USAGE("", quern_model_contractions(NULL, NULL, on_contraction, NULL));
+    USAGE("each", quern_model_contractions(f->m, NULL, NULL, NULL));
     USAGE("", quern_model_save(NULL, "x.onnx"));
     USAGE("path", quern_model_save(f->m, NULL));
     USAGE("", quern_model_text(NULL, &text));
@@ -293,6 +297,9 @@ static void test_databases(void **state)
     USAGE("", quern_gemm_find(NULL, &shape, NULL, &found));
     USAGE("shape", quern_gemm_find(f->db, NULL, NULL, &found));
     USAGE("out", quern_gemm_find(f->db, &shape, NULL, NULL));
+    USAGE("", quern_gemm_space(NULL, &shape, 32, &text));
+    USAGE("shape", quern_gemm_space(f->q, NULL, 32, &text));
+    USAGE("text", quern_gemm_space(f->q, &shape, 32, NULL));
     USAGE("", quern_conv(NULL, NULL, NULL, NULL));
     USAGE("", quern_plot(NULL, "d"));
     USAGE("dir", quern_plot(f->q, NULL));

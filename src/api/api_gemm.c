@@ -181,3 +181,70 @@ quern_status quern_gemm_find(quern_db *db, const struct quern_gemm_shape *shape,
     api_target_close(&t);
     return api_end(db->q, ok);
 }
+
+/* Configurations. */
+
+/* The lists of deepgen's mm-*.json; warps of 32 also in 2 x 16. Fields that are not listed have one value. */
+static const struct list {
+    enum lab_field field;
+    i32 v[5]; /* ended by 0, or after five */
+} lists[] = {
+    {LF_BM, {32, 64, 128}}, {LF_BN, {32, 64, 128}}, {LF_BK, {8, 16}}, {LF_TM, {4, 8}}, {LF_TN, {4, 8}},
+    {LF_BLY, {1, 2, 4, 8}}, {LF_BLX, {1, 2, 4, 8}}, {LF_WLY, {2, 4, 8, 16, 32}}, {LF_WLX, {2, 4, 8, 16, 32}},
+    {LF_BSWM, {2, 4, 8}}, {LF_BSWN, {2, 4, 8}}, {LF_WSWM, {1, 2, 4}}, {LF_WSWN, {1, 2, 4}}, {LF_LSU, {1, 2}},
+    {LF_MAP, {4, 8}}, {LF_GSW, {2, 4}}, {LF_UN, {8, 16}}, {LF_LC, {1}}, {LF_RC, {1}},
+};
+
+static const struct list *list_of(enum lab_field f)
+{
+    for (u32 i = 0; i < countof(lists); i++)
+        if (lists[i].field == f) return &lists[i];
+    return NULL;
+}
+
+/* Elements of a load that divide a row of so many. */
+static int load_width(i64 row) { return row % 4 == 0 ? 4 : row % 2 == 0 ? 2 : 1; }
+
+static void print_values(struct buf *b, enum lab_field f, const struct lab_config *c, int warp)
+{
+    const struct list *l = list_of(f);
+    if (l) for (u32 i = 0; i < countof(l->v) && l->v[i]; i++) buf_printf(b, "%s%d", i ? ", " : "", (int)l->v[i]);
+    else if (f == LF_W) buf_printf(b, "%d", warp);
+    else if (f == LF_TRANS) buf_printf(b, "%d", (int)c->v[LF_TRANS]);
+    else if (f == LF_GLWA) buf_printf(b, "%d", load_width(c->v[LF_TRANS] ? c->m : c->k));
+    else if (f == LF_GLWB) buf_printf(b, "%d", load_width(c->n));
+    else buf_z(b, "0, 1"); /* RP, SP */
+}
+
+/* The number of a type in such files; 0: none. */
+static int type_number(enum dtype t) { return t == DT_F32 ? 4 : t == DT_F16 ? 2 : t == DT_BF16 ? 62 : t == DT_F64 ? 8 : 0; }
+
+static void print_space(struct buf *b, const struct lab_config *c, int type, int warp)
+{
+    buf_z(b, "{\n");
+    for (u32 f = 0; f < N_LAB_FIELDS; f++) {
+        buf_printf(b, "    \"%s\": [", lab_field(LAB_MM, f)->key);
+        print_values(b, f, c, warp);
+        buf_z(b, "],\n");
+    }
+    for (const char *k = "ABC"; *k; k++) buf_printf(b, "    \"DATATYPE_%c\": [%d],\n", *k, type);
+    buf_printf(b, "    \"M_SIZE\": [%lld],\n    \"N_SIZE\": [%lld],\n    \"K_SIZE\": [%lld],\n    \"BATCH_SIZE\": [", (long long)c->m,
+               (long long)c->n, (long long)c->k);
+    for (u32 i = 0; i < c->n_batch; i++) buf_printf(b, "%s%lld", i ? ", " : "", (long long)c->batch[i]);
+    buf_printf(b, "%s]\n}\n", c->n_batch ? "" : "1");
+}
+
+quern_status quern_gemm_space(quern *q, const struct quern_gemm_shape *shape, int warp_size, char **text)
+{
+    if (!api_given(q, "shape text", shape, text)) return QUERN_USAGE;
+    struct err *e = api_begin(q);
+    struct lab_config c;
+    enum dtype type;
+    if (!read_shape(shape, &c, &type, e)) return api_end(q, false);
+    if (warp_size < 1 || warp_size > LAB_MOST) return api_end(q, err_set(e, ERR_USAGE, "a warp of %d threads", warp_size));
+    if (!type_number(type)) return api_end(q, err_set(e, ERR_UNSUPPORTED, "configurations have no element type %s", dtype_name(type)));
+    struct buf b = {0};
+    print_space(&b, &c, type_number(type), warp_size);
+    *text = api_text(&b);
+    return api_end(q, true);
+}

@@ -9,6 +9,7 @@
 //   request.c    requests for inputs and outputs
 //   call.c       one operator as a graph with one node
 //   operators.c  types and required device features of operators
+//   contractions.c  matrix products and convolutions, and their number
 #ifndef QUERN_MODEL_H
 #define QUERN_MODEL_H
 
@@ -115,5 +116,26 @@ u64 model_op_types(const struct op *op);
 /* Device features that types of 32 bits and fewer require: "", "f64", "i64", "f64 i64"; types: of model_op_types. */
 const char *model_op_needs(const struct op *op, u64 types);
 const struct op_onnx *model_op_missing(i64 k); /* the k-th operator of ONNX that is not supported; NULL: end */
+
+/* contractions.c */
+enum { MODEL_MAX_BATCH = 4 };
+struct model_contraction {
+    struct str op;         /* operator of the model that it is, or is part of: "Gemm" */
+    struct str node;       /* name of the first such node */
+    const char *role;      /* "scores", "values": of an attention; "": neither */
+    struct str shape;      /* "1x64x56x56 * 64x64x3x3 /2" */
+    enum dtype type;       /* of the first operand */
+    i64 count;
+    double flops;          /* of one; a multiply-add is two */
+    u32 rank[2];           /* of both operands */
+    i64 dim[2][MAX_RANK];
+    /* Of a matrix product (b.., m, k) x (b.., k, n), sizes of 1 omitted: a right operand without b makes it rows of the left one. m 0: a
+       convolution. */
+    u32 n_batch;
+    i64 batch[MODEL_MAX_BATCH], m, n, k;
+};
+struct model_contraction_list { struct model_contraction *v; u32 n, cap; };
+/* In the order of the model, at its sizes "H=17,W=31" (NULL: those it is optimised for); texts are in the arena. */
+bool model_contractions(struct model_contraction_list *out, struct model *m, const char *sizes, struct arena *a, struct err *e);
 
 #endif

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// quern shapes: the contractions of a network, and configuration files to tune its matrix products by quern gemm.
+#include "cli.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { WARP = 32 };
+
+struct listing {
+    struct cli *c;
+    const char *dir; /* for configurations; NULL: none */
+    double flops;    /* of all */
+    int count, n_files, n_others;
+    int code;        /* exit code of the first failure */
+};
+
+static void put_numbers(const char *key, const int64_t *v, int n)
+{
+    printf(",\"%s\":[", key);
+    for (int i = 0; i < n; i++) printf("%s%lld", i ? "," : "", (long long)v[i]);
+    putchar(']');
+}
+
+static void put_json(const struct quern_contraction *x)
+{
+    printf("{\"operator\":");
+    json_text(x->op);
+    printf(",\"node\":");
+    json_text(x->node);
+    printf(",\"role\":\"%s\",\"type\":\"%s\",\"count\":%d,\"flops\":%.0f,\"shape\":", x->role, quern_dtype_text(x->type), x->count, x->flops);
+    json_text(x->shape);
+    put_numbers("left", x->dim[0], x->rank[0]);
+    put_numbers("right", x->dim[1], x->rank[1]);
+    if (x->m) {
+        put_numbers("batch", x->batch, x->n_batch);
+        printf(",\"m\":%lld,\"n\":%lld,\"k\":%lld", (long long)x->m, (long long)x->n, (long long)x->k);
+    }
+    puts("}");
+}
+
+/* "DIR/mm_12._1024_64_1024.json", with the type's name behind the sizes unless it is f32 */
+static void file_name(const struct listing *l, const struct quern_contraction *x, char *out, size_t size)
+{
+    int n = snprintf(out, size, "%s/mm_", l->dir);
+    for (int i = 0; i < x->n_batch; i++) n += snprintf(out + n, size - (size_t)n, "%lld.", (long long)x->batch[i]);
+    n += snprintf(out + n, size - (size_t)n, "%s_%lld_%lld_%lld", x->n_batch ? "" : "1.", (long long)x->m, (long long)x->n, (long long)x->k);
+    if (x->type != QUERN_F32) n += snprintf(out + n, size - (size_t)n, "_%s", quern_dtype_text(x->type));
+    snprintf(out + n, size - (size_t)n, ".json");
+}
+
+/* Returns the exit code. */
+static int write_text(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "wb");
+    bool ok = f && fputs(text, f) >= 0;
+    if (f) ok = fclose(f) == 0 && ok;
+    if (!ok) fprintf(stderr, "quern: cannot write '%s': %s\n", path, strerror(errno));
+    return ok ? EXIT_DONE : EXIT_FAILED;
+}
+
+/* Products of types that configurations do not have are counted. */
+static void write_space(struct listing *l, const struct quern_contraction *x)
+{
+    struct quern_gemm_shape s = QUERN_OPTS(quern_gemm_shape);
+    char path[4096], *text = NULL;
+    if (!x->m || l->code) return;
+    s.n_batch = x->n_batch, s.m = x->m, s.n = x->n, s.k = x->k, s.type = x->type;
+    memcpy(s.batch, x->batch, sizeof s.batch);
+    quern_status status = quern_gemm_space(l->c->q, &s, (int)opts_count(l->c, "warp-size", WARP), &text);
+    if (status == QUERN_UNSUPPORTED) {
+        l->n_others++;
+        return;
+    }
+    l->code = fail(l->c, status);
+    if (!l->code && strlen(l->dir) > sizeof path - 512) l->code = usage_error(l->c, "the name of the folder is too long");
+    if (!l->code) {
+        file_name(l, x, path, sizeof path);
+        l->code = write_text(path, text);
+        l->n_files++;
+    }
+    quern_text_free(text);
+}
+
+static void put(void *user, const struct quern_contraction *x)
+{
+    struct listing *l = user;
+    l->flops += x->flops * x->count;
+    l->count += x->count;
+    if (opts_flag(l->c, "json", false)) put_json(x);
+    else
+        printf("%5d  %-14s %-6s %-5s %-44s %10.4g %10.4g  %s\n", x->count, x->op, x->role, quern_dtype_text(x->type), x->shape, x->flops / 1e9,
+               x->flops * x->count / 1e9, x->node);
+    if (l->dir) write_space(l, x);
+}
+
+static int open_folder(const char *dir)
+{
+    if (!dir || !mkdir(dir, 0777) || errno == EEXIST) return EXIT_DONE;
+    fprintf(stderr, "quern: cannot make the folder '%s': %s\n", dir, strerror(errno));
+    return EXIT_FAILED;
+}
+
+static void put_summary(const struct listing *l)
+{
+    if (opts_flag(l->c, "json", false)) printf("{\"event\":\"done\",\"count\":%d,\"flops\":%.0f}\n", l->count, l->flops);
+    else printf("%5d  %-72s %21s %10.4g\n", l->count, "all", "", l->flops / 1e9);
+    if (l->dir) fprintf(stderr, "%d configurations in %s\n", l->n_files, l->dir);
+    if (l->n_others) fprintf(stderr, "%d matrix products of other types than f32, f16, bf16 and f64 have none\n", l->n_others);
+}
+
+static int run(struct cli *c)
+{
+    struct listing l = {.c = c, .dir = opts_text(c, "space")};
+    quern_model *m = NULL;
+    char text[512];
+    const char *sizes = opts_words(c, "set", text, sizeof text);
+    int code = open_folder(l.dir);
+    if (code) return code;
+    code = fail(c, open_model(c, c->arg[0], &m));
+    if (!code && !opts_flag(c, "json", false))
+        printf("%5s  %-14s %-6s %-5s %-44s %10s %10s  %s\n", "count", "operator", "role", "type", "operands", "GFLOP", "all", "first node");
+    if (!code) code = fail(c, quern_model_contractions(m, sizes, put, &l));
+    if (!code) code = l.code;
+    if (!code) put_summary(&l);
+    quern_model_close(m);
+    return code;
+}
+
+static const struct opt options[] = {
+    OPT_SET,
+    {"space", 0, OPT_TEXT, "DIR", "write a configuration for quern gemm for each matrix product: DIR/mm_BATCH._M_N_K.json"},
+    {"warp-size", 0, OPT_COUNT, "N", "--space: threads of a warp (default: 32)"},
+    OPT_INTERFACE,
+    OPT_END,
+};
+
+const struct cmd cmd_shapes = {
+    .name = "shapes",
+    .summary = "list the matrix products and convolutions of a network, and write their tuning configurations",
+    .args = "MODEL",
+    .min_args = 1,
+    .max_args = 1,
+    .options = options,
+    .run = run,
+};
