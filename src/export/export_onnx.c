@@ -425,12 +425,39 @@ static bool without_made(struct graph *to, const struct graph *g, struct arena *
     return graph_sort(to, e);
 }
 
+/* Whether its axes are an attribute, as models of older opsets have them: an input in opset 18. */
+static bool has_old_axes(const struct node *x)
+{
+    const struct attr *a = node_attr(x, "axes");
+    bool has = str_starts(x->op, S("Reduce")) || str_is(x->op, "Squeeze") || str_is(x->op, "Unsqueeze");
+    return has && !x->dead && a && a->kind == ATTR_INTS && x->in.n == 1;
+}
+
+static bool any_old_axes(const struct graph *g)
+{
+    for (node_id n = 1; n < g->node.n; n++)
+        if (has_old_axes(graph_node(g, n))) return true;
+    return false;
+}
+
+static void with_axes(struct graph *to, const struct graph *g, struct arena *a)
+{
+    graph_clone(to, g, a);
+    for (node_id n = 1; n < to->node.n; n++) {
+        if (!has_old_axes(graph_node(to, n))) continue;
+        const struct attr *axes = node_attr(graph_node(to, n), "axes");
+        node_add_in(to, n, op_const_i(to, DT_I64, axes->ints, axes->n));
+        attr_remove(to, n, "axes");
+    }
+}
+
 /* The model without its external data, whose pieces are in w; released by the caller. */
 static bool write_bytes(struct writer *w, struct buf *out)
 {
-    struct graph *plain = arena_new(&w->a, struct graph);
+    struct graph *plain = arena_new(&w->a, struct graph), *newer = arena_new(&w->a, struct graph);
     bool ok = check_nodes(w->g, w->e);
     if (ok && w->g->made.n) ok = without_made(plain, w->g, &w->a, w->e), w->g = plain;
+    if (ok && any_old_axes(w->g)) with_axes(newer, w->g, &w->a), w->g = newer;
     return ok && write_model(w, out);
 }
 
