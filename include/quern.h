@@ -44,6 +44,7 @@ typedef struct quern_db quern_db;           /* tuning results */
 typedef struct quern_program quern_program; /* compiled network, to be run or saved */
 typedef struct quern_tensor quern_tensor;   /* dense row-major host tensor */
 typedef struct quern_op quern_op;           /* one operator for arrays of any shape */
+typedef struct quern_state quern_state;     /* the caches of a program between runs */
 
 /* --- context [rt] --- */
 
@@ -175,6 +176,38 @@ struct quern_step { const char *label, *layer, *operators, *kernel, *task; doubl
 QUERN_API int quern_profile_steps(const quern_program *p, struct quern_step *steps, int max); /* returns the number of dispatches */
 QUERN_API double quern_program_seconds(const quern_program *p); /* of the last run by the device's clock, data moved before and after; < 0: it was only enqueued */
 QUERN_API int64_t quern_program_memory(const quern_program *p); /* bytes of temporary memory at the last sizes */
+
+/* --- states: decoding token by token (doc/decoding.md) [rt] --- */
+
+/* The caches of a program (past_key_values.0.key and present.0.key ...) in memory of the device, for at most `max` positions. A pair of an input and
+ * an output is a cache if their names differ in 'past' and 'present' only and their types and shapes are the same but for one axis, along which the
+ * output has more rows. If the model was opened with `state`, a run writes only the new rows; otherwise it writes the caches anew. A state is
+ * empty at first, belongs to its program, and must be destroyed before it. */
+struct quern_state_opts {
+    size_t size;
+    const char *sizes;    /* "batch:2": other sizes in the caches' shapes; 1 if not named */
+};
+QUERN_API quern_status quern_state_create(quern_program *p, int64_t max, const struct quern_state_opts *o, quern_state **out);
+QUERN_API void quern_state_destroy(quern_state *s);
+/* A second state with the same content and maximum: two continuations of one prompt. */
+QUERN_API quern_status quern_state_fork(quern_state *s, quern_state **out);
+/* The content of a state of another program of the same network, with the same sizes: one program for prompts, one for single tokens. */
+QUERN_API quern_status quern_state_copy(quern_state *to, quern_state *from);
+/* Keeps the first `length` positions; 0 empties the state. QUERN_UNSUPPORTED: a cache has no positions (recurrent layers). */
+QUERN_API quern_status quern_state_truncate(quern_state *s, int64_t length);
+QUERN_API int64_t quern_state_length(const quern_state *s); /* positions: the new rows of all runs */
+QUERN_API int64_t quern_state_max(const quern_state *s);
+QUERN_API int64_t quern_state_memory(const quern_state *s); /* bytes */
+/* Whether the k-th input, or output, of the program is in the state. */
+QUERN_API int quern_state_holds_input(const quern_state *s, int k);
+QUERN_API int quern_state_holds_output(const quern_state *s, int k);
+/* quern_run with the caches in the state: their in[k] and out[k] are NULL and stay so. QUERN_INPUT: there are more positions than the maximum. After
+ * any failure the state has the positions that it had. With all other outputs given, and inputs no larger than before, a run allocates no memory. */
+QUERN_API quern_status quern_state_run(quern_state *s, quern_tensor *const *in, int n_in, quern_tensor **out, int n_out);
+/* The content as a file, for states of programs of the same network with the same sizes, on any device and for any sufficient maximum. A file that is
+ * damaged or of another network is QUERN_INPUT, and leaves the state unchanged. */
+QUERN_API quern_status quern_state_save(quern_state *s, const char *path);
+QUERN_API quern_status quern_state_load(quern_state *s, const char *path);
 
 /* --- signatures (doc/signing.md) --- */
 

@@ -155,6 +155,18 @@ static void test_programs(void **state)
     USAGE("", quern_breakdown_write(NULL, &step, 1, "d"));
     USAGE("steps", quern_breakdown_write(f->p, NULL, 1, "d"));
     USAGE("dir", quern_breakdown_write(f->p, &step, 0, NULL));
+    quern_state *s = NULL;
+    USAGE("", quern_state_create(NULL, 4, NULL, &s));
+    USAGE("out", quern_state_create(f->p, 4, NULL, NULL));
+    USAGE("", quern_state_fork(NULL, &s));
+    USAGE("", quern_state_copy(NULL, NULL));
+    USAGE("", quern_state_truncate(NULL, 0));
+    USAGE("", quern_state_run(NULL, in, 2, out, 1));
+    USAGE("", quern_state_save(NULL, "x"));
+    USAGE("", quern_state_load(NULL, "x"));
+    assert_true(!quern_state_length(NULL) && !quern_state_max(NULL) && !quern_state_memory(NULL));
+    assert_true(!quern_state_holds_input(NULL, 0) && !quern_state_holds_output(NULL, 0));
+    quern_state_destroy(NULL);
     int64_t dim[8];
     const char *size[8];
     quern_program *const all[] = {NULL, f->p};

@@ -82,6 +82,28 @@ static void first_error_wins(void **state)
     assert_false(err_set(NULL, ERR_INPUT, "nobody listens"));
 }
 
+/* Filled again with as much, or less, it requests nothing from the system. */
+static void arena_reset_keeps_memory(void **state)
+{
+    struct arena a = {0};
+    struct rng r = rng_seed(2);
+    for (int round = 0; round < 50; round++) {
+        arena_reset(&a);
+        assert_int_equal(a.used, 0);
+        i64 held = a.held, most = rng_range(&r, 0, 200);
+        for (int i = 0; i < most || (!round && i < 200); i++) {
+            u8 *p = arena_alloc(&a, 700);
+            for (i64 j = 0; j < 700; j++) assert_int_equal(p[j], 0);
+            memset(p, 0xee, 700);
+        }
+        if (round > 1) assert_int_equal(a.held, held);
+    }
+    arena_release(&a);
+    assert_null(a.top);
+    arena_reset(&a);
+    assert_null(a.top);
+}
+
 static void arena_memory_is_zeroed_and_aligned(void **state)
 {
     struct arena a = {0};
@@ -403,6 +425,7 @@ int main(void)
         cmocka_unit_test(globs_match_like_the_reference),
         cmocka_unit_test(first_error_wins),
         cmocka_unit_test(arena_memory_is_zeroed_and_aligned),
+        cmocka_unit_test(arena_reset_keeps_memory),
         cmocka_unit_test(arrays_grow),
         cmocka_unit_test(large_memory),
         cmocka_unit_test(numbers_print_shortest_and_read_back),

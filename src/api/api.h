@@ -68,6 +68,11 @@ void api_array_rows(struct quern_array *a, enum dtype t, u32 rank, const i64 *di
 bool api_counts_check(const quern_program *p, int n_in, int n_out, struct err *e);
 /* Checks a given output against the program's. */
 bool api_output_check(const quern_program *p, u32 k, const struct tensor *given, const struct tensor *want, struct err *e);
+/* An output of a run: with a data-dependent size; its memory, the caller's or new; afterwards the caller's tensor, ok: the run succeeded. Returns ok, or
+   false for lack of memory. */
+bool api_depends_on_data(const struct tensor *t);
+bool api_output_place(const quern_program *p, u32 k, struct tensor *res, const quern_tensor *given, struct err *e);
+bool api_output_deliver(struct tensor *res, bool is_made, bool ok, quern_tensor **out, struct err *e);
 /* quern_enqueue with tensors that have memory. */
 bool api_enqueue(quern_program *p, const struct tensor *in, const struct tensor *out, void *stream, struct err *e);
 void api_fill_random(struct tensor *t, struct rng *r); /* signed floats, small integers */

@@ -331,23 +331,21 @@ bool api_counts_check(const quern_program *p, int n_in, int n_out, struct err *e
            err_set(e, ERR_USAGE, "the program has %u inputs and %u outputs, %d and %d were given", n_i, n_o, n_in, n_out);
 }
 
-static bool depends_on_data(const struct tensor *t)
+bool api_depends_on_data(const struct tensor *t)
 {
     for (u32 d = 0; d < t->rank; d++)
         if (t->dim[d] < 0) return true;
     return false;
 }
 
-static bool place_outputs(quern_program *p, struct tensor *res, quern_tensor **out, struct err *e)
+bool api_output_place(const quern_program *p, u32 k, struct tensor *res, const quern_tensor *given, struct err *e)
 {
-    for (u32 k = 0; k < p->plan.output.n; k++) {
-        if (out[k]) {
-            if (!api_output_check(p, k, &out[k]->t, &res[k], e)) return false;
-            res[k] = out[k]->t; /* its shape is the capacity if the run makes a size */
-        } else if (!depends_on_data(&res[k])) {
-            res[k].data = mem_aligned(i64_max(tensor_bytes(&res[k]), 64));
-            if (!res[k].data) return err_set(e, ERR_SYSTEM, "not enough memory for an output");
-        }
+    if (given) {
+        if (!api_output_check(p, k, &given->t, res, e)) return false;
+        *res = given->t; /* its shape is the capacity if the run makes a size */
+    } else if (!api_depends_on_data(res)) {
+        res->data = mem_aligned(i64_max(tensor_bytes(res), 64));
+        if (!res->data) return err_set(e, ERR_SYSTEM, "not enough memory for an output");
     }
     return true;
 }
@@ -360,6 +358,16 @@ static bool keep_output(struct tensor *t, struct err *e)
     if (tensor_bytes(t)) memcpy(own, t->data, (size_t)tensor_bytes(t));
     t->data = own;
     return true;
+}
+
+bool api_output_deliver(struct tensor *res, bool is_made, bool ok, quern_tensor **out, struct err *e)
+{
+    if (*out && ok && is_made) memcpy((*out)->t.dim, res->dim, sizeof res->dim);
+    if (*out) return ok;
+    if (ok && is_made) ok = keep_output(res, e);
+    if (ok) *out = api_tensor_take(res);
+    else if (!is_made) mem_free(res->data);
+    return ok;
 }
 
 quern_status quern_run(quern_program *p, quern_tensor *const *in, int n_in, quern_tensor **out,
@@ -378,15 +386,10 @@ quern_status quern_run(quern_program *p, quern_tensor *const *in, int n_in, quer
     }
     bool *made = arena_array(&a, bool, n_o + 1);
     bool ok = !e->code && rt_output_dims(p->rt, x, res, e);
-    for (u32 k = 0; k < n_o && ok; k++) made[k] = depends_on_data(&res[k]);
-    ok = ok && place_outputs(p, res, out, e) && rt_run(p->rt, x, res, &a, e);
-    for (u32 k = 0; k < n_o; k++) {
-        if (out[k] && ok && made[k]) memcpy(out[k]->t.dim, res[k].dim, sizeof res[k].dim);
-        if (out[k]) continue;
-        if (ok && made[k]) ok = keep_output(&res[k], e);
-        if (ok) out[k] = api_tensor_take(&res[k]);
-        else if (!made[k]) mem_free(res[k].data);
-    }
+    for (u32 k = 0; k < n_o && ok; k++) made[k] = api_depends_on_data(&res[k]);
+    for (u32 k = 0; k < n_o && ok; k++) ok = api_output_place(p, k, &res[k], out[k], e);
+    ok = ok && rt_run(p->rt, x, res, &a, e);
+    for (u32 k = 0; k < n_o; k++) ok = api_output_deliver(&res[k], made[k], ok, &out[k], e);
     arena_release(&a);
     if (ok && p->keep) p->keep->start(p->keep, &p->plan);
     return api_end(p->q, ok);

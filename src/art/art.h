@@ -15,6 +15,7 @@ enum plan_buf_kind {
     PB_CONST,  /* content in the file, packed for its kernel */
     PB_TEMP,   /* between dispatches first..last; memory is shared by disjoint lifetimes when sizes are bound */
     PB_HELD,   /* likewise, in memory of the call that produces it: its size may be known only afterwards */
+    PB_STATE,  /* the caller's or a state's, of an input and of the output that continues it: struct plan_state */
     N_PLAN_BUF_KINDS
 };
 
@@ -106,6 +107,16 @@ struct plan_made {
     struct sym_fact need; /* for messages: the node that requires it, and (a not 0) the condition for it to be a size */
 };
 
+/* A cache: an output that the next run has as an input. It has the input's rows and new ones behind them on one axis, or the same shape. In place, both
+   are in one buffer, whose axis is longer than the output's by the value of `room`: the rows of the input stay where they are. Other pairs have
+   buffers of their own. */
+enum { PLAN_NO_AXIS = MAX_RANK };
+struct plan_state {
+    u32 input, output;   /* indices */
+    u32 axis;            /* that grows; PLAN_NO_AXIS: none */
+    u32 room;            /* variable, one of plan.given; UINT32_MAX: none: no axis, or not in place */
+};
+
 struct plan_var { i64 optimised_for; }; /* value that costs refer to; INT64_MIN: none */
 
 struct plan {
@@ -118,7 +129,8 @@ struct plan {
     struct str fingerprint; /* device and driver of the measurements; empty: none */
     struct { struct plan_io *v; u32 n, cap; } input, output;
     struct { struct plan_made *v; u32 n, cap; } made; /* in order */
-    struct { u32 *v; u32 n, cap; } given; /* of a plan in a call: variables whose values the call sets */
+    struct { u32 *v; u32 n, cap; } given; /* variables whose values the runtime sets: the call of this plan, or a state; 0 without */
+    struct { struct plan_state *v; u32 n, cap; } state; /* caches in place */
     struct { struct plan_buf *v; u32 n, cap; } buf;
     struct { struct plan_bin *v; u32 n, cap; } bin;
     struct { struct plan_dispatch *v; u32 n, cap; } dispatch;
@@ -135,6 +147,12 @@ void plan_bind(const struct plan *p, const struct tensor *in, const i64 *given, 
 bool plan_has_calls(const struct plan *p);
 void plan_call_buffers(struct plan_dispatch *d, struct arena *a); /* fills d->buf */
 bool plan_same_interface(const struct plan *p, const struct plan *q); /* equal, as for variants of one program */
+/* state.c. Whether its input and output are in one buffer. */
+bool plan_is_in_place(const struct plan *p, const struct plan_state *s);
+/* Whether an output continues an input by their names: past_key_values.0.key and present.0.key, past_k and present_k ... */
+bool plan_is_past(struct str input, struct str output);
+/* All caches of the program, those in place and those told by names, types and shapes; v has p->input.n elements. Returns their number. */
+u32 plan_find_states(const struct plan *p, struct plan_state *v);
 bool plan_verify(const struct plan *p, struct err *e);   /* indices, lifetimes, expressions' variables, sizes of constants */
 
 /* bound.c: upper bounds of the iterations of a grid, and of a size in a

@@ -6,7 +6,7 @@
 
 #include "art/art.h"
 
-enum { DNX_VERSION = 6, DNX_OLDEST = 1, DNX_ALIGN = 64 };
+enum { DNX_VERSION = 7, DNX_WITHOUT_STATES = 6, DNX_OLDEST = 1, DNX_ALIGN = 64 };
 
 extern const char *const dnx_kind_name[N_PLAN_BUF_KINDS]; /* by enum plan_buf_kind */
 extern const char *const dnx_take_name[3]; /* by enum plan_take */

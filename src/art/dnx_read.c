@@ -7,7 +7,7 @@
 
 #include <jansson.h>
 
-const char *const dnx_kind_name[N_PLAN_BUF_KINDS] = {"input", "output", "const", "temp", "held"};
+const char *const dnx_kind_name[N_PLAN_BUF_KINDS] = {"input", "output", "const", "temp", "held", "state"};
 
 enum { MAX_ITEMS = 1 << 20 /* of any list in the plan */, MAX_VARIANTS = 64 };
 
@@ -406,10 +406,33 @@ static bool read_made(struct reader *r, const json_t *plan)
     return true;
 }
 
+/* Omitted if there are none. The unused rows of a state are a size that the runtime sets. */
+static bool read_states(struct reader *r, const json_t *plan)
+{
+    const json_t *list;
+    u32 n, g;
+    if (!json_object_get(plan, "states")) return true;
+    if (r->depth) return bad(r, "a plan in a call has states");
+    if (!get_list(r, plan, "states", &list, &n)) return false;
+    for (u32 i = 0; i < n; i++) {
+        const json_t *o = json_array_get(list, i);
+        struct plan_state *s = arr_push(r->a, &r->p->state);
+        s->axis = PLAN_NO_AXIS, s->room = UINT32_MAX;
+        if (!get_u32(r, json_object_get(o, "input"), "input of a state", &s->input) || !get_u32(r, json_object_get(o, "output"), "output of a state", &s->output)) return false;
+        if (!json_object_get(o, "axis")) continue;
+        s->room = find_var(r->p, get_str(r, o, "room"));
+        if (s->room >= r->p->sym.var.n) return bad(r, "room of a state");
+        if (!get_u32(r, json_object_get(o, "axis"), "axis of a state", &s->axis)) return false;
+        for (g = 0; g < r->p->given.n && r->p->given.v[g] != s->room; g++) {}
+        if (g == r->p->given.n) *arr_push(r->a, &r->p->given) = s->room;
+    }
+    return true;
+}
+
 static bool read_parts(struct reader *r, const json_t *plan)
 {
     return read_vars(r, plan) && read_facts(r, plan) && read_ios(r, plan, true) && read_ios(r, plan, false) && read_bufs(r, plan) &&
-           read_bins(r, plan) && read_dispatches(r, plan) && read_made(r, plan) && r->e->code == ERR_NONE;
+           read_bins(r, plan) && read_dispatches(r, plan) && read_made(r, plan) && read_states(r, plan) && r->e->code == ERR_NONE;
 }
 
 /* A plan that a call runs: it is verified when the sizes that it is given are read. */

@@ -191,6 +191,18 @@ static json_t *json_facts(const struct plan *p)
     return a;
 }
 
+static json_t *json_states(const struct plan *p)
+{
+    json_t *a = json_array();
+    for (u32 i = 0; i < p->state.n; i++) {
+        const struct plan_state *s = &p->state.v[i];
+        json_t *o = json_pack("{s:I, s:I}", "input", (json_int_t)s->input, "output", (json_int_t)s->output);
+        if (s->axis != PLAN_NO_AXIS) json_object_set_new(o, "axis", json_integer(s->axis)), json_object_set_new(o, "room", json_text(p->sym.var.v[s->room]));
+        json_array_append_new(a, o);
+    }
+    return a;
+}
+
 /* The common part of plans and inner plans. */
 static json_t *json_parts(const struct placing *g, const struct plan *p)
 {
@@ -211,6 +223,7 @@ static json_t *json_parts(const struct placing *g, const struct plan *p)
         json_ios(p, p->output.v, p->output.n), "buffers", json_bufs(p, at->tensor), "binaries", json_bins(p, at->first_code), "dispatches", dispatches);
     if (plan && p->made.n) json_object_set_new(plan, "made", json_made(p));
     if (plan && p->sym.fact.n) json_object_set_new(plan, "facts", json_facts(p));
+    if (plan && p->state.n) json_object_set_new(plan, "states", json_states(p));
     return plan;
 }
 
@@ -225,11 +238,18 @@ static json_t *json_variant(const struct placing *g, const struct plan *p)
     return plan;
 }
 
+static bool has_states(const struct plan *p)
+{
+    for (; p; p = p->also)
+        if (p->state.n) return true;
+    return false;
+}
+
 static json_t *json_plan(const struct placing *g, const struct plan *p)
 {
     json_t *plan = p->also ? json_object() : json_variant(g, p), *list = p->also ? json_array() : NULL;
     if (!plan) return NULL;
-    json_object_set_new(plan, "version", json_integer(DNX_VERSION));
+    json_object_set_new(plan, "version", json_integer(has_states(p) ? DNX_VERSION : DNX_WITHOUT_STATES));
     json_object_set_new(plan, "model", json_text(p->model));
     for (const struct plan *q = p; list && q; q = q->also) json_array_append_new(list, json_variant(g, q));
     if (list) json_object_set_new(plan, "variants", list);

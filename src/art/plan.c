@@ -18,7 +18,7 @@ static bool check_io(const struct plan *p, const struct plan_io *io, enum plan_b
 {
     if (io->rank > MAX_RANK || io->dtype <= DT_NONE || io->dtype >= N_DTYPES)
         return err_set(e, ERR_INPUT, "interface '%.*s' has no valid type", STR_ARG(io->name));
-    if (io->buf >= p->buf.n || p->buf.v[io->buf].kind != kind)
+    if (io->buf >= p->buf.n || (p->buf.v[io->buf].kind != kind && p->buf.v[io->buf].kind != PB_STATE))
         return err_set(e, ERR_INPUT, "interface '%.*s' has no buffer of its own",
                        STR_ARG(io->name));
     for (u32 d = 0; d < io->rank; d++)
@@ -107,7 +107,7 @@ static bool check_call(const struct plan *p, u32 at, struct err *e)
         if (c->out[k] == UINT32_MAX) continue;
         if (c->out[k] >= p->buf.n) return bad_call(at, "refers to a missing buffer", e);
         enum plan_buf_kind kind = p->buf.v[c->out[k]].kind;
-        if (kind == PB_INPUT || kind == PB_CONST || c->out[k] == c->sizes || c->out[k] == c->cond) return bad_call(at, "writes a read-only buffer", e);
+        if (kind == PB_INPUT || kind == PB_CONST || kind == PB_STATE || c->out[k] == c->sizes || c->out[k] == c->cond) return bad_call(at, "writes a read-only buffer", e);
         for (u32 j = 0; j < k; j++)
             if (c->out[j] == c->out[k]) return bad_call(at, "writes a buffer twice", e);
         for (u32 j = 0; j < c->n_in; j++)
@@ -227,6 +227,7 @@ static bool check_made_buf(const struct plan *p, u32 k, const u32 *known, struct
         (unsigned)m->take >= N_PLAN_TAKES)
         return bad_made(p, k, "names no integer of a buffer", e);
     const struct plan_buf *b = &p->buf.v[m->buf];
+    if (b->kind == PB_STATE) return bad_made(p, k, "is of a state", e);
     if (plan_sym_at(p, known, b->size) > m->at) return bad_made(p, k, "is of a buffer whose size is not known then", e);
     if (b->kind == PB_INPUT) return true;
     if (m->at == 0 || b->first >= m->at || b->last + 1 < m->at || b->kind == PB_CONST)
@@ -288,7 +289,30 @@ static bool check_vars(const struct plan *p, struct err *e)
     return ok;
 }
 
-/* Every buffer of the caller's is named by one interface value, so that it can be found when the
+/* The input and the output of a state share a buffer, which no other state has. */
+static bool check_states(const struct plan *p, struct err *e)
+{
+    for (u32 k = 0; k < p->state.n; k++) {
+        const struct plan_state *s = &p->state.v[k];
+        bool is_given = s->axis == PLAN_NO_AXIS && s->room == UINT32_MAX, ok = s->input < p->input.n && s->output < p->output.n;
+        for (u32 i = 0; i < p->given.n; i++) is_given |= s->axis < MAX_RANK && p->given.v[i] == s->room;
+        const struct plan_io *in = ok ? &p->input.v[s->input] : NULL, *out = ok ? &p->output.v[s->output] : NULL;
+        ok = ok && is_given && in->dtype == out->dtype && in->rank == out->rank && (s->axis < in->rank || s->axis == PLAN_NO_AXIS) && in->buf == out->buf &&
+             p->buf.v[in->buf].kind == PB_STATE;
+        for (u32 i = 0; i < k && ok; i++) ok = p->state.v[i].input != s->input && p->state.v[i].output != s->output;
+        if (!ok) return err_set(e, ERR_INPUT, "state %u is not an input and an output with one buffer", k);
+    }
+    return true;
+}
+
+static bool is_of_state(const struct plan *p, u32 buf)
+{
+    for (u32 k = 0; k < p->state.n; k++)
+        if (p->input.v[p->state.v[k].input].buf == buf) return true;
+    return false;
+}
+
+/* Every buffer of the caller's is named by one interface value, that of a state by its two, so that it can be found when the
  * program runs. */
 static bool check_owners(const struct plan *p, struct err *e)
 {
@@ -296,12 +320,13 @@ static bool check_owners(const struct plan *p, struct err *e)
     bool ok = true;
     for (u32 i = 0; i < p->input.n + p->output.n && ok; i++) {
         const struct plan_io *io = i < p->input.n ? &p->input.v[i] : &p->output.v[i - p->input.n];
-        if (named[io->buf]++)
+        if (named[io->buf]++ >= (p->buf.v[io->buf].kind == PB_STATE ? 2 : 1))
             ok = err_set(e, ERR_INPUT, "interface '%.*s' has no buffer of its own",
                          STR_ARG(io->name));
     }
     for (u32 i = 0; i < p->buf.n && ok; i++) {
         bool outer = p->buf.v[i].kind == PB_INPUT || p->buf.v[i].kind == PB_OUTPUT;
+        if (p->buf.v[i].kind == PB_STATE && (named[i] != 2 || !is_of_state(p, i))) ok = err_set(e, ERR_INPUT, "buffer '%.*s' belongs to no state", STR_ARG(p->buf.v[i].name));
         if (outer && !named[i])
             ok = err_set(e, ERR_INPUT, "buffer '%.*s' belongs to no interface value",
                          STR_ARG(p->buf.v[i].name));
@@ -346,7 +371,7 @@ bool plan_verify(const struct plan *p, struct err *e)
         if (!check_io(p, &p->input.v[i], PB_INPUT, e)) return false;
     for (u32 i = 0; i < p->output.n; i++)
         if (!check_io(p, &p->output.v[i], PB_OUTPUT, e)) return false;
-    if (!check_owners(p, e)) return false;
+    if (!check_states(p, e) || !check_owners(p, e)) return false;
     for (u32 i = 0; i < p->buf.n; i++)
         if (!check_buf(p, &p->buf.v[i], e)) return false;
     for (u32 i = 0; i < p->dispatch.n; i++)

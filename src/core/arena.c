@@ -101,6 +101,20 @@ void arena_release(struct arena *a)
     *a = (struct arena){0};
 }
 
+void arena_reset(struct arena *a)
+{
+    struct arena_chunk *c = a->top;
+    if (!c) return;
+    if (c->below) { /* several: one with room for twice as much, because the next use may need a little more */
+        i64 all = 2 * a->held;
+        arena_release(a);
+        c = chunk_push(a, all, true);
+        if (!c) return;
+    }
+    c->at = 0;
+    a->used = 0;
+}
+
 void *arr_more(struct arena *a, void *v, u32 *cap, size_t elem_size)
 {
     u32 old = *cap;

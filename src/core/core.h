@@ -128,6 +128,8 @@ struct arena_mark arena_mark(struct arena *a);
 void arena_rewind(struct arena *a, struct arena_mark m); /* frees everything after the mark */
 /* frees everything; the arena is empty and usable again */
 void arena_release(struct arena *a);
+/* Empties it and keeps the memory, as one chunk: filling it again with as much requests nothing from the system. */
+void arena_reset(struct arena *a);
 
 #define arena_new(a, T) ((T *)arena_alloc((a), (i64)sizeof(T)))
 #define arena_array(a, T, n) ((T *)arena_alloc((a), (i64)sizeof(T) * (i64)(n)))

@@ -33,7 +33,7 @@ struct span {
 };
 
 struct spans {
-    struct arena arena;
+    struct arena *arena;
     struct span *v; /* the root is 1, node k has 2k and 2k + 1 below it */
     u32 n;          /* leaves */
 };
@@ -84,9 +84,9 @@ static void spans_add(struct spans *s, u32 k, u32 from, u32 end, u32 first, u32 
 {
     if (last < from || first >= end) return;
     assert(k < 2 * s->n);
-    ranges_add(&s->v[k].below, x, &s->arena);
+    ranges_add(&s->v[k].below, x, s->arena);
     if (first <= from && end - 1 <= last) {
-        ranges_add(&s->v[k].own, x, &s->arena);
+        ranges_add(&s->v[k].own, x, s->arena);
         return;
     }
     u32 mid = from + (end - from) / 2;
@@ -135,8 +135,9 @@ bool memory_buf_size(const struct plan *p, u32 k, const i64 *var, i64 *size, str
     return false;
 }
 
-static bool lay_out(const struct plan *p, const i64 *size, struct piece *v, struct rt_memory *m, struct err *e)
+static bool lay_out(const struct plan *p, const i64 *size, struct arena *a, struct rt_memory *m, struct err *e)
 {
+    struct piece *v = arena_array(a, struct piece, p->buf.n + 1);
     u32 n = 0;
     for (u32 k = 0; k < p->buf.n; k++) {
         if (p->buf.v[k].kind != PB_TEMP || size[k] < 0) continue;
@@ -145,9 +146,9 @@ static bool lay_out(const struct plan *p, const i64 *size, struct piece *v, stru
         v[n++] = (struct piece){k, round_up(size[k], MEM_ALIGN)};
     }
     if (n) qsort(v, n, sizeof *v, piece_cmp);
-    struct spans spans = {.n = 1};
+    struct spans spans = {.arena = a, .n = 1};
     while (spans.n < p->dispatch.n) spans.n *= 2;
-    spans.v = arena_alloc(&spans.arena, (i64)sizeof *spans.v * 2 * spans.n);
+    spans.v = arena_alloc(a, (i64)sizeof *spans.v * 2 * spans.n);
     for (u32 k = 0; k < n; k++) {
         const struct plan_buf *b = &p->buf.v[v[k].buf];
         m->offset[v[k].buf] = 0;
@@ -160,7 +161,6 @@ static bool lay_out(const struct plan *p, const i64 *size, struct piece *v, stru
         m->offset[v[k].buf] = at;
         m->total = i64_max(m->total, at + v[k].size);
     }
-    arena_release(&spans.arena);
     assert(m->total <= m->unshared); /* sharing never takes more */
     return true;
 }
@@ -172,15 +172,13 @@ bool rt_plan_memory(const struct plan *p, const i64 *var, struct arena *a, struc
     *m = (struct rt_memory){.offset = arena_array(a, i64, p->buf.n)};
     for (u32 k = 0; k < p->buf.n; k++)
         if (p->buf.v[k].kind == PB_TEMP && !memory_buf_size(p, k, var, &size[k], e)) return false;
-    return lay_out(p, size, arena_array(a, struct piece, p->buf.n), m, e);
+    return lay_out(p, size, a, m, e);
 }
 
-bool memory_lay_out(const struct plan *p, const i64 *size, i64 *offset, i64 *total, struct err *e)
+bool memory_lay_out(const struct plan *p, const i64 *size, i64 *offset, i64 *total, struct arena *tmp, struct err *e)
 {
-    struct arena tmp = {0};
     struct rt_memory m = {.offset = offset};
-    bool ok = lay_out(p, size, arena_array(&tmp, struct piece, p->buf.n + 1), &m, e);
+    bool ok = lay_out(p, size, tmp, &m, e);
     *total = m.total;
-    arena_release(&tmp);
     return ok;
 }

@@ -40,6 +40,10 @@ struct rt_program {
     struct dev_mem
         *mem; /* per buffer: constants, and copies of inputs and outputs on devices with memory of their own */
     struct dev_mem *io; /* per buffer: memory of inputs and outputs in this run */
+    struct dev_mem *pin; /* per buffer: memory of a state for it; size 0: none */
+    bool is_pinned;      /* any */
+    i64 *room;           /* per output: bytes of the caller's memory, if its size depends on data */
+    struct arena scratch; /* of one binding of sizes; keeps its memory */
     struct phase *phase;
     u32 n_phases, *phase_of; /* per buffer: when its size is known */
     bool *is_made;           /* per output: a size depends on data */
@@ -203,6 +207,8 @@ static struct rt_program *load(const struct plan *p, struct dev *d, bool is_inne
     r->kernel_is_shared = arena_array(&a, bool, p->dispatch.n + 1);
     r->mem = arena_array(&a, struct dev_mem, p->buf.n + 1);
     r->io = arena_array(&a, struct dev_mem, p->buf.n + 1);
+    r->pin = arena_array(&a, struct dev_mem, p->buf.n + 1);
+    r->room = arena_array(&a, i64, p->output.n + 1);
     r->held = arena_array(&a, struct dev_mem, p->buf.n + 1);
     r->call = arena_array(&a, struct call *, p->dispatch.n + 1);
     r->given = arena_array(&a, i64, p->given.n + 1);
@@ -233,11 +239,20 @@ void rt_unload(struct rt_program *r)
         if (r->phase[i].block.size) r->dev->driver->release(r->dev, &r->phase[i].block);
         arena_release(&r->phase[i].arena);
     }
+    arena_release(&r->scratch);
     struct arena a = r->arena;
     arena_release(&a);
 }
 
 /* Binding of sizes. */
+
+/* The state that the k-th input, or output, belongs to; NULL: none. */
+static const struct plan_state *state_of(const struct plan *p, u32 k, bool is_input)
+{
+    for (u32 i = 0; i < p->state.n; i++)
+        if ((is_input ? p->state.v[i].input : p->state.v[i].output) == k) return &p->state.v[i];
+    return NULL;
+}
 
 static bool check_input(const struct plan *p, u32 k, const struct tensor *t, struct err *e)
 {
@@ -389,7 +404,9 @@ static bool grow_block(struct rt_program *r, struct phase *h, struct err *e)
     if (h->block.size && r->is_inner && !r->dev->driver->fence(r->dev, e)) return false;
     if (h->block.size) r->dev->driver->release(r->dev, &h->block);
     h->block = (struct dev_mem){0};
-    return r->dev->driver->alloc(r->dev, i64_max(h->total, 64), &h->block, e) || err_prefix(e, "temporary memory for inputs of these sizes");
+    /* of a state, which grows with each run: not again with the next ones */
+    i64 more = r->is_pinned ? h->total / 2 + (1 << 16) : 0;
+    return r->dev->driver->alloc(r->dev, i64_max(h->total + more, 64), &h->block, e) || err_prefix(e, "temporary memory for inputs of these sizes");
 }
 
 static bool same_sizes(const struct rt_program *r, const i64 *var)
@@ -408,7 +425,7 @@ static void forget(struct rt_program *r, u32 i)
     for (u32 k = 0; k < p->buf.n; k++) {
         if (r->phase_of[k] < i) continue;
         bool is_copy = p->buf.v[k].kind != PB_CONST && p->buf.v[k].kind != PB_HELD; /* of inputs and outputs of other sizes */
-        if (is_copy && r->mem[k].size) {
+        if (is_copy && r->mem[k].size && !r->is_pinned) { /* a state's runs change sizes each time */
             r->dev->driver->release(r->dev, &r->mem[k]);
             r->mem[k] = (struct dev_mem){0};
         }
@@ -417,8 +434,7 @@ static void forget(struct rt_program *r, u32 i)
     }
     for (; i < r->n_phases; i++) {
         struct phase *h = &r->phase[i];
-        arena_release(&h->arena);
-        h->arena = (struct arena){0};
+        arena_reset(&h->arena);
         h->is_valid = false;
         if (i + 1 == r->n_phases) break;
         for (u32 k = h[1].made_from; k < h[1].made_to; k++) b->var[p->made.v[k].var] = INT64_MIN;
@@ -448,9 +464,8 @@ static bool lay_out_phase(struct rt_program *r, u32 i, struct err *e)
     enum { SMALL = 1 << 24 };
     const struct plan *p = r->plan;
     struct bound *b = &r->bound;
-    struct arena tmp = {0};
-    struct sym_bounds *var = bound_vars(r, &tmp), most;
-    i64 *size = arena_array(&tmp, i64, p->buf.n + 1), large = SMALL;
+    struct sym_bounds *var = bound_vars(r, &r->scratch), most;
+    i64 *size = arena_array(&r->scratch, i64, p->buf.n + 1), large = SMALL;
     for (u32 k = 0; k < p->buf.n; k++) large += i64_min(i64_max(b->buf_size[k], 0), INT64_MAX / 4 - large);
     for (u32 k = 0; k < p->buf.n; k++) {
         size[k] = -1;
@@ -459,9 +474,7 @@ static bool lay_out_phase(struct rt_program *r, u32 i, struct err *e)
         else if (sym_eval_bounds(&p->sym, p->buf.v[k].size, var, &most) && most.most <= large) size[k] = i64_max(most.most, 0);
         if (size[k] >= 0) b->laid_in[k] = i, b->room[k] = size[k];
     }
-    bool ok = memory_lay_out(p, size, b->offset, &r->phase[i].total, e) && grow_block(r, &r->phase[i], e);
-    arena_release(&tmp);
-    return ok;
+    return memory_lay_out(p, size, b->offset, &r->phase[i].total, &r->scratch, e) && grow_block(r, &r->phase[i], e);
 }
 
 /* Recomputes the values that depend on sizes first known in phase i. */
@@ -590,8 +603,8 @@ static bool make_sizes(struct rt_program *r, u32 i, const struct tensor *in, str
 static bool bind_inputs(struct rt_program *r, const struct tensor *in, struct err *e)
 {
     const struct plan *p = r->plan;
-    struct arena tmp = {0};
-    i64 *var = arena_array(&tmp, i64, p->sym.var.n + 1);
+    arena_reset(&r->scratch);
+    i64 *var = arena_array(&r->scratch, i64, p->sym.var.n + 1);
     bool ok = true;
     for (u32 k = 0; k < p->input.n && ok; k++) ok = check_input(p, k, &in[k], e);
     if (ok) plan_bind(p, in, r->given, var);
@@ -601,7 +614,6 @@ static bool bind_inputs(struct rt_program *r, const struct tensor *in, struct er
         memcpy(r->bound.var, var, sizeof *var * p->sym.var.n);
     }
     ok = ok && (!r->is_inner || !r->phase[0].waits || r->dev->driver->fence(r->dev, e)) && make_sizes(r, 0, in, e) && (r->phase[0].is_valid || rebind(r, 0, e));
-    arena_release(&tmp);
     return ok;
 }
 
@@ -632,6 +644,16 @@ static bool output_fails(const struct rt_program *r, const struct plan_io *io, u
     return false;
 }
 
+/* Bytes of an interface value in its buffer, which has the unused rows of a state, too. */
+static bool io_bytes(const struct rt_program *r, const struct plan_state *s, const struct tensor *t, i64 *bytes)
+{
+    i64 dim[MAX_RANK], room;
+    if (!s || s->axis == PLAN_NO_AXIS) return tensor_size_ok(t->dtype, t->rank, t->dim, bytes);
+    memcpy(dim, t->dim, sizeof dim);
+    room = r->bound.var[s->room];
+    return room >= 0 && !__builtin_add_overflow(dim[s->axis], room, &dim[s->axis]) && tensor_size_ok(t->dtype, t->rank, dim, bytes);
+}
+
 /* Sizes that depend on data and are not known yet are -1. */
 static bool output_dims(const struct rt_program *r, u32 k, struct tensor *out, struct err *e)
 {
@@ -646,10 +668,24 @@ static bool output_dims(const struct rt_program *r, u32 k, struct tensor *out, s
         if (is_there ? out->dim[d] < 0 : !r->is_made[k]) return output_fails(r, io, d, e);
         if (!is_there) out->dim[d] = -1, known = false;
     }
-    if (known && (!tensor_size_ok(io->dtype, io->rank, out->dim, &bytes) ||
+    if (known && (!io_bytes(r, state_of(p, k, false), out, &bytes) ||
                   bytes != r->bound.buf_size[io->buf]))
         return err_set(e, ERR_FAILED, "output '%.*s' is too large for these inputs", STR_ARG(io->name));
     return true;
+}
+
+/* The input's rows are the first ones of the output's. */
+static bool check_state(const struct rt_program *r, const struct plan_state *s, const struct tensor *in, struct err *e)
+{
+    const struct plan *p = r->plan;
+    const struct plan_io *io = &p->output.v[s->output];
+    struct tensor out = {.dtype = in->dtype, .rank = in->rank};
+    i64 bytes;
+    bool ok = true;
+    for (u32 d = 0; d < in->rank && ok; d++)
+        ok = sym_eval(&p->sym, io->dim[d], r->bound.var, &out.dim[d]) && (d == s->axis ? in->dim[d] >= 0 && in->dim[d] <= out.dim[d] : in->dim[d] == out.dim[d]);
+    ok = ok && io_bytes(r, s, &out, &bytes) && bytes == r->bound.buf_size[io->buf];
+    return ok || err_set(e, ERR_FAILED, "input '%.*s' does not fit into the buffer of output '%.*s'", STR_ARG(p->input.v[s->input].name), STR_ARG(io->name));
 }
 
 /* Kernels read whole buffers: an input must be as long as its buffer, whatever the plan claims. */
@@ -657,7 +693,10 @@ static bool check_input_bytes(const struct rt_program *r, const struct tensor *i
 {
     const struct plan *p = r->plan;
     for (u32 k = 0; k < p->input.n; k++) {
+        const struct plan_state *s = state_of(p, k, true);
         i64 bytes;
+        if (s && !check_state(r, s, &in[k], e)) return false;
+        if (s) continue;
         if (!tensor_size_ok(in[k].dtype, in[k].rank, in[k].dim, &bytes) ||
             bytes != r->bound.buf_size[p->input.v[k].buf])
             return err_set(e, ERR_FAILED, "input '%.*s' does not have the size of its buffer",
@@ -699,16 +738,56 @@ static bool place(struct rt_program *r, const struct plan_io *io, void *data, st
 {
     u32 k = io->buf;
     i64 size = r->bound.buf_size[k];
-    if (!r->shares_host && !r->mem[k].size && !r->dev->driver->alloc(r->dev, i64_max(size, 1), &r->mem[k], e))
-        return err_prefix(e, "'%.*s'", STR_ARG(io->name));
+    if (r->pin[k].size) {
+        if (r->pin[k].size < size) return err_set(e, ERR_FAILED, "'%.*s' has %lld bytes, more than its state", STR_ARG(io->name), (long long)size);
+        r->io[k] = r->pin[k], r->io[k].size = size;
+        return true;
+    }
+    i64 least = i64_max(size, 1);
+    if (!r->shares_host && r->mem[k].size < least) {
+        if (r->mem[k].size) r->dev->driver->release(r->dev, &r->mem[k]);
+        r->mem[k] = (struct dev_mem){0};
+        if (!r->dev->driver->alloc(r->dev, r->is_pinned ? least + least / 2 : least, &r->mem[k], e)) return err_prefix(e, "'%.*s'", STR_ARG(io->name));
+    }
     r->io[k] = r->shares_host ? (struct dev_mem){.host = data, .size = size} : r->mem[k];
+    if (!r->shares_host) r->io[k].size = least;
     return true;
 }
 
 static bool place_inputs(struct rt_program *r, const struct tensor *in, struct err *e)
 {
     bool ok = true;
-    for (u32 k = 0; k < r->plan->input.n && ok; k++) ok = place(r, &r->plan->input.v[k], in[k].data, e);
+    for (u32 k = 0; k < r->plan->input.n && ok; k++)
+        if (!state_of(r->plan, k, true)) ok = place(r, &r->plan->input.v[k], in[k].data, e); /* else with its output */
+    return ok;
+}
+
+/* Copies the rows of a state's input to its output's buffer. */
+static bool fill_state(struct rt_program *r, const struct plan_state *s, const struct tensor *in, struct err *e)
+{
+    const struct plan_io *io = &r->plan->output.v[s->output];
+    struct dev_mem to = r->io[io->buf];
+    i64 runs = s->axis == PLAN_NO_AXIS ? 1 : i64_product(s->axis, in->dim), bytes = tensor_bytes(in), n, step;
+    if (!bytes) return true;
+    n = bytes / runs, step = to.size / runs;
+    for (i64 i = 0; i < runs; i++) {
+        struct dev_mem at = {.host = to.host ? (char *)to.host + i * step : NULL, .handle = to.handle, .offset = to.offset + i * step, .size = n};
+        const char *from = (const char *)in->data + i * n;
+        if (at.host) memmove(at.host, from, (size_t)n);
+        else if (!r->dev->driver->upload(r->dev, at, from, n, e)) return false;
+    }
+    return true;
+}
+
+/* Of runs without a state: those that were placed with phase i. */
+static bool fill_states(struct rt_program *r, u32 i, const struct tensor *in, struct err *e)
+{
+    bool ok = true;
+    for (u32 k = 0; k < r->plan->state.n && ok; k++) {
+        const struct plan_state *s = &r->plan->state.v[k];
+        u32 buf = r->plan->input.v[s->input].buf;
+        if (!r->pin[buf].size && r->phase_of[buf] == i) ok = fill_state(r, s, &in[s->input], e);
+    }
     return ok;
 }
 
@@ -720,6 +799,7 @@ static bool place_output(struct rt_program *r, u32 k, struct tensor *out, i64 ro
     i64 size = r->bound.buf_size[io->buf];
     if (size < 0) return err_set(e, ERR_FAILED, "size of output '%.*s' cannot be computed", STR_ARG(io->name));
     if (r->inner) return r->inner->place(r->inner->user, k, size, &r->io[io->buf], e);
+    if (r->pin[io->buf].size) return place(r, io, NULL, e);
     if (out->data && r->is_made[k] && size > room)
         return err_set(e, ERR_INPUT, "output '%.*s' has %lld bytes for this input, but its buffer has %lld", STR_ARG(io->name),
                        (long long)size, (long long)room);
@@ -742,6 +822,7 @@ static bool move_inputs(struct rt_program *r, const struct tensor *in, struct er
     if (r->shares_host) return true;
     for (u32 k = 0; k < r->plan->input.n; k++) {
         u32 b = r->plan->input.v[k].buf;
+        if (r->pin[b].size || state_of(r->plan, k, true)) continue;
         if (!r->dev->driver->upload(r->dev, r->mem[b], in[k].data, r->bound.buf_size[b], e))
             return false;
     }
@@ -753,6 +834,7 @@ static bool move_outputs(struct rt_program *r, struct tensor *out, struct err *e
     if (r->shares_host) return true;
     for (u32 k = 0; k < r->plan->output.n; k++) {
         u32 b = r->plan->output.v[k].buf;
+        if (r->pin[b].size) continue;
         if (!r->dev->driver->download(r->dev, r->mem[b], out[k].data, r->bound.buf_size[b], e))
             return false;
     }
@@ -859,7 +941,7 @@ static bool launch_all(struct rt_program *r, const struct tensor *in, struct ten
     for (u32 i = 0; i < r->n_phases; i++) {
         if (i && !((!r->phase[i].waits || r->dev->driver->fence(r->dev, e)) && make_sizes(r, i, in, e))) return false;
         if (!r->phase[i].is_valid && !rebind(r, i, e)) return false;
-        if (!place_outputs(r, i, out, room, a, e)) return false;
+        if (!place_outputs(r, i, out, room, a, e) || !fill_states(r, i, in, e)) return false;
         if (!copy_results(r, i, e) || !launch_phase(r, &r->phase[i], e)) return false;
     }
     r->last = r->profiling ? os_now() - first : -1;
@@ -877,17 +959,32 @@ bool rt_run(struct rt_program *r, const struct tensor *in, struct tensor *out, s
             struct err *e)
 {
     const struct plan *p = r->plan;
-    struct arena tmp = {0};
-    i64 *room = arena_array(&tmp, i64, p->output.n + 1);
-    for (u32 k = 0; k < p->output.n; k++)
-        if (out[k].data && r->is_made[k] && !tensor_size_ok(out[k].dtype, out[k].rank, out[k].dim, &room[k])) room[k] = 0;
+    for (u32 k = 0; k < p->output.n; k++) {
+        r->room[k] = 0;
+        if (out[k].data && r->is_made[k] && !tensor_size_ok(out[k].dtype, out[k].rank, out[k].dim, &r->room[k])) r->room[k] = 0;
+    }
     bool ok = bind_inputs(r, in, e) && check_input_bytes(r, in, e) && restore_constants(r, e) && place_inputs(r, in, e) &&
               move_inputs(r, in, e);
     double first = os_now();
-    ok = ok && launch_all(r, in, out, room, a, e) && finish(r, first, e) && move_outputs(r, out, e);
+    ok = ok && launch_all(r, in, out, r->room, a, e) && finish(r, first, e) && move_outputs(r, out, e);
     for (u32 k = 0; k < p->output.n && ok; k++) ok = output_dims(r, k, &out[k], e);
-    arena_release(&tmp);
     return ok;
+}
+
+const struct plan *program_plan(const struct rt_program *r) { return r->plan; }
+struct dev *program_dev(const struct rt_program *r) { return r->dev; }
+struct arena *program_scratch(struct rt_program *r) { return &r->scratch; }
+
+void program_pin(struct rt_program *r, u32 buf, struct dev_mem m)
+{
+    r->pin[buf] = m;
+    r->is_pinned = m.size != 0;
+}
+
+void program_give(struct rt_program *r, u32 var, i64 value)
+{
+    for (u32 k = 0; k < r->plan->given.n; k++)
+        if (r->plan->given.v[k] == var) r->given[k] = value;
 }
 
 /* The memory of its inputs is at least as large as they are. */
@@ -928,6 +1025,9 @@ bool rt_enqueue(struct rt_program *r, const struct tensor *in, const struct tens
         return err_set(e, ERR_UNSUPPORTED, "device '%s' cannot share memory within this process: arrays must be in host memory", v->name);
     if (plan_has_calls(r->plan))
         return err_set(e, ERR_UNSUPPORTED, "the program has loops or branches, which are decided by the host: run it on arrays in host memory");
+    if (r->plan->state.n)
+        return err_set(e, ERR_UNSUPPORTED, "output '%.*s' is in the memory of input '%.*s': run the program on arrays in host memory, or with a state",
+                       STR_ARG(r->plan->output.v[r->plan->state.v[0].output].name), STR_ARG(r->plan->input.v[r->plan->state.v[0].input].name));
     if (r->plan->made.n)
         return err_set(e, ERR_UNSUPPORTED, "size '%.*s' is computed while the program runs, which needs synchronisation: run it on arrays in host memory",
                        STR_ARG(r->plan->sym.var.v[r->plan->made.v[0].var]));

@@ -30,6 +30,29 @@ bool rt_output_dims(struct rt_program *p, const struct tensor *in, struct tensor
    shapes of rt_output_dims), in the order of the foreign stream, see dev's borrow, follow and lead. Does not wait for the end. */
 bool rt_enqueue(struct rt_program *p, const struct tensor *in, const struct tensor *out, void *stream, struct err *e);
 
+/* state.c: the caches of a program in device memory, for at most `max` positions, so that a run reads and writes only what is new. Sizes of the caches'
+   other axes are those of the text ("batch:2"), 1 if it does not name them. It is empty at first. The program must outlive it. */
+struct rt_state;
+struct rt_state *rt_state_new(struct rt_program *p, i64 max, const char *sizes, struct err *e);
+void rt_state_free(struct rt_state *s); /* NULL: nothing */
+struct rt_state *rt_state_clone(struct rt_state *s, struct err *e); /* its content, in memory of its own */
+/* The content of a state of another program of the same network, with the same sizes. false: to is unchanged, or its device failed. */
+bool rt_state_copy(struct rt_state *to, struct rt_state *from, struct err *e);
+bool rt_state_truncate(struct rt_state *s, i64 length, struct err *e); /* to the first positions */
+i64 rt_state_length(const struct rt_state *s);
+i64 rt_state_max(const struct rt_state *s);
+i64 rt_state_bytes(const struct rt_state *s); /* of device memory */
+/* The pair that input k, or output k, belongs to: the index of its other half; UINT32_MAX: none. */
+u32 rt_state_output(const struct rt_state *s, u32 input);
+u32 rt_state_input(const struct rt_state *s, u32 output);
+/* As rt_output_dims and rt_run, with the caches' inputs and outputs left out: their entries are filled in, without data. After a success the state holds
+   the outputs; after a failure it is what it was. Allocates nothing if sizes are no larger than in earlier runs, but for the state. */
+bool rt_state_output_dims(struct rt_state *s, struct tensor *in, struct tensor *out, struct err *e);
+bool rt_state_run(struct rt_state *s, struct tensor *in, struct tensor *out, struct arena *a, struct err *e);
+/* The content as bytes (doc/decoding.md), to be read by a state of the same network for the same sizes, whatever its maximum and device. */
+bool rt_state_write(struct rt_state *s, struct buf *b, struct err *e);
+bool rt_state_read(struct rt_state *s, struct str bytes, struct err *e); /* false: s is unchanged */
+
 /* Per dispatch, summed over the runs since the last reset; flops 0: unknown. bytes: of all its buffers, the minimal traffic. */
 struct rt_times { double *seconds, *flops, *bytes; u32 n; };
 void rt_profile(struct rt_program *p, bool on);

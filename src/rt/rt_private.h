@@ -9,7 +9,15 @@
 /* memory.c. */
 bool memory_buf_size(const struct plan *p, u32 k, const i64 *var, i64 *size, struct err *e); /* bytes of buffer k */
 /* A block for the temporary buffers with a size (bytes, per buffer; -1: placed elsewhere). offset: per buffer, unchanged for others. */
-bool memory_lay_out(const struct plan *p, const i64 *size, i64 *offset, i64 *total, struct err *e);
+bool memory_lay_out(const struct plan *p, const i64 *size, i64 *offset, i64 *total, struct arena *tmp, struct err *e);
+
+/* program.c for state.c: a program's parts, and what its next run shall use. */
+const struct plan *program_plan(const struct rt_program *r);
+struct dev *program_dev(const struct rt_program *r);
+struct arena *program_scratch(struct rt_program *r); /* emptied by each run */
+/* Memory of an interface buffer in the next runs, instead of the caller's; size 0: the caller's again. */
+void program_pin(struct rt_program *r, u32 buf, struct dev_mem m);
+void program_give(struct rt_program *r, u32 var, i64 value); /* one of plan.given */
 
 /* program.c: a plan run by another plan's call. No synchronisation at its end; inputs and outputs are in device memory. */
 struct inner_run {
