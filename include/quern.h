@@ -270,6 +270,8 @@ struct quern_model_opts {
                            * batch of 1 is not), they are assumed */
     int external_data_links; /* follow symbolic links to external data. 0: follow none, unless the model's path is itself a link and the
                               * file is beside its target (as in Hugging Face's cache) */
+    const char *state;   /* caches in place (doc/decoding.md): "auto": all pairs told by their names; or pairs, "past_k=present_k,past_v=present_v".
+                          * NULL: none */
 };
 
 QUERN_API quern_status quern_model_open(quern *q, const char *path, const struct quern_model_opts *o, quern_model **out);

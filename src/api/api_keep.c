@@ -26,6 +26,7 @@ bool api_keep_key(struct hash *key, const quern_model *m, const struct api_targe
     buf_char(&b, '\n');
     rates_print(&b, &t->caps.rates);
     buf_printf(&b, "\n%.*s\n%.*s\n", STR_ARG(buf_view(&t->fingerprint)), STR_ARG(buf_view(&t->toolchain)));
+    for (u32 k = 0; k < m->model->state.n; k++) buf_printf(&b, "state %u:%u\n", m->model->state.v[k].input, m->model->state.v[k].output);
     graph_print_content(&b, &m->model->graph);
     ok = ok && !b.failed;
     if (ok) *key = hash_bytes(b.p, b.n);

@@ -51,7 +51,7 @@ static void dump_graph(void *user, const char *stage, const struct graph *g)
 /* The options in the compiler's terms; arrays are in the arena. */
 bool api_model_opts(struct model_opts *to, quern *q, const struct quern_model_opts *o, struct arena *a, struct err *e)
 {
-    *to = (struct model_opts){.optimize_for = o->optimize_for, .assume = o->assume, .run_at = o->run_at, .elements = o->elements,
+    *to = (struct model_opts){.optimize_for = o->optimize_for, .assume = o->assume, .run_at = o->run_at, .elements = o->elements, .state = o->state,
                               .f32_storage = o->f32_storage != 0, .dump = q->dump ? dump_graph : NULL, .user = q};
     if (o->n_io > 0 && !o->io) return err_set(e, ERR_USAGE, "'io' is NULL");
     if (o->n_constants > 0 && !o->constants) return err_set(e, ERR_USAGE, "'constants' is NULL");

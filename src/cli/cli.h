@@ -98,6 +98,7 @@ struct cli {
     {"assume", 0, OPT_WORDS, "B=1", "sizes fixed before shape inference; one or more"}, \
     {"assume-multiple", 0, OPT_WORDS, "H=16", "sizes that are multiples of a number: no remainder loops"}, \
     {"assume-range", 0, OPT_WORDS, "S=1..4096", "sizes within a range"}, \
+    {"state", 0, OPT_TEXT, "auto|IN=OUT,..", "caches in place: pairs of inputs and outputs, or all told by their names (past.., present..)"}, \
     {"external-data-links", 0, OPT_FLAG, NULL, "follow symbolic links to the model's external data"}, \
     {"elements", 0, OPT_WORDS, "X=3", "number of elements of sequence inputs (which become X[0], X[1] ...); 1 or none for optional inputs"}
 /* The device and its limits. */
@@ -192,6 +193,8 @@ void json_text(const char *s); /* prints it quoted and escaped */
 /* The model of the positional argument `path`, compiled
  * with the options. db may be NULL. *m NULL on failure. */
 quern_status open_model(struct cli *c, const char *path, quern_model **m);
+/* Caches in place, by --state or all. assume: more assumptions, "B:1,S:1"; NULL: none. */
+quern_status open_model_with_caches(struct cli *c, const char *path, const char *assume, quern_model **m);
 /* Prints its problems. */
 quern_status check_model(struct cli *c, const char *path, void (*each)(void *user, const struct quern_problem *p), void *user,
                          struct quern_report *r);

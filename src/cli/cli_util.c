@@ -174,6 +174,7 @@ static void model_options(const struct cli *c, struct model_opts *m)
     o->n_io = 2 + (m->room ? io_by_name(c, m->io + 2, MAX_OPTS - 2, m->room) : 0);
     if (o->n_io == 2 && !says_anything(&m->io[0]) && !says_anything(&m->io[1])) o->n_io = 0;
     o->f32_storage = !opts_flag(c, "f16-storage", true);
+    o->state = opts_text(c, "state");
     o->external_data_links = opts_flag(c, "external-data-links", false);
 }
 
@@ -182,6 +183,19 @@ quern_status open_model(struct cli *c, const char *path, quern_model **m)
     struct model_opts x;
     *m = NULL;
     model_options(c, &x);
+    quern_status s = quern_model_open(c->q, path, &x.o, m);
+    free(x.room);
+    return s;
+}
+
+quern_status open_model_with_caches(struct cli *c, const char *path, const char *assume, quern_model **m)
+{
+    struct model_opts x;
+    *m = NULL;
+    model_options(c, &x);
+    if (!x.o.state) x.o.state = "auto";
+    size_t n = x.o.assume ? strlen(x.assumed) : 0;
+    if (assume && *assume && n < sizeof x.assumed) snprintf(x.assumed + n, sizeof x.assumed - n, "%s%s", n ? "," : "", assume), x.o.assume = x.assumed;
     quern_status s = quern_model_open(c->q, path, &x.o, m);
     free(x.room);
     return s;
@@ -202,7 +216,7 @@ bool has_model_options(const struct cli *c)
     struct model_opts x;
     model_options(c, &x);
     free(x.room);
-    return x.o.n_io || x.o.assume || x.o.elements || x.o.optimize_for || x.o.external_data_links;
+    return x.o.n_io || x.o.assume || x.o.elements || x.o.optimize_for || x.o.state || x.o.external_data_links;
 }
 
 void target_options(const struct cli *c, struct quern_target_opts *o)

@@ -426,6 +426,7 @@ bool vkdt_model_init(struct vkdt_model *m, const struct plan *p, struct arena *a
     g.state = arena_array(a, struct buf_state, p->buf.n);
     for (u32 i = 0; i < p->buf.n; i++) m->offset[i] = -1;
     if (!find_images(m, a, e)) return false;
+    if (p->state.n) return err_set(e, ERR_UNSUPPORTED, "the program has caches in place, which a module's nodes cannot keep: compile it without --state");
     if (plan_has_calls(p)) return err_set(e, ERR_UNSUPPORTED, "the program has loops or branches that are decided at run time, but a module's nodes are fixed");
     for (u32 i = 0; i < p->dispatch.n; i++)
         if (!add_dispatch(&g, i)) return bad_dispatch(&g, &p->dispatch.v[i]);

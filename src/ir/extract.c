@@ -48,6 +48,7 @@ void graph_clone(struct graph *to, const struct graph *from, struct arena *a)
         assert(id == v);
         to->value.v[id].producer = from->value.v[v].producer;
         to->value.v[id].out_index = from->value.v[v].out_index;
+        to->value.v[id].shares = from->value.v[v].shares;
     }
     for (node_id n = 1; n < from->node.n; n++) {
         const struct node *f = graph_node(from, n);

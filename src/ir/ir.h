@@ -55,7 +55,8 @@ struct value {
     struct shape shape;
     const struct shape *given;   /* of a graph's input: its sizes as named by callers, before facts; NULL: shape */
     enum layout layout;          /* in tasks; for inputs and outputs of a graph: the caller's. LAYOUT_ROWS in an imported graph */
-    struct part part;            /* in tasks, for inputs and outputs */
+    struct part part;            /* in tasks, for inputs and outputs; in a graph: of caches in place (pass_state.c) */
+    value_id shares;             /* of a graph's output: the input that begins the memory it is in; 0: none */
     node_id producer;            /* 0: graph input or constant */
     u32 out_index;               /* index of the producer's output */
     struct tensor *data;         /* content of a constant, NULL: not a constant (or content dropped, see is_const) */

@@ -26,7 +26,7 @@ static bool lower(struct model *m, struct graph *to, u32 flags, struct err *e)
     graph_clone(to, &m->graph, &m->arena);
     if (!pass_run_all(to, &env, e)) return false;
     interface_layouts(to, &m->io);
-    return true;
+    return state_place(to, &m->state, e);
 }
 
 static bool store_compact(struct model *m, struct err *e)
@@ -84,8 +84,9 @@ const struct graph *model_lowered(struct model *m, const struct caps *c, struct 
 }
 
 /* The lowered graph has the interface's types; the callers' graph has its conversions as nodes. */
-static bool complete(struct model *m, const char *optimize_for, struct err *e)
+static bool complete(struct model *m, const char *optimize_for, const char *state, struct err *e)
 {
+    if (!state_find(&m->state, &m->graph, state, &m->arena, e)) return false;
     if (m->io.n && !interface_types(&m->graph, &m->io, e)) return false;
     m->has_integer = pass_has_integer(&m->graph);
     if ((m->io.n || m->dump) && !lower_all(m, e)) return false;
@@ -195,7 +196,7 @@ static struct model *open_once(const struct model_source *s, const struct model_
     m->name = base_name(&m->arena, s->path);
     struct model_source own = *s; /* constants may refer to its bytes */
     if (s->bytes.p) own.bytes = str_dup(&m->arena, s->bytes);
-    if (import(m, &own, o, e) && complete(m, o->optimize_for, e)) return m;
+    if (import(m, &own, o, e) && complete(m, o->optimize_for, o->state, e)) return m;
     model_close(m);
     return NULL;
 }
@@ -259,4 +260,4 @@ struct model *model_new(struct str name, const struct model_opts *o)
     return m;
 }
 
-bool model_finish(struct model *m, struct err *e) { return op_infer_all(&m->graph, e) && complete(m, NULL, e); }
+bool model_finish(struct model *m, struct err *e) { return op_infer_all(&m->graph, e) && complete(m, NULL, NULL, e); }

@@ -37,6 +37,7 @@ struct model_opts {
     const char *elements;      /* numbers of elements of sequence inputs, see import.h */
     struct tensor *const *constants; i64 n_constants; /* content of inputs that become constants; NULL: stays an input */
     const struct io_request *io; i64 n_io; /* in order, later ones override */
+    const char *state;         /* caches in place, see state_find; NULL: none */
     bool f32_storage;          /* stores values in f32 behind an f16 interface */
     void (*dump)(void *user, const char *stage, const struct graph *g); void *user; /* see struct pass_env; NULL: none */
 };
@@ -56,6 +57,7 @@ struct model {
     struct graph words;    /* likewise for devices with dot products of i16 only */
     struct graph compact;  /* lowered as floats, for processors that convert vectors of 16 bits: weights that fit them are stored so; without nodes: none do */
     struct interface io;   /* the request per input and output; n 0: none */
+    struct state_pairs state; /* caches that are in place where possible */
     bool is_narrow;        /* values are stored in f16 */
     i64 *var;              /* per variable: size to optimise for */
     u32 n_var;

@@ -44,6 +44,18 @@ bool pass_drop_same(struct graph *g);
 /* pass_compact.c: stores weights of f32 whose values fit 16 bits so, exactly; for processors, behind all passes. false: not enough memory. */
 bool pass_compact(struct graph *g, bool *changed, struct err *e);
 
+/* pass_state.c: caches in place (doc/decoding.md). */
+
+struct state_pair { /* an input, and the output that the next run has there */
+    u32 input, output; /* indices */
+    sym size, room;    /* once placed: positions of the output; a variable, unused positions behind them */
+};
+struct state_pairs { struct state_pair *v; u32 n; };
+/* "auto": all pairs told by names, types and shapes; or "input=output,...", whose names are checked. */
+bool state_find(struct state_pairs *s, const struct graph *g, const char *text, struct arena *a, struct err *e);
+/* After the passes: the pairs that can be in place get a common memory, with more room on the axis; others stay as they are. */
+bool state_place(struct graph *g, struct state_pairs *s, struct err *e);
+
 /* pass_interface.c: the caller's interface of inputs and outputs. */
 
 enum io_layout {

@@ -42,6 +42,20 @@ static struct str fmt_key(char *room, size_t size, const char *fmt, ...)
 
 /* Interface. */
 
+/* Output k, a cache that shares the memory of an input. */
+static void plan_add_state(struct maker *m, const struct value *x, u32 input, u32 k)
+{
+    struct plan *p = m->p;
+    sym room = sym_sub(&p->sym, to_plan(m, x->part.whole), to_plan(m, x->shape.dim[x->part.axis]));
+    bool grows = p->sym.node.v[room].op == SYM_VAR;
+    struct plan_state s = {.input = input, .output = k, .axis = grows ? x->part.axis : PLAN_NO_AXIS, .room = grows ? p->sym.node.v[room].a : UINT32_MAX};
+    *arr_push(m->a, &p->state) = s;
+    if (!grows) return;
+    for (u32 i = 0; i < p->given.n; i++)
+        if (p->given.v[i] == s.room) return;
+    *arr_push(m->a, &p->given) = s.room;
+}
+
 /* v is the graph's k-th input or output; callers may see its memory under another shape. */
 static void plan_add_io(struct maker *m, value_id v, u32 k, enum plan_buf_kind kind)
 {
@@ -58,13 +72,23 @@ static void plan_add_io(struct maker *m, value_id v, u32 k, enum plan_buf_kind k
     if (layout) io.layout = str_dup(m->a, layout[k]);
     struct shape given = value_given(g->sym, seen);
     for (u32 d = 0; d < io.rank; d++) io.dim[d] = to_plan(m, given.dim[d]);
-    sym count = to_plan(m, layout_count(m->c->g->sym, &x->shape, x->layout));
+    sym count = to_plan(m, value_storage(m->c->g->sym, x));
+    char room[64];
+    if (!is_in && x->shares) { /* in the memory of an input */
+        u32 i = 0;
+        while (m->c->g->input.v[i] != x->shares) i++;
+        io.buf = p->input.v[i].buf;
+        p->buf.v[io.buf].kind = PB_STATE;
+        plan_add_state(m, x, i, k);
+        *(arr_push(m->a, &p->output)) = io;
+        map_put(&m->forms, fmt_key(room, sizeof room, "%u.%d", v, (int)x->layout), io.buf);
+        return;
+    }
     struct plan_buf *b = arr_push(m->a, &p->buf);
     *b = (struct plan_buf){.kind = kind, .name = io.name, .first = UINT32_MAX};
     b->size = sym_mul(&p->sym, count, sym_const(&p->sym, dtype_size(x->dtype)));
     if (is_in) *(arr_push(m->a, &p->input)) = io;
     else *(arr_push(m->a, &p->output)) = io;
-    char room[64];
     map_put(&m->forms, fmt_key(room, sizeof room, "%u.%d", v, (int)x->layout), io.buf);
 }
 
@@ -74,7 +98,8 @@ static struct plan_buf new_temp(struct maker *m, value_id v, enum layout l)
 {
     const struct value *x = graph_value(m->c->g, v);
     struct plan *p = m->p;
-    sym count = to_plan(m, layout_count(m->c->g->sym, &x->shape, l));
+    const struct shape room = value_room(x);
+    sym count = to_plan(m, layout_count(m->c->g->sym, &room, l));
     struct plan_buf b = {.kind = PB_TEMP, .name = str_dup(m->a, x->name), .first = UINT32_MAX};
     b.size = sym_mul(&p->sym, count, sym_const(&p->sym, dtype_size(x->dtype)));
     return b;
@@ -122,7 +147,7 @@ static u32 arg_buf(struct maker *m, const struct region *r, const struct kernel_
     const struct form *f = a->is_out ? r->out : r->in;
     if (!x->part.whole) return form_buf(m, v, x->layout);
     while (f->v != v) f++;
-    return join_buf(m, f->join - 1);
+    return f->join ? join_buf(m, f->join - 1) : form_buf(m, v, x->layout); /* a cache in place, or a part */
 }
 
 /* Copies the tensor, because the plan outlives the model. */

@@ -109,6 +109,7 @@ static bool find_layers(struct plan_layers *x, const struct graph *g, const stru
     x->layer = arena_array(&x->a, struct layer, n + 1);
     for (u32 i = 0; i < n && ok; i++) ok = find_layer(x, g, &regions, i, caps, e);
     if (ok) graph_clone(&x->g, g, &x->a);
+    for (u32 k = 0; k < g->input.n && ok; k++) graph_value(&x->g, g->input.v[k])->part = (struct part){0}; /* caches in place: dense for callers */
     return ok;
 }
 

@@ -106,7 +106,7 @@ static void state_add(const struct chooser *k, struct state *s, struct form f)
 static bool is_given(const struct chooser *k, struct form f)
 {
     const struct value *x = graph_value(k->c->g, f.v);
-    return x->is_const || (x->producer == 0 && f.layout == x->layout && !f.join);
+    return x->is_const || (x->producer == 0 && f.layout == x->layout && !f.join) || cover_is_there(k->c, f);
 }
 
 /* The region that only copies a value to another placement or layout; -1: none. */

@@ -110,6 +110,16 @@ static void put_isa(struct buf *b, const struct plan *p)
     else buf_str(b, p->isa);
 }
 
+/* Caches, those in place and those whose pairs are told by their names. */
+static void put_states(struct buf *b, const struct plan *p)
+{
+    struct arena a = {0};
+    struct plan_state *v = arena_array(&a, struct plan_state, p->input.n + 1);
+    for (u32 k = 0, n = plan_find_states(p, v); k < n; k++)
+        buf_printf(b, "cache %.*s -> %.*s%s\n", STR_ARG(p->input.v[v[k].input].name), STR_ARG(p->output.v[v[k].output].name), plan_is_in_place(p, &v[k]) ? ", in place" : "");
+    arena_release(&a);
+}
+
 static void put_plan(struct buf *b, const struct plan *p)
 {
     i64 consts = 0, code = 0;
@@ -125,6 +135,7 @@ static void put_plan(struct buf *b, const struct plan *p)
     if (p->fingerprint.n) buf_printf(b, "measured on %.*s\n", STR_ARG(p->fingerprint));
     put_ios(b, p, "input", p->input.v, p->input.n);
     put_ios(b, p, "output", p->output.v, p->output.n);
+    put_states(b, p);
     put_facts(b, &p->sym);
     put_code(b, p);
     buf_printf(b, "%u dispatches, %u binaries (%lld bytes), constants %lld bytes\n", p->dispatch.n,

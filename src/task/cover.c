@@ -130,6 +130,8 @@ static void choose_layouts(struct cutter *c)
         if (c->users[g->output.v[k]].n == 0) choose_border(c, g->output.v[k]);
     for (node_id n = 1; n < g->node.n; n++)
         if (node_is(g, n, OP_CALL)) choose_rows(c, n);
+    for (u32 k = 0; k < g->output.n; k++)
+        if (graph_value(g, g->output.v[k])->shares) c->layout[g->output.v[k]] = LAYOUT_ROWS; /* a cache, with other nodes reading it, too */
 }
 
 /* Blocked channels are for values that only convolutions produce and consume, each

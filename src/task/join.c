@@ -55,6 +55,24 @@ struct part cover_part(const struct cover *c, struct form f)
     return (struct part){.whole = x->whole, .from = p->from, .axis = x->axis};
 }
 
+bool cover_is_there(const struct cover *c, struct form f)
+{
+    if (!f.join) return false;
+    const struct join *x = &c->join.v[f.join - 1];
+    const struct join_part *p = find_part(x, f.v);
+    value_id in = graph_value(c->g, x->v)->shares;
+    const struct value *v = graph_value(c->g, f.v);
+    if (!in || f.v == in || !v->producer) return in && f.v == in;
+    const struct node *n = graph_node(c->g, v->producer);
+    sym start[MAX_RANK];
+    const i64 *step;
+    if (!str_is(n->op, "quern::Slice") || n->in.v[0] != in || op_get_syms(c->g, n, "start", start, MAX_RANK) != v->shape.rank) return false;
+    bool ok = attr_ints(n, "step", &step) == v->shape.rank;
+    for (u32 d = 0; d < v->shape.rank && ok; d++)
+        ok = step[d] == 1 && start[d] == (d == x->axis ? p->from : sym_const(c->g->sym, 0)) && (d == x->axis || v->shape.dim[d] == graph_value(c->g, in)->shape.dim[d]);
+    return ok;
+}
+
 static bool joins_along(const struct joiner *j, node_id n, u32 axis)
 {
     u32 a;
@@ -174,8 +192,8 @@ static void try_join(struct joiner *j, node_id n)
     if (!op->join || j->expanded[n] || !op->join(g, graph_node(g, n), &x.axis)) return;
     x.v = node_out(g, n), x.layout = j->cut->layout[x.v];
     const struct value *v = graph_value(g, x.v);
-    if (v->sdata || (x.layout != LAYOUT_ROWS && x.layout != LAYOUT_CLAST) || try_within(j, n, x.axis)) return;
-    x.whole = v->shape.dim[x.axis];
+    if (v->sdata || (x.layout != LAYOUT_ROWS && x.layout != LAYOUT_CLAST) || (!v->shares && try_within(j, n, x.axis))) return;
+    x.whole = v->part.whole ? v->part.whole : v->shape.dim[x.axis]; /* a cache has unused rows behind it */
     if (!is_delivered(j, (struct form){x.v, x.layout, 0})) return;
     bool ok = add_parts(j, &x, n, sym_const(g->sym, 0), MAX_DEPTH);
     if (!ok || parts_apart(&x) > MAX_APART) x.part.n = 0, ok = add_parts(j, &x, n, sym_const(g->sym, 0), 0);
@@ -294,7 +312,7 @@ static bool add_copies(struct joiner *j, value_id v)
     for (u32 i = 0; i < j->of[v].n; i++) {
         struct form to = {v, j->c->join.v[j->of[v].v[i] - 1].layout, j->of[v].v[i]};
         struct region r = {.n_in = 1, .n_out = 1};
-        if (!is_elsewhere(j, v, to.join) && to.layout == l) continue;
+        if (cover_is_there(j->c, to) || (!is_elsewhere(j, v, to.join) && to.layout == l)) continue;
         r.in = copy_forms(j->c->arena, &(struct form){v, l, 0}, 1);
         r.out = copy_forms(j->c->arena, &to, 1);
         if (!cover_conversion(j->c, j->tasks, &r, j->e) || !place_task(j, &r)) return false;

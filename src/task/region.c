@@ -26,6 +26,8 @@ bool cover_conversion(struct cover *c, struct map *known, struct region *r, stru
     *(arr_push(a, &g->output)) = out;
     node_id copy = graph_value(g, out)->producer;
     if (!op_infer(g, copy, e)) return false;
+    if (!r->in[0].join) graph_value(g, in)->part = x->part; /* a cache in place */
+    if (!r->out[0].join) graph_value(g, out)->part = x->part;
     enum layout *layout = arena_array(a, enum layout, g->value.n);
     layout[in] = r->in[0].layout, layout[out] = r->out[0].layout;
     if (!task_make(t, g, a, &copy, 1, &out, 1, layout, NULL, e)) return false;

@@ -61,6 +61,7 @@ bool task_make(struct task *t, const struct graph *from, struct arena *a, const 
         struct value *x = graph_value(&t->g, v);
         bool is_outer = !x->is_const && (x->producer == 0);
         x->layout = is_outer ? layout[back[v]] : LAYOUT_ROWS;
+        if (!is_outer && !graph_is_output(&t->g, v)) x->part = (struct part){0}; /* not in memory */
     }
     for (u32 k = 0; k < t->g.output.n; k++)
         graph_value(&t->g, t->g.output.v[k])->layout = layout[back[t->g.output.v[k]]];

@@ -98,6 +98,8 @@ struct cover_opts {
 
 /* Placement of the form's value in its join; whole 0: separate memory. */
 struct part cover_part(const struct cover *c, struct form f);
+/* A cache in place: an input, or a slice of it, that lies in the join's memory already. */
+bool cover_is_there(const struct cover *c, struct form f);
 
 /* g: primitives only, inferred. */
 bool cover_build(struct cover *c, const struct graph *g, struct arena *a, const struct cover_opts *o, struct err *e);
