@@ -29,6 +29,17 @@ GRAPH = b"""graph {
 }"""
 
 
+DECODER = b"""graph {
+  input %ids: f32[B,1,S,2]
+  input %past_k: f32[B,1,P,2]
+  input %past_v: f32[B,1,P,2]
+  %y: f32[?], %present_k: f32[?], %present_v: f32[?] = Attention(%ids, %ids, %ids, _, %past_k, %past_v) {is_causal=1}
+  output %y
+  output %present_k
+  output %present_v
+}"""
+
+
 def scattered(rng, shape, dtype=np.float32):
     """Small integers in an array with axes in any order in memory, some reversed, with gaps."""
     order = rng.sample(range(len(shape)), len(shape))
@@ -216,6 +227,31 @@ class Programs(unittest.TestCase):
             self.assertEqual(c.exception.status, "SYSTEM")
             with self.assertRaisesRegex(quern.Error, "not signed"):
                 quern.load(dnx, require_signature=True)
+
+    def test_state(self):
+        x = np.random.default_rng(4).standard_normal((2, 1, 9, 2)).astype("f")
+        none = np.zeros((2, 1, 0, 2), "f")
+        for state in (None, True, {"past_k": "present_k"}):
+            net = quern.compile(DECODER, state=state)
+            want = net(x, none, none)[0]
+            s = net.state(9, sizes={"B": 2})
+            self.assertEqual((s.inputs, s.outputs, s.maximum, len(s)), (["ids"], ["y"], 9, 0))
+            got = [s(x[:, :, :4]), s(ids=x[:, :, 4:5]), s(x[:, :, 5:7])]
+            other = s.fork()
+            got.append(s(x[:, :, 7:]))
+            np.testing.assert_allclose(np.concatenate(got, 2), want, rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(other(x[:, :, 7:]), want[:, :, 7:], rtol=1e-5, atol=1e-6)
+            with self.assertRaisesRegex(quern.Error, "9 positions and 1 new ones"):
+                s(x[:, :, :1])
+            other.truncate(3)
+            self.assertEqual(len(other), 3)
+            with tempfile.TemporaryDirectory() as folder:
+                other.save(os.path.join(folder, "state"))
+                s.load(os.path.join(folder, "state"))
+            np.testing.assert_allclose(s(x[:, :, 3:]), want[:, :, 3:], rtol=1e-5, atol=1e-6)
+            self.assertGreaterEqual(s.nbytes, 2 * 2 * 9 * 2 * 4)
+            with self.assertRaisesRegex(TypeError, "no input 'past_k'"):
+                s(x, past_k=none)
 
     def test_errors(self):
         p = quern.compile(GRAPH)

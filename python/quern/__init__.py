@@ -15,6 +15,7 @@ Everything runs in libquern.so, through its C interface (include/quern.h). CPU k
 from ._library import Error, cache_path, library_path, version
 from ._operator import Operator
 from ._program import Program, compile, load, tune
+from ._state import State
 
-__all__ = ["Error", "Operator", "Program", "cache_path", "compile", "library_path", "load", "tune", "version"]
+__all__ = ["Error", "Operator", "Program", "State", "cache_path", "compile", "library_path", "load", "tune", "version"]
 __version__ = "0.1.0"

@@ -57,7 +57,11 @@ class TargetOpts(Sized):
 class ModelOpts(Sized):
     _fields_ = [("size", c_size_t), ("optimize_for", c_char_p), ("constants", c_void_p), ("n_constants", c_int), ("io", c_void_p),
                 ("n_io", c_int), ("f32_storage", c_int), ("assume", c_char_p), ("elements", c_char_p), ("run_at", c_char_p),
-                ("external_data_links", c_int)]
+                ("external_data_links", c_int), ("state", c_char_p)]
+
+
+class StateOpts(Sized):
+    _fields_ = [("size", c_size_t), ("sizes", c_char_p)]
 
 
 class TuneOpts(Sized):
@@ -106,6 +110,18 @@ FUNCTIONS = {
     "quern_run": (c_int, c_void_p, Handle, c_int, Handle, c_int),
     "quern_program_shape": (c_int, c_void_p, POINTER(Array), c_int, POINTER(Array), c_int),
     "quern_enqueue": (c_int, c_void_p, POINTER(Array), c_int, POINTER(Array), c_int, c_void_p),
+    "quern_state_create": (c_int, c_void_p, c_int64, POINTER(StateOpts), Handle),
+    "quern_state_destroy": (None, c_void_p),
+    "quern_state_fork": (c_int, c_void_p, Handle),
+    "quern_state_truncate": (c_int, c_void_p, c_int64),
+    "quern_state_length": (c_int64, c_void_p),
+    "quern_state_max": (c_int64, c_void_p),
+    "quern_state_memory": (c_int64, c_void_p),
+    "quern_state_holds_input": (c_int, c_void_p, c_int),
+    "quern_state_holds_output": (c_int, c_void_p, c_int),
+    "quern_state_run": (c_int, c_void_p, Handle, c_int, Handle, c_int),
+    "quern_state_save": (c_int, c_void_p, c_char_p),
+    "quern_state_load": (c_int, c_void_p, c_char_p),
     "quern_model_open": (c_int, c_void_p, c_char_p, POINTER(ModelOpts), Handle),
     "quern_model_read": (c_int, c_void_p, c_char_p, c_size_t, c_char_p, POINTER(ModelOpts), Handle),
     "quern_model_close": (None, c_void_p),

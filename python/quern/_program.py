@@ -5,6 +5,7 @@ from ctypes import byref, c_char_p, c_int64, c_void_p, pointer
 
 from . import _arrays as arrays
 from ._library import Array, CompileOpts, Context, ModelOpts, RunOpts, TargetOpts, TuneOpts, lib, text
+from ._state import State, order
 
 
 class Program:
@@ -36,24 +37,19 @@ class Program:
         with self._context.lock:
             self._context.check(lib.quern_program_save(self._handle, text(path)))
 
+    def state(self, maximum, sizes=None):
+        """A State: the program's caches for at most this many positions. sizes: {"batch": 2}, their other symbolic sizes; 1 if not named."""
+        return State(self, maximum, sizes)
+
     def __call__(self, *inputs, **named):
         """Inputs by position, by name, or both. Returns the output, or a tuple of them."""
-        inputs = self._order(inputs, named)
+        inputs = order(self.inputs, inputs, named)
         c = self._context
         if not c.is_ours():
             raise RuntimeError("a program does not survive a fork: load or compile it in the child")
         with c.lock:
             out = self._run([arrays.dense(arrays.as_array(a)) for a in inputs])
         return out[0] if len(out) == 1 else tuple(out)
-
-    def _order(self, inputs, named):
-        unknown = [n for n in named if n not in self.inputs[len(inputs):]]
-        if unknown:
-            raise TypeError(f"no input '{unknown[0]}' that is not given, there are {', '.join(self.inputs)}")
-        all_of = list(inputs) + [named[n] for n in self.inputs[len(inputs):] if n in named]
-        if len(all_of) != len(self.inputs):
-            raise TypeError(f"the program has {len(self.inputs)} inputs ({', '.join(self.inputs)}), {len(all_of)} were given")
-        return all_of
 
     def _run(self, inputs):
         device = arrays.device_of(*inputs)
@@ -113,17 +109,23 @@ def assumptions(assume):
     return ",".join(k + v if v.startswith("%") else f"{k}:{v}" for k, v in words)
 
 
-def open_model(c, model, sizes, assume, external_data_links):
-    """A file, or its content as bytes. sizes: a dictionary of sizes to select kernels for; assume, external_data_links: see compile()."""
+def pairs(state):
+    """True, or {"past": "present"}, in the library's notation."""
+    return "auto" if state is True else ",".join(f"{i}={o}" for i, o in (state or {}).items())
+
+
+def open_model(c, model, sizes, assume, external_data_links, state=None):
+    """A file, or its content as bytes. sizes: a dictionary of sizes to select kernels for; others: see compile()."""
     wanted = ",".join(f"{k}:{v}" for k, v in (sizes or {}).items())
-    o = byref(ModelOpts(optimize_for=text(wanted or None), assume=text(assumptions(assume) or None), external_data_links=bool(external_data_links)))
+    o = byref(ModelOpts(optimize_for=text(wanted or None), assume=text(assumptions(assume) or None), external_data_links=bool(external_data_links),
+                        state=text(pairs(state) or None)))
     if isinstance(model, (bytes, bytearray, memoryview)):
         data = bytes(model)
         return c.make(lib.quern_model_read, c.handle, data, len(data), b"model", o)
     return c.make(lib.quern_model_open, c.handle, text(model), o)
 
 
-def compile(model, device=None, threads=0, database=None, sizes=None, assume=None, external_data_links=False, isa=None):
+def compile(model, device=None, threads=0, database=None, sizes=None, assume=None, external_data_links=False, isa=None, state=None):
     """A network (path of an .onnx file, or its bytes) as a Program.
 
     database: a file filled by tune(), whose measurements are used; None: default schedules.
@@ -131,10 +133,12 @@ def compile(model, device=None, threads=0, database=None, sizes=None, assume=Non
     assume: {"B": 1, "H": "%16", "S": "1..4096"}: sizes that are fixed, multiples of a number, or in a range; the program rejects others.
     external_data_links: follow symbolic links to external data.
     isa: "x86-64-v3", or a list of instruction sets, each of which becomes a variant of the program; None: this processor's.
+    state: True: caches in place, see Program.state(): all pairs of inputs and outputs whose names differ in 'past' and 'present' only; or
+    pairs by name, {"k_in": "k_out"}.
     """
     c = Context()
     db = c.database(os.fspath(database)) if database else None
-    m = open_model(c, model, sizes, assume, external_data_links)
+    m = open_model(c, model, sizes, assume, external_data_links, state)
     try:
         return Program(c, c.make(lib.quern_compile, m, db, byref(CompileOpts(device=text(device), threads=threads, keep=1, target=target(isa)))))
     finally:
@@ -142,15 +146,15 @@ def compile(model, device=None, threads=0, database=None, sizes=None, assume=Non
 
 
 def tune(model, database, seconds=60, device=None, threads=0, sizes=None, seed=0, stop_at_speedup=0, progress=None, assume=None,
-         external_data_links=False, isa=None):
+         external_data_links=False, isa=None, state=None):
     """Measures schedules for a network into a database, for this many seconds; a later call continues.
 
     progress: called occasionally with a dictionary: done, total, failures, best, seconds_left, text.
-    isa: as in compile(); of several instruction sets those that this processor supports are measured.
+    isa, state: as in compile(); of several instruction sets those that this processor supports are measured.
     """
     c = Context(on_progress=progress)
     db = c.database(os.fspath(database))
-    m = open_model(c, model, sizes, assume, external_data_links)
+    m = open_model(c, model, sizes, assume, external_data_links, state)
     o = TuneOpts(device=text(device), threads=threads, timeout=seconds, seed=seed, stop_at_speedup=stop_at_speedup,
                  target=target(isa))
     try:

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""States: the caches of a program between runs."""
+from ctypes import byref, c_void_p
+
+from . import _arrays as arrays
+from ._library import StateOpts, lib, text
+
+
+def order(names, inputs, named):
+    """One array for each of the names."""
+    unknown = [n for n in named if n not in names[len(inputs):]]
+    if unknown:
+        raise TypeError(f"no input '{unknown[0]}' that is not given, there are {', '.join(names)}")
+    all_of = list(inputs) + [named[n] for n in names[len(inputs):] if n in named]
+    if len(all_of) != len(names):
+        raise TypeError(f"the program has {len(names)} inputs ({', '.join(names)}), {len(all_of)} were given")
+    return all_of
+
+
+class State:
+    """The caches of a decoder in the device's memory: called like its program, without the caches, it runs the new tokens only.
+
+        net = quern.compile("decoder.onnx", state=True)
+        state = net.state(2048)
+        logits = state(input_ids=prompt, attention_mask=mask)
+
+    Created by Program.state() and fork(). Inputs and outputs are in host memory.
+    """
+
+    def __init__(self, program, maximum, sizes=None, handle=None):
+        c = self._context = program._context
+        self._program, self._handle = program, handle
+        wanted = ",".join(f"{k}:{v}" for k, v in (sizes or {}).items())
+        if not handle:
+            with c.lock:
+                self._handle = c.make(lib.quern_state_create, program._handle, maximum, byref(StateOpts(sizes=text(wanted or None))))
+        self.inputs = [n for k, n in enumerate(program.inputs) if not lib.quern_state_holds_input(self._handle, k)]
+        self.outputs = [n for k, n in enumerate(program.outputs) if not lib.quern_state_holds_output(self._handle, k)]
+
+    def __len__(self):
+        """Positions: the tokens of all runs."""
+        return lib.quern_state_length(self._handle)
+
+    def __bool__(self):
+        return True
+
+    @property
+    def maximum(self):
+        return lib.quern_state_max(self._handle)
+
+    @property
+    def nbytes(self):
+        """Memory of the caches."""
+        return lib.quern_state_memory(self._handle)
+
+    def fork(self):
+        """Another state with the same content."""
+        c = self._context
+        with c.lock:
+            return State(self._program, 0, handle=c.make(lib.quern_state_fork, self._handle))
+
+    def truncate(self, length):
+        """Keeps the first positions; 0 empties it."""
+        with self._context.lock:
+            self._context.check(lib.quern_state_truncate(self._handle, length))
+
+    def save(self, path):
+        with self._context.lock:
+            self._context.check(lib.quern_state_save(self._handle, text(path)))
+
+    def load(self, path):
+        """The content of a saved state of the same network."""
+        with self._context.lock:
+            self._context.check(lib.quern_state_load(self._handle, text(path)))
+
+    def __call__(self, *inputs, **named):
+        """The program's inputs but the caches, by position, by name, or both. Returns the output that is no cache, or a tuple of them."""
+        given = [arrays.dense(arrays.as_array(a)) for a in order(self.inputs, inputs, named)]
+        c = self._context
+        if not c.is_ours():
+            raise RuntimeError("a state does not survive a fork of the process")
+        with c.lock:
+            out = self._run(dict(zip(self.inputs, given)), given[0] if given else None)
+        return out[0] if len(out) == 1 else tuple(out)
+
+    def _run(self, given, like):
+        c, views, p = self._context, {}, self._program
+        out = (c_void_p * len(p.outputs))()
+        try:
+            for name, x in given.items():
+                a = arrays.describe(x, f"input '{name}'")
+                views[name] = c.make(lib.quern_tensor_view, c.handle, a.type, a.rank, a.dim, a.data or 64)
+            x = (c_void_p * len(p.inputs))(*[views[n].value if n in views else None for n in p.inputs])
+            c.check(lib.quern_state_run(self._handle, x, len(x), out, len(out)))
+        finally:
+            for v in views.values():
+                lib.quern_tensor_free(v)
+        return [arrays.adopt(c, c_void_p(o), like) for o in out if o]
+
+    def __del__(self):
+        if getattr(self, "_handle", None) and self._context.is_ours():
+            lib.quern_state_destroy(self._handle)
