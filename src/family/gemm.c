@@ -46,7 +46,7 @@ struct sizes { /* of a task, for what is asked of every schedule */
     i64 m, n, k, lanes, batch, threads, l2_bytes;
     i64 cells; /* accumulators of a tile that keeps the multipliers busy */
     struct tile_product product;
-    bool has_rows, static_k, a_plain, b_plain, b_const, b_converts;
+    bool has_rows, static_k, a_plain, b_plain, b_const, b_converts, has_codes;
     i64 run;    /* bytes of a vector of results stored past the caches; 0: they are not */
     bool a_far; /* the left operand is more than the second cache keeps */
     bool is_short; /* short sums of operands that are computed, as in attention: results are most of what is moved */
@@ -55,7 +55,7 @@ struct sizes { /* of a task, for what is asked of every schedule */
 /* Groups of terms are whole in memory if the left operand is read in place. */
 static bool has_whole_groups(const struct gemm *x, const struct caps *c)
 {
-    i64 g = gemm_product(x, c).terms, k = gen_static(x->g, x->k, -1);
+    i64 g = gemm_product(x, c, RIGHT_ONCE).terms, k = gen_static(x->g, x->k, -1);
     return g == 1 || (k > 0 && k % g == 0);
 }
 
@@ -70,14 +70,15 @@ static struct sizes sizes_of(const struct gemm *x, const struct caps *c)
                       .batch = 1,
                       .threads = i64_max(1, c->n_threads),
                       .l2_bytes = c->l2_bytes,
-                      .product = gemm_product(x, c),
+                      .product = gemm_product(x, c, RIGHT_ONCE),
+                      .has_codes = x->codes.block > 0,
                       .has_rows = x->m_axis >= 0,
                       .static_k = gen_static(x->g, x->k, -1) > 0,
                       .a_plain = x->a_plain && has_whole_groups(x, c),
-                      .b_plain = x->b_plain && gemm_product(x, c).terms == 1,
+                      .b_plain = x->b_plain && gemm_product(x, c, RIGHT_PLACE).terms == 1,
                       .b_const = x->b_const,
                       .b_converts = gemm_converts_right(x, c)};
-    z.cells = tile_is_matrix(z.product) ? UNIT_CELLS : c->n_vector_regs / 2;
+    z.cells = tile_is_matrix(z.product) ? UNIT_CELLS : c->n_vector_regs / (z.product.leaf == &tile_code_dots ? 4 : 2);
     for (u32 i = 0; i < x->outer.n; i++) z.batch *= gen_eval(x->g, x->outer.g[i].extent, NULL);
     i64 size = dtype_size(graph_value(x->g, x->g->output.v[0])->dtype), n = gen_static(x->g, x->n, 0);
     if (x->simple && !x->by_rows && n * size % 64 == 0 && gen_may_nt(x->g, c, 64)) z.run = z.lanes * size;
@@ -141,6 +142,8 @@ static bool suits(const struct sizes *z, const struct gemm_sched *s)
     bool in_blocks = s->right == RIGHT_BLOCKS;
     if (z->b_const ? s->right != RIGHT_ONCE && !(in_blocks && z->b_converts && tiles > 1) : s->ahead > (in_blocks ? 0 : AHEAD_SECOND)) return false;
     if (s->right == RIGHT_PLACE && !z->b_plain) return false;
+    if (z->has_codes && ((s->ahead && s->ahead <= AHEAD_SECOND) || s->split_k > 1 || s->bk % z->product.terms)) return false;
+    if (z->product.leaf == &tile_code_dots && s->right == RIGHT_ONCE && !s->pack) return false;
     if (!z->has_rows && (s->mr > 1 || s->mb)) return false;
     if ((s->nr > 1 && (s->nr - 1) * z->lanes >= z->n) || (s->mr > unit && s->mr - unit >= z->m)) return false;
     if (s->mr * s->nr < z->cells && s->mr * 4 <= z->m && s->nr * z->lanes * 2 <= z->n && z->m > 16)
@@ -175,7 +178,7 @@ static bool legal(const struct gen_problem *p, const struct sched *v)
 {
     const struct facts *f = p->facts;
     const struct gemm_sched s = gemm_rows(sched_of(v), f->z.product);
-    return is_sane(p->c, f->z.product, &s) && suits(&f->z, &s);
+    return is_sane(p->c, gemm_product(&f->x, p->c, s.right), &s) && suits(&f->z, &s);
 }
 
 /* Right operands, of which a batch may share one. */
@@ -195,9 +198,19 @@ struct work { /* of a grid iteration; terms are groups of a DOT */
     double words;              /* of four bytes in a term */
     double unit;               /* seconds of a matrix unit for a term of a block of rows and a vector of columns; 0: there is none */
     bool converts[2];          /* terms of an operand, which are of another type than the sums, are converted by each tile */
+    double codes;              /* terms of a block of codes, which is a term here; 0: terms are no blocks */
+    double dots;               /* of them: instructions for the products of 4 terms, 0: multiply-adds of each */
+    double unpack;             /* seconds by which making a vector of floats of codes delays multiply-adds */
     double m_all, n_all, k_all, batch;
     double lanes, width, passes;
 };
+
+/* Fitted on Zen 4: a logical operation and a subtraction of 16 lanes, or more of fewer; bytes are converted; floats take a dozen operations. */
+static double unpack_seconds(const struct nest_rates *r, enum dtype codes)
+{
+    if (dtype_is_float(codes)) return 8 * nest_conversion(r);
+    return (code_bits(codes) < 8 ? 1.25 : 1) * nest_conversion(r);
+}
 
 static double size_of(const struct gemm *x, value_id v) { return (double)dtype_size(graph_value(x->g, v)->dtype); }
 
@@ -206,20 +219,27 @@ static void set_sizes(struct work *w, const struct gemm *x, const struct caps *c
 {
     const value_id v[2] = {x->a, x->b};
     const bool own[2] = {!s->pack, s->right == RIGHT_PLACE || (x->b_const && s->right == RIGHT_ONCE)};
-    const struct tile_product p = gemm_product(x, c);
-    bool is_dot = p.terms > 1; /* groups of four bytes */
+    const struct tile_product p = gemm_product(x, c, s->right);
+    bool is_dot = p.terms > 1 && !tile_has_codes(p.leaf); /* groups of four bytes */
     w->product = p, w->words = (double)(p.terms / p.group);
     w->size[NEST_SUMS] = (double)dtype_size(x->type);
     for (u32 i = 0; i < 2; i++) {
         w->size[i] = is_dot ? 4 * w->words : own[i] ? size_of(x, v[i]) : w->size[NEST_SUMS];
         w->converts[i] = !is_dot && own[i] && graph_value(x->g, v[i])->dtype != x->type;
     }
+    if (!tile_has_codes(p.leaf)) return;
+    const struct op_codes *q = &x->codes;
+    w->codes = (double)q->block, w->words = (double)q->block;
+    w->dots = p.leaf == &tile_code_dots ? (double)x->digits * (caps_has_dot(c, DT_U8, DT_I8, DT_I32) ? 1 : 2) : 0;
+    w->size[NEST_LEFT] = w->dots > 0 ? w->codes * (double)x->digits + 8 : w->size[NEST_LEFT] * w->codes;
+    w->size[NEST_RIGHT] = w->codes * (double)code_bits(q->type) / 8 + size_of(x, q->scale) + (q->zero ? 1 : 0);
+    w->converts[NEST_RIGHT] = false;
 }
 
 static struct work work_of(const struct gemm *x, const struct caps *c, const struct gemm_sched *s, const i64 *var)
 {
     const struct gemm_split d = gemm_split_of(x, s, gen_lanes(c, x->type));
-    double group = (double)gemm_product(x, c).terms;
+    double group = (double)gemm_product(x, c, s->right).terms;
     struct work w = {.lanes = gen_lanes(c, x->type), .batch = 1};
     w.m_all = (double)i64_max(1, gen_eval(x->g, x->m, var));
     w.n_all = (double)i64_max(1, gen_eval(x->g, x->n, var));
@@ -239,6 +259,14 @@ static struct work work_of(const struct gemm *x, const struct caps *c, const str
 static double step_of_tile(const struct nest_rates *r, const struct work *w, i64 rows, i64 nr)
 {
     if (w->unit > 0) return nest_unit(r, w->unit, rows, nr, rows % tile_matrix.rows);
+    if (w->dots > 0) { /* a block's sums are converted, and end with five operations */
+        double each = nest_step(r, (i64)(w->dots * (double)rows), nr) / 4 + (double)nr * w->unpack / 4;
+        return w->codes * each + (double)(rows * nr) * 5 * r->fma + 20 * r->cycle;
+    }
+    if (w->codes > 0) {
+        double each = nest_step(r, rows, nr) + (double)nr * w->unpack + (w->converts[NEST_LEFT] ? (double)rows * r->cycle : 0);
+        return w->codes * each + (double)(rows * nr) * 2 * r->fma + 10 * r->cycle; /* and what a block's sums begin and end with */
+    }
     double t = nest_step_by(r, w->product, rows, nr);
     if (w->converts[NEST_LEFT]) t += (double)rows * r->cycle;
     if (w->converts[NEST_RIGHT]) t += (double)nr * nest_conversion(r);
@@ -267,7 +295,9 @@ static double tiles_seconds(const struct gemm *x, const struct nest_rates *r, co
 /* To evaluate an operand's prologue, of terms as work counts them: n of them. */
 static double front_seconds(const struct gen_problem *p, u32 operand, const struct work *w, double n)
 {
-    double group = (double)gemm_product(&((const struct facts *)p->facts)->x, p->c).terms;
+    const struct gemm *x = &((const struct facts *)p->facts)->x;
+    double group = (double)w->product.terms;
+    if (operand == NEST_RIGHT && x->codes.block) return n / w->lanes * (w->unpack + 2 * p->nest->fma);
     return n * group / w->lanes * gen_problem_front(p, operand) * p->nest->work / 2;
 }
 
@@ -283,11 +313,11 @@ static double pack_seconds(const struct gen_problem *p, const struct gemm_sched 
 }
 
 /* The share of the right operand's lines that are there in time. In passes, the last block of an iteration asks for what is computed with much later,
-   steps ahead of the end of a pass ask in vain, and few steps ahead are too late for memory. For many rows there is time enough. */
-static double asked(const struct gemm_sched *s, const struct work *w)
+   steps ahead of the end of a pass ask in vain, and few steps ahead are too late for memory. For many rows there is time enough. steps: of a pass. */
+static double asked(const struct gemm_sched *s, const struct work *w, double steps)
 {
     if (!s->ahead) return 0;
-    if (s->ahead > AHEAD_SECOND) return (s->ahead > 16 ? 1 : 0.95) / (1 + (double)s->ahead / (2 * w->bk));
+    if (s->ahead > AHEAD_SECOND) return (s->ahead > 16 ? 1 : 0.95) / (1 + (double)s->ahead / (2 * steps));
     if (w->m_all >= FEW_ROWS) return 1;
     return (s->ahead == AHEAD_BLOCK ? 0.5 : 1) * (w->passes > 1 ? 1 - 1 / ceil(w->n / w->width) : 1);
 }
@@ -345,14 +375,15 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     const bool is_short = ((const struct facts *)p->facts)->z.is_short;
     struct work w = work_of(x, c, s, var);
     w.unit = nest_unit_seconds(r, ((const struct facts *)p->facts)->z.product, graph_value(x->g, x->a)->dtype);
+    if (x->codes.block) w.unpack = unpack_seconds(r, x->codes.type);
     if (is_short) w.size[NEST_SUMS] += bytes_behind(p, x, &w) / 2; /* read only */
     double tiles = ceil(w.m / (double)s->mr), blocks = ceil(w.n / w.width), threads = (double)i64_max(1, c->n_threads);
     double rows = ceil(w.m_all / w.m), columns = ceil(w.n_all / w.n), share = w.batch * rows * columns * (double)s->split_k;
     const double *size = w.size;
     struct nest n = {.bytes = {size[NEST_LEFT] * (double)s->mr * w.bk, size[NEST_RIGHT] * w.bk * w.width, size[NEST_SUMS] * (double)s->mr * w.width}};
     n.seconds = (tiles_seconds(x, r, s, &w) + pack_seconds(p, s, &w)) / (tiles * blocks * w.passes);
-    n.burst = s->ahead > AHEAD_SECOND ? size[NEST_RIGHT] * w.width : 0;
-    n.asked[NEST_RIGHT] = asked(s, &w);
+    n.burst = s->ahead > AHEAD_SECOND ? (w.codes > 0 ? 4 : size[NEST_RIGHT]) * w.width : 0; /* of codes a unit's words */
+    n.asked[NEST_RIGHT] = asked(s, &w, w.codes > 0 ? w.bk * w.codes / (double)code_unit(x->codes.type) : w.bk);
     if (!s->pack) n.rows[NEST_LEFT] = (struct nest_rows){size[NEST_LEFT] * w.bk, size[NEST_LEFT] * w.k_all, (double)(s->fetch ? 2 * s->mr : s->mr)};
     if (s->right == RIGHT_PLACE) n.rows[NEST_RIGHT] = (struct nest_rows){size[NEST_RIGHT] * w.width, size[NEST_RIGHT] * w.n_all, 1};
     bool are_kept = is_short && are_followed(r, &w);

@@ -27,8 +27,10 @@ struct gemm_split gemm_split_of(const struct gemm *x, const struct gemm_sched *s
 
 enum { LEAST_ROWS = 8 }; /* fewer leave most of a matrix unit idle */
 
-struct tile_product gemm_product(const struct gemm *x, const struct caps *c)
+struct tile_product gemm_product(const struct gemm *x, const struct caps *c, enum gemm_right right)
 {
+    if (x->codes.block && right == RIGHT_BLOCKS) return tile_multiply_add;
+    if (x->codes.block) return (struct tile_product){x->digits && code_dots_suit(c, x->codes.type) ? &tile_code_dots : &tile_codes, x->codes.block, x->codes.block};
     const struct tile_operands o = {graph_value(x->g, x->a)->dtype, graph_value(x->g, x->b)->dtype, x->type, gen_static(x->g, x->k, -1), x->acc16};
     i64 m = gen_static(x->g, x->m, LEAST_ROWS);
     return x->m_axis >= 0 && m >= LEAST_ROWS ? tile_product_of_rows(c, &o) : tile_product_of(c, &o);
@@ -43,7 +45,7 @@ struct gemm_sched gemm_rows(struct gemm_sched s, struct tile_product p)
 bool gemm_converts_right(const struct gemm *x, const struct caps *c)
 {
     enum dtype b = graph_value(x->g, x->b)->dtype;
-    return x->b_const && dtype_is_float(b) && b != x->type && gemm_product(x, c).terms == 1;
+    return x->codes.block || (x->b_const && dtype_is_float(b) && b != x->type && gemm_product(x, c, RIGHT_ONCE).terms == 1);
 }
 
 /* Asks for a part of the next block's terms while the tile works on term i of this one's, so that
@@ -87,7 +89,8 @@ void gemm_multiply(struct cpu_contraction *c, struct tile *t, const struct cpu_p
 {
     struct gemm_kernel *p = c->own;
     struct kir *k = p->m->k;
-    i64 ku = p->s.ku, g = p->dot_k, all = p->static_k < 0 ? -1 : ceil_div(p->static_k, g), chunk = p->d.chunk ? 16 / g : all;
+    bool by_blocks = tile_has_codes(t->leaf); /* each of which is a loop */
+    i64 ku = by_blocks ? 1 : p->s.ku, g = p->dot_k, all = p->static_k < 0 ? -1 : ceil_div(p->static_k, g), chunk = p->d.chunk ? 16 / g : all;
     t->limit = p->limit;
     p->run.n = kir_div_i(k, kir_add_i(k, c->len, g - 1), g), p->run.ku = ku;
     p->run.exact = ku == 1 || (!p->is_part && p->s.bk / g % ku == 0 && chunk >= 0 && chunk % ku == 0 && all >= 0 && all % ku == 0);
@@ -138,6 +141,7 @@ static struct tile_in left_of(struct gemm_kernel *p, const struct cpu_piece *e, 
         in.at = kir_mul(k, row, p->pitch);
         if (p->first) in.at = kir_add(k, in.at, p->first);
         in.x_step = p->pitch;
+        if (p->tile.leaf == &tile_code_dots) *step = kir_int(k, p->codes.block * p->codes.digits);
     } else {
         gemm_index(p->m, &p->x, p->x.a, p->pos, e->at[CPU_X], p->c.at, idx);
         in.at = emit_offset(p->m, p->x.a, idx);
@@ -156,6 +160,10 @@ static kval right_of(struct gemm_kernel *p, const struct cpu_piece *e, kval *ste
     kval idx[MAX_RANK];
     *step = kir_int(k, p->width * p->dot_k);
     if (p->s.right == RIGHT_BLOCKS) return kir_int(k, 0);
+    if (p->x.codes.block) {
+        *step = kir_int(k, gemm_codes_step(p));
+        return gemm_codes_at(p, e->at[CPU_BLOCK]);
+    }
     if (p->s.right == RIGHT_ONCE)
         return kir_add(k, gemm_block(p, e->at[CPU_BLOCK]), kir_mul_i(k, p->c.at, p->width));
     *step = room_columns(p, p->x.b);
@@ -219,10 +227,10 @@ void gemm_set_levels(struct gemm_kernel *p, kval from, kval to)
 }
 
 /* n rounded up. */
-static sym in_groups(const struct gemm_kernel *p, sym n)
+static sym in_groups(const struct gemm_kernel *p, sym n, i64 terms)
 {
     struct symtab *st = p->m->g->sym;
-    sym group = sym_const(st, p->dot_k);
+    sym group = sym_const(st, terms);
     return sym_mul(st, sym_cdiv(st, n, group), group);
 }
 
@@ -236,15 +244,18 @@ void gemm_open_arrays(struct gemm_kernel *p, sym rows)
                 : p->d.chunk ? sym_const(st, p->d.chunk)
                              : p->x.k;
     if (!p->is_given) p->left = m->buf[p->x.a];
-    if (p->s.pack && !p->is_given) {
+    if (p->tile.leaf == &tile_code_dots) gemm_open_digits(p, rows);
+    else if (p->s.pack && !p->is_given) {
         i64 n = p->d.chunk && !p->d.many ? p->d.chunk : p->static_k;
+        if (n > 0) n = round_up(n, p->dot_k); /* a block of codes is more than a line */
         sym pitch = p->left_by_terms ? terms : sym_const(st, gemm_pitch(&p->s, n, p->left_type));
         p->pitch = emit_size(m, pitch);
         p->left = kir_alloc(k, KS_WORK, p->left_type, 1, emit_size(m, sym_mul(st, rows, pitch)));
     }
-    if (p->s.right == RIGHT_BLOCKS)
-        p->right = kir_alloc(k, KS_WORK, p->right_type, 1,
-                             emit_size(m, sym_mul(st, in_groups(p, terms), sym_const(st, p->width))));
+    if (p->s.right == RIGHT_BLOCKS) {
+        i64 whole = i64_max(p->dot_k, p->x.codes.block);
+        p->right = kir_alloc(k, KS_WORK, p->right_type, 1, emit_size(m, sym_mul(st, in_groups(p, terms, whole), sym_const(st, p->width))));
+    }
     if (p->s.right == RIGHT_PLACE) p->right = m->buf[p->x.b];
     if (p->x.by_rows && !p->c.r.temp)
         p->rows = kir_alloc(k, KS_WORK, p->type, 1, kir_int(k, tile_rows_size(&p->tile)));
@@ -273,7 +284,7 @@ void gemm_open_temps(struct gemm_kernel *p)
     else if (p->d.many) p->c.sums = new_temp(p, p->type, n);
     if (p->right || p->s.right != RIGHT_ONCE) return;
     sym width = sym_const(st, p->width), size = sym_mul(st, sym_cdiv(st, x->n, width), width);
-    size = sym_mul(st, size, in_groups(p, x->k));
+    size = sym_mul(st, size, in_groups(p, x->k, p->dot_k));
     for (u32 i = 0; i + 2 < x->bs->rank; i++) size = sym_mul(st, size, x->bs->dim[i]);
     p->right = new_temp(p, p->right_type, size);
 }
@@ -321,7 +332,7 @@ void gemm_init(struct gemm_kernel *p, const struct caps *c, const struct gemm_sc
     p->type = p->left_type = p->right_type = p->x.type;
     p->dot_k = product.terms, p->group = product.group;
     p->s = gemm_rows(*s, product);
-    if (p->dot_k > 1) p->left_type = graph_value(g, p->x.a)->dtype, p->right_type = graph_value(g, p->x.b)->dtype;
+    if (p->dot_k > 1 && !p->x.codes.block) p->left_type = graph_value(g, p->x.a)->dtype, p->right_type = graph_value(g, p->x.b)->dtype;
     p->lanes = gen_lanes(c, p->type);
     p->width = s->nr * p->lanes;
     p->d = gemm_split_of(&p->x, &p->s, p->lanes);
@@ -336,8 +347,13 @@ void gemm_init(struct gemm_kernel *p, const struct caps *c, const struct gemm_sc
                             .type = p->type,
                             .leaf = product.leaf,
                             .dot_k = p->dot_k,
+                            .codes = &p->codes,
                             .ahead = s->ahead > AHEAD_SECOND ? s->ahead : 0};
-    if (p->x.b_const) p->right = p->constant = gemm_pack_const(p);
+    if (p->x.codes.block) {
+        gemm_pack_codes(p);
+        p->right = p->constant, p->codes.in_order = c->deterministic, p->codes.in_pairs = !caps_has_dot(c, DT_U8, DT_I8, DT_I32);
+    }
+    else if (p->x.b_const) p->right = p->constant = gemm_pack_const(p);
     p->c = (struct cpu_contraction){.m = p->m, .own = p, .t = &p->tile, .width = p->width, .per = p->lanes,
                                     .r = {.v = p->x.y, .inner = p->x.n_axis, .parts = s->split_k}, .bias = p->x.bias};
 }
@@ -348,7 +364,7 @@ void gemm_emit(struct emit *m, const struct task *t, const struct caps *c,
     struct gemm_kernel *p = arena_new(m->arena, struct gemm_kernel);
     *p = (struct gemm_kernel){.m = m, .t = t};
     gemm_take(&p->x, t);
-    gemm_init(p, c, s, gemm_product(&p->x, c));
+    gemm_init(p, c, s, gemm_product(&p->x, c, s->right));
     p->c.address = &matrices;
     p->left_by_terms = !p->x.pixels && p->dot_k == 1 && !gemm_is_dense_along_last(t, p->x.a, p->lanes);
     emit_args(m);

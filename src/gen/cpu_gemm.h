@@ -12,8 +12,8 @@ enum gemm_right {
     RIGHT_PLACE,
     RIGHT_BLOCKS,
     RIGHT_ONCE
-}; /* the right operand: read in place; packed block by block by every grid iteration, constants of 16 bits converted from what was packed when compiled; packed
-      once, constants when compiled */
+}; /* the right operand: read in place; packed block by block by every grid iteration, constants of 16 bits and codes converted from what was packed when
+      compiled; packed once, constants when compiled */
 
 enum gemm_ahead {
     AHEAD_BLOCK = 1,
@@ -59,6 +59,8 @@ struct gemm_kernel {
     i64 static_m, static_n, static_k; /* -1: not known */
     kval left, right;                 /* arrays: packed, or the operands themselves */
     kval constant;                    /* a constant right operand as it was packed when compiled */
+    struct tile_codes codes;          /* of it */
+    i64 per;                          /* codes of an element of it */
     kval rows;           /* see struct tile_out */
     kval n_blocks, n, k; /* of columns; sizes */
     kval pos[MAX_RANK];  /* of y: batches */
@@ -77,9 +79,10 @@ struct gemm_kernel {
     kval to_first;       /* column of its first element; 0: 0 */
 };
 
-/* The target's instruction for both operands' types; of several terms: the right operand is packed by groups of them. */
-struct tile_product gemm_product(const struct gemm *x, const struct caps *c);
-/* Is the right operand a constant of 16 bits whose vectors are converted before multiply-adds? */
+/* The target's instruction for both operands' types; of several terms: the right operand is packed by groups of them. Codes are a step of a block, or
+   converted (RIGHT_BLOCKS) and multiplied as floats. */
+struct tile_product gemm_product(const struct gemm *x, const struct caps *c, enum gemm_right right);
+/* Is the right operand a constant of 16 bits, or of codes, whose vectors are converted before multiply-adds? */
 bool gemm_converts_right(const struct gemm *x, const struct caps *c);
 
 /* The schedule with rows instead of blocks of as many rows as the instruction multiplies at once. */
@@ -93,6 +96,14 @@ void gemm_pack_right(struct gemm_kernel *p, kval block); /* this pass' terms */
 void gemm_pack_left(struct gemm_kernel *p);              /* this pass' terms of all rows */
 kval gemm_block(struct gemm_kernel *p, kval block);      /* first element of a packed block */
 i64 gemm_pitch(const struct gemm_sched *s, i64 k, enum dtype t); /* of [row][term] */
+
+/* cpu_pack_codes.c */
+void gemm_pack_codes(struct gemm_kernel *p);             /* as gemm_pack_const, into p->constant and p->codes */
+i64 gemm_codes_step(const struct gemm_kernel *p);        /* elements of a block of terms and a block of columns */
+kval gemm_codes_at(struct gemm_kernel *p, kval block);   /* first element of a block of columns at this pass' terms */
+void gemm_convert_codes(struct gemm_kernel *p, kval block); /* as gemm_pack_right */
+void gemm_open_digits(struct gemm_kernel *p, sym rows);  /* arrays of the left operand as tile_code_dots reads it, of an iteration */
+void gemm_pack_digits(struct gemm_kernel *p);            /* as gemm_pack_left */
 
 /* cpu_addr_matrix.c */
 /* From p's m, t and x: everything that is known before arguments are declared; packs a constant right operand. The caller sets c.address. */

@@ -11,7 +11,7 @@
 // neighbours it becomes [tile][term][row]. Fused prologues are evaluated here, once.
 //
 // Constants were packed when the kernel was compiled and keep their type. Those of 16 bits are converted by each tile, or once for all
-// tiles of an iteration, block by block.
+// tiles of an iteration, block by block. So are codes of few bits (cpu_pack_codes.c).
 #include "gen/cpu_gemm.h"
 
 enum { LINE = 64 }; /* bytes */
@@ -167,7 +167,8 @@ static void convert_block(struct gemm_kernel *p, kval block)
 
 void gemm_pack_right(struct gemm_kernel *p, kval block)
 {
-    if (p->constant) convert_block(p, block);
+    if (p->x.codes.block) gemm_convert_codes(p, block);
+    else if (p->constant) convert_block(p, block);
     else pack_block(p, block, kir_int(p->m->k, 0), p->c.at, p->c.len);
 }
 
@@ -273,6 +274,10 @@ static void clear_terms(struct gemm_kernel *p, kval rows)
 void gemm_pack_left(struct gemm_kernel *p)
 {
     struct kir *k = p->m->k;
+    if (p->tile.leaf == &tile_code_dots) {
+        gemm_pack_digits(p);
+        return;
+    }
     if (p->left_by_terms) {
         pack_by_terms(p);
         return;

@@ -10,6 +10,7 @@
 // the left operand apart; then it is read by its axes and packed.
 #include "gen/gemm.h"
 #include "gen/conv.h"
+#include "gen/tile.h"
 
 static bool is_one(const struct graph *g, sym s) { return gen_static(g, s, 0) == 1; }
 
@@ -144,9 +145,22 @@ static bool gemm_of_pixels(struct gemm *x, const struct task *t)
     return true;
 }
 
+/* Codes of which blocks have whole units, of sums of f32. */
+static void find_codes(struct gemm *x)
+{
+    struct op_codes c;
+    node_id n = graph_value(x->g, x->b)->producer;
+    if (x->type != DT_F32 || !op_codes_get(x->g, n, &c) || c.block % code_unit(c.type)) return;
+    if (!shape_is_static(x->g->sym, x->bs, (i64[MAX_RANK]){0}) || gen_static(x->g, x->k, 0) <= 0) return;
+    x->codes = c, x->b_const = true;
+    x->digits = op_digits(graph_node(x->g, graph_value(x->g, x->y)->producer));
+}
+
 bool gemm_take(struct gemm *x, const struct task *t)
 {
-    return gemm_of_matrices(x, t) || gemm_of_pixels(x, t);
+    if (!gemm_of_matrices(x, t)) return gemm_of_pixels(x, t);
+    find_codes(x);
+    return true;
 }
 
 /* The pixel of a row: its index on every axis that rows stand for. */

@@ -576,6 +576,7 @@ bool tile_is_legal(const struct caps *c, i64 pixels, i64 nr)
 bool tile_is_legal_by(const struct caps *c, struct tile_product p, i64 pixels, i64 nr)
 {
     enum { UNIT_REGISTERS = 8 };
+    if (p.leaf == &tile_code_dots) return tile_is_legal(c, 2 * pixels, nr); /* sums of two digits */
     if (!tile_is_matrix(p)) return tile_is_legal(c, pixels, nr);
     return ceil_div(pixels, p.leaf->rows) * nr + nr + 1 <= UNIT_REGISTERS;
 }

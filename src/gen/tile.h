@@ -8,6 +8,17 @@
 
 #include "gen/gen.h"
 
+/* Right operands of few bits (struct op_codes), as tile_codes reads them. A unit of terms has a word, 4 bytes, for every column. */
+struct tile_codes {
+    enum dtype type;  /* of a code */
+    i64 block, offset;
+    kval scale, zero; /* arrays, [block of terms][column] like the codes; zero 0: `offset` */
+    i64 digits;       /* tile_code_dots: of the left operand's integers, 1 or 2 */
+    kval left_scale, left_sum, values; /* likewise, of its blocks: scales, f32, and sums, i32; WORK array of a block */
+    bool in_pairs;    /* likewise: products are summed in i16 first */
+    bool in_order;    /* sums are those of the numbers that codes stand for, term by term, each rounded once (caps.deterministic) */
+};
+
 /* ty x tx rows (pixels) times nr columns, or vectors of them; accumulators in registers. */
 struct tile {
     struct emit *m;
@@ -20,6 +31,7 @@ struct tile {
     kval acc;                 /* REG array: vectors, or what the leaf has instead while terms are added */
     i64 pitch;                /* vectors of the right operand from one step to the next, 0: nr. A tile with fewer columns reads a part of a block */
     i64 ahead;                /* steps that the right operand is asked for ahead of its use, 0: not */
+    const struct tile_codes *codes; /* tile_codes */
     kval limit;               /* not 0: elements of a column's vectors that the right operand has, from the tile's first on; it is not padded */
     kval next;                /* tile_terms: from a column's vector to the next column's, 0: they follow each other */
     kval spill;               /* not 0: WORK array of all accumulators, see tile_loop_epilogue */
@@ -83,6 +95,8 @@ extern const struct tile_leaf tile_dot;      /* likewise, and an instruction add
 extern const struct tile_leaf tile_short;    /* likewise, of bytes: products of dot_k terms are summed in i16, whose pairs are then added to i32 */
 extern const struct tile_leaf tile_mmla;     /* likewise, of two rows and two columns at once */
 extern const struct tile_leaf tile_matrix;   /* blocks of rows and columns by a matrix unit */
+extern const struct tile_leaf tile_codes;    /* vectors of columns, likewise; a step is a block of codes of few bits */
+extern const struct tile_leaf tile_code_dots; /* likewise, by products of bytes with a left operand that is rounded */
 extern const struct tile_leaf tile_rows;     /* vectors of rows along x; a column's element is spread to all lanes */
 extern const struct tile_leaf tile_terms;    /* vectors of terms: accumulators are partial sums of one result */
 extern const struct tile_leaf tile_channels; /* vectors of rows that are columns, too: each row's vectors meet the same columns alone */
@@ -132,8 +146,25 @@ bool tile_is_legal_by(const struct caps *c, struct tile_product p, i64 pixels, i
 void tile_collect(const struct tile *t, kval x);
 i64 tile_collected_size(const struct tile *t);
 
-/* For leaves. */
 enum { TILE_COLUMNS = 8 }; /* nr, at most */
+
+/* tile_codes.c: codes of few bits as floats. */
+enum { CODE_UNIT = 16, CODE_POSITIONS = 4 }; /* terms of a unit, at most; powers of two that codes become the last bits of */
+struct code_block { kval scale[TILE_COLUMNS], zero[TILE_COLUMNS][CODE_POSITIONS]; }; /* vectors of columns */
+struct code_place { kval array, at; i64 width; u32 lanes; }; /* first element of a unit; columns that lie side by side */
+i64 code_bits(enum dtype t);        /* that a code has in memory */
+i64 code_unit(enum dtype t);        /* terms of a unit */
+i64 code_per_element(enum dtype t); /* terms that an element of the array has: words of u32 do, or codes of 8 bits themselves */
+/* Scales and zero points of nr vectors of columns, from element `at` of their arrays on. */
+void code_block_open(struct code_block *b, struct emit *m, const struct tile_codes *c, kval at, i64 nr, u32 lanes);
+/* Vector j of the columns of all terms of a unit, less zero points. */
+void code_unit_load(struct emit *m, const struct tile_codes *c, const struct code_block *b, const struct code_place *p, i64 j, kval out[CODE_UNIT]);
+
+/* tile_code_dots.c: the target has products of bytes that suit such codes. */
+bool code_dots_suit(const struct caps *c, enum dtype codes);
+static inline bool tile_has_codes(const struct tile_leaf *l) { return l == &tile_codes || l == &tile_code_dots; }
+
+/* For leaves. */
 kval tile_acc(const struct tile *t, i64 row, i64 j); /* number of an accumulator */
 static inline i64 tile_ahead(const struct tile *t, i64 j) { return t->ahead * (t->pitch ? t->pitch : t->nr) + j; } /* vector j of the step to ask for */
 static inline bool tile_takes_part(const struct tile_in *a, i64 row) { return !a->px || a->px[row]; }

@@ -30,10 +30,12 @@ struct pack {
     u32 n_mat;
     struct pack_mat { u32 axis, rows; const double *v; } mat[3]; /* v: rows x size of the axis */
     enum dtype dtype;         /* of the packed array, which has the operand's elements, both floats or both integers; DT_NONE: the operand's */
+    u32 bits;                 /* not 0, of constants: as many elements as a word of `dtype`, u8 or u32, has bits for are one, the first one lowest */
 };
 
 void pack_dim(struct pack *p, sym extent, u32 axis, i64 stride); /* adds an inner dimension */
 void pack_dim_i(struct pack *p, struct symtab *st, i64 extent, u32 axis, i64 stride);
+i64 pack_per_word(const struct pack *p); /* elements of a word, 1: without bits */
 enum dtype pack_dtype(const struct pack *p, enum dtype t); /* of the packed array; t: the operand's */
 /* A text that identifies the packing: packs with equal texts yield the same bytes. */
 void pack_print(struct buf *b, const struct pack *p, const struct symtab *st, const struct tensor *t);

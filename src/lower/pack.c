@@ -80,6 +80,8 @@ void pack_dim_i(struct pack *p, struct symtab *st, i64 extent, u32 axis, i64 str
 
 enum dtype pack_dtype(const struct pack *p, enum dtype t) { return p->dtype ? p->dtype : t; }
 
+i64 pack_per_word(const struct pack *p) { return p->bits ? 8 * dtype_size(p->dtype) / p->bits : 1; }
+
 void pack_print(struct buf *b, const struct pack *p, const struct symtab *st, const struct tensor *t)
 {
     for (u32 k = 0; k < p->n; k++) {
@@ -93,6 +95,7 @@ void pack_print(struct buf *b, const struct pack *p, const struct symtab *st, co
         for (i64 k = 0; k < m->rows * t->dim[m->axis]; k++) buf_char(b, ','), buf_f64(b, m->v[k]);
     }
     if (p->dtype) buf_printf(b, ":%s", dtype_name(p->dtype));
+    if (p->bits) buf_printf(b, "/%u", p->bits);
 }
 
 /* The source times a matrix along an axis; NULL: it does not fit in memory. */
@@ -137,12 +140,30 @@ static struct tensor *rearrange(const struct pack *p, const struct tensor *t, en
     return r;
 }
 
+/* Elements of a byte each as words. */
+static struct tensor *join(const struct pack *p, const struct tensor *t, struct arena *a, struct err *e)
+{
+    i64 per = pack_per_word(p), n = tensor_count(t) / per;
+    assert(dtype_size(t->dtype) == 1 && tensor_count(t) % per == 0 && (p->dtype == DT_U32 || p->dtype == DT_U8));
+    struct tensor *r = tensor_try(a, p->dtype, 1, &n, e, "a rearranged constant", S(""));
+    const u8 *from = t->data;
+    for (i64 i = 0; r && i < n; i++) {
+        u32 word = 0;
+        for (i64 k = per; k-- > 0;) word = word << p->bits | (from[i * per + k] & ((1u << p->bits) - 1));
+        if (p->dtype == DT_U8) ((u8 *)r->data)[i] = (u8)word;
+        else ((u32 *)r->data)[i] = word;
+    }
+    return r;
+}
+
 struct tensor *pack_apply(const struct pack *p, const struct tensor *t, struct symtab *st, struct arena *a, struct err *e)
 {
     struct arena tmp = {0};
     const struct tensor *src = t;
     for (u32 i = 0; i < p->n_mat && src; i++) src = multiply(&p->mat[i], src, &tmp, e);
-    struct tensor *r = src ? rearrange(p, src, pack_dtype(p, t->dtype), st, a, e) : NULL;
+    struct tensor *r = NULL;
+    if (src && p->bits) src = rearrange(p, src, t->dtype, st, &tmp, e), r = src ? join(p, src, a, e) : NULL;
+    else if (src) r = rearrange(p, src, pack_dtype(p, t->dtype), st, a, e);
     arena_release(&tmp);
     return r;
 }

@@ -7,6 +7,9 @@
 // Attribute tf32 (quern's own, 1: operands of f32 may be rounded to tf32 wherever that is faster; sums are f32) allows, it does not ask
 // for anything: the reference is the exact product, and its tolerance that of such operands.
 //
+// So does attribute digits (quern's own, 1 or 2), of products with codes of few bits (codes.c): a left operand may be rounded to integers of so many digits
+// of 7 bits and a sign, times a scale for every row and block of terms, as MatMulNBits with accuracy_level 4 allows.
+//
 // Dims: b.. batch, i rows of the result, j columns, k summed. Integers are summed with wrapping
 // 64-bit arithmetic.
 #include "op/op.h"
@@ -19,12 +22,16 @@ static bool types_fit(const struct graph *g, node_id n, struct err *e)
     return op_types_fit_weights(g, n, e);
 }
 
+i64 op_digits(const struct node *n) { return attr_int(n, "digits", 0); }
+
 static bool infer(struct graph *g, node_id n, struct err *e)
 {
     struct shape out;
     enum dtype a = op_in_dtype(g, graph_node(g, n), 0), b = op_in_dtype(g, graph_node(g, n), 1);
     bool are_bytes = op_sum_type(a) != a && op_sum_type(b) != b;
     if (attr_int(graph_node(g, n), "tf32", 0) && a != DT_F32) return op_invalid(e, g, n, "attribute 'tf32' with operands of %s", dtype_name(a));
+    if (op_digits(graph_node(g, n)) < 0 || op_digits(graph_node(g, n)) > 2 || (op_digits(graph_node(g, n)) && !dtype_is_float(a)))
+        return op_invalid(e, g, n, "attribute 'digits' = %lld with operands of %s", (long long)op_digits(graph_node(g, n)), dtype_name(a));
     if ((!are_bytes && !types_fit(g, n, e)) || !op_acc16_fits(g, n, e) || !op_matmul_shape(g, n, 0, 1, &out, e)) return false;
     op_set_out(g, n, 0, op_sum_type(a), &out);
     return true;

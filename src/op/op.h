@@ -51,6 +51,7 @@ enum op_prop {
     /* every output element is one input element or a constant, as of a view, but is not cheap to recompute */
     OP_MOVES = 1 << 19,
     OP_RESHAPE = 1 << 20, /* a view: the elements of input 0 in their row-major order */
+    OP_KEPT = 1 << 21, /* not evaluated when compiling: its constant inputs have fewer bytes than its result */
 };
 
 /* A reduction over `axes` of input 0: out = combine over i of in[i], from init. */
@@ -553,6 +554,18 @@ void op_cell_random(const struct op *self, struct graph *g, struct rng *r, bool 
 
 /* pad.c: v is produced by quern::Pad, and its elements from .. to-1 along the axis are not padding. */
 bool op_pad_inner(const struct graph *g, value_id v, u32 axis, sym *from, sym *to);
+
+/* codes.c: constant weights in few bits, quern::Dequantize: out[k, n] = (q[k, n] - zero[k / block, n]) * scale[k / block, n]. */
+struct op_codes {
+    value_id q, scale, zero; /* codes; floats; u8, 0: `offset` is the zero point of all */
+    i64 block, offset;       /* block: terms of a sum with one scale */
+    enum dtype type;         /* of q: u2, u4, u8, i8, or floats of 4 to 8 bits, which have no zero point */
+};
+bool op_is_code(enum dtype t);
+bool op_codes_get(const struct graph *g, node_id n, struct op_codes *c); /* false: n (0: none) is another operator, or its operands are computed */
+
+/* matmul.c: digits of 7 bits and a sign to which elements of the left operand may be rounded, relative to the largest in their block of terms; 0: not. */
+i64 op_digits(const struct node *n);
 
 /* of input k */
 const struct shape *op_in_shape(const struct graph *g, const struct node *n, u32 k);

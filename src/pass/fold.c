@@ -62,7 +62,7 @@ static bool should_fold(struct folder *f, const struct node *x)
 {
     const struct graph *g = f->g;
     i64 n_in, n_out = 0, size = 0, dim[MAX_RANK];
-    if (op_of(g, (node_id)(x - g->node.v))->props & OP_CALL || !inputs_const(g, x, &n_in)) return false;
+    if (op_of(g, (node_id)(x - g->node.v))->props & (OP_CALL | OP_KEPT) || !inputs_const(g, x, &n_in)) return false;
     for (u32 k = 0; k < x->out.n; k++) {
         if (!x->out.v[k]) continue;
         const struct value *v = graph_value(g, x->out.v[k]);

@@ -121,13 +121,22 @@ static union kir_cell *multiply(const struct content *c, const struct pack_mat *
     return to;
 }
 
+/* Elements as words. */
+static union kir_cell *join_cells(const struct content *c, const struct pack *p, const union kir_cell *x, i64 n)
+{
+    i64 per = pack_per_word(p);
+    union kir_cell *to = arena_array(c->a, union kir_cell, n / per + 1);
+    for (i64 i = 0; i < n; i++) to[i / per].i |= (i64)((u64)(x[i].i & ((1 << p->bits) - 1)) << i % per * p->bits);
+    return to;
+}
+
 static bool pack_cells(const struct content *c, const struct kernel_arg *a, struct kir_arg *arg, struct err *e)
 {
     struct tensor s = c->shape[a->v];
     const union kir_cell *x = c->cell[a->v];
     struct pack plain = *a->pack;
     for (u32 i = 0; i < plain.n_mat; i++) x = multiply(c, &plain.mat[i], &s, x);
-    plain.n_mat = 0, plain.dtype = DT_NONE;
+    plain.n_mat = 0, plain.dtype = DT_NONE, plain.bits = 0;
     /* of each element, from 1 on: 0 marks padding */
     struct tensor *number = tensor_new(c->a, DT_I64, s.rank, s.dim);
     for (i64 i = 0, n = tensor_count(number); i < n; i++) elem_set_i64(DT_I64, number->data, i, i + 1);
@@ -138,7 +147,8 @@ static bool pack_cells(const struct content *c, const struct kernel_arg *a, stru
         i64 from = elem_i64(DT_I64, p->data, i);
         if (from) to[i] = x[from - 1];
     }
-    *arg = (struct kir_arg){to, tensor_count(p)};
+    if (a->pack->bits) to = join_cells(c, a->pack, to, tensor_count(p));
+    *arg = (struct kir_arg){to, tensor_count(p) / pack_per_word(a->pack)};
     return true;
 }
 
@@ -191,7 +201,8 @@ static void keep_wide(struct graph *g)
     const struct value *x = n->in.n && n->in.v[0] ? graph_value(g, n->in.v[0]) : NULL;
     for (u32 i = 0; i < g->output.n && !op_of(g, 1)->whole; i++) {
         struct value *y = graph_value(g, g->output.v[i]);
-        bool converts = (x && dtype_is_float(x->dtype) && x->dtype != y->dtype) || str_is(n->op, "BitCast");
+        bool is_code = op_of(g, 1)->props & OP_KEPT; /* kernels do not round what codes stand for */
+        bool converts = (x && dtype_is_float(x->dtype) && x->dtype != y->dtype && !is_code) || str_is(n->op, "BitCast");
         if ((y->dtype == DT_F16 || y->dtype == DT_BF16) && !converts) y->dtype = DT_F32;
     }
 }

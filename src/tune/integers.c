@@ -73,7 +73,7 @@ static bool is_exact(const struct graph *g)
     bool ok = true;
     for (value_id v = 1; v < g->value.n && ok; v++) {
         const struct value *x = graph_value(g, v);
-        ok = !(dtype_is_small(x->dtype) && dtype_is_float(x->dtype)) && (!x->data || are_integers(x->data));
+        ok = !(dtype_is_small(x->dtype) && dtype_is_float(x->dtype)) && (!x->data || are_integers(x->data)) && !(x->producer && op_digits(graph_node(g, x->producer)));
     }
     ok = ok && op_plain_kernel(&m, &k, g, &a);
     for (u32 i = 0; ok && i < k.ins.n; i++) ok = keeps_integers(&k, &k.ins.v[i]);

@@ -45,7 +45,9 @@ static enum dtype graph_precision(const struct graph *g, enum dtype t)
     for (value_id v = 1; v < g->value.n; v++) {
         const struct value *x = graph_value(g, v);
         if (!x->producer || graph_node(g, x->producer)->dead) continue;
-        if (t == DT_F32 && attr_int(graph_node(g, x->producer), "tf32", 0)) t = DT_TF32;
+        const struct node *n = graph_node(g, x->producer);
+        if (t == DT_F32 && (attr_int(n, "tf32", 0) || op_digits(n) == 2)) t = DT_TF32; /* digits have 7 bits each, relative to the largest of a block */
+        if (dtype_size(t) == 4 && op_digits(n) == 1) t = DT_BF16;
         enum dtype own = dtype_is_small(x->dtype) && dtype_is_float(x->dtype) ? DT_BF16 : x->dtype;
         if (own == DT_BF16 || (own == DT_F16 && t != DT_BF16)) t = own;
     }

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// tile_code_dots: as tile_codes, where the left operand may be rounded (op_digits): a row's block of terms is integers of 7 or 15 bits and a scale, as
+// digits of 8 bits (cpu_pack_codes.c), and codes are unsigned bytes, which products of bytes multiply, 4 terms in a lane (VNNI), or, of 2 or 4 bits, in
+// pairs (vpmaddubsw) whose sums fit i16 for as many terms as are added in it. Signed codes are taken with a zero point 128 higher. Sums of a block are exact;
+// what remains in f32 is one multiply-add per block:
+//
+//   sum of (q - zero) * a = sum of q * a - zero * sum of a, in i32, times both scales
+#include "gen/tile.h"
+
+enum { DIGIT = 7, FIELD_BYTES = 4, MOST_DIGITS = 2, SIGN = 128 };
+
+/* Instructions for both operands, if the target has them and codes suit. */
+static bool has_pairs(const struct caps *c) { return caps_has_dot(c, DT_U8, DT_I8, DT_I16) && caps_has_dot(c, DT_I16, DT_I16, DT_I32); }
+
+bool code_dots_suit(const struct caps *c, enum dtype codes)
+{
+    if (dtype_is_float(codes) || c->vector_bytes < 16 || c->vector_bytes > 64 || c->deterministic) return false;
+    return caps_has_dot(c, DT_U8, DT_I8, DT_I32) || (code_bits(codes) < 8 && has_pairs(c));
+}
+
+/* Units whose products fit i16, a divisor of all of them: of each a lane has a pair of terms from every field. */
+static i64 units_in_i16(i64 bits, i64 units)
+{
+    i64 pair = 2 * ((1 << bits) - 1) * 127, n = i64_max(1, INT16_MAX / pair / (8 / bits));
+    while (units % n) n--;
+    return n;
+}
+
+struct sums { /* REG arrays, an element per digit and cell */
+    kval wide, narrow; /* i32; i16, 0: products are summed in i32 at once */
+};
+
+static kval cell(const struct tile *t, i64 digit, i64 row, i64 j) { return kir_int(t->m->k, (digit * t->ty * t->tx + row) * t->nr + j); }
+
+static void clear(const struct tile *t, kval array, enum dtype type, u32 lanes)
+{
+    struct kir *k = t->m->k;
+    for (i64 i = 0; i < t->codes->digits * t->ty * t->tx * t->nr; i++) kir_store(k, array, kir_int(k, i), kir_const_i(k, type, lanes, 0));
+}
+
+/* Products of the terms of a unit, whose words begin at `at`; term: number of its first term in the block. */
+static void add_unit(const struct tile *t, const struct tile_in *a, const struct sums *s, kval b, kval at, kval term)
+{
+    struct kir *k = t->m->k;
+    const struct tile_codes *c = t->codes;
+    const i64 bits = code_bits(c->type);
+    const u32 lanes = t->lanes * FIELD_BYTES;
+    kval to = s->narrow ? s->narrow : s->wide;
+    for (i64 f = 0; f < 8 / bits; f++)
+        for (i64 j = 0; j < t->nr; j++) {
+            kval right = kir_load(k, b, kir_ramp(k, kir_add_i(k, at, j * lanes), 1, lanes));
+            if (c->type == DT_I8) right = kir_bin(k, KI_XOR, kir_bits(k, DT_U8, right), kir_const_i(k, DT_U8, lanes, SIGN));
+            if (f) right = kir_bin(k, KI_SHR, right, kir_const_i(k, DT_U8, lanes, f * bits));
+            if (f + 1 < 8 / bits) right = kir_bin(k, KI_AND, right, kir_const_i(k, DT_U8, lanes, (1 << bits) - 1));
+            for (i64 row = 0; row < t->ty * t->tx; row++)
+                for (i64 d = 0; tile_takes_part(a, row) && d < c->digits; d++) {
+                    kval from = kir_add_i(k, kir_add(k, tile_row_at(t, a, row), term), d * c->block + f * FIELD_BYTES), i = cell(t, d, row, j);
+                    kval left = kir_repeat(k, kir_load(k, a->buf, kir_ramp(k, from, 1, FIELD_BYTES)), lanes);
+                    kir_store(k, to, i, kir_dot(k, right, left, kir_load(k, to, i)));
+                }
+        }
+}
+
+static void widen(const struct tile *t, const struct sums *s)
+{
+    struct kir *k = t->m->k;
+    kval one = kir_const_i(k, DT_I16, 2 * t->lanes, 1);
+    for (i64 i = 0; i < t->codes->digits * t->ty * t->tx * t->nr; i++) {
+        kval at = kir_int(k, i);
+        kir_store(k, s->wide, at, kir_dot(k, kir_load(k, s->narrow, at), one, kir_load(k, s->wide, at)));
+    }
+}
+
+/* Adds a block's sums. */
+static void finish(const struct tile *t, const struct tile_in *a, const struct sums *s, kval at)
+{
+    struct kir *k = t->m->k;
+    const struct tile_codes *c = t->codes;
+    const i64 offset = c->offset + (c->type == DT_I8 ? SIGN : 0);
+    for (i64 j = 0; j < t->nr; j++) {
+        kval idx = kir_ramp(k, kir_add_i(k, at, j * t->lanes), 1, t->lanes), scale = kir_cast(k, DT_F32, kir_load(k, c->scale, idx));
+        kval zero = kir_const_i(k, DT_I32, t->lanes, c->zero ? offset - c->offset : offset);
+        if (c->zero) zero = kir_add(k, kir_cast(k, DT_I32, kir_load(k, c->zero, idx)), zero);
+        for (i64 row = 0; row < t->ty * t->tx; row++) {
+            if (!tile_takes_part(a, row)) continue;
+            kval block = kir_div_i(k, tile_row_at(t, a, row), c->block * c->digits), i = tile_acc(t, row, j), sum = kir_load(k, s->wide, cell(t, 0, row, j));
+            if (c->digits > 1)
+                sum = kir_add(k, kir_bin(k, KI_SHL, sum, kir_const_i(k, DT_I32, t->lanes, DIGIT)), kir_load(k, s->wide, cell(t, 1, row, j)));
+            if (c->zero || offset) sum = kir_sub(k, sum, kir_mul(k, zero, kir_splat(k, kir_load(k, c->left_sum, block), t->lanes)));
+            kval by = kir_mul(k, scale, kir_splat(k, kir_load(k, c->left_scale, block), t->lanes));
+            kir_store(k, t->acc, i, kir_fma(k, kir_cast(k, DT_F32, sum), by, kir_load(k, t->acc, i)));
+        }
+    }
+}
+
+static void ask(const struct tile *t, kval b, kval at)
+{
+    enum { LINE = 64 };
+    const i64 size = t->pitch * t->lanes * FIELD_BYTES;
+    for (i64 i = 0; t->ahead && i < size; i += LINE) kir_prefetch(t->m->k, b, kir_add_i(t->m->k, at, t->ahead * size + i));
+}
+
+static void step(const struct tile *t, const struct tile_in *a, kval b, kval b_at)
+{
+    struct kir *k = t->m->k;
+    const struct tile_codes *c = t->codes;
+    const i64 unit = code_unit(c->type), units = c->block / unit, width = t->pitch * t->lanes * FIELD_BYTES, cells = c->digits * t->ty * t->tx * t->nr;
+    const i64 many = c->in_pairs ? units_in_i16(code_bits(c->type), units) : units;
+    struct sums s = {.wide = kir_alloc(k, KS_REG, DT_I32, t->lanes, kir_int(k, cells))};
+    assert(!t->limit && t->pitch && !a->inside && c->digits <= MOST_DIGITS);
+    if (c->in_pairs) s.narrow = kir_alloc(k, KS_REG, DT_I16, 2 * t->lanes, kir_int(k, cells));
+    clear(t, s.wide, DT_I32, t->lanes);
+    kval part = many < units ? kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, units), many) : kir_int(k, 0);
+    if (c->in_pairs) clear(t, s.narrow, DT_I16, 2 * t->lanes);
+    kval i = kir_loop(k, KL_SERIAL, part, kir_add_i(k, part, many), 1), at = kir_add(k, b_at, kir_mul_i(k, i, width));
+    ask(t, b, at);
+    add_unit(t, a, &s, b, at, kir_mul_i(k, i, unit));
+    kir_end(k);
+    if (c->in_pairs) widen(t, &s);
+    if (many < units) kir_end(k);
+    finish(t, a, &s, kir_div_i(k, b_at, units * FIELD_BYTES));
+}
+
+const struct tile_leaf tile_code_dots = {.in_groups = true, .step = step};
