@@ -421,8 +421,8 @@ struct quern_quantized {
     const char *name, *op;   /* node and operator; of an output its name and "" */
     int is_output;
     int is_quantized;        /* 0: the layer stays in f32 */
-    double own;              /* error of the layer's results if it alone is quantised; negative: unknown */
-    double total;            /* in the quantised network */
+    double own;              /* error of the layer's results if it alone is quantised; of weights alone: of them; negative: unknown */
+    double total;            /* in the quantised network; NaN: nothing was run */
     double max_abs;          /* largest absolute difference there */
 };
 typedef void quern_quantized_fn(void *user, const struct quern_quantized *x);
@@ -442,6 +442,12 @@ struct quern_quantize_opts {
     void *report_user;
     int reduce_range;        /* 1: weights of 7 bits, -64 to 64, and sums of four of them within i16 times 255, for processors that sum products
                               * of bytes in i16 (AVX2 without VNNI) */
+    const char *weights;     /* "int4" or "int8": only the weights of MatMul and Gemm are quantised, with a scale per column and block of terms,
+                              * and activations stay in f32; options of activations do not apply, and `sample` may be NULL: then `own` is the
+                              * error of a layer's weights, and other errors are NaN. NULL: activations are quantised, too */
+    int block;               /* with weights: terms with one scale, 16, 32, 64, 128 or 256; 0: 32 */
+    int gptq;                /* with weights: 1: later weights of a column make up for the rounding of earlier ones on the samples (Frantar et al. 2022),
+                              * which takes time with the cube, and memory with the square, of a layer's terms */
 };
 /* Static quantisation to 8 bits (Jacob et al. 2018): the network with QuantizeLinear and DequantizeLinear around its layers, activations of
  * 8 bits with one scale and zero point per value, weights i8 with a scale per output channel, biases i32. Inputs and outputs keep their

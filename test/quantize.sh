@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # quantize.sh BUILD: quern quantize on a small residual network, with samples from folders and
-# archives, and wrong use of it. Where a Python has onnxruntime, its results of the quantised network
+# archives, and of the weights alone of two layers, and wrong use of it. Where a Python has onnxruntime, its results of the quantised network
 # are compared with quern's (test/quantize_ort.py).
 . "$(dirname "$0")/common.sh"
 cd "$dir" || exit 1
@@ -66,6 +66,53 @@ exits 0 "$quern" verify q.onnx --set B=1 H=16 W=20
 exits 0 "$quern" run q.onnx -i samples/0.npy -o q.npy
 is_file q.npy
 
+# weights alone
+{
+    echo 'graph {'
+    echo '  input %x: f32[B,130]'
+    consts w1 130,140 0.4 1; consts w2 150,140 0.3 2; consts b2 150 0.2 3
+    cat << 'X'
+  %h: none[?] = MatMul "first"(%x, %w1)
+  %r: none[?] = Relu(%h)
+  %y: none[?] = Gemm "last"(%r, %w2, %b2) {transB=1}
+  output %y
+}
+X
+} > dense.graph
+{ printf '\223NUMPY\001\000\166\000'
+  printf '%-117s\n' "{'descr': '|u1', 'fortran_order': False, 'shape': (2, 130), }"
+  awk 'BEGIN { for (i = 0; i < 260; i++) { seed = (seed * 16807 + 11) % 2147483647; printf "%c", 1 + seed % 120 } }'
+} > dense.npy
+exits 0 "$quern" export dense.graph --to onnx -o dense.onnx
+for type in int4 int8; do
+    exits 0 "$quern" quantize dense.onnx --weights $type --block 64 -o $type.onnx
+    says "$type .* - .*first"
+    says '2 of 2 layers quantised$'
+    exits 0 "$quern" quantize dense.onnx --weights $type --block 64 -o again.onnx
+    same $type.onnx again.onnx
+    exits 0 "$quern" verify $type.onnx --set B=2
+    exits 0 "$quern" run $type.onnx -i dense.npy -o $type.npy
+done
+mkdir dense
+cp dense.npy dense/0.npy
+exits 0 "$quern" quantize dense.onnx --weights int4 --keep first --data dense -o some.onnx
+says 'f32 .*first'
+says '^output .* y$'
+says '1 of 2 layers quantised with 1 samples'
+exits 0 "$quern" show some.onnx
+says 'block_size=32'
+exits 0 "$quern" quantize dense.onnx --weights int4 --gptq --data dense -o gptq.onnx
+says '2 of 2 layers quantised with 1 samples'
+exits 0 "$quern" verify gptq.onnx --set B=2
+exits 2 "$quern" quantize dense.onnx --weights int4 --gptq -o x.onnx; says '--data is missing'
+exits 2 "$quern" quantize dense.onnx --gptq --data dense -o x.onnx; says 'weights alone'
+exits 2 "$quern" quantize dense.onnx --weights int3 -o x.onnx; says 'int4 or int8'
+exits 2 "$quern" quantize dense.onnx --weights int4 --block 48 -o x.onnx; says '16, 32, 64, 128 or 256'
+exits 2 "$quern" quantize dense.onnx --block 32 --data dense -o x.onnx; says 'weights alone'
+exits 2 "$quern" quantize dense.onnx --weights int4 --activations i8 -o x.onnx; says 'activations do not apply'
+exits 3 "$quern" quantize dense.onnx --weights int4 --max-error 1e-9 -o x.onnx; says 'max-error'
+exits 1 "$quern" quantize int4.onnx --weights int4 -o x.onnx; says 'nothing to quantise'
+
 # wrong use
 exits 2 "$quern" quantize net.onnx --data samples; says '-o is missing'
 exits 2 "$quern" quantize net.onnx -o x.onnx; says '--data is missing'
@@ -98,6 +145,7 @@ for python in /usr/bin/python3 "$here/../build/venv/bin/python"; do
         exits 0 "$quern" run $net.onnx -i samples/0.npy -o got.npy
         exits 0 "$python" "$here/quantize_ort.py" compare net.onnx $net.onnx samples/0.npy got.npy
     done
+    for type in int4 int8; do exits 0 "$python" "$here/quantize_ort.py" same dense.onnx $type.onnx dense.npy $type.npy; done
 done
 [ -n "$found" ] || echo "skipped: the comparison with ONNX Runtime, no Python has it (bench/setup)"
 finish

@@ -275,6 +275,7 @@ static void report_outputs(const struct job *j, const struct comparison *c)
     }
 }
 
+/* c NULL: nothing was run. */
 static void report_layers(const struct job *j, const struct comparison *c, const struct power *own)
 {
     for (u32 k = 0; k < j->t.layer.n; k++) {
@@ -282,10 +283,16 @@ static void report_layers(const struct job *j, const struct comparison *c, const
         const struct node *n = graph_node(&j->t.g, graph_value(&j->t.g, l->out)->producer);
         struct quern_quantized r = {.op = n->op.p, .is_quantized = !l->is_float, .own = own[k].signal > 0 || own[k].noise > 0 ? relative(&own[k]) : -1};
         r.name = n->name.n ? n->name.p : graph_value(&j->t.g, l->out)->name.p;
-        for (int i = 0; i < c->net.n_out; i++)
+        if (!c) r.total = r.max_abs = NAN;
+        for (int i = 0; c && i < c->net.n_out; i++)
             if (c->net.id[i] == l->out) r.total = relative(&c->power[i]), r.max_abs = c->power[i].most;
         j->o.report(j->o.report_user, &r);
     }
+}
+
+static bool write(const struct job *j, struct graph *g, const value_id *more, u32 n_more)
+{
+    return (j->t.opts.weights ? quant_write_weights : quant_write)(&j->t, g, more, n_more, &j->q->err);
 }
 
 static bool report(struct job *j, struct net *plain, const struct power *own)
@@ -293,7 +300,7 @@ static bool report(struct job *j, struct net *plain, const struct power *own)
     struct comparison c = {.plain = plain};
     struct graph *g = arena_new(&j->arena, struct graph);
     struct value_list hidden = hidden_results(j);
-    bool ok = quant_write(&j->t, g, hidden.v, hidden.n, &j->q->err) && net_open(j, &c.net, g);
+    bool ok = write(j, g, hidden.v, hidden.n) && net_open(j, &c.net, g);
     c.power = arena_array(&j->arena, struct power, c.net.n_out + 1);
     ok = ok && each_sample(j, compare, &c);
     if (ok) report_layers(j, &c, own), report_outputs(j, &c);
@@ -322,6 +329,23 @@ static bool keep_layers(struct job *j, struct err *e)
     return err_set(e, ERR_NOTHING, "every layer is to be kept in f32");
 }
 
+static bool read_weights(const struct job *j, struct quant_opts *to, struct err *e)
+{
+    enum { BLOCK = 32, LEAST = 16, MOST = 256 };
+    const char *w = j->o.weights;
+    to->block = j->o.block ? j->o.block : BLOCK;
+    if (!w && (j->o.block || j->o.gptq)) return err_set(e, ERR_USAGE, "blocks (block) and gptq are those of weights alone (weights)");
+    if (j->o.gptq && !j->sample) return err_set(e, ERR_USAGE, "gptq needs samples of the inputs");
+    if (!w) return true;
+    to->weights = str_is(str_of(w), "int4") ? DT_I4 : str_is(str_of(w), "int8") ? DT_I8 : DT_NONE;
+    if (!to->weights) return err_set(e, ERR_USAGE, "weights of type '%s', expected int4 or int8", w);
+    if (to->block < LEAST || to->block > MOST || to->block & (to->block - 1))
+        return err_set(e, ERR_USAGE, "blocks of %lld weights, expected 16, 32, 64, 128 or 256", (long long)to->block);
+    if (j->o.method || j->o.activations || j->o.percentile > 0 || j->o.no_bias_correction || j->o.reduce_range)
+        return err_set(e, ERR_USAGE, "options of activations do not apply to weights alone (weights)");
+    return true;
+}
+
 static bool read_opts(struct job *j, struct quant_opts *to, struct err *e)
 {
     bool ok = true, is_type = true;
@@ -333,8 +357,49 @@ static bool read_opts(struct job *j, struct quant_opts *to, struct err *e)
     if (!is_type) return err_set(e, ERR_USAGE, "activations of type '%s', expected u8 or i8", j->o.activations);
     if (to->percentile <= 50 || to->percentile > 100)
         return err_set(e, ERR_USAGE, "percentile %g is not between 50 and 100", to->percentile);
+    if (!read_weights(j, to, e)) return false;
     if (j->o.max_error < 0 || isnan(j->o.max_error)) return err_set(e, ERR_USAGE, "largest error %g is negative", j->o.max_error);
     return j->n_in <= MAX_INPUTS || err_set(e, ERR_UNSUPPORTED, "more than %d inputs", MAX_INPUTS);
+}
+
+static bool see_inputs(struct job *j, int k, void *user, struct err *e)
+{
+    struct net *n = user;
+    if (!net_run(j, n)) return false;
+    for (u32 i = 0; i < j->t.layer.n; i++)
+        if (j->t.layer.v[i].squares) quant_gptq_see(&j->t.layer.v[i], net_value(j, n, j->t.layer.v[i].x));
+    return true;
+}
+
+/* The network in f32 with the layers' inputs as outputs, on all samples. */
+static bool watch_inputs(struct job *j, struct net *plain)
+{
+    if (!quant_gptq_open(&j->t, &j->q->err)) return false;
+    for (u32 k = 0; k < j->t.layer.n; k++)
+        if (j->t.layer.v[k].squares && !j->t.seen[j->t.layer.v[k].x]) j->t.seen[j->t.layer.v[k].x] = arena_new(&j->arena, struct quant_seen);
+    return open_plain(j, plain) && each_sample(j, see_inputs, plain);
+}
+
+/* Weights alone: samples are only needed for GPTQ and for the errors of results. */
+static bool quantize_weights(struct job *j, quern_model **out)
+{
+    struct graph *g = arena_new(&j->arena, struct graph);
+    struct power *own = arena_array(&j->arena, struct power, j->t.layer.n + 1);
+    struct net plain = {0};
+    bool ok = (!j->o.gptq || watch_inputs(j, &plain)) && quant_weights_settle(&j->t, &j->q->err);
+    u32 n_float = 0;
+    for (u32 k = 0; ok && k < j->t.layer.n; k++) {
+        struct quant_layer *l = &j->t.layer.v[k];
+        own[k] = (struct power){l->noise, l->signal, 0};
+        if (j->o.max_error > 0 && !l->is_float) l->is_float = relative(&own[k]) > j->o.max_error;
+        n_float += l->is_float;
+    }
+    if (ok && n_float == j->t.layer.n)
+        return err_set(&j->q->err, ERR_NOTHING, "the relative error of the weights of every layer is above %g: allow a larger one (max-error)", j->o.max_error);
+    if (ok && j->o.report && j->sample) ok = (plain.p || open_plain(j, &plain)) && report(j, &plain, own);
+    else if (ok && j->o.report) report_layers(j, NULL, own);
+    net_close(&plain);
+    return ok && write(j, g, NULL, 0) && reopen(j, g, out);
 }
 
 static bool quantize(struct job *j, quern_model **out)
@@ -345,20 +410,22 @@ static bool quantize(struct job *j, quern_model **out)
     struct graph *g = arena_new(&j->arena, struct graph);
     j->n_in = quern_model_inputs(j->m);
     bool ok = read_opts(j, &opts, e) && quant_open(&j->t, &j->m->model->graph, &opts, &j->arena, e) && keep_layers(j, e);
+    if (!ok || opts.weights) return ok && quantize_weights(j, out);
     struct power *own = arena_array(&j->arena, struct power, j->t.layer.n + 1);
     ok = ok && calibrate(j, &plain);
     if (ok && (j->o.report || j->o.max_error > 0)) ok = probe_layers(j, own);
     if (ok && j->o.report) ok = report(j, &plain, own);
     net_close(&plain);
-    return ok && quant_write(&j->t, g, NULL, 0, e) && reopen(j, g, out);
+    return ok && write(j, g, NULL, 0) && reopen(j, g, out);
 }
 
 quern_status quern_quantize(quern_model *m, quern_sample_fn *sample, void *user, const struct quern_quantize_opts *o, quern_model **out)
 {
-    if (!m || !api_given(m->q, "sample out", sample ? (const void *)"" : NULL, out)) return QUERN_USAGE;
-    struct job j = {.q = m->q, .m = m, .sample = sample, .user = user};
-    api_begin(m->q);
+    struct job j = {.sample = sample, .user = user};
     if (o) memcpy(&j.o, o, o->size < sizeof j.o ? o->size : sizeof j.o);
+    if (!m || !api_given(m->q, "sample out", sample || j.o.weights ? (const void *)"" : NULL, out)) return QUERN_USAGE;
+    j.q = m->q, j.m = m;
+    api_begin(m->q);
     bool ok = quantize(&j, out);
     arena_release(&j.arena);
     return api_end(m->q, ok);

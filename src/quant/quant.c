@@ -92,12 +92,21 @@ static bool is_operand(const struct graph *g, const struct node *n, enum quant_r
 
 /* Opening. */
 
+/* Of which weights alone are quantised: matrices. */
+static bool is_matrix(const struct graph *g, const struct quant_layer *l)
+{
+    return graph_value(g, l->w)->shape.rank == 2 && !(op_of(g, graph_value(g, l->out)->producer)->props & (OP_CONV | OP_TRANSPOSED));
+}
+
 static bool find_layers(struct quant *t, struct err *e)
 {
     for (node_id n = 1; n < t->g.node.n; n++) {
         struct quant_layer l;
-        if (quant_layer_find(&t->g, n, &l)) *arr_push(t->arena, &t->layer) = l;
+        if (quant_layer_find(&t->g, n, &l) && (!t->opts.weights || is_matrix(&t->g, &l))) *arr_push(t->arena, &t->layer) = l;
     }
+    if (t->opts.weights && !t->layer.n)
+        return err_set(e, ERR_UNSUPPORTED, "nothing to quantise: the network has no Gemm or MatMul with constant weights of type f32 and two axes; export "
+                       "it in f32, with weights as initializers");
     return t->layer.n || err_set(e, ERR_UNSUPPORTED,
                                  "nothing to quantise: the network has no Conv, ConvTranspose, Gemm or MatMul with constant weights of type "
                                  "f32; export it in f32, with weights as initializers");
@@ -107,7 +116,7 @@ bool quant_open(struct quant *t, const struct graph *g, const struct quant_opts 
 {
     *t = (struct quant){.arena = a, .opts = *o};
     graph_clone(&t->g, g, a);
-    if (!op_infer_all(&t->g, e) || !quant_fold_norms(&t->g, e) || !find_layers(t, e)) return false;
+    if (!op_infer_all(&t->g, e) || (!o->weights && !quant_fold_norms(&t->g, e)) || !find_layers(t, e)) return false;
     t->role = arena_array(a, enum quant_role, t->g.node.n);
     t->is_pair = arena_array(a, bool, t->g.value.n);
     t->seen = arena_array(a, struct quant_seen *, t->g.value.n);

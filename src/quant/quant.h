@@ -9,7 +9,8 @@
 // output channel; its bias is i32 with the product of both scales (Jacob et al. 2018, Quantization
 // and training of neural networks for efficient integer-arithmetic-only inference). The result is
 // written in the QDQ form of ONNX: values pass through a pair of QuantizeLinear and
-// DequantizeLinear, constants through a DequantizeLinear.
+// DequantizeLinear, constants through a DequantizeLinear. Or only the weights of matmuls are
+// quantised, in blocks (quant_weights.c).
 //
 // This folder decides and rewrites. It runs nothing: callers run the networks that it builds and
 // show it their values.
@@ -34,6 +35,8 @@ struct quant_opts {
     bool is_signed;     /* activations are i8 instead of u8 */
     bool no_correction; /* biases are not corrected */
     bool reduce_range;  /* weights of 7 bits */
+    enum dtype weights; /* DT_I4, DT_I8: only the weights of MatMul and Gemm are quantised, in blocks; DT_NONE: activations, too */
+    i64 block;          /* with weights: terms of a sum with one scale */
 };
 
 /* quant_range.c: the values of a tensor seen in calibration runs. */
@@ -67,6 +70,8 @@ struct quant_layer {
     bool is_float;             /* not quantised; set by callers */
     bool is_reduced;           /* quant_opts.reduce_range */
     struct tensor *qw, *scale, *qbias; /* i8; f32 and i32, one element per output channel; qbias NULL: none */
+    double noise, signal;      /* quant_weights_settle: sums of squares of the weights' errors, and of the weights */
+    double *squares;           /* quant_gptq.c: (terms, terms) of products of the layer's inputs; NULL: none */
 };
 enum quant_role {
     QUANT_OTHER, /* computed in f32 on f32 values */
@@ -106,6 +111,24 @@ bool quant_layer_settle(const struct graph *g, struct quant_layer *l, struct qua
 bool quant_layer_find(const struct graph *g, node_id n, struct quant_layer *l); /* false: it is none */
 i64 quant_layer_channel_axis(const struct graph *g, const struct quant_layer *l); /* of x: input channels; -1: not corrected */
 bool quant_fold_norms(struct graph *g, struct err *e); /* batch normalisations into the weights of layers */
+
+/* quant_block.c: weights alone, in blocks. */
+u32 quant_terms_axis(const struct quant_layer *l); /* of the weights */
+i64 quant_weight_at(const struct quant_layer *l, i64 term, i64 column); /* element of the weights, and of qw */
+float *quant_scale_at(const struct quant_layer *l, i64 block, i64 column);
+/* Of the layer's block that begins at a term, of weights w by terms and columns: scales of all columns. Then a term's codes; the number that one stands for. */
+void quant_weights_scale(struct quant_layer *l, const float *w, i64 term, i64 block, i64 columns);
+float quant_weights_round(struct quant_layer *l, const float *w, i64 term, i64 column, i64 block, i64 columns);
+/* quant_weights.c */
+bool quant_weights_settle(struct quant *t, struct err *e); /* codes and scales of all layers */
+/* The network with these weights, inferred; `more` values become outputs, too. */
+bool quant_write_weights(const struct quant *t, struct graph *to, const value_id *more, u32 n_more, struct err *e);
+
+/* quant_gptq.c: likewise, with later weights making up for the rounding of earlier ones on samples. */
+bool quant_gptq_open(struct quant *t, struct err *e); /* before samples; false: not enough memory */
+void quant_gptq_see(const struct quant_layer *l, const struct tensor *x); /* x: a value of the layer's input, f32; l has squares */
+/* All codes and scales of a layer with squares, which are used up, as w is, by terms and columns. false: not enough memory. */
+bool quant_gptq_round(const struct quant *t, struct quant_layer *l, float *w, i64 terms, i64 columns, struct err *e);
 
 /* quant_write.c */
 /* The network in QDQ form, inferred; `more` values become outputs, too. */
