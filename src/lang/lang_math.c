@@ -326,6 +326,14 @@
     "#ifdef __F16C__\n    typedef short s8 __attribute__((vector_size(16)));\n    " x86            \
     "\n#elif defined __aarch64__\n    " arm "\n#else\n"
 
+/* There are no shifts of bytes: by 4, 2 and 1, of pairs of bytes. Those that a constant does not have are no instructions. */
+#define SHR_BYTES                                                                                  \
+    "$V $F($V x, $V y)\n{\n    typedef u16 __attribute__((vector_size(sizeof(x)))) halves;\n    $V m;\n" \
+    "    m = ($V)((y & 4) != 0), x = (($V)((halves)x >> 4 & 0x0f0f) & m) | (x & ~m);\n"           \
+    "    m = ($V)((y & 2) != 0), x = (($V)((halves)x >> 2 & 0x3f3f) & m) | (x & ~m);\n"           \
+    "    m = ($V)((y & 1) != 0), x = (($V)((halves)x >> 1 & 0x7f7f) & m) | (x & ~m);\n"           \
+    "    return x;\n}\n"
+
 const struct text_helper text_helpers[] = {
     /* Shape. */
     {N("splat", ~0u), .vector = "$V $F($e x)\n{\n    return ($V){$A};\n}\n"},
@@ -379,6 +387,7 @@ const struct text_helper text_helpers[] = {
     {N("mod", T_UINT), .scalar = BINARY("x % y"), .n_args = 2},
     {N("mod", T_SINT), .scalar = BINARY("y == -1 ? 0 : x % y"), .n_args = 2},
     {N("shl", T_INT), .scalar = BINARY("($E)(($W)x << (y & ($s - 1)))"), .n_args = 2},
+    {N("shr", 1 << DT_U8), .scalar = BINARY("x >> (y & ($s - 1))"), .vector = SHR_BYTES},
     {N("shr", T_INT), .scalar = BINARY("x >> (y & ($s - 1))"), .n_args = 2},
     {N("pow", T_INT),
      .scalar = "$E $F($E x, $E y)\n{\n    $W r = 1, f = ($W)x;\n    if (y < 0) return 0;\n"
