@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Weights in few bits through the passes (pass/codes.c): MatMulNBits of all widths, blocks, zero points and groups, and DequantizeLinear of all types, axes and
-// blocks in front of MatMul and Gemm, and weights spelled as exporters of GPTQ and AWQ do, become products of codes, with the same results and no weights of f32 in memory. What kernels cannot read is folded.
+// Weights in few bits through the passes (pass/codes.c): MatMulNBits of all widths, blocks, zero points and groups, and DequantizeLinear of all types,
+// axes and blocks in front of MatMul and Gemm, and weights spelled as exporters of GPTQ and AWQ do, become products of codes, with the same results and
+// no weights of f32 in memory. What kernels cannot read is folded.
 #include "pass/pass.h"
 #include "seeds.h"
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Matmuls whose right operand is codes of few bits (quern::Dequantize): kernels of `gemm` under random legal schedules, of all types, blocks, zero points and
-// odd sizes, with prologues and epilogues, against the reference evaluator, with codes of all values: interpreted, compiled for this CPU as it is and
-// restricted to AVX2, and exactly, over a field; by multiply-adds and, where the left operand may be rounded, by products of bytes. Kernels of other families compute the numbers as any operand's prologue. Default schedules read codes, not
-// floats. Words hold codes as lower.h says.
+// Matmuls whose right operand is codes of few bits (quern::Dequantize): kernels of `gemm` under random legal schedules, of all types, blocks, zero
+// points and odd sizes, with prologues and epilogues, against the reference evaluator, with codes of all values: interpreted, compiled for this CPU as
+// it is and restricted to AVX2, and exactly, over a field; by multiply-adds and, where the left operand may be rounded, by products of bytes. Kernels of
+// other families compute the numbers as any operand's prologue. Default schedules read codes, not floats. Words hold codes as lower.h says.
 #include "gen_tasks.h"
 #include "tune/exact.h"
 
@@ -63,9 +63,11 @@ static void keep_contents(struct fixture *b)
 
 static bool make(struct fixture *b, u64 seed, bool has_contents)
 {
-    static const i64 blocks[] = {16, 32, 48, 64, 128, 256}, rows[] = {1, 1, 2, 4, 7, 16, 33, 70}, columns[] = {1, 3, 16, 17, 40, 64, 100}, some[] = {1, 15, 16, 33, 96, 130, 256, 300};
+    static const i64 blocks[] = {16, 32, 48, 64, 128, 256}, rows[] = {1, 1, 2, 4, 7, 16, 33, 70};
+    static const i64 columns[] = {1, 3, 16, 17, 40, 64, 100}, some[] = {1, 15, 16, 33, 96, 130, 256, 300};
     enum dtype t = types[seed % countof(types)];
-    i64 block = blocks[pick(b, 0, countof(blocks) - 1)], m = rows[pick(b, 0, countof(rows) - 1)], n = columns[pick(b, 0, countof(columns) - 1)], k = some[pick(b, 0, countof(some) - 1)];
+    i64 block = blocks[pick(b, 0, countof(blocks) - 1)], m = rows[pick(b, 0, countof(rows) - 1)];
+    i64 n = columns[pick(b, 0, countof(columns) - 1)], k = some[pick(b, 0, countof(some) - 1)];
     b->type = pick(b, 0, 3) ? DT_F32 : pick(b, 0, 1) ? DT_F16 : DT_BF16;
     bool has_variable = pick(b, 0, 1), is_batched = pick(b, 0, 3) == 0;
     sym left[3] = {sym_const(&b->sym, 2), size_of(b, m, has_variable), sym_const(&b->sym, k)};
@@ -193,7 +195,7 @@ static void test_digits(void **state)
         struct tensor *q = tensor_new(&b.arena, DT_U4, 2, (i64[]){K, N}), *scale = tensor_new(&b.arena, DT_F32, 2, (i64[]){K / BLOCK, N});
         for (i64 i = 0; i < K * N; i++) ((u8 *)q->data)[i] = (u8)(i % N == 0 ? 15 : i % N == 1 ? 0 : rng_u64(&b.rng) % 16);
         for (i64 i = 0; i < tensor_count(scale); i++) ((float *)scale->data)[i] = (float)(0.1 + rng_f64(&b.rng));
-        value_id w = graph_op(&b.g, "quern::Dequantize", S("w"), 2, (value_id[]){graph_add_const(&b.g, S("q"), q), graph_add_const(&b.g, S("s"), scale)});
+        value_id in[] = {graph_add_const(&b.g, S("q"), q), graph_add_const(&b.g, S("s"), scale)}, w = graph_op(&b.g, "quern::Dequantize", S("w"), 2, in);
         attr_set_int(&b.g, graph_value(&b.g, w)->producer, "block", BLOCK);
         if (way / 4) attr_set_int(&b.g, graph_value(&b.g, w)->producer, "offset", 8);
         value_id y = add_op(&b, "MatMul", add_input(&b, "x", 2, (sym[]){sym_const(&b.sym, M), sym_const(&b.sym, K)}), w, 0);

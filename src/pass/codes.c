@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // codes: constant weights of matmuls that a model stores in few bits stay in them: MatMulNBits, and MatMul and Gemm whose right operand is a
-// DequantizeLinear of constants, perhaps transposed, become MatMul of quern::Dequantize, whose kernels convert what they load. The codes have
-// a scale, and a zero point or none, for every block of terms of a sum and every column; a scale per column or for all weights is repeated.
-// Signed codes of 2 and 4 bits become unsigned ones. Where MatMulNBits allows to round its left operand to 8 bits (accuracy_level 4), the product may round it
-// to 15 (attribute digits). Where each term has a group of its own (g_idx), the left operand's columns are put into
-// the groups' order. So are weights that exporters spell as (codes - zeros) * scales (pass_spelled.c). Others, and weights so small that they stay in a cache, are folded to floats as any constant.
+// DequantizeLinear of constants, perhaps transposed, become MatMul of quern::Dequantize, whose kernels convert what they load. The codes have a scale,
+// and a zero point or none, for every block of terms of a sum and every column; a scale per column or for all weights is repeated. Signed codes of 2 and
+// 4 bits become unsigned ones. Where MatMulNBits allows to round its left operand to 8 bits (accuracy_level 4), the product may round it to 15
+// (attribute digits). Where each term has a group of its own (g_idx), the left operand's columns are put into the groups' order.
+// Weights that exporters spell as (codes - zeros) * scales become the same (pass_spelled.c). Others, and weights so small that they stay in a cache, are
+// folded to floats as any constant.
 // requires: inferred, not yet expanded, constants not yet folded; behind `integer`. ensures: new nodes are inferred.
 #include "pass/pass_codes.h"
 #include "pass/pass_linear.h"
