@@ -25,7 +25,6 @@ struct attention {
 bool attention_of(struct attention *x, const struct task *t);
 /* attention_form.c: sets is_softmax, has_band, band and has_mask, by what p is computed from. */
 void attention_form(struct attention *x, const struct task *t, const struct caps *c);
-bool attention_depends(const struct kir *k, kval v, kval on); /* does an expression use a value? */
 
 enum attention_keys {
     KEYS_ONCE,  /* packed by a grid in front, blocks of columns */
@@ -60,14 +59,16 @@ struct attention_kernel {
 sym attention_pitch(const struct attention *x, const struct attention_sched *s, u32 lanes);
 void attention_emit(struct emit *m, const struct task *t, const struct caps *c, const struct attention_sched *s);
 
-/* For the files of the emission. */
+/* attention_row.c, for the files of the emission. */
 void attention_find_row(struct attention_kernel *a, kval row); /* p's index, and the row in the axes of the reductions */
 void attention_product(struct gemm_kernel *p, kval from, kval to); /* of blocks of columns from..to-1 */
 /* attention_place.c: operands that are read where they lie. */
 void attention_dot_keys(struct attention_kernel *a);           /* scores of all keys from..to-1 */
 extern const struct cpu_addressing attention_value_rows;
 void attention_multiply_values(struct cpu_contraction *c, struct tile *t, const struct cpu_piece *e, struct tile_out *o);
-/* attention_mask.c: of a masked score, computed from the product `raw`: whether it is not masked; 0: it is not known, or always so. */
+/* attention_mask.c */
+bool attention_depends(const struct kir *k, kval v, kval on); /* does an expression use a value? */
+/* Of a masked score, computed from the product `raw`: whether it is not masked; 0: it is not known, or always so. */
 kval attention_open(struct kir *k, kval score, kval raw);
 /* The keys from..to-1 that are not masked for some row of the iteration, at least one. */
 void attention_find_unmasked(struct attention_kernel *a);

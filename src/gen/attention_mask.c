@@ -9,6 +9,16 @@
 #include <float.h>
 #include <math.h>
 
+bool attention_depends(const struct kir *k, kval v, kval on)
+{
+    const struct kir_ins *x = kir_at(k, v);
+    if (v == on) return true;
+    if (x->op == KI_LOOP || x->op == KI_GRID || x->op == KI_ALLOC || x->op == KI_BUF) return false;
+    for (u32 i = 0; i < kir_op_info(x->op)->n_args; i++)
+        if (kir_operand(x, i) && attention_depends(k, kir_operand(x, i), on)) return true;
+    return false;
+}
+
 static bool is_masked(const struct kir *k, kval v)
 {
     double f;
