@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# readme.sh BUILD: the README's commands, in their order, as printed but for shorter times and smaller pictures, on a small
+# readme.sh BUILD: the README's commands, in their order, as printed but for shorter times and smaller pictures and networks, on a small
 # network and small files of the names that they have there. A command for a device that is missing must say so.
 . "$(dirname "$0")/common.sh"
 seconds=600 # compilers for four instruction sets
@@ -13,6 +13,7 @@ PATH=$build:$PATH XDG_CONFIG_HOME=$dir/config XDG_CACHE_HOME=$dir/cache
 export PATH XDG_CONFIG_HOME XDG_CACHE_HOME
 cp "$here/corpus/png/rgb8.png" "$dir/in.png"
 sed 's/"\([MNK]\)_SIZE": \[2048\]/"\1_SIZE": [40]/' "$here/corpus/lab_space/cfg_32.json" > "$dir/cfg.json"
+cp "$here/corpus/lab_space/attention.json" "$dir/attn_llama2.json"
 cd "$dir" || exit 1
 
 # Files.
@@ -29,6 +30,28 @@ graph {
 }
 X
 quern export net.graph --to onnx -o net.onnx || exit 1
+cat > decoder.graph <<X
+graph {
+  input %input_ids: i64[N,S]
+  input %past_key: f32[N,1,P,2]
+  input %past_value: f32[N,1,P,2]
+  const %e: f32[30000,2] = [$(weights 60000)]
+  const %w: f32[2,30000] = [$(weights 60000)]
+  const %heads: i64[4] = [0,0,1,2]
+  const %flat: i64[3] = [0,0,2]
+  %x: f32[?] = Gather(%e, %input_ids)
+  %h: f32[?] = Reshape(%x, %heads)
+  %q: f32[?] = Transpose(%h) {perm=[0,2,1,3]}
+  %o: f32[?], %present_key: f32[?], %present_value: f32[?] = Attention(%q, %q, %q, _, %past_key, %past_value) {is_causal=1}
+  %t: f32[?] = Transpose(%o) {perm=[0,2,1,3]}
+  %y: f32[?] = Reshape(%t, %flat)
+  %logits: f32[?] = MatMul(%y, %w)
+  output %logits
+  output %present_key
+  output %present_value
+}
+X
+quern export decoder.graph --to onnx -o decoder.onnx || exit 1
 mkdir samples
 cp in.png samples/1.png
 { printf 'PF\n8 6\n-1.0\n'; head -c 576 /dev/zero; } > noisy.pfm
@@ -44,7 +67,9 @@ layers 2 > layers.csv
 # The commands, one a line, without comments.
 awk '/^```/ { inside = !inside; next } inside { line = line $0; if (sub(/\\$/, "", line)) next; if (line ~ /^quern /) print line; line = "" }' "$readme" |
     sed 's/  *# .*//; s/10min/2s/; s/--seconds 30/--seconds 1/; s/--bench/& --timeout 0.1s/; s/ 0 100 0 1.5/ 0 3/
-         s/H:1080,W:1920/H:36,W:64/; s/H=1080 W=1920/H=36 W=64/; s/BM32\.\.\./BM32BN32BK16TM4TN4BLY1BLX1WLY8WLX8GLWA4GLWB4BSWM4BSWN4WSWM4WSWN4LSU1Map4GSW0UN16RP0SP0LC1RC0/' > commands
+         s/H:1080,W:1920/H:36,W:64/; s/H=1080 W=1920/H=36 W=64/; s/BM32\.\.\./BM32BN32BK16TM4TN4BLY1BLX1WLY8WLX8GLWA4GLWB4BSWM4BSWN4WSWM4WSWN4LSU1Map4GSW0UN16RP0SP0LC1RC0/
+         s/llama2 --layers 4/llama2 --small/; s/1x32x2048x64/1x2x64x64 --timeout 0.5s/
+         s/_1_32_2048_64_Br64Bc64\.\.\./_1_2_64_64_Br64Bc64Hd64_Sa16Sb8PTr8PTc4OTr8OTc4GLWQ4GLWK4GLWV4BLPY4BLPX1WLPY2WLPX16BSWQ4BSWK2WSWQ4WSWK2BLOY4BLOX1WLOY2WLOX16BSWP4BSWV4WSWP4WSWV2Un16W32LCP1LCO1SPP1RPP0RPO0SHP0SKP0 --timeout 0.5s/' > commands
 n=$((n + 1)); [ "$(wc -l < commands)" -ge 25 ] || wrong "only $(wc -l < commands) commands found"
 
 # Whether the command can be run here; says why not.
