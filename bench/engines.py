@@ -6,7 +6,7 @@
 #
 # An engine has load(job), run(), results() and version. job: "row", "threads", and the files
 # "model", and "program" of quern. run() computes the row once; `seconds`, if an engine sets it, is
-# its time by the engine's own clock.
+# its time by the engine's own clock; `form`, of several forms of a row, the fastest one.
 import ctypes
 import gc
 import json
@@ -16,6 +16,8 @@ import time
 
 import numpy as np
 
+import attention
+import attention_forms
 import onednn
 import operands
 import places
@@ -176,7 +178,26 @@ def feeds(job, names):
         return {n: operands.aligned(a) for n, a in np.load(job["inputs"]).items()}
     x, rest = operands.operands(job["row"])
     given = dict(zip(["x"] + ["w%d" % i for i in range(len(rest))], [x] + rest))
+    if job["row"].kind == "attention":
+        given.update(attention_forms.more_inputs(job["row"], x, rest), past_k=rest[0], past_v=rest[1])
     return {n: given[n] for n in names}
+
+
+def load_fastest(engine, forms, load):
+    """Loads the form of a row that runs fastest, of those that the engine supports; forms: {name:
+    what load needs}."""
+    seconds, reason = {}, Unsupported()
+    for name, form in forms.items():
+        try:
+            load(form)
+            engine.run()
+            seconds[name] = min(time_runs(engine, 1, 0)["wall"] for _ in range(3))
+        except Exception as e:  # of any library
+            reason = e
+    if not seconds:
+        raise reason
+    engine.form = min(seconds, key=seconds.get)
+    load(forms[engine.form])
 
 
 class OnnxRuntime:
@@ -202,6 +223,9 @@ class OnnxRuntime:
         row, threads = job["row"], job["threads"]
         if row.kind == "filter":
             raise Unsupported
+        if row.kind == "attention":
+            forms = attention_forms.files(job["model"])
+            return load_fastest(self, forms, lambda f: self.bind(job, self.session(f, threads)))
         if row.kind not in ("conv", "qconv"):
             return self.bind(job, self.session(job["model"], threads))
         optimised = job["model"] + ".ort.onnx"
@@ -225,17 +249,22 @@ class OnnxRuntime:
         os.remove(optimised)
 
     def bind(self, job, session):
-        self.s, self.io = session, session.io_binding()
-        given = feeds(job, [i.name for i in session.get_inputs()])
+        self.s, self.io, self.row = session, session.io_binding(), job["row"]
+        given, values = feeds(job, [i.name for i in session.get_inputs()]), {}
         for i in session.get_inputs():
             a = given[i.name]
             if self.block and isinstance(i.shape[1], str):
                 a = self.blocked.block(a, self.block)
             if self.last:
                 a = channels_last(a)
-            self.io.bind_ortvalue_input(i.name, self.ort.OrtValue.ortvalue_from_numpy(a))
+            values[i.name] = self.ort.OrtValue.ortvalue_from_numpy(a)
+            self.io.bind_ortvalue_input(i.name, values[i.name])
         for o in session.get_outputs():
-            self.io.bind_output(o.name, "cpu")
+            past = o.name.replace("present", "past")
+            if job["row"].kind == "attention" and past in values:  # a cache in place
+                self.io.bind_ortvalue_output(o.name, values[past])
+            else:
+                self.io.bind_output(o.name, "cpu")
         self.run()  # sizes of outputs are known now
         for o, y in zip(session.get_outputs(), self.io.get_outputs()):
             self.io.bind_ortvalue_output(o.name, y)
@@ -245,6 +274,8 @@ class OnnxRuntime:
 
     def results(self):
         y = [y.numpy() for y in self.io.get_outputs()]
+        if self.row.kind == "attention":
+            return [attention_forms.heads_first(self.row, y[0])]
         if self.last:
             return [np.moveaxis(v, -1, 1) for v in y]
         return [self.blocked.unblock(v, self.oc, self.block) for v in y] if self.block else y
@@ -272,7 +303,13 @@ class OpenVino:
         self.own_clock = job["row"].kind in ("conv", "qconv")
         if self.own_clock:
             config["PERF_COUNT"] = True
-        self.model = self.ov.Core().compile_model(job["model"], "CPU", config)
+        if job["row"].kind == "attention":
+            forms = attention_forms.files(job["model"])
+            return load_fastest(self, forms, lambda f: self.compile(job, f, config))
+        self.compile(job, job["model"], config)
+
+    def compile(self, job, path, config):
+        self.model = self.ov.Core().compile_model(path, "CPU", config)
         self.request = self.model.create_infer_request()
         self.x = feeds(job, [i.get_any_name() for i in self.model.inputs])
         for n, a in self.x.items():
@@ -302,7 +339,10 @@ class Torch:
 
     def load(self, job):
         self.t.set_num_threads(job["threads"])
-        loads = {"gemm": self.load_gemm, "conv": self.load_conv, "filter": self.load_filter, "rnn": self.load_rnn}
+        loads = {
+            "gemm": self.load_gemm, "conv": self.load_conv, "filter": self.load_filter, "rnn": self.load_rnn,
+            "attention": self.load_attention,
+        }  # fmt: skip
         if job["row"].kind not in loads:
             raise Unsupported
         loads[job["row"].kind](job["row"], *operands.operands(job["row"]))
@@ -359,6 +399,24 @@ class Torch:
             self.y = [run()]
 
         self.run = store
+
+    def load_attention(self, row, x, rest):
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+
+        x, k, v = (self.t.from_numpy(a) for a in (x, *rest))
+        attend = self.t.nn.functional.scaled_dot_product_attention
+
+        def load(backend):
+            def run():
+                with sdpa_kernel(backend):
+                    self.y = [attend(x, k, v, is_causal=row.causal, enable_gqa=row.groups < row.heads)]
+
+            self.run = run
+
+        forms = {"flash": SDPBackend.FLASH_ATTENTION, "math": SDPBackend.MATH}
+        if row.scores > attention_forms.MOST_SCORES:
+            del forms["math"]
+        load_fastest(self, forms, load)
 
     def load_rnn(self, row, x, rest):
         """PyTorch's order of gates is i, f, c, o and r, z, h."""
@@ -532,7 +590,10 @@ class Server:
         return {"version": self.engine.version}
 
     def load(self, ask):
-        kinds = (rows.Gemm, rows.Conv, rows.Net, rows.QuantisedGemm, rows.QuantisedConv, rows.Filter, rows.Recurrent)
+        kinds = (
+            rows.Gemm, rows.Conv, rows.Net, rows.QuantisedGemm, rows.QuantisedConv, rows.Filter, rows.Recurrent,
+            attention.Attention,
+        )  # fmt: skip
         make = {k.kind: k for k in kinds}[ask["row"].pop("kind")]
         frozen = {k: tuple(v) if isinstance(v, list) else v for k, v in ask["row"].items()}
         self.engine = None  # what the last row needed is freed
@@ -546,7 +607,7 @@ class Server:
         self.engine.run()
         most, running = memory("VmHWM") - before, memory("VmRSS") - before
         flops = self.engine.flops() if hasattr(self.engine, "flops") else 0
-        return {"most": most, "running": running, "flops": flops}
+        return {"most": most, "running": running, "flops": flops, "form": getattr(self.engine, "form", "")}
 
     def time(self, ask):
         return time_runs(self.engine, ask["count"], ask["warm"])

@@ -7,6 +7,8 @@ import zlib
 
 import numpy as np
 
+import attention_forms
+
 
 def random(rng, shape, terms=1):
     """Uniform numbers of variance 1 / terms."""
@@ -50,6 +52,8 @@ def operands(row):
     rng = np.random.default_rng(zlib.crc32(row.name.encode()))
     if row.kind == "net":
         return random(rng, row.shape), []
+    if row.kind == "attention":
+        return attention_forms.operands(row, random)
     if is_quantised(row):
         return quantised_operands(row, rng)
     if row.kind == "filter":
@@ -143,7 +147,9 @@ def quantised_nodes(row, helper):
 
 
 def save_model(row, path):
-    """The row as ONNX, opset 17."""
+    """The row as ONNX, opset 17 (attention: attention_forms.py)."""
+    if row.kind == "attention":
+        return attention_forms.save_forms(row, path)
     from onnx import TensorProto, helper, numpy_helper, save
 
     x, rest = operands(row)

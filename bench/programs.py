@@ -12,6 +12,7 @@ import time
 
 import numpy as np
 
+import attention_forms
 import forms
 import operands
 from rows import QUERN, ROOT
@@ -141,6 +142,6 @@ class Programs:
         return {"model": self.model, "program": program, "inputs": self.inputs}
 
     def remove(self):
-        for path in (self.model, self.tuned, self.untuned, self.inputs):
+        for path in {self.model, self.tuned, self.untuned, self.inputs, *attention_forms.files(self.model).values()}:
             if path:
                 os.remove(path)

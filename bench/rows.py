@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# The rows of bench/compare: matmuls, convolutions, networks. A row describes the computation, not
+# The rows of bench/compare: matmuls, convolutions, networks (and attention.py). A row describes the computation, not
 # its implementation. Pure functions of the standard library, so that other programs can use rows,
 # too:
 #
@@ -16,6 +16,7 @@ import subprocess
 import tempfile
 from dataclasses import dataclass, replace
 
+import attention
 import networks
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -481,6 +482,7 @@ GOALS = {
     "squares": Goal(1.0, 1.0),
     "matmul": Goal(1.1, 0.97),
     "decode": Goal(1.0, 0.97, 0.9),
+    "attention": Goal(1.3, 1.0),
     "conv": Goal(1.15, 0.95),
     "conv3d": Goal(1.5, 1.0),
     "nets": Goal(1.0, 1.0),
@@ -491,7 +493,7 @@ GOALS = {
     "rnn": Goal(1.2, 1.0),
 }
 GROUPS = {
-    "squares": squares, "matmul": matmul, "decode": decode, "conv": conv, "conv3d": conv3d, "nets": nets,
+    "squares": squares, "matmul": matmul, "decode": decode, "attention": attention.rows, "conv": conv, "conv3d": conv3d, "nets": nets,
     "foreign": foreign, "halves": halves, "int8": int8,
     "filter": filters, "rnn": recurrent,
 }  # fmt: skip

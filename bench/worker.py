@@ -93,7 +93,7 @@ class Worker:
         return how + (": " + text[-1] if text else "")
 
     def load(self, row, files):
-        """{"most", "running", "flops"}: MB of the process at most and after a run, beyond those
+        """{"most", "running", "flops", "form"}: MB of the process at most and after a run, beyond those
         without a row, and operations of a run if the engine knows them; None if it does not support
         the row."""
         fields = {**dataclasses.asdict(row), "kind": row.kind}
