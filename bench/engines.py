@@ -18,6 +18,7 @@ import numpy as np
 
 import attention
 import attention_forms
+import ggml
 import onednn
 import operands
 import places
@@ -439,6 +440,49 @@ class Torch:
         return [y.numpy() for y in self.y]
 
 
+class LlamaCpp:
+    """Attention as llama.cpp computes it, with caches of f32: its operator, or products and softmax
+    with the values' cache transposed."""
+
+    def __init__(self):
+        self.version, self.g = "ggml " + ggml.Ggml(os.environ["BENCH_GGML"]).version, None
+
+    def load(self, job):
+        row = job["row"]
+        if row.kind != "attention":
+            raise Unsupported
+        x, (k, v) = operands.operands(row)
+        scale, none = ctypes.c_float(row.size**-0.5), ctypes.c_float(0)
+        mask = np.triu(np.full((row.queries, row.keys), -np.inf, np.float16), 1) if row.causal else None
+
+        def load(form):
+            copies = 3 if form == "parts" else 0
+            if self.g:
+                self.g.free()
+            self.g = g = ggml.Ggml(os.environ["BENCH_GGML"])
+            g.start(x.nbytes * 4 + 2 * k.nbytes + copies * row.scores + (mask.nbytes if row.causal else 0))
+            m = g.tensor(mask) if row.causal else None
+            if form == "flash":
+                self.y = g.op("flash_attn_ext", g.tensor(x), g.tensor(k), g.tensor(v), m, scale, none, none)
+            else:
+                p = g.op("soft_max_ext", g.op("mul_mat", g.tensor(k), g.tensor(x)), m, scale, none)
+                last = g.op("mul_mat", g.tensor(np.ascontiguousarray(np.swapaxes(v, 2, 3))), p)
+                self.y = g.op("cont", g.op("permute", last, 0, 2, 1, 3))
+            g.plan(self.y, job["threads"])
+
+        forms = {f: f for f in ("flash", "parts")}
+        if row.scores > attention_forms.MOST_SCORES:
+            del forms["parts"]
+        load_fastest(self, forms, load)
+        self.shape = (1, row.queries, row.heads, row.size)
+
+    def run(self):
+        self.g.run()
+
+    def results(self):
+        return [np.moveaxis(self.g.array(self.y, self.shape), 2, 1)]
+
+
 class Opts(ctypes.Structure):
     _fields_ = [
         ("size", ctypes.c_size_t),
@@ -535,6 +579,7 @@ ENGINES = {
     "onnxruntime": OnnxRuntime,
     "openvino": OpenVino,
     "torch": Torch,
+    "llama.cpp": LlamaCpp,
 }
 
 

@@ -12,6 +12,7 @@ SWITCHES = {  # environment variables
     AVX2: {
         "openblas": {},  # by kernels
         "blis": {},
+        "llama.cpp": {},  # by its build
         "onednn": {"ONEDNN_MAX_CPU_ISA": "AVX2"},
         "openvino": {"ONEDNN_MAX_CPU_ISA": "AVX2"},
         "torch": {

@@ -181,6 +181,12 @@ def blis_settings(kernels):
     ]
 
 
+def ggml_settings(held_to):
+    """Built by bench/setup for an instruction set, or for this processor."""
+    folder = os.path.join(ROOT, "build/llama.cpp", held_to or "native", "bin")
+    return [{"BENCH_GGML": folder}] if os.path.exists(folder) else []
+
+
 ALTERNATIVES = {"openblas": openblas_settings, "blis": blis_settings}
 
 
@@ -208,6 +214,8 @@ def find_engine(engine, row, held_to=""):
     ways = [{}]
     if engine in ALTERNATIVES:
         ways = ALTERNATIVES[engine](isa.kernels(held_to, engine))
+    if engine == "llama.cpp":
+        ways = ggml_settings(held_to)
     tried = [(*try_settings(engine, {**s, **held}, row), {**s, **held}) for s in ways]
     if not tried:
         raise Failed("not installed")
