@@ -19,7 +19,7 @@
     P(th, "tiles per band in y, 0 = all", 0, 1, 2, 4, 7, 8, 16, 28)                    \
     P(tw, "tiles per band in x, 0 = all", 0, 1, 2, 4, 8, 16)                           \
     P(stage, "input: 0 in place, 1 copied as pixels", STAGE_DIRECT, STAGE_PIXELS) \
-    P(ob, "in place: blocks of channels per grid iteration, 0 = all", 0, 1, 2, 4)
+    P(ob, "in place: blocks of channels per grid iteration, 0 = all", 0, 1, 2, 4, 8, 16, 32)
 // clang-format on
 GEN_PARAMS(PARAMS)
 
@@ -149,12 +149,18 @@ static double size_of(const struct graph *g, value_id v)
     return dtype_is_float(t) ? 4 : (double)dtype_size(t);
 }
 
+/* Whether a tile's weights stay in registers from one row of the input to the next; otherwise multiply-adds load them. */
+static bool keeps_weights(const struct model *m, const struct caps *caps, const struct conv_sched *s)
+{
+    return m->taps * s->nr + s->ty * s->tx * s->nr + 2 <= caps->n_vector_regs;
+}
+
 /* Of a tile's arithmetic. Integers: multiplying vectors of i32 takes several instructions; a DOT of i16 may be two. Interleaving vectors of fewer channels
    than the instruction reads takes longer. */
-static double tile_seconds(const struct model *m, const struct nest_rates *r, const struct conv_sched *s, double footprint)
+static double tile_seconds(const struct model *m, const struct caps *caps, const struct nest_rates *r, const struct conv_sched *s, double footprint)
 {
     const double cells = (double)(s->tx * s->ty * s->nr), taps = (double)m->taps, nr = (double)s->nr, terms = (double)m->product.terms;
-    if (dtype_is_float(m->c.type)) return taps * nest_tap(r, cells, footprint / taps + nr);
+    if (dtype_is_float(m->c.type)) return taps * nest_tap(r, cells, footprint / taps + (keeps_weights(m, caps, s) ? nr : cells));
     if (m->product.terms == 1) return taps * nest_tap(r, 4 * cells, footprint / taps + nr);
     const struct dw_work w = dw_work_of(&m->c, &m->product, s->ty, s->tx);
     const double others = taps / (double)((m->c.xa >= 0 ? m->c.k[m->c.xa] : 1) * (m->c.ya >= 0 ? m->c.k[m->c.ya] : 1));
@@ -185,7 +191,7 @@ static double seconds(const struct facts *f, const struct gen_problem *p, const 
     double sx = size_of(c->g, c->x), sw = size_of(c->g, c->w), sy = size_of(c->g, c->g->output.v[0]);
     struct nest n = {.bytes = {sx * lanes * footprint, sw * lanes * taps * nr, sy * lanes * cells}};
     if (m->product.terms > 1) n.bytes[NEST_RIGHT] = sw * lanes * nr * (double)(m->product.terms * dw_work_of(c, &m->product, s->ty, s->tx).weights);
-    n.seconds = used * tile_seconds(m, r, s, footprint) + nest_ends(r, cells, 0);
+    n.seconds = used * tile_seconds(m, caps, r, s, footprint) + nest_ends(r, cells, 0);
     if (!in_place) {
         double band = conv_reach(c, c->xa, tw * (double)s->tx) * conv_reach(c, c->ya, th * (double)s->ty) * nr;
         n.seconds += band * (2 * r->load + 2 * r->cycle + gen_problem_front(p, 0) * r->work / 2) / (tw * th);
