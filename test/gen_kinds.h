@@ -155,14 +155,24 @@ static inline value_id reduced(struct fixture *b, const char *op, value_id x)
     return y;
 }
 
+/* Softmax as a quotient, with and without sinks: a term of each head's sums that no value belongs to. */
+static inline value_id quotient(struct fixture *b, value_id x, const struct attention_sizes *z)
+{
+    sym one = sym_const(&b->sym, 1), heads = sym_mul(&b->sym, z->h, sym_const(&b->sym, z->each));
+    value_id most = reduced(b, "ReduceMax", x), e = add_op(b, "Exp", add_op(b, "Sub", x, most, 0), 0, 0), sum = reduced(b, "ReduceSum", e);
+    if (pick(b, 0, 2)) return add_op(b, "Div", e, sum, 0);
+    value_id sink = add_input(b, "sink", 3, (const sym[]){heads, one, one});
+    sum = add_op(b, "Add", sum, add_op(b, "Exp", add_op(b, "Sub", sink, most, 0), 0, 0), 0);
+    return add_op(b, "Mul", e, add_op(b, "Reciprocal", sum, 0, 0), 0);
+}
+
 /* Softmax in several spellings, and another function that sums rows. */
-static inline value_id random_softmax(struct fixture *b, value_id x)
+static inline value_id random_softmax(struct fixture *b, value_id x, const struct attention_sizes *z)
 {
     value_id e, one = op_const_f(&b->g, b->type, 1);
     switch (pick(b, 0, 4)) {
     case 0:
-        e = add_op(b, "Exp", add_op(b, "Sub", x, reduced(b, "ReduceMax", x), 0), 0, 0);
-        return add_op(b, "Div", e, reduced(b, "ReduceSum", e), 0);
+        return quotient(b, x, z);
     case 1:
         e = add_op(b, "Sigmoid", x, 0, 0);
         return add_op(b, "Div", e, add_op(b, "Add", reduced(b, "ReduceSum", e), one, 0), 0);
@@ -195,7 +205,7 @@ static inline bool random_attention(struct fixture *b)
     q = regroup(b, q, &z, d, false);
     value_id x = add_op(b, "MatMul", q, random_keys(b, "k", &z, d, z.n), 0), zero = op_const_f(&b->g, b->type, 0);
     x = random_scores(b, regroup(b, x, &z, z.n, true), &z);
-    x = random_softmax(b, x);
+    x = random_softmax(b, x, &z);
     if (pick(b, 0, 3) == 0) x = add_op(b, "Where", add_mask(b, &z, DT_BOOL), zero, x);
     if (pick(b, 0, 3) == 0) x = add_op(b, "Where", add_op(b, "IsNaN", x, 0, 0), zero, x); /* as PyTorch writes it */
     x = regroup(b, x, &z, z.n, false);

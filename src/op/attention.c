@@ -14,13 +14,16 @@
 // quern::Band tells them from the indices. A row with no position left is zero, which is decided by
 // the bias, not by the scores. The softmax is computed in f32 at least.
 //
+// quern::Attention: likewise with one more input, a number per head of queries (hq), its sink: one
+// more term of the sum of each row's exponentials, to which no value belongs.
+//
 // quern::Band: whether key j may be attended to by query i, from i + o - left to i + o + right
 // (-1: unbounded), o the symbolic offset plus, with an input, that of the batch.
 #include "op/op.h"
 
 #include <math.h>
 
-enum { IN_Q, IN_K, IN_V, IN_MASK, IN_PAST_K, IN_PAST_V, IN_LENGTHS, N_IN };
+enum { IN_Q, IN_K, IN_V, IN_MASK, IN_PAST_K, IN_PAST_V, IN_LENGTHS, IN_SINK, N_IN };
 enum { OUT_Y, OUT_K, OUT_V, OUT_SCORES };
 
 struct heads {
@@ -38,8 +41,8 @@ static bool head_size(struct graph *g, node_id n, u32 input, i64 heads, sym *d, 
     sym all = op_in_shape(g, graph_node(g, n), input)->dim[2];
     i64 c;
     if (sym_is_const(g->sym, all, &c) && c % heads)
-        return op_invalid(e, g, n, "input %u: %lld columns are not a multiple of %lld heads", input,
-                          (long long)c, (long long)heads);
+        return op_invalid(e, g, n, "%c (input %u) has %lld columns, which is no multiple of %lld heads", "QKV"[input], input, (long long)c,
+                          (long long)heads);
     *d = sym_div(g->sym, all, sym_const(g->sym, heads));
     return true;
 }
@@ -52,11 +55,10 @@ static bool packed_heads(struct graph *g, node_id n, struct heads *h, struct err
     if (h->hq < 1 || h->hk < 1 || h->hq > INT32_MAX || h->hk > INT32_MAX)
         return op_invalid(e, g, n, "inputs of rank 3 need attributes q_num_heads and kv_num_heads");
     h->b = q->dim[0], h->sq = q->dim[1], h->sk = k->dim[1];
-    sym dk;
-    return head_size(g, n, IN_Q, h->hq, &h->d, e) && head_size(g, n, IN_K, h->hk, &dk, e) &&
-           head_size(g, n, IN_V, h->hk, &h->dv, e) &&
-           (op_sizes_agree(g, h->d, dk) ||
-            op_invalid(e, g, n, "heads of queries and keys have different sizes"));
+    if (!head_size(g, n, IN_Q, h->hq, &h->d, e)) return false;
+    const struct op_wanted keys = {"K", "batch, keys, kv_num_heads * head size of Q", 3, {h->b, 0, product(g, h->hk, h->d)}, 0},
+                           values = {"V", "batch, keys, kv_num_heads * head size", 3, {h->b, h->sk, 0}, 0};
+    return op_require_shape(g, n, IN_K, &keys, e) && op_require_shape(g, n, IN_V, &values, e) && head_size(g, n, IN_V, h->hk, &h->dv, e);
 }
 
 static bool split_heads(struct graph *g, node_id n, struct heads *h, struct err *e)
@@ -67,9 +69,9 @@ static bool split_heads(struct graph *g, node_id n, struct heads *h, struct err 
     h->b = q->dim[0], h->sq = q->dim[2], h->sk = k->dim[2], h->d = q->dim[3], h->dv = v->dim[3];
     if (!sym_is_const(g->sym, q->dim[1], &h->hq) || !sym_is_const(g->sym, k->dim[1], &h->hk))
         return op_unsupported(e, g, n, "a symbolic number of heads; give it a value by --set");
-    if (!op_sizes_agree(g, k->dim[1], v->dim[1]) || !op_sizes_agree(g, h->d, k->dim[3]))
-        return op_invalid(e, g, n, "heads of queries, keys and values do not fit each other");
-    return true;
+    const struct op_wanted keys = {"K", "batch, heads, keys, head size of Q", 4, {h->b, 0, 0, h->d}, 0},
+                           values = {"V", "batch, heads of K, keys, head size", 4, {h->b, k->dim[1], h->sk, 0}, 0};
+    return op_require_shape(g, n, IN_K, &keys, e) && op_require_shape(g, n, IN_V, &values, e);
 }
 
 static bool read_past(struct graph *g, node_id n, struct heads *h, struct err *e)
@@ -80,10 +82,11 @@ static bool read_past(struct graph *g, node_id n, struct heads *h, struct err *e
     if (has_k != has_v) return op_invalid(e, g, n, "past_key and past_value belong together");
     if (has_k && op_has_in(nd, IN_LENGTHS))
         return op_invalid(e, g, n, "nonpad_kv_seqlen and past_key exclude each other");
-    for (u32 k = IN_PAST_K; has_k && k <= IN_PAST_V; k++)
-        if (op_in_shape(g, nd, k)->rank != 4)
-            return op_invalid(e, g, n, "input %u of rank %u, expected 4", k, op_in_shape(g, nd, k)->rank);
-    if (has_k) h->past = op_in_shape(g, nd, IN_PAST_K)->dim[2];
+    if (has_k && op_in_shape(g, nd, IN_PAST_K)->rank == 4) h->past = op_in_shape(g, nd, IN_PAST_K)->dim[2];
+    sym hk = sym_const(g->sym, h->hk);
+    const struct op_wanted keys = {"past_key", "batch, heads of K, positions, head size of K", 4, {h->b, hk, 0, h->d}, 0},
+                           values = {"past_value", "batch, heads of V, positions of past_key, head size of V", 4, {h->b, hk, h->past, h->dv}, 0};
+    if (!op_require_shape(g, n, IN_PAST_K, &keys, e) || !op_require_shape(g, n, IN_PAST_V, &values, e)) return false;
     h->st = sym_add(g->sym, h->past, h->sk);
     return true;
 }
@@ -120,36 +123,41 @@ static bool read_heads(struct graph *g, node_id n, struct heads *h, struct err *
     return read_past(g, n, h, e);
 }
 
+/* Axes of a mask count from the last one. */
 static bool mask_fits(struct graph *g, node_id n, const struct heads *h, struct err *e)
 {
-    const struct node *nd = graph_node(g, n);
-    if (op_has_in(nd, IN_LENGTHS) && (op_in_shape(g, nd, IN_LENGTHS)->rank != 1 ||
-                                      !dtype_is_int(op_in_dtype(g, nd, IN_LENGTHS))))
-        return op_invalid(e, g, n, "nonpad_kv_seqlen must be a vector of integers");
-    if (!op_has_in(nd, IN_MASK)) return true;
-    const struct shape *m = op_in_shape(g, nd, IN_MASK);
-    enum dtype t = op_in_dtype(g, nd, IN_MASK);
+    static const char *const axes[] = {"keys", "queries, keys", "q_num_heads, queries, keys", "batch, q_num_heads, queries, keys"};
+    const sym all[4] = {h->b, sym_const(g->sym, h->hq), h->sq, 0};
+    if (!op_has_in(graph_node(g, n), IN_MASK)) return true;
+    const struct shape m = *op_in_shape(g, graph_node(g, n), IN_MASK);
+    enum dtype t = op_in_dtype(g, graph_node(g, n), IN_MASK);
+    i64 room;
     if (t != DT_BOOL && !dtype_is_float(t))
         return op_unsupported(e, g, n, "attn_mask of type %s; cast it to bool or to the type of the queries",
                               dtype_name(t));
-    if (m->rank < 1 || m->rank > 4) return op_invalid(e, g, n, "attn_mask of rank %u", m->rank);
-    const sym want[3] = {h->b, sym_const(g->sym, h->hq), h->sq};
-    for (u32 i = 0; i + 1 < m->rank; i++) {
-        i64 c;
-        sym d = m->dim[m->rank - 2 - i];
-        if (!(sym_is_const(g->sym, d, &c) && c == 1) && !op_sizes_agree(g, d, want[2 - i]))
-            return op_invalid(e, g, n, "axis %u of attn_mask does not fit", m->rank - 2 - i);
-    }
-    i64 room;
-    if (sym_is_const(g->sym, sym_sub(g->sym, h->st, m->dim[m->rank - 1]), &room) && room < 0)
-        return op_invalid(e, g, n, "attn_mask is longer than the keys by %lld", (long long)-room);
+    if (m.rank < 1 || m.rank > 4) return op_invalid(e, g, n, "attn_mask (input %u) of rank %u, expected 1 to 4", IN_MASK, m.rank);
+    struct op_wanted w = {.name = "attn_mask", .axes = axes[m.rank - 1], .rank = m.rank, .may_be_one = 7};
+    for (u32 i = 0; i < m.rank; i++) w.dim[i] = all[4 - m.rank + i];
+    if (!op_require_shape(g, n, IN_MASK, &w, e)) return false;
+    if (sym_is_const(g->sym, sym_sub(g->sym, h->st, m.dim[m.rank - 1]), &room) && room < 0)
+        return op_invalid(e, g, n, "attn_mask (input %u) is %.*s, longer by %lld than the %.*s keys of past_key and K together", IN_MASK, STR_ARG(op_shape_text(g, &m)),
+                          (long long)-room, STR_ARG(op_size_text(g, h->st)));
     return true;
+}
+
+static bool others_fit(struct graph *g, node_id n, const struct heads *h, struct err *e)
+{
+    const struct node *nd = graph_node(g, n);
+    const struct op_wanted lengths = {"nonpad_kv_seqlen", "batch", 1, {h->b}, 0}, sinks = {"the sinks", "heads of Q", 1, {sym_const(g->sym, h->hq)}, 0};
+    if (op_has_in(nd, IN_LENGTHS) && !dtype_is_int(op_in_dtype(g, nd, IN_LENGTHS)))
+        return op_invalid(e, g, n, "nonpad_kv_seqlen of type %s, expected integers", dtype_name(op_in_dtype(g, nd, IN_LENGTHS)));
+    return op_require_shape(g, n, IN_LENGTHS, &lengths, e) && op_check_float(g, n, IN_SINK, e) && op_require_shape(g, n, IN_SINK, &sinks, e);
 }
 
 static bool infer(struct graph *g, node_id n, struct err *e)
 {
     struct heads h;
-    if (!read_heads(g, n, &h, e) || !mask_fits(g, n, &h, e)) return false;
+    if (!read_heads(g, n, &h, e) || !mask_fits(g, n, &h, e) || !others_fit(g, n, &h, e)) return false;
     const struct node *nd = graph_node(g, n);
     i64 mode = attr_int(nd, "qk_matmul_output_mode", 0);
     if (mode < 0 || mode > 3) return op_invalid(e, g, n, "qk_matmul_output_mode %lld", (long long)mode);
@@ -329,6 +337,27 @@ static value_id group(const struct build *b, value_id v, sym last, bool back, va
     return op_node_reshape(g, b->n, v, 4, dim, out);
 }
 
+/* Along the keys. With sinks, written so that keys are all that is reduced: the maximum is that of the scores, and where a sink exceeds
+   it by so much that its exponential overflows, all probabilities are 0. */
+static value_id softmax(const struct build *b, value_id x)
+{
+    struct graph *g = b->g;
+    value_id sink = input(b, IN_SINK);
+    const i64 last = -1;
+    const sym one = sym_const(g->sym, 1), each[] = {sym_const(g->sym, b->h.hq), one, one};
+    if (!sink) {
+        x = op_node1(g, b->n, "Softmax", x, 0);
+        attr_set_int(g, op_made(g, x), "axis", 3);
+        return x;
+    }
+    sink = op_node_reshape(g, b->n, op_as(g, b->n, sink, b->h.soft), 3, each, 0);
+    value_id most = op_node_axes(g, b->n, "ReduceMax", x, &last, 1, 0);
+    value_id exps = op_node1(g, b->n, "Exp", op_node2(g, b->n, "Sub", x, most, 0), 0);
+    value_id own = op_node1(g, b->n, "Exp", op_node2(g, b->n, "Sub", sink, most, 0), 0);
+    value_id sum = op_node2(g, b->n, "Add", op_node_axes(g, b->n, "ReduceSum", exps, &last, 1, 0), own, 0);
+    return op_node2(g, b->n, "Mul", exps, op_node1(g, b->n, "Reciprocal", sum, 0), 0);
+}
+
 /* Probabilities (b, hq, sq, st) of the queries' type. */
 static value_id probabilities(const struct build *b, value_id q, value_id k)
 {
@@ -344,9 +373,7 @@ static value_id probabilities(const struct build *b, value_id q, value_id k)
     if (s.added) x = op_node2(g, b->n, "Add", x, s.added, 0);
     x = allowed(b, &s, x);
     show_scores(b, 2, x);
-    x = op_node1(g, b->n, "Softmax", x, 0);
-    attr_set_int(g, op_made(g, x), "axis", 3);
-    x = unblocked(b, &s, x);
+    x = unblocked(b, &s, softmax(b, x));
     show_scores(b, 3, x);
     return b->h.t == b->h.soft ? x : op_node_cast(g, b->n, x, b->h.t, 0);
 }
@@ -417,7 +444,8 @@ static void random_attention(const struct op *self, struct graph *g, struct rng 
     if (rng_range(r, 0, 1))
         random_mask(g, r, (const i64[]){b, hq, sq, sk + (in[IN_PAST_K] ? past : 0)}, &in[IN_MASK]);
     if (!cached && rng_range(r, 0, 1)) random_lengths(g, r, b, sk, &in[IN_LENGTHS]);
-    node_id n = random_node(g, self, N_IN, in, rng_range(r, 0, 1) ? 4 : 1);
+    if (self->max_in == N_IN) random_input(g, "sink", DT_F32, 1, &hq, &in[IN_SINK]);
+    node_id n = random_node(g, self, self->max_in, in, rng_range(r, 0, 1) ? 4 : 1);
     if (packed) attr_set_int(g, n, "q_num_heads", hq), attr_set_int(g, n, "kv_num_heads", hk);
     random_attributes(g, n, r);
 }
@@ -494,6 +522,14 @@ static void random_band(const struct op *self, struct graph *g, struct rng *r)
 
 static const struct op ops[] = {
     {.name = "Attention",
+     .min_in = 3,
+     .max_in = IN_SINK,
+     .min_out = 1,
+     .max_out = 4,
+     .infer = infer,
+     .expand = expand,
+     .random = random_attention},
+    {.name = "quern::Attention",
      .min_in = 3,
      .max_in = N_IN,
      .min_out = 1,

@@ -195,6 +195,15 @@ bool op_require_multiple(struct graph *g, node_id n, sym a, i64 b, struct err *e
     QUERN_PRINTF(6, 7);
 bool op_require_at_least(struct graph *g, node_id n, sym a, sym b, struct err *e, const char *what, ...)
     QUERN_PRINTF(6, 7);
+/* The shape of an input, in the terms of the operator's definition. */
+struct op_wanted {
+    const char *name, *axes; /* "past_key", "batch, heads, positions, head size" */
+    u32 rank;
+    sym dim[MAX_RANK];       /* 0: any */
+    u32 may_be_one;          /* bits of axes that broadcast */
+};
+/* Input k, if there is one, has that shape. Errors name the input and show both shapes. */
+bool op_require_shape(struct graph *g, node_id n, u32 k, const struct op_wanted *w, struct err *e);
 /* all axes, and the ranks */
 bool op_require_same(struct graph *g, node_id n, const struct shape *a, const struct shape *b, struct err *e, const char *what);
 struct str op_size_text(struct graph *g, sym s);                 /* for messages: "H//2" */

@@ -73,6 +73,33 @@ bool op_require_at_least(struct graph *g, node_id n, sym a, sym b, struct err *e
     return ok;
 }
 
+static bool is_wanted(struct graph *g, node_id n, const struct shape *s, const struct op_wanted *w)
+{
+    bool ok = s->rank == w->rank;
+    for (u32 i = 0; i < s->rank && ok; i++) {
+        bool is_one = w->may_be_one >> i & 1 && s->dim[i] == sym_const(g->sym, 1);
+        ok = !w->dim[i] || is_one || require(g, n, FACT_EQUAL, s->dim[i], w->dim[i]);
+    }
+    return ok;
+}
+
+bool op_require_shape(struct graph *g, node_id n, u32 k, const struct op_wanted *w, struct err *e)
+{
+    const struct node *nd = graph_node(g, n);
+    if (!op_has_in(nd, k) || is_wanted(g, n, op_in_shape(g, nd, k), w)) return true;
+    struct str have = op_shape_text(g, op_in_shape(g, nd, k));
+    struct buf b = {0};
+    for (u32 i = 0; i < w->rank; i++) {
+        if (i) buf_char(&b, ',');
+        if (w->dim[i]) buf_str(&b, op_size_text(g, w->dim[i]));
+        else buf_char(&b, '?');
+        if (w->dim[i] && w->may_be_one >> i & 1) buf_z(&b, " or 1");
+    }
+    op_invalid(e, g, n, "%s (input %u) is %.*s, expected [%.*s]: %s", w->name, k, STR_ARG(have), STR_ARG(buf_view(&b)), w->axes);
+    buf_release(&b);
+    return false;
+}
+
 bool op_require_same(struct graph *g, node_id n, const struct shape *a, const struct shape *b, struct err *e, const char *what)
 {
     bool same = a->rank == b->rank;
