@@ -7,25 +7,20 @@
 // All operators of a copy of the graph are expanded to primitives. Each node gets its number as its name first; new nodes are named after
 // the expanded one, so the name of a primitive leads back to the operator.
 //
-// The products of an attention are recognised by what is between them, not by an operator: scores, through Exp and a sum of it, into the
-// product with the values. So chains of exporters and operators for attention look alike.
+// The products of an attention are recognised by what is between them (task/attention.c), not by an operator. So chains of exporters and
+// operators for attention look alike.
 #include "model/model.h"
 
 #include "op/op.h"
+#include "task/task.h"
 
 enum { UNKNOWN_SIZE = 256 };
-
-struct flow { /* of a value: the product that it depends on through operators that are not contractions */
-    node_id from; /* 0: none, or several */
-    bool has_exp, has_sum;
-};
 
 struct collection {
     struct model *m;
     struct graph g;        /* expanded */
     struct arena *a;
     const i64 *var;
-    struct flow *flow;     /* per value */
     const char **role;     /* per node */
     struct map seen;       /* operator, role, type, sizes -> number of the entry */
     struct model_contraction_list *out;
@@ -46,50 +41,17 @@ static node_id origin(const struct node *x)
     return (node_id)n;
 }
 
-/* Attentions. */
-
 static bool is_contraction(const struct op *op)
 {
     return op->props & (OP_MATMUL | OP_CONV | OP_TRANSPOSED | OP_CONV_GRAD);
 }
 
-static bool passes(const struct op *op) { return op->props & (OP_POINTWISE | OP_VIEW | OP_REDUCE | OP_MOVES); }
-
-static struct flow flow_of(const struct collection *c, node_id n)
-{
-    const struct node *x = graph_node(&c->g, n);
-    const struct op *op = op_of(&c->g, n);
-    struct flow f = {0};
-    struct op_reduce r;
-    bool several = false;
-    if (is_contraction(op)) return (struct flow){.from = n};
-    if (!passes(op)) return f;
-    for (u32 k = 0; k < x->in.n; k++) {
-        const struct flow *in = &c->flow[x->in.v[k]];
-        several |= f.from && in->from && in->from != f.from;
-        if (in->from) f = (struct flow){in->from, f.has_exp || in->has_exp, f.has_sum || in->has_sum};
-    }
-    if (several || !f.from) return (struct flow){0};
-    f.has_sum |= f.has_exp && op->reduce && op->reduce(&c->g, x, &r) && r.combine == KI_ADD;
-    f.has_exp |= str_is(x->op, "Exp");
-    return f;
-}
-
 static void find_roles(struct collection *c)
 {
-    c->flow = arena_array(c->a, struct flow, c->g.value.n + 1);
+    struct attention_pairs all;
     c->role = arena_array(c->a, const char *, c->g.node.n + 1);
-    for (node_id n = 1; n < c->g.node.n; n++) {
-        const struct node *x = graph_node(&c->g, n);
-        if (x->dead) continue;
-        for (u32 k = 0; op_of(&c->g, n)->props & OP_MATMUL && k < 2; k++) {
-            const struct flow *in = &c->flow[x->in.v[k]];
-            if (in->from && in->has_sum) c->role[in->from] = "scores", c->role[n] = "values";
-        }
-        struct flow f = flow_of(c, n);
-        for (u32 k = 0; k < x->out.n; k++)
-            if (x->out.v[k]) c->flow[x->out.v[k]] = f;
-    }
+    task_attentions(&all, &c->g, c->a);
+    for (u32 i = 0; i < all.n; i++) c->role[all.v[i].scores] = "scores", c->role[all.v[i].values] = "values";
 }
 
 /* Sizes. */

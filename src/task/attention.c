@@ -2,7 +2,8 @@
 //
 // Chains of attention: two matmuls, where the result of the first, the scores, reaches the left operand of the second through pointwise nodes, views of as
 // many elements, and reductions, as in softmax(q k^T * scale + mask) v. In one kernel the scores of some rows stay in the caches. What lies between is any
-// function of the scores, in any spelling; nothing else may need its values. Whether a kernel family knows it, and whether it pays, is decided later.
+// function of the scores, in any spelling; for one kernel, nothing else may need its values. Whether a kernel family knows it, and whether it pays, is decided
+// later. The same search finds the attentions of a network that is only looked at (task_attentions): there, exponentials of scores are summed up.
 #include "task/grow.h"
 
 enum {
@@ -109,18 +110,80 @@ static node_id take_largest(const struct cutter *c, struct front *f)
     return n;
 }
 
+static sym columns(const struct graph *g, value_id v)
+{
+    const struct shape *s = &graph_value(g, v)->shape;
+    return s->rank ? s->dim[s->rank - 1] : 0;
+}
+
+/* The next matmul with a column of scores for each column of v, whose front this is, and what lies between. 0: there is none. */
+static node_id next_scores(const struct cutter *c, struct front *f, value_id v, struct node_set *s)
+{
+    node_id first;
+    while ((first = take_largest(c, f)) != 0) {
+        if (columns(c->g, node_out(c->g, first)) != columns(c->g, v)) continue;
+        *s = set_new(c);
+        set_add(s, first);
+        if (add_between(c, f, s)) return first;
+    }
+    return 0;
+}
+
 bool grow_attention(const struct cutter *c, struct node_set *s)
 {
     struct front f;
-    node_id second = s->v[0], first;
+    struct node_set own;
+    node_id second = s->v[0];
+    value_id left = graph_node(c->g, second)->in.v[0];
     if (!node_is(c->g, second, OP_MATMUL)) return false;
-    front_of(c, &f, graph_node(c->g, second)->in.v[0]);
-    while ((first = take_largest(c, &f)) != 0) {
-        struct node_set own = set_new(c);
-        set_add(&own, first);
-        if (!add_between(c, &f, &own) || !is_private(c, &own, second) || s->n + own.n > MAX_REGION - SPARE) continue;
+    front_of(c, &f, left);
+    while (next_scores(c, &f, left, &own)) {
+        if (!is_private(c, &own, second) || s->n + own.n > MAX_REGION - SPARE) continue;
         for (u32 i = 0; i < own.n; i++) set_add(s, own.v[i]);
         return true;
     }
     return false;
+}
+
+/* Does v depend on an exponential within the set? */
+static bool has_exponential(const struct cutter *c, const struct node_set *s, value_id v, u32 search)
+{
+    node_id p = v ? graph_value(c->g, v)->producer : 0;
+    if (!p || !set_has(s, p) || p == s->v[0] || c->seen[p] == search) return false;
+    c->seen[p] = search;
+    const struct node *x = graph_node(c->g, p);
+    if (str_is(x->op, "Exp")) return true;
+    for (u32 k = 0; k < x->in.n; k++)
+        if (has_exponential(c, s, x->in.v[k], search)) return true;
+    return false;
+}
+
+static bool sums_exponentials(const struct cutter *c, const struct node_set *s)
+{
+    struct op_reduce r;
+    for (u32 i = 1; i < s->n; i++) {
+        const struct node *x = graph_node(c->g, s->v[i]);
+        const struct op *op = op_of(c->g, s->v[i]);
+        if (op->reduce && op->reduce(c->g, x, &r) && r.combine == KI_ADD && has_exponential(c, s, x->in.v[0], cutter_search(c))) return true;
+    }
+    return false;
+}
+
+void task_attentions(struct attention_pairs *out, const struct graph *g, struct arena *a)
+{
+    struct cutter c;
+    struct front f;
+    struct node_set own;
+    cutter_init(&c, g, a);
+    *out = (struct attention_pairs){0};
+    for (node_id n = 1; n < g->node.n; n++) {
+        if (graph_node(g, n)->dead || !node_is(g, n, OP_MATMUL)) continue;
+        value_id left = graph_node(g, n)->in.v[0];
+        front_of(&c, &f, left);
+        for (node_id first; (first = next_scores(&c, &f, left, &own)) != 0;) {
+            if (!sums_exponentials(&c, &own)) continue;
+            *arr_push(a, out) = (struct attention_pair){first, n};
+            break;
+        }
+    }
 }

@@ -101,6 +101,12 @@ struct part cover_part(const struct cover *c, struct form f);
 /* A cache in place: an input, or a slice of it, that lies in the join's memory already. */
 bool cover_is_there(const struct cover *c, struct form f);
 
+/* Two matmuls: the result of the first reaches the left operand of the second through a softmax and whatever else works on rows. */
+struct attention_pair { node_id scores, values; };
+struct attention_pairs { struct attention_pair *v; u32 n, cap; };
+/* Those of a graph of primitives, inferred and sorted; a: for everything. */
+void task_attentions(struct attention_pairs *out, const struct graph *g, struct arena *a);
+
 /* g: primitives only, inferred. */
 bool cover_build(struct cover *c, const struct graph *g, struct arena *a, const struct cover_opts *o, struct err *e);
 
