@@ -265,6 +265,6 @@ static double predict(const struct gen_problem *p, const struct sched *v)
 }
 
 const struct gen gen_attention = {
-    GEN_FAMILY("attention", 1), .sums = SUMS_OF_ROWS, .chains = true, .facts = sizeof(struct facts),
+    GEN_FAMILY("attention", 2), .sums = SUMS_OF_ROWS, .chains = true, .facts = sizeof(struct facts),
     .analyze = analyze, .legal = legal, .emit = emit, .predict = predict,
 };

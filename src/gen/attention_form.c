@@ -60,11 +60,12 @@ static bool is_of_row(const struct linear *x, kval v) { return !attention_depend
 /* Zeros instead of NaN: where one exponential is NaN, so is the sum of the row, and with it every quotient. */
 static bool is_nan_of(const struct kir *k, kval condition, kval v) { return kir_at(k, condition)->op == KI_ISNAN && kir_at(k, condition)->a == v; }
 
-/* Is v e times a number of the row, or zero for some rows? */
+/* Is v e times a number of the row, or zero for some rows? What is rounded to another type of floats on the way is taken as such. */
 static bool is_linear(const struct linear *x, kval v)
 {
     const struct kir_ins *i = kir_at(x->k, v);
     if (v == x->e) return true;
+    if (i->op == KI_CAST && dtype_is_float(i->dtype) && dtype_is_float(kir_dtype(x->k, i->a))) return is_linear(x, i->a);
     if (i->op == KI_MUL) return (is_linear(x, i->a) && is_of_row(x, i->b)) || (is_of_row(x, i->a) && is_linear(x, i->b));
     if (i->op == KI_DIV) return is_linear(x, i->a) && is_of_row(x, i->b);
     if (i->op == KI_SELECT && is_nan_of(x->k, i->a, i->c)) return is_zero(x->k, i->b) && is_linear(x, i->c);

@@ -116,6 +116,13 @@ static void do_block(struct attention_kernel *a, const struct online *o, kval fr
 
 static kval given_one(struct emit *m, const void *user, const kval *idx) { return kir_const_f(m->k, DT_F32, 1, 1); }
 
+/* A number before it was rounded to another type of floats, as p may be. */
+static kval unrounded(const struct kir *k, kval v)
+{
+    const struct kir_ins *x = kir_at(k, v);
+    return x->op == KI_CAST && dtype_is_float(kir_dtype(k, x->a)) ? unrounded(k, x->a) : v;
+}
+
 /* The factor of a row: p where the exponential is 1. */
 static kval factor_of(struct attention_kernel *a, const struct online *o, kval own)
 {
@@ -127,7 +134,7 @@ static kval factor_of(struct attention_kernel *a, const struct online *o, kval o
     emit_bind(m, r->x.red[1].in, given_one, NULL);
     emit_bind(m, r->x.red[0].out, gen_given, &most);
     emit_bind(m, r->x.red[1].out, gen_given, &sum);
-    kval v = kir_cast(k, DT_F32, emit_value(m, a->x.p, a->p));
+    kval v = kir_cast(k, DT_F32, unrounded(k, emit_value(m, a->x.p, a->p)));
     rows_forget(r);
     return v;
 }
