@@ -354,8 +354,19 @@ static void rejects(const struct decoder *x, quern_state *s, quern_tensor **in, 
     assert_int_equal(quern_state_length(s), length);
 }
 
-static void check_errors(const char *in_place)
+/* The bytes of the state. */
+static struct str bytes_of(const struct decoder *x, quern_state *s, struct arena *a, const char *path)
 {
+    struct str bytes = {0};
+    struct err e = {0};
+    must(&x->f, quern_state_save(s, path));
+    assert_true(os_read(a, path, 1 << 20, &bytes, &e));
+    return bytes;
+}
+
+static void check_errors(const char *in_place, const char *path)
+{
+    struct arena a = {0};
     struct decoder x;
     struct rng r = rng_seed(9);
     int64_t token[MAX_TOKENS];
@@ -372,6 +383,7 @@ static void check_errors(const char *in_place)
     assert_int_equal(quern_state_create(x.f.p, 8, &o, &s), QUERN_USAGE);
     s = new_state(&x, 8, 1);
     state_run(&x, s, 1, 5, token, 8, got);
+    struct str before = bytes_of(&x, s, &a, path);
     make_inputs(&x, 1, 5, 4, token, 8, in); /* one too many */
     rejects(&x, s, in, QUERN_INPUT, "5 positions and 4 new ones are more than the state's maximum, 8");
     in[2] = in[1];
@@ -383,16 +395,25 @@ static void check_errors(const char *in_place)
     make_inputs(&x, 2, 5, 1, token, 0, in); /* two sequences */
     rejects(&x, s, in, QUERN_INPUT, "axis 0");
     for (int k = 0; k < 2; k++) quern_tensor_free(in[k]), quern_tensor_free(more[k]);
-    state_run(&x, s, 1, 3, token, 8, got); /* nothing was overwritten */
+    assert_true(str_eq(bytes_of(&x, s, &a, path), before)); /* nothing was overwritten */
+    state_run(&x, s, 1, 3, token, 8, got);
     assert_near(got, want + 5 * V, 3 * V, "after errors");
     quern_state_destroy(s);
     fixture_close(&x.f);
+    arena_release(&a);
 }
 
 static void test_errors(void **state)
 {
-    check_errors(NULL);
-    check_errors("auto");
+    struct arena a = {0};
+    struct str dir;
+    struct err e = {0};
+    assert_true(os_temp_dir(&a, &dir, &e));
+    const char *path = str_fmt(&a, "%s/state", dir.p).p;
+    check_errors(NULL, path);
+    check_errors("auto", path);
+    os_remove_tree(dir.p);
+    arena_release(&a);
 }
 
 static void test_pairs(void **state)
@@ -555,14 +576,14 @@ static void test_saved_programs(void **state)
 enum { FAR = 1 << 30 };
 
 /* Of runs of one token each, after a prompt and a first token: with all outputs given, none. */
-static void check_allocations(const char *in_place)
+static void check_allocations(bool is_attention, const char *in_place)
 {
     struct decoder x;
     struct rng r = rng_seed(2);
     int64_t token[MAX_TOKENS];
     float scores[MAX_TOKENS * V], mask[MAX_TOKENS] = {0};
     random_tokens(token, MAX_TOKENS, &r);
-    assert_true(decoder_open(&x, "cpu", false, in_place));
+    assert_true(decoder_open(&x, "cpu", is_attention, in_place));
     quern_state *s = new_state(&x, MAX_TOKENS, 1);
     state_run(&x, s, 1, 8, token, MAX_TOKENS, scores);
     state_run(&x, s, 1, 1, token, MAX_TOKENS, scores);
@@ -570,7 +591,7 @@ static void check_allocations(const char *in_place)
     must(&x.f, quern_tensor_view(x.f.q, QUERN_F32, 3, (int64_t[]){1, 1, V}, scores, &out[0]));
     for (i64 at = 9; at < MAX_TOKENS; at++) {
         must(&x.f, quern_tensor_view(x.f.q, QUERN_I64, 2, (int64_t[]){1, 1}, token + at, &in[at][0]));
-        must(&x.f, quern_tensor_view(x.f.q, QUERN_F32, 4, (int64_t[]){1, 1, 1, at + 1}, mask, &in[at][1]));
+        if (!is_attention) must(&x.f, quern_tensor_view(x.f.q, QUERN_F32, 4, (int64_t[]){1, 1, 1, at + 1}, mask, &in[at][1]));
     }
     for (i64 at = 9; at < MAX_TOKENS; at++) {
         mem_fail(FAR, 0);
@@ -586,8 +607,7 @@ static void check_allocations(const char *in_place)
 
 static void test_allocations(void **state)
 {
-    check_allocations(NULL);
-    check_allocations("auto");
+    for (int way = 0; way < 4; way++) check_allocations(way & 1, way & 2 ? "auto" : NULL);
 }
 
 int main(void)
