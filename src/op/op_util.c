@@ -86,8 +86,10 @@ static bool is_wanted(struct graph *g, node_id n, const struct shape *s, const s
 bool op_require_shape(struct graph *g, node_id n, u32 k, const struct op_wanted *w, struct err *e)
 {
     const struct node *nd = graph_node(g, n);
-    if (!op_has_in(nd, k) || is_wanted(g, n, op_in_shape(g, nd, k), w)) return true;
-    struct str have = op_shape_text(g, op_in_shape(g, nd, k));
+    if (k >= nd->in.n || !nd->in.v[k]) return true;
+    const struct shape s = graph_value(g, nd->in.v[k])->shape;
+    if (is_wanted(g, n, &s, w)) return true;
+    struct str have = op_shape_text(g, &s);
     struct buf b = {0};
     for (u32 i = 0; i < w->rank; i++) {
         if (i) buf_char(&b, ',');
