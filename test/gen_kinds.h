@@ -188,7 +188,7 @@ static inline value_id random_softmax(struct fixture *b, value_id x, const struc
 
 static inline bool random_attention(struct fixture *b)
 {
-    static const i64 head[] = {1, 3, 4, 8, 16, 19, 32, 40}, keys[] = {1, 2, 5, 16, 17, 31, 48, 70};
+    static const i64 head[] = {1, 3, 4, 8, 16, 19, 32, 40}, keys[] = {1, 2, 5, 16, 17, 31, 48, 70, 129, 300};
     struct symtab *t = &b->sym;
     struct attention_sizes z = {.each = pick(b, 0, 2) ? 1 : pick(b, 2, 3)};
     z.b = draw_size(b, 1, 2, 4);
@@ -197,7 +197,7 @@ static inline bool random_attention(struct fixture *b)
     z.e = head[pick(b, 0, 7)];
     z.sq = pick(b, 0, 2) ? draw_size(b, 1, 23, 3) : sym_const(t, 1);
     bool symbolic = pick(b, 0, 2) == 0;
-    z.n = size_of(b, keys[pick(b, 0, 7)], symbolic);
+    z.n = size_of(b, keys[pick(b, 0, 9)], symbolic);
     sym d = sym_const(t, z.d), e = sym_const(t, z.e), hq = sym_mul(t, z.h, sym_const(t, z.each));
     value_id q = pick(b, 0, 1) ? add_input(b, "q", 4, (const sym[]){z.b, hq, z.sq, d})
                                : with_perm(b, add_input(b, "q", 4, (const sym[]){z.b, z.sq, hq, d}), (const i64[]){0, 2, 1, 3});

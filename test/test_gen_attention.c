@@ -2,7 +2,8 @@
 //
 // Attention in one kernel: random instances (heads that share keys, masks that leave nothing, large scores, one key, sizes that are not known, inputs with
 // room behind them as caches have, softmax in several spellings and other functions of rows) under random legal schedules agree with the reference
-// evaluator, interpreted, compiled and in exact arithmetic, also in a promised order of sums; other graphs are refused.
+// evaluator, interpreted, compiled and in exact arithmetic, also in a promised order of sums, and with keys divided among grid iterations; other graphs
+// are refused.
 #include "gen_kinds.h"
 #include "tune/exact.h"
 
@@ -71,6 +72,48 @@ static void test_compiled(void **state)
         fixture_close(&b);
     }
     assert_true(is_enough(n, 8));
+}
+
+/* A random schedule that divides the keys; false: none is found. */
+static bool choose_split(struct fixture *b, struct candidate *c)
+{
+    u32 split = 0;
+    while (!str_is(str_of("split"), b->only->param[split].name)) split++;
+    for (u32 try = 0; try < 100; try++) {
+        if (!gen_random(&b->t, &b->caps, &b->rng, c)) return false;
+        if (c->gen == b->only && c->sched.v[split]) return true;
+    }
+    return false;
+}
+
+/* Every part of the keys has its own maximum, and some have no key of a row. */
+static void test_split(void **state)
+{
+    u32 n = 0, n_compiled = 0;
+    for (u64 seed = first_seed(6000, 6300); seed < last_seed(6000, 6300); seed++) {
+        struct fixture b;
+        struct candidate c;
+        struct check k;
+        open_attention(&b, seed);
+        bool is_compiled = seed % 8 == 0;
+        if (random_attention(&b) && (seed % 3 || place_in_room(&b)) && gen_matches(b.only, &b.t, &b.caps) && choose_split(&b, &c) &&
+            check_init(&k, &b.t, b.var, seed, true, &b.e)) {
+            if (!run(&b, &c, &k)) report(&b, &c, seed);
+            check_release(&k);
+            struct dev_opts o = {.n_threads = 2};
+            assert_true(!is_compiled || dev_ask(dev_find(S("cpu")), &o, &b.caps, NULL, &b.e));
+            if (is_compiled && choose_split(&b, &c)) {
+                open_device_check(&b, &k, seed);
+                if (!verify_on(&b, "cpu", &c, &k)) report(&b, &c, seed);
+                check_release(&k);
+                n_compiled++;
+            }
+            n++;
+        }
+        fixture_close(&b);
+    }
+    print_message("%u kernels, %u compiled\n", n, n_compiled);
+    assert_true(is_enough(n, 60) && is_enough(n_compiled, 4));
 }
 
 /* Over a field the kernel equals its task's nodes, whatever the order of sums; where that is promised, in it. */
@@ -145,6 +188,7 @@ int main(void)
         cmocka_unit_test(test_random),
         cmocka_unit_test(test_room),
         cmocka_unit_test(test_compiled),
+        cmocka_unit_test(test_split),
         cmocka_unit_test(test_exact),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

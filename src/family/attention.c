@@ -10,14 +10,15 @@
 #include <math.h>
 
 // clang-format off
-#define PARAMS(P)                                                                                              \
-    P(mr, "rows of the register tiles", 1, 2, 3, 4, 6, 8, 10, 12, 14)                                          \
-    P(nr, "vectors of keys of the first product's tile; keys where they are in place", 1, 2, 3, 4)             \
-    P(nv, "vectors of columns of the second product's tile", 1, 2, 3, 4, 6)                                    \
-    P(mb, "tiles of rows per grid iteration at most, 0 = all", 0, 1, 2, 4, 8, 16, 32)                          \
-    P(nb, "blocks of keys at a time, softmax from block to block, 0 = whole rows", 0, 4, 8, 16, 32, 64)        \
-    P(keys, "0 packed once, 1 in place by vectors along the head", KEYS_ONCE, KEYS_PLACE)                      \
-    P(values, "0 packed once, 1 in place", VALUES_ONCE, VALUES_PLACE)                                          \
+#define PARAMS(P)                                                                                          \
+    P(mr, "rows of the register tiles", 1, 2, 3, 4, 6, 8, 10, 12, 14)                                      \
+    P(nr, "vectors of keys of the first product's tile; keys where they are in place", 1, 2, 3, 4)         \
+    P(nv, "vectors of columns of the second product's tile", 1, 2, 3, 4, 6, 8)                             \
+    P(mb, "tiles of rows per grid iteration at most, 0 = all", 0, 1, 2, 4, 8, 16, 32)                      \
+    P(nb, "blocks of keys at a time, 0 = all that an iteration has", 0, 4, 8, 16, 32, 64)                  \
+    P(split, "keys per grid iteration at most, 0 = all", 0, 32, 128, 256, 512, 1024, 2048, 4096, 8192)     \
+    P(keys, "0 packed once, 1 in place by vectors along the head", KEYS_ONCE, KEYS_PLACE)                  \
+    P(values, "0 packed once, 1 in place", VALUES_ONCE, VALUES_PLACE)                                      \
     P(ku, "terms per step of the inner loops", 1, 4)
 // clang-format on
 GEN_PARAMS(PARAMS)
@@ -33,7 +34,7 @@ struct facts {
     struct attention x;
     i64 lanes;
     i64 m, n, d, e;       /* nominal */
-    i64 static_m;         /* -1: not known */
+    i64 static_m, static_n; /* -1: not known */
     bool keys_in_place, values_in_place; /* may be */
     double value_front;   /* prologue of the values: as gen_front */
     sym queries;          /* of a head; rows are of one or several */
@@ -48,7 +49,7 @@ static bool analyze(const struct gen_problem *p)
     attention_form(&f->x, p->t, p->c);
     f->lanes = gen_lanes(p->c, DT_F32);
     f->m = gen_eval(g, s->m, NULL), f->n = gen_eval(g, s->n, NULL), f->d = gen_eval(g, s->k, NULL), f->e = gen_eval(g, v->n, NULL);
-    f->static_m = gen_static(g, s->m, -1);
+    f->static_m = gen_static(g, s->m, -1), f->static_n = gen_static(g, s->n, -1);
     f->keys_in_place = !s->b_const && !gemm_is_dense_along_last(p->t, s->b, (u32)f->lanes);
     f->values_in_place = !v->b_const && gemm_is_dense_along_last(p->t, v->b, (u32)f->lanes);
     f->value_front = gen_front(g, v->b);
@@ -70,17 +71,26 @@ static bool may_take_keys_in_place(const struct gen_problem *p, const struct fac
     return f->keys_in_place && !p->c->deterministic && is_whole && (s->mb == 1 || f->static_m == s->mr);
 }
 
+/* Keys of an iteration, of n in all, in whole blocks. */
+static i64 keys_of(const struct facts *f, const struct attention_sched *s, i64 n)
+{
+    i64 width = attention_width(s, (u32)f->lanes);
+    return round_up(s->split ? ceil_div(n, i64_max(1, ceil_div(n, s->split))) : n, width);
+}
+
 /* Elements of scratch memory per row. */
 static double row_elements(const struct facts *f, const struct attention_sched *s)
 {
-    i64 width = s->keys == KEYS_PLACE ? f->lanes : s->nr * f->lanes;
-    return (double)(s->nb ? s->nb * width + round_up(f->e, s->nv * f->lanes) : round_up(f->n, width)) + 16;
+    i64 keys = s->nb ? s->nb * attention_width(s, (u32)f->lanes) : keys_of(f, s, f->n);
+    return (double)(keys + (attention_is_online(s) ? round_up(f->e, s->nv * f->lanes) : 0)) + 16;
 }
 
-/* More than one block of keys, of a softmax. */
+/* More than one block or part of the keys, of a softmax. What parts leave in memory grows with the rows: one iteration has all that share them. */
 static bool may_be_online(const struct gen_problem *p, const struct facts *f, const struct attention_sched *s)
 {
-    return f->x.is_softmax && !p->c->deterministic && s->keys == KEYS_ONCE && s->nb * s->nr * f->lanes < f->n;
+    if (!f->x.is_softmax || p->c->deterministic) return false;
+    if (s->split && (f->static_m < 0 || rows_of(s, f->m) < f->m || (f->static_n >= 0 && s->split >= f->static_n))) return false;
+    return !s->nb || s->nb * attention_width(s, (u32)f->lanes) < keys_of(f, s, f->static_n < 0 ? i64_max(f->n, s->split) : f->n);
 }
 
 static bool legal(const struct gen_problem *p, const struct sched *v)
@@ -95,9 +105,9 @@ static bool legal(const struct gen_problem *p, const struct sched *v)
     if ((s.nv > 1 && (s.nv - 1) * f->lanes >= f->e) || (s.nr > 1 && (s.nr - 1) * (in_place ? 1 : f->lanes) >= f->n)) return false;
     if (in_place && !may_take_keys_in_place(p, f, &s)) return false;
     if (s.values == VALUES_PLACE && (!f->values_in_place || s.ku > 1)) return false;
-    if (s.nb && !may_be_online(p, f, &s)) return false;
+    if (attention_is_online(&s) && !may_be_online(p, f, &s)) return false;
     if (has_rows && !is_good_group(s.mb, tiles)) return false;
-    bool is_least = s.mr == 1 && (s.mb == 1 || tiles == 1) && !s.nb;
+    bool is_least = s.mr == 1 && (s.mb == 1 || tiles == 1) && !attention_is_online(&s);
     return is_least || 4 * (double)rows_of(&s, f->m) * row_elements(f, &s) <= (double)p->c->l2_bytes + 65536;
 }
 
@@ -105,7 +115,8 @@ static bool legal(const struct gen_problem *p, const struct sched *v)
 
 struct work {
     double m, n, d, e, batch;  /* in all */
-    double rows, tiles, share; /* of an iteration; iterations of a batch */
+    double rows, tiles, share; /* of an iteration; iterations of a batch's rows */
+    double parts, at_once;     /* of the keys; keys at a time */
     double lanes;
     double shown;              /* share of the keys that are not left out */
 };
@@ -146,6 +157,8 @@ static struct work work_of(const struct facts *f, const struct attention_sched *
     if (s->mb) w.tiles = fmin(w.tiles, (double)s->mb);
     w.share = ceil(w.m / (w.tiles * (double)s->mr));
     w.rows = fmin(w.m, w.tiles * (double)s->mr);
+    w.parts = s->split ? ceil(w.n / (double)s->split) : 1;
+    w.at_once = fmin(w.n, (double)(s->nb ? s->nb * attention_width(s, (u32)f->lanes) : keys_of(f, s, (i64)w.n)));
     w.shown = shown_of(f, &w, s->mr, var);
     return w;
 }
@@ -164,15 +177,12 @@ static double step_of_all(const struct nest_rates *r, const struct facts *f, i64
     return rest_m && rest_n ? t + nest_step(r, rest_m, rest_n) : t;
 }
 
-/* Keys, of the second product terms, at a time. */
-static double keys_at_once(const struct attention_sched *s, const struct work *w) { return s->nb ? fmin(w->n, (double)(s->nb * s->nr) * w->lanes) : w->n; }
-
 /* The first product: of all rows with all keys. Scores stay where they are from iteration to iteration. */
 static double scores_seconds(const struct gen_problem *p, const struct facts *f, const struct attention_sched *s, const struct work *w)
 {
     const struct nest_rates *r = p->nest;
     i64 vectors = (i64)ceil(w->n / w->lanes);
-    double width = (double)s->nr * w->lanes, blocks = ceil((double)vectors / (double)s->nr), passes = s->nb ? fmax(1, blocks / (double)s->nb) : 1;
+    double width = (double)s->nr * w->lanes, blocks = ceil((double)vectors / (double)s->nr), passes = ceil(w->n / w->at_once);
     struct nest n = {.bytes = {4 * (double)s->mr * w->d, 4 * w->d * width, 4 * (double)s->mr * width}};
     n.seconds = step_of_all(r, f, (i64)w->rows, s->mr, vectors, s->nr) * w->d * loop_factor(p, s->ku) / (w->tiles * blocks);
     n.seconds += nest_ends(r, (double)(s->mr * s->nr), 0);
@@ -189,11 +199,11 @@ static double values_seconds(const struct gen_problem *p, const struct facts *f,
 {
     const struct nest_rates *r = p->nest;
     i64 vectors = (i64)ceil(w->e / w->lanes);
-    double terms = keys_at_once(s, w), passes = ceil(w->n / terms), width = (double)s->nv * w->lanes, blocks = ceil((double)vectors / (double)s->nv);
+    double terms = w->at_once, passes = ceil(w->n / terms), width = (double)s->nv * w->lanes, blocks = ceil((double)vectors / (double)s->nv);
     struct nest n = {.bytes = {4 * (double)s->mr * terms, 4 * terms * width, 4 * (double)s->mr * width}};
     n.seconds = step_of_all(r, f, (i64)w->rows, s->mr, vectors, s->nv) * terms * loop_factor(p, s->ku) / (w->tiles * blocks);
     n.seconds += nest_ends(r, (double)(s->mr * s->nv), 0);
-    if (s->nb) n.seconds += (double)(s->mr * s->nv) * (4 * r->load + 2 * r->cycle);
+    if (attention_is_online(s)) n.seconds += (double)(s->mr * s->nv) * (4 * r->load + 2 * r->cycle);
     if (s->values == VALUES_PLACE) n.rows[NEST_RIGHT] = (struct nest_rows){4 * width, 4 * w->e, 1};
     nest_loop(&n, w->tiles, 1, 0, 1);
     nest_loop(&n, blocks, 0, 1, 1);
@@ -206,10 +216,11 @@ static double values_seconds(const struct gen_problem *p, const struct facts *f,
 /* Keys in place: every vector of a key is loaded once for all rows, and the lanes of every sum are added up. */
 static double dot_seconds(const struct nest_rates *r, const struct attention_sched *s, const struct work *w)
 {
-    double keys = ceil(w->n / (double)s->nr), vectors = ceil(w->d / w->lanes), cells = (double)(s->mr * s->nr);
+    double passes = ceil(w->n / w->at_once), keys = ceil(w->at_once / (double)s->nr), vectors = ceil(w->d / w->lanes), cells = (double)(s->mr * s->nr);
     struct nest n = {.bytes = {4 * (double)s->mr * w->d, 4 * (double)s->nr * w->d, 4 * cells}};
     n.seconds = vectors * nest_tap(r, cells, (double)(s->mr + s->nr)) + cells * 8 * r->cycle;
     nest_loop(&n, keys, 0, 1, 1);
+    nest_loop(&n, passes, 0, 1, 0);
     nest_loop(&n, w->share, 1, 0, 0);
     nest_loop(&n, w->batch, 1, 1, 0);
     return nest_seconds(&n, r);
@@ -222,8 +233,18 @@ static double row_seconds(const struct gen_problem *p, const struct facts *f, co
     const struct nest_rates *r = p->nest;
     double vectors = w->batch * w->m * ceil(w->n / w->lanes), ops = (double)(EXPONENTIAL + OTHERS + f->x.n_between);
     if (f->x.has_mask) ops += f->x.is_masked_by_row ? 6 : 6 / w->rows;
-    double blocks = ceil(w->n / keys_at_once(s, w));
-    return vectors * ((s->nb ? 4 : 6) * r->load + ops * r->work / 2) + w->batch * w->m * blocks * (double)f->x.rows.n * 24 * r->cycle;
+    double blocks = ceil(w->n / w->at_once);
+    return vectors * ((attention_is_online(s) ? 4 : 6) * r->load + ops * r->work / 2) + w->batch * w->m * blocks * (double)f->x.rows.n * 24 * r->cycle;
+}
+
+/* Parts of the keys: their sums are stored, and added up by iterations of their own, and each looks at the whole mask. */
+static double split_seconds(const struct gen_problem *p, const struct facts *f, const struct work *w)
+{
+    enum { EXPONENTIAL = 40 }; /* of one number, and what else there is for each part */
+    const struct nest_rates *r = p->nest;
+    double sums = w->batch * w->m * w->parts, t = sums * (ceil(w->e / w->lanes) * (6 * r->load + r->cycle) + EXPONENTIAL * r->cycle);
+    if (f->x.has_mask) t += w->batch * (f->x.is_masked_by_row ? w->m : 1) * (w->parts - 1) * w->n / w->lanes * 6 * r->work / 2;
+    return t;
 }
 
 /* Matrices that a right operand has. */
@@ -252,11 +273,12 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     const struct attention_sched s = sched_of(v);
     const struct work w = work_of(f, &s, p->var);
     const struct gemm *k = &f->x.scores, *e = &f->x.values;
-    double threads = (double)i64_max(1, p->c->n_threads), grids = 1, share = w.batch * w.share, packs = 0;
+    double threads = (double)i64_max(1, p->c->n_threads), grids = s.split ? 2 : 1, share = w.batch * w.share * w.parts, packs = 0;
     double keys = count_of(k, p->var) * w.n * w.d, values = count_of(e, p->var) * w.n * w.e;
     double t = (s.keys == KEYS_PLACE ? dot_seconds(r, &s, &w) : scores_seconds(p, f, &s, &w)) + values_seconds(p, f, &s, &w) + row_seconds(p, f, &s, &w);
     t *= w.shown;
-    t += w.batch * w.m * w.d * (2 * r->load + r->cycle) / w.lanes + front_seconds(p, &w, gen_problem_front(p, 0), w.batch * w.m * w.d);
+    if (s.split) t += split_seconds(p, f, &w);
+    t += w.batch * w.m * w.d * w.parts * (2 * r->load + r->cycle) / w.lanes + front_seconds(p, &w, gen_problem_front(p, 0), w.batch * w.m * w.d * w.parts);
     if (s.keys == KEYS_PLACE) t += front_seconds(p, &w, gen_problem_front(p, 1), keys * w.share * w.shown);
     else if (!k->b_const) packs += pack_seconds(p, &w, gen_problem_front(p, 1), keys, !f->keys_in_place), grids++;
     if (s.values == VALUES_PLACE) t += front_seconds(p, &w, f->value_front, values * w.share * w.tiles * w.shown);

@@ -38,9 +38,16 @@ struct attention_sched {
     i64 mr;     /* rows of the register tiles */
     i64 nr, nv; /* vectors of keys of the first product's; in place: keys; of columns of the second one's */
     i64 mb;     /* tiles of rows per grid iteration, at most; 0: all */
-    i64 nb;     /* blocks of keys at a time; 0: all */
+    i64 nb;     /* blocks of keys at a time; 0: all of the iteration */
+    i64 split;  /* keys of a grid iteration, at most; 0: all */
     i64 keys, values;
     i64 ku;     /* terms per step of the inner loops */
+};
+
+/* Of rows: the greatest of their scores so far; relative to it, the sums of exponentials and of their products with values. */
+struct attention_sums {
+    kval most, sum, out; /* arrays; out: [row][column] */
+    kval pitch;
 };
 
 struct attention_kernel {
@@ -52,9 +59,16 @@ struct attention_kernel {
     kval n_rows;        /* of an iteration, whole tiles */
     kval scores, pitch; /* WORK array, [row of the iteration][key]; elements from one row to the next */
     kval p[MAX_RANK];   /* index of the current row of p, key 0 */
-    kval from, to;      /* keys that the iteration's rows may attend to */
+    kval from, to;      /* keys of the iteration, which its rows may attend to */
+    struct attention_sums sums;  /* WORK: of the iteration's rows */
+    struct attention_sums parts; /* TEMP: of all rows by parts of the keys, [batch][row][part] */
+    kval batch, part, n_parts;
 };
 
+/* Keys in steps of which blocks and parts of them begin. */
+i64 attention_width(const struct attention_sched *s, u32 lanes);
+/* Is a softmax taken by blocks or parts of the keys? */
+bool attention_is_online(const struct attention_sched *s);
 /* Elements from one row of scores to the next in scratch memory. */
 sym attention_pitch(const struct attention *x, const struct attention_sched *s, u32 lanes);
 void attention_emit(struct emit *m, const struct task *t, const struct caps *c, const struct attention_sched *s);
@@ -63,7 +77,7 @@ void attention_emit(struct emit *m, const struct task *t, const struct caps *c, 
 void attention_find_row(struct attention_kernel *a, kval row); /* p's index, and the row in the axes of the reductions */
 void attention_product(struct gemm_kernel *p, kval from, kval to); /* of blocks of columns from..to-1 */
 /* attention_place.c: operands that are read where they lie. */
-void attention_dot_keys(struct attention_kernel *a);           /* scores of all keys from..to-1 */
+void attention_dot_keys(struct attention_kernel *a, kval from, kval to); /* scores of keys from..to-1 */
 extern const struct cpu_addressing attention_value_rows;
 void attention_multiply_values(struct cpu_contraction *c, struct tile *t, const struct cpu_piece *e, struct tile_out *o);
 /* attention_mask.c */
@@ -73,8 +87,16 @@ kval attention_open(struct kir *k, kval score, kval raw);
 /* The keys from..to-1 that are not masked for some row of the iteration, at least one. */
 void attention_find_unmasked(struct attention_kernel *a);
 /* attention_online.c: by blocks of keys. */
-struct online *attention_online_open(struct attention_kernel *a); /* in the grid: arrays */
-void attention_online(struct attention_kernel *a, struct online *o);
+void attention_open_sums(struct attention_kernel *a, sym rows); /* in a grid: arrays */
+void attention_clear_sums(struct attention_kernel *a, kval rows);
+void attention_online(struct attention_kernel *a); /* sums of the iteration's keys */
+void attention_finish_row(struct attention_kernel *a, kval row, kval own); /* to the outputs; own: the number of its sums */
 extern const struct cpu_addressing attention_sum_tiles, attention_sum_rows; /* of the second product; own */
+/* attention_split.c: keys divided among grid iterations. */
+sym attention_parts(const struct attention *x, const struct attention_sched *s);
+void attention_split_open(struct attention_kernel *a);  /* in front of the grids */
+void attention_split_keys(struct attention_kernel *a);  /* leaves those of the iteration's part, perhaps none */
+void attention_split_store(struct attention_kernel *a); /* the iteration's sums */
+void attention_split_merge(struct attention_kernel *a); /* a grid behind */
 
 #endif

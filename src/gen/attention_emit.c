@@ -7,13 +7,18 @@
 // left out: their exponentials are zeros. (Rows that have no key at all are as the definition has them.)
 #include "gen/attention.h"
 
+i64 attention_width(const struct attention_sched *s, u32 lanes) { return s->keys == KEYS_PLACE ? (i64)lanes : s->nr * (i64)lanes; }
+
+bool attention_is_online(const struct attention_sched *s) { return s->nb || s->split; }
+
 sym attention_pitch(const struct attention *x, const struct attention_sched *s, u32 lanes)
 {
     enum { LINE = 16 }; /* elements */
     struct symtab *st = x->scores.g->sym;
-    sym width = sym_const(st, s->keys == KEYS_PLACE ? (i64)lanes : s->nr * (i64)lanes), n = sym_mul(st, sym_cdiv(st, x->scores.n, width), width);
-    i64 c;
-    if (s->nb) n = sym_mul(st, sym_const(st, s->nb), width);
+    i64 c, step = attention_width(s, lanes);
+    sym width = sym_const(st, step), n = sym_mul(st, sym_cdiv(st, x->scores.n, width), width);
+    if (s->split) n = sym_const(st, round_up(s->split, step));
+    if (s->nb) n = sym_const(st, s->nb * step);
     if (!sym_is_const(st, n, &c)) return sym_add(st, n, sym_const(st, LINE));
     return sym_const(st, (ceil_div(c, LINE) | 1) * LINE); /* rows of a tile in different sets of the first cache */
 }
@@ -123,6 +128,7 @@ static void open_grid(struct attention_kernel *a)
     sym rows = sym_mul(st, mb, mr), pitch = attention_pitch(&a->x, &a->s, a->first.lanes);
     kval pos[MAX_RANK], gb = kir_grid(k, emit_size(m, space_count(outer, st, 0, outer->n)));
     kval gm = kir_grid(k, emit_size(m, a->first.d.mb ? sym_cdiv(st, tiles, mb) : sym_const(st, 1)));
+    if (a->s.split) a->batch = gb, a->part = kir_grid(k, a->n_parts);
     a->n_rows = emit_size(m, rows), a->pitch = emit_size(m, pitch);
     space_at(m, outer, gb, pos);
     kval m0 = kir_mul(k, gm, a->n_rows), m1 = kir_min(k, kir_add(k, m0, a->n_rows), emit_size(m, a->x.values.m));
@@ -134,6 +140,7 @@ static void open_grid(struct attention_kernel *a)
     a->second.is_given = true;
     gemm_open_arrays(&a->first, rows);
     gemm_open_arrays(&a->second, rows);
+    if (attention_is_online(&a->s)) attention_open_sums(a, rows);
     gemm_pack_left(&a->first);
     a->first.is_given = true;
 }
@@ -144,12 +151,26 @@ static void all_keys(struct attention_kernel *a)
     struct kir *k = a->m->k;
     struct gemm_kernel *first = &a->first, *second = &a->second;
     kval from = kir_div_i(k, a->from, first->width), to = kir_div_i(k, kir_add_i(k, a->to, first->width - 1), first->width);
-    if (a->s.keys == KEYS_PLACE) attention_dot_keys(a);
+    if (a->s.keys == KEYS_PLACE) attention_dot_keys(a, a->from, a->to);
     else attention_product(first, has_part(a) ? from : kir_int(k, 0), has_part(a) ? to : first->n_blocks);
     do_row(a, kir_loop(k, KL_SERIAL, first->m0, first->m1, 1));
     kir_end(k);
     if (has_part(a)) second->is_part = true, second->first = second->c.at = a->from, second->c.len = kir_sub(k, a->to, a->from);
     attention_product(second, kir_int(k, 0), second->n_blocks);
+}
+
+/* Blocks of keys, of all or of a part of them. */
+static void by_blocks(struct attention_kernel *a)
+{
+    struct kir *k = a->m->k;
+    attention_online(a);
+    if (a->s.split) {
+        attention_split_store(a);
+        return;
+    }
+    kval row = kir_loop(k, KL_SERIAL, a->first.m0, a->first.m1, 1);
+    attention_finish_row(a, row, kir_sub(k, row, a->first.m0));
+    kir_end(k);
 }
 
 static void pack_keys(struct gemm_kernel *p)
@@ -167,7 +188,7 @@ static void init(struct attention_kernel *a, const struct task *t, const struct 
     gemm_init(&a->first, c, &s[0], tile_multiply_add);
     gemm_init(&a->second, c, &s[1], tile_multiply_add);
     a->first.c.address = &score_tiles;
-    if (a->s.nb) a->second.c.address = in_place ? &attention_sum_rows : &attention_sum_tiles;
+    if (attention_is_online(&a->s)) a->second.c.address = in_place ? &attention_sum_rows : &attention_sum_tiles;
     else a->second.c.address = in_place ? &attention_value_rows : &value_tiles;
 }
 
@@ -184,10 +205,13 @@ void attention_emit(struct emit *m, const struct task *t, const struct caps *c, 
     if (s->values == VALUES_ONCE) gemm_open_temps(&a->second);
     if (s->keys == KEYS_ONCE && !a->x.scores.b_const) pack_keys(&a->first);
     if (s->values == VALUES_ONCE && !a->x.values.b_const) gemm_pack_once(&a->second);
+    if (s->split) attention_split_open(a);
     open_grid(a);
     open_rows(a, c);
     find_keys(a);
-    if (s->nb) attention_online(a, attention_online_open(a));
+    if (s->split) attention_split_keys(a);
+    if (attention_is_online(s)) by_blocks(a);
     else all_keys(a);
-    for (u32 i = 0; i < 2; i++) kir_end(k);
+    for (u32 i = 0; i < (s->split ? 3 : 2); i++) kir_end(k);
+    if (s->split) attention_split_merge(a);
 }

@@ -10,39 +10,30 @@
 
 #include <math.h>
 
-struct online {
-    kval most, sum, out; /* WORK arrays, per row of the iteration; out: [row][column] of sums of products */
-    kval pitch;
-    i64 lanes;
-};
-
-struct online *attention_online_open(struct attention_kernel *a)
+void attention_open_sums(struct attention_kernel *a, sym rows)
 {
     struct emit *m = a->m;
     struct kir *k = m->k;
     struct symtab *st = m->g->sym;
-    struct online *o = arena_new(m->arena, struct online);
-    sym rows = sym_const(st, a->s.mr), tiles = sym_cdiv(st, a->x.values.m, rows), width = sym_const(st, a->second.width);
-    rows = sym_mul(st, rows, a->first.d.mb ? sym_const(st, a->first.d.mb) : tiles);
-    sym pitch = sym_mul(st, sym_cdiv(st, a->x.values.n, width), width);
-    o->lanes = a->second.lanes;
+    struct attention_sums *o = &a->sums;
+    sym width = sym_const(st, a->second.width), pitch = sym_mul(st, sym_cdiv(st, a->x.values.n, width), width);
     o->pitch = emit_size(m, pitch);
     o->most = kir_alloc(k, KS_WORK, DT_F32, 1, emit_size(m, rows));
     o->sum = kir_alloc(k, KS_WORK, DT_F32, 1, emit_size(m, rows));
     o->out = kir_alloc(k, KS_WORK, DT_F32, 1, emit_size(m, sym_mul(st, rows, pitch)));
     a->second.to = o->out, a->second.to_pitch = o->pitch;
-    return o;
 }
 
-/* Sums begin with nothing. */
-static void clear(struct attention_kernel *a, const struct online *o)
+void attention_clear_sums(struct attention_kernel *a, kval rows)
 {
     struct kir *k = a->m->k;
-    kval row = kir_loop(k, KL_SERIAL, kir_int(k, 0), a->n_rows, 1), at = kir_mul(k, row, o->pitch);
+    const struct attention_sums *o = &a->sums;
+    const u32 lanes = a->second.lanes;
+    kval row = kir_loop(k, KL_SERIAL, kir_int(k, 0), rows, 1), at = kir_mul(k, row, o->pitch);
     kir_store(k, o->most, row, kir_const_f(k, DT_F32, 1, -INFINITY));
     kir_store(k, o->sum, row, kir_const_f(k, DT_F32, 1, 0));
-    kval c = kir_loop(k, KL_SERIAL, kir_int(k, 0), o->pitch, o->lanes);
-    kir_store(k, o->out, kir_ramp(k, kir_add(k, at, c), 1, (u32)o->lanes), kir_const_f(k, DT_F32, (u32)o->lanes, 0));
+    kval c = kir_loop(k, KL_SERIAL, kir_int(k, 0), o->pitch, lanes);
+    kir_store(k, o->out, kir_ramp(k, kir_add(k, at, c), 1, lanes), kir_const_f(k, DT_F32, lanes, 0));
     kir_end(k);
     kir_end(k);
 }
@@ -63,19 +54,22 @@ static void add_sums(struct cpu_contraction *c, const struct tile *t, const stru
 const struct cpu_addressing attention_sum_tiles = {.find = gemm_find, .multiply = gemm_multiply, .take = add_sums};
 const struct cpu_addressing attention_sum_rows = {.find = gemm_find, .multiply = attention_multiply_values, .take = add_sums};
 
-static void scale_sums(struct attention_kernel *a, const struct online *o, kval row, kval factor)
+static void scale_sums(struct attention_kernel *a, kval row, kval factor)
 {
     struct kir *k = a->m->k;
+    const struct attention_sums *o = &a->sums;
+    const u32 lanes = a->second.lanes;
     kval sum = kir_load(k, o->sum, row), at = kir_mul(k, row, o->pitch);
     kir_store(k, o->sum, row, kir_mul(k, sum, factor));
-    kval c = kir_loop(k, KL_SERIAL, kir_int(k, 0), o->pitch, o->lanes), to = kir_ramp(k, kir_add(k, at, c), 1, (u32)o->lanes);
-    kir_store(k, o->out, to, kir_mul(k, kir_load(k, o->out, to), kir_splat(k, factor, (u32)o->lanes)));
+    kval c = kir_loop(k, KL_SERIAL, kir_int(k, 0), o->pitch, lanes), to = kir_ramp(k, kir_add(k, at, c), 1, lanes);
+    kir_store(k, o->out, to, kir_mul(k, kir_load(k, o->out, to), kir_splat(k, factor, lanes)));
     kir_end(k);
 }
 
 /* A row of this block's scores becomes exponentials, relative to the greatest one so far. */
-static void do_row(struct attention_kernel *a, const struct online *o, kval row)
+static void do_row(struct attention_kernel *a, kval row)
 {
+    const struct attention_sums *o = &a->sums;
     struct emit *m = a->m;
     struct kir *k = m->k;
     struct rows *r = &a->rows;
@@ -91,7 +85,7 @@ static void do_row(struct attention_kernel *a, const struct online *o, kval row)
     kir_store(k, o->most, own, most);
     kval to = kir_select(k, kir_bin(k, KI_EQ, most, none), kir_const_f(k, DT_F32, 1, 0), most);
     emit_bind(m, red[0].out, gen_given, &to);
-    scale_sums(a, o, own, kir_un(k, KI_EXP, kir_sub(k, before, to)));
+    scale_sums(a, own, kir_un(k, KI_EXP, kir_sub(k, before, to)));
     r->store = a->scores;
     kval sum = rows_reduce(r, &red[1]);
     kir_store(k, o->sum, own, kir_add(k, kir_load(k, o->sum, own), sum));
@@ -101,14 +95,15 @@ static void do_row(struct attention_kernel *a, const struct online *o, kval row)
 }
 
 /* Keys from..to-1. */
-static void do_block(struct attention_kernel *a, const struct online *o, kval from, kval to)
+static void do_block(struct attention_kernel *a, kval from, kval to)
 {
     struct kir *k = a->m->k;
     struct gemm_kernel *first = &a->first, *second = &a->second;
     first->to_first = from;
-    attention_product(first, kir_div_i(k, from, first->width), kir_div_i(k, kir_add_i(k, to, first->width - 1), first->width));
+    if (a->s.keys == KEYS_PLACE) attention_dot_keys(a, from, to);
+    else attention_product(first, kir_div_i(k, from, first->width), kir_div_i(k, kir_add_i(k, to, first->width - 1), first->width));
     a->rows.from = from, a->rows.count = kir_sub(k, to, from);
-    do_row(a, o, kir_loop(k, KL_SERIAL, first->m0, first->m1, 1));
+    do_row(a, kir_loop(k, KL_SERIAL, first->m0, first->m1, 1));
     kir_end(k);
     second->is_part = true, second->c.at = from, second->c.len = kir_sub(k, to, from);
     attention_product(second, kir_int(k, 0), second->n_blocks);
@@ -124,12 +119,12 @@ static kval unrounded(const struct kir *k, kval v)
 }
 
 /* The factor of a row: p where the exponential is 1. */
-static kval factor_of(struct attention_kernel *a, const struct online *o, kval own)
+static kval factor_of(struct attention_kernel *a, kval own)
 {
     struct emit *m = a->m;
     struct rows *r = &a->rows;
     struct kir *k = m->k;
-    kval most = kir_load(k, o->most, own), sum = kir_load(k, o->sum, own);
+    kval most = kir_load(k, a->sums.most, own), sum = kir_load(k, a->sums.sum, own);
     sum = kir_select(k, kir_bin(k, KI_EQ, most, kir_const_f(k, DT_F32, 1, -INFINITY)), kir_const_f(k, DT_F32, 1, NAN), sum);
     emit_bind(m, r->x.red[1].in, given_one, NULL);
     emit_bind(m, r->x.red[0].out, gen_given, &most);
@@ -139,39 +134,39 @@ static kval factor_of(struct attention_kernel *a, const struct online *o, kval o
     return v;
 }
 
-/* Sums of products by the factor, to the outputs. Rows that are selected to be zero are so whatever their sums are. */
-static void finish_row(struct attention_kernel *a, const struct online *o, kval row)
+/* Sums of products by the factor. Rows that are selected to be zero are so whatever their sums are. */
+void attention_finish_row(struct attention_kernel *a, kval row, kval own)
 {
     struct emit *m = a->m;
     struct kir *k = m->k;
     const struct gemm *x = &a->x.values;
     const struct result to = {.v = x->y, .inner = x->n_axis};
-    kval own = kir_sub(k, row, a->first.m0), at = kir_mul(k, own, o->pitch), idx[MAX_RANK];
+    const u32 lanes = a->second.lanes;
+    kval at = kir_mul(k, own, a->sums.pitch), idx[MAX_RANK];
     attention_find_row(a, row);
-    kval factor = factor_of(a, o, own), is_zero = kir_bin(k, KI_EQ, factor, kir_const_f(k, DT_F32, 1, 0));
-    struct vectors v = vectors_over(k, kir_int(k, 0), a->second.n, o->lanes);
+    kval factor = factor_of(a, own), is_zero = kir_bin(k, KI_EQ, factor, kir_const_f(k, DT_F32, 1, 0));
+    struct vectors v = vectors_over(k, kir_int(k, 0), emit_size(m, x->n), lanes);
     while (vectors_next(&v)) {
-        kval sum = kir_load_n(k, o->out, kir_ramp(k, kir_add(k, at, v.at), 1, (u32)o->lanes), v.limit);
-        kval all = kir_mul(k, sum, kir_splat(k, factor, (u32)o->lanes));
+        kval sum = kir_load_n(k, a->sums.out, kir_ramp(k, kir_add(k, at, v.at), 1, lanes), v.limit);
+        kval all = kir_mul(k, sum, kir_splat(k, factor, lanes));
         for (u32 i = 0; i < MAX_RANK; i++) idx[i] = a->second.pos[i];
         if (x->m_axis >= 0) idx[x->m_axis] = row;
-        idx[x->n_axis] = kir_ramp(k, v.at, 1, (u32)o->lanes);
-        all = kir_select(k, kir_splat(k, is_zero, (u32)o->lanes), kir_const_f(k, DT_F32, (u32)o->lanes, 0), all);
+        idx[x->n_axis] = kir_ramp(k, v.at, 1, lanes);
+        all = kir_select(k, kir_splat(k, is_zero, lanes), kir_const_f(k, DT_F32, lanes, 0), all);
         emit_limit(m, v.limit);
         result_store(m, &to, idx, all, v.limit);
         emit_limit(m, 0);
     }
 }
 
-void attention_online(struct attention_kernel *a, struct online *o)
+void attention_online(struct attention_kernel *a)
 {
     struct kir *k = a->m->k;
-    i64 size = a->s.nb * a->first.width;
-    kval begin = a->x.has_band || a->x.has_mask ? kir_mul_i(k, kir_div_i(k, a->from, a->first.width), a->first.width) : a->from;
-    clear(a, o);
+    const i64 width = attention_width(&a->s, a->first.lanes), size = a->s.nb ? a->s.nb * width : round_up(a->s.split, width);
+    bool is_aligned = a->s.keys == KEYS_PLACE || !(a->x.has_band || a->x.has_mask);
+    kval begin = is_aligned ? a->from : kir_mul_i(k, kir_div_i(k, a->from, width), width);
+    attention_clear_sums(a, a->n_rows);
     kval from = kir_loop(k, KL_SERIAL, begin, a->to, size);
-    do_block(a, o, from, kir_min(k, kir_add_i(k, from, size), a->to));
-    kir_end(k);
-    finish_row(a, o, kir_loop(k, KL_SERIAL, a->first.m0, a->first.m1, 1));
+    do_block(a, from, kir_min(k, kir_add_i(k, from, size), a->to));
     kir_end(k);
 }

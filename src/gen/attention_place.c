@@ -67,7 +67,7 @@ static void dot_keys(struct attention_kernel *a, kval key, i64 n)
     struct gemm_kernel *p = &a->first;
     struct kir *k = a->m->k;
     i64 cells = a->s.mr * n, lanes = p->lanes, whole = p->static_k / lanes * lanes;
-    kval acc = kir_alloc(k, KS_REG, DT_F32, p->lanes, kir_int(k, cells));
+    kval acc = kir_alloc(k, KS_REG, DT_F32, p->lanes, kir_int(k, cells)), column = p->to_first ? kir_sub(k, key, p->to_first) : key;
     for (i64 i = 0; i < cells; i++) kir_store(k, acc, kir_int(k, i), kir_const_f(k, DT_F32, p->lanes, 0));
     if (whole) {
         kval at = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, whole), lanes);
@@ -77,18 +77,18 @@ static void dot_keys(struct attention_kernel *a, kval key, i64 n)
     if (whole < p->static_k) add_terms(a, acc, key, n, kir_int(k, whole), kir_int(k, p->static_k - whole));
     for (i64 i = 0; i < a->s.mr; i++)
         for (i64 j = 0; j < n; j++) {
-            kval sum = kir_load(k, acc, kir_int(k, i * n + j)), to = kir_add(k, kir_mul_i(k, a->pitch, i), kir_add_i(k, key, j));
+            kval sum = kir_load(k, acc, kir_int(k, i * n + j)), to = kir_add(k, kir_mul_i(k, a->pitch, i), kir_add_i(k, column, j));
             kir_store(k, a->scores, to, kir_un(k, KI_HADD, sum));
         }
 }
 
-void attention_dot_keys(struct attention_kernel *a)
+void attention_dot_keys(struct attention_kernel *a, kval from, kval to)
 {
     struct kir *k = a->m->k;
-    kval n = kir_sub(k, a->to, a->from), whole = kir_add(k, a->from, kir_mul_i(k, kir_div_i(k, n, a->s.nr), a->s.nr));
-    dot_keys(a, kir_loop(k, KL_SERIAL, a->from, whole, a->s.nr), a->s.nr);
+    kval n = kir_sub(k, to, from), whole = kir_add(k, from, kir_mul_i(k, kir_div_i(k, n, a->s.nr), a->s.nr));
+    dot_keys(a, kir_loop(k, KL_SERIAL, from, whole, a->s.nr), a->s.nr);
     kir_end(k);
     if (a->s.nr == 1) return;
-    dot_keys(a, kir_loop(k, KL_SERIAL, whole, a->to, 1), 1);
+    dot_keys(a, kir_loop(k, KL_SERIAL, whole, to, 1), 1);
     kir_end(k);
 }
