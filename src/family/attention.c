@@ -204,7 +204,7 @@ static double values_seconds(const struct gen_problem *p, const struct facts *f,
     n.seconds = step_of_all(r, f, (i64)w->rows, s->mr, vectors, s->nv) * terms * loop_factor(p, s->ku) / (w->tiles * blocks);
     n.seconds += nest_ends(r, (double)(s->mr * s->nv), 0);
     if (attention_is_online(s)) n.seconds += (double)(s->mr * s->nv) * (4 * r->load + 2 * r->cycle);
-    if (s->values == VALUES_PLACE) n.rows[NEST_RIGHT] = (struct nest_rows){4 * width, 4 * w->e, 1};
+    if (s->values == VALUES_PLACE) n.rows[NEST_RIGHT] = (struct nest_rows){4 * width, 4 * w->e, 1}, n.asked[NEST_RIGHT] = 1; /* as the keys */
     nest_loop(&n, w->tiles, 1, 0, 1);
     nest_loop(&n, blocks, 0, 1, 1);
     nest_loop(&n, passes, 0, 1, 0);
@@ -219,6 +219,7 @@ static double dot_seconds(const struct nest_rates *r, const struct attention_sch
     double passes = ceil(w->n / w->at_once), keys = ceil(w->at_once / (double)s->nr), vectors = ceil(w->d / w->lanes), cells = (double)(s->mr * s->nr);
     struct nest n = {.bytes = {4 * (double)s->mr * w->d, 4 * (double)s->nr * w->d, 4 * cells}};
     n.seconds = vectors * nest_tap(r, cells, (double)(s->mr + s->nr)) + cells * 8 * r->cycle;
+    n.asked[NEST_RIGHT] = 1; /* by hardware: key by key, in order */
     nest_loop(&n, keys, 0, 1, 1);
     nest_loop(&n, passes, 0, 1, 0);
     nest_loop(&n, w->share, 1, 0, 0);

@@ -164,6 +164,7 @@ static bool suits(const struct sizes *z, const struct gemm_sched *s)
 struct facts {
     struct gemm x;
     struct sizes z;
+    bool is_gathered; /* the right operand, where it is packed: its neighbours in memory are terms of a column */
 };
 
 static bool analyze(const struct gen_problem *p)
@@ -171,6 +172,7 @@ static bool analyze(const struct gen_problem *p)
     struct facts *f = p->facts;
     if (p->c->is_gpu || p->c->vector_bytes < 8 || !gemm_take(&f->x, p->t)) return false;
     f->z = sizes_of(&f->x, p->c);
+    f->is_gathered = !f->x.b_const && !f->x.pixels && f->z.product.terms == 1 && !gemm_is_dense_along_last(p->t, f->x.b, (u32)f->z.lanes);
     return true;
 }
 
@@ -301,6 +303,12 @@ static double front_seconds(const struct gen_problem *p, u32 operand, const stru
     return n * group / w->lanes * gen_problem_front(p, operand) * p->nest->work / 2;
 }
 
+/* What packing elements of the right operand takes longer where they are loaded apart: fitted on Zen 4. */
+static double gather_seconds(const struct gen_problem *p, double n)
+{
+    return ((const struct facts *)p->facts)->is_gathered ? 1.75 * n * p->nest->cycle : 0;
+}
+
 /* Operands rearranged by an iteration: vectors evaluated or loaded, and stored. */
 static double pack_seconds(const struct gen_problem *p, const struct gemm_sched *s, const struct work *w)
 {
@@ -308,7 +316,8 @@ static double pack_seconds(const struct gen_problem *p, const struct gemm_sched 
     double vector = 2 * r->load + r->cycle, t = 0;
     if (s->pack) t += w->m * w->k * w->words / w->lanes * vector + w->m * w->passes * 8 * r->cycle + front_seconds(p, 0, w, w->m * w->k);
     if (s->right == RIGHT_BLOCKS)
-        t += w->k * w->n * w->words / w->lanes * vector + w->passes * ceil(w->n / w->width) * 20 * r->cycle + front_seconds(p, 1, w, w->k * w->n);
+        t += w->k * w->n * w->words / w->lanes * vector + w->passes * ceil(w->n / w->width) * 20 * r->cycle + front_seconds(p, 1, w, w->k * w->n) +
+             gather_seconds(p, w->k * w->n);
     return t;
 }
 
@@ -399,7 +408,7 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     t += (waiting(r, s, &w, &n, is_short && !are_kept) + tlb_seconds(&w, s) * blocks * w.passes * share) / threads;
     if (s->right == RIGHT_ONCE && !x->b_const) {
         double right = w.k_all * w.n_all * right_count(x, var);
-        t += (right * w.words * (3 * r->load + r->cycle) / w.lanes + front_seconds(p, 1, &w, right)) / threads, wait += r->launch * (threads > 1);
+        t += (right * w.words * (3 * r->load + r->cycle) / w.lanes + front_seconds(p, 1, &w, right) + gather_seconds(p, right)) / threads, wait += r->launch * (threads > 1);
     }
     if (!x->simple || s->split_k > 1) t += 3 * results * (double)s->split_k * r->line[RATE_DRAM] / threads, wait += r->launch * (threads > 1);
     return wait + (s->nt ? gen_nt_seconds(p, t) : t);
