@@ -204,7 +204,8 @@ static double values_seconds(const struct gen_problem *p, const struct facts *f,
     n.seconds = step_of_all(r, f, (i64)w->rows, s->mr, vectors, s->nv) * terms * loop_factor(p, s->ku) / (w->tiles * blocks);
     n.seconds += nest_ends(r, (double)(s->mr * s->nv), 0);
     if (attention_is_online(s)) n.seconds += (double)(s->mr * s->nv) * (4 * r->load + 2 * r->cycle);
-    if (s->values == VALUES_PLACE) n.rows[NEST_RIGHT] = (struct nest_rows){4 * width, 4 * w->e, 1}, n.asked[NEST_RIGHT] = 1; /* as the keys */
+    bool stays = 4 * terms * w->e <= r->near[RATE_L2]; /* what a block of columns leaves of the lines of its rows, for the next one */
+    if (s->values == VALUES_PLACE) n.rows[NEST_RIGHT] = (struct nest_rows){4 * (stays ? w->e : width), 4 * w->e, 1}, n.asked[NEST_RIGHT] = 1; /* as the keys */
     nest_loop(&n, w->tiles, 1, 0, 1);
     nest_loop(&n, blocks, 0, 1, 1);
     nest_loop(&n, passes, 0, 1, 0);
