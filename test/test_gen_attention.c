@@ -90,7 +90,7 @@ static bool choose_split(struct fixture *b, struct candidate *c)
 static void test_split(void **state)
 {
     u32 n = 0, n_compiled = 0;
-    for (u64 seed = first_seed(6000, 6300); seed < last_seed(6000, 6300); seed++) {
+    for (u64 seed = first_seed(6000, 6600); seed < last_seed(6000, 6600); seed++) {
         struct fixture b;
         struct candidate c;
         struct check k;
