@@ -9,6 +9,7 @@
 //   deconv:C,H,W,OC,K,STRIDE,GROUPS        transposed, STRIDE times as large
 //   maxpool:C,H,W,K,STRIDE, meanpool:      padding K/2
 //   gemm:M,N,K
+//   codes:M,N,K,BITS,BLOCK                with constant weights of 2, 4 or 8 bits in blocks of 32 (if omitted) terms, or of 16 bits (bf16)
 //   softmax:ROWS,N
 //   attention:HEADS,QUERIES,KEYS,D,CAUSAL  softmax(q k^T) v, heads innermost but for D; CAUSAL (1: the last query sees all keys) may be omitted
 //   relu:ROWS,N, sum:                      elementwise; of each row
@@ -255,6 +256,22 @@ static bool make_gemm(struct bench *b, const i64 *s, struct err *e)
     return finish(b, graph_op(&b->g, "MatMul", S("matmul"), 2, in), LAYOUT_ROWS, e);
 }
 
+/* s: rows, columns, terms, bits of weights, block. */
+static bool make_codes(struct bench *b, const i64 *s, struct err *e)
+{
+    const i64 block = s[4] ? s[4] : 32, dim[] = {s[2], s[1]}, blocks[] = {ceil_div(s[2], block), s[1]};
+    const enum dtype type = s[3] == 2 ? DT_U2 : s[3] == 4 ? DT_U4 : s[3] == 8 ? DT_I8 : DT_BF16;
+    struct tensor *q = tensor_new(&b->arena, type, 2, dim);
+    value_id in[2] = {graph_add_const(&b->g, S("b"), q)}, w = in[0], a = add_input(b, "a", 2, (i64[]){s[0], s[2]});
+    if (type != DT_BF16) {
+        in[1] = graph_add_const(&b->g, S("scales"), tensor_new(&b->arena, DT_F16, 2, blocks));
+        w = graph_op(&b->g, "quern::Dequantize", S("w"), 2, in);
+        attr_set_int(&b->g, graph_value(&b->g, w)->producer, "block", block);
+        if (type != DT_I8) attr_set_int(&b->g, graph_value(&b->g, w)->producer, "offset", 1 << (s[3] - 1));
+    }
+    return finish(b, graph_op(&b->g, "MatMul", S("matmul"), 2, (value_id[]){a, w}), LAYOUT_ROWS, e);
+}
+
 static bool make_softmax(struct bench *b, const i64 *s, struct err *e)
 {
     value_id x = add_input(b, "x", 2, s);
@@ -343,6 +360,7 @@ static bool parse_shape(struct bench *b, const char *text, struct err *e)
     if (!strncmp(text, "pair:", 5) && n == 6) return make_pair(b, s, layout, e);
     if (!strncmp(text, "residual:", 9) && n == 6) return make_residual(b, s, layout, e);
     if (!strncmp(text, "gemm:", 5) && n == 3) return make_gemm(b, s, e);
+    if (!strncmp(text, "codes:", 6) && (n == 4 || n == 5)) return make_codes(b, s, e);
     if (!strncmp(text, "attention:", 10) && (n == 4 || n == 5)) return make_attention(b, s, e);
     if (!strncmp(text, "softmax:", 8) && n == 2) return make_softmax(b, s, e);
     if (!strncmp(text, "relu:", 5) && n == 2) return make_relu(b, s, e);

@@ -177,13 +177,13 @@ static void test_default(void **state)
     }
 }
 
-/* A row's block is integers of 15 bits, whatever its magnitude: results have that error of the largest element of a block, also of sums of the largest
-   codes; zeros stay zeros, and an element that is no number spoils its row alone. */
+/* A row's block is integers of 7, 15 or 22 bits, whatever its magnitude: results have that error of the largest element of a block, also of sums of the
+   largest codes; zeros stay zeros, columns of zero points are 0, and an element that is no number spoils its row alone. Integers of 22 bits are exact. */
 static void test_digits(void **state)
 {
-    enum { K = 256, N = 32, M = 4, BLOCK = 32 };
-    static const double magnitude[M] = {1, 1e30, 1e-20, 0};
-    for (u64 way = 0; way < 8; way++) { /* words or pairs; one digit or two; zero points or none */
+    enum { K = 256, N = 32, M = 6, BLOCK = 32 };
+    static const double magnitude[M] = {1, 1e30, 1e-20, 0, 3e34, 1e-29};
+    for (u64 way = 0; way < 12; way++) { /* words or pairs; one digit, two or three; zero points or none */
         struct fixture b;
         struct candidate c;
         struct kernel k;
@@ -193,14 +193,14 @@ static void test_digits(void **state)
         choose_dots(&b, way % 2 ? 3 : 1);
         b.caps.vector_bytes = 64;
         struct tensor *q = tensor_new(&b.arena, DT_U4, 2, (i64[]){K, N}), *scale = tensor_new(&b.arena, DT_F32, 2, (i64[]){K / BLOCK, N});
-        for (i64 i = 0; i < K * N; i++) ((u8 *)q->data)[i] = (u8)(i % N == 0 ? 15 : i % N == 1 ? 0 : rng_u64(&b.rng) % 16);
+        for (i64 i = 0; i < K * N; i++) ((u8 *)q->data)[i] = (u8)(i % N == 0 ? 15 : i % N == 1 ? 0 : i % N == 2 ? 8 : rng_u64(&b.rng) % 16);
         for (i64 i = 0; i < tensor_count(scale); i++) ((float *)scale->data)[i] = (float)(0.1 + rng_f64(&b.rng));
         value_id in[] = {graph_add_const(&b.g, S("q"), q), graph_add_const(&b.g, S("s"), scale)}, w = graph_op(&b.g, "quern::Dequantize", S("w"), 2, in);
         attr_set_int(&b.g, graph_value(&b.g, w)->producer, "block", BLOCK);
-        if (way / 4) attr_set_int(&b.g, graph_value(&b.g, w)->producer, "offset", 8);
+        if (way / 6) attr_set_int(&b.g, graph_value(&b.g, w)->producer, "offset", 8);
         value_id y = add_op(&b, "MatMul", add_input(&b, "x", 2, (sym[]){sym_const(&b.sym, M), sym_const(&b.sym, K)}), w, 0);
-        i64 digits = 1 + (i64)(way / 2 % 2);
-        attr_set_int(&b.g, graph_value(&b.g, y)->producer, "digits", digits);
+        i64 digits = 1 + (i64)(way / 2 % 3);
+        if (digits < 3) attr_set_int(&b.g, graph_value(&b.g, y)->producer, "digits", digits);
         *arr_push(&b.arena, &b.g.output) = y;
         assert_true(op_infer_all(&b.g, &b.e) && task_make(&b.t, &b.g, &b.arena, (node_id[]){1, 2}, 2, &y, 1, arena_array(&b.arena, enum layout, b.g.value.n), NULL, &b.e));
         keep_contents(&b);
@@ -210,22 +210,28 @@ static void test_digits(void **state)
         assert_true(gen_kernel(&k, &b.arena, &c, &b.t, &b.caps, &b.e) && check_init(&check, &b.t, b.var, way, true, &b.e));
         float *x = check.value[b.t.g.input.v[0]].data;
         for (i64 i = 0; i < M * K; i++) x[i] = (float)((rng_f64(&b.rng) * 2 - 1) * magnitude[i / K]);
-        assert_true(bind_arguments(&bound, &k, &check, &b.arena, &b.e));
-        for (int odd = 0; odd < 2; odd++) {
-            if (odd) x[K + 5] = NAN, assert_true(bind_arguments(&bound, &k, &check, &b.arena, &b.e));
+        for (int odd = 0; odd < 3; odd++) {
+            if (odd == 2)
+                for (i64 i = 0; i < M * K; i++) x[i] = ldexpf((float)rng_range(&b.rng, -4194303, 4194303), (int)(i / K) * 7 - 20);
+            if (odd == 1) x[K + 5] = NAN;
+            assert_true(bind_arguments(&bound, &k, &check, &b.arena, &b.e));
             if (!kir_eval(&k.kir, bound.arg, bound.param, NULL, &b.e)) fail_msg("%s", b.e.msg);
             const float *got = bound.arg[k.n_arg - 1].p;
             for (i64 i = 0; i < M * N; i++) {
-                double want = 0, error = 0, unit = digits == 1 ? 127 : 16319;
+                double want = 0, error = 0, unit = digits == 1 ? 127 : digits == 2 ? 16319 : 1 << 21;
+                float exact = 0;
                 for (i64 from = 0; from < K; from += BLOCK) {
-                    double most = 0, weights = 0, s = (double)((float *)scale->data)[from / BLOCK * N + i % N];
+                    double most = 0, weights = 0, sum = 0, s = (double)((float *)scale->data)[from / BLOCK * N + i % N];
                     for (i64 t = from; t < from + BLOCK; t++) {
-                        double a = (double)x[i / N * K + t], v = ((double)((u8 *)q->data)[t * N + i % N] - (way / 4 ? 8 : 0)) * s;
-                        want += a * v, most = fmax(most, fabs(a)), weights += fabs(v);
+                        double a = (double)x[i / N * K + t], code = (double)((u8 *)q->data)[t * N + i % N] - (way / 6 ? 8 : 0), v = code * s;
+                        sum += a * code, want += a * v, most = fmax(most, fabs(a)), weights += fabs(v);
                     }
                     error += most * weights * (0.5 / unit + 1e-6);
+                    exact = fmaf((float)sum, (float)s, exact);
                 }
-                if (odd && i / N == 1) assert_true(isnan(got[i]));
+                if (odd == 1 && i / N == 1) assert_true(isnan(got[i]));
+                else if (way / 6 && i % N == 2) assert_true(got[i] == 0);
+                else if (odd == 2 && digits == 3) assert_true(got[i] == exact);
                 else if (!(fabs((double)got[i] - want) <= error)) fail_msg("way %d: element %d: %g instead of %g", (int)way, (int)i, (double)got[i], want);
             }
         }

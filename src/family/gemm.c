@@ -142,7 +142,7 @@ static bool suits(const struct sizes *z, const struct gemm_sched *s)
     bool in_blocks = s->right == RIGHT_BLOCKS;
     if (z->b_const ? s->right != RIGHT_ONCE && !(in_blocks && z->b_converts && tiles > 1) : s->ahead > (in_blocks ? 0 : AHEAD_SECOND)) return false;
     if (s->right == RIGHT_PLACE && !z->b_plain) return false;
-    if (z->has_codes && ((s->ahead && s->ahead <= AHEAD_SECOND) || s->split_k > 1 || s->bk % z->product.terms)) return false;
+    if (z->has_codes && (s->split_k > 1 || s->bk % z->product.terms || (in_blocks && s->ahead))) return false;
     if (z->product.leaf == &tile_code_dots && s->right == RIGHT_ONCE && !s->pack) return false;
     if (!z->has_rows && (s->mr > 1 || s->mb)) return false;
     if ((s->nr > 1 && (s->nr - 1) * z->lanes >= z->n) || (s->mr > unit && s->mr - unit >= z->m)) return false;
@@ -261,7 +261,7 @@ static struct work work_of(const struct gemm *x, const struct caps *c, const str
 static double step_of_tile(const struct nest_rates *r, const struct work *w, i64 rows, i64 nr)
 {
     if (w->unit > 0) return nest_unit(r, w->unit, rows, nr, rows % tile_matrix.rows);
-    if (w->dots > 0) { /* a block's sums are converted, and end with five operations */
+    if (w->dots > 0) { /* a block's sums are converted, and end with some operations */
         double each = nest_step(r, (i64)(w->dots * (double)rows), nr) / 4 + (double)nr * w->unpack / 4;
         return w->codes * each + (double)(rows * nr) * 5 * r->fma + 20 * r->cycle;
     }
@@ -415,6 +415,6 @@ static double predict(const struct gen_problem *p, const struct sched *v)
 }
 
 const struct gen gen_gemm = {
-    GEN_FAMILY("gemm", 10), .facts = sizeof(struct facts), .analyze = analyze, .legal = legal,
+    GEN_FAMILY("gemm", 11), .facts = sizeof(struct facts), .analyze = analyze, .legal = legal,
     .emit = emit, .predict = predict,
 };

@@ -30,7 +30,8 @@ enum { LEAST_ROWS = 8 }; /* fewer leave most of a matrix unit idle */
 struct tile_product gemm_product(const struct gemm *x, const struct caps *c, enum gemm_right right)
 {
     if (x->codes.block && right == RIGHT_BLOCKS) return tile_multiply_add;
-    if (x->codes.block) return (struct tile_product){x->digits && code_dots_suit(c, x->codes.type) ? &tile_code_dots : &tile_codes, x->codes.block, x->codes.block};
+    if (x->codes.block && code_dots_suit(c, x->codes.type)) return (struct tile_product){.leaf = &tile_code_dots, .terms = x->codes.block, .group = x->codes.block, .sums = x->digits};
+    if (x->codes.block) return (struct tile_product){.leaf = &tile_codes, .terms = x->codes.block, .group = x->codes.block};
     const struct tile_operands o = {graph_value(x->g, x->a)->dtype, graph_value(x->g, x->b)->dtype, x->type, gen_static(x->g, x->k, -1), x->acc16};
     i64 m = gen_static(x->g, x->m, LEAST_ROWS);
     return x->m_axis >= 0 && m >= LEAST_ROWS ? tile_product_of_rows(c, &o) : tile_product_of(c, &o);
@@ -68,6 +69,19 @@ static void prefetch_next(struct gemm_kernel *p, const struct cpu_piece *e, kval
     }
 }
 
+/* Likewise of codes: while the tile works on block of terms i. Blocks of columns of all passes lie behind each other. */
+static void prefetch_next_codes(struct gemm_kernel *p, const struct cpu_piece *e, kval i)
+{
+    enum { LINE = 64 };
+    struct kir *k = p->m->k;
+    const i64 tiles = p->d.mb ? p->d.mb : p->static_m > 0 ? ceil_div(p->static_m, p->s.mr) : 1, step = gemm_codes_step(p);
+    const i64 line = LINE / (p->tile.leaf == &tile_codes && code_bits(p->codes.type) < 8 ? 4 : 1); /* elements */
+    const enum kir_cache to = p->s.ahead == AHEAD_SECOND ? KC_SECOND : KC_FIRST;
+    kval next = gemm_codes_at(p, kir_add_i(k, e->at[CPU_BLOCK], 1)), tile = kir_div_i(k, kir_sub(k, e->at[CPU_X], p->m0), p->s.mr);
+    kval at = kir_add(k, next, kir_div_i(k, kir_mul_i(k, kir_add(k, kir_mul(k, tile, p->run.n), i), step), tiles));
+    for (i64 j = 0; j < step; j += line * tiles) kir_prefetch_to(k, to, p->constant, kir_add_i(k, at, j / tiles));
+}
+
 /* Prefetches the rows of the next tile of the left operand in place, at the terms of this one: rows far apart are
    short streams, which hardware notices late. */
 static void fetch_next(struct gemm_kernel *p, const struct tile *t, const struct tile_in *in)
@@ -80,7 +94,9 @@ static void fetch_next(struct gemm_kernel *p, const struct tile *t, const struct
 static void ask(void *user, const struct tile *t, const struct tile_in *in, kval i)
 {
     struct gemm_kernel *p = user;
-    if (p->s.ahead && p->s.ahead <= AHEAD_SECOND) prefetch_next(p, &p->piece, i, p->s.ku);
+    bool by_blocks = p->s.ahead && p->s.ahead <= AHEAD_SECOND;
+    if (by_blocks && tile_has_codes(t->leaf)) prefetch_next_codes(p, &p->piece, i);
+    else if (by_blocks) prefetch_next(p, &p->piece, i, p->s.ku);
     if (p->s.fetch && !p->piece.is_over) fetch_next(p, t, in);
 }
 

@@ -15,7 +15,7 @@ void conv_may_widen(struct band *b, const struct caps *caps)
 {
     struct conv_tiles t;
     conv_tiles_open(&t, &b->c, caps, b->is_flat, NULL);
-    conv_tiles_multiply_by(&t, (struct tile_product){b->t.leaf, b->dot_k, b->dot_k});
+    conv_tiles_multiply_by(&t, (struct tile_product){.leaf = b->t.leaf, .terms = b->dot_k, .group = b->dot_k});
     conv_tiles_set(&t, &b->s);
     b->widens = conv_tiles_widen(&t, caps, &b->s);
 }

@@ -6,9 +6,12 @@
 // scales and zero points as [block of columns][block of terms][column]. A pass begins with a block of terms. They are read by tiles, or converted once for
 // all tiles of an iteration, block of columns by block of columns.
 //
-// Where the left operand may be rounded (op_digits), an iteration rounds its rows: every block of terms of a row to integers of 7 or 15 bits and a common
-// scale, which maps the largest magnitude to the largest integer. Integers are stored as digits of 8 bits, [row][block][digit][term], so that products with
-// codes are sums of bytes. A block with an infinity or a NaN has the scale NaN. Rows lie an odd number of blocks apart.
+// Where tile_code_dots multiplies, an iteration brings its rows into fixed point: every block of terms of a row becomes integers and a common scale. Where
+// the left operand may be rounded (op_digits), they have 7 or 15 bits, and the scale maps the largest magnitude to the largest integer. Elsewhere the scale
+// is the power of two by which the largest magnitude has 22 bits: each element is off by at most 2^-22 of the block's largest one, less than sums in f32 are
+// of so many terms, and by nothing if all are integers of 22 bits times a power of two.
+// Integers are stored as digits of 8 bits, [row][block][digit][term], so that products with codes are sums of bytes. A block with an infinity or a NaN has
+// the scale NaN. Rows lie an odd number of blocks apart.
 #include "gen/cpu_gemm.h"
 
 /* Of the codes or what belongs to them: the outermost dimension. */
@@ -88,10 +91,12 @@ void gemm_convert_codes(struct gemm_kernel *p, kval block)
 
 /* Digits. */
 
-enum { DIGIT = 7 }; /* bits of a lower digit; the first one has its sign, too */
-
-/* The largest integer whose digits fit bytes. */
-static double most_of(i64 digits) { return digits == 1 ? 127 : 127 * (1 << DIGIT) + (1 << (DIGIT - 1)) - 1; }
+/* The largest integer of one or two digits that fit bytes. */
+static double most_of(i64 digits)
+{
+    const i64 bits = code_digit_bits(digits);
+    return digits == 1 ? 127 : (double)(127 * (1 << bits) + (1 << (bits - 1)) - 1);
+}
 
 struct digits { /* of a block of a row */
     struct gemm_kernel *p;
@@ -141,28 +146,58 @@ static kval largest(const struct digits *d, kval *odd)
     return kir_un(k, KI_HMAX, kir_load(k, reg, first));
 }
 
+struct fixed { kval up, down; }; /* f32: by which elements become integers, and back */
+
+/* The largest magnitude becomes the largest integer. A magnitude that has no reciprocal counts as 0. */
+static struct fixed fixed_by_most(struct kir *k, kval most, i64 digits)
+{
+    kval least = kir_const_f(k, DT_F32, 1, 0x1p-100), up = kir_div(k, kir_const_f(k, DT_F32, 1, most_of(digits)), kir_max(k, most, least));
+    return (struct fixed){kir_select(k, kir_lt(k, least, most), up, kir_const_f(k, DT_F32, 1, 0)), kir_mul(k, most, kir_const_f(k, DT_F32, 1, 1 / most_of(digits)))};
+}
+
+/* By a power of two, the largest magnitude becomes an integer of 22 bits: 2^e * 1.. times 2^(21 - e), from its exponent's bits. */
+static struct fixed fixed_by_power(struct kir *k, kval most)
+{
+    enum { MANTISSA = 23, EXPONENT = 0x7f800000, BIAS = 127, BITS = 21 };
+    kval least = kir_const_f(k, DT_F32, 1, 0x1p-105), e = kir_bin(k, KI_AND, kir_bits(k, DT_U32, kir_max(k, most, least)), kir_const_i(k, DT_U32, 1, EXPONENT));
+    kval up = kir_bits(k, DT_F32, kir_sub(k, kir_const_i(k, DT_U32, 1, (i64)(2 * BIAS + BITS) << MANTISSA), e));
+    kval down = kir_bits(k, DT_F32, kir_sub(k, e, kir_const_i(k, DT_U32, 1, (i64)BITS << MANTISSA)));
+    return (struct fixed){up, down};
+}
+
+/* Stores the digits of a vector of integers from their first term on, and adds them to the block's sums. */
+static void split_digits(const struct digits *d, kval q, kval term, kval sums)
+{
+    struct gemm_kernel *p = d->p;
+    struct kir *k = p->m->k;
+    const i64 n = p->codes.digits, n_sums = code_left_sums(n), bits = code_digit_bits(n);
+    kval shift = kir_const_i(k, DT_I32, p->lanes, bits), half = kir_const_i(k, DT_I32, p->lanes, 1 << (bits - 1));
+    for (i64 i = n - 1; i >= 0; i--) {
+        kval up = i ? kir_bin(k, KI_SHR, kir_add(k, q, half), shift) : 0, digit = i ? kir_sub(k, q, kir_bin(k, KI_SHL, up, shift)) : q;
+        kval sum = i == n - 1 && n_sums == 2 ? digit : i == n - n_sums ? q : 0, at = kir_int(k, i == n - 1 ? n_sums - 1 : 0);
+        if (sum) kir_store(k, sums, at, kir_add(k, sum, kir_load(k, sums, at)));
+        kir_store(k, p->left, kir_ramp(k, kir_add(k, d->to, kir_add_i(k, term, i * p->codes.block)), 1, p->lanes), kir_cast(k, DT_I8, digit));
+        q = up;
+    }
+}
+
 static void store_digits(const struct digits *d)
 {
     struct gemm_kernel *p = d->p;
     struct kir *k = p->m->k;
-    const i64 block = p->codes.block, n = p->codes.digits;
-    kval odd, most = largest(d, &odd), least = kir_const_f(k, DT_F32, 1, 0x1p-100); /* whose reciprocal is finite; blocks of less are zeros */
-    kval up = kir_select(k, kir_lt(k, least, most), kir_div(k, kir_const_f(k, DT_F32, 1, most_of(n)), kir_max(k, most, least)), kir_const_f(k, DT_F32, 1, 0));
-    kval sum = kir_alloc(k, KS_REG, DT_I32, p->lanes, kir_int(k, 1));
-    kir_store(k, sum, kir_int(k, 0), kir_const_i(k, DT_I32, p->lanes, 0));
-    kval i = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, block), p->lanes);
-    kval q = kir_cast(k, DT_I32, kir_un(k, KI_RINT, kir_mul(k, value_at(d, i), kir_splat(k, up, p->lanes)))), digit = q;
-    kir_store(k, sum, kir_int(k, 0), kir_add(k, q, kir_load(k, sum, kir_int(k, 0))));
-    if (n > 1) {
-        kval shift = kir_const_i(k, DT_I32, p->lanes, DIGIT);
-        digit = kir_bin(k, KI_SHR, kir_add(k, q, kir_const_i(k, DT_I32, p->lanes, 1 << (DIGIT - 1))), shift);
-        kval rest = kir_sub(k, q, kir_bin(k, KI_SHL, digit, shift));
-        kir_store(k, p->left, kir_ramp(k, kir_add(k, d->to, kir_add_i(k, i, block)), 1, p->lanes), kir_cast(k, DT_I8, rest));
-    }
-    kir_store(k, p->left, kir_ramp(k, kir_add(k, d->to, i), 1, p->lanes), kir_cast(k, DT_I8, digit));
+    const i64 n_sums = code_left_sums(p->codes.digits);
+    kval odd, most = largest(d, &odd);
+    struct fixed f = p->codes.digits == CODE_DIGITS ? fixed_by_power(k, most) : fixed_by_most(k, most, p->codes.digits);
+    kval sums = kir_alloc(k, KS_REG, DT_I32, p->lanes, kir_int(k, n_sums));
+    for (i64 i = 0; i < n_sums; i++) kir_store(k, sums, kir_int(k, i), kir_const_i(k, DT_I32, p->lanes, 0));
+    kval i = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, p->codes.block), p->lanes);
+    split_digits(d, kir_cast(k, DT_I32, kir_un(k, KI_RINT, kir_mul(k, value_at(d, i), kir_splat(k, f.up, p->lanes)))), i, sums);
     kir_end(k);
-    kir_store(k, p->codes.left_scale, d->index, kir_add(k, kir_mul(k, most, kir_const_f(k, DT_F32, 1, 1 / most_of(n))), odd));
-    kir_store(k, p->codes.left_sum, d->index, kir_un(k, KI_HADD, kir_load(k, sum, kir_int(k, 0))));
+    kir_store(k, p->codes.left_scale, d->index, kir_add(k, f.down, odd));
+    for (i64 s = 0; s < n_sums; s++) {
+        kval sum = kir_un(k, KI_HADD, kir_load(k, sums, kir_int(k, s)));
+        kir_store(k, p->codes.left_sum, kir_add_i(k, kir_mul_i(k, d->index, n_sums), s), kir_mul(k, sum, kir_const_i(k, DT_I32, 1, code_dots_offset(&p->codes))));
+    }
 }
 
 /* Blocks from one row to the next. */
@@ -182,7 +217,7 @@ void gemm_open_digits(struct gemm_kernel *p, sym rows)
     p->pitch = kir_int(k, row_blocks(p) * size);
     p->left = kir_alloc(k, KS_WORK, DT_I8, 1, emit_size(m, sym_mul(st, blocks, sym_const(st, size))));
     p->codes.left_scale = kir_alloc(k, KS_WORK, DT_F32, 1, emit_size(m, blocks));
-    p->codes.left_sum = kir_alloc(k, KS_WORK, DT_I32, 1, emit_size(m, blocks));
+    p->codes.left_sum = kir_alloc(k, KS_WORK, DT_I32, 1, emit_size(m, sym_mul(st, blocks, sym_const(st, code_left_sums(p->codes.digits)))));
     p->codes.values = kir_alloc(k, KS_WORK, DT_F32, 1, kir_int(k, p->codes.block));
 }
 

@@ -154,6 +154,7 @@ static void find_codes(struct gemm *x)
     if (!shape_is_static(x->g->sym, x->bs, (i64[MAX_RANK]){0}) || gen_static(x->g, x->k, 0) <= 0) return;
     x->codes = c, x->b_const = true;
     x->digits = op_digits(graph_node(x->g, graph_value(x->g, x->y)->producer));
+    if (!x->digits) x->digits = CODE_DIGITS;
 }
 
 bool gemm_take(struct gemm *x, const struct task *t)

@@ -140,14 +140,14 @@ void tile_step(const struct tile *t, const struct tile_in *a, kval b, kval b_at)
     t->leaf->step(t, a, b, b_at);
 }
 
-const struct tile_product tile_multiply_add = {&tile_fma, 1, 1};
+const struct tile_product tile_multiply_add = {.leaf = &tile_fma, .terms = 1, .group = 1};
 
 struct tile_product tile_product_of(const struct caps *c, const struct tile_operands *o)
 {
     static const struct tile_leaf *const leaves[] = {&tile_mmla, &tile_dot, &tile_short}; /* the better ones first */
     for (u32 i = 0; i < countof(leaves); i++) {
         i64 terms = leaves[i]->terms(c, o);
-        if (terms) return (struct tile_product){leaves[i], terms, leaves[i]->in_groups ? kir_dot_terms(o->a, o->b, o->sum) : terms};
+        if (terms) return (struct tile_product){.leaf = leaves[i], .terms = terms, .group = leaves[i]->in_groups ? kir_dot_terms(o->a, o->b, o->sum) : terms};
     }
     return tile_multiply_add;
 }
@@ -155,7 +155,7 @@ struct tile_product tile_product_of(const struct caps *c, const struct tile_oper
 struct tile_product tile_product_of_rows(const struct caps *c, const struct tile_operands *o)
 {
     i64 terms = tile_matrix.terms(c, o);
-    return terms ? (struct tile_product){&tile_matrix, terms, kir_frag_group(o->b)} : tile_product_of(c, o);
+    return terms ? (struct tile_product){.leaf = &tile_matrix, .terms = terms, .group = kir_frag_group(o->b)} : tile_product_of(c, o);
 }
 
 bool tile_is_matrix(struct tile_product p) { return p.leaf == &tile_matrix; }
@@ -576,7 +576,7 @@ bool tile_is_legal(const struct caps *c, i64 pixels, i64 nr)
 bool tile_is_legal_by(const struct caps *c, struct tile_product p, i64 pixels, i64 nr)
 {
     enum { UNIT_REGISTERS = 8 };
-    if (p.leaf == &tile_code_dots) return tile_is_legal(c, 2 * pixels, nr); /* sums of two digits */
+    if (p.leaf == &tile_code_dots) return tile_is_legal(c, p.sums * pixels, nr);
     if (!tile_is_matrix(p)) return tile_is_legal(c, pixels, nr);
     return ceil_div(pixels, p.leaf->rows) * nr + nr + 1 <= UNIT_REGISTERS;
 }

@@ -13,8 +13,9 @@ struct tile_codes {
     enum dtype type;  /* of a code */
     i64 block, offset;
     kval scale, zero; /* arrays, [block of terms][column] like the codes; zero 0: `offset` */
-    i64 digits;       /* tile_code_dots: of the left operand's integers, 1 or 2 */
-    kval left_scale, left_sum, values; /* likewise, of its blocks: scales, f32, and sums, i32; WORK array of a block */
+    i64 digits;       /* tile_code_dots: of the left operand's integers, 1 to CODE_DIGITS */
+    /* Likewise, of its blocks: scales, f32; sums times code_dots_offset, code_left_sums of i32; WORK array of a block. */
+    kval left_scale, left_sum, values;
     bool in_pairs;    /* likewise: products are summed in i16 first */
     bool in_order;    /* sums are those of the numbers that codes stand for, term by term, each rounded once (caps.deterministic) */
 };
@@ -102,7 +103,7 @@ extern const struct tile_leaf tile_terms;    /* vectors of terms: accumulators a
 extern const struct tile_leaf tile_channels; /* vectors of rows that are columns, too: each row's vectors meet the same columns alone */
 
 /* How a target multiplies: the leaf for the operands, and the terms that its step adds. Multiply-adds, 1 term, where no other instruction is better. */
-struct tile_product { const struct tile_leaf *leaf; i64 terms, group; }; /* group: neighbouring terms of a column */
+struct tile_product { const struct tile_leaf *leaf; i64 terms, group, sums; }; /* group: neighbouring terms of a column; sums: of an accumulator, 0: 1 */
 extern const struct tile_product tile_multiply_add;
 struct tile_product tile_product_of(const struct caps *c, const struct tile_operands *o);
 /* Likewise for addressings whose tiles may have 16 rows and more: a matrix unit, if there is one. */
@@ -162,6 +163,13 @@ void code_unit_load(struct emit *m, const struct tile_codes *c, const struct cod
 
 /* tile_code_dots.c: the target has products of bytes that suit such codes. */
 bool code_dots_suit(const struct caps *c, enum dtype codes);
+/* Digits of a left operand in fixed point: the first one has 7 bits and the sign, others so many. Of CODE_DIGITS the block's largest element has 21 to 22 bits,
+   as many as matter in a sum in f32. */
+enum { CODE_DIGITS = 3 };
+static inline i64 code_digit_bits(i64 digits) { return digits > 2 ? 8 : 7; }
+/* Sums of a block's integers: one; of three digits one of the first two, and one of the last. What they are multiplied by: -zero point, if it is one for all. */
+static inline i64 code_left_sums(i64 digits) { return digits > 2 ? 2 : 1; }
+i64 code_dots_offset(const struct tile_codes *c);
 static inline bool tile_has_codes(const struct tile_leaf *l) { return l == &tile_codes || l == &tile_code_dots; }
 
 /* For leaves. */

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// tile_code_dots: as tile_codes, where the left operand may be rounded (op_digits): a row's block of terms is integers of 7 or 15 bits and a scale, as
-// digits of 8 bits (cpu_pack_codes.c), and codes are unsigned bytes, which products of bytes multiply, 4 terms in a lane (VNNI), or, of 2 or 4 bits, in
-// pairs (vpmaddubsw) whose sums fit i16 for as many terms as are added in it. Signed codes are taken with a zero point 128 higher. Sums of a block are exact;
-// what remains in f32 is one multiply-add per block:
+// tile_code_dots: as tile_codes, with a left operand in fixed point: a row's block of terms is integers of 7, 15 or 22 bits and a scale, as digits of 8 bits
+// (cpu_pack_codes.c), and codes are unsigned bytes, which products of bytes multiply, 4 terms in a lane (VNNI), or, of 2 or 4 bits, in pairs (vpmaddubsw)
+// whose sums fit i16 for as many terms as are added in it. Signed codes are taken with a zero point 128 higher. Sums of a block are exact, up to the last
+// addition of three digits' sums; what remains in f32 is one multiply-add per block:
 //
 //   sum of (q - zero) * a = sum of q * a - zero * sum of a, in i32, times both scales
+//
+// The subtraction is what sums begin with. One or two digits add up in i32; of three, the first two do, and the third in another i32.
 #include "gen/tile.h"
 
-enum { DIGIT = 7, FIELD_BYTES = 4, MOST_DIGITS = 2, SIGN = 128 };
+enum { FIELD_BYTES = 4, SIGN = 128 };
 
 /* Instructions for both operands, if the target has them and codes suit. */
 static bool has_pairs(const struct caps *c) { return caps_has_dot(c, DT_U8, DT_I8, DT_I16) && caps_has_dot(c, DT_I16, DT_I16, DT_I32); }
@@ -22,7 +24,7 @@ bool code_dots_suit(const struct caps *c, enum dtype codes)
 /* Units whose products fit i16, a divisor of all of them: of each a lane has a pair of terms from every field. */
 static i64 units_in_i16(i64 bits, i64 units)
 {
-    i64 pair = 2 * ((1 << bits) - 1) * 127, n = i64_max(1, INT16_MAX / pair / (8 / bits));
+    i64 pair = 2 * ((1 << bits) - 1) * SIGN, n = i64_max(1, INT16_MAX / pair / (8 / bits));
     while (units % n) n--;
     return n;
 }
@@ -37,6 +39,29 @@ static void clear(const struct tile *t, kval array, enum dtype type, u32 lanes)
 {
     struct kir *k = t->m->k;
     for (i64 i = 0; i < t->codes->digits * t->ty * t->tx * t->nr; i++) kir_store(k, array, kir_int(k, i), kir_const_i(k, type, lanes, 0));
+}
+
+i64 code_dots_offset(const struct tile_codes *c) { return c->zero ? -1 : -(c->offset + (c->type == DT_I8 ? SIGN : 0)); }
+
+/* The sums of the last digits begin with -zero * sum of a. at: of scales and zero points. */
+static void subtract_zeros(const struct tile *t, const struct tile_in *a, const struct sums *s, kval at)
+{
+    struct kir *k = t->m->k;
+    const struct tile_codes *c = t->codes;
+    const i64 n = code_left_sums(c->digits);
+    if (!code_dots_offset(c)) return;
+    for (i64 j = 0; j < t->nr; j++) {
+        kval zero = c->zero ? kir_cast(k, DT_I32, kir_load(k, c->zero, kir_ramp(k, kir_add_i(k, at, j * t->lanes), 1, t->lanes))) : 0;
+        if (zero && c->type == DT_I8) zero = kir_add(k, zero, kir_const_i(k, DT_I32, t->lanes, SIGN));
+        for (i64 row = 0; row < t->ty * t->tx; row++) {
+            if (!tile_takes_part(a, row)) continue;
+            kval block = kir_div_i(k, tile_row_at(t, a, row), c->block * c->digits);
+            for (i64 i = 0; i < n; i++) {
+                kval sum = kir_splat(k, kir_load(k, c->left_sum, kir_add_i(k, kir_mul_i(k, block, n), i)), t->lanes);
+                kir_store(k, s->wide, cell(t, c->digits - n + i, row, j), zero ? kir_mul(k, zero, sum) : sum);
+            }
+        }
+    }
 }
 
 /* Products of the terms of a unit, whose words begin at `at`; term: number of its first term in the block. */
@@ -72,24 +97,31 @@ static void widen(const struct tile *t, const struct sums *s)
     }
 }
 
+/* The sum of all digits, as f32. */
+static kval sum_of(const struct tile *t, const struct sums *s, i64 row, i64 j)
+{
+    struct kir *k = t->m->k;
+    const i64 digits = t->codes->digits, bits = code_digit_bits(digits);
+    kval sum = kir_load(k, s->wide, cell(t, 0, row, j));
+    if (digits > 1) sum = kir_add(k, kir_bin(k, KI_SHL, sum, kir_const_i(k, DT_I32, t->lanes, bits)), kir_load(k, s->wide, cell(t, 1, row, j)));
+    sum = kir_cast(k, DT_F32, sum);
+    if (digits < 3) return sum;
+    kval last = kir_cast(k, DT_F32, kir_load(k, s->wide, cell(t, 2, row, j)));
+    return kir_fma(k, sum, kir_const_f(k, DT_F32, t->lanes, (double)(1 << bits)), last);
+}
+
 /* Adds a block's sums. */
 static void finish(const struct tile *t, const struct tile_in *a, const struct sums *s, kval at)
 {
     struct kir *k = t->m->k;
     const struct tile_codes *c = t->codes;
-    const i64 offset = c->offset + (c->type == DT_I8 ? SIGN : 0);
     for (i64 j = 0; j < t->nr; j++) {
-        kval idx = kir_ramp(k, kir_add_i(k, at, j * t->lanes), 1, t->lanes), scale = kir_cast(k, DT_F32, kir_load(k, c->scale, idx));
-        kval zero = kir_const_i(k, DT_I32, t->lanes, c->zero ? offset - c->offset : offset);
-        if (c->zero) zero = kir_add(k, kir_cast(k, DT_I32, kir_load(k, c->zero, idx)), zero);
+        kval scale = kir_cast(k, DT_F32, kir_load(k, c->scale, kir_ramp(k, kir_add_i(k, at, j * t->lanes), 1, t->lanes)));
         for (i64 row = 0; row < t->ty * t->tx; row++) {
             if (!tile_takes_part(a, row)) continue;
-            kval block = kir_div_i(k, tile_row_at(t, a, row), c->block * c->digits), i = tile_acc(t, row, j), sum = kir_load(k, s->wide, cell(t, 0, row, j));
-            if (c->digits > 1)
-                sum = kir_add(k, kir_bin(k, KI_SHL, sum, kir_const_i(k, DT_I32, t->lanes, DIGIT)), kir_load(k, s->wide, cell(t, 1, row, j)));
-            if (c->zero || offset) sum = kir_sub(k, sum, kir_mul(k, zero, kir_splat(k, kir_load(k, c->left_sum, block), t->lanes)));
+            kval block = kir_div_i(k, tile_row_at(t, a, row), c->block * c->digits), i = tile_acc(t, row, j);
             kval by = kir_mul(k, scale, kir_splat(k, kir_load(k, c->left_scale, block), t->lanes));
-            kir_store(k, t->acc, i, kir_fma(k, kir_cast(k, DT_F32, sum), by, kir_load(k, t->acc, i)));
+            kir_store(k, t->acc, i, kir_fma(k, sum_of(t, s, row, j), by, kir_load(k, t->acc, i)));
         }
     }
 }
@@ -108,9 +140,11 @@ static void step(const struct tile *t, const struct tile_in *a, kval b, kval b_a
     const i64 unit = code_unit(c->type), units = c->block / unit, width = t->pitch * t->lanes * FIELD_BYTES, cells = c->digits * t->ty * t->tx * t->nr;
     const i64 many = c->in_pairs ? units_in_i16(code_bits(c->type), units) : units;
     struct sums s = {.wide = kir_alloc(k, KS_REG, DT_I32, t->lanes, kir_int(k, cells))};
-    assert(!t->limit && t->pitch && !a->inside && c->digits <= MOST_DIGITS);
+    kval block = kir_div_i(k, b_at, units * FIELD_BYTES);
+    assert(!t->limit && t->pitch && !a->inside && c->digits <= CODE_DIGITS);
     if (c->in_pairs) s.narrow = kir_alloc(k, KS_REG, DT_I16, 2 * t->lanes, kir_int(k, cells));
     clear(t, s.wide, DT_I32, t->lanes);
+    subtract_zeros(t, a, &s, block);
     kval part = many < units ? kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, units), many) : kir_int(k, 0);
     if (c->in_pairs) clear(t, s.narrow, DT_I16, 2 * t->lanes);
     kval i = kir_loop(k, KL_SERIAL, part, kir_add_i(k, part, many), 1), at = kir_add(k, b_at, kir_mul_i(k, i, width));
@@ -119,7 +153,7 @@ static void step(const struct tile *t, const struct tile_in *a, kval b, kval b_a
     kir_end(k);
     if (c->in_pairs) widen(t, &s);
     if (many < units) kir_end(k);
-    finish(t, a, &s, kir_div_i(k, b_at, units * FIELD_BYTES));
+    finish(t, a, &s, block);
 }
 
 const struct tile_leaf tile_code_dots = {.in_groups = true, .step = step};
