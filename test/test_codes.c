@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Weights in few bits through the passes (pass/codes.c): MatMulNBits of all widths, blocks, zero points and groups, and DequantizeLinear of all types,
-// axes and blocks in front of MatMul and Gemm, and weights spelled as exporters of GPTQ and AWQ do, become products of codes, with the same results and
+// axes and blocks in front of MatMul and Gemm, with scales of 8 bits, too (NVFP4, MXFP4), weights spelled as exporters of GPTQ and AWQ do, and floats of
+// few bits, converted or looked up, become products of codes, with the same results and
 // no weights of f32 in memory. What kernels cannot read is folded.
 #include "pass/pass.h"
 #include "seeds.h"
@@ -95,24 +96,43 @@ static void nbits_net(struct net *t)
     finish(t, y);
 }
 
+static value_id cast(struct net *t, value_id v, enum dtype to)
+{
+    v = graph_op(&t->g, "Cast", S("cast"), 1, &v);
+    attr_set_int(&t->g, graph_value(&t->g, v)->producer, "to", dtype_onnx(to));
+    return v;
+}
+
+/* Scales: 0 of f8 (e4m3), which have a scale themselves (NVFP4), 1 powers of two (MXFP4), else numbers. */
+static value_id scales_of(struct net *t, i64 kind, enum dtype real, u32 rank, const i64 *dim)
+{
+    if (kind > 1) return constant(t, "scale", numbers(t, real, rank, dim, 0.01, 0.05));
+    if (kind == 1) return constant(t, "powers", numbers(t, DT_F8E8M0, rank, dim, 0.01, 0.05));
+    value_id in[] = {constant(t, "scales", numbers(t, DT_F8E4M3FN, rank, dim, 10, 400)), constant(t, "of scales", numbers(t, real, 0, NULL, 0.0001, 0.0002))};
+    return graph_op(&t->g, "DequantizeLinear", S("scale"), 2, in);
+}
+
 static void qdq_net(struct net *t)
 {
     static const enum dtype types[] = {DT_U4, DT_I4, DT_U8, DT_I8, DT_U2, DT_I2, DT_F4E2M1, DT_F8E4M3FN, DT_F8E5M2};
     const enum dtype type = types[pick(t, 0, countof(types) - 1)], real = pick(t, 0, 3) ? DT_F32 : DT_BF16;
     const bool is_float = dtype_is_float(type), is_transposed = pick(t, 0, 1), is_gemm = pick(t, 0, 1), has_zeros = pick(t, 0, 1) && !is_float;
-    const i64 kind = pick(t, 0, 4), block = (i64)8 << pick(t, 0, 6), most = ((i64)1 << dtype_bits(type)) - 1; /* scales: one, by column, by block */
+    const i64 kind = pick(t, 0, 4), block = (i64)8 << pick(t, 0, 6), scaled = pick(t, 0, 5), most = ((i64)1 << dtype_bits(type)) - 1; /* scales: one, by column, by block */
     i64 q[2], s[2], dims = kind == 0 ? 0 : kind == 1 ? 1 : 2;
     q[is_transposed] = t->k, q[!is_transposed] = t->n;
     s[is_transposed] = ceil_div(t->k, block), s[!is_transposed] = t->n;
     if (kind == 1) s[0] = t->n;
     const i64 shift = dtype_kind(type) == DK_INT ? (most + 1) / 2 : 0;
     struct tensor *codes = is_float ? numbers(t, type, 2, q, -6, 6) : numbers(t, type, 2, q, (double)-shift, (double)(most - shift));
-    value_id x = input(t, real), in[3] = {constant(t, "q", codes), constant(t, "scale", numbers(t, real, (u32)dims, s, 0.01, 0.05)), 0};
+    const bool is_cast = real == DT_BF16 && pick(t, 0, 1); /* dequantised in f32 */
+    value_id x = input(t, real), in[3] = {constant(t, "q", codes), scales_of(t, scaled, is_cast ? DT_F32 : real, (u32)dims, s), 0};
     if (has_zeros) in[2] = constant(t, "zero", numbers(t, type, (u32)dims, s, (double)-shift, (double)(most - shift)));
     value_id w = graph_op(&t->g, "DequantizeLinear", S("w"), has_zeros ? 3 : 2, in);
     node_id id = graph_value(&t->g, w)->producer;
     attr_set_int(&t->g, id, "axis", kind == 1 ? !is_transposed : is_transposed);
     if (kind > 1) attr_set_int(&t->g, id, "block_size", block);
+    if (scaled == 1) attr_set_int(&t->g, id, "output_dtype", dtype_onnx(is_cast ? DT_F32 : real));
+    if (is_cast) w = cast(t, w, real);
     t->is_folded = kind > 1 && block < 16 && block < t->k;
     if (is_transposed && !is_gemm) {
         w = graph_op(&t->g, "Transpose", S("wt"), 1, &w);
@@ -172,6 +192,33 @@ static void spelled_net(struct net *t)
     finish(t, graph_op(&t->g, "MatMul", S("y"), 2, (value_id[]){x, v}));
 }
 
+/* Floats of few bits as numbers of a table, or converted, with scales for blocks, for columns, or none. */
+static void float_net(struct net *t)
+{
+    static const enum dtype types[] = {DT_F4E2M1, DT_F8E4M3FN, DT_F8E5M2, DT_I8};
+    static const float table[16] = {0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0F, -0.5, -1, -1.5, -2, -3, -4, -6};
+    const enum dtype type = types[pick(t, 0, countof(types) - 1)];
+    const i64 block = (i64)16 << pick(t, 0, 3), blocks = pick(t, 2, 4), kind = pick(t, 0, 2), sixteen = 16;
+    const bool by_table = type == DT_F4E2M1 && pick(t, 0, 2);
+    t->k = block * blocks, t->n = ceil_div(1 << 14, t->k) + pick(t, 0, 9);
+    i64 w[] = {t->n, blocks, block}, s[] = {t->n, kind == 1 ? 1 : blocks, 1}, flat[] = {t->n, t->k};
+    value_id x = input(t, DT_F32), v;
+    if (by_table) {
+        struct tensor *values = tensor_new(&t->a, DT_F32, 1, &sixteen);
+        memcpy(values->data, table, sizeof table);
+        t->is_folded = pick(t, 0, 3) == 0;
+        if (t->is_folded) ((float *)values->data)[3] = 0.1F; /* a number that no such float is */
+        v = graph_op(&t->g, "Gather", S("looked up"), 2, (value_id[]){constant(t, "table", values), constant(t, "codes", numbers(t, DT_I64, 3, w, 0, 15))});
+    } else {
+        v = cast(t, constant(t, "codes", numbers(t, type, 3, w, type == DT_I8 ? -128 : -6, type == DT_I8 ? 127 : 6)), DT_F32);
+    }
+    if (kind) v = graph_op(&t->g, "Mul", S("scaled"), 2, (value_id[]){v, constant(t, "scale", numbers(t, DT_F32, 3, s, 0.01, 0.05))});
+    v = graph_op(&t->g, "Reshape", S("w"), 2, (value_id[]){v, shape_of(t, 2, flat)});
+    v = graph_op(&t->g, "Transpose", S("wt"), 1, &v);
+    attr_set_ints(&t->g, graph_value(&t->g, v)->producer, "perm", (i64[]){1, 0}, 2);
+    finish(t, graph_op(&t->g, "MatMul", S("y"), 2, (value_id[]){x, v}));
+}
+
 static bool has_codes(const struct graph *g)
 {
     struct op_codes c;
@@ -225,6 +272,7 @@ static void each(u64 from, u64 to, void (*make)(struct net *t))
 static void test_nbits(void **state) { each(0, 120, nbits_net); }
 static void test_qdq(void **state) { each(1000, 1160, qdq_net); }
 static void test_spelled(void **state) { each(2000, 2060, spelled_net); }
+static void test_floats(void **state) { each(3000, 3080, float_net); }
 
 /* Products of two dequantised operands are left to `integer`, also where the left one is moved. */
 static void test_quantised(void **state)
@@ -253,6 +301,6 @@ static void test_quantised(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_nbits), cmocka_unit_test(test_qdq), cmocka_unit_test(test_spelled), cmocka_unit_test(test_quantised)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_nbits), cmocka_unit_test(test_qdq), cmocka_unit_test(test_spelled), cmocka_unit_test(test_floats), cmocka_unit_test(test_quantised)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // codes: constant weights of matmuls that a model stores in few bits stay in them: MatMulNBits, and MatMul and Gemm whose right operand is a
-// DequantizeLinear of constants, perhaps transposed, become MatMul of quern::Dequantize, whose kernels convert what they load. The codes have a scale,
+// DequantizeLinear of constants, perhaps transposed or converted to another float, become MatMul of quern::Dequantize, whose kernels convert what they load. The codes have a scale,
 // and a zero point or none, for every block of terms of a sum and every column; a scale per column or for all weights is repeated. Signed codes of 2 and
 // 4 bits become unsigned ones. Where MatMulNBits allows to round its left operand to 8 bits (accuracy_level 4), the product may round it to 15
 // (attribute digits). Where each term has a group of its own (g_idx), the left operand's columns are put into the groups' order.
@@ -44,20 +44,28 @@ static bool find_scales(const struct node *n, struct dequantized *d)
     return axis == terms && s->rank == 2;
 }
 
+/* The node that makes *v, behind transpositions and conversions to another float, and what these read. */
+static const struct node *moved_from(const struct graph *g, value_id *v, bool *is_transposed)
+{
+    for (u32 i = 0;; i++) {
+        const struct node *n = graph_value(g, *v)->producer ? graph_node(g, graph_value(g, *v)->producer) : NULL;
+        const i64 *perm;
+        bool transposes = n && str_is(n->op, "Transpose"), casts = n && str_is(n->op, "Cast");
+        if (i == MAX_MOVES || (!transposes && !casts)) return n;
+        if (transposes && (graph_value(g, *v)->shape.rank != 2 || (attr_ints(n, "perm", &perm) == 2 && perm[0] != 1))) return NULL;
+        if (transposes) *is_transposed = !*is_transposed;
+        *v = n->in.v[0];
+    }
+}
+
 /* Of the operand v, which is (columns, terms) if it is transposed. */
 static bool find_dequantized(struct graph *g, value_id v, bool is_transposed, struct dequantized *d)
 {
+    *d = (struct dequantized){.to = graph_value(g, v)->dtype, .is_transposed = is_transposed};
+    const struct node *n = moved_from(g, &v, &d->is_transposed);
     const struct value *x = graph_value(g, v);
-    const struct node *n = x->producer ? graph_node(g, x->producer) : NULL;
-    *d = (struct dequantized){.to = x->dtype, .is_transposed = is_transposed};
-    const i64 *perm;
-    if (n && str_is(n->op, "Transpose")) {
-        if (x->shape.rank != 2 || (attr_ints(n, "perm", &perm) == 2 && perm[0] != 1)) return false;
-        d->is_transposed = !is_transposed;
-        x = graph_value(g, n->in.v[0]);
-        n = x->producer ? graph_node(g, x->producer) : NULL;
-    }
-    if (!n || !str_is(n->op, "DequantizeLinear") || x->shape.rank != 2 || !codes_stand_for(x->dtype)) return false;
+    if (!n || !str_is(n->op, "DequantizeLinear") || x->shape.rank != 2 || !codes_stand_for(d->to)) return false;
+    if (x->dtype != d->to && x->dtype != DT_F32) return false; /* rounded to fewer bits in between */
     const struct node nd = *n;
     d->q = codes_content(g, nd.in.v[X], g->arena), d->scale = d->q ? codes_content(g, nd.in.v[SCALE], g->arena) : NULL;
     if (!d->scale || d->q->rank != 2) return false;

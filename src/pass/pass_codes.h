@@ -25,8 +25,8 @@ bool codes_alloc(struct codes *c, struct graph *g, enum dtype type, i64 terms, i
    memory. */
 value_id codes_add(struct graph *g, node_id n, struct codes *c, struct err *e);
 
-/* pass_spelled.c: whether v, weights (terms, columns) or transposed, is (codes - zeros) * scales of constants, moved perhaps, in blocks: fills c. *ok
-   false: not enough memory. */
+/* pass_spelled.c: whether v, weights (terms, columns) or transposed, is (codes - zeros) * scales of constants, or codes alone, moved perhaps, in blocks:
+   fills c. *ok false: not enough memory. */
 bool codes_spelled(struct graph *g, value_id v, bool is_transposed, struct codes *c, bool *ok, struct err *e);
 
 #endif
