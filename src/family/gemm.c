@@ -144,6 +144,7 @@ static bool suits(const struct sizes *z, const struct gemm_sched *s)
     if (s->right == RIGHT_PLACE && !z->b_plain) return false;
     if (z->has_codes && (s->split_k > 1 || s->bk % z->product.terms || (in_blocks && s->ahead))) return false;
     if (z->product.leaf == &tile_code_dots && s->right == RIGHT_ONCE && !s->pack) return false;
+    if (z->product.leaf == &tile_codes && z->m >= FEW_ROWS && s->ahead && s->ahead <= AHEAD_SECOND) return false; /* many rows: converted once */
     if (!z->has_rows && (s->mr > 1 || s->mb)) return false;
     if ((s->nr > 1 && (s->nr - 1) * z->lanes >= z->n) || (s->mr > unit && s->mr - unit >= z->m)) return false;
     if (s->mr * s->nr < z->cells && s->mr * 4 <= z->m && s->nr * z->lanes * 2 <= z->n && z->m > 16)
@@ -207,11 +208,11 @@ struct work { /* of a grid iteration; terms are groups of a DOT */
     double lanes, width, passes;
 };
 
-/* Fitted on Zen 4: a logical operation and a subtraction of 16 lanes, or more of fewer; bytes are converted; floats take a dozen operations. */
+/* Fitted on Zen 4: a logical operation and a subtraction of 16 lanes, or more of fewer; bytes are widened and converted; floats take a dozen operations. */
 static double unpack_seconds(const struct nest_rates *r, enum dtype codes)
 {
     if (dtype_is_float(codes)) return 8 * nest_conversion(r);
-    return (code_bits(codes) < 8 ? 1.25 : 1) * nest_conversion(r);
+    return 1.25 * nest_conversion(r);
 }
 
 static double size_of(const struct gemm *x, value_id v) { return (double)dtype_size(graph_value(x->g, v)->dtype); }
@@ -229,12 +230,13 @@ static void set_sizes(struct work *w, const struct gemm *x, const struct caps *c
         w->size[i] = is_dot ? 4 * w->words : own[i] ? size_of(x, v[i]) : w->size[NEST_SUMS];
         w->converts[i] = !is_dot && own[i] && graph_value(x->g, v[i])->dtype != x->type;
     }
-    if (!tile_has_codes(p.leaf)) return;
     const struct op_codes *q = &x->codes;
+    if (q->block) w->size[NEST_RIGHT] = (double)code_bits(q->type) / 8 + (size_of(x, q->scale) + (q->zero ? 1 : 0)) / (double)q->block;
+    if (!tile_has_codes(p.leaf)) return; /* RIGHT_BLOCKS: what is converted stays in a cache */
     w->codes = (double)q->block, w->words = (double)q->block;
     w->dots = p.leaf == &tile_code_dots ? (double)x->digits * (caps_has_dot(c, DT_U8, DT_I8, DT_I32) ? 1 : 2) : 0;
     w->size[NEST_LEFT] = w->dots > 0 ? w->codes * (double)x->digits + 8 : w->size[NEST_LEFT] * w->codes;
-    w->size[NEST_RIGHT] = w->codes * (double)code_bits(q->type) / 8 + size_of(x, q->scale) + (q->zero ? 1 : 0);
+    w->size[NEST_RIGHT] *= w->codes;
     w->converts[NEST_RIGHT] = false;
 }
 

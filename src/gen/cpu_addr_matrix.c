@@ -27,10 +27,16 @@ struct gemm_split gemm_split_of(const struct gemm *x, const struct gemm_sched *s
 
 enum { LEAST_ROWS = 8 }; /* fewer leave most of a matrix unit idle */
 
+/* Three digits in pairs take more time for a row than multiply-adds, and less for converting codes: they are for one row. */
+static bool multiplies_codes(const struct gemm *x, const struct caps *c)
+{
+    return code_dots_suit(c, x->codes.type) && (x->digits < CODE_DIGITS || caps_has_dot(c, DT_U8, DT_I8, DT_I32) || gen_static(x->g, x->m, 0) == 1);
+}
+
 struct tile_product gemm_product(const struct gemm *x, const struct caps *c, enum gemm_right right)
 {
     if (x->codes.block && right == RIGHT_BLOCKS) return tile_multiply_add;
-    if (x->codes.block && code_dots_suit(c, x->codes.type)) return (struct tile_product){.leaf = &tile_code_dots, .terms = x->codes.block, .group = x->codes.block, .sums = x->digits};
+    if (x->codes.block && multiplies_codes(x, c)) return (struct tile_product){.leaf = &tile_code_dots, .terms = x->codes.block, .group = x->codes.block, .sums = x->digits};
     if (x->codes.block) return (struct tile_product){.leaf = &tile_codes, .terms = x->codes.block, .group = x->codes.block};
     const struct tile_operands o = {graph_value(x->g, x->a)->dtype, graph_value(x->g, x->b)->dtype, x->type, gen_static(x->g, x->k, -1), x->acc16};
     i64 m = gen_static(x->g, x->m, LEAST_ROWS);
