@@ -65,7 +65,7 @@ static bool load(struct bench *b, const char *name, struct err *e)
     symtab_init(&b->sym, &b->arena);
     graph_init(&b->g, &b->arena, &b->sym);
     if (!z) return err_set(e, ERR_USAGE, "no network '%s'", name);
-    return z->build(&b->g, e) && op_infer_all(&b->g, e) && pass_run_all(&b->g, NULL, e) &&
+    return zoo_build(z, NULL, false, &b->g, e) && op_infer_all(&b->g, e) && pass_run_all(&b->g, NULL, e) &&
            cover_build(&b->cover, &b->g, &b->arena, NULL, e);
 }
 

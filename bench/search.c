@@ -81,7 +81,7 @@ static bool add_network(struct bench *b, const struct zoo *z, struct err *e)
     for (u32 i = 0; i < GEN_MAX_VARS; i++) var[i] = NOMINAL_SIZE;
     symtab_init(st, &b->arena);
     graph_init(g, &b->arena, st);
-    return z->build(g, e) && op_infer_all(g, e) && bench_each_task(g, &b->target.caps, var, add_task, &(struct network){b, z, var, 0}, e);
+    return zoo_build(z, NULL, false, g, e) && op_infer_all(g, e) && bench_each_task(g, &b->target.caps, var, add_task, &(struct network){b, z, var, 0}, e);
 }
 
 static bool add_gemm(struct bench *b, i64 m, i64 n, i64 k, struct err *e)
