@@ -442,13 +442,16 @@ class Torch:
 
 class LlamaCpp:
     """Attention as llama.cpp computes it, with caches of f32: its operator, or products and softmax
-    with the values' cache transposed."""
+    with the values' cache transposed. Products with weights in 8 and 4 bits (Q8_0, Q4_0), whose left
+    operand it rounds to 8 bits."""
 
     def __init__(self):
         self.version, self.g = "ggml " + ggml.Ggml(os.environ["BENCH_GGML"]).version, None
 
     def load(self, job):
         row = job["row"]
+        if row.kind == "codes" and row.rounded:
+            return self.load_codes(job, row)
         if row.kind != "attention":
             raise Unsupported
         x, (k, v) = operands.operands(row)
@@ -468,19 +471,26 @@ class LlamaCpp:
                 p = g.op("soft_max_ext", g.op("mul_mat", g.tensor(k), g.tensor(x)), m, scale, none)
                 last = g.op("mul_mat", g.tensor(np.ascontiguousarray(np.swapaxes(v, 2, 3))), p)
                 self.y = g.op("cont", g.op("permute", last, 0, 2, 1, 3))
-            g.plan(self.y, job["threads"])
+            g.plan(job["threads"], self.y)
 
         forms = {f: f for f in ("flash", "parts")}
         if row.scores > attention_forms.MOST_SCORES:
             del forms["parts"]
         load_fastest(self, forms, load)
-        self.shape = (1, row.queries, row.heads, row.size)
+        shape = (1, row.queries, row.heads, row.size)
+        self.results = lambda: [np.moveaxis(self.g.array(self.y, shape), 2, 1)]
+
+    def load_codes(self, job, row):
+        x, rest = operands.operands(row)
+        self.g = g = ggml.Ggml(os.environ["BENCH_GGML"])
+        g.start(int(row.bytes) + x.nbytes + 4096 * row.copies)
+        left = g.tensor(x)
+        y = [g.op("mul_mat", g.codes(q, s, row.bits), left) for q, s in zip(rest[::2], rest[1::2])]
+        g.plan(job["threads"], *y)
+        self.results = lambda: [g.array(t, (row.m, row.n)) for t in y]
 
     def run(self):
         self.g.run()
-
-    def results(self):
-        return [np.moveaxis(self.g.array(self.y, self.shape), 2, 1)]
 
 
 class Opts(ctypes.Structure):
@@ -636,7 +646,8 @@ class Server:
 
     def load(self, ask):
         kinds = (
-            rows.Gemm, rows.Conv, rows.Net, rows.QuantisedGemm, rows.QuantisedConv, rows.Filter, rows.Recurrent,
+            rows.Gemm, rows.Conv, rows.Net, rows.QuantisedGemm, rows.QuantisedConv, rows.CodedGemm, rows.Filter,
+            rows.Recurrent,
             attention.Attention,
         )  # fmt: skip
         make = {k.kind: k for k in kinds}[ask["row"].pop("kind")]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# The tensor library of llama.cpp through its C interface, as far as attention needs it: a graph of
+# The tensor library of llama.cpp through its C interface, as far as attention and products need it: a graph of
 # one computation, evaluated on the processor. Shapes are listed innermost first. Libraries:
 # bench/setup llama.cpp; BENCH_GGML: their folder.
 import ctypes
@@ -8,7 +8,7 @@ import os
 
 import numpy as np
 
-F32, F16 = 0, 1
+F32, F16, Q4_0, Q8_0 = 0, 1, 2, 8
 SPARE = 1 << 20  # bytes beyond those of the tensors: headers and the graph
 Handle, F, I64 = ctypes.c_void_p, ctypes.c_float, ctypes.c_int64
 
@@ -55,15 +55,31 @@ class Ggml:
         ctypes.memmove(self.data(t), a.ctypes.data, a.nbytes)
         return t
 
+    def codes(self, q, scale, bits):
+        """Weights (n, k) from MatMulNBits' codes (n, blocks of 32, bytes) with scales (n, blocks), in blocks
+        of a scale in f16 and codes: less 128, or of 4 bits in pairs of elements 16 apart."""
+        half = scale.astype(np.float16)[..., None].view(np.uint8)
+        if bits == 4:
+            fields = np.stack((q & 15, q >> 4), -1).reshape(*q.shape[:2], 32)
+            q = fields[..., :16] | fields[..., 16:] << 4
+        else:
+            q = q ^ 128
+        blocks = np.concatenate((half, q), -1)
+        shape = (I64 * 2)(32 * q.shape[1], q.shape[0])
+        t = self.call("ggml_new_tensor", self.context, Q4_0 if bits == 4 else Q8_0, 2, shape)
+        ctypes.memmove(self.data(t), blocks.ctypes.data, blocks.nbytes)
+        return t
+
     def data(self, t):
         return self.call("ggml_get_data", t)
 
     def op(self, name, *args):
         return self.call("ggml_" + name, self.context, *args)
 
-    def plan(self, result, threads):
+    def plan(self, threads, *results):
         self.graph = self.call("ggml_new_graph", self.context)
-        self.call("ggml_build_forward_expand", self.graph, result)
+        for result in results:
+            self.call("ggml_build_forward_expand", self.graph, result)
         self.planned = self.cpu.ggml_graph_plan(self.graph, threads, None)
         self.work = np.empty(max(1, self.planned.work_size), np.uint8)
         self.planned.work = self.work.ctypes.data

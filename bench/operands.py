@@ -33,6 +33,28 @@ def gemm_shapes(row):
     return lead + (row.m, row.k), lead + right
 
 
+def coded_operands(row, rng):
+    """Per copy numbers of 16 bits (as f32), or codes with a scale for each block of a column: (n,
+    blocks, bytes of a block), low bits first, and (n, blocks)."""
+    x, shape = random(rng, (row.m, row.k)), (row.k, row.n)
+    if row.bits == 16:
+        return x, [to_16_bits(random(rng, shape, row.k), row.weights) for _ in range(row.copies)]
+    blocks = row.k // row.BLOCK
+    rest = []
+    for _ in range(row.copies):
+        rest.append(rng.integers(0, 255, (row.n, blocks, row.BLOCK * row.bits // 8), np.uint8, endpoint=True))
+        scale = rng.uniform(0.5, 1, (row.n, blocks)) / 2 ** (row.bits - 1) * (3 / row.k) ** 0.5
+        rest.append(scale.astype(np.float16).astype(np.float32))
+    return x, rest
+
+
+def to_16_bits(a, kind):
+    """Rounded to f16, or (towards 0) to bf16; as f32."""
+    if kind == "f16":
+        return a.astype(np.float16).astype(np.float32)
+    return (a.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
+
+
 def is_quantised(row):
     return row.kind in ("qgemm", "qconv")
 
@@ -56,6 +78,8 @@ def operands(row):
         return attention_forms.operands(row, random)
     if is_quantised(row):
         return quantised_operands(row, rng)
+    if row.kind == "codes":
+        return coded_operands(row, rng)
     if row.kind == "filter":
         second = row.x if row.op == "WeightedFilterGradWeights" else row.weights
         return random(rng, row.x), [random(rng, second, row.k**2)]
@@ -92,6 +116,22 @@ def gemm_nodes(row, helper):
         nodes.append(helper.make_node("MatMul", ["x", w], ["y%d" % i], "matmul_%d" % i))
     left, _ = gemm_shapes(row)
     return nodes, left[:-1] + (row.n,)
+
+
+def coded_nodes(row, helper):
+    """Numbers of 16 bits are converted by a node; of integers MatMulNBits has the codes."""
+    nodes, more = [], {"accuracy_level": 4} if row.rounded else {}
+    for i in range(row.copies):
+        y = "y%d" % i
+        if row.bits == 16:
+            nodes.append(helper.make_node("Cast", ["w%d" % i], ["f%d" % i], "cast_%d" % i, to=1))
+            nodes.append(helper.make_node("MatMul", ["x", "f%d" % i], [y], "matmul_%d" % i))
+            continue
+        nodes.append(helper.make_node(
+            "MatMulNBits", ["x", "w%d" % (2 * i), "w%d" % (2 * i + 1)], [y], "matmul_%d" % i, domain="com.microsoft",
+            N=row.n, K=row.k, bits=row.bits, block_size=row.BLOCK, **more,
+        ))  # fmt: skip
+    return nodes, (row.m, row.n)
 
 
 def conv_nodes(row, helper):
@@ -146,32 +186,45 @@ def quantised_nodes(row, helper):
     return [node], row.y, given
 
 
+def constant_of(row, a, name):
+    from onnx import TensorProto, helper, numpy_helper
+
+    if row.kind == "codes" and row.weights == "f16":
+        a = a.astype(np.float16)
+    if row.kind == "codes" and row.weights == "bf16":
+        high = (a.view(np.uint32) >> 16).astype(np.uint16)
+        return helper.make_tensor(name, TensorProto.BFLOAT16, a.shape, high.tobytes(), raw=True)
+    return numpy_helper.from_array(a, name)
+
+
 def save_model(row, path):
     """The row as ONNX, opset 17 (attention: attention_forms.py)."""
     if row.kind == "attention":
         return attention_forms.save_forms(row, path)
-    from onnx import TensorProto, helper, numpy_helper, save
+    from onnx import TensorProto, helper, save
 
     x, rest = operands(row)
     more, t = {}, TensorProto.FLOAT
     if is_quantised(row):
         (nodes, out, more), t = quantised_nodes(row, helper), TensorProto.UINT8
     else:
-        make = {"gemm": gemm_nodes, "conv": conv_nodes, "filter": filter_nodes, "rnn": rnn_nodes}
+        make = {"gemm": gemm_nodes, "conv": conv_nodes, "filter": filter_nodes, "rnn": rnn_nodes, "codes": coded_nodes}
         nodes, out = make[row.kind](row, helper)
     value = lambda name, shape: helper.make_tensor_value_info(name, t, shape)
     names = ["w%d" % i for i in range(len(rest))]
-    constant, count = (row.constant, row.copies) if row.kind == "gemm" else (row.kind != "filter", 1)
+    constant, count = (row.constant, row.copies) if row.kind in ("gemm", "codes") else (row.kind != "filter", 1)
     inputs = [value("x", x.shape)]
     if not constant:
         inputs += [value(n, w.shape) for n, w in zip(names, rest)]
     graph = helper.make_graph(
         nodes, "row", inputs, [value("y%d" % i, out) for i in range(count)],
-        [numpy_helper.from_array(np.asarray(w), n) for n, w in [*zip(names, rest), *more.items()]]
+        [constant_of(row, np.asarray(w), n) for n, w in [*zip(names, rest), *more.items()]]
         if constant
         else [],
     )  # fmt: skip
     opset = [helper.make_opsetid("", 17)]
     if row.kind == "filter":
         opset.append(helper.make_opsetid("ai.quern", 1))
+    if row.kind == "codes":
+        opset.append(helper.make_opsetid("com.microsoft", 1))
     save(helper.make_model(graph, opset_imports=opset, ir_version=8), path)

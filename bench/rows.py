@@ -141,6 +141,35 @@ class QuantisedGemm(Gemm):
 
 
 @dataclass(frozen=True)
+class CodedGemm(Gemm):
+    """(m, k) by constant weights in few bits, (k, n), in f32; with a scale in f16 for every BLOCK
+    terms of a column if they are integers. rounded: the left operand may be rounded to 8 bits
+    (MatMulNBits, accuracy_level 4)."""
+
+    weights: str = ""  # f16, bf16, int8, int4
+    rounded: bool = False
+
+    kind = "codes"
+    BLOCK = 32
+
+    @property
+    def bits(self):
+        return {"f16": 16, "bf16": 16, "int8": 8, "int4": 4}[self.weights]
+
+    @property
+    def form(self):
+        return "rounded" if self.rounded else ""
+
+    @property
+    def bytes(self):
+        of_weight = self.bits / 8 + (2 / self.BLOCK if self.bits < 16 else 0)
+        return 4.0 * self.m * (self.k + self.n * self.copies) + of_weight * self.k * self.n * self.copies
+
+    def describe(self):
+        return super().describe() + ", in " + self.weights + ", left operand in 8 bits" * self.rounded
+
+
+@dataclass(frozen=True)
 class QuantisedConv(Conv):
     """Likewise (QLinearConv), with a scale for each output channel. The activation is the
     saturation."""
@@ -224,6 +253,21 @@ def decode():
         for net, _, _, _, layers in TRANSFORMERS
         for name, n, k in layers
     ]
+
+
+def bits():
+    """One token through layers whose weights have few bits, enough of them to exceed every cache;
+    then prompts."""
+    kinds = [(t, False) for t in ("f16", "bf16", "int8", "int4")] + [(t, True) for t in ("int8", "int4")]
+    of_weight = {"f16": 2, "bf16": 2, "int8": 1, "int4": 0.5}
+    found = []
+    for m in (1, 4, 128, 512):
+        for name, n, k in (("proj", 4096, 4096), ("w1", 11008, 4096), ("w2", 4096, 11008)):
+            for weights, rounded in kinds if m == 1 or name == "proj" else []:
+                copies = math.ceil(FAR / (of_weight[weights] * n * k)) if m < 128 else 1
+                named = "llama2 %s, %s%s, %d" % (name, weights, " rounded" * rounded, m)
+                found.append(CodedGemm(named, m, n, k, constant=True, copies=copies, weights=weights, rounded=rounded))
+    return found
 
 
 # --- networks and their convolutions --------------------------------------------------------------
@@ -482,6 +526,7 @@ GOALS = {
     "squares": Goal(1.0, 1.0),
     "matmul": Goal(1.1, 0.97),
     "decode": Goal(1.0, 0.97, 0.9),
+    "bits": Goal(1.1, 1.0, 0.9),
     "attention": Goal(1.3, 1.0),
     "conv": Goal(1.15, 0.95),
     "conv3d": Goal(1.5, 1.0),
@@ -493,7 +538,7 @@ GOALS = {
     "rnn": Goal(1.2, 1.0),
 }
 GROUPS = {
-    "squares": squares, "matmul": matmul, "decode": decode, "attention": attention.rows, "conv": conv, "conv3d": conv3d, "nets": nets,
+    "squares": squares, "matmul": matmul, "decode": decode, "bits": bits, "attention": attention.rows, "conv": conv, "conv3d": conv3d, "nets": nets,
     "foreign": foreign, "halves": halves, "int8": int8,
     "filter": filters, "rnn": recurrent,
 }  # fmt: skip
