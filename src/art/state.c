@@ -31,13 +31,24 @@ bool plan_is_past(struct str input, struct str output)
     return x.n && str_eq(x, y);
 }
 
+/* Sizes that the plan's facts equate are the same: an input keeps the name of a size that is assumed. */
+static bool is_same(const struct plan *p, sym a, sym b)
+{
+    bool is_equal = a == b;
+    for (u32 k = 0; k < p->sym.fact.n && !is_equal; k++) {
+        const struct sym_fact *f = &p->sym.fact.v[k];
+        is_equal = f->kind == FACT_EQUAL && ((f->a == a && f->b == b) || (f->a == b && f->b == a));
+    }
+    return is_equal;
+}
+
 /* false: types or shapes do not fit; *axis: the one on which they differ. */
-static bool continues(const struct plan_io *in, const struct plan_io *out, u32 *axis)
+static bool continues(const struct plan *p, const struct plan_io *in, const struct plan_io *out, u32 *axis)
 {
     *axis = PLAN_NO_AXIS;
     if (in->dtype != out->dtype || in->rank != out->rank) return false;
     for (u32 d = 0; d < in->rank; d++) {
-        if (in->dim[d] == out->dim[d]) continue;
+        if (is_same(p, in->dim[d], out->dim[d])) continue;
         if (*axis != PLAN_NO_AXIS) return false;
         *axis = d;
     }
@@ -45,6 +56,16 @@ static bool continues(const struct plan_io *in, const struct plan_io *out, u32 *
 }
 
 bool plan_is_in_place(const struct plan *p, const struct plan_state *s) { return p->input.v[s->input].buf == p->output.v[s->output].buf; }
+
+/* By inputs: programs of one network count their caches alike, in place or not. */
+static void sort_states(struct plan_state *v, u32 n)
+{
+    for (u32 k = 1; k < n; k++)
+        for (u32 i = k; i > 0 && v[i].input < v[i - 1].input; i--) {
+            struct plan_state x = v[i];
+            v[i] = v[i - 1], v[i - 1] = x;
+        }
+}
 
 u32 plan_find_states(const struct plan *p, struct plan_state *v)
 {
@@ -55,9 +76,10 @@ u32 plan_find_states(const struct plan *p, struct plan_state *v)
         for (u32 o = 0; o < p->output.n && !is_known; o++) {
             struct plan_state x = {.input = i, .output = o, .room = UINT32_MAX};
             if (p->buf.v[p->output.v[o].buf].kind == PB_STATE || !plan_is_past(p->input.v[i].name, p->output.v[o].name)) continue;
-            is_known = continues(&p->input.v[i], &p->output.v[o], &x.axis);
+            is_known = continues(p, &p->input.v[i], &p->output.v[o], &x.axis);
             if (is_known) v[n++] = x;
         }
     }
+    sort_states(v, n);
     return n;
 }

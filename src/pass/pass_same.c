@@ -2,8 +2,8 @@
 //
 // Nodes without effect: pointwise nodes with one input and no effect
 // (Identity, Dropout in inference, Cast to the same type), Reshape and Expand
-// to the same shape (equal shapes mean equal elements), and Pad and Slice that
-// add and remove nothing, as in networks that pad pictures to a multiple, for
+// to the same shape (equal shapes mean equal elements), Concat of one input, and
+// Pad and Slice that add and remove nothing, as in networks that pad pictures to a multiple, for
 // sizes that are one. requires: inferred. Graph outputs keep their values, so
 // an Identity that feeds an output from an input or constant stays.
 #include "pass/pass.h"
@@ -34,6 +34,7 @@ static bool has_no_effect(const struct graph *g, const struct node *x)
                                       "quern::Expand"};
     for (u32 k = 0; k < countof(ops); k++)
         if (str_is(x->op, ops[k])) return true;
+    if (str_is(x->op, "Concat")) return x->in.n == 1;
     if (str_is(x->op, "quern::Slice")) return takes_all(g, x);
     return str_is(x->op, "quern::Pad") && is_nothing(g, x, "before") && is_nothing(g, x, "after");
 }

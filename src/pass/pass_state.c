@@ -42,6 +42,41 @@ static void find_by_names(struct state_pairs *s, const struct graph *g)
         }
 }
 
+/* The node that computes the output, without identities behind it. */
+static node_id maker_of(const struct graph *g, value_id out)
+{
+    node_id n = graph_value(g, out)->producer;
+    while (n && str_is(graph_node(g, n)->op, "Identity")) n = graph_value(g, graph_node(g, n)->in.v[0])->producer;
+    return n;
+}
+
+/* Whether the output has the input's shape with more positions on an axis of symbolic size. */
+static bool grows(const struct graph *g, value_id in, value_id out)
+{
+    const struct value *x = graph_value(g, in), *y = graph_value(g, out);
+    i64 least = -1;
+    if (!continues(g, in, out)) return false;
+    for (u32 d = 0; d < x->shape.rank; d++) {
+        sym from = x->shape.dim[d], to = y->shape.dim[d];
+        if (from == to) continue;
+        return !sym_is_const(g->sym, from, NULL) && sym_lower_bound(g->sym, sym_sub(g->sym, to, from), &least) && least >= 0;
+    }
+    return false;
+}
+
+/* Exporters that choose the names of outputs themselves: a node appends to the input. Of several inputs that it has, the first continues as
+   its first output, and so on. */
+static void find_by_nodes(struct state_pairs *s, const struct graph *g)
+{
+    for (u32 o = 0; o < g->output.n; o++) {
+        node_id maker = maker_of(g, g->output.v[o]);
+        u32 n = s->n, n_in = maker && op_of(g, maker) ? graph_node(g, maker)->in.n : 0;
+        for (u32 k = 0; k < n_in && s->n == n; k++)
+            for (u32 i = 0; i < g->input.n && s->n == n; i++)
+                if (g->input.v[i] == graph_node(g, maker)->in.v[k] && grows(g, g->input.v[i], g->output.v[o])) add_pair(s, i, o);
+    }
+}
+
 static bool find_name(const struct graph *g, const struct value_list *of, const char *what, struct str name, u32 *at, struct err *e)
 {
     for (*at = 0; *at < of->n; ++*at)
@@ -73,6 +108,7 @@ bool state_find(struct state_pairs *s, const struct graph *g, const char *text, 
     if (!text || !*text) return true;
     if (!str_is(str_of(text), "auto")) return find_given(s, g, str_of(text), e);
     find_by_names(s, g);
+    find_by_nodes(s, g);
     return true;
 }
 

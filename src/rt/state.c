@@ -44,10 +44,17 @@ static struct dev_mem slice(struct dev_mem m, i64 at, i64 n)
 
 /* creation */
 
-/* The values of variables that the caller names; all others are unknown. */
+/* The values of variables that the caller names, and of those that the network's facts fix; all others are unknown. */
 static bool read_sizes(const struct plan *p, const char *sizes, i64 *var, struct err *e)
 {
     for (u32 v = 0; v < p->sym.var.n; v++) var[v] = INT64_MIN;
+    for (u32 k = 0; k < p->sym.fact.n; k++) {
+        const struct sym_fact *f = &p->sym.fact.v[k];
+        const struct sym_node *a = &p->sym.node.v[f->a], *b = &p->sym.node.v[f->b];
+        if (f->kind != FACT_EQUAL) continue;
+        if (a->op == SYM_VAR) (void)sym_is_const(&p->sym, f->b, &var[a->a]);
+        if (b->op == SYM_VAR) (void)sym_is_const(&p->sym, f->a, &var[b->a]);
+    }
     return !sizes || sym_parse_sizes(&p->sym, sizes, var, e);
 }
 
