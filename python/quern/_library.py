@@ -113,6 +113,7 @@ FUNCTIONS = {
     "quern_state_create": (c_int, c_void_p, c_int64, POINTER(StateOpts), Handle),
     "quern_state_destroy": (None, c_void_p),
     "quern_state_fork": (c_int, c_void_p, Handle),
+    "quern_state_copy": (c_int, c_void_p, c_void_p),
     "quern_state_truncate": (c_int, c_void_p, c_int64),
     "quern_state_length": (c_int64, c_void_p),
     "quern_state_max": (c_int64, c_void_p),

@@ -59,6 +59,12 @@ class State:
         with c.lock:
             return State(self._program, 0, handle=c.make(lib.quern_state_fork, self._handle))
 
+    def copy(self, other):
+        """The content of another state, of another program of the same network: one for prompts, one for single tokens."""
+        a, b = sorted((self._context, other._context), key=id)  # one order for all threads
+        with a.lock, b.lock:
+            self._context.check(lib.quern_state_copy(self._handle, other._handle))
+
     def truncate(self, length):
         """Keeps the first positions; 0 empties it."""
         with self._context.lock:
