@@ -66,9 +66,9 @@ struct attention_kernel {
 };
 
 /* Keys in steps of which blocks and parts of them begin. */
-i64 attention_width(const struct attention_sched *s, u32 lanes);
+static inline i64 attention_width(const struct attention_sched *s, u32 lanes) { return s->keys == KEYS_PLACE ? (i64)lanes : s->nr * (i64)lanes; }
 /* Is a softmax taken by blocks or parts of the keys? */
-bool attention_is_online(const struct attention_sched *s);
+static inline bool attention_is_online(const struct attention_sched *s) { return s->nb || s->split; }
 /* Elements from one row of scores to the next in scratch memory. */
 sym attention_pitch(const struct attention *x, const struct attention_sched *s, u32 lanes);
 void attention_emit(struct emit *m, const struct task *t, const struct caps *c, const struct attention_sched *s);

@@ -7,10 +7,6 @@
 // left out: their exponentials are zeros. (Rows that have no key at all are as the definition has them.)
 #include "gen/attention.h"
 
-i64 attention_width(const struct attention_sched *s, u32 lanes) { return s->keys == KEYS_PLACE ? (i64)lanes : s->nr * (i64)lanes; }
-
-bool attention_is_online(const struct attention_sched *s) { return s->nb || s->split; }
-
 sym attention_pitch(const struct attention *x, const struct attention_sched *s, u32 lanes)
 {
     enum { LINE = 16 }; /* elements */
