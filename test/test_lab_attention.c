@@ -3,16 +3,11 @@
 // Attention by names: names of every kind survive printing and reading, errors say where they are, spaces have as many points as their
 // rules leave of a plain enumeration and as the tool that the files come from finds, and every kind computes what it says, also where scores
 // are too large for exp.
-#include "lab/lab.h"
+#include "lab_fixture.h"
 
 #include "op/op.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #define TILES "_Br64Bc64Hd64_Sa16Sb8PTr8PTc4OTr8OTc4GLWQ4GLWK4GLWV4BLPY4BLPX1WLPY2WLPX16BSWQ4BSWK2WSWQ4WSWK2"
 #define FIELDS TILES "BLOY4BLOX1WLOY2WLOX16BSWP4BSWV4WSWP4WSWV2Un16W32LCP1LCO1SPP1RPP0RPO0"
@@ -217,15 +212,6 @@ static void test_explained(void **state)
 
 /* Spaces. */
 
-static void read_space(struct lab_space *s, struct arena *a, const char *name, const struct lab_config *of)
-{
-    struct str text;
-    struct err e = {0};
-    const char *path = str_z(a, str_fmt(a, "test/corpus/lab_space/%s", name));
-    assert_true(os_read(a, path, 1 << 20, &text, &e));
-    if (!lab_space_read(s, a, text, of, &e)) fail_msg("%s", e.msg);
-}
-
 static bool count_point(void *user, const struct lab_config *c, i64 number)
 {
     i64 *n = user;
@@ -358,16 +344,6 @@ static void test_enumerated(void **state)
     assert_true(all > 1000 && largest > 50);
 }
 
-struct slice { struct lab_config c; i64 number, left; };
-
-static bool take_one(void *user, const struct lab_config *c, i64 number)
-{
-    struct slice *x = user;
-    if (x->left-- > 0) return true;
-    x->c = *c, x->number = number;
-    return false;
-}
-
 static void test_start(void **state)
 {
     static const enum lab_kind kinds[] = {LAB_H2O_K1, LAB_H2O_K2, LAB_H2O_K3};
@@ -380,13 +356,7 @@ static void test_start(void **state)
         struct err e = {0};
         read_space(&s, &a, "attention_kernels.json", &of);
         assert_true(lab_space_count(&s, LAB_RULES_DEEPGEN, &count, &e));
-        i64 at = rng_range(&r, 0, (i64)count.n - 1);
-        struct slice whole = {.left = at}, part = {.left = 0};
-        lab_space_each(&s, LAB_RULES_DEEPGEN, 0, take_one, &whole);
-        lab_space_each(&s, LAB_RULES_DEEPGEN, at, take_one, &part);
-        assert_int_equal(whole.number, at);
-        assert_int_equal(part.number, at);
-        assert_memory_equal(&whole.c, &part.c, sizeof part.c);
+        starts_at(&s, LAB_RULES_DEEPGEN, rng_range(&r, 0, (i64)count.n - 1));
         arena_release(&a);
     }
 }
@@ -439,14 +409,9 @@ static void test_nothing(void **state)
         const struct lab_config of = {.kind = LAB_ATTENTION, .b = 1, .h = 1, .s = 2048, .d = 64};
         struct arena a = {0};
         struct lab_space s;
-        struct lab_count c;
-        struct err e = {0};
         read_space(&s, &a, "attention.json", &of);
         s.list[bad[i].f].n = 1, s.list[bad[i].f].v[0] = bad[i].v;
-        assert_false(lab_space_count(&s, LAB_RULES_OWN, &c, &e));
-        assert_int_equal(e.code, ERR_NOTHING);
-        if (!strstr(e.msg, bad[i].message)) fail_msg("'%s', not '%s'", e.msg, bad[i].message);
-        if (!strstr(e.msg, bad[i].wants)) fail_msg("'%s' without '%s'", e.msg, bad[i].wants);
+        leaves_nothing(&s, LAB_RULES_OWN, bad[i].message, bad[i].wants);
         arena_release(&a);
     }
 }

@@ -2,22 +2,9 @@
 //
 // Spaces of configurations. The rules of the tool whose files these are must leave as many points as it does, in its order; counting
 // must agree with enumeration, from any start.
-#include "lab/lab.h"
+#include "lab_fixture.h"
 
-#include <setjmp.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-static void read_space(struct lab_space *s, struct arena *a, const char *name)
-{
-    struct str text;
-    struct err e = {0};
-    const char *path = str_z(a, str_fmt(a, "test/corpus/lab_space/%s", name));
-    assert_true(os_read(a, path, 1 << 20, &text, &e));
-    if (!lab_space_read(s, a, text, &(struct lab_config){.kind = LAB_MM}, &e)) fail_msg("%s", e.msg);
-}
+static const struct lab_config product = {.kind = LAB_MM};
 
 static void set_list(struct lab_space *s, struct arena *a, enum lab_field f, u32 n, i32 first, i32 factor)
 {
@@ -67,7 +54,7 @@ static bool count_point(void *user, const struct lab_config *c, i64 number)
 
 static void make_variant(struct lab_space *s, struct arena *a, const struct variant *v)
 {
-    read_space(s, a, "cfg_32.json");
+    read_space(s, a, "cfg_32.json", &product);
     s->base.m = v->m;
     for (i64 k = 0; k < countof(v->list) && v->list[k].n; k++)
         set_list(s, a, v->list[k].f, v->list[k].n, v->list[k].first, 2);
@@ -101,18 +88,18 @@ static void test_raw(void **state)
     struct lab_space s, older;
     struct lab_count c;
     struct err e = {0};
-    read_space(&s, &a, "cfg_32.json");
+    read_space(&s, &a, "cfg_32.json", &product);
     assert_int_equal(s.base.v[LF_W], 64);
     assert_int_equal(s.dtype, DT_F32);
     assert_int_equal(s.base.n_batch, 0);
     assert_true(lab_space_count(&s, LAB_RULES_OWN, &c, &e));
     assert_true(c.raw == 42467328);
-    read_space(&older, &a, "older_keys.json");
+    read_space(&older, &a, "older_keys.json", &product);
     for (u32 f = 0; f < N_LAB_FIELDS; f++) {
         assert_int_equal(s.list[f].n, older.list[f].n);
         if (s.list[f].n) assert_memory_equal(s.list[f].v, older.list[f].v, s.list[f].n * sizeof(i32));
     }
-    read_space(&s, &a, "large.json");
+    read_space(&s, &a, "large.json", &product);
     for (u32 r = 0; r < N_LAB_RULES; r++) assert_true(lab_space_count(&s, r, &c, &e) && c.n > 1e4 && c.raw > 1e12);
     arena_release(&a);
 }
@@ -132,7 +119,7 @@ static void test_order(void **state)
     struct lab_space s;
     struct buf b = {0};
     char hex[33];
-    read_space(&s, &a, "cfg_32.json");
+    read_space(&s, &a, "cfg_32.json", &product);
     lab_space_each(&s, LAB_RULES_DEEPGEN, 0, hash_point, &b);
     hash_hex(hash_bytes(b.p, b.n), hex);
     assert_string_equal(hex, "15cc888711b23464eb4684929970d03b");
@@ -144,19 +131,6 @@ static void test_order(void **state)
     arena_release(&a);
 }
 
-struct slice {
-    struct lab_config c;
-    i64 number, left;
-};
-
-static bool take_one(void *user, const struct lab_config *c, i64 number)
-{
-    struct slice *x = user;
-    if (x->left-- > 0) return true;
-    x->c = *c, x->number = number;
-    return false;
-}
-
 /* Enumeration from any start equals the rest of a whole one. */
 static void test_start(void **state)
 {
@@ -165,18 +139,13 @@ static void test_start(void **state)
     struct lab_count count;
     struct err e = {0};
     struct rng r = rng_seed(5);
-    read_space(&s, &a, "cfg_32.json");
+    read_space(&s, &a, "cfg_32.json", &product);
     for (int i = 0; i < 60; i++) {
         enum lab_rules rules = (enum lab_rules)rng_range(&r, 0, N_LAB_RULES - 1);
         assert_true(lab_space_count(&s, rules, &count, &e));
         i64 at = rng_range(&r, 0, (i64)count.n - 1);
-        struct slice whole = {.left = at}, part = {.left = 0};
-        lab_space_each(&s, rules, 0, take_one, &whole);
-        lab_space_each(&s, rules, at, take_one, &part);
-        assert_int_equal(whole.number, at);
-        assert_int_equal(part.number, at);
-        assert_memory_equal(&whole.c, &part.c, sizeof part.c);
-        if (rules == LAB_RULES_OWN && !lab_config_check(&part.c, &e)) fail_msg("%s", e.msg);
+        struct lab_config c = starts_at(&s, rules, at);
+        if (rules == LAB_RULES_OWN && !lab_config_check(&c, &e)) fail_msg("%s", e.msg);
         struct slice behind = {.left = 0, .number = -1};
         lab_space_each(&s, rules, (i64)count.n, take_one, &behind);
         assert_int_equal(behind.number, -1);
@@ -189,7 +158,7 @@ static void test_points(void **state)
     struct arena a = {0};
     struct lab_space s;
     struct buf b = {0};
-    read_space(&s, &a, "points.json");
+    read_space(&s, &a, "points.json", &product);
     assert_int_equal(s.listed.n, 3);
     for (u32 i = 0; i < s.listed.n; i++) lab_name_print(&b, &s.listed.v[i]);
     assert_non_null(strstr(b.p, "BM32BN32BK8TM4TN4BLY1BLX1"));
@@ -233,7 +202,7 @@ static void test_errors(void **state)
         buf_put(&b, text.p, at - text.p);
         buf_z(&b, bad[i].now);
         buf_z(&b, at + strlen(bad[i].old));
-        assert_false(lab_space_read(&s, &a, buf_view(&b), &(struct lab_config){.kind = LAB_MM}, &why));
+        assert_false(lab_space_read(&s, &a, buf_view(&b), &product, &why));
         if (!strstr(why.msg, bad[i].message)) fail_msg("'%s', not '%s'", why.msg, bad[i].message);
         buf_release(&b);
     }
@@ -259,14 +228,9 @@ static void test_nothing(void **state)
     for (i64 i = 0; i < countof(bad); i++) {
         struct arena a = {0};
         struct lab_space s;
-        struct lab_count c;
-        struct err e = {0};
-        read_space(&s, &a, "cfg_32.json");
+        read_space(&s, &a, "cfg_32.json", &product);
         set_list(&s, &a, bad[i].f, 1, bad[i].v, 1);
-        assert_false(lab_space_count(&s, LAB_RULES_DEEPGEN, &c, &e));
-        assert_int_equal(e.code, ERR_NOTHING);
-        if (!strstr(e.msg, bad[i].message)) fail_msg("'%s', not '%s'", e.msg, bad[i].message);
-        if (!strstr(e.msg, bad[i].wants)) fail_msg("'%s' without '%s'", e.msg, bad[i].wants);
+        leaves_nothing(&s, LAB_RULES_DEEPGEN, bad[i].message, bad[i].wants);
         arena_release(&a);
     }
 }

@@ -160,6 +160,8 @@ i64 code_per_element(enum dtype t); /* terms that an element of the array has: w
 void code_block_open(struct code_block *b, struct emit *m, const struct tile_codes *c, kval at, i64 nr, u32 lanes);
 /* Vector j of the columns of all terms of a unit, less zero points. */
 void code_unit_load(struct emit *m, const struct tile_codes *c, const struct code_block *b, const struct code_place *p, i64 j, kval out[CODE_UNIT]);
+/* Prefetches the unit that lies t->ahead units behind the one that begins at `at`; element: bytes of one of the array. */
+void code_unit_ask(const struct tile *t, kval array, kval at, i64 element);
 
 /* tile_code_dots.c: the target has products of bytes that suit such codes. */
 bool code_dots_suit(const struct caps *c, enum dtype codes);

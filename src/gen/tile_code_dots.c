@@ -126,13 +126,6 @@ static void finish(const struct tile *t, const struct tile_in *a, const struct s
     }
 }
 
-static void ask(const struct tile *t, kval b, kval at)
-{
-    enum { LINE = 64 };
-    const i64 size = t->pitch * t->lanes * FIELD_BYTES;
-    for (i64 i = 0; t->ahead && i < size; i += LINE) kir_prefetch(t->m->k, b, kir_add_i(t->m->k, at, t->ahead * size + i));
-}
-
 static void step(const struct tile *t, const struct tile_in *a, kval b, kval b_at)
 {
     struct kir *k = t->m->k;
@@ -148,7 +141,7 @@ static void step(const struct tile *t, const struct tile_in *a, kval b, kval b_a
     kval part = many < units ? kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, units), many) : kir_int(k, 0);
     if (c->in_pairs) clear(t, s.narrow, DT_I16, 2 * t->lanes);
     kval i = kir_loop(k, KL_SERIAL, part, kir_add_i(k, part, many), 1), at = kir_add(k, b_at, kir_mul_i(k, i, width));
-    ask(t, b, at);
+    code_unit_ask(t, b, at, 1);
     add_unit(t, a, &s, b, at, kir_mul_i(k, i, unit));
     kir_end(k);
     if (c->in_pairs) widen(t, &s);

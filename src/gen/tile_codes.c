@@ -99,13 +99,12 @@ void code_unit_load(struct emit *m, const struct tile_codes *c, const struct cod
     }
 }
 
-/* Lines of the unit that is asked for. */
-static void ask(const struct tile *t, const struct code_place *p)
+void code_unit_ask(const struct tile *t, kval array, kval at, i64 element)
 {
     enum { LINE = 64 };
     struct kir *k = t->m->k;
-    const i64 size = p->width * WORD / 8, element = code_bits(t->codes->type) < 8 ? WORD / 8 : 1;
-    for (i64 i = 0; t->ahead && i < size; i += LINE) kir_prefetch(k, p->array, kir_add_i(k, p->at, (t->ahead * size + i) / element));
+    const i64 size = t->pitch * t->lanes * WORD / 8;
+    for (i64 i = 0; t->ahead && i < size; i += LINE) kir_prefetch(k, array, kir_add_i(k, at, (t->ahead * size + i) / element));
 }
 
 static kval left(const struct tile *t, const struct tile_in *a, kval at)
@@ -147,7 +146,7 @@ static void step(const struct tile *t, const struct tile_in *a, kval b, kval b_a
     for (i64 cell = 0; !c->in_order && cell < cells; cell++) kir_store(k, sums, kir_int(k, cell), kir_const_f(k, t->type, t->lanes, 0));
     kval i = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, c->block / unit), 1);
     p.at = kir_add(k, b_at, kir_mul_i(k, i, unit / code_per_element(c->type) * p.width));
-    ask(t, &p);
+    code_unit_ask(t, b, p.at, code_bits(c->type) < 8 ? WORD / 8 : 1);
     add_unit(t, a, &block, &p, kir_mul_i(k, i, unit), sums);
     kir_end(k);
     for (i64 row = 0; !c->in_order && row < t->ty * t->tx; row++)

@@ -293,7 +293,7 @@ static void random_group(const struct op *self, struct graph *g, struct rng *r)
     if (!packed) random_input(g, "v", DT_F32, 3, (i64[]){b, s, hk * d}, &in[G_V]);
     if (past) random_input(g, "pk", DT_F32, 4, (i64[]){b, hk, p, d}, &in[G_PAST_K]);
     if (past) random_input(g, "pv", DT_F32, 4, (i64[]){b, hk, p, d}, &in[G_PAST_V]);
-    in[G_LAST] = random_const(g, DT_I32, 1, &b, (double)(past ? s - 1 : s - 1), (double)(past ? last : s - 1), r);
+    in[G_LAST] = random_const(g, DT_I32, 1, &b, (double)(s - 1), (double)(past ? last : s - 1), r);
     i64 total = past ? p + s : s;
     in[G_TOTAL] = op_const_i(g, DT_I32, &total, 1);
     if (rotary) random_input(g, "cos", DT_F32, 2, (i64[]){8, d / 2}, &in[G_COS]);
