@@ -71,9 +71,10 @@ const struct lab_kind_info *lab_kind(u32 k)
 
 bool lab_kind_find(enum lab_kind *k, struct str op, struct err *e)
 {
+    for (u32 i = 0; i < N_LAB_KINDS; i++)
+        if (str_is(op, kinds[i].op) || (kinds[i].alias && str_is(op, kinds[i].alias))) return *k = (enum lab_kind)i, true;
     struct buf b = {0};
     for (u32 i = 0; i < N_LAB_KINDS; i++) {
-        if (str_is(op, kinds[i].op) || (kinds[i].alias && str_is(op, kinds[i].alias))) return *k = (enum lab_kind)i, true;
         buf_printf(&b, "%s%s", i ? ", " : "", kinds[i].op);
         if (kinds[i].alias) buf_printf(&b, ", %s", kinds[i].alias);
     }
