@@ -334,8 +334,9 @@ static void test_built(void **state)
     struct buf tool = {0};
     struct err e = {0};
     struct other other;
-    if (!lang_find(S("cuda"))->toolchain(&tool, NULL, &e)) skip_test("%s", e.msg);
+    bool has_compiler = lang_find(S("cuda"))->toolchain(&tool, NULL, &e);
     buf_release(&tool);
+    if (!has_compiler) skip_test("%s", e.msg);
     setenv("QUERN_CUDA_LIBRARY", fake_path, 1);
     setenv("QUERN_FAKE_CUDA", "devices=2 buffers=3", 1);
     other_open(&other, 0, false);
