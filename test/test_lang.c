@@ -42,17 +42,23 @@ static void check_run(struct run *r, const struct caps *c, const char *what)
     two->driver->close(two);
 }
 
-static void random_kernels(u64 from, u64 to, const char *isa)
+/* isa: NULL: this processor's */
+static void caps_of(struct caps *c, const char *isa)
 {
     struct dev *d = open_cpu(1);
-    struct caps c;
     struct isa s;
     struct err e = {0};
-    d->driver->caps(d, &c);
-    if (isa) {
-        assert_true(isa_parse(&s, str_of(isa), &e));
-        isa_limits(&c, s);
-    }
+    d->driver->caps(d, c);
+    d->driver->close(d);
+    if (!isa) return;
+    assert_true(isa_parse(&s, str_of(isa), &e));
+    isa_limits(c, s);
+}
+
+static void random_kernels(u64 from, u64 to, const char *isa)
+{
+    struct caps c;
+    caps_of(&c, isa);
     for (u64 seed = first_seed(from, to); seed < last_seed(from, to); seed++) {
         struct run r = {.shift = seed % 3};
         struct rng g = rng_seed(seed);
@@ -62,7 +68,6 @@ static void random_kernels(u64 from, u64 to, const char *isa)
         check_run(&r, &c, what);
         arena_release(&r.arena);
     }
-    d->driver->close(d);
 }
 
 static void test_random_gcc(void **state)
@@ -319,6 +324,69 @@ static void test_integer_products(void **state)
         arena_release(&r.arena);
     }
     d->driver->close(d);
+}
+
+/* Accumulators: those of a reduction, which a compiler may vectorise. */
+
+enum { ROWS = 8, TERMS = 151, FORMS = 3 };
+
+/* Element (row, form) of the output: the first terms of a row combined by n accumulators, the rest by the first one of them. */
+static void put_accumulation(struct kir *k, enum kir_op op, i64 n, kval row, kval terms, i64 form)
+{
+    enum dtype t = kir_dtype(k, k->buf.v[0].id);
+    kval reg[8], zero = kir_int(k, 0), at = kir_mul_i(k, row, TERMS), whole = kir_mul_i(k, kir_bin(k, KI_DIV, terms, kir_int(k, n)), n);
+    for (i64 i = 0; i < n; i++) {
+        reg[i] = kir_alloc(k, KS_REG, t, 1, kir_int(k, 1));
+        kir_store(k, reg[i], zero, kir_const_i(k, t, 1, op == KI_MUL));
+    }
+    for (u32 is_rest = 0; is_rest < 2; is_rest++) {
+        kval j = kir_loop(k, KL_SERIAL, is_rest ? whole : zero, is_rest ? terms : whole, is_rest ? 1 : n);
+        kval first = kir_add(k, at, j);
+        for (i64 i = 0; i < (is_rest ? 1 : n); i++) {
+            kval x = kir_load(k, k->buf.v[0].id, kir_add_i(k, first, i));
+            kval y = kir_load(k, reg[i], zero);
+            kir_store(k, reg[i], zero, kir_bin(k, op, y, x));
+        }
+        kir_end(k);
+    }
+    kval all = kir_load(k, reg[0], zero);
+    for (i64 i = 1; i < n; i++) {
+        kval y = kir_load(k, reg[i], zero);
+        all = kir_bin(k, op, all, y);
+    }
+    kir_store(k, k->buf.v[1].id, kir_add_i(k, kir_mul_i(k, row, FORMS), form), all);
+}
+
+/* Rows of fewer and fewer terms. */
+static void check_accumulation(const struct caps *c, enum dtype t, enum kir_op op)
+{
+    struct run r = {.n_arg = 2, .param = {ROWS, TERMS}, .grid = {{ROWS, 1, 1}}, .n_grid = 1};
+    struct rng g = rng_seed(op);
+    kir_init(&r.kir, &r.arena, S("accumulation"));
+    kir_buf(&r.kir, S("x"), t, KA_IN), kir_buf(&r.kir, S("out"), t, KA_OUT);
+    for (u32 a = 0; a < 2; a++) r.arg[a] = (struct kir_arg){arena_alloc(&r.arena, ROWS * TERMS * 8), ROWS * (a ? FORMS : TERMS)};
+    for (i64 j = 0; j < ROWS * TERMS; j++) elem_set_i64(t, r.arg[0].p, j, rng_range(&g, -99, 99) | 1);
+    kval rows = kir_param(&r.kir, S("rows")), terms = kir_param(&r.kir, S("terms")), row = kir_grid(&r.kir, rows);
+    for (i64 form = 0; form < FORMS; form++) put_accumulation(&r.kir, op, 2 << form, row, kir_sub(&r.kir, terms, row), form);
+    kir_end(&r.kir);
+    check_run(&r, c, dtype_name(t));
+    arena_release(&r.arena);
+}
+
+static void test_accumulators(void **state)
+{
+    static const enum dtype types[] = {DT_I64, DT_I32, DT_I16, DT_I8, DT_U32};
+    static const enum kir_op ops[] = {KI_ADD, KI_MUL, KI_SUB, KI_MAX};
+    static const char *const isas[] = {NULL, "x86-64-v3"};
+    if (has_compiler("gcc")) use_compiler("gcc", "-ffp-contract=off");
+    else unsetenv("QUERN_CC");
+    for (u32 s = 0; s < countof(isas); s++) {
+        struct caps c;
+        if (isas[s] && !runs_on("x86_64-avx512")) continue; /* here it is native, or too much */
+        caps_of(&c, isas[s]);
+        for (u32 i = 0; i < countof(types); i++)
+            for (u32 j = 0; j < countof(ops); j++) check_accumulation(&c, types[i], ops[j]);
+    }
 }
 
 static const char *const sizes[2] = {"rows/4", "n */ x"}; /* stand in comments */
@@ -597,7 +665,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_gcc),   cmocka_unit_test(test_random_clang),
         cmocka_unit_test(test_random_older), cmocka_unit_test(test_structure),
-        cmocka_unit_test(test_halves), cmocka_unit_test(test_chosen_halves), cmocka_unit_test(test_roundings), cmocka_unit_test(test_integers), cmocka_unit_test(test_integer_products),
+        cmocka_unit_test(test_halves), cmocka_unit_test(test_chosen_halves), cmocka_unit_test(test_roundings), cmocka_unit_test(test_integers), cmocka_unit_test(test_integer_products), cmocka_unit_test(test_accumulators),
         cmocka_unit_test(test_functions),    cmocka_unit_test(test_functions_variants),
         cmocka_unit_test(test_streams), cmocka_unit_test(test_order_of_arrays), cmocka_unit_test(test_build_errors), cmocka_unit_test(test_deterministic),
         cmocka_unit_test(test_load_errors),  cmocka_unit_test(test_interp),

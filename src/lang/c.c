@@ -27,6 +27,7 @@ struct access {       /* one decomposed LOAD or STORE */
     u32 lanes;        /* of the index */
     bool is_register; /* REG or SHARED */
     bool is_single;   /* REG of one element: a plain variable */
+    bool is_sum;      /* and one that find_sums makes unsigned */
     const struct kir_ins *index;
     struct str n; /* valid lanes; empty: all */
 };
@@ -55,6 +56,7 @@ static struct access access_of(struct text *t, kval array, kval index, kval n)
     a.is_register = x->op == KI_ALLOC && (x->aux == KS_REG || x->aux == KS_SHARED) && !(x->aux == KS_SHARED && kir_threads(t->k) > 1);
     a.is_single =
         a.is_register && x->aux == KS_REG && kir_is_const(t->k, x->a, &count) && count == 1;
+    a.is_sum = a.is_single && ((const struct c_own *)t->own)->is_sum[array];
     if (n) a.n = text_value(t, n);
     if (a.unit > 1 && (a.lanes > 1 || n))
         err_set(t->err, ERR_UNSUPPORTED, "vector index into an array of vectors in kernel '%.*s'",
@@ -91,6 +93,7 @@ static struct str element(struct text *t, const struct access *a, kval index)
 static struct str load_scalar(struct text *t, const struct access *a, kval index)
 {
     struct str s = element(t, a, index);
+    if (a->is_sum) s = text_fmt(t, "(%.*s)%.*s", STR_ARG(text_type(t, a->dtype, 1)), STR_ARG(s));
     if (a->is_bool && a->unit == 1 && !a->is_register) s = text_fmt(t, "(%.*s != 0)", STR_ARG(s));
     return a->n.n ? text_fmt(t, "(%.*s > 0 ? %.*s : 0)", STR_ARG(a->n), STR_ARG(s)) : s;
 }
@@ -182,6 +185,25 @@ static void prefetch(struct text *t, kval v)
 }
 
 /* SVE. */
+
+/* Accumulators of integers. */
+
+/* Behind a loop that gcc 12 vectorises (12.2, its bug 107212), several accumulators have the sums of wrong elements if the loop converts them between
+   signed and unsigned. Sums, differences and products wrap, so they are computed unsigned: a variable that keeps nothing else is unsigned, too. */
+static void find_sums(struct text *t, bool *is_sum)
+{
+    const struct kir *k = t->k;
+    for (kval v = 1; v < k->ins.n; v++) {
+        const struct kir_ins *x = kir_at(k, v);
+        is_sum[v] = x->op == KI_ALLOC && x->aux == KS_REG && x->lanes <= 1 && dtype_kind(x->dtype) == DK_INT;
+    }
+    for (kval v = 1; v < k->ins.n; v++) {
+        const struct kir_ins *x = kir_at(k, v);
+        if (x->op != KI_STORE) continue;
+        u32 op = kir_at(k, x->c)->op;
+        is_sum[x->a] = is_sum[x->a] && (op == KI_CONST || op == KI_ADD || op == KI_SUB || op == KI_MUL || op == KI_FMA);
+    }
+}
 
 static bool has_sve(const struct caps *c) { return c->isa.family == ISA_AARCH64 && c->vector_bytes > 16; }
 
@@ -310,7 +332,9 @@ static void alloc(struct text *t, kval v)
                 STR_ARG(t->k->name));
         return;
     }
-    if (n == 1 && x->aux == KS_REG) text_line(t, "%.*s %.*s;", STR_ARG(type), STR_ARG(name));
+    bool is_sum = ((const struct c_own *)t->own)->is_sum[v];
+    if (n == 1 && is_sum) text_line(t, "u%lld %.*s;", (long long)(8 * dtype_size(x->dtype)), STR_ARG(name));
+    else if (n == 1 && x->aux == KS_REG) text_line(t, "%.*s %.*s;", STR_ARG(type), STR_ARG(name));
     else text_line(t, "%.*s %.*s[%lld];", STR_ARG(type), STR_ARG(name), (long long)n);
 }
 
@@ -650,6 +674,8 @@ static bool print(struct buf *out, const struct kir *in, const struct caps *c, s
     u32 n = 0;
     bool has_tiles = false;
     text_open(&t, k);
+    own.is_sum = arena_array(&arena, bool, k->ins.n);
+    find_sums(&t, own.is_sum);
     if (has_sve(c)) find_spread(&t);
     if (in_order(c)) {
         halves.is_factor = arena_array(&arena, bool, k->ins.n);

@@ -132,6 +132,7 @@ struct str text_param_note(struct text *t, u32 param);
 
 /* struct text.own of language c. */
 struct c_own {
+    bool *is_sum;              /* per ALLOC: a variable that is unsigned in the text (c.c) */
     struct tiles *tiles;       /* of the function at hand (lang_c_tile.c) */
     struct in_order *in_order; /* of a processor that executes in order (c.c), else NULL */
 };
