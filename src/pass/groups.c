@@ -50,9 +50,11 @@ static bool is_image_near(const struct graph *g, value_id v, u32 rank, u32 depth
 /* A Reshape that merges whole groups of several channels with all other axes but the batch's. */
 static struct merged merged_by(const struct graph *g, const struct node *n)
 {
-    const struct shape *x = &graph_value(g, n->in.v[0])->shape, *y = &graph_value(g, n->out.v[0])->shape;
-    struct merged m = {.x = n->in.v[0]}, none = {0};
-    if (!str_is(n->op, "quern::Reshape") || x->rank < 3 || y->rank != 3 || x->dim[0] != y->dim[0]) return none;
+    struct merged m = {0}, none = {0};
+    if (!str_is(n->op, "quern::Reshape")) return none; /* others may have no input */
+    m.x = n->in.v[0];
+    const struct shape *x = &graph_value(g, m.x)->shape, *y = &graph_value(g, n->out.v[0])->shape;
+    if (x->rank < 3 || y->rank != 3 || x->dim[0] != y->dim[0]) return none;
     if (!sym_is_const(g->sym, x->dim[1], &m.channels) || !sym_is_const(g->sym, y->dim[1], &m.groups)) return none;
     if (m.groups < 1 || m.channels <= m.groups || m.channels % m.groups) return none;
     sym rest = sym_const(g->sym, m.channels / m.groups), channels = rest;
