@@ -218,6 +218,26 @@ static void test_reasons(void **state)
     }
 }
 
+/* A size that no node uses is computed and checked if it is kept, also in a saved program. */
+static void test_kept(void **state)
+{
+    static const char text[] = "graph {\n input %x: f32[N]\n input %k: i64[1]\n %m: i64[1] = Abs(%k)\n %y: f32[N] = Relu(%x)\n size (n) = %m[0] most (N) kept\n output %y\n}\n";
+    for (int k = 0; k < countof(devices); k++) {
+        struct fixture b;
+        struct rng r = rng_seed(3);
+        assert_true(fixture_open(&b, text, devices[k]));
+        quern_tensor *in[2] = {floats(&b, 1, &(int64_t){4}, &r), ints(&b, 1, &(int64_t){-4})}, *bad = ints(&b, 1, &(int64_t){-5}), *out[1] = {0};
+        for (int is_saved = 0; is_saved < (k ? 1 : 2); is_saved++) {
+            if (is_saved) reopen(&b);
+            run_both(&b, in, 2, 1);
+            assert_int_equal(quern_run(b.p, (quern_tensor *[]){in[0], bad}, 2, out, 1), QUERN_INPUT);
+            if (!strstr(quern_error(b.q), "element 0 of 'm'")) fail_msg("%s", quern_error(b.q));
+        }
+        quern_tensor_free(in[0]), quern_tensor_free(in[1]), quern_tensor_free(bad);
+        fixture_close(&b);
+    }
+}
+
 /* A tensor that is given is room; too little of it is an error. */
 static void test_room(void **state)
 {
@@ -270,7 +290,7 @@ int main(void)
         cmocka_unit_test(test_shapes),
         cmocka_unit_test(test_errors),
         cmocka_unit_test(test_reasons),
-        cmocka_unit_test(test_room),
+        cmocka_unit_test(test_kept), cmocka_unit_test(test_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

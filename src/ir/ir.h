@@ -109,6 +109,7 @@ struct made_size {
     enum size_take take;
     sym expr;            /* v == 0: over sizes of inputs and preceding data-dependent sizes */
     sym most;            /* upper bound; 0: unknown */
+    bool is_kept;        /* computed, and its conditions checked, though no node may use it */
     struct sym_fact need; /* for messages. node: the node that requires it; a, b: the condition for it to be a size, 0: none */
 };
 

@@ -111,6 +111,8 @@ bool graph_sort(struct graph *g, struct err *e)
     s.order = arena_array(&s.scratch, node_id, g->node.n);
     s.size = graph_size_sources(g, &s.scratch);
     for (u32 k = 0; k < s.g->output.n; k++) sort_want(&s, s.g->output.v[k]);
+    for (u32 k = 0; k < g->made.n; k++)
+        if (g->made.v[k].is_kept) sort_want(&s, g->made.v[k].v);
     while (s.stack.n > 0) {
         node_id n = s.stack.v[--s.stack.n];
         const struct node *nd = graph_node(s.g, n);

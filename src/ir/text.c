@@ -332,6 +332,7 @@ static void print_made(struct printer *p, const struct made_size *m)
         sym_print(p->b, p->g->sym, m->most);
         buf_char(p->b, ')');
     }
+    if (m->is_kept) buf_z(p->b, " kept");
     print_need(p, &m->need);
     buf_char(p->b, '\n');
 }

@@ -522,6 +522,10 @@ static void parse_made(struct parser *p)
         if (!str_is(scan_word(p, false), "most")) return (void)fail(p, "expected most");
         m.most = parse_bracketed(p);
     }
+    if (peek(p) == 'k') {
+        if (!str_is(scan_word(p, false), "kept")) return (void)fail(p, "expected kept");
+        m.is_kept = true;
+    }
     if (peek(p) == 'b') {
         if (!str_is(scan_word(p, false), "by")) return (void)fail(p, "expected by");
         m.need = parse_need(p);

@@ -86,7 +86,7 @@ const struct graph *model_lowered(struct model *m, const struct caps *c, struct 
 /* The lowered graph has the interface's types; the callers' graph has its conversions as nodes. */
 static bool complete(struct model *m, const char *optimize_for, const char *state, struct err *e)
 {
-    if (!state_find(&m->state, &m->graph, state, &m->arena, e)) return false;
+    if (!state_find(&m->state, &m->graph, state, &m->arena, e) || !state_append(&m->graph, &m->state, e)) return false;
     if (m->io.n && !interface_types(&m->graph, &m->io, e)) return false;
     m->has_integer = pass_has_integer(&m->graph);
     if ((m->io.n || m->dump) && !lower_all(m, e)) return false;

@@ -16,13 +16,25 @@ static bool known_total(struct graph *g, const struct node *nd, sym *total)
     return op_has_in(nd, G_TOTAL) && op_sym_ints(g, nd->in.v[G_TOTAL], total, 1, &count) && count == 1;
 }
 
+/* Every row of the cache is used: a state's, and checked at run time (pass_state.c). */
+static bool appends(const struct node *nd) { return attr_int(nd, "quern_appends", 0) && op_has_in(nd, G_PAST_K); }
+
+static bool group_appends(struct graph *g, node_id n, value_id *at, sym *end)
+{
+    const struct node *nd = graph_node(g, n);
+    if (!op_has_in(nd, G_PAST_K) || op_has_in(nd, G_VALID) || !attr_int(nd, "causal", 1)) return false;
+    *at = nd->in.v[G_LAST];
+    *end = sym_sub(g->sym, sym_add(g->sym, op_in_shape(g, nd, G_PAST_K)->dim[MS_AT], op_in_shape(g, nd, G_Q)->dim[1]), ms_num(g, 1));
+    return true;
+}
+
 /* Keys in the cache after this step: as declared by the model, or the cache's size plus the new ones. */
 static sym keys_after(struct graph *g, const struct node *nd, sym past, sym s)
 {
     sym total, all = sym_add(g->sym, past, s);
     i64 c;
     if (!op_has_in(nd, G_PAST_K)) return s;
-    if (!known_total(g, nd, &total)) return all;
+    if (appends(nd) || !known_total(g, nd, &total)) return all;
     if (sym_is_const(g->sym, sym_sub(g->sym, total, past), &c)) return c > 0 ? total : past;
     return sym_max(g->sym, total, past);
 }
@@ -35,6 +47,7 @@ static bool total_ok(struct graph *g, node_id n, const struct ms_sizes *z, sym p
     if (op_has_in(nd, G_TOTAL) && !op_require_equal(g, n, shape_count(g->sym, op_in_shape(g, nd, G_TOTAL)), ms_num(g, 1), e, "the elements of total_sequence_length (input %u) and 1", G_TOTAL))
         return false;
     if (!known_total(g, nd, &total)) return true;
+    if (appends(nd)) return op_require_equal(g, n, total, all, e, "total_sequence_length (input %u) and the keys of the state's cache and the new ones", G_TOTAL);
     return op_require_at_least(g, n, all, total, e, "the keys of past_key and the new ones, beside total_sequence_length (input %u),", G_TOTAL) &&
            op_require_at_least(g, n, total, z->s, e, "total_sequence_length (input %u), beside the new keys,", G_TOTAL);
 }
@@ -226,15 +239,15 @@ static void add_sink(struct gqa *q)
     else if (attr_int(&a->nd, "smooth_softmax", 0) > 0) a->sink = op_node_expand(g, a->n, op_const_f(g, a->type, 0), 1, (const sym[]){ms_num(g, a->h)}, 0);
 }
 
-/* Whether new keys follow all of the cache's, in every sequence: of a prompt, and of a single sequence whose total length is known to be the
-   cache's and theirs. */
+/* Whether new keys follow all of the cache's, in every sequence: of a prompt, of a state's cache, and of a single sequence whose total length
+   is known to be the cache's and theirs. */
 static bool is_appended(struct gqa *q)
 {
     struct graph *g = q->a.g;
     const struct node *nd = &q->a.nd;
     sym total;
     if (!attr_int(nd, "causal", 1) || op_has_in(nd, G_VALID)) return false;
-    if (!op_has_in(nd, G_PAST_K)) return true;
+    if (!op_has_in(nd, G_PAST_K) || appends(nd)) return true;
     return q->a.b == ms_num(g, 1) && known_total(g, nd, &total) && total == sym_add(g->sym, q->past, q->a.s);
 }
 
@@ -307,7 +320,8 @@ static void random_group(const struct op *self, struct graph *g, struct rng *r)
 }
 
 static const struct op ops[] = {
-    OP_COMPOSITE("com.microsoft::GroupQueryAttention", 1, 17, 4, group),
+    {.name = "com.microsoft::GroupQueryAttention", .min_in = 1, .max_in = 17, .min_out = 1, .max_out = 4, .infer = group_infer, .expand = group_expand,
+     .appends = group_appends, .random = random_group},
 };
 
 const struct op_family op_ms_group_attention = {ops, countof(ops)};

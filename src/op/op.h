@@ -125,6 +125,9 @@ struct op {
     bool (*reduce)(const struct graph *g, const struct node *n, struct op_reduce *r);
     /* Output 0 is the concatenation of the inputs along one axis. */
     bool (*join)(const struct graph *g, const struct node *n, u32 *axis);
+    /* For operators that write new rows of a cache at positions that are data. The outputs are the caches and the new rows behind them
+       if each element of *at is *end, and with attribute quern_appends the operator relies on it. false: it writes elsewhere. */
+    bool (*appends)(struct graph *g, node_id n, value_id *at, sym *end);
     /* Output 0, of rank 2, tells whether an element lies in a band. */
     bool (*band)(const struct graph *g, const struct node *n, struct op_band *b);
     /* OP_WINDOW: output 0 as a reduction over windows */
@@ -334,6 +337,7 @@ bool op_data_ints(struct graph *g, value_id v, sym out[], i64 max, i64 *n);
 bool op_data_sizes(struct graph *g, node_id n, value_id v, sym out[], i64 max, i64 *count);
 /* A size from an element of v, named after `like`; most: upper bound, 0: none. */
 sym op_size_of(struct graph *g, value_id v, i64 at, value_id like, sym most);
+void op_size_keep(struct graph *g, sym size); /* checked though no node uses it */
 sym op_size_plus(struct graph *g, value_id v, value_id like); /* the first element, clamped to 0 */
 /* A variable for a size of node n that depends on data; other sizes are unchanged. */
 sym op_let(struct graph *g, node_id n, sym expr, sym most);

@@ -53,6 +53,8 @@ struct state_pair { /* an input, and the output that the next run has there */
 struct state_pairs { struct state_pair *v; u32 n; };
 /* "auto": all pairs told by names, types and shapes, or by a node that adds rows to an input; or "input=output,...", whose names are checked. */
 bool state_find(struct state_pairs *s, const struct graph *g, const char *text, struct arena *a, struct err *e);
+/* Before the passes: operators that write the new rows of these caches at positions that are data append them, which is checked at run time. */
+bool state_append(struct graph *g, const struct state_pairs *s, struct err *e);
 /* After the passes: the pairs that can be in place get a common memory, with more room on the axis; others stay as they are. */
 bool state_place(struct graph *g, struct state_pairs *s, struct err *e);
 

@@ -51,7 +51,7 @@ static node_id maker_of(const struct graph *g, value_id out)
 }
 
 /* Whether the output has the input's shape with more positions on an axis of symbolic size. */
-static bool grows(const struct graph *g, value_id in, value_id out)
+static bool grows(const struct graph *g, value_id in, value_id out, const struct op *maker)
 {
     const struct value *x = graph_value(g, in), *y = graph_value(g, out);
     i64 least = -1;
@@ -59,7 +59,7 @@ static bool grows(const struct graph *g, value_id in, value_id out)
     for (u32 d = 0; d < x->shape.rank; d++) {
         sym from = x->shape.dim[d], to = y->shape.dim[d];
         if (from == to) continue;
-        return !sym_is_const(g->sym, from, NULL) && sym_lower_bound(g->sym, sym_sub(g->sym, to, from), &least) && least >= 0;
+        return !sym_is_const(g->sym, from, NULL) && (maker->appends || (sym_lower_bound(g->sym, sym_sub(g->sym, to, from), &least) && least >= 0));
     }
     return false;
 }
@@ -73,7 +73,7 @@ static void find_by_nodes(struct state_pairs *s, const struct graph *g)
         u32 n = s->n, n_in = maker && op_of(g, maker) ? graph_node(g, maker)->in.n : 0;
         for (u32 k = 0; k < n_in && s->n == n; k++)
             for (u32 i = 0; i < g->input.n && s->n == n; i++)
-                if (g->input.v[i] == graph_node(g, maker)->in.v[k] && grows(g, g->input.v[i], g->output.v[o])) add_pair(s, i, o);
+                if (g->input.v[i] == graph_node(g, maker)->in.v[k] && grows(g, g->input.v[i], g->output.v[o], op_of(g, maker))) add_pair(s, i, o);
     }
 }
 
@@ -110,6 +110,47 @@ bool state_find(struct state_pairs *s, const struct graph *g, const char *text, 
     find_by_names(s, g);
     find_by_nodes(s, g);
     return true;
+}
+
+/* rows at positions that are data */
+
+/* A size that is each element of v: the largest one is at most that, the least one equal. */
+static bool check_elements(struct graph *g, node_id n, value_id v, sym size, struct err *e)
+{
+    const i64 axis = 0;
+    const sym count = shape_count(g->sym, &graph_value(g, v)->shape);
+    node_id first = g->node.n;
+    value_id x = op_node_reshape(g, n, op_node_cast(g, n, v, DT_I64, 0), 1, &count, 0);
+    value_id least = op_node_axes(g, n, "ReduceMin", x, &axis, 1, 0), most = op_node_axes(g, n, "ReduceMax", x, &axis, 1, 0);
+    if (!op_infer_from(g, first, e)) return false;
+    sym low = op_size_of(g, least, 0, v, size);
+    op_size_keep(g, low);
+    op_size_keep(g, op_size_of(g, most, 0, v, size));
+    op_must_equal(g, n, low, size);
+    return true;
+}
+
+struct checked { value_id v; sym size; };
+
+bool state_append(struct graph *g, const struct state_pairs *s, struct err *e)
+{
+    struct arena tmp = {0};
+    struct checked *known = arena_array(&tmp, struct checked, s->n + 1);
+    u32 n_known = 0;
+    bool ok = true;
+    for (u32 k = 0; k < s->n && ok; k++) {
+        node_id n = maker_of(g, g->output.v[s->v[k].output]);
+        const struct op *op = n ? op_of(g, n) : NULL;
+        struct checked c;
+        if (!op || !op->appends || attr_int(graph_node(g, n), "quern_appends", 0) || !op->appends(g, n, &c.v, &c.size)) continue;
+        attr_set_int(g, n, "quern_appends", 1);
+        bool is_known = false;
+        for (u32 i = 0; i < n_known; i++) is_known |= known[i].v == c.v && known[i].size == c.size;
+        if (!is_known) ok = check_elements(g, n, c.v, c.size, e);
+        known[n_known++] = c;
+    }
+    arena_release(&tmp);
+    return ok && (!n_known || op_infer_all(g, e));
 }
 
 /* placing */

@@ -1,0 +1,316 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decoders as users export them, for test/generate_exports.sh.
+
+generate_exports.py export DIR:  small networks of transformers with random weights: by both exporters of torch.onnx.export with named caches
+                                 (NAME.script.onnx, NAME.dynamo.onnx), with the names that the exporter gives (NAME.unnamed.onnx), and, where
+                                 onnxruntime-genai is installed, by its model builder in f32 and int4 (NAME.genai-fp32.onnx, ...).
+generate_exports.py check QUERN NET.onnx...:  the tokens of `quern generate` are those that ONNX Runtime computes greedily, token by token, and the
+                                 scores of each step are the same by both, within what the products of the network may round.
+
+The builder's int4 networks allow (accuracy_level 4) to round the left operands of products: ONNX Runtime rounds them to 8 bits, which makes scores differ
+by some percent, and with them tokens; quern rounds to 15 bits. The reference is ONNX Runtime without that rounding (accuracy_level 1).
+"""
+import contextlib
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+
+PROMPT = [7, 3, 200, 11, 45, 3, 90, 17, 121]
+STEPS = 24
+VOCABULARY = 256
+HEAD = 16
+
+
+def models():
+    import torch
+    import transformers as t
+
+    shape = dict(vocab_size=VOCABULARY, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+                 max_position_embeddings=128, attn_implementation="sdpa")
+    all_of = {
+        "llama": lambda: t.LlamaForCausalLM(t.LlamaConfig(**shape, head_dim=HEAD)),
+        "qwen2": lambda: t.Qwen2ForCausalLM(t.Qwen2Config(**shape, tie_word_embeddings=True)),
+        "gpt2": lambda: t.GPT2LMHeadModel(t.GPT2Config(vocab_size=VOCABULARY, n_positions=128, n_embd=64, n_layer=2, n_head=4, attn_implementation="sdpa", tie_word_embeddings=False)),
+    }
+    for name, make in all_of.items():
+        torch.manual_seed(len(name))
+        m = make().eval()
+        with torch.no_grad():
+            for p in m.parameters():  # scores that differ clearly between tokens
+                if p.dim() > 1:
+                    p.mul_(4)
+                else:
+                    p.add_(0.1 * torch.randn_like(p))
+        yield name, m
+
+
+def cache_shape(config):
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    return heads, config.hidden_size // config.num_attention_heads
+
+
+def sample(config, batch=2, past=5, new=3):
+    """Inputs of a step with a cache."""
+    import torch
+
+    heads, size = cache_shape(config)
+    ids = torch.randint(0, VOCABULARY, (batch, new))
+    mask = torch.ones(batch, past + new, dtype=torch.int64)
+    position = torch.arange(past, past + new).expand(batch, new).contiguous()
+    caches = [torch.randn(batch, heads, past, size) for _ in range(2 * config.num_hidden_layers)]
+    return ids, mask, position, caches
+
+
+def named(config):
+    layers = range(config.num_hidden_layers)
+    return [f"past_key_values.{i}.{x}" for i in layers for x in ("key", "value")], [f"present.{i}.{x}" for i in layers for x in ("key", "value")]
+
+
+def with_caches(model):
+    """The model as a function of tensors: its caches one by one."""
+    import torch
+    from transformers import DynamicCache
+
+    class Step(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, input_ids, attention_mask, position_ids, *past):
+            pairs = [(past[i], past[i + 1]) for i in range(0, len(past), 2)]
+            out = self.model(input_ids=input_ids, attention_mask=attention_mask, position_ids=position_ids, past_key_values=DynamicCache(pairs), use_cache=True)
+            return (out.logits, *[x for layer in out.past_key_values.layers for x in (layer.keys, layer.values)])
+
+    return Step().eval()
+
+
+def export_script(model, path):
+    import torch
+
+    past, present = named(model.config)
+    axes = {"input_ids": {0: "batch", 1: "sequence"}, "attention_mask": {0: "batch", 1: "total"}, "position_ids": {0: "batch", 1: "sequence"},
+            "logits": {0: "batch", 1: "sequence"}}
+    axes |= {n: {0: "batch", 2: "past"} for n in past} | {n: {0: "batch", 2: "total"} for n in present}
+    ids, mask, position, caches = sample(model.config)
+    torch.onnx.export(with_caches(model), (ids, mask, position, *caches), path, input_names=["input_ids", "attention_mask", "position_ids", *past],
+                      output_names=["logits", *present], dynamic_axes=axes, dynamo=False, opset_version=17)
+
+
+def dynamo_shapes(n):
+    from torch.export import Dim
+
+    batch, new, past, total = (Dim.DYNAMIC,) * 4
+    return {0: batch, 1: new}, {0: batch, 1: total}, {0: batch, 1: new}, [{0: batch, 2: past}] * n
+
+
+def export_dynamo(model, path):
+    import torch
+
+    past, present = named(model.config)
+    ids, mask, position, caches = sample(model.config)
+    i, m, p, c = dynamo_shapes(len(caches))
+    torch.onnx.export(with_caches(model), (ids, mask, position, *caches), path, input_names=["input_ids", "attention_mask", "position_ids", *past],
+                      output_names=["logits", *present], dynamic_shapes=(i, m, p, tuple(c)), dynamo=True, external_data=False)
+
+
+def export_unnamed(model, path):
+    """The model itself, whose cache is an object: the exporter names its tensors."""
+    import torch
+    from transformers import DynamicCache
+    from transformers.integrations.executorch import register_dynamic_cache_export_support
+
+    register_dynamic_cache_export_support()
+    ids, mask, position, caches = sample(model.config)
+    i, m, p, c = dynamo_shapes(len(caches))
+    cache = DynamicCache([(caches[k], caches[k + 1]) for k in range(0, len(caches), 2)])
+    torch.onnx.export(model, (), path, kwargs=dict(input_ids=ids, attention_mask=mask, position_ids=position, past_key_values=cache, use_cache=True),
+                      dynamic_shapes=dict(input_ids=i, attention_mask=m, position_ids=p, past_key_values=[c[::2], c[1::2]], use_cache=None), dynamo=True,
+                      external_data=False)
+
+
+def export_transformers(model, path):
+    """By transformers' own exporter."""
+    import onnx_ir
+    from transformers import DynamicCache
+    from transformers.exporters.exporter_onnx import OnnxConfig, OnnxExporter
+
+    ids, mask, position, caches = sample(model.config)
+    cache = DynamicCache([(caches[k], caches[k + 1]) for k in range(0, len(caches), 2)])
+    out = OnnxExporter().export(model, dict(input_ids=ids, attention_mask=mask, position_ids=position, past_key_values=cache, use_cache=True),
+                                config=OnnxConfig(dynamic=True))
+    onnx_ir.save(out.program, path)
+
+
+def export_genai(model, path, precision):
+    import tokenizers
+    import transformers
+
+    folder = path + ".from"
+    model.save_pretrained(folder)
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({str(i): i for i in range(VOCABULARY)}, unk_token="0"))
+    transformers.PreTrainedTokenizerFast(tokenizer_object=words, eos_token="1").save_pretrained(folder)
+    out = path + ".to"
+    done = subprocess.run([sys.executable, "-m", "onnxruntime_genai.models.builder", "-i", folder, "-o", out, "-p", precision, "-e", "cpu", "-c", path + ".cache"],
+                          capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError("the model builder: " + "\n".join((done.stdout + done.stderr).splitlines()[-6:]))
+    import onnx
+
+    onnx.save(onnx.load(out + "/model.onnx"), path)
+    for d in (folder, out, path + ".cache"):
+        shutil.rmtree(d, ignore_errors=True)
+
+
+def has_genai():
+    import importlib.util
+
+    return importlib.util.find_spec("onnxruntime_genai") is not None
+
+
+FORMS = {"script": export_script, "dynamo": export_dynamo, "transformers": export_transformers, "unnamed": export_unnamed,
+         "genai-fp32": lambda m, p: export_genai(m, p, "fp32"), "genai-int4": lambda m, p: export_genai(m, p, "int4")}
+
+
+def export(folder, *only):
+    """Each form in a process of its own: exporters tell PyTorch of caches as objects, each in its way."""
+    os.makedirs(folder, exist_ok=True)
+    for form in FORMS:
+        if has_genai() or "genai" not in form:
+            subprocess.run([sys.executable, __file__, "form", form, folder, *only])
+
+
+def export_form(form, folder, *only):
+    paths = {name: f"{folder}/{name}.{form}.onnx" for name in ("llama", "qwen2", "gpt2")}
+    if "genai" in form:
+        del paths["gpt2"]  # which the builder does not know
+    wanted = {name: path for name, path in paths.items() if not only or re.search("|".join(only), path)}
+    for name, model in models() if wanted else ():
+        log = io.StringIO()
+        if name not in wanted:
+            continue
+        try:
+            with contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
+                FORMS[form](model, wanted[name])
+            print(f"{wanted[name]}: written", flush=True)
+        except Exception as e:
+            print(f"{wanted[name]}: not exported: {type(e).__name__}: {str(e)[:1500]}", flush=True)
+
+
+# comparison
+
+def role(name, shape):
+    for word in ("input_ids", "attention_mask", "position_ids", "cache_position"):
+        if word in name:
+            return word
+    return "cache" if len(shape) == 4 else "other"
+
+
+LONGEST_SUM = 128  # terms of a product's element: intermediate_size
+
+
+def exact(path):
+    """The network without rounding of left operands, and how far scores of another program may be from its, relative to the largest. In a chain of
+    products their errors add up: of f32 an element's sum may round as often as it has terms, of 15 bits its terms have been rounded."""
+    import onnx
+
+    net, products, unit = onnx.load(path), 0, LONGEST_SUM * 2.0**-24
+    for node in net.graph.node:
+        products += {"MatMul": 1, "Gemm": 1, "MatMulNBits": 1, "GroupQueryAttention": 2, "Attention": 2}.get(node.op_type, 0)
+        for a in node.attribute:
+            if a.name == "accuracy_level" and a.i == 4:
+                a.i, unit = 1, 2.0**-15
+    return net.SerializeToString(), products * unit
+
+
+def reference(net):
+    """Tokens and scores of each step by ONNX Runtime; caches by the order of inputs and outputs."""
+    import onnxruntime
+
+    o = onnxruntime.SessionOptions()
+    o.intra_op_num_threads, o.log_severity_level = 1, 3
+    s = onnxruntime.InferenceSession(net, o, providers=["CPUExecutionProvider"])
+    inputs, outputs = s.get_inputs(), s.get_outputs()
+    type_of = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(int64)": np.int64, "tensor(int32)": np.int32, "tensor(bool)": np.bool_}
+    logits = next((o.name for o in outputs if o.name == "logits"), outputs[0].name)
+    present = [o.name for o in outputs if o.name != logits]
+    caches = {}
+    for i in inputs:
+        if role(i.name, i.shape) == "cache":
+            fixed = [d if isinstance(d, int) else 1 for d in i.shape]
+            fixed[2] = 0
+            if not isinstance(i.shape[3], int):
+                fixed[3] = HEAD  # the model builder leaves it symbolic
+            caches[i.name] = np.zeros(fixed, type_of[i.type])
+    assert len(caches) == len(present), (list(caches), present)
+    tokens, scores, past = list(PROMPT), [], 0
+    for _ in range(STEPS):
+        n = len(tokens) - past
+        values = {"input_ids": tokens[past:], "attention_mask": [1] * len(tokens), "position_ids": range(past, len(tokens)), "cache_position": range(past, len(tokens))}
+        feed = {i.name: np.array([list(values[role(i.name, i.shape)])], type_of[i.type]) for i in inputs if i.name not in caches}
+        out = dict(zip([logits, *present], s.run([logits, *present], feed | caches)))
+        scores.append(out[logits][0, -1].astype(np.float32))
+        past = len(tokens)
+        tokens.append(int(scores[-1].argmax()))
+        caches = dict(zip(caches, [out[p] for p in present]))
+    return tokens[len(PROMPT):], np.stack(scores)
+
+
+def program_of_quern(path):
+    import quern
+
+    net = quern.compile(path, state=True)
+    state = net.state(len(PROMPT) + STEPS)
+    return net, state
+
+
+def step(net, state, tokens):
+    past = len(state)
+    values = {"input_ids": tokens[past:], "attention_mask": [1] * len(tokens), "position_ids": range(past, len(tokens)), "cache_position": range(past, len(tokens))}
+    feed = {n: np.array([list(values[role(n, ())])], np.int64) for n in state.inputs}
+    out = state(**feed)
+    return (out[0] if isinstance(out, tuple) else out)[0, -1].astype(np.float32)
+
+
+def check(command, *paths):
+    wrong = 0
+    for path in paths:
+        try:
+            wrong += not check_one(command, path)
+        except Exception as e:
+            wrong += 1
+            print(f"{path}: {type(e).__name__}: {str(e)[:600]}", flush=True)
+    sys.exit(wrong != 0)
+
+
+def check_one(command, path):
+    net, limit = exact(path)
+    tokens, scores = reference(net)
+    ids = ",".join(map(str, PROMPT))
+    done = subprocess.run([command, "generate", path, "--prompt-ids", ids, "--max-tokens", str(STEPS), "--json"], capture_output=True, text=True)
+    if done.returncode:
+        print(f"{path}: quern generate: {(done.stderr + done.stdout).strip()[:600]}", flush=True)
+        return False
+    got = json.loads(done.stdout.splitlines()[-1])["ids"]
+    net, state = program_of_quern(path)
+    most, so_far = 0.0, list(PROMPT)
+    for want, token in zip(scores, tokens):
+        most = max(most, float(np.abs(step(net, state, so_far) - want).max() / np.abs(want).max()))
+        so_far.append(token)
+    distinct = len(set(tokens))
+    in_place = subprocess.run([command, "compile", path, "--state", "auto", "--no-prove", "-o", path + ".dnx"], capture_output=True, text=True)
+    shown = subprocess.run([command, "show", path + ".dnx"], capture_output=True, text=True).stdout
+    n_caches, n_in_place = len(re.findall(r"^\s*cache ", shown, re.M)), len(re.findall(r"^\s*cache .*in place", shown, re.M))
+    ok = got == tokens and most < limit and distinct > 2 and n_caches == n_in_place > 0
+    print(f"{path}: {'ok' if ok else 'WRONG'}: tokens {'same' if got == tokens else f'{got} instead of {tokens}'}, {distinct} distinct, scores differ by {most:.1e} of {limit:.1e}, "
+          f"{n_in_place} of {n_caches} caches in place", flush=True)
+    return ok
+
+
+if __name__ == "__main__":
+    {"export": export, "form": export_form, "check": check}[sys.argv[1]](*sys.argv[2:])
