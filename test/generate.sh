@@ -105,6 +105,9 @@ generate net.graph --prompt-ids 7,3,200 --stop "1000,$stop"
 [ "$(wc -w < out)" -lt 12 ] || wrong "does not stop at token $stop"
 
 # wrong usage
+exits 1 "$quern" generate net.graph --prompt-ids 1,2,3 --max-tokens 5 --max-positions 4 --json
+grep -q "^quern: error: .*are more than the state's maximum, 4" err || wrong "no error on standard error"
+grep -q '"event":"message","level":0,"text":".*are more than' out || wrong "no event of the error"
 exits 2 "$quern" generate net.graph; says 'give either --prompt TEXT or --prompt-ids LIST'
 exits 2 "$quern" generate net.graph --prompt a --prompt-ids 1; says 'give either'
 exits 2 "$quern" generate net.graph --prompt-ids 1,x; says 'is not a list of token numbers'

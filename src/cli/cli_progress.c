@@ -2,7 +2,8 @@
 //
 // Output of events for people and programs: on a terminal one live line,
 // rewritten in place; otherwise a plain line every few seconds; with --json one
-// object per event on standard output. Messages are printed above the live line.
+// object per event on standard output, and errors as text on standard error, too. Messages are printed
+// above the live line.
 #include "cli.h"
 
 #include <stdio.h>
@@ -82,7 +83,8 @@ static void put_log(struct progress *p, const struct quern_event *e)
         printf("{\"event\":\"message\",\"level\":%d,\"text\":", e->level);
         json_text(e->text);
         puts("}");
-        return;
+        fflush(stdout);
+        if (e->level > 0) return;
     }
     clear_line(p);
     fprintf(stderr, "quern: %s%s\n", word[e->level >= 0 && e->level < 4 ? e->level : 3], e->text);
