@@ -19,6 +19,7 @@
 //   pooled:                                likewise, followed by a maximum pool of 2
 //   weights:                               likewise, the gradient of the weights
 //   filter:C,H,W,K, splat:, softmax-filter:, outer:   K x K weights per pixel, and their gradient; `,rows`: x innermost
+//   task:FILE                              a task's text, as `quern compile -d tasks` prints it, of static sizes
 //
 // With `,rows`, `,c8` or `,c16` after them images have x innermost, or channels in blocks, instead of channels last. DEVICE is as in
 // `quern devices`, by default this processor, restricted by LIMITS (isa=x86-64-v3). TYPE: f32, f16, bf16, f64; for matrix products
@@ -332,6 +333,13 @@ static enum layout layout_behind(const char *text)
     return named ? l : LAYOUT_CLAST;
 }
 
+static bool read_task(struct bench *b, const char *path, struct err *e)
+{
+    enum { MAX_BYTES = 1 << 20 };
+    struct str text;
+    return os_read(&b->arena, path, MAX_BYTES, &text, e) && task_parse(&b->t, &b->arena, &b->sym, text, e);
+}
+
 static bool parse_shape(struct bench *b, const char *text, struct err *e)
 {
     i64 s[8] = {0};
@@ -365,6 +373,7 @@ static bool parse_shape(struct bench *b, const char *text, struct err *e)
     if (!strncmp(text, "softmax:", 8) && n == 2) return make_softmax(b, s, e);
     if (!strncmp(text, "relu:", 5) && n == 2) return make_relu(b, s, e);
     if (!strncmp(text, "sum:", 4) && n == 2) return make_sum(b, s, e);
+    if (!strncmp(text, "task:", 5)) return read_task(b, text + 5, e);
     return err_set(e, ERR_USAGE, "malformed shape '%s'", text);
 }
 

@@ -37,6 +37,7 @@ struct facts {
     i64 static_m, static_n; /* -1: not known */
     bool keys_in_place, values_in_place; /* may be */
     double value_front;   /* prologue of the values: as gen_front */
+    i64 value_pitch;      /* elements between their rows where they lie; 0: not known */
     sym queries;          /* of a head; rows are of one or several */
 };
 
@@ -53,6 +54,7 @@ static bool analyze(const struct gen_problem *p)
     f->keys_in_place = !s->b_const && !gemm_is_dense_along_last(p->t, s->b, (u32)f->lanes);
     f->values_in_place = !v->b_const && gemm_is_dense_along_last(p->t, v->b, (u32)f->lanes);
     f->value_front = gen_front(g, v->b);
+    if (f->values_in_place) f->value_pitch = gemm_row_pitch(p->t, v->b, (u32)f->lanes);
     const struct shape *x = &graph_value(g, f->x.rows.red[0].in)->shape;
     f->queries = x->rank > 1 ? x->dim[x->rank - 2] : sym_const(g->sym, 1);
     return true;
@@ -194,6 +196,14 @@ static double scores_seconds(const struct gen_problem *p, const struct facts *f,
     return nest_seconds(&n, r);
 }
 
+/* Rows of values in place, of so many terms at a time. The second cache may keep what a block of columns leaves of their lines, for the next one. */
+static struct nest_rows value_rows(const struct nest_rates *r, const struct facts *f, double terms, double e, double width)
+{
+    struct nest_rows x = {4 * e, 4 * fmax(e, (double)f->value_pitch), 1};
+    if (4 * terms * e > nest_room(r, RATE_L2, &x)) x.bytes = 4 * width;
+    return x;
+}
+
 /* The second one: of all rows with the values. With blocks of keys, sums wait in scratch memory, too, and are scaled. */
 static double values_seconds(const struct gen_problem *p, const struct facts *f, const struct attention_sched *s, const struct work *w)
 {
@@ -204,8 +214,7 @@ static double values_seconds(const struct gen_problem *p, const struct facts *f,
     n.seconds = step_of_all(r, f, (i64)w->rows, s->mr, vectors, s->nv) * terms * loop_factor(p, s->ku) / (w->tiles * blocks);
     n.seconds += nest_ends(r, (double)(s->mr * s->nv), 0);
     if (attention_is_online(s)) n.seconds += (double)(s->mr * s->nv) * (4 * r->load + 2 * r->cycle);
-    bool stays = 4 * terms * w->e <= r->near[RATE_L2]; /* what a block of columns leaves of the lines of its rows, for the next one */
-    if (s->values == VALUES_PLACE) n.rows[NEST_RIGHT] = (struct nest_rows){4 * (stays ? w->e : width), 4 * w->e, 1}, n.asked[NEST_RIGHT] = 1; /* as the keys */
+    if (s->values == VALUES_PLACE) n.rows[NEST_RIGHT] = value_rows(r, f, terms, w->e, width), n.asked[NEST_RIGHT] = 1; /* as the keys */
     nest_loop(&n, w->tiles, 1, 0, 1);
     nest_loop(&n, blocks, 0, 1, 1);
     nest_loop(&n, passes, 0, 1, 0);

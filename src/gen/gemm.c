@@ -199,14 +199,29 @@ void gemm_index(struct emit *m, const struct gemm *x, value_id v, const kval *po
     idx[s->rank - 1] = col;
 }
 
+/* All axes of a matrix apart. */
+static struct space axes_of(const struct graph *g, value_id v)
+{
+    const struct shape *x = &graph_value(g, v)->shape;
+    struct space s = {.rank = x->rank};
+    for (u32 i = 0; i < s.rank; i++) s.g[s.n++] = (struct axis_run){x->dim[i], i};
+    return s;
+}
+
 bool gemm_is_dense_along_last(const struct task *t, value_id v, u32 lanes)
 {
-    struct space s = {.rank = graph_value(&t->g, v)->shape.rank};
+    const struct space s = axes_of(&t->g, v);
     struct probe last, before;
-    for (u32 i = 0; i < s.rank; i++)
-        s.g[s.n++] = (struct axis_run){graph_value(&t->g, v)->shape.dim[i], i};
     if (s.n < 2) return true;
     space_probe(&last, t, &s, v, s.n - 1, lanes);
     space_probe(&before, t, &s, v, s.n - 2, lanes);
     return last.n_gather <= before.n_gather;
+}
+
+i64 gemm_row_pitch(const struct task *t, value_id v, u32 lanes)
+{
+    const struct space s = axes_of(&t->g, v);
+    struct probe rows = {0};
+    if (s.n > 1) space_probe(&rows, t, &s, v, s.n - 2, lanes);
+    return rows.step;
 }

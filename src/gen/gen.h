@@ -182,7 +182,11 @@ void space_at(struct emit *m, const struct space *s, kval number, kval idx[MAX_R
 u32 layout_order(enum layout l, u32 rank, u32 order[MAX_RANK]); /* axes, outermost in memory first; returns rank */
 
 /* What one evaluation of v costs when the axis of a group is a vector: found by emitting it into a kernel that is thrown away. */
-struct probe { u32 n_dense, n_gather, n_scalar, n_ins; u32 n_step, n_near; /* of n_gather: in equal steps, in steps of at most 4 elements */ };
+struct probe {
+    u32 n_dense, n_gather, n_scalar, n_ins;
+    u32 n_step, n_near; /* of n_gather: in equal steps, in steps of at most 4 elements */
+    i64 step;           /* the greatest of those, forwards; 0: none */
+};
 void space_probe(struct probe *p, const struct task *t, const struct space *s, value_id v, u32 group, u32 lanes);
 /* Likewise, but for `edge` elements at both ends of the group. */
 void space_probe_inside(struct probe *p, const struct task *t, const struct space *s, value_id v, u32 group, u32 lanes, i64 edge);

@@ -112,6 +112,8 @@ static double share_of_sets(const struct nest_rates *r, u32 level, const struct 
     return sets < 1 || x->pitch <= 0 ? 1 : fmin(1, ceil(x->bytes / LINE) * sets_of_starts(r, level, x) / sets);
 }
 
+double nest_room(const struct nest_rates *r, u32 level, const struct nest_rows *rows) { return r->near[level] * share_of_sets(r, level, rows); }
+
 /* Do lines of rows that are read side by side leave before their next elements are read? */
 static bool do_lines_leave(const struct nest_rates *r, u32 level, const struct nest_rows *x)
 {
@@ -148,7 +150,7 @@ static void traffic_of(const struct nest *n, const struct nest_rates *r, u32 lev
     u32 k = 0;
     for (u32 o = 0; o < N_NEST_OPERANDS; o++) {
         have[o] = n->bytes[o], pieces[o] = 1;
-        room[o] = r->near[level] * share_of_sets(r, level, &n->rows[o]);
+        room[o] = nest_room(r, level, &n->rows[o]);
     }
     for (; k < n->n && fits(have, room); k++) {
         double next[N_NEST_OPERANDS];

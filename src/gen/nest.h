@@ -55,6 +55,7 @@ double nest_both(double a, double b); /* of work that units do at the same time,
 /* Of a register tile's ends: so many vectors of sums are cleared or loaded, and stored; elements of each that are stored apart. */
 double nest_ends(const struct nest_rates *r, double cells, double apart);
 double nest_seconds(const struct nest *n, const struct nest_rates *r); /* of all trips */
+double nest_room(const struct nest_rates *r, u32 level, const struct nest_rows *rows); /* bytes of such rows that a level keeps */
 /* Of so many bytes of a value of `size` bytes, read from where it lies: 0 where the second cache keeps it. rows: as above. */
 double nest_read(const struct nest_rates *r, double bytes, double size, const struct nest_rows *rows);
 /* front.c: as gen_front, of vectors along one axis, divided by their lanes: an element's share of a vector's operations. */

@@ -181,7 +181,9 @@ static void count_reads(struct probe *p, const struct kir *k)
         if (x->lanes == 1) p->n_scalar++;
         else if (at_ins->op == KI_RAMP && at_ins->imm.i == 1) p->n_dense++;
         else p->n_gather++, p->n_step += at_ins->op == KI_RAMP;
-        if (at_ins->op == KI_RAMP && at_ins->imm.i != 1) p->n_near += at_ins->imm.i >= -4 && at_ins->imm.i <= 4;
+        if (at_ins->op != KI_RAMP || at_ins->imm.i == 1) continue;
+        p->n_near += at_ins->imm.i >= -4 && at_ins->imm.i <= 4;
+        p->step = i64_max(p->step, at_ins->imm.i);
     }
 }
 
