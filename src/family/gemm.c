@@ -365,6 +365,16 @@ static double waiting(const struct nest_rates *r, const struct gemm_sched *s, co
     return t;
 }
 
+/* What packing waits for: the left operand comes from beyond the second cache, and so do the lines that an iteration stores, and go there, where it
+   packs more at a time than that keeps. */
+static double pack_traffic(const struct nest_rates *r, const struct gemm_sched *s, const struct work *w)
+{
+    if (!s->pack) return 0;
+    const double size = w->size[NEST_LEFT], bytes = size * w->m * w->k;
+    const struct nest_rows left = {size * w->bk, size * w->k_all, 1}, packed = {0};
+    return nest_read(r, bytes, size * w->batch * w->m_all * w->k_all, &left) + 2 * nest_read(r, bytes, size * w->m * w->bk, &packed);
+}
+
 /* Seconds of TLB misses in a block of columns of an iteration: all its rows are visited once, in the left operand and in the results, and if they lie in more
    pages than the second-level TLB has entries, each page misses (Goto & van de Geijn 2008, section 4.2). Fitted on Zen 4, which has 3072 entries; others
    have 1536 to 2048. */
@@ -407,7 +417,7 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     nest_loop(&n, columns, 0, 1, 1);
     double t = nest_seconds(&n, r) * ceil(share / threads) / share, wait = r->launch;
     double results = size[NEST_SUMS] * w.batch * w.m_all * w.n_all;
-    t += (waiting(r, s, &w, &n, is_short && !are_kept) + tlb_seconds(&w, s) * blocks * w.passes * share) / threads;
+    t += (waiting(r, s, &w, &n, is_short && !are_kept) + (pack_traffic(r, s, &w) + tlb_seconds(&w, s) * blocks * w.passes) * share) / threads;
     if (s->right == RIGHT_ONCE && !x->b_const) {
         double right = w.k_all * w.n_all * right_count(x, var);
         t += (right * w.words * (3 * r->load + r->cycle) / w.lanes + front_seconds(p, 1, &w, right) + gather_seconds(p, right)) / threads, wait += r->launch * (threads > 1);
