@@ -8,10 +8,12 @@
 // is computed in f32 at least.
 //
 // quern::Attention: likewise with one more input, a number per head of queries (hq), its sink: one
-// more term of the sum of each row's exponentials, to which no value belongs; and two more outputs
-// (b, hq, sq), of the softmax's type, which its gradient reads: the greatest score of a row, and the
-// logarithm of its sum of exp(score - greatest). Their sum is the logarithm of the row's sum of
-// exponentials; apart, large scores do not swallow the second one.
+// more term of the sum of each row's exponentials, to which no value belongs.
+//
+// quern::AttentionForward: likewise; its outputs are those that quern::AttentionGrad reads, y and two
+// statistics of rows (b, hq, sq), of the softmax's type: the greatest score, and the logarithm of the
+// sum of exp(score - greatest). Their sum is the row's log-sum-exp; apart, a large score does not
+// swallow the logarithm.
 //
 // quern::Band: whether key j may be attended to by query i, from i + o - left to i + o + right
 // (-1: unbounded), o the symbolic offset plus, with an input, that of the batch.
@@ -19,7 +21,15 @@
 
 #include <math.h>
 
-enum { OUT_Y, OUT_K, OUT_V, OUT_SCORES, OUT_MOST, OUT_SUM, N_OUT };
+enum { OUT_Y, OUT_K, OUT_V, OUT_SCORES, N_OUT };
+enum { OUT_MOST = 1, OUT_SUM, N_FORWARD }; /* of quern::AttentionForward */
+
+static bool is_forward(const struct node *nd) { return str_is(nd->op, "quern::AttentionForward"); }
+
+/* Outputs of either kind, 0: not wanted. */
+static value_id common_output(const struct att_build *b, u32 k) { return is_forward(graph_node(b->g, b->n)) ? 0 : att_output(b, k); }
+
+static value_id forward_output(const struct att_build *b, u32 k) { return is_forward(graph_node(b->g, b->n)) ? att_output(b, k) : 0; }
 
 static bool infer(struct graph *g, node_id n, struct err *e)
 {
@@ -33,11 +43,14 @@ static bool infer(struct graph *g, node_id n, struct err *e)
     struct shape y = {.rank = 4, .dim = {h.b, hq, h.sq, h.dv}};
     if (h.rank == 3) y = (struct shape){.rank = 3, .dim = {h.b, h.sq, att_times(g, h.hq, h.dv)}};
     op_set_out(g, n, OUT_Y, h.t, &y);
+    if (is_forward(nd)) {
+        const struct shape rows = {.rank = 3, .dim = {h.b, hq, h.sq}};
+        op_set_out(g, n, OUT_MOST, h.soft, &rows);
+        op_set_out(g, n, OUT_SUM, h.soft, &rows);
+        return true;
+    }
     op_set_out(g, n, OUT_K, h.t, &(struct shape){.rank = 4, .dim = {h.b, hk, h.st, h.d}});
     op_set_out(g, n, OUT_V, tv, &(struct shape){.rank = 4, .dim = {h.b, hk, h.st, h.dv}});
-    const struct shape rows = {.rank = 3, .dim = {h.b, hq, h.sq}};
-    op_set_out(g, n, OUT_MOST, h.soft, &rows);
-    op_set_out(g, n, OUT_SUM, h.soft, &rows);
     op_set_out(g, n, OUT_SCORES, h.t, &(struct shape){.rank = 4, .dim = {h.b, hq, h.sq, h.st}});
     return true;
 }
@@ -45,7 +58,7 @@ static bool infer(struct graph *g, node_id n, struct err *e)
 /* Appended to the cache's content; becomes output k, if requested. */
 static value_id with_past(const struct att_build *b, value_id x, u32 past, u32 k)
 {
-    value_id old = att_input(b, past), out = att_output(b, k);
+    value_id old = att_input(b, past), out = common_output(b, k);
     if (old) return op_node_concat(b->g, b->n, 2, (value_id[]){old, x}, 2, out);
     return out ? op_node1(b->g, b->n, "Identity", x, out) : x;
 }
@@ -65,7 +78,7 @@ static value_id unblocked(const struct att_build *b, const struct att_bias *s, v
 /* x, of the softmax's type, is output qk_matmul_output if that is its mode */
 static void show_scores(const struct att_build *b, i64 mode, value_id x)
 {
-    value_id out = att_output(b, OUT_SCORES);
+    value_id out = common_output(b, OUT_SCORES);
     if (out && attr_int(graph_node(b->g, b->n), "qk_matmul_output_mode", 0) == mode)
         op_node_cast(b->g, b->n, x, b->h.t, out);
 }
@@ -77,7 +90,7 @@ struct rows { value_id most, sum; };
 static void show_rows(const struct att_build *b, const struct att_bias *s, const struct rows *r)
 {
     struct graph *g = b->g;
-    value_id most = att_output(b, OUT_MOST), sum = att_output(b, OUT_SUM);
+    value_id most = forward_output(b, OUT_MOST), sum = forward_output(b, OUT_SUM);
     const sym dim[] = {b->h.b, sym_const(g->sym, b->h.hq), b->h.sq};
     if (most) op_node_reshape(g, b->n, r->most, 3, dim, most);
     if (!sum) return;
@@ -97,7 +110,7 @@ static value_id softmax(const struct att_build *b, const struct att_bias *s, val
     value_id sink = att_input(b, ATT_SINK);
     const i64 last = -1;
     const sym one = sym_const(g->sym, 1), each[] = {sym_const(g->sym, b->h.hq), one, one};
-    if (!sink && !att_output(b, OUT_MOST) && !att_output(b, OUT_SUM)) {
+    if (!sink && !forward_output(b, OUT_MOST) && !forward_output(b, OUT_SUM)) {
         x = op_node1(g, b->n, "Softmax", x, 0);
         attr_set_int(g, op_made(g, x), "axis", 3);
         return x;
@@ -273,7 +286,7 @@ static const struct op ops[] = {
      .min_in = 3,
      .max_in = ATT_SINK,
      .min_out = 1,
-     .max_out = 4,
+     .max_out = N_OUT,
      .infer = infer,
      .expand = expand,
      .random = random_attention},
@@ -282,6 +295,14 @@ static const struct op ops[] = {
      .max_in = ATT_N_IN,
      .min_out = 1,
      .max_out = N_OUT,
+     .infer = infer,
+     .expand = expand,
+     .random = random_attention},
+    {.name = "quern::AttentionForward",
+     .min_in = 3,
+     .max_in = ATT_N_IN,
+     .min_out = 1,
+     .max_out = N_FORWARD,
      .infer = infer,
      .expand = expand,
      .random = random_attention},

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// quern::AttentionGrad: gradients of quern::Attention by its inputs (doc/gradients.md), a composite:
+// quern::AttentionGrad: gradients of quern::AttentionForward by its inputs (doc/gradients.md), a composite:
 //
 //   (q, k, v, mask, past_key, past_value, lengths, sinks, y, row_max, row_log_sum, dy) -> (dq, dk, dv, dmask, dpast_key, dpast_value, dsinks)
 //
-// Inputs as far as the sinks, and attributes, are those of the attention, y, row_max and row_log_sum its outputs 0, 4 and 5, dy the gradient by y. As in
+// Inputs as far as the sinks, and attributes, are those of the attention, y, row_max and row_log_sum its outputs, dy the gradient by y. As in
 // FlashAttention-2 (Dao 2023, section 3.1), probabilities are computed again from the statistics of their rows, and what the softmax subtracts is one
 // number per row, D. With z the scores q k^T * scale, x the capped ones with the mask, dimensions as in op_attention.h:
 //
