@@ -477,7 +477,8 @@ QUERN_API quern_status quern_op_model(quern_op *op, const struct quern_array *in
 /* Types, ranks, sizes and row-major strides of the outputs. */
 QUERN_API quern_status quern_op_shape(quern_op *op, const struct quern_array *in, int n_in, struct quern_array *out, int n_out);
 /* Computes the outputs, which must have those sizes and not overlap with any array. Dense arrays, row-major or channels last (rank 3 to 5),
- * are used in place; others are copied before or afterwards. Programs for the last 64 layouts of arrays are kept. */
+ * are used in place; others are copied before or afterwards. Outputs of type 0 are omitted. Programs for the last 64 layouts of arrays are
+ * kept. */
 QUERN_API quern_status quern_op_run(quern_op *op, const struct quern_array *in, int n_in, const struct quern_array *out, int n_out);
 /* Likewise on arrays in the device's memory, in the order of a stream, see quern_enqueue. They must be dense, row-major or channels last. */
 QUERN_API quern_status quern_op_enqueue(quern_op *op, const struct quern_array *in, int n_in, const struct quern_array *out, int n_out,

@@ -164,6 +164,28 @@ static void expect(quern *q, quern_op *op, const struct quern_array *x, int n, c
     if (!s || !strstr(quern_error(q), message)) fail_msg("status %d, '%s', expected '%s'", (int)s, quern_error(q), message);
 }
 
+/* The mean without the output in front of it. */
+static void test_omitted_output(void **state)
+{
+    quern *q = quern_open(NULL);
+    quern_op *op;
+    struct rng r = rng_seed(7);
+    assert_int_equal(quern_op_open(q, "LayerNormalization", NULL, NULL, &op), 0);
+    lay_out(&in[0], &r, 2, (const i64[]){3, 4}, 0);
+    lay_out(&in[1], &r, 1, (const i64[]){4}, 0);
+    lay_out(&out, &r, 2, (const i64[]){3, 1}, 2);
+    struct quern_array x[2] = {in[0].a, in[1].a}, y[2] = {{0}, out.a};
+    if (quern_op_run(op, x, 2, y, 2)) fail_msg("%s", quern_error(q));
+    for (i64 k = 0; k < 3; k++) {
+        float sum = 0;
+        for (i64 i = 0; i < 4; i++) sum += ((float *)in[0].a.data)[place_of(&in[0].a, 4 * k + i)];
+        assert_true(((float *)out.a.data)[place_of(&out.a, k)] == sum / 4);
+    }
+    for (i64 i = 0; i < ROOM; i++) assert_true(out.used[i] || out.v[i] == untouched);
+    quern_op_close(op);
+    quern_close(q);
+}
+
 static void test_errors(void **state)
 {
     quern *q = quern_open(NULL);
@@ -185,6 +207,8 @@ static void test_errors(void **state)
     expect(q, op, x, 2, &y, "output 0 has stride 0 on axis 1");
     y = out.a, y.data = NULL;
     expect(q, op, x, 2, &y, "'o0' has no memory");
+    y = out.a, y.type = 0;
+    expect(q, op, x, 2, &y, "all 1 outputs are omitted");
     y = out.a, y.rank = 9;
     expect(q, op, x, 2, &y, "output 0: rank 9 is not in 0..8");
     y = out.a, x[1].dim[1] = 3;
@@ -247,7 +271,8 @@ static void test_program_alone(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_strides), cmocka_unit_test(test_named_sizes), cmocka_unit_test(test_errors),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_strides), cmocka_unit_test(test_named_sizes), cmocka_unit_test(test_omitted_output),
+                                       cmocka_unit_test(test_errors),
                                        cmocka_unit_test(test_read), cmocka_unit_test(test_program_alone)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers for PyTorch: the weighted filter, whose weights a network predicts for every pixel.
+"""Layers for PyTorch: attention (scaled_dot_product_attention), and the weighted filter, whose weights a network predicts for every pixel.
 
     filter = quern.torch.WeightedFilter(channels=3, kernel_size=5, bias=False)
     y = filter(x, w)        # x (b, 3, h, w), w (b, 25, h, w) -> (b, 3, h, w)
@@ -20,21 +20,17 @@ Modules can be copied, pickled and converted (`half()`, `to(dtype)`), and used b
 type. torch.compile does not compile the layer (fullgraph=True rejects it), a trace calls it; torch.jit.script and functions of
 torch.func, which need more, raise errors.
 """
-import ctypes
-import functools
 import math
 import numbers
-import pathlib
 import sys
 
 import torch
 
-from . import _arrays as arrays
-from ._operator import Operator
+from ._attention import scaled_dot_product_attention
+from ._torch_run import TYPES, run
 
-__all__ = ["WeightedFilter", "weighted_filter"]
+__all__ = ["WeightedFilter", "weighted_filter", "scaled_dot_product_attention"]
 
-TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 MODES = {"padding": ("zero", "reflect", "replicate", "valid"), "transform": ("none", "exp", "softmax"), "normalize": ("none", "sum")}
 
 
@@ -97,38 +93,6 @@ def pair(name, value):
 
 
 # --- running ---
-
-
-@functools.lru_cache(maxsize=256)
-def operator(name, spec, sizes, threads, device=None):
-    return Operator(name, spec.attributes(), sizes=sizes, threads=threads, device=device)
-
-
-@functools.lru_cache(maxsize=None)
-def find_compiler():
-    """PyTorch's packages may include the compiler for CUDA outside of the linker's paths; once loaded it is found."""
-    for name in ("libnvrtc-builtins.so.*", "libnvrtc.so.*"):
-        for path in pathlib.Path(torch.__file__).parent.parent.glob("nvidia/*/lib/" + name):
-            try:
-                ctypes.CDLL(str(path))
-            except OSError:
-                pass
-
-
-def run(name, spec, sizes, inputs, shape, like):
-    """Runs one operator; `like` has type and device of the output."""
-    if 0 in shape or like.is_meta or any(t.numel() == 0 for t in inputs):
-        return torch.zeros(shape, dtype=like.dtype, device=like.device)
-    sizes, inputs = ",".join(sizes[:len(inputs)]), [t.detach().resolve_neg() for t in inputs]
-    device = arrays.device_of(like)
-    if device is not None:
-        find_compiler()
-        y = torch.empty(shape, dtype=like.dtype, device=device)
-        operator(name, spec, sizes, 0, arrays.device_name(device)).run([arrays.on_device(t) for t in inputs], [y])
-        return y
-    y = torch.empty(shape, dtype=like.dtype)
-    operator(name, spec, sizes, torch.get_num_threads()).run([t.cpu() for t in inputs], [y])
-    return y.to(like.device)
 
 
 class Filter(torch.autograd.Function):

@@ -32,6 +32,7 @@ struct call {
     quern_op *op;
     struct view in[MAX_ARRAYS], out[MAX_ARRAYS];
     u32 n_in, n_out;
+    struct call_outputs outputs;
     struct call_text text;
     struct quern_io_opts io[2 * MAX_ARRAYS];
     int n_io;
@@ -96,7 +97,7 @@ static bool print_call(struct call *c, struct err *e)
     struct call_array in[MAX_ARRAYS] = {0};
     for (u32 k = 0; k < c->n_in; k++)
         if (c->in[k].a) in[k] = (struct call_array){c->in[k].t.dtype, (u32)c->in[k].a->rank, c->in[k].a->dim};
-    if (!model_call_print(&c->text, &c->op->op, in, c->n_in, c->n_out, e)) return false;
+    if (!model_call_print(&c->text, &c->op->op, in, c->n_in, &c->outputs, e)) return false;
     for (u32 k = 0; k < c->n_in; k++) ask_layout(c, &c->in[k]);
     for (u32 k = 0; k < c->n_out; k++) ask_layout(c, &c->out[k]);
     return true;
@@ -115,7 +116,7 @@ static bool call_start(struct call *c, quern_op *op, const struct quern_array *i
     *c = (struct call){.op = op};
     if (n_in < 0 || n_in > MAX_ARRAYS || n_out < 1 || n_out > MAX_ARRAYS)
         return err_set(e, ERR_USAGE, "%d inputs and %d outputs, expected up to %d, and one output at least", n_in, n_out, MAX_ARRAYS);
-    c->n_in = (u32)n_in, c->n_out = (u32)n_out;
+    c->n_in = (u32)n_in, c->n_out = c->outputs.n = (u32)n_out;
     for (u32 k = 0; k < c->n_in; k++) {
         if (!in[k].type) continue;
         if (!look(&c->in[k], &in[k], e)) return err_prefix(e, "input %u", k);
@@ -127,15 +128,19 @@ static bool call_start(struct call *c, quern_op *op, const struct quern_array *i
 
 static bool call_outputs(struct call *c, const struct quern_array *out, struct err *e)
 {
+    u32 n = 0;
     for (u32 k = 0; k < c->n_out; k++) {
         struct view *v = &c->out[k];
+        c->outputs.is_omitted[k] = !out[k].type;
+        if (!out[k].type) continue;
+        n++;
         if (!look(v, &out[k], e)) return err_prefix(e, "output %u", k);
         name_array(v, 'o', k);
         for (int d = 0; d < out[k].rank; d++)
             if (out[k].dim[d] > 1 && out[k].stride[d] == 0 && tensor_count(&v->t))
                 return err_set(e, ERR_USAGE, "output %u has stride 0 on axis %d: elements would lie in the same place", k, d);
     }
-    return true;
+    return n || err_set(e, ERR_USAGE, "all %u outputs are omitted", c->n_out);
 }
 
 /* Prefixes messages with the operator, unless the model's messages do already. */
@@ -247,7 +252,7 @@ static bool run(struct call *c, quern_program *p)
 {
     quern_tensor in[MAX_ARRAYS], out[MAX_ARRAYS], *x[MAX_ARRAYS], *y[MAX_ARRAYS];
     struct err *e = &c->op->q->err;
-    u32 n = 0;
+    u32 n = 0, n_out = 0;
     bool ok = true;
     for (u32 k = 0; k < c->n_in && ok; k++) {
         if (!c->in[k].a) continue;
@@ -256,12 +261,14 @@ static bool run(struct call *c, quern_program *p)
         n++;
     }
     for (u32 k = 0; k < c->n_out && ok; k++) {
+        if (!c->out[k].a) continue;
         ok = bring(&c->out[k], true, e);
-        out[k] = (quern_tensor){.t = c->out[k].t}, y[k] = &out[k];
+        out[n_out] = (quern_tensor){.t = c->out[k].t}, y[n_out] = &out[n_out];
+        n_out++;
     }
-    ok = ok && quern_run(p, x, (int)n, y, (int)c->n_out) == QUERN_OK;
+    ok = ok && quern_run(p, x, (int)n, y, (int)n_out) == QUERN_OK;
     for (u32 k = 0; k < c->n_out && ok; k++)
-        if (!c->out[k].is_dense && tensor_count(&c->out[k].t)) tensor_to_strided(&c->out[k].t, c->out[k].a->data, c->out[k].a->stride);
+        if (c->out[k].a && !c->out[k].is_dense && tensor_count(&c->out[k].t)) tensor_to_strided(&c->out[k].t, c->out[k].a->data, c->out[k].a->stride);
     return ok;
 }
 
@@ -296,10 +303,11 @@ static bool check_place(const struct view *v, const char *what, struct err *e)
 static bool enqueue(struct call *c, quern_program *p, void *stream)
 {
     struct tensor in[MAX_ARRAYS], out[MAX_ARRAYS];
-    u32 n = 0;
+    u32 n = 0, n_out = 0;
     for (u32 k = 0; k < c->n_in; k++)
         if (c->in[k].a) in[n++] = c->in[k].t;
-    for (u32 k = 0; k < c->n_out; k++) out[k] = c->out[k].t;
+    for (u32 k = 0; k < c->n_out; k++)
+        if (c->out[k].a) out[n_out++] = c->out[k].t;
     return api_enqueue(p, in, out, stream, &c->op->q->err);
 }
 
@@ -311,7 +319,7 @@ quern_status quern_op_enqueue(quern_op *op, const struct quern_array *in, int n_
     quern_program *p = NULL;
     bool ok = call_start(&c, op, in, n_in, n_out, e) && call_outputs(&c, out, e) && print_call(&c, e);
     for (u32 k = 0; k < c.n_in && ok; k++) ok = !c.in[k].a || check_place(&c.in[k], "input", e);
-    for (u32 k = 0; k < c.n_out && ok; k++) ok = check_place(&c.out[k], "output", e);
+    for (u32 k = 0; k < c.n_out && ok; k++) ok = !c.out[k].a || check_place(&c.out[k], "output", e);
     if (ok) p = program_of(&c);
     ok = p && enqueue(&c, p, stream);
     call_text_release(&c.text);

@@ -80,14 +80,18 @@ static bool print_input(struct call_text *c, const struct call_op *op, const str
     return true;
 }
 
-bool model_call_print(struct call_text *c, const struct call_op *op, const struct call_array *in, u32 n_in, u32 n_out, struct err *e)
+bool model_call_print(struct call_text *c, const struct call_op *op, const struct call_array *in, u32 n_in, const struct call_outputs *out, struct err *e)
 {
     struct buf *b = &c->text;
-    assert(n_in <= CALL_MAX_ARRAYS && n_out >= 1 && n_out <= CALL_MAX_ARRAYS);
+    assert(n_in <= CALL_MAX_ARRAYS && out->n >= 1 && out->n <= CALL_MAX_ARRAYS);
     buf_z(b, "graph {\n");
     for (u32 k = 0; k < n_in; k++)
         if (in[k].dtype && !print_input(c, op, &in[k], k, e)) return false;
-    for (u32 k = 0; k < n_out; k++) buf_printf(b, "%s%%o%u: none[?]", k ? ", " : "  ", k);
+    for (u32 k = 0; k < out->n; k++) {
+        buf_z(b, k ? ", " : "  ");
+        if (out->is_omitted[k]) buf_char(b, '_');
+        else buf_printf(b, "%%o%u: none[?]", k);
+    }
     buf_printf(b, " = %.*s(", STR_ARG(op->name));
     for (u32 k = 0; k < n_in; k++) {
         if (k) buf_z(b, ", ");
@@ -96,7 +100,8 @@ bool model_call_print(struct call_text *c, const struct call_op *op, const struc
     }
     buf_char(b, ')');
     if (op->attrs.n) buf_printf(b, " {%.*s}", STR_ARG(op->attrs));
-    for (u32 k = 0; k < n_out; k++) buf_printf(b, "\n  output %%o%u", k);
+    for (u32 k = 0; k < out->n; k++)
+        if (!out->is_omitted[k]) buf_printf(b, "\n  output %%o%u", k);
     buf_z(b, "\n}\n");
     return true;
 }

@@ -102,6 +102,7 @@ struct call_op {
     u32 n_sizes;            /* inputs with named sizes; 0: all sizes are fixed */
 };
 struct call_array { enum dtype dtype; u32 rank; const i64 *dim; }; /* DT_NONE: omitted */
+struct call_outputs { u32 n; bool is_omitted[CALL_MAX_ARRAYS]; };
 struct call_text {
     struct buf text;        /* a graph with inputs i0 .. and outputs o0 .. of types to be inferred */
     struct buf sizes;       /* the values of names: "H:17,W:31" */
@@ -110,7 +111,7 @@ struct call_text {
 };
 /* Names of sizes: "n:c:h:w,?:k", one list per input. */
 bool model_call_sizes(struct call_op *op, struct arena *a, const char *text, struct err *e);
-bool model_call_print(struct call_text *c, const struct call_op *op, const struct call_array *in, u32 n_in, u32 n_out, struct err *e);
+bool model_call_print(struct call_text *c, const struct call_op *op, const struct call_array *in, u32 n_in, const struct call_outputs *out, struct err *e);
 void call_text_release(struct call_text *c);
 
 /* operators.c. The types of the operator's first input, or else of its output: bit dtype_onnx(t). */

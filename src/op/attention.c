@@ -179,13 +179,14 @@ static void random_lengths(struct graph *g, struct rng *r, i64 batch, i64 most, 
     *out = op_const_i(g, DT_I64, v, batch);
 }
 
-static void random_attributes(struct graph *g, node_id n, struct rng *r)
+static void random_attributes(const struct op *self, struct graph *g, node_id n, struct rng *r)
 {
     if (rng_range(r, 0, 1)) attr_set_int(g, n, "is_causal", 1);
     if (!rng_range(r, 0, 2)) attr_set_float(g, n, "scale", 0.375);
     if (!rng_range(r, 0, 2)) attr_set_float(g, n, "softcap", 2);
     if (!rng_range(r, 0, 2)) attr_set_int(g, n, "left_window_size", rng_range(r, 0, 3));
     if (!rng_range(r, 0, 2)) attr_set_int(g, n, "right_window_size", rng_range(r, 0, 3));
+    if (self->max_in == ATT_N_IN && rng_range(r, 0, 1)) attr_set_int(g, n, "lower_right", 1);
     attr_set_int(g, n, "qk_matmul_output_mode", rng_range(r, 0, 3));
 }
 
@@ -208,7 +209,7 @@ static void random_attention(const struct op *self, struct graph *g, struct rng 
     if (self->max_in == ATT_N_IN) random_input(g, "sink", DT_F32, 1, &hq, &in[ATT_SINK]);
     node_id n = random_node(g, self, self->max_in, in, rng_range(r, 0, 1) ? self->max_out : 1);
     if (packed) attr_set_int(g, n, "q_num_heads", hq), attr_set_int(g, n, "kv_num_heads", hk);
-    random_attributes(g, n, r);
+    random_attributes(self, g, n, r);
 }
 
 /* quern::Band */

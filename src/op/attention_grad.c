@@ -247,6 +247,7 @@ static void random_gradient(const struct op *self, struct graph *g, struct rng *
     if (packed) attr_set_int(g, n, "q_num_heads", hq), attr_set_int(g, n, "kv_num_heads", hk);
     attr_set_float(g, n, "scale", 0.125);
     if (rng_range(r, 0, 1)) attr_set_int(g, n, "is_causal", 1);
+    if (rng_range(r, 0, 1)) attr_set_int(g, n, "lower_right", 1);
     if (!rng_range(r, 0, 2)) attr_set_float(g, n, "softcap", 2);
     if (!rng_range(r, 0, 2)) attr_set_int(g, n, "left_window_size", rng_range(r, 0, 3));
 }

@@ -198,10 +198,16 @@ static value_id by_position(const struct att_build *b)
     i64 left = attr_int(nd, "left_window_size", -1), right = attr_int(nd, "right_window_size", -1);
     value_id lengths = att_input(b, ATT_LENGTHS), near = 0;
     if (attr_int(nd, "is_causal", 0)) right = 0;
-    sym offset = lengths ? sym_sub(t, sym_const(t, 0), b->h.sq) : b->h.past;
+    sym offset = lengths ? sym_sub(t, sym_const(t, 0), b->h.sq) : attr_int(nd, "lower_right", 0) ? sym_sub(t, b->h.st, b->h.sq) : b->h.past;
     if (left >= 0 || right >= 0) near = band(b, lengths, b->h.sq, offset, left, right);
     if (!lengths || right == 0) return near; /* a causal one ends with the last query, which is the length */
     return and_of(b, near, band(b, lengths, sym_const(t, 1), sym_const(t, -1), -1, 0));
+}
+
+static bool has_key_for_each(const struct att_build *b)
+{
+    i64 more;
+    return sym_is_const(b->g->sym, sym_sub(b->g->sym, b->h.st, b->h.sq), &more) && more >= 0;
 }
 
 struct att_bias att_bias(const struct att_build *b)
@@ -210,7 +216,7 @@ struct att_bias att_bias(const struct att_build *b)
     value_id mask = padded_mask(b);
     bool is_bool = mask && graph_value(b->g, att_input(b, ATT_MASK))->dtype == DT_BOOL;
     struct att_bias s = {.allowed = and_of(b, is_bool ? mask : 0, by_position(b)), .added = is_bool ? 0 : mask};
-    s.may_block = mask || att_input(b, ATT_LENGTHS) || attr_int(nd, "left_window_size", -1) >= 0;
+    s.may_block = mask || att_input(b, ATT_LENGTHS) || attr_int(nd, "left_window_size", -1) >= 0 || (attr_int(nd, "lower_right", 0) && !has_key_for_each(b));
     return s;
 }
 

@@ -6,7 +6,8 @@
 //   sq  queries        sk      keys given; st = past + sk keys attended
 //   d   size of a head of queries and keys, dv of values
 //
-// Inputs are (b, h, s, d) or (b, s, h*d).
+// Inputs are (b, h, s, d) or (b, s, h*d). Attributes are those of ONNX, and lower_right, which only the domain ai.quern has: 1: causal masks and windows
+// count from the last query, which belongs to the last key, instead of the first one, which belongs to key past.
 #ifndef QUERN_OP_ATTENTION_H
 #define QUERN_OP_ATTENTION_H
 

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""quern.torch.scaled_dot_product_attention: attention and its gradients by operators of the library (doc/gradients.md)."""
+import math
+import sys
+
+import torch
+
+from ._torch_run import TYPES, run_all
+
+CAUSAL = (False, True, "lower_right")
+AXES = "(batch, heads, positions, head size)"
+
+
+class Spec:
+    """The attributes of an attention. heads: of queries and keys if operands are (batch, positions, heads * head size)."""
+
+    def __init__(self, causal, scale, softcap, window, heads=None):
+        self.causal, self.scale, self.softcap = causal, None if scale is None else float(scale), float(softcap or 0)
+        self.window = tuple(-1 if w is None else w for w in window)
+        self.heads = heads
+        if causal not in CAUSAL:
+            raise ValueError(f"is_causal is {causal!r}, expected one of {', '.join(map(repr, CAUSAL))}")
+        if not 0 <= self.softcap < math.inf:
+            raise ValueError(f"softcap is {softcap}, expected a finite number, 0 or more")
+        if len(self.window) != 2 or not all(isinstance(w, int) and w >= -1 for w in self.window):
+            raise ValueError(f"window is {window!r}, expected two integers (keys in front of a query's own, keys behind it), None for any number")
+
+    def key(self):
+        return (str(self.causal), self.scale, self.softcap, self.window, self.heads)
+
+    def __eq__(self, other):
+        return self.key() == other.key()
+
+    def __hash__(self):
+        return hash(self.key())
+
+    def with_heads(self, heads):
+        return Spec(self.causal, self.scale, self.softcap, self.window, heads)
+
+    def attributes(self):
+        a = {"is_causal": 1} if self.causal else {}
+        a.update({"lower_right": 1} if self.causal == "lower_right" else {})
+        a.update({} if self.scale is None else {"scale": self.scale})
+        a.update({"softcap": self.softcap} if self.softcap else {})
+        for name, w in zip(("left_window_size", "right_window_size"), self.window):
+            a.update({name: w} if w >= 0 else {})
+        a.update(dict(zip(("q_num_heads", "kv_num_heads"), self.heads)) if self.heads else {})
+        return a
+
+
+# --- running ---
+
+
+def is_packed(t):
+    """Whether heads of one position are neighbours in memory, as a projection leaves them."""
+    return t.transpose(1, 2).is_contiguous() and not t.is_contiguous()
+
+
+def packed(t):
+    return t.transpose(1, 2).reshape(t.shape[0], t.shape[2], -1)
+
+
+def unpacked(t, heads):
+    return t.view(*t.shape[:2], heads, -1).transpose(1, 2)
+
+
+class Operands:
+    """q, k, v and the spec as the operators take them, in place where possible."""
+
+    def __init__(self, q, k, v, spec):
+        self.is_packed = all(map(is_packed, (q, k, v)))
+        self.spec = spec.with_heads((q.shape[1], k.shape[1])) if self.is_packed else spec
+        self.heads = (q.shape[1], k.shape[1], v.shape[1], q.shape[1])
+        self.q, self.k, self.v = map(self.given, (q, k, v))
+
+    def given(self, t):
+        return packed(t) if self.is_packed else t
+
+    def returned(self, t, heads):
+        return unpacked(t, heads) if self.is_packed else t
+
+    def shape(self, *shape):
+        b, h, s, d = shape
+        return (b, s, h * d) if self.is_packed else shape
+
+
+class Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, q, k, v, mask, sink, spec, differentiable):
+        x = Operands(q, k, v, spec)
+        rows = (q.shape[:3], torch.float64 if q.dtype == torch.float64 else torch.float32)
+        outputs = [(x.shape(*q.shape[:3], v.shape[3]), q.dtype), rows, rows]
+        y, *statistics = run_all("quern::AttentionForward", x.spec, None, [x.q, x.k, x.v, mask, None, None, None, sink],
+                                 outputs if differentiable else outputs[:1])
+        ctx.spec = spec
+        y = x.returned(y, q.shape[1])
+        ctx.save_for_backward(q, k, v, mask, sink, y, *statistics)
+        return y
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, g):
+        q, k, v, mask, sink, y, most, total = ctx.saved_tensors
+        x, need = Operands(q, k, v, ctx.spec), ctx.needs_input_grad
+        given = [x.q, x.k, x.v, mask, None, None, sink]
+        wanted = [*need[:4], False, False, need[4]]
+        outputs = [(tuple(t.shape), t.dtype) if w else None for t, w in zip(given, wanted)]
+        grads = run_all("quern::AttentionGrad", x.spec, None, [*given[:6], None, sink, x.given(y), most, total, x.given(g)], outputs)
+        gq, gk, gv = (None if t is None else x.returned(t, h) for t, h in zip(grads, x.heads))
+        return gq, gk, gv, grads[3], grads[6], None, None
+
+
+def opaque(*a):
+    """Excludes the call from torch.compile, without importing its modules (seconds) if it was never used."""
+    f = Attention.apply
+    return torch.compiler.disable(f)(*a) if "torch._dynamo" in sys.modules and hasattr(torch, "compiler") else f(*a)
+
+
+# --- ONNX ---
+
+
+def allowed(q, k, spec):
+    """Positions that may be attended to, (queries, keys); None: all."""
+    s, t = q.shape[2], k.shape[2]
+    left, right = spec.window[0], 0 if spec.causal else spec.window[1]
+    if left < 0 and right < 0:
+        return None
+    at = torch.arange(s, device=q.device)[:, None] + (t - s if spec.causal == "lower_right" else 0)
+    ahead = torch.arange(t, device=q.device)[None, :] - at
+    return (ahead >= -left if left >= 0 else True) & (ahead <= right if right >= 0 else True)
+
+
+def formula(q, k, v, mask, sink, spec):
+    """By PyTorch's operators, which exporters know, and whose chain quern.compile takes as one attention."""
+    groups = q.shape[1] // k.shape[1]
+    k, v = (t.repeat_interleave(groups, 1) if groups > 1 else t for t in (k, v))
+    x = (q * (1 / math.sqrt(q.shape[3]) if spec.scale is None else spec.scale)) @ k.transpose(2, 3)
+    x = spec.softcap * torch.tanh(x / spec.softcap) if spec.softcap else x
+    x = x + mask if mask is not None and mask.dtype != torch.bool else x
+    near = allowed(q, k, spec)
+    for m in (mask if mask is not None and mask.dtype == torch.bool else None, near):
+        x = x if m is None else x.masked_fill(~m, -math.inf)
+    if sink is not None:
+        x = torch.cat([x, sink.to(x.dtype)[None, :, None, None].expand(*x.shape[:3], 1)], 3)
+    p = torch.softmax(x, 3)
+    if mask is not None or near is not None:
+        p = p.masked_fill(p.isnan(), 0)  # rows without positions
+    return (p if sink is None else p[..., :-1]) @ v
+
+
+# --- the function ---
+
+
+def check(q, k, v, sink):
+    for name, t in (("query", q), ("key", k), ("value", v)):
+        if not isinstance(t, torch.Tensor):
+            raise TypeError(f"{name} is a {type(t).__name__}, expected a tensor")
+        if t.dtype not in TYPES or t.dtype != q.dtype:
+            raise TypeError(f"{name} has type {t.dtype}, expected {q.dtype if q.dtype in TYPES else ' or '.join(map(str, TYPES))}")
+        if t.device != q.device:
+            raise ValueError(f"{name} lies on '{t.device}', the query on '{q.device}'")
+        if t.dim() != 4:
+            raise ValueError(f"{name} has shape {tuple(t.shape)}, expected 4 axes {AXES}")
+    for name, t, axes in (("key", k, (0, 3)), ("value", v, (0,))):
+        if any(t.shape[i] != q.shape[i] for i in axes):
+            raise ValueError(f"{name} has shape {tuple(t.shape)}, which does not fit the query's {tuple(q.shape)}: {AXES}")
+    if v.shape[1:3] != k.shape[1:3]:
+        raise ValueError(f"value has shape {tuple(v.shape)}, expected heads and positions of the key's {tuple(k.shape)}")
+    if k.shape[1] == 0 or q.shape[1] % k.shape[1]:
+        raise ValueError(f"the query {tuple(q.shape)} has {q.shape[1]} heads, which is no multiple of the {k.shape[1]} of the key {tuple(k.shape)}")
+    if sink is not None and (sink.dtype not in TYPES or tuple(sink.shape) != (q.shape[1],)):
+        raise ValueError(f"sinks have shape {tuple(sink.shape)} and type {sink.dtype}, expected floats of shape ({q.shape[1]},), one for each head of "
+                         f"the query {tuple(q.shape)}")
+
+
+def fitted(mask, q, k):
+    """The mask with all keys, whose last axis the operators do not repeat."""
+    want = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])
+    if mask is None:
+        return None
+    if mask.dtype != torch.bool and mask.dtype not in TYPES:
+        raise TypeError(f"attn_mask has type {mask.dtype}, expected torch.bool or the type of the query")
+    if not 1 <= mask.dim() <= 4 or any(m not in (1, w) for m, w in zip(mask.shape[::-1], want[::-1])):
+        raise ValueError(f"attn_mask has shape {tuple(mask.shape)}, which cannot be expanded to {want}: (batch, heads, queries, keys)")
+    if mask.device != q.device:
+        raise ValueError(f"attn_mask lies on '{mask.device}', the query on '{q.device}'")
+    return mask.expand(*mask.shape[:-1], k.shape[2])
+
+
+def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=True, *, softcap=0.0,
+                                 window=(None, None), sinks=None):
+    """softmax(query key^T * scale + attn_mask) value, as torch.nn.functional.scaled_dot_product_attention, with more options. Scores of all
+    queries are never kept for the gradients: they are computed again from two numbers per row.
+
+    query       (batch, heads, queries, head size), f16, bf16, f32 or f64; any strides. Heads side by side in memory, as a projection's
+                `view(b, s, heads, d).transpose(1, 2)` leaves them, are used in place, and the result then lies like that
+    key, value  (batch, key heads, keys, head size): heads of the query are a multiple of theirs, neighbouring ones share a key head. The
+                values' size of a head may be another one
+    attn_mask   boolean, False: not attended to; or floats that are added, which may have gradients. It repeats along axes of size 1
+    dropout_p   must be 0
+    is_causal   True: query i attends to keys up to i; "lower_right": the last query to all keys, the one before to one key less ...
+    scale       1 / sqrt(head size) by default
+    enable_gqa  False: an error if there are fewer heads of keys than of queries
+    softcap     scores become softcap * tanh(score / softcap), before the mask
+    window      keys in front of a query's own and behind it that it attends to at most; None: any number
+    sinks       (heads): one more term of each row's sum of exponentials, without a value; may have gradients
+
+    Rows without any position left are 0, and so are their gradients. First derivatives only. Errors are TypeError and ValueError.
+    """
+    if dropout_p:
+        raise NotImplementedError(f"dropout_p is {dropout_p}, supported is 0")
+    spec = Spec(is_causal, scale, softcap, window)
+    check(query, key, value, sinks)
+    if not enable_gqa and query.shape[1] != key.shape[1]:
+        raise ValueError(f"enable_gqa is False, but the query {tuple(query.shape)} has other heads than the key {tuple(key.shape)}")
+    mask = fitted(attn_mask, query, key)
+    if torch.onnx.is_in_onnx_export():
+        return formula(query, key, value, mask, sinks, spec)
+    some = [t for t in (query, key, value, mask, sinks) if t is not None]
+    return opaque(query, key, value, mask, sinks, spec, torch.is_grad_enabled() and any(t.requires_grad for t in some))
