@@ -70,7 +70,7 @@ class Operands:
     def __init__(self, q, k, v, spec):
         self.is_packed = all(map(is_packed, (q, k, v)))
         self.spec = spec.with_heads((q.shape[1], k.shape[1])) if self.is_packed else spec
-        self.heads = (q.shape[1], k.shape[1], v.shape[1], q.shape[1])
+        self.heads = (q.shape[1], k.shape[1], v.shape[1])
         self.q, self.k, self.v = map(self.given, (q, k, v))
 
     def given(self, t):
@@ -98,16 +98,24 @@ class Attention(torch.autograd.Function):
         return y
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx, g):
-        q, k, v, mask, sink, y, most, total = ctx.saved_tensors
-        x, need = Operands(q, k, v, ctx.spec), ctx.needs_input_grad
-        given = [x.q, x.k, x.v, mask, None, None, sink]
-        wanted = [*need[:4], False, False, need[4]]
+        need = ctx.needs_input_grad
+        return (*Gradients.apply(*ctx.saved_tensors, g, ctx.spec, need[:5]), None, None)
+
+
+class Gradients(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, q, k, v, mask, sink, y, most, total, g, spec, need):
+        x = Operands(q, k, v, spec)
+        given, wanted = [x.q, x.k, x.v, mask, None, None, sink], [*need[:4], False, False, need[4]]
         outputs = [(tuple(t.shape), t.dtype) if w else None for t, w in zip(given, wanted)]
         grads = run_all("quern::AttentionGrad", x.spec, None, [*given[:6], None, sink, x.given(y), most, total, x.given(g)], outputs)
-        gq, gk, gv = (None if t is None else x.returned(t, h) for t, h in zip(grads, x.heads))
-        return gq, gk, gv, grads[3], grads[6], None, None
+        gq, gk, gv = (None if t is None else x.returned(t, h) for t, h in zip(grads[:3], x.heads))
+        return gq, gk, gv, grads[3], grads[6]
+
+    @staticmethod
+    def backward(ctx, *g):
+        raise NotImplementedError("attention has first derivatives only")
 
 
 def opaque(*a):
@@ -123,11 +131,10 @@ def allowed(q, k, spec):
     """Positions that may be attended to, (queries, keys); None: all."""
     s, t = q.shape[2], k.shape[2]
     left, right = spec.window[0], 0 if spec.causal else spec.window[1]
-    if left < 0 and right < 0:
-        return None
     at = torch.arange(s, device=q.device)[:, None] + (t - s if spec.causal == "lower_right" else 0)
     ahead = torch.arange(t, device=q.device)[None, :] - at
-    return (ahead >= -left if left >= 0 else True) & (ahead <= right if right >= 0 else True)
+    bounds = ([ahead >= -left] if left >= 0 else []) + ([ahead <= right] if right >= 0 else [])
+    return bounds[0] & bounds[-1] if bounds else None
 
 
 def formula(q, k, v, mask, sink, spec):
