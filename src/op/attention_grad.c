@@ -5,8 +5,8 @@
 //   (q, k, v, mask, past_key, past_value, lengths, sinks, y, row_max, row_log_sum, dy) -> (dq, dk, dv, dmask, dpast_key, dpast_value, dsinks)
 //
 // Inputs as far as the sinks, and attributes, are those of the attention, y, row_max and row_log_sum its outputs, dy the gradient by y. As in
-// FlashAttention-2 (Dao 2023, section 3.1), probabilities are computed again from the statistics of their rows, and what the softmax subtracts is one
-// number per row, D. With z the scores q k^T * scale, x the capped ones with the mask, dimensions as in op_attention.h:
+// FlashAttention-2 (Dao 2023, section 3.1), probabilities are computed again from the statistics of their rows (without these inputs, from those of the
+// scores), and what the softmax subtracts is one number per row, D. With z the scores q k^T * scale, x the capped ones with the mask, dimensions as in op_attention.h:
 //
 //   p = exp(x - row_max - row_log_sum)     D = sum over dv of dy * y     dx = p * (dy v^T - D)     dz = dx * (1 - tanh(z / cap)^2)
 //   dq = scale * dz k     dk = dz^T (scale * q)     dv = p^T dy     dmask = dx     dsink = - sum of exp(sink - row_max - row_log_sum) * D
@@ -34,8 +34,11 @@ static bool results_fit(struct graph *g, node_id n, const struct att_heads *h, s
     struct op_wanted dy = y, sum = most;
     dy.name = "the gradient of Y", sum.name = "row_log_sum";
     const struct op_wanted *const wanted[] = {&y, &most, &sum, &dy};
+    if (op_has_in(graph_node(g, n), IN_MOST) != op_has_in(graph_node(g, n), IN_SUM))
+        return op_invalid(e, g, n, "row_max (input %u) and row_log_sum (input %u) belong together", IN_MOST, IN_SUM);
+    if (!op_check_present(g, n, IN_Y, e) || !op_check_present(g, n, IN_DY, e)) return false;
     for (u32 k = IN_Y; k < N_IN; k++)
-        if (!op_check_present(g, n, k, e) || !op_check_float(g, n, k, e) || !op_require_shape(g, n, k, wanted[k - IN_Y], e)) return false;
+        if (!op_check_float(g, n, k, e) || !op_require_shape(g, n, k, wanted[k - IN_Y], e)) return false;
     return true;
 }
 
@@ -74,25 +77,50 @@ static value_id matmul(const struct att_build *b, value_id x, value_id y) { retu
 
 static value_id queries(const struct att_build *b, value_id v, sym last) { return att_group(b, v, last, false, 0); }
 
-/* A statistic of rows, (b, hq, sq, 1); 0 for rows without positions, whose scores are all -infinity. */
-static value_id statistic(const struct att_build *b, const struct att_bias *s, u32 input)
-{
-    struct graph *g = b->g;
-    const sym dim[] = {b->h.b, sym_const(g->sym, b->h.hq), b->h.sq, sym_const(g->sym, 1)};
-    value_id v = given(b, input), most = given(b, IN_MOST);
-    if (s->may_block) {
-        value_id none = op_node_binf(g, b->n, "Equal", most, b->h.soft, -INFINITY, 0);
-        v = op_node_where(g, b->n, none, op_const_f(g, b->h.soft, 0), v, 0);
-    }
-    return op_node_reshape(g, b->n, v, 4, dim, 0);
-}
-
 struct gradient_build {
     struct att_build b;
     value_id q, k, v, dy; /* q: scaled */
     value_id most, sum, d; /* of rows */
     value_id p, dx, dz;
 };
+
+/* x, 0 for rows without positions, whose scores are all -infinity. most: their greatest */
+static value_id of_rows(const struct att_build *b, value_id most, value_id x)
+{
+    value_id none = op_node_binf(b->g, b->n, "Equal", most, b->h.soft, -INFINITY, 0);
+    return op_node_where(b->g, b->n, none, op_const_f(b->g, b->h.soft, 0), x, 0);
+}
+
+static value_id sink_of(const struct att_build *b)
+{
+    const sym one = sym_const(b->g->sym, 1), each[] = {sym_const(b->g->sym, b->h.hq), one, one};
+    return op_node_reshape(b->g, b->n, given(b, ATT_SINK), 3, each, 0);
+}
+
+/* The statistics, (b, hq, sq, 1), as they are given. */
+static void read_rows(struct gradient_build *x, bool may_block)
+{
+    const struct att_build *b = &x->b;
+    struct graph *g = b->g;
+    const sym dim[] = {b->h.b, sym_const(g->sym, b->h.hq), b->h.sq, sym_const(g->sym, 1)};
+    value_id most = given(b, IN_MOST);
+    x->most = op_node_reshape(g, b->n, may_block ? of_rows(b, most, most) : most, 4, dim, 0);
+    x->sum = op_node_reshape(g, b->n, may_block ? of_rows(b, most, given(b, IN_SUM)) : given(b, IN_SUM), 4, dim, 0);
+}
+
+/* Computed again. */
+static void make_rows(struct gradient_build *x, bool may_block, value_id score)
+{
+    const struct att_build *b = &x->b;
+    struct graph *g = b->g;
+    const i64 last = -1;
+    value_id most = op_node_axes(g, b->n, "ReduceMax", score, &last, 1, 0);
+    x->most = may_block ? of_rows(b, most, most) : most;
+    value_id sum = op_node_axes(g, b->n, "ReduceSum", op_node1(g, b->n, "Exp", op_node2(g, b->n, "Sub", score, x->most, 0), 0), &last, 1, 0);
+    if (att_input(b, ATT_SINK)) sum = op_node2(g, b->n, "Add", sum, op_node1(g, b->n, "Exp", op_node2(g, b->n, "Sub", sink_of(b), x->most, 0), 0), 0);
+    x->sum = op_node1(g, b->n, "Log", sum, 0);
+    if (may_block) x->sum = of_rows(b, most, x->sum);
+}
 
 /* exp(x - most - sum), in this order: the maximum may be so large that it swallows the logarithm. */
 static value_id probability(const struct gradient_build *x, value_id score)
@@ -116,7 +144,8 @@ static void read_operands(struct gradient_build *x)
     struct att_scores z = att_scores(b, &s, q, k);
     x->dy = att_by_heads(b, given(b, IN_DY), h->hq, h->sq, h->dv);
     x->q = from_type(b, att_scaled(b, q, h->t), h->t), x->k = from_type(b, k, h->t), x->v = from_type(b, v, op_in_dtype(g, graph_node(g, b->n), ATT_V));
-    x->most = statistic(b, &s, IN_MOST), x->sum = statistic(b, &s, IN_SUM);
+    if (att_input(b, IN_MOST)) read_rows(x, s.may_block);
+    else make_rows(x, s.may_block, z.masked);
     x->d = op_node_axes(g, b->n, "ReduceSum", op_node2(g, b->n, "Mul", x->dy, y, 0), &last, 1, 0);
     x->p = probability(x, z.masked);
     value_id dp = att_group(b, matmul(b, queries(b, x->dy, h->dv), transposed(b, x->v)), h->st, true, 0);
@@ -185,10 +214,10 @@ static void put_sink(const struct gradient_build *x)
     const struct att_build *b = &x->b;
     struct graph *g = b->g;
     const i64 axes[] = {0, 2, 3};
-    const sym one = sym_const(g->sym, 1), hq = sym_const(g->sym, b->h.hq), each[] = {hq, one, one};
+    const sym hq = sym_const(g->sym, b->h.hq);
     value_id out = att_output(b, OUT_SINK);
     if (!out) return;
-    value_id p = probability(x, op_node_reshape(g, b->n, given(b, ATT_SINK), 3, each, 0));
+    value_id p = probability(x, sink_of(b));
     value_id none = op_node_binf(g, b->n, "Equal", x->d, b->h.soft, 0, 0);
     p = op_node_where(g, b->n, none, op_const_f(g, b->h.soft, 0), op_node2(g, b->n, "Mul", p, x->d, 0), 0);
     value_id v = op_node1(g, b->n, "Neg", op_node_axes(g, b->n, "ReduceSum", p, axes, 3, 0), 0);
@@ -239,8 +268,10 @@ static void random_gradient(const struct op *self, struct graph *g, struct rng *
     if (kind) random_input(g, "mask", kind == 1 ? DT_BOOL : t, kind == 2 ? 3 : 2, kind == 2 ? mask : mask + 1, &in[ATT_MASK]);
     if (rng_range(r, 0, 1)) random_input(g, "sink", t, 1, &hq, &in[ATT_SINK]);
     random_input(g, "y", t, rank, packed ? y3 : y, &in[IN_Y]);
-    in[IN_MOST] = random_const(g, t, 3, y, 2, 3, r);
-    in[IN_SUM] = random_const(g, t, 3, y, 0, 1, r);
+    if (rng_range(r, 0, 1)) {
+        in[IN_MOST] = random_const(g, t, 3, y, 2, 3, r);
+        in[IN_SUM] = random_const(g, t, 3, y, 0, 1, r);
+    }
     random_input(g, "dy", t, rank, packed ? y3 : y, &in[IN_DY]);
     u32 n_out = in[ATT_SINK] && past && kind > 1 ? N_OUT : past && kind > 1 ? OUT_SINK : kind > 1 ? OUT_PAST_K : OUT_MASK;
     node_id n = random_node(g, self, N_IN, in, n_out);
