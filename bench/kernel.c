@@ -12,6 +12,7 @@
 //   codes:M,N,K,BITS,BLOCK                with constant weights of 2, 4 or 8 bits in blocks of 32 (if omitted) terms, or of 16 bits (bf16)
 //   softmax:ROWS,N
 //   attention:HEADS,QUERIES,KEYS,D,CAUSAL  softmax(q k^T) v, heads innermost but for D; CAUSAL (1: the last query sees all keys) may be omitted
+//   token:HEADS,SHARED,KEYS,D              likewise a query of each of HEADS heads, of which SHARED at a time share keys; keys and values as caches have them: heads outermost
 //   relu:ROWS,N, sum:                      elementwise; of each row
 //   pair:C,H,W,MIDDLE,OC,K                 two convolutions, both K x K
 //   residual:C,H,W,MIDDLE,OC,STRIDE        three convolutions: 1x1, 3x3 depthwise, 1x1
@@ -287,6 +288,13 @@ static value_id add_heads(struct bench *b, const char *name, const i64 *dim, con
     return y;
 }
 
+/* softmax(q k^T) v */
+static bool finish_attention(struct bench *b, value_id scores, value_id v, struct err *e)
+{
+    value_id x = graph_op(&b->g, "Softmax", S("softmax"), 1, &scores);
+    return finish(b, graph_op(&b->g, "MatMul", S("y"), 2, (const value_id[]){x, v}), LAYOUT_ROWS, e);
+}
+
 static value_id where_causal(struct bench *b, value_id x, const i64 *s)
 {
     value_id in[3] = {graph_op(&b->g, "quern::Band", S("band"), 0, NULL), x, op_const_f(&b->g, b->o.type, -INFINITY)};
@@ -306,8 +314,17 @@ static bool make_attention(struct bench *b, const i64 *s, struct err *e)
     value_id in[2] = {x, op_const_f(&b->g, b->o.type, 0.125)};
     x = graph_op(&b->g, "Mul", S("scaled"), 2, in);
     if (s[4]) x = where_causal(b, x, s);
-    x = graph_op(&b->g, "Softmax", S("softmax"), 1, &x);
-    return finish(b, graph_op(&b->g, "MatMul", S("y"), 2, (const value_id[]){x, v}), LAYOUT_ROWS, e);
+    return finish_attention(b, x, v, e);
+}
+
+/* s: heads, heads that share keys, keys, size of a head. */
+static bool make_token(struct bench *b, const i64 *s, struct err *e)
+{
+    const i64 groups = s[0] / s[1];
+    value_id q = add_input(b, "q", 3, (const i64[]){groups, s[1], s[3]});
+    value_id k = add_heads(b, "k", (const i64[]){groups, s[2], s[3]}, (const i64[]){0, 2, 1});
+    value_id v = add_input(b, "v", 3, (const i64[]){groups, s[2], s[3]});
+    return finish_attention(b, graph_op(&b->g, "MatMul", S("scores"), 2, (const value_id[]){q, k}), v, e);
 }
 
 static bool make_relu(struct bench *b, const i64 *s, struct err *e)
@@ -370,6 +387,7 @@ static bool parse_shape(struct bench *b, const char *text, struct err *e)
     if (!strncmp(text, "gemm:", 5) && n == 3) return make_gemm(b, s, e);
     if (!strncmp(text, "codes:", 6) && (n == 4 || n == 5)) return make_codes(b, s, e);
     if (!strncmp(text, "attention:", 10) && (n == 4 || n == 5)) return make_attention(b, s, e);
+    if (!strncmp(text, "token:", 6) && n == 4 && s[1] > 0 && s[0] % s[1] == 0) return make_token(b, s, e);
     if (!strncmp(text, "softmax:", 8) && n == 2) return make_softmax(b, s, e);
     if (!strncmp(text, "relu:", 5) && n == 2) return make_relu(b, s, e);
     if (!strncmp(text, "sum:", 4) && n == 2) return make_sum(b, s, e);

@@ -19,6 +19,7 @@
     P(split, "keys per grid iteration at most, 0 = all", 0, 32, 128, 256, 512, 1024, 2048, 4096, 8192)     \
     P(keys, "0 packed once, 1 in place by vectors along the head", KEYS_ONCE, KEYS_PLACE)                  \
     P(values, "0 packed once, 1 in place", VALUES_ONCE, VALUES_PLACE)                                      \
+    P(ahead, "in place: prefetched into the second cache", 0, 1)                                           \
     P(ku, "terms per step of the inner loops", 1, 4)
 // clang-format on
 GEN_PARAMS(PARAMS)
@@ -37,7 +38,7 @@ struct facts {
     i64 static_m, static_n; /* -1: not known */
     bool keys_in_place, values_in_place; /* may be */
     double value_front;   /* prologue of the values: as gen_front */
-    i64 value_pitch;      /* elements between their rows where they lie; 0: not known */
+    i64 key_pitch, value_pitch; /* elements from key to key and from row of values to row, where they lie; 0: not known */
     sym queries;          /* of a head; rows are of one or several */
 };
 
@@ -54,7 +55,8 @@ static bool analyze(const struct gen_problem *p)
     f->keys_in_place = !s->b_const && !gemm_is_dense_along_last(p->t, s->b, (u32)f->lanes);
     f->values_in_place = !v->b_const && gemm_is_dense_along_last(p->t, v->b, (u32)f->lanes);
     f->value_front = gen_front(g, v->b);
-    if (f->values_in_place) f->value_pitch = gemm_row_pitch(p->t, v->b, (u32)f->lanes);
+    if (f->keys_in_place) f->key_pitch = gemm_pitch(p->t, s->b, s->bs->rank - 1, (u32)f->lanes);
+    if (f->values_in_place) f->value_pitch = gemm_pitch(p->t, v->b, v->bs->rank - 2, (u32)f->lanes);
     const struct shape *x = &graph_value(g, f->x.rows.red[0].in)->shape;
     f->queries = x->rank > 1 ? x->dim[x->rank - 2] : sym_const(g->sym, 1);
     return true;
@@ -105,6 +107,7 @@ static bool legal(const struct gen_problem *p, const struct sched *v)
     if (!has_rows && (s.mr > 1 || s.mb)) return false;
     if (s.mr > 1 && s.mr > f->m) return false;
     if ((s.nv > 1 && (s.nv - 1) * f->lanes >= f->e) || (s.nr > 1 && (s.nr - 1) * (in_place ? 1 : f->lanes) >= f->n)) return false;
+    if (s.ahead && !(in_place && s.values == VALUES_PLACE)) return false;
     if (in_place && !may_take_keys_in_place(p, f, &s)) return false;
     if (s.values == VALUES_PLACE && (!f->values_in_place || s.ku > 1)) return false;
     if (attention_is_online(&s) && !may_be_online(p, f, &s)) return false;
@@ -196,12 +199,23 @@ static double scores_seconds(const struct gen_problem *p, const struct facts *f,
     return nest_seconds(&n, r);
 }
 
-/* Rows of values in place, of so many terms at a time. The second cache may keep what a block of columns leaves of their lines, for the next one. */
-static struct nest_rows value_rows(const struct nest_rates *r, const struct facts *f, double terms, double e, double width)
+/* Rows of values in place, of so many terms at a time. The second cache may keep what a block of columns leaves of their lines, for the next one;
+   a single row takes few keys at a time (attention_sum_values). */
+static struct nest_rows value_rows(const struct nest_rates *r, const struct facts *f, const struct attention_sched *s, double terms, double e, double width)
 {
     struct nest_rows x = {4 * e, 4 * fmax(e, (double)f->value_pitch), 1};
-    if (4 * terms * e > nest_room(r, RATE_L2, &x)) x.bytes = 4 * width;
+    bool is_single = s->mr == 1 && attention_is_online(s);
+    if (!is_single && 4 * terms * e > nest_room(r, RATE_L2, &x)) x.bytes = 4 * width;
     return x;
+}
+
+/* Of what is read in place, the share of lines that come in time (fitted on Zen 4): hardware follows what is read in the order of memory, and requests are in
+   its way; it does not follow rows apart, nor several side by side. */
+static double asked_in_place(const struct gen_problem *p, const struct attention_sched *s, const struct work *w, bool is_in_order)
+{
+    double bytes = 4 * w->batch * w->n * (w->d + w->e) / (double)i64_max(1, p->c->n_threads);
+    if (bytes <= p->nest->near[RATE_L3]) return 1; /* caches keep it */
+    return is_in_order ? (s->ahead ? 0.65 : 1) : s->ahead ? 1 : 0.4;
 }
 
 /* The second one: of all rows with the values. With blocks of keys, sums wait in scratch memory, too, and are scaled. */
@@ -214,7 +228,7 @@ static double values_seconds(const struct gen_problem *p, const struct facts *f,
     n.seconds = step_of_all(r, f, (i64)w->rows, s->mr, vectors, s->nv) * terms * loop_factor(p, s->ku) / (w->tiles * blocks);
     n.seconds += nest_ends(r, (double)(s->mr * s->nv), 0);
     if (attention_is_online(s)) n.seconds += (double)(s->mr * s->nv) * (4 * r->load + 2 * r->cycle);
-    if (s->values == VALUES_PLACE) n.rows[NEST_RIGHT] = value_rows(r, f, terms, w->e, width), n.asked[NEST_RIGHT] = 1; /* as the keys */
+    if (s->values == VALUES_PLACE) n.rows[NEST_RIGHT] = value_rows(r, f, s, terms, w->e, width), n.asked[NEST_RIGHT] = asked_in_place(p, s, w, f->value_pitch == f->e && s->mr == 1);
     nest_loop(&n, w->tiles, 1, 0, 1);
     nest_loop(&n, blocks, 0, 1, 1);
     nest_loop(&n, passes, 0, 1, 0);
@@ -224,12 +238,14 @@ static double values_seconds(const struct gen_problem *p, const struct facts *f,
 }
 
 /* Keys in place: every vector of a key is loaded once for all rows, and the lanes of every sum are added up. */
-static double dot_seconds(const struct nest_rates *r, const struct attention_sched *s, const struct work *w)
+static double dot_seconds(const struct gen_problem *p, const struct facts *f, const struct attention_sched *s, const struct work *w)
 {
+    enum { UNDER_WAY = 4 }; /* steps that processors compute at a time */
+    const struct nest_rates *r = p->nest;
     double passes = ceil(w->n / w->at_once), keys = ceil(w->at_once / (double)s->nr), vectors = ceil(w->d / w->lanes), cells = (double)(s->mr * s->nr);
     struct nest n = {.bytes = {4 * (double)s->mr * w->d, 4 * (double)s->nr * w->d, 4 * cells}};
-    n.seconds = vectors * nest_tap(r, cells, (double)(s->mr + s->nr)) + cells * 8 * r->cycle;
-    n.asked[NEST_RIGHT] = 1; /* by hardware: key by key, in order */
+    n.seconds = vectors * nest_tap(r, UNDER_WAY * cells, UNDER_WAY * (double)(s->mr + s->nr)) / UNDER_WAY + cells * 8 * r->cycle;
+    n.asked[NEST_RIGHT] = asked_in_place(p, s, w, f->key_pitch == f->d && s->mr == 1 && s->nr == 1);
     nest_loop(&n, keys, 0, 1, 1);
     nest_loop(&n, passes, 0, 1, 0);
     nest_loop(&n, w->share, 1, 0, 0);
@@ -286,7 +302,7 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     const struct gemm *k = &f->x.scores, *e = &f->x.values;
     double threads = (double)i64_max(1, p->c->n_threads), grids = s.split ? 2 : 1, share = w.batch * w.share * w.parts, packs = 0;
     double keys = count_of(k, p->var) * w.n * w.d, values = count_of(e, p->var) * w.n * w.e;
-    double t = (s.keys == KEYS_PLACE ? dot_seconds(r, &s, &w) : scores_seconds(p, f, &s, &w)) + values_seconds(p, f, &s, &w) + row_seconds(p, f, &s, &w);
+    double t = (s.keys == KEYS_PLACE ? dot_seconds(p, f, &s, &w) : scores_seconds(p, f, &s, &w)) + values_seconds(p, f, &s, &w) + row_seconds(p, f, &s, &w);
     t *= w.shown;
     if (s.split) t += split_seconds(p, f, &w);
     t += w.batch * w.m * w.d * w.parts * (2 * r->load + r->cycle) / w.lanes + front_seconds(p, &w, gen_problem_front(p, 0), w.batch * w.m * w.d * w.parts);
@@ -298,6 +314,6 @@ static double predict(const struct gen_problem *p, const struct sched *v)
 }
 
 const struct gen gen_attention = {
-    GEN_FAMILY("attention", 2), .sums = SUMS_OF_ROWS, .chains = true, .facts = sizeof(struct facts),
+    GEN_FAMILY("attention", 3), .sums = SUMS_OF_ROWS, .chains = true, .facts = sizeof(struct facts),
     .analyze = analyze, .legal = legal, .emit = emit, .predict = predict,
 };

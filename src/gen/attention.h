@@ -41,6 +41,7 @@ struct attention_sched {
     i64 nb;     /* blocks of keys at a time; 0: all of the iteration */
     i64 split;  /* keys of a grid iteration, at most; 0: all */
     i64 keys, values;
+    i64 ahead;  /* in place: requested into the second cache in advance */
     i64 ku;     /* terms per step of the inner loops */
 };
 
@@ -78,6 +79,7 @@ void attention_find_row(struct attention_kernel *a, kval row); /* p's index, and
 void attention_product(struct gemm_kernel *p, kval from, kval to); /* of blocks of columns from..to-1 */
 /* attention_place.c: operands that are read where they lie. */
 void attention_dot_keys(struct attention_kernel *a, kval from, kval to); /* scores of keys from..to-1 */
+void attention_sum_values(struct attention_kernel *a, kval from, kval to); /* adds the products of the scores with the values of keys from..to-1 to the sums; the first key's scores are the first ones */
 extern const struct cpu_addressing attention_value_rows;
 void attention_multiply_values(struct cpu_contraction *c, struct tile *t, const struct cpu_piece *e, struct tile_out *o);
 /* attention_mask.c */

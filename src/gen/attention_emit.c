@@ -183,6 +183,7 @@ static void init(struct attention_kernel *a, const struct task *t, const struct 
     a->second = (struct gemm_kernel){.m = a->m, .t = t, .x = a->x.values};
     gemm_init(&a->first, c, &s[0], tile_multiply_add);
     gemm_init(&a->second, c, &s[1], tile_multiply_add);
+    a->first.s.ahead = a->second.s.ahead = a->s.ahead ? AHEAD_SECOND : 0;
     a->first.c.address = &score_tiles;
     if (attention_is_online(&a->s)) a->second.c.address = in_place ? &attention_sum_rows : &attention_sum_tiles;
     else a->second.c.address = in_place ? &attention_value_rows : &value_tiles;

@@ -98,15 +98,14 @@ static void do_row(struct attention_kernel *a, kval row)
 static void do_block(struct attention_kernel *a, kval from, kval to)
 {
     struct kir *k = a->m->k;
-    struct gemm_kernel *first = &a->first, *second = &a->second;
+    struct gemm_kernel *first = &a->first;
     first->to_first = from;
     if (a->s.keys == KEYS_PLACE) attention_dot_keys(a, from, to);
     else attention_product(first, kir_div_i(k, from, first->width), kir_div_i(k, kir_add_i(k, to, first->width - 1), first->width));
     a->rows.from = from, a->rows.count = kir_sub(k, to, from);
     do_row(a, kir_loop(k, KL_SERIAL, first->m0, first->m1, 1));
     kir_end(k);
-    second->is_part = true, second->c.at = from, second->c.len = kir_sub(k, to, from);
-    attention_product(second, kir_int(k, 0), second->n_blocks);
+    attention_sum_values(a, from, to);
 }
 
 static kval given_one(struct emit *m, const void *user, const kval *idx) { return kir_const_f(m->k, DT_F32, 1, 1); }

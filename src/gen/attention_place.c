@@ -4,10 +4,46 @@
 // products (views of heads, prologues) is evaluated on the way.
 #include "gen/attention.h"
 
+enum { LINE = 64, DISTANCE = 16384, TOGETHER = 4 }; /* bytes; bytes from what is used to what is requested; keys, see attention_sum_values */
+
+/* The load that a value comes from, through conversions; NULL: it is computed. */
+static const struct kir_ins *load_of(const struct kir *k, kval v)
+{
+    const struct kir_ins *x = kir_at(k, v);
+    if (x->op == KI_CAST) return load_of(k, x->a);
+    return x->op == KI_LOAD && kir_is_far(kir_at(k, x->a)) ? x : NULL;
+}
+
+/* Requests the line of an element of the right operand: rows of keys side by side, or by parts, are no streams that hardware knows. */
+static void ask(const struct gemm_kernel *p, const kval *idx)
+{
+    struct kir *k = p->m->k;
+    const struct kir_ins *x = load_of(k, emit_value(p->m, p->x.b, idx));
+    if (x) kir_prefetch_to(k, KC_SECOND, x->a, x->b);
+}
+
+/* The key to request while `key` is used, of n; its elements. */
+static kval key_ahead(struct kir *k, kval key, kval n, i64 elements)
+{
+    return kir_min(k, kir_add_i(k, key, i64_max(1, DISTANCE / (4 * elements))), kir_add_i(k, n, -1));
+}
+
 static kval spread(const struct tile *t, const struct tile_in *a, kval at)
 {
     struct kir *k = t->m->k;
     return kir_splat(k, kir_load(k, a->buf, at), t->lanes);
+}
+
+static void ask_values(const struct gemm_kernel *p, const struct tile *t, const struct cpu_piece *e, kval key)
+{
+    struct kir *k = p->m->k;
+    kval idx[MAX_RANK], next = key_ahead(k, key, p->k, gen_static(p->x.g, p->x.n, LINE));
+    for (i64 j = 0; j < t->nr; j++) {
+        if (j * p->lanes * 4 % LINE) continue;
+        kval c = kir_add_i(k, kir_mul_i(k, e->at[CPU_BLOCK], p->width), j * p->lanes);
+        gemm_index(p->m, &p->x, p->x.b, p->pos, next, e->is_full ? c : kir_min(k, c, kir_add_i(k, p->n, -1)), idx);
+        ask(p, idx);
+    }
 }
 
 /* The values of a key, vectors of columns. */
@@ -24,6 +60,7 @@ static void add_key(struct gemm_kernel *p, const struct tile *t, const struct cp
         right[j] = kir_splat(k, kir_cast(k, t->type, emit_value(m, p->x.b, idx)), p->lanes);
         emit_limit(m, 0);
     }
+    if (p->s.ahead) ask_values(p, t, e, key);
     in.at = kir_add(k, in.at, i);
     tile_add(t, &in, right, spread, kir_fma);
 }
@@ -32,11 +69,35 @@ void attention_multiply_values(struct cpu_contraction *c, struct tile *t, const 
 {
     struct gemm_kernel *p = c->own;
     struct kir *k = p->m->k;
-    add_key(p, t, e, kir_loop(k, KL_SERIAL, kir_int(k, 0), c->len, 1));
+    i64 n;
+    add_key(p, t, e, kir_loop(k, kir_is_const(k, c->len, &n) && n == TOGETHER ? KL_UNROLL : KL_SERIAL, kir_int(k, 0), c->len, 1));
     kir_end(k);
 }
 
 const struct cpu_addressing attention_value_rows = {.target = gemm_target, .find = gemm_find, .multiply = attention_multiply_values};
+
+static void sum_part(struct gemm_kernel *p, kval block, kval from, kval len)
+{
+    p->is_part = true, p->c.at = from, p->c.len = len;
+    p->first = kir_sub(p->m->k, from, block);
+    attention_product(p, kir_int(p->m->k, 0), p->n_blocks);
+}
+
+/* Of a single row and values in place whose rows are of several blocks of columns, a few keys at a time: whole rows follow each other, as hardware prefetches
+   them. */
+void attention_sum_values(struct attention_kernel *a, kval from, kval to)
+{
+    struct gemm_kernel *p = &a->second;
+    struct kir *k = a->m->k;
+    i64 columns = gen_static(p->x.g, p->x.n, -1);
+    kval rest = from;
+    if (a->s.values == VALUES_PLACE && a->s.mr == 1 && !p->s.ahead && (columns < 0 || columns > p->width)) {
+        rest = kir_add(k, from, kir_mul_i(k, kir_div_i(k, kir_sub(k, to, from), TOGETHER), TOGETHER));
+        sum_part(p, from, kir_loop(k, KL_SERIAL, from, rest, TOGETHER), kir_int(k, TOGETHER));
+        kir_end(k);
+    }
+    sum_part(p, from, rest, kir_sub(k, to, rest));
+}
 
 /* A vector of terms of n keys, from `key` on, times those of all rows of the tile. */
 static void add_terms(struct attention_kernel *a, kval acc, kval key, i64 n, kval at, kval limit)
@@ -61,20 +122,40 @@ static void add_terms(struct attention_kernel *a, kval acc, kval key, i64 n, kva
     emit_limit(m, 0);
 }
 
-/* Scores of n keys. */
+static void ask_keys(const struct attention_kernel *a, kval key, i64 n, kval at)
+{
+    const struct gemm_kernel *p = &a->first;
+    struct kir *k = p->m->k;
+    kval idx[MAX_RANK];
+    for (i64 j = 0; j < n; j++) {
+        gemm_index(p->m, &p->x, p->x.b, p->pos, at, key_ahead(k, kir_add_i(k, key, j), p->n, p->static_k), idx);
+        ask(p, idx);
+    }
+}
+
+/* All terms of n keys. */
+static void add_all_terms(struct attention_kernel *a, kval acc, kval key, i64 n)
+{
+    const struct gemm_kernel *p = &a->first;
+    struct kir *k = a->m->k;
+    const i64 lanes = p->lanes, line = i64_max(lanes, LINE / 4), step = p->static_k % line ? lanes : line, whole = p->static_k / lanes * lanes;
+    for (i64 i = 0; i < a->s.mr * n; i++) kir_store(k, acc, kir_int(k, i), kir_const_f(k, DT_F32, p->lanes, 0));
+    if (whole) {
+        kval at = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, whole), step);
+        for (i64 i = 0; i < step; i += lanes) add_terms(a, acc, key, n, kir_add_i(k, at, i), 0);
+        if (p->s.ahead) ask_keys(a, key, n, at);
+        kir_end(k);
+    }
+    if (whole < p->static_k) add_terms(a, acc, key, n, kir_int(k, whole), kir_int(k, p->static_k - whole));
+}
+
+/* Scores of n keys side by side. */
 static void dot_keys(struct attention_kernel *a, kval key, i64 n)
 {
     struct gemm_kernel *p = &a->first;
     struct kir *k = a->m->k;
-    i64 cells = a->s.mr * n, lanes = p->lanes, whole = p->static_k / lanes * lanes;
-    kval acc = kir_alloc(k, KS_REG, DT_F32, p->lanes, kir_int(k, cells)), column = p->to_first ? kir_sub(k, key, p->to_first) : key;
-    for (i64 i = 0; i < cells; i++) kir_store(k, acc, kir_int(k, i), kir_const_f(k, DT_F32, p->lanes, 0));
-    if (whole) {
-        kval at = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, whole), lanes);
-        add_terms(a, acc, key, n, at, 0);
-        kir_end(k);
-    }
-    if (whole < p->static_k) add_terms(a, acc, key, n, kir_int(k, whole), kir_int(k, p->static_k - whole));
+    kval acc = kir_alloc(k, KS_REG, DT_F32, p->lanes, kir_int(k, a->s.mr * n)), column = p->to_first ? kir_sub(k, key, p->to_first) : key;
+    add_all_terms(a, acc, key, n);
     for (i64 i = 0; i < a->s.mr; i++)
         for (i64 j = 0; j < n; j++) {
             kval sum = kir_load(k, acc, kir_int(k, i * n + j)), to = kir_add(k, kir_mul_i(k, a->pitch, i), kir_add_i(k, column, j));

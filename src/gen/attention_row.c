@@ -40,6 +40,7 @@ void attention_find_row(struct attention_kernel *a, kval row)
 
 void attention_product(struct gemm_kernel *p, kval from, kval to)
 {
+    p->c.n_levels = 0;
     gemm_set_levels(p, from, to);
     cpu_nest(&p->c, NULL, cpu_tile);
 }

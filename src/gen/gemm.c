@@ -218,10 +218,10 @@ bool gemm_is_dense_along_last(const struct task *t, value_id v, u32 lanes)
     return last.n_gather <= before.n_gather;
 }
 
-i64 gemm_row_pitch(const struct task *t, value_id v, u32 lanes)
+i64 gemm_pitch(const struct task *t, value_id v, u32 axis, u32 lanes)
 {
     const struct space s = axes_of(&t->g, v);
-    struct probe rows = {0};
-    if (s.n > 1) space_probe(&rows, t, &s, v, s.n - 2, lanes);
-    return rows.step;
+    struct probe p;
+    space_probe(&p, t, &s, v, axis, lanes);
+    return p.step;
 }

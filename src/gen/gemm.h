@@ -42,7 +42,7 @@ void gemm_index(struct emit *m, const struct gemm *x, value_id v, const kval *po
                 kval col, kval idx[MAX_RANK]);
 /* Is an operand denser along its columns (the last axis) than along its rows? */
 bool gemm_is_dense_along_last(const struct task *t, value_id v, u32 lanes);
-/* Elements from a row of an operand to the next, where it is read; 0: not the same for vectors of rows, or not known. */
-i64 gemm_row_pitch(const struct task *t, value_id v, u32 lanes);
+/* Elements from one index of an operand's axis to the next, where it is read; 0: not the same for vectors of them, or not known. */
+i64 gemm_pitch(const struct task *t, value_id v, u32 axis, u32 lanes);
 
 #endif
