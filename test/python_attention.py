@@ -3,7 +3,7 @@
 #
 # quern.torch.scaled_dot_product_attention against PyTorch's autograd of the formula in float64, and, where it has the options, against PyTorch's own function:
 # random sizes, heads that share keys, causal masks of both kinds, windows, boolean and additive masks that repeat along axes, softcaps, sinks, types and
-# strides; rows without positions, equal scores, scores and masks so large that exponentials overflow or one number per row is too coarse; gradcheck; a
+# strides; by parts; rows without positions, equal scores, scores and masks so large that exponentials overflow or one number per row is too coarse; gradcheck; a
 # training step; ONNX by the exporters of this PyTorch, run by quern; every error. Needs torch; run by test/python_attention.sh with each installed version.
 import inspect
 import os
@@ -11,6 +11,7 @@ import random
 import tempfile
 import unittest
 import warnings
+from unittest import mock
 
 import torch
 import torch.nn.functional as F
@@ -106,6 +107,15 @@ class Gradients(unittest.TestCase):
             q, k, v = (leaf((1, h, s, 64), torch.float32, way) for h, s in ((4, 130), (2, 150), (2, 150)))
             y = compare(self, [q, k, v], {"is_causal": True})
             self.assertEqual(y.transpose(1, 2).is_contiguous(), way == 1)
+
+    def test_parts(self):
+        """Gradients by parts are those of all queries at once."""
+        torch.manual_seed(6)
+        for way, how in ((0, {}), (1, {"is_causal": True}), (0, {"is_causal": "lower_right", "window": (50, None)}), (1, {"window": (3, 5)})):
+            q, k, v = (leaf((2, h, s, 8), torch.float32, way) for h, s in ((4, 200), (2, 230), (2, 230)))
+            mask, sinks = torch.randn(4, 1, 230, requires_grad=True), torch.randn(4, requires_grad=True)
+            with mock.patch("quern._attention.SCORES", 1 << 16):
+                compare(self, [q, k, v], how, mask, sinks)
 
     def test_against_function(self):
         torch.manual_seed(2)

@@ -8,6 +8,8 @@ import torch
 from ._torch_run import TYPES, run_all
 
 CAUSAL = (False, True, "lower_right")
+SCORES = 1 << 24  # of a part of the gradients, at most, unless it has fewer than 64 rows of queries
+TRIMMED = 128     # rows of queries of a part that has only the keys that a causal mask leaves
 AXES = "(batch, heads, positions, head size)"
 
 
@@ -36,6 +38,12 @@ class Spec:
 
     def with_heads(self, heads):
         return Spec(self.causal, self.scale, self.softcap, self.window, heads)
+
+    def lower_right(self):
+        return Spec("lower_right", self.scale, self.softcap, self.window, self.heads)
+
+    def is_banded(self):
+        return bool(self.causal) or max(self.window) >= 0
 
     def attributes(self):
         a = {"is_causal": 1} if self.causal else {}
@@ -86,32 +94,94 @@ class Operands:
 
 class Attention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, q, k, v, mask, sink, spec, differentiable):
+    def forward(ctx, q, k, v, mask, sink, spec):
         x = Operands(q, k, v, spec)
-        rows = (q.shape[:3], torch.float64 if q.dtype == torch.float64 else torch.float32)
-        outputs = [(x.shape(*q.shape[:3], v.shape[3]), q.dtype), rows, rows]
-        y, *statistics = run_all("quern::AttentionForward", x.spec, None, [x.q, x.k, x.v, mask, None, None, None, sink],
-                                 outputs if differentiable else outputs[:1])
+        inputs = [x.q, x.k, x.v, mask, None, None, None, sink]
+        (y,) = run_all("quern::Attention", x.spec, None, inputs, [(x.shape(*q.shape[:3], v.shape[3]), q.dtype)])
         ctx.spec = spec
         y = x.returned(y, q.shape[1])
-        ctx.save_for_backward(q, k, v, mask, sink, y, *statistics)
+        ctx.save_for_backward(q, k, v, mask, sink, y)
         return y
 
     @staticmethod
     def backward(ctx, g):
         need = ctx.needs_input_grad
-        return (*Gradients.apply(*ctx.saved_tensors, g, ctx.spec, need[:5]), None, None)
+        return (*Gradients.apply(*ctx.saved_tensors, g, ctx.spec, need[:5]), None)
+
+
+class Part:
+    """Some batches and rows of queries, with the keys that they may attend to."""
+
+    def __init__(self, batches, rows, keys, spec, sizes):
+        self.batches, self.rows, self.keys, self.spec = batches, rows, keys, spec
+        self.sizes = sizes  # whether the number of keys has a name, so that all parts have one kernel
+
+    def of_queries(self, t):
+        return t[self.batches, :, self.rows]
+
+    def of_keys(self, t):
+        return t[self.batches, :, self.keys]
+
+    def of_mask(self, t):
+        """The mask's axes count from the last one, and may have size 1."""
+        if t is None:
+            return None
+        at = [self.batches, slice(None), self.rows, self.keys][4 - t.dim():]
+        return t[tuple(slice(None) if n == 1 and i < t.dim() - 1 else a for i, (n, a) in enumerate(zip(t.shape, at)))]
+
+    def names(self, rank, mask):
+        """See Operator."""
+        if not self.sizes:
+            return None
+        keys = "?:T:?" if rank == 3 else "?:?:T:?"
+        return ",".join([":".join("?" * rank), keys, keys] + ([] if mask is None else ["?:" * (mask.dim() - 1) + "T"]))
+
+
+def parts_of(q, k, spec):
+    """All of it, if that is little; what a part needs of memory does not grow with the number of queries."""
+    (b, h, s, _), t = q.shape, k.shape[2]
+    if 0 in (b, h, s, t):
+        return
+    first = t - s if spec.causal == "lower_right" else 0  # the last key of the first query
+    trims = spec.causal and first >= 0 and first + s <= t
+    batches, rows = min(b, max(1, SCORES // (h * s * t))), s
+    if trims:
+        rows = min(s, TRIMMED)
+    if h * rows * t > SCORES and (trims or not spec.is_banded()):
+        rows = max(64, SCORES // (h * t) // 64 * 64)
+    trims = trims and rows < s
+    for i in range(0, b, batches):
+        for j in reversed(range(0, s, rows)):  # the most keys first: schedules are chosen for these
+            end = min(j + rows, s)
+            keys, how = (end + first, spec.lower_right()) if trims else (t, spec)
+            yield Part(slice(i, min(i + batches, b)), slice(j, end), slice(0, keys), how, trims)
+
+
+def gradients_of(part, q, k, v, mask, sink, y, g, need):
+    """By q, k, v, mask and sinks; None: not needed."""
+    x = Operands(part.of_queries(q), part.of_keys(k), part.of_keys(v), part.spec)
+    mask, y, g = part.of_mask(mask), part.of_queries(y), part.of_queries(g)
+    given, wanted = [x.q, x.k, x.v, mask, None, None, sink], [*need[:4], False, False, need[4]]
+    outputs = [(tuple(t.shape), t.dtype) if w else None for t, w in zip(given, wanted)]
+    inputs = [*given[:6], None, sink, x.given(y), None, None, x.given(g)]
+    grads = run_all("quern::AttentionGrad", x.spec, part.names(x.q.dim(), mask), inputs, outputs)
+    return [*(None if t is None else x.returned(t, h) for t, h in zip(grads[:3], x.heads)), grads[3], grads[6]]
 
 
 class Gradients(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, q, k, v, mask, sink, y, most, total, g, spec, need):
-        x = Operands(q, k, v, spec)
-        given, wanted = [x.q, x.k, x.v, mask, None, None, sink], [*need[:4], False, False, need[4]]
-        outputs = [(tuple(t.shape), t.dtype) if w else None for t, w in zip(given, wanted)]
-        grads = run_all("quern::AttentionGrad", x.spec, None, [*given[:6], None, sink, x.given(y), most, total, x.given(g)], outputs)
-        gq, gk, gv = (None if t is None else x.returned(t, h) for t, h in zip(grads[:3], x.heads))
-        return gq, gk, gv, grads[3], grads[6]
+    def forward(ctx, q, k, v, mask, sink, y, g, spec, need):
+        operands = (q, k, v, mask, sink)
+        parts = list(parts_of(q, k, spec))
+        if len(parts) == 1:
+            return tuple(gradients_of(parts[0], *operands, y, g, need))
+        sums = [torch.zeros_like(t, dtype=torch.promote_types(t.dtype, torch.float32)) if n else None for t, n in zip(operands, need)]
+        for part in parts:
+            places = (part.of_queries, part.of_keys, part.of_keys, part.of_mask, lambda t: t)
+            for total, place, add in zip(sums, places, gradients_of(part, *operands, y, g, need)):
+                if add is not None:
+                    place(total).add_(add)
+        return tuple(None if t is None else t.to(o.dtype) for t, o in zip(sums, operands))
 
     @staticmethod
     def backward(ctx, *g):
@@ -196,8 +266,8 @@ def fitted(mask, q, k):
 
 def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=True, *, softcap=0.0,
                                  window=(None, None), sinks=None):
-    """softmax(query key^T * scale + attn_mask) value, as torch.nn.functional.scaled_dot_product_attention, with more options. Scores of all
-    queries are never kept for the gradients: they are computed again from two numbers per row.
+    """softmax(query key^T * scale + attn_mask) value, as torch.nn.functional.scaled_dot_product_attention, with more options. Scores are not
+    kept for the gradients, but computed again, for some rows of queries at a time.
 
     query       (batch, heads, queries, head size), f16, bf16, f32 or f64; any strides. Heads side by side in memory, as a projection's
                 `view(b, s, heads, d).transpose(1, 2)` leaves them, are used in place, and the result then lies like that
@@ -223,5 +293,4 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     mask = fitted(attn_mask, query, key)
     if torch.onnx.is_in_onnx_export():
         return formula(query, key, value, mask, sinks, spec)
-    some = [t for t in (query, key, value, mask, sinks) if t is not None]
-    return opaque(query, key, value, mask, sinks, spec, torch.is_grad_enabled() and any(t.requires_grad for t in some))
+    return opaque(query, key, value, mask, sinks, spec)
