@@ -55,8 +55,8 @@ static bool analyze(const struct gen_problem *p)
     f->keys_in_place = !s->b_const && !gemm_is_dense_along_last(p->t, s->b, (u32)f->lanes);
     f->values_in_place = !v->b_const && gemm_is_dense_along_last(p->t, v->b, (u32)f->lanes);
     f->value_front = gen_front(g, v->b);
-    if (f->keys_in_place) f->key_pitch = gemm_pitch(p->t, s->b, s->bs->rank - 1, (u32)f->lanes);
-    if (f->values_in_place) f->value_pitch = gemm_pitch(p->t, v->b, v->bs->rank - 2, (u32)f->lanes);
+    if (f->keys_in_place) f->key_pitch = gemm_step(p->t, s->b, s->bs->rank - 1, (u32)f->lanes);
+    if (f->values_in_place) f->value_pitch = gemm_step(p->t, v->b, v->bs->rank - 2, (u32)f->lanes);
     const struct shape *x = &graph_value(g, f->x.rows.red[0].in)->shape;
     f->queries = x->rank > 1 ? x->dim[x->rank - 2] : sym_const(g->sym, 1);
     return true;

@@ -218,7 +218,7 @@ bool gemm_is_dense_along_last(const struct task *t, value_id v, u32 lanes)
     return last.n_gather <= before.n_gather;
 }
 
-i64 gemm_pitch(const struct task *t, value_id v, u32 axis, u32 lanes)
+i64 gemm_step(const struct task *t, value_id v, u32 axis, u32 lanes)
 {
     const struct space s = axes_of(&t->g, v);
     struct probe p;

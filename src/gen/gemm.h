@@ -43,6 +43,6 @@ void gemm_index(struct emit *m, const struct gemm *x, value_id v, const kval *po
 /* Is an operand denser along its columns (the last axis) than along its rows? */
 bool gemm_is_dense_along_last(const struct task *t, value_id v, u32 lanes);
 /* Elements from one index of an operand's axis to the next, where it is read; 0: not the same for vectors of them, or not known. */
-i64 gemm_pitch(const struct task *t, value_id v, u32 axis, u32 lanes);
+i64 gemm_step(const struct task *t, value_id v, u32 axis, u32 lanes);
 
 #endif
