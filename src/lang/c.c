@@ -306,54 +306,8 @@ static bool half_statement(struct text *t, kval v)
     return true;
 }
 
-static i64 element_bytes(const struct kir_ins *x)
-{
-    return dtype_size(x->dtype) * (x->lanes ? x->lanes : 1);
-}
-
-/* The loop that an END closes, if no other one is within: else 0. */
-static kval innermost_loop(const struct kir *k, kval end)
-{
-    kval v = end - 1;
-    for (; v && !kir_opens(kir_at(k, v)->op); v--)
-        if (kir_at(k, v)->op == KI_END) return 0;
-    return kir_at(k, v)->op == KI_LOOP ? v : 0;
-}
-
-/* An array that is a vector register. */
-static bool is_vector_variable(const struct text *t, kval array)
-{
-    const struct kir_ins *x = kir_at(t->k, array);
-    i64 n;
-    return x->op == KI_ALLOC && x->aux == KS_REG && x->dtype != DT_BOOL && kir_is_const(t->k, x->a, &n) && n == 1 && element_bytes(x) == (i64)t->caps->vector_bytes;
-}
-
-/* Behind a loop whose accumulators take most of 16 registers: gcc allocates them for the loop and what follows at once, and an epilogue with
-   much arithmetic (GELU) would have some of them stored in every step of the loop. After a statement that could have changed them they are others. */
-static bool end_of_accumulation(struct text *t, kval end)
-{
-    enum { REGISTERS = 16, MOST = 16 };
-    const struct kir *k = t->k;
-    kval of[MOST], loop;
-    u32 n = 0;
-    if (!t->caps || t->caps->isa.family != ISA_X86_64 || t->caps->n_vector_regs != REGISTERS || !(loop = innermost_loop(k, end))) return false;
-    for (kval v = loop + 1; v < end; v++) {
-        const struct kir_ins *x = kir_at(k, v);
-        u32 i = 0;
-        if (x->op != KI_STORE || !is_vector_variable(t, x->a)) continue;
-        while (i < n && of[i] != x->a) i++;
-        if (i == n && n < MOST) of[n++] = x->a;
-    }
-    if (2 * n <= REGISTERS) return false;
-    t->depth--;
-    text_line(t, "}");
-    for (u32 i = 0; i < n; i++) text_line(t, "__asm__(\"\" : \"+x\"(%.*s));", STR_ARG(array_name(t, of[i])));
-    return true;
-}
-
 static bool statement(struct text *t, kval v)
 {
-    if (kir_at(t->k, v)->op == KI_END) return end_of_accumulation(t, v) || half_statement(t, v);
     if (!t->val[v].is_spread) return c_tile_statement(t, v) || half_statement(t, v);
     spread_statement(t, v);
     return true;
@@ -382,6 +336,11 @@ static void alloc(struct text *t, kval v)
     if (n == 1 && is_sum) text_line(t, "u%lld %.*s;", (long long)(8 * dtype_size(x->dtype)), STR_ARG(name));
     else if (n == 1 && x->aux == KS_REG) text_line(t, "%.*s %.*s;", STR_ARG(type), STR_ARG(name));
     else text_line(t, "%.*s %.*s[%lld];", STR_ARG(type), STR_ARG(name), (long long)n);
+}
+
+static i64 element_bytes(const struct kir_ins *x)
+{
+    return dtype_size(x->dtype) * (x->lanes ? x->lanes : 1);
 }
 
 /* Bytes of a WORK array, rounded up, as text. */
