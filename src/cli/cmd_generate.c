@@ -280,6 +280,13 @@ static quern_status compile_prompt(struct generation *g)
     if (s) return s;
     names_of_tokens(m, name);
     snprintf(g->step_sizes, sizeof g->step_sizes, "%s%s%s%s%s", name[0], *name[0] ? ":1" : "", *name[0] && *name[1] ? "," : "", name[1], *name[1] ? ":1" : "");
+    if (*name[0]) { /* of one sequence: all of its caches count, and kernels need no mask */
+        snprintf(sizes, sizeof sizes, "%s:1", name[0]);
+        quern_model_close(m);
+        s = open_model_with_caches(c, c->arg[0], sizes, &m);
+        if (s) return s;
+        names_of_tokens(m, name);
+    }
     if (*name[1] && !opts_text(c, "optimize-for") && snprintf(sizes, sizeof sizes, "%s:%lld", name[1], (long long)g->n_prompt) < (int)sizeof sizes)
         s = quern_model_optimize_for(m, sizes);
     if (!s) s = compile_model(c, m, g->db, TO_RUN, &g->p);

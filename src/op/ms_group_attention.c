@@ -7,6 +7,7 @@
 enum {
     G_Q, G_K, G_V, G_PAST_K, G_PAST_V, G_LAST, G_TOTAL, G_COS, G_SIN, G_IDS, G_SCORES, G_SINK, G_K_SCALE, G_V_SCALE,
     G_Q_NORM, G_K_NORM, G_VALID,
+    G_MASK, /* quern's own, of a state: (b, keys), which are not 0 in caches and new keys that count */
 };
 
 /* total_sequence_length, if it is known. */
@@ -16,15 +17,18 @@ static bool known_total(struct graph *g, const struct node *nd, sym *total)
     return op_has_in(nd, G_TOTAL) && op_sym_ints(g, nd->in.v[G_TOTAL], total, 1, &count) && count == 1;
 }
 
-/* Every row of the cache is used: a state's, and checked at run time (pass_state.c). */
+/* New keys are rows behind all of the cache's: a state's. Every row counts, which is checked at run time (pass_state.c), or those of the mask. */
 static bool appends(const struct node *nd) { return attr_int(nd, "quern_appends", 0) && op_has_in(nd, G_PAST_K); }
 
-static bool group_appends(struct graph *g, node_id n, value_id *at, sym *end)
+/* A window is of rows: rows between that do not count would take part of it. A single sequence has no reason for any. */
+static bool group_appends(struct graph *g, node_id n, struct op_append *a)
 {
     const struct node *nd = graph_node(g, n);
     if (!op_has_in(nd, G_PAST_K) || op_has_in(nd, G_VALID) || !attr_int(nd, "causal", 1)) return false;
-    *at = nd->in.v[G_LAST];
-    *end = sym_sub(g->sym, sym_add(g->sym, op_in_shape(g, nd, G_PAST_K)->dim[MS_AT], op_in_shape(g, nd, G_Q)->dim[1]), ms_num(g, 1));
+    sym total, all = sym_add(g->sym, op_in_shape(g, nd, G_PAST_K)->dim[MS_AT], op_in_shape(g, nd, G_Q)->dim[1]);
+    *a = (struct op_append){.at = nd->in.v[G_LAST], .end = sym_sub(g->sym, all, ms_num(g, 1))};
+    if (op_has_in(nd, G_TOTAL) && !known_total(g, nd, &total)) a->total = nd->in.v[G_TOTAL];
+    a->takes_mask = op_in_shape(g, nd, G_Q)->dim[0] != ms_num(g, 1) && attr_int(nd, "local_window_size", -1) <= 0;
     return true;
 }
 
@@ -95,8 +99,8 @@ static bool group_fits(struct graph *g, node_id n, struct err *e)
     z.t = keys_after(g, nd, past, z.s);
     if (!op_require_equal(g, n, shape_count(g->sym, op_in_shape(g, nd, G_LAST)), z.b, e, "the elements of seqlens_k (input %u) and the batch", G_LAST)) return false;
     const struct op_wanted sinks = {"head_sink", "num_heads", 1, {ms_num(g, z.h)}, 0}, q_norm = {"q_norm_weight", "head size", 1, {z.d}, 0},
-                           k_norm = {"k_norm_weight", "head size", 1, {z.d}, 0};
-    return tables_ok(g, n, &z, e) && ms_bias_ok(g, n, G_SCORES, &z, e) && op_require_shape(g, n, G_SINK, &sinks, e) && op_require_shape(g, n, G_Q_NORM, &q_norm, e) &&
+                           k_norm = {"k_norm_weight", "head size", 1, {z.d}, 0}, mask = {"the mask of the state's keys", "batch, keys", 2, {z.b, z.t}, 0};
+    return op_require_shape(g, n, G_MASK, &mask, e) && tables_ok(g, n, &z, e) && ms_bias_ok(g, n, G_SCORES, &z, e) && op_require_shape(g, n, G_SINK, &sinks, e) && op_require_shape(g, n, G_Q_NORM, &q_norm, e) &&
            op_require_shape(g, n, G_K_NORM, &k_norm, e);
 }
 
@@ -180,6 +184,21 @@ static value_id rotated(struct gqa *q, value_id x, u32 norm, value_id ids)
     return x;
 }
 
+/* Of queries in a state whose mask leaves keys out: the last one that counts is at the position of seqlens_k, those before and behind it follow
+   by the mask. */
+static value_id counted_positions(struct gqa *q)
+{
+    struct graph *g = q->a.g;
+    node_id n = q->a.n;
+    const i64 column = 1;
+    value_id mask = q->a.nd.in.v[G_MASK], axis = op_const_i(g, DT_I64, &column, 1);
+    const struct shape s = *op_in_shape(g, &q->a.nd, G_MASK);
+    value_id now = op_node_slice(g, n, op_node_cast(g, n, mask, DT_I64, 0), &s, 1, q->past, q->a.s, 0);
+    value_id last = op_node_reshape(g, n, op_node_cast(g, n, q->a.nd.in.v[G_LAST], DT_I64, 0), 2, (const sym[]){q->a.b, ms_num(g, 1)}, 0);
+    value_id before = op_node2(g, n, "Sub", last, op_node_axes(g, n, "ReduceSum", now, &column, 1, 0), 0);
+    return op_node_binf(g, n, "Max", op_node2(g, n, "Add", before, op_node2(g, n, "CumSum", now, axis, 0), 0), DT_I64, 0, 0);
+}
+
 /* Positions of the queries, (b, s); 0: no rotation. */
 static value_id positions(struct gqa *q)
 {
@@ -188,6 +207,7 @@ static value_id positions(struct gqa *q)
     const sym dim[] = {q->a.b, q->a.s};
     if (!attr_int(&q->a.nd, "do_rotary", 0)) return 0;
     if (op_has_in(&q->a.nd, G_IDS)) return op_node_expand(g, q->a.n, q->a.nd.in.v[G_IDS], 2, dim, 0);
+    if (op_has_in(&q->a.nd, G_MASK)) return counted_positions(q);
     value_id from = op_node_axes(g, q->a.n, "Unsqueeze", q->before, &column, 1, 0);
     return op_node2(g, q->a.n, "Add", from, op_node_range(g, q->a.n, DT_I64, q->a.s, 0), 0);
 }
@@ -260,6 +280,10 @@ static void append(struct gqa *q)
     a->present_k = ms_output(&a->nd, 1), a->present_v = ms_output(&a->nd, 2);
     a->causal = true;
     a->left = window > 0 ? window - 1 : -1;
+    if (!op_has_in(&a->nd, G_MASK)) return;
+    const i64 axes[] = {1, 2};
+    value_id mask = a->nd.in.v[G_MASK], counts = op_node_binf(a->g, a->n, "Greater", mask, op_in_dtype(a->g, &a->nd, G_MASK), 0, 0);
+    a->allowed = op_node_axes(a->g, a->n, "Unsqueeze", counts, axes, 2, 0);
 }
 
 static void insert(struct gqa *q)
@@ -320,7 +344,7 @@ static void random_group(const struct op *self, struct graph *g, struct rng *r)
 }
 
 static const struct op ops[] = {
-    {.name = "com.microsoft::GroupQueryAttention", .min_in = 1, .max_in = 17, .min_out = 1, .max_out = 4, .infer = group_infer, .expand = group_expand,
+    {.name = "com.microsoft::GroupQueryAttention", .min_in = 1, .max_in = G_MASK + 1, .min_out = 1, .max_out = 4, .infer = group_infer, .expand = group_expand,
      .appends = group_appends, .random = random_group},
 };
 

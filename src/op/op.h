@@ -62,6 +62,16 @@ struct op_reduce {
     bool keepdims;
 };
 
+/* Rows appended to a cache. They are what the operator writes if each element of `at`, the position of a sequence's last row, is `end`. Else
+   it needs to know which rows count: by one more input, a mask (batch, rows) of the cache and the new rows, from which `at` was computed as
+   their number less 1. */
+struct op_append {
+    value_id at;
+    sym end;
+    bool takes_mask;
+    value_id total;           /* the declared number of rows of the cache and the new ones, end + 1, if it is data; else 0 */
+};
+
 /* Pooling: finish(tap(x0) combined with tap(x1) ...) over the taps of a window inside the input,
    for means divided by their number. */
 struct op_pool {
@@ -125,9 +135,9 @@ struct op {
     bool (*reduce)(const struct graph *g, const struct node *n, struct op_reduce *r);
     /* Output 0 is the concatenation of the inputs along one axis. */
     bool (*join)(const struct graph *g, const struct node *n, u32 *axis);
-    /* For operators that write new rows of a cache at positions that are data. The outputs are the caches and the new rows behind them
-       if each element of *at is *end, and with attribute quern_appends the operator relies on it. false: it writes elsewhere. */
-    bool (*appends)(struct graph *g, node_id n, value_id *at, sym *end);
+    /* For operators that write new rows of a cache at positions that are data. With attribute quern_appends the rows are appended. false: it
+       writes elsewhere. */
+    bool (*appends)(struct graph *g, node_id n, struct op_append *a);
     /* Output 0, of rank 2, tells whether an element lies in a band. */
     bool (*band)(const struct graph *g, const struct node *n, struct op_band *b);
     /* OP_WINDOW: output 0 as a reduction over windows */

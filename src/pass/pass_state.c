@@ -123,6 +123,9 @@ static bool check_elements(struct graph *g, node_id n, value_id v, sym size, str
     value_id x = op_node_reshape(g, n, op_node_cast(g, n, v, DT_I64, 0), 1, &count, 0);
     value_id least = op_node_axes(g, n, "ReduceMin", x, &axis, 1, 0), most = op_node_axes(g, n, "ReduceMax", x, &axis, 1, 0);
     if (!op_infer_from(g, first, e)) return false;
+    struct str name = graph_value(g, v)->name;
+    graph_value(g, least)->name = str_fmt(g->arena, "least of %.*s", STR_ARG(name));
+    graph_value(g, most)->name = str_fmt(g->arena, "most of %.*s", STR_ARG(name));
     sym low = op_size_of(g, least, 0, v, size);
     op_size_keep(g, low);
     op_size_keep(g, op_size_of(g, most, 0, v, size));
@@ -130,27 +133,67 @@ static bool check_elements(struct graph *g, node_id n, value_id v, sym size, str
     return true;
 }
 
+/* The mask (batch, rows) of integers of whose rows' sums v is 1 less, as model builders compute it; 0: v is computed otherwise. */
+static value_id mask_of(struct graph *g, value_id v)
+{
+    i64 less = 0, c = 0;
+    for (;;) {
+        const struct node *nd = graph_value(g, v)->producer ? graph_node(g, graph_value(g, v)->producer) : NULL;
+        if (!nd || !nd->in.n) return 0;
+        if (str_is(nd->op, "Sub") && op_const_ints(g, nd->in.v[1], &c, 1) == 1 && !less++ && c == 1) v = nd->in.v[0];
+        else if (str_is(nd->op, "Cast") || str_is(nd->op, "Identity")) v = nd->in.v[0];
+        else if (!str_is(nd->op, "ReduceSum") || !less) return 0;
+        else {
+            const struct value *x = graph_value(g, nd->in.v[0]);
+            bool is_last = nd->in.n > 1 && op_const_ints(g, nd->in.v[1], &c, 1) == 1 && (c == 1 || c == -1);
+            return is_last && x->shape.known && x->shape.rank == 2 && dtype_is_int(x->dtype) ? nd->in.v[0] : 0;
+        }
+    }
+}
+
+static void add_input(struct graph *g, node_id n, value_id v, u32 at)
+{
+    while (graph_node(g, n)->in.n < at) node_add_in(g, n, 0);
+    node_add_in(g, n, v);
+}
+
 struct checked { value_id v; sym size; };
+struct checks { struct checked *v; u32 n; };
+
+/* Layers have the same ones. */
+static bool check_once(struct graph *g, node_id n, struct checks *c, struct checked x, struct err *e)
+{
+    for (u32 k = 0; k < c->n; k++)
+        if (c->v[k].v == x.v && c->v[k].size == x.size) return true;
+    c->v[c->n++] = x;
+    return check_elements(g, n, x.v, x.size, e);
+}
+
+static bool append(struct graph *g, node_id n, const struct op_append *a, struct checks *c, struct err *e)
+{
+    value_id mask = a->takes_mask ? mask_of(g, a->at) : 0;
+    sym all = sym_add(g->sym, a->end, sym_const(g->sym, 1));
+    attr_set_int(g, n, "quern_appends", 1);
+    if (mask) add_input(g, n, mask, op_of(g, n)->max_in - 1);
+    else if (!check_once(g, n, c, (struct checked){a->at, a->end}, e)) return false;
+    return !a->total || check_once(g, n, c, (struct checked){a->total, all}, e);
+}
 
 bool state_append(struct graph *g, const struct state_pairs *s, struct err *e)
 {
     struct arena tmp = {0};
-    struct checked *known = arena_array(&tmp, struct checked, s->n + 1);
-    u32 n_known = 0;
-    bool ok = true;
+    struct checks c = {.v = arena_array(&tmp, struct checked, 2 * s->n + 1)};
+    bool ok = true, any = false;
     for (u32 k = 0; k < s->n && ok; k++) {
         node_id n = maker_of(g, g->output.v[s->v[k].output]);
         const struct op *op = n ? op_of(g, n) : NULL;
-        struct checked c;
-        if (!op || !op->appends || attr_int(graph_node(g, n), "quern_appends", 0) || !op->appends(g, n, &c.v, &c.size)) continue;
-        attr_set_int(g, n, "quern_appends", 1);
-        bool is_known = false;
-        for (u32 i = 0; i < n_known; i++) is_known |= known[i].v == c.v && known[i].size == c.size;
-        if (!is_known) ok = check_elements(g, n, c.v, c.size, e);
-        known[n_known++] = c;
+        struct op_append a;
+        if (!op || !op->appends || attr_int(graph_node(g, n), "quern_appends", 0) || !op->appends(g, n, &a)) continue;
+        any = true;
+        ok = append(g, n, &a, &c, e);
     }
     arena_release(&tmp);
-    return ok && (!n_known || op_infer_all(g, e));
+    return ok && (!any || op_infer_all(g, e));
 }
 
 /* placing */
