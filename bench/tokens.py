@@ -42,7 +42,7 @@ class Quern:
         path, db = folder + "/model.onnx", "%s/build/rows/t%d.db" % (ROOT, threads)
         more = dict(state=True, threads=threads, isa=isa or None, database=db if os.path.exists(db) else None)
         start = time.time()
-        self.whole = quern.compile(path, sizes={"batch_size": 1, "sequence_length": PROMPT, "past_sequence_length": 0}, **more)
+        self.whole = quern.compile(path, assume={"batch_size": 1}, sizes={"sequence_length": PROMPT, "past_sequence_length": 0}, **more)
         self.step = quern.compile(path, assume={"batch_size": 1, "sequence_length": 1}, sizes={"past_sequence_length": PROMPT + MORE // 2}, **more)
         self.notes = "compiled in %.1f s" % (time.time() - start)
         self.version = "quern"
