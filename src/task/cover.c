@@ -36,9 +36,17 @@ static bool has_channels(const struct graph *g, value_id v)
     return !x->is_const && x->shape.rank >= 3;
 }
 
+/* A Transpose whose channels are another axis behind it: what is channels last on one side is row-major on the other one, if it is the last axis. */
+static bool moves_channels(const struct graph *g, node_id n)
+{
+    const i64 *perm;
+    const struct node *x = graph_node(g, n);
+    return str_is(x->op, "Transpose") && attr_ints(x, "perm", &perm) > 2 && perm[1] != 1;
+}
+
 static bool spreads(const struct graph *g, node_id n)
 {
-    return node_is(g, n, OP_POINTWISE | OP_VIEW | OP_SAMPLE | OP_WINDOW | IS_CONV | OP_REDUCE);
+    return !moves_channels(g, n) && node_is(g, n, OP_POINTWISE | OP_VIEW | OP_SAMPLE | OP_WINDOW | IS_CONV | OP_REDUCE);
 }
 
 /* One node: if one of its activations of the output's rank is channels last, all are. Returns
