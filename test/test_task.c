@@ -293,6 +293,37 @@ static void test_spread(void **state)
     }
 }
 
+/* Behind a convolution whose channels become the last axis, tokens are row-major: what channels last is there. */
+static void test_moved_channels(void **state)
+{
+    enum { CHANNELS = 8, SIZE = 6 };
+    struct world w;
+    u32 n_last = 0, n_rows = 0;
+    world_open_as(&w, "graph {\n"
+                      "  input %x: f32[1,8,6,6]\n"
+                      "  const %w: f32[8,8,3,3]\n"
+                      "  const %m: f32[8,8]\n"
+                      "  %c: none[?] = Conv(%x, %w) {pads=[1,1,1,1]}\n"
+                      "  %r: none[?] = Relu(%c)\n"
+                      "  %t: none[?] = Transpose(%r) {perm=[0,2,3,1]}\n"
+                      "  %p: none[?] = MatMul(%t, %m)\n"
+                      "  %s: none[?] = Add(%p, %t)\n"
+                      "  %q: none[?] = MatMul(%s, %m)\n"
+                      "  %y: none[?] = Add(%q, %s)\n"
+                      "  output %y\n"
+                      "}\n", NULL);
+    for (u32 i = 0; i < w.c.region.n; i++) {
+        const struct form f = w.c.region.v[i].out[0];
+        i64 channels = 0;
+        assert_true(sym_is_const(&w.sym, graph_value(&w.g, f.v)->shape.dim[1], &channels));
+        if (!graph_value(&w.g, f.v)->producer) continue; /* the input in another layout */
+        assert_int_equal(f.layout, channels == CHANNELS ? LAYOUT_CLAST : LAYOUT_ROWS);
+        *(channels == SIZE ? &n_rows : &n_last) += 1;
+    }
+    assert_true(n_last > 0 && n_rows > 0);
+    world_close(&w);
+}
+
 /* A row of blocks that pass on a part of their concatenation: each is stored, and none is read through the next one. */
 static void test_nested(void **state)
 {
@@ -580,6 +611,7 @@ int main(void)
         cmocka_unit_test(test_quantised),
         cmocka_unit_test(test_broadcast),
         cmocka_unit_test(test_spread),
+        cmocka_unit_test(test_moved_channels),
         cmocka_unit_test(test_nested),
         cmocka_unit_test(test_no_fusion),
         cmocka_unit_test(test_selection),
