@@ -403,7 +403,7 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     const double *size = w.size;
     struct nest n = {.bytes = {size[NEST_LEFT] * (double)s->mr * w.bk, size[NEST_RIGHT] * w.bk * w.width, size[NEST_SUMS] * (double)s->mr * w.width}};
     n.seconds = (tiles_seconds(x, r, s, &w) + pack_seconds(p, s, &w)) / (tiles * blocks * w.passes);
-    n.burst = s->ahead > AHEAD_SECOND ? (w.codes > 0 ? 4 : size[NEST_RIGHT]) * w.width : 0; /* of codes a unit's words */
+    n.burst = s->ahead > AHEAD_SECOND ? (w.dots > 0 ? 2 : w.codes > 0 ? 4 : size[NEST_RIGHT]) * w.width : 0; /* of codes a unit's words; as bytes, few operations wait */
     n.asked[NEST_RIGHT] = asked(s, &w, w.codes > 0 ? w.bk * w.codes / (double)code_unit(x->codes.type) : w.bk);
     if (!s->pack) n.rows[NEST_LEFT] = (struct nest_rows){size[NEST_LEFT] * w.bk, size[NEST_LEFT] * w.k_all, (double)(s->fetch ? 2 * s->mr : s->mr)};
     if (s->right == RIGHT_PLACE) n.rows[NEST_RIGHT] = (struct nest_rows){size[NEST_RIGHT] * w.width, size[NEST_RIGHT] * w.n_all, 1};
@@ -427,6 +427,6 @@ static double predict(const struct gen_problem *p, const struct sched *v)
 }
 
 const struct gen gen_gemm = {
-    GEN_FAMILY("gemm", 11), .facts = sizeof(struct facts), .analyze = analyze, .legal = legal,
+    GEN_FAMILY("gemm", 12), .facts = sizeof(struct facts), .analyze = analyze, .legal = legal,
     .emit = emit, .predict = predict,
 };

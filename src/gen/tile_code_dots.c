@@ -87,13 +87,19 @@ static void add_unit(const struct tile *t, const struct tile_in *a, const struct
         }
 }
 
+/* Sums of pairs are added to those in i32, the first two digits' to one. */
 static void widen(const struct tile *t, const struct sums *s)
 {
     struct kir *k = t->m->k;
-    kval one = kir_const_i(k, DT_I16, 2 * t->lanes, 1);
-    for (i64 i = 0; i < t->codes->digits * t->ty * t->tx * t->nr; i++) {
-        kval at = kir_int(k, i);
-        kir_store(k, s->wide, at, kir_dot(k, kir_load(k, s->narrow, at), one, kir_load(k, s->wide, at)));
+    const i64 digits = t->codes->digits;
+    for (i64 d = 0; d < digits; d++) {
+        bool is_joined = digits > 1 && !d;
+        kval factor = kir_const_i(k, DT_I16, 2 * t->lanes, is_joined ? 1 << code_digit_bits(digits) : 1);
+        for (i64 row = 0; row < t->ty * t->tx; row++)
+            for (i64 j = 0; j < t->nr; j++) {
+                kval to = cell(t, is_joined ? 1 : d, row, j);
+                kir_store(k, s->wide, to, kir_dot(k, kir_load(k, s->narrow, cell(t, d, row, j)), factor, kir_load(k, s->wide, to)));
+            }
     }
 }
 
@@ -102,8 +108,8 @@ static kval sum_of(const struct tile *t, const struct sums *s, i64 row, i64 j)
 {
     struct kir *k = t->m->k;
     const i64 digits = t->codes->digits, bits = code_digit_bits(digits);
-    kval sum = kir_load(k, s->wide, cell(t, 0, row, j));
-    if (digits > 1) sum = kir_add(k, kir_bin(k, KI_SHL, sum, kir_const_i(k, DT_I32, t->lanes, bits)), kir_load(k, s->wide, cell(t, 1, row, j)));
+    kval sum = kir_load(k, s->wide, cell(t, digits > 1 && s->narrow ? 1 : 0, row, j));
+    if (digits > 1 && !s->narrow) sum = kir_add(k, kir_bin(k, KI_SHL, sum, kir_const_i(k, DT_I32, t->lanes, bits)), kir_load(k, s->wide, cell(t, 1, row, j)));
     sum = kir_cast(k, DT_F32, sum);
     if (digits < 3) return sum;
     kval last = kir_cast(k, DT_F32, kir_load(k, s->wide, cell(t, 2, row, j)));
@@ -134,13 +140,15 @@ static void step(const struct tile *t, const struct tile_in *a, kval b, kval b_a
     const i64 many = c->in_pairs ? units_in_i16(code_bits(c->type), units) : units;
     struct sums s = {.wide = kir_alloc(k, KS_REG, DT_I32, t->lanes, kir_int(k, cells))};
     kval block = kir_div_i(k, b_at, units * FIELD_BYTES);
+    assert(c->in_pairs || many == units);
     assert(!t->limit && t->pitch && !a->inside && c->digits <= CODE_DIGITS);
     if (c->in_pairs) s.narrow = kir_alloc(k, KS_REG, DT_I16, 2 * t->lanes, kir_int(k, cells));
     clear(t, s.wide, DT_I32, t->lanes);
     subtract_zeros(t, a, &s, block);
     kval part = many < units ? kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, units), many) : kir_int(k, 0);
     if (c->in_pairs) clear(t, s.narrow, DT_I16, 2 * t->lanes);
-    kval i = kir_loop(k, KL_SERIAL, part, kir_add_i(k, part, many), 1), at = kir_add(k, b_at, kir_mul_i(k, i, width));
+    kval i = c->in_pairs ? kir_add(k, part, kir_loop(k, KL_UNROLL, kir_int(k, 0), kir_int(k, many), 1)) : kir_loop(k, KL_SERIAL, part, kir_int(k, units), 1);
+    kval at = kir_add(k, b_at, kir_mul_i(k, i, width));
     code_unit_ask(t, b, at, 1);
     add_unit(t, a, &s, b, at, kir_mul_i(k, i, unit));
     kir_end(k);

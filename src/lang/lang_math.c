@@ -135,13 +135,14 @@
     "#else\n    const $V p = ($V)__builtin_ia32_pmaddwd512_mask((pairs)x, (pairs)y, z, -1);\n#endif\n" \
     "#ifdef __AVX__\n    __asm__(\"vpaddd %1, %0, %0\" : \"+v\"(z) : \"v\"(p));\n"                    \
     "#else\n    __asm__(\"paddd %1, %0\" : \"+x\"(z) : \"x\"(p));\n#endif\n    return z;\n#endif\n}\n"
-/* Sums of two products of u8 and i8 in i16, which saturate, then added. */
+/* Sums of two products of u8 and i8 in i16, which saturate, then added. gcc would compute many products first and spill them, were additions not in order. */
 #define DOT_SHORT                                                                                  \
     "    typedef char bytes __attribute__((vector_size($B)));\n"                                   \
-    "#if $B == 16\n    return z + ($V)__builtin_ia32_pmaddubsw128((bytes)x, (bytes)y);\n"          \
-    "#elif $B == 32\n    return z + ($V)__builtin_ia32_pmaddubsw256((bytes)x, (bytes)y);\n"        \
-    "#elif defined __clang__\n    return z + ($V)__builtin_ia32_pmaddubsw512((bytes)x, (bytes)y);\n" \
-    "#else\n    return z + ($V)__builtin_ia32_pmaddubsw512_mask((bytes)x, (bytes)y, z, -1);\n#endif\n}\n"
+    "#if $B == 16\n    z += ($V)__builtin_ia32_pmaddubsw128((bytes)x, (bytes)y);\n"                \
+    "#elif $B == 32\n    z += ($V)__builtin_ia32_pmaddubsw256((bytes)x, (bytes)y);\n"              \
+    "#elif defined __clang__\n    z += ($V)__builtin_ia32_pmaddubsw512((bytes)x, (bytes)y);\n"     \
+    "#else\n    z += ($V)__builtin_ia32_pmaddubsw512_mask((bytes)x, (bytes)y, z, -1);\n#endif\n"   \
+    "#if $B < 64\n    __asm__(\"\" : \"+x\"(z));\n#endif\n    return z;\n}\n"
 /* One instruction of ARM: NEON's, or SVE's for registers of its length. */
 #define ONE_ARM(text, x) "    __asm__(\"" text "\" : \"+w\"(z) : \"w\"(" x "), \"w\"(y));\n"
 #define DOT_ARM(name, x) "#if $B == 16\n" ONE_ARM(name " %0.4s, %1.16b, %2.16b", x) "#else\n" ONE_ARM(name " %0.s, %1.b, %2.b", x) "#endif\n"
