@@ -115,6 +115,7 @@ static bool group_infer(struct graph *g, node_id n, struct err *e)
     if (!ms_refuse_attr(g, n, not_yet, e)) return false;
     for (u32 i = 0; i < 2; i++)
         if (!str_is(attr_str(nd, kinds[i], "NONE"), "NONE")) return op_unsupported(e, g, n, "a quantised cache ('%s')", kinds[i]);
+    if (op_has_in(nd, G_MASK) && !appends(nd)) return op_unsupported(e, g, n, "input %u", G_MASK);
     if (ms_output(nd, 3)) return op_unsupported(e, g, n, "output 3 (scores)");
     if (op_has_in(nd, G_Q_NORM) != op_has_in(nd, G_K_NORM)) return op_invalid(e, g, n, "q_norm_weight (input %u) and k_norm_weight (input %u) belong together", G_Q_NORM, G_K_NORM);
     if (!op_check_float(g, n, G_Q, e) || !op_check_present(g, n, G_LAST, e)) return false;
