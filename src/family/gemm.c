@@ -365,14 +365,12 @@ static double waiting(const struct nest_rates *r, const struct gemm_sched *s, co
     return t;
 }
 
-/* What packing waits for: the left operand comes from beyond the second cache, and so do the lines that an iteration stores, and go there, where it
-   packs more at a time than that keeps. */
+/* What packing waits for: the left operand comes from beyond the second cache. */
 static double pack_traffic(const struct nest_rates *r, const struct gemm_sched *s, const struct work *w)
 {
-    if (!s->pack) return 0;
-    const double size = w->size[NEST_LEFT], bytes = size * w->m * w->k;
-    const struct nest_rows left = {size * w->bk, size * w->k_all, 1}, packed = {0};
-    return nest_read(r, bytes, size * w->batch * w->m_all * w->k_all, &left) + 2 * nest_read(r, bytes, size * w->m * w->bk, &packed);
+    const double size = w->size[NEST_LEFT];
+    const struct nest_rows left = {size * w->bk, size * w->k_all, 1};
+    return s->pack ? nest_read(r, size * w->m * w->k, size * w->batch * w->m_all * w->k_all, &left) : 0;
 }
 
 /* Seconds of TLB misses in a block of columns of an iteration: all its rows are visited once, in the left operand and in the results, and if they lie in more
