@@ -473,6 +473,45 @@ static void declare_arguments(struct text *t)
     }
 }
 
+/* An array that is a vector register. */
+static bool is_vector_variable(const struct text *t, kval array)
+{
+    const struct kir_ins *x = kir_at(t->k, array);
+    i64 n;
+    return x->op == KI_ALLOC && x->aux == KS_REG && x->dtype != DT_BOOL && kir_is_const(t->k, x->a, &n) && n == 1 && element_bytes(x) == (i64)t->caps->vector_bytes;
+}
+
+/* Vector variables that a loop without others within carries from step to step: they are read in it before they are written; at most `most`. */
+static u32 count_carried(const struct text *t, kval loop, kval end, u32 most)
+{
+    enum { MOST = 32 };
+    kval seen[MOST];
+    u32 n = 0, n_seen = 0;
+    for (kval v = loop + 1; v < end && n < most && n_seen < MOST; v++) {
+        const struct kir_ins *x = kir_at(t->k, v);
+        u32 i = 0;
+        if (kir_opens(x->op)) return 0;
+        if ((x->op != KI_LOAD && x->op != KI_STORE) || !is_vector_variable(t, x->a)) continue;
+        while (i < n_seen && seen[i] != x->a) i++;
+        if (i < n_seen) continue;
+        seen[n_seen++] = x->a;
+        n += x->op == KI_LOAD;
+    }
+    return n;
+}
+
+/* Do accumulators take most of 16 registers in an inner loop? gcc lets variables share registers that begin with one value (sums with the bias of
+   their columns), or that an epilogue with much arithmetic (GELU) uses; in a loop of several steps it then stores a sum in each. Without such loops (depthwise
+   convolutions) it stores more if they do not share. */
+static bool keeps_variables_apart(const struct text *t, kval open, kval end)
+{
+    enum { REGISTERS = 16 };
+    if (!t->caps || t->caps->isa.family != ISA_X86_64 || t->caps->n_vector_regs != REGISTERS) return false;
+    for (kval v = open + 1; v < end; v++)
+        if (kir_at(t->k, v)->op == KI_LOOP && count_carried(t, v, text_end(t->k, v), REGISTERS) > REGISTERS / 2) return true;
+    return false;
+}
+
 static void grid_function(struct text *t, struct buf *out, u32 number, kval open)
 {
     struct buf body = {0}, arrays = {0};
@@ -493,6 +532,7 @@ static void grid_function(struct text *t, struct buf *out, u32 number, kval open
     if (v < end) buf_z(t->out, "#ifdef __SSE2__\n    __builtin_ia32_sfence();\n#endif\n");
     t->out = out;
     if (has_workgroup(t)) buf_printf(out, "\nconst u32 %.*s_%u_threads = %u;", STR_ARG(t->k->name), number, kir_threads(t->k));
+    if (keeps_variables_apart(t, open, end)) buf_z(out, "\n#ifndef __clang__\n__attribute__((optimize(\"no-tree-coalesce-vars\")))\n#endif");
     buf_printf(
         out,
         "\nvoid %.*s_%u(void *const *buf, const i64 *param, i64 begin, i64 end, void *work)\n{\n",

@@ -112,8 +112,7 @@ static bool add_compiler(struct command *c, struct arena *a, const struct caps *
 /* gcc's -O3 copies the bodies of short loops around the innermost one, which costs compile time and
    cache, and often speed; its -O2 lacks only the vectoriser's cost model. Predictive commoning, which comes with the vectoriser, keeps
    what a register tile loads for the next iteration, in registers that the accumulators need. Allocation by regions stores accumulators
-   in inner loops where they take nearly all registers: one region, unless there are plenty. There, variables that begin with one value (sums
-   with the bias of their columns) are not to share a register for its sake: an inner loop of several steps then stores a sum, too. On ARM gcc also schedules instructions before it
+   in inner loops where they take nearly all registers: one region, unless there are plenty. On ARM gcc also schedules instructions before it
    allocates registers, and then has too few for the loads that it moved ahead; afterwards it moves loads ahead only into registers that it
    may rename to. Texts for cores that execute in order are in the order that these need (kir_ahead): nothing moves, addresses included, which
    are otherwise computed where they are used. clang has neither the faults nor the options. */
@@ -122,7 +121,7 @@ static bool add_compiler(struct command *c, struct arena *a, const struct caps *
 static const char *gcc_optimisation(const struct caps *caps)
 {
     if (caps && caps->isa.family == ISA_AARCH64) return caps->in_order ? GCC_OPTIONS GCC_IN_ORDER : GCC_OPTIONS " -fno-schedule-insns -frename-registers";
-    return caps && caps->n_vector_regs > 16 ? GCC_OPTIONS : GCC_OPTIONS " -fira-region=one -fno-tree-coalesce-vars";
+    return caps && caps->n_vector_regs > 16 ? GCC_OPTIONS : GCC_OPTIONS " -fira-region=one";
 }
 
 static const char *optimisation(const struct command *c, const struct caps *caps)
