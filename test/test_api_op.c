@@ -186,6 +186,24 @@ static void test_omitted_output(void **state)
     quern_close(q);
 }
 
+/* Of one whose sizes are of data. */
+static void test_omitted_first(void **state)
+{
+    const char *const text = "graph {\n  input %x: i64[6]\n  _, %at: i64[?] = Unique(%x)\n  output %at\n}\n";
+    const int64_t v[6] = {4, 2, 4, 3, 2, 9}, want[4] = {1, 3, 0, 5};
+    quern *q = quern_open(NULL);
+    quern_model *m = NULL;
+    quern_tensor *x = NULL, *y = NULL;
+    assert_int_equal(quern_model_read(q, text, strlen(text), "unique", NULL, &m), 0);
+    assert_int_equal(quern_tensor_new(q, QUERN_I64, 1, (int64_t[]){6}, v, &x), 0);
+    if (quern_model_eval(m, &x, 1, &y, 1)) fail_msg("%s", quern_error(q));
+    assert_int_equal(quern_tensor_count(y), 4);
+    assert_memory_equal(quern_tensor_data(y), want, sizeof want);
+    quern_tensor_free(x), quern_tensor_free(y);
+    quern_model_close(m);
+    quern_close(q);
+}
+
 static void test_errors(void **state)
 {
     quern *q = quern_open(NULL);
@@ -272,6 +290,7 @@ static void test_program_alone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_strides), cmocka_unit_test(test_named_sizes), cmocka_unit_test(test_omitted_output),
+                                       cmocka_unit_test(test_omitted_first),
                                        cmocka_unit_test(test_errors),
                                        cmocka_unit_test(test_read), cmocka_unit_test(test_program_alone)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -21,6 +21,7 @@ struct form {
     const char *attributes;  /* of the node */
     const char *key, *value; /* names of the caches' outputs; NULL: the usual ones */
     bool has_mask;           /* else positions and total length are inputs */
+    bool is_full;            /* caches have as many rows as the mask */
 };
 
 /* As onnxruntime-genai's model builder: the size of a head is symbolic in the caches' shapes. */
@@ -30,7 +31,7 @@ static void put_decoder(struct buf *b, const struct form *form)
     struct rng r = rng_seed(5);
     buf_z(b, "graph {\n  input %input_ids: i64[B,S]\n");
     buf_z(b, form->has_mask ? "  input %attention_mask: i64[B,T]\n" : "  input %last: i32[B]\n  input %total: i32[1]\n");
-    buf_z(b, "  input %\"past_key_values.0.key\": f32[B,1,P,K]\n  input %\"past_key_values.0.value\": f32[B,1,P,K]\n");
+    for (int i = 0; i < 2; i++) buf_printf(b, "  input %%\"past_key_values.0.%s\": f32[B,1,%s,K]\n", i ? "value" : "key", form->is_full ? "T" : "P");
     put_const(b, "e", V, D, &r), put_const(b, "wq", D, D, &r), put_const(b, "wk", D, HEAD, &r), put_const(b, "wv", D, HEAD, &r), put_const(b, "wo", D, V, &r);
     put_const(b, "cos", POSITIONS, HEAD / 2, &r), put_const(b, "sin", POSITIONS, HEAD / 2, &r);
     if (form->has_mask)
@@ -318,6 +319,56 @@ static void check_table(const struct fixture *f, const int64_t *token)
     quern_state_destroy(s);
 }
 
+/* Positions that are data, beyond the table. */
+static void check_table_by_data(const int64_t *token)
+{
+    struct fixture f;
+    quern_tensor *in[5] = {0}, *out[4] = {0};
+    quern_state *s = NULL;
+    struct quern_state_opts o = QUERN_OPTS(quern_state_opts);
+    o.sizes = "B:1";
+    open_decoder(&f, "cpu", "auto", &(struct form){.attributes = ""});
+    must(&f, quern_state_create(f.p, 2 * POSITIONS, &o, &s));
+    for (i64 at = 0; at <= POSITIONS; at += POSITIONS / 2) {
+        const i64 n = POSITIONS / 2;
+        must(&f, quern_tensor_new(f.q, QUERN_I64, 2, (int64_t[]){1, n}, token, &in[0]));
+        set_data(&f, 1, (int32_t[]){(int32_t)(at + n - 1)}, (int32_t)(at + n), &in[1], &in[2]);
+        assert_int_equal(quern_state_run(s, in, 5, out, 3), at < POSITIONS ? QUERN_OK : QUERN_INPUT);
+        if (at == POSITIONS && !strstr(quern_error(f.q), "needs P+S (24) to be at most 16")) fail_msg("%s", quern_error(f.q));
+        for (int k = 0; k < 3; k++) quern_tensor_free(in[k]), in[k] = NULL;
+        free_all(out);
+    }
+    quern_state_destroy(s);
+    fixture_close(&f);
+}
+
+/* Caches of full length: rows are written within them, in a state as without one. */
+static void test_full(void **state)
+{
+    static const char *const states[] = {NULL, "auto"};
+    const struct form form = {.attributes = "", .has_mask = true, .is_full = true};
+    int64_t token[N] = {1, 2, 3};
+    float first[3 * V];
+    for (int k = 0; k < 2; k++) {
+        struct fixture f;
+        quern_tensor *in[4] = {0}, *out[4] = {0};
+        open_decoder(&f, "cpu", states[k], &form);
+        make_inputs(&f, 1, 0, 3, -1, token, in);
+        quern_tensor_free(in[1]);
+        in[1] = mask_tensor(&f, QUERN_I64, 2, (int64_t[]){1, N});
+        for (i64 i = 5; i < N; i++) ((int64_t *)quern_tensor_data(in[1]))[i] = 0;
+        for (int i = 2; i < 4; i++) {
+            must(&f, quern_tensor_new(f.q, QUERN_F32, 4, (int64_t[]){1, 1, N, HEAD}, NULL, &in[i]));
+            for (i64 j = 0; j < N * HEAD; j++) ((float *)quern_tensor_data(in[i]))[j] = (float)(j % 7) / 8;
+        }
+        must(&f, quern_run(f.p, in, 4, out, 3));
+        if (k) assert_near(quern_tensor_data(out[0]), first, 3 * V);
+        else memcpy(first, quern_tensor_data(out[0]), sizeof first);
+        free_all(in), free_all(out);
+        fixture_close(&f);
+    }
+}
+
 static void test_bad_input(void **state)
 {
     struct arena a = {0};
@@ -337,6 +388,7 @@ static void test_bad_input(void **state)
         check_table(&f, token);
         fixture_close(&f);
     }
+    check_table_by_data(token);
     os_remove_tree(dir.p);
     arena_release(&a);
 }
@@ -345,7 +397,7 @@ static void test_bad_input(void **state)
 static void test_unnamed(void **state)
 {
     struct fixture f;
-    open_decoder(&f, "interp", "auto", &(struct form){"", "cat_1", "getitem_7", true});
+    open_decoder(&f, "interp", "auto", &(struct form){.attributes = "", .key = "cat_1", .value = "getitem_7", .has_mask = true});
     quern_state *s = new_state(&f, 1);
     for (int k = 0; k < 4; k++) assert_int_equal(quern_state_holds_input(s, k), k >= 2);
     for (int k = 0; k < 3; k++) assert_int_equal(quern_state_holds_output(s, k), k >= 1);
@@ -355,6 +407,6 @@ static void test_unnamed(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_group), cmocka_unit_test(test_data), cmocka_unit_test(test_bad_input), cmocka_unit_test(test_unnamed)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_group), cmocka_unit_test(test_data), cmocka_unit_test(test_bad_input), cmocka_unit_test(test_unnamed), cmocka_unit_test(test_full)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

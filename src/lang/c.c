@@ -184,8 +184,6 @@ static void prefetch(struct text *t, kval v)
     text_line(t, "__builtin_prefetch(%.*s + %.*s%s);", STR_ARG(array), STR_ARG(at), x->aux == KC_SECOND ? ", 0, 2" : "");
 }
 
-/* SVE. */
-
 /* Accumulators of integers. */
 
 /* Behind a loop that gcc 12 vectorises (12.2, its bug 107212), several accumulators have the sums of wrong elements if the loop converts them between
@@ -204,6 +202,8 @@ static void find_sums(struct text *t, bool *is_sum)
         is_sum[x->a] = is_sum[x->a] && (op == KI_CONST || op == KI_ADD || op == KI_SUB || op == KI_MUL || op == KI_FMA);
     }
 }
+
+/* SVE. */
 
 static bool has_sve(const struct caps *c) { return c->isa.family == ISA_AARCH64 && c->vector_bytes > 16; }
 

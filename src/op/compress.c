@@ -42,7 +42,7 @@ bool op_count_nonzero(struct graph *g, node_id n, value_id x, sym *size, struct 
     if (!count_blocks(g, n, x, &flat, &blocks, e)) return false;
     total = op_node_axes(g, n, "ReduceSum", blocks, (i64[]){0}, 1, 0);
     if (!op_infer(g, op_made(g, total), e)) return false;
-    *size = op_size_of(g, total, 0, graph_node(g, n)->out.v[0], shape_count(g->sym, &graph_value(g, x)->shape));
+    *size = op_size_of(g, total, 0, node_first_out(graph_node(g, n)), shape_count(g->sym, &graph_value(g, x)->shape));
     return true;
 }
 

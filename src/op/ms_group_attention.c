@@ -20,12 +20,15 @@ static bool known_total(struct graph *g, const struct node *nd, sym *total)
 /* New keys are rows behind all of the cache's: a state's. Every row counts, which is checked at run time (pass_state.c), or those of the mask. */
 static bool appends(const struct node *nd) { return attr_int(nd, "quern_appends", 0) && op_has_in(nd, G_PAST_K); }
 
-/* A window is of rows: rows between that do not count would take part of it. A single sequence has no reason for any. */
+/* New rows are written within a cache whose rows are as many as its keys afterwards. A window is of rows: rows between that do not count would take part
+   of it. A single sequence has no reason for any. */
 static bool group_appends(struct graph *g, node_id n, struct op_append *a)
 {
     const struct node *nd = graph_node(g, n);
     if (!op_has_in(nd, G_PAST_K) || op_has_in(nd, G_VALID) || !attr_int(nd, "causal", 1)) return false;
-    sym total, all = sym_add(g->sym, op_in_shape(g, nd, G_PAST_K)->dim[MS_AT], op_in_shape(g, nd, G_Q)->dim[1]);
+    sym total, past = op_in_shape(g, nd, G_PAST_K)->dim[MS_AT], all = sym_add(g->sym, past, op_in_shape(g, nd, G_Q)->dim[1]);
+    i64 more;
+    if (known_total(g, nd, &total) && sym_is_const(g->sym, sym_sub(g->sym, total, past), &more) && more <= 0) return false;
     *a = (struct op_append){.at = nd->in.v[G_LAST], .end = sym_sub(g->sym, all, ms_num(g, 1))};
     if (op_has_in(nd, G_TOTAL) && !known_total(g, nd, &total)) a->total = nd->in.v[G_TOTAL];
     a->takes_mask = op_in_shape(g, nd, G_Q)->dim[0] != ms_num(g, 1) && attr_int(nd, "local_window_size", -1) <= 0;
@@ -86,8 +89,10 @@ static bool tables_ok(struct graph *g, node_id n, const struct ms_sizes *z, stru
     if (!op_require_shape(g, n, G_SIN, &sin, e) || !op_require_shape(g, n, G_IDS, &ids, e)) return false;
     if (sym_is_const(g->sym, z->d, &d) && sym_is_const(g->sym, cos.dim[1], &half) && 2 * half > d)
         return op_invalid(e, g, n, "cos_cache (input %u) rotates %lld elements of heads of %lld", G_COS, (long long)(2 * half), (long long)d);
-    bool is_known = !op_has_in(nd, G_IDS) && (!op_has_in(nd, G_PAST_K) || known_total(g, nd, &total));
-    return !is_known || op_require_at_least(g, n, cos.dim[0], op_has_in(nd, G_PAST_K) ? total : z->s, e, "the positions that cos_cache (input %u) has, beside the keys,", G_COS);
+    if (!op_has_in(nd, G_PAST_K)) total = z->s;
+    else if (appends(nd)) total = z->t;
+    else if (!known_total(g, nd, &total)) return true;
+    return op_has_in(nd, G_IDS) || op_require_at_least(g, n, cos.dim[0], total, e, "the positions that cos_cache (input %u) has, beside the keys,", G_COS);
 }
 
 static bool group_fits(struct graph *g, node_id n, struct err *e)

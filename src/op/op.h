@@ -379,7 +379,7 @@ bool op_size_reaches(struct graph *g, sym a, sym least); /* a >= least, possibly
    terms 4i and 4i + 1, and the terms 4i + 2 and 4i + 3. 2, 4 or 8; 0: not proven. */
 i64 op_acc16(const struct node *n);
 bool op_acc16_fits(struct graph *g, node_id n, struct err *e); /* a valid value, for these types */
-bool op_is_promise(struct str attribute); /* says what passes have proven ("acc16", Conv's "most"): models may not have it */
+bool op_is_promise(struct str attribute); /* says what passes have proven ("acc16", Conv's "most", "quern_appends"): models may not have it */
 enum dtype op_sum_type(enum dtype t); /* type of the sums: i32 for bytes and i16, otherwise that of the operands */
 
 /* op_resize.c: shared by Resize and its primitives (see resize.c). */

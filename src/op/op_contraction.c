@@ -53,7 +53,7 @@ bool op_acc16_fits(struct graph *g, node_id n, struct err *e)
     return v == 2 || v == 4 || v == 8 || op_invalid(e, g, n, "attribute 'acc16' of %lld, not 2, 4 or 8", (long long)v);
 }
 
-bool op_is_promise(struct str attribute) { return str_is(attribute, "acc16") || str_is(attribute, "most"); }
+bool op_is_promise(struct str attribute) { return str_is(attribute, "acc16") || str_is(attribute, "most") || str_is(attribute, "quern_appends"); }
 
 enum dtype op_sum_type(enum dtype t) { return t == DT_U8 || t == DT_I8 || t == DT_I16 ? DT_I32 : t; }
 

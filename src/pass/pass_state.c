@@ -9,6 +9,9 @@
 // rows, the new ones, and the cache's rest: the first and the last part are there already. w is a data-dependent size, which the runtime reads
 // from the input and compares with the cache's length.
 //
+// Operators that write new rows at positions that are data (GroupQueryAttention) are made to append them, and what makes both the same is checked at
+// run time: positions and total lengths by sizes that are kept, or rows that do not count by the mask that the positions are computed of.
+//
 // Nothing is overwritten that is still read: only rows behind the input's are written, and only the concatenation reads those. What is no
 // concatenation of the input and something else is left alone.
 #include "pass/pass.h"
