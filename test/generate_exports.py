@@ -167,22 +167,35 @@ def export_genai(model, path, precision):
         shutil.rmtree(d, ignore_errors=True)
 
 
-def has_genai():
+def has(module):
     import importlib.util
 
-    return importlib.util.find_spec("onnxruntime_genai") is not None
+    return importlib.util.find_spec(module) is not None
 
 
 FORMS = {"script": export_script, "dynamo": export_dynamo, "transformers": export_transformers, "unnamed": export_unnamed,
          "genai-fp32": lambda m, p: export_genai(m, p, "fp32"), "genai-int4": lambda m, p: export_genai(m, p, "int4")}
 
 
+def needed(form):
+    """The module that an exporter needs and that may not be there, and what installs it."""
+    return ("onnxruntime_genai", "onnxruntime-genai") if "genai" in form else ("transformers.exporters", "architectures") if form == "transformers" else None
+
+
 def export(folder, *only):
     """Each form in a process of its own: exporters tell PyTorch of caches as objects, each in its way."""
     os.makedirs(folder, exist_ok=True)
+    wrong = 0
     for form in FORMS:
-        if has_genai() or "genai" not in form:
-            subprocess.run([sys.executable, __file__, "form", form, folder, *only])
+        module = needed(form)
+        if module and not has(module[0]):
+            print(f"skipped: networks of the form {form}: no {module[0]} (bench/setup {module[1]})", flush=True)
+            continue
+        status = subprocess.run([sys.executable, __file__, "form", form, folder, *only]).returncode
+        if status:
+            wrong += 1
+            print(f"{form}: the exporter's process ended with status {status}", flush=True)
+    sys.exit(wrong != 0)
 
 
 def export_form(form, folder, *only):
