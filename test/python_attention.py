@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 
 import quern
+from quern._torch_run import run_all
 from quern.torch import scaled_dot_product_attention as attention
 
 warnings.filterwarnings("ignore", category=UserWarning)
@@ -109,13 +110,25 @@ class Gradients(unittest.TestCase):
             self.assertEqual(y.transpose(1, 2).is_contiguous(), way == 1)
 
     def test_parts(self):
-        """Gradients by parts are those of all queries at once."""
+        """Gradients by parts are those of all queries at once, and no part has more scores than it may have."""
         torch.manual_seed(6)
-        for way, how in ((0, {}), (1, {"is_causal": True}), (0, {"is_causal": "lower_right", "window": (50, None)}), (1, {"window": (3, 5)})):
-            q, k, v = (leaf((2, h, s, 8), torch.float32, way) for h, s in ((4, 200), (2, 230), (2, 230)))
-            mask, sinks = torch.randn(4, 1, 230, requires_grad=True), torch.randn(4, requires_grad=True)
-            with mock.patch("quern._attention.SCORES", 1 << 16):
-                compare(self, [q, k, v], how, mask, sinks)
+        longer, mask = (300, 230), lambda *shape: torch.randn(*shape, requires_grad=True)
+        cases = [(0, {}, None), (1, {"is_causal": True}, None), (0, {"is_causal": "lower_right", "window": (50, None)}, None), (1, {"window": (3, 5)}, None),
+                 (0, {"window": (None, 40)}, None), (0, {"window": (0, 0)}, None), (0, {"is_causal": True}, longer), (1, {"is_causal": "lower_right"}, longer),
+                 (0, {"is_causal": True, "window": (20, None)}, longer), (0, {"is_causal": "lower_right", "window": (20, None)}, longer)]
+        for i, (way, how, sizes) in enumerate(cases):
+            s, t = sizes or (200, 230)
+            q, k, v = (leaf((2, h, n, 8), torch.float32, way) for h, n in ((4, s), (2, t), (2, t)))
+            m = (mask(4, 1, t), torch.rand(s, t) < 0.7, None, mask(2, 4, s, t), mask(t))[i % 5]
+            with mock.patch("quern._attention.SCORES", 1 << 16), mock.patch("quern._attention.run_all", wraps=run_all) as runs:
+                compare(self, [q, k, v], how, m, torch.randn(4, requires_grad=True))
+                self.check_scores(runs, 1 << 16, 4)
+
+    def check_scores(self, runs, limit, heads):
+        parts = [x for name, _, _, x, _ in (c.args for c in runs.call_args_list) if name == "quern::AttentionGrad"]
+        self.assertGreater(len(parts), 1)
+        for q, k, *_ in parts:
+            self.assertLessEqual(q.shape[0] * heads * q.shape[-2 if q.dim() == 4 else 1] * k.shape[-2 if k.dim() == 4 else 1], limit)
 
     def test_against_function(self):
         torch.manual_seed(2)

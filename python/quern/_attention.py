@@ -2,13 +2,14 @@
 """quern.torch.scaled_dot_product_attention: attention and its gradients by operators of the library (doc/gradients.md)."""
 import math
 import sys
+from functools import partial
 
 import torch
 
 from ._torch_run import TYPES, run_all
 
 CAUSAL = (False, True, "lower_right")
-SCORES = 1 << 24  # of a part of the gradients, at most, unless it has fewer than 64 rows of queries
+SCORES = 1 << 24  # of a part of the gradients, at most, unless it has 64 rows of queries or fewer
 TRIMMED = 128     # rows of queries of a part that has only the keys that a causal mask leaves
 AXES = "(batch, heads, positions, head size)"
 
@@ -42,8 +43,32 @@ class Spec:
     def lower_right(self):
         return Spec("lower_right", self.scale, self.softcap, self.window, self.heads)
 
+    def without_band(self):
+        return Spec(False, self.scale, self.softcap, (None, None), self.heads)
+
     def is_banded(self):
         return bool(self.causal) or max(self.window) >= 0
+
+    def bounds(self):
+        """Keys in front of a query's own and behind it that it may attend to, at most; -1: any number."""
+        return self.window[0], 0 if self.causal else self.window[1]
+
+    def first(self, s, t):
+        """The key that belongs to the first of s queries; may be none of the t keys."""
+        return t - s if self.causal == "lower_right" else 0
+
+    def reach(self, places, t):
+        """Those of t keys that queries may attend to whose own keys are `places`."""
+        left, right = self.bounds()
+        return slice(max(0, places.start - left) if left >= 0 else 0, min(t, places.stop + right) if right >= 0 else t)
+
+    def allowed(self, places, keys, device):
+        """Which of the keys each of the queries may attend to whose own keys are `places`, (queries, keys); None: all."""
+        left, right = self.bounds()
+        at, own = (torch.arange(x.start, x.stop, device=device) for x in (keys, places))
+        ahead = at[None, :] - own[:, None]
+        bounds = ([ahead >= -left] if left >= 0 else []) + ([ahead <= right] if right >= 0 else [])
+        return bounds[0] & bounds[-1] if bounds else None
 
     def attributes(self):
         a = {"is_causal": 1} if self.causal else {}
@@ -110,11 +135,13 @@ class Attention(torch.autograd.Function):
 
 
 class Part:
-    """Some batches and rows of queries, with the keys that they may attend to."""
+    """Some batches and rows of queries, with the keys that they may attend to.
+    sizes: whether the number of keys has a name, so that all parts have one kernel
+    near: makes the mask of keys that queries may attend to, (queries, keys), where the operator's attributes do not say it"""
 
-    def __init__(self, batches, rows, keys, spec, sizes):
+    def __init__(self, batches, rows, keys, spec, sizes, near=None):
         self.batches, self.rows, self.keys, self.spec = batches, rows, keys, spec
-        self.sizes = sizes  # whether the number of keys has a name, so that all parts have one kernel
+        self.sizes, self.near = sizes, near
 
     def of_queries(self, t):
         return t[self.batches, :, self.rows]
@@ -129,6 +156,15 @@ class Part:
         at = [self.batches, slice(None), self.rows, self.keys][4 - t.dim():]
         return t[tuple(slice(None) if n == 1 and i < t.dim() - 1 else a for i, (n, a) in enumerate(zip(t.shape, at)))]
 
+    def near_mask(self, mask):
+        """A mask of this part together with `near`."""
+        if self.near is None:
+            return mask
+        near = self.near()
+        if mask is None:
+            return near
+        return mask & near if mask.dtype == torch.bool else mask.masked_fill(~near, -math.inf)
+
     def names(self, rank, mask):
         """See Operator."""
         if not self.sizes:
@@ -138,34 +174,38 @@ class Part:
 
 
 def parts_of(q, k, spec):
-    """All of it, if that is little; what a part needs of memory does not grow with the number of queries."""
+    """All of it, if that is little; what a part needs of memory grows with the number of keys at most, not with that of queries."""
     (b, h, s, _), t = q.shape, k.shape[2]
     if 0 in (b, h, s, t):
         return
-    first = t - s if spec.causal == "lower_right" else 0  # the last key of the first query
-    trims = spec.causal and first >= 0 and first + s <= t
-    batches, rows = min(b, max(1, SCORES // (h * s * t))), s
-    if trims:
-        rows = min(s, TRIMMED)
-    if h * rows * t > SCORES and (trims or not spec.is_banded()):
-        rows = max(64, SCORES // (h * t) // 64 * 64)
-    trims = trims and rows < s
+    first = spec.first(s, t)
+    trims = spec.causal and first >= 0 and first + s <= t  # then a part is an attention of its own, whose last query belongs to its last key
+    batches, rows = min(b, max(1, SCORES // (h * s * t))), min(s, TRIMMED) if trims else s
+    if h * rows * t > SCORES:
+        rows = min(s, max(64, SCORES // (h * t) // 64 * 64))
+    divides = spec.is_banded() and rows < s
     for i in range(0, b, batches):
         for j in reversed(range(0, s, rows)):  # the most keys first: schedules are chosen for these
-            end = min(j + rows, s)
-            keys, how = (end + first, spec.lower_right()) if trims else (t, spec)
-            yield Part(slice(i, min(i + batches, b)), slice(j, end), slice(0, keys), how, trims)
+            end, keys, how, near = min(j + rows, s), slice(0, t), spec, None
+            if divides:
+                places = slice(j + first, end + first)
+                keys = spec.reach(places, t)
+                how, near = (spec.lower_right(), None) if trims else (spec.without_band(), partial(spec.allowed, places, keys, q.device))
+            if keys.start < keys.stop:
+                yield Part(slice(i, min(i + batches, b)), slice(j, end), keys, how, divides, near)
 
 
 def gradients_of(part, q, k, v, mask, sink, y, g, need):
     """By q, k, v, mask and sinks; None: not needed."""
     x = Operands(part.of_queries(q), part.of_keys(k), part.of_keys(v), part.spec)
-    mask, y, g = part.of_mask(mask), part.of_queries(y), part.of_queries(g)
+    own, y, g = part.of_mask(mask), part.of_queries(y), part.of_queries(g)
+    mask = part.near_mask(own)
     given, wanted = [x.q, x.k, x.v, mask, None, None, sink], [*need[:4], False, False, need[4]]
     outputs = [(tuple(t.shape), t.dtype) if w else None for t, w in zip(given, wanted)]
     inputs = [*given[:6], None, sink, x.given(y), None, None, x.given(g)]
     grads = run_all("quern::AttentionGrad", x.spec, part.names(x.q.dim(), mask), inputs, outputs)
-    return [*(None if t is None else x.returned(t, h) for t, h in zip(grads[:3], x.heads)), grads[3], grads[6]]
+    dmask = grads[3] if grads[3] is None or part.near is None else grads[3].sum_to_size(own.shape)
+    return [*(None if t is None else x.returned(t, h) for t, h in zip(grads[:3], x.heads)), dmask, grads[6]]
 
 
 class Gradients(torch.autograd.Function):
@@ -197,16 +237,6 @@ def opaque(*a):
 # --- ONNX ---
 
 
-def allowed(q, k, spec):
-    """Positions that may be attended to, (queries, keys); None: all."""
-    s, t = q.shape[2], k.shape[2]
-    left, right = spec.window[0], 0 if spec.causal else spec.window[1]
-    at = torch.arange(s, device=q.device)[:, None] + (t - s if spec.causal == "lower_right" else 0)
-    ahead = torch.arange(t, device=q.device)[None, :] - at
-    bounds = ([ahead >= -left] if left >= 0 else []) + ([ahead <= right] if right >= 0 else [])
-    return bounds[0] & bounds[-1] if bounds else None
-
-
 def formula(q, k, v, mask, sink, spec):
     """By PyTorch's operators, which exporters know, and whose chain quern.compile takes as one attention."""
     groups = q.shape[1] // k.shape[1]
@@ -214,7 +244,10 @@ def formula(q, k, v, mask, sink, spec):
     x = (q * (1 / math.sqrt(q.shape[3]) if spec.scale is None else spec.scale)) @ k.transpose(2, 3)
     x = spec.softcap * torch.tanh(x / spec.softcap) if spec.softcap else x
     x = x + mask if mask is not None and mask.dtype != torch.bool else x
-    near = allowed(q, k, spec)
+    (s, t), near = (q.shape[2], k.shape[2]), None
+    if spec.is_banded():
+        first = spec.first(s, t)
+        near = spec.allowed(slice(first, first + s), slice(0, t), q.device)
     for m in (mask if mask is not None and mask.dtype == torch.bool else None, near):
         x = x if m is None else x.masked_fill(~m, -math.inf)
     if sink is not None:
