@@ -226,6 +226,12 @@ class Errors(unittest.TestCase):
         self.refuse(ValueError, "is_causal is 'upper'", q, k, v, is_causal="upper")
         self.refuse(ValueError, "softcap is -1", q, k, v, softcap=-1)
         self.refuse(ValueError, r"window is \(1,\)", q, k, v, window=(1,))
+        self.refuse(TypeError, r"window is 3, expected two integers", q, k, v, window=3)
+        self.refuse(TypeError, "window is None, expected two integers", q, k, v, window=None)
+        self.refuse(TypeError, "sinks is a list, expected a tensor", q, k, v, sinks=[1.0, 2.0, 3.0, 4.0])
+        self.refuse(TypeError, "attn_mask is a list, expected a tensor", q, k, v, [[True] * 7] * 5)
+        self.refuse(ValueError, "sinks lie on 'meta', the query on 'cpu'", q, k, v, sinks=torch.zeros(4, device="meta"))
+        self.refuse(ValueError, "attn_mask lies on 'meta', the query on 'cpu'", q, k, v, torch.zeros(5, 7, device="meta"))
         self.refuse(NotImplementedError, "dropout_p is 0.1", q, k, v, dropout_p=0.1)
 
 

@@ -12,6 +12,7 @@ CAUSAL = (False, True, "lower_right")
 SCORES = 1 << 24  # of a part of the gradients, at most, unless it has 64 rows of queries or fewer
 TRIMMED = 128     # rows of queries of a part that has only the keys that a causal mask leaves
 AXES = "(batch, heads, positions, head size)"
+WINDOW = "two integers (keys in front of a query's own, keys behind it), None for any number"
 
 
 class Spec:
@@ -19,6 +20,8 @@ class Spec:
 
     def __init__(self, causal, scale, softcap, window, heads=None):
         self.causal, self.scale, self.softcap = causal, None if scale is None else float(scale), float(softcap or 0)
+        if not isinstance(window, (tuple, list)):
+            raise TypeError(f"window is {window!r}, expected {WINDOW}")
         self.window = tuple(-1 if w is None else w for w in window)
         self.heads = heads
         if causal not in CAUSAL:
@@ -26,7 +29,7 @@ class Spec:
         if not 0 <= self.softcap < math.inf:
             raise ValueError(f"softcap is {softcap}, expected a finite number, 0 or more")
         if len(self.window) != 2 or not all(isinstance(w, int) and w >= -1 for w in self.window):
-            raise ValueError(f"window is {window!r}, expected two integers (keys in front of a query's own, keys behind it), None for any number")
+            raise ValueError(f"window is {window!r}, expected {WINDOW}")
 
     def key(self):
         return (str(self.causal), self.scale, self.softcap, self.window, self.heads)
@@ -261,14 +264,22 @@ def formula(q, k, v, mask, sink, spec):
 # --- the function ---
 
 
-def check(q, k, v, sink):
+def check_tensor(name, t):
+    if not isinstance(t, torch.Tensor):
+        raise TypeError(f"{name} is a {type(t).__name__}, expected a tensor")
+
+
+def check_device(name, t, q):
+    if t.device != q.device:
+        raise ValueError(f"{name} on '{t.device}', the query on '{q.device}'")
+
+
+def check(q, k, v):
     for name, t in (("query", q), ("key", k), ("value", v)):
-        if not isinstance(t, torch.Tensor):
-            raise TypeError(f"{name} is a {type(t).__name__}, expected a tensor")
+        check_tensor(name, t)
         if t.dtype not in TYPES or t.dtype != q.dtype:
             raise TypeError(f"{name} has type {t.dtype}, expected {q.dtype if q.dtype in TYPES else ' or '.join(map(str, TYPES))}")
-        if t.device != q.device:
-            raise ValueError(f"{name} lies on '{t.device}', the query on '{q.device}'")
+        check_device(f"{name} lies", t, q)
         if t.dim() != 4:
             raise ValueError(f"{name} has shape {tuple(t.shape)}, expected 4 axes {AXES}")
     for name, t, axes in (("key", k, (0, 3)), ("value", v, (0,))):
@@ -278,9 +289,16 @@ def check(q, k, v, sink):
         raise ValueError(f"value has shape {tuple(v.shape)}, expected heads and positions of the key's {tuple(k.shape)}")
     if k.shape[1] == 0 or q.shape[1] % k.shape[1]:
         raise ValueError(f"the query {tuple(q.shape)} has {q.shape[1]} heads, which is no multiple of the {k.shape[1]} of the key {tuple(k.shape)}")
-    if sink is not None and (sink.dtype not in TYPES or tuple(sink.shape) != (q.shape[1],)):
-        raise ValueError(f"sinks have shape {tuple(sink.shape)} and type {sink.dtype}, expected floats of shape ({q.shape[1]},), one for each head of "
+
+
+def check_sinks(sinks, q):
+    if sinks is None:
+        return
+    check_tensor("sinks", sinks)
+    if sinks.dtype not in TYPES or tuple(sinks.shape) != (q.shape[1],):
+        raise ValueError(f"sinks have shape {tuple(sinks.shape)} and type {sinks.dtype}, expected floats of shape ({q.shape[1]},), one for each head of "
                          f"the query {tuple(q.shape)}")
+    check_device("sinks lie", sinks, q)
 
 
 def fitted(mask, q, k):
@@ -288,12 +306,12 @@ def fitted(mask, q, k):
     want = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])
     if mask is None:
         return None
+    check_tensor("attn_mask", mask)
     if mask.dtype != torch.bool and mask.dtype not in TYPES:
         raise TypeError(f"attn_mask has type {mask.dtype}, expected torch.bool or the type of the query")
     if not 1 <= mask.dim() <= 4 or any(m not in (1, w) for m, w in zip(mask.shape[::-1], want[::-1])):
         raise ValueError(f"attn_mask has shape {tuple(mask.shape)}, which cannot be expanded to {want}: (batch, heads, queries, keys)")
-    if mask.device != q.device:
-        raise ValueError(f"attn_mask lies on '{mask.device}', the query on '{q.device}'")
+    check_device("attn_mask lies", mask, q)
     return mask.expand(*mask.shape[:-1], k.shape[2])
 
 
@@ -307,7 +325,7 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     key, value  (batch, key heads, keys, head size): heads of the query are a multiple of theirs, neighbouring ones share a key head. The
                 values' size of a head may be another one
     attn_mask   boolean, False: not attended to; or floats that are added, which may have gradients. It repeats along axes of size 1
-    dropout_p   must be 0
+    dropout_p   must be 0, others are a NotImplementedError
     is_causal   True: query i attends to keys up to i; "lower_right": the last query to all keys, the one before to one key less ...
     scale       1 / sqrt(head size) by default
     enable_gqa  False: an error if there are fewer heads of keys than of queries
@@ -315,12 +333,14 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     window      keys in front of a query's own and behind it that it attends to at most; None: any number
     sinks       (heads): one more term of each row's sum of exponentials, without a value; may have gradients
 
-    Rows without any position left are 0, and so are their gradients. First derivatives only. Errors are TypeError and ValueError.
+    Rows without any position left are 0, and so are their gradients. First derivatives only; second ones are a NotImplementedError. Errors of
+    arguments are TypeError (of what is no tensor, or has a wrong type) and ValueError.
     """
     if dropout_p:
         raise NotImplementedError(f"dropout_p is {dropout_p}, supported is 0")
     spec = Spec(is_causal, scale, softcap, window)
-    check(query, key, value, sinks)
+    check(query, key, value)
+    check_sinks(sinks, query)
     if not enable_gqa and query.shape[1] != key.shape[1]:
         raise ValueError(f"enable_gqa is False, but the query {tuple(query.shape)} has other heads than the key {tuple(key.shape)}")
     mask = fitted(attn_mask, query, key)
