@@ -7,6 +7,7 @@
 #include "program_fixture.h"
 #include "seeds.h"
 #include "skip.h"
+#include "vulkan_fixture.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -243,5 +244,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_differences), cmocka_unit_test(test_cpu), cmocka_unit_test(test_interpreter),
                                        cmocka_unit_test(test_vulkan), cmocka_unit_test(test_errors)};
+    vulkan_stay_loaded();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
