@@ -10,7 +10,7 @@ from ._torch_run import TYPES, run_all
 
 CAUSAL = (False, True, "lower_right")
 SCORES = 1 << 24  # of a part of the gradients, at most, unless it has 64 rows of queries or fewer
-TRIMMED = 128     # rows of queries of a part that has only the keys that a causal mask leaves
+TRIMMED = 128     # rows of queries of a part that has only the keys that a causal mask or a window leaves
 AXES = "(batch, heads, positions, head size)"
 WINDOW = "two integers (keys in front of a query's own, keys behind it), None for any number"
 
@@ -183,7 +183,7 @@ def parts_of(q, k, spec):
         return
     first = spec.first(s, t)
     trims = spec.causal and first >= 0 and first + s <= t  # then a part is an attention of its own, whose last query belongs to its last key
-    batches, rows = min(b, max(1, SCORES // (h * s * t))), min(s, TRIMMED) if trims else s
+    batches, rows = min(b, max(1, SCORES // (h * s * t))), min(s, TRIMMED) if trims or spec.is_banded() and h * s * t > SCORES else s
     if h * rows * t > SCORES:
         rows = min(s, max(64, SCORES // (h * t) // 64 * 64))
     divides = spec.is_banded() and rows < s
