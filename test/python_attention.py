@@ -203,6 +203,21 @@ class Gradients(unittest.TestCase):
         self.assertTrue((y == 0).all() and y.shape == (1, 2, 4, 8))
         self.assertTrue((torch.autograd.grad(y.sum(), empty[0])[0] == 0).all())
 
+    def test_no_columns(self):
+        """Without columns of queries and keys all scores are 0: a row is the mean of the values that its mask leaves."""
+        for way, how in ((0, {}), (1, {"is_causal": True}), (0, {"window": (1, 1), "softcap": 2.0}), (0, {"scale": 3.0})):
+            q, k, v = (leaf((2, h, n, d), torch.float32, way) for h, n, d in ((4, 5, 0), (2, 6, 0), (2, 6, 3)))
+            for mask in (None, torch.randn(5, 6, requires_grad=True)):
+                y = attention(q, k, v, mask, **how)
+                g, by = torch.randn_like(y), [q, k, v] if mask is None else [q, k, v, mask]
+                got = torch.autograd.grad(y, by, g)
+                one = [F.pad(t, (0, 1)) for t in (q, k)]
+                z = reference(*one, v, mask, **how)
+                want = torch.autograd.grad(z, by, g.double())
+                for a, b in zip((y, *got), (z, *want)):
+                    torch.testing.assert_close(a, b.to(a.dtype), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(attention(q[:, :, :, :0], k, v), v.mean(2, keepdim=True).repeat_interleave(2, 1).expand(2, 4, 5, 3))
+
 
 class Errors(unittest.TestCase):
     def refuse(self, error, text, *operands, **how):

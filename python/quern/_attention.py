@@ -344,6 +344,8 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     if not enable_gqa and query.shape[1] != key.shape[1]:
         raise ValueError(f"enable_gqa is False, but the query {tuple(query.shape)} has other heads than the key {tuple(key.shape)}")
     mask = fitted(attn_mask, query, key)
+    if query.shape[3] == 0:  # all scores are 0, as those of one column of zeros
+        query, key = (torch.nn.functional.pad(t, (0, 1)) for t in (query, key))
     if torch.onnx.is_in_onnx_export():
         return formula(query, key, value, mask, sinks, spec)
     return opaque(query, key, value, mask, sinks, spec)
