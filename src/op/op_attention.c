@@ -216,7 +216,8 @@ struct att_bias att_bias(const struct att_build *b)
     value_id mask = padded_mask(b);
     bool is_bool = mask && graph_value(b->g, att_input(b, ATT_MASK))->dtype == DT_BOOL;
     struct att_bias s = {.allowed = and_of(b, is_bool ? mask : 0, by_position(b)), .added = is_bool ? 0 : mask};
-    s.may_block = mask || att_input(b, ATT_LENGTHS) || attr_int(nd, "left_window_size", -1) >= 0 || (attr_int(nd, "lower_right", 0) && !has_key_for_each(b));
+    bool may_leave_none = mask || att_input(b, ATT_LENGTHS) || attr_int(nd, "left_window_size", -1) >= 0 || (attr_int(nd, "lower_right", 0) && !has_key_for_each(b));
+    s.may_block = may_leave_none && (s.allowed || s.added);
     return s;
 }
 
