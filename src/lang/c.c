@@ -481,13 +481,13 @@ static bool is_vector_variable(const struct text *t, kval array)
     return x->op == KI_ALLOC && x->aux == KS_REG && x->dtype != DT_BOOL && kir_is_const(t->k, x->a, &n) && n == 1 && element_bytes(x) == (i64)t->caps->vector_bytes;
 }
 
-/* Vector variables that a loop without others within carries from step to step: they are read in it before they are written; at most `most`. */
-static u32 count_carried(const struct text *t, kval loop, kval end, u32 most)
+/* Vector variables that a loop without others within carries from step to step: they are read in it before they are written; of its first 32 variables. */
+static u32 count_carried(const struct text *t, kval loop, kval end)
 {
     enum { MOST = 32 };
     kval seen[MOST];
     u32 n = 0, n_seen = 0;
-    for (kval v = loop + 1; v < end && n < most && n_seen < MOST; v++) {
+    for (kval v = loop + 1; v < end && n_seen < MOST; v++) {
         const struct kir_ins *x = kir_at(t->k, v);
         u32 i = 0;
         if (kir_opens(x->op)) return 0;
@@ -508,7 +508,7 @@ static bool keeps_variables_apart(const struct text *t, kval open, kval end)
     enum { REGISTERS = 16 };
     if (!t->caps || t->caps->isa.family != ISA_X86_64 || t->caps->n_vector_regs != REGISTERS) return false;
     for (kval v = open + 1; v < end; v++)
-        if (kir_at(t->k, v)->op == KI_LOOP && count_carried(t, v, text_end(t->k, v), REGISTERS) > REGISTERS / 2) return true;
+        if (kir_at(t->k, v)->op == KI_LOOP && count_carried(t, v, text_end(t->k, v)) > REGISTERS / 2) return true;
     return false;
 }
 
