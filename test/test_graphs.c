@@ -183,5 +183,6 @@ int main(void)
         cmocka_unit_test(test_all_operators), cmocka_unit_test(kept_on_interp), cmocka_unit_test(kept_on_cpu), cmocka_unit_test(kept_on_vulkan),
         cmocka_unit_test(kept_on_opencl), cmocka_unit_test(on_interp), cmocka_unit_test(on_cpu), cmocka_unit_test(on_vulkan), cmocka_unit_test(on_opencl),
     };
+    vulkan_stay_loaded();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

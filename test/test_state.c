@@ -3,6 +3,7 @@
 // States: small decoders, token by token with their caches in a state, against runs over the whole sequence and the reference evaluator, for
 // caches in place and copied, on each device; forks, truncation, saved states and their damaged bytes; errors; allocations of a run.
 #include "program_fixture.h"
+#include "vulkan_fixture.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -617,5 +618,6 @@ int main(void)
         cmocka_unit_test(test_damaged), cmocka_unit_test(test_errors), cmocka_unit_test(test_pairs), cmocka_unit_test(test_fixed), cmocka_unit_test(test_scatter),
         cmocka_unit_test(test_saved_programs), cmocka_unit_test(test_allocations),
     };
+    vulkan_stay_loaded();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
