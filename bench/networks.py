@@ -21,12 +21,14 @@ selecsls42b mobilenetv4_conv_small coatnet_0_rw_224""".split()
 
 WIDE = dict(hidden_size=1024, num_attention_heads=16, intermediate_size=4096)
 BASE = dict(hidden_size=768, num_attention_heads=12, intermediate_size=3072)
-# name: model of transformers, its configuration, arguments, tokens. Layers are fewer than usual
+# name: model of transformers, its configuration, arguments, tokens, sequences if several. Layers are fewer than usual
 # where they are all alike, and vocabularies small: only a table is read from them.
 TEXT = {
     "bert-large": ("BertModel", "BertConfig", dict(WIDE, num_hidden_layers=4, vocab_size=4000), 128),
     "bert-large-1024": ("BertModel", "BertConfig",
                         dict(WIDE, num_hidden_layers=2, vocab_size=4000, max_position_embeddings=1024), 1024),
+    "bert-large-2x1024": ("BertModel", "BertConfig",
+                          dict(WIDE, num_hidden_layers=2, vocab_size=4000, max_position_embeddings=1024), 1024, 2),
     "distilbert": ("DistilBertModel", "DistilBertConfig", dict(vocab_size=4000), 128),
     "albert": ("AlbertModel", "AlbertConfig", dict(BASE, num_hidden_layers=4, vocab_size=4000), 128),
     "deberta-v2": ("DebertaV2Model", "DebertaV2Config",
@@ -40,12 +42,14 @@ TEXT = {
     "llama": ("LlamaModel", "LlamaConfig",
               dict(hidden_size=2048, num_attention_heads=32, num_key_value_heads=8, intermediate_size=8192,
                    num_hidden_layers=2, vocab_size=4000), 128),
+    "llama2": ("LlamaModel", "LlamaConfig",
+               dict(hidden_size=4096, num_attention_heads=32, intermediate_size=11008, num_hidden_layers=1, vocab_size=4000), 512),
     "qwen2": ("Qwen2Model", "Qwen2Config",
               dict(hidden_size=896, num_attention_heads=14, num_key_value_heads=2, intermediate_size=4864,
                    num_hidden_layers=4, vocab_size=4000), 128),
     "t5-encoder": ("T5EncoderModel", "T5Config", dict(num_layers=4, vocab_size=4000), 128),
 }
-CAUSAL = ("gpt2", "opt", "bloom", "llama", "qwen2")
+CAUSAL = ("gpt2", "opt", "bloom", "llama", "llama2", "qwen2")
 # name: model, configuration, arguments, shape of the input
 SIGNALS = {
     "whisper-encoder": ("WhisperModel", "WhisperConfig",
@@ -114,10 +118,10 @@ def of_transformers(name):
         if name == "whisper-encoder":
             net = net.encoder
         return wrapped(net, lambda n, x: n(x).last_hidden_state), {"x": noise(*shape)}
-    model, config, args, tokens = TEXT[name]
+    model, config, args, tokens, *batch = TEXT[name]
     net = getattr(tf, model)(getattr(tf, config)(**args))
     more = {"use_cache": False} if name in CAUSAL else {}
-    ids = torch.randint(3, 4000, (1, tokens), generator=torch.Generator().manual_seed(1))
+    ids = torch.randint(3, 4000, (*(batch or [1]), tokens), generator=torch.Generator().manual_seed(1))
     call = lambda n, ids, mask: n(input_ids=ids, attention_mask=mask, **more).last_hidden_state
     return wrapped(net, call), {"ids": ids, "mask": torch.ones_like(ids)}
 

@@ -285,7 +285,7 @@ NETS = (
 REQUIRED = {
     "resnet50": 1.2, "mobilenet_v2": 1.3, "mobilenet_v3_large": 1.3, "mobilenet_v3_small": 1.3, "efficientnet_b0": 1.3,
     "densenet121": 1.2, "inception_v3": 1.2, "convnext_tiny": 1.2, "swin_t": 1.2, "vit_b_16": 1.15, "coatnet_0_rw_224": 1.2,
-    "bert-large": 1.15, "bert-large-1024": 1.15, "gpt2": 1.2, "whisper-encoder": 1.15, "unet": 1.8, "raft-small": 1.5,
+    "bert-large": 1.15, "bert-large-1024": 1.15, "bert-large-2x1024": 1.3, "gpt2": 1.3, "llama2": 1.3, "whisper-encoder": 1.15, "unet": 1.8, "raft-small": 1.5,
 }  # fmt: skip
 LARGE = 128 << 20  # bytes of input and output, more than caches keep; beyond, rows are left out
 
