@@ -5,6 +5,7 @@
 # replaced by the settings found here: a library older than the processor may not detect it, and
 # would use kernels for older ones. The machine's peak is measured by a process of the same
 # kind (bench/peak.c).
+import contextlib
 import dataclasses
 import glob
 import json
@@ -125,7 +126,8 @@ class Worker:
         if self.p.poll() is None:
             self.p.kill()
         self.p.wait()
-        self.p.stdin.close()
+        with contextlib.suppress(BrokenPipeError):  # what was written after its end
+            self.p.stdin.close()
         self.p.stdout.close()
 
 
