@@ -176,7 +176,7 @@ static double step_of_all(const struct nest_rates *r, const struct facts *f, i64
 {
     i64 rest_m = rows % mr, rest_n = vectors % nr;
     double t = (double)(rows / mr) * (double)(vectors / nr) * nest_step(r, mr, nr);
-    if (rest_m && f->static_m < 0) rest_m = mr;
+    if (f->static_m < 0) rest_m = gemm_rest(rest_m, mr, &tile_fma);
     if (rest_n) t += (double)(rows / mr) * nest_step(r, mr, rest_n);
     if (rest_m) t += (double)(vectors / nr) * nest_step(r, rest_m, nr);
     return rest_m && rest_n ? t + nest_step(r, rest_m, rest_n) : t;
@@ -314,6 +314,6 @@ static double predict(const struct gen_problem *p, const struct sched *v)
 }
 
 const struct gen gen_attention = {
-    GEN_FAMILY("attention", 3), .sums = SUMS_OF_ROWS, .chains = true, .facts = sizeof(struct facts),
+    GEN_FAMILY("attention", 4), .sums = SUMS_OF_ROWS, .chains = true, .facts = sizeof(struct facts),
     .analyze = analyze, .legal = legal, .emit = emit, .predict = predict,
 };

@@ -46,7 +46,7 @@ struct sizes { /* of a task, for what is asked of every schedule */
     i64 m, n, k, lanes, batch, threads, l2_bytes;
     i64 cells; /* accumulators of a tile that keeps the multipliers busy */
     struct tile_product product;
-    bool has_rows, static_k, a_plain, b_plain, b_const, b_converts, has_codes;
+    bool has_rows, any_rows, static_k, a_plain, b_plain, b_const, b_converts, has_codes; /* any_rows: their number is not known */
     i64 run;    /* bytes of a vector of results stored past the caches; 0: they are not */
     bool a_far; /* the left operand is more than the second cache keeps */
     bool is_short; /* short sums of operands that are computed, as in attention: results are most of what is moved */
@@ -73,6 +73,7 @@ static struct sizes sizes_of(const struct gemm *x, const struct caps *c)
                       .product = gemm_product(x, c, RIGHT_ONCE),
                       .has_codes = x->codes.block > 0,
                       .has_rows = x->m_axis >= 0,
+                      .any_rows = gen_static(x->g, x->m, -1) < 0,
                       .static_k = gen_static(x->g, x->k, -1) > 0,
                       .a_plain = x->a_plain && has_whole_groups(x, c),
                       .b_plain = x->b_plain && gemm_product(x, c, RIGHT_PLACE).terms == 1,
@@ -150,7 +151,7 @@ static bool suits(const struct sizes *z, const struct gemm_sched *s)
     if (s->mr * s->nr < z->cells && s->mr * 4 <= z->m && s->nr * z->lanes * 2 <= z->n && z->m > 16)
         return false;
     if (s->ahead && (s->ahead <= AHEAD_SECOND) != (tiles > 1)) return false;
-    if (s->ahead == AHEAD_SECOND && z->m >= FEW_ROWS) return false;
+    if (z->any_rows ? s->ahead == AHEAD_BLOCK : s->ahead == AHEAD_SECOND && z->m >= FEW_ROWS) return false; /* any number: perhaps few */
     if (!is_good_group(s->mb, tiles) || !is_good_group(s->nb, blocks)) return false;
     if (!is_good_pass(z, s) || !is_good_split(z, s, tiles * blocks * z->batch)) return false;
     if (s->ku == 1 && z->k > 64) return false;
@@ -281,7 +282,7 @@ static double step_of_tile(const struct nest_rates *r, const struct work *w, i64
 static double step_of_rows(const struct gemm *x, const struct nest_rates *r, const struct gemm_sched *s, const struct work *w, i64 nr)
 {
     i64 m = (i64)w->m, rest = m % s->mr;
-    if (gen_static(x->g, x->m, -1) < 0) rest = rest ? s->mr : 0;
+    if (gen_static(x->g, x->m, -1) < 0) rest = gemm_rest(rest, s->mr, w->product.leaf);
     return (double)(m / s->mr) * step_of_tile(r, w, s->mr, nr) + (rest ? step_of_tile(r, w, rest, nr) : 0);
 }
 
@@ -425,6 +426,6 @@ static double predict(const struct gen_problem *p, const struct sched *v)
 }
 
 const struct gen gen_gemm = {
-    GEN_FAMILY("gemm", 12), .facts = sizeof(struct facts), .analyze = analyze, .legal = legal,
+    GEN_FAMILY("gemm", 13), .facts = sizeof(struct facts), .analyze = analyze, .legal = legal,
     .emit = emit, .predict = predict,
 };

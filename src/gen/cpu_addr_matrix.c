@@ -7,8 +7,8 @@
 // the first, and runs the register tile down the rows. Sums wait between passes in the
 // output, or in a TEMP array when the output cannot hold them.
 //
-// Rows and columns left over at the ends get tiles of their own size where sizes are known; elsewhere one tile hangs over. Long sums of small
-// results are cut in parts that different iterations compute and a grid behind adds up.
+// Rows and columns left over at the ends get tiles of their own size where sizes are known; elsewhere one tile hangs over, of rows the lower of two
+// that fit. Long sums of small results are cut in parts that different iterations compute and a grid behind adds up.
 #include "gen/cpu_gemm.h"
 
 struct gemm_split gemm_split_of(const struct gemm *x, const struct gemm_sched *s,
@@ -55,24 +55,34 @@ bool gemm_converts_right(const struct gemm *x, const struct caps *c)
     return x->codes.block || (x->b_const && dtype_is_float(b) && b != x->type && gemm_product(x, c, RIGHT_ONCE).terms == 1);
 }
 
-/* Asks for a part of the next block's terms while the tile works on term i of this one's, so that
-   the tiles of all rows together ask for all of it. */
+i64 gemm_half(i64 mr, const struct tile_leaf *leaf)
+{
+    const i64 half = round_up(ceil_div(mr, 2), i64_max(1, leaf->rows));
+    return half < mr ? half : 0;
+}
+
+i64 gemm_rest(i64 rows, i64 mr, const struct tile_leaf *leaf)
+{
+    const i64 half = gemm_half(mr, leaf);
+    return rows > half ? mr : rows ? half : 0;
+}
+
+/* Asks for a part of the next block's terms while the tile works on term i of this one's, so that the tiles of all rows of the iteration together ask for
+   all of it, however many there are: each step for as many lines, of which a step has `lines` at most. */
 static void prefetch_next(struct gemm_kernel *p, const struct cpu_piece *e, kval i, i64 n_terms)
 {
+    enum { LINE = 64 };
     struct kir *k = p->m->k;
-    i64 tiles = p->d.mb ? p->d.mb : p->static_m > 0 ? ceil_div(p->static_m, p->s.mr) : 1, share = 1;
-    while (2 * share <= tiles) share *= 2;
-    if (p->s.ahead == AHEAD_SECOND) share = tiles; /* few: evenly */
-    kval next =
-        kir_add(k, gemm_block(p, kir_add_i(k, e->at[CPU_BLOCK], 1)), kir_mul_i(k, p->c.at, p->width));
-    kval tile = kir_div_i(k, kir_sub(k, e->at[CPU_X], p->m0), p->s.mr);
-    kval at = kir_add(k, kir_mul(k, tile, p->c.len), kir_mul_i(k, i, p->dot_k));
-    i64 lines = i64_max(1, ceil_div(p->s.nr * n_terms, share));
-    kval end = kir_mul_i(k, p->c.len, p->width);
-    for (i64 j = 0; j < lines; j++) {
-        kval to = kir_add_i(k, kir_div_i(k, kir_mul_i(k, at, p->width), share), j * p->lanes * p->dot_k);
-        kir_prefetch_to(k, p->s.ahead == AHEAD_SECOND ? KC_SECOND : KC_FIRST, p->constant ? p->constant : p->right, kir_add(k, next, kir_min(k, to, end)));
-    }
+    kval array = p->constant ? p->constant : p->right;
+    const i64 line = LINE / dtype_size(kir_dtype(k, array)), lines = ceil_div(p->s.nr * p->lanes * n_terms * p->dot_k, line);
+    const i64 least = p->static_m < 0 ? 1 : p->d.mb ? p->d.mb : ceil_div(p->static_m, p->s.mr); /* tiles */
+    kval rows = kir_sub(k, p->m1, p->m0), tiles = p->static_m < 0 ? kir_div_i(k, kir_add_i(k, rows, p->s.mr - 1), p->s.mr) : kir_int(k, least);
+    kval share = kir_div(k, kir_add_i(k, tiles, lines - 1), tiles), steps = kir_div_i(k, p->c.len, n_terms * p->dot_k);
+    kval tile = kir_div_i(k, kir_sub(k, e->at[CPU_X], p->m0), p->s.mr), step = kir_add(k, kir_mul(k, tile, steps), kir_div_i(k, i, n_terms));
+    kval next = kir_add(k, gemm_block(p, kir_add_i(k, e->at[CPU_BLOCK], 1)), kir_mul_i(k, p->c.at, p->width));
+    kval at = kir_mul_i(k, kir_mul(k, step, share), line), end = kir_mul_i(k, p->c.len, p->width);
+    for (i64 j = 0; j < ceil_div(lines, least); j++)
+        kir_prefetch_to(k, p->s.ahead == AHEAD_SECOND ? KC_SECOND : KC_FIRST, array, kir_add(k, next, kir_min(k, kir_add_i(k, at, j * line), end)));
 }
 
 /* Likewise of codes: while the tile works on block of terms i. Blocks of columns of all passes lie behind each other. */
@@ -132,6 +142,7 @@ struct tile_out gemm_target(struct cpu_contraction *c, const struct cpu_piece *e
                          .c_end = e->is_full ? 0 : p->n,
                          .x_end = p->m1,
                          .x_exact = !e->is_over,
+                         .x_short = e->is_over && e->rows == p->s.mr,
                          .anchor = x->y,
                          .temp = c->r.temp,
                          .parts = p->s.split_k,
@@ -246,6 +257,7 @@ void gemm_set_levels(struct gemm_kernel *p, kval from, kval to)
     struct cpu_level *rows = cpu_level_add(c, CPU_X, p->m0, p->m1, p->s.mr);
     rows->rest = p->static_m >= 0 ? p->static_m % p->s.mr : p->s.mr > 1 ? p->s.mr : 0;
     rows->is_unknown = p->static_m < 0;
+    if (rows->is_unknown) rows->half = gemm_half(p->s.mr, p->tile.leaf);
 }
 
 /* n rounded up. */

@@ -5,7 +5,7 @@
 // epilogue, or kept for the next pass, or left as summands for a second grid (split-K).
 //
 // Rows and columns left over at the ends get tiles of their own size where an addressing says so, so that no size is a bad one; else the last tile hangs over
-// and stores what exists.
+// and stores what exists. Of rows whose number is not known that may be a tile of half the height.
 #include "gen/cpu_contract.h"
 
 /* Loops. */
@@ -36,6 +36,23 @@ static kval last_piece(const struct cpu_contraction *p, const struct cpu_level *
     return kir_add(k, l->from, kir_mul_i(k, kir_div_i(k, kir_sub(k, l->to, l->from), l->step), l->step));
 }
 
+/* Rows left over whose number is not known: the lower of two tiles that they fit. */
+static void enter_unknown(struct cpu_contraction *p, u32 depth, const struct cpu_piece *last, cpu_body *body)
+{
+    struct kir *k = p->m->k;
+    const struct cpu_level *l = &p->level[depth];
+    struct cpu_piece e = *last;
+    const bool has_both = l->half && l->half < l->rest - 1;
+    e.rows = l->half ? l->half : l->rest, e.is_over = e.rows > 1;
+    if (has_both) kir_if(k, kir_lt(k, kir_sub(k, l->to, e.at[l->axis]), kir_int(k, l->half + 1)));
+    enter(p, depth, &e, body);
+    if (!has_both) return;
+    kir_else(k);
+    e.rows = l->rest, e.is_over = true;
+    enter(p, depth, &e, body);
+    kir_end(k);
+}
+
 static void descend(struct cpu_contraction *p, u32 depth, const struct cpu_piece *outer, cpu_body *body)
 {
     struct kir *k = p->m->k;
@@ -61,8 +78,9 @@ static void descend(struct cpu_contraction *p, u32 depth, const struct cpu_piece
     if (!l->always) kir_if(k, kir_lt(k, last, l->to));
     e.at[l->axis] = last;
     if (l->axis == CPU_BLOCK) e.columns = l->rest, e.is_full = !l->is_unknown && l->rest % p->per == 0;
-    else e.rows = l->rest, e.is_over = l->is_unknown;
-    enter(p, depth, &e, body);
+    else e.rows = l->rest;
+    if (l->axis != CPU_BLOCK && l->is_unknown) enter_unknown(p, depth, &e, body);
+    else enter(p, depth, &e, body);
     if (!l->always) kir_end(k);
 }
 

@@ -33,6 +33,7 @@ struct cpu_level {
     /* The last piece, if it is smaller: `rest` rows or columns, with code of its own. 0: there is none, tiles hang over the end instead. */
     i64 rest;
     bool is_unknown;        /* its size: it hangs over, too */
+    i64 half;               /* of rows whose number is not known: a tile of so many where no more are left; 0: there is none */
     bool always;            /* every iteration has it */
     kval columns;           /* CPU_BLOCK, with rest: of the whole result, of which the iteration has blocks from..to */
     cpu_body *enter, *leave; /* before and behind the levels inside; NULL: nothing */

@@ -88,6 +88,10 @@ bool gemm_converts_right(const struct gemm *x, const struct caps *c);
 /* The schedule with rows instead of blocks of as many rows as the instruction multiplies at once. */
 struct gemm_sched gemm_rows(struct gemm_sched s, struct tile_product p);
 
+/* Rows of the lower one of two tiles for rows left over whose number is not known, of tiles of mr rows. */
+i64 gemm_half(i64 mr, const struct tile_leaf *leaf);
+i64 gemm_rest(i64 rows, i64 mr, const struct tile_leaf *leaf); /* rows of the tile that so many left over get, less than mr; 0: 0 */
+
 /* cpu_pack.c */
 kval gemm_pack_const(struct gemm_kernel *p);             /* BUF */
 void gemm_pack_once(struct gemm_kernel *p);              /* a grid of its own into p->right */

@@ -556,8 +556,8 @@ void tile_store(const struct tile *t, const struct tile_out *o)
     }
     if (by_rows) tile_transpose(t, o->rows, 0, 1, pitch_of(t), t->nr * t->lanes);
     kval full = o->to ? 0 : tile_full(t, o);
-    if (!full) {
-        store_all(t, o, false);
+    if (!full || o->x_short) {
+        store_all(t, o, full);
         return;
     }
     kir_if(k, full);

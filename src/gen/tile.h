@@ -56,6 +56,7 @@ struct tile_out {
     kval c;                   /* first channel */
     kval y_end, x_end, c_end; /* behind the last that exists; c_end 0: all channels exist */
     bool y_exact, x_exact;    /* no tile hangs over the end */
+    bool x_short;             /* this one does */
     value_id anchor;
     kval temp;                /* not 0: the anchor's elements go to this array, dense with c innermost; no epilogue */
     i64 parts;                /* 0: 1. Summands of each element in temp, see struct result */
