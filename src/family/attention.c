@@ -253,15 +253,16 @@ static double dot_seconds(const struct gen_problem *p, const struct facts *f, co
     return nest_seconds(&n, r);
 }
 
+enum { SCAN = 16 }; /* cycles to find a row's first and last keys by its mask */
+
 /* Three passes over a row in a near cache, one with an exponential; two, by blocks of keys. */
 static double row_seconds(const struct gen_problem *p, const struct facts *f, const struct attention_sched *s, const struct work *w)
 {
     enum { EXPONENTIAL = 16, OTHERS = 6 };
     const struct nest_rates *r = p->nest;
     double vectors = w->batch * w->m * ceil(w->n / w->lanes), ops = (double)(EXPONENTIAL + OTHERS + f->x.n_between);
-    if (f->x.has_mask) ops += f->x.is_masked_by_row ? 6 : 6 / w->rows;
-    double blocks = ceil(w->n / w->at_once);
-    return vectors * ((attention_is_online(s) ? 4 : 6) * r->load + ops * r->work / 2) + w->batch * w->m * blocks * (double)f->x.rows.n * 24 * r->cycle;
+    double blocks = ceil(w->n / w->at_once), scan = f->x.has_mask ? w->batch * (f->x.is_masked_by_row ? w->m : w->share) * SCAN * r->cycle : 0;
+    return scan + vectors * ((attention_is_online(s) ? 4 : 6) * r->load + ops * r->work / 2) + w->batch * w->m * blocks * (double)f->x.rows.n * 24 * r->cycle;
 }
 
 /* Parts of the keys: their sums are stored, and added up by iterations of their own, and each looks at the whole mask. */
@@ -270,7 +271,7 @@ static double split_seconds(const struct gen_problem *p, const struct facts *f, 
     enum { EXPONENTIAL = 40 }; /* of one number, and what else there is for each part */
     const struct nest_rates *r = p->nest;
     double sums = w->batch * w->m * w->parts, t = sums * (ceil(w->e / w->lanes) * (6 * r->load + r->cycle) + EXPONENTIAL * r->cycle);
-    if (f->x.has_mask) t += w->batch * (f->x.is_masked_by_row ? w->m : 1) * (w->parts - 1) * w->n / w->lanes * 6 * r->work / 2;
+    if (f->x.has_mask) t += w->batch * (f->x.is_masked_by_row ? w->m : 1) * (w->parts - 1) * SCAN * r->cycle;
     return t;
 }
 

@@ -2,8 +2,9 @@
 //
 // attention_mask: keys that a mask excludes for all rows of an iteration, as the later ones of causal masks, or padding. What a mask is follows from the
 // expression of a score: Where(mask, x, -infinity), x + bias with a bias of -infinity, or of the lowest number where it comes from memory, and any number of
-// these. The mask is read once before the scores; the products, and the exponentials, are those of the range of keys that is left. A row whose keys are all
-// masked has the result of the definition, for which all its keys are needed.
+// these. The mask is read before the scores, from both ends of every row up to a key that is not excluded; the products, and the exponentials, are those of
+// the range of keys that is left. A row whose keys are all masked has the result of the definition, for which all its keys are needed. Of few keys none are
+// looked for: it would take longer than it could save.
 #include "gen/attention.h"
 
 #include <float.h>
@@ -49,15 +50,15 @@ kval attention_open(struct kir *k, kval score, kval raw)
     return kir_and(k, is_open_bias(k, bias), attention_open(k, rest, raw));
 }
 
-/* The first and the last key that a row sees, as vectors of numbers of keys. */
-struct seen { kval first, last; };
-
+/* Of the current row, vectors are looked at in the order of keys until one has a key that is seen, then in the opposite order: two, of most rows. */
 struct scan {
     struct attention_kernel *a;
-    struct seen row, all; /* REG arrays: vectors; numbers */
-    kval number;          /* of the row */
+    kval first, last;         /* REG arrays: keys that all rows see so far */
+    kval row_first, row_last; /* of a row; n and -1: none so far */
+    bool is_backward;
 };
 
+/* The least or greatest key of a vector that is seen. */
 static void see(struct rows *r, const void *user, i64 u, kval limit)
 {
     const struct scan *s = user;
@@ -70,44 +71,56 @@ static void see(struct rows *r, const void *user, i64 u, kval limit)
     kval open = attention_open(k, emit_value(m, r->x.red[0].in, idx), raw);
     emit_bind(m, s->a->x.scores.y, NULL, NULL);
     open = kir_splat(k, open ? open : kir_const_i(k, DT_BOOL, 1, 1), lanes);
-    if (limit) open = kir_bin(k, KI_AND, open, kir_lt(k, kir_ramp(k, zero, 1, lanes), limit));
+    open = kir_bin(k, KI_AND, open, kir_lt(k, kir_ramp(k, zero, 1, lanes), limit));
     key = kir_splat(k, kir_cast(k, DT_I32, key), lanes);
-    kval none[2] = {kir_const_i(k, DT_I32, lanes, INT32_MAX), kir_const_i(k, DT_I32, lanes, -1)};
-    kir_store(k, s->row.first, zero, kir_min(k, kir_load(k, s->row.first, zero), kir_select(k, open, key, none[0])));
-    kir_store(k, s->row.last, zero, kir_max(k, kir_load(k, s->row.last, zero), kir_select(k, open, key, none[1])));
+    kval none = kir_splat(k, kir_cast(k, DT_I32, s->is_backward ? kir_int(k, -1) : s->a->first.n), lanes), v = kir_select(k, open, key, none);
+    v = kir_cast(k, DT_I64, lanes > 1 ? kir_un(k, s->is_backward ? KI_HMAX : KI_HMIN, v) : v);
+    kir_store(k, s->is_backward ? s->row_last : s->row_first, zero, v);
 }
 
-static kval folded(struct kir *k, enum kir_op op, kval v) { return kir_cast(k, DT_I64, kir_lanes(k, v) > 1 ? kir_un(k, op, v) : v); }
-
-/* What a row sees is added to what all do: everything, if it is nothing. */
-static void scan_row(struct scan *s)
+/* Vectors of a row until one is seen. */
+static void look(struct scan *s, bool is_backward)
 {
     struct attention_kernel *a = s->a;
     struct kir *k = a->m->k;
-    const u32 lanes = a->rows.lanes;
-    kval zero = kir_int(k, 0), end = kir_add_i(k, a->first.n, -1);
-    attention_find_row(a, s->number);
-    a->rows.base = kir_mul(k, kir_sub(k, s->number, a->first.m0), a->pitch);
-    kir_store(k, s->row.first, zero, kir_const_i(k, DT_I32, lanes, INT32_MAX));
-    kir_store(k, s->row.last, zero, kir_const_i(k, DT_I32, lanes, -1));
-    rows_visit(&a->rows, see, s);
-    kval first = folded(k, KI_HMIN, kir_load(k, s->row.first, zero)), last = folded(k, KI_HMAX, kir_load(k, s->row.last, zero)), none = kir_lt(k, last, zero);
-    kir_store(k, s->all.first, zero, kir_min(k, kir_load(k, s->all.first, zero), kir_select(k, none, zero, first)));
-    kir_store(k, s->all.last, zero, kir_max(k, kir_load(k, s->all.last, zero), kir_select(k, none, end, last)));
+    const i64 lanes = a->rows.lanes;
+    kval zero = kir_int(k, 0), n = a->first.n, n_vectors = kir_div_i(k, kir_add_i(k, n, lanes - 1), lanes);
+    s->is_backward = is_backward;
+    kval i = kir_loop(k, KL_SERIAL, zero, n_vectors, 1), at = kir_mul_i(k, is_backward ? kir_add_i(k, kir_sub(k, n_vectors, i), -1) : i, lanes);
+    kir_if(k, is_backward ? kir_lt(k, kir_load(k, s->row_last, zero), zero) : kir_lt(k, kir_add_i(k, n, -1), kir_load(k, s->row_first, zero)));
+    rows_visit_at(&a->rows, see, s, at, 0, kir_min(k, kir_sub(k, n, at), kir_int(k, lanes)));
+    kir_end(k);
+    kir_end(k);
 }
+
+/* The keys of a row are added to those of all: everything, if there are none. */
+static void scan_row(struct scan *s, kval row)
+{
+    struct attention_kernel *a = s->a;
+    struct kir *k = a->m->k;
+    kval zero = kir_int(k, 0), last = kir_add_i(k, a->first.n, -1);
+    attention_find_row(a, row);
+    a->rows.base = kir_mul(k, kir_sub(k, row, a->first.m0), a->pitch);
+    kir_store(k, s->row_first, zero, a->first.n);
+    kir_store(k, s->row_last, zero, kir_int(k, -1));
+    look(s, false);
+    look(s, true);
+    kval from = kir_load(k, s->row_first, zero), to = kir_load(k, s->row_last, zero), none = kir_lt(k, to, zero);
+    kir_store(k, s->first, zero, kir_min(k, kir_load(k, s->first, zero), kir_select(k, none, zero, from)));
+    kir_store(k, s->last, zero, kir_max(k, kir_load(k, s->last, zero), kir_select(k, none, last, to)));
+}
+
+static kval new_number(struct kir *k) { return kir_alloc(k, KS_REG, DT_I64, 1, kir_int(k, 1)); }
 
 void attention_find_unmasked(struct attention_kernel *a)
 {
     struct kir *k = a->m->k;
-    struct scan s = {.a = a};
-    kval zero = kir_int(k, 0);
-    s.row = (struct seen){kir_alloc(k, KS_REG, DT_I32, a->rows.lanes, kir_int(k, 1)), kir_alloc(k, KS_REG, DT_I32, a->rows.lanes, kir_int(k, 1))};
-    s.all = (struct seen){kir_alloc(k, KS_REG, DT_I64, 1, kir_int(k, 1)), kir_alloc(k, KS_REG, DT_I64, 1, kir_int(k, 1))};
-    kir_store(k, s.all.first, zero, kir_add_i(k, a->first.n, -1));
-    kir_store(k, s.all.last, zero, zero);
-    s.number = kir_loop(k, KL_SERIAL, a->first.m0, a->x.is_masked_by_row ? a->first.m1 : kir_add_i(k, a->first.m0, 1), 1);
-    scan_row(&s);
+    struct scan s = {.a = a, .first = new_number(k), .last = new_number(k), .row_first = new_number(k), .row_last = new_number(k)};
+    kval zero = kir_int(k, 0), last = kir_add_i(k, a->first.n, -1);
+    kir_store(k, s.first, zero, last);
+    kir_store(k, s.last, zero, zero);
+    scan_row(&s, kir_loop(k, KL_SERIAL, a->first.m0, a->x.is_masked_by_row ? a->first.m1 : kir_add_i(k, a->first.m0, 1), 1));
     kir_end(k);
-    a->from = kir_max(k, kir_min(k, kir_load(k, s.all.first, zero), kir_add_i(k, a->first.n, -1)), zero);
-    a->to = kir_max(k, kir_min(k, kir_add_i(k, kir_load(k, s.all.last, zero), 1), a->first.n), kir_add_i(k, a->from, 1));
+    a->from = kir_max(k, kir_min(k, kir_load(k, s.first, zero), last), zero);
+    a->to = kir_max(k, kir_min(k, kir_add_i(k, kir_load(k, s.last, zero), 1), a->first.n), kir_add_i(k, a->from, 1));
 }

@@ -32,7 +32,7 @@ void rows_less_index(struct rows *r, kval idx[MAX_RANK])
 static kval group_size(struct rows *r, u32 g) { return emit_size(r->m, r->s.sp.g[g].extent); }
 
 /* One element, or a vector of them, at e along the innermost reduced group. */
-static void visit_at(struct rows *r, rows_visit_fn *fn, const void *user, kval e, i64 u, kval limit)
+void rows_visit_at(struct rows *r, rows_visit_fn *fn, const void *user, kval e, i64 u, kval limit)
 {
     struct kir *k = r->m->k;
     kval pos = kir_int(k, 0);
@@ -57,14 +57,14 @@ static void visit_ordered(struct rows *r, rows_visit_fn *fn, const void *user)
     i64 lanes = r->lanes, many = lanes * r->unroll, d;
     kval n = r->count ? r->count : group_size(r, r->s.inner), zero = kir_int(k, 0), end = kir_mul_i(k, kir_div_i(k, n, many), many);
     kval e = kir_loop(k, KL_SERIAL, zero, end, many);
-    for (i64 u = 0; u < r->unroll; u++) visit_at(r, fn, user, kir_add_i(k, e, u * lanes), u, 0);
+    for (i64 u = 0; u < r->unroll; u++) rows_visit_at(r, fn, user, kir_add_i(k, e, u * lanes), u, 0);
     kir_end(k);
     for (i64 u = 0; u < r->unroll; u++) {
         kval at = kir_add_i(k, end, u * lanes), left = kir_sub(k, n, at);
         bool is_known = kir_is_const(k, left, &d);
         if (is_known && d <= 0) return;
         if (!is_known) kir_if(k, kir_lt(k, zero, left));
-        visit_at(r, fn, user, at, u, is_known && d >= lanes ? 0 : kir_min(k, left, kir_int(k, lanes)));
+        rows_visit_at(r, fn, user, at, u, is_known && d >= lanes ? 0 : kir_min(k, left, kir_int(k, lanes)));
         if (!is_known) kir_end(k);
     }
 }
@@ -73,7 +73,7 @@ static void visit_inner(struct rows *r, rows_visit_fn *fn, const void *user)
 {
     struct kir *k = r->m->k;
     if (r->s.inner == r->s.sp.n) {
-        visit_at(r, fn, user, kir_int(k, 0), 0, r->s.across ? r->limit : 0);
+        rows_visit_at(r, fn, user, kir_int(k, 0), 0, r->s.across ? r->limit : 0);
         return;
     }
     i64 step = r->s.across ? 1 : r->lanes, many = step * r->unroll, d;
@@ -87,19 +87,19 @@ static void visit_inner(struct rows *r, rows_visit_fn *fn, const void *user)
     if (r->unroll > 1) {
         kval e = kir_loop(k, KL_SERIAL, zero, first, many);
         for (i64 u = 0; u < r->unroll; u++)
-            visit_at(r, fn, user, kir_add_i(k, e, u * step), u, lim);
+            rows_visit_at(r, fn, user, kir_add_i(k, e, u * step), u, lim);
         kir_end(k);
     }
     kval from = r->unroll > 1 ? first : zero;
     if (!(kir_is_const(k, kir_sub(k, second, from), &d) && d <= 0)) {
         kval e = kir_loop(k, KL_SERIAL, from, second, step);
-        visit_at(r, fn, user, e, 0, lim);
+        rows_visit_at(r, fn, user, e, 0, lim);
         kir_end(k);
     }
     kval rest = kir_sub(k, n, second);
     if (r->s.across || step == 1 || (kir_is_const(k, rest, &d) && d <= 0)) return;
     kir_if(k, kir_lt(k, zero, rest));
-    visit_at(r, fn, user, second, 0, rest);
+    rows_visit_at(r, fn, user, second, 0, rest);
     kir_end(k);
 }
 

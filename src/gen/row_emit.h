@@ -36,6 +36,8 @@ void rows_less_index(struct rows *r, kval idx[MAX_RANK]); /* of what they are re
 /* All elements of the current row, or of the current vector of rows; u: number of the accumulator, limit: elements of a vector that exist, 0: all. */
 typedef void rows_visit_fn(struct rows *r, const void *user, i64 u, kval limit);
 void rows_visit(struct rows *r, rows_visit_fn *fn, const void *user);
+/* A vector along the innermost reduced group of the current row, from element e on, of which `limit` exist; 0: all. */
+void rows_visit_at(struct rows *r, rows_visit_fn *fn, const void *user, kval e, i64 u, kval limit);
 kval rows_reduce(struct rows *r, const struct reduction *red); /* of the current row */
 /* All reductions of the current row, in order; binds their results, and what they computed where it is kept, until rows_forget. */
 void rows_reduce_all(struct rows *r);
