@@ -507,6 +507,24 @@ struct quern_contraction {
 QUERN_API quern_status quern_model_contractions(quern_model *m, const char *sizes,
                                                 void (*each)(void *user, const struct quern_contraction *x), void *user);
 
+/* Equal attentions, softmax(softcap(scale q k^T) + mask) v, by one operator or several. */
+struct quern_attention {
+    size_t size;
+    const char *op, *node;   /* operator of the model that computes the scores, its name (of the first) */
+    quern_dtype type;        /* of the queries */
+    int count;
+    int64_t batch, heads, key_heads; /* key_heads: of keys and values, each for heads / key_heads heads of queries */
+    int64_t queries, keys, head_size, value_size;
+    double scale, softcap;   /* of the scores; softcap 0: none */
+    const char *mask;        /* "causal", "window 128" (keys from the query's own on), "mask" (any other, of data, too), "bias" (added to the scores), joined
+                              * by '+'; "": none. The last query belongs to the last key */
+    int has_sums;            /* not 0: sums of the probabilities over the queries are needed, too */
+    const char *kind;        /* of struct quern_attention_shape that computes the same; NULL: none does */
+    const char *why;         /* kind NULL: the reason */
+};
+/* As quern_model_contractions. */
+QUERN_API quern_status quern_model_attentions(quern_model *m, const char *sizes, void (*each)(void *user, const struct quern_attention *x), void *user);
+
 /* --- GEMM configurations (doc/gemm.md) --- */
 
 struct quern_gemm_opts {
@@ -604,6 +622,11 @@ struct quern_attention_count {
  * ...}]}), whose computations they state themselves. Lists and rules are reported as notes. QUERN_NOTHING names the rule that leaves none. */
 QUERN_API quern_status quern_attention_points(quern *q, const char *path, const struct quern_attention_shape *shape,
                                               const struct quern_attention_points_opts *o, struct quern_attention_count *count);
+
+/* A configuration file for the computation, for quern_attention_points: the value lists of deepgen's own files for threads of warps of this size (32,
+ * 64), with tiles of columns that divide the size of a head. QUERN_NOTHING: its rules, or this library's own, leave no point. Free with
+ * quern_text_free. */
+QUERN_API quern_status quern_attention_space(quern *q, const struct quern_attention_shape *shape, int warp_size, char **text);
 
 /* --- convolution data sets and named implementations (doc/conv.md) --- */
 

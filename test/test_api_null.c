@@ -24,6 +24,7 @@ struct fixture {
     quern_tensor *t;
 };
 
+static void on_attention(void *user, const struct quern_attention *x) {}
 static void on_contraction(void *user, const struct quern_contraction *x) {}
 
 static const char *in_dir(struct fixture *f, const char *name) { return str_fmt(&f->a, "%s/%s", f->dir.p, name).p; }
@@ -222,6 +223,8 @@ static void test_models(void **state)
     USAGE("r", quern_model_problems(f->q, "x.onnx", NULL, NULL, NULL, NULL));
     USAGE("", quern_model_contractions(NULL, NULL, on_contraction, NULL));
     USAGE("each", quern_model_contractions(f->m, NULL, NULL, NULL));
+    USAGE("", quern_model_attentions(NULL, NULL, on_attention, NULL));
+    USAGE("each", quern_model_attentions(f->m, NULL, NULL, NULL));
     USAGE("", quern_model_save(NULL, "x.onnx"));
     USAGE("path", quern_model_save(f->m, NULL));
     USAGE("", quern_model_text(NULL, &text));
@@ -256,6 +259,9 @@ static void test_models(void **state)
     USAGE("", quern_model_attention(NULL, &shape, &m));
     USAGE("shape", quern_model_attention(f->q, NULL, &m));
     USAGE("out", quern_model_attention(f->q, &shape, NULL));
+    USAGE("", quern_attention_space(NULL, &shape, 32, &text));
+    USAGE("shape", quern_attention_space(f->q, NULL, 32, &text));
+    USAGE("text", quern_attention_space(f->q, &shape, 32, NULL));
     USAGE("", quern_attention_facts(NULL, &shape, &facts));
     USAGE("shape", quern_attention_facts(f->q, NULL, &facts));
     USAGE("out", quern_attention_facts(f->q, &shape, NULL));

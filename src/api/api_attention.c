@@ -166,3 +166,92 @@ quern_status quern_attention_points(quern *q, const char *path, const struct que
     memcpy(count, &p.count, count->size < sizeof p.count ? count->size : sizeof p.count);
     return api_end(q, ok);
 }
+
+/* Configurations. */
+
+/* The lists of deepgen's attention files for warps of 32 and of 64 threads. OTc is multiplied by the odd factor of a head's size. */
+struct space_list {
+    enum lab_attention_field field;
+    i32 v[2][5]; /* ended by -1, or after five */
+};
+#define SAME(...) {{__VA_ARGS__, -1}, {__VA_ARGS__, -1}}
+static const struct space_list space_lists[] = {
+    {LA_BR, {{32, 64, 128, -1}, {32, 64, 128, 256, -1}}}, {LA_BC, {{32, 64, 128, -1}, {32, 64, 128, 256, -1}}},
+    {LA_SA, {{8, 16, 32, 64, -1}, {8, 16, 32, -1}}}, {LA_SB, {{4, 8, 16, 32, -1}, {8, 16, 32, -1}}},
+    {LA_PTR, {{4, 8, 16, -1}, {4, 8, -1}}}, {LA_PTC, {{4, 8, 16, -1}, {4, 8, -1}}}, {LA_OTR, SAME(4, 8, 16)}, {LA_OTC, SAME(4, 8, 16)},
+    {LA_GLWQ, SAME(4)}, {LA_GLWK, SAME(4)}, {LA_GLWV, SAME(4)},
+    {LA_BLPY, {{2, 4, 8, -1}, {1, 2, 4, -1}}}, {LA_BLPX, {{1, 2, -1}, {1, 2, 4, -1}}},
+    {LA_WLPY, {{2, 4, 8, -1}, {2, 4, 8, 16, -1}}}, {LA_WLPX, {{2, 4, 8, -1}, {2, 4, 8, 16, -1}}},
+    {LA_BSWQ, SAME(2, 4, 8)}, {LA_BSWK, SAME(2, 4, 8)}, {LA_WSWQ, {{4, 8, -1}, {1, 2, 4, -1}}}, {LA_WSWK, {{2, 4, 8, -1}, {1, 2, 4, -1}}},
+    {LA_BLOY, {{2, 4, 8, -1}, {1, 2, 4, -1}}}, {LA_BLOX, {{1, 2, -1}, {1, 2, 4, -1}}},
+    {LA_WLOY, {{2, 4, 8, -1}, {2, 4, 8, 16, -1}}}, {LA_WLOX, {{2, 4, 8, -1}, {2, 4, 8, 16, -1}}},
+    {LA_BSWP, SAME(2, 4, 8)}, {LA_BSWV, SAME(2, 4, 8)}, {LA_WSWP, {{4, 8, 16, -1}, {1, 2, 4, -1}}}, {LA_WSWV, SAME(1, 2, 4)},
+    {LA_UN, {{8, 16, 32, 64, -1}, {8, 16, 32, -1}}}, {LA_LCP, SAME(1)}, {LA_LCO, SAME(1)},
+    {LA_SPP, SAME(0, 1)}, {LA_RPP, SAME(0, 1)}, {LA_RPO, SAME(0, 1)}, {LA_SHP, {{0, 1, -1}, {0, -1}}}, {LA_SKP, {{0, 1, -1}, {0, -1}}},
+};
+#undef SAME
+
+static i64 odd_part(i64 n)
+{
+    while (n % 2 == 0) n /= 2;
+    return n;
+}
+
+static void print_list(struct buf *b, const struct space_list *l, const struct lab_config *c, bool is_wide)
+{
+    const i32 *v = l->v[is_wide];
+    i64 factor = l->field == LA_OTC ? odd_part(c->d) : 1;
+    for (u32 i = 0; i < countof(l->v[0]) && v[i] >= 0; i++) buf_printf(b, "%s%lld", i ? ", " : "", (long long)(v[i] * factor));
+}
+
+static void print_values(struct buf *b, enum lab_attention_field f, const struct lab_config *c, int warp)
+{
+    enum { NARROW = 32 };
+    if (f == LA_W) buf_printf(b, "%d", warp);
+    if (f == LA_HD) buf_printf(b, "%lld", (long long)c->d);
+    for (u32 i = 0; i < countof(space_lists); i++)
+        if (space_lists[i].field == f) print_list(b, &space_lists[i], c, warp > NARROW);
+}
+
+static void print_space(struct buf *b, const struct lab_config *c, int warp)
+{
+    buf_z(b, "{\n");
+    for (u32 f = 0; f < N_LAB_ATTENTION_FIELDS; f++) {
+        buf_printf(b, "    \"%s\": [", lab_field(c->kind, f)->key);
+        print_values(b, f, c, warp);
+        buf_z(b, f + 1 < N_LAB_ATTENTION_FIELDS ? "],\n" : "]\n");
+    }
+    buf_z(b, "}\n");
+}
+
+/* Both rules leave points of the text. */
+static bool space_has_points(struct str text, const struct lab_config *of, enum dtype type, struct err *e)
+{
+    static const enum lab_rules rules[] = {LAB_RULES_OWN, LAB_RULES_DEEPGEN};
+    struct arena a = {0};
+    struct lab_space s;
+    struct lab_count n;
+    bool ok = lab_space_read(&s, &a, text, of, e);
+    s.dtype = type;
+    for (u32 i = 0; i < countof(rules) && ok; i++)
+        ok = lab_space_count(&s, rules[i], &n, e) || err_prefix(e, "rules '%s'", lab_rules_name(rules[i]));
+    arena_release(&a);
+    return ok;
+}
+
+quern_status quern_attention_space(quern *q, const struct quern_attention_shape *shape, int warp_size, char **text)
+{
+    if (!api_given(q, "shape text", shape, text)) return QUERN_USAGE;
+    struct err *e = api_begin(q);
+    struct lab_config c;
+    enum dtype type;
+    *text = NULL;
+    if (!read_shape(shape, &c, &type, e)) return api_end(q, false);
+    if (warp_size < 1 || warp_size > LAB_MOST) return api_end(q, err_set(e, ERR_USAGE, "a warp of %d threads", warp_size));
+    struct buf b = {0};
+    print_space(&b, &c, warp_size);
+    bool ok = space_has_points(buf_view(&b), &c, type, e);
+    if (ok) *text = api_text(&b);
+    else buf_release(&b);
+    return api_end(q, ok);
+}

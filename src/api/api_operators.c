@@ -77,34 +77,3 @@ quern_status quern_model_problems(quern *q, const char *path, const struct quern
     arena_release(&a);
     return api_end(q, ok);
 }
-
-/* Contractions. */
-
-static struct quern_contraction public_contraction(const struct model_contraction *c, struct arena *a)
-{
-    struct quern_contraction x = {.size = sizeof x, .op = str_z(a, c->op), .node = str_z(a, c->node), .role = c->role, .shape = c->shape.p,
-                                  .type = (quern_dtype)dtype_onnx(c->type), .count = (int)i64_min(c->count, INT32_MAX), .flops = c->flops,
-                                  .n_batch = (int)c->n_batch, .m = c->m, .n = c->n, .k = c->k};
-    for (u32 k = 0; k < 2; k++) {
-        x.rank[k] = (int)c->rank[k];
-        for (u32 i = 0; i < c->rank[k]; i++) x.dim[k][i] = c->dim[k][i];
-    }
-    for (u32 i = 0; i < c->n_batch; i++) x.batch[i] = c->batch[i];
-    return x;
-}
-
-quern_status quern_model_contractions(quern_model *m, const char *sizes, void (*each)(void *user, const struct quern_contraction *x), void *user)
-{
-    if (!m) return QUERN_USAGE;
-    struct err *e = api_begin(m->q);
-    if (!each) return api_end(m->q, err_set(e, ERR_USAGE, "'each' is NULL"));
-    struct arena a = {0};
-    struct model_contraction_list all;
-    bool ok = model_contractions(&all, m->model, sizes, &a, e);
-    for (u32 k = 0; ok && k < all.n; k++) {
-        struct quern_contraction x = public_contraction(&all.v[k], &a);
-        each(user, &x);
-    }
-    arena_release(&a);
-    return api_end(m->q, ok);
-}

@@ -4,9 +4,6 @@
 // larger operators consist of (Gemm, Attention, LSTM, Einsum ...), for given sizes. Equal ones are counted. Bodies of loops and branches
 // are not entered: how often they run is not known.
 //
-// All operators of a copy of the graph are expanded to primitives. Each node gets its number as its name first; new nodes are named after
-// the expanded one, so the name of a primitive leads back to the operator.
-//
 // The products of an attention are recognised by what is between them (task/attention.c), not by an operator. So chains of exporters and
 // operators for attention look alike.
 #include "model/model.h"
@@ -14,32 +11,13 @@
 #include "op/op.h"
 #include "task/task.h"
 
-enum { UNKNOWN_SIZE = 256 };
-
 struct collection {
-    struct model *m;
-    struct graph g;        /* expanded */
+    struct model_expanded x;
     struct arena *a;
-    const i64 *var;
     const char **role;     /* per node */
     struct map seen;       /* operator, role, type, sizes -> number of the entry */
     struct model_contraction_list *out;
 };
-
-static void number_nodes(struct graph *g)
-{
-    for (node_id n = 1; n < g->node.n; n++) graph_node(g, n)->name = str_fmt(g->arena, "%u", n);
-}
-
-/* "12/Softmax/Exp" -> node 12 of the model */
-static node_id origin(const struct node *x)
-{
-    struct str head, tail;
-    i64 n = 0;
-    str_cut(x->name, '/', &head, &tail);
-    if (!str_to_i64(head, &n)) unreachable();
-    return (node_id)n;
-}
 
 static bool is_contraction(const struct op *op)
 {
@@ -49,8 +27,8 @@ static bool is_contraction(const struct op *op)
 static void find_roles(struct collection *c)
 {
     struct attention_pairs all;
-    c->role = arena_array(c->a, const char *, c->g.node.n + 1);
-    task_attentions(&all, &c->g, c->a);
+    c->role = arena_array(c->a, const char *, c->x.g.node.n + 1);
+    task_attentions(&all, &c->x.g, c->a);
     for (u32 i = 0; i < all.n; i++) c->role[all.v[i].scores] = "scores", c->role[all.v[i].values] = "values";
 }
 
@@ -106,19 +84,20 @@ static struct str shape_text(const struct collection *c, const struct model_cont
 /* false: a size is not known. */
 static bool describe(const struct collection *c, node_id n, struct model_contraction *x)
 {
-    const struct node *nd = graph_node(&c->g, n), *from = graph_node(&c->m->graph, origin(nd));
+    const struct graph *g = &c->x.g;
+    const struct node *nd = graph_node(g, n), *from = graph_node(&c->x.m->graph, model_origin(&c->x, n));
     i64 y[MAX_RANK];
     *x = (struct model_contraction){.op = from->op, .node = from->name, .role = c->role[n] ? c->role[n] : "", .count = 1};
     for (u32 k = 0; k < 2; k++) {
-        const struct shape *s = op_in_shape(&c->g, nd, k);
-        if (!shape_eval(c->g.sym, s, c->var, x->dim[k])) return false;
+        const struct shape *s = op_in_shape(g, nd, k);
+        if (!shape_eval(g->sym, s, c->x.var, x->dim[k])) return false;
         x->rank[k] = s->rank;
     }
-    const struct shape *s = &graph_value(&c->g, nd->out.v[0])->shape;
-    if (!shape_eval(c->g.sym, s, c->var, y)) return false;
-    x->type = op_in_dtype(&c->g, nd, 0);
-    x->flops = op_flops(&c->g, n, c->var);
-    if (op_of(&c->g, n)->props & OP_MATMUL) set_matmul(x, y, s->rank);
+    const struct shape *s = &graph_value(g, nd->out.v[0])->shape;
+    if (!shape_eval(g->sym, s, c->x.var, y)) return false;
+    x->type = op_in_dtype(g, nd, 0);
+    x->flops = op_flops(g, n, c->x.var);
+    if (op_of(g, n)->props & OP_MATMUL) set_matmul(x, y, s->rank);
     x->shape = shape_text(c, x, nd);
     return true;
 }
@@ -137,21 +116,15 @@ static void add(struct collection *c, const struct model_contraction *x)
 
 bool model_contractions(struct model_contraction_list *out, struct model *m, const char *sizes, struct arena *a, struct err *e)
 {
-    struct collection c = {.m = m, .a = a, .out = out};
+    struct collection c = {.a = a, .out = out};
     *out = (struct model_contraction_list){0};
     map_init(&c.seen, a);
-    graph_clone(&c.g, &m->graph, a);
-    number_nodes(&c.g);
-    if (!op_expand_all(&c.g, e)) return false;
-    i64 *var = arena_array(a, i64, m->sym.var.n + 1), *usual = arena_array(a, i64, m->sym.var.n + 1);
-    for (u32 v = 0; v < m->sym.var.n; v++) usual[v] = v < m->n_var ? m->var[v] : UNKNOWN_SIZE; /* data-dependent ones of expansions */
-    if (!model_sizes(m, sizes, usual, var, e)) return false;
-    c.var = var;
+    if (!model_expand(&c.x, m, sizes, a, e)) return false;
     find_roles(&c);
-    for (node_id n = 1; n < c.g.node.n; n++) {
+    for (node_id n = 1; n < c.x.g.node.n; n++) {
         struct model_contraction x;
-        if (graph_node(&c.g, n)->dead || !is_contraction(op_of(&c.g, n))) continue;
-        if (!describe(&c, n, &x)) return op_unsupported(e, &m->graph, origin(graph_node(&c.g, n)), "a size depends on data");
+        if (graph_node(&c.x.g, n)->dead || !is_contraction(op_of(&c.x.g, n))) continue;
+        if (!describe(&c, n, &x)) return op_unsupported(e, &m->graph, model_origin(&c.x, n), "a size depends on data");
         add(&c, &x);
     }
     return true;

@@ -9,7 +9,10 @@
 //   request.c    requests for inputs and outputs
 //   call.c       one operator as a graph with one node
 //   operators.c  types and required device features of operators
+//   expanded.c   a network as primitives at given sizes, to be looked at
 //   contractions.c  matrix products and convolutions, and their number
+//   attentions.c attentions, by sizes and form, and their number
+//   attention_mask.c  what a mask of scores excludes
 #ifndef QUERN_MODEL_H
 #define QUERN_MODEL_H
 
@@ -120,6 +123,17 @@ u64 model_op_types(const struct op *op);
 const char *model_op_needs(const struct op *op, u64 types);
 const struct op_onnx *model_op_missing(i64 k); /* the k-th operator of ONNX that is not supported; NULL: end */
 
+/* expanded.c. */
+struct model_expanded {
+    struct model *m;
+    struct graph g;        /* primitives */
+    struct arena *a;
+    i64 *var;              /* sizes */
+};
+/* At these sizes "H=17,W=31" (NULL: those the model is optimised for); a: for everything. */
+bool model_expand(struct model_expanded *x, struct model *m, const char *sizes, struct arena *a, struct err *e);
+node_id model_origin(const struct model_expanded *x, node_id n); /* the node of the model that primitive n is, or is part of */
+
 /* contractions.c */
 enum { MODEL_MAX_BATCH = 4 };
 struct model_contraction {
@@ -140,5 +154,39 @@ struct model_contraction {
 struct model_contraction_list { struct model_contraction *v; u32 n, cap; };
 /* In the order of the model, at its sizes "H=17,W=31" (NULL: those it is optimised for); texts are in the arena. */
 bool model_contractions(struct model_contraction_list *out, struct model *m, const char *sizes, struct arena *a, struct err *e);
+
+/* attention_mask.c. Which keys the queries may attend to, i + off - left <= j <= i + off + right, off so that the last query belongs to the last
+   key; and what else is known of a mask. */
+enum { MODEL_UNBOUNDED = INT32_MAX };
+struct model_mask {
+    i64 left, right;       /* MODEL_UNBOUNDED: not limited */
+    bool is_more;          /* it depends on data, or is fixed but no such band */
+    bool has_bias;         /* it adds other numbers than 0 and (as good as) -infinity */
+};
+struct model_masks {
+    struct model_expanded *x;
+    const bool *is_data;   /* per value: depends on inputs of the network */
+    i64 queries, keys;
+};
+/* Restricts *m by a value: bool, true where a score is kept (polarity: or where it is not), or floats that are added. */
+void model_mask_add(struct model_mask *m, struct model_masks *k, value_id v, bool polarity);
+/* The number that all elements are, which depends on sizes at most. */
+bool model_number(struct model_masks *k, value_id v, double *number);
+
+/* attentions.c */
+struct model_attention {
+    struct str op, node;   /* operator of the model that computes the scores, or is all of it; name of the first such node */
+    enum dtype type;       /* of the queries */
+    i64 count;
+    i64 batch, heads, key_heads; /* key_heads: of keys and values; each is used by heads / key_heads of the queries */
+    i64 queries, keys, head_size, value_size;
+    double scale, softcap; /* softcap 0: none */
+    struct model_mask mask;
+    bool has_sums;         /* the sums of the probabilities over the queries are needed, too */
+    bool is_other;         /* between the products is more than scale, softcap, mask and softmax */
+};
+struct model_attention_list { struct model_attention *v; u32 n, cap; };
+/* As model_contractions. Attentions with a size that depends on data are omitted. */
+bool model_attentions(struct model_attention_list *out, struct model *m, const char *sizes, struct arena *a, struct err *e);
 
 #endif
