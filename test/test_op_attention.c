@@ -160,6 +160,35 @@ static void test_group_query(void **state)
     for (u32 i = 0; i < countof(bad); i++) refuse(&bad[i]);
 }
 
+#define PAGED(q, k, v, cache) QKV(q, k, v) IN("kc", cache) IN("vc", cache) INTS("n", "3") INTS("p", "2") INTS("t", "2,4")
+#define PA MS "PagedAttention(%q, %k, %v, %kc, %vc, %n, %p, %t"
+
+static void test_paged(void **state)
+{
+    static const char heads[] = "num_heads=4, kv_num_heads=2";
+    static const struct bad bad[] = {
+        {PAGED("5,16", "5,8", "5,8", "9,4,2,4"), PA ")", "num_heads=4, kv_num_heads=3", "num_heads 4 is no multiple of kv_num_heads 3"},
+        {PAGED("5,18", "5,8", "5,8", "9,4,2,4"), PA ")", heads, "axis 1 of input 0 is 18, which is no multiple of 4 heads"},
+        {PAGED("5,16", "6,8", "6,8", "9,4,2,4"), PA ")", heads, "key (input 1) is [6,8], expected [5,8]: tokens, kv_num_heads * head size of query"},
+        {PAGED("5,16", "5,8", "5,8", "9,4,2,5"), PA ")", heads, "key_cache (input 3) is [9,4,2,5], expected [?,?,2,4]: pages, positions of a page, kv_num_heads, head size of query"},
+        {PAGED("5,16", "5,8", "5,8", "9,4,8"), PA ")", heads, "input 3 of rank 3"},
+        {QKV("5,16", "5,8", "5,8") IN("kc", "9,4,2,4") IN("vc", "8,4,2,4") INTS("n", "3") INTS("p", "2") INTS("t", "2,4"), PA ")", heads, "value_cache (input 4) is [8,4,2,4], expected [9,4,2,4]"},
+        {QKV("5,16", "5,8", "5,8") "  input %kc: i8[9,4,2,4]\n  input %vc: i8[9,4,2,4]\n" INTS("n", "3") INTS("p", "2") INTS("t", "2,4"), PA ")", heads, "a cache (input 3) of type i8 with queries of f32"},
+        {QKV("5,16", "5,8", "5,8") IN("kc", "9,4,2,4") IN("vc", "9,4,2,4") INTS("n", "2") INTS("p", "2") INTS("t", "2,4"), PA ")", heads, "cumulative_sequence_length (input 5) is [2], expected [3]: sequences + 1"},
+        {QKV("5,16", "5,8", "5,8") IN("kc", "9,4,2,4") IN("vc", "9,4,2,4") INTS("n", "3") INTS("p", "3") INTS("t", "2,4"), PA ")", heads, "past_seqlens (input 6) is [3], expected [2]"},
+        {QKV("5,16", "5,8", "5,8") IN("kc", "9,4,2,4") IN("vc", "9,4,2,4") INTS("n", "3") INTS("p", "2") IN("t", "2,4"), PA ")", heads, "input 7 of type f32, expected integers"},
+        {PAGED("5,16", "5,8", "5,8", "9,4,2,4"), PA ")", "num_heads=4, kv_num_heads=2, local_window_size=0", "local_window_size 0, expected -1 or at least 1"},
+        {PAGED("5,16", "5,8", "5,8", "9,4,2,4"), PA ")", "num_heads=4, kv_num_heads=2, kv_cache_layout=\"LATENT\"", "kv_cache_layout 'LATENT'"},
+        {PAGED("5,16", "5,8", "5,8", "9,4,2,4"), PA ")", "num_heads=4, kv_num_heads=2, k_quant_type=\"PER_TENSOR\"", "a quantised cache ('k_quant_type')"},
+        {PAGED("5,16", "5,8", "5,8", "9,4,2,4"), PA ")", "num_heads=4, kv_num_heads=2, do_rotary=1", "input 8 is missing"},
+        {PAGED("5,16", "5,8", "5,8", "9,4,2,4") TABLES("9,3", "9,3"), PA ", %c, %s)", "num_heads=4, kv_num_heads=2, do_rotary=1", "cos_cache (input 8) rotates 6 elements of heads of 4"},
+        {PAGED("5,16", "5,8", "5,8", "9,4,2,4") INTS("s", "4"), PA ", _, _, %s)", heads, "slot_mapping (input 10) is [4], expected [5]: tokens"},
+        {PAGED("5,16", "5,8", "5,8", "9,4,2,4") IN("s", "2"), PA ", _, _, _, %s)", heads, "head_sink (input 11) is [2], expected [4]: num_heads"},
+        {PAGED("5,16", "5,8", "5,8", "9,4,2,4") IN("s", "4"), PA ", _, _, _, _, %s)", heads, "q_norm_weight (input 12) and k_norm_weight (input 13) belong together"},
+    };
+    for (u32 i = 0; i < countof(bad); i++) refuse(&bad[i]);
+}
+
 #define ROT MS "RotaryEmbedding"
 
 static void test_rotary(void **state)
@@ -312,7 +341,7 @@ static void test_data(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_attention), cmocka_unit_test(test_multi_head), cmocka_unit_test(test_merged), cmocka_unit_test(test_group_query), cmocka_unit_test(test_rotary),
+        cmocka_unit_test(test_attention), cmocka_unit_test(test_multi_head), cmocka_unit_test(test_merged), cmocka_unit_test(test_group_query), cmocka_unit_test(test_paged), cmocka_unit_test(test_rotary),
         cmocka_unit_test(test_sizes), cmocka_unit_test(test_too_long), cmocka_unit_test(test_data),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

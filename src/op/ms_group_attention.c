@@ -174,20 +174,9 @@ static value_id cached(struct gqa *q, value_id past, value_id now, value_id out)
 /* Queries or keys with h heads, normalised and rotated by the attributes. */
 static value_id rotated(struct gqa *q, value_id x, u32 norm, value_id ids)
 {
-    struct graph *g = q->a.g;
     const struct node *nd = &q->a.nd;
-    if (op_has_in(nd, norm)) {
-        double eps = attr_float(nd, norm == G_Q_NORM ? "q_norm_epsilon" : "k_norm_epsilon", attr_float(nd, "qk_norm_epsilon", 1e-6));
-        x = op_node2(g, q->a.n, "RMSNormalization", x, op_as(g, q->a.n, nd->in.v[norm], q->a.type), 0);
-        attr_set_float(g, op_made(g, x), "epsilon", eps);
-    }
-    if (!ids) return x;
-    value_id in[] = {x, op_as(g, q->a.n, nd->in.v[G_COS], q->a.type), op_as(g, q->a.n, nd->in.v[G_SIN], q->a.type), ids};
-    i64 half;
-    x = op_node(g, q->a.n, "RotaryEmbedding", 4, in, 0);
-    attr_set_int(g, op_made(g, x), "interleaved", attr_int(nd, "rotary_interleaved", 0));
-    if (sym_is_const(g->sym, op_in_shape(g, nd, G_COS)->dim[1], &half)) attr_set_int(g, op_made(g, x), "rotary_embedding_dim", 2 * half);
-    return x;
+    double eps = attr_float(nd, norm == G_Q_NORM ? "q_norm_epsilon" : "k_norm_epsilon", attr_float(nd, "qk_norm_epsilon", 1e-6));
+    return ms_rotated(&q->a, ms_normalised(&q->a, x, norm, eps), G_COS, ids);
 }
 
 /* Of queries in a state whose mask leaves keys out: the last one that counts is at the position of seqlens_k, those before and behind it follow
@@ -256,15 +245,6 @@ static value_id group_band(struct gqa *q)
     return v;
 }
 
-/* One more term of each softmax: smooth_softmax is a sink of 0. */
-static void add_sink(struct gqa *q)
-{
-    struct ms_att *a = &q->a;
-    struct graph *g = a->g;
-    if (op_has_in(&a->nd, G_SINK)) a->sink = a->nd.in.v[G_SINK];
-    else if (attr_int(&a->nd, "smooth_softmax", 0) > 0) a->sink = op_node_expand(g, a->n, op_const_f(g, a->type, 0), 1, (const sym[]){ms_num(g, a->h)}, 0);
-}
-
 /* Whether new keys follow all of the cache's, in every sequence: of a prompt, of a state's cache, and of a single sequence whose total length
    is known to be the cache's and theirs. */
 static bool is_appended(struct gqa *q)
@@ -319,7 +299,7 @@ static bool group_expand(struct graph *g, node_id n, struct err *e)
     if (appended) append(&q);
     else insert(&q);
     ms_add_bias(a, G_SCORES);
-    add_sink(&q);
+    ms_add_sink(a, G_SINK);
     a->y3 = a->nd.out.v[0];
     ms_attend(a);
     return true;

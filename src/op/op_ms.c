@@ -36,7 +36,7 @@ static value_id masked_scores(struct ms_att *a)
     return op_node_where(g, a->n, a->allowed, a->bias, op_const_f(g, a->type, -INFINITY), 0);
 }
 
-void ms_attend(struct ms_att *a)
+value_id ms_attend(struct ms_att *a)
 {
     struct graph *g = a->g;
     value_id in[] = {a->q, a->k, a->v, masked_scores(a), a->past_k, a->past_v, 0, a->sink};
@@ -51,7 +51,34 @@ void ms_attend(struct ms_att *a)
     if (a->causal) attr_set_int(g, n, "is_causal", 1);
     if (a->left >= 0) attr_set_int(g, n, "left_window_size", a->left);
     const sym dim[] = {a->b, a->s, sym_mul(g->sym, ms_num(g, a->h), a->dv)};
-    op_node_reshape(g, a->n, op_node_swap(g, a->n, y, 4, 1, 2, 0), 3, dim, a->y3);
+    return op_node_reshape(g, a->n, op_node_swap(g, a->n, y, 4, 1, 2, 0), 3, dim, a->y3);
+}
+
+void ms_add_sink(struct ms_att *a, u32 k)
+{
+    struct graph *g = a->g;
+    if (op_has_in(&a->nd, k)) a->sink = a->nd.in.v[k];
+    else if (attr_int(&a->nd, "smooth_softmax", 0) > 0) a->sink = op_node_expand(g, a->n, op_const_f(g, a->type, 0), 1, (const sym[]){ms_num(g, a->h)}, 0);
+}
+
+value_id ms_normalised(struct ms_att *a, value_id x, u32 k, double epsilon)
+{
+    if (!op_has_in(&a->nd, k)) return x;
+    x = op_node2(a->g, a->n, "RMSNormalization", x, op_as(a->g, a->n, a->nd.in.v[k], a->type), 0);
+    attr_set_float(a->g, op_made(a->g, x), "epsilon", epsilon);
+    return x;
+}
+
+value_id ms_rotated(struct ms_att *a, value_id x, u32 k, value_id ids)
+{
+    struct graph *g = a->g;
+    i64 half;
+    if (!ids) return x;
+    value_id in[] = {x, op_as(g, a->n, a->nd.in.v[k], a->type), op_as(g, a->n, a->nd.in.v[k + 1], a->type), ids};
+    x = op_node(g, a->n, "RotaryEmbedding", 4, in, 0);
+    attr_set_int(g, op_made(g, x), "interleaved", attr_int(&a->nd, "rotary_interleaved", 0));
+    if (sym_is_const(g->sym, op_in_shape(g, &a->nd, k)->dim[1], &half)) attr_set_int(g, op_made(g, x), "rotary_embedding_dim", 2 * half);
+    return x;
 }
 
 /* Masks. */

@@ -53,6 +53,11 @@ value_id ms_below(struct ms_att *a, value_id lengths, bool from);
 /* Adds what input k, if there is one, says to the bias: a raw mask (b, t) or (b, s, t), lengths (b), or ends and starts (2b). */
 bool ms_read_mask(struct ms_att *a, u32 k, struct err *e);
 void ms_add_bias(struct ms_att *a, u32 k); /* input k is attention_bias */
-void ms_attend(struct ms_att *a);          /* the node Attention and the conversion of its output */
+void ms_add_sink(struct ms_att *a, u32 k); /* input k, or attribute smooth_softmax, a sink of 0: one more term of each softmax */
+/* Queries or keys (b, h, s, d): normalised by the weights of input k, if there is one; rotated by positions (b, s) of the tables, inputs k and k + 1.
+   ids 0: not rotated. */
+value_id ms_normalised(struct ms_att *a, value_id x, u32 k, double epsilon);
+value_id ms_rotated(struct ms_att *a, value_id x, u32 k, value_id ids);
+value_id ms_attend(struct ms_att *a);      /* the node Attention and the conversion of its output, which it returns */
 
 #endif
