@@ -54,7 +54,7 @@ static float *make_weights(const struct picture *p, double sigma)
 static quern_status apply(quern *q, const struct picture *p, float *weights, quern_tensor **y)
 {
     quern_op *op = NULL;
-    struct quern_array out, in[2] = {array_of(p), {.type = QUERN_F32, .rank = 4, .data = weights, .dim = {1, TAPS, p->h, p->w},
+    struct quern_array out = {0}, in[2] = {array_of(p), {.type = QUERN_F32, .rank = 4, .data = weights, .dim = {1, TAPS, p->h, p->w},
                                                    .stride = {TAPS * p->h * p->w, p->h * p->w, p->w, 1}}};
     quern_status s = quern_op_open(q, "quern::WeightedFilter", "kernel_shape=[5,5], padding=\"replicate\", transform=\"softmax\"", NULL, &op);
     if (!s) s = quern_op_shape(op, in, 2, &out, 1);

@@ -474,7 +474,7 @@ QUERN_API void quern_op_close(quern_op *op);
  * saved like any other. n_out may be less than the operator's number of outputs. */
 QUERN_API quern_status quern_op_model(quern_op *op, const struct quern_array *in, int n_in, const struct quern_array *out, int n_out,
                                       quern_model **model);
-/* Types, ranks, sizes and row-major strides of the outputs. */
+/* Types, ranks, sizes and row-major strides of the outputs. An output whose rank is given as -1 is omitted, and remains so. */
 QUERN_API quern_status quern_op_shape(quern_op *op, const struct quern_array *in, int n_in, struct quern_array *out, int n_out);
 /* Computes the outputs, which must have those sizes and not overlap with any array. Dense arrays, row-major or channels last (rank 3 to 5),
  * are used in place; others are copied before or afterwards. Outputs of type 0 are omitted. Programs for the last 64 layouts of arrays are

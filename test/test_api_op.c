@@ -84,7 +84,7 @@ static struct block in[2], out;
 
 static void run_and_compare(quern *q, quern_op *op, int n_in, struct rng *r, bool any_way)
 {
-    struct quern_array x[2] = {in[0].a, in[1].a}, y;
+    struct quern_array x[2] = {in[0].a, in[1].a}, y = {0};
     quern_tensor *t[2] = {0}, *want = NULL;
     quern_model *m;
     if (quern_op_shape(op, x, n_in, &y, 1)) fail_msg("%s", quern_error(q));
@@ -204,6 +204,32 @@ static void test_omitted_first(void **state)
     quern_close(q);
 }
 
+/* Shapes of any outputs of several. */
+static void test_omitted_shape(void **state)
+{
+    quern *q = quern_open(NULL);
+    quern_op *op;
+    struct rng r = rng_seed(5);
+    lay_out(&in[0], &r, 3, (const i64[]){2, 3, 4}, 0);
+    lay_out(&in[1], &r, 1, (const i64[]){4}, 0);
+    struct quern_array x[2] = {in[0].a, in[1].a};
+    assert_int_equal(quern_op_open(q, "LayerNormalization", NULL, NULL, &op), 0);
+    for (int omitted = 0; omitted < 8; omitted++) {
+        struct quern_array y[3] = {{0}};
+        for (int k = 0; k < 3; k++) y[k].rank = omitted >> k & 1 ? -1 : 0;
+        quern_status s = quern_op_shape(op, x, 2, y, 3);
+        assert_int_equal(s, omitted == 7 ? QUERN_USAGE : QUERN_OK);
+        for (int k = 0; k < 3 && omitted < 7; k++) {
+            const int64_t last = k ? 1 : 4;
+            if (omitted >> k & 1) assert_true(y[k].rank == -1 && !y[k].type);
+            else assert_true(y[k].rank == 3 && y[k].type == QUERN_F32 && y[k].dim[0] == 2 && y[k].dim[1] == 3 && y[k].dim[2] == last && y[k].stride[1] == last);
+        }
+    }
+    assert_non_null(strstr(quern_error(q), "all 3 outputs are omitted"));
+    quern_op_close(op);
+    quern_close(q);
+}
+
 static void test_errors(void **state)
 {
     quern *q = quern_open(NULL);
@@ -290,7 +316,7 @@ static void test_program_alone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_strides), cmocka_unit_test(test_named_sizes), cmocka_unit_test(test_omitted_output),
-                                       cmocka_unit_test(test_omitted_first),
+                                       cmocka_unit_test(test_omitted_first), cmocka_unit_test(test_omitted_shape),
                                        cmocka_unit_test(test_errors),
                                        cmocka_unit_test(test_read), cmocka_unit_test(test_program_alone)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -218,6 +218,27 @@ static void test_reasons(void **state)
     }
 }
 
+/* A size that no node uses, of a value that only it needs, is neither computed nor checked. */
+static void test_unused(void **state)
+{
+    static const char *const size[] = {"size (n) = %m[0]", "size (n) = %m[0] most (N)", "size (n) = %m[0]\n size (o) = (n+N)"};
+    for (int i = 0; i < countof(size) * countof(devices); i++) {
+        struct fixture b;
+        struct rng r = rng_seed(3);
+        struct buf text = {0};
+        buf_printf(&text, "graph {\n input %%x: f32[N]\n input %%k: i64[1]\n %%m: i64[1] = Abs(%%k)\n %%y: f32[N] = Relu(%%x)\n %s\n output %%y\n}\n", size[i / countof(devices)]);
+        assert_true(fixture_open(&b, text.p, devices[i % countof(devices)]));
+        quern_tensor *in[2] = {floats(&b, 1, &(int64_t){4}, &r), ints(&b, 1, &(int64_t){-9})};
+        for (int is_saved = 0; is_saved < (i % countof(devices) ? 1 : 2); is_saved++) {
+            if (is_saved) reopen(&b);
+            run_both(&b, in, 2, 1);
+        }
+        quern_tensor_free(in[0]), quern_tensor_free(in[1]);
+        buf_release(&text);
+        fixture_close(&b);
+    }
+}
+
 /* A size that no node uses is computed and checked if it is kept, also in a saved program. */
 static void test_kept(void **state)
 {
@@ -290,7 +311,7 @@ int main(void)
         cmocka_unit_test(test_shapes),
         cmocka_unit_test(test_errors),
         cmocka_unit_test(test_reasons),
-        cmocka_unit_test(test_kept), cmocka_unit_test(test_room),
+        cmocka_unit_test(test_unused), cmocka_unit_test(test_kept), cmocka_unit_test(test_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -174,15 +174,24 @@ quern_status quern_op_model(quern_op *op, const struct quern_array *in, int n_in
     return finish(op, ok);
 }
 
+/* Outputs without a rank. */
+static bool omit_outputs(struct call *c, const struct quern_array *out, struct err *e)
+{
+    u32 n = 0;
+    for (u32 k = 0; k < c->n_out; k++) n += c->outputs.is_omitted[k] = out[k].rank == -1;
+    return n < c->n_out || err_set(e, ERR_USAGE, "all %u outputs are omitted", c->n_out);
+}
+
 /* Reports the sizes of outputs if the model was made for exactly these sizes. */
 static bool report_shapes(const quern_model *m, struct quern_array *out, struct err *e)
 {
-    for (u32 k = 0; k < m->model->graph.output.n; k++) {
+    for (u32 k = 0; k < m->model->graph.output.n; k++, out++) {
         const struct value *v = graph_value(&m->model->graph, m->model->graph.output.v[k]);
         i64 dim[MAX_RANK], bytes;
+        while (out->rank == -1) out++;
         if (!shape_eval(&m->model->sym, &v->shape, m->model->var, dim) || !tensor_size_ok(v->dtype, v->shape.rank, dim, &bytes))
             return err_set(e, ERR_UNSUPPORTED, "the size of output %u cannot be computed", k);
-        api_array_rows(&out[k], v->dtype, v->shape.rank, dim);
+        api_array_rows(out, v->dtype, v->shape.rank, dim);
     }
     return true;
 }
@@ -193,7 +202,7 @@ quern_status quern_op_shape(quern_op *op, const struct quern_array *in, int n_in
     quern_model *m = NULL;
     struct err *e = api_begin(op->q);
     struct call c;
-    bool ok = call_start(&c, op, in, n_in, n_out, e) && print_call(&c, e);
+    bool ok = call_start(&c, op, in, n_in, n_out, e) && omit_outputs(&c, out, e) && print_call(&c, e);
     c.n_io = 0; /* the operator's own shapes, whatever the inputs' layouts */
     ok = ok && make_model(&c, &m) && report_shapes(m, out, &op->q->err);
     quern_model_close(m);

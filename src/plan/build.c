@@ -622,14 +622,23 @@ static void plan_bounds(struct maker *m)
     }
 }
 
-/* Removes variables that are neither used nor bound. */
+static bool is_in_fact(const struct symtab *t, u32 var)
+{
+    for (u32 k = 0; k < t->fact.n; k++)
+        if (sym_has_var(t, t->fact.v[k].a, var) || sym_has_var(t, t->fact.v[k].b, var)) return true;
+    return false;
+}
+
+/* Binds variables that are neither used nor bound: data-dependent sizes that no node needs, nor, without any other such size, any fact. */
 static void drop_unknown(struct maker *m)
 {
     struct plan *p = m->p;
     u32 *known = plan_known_at(p, &m->scratch);
     const bool *needed = needed_vars(p, &m->scratch);
+    bool may_come_late = m->c->g->made.n || plan_has_calls(p);
     for (u32 v = 0; v < p->sym.var.n; v++) {
         if (known[v] != UINT32_MAX || (needed[v] && m->depth)) continue; /* given by a call */
+        if (!may_come_late && !m->depth && (needed[v] || is_in_fact(&p->sym, v))) continue; /* plan_verify names it */
         push_made(m, (struct plan_made){.var = v, .at = needed[v] ? p->dispatch.n : 0, .expr = sym_const(&p->sym, 0)});
     }
 }
@@ -701,7 +710,7 @@ static bool fill(struct maker *m, const struct selection *s, const i64 *var)
     for (u32 i = 0; i < p->buf.n; i++)
         if (p->buf.v[i].first == UINT32_MAX) p->buf.v[i].first = 0;
     if (g->made.n) plan_bounds(m);
-    if (g->made.n || plan_has_calls(p) || m->depth) drop_unknown(m);
+    drop_unknown(m);
     plan_find_values(p);
     return m->depth || plan_verify(p, m->e); /* a body is verified with its given sizes */
 }
