@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The operators for attention of ai.onnx and com.microsoft, with each of their options, in f32 and f16, for prompts and for single tokens, are offered as one kernel of
-// the family attention: the cover has a task of both products for it, which has a legal schedule by blocks of keys. The same pairs of products are found in
-// the network itself (task_attentions).
+// the family attention, and on GPUs of wg_attention: the cover has a task of both products for them, which has a legal schedule by blocks of keys. The same
+// pairs of products are found in the network itself (task_attentions).
+#include "dev/dev.h"
 #include "gen/gen.h"
 #include "pass/pass.h"
 
@@ -62,10 +63,16 @@ static void check(const char *inputs, const char *call, const char *attributes, 
     struct cover c;
     struct attention_pairs pairs;
     const struct caps caps = {.arch = "test", .vector_bytes = 32, .n_vector_regs = 32, .n_threads = 1, .l1_bytes = 32 << 10, .l2_bytes = 1 << 20};
-    u32 n = 0;
+    struct caps gpu = {0};
+    u32 n = 0, n_gpu = 0;
+    assert_true(dev_target(&gpu, "cuda", S("sm_80")));
     net_open(&t, inputs, call, attributes, type);
     if (!pass_run_all(&t.g, NULL, &t.e) || !cover_build(&c, &t.g, &t.a, NULL, &t.e)) fail_msg("%s: %s", call, t.e.msg);
-    for (u32 i = 0; i < c.task.n; i++) n += has_schedule_by_blocks(c.task.v[i], &caps);
+    for (u32 i = 0; i < c.task.n; i++) {
+        n += has_schedule_by_blocks(c.task.v[i], &caps);
+        n_gpu += gen_matches(gen_find(S("wg_attention")), c.task.v[i], &gpu);
+    }
+    if (!n_gpu) fail_msg("not fused on GPUs: %s {%s} of %s", call, attributes, type);
     if (!n) fail_msg("not fused: %s {%s} of %s", call, attributes, type);
     task_attentions(&pairs, &t.g, &t.a);
     if (pairs.n != 1) fail_msg("%d pairs of products: %s {%s}", (int)pairs.n, call, attributes);

@@ -28,26 +28,6 @@ static void test_random(void **state)
     assert_true(is_enough(n, 500));
 }
 
-/* Inputs lie in larger arrays, in front of room of unknown size: keys and values in caches (pass/pass_state.c). The room is NaN. */
-static bool place_in_room(struct fixture *b)
-{
-    struct task own = b->t;
-    struct part *part = arena_array(&b->arena, struct part, own.g.value.n);
-    enum layout *layout = arena_array(&b->arena, enum layout, own.g.value.n);
-    sym room = size_of(b, pick(b, 1, 70), true);
-    u32 n = 0;
-    for (u32 i = 0; i < own.g.input.n; i++) {
-        value_id v = own.g.input.v[i];
-        const struct value *x = graph_value(&own.g, v);
-        layout[v] = x->layout;
-        if (x->is_const || x->sdata || x->shape.rank < 3 || x->layout != LAYOUT_ROWS || pick(b, 0, 4) == 0) continue;
-        u32 axis = pick(b, 0, 1) ? x->shape.rank - 2 : (u32)pick(b, 1, x->shape.rank - 1);
-        part[v] = (struct part){.whole = sym_add(&b->sym, x->shape.dim[axis], room), .from = sym_const(&b->sym, 0), .axis = axis};
-        n++;
-    }
-    return n && task_with_parts(&b->t, &own, &b->arena, part, layout, &b->e);
-}
-
 static void test_room(void **state)
 {
     u32 n = 0;

@@ -107,17 +107,20 @@ static kval index_of(const struct contraction *p, kval row, kval col, kval idx[M
     return 0;
 }
 
-/* Where elements of an operand lie side by side; packs a constant. */
+/* Where elements of an operand lie side by side in memory. */
+static struct contract_run run_in_memory(const struct gemm *x, const struct task *t, bool is_a)
+{
+    bool along_k = gemm_is_dense_along_last(t, is_a ? x->a : x->b, 4) == is_a;
+    return (struct contract_run){along_k, along_k ? x->k : is_a ? x->m : x->n};
+}
+
+/* Likewise; packs a constant. */
 static struct contract_run run_of(struct contraction *p, const struct task *t, bool is_a, kval *packed)
 {
-    const struct gemm *x = &p->x;
-    value_id v = is_a ? x->a : x->b;
-    if (is_packable(x, v)) {
-        *packed = pack_matrix(p, v, is_a);
-        return (struct contract_run){false, sym_const(p->m->g->sym, is_a ? p->s.bm : p->s.bn)};
-    }
-    bool along_k = gemm_is_dense_along_last(t, v, 4) == is_a;
-    return (struct contract_run){along_k, along_k ? x->k : is_a ? x->m : x->n};
+    value_id v = is_a ? p->x.a : p->x.b;
+    if (!is_packable(&p->x, v)) return run_in_memory(&p->x, t, is_a);
+    *packed = pack_matrix(p, v, is_a);
+    return (struct contract_run){false, sym_const(p->m->g->sym, is_a ? p->s.bm : p->s.bn)};
 }
 
 void contract_matrices(struct contraction *p, const struct task *t)
@@ -126,6 +129,15 @@ void contract_matrices(struct contraction *p, const struct task *t)
     *x = (struct matrices){.form = {.user = x, .read = read, .index = index_of, .element = element}};
     x->form.a = run_of(p, t, true, &x->a);
     x->form.b = run_of(p, t, false, &x->b);
+    p->address = &x->form;
+}
+
+void contract_matrices_unpacked(struct contraction *p, const struct task *t)
+{
+    struct matrices *x = arena_new(p->m->arena, struct matrices);
+    *x = (struct matrices){.form = {.user = x, .read = read, .index = index_of, .element = element}};
+    x->form.a = run_in_memory(&p->x, t, true);
+    x->form.b = run_in_memory(&p->x, t, false);
     p->address = &x->form;
 }
 

@@ -74,7 +74,17 @@ static inline bool attention_is_online(const struct attention_sched *s) { return
 sym attention_pitch(const struct attention *x, const struct attention_sched *s, u32 lanes);
 void attention_emit(struct emit *m, const struct task *t, const struct caps *c, const struct attention_sched *s);
 
-/* attention_row.c, for the files of the emission. */
+/* attention_row.c */
+struct attention_row { /* indices of a row, key 0 */
+    kval p[MAX_RANK], scores[MAX_RANK]; /* of p; of what is reduced */
+};
+struct attention_span { kval from, to; }; /* from..to-1 */
+void attention_index_row(struct emit *m, const struct attention *x, const kval *pos, kval row, struct attention_row *to); /* pos: batches, per axis of the values' product */
+void attention_forget(struct emit *m, const struct attention *x); /* unbinds scores and reductions */
+/* Of rows from..to-1 of the product: of the keys 0..n-1 those that some row may attend to by the band, at least one. */
+void attention_band_keys(struct emit *m, const struct attention *x, const struct attention_span *rows, struct attention_span *keys);
+/* Of a softmax: by which a row's sums of products are multiplied, p where the exponential is 1; NaN of a row without keys. */
+kval attention_factor(struct emit *m, const struct attention *x, const kval *p, kval most, kval sum);
 void attention_find_row(struct attention_kernel *a, kval row); /* p's index, and the row in the axes of the reductions */
 void attention_product(struct gemm_kernel *p, kval from, kval to); /* of blocks of columns from..to-1 */
 /* attention_place.c: operands that are read where they lie. */

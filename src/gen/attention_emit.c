@@ -76,27 +76,15 @@ static void open_rows(struct attention_kernel *a, const struct caps *c)
     for (u32 i = 0; i < r->x.n; i++) r->kept[i] = row_is_worth_keeping(&r->x, i) ? a->scores : 0;
 }
 
-/* Keys that some row of the iteration may attend to: of queries from..to-1 of a head, or of all where rows are of several heads. */
+/* Keys that some row of the iteration may attend to. */
 static void find_keys(struct attention_kernel *a)
 {
-    struct emit *m = a->m;
-    struct kir *k = m->k;
-    const struct gemm_kernel *p = &a->first;
-    const struct shape *s = &graph_value(m->g, a->x.rows.red[0].in)->shape;
-    const struct op_band *b = &a->x.band;
-    kval zero = kir_int(k, 0), n = p->n, first = p->m0, last = kir_add_i(k, p->m1, -1);
-    a->from = zero, a->to = n;
+    struct attention_span keys = {kir_int(a->m->k, 0), a->first.n};
+    a->from = keys.from, a->to = keys.to;
     if (a->x.has_mask) attention_find_unmasked(a);
     if (!a->x.has_band) return;
-    if (s->dim[s->rank - 2] != a->x.values.m) {
-        kval queries = emit_size(m, s->dim[s->rank - 2]);
-        kval same = kir_bin(k, KI_EQ, kir_div(k, first, queries), kir_div(k, last, queries));
-        first = kir_select(k, same, kir_mod(k, first, queries), zero);
-        last = kir_select(k, same, kir_mod(k, last, queries), kir_add_i(k, queries, -1));
-    }
-    kval offset = emit_size(m, b->offset);
-    if (b->left >= 0) a->from = kir_min(k, kir_max(k, kir_add_i(k, kir_add(k, first, offset), -b->left), zero), kir_add_i(k, n, -1));
-    if (b->right >= 0) a->to = kir_min(k, kir_max(k, kir_add_i(k, kir_add(k, last, offset), b->right + 1), kir_add_i(k, a->from, 1)), n); /* at least one */
+    attention_band_keys(a->m, &a->x, &(struct attention_span){a->first.m0, a->first.m1}, &keys);
+    a->from = keys.from, a->to = keys.to;
 }
 
 /* The kernel. */

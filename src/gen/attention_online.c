@@ -108,31 +108,6 @@ static void do_block(struct attention_kernel *a, kval from, kval to)
     attention_sum_values(a, from, to);
 }
 
-static kval given_one(struct emit *m, const void *user, const kval *idx) { return kir_const_f(m->k, DT_F32, 1, 1); }
-
-/* A number before it was rounded to another type of floats, as p may be. */
-static kval unrounded(const struct kir *k, kval v)
-{
-    const struct kir_ins *x = kir_at(k, v);
-    return x->op == KI_CAST && dtype_is_float(kir_dtype(k, x->a)) ? unrounded(k, x->a) : v;
-}
-
-/* The factor of a row: p where the exponential is 1. */
-static kval factor_of(struct attention_kernel *a, kval own)
-{
-    struct emit *m = a->m;
-    struct rows *r = &a->rows;
-    struct kir *k = m->k;
-    kval most = kir_load(k, a->sums.most, own), sum = kir_load(k, a->sums.sum, own);
-    sum = kir_select(k, kir_bin(k, KI_EQ, most, kir_const_f(k, DT_F32, 1, -INFINITY)), kir_const_f(k, DT_F32, 1, NAN), sum);
-    emit_bind(m, r->x.red[1].in, given_one, NULL);
-    emit_bind(m, r->x.red[0].out, gen_given, &most);
-    emit_bind(m, r->x.red[1].out, gen_given, &sum);
-    kval v = kir_cast(k, DT_F32, unrounded(k, emit_value(m, a->x.p, a->p)));
-    rows_forget(r);
-    return v;
-}
-
 /* Sums of products by the factor. Rows that are selected to be zero are so whatever their sums are. */
 void attention_finish_row(struct attention_kernel *a, kval row, kval own)
 {
@@ -143,7 +118,7 @@ void attention_finish_row(struct attention_kernel *a, kval row, kval own)
     const u32 lanes = a->second.lanes;
     kval at = kir_mul(k, own, a->sums.pitch), idx[MAX_RANK];
     attention_find_row(a, row);
-    kval factor = factor_of(a, own), is_zero = kir_bin(k, KI_EQ, factor, kir_const_f(k, DT_F32, 1, 0));
+    kval factor = attention_factor(m, &a->x, a->p, kir_load(k, a->sums.most, own), kir_load(k, a->sums.sum, own)), is_zero = kir_bin(k, KI_EQ, factor, kir_const_f(k, DT_F32, 1, 0));
     struct vectors v = vectors_over(k, kir_int(k, 0), emit_size(m, x->n), lanes);
     while (vectors_next(&v)) {
         kval sum = kir_load_n(k, a->sums.out, kir_ramp(k, kir_add(k, at, v.at), 1, lanes), v.limit);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// attention_row: what all ways to go through the keys share: where a row of scores lies in the values that are computed from it, and a product of the
-// iteration's rows with some blocks of columns.
+// attention_row: what all ways to go through the keys share: where a row of scores lies in the values that are computed from it, the keys that a band leaves,
+// the factor of a row's sums, and a product of the iteration's rows with some blocks of columns.
 #include "gen/attention.h"
+
+#include <math.h>
 
 /* The index at which an element of p asks for elements of the reductions, of the same row. */
 struct asked {
@@ -19,23 +21,76 @@ static kval note_index(struct emit *m, const void *user, const kval *idx)
 
 static kval some_number(struct emit *m, const void *user, const kval *idx) { return kir_const_f(m->k, DT_F32, 1, 1); }
 
+void attention_forget(struct emit *m, const struct attention *x)
+{
+    for (u32 i = 0; i < x->rows.n; i++) {
+        emit_bind(m, x->rows.red[i].out, NULL, NULL);
+        emit_bind(m, x->rows.red[i].in, NULL, NULL);
+    }
+    emit_bind(m, x->scores.y, NULL, NULL);
+}
+
+void attention_index_row(struct emit *m, const struct attention *x, const kval *pos, kval row, struct attention_row *to)
+{
+    struct asked asked = {.rank = graph_value(m->g, x->rows.red[0].in)->shape.rank};
+    gemm_index(m, &x->values, x->p, pos, row, kir_int(m->k, 0), to->p);
+    for (u32 i = 0; i < MAX_RANK; i++) asked.idx[i] = kir_int(m->k, 0);
+    for (u32 i = 0; i < x->rows.n; i++) {
+        emit_bind(m, x->rows.red[i].in, note_index, &asked);
+        emit_bind(m, x->rows.red[i].out, some_number, NULL);
+    }
+    emit_bind(m, x->scores.y, note_index, &asked);
+    emit_value(m, x->p, to->p);
+    attention_forget(m, x);
+    for (u32 i = 0; i < MAX_RANK; i++) to->scores[i] = asked.idx[i];
+}
+
 void attention_find_row(struct attention_kernel *a, kval row)
 {
-    struct emit *m = a->m;
     struct rows *r = &a->rows;
-    struct asked asked = {.rank = r->s.sp.rank};
-    gemm_index(m, &a->x.values, a->x.p, a->second.pos, row, kir_int(m->k, 0), a->p);
-    for (u32 i = 0; i < MAX_RANK; i++) asked.idx[i] = kir_int(m->k, 0);
-    for (u32 i = 0; i < r->x.n; i++) {
-        emit_bind(m, r->x.red[i].in, note_index, &asked);
-        emit_bind(m, r->x.red[i].out, some_number, NULL);
-    }
-    emit_bind(m, a->x.scores.y, note_index, &asked);
-    emit_value(m, a->x.p, a->p);
-    rows_forget(r);
-    emit_bind(m, a->x.scores.y, NULL, NULL);
+    struct attention_row at;
+    attention_index_row(a->m, &a->x, a->second.pos, row, &at);
+    for (u32 i = 0; i < MAX_RANK; i++) a->p[i] = at.p[i];
     for (u32 g = 0; g < r->s.sp.n; g++)
-        if (!r->s.reduced[g]) r->at[g] = asked.idx[r->s.sp.g[g].axis];
+        if (!r->s.reduced[g]) r->at[g] = at.scores[r->s.sp.g[g].axis];
+}
+
+void attention_band_keys(struct emit *m, const struct attention *x, const struct attention_span *rows, struct attention_span *keys)
+{
+    struct kir *k = m->k;
+    const struct shape *s = &graph_value(m->g, x->rows.red[0].in)->shape;
+    const struct op_band *b = &x->band;
+    kval zero = kir_int(k, 0), n = keys->to, first = rows->from, last = kir_add_i(k, rows->to, -1);
+    if (s->dim[s->rank - 2] != x->values.m) {
+        kval queries = emit_size(m, s->dim[s->rank - 2]);
+        kval same = kir_bin(k, KI_EQ, kir_div(k, first, queries), kir_div(k, last, queries));
+        first = kir_select(k, same, kir_mod(k, first, queries), zero);
+        last = kir_select(k, same, kir_mod(k, last, queries), kir_add_i(k, queries, -1));
+    }
+    kval offset = emit_size(m, b->offset);
+    if (b->left >= 0) keys->from = kir_min(k, kir_max(k, kir_add_i(k, kir_add(k, first, offset), -b->left), zero), kir_add_i(k, n, -1));
+    if (b->right >= 0) keys->to = kir_min(k, kir_max(k, kir_add_i(k, kir_add(k, last, offset), b->right + 1), kir_add_i(k, keys->from, 1)), n); /* at least one */
+}
+
+static kval given_one(struct emit *m, const void *user, const kval *idx) { return kir_const_f(m->k, DT_F32, 1, 1); }
+
+/* A number before it was rounded to another type of floats, as p may be. */
+static kval unrounded(const struct kir *k, kval v)
+{
+    const struct kir_ins *x = kir_at(k, v);
+    return x->op == KI_CAST && dtype_is_float(kir_dtype(k, x->a)) ? unrounded(k, x->a) : v;
+}
+
+kval attention_factor(struct emit *m, const struct attention *x, const kval *p, kval most, kval sum)
+{
+    struct kir *k = m->k;
+    sum = kir_select(k, kir_bin(k, KI_EQ, most, kir_const_f(k, DT_F32, 1, -INFINITY)), kir_const_f(k, DT_F32, 1, NAN), sum);
+    emit_bind(m, x->rows.red[1].in, given_one, NULL);
+    emit_bind(m, x->rows.red[0].out, gen_given, &most);
+    emit_bind(m, x->rows.red[1].out, gen_given, &sum);
+    kval v = kir_cast(k, DT_F32, unrounded(k, emit_value(m, x->p, p)));
+    attention_forget(m, x);
+    return v;
 }
 
 void attention_product(struct gemm_kernel *p, kval from, kval to)

@@ -146,6 +146,7 @@ kval contract_bias(struct contraction *p, kval col, u32 lanes);
 
 /* addr_matrix.c: addressing of matrices, constants packed. Sets p->address; p->m, p->x and p->s are set before. */
 void contract_matrices(struct contraction *p, const struct task *t);
+void contract_matrices_unpacked(struct contraction *p, const struct task *t); /* likewise, constants as any other operands */
 void contract_matrices_in_place(struct contraction *p); /* without packing: elements and index only */
 
 /* contract.c, for addressings, stream_k.c, tma.c and contract_emit.c. */

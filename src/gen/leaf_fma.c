@@ -349,3 +349,10 @@ static void store(struct contraction *p)
 }
 
 const struct leaf leaf_fma = {open, multiply, store};
+
+/* Sums for families that use them themselves. */
+
+i64 fma_vectors(const struct fma_leaf *l) { return vectors(l); }
+kval fma_row(const struct contraction *p, i64 i) { return row_at(p, i); }
+kval fma_col(const struct contraction *p, i64 j) { return col_at(p, j); }
+kval fma_slot(const struct contraction *p, i64 i, i64 j) { return slot(p, i, j); }

@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// wg_attention: two matmuls with a softmax between them, by workgroups, in one kernel (gen/wg_attention_emit.c): which schedules there are, and which of
+// them is good. Each rule is asked for as soon as the last parameter that it speaks of has a value.
+#include "gen/wg_attention.h"
+
+#include <math.h>
+
+enum {
+    MAX_CODE = 8192,    /* multiply-adds written out */
+    USUAL_CODE = 2048,
+    MAX_COPIED = 128,   /* elements of a K block that a thread copies */
+    MAX_TILE = 128,     /* of a thread */
+    LOOK = 8,           /* instructions that look at a key of a mask */
+    USUAL_THREADS = 512,
+    WIDE = 16           /* bytes of a load */
+};
+
+struct facts {
+    struct attention x;
+    i64 m, n, d, e, batch;  /* nominal */
+    i64 static_n;           /* -1: not known */
+    i64 size;               /* bytes of an operand's element; 2: all three are of that type */
+    sym queries;            /* of a head; rows are of one or several */
+    double front[3];        /* of queries, keys and values: as gen_front */
+    double others;          /* bytes of inputs but these */
+};
+
+static bool analyze(const struct gen_problem *p)
+{
+    struct facts *f = p->facts;
+    const struct graph *g = &p->t->g;
+    const struct gemm *s = &f->x.scores, *v = &f->x.values;
+    if (!p->c->is_gpu || !attention_of(&f->x, p->t)) return false;
+    attention_form(&f->x, p->t, p->c);
+    const value_id in[3] = {s->a, s->b, v->b};
+    f->m = gen_eval(g, s->m, p->var), f->n = gen_eval(g, s->n, p->var), f->d = gen_eval(g, s->k, p->var), f->e = gen_eval(g, v->n, p->var);
+    f->static_n = gen_static(g, s->n, -1), f->batch = 1;
+    for (u32 i = 0; i < v->outer.n; i++) f->batch *= gen_eval(g, v->outer.g[i].extent, p->var);
+    const enum dtype type = graph_value(g, in[0])->dtype;
+    bool is_same = type == graph_value(g, in[1])->dtype && type == graph_value(g, in[2])->dtype;
+    f->size = is_same ? dtype_size(type) : 4;
+    const struct shape *x = &graph_value(g, f->x.rows.red[0].in)->shape;
+    f->queries = x->rank > 1 ? x->dim[x->rank - 2] : sym_const(g->sym, 1);
+    for (u32 i = 0; i < g->input.n; i++) f->others += gen_bytes(g, g->input.v[i], p->var);
+    for (u32 i = 0; i < 3; i++) f->front[i] = gen_front(g, in[i]), f->others = fmax(0, f->others - gen_bytes(g, in[i], p->var));
+    return f->x.is_softmax && gen_static(g, v->n, -1) > 0;
+}
+
+static struct wg_attention_sched view_of(const struct facts *f, const struct sched *v) { return wg_attention_sched_of(v, f->e); }
+
+/* What can be emitted. */
+
+static i64 shared_bytes(const struct facts *f, const struct wg_attention_sched *s)
+{
+    const struct wg_attention_room r = wg_attention_room_of(&f->x, s);
+    return (s->half ? 2 : 4) * (r.q + r.kv) + 4 * (r.p + r.rows + r.folds + (f->x.has_mask ? r.seen : 0));
+}
+
+/* Sums, fragments, statistics, and what is on its way to shared memory. */
+static i64 registers(const struct wg_attention_sched *s)
+{
+    i64 scores = (s->rpp + 1) * (s->ptr + s->ptc), output = (s->rpo + 1) * (s->otr + s->otc), copied = i64_max(s->sa * s->bc, s->sb * s->columns) / s->threads;
+    i64 tiles = s->ptr * s->ptc + s->otr * s->otc + 3 * s->ptr;
+    return tiles + (s->sp ? i64_max(scores, output) + copied : i64_max(i64_max(scores, output), copied));
+}
+
+static bool is_power(i64 x) { return (x & (x - 1)) == 0; }
+
+static bool fits_tiles(const struct caps *c, const struct wg_attention_sched *s)
+{
+    if (!s->wloy || !s->bloy || !s->otr || !s->otc || s->otr * s->otc > MAX_TILE) return false;
+    return wg_has_registers(c, s->threads, s->ptr * s->ptc + s->otr * s->otc + 3 * s->ptr + i64_max(s->ptr + s->ptc, s->otr + s->otc));
+}
+
+static bool fits_copies(const struct facts *f, const struct wg_attention_sched *s)
+{
+    i64 q = s->br * wg_attention_terms(&f->x, s), keys = s->sa * s->bc, values = s->sb * s->columns;
+    return i64_max(q, i64_max(keys, values)) / s->threads <= MAX_COPIED;
+}
+
+static i64 code_of(const struct facts *f, const struct wg_attention_sched *s)
+{
+    i64 keys = s->sp ? wg_attention_terms(&f->x, s) / s->sa : 1, values = s->sp ? s->bc / s->sb : 1;
+    return s->ptr * s->ptc * i64_min(s->un, s->sa) * keys + s->otr * s->otc * i64_min(s->un, s->sb) * values;
+}
+
+static bool fits(const struct facts *f, const struct caps *c, const struct wg_attention_sched *s, u32 p)
+{
+    switch (p) {
+    case P_half: return !s->half || f->size == 2;
+    case P_wlpx: return s->w <= c->max_group;
+    case P_blpx: return s->threads <= c->max_group;
+    case P_ptc: return wg_has_registers(c, s->threads, s->ptr * s->ptc + s->ptr + s->ptc);
+    case P_blox: return fits_tiles(c, s);
+    case P_sa: return s->sa == 4 || s->sa < 2 * f->d;
+    case P_sb: return s->bc % s->sb == 0 && fits_copies(f, s) && wg_is_legal(c, s->threads, shared_bytes(f, s));
+    case P_bswq: return s->ptr % s->bswq == 0;
+    case P_bswk: return s->ptc % s->bswk == 0;
+    case P_wswq: return s->bswq % s->wswq == 0;
+    case P_wswk: return s->bswk % s->wswk == 0;
+    case P_bswp: return s->otr % s->bswp == 0;
+    case P_bswv: return s->otc % s->bswv == 0;
+    case P_wswp: return s->bswp % s->wswp == 0;
+    case P_wswv: return s->bswv % s->wswv == 0;
+    case P_rpo: return wg_has_registers(c, s->threads, registers(s));
+    case P_un: return code_of(f, s) <= MAX_CODE;
+    case P_pad: return wg_is_legal(c, s->threads, shared_bytes(f, s));
+    case P_glwq: return s->glwq * f->size <= WIDE;
+    case P_glwk: return s->glwk * f->size <= WIDE;
+    case P_glwv: return s->glwv * f->size <= WIDE;
+    case P_lcp: return s->lcp || is_power(wg_attention_terms(&f->x, s));
+    case P_lco: return s->lco || is_power(s->columns);
+    case P_sub: return !s->sub || (s->blpx == 1 && s->wlpx > 1 && wg_subgroup(c, s->threads) >= s->wlpx);
+    case P_skip: return !s->skip || f->x.has_mask;
+    case P_split: return (!s->split || (s->split % s->bc == 0 && (f->static_n < 0 || s->split < f->static_n))) && wg_is_legal(c, s->threads, shared_bytes(f, s));
+    default: return true;
+    }
+}
+
+static bool legal(const struct gen_problem *p, const struct sched *v)
+{
+    const struct wg_attention_sched s = view_of(p->facts, v);
+    for (u32 i = 0; i < N_PARAM; i++)
+        if (!fits(p->facts, p->c, &s, i)) return false;
+    return true;
+}
+
+/* One subgroup of several sizes: a row, or several with tiles. */
+static bool least(const struct gen_problem *p, u32 number, struct sched *v)
+{
+    enum { SIZES = 4 };
+    const i32 w = 8 << number % SIZES, is_tile = number / SIZES == 1, wlpy = is_tile ? w / 8 : 1;
+    if (number >= 2 * SIZES) return false;
+    for (u32 i = 0; i < N_PARAM; i++) v->v[i] = wg_attention_param[i].values[0];
+    v->v[P_wlpy] = wlpy, v->v[P_wlpx] = w / wlpy, v->v[P_wlox] = is_tile ? 8 : w;
+    v->v[P_ptr] = is_tile ? 4 : 1, v->v[P_ptc] = is_tile ? 4 : 1;
+    v->v[P_lcp] = v->v[P_lco] = 1;
+    return p->c->is_gpu;
+}
+
+/* What is worth trying. */
+
+static i64 usual_subgroup(const struct caps *c) { return c->subgroup ? i64_max(8, i64_min(c->subgroup, 64)) : 32; }
+
+static i64 block_count(const struct facts *f, const struct wg_attention_sched *s) { return f->batch * ceil_div(f->m, s->br); }
+
+static bool are_tiles_worth(const struct facts *f, const struct wg_attention_sched *s)
+{
+    i64 tile = s->ptr * s->ptc;
+    if (!blocking_fits_size(s->br, 1, f->m) || !blocking_fits_size(s->bc, 32, f->n)) return false;
+    return s->br <= 128 && s->bc <= 256 && s->bc >= i64_min(16, f->n) && tile <= 64 && (tile >= 4 || f->m * f->n < 4096);
+}
+
+/* The largest value of a parameter that divides n. */
+static i64 largest(u32 param, i64 n)
+{
+    i64 best = 1;
+    for (u32 i = 0; i < wg_attention_param[param].n; i++)
+        if (n % wg_attention_param[param].values[i] == 0) best = wg_attention_param[param].values[i];
+    return best;
+}
+
+static bool is_load_worth(const struct facts *f, i64 wide, i64 extent)
+{
+    i64 most = WIDE / f->size;
+    while (most > 1 && extent % most) most /= 2;
+    return wide <= most && 2 * wide >= most;
+}
+
+static bool is_split_worth(const struct facts *f, const struct caps *c, const struct wg_attention_sched *s)
+{
+    return !s->split || (f->n >= 2 * s->split && block_count(f, s) <= 2 * (i64)c->n_threads);
+}
+
+static bool is_worth(const struct facts *f, const struct caps *c, const struct wg_attention_sched *s, u32 p)
+{
+    switch (p) {
+    case P_wlpx: return s->w == usual_subgroup(c);
+    case P_blpx: return s->threads <= USUAL_THREADS && s->threads >= wg_least(c) && (s->blpx == 1 || s->blpy == 1);
+    case P_ptc: return are_tiles_worth(f, s);
+    case P_blox: return s->otr * s->otc <= 64 && s->columns < 2 * i64_max(f->e, 8);
+    case P_sa: return (s->sa >= 8 || f->d < 8) && s->sa <= 64;
+    case P_sb: return s->sb >= i64_min(8, s->bc);
+    case P_bswq: return s->bswq == largest(P_bswq, s->ptr);
+    case P_bswk: return s->bswk == largest(P_bswk, s->ptc);
+    case P_wswq: return s->wswq <= 4;
+    case P_wswk: return s->wswk == largest(P_wswk, i64_min(4, s->bswk));
+    case P_bswp: return s->bswp == largest(P_bswp, s->otr);
+    case P_bswv: return s->bswv == largest(P_bswv, s->otc);
+    case P_wswp: return s->wswp <= 4;
+    case P_wswv: return s->wswv == largest(P_wswv, i64_min(4, s->bswv));
+    case P_un: return s->un >= 4 && code_of(f, s) <= USUAL_CODE;
+    case P_glwq: return is_load_worth(f, s->glwq, f->d);
+    case P_glwk: return is_load_worth(f, s->glwk, f->d);
+    case P_glwv: return is_load_worth(f, s->glwv, f->e);
+    case P_lcp: return s->lcp == 1;
+    case P_lco: return s->lco == 1;
+    case P_split: return is_split_worth(f, c, s);
+    default: return true;
+    }
+}
+
+static bool worth(const struct gen_problem *p, const struct sched *v, u32 n)
+{
+    const struct wg_attention_sched s = view_of(p->facts, v);
+    return fits(p->facts, p->c, &s, n - 1) && is_worth(p->facts, p->c, &s, n - 1);
+}
+
+/* Prediction. */
+
+static double at_least(double x, double least) { return x > least ? x : least; }
+
+/* Keys of the rows from..to-1 that are not left out. */
+static double band_keys(const struct facts *f, double from, double to, const i64 *var)
+{
+    const struct op_band *b = &f->x.band;
+    double n = (double)f->n, queries = (double)i64_max(1, gen_eval(f->x.scores.g, f->queries, var)), offset = (double)gen_eval(f->x.scores.g, b->offset, var);
+    bool same = floor(from / queries) == floor((to - 1) / queries);
+    double first = same ? fmod(from, queries) : 0, last = same ? fmod(to - 1, queries) : queries - 1;
+    double begin = b->left >= 0 ? fmin(fmax(first + offset - (double)b->left, 0), n - 1) : 0;
+    double end = b->right >= 0 ? fmin(fmax(last + offset + (double)b->right + 1, begin + 1), n) : n;
+    return end - begin;
+}
+
+/* Blocks of keys of a workgroup, on average. Masks by rows are mostly causal, others mostly leave all. */
+static double key_blocks(const struct facts *f, const struct wg_attention_sched *s, const i64 *var)
+{
+    enum { MOST = 64 }; /* blocks of rows that are looked at */
+    const double masked_by_row = 0.6, masked = 0.9;
+    double rows = (double)ceil_div(f->m, s->br), n = fmin(rows, MOST), sum = 0;
+    double all = (double)ceil_div(f->n, s->bc) * (f->x.has_mask && s->skip ? f->x.is_masked_by_row && f->m > 1 ? masked_by_row : masked : 1);
+    for (i64 i = 0; f->x.has_band && i < (i64)n; i++) {
+        double from = floor(((double)i + 0.5) * rows / n) * (double)s->br;
+        sum += ceil(band_keys(f, from, fmin((double)f->m, from + (double)s->br), var) / (double)s->bc) / n;
+    }
+    all = f->x.has_band ? sum : all;
+    return at_least(s->split ? all / ceil((double)f->n / (double)s->split) : all, 1);
+}
+
+/* Accesses to shared memory, of 32 words each, for one thread's part of a term, per subgroup of 32 threads: what several read at once counts once. A left
+   operand has vectors of terms: rows in the same banks wait for each other. */
+static double accesses(const struct fma_axis *row, const struct fma_axis *col, i64 pitch)
+{
+    i64 places = 8, step = row->near * pitch / 4;
+    while (places > 1 && step % 2 == 0) step /= 2, places /= 2;
+    double rows = (double)row->n / 4 * at_least((double)i64_min(row->threads, 32) / (double)places, 1);
+    return rows + (double)col->n / (double)i64_min(4, col->near) * at_least((double)(i64_min(col->threads, 32) * col->near) / 32, 1);
+}
+
+/* Instructions of one thread for a term, without multiply-adds. */
+static double others_of(const struct fma_axis *row, const struct fma_axis *col, i64 un) { return (double)row->n / 4 + (double)col->n / (double)i64_min(4, col->near) + 4 / (double)un; }
+
+/* A block of keys. */
+static struct wg_work block_work(const struct facts *f, const struct wg_attention_sched *s)
+{
+    enum { EXPONENTIAL = 14, OTHERS = 8 };
+    const struct fma_axis ry = {s->ptr, s->wswq, s->bswq, s->wlpy, s->blpy}, rx = {s->ptc, s->wswk, s->bswk, s->wlpx, s->blpx},
+                          oy = {s->otr, s->wswp, s->bswp, s->wloy, s->bloy}, ox = {s->otc, s->wswv, s->bswv, s->wlox, s->blox};
+    double threads = (double)s->threads, br = (double)s->br, bc = (double)s->bc, d = (double)wg_attention_terms(&f->x, s), e = (double)s->columns;
+    double shared = s->half ? 2 : 4, copied = bc * d * (wg_copy_instructions((double)s->glwk) + f->front[1]) + bc * e * (wg_copy_instructions((double)s->glwv) + f->front[2]);
+    double row_threads = (double)(s->wlpx * s->blpx);
+    struct wg_work w = {.fmas = br * bc * (d + e)};
+    w.instructions = copied + threads * (d * others_of(&ry, &rx, s->un) + bc * others_of(&oy, &ox, s->un)) + br * bc * (EXPONENTIAL + OTHERS + (double)f->x.n_between) + br * e;
+    w.instructions += threads * (double)s->ptr * (EXPONENTIAL + (s->sub ? 2 * log2(row_threads) : row_threads / 2 + 4));
+    w.moved = shared * 2 * bc * (d + e) + threads * 4 * (d * accesses(&ry, &rx, (i64)d + s->pad) + bc * accesses(&oy, &ox, s->bc + s->pad)) + 4 * br * bc;
+    w.barriers = 2 * ceil(d / (double)s->sa) + 2 * (bc / (double)s->sb) + !s->sub + (!s->sp && s->bc > s->sb);
+    return w;
+}
+
+static struct wg_work share_of(const struct wg_work *w, double n)
+{
+    return (struct wg_work){.fmas = w->fmas / n, .instructions = w->instructions / n, .moved = w->moved / n, .barriers = w->barriers / n};
+}
+
+static double predict(const struct gen_problem *p, const struct sched *v)
+{
+    const struct facts *f = p->facts;
+    const struct wg_attention_sched s = view_of(f, v);
+    double parts = s.split ? ceil((double)f->n / (double)s.split) : 1, blocks = key_blocks(f, &s, p->var), size = (double)f->size;
+    double br = (double)s.br, d = (double)f->d, e = (double)f->e, m = (double)f->m, n = (double)f->n, batch = (double)f->batch;
+    double walks = ceil((double)wg_attention_terms(&f->x, &s) / (double)s.sa) + (double)(s.bc / s.sb);
+    const struct wg_work block = block_work(f, &s);
+    struct wg_facts w = {.workgroups = (double)block_count(f, &s) * parts, .threads = s.threads, .regs = (double)registers(&s) + WG_ADDRESSES, .shared_bytes = shared_bytes(f, &s)};
+    w.steps = blocks * walks, w.step = share_of(&block, walks), w.ahead = s.sp;
+    w.ilp = (double)i64_min(s.ptr * s.ptc, s.otr * s.otc) * (s.rpp && s.rpo ? 1.5 : 1);
+    w.rest = (struct wg_work){.instructions = br * d * (wg_copy_instructions((double)s.glwq) + f->front[0]) + 10 * br * e, .moved = 8 * br * d, .barriers = 4};
+    if (s.skip) w.rest.instructions += (f->x.is_masked_by_row ? br : (double)s.threads / (double)(s.wlpx * s.blpx)) * n * LOOK;
+    w.bytes = size * batch * (m * (d + e) + n * (d + e)) + f->others;
+    w.requested = w.workgroups * (size * (br * (d + e) + blocks * (double)s.bc * (d + e)) + f->others / at_least(w.workgroups, 1));
+    if (s.split) w.later = 2 * 4 * batch * m * parts * (e + 2), w.n_later = 1;
+    return wg_seconds(p, &w);
+}
+
+static void emit(struct emit *m, const struct task *t, const struct caps *c, const struct sched *v)
+{
+    struct attention x;
+    attention_of(&x, t);
+    const struct wg_attention_sched s = wg_attention_sched_of(v, gen_static(&t->g, x.values.n, 1));
+    wg_attention_emit(m, t, c, &s);
+}
+
+const struct gen gen_wg_attention = {
+    .version = 1, .name = "wg_attention", .revision = 1, .param = wg_attention_param, .n_param = N_PARAM,
+    .sums = SUMS_IN_PARTS, .chains = true, .facts = sizeof(struct facts),
+    .analyze = analyze, .least = least, .legal = legal, .worth = worth, .emit = emit, .predict = predict,
+};

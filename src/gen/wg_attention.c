@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// wg_attention: what a schedule of attention by workgroups means: blocks, tiles of the threads and shared arrays. The rows of a block and the columns of the
+// values are divided among the same threads twice, for the scores and for the output; the second division follows from the first and from wlox, blox.
+#include "gen/wg_attention.h"
+
+const struct gen_param wg_attention_param[N_PARAM] = {WG_ATTENTION_PARAMS(GEN_PARAM_ROW)};
+
+GEN_PARAM_READER(struct wg_attention_sched, read_sched, WG_ATTENTION_PARAMS)
+
+/* Columns of a thread, of n in all: whole vectors if they are several; 0: too many. */
+static i64 columns_of_thread(i64 n)
+{
+    static const i64 sizes[] = {1, 2, 3, 4, 6, 8, 12, 16};
+    for (u32 i = 0; i < countof(sizes); i++)
+        if (sizes[i] >= n) return sizes[i];
+    return 0;
+}
+
+struct wg_attention_sched wg_attention_sched_of(const struct sched *v, i64 columns)
+{
+    struct wg_attention_sched s = read_sched(v);
+    i64 subgroups = s.blpy * s.blpx;
+    s.w = s.wlpy * s.wlpx;
+    s.threads = s.w * subgroups;
+    s.br = s.ptr * s.wlpy * s.blpy, s.bc = s.ptc * s.wlpx * s.blpx;
+    if (!s.wlox || !s.blox) return s; /* not chosen yet */
+    s.wloy = s.w % s.wlox ? 0 : s.w / s.wlox;
+    s.bloy = subgroups % s.blox ? 0 : subgroups / s.blox;
+    if (s.wloy && s.bloy && s.br % (s.wloy * s.bloy) == 0) s.otr = s.br / (s.wloy * s.bloy);
+    s.otc = columns_of_thread(ceil_div(columns, s.wlox * s.blox));
+    s.columns = s.otc * s.wlox * s.blox;
+    return s;
+}
+
+i64 wg_attention_terms(const struct attention *x, const struct wg_attention_sched *s) { return round_up(gen_static(x->scores.g, x->scores.k, 1), s->sa); }
+
+struct wg_attention_room wg_attention_room_of(const struct attention *x, const struct wg_attention_sched *s)
+{
+    i64 threads = s->wlpx * s->blpx, terms = wg_attention_terms(x, s);
+    i64 keys = i64_max(s->sa * (s->bc + s->pad), s->bc * (s->sa + s->pad)), values = i64_max(s->sb * (s->columns + s->pad), s->columns * (s->sb + s->pad));
+    return (struct wg_attention_room){.q = i64_max(s->br * (terms + s->pad), terms * (s->br + s->pad)),
+                                      .kv = i64_max(keys, values),
+                                      .p = s->br * (s->bc + s->pad),
+                                      .rows = 3 * s->br,
+                                      .folds = s->sub ? 0 : s->br * threads,
+                                      .seen = s->skip ? s->br * threads : 0};
+}

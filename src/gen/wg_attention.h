@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Private to gen/: attention by workgroups (family/wg_attention.c): schedules, and their emission. Dims as in gen/attention.h. A workgroup has a block of
+// br rows (queries, of all heads that share keys) of one batch, and takes blocks of bc keys, one after the other.
+#ifndef QUERN_GEN_WG_ATTENTION_H
+#define QUERN_GEN_WG_ATTENTION_H
+
+#include "gen/attention.h"
+#include "gen/leaf.h"
+
+/* In the order in which a choice of one narrows down the next ones. Names are those of kernel names (doc/attention.md): p the scores, o the output; bl, wl
+   subgroups and threads of a subgroup; y, x along rows and columns; bsw, wsw how a thread's rows and columns are strewn over the block (struct fma_axis). */
+// clang-format off
+#define WG_ATTENTION_PARAMS(P)                                                                                       \
+    P(half, "1: shared arrays of queries, keys and values in the operands' own 16-bit type", 0, 1)                   \
+    P(wlpy, "scores: threads of a subgroup along queries", 1, 2, 4, 8, 16, 32)                                       \
+    P(wlpx, "scores: threads of a subgroup along keys", 1, 2, 4, 8, 16, 32, 64)                                      \
+    P(blpy, "scores: subgroups along queries", 1, 2, 4, 8, 16)                                                       \
+    P(blpx, "scores: subgroups along keys", 1, 2, 4, 8)                                                              \
+    P(ptr, "scores: queries of a thread", 1, 2, 4, 8)                                                                \
+    P(ptc, "scores: keys of a thread", 1, 2, 4, 8, 16)                                                               \
+    P(wlox, "output: threads of a subgroup along columns", 1, 2, 4, 8, 16, 32, 64)                                   \
+    P(blox, "output: subgroups along columns", 1, 2, 4, 8)                                                           \
+    P(sa, "scores: terms of a K block, of the head's size", 4, 8, 16, 32, 64, 128)                                   \
+    P(sb, "output: terms of a K block, of the block's keys", 4, 8, 16, 32, 64)                                       \
+    P(bswq, "scores: queries of a thread within its subgroup's part", 1, 2, 4, 8)                                    \
+    P(bswk, "scores: keys of a thread within its subgroup's part", 1, 2, 4, 8, 16)                                   \
+    P(wswq, "scores: neighbouring queries of a thread", 1, 2, 4, 8)                                                  \
+    P(wswk, "scores: neighbouring keys of a thread", 1, 2, 4, 8)                                                     \
+    P(bswp, "output: queries of a thread within its subgroup's part", 1, 2, 4, 8)                                    \
+    P(bswv, "output: columns of a thread within its subgroup's part", 1, 2, 4, 8, 16)                                \
+    P(wswp, "output: neighbouring queries of a thread", 1, 2, 4, 8)                                                  \
+    P(wswv, "output: neighbouring columns of a thread", 1, 2, 4, 8)                                                  \
+    P(sp, "1: the next K block is fetched to registers meanwhile", 0, 1)                                             \
+    P(rpp, "1: operands of the next term of the scores are read before this one's are multiplied", 0, 1)             \
+    P(rpo, "1: likewise of the output", 0, 1)                                                                        \
+    P(un, "terms written out at once", 1, 2, 4, 8, 16)                                                               \
+    P(pad, "elements behind each row of a shared array", 0, 4)                                                       \
+    P(glwq, "elements of a load of the queries, at most", 1, 2, 4, 8)                                                \
+    P(glwk, "elements of a load of the keys, at most", 1, 2, 4, 8)                                                   \
+    P(glwv, "elements of a load of the values, at most", 1, 2, 4, 8)                                                 \
+    P(lcp, "1: loads of queries and keys are shared out through the whole tile; 0: row by row", 0, 1)                \
+    P(lco, "1: likewise of the values", 0, 1)                                                                        \
+    P(sub, "1: the threads of a row find its maximum by shuffles; 0: through shared memory", 0, 1)                   \
+    P(skip, "1: keys that a mask excludes for all rows of the workgroup are found first, and left out", 0, 1)        \
+    P(split, "keys of a workgroup, at most; 0: all", 0, 128, 256, 512, 1024, 2048, 4096)
+// clang-format on
+enum { WG_ATTENTION_PARAMS(GEN_PARAM_NUMBER) N_PARAM };
+extern const struct gen_param wg_attention_param[N_PARAM];
+
+struct wg_attention_sched {
+    WG_ATTENTION_PARAMS(GEN_PARAM_FIELD)
+    i64 w, threads;          /* of a subgroup, of the workgroup */
+    i64 br, bc;              /* rows, keys of a block */
+    i64 wloy, bloy;          /* output: threads of a subgroup, subgroups along rows; 0: they do not fit */
+    i64 otr, otc;            /* output: rows, columns of a thread; 0 likewise */
+    i64 columns;             /* of the output's tile: at least those of the values */
+};
+struct wg_attention_sched wg_attention_sched_of(const struct sched *s, i64 columns);
+
+/* Elements of shared arrays. */
+struct wg_attention_room {
+    i64 q, kv;               /* of the operands' type: the rows of queries; a K block of keys or values */
+    i64 p;                   /* f32: the block of probabilities */
+    i64 rows;                /* f32: factors, maxima and sums of the rows */
+    i64 folds;               /* f32: what the threads of a row exchange; 0: they shuffle */
+    i64 seen;                /* i32: likewise, of masks */
+};
+struct wg_attention_room wg_attention_room_of(const struct attention *x, const struct wg_attention_sched *s);
+i64 wg_attention_terms(const struct attention *x, const struct wg_attention_sched *s); /* the head's size in whole K blocks */
+
+struct wg_attention {
+    struct emit *m;
+    struct attention x;
+    struct wg_attention_sched s;
+    struct contraction first, second; /* scores, output */
+    struct fma_leaf scores, sums;
+    kval kv, p;              /* SHARED: a K block of keys or values; [row][key] */
+    i64 pitch;               /* of p */
+    kval factors, most_of, sum_of; /* SHARED, of rows: of their sums so far; statistics at the end */
+    kval folds, seen;        /* SHARED: [row][thread of the row] */
+    kval most, sum;          /* REG, of the thread's rows: the greatest score so far; the sum of its own exponentials relative to it */
+    kval place;              /* of the thread among those of a row */
+    struct attention_row row[8]; /* of the thread's rows of scores */
+    kval m0;                 /* first row of the block */
+    struct attention_span keys; /* that the workgroup has */
+    kval batch, part, n_parts;
+    struct attention_sums parts; /* TEMP: of all rows by parts of the keys, [batch][row][part] */
+};
+void wg_attention_emit(struct emit *m, const struct task *t, const struct caps *c, const struct wg_attention_sched *s);
+
+/* wg_attention_row.c: rows of scores. */
+kval wg_attention_row(const struct wg_attention *a, kval row); /* number of a row of the block, the last one's beyond the end */
+/* op over the threads of each of the thread's n rows; own[i] becomes the result. array: SHARED, of the type of own; 0: by shuffles. */
+void wg_attention_fold(struct wg_attention *a, enum kir_op op, kval array, kval *own, i64 n);
+void wg_attention_softmax(struct wg_attention *a, kval block); /* scores become exponentials in the array p */
+/* wg_attention_keys.c: which keys a workgroup has. */
+void wg_attention_find_keys(struct wg_attention *a);
+/* wg_attention_split.c: keys divided among workgroups. */
+sym wg_attention_parts(const struct wg_attention *a);
+void wg_attention_split_open(struct wg_attention *a);  /* in front of the grids */
+void wg_attention_split_keys(struct wg_attention *a);  /* leaves those of the part, perhaps none */
+void wg_attention_split_store(struct wg_attention *a); /* sums and statistics of the block */
+void wg_attention_split_merge(struct wg_attention *a); /* a grid behind */
+/* wg_attention_emit.c: sums of row `row` of the block, of columns from col on, by the row's factor to the outputs. */
+void wg_attention_store(struct wg_attention *a, kval row, kval col, kval sums, kval factor);
+
+#endif

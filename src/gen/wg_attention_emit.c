@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// wg_attention_emit: attention by workgroups (Dao, Fu, Ermon, Rudra & Re, FlashAttention, 2022, algorithm 1; Dao, FlashAttention-2, 2023, for the order of the
+// loops). A workgroup copies its rows of queries to shared memory once, and goes through the keys in blocks: scores by tiles in registers, their
+// exponentials to shared memory, products of these with the values in registers. A row has the greatest of its scores so far and sums relative to it; a
+// block with a greater one first scales the sums. Both products are those of wg_gemm (leaf_fma.c): K blocks of keys, and then of values, take turns in one
+// shared array. Nothing in memory grows with queries times keys.
+//
+// Keys that a band excludes for all rows of a block, or a mask that is read (wg_attention_keys.c), are left out by blocks. Rows beyond the end are the last
+// one again and are not stored; keys beyond it have scores of -infinity.
+#include "gen/wg_attention.h"
+
+#include <math.h>
+
+/* K blocks. */
+
+static kval q_at(const struct operand *s, const struct contract_term *t, kval i)
+{
+    const struct contraction *p = s->p;
+    struct kir *k = p->m->k;
+    kval term = kir_add(k, kir_mul_i(k, p->now, p->s.bk), t->at);
+    return kir_add(k, kir_mul_i(k, term, s->term_step), kir_mul_i(k, i, s->step));
+}
+
+/* Of the whole rows of queries. */
+static kval q_copied_at(void *user, kval row, kval col)
+{
+    const struct operand *s = user;
+    struct kir *k = s->p->m->k;
+    kval term = s->along_k ? col : row, i = s->along_k ? row : col;
+    return kir_add(k, kir_mul_i(k, term, s->term_step), kir_mul_i(k, i, s->step));
+}
+
+static kval p_at(const struct operand *s, const struct contract_term *t, kval i)
+{
+    const struct contraction *p = s->p;
+    struct kir *k = p->m->k;
+    kval key = kir_add(k, kir_mul_i(k, p->now, p->s.bk), t->at);
+    return kir_add(k, kir_mul_i(k, i, s->step), key);
+}
+
+/* The products of K block `number` of the queries or probabilities with what is in the shared array. */
+static void multiply(struct contraction *p, kval number)
+{
+    p->now = number;
+    p->leaf->multiply(p);
+}
+
+/* Values are those of whole blocks of keys, which may hang over the last one. */
+static kval read_values(void *user, kval row, kval col)
+{
+    const struct operand *s = user;
+    struct kir *k = s->p->m->k;
+    const u32 lanes = s->copy.share.lanes;
+    kval term = s->along_k ? col : row, at = kir_add(k, kir_mul_i(k, s->p->now, s->along_k ? s->copy.share.cols : s->copy.share.rows), term);
+    return kir_splat(k, kir_cast(k, s->p->st.type, s->p->address->read(s, at, s->along_k ? row : col, lanes)), lanes);
+}
+
+struct walk {
+    struct contraction *p;
+    kval array, block; /* that is copied to; of keys */
+    i64 n;             /* K blocks */
+};
+
+static void fetch(const struct wg_attention *a, const struct walk *w, kval number)
+{
+    struct contraction *p = w->p;
+    const i64 own = p->s.bk;
+    bool is_keys = p == &a->first;
+    p->now = number;
+    p->k_block = is_keys ? number : w->block;
+    if (!is_keys) p->s.bk = a->s.bc;
+    wg_copy_fetch(&p->b.copy);
+    p->s.bk = own;
+}
+
+static void put(const struct walk *w)
+{
+    struct kir *k = w->p->m->k;
+    kir_barrier(k);
+    wg_copy_put(&w->p->b.copy, w->array);
+    kir_barrier(k);
+}
+
+/* A K block is fetched before the one in front of it is multiplied. `behind`: called when what was in shared memory before is visible. */
+static void walk_ahead(struct wg_attention *a, const struct walk *w, void (*behind)(struct wg_attention *a))
+{
+    for (i64 i = 0; i < w->n; i++) {
+        put(w);
+        if (i == 0 && behind) behind(a);
+        if (i + 1 < w->n) fetch(a, w, kir_int(a->m->k, i + 1));
+        multiply(w->p, kir_int(a->m->k, i));
+    }
+}
+
+/* One after the other. */
+static void walk(struct wg_attention *a, const struct walk *w, void (*behind)(struct wg_attention *a))
+{
+    struct kir *k = a->m->k;
+    bool is_one = w->n == 1;
+    if (behind && !is_one) kir_barrier(k), behind(a);
+    kval number = is_one ? kir_int(k, 0) : kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, w->n), 1);
+    fetch(a, w, number);
+    put(w);
+    if (behind && is_one) behind(a);
+    multiply(w->p, number);
+    if (!is_one) kir_end(k);
+}
+
+static void walk_all(struct wg_attention *a, const struct walk *w, void (*behind)(struct wg_attention *a))
+{
+    (a->s.sp ? walk_ahead : walk)(a, w, behind);
+}
+
+static struct walk walk_of_keys(struct wg_attention *a, kval block)
+{
+    struct contraction *p = &a->first;
+    p->b.first = kir_mul_i(a->m->k, block, a->s.bc);
+    return (struct walk){p, a->kv, block, wg_attention_terms(&a->x, &a->s) / a->s.sa};
+}
+
+static struct walk walk_of_values(struct wg_attention *a, kval block)
+{
+    return (struct walk){&a->second, a->kv, block, a->s.bc / a->s.sb};
+}
+
+/* The loop over blocks of keys. */
+
+static void clear_scores(struct wg_attention *a)
+{
+    struct kir *k = a->m->k;
+    const struct fma_leaf *l = &a->scores;
+    for (i64 i = 0; i < l->row.n * fma_vectors(l); i++) kir_store(k, l->acc, kir_int(k, i), kir_const_f(k, DT_F32, l->lanes, 0));
+}
+
+/* Sums so far, relative to the new maxima. */
+static void scale_sums(struct wg_attention *a)
+{
+    struct kir *k = a->m->k;
+    const struct fma_leaf *l = &a->sums;
+    for (i64 i = 0; i < l->row.n; i++) {
+        kval factor = kir_splat(k, kir_load(k, a->factors, fma_row(&a->second, i)), l->lanes);
+        for (i64 j = 0; j < fma_vectors(l); j++) {
+            kval at = fma_slot(&a->second, i, j);
+            kir_store(k, l->acc, at, kir_mul(k, kir_load(k, l->acc, at), factor));
+        }
+    }
+}
+
+static kval last_block(struct wg_attention *a)
+{
+    struct kir *k = a->m->k;
+    return kir_div_i(k, kir_max(k, kir_add_i(k, a->keys.to, -1), kir_int(k, 0)), a->s.bc);
+}
+
+static void all_keys(struct wg_attention *a)
+{
+    struct kir *k = a->m->k;
+    kval zero = kir_int(k, 0), begin = kir_div_i(k, a->keys.from, a->s.bc), end = kir_div_i(k, kir_add_i(k, a->keys.to, a->s.bc - 1), a->s.bc);
+    struct walk keys = walk_of_keys(a, kir_min(k, begin, last_block(a)));
+    if (a->s.sp) fetch(a, &keys, zero);
+    kval block = kir_loop(k, KL_SERIAL, begin, end, 1);
+    keys = walk_of_keys(a, block);
+    clear_scores(a);
+    walk_all(a, &keys, NULL);
+    struct walk values = walk_of_values(a, block);
+    if (a->s.sp) fetch(a, &values, zero);
+    wg_attention_softmax(a, block);
+    if (a->s.sp) {
+        struct walk next = walk_of_keys(a, kir_min(k, kir_add_i(k, block, 1), last_block(a)));
+        fetch(a, &next, zero);
+    }
+    walk_all(a, &values, scale_sums);
+    kir_end(k);
+}
+
+/* Behind it. */
+
+void wg_attention_store(struct wg_attention *a, kval row, kval col, kval sums, kval factor)
+{
+    struct kir *k = a->m->k;
+    const u32 lanes = kir_lanes(k, sums);
+    kval is_zero = kir_bin(k, KI_EQ, factor, kir_const_f(k, DT_F32, 1, 0)), all = kir_mul(k, sums, kir_splat(k, factor, lanes));
+    contract_store_whole(&a->second, row, col, kir_select(k, kir_splat(k, is_zero, lanes), kir_const_f(k, DT_F32, lanes, 0), all));
+}
+
+/* Every thread of a row has the maximum and the sum; those that have its output read them. */
+static void share_statistics(struct wg_attention *a)
+{
+    struct kir *k = a->m->k;
+    const struct fma_leaf *l = &a->scores;
+    kval sum[8] = {0};
+    for (i64 i = 0; i < l->row.n; i++) sum[i] = kir_load(k, a->sum, kir_int(k, i));
+    wg_attention_fold(a, KI_ADD, a->folds, sum, l->row.n);
+    kir_if(k, kir_bin(k, KI_EQ, a->place, kir_int(k, 0)));
+    for (i64 i = 0; i < l->row.n; i++) {
+        kir_store(k, a->most_of, fma_row(&a->first, i), kir_load(k, a->most, kir_int(k, i)));
+        kir_store(k, a->sum_of, fma_row(&a->first, i), sum[i]);
+    }
+    kir_end(k);
+    kir_barrier(k);
+}
+
+static void store_rows(struct wg_attention *a)
+{
+    struct kir *k = a->m->k;
+    const struct fma_leaf *l = &a->sums;
+    for (i64 i = 0; i < l->row.n; i++) {
+        struct attention_row at;
+        kval row = fma_row(&a->second, i);
+        attention_index_row(a->m, &a->x, a->second.pos, wg_attention_row(a, row), &at);
+        kval factor = attention_factor(a->m, &a->x, at.p, kir_load(k, a->most_of, row), kir_load(k, a->sum_of, row));
+        for (i64 j = 0; j < fma_vectors(l); j++)
+            wg_attention_store(a, row, fma_col(&a->second, j), kir_load(k, l->acc, fma_slot(&a->second, i, j)), factor);
+    }
+}
+
+/* The kernel. */
+
+static struct fma_leaf leaf_of_scores(const struct wg_attention_sched *s)
+{
+    return (struct fma_leaf){.row = {s->ptr, s->wswq, s->bswq, s->wlpy, s->blpy},
+                             .col = {s->ptc, s->wswk, s->bswk, s->wlpx, s->blpx},
+                             .lanes = (u32)i64_min(4, s->wswk),
+                             .unroll = s->un,
+                             .ahead = s->rpp};
+}
+
+static struct fma_leaf leaf_of_sums(const struct wg_attention_sched *s)
+{
+    return (struct fma_leaf){.row = {s->otr, s->wswp, s->bswp, s->wloy, s->bloy},
+                             .col = {s->otc, s->wswv, s->bswv, s->wlox, s->blox},
+                             .lanes = (u32)i64_min(4, s->wswv),
+                             .unroll = s->un,
+                             .ahead = s->rpo};
+}
+
+static struct contraction product_of(const struct wg_attention *a, const struct gemm *x, const struct wg_attention_sched *s)
+{
+    enum dtype own = graph_value(x->g, x->b)->dtype;
+    return (struct contraction){.m = a->m,
+                                .x = *x,
+                                .s = {.bm = s->br, .threads = s->threads, .stages = 1, .raster = 1, .split_k = 1},
+                                .st = {.type = s->half ? own : emit_type(own), .pad = s->pad, .a_as_is = true, .a_wide = s->glwq},
+                                .type = DT_F32,
+                                .out_type = DT_F32,
+                                .leaf = &leaf_fma};
+}
+
+/* Queries are copied as one K block, and read as several. */
+static void init_scores(struct wg_attention *a, const struct task *t)
+{
+    struct contraction *p = &a->first;
+    const struct wg_attention_sched *s = &a->s;
+    *p = product_of(a, &a->x.scores, s);
+    p->own = &a->scores, p->s.bn = s->bc;
+    p->st.b_wide = s->glwk, p->st.by_rows = !s->lcp;
+    wg_init(&p->g, a->m, s->threads, a->s.sub ? a->m->k->subgroup : 0);
+    contract_matrices_unpacked(p, t);
+    p->s.bk = wg_attention_terms(&a->x, s);
+    operand_init(p, &p->a);
+    p->a.copy.at = q_copied_at, p->a.at = q_at;
+    p->s.bk = s->sa;
+    operand_init(p, &p->b);
+}
+
+static void init_output(struct wg_attention *a, const struct task *t)
+{
+    struct contraction *p = &a->second;
+    const struct wg_attention_sched *s = &a->s;
+    *p = product_of(a, &a->x.values, s);
+    p->own = &a->sums, p->s.bn = s->columns, p->s.bk = s->sb;
+    p->st.b_wide = s->glwv, p->st.by_rows = !s->lco;
+    p->g = a->first.g;
+    contract_matrices_unpacked(p, t);
+    operand_init(p, &p->b);
+    p->b.copy.read = read_values;
+    p->a = (struct operand){.p = p, .v = p->x.a, .across = p->x.m, .block = s->br, .along_k = true, .term_step = 1, .step = a->pitch, .at = p_at};
+    p->y = (struct result){.v = p->x.y, .inner = p->x.n_axis};
+}
+
+static void open_arrays(struct wg_attention *a)
+{
+    struct kir *k = a->m->k;
+    const struct wg_attention_room r = wg_attention_room_of(&a->x, &a->s);
+    const i64 br = a->s.br, n = a->scores.row.n;
+    a->first.a.array = kir_alloc(k, KS_SHARED, a->first.st.type, 1, kir_int(k, r.q));
+    a->kv = a->first.b.array = a->second.b.array = kir_alloc(k, KS_SHARED, a->first.st.type, 1, kir_int(k, r.kv));
+    a->p = a->second.a.array = kir_alloc(k, KS_SHARED, DT_F32, 1, kir_int(k, r.p));
+    a->factors = kir_alloc(k, KS_SHARED, DT_F32, 1, kir_int(k, br));
+    a->most_of = kir_alloc(k, KS_SHARED, DT_F32, 1, kir_int(k, br)), a->sum_of = kir_alloc(k, KS_SHARED, DT_F32, 1, kir_int(k, br));
+    if (r.folds) a->folds = kir_alloc(k, KS_SHARED, DT_F32, 1, kir_int(k, r.folds));
+    if (r.seen && a->x.has_mask) a->seen = kir_alloc(k, KS_SHARED, DT_I32, 1, kir_int(k, r.seen));
+    a->most = kir_alloc(k, KS_REG, DT_F32, 1, kir_int(k, n)), a->sum = kir_alloc(k, KS_REG, DT_F32, 1, kir_int(k, n));
+    for (i64 i = 0; i < n; i++) kir_store(k, a->most, kir_int(k, i), kir_const_f(k, DT_F32, 1, -INFINITY)), kir_store(k, a->sum, kir_int(k, i), kir_const_f(k, DT_F32, 1, 0));
+}
+
+/* Blocks of rows, of a batch, of a part of the keys. With a band the last ones have most keys, and come first. */
+static void open_grid(struct wg_attention *a)
+{
+    struct emit *m = a->m;
+    struct kir *k = m->k;
+    struct symtab *st = m->g->sym;
+    const struct space *outer = &a->x.values.outer;
+    sym blocks = sym_cdiv(st, a->x.values.m, sym_const(st, a->s.br));
+    a->batch = kir_grid(k, emit_size(m, space_count(outer, st, 0, outer->n)));
+    if (a->s.split) a->part = kir_grid(k, a->n_parts);
+    kval block = kir_grid(k, emit_size(m, blocks));
+    wg_enter(&a->first.g);
+    a->second.g = a->first.g;
+    if (a->x.has_band) block = kir_sub(k, kir_add_i(k, emit_size(m, blocks), -1), block);
+    a->m0 = kir_mul_i(k, block, a->s.br);
+    space_at(m, outer, a->batch, a->first.pos);
+    space_at(m, outer, a->batch, a->second.pos);
+    a->first.a.first = a->second.a.first = a->m0;
+    a->second.b.first = kir_int(k, 0);
+    a->first.a.stage = a->first.b.stage = a->second.b.stage = kir_int(k, 0);
+}
+
+/* Queries to shared memory; where the thread stands. */
+static void enter(struct wg_attention *a)
+{
+    struct contraction *p = &a->first;
+    struct kir *k = a->m->k;
+    open_arrays(a);
+    wg_copy_open(&p->a.copy), wg_copy_open(&p->b.copy), wg_copy_open(&a->second.b.copy);
+    p->k_block = kir_int(k, 0);
+    p->s.bk = wg_attention_terms(&a->x, &a->s);
+    wg_copy_fetch(&p->a.copy);
+    wg_copy_put(&p->a.copy, p->a.array);
+    p->s.bk = a->s.sa;
+    p->leaf->open(p), a->second.leaf->open(&a->second);
+    kval thread = kir_mod_i(k, p->g.t, a->s.w), subgroup = kir_div_i(k, p->g.t, a->s.w);
+    a->place = kir_add(k, kir_mul_i(k, kir_mod_i(k, subgroup, a->s.blpx), a->s.wlpx), kir_mod_i(k, thread, a->s.wlpx));
+    for (i64 i = 0; i < a->scores.row.n; i++) attention_index_row(a->m, &a->x, p->pos, wg_attention_row(a, fma_row(p, i)), &a->row[i]);
+}
+
+void wg_attention_emit(struct emit *m, const struct task *t, const struct caps *c, const struct wg_attention_sched *s)
+{
+    struct wg_attention *a = arena_new(m->arena, struct wg_attention);
+    *a = (struct wg_attention){.m = m, .s = *s, .scores = leaf_of_scores(s), .sums = leaf_of_sums(s), .pitch = s->bc + s->pad};
+    attention_of(&a->x, t);
+    attention_form(&a->x, t, c);
+    m->k->subgroup = s->sub ? wg_subgroup(c, s->threads) : 0;
+    init_scores(a, t);
+    init_output(a, t);
+    emit_args(m);
+    if (s->split) wg_attention_split_open(a);
+    open_grid(a);
+    enter(a);
+    wg_attention_find_keys(a);
+    if (s->split) wg_attention_split_keys(a);
+    all_keys(a);
+    share_statistics(a);
+    if (s->split) wg_attention_split_store(a);
+    else store_rows(a);
+    for (u32 i = 0; i < (s->split ? 3 : 2); i++) kir_end(m->k);
+    if (s->split) wg_attention_split_merge(a);
+}

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Attention by workgroups: random instances (those of test_gen_attention) in f32, f16 and bf16 under random legal schedules, for devices from the smallest to
+// large ones: the interpreted kernel agrees with the reference evaluator, without races, divergent barriers or accesses outside; also where inputs lie in
+// caches, and with keys divided among workgroups. Some run on Vulkan and OpenCL devices, some are built for GPUs that are described. Memory of a kernel
+// grows with positions, not with their square.
+#include "gen_kinds.h"
+#include "vulkan_fixture.h"
+
+static void open_attention(struct fixture *b, u64 seed)
+{
+    fixture_open(b, seed);
+    fixture_use_workgroups(b);
+    b->only = gen_find(S("wg_attention"));
+    b->type = seed % 5 == 3 ? DT_F16 : seed % 5 == 4 ? DT_BF16 : DT_F32;
+}
+
+/* Other values of some parameters, as long as the schedule is legal: also those that no search would try. */
+static void strew(struct fixture *b, struct candidate *c)
+{
+    for (u32 i = 0; i < 60; i++) {
+        struct candidate other = *c;
+        u32 p = (u32)pick(b, 0, (i64)c->gen->n_param - 1);
+        other.sched.v[p] = c->gen->param[p].values[pick(b, 0, (i64)c->gen->param[p].n - 1)];
+        if (gen_legal(&other, &b->t, &b->caps)) *c = other;
+    }
+}
+
+static void test_random(void **state)
+{
+    u32 n = 0;
+    for (u64 seed = first_seed(0, 500); seed < last_seed(0, 500); seed++) {
+        struct fixture b;
+        open_attention(&b, seed);
+        if (random_attention(&b) && (seed % 3 || place_in_room(&b))) n += try_task(&b, seed, 3);
+        fixture_close(&b);
+    }
+    print_message("%u kernels\n", n);
+    assert_true(is_enough(n, 100));
+}
+
+static bool open_check(struct fixture *b, struct check *k, u64 seed)
+{
+    open_attention(b, seed);
+    return random_attention(b) && (seed % 3 || place_in_room(b)) && gen_matches(b->only, &b->t, &b->caps) && check_init(k, &b->t, b->var, seed, true, &b->e);
+}
+
+/* Any legal schedules, far from those that are worth trying. */
+static void test_legal(void **state)
+{
+    u32 n = 0;
+    for (u64 seed = first_seed(1000, 1300); seed < last_seed(1000, 1300); seed++) {
+        struct fixture b;
+        struct check k;
+        if (open_check(&b, &k, seed)) {
+            struct candidate c = gen_initial(b.only, &b.t, &b.caps, b.var);
+            for (u32 i = 0; i < 3; i++, n++) {
+                strew(&b, &c);
+                if (!run(&b, &c, &k)) report(&b, &c, seed);
+            }
+            check_release(&k);
+        }
+        fixture_close(&b);
+    }
+    print_message("%u kernels\n", n);
+    assert_true(is_enough(n, 70));
+}
+
+static bool choose_split(struct fixture *b, struct candidate *c)
+{
+    static const i64 splits[] = {128, 256};
+    for (u32 try = 0; try < 40; try++) {
+        if (!gen_random(&b->t, &b->caps, &b->rng, c)) return false;
+        if (c->gen != b->only) continue;
+        set_value(c, "split", (i32)splits[try % 2]);
+        if (gen_legal(c, &b->t, &b->caps)) return true;
+    }
+    return false;
+}
+
+/* Every part of the keys has its own maximum, and some have no key of a row. */
+static void test_split(void **state)
+{
+    u32 n = 0;
+    for (u64 seed = first_seed(2000, 2800); seed < last_seed(2000, 2800); seed++) {
+        struct fixture b;
+        struct check k;
+        struct candidate c;
+        if (open_check(&b, &k, seed)) {
+            if (choose_split(&b, &c)) {
+                if (!run(&b, &c, &k)) report(&b, &c, seed);
+                n++;
+            }
+            check_release(&k);
+        }
+        fixture_close(&b);
+    }
+    print_message("%u kernels\n", n);
+    assert_true(is_enough(n, 25));
+}
+
+static void test_device(void **state)
+{
+    struct gpus g = find_gpus();
+    u32 n = 0, n_split = 0;
+    for (u64 seed = first_seed(3000, 3150); seed < last_seed(3000, 3150); seed++) {
+        struct fixture b;
+        struct candidate c;
+        struct check k;
+        open_attention(&b, seed);
+        if (random_attention(&b) && (seed % 3 || place_in_room(&b)) && try_gpu(&b, &g, seed)) {
+            n++;
+            if (choose_split(&b, &c)) {
+                open_device_check(&b, &k, seed);
+                if (!verify_on(&b, g.v[seed / 2 % g.n], &c, &k)) report(&b, &c, seed);
+                check_release(&k);
+                n_split++;
+            }
+        }
+        fixture_close(&b);
+    }
+    print_message("%u devices, %u kernels, %u of them divide the keys\n", g.n, n, n_split);
+    assert_true(is_enough(n, 12) && is_enough(n_split, 3));
+}
+
+/* Emitted for an architecture, and every so many built where there is a compiler. */
+static void build_for(const char *lang, const char *arch, u64 every)
+{
+    const struct lang *l = lang_find(str_of(lang));
+    struct buf tool = {0};
+    struct err none = {0};
+    bool builds = l->toolchain(&tool, NULL, &none);
+    u32 n = 0, n_built = 0;
+    for (u64 seed = first_seed(4000, 4080); seed < last_seed(4000, 4080); seed++) {
+        struct fixture b;
+        struct candidate c;
+        open_attention(&b, seed);
+        assert_true(dev_target(&b.caps, lang, str_of(arch)));
+        if (random_attention(&b) && gen_matches(b.only, &b.t, &b.caps) && choose(&b, (u32)(seed % 2), &c)) {
+            struct kernel k;
+            struct buf text = {0}, binary = {0};
+            bool ok = gen_kernel(&k, &b.arena, &c, &b.t, &b.caps, &b.e) && lang_render(&text, l, &k.kir, &b.caps, &b.arena, &b.e);
+            if (ok && builds && n % every == 0) ok = l->build(&binary, buf_view(&text), &b.caps, 120, &b.e), n_built++;
+            if (!ok) report(&b, &c, seed);
+            buf_release(&text), buf_release(&binary);
+            n++;
+        }
+        fixture_close(&b);
+    }
+    buf_release(&tool);
+    print_message("%s: %u kernels, %u built\n", arch, n, n_built);
+    assert_true(is_enough(n, 6));
+}
+
+static void test_sm_80(void **state) { build_for("cuda", "sm_80", 4); }
+static void test_sm_90(void **state) { build_for("cuda", "sm_90", 4); }
+static void test_gfx906(void **state) { build_for("hip", "gfx906", 7); }
+
+#define HEAD "graph {\n  input %%q: f32[1,8,%d,64]\n  input %%k: f32[1,8,64,%d]\n  input %%v: f32[1,8,%d,64]\n  %%s: none[?] = MatMul(%%q, %%k)\n"
+#define MAX "  %%m: none[?] = quern::ReduceMax(%%s) {axes=[3], keepdims=1}\n  %%d: none[?] = Sub(%%s, %%m)\n  %%e: none[?] = Exp(%%d)\n"
+#define SUM "  %%l: none[?] = quern::ReduceSum(%%e) {axes=[3], keepdims=1}\n  %%p: none[?] = Div(%%e, %%l)\n  %%y: none[?] = MatMul(%%p, %%v)\n  output %%y\n}\n"
+
+static bool open_head(struct fixture *b, int queries, int keys)
+{
+    fixture_open(b, 1);
+    assert_true(dev_target(&b->caps, "cuda", S("sm_80")));
+    b->only = gen_find(S("wg_attention"));
+    struct str text = str_fmt(&b->arena, HEAD MAX SUM, queries, keys, keys);
+    return task_parse(&b->t, &b->arena, &b->sym, text, &b->e);
+}
+
+static i64 temp_bytes(const struct fixture *b, const struct kernel *k)
+{
+    i64 all = 0;
+    for (u32 i = 0; i < k->n_temp; i++) {
+        i64 n = 0;
+        assert_true(sym_eval(b->t.g.sym, k->temp[i], b->var, &n));
+        all += n;
+    }
+    return all;
+}
+
+/* The default schedules of prompts need no memory; those of tokens have parts, which occupy the device. */
+static void test_memory(void **state)
+{
+    static const struct { int queries, keys; bool has_parts; } p[] = {{1024, 1024, false}, {8192, 8192, false}, {1, 8192, true}, {1, 32768, true}};
+    for (u32 i = 0; i < countof(p); i++) {
+        struct fixture b;
+        struct candidate c;
+        struct kernel k;
+        if (!open_head(&b, p[i].queries, p[i].keys)) fail_msg("%s", b.e.msg);
+        c = gen_initial(b.only, &b.t, &b.caps, b.var);
+        if (!gen_kernel(&k, &b.arena, &c, &b.t, &b.caps, &b.e)) report(&b, &c, 0);
+        if (getenv("VERBOSE")) {
+            struct buf text = {0};
+            candidate_print(&text, &c);
+            fprintf(stderr, "%d x %d: %lld bytes, %.*s\n", p[i].queries, p[i].keys, (long long)temp_bytes(&b, &k), STR_ARG(buf_view(&text)));
+            buf_release(&text);
+        }
+        assert_int_equal(temp_bytes(&b, &k) > 0, p[i].has_parts);
+        assert_in_range(temp_bytes(&b, &k), 0, (i64)p[i].queries * p[i].keys * 8 * 4); /* less than one score of each pair */
+        assert_int_equal(value_of(&c, "split") > 0, p[i].has_parts);
+        fixture_close(&b);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_random), cmocka_unit_test(test_legal), cmocka_unit_test(test_split), cmocka_unit_test(test_device),
+        cmocka_unit_test(test_sm_80),  cmocka_unit_test(test_sm_90), cmocka_unit_test(test_gfx906), cmocka_unit_test(test_memory),
+    };
+    vulkan_stay_loaded();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
