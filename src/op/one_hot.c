@@ -7,6 +7,29 @@
 
 #include <string.h>
 
+/* Values that are known as sizes, at constant indices: repeat_interleave is exported so, as the repeats of a Tile. */
+struct places {
+    const struct tensor *index;
+    i64 depth;
+    u32 axis, values; /* the number of that input */
+};
+
+/* Whether the position is that of the index. */
+static bool is_hot(const struct tensor *index, u32 axis, i64 depth, const i64 *at)
+{
+    i64 src[MAX_RANK];
+    for (u32 a = 0; a < index->rank; a++) src[a] = at[a < axis ? a : a + 1];
+    i64 i = elem_i64(index->dtype, index->data, op_flat(index->rank, index->dim, src));
+    return (i < 0 ? i + depth : i) == at[axis];
+}
+
+static i64 map_place(const void *par, const i64 *out, i64 *in)
+{
+    const struct places *p = par;
+    in[0] = is_hot(p->index, p->axis, p->depth, out);
+    return p->values;
+}
+
 static bool set_result(struct graph *g, node_id n, u32 values, sym depth, struct err *e)
 {
     const struct node *nd = graph_node(g, n);
@@ -24,6 +47,8 @@ static bool set_result(struct graph *g, node_id n, u32 values, sym depth, struct
     for (u32 i = to.rank++; i > a; i--) to.dim[i] = to.dim[i - 1];
     to.dim[a] = depth;
     op_set_out(g, n, 0, v->dtype, &to);
+    struct places p = {.index = graph_value(g, nd->in.v[0])->data, .axis = a, .values = values};
+    if (p.index && sym_is_const(g->sym, depth, &p.depth)) op_map_sdata(g, n, 0, map_place, &p);
     return true;
 }
 
@@ -71,16 +96,11 @@ static bool prim_eval(const struct op_eval *v, struct err *e)
 {
     const struct tensor *in = v->in[0], *values = v->in[1];
     struct tensor *out = v->out[0];
-    i64 idx[MAX_RANK] = {0}, src[MAX_RANK], n = tensor_count(out), size = dtype_size(out->dtype);
+    i64 idx[MAX_RANK] = {0}, n = tensor_count(out), size = dtype_size(out->dtype);
     u32 axis;
     op_axis(attr_int(v->n, "axis", -1), out->rank, &axis);
-    for (i64 i = 0; i < n; i++, op_next(out->rank, out->dim, idx)) {
-        for (u32 a = 0; a < in->rank; a++) src[a] = idx[a < axis ? a : a + 1];
-        i64 at = elem_i64(in->dtype, in->data, op_flat(in->rank, in->dim, src));
-        at += at < 0 ? out->dim[axis] : 0;
-        memcpy((char *)out->data + i * size, (const char *)values->data + (at == idx[axis]) * size,
-               (size_t)size);
-    }
+    for (i64 i = 0; i < n; i++, op_next(out->rank, out->dim, idx))
+        memcpy((char *)out->data + i * size, (const char *)values->data + is_hot(in, axis, out->dim[axis], idx) * size, (size_t)size);
     return true;
 }
 
