@@ -130,6 +130,32 @@ static void test_shapes(void **state)
     fixture_close(&b);
 }
 
+/* Sizes that kernels compute: those kernels know them from their own sums only, and what else reads them waits for them. */
+static void test_computed(void **state)
+{
+    static const char *const way[] = {
+        "  %o: i64[?] = Add(%v, %two)\n", "  %o: i64[?] = ReduceMax(%pair) {axes=[0], keepdims=0}\n", "  %q: i64[?] = Add(%v, %two)\n  %o: i64[?] = Reshape(%q, %flat)\n",
+        "  %a: i64[?] = Add(%v, %two)\n  %first: i64[?] = Gather(%a, %one)\n  %o: i64[?] = Concat(%first, %one) {axis=0}\n",
+        "  %h: i64[?] = OneHot(%one, %two, %v) {axis=-1}\n  %o: i64[?] = Reshape(%h, %flat)\n"};
+    struct rng r = rng_seed(11);
+    for (u32 k = 0; k < 2 * countof(way); k++) {
+        struct fixture b;
+        char text[1000];
+        snprintf(text, sizeof text,
+                 "graph {\n  input %%x: f32[N,4]\n  input %%v: i64[2]\n  const %%two: i64[1] = [2]\n  const %%one: i64[1] = [1]\n  const %%flat: i64[1] = [-1]\n"
+                 "  const %%grid: i64[2] = [2,2]\n  %%twice: i64[?] = Concat(%%v, %%v) {axis=0}\n  %%pair: i64[?] = Reshape(%%twice, %%grid)\n"
+                 "%s  %%y: f32[?] = Tile(%%x, %%o)\n  %%z: i64[?] = Mul(%%o, %%two)\n  output %%y\n  output %%z\n}\n", way[k / 2]);
+        assert_true(fixture_open(&b, text, devices[k % 2]));
+        for (int i = 0; i < 4; i++) {
+            quern_tensor *in[2] = {floats(&b, 2, (int64_t[]){3, 4}, &r), ints(&b, 2, (int64_t[]){rng_range(&r, 0, 2), rng_range(&r, 0, 3)})};
+            run_both(&b, in, 2, 2);
+            quern_tensor_free(in[0]);
+            quern_tensor_free(in[1]);
+        }
+        fixture_close(&b);
+    }
+}
+
 /* Impossible sizes are the same error of the program and of the reference, and do not affect the next run. */
 static void test_errors(void **state)
 {
@@ -309,6 +335,7 @@ int main(void)
         cmocka_unit_test(test_find),
         cmocka_unit_test(test_ahead),
         cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_computed),
         cmocka_unit_test(test_errors),
         cmocka_unit_test(test_reasons),
         cmocka_unit_test(test_unused), cmocka_unit_test(test_kept), cmocka_unit_test(test_room),

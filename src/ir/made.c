@@ -91,10 +91,12 @@ static void mention_text(struct mentions *m, struct str s, struct value_list *to
     }
 }
 
+/* Content that consists of sizes is not read from memory. */
 static void mention_value(struct mentions *m, const struct graph *g, value_id id, struct value_list *to)
 {
     const struct value *v = id ? graph_value(g, id) : NULL;
     for (u32 d = 0; v && v->shape.known && d < v->shape.rank; d++) mention_sym(m, v->shape.dim[d], to);
+    for (i64 i = 0; v && v->sdata && i < v->sdata->n; i++) mention_sym(m, v->sdata->num[i], to);
 }
 
 static void mention_in(struct mentions *m, const struct graph *g, const struct node *x, struct value_list *to);

@@ -35,6 +35,39 @@ static bool strip_constants(struct graph *g, struct err *e)
     return ok;
 }
 
+/* Whether a data-dependent size is computed from the elements of a value that the task computes. */
+static bool is_own_size(const struct task *t, const struct made_size *m, const value_id *back)
+{
+    for (value_id v = 1; m->v && v < t->g.value.n; v++)
+        if (graph_value(&t->g, v)->producer && back[v] == m->v) return true;
+    return false;
+}
+
+static bool mentions_any(const struct symtab *st, sym s, const u32 *var, u32 n)
+{
+    for (u32 k = 0; k < n; k++)
+        if (sym_has_var(st, s, var[k])) return true;
+    return false;
+}
+
+/* Content that consists of sizes which are known after the task only is not known in it. */
+static void forget_own_sizes(struct task *t, const struct graph *from, const value_id *back)
+{
+    struct arena tmp = {0};
+    u32 n = 0, *own = arena_array(&tmp, u32, from->made.n + 1);
+    for (u32 k = 0; k < from->made.n; k++) { /* derived ones are last */
+        const struct made_size *m = &from->made.v[k];
+        if (is_own_size(t, m, back) || (m->expr && mentions_any(from->sym, m->expr, own, n))) own[n++] = m->var;
+    }
+    for (value_id v = 1; n && v < t->g.value.n; v++) {
+        struct value *x = graph_value(&t->g, v);
+        bool is_own = false;
+        for (i64 i = 0; x->producer && x->sdata && i < x->sdata->n; i++) is_own = is_own || mentions_any(from->sym, x->sdata->num[i], own, n);
+        if (is_own) x->sdata = NULL;
+    }
+    arena_release(&tmp);
+}
+
 static void find_anchor(struct task *t)
 {
     t->anchor = t->n_heavy = 0;
@@ -65,6 +98,7 @@ bool task_make(struct task *t, const struct graph *from, struct arena *a, const 
     }
     for (u32 k = 0; k < t->g.output.n; k++)
         graph_value(&t->g, t->g.output.v[k])->layout = layout[back[t->g.output.v[k]]];
+    if (from->made.n) forget_own_sizes(t, from, back);
     if (!strip_constants(&t->g, e)) return false;
     if (map_back) *map_back = back;
     find_anchor(t);
