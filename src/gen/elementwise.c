@@ -4,7 +4,8 @@
 // vectorised; p, the next group inwards or outwards of it; o, all the others as one row number. A
 // grid iteration does ob x pb x ec elements. With e the innermost group in memory this is a plain
 // walk; with another one, or a short ec and a longer pb, it is the blocked walk that layout
-// conversions and transposes need: both sides are touched in pieces of cache lines.
+// conversions and transposes need: both sides are touched in pieces of cache lines. Vectors along e whose elements lie apart in the result are transposed in
+// registers, as many as a vector has lanes along p, the innermost group then, and stored as vectors along p.
 #include "gen/gen.h"
 
 struct nest {
@@ -119,6 +120,81 @@ static void walk_row(struct nest *x, kval from, kval to)
     walk_steps(x, kir_max(k, hi, lo), to, 1, 1);
 }
 
+static void walk_rows(struct nest *x, kval p_from, kval p_to, kval from, kval to)
+{
+    kval p = kir_loop(x->m->k, KL_SERIAL, p_from, p_to, 1);
+    if (x->p != x->e) x->at[x->p] = p;
+    walk_row(x, from, to);
+    kir_end(x->m->k);
+}
+
+/* Squares. */
+
+enum { MOST_NODES = 8 }; /* computed in a square, whose code is written out for every vector */
+
+/* Does a vector along e lie apart in the result, and may its neighbours along p, the innermost group, be computed with it? */
+static bool has_squares(const struct nest *x, sym rows)
+{
+    const struct graph *g = x->m->g;
+    const struct elementwise_sched *s = x->s;
+    u32 n = 0;
+    for (node_id i = 1; i < g->node.n; i++) {
+        if (graph_node(g, i)->dead || !gen_depends(g, x->v, graph_node(g, i)->out.v[0])) continue;
+        if (!(op_of(g, i)->props & (OP_POINTWISE | OP_VIEW))) return false;
+        n++;
+    }
+    const i64 np = gen_static(g, rows, -1);
+    bool is_word = dtype_size(graph_value(g, x->v)->dtype) == 4, is_wide = s->lanes >= 4 && (!s->pb || s->pb >= s->lanes) && (np < 0 || np >= s->lanes);
+    return n <= MOST_NODES && is_word && is_wide && x->e != x->p && x->p == x->sp.n - 1 && s->unroll == 1 && !s->edge;
+}
+
+static void store_square(struct nest *x, kval p, kval e)
+{
+    struct emit *m = x->m;
+    struct kir *k = m->k;
+    const u32 n = (u32)x->s->lanes;
+    kval row[64], idx[MAX_RANK];
+    assert(n <= countof(row));
+    x->at[x->e] = kir_ramp(k, e, 1, n);
+    for (u32 i = 0; i < n; i++) {
+        x->at[x->p] = kir_add_i(k, p, i);
+        space_index(k, &x->sp, x->at, idx);
+        row[i] = kir_splat(k, emit_value(m, x->v, idx), n);
+    }
+    transpose_vectors(k, row, n);
+    x->at[x->p] = kir_ramp(k, p, 1, n);
+    for (u32 i = 0; i < n; i++) {
+        x->at[x->e] = kir_add_i(k, e, i);
+        space_index(k, &x->sp, x->at, idx);
+        emit_store(m, x->v, idx, row[i]);
+    }
+}
+
+/* Is there a whole vector for certain? Then the last one may begin earlier, and computes some elements a second time. */
+static bool may_overlap(struct kir *k, kval from, kval to, i64 lanes)
+{
+    i64 n;
+    return kir_is_const(k, kir_sub(k, to, from), &n) && n >= lanes;
+}
+
+/* Elements from..to-1 of as many rows as there are lanes, from p on. */
+static void walk_squares(struct nest *x, kval p, kval from, kval to)
+{
+    struct kir *k = x->m->k;
+    const i64 lanes = x->s->lanes;
+    kval mid = whole_steps(k, from, to, lanes);
+    store_square(x, p, kir_loop(k, KL_SERIAL, from, mid, lanes));
+    kir_end(k);
+    if (is_empty(k, mid, to)) return;
+    if (may_overlap(k, from, to, lanes)) {
+        store_square(x, p, kir_add_i(k, to, -lanes));
+        return;
+    }
+    x->at[x->p] = kir_loop(k, KL_SERIAL, p, kir_add_i(k, p, lanes), 1);
+    walk_tail(x, from, mid, to, lanes);
+    kir_end(k);
+}
+
 /* Channels in blocks: the padding of the last block is written, too, as zeros. */
 static void walk_blocked(struct emit *m, value_id v, i64 block)
 {
@@ -208,10 +284,15 @@ void gen_elementwise_grid(struct emit *m, value_id v, const struct elementwise_s
     struct range p = block_range(k, gp, s->pb, emit_size(m, rp));
     struct range e = block_range(k, ge, s->ec, emit_size(m, re));
     space_split(m, &x.sp, x.rest, x.n_rest, kir_loop(k, KL_SERIAL, o.from, o.to, 1), x.at);
-    kval at_p = kir_loop(k, KL_SERIAL, p.from, p.to, 1);
-    if (x.p != x.e) x.at[x.p] = at_p;
-    walk_row(&x, e.from, e.to);
-    for (u32 i = 0; i < 5; i++) kir_end(k);
+    bool squares = has_squares(&x, rp), overlap = squares && may_overlap(k, p.from, p.to, s->lanes);
+    kval mid = squares ? whole_steps(k, p.from, p.to, s->lanes) : p.from;
+    if (squares) {
+        walk_squares(&x, kir_loop(k, KL_SERIAL, p.from, mid, s->lanes), e.from, e.to);
+        kir_end(k);
+    }
+    if (overlap && !is_empty(k, mid, p.to)) walk_squares(&x, kir_add_i(k, p.to, -s->lanes), e.from, e.to);
+    if (!overlap && !is_empty(k, mid, p.to)) walk_rows(&x, mid, p.to, e.from, e.to);
+    for (u32 i = 0; i < 4; i++) kir_end(k);
 }
 
 /* Lanes for rows of n elements, fewer than a vector has: none that hang over the end. Parts of vectors take longer than scalars. */
