@@ -67,35 +67,38 @@ i64 gemm_rest(i64 rows, i64 mr, const struct tile_leaf *leaf)
     return rows > half ? mr : rows ? half : 0;
 }
 
-/* Asks for a part of the next block's terms while the tile works on term i of this one's, so that the tiles of all rows of the iteration together ask for
-   all of it, however many there are: each step for as many lines, of which a step has `lines` at most. */
+/* The next block of columns, `n` elements from `next` on, is asked for while tiles work on this one, so that the tiles of all rows of the iteration together
+   ask for all of it, however many there are: in step `i` of the tile's `steps` for as many lines, of which a step computes with `lines`. */
+static void prefetch_share(struct gemm_kernel *p, const struct cpu_piece *e, kval next, kval n, kval i, kval steps, i64 lines, i64 line)
+{
+    struct kir *k = p->m->k;
+    const i64 least = p->static_m < 0 ? 1 : p->d.mb ? p->d.mb : ceil_div(p->static_m, p->s.mr); /* tiles */
+    const enum kir_cache to = p->s.ahead == AHEAD_SECOND ? KC_SECOND : KC_FIRST;
+    kval rows = kir_sub(k, p->m1, p->m0), tiles = p->static_m < 0 ? kir_div_i(k, kir_add_i(k, rows, p->s.mr - 1), p->s.mr) : kir_int(k, least);
+    kval share = kir_div(k, kir_add_i(k, tiles, lines - 1), tiles), tile = kir_div_i(k, kir_sub(k, e->at[CPU_X], p->m0), p->s.mr);
+    kval at = kir_mul_i(k, kir_mul(k, kir_add(k, kir_mul(k, tile, steps), i), share), line);
+    for (i64 j = 0; j < ceil_div(lines, least); j++)
+        kir_prefetch_to(k, to, p->constant ? p->constant : p->right, kir_add(k, next, kir_min(k, kir_add_i(k, at, j * line), n)));
+}
+
+enum { LINE = 64 };
+
+/* Its terms of the pass, while the tile works on `n_terms` from term i on. */
 static void prefetch_next(struct gemm_kernel *p, const struct cpu_piece *e, kval i, i64 n_terms)
 {
-    enum { LINE = 64 };
     struct kir *k = p->m->k;
-    kval array = p->constant ? p->constant : p->right;
-    const i64 line = LINE / dtype_size(kir_dtype(k, array)), lines = ceil_div(p->s.nr * p->lanes * n_terms * p->dot_k, line);
-    const i64 least = p->static_m < 0 ? 1 : p->d.mb ? p->d.mb : ceil_div(p->static_m, p->s.mr); /* tiles */
-    kval rows = kir_sub(k, p->m1, p->m0), tiles = p->static_m < 0 ? kir_div_i(k, kir_add_i(k, rows, p->s.mr - 1), p->s.mr) : kir_int(k, least);
-    kval share = kir_div(k, kir_add_i(k, tiles, lines - 1), tiles), steps = kir_div_i(k, p->c.len, n_terms * p->dot_k);
-    kval tile = kir_div_i(k, kir_sub(k, e->at[CPU_X], p->m0), p->s.mr), step = kir_add(k, kir_mul(k, tile, steps), kir_div_i(k, i, n_terms));
+    const i64 line = LINE / dtype_size(kir_dtype(k, p->constant ? p->constant : p->right)), lines = ceil_div(p->width * n_terms * p->dot_k, line);
     kval next = kir_add(k, gemm_block(p, kir_add_i(k, e->at[CPU_BLOCK], 1)), kir_mul_i(k, p->c.at, p->width));
-    kval at = kir_mul_i(k, kir_mul(k, step, share), line), end = kir_mul_i(k, p->c.len, p->width);
-    for (i64 j = 0; j < ceil_div(lines, least); j++)
-        kir_prefetch_to(k, p->s.ahead == AHEAD_SECOND ? KC_SECOND : KC_FIRST, array, kir_add(k, next, kir_min(k, kir_add_i(k, at, j * line), end)));
+    prefetch_share(p, e, next, kir_mul_i(k, p->c.len, p->width), kir_div_i(k, i, n_terms), kir_div_i(k, p->c.len, n_terms * p->dot_k), lines, line);
 }
 
 /* Likewise of codes: while the tile works on block of terms i. Blocks of columns of all passes lie behind each other. */
 static void prefetch_next_codes(struct gemm_kernel *p, const struct cpu_piece *e, kval i)
 {
-    enum { LINE = 64 };
     struct kir *k = p->m->k;
-    const i64 tiles = p->d.mb ? p->d.mb : p->static_m > 0 ? ceil_div(p->static_m, p->s.mr) : 1, step = gemm_codes_step(p);
-    const i64 line = LINE / (p->tile.leaf == &tile_codes && code_bits(p->codes.type) < 8 ? 4 : 1); /* elements */
-    const enum kir_cache to = p->s.ahead == AHEAD_SECOND ? KC_SECOND : KC_FIRST;
-    kval next = gemm_codes_at(p, kir_add_i(k, e->at[CPU_BLOCK], 1)), tile = kir_div_i(k, kir_sub(k, e->at[CPU_X], p->m0), p->s.mr);
-    kval at = kir_add(k, next, kir_div_i(k, kir_mul_i(k, kir_add(k, kir_mul(k, tile, p->run.n), i), step), tiles));
-    for (i64 j = 0; j < step; j += line * tiles) kir_prefetch_to(k, to, p->constant, kir_add_i(k, at, j / tiles));
+    const i64 step = gemm_codes_step(p), line = LINE / (p->tile.leaf == &tile_codes && code_bits(p->codes.type) < 8 ? 4 : 1); /* elements */
+    kval next = gemm_codes_at(p, kir_add_i(k, e->at[CPU_BLOCK], 1));
+    prefetch_share(p, e, next, kir_mul_i(k, p->run.n, step), i, p->run.n, ceil_div(step, line), line);
 }
 
 /* Prefetches the rows of the next tile of the left operand in place, at the terms of this one: rows far apart are
