@@ -261,7 +261,7 @@ static double row_seconds(const struct gen_problem *p, const struct facts *f, co
     enum { EXPONENTIAL = 16, OTHERS = 6 };
     const struct nest_rates *r = p->nest;
     double vectors = w->batch * w->m * ceil(w->n / w->lanes), ops = (double)(EXPONENTIAL + OTHERS + f->x.n_between);
-    double blocks = ceil(w->n / w->at_once), scan = f->x.has_mask ? w->batch * (f->x.is_masked_by_row ? w->m : w->share) * SCAN * r->cycle : 0;
+    double blocks = ceil(w->n / w->at_once), scan = f->x.has_mask && w->n > ATTENTION_FEW ? w->batch * (f->x.is_masked_by_row ? w->m : w->share) * SCAN * r->cycle : 0;
     return scan + vectors * ((attention_is_online(s) ? 4 : 6) * r->load + ops * r->work / 2) + w->batch * w->m * blocks * (double)f->x.rows.n * 24 * r->cycle;
 }
 

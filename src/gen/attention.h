@@ -23,6 +23,7 @@ struct attention {
 };
 /* false: not two matmuls with reductions along the last axis between them, or not in a form that rows of scores in one array can take. */
 bool attention_of(struct attention *x, const struct task *t);
+enum { ATTENTION_FEW = 64 }; /* keys that no mask is looked at for */
 /* attention_form.c: sets is_softmax, has_band, band and has_mask, by what p is computed from. */
 void attention_form(struct attention *x, const struct task *t, const struct caps *c);
 

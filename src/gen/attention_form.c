@@ -140,10 +140,9 @@ static bool find_mask(struct attention *x, const struct task *t)
 
 void attention_form(struct attention *x, const struct task *t, const struct caps *c)
 {
-    enum { FEW = 64 };
     const i64 keys = gen_static(&t->g, x->scores.n, -1);
     x->is_softmax = find_softmax(x, t);
     bool may_skip = x->is_softmax && !c->deterministic; /* sums in a promised order have all their terms */
     x->has_band = may_skip && find_band(x, t);
-    x->has_mask = may_skip && !x->has_band && (keys < 0 || keys > FEW) && find_mask(x, t);
+    x->has_mask = may_skip && !x->has_band && (keys < 0 || keys > ATTENTION_FEW) && find_mask(x, t);
 }

@@ -117,10 +117,17 @@ void attention_find_unmasked(struct attention_kernel *a)
     struct kir *k = a->m->k;
     struct scan s = {.a = a, .first = new_number(k), .last = new_number(k), .row_first = new_number(k), .row_last = new_number(k)};
     kval zero = kir_int(k, 0), last = kir_add_i(k, a->first.n, -1);
-    kir_store(k, s.first, zero, last);
-    kir_store(k, s.last, zero, zero);
+    bool is_known = a->first.static_n > 0; /* and they are not few */
+    kir_store(k, s.first, zero, is_known ? last : zero);
+    kir_store(k, s.last, zero, is_known ? zero : last);
+    if (!is_known) {
+        kir_if(k, kir_lt(k, kir_int(k, ATTENTION_FEW), a->first.n));
+        kir_store(k, s.first, zero, last);
+        kir_store(k, s.last, zero, zero);
+    }
     scan_row(&s, kir_loop(k, KL_SERIAL, a->first.m0, a->x.is_masked_by_row ? a->first.m1 : kir_add_i(k, a->first.m0, 1), 1));
     kir_end(k);
+    if (!is_known) kir_end(k);
     a->from = kir_max(k, kir_min(k, kir_load(k, s.first, zero), last), zero);
     a->to = kir_max(k, kir_min(k, kir_add_i(k, kir_load(k, s.last, zero), 1), a->first.n), kir_add_i(k, a->from, 1));
 }
