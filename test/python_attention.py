@@ -5,10 +5,8 @@
 # random sizes, heads that share keys, causal masks of both kinds, windows, boolean and additive masks that repeat along axes, softcaps, sinks, types and
 # strides; by parts; rows without positions, equal scores, scores and masks so large that exponentials overflow or one number per row is too coarse; gradcheck; a
 # training step; ONNX by the exporters of this PyTorch, run by quern; every error. Needs torch; run by test/python_attention.sh with each installed version.
-import inspect
 import os
 import random
-import tempfile
 import unittest
 import warnings
 from unittest import mock
@@ -17,6 +15,7 @@ import torch
 import torch.nn.functional as F
 
 import quern
+from python_export import Exports, run_exported
 from quern._torch_run import run_all
 from quern.torch import scaled_dot_product_attention as attention
 
@@ -250,7 +249,7 @@ class Errors(unittest.TestCase):
         self.refuse(NotImplementedError, "dropout_p is 0.1", q, k, v, dropout_p=0.1)
 
 
-class Export(unittest.TestCase):
+class Export(Exports, unittest.TestCase):
     def check(self, **how):
         class Net(torch.nn.Module):
             def forward(self, x):
@@ -258,25 +257,8 @@ class Export(unittest.TestCase):
                 return attention(q, k, v, is_causal=True)
 
         x = torch.randn(2, 6, 24)
-        with tempfile.TemporaryDirectory() as d, torch.no_grad():
-            file = os.path.join(d, "net.onnx")
-            torch.onnx.export(Net().eval(), (x,), file, input_names=["x"], output_names=["y"], **how)
-            torch.testing.assert_close(quern.compile(file)(x), Net()(x), rtol=1e-4, atol=1e-5)
-
-    def test_trace(self):
-        can = inspect.signature(torch.onnx.export).parameters
-        try:
-            self.check(**(dict(dynamo=False) if "dynamo" in can else {}))
-        except (ImportError, AttributeError, ModuleNotFoundError) as e:
-            self.skipTest(f"this PyTorch does not export traces: {e}")
-
-    def test_graph(self):
-        try:
-            import onnxscript  # noqa: F401
-            torch.onnx.ops
-        except (ImportError, AttributeError):
-            self.skipTest("no onnxscript, or PyTorch before 2.8: nothing exports graphs")
-        self.check(dynamo=True, verbose=False)
+        for got, want in run_exported(Net().eval(), x, [x], **how):
+            torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
 
 
 if __name__ == "__main__":

@@ -10,13 +10,11 @@
 # with each installed version.
 import copy
 import ctypes
-import inspect
 import itertools
 import math
 import os
 import pickle
 import random
-import tempfile
 import threading
 import unittest
 import warnings
@@ -27,6 +25,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import quern
+from python_export import Exports, run_exported
 from quern.torch import WeightedFilter, weighted_filter
 
 warnings.filterwarnings("ignore", category=UserWarning)
@@ -532,36 +531,20 @@ class Net(nn.Module):
         return self.filter(x, self.predict(x))
 
 
-class Export(unittest.TestCase):
-    def check(self, name, **how):
+class Export(Exports, unittest.TestCase):
+    def axes(self):
+        return dict(dynamic_axes={"x": {2: "H", 3: "W"}})
+
+    def shapes(self):
+        return dict(dynamic_shapes={"x": {2: torch.export.Dim("H", min=2), 3: torch.export.Dim("W", min=2)}})
+
+    def check(self, **how):
         for options in (dict(), dict(bias=False, splat=True, transform="softmax", dilation=(2, 1), padding="reflect"),
                         dict(normalize="sum", epsilon=0.25, transform="exp")):
             torch.manual_seed(2)
-            net = Net(**options).eval()
-            with tempfile.TemporaryDirectory() as d, torch.no_grad():
-                file = os.path.join(d, "net.onnx")
-                torch.onnx.export(net, (torch.rand(1, 3, 8, 9),), file, input_names=["x"], output_names=["y"], **how)
-                program = quern.compile(file)
-                sizes = ((8, 9), (5, 14)) if how.get("dynamic_axes") or how.get("dynamic_shapes") else ((8, 9),)
-                for size in sizes:
-                    x = torch.rand(1, 3, *size)
-                    torch.testing.assert_close(program(x), net(x), rtol=1e-4, atol=1e-5)
-
-    def test_trace(self):
-        can = inspect.signature(torch.onnx.export).parameters
-        try:
-            self.check("trace", dynamic_axes={"x": {2: "H", 3: "W"}}, **(dict(dynamo=False) if "dynamo" in can else {}))
-        except (ImportError, AttributeError, ModuleNotFoundError) as e:
-            self.skipTest(f"this PyTorch does not export traces: {e}")
-
-    def test_graph(self):
-        try:
-            import onnxscript  # noqa: F401
-            torch.onnx.ops
-        except (ImportError, AttributeError):
-            self.skipTest("no onnxscript, or PyTorch before 2.8: nothing exports graphs")
-        h, w = torch.export.Dim("H", min=2), torch.export.Dim("W", min=2)
-        self.check("graph", dynamo=True, dynamic_shapes={"x": {2: h, 3: w}}, verbose=False)
+            inputs = [torch.rand(1, 3, *size) for size in ((8, 9), (5, 14))]
+            for got, want in run_exported(Net(**options).eval(), inputs[0], inputs, **how):
+                torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
 
 
 if __name__ == "__main__":
