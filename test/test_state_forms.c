@@ -7,7 +7,6 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { WINDOW = 1 }; /* the attributes that need all positions */
 enum { V = 11, D = 8, HEADS = 2, HEAD = D / HEADS, N = 12, POSITIONS = 16 };
 
 static void put_const(struct buf *b, const char *name, i64 rows, i64 columns, struct rng *r)
@@ -154,16 +153,24 @@ static void check_lengths(const struct fixture *f, const int64_t *token, const f
     }
 }
 
-/* A mask that leaves a position out, or that has another length than the state and the new tokens. */
+/* A mask counts a position once or not at all. */
 static void check_masks(const struct fixture *f, const int64_t *token, const float *want)
 {
+    static const struct { int64_t v; const char *text; } bad[] = {
+        {2, "at most 1; attention_mask_n2 is element 0 of 'most of attention_mask'"}, {-1, "element 0 of 'least of attention_mask' is -1"}};
     quern_tensor *in[4] = {0}, *out[4] = {0};
     quern_state *s = new_state(f, 2);
-    rejects(f, s, 2, 0, 5, 4, token, "last");
     make_inputs(f, 2, 0, 5, -1, token, in);
     must(f, quern_state_run(s, in, 4, out, 3));
     free_all(in), free_all(out);
-    rejects(f, s, 2, 5, 1, 2, token, "last");
+    for (int k = 0; k < countof(bad); k++) {
+        make_inputs(f, 2, 5, 1, -1, token, in);
+        ((int64_t *)quern_tensor_data(in[1]))[7] = bad[k].v;
+        assert_int_equal(quern_state_run(s, in, 4, out, 3), QUERN_INPUT);
+        if (!strstr(quern_error(f->q), bad[k].text) || !strstr(quern_error(f->q), "GroupQueryAttention")) fail_msg("'%s' instead of '%s'", quern_error(f->q), bad[k].text);
+        assert_int_equal(quern_state_length(s), 5);
+        free_all(in), free_all(out);
+    }
     rejects(f, s, 2, 4, 1, -1, token, "T");
     make_inputs(f, 2, 5, 2, -1, token, in);
     must(f, quern_state_run(s, in, 4, out, 3));
@@ -172,7 +179,7 @@ static void check_masks(const struct fixture *f, const int64_t *token, const flo
     quern_state_destroy(s);
 }
 
-static const char *const attributes[] = {"", ", local_window_size=4", ", smooth_softmax=1"};
+static const char *const attributes[] = {"", ", local_window_size=4", ", local_window_size=1", ", smooth_softmax=1"};
 
 static void test_group(void **state)
 {
@@ -189,8 +196,8 @@ static void test_group(void **state)
             open_decoder(&f, device[d], "auto", &form);
             check_steps(&f, 1, token, want);
             check_steps(&f, 2, token, want);
-            if (k == WINDOW) check_masks(&f, token, want);
-            else check_lengths(&f, token, want);
+            check_masks(&f, token, want);
+            check_lengths(&f, token, want);
             fixture_close(&f);
         }
     }

@@ -20,8 +20,7 @@ static bool known_total(struct graph *g, const struct node *nd, sym *total)
 /* New keys are rows behind all of the cache's: a state's. Every row counts, which is checked at run time (pass_state.c), or those of the mask. */
 static bool appends(const struct node *nd) { return attr_int(nd, "quern_appends", 0) && op_has_in(nd, G_PAST_K); }
 
-/* New rows are written within a cache whose rows are as many as its keys afterwards. A window is of rows: rows between that do not count would take part
-   of it. A single sequence has no reason for any. */
+/* New rows are written within a cache whose rows are as many as its keys afterwards. A single sequence has no reason for rows that do not count. */
 static bool group_appends(struct graph *g, node_id n, struct op_append *a)
 {
     const struct node *nd = graph_node(g, n);
@@ -31,7 +30,7 @@ static bool group_appends(struct graph *g, node_id n, struct op_append *a)
     if (known_total(g, nd, &total) && sym_is_const(g->sym, sym_sub(g->sym, total, past), &more) && more <= 0) return false;
     *a = (struct op_append){.at = nd->in.v[G_LAST], .end = sym_sub(g->sym, all, ms_num(g, 1))};
     if (op_has_in(nd, G_TOTAL) && !known_total(g, nd, &total)) a->total = nd->in.v[G_TOTAL];
-    a->takes_mask = op_in_shape(g, nd, G_Q)->dim[0] != ms_num(g, 1) && attr_int(nd, "local_window_size", -1) <= 0;
+    a->takes_mask = op_in_shape(g, nd, G_Q)->dim[0] != ms_num(g, 1);
     return true;
 }
 
@@ -257,7 +256,19 @@ static bool is_appended(struct gqa *q)
     return q->a.b == ms_num(g, 1) && known_total(g, nd, &total) && total == sym_add(g->sym, q->past, q->a.s);
 }
 
-/* Attention appends them, and knows without data where they are. */
+/* Of a state's mask: (b, 1, s, t), keys that are fewer than so many counted ones in front of the query. */
+static value_id counted_window(struct gqa *q, i64 window)
+{
+    struct graph *g = q->a.g;
+    node_id n = q->a.n;
+    const i64 column = 1, keys[] = {1, 2}, queries[] = {1, 3};
+    value_id at = op_node2(g, n, "CumSum", op_node_cast(g, n, q->a.nd.in.v[G_MASK], DT_I64, 0), op_const_i(g, DT_I64, &column, 1), 0);
+    const struct shape s = *op_in_shape(g, &q->a.nd, G_MASK);
+    value_id now = op_node_slice(g, n, at, &s, 1, q->past, q->a.s, 0), first = op_node_binf(g, n, "Sub", now, DT_I64, (double)window, 0);
+    return op_node2(g, n, "Greater", op_node_axes(g, n, "Unsqueeze", at, keys, 2, 0), op_node_axes(g, n, "Unsqueeze", first, queries, 2, 0), 0);
+}
+
+/* Attention appends them, and knows without data where they are. A window is of keys that count. */
 static void append(struct gqa *q)
 {
     struct ms_att *a = &q->a;
@@ -265,11 +276,14 @@ static void append(struct gqa *q)
     a->past_k = op_node_input(&a->nd, G_PAST_K), a->past_v = op_node_input(&a->nd, G_PAST_V);
     a->present_k = ms_output(&a->nd, 1), a->present_v = ms_output(&a->nd, 2);
     a->causal = true;
-    a->left = window > 0 ? window - 1 : -1;
-    if (!op_has_in(&a->nd, G_MASK)) return;
+    if (!op_has_in(&a->nd, G_MASK)) {
+        a->left = window > 0 ? window - 1 : -1;
+        return;
+    }
     const i64 axes[] = {1, 2};
     value_id mask = a->nd.in.v[G_MASK], counts = op_node_binf(a->g, a->n, "Greater", mask, op_in_dtype(a->g, &a->nd, G_MASK), 0, 0);
     a->allowed = op_node_axes(a->g, a->n, "Unsqueeze", counts, axes, 2, 0);
+    if (window > 0) a->allowed = op_node2(a->g, a->n, "And", a->allowed, counted_window(q, window), 0);
 }
 
 static void insert(struct gqa *q)

@@ -117,21 +117,31 @@ bool state_find(struct state_pairs *s, const struct graph *g, const char *text, 
 
 /* rows at positions that are data */
 
-/* A size that is each element of v: the largest one is at most that, the least one equal. */
-static bool check_elements(struct graph *g, node_id n, value_id v, sym size, struct err *e)
+/* The least and the largest element of v, which are at least 0 and at most `size`, as sizes. */
+static bool check_range(struct graph *g, node_id n, value_id v, sym size, sym *low, struct err *e)
 {
     const i64 axis = 0;
     const sym count = shape_count(g->sym, &graph_value(g, v)->shape);
     node_id first = g->node.n;
-    value_id x = op_node_reshape(g, n, op_node_cast(g, n, v, DT_I64, 0), 1, &count, 0);
-    value_id least = op_node_axes(g, n, "ReduceMin", x, &axis, 1, 0), most = op_node_axes(g, n, "ReduceMax", x, &axis, 1, 0);
-    if (!op_infer_from(g, first, e)) return false;
     struct str name = graph_value(g, v)->name;
-    graph_value(g, least)->name = str_fmt(g->arena, "least of %.*s", STR_ARG(name));
-    graph_value(g, most)->name = str_fmt(g->arena, "most of %.*s", STR_ARG(name));
-    sym low = op_size_of(g, least, 0, v, size);
-    op_size_keep(g, low);
+    value_id least = graph_add_value(g, str_fmt(g->arena, "least of %.*s", STR_ARG(name))), most = graph_add_value(g, str_fmt(g->arena, "most of %.*s", STR_ARG(name)));
+    value_id x = op_node_reshape(g, n, op_node_cast(g, n, v, DT_I64, 0), 1, &count, 0);
+    op_node_axes(g, n, "ReduceMin", x, &axis, 1, least), op_node_axes(g, n, "ReduceMax", x, &axis, 1, most);
+    if (!op_infer_from(g, first, e)) return false;
+    node_id at = g->at;
+    g->at = n; /* errors name this node, not the one that computes v */
+    *low = op_size_of(g, least, 0, v, size);
+    op_size_keep(g, *low);
     op_size_keep(g, op_size_of(g, most, 0, v, size));
+    g->at = at;
+    return true;
+}
+
+/* A size that is each element of v. */
+static bool check_elements(struct graph *g, node_id n, value_id v, sym size, struct err *e)
+{
+    sym low;
+    if (!check_range(g, n, v, size, &low, e)) return false;
     op_must_equal(g, n, low, size);
     return true;
 }
@@ -160,16 +170,17 @@ static void add_input(struct graph *g, node_id n, value_id v, u32 at)
     node_add_in(g, n, v);
 }
 
-struct checked { value_id v; sym size; };
+struct checked { value_id v; sym size; bool is_mask; };
 struct checks { struct checked *v; u32 n; };
 
-/* Layers have the same ones. */
+/* Layers have the same ones. Rows of a mask of numbers count once or not at all. */
 static bool check_once(struct graph *g, node_id n, struct checks *c, struct checked x, struct err *e)
 {
+    sym low;
     for (u32 k = 0; k < c->n; k++)
         if (c->v[k].v == x.v && c->v[k].size == x.size) return true;
     c->v[c->n++] = x;
-    return check_elements(g, n, x.v, x.size, e);
+    return x.is_mask ? check_range(g, n, x.v, x.size, &low, e) : check_elements(g, n, x.v, x.size, e);
 }
 
 static bool append(struct graph *g, node_id n, const struct op_append *a, struct checks *c, struct err *e)
@@ -178,8 +189,9 @@ static bool append(struct graph *g, node_id n, const struct op_append *a, struct
     sym all = sym_add(g->sym, a->end, sym_const(g->sym, 1));
     attr_set_int(g, n, "quern_appends", 1);
     if (mask) add_input(g, n, mask, op_of(g, n)->max_in - 1);
-    else if (!check_once(g, n, c, (struct checked){a->at, a->end}, e)) return false;
-    return !a->total || check_once(g, n, c, (struct checked){a->total, all}, e);
+    struct checked rows = mask ? (struct checked){mask, sym_const(g->sym, 1), true} : (struct checked){a->at, a->end, false};
+    if (!check_once(g, n, c, rows, e)) return false;
+    return !a->total || check_once(g, n, c, (struct checked){a->total, all, false}, e);
 }
 
 bool state_append(struct graph *g, const struct state_pairs *s, struct err *e)
