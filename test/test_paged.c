@@ -320,6 +320,66 @@ static void test_cpu(void **state) { check_device("cpu", 15); }
 static void test_vulkan(void **state) { check_device("vulkan", 4); }
 static void test_opencl(void **state) { check_device("opencl", 2); }
 
+/* A state has the pages: prompts of two sequences, then a token of each, of one, of both again. */
+
+static void known_instance(struct instance *x);
+
+static void check_step(const struct fixture *f, quern_state *s, struct instance *x)
+{
+    static double y[MOST_TOKENS * MOST_HEADS * MOST_SIZE];
+    static float cache[2][MOST_ROWS * MOST_HEADS * MOST_SIZE];
+    struct feed in;
+    quern_tensor *out[3] = {0};
+    feed_all(f, &in, x);
+    quern_tensor_free(in.in[3]), quern_tensor_free(in.in[4]);
+    in.in[3] = in.in[4] = NULL;
+    must(f, quern_state_run(s, in.in, in.n, out, 3));
+    assert_true(!out[1] && !out[2]);
+    compute(x, y, (float *const[]){cache[0], cache[1]});
+    assert_near("state", quern_tensor_data(out[0]), y, x->t * x->h * x->d);
+    memcpy(x->cache, cache, sizeof cache);
+    free_tensors(in.in, in.n), free_tensors(out, 3);
+}
+
+static void check_state(const char *device)
+{
+    static const int32_t ends[][3] = {{0, 3, 4}, {0, 1, 2}, {0, 0, 3}, {0, 1, 2}, {0, 2, 3}};
+    struct instance *x = calloc(1, sizeof *x);
+    struct quern_compile_opts o = QUERN_OPTS(quern_compile_opts);
+    struct quern_model_opts m = QUERN_OPTS(quern_model_opts);
+    struct quern_state_opts sizes = QUERN_OPTS(quern_state_opts);
+    struct fixture f = {.q = quern_open(NULL)};
+    struct buf text = {0};
+    quern_state *s = NULL, *fork = NULL;
+    known_instance(x);
+    x->has_slots = false;
+    memset(x->past, 0, sizeof x->past), memset(x->cache, 0, sizeof x->cache);
+    print_net(&text, x);
+    o.device = device, m.state = "auto", sizes.sizes = "N:4";
+    must(&f, quern_model_read(f.q, text.p, (size_t)text.n, "net", &m, &f.m));
+    must(&f, quern_compile(f.m, NULL, &o, &f.p));
+    must(&f, quern_state_create(f.p, 1, &sizes, &s));
+    assert_int_equal(quern_state_memory(s), 2 * x->n * x->page * x->hk * x->d * 4); /* once */
+    for (int k = 0; k < countof(ends); k++) {
+        memcpy(x->ends, ends[k], sizeof ends[k]);
+        x->t = x->ends[2];
+        check_step(&f, s, x);
+        for (int b = 0; b < 2; b++) x->past[b] += x->ends[b + 1] - x->ends[b];
+        if (k == 2) must(&f, quern_state_fork(s, &fork));
+        if (k == 3) quern_state_destroy(s), s = fork, memcpy(x->past, (int32_t[]){4, 5}, sizeof(int32_t[2])); /* again from there; what was written since is written anew */
+    }
+    quern_state_destroy(s);
+    fixture_close(&f);
+    buf_release(&text);
+    free(x);
+}
+
+static void test_state(void **state)
+{
+    check_state("interp");
+    check_state("cpu");
+}
+
 /* Bad data. */
 
 static void known_instance(struct instance *x)
@@ -387,7 +447,7 @@ static void test_bad_data(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_interp), cmocka_unit_test(test_cpu), cmocka_unit_test(test_vulkan), cmocka_unit_test(test_opencl), cmocka_unit_test(test_bad_data),
+        cmocka_unit_test(test_interp), cmocka_unit_test(test_cpu), cmocka_unit_test(test_vulkan), cmocka_unit_test(test_opencl), cmocka_unit_test(test_state), cmocka_unit_test(test_bad_data),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

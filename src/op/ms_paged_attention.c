@@ -442,8 +442,15 @@ static void random_paged(const struct op *self, struct graph *g, struct rng *r)
     if (rng_range(r, 0, 3) == 0) attr_set_float(g, x, "softcap", 2);
 }
 
+static bool paged_updates(const struct graph *g, const struct node *n, u32 k, u32 *in)
+{
+    *in = P_K_CACHE + k - 1;
+    return k > 0;
+}
+
 static const struct op ops[] = {
-    {.name = "com.microsoft::PagedAttention", .min_in = 1, .max_in = N_IN, .min_out = 1, .max_out = 3, .infer = paged_infer, .expand = paged_expand, .random = random_paged},
+    {.name = "com.microsoft::PagedAttention", .min_in = 1, .max_in = N_IN, .min_out = 1, .max_out = 3, .infer = paged_infer, .expand = paged_expand, .updates = paged_updates,
+     .random = random_paged},
 };
 
 const struct op_family op_ms_paged_attention = {ops, countof(ops)};

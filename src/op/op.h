@@ -138,6 +138,8 @@ struct op {
     /* For operators that write new rows of a cache at positions that are data. With attribute quern_appends the rows are appended. false: it
        writes elsewhere. */
     bool (*appends)(struct graph *g, node_id n, struct op_append *a);
+    /* For operators that replace some elements of input *in: output k has the others in their places. */
+    bool (*updates)(const struct graph *g, const struct node *n, u32 k, u32 *in);
     /* Output 0, of rank 2, tells whether an element lies in a band. */
     bool (*band)(const struct graph *g, const struct node *n, struct op_band *b);
     /* OP_WINDOW: output 0 as a reduction over windows */

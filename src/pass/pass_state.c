@@ -12,7 +12,10 @@
 // Operators that write new rows at positions that are data (GroupQueryAttention) are made to append them, and what makes both the same is checked at
 // run time: positions and total lengths by sizes that are kept, or rows that do not count by the mask that the positions are computed of.
 //
-// Nothing is overwritten that is still read: only rows behind the input's are written, and only the concatenation reads those. What is no
+// PagedAttention writes rows of pages that a table names: its result is the cache where a condition does not choose a new row, element by element in the
+// same memory.
+//
+// Nothing else is overwritten that is still read: only rows behind the input's are written, and only the concatenation reads those. What is no
 // concatenation of the input and something else is left alone.
 #include "pass/pass.h"
 
@@ -67,12 +70,24 @@ static bool grows(const struct graph *g, value_id in, value_id out, const struct
     return false;
 }
 
+/* The output is an input of the graph of which the node that makes it replaces some elements. */
+static void find_update(struct state_pairs *s, const struct graph *g, u32 o, node_id maker)
+{
+    const struct op *op = maker ? op_of(g, maker) : NULL;
+    const struct node *nd = maker ? graph_node(g, maker) : NULL;
+    u32 in;
+    for (u32 k = 0; op && op->updates && k < nd->out.n; k++)
+        for (u32 i = 0; nd->out.v[k] == g->output.v[o] && op->updates(g, nd, k, &in) && i < g->input.n; i++)
+            if (g->input.v[i] == nd->in.v[in] && continues(g, g->input.v[i], g->output.v[o])) add_pair(s, i, o);
+}
+
 /* Exporters that choose the names of outputs themselves: a node appends to the input. Of several inputs that it has, the first continues as
-   its first output, and so on. */
+   its first output, and so on. Or the node replaces elements of it. */
 static void find_by_nodes(struct state_pairs *s, const struct graph *g)
 {
     for (u32 o = 0; o < g->output.n; o++) {
         node_id maker = maker_of(g, g->output.v[o]);
+        find_update(s, g, o, maker);
         u32 n = s->n, n_in = maker && op_of(g, maker) ? graph_node(g, maker)->in.n : 0;
         for (u32 k = 0; k < n_in && s->n == n; k++)
             for (u32 i = 0; i < g->input.n && s->n == n; i++)
@@ -279,6 +294,20 @@ static bool place_update(struct graph *g, value_id in, value_id out, u32 axis, s
     return graph_sort(g, e);
 }
 
+/* The output is the input where a condition does not choose something else, and nothing else reads the input: written over it, every element stays what it
+   is or becomes what was chosen, however often a kernel computes it. */
+static bool is_choice(const struct graph *g, value_id in, value_id out)
+{
+    const struct value *x = graph_value(g, in), *y = graph_value(g, out);
+    node_id n = y->producer;
+    u32 n_uses = 0;
+    if (x->producer || x->is_const || !n || !x->shape.rank || x->layout != LAYOUT_ROWS || y->layout != LAYOUT_ROWS || count_outputs(g, out) != 1 || count_outputs(g, in)) return false;
+    if (!str_is(graph_node(g, n)->op, "Where") || !shape_equal(&x->shape, &y->shape) || x->dtype != y->dtype) return false;
+    for (node_id k = 1; k < g->node.n; k++)
+        for (u32 i = 0; i < graph_node(g, k)->in.n && !graph_node(g, k)->dead; i++) n_uses += graph_node(g, k)->in.v[i] == in;
+    return n_uses == 1 && (graph_node(g, n)->in.v[1] == in || graph_node(g, n)->in.v[2] == in);
+}
+
 static void share(struct graph *g, value_id in, value_id out, u32 axis, sym whole)
 {
     graph_value(g, in)->part = graph_value(g, out)->part = (struct part){.whole = whole, .from = sym_const(g->sym, 0), .axis = axis};
@@ -318,7 +347,7 @@ bool state_place(struct graph *g, struct state_pairs *s, struct err *e)
         } else if (is_update(g, in, out, &axis, &at)) {
             if (!place_update(g, in, out, axis, at, e)) return false;
             share(g, in, out, axis, graph_value(g, out)->shape.dim[axis]);
-        }
+        } else if (is_choice(g, in, out)) share(g, in, out, 0, graph_value(g, out)->shape.dim[0]);
     }
     return true;
 }
