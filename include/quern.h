@@ -622,6 +622,11 @@ struct quern_attention_count {
  * ...}]}), whose computations they state themselves. Lists and rules are reported as notes. QUERN_NOTHING names the rule that leaves none. */
 QUERN_API quern_status quern_attention_points(quern *q, const char *path, const struct quern_attention_shape *shape,
                                               const struct quern_attention_points_opts *o, struct quern_attention_count *count);
+/* Measures the kernel that a name states, or the points of a file one by one, as they are tiled, beside the reference schedule: of kinds that are one kernel
+ * (attn_v1, attn_v2, attention_origin, gemma2_origin), on devices with workgroups. what: a name, whose sizes it states, or a file; shape: of a file of lists.
+ * Options are those of quern_gemm, without "vendor"; results are named by kernels. */
+QUERN_API quern_status quern_attention_tiles(quern_db *db, const char *what, const struct quern_attention_shape *shape, const struct quern_gemm_opts *o,
+                                             struct quern_gemm_best *best);
 
 /* A configuration file for the computation, for quern_attention_points: the value lists of deepgen's own files for threads of warps of this size (32,
  * 64), with tiles of columns that divide the size of a head. QUERN_NOTHING: its rules, or this library's own, leave no point. Free with

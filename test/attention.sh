@@ -75,6 +75,12 @@ for kind in attn_v1 attn_k1 gemma2_k2 h2o_k2 h2o_origin; do
 done
 code 2 attention.json -o k1.dnx; says '-o is for'
 
+# Kernels as they are tiled need a device with workgroups, and are of kinds that are one kernel.
+small=_Br16Bc32Hd32_Sa8Sb8PTr4PTc4OTr4OTc4GLWQ4GLWK4GLWV4BLPY1BLPX1WLPY4WLPX8BSWQ4BSWK4WSWQ4WSWK4BLOY1BLOX1WLOY4WLOX8BSWP4BSWV4WSWP4WSWV4Un8W32LCP1LCO1SPP1RPP0RPO0SHP0SKP0
+code 1 "kcg_Attention_1_1_40_32$small" --tiles; says 'has no workgroups'
+code 2 1x1x40x32 --tiles; says '--tiles is for a name or a file'
+code 2 attention.json --result a.json; says '--result is for --tiles'
+
 # Tuned: the program's kernels are rows of the database, and the next run continues from there.
 code 0 1x2x48x16 --kind attention_origin --db a.db --max-candidates 3 --min-samples 2 --json
 says '"event":"done","kind":"attention_origin"'
@@ -119,6 +125,11 @@ for device in vulkan opencl; do
             code 0 1x2x40x16 --kind $kind --device $device --max-candidates 2 --min-samples 2; says 'verified '; silent WRONG
         done
         code 0 attention.json --kind gemma2_origin --shape 1x2x64x64 --points --max 1 --device $device; says '^0 kcg_Gemma2Origin_1_2_64_64'
+        code 0 "kcg_AttentionOrigin_1_1_40_32$small" --tiles --device $device --min-samples 1 --timeout 20
+        says "^kcg_AttentionOrigin_1_1_40_32$small"; says 'times as fast as .* by reference'
+        code 0 attention.json --shape 1x1x64x64 --tiles --max 2 --result tiles.json --device $device --min-samples 1 --timeout 20 --json
+        says '"event":"done","points":[1-9]'; is_file tiles.json
+        code 1 "kcg_AttentionK1_1_1_40_32$small" --tiles --device $device; says "kind 'attn_k1' is not built by its tiles"
         echo "quern attention on $device: verified"
     else echo "skipped: no device '$device' (Debian's mesa-vulkan-drivers, pocl-opencl-icd)"
     fi

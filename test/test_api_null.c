@@ -269,6 +269,11 @@ static void test_models(void **state)
     USAGE("path", quern_attention_points(f->q, NULL, &shape, NULL, &count));
     USAGE("shape", quern_attention_points(f->q, "x.json", NULL, NULL, &count));
     USAGE("count", quern_attention_points(f->q, "x.json", &shape, NULL, NULL));
+    struct quern_gemm_best best;
+    USAGE("", quern_attention_tiles(NULL, "x.json", &shape, NULL, &best));
+    USAGE("what", quern_attention_tiles(f->db, NULL, &shape, NULL, &best));
+    USAGE("shape", quern_attention_tiles(f->db, "x.json", NULL, NULL, &best));
+    USAGE("best", quern_attention_tiles(f->db, "x.json", &shape, NULL, NULL));
     int64_t dim[8];
     const char *size[8];
     quern_model *const all[] = {NULL, f->m};

@@ -555,6 +555,57 @@ static void test_computations(void **state)
             for (int i = 0; i < 12; i++) try_kind(&r, (enum lab_kind)k, part, i % 4 == 3 ? DT_F16 : DT_F32);
 }
 
+/* A name of a kernel that computes the whole is a candidate of wg_attention, of as many threads, and back. */
+static void test_tiles(void **state)
+{
+    static const char *const whole[] = {"kcg_Attention_1_2_512_64", "kcg_AttentionOrigin_2_3_100_64", "kcg_Gemma2Origin_1_2_512_64"};
+    struct caps caps = {0};
+    struct err e = {0};
+    assert_true(dev_target(&caps, "cuda", S("sm_80")));
+    for (u32 i = 0; i < 2 * countof(whole); i++) {
+        struct arena a = {0};
+        struct symtab st;
+        struct task t;
+        struct candidate x;
+        struct lab_config c, back;
+        struct kernel k;
+        struct buf name = {0};
+        const enum dtype type = i % 2 ? DT_F16 : DT_F32;
+        symtab_init(&st, &a);
+        bool ok = lab_name_parse(&c, str_fmt(&a, "%s" FIELDS "SHP0SKP0", whole[i / 2]), &e) && lab_attention_task(&t, &a, &st, &c, type, &e) &&
+                  lab_attention_candidate(&x, &c, type, true, &e);
+        if (!ok) fail_msg("%s: %s", whole[i / 2], e.msg);
+        assert_true(gen_legal(&x, &t, &caps));
+        if (!gen_kernel(&k, &a, &x, &t, &caps, &e)) fail_msg("%s: %s", whole[i / 2], e.msg);
+        assert_int_equal(kir_threads(&k.kir), lab_threads(&c));
+        assert_true(lab_attention_config_of(&back, &x, &c, type));
+        lab_name_print(&name, &back);
+        assert_true(str_eq(buf_view(&name), str_fmt(&a, "%s" FIELDS "SHP0SKP0", whole[i / 2])));
+        buf_release(&name);
+        arena_release(&a);
+    }
+}
+
+/* Kernels of split ones, sums of columns and shuffled probabilities are refused. */
+static void test_no_tiles(void **state)
+{
+    static const struct { const char *name, *why; } bad[] = {
+        {"kcg_AttentionK2_1_2_512_64" FIELDS "SHP0SKP0", "kind 'attn_k2' is not built by its tiles"},
+        {"kcg_H2OOrigin_1_2_512_64" FIELDS "SHP0SKP0", "kind 'h2o_origin' is not built by its tiles"},
+        {"kcg_Attention_1_2_512_64" FIELDS "SHP0SKP0_k1", "kind 'attn_split' is not built by its tiles"},
+        {"kcg_Attention_1_2_512_64" FIELDS "SHP1SKP0", "'SHP1': generator 'wg_attention'"},
+        {"kcg_Attention_1_2_512_64" FIELDS "SHP0SKP1", "'SKP1': generator 'wg_attention'"},
+    };
+    for (u32 i = 0; i < countof(bad); i++) {
+        struct candidate x;
+        struct lab_config c;
+        struct err e = {0};
+        assert_true(lab_name_parse(&c, str_of(bad[i].name), &e));
+        assert_false(lab_attention_candidate(&x, &c, DT_F32, true, &e));
+        if (!strstr(e.msg, bad[i].why)) fail_msg("%s", e.msg);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -562,6 +613,7 @@ int main(void)
         cmocka_unit_test(test_impossible), cmocka_unit_test(test_largest),  cmocka_unit_test(test_explained),  cmocka_unit_test(test_published),
         cmocka_unit_test(test_origin),     cmocka_unit_test(test_enumerated), cmocka_unit_test(test_start),    cmocka_unit_test(test_bad_files),
         cmocka_unit_test(test_nothing),    cmocka_unit_test(test_registry), cmocka_unit_test(test_computations),
+        cmocka_unit_test(test_tiles),      cmocka_unit_test(test_no_tiles),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -254,4 +254,33 @@ quern_status quern_attention_space(quern *q, const struct quern_attention_shape 
     if (ok) *text = api_text(&b);
     else buf_release(&b);
     return api_end(q, ok);
+
+/* Tiles. */
+
+/* A space with one point: that of the name, of the type of the shape. */
+static bool one_point(struct lab_registry *r, struct arena *a, const char *name, enum dtype type, struct err *e)
+{
+    struct lab_config c;
+    if (!read_name(&c, str_of(name), e)) return false;
+    struct lab_space *s = arr_push(a, r);
+    *s = (struct lab_space){.base = c, .dtype = type};
+    *arr_push(a, &s->listed) = c;
+    return true;
+}
+
+quern_status quern_attention_tiles(quern_db *db, const char *what, const struct quern_attention_shape *shape, const struct quern_gemm_opts *o,
+                                   struct quern_gemm_best *best)
+{
+    if (!db || !api_given(db->q, "what shape best", what, shape, best)) return QUERN_USAGE;
+    struct err *e = api_begin(db->q);
+    struct arena a = {0};
+    struct lab_registry spaces = {0};
+    struct lab_config of;
+    enum dtype type = DT_F32;
+    bool is_name = lab_is_name(str_of(what));
+    bool ok = is_name ? api_float_type(shape->type, &type, e) && one_point(&spaces, &a, what, type, e) : read_shape(shape, &of, &type, e) && read_spaces(&spaces, &a, what, &of, e);
+    for (u32 i = 0; i < spaces.n && ok; i++) spaces.v[i].dtype = type;
+    ok = ok && api_sweep(db, &spaces, o, best, e);
+    arena_release(&a);
+    return api_end(db->q, ok);
 }

@@ -96,6 +96,19 @@ static bool run(struct gemm_call *g, quern_db *db, struct quern_gemm_best *best,
     return ok;
 }
 
+bool api_sweep(quern_db *db, const struct lab_registry *spaces, const struct quern_gemm_opts *o, struct quern_gemm_best *best, struct err *e)
+{
+    struct gemm_call g = {.products = *spaces};
+    if (o) memcpy(&g.x, o, o->size < sizeof g.x ? o->size : sizeof g.x);
+    *best = (struct quern_gemm_best){0};
+    bool ok = (g.x.start >= 0 && g.x.max >= 0) || err_set(e, ERR_USAGE, "start and number of points cannot be negative");
+    ok = ok && api_baseline_check(g.x.baseline, e) && lab_rules_find(&g.sweep.rules, g.x.rules, e) && read_results(&g, g.x.result, e) &&
+         api_job_read(&g.job, db->q, g.x.tune, e) && run(&g, db, best, e);
+    api_target_close(&g.job.target);
+    arena_release(&g.arena);
+    return ok;
+}
+
 quern_status quern_gemm(quern_db *db, const char *config, const struct quern_gemm_opts *o, struct quern_gemm_best *best)
 {
     if (!db || !api_given(db->q, "config best", config, best)) return QUERN_USAGE;

@@ -21,6 +21,10 @@ bool api_model_opts(struct model_opts *to, quern *q, const struct quern_model_op
 quern_model *api_model_start(quern *q, struct str name);
 quern_status api_model_finish(quern_model *m, bool ok, quern_model **out);
 
+/* api_gemm.c: measures the points of spaces one by one, and adds them to the file of results. */
+struct lab_registry;
+bool api_sweep(quern_db *db, const struct lab_registry *spaces, const struct quern_gemm_opts *o, struct quern_gemm_best *best, struct err *e);
+
 struct quern_db {
     quern *q;
     struct db db;

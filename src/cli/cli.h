@@ -187,6 +187,7 @@ bool has_suffix(const char *path, const char *suffix);
 int default_db(const struct cli *c, const char *file, const char *suffix, char *path, size_t size);
 /* Opens the database of --db, else the one beside the file; returns the exit code. */
 int open_db(struct cli *c, const char *file, const char *suffix, quern_db **db);
+void print_best(const struct cli *c, const struct quern_gemm_best *b); /* of measured points */
 bool is_dnx(const char *path); /* by suffix, or by the first bytes */
 int refuse_unsigned(struct cli *c, const char *model); /* exit code: a signature is required, but models have none */
 void json_text(const char *s); /* prints it quoted and escaped */

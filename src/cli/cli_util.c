@@ -280,3 +280,20 @@ void tune_options(const struct cli *c, struct quern_tune_opts *o, struct quern_t
     o->stop_at_speedup = opts_number(c, "stop-at-speedup", 0);
     o->seed = (uint64_t)opts_count(c, "seed", 0);
 }
+
+void print_best(const struct cli *c, const struct quern_gemm_best *b)
+{
+    if (opts_flag(c, "json", false)) {
+        printf("{\"event\":\"done\",\"points\":%lld,\"refused\":%lld,\"name\":", (long long)b->n_points, (long long)b->n_refused);
+        json_text(b->name);
+        printf(",\"speedup\":%.4f,\"time\":%.6f,\"time_base\":%.6f,\"tflops\":%.4f,\"baseline\":", b->speedup,
+               b->seconds * 1e3, b->base_seconds * 1e3, b->tflops);
+        json_text(b->baseline);
+        printf("}\n");
+        return;
+    }
+    printf("%s\n", b->name[0] ? b->name : "nothing was verified");
+    if (b->name[0])
+        printf("%.4f ms, %.3f TFLOP/s, %.3f times as fast as %.4f ms by %s\n", b->seconds * 1e3, b->tflops, b->speedup,
+               b->base_seconds * 1e3, b->baseline[0] ? b->baseline : "a baseline that the file does not name");
+}

@@ -243,6 +243,26 @@ static bool is_file(const char *what)
     return !is_name(what) && !read_sizes(what, &x);
 }
 
+/* The named kernels themselves, as they are tiled. */
+static int run_tiles(struct cli *c, const struct quern_attention_shape *x)
+{
+    quern_db *db = NULL;
+    struct quern_tune_opts t;
+    struct quern_target_opts target;
+    struct quern_gemm_opts o = QUERN_OPTS(quern_gemm_opts);
+    struct quern_gemm_best best;
+    const char *path = opts_text(c, "db");
+    tune_options(c, &t, &target);
+    o.result = opts_text(c, "result"), o.rules = opts_text(c, "rules");
+    o.start = opts_count(c, "start", 0), o.max = opts_count(c, "max", 0);
+    o.tune = &t;
+    quern_status s = quern_db_open(c->q, path ? path : ":memory:", &db);
+    if (!s) s = quern_attention_tiles(db, c->arg[0], x, &o, &best);
+    if (!s) print_best(c, &best);
+    quern_db_close(db);
+    return fail(c, s);
+}
+
 static int run(struct cli *c)
 {
     struct quern_attention_shape x = QUERN_OPTS(quern_attention_shape);
@@ -252,6 +272,13 @@ static int run(struct cli *c)
     *s = (struct shapes){.c = c, .lists = opts_flag(c, "points", false)};
     target_options(c, &target);
     int code = read_shape(c, &x);
+    bool tiles = opts_flag(c, "tiles", false);
+    if (!code && tiles && (s->lists || (!is_file(c->arg[0]) && !is_name(c->arg[0])))) code = usage_error(c, "--tiles is for a name or a file whose points are measured");
+    if (!code && tiles) {
+        free(s);
+        return run_tiles(c, &x);
+    }
+    if (!code && opts_text(c, "result")) code = usage_error(c, "--result is for --tiles");
     if (!code && !is_file(c->arg[0]) && s->lists) code = usage_error(c, "--points is for files");
     if (!code && is_file(c->arg[0]) && opts_text(c, "output")) code = usage_error(c, "-o is for a name or sizes");
     if (!code && is_file(c->arg[0])) code = read_points(c, &x, &target, s);
@@ -266,6 +293,8 @@ static const struct opt options[] = {
     {"shape", 0, OPT_TEXT, "BxHxSxD", "batch, heads, queries and size of a head for a file of lists (default: 1x32x2048x64)"},
     {"dtype", 0, OPT_TEXT, "TYPE", "float32 (default), float16, bfloat16 or float64"},
     {"points", 0, OPT_FLAG, NULL, "print the names of a file's points instead of running the computation"},
+    {"tiles", 0, OPT_FLAG, NULL, "measure the named kernel, or a file's points one by one, as they are tiled (GPUs)"},
+    {"result", 0, OPT_TEXT, "RESULT.json", "file of the best results of --tiles, in addition to existing ones"},
     {"rules", 0, OPT_TEXT, "RULES", "rules that prune a file's space: own (default), deepgen"},
     {"start", 0, OPT_COUNT, "N", "number of the first point (default: 0)"},
     {"max", 0, OPT_COUNT, "N", "number of points (default: all)"},

@@ -45,23 +45,6 @@ static int read_args(struct cli *c, struct quern_gemm_opts *o, double *speedup)
     return 0;
 }
 
-static void print_best(const struct cli *c, const struct quern_gemm_best *b)
-{
-    if (opts_flag(c, "json", false)) {
-        printf("{\"event\":\"done\",\"points\":%lld,\"refused\":%lld,\"name\":", (long long)b->n_points, (long long)b->n_refused);
-        json_text(b->name);
-        printf(",\"speedup\":%.4f,\"time\":%.6f,\"time_base\":%.6f,\"tflops\":%.4f,\"baseline\":", b->speedup,
-               b->seconds * 1e3, b->base_seconds * 1e3, b->tflops);
-        json_text(b->baseline);
-        printf("}\n");
-        return;
-    }
-    printf("%s\n", b->name[0] ? b->name : "nothing was verified");
-    if (b->name[0])
-        printf("%.4f ms, %.3f TFLOP/s, %.3f times as fast as %.4f ms by %s\n", b->seconds * 1e3, b->tflops, b->speedup,
-               b->base_seconds * 1e3, b->baseline[0] ? b->baseline : "a baseline that the file does not name");
-}
-
 static int run(struct cli *c)
 {
     quern_db *db = NULL;

@@ -190,7 +190,7 @@ static bool is_worth(const struct facts *f, const struct caps *c, const struct w
     case P_bswv: return s->bswv == largest(P_bswv, s->otc);
     case P_wswp: return s->wswp <= 4;
     case P_wswv: return s->wswv == largest(P_wswv, i64_min(4, s->bswv));
-    case P_un: return s->un >= 4 && code_of(f, s) <= USUAL_CODE;
+    case P_un: return s->un >= 4 && s->un <= i64_max(4, i64_max(s->sa, s->sb)) && code_of(f, s) <= USUAL_CODE;
     case P_glwq: return is_load_worth(f, s->glwq, f->d);
     case P_glwk: return is_load_worth(f, s->glwk, f->d);
     case P_glwv: return is_load_worth(f, s->glwv, f->e);
@@ -261,7 +261,7 @@ static struct wg_work block_work(const struct facts *f, const struct wg_attentio
     double shared = s->half ? 2 : 4, copied = bc * d * (wg_copy_instructions((double)s->glwk) + f->front[1]) + bc * e * (wg_copy_instructions((double)s->glwv) + f->front[2]);
     double row_threads = (double)(s->wlpx * s->blpx);
     struct wg_work w = {.fmas = br * bc * (d + e)};
-    w.instructions = copied + threads * (d * others_of(&ry, &rx, s->un) + bc * others_of(&oy, &ox, s->un)) + br * bc * (EXPONENTIAL + OTHERS + (double)f->x.n_between) + br * e;
+    w.instructions = copied + threads * (d * others_of(&ry, &rx, i64_min(s->un, s->sa)) + bc * others_of(&oy, &ox, i64_min(s->un, s->sb))) + br * bc * (EXPONENTIAL + OTHERS + (double)f->x.n_between) + br * e;
     w.instructions += threads * (double)s->ptr * (EXPONENTIAL + (s->sub ? 2 * log2(row_threads) : row_threads / 2 + 4));
     w.moved = shared * 2 * bc * (d + e) + threads * 4 * (d * accesses(&ry, &rx, (i64)d + s->pad) + bc * accesses(&oy, &ox, s->bc + s->pad)) + 4 * br * bc;
     w.barriers = 2 * ceil(d / (double)s->sa) + 2 * (bc / (double)s->sb) + !s->sub + (!s->sp && s->bc > s->sb);

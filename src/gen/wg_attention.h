@@ -17,7 +17,7 @@
     P(wlpx, "scores: threads of a subgroup along keys", 1, 2, 4, 8, 16, 32, 64)                                      \
     P(blpy, "scores: subgroups along queries", 1, 2, 4, 8, 16)                                                       \
     P(blpx, "scores: subgroups along keys", 1, 2, 4, 8)                                                              \
-    P(ptr, "scores: queries of a thread", 1, 2, 4, 8)                                                                \
+    P(ptr, "scores: queries of a thread", 1, 2, 4, 8, 16)                                                            \
     P(ptc, "scores: keys of a thread", 1, 2, 4, 8, 16)                                                               \
     P(wlox, "output: threads of a subgroup along columns", 1, 2, 4, 8, 16, 32, 64)                                   \
     P(blox, "output: subgroups along columns", 1, 2, 4, 8)                                                           \
@@ -34,7 +34,7 @@
     P(sp, "1: the next K block is fetched to registers meanwhile", 0, 1)                                             \
     P(rpp, "1: operands of the next term of the scores are read before this one's are multiplied", 0, 1)             \
     P(rpo, "1: likewise of the output", 0, 1)                                                                        \
-    P(un, "terms written out at once", 1, 2, 4, 8, 16)                                                               \
+    P(un, "terms written out at once", 1, 2, 4, 8, 16, 32, 64)                                                       \
     P(pad, "elements behind each row of a shared array", 0, 4)                                                       \
     P(glwq, "elements of a load of the queries, at most", 1, 2, 4, 8)                                                \
     P(glwk, "elements of a load of the keys, at most", 1, 2, 4, 8)                                                   \
@@ -69,6 +69,8 @@ struct wg_attention_room {
 struct wg_attention_room wg_attention_room_of(const struct attention *x, const struct wg_attention_sched *s);
 i64 wg_attention_terms(const struct attention *x, const struct wg_attention_sched *s); /* the head's size in whole K blocks */
 
+enum { WG_ATTENTION_ROWS = 16 }; /* of scores of a thread, at most */
+
 struct wg_attention {
     struct emit *m;
     struct attention x;
@@ -81,7 +83,7 @@ struct wg_attention {
     kval folds, seen;        /* SHARED: [row][thread of the row] */
     kval most, sum;          /* REG, of the thread's rows: the greatest score so far; the sum of its own exponentials relative to it */
     kval place;              /* of the thread among those of a row */
-    struct attention_row row[8]; /* of the thread's rows of scores */
+    struct attention_row row[WG_ATTENTION_ROWS]; /* of the thread's rows of scores */
     kval m0;                 /* first row of the block */
     struct attention_span keys; /* that the workgroup has */
     kval batch, part, n_parts;
@@ -94,6 +96,8 @@ kval wg_attention_row(const struct wg_attention *a, kval row); /* number of a ro
 /* op over the threads of each of the thread's n rows; own[i] becomes the result. array: SHARED, of the type of own; 0: by shuffles. */
 void wg_attention_fold(struct wg_attention *a, enum kir_op op, kval array, kval *own, i64 n);
 void wg_attention_softmax(struct wg_attention *a, kval block); /* scores become exponentials in the array p */
+/* Sums of row `row` of the block, of columns from col on, by the row's factor to the outputs. */
+void wg_attention_store(struct wg_attention *a, kval row, kval col, kval sums, kval factor);
 /* wg_attention_keys.c: which keys a workgroup has. */
 void wg_attention_find_keys(struct wg_attention *a);
 /* wg_attention_split.c: keys divided among workgroups. */
@@ -102,7 +106,5 @@ void wg_attention_split_open(struct wg_attention *a);  /* in front of the grids 
 void wg_attention_split_keys(struct wg_attention *a);  /* leaves those of the part, perhaps none */
 void wg_attention_split_store(struct wg_attention *a); /* sums and statistics of the block */
 void wg_attention_split_merge(struct wg_attention *a); /* a grid behind */
-/* wg_attention_emit.c: sums of row `row` of the block, of columns from col on, by the row's factor to the outputs. */
-void wg_attention_store(struct wg_attention *a, kval row, kval col, kval sums, kval factor);
 
 #endif

@@ -176,20 +176,12 @@ static void all_keys(struct wg_attention *a)
 
 /* Behind it. */
 
-void wg_attention_store(struct wg_attention *a, kval row, kval col, kval sums, kval factor)
-{
-    struct kir *k = a->m->k;
-    const u32 lanes = kir_lanes(k, sums);
-    kval is_zero = kir_bin(k, KI_EQ, factor, kir_const_f(k, DT_F32, 1, 0)), all = kir_mul(k, sums, kir_splat(k, factor, lanes));
-    contract_store_whole(&a->second, row, col, kir_select(k, kir_splat(k, is_zero, lanes), kir_const_f(k, DT_F32, lanes, 0), all));
-}
-
 /* Every thread of a row has the maximum and the sum; those that have its output read them. */
 static void share_statistics(struct wg_attention *a)
 {
     struct kir *k = a->m->k;
     const struct fma_leaf *l = &a->scores;
-    kval sum[8] = {0};
+    kval sum[WG_ATTENTION_ROWS] = {0};
     for (i64 i = 0; i < l->row.n; i++) sum[i] = kir_load(k, a->sum, kir_int(k, i));
     wg_attention_fold(a, KI_ADD, a->folds, sum, l->row.n);
     kir_if(k, kir_bin(k, KI_EQ, a->place, kir_int(k, 0)));

@@ -62,7 +62,7 @@ static void find_unmasked(struct wg_attention *a)
     struct kir *k = a->m->k;
     const i64 n = a->x.is_masked_by_row ? a->scores.row.n : 1;
     struct seen to = {kir_alloc(k, KS_REG, DT_I32, 1, kir_int(k, 1)), kir_alloc(k, KS_REG, DT_I32, 1, kir_int(k, 1))};
-    kval first[8] = {0}, last[8] = {0}, zero = kir_int(k, 0), end = kir_cast(k, DT_I32, kir_add_i(k, emit_size(a->m, a->x.scores.n), -1));
+    kval first[WG_ATTENTION_ROWS] = {0}, last[WG_ATTENTION_ROWS] = {0}, zero = kir_int(k, 0), end = kir_cast(k, DT_I32, kir_add_i(k, emit_size(a->m, a->x.scores.n), -1));
     for (i64 i = 0; i < n; i++) {
         scan_row(a, i, &to);
         first[i] = kir_load(k, to.first, zero), last[i] = kir_load(k, to.last, zero);

@@ -126,11 +126,19 @@ void wg_attention_softmax(struct wg_attention *a, kval block)
 {
     struct kir *k = a->m->k;
     const i64 n = a->scores.row.n;
-    kval most[8] = {0}, factor[8] = {0};
+    kval most[WG_ATTENTION_ROWS] = {0}, factor[WG_ATTENTION_ROWS] = {0};
     for (i64 i = 0; i < n; i++) most[i] = find_most(a, block, i);
     wg_attention_fold(a, KI_MAX, a->folds, most, n);
     for (i64 i = 0; i < n; i++) factor[i] = do_row(a, block, i, most[i]);
     kir_if(k, kir_bin(k, KI_EQ, a->place, kir_int(k, 0)));
     for (i64 i = 0; i < n; i++) kir_store(k, a->factors, fma_row(&a->first, i), factor[i]);
     kir_end(k);
+}
+
+void wg_attention_store(struct wg_attention *a, kval row, kval col, kval sums, kval factor)
+{
+    struct kir *k = a->m->k;
+    const u32 lanes = kir_lanes(k, sums);
+    kval is_zero = kir_bin(k, KI_EQ, factor, kir_const_f(k, DT_F32, 1, 0)), all = kir_mul(k, sums, kir_splat(k, factor, lanes));
+    contract_store_whole(&a->second, row, col, kir_select(k, kir_splat(k, is_zero, lanes), kir_const_f(k, DT_F32, lanes, 0), all));
 }

@@ -10,7 +10,8 @@
 //   space.c    the space they span, pruned by rules (space_gemm.c, space_attention.c)
 //   product.c  conversion of GEMM configurations to tasks and candidates, and back
 //   attention.c attention, and the kernels of a split one, as graphs
-//   sweep.c    points of a GEMM's space built, verified and timed one after the other
+//   tile.c     configurations of attention to tasks and candidates, and back
+//   sweep.c    points of a space built, verified and timed one after the other
 //   results.c  files of the best results: names, times, speed-ups
 //   registry.c lists of names; the known kernel of a GEMM, or of the nearest one
 //   json.c     shared by readers of files
@@ -172,6 +173,14 @@ void lab_space_report(const struct log *log, const struct lab_space *s, enum lab
    Not inferred. max is the largest score of a row, denom the sum of exp(score - max), f32 at least. */
 void lab_attention_graph(struct graph *g, const struct lab_config *c, enum dtype type);
 
+/* tile.c. The task of a configuration's attention, of one type: both products with all that is around them. */
+bool lab_attention_task(struct task *t, struct arena *a, struct symtab *st, const struct lab_config *c, enum dtype type, struct err *e);
+/* The same kernel as a candidate of wg_attention; parameters that names lack have the meaning of such names: no padding, no keys divided among workgroups. A
+   row's threads shuffle, or meet in shared memory. ERR_UNSUPPORTED: the family has no such parameter or value, or no such kernel. */
+bool lab_attention_candidate(struct candidate *x, const struct lab_config *c, enum dtype type, bool shuffles, struct err *e);
+/* The inverse, for the attention of `like`; false: no name can express the candidate. */
+bool lab_attention_config_of(struct lab_config *c, const struct candidate *x, const struct lab_config *like, enum dtype type);
+
 /* product.c. Types are of operands; DT_TF32: f32 that may be rounded to it. Inputs a and b, output y; a transposed left operand is the output
    of a Transpose. Not inferred. */
 void lab_graph(struct graph *g, const struct lab_config *c, enum dtype type);
@@ -221,7 +230,7 @@ bool lab_sweep(const struct lab_sweep *s, struct lab_swept *r, struct err *e);
 void lab_swept_release(struct lab_swept *r);
 /* The GEMM as a request to the device's library. */
 void lab_vendor_gemm(struct dev_gemm *p, const struct lab_config *c, enum dtype type);
-/* Adds the verified candidates that the database has for this GEMM, of this or earlier runs, by their names; those of a search that
+/* Adds the verified candidates that the database has for this computation, of this or earlier runs, by their names; those of a search that
    have none by family and schedule. Speed-ups are over the vendor's library if its result was verified. */
 bool lab_sweep_results(const struct lab_sweep *s, const struct lab_swept *swept, struct lab_results *r, struct arena *a, struct err *e);
 

@@ -42,9 +42,25 @@ static bool next_point(struct source *q, struct lab_config *c)
     return true;
 }
 
+static bool is_attention(const struct lab_sweep *s) { return lab_is_attention(s->space->base.kind); }
+static const char *family_of(const struct lab_sweep *s) { return is_attention(s) ? "wg_attention" : "wg_gemm"; }
+
+/* Rows are reduced by shuffles where the device has them for so many threads. */
+static bool take_attention(const struct source *q, const struct lab_config *c, struct candidate *x, struct err *e)
+{
+    const struct lab_sweep *s = q->s;
+    for (u32 shuffles = 2; shuffles-- > 0;) {
+        if (!lab_attention_candidate(x, c, s->space->dtype, shuffles, e)) return false;
+        if (gen_legal(x, q->task, s->caps)) return true;
+    }
+    return err_set(e, ERR_UNSUPPORTED, "generator '%s' refuses it: %lld threads, %lld registers per thread, %lld bytes of shared memory", x->gen->name,
+                   (long long)lab_threads(c), (long long)lab_registers(c), (long long)lab_shared(c, dtype_size(s->space->dtype)));
+}
+
 static bool take(const struct source *q, const struct lab_config *c, struct candidate *x, struct err *e)
 {
     const struct lab_sweep *s = q->s;
+    if (is_attention(s)) return take_attention(q, c, x, e);
     if (!lab_candidate(x, c, s->space->dtype, e) || !lab_fits(c, s->space->dtype, s->caps, e)) return false;
     return gen_legal(x, q->task, s->caps) ||
            err_set(e, ERR_UNSUPPORTED, "generator '%s' refuses it: %lld registers per thread, %lld + %lld elements loaded per thread and K block",
@@ -70,10 +86,9 @@ static bool next_candidate(void *user, struct candidate *x)
 /* Points are of one family; a search uses every family that matches. */
 static bool check_device(const struct lab_sweep *s, const struct task *t, struct err *e)
 {
-    struct candidate x = {.gen = gen_find(S("wg_gemm"))};
-    return s->search || (x.gen && gen_matches(x.gen, t, s->caps)) ||
-           err_set(e, ERR_UNSUPPORTED, "device '%s' has no workgroups, or lacks the types of this GEMM",
-                   s->tune->driver->name);
+    const struct gen *g = gen_find(str_of(family_of(s)));
+    return s->search || (g && gen_matches(g, t, s->caps)) ||
+           err_set(e, ERR_UNSUPPORTED, "device '%s' has no workgroups, or lacks the types of this %s", s->tune->driver->name, is_attention(s) ? "attention" : "GEMM");
 }
 
 /* The operands of the task's GEMM in memory. */
@@ -93,6 +108,7 @@ static bool find_vendor(const struct lab_sweep *s, struct buf *vendor, struct er
     struct dev_gemm p;
     struct err why = {0};
     if (is_baseline(s, "reference")) return true;
+    if (is_attention(s)) return !is_baseline(s, "vendor") || err_set(e, ERR_UNSUPPORTED, "no baseline 'vendor': no library's attention is timed");
     lab_vendor_gemm(&p, &s->space->base, s->space->dtype);
     if (dev_ask_gemm(s->tune->driver, &s->tune->dev, &p, vendor, &why)) return true;
     buf_reset(vendor);
@@ -112,6 +128,7 @@ static bool check_vendor(const struct lab_sweep *s, const struct lab_swept *r, s
 
 static struct tune_vendor vendor_of(const struct lab_sweep *s, const struct lab_swept *r, const struct task *t)
 {
+    if (!r->vendor.n) return (struct tune_vendor){0};
     struct tune_vendor v = {.name = buf_view(&r->vendor), .a = operand(&t->g, 0), .b = operand(&t->g, 1)};
     lab_vendor_gemm(&v.gemm, &s->space->base, s->space->dtype);
     return v;
@@ -127,13 +144,18 @@ static double stop_seconds(const struct lab_sweep *s)
     return 0;
 }
 
+static bool task_of(const struct lab_sweep *s, struct task *t, struct arena *a, struct symtab *st, struct err *e)
+{
+    return (is_attention(s) ? lab_attention_task : lab_task)(t, a, st, &s->space->base, s->space->dtype, e);
+}
+
 static bool sweep(const struct lab_sweep *s, struct lab_swept *r, struct arena *a, struct err *e)
 {
     struct symtab st;
     struct task t;
     struct source q = {.s = s, .r = r, .task = &t, .next = s->start, .end = s->max ? s->start + s->max : INT64_MAX};
     symtab_init(&st, a);
-    if (!lab_task(&t, a, &st, &s->space->base, s->space->dtype, e) || !check_device(s, &t, e)) return false;
+    if (!task_of(s, &t, a, &st, e) || !check_device(s, &t, e)) return false;
     q.piece = arena_array(a, struct lab_config, PIECE);
     struct tune_opts o = *s->tune;
     const struct tune_source points = {next_candidate, &q};
@@ -194,7 +216,7 @@ static struct str name_of(const struct reader *q, const struct trial_row *row)
 {
     struct lab_config c;
     struct buf b = {0};
-    bool has_name = lab_config_of(&c, &row->cand, &q->s->space->base, q->s->space->dtype);
+    bool has_name = (is_attention(q->s) ? lab_attention_config_of : lab_config_of)(&c, &row->cand, &q->s->space->base, q->s->space->dtype);
     if (has_name) lab_name_print(&b, &c);
     else if (q->s->search) {
         lab_name_product(&b, &q->s->space->base);
@@ -236,7 +258,7 @@ bool lab_sweep_results(const struct lab_sweep *s, const struct lab_swept *swept,
     u32 n = 0;
     i64 *none = arena_array(a, i64, 1);
     symtab_init(&st, a);
-    if (!lab_task(&t, a, &st, &s->space->base, s->space->dtype, e) || !find_base(&q, swept, none, e)) return false;
+    if (!task_of(s, &t, a, &st, e) || !find_base(&q, swept, none, e)) return false;
     i64 task = db_task(s->db, &t, e);
     if (!task || !db_trials(s->db, s->env, task, sizes_text(a, &st, none, &t), a, &rows, &n, e)) return false;
     for (u32 i = 0; i < n; i++)
