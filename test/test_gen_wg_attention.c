@@ -180,10 +180,10 @@ static i64 temp_bytes(const struct fixture *b, const struct kernel *k)
     return all;
 }
 
-/* The default schedules of prompts need no memory; those of tokens have parts, which occupy the device. */
+/* The default schedules of prompts that occupy the device need no memory; those of tokens have parts, which do. */
 static void test_memory(void **state)
 {
-    static const struct { int queries, keys; bool has_parts; } p[] = {{1024, 1024, false}, {8192, 8192, false}, {1, 8192, true}, {1, 32768, true}};
+    static const struct { int queries, keys; bool has_parts; } p[] = {{4096, 4096, false}, {16384, 16384, false}, {1, 8192, true}, {1, 32768, true}};
     for (u32 i = 0; i < countof(p); i++) {
         struct fixture b;
         struct candidate c;

@@ -8,7 +8,7 @@
 
 enum {
     MAX_CODE = 8192,    /* multiply-adds written out */
-    USUAL_CODE = 2048,
+    USUAL_CODE = 1024,
     MAX_COPIED = 128,   /* elements of a K block that a thread copies */
     MAX_TILE = 128,     /* of a thread */
     LOOK = 8,           /* instructions that look at a key of a mask */
@@ -196,7 +196,7 @@ static bool is_worth(const struct facts *f, const struct caps *c, const struct w
     case P_glwv: return is_load_worth(f, s->glwv, f->e);
     case P_lcp: return s->lcp == 1;
     case P_lco: return s->lco == 1;
-    case P_split: return is_split_worth(f, c, s);
+    case P_split: return is_split_worth(f, c, s) && are_tiles_worth(f, s) && code_of(f, s) <= USUAL_CODE; /* searches change single values, and ask this last */
     default: return true;
     }
 }
