@@ -7,7 +7,7 @@
 . "$(dirname "$0")/common.sh"
 seconds=900
 needs_python 'onnx, onnxruntime, onnxscript, torch, transformers' 'PyTorch, transformers, onnxscript or ONNX Runtime (bench/setup architectures)'
-[ -n "${ALL:-}" ] && only= || only='llama gpt2.script qwen2.dynamo'
+[ -n "${ALL:-}" ] && only= || only='llama gpt2.script qwen2.dynamo mixtral.script'
 # shellcheck disable=SC2086 # words
 exits 0 "$python" "$here/generate_exports.py" export nets $only
 grep '^skipped' out

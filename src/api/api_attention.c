@@ -254,6 +254,7 @@ quern_status quern_attention_space(quern *q, const struct quern_attention_shape 
     if (ok) *text = api_text(&b);
     else buf_release(&b);
     return api_end(q, ok);
+}
 
 /* Tiles. */
 
