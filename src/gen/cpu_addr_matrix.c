@@ -68,16 +68,21 @@ i64 gemm_rest(i64 rows, i64 mr, const struct tile_leaf *leaf)
 }
 
 /* The next block of columns, `n` elements from `next` on, is asked for while tiles work on this one, so that the tiles of all rows of the iteration together
-   ask for all of it, however many there are: in step `i` of the tile's `steps` for as many lines, of which a step computes with `lines`. */
+   ask for all of it, however many there are: in step `i` of the tile's `steps` for its share of as many lines as a step computes with. Evenly, where the number
+   of tiles is known; else each for as many, as steps would have to be divided by it. */
 static void prefetch_share(struct gemm_kernel *p, const struct cpu_piece *e, kval next, kval n, kval i, kval steps, i64 lines, i64 line)
 {
     struct kir *k = p->m->k;
-    const i64 least = p->static_m < 0 ? 1 : p->d.mb ? p->d.mb : ceil_div(p->static_m, p->s.mr); /* tiles */
+    const i64 known = p->static_m < 0 ? 0 : p->d.mb ? p->d.mb : ceil_div(p->static_m, p->s.mr);
     const enum kir_cache to = p->s.ahead == AHEAD_SECOND ? KC_SECOND : KC_FIRST;
-    kval rows = kir_sub(k, p->m1, p->m0), tiles = p->static_m < 0 ? kir_div_i(k, kir_add_i(k, rows, p->s.mr - 1), p->s.mr) : kir_int(k, least);
-    kval share = kir_div(k, kir_add_i(k, tiles, lines - 1), tiles), tile = kir_div_i(k, kir_sub(k, e->at[CPU_X], p->m0), p->s.mr);
-    kval at = kir_mul_i(k, kir_mul(k, kir_add(k, kir_mul(k, tile, steps), i), share), line);
-    for (i64 j = 0; j < ceil_div(lines, least); j++)
+    kval tile = kir_div_i(k, kir_sub(k, e->at[CPU_X], p->m0), p->s.mr), step = kir_add(k, kir_mul(k, tile, steps), i), at;
+    if (known) at = kir_div_i(k, kir_mul_i(k, step, lines), known);
+    else {
+        kval tiles = kir_div_i(k, kir_add_i(k, kir_sub(k, p->m1, p->m0), p->s.mr - 1), p->s.mr);
+        at = kir_mul(k, step, kir_div(k, kir_add_i(k, tiles, lines - 1), tiles));
+    }
+    at = kir_mul_i(k, at, line);
+    for (i64 j = 0; j < ceil_div(lines, i64_max(1, known)); j++)
         kir_prefetch_to(k, to, p->constant ? p->constant : p->right, kir_add(k, next, kir_min(k, kir_add_i(k, at, j * line), n)));
 }
 
