@@ -85,6 +85,11 @@ static i64 code_of(const struct facts *f, const struct wg_attention_sched *s)
     return s->ptr * s->ptc * i64_min(s->un, s->sa) * keys + s->otr * s->otc * i64_min(s->un, s->sb) * values;
 }
 
+static bool fits_split(const struct facts *f, const struct wg_attention_sched *s)
+{
+    return !s->split || (s->split % s->bc == 0 && (f->static_n < 0 || s->split < f->static_n));
+}
+
 static bool fits(const struct facts *f, const struct caps *c, const struct wg_attention_sched *s, u32 p)
 {
     switch (p) {
@@ -113,7 +118,7 @@ static bool fits(const struct facts *f, const struct caps *c, const struct wg_at
     case P_lco: return s->lco || is_power(s->columns);
     case P_sub: return !s->sub || (s->blpx == 1 && s->wlpx > 1 && wg_subgroup(c, s->threads) >= s->wlpx);
     case P_skip: return !s->skip || f->x.has_mask;
-    case P_split: return (!s->split || (s->split % s->bc == 0 && (f->static_n < 0 || s->split < f->static_n))) && wg_is_legal(c, s->threads, shared_bytes(f, s));
+    case P_split: return fits_split(f, s) && wg_is_legal(c, s->threads, shared_bytes(f, s));
     default: return true;
     }
 }
@@ -249,7 +254,10 @@ static double accesses(const struct fma_axis *row, const struct fma_axis *col, i
 }
 
 /* Instructions of one thread for a term, without multiply-adds. */
-static double others_of(const struct fma_axis *row, const struct fma_axis *col, i64 un) { return (double)row->n / 4 + (double)col->n / (double)i64_min(4, col->near) + 4 / (double)un; }
+static double others_of(const struct fma_axis *row, const struct fma_axis *col, i64 un)
+{
+    return (double)row->n / 4 + (double)col->n / (double)i64_min(4, col->near) + 4 / (double)un;
+}
 
 /* A block of keys. */
 static struct wg_work block_work(const struct facts *f, const struct wg_attention_sched *s)
@@ -258,10 +266,11 @@ static struct wg_work block_work(const struct facts *f, const struct wg_attentio
     const struct fma_axis ry = {s->ptr, s->wswq, s->bswq, s->wlpy, s->blpy}, rx = {s->ptc, s->wswk, s->bswk, s->wlpx, s->blpx},
                           oy = {s->otr, s->wswp, s->bswp, s->wloy, s->bloy}, ox = {s->otc, s->wswv, s->bswv, s->wlox, s->blox};
     double threads = (double)s->threads, br = (double)s->br, bc = (double)s->bc, d = (double)wg_attention_terms(&f->x, s), e = (double)s->columns;
-    double shared = s->half ? 2 : 4, copied = bc * d * (wg_copy_instructions((double)s->glwk) + f->front[1]) + bc * e * (wg_copy_instructions((double)s->glwv) + f->front[2]);
-    double row_threads = (double)(s->wlpx * s->blpx);
+    double shared = s->half ? 2 : 4, row_threads = (double)(s->wlpx * s->blpx);
+    double copied = bc * d * (wg_copy_instructions((double)s->glwk) + f->front[1]) + bc * e * (wg_copy_instructions((double)s->glwv) + f->front[2]);
     struct wg_work w = {.fmas = br * bc * (d + e)};
-    w.instructions = copied + threads * (d * others_of(&ry, &rx, i64_min(s->un, s->sa)) + bc * others_of(&oy, &ox, i64_min(s->un, s->sb))) + br * bc * (EXPONENTIAL + OTHERS + (double)f->x.n_between) + br * e;
+    w.instructions = copied + threads * (d * others_of(&ry, &rx, i64_min(s->un, s->sa)) + bc * others_of(&oy, &ox, i64_min(s->un, s->sb)));
+    w.instructions += br * bc * (EXPONENTIAL + OTHERS + (double)f->x.n_between) + br * e;
     w.instructions += threads * (double)s->ptr * (EXPONENTIAL + (s->sub ? 2 * log2(row_threads) : row_threads / 2 + 4));
     w.moved = shared * 2 * bc * (d + e) + threads * 4 * (d * accesses(&ry, &rx, (i64)d + s->pad) + bc * accesses(&oy, &ox, s->bc + s->pad)) + 4 * br * bc;
     w.barriers = 2 * ceil(d / (double)s->sa) + 2 * (bc / (double)s->sb) + !s->sub + (!s->sp && s->bc > s->sb);
@@ -281,7 +290,8 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     double br = (double)s.br, d = (double)f->d, e = (double)f->e, m = (double)f->m, n = (double)f->n, batch = (double)f->batch;
     double walks = ceil((double)wg_attention_terms(&f->x, &s) / (double)s.sa) + (double)(s.bc / s.sb);
     const struct wg_work block = block_work(f, &s);
-    struct wg_facts w = {.workgroups = (double)block_count(f, &s) * parts, .threads = s.threads, .regs = (double)registers(&s) + WG_ADDRESSES, .shared_bytes = shared_bytes(f, &s)};
+    struct wg_facts w = {.workgroups = (double)block_count(f, &s) * parts, .threads = s.threads};
+    w.regs = (double)registers(&s) + WG_ADDRESSES, w.shared_bytes = shared_bytes(f, &s);
     w.steps = blocks * walks, w.step = share_of(&block, walks), w.ahead = s.sp;
     w.ilp = (double)i64_min(s.ptr * s.ptc, s.otr * s.otc) * (s.rpp && s.rpo ? 1.5 : 1);
     w.rest = (struct wg_work){.instructions = br * d * (wg_copy_instructions((double)s.glwq) + f->front[0]) + 10 * br * e, .moved = 8 * br * d, .barriers = 4};

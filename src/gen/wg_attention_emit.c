@@ -284,7 +284,10 @@ static void open_arrays(struct wg_attention *a)
     if (r.folds) a->folds = kir_alloc(k, KS_SHARED, DT_F32, 1, kir_int(k, r.folds));
     if (r.seen && a->x.has_mask) a->seen = kir_alloc(k, KS_SHARED, DT_I32, 1, kir_int(k, r.seen));
     a->most = kir_alloc(k, KS_REG, DT_F32, 1, kir_int(k, n)), a->sum = kir_alloc(k, KS_REG, DT_F32, 1, kir_int(k, n));
-    for (i64 i = 0; i < n; i++) kir_store(k, a->most, kir_int(k, i), kir_const_f(k, DT_F32, 1, -INFINITY)), kir_store(k, a->sum, kir_int(k, i), kir_const_f(k, DT_F32, 1, 0));
+    for (i64 i = 0; i < n; i++) {
+        kir_store(k, a->most, kir_int(k, i), kir_const_f(k, DT_F32, 1, -INFINITY));
+        kir_store(k, a->sum, kir_int(k, i), kir_const_f(k, DT_F32, 1, 0));
+    }
 }
 
 /* Blocks of rows, of a batch, of a part of the keys. With a band the last ones have most keys, and come first. */
@@ -324,7 +327,8 @@ static void enter(struct wg_attention *a)
     p->leaf->open(p), a->second.leaf->open(&a->second);
     kval thread = kir_mod_i(k, p->g.t, a->s.w), subgroup = kir_div_i(k, p->g.t, a->s.w);
     a->place = kir_add(k, kir_mul_i(k, kir_mod_i(k, subgroup, a->s.blpx), a->s.wlpx), kir_mod_i(k, thread, a->s.wlpx));
-    for (i64 i = 0; i < a->scores.row.n; i++) attention_index_row(a->m, &a->x, p->pos, wg_attention_row(a, fma_row(p, i)), &a->row[i]);
+    for (i64 i = 0; i < a->scores.row.n; i++)
+        attention_index_row(a->m, &a->x, p->pos, wg_attention_row(a, fma_row(p, i)), &a->row[i]);
 }
 
 void wg_attention_emit(struct emit *m, const struct task *t, const struct caps *c, const struct wg_attention_sched *s)

@@ -30,7 +30,8 @@ static void scan_row(struct wg_attention *a, i64 i, const struct seen *to)
     kval zero = kir_int(k, 0);
     kir_store(k, to->first, zero, kir_const_i(k, DT_I32, 1, INT32_MAX));
     kir_store(k, to->last, zero, kir_const_i(k, DT_I32, 1, -1));
-    kval key = kir_loop(k, KL_SERIAL, a->place, emit_size(a->m, a->x.scores.n), a->s.wlpx * a->s.blpx), number = kir_cast(k, DT_I32, key), open = is_open(a, i, key);
+    kval key = kir_loop(k, KL_SERIAL, a->place, emit_size(a->m, a->x.scores.n), a->s.wlpx * a->s.blpx);
+    kval number = kir_cast(k, DT_I32, key), open = is_open(a, i, key);
     kval first = kir_load(k, to->first, zero), last = kir_load(k, to->last, zero);
     kir_store(k, to->first, zero, kir_min(k, first, kir_select(k, open, number, first)));
     kir_store(k, to->last, zero, kir_max(k, last, kir_select(k, open, number, last)));
@@ -41,7 +42,6 @@ static void scan_row(struct wg_attention *a, i64 i, const struct seen *to)
 static kval fold_rows(struct wg_attention *a, enum kir_op op, const kval *own, i64 n)
 {
     struct kir *k = a->m->k;
-    kval all = 0;
     kir_barrier(k);
     kir_if(k, kir_bin(k, KI_EQ, a->place, kir_int(k, 0)));
     for (i64 i = 0; i < n; i++) kir_store(k, a->seen, fma_row(&a->first, i), own[i]);
@@ -53,8 +53,7 @@ static kval fold_rows(struct wg_attention *a, enum kir_op op, const kval *own, i
     kval row = kir_loop(k, KL_SERIAL, kir_int(k, 1), kir_int(k, a->s.br), 1);
     kir_store(k, most, zero, kir_bin(k, op, kir_load(k, most, zero), kir_load(k, a->seen, row)));
     kir_end(k);
-    all = kir_load(k, most, zero);
-    return all;
+    return kir_load(k, most, zero);
 }
 
 static void find_unmasked(struct wg_attention *a)
@@ -74,7 +73,8 @@ static void find_unmasked(struct wg_attention *a)
         kval none = kir_lt(k, last[i], kir_const_i(k, DT_I32, 1, 0));
         first[i] = kir_select(k, none, kir_const_i(k, DT_I32, 1, 0), first[i]), last[i] = kir_select(k, none, end, last[i]);
     }
-    kval from = kir_cast(k, DT_I64, fold_rows(a, KI_MIN, first, n)), to_last = kir_cast(k, DT_I64, fold_rows(a, KI_MAX, last, n)), all = a->keys.to;
+    kval all = a->keys.to, from = kir_cast(k, DT_I64, fold_rows(a, KI_MIN, first, n));
+    kval to_last = kir_cast(k, DT_I64, fold_rows(a, KI_MAX, last, n));
     a->keys.from = kir_max(k, kir_min(k, from, kir_add_i(k, all, -1)), zero);
     a->keys.to = kir_max(k, kir_min(k, kir_add_i(k, to_last, 1), all), kir_add_i(k, a->keys.from, 1));
 }

@@ -20,9 +20,11 @@ static bool is_whole(const struct lab_config *c)
 static bool check_kernel(const struct lab_config *c, struct err *e)
 {
     if (!is_whole(c))
-        return err_set(e, ERR_UNSUPPORTED, "kind '%s' is not built by its tiles: generator '%s' has attn_v1, attn_v2, attention_origin and gemma2_origin", lab_kind(c->kind)->op, family);
+        return err_set(e, ERR_UNSUPPORTED, "kind '%s' is not built by its tiles: generator '%s' has attn_v1, attn_v2, attention_origin and gemma2_origin",
+                       lab_kind(c->kind)->op, family);
     if (!c->v[LA_SHP] && !c->v[LA_SKP]) return true;
-    return err_set(e, ERR_UNSUPPORTED, "'%s1': generator '%s' passes probabilities through shared memory, expected %s0", c->v[LA_SHP] ? "SHP" : "SKP", family, c->v[LA_SHP] ? "SHP" : "SKP");
+    const char *tag = c->v[LA_SHP] ? "SHP" : "SKP";
+    return err_set(e, ERR_UNSUPPORTED, "'%s1': generator '%s' passes probabilities through shared memory, expected %s0", tag, family, tag);
 }
 
 /* The task: of those that a cover of the graph has, that of both products with most of what is around them. */
