@@ -11,6 +11,7 @@ enum {
     USUAL_CODE = 1024,
     MAX_COPIED = 128,   /* elements of a K block that a thread copies */
     MAX_TILE = 128,     /* of a thread */
+    MAX_PARTS = 16,     /* of the keys, of several blocks of rows */
     LOOK = 8,           /* instructions that look at a key of a mask */
     USUAL_THREADS = 512,
     WIDE = 16           /* bytes of a load */
@@ -19,7 +20,7 @@ enum {
 struct facts {
     struct attention x;
     i64 m, n, d, e, batch;  /* nominal */
-    i64 static_n;           /* -1: not known */
+    i64 static_m, static_n; /* -1: not known */
     i64 size;               /* bytes of an operand's element; 2: all three are of that type */
     sym queries;            /* of a head; rows are of one or several */
     double front[3];        /* of queries, keys and values: as gen_front */
@@ -35,7 +36,7 @@ static bool analyze(const struct gen_problem *p)
     attention_form(&f->x, p->t, p->c);
     const value_id in[3] = {s->a, s->b, v->b};
     f->m = gen_eval(g, s->m, p->var), f->n = gen_eval(g, s->n, p->var), f->d = gen_eval(g, s->k, p->var), f->e = gen_eval(g, v->n, p->var);
-    f->static_n = gen_static(g, s->n, -1), f->batch = 1;
+    f->static_m = gen_static(g, s->m, -1), f->static_n = gen_static(g, s->n, -1), f->batch = 1;
     for (u32 i = 0; i < v->outer.n; i++) f->batch *= gen_eval(g, v->outer.g[i].extent, p->var);
     const enum dtype type = graph_value(g, in[0])->dtype;
     bool is_same = type == graph_value(g, in[1])->dtype && type == graph_value(g, in[2])->dtype;
@@ -85,9 +86,11 @@ static i64 code_of(const struct facts *f, const struct wg_attention_sched *s)
     return s->ptr * s->ptc * i64_min(s->un, s->sa) * keys + s->otr * s->otc * i64_min(s->un, s->sb) * values;
 }
 
+/* What parts leave in memory grows with rows times parts: one block has all rows that share them, or they are few. */
 static bool fits_split(const struct facts *f, const struct wg_attention_sched *s)
 {
-    return !s->split || (s->split % s->bc == 0 && (f->static_n < 0 || s->split < f->static_n));
+    bool is_bounded = (f->static_m >= 0 && s->br >= f->static_m) || (f->static_n >= 0 && f->static_n <= MAX_PARTS * s->split);
+    return !s->split || (s->split % s->bc == 0 && is_bounded && (f->static_n < 0 || s->split < f->static_n));
 }
 
 static bool fits(const struct facts *f, const struct caps *c, const struct wg_attention_sched *s, u32 p)
