@@ -284,8 +284,8 @@ static value_id writers(struct paged *p)
 {
     struct graph *g = p->g;
     sym all = sym_mul(g->sym, p->pages, p->page), more = sym_add(g->sym, all, ms_num(g, 1));
-    const struct shape s = {.known = true, .rank = 1, .dim = {more}}, tokens = {.known = true, .rank = 1, .dim = {p->tokens}};
-    value_id at = op_node_slice(g, p->n, slots(p), &tokens, 0, ms_num(g, 0), p->end, 0), none = op_node_expand(g, p->n, op_const_f(g, DT_I64, -1), 1, &more, 0);
+    const struct shape s = {.known = true, .rank = 1, .dim = {more}};
+    value_id at = gathered(p, slots(p), upto(p, p->end)), none = op_node_expand(g, p->n, op_const_f(g, DT_I64, -1), 1, &more, 0);
     at = op_node_where(g, p->n, with(p, "Less", at, 0), number(p, all), at, 0);
     value_id in[] = {none, at, upto(p, p->end)}, y = op_node(g, p->n, "ScatterElements", 3, in, 0);
     attr_set_int(g, op_made(g, y), "axis", 0);
@@ -302,19 +302,29 @@ static value_id updated(struct paged *p, value_id cache, value_id writer, value_
     return op_node_where(p->g, p->n, is_new, now, cache, out);
 }
 
-/* The first pages of each sequence: (b, hk, keys, d). */
+/* The first n pages of each sequence, 0 behind the table: tasks do not know that it has as many. */
+static value_id first_pages(struct paged *p, sym n)
+{
+    struct graph *g = p->g;
+    const sym none = ms_num(g, 0), more = sym_max(g->sym, sym_sub(g->sym, n, p->most_pages), none);
+    const struct shape s = {.known = true, .rank = 2, .dim = {p->a.b, sym_add(g->sym, p->most_pages, more)}};
+    value_id all = op_node2(g, p->n, "quern::Pad", p->table, op_const_f(g, DT_I64, 0), 0);
+    op_set_syms(g, op_made(g, all), "before", (const sym[]){none, none}, 2);
+    op_set_syms(g, op_made(g, all), "after", (const sym[]){none, more}, 2);
+    return op_node_slice(g, p->n, all, &s, 1, none, n, 0);
+}
+
+/* (b, hk, keys, d) */
 static value_id keys_of(struct paged *p, value_id cache)
 {
     struct graph *g = p->g;
-    sym n = sym_div(g->sym, p->a.t, p->page);
-    const struct shape s = {.known = true, .rank = 2, .dim = {p->a.b, p->most_pages}};
-    value_id x = gathered(p, cache, op_node_slice(g, p->n, p->table, &s, 1, ms_num(g, 0), n, 0)); /* (b, pages, p, hk, d) */
+    value_id x = gathered(p, cache, first_pages(p, sym_div(g->sym, p->a.t, p->page))); /* (b, pages, p, hk, d) */
     x = op_node_reshape(g, p->n, x, 4, (const sym[]){p->a.b, p->a.t, ms_num(g, p->hk), p->d}, 0);
     return op_node_swap(g, p->n, x, 4, 1, 2, 0);
 }
 
-/* (b, 1, keys): positions that a sequence has */
-static value_id is_there(struct paged *p) { return two(p, "Less", unsqueezed(p, unsqueezed(p, upto(p, p->a.t), 0), 0), unsqueezed(p, unsqueezed(p, p->total, 1), 2)); }
+/* (b, 1, keys, 1): positions that a sequence has */
+static value_id is_there(struct paged *p) { return op_node_swap(p->g, p->n, ms_below(&p->a, p->total, false), 4, 2, 3, 0); }
 
 static void read_caches(struct paged *p)
 {
@@ -322,7 +332,7 @@ static void read_caches(struct paged *p)
     value_id writer = writers(p);
     value_id k = updated(p, a->nd.in.v[P_K_CACHE], writer, a->k, ms_output(&a->nd, 1)), v = updated(p, a->nd.in.v[P_V_CACHE], writer, a->v, ms_output(&a->nd, 2));
     a->k = keys_of(p, k);
-    a->v = op_node_where(p->g, p->n, unsqueezed(p, is_there(p), 3), keys_of(p, v), op_const_f(p->g, a->type, 0), 0);
+    a->v = op_node_where(p->g, p->n, is_there(p), keys_of(p, v), op_const_f(p->g, a->type, 0), 0);
 }
 
 /* Attention. */
