@@ -134,13 +134,13 @@ static inline value_id add_band(struct fixture *b, const struct attention_sizes 
     return v;
 }
 
-/* Scale, softcap, masks: some leave no key to a row. */
-static inline value_id random_scores(struct fixture *b, value_id x, const struct attention_sizes *z)
+/* Scale, softcap, masks: some leave no key to a row. may_be_large: exponentials overflow. */
+static inline value_id random_scores(struct fixture *b, value_id x, const struct attention_sizes *z, bool may_be_large)
 {
     value_id none = op_const_f(&b->g, b->type, -INFINITY);
     value_id two = op_const_f(&b->g, b->type, 2);
     if (pick(b, 0, 1)) x = add_op(b, "Mul", x, op_const_f(&b->g, b->type, 0.25), 0);
-    if (pick(b, 0, 4) == 0 && b->type == DT_F32) x = add_op(b, "Add", x, op_const_f(&b->g, b->type, 100), 0); /* exponentials overflow */
+    if (may_be_large && pick(b, 0, 4) == 0 && b->type == DT_F32) x = add_op(b, "Add", x, op_const_f(&b->g, b->type, 100), 0);
     if (pick(b, 0, 4) == 0) x = add_op(b, "Mul", add_op(b, "Tanh", x, 0, 0), two, 0);
     if (pick(b, 0, 2) == 0) x = add_op(b, "Add", x, add_mask(b, z, b->type), 0);
     if (pick(b, 0, 3) == 0) x = add_op(b, "Where", add_mask(b, z, DT_BOOL), x, none);
@@ -204,7 +204,7 @@ static inline bool random_attention(struct fixture *b)
     if (pick(b, 0, 1)) q = add_op(b, "Mul", q, op_const_f(&b->g, b->type, 0.5), 0);
     q = regroup(b, q, &z, d, false);
     value_id x = add_op(b, "MatMul", q, random_keys(b, "k", &z, d, z.n), 0), zero = op_const_f(&b->g, b->type, 0);
-    x = random_scores(b, regroup(b, x, &z, z.n, true), &z);
+    x = random_scores(b, regroup(b, x, &z, z.n, true), &z, true);
     x = random_softmax(b, x, &z);
     if (pick(b, 0, 3) == 0) x = add_op(b, "Where", add_mask(b, &z, DT_BOOL), zero, x);
     if (pick(b, 0, 3) == 0) x = add_op(b, "Where", add_op(b, "IsNaN", x, 0, 0), zero, x); /* as PyTorch writes it */
@@ -233,6 +233,66 @@ static inline bool place_in_room(struct fixture *b)
         n++;
     }
     return n && task_with_parts(&b->t, &own, &b->arena, part, layout, &b->e);
+}
+
+/* A number for each row of queries: an input, which scores are small against. */
+static inline value_id row_numbers(struct fixture *b, const char *name, const struct attention_sizes *z)
+{
+    return add_input(b, name, 4, (const sym[]){z->b, sym_mul(&b->sym, z->h, sym_const(&b->sym, z->each)), z->sq, sym_const(&b->sym, 1)});
+}
+
+/* Keys (b, h, n, size) as they lie in memory, perhaps of a wider head in front. */
+static inline value_id keys_in_rows(struct fixture *b, const char *name, const struct attention_sizes *z, i64 size)
+{
+    sym d = sym_const(&b->sym, size);
+    if (pick(b, 0, 1)) return add_input(b, name, 4, (const sym[]){z->b, z->h, z->n, d});
+    return with_perm(b, add_input(b, name, 4, (const sym[]){z->b, z->n, z->h, d}), (const i64[]){0, 2, 1, 3});
+}
+
+static inline value_id queries_in_rows(struct fixture *b, const char *name, const struct attention_sizes *z, i64 size)
+{
+    sym d = sym_const(&b->sym, size), heads = sym_mul(&b->sym, z->h, sym_const(&b->sym, z->each));
+    if (pick(b, 0, 1)) return add_input(b, name, 4, (const sym[]){z->b, heads, z->sq, d});
+    return with_perm(b, add_input(b, name, 4, (const sym[]){z->b, z->sq, heads, d}), (const i64[]){0, 2, 1, 3});
+}
+
+static inline value_id turned(struct fixture *b, value_id v) { return with_perm(b, v, (const i64[]){0, 1, 3, 2}); }
+
+/* Probabilities of scores x, and the gradients dz by the scores, of slopes dp: of a softmax, or other functions. */
+static inline value_id random_probabilities(struct fixture *b, value_id x, const struct attention_sizes *z)
+{
+    if (pick(b, 0, 4) == 0) return add_op(b, "Sigmoid", x, 0, 0);
+    x = add_op(b, "Sub", x, row_numbers(b, "most", z), 0);
+    if (pick(b, 0, 1)) x = add_op(b, "Sub", x, row_numbers(b, "sum", z), 0);
+    return add_op(b, "Exp", x, 0, 0);
+}
+
+static inline bool random_attention_grad(struct fixture *b)
+{
+    static const i64 head[] = {1, 3, 4, 8, 16, 19, 32, 40}, keys[] = {2, 5, 16, 17, 31, 48, 70, 129, 150};
+    struct symtab *t = &b->sym;
+    struct attention_sizes z = {.each = pick(b, 0, 2) ? 1 : pick(b, 2, 3), .d = head[pick(b, 0, 7)], .e = head[pick(b, 0, 7)]};
+    z.b = draw_size(b, 1, 2, 4);
+    z.h = sym_const(t, pick(b, 1, 3));
+    z.sq = draw_size(b, 2, 40, 3);
+    bool symbolic = pick(b, 0, 2) == 0;
+    z.n = size_of(b, keys[pick(b, 0, 8)], symbolic);
+    sym d = sym_const(t, z.d), e = sym_const(t, z.e);
+    value_id q = queries_in_rows(b, "q", &z, z.d), k = keys_in_rows(b, "k", &z, z.d), v = keys_in_rows(b, "v", &z, z.e), dy = queries_in_rows(b, "dy", &z, z.e);
+    q = add_op(b, "Mul", q, op_const_f(&b->g, b->type, 1.0 / 128), 0); /* exponentials stay small */
+    q = regroup(b, q, &z, d, false), dy = regroup(b, dy, &z, e, false);
+    value_id x = regroup(b, add_op(b, "MatMul", q, turned(b, k), 0), &z, z.n, true);
+    value_id p = random_probabilities(b, random_scores(b, x, &z, false), &z);
+    value_id dp = regroup(b, add_op(b, "MatMul", dy, turned(b, v), 0), &z, z.n, true);
+    value_id dz = add_op(b, "Mul", p, add_op(b, "Sub", dp, row_numbers(b, "d", &z), 0), 0);
+    if (pick(b, 0, 3) == 0) dz = add_op(b, "Mul", dz, add_op(b, "Cos", x, 0, 0), 0);
+    dz = regroup(b, dz, &z, z.n, false), p = regroup(b, p, &z, z.n, false);
+    value_id out[3] = {add_op(b, "MatMul", dz, k, 0), add_op(b, "MatMul", turned(b, dz), q, 0), add_op(b, "MatMul", turned(b, p), dy, 0)};
+    if (pick(b, 0, 1)) out[0] = add_op(b, "Mul", out[0], op_const_f(&b->g, b->type, 0.5), 0);
+    if (pick(b, 0, 3) == 0) out[0] = with_perm(b, regroup(b, out[0], &z, d, true), (const i64[]){0, 2, 1, 3});
+    if (pick(b, 0, 3) == 0) out[1] = add_op(b, "Abs", with_perm(b, out[1], (const i64[]){0, 2, 1, 3}), 0, 0);
+    for (u32 i = 0; i < 3; i++) *arr_push(&b->arena, &b->g.output) = out[i];
+    return infer_nodes(b) && make_task(b);
 }
 
 /* Filters. */

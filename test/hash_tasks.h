@@ -165,6 +165,21 @@ static inline void hash_attention(struct hash_tasks *h)
     }
 }
 
+/* Likewise its gradients. */
+static inline void hash_attention_grad(struct hash_tasks *h)
+{
+    enum { GRADIENTS = 60 };
+    static const enum dtype types[] = {DT_F32, DT_F32, DT_F16, DT_BF16};
+    u32 first = h->all.n;
+    for (u64 seed = 0; h->all.n < first + GRADIENTS; seed++) {
+        struct fixture b;
+        fixture_open(&b, seed);
+        b.type = types[seed % countof(types)];
+        if (random_attention_grad(&b)) hash_add(h, "random/attention_grad", &b.t);
+        fixture_close(&b);
+    }
+}
+
 /* Instances of each operator by its name, so that a new operator changes no other's. */
 static inline void hash_operators(struct hash_tasks *h)
 {

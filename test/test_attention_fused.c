@@ -2,7 +2,7 @@
 //
 // The operators for attention of ai.onnx and com.microsoft, with each of their options, in f32 and f16, for prompts and for single tokens, are offered as one kernel of
 // the family attention, and on GPUs of wg_attention: the cover has a task of both products for them, which has a legal schedule by blocks of keys. The same
-// pairs of products are found in the network itself (task_attentions).
+// pairs of products are found in the network itself (task_attentions). So are gradients, of the family attention_grad.
 #include "dev/dev.h"
 #include "gen/gen.h"
 #include "pass/pass.h"
@@ -21,7 +21,7 @@ struct net {
     struct err e;
 };
 
-/* @: element type of floats; =>: outputs present_key and present_value, too */
+/* @: element type of floats; =>: outputs present_key and present_value, too; AttentionForward: its statistics, too */
 static void net_open(struct net *t, const char *inputs, const char *call, const char *attributes, const char *type)
 {
     *t = (struct net){0};
@@ -32,11 +32,15 @@ static void net_open(struct net *t, const char *inputs, const char *call, const 
         else buf_char(&b, *p);
     }
     const char *args = strchr(call, '(');
-    buf_printf(&b, "  %%y: %s[]", type);
+    bool is_gradient = strstr(call, "Grad");
+    buf_printf(&b, "  %%%s: %s[]", is_gradient ? "dq" : "y", type);
+    if (is_gradient) buf_printf(&b, ", %%dk: %s[], %%dv: %s[]", type, type);
+    if (strstr(call, "Forward")) buf_z(&b, ", %row_max: f32[], %row_log_sum: f32[]");
     if (strstr(call, "=>")) buf_printf(&b, ", %%k1: %s[], %%v1: %s[]", type, type);
-    buf_printf(&b, " = %.*s \"node\"%.*s%s%s%s\n  output %%y\n", (int)(args - call), call, (int)(strchr(args, ')') + 1 - args), args, *attributes ? " {" : "", attributes,
-               *attributes ? "}" : "");
+    buf_printf(&b, " = %.*s \"node\"%.*s%s%s%s\n  output %s\n", (int)(args - call), call, (int)(strchr(args, ')') + 1 - args), args, *attributes ? " {" : "", attributes,
+               *attributes ? "}" : "", is_gradient ? "%dq\n  output %dk\n  output %dv" : "%y");
     if (strstr(call, "=>")) buf_z(&b, "  output %k1\n  output %v1\n");
+    if (strstr(call, "Forward")) buf_z(&b, "  output %row_max\n  output %row_log_sum\n");
     buf_z(&b, "}\n");
     symtab_init(&t->st, &t->a);
     bool ok = graph_parse(&t->g, &t->a, &t->st, str_dup(&t->a, buf_view(&b)), &t->e) && op_infer_all(&t->g, &t->e);
@@ -45,9 +49,9 @@ static void net_open(struct net *t, const char *inputs, const char *call, const 
 }
 
 /* Four blocks of keys; of all other parameters the first value. mb: rows at a time, 0 all. */
-static bool is_legal(const struct task *t, const struct caps *caps, i32 mb)
+static bool is_legal(const struct task *t, const struct caps *caps, const char *family, i32 mb)
 {
-    struct candidate c = {.gen = gen_find(S("attention"))};
+    struct candidate c = {.gen = gen_find(str_of(family))};
     for (u32 i = 0; i < c.gen->n_param; i++) {
         const struct gen_param *p = &c.gen->param[i];
         c.sched.v[i] = !strcmp(p->name, "mb") ? mb : !strcmp(p->name, "nb") ? 4 : (i32)p->values[0];
@@ -55,10 +59,11 @@ static bool is_legal(const struct task *t, const struct caps *caps, i32 mb)
     return gen_matches(c.gen, t, caps) && gen_legal(&c, t, caps);
 }
 
-static bool has_schedule_by_blocks(const struct task *t, const struct caps *caps) { return is_legal(t, caps, 0) || is_legal(t, caps, 1); }
+static bool has_schedule_by_blocks(const struct task *t, const struct caps *caps, const char *family) { return is_legal(t, caps, family, 0) || is_legal(t, caps, family, 1); }
 
 static void check(const char *inputs, const char *call, const char *attributes, const char *type)
 {
+    const char *family = strstr(call, "Grad") ? "attention_grad" : "attention";
     struct net t;
     struct cover c;
     struct attention_pairs pairs;
@@ -69,13 +74,13 @@ static void check(const char *inputs, const char *call, const char *attributes, 
     net_open(&t, inputs, call, attributes, type);
     if (!pass_run_all(&t.g, NULL, &t.e) || !cover_build(&c, &t.g, &t.a, NULL, &t.e)) fail_msg("%s: %s", call, t.e.msg);
     for (u32 i = 0; i < c.task.n; i++) {
-        n += has_schedule_by_blocks(c.task.v[i], &caps);
+        n += has_schedule_by_blocks(c.task.v[i], &caps, family);
         n_gpu += gen_matches(gen_find(S("wg_attention")), c.task.v[i], &gpu);
     }
-    if (!n_gpu) fail_msg("not fused on GPUs: %s {%s} of %s", call, attributes, type);
+    if (!n_gpu && strcmp(family, "attention_grad") != 0) fail_msg("not fused on GPUs: %s {%s} of %s", call, attributes, type);
     if (!n) fail_msg("not fused: %s {%s} of %s", call, attributes, type);
     task_attentions(&pairs, &t.g, &t.a);
-    if (pairs.n != 1) fail_msg("%d pairs of products: %s {%s}", (int)pairs.n, call, attributes);
+    if (pairs.n != 1 && !strstr(call, "Grad")) fail_msg("%d pairs of products: %s {%s}", (int)pairs.n, call, attributes);
     arena_release(&t.a);
 }
 
@@ -112,6 +117,29 @@ static void test_attention(void **state)
         {QKV("2,1,128", "2,1,64", "2,1,64") IN("pk", "2,2,300,32") IN("pv", "2,2,300,32"), "Attention(%q, %k, %v, _, %pk, %pv) =>", "is_causal=1, q_num_heads=4, kv_num_heads=2"},
         {QKV("2,4,100,32", "2,2,300,32", "2,2,300,32") IN("s", "4"), "quern::Attention(%q, %k, %v, _, _, _, _, %s)", "is_causal=1"},
         {QKV("2,4,100,32", "2,4,300,32", "2,4,300,32"), "Attention(%q, %k, %v)", "softmax_precision=1"},
+        {QKV("2,4,100,32", "2,4,100,32", "2,4,100,32"), "quern::AttentionForward(%q, %k, %v)", ""}, /* with statistics of rows */
+        {QKV("2,100,128", "2,300,64", "2,300,64") IN("m", "100,300"), "quern::AttentionForward(%q, %k, %v, %m)", "q_num_heads=4, kv_num_heads=2, softcap=30.0, is_causal=1"},
+        {QKV("2,4,100,32", "2,2,300,32", "2,2,300,32") IN("s", "4"), "quern::AttentionForward(%q, %k, %v, _, _, _, _, %s)", "left_window_size=9, right_window_size=2"},
+    };
+    check_all(uses, countof(uses));
+}
+
+#define ROWS(y, rows) IN("y", y) "  input %m: f32[" rows "]\n  input %l: f32[" rows "]\n" IN("dy", y)
+#define GRAD(mask, rest) "quern::AttentionGrad(%q, %k, %v, " mask ", _, _, " rest ", %y, %m, %l, %dy)"
+
+static void test_gradients(void **state)
+{
+    static const struct use uses[] = {
+        {QKV("2,4,100,32", "2,4,300,32", "2,4,300,32") ROWS("2,4,100,32", "2,4,100"), GRAD("_", "_, _"), ""},
+        {QKV("2,4,100,32", "2,2,300,32", "2,2,300,16") ROWS("2,4,100,16", "2,4,100"), GRAD("_", "_, _"), "is_causal=1, lower_right=1"},
+        {QKV("2,100,128", "2,300,64", "2,300,64") ROWS("2,100,128", "2,4,100"), GRAD("_", "_, _"), "q_num_heads=4, kv_num_heads=2, softcap=30.0, scale=0.1"},
+        {QKV("2,4,100,32", "2,4,300,32", "2,4,300,32") ROWS("2,4,100,32", "2,4,100"), GRAD("_", "_, _"), "left_window_size=40, right_window_size=7"},
+        {QKV("2,4,100,32", "2,2,300,32", "2,2,300,32") IN("b", "2,4,100,300") ROWS("2,4,100,32", "2,4,100"), GRAD("%b", "_, _"), "is_causal=1"},
+        {QKV("2,4,100,32", "2,4,300,32", "2,4,300,32") "  input %b: bool[2,1,1,300]\n" ROWS("2,4,100,32", "2,4,100"), GRAD("%b", "_, _"), ""},
+        {QKV("2,4,100,32", "2,4,300,32", "2,4,300,32") IN("b", "1,200") ROWS("2,4,100,32", "2,4,100"), GRAD("%b", "_, _"), ""}, /* shorter than the keys */
+        {QKV("2,4,100,32", "2,2,300,32", "2,2,300,32") INTS("n", "2") ROWS("2,4,100,32", "2,4,100"), GRAD("_", "%n, _"), "is_causal=1"},
+        {QKV("2,4,100,32", "2,2,300,32", "2,2,300,32") IN("s", "4") ROWS("2,4,100,32", "2,4,100"), GRAD("_", "_, %s"), "is_causal=1"},
+        {QKV("2,4,100,32", "2,4,300,32", "2,4,300,32") ROWS("2,4,100,32", "2,4,100"), GRAD("_", "_, _"), "softmax_precision=1"},
     };
     check_all(uses, countof(uses));
 }
@@ -160,6 +188,6 @@ static void test_group_query(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_attention), cmocka_unit_test(test_multi_head), cmocka_unit_test(test_group_query)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_attention), cmocka_unit_test(test_gradients), cmocka_unit_test(test_multi_head), cmocka_unit_test(test_group_query)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

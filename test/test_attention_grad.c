@@ -2,7 +2,7 @@
 //
 // Gradients of attention (quern::AttentionForward, quern::AttentionGrad): in f64 they are the differences of a loss by every operand, mask and sink, for
 // random options (heads that share keys, causal masks, windows, caches, lengths, softcaps, packed operands), with rows without positions, equal scores and large
-// ones. In f32, forward pass and gradients as one program agree with the reference on each device. Bad input is an error that shows both shapes.
+// ones. In f32, forward pass and gradients as one program agree with the reference on each device; on processors their memory grows with the positions. Bad input is an error that shows both shapes.
 #include "op/op.h"
 #include "program_fixture.h"
 #include "seeds.h"
@@ -211,6 +211,43 @@ static void test_cpu(void **state) { check_device("cpu"); }
 static void test_interpreter(void **state) { check_device("interp"); }
 static void test_vulkan(void **state) { check_device("vulkan"); }
 
+/* Memory on a processor: that of scores grows with the square of the positions, that of one kernel with their number. */
+
+static i64 memory_of(i64 positions, const char *attributes)
+{
+    struct fixture b;
+    struct rng r = rng_seed(3);
+    struct arena a = {0};
+    char s[24];
+    quern_tensor *in[4], *out[4] = {0};
+    const i64 all[] = {1, 2, positions, 64};
+    snprintf(s, sizeof s, "%lld", (long long)positions);
+    struct str text = str_fmt(&a, "graph {\n  input %%q: f32[1,2,%s,64]\n  input %%k: f32[1,2,%s,64]\n  input %%v: f32[1,2,%s,64]\n  input %%dy: f32[1,2,%s,64]\n"
+                              "  %%y: f32[], %%m: f32[], %%l: f32[] = quern::AttentionForward(%%q, %%k, %%v) {%s}\n"
+                              "  %%dq: f32[], %%dk: f32[], %%dv: f32[] = quern::AttentionGrad(%%q, %%k, %%v, _, _, _, _, _, %%y, %%m, %%l, %%dy) {%s}\n"
+                              "  output %%y\n  output %%dq\n  output %%dk\n  output %%dv\n}\n", s, s, s, s, attributes, attributes);
+    assert_true(fixture_open(&b, text.p, "cpu"));
+    for (u32 i = 0; i < countof(in); i++) in[i] = floats(&b, 4, all, &r);
+    must(&b, quern_run(b.p, in, countof(in), out, countof(out)));
+    i64 bytes = quern_program_memory(b.p);
+    for (u32 i = 0; i < countof(in); i++) quern_tensor_free(in[i]), quern_tensor_free(out[i]);
+    fixture_close(&b);
+    arena_release(&a);
+    return bytes;
+}
+
+static void test_memory(void **state)
+{
+    static const char *const attributes[] = {"is_causal=1", "scale=0.1", "left_window_size=100, right_window_size=20, lower_right=1"};
+    enum { POSITIONS = 512 };
+    for (u32 i = 0; i < countof(attributes); i++) {
+        i64 bytes = memory_of(POSITIONS, attributes[i]), more = memory_of(2 * POSITIONS, attributes[i]);
+        print_message("%s: %lld, %lld bytes\n", attributes[i], (long long)bytes, (long long)more);
+        assert_true(more <= 2 * bytes + bytes / 8);
+        assert_true(more < 4 * 2 * (i64)(2 * POSITIONS) * (2 * POSITIONS)); /* of the scores of two heads */
+    }
+}
+
 /* Errors. */
 
 static void refuse(const char *inputs, const char *results, const char *call, const char *want)
@@ -247,7 +284,7 @@ static void test_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_differences), cmocka_unit_test(test_cpu), cmocka_unit_test(test_interpreter),
-                                       cmocka_unit_test(test_vulkan), cmocka_unit_test(test_errors)};
+                                       cmocka_unit_test(test_vulkan), cmocka_unit_test(test_memory), cmocka_unit_test(test_errors)};
     vulkan_stay_loaded();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

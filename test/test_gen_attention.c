@@ -2,8 +2,8 @@
 //
 // Attention in one kernel: random instances (heads that share keys, masks that leave nothing, large scores, one key, sizes that are not known, inputs with
 // room behind them as caches have, softmax in several spellings and other functions of rows) under random legal schedules agree with the reference
-// evaluator, interpreted, compiled and in exact arithmetic, also in a promised order of sums, and with keys divided among grid iterations; other graphs
-// are refused.
+// evaluator, interpreted, compiled and in exact arithmetic, also in a promised order of sums, with keys divided among grid iterations, and with statistics of
+// rows as results; other graphs are refused.
 #include "gen_kinds.h"
 #include "tune/exact.h"
 
@@ -26,6 +26,39 @@ static void test_random(void **state)
     }
     print_message("%u kernels\n", n);
     assert_true(is_enough(n, 500));
+}
+
+/* What rows are reduced to is a result, too: as it is, or without its axis of size 1, or a function of it. */
+static bool add_statistics(struct fixture *b)
+{
+    u32 n = 0;
+    for (node_id i = b->g.node.n; --i;) {
+        if (!(op_of(&b->g, i)->props & OP_REDUCE) || n == 2) continue;
+        value_id v = graph_node(&b->g, i)->out.v[0];
+        const struct shape s = graph_value(&b->g, v)->shape;
+        if (pick(b, 0, 1)) v = add_op(b, "Log", v, 0, 0);
+        if (pick(b, 0, 1)) {
+            v = add_op(b, "quern::Reshape", v, 0, 0);
+            op_set_syms(&b->g, graph_value(&b->g, v)->producer, "shape", s.dim, s.rank - 1);
+        }
+        *arr_push(&b->arena, &b->g.output) = v;
+        n++;
+    }
+    return n && infer_nodes(b) && make_task(b);
+}
+
+static void test_statistics(void **state)
+{
+    u32 n = 0;
+    for (u64 seed = first_seed(8000, 8300); seed < last_seed(8000, 8300); seed++) {
+        struct fixture b;
+        open_attention(&b, seed);
+        b.caps.deterministic = seed % 7 == 4;
+        if (random_attention(&b) && b.g.output.n == 1 && add_statistics(&b)) n += try_task(&b, seed, 4);
+        fixture_close(&b);
+    }
+    print_message("%u kernels\n", n);
+    assert_true(is_enough(n, 100));
 }
 
 static void test_room(void **state)
@@ -146,7 +179,8 @@ static void test_refused(void **state)
     static const struct { const char *text; bool is_attention; } what[] = {
         {HEAD MAX SUM VALUES "}\n", true},
         {HEAD MAX SUM VALUES "  output %p\n}\n", false},                                                                /* probabilities are needed */
-        {HEAD MAX SUM VALUES "  output %l\n}\n", false},
+        {HEAD MAX SUM VALUES "  output %l\n}\n", true},                                                                 /* statistics of rows */
+        {HEAD MAX SUM VALUES "  output %e\n}\n", false},
         {HEAD MAX SUM "  %w: none[?] = MatMul(%p, %v)\n  %y: none[?] = Add(%w, %c)\n  output %y\n}\n", true},
         {HEAD MAX SUM "  %w: none[?] = MatMul(%p, %v)\n  %y: none[?] = Mul(%w, %l)\n  output %y\n}\n", false},           /* behind the second product */
         {HEAD MAX SUM "  %w: none[?] = MatMul(%p, %v)\n  %y: none[?] = quern::ReduceSum(%w) {axes=[3], keepdims=1}\n  output %y\n}\n", false},
@@ -166,6 +200,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_random),
+        cmocka_unit_test(test_statistics),
         cmocka_unit_test(test_room),
         cmocka_unit_test(test_compiled),
         cmocka_unit_test(test_split),

@@ -285,6 +285,7 @@ static void session_open(struct session *s)
     hash_fixtures(&s->tasks);
     hash_operators(&s->tasks);
     hash_attention(&s->tasks);
+    hash_attention_grad(&s->tasks);
     s->key = arena_array(&s->tasks.arena, struct str, s->tasks.all.n);
     for (u32 i = 0; i < s->tasks.all.n; i++) s->key[i] = key_of(&s->tasks.arena, &s->tasks.all.v[i]);
     s->is_taken = arena_array(&s->tasks.arena, bool, s->tasks.all.n);

@@ -2,7 +2,7 @@
 //
 // attention: a task of two matmuls taken apart. What lies between is any pointwise function of the scores and of what they are reduced to along the keys, and
 // views that only regroup rows, as those of heads that share keys. All of it is computed by rows, in place: a reduction's elements replace the
-// scores that they are computed from, so nothing that comes later may need these.
+// scores that they are computed from, so nothing that comes later may need these. Beside the second product, numbers of rows may be results: the maximum, the sum.
 #include "gen/attention.h"
 
 enum role { OTHER, FULL, LESS, BEHIND }; /* values: independent of the scores; an element for each of them; for each row of them; behind the second product */
@@ -12,6 +12,7 @@ struct finder {
     struct attention *x;
     u8 *role;     /* per value: enum role */
     node_id first, second;
+    struct arena *arena;
 };
 
 static bool is_last_kept(const struct shape *a, const struct shape *b)
@@ -60,9 +61,23 @@ static bool add_pointwise(struct finder *f, const struct node *nd)
     return !less || is_less(f->g, shape_of(f, less), shape_of(f, full));
 }
 
+/* Are these numbers of rows with and without the axis of size 1? */
+static bool drops_last(const struct graph *g, const struct shape *from, const struct shape *to)
+{
+    struct shape s = *to;
+    if (s.rank == MAX_RANK) return false;
+    s.dim[s.rank++] = sym_const(g->sym, 1);
+    return shape_equal(&s, from);
+}
+
 /* A view of scores whose rows stay rows. */
 static bool add_reshape(struct finder *f, const struct node *nd)
 {
+    if (f->role[nd->in.v[0]] == LESS) {
+        f->role[nd->out.v[0]] = LESS;
+        const struct shape *from = shape_of(f, nd->in.v[0]), *to = shape_of(f, nd->out.v[0]);
+        return drops_last(f->g, from, to) || drops_last(f->g, to, from);
+    }
     f->role[nd->out.v[0]] = FULL;
     return f->role[nd->in.v[0]] == FULL && is_last_kept(shape_of(f, nd->in.v[0]), shape_of(f, nd->out.v[0]));
 }
@@ -80,9 +95,22 @@ static bool add_node(struct finder *f, node_id n)
 {
     const struct node *nd = graph_node(f->g, n);
     u32 props = op_of(f->g, n)->props;
-    if (nd->out.n != 1 || graph_is_output(f->g, nd->out.v[0])) return false;
-    if (props & OP_REDUCE) return add_reduction(f, n);
-    return props & OP_POINTWISE ? add_pointwise(f, nd) : props & OP_RESHAPE && add_reshape(f, nd);
+    if (nd->out.n != 1) return false;
+    bool ok = props & OP_REDUCE ? add_reduction(f, n) : props & OP_POINTWISE ? add_pointwise(f, nd) : props & OP_RESHAPE && add_reshape(f, nd);
+    return ok && !(f->role[nd->out.v[0]] == FULL && graph_is_output(f->g, nd->out.v[0]));
+}
+
+/* Outputs that are numbers of rows: they do not depend on the second product. */
+static bool find_statistics(struct finder *f)
+{
+    struct attention *x = f->x;
+    for (u32 i = 0; i < f->g->output.n; i++) {
+        value_id v = f->g->output.v[i];
+        if (f->role[v] == BEHIND) continue;
+        if (f->role[v] != LESS || x->n_statistics == countof(x->statistic) || graph_value(f->g, v)->layout != LAYOUT_ROWS) return false;
+        x->statistic[x->n_statistics++] = v;
+    }
+    return x->n_statistics < f->g->output.n;
 }
 
 /* Sorts the nodes that depend on the scores. */
@@ -144,7 +172,10 @@ static bool find_products(struct finder *f, const struct task *t)
     one.anchor = f->first;
     if (!gemm_of(&f->x->scores, &one)) return false;
     one.anchor = f->second;
-    if (!gemm_of(&f->x->values, &one)) return false;
+    one.g.output.v = arena_array(f->arena, value_id, t->g.output.n), one.g.output.n = 0;
+    for (u32 i = 0; i < t->g.output.n; i++)
+        if (gen_depends(&t->g, t->g.output.v[i], graph_node(&t->g, f->second)->out.v[0])) one.g.output.v[one.g.output.n++] = t->g.output.v[i];
+    if (!one.g.output.n || !gemm_of(&f->x->values, &one)) return false;
     f->x->scores.g = f->x->values.g = &t->g;
     return true;
 }
@@ -165,10 +196,10 @@ bool attention_of(struct attention *x, const struct task *t)
     *x = (struct attention){.rows = {.g = &t->g, .fused = true}};
     if (t->n_heavy != 2) return false;
     struct arena a = {0};
-    struct finder f = {.g = &t->g, .x = x, .role = arena_array(&a, u8, t->g.value.n)};
+    struct finder f = {.g = &t->g, .x = x, .role = arena_array(&a, u8, t->g.value.n), .arena = &a};
     bool ok = find_products(&f, t) && products_fit(&f);
     x->p = ok ? x->values.a : 0;
-    ok = ok && sort_nodes(&f) && f.role[x->p] == FULL && is_f32(&t->g, x->p) && may_be_in_place(&f);
+    ok = ok && sort_nodes(&f) && find_statistics(&f) && f.role[x->p] == FULL && is_f32(&t->g, x->p) && may_be_in_place(&f);
     arena_release(&a);
     return ok;
 }

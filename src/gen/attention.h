@@ -14,6 +14,8 @@ struct attention {
     struct row_task rows;       /* the reductions of scores, in order; each needs what the one before has computed, at most */
     value_id p;                 /* left operand of the second product */
     u32 n_between;              /* nodes that compute something for each score */
+    value_id statistic[MAX_REDUCE]; /* outputs of the task beside the second product's: numbers of rows, (.., rows, 1) or (.., rows) */
+    u32 n_statistics;
     /* Exponentials of the differences from the maximum, summed up; p has these times a number per row, or zeros for a row. */
     bool is_softmax;
     bool has_band;              /* softmax: scores outside of it are -infinity */
@@ -75,6 +77,11 @@ static inline bool attention_is_online(const struct attention_sched *s) { return
 sym attention_pitch(const struct attention *x, const struct attention_sched *s, u32 lanes);
 void attention_emit(struct emit *m, const struct task *t, const struct caps *c, const struct attention_sched *s);
 
+/* attention_emit.c, for gradients, too: the task's graph with those outputs alone that depend on a product, to which its tiles are stored; */
+const struct graph *attention_graph_of(struct emit *m, value_id y);
+/* rows with every axis of what is reduced, the last one reduced; the keys that some row of the iteration may attend to. */
+void attention_open_space(struct attention_kernel *a, const struct caps *c);
+void attention_find_keys(struct attention_kernel *a);
 /* attention_row.c */
 struct attention_row { /* indices of a row, key 0 */
     kval p[MAX_RANK], scores[MAX_RANK]; /* of p; of what is reduced */
@@ -84,9 +91,10 @@ void attention_index_row(struct emit *m, const struct attention *x, const kval *
 void attention_forget(struct emit *m, const struct attention *x); /* unbinds scores and reductions */
 /* Of rows from..to-1 of the product: of the keys 0..n-1 those that some row may attend to by the band, at least one. */
 void attention_band_keys(struct emit *m, const struct attention *x, const struct attention_span *rows, struct attention_span *keys);
-/* Of a softmax: by which a row's sums of products are multiplied, p where the exponential is 1; NaN of a row without keys. */
+/* Of a softmax: by which a row's sums of products are multiplied, p where the exponential is 1; NaN of a row without keys. The row's reductions are bound from then on. */
 kval attention_factor(struct emit *m, const struct attention *x, const kval *p, kval most, kval sum);
 void attention_find_row(struct attention_kernel *a, kval row); /* p's index, and the row in the axes of the reductions */
+void attention_store_statistics(struct attention_kernel *a); /* of the current row, whose reductions are bound */
 void attention_product(struct gemm_kernel *p, kval from, kval to); /* of blocks of columns from..to-1 */
 /* attention_place.c: operands that are read where they lie. */
 void attention_dot_keys(struct attention_kernel *a, kval from, kval to); /* scores of keys from..to-1 */

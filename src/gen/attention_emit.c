@@ -52,12 +52,12 @@ static void do_row(struct attention_kernel *a, kval row)
     emit_bind(m, a->x.scores.y, rows_kept, &raw);
     rows_reduce_all(r);
     if (!m->bind[a->x.p].fn) rows_visit(r, store_p, a);
+    attention_store_statistics(a);
     rows_forget(r);
     emit_bind(m, a->x.scores.y, NULL, NULL);
 }
 
-/* Every axis of what is reduced, the last one reduced. */
-static void open_rows(struct attention_kernel *a, const struct caps *c)
+void attention_open_space(struct attention_kernel *a, const struct caps *c)
 {
     struct rows *r = &a->rows;
     const struct graph *g = a->m->g;
@@ -65,19 +65,25 @@ static void open_rows(struct attention_kernel *a, const struct caps *c)
     const u32 last = s->rank - 1;
     i64 keys = gen_static(g, s->dim[last], -1);
     *r = (struct rows){.m = a->m, .x = a->x.rows, .lanes = keys == 1 ? 1 : gen_lanes(c, DT_F32), .ordered = c->deterministic};
-    r->first = &r->x.red[0];
     r->s = (struct row_space){.sp = {.rank = s->rank}};
     for (u32 i = 0; i < s->rank; i++)
         if (i == last || gen_static(g, s->dim[i], 0) != 1) r->s.sp.g[r->s.sp.n++] = (struct axis_run){s->dim[i], i};
     r->s.inner = r->s.sp.n - 1;
     r->s.reduced[r->s.inner] = true;
     r->unroll = keys < 0 || keys >= 4 * (i64)r->lanes ? 4 : 1;
+}
+
+static void open_rows(struct attention_kernel *a, const struct caps *c)
+{
+    struct rows *r = &a->rows;
+    attention_open_space(a, c);
+    r->first = &r->x.red[0];
     if (r->ordered) rows_find_parts(r);
     for (u32 i = 0; i < r->x.n; i++) r->kept[i] = row_is_worth_keeping(&r->x, i) ? a->scores : 0;
 }
 
 /* Keys that some row of the iteration may attend to. */
-static void find_keys(struct attention_kernel *a)
+void attention_find_keys(struct attention_kernel *a)
 {
     struct attention_span keys = {kir_int(a->m->k, 0), a->first.n};
     a->from = keys.from, a->to = keys.to;
@@ -177,15 +183,28 @@ static void init(struct attention_kernel *a, const struct task *t, const struct 
     else a->second.c.address = in_place ? &attention_value_rows : &value_tiles;
 }
 
+const struct graph *attention_graph_of(struct emit *m, value_id y)
+{
+    struct graph *own = arena_new(m->arena, struct graph);
+    *own = *m->g;
+    own->output.v = arena_array(m->arena, value_id, m->g->output.n);
+    own->output.n = 0;
+    for (u32 i = 0; i < m->g->output.n; i++)
+        if (gen_depends(m->g, m->g->output.v[i], y)) own->output.v[own->output.n++] = m->g->output.v[i];
+    return own;
+}
+
 void attention_emit(struct emit *m, const struct task *t, const struct caps *c, const struct attention_sched *s)
 {
     struct attention_kernel *a = arena_new(m->arena, struct attention_kernel);
     struct kir *k = m->k;
+    const struct graph *all = m->g;
     a->m = m, a->s = *s;
     attention_of(&a->x, t);
     attention_form(&a->x, t, c);
     init(a, t, c);
     emit_args(m);
+    m->g = attention_graph_of(m, a->x.values.y);
     if (s->keys == KEYS_ONCE) gemm_open_temps(&a->first);
     if (s->values == VALUES_ONCE) gemm_open_temps(&a->second);
     if (s->keys == KEYS_ONCE && !a->x.scores.b_const) pack_keys(&a->first);
@@ -193,10 +212,11 @@ void attention_emit(struct emit *m, const struct task *t, const struct caps *c, 
     if (s->split) attention_split_open(a);
     open_grid(a);
     open_rows(a, c);
-    find_keys(a);
+    attention_find_keys(a);
     if (s->split) attention_split_keys(a);
     if (attention_is_online(s)) by_blocks(a);
     else all_keys(a);
     for (u32 i = 0; i < (s->split ? 3 : 2); i++) kir_end(k);
     if (s->split) attention_split_merge(a);
+    m->g = all;
 }

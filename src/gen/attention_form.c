@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // attention_form: whether what lies between the products is a softmax, in whatever spelling, and which scores a mask makes -infinity. Both follow from
-// the expressions that the nodes are lowered to, in a kernel that is thrown away.
-#include "gen/attention.h"
+// the expressions that the nodes are lowered to, in a kernel that is thrown away. Likewise of gradients, whose probabilities are exponentials of masked scores
+// less statistics of their rows.
+#include "gen/attention_grad.h"
 
 #include <math.h>
 
@@ -138,11 +139,77 @@ static bool find_mask(struct attention *x, const struct task *t)
     return yes;
 }
 
-void attention_form(struct attention *x, const struct task *t, const struct caps *c)
+static void find_masks(struct attention *x, const struct task *t)
 {
     const i64 keys = gen_static(&t->g, x->scores.n, -1);
+    x->has_band = find_band(x, t);
+    x->has_mask = !x->has_band && (keys < 0 || keys > ATTENTION_FEW) && find_mask(x, t);
+}
+
+void attention_form(struct attention *x, const struct task *t, const struct caps *c)
+{
     x->is_softmax = find_softmax(x, t);
-    bool may_skip = x->is_softmax && !c->deterministic; /* sums in a promised order have all their terms */
-    x->has_band = may_skip && find_band(x, t);
-    x->has_mask = may_skip && !x->has_band && (keys < 0 || keys > ATTENTION_FEW) && find_mask(x, t);
+    if (x->is_softmax && !c->deterministic) find_masks(x, t); /* sums in a promised order have all their terms */
+}
+
+/* Gradients: p = exp(score - numbers of its row), and dz = p times something. */
+
+static value_id in_front_of_views(const struct graph *g, value_id v)
+{
+    node_id n = graph_value(g, v)->producer;
+    const struct node *nd = n ? graph_node(g, n) : NULL;
+    return nd && (op_of(g, n)->props & OP_VIEW) && nd->in.n == 1 ? in_front_of_views(g, nd->in.v[0]) : v;
+}
+
+static bool is_exponential_of(const struct task *t, value_id p, value_id score)
+{
+    struct probe_kernel k;
+    probe_open(&k, &t->g);
+    probe_bind(&k, score, 0);
+    kval e = probe_value(&k, p).value, on = k.known[0];
+    bool yes = kir_at(&k.k, e)->op == KI_EXP;
+    if (yes) e = kir_at(&k.k, e)->a;
+    for (; yes && e != on && kir_at(&k.k, e)->op == KI_SUB; e = kir_at(&k.k, e)->a) yes = !attention_depends(&k.k, kir_at(&k.k, e)->b, on);
+    probe_close(&k);
+    return yes && e == on;
+}
+
+static bool is_scaled(const struct kir *k, kval v, kval e)
+{
+    const struct kir_ins *i = kir_at(k, v);
+    if (v == e) return true;
+    if (i->op == KI_CAST && dtype_is_float(i->dtype) && dtype_is_float(kir_dtype(k, i->a))) return is_scaled(k, i->a, e);
+    if (i->op != KI_MUL) return false;
+    return (is_scaled(k, i->a, e) && !attention_depends(k, i->b, e)) || (is_scaled(k, i->b, e) && !attention_depends(k, i->a, e));
+}
+
+static bool scales_p(const struct attention_grad *x, const struct task *t, value_id p)
+{
+    struct probe_kernel k;
+    probe_open(&k, &t->g);
+    probe_bind(&k, x->scores.y, 0), probe_bind(&k, p, 1), probe_bind(&k, x->slopes.y, 2);
+    bool yes = is_scaled(&k.k, probe_value(&k, x->queries.a).value, k.known[1]);
+    probe_close(&k);
+    return yes;
+}
+
+/* The first value on the way from the scores to p whose exponential p is. 0: none. */
+static value_id find_score(const struct attention_grad *x, const struct task *t, value_id p)
+{
+    if (is_exponential_of(t, p, x->scores.y)) return x->scores.y;
+    for (node_id n = 1; n < t->g.node.n; n++) {
+        const struct node *nd = graph_node(&t->g, n);
+        value_id v = nd->dead ? 0 : nd->out.v[0];
+        if (v && v != p && emit_type(graph_value(&t->g, v)->dtype) == DT_F32 && gen_depends(&t->g, v, x->scores.y) && gen_depends(&t->g, p, v) && is_exponential_of(t, p, v)) return v;
+    }
+    return 0;
+}
+
+void attention_grad_form(struct attention_grad *x, const struct task *t, const struct caps *c)
+{
+    value_id p = in_front_of_views(&t->g, x->values.a), score = 0;
+    if (!c->deterministic && emit_type(graph_value(&t->g, p)->dtype) == DT_F32) score = find_score(x, t, p);
+    if (!score || !scales_p(x, t, p)) return;
+    x->form.rows.n = 1, x->form.rows.red[0].in = score;
+    find_masks(&x->form, t);
 }

@@ -88,9 +88,18 @@ kval attention_factor(struct emit *m, const struct attention *x, const kval *p, 
     emit_bind(m, x->rows.red[1].in, given_one, NULL);
     emit_bind(m, x->rows.red[0].out, gen_given, &most);
     emit_bind(m, x->rows.red[1].out, gen_given, &sum);
-    kval v = kir_cast(k, DT_F32, unrounded(k, emit_value(m, x->p, p)));
-    attention_forget(m, x);
-    return v;
+    return kir_cast(k, DT_F32, unrounded(k, emit_value(m, x->p, p)));
+}
+
+void attention_store_statistics(struct attention_kernel *a)
+{
+    struct emit *m = a->m;
+    const struct row_space *s = &a->rows.s;
+    kval idx[MAX_RANK];
+    for (u32 i = 0; i < MAX_RANK; i++) idx[i] = kir_int(m->k, 0);
+    for (u32 g = 0; g < s->sp.n; g++)
+        if (!s->reduced[g]) idx[s->sp.g[g].axis] = a->rows.at[g];
+    for (u32 i = 0; i < a->x.n_statistics; i++) emit_store(m, a->x.statistic[i], idx, emit_value(m, a->x.statistic[i], idx));
 }
 
 void attention_product(struct gemm_kernel *p, kval from, kval to)

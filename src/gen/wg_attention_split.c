@@ -125,6 +125,7 @@ void wg_attention_split_merge(struct wg_attention *a)
     attention_index_row(m, &a->x, a->second.pos, row, &at);
     const struct merged r = merge_statistics(a, row);
     kval factor = attention_factor(m, &a->x, at.p, r.most, r.sum);
+    attention_forget(m, &a->x);
     for (i64 i = 0; i < ceil_div(vectors, across); i++) {
         kval c = kir_mul_i(k, kir_add_i(k, col, i * across), a->sums.lanes);
         bool some = (i + 1) * across > vectors;

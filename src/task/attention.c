@@ -16,6 +16,7 @@ enum {
 struct front {
     node_id v[MAX_BETWEEN], matmul[MAX_BETWEEN];
     u32 n, n_matmuls;
+    bool has_reductions; /* of rows, too; else they are where it ends, as matmuls */
 };
 
 static bool keeps_count(const struct graph *g, node_id n)
@@ -36,14 +37,14 @@ static void front_visit(const struct cutter *c, struct front *f, value_id v, u32
     if (!p || c->seen[p] == search || f->n == MAX_BETWEEN || f->n_matmuls == MAX_BETWEEN) return;
     c->seen[p] = search;
     if (node_is(c->g, p, OP_MATMUL)) f->matmul[f->n_matmuls++] = p;
-    else if (may_lie_between(c->g, p)) f->v[f->n++] = p;
+    else if (may_lie_between(c->g, p) && (f->has_reductions || !node_is(c->g, p, OP_REDUCE))) f->v[f->n++] = p;
 }
 
 /* The stack is the list itself. */
-static void front_of(const struct cutter *c, struct front *f, value_id v)
+static void front_of(const struct cutter *c, struct front *f, value_id v, bool has_reductions)
 {
     u32 search = cutter_search(c);
-    *f = (struct front){0};
+    *f = (struct front){.has_reductions = has_reductions};
     front_visit(c, f, v, search);
     for (u32 i = 0; i < f->n; i++) {
         const struct node *x = graph_node(c->g, f->v[i]);
@@ -60,32 +61,89 @@ static bool reads(const struct cutter *c, node_id n, const struct node_set *s)
     return false;
 }
 
-/* Adds the nodes of the front that depend on the set. */
+/* Adds the nodes of the front that depend on the set; false: they are too many. */
 static bool add_between(const struct cutter *c, const struct front *f, struct node_set *s)
 {
-    bool has_reduction = false;
     for (bool more = true; more;) {
         more = false;
         for (u32 i = 0; i < f->n; i++) {
             if (set_has(s, f->v[i]) || !reads(c, f->v[i], s)) continue;
             if (s->n == MAX_REGION - SPARE) return false;
             set_add(s, f->v[i]);
-            has_reduction |= node_is(c->g, f->v[i], OP_REDUCE);
             more = true;
         }
     }
-    return has_reduction;
+    return true;
 }
 
-/* Only the second matmul needs a value of the set, as its left operand. */
-static bool is_private(const struct cutter *c, const struct node_set *s, node_id second)
+static bool has_reduction(const struct cutter *c, const struct node_set *s)
+{
+    for (u32 i = 0; i < s->n; i++)
+        if (node_is(c->g, s->v[i], OP_REDUCE)) return true;
+    return false;
+}
+
+static sym columns(const struct graph *g, value_id v)
+{
+    const struct shape *s = &graph_value(g, v)->shape;
+    return s->rank ? s->dim[s->rank - 1] : 0;
+}
+
+static bool has_as_many(const struct graph *g, value_id a, value_id b) { return shape_count(g->sym, &graph_value(g, a)->shape) == shape_count(g->sym, &graph_value(g, b)->shape); }
+
+/* Does the node compute as many numbers as there are rows, from those of the set alone? */
+static bool is_of_rows(const struct cutter *c, const struct node_set *s, value_id rows, node_id n)
+{
+    const struct node *x = graph_node(c->g, n);
+    if (!may_lie_between(c->g, n) || node_is(c->g, n, OP_REDUCE) || !has_as_many(c->g, rows, node_out(c->g, n))) return false;
+    for (u32 k = 0; k < x->in.n; k++) {
+        node_id p = x->in.v[k] ? graph_value(c->g, x->in.v[k])->producer : 0;
+        if (p ? !set_has(s, p) : x->in.v[k] && !graph_value(c->g, x->in.v[k])->is_const) return false;
+    }
+    return true;
+}
+
+/* Adds what is computed from the results of reductions alone and is of as many elements: statistics of rows, which may be results. */
+static bool add_statistics(const struct cutter *c, struct node_set *s)
+{
+    value_id rows = 0;
+    for (u32 i = 0; i < s->n && !rows; i++)
+        if (node_is(c->g, s->v[i], OP_REDUCE)) rows = node_out(c->g, s->v[i]);
+    for (u32 i = 0; i < s->n; i++) {
+        value_id v = node_out(c->g, s->v[i]);
+        for (u32 k = 0; has_as_many(c->g, rows, v) && k < c->users[v].n; k++) {
+            node_id n = c->users[v].v[k];
+            if (set_has(s, n) || !is_of_rows(c, s, rows, n)) continue;
+            if (s->n == MAX_REGION - SPARE) return false;
+            set_add(s, n);
+        }
+    }
+    return true;
+}
+
+/* Only the second matmul reads its left operand, which is no result. Others may need values in front of it, as gradients in the same graph do: statistics of
+   rows are results, too, all else they compute themselves. */
+static bool is_private(const struct cutter *c, value_id left, node_id second)
 {
     const struct node *x = graph_node(c->g, second);
-    value_id live[1];
-    if (set_live_outs(c, s, live, 1) != 1 || live[0] != x->in.v[0] || c->is_output[live[0]]) return false;
     for (u32 k = 1; k < x->in.n; k++)
-        if (x->in.v[k] == live[0]) return false;
-    return c->users[live[0]].n == 1 && c->users[live[0]].v[0] == second;
+        if (x->in.v[k] == left) return false;
+    return !c->is_output[left] && c->users[left].n == 1 && c->users[left].v[0] == second;
+}
+
+/* Statistics of rows that are needed outside of what lies between the products, into `out`; false: so is something else, or they are too many. */
+static bool find_statistics(const struct cutter *c, const struct node_set *between, value_id left, struct value_list *out)
+{
+    value_id live[MAX_REGION];
+    u32 n = set_live_outs(c, between, live, countof(live)), n_others = 0;
+    if (n > countof(live)) return false;
+    for (u32 i = 0; i < n; i++) {
+        bool is_of_scores = has_as_many(c->g, live[i], left);
+        if (is_of_scores && live[i] != left) n_others++;
+        if (is_of_scores && c->is_output[live[i]]) return false;
+        if (!is_of_scores) *arr_push(c->a, out) = live[i];
+    }
+    return out->n < MAX_ATTENTION_RESULTS && (!n_others || out->n);
 }
 
 static double flops_of(const struct cutter *c, node_id n)
@@ -110,12 +168,6 @@ static node_id take_largest(const struct cutter *c, struct front *f)
     return n;
 }
 
-static sym columns(const struct graph *g, value_id v)
-{
-    const struct shape *s = &graph_value(g, v)->shape;
-    return s->rank ? s->dim[s->rank - 1] : 0;
-}
-
 /* The next matmul with a column of scores for each column of v, whose front this is, and what lies between. 0: there is none. */
 static node_id next_scores(const struct cutter *c, struct front *f, value_id v, struct node_set *s)
 {
@@ -124,25 +176,102 @@ static node_id next_scores(const struct cutter *c, struct front *f, value_id v, 
         if (columns(c->g, node_out(c->g, first)) != columns(c->g, v)) continue;
         *s = set_new(c);
         set_add(s, first);
-        if (add_between(c, f, s)) return first;
+        if (add_between(c, f, s) && has_reduction(c, s)) return first;
     }
     return 0;
 }
 
-bool grow_attention(const struct cutter *c, struct node_set *s)
+u32 grow_attention(const struct cutter *c, struct node_set *s, bool has_statistics, value_id out[MAX_ATTENTION_RESULTS])
 {
     struct front f;
     struct node_set own;
     node_id second = s->v[0];
     value_id left = graph_node(c->g, second)->in.v[0];
-    if (!node_is(c->g, second, OP_MATMUL)) return false;
-    front_of(c, &f, left);
+    if (!node_is(c->g, second, OP_MATMUL) || set_live_outs(c, s, out, 1) != 1) return 0;
+    front_of(c, &f, left, true);
     while (next_scores(c, &f, left, &own)) {
-        if (!is_private(c, &own, second) || s->n + own.n > MAX_REGION - SPARE) continue;
+        struct value_list statistics = {0};
+        if ((has_statistics && !add_statistics(c, &own)) || !is_private(c, left, second) || !find_statistics(c, &own, left, &statistics) || s->n + own.n > MAX_REGION - SPARE) continue;
         for (u32 i = 0; i < own.n; i++) set_add(s, own.v[i]);
-        return true;
+        for (u32 i = 0; i < statistics.n; i++) out[i + 1] = statistics.v[i];
+        return statistics.n + 1;
     }
+    return 0;
+}
+
+/* Gradients: five matmuls. Their scores and slopes, products of rows of queries with keys and with values, reach the left operands of three more through
+   pointwise nodes and views alone; one of these, of dq or dk, is where the search begins. Others may need what lies between, too, as the forward pass in the
+   same graph does: they compute it themselves. */
+
+static bool add_all(struct node_set *s, const struct node_set *more)
+{
+    if (s->n + more->n > MAX_REGION - SPARE) return false;
+    for (u32 i = 0; i < more->n; i++)
+        if (!set_has(s, more->v[i])) set_add(s, more->v[i]);
+    return true;
+}
+
+static bool has_node(const struct front *f, node_id n)
+{
+    for (u32 i = 0; i < f->n; i++)
+        if (f->v[i] == n) return true;
     return false;
+}
+
+/* Is the matmul a product of the gradients of these scores? Then it needs nothing but views that is not in front of the first one, `of`. Adds what lies in
+   front of it. */
+static bool add_product(const struct cutter *c, const struct front *of, const struct node_set *scores, node_id n, struct node_set *s)
+{
+    struct front f;
+    struct node_set own = set_copy(c, scores, scores->n);
+    if (graph_node(c->g, n)->dead || !node_is(c->g, n, OP_MATMUL) || set_has(scores, n) || !c->owner[n]) return false;
+    front_of(c, &f, graph_node(c->g, n)->in.v[0], false);
+    for (u32 i = 0; i < f.n_matmuls; i++)
+        if (!set_has(scores, f.matmul[i])) return false;
+    if (!f.n_matmuls || !add_between(c, &f, &own)) return false;
+    for (u32 i = scores->n; i < own.n; i++)
+        if (!node_is(c->g, own.v[i], OP_VIEW) && !has_node(of, own.v[i])) return false;
+    return add_all(s, &own);
+}
+
+/* Adds what alone reads a result, views of as many elements and pointwise nodes with constants, and returns what becomes of it: several results are needed at a
+   time where a program is selected. */
+static value_id add_behind(const struct cutter *c, struct node_set *s, value_id v)
+{
+    while (!c->is_output[v] && c->users[v].n == 1 && s->n < MAX_REGION - SPARE) {
+        node_id n = c->users[v].v[0];
+        const struct node *x = graph_node(c->g, n);
+        bool fits = !node_is(c->g, n, OP_REDUCE) && may_lie_between(c->g, n) && x->out.n == 1 && has_as_many(c->g, v, x->out.v[0]);
+        for (u32 k = 0; k < x->in.n; k++) fits = fits && (!x->in.v[k] || x->in.v[k] == v || graph_value(c->g, x->in.v[k])->is_const);
+        if (!fits || set_has(s, n)) break;
+        set_add(s, n);
+        v = x->out.v[0];
+    }
+    return v;
+}
+
+u32 grow_attention_grad(const struct cutter *c, struct node_set *s, value_id out[MAX_GRADIENTS])
+{
+    struct front f;
+    struct node_set scores = set_new(c), own;
+    node_id last = s->v[0];
+    u32 n_out = 0;
+    if (!node_is(c->g, last, OP_MATMUL)) return 0;
+    front_of(c, &f, graph_node(c->g, last)->in.v[0], false);
+    if (f.n_matmuls != 2) return 0;
+    for (u32 i = 0; i < 2; i++) set_add(&scores, f.matmul[i]);
+    own = set_copy(c, &scores, scores.n);
+    for (node_id n = 1; n < c->g->node.n; n++) {
+        if (!add_product(c, &f, &scores, n, &own)) continue;
+        const struct node_set *core = &c->anchored[c->owner[n] - 1];
+        if (n_out == MAX_GRADIENTS || set_live_outs(c, core, &out[n_out], 1) != 1 || !add_all(&own, core)) return 0;
+        out[n_out] = add_behind(c, &own, out[n_out]);
+        n_out++;
+    }
+    if (n_out != MAX_GRADIENTS) return 0;
+    *s = own;
+    set_sort(s);
+    return n_out;
 }
 
 /* Does v depend on an exponential within the set? */
@@ -179,7 +308,7 @@ void task_attentions(struct attention_pairs *out, const struct graph *g, struct 
     for (node_id n = 1; n < g->node.n; n++) {
         if (graph_node(g, n)->dead || !node_is(g, n, OP_MATMUL)) continue;
         value_id left = graph_node(g, n)->in.v[0];
-        front_of(&c, &f, left);
+        front_of(&c, &f, left, true);
         for (node_id first; (first = next_scores(&c, &f, left, &own)) != 0;) {
             if (!sums_exponentials(&c, &own)) continue;
             *arr_push(a, out) = (struct attention_pair){first, n};

@@ -403,14 +403,31 @@ static bool add_chains(struct builder *b, const struct node_set *core, value_id 
     return true;
 }
 
-/* Two matmuls with a softmax between them in one kernel. */
-static bool add_attention(struct builder *b, const struct node_set *core, value_id out)
+/* Two matmuls with a softmax between them in one kernel; the statistics of its rows may be results of it or be computed from these. */
+static bool add_attention(struct builder *b, const struct node_set *core)
+{
+    const struct cutter *c = &b->cut;
+    for (u32 way = 0; way < 2; way++) {
+        struct node_set s = set_copy(c, core, core->n);
+        value_id out[MAX_ATTENTION_RESULTS];
+        u32 n = grow_attention(c, &s, way == 0, out);
+        if (!n) continue;
+        grow_prologue(c, &s);
+        if (!add_region(b, &s, out, n, c->layout)) return false;
+    }
+    return true;
+}
+
+/* The gradients of attention by queries, keys and values in one kernel. */
+static bool add_attention_grad(struct builder *b, const struct node_set *core)
 {
     const struct cutter *c = &b->cut;
     struct node_set s = set_copy(c, core, core->n);
-    if (!grow_attention(c, &s)) return true;
+    value_id out[MAX_GRADIENTS];
+    u32 n = grow_attention_grad(c, &s, out);
+    if (!n) return true;
     grow_prologue(c, &s);
-    return add_region(b, &s, &out, 1, c->layout);
+    return add_region(b, &s, out, n, c->layout);
 }
 
 /* The anchor with its prologue, but for concatenations, which may be in place: the normalised concatenations of a dense block. */
@@ -431,8 +448,8 @@ static bool add_anchor_alternatives(struct builder *b, const struct node_set *co
     if (!add_blocked(b, &fused, out)) return false;
     bool out_kept = !b->no_concat || !reads_joined(c, core); /* views kept out */
     if (out_kept && !add_region(b, core, &out, 1, c->layout)) return false;
-    return add_behind_joins(b, core, out) && add_windows(b, core, out) && add_chains(b, core, out) && add_attention(b, core, out) &&
-           add_parts(b, core, out);
+    return add_behind_joins(b, core, out) && add_windows(b, core, out) && add_chains(b, core, out) && add_attention(b, core) &&
+           add_attention_grad(b, core) && add_parts(b, core, out);
 }
 
 /* the default region that produces a value */
