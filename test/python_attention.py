@@ -119,9 +119,20 @@ class Gradients(unittest.TestCase):
             s, t = sizes or (200, 230)
             q, k, v = (leaf((2, h, n, 8), torch.float32, way) for h, n in ((4, s), (2, t), (2, t)))
             m = (mask(4, 1, t), torch.rand(s, t) < 0.7, None, mask(2, 4, s, t), mask(t))[i % 5]
-            with mock.patch("quern._attention.SCORES", 1 << 16), mock.patch("quern._attention.run_all", wraps=run_all) as runs:
+            with mock.patch("quern._attention.SCORES", 1 << 16), mock.patch("quern._attention.is_whole", return_value=False), \
+                    mock.patch("quern._attention.run_all", wraps=run_all) as runs:
                 compare(self, [q, k, v], how, m, torch.randn(4, requires_grad=True))
                 self.check_scores(runs, 1 << 16, 4)
+
+    def test_whole(self):
+        """One call, whatever the number of scores is, with the statistics of the forward pass, unless a mask has gradients."""
+        q, k, v = (leaf((1, 2, n, 8), torch.float32) for n in (150, 170, 170))
+        for mask, calls in ((None, 1), (torch.rand(150, 170) < 0.9, 1), (torch.randn(150, 170, requires_grad=True), 3)):
+            with mock.patch("quern._attention.SCORES", 1 << 15), mock.patch("quern._attention.run_all", wraps=run_all) as runs:
+                compare(self, [q, k, v], {}, mask)
+            grads = [x for name, _, _, x, _ in (c.args for c in runs.call_args_list) if name == "quern::AttentionGrad"]
+            self.assertEqual(len(grads), calls)
+            self.assertTrue(all(x[9] is not None and x[10] is not None for x in grads))
 
     def check_scores(self, runs, limit, heads):
         parts = [x for name, _, _, x, _ in (c.args for c in runs.call_args_list) if name == "quern::AttentionGrad"]

@@ -125,10 +125,14 @@ class Attention(torch.autograd.Function):
     def forward(ctx, q, k, v, mask, sink, spec):
         x = Operands(q, k, v, spec)
         inputs = [x.q, x.k, x.v, mask, None, None, None, sink]
-        (y,) = run_all("quern::Attention", x.spec, None, inputs, [(x.shape(*q.shape[:3], v.shape[3]), q.dtype)])
+        outputs = [(x.shape(*q.shape[:3], v.shape[3]), q.dtype)]
         ctx.spec = spec
+        if not any(ctx.needs_input_grad):
+            return x.returned(run_all("quern::Attention", x.spec, None, inputs, outputs)[0], q.shape[1])
+        rows = (tuple(q.shape[:3]), torch.promote_types(q.dtype, torch.float32))
+        y, row_max, row_log_sum = run_all("quern::AttentionForward", x.spec, None, inputs, [*outputs, rows, rows])
         y = x.returned(y, q.shape[1])
-        ctx.save_for_backward(q, k, v, mask, sink, y)
+        ctx.save_for_backward(q, k, v, mask, sink, y, row_max, row_log_sum)
         return y
 
     @staticmethod
@@ -176,10 +180,18 @@ class Part:
         return ",".join([":".join("?" * rank), keys, keys] + ([] if mask is None else ["?:" * (mask.dim() - 1) + "T"]))
 
 
-def parts_of(q, k, spec):
+def is_whole(q, need):
+    """Whether a kernel computes all gradients without scores in memory (doc/gradients.md)."""
+    return q.device.type == "cpu" and q.dtype != torch.float64 and not need[3]
+
+
+def parts_of(q, k, spec, need):
     """All of it, if that is little; what a part needs of memory grows with the number of keys at most, not with that of queries."""
     (b, h, s, _), t = q.shape, k.shape[2]
     if 0 in (b, h, s, t):
+        return
+    if is_whole(q, need):
+        yield Part(slice(0, b), slice(0, s), slice(0, t), spec, False)
         return
     first = spec.first(s, t)
     trims = spec.causal and first >= 0 and first + s <= t  # then a part is an attention of its own, whose last query belongs to its last key
@@ -198,14 +210,15 @@ def parts_of(q, k, spec):
                 yield Part(slice(i, min(i + batches, b)), slice(j, end), keys, how, divides, near)
 
 
-def gradients_of(part, q, k, v, mask, sink, y, g, need):
+def gradients_of(part, q, k, v, mask, sink, y, row_max, row_log_sum, g, need):
     """By q, k, v, mask and sinks; None: not needed."""
     x = Operands(part.of_queries(q), part.of_keys(k), part.of_keys(v), part.spec)
-    own, y, g = part.of_mask(mask), part.of_queries(y), part.of_queries(g)
+    own, y, row_max, row_log_sum, g = part.of_mask(mask), *map(part.of_queries, (y, row_max, row_log_sum, g))
+    need = [*[n or is_whole(q, need) for n in need[:3]], *need[3:]]  # by q, k and v it is one kernel
     mask = part.near_mask(own)
     given, wanted = [x.q, x.k, x.v, mask, None, None, sink], [*need[:4], False, False, need[4]]
     outputs = [(tuple(t.shape), t.dtype) if w else None for t, w in zip(given, wanted)]
-    inputs = [*given[:6], None, sink, x.given(y), None, None, x.given(g)]
+    inputs = [*given[:6], None, sink, x.given(y), row_max, row_log_sum, x.given(g)]
     grads = run_all("quern::AttentionGrad", x.spec, part.names(x.q.dim(), mask), inputs, outputs)
     dmask = grads[3] if grads[3] is None or part.near is None else grads[3].sum_to_size(own.shape)
     return [*(None if t is None else x.returned(t, h) for t, h in zip(grads[:3], x.heads)), dmask, grads[6]]
@@ -213,15 +226,15 @@ def gradients_of(part, q, k, v, mask, sink, y, g, need):
 
 class Gradients(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, q, k, v, mask, sink, y, g, spec, need):
+    def forward(ctx, q, k, v, mask, sink, y, row_max, row_log_sum, g, spec, need):
         operands = (q, k, v, mask, sink)
-        parts = list(parts_of(q, k, spec))
+        parts = list(parts_of(q, k, spec, need))
         if len(parts) == 1:
-            return tuple(gradients_of(parts[0], *operands, y, g, need))
+            return tuple(t if n else None for t, n in zip(gradients_of(parts[0], *operands, y, row_max, row_log_sum, g, need), need))
         sums = [torch.zeros_like(t, dtype=torch.promote_types(t.dtype, torch.float32)) if n else None for t, n in zip(operands, need)]
         for part in parts:
             places = (part.of_queries, part.of_keys, part.of_keys, part.of_mask, lambda t: t)
-            for total, place, add in zip(sums, places, gradients_of(part, *operands, y, g, need)):
+            for total, place, add in zip(sums, places, gradients_of(part, *operands, y, row_max, row_log_sum, g, need)):
                 if add is not None:
                     place(total).add_(add)
         return tuple(None if t is None else t.to(o.dtype) for t, o in zip(sums, operands))
