@@ -331,7 +331,7 @@ def fitted(mask, q, k):
 def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=True, *, softcap=0.0,
                                  window=(None, None), sinks=None):
     """softmax(query key^T * scale + attn_mask) value, as torch.nn.functional.scaled_dot_product_attention, with more options. Scores are not
-    kept for the gradients, but computed again, for some rows of queries at a time.
+    kept for the gradients, but computed again, by blocks of queries and keys.
 
     query       (batch, heads, queries, head size), f16, bf16, f32 or f64; any strides. Heads side by side in memory, as a projection's
                 `view(b, s, heads, d).transpose(1, 2)` leaves them, are used in place, and the result then lies like that
