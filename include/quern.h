@@ -321,6 +321,17 @@ QUERN_API void quern_model_close(quern_model *m);
 QUERN_API quern_status quern_model_save(quern_model *m, const char *path); /* as ONNX */
 QUERN_API quern_status quern_model_text(quern_model *m, char **text);      /* doc/graph-ir.md; free with quern_text_free */
 /* Like the functions for programs. */
+/* An input as a network's file declares it. */
+struct quern_declared {
+    size_t size;
+    const char *name;
+    quern_dtype type;
+    int rank;
+    int64_t dim[8];          /* -1: symbolic, sym[d] is its name, "" of an expression */
+    const char *sym[8];
+};
+/* In order; of formats that allow it, without reading the network itself. The struct and its texts are valid during the callback. */
+QUERN_API quern_status quern_declared_inputs(quern *q, const char *path, void (*each)(void *user, const struct quern_declared *x), void *user);
 QUERN_API int quern_model_inputs(const quern_model *m);
 QUERN_API const char *quern_model_input_name(const quern_model *m, int k);
 QUERN_API quern_dtype quern_model_input_dtype(const quern_model *m, int k);

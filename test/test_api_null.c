@@ -24,6 +24,7 @@ struct fixture {
     quern_tensor *t;
 };
 
+static void on_declared(void *user, const struct quern_declared *x) {}
 static void on_attention(void *user, const struct quern_attention *x) {}
 static void on_contraction(void *user, const struct quern_contraction *x) {}
 
@@ -223,6 +224,9 @@ static void test_models(void **state)
     USAGE("r", quern_model_problems(f->q, "x.onnx", NULL, NULL, NULL, NULL));
     USAGE("", quern_model_contractions(NULL, NULL, on_contraction, NULL));
     USAGE("each", quern_model_contractions(f->m, NULL, NULL, NULL));
+    USAGE("", quern_declared_inputs(NULL, "x.onnx", on_declared, NULL));
+    USAGE("path", quern_declared_inputs(f->q, NULL, on_declared, NULL));
+    USAGE("each", quern_declared_inputs(f->q, "x.onnx", NULL, NULL));
     USAGE("", quern_model_attentions(NULL, NULL, on_attention, NULL));
     USAGE("each", quern_model_attentions(f->m, NULL, NULL, NULL));
     USAGE("", quern_model_save(NULL, "x.onnx"));

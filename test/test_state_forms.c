@@ -6,6 +6,8 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 enum { V = 11, D = 8, HEADS = 2, HEAD = D / HEADS, N = 12, POSITIONS = 16 };
 
@@ -412,8 +414,52 @@ static void test_unnamed(void **state)
     fixture_close(&f);
 }
 
+/* Inputs as a file declares them, in either format, even if an operator is unknown. */
+
+static void note_declared(void *user, const struct quern_declared *x)
+{
+    struct buf *b = user;
+    buf_printf(b, "%s %d", x->name, (int)x->type);
+    for (int d = 0; d < x->rank; d++) buf_printf(b, " %s%lld", x->dim[d] < 0 ? x->sym[d] : "", x->dim[d] < 0 ? 0LL : (long long)x->dim[d]);
+    buf_char(b, '\n');
+}
+
+static void test_declared(void **state)
+{
+    static const char text[] = "graph {\n  input %input_ids: i64[B,S]\n  input %past: f32[B,2,P,4]\n  %e: f32[B,S] = Cast(%input_ids) {to=1}\n  %k: f32[B,2,P,4] = Neg(%past)\n  output %e\n  output %k\n}\n";
+    static const char want[] = "input_ids 7 B0 S0\npast 1 B0 2 P0 4\n";
+    char dir[] = "/tmp/quern_declared_XXXXXX", graph[64], onnx[64];
+    struct fixture f = {.q = quern_open(NULL)};
+    struct err e = {0};
+    struct buf b = {0};
+    assert_non_null(mkdtemp(dir));
+    snprintf(graph, sizeof graph, "%s/net.graph", dir), snprintf(onnx, sizeof onnx, "%s/net.onnx", dir);
+    assert_true(os_write(graph, text, (i64)strlen(text), &e));
+    must(&f, quern_model_open(f.q, graph, NULL, &f.m));
+    must(&f, quern_model_save(f.m, onnx));
+    struct arena a = {0};
+    struct str bytes;
+    assert_true(os_read(&a, onnx, 1 << 20, &bytes, &e));
+    for (i64 i = 0; i + 3 <= bytes.n; i++) /* no such operator */
+        if (!memcmp(bytes.p + i, "Neg", 3)) memcpy((char *)(uintptr_t)bytes.p + i, "Nag", 3);
+    assert_true(os_write(onnx, bytes.p, bytes.n, &e));
+    must(&f, quern_declared_inputs(f.q, graph, note_declared, &b));
+    assert_string_equal(b.p, want);
+    buf_reset(&b);
+    must(&f, quern_declared_inputs(f.q, onnx, note_declared, &b));
+    assert_string_equal(b.p, want);
+    quern_model *m = NULL;
+    assert_int_not_equal(quern_model_open(f.q, onnx, NULL, &m), QUERN_OK);
+    assert_int_equal(quern_declared_inputs(f.q, dir, note_declared, &b), QUERN_INPUT); /* a folder */
+    remove(graph), remove(onnx), rmdir(dir);
+    buf_release(&b);
+    arena_release(&a);
+    quern_model_close(f.m);
+    quern_close(f.q);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_group), cmocka_unit_test(test_data), cmocka_unit_test(test_bad_input), cmocka_unit_test(test_unnamed), cmocka_unit_test(test_full)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_group), cmocka_unit_test(test_data), cmocka_unit_test(test_bad_input), cmocka_unit_test(test_unnamed), cmocka_unit_test(test_full), cmocka_unit_test(test_declared)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

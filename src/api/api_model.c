@@ -297,3 +297,32 @@ quern_status quern_model_random_inputs(quern_model *m, const char *sizes, uint64
     arena_release(&a);
     return api_end(m->q, ok);
 }
+
+/* Declarations. */
+
+static void put_declared(struct quern_declared *to, const struct graph *g, value_id v, struct arena *a)
+{
+    const struct value *x = graph_value(g, v);
+    *to = (struct quern_declared){.size = sizeof *to, .name = str_z(a, x->name), .type = (quern_dtype)dtype_onnx(x->dtype), .rank = (int)x->shape.rank};
+    for (int d = 0; d < to->rank; d++) to->dim[d] = api_dim(g->sym, x->shape.dim[d], &to->sym[d]);
+}
+
+quern_status quern_declared_inputs(quern *q, const char *path, void (*each)(void *user, const struct quern_declared *x), void *user)
+{
+    if (!api_given(q, "path", path)) return QUERN_USAGE;
+    struct err *e = api_begin(q);
+    if (!each) return api_end(q, err_set(e, ERR_USAGE, "'each' is NULL"));
+    struct arena a = {0};
+    struct symtab st;
+    struct graph g;
+    struct import_job j = {.g = &g, .interface_only = true};
+    symtab_init(&st, &a);
+    bool ok = import_run(&j, &a, &st, path, e);
+    for (u32 k = 0; ok && k < g.input.n; k++) {
+        struct quern_declared x;
+        put_declared(&x, &g, g.input.v[k], &a);
+        each(user, &x);
+    }
+    arena_release(&a);
+    return api_end(q, ok);
+}

@@ -258,15 +258,31 @@ static quern_status make_state(struct generation *g, quern_program *p, quern_sta
 }
 
 /* Names of the sizes of the tokens (batch, tokens), "" if they are numbers. */
-static void names_of_tokens(const quern_model *m, const char *name[2])
+struct token_names { char name[2][128]; };
+
+static void note_tokens(struct token_names *t, const char *input, int rank, const int64_t *dim, const char *const *sym)
 {
-    name[0] = name[1] = "";
-    for (int k = 0; k < quern_model_inputs(m); k++) {
+    if (!strstr(input, "input_ids") || rank != 2) return;
+    for (int d = 0; d < 2; d++) snprintf(t->name[d], sizeof t->name[d], "%s", dim[d] < 0 ? sym[d] : "");
+}
+
+static void on_declared(void *user, const struct quern_declared *x) { note_tokens(user, x->name, x->rank, x->dim, x->sym); }
+
+/* As the file declares them; if options say more about inputs, as the model has them. */
+static quern_status names_of_tokens(struct cli *c, struct token_names *t)
+{
+    quern_model *m;
+    *t = (struct token_names){{{0}}};
+    if (!has_model_options(c)) return quern_declared_inputs(c->q, c->arg[0], on_declared, t);
+    quern_status s = open_model_with_caches(c, c->arg[0], NULL, &m);
+    for (int k = 0; !s && k < quern_model_inputs(m); k++) {
         int64_t dim[8];
         const char *sym[8];
-        if (!strstr(quern_model_input_name(m, k), "input_ids") || quern_model_input_shape(m, k, dim, sym) != 2) continue;
-        for (int d = 0; d < 2; d++) name[d] = dim[d] < 0 ? sym[d] : "";
+        int rank = quern_model_input_shape(m, k, dim, sym);
+        note_tokens(t, quern_model_input_name(m, k), rank, dim, sym);
     }
+    quern_model_close(m);
+    return s;
 }
 
 /* The prompt's program, for kernels that are best at its length. */
@@ -274,19 +290,16 @@ static quern_status compile_prompt(struct generation *g)
 {
     struct cli *c = g->c;
     quern_model *m;
-    const char *name[2];
+    struct token_names t;
     char sizes[300];
-    quern_status s = open_model_with_caches(c, c->arg[0], NULL, &m);
+    quern_status s = names_of_tokens(c, &t);
     if (s) return s;
-    names_of_tokens(m, name);
+    const char *name[2] = {t.name[0], t.name[1]};
     snprintf(g->step_sizes, sizeof g->step_sizes, "%s%s%s%s%s", name[0], *name[0] ? ":1" : "", *name[0] && *name[1] ? "," : "", name[1], *name[1] ? ":1" : "");
-    if (*name[0]) { /* of one sequence: all of its caches count, and kernels need no mask */
-        snprintf(sizes, sizeof sizes, "%s:1", name[0]);
-        quern_model_close(m);
-        s = open_model_with_caches(c, c->arg[0], sizes, &m);
-        if (s) return s;
-        names_of_tokens(m, name);
-    }
+    /* of one sequence: all of its caches count, and kernels need no mask */
+    snprintf(sizes, sizeof sizes, "%s%s", name[0], *name[0] ? ":1" : "");
+    s = open_model_with_caches(c, c->arg[0], sizes, &m);
+    if (s) return s;
     if (*name[1] && !opts_text(c, "optimize-for") && snprintf(sizes, sizeof sizes, "%s:%lld", name[1], (long long)g->n_prompt) < (int)sizeof sizes)
         s = quern_model_optimize_for(m, sizes);
     if (!s) s = compile_model(c, m, g->db, TO_RUN, &g->p);
