@@ -17,7 +17,7 @@
     P(nv, "vectors of columns of gradients' tiles", 1, 2, 3, 4, 6, 8)                         \
     P(mb, "tiles of rows in a block at most, 0 = all", 0, 1, 2, 4, 8, 16, 32)                 \
     P(nb, "blocks of keys at a time", 2, 3, 4, 6, 7, 8, 14, 16)                               \
-    P(parts, "grid iterations that share a head's rows", 1, 2, 4, 8, 16)                      \
+    P(split_m, "grid iterations that share a head's rows", 1, 2, 4, 8, 16)                    \
     P(ku, "terms per step of the inner loops", 1, 4)
 // clang-format on
 GEN_PARAMS(PARAMS)
@@ -82,7 +82,7 @@ static bool legal(const struct gen_problem *p, const struct sched *v)
     if ((s.mr > 1 && s.mr > f->m) || (s.mk > 1 && s.mk > f->n)) return false;
     if ((s.nv > 1 && (s.nv - 1) * f->lanes >= most) || (s.nr > 1 && (s.nr - 1) * f->lanes >= f->n)) return false;
     if (s.nb > 2 && (s.nb - 1) * s.nr * f->lanes >= f->n) return false;
-    if (s.parts > 1 && (p->c->deterministic || s.parts > ceil_div(f->m, rows_of(&s, f->m)))) return false;
+    if (s.split_m > 1 && (p->c->deterministic || s.split_m > ceil_div(f->m, rows_of(&s, f->m)))) return false;
     if (!is_good_block(s.mb, tiles) || (!s.mb && f->static_m < 0)) return false;
     bool is_least = s.mr == 1 && (s.mb == 1 || tiles == 1) && s.nb == 2 && s.nr == 1;
     return is_least || scratch_of(f, &s) <= (double)p->c->l2_bytes / 2 + 65536; /* keys, values and sums go through the second cache, too */
@@ -224,11 +224,11 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     const struct nest_rates *r = p->nest;
     const struct attention_grad_sched s = sched_of(v);
     const struct work w = work_of(f, &s, p->var);
-    double threads = (double)i64_max(1, p->c->n_threads), share = w.batch * fmin((double)s.parts, w.row_blocks), keys = w.batch * w.n, rows = w.batch * w.m;
+    double threads = (double)i64_max(1, p->c->n_threads), share = w.batch * fmin((double)s.split_m, w.row_blocks), keys = w.batch * w.n, rows = w.batch * w.m;
     double t = products_seconds(p, &s, &w) + rows_seconds(p, f, &w);
-    t += (rows * (2 * w.d + w.e) + (double)s.parts * keys * (w.d + w.e)) * (2 * r->load + r->cycle) / w.lanes;
+    t += (rows * (2 * w.d + w.e) + (double)s.split_m * keys * (w.d + w.e)) * (2 * r->load + r->cycle) / w.lanes;
     double apart = pack_seconds(p, &w, keys * w.d, f->is_key_dense) + pack_seconds(p, &w, keys * w.e, f->is_value_dense) + pack_seconds(p, &w, keys * w.d, true);
-    apart += pack_seconds(p, &w, (double)(s.parts + 1) * keys * (w.d + w.e), true);
+    apart += pack_seconds(p, &w, (double)(s.split_m + 1) * keys * (w.d + w.e), true);
     return BESIDE_PARTS * (t * ceil(share / threads) / share + apart / threads) + r->launch * (threads > 1 ? GRIDS : 1);
 }
 
@@ -236,14 +236,14 @@ static double predict(const struct gen_problem *p, const struct sched *v)
    in the whole space finds these seldom. */
 static void initial(const struct gen_problem *p, struct sched *s)
 {
-    static const i32 mr[] = {8, 6, 4, 2, 1}, nr[] = {2, 1}, mb[] = {16, 32, 8, 4, 1, 0}, nb[] = {4, 8, 2}, parts[] = {1, 2, 4, 8, 16}, ku[] = {4, 1};
-    enum { N = countof(mr) * countof(nr) * countof(nr) * countof(mb) * countof(nb) * countof(parts) * countof(ku) };
+    static const i32 mr[] = {8, 6, 4, 2, 1}, nr[] = {2, 1}, mb[] = {16, 32, 8, 4, 1, 0}, nb[] = {4, 8, 2}, split_m[] = {1, 2, 4, 8, 16}, ku[] = {4, 1};
+    enum { N = countof(mr) * countof(nr) * countof(nr) * countof(mb) * countof(nb) * countof(split_m) * countof(ku) };
     double best = INFINITY;
     for (u32 i = 0; i < N; i++) {
         struct sched x = {0};
         u32 k = i;
         x.v[P_ku] = ku[k % countof(ku)], k /= countof(ku);
-        x.v[P_parts] = parts[k % countof(parts)], k /= countof(parts);
+        x.v[P_split_m] = split_m[k % countof(split_m)], k /= countof(split_m);
         x.v[P_nb] = nb[k % countof(nb)], k /= countof(nb);
         x.v[P_mb] = mb[k % countof(mb)], k /= countof(mb);
         x.v[P_nv] = nr[k % countof(nr)], k /= countof(nr);

@@ -91,8 +91,9 @@ void attention_index_row(struct emit *m, const struct attention *x, const kval *
 void attention_forget(struct emit *m, const struct attention *x); /* unbinds scores and reductions */
 /* Of rows from..to-1 of the product: of the keys 0..n-1 those that some row may attend to by the band, at least one. */
 void attention_band_keys(struct emit *m, const struct attention *x, const struct attention_span *rows, struct attention_span *keys);
-/* Of a softmax: by which a row's sums of products are multiplied, p where the exponential is 1; NaN of a row without keys. The row's reductions are bound from then on. */
-kval attention_factor(struct emit *m, const struct attention *x, const kval *p, kval most, kval sum);
+/* Of a softmax: by which a row's sums of products are multiplied, p where the exponential is 1; NaN of a row without keys. The row's reductions are
+   bound to both until attention_forget. */
+kval attention_factor(struct emit *m, const struct attention *x, const kval *p, const kval *most, kval *sum);
 void attention_find_row(struct attention_kernel *a, kval row); /* p's index, and the row in the axes of the reductions */
 void attention_store_statistics(struct attention_kernel *a); /* of the current row, whose reductions are bound */
 void attention_product(struct gemm_kernel *p, kval from, kval to); /* of blocks of columns from..to-1 */

@@ -8,7 +8,7 @@
 // instead of five, and each exponential twice; processors have far fewer threads than heads times blocks. With rows outside, dq of a block stays in
 // scratch memory, and keys that masks exclude are known per block of rows, as in the forward pass; dk and dv, which all blocks add to, go through the
 // second cache, 4 (d + e) bytes per key and block of rows, a fraction of the products' time. Where a head's rows are divided, each iteration has sums of dk
-// and dv of its own, of every parts-th block, so that causal masks leave all of them as much to do; a grid behind adds them up in the order of
+// and dv of its own, of every split_m-th block, so that causal masks leave all of them as much to do; a grid behind adds them up in the order of
 // their numbers. Sums go on from what earlier blocks left, term by term: with one part their order is the definition's, and with any number of them it does
 // not depend on threads.
 #include "gen/attention_grad.h"
@@ -296,14 +296,14 @@ static void emit_rows(struct grad_kernel *g, const struct caps *c)
     const struct space *outer = &g->x.scores.outer;
     sym mr = sym_const(st, g->s.mr), all = sym_mul(st, sym_cdiv(st, g->x.scores.m, mr), mr), rows = g->block_rows ? sym_const(st, g->block_rows) : all;
     sym blocks = g->block_rows ? sym_cdiv(st, g->x.scores.m, rows) : sym_const(st, 1), batches = space_count(outer, st, 0, outer->n);
-    kval pos[MAX_RANK], gb = kir_grid(k, emit_size(m, batches)), part = kir_grid(k, kir_int(k, g->s.parts));
+    kval pos[MAX_RANK], gb = kir_grid(k, emit_size(m, batches)), part = kir_grid(k, kir_int(k, g->s.split_m));
     space_at(m, outer, gb, pos);
     place(g, pos);
     g->n_rows = emit_size(m, rows);
     open_arrays(g, rows);
     if (g->x.form.has_band || g->x.form.has_mask) attention_open_space(&g->a, c);
     clear_keys(g, emit_size(m, batches), gb, part);
-    do_rows(g, kir_loop(k, KL_SERIAL, part, emit_size(m, blocks), g->s.parts));
+    do_rows(g, kir_loop(k, KL_SERIAL, part, emit_size(m, blocks), g->s.split_m));
     for (u32 i = 0; i < 3; i++) kir_end(k);
 }
 
@@ -322,7 +322,7 @@ static kval whole_sum(struct emit *m, const void *user, const kval *idx)
     kval pitch = emit_size(m, rows_of_blocks(p, sym_const(st, 1))), area = emit_size(m, rows_of_blocks(p, w->g->x.scores.n));
     kval at = kir_add(k, kir_add(k, kir_mul(k, batch, area), kir_mul(k, idx[p->x.m_axis], pitch)), idx[p->x.n_axis]);
     kval part = kir_mul(k, emit_size(m, space_count(outer, st, 0, outer->n)), area);
-    for (i64 i = 0; i < w->g->s.parts; i++) {
+    for (i64 i = 0; i < w->g->s.split_m; i++) {
         kval v = emit_load(m, p->to, kir_add(k, at, kir_mul_i(k, part, i)));
         sum = sum ? kir_add(k, sum, v) : v;
     }
@@ -382,7 +382,7 @@ static void open_temps(struct grad_kernel *g)
     const struct space *outer = &g->x.scores.outer;
     for (u32 i = 0; i < N_PACKED; i++) gemm_open_temps(product_of(g, i));
     for (u32 i = 0; i < 2; i++) {
-        sym n = sym_mul(st, rows_of_blocks(&by_keys[i]->p, g->x.scores.n), sym_mul(st, space_count(outer, st, 0, outer->n), sym_const(st, g->s.parts)));
+        sym n = sym_mul(st, rows_of_blocks(&by_keys[i]->p, g->x.scores.n), sym_mul(st, space_count(outer, st, 0, outer->n), sym_const(st, g->s.split_m)));
         n = sym_add(st, n, rows_of_blocks(&by_keys[i]->p, sym_const(st, g->s.mk))); /* tiles hang over */
         by_keys[i]->p.to = kir_alloc(k, KS_TEMP, DT_F32, 1, emit_size(m, n));
     }

@@ -118,7 +118,8 @@ void attention_finish_row(struct attention_kernel *a, kval row, kval own)
     const u32 lanes = a->second.lanes;
     kval at = kir_mul(k, own, a->sums.pitch), idx[MAX_RANK];
     attention_find_row(a, row);
-    kval factor = attention_factor(m, &a->x, a->p, kir_load(k, a->sums.most, own), kir_load(k, a->sums.sum, own)), is_zero = kir_bin(k, KI_EQ, factor, kir_const_f(k, DT_F32, 1, 0));
+    kval most = kir_load(k, a->sums.most, own), sum_of_row = kir_load(k, a->sums.sum, own);
+    kval factor = attention_factor(m, &a->x, a->p, &most, &sum_of_row), is_zero = kir_bin(k, KI_EQ, factor, kir_const_f(k, DT_F32, 1, 0));
     attention_store_statistics(a);
     attention_forget(m, &a->x);
     struct vectors v = vectors_over(k, kir_int(k, 0), emit_size(m, x->n), lanes);

@@ -81,13 +81,13 @@ static kval unrounded(const struct kir *k, kval v)
     return x->op == KI_CAST && dtype_is_float(kir_dtype(k, x->a)) ? unrounded(k, x->a) : v;
 }
 
-kval attention_factor(struct emit *m, const struct attention *x, const kval *p, kval most, kval sum)
+kval attention_factor(struct emit *m, const struct attention *x, const kval *p, const kval *most, kval *sum)
 {
     struct kir *k = m->k;
-    sum = kir_select(k, kir_bin(k, KI_EQ, most, kir_const_f(k, DT_F32, 1, -INFINITY)), kir_const_f(k, DT_F32, 1, NAN), sum);
+    *sum = kir_select(k, kir_bin(k, KI_EQ, *most, kir_const_f(k, DT_F32, 1, -INFINITY)), kir_const_f(k, DT_F32, 1, NAN), *sum);
     emit_bind(m, x->rows.red[1].in, given_one, NULL);
-    emit_bind(m, x->rows.red[0].out, gen_given, &most);
-    emit_bind(m, x->rows.red[1].out, gen_given, &sum);
+    emit_bind(m, x->rows.red[0].out, gen_given, most);
+    emit_bind(m, x->rows.red[1].out, gen_given, sum);
     return kir_cast(k, DT_F32, unrounded(k, emit_value(m, x->p, p)));
 }
 

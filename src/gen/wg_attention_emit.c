@@ -201,7 +201,7 @@ static void store_rows(struct wg_attention *a)
         struct attention_row at;
         kval row = fma_row(&a->second, i);
         attention_index_row(a->m, &a->x, a->second.pos, wg_attention_row(a, row), &at);
-        kval factor = attention_factor(a->m, &a->x, at.p, kir_load(k, a->most_of, row), kir_load(k, a->sum_of, row));
+        kval most = kir_load(k, a->most_of, row), sum = kir_load(k, a->sum_of, row), factor = attention_factor(a->m, &a->x, at.p, &most, &sum);
         attention_forget(a->m, &a->x);
         for (i64 j = 0; j < fma_vectors(l); j++)
             wg_attention_store(a, row, fma_col(&a->second, j), kir_load(k, l->acc, fma_slot(&a->second, i, j)), factor);

@@ -123,8 +123,8 @@ void wg_attention_split_merge(struct wg_attention *a)
     kval row = kir_add(k, a->second.a.first, own);
     kir_if(k, kir_bin(k, KI_AND, kir_lt(k, own, kir_int(k, rows)), is_there(a, row)));
     attention_index_row(m, &a->x, a->second.pos, row, &at);
-    const struct merged r = merge_statistics(a, row);
-    kval factor = attention_factor(m, &a->x, at.p, r.most, r.sum);
+    struct merged r = merge_statistics(a, row);
+    kval sum = r.sum, factor = attention_factor(m, &a->x, at.p, &r.most, &sum);
     attention_forget(m, &a->x);
     for (i64 i = 0; i < ceil_div(vectors, across); i++) {
         kval c = kir_mul_i(k, kir_add_i(k, col, i * across), a->sums.lanes);
