@@ -188,6 +188,22 @@ set -- "$build"
 exits 0 "$quern" attention bert/attn_attention_origin_1_16_1024_64.json --shape 1x2x64x64 --kind attention_origin --untuned --min-samples 1
 says 'verified o '
 
+# rows that a mask makes more
+cat > rows.graph << 'END'
+graph {
+  input %q: f32[1,1,64]
+  input %k: f32[1,64,8]
+  input %b: f32[5,8]
+  input %v: f32[1,8,64]
+  %s: f32[?] = MatMul(%q, %k)
+  %a: f32[?] = Add(%s, %b)
+  %p: f32[?] = Softmax(%a) {axis=-1}
+  %y: f32[?] = MatMul(%p, %v)
+  output %y
+}
+END
+exits 0 "$quern" shapes rows.graph; says 'MatMul  *f32  *1  *1  *1  *8  *64  *mask'
+
 # configurations: read and measured
 exits 0 "$quern" zoo gpt2 --small --layers 1 -o small.onnx
 exits 0 "$quern" shapes small.onnx --space small --warp-size 64

@@ -281,10 +281,33 @@ static void test_errors(void **state)
     refuse(GIVEN("2,4,3,6", "2,4,3", "2,4,3,6") "  input %b: f32[4,5]\n", dq, "%q, %k, %v, %b, _, _, _, _, %y, %m, %l, %dy", "attn_mask (input 3) is [4,5], expected");
 }
 
+/* Queries whose nominal number is less than one (1,024 less 1,023 or more), and values that depend on sums of the scores' rows. */
+static void test_few_rows(void **state)
+{
+    static const char text[] =
+        "graph {\n  input %x: f32[1,2,s,8]\n  input %k: f32[1,2,16,8]\n  input %v: f32[1,2,16,8]\n  input %dy: f32[1,2,s-1023,8]\n"
+        "  const %from: i64[1] = [1023]\n  const %to: i64[1] = [9223372036854775807]\n  const %axis: i64[1] = [2]\n  %q: f32[?] = Slice(%x, %from, %to, %axis)\n"
+        "  %y: f32[?], %m: f32[?], %l: f32[?] = quern::AttentionForward(%q, %k, %v)\n"
+        "  %dq: f32[?], %dk: f32[?], %dv: f32[?] = quern::AttentionGrad(%q, %k, %v, _, _, _, _, _, %y, %m, %l, %dy)\n"
+        "  output %dq\n  output %dk\n  output %dv\n}\n";
+    static const char around[] =
+        "graph {\n  input %q: f32[1,2,16,8]\n  input %k: f32[1,2,8,16]\n  input %v: f32[1,2,16,8]\n  %s: f32[?] = MatMul(%q, %k)\n"
+        "  %m: f32[?] = ReduceMax(%s) {axes=[3]}\n  %d: f32[?] = Sub(%s, %m)\n  %e: f32[?] = Exp(%d)\n  const %axis: i64[1] = [3]\n"
+        "  %l: f32[?] = ReduceSum(%e, %axis)\n  %p: f32[?] = Div(%e, %l)\n  %w: f32[?] = Mul(%v, %l)\n  %y: f32[?] = MatMul(%p, %w)\n"
+        "  output %y\n  output %w\n}\n";
+    const char *const both[] = {text, around};
+    for (u32 i = 0; i < countof(both); i++) {
+        struct fixture b;
+        assert_true(fixture_open(&b, both[i], "cpu"));
+        fixture_close(&b);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_differences), cmocka_unit_test(test_cpu), cmocka_unit_test(test_interpreter),
-                                       cmocka_unit_test(test_vulkan), cmocka_unit_test(test_memory), cmocka_unit_test(test_errors)};
+                                       cmocka_unit_test(test_vulkan), cmocka_unit_test(test_memory), cmocka_unit_test(test_errors),
+                                       cmocka_unit_test(test_few_rows)};
     vulkan_stay_loaded();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

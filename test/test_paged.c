@@ -401,9 +401,9 @@ static const struct bad bad[] = {
     {"element 0 of 'shortest sequence of ends' is -2", {0, 6, 4}, {0, 5}, {3, 1, 0, 2}, {14, 15, 4, 9}},
     {"element 0 of 'least element of past' is -1", {0, 3, 4}, {-1, 5}, {3, 1, 0, 2}, {14, 15, 4, 9}},
     {"at most M*4 (8); longest_sequence_of_past_by_ends_n is element 0 of 'longest sequence of past by ends'", {0, 3, 4}, {2, 8}, {3, 1, 0, 2}, {14, 15, 4, 9}}, /* beyond the table's pages */
-    {"element 0 of 'longest sequence of past by ends'", {0, 3, 4}, {INT32_MAX, 5}, {3, 1, 0, 2}, {14, 15, 4, 9}},
-    {"element 0 of 'least page of table by past, ends' is -1", {0, 3, 4}, {2, 5}, {3, -1, 0, 2}, {14, 15, 4, 9}},
-    {"element 0 of 'largest page of table by past, ends'", {0, 3, 4}, {2, 5}, {3, 1, 0, 4}, {14, 15, 4, 9}},
+    {"element 0 of 'largest element of past'", {0, 3, 4}, {INT32_MAX, 5}, {3, 1, 0, 2}, {14, 15, 4, 9}},
+    {"element 0 of 'least page of 4 positions of table by past, ends' is -1", {0, 3, 4}, {2, 5}, {3, -1, 0, 2}, {14, 15, 4, 9}},
+    {"element 0 of 'largest page of 4 positions of table by past, ends'", {0, 3, 4}, {2, 5}, {3, 1, 0, 4}, {14, 15, 4, 9}},
     {"element 0 of '1 more than the least element of slots' is -1", {0, 3, 4}, {2, 5}, {3, 1, 0, 2}, {14, -2, 4, 9}},
     {"element 0 of '1 more than the largest element of slots'", {0, 3, 4}, {2, 5}, {3, 1, 0, 2}, {14, 16, 4, 9}},
 };

@@ -279,7 +279,9 @@ quern_status quern_attention_tiles(quern_db *db, const char *what, const struct 
     struct lab_config of;
     enum dtype type = DT_F32;
     bool is_name = lab_is_name(str_of(what));
-    bool ok = is_name ? api_float_type(shape->type, &type, e) && one_point(&spaces, &a, what, type, e)
+    struct quern_attention_shape given = {0};
+    memcpy(&given, shape, shape->size < sizeof given ? shape->size : sizeof given);
+    bool ok = is_name ? api_float_type(given.type, &type, e) && one_point(&spaces, &a, what, type, e)
                       : read_shape(shape, &of, &type, e) && read_spaces(&spaces, &a, what, &of, e);
     for (u32 i = 0; i < spaces.n && ok; i++) spaces.v[i].dtype = type;
     ok = ok && api_sweep(db, &spaces, o, best, e);

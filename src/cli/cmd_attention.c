@@ -274,6 +274,7 @@ static int run(struct cli *c)
     int code = read_shape(c, &x);
     bool tiles = opts_flag(c, "tiles", false);
     if (!code && tiles && (s->lists || (!is_file(c->arg[0]) && !is_name(c->arg[0])))) code = usage_error(c, "--tiles is for a name or a file whose points are measured");
+    if (!code && tiles && opts_text(c, "output")) code = usage_error(c, "--tiles writes no program: -o is for a run without it");
     if (!code && tiles) {
         free(s);
         return run_tiles(c, &x);

@@ -47,7 +47,7 @@ static bool analyze(const struct gen_problem *p)
     if (p->c->is_gpu || p->c->vector_bytes < 8 || !attention_grad_of(&f->x, p->t)) return false;
     attention_grad_form(&f->x, p->t, p->c);
     f->lanes = gen_lanes(p->c, DT_F32);
-    f->m = gen_eval(g, s->m, NULL), f->n = gen_eval(g, s->n, NULL), f->d = gen_eval(g, s->k, NULL), f->e = gen_eval(g, f->x.slopes.k, NULL);
+    f->m = i64_max(1, gen_eval(g, s->m, NULL)), f->n = i64_max(1, gen_eval(g, s->n, NULL)), f->d = gen_eval(g, s->k, NULL), f->e = gen_eval(g, f->x.slopes.k, NULL);
     f->static_m = gen_static(g, s->m, -1);
     f->is_key_dense = gemm_is_dense_along_last(p->t, s->b, (u32)f->lanes), f->is_value_dense = gemm_is_dense_along_last(p->t, f->x.slopes.b, (u32)f->lanes);
     f->queries = s->m;
@@ -83,7 +83,8 @@ static bool legal(const struct gen_problem *p, const struct sched *v)
     if ((s.nv > 1 && (s.nv - 1) * f->lanes >= most) || (s.nr > 1 && (s.nr - 1) * f->lanes >= f->n)) return false;
     if (s.nb > 2 && (s.nb - 1) * s.nr * f->lanes >= f->n) return false;
     if (s.split_m > 1 && (p->c->deterministic || s.split_m > ceil_div(f->m, rows_of(&s, f->m)))) return false;
-    if (!is_good_block(s.mb, tiles) || (!s.mb && f->static_m < 0)) return false;
+    bool is_only = tiles == 1 && f->static_m < 0; /* nominally: then all rows are no block */
+    if (is_only ? s.mb != 1 : !is_good_block(s.mb, tiles) || (!s.mb && f->static_m < 0)) return false;
     bool is_least = s.mr == 1 && (s.mb == 1 || tiles == 1) && s.nb == 2 && s.nr == 1;
     return is_least || scratch_of(f, &s) <= (double)p->c->l2_bytes / 2 + 65536; /* keys, values and sums go through the second cache, too */
 }

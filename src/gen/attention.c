@@ -46,19 +46,28 @@ static bool add_reduction(struct finder *f, node_id n)
     return true;
 }
 
+/* The roles of a node's inputs, as bits. */
+static u32 roles_of(const struct finder *f, const struct node *nd)
+{
+    u32 set = 0;
+    for (u32 i = 0; i < nd->in.n; i++)
+        if (nd->in.v[i]) set |= 1u << f->role[nd->in.v[i]];
+    return set & ~(1u << OTHER);
+}
+
 static bool add_pointwise(struct finder *f, const struct node *nd)
 {
-    value_id out = nd->out.v[0], full = 0, less = 0;
+    value_id out = nd->out.v[0];
+    bool is_full = roles_of(f, nd) >> FULL & 1;
+    f->role[out] = is_full ? FULL : LESS;
+    f->x->n_between += is_full;
     for (u32 i = 0; i < nd->in.n; i++) {
         value_id v = nd->in.v[i];
-        if (v && f->role[v] == FULL) full = v;
-        if (v && f->role[v] == LESS) less = v;
+        if (!v || f->role[v] == OTHER) continue;
+        bool is_one_a_row = is_full && f->role[v] == LESS;
+        if (is_one_a_row ? !is_less(f->g, shape_of(f, v), shape_of(f, out)) : !shape_equal(shape_of(f, out), shape_of(f, v))) return false;
     }
-    f->role[out] = full ? FULL : LESS;
-    if (f->role[out] == LESS) return shape_equal(shape_of(f, out), shape_of(f, less));
-    f->x->n_between++;
-    if (!shape_equal(shape_of(f, out), shape_of(f, full))) return false;
-    return !less || is_less(f->g, shape_of(f, less), shape_of(f, full));
+    return true;
 }
 
 /* Are these numbers of rows with and without the axis of size 1? */
@@ -80,15 +89,6 @@ static bool add_reshape(struct finder *f, const struct node *nd)
     }
     f->role[nd->out.v[0]] = FULL;
     return f->role[nd->in.v[0]] == FULL && is_last_kept(shape_of(f, nd->in.v[0]), shape_of(f, nd->out.v[0]));
-}
-
-/* The roles of a node's inputs, as bits. */
-static u32 roles_of(const struct finder *f, const struct node *nd)
-{
-    u32 set = 0;
-    for (u32 i = 0; i < nd->in.n; i++)
-        if (nd->in.v[i]) set |= 1u << f->role[nd->in.v[i]];
-    return set & ~(1u << OTHER);
 }
 
 static bool add_node(struct finder *f, node_id n)

@@ -138,12 +138,13 @@ static bool has_batches_of(const struct gemm *x, const struct gemm *of)
     return same;
 }
 
-/* The same numbers, perhaps of different types. */
+/* The same numbers, perhaps of a narrower type, of which the wider one has all. */
 static value_id unconverted(const struct graph *g, value_id v)
 {
     node_id n = graph_value(g, v)->producer;
     const struct node *nd = n ? graph_node(g, n) : NULL;
-    bool is_cast = nd && str_is(nd->op, "Cast") && dtype_is_float(graph_value(g, v)->dtype) && dtype_is_float(graph_value(g, nd->in.v[0])->dtype);
+    bool is_cast = nd && str_is(nd->op, "Cast") && graph_value(g, v)->dtype == DT_F32 && dtype_is_float(graph_value(g, nd->in.v[0])->dtype) &&
+                   dtype_size(graph_value(g, nd->in.v[0])->dtype) < dtype_size(DT_F32);
     return is_cast ? unconverted(g, nd->in.v[0]) : v;
 }
 

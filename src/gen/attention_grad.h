@@ -24,7 +24,7 @@ struct attention_grad_sched {
     i64 mr, nr; /* register tiles of scores and slopes: rows, vectors of keys; mr: of dq, too */
     i64 mk, nv; /* of dk and dv: keys; vectors of columns, of dq, too */
     i64 mb;     /* tiles of rows at a time, at most; 0: all */
-    i64 nb;     /* blocks of keys at a time; 0: all */
+    i64 nb;     /* blocks of keys at a time */
     i64 split_m; /* grid iterations that share a head's rows */
     i64 ku;     /* terms per step of the inner loops */
 };

@@ -29,11 +29,11 @@ struct grad_kernel {
     struct gemm_kernel slopes;
     struct summed queries, keys, values;
     kval dz;                   /* WORK array like a.scores: slopes, later dz */
-    struct result result[3];   /* of dq, dk, dv; temp of dq 0: it goes to the outputs */
+    struct result result;      /* of dq; its temp 0: it goes to the outputs */
     const struct task *t;
-    i64 block_rows, block_keys; /* 0: all */
+    i64 block_rows, block_keys; /* rows 0: all */
     i64 static_rows, static_keys; /* of each block; -1: not the same, or not known */
-    kval n_rows, n_parts, batch;
+    kval n_rows, batch;
 };
 
 /* Products. */
@@ -185,7 +185,7 @@ static void store_queries(struct grad_kernel *g)
         for (u32 i = 0; i < MAX_RANK; i++) idx[i] = p->pos[i];
         idx[p->x.m_axis] = row, idx[p->x.n_axis] = kir_ramp(k, v.at, 1, p->lanes);
         emit_limit(m, v.limit);
-        result_store(m, &g->result[0], idx, sum, v.limit);
+        result_store(m, &g->result, idx, sum, v.limit);
         emit_limit(m, 0);
     }
     kir_end(k);
@@ -336,11 +336,11 @@ static void emit_outputs(struct grad_kernel *g, const struct caps *c)
     const struct whole_sum keys = {g, &g->keys}, values = {g, &g->values};
     emit_bind(m, g->x.keys.y, whole_sum, &keys);
     emit_bind(m, g->x.values.y, whole_sum, &values);
-    if (g->result[0].temp) emit_bind(m, g->x.queries.y, result_load, &g->result[0]);
+    if (g->result.temp) emit_bind(m, g->x.queries.y, result_load, &g->result);
     for (u32 i = 0; i < g->t->g.output.n; i++) {
         value_id out = g->t->g.output.v[i];
         struct elementwise_sched s;
-        if (!g->result[0].temp && gen_depends(&g->t->g, out, g->x.queries.y)) continue;
+        if (!g->result.temp && gen_depends(&g->t->g, out, g->x.queries.y)) continue;
         gen_elementwise_default(g->t, c, out, NULL, &s);
         gen_elementwise_grid(m, out, &s, NULL);
     }
@@ -386,8 +386,8 @@ static void open_temps(struct grad_kernel *g)
         n = sym_add(st, n, rows_of_blocks(&by_keys[i]->p, sym_const(st, g->s.mk))); /* tiles hang over */
         by_keys[i]->p.to = kir_alloc(k, KS_TEMP, DT_F32, 1, emit_size(m, n));
     }
-    g->result[0] = (struct result){.v = g->x.queries.y, .inner = g->x.queries.n_axis};
-    if (!g->x.queries.simple || g->x.queries.by_rows) result_open(m, &g->result[0], DT_F32);
+    g->result = (struct result){.v = g->x.queries.y, .inner = g->x.queries.n_axis};
+    if (!g->x.queries.simple || g->x.queries.by_rows) result_open(m, &g->result, DT_F32);
     for (u32 i = 0; i < N_PACKED; i++) {
         struct gemm_kernel *p = product_of(g, i);
         if (p->x.b_const) continue;

@@ -123,6 +123,14 @@ static void add_table(struct model_mask *m, const struct model_masks *k, const s
         m->is_more = true;
         return;
     }
+    if (tensor_count(t) == 1 && is_open(&b, 0)) {
+        m->has_bias |= has_bias(&b);
+        return;
+    }
+    if ((double)b.n * (double)k->queries * (double)k->keys > MAX_ELEMENTS) {
+        m->is_more = true;
+        return;
+    }
     struct model_mask found = widest(k, &b);
     m->has_bias |= has_bias(&b);
     if (is_band(k, &b, &found)) restrict_to(m, found.left, found.right);

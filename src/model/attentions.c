@@ -260,8 +260,8 @@ static bool read_sizes(struct chain *c)
     to->queries = x[rx - 2], to->keys = x[rx - 1], to->head_size = q[rq - 1], to->value_size = y[ry - 1];
     i64 rows = product(x, 0, rx - 1), soft[MAX_RANK];
     u32 rs = c->softmax ? graph_value(g, c->softmax)->shape.rank : 0;
-    if (rs >= 2 && dims_of(s, c->softmax, soft)) to->queries = soft[rs - 2];
     to->batch = rx >= 4 ? x[0] : 1;
+    if (rs >= 2 && dims_of(s, c->softmax, soft) && soft[rs - 2] > 0 && rows % (to->batch * soft[rs - 2]) == 0) to->queries = soft[rs - 2];
     to->heads = rows / i64_max(1, to->batch * to->queries);
     return rows > 0 && to->keys > 0;
 }
@@ -276,7 +276,7 @@ static void read_operands(struct chain *c)
     i64 dim[MAX_RANK] = {0};
     dims_of(c->s, first->in.v[1], dim);
     to->scale *= q.scale * k.scale;
-    if (rank == 3 && q.batch * q.heads == to->heads) to->batch = q.batch, to->heads = q.heads;
+    if (rank == 3 && q.batch > 0 && q.batch * q.heads == to->heads) to->batch = q.batch, to->heads = q.heads;
     to->key_heads = rk < 3 ? 1 : rank == 3 ? dim[0] / to->batch : product(dim, rk == rank, rk - 2);
     if (k.repeats > 1 && to->key_heads % k.repeats == 0) to->key_heads /= k.repeats;
 }

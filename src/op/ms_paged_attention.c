@@ -165,7 +165,7 @@ static sym size_of(struct paged *p, value_id v, const char *reduction, u32 rank,
     return s;
 }
 
-/* "shortest sequence by 'cumulative' and 'past'": all that it depends on */
+/* "shortest sequence by 'cumulative' and 'past'": all inputs that it depends on */
 static struct str named(const struct paged *p, const char *what, u32 n_inputs, const u32 *input)
 {
     struct buf b = {0};
@@ -196,6 +196,7 @@ static void read_lengths(struct paged *p)
     op_must_equal(g, p->n, p->end, p->tokens);
     size_of(p, p->lengths, "ReduceMin", 1, named(p, "shortest sequence of", 1, cumulative), 0);
     size_of(p, p->past, "ReduceMin", 1, named(p, "least element of", 1, past), 0);
+    size_of(p, p->past, "ReduceMax", 1, named(p, "largest element of", 1, past), sym_mul(g->sym, p->most_pages, p->page)); /* sums with lengths do not overflow */
     p->a.s = size_of(p, p->lengths, "ReduceMax", 1, named(p, "longest sequence of", 1, cumulative), p->tokens);
     p->longest = size_of(p, p->total, "ReduceMax", 1, named(p, "longest sequence of", 2, past), sym_mul(g->sym, p->most_pages, p->page));
     if (attr_int(&p->a.nd, "do_rotary", 0)) (void)op_must(g, p->n, FACT_AT_LEAST, op_in_shape(g, &p->a.nd, P_COS)->dim[0], p->longest);
@@ -206,11 +207,13 @@ static void read_table(struct paged *p)
 {
     static const u32 table_by[] = {P_TABLE, P_PAST, P_CUMULATIVE};
     struct graph *g = p->g;
+    struct str least = str_fmt(g->arena, "least page of %.*s positions of", STR_ARG(op_size_text(g, p->page)));
+    struct str largest = str_fmt(g->arena, "largest page of %.*s positions of", STR_ARG(op_size_text(g, p->page)));
     value_id table = integers(p, P_TABLE), reached = two(p, "Mul", upto(p, p->most_pages), number(p, p->page));
     value_id is_used = two(p, "Less", unsqueezed(p, reached, 0), unsqueezed(p, p->total, 1));
     p->table = op_node_where(g, p->n, is_used, table, op_const_f(g, DT_I64, 0), 0);
-    size_of(p, p->table, "ReduceMin", 2, named(p, "least page of", 3, table_by), 0);
-    size_of(p, p->table, "ReduceMax", 2, named(p, "largest page of", 3, table_by), sym_sub(g->sym, p->pages, ms_num(g, 1)));
+    size_of(p, p->table, "ReduceMin", 2, named(p, least.p, 3, table_by), 0);
+    size_of(p, p->table, "ReduceMax", 2, named(p, largest.p, 3, table_by), sym_sub(g->sym, p->pages, ms_num(g, 1)));
 }
 
 /* A token belongs to the sequence in front of whose end it is. */

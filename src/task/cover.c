@@ -413,7 +413,7 @@ static bool add_attention(struct builder *b, const struct node_set *core)
         u32 n = grow_attention(c, &s, way == 0, out);
         if (!n) continue;
         grow_prologue(c, &s);
-        if (!add_region(b, &s, out, n, c->layout)) return false;
+        if (!set_feeds_itself(c, &s, out, n) && !add_region(b, &s, out, n, c->layout)) return false;
     }
     return true;
 }
@@ -427,7 +427,7 @@ static bool add_attention_grad(struct builder *b, const struct node_set *core)
     u32 n = grow_attention_grad(c, &s, out);
     if (!n) return true;
     grow_prologue(c, &s);
-    return add_region(b, &s, out, n, c->layout);
+    return set_feeds_itself(c, &s, out, n) || add_region(b, &s, out, n, c->layout);
 }
 
 /* The anchor with its prologue, but for concatenations, which may be in place: the normalised concatenations of a dense block. */

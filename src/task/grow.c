@@ -148,6 +148,22 @@ static bool inputs_ready(const struct cutter *c, const struct node_set *s, node_
     return true;
 }
 
+bool set_feeds_itself(const struct cutter *c, const struct node_set *s, const value_id *out, u32 n)
+{
+    struct node_set made = set_new(c);
+    for (u32 i = 0; i < n; i++)
+        if (!set_has(&made, graph_value(c->g, out[i])->producer)) set_add(&made, graph_value(c->g, out[i])->producer);
+    node_id first = first_of(&made);
+    for (u32 i = 0; i < s->n; i++) {
+        const struct node *x = graph_node(c->g, s->v[i]);
+        for (u32 k = 0; k < x->in.n; k++) {
+            node_id p = x->in.v[k] ? graph_value(c->g, x->in.v[k])->producer : 0;
+            if (p && !set_has(s, p) && depends(c, &made, first, p)) return true;
+        }
+    }
+    return false;
+}
+
 static bool same_reduction(const struct graph *g, node_id a, node_id b)
 {
     struct op_reduce ra, rb;

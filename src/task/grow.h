@@ -40,6 +40,8 @@ bool node_is(const struct graph *g, node_id n, u32 props);
 value_id node_out(const struct graph *g, node_id n);  /* its first used output */
 /* Values of the set that are needed outside; returns their number, v may be NULL. */
 u32 set_live_outs(const struct cutter *c, const struct node_set *s, value_id *v, u32 max);
+/* Whether an input of the set depends on one of its results. */
+bool set_feeds_itself(const struct cutter *c, const struct node_set *s, const value_id *out, u32 n);
 /* Adds pointwise nodes (and further reductions over the same axes) after the anchor as long as one value leaves the set. */
 void grow_epilogue(const struct cutter *c, struct node_set *s, node_id anchor);
 /* Adds producing views, and pointwise nodes used only here, to the set; not through nodes of anchor regions. */
