@@ -3,6 +3,7 @@
 // com.microsoft's PagedAttention against its definition, written here token by token: on every device, with pages in any order, sequences of different lengths
 // and without tokens, whatever is behind their ends, and every option. Bad lengths and tables are errors that name the input, before any result is written.
 #include "program_fixture.h"
+#include "vulkan_fixture.h"
 #include "seeds.h"
 #include "skip.h"
 
@@ -449,5 +450,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_interp), cmocka_unit_test(test_cpu), cmocka_unit_test(test_vulkan), cmocka_unit_test(test_opencl), cmocka_unit_test(test_state), cmocka_unit_test(test_bad_data),
     };
+    vulkan_stay_loaded();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
