@@ -129,13 +129,8 @@ struct work {
 /* Share of the keys that an iteration has, of rows from..to-1: as find_keys of the emission. */
 static double shown_to(const struct facts *f, double from, double to, double n, const i64 *var)
 {
-    const struct op_band *b = &f->x.band;
-    double queries = (double)i64_max(1, gen_eval(f->x.scores.g, f->queries, var)), offset = (double)gen_eval(f->x.scores.g, b->offset, var);
-    bool same = floor(from / queries) == floor((to - 1) / queries);
-    double first = same ? fmod(from, queries) : 0, last = same ? fmod(to - 1, queries) : queries - 1;
-    double begin = b->left >= 0 ? fmin(fmax(first + offset - (double)b->left, 0), n - 1) : 0;
-    double end = b->right >= 0 ? fmin(fmax(last + offset + (double)b->right + 1, begin + 1), n) : n;
-    return (end - begin) / n;
+    const struct attention_reach keys = attention_keys_of_rows(&f->x, f->queries, n, from, to, var);
+    return (keys.end - keys.begin) / n;
 }
 
 static double shown_of(const struct facts *f, const struct work *w, i64 mr, const i64 *var)
@@ -174,12 +169,8 @@ static double loop_factor(const struct gen_problem *p, i64 ku) { return ku > 1 &
 /* A term of all rows of an iteration and as many vectors of columns, by tiles. */
 static double step_of_all(const struct nest_rates *r, const struct facts *f, i64 rows, i64 mr, i64 vectors, i64 nr)
 {
-    i64 rest_m = rows % mr, rest_n = vectors % nr;
-    double t = (double)(rows / mr) * (double)(vectors / nr) * nest_step(r, mr, nr);
-    if (f->static_m < 0) rest_m = gemm_rest(rest_m, mr, &tile_fma);
-    if (rest_n) t += (double)(rows / mr) * nest_step(r, mr, rest_n);
-    if (rest_m) t += (double)(vectors / nr) * nest_step(r, rest_m, nr);
-    return rest_m && rest_n ? t + nest_step(r, rest_m, rest_n) : t;
+    i64 rest = rows % mr;
+    return attention_step(r, rows, f->static_m < 0 ? gemm_rest(rest, mr, &tile_fma) : rest, mr, vectors, nr);
 }
 
 /* The first product: of all rows with all keys. Scores stay where they are from iteration to iteration. */

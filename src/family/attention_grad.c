@@ -101,13 +101,8 @@ struct work {
 /* Keys of a block of rows, in blocks: as find_keys of the emission. */
 static double blocks_of(const struct facts *f, const struct work *w, double from, double to, const i64 *var)
 {
-    const struct op_band *b = &f->x.form.band;
-    double queries = (double)i64_max(1, gen_eval(f->x.scores.g, f->queries, var)), offset = (double)gen_eval(f->x.scores.g, b->offset, var);
-    bool same = floor(from / queries) == floor((to - 1) / queries);
-    double first = same ? fmod(from, queries) : 0, last = same ? fmod(to - 1, queries) : queries - 1;
-    double begin = b->left >= 0 ? fmin(fmax(first + offset - (double)b->left, 0), w->n - 1) : 0;
-    double end = b->right >= 0 ? fmin(fmax(last + offset + (double)b->right + 1, begin + 1), w->n) : w->n;
-    return ceil(end / w->keys) - floor(begin / w->keys);
+    const struct attention_reach keys = attention_keys_of_rows(&f->x.form, f->queries, w->n, from, to, var);
+    return ceil(keys.end / w->keys) - floor(keys.begin / w->keys);
 }
 
 static double mean_blocks(const struct facts *f, const struct work *w, const i64 *var)
@@ -138,16 +133,6 @@ static struct work work_of(const struct facts *f, const struct attention_grad_sc
     return w;
 }
 
-/* A term of so many rows and vectors of columns, by tiles. */
-static double step_of_all(const struct nest_rates *r, i64 rows, i64 mr, i64 vectors, i64 nr)
-{
-    i64 rest_m = rows % mr, rest_n = vectors % nr;
-    double t = (double)(rows / mr) * (double)(vectors / nr) * nest_step(r, mr, nr);
-    if (rest_n) t += (double)(rows / mr) * nest_step(r, mr, rest_n);
-    if (rest_m) t += (double)(vectors / nr) * nest_step(r, rest_m, nr);
-    return rest_m && rest_n ? t + nest_step(r, rest_m, rest_n) : t;
-}
-
 /* What the loop over terms adds to a step: less where several are written out, unless compilers run out of registers then (measured with 16). */
 static double loop_factor(const struct gen_problem *p, i64 ku) { return ku > 1 && p->c->n_vector_regs < 32 ? 1.1 : 1 + 0.02 / (double)ku; }
 
@@ -165,7 +150,7 @@ static double product_seconds(const struct gen_problem *p, const struct work *w,
     const struct nest_rates *r = p->nest;
     double width = (double)x->nr * w->lanes, blocks = ceil(x->columns / width), tiles = ceil(x->rows / (double)x->mr), cells = (double)(x->mr * x->nr);
     struct nest n = {.bytes = {x->left * x->terms, 4 * x->terms * width, 4 * (double)x->mr * width}};
-    n.seconds = step_of_all(r, (i64)x->rows, x->mr, (i64)ceil(x->columns / w->lanes), x->nr) * x->terms * loop_factor(p, ku) / (tiles * blocks);
+    n.seconds = attention_step(r, (i64)x->rows, (i64)x->rows % x->mr, x->mr, (i64)ceil(x->columns / w->lanes), x->nr) * x->terms * loop_factor(p, ku) / (tiles * blocks);
     n.seconds += nest_ends(r, cells, 0);
     if (x->adds) n.seconds += cells * r->load;
     nest_loop(&n, tiles, 1, 0, 1);

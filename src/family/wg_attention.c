@@ -222,13 +222,8 @@ static double at_least(double x, double least) { return x > least ? x : least; }
 /* Keys of the rows from..to-1 that are not left out. */
 static double band_keys(const struct facts *f, double from, double to, const i64 *var)
 {
-    const struct op_band *b = &f->x.band;
-    double n = (double)f->n, queries = (double)i64_max(1, gen_eval(f->x.scores.g, f->queries, var)), offset = (double)gen_eval(f->x.scores.g, b->offset, var);
-    bool same = floor(from / queries) == floor((to - 1) / queries);
-    double first = same ? fmod(from, queries) : 0, last = same ? fmod(to - 1, queries) : queries - 1;
-    double begin = b->left >= 0 ? fmin(fmax(first + offset - (double)b->left, 0), n - 1) : 0;
-    double end = b->right >= 0 ? fmin(fmax(last + offset + (double)b->right + 1, begin + 1), n) : n;
-    return end - begin;
+    const struct attention_reach keys = attention_keys_of_rows(&f->x, f->queries, (double)f->n, from, to, var);
+    return keys.end - keys.begin;
 }
 
 /* Blocks of keys of a workgroup, on average. Masks by rows are mostly causal, others mostly leave all. */

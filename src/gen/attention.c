@@ -15,7 +15,7 @@ struct finder {
     struct arena *arena;
 };
 
-static bool is_last_kept(const struct shape *a, const struct shape *b)
+bool attention_keeps_last(const struct shape *a, const struct shape *b)
 {
     return a->rank && b->rank && a->dim[a->rank - 1] == b->dim[b->rank - 1];
 }
@@ -88,7 +88,7 @@ static bool add_reshape(struct finder *f, const struct node *nd)
         return drops_last(f->g, from, to) || drops_last(f->g, to, from);
     }
     f->role[nd->out.v[0]] = FULL;
-    return f->role[nd->in.v[0]] == FULL && is_last_kept(shape_of(f, nd->in.v[0]), shape_of(f, nd->out.v[0]));
+    return f->role[nd->in.v[0]] == FULL && attention_keeps_last(shape_of(f, nd->in.v[0]), shape_of(f, nd->out.v[0]));
 }
 
 static bool add_node(struct finder *f, node_id n)

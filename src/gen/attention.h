@@ -82,7 +82,17 @@ const struct graph *attention_graph_of(struct emit *m, value_id y);
 /* rows with every axis of what is reduced, the last one reduced; the keys that some row of the iteration may attend to. */
 void attention_open_space(struct attention_kernel *a, const struct caps *c);
 void attention_find_keys(struct attention_kernel *a);
+/* attention.c, for gradients, too: does a view keep the axis of keys? */
+bool attention_keeps_last(const struct shape *from, const struct shape *to);
+/* attention_cost.c */
+struct attention_reach { double begin, end; };
+/* Of n keys those that some of the rows from..to-1 may attend to by the band, at least one; rows are of one head or several, with as many queries each. */
+struct attention_reach attention_keys_of_rows(const struct attention *x, sym queries, double n, double from, double to, const i64 *var);
+/* Seconds of a term of so many rows and vectors of columns, by tiles of mr rows, and of `rest` for what is left over. */
+double attention_step(const struct nest_rates *r, i64 rows, i64 rest, i64 mr, i64 vectors, i64 nr);
 /* attention_row.c */
+struct attention_asked { kval idx[MAX_RANK]; u32 rank; };
+kval attention_note_index(struct emit *m, const void *user, const kval *idx); /* for emit_bind: the index that is asked for, of an attention_asked */
 struct attention_row { /* indices of a row, key 0 */
     kval p[MAX_RANK], scores[MAX_RANK]; /* of p; of what is reduced */
 };

@@ -30,25 +30,14 @@ static bool add_matmul(struct finder *f, node_id n)
     return true;
 }
 
-static bool is_last_kept(const struct shape *a, const struct shape *b) { return a->rank && b->rank && a->dim[a->rank - 1] == b->dim[b->rank - 1]; }
-
 /* Does the view exchange the last two axes, as a transposed matrix? Found by what it asks for in a kernel that is thrown away. */
-struct asked { kval idx[MAX_RANK]; u32 rank; };
-
-static kval note_index(struct emit *m, const void *user, const kval *idx)
-{
-    struct asked *a = (struct asked *)user;
-    for (u32 i = 0; i < a->rank; i++) a->idx[i] = idx[i];
-    return kir_const_f(m->k, DT_F32, 1, 0);
-}
-
 static bool is_transpose(const struct graph *g, value_id from, value_id to)
 {
     struct arena a = {0};
     struct kir k;
     struct emit m;
     kval idx[MAX_RANK] = {0};
-    struct asked asked = {.rank = graph_value(g, from)->shape.rank};
+    struct attention_asked asked = {.rank = graph_value(g, from)->shape.rank};
     const u32 r = graph_value(g, to)->shape.rank;
     if (r < 2 || asked.rank != r || emit_type(graph_value(g, from)->dtype) != DT_F32) return false;
     kir_init(&k, &a, S("probe"));
@@ -56,7 +45,7 @@ static bool is_transpose(const struct graph *g, value_id from, value_id to)
     emit_args(&m);
     kir_grid(&k, kir_param(&k, S("probe")));
     for (u32 i = 0; i < r; i++) idx[i] = kir_loop(&k, KL_SERIAL, kir_int(&k, 0), emit_dim(&m, to, i), 1);
-    emit_bind(&m, from, note_index, &asked);
+    emit_bind(&m, from, attention_note_index, &asked);
     emit_value(&m, to, idx);
     bool yes = asked.idx[r - 2] == idx[r - 1] && asked.idx[r - 1] == idx[r - 2];
     for (u32 i = 0; i + 2 < r; i++) yes = yes && asked.idx[i] == idx[i];
@@ -78,7 +67,7 @@ static bool add_view(struct finder *f, node_id n)
     const struct node *nd = graph_node(f->g, n);
     value_id from = nd->in.v[0], to = nd->out.v[0];
     if (nd->in.n != 1 || f->role[from] != FULL) return false;
-    if (op_of(f->g, n)->props & OP_RESHAPE) return f->role[to] = FULL, is_last_kept(shape_of(f, from), shape_of(f, to));
+    if (op_of(f->g, n)->props & OP_RESHAPE) return f->role[to] = FULL, attention_keeps_last(shape_of(f, from), shape_of(f, to));
     f->role[to] = TURNED;
     return is_transpose(f->g, from, to);
 }

@@ -7,14 +7,9 @@
 #include <math.h>
 
 /* The index at which an element of p asks for elements of the reductions, of the same row. */
-struct asked {
-    kval idx[MAX_RANK];
-    u32 rank;
-};
-
-static kval note_index(struct emit *m, const void *user, const kval *idx)
+kval attention_note_index(struct emit *m, const void *user, const kval *idx)
 {
-    struct asked *a = (struct asked *)user;
+    struct attention_asked *a = (struct attention_asked *)user;
     for (u32 i = 0; i < a->rank; i++) a->idx[i] = idx[i];
     return kir_const_f(m->k, DT_F32, 1, 0);
 }
@@ -32,14 +27,14 @@ void attention_forget(struct emit *m, const struct attention *x)
 
 void attention_index_row(struct emit *m, const struct attention *x, const kval *pos, kval row, struct attention_row *to)
 {
-    struct asked asked = {.rank = graph_value(m->g, x->rows.red[0].in)->shape.rank};
+    struct attention_asked asked = {.rank = graph_value(m->g, x->rows.red[0].in)->shape.rank};
     gemm_index(m, &x->values, x->p, pos, row, kir_int(m->k, 0), to->p);
     for (u32 i = 0; i < MAX_RANK; i++) asked.idx[i] = kir_int(m->k, 0);
     for (u32 i = 0; i < x->rows.n; i++) {
-        emit_bind(m, x->rows.red[i].in, note_index, &asked);
+        emit_bind(m, x->rows.red[i].in, attention_note_index, &asked);
         emit_bind(m, x->rows.red[i].out, some_number, NULL);
     }
-    emit_bind(m, x->scores.y, note_index, &asked);
+    emit_bind(m, x->scores.y, attention_note_index, &asked);
     emit_value(m, x->p, to->p);
     attention_forget(m, x);
     for (u32 i = 0; i < MAX_RANK; i++) to->scores[i] = asked.idx[i];
