@@ -186,16 +186,24 @@ static void store_some(struct gen *g, kval reg, i64 n)
     kir_store(&g->k, reg, kir_int(&g->k, pick(g, n)), v);
 }
 
+static kval compare_ramp(struct gen *g, enum kir_op op)
+{
+    kval base = choose(g, &g->i), ramp = g_ramp(g, base, 1 + pick(g, 3)), all = choose(g, &g->i);
+    all = g_splat(g, all, g->lanes);
+    return pick(g, 2) ? g_op(g, op, ramp, all, 0) : g_op(g, op, all, ramp, 0);
+}
+
 static void step_bool(struct gen *g)
 {
     static const enum kir_op test[] = {KI_EQ, KI_NE, KI_LT, KI_LE};
     static const enum kir_op logic[] = {KI_AND, KI_OR, KI_XOR};
     enum kir_op op = test[pick(g, countof(test))];
     kval v;
-    switch (pick(g, 4)) {
+    switch (pick(g, 5)) {
     case 0: v = op_of_two(g, op, &g->f); break;
     case 1: v = op_of_two(g, logic[pick(g, 3)], &g->b); break;
     case 2: v = g_op(g, KI_NOT, choose(g, &g->b), 0, 0); break;
+    case 3: v = compare_ramp(g, op); break;
     default: v = g_splat(g, op_of_two(g, op, &g->i), g->lanes); break;
     }
     keep(g, &g->b, v);
@@ -640,6 +648,39 @@ static void test_data(void **state)
     }
 }
 
+/* A ramp of indices with data of any size, in both orders. */
+static void test_compared_ramps(void **state)
+{
+    static const i64 data[] = {INT64_MIN, INT64_MIN + 1, -((i64)1 << 32), -9, -8, -7, -1, 0, 1, 5, 6, 7, 8, 20, (i64)1 << 32, INT64_MAX - 1, INT64_MAX};
+    enum { LANES = 8, N = countof(data), CASES = 4 };
+    for (i64 stride = 1; stride < 4; stride++) {
+        struct arena a = {0};
+        struct kir k;
+        struct err e = {0};
+        i64 z[N][N][CASES][LANES], first = -8;
+        kir_init(&k, &a, S("ramps"));
+        kval x = kir_buf(&k, S("x"), DT_I64, KA_IN), to = kir_buf(&k, S("z"), DT_I64, KA_OUT), n = kir_int(&k, N), gi = kir_grid(&k, n), gj = kir_grid(&k, n);
+        kval ramp = kir_ramp(&k, kir_add_i(&k, gi, first), stride, LANES), v = kir_splat(&k, kir_load(&k, x, gj), LANES);
+        kval yes[CASES] = {kir_lt(&k, ramp, v), kir_bin(&k, KI_LE, ramp, v), kir_lt(&k, v, ramp), kir_bin(&k, KI_LE, v, ramp)};
+        for (i64 c = 0; c < CASES; c++) {
+            kval at = kir_mul_i(&k, kir_add_i(&k, kir_mul_i(&k, kir_add(&k, kir_mul(&k, gi, n), gj), CASES), c), LANES);
+            kir_store(&k, to, kir_ramp(&k, at, 1, LANES), kir_cast(&k, DT_I64, yes[c]));
+        }
+        kir_end(&k);
+        kir_end(&k);
+        const struct kir_arg arg[2] = {{(void *)data, N}, {z, sizeof z / sizeof(i64)}};
+        if (!kir_eval(&k, arg, NULL, &(struct kir_eval_opts){0}, &e)) fail_msg("%s", e.msg);
+        for (i64 i = 0; i < N; i++)
+            for (i64 j = 0; j < N; j++)
+                for (i64 l = 0; l < LANES; l++) {
+                    i64 r = first + i + l * stride, d = data[j];
+                    const i64 want[CASES] = {r < d, r <= d, d < r, d <= r};
+                    for (i64 c = 0; c < CASES; c++) assert_int_equal(z[i][j][c][l], want[c]);
+                }
+        arena_release(&a);
+    }
+}
+
 /* (x*4)/4 of data is no x; of an index, or of data that an index bounds from both sides, it is. */
 static void test_clamped_data(void **state)
 {
@@ -926,7 +967,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_whole_steps),
-        cmocka_unit_test(test_folding), cmocka_unit_test(test_data), cmocka_unit_test(test_clamped_data), cmocka_unit_test(test_quantised), cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_folding), cmocka_unit_test(test_data), cmocka_unit_test(test_clamped_data), cmocka_unit_test(test_compared_ramps),
+        cmocka_unit_test(test_quantised), cmocka_unit_test(test_round_trip),
         cmocka_unit_test(test_garbage),  cmocka_unit_test(test_grammar),
         cmocka_unit_test(test_legalise), cmocka_unit_test(test_spread), cmocka_unit_test(test_ahead),
     };
