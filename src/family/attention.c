@@ -133,14 +133,20 @@ static double shown_to(const struct facts *f, double from, double to, double n, 
     return (keys.end - keys.begin) / n;
 }
 
+/* A mask that each row has of its own is taken to leave out the keys behind the row's, as most such masks do; others are not known. */
 static double shown_of(const struct facts *f, const struct work *w, i64 mr, const i64 *var)
 {
     enum { MOST = 64 }; /* iterations that are looked at */
     double sum = 0, n = fmin(w->share, MOST);
-    if (!f->x.has_band) return 1;
+    struct facts assumed = *f;
+    if (!f->x.has_band && !(f->x.has_mask && f->x.is_masked_by_row)) return 1;
+    if (!f->x.has_band) {
+        struct symtab *st = f->x.scores.g->sym;
+        assumed.x.band = (struct op_band){.offset = sym_sub(st, f->x.scores.n, f->queries), .left = -1, .right = 0};
+    }
     for (i64 i = 0; i < (i64)n; i++) {
         double from = floor(((double)i + 0.5) * w->share / n) * w->tiles * (double)mr;
-        sum += shown_to(f, from, fmin(w->m, from + w->tiles * (double)mr), w->n, var) / n;
+        sum += shown_to(&assumed, from, fmin(w->m, from + w->tiles * (double)mr), w->n, var) / n;
     }
     return sum;
 }
@@ -306,6 +312,6 @@ static double predict(const struct gen_problem *p, const struct sched *v)
 }
 
 const struct gen gen_attention = {
-    GEN_FAMILY("attention", 4), .sums = SUMS_OF_ROWS, .chains = true, .facts = sizeof(struct facts),
+    GEN_FAMILY("attention", 5), .sums = SUMS_OF_ROWS, .chains = true, .facts = sizeof(struct facts),
     .analyze = analyze, .legal = legal, .emit = emit, .predict = predict,
 };

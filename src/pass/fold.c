@@ -3,9 +3,10 @@
 // fold: evaluates nodes whose inputs are all constant, and integer values whose symbolic
 // content is constant (shape arithmetic). Nodes that would enlarge a small constant (Expand
 // of a scalar to a large tensor) stay; tables of a few MB, as biases of attention by relative
-// position are gathered, do not. Once the graph's constants have MAX_HELD bytes, only
-// results that replace their inputs are folded: a Concat of a constant with itself, again
-// and again, is computed when the program runs, if memory permits. requires: inferred.
+// position are gathered, do not; bands stay, too, which kernels of attention know as such.
+// Once the graph's constants have MAX_HELD bytes, only results that replace their inputs are
+// folded: a Concat of a constant with itself, again and again, is computed when the program
+// runs, if memory permits. requires: inferred.
 #include "pass/pass.h"
 
 enum {
@@ -62,7 +63,9 @@ static bool should_fold(struct folder *f, const struct node *x)
 {
     const struct graph *g = f->g;
     i64 n_in, n_out = 0, size = 0, dim[MAX_RANK];
-    if (op_of(g, (node_id)(x - g->node.v))->props & (OP_CALL | OP_KEPT) || !inputs_const(g, x, &n_in)) return false;
+    const struct op *op = op_of(g, (node_id)(x - g->node.v));
+    struct op_band band;
+    if (op->props & (OP_CALL | OP_KEPT) || !inputs_const(g, x, &n_in) || (op->band && op->band(g, x, &band))) return false;
     for (u32 k = 0; k < x->out.n; k++) {
         if (!x->out.v[k]) continue;
         const struct value *v = graph_value(g, x->out.v[k]);
