@@ -186,7 +186,8 @@ static inline value_id random_softmax(struct fixture *b, value_id x, const struc
     }
 }
 
-static inline bool random_attention(struct fixture *b)
+/* may_be_large: scores of which exponentials overflow; else exponentials of them are small, less whatever. */
+static inline bool random_attention_of(struct fixture *b, bool may_be_large)
 {
     static const i64 head[] = {1, 3, 4, 8, 16, 19, 32, 40}, keys[] = {1, 2, 5, 16, 17, 31, 48, 70, 129, 300};
     struct symtab *t = &b->sym;
@@ -201,10 +202,10 @@ static inline bool random_attention(struct fixture *b)
     sym d = sym_const(t, z.d), e = sym_const(t, z.e), hq = sym_mul(t, z.h, sym_const(t, z.each));
     value_id q = pick(b, 0, 1) ? add_input(b, "q", 4, (const sym[]){z.b, hq, z.sq, d})
                                : with_perm(b, add_input(b, "q", 4, (const sym[]){z.b, z.sq, hq, d}), (const i64[]){0, 2, 1, 3});
-    if (pick(b, 0, 1)) q = add_op(b, "Mul", q, op_const_f(&b->g, b->type, 0.5), 0);
+    if (pick(b, 0, 1) || !may_be_large) q = add_op(b, "Mul", q, op_const_f(&b->g, b->type, may_be_large ? 0.5 : 1.0 / 128), 0);
     q = regroup(b, q, &z, d, false);
     value_id x = add_op(b, "MatMul", q, random_keys(b, "k", &z, d, z.n), 0), zero = op_const_f(&b->g, b->type, 0);
-    x = random_scores(b, regroup(b, x, &z, z.n, true), &z, true);
+    x = random_scores(b, regroup(b, x, &z, z.n, true), &z, may_be_large);
     x = random_softmax(b, x, &z);
     if (pick(b, 0, 3) == 0) x = add_op(b, "Where", add_mask(b, &z, DT_BOOL), zero, x);
     if (pick(b, 0, 3) == 0) x = add_op(b, "Where", add_op(b, "IsNaN", x, 0, 0), zero, x); /* as PyTorch writes it */
@@ -213,6 +214,59 @@ static inline bool random_attention(struct fixture *b)
     if (!infer_nodes(b)) return false;
     *arr_push(&b->arena, &b->g.output) = pick(b, 0, 2) ? x : behind(b, x);
     return make_task(b);
+}
+
+static inline bool random_attention(struct fixture *b) { return random_attention_of(b, true); }
+
+/* Attention in parts, as the last results of a random one: statistics of rows without an output; an output from given statistics; sums of the probabilities'
+   columns from given statistics, beside the statistics, or beside the output. */
+enum attention_part { PART_STATISTICS, PART_OUTPUT, PART_COLUMNS, PART_STATISTICS_COLUMNS, PART_OUTPUT_COLUMNS, N_PARTS };
+
+/* What rows are reduced to becomes an input; its number. */
+static inline u32 give_statistics(struct fixture *b)
+{
+    u32 n = 0;
+    for (node_id i = 1, end = b->g.node.n; i < end; i++) {
+        if (graph_node(&b->g, i)->dead || !(op_of(&b->g, i)->props & OP_REDUCE)) continue;
+        value_id out = graph_node(&b->g, i)->out.v[0];
+        const struct shape s = graph_value(&b->g, out)->shape;
+        value_id given = add_input(b, n ? "sum" : "most", s.rank, s.dim);
+        graph_value(&b->g, given)->dtype = graph_value(&b->g, out)->dtype;
+        bool is_sum = n++ > 0;
+        graph_replace(&b->g, out, is_sum ? add_op(b, "Exp", given, 0, 0) : given);
+    }
+    return n;
+}
+
+/* Sums of what a value's rows have in each column, with what may be behind them. */
+static inline value_id add_columns(struct fixture *b, value_id p)
+{
+    value_id sums = add_op(b, "ReduceSum", p, op_const_i(&b->g, DT_I64, (const i64[]){-2}, 1), 0);
+    attr_set_int(&b->g, graph_value(&b->g, sums)->producer, "keepdims", pick(b, 0, 1));
+    return pick(b, 0, 2) ? sums : add_op(b, "Sqrt", sums, 0, 0);
+}
+
+/* Of a random attention whose graph is expanded; false: it has no such part. */
+static inline bool take_part(struct fixture *b, enum attention_part part)
+{
+    struct graph *g = &b->g;
+    node_id second = 0;
+    for (node_id i = 1; i < g->node.n; i++)
+        if (!graph_node(g, i)->dead && str_is(graph_node(g, i)->op, "MatMul")) second = i;
+    value_id y = g->output.v[0], p = second ? graph_node(g, second)->in.v[0] : 0, statistics[2];
+    u32 n = 0;
+    if (!p) return false;
+    if (str_is(graph_node(g, graph_value(g, p)->producer)->op, "quern::Reshape") && pick(b, 0, 5)) p = graph_node(g, graph_value(g, p)->producer)->in.v[0];
+    bool has_columns = part >= PART_COLUMNS, is_given = part == PART_OUTPUT || part == PART_COLUMNS;
+    for (node_id i = 1; i < g->node.n && !is_given; i++)
+        if (!graph_node(g, i)->dead && (op_of(g, i)->props & OP_REDUCE) && n < 2) statistics[n++] = graph_node(g, i)->out.v[0];
+    if (is_given && !give_statistics(b)) return false;
+    g->output.n = 0;
+    if (part == PART_OUTPUT || part == PART_OUTPUT_COLUMNS) *arr_push(&b->arena, &g->output) = y;
+    if (part == PART_STATISTICS || part == PART_STATISTICS_COLUMNS)
+        for (u32 i = 0; i < n; i++) *arr_push(&b->arena, &g->output) = i && pick(b, 0, 2) == 0 ? add_op(b, "Log", statistics[i], 0, 0) : statistics[i];
+    if (has_columns) *arr_push(&b->arena, &g->output) = add_columns(b, p);
+    return g->output.n && graph_sort(g, &b->e) && make_task(b);
 }
 
 /* Inputs lie in larger arrays, in front of room of unknown size: keys and values in caches (pass/pass_state.c). The room is NaN. */

@@ -61,6 +61,53 @@ static void test_statistics(void **state)
     assert_true(is_enough(n, 100));
 }
 
+/* A random attention's part of the kind. */
+static bool open_part(struct fixture *b, u64 seed, enum attention_part part)
+{
+    open_attention(b, seed);
+    return random_attention_of(b, part != PART_OUTPUT && part != PART_COLUMNS) && take_part(b, part);
+}
+
+static void test_parts(void **state)
+{
+    static const char *const name[N_PARTS] = {"statistics", "output of given statistics", "columns of given statistics", "statistics and columns", "output and columns"};
+    for (enum attention_part part = 0; part < N_PARTS; part++) {
+        u32 n = 0, n_compiled = 0;
+        for (u64 seed = first_seed(10000, 10250); seed < last_seed(10000, 10250); seed++) {
+            struct fixture b;
+            bool ok = open_part(&b, seed, part);
+            if (seed % 4 == 1) ok = ok && place_in_room(&b);
+            b.caps.deterministic = seed % 7 == 4 && part < PART_COLUMNS;
+            u32 own = ok ? try_task(&b, seed, 4) : 0;
+            if (own && seed % 16 == 3) try_device(&b, "cpu", seed), n_compiled++;
+            n += own;
+            fixture_close(&b);
+        }
+        print_message("%s: %u kernels, %u compiled\n", name[part], n, n_compiled);
+        assert_true(is_enough(n, 100) && is_enough(n_compiled, 1));
+    }
+}
+
+/* Over a field. */
+static void test_exact_parts(void **state)
+{
+    u32 n = 0, n_exact = 0;
+    for (u64 seed = first_seed(12000, 12200); seed < last_seed(12000, 12200); seed++) {
+        struct fixture b;
+        struct candidate c;
+        struct exact_result r = {0};
+        if (open_part(&b, seed, seed % N_PARTS) && b.type == DT_F32 && gen_matches(b.only, &b.t, &b.caps) && choose(&b, 1, &c) && c.gen == b.only) {
+            if (!exact_check(&r, &b.t, &c, &b.caps, &(struct exact_opts){.seed = seed}, &b.e)) report(&b, &c, seed);
+            if (r.verdict == EXACT_DIFFERS) err_set(&b.e, ERR_FAILED, "%.*s", (int)r.why.n, r.why.p), report(&b, &c, seed);
+            n++, n_exact += r.verdict == EXACT_YES;
+            exact_result_release(&r);
+        }
+        fixture_close(&b);
+    }
+    print_message("%u kernels, %u exact\n", n, n_exact);
+    assert_true(is_enough(n, 30) && n_exact * 10 >= n * 9);
+}
+
 static void test_room(void **state)
 {
     u32 n = 0;
@@ -168,11 +215,12 @@ static bool is_attention(const char *text)
 }
 
 #define HEAD "graph {\n  input %q: f32[2,4,10,16]\n  input %k: f32[2,4,16,30]\n  input %v: f32[2,4,30,8]\n  input %z: f32[2,4,10,30]\n" \
-             "  input %c: f32[2,4,10,8]\n  %s: none[?] = MatMul(%q, %k)\n"
+             "  input %w0: f32[2,4,10,8]\n  %s: none[?] = MatMul(%q, %k)\n"
 #define MAX "  %m: none[?] = quern::ReduceMax(%s) {axes=[3], keepdims=1}\n  %d: none[?] = Sub(%s, %m)\n  %e: none[?] = Exp(%d)\n"
 #define SUM "  %l: none[?] = quern::ReduceSum(%e) {axes=[3], keepdims=1}\n  %p: none[?] = Div(%e, %l)\n"
 #define SUMS "  %l: none[?] = quern::ReduceSum(%e) {axes=[3], keepdims=1}\n  %f: none[?] = Div(%e, %l)\n"
-#define VALUES "  %y: none[?] = MatMul(%p, %v)\n  output %y\n"
+#define COLUMNS "  %c: none[?] = quern::ReduceSum(%p) {axes=[2], keepdims=0}\n"
+#define VALUES """  %y: none[?] = MatMul(%p, %v)\n  output %y\n"
 
 static void test_refused(void **state)
 {
@@ -181,10 +229,17 @@ static void test_refused(void **state)
         {HEAD MAX SUM VALUES "  output %p\n}\n", false},                                                                /* probabilities are needed */
         {HEAD MAX SUM VALUES "  output %l\n}\n", true},                                                                 /* statistics of rows */
         {HEAD MAX SUM VALUES "  output %e\n}\n", false},
-        {HEAD MAX SUM "  %w: none[?] = MatMul(%p, %v)\n  %y: none[?] = Add(%w, %c)\n  output %y\n}\n", true},
+        {HEAD MAX SUM "  %w: none[?] = MatMul(%p, %v)\n  %y: none[?] = Add(%w, %w0)\n  output %y\n}\n", true},
         {HEAD MAX SUM "  %w: none[?] = MatMul(%p, %v)\n  %y: none[?] = Mul(%w, %l)\n  output %y\n}\n", false},           /* behind the second product */
         {HEAD MAX SUM "  %w: none[?] = MatMul(%p, %v)\n  %y: none[?] = quern::ReduceSum(%w) {axes=[3], keepdims=1}\n  output %y\n}\n", false},
-        {HEAD "  %p: none[?] = Exp(%s)\n" VALUES "}\n", false},                                                         /* nothing is reduced */
+        {HEAD "  %p: none[?] = Exp(%s)\n" VALUES "}\n", true},                                                          /* nothing is reduced */
+        {HEAD MAX "  output %m\n}\n", true},                                                                            /* no second product */
+        {HEAD MAX SUM "  output %m\n  output %l\n}\n", true},
+        {HEAD MAX SUM "  output %p\n}\n", false},
+        {HEAD MAX SUM COLUMNS VALUES "  output %c\n}\n", true},                                                         /* sums of columns */
+        {HEAD MAX SUM COLUMNS "  output %c\n}\n", true},
+        {HEAD "  %p: none[?] = Exp(%s)\n" COLUMNS "  output %c\n}\n", true},
+        {HEAD MAX SUM COLUMNS "  %a: none[?] = quern::ReduceSum(%c) {axes=[2], keepdims=1}\n  output %a\n}\n", false},
         {HEAD MAX "  %l: none[?] = quern::ReduceSum(%e) {axes=[2], keepdims=1}\n  %p: none[?] = Div(%e, %l)\n" VALUES "}\n", false},   /* along queries */
         {HEAD MAX SUMS "  %p: none[?] = Add(%f, %s)\n" VALUES "}\n", false},                                             /* scores and exponentials */
         {HEAD MAX SUMS "  %p: none[?] = Add(%f, %z)\n" VALUES "}\n", true},
@@ -201,6 +256,8 @@ int main(void)
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_random),
         cmocka_unit_test(test_statistics),
+        cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_exact_parts),
         cmocka_unit_test(test_room),
         cmocka_unit_test(test_compiled),
         cmocka_unit_test(test_split),

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// attention: two matmuls with a softmax, or any other reduction of rows, between them, on processors: the schedules and which of them is good.
-// gen/attention_emit.c emits them.
+// attention: two matmuls with a softmax, or any other reduction of rows, between them, on processors; or the first one of them and what rows are reduced to; or both
+// products from what rows were reduced to; or the sums of probabilities along the rows: the schedules and which of them is good. gen/attention_emit.c emits them.
 //
-// Dims: scores (b.., m, n) = q (b.., m, d) x k (b.., d, n); y (b.., m, e) = p (b.., m, n) x v (b.., n, e).
+// Dims: scores (b.., m, n) = q (b.., m, d) x k (b.., d, n); y (b.., m, e) = p (b.., m, n) x v (b.., n, e); sums of columns (.., n).
 #include "gen/attention.h"
 #include "gen/nest.h"
 
@@ -48,16 +48,18 @@ static bool analyze(const struct gen_problem *p)
     const struct graph *g = &p->t->g;
     const struct gemm *s = &f->x.scores, *v = &f->x.values;
     if (p->c->is_gpu || p->c->vector_bytes < 8 || !attention_of(&f->x, p->t)) return false;
+    if (f->x.columns.out && p->c->deterministic) return false; /* sums of columns have an order of their own */
     attention_form(&f->x, p->t, p->c);
+    bool has_values = attention_has_values(&f->x);
     f->lanes = gen_lanes(p->c, DT_F32);
-    f->m = gen_eval(g, s->m, NULL), f->n = gen_eval(g, s->n, NULL), f->d = gen_eval(g, s->k, NULL), f->e = gen_eval(g, v->n, NULL);
+    f->m = gen_eval(g, s->m, NULL), f->n = gen_eval(g, s->n, NULL), f->d = gen_eval(g, s->k, NULL), f->e = has_values ? gen_eval(g, v->n, NULL) : 0;
     f->static_m = gen_static(g, s->m, -1), f->static_n = gen_static(g, s->n, -1);
     f->keys_in_place = !s->b_const && !gemm_is_dense_along_last(p->t, s->b, (u32)f->lanes);
-    f->values_in_place = !v->b_const && gemm_is_dense_along_last(p->t, v->b, (u32)f->lanes);
-    f->value_front = gen_front(g, v->b);
+    f->values_in_place = has_values && !v->b_const && gemm_is_dense_along_last(p->t, v->b, (u32)f->lanes);
+    if (has_values) f->value_front = gen_front(g, v->b);
     if (f->keys_in_place) f->key_pitch = gemm_step(p->t, s->b, s->bs->rank - 1, (u32)f->lanes);
     if (f->values_in_place) f->value_pitch = gemm_step(p->t, v->b, v->bs->rank - 2, (u32)f->lanes);
-    const struct shape *x = &graph_value(g, f->x.rows.red[0].in)->shape;
+    const struct shape *x = &graph_value(g, f->x.score)->shape;
     f->queries = x->rank > 1 ? x->dim[x->rank - 2] : sym_const(g->sym, 1);
     return true;
 }
@@ -72,7 +74,7 @@ static bool is_good_group(i64 mb, i64 n) { return !mb || (mb < n && (mb == 1 || 
 static bool may_take_keys_in_place(const struct gen_problem *p, const struct facts *f, const struct attention_sched *s)
 {
     bool is_whole = f->static_m < 0 || f->static_m % s->mr == 0;
-    return f->keys_in_place && !p->c->deterministic && is_whole && (s->mb == 1 || f->static_m == s->mr);
+    return f->keys_in_place && !f->x.columns.out && !p->c->deterministic && is_whole && (s->mb == 1 || f->static_m == s->mr);
 }
 
 /* Keys of an iteration, of n in all, in whole blocks. */
@@ -92,8 +94,9 @@ static double row_elements(const struct facts *f, const struct attention_sched *
 /* More than one block or part of the keys, of a softmax. What parts leave in memory grows with the rows: one iteration has all that share them. */
 static bool may_be_online(const struct gen_problem *p, const struct facts *f, const struct attention_sched *s)
 {
-    if (!f->x.is_softmax || p->c->deterministic) return false;
-    if (s->split && (f->static_m < 0 || rows_of(s, f->m) < f->m || (f->static_n >= 0 && s->split >= f->static_n))) return false;
+    if (!attention_has_blocks(&f->x) || p->c->deterministic) return false;
+    if (s->split && f->static_n >= 0 && s->split >= f->static_n) return false;
+    if (s->split && attention_has_rows(&f->x) && (f->static_m < 0 || rows_of(s, f->m) < f->m)) return false;
     return !s->nb || s->nb * attention_width(s, (u32)f->lanes) < keys_of(f, s, f->static_n < 0 ? i64_max(f->n, s->split) : f->n);
 }
 
@@ -101,13 +104,14 @@ static bool legal(const struct gen_problem *p, const struct sched *v)
 {
     const struct facts *f = p->facts;
     const struct attention_sched s = sched_of(v);
-    bool has_rows = f->x.values.m_axis >= 0, in_place = s.keys == KEYS_PLACE;
+    bool has_rows = f->x.scores.m_axis >= 0, in_place = s.keys == KEYS_PLACE;
     i64 tiles = ceil_div(f->m, s.mr);
     if (!tile_is_legal(p->c, s.mr, s.nr) || !tile_is_legal(p->c, s.mr, s.nv)) return false;
     if (!has_rows && (s.mr > 1 || s.mb)) return false;
     if (s.mr > 1 && s.mr > f->m) return false;
+    if (!attention_has_values(&f->x) && (s.nv > 1 || s.values || (s.ahead && !in_place))) return false;
     if ((s.nv > 1 && (s.nv - 1) * f->lanes >= f->e) || (s.nr > 1 && (s.nr - 1) * (in_place ? 1 : f->lanes) >= f->n)) return false;
-    if (s.ahead && !(in_place && s.values == VALUES_PLACE)) return false;
+    if (s.ahead && !(in_place && (s.values == VALUES_PLACE || !attention_has_values(&f->x)))) return false;
     if (in_place && !may_take_keys_in_place(p, f, &s)) return false;
     if (s.values == VALUES_PLACE && (!f->values_in_place || s.ku > 1)) return false;
     if (attention_is_online(&s) && !may_be_online(p, f, &s)) return false;
@@ -154,10 +158,10 @@ static double shown_of(const struct facts *f, const struct work *w, i64 mr, cons
 static struct work work_of(const struct facts *f, const struct attention_sched *s, const i64 *var)
 {
     const struct graph *g = f->x.scores.g;
-    const struct space *outer = &f->x.values.outer;
+    const struct space *outer = &f->x.scores.outer;
     struct work w = {.lanes = (double)f->lanes, .batch = 1};
     w.m = (double)i64_max(1, gen_eval(g, f->x.scores.m, var)), w.n = (double)i64_max(1, gen_eval(g, f->x.scores.n, var));
-    w.d = (double)i64_max(1, gen_eval(g, f->x.scores.k, var)), w.e = (double)i64_max(1, gen_eval(g, f->x.values.n, var));
+    w.d = (double)i64_max(1, gen_eval(g, f->x.scores.k, var)), w.e = attention_has_values(&f->x) ? (double)i64_max(1, gen_eval(g, f->x.values.n, var)) : 0;
     for (u32 i = 0; i < outer->n; i++) w.batch *= (double)i64_max(1, gen_eval(g, outer->g[i].extent, var));
     w.tiles = ceil(w.m / (double)s->mr);
     if (s->mb) w.tiles = fmin(w.tiles, (double)s->mb);
@@ -252,14 +256,22 @@ static double dot_seconds(const struct gen_problem *p, const struct facts *f, co
 
 enum { SCAN = 16 }; /* cycles to find a row's first and last keys by its mask */
 
-/* Three passes over a row in a near cache, one with an exponential; two, by blocks of keys. */
-static double row_seconds(const struct gen_problem *p, const struct facts *f, const struct attention_sched *s, const struct work *w)
+/* So many loads and stores of each score, an exponential, and what else there is between the products. */
+static double elements_seconds(const struct gen_problem *p, const struct facts *f, const struct work *w, double loads)
 {
     enum { EXPONENTIAL = 16, OTHERS = 6 };
     const struct nest_rates *r = p->nest;
-    double vectors = w->batch * w->m * ceil(w->n / w->lanes), ops = (double)(EXPONENTIAL + OTHERS + f->x.n_between);
+    return w->batch * w->m * ceil(w->n / w->lanes) * (loads * r->load + (double)(EXPONENTIAL + OTHERS + f->x.n_between) * r->work / 2);
+}
+
+/* Three passes over a row in a near cache, one with an exponential; two, by blocks of keys; one, with given statistics. */
+static double row_seconds(const struct gen_problem *p, const struct facts *f, const struct attention_sched *s, const struct work *w)
+{
+    const struct nest_rates *r = p->nest;
     double blocks = ceil(w->n / w->at_once), scan = f->x.has_mask && w->n > ATTENTION_FEW ? w->batch * (f->x.is_masked_by_row ? w->m : w->share) * SCAN * r->cycle : 0;
-    return scan + vectors * ((attention_is_online(s) ? 4 : 6) * r->load + ops * r->work / 2) + w->batch * w->m * blocks * (double)f->x.rows.n * 24 * r->cycle;
+    double loads = !f->x.rows.n ? 2 : attention_is_online(s) ? 4 : 6;
+    if (!attention_has_values(&f->x)) loads -= 1;
+    return scan + elements_seconds(p, f, w, loads) + w->batch * w->m * blocks * (double)f->x.rows.n * 24 * r->cycle;
 }
 
 /* Parts of the keys: their sums are stored, and added up by iterations of their own, and each looks at the whole mask. */
@@ -270,6 +282,16 @@ static double split_seconds(const struct gen_problem *p, const struct facts *f, 
     double sums = w->batch * w->m * w->parts, t = sums * (ceil(w->e / w->lanes) * (6 * r->load + r->cycle) + EXPONENTIAL * r->cycle);
     if (f->x.has_mask) t += w->batch * (f->x.is_masked_by_row ? w->m : 1) * (w->parts - 1) * SCAN * r->cycle;
     return t;
+}
+
+/* Heads of queries. */
+static double heads_of(const struct facts *f, const i64 *var)
+{
+    const struct graph *g = f->x.scores.g;
+    const struct shape *s = &graph_value(g, f->x.score)->shape;
+    double n = 1;
+    for (u32 i = 0; i + 2 < s->rank; i++) n *= (double)i64_max(1, gen_eval(g, s->dim[i], var));
+    return n;
 }
 
 /* Matrices that a right operand has. */
@@ -291,27 +313,48 @@ static double pack_seconds(const struct gen_problem *p, const struct work *w, do
     return n * each + front_seconds(p, w, front, n) + nest_read(r, 4 * n, 4 * n, &(struct nest_rows){0});
 }
 
+/* Sums of columns: the scores once more, and of each an exponential; sums of an iteration's keys are loaded and stored for every row. */
+static double columns_seconds(const struct gen_problem *p, const struct facts *f, const struct attention_sched *s, const struct work *w)
+{
+    const struct nest_rates *r = p->nest;
+    double packs = w->batch * w->m * w->d * w->parts * (2 * r->load + r->cycle) / w->lanes;
+    return packs + (scores_seconds(p, f, s, w) + elements_seconds(p, f, w, 4)) * w->shown;
+}
+
+/* The grid of rows: statistics, or the result. */
+static double rows_grid_seconds(const struct gen_problem *p, const struct facts *f, const struct attention_sched *s, const struct work *w)
+{
+    const struct gemm *k = &f->x.scores, *e = &f->x.values;
+    const struct nest_rates *r = p->nest;
+    double t = (s->keys == KEYS_PLACE ? dot_seconds(p, f, s, w) : scores_seconds(p, f, s, w)) + row_seconds(p, f, s, w);
+    if (attention_has_values(&f->x)) t += values_seconds(p, f, s, w);
+    t *= w->shown;
+    if (s->split) t += split_seconds(p, f, w);
+    t += w->batch * w->m * w->d * w->parts * (2 * r->load + r->cycle) / w->lanes + front_seconds(p, w, gen_problem_front(p, 0), w->batch * w->m * w->d * w->parts);
+    if (s->keys == KEYS_PLACE) t += front_seconds(p, w, gen_problem_front(p, 1), count_of(k, p->var) * w->n * w->d * w->share * w->shown);
+    if (s->values == VALUES_PLACE) t += front_seconds(p, w, f->value_front, count_of(e, p->var) * w->n * w->e * w->share * w->tiles * w->shown);
+    return t;
+}
+
+/* Of so many iterations, on all threads. */
+static double on_threads(double t, double iterations, double threads) { return t * ceil(iterations / threads) / iterations; }
+
 static double predict(const struct gen_problem *p, const struct sched *v)
 {
     const struct facts *f = p->facts;
-    const struct nest_rates *r = p->nest;
     const struct attention_sched s = sched_of(v);
     const struct work w = work_of(f, &s, p->var);
     const struct gemm *k = &f->x.scores, *e = &f->x.values;
-    double threads = (double)i64_max(1, p->c->n_threads), grids = s.split ? 2 : 1, share = w.batch * w.share * w.parts, packs = 0;
-    double keys = count_of(k, p->var) * w.n * w.d, values = count_of(e, p->var) * w.n * w.e;
-    double t = (s.keys == KEYS_PLACE ? dot_seconds(p, f, &s, &w) : scores_seconds(p, f, &s, &w)) + values_seconds(p, f, &s, &w) + row_seconds(p, f, &s, &w);
-    t *= w.shown;
-    if (s.split) t += split_seconds(p, f, &w);
-    t += w.batch * w.m * w.d * w.parts * (2 * r->load + r->cycle) / w.lanes + front_seconds(p, &w, gen_problem_front(p, 0), w.batch * w.m * w.d * w.parts);
-    if (s.keys == KEYS_PLACE) t += front_seconds(p, &w, gen_problem_front(p, 1), keys * w.share * w.shown);
-    else if (!k->b_const) packs += pack_seconds(p, &w, gen_problem_front(p, 1), keys, !f->keys_in_place), grids++;
-    if (s.values == VALUES_PLACE) t += front_seconds(p, &w, f->value_front, values * w.share * w.tiles * w.shown);
-    else if (!e->b_const) packs += pack_seconds(p, &w, f->value_front, values, f->values_in_place), grids++;
-    return t * ceil(share / threads) / share + packs / threads + r->launch * (threads > 1 ? grids : 1);
+    double threads = (double)i64_max(1, p->c->n_threads), grids = 0, packs = 0, t = 0;
+    if (attention_has_rows(&f->x)) t += on_threads(rows_grid_seconds(p, f, &s, &w), w.batch * w.share * w.parts, threads), grids += s.split ? 2 : 1;
+    if (f->x.columns.out) t += on_threads(columns_seconds(p, f, &s, &w), heads_of(f, p->var) * w.parts, threads), grids++;
+    if (s.keys == KEYS_ONCE && !k->b_const) packs += pack_seconds(p, &w, gen_problem_front(p, 1), count_of(k, p->var) * w.n * w.d, !f->keys_in_place), grids++;
+    if (attention_has_values(&f->x) && s.values == VALUES_ONCE && !e->b_const)
+        packs += pack_seconds(p, &w, f->value_front, count_of(e, p->var) * w.n * w.e, f->values_in_place), grids++;
+    return t + packs / threads + p->nest->launch * (threads > 1 ? grids : 1);
 }
 
 const struct gen gen_attention = {
-    GEN_FAMILY("attention", 5), .sums = SUMS_OF_ROWS, .chains = true, .facts = sizeof(struct facts),
+    GEN_FAMILY("attention", 5), .sums = SUMS_OF_ROWS, .chains = true, .singles = true, .facts = sizeof(struct facts),
     .analyze = analyze, .legal = legal, .emit = emit, .predict = predict,
 };

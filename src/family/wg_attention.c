@@ -33,6 +33,7 @@ static bool analyze(const struct gen_problem *p)
     const struct graph *g = &p->t->g;
     const struct gemm *s = &f->x.scores, *v = &f->x.values;
     if (!p->c->is_gpu || !attention_of(&f->x, p->t)) return false;
+    if (!attention_has_values(&f->x) || !f->x.rows.n || f->x.columns.out) return false; /* one product, given statistics, sums of columns */
     attention_form(&f->x, p->t, p->c);
     const value_id in[3] = {s->a, s->b, v->b};
     f->m = gen_eval(g, s->m, p->var), f->n = gen_eval(g, s->n, p->var), f->d = gen_eval(g, s->k, p->var), f->e = gen_eval(g, v->n, p->var);

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// attention: a task of two matmuls taken apart. What lies between is any pointwise function of the scores and of what they are reduced to along the keys, and
+// attention: a task of one or two matmuls taken apart. What lies between is any pointwise function of the scores and of what they are reduced to along the keys, and
 // views that only regroup rows, as those of heads that share keys. All of it is computed by rows, in place: a reduction's elements replace the
-// scores that they are computed from, so nothing that comes later may need these. Beside the second product, numbers of rows may be results: the maximum, the sum.
+// scores that they are computed from, so nothing that comes later may need these. Beside the second product, or without it, numbers of rows may be results, the
+// maximum, the sum; and sums along the queries of such a function. These are taken of scores that are computed once more, when all reductions are known.
 #include "gen/attention.h"
 
-enum role { OTHER, FULL, LESS, BEHIND }; /* values: independent of the scores; an element for each of them; for each row of them; behind the second product */
+/* Values: independent of the scores; an element for each of them; for each row of them; behind the second product; sums of columns, and behind these. */
+enum role { OTHER, FULL, LESS, BEHIND, COLUMN };
 
 struct finder {
     const struct graph *g;
@@ -44,6 +46,19 @@ static bool add_reduction(struct finder *f, node_id n)
     rows->red[rows->n++] = r;
     f->role[r.out] = LESS;
     return true;
+}
+
+/* Sums along the queries. */
+static bool add_columns(struct finder *f, node_id n)
+{
+    const struct node *nd = graph_node(f->g, n);
+    struct reduction *c = &f->x->columns;
+    const struct reduction r = {.node = n, .in = nd->in.v[0], .out = nd->out.v[0]};
+    const struct shape *in = shape_of(f, r.in);
+    if (c->out || f->role[r.in] != FULL || !is_f32(f->g, r.in) || !is_f32(f->g, r.out)) return false;
+    *c = r;
+    f->role[r.out] = COLUMN;
+    return op_of(f->g, n)->reduce(f->g, nd, &c->r) && c->r.combine == KI_ADD && c->r.n_axes == 1 && c->r.axis[0] + 2 == in->rank;
 }
 
 /* The roles of a node's inputs, as bits. */
@@ -96,40 +111,48 @@ static bool add_node(struct finder *f, node_id n)
     const struct node *nd = graph_node(f->g, n);
     u32 props = op_of(f->g, n)->props;
     if (nd->out.n != 1) return false;
-    bool ok = props & OP_REDUCE ? add_reduction(f, n) : props & OP_POINTWISE ? add_pointwise(f, nd) : props & OP_RESHAPE && add_reshape(f, nd);
+    bool ok = props & OP_REDUCE ? add_reduction(f, n) || add_columns(f, n) : props & OP_POINTWISE ? add_pointwise(f, nd) : props & OP_RESHAPE && add_reshape(f, nd);
     return ok && !(f->role[nd->out.v[0]] == FULL && graph_is_output(f->g, nd->out.v[0]));
 }
 
-/* Outputs that are numbers of rows: they do not depend on the second product. */
-static bool find_statistics(struct finder *f)
+/* Outputs that do not depend on the second product: numbers of rows, and sums of columns with a pointwise tail. */
+static bool find_results(struct finder *f)
 {
     struct attention *x = f->x;
+    bool has_columns = false;
     for (u32 i = 0; i < f->g->output.n; i++) {
         value_id v = f->g->output.v[i];
         if (f->role[v] == BEHIND) continue;
-        if (f->role[v] != LESS || x->n_statistics == countof(x->statistic) || graph_value(f->g, v)->layout != LAYOUT_ROWS) return false;
+        if (graph_value(f->g, v)->layout != LAYOUT_ROWS) return false;
+        if (f->role[v] == COLUMN) {
+            has_columns = true;
+            if (!gen_pointwise_tail(f->g, v, x->columns.out) || !shape_equal(shape_of(f, v), shape_of(f, x->columns.out))) return false;
+            continue;
+        }
+        if (f->role[v] != LESS || x->n_statistics == countof(x->statistic)) return false;
         x->statistic[x->n_statistics++] = v;
     }
-    return x->n_statistics < f->g->output.n;
+    return has_columns == (x->columns.out != 0) && (attention_has_values(x) || has_columns || x->n_statistics);
 }
 
 /* Sorts the nodes that depend on the scores. */
 static bool sort_nodes(struct finder *f)
 {
     const struct graph *g = f->g;
-    f->role[f->x->scores.y] = FULL, f->role[f->x->values.y] = BEHIND;
+    f->role[f->x->scores.y] = FULL;
+    if (f->second) f->role[f->x->values.y] = BEHIND;
     for (node_id n = f->first + 1; n < g->node.n; n++) {
         const struct node *nd = graph_node(g, n);
         u32 roles = n == f->second || nd->dead ? 0 : roles_of(f, nd);
         if (!roles) continue;
-        if (roles == 1u << BEHIND) {
+        if (roles == 1u << BEHIND || roles == 1u << COLUMN) {
             for (u32 i = 0; i < nd->out.n; i++)
-                if (nd->out.v[i]) f->role[nd->out.v[i]] = BEHIND;
-        } else if (roles >> BEHIND & 1 || !add_node(f, n)) {
+                if (nd->out.v[i]) f->role[nd->out.v[i]] = roles >> BEHIND & 1 ? BEHIND : COLUMN;
+        } else if (roles >> BEHIND || !add_node(f, n)) {
             return false;
         }
     }
-    return f->x->rows.n > 0;
+    return true;
 }
 
 /* Would computing v, from what is bound, ask for `stale`? bound: the latest elements in the array. */
@@ -159,10 +182,14 @@ static bool may_be_in_place(const struct finder *f)
     return true;
 }
 
-/* The task's two matmuls. */
+/* The task's matmuls. */
 static bool find_products(struct finder *f, const struct task *t)
 {
     struct task one = *t;
+    if (t->n_heavy < 2) {
+        f->first = t->anchor;
+        return gemm_of(&f->x->scores, t);
+    }
     for (node_id n = 1; n < t->g.node.n; n++) {
         if (!(op_of(&t->g, n)->props & (OP_CONV | OP_MATMUL | OP_HEAVY)) || graph_node(&t->g, n)->dead) continue;
         if (!(op_of(&t->g, n)->props & OP_MATMUL) || f->second) return false;
@@ -180,26 +207,58 @@ static bool find_products(struct finder *f, const struct task *t)
     return true;
 }
 
+static bool scores_fit(const struct finder *f)
+{
+    const struct gemm *s = &f->x->scores;
+    return s->type == DT_F32 && !s->merged && s->as->rank >= 2 && gen_static(f->g, s->k, -1) > 0;
+}
+
 /* The products have the same batches and rows, one at each place of the result. */
-static bool products_fit(const struct finder *f)
+static bool values_fit(const struct finder *f)
 {
     const struct gemm *s = &f->x->scores, *v = &f->x->values;
-    if (s->type != DT_F32 || v->type != DT_F32 || s->merged || v->merged || !v->simple || v->by_rows) return false;
-    if (s->as->rank < 2 || !shape_equal(s->ys, v->as) || v->as->rank != v->ys->rank || gen_static(f->g, s->k, -1) <= 0) return false;
+    if (v->type != DT_F32 || v->merged || !v->simple || v->by_rows || !shape_equal(s->ys, v->as) || v->as->rank != v->ys->rank) return false;
     for (u32 i = 0; i + 2 < v->as->rank; i++)
         if (v->as->dim[i] != v->ys->dim[i]) return false;
     return v->as->rank >= 2 && !gen_depends(f->g, v->b, s->y) && gen_depends(f->g, v->a, s->y);
 }
 
+/* What rows are computed for. */
+static bool find_p(struct finder *f)
+{
+    struct attention *x = f->x;
+    x->p = f->second ? x->values.a : x->rows.n ? x->rows.red[x->rows.n - 1].in : x->columns.in;
+    return x->p && f->role[x->p] == FULL && is_f32(f->g, x->p);
+}
+
+/* Columns are of one head each: rows of the scores are those of whole heads. */
+static bool columns_fit(const struct finder *f)
+{
+    const struct attention *x = f->x;
+    const struct shape *s = shape_of(f, x->columns.in);
+    const i64 m = gen_static(f->g, x->scores.m, -1), own = gen_static(f->g, s->dim[s->rank - 2], -1);
+    bool is_whole = s->dim[s->rank - 2] == x->scores.m || (m > 0 && own > 0 && m % own == 0);
+    return is_whole && shape_equal(s, shape_of(f, x->score));
+}
+
+/* Does a matmul reach a reduction? Of all others this is asked first. */
+static bool has_reduction(const struct task *t)
+{
+    for (node_id n = t->anchor + 1; n < t->g.node.n; n++)
+        if (op_of(&t->g, n)->props & OP_REDUCE) return true;
+    return false;
+}
+
 bool attention_of(struct attention *x, const struct task *t)
 {
     *x = (struct attention){.rows = {.g = &t->g, .fused = true}};
-    if (t->n_heavy != 2) return false;
+    if (!t->anchor || t->n_heavy > 2 || (t->n_heavy == 1 && !has_reduction(t))) return false;
     struct arena a = {0};
     struct finder f = {.g = &t->g, .x = x, .role = arena_array(&a, u8, t->g.value.n), .arena = &a};
-    bool ok = find_products(&f, t) && products_fit(&f);
-    x->p = ok ? x->values.a : 0;
-    ok = ok && sort_nodes(&f) && find_statistics(&f) && f.role[x->p] == FULL && is_f32(&t->g, x->p) && may_be_in_place(&f);
+    bool ok = find_products(&f, t) && scores_fit(&f) && (!f.second || values_fit(&f));
+    ok = ok && sort_nodes(&f) && find_results(&f) && find_p(&f) && may_be_in_place(&f);
+    if (ok) attention_score(x, t);
+    ok = ok && (!x->columns.out || columns_fit(&f));
     arena_release(&a);
     return ok;
 }

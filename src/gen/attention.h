@@ -3,6 +3,9 @@
 // Private to gen/: attention taken apart, and its emission on processors (family/attention.c).
 // Dims: scores (b.., m, n) = q (b.., m, d) x k (b.., d, n); y (b.., m, e) = p (b.., m, n) x v (b.., n, e), with p a function of the scores that reduces
 // them along n. Rows m are queries, of several heads where these share keys; columns n are keys.
+//
+// A task has some of three results: statistics of rows, what the scores are reduced to along n; y; sums of columns, (.., n) of p along m. Where statistics
+// are inputs, nothing is reduced along n. Without y there is no second product.
 #ifndef QUERN_GEN_ATTENTION_H
 #define QUERN_GEN_ATTENTION_H
 
@@ -10,23 +13,32 @@
 #include "gen/row_emit.h"
 
 struct attention {
-    struct gemm scores, values; /* the products */
-    struct row_task rows;       /* the reductions of scores, in order; each needs what the one before has computed, at most */
-    value_id p;                 /* left operand of the second product */
+    struct gemm scores, values; /* the products; values: there is none if y is 0 */
+    struct row_task rows;       /* the reductions of scores, in order; each needs what the one before has computed, at most; n 0: rows need nothing of others */
+    value_id p;                 /* left operand of the second product; without one, what the last reduction takes, or what columns sum up */
+    value_id score;             /* what the first reduction takes, or, without reductions, an exponential; else the first product */
+    struct reduction columns;   /* sums along m, of values of the shape of `score`; out 0: there are none */
     u32 n_between;              /* nodes that compute something for each score */
     value_id statistic[MAX_REDUCE]; /* outputs of the task beside the second product's: numbers of rows, (.., rows, 1) or (.., rows) */
     u32 n_statistics;
     /* Exponentials of the differences from the maximum, summed up; p has these times a number per row, or zeros for a row. */
     bool is_softmax;
-    bool has_band;              /* softmax: scores outside of it are -infinity */
+    bool is_exponential;        /* without reductions: p and what columns sum up are exponentials of `score` less a number per row, times another one */
+    bool has_band;              /* of both: scores outside of it are -infinity */
     struct op_band band;
-    bool has_mask;              /* softmax: data says which scores are -infinity, or as good as that, */
+    bool has_mask;              /* of both: data says which scores are -infinity, or as good as that, */
     bool is_masked_by_row;      /* of each row of an iteration; else of all alike */
 };
-/* false: not two matmuls with reductions along the last axis between them, or not in a form that rows of scores in one array can take. */
+/* false: not one or two matmuls with reductions along the last axis behind the first one, or not in a form that rows of scores in one array can take. */
 bool attention_of(struct attention *x, const struct task *t);
+static inline bool attention_has_values(const struct attention *x) { return x->values.y != 0; }
+/* Are there results of rows, statistics or y? Else only sums of columns. */
+static inline bool attention_has_rows(const struct attention *x) { return attention_has_values(x) || x->rows.n; }
+/* May keys be taken block by block? */
+static inline bool attention_has_blocks(const struct attention *x) { return x->is_softmax || !x->rows.n; }
 enum { ATTENTION_FEW = 64 }; /* keys that no mask is looked at for */
-/* attention_form.c: sets is_softmax, has_band, band and has_mask, by what p is computed from. */
+/* attention_form.c: sets is_softmax, has_band, band and has_mask, by what p is computed from. attention_score, without reductions: score and is_exponential. */
+void attention_score(struct attention *x, const struct task *t);
 void attention_form(struct attention *x, const struct task *t, const struct caps *c);
 
 enum attention_keys {
@@ -67,12 +79,16 @@ struct attention_kernel {
     struct attention_sums sums;  /* WORK: of the iteration's rows */
     struct attention_sums parts; /* TEMP: of all rows by parts of the keys, [batch][row][part] */
     kval batch, part, n_parts;
+    kval reduced[MAX_REDUCE]; /* TEMP, with sums of columns: results of the reductions of all rows, [batch][row] */
+    kval columns, first_column; /* WORK: sums of the iteration's columns, from that one on */
+    kval known[MAX_REDUCE]; /* of the current row: results of the reductions */
 };
 
 /* Keys in steps of which blocks and parts of them begin. */
 static inline i64 attention_width(const struct attention_sched *s, u32 lanes) { return s->keys == KEYS_PLACE ? (i64)lanes : s->nr * (i64)lanes; }
 /* Is a softmax taken by blocks or parts of the keys? */
 static inline bool attention_is_online(const struct attention_sched *s) { return s->nb || s->split; }
+sym attention_rows(const struct attention *x); /* of all batches */
 /* Elements from one row of scores to the next in scratch memory. */
 sym attention_pitch(const struct attention *x, const struct attention_sched *s, u32 lanes);
 void attention_emit(struct emit *m, const struct task *t, const struct caps *c, const struct attention_sched *s);
@@ -82,6 +98,16 @@ const struct graph *attention_graph_of(struct emit *m, value_id y);
 /* rows with every axis of what is reduced, the last one reduced; the keys that some row of the iteration may attend to. */
 void attention_open_space(struct attention_kernel *a, const struct caps *c);
 void attention_find_keys(struct attention_kernel *a);
+/* Finds a row, binds what is known of it, and tells the index of its first element in v. */
+typedef void attention_find_fn(struct attention_kernel *a, kval row, kval idx[MAX_RANK]);
+/* The iteration's keys become all, if masked scores of some row make anything else than zeros of v: its statistics are of no score. */
+void attention_check_rows(struct attention_kernel *a, attention_find_fn *find, value_id v);
+/* What an iteration has of a product: pos per axis, rows m0..m1-1. */
+void attention_place(struct gemm_kernel *p, const kval *pos, kval m0, kval m1);
+void attention_open_scores(struct attention_kernel *a, sym rows); /* in a grid: arrays of so many rows */
+void attention_open_rows(struct attention_kernel *a, const struct caps *c);
+/* A row of scores becomes one of p, `at`: where its first key lies in it. */
+void attention_do_row(struct attention_kernel *a, kval row, kval at);
 /* attention.c, for gradients, too: does a view keep the axis of keys? */
 bool attention_keeps_last(const struct shape *from, const struct shape *to);
 /* attention_cost.c */
@@ -105,7 +131,7 @@ void attention_band_keys(struct emit *m, const struct attention *x, const struct
    bound to both until attention_forget. */
 kval attention_factor(struct emit *m, const struct attention *x, const kval *p, const kval *most, kval *sum);
 void attention_find_row(struct attention_kernel *a, kval row); /* p's index, and the row in the axes of the reductions */
-void attention_store_statistics(struct attention_kernel *a); /* of the current row, whose reductions are bound */
+void attention_store_statistics(struct attention_kernel *a, kval row); /* of the current row, whose reductions are bound */
 void attention_product(struct gemm_kernel *p, kval from, kval to); /* of blocks of columns from..to-1 */
 /* attention_place.c: operands that are read where they lie. */
 void attention_dot_keys(struct attention_kernel *a, kval from, kval to); /* scores of keys from..to-1 */
@@ -124,6 +150,9 @@ void attention_clear_sums(struct attention_kernel *a, kval rows);
 void attention_online(struct attention_kernel *a); /* sums of the iteration's keys */
 void attention_finish_row(struct attention_kernel *a, kval row, kval own); /* to the outputs; own: the number of its sums */
 extern const struct cpu_addressing attention_sum_tiles, attention_sum_rows; /* of the second product; own */
+/* attention_columns.c: sums of columns, a grid of its own that computes the scores once more. */
+void attention_columns_open(struct attention_kernel *a); /* in front of the grids */
+void attention_columns_sum(struct attention_kernel *a, const struct caps *c); /* the grid */
 /* attention_split.c: keys divided among grid iterations. */
 sym attention_parts(const struct attention *x, const struct attention_sched *s);
 void attention_split_open(struct attention_kernel *a);  /* in front of the grids */

@@ -5,7 +5,17 @@
 // with the values, through the epilogue to the output. Both products are GEMMs (cpu_addr_matrix.c). Scores are never in memory as a whole: what is kept of
 // them grows with the keys, or not at all (attention_online.c), but not with the queries. Keys that a band or a mask excludes for all rows of an iteration are
 // left out: their exponentials are zeros. (Rows that have no key at all are as the definition has them.)
+//
+// Without values, an iteration ends with the statistics of its rows. Sums of columns are a grid of their own (attention_columns.c).
 #include "gen/attention.h"
+
+#include <math.h>
+
+sym attention_rows(const struct attention *x)
+{
+    struct symtab *st = x->scores.g->sym;
+    return sym_mul(st, space_count(&x->scores.outer, st, 0, x->scores.outer.n), x->scores.m);
+}
 
 sym attention_pitch(const struct attention *x, const struct attention_sched *s, u32 lanes)
 {
@@ -40,19 +50,17 @@ static void store_p(struct rows *r, const void *user, i64 u, kval limit)
 /* May keys be left out? */
 static bool has_part(const struct attention_kernel *a) { return a->x.has_band || a->x.has_mask; }
 
-/* A row of scores becomes one of p. */
-static void do_row(struct attention_kernel *a, kval row)
+void attention_do_row(struct attention_kernel *a, kval row, kval at)
 {
     struct emit *m = a->m;
     struct rows *r = &a->rows;
     const struct kept raw = {r, a->scores};
     attention_find_row(a, row);
-    r->base = kir_add(m->k, kir_mul(m->k, kir_sub(m->k, row, a->first.m0), a->pitch), a->from);
-    if (has_part(a)) r->from = a->from, r->count = kir_sub(m->k, a->to, a->from);
+    r->base = kir_add(m->k, kir_mul(m->k, kir_sub(m->k, row, a->first.m0), a->pitch), at);
     emit_bind(m, a->x.scores.y, rows_kept, &raw);
     rows_reduce_all(r);
-    if (!m->bind[a->x.p].fn) rows_visit(r, store_p, a);
-    attention_store_statistics(a);
+    if (attention_has_values(&a->x) && !m->bind[a->x.p].fn) rows_visit(r, store_p, a);
+    attention_store_statistics(a, row);
     rows_forget(r);
     emit_bind(m, a->x.scores.y, NULL, NULL);
 }
@@ -61,7 +69,7 @@ void attention_open_space(struct attention_kernel *a, const struct caps *c)
 {
     struct rows *r = &a->rows;
     const struct graph *g = a->m->g;
-    const struct shape *s = &graph_value(g, a->x.rows.red[0].in)->shape;
+    const struct shape *s = &graph_value(g, a->x.score)->shape;
     const u32 last = s->rank - 1;
     i64 keys = gen_static(g, s->dim[last], -1);
     *r = (struct rows){.m = a->m, .x = a->x.rows, .lanes = keys == 1 ? 1 : gen_lanes(c, DT_F32), .ordered = c->deterministic};
@@ -73,7 +81,7 @@ void attention_open_space(struct attention_kernel *a, const struct caps *c)
     r->unroll = keys < 0 || keys >= 4 * (i64)r->lanes ? 4 : 1;
 }
 
-static void open_rows(struct attention_kernel *a, const struct caps *c)
+void attention_open_rows(struct attention_kernel *a, const struct caps *c)
 {
     struct rows *r = &a->rows;
     attention_open_space(a, c);
@@ -93,13 +101,37 @@ void attention_find_keys(struct attention_kernel *a)
     a->from = keys.from, a->to = keys.to;
 }
 
+void attention_check_rows(struct attention_kernel *a, attention_find_fn *find, value_id v)
+{
+    struct emit *m = a->m;
+    struct kir *k = m->k;
+    kval idx[MAX_RANK], zero = kir_int(k, 0), masked = kir_const_f(k, DT_F32, 1, -INFINITY), all = kir_alloc(k, KS_REG, DT_I64, 1, kir_int(k, 1));
+    if (!has_part(a)) return;
+    kir_store(k, all, zero, zero);
+    kval row = kir_loop(k, KL_SERIAL, a->first.m0, a->first.m1, 1);
+    find(a, row, idx);
+    emit_bind(m, a->x.score, gen_given, &masked);
+    kval is_zero = kir_bin(k, KI_EQ, kir_cast(k, DT_F32, emit_value(m, v, idx)), kir_const_f(k, DT_F32, 1, 0));
+    attention_forget(m, &a->x);
+    kir_store(k, all, zero, kir_select(k, is_zero, kir_load(k, all, zero), kir_int(k, 1)));
+    kir_end(k);
+    kval needs_all = kir_lt(k, zero, kir_load(k, all, zero));
+    a->from = kir_select(k, needs_all, zero, a->from);
+    a->to = kir_select(k, needs_all, a->first.n, a->to);
+}
+
+static void find_given(struct attention_kernel *a, kval row, kval idx[MAX_RANK])
+{
+    attention_find_row(a, row);
+    for (u32 i = 0; i < MAX_RANK; i++) idx[i] = a->p[i];
+}
+
 /* The kernel. */
 
 static const struct cpu_addressing score_tiles = {.find = gemm_find, .multiply = gemm_multiply, .take = gemm_leave};
 static const struct cpu_addressing value_tiles = {.target = gemm_target, .find = gemm_find, .multiply = gemm_multiply};
 
-/* What an iteration has of a product. */
-static void place(struct gemm_kernel *p, const kval *pos, kval m0, kval m1)
+void attention_place(struct gemm_kernel *p, const kval *pos, kval m0, kval m1)
 {
     struct symtab *st = p->m->g->sym;
     for (u32 i = 0; i < MAX_RANK; i++) p->pos[i] = pos[i];
@@ -108,28 +140,37 @@ static void place(struct gemm_kernel *p, const kval *pos, kval m0, kval m1)
     p->n_blocks = emit_size(p->m, sym_cdiv(st, p->x.n, sym_const(st, p->width)));
 }
 
+void attention_open_scores(struct attention_kernel *a, sym rows)
+{
+    struct emit *m = a->m;
+    struct symtab *st = m->g->sym;
+    sym pitch = attention_pitch(&a->x, &a->s, a->first.lanes);
+    a->pitch = a->first.to_pitch = emit_size(m, pitch);
+    a->scores = a->first.to = kir_alloc(m->k, KS_WORK, DT_F32, 1, emit_size(m, sym_mul(st, rows, pitch)));
+    gemm_open_arrays(&a->first, rows);
+}
+
 static void open_grid(struct attention_kernel *a)
 {
     struct emit *m = a->m;
     struct kir *k = m->k;
     struct symtab *st = m->g->sym;
-    const struct space *outer = &a->x.values.outer;
-    sym mr = sym_const(st, a->s.mr), tiles = sym_cdiv(st, a->x.values.m, mr), mb = a->first.d.mb ? sym_const(st, a->first.d.mb) : tiles;
-    sym rows = sym_mul(st, mb, mr), pitch = attention_pitch(&a->x, &a->s, a->first.lanes);
+    const struct space *outer = &a->x.scores.outer;
+    sym mr = sym_const(st, a->s.mr), tiles = sym_cdiv(st, a->x.scores.m, mr), mb = a->first.d.mb ? sym_const(st, a->first.d.mb) : tiles;
+    sym rows = sym_mul(st, mb, mr);
+    bool has_values = attention_has_values(&a->x);
     kval pos[MAX_RANK], gb = kir_grid(k, emit_size(m, space_count(outer, st, 0, outer->n)));
     kval gm = kir_grid(k, emit_size(m, a->first.d.mb ? sym_cdiv(st, tiles, mb) : sym_const(st, 1)));
-    if (a->s.split) a->batch = gb, a->part = kir_grid(k, a->n_parts);
-    a->n_rows = emit_size(m, rows), a->pitch = emit_size(m, pitch);
+    a->batch = gb;
+    if (a->s.split) a->part = kir_grid(k, a->n_parts);
+    a->n_rows = emit_size(m, rows);
     space_at(m, outer, gb, pos);
-    kval m0 = kir_mul(k, gm, a->n_rows), m1 = kir_min(k, kir_add(k, m0, a->n_rows), emit_size(m, a->x.values.m));
-    place(&a->first, pos, m0, m1);
-    place(&a->second, pos, m0, m1);
-    a->scores = kir_alloc(k, KS_WORK, DT_F32, 1, emit_size(m, sym_mul(st, rows, pitch)));
-    a->first.to = a->second.left = a->scores;
-    a->first.to_pitch = a->second.pitch = a->pitch;
-    a->second.is_given = true;
-    gemm_open_arrays(&a->first, rows);
-    gemm_open_arrays(&a->second, rows);
+    kval m0 = kir_mul(k, gm, a->n_rows), m1 = kir_min(k, kir_add(k, m0, a->n_rows), emit_size(m, a->x.scores.m));
+    attention_place(&a->first, pos, m0, m1);
+    if (has_values) attention_place(&a->second, pos, m0, m1);
+    attention_open_scores(a, rows);
+    a->second.left = a->scores, a->second.pitch = a->pitch, a->second.is_given = true;
+    if (has_values) gemm_open_arrays(&a->second, rows);
     if (attention_is_online(&a->s)) attention_open_sums(a, rows);
     gemm_pack_left(&a->first);
     a->first.is_given = true;
@@ -143,8 +184,10 @@ static void all_keys(struct attention_kernel *a)
     kval from = kir_div_i(k, a->from, first->width), to = kir_div_i(k, kir_add_i(k, a->to, first->width - 1), first->width);
     if (a->s.keys == KEYS_PLACE) attention_dot_keys(a, a->from, a->to);
     else attention_product(first, has_part(a) ? from : kir_int(k, 0), has_part(a) ? to : first->n_blocks);
-    do_row(a, kir_loop(k, KL_SERIAL, first->m0, first->m1, 1));
+    if (has_part(a)) a->rows.from = a->from, a->rows.count = kir_sub(k, a->to, a->from);
+    attention_do_row(a, kir_loop(k, KL_SERIAL, first->m0, first->m1, 1), a->from);
     kir_end(k);
+    if (!attention_has_values(&a->x)) return;
     if (has_part(a)) second->is_part = true, second->first = second->c.at = a->from, second->c.len = kir_sub(k, a->to, a->from);
     attention_product(second, kir_int(k, 0), second->n_blocks);
 }
@@ -174,11 +217,13 @@ static void init(struct attention_kernel *a, const struct task *t, const struct 
     const struct gemm_sched s[2] = {gemm_sched_of(&a->s, false), gemm_sched_of(&a->s, true)};
     bool in_place = a->s.values == VALUES_PLACE;
     a->first = (struct gemm_kernel){.m = a->m, .t = t, .x = a->x.scores};
-    a->second = (struct gemm_kernel){.m = a->m, .t = t, .x = a->x.values};
     gemm_init(&a->first, c, &s[0], tile_multiply_add);
-    gemm_init(&a->second, c, &s[1], tile_multiply_add);
-    a->first.s.ahead = a->second.s.ahead = a->s.ahead ? AHEAD_SECOND : 0;
+    a->first.s.ahead = a->s.ahead ? AHEAD_SECOND : 0;
     a->first.c.address = &score_tiles;
+    if (!attention_has_values(&a->x)) return;
+    a->second = (struct gemm_kernel){.m = a->m, .t = t, .x = a->x.values};
+    gemm_init(&a->second, c, &s[1], tile_multiply_add);
+    a->second.s.ahead = a->first.s.ahead;
     if (attention_is_online(&a->s)) a->second.c.address = in_place ? &attention_sum_rows : &attention_sum_tiles;
     else a->second.c.address = in_place ? &attention_value_rows : &value_tiles;
 }
@@ -194,29 +239,39 @@ const struct graph *attention_graph_of(struct emit *m, value_id y)
     return own;
 }
 
+/* The grid of rows: their statistics, and the second product. */
+static void sum_rows(struct attention_kernel *a, const struct caps *c)
+{
+    if (a->s.split) attention_split_open(a);
+    open_grid(a);
+    attention_open_rows(a, c);
+    attention_find_keys(a);
+    if (!a->x.rows.n) attention_check_rows(a, find_given, a->x.p);
+    if (a->s.split) attention_split_keys(a);
+    if (attention_is_online(&a->s)) by_blocks(a);
+    else all_keys(a);
+    for (u32 i = 0; i < (a->s.split ? 3 : 2); i++) kir_end(a->m->k);
+    if (a->s.split) attention_split_merge(a);
+}
+
 void attention_emit(struct emit *m, const struct task *t, const struct caps *c, const struct attention_sched *s)
 {
     struct attention_kernel *a = arena_new(m->arena, struct attention_kernel);
-    struct kir *k = m->k;
     const struct graph *all = m->g;
     a->m = m, a->s = *s;
     attention_of(&a->x, t);
     attention_form(&a->x, t, c);
     init(a, t, c);
     emit_args(m);
-    m->g = attention_graph_of(m, a->x.values.y);
+    const bool packs_values = s->values == VALUES_ONCE && attention_has_values(&a->x);
+    if (attention_has_values(&a->x)) m->g = attention_graph_of(m, a->x.values.y);
     if (s->keys == KEYS_ONCE) gemm_open_temps(&a->first);
-    if (s->values == VALUES_ONCE) gemm_open_temps(&a->second);
+    if (packs_values) gemm_open_temps(&a->second);
     if (s->keys == KEYS_ONCE && !a->x.scores.b_const) pack_keys(&a->first);
-    if (s->values == VALUES_ONCE && !a->x.values.b_const) gemm_pack_once(&a->second);
-    if (s->split) attention_split_open(a);
-    open_grid(a);
-    open_rows(a, c);
-    attention_find_keys(a);
-    if (s->split) attention_split_keys(a);
-    if (attention_is_online(s)) by_blocks(a);
-    else all_keys(a);
-    for (u32 i = 0; i < (s->split ? 3 : 2); i++) kir_end(k);
-    if (s->split) attention_split_merge(a);
+    if (packs_values && !a->x.values.b_const) gemm_pack_once(&a->second);
+    if (a->x.columns.out) attention_columns_open(a);
+    if (attention_has_rows(&a->x)) sum_rows(a, c);
+    m->g = all;
+    if (a->x.columns.out) attention_columns_sum(a, c);
     m->g = all;
 }

@@ -79,7 +79,8 @@ static bool find_softmax(const struct attention *x, const struct task *t)
     enum { SCORE, MOST, EXP = 0, SUM = 2 };
     const struct reduction *r = x->rows.red;
     struct probe_kernel p;
-    if (x->rows.n != 2 || r[0].r.combine != KI_MAX || r[1].r.combine != KI_ADD || !row_is_worth_keeping(&x->rows, 1)) return false;
+    if (x->rows.n != 2 || r[0].r.combine != KI_MAX || r[1].r.combine != KI_ADD) return false;
+    if (attention_has_values(x) && !row_is_worth_keeping(&x->rows, 1)) return false;
     probe_open(&p, &t->g);
     probe_bind(&p, r[0].in, SCORE), probe_bind(&p, r[0].out, MOST);
     const struct kir_ins e = *kir_at(&p.k, probe_value(&p, r[1].in).value);
@@ -91,6 +92,10 @@ static bool find_softmax(const struct attention *x, const struct task *t)
     probe_bind(&p, r[1].in, EXP), probe_bind(&p, r[0].out, MOST), probe_bind(&p, r[1].out, SUM);
     const struct probed v = probe_value(&p, x->p);
     ok = is_linear(&(struct linear){&p.k, p.known[EXP], v.key}, v.value);
+    if (ok && x->columns.out) {
+        const struct probed c = probe_value(&p, x->columns.in);
+        ok = is_linear(&(struct linear){&p.k, p.known[EXP], c.key}, c.value);
+    }
     probe_close(&p);
     return ok;
 }
@@ -104,14 +109,14 @@ static bool is_mask(const struct attention *x, const struct task *t, value_id v)
     kval no = kir_const_i(&p.k, DT_BOOL, 1, 0);
     probe_bind(&p, x->scores.y, 0);
     emit_bind(&p.m, v, gen_given, &no);
-    bool yes = kir_is_float(&p.k, probe_value(&p, x->rows.red[0].in).value, &f) && f == -INFINITY;
+    bool yes = kir_is_float(&p.k, probe_value(&p, x->score).value, &f) && f == -INFINITY;
     probe_close(&p);
     return yes;
 }
 
 static bool find_band(struct attention *x, const struct task *t)
 {
-    const struct shape *s = &graph_value(&t->g, x->rows.red[0].in)->shape;
+    const struct shape *s = &graph_value(&t->g, x->score)->shape;
     for (node_id n = 1; n < t->g.node.n; n++) {
         const struct op *op = op_of(&t->g, n);
         const struct node *nd = graph_node(&t->g, n);
@@ -125,13 +130,13 @@ static bool find_band(struct attention *x, const struct task *t)
 /* Scores are of the form that attention_open knows, with conditions on the key. */
 static bool find_mask(struct attention *x, const struct task *t)
 {
-    const struct shape *s = &graph_value(&t->g, x->rows.red[0].in)->shape;
+    const struct shape *s = &graph_value(&t->g, x->score)->shape;
     struct probe_kernel p;
     probe_open(&p, &t->g);
     probe_bind(&p, x->scores.y, 0);
-    const struct probed score = probe_value(&p, x->rows.red[0].in);
+    const struct probed score = probe_value(&p, x->score);
     kval open = attention_open(&p.k, score.value, p.known[0]);
-    bool yes = open && attention_depends(&p.k, open, score.key), are_several = s->rank >= 2 && s->dim[s->rank - 2] != x->values.m; /* heads */
+    bool yes = open && attention_depends(&p.k, open, score.key), are_several = s->rank >= 2 && s->dim[s->rank - 2] != x->scores.m; /* heads */
     x->is_masked_by_row = false;
     for (u32 i = 0; yes && i + 1 < s->rank; i++)
         if (i + 2 == s->rank || are_several) x->is_masked_by_row |= attention_depends(&p.k, open, score.idx[i]);
@@ -149,7 +154,7 @@ static void find_masks(struct attention *x, const struct task *t)
 void attention_form(struct attention *x, const struct task *t, const struct caps *c)
 {
     x->is_softmax = find_softmax(x, t);
-    if (x->is_softmax && !c->deterministic) find_masks(x, t); /* sums in a promised order have all their terms */
+    if ((x->is_softmax || x->is_exponential) && !c->deterministic) find_masks(x, t); /* sums in a promised order have all their terms */
 }
 
 /* Gradients: p = exp(score - numbers of its row), and dz = p times something. */
@@ -161,17 +166,23 @@ static value_id in_front_of_views(const struct graph *g, value_id v)
     return nd && (op_of(g, n)->props & OP_VIEW) && nd->in.n == 1 ? in_front_of_views(g, nd->in.v[0]) : v;
 }
 
-static bool is_exponential_of(const struct task *t, value_id p, value_id score)
+/* of_rows: less numbers of its row. */
+static bool is_exponential_of(const struct task *t, value_id p, value_id score, bool of_rows)
 {
     struct probe_kernel k;
     probe_open(&k, &t->g);
     probe_bind(&k, score, 0);
-    kval e = probe_value(&k, p).value, on = k.known[0];
+    const struct probed v = probe_value(&k, p);
+    const struct linear x = {&k.k, k.known[0], v.key};
+    kval e = v.value;
     bool yes = kir_at(&k.k, e)->op == KI_EXP;
     if (yes) e = kir_at(&k.k, e)->a;
-    for (; yes && e != on && kir_at(&k.k, e)->op == KI_SUB; e = kir_at(&k.k, e)->a) yes = !attention_depends(&k.k, kir_at(&k.k, e)->b, on);
+    for (; yes && e != x.e && kir_at(&k.k, e)->op == KI_SUB; e = kir_at(&k.k, e)->a) {
+        kval less = kir_at(&k.k, e)->b;
+        yes = of_rows ? is_of_row(&x, less) : !attention_depends(&k.k, less, x.e);
+    }
     probe_close(&k);
-    return yes && e == on;
+    return yes && e == x.e;
 }
 
 static bool is_scaled(const struct kir *k, kval v, kval e)
@@ -193,14 +204,20 @@ static bool scales_p(const struct attention_grad *x, const struct task *t, value
     return yes;
 }
 
-/* The first value on the way from the scores to p whose exponential p is. 0: none. */
-static value_id find_score(const struct attention_grad *x, const struct task *t, value_id p)
+static bool is_on_the_way(const struct task *t, value_id v, value_id from, value_id to)
 {
-    if (is_exponential_of(t, p, x->scores.y)) return x->scores.y;
+    return v && emit_type(graph_value(&t->g, v)->dtype) == DT_F32 && gen_depends(&t->g, v, from) && gen_depends(&t->g, to, v);
+}
+
+static value_id result_of(const struct task *t, node_id n) { return graph_node(&t->g, n)->dead ? 0 : graph_node(&t->g, n)->out.v[0]; }
+
+/* The first value on the way from the scores to p whose exponential p is. 0: none. */
+static value_id find_score(const struct task *t, value_id scores, value_id p, bool of_rows)
+{
+    if (is_exponential_of(t, p, scores, of_rows)) return scores;
     for (node_id n = 1; n < t->g.node.n; n++) {
-        const struct node *nd = graph_node(&t->g, n);
-        value_id v = nd->dead ? 0 : nd->out.v[0];
-        if (v && v != p && emit_type(graph_value(&t->g, v)->dtype) == DT_F32 && gen_depends(&t->g, v, x->scores.y) && gen_depends(&t->g, p, v) && is_exponential_of(t, p, v)) return v;
+        value_id v = result_of(t, n);
+        if (v != p && is_on_the_way(t, v, scores, p) && is_exponential_of(t, p, v, of_rows)) return v;
     }
     return 0;
 }
@@ -208,8 +225,40 @@ static value_id find_score(const struct attention_grad *x, const struct task *t,
 void attention_grad_form(struct attention_grad *x, const struct task *t, const struct caps *c)
 {
     value_id p = in_front_of_views(&t->g, x->values.a), score = 0;
-    if (!c->deterministic && emit_type(graph_value(&t->g, p)->dtype) == DT_F32) score = find_score(x, t, p);
+    if (!c->deterministic && emit_type(graph_value(&t->g, p)->dtype) == DT_F32) score = find_score(t, x->scores.y, p, false);
     if (!score || !scales_p(x, t, p)) return;
-    x->form.rows.n = 1, x->form.rows.red[0].in = score;
+    x->form.score = score;
     find_masks(&x->form, t);
+}
+
+/* Rows whose statistics are given: p and what columns sum up are exponentials of scores less numbers of their rows, times others. */
+
+static bool is_linear_in(const struct task *t, value_id v, value_id e)
+{
+    struct probe_kernel k;
+    probe_open(&k, &t->g);
+    probe_bind(&k, e, 0);
+    const struct probed x = probe_value(&k, v);
+    bool yes = is_linear(&(struct linear){&k.k, k.known[0], x.key}, x.value);
+    probe_close(&k);
+    return yes;
+}
+
+static bool has_exponential(const struct attention *x, const struct task *t, value_id e, value_id *score)
+{
+    if (!is_linear_in(t, x->p, e) || (x->columns.out && !is_linear_in(t, x->columns.in, e))) return false;
+    *score = find_score(t, x->scores.y, e, true);
+    return *score != 0;
+}
+
+void attention_score(struct attention *x, const struct task *t)
+{
+    value_id score;
+    x->score = x->rows.n ? x->rows.red[0].in : x->scores.y;
+    for (node_id n = 1; !x->rows.n && n < t->g.node.n; n++) {
+        value_id e = result_of(t, n);
+        if (!is_on_the_way(t, e, x->scores.y, x->p) || e == x->scores.y || !has_exponential(x, t, e, &score)) continue;
+        x->score = score, x->is_exponential = true;
+        return;
+    }
 }

@@ -242,7 +242,6 @@ static void place(struct grad_kernel *g, const kval *pos)
         p->n_blocks = emit_size(p->m, sym_cdiv(st, p->x.n, sym_const(st, p->width)));
         p->to_pitch = kir_mul_i(p->m->k, p->n_blocks, p->width);
     }
-    for (u32 d = 0; d < MAX_RANK; d++) g->a.second.pos[d] = pos[d];
 }
 
 static sym pitch_of(const struct grad_kernel *g)

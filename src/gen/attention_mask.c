@@ -68,7 +68,7 @@ static void see(struct rows *r, const void *user, i64 u, kval limit)
     const u32 lanes = r->lanes;
     rows_index(r, idx);
     emit_bind(m, s->a->x.scores.y, gen_given, &raw);
-    kval open = attention_open(k, emit_value(m, r->x.red[0].in, idx), raw);
+    kval open = attention_open(k, emit_value(m, s->a->x.score, idx), raw);
     emit_bind(m, s->a->x.scores.y, NULL, NULL);
     open = kir_splat(k, open ? open : kir_const_i(k, DT_BOOL, 1, 1), lanes);
     open = kir_bin(k, KI_AND, open, kir_lt(k, kir_ramp(k, zero, 1, lanes), limit));

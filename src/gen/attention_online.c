@@ -6,6 +6,8 @@
 // block the sums of products are divided.
 //
 // Rows whose scores so far are all -infinity have sums of zero, relative to zero; where that is so to the end the sum is NaN, as it is of the definition.
+//
+// Where the rows' statistics are given, a block's p is final: only sums of products wait. Without values there are none of these.
 #include "gen/attention.h"
 
 #include <math.h>
@@ -16,10 +18,13 @@ void attention_open_sums(struct attention_kernel *a, sym rows)
     struct kir *k = m->k;
     struct symtab *st = m->g->sym;
     struct attention_sums *o = &a->sums;
+    if (a->x.is_softmax) {
+        o->most = kir_alloc(k, KS_WORK, DT_F32, 1, emit_size(m, rows));
+        o->sum = kir_alloc(k, KS_WORK, DT_F32, 1, emit_size(m, rows));
+    }
+    if (!attention_has_values(&a->x)) return;
     sym width = sym_const(st, a->second.width), pitch = sym_mul(st, sym_cdiv(st, a->x.values.n, width), width);
     o->pitch = emit_size(m, pitch);
-    o->most = kir_alloc(k, KS_WORK, DT_F32, 1, emit_size(m, rows));
-    o->sum = kir_alloc(k, KS_WORK, DT_F32, 1, emit_size(m, rows));
     o->out = kir_alloc(k, KS_WORK, DT_F32, 1, emit_size(m, sym_mul(st, rows, pitch)));
     a->second.to = o->out, a->second.to_pitch = o->pitch;
 }
@@ -29,12 +34,16 @@ void attention_clear_sums(struct attention_kernel *a, kval rows)
     struct kir *k = a->m->k;
     const struct attention_sums *o = &a->sums;
     const u32 lanes = a->second.lanes;
-    kval row = kir_loop(k, KL_SERIAL, kir_int(k, 0), rows, 1), at = kir_mul(k, row, o->pitch);
-    kir_store(k, o->most, row, kir_const_f(k, DT_F32, 1, -INFINITY));
-    kir_store(k, o->sum, row, kir_const_f(k, DT_F32, 1, 0));
-    kval c = kir_loop(k, KL_SERIAL, kir_int(k, 0), o->pitch, lanes);
-    kir_store(k, o->out, kir_ramp(k, kir_add(k, at, c), 1, lanes), kir_const_f(k, DT_F32, lanes, 0));
-    kir_end(k);
+    kval row = kir_loop(k, KL_SERIAL, kir_int(k, 0), rows, 1);
+    if (a->x.is_softmax) {
+        kir_store(k, o->most, row, kir_const_f(k, DT_F32, 1, -INFINITY));
+        kir_store(k, o->sum, row, kir_const_f(k, DT_F32, 1, 0));
+    }
+    if (attention_has_values(&a->x)) {
+        kval at = kir_mul(k, row, o->pitch), c = kir_loop(k, KL_SERIAL, kir_int(k, 0), o->pitch, lanes);
+        kir_store(k, o->out, kir_ramp(k, kir_add(k, at, c), 1, lanes), kir_const_f(k, DT_F32, lanes, 0));
+        kir_end(k);
+    }
     kir_end(k);
 }
 
@@ -59,9 +68,10 @@ static void scale_sums(struct attention_kernel *a, kval row, kval factor)
     struct kir *k = a->m->k;
     const struct attention_sums *o = &a->sums;
     const u32 lanes = a->second.lanes;
-    kval sum = kir_load(k, o->sum, row), at = kir_mul(k, row, o->pitch);
-    kir_store(k, o->sum, row, kir_mul(k, sum, factor));
-    kval c = kir_loop(k, KL_SERIAL, kir_int(k, 0), o->pitch, lanes), to = kir_ramp(k, kir_add(k, at, c), 1, lanes);
+    kir_store(k, o->sum, row, kir_mul(k, kir_load(k, o->sum, row), factor));
+    if (!attention_has_values(&a->x)) return;
+    kval at = kir_mul(k, row, o->pitch), c = kir_loop(k, KL_SERIAL, kir_int(k, 0), o->pitch, lanes);
+    kval to = kir_ramp(k, kir_add(k, at, c), 1, lanes);
     kir_store(k, o->out, to, kir_mul(k, kir_load(k, o->out, to), kir_splat(k, factor, lanes)));
     kir_end(k);
 }
@@ -86,7 +96,7 @@ static void do_row(struct attention_kernel *a, kval row)
     kval to = kir_select(k, kir_bin(k, KI_EQ, most, none), kir_const_f(k, DT_F32, 1, 0), most);
     emit_bind(m, red[0].out, gen_given, &to);
     scale_sums(a, own, kir_un(k, KI_EXP, kir_sub(k, before, to)));
-    r->store = a->scores;
+    r->store = attention_has_values(&a->x) ? a->scores : 0;
     kval sum = rows_reduce(r, &red[1]);
     kir_store(k, o->sum, own, kir_add(k, kir_load(k, o->sum, own), sum));
     r->store = 0;
@@ -103,9 +113,22 @@ static void do_block(struct attention_kernel *a, kval from, kval to)
     if (a->s.keys == KEYS_PLACE) attention_dot_keys(a, from, to);
     else attention_product(first, kir_div_i(k, from, first->width), kir_div_i(k, kir_add_i(k, to, first->width - 1), first->width));
     a->rows.from = from, a->rows.count = kir_sub(k, to, from);
-    do_row(a, kir_loop(k, KL_SERIAL, first->m0, first->m1, 1));
+    kval row = kir_loop(k, KL_SERIAL, first->m0, first->m1, 1);
+    if (a->x.is_softmax) do_row(a, row);
+    else attention_do_row(a, row, kir_int(k, 0));
     kir_end(k);
-    attention_sum_values(a, from, to);
+    if (attention_has_values(&a->x)) attention_sum_values(a, from, to);
+}
+
+/* What a row's sums are multiplied by, if its statistics are given: nothing. */
+static kval factor_of(struct attention_kernel *a, kval row, kval own)
+{
+    struct emit *m = a->m;
+    if (!a->x.is_softmax) return 0;
+    kval most = kir_load(m->k, a->sums.most, own), sum = kir_load(m->k, a->sums.sum, own), factor = attention_factor(m, &a->x, a->p, &most, &sum);
+    attention_store_statistics(a, row);
+    attention_forget(m, &a->x);
+    return factor;
 }
 
 /* Sums of products by the factor. Rows that are selected to be zero are so whatever their sums are. */
@@ -116,20 +139,19 @@ void attention_finish_row(struct attention_kernel *a, kval row, kval own)
     const struct gemm *x = &a->x.values;
     const struct result to = {.v = x->y, .inner = x->n_axis};
     const u32 lanes = a->second.lanes;
-    kval at = kir_mul(k, own, a->sums.pitch), idx[MAX_RANK];
+    kval idx[MAX_RANK];
     attention_find_row(a, row);
-    kval most = kir_load(k, a->sums.most, own), sum_of_row = kir_load(k, a->sums.sum, own);
-    kval factor = attention_factor(m, &a->x, a->p, &most, &sum_of_row), is_zero = kir_bin(k, KI_EQ, factor, kir_const_f(k, DT_F32, 1, 0));
-    attention_store_statistics(a);
-    attention_forget(m, &a->x);
+    kval factor = factor_of(a, row, own), is_zero = factor ? kir_bin(k, KI_EQ, factor, kir_const_f(k, DT_F32, 1, 0)) : 0;
+    if (!attention_has_values(&a->x)) return;
+    kval at = kir_mul(k, own, a->sums.pitch);
     struct vectors v = vectors_over(k, kir_int(k, 0), emit_size(m, x->n), lanes);
     while (vectors_next(&v)) {
         kval sum = kir_load_n(k, a->sums.out, kir_ramp(k, kir_add(k, at, v.at), 1, lanes), v.limit);
-        kval all = kir_mul(k, sum, kir_splat(k, factor, lanes));
+        kval all = factor ? kir_mul(k, sum, kir_splat(k, factor, lanes)) : sum;
         for (u32 i = 0; i < MAX_RANK; i++) idx[i] = a->second.pos[i];
         if (x->m_axis >= 0) idx[x->m_axis] = row;
         idx[x->n_axis] = kir_ramp(k, v.at, 1, lanes);
-        all = kir_select(k, kir_splat(k, is_zero, lanes), kir_const_f(k, DT_F32, lanes, 0), all);
+        if (factor) all = kir_select(k, kir_splat(k, is_zero, lanes), kir_const_f(k, DT_F32, lanes, 0), all);
         emit_limit(m, v.limit);
         result_store(m, &to, idx, all, v.limit);
         emit_limit(m, 0);

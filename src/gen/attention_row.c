@@ -22,19 +22,45 @@ void attention_forget(struct emit *m, const struct attention *x)
         emit_bind(m, x->rows.red[i].out, NULL, NULL);
         emit_bind(m, x->rows.red[i].in, NULL, NULL);
     }
+    emit_bind(m, x->score, NULL, NULL);
     emit_bind(m, x->scores.y, NULL, NULL);
+}
+
+/* The index in v, of as many rows as the scores, at key 0. */
+static void index_rows(struct emit *m, const struct attention *x, value_id v, const kval *pos, kval row, kval idx[MAX_RANK])
+{
+    struct kir *k = m->k;
+    const struct shape *from = x->scores.ys, *to = &graph_value(m->g, v)->shape;
+    const u32 last = to->rank - 1;
+    kval at = 0;
+    for (u32 i = 0; i < MAX_RANK; i++) idx[i] = kir_int(k, 0);
+    if (shape_equal(from, to)) {
+        for (u32 i = 0; i + 1 < last; i++) idx[i] = pos[i];
+        idx[last - 1] = row;
+        return;
+    }
+    for (u32 i = 0; i + 1 < from->rank; i++) {
+        kval own = i + 2 == from->rank ? row : pos[i];
+        at = at ? kir_add(k, kir_mul(k, at, emit_size(m, from->dim[i])), own) : own;
+    }
+    for (u32 i = last; i-- > 0;) {
+        idx[i] = i ? kir_mod(k, at, emit_size(m, to->dim[i])) : at;
+        if (i) at = kir_div(k, at, emit_size(m, to->dim[i]));
+    }
 }
 
 void attention_index_row(struct emit *m, const struct attention *x, const kval *pos, kval row, struct attention_row *to)
 {
-    struct attention_asked asked = {.rank = graph_value(m->g, x->rows.red[0].in)->shape.rank};
-    gemm_index(m, &x->values, x->p, pos, row, kir_int(m->k, 0), to->p);
+    struct attention_asked asked = {.rank = graph_value(m->g, x->score)->shape.rank};
+    if (attention_has_values(x)) gemm_index(m, &x->values, x->p, pos, row, kir_int(m->k, 0), to->p);
+    else index_rows(m, x, x->p, pos, row, to->p);
     for (u32 i = 0; i < MAX_RANK; i++) asked.idx[i] = kir_int(m->k, 0);
     for (u32 i = 0; i < x->rows.n; i++) {
         emit_bind(m, x->rows.red[i].in, attention_note_index, &asked);
         emit_bind(m, x->rows.red[i].out, some_number, NULL);
     }
     emit_bind(m, x->scores.y, attention_note_index, &asked);
+    emit_bind(m, x->score, attention_note_index, &asked);
     emit_value(m, x->p, to->p);
     attention_forget(m, x);
     for (u32 i = 0; i < MAX_RANK; i++) to->scores[i] = asked.idx[i];
@@ -44,7 +70,7 @@ void attention_find_row(struct attention_kernel *a, kval row)
 {
     struct rows *r = &a->rows;
     struct attention_row at;
-    attention_index_row(a->m, &a->x, a->second.pos, row, &at);
+    attention_index_row(a->m, &a->x, a->first.pos, row, &at);
     for (u32 i = 0; i < MAX_RANK; i++) a->p[i] = at.p[i];
     for (u32 g = 0; g < r->s.sp.n; g++)
         if (!r->s.reduced[g]) r->at[g] = at.scores[r->s.sp.g[g].axis];
@@ -53,10 +79,10 @@ void attention_find_row(struct attention_kernel *a, kval row)
 void attention_band_keys(struct emit *m, const struct attention *x, const struct attention_span *rows, struct attention_span *keys)
 {
     struct kir *k = m->k;
-    const struct shape *s = &graph_value(m->g, x->rows.red[0].in)->shape;
+    const struct shape *s = &graph_value(m->g, x->score)->shape;
     const struct op_band *b = &x->band;
     kval zero = kir_int(k, 0), n = keys->to, first = rows->from, last = kir_add_i(k, rows->to, -1);
-    if (s->dim[s->rank - 2] != x->values.m) {
+    if (s->dim[s->rank - 2] != x->scores.m) {
         kval queries = emit_size(m, s->dim[s->rank - 2]);
         kval same = kir_bin(k, KI_EQ, kir_div(k, first, queries), kir_div(k, last, queries));
         first = kir_select(k, same, kir_mod(k, first, queries), zero);
@@ -86,7 +112,7 @@ kval attention_factor(struct emit *m, const struct attention *x, const kval *p, 
     return kir_cast(k, DT_F32, unrounded(k, emit_value(m, x->p, p)));
 }
 
-void attention_store_statistics(struct attention_kernel *a)
+void attention_store_statistics(struct attention_kernel *a, kval row)
 {
     struct emit *m = a->m;
     const struct row_space *s = &a->rows.s;
@@ -95,6 +121,10 @@ void attention_store_statistics(struct attention_kernel *a)
     for (u32 g = 0; g < s->sp.n; g++)
         if (!s->reduced[g]) idx[s->sp.g[g].axis] = a->rows.at[g];
     for (u32 i = 0; i < a->x.n_statistics; i++) emit_store(m, a->x.statistic[i], idx, emit_value(m, a->x.statistic[i], idx));
+    for (u32 i = 0; a->x.columns.out && i < a->x.rows.n; i++) {
+        kval at = kir_add(m->k, kir_mul(m->k, a->batch, emit_size(m, a->x.scores.m)), row);
+        kir_store(m->k, a->reduced[i], at, emit_value(m, a->x.rows.red[i].out, idx));
+    }
 }
 
 void attention_product(struct gemm_kernel *p, kval from, kval to)

@@ -19,13 +19,15 @@ void attention_split_open(struct attention_kernel *a)
     struct emit *m = a->m;
     struct kir *k = m->k;
     struct symtab *st = m->g->sym;
-    const struct gemm *x = &a->x.values;
-    sym width = sym_const(st, a->second.width), pitch = sym_mul(st, sym_cdiv(st, x->n, width), width), parts = attention_parts(&a->x, &a->s);
-    sym rows = sym_mul(st, sym_mul(st, space_count(&x->outer, st, 0, x->outer.n), x->m), parts);
+    sym parts = attention_parts(&a->x, &a->s), rows = sym_mul(st, attention_rows(&a->x), parts);
     a->n_parts = emit_size(m, parts);
+    if (a->x.is_softmax) {
+        a->parts.most = kir_alloc(k, KS_TEMP, DT_F32, 1, emit_size(m, rows));
+        a->parts.sum = kir_alloc(k, KS_TEMP, DT_F32, 1, emit_size(m, rows));
+    }
+    if (!attention_has_values(&a->x)) return;
+    sym width = sym_const(st, a->second.width), pitch = sym_mul(st, sym_cdiv(st, a->x.values.n, width), width);
     a->parts.pitch = emit_size(m, pitch);
-    a->parts.most = kir_alloc(k, KS_TEMP, DT_F32, 1, emit_size(m, rows));
-    a->parts.sum = kir_alloc(k, KS_TEMP, DT_F32, 1, emit_size(m, rows));
     a->parts.out = kir_alloc(k, KS_TEMP, DT_F32, 1, emit_size(m, sym_mul(st, rows, pitch)));
 }
 
@@ -45,7 +47,7 @@ void attention_split_keys(struct attention_kernel *a)
 static kval sums_of(struct attention_kernel *a, kval row, kval part)
 {
     struct kir *k = a->m->k;
-    kval rows = kir_add(k, kir_mul(k, a->batch, emit_size(a->m, a->x.values.m)), row);
+    kval rows = kir_add(k, kir_mul(k, a->batch, emit_size(a->m, a->x.scores.m)), row);
     return kir_add(k, kir_mul(k, rows, a->n_parts), part);
 }
 
@@ -55,12 +57,16 @@ void attention_split_store(struct attention_kernel *a)
     const struct attention_sums *o = &a->sums, *to = &a->parts;
     const u32 lanes = a->second.lanes;
     kval row = kir_loop(k, KL_SERIAL, a->first.m0, a->first.m1, 1), own = kir_sub(k, row, a->first.m0), at = sums_of(a, row, a->part);
-    kir_store(k, to->most, at, kir_load(k, o->most, own));
-    kir_store(k, to->sum, at, kir_load(k, o->sum, own));
-    kval c = kir_loop(k, KL_SERIAL, kir_int(k, 0), o->pitch, lanes);
-    kval sums = kir_load(k, o->out, kir_ramp(k, kir_add(k, kir_mul(k, own, o->pitch), c), 1, lanes));
-    kir_store(k, to->out, kir_ramp(k, kir_add(k, kir_mul(k, at, to->pitch), c), 1, lanes), sums);
-    kir_end(k);
+    if (a->x.is_softmax) {
+        kir_store(k, to->most, at, kir_load(k, o->most, own));
+        kir_store(k, to->sum, at, kir_load(k, o->sum, own));
+    }
+    if (attention_has_values(&a->x)) {
+        kval c = kir_loop(k, KL_SERIAL, kir_int(k, 0), o->pitch, lanes);
+        kval sums = kir_load(k, o->out, kir_ramp(k, kir_add(k, kir_mul(k, own, o->pitch), c), 1, lanes));
+        kir_store(k, to->out, kir_ramp(k, kir_add(k, kir_mul(k, at, to->pitch), c), 1, lanes), sums);
+        kir_end(k);
+    }
     kir_end(k);
 }
 
@@ -79,15 +85,22 @@ static void add_parts(struct attention_kernel *a, kval row)
     struct kir *k = a->m->k;
     const struct attention_sums *o = &a->sums, *from = &a->parts;
     const u32 lanes = a->second.lanes;
-    kval zero = kir_int(k, 0), most = kir_load(k, o->most, zero), none = kir_const_f(k, DT_F32, 1, -INFINITY);
-    most = kir_select(k, kir_bin(k, KI_EQ, most, none), kir_const_f(k, DT_F32, 1, 0), most);
+    kval zero = kir_int(k, 0), most = 0, factor = kir_const_f(k, DT_F32, 1, 1);
+    if (a->x.is_softmax) {
+        most = kir_load(k, o->most, zero);
+        most = kir_select(k, kir_bin(k, KI_EQ, most, kir_const_f(k, DT_F32, 1, -INFINITY)), kir_const_f(k, DT_F32, 1, 0), most);
+    }
     kval part = kir_loop(k, KL_SERIAL, zero, a->n_parts, 1), at = sums_of(a, row, part);
-    kval factor = kir_un(k, KI_EXP, kir_sub(k, kir_load(k, from->most, at), most));
-    kir_store(k, o->sum, zero, kir_fma(k, factor, kir_load(k, from->sum, at), kir_load(k, o->sum, zero)));
-    kval c = kir_loop(k, KL_SERIAL, zero, o->pitch, lanes), to = kir_ramp(k, c, 1, lanes);
-    kval sums = kir_load(k, from->out, kir_ramp(k, kir_add(k, kir_mul(k, at, from->pitch), c), 1, lanes));
-    kir_store(k, o->out, to, kir_fma(k, kir_splat(k, factor, lanes), sums, kir_load(k, o->out, to)));
-    kir_end(k);
+    if (a->x.is_softmax) {
+        factor = kir_un(k, KI_EXP, kir_sub(k, kir_load(k, from->most, at), most));
+        kir_store(k, o->sum, zero, kir_fma(k, factor, kir_load(k, from->sum, at), kir_load(k, o->sum, zero)));
+    }
+    if (attention_has_values(&a->x)) {
+        kval c = kir_loop(k, KL_SERIAL, zero, o->pitch, lanes), to = kir_ramp(k, c, 1, lanes);
+        kval sums = kir_load(k, from->out, kir_ramp(k, kir_add(k, kir_mul(k, at, from->pitch), c), 1, lanes));
+        kir_store(k, o->out, to, kir_fma(k, kir_splat(k, factor, lanes), sums, kir_load(k, o->out, to)));
+        kir_end(k);
+    }
     kir_end(k);
 }
 
@@ -96,13 +109,14 @@ void attention_split_merge(struct attention_kernel *a)
     struct emit *m = a->m;
     struct kir *k = m->k;
     struct symtab *st = m->g->sym;
-    const struct gemm *x = &a->x.values;
+    const struct gemm *x = &a->x.scores;
     a->batch = kir_grid(k, emit_size(m, space_count(&x->outer, st, 0, x->outer.n)));
     kval row = kir_grid(k, emit_size(m, x->m));
-    space_at(m, &x->outer, a->batch, a->second.pos);
+    space_at(m, &x->outer, a->batch, a->first.pos);
+    for (u32 i = 0; i < MAX_RANK; i++) a->second.pos[i] = a->first.pos[i];
     attention_open_sums(a, sym_const(st, 1));
     attention_clear_sums(a, kir_int(k, 1));
-    find_most(a, row);
+    if (a->x.is_softmax) find_most(a, row);
     add_parts(a, row);
     attention_finish_row(a, row, kir_int(k, 0));
     for (u32 i = 0; i < 2; i++) kir_end(k);

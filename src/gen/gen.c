@@ -133,7 +133,7 @@ static bool open_taken(struct gen_problem *p, const struct gen *g, const struct 
 /* Opens the family's problem if it can do the task. */
 static bool open_match(struct gen_problem *p, const struct gen *g, const struct task *t, const struct caps *c, const i64 *var)
 {
-    bool may = !task_is_call(t) && g->chains == (t->n_heavy > 1) && has_room(t, c) && gen_order_allows(g, t, c);
+    bool may = !task_is_call(t) && (t->n_heavy > 1 ? g->chains : !g->chains || (g->singles && t->n_heavy)) && has_room(t, c) && gen_order_allows(g, t, c);
     return may && open_taken(p, g, t, c, var);
 }
 
