@@ -225,15 +225,16 @@ enum attention_part { PART_STATISTICS, PART_OUTPUT, PART_COLUMNS, PART_STATISTIC
 /* What rows are reduced to becomes an input; its number. */
 static inline u32 give_statistics(struct fixture *b)
 {
-    u32 n = 0;
+    u32 n = 0, n_all = 0;
+    for (node_id i = 1; i < b->g.node.n; i++) n_all += !graph_node(&b->g, i)->dead && (op_of(&b->g, i)->props & OP_REDUCE);
     for (node_id i = 1, end = b->g.node.n; i < end; i++) {
         if (graph_node(&b->g, i)->dead || !(op_of(&b->g, i)->props & OP_REDUCE)) continue;
         value_id out = graph_node(&b->g, i)->out.v[0];
         const struct shape s = graph_value(&b->g, out)->shape;
         value_id given = add_input(b, n ? "sum" : "most", s.rank, s.dim);
         graph_value(&b->g, given)->dtype = graph_value(&b->g, out)->dtype;
-        bool is_sum = n++ > 0;
-        graph_replace(&b->g, out, is_sum ? add_op(b, "Exp", given, 0, 0) : given);
+        bool is_divisor = ++n == n_all;
+        graph_replace(&b->g, out, is_divisor ? add_op(b, "Exp", given, 0, 0) : given);
     }
     return n;
 }

@@ -254,14 +254,15 @@ static double dot_seconds(const struct gen_problem *p, const struct facts *f, co
     return nest_seconds(&n, r);
 }
 
-enum { SCAN = 16 }; /* cycles to find a row's first and last keys by its mask */
+enum { SCAN = 16, ENDS = 120 }; /* cycles to find a row's first and last keys by its mask; of a row's keys that a band leaves, whose number is not known */
 
 /* So many loads and stores of each score, an exponential, and what else there is between the products. */
 static double elements_seconds(const struct gen_problem *p, const struct facts *f, const struct work *w, double loads)
 {
-    enum { EXPONENTIAL = 16, OTHERS = 6 };
+    enum { EXPONENTIAL = 16, OTHERS = 6, BAND = 12 };
     const struct nest_rates *r = p->nest;
-    return w->batch * w->m * ceil(w->n / w->lanes) * (loads * r->load + (double)(EXPONENTIAL + OTHERS + f->x.n_between) * r->work / 2);
+    double ops = (double)(EXPONENTIAL + OTHERS + f->x.n_between + (f->x.has_band ? BAND : 0));
+    return w->batch * w->m * ceil(w->n / w->lanes) * (loads * r->load + ops * r->work / 2);
 }
 
 /* Three passes over a row in a near cache, one with an exponential; two, by blocks of keys; one, with given statistics. */
@@ -271,6 +272,7 @@ static double row_seconds(const struct gen_problem *p, const struct facts *f, co
     double blocks = ceil(w->n / w->at_once), scan = f->x.has_mask && w->n > ATTENTION_FEW ? w->batch * (f->x.is_masked_by_row ? w->m : w->share) * SCAN * r->cycle : 0;
     double loads = !f->x.rows.n ? 2 : attention_is_online(s) ? 4 : 6;
     if (!attention_has_values(&f->x)) loads -= 1;
+    if (f->x.has_band) scan += w->batch * w->m * ENDS * r->cycle;
     return scan + elements_seconds(p, f, w, loads) + w->batch * w->m * blocks * (double)f->x.rows.n * 24 * r->cycle;
 }
 
@@ -318,7 +320,8 @@ static double columns_seconds(const struct gen_problem *p, const struct facts *f
 {
     const struct nest_rates *r = p->nest;
     double packs = w->batch * w->m * w->d * w->parts * (2 * r->load + r->cycle) / w->lanes;
-    return packs + (scores_seconds(p, f, s, w) + elements_seconds(p, f, w, 4)) * w->shown;
+    double ends = f->x.has_band ? w->batch * w->m * w->parts * ENDS * r->cycle : 0;
+    return packs + (scores_seconds(p, f, s, w) + elements_seconds(p, f, w, 4) + ends) * w->shown;
 }
 
 /* The grid of rows: statistics, or the result. */

@@ -130,10 +130,24 @@ static bool open_taken(struct gen_problem *p, const struct gen *g, const struct 
     return false;
 }
 
+/* Are results of the only heavy node reduced? Then what families of such nodes alone would compute behind it asks for every element again and again. */
+static bool is_reduced(const struct task *t)
+{
+    for (node_id n = t->anchor + 1; t->n_heavy == 1 && n < t->g.node.n; n++)
+        if (!graph_node(&t->g, n)->dead && (op_of(&t->g, n)->props & OP_REDUCE)) return true;
+    return false;
+}
+
+static bool takes_heavy(const struct gen *g, const struct task *t)
+{
+    if (t->n_heavy > 1 || is_reduced(t)) return g->chains && (t->n_heavy > 1 || g->singles);
+    return !g->chains;
+}
+
 /* Opens the family's problem if it can do the task. */
 static bool open_match(struct gen_problem *p, const struct gen *g, const struct task *t, const struct caps *c, const i64 *var)
 {
-    bool may = !task_is_call(t) && (t->n_heavy > 1 ? g->chains : !g->chains || (g->singles && t->n_heavy)) && has_room(t, c) && gen_order_allows(g, t, c);
+    bool may = !task_is_call(t) && takes_heavy(g, t) && has_room(t, c) && gen_order_allows(g, t, c);
     return may && open_taken(p, g, t, c, var);
 }
 

@@ -48,7 +48,7 @@ struct gen {
     u32 n_param;
     enum gen_sums sums;
     bool chains;         /* only tasks of several heavy nodes; else only others */
-    bool singles;        /* with chains: those of one heavy node, too */
+    bool singles;        /* with chains: those of one heavy node whose results are reduced, too; nothing else takes these */
     u32 facts;           /* bytes of what `analyze` finds out about a task */
     /* Takes the task apart, into p->facts; false: it is not the family's. NULL: there is nothing to find out. */
     bool (*analyze)(const struct gen_problem *p);

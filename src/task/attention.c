@@ -2,8 +2,9 @@
 //
 // Chains of attention: two matmuls, where the result of the first, the scores, reaches the left operand of the second through pointwise nodes, views of as
 // many elements, and reductions, as in softmax(q k^T * scale + mask) v. In one kernel the scores of some rows stay in the caches. What lies between is any
-// function of the scores, in any spelling; for one kernel, nothing else may need its values. Whether a kernel family knows it, and whether it pays, is decided
-// later. The same search finds the attentions of a network that is only looked at (task_attentions): there, exponentials of scores are summed up.
+// function of the scores, in any spelling; for one kernel, nothing else may need its values but sums of their columns, which are a result, too. Where statistics of
+// rows are given, there is an exponential in place of reductions. Whether a kernel family knows it, and whether it pays, is decided later. Likewise the first
+// matmul alone, with the statistics of its rows, or sums of columns, of exponentials. The same search finds the attentions of a network that is only looked at (task_attentions): there, exponentials of scores are summed up.
 #include "task/grow.h"
 
 enum {
@@ -83,6 +84,13 @@ static bool has_reduction(const struct cutter *c, const struct node_set *s)
     return false;
 }
 
+static bool has_exp(const struct cutter *c, const struct node_set *s)
+{
+    for (u32 i = 0; i < s->n; i++)
+        if (str_is(graph_node(c->g, s->v[i])->op, "Exp")) return true;
+    return false;
+}
+
 static sym columns(const struct graph *g, value_id v)
 {
     const struct shape *s = &graph_value(g, v)->shape;
@@ -109,7 +117,7 @@ static bool add_statistics(const struct cutter *c, struct node_set *s)
     value_id rows = 0;
     for (u32 i = 0; i < s->n && !rows; i++)
         if (node_is(c->g, s->v[i], OP_REDUCE)) rows = node_out(c->g, s->v[i]);
-    for (u32 i = 0; i < s->n; i++) {
+    for (u32 i = 0; rows && i < s->n; i++) {
         value_id v = node_out(c->g, s->v[i]);
         for (u32 k = 0; has_as_many(c->g, rows, v) && k < c->users[v].n; k++) {
             node_id n = c->users[v].v[k];
@@ -121,17 +129,48 @@ static bool add_statistics(const struct cutter *c, struct node_set *s)
     return true;
 }
 
-/* Only the second matmul reads its left operand, which is no result. Others may need values in front of it, as gradients in the same graph do: statistics of
+static bool reduces(const struct cutter *c, node_id n, u32 from_last, struct op_reduce *r)
+{
+    const struct node *x = graph_node(c->g, n);
+    const u32 rank = graph_value(c->g, x->in.v[0])->shape.rank;
+    return op_of(c->g, n)->reduce && op_of(c->g, n)->reduce(c->g, x, r) && r->n_axes == 1 && r->axis[0] + 1 + from_last == rank;
+}
+
+/* Does it sum up the columns of scores? */
+static bool is_sum_of_columns(const struct cutter *c, node_id n)
+{
+    struct op_reduce r;
+    return reduces(c, n, 1, &r) && r.combine == KI_ADD;
+}
+
+/* Adds the sums of columns of what has as many elements as the scores; false: they are too many. */
+static bool add_columns(const struct cutter *c, struct node_set *s, value_id scores)
+{
+    for (u32 i = 0; i < s->n; i++) {
+        value_id v = node_out(c->g, s->v[i]);
+        for (u32 k = 0; has_as_many(c->g, scores, v) && k < c->users[v].n; k++) {
+            node_id n = c->users[v].v[k];
+            if (set_has(s, n) || !is_sum_of_columns(c, n)) continue;
+            if (s->n == MAX_REGION - SPARE) return false;
+            set_add(s, n);
+        }
+    }
+    return true;
+}
+
+/* Only the second matmul, and what is computed beside, reads its left operand, which is no result. Others may need values in front of it, as gradients in the same graph do: statistics of
    rows are results, too, all else they compute themselves. */
-static bool is_private(const struct cutter *c, value_id left, node_id second)
+static bool is_private(const struct cutter *c, const struct node_set *between, value_id left, node_id second)
 {
     const struct node *x = graph_node(c->g, second);
     for (u32 k = 1; k < x->in.n; k++)
         if (x->in.v[k] == left) return false;
-    return !c->is_output[left] && c->users[left].n == 1 && c->users[left].v[0] == second;
+    for (u32 k = 0; k < c->users[left].n; k++)
+        if (c->users[left].v[k] != second && !set_has(between, c->users[left].v[k])) return false;
+    return !c->is_output[left];
 }
 
-/* Statistics of rows that are needed outside of what lies between the products, into `out`; false: so is something else, or they are too many. */
+/* Statistics of rows, and sums of columns, that are needed outside of what lies between the products, into `out`; false: so is something else, or they are too many. */
 static bool find_statistics(const struct cutter *c, const struct node_set *between, value_id left, struct value_list *out)
 {
     value_id live[MAX_REGION];
@@ -176,7 +215,7 @@ static node_id next_scores(const struct cutter *c, struct front *f, value_id v, 
         if (columns(c->g, node_out(c->g, first)) != columns(c->g, v)) continue;
         *s = set_new(c);
         set_add(s, first);
-        if (add_between(c, f, s) && has_reduction(c, s)) return first;
+        if (add_between(c, f, s) && (has_reduction(c, s) || has_exp(c, s))) return first;
     }
     return 0;
 }
@@ -191,12 +230,54 @@ u32 grow_attention(const struct cutter *c, struct node_set *s, bool has_statisti
     front_of(c, &f, left, true);
     while (next_scores(c, &f, left, &own)) {
         struct value_list statistics = {0};
-        if ((has_statistics && !add_statistics(c, &own)) || !is_private(c, left, second) || !find_statistics(c, &own, left, &statistics) || s->n + own.n > MAX_REGION - SPARE) continue;
+        if ((has_statistics && !add_statistics(c, &own)) || !add_columns(c, &own, left) || !is_private(c, &own, left, second) || !find_statistics(c, &own, left, &statistics) || s->n + own.n > MAX_REGION - SPARE) continue;
         for (u32 i = 0; i < own.n; i++) set_add(s, own.v[i]);
         for (u32 i = 0; i < statistics.n; i++) out[i + 1] = statistics.v[i];
         return statistics.n + 1;
     }
     return 0;
+}
+
+/* Does the node compute something for each score, for each row, or for each column, from these alone and what is in front of them? `rows`: of rows; 0: none so far. */
+static bool may_follow(const struct cutter *c, const struct node_set *s, value_id scores, value_id rows, node_id n)
+{
+    struct op_reduce r;
+    if (graph_node(c->g, n)->out.n != 1 || !may_lie_between(c->g, n)) return false;
+    if (node_is(c->g, n, OP_REDUCE)) return reduces(c, n, 0, &r) || is_sum_of_columns(c, n);
+    return has_as_many(c->g, scores, node_out(c->g, n)) || (rows && is_of_rows(c, s, rows, n));
+}
+
+/* Adds what follows the scores; false: it is too much. */
+static bool add_behind_scores(const struct cutter *c, struct node_set *s, value_id scores)
+{
+    value_id rows = 0;
+    for (u32 i = 0; i < s->n; i++) {
+        value_id v = node_out(c->g, s->v[i]);
+        struct op_reduce r;
+        if (!rows && reduces(c, s->v[i], 0, &r)) rows = v;
+        if (i && is_sum_of_columns(c, s->v[i])) continue;
+        for (u32 k = 0; k < c->users[v].n; k++) {
+            node_id n = c->users[v].v[k];
+            if (set_has(s, n) || !may_follow(c, s, scores, rows, n)) continue;
+            if (s->n == MAX_REGION - SPARE) return false;
+            set_add(s, n);
+        }
+    }
+    return true;
+}
+
+u32 grow_scores(const struct cutter *c, struct node_set *s, value_id out[MAX_ATTENTION_RESULTS])
+{
+    struct node_set own = set_copy(c, s, 1);
+    value_id scores = node_out(c->g, s->v[0]);
+    if (!node_is(c->g, s->v[0], OP_MATMUL) || !add_behind_scores(c, &own, scores) || !has_reduction(c, &own) || !has_exp(c, &own)) return 0;
+    u32 n = set_live_outs(c, &own, out, MAX_ATTENTION_RESULTS);
+    if (n > MAX_ATTENTION_RESULTS) return 0;
+    for (u32 i = 0; i < n; i++)
+        if (has_as_many(c->g, out[i], scores)) return 0;
+    *s = own;
+    set_sort(s);
+    return n;
 }
 
 /* Gradients: five matmuls. Their scores and slopes, products of rows of queries with keys and with values, reach the left operands of three more through

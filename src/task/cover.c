@@ -418,6 +418,18 @@ static bool add_attention(struct builder *b, const struct node_set *core)
     return true;
 }
 
+/* A matmul whose result is not needed, with what its rows or columns are reduced to. */
+static bool add_scores(struct builder *b, const struct node_set *core)
+{
+    const struct cutter *c = &b->cut;
+    struct node_set s = set_copy(c, core, core->n);
+    value_id out[MAX_ATTENTION_RESULTS];
+    u32 n = grow_scores(c, &s, out);
+    if (!n) return true;
+    grow_prologue(c, &s);
+    return set_feeds_itself(c, &s, out, n) || add_region(b, &s, out, n, c->layout);
+}
+
 /* The gradients of attention by queries, keys and values in one kernel. */
 static bool add_attention_grad(struct builder *b, const struct node_set *core)
 {
@@ -449,7 +461,7 @@ static bool add_anchor_alternatives(struct builder *b, const struct node_set *co
     bool out_kept = !b->no_concat || !reads_joined(c, core); /* views kept out */
     if (out_kept && !add_region(b, core, &out, 1, c->layout)) return false;
     return add_behind_joins(b, core, out) && add_windows(b, core, out) && add_chains(b, core, out) && add_attention(b, core) &&
-           add_attention_grad(b, core) && add_parts(b, core, out);
+           add_scores(b, core) && add_attention_grad(b, core) && add_parts(b, core, out);
 }
 
 /* the default region that produces a value */

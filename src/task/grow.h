@@ -62,10 +62,14 @@ bool cover_add_joins(struct cover *c, const struct cutter *cut, struct map *task
 bool grow_chain(const struct cutter *c, struct node_set *s, node_id *head);
 
 /* attention.c: the matmul whose result reaches the left operand of the set's first node, another matmul, through reductions and whatever else lies between,
-   of which nothing else is needed but statistics of rows. Returns the number of results, the second product and these, which are what is computed from
-   reductions for each row (has_statistics), or the reductions themselves; 0: there is none, the set is unchanged. */
-enum { MAX_ATTENTION_RESULTS = 3 };
+   of which nothing else is needed but statistics of rows and sums of columns. Returns the number of results, the second product and these, where statistics are
+   what is computed from reductions for each row (has_statistics), or the reductions themselves; 0: there is none, the set is unchanged. */
+enum { MAX_ATTENTION_RESULTS = 4 };
 u32 grow_attention(const struct cutter *c, struct node_set *s, bool has_statistics, value_id out[MAX_ATTENTION_RESULTS]);
+
+/* The set's first node is a matmul whose result becomes statistics of rows, or sums of columns, of exponentials, and nothing else: the set becomes it with all that
+   follows. Returns the number of results; 0: it is no such matmul, the set is unchanged. */
+u32 grow_scores(const struct cutter *c, struct node_set *s, value_id out[MAX_ATTENTION_RESULTS]);
 
 /* The set's first node is a matmul of the gradients of attention by queries or by keys: the set becomes all of them, of scores and of gradients, with
    what lies between. Returns the number of results, 0: it is none, the set is unchanged. */
