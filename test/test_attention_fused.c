@@ -2,9 +2,11 @@
 //
 // The operators for attention of ai.onnx and com.microsoft, with each of their options, in f32 and f16, for prompts and for single tokens, are offered as one kernel of
 // the family attention, and on GPUs of wg_attention: the cover has a task of both products for them, which has a legal schedule by blocks of keys. The same
-// pairs of products are found in the network itself (task_attentions). So are gradients, of the family attention_grad.
+// pairs of products are found in the network itself (task_attentions). So are gradients, of the family attention_grad. On processors the kernels of split
+// attentions, and those with sums of the probabilities' columns, are one kernel each, too.
 #include "dev/dev.h"
 #include "gen/gen.h"
+#include "lab/lab.h"
 #include "pass/pass.h"
 
 #include <setjmp.h>
@@ -187,8 +189,31 @@ static void test_group_query(void **state)
     check_all(uses, countof(uses));
 }
 
+/* Of a kind that kernel names state: some task has all of its results, and a schedule by blocks of keys. */
+static void check_kind(enum lab_kind kind, enum dtype type)
+{
+    struct net t = {0};
+    struct cover c;
+    const struct lab_config config = {.kind = kind, .b = 2, .h = 3, .s = 300, .d = 32};
+    const struct caps caps = {.arch = "test", .vector_bytes = 32, .n_vector_regs = 32, .n_threads = 1, .l1_bytes = 32 << 10, .l2_bytes = 1 << 20};
+    u32 n = 0;
+    symtab_init(&t.st, &t.a);
+    graph_init(&t.g, &t.a, &t.st);
+    lab_attention_graph(&t.g, &config, type);
+    const u32 n_results = t.g.output.n;
+    if (!op_infer_all(&t.g, &t.e) || !pass_run_all(&t.g, NULL, &t.e) || !cover_build(&c, &t.g, &t.a, NULL, &t.e)) fail_msg("%s: %s", lab_kind(kind)->op, t.e.msg);
+    for (u32 i = 0; i < c.task.n; i++) n += c.task.v[i]->g.output.n == n_results && has_schedule_by_blocks(c.task.v[i], &caps, "attention");
+    if (!n) fail_msg("%s of %s is not one kernel", lab_kind(kind)->op, dtype_name(type));
+    arena_release(&t.a);
+}
+
+static void test_kinds(void **state)
+{
+    for (enum lab_kind k = LAB_ATTENTION; k < N_LAB_KINDS; k++) check_kind(k, DT_F32), check_kind(k, DT_F16), check_kind(k, DT_BF16);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_attention), cmocka_unit_test(test_gradients), cmocka_unit_test(test_multi_head), cmocka_unit_test(test_group_query)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_attention), cmocka_unit_test(test_gradients), cmocka_unit_test(test_multi_head), cmocka_unit_test(test_group_query), cmocka_unit_test(test_kinds)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
