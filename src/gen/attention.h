@@ -26,7 +26,6 @@ struct attention {
     bool is_exponential;        /* without reductions: p and what columns sum up are exponentials of `score` less a number per row, times another one */
     bool has_band;              /* of both: scores outside of it are -infinity */
     struct op_band band;
-    value_id in_band;           /* tells which they are not */
     bool has_mask;              /* of both: data says which scores are -infinity, or as good as that, */
     bool is_masked_by_row;      /* of each row of an iteration; else of all alike */
 };
@@ -123,8 +122,6 @@ kval attention_note_index(struct emit *m, const void *user, const kval *idx); /*
 struct attention_row { /* indices of a row, key 0 */
     kval p[MAX_RANK], scores[MAX_RANK]; /* of p; of what is reduced */
 };
-/* emit_fn, user the attention, for its value in_band: the lanes of a vector of keys, by 32 bits, of which registers hold twice as many as of indices. */
-kval attention_in_band(struct emit *m, const void *user, const kval *idx);
 struct attention_span { kval from, to; }; /* from..to-1 */
 void attention_index_row(struct emit *m, const struct attention *x, const kval *pos, kval row, struct attention_row *to); /* pos: batches, per axis of the values' product */
 void attention_forget(struct emit *m, const struct attention *x); /* unbinds scores and reductions */

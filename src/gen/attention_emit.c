@@ -263,7 +263,6 @@ void attention_emit(struct emit *m, const struct task *t, const struct caps *c, 
     attention_form(&a->x, t, c);
     init(a, t, c);
     emit_args(m);
-    if (a->x.has_band) emit_bind(m, a->x.in_band, attention_in_band, &a->x);
     const bool packs_values = s->values == VALUES_ONCE && attention_has_values(&a->x);
     if (attention_has_values(&a->x)) m->g = attention_graph_of(m, a->x.values.y);
     if (s->keys == KEYS_ONCE) gemm_open_temps(&a->first);

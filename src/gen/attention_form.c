@@ -122,9 +122,7 @@ static bool find_band(struct attention *x, const struct task *t)
         const struct node *nd = graph_node(&t->g, n);
         if (nd->dead || !op->band || !op->band(&t->g, nd, &x->band)) continue;
         const struct shape *b = &graph_value(&t->g, nd->out.v[0])->shape;
-        if (b->rank != 2 || s->rank < 2 || b->dim[0] != s->dim[s->rank - 2] || b->dim[1] != s->dim[s->rank - 1] || !is_mask(x, t, nd->out.v[0])) continue;
-        x->in_band = nd->out.v[0];
-        return true;
+        if (b->rank == 2 && s->rank >= 2 && b->dim[0] == s->dim[s->rank - 2] && b->dim[1] == s->dim[s->rank - 1] && is_mask(x, t, nd->out.v[0])) return true;
     }
     return false;
 }

@@ -76,25 +76,6 @@ void attention_find_row(struct attention_kernel *a, kval row)
         if (!r->s.reduced[g]) r->at[g] = at.scores[r->s.sp.g[g].axis];
 }
 
-/* A number of lanes, clamped to what tells lanes apart. */
-static kval lanes_to(struct kir *k, kval n, u32 lanes)
-{
-    kval lane = kir_max(k, kir_min(k, n, kir_int(k, lanes)), kir_int(k, -1));
-    return kir_splat(k, kir_cast(k, DT_I32, lane), lanes);
-}
-
-kval attention_in_band(struct emit *m, const void *user, const kval *idx)
-{
-    struct kir *k = m->k;
-    const struct op_band *b = &((const struct attention *)user)->band;
-    const u32 lanes = kir_lanes(k, idx[1]);
-    kval at = kir_add(k, idx[0], emit_size(m, b->offset)), key = lanes > 1 ? kir_lane(k, idx[1], 0) : idx[1];
-    kval lane = lanes > 1 ? kir_cast(k, DT_I32, kir_ramp(k, kir_int(k, 0), 1, lanes)) : kir_cast(k, DT_I32, kir_int(k, 0)), yes = 0;
-    if (b->left >= 0) yes = kir_bin(k, KI_LE, lanes_to(k, kir_sub(k, kir_add_i(k, at, -b->left), key), lanes), lane);
-    if (b->right >= 0) yes = kir_and(k, yes, kir_bin(k, KI_LE, lane, lanes_to(k, kir_sub(k, kir_add_i(k, at, b->right), key), lanes)));
-    return yes ? yes : kir_const_i(k, DT_BOOL, lanes, 1);
-}
-
 void attention_band_keys(struct emit *m, const struct attention *x, const struct attention_span *rows, struct attention_span *keys)
 {
     struct kir *k = m->k;
