@@ -71,6 +71,7 @@ struct to_nv {
     u32 n_ids, uint, scope[3]; /* constants of the scope, one for each use */
     u32 bool_type, is[2];      /* false, true */
     u32 *value;                /* of constants, by id */
+    bool *is_matrix;           /* types, by id */
 };
 
 static inline void nv_put(struct to_nv *t, u32 op, const u32 *w, u32 n)
@@ -88,6 +89,7 @@ static inline void nv_type(struct to_nv *t, const u32 *w)
             t->scope[i] = t->n_ids++;
             nv_put(t, SPV_CONSTANT, (u32[]){t->uint, t->scope[i], t->value[w[3]]}, 3);
         }
+    t->is_matrix[w[1]] = true;
     nv_put(t, OP_TYPE_NV, (u32[]){w[1], w[2], t->scope[t->value[w[6]]], w[4], w[5]}, 5);
 }
 
@@ -117,6 +119,7 @@ static inline void nv_ins(struct to_nv *t, const u32 *w)
     case SPV_MATRIX_STORE:
         nv_put(t, OP_STORE_NV, (u32[]){w[1], w[2], w[4], t->is[t->value[w[3]]], w[5]}, n);
         break;
+    case SPV_F_MUL: nv_put(t, t->is_matrix[w[1]] ? SPV_F_DIV : op, w + 1, n); break; /* the older extension lacks it */
     case SPV_MATRIX_MULADD: nv_put(t, OP_MULADD_NV, w + 1, 5); break;
     default: nv_put(t, op, w + 1, n); break;
     }
@@ -127,7 +130,7 @@ static inline void matrices_to_nv(struct str module, struct buf *out)
     struct arena a = {0};
     u32 n_words = (u32)(module.n / 4), *w = arena_array(&a, u32, n_words);
     memcpy(w, module.p, (size_t)module.n);
-    struct to_nv t = {.out = out, .n_ids = w[3], .value = arena_array(&a, u32, w[3])};
+    struct to_nv t = {.out = out, .n_ids = w[3], .value = arena_array(&a, u32, w[3]), .is_matrix = arena_array(&a, bool, w[3])};
     const char khr[] = "SPV_KHR_cooperative_matrix", nv[] = "SPV_NV_cooperative_matrix\0";
     buf_put(out, w, SPIRV_HEADER * 4);
     for (u32 i = SPIRV_HEADER; i < n_words; i += w[i] >> 16) {

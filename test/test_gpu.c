@@ -167,7 +167,8 @@ static const char product[] =
     "kernel product(x: in %s, y: in %s, z: out %s)\ngroup %d 1 1 subgroup %d\ngrid %%1 = 1\n"
     "  shared %%2: %s[%d] swizzled\n  %%3: %s_a%dx%d = fload x[0] pitch %d\n  %%4: %s_b%dx%d = fload y[0] pitch %d columns\n"
     "  %%5: %s_acc%dx%d = fill %s(0)\n  %%6: %s_acc%dx%d = fmma %%3, %%4, %%5\n  %%7: %s_acc%dx%d = add %%6, %%6\n"
-    "  fstore %%2[0] = %%7 pitch %d\n  barrier\n  %%8: %s_acc%dx%d = fload %%2[0] pitch %d\n  fstore z[0] = %%8 pitch %d columns\nend\n";
+    "  fstore %%2[0] = %%7 pitch %d\n  barrier\n  %%8: %s_acc%dx%d = fload %%2[0] pitch %d\n  %%9: %s_acc%dx%d = fload %%2[0] pitch 0 columns\n"
+    "  %%10: %s_acc%dx%d = mul %%8, %%9\n  fstore z[0] = %%10 pitch %d columns\nend\n";
 
 static void fragments_build(void **state)
 {
@@ -191,7 +192,7 @@ static void fragments_build(void **state)
         int m = p[i].m, n = p[i].n, k = p[i].k, w = p[i].w;
         if (!(str_is(S("cuda"), p[i].on.lang) ? cuda : str_is(S("ptx"), p[i].on.lang) ? ptx : hip)) continue;
         parse(&r, str_fmt(&r.arena, product, t, t, s, w, w, s, m * n, t, m, k, k, t, k, n, k, s, m, n, s, s, m, n, s, m, n,
-                          n, s, m, n, n, m).p);
+                          n, s, m, n, n, s, m, n, s, m, n, m).p);
         check_build(&r, &p[i].on);
         arena_release(&r.arena);
     }

@@ -217,7 +217,8 @@ static void test_verify(void **state)
            "different shapes");
     refuse(FRAGS "%5: f16_a8x16 = add %2, %2\nend\n", "does not accumulate");
     refuse(FRAGS "%5: f32_a8x16 = cast %2\nend\n", "does not accumulate");
-    refuse(FRAGS "%5: f32_acc8x8 = mul %4, %4\nend\n", "cannot be a fragment");
+    refuse(FRAGS "%5: f16_a8x16 = mul %2, %2\nend\n", "does not accumulate");
+    refuse(FRAGS "%5: f32_acc8x8 = max %4, %4\nend\n", "cannot be a fragment");
     refuse(FRAGS "%5: f32 = neg %4\nend\n", "operand is a fragment");
     refuse(FRAGS "store y[0] = %4\nend\n", "wrong type");
     refuse(FRAGS "fstore x[0] = %4 pitch 8\nend\n", "read-only");
@@ -425,6 +426,22 @@ static void test_fragment_arithmetic(void **state)
     arena_release(&a);
 }
 
+/* Products element by element; a pitch of 0 repeats a line, so that factors of rows, or of columns, become fragments. */
+static void test_fragment_factors(void **state)
+{
+    struct arena a = {0};
+    struct kir k = parse(&a, "kernel f(x: in f32, y: out f32)\ngroup 8 1 1 subgroup 4\ngrid %1 = 1\n%2: f32_acc4x4 = fload x[0] pitch 4\n"
+                             "%3: f32_acc4x4 = fload x[16] pitch 0 columns\n%4: f32_acc4x4 = fload x[20] pitch 0\n%5: f32_acc4x4 = mul %2, %3\n"
+                             "%6: f32_acc4x4 = mul %5, %4\n%7 = subgroup 0\n%8 = mul %7, 16\nfstore y[%8] = %6 pitch 4\nend\n");
+    struct err e = {0};
+    float x[24], y[32];
+    const struct kir_arg arg[] = {{x, 24}, {y, 32}};
+    for (i32 i = 0; i < 24; i++) x[i] = 1.5f * (float)i - 7;
+    if (!kir_verify(&k, &e) || !kir_eval(&k, arg, NULL, NULL, &e)) fail_msg("%s", e.msg);
+    for (i32 i = 0; i < 32; i++) assert_true(y[i] == x[i % 16] * x[16 + i % 16 / 4] * x[20 + i % 4]);
+    arena_release(&a);
+}
+
 /* Grids distributed to threads: one to three dimensions of known and unknown extent, scratch arrays
    small, large and of unknown size, a second grid that reads the results of the first. */
 
@@ -616,7 +633,7 @@ int main(void)
         cmocka_unit_test(test_races),
         cmocka_unit_test(test_fragments),
         cmocka_unit_test(test_vendor_gemm),
-        cmocka_unit_test(test_fragment_arithmetic),
+        cmocka_unit_test(test_fragment_arithmetic), cmocka_unit_test(test_fragment_factors),
         cmocka_unit_test(test_spread),
         cmocka_unit_test(test_spread_rounds),
         cmocka_unit_test(test_multiple),

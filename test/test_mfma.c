@@ -30,26 +30,28 @@ static void parse_product(struct run *r, const struct shape *s, u32 by)
     const char *t = dtype_name(s->type), *held = dtype_name(s->type == DT_TF32 ? DT_F32 : s->type);
     int n = s->side, k = s->terms, left = (by & 1 ? n : k) + 8, right = (by & 2 ? k : n) + 8;
     const char *text = str_fmt(&r->arena,
-        "kernel product(x: in %s, y: in %s, z: out f32)\ngroup 64 1 1 subgroup 64\ngrid %%1 = 1\n  %%2: %s_a%dx%d = fload x[0] pitch %d%s\n"
+        "kernel product(x: in %s, y: in %s, f: in f32, z: out f32)\ngroup 64 1 1 subgroup 64\ngrid %%1 = 1\n  %%2: %s_a%dx%d = fload x[0] pitch %d%s\n"
         "  %%3: %s_b%dx%d = fload y[0] pitch %d%s\n  %%4: f32_acc%dx%d = fill f32(%d)\n  %%5: f32_acc%dx%d = fmma %%2, %%3, %%4\n"
-        "  %%6: f32_acc%dx%d = fmma %%2, %%3, %%5\n  fstore z[0] = %%6 pitch %d%s\nend\n",
-        held, held, t, n, k, left, order[by & 1], t, k, n, right, order[by >> 1 & 1], n, n, s->type != DT_TF32, n, n, n, n, n, order[by >> 2]).p;
+        "  %%6: f32_acc%dx%d = fmma %%2, %%3, %%5\n  %%7: f32_acc%dx%d = fload f[0] pitch 0 columns\n  %%8: f32_acc%dx%d = mul %%6, %%7\n"
+        "  fstore z[0] = %%8 pitch %d%s\nend\n",
+        held, held, t, n, k, left, order[by & 1], t, k, n, right, order[by >> 1 & 1], n, n, s->type != DT_TF32, n, n, n, n, n, n, n, n, n, order[by >> 2]).p;
     struct err e = {0};
     if (!kir_parse(&r->kir, &r->arena, str_of(text), &e) || !kir_verify(&r->kir, &e)) fail_msg("%s\n%s", e.msg, text);
 }
 
-/* Numbers whose sums are exact; those of tf32 when they have been rounded, in all ways. */
+/* Numbers whose sums are exact; those of tf32 when they have been rounded, in all ways. Factors of rows are powers of two. */
 static void fill_arguments(struct run *r, const struct shape *s, struct rng *g)
 {
     enum dtype held = s->type == DT_TF32 ? DT_F32 : s->type;
-    for (u32 i = 0; i < 3; i++) {
-        i64 n = i == 2 ? s->side * s->side : (s->side + 8) * (s->side + 8);
+    for (u32 i = 0; i < 4; i++) {
+        i64 n = i == 3 ? s->side * s->side : i == 2 ? s->side : (s->side + 8) * (s->side + 8);
         r->arg[i] = (struct kir_arg){arena_alloc(&r->arena, n * 4), n};
         for (i64 j = 0; j < n && i < 2; j++) {
             bool loses = s->type == DT_TF32;
             i64 v = !loses ? rng_range(g, 0, 100) : i ? (4096 << rng_range(g, 0, 1)) + 1 : rng_range(g, 4096, 8191);
             elem_set_i64(held, r->arg[i].p, j, rng_range(g, 0, 1) ? v : -v);
         }
+        for (i64 j = 0; j < n && i == 2; j++) elem_set_i64(DT_F32, r->arg[i].p, j, 1 << (j * 5 % 7));
     }
 }
 
@@ -81,10 +83,10 @@ static const char machine[] =
     MACHINE("16x16x8_xf32", "16", "4", "false") MACHINE("32x32x4_xf32", "32", "4", "false");
 
 static const char threads[] =
-    "extern \"C\" void run(const void *x, const void *y, float *z)\n{\n    for (now = 0; now < 2; now++)\n"
-    "        for (lane = 0; lane < 64; lane++) call = 0, product_0((const %s *)x, (const %s *)y, z, 0, 0, 0);\n}\n";
+    "extern \"C\" void run(const void *x, const void *y, const float *f, float *z)\n{\n    for (now = 0; now < 2; now++)\n"
+    "        for (lane = 0; lane < 64; lane++) call = 0, product_0((const %s *)x, (const %s *)y, f, z, 0, 0, 0);\n}\n";
 
-typedef void run_fn(const void *x, const void *y, float *z);
+typedef void run_fn(const void *x, const void *y, const void *f, float *z);
 
 /* false: there is no such compiler. */
 static bool compile(const char *const *argv, const char *name, struct str text, struct buf *out)
@@ -120,7 +122,7 @@ static bool emulate(struct run *r, const struct shape *s, float *z)
         run_fn *run;
         if (!symbol) fail_msg("%s", e.msg);
         memcpy(&run, &symbol, sizeof symbol);
-        run(r->arg[0].p, r->arg[1].p, z);
+        run(r->arg[0].p, r->arg[1].p, r->arg[2].p, z);
         os_dlclose(lib);
     }
     buf_release(&text), buf_release(&code), buf_release(&binary);
@@ -137,11 +139,11 @@ static void threads_hold_what_they_multiply(void **state)
             parse_product(&r, &shapes[i], by);
             fill_arguments(&r, &shapes[i], &g);
             if (!emulate(&r, &shapes[i], z)) skip_test("no clang (tool/deps ci)");
-            r.n_arg = 3;
+            r.n_arg = 4;
             interpret(&r);
-            if (memcmp(z, r.arg[2].p, (size_t)r.arg[2].n * sizeof *z))
+            if (memcmp(z, r.arg[3].p, (size_t)r.arg[3].n * sizeof *z))
                 fail_msg("%s %dx%d, order %u: %g is %g in the interpreter", dtype_name(shapes[i].type), shapes[i].side, shapes[i].terms, by, (double)z[1],
-                         ((double)((float *)r.arg[2].p)[1]));
+                         ((double)((float *)r.arg[3].p)[1]));
             arena_release(&r.arena);
         }
 }

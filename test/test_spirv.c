@@ -313,14 +313,14 @@ static void same_text_same_words(void **state)
 }
 
 static const char matrix_kernel[] =
-    "kernel mm(a: in f16, b: in f16, c: out f16; p0 = \"M//16\", p1 = \"K\")\ngroup 64 1 1 "
+    "kernel mm(a: in f16, b: in f16, c: out f16, f: in f32; p0 = \"M//16\", p1 = \"K\")\ngroup 64 1 1 "
     "subgroup 32\ngrid %1 = p0\n"
     "  shared %2: f16[512]\n  reg %3: f32_acc16x16[1]\n  %4: f32_acc16x16 = fill f32(0)\n  store "
     "%3[0] = %4\n"
     "  %5 = mul %1, 16\n  %6 = mul p1, %5\n"
     "  %7: f16_a16x8 = fload a[%6] pitch p1\n  %8: f16_b8x16 = fload b[0] pitch 8 columns\n"
     "  %9: f32_acc16x16 = load %3[0]\n  %10: f32_acc16x16 = fmma %7, %8, %9\n  store %3[0] = %10\n"
-    "  %11: f32_acc16x16 = load %3[0]\n  %12: f16_acc16x16 = cast %11\n  fstore %2[0] = %12 pitch "
+    "  %11: f32_acc16x16 = load %3[0]\n  %20: f32_acc16x16 = fload f[0] pitch 0 columns\n  %21: f32_acc16x16 = mul %11, %20\n  %12: f16_acc16x16 = cast %21\n  fstore %2[0] = %12 pitch "
     "16\n  barrier\n"
     "  %13 = thread 0\n  %14 = mul %13, 8\n  %15: i64x8 = ramp %14, 1\n  %16: f16x8 = load "
     "%2[%15]\n  %17 = mul %1, 256\n"
@@ -352,7 +352,8 @@ static void matrices_are_written(void **state)
     assert_true(str_is(f.extension[0], "SPV_KHR_cooperative_matrix"));
     assert_int_equal(f.shared_bytes, 1024);
     assert_int_equal(count_op(m, SPV_TYPE_MATRIX, 7), 4); /* A, B, accumulators of f32 and f16 */
-    assert_int_equal(count_op(m, SPV_MATRIX_LOAD, 7), 2);
+    assert_int_equal(count_op(m, SPV_MATRIX_LOAD, 7), 3);
+    assert_int_equal(count_op(m, SPV_F_MUL, 5), 1);
     assert_int_equal(count_op(m, SPV_MATRIX_STORE, 6), 1);
     assert_int_equal(count_op(m, SPV_MATRIX_MULADD, 6), 1);
     struct buf nv = {0}, out = {0};

@@ -43,11 +43,13 @@ struct fma_leaf {
     struct contract_term term; /* being multiplied: the first of the step */
 };
 extern const struct leaf leaf_fma;
+/* A tile without a contraction: what `open` finds out of it, and zeros as its sums. */
+void fma_open(struct fma_leaf *l, const struct workgroup *g, enum dtype type);
 /* Behind `open`: a row of sums has so many vectors; in the block the thread's i-th row and the first column of its j-th vector; their sum in fma_leaf.acc. */
 i64 fma_vectors(const struct fma_leaf *l);
-kval fma_row(const struct contraction *p, i64 i);
-kval fma_col(const struct contraction *p, i64 j);
-kval fma_slot(const struct contraction *p, i64 i, i64 j);
+kval fma_row(struct kir *k, const struct fma_leaf *l, i64 i);
+kval fma_col(struct kir *k, const struct fma_leaf *l, i64 j);
+kval fma_slot(struct kir *k, const struct fma_leaf *l, i64 i, i64 j);
 /* Terms to unroll where the schedule does not say: a power of two up to `terms`, so that the code stays short. */
 i64 fma_unroll(const struct fma_leaf *l, i64 terms);
 

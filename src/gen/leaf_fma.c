@@ -33,24 +33,16 @@ static kval first_of(struct kir *k, const struct fma_axis *x, kval sg, kval lane
 
 static i64 vectors(const struct fma_leaf *l) { return l->col.n / l->lanes; }
 
-static kval slot(const struct contraction *p, i64 i, i64 j)
-{
-    const struct fma_leaf *l = p->own;
-    return kir_int(p->m->k, i * vectors(l) + j);
-}
+kval fma_slot(struct kir *k, const struct fma_leaf *l, i64 i, i64 j) { return kir_int(k, i * vectors(l) + j); }
+
+kval fma_row(struct kir *k, const struct fma_leaf *l, i64 i) { return kir_add_i(k, l->row0, element_at(&l->row, i)); }
+
+kval fma_col(struct kir *k, const struct fma_leaf *l, i64 j) { return kir_add_i(k, l->col0, element_at(&l->col, j * l->lanes)); }
 
 /* In the block: the thread's i-th row, the first column of its j-th vector. */
-static kval row_at(const struct contraction *p, i64 i)
-{
-    const struct fma_leaf *l = p->own;
-    return kir_add_i(p->m->k, l->row0, element_at(&l->row, i));
-}
-
-static kval col_at(const struct contraction *p, i64 j)
-{
-    const struct fma_leaf *l = p->own;
-    return kir_add_i(p->m->k, l->col0, element_at(&l->col, j * l->lanes));
-}
+static kval row_at(const struct contraction *p, i64 i) { return fma_row(p->m->k, p->own, i); }
+static kval col_at(const struct contraction *p, i64 j) { return fma_col(p->m->k, p->own, j); }
+static kval slot(const struct contraction *p, i64 i, i64 j) { return fma_slot(p->m->k, p->own, i, j); }
 
 static kval sum_of(const struct contraction *p, i64 i, i64 j)
 {
@@ -85,25 +77,35 @@ static void find_vectors(struct contraction *p)
     assert(row_vectors(l) <= MAX_ROWS && col_vectors(l) <= MAX_COLS);
 }
 
-static void place_thread(struct contraction *p)
+static void place_thread(struct fma_leaf *l, const struct workgroup *g)
 {
-    struct fma_leaf *l = p->own;
-    struct kir *k = p->m->k;
-    i64 slice = p->g.n / slices_of(l), subgroup = l->row.threads * l->col.threads;
-    l->slice = kir_div_i(k, p->g.t, slice);
-    kval t = kir_mod_i(k, p->g.t, slice), sg = kir_div_i(k, t, subgroup), lane = kir_mod_i(k, t, subgroup);
+    struct kir *k = g->m->k;
+    i64 slice = g->n / slices_of(l), subgroup = l->row.threads * l->col.threads;
+    l->slice = kir_div_i(k, g->t, slice);
+    kval t = kir_mod_i(k, g->t, slice), sg = kir_div_i(k, t, subgroup), lane = kir_mod_i(k, t, subgroup);
     l->row0 = first_of(k, &l->row, kir_div_i(k, sg, l->col.subgroups), kir_div_i(k, lane, l->col.threads));
     l->col0 = first_of(k, &l->col, kir_mod_i(k, sg, l->col.subgroups), kir_mod_i(k, lane, l->col.threads));
+}
+
+static void clear_sums(struct fma_leaf *l, struct kir *k, enum dtype type)
+{
+    i64 n = l->row.n * vectors(l);
+    l->acc = kir_alloc(k, KS_REG, type, l->lanes, kir_int(k, n));
+    for (i64 i = 0; i < n; i++) kir_store(k, l->acc, kir_int(k, i), kir_const_f(k, type, l->lanes, 0));
+}
+
+void fma_open(struct fma_leaf *l, const struct workgroup *g, enum dtype type)
+{
+    place_thread(l, g);
+    clear_sums(l, g->m->k, type);
 }
 
 static void open_sums(struct contraction *p)
 {
     struct fma_leaf *l = p->own;
     struct kir *k = p->m->k;
-    i64 n = l->row.n * vectors(l);
     if (l->acc) return;
-    l->acc = kir_alloc(k, KS_REG, p->type, l->lanes, kir_int(k, n));
-    for (i64 i = 0; i < n; i++) kir_store(k, l->acc, kir_int(k, i), kir_const_f(k, p->type, l->lanes, 0));
+    clear_sums(l, k, p->type);
     if (l->ahead) {
         l->rows = kir_alloc(k, KS_REG, p->type, row_lanes(l), kir_int(k, 2 * row_vectors(l)));
         l->cols = kir_alloc(k, KS_REG, p->type, l->lanes, kir_int(k, 2 * col_vectors(l)));
@@ -117,9 +119,9 @@ static void open_sums(struct contraction *p)
 
 static void open(struct contraction *p)
 {
-    const struct fma_leaf *l = p->own;
+    struct fma_leaf *l = p->own;
     find_vectors(p);
-    place_thread(p);
+    place_thread(l, &p->g);
     open_sums(p);
     bool enters = p->st.a_direct && p->address->enter_row;
     for (i64 i = 0; enters && i < l->row.n; i++) p->address->enter_row(p, row_at(p, i));
@@ -350,9 +352,4 @@ static void store(struct contraction *p)
 
 const struct leaf leaf_fma = {open, multiply, store};
 
-/* Sums for families that use them themselves. */
-
 i64 fma_vectors(const struct fma_leaf *l) { return vectors(l); }
-kval fma_row(const struct contraction *p, i64 i) { return row_at(p, i); }
-kval fma_col(const struct contraction *p, i64 j) { return col_at(p, j); }
-kval fma_slot(const struct contraction *p, i64 i, i64 j) { return slot(p, i, j); }

@@ -139,9 +139,9 @@ static void scale_sums(struct wg_attention *a)
     struct kir *k = a->m->k;
     const struct fma_leaf *l = &a->sums;
     for (i64 i = 0; i < l->row.n; i++) {
-        kval factor = kir_splat(k, kir_load(k, a->factors, fma_row(&a->second, i)), l->lanes);
+        kval factor = kir_splat(k, kir_load(k, a->factors, fma_row(k, &a->sums, i)), l->lanes);
         for (i64 j = 0; j < fma_vectors(l); j++) {
-            kval at = fma_slot(&a->second, i, j);
+            kval at = fma_slot(k, &a->sums, i, j);
             kir_store(k, l->acc, at, kir_mul(k, kir_load(k, l->acc, at), factor));
         }
     }
@@ -186,8 +186,8 @@ static void share_statistics(struct wg_attention *a)
     wg_attention_fold(a, KI_ADD, a->folds, sum, l->row.n);
     kir_if(k, kir_bin(k, KI_EQ, a->place, kir_int(k, 0)));
     for (i64 i = 0; i < l->row.n; i++) {
-        kir_store(k, a->most_of, fma_row(&a->first, i), kir_load(k, a->most, kir_int(k, i)));
-        kir_store(k, a->sum_of, fma_row(&a->first, i), sum[i]);
+        kir_store(k, a->most_of, fma_row(k, &a->scores, i), kir_load(k, a->most, kir_int(k, i)));
+        kir_store(k, a->sum_of, fma_row(k, &a->scores, i), sum[i]);
     }
     kir_end(k);
     kir_barrier(k);
@@ -199,12 +199,12 @@ static void store_rows(struct wg_attention *a)
     const struct fma_leaf *l = &a->sums;
     for (i64 i = 0; i < l->row.n; i++) {
         struct attention_row at;
-        kval row = fma_row(&a->second, i);
+        kval row = fma_row(k, &a->sums, i);
         attention_index_row(a->m, &a->x, a->second.pos, wg_attention_row(a, row), &at);
         kval most = kir_load(k, a->most_of, row), sum = kir_load(k, a->sum_of, row), factor = attention_factor(a->m, &a->x, at.p, &most, &sum);
         attention_forget(a->m, &a->x);
         for (i64 j = 0; j < fma_vectors(l); j++)
-            wg_attention_store(a, row, fma_col(&a->second, j), kir_load(k, l->acc, fma_slot(&a->second, i, j)), factor);
+            wg_attention_store(a, row, fma_col(k, &a->sums, j), kir_load(k, l->acc, fma_slot(k, &a->sums, i, j)), factor);
     }
 }
 
@@ -329,7 +329,7 @@ static void enter(struct wg_attention *a)
     kval thread = kir_mod_i(k, p->g.t, a->s.w), subgroup = kir_div_i(k, p->g.t, a->s.w);
     a->place = kir_add(k, kir_mul_i(k, kir_mod_i(k, subgroup, a->s.blpx), a->s.wlpx), kir_mod_i(k, thread, a->s.wlpx));
     for (i64 i = 0; i < a->scores.row.n; i++)
-        attention_index_row(a->m, &a->x, p->pos, wg_attention_row(a, fma_row(p, i)), &a->row[i]);
+        attention_index_row(a->m, &a->x, p->pos, wg_attention_row(a, fma_row(k, &a->scores, i)), &a->row[i]);
 }
 
 void wg_attention_emit(struct emit *m, const struct task *t, const struct caps *c, const struct wg_attention_sched *s)

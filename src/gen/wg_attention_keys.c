@@ -44,7 +44,7 @@ static kval fold_rows(struct wg_attention *a, enum kir_op op, const kval *own, i
     struct kir *k = a->m->k;
     kir_barrier(k);
     kir_if(k, kir_bin(k, KI_EQ, a->place, kir_int(k, 0)));
-    for (i64 i = 0; i < n; i++) kir_store(k, a->seen, fma_row(&a->first, i), own[i]);
+    for (i64 i = 0; i < n; i++) kir_store(k, a->seen, fma_row(k, &a->scores, i), own[i]);
     kir_end(k);
     kir_barrier(k);
     if (n < a->scores.row.n) return kir_load(k, a->seen, kir_int(k, 0)); /* all rows are alike */

@@ -43,9 +43,9 @@ void wg_attention_fold(struct wg_attention *a, enum kir_op op, kval array, kval 
         fold_shuffled(a, op, own, n);
         return;
     }
-    for (i64 i = 0; i < n; i++) kir_store(k, array, kir_add(k, kir_mul_i(k, fma_row(&a->first, i), threads), a->place), own[i]);
+    for (i64 i = 0; i < n; i++) kir_store(k, array, kir_add(k, kir_mul_i(k, fma_row(k, &a->scores, i), threads), a->place), own[i]);
     kir_barrier(k);
-    for (i64 i = 0; i < n; i++) own[i] = fold_line(a, op, array, kir_mul_i(k, fma_row(&a->first, i), threads));
+    for (i64 i = 0; i < n; i++) own[i] = fold_line(a, op, array, kir_mul_i(k, fma_row(k, &a->scores, i), threads));
 }
 
 /* What is reduced, of a row i and a vector of keys from `key` on, of which the products are `raw`: -infinity beyond the end. */
@@ -90,7 +90,7 @@ static kval find_most(struct wg_attention *a, kval block, i64 i)
     const struct fma_leaf *l = &a->scores;
     kval most = 0;
     for (i64 j = 0; j < fma_vectors(l); j++) {
-        kval slot = fma_slot(&a->first, i, j), key = kir_add(k, kir_mul_i(k, block, a->s.bc), fma_col(&a->first, j));
+        kval slot = fma_slot(k, &a->scores, i, j), key = kir_add(k, kir_mul_i(k, block, a->s.bc), fma_col(k, &a->scores, j));
         kval v = score_at(a, i, key, kir_load(k, l->acc, slot));
         kir_store(k, l->acc, slot, v);
         most = most ? kir_max(k, most, v) : v;
@@ -108,10 +108,10 @@ static kval do_row(struct wg_attention *a, kval block, i64 i, kval most)
     most = kir_max(k, most, before);
     kir_store(k, a->most, slot, most);
     kval to = kir_select(k, kir_bin(k, KI_EQ, most, kir_const_f(k, DT_F32, 1, -INFINITY)), kir_const_f(k, DT_F32, 1, 0), most);
-    kval factor = kir_un(k, KI_EXP, kir_sub(k, before, to)), row = kir_mul_i(k, fma_row(&a->first, i), a->pitch);
+    kval factor = kir_un(k, KI_EXP, kir_sub(k, before, to)), row = kir_mul_i(k, fma_row(k, &a->scores, i), a->pitch);
     emit_bind(m, a->x.rows.red[0].out, gen_given, &to);
     for (i64 j = 0; j < fma_vectors(l); j++) {
-        kval col = fma_col(&a->first, j), score = kir_load(k, l->acc, fma_slot(&a->first, i, j));
+        kval col = fma_col(k, &a->scores, j), score = kir_load(k, l->acc, fma_slot(k, &a->scores, i, j));
         kval e = exponential(a, i, kir_ramp(k, kir_add(k, kir_mul_i(k, block, a->s.bc), col), 1, l->lanes), score);
         kir_store(k, a->p, kir_ramp(k, kir_add(k, row, col), 1, l->lanes), e);
         all = all ? kir_add(k, all, e) : e;
@@ -131,7 +131,7 @@ void wg_attention_softmax(struct wg_attention *a, kval block)
     wg_attention_fold(a, KI_MAX, a->folds, most, n);
     for (i64 i = 0; i < n; i++) factor[i] = do_row(a, block, i, most[i]);
     kir_if(k, kir_bin(k, KI_EQ, a->place, kir_int(k, 0)));
-    for (i64 i = 0; i < n; i++) kir_store(k, a->factors, fma_row(&a->first, i), factor[i]);
+    for (i64 i = 0; i < n; i++) kir_store(k, a->factors, fma_row(k, &a->scores, i), factor[i]);
     kir_end(k);
 }
 

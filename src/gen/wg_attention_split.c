@@ -52,17 +52,17 @@ void wg_attention_split_store(struct wg_attention *a)
     const struct fma_leaf *l = &a->sums, *s = &a->scores;
     const struct attention_sums *to = &a->parts;
     for (i64 i = 0; i < s->row.n; i++) {
-        kval own = fma_row(&a->first, i), row = kir_add(k, a->m0, own), at = sums_of(a, row, a->part);
+        kval own = fma_row(k, &a->scores, i), row = kir_add(k, a->m0, own), at = sums_of(a, row, a->part);
         kir_if(k, kir_bin(k, KI_AND, kir_bin(k, KI_EQ, a->place, kir_int(k, 0)), is_there(a, row)));
         kir_store(k, to->most, at, kir_load(k, a->most_of, own));
         kir_store(k, to->sum, at, kir_load(k, a->sum_of, own));
         kir_end(k);
     }
     for (i64 i = 0; i < l->row.n; i++) {
-        kval row = kir_add(k, a->m0, fma_row(&a->second, i)), at = kir_mul(k, sums_of(a, row, a->part), to->pitch);
+        kval row = kir_add(k, a->m0, fma_row(k, &a->sums, i)), at = kir_mul(k, sums_of(a, row, a->part), to->pitch);
         kir_if(k, is_there(a, row));
         for (i64 j = 0; j < fma_vectors(l); j++)
-            kir_store(k, to->out, kir_ramp(k, kir_add(k, at, fma_col(&a->second, j)), 1, l->lanes), kir_load(k, l->acc, fma_slot(&a->second, i, j)));
+            kir_store(k, to->out, kir_ramp(k, kir_add(k, at, fma_col(k, &a->sums, j)), 1, l->lanes), kir_load(k, l->acc, fma_slot(k, &a->sums, i, j)));
         kir_end(k);
     }
 }

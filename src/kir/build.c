@@ -286,18 +286,18 @@ static bool is_same_frag(const struct kir_ins *x, const struct kir_ins *y)
     return x->role == y->role && x->rows == y->rows && x->cols == y->cols;
 }
 
-static kval frag_add(struct kir *k, enum kir_op op, kval a, kval b)
+static kval frag_bin(struct kir *k, enum kir_op op, kval a, kval b)
 {
-    assert(op == KI_ADD && kir_at(k, a)->role == KR_ACC &&
+    assert((op == KI_ADD || op == KI_MUL) && kir_at(k, a)->role == KR_ACC &&
            is_same_frag(kir_at(k, a), kir_at(k, b)));
-    return emit_shared(k, typed_as(k, a, (struct kir_ins){.op = KI_ADD, .a = a, .b = b}));
+    return emit_shared(k, typed_as(k, a, (struct kir_ins){.op = op, .a = a, .b = b}));
 }
 
 kval kir_bin(struct kir *k, enum kir_op op, kval a, kval b)
 {
     assert(kir_op_info(op)->n_args == 2 && kir_op_info(op)->cls == 'P');
     assert(kir_dtype(k, a) == kir_dtype(k, b));
-    if (kir_is_frag(k, a) || kir_is_frag(k, b)) return frag_add(k, op, a, b);
+    if (kir_is_frag(k, a) || kir_is_frag(k, b)) return frag_bin(k, op, a, b);
     u32 n = kir_lanes(k, a) > kir_lanes(k, b) ? kir_lanes(k, a) : kir_lanes(k, b);
     a = kir_splat(k, a, n);
     b = kir_splat(k, b, n);

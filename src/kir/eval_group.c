@@ -135,11 +135,11 @@ static bool do_mma(struct machine *m, const struct eval_op *o, const struct lane
     return true;
 }
 
-/* ADD, CAST */
+/* ADD, MUL, CAST */
 static bool do_elements(struct machine *m, const struct eval_op *o, const struct lanes *g)
 {
     const struct kir_ins *x = kir_at(m->k, o->src);
-    const union kir_cell *a = frag(m, g, x->a), *b = x->op == KI_ADD ? frag(m, g, x->b) : a;
+    const union kir_cell *a = frag(m, g, x->a), *b = x->op == KI_CAST ? a : frag(m, g, x->b);
     union kir_cell *r = frag(m, g, o->src);
     for (i64 i = 0; i < frag_cells(x); i++)
         kir_scalar_in(m->arithmetic)(x->op, o->from, o->to, (union kir_cell[3]){a[i], b[i]}, &r[i]);
@@ -206,9 +206,10 @@ static bool run_joint(struct machine *m, const struct eval_op *o, const struct l
     case KI_LOAD:
     case KI_STORE: return do_array(m, o, g);
     case KI_ADD:
+    case KI_MUL:
     case KI_CAST: return do_elements(m, o, g);
     case KIR_NO_OP: case KIR_LEAVES: case KIR_LANES: case KI_BITS: case KIR_UNARY: case KI_SUB:
-    case KI_MUL: case KI_DIV: case KI_MOD: case KI_MIN: case KI_MAX: case KI_POW:
+    case KI_DIV: case KI_MOD: case KI_MIN: case KI_MAX: case KI_POW:
     case KIR_LOGIC: case KIR_SHIFTS: case KIR_COMPARISONS: case KI_FMA: case KIR_DOTS:
     case KI_SELECT: case KIR_ARRAYS: case KI_TILE: case KI_PREFETCH: case KIR_CONTROL:
     case KIR_SYNC:

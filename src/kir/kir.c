@@ -69,9 +69,10 @@ bool kir_is_collective(const struct kir *k, kval v)
     case KI_LOAD:
     case KI_STORE:
     case KI_CAST:
-    case KI_ADD: return kir_is_frag(k, x->a);
+    case KI_ADD:
+    case KI_MUL: return kir_is_frag(k, x->a);
     case KIR_NO_OP: case KIR_LEAVES: case KIR_LANES: case KI_BITS: case KIR_UNARY: case KI_SUB:
-    case KI_MUL: case KI_DIV: case KI_MOD: case KI_MIN: case KI_MAX: case KI_POW:
+    case KI_DIV: case KI_MOD: case KI_MIN: case KI_MAX: case KI_POW:
     case KIR_LOGIC: case KIR_SHIFTS: case KIR_COMPARISONS: case KI_FMA: case KIR_DOTS:
     case KI_SELECT: case KIR_ARRAYS: case KI_TILE: case KI_PREFETCH: case KIR_CONTROL:
     case KIR_SYNC: return false;

@@ -76,12 +76,13 @@ static bool takes_frag(enum kir_op op, u32 i)
     switch (op) {
     case KI_FMMA:
     case KI_ADD:
+    case KI_MUL:
     case KI_CAST: return true;
     case KI_LOAD: return i == 0;
     case KI_STORE: return i == 0 || i == 2;
     case KI_FSTORE: return i == 2;
     case KIR_NO_OP: case KIR_LEAVES: case KIR_LANES: case KI_BITS: case KIR_UNARY: case KI_SUB:
-    case KI_MUL: case KI_DIV: case KI_MOD: case KI_MIN: case KI_MAX: case KI_POW:
+    case KI_DIV: case KI_MOD: case KI_MIN: case KI_MAX: case KI_POW:
     case KIR_LOGIC: case KIR_SHIFTS: case KIR_COMPARISONS: case KI_FMA: case KIR_DOTS:
     case KI_SELECT: case KIR_ARRAYS: case KI_TILE: case KI_PREFETCH: case KIR_CONTROL:
     case KIR_SYNC: case KIR_SG_REDUCTIONS: case KI_SHUFFLE: case KI_FILL: case KI_FLOAD: return false;

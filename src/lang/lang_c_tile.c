@@ -49,7 +49,7 @@ bool c_tile_check(const struct kir *k, kval v, struct err *e)
 {
     const struct kir_ins *x = kir_at(k, v);
     if (!kir_is_alone(k)) return err_set(e, ERR_UNSUPPORTED, "'%s' of subgroups in kernel '%.*s'", kir_op_info(x->op)->name, STR_ARG(k->name));
-    if (x->op == KI_ADD || x->op == KI_CAST) return refuse(k, v, "tiles are only multiplied", e);
+    if (x->op == KI_ADD || x->op == KI_MUL || x->op == KI_CAST) return refuse(k, v, "tiles are only multiplied", e);
     if (x->role && !is_whole(x)) return refuse(k, v, "tiles have 16 rows of 64 bytes", e);
     if (x->op == KI_FLOAD && x->d) return refuse(k, v, "tiles have no panels", e);
     if (x->op == KI_FLOAD && x->aux != (x->role == KR_B ? KF_GROUPS : KF_ROWS)) return refuse(k, v, "of a right operand in groups, of others by rows", e);

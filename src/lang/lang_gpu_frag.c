@@ -134,15 +134,17 @@ static struct str narrow(struct text *t, enum dtype d, struct str s)
     return text_fmt(t, "%.*s(%.*s)", STR_ARG(h), STR_ARG(s));
 }
 
-static struct str add(struct text *t, const struct kir_ins *x)
+/* Sums and products element by element. */
+static struct str combine(struct text *t, const struct kir_ins *x)
 {
     struct kir_frag f = kir_frag_of(x);
-    struct str name = text_fmt(t, "q_fadd_%.*s", STR_ARG(gpu_frag_tag(t, &f)));
+    bool is_sum = x->op == KI_ADD;
+    struct str name = text_fmt(t, "q_f%s_%.*s", is_sum ? "add" : "mul", STR_ARG(gpu_frag_tag(t, &f)));
     struct str a = wide(t, f.dtype, "a.x[i]"), b = wide(t, f.dtype, "b.x[i]");
-    struct str sum = narrow(t, f.dtype, text_fmt(t, "%.*s + %.*s", STR_ARG(a), STR_ARG(b)));
+    struct str value = narrow(t, f.dtype, text_fmt(t, "%.*s %s %.*s", STR_ARG(a), is_sum ? "+" : "*", STR_ARG(b)));
     if (gpu_first_use(t, name))
         define(t, x, text_fmt(t, "R %.*s(R a, R b)", STR_ARG(name)), gpu_frag_place(t, &f).n,
-                 text_fmt(t, "f.x[i] = %.*s;", STR_ARG(sum)));
+                 text_fmt(t, "f.x[i] = %.*s;", STR_ARG(value)));
     return text_fmt(t, "%.*s(%.*s, %.*s)", STR_ARG(name), STR_ARG(text_bare(t, x->a)), STR_ARG(text_bare(t, x->b)));
 }
 
@@ -183,7 +185,8 @@ struct str gpu_frag(struct text *t, kval v)
     const struct kir_ins *x = kir_at(t->k, v);
     switch (x->op) {
     case KI_FILL: return fill(t, x);
-    case KI_ADD: return add(t, x);
+    case KI_ADD:
+    case KI_MUL: return combine(t, x);
     case KI_CAST: return cast(t, x);
     case KI_FMMA: return multiply(t, x);
     case KI_LOAD: return gpu_load(t, v);
@@ -193,7 +196,7 @@ struct str gpu_frag(struct text *t, kval v)
         return text_fmt(t, "%.*s(%.*s)", STR_ARG(f), STR_ARG(at));
     }
     case KIR_NO_OP: case KIR_LEAVES: case KIR_LANES: case KI_BITS: case KIR_UNARY: case KI_SUB:
-    case KI_MUL: case KI_DIV: case KI_MOD: case KI_MIN: case KI_MAX: case KI_POW: case KIR_LOGIC:
+    case KI_DIV: case KI_MOD: case KI_MIN: case KI_MAX: case KI_POW: case KIR_LOGIC:
     case KIR_SHIFTS: case KIR_COMPARISONS: case KI_FMA: case KIR_DOTS: case KI_SELECT: case KIR_ARRAYS:
     case KI_STORE: case KI_TILE: case KI_PREFETCH: case KIR_CONTROL: case KIR_SYNC:
     case KIR_SG_REDUCTIONS: case KI_SHUFFLE: case KI_FSTORE:

@@ -169,7 +169,7 @@ static void fill(struct ptx *s, kval v)
     for (u32 i = 0; i < ptx_frag_size(s, x); i++) ptx_frag(s, v)[i] = a;
 }
 
-/* Sums and casts element by element, halves in f32. */
+/* Sums, products and casts element by element, halves in f32. */
 static pval as_float(struct ptx *s, const struct kir_ins *x, const pval *r, u32 i)
 {
     return is_half(x->dtype) ? ptx_half_of(s, x->dtype, r[i / 2], i % 2) : r[i];
@@ -177,12 +177,13 @@ static pval as_float(struct ptx *s, const struct kir_ins *x, const pval *r, u32 
 
 static void by_elements(struct ptx *s, kval v)
 {
-    const struct kir_ins *x = kir_at(s->k, v), *a = kir_at(s->k, x->a), *b = x->op == KI_ADD ? kir_at(s->k, x->b) : NULL;
+    const struct kir_ins *x = kir_at(s->k, v), *a = kir_at(s->k, x->a), *b = x->op == KI_CAST ? NULL : kir_at(s->k, x->b);
+    const char *op = x->op == KI_ADD ? "add.rn.f32" : "mul.rn.f32";
     u32 n = ptx_layout(s, x).n;
     pval even = 0;
     for (u32 i = 0; i < n; i++) {
         pval r = as_float(s, a, ptx_frag(s, x->a), i);
-        if (b) r = PTX_INS(s, PC_FLOAT, "add.rn.f32", r, as_float(s, b, ptx_frag(s, x->b), i));
+        if (b) r = PTX_INS(s, PC_FLOAT, op, r, as_float(s, b, ptx_frag(s, x->b), i));
         if (!is_half(x->dtype)) ptx_frag(s, v)[i] = r;
         else if (i % 2) ptx_frag(s, v)[i / 2] = ptx_to_halves(s, x->dtype, even, r);
         else even = r;
@@ -246,10 +247,11 @@ void ptx_frag_op(struct ptx *s, kval v)
     case KI_FLOAD: load(s, v); break;
     case KI_FSTORE: store(s, v); break;
     case KI_ADD:
+    case KI_MUL:
     case KI_CAST: by_elements(s, v); break;
     case KI_FMMA: kir_warpgroup(s->k) > 1 ? multiply_by_warpgroup(s, v) : multiply(s, v); break;
     case KIR_NO_OP: case KIR_LEAVES: case KIR_LANES: case KI_BITS: case KIR_UNARY: case KI_SUB:
-    case KI_MUL: case KI_DIV: case KI_MOD: case KI_MIN: case KI_MAX: case KI_POW: case KIR_LOGIC:
+    case KI_DIV: case KI_MOD: case KI_MIN: case KI_MAX: case KI_POW: case KIR_LOGIC:
     case KIR_SHIFTS: case KIR_COMPARISONS: case KI_FMA: case KIR_DOTS: case KI_SELECT: case KIR_ARRAYS:
     case KI_LOAD: case KI_STORE: case KI_TILE: case KI_PREFETCH: case KIR_CONTROL: case KIR_SYNC:
     case KIR_SG_REDUCTIONS: case KI_SHUFFLE:

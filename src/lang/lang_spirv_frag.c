@@ -84,7 +84,8 @@ static u32 cast(struct spv *s, kval v)
 void spv_frag(struct spv *s, kval v)
 {
     const struct kir_ins *x = kir_at(s->k, v);
-    enum spirv_op add = dtype_is_float(x->dtype) ? SPV_F_ADD : SPV_I_ADD;
+    bool is_float = dtype_is_float(x->dtype);
+    enum spirv_op add = is_float ? SPV_F_ADD : SPV_I_ADD, mul = is_float ? SPV_F_MUL : SPV_I_MUL;
     switch (x->op) {
     case KI_FLOAD: load(s, v); break;
     case KI_FSTORE: store(s, x); break;
@@ -96,12 +97,13 @@ void spv_frag(struct spv *s, kval v)
         break;
     case KI_CAST: spv_set_lane(s, v, 0, cast(s, v)); break;
     case KI_ADD:
-        spv_set_lane(
-            s, v, 0,
-            SPV_INS(s, add, spv_type_frag(s, v), spv_lane(s, x->a, 0), spv_lane(s, x->b, 0), 0));
+    case KI_MUL:
+        spv_set_lane(s, v, 0,
+                     SPV_INS(s, x->op == KI_ADD ? add : mul, spv_type_frag(s, v),
+                             spv_lane(s, x->a, 0), spv_lane(s, x->b, 0), 0));
         break;
     case KIR_NO_OP: case KIR_LEAVES: case KIR_LANES: case KI_BITS: case KIR_UNARY: case KI_SUB:
-    case KI_MUL: case KI_DIV: case KI_MOD: case KI_MIN: case KI_MAX: case KI_POW:
+    case KI_DIV: case KI_MOD: case KI_MIN: case KI_MAX: case KI_POW:
     case KIR_LOGIC: case KIR_SHIFTS: case KIR_COMPARISONS: case KI_FMA: case KIR_DOTS:
     case KI_SELECT: case KIR_STRUCTURE: case KIR_SG_REDUCTIONS: case KI_SHUFFLE:
     default: unreachable();
