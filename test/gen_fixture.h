@@ -471,6 +471,16 @@ static inline u32 try_gpu(struct fixture *b, const struct gpus *g, u64 seed)
     return 1;
 }
 
+/* A type that the device's matrix units have. */
+static inline enum dtype fixture_matrix_type(struct fixture *b)
+{
+    static const struct { enum dtype type; const char *word; } of[] = {{DT_F16, "f16,f16,f32"}, {DT_BF16, ":bf16"}, {DT_F32, ":f32"}};
+    u32 first = (u32)pick(b, 0, 2);
+    for (u32 i = 0; i < countof(of); i++)
+        if (strstr(b->caps.matrix, of[(first + i) % 3].word)) return of[(first + i) % 3].type;
+    return DT_F16;
+}
+
 /* A random legal schedule of one family, not only among the first few of small tasks. */
 static inline struct candidate fixture_schedule(struct fixture *b, const struct gen *g)
 {

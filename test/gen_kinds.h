@@ -186,6 +186,13 @@ static inline value_id random_softmax(struct fixture *b, value_id x, const struc
     }
 }
 
+static inline value_id multiplied(struct fixture *b, value_id x, value_id y)
+{
+    value_id z = add_op(b, "MatMul", x, y, 0);
+    if (b->tf32) attr_set_int(&b->g, graph_value(&b->g, z)->producer, "tf32", 1);
+    return z;
+}
+
 /* may_be_large: scores of which exponentials overflow; else exponentials of them are small, less whatever. */
 static inline bool random_attention_of(struct fixture *b, bool may_be_large)
 {
@@ -204,13 +211,13 @@ static inline bool random_attention_of(struct fixture *b, bool may_be_large)
                                : with_perm(b, add_input(b, "q", 4, (const sym[]){z.b, z.sq, hq, d}), (const i64[]){0, 2, 1, 3});
     if (pick(b, 0, 1) || !may_be_large) q = add_op(b, "Mul", q, op_const_f(&b->g, b->type, may_be_large ? 0.5 : 1.0 / 128), 0);
     q = regroup(b, q, &z, d, false);
-    value_id x = add_op(b, "MatMul", q, random_keys(b, "k", &z, d, z.n), 0), zero = op_const_f(&b->g, b->type, 0);
+    value_id x = multiplied(b, q, random_keys(b, "k", &z, d, z.n)), zero = op_const_f(&b->g, b->type, 0);
     x = random_scores(b, regroup(b, x, &z, z.n, true), &z, may_be_large);
     x = random_softmax(b, x, &z);
     if (pick(b, 0, 3) == 0) x = add_op(b, "Where", add_mask(b, &z, DT_BOOL), zero, x);
     if (pick(b, 0, 3) == 0) x = add_op(b, "Where", add_op(b, "IsNaN", x, 0, 0), zero, x); /* as PyTorch writes it */
     x = regroup(b, x, &z, z.n, false);
-    x = add_op(b, "MatMul", x, random_keys(b, "v", &z, z.n, e), 0);
+    x = multiplied(b, x, random_keys(b, "v", &z, z.n, e));
     if (!infer_nodes(b)) return false;
     *arr_push(&b->arena, &b->g.output) = pick(b, 0, 2) ? x : behind(b, x);
     return make_task(b);

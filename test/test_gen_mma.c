@@ -26,16 +26,6 @@ static void tally(struct fixture *b, const struct candidate *c, struct seen *s)
     s->type[x->dtype]++;
 }
 
-/* A type that the device's matrix units have. */
-static enum dtype draw_type(struct fixture *b)
-{
-    static const struct { enum dtype type; const char *word; } of[] = {{DT_F16, "f16,f16,f32"}, {DT_BF16, ":bf16"}, {DT_F32, ":f32"}};
-    u32 first = (u32)pick(b, 0, 2);
-    for (u32 i = 0; i < countof(of); i++)
-        if (strstr(b->caps.matrix, of[(first + i) % 3].word)) return of[(first + i) % 3].type;
-    return DT_F16;
-}
-
 static void try_family(struct fixture *b, const struct gen *g, u64 seed, struct seen *seen)
 {
     struct check k;
@@ -84,7 +74,7 @@ static struct seen try_tasks(const char *family, bool warpgroups, u64 n, bool (*
         fixture_open(&b, seed);
         do fixture_use_workgroups(&b);
         while (!b.caps.matrix[0]);
-        b.type = draw_type(&b);
+        b.type = fixture_matrix_type(&b);
         if (warpgroups) fixture_use_warpgroups(&b), b.type = pick(&b, 0, 1) ? DT_F16 : DT_BF16;
         if (make(&b, seed)) try_family(&b, gen_find(str_of(family)), seed, &s);
         fixture_close(&b);

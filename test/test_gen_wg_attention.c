@@ -4,7 +4,7 @@
 // large ones: the interpreted kernel agrees with the reference evaluator, without races, divergent barriers or accesses outside; also where inputs lie in
 // caches, and with keys divided among workgroups. Some run on Vulkan and OpenCL devices, some are built for GPUs that are described. Memory of a kernel
 // grows with positions, not with their square.
-#include "gen_kinds.h"
+#include "attention_family.h"
 #include "vulkan_fixture.h"
 
 static void open_attention(struct fixture *b, u64 seed)
@@ -13,17 +13,6 @@ static void open_attention(struct fixture *b, u64 seed)
     fixture_use_workgroups(b);
     b->only = gen_find(S("wg_attention"));
     b->type = seed % 5 == 3 ? DT_F16 : seed % 5 == 4 ? DT_BF16 : DT_F32;
-}
-
-/* Other values of some parameters, as long as the schedule is legal: also those that no search would try. */
-static void strew(struct fixture *b, struct candidate *c)
-{
-    for (u32 i = 0; i < 60; i++) {
-        struct candidate other = *c;
-        u32 p = (u32)pick(b, 0, (i64)c->gen->n_param - 1);
-        other.sched.v[p] = c->gen->param[p].values[pick(b, 0, (i64)c->gen->param[p].n - 1)];
-        if (gen_legal(&other, &b->t, &b->caps)) *c = other;
-    }
 }
 
 static void test_random(void **state)
@@ -39,12 +28,6 @@ static void test_random(void **state)
     assert_true(is_enough(n, 100));
 }
 
-static bool open_check(struct fixture *b, struct check *k, u64 seed)
-{
-    open_attention(b, seed);
-    return random_attention(b) && (seed % 3 || place_in_room(b)) && gen_matches(b->only, &b->t, &b->caps) && check_init(k, &b->t, b->var, seed, true, &b->e);
-}
-
 /* Any legal schedules, far from those that are worth trying. */
 static void test_legal(void **state)
 {
@@ -52,7 +35,7 @@ static void test_legal(void **state)
     for (u64 seed = first_seed(1000, 1300); seed < last_seed(1000, 1300); seed++) {
         struct fixture b;
         struct check k;
-        if (open_check(&b, &k, seed)) {
+        if (open_check(&b, &k, open_attention, seed)) {
             struct candidate c = gen_initial(b.only, &b.t, &b.caps, b.var);
             for (u32 i = 0; i < 3; i++, n++) {
                 strew(&b, &c);
@@ -78,26 +61,7 @@ static bool choose_split(struct fixture *b, struct candidate *c)
     return false;
 }
 
-/* Every part of the keys has its own maximum, and some have no key of a row. */
-static void test_split(void **state)
-{
-    u32 n = 0;
-    for (u64 seed = first_seed(2000, 2800); seed < last_seed(2000, 2800); seed++) {
-        struct fixture b;
-        struct check k;
-        struct candidate c;
-        if (open_check(&b, &k, seed)) {
-            if (choose_split(&b, &c)) {
-                if (!run(&b, &c, &k)) report(&b, &c, seed);
-                n++;
-            }
-            check_release(&k);
-        }
-        fixture_close(&b);
-    }
-    print_message("%u kernels\n", n);
-    assert_true(is_enough(n, 25));
-}
+static void test_split(void **state) { try_splits(open_attention, choose_split, 2800); }
 
 static void test_device(void **state)
 {
@@ -123,38 +87,11 @@ static void test_device(void **state)
     assert_true(is_enough(n, 12) && is_enough(n_split, 1));
 }
 
-/* Emitted for an architecture, and every so many built where there is a compiler. */
-static void build_for(const char *lang, const char *arch, u64 every)
-{
-    const struct lang *l = lang_find(str_of(lang));
-    struct buf tool = {0};
-    struct err none = {0};
-    bool builds = l->toolchain(&tool, NULL, &none);
-    u32 n = 0, n_built = 0;
-    for (u64 seed = first_seed(4000, 4080); seed < last_seed(4000, 4080); seed++) {
-        struct fixture b;
-        struct candidate c;
-        open_attention(&b, seed);
-        assert_true(dev_target(&b.caps, lang, str_of(arch)));
-        if (random_attention(&b) && gen_matches(b.only, &b.t, &b.caps) && choose(&b, (u32)(seed % 2), &c)) {
-            struct kernel k;
-            struct buf text = {0}, binary = {0};
-            bool ok = gen_kernel(&k, &b.arena, &c, &b.t, &b.caps, &b.e) && lang_render(&text, l, &k.kir, &b.caps, &b.arena, &b.e);
-            if (ok && builds && n % every == 0) ok = l->build(&binary, buf_view(&text), &b.caps, 120, &b.e), n_built++;
-            if (!ok) report(&b, &c, seed);
-            buf_release(&text), buf_release(&binary);
-            n++;
-        }
-        fixture_close(&b);
-    }
-    buf_release(&tool);
-    print_message("%s: %u kernels, %u built\n", arch, n, n_built);
-    assert_true(is_enough(n, 6));
-}
+static bool choose_one(struct fixture *b, u64 seed, struct candidate *c) { return choose(b, (u32)(seed % 2), c); }
 
-static void test_sm_80(void **state) { build_for("cuda", "sm_80", 4); }
-static void test_sm_90(void **state) { build_for("cuda", "sm_90", 4); }
-static void test_gfx906(void **state) { build_for("hip", "gfx906", 7); }
+static void test_sm_80(void **state) { build_for(&(struct builds_for){open_attention, choose_one, "cuda", "sm_80", "cuda", 4}); }
+static void test_sm_90(void **state) { build_for(&(struct builds_for){open_attention, choose_one, "cuda", "sm_90", "cuda", 4}); }
+static void test_gfx906(void **state) { build_for(&(struct builds_for){open_attention, choose_one, "hip", "gfx906", "hip", 7}); }
 
 #define HEAD "graph {\n  input %%q: f32[1,8,%d,64]\n  input %%k: f32[1,8,64,%d]\n  input %%v: f32[1,8,%d,64]\n  %%s: none[?] = MatMul(%%q, %%k)\n"
 #define MAX "  %%m: none[?] = quern::ReduceMax(%%s) {axes=[3], keepdims=1}\n  %%d: none[?] = Sub(%%s, %%m)\n  %%e: none[?] = Exp(%%d)\n"

@@ -3,7 +3,7 @@
 // Kernels of random tasks in language spirv, by every family for workgroups: spirv-val accepts them
 // for devices from the smallest to large ones, and a Vulkan device, if there is one, computes the
 // results of the reference evaluator.
-#include "gen_tasks.h"
+#include "gen_kinds.h"
 #include "spirv_tools.h"
 #include "vulkan_fixture.h"
 
@@ -161,6 +161,27 @@ static void try_tasks(u64 n_seeds, bool runs)
 
 static void kernels_are_valid(void **state) { try_tasks(70, false); }
 
+/* Attention by cooperative matrices: the default schedule and a random one. */
+static void attention_is_valid(void **state)
+{
+    const struct gen *g = gen_find(S("mma_attention"));
+    u32 n = 0;
+    for (u64 seed = first_seed(0, 120); seed < last_seed(0, 120); seed++) {
+        struct fixture b;
+        fixture_open(&b, seed);
+        fixture_use_workgroups(&b);
+        b.type = DT_F16, b.caps.spirv = 16;
+        bool is_there = random_attention(&b) && gen_matches(g, &b.t, &b.caps);
+        for (u32 i = 0; is_there && i < 2; i++, n++) {
+            struct candidate c = i ? fixture_schedule(&b, g) : gen_initial(g, &b.t, &b.caps, b.var);
+            if (!try_candidate(&b, &c, NULL, false)) report(&b, &c, seed);
+        }
+        fixture_close(&b);
+    }
+    print_message("%u kernels\n", n);
+    assert_true(is_enough(n, 12));
+}
+
 static void kernels_compute(void **state)
 {
     if (!device) skip_test("no Vulkan device");
@@ -171,6 +192,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(kernels_are_valid),
+        cmocka_unit_test(attention_is_valid),
         cmocka_unit_test(kernels_compute),
     };
     vulkan_stay_loaded();

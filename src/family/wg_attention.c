@@ -6,58 +6,22 @@
 
 #include <math.h>
 
+GEN_PARAMS(WG_ATTENTION_PARAMS)
+
 enum {
     MAX_CODE = 8192,    /* multiply-adds written out */
     USUAL_CODE = 1024,
     MAX_COPIED = 128,   /* elements of a K block that a thread copies */
     MAX_TILE = 128,     /* of a thread */
-    MAX_PARTS = 16,     /* of the keys, of several blocks of rows */
-    LOOK = 8,           /* instructions that look at a key of a mask */
     USUAL_THREADS = 512,
     WIDE = 16           /* bytes of a load */
 };
 
-struct facts {
-    struct attention x;
-    i64 m, n, d, e, batch;  /* nominal */
-    i64 static_m, static_n; /* -1: not known */
-    i64 size;               /* bytes of an operand's element; 2: all three are of that type */
-    sym queries;            /* of a head; rows are of one or several */
-    double front[3];        /* of queries, keys and values: as gen_front */
-    double others;          /* bytes of inputs but these */
-};
+static bool analyze(const struct gen_problem *p) { return wg_attention_analyze(p, p->facts); }
 
-static bool analyze(const struct gen_problem *p)
-{
-    struct facts *f = p->facts;
-    const struct graph *g = &p->t->g;
-    const struct gemm *s = &f->x.scores, *v = &f->x.values;
-    if (!p->c->is_gpu || !attention_of(&f->x, p->t)) return false;
-    if (!attention_has_values(&f->x) || !f->x.rows.n || f->x.columns.out) return false; /* one product, given statistics, sums of columns */
-    attention_form(&f->x, p->t, p->c);
-    const value_id in[3] = {s->a, s->b, v->b};
-    f->m = gen_eval(g, s->m, p->var), f->n = gen_eval(g, s->n, p->var), f->d = gen_eval(g, s->k, p->var), f->e = gen_eval(g, v->n, p->var);
-    f->static_m = gen_static(g, s->m, -1), f->static_n = gen_static(g, s->n, -1), f->batch = 1;
-    for (u32 i = 0; i < v->outer.n; i++) f->batch *= gen_eval(g, v->outer.g[i].extent, p->var);
-    const enum dtype type = graph_value(g, in[0])->dtype;
-    bool is_same = type == graph_value(g, in[1])->dtype && type == graph_value(g, in[2])->dtype;
-    f->size = is_same ? dtype_size(type) : 4;
-    const struct shape *x = &graph_value(g, f->x.rows.red[0].in)->shape;
-    f->queries = x->rank > 1 ? x->dim[x->rank - 2] : sym_const(g->sym, 1);
-    for (u32 i = 0; i < g->input.n; i++) f->others += gen_bytes(g, g->input.v[i], p->var);
-    for (u32 i = 0; i < 3; i++) f->front[i] = gen_front(g, in[i]), f->others = fmax(0, f->others - gen_bytes(g, in[i], p->var));
-    return f->x.is_softmax && f->x.n_statistics == 0 && gen_static(g, v->n, -1) > 0;
-}
-
-static struct wg_attention_sched view_of(const struct facts *f, const struct sched *v) { return wg_attention_sched_of(v, f->e); }
+static struct wg_attention_sched view_of(const struct wg_attention_facts *f, const struct sched *v) { return wg_attention_sched_of(v, f->e); }
 
 /* What can be emitted. */
-
-static i64 shared_bytes(const struct facts *f, const struct wg_attention_sched *s)
-{
-    const struct wg_attention_room r = wg_attention_room_of(&f->x, s);
-    return (s->half ? 2 : 4) * (r.q + r.kv) + 4 * (r.p + r.rows + r.folds + (f->x.has_mask ? r.seen : 0));
-}
 
 /* Sums, fragments, statistics, and what is on its way to shared memory. */
 static i64 registers(const struct wg_attention_sched *s)
@@ -75,26 +39,19 @@ static bool fits_tiles(const struct caps *c, const struct wg_attention_sched *s)
     return wg_has_registers(c, s->threads, s->ptr * s->ptc + s->otr * s->otc + 3 * s->ptr + i64_max(s->ptr + s->ptc, s->otr + s->otc));
 }
 
-static bool fits_copies(const struct facts *f, const struct wg_attention_sched *s)
+static bool fits_copies(const struct wg_attention_facts *f, const struct wg_attention_sched *s)
 {
     i64 q = s->br * wg_attention_terms(&f->x, s), keys = s->sa * s->bc, values = s->sb * s->columns;
     return i64_max(q, i64_max(keys, values)) / s->threads <= MAX_COPIED;
 }
 
-static i64 code_of(const struct facts *f, const struct wg_attention_sched *s)
+static i64 code_of(const struct wg_attention_facts *f, const struct wg_attention_sched *s)
 {
     i64 keys = s->sp ? wg_attention_terms(&f->x, s) / s->sa : 1, values = s->sp ? s->bc / s->sb : 1;
     return s->ptr * s->ptc * i64_min(s->un, s->sa) * keys + s->otr * s->otc * i64_min(s->un, s->sb) * values;
 }
 
-/* What parts leave in memory grows with rows times parts: one block has all rows that share them, or they are few. */
-static bool fits_split(const struct facts *f, const struct wg_attention_sched *s)
-{
-    bool is_bounded = (f->static_m >= 0 && s->br >= f->static_m) || (f->static_n >= 0 && f->static_n <= MAX_PARTS * s->split);
-    return !s->split || (s->split % s->bc == 0 && is_bounded && (f->static_n < 0 || s->split < f->static_n));
-}
-
-static bool fits(const struct facts *f, const struct caps *c, const struct wg_attention_sched *s, u32 p)
+static bool fits(const struct wg_attention_facts *f, const struct caps *c, const struct wg_attention_sched *s, u32 p)
 {
     switch (p) {
     case P_half: return !s->half || f->size == 2;
@@ -103,7 +60,7 @@ static bool fits(const struct facts *f, const struct caps *c, const struct wg_at
     case P_ptc: return wg_has_registers(c, s->threads, s->ptr * s->ptc + s->ptr + s->ptc);
     case P_blox: return fits_tiles(c, s);
     case P_sa: return s->sa == 4 || s->sa < 2 * f->d;
-    case P_sb: return s->bc % s->sb == 0 && fits_copies(f, s) && wg_is_legal(c, s->threads, shared_bytes(f, s));
+    case P_sb: return s->bc % s->sb == 0 && fits_copies(f, s) && wg_is_legal(c, s->threads, wg_attention_shared_bytes(&f->x, s));
     case P_bswq: return s->ptr % s->bswq == 0;
     case P_bswk: return s->ptc % s->bswk == 0;
     case P_wswq: return s->bswq % s->wswq == 0;
@@ -114,7 +71,7 @@ static bool fits(const struct facts *f, const struct caps *c, const struct wg_at
     case P_wswv: return s->bswv % s->wswv == 0;
     case P_rpo: return wg_has_registers(c, s->threads, registers(s));
     case P_un: return code_of(f, s) <= MAX_CODE;
-    case P_pad: return wg_is_legal(c, s->threads, shared_bytes(f, s));
+    case P_pad: return wg_is_legal(c, s->threads, wg_attention_shared_bytes(&f->x, s));
     case P_glwq: return s->glwq * f->size <= WIDE;
     case P_glwk: return s->glwk * f->size <= WIDE;
     case P_glwv: return s->glwv * f->size <= WIDE;
@@ -122,7 +79,7 @@ static bool fits(const struct facts *f, const struct caps *c, const struct wg_at
     case P_lco: return s->lco || is_power(s->columns);
     case P_sub: return !s->sub || (s->blpx == 1 && s->wlpx > 1 && wg_subgroup(c, s->threads) >= s->wlpx);
     case P_skip: return !s->skip || f->x.has_mask;
-    case P_split: return fits_split(f, s) && wg_is_legal(c, s->threads, shared_bytes(f, s));
+    case P_split: return wg_attention_fits_split(f, s) && wg_is_legal(c, s->threads, wg_attention_shared_bytes(&f->x, s));
     default: return true;
     }
 }
@@ -141,7 +98,7 @@ static bool least(const struct gen_problem *p, u32 number, struct sched *v)
     enum { SIZES = 4 };
     const i32 w = 8 << number % SIZES, is_tile = number / SIZES == 1, wlpy = is_tile ? w / 8 : 1;
     if (number >= 2 * SIZES) return false;
-    for (u32 i = 0; i < N_PARAM; i++) v->v[i] = wg_attention_param[i].values[0];
+    for (u32 i = 0; i < N_PARAM; i++) v->v[i] = param[i].values[0];
     v->v[P_wlpy] = wlpy, v->v[P_wlpx] = w / wlpy, v->v[P_wlox] = is_tile ? 8 : w;
     v->v[P_ptr] = is_tile ? 4 : 1, v->v[P_ptc] = is_tile ? 4 : 1;
     v->v[P_lcp] = v->v[P_lco] = 1;
@@ -152,9 +109,7 @@ static bool least(const struct gen_problem *p, u32 number, struct sched *v)
 
 static i64 usual_subgroup(const struct caps *c) { return c->subgroup ? i64_max(8, i64_min(c->subgroup, 64)) : 32; }
 
-static i64 block_count(const struct facts *f, const struct wg_attention_sched *s) { return f->batch * ceil_div(f->m, s->br); }
-
-static bool are_tiles_worth(const struct facts *f, const struct wg_attention_sched *s)
+static bool are_tiles_worth(const struct wg_attention_facts *f, const struct wg_attention_sched *s)
 {
     i64 tile = s->ptr * s->ptc;
     if (!blocking_fits_size(s->br, 1, f->m) || !blocking_fits_size(s->bc, 32, f->n)) return false;
@@ -162,27 +117,22 @@ static bool are_tiles_worth(const struct facts *f, const struct wg_attention_sch
 }
 
 /* The largest value of a parameter that divides n. */
-static i64 largest(u32 param, i64 n)
+static i64 largest(u32 which, i64 n)
 {
     i64 best = 1;
-    for (u32 i = 0; i < wg_attention_param[param].n; i++)
-        if (n % wg_attention_param[param].values[i] == 0) best = wg_attention_param[param].values[i];
+    for (u32 i = 0; i < param[which].n; i++)
+        if (n % param[which].values[i] == 0) best = param[which].values[i];
     return best;
 }
 
-static bool is_load_worth(const struct facts *f, i64 wide, i64 extent)
+static bool is_load_worth(const struct wg_attention_facts *f, i64 wide, i64 extent)
 {
     i64 most = WIDE / f->size;
     while (most > 1 && extent % most) most /= 2;
     return wide <= most && 2 * wide >= most;
 }
 
-static bool is_split_worth(const struct facts *f, const struct caps *c, const struct wg_attention_sched *s)
-{
-    return !s->split || (f->n >= 2 * s->split && block_count(f, s) <= 2 * (i64)c->n_threads);
-}
-
-static bool is_worth(const struct facts *f, const struct caps *c, const struct wg_attention_sched *s, u32 p)
+static bool is_worth(const struct wg_attention_facts *f, const struct caps *c, const struct wg_attention_sched *s, u32 p)
 {
     switch (p) {
     case P_wlpx: return s->w == usual_subgroup(c);
@@ -205,7 +155,7 @@ static bool is_worth(const struct facts *f, const struct caps *c, const struct w
     case P_glwv: return is_load_worth(f, s->glwv, f->e);
     case P_lcp: return s->lcp == 1;
     case P_lco: return s->lco == 1;
-    case P_split: return is_split_worth(f, c, s) && are_tiles_worth(f, s) && code_of(f, s) <= USUAL_CODE; /* searches change single values, and ask this last */
+    case P_split: return wg_attention_is_split_worth(f, c, s) && are_tiles_worth(f, s) && code_of(f, s) <= USUAL_CODE; /* searches change single values, and ask this last */
     default: return true;
     }
 }
@@ -218,38 +168,14 @@ static bool worth(const struct gen_problem *p, const struct sched *v, u32 n)
 
 /* Prediction. */
 
-static double at_least(double x, double least) { return x > least ? x : least; }
-
-/* Keys of the rows from..to-1 that are not left out. */
-static double band_keys(const struct facts *f, double from, double to, const i64 *var)
-{
-    const struct attention_reach keys = attention_keys_of_rows(&f->x, f->queries, (double)f->n, from, to, var);
-    return keys.end - keys.begin;
-}
-
-/* Blocks of keys of a workgroup, on average. Masks by rows are mostly causal, others mostly leave all. */
-static double key_blocks(const struct facts *f, const struct wg_attention_sched *s, const i64 *var)
-{
-    enum { MOST = 64 }; /* blocks of rows that are looked at */
-    const double masked_by_row = 0.6, masked = 0.9;
-    double rows = (double)ceil_div(f->m, s->br), n = fmin(rows, MOST), sum = 0;
-    double all = (double)ceil_div(f->n, s->bc) * (f->x.has_mask && s->skip ? f->x.is_masked_by_row && f->m > 1 ? masked_by_row : masked : 1);
-    for (i64 i = 0; f->x.has_band && i < (i64)n; i++) {
-        double from = floor(((double)i + 0.5) * rows / n) * (double)s->br;
-        sum += ceil(band_keys(f, from, fmin((double)f->m, from + (double)s->br), var) / (double)s->bc) / n;
-    }
-    all = f->x.has_band ? sum : all;
-    return at_least(s->split ? all / ceil((double)f->n / (double)s->split) : all, 1);
-}
-
 /* Accesses to shared memory, of 32 words each, for one thread's part of a term, per subgroup of 32 threads: what several read at once counts once. A left
    operand has vectors of terms: rows in the same banks wait for each other. */
 static double accesses(const struct fma_axis *row, const struct fma_axis *col, i64 pitch)
 {
     i64 places = 8, step = row->near * pitch / 4;
     while (places > 1 && step % 2 == 0) step /= 2, places /= 2;
-    double rows = (double)row->n / 4 * at_least((double)i64_min(row->threads, 32) / (double)places, 1);
-    return rows + (double)col->n / (double)i64_min(4, col->near) * at_least((double)(i64_min(col->threads, 32) * col->near) / 32, 1);
+    double rows = (double)row->n / 4 * fmax((double)i64_min(row->threads, 32) / (double)places, 1);
+    return rows + (double)col->n / (double)i64_min(4, col->near) * fmax((double)(i64_min(col->threads, 32) * col->near) / 32, 1);
 }
 
 /* Instructions of one thread for a term, without multiply-adds. */
@@ -259,46 +185,25 @@ static double others_of(const struct fma_axis *row, const struct fma_axis *col, 
 }
 
 /* A block of keys. */
-static struct wg_work block_work(const struct facts *f, const struct wg_attention_sched *s)
+static struct wg_work block_work(const struct wg_attention_facts *f, const struct wg_attention_sched *s)
 {
-    enum { EXPONENTIAL = 14, OTHERS = 8 };
     const struct fma_axis ry = {s->ptr, s->wswq, s->bswq, s->wlpy, s->blpy}, rx = {s->ptc, s->wswk, s->bswk, s->wlpx, s->blpx},
                           oy = {s->otr, s->wswp, s->bswp, s->wloy, s->bloy}, ox = {s->otc, s->wswv, s->bswv, s->wlox, s->blox};
-    double threads = (double)s->threads, br = (double)s->br, bc = (double)s->bc, d = (double)wg_attention_terms(&f->x, s), e = (double)s->columns;
-    double shared = s->half ? 2 : 4, row_threads = (double)(s->wlpx * s->blpx);
-    double copied = bc * d * (wg_copy_instructions((double)s->glwk) + f->front[1]) + bc * e * (wg_copy_instructions((double)s->glwv) + f->front[2]);
-    struct wg_work w = {.fmas = br * bc * (d + e)};
-    w.instructions = copied + threads * (d * others_of(&ry, &rx, i64_min(s->un, s->sa)) + bc * others_of(&oy, &ox, i64_min(s->un, s->sb)));
-    w.instructions += br * bc * (EXPONENTIAL + OTHERS + (double)f->x.n_between) + br * e;
-    w.instructions += threads * (double)s->ptr * (EXPONENTIAL + (s->sub ? 2 * log2(row_threads) : row_threads / 2 + 4));
-    w.moved = shared * 2 * bc * (d + e) + threads * 4 * (d * accesses(&ry, &rx, (i64)d + s->pad) + bc * accesses(&oy, &ox, s->bc + s->pad)) + 4 * br * bc;
-    w.barriers = 2 * ceil(d / (double)s->sa) + 2 * (bc / (double)s->sb) + !s->sub + (!s->sp && s->bc > s->sb);
+    double threads = (double)s->threads, bc = (double)s->bc, d = (double)wg_attention_terms(&f->x, s);
+    struct wg_work w = wg_attention_block_work(f, s);
+    w.instructions += threads * (d * others_of(&ry, &rx, i64_min(s->un, s->sa)) + bc * others_of(&oy, &ox, i64_min(s->un, s->sb)));
+    w.moved += threads * 4 * (d * accesses(&ry, &rx, (i64)d + s->pad) + bc * accesses(&oy, &ox, s->bc + s->pad)) + 4 * (double)s->br * bc;
     return w;
-}
-
-static struct wg_work share_of(const struct wg_work *w, double n)
-{
-    return (struct wg_work){.fmas = w->fmas / n, .instructions = w->instructions / n, .moved = w->moved / n, .barriers = w->barriers / n};
 }
 
 static double predict(const struct gen_problem *p, const struct sched *v)
 {
-    const struct facts *f = p->facts;
+    const struct wg_attention_facts *f = p->facts;
     const struct wg_attention_sched s = view_of(f, v);
-    double parts = s.split ? ceil((double)f->n / (double)s.split) : 1, blocks = key_blocks(f, &s, p->var), size = (double)f->size;
-    double br = (double)s.br, d = (double)f->d, e = (double)f->e, m = (double)f->m, n = (double)f->n, batch = (double)f->batch;
-    double walks = ceil((double)wg_attention_terms(&f->x, &s) / (double)s.sa) + (double)(s.bc / s.sb);
-    const struct wg_work block = block_work(f, &s);
-    struct wg_facts w = {.workgroups = (double)block_count(f, &s) * parts, .threads = s.threads};
-    w.regs = (double)registers(&s) + WG_ADDRESSES, w.shared_bytes = shared_bytes(f, &s);
-    w.steps = blocks * walks, w.step = share_of(&block, walks), w.ahead = s.sp;
-    w.ilp = (double)i64_min(s.ptr * s.ptc, s.otr * s.otc) * (s.rpp && s.rpo ? 1.5 : 1);
-    w.rest = (struct wg_work){.instructions = br * d * (wg_copy_instructions((double)s.glwq) + f->front[0]) + 10 * br * e, .moved = 8 * br * d, .barriers = 4};
-    if (s.skip) w.rest.instructions += (f->x.is_masked_by_row ? br : (double)s.threads / (double)(s.wlpx * s.blpx)) * n * LOOK;
-    w.bytes = size * batch * (m * (d + e) + n * (d + e)) + f->others;
-    w.requested = w.workgroups * (size * (br * (d + e) + blocks * (double)s.bc * (d + e)) + f->others / at_least(w.workgroups, 1));
-    if (s.split) w.later = 2 * 4 * batch * m * parts * (e + 2), w.n_later = 1;
-    return wg_seconds(p, &w);
+    const struct wg_attention_step step = {.block = block_work(f, &s),
+                                           .regs = (double)registers(&s),
+                                           .ilp = (double)i64_min(s.ptr * s.ptc, s.otr * s.otc) * (s.rpp && s.rpo ? 1.5 : 1)};
+    return wg_attention_seconds(p, f, &s, &step);
 }
 
 static void emit(struct emit *m, const struct task *t, const struct caps *c, const struct sched *v)
@@ -310,7 +215,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *c, con
 }
 
 const struct gen gen_wg_attention = {
-    .version = 1, .name = "wg_attention", .revision = 1, .param = wg_attention_param, .n_param = N_PARAM,
-    .sums = SUMS_IN_PARTS, .chains = true, .facts = sizeof(struct facts),
+    .version = 1, .name = "wg_attention", .revision = 1, .param = param, .n_param = N_PARAM,
+    .sums = SUMS_IN_PARTS, .chains = true, .facts = sizeof(struct wg_attention_facts),
     .analyze = analyze, .least = least, .legal = legal, .worth = worth, .emit = emit, .predict = predict,
 };

@@ -59,10 +59,12 @@ struct mma_tile {
     i64 wm, wn;              /* at most MMA_MAX */
     kval acc;                /* REG array of fragments */
 };
-enum { MMA_MAX = 8 };
+enum { MMA_MAX = 16 };
 void mma_shape(struct mma_tile *t, enum dtype operand, enum dtype sum, i64 m, i64 n, i64 k);
 void mma_open(struct mma_tile *t, struct kir *k); /* the sums are zeros */
+void mma_clear(const struct mma_tile *t, struct kir *k); /* they become zeros again */
 kval mma_get(const struct mma_tile *t, struct kir *k, i64 i, i64 j);
+void mma_set(const struct mma_tile *t, struct kir *k, i64 i, i64 j, kval sums);
 bool mma_is_listed(const struct mma_tile *t, const struct caps *c); /* does the target have such fragments? */
 /* Fragments of the operands of a step that begins with a term: number i along rows, number j along columns of the tile. */
 struct mma_source {

@@ -23,11 +23,18 @@ static kval slot(const struct mma_tile *t, struct kir *k, i64 i, i64 j) { return
 void mma_open(struct mma_tile *t, struct kir *k)
 {
     t->acc = kir_alloc_frag(k, &t->c, kir_int(k, t->wm * t->wn));
+    mma_clear(t, k);
+}
+
+void mma_clear(const struct mma_tile *t, struct kir *k)
+{
     kval zero = kir_frag_fill(k, &t->c, kir_const_f(k, t->c.dtype, 1, 0));
     for (i64 i = 0; i < t->wm * t->wn; i++) kir_store(k, t->acc, kir_int(k, i), zero);
 }
 
 kval mma_get(const struct mma_tile *t, struct kir *k, i64 i, i64 j) { return kir_load(k, t->acc, slot(t, k, i, j)); }
+
+void mma_set(const struct mma_tile *t, struct kir *k, i64 i, i64 j, kval sums) { kir_store(k, t->acc, slot(t, k, i, j), sums); }
 
 bool mma_is_listed(const struct mma_tile *t, const struct caps *c)
 {
@@ -42,7 +49,7 @@ bool mma_is_listed(const struct mma_tile *t, const struct caps *c)
 /* Adds a column of fragments' products. */
 static void multiply_column(const struct mma_tile *t, struct kir *k, const kval *a, kval b, i64 j)
 {
-    for (i64 i = 0; i < t->wm; i++) kir_store(k, t->acc, slot(t, k, i, j), kir_frag_mma(k, a[i], b, mma_get(t, k, i, j)));
+    for (i64 i = 0; i < t->wm; i++) mma_set(t, k, i, j, kir_frag_mma(k, a[i], b, mma_get(t, k, i, j)));
 }
 
 struct step { kval a[MMA_MAX], b[MMA_MAX]; };

@@ -4,8 +4,7 @@
 // values are divided among the same threads twice, for the scores and for the output; the second division follows from the first and from wlox, blox.
 #include "gen/wg_attention.h"
 
-const struct gen_param wg_attention_param[N_PARAM] = {WG_ATTENTION_PARAMS(GEN_PARAM_ROW)};
-
+enum { WG_ATTENTION_PARAMS(GEN_PARAM_NUMBER) };
 GEN_PARAM_READER(struct wg_attention_sched, read_sched, WG_ATTENTION_PARAMS)
 
 /* Columns of a thread, of n in all: whole vectors if they are several; 0: too many. */
@@ -41,8 +40,16 @@ struct wg_attention_room wg_attention_room_of(const struct attention *x, const s
     i64 keys = i64_max(s->sa * (s->bc + s->pad), s->bc * (s->sa + s->pad)), values = i64_max(s->sb * (s->columns + s->pad), s->columns * (s->sb + s->pad));
     return (struct wg_attention_room){.q = i64_max(s->br * (terms + s->pad), terms * (s->br + s->pad)),
                                       .kv = i64_max(keys, values),
-                                      .p = s->br * (s->bc + s->pad),
+                                      .p = s->by_units && !s->half ? 0 : s->br * (s->bc + s->pad),
+                                      .scores = s->by_units ? s->br * (i64_max(s->bc, s->columns) + s->pad) : 0,
                                       .rows = 3 * s->br,
                                       .folds = s->sub ? 0 : s->br * threads,
                                       .seen = s->skip ? s->br * threads : 0};
+}
+
+i64 wg_attention_shared_bytes(const struct attention *x, const struct wg_attention_sched *s)
+{
+    const struct wg_attention_room r = wg_attention_room_of(x, s);
+    const i64 size = s->half ? 2 : 4;
+    return size * (r.q + r.kv) + (s->by_units ? size : 4) * r.p + 4 * (r.scores + r.rows + r.folds + (x->has_mask ? r.seen : 0));
 }

@@ -45,8 +45,6 @@
     P(skip, "1: keys that a mask excludes for all rows of the workgroup are found first, and left out", 0, 1)        \
     P(split, "keys of a workgroup, at most; 0: all", 0, 128, 256, 512, 1024, 2048, 4096)
 // clang-format on
-enum { WG_ATTENTION_PARAMS(GEN_PARAM_NUMBER) N_PARAM };
-extern const struct gen_param wg_attention_param[N_PARAM];
 
 struct wg_attention_sched {
     WG_ATTENTION_PARAMS(GEN_PARAM_FIELD)
@@ -55,19 +53,46 @@ struct wg_attention_sched {
     i64 wloy, bloy;          /* output: threads of a subgroup, subgroups along rows; 0: they do not fit */
     i64 otr, otc;            /* output: rows, columns of a thread; 0 likewise */
     i64 columns;             /* of the output's tile: at least those of the values */
+    bool by_units;           /* subgroups multiply fragments; a thread's tiles are what it holds of the scores in between, and of the output at the end */
+    struct mma_leaf units[2]; /* then: of the scores, of the output */
 };
 struct wg_attention_sched wg_attention_sched_of(const struct sched *s, i64 columns);
 
 /* Elements of shared arrays. */
 struct wg_attention_room {
     i64 q, kv;               /* of the operands' type: the rows of queries; a K block of keys or values */
-    i64 p;                   /* f32: the block of probabilities */
+    i64 p;                   /* f32, by_units the operands' type: the block of probabilities; 0: it takes the place of the scores */
+    i64 scores;              /* f32, by_units: what goes from fragments to threads, scores and at the end the output */
     i64 rows;                /* f32: factors, maxima and sums of the rows */
     i64 folds;               /* f32: what the threads of a row exchange; 0: they shuffle */
     i64 seen;                /* i32: likewise, of masks */
 };
 struct wg_attention_room wg_attention_room_of(const struct attention *x, const struct wg_attention_sched *s);
+i64 wg_attention_shared_bytes(const struct attention *x, const struct wg_attention_sched *s);
 i64 wg_attention_terms(const struct attention *x, const struct wg_attention_sched *s); /* the head's size in whole K blocks */
+
+/* wg_attention_cost.c: a task. */
+struct wg_attention_facts {
+    struct attention x;
+    i64 m, n, d, e, batch;  /* nominal */
+    i64 static_m, static_n; /* -1: not known */
+    i64 size;               /* bytes of an operand's element; 2: all three are of that type */
+    enum dtype operand;     /* of all three, tf32 where products may be rounded so; DT_NONE: they differ */
+    sym queries;            /* of a head; rows are of one or several */
+    double front[3];        /* of queries, keys and values: as gen_front */
+    double others;          /* bytes of inputs but these */
+};
+bool wg_attention_analyze(const struct gen_problem *p, struct wg_attention_facts *f);
+bool wg_attention_fits_split(const struct wg_attention_facts *f, const struct wg_attention_sched *s);
+bool wg_attention_is_split_worth(const struct wg_attention_facts *f, const struct caps *c, const struct wg_attention_sched *s);
+/* Work of a workgroup on a block of keys, but for the operands of its multiply-adds. */
+struct wg_work wg_attention_block_work(const struct wg_attention_facts *f, const struct wg_attention_sched *s);
+struct wg_attention_step {
+    struct wg_work block; /* all of it */
+    double regs, ilp;     /* as in struct wg_facts, without addresses */
+    enum rate_op op;
+};
+double wg_attention_seconds(const struct gen_problem *p, const struct wg_attention_facts *f, const struct wg_attention_sched *s, const struct wg_attention_step *step);
 
 enum { WG_ATTENTION_ROWS = 16 }; /* of scores of a thread, at most */
 
@@ -78,7 +103,8 @@ struct wg_attention {
     struct contraction first, second; /* scores, output */
     struct fma_leaf scores, sums;
     kval kv, p;              /* SHARED: a K block of keys or values; [row][key] */
-    i64 pitch;               /* of p */
+    kval held;               /* SHARED, by_units: scores as p; [row][column] of the output */
+    i64 pitch;               /* of p, and of held scores */
     kval factors, most_of, sum_of; /* SHARED, of rows: of their sums so far; statistics at the end */
     kval folds, seen;        /* SHARED: [row][thread of the row] */
     kval most, sum;          /* REG, of the thread's rows: the greatest score so far; the sum of its own exponentials relative to it */
@@ -98,6 +124,10 @@ void wg_attention_fold(struct wg_attention *a, enum kir_op op, kval array, kval 
 void wg_attention_softmax(struct wg_attention *a, kval block); /* scores become exponentials in the array p */
 /* Sums of row `row` of the block, of columns from col on, by the row's factor to the outputs. */
 void wg_attention_store(struct wg_attention *a, kval row, kval col, kval sums, kval factor);
+/* wg_attention_units.c: where subgroups multiply. What they have in fragments goes to the threads' tiles through shared memory, behind a barrier. */
+void wg_attention_units_scores(struct wg_attention *a);
+void wg_attention_units_scale(struct wg_attention *a); /* the sums so far, by the rows' factors */
+void wg_attention_units_sums(struct wg_attention *a);
 /* wg_attention_keys.c: which keys a workgroup has. */
 void wg_attention_find_keys(struct wg_attention *a);
 /* wg_attention_split.c: keys divided among workgroups. */

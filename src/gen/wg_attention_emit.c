@@ -2,7 +2,7 @@
 //
 // wg_attention_emit: attention by workgroups (Dao, Fu, Ermon, Rudra & Re, FlashAttention, 2022, algorithm 1; Dao, FlashAttention-2, 2023, for the order of the
 // loops). A workgroup copies its rows of queries to shared memory once, and goes through the keys in blocks: scores by tiles in registers, their
-// exponentials to shared memory, products of these with the values in registers. A row has the greatest of its scores so far and sums relative to it; a
+// exponentials to shared memory, products of these with the values in registers. Threads multiply tiles, or subgroups fragments (wg_attention_units.c). A row has the greatest of its scores so far and sums relative to it; a
 // block with a greater one first scales the sums. Both products are those of wg_gemm (leaf_fma.c): K blocks of keys, and then of values, take turns in one
 // shared array. Nothing in memory grows with queries times keys.
 //
@@ -130,6 +130,10 @@ static void clear_scores(struct wg_attention *a)
 {
     struct kir *k = a->m->k;
     const struct fma_leaf *l = &a->scores;
+    if (a->s.by_units) {
+        mma_clear(&a->s.units[0].t, k);
+        return;
+    }
     for (i64 i = 0; i < l->row.n * fma_vectors(l); i++) kir_store(k, l->acc, kir_int(k, i), kir_const_f(k, DT_F32, l->lanes, 0));
 }
 
@@ -163,6 +167,7 @@ static void all_keys(struct wg_attention *a)
     keys = walk_of_keys(a, block);
     clear_scores(a);
     walk_all(a, &keys, NULL);
+    if (a->s.by_units) wg_attention_units_scores(a);
     struct walk values = walk_of_values(a, block);
     if (a->s.sp) fetch(a, &values, zero);
     wg_attention_softmax(a, block);
@@ -170,7 +175,7 @@ static void all_keys(struct wg_attention *a)
         struct walk next = walk_of_keys(a, kir_min(k, kir_add_i(k, block, 1), last_block(a)));
         fetch(a, &next, zero);
     }
-    walk_all(a, &values, scale_sums);
+    walk_all(a, &values, a->s.by_units ? wg_attention_units_scale : scale_sums);
     kir_end(k);
 }
 
@@ -234,19 +239,19 @@ static struct contraction product_of(const struct wg_attention *a, const struct 
     return (struct contraction){.m = a->m,
                                 .x = *x,
                                 .s = {.bm = s->br, .threads = s->threads, .stages = 1, .raster = 1, .split_k = 1},
-                                .st = {.type = s->half ? own : emit_type(own), .pad = s->pad, .a_as_is = true, .a_wide = s->glwq},
+                                .st = {.type = s->half ? own : emit_type(own), .pad = s->pad, .a_as_is = true, .b_as_is = s->by_units, .a_wide = s->glwq},
                                 .type = DT_F32,
                                 .out_type = DT_F32,
-                                .leaf = &leaf_fma};
+                                .leaf = s->by_units ? &leaf_mma : &leaf_fma};
 }
 
 /* Queries are copied as one K block, and read as several. */
 static void init_scores(struct wg_attention *a, const struct task *t)
 {
     struct contraction *p = &a->first;
-    const struct wg_attention_sched *s = &a->s;
+    struct wg_attention_sched *s = &a->s;
     *p = product_of(a, &a->x.scores, s);
-    p->own = &a->scores, p->s.bn = s->bc;
+    p->own = s->by_units ? (void *)&s->units[0] : &a->scores, p->s.bn = s->bc;
     p->st.b_wide = s->glwk, p->st.by_rows = !s->lcp;
     wg_init(&p->g, a->m, s->threads, a->s.sub ? a->m->k->subgroup : 0);
     contract_matrices_unpacked(p, t);
@@ -260,9 +265,9 @@ static void init_scores(struct wg_attention *a, const struct task *t)
 static void init_output(struct wg_attention *a, const struct task *t)
 {
     struct contraction *p = &a->second;
-    const struct wg_attention_sched *s = &a->s;
+    struct wg_attention_sched *s = &a->s;
     *p = product_of(a, &a->x.values, s);
-    p->own = &a->sums, p->s.bn = s->columns, p->s.bk = s->sb;
+    p->own = s->by_units ? (void *)&s->units[1] : &a->sums, p->s.bn = s->columns, p->s.bk = s->sb;
     p->st.b_wide = s->glwv, p->st.by_rows = !s->lco;
     p->g = a->first.g;
     contract_matrices_unpacked(p, t);
@@ -279,7 +284,8 @@ static void open_arrays(struct wg_attention *a)
     const i64 br = a->s.br, n = a->scores.row.n;
     a->first.a.array = kir_alloc(k, KS_SHARED, a->first.st.type, 1, kir_int(k, r.q));
     a->kv = a->first.b.array = a->second.b.array = kir_alloc(k, KS_SHARED, a->first.st.type, 1, kir_int(k, r.kv));
-    a->p = a->second.a.array = kir_alloc(k, KS_SHARED, DT_F32, 1, kir_int(k, r.p));
+    if (r.scores) a->held = kir_alloc(k, KS_SHARED, DT_F32, 1, kir_int(k, r.scores));
+    a->p = a->second.a.array = r.p ? kir_alloc(k, KS_SHARED, a->s.by_units ? a->first.st.type : DT_F32, 1, kir_int(k, r.p)) : a->held;
     a->factors = kir_alloc(k, KS_SHARED, DT_F32, 1, kir_int(k, br));
     a->most_of = kir_alloc(k, KS_SHARED, DT_F32, 1, kir_int(k, br)), a->sum_of = kir_alloc(k, KS_SHARED, DT_F32, 1, kir_int(k, br));
     if (r.folds) a->folds = kir_alloc(k, KS_SHARED, DT_F32, 1, kir_int(k, r.folds));
@@ -326,6 +332,7 @@ static void enter(struct wg_attention *a)
     wg_copy_put(&p->a.copy, p->a.array);
     p->s.bk = a->s.sa;
     p->leaf->open(p), a->second.leaf->open(&a->second);
+    if (a->s.by_units) fma_open(&a->scores, &p->g, DT_F32);
     kval thread = kir_mod_i(k, p->g.t, a->s.w), subgroup = kir_div_i(k, p->g.t, a->s.w);
     a->place = kir_add(k, kir_mul_i(k, kir_mod_i(k, subgroup, a->s.blpx), a->s.wlpx), kir_mod_i(k, thread, a->s.wlpx));
     for (i64 i = 0; i < a->scores.row.n; i++)
@@ -349,6 +356,7 @@ void wg_attention_emit(struct emit *m, const struct task *t, const struct caps *
     if (s->split) wg_attention_split_keys(a);
     all_keys(a);
     share_statistics(a);
+    if (s->by_units) wg_attention_units_sums(a);
     if (s->split) wg_attention_split_store(a);
     else store_rows(a);
     for (u32 i = 0; i < (s->split ? 3 : 2); i++) kir_end(m->k);

@@ -113,7 +113,7 @@ static kval do_row(struct wg_attention *a, kval block, i64 i, kval most)
     for (i64 j = 0; j < fma_vectors(l); j++) {
         kval col = fma_col(k, &a->scores, j), score = kir_load(k, l->acc, fma_slot(k, &a->scores, i, j));
         kval e = exponential(a, i, kir_ramp(k, kir_add(k, kir_mul_i(k, block, a->s.bc), col), 1, l->lanes), score);
-        kir_store(k, a->p, kir_ramp(k, kir_add(k, row, col), 1, l->lanes), e);
+        kir_store(k, a->p, kir_ramp(k, kir_add(k, row, col), 1, l->lanes), kir_cast(k, kir_dtype(k, a->p), e));
         all = all ? kir_add(k, all, e) : e;
     }
     emit_bind(m, a->x.rows.red[0].out, NULL, NULL);

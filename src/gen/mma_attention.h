@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Private to gen/: schedules of attention by workgroups whose products are those of matrix units (family/mma_attention.c). They are schedules of
+// wg_attention with other parameters: fragments say what a block is, and threads divide it among them as its size demands.
+#ifndef QUERN_GEN_MMA_ATTENTION_H
+#define QUERN_GEN_MMA_ATTENTION_H
+
+#include "gen/wg_attention.h"
+
+// clang-format off
+#define MMA_ATTENTION_PARAMS(P)                                                                   \
+    P(m, "rows of a fragment", 4, 8, 16, 32)                                                      \
+    P(n, "columns of a fragment", 4, 8, 16, 32)                                                   \
+    P(k, "terms of a fragment", 2, 4, 8, 16, 32)                                                  \
+    P(gm, "subgroups along queries", 1, 2, 4, 8)                                                  \
+    P(gn, "subgroups along keys, and along columns of the values", 1, 2, 4)                       \
+    P(wm, "fragments of a subgroup along queries", 1, 2, 4)                                       \
+    P(wn, "fragments of a subgroup along keys", 1, 2, 4, 8, 16)                                   \
+    P(wlpx, "threads of a subgroup along keys, where it has rows of scores", 1, 2, 4, 8, 16, 32)  \
+    P(sa, "scores: terms of a K block, of the head's size", 16, 32, 64, 128)                      \
+    P(sb, "output: terms of a K block, of the block's keys", 8, 16, 32, 64, 128)                  \
+    P(sp, "1: the next K block is fetched to registers meanwhile", 0, 1)                          \
+    P(rp, "1: a step's fragments are read before the last one's are multiplied", 0, 1)            \
+    P(skip, "1: keys that a mask excludes for all rows of the workgroup are found first, and left out", 0, 1) \
+    P(split, "keys of a workgroup, at most; 0: all", 0, 128, 256, 512, 1024, 2048, 4096)
+// clang-format on
+
+struct mma_attention_sched {
+    MMA_ATTENTION_PARAMS(GEN_PARAM_FIELD)
+    struct wg_attention_sched w; /* the same as one of wg_attention; sizes that do not come out even are 0 in it */
+};
+/* columns: of the values. Parameters that are not chosen yet are 0. */
+struct mma_attention_sched mma_attention_sched_of(const struct sched *v, enum dtype operand, i64 columns, i64 subgroup);
+
+#endif

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// wg_attention_cost: what families of attention by workgroups know of a task, whatever multiplies: sizes, keys that are left out, parts of the keys, and
+// the seconds of a schedule of which a step's work is known.
+#include "gen/wg_attention.h"
+
+#include <math.h>
+
+enum {
+    MAX_PARTS = 16, /* of the keys, of several blocks of rows */
+    LOOK = 8        /* instructions that look at a key of a mask */
+};
+
+bool wg_attention_analyze(const struct gen_problem *p, struct wg_attention_facts *f)
+{
+    const struct graph *g = &p->t->g;
+    const struct gemm *s = &f->x.scores, *v = &f->x.values;
+    if (!p->c->is_gpu || !attention_of(&f->x, p->t)) return false;
+    if (!attention_has_values(&f->x) || !f->x.rows.n || f->x.columns.out) return false; /* one product, given statistics, sums of columns */
+    attention_form(&f->x, p->t, p->c);
+    const value_id in[3] = {s->a, s->b, v->b};
+    f->m = gen_eval(g, s->m, p->var), f->n = gen_eval(g, s->n, p->var), f->d = gen_eval(g, s->k, p->var), f->e = gen_eval(g, v->n, p->var);
+    f->static_m = gen_static(g, s->m, -1), f->static_n = gen_static(g, s->n, -1), f->batch = 1;
+    for (u32 i = 0; i < v->outer.n; i++) f->batch *= gen_eval(g, v->outer.g[i].extent, p->var);
+    const enum dtype type = graph_value(g, in[0])->dtype;
+    bool is_same = type == graph_value(g, in[1])->dtype && type == graph_value(g, in[2])->dtype;
+    f->size = is_same ? dtype_size(type) : 4;
+    if (is_same) f->operand = s->tf32 != v->tf32 ? DT_NONE : s->tf32 ? DT_TF32 : type;
+    const struct shape *x = &graph_value(g, f->x.rows.red[0].in)->shape;
+    f->queries = x->rank > 1 ? x->dim[x->rank - 2] : sym_const(g->sym, 1);
+    for (u32 i = 0; i < g->input.n; i++) f->others += gen_bytes(g, g->input.v[i], p->var);
+    for (u32 i = 0; i < 3; i++) f->front[i] = gen_front(g, in[i]), f->others = fmax(0, f->others - gen_bytes(g, in[i], p->var));
+    return f->x.is_softmax && f->x.n_statistics == 0 && gen_static(g, v->n, -1) > 0;
+}
+
+/* Choices. */
+
+/* What parts leave in memory grows with rows times parts: one block has all rows that share them, or they are few. */
+bool wg_attention_fits_split(const struct wg_attention_facts *f, const struct wg_attention_sched *s)
+{
+    bool is_bounded = (f->static_m >= 0 && s->br >= f->static_m) || (f->static_n >= 0 && f->static_n <= MAX_PARTS * s->split);
+    return !s->split || (s->split % s->bc == 0 && is_bounded && (f->static_n < 0 || s->split < f->static_n));
+}
+
+static i64 block_count(const struct wg_attention_facts *f, const struct wg_attention_sched *s) { return f->batch * ceil_div(f->m, s->br); }
+
+bool wg_attention_is_split_worth(const struct wg_attention_facts *f, const struct caps *c, const struct wg_attention_sched *s)
+{
+    return !s->split || (f->n >= 2 * s->split && block_count(f, s) <= 2 * (i64)c->n_threads);
+}
+
+/* Prediction. */
+
+/* Keys of the rows from..to-1 that are not left out. */
+static double band_keys(const struct wg_attention_facts *f, double from, double to, const i64 *var)
+{
+    const struct attention_reach keys = attention_keys_of_rows(&f->x, f->queries, (double)f->n, from, to, var);
+    return keys.end - keys.begin;
+}
+
+/* Blocks of keys of a workgroup, on average. Masks by rows are mostly causal, others mostly leave all. */
+static double key_blocks(const struct wg_attention_facts *f, const struct wg_attention_sched *s, const i64 *var)
+{
+    enum { MOST = 64 }; /* blocks of rows that are looked at */
+    const double masked_by_row = 0.6, masked = 0.9;
+    double rows = (double)ceil_div(f->m, s->br), n = fmin(rows, MOST), sum = 0;
+    double all = (double)ceil_div(f->n, s->bc) * (f->x.has_mask && s->skip ? f->x.is_masked_by_row && f->m > 1 ? masked_by_row : masked : 1);
+    for (i64 i = 0; f->x.has_band && i < (i64)n; i++) {
+        double from = floor(((double)i + 0.5) * rows / n) * (double)s->br;
+        sum += ceil(band_keys(f, from, fmin((double)f->m, from + (double)s->br), var) / (double)s->bc) / n;
+    }
+    all = f->x.has_band ? sum : all;
+    return fmax(s->split ? all / ceil((double)f->n / (double)s->split) : all, 1);
+}
+
+static struct wg_work share_of(const struct wg_work *w, double n)
+{
+    return (struct wg_work){.fmas = w->fmas / n, .instructions = w->instructions / n, .moved = w->moved / n, .barriers = w->barriers / n};
+}
+
+struct wg_work wg_attention_block_work(const struct wg_attention_facts *f, const struct wg_attention_sched *s)
+{
+    enum { EXPONENTIAL = 14, OTHERS = 8 };
+    double br = (double)s->br, bc = (double)s->bc, d = (double)wg_attention_terms(&f->x, s), e = (double)s->columns;
+    double row_threads = (double)(s->wlpx * s->blpx);
+    struct wg_work w = {.fmas = br * bc * (d + e)};
+    w.instructions = bc * d * (wg_copy_instructions((double)s->glwk) + f->front[1]) + bc * e * (wg_copy_instructions((double)s->glwv) + f->front[2]);
+    w.instructions += br * bc * (EXPONENTIAL + OTHERS + (double)f->x.n_between) + br * e;
+    w.instructions += (double)(s->threads * s->ptr) * (EXPONENTIAL + (s->sub ? 2 * log2(row_threads) : row_threads / 2 + 4));
+    w.moved = (s->half ? 2 : 4) * 2 * bc * (d + e);
+    w.barriers = 2 * ceil(d / (double)s->sa) + 2 * (bc / (double)s->sb) + !s->sub + (!s->sp && s->bc > s->sb);
+    return w;
+}
+
+double wg_attention_seconds(const struct gen_problem *p, const struct wg_attention_facts *f, const struct wg_attention_sched *s, const struct wg_attention_step *step)
+{
+    double parts = s->split ? ceil((double)f->n / (double)s->split) : 1, blocks = key_blocks(f, s, p->var), size = (double)f->size;
+    double br = (double)s->br, d = (double)f->d, e = (double)f->e, m = (double)f->m, n = (double)f->n, batch = (double)f->batch;
+    double walks = ceil((double)wg_attention_terms(&f->x, s) / (double)s->sa) + (double)(s->bc / s->sb);
+    struct wg_facts w = {.workgroups = (double)block_count(f, s) * parts, .threads = s->threads};
+    w.op = step->op, w.regs = step->regs + WG_ADDRESSES, w.shared_bytes = wg_attention_shared_bytes(&f->x, s);
+    w.steps = blocks * walks, w.step = share_of(&step->block, walks), w.ahead = s->sp, w.ilp = step->ilp;
+    w.rest = (struct wg_work){.instructions = br * d * (wg_copy_instructions((double)s->glwq) + f->front[0]) + 10 * br * e, .moved = 8 * br * d, .barriers = 4};
+    if (s->skip) w.rest.instructions += (f->x.is_masked_by_row ? br : (double)s->threads / (double)(s->wlpx * s->blpx)) * n * LOOK;
+    w.bytes = size * batch * (m * (d + e) + n * (d + e)) + f->others;
+    w.requested = w.workgroups * (size * (br * (d + e) + blocks * (double)s->bc * (d + e)) + f->others / fmax(w.workgroups, 1));
+    if (s->split) w.later = 2 * 4 * batch * m * parts * (e + 2), w.n_later = 1;
+    return wg_seconds(p, &w);
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Attention by matrix units: random instances (those of test_gen_attention: masks, bands, softcap, bias, sinks, heads that share keys, caches) in each type
+// that matrix units take, under the default schedule and random legal ones, for devices with fragments of many shapes: the interpreted kernel agrees with
+// the reference evaluator, without races, divergent barriers or accesses outside; also with keys divided among workgroups. All are emitted for GPUs that
+// are described, some are built.
+#include "attention_family.h"
+
+/* Now and then all operands of f32 are rounded to tf32. */
+static void open_units(struct fixture *b, u64 seed)
+{
+    fixture_open(b, seed);
+    do fixture_use_workgroups(b);
+    while (!b->caps.matrix[0]);
+    b->only = gen_find(S("mma_attention"));
+    b->type = fixture_matrix_type(b);
+    if (seed % 5 == 4 && strstr(b->caps.matrix, "tf32")) b->type = DT_F32, b->tf32 = true;
+    b->caps.shared_bytes *= 2; /* fragments of 32 x 32, at least with a short head */
+}
+
+struct seen { u32 n, type[N_DTYPES], tf32, side[33], ahead, units, rows; };
+
+static void tally(const struct fixture *b, const struct candidate *c, struct seen *s)
+{
+    s->n++;
+    s->type[b->type]++, s->tf32 += b->tf32;
+    s->side[value_of(c, "m")]++;
+    s->ahead += value_of(c, "sp") > 0, s->units += value_of(c, "gn") > 1, s->rows += value_of(c, "wm") > 1;
+}
+
+static void test_random(void **state)
+{
+    struct seen s = {0};
+    for (u64 seed = first_seed(0, 700); seed < last_seed(0, 700); seed++) {
+        struct fixture b;
+        struct check k;
+        if (open_check(&b, &k, open_units, seed)) {
+            for (u32 i = 0; i < 3; i++) {
+                struct candidate c = i ? fixture_schedule(&b, b.only) : gen_initial(b.only, &b.t, &b.caps, b.var);
+                if (!run(&b, &c, &k)) report(&b, &c, seed);
+                tally(&b, &c, &s);
+            }
+            check_release(&k);
+        }
+        fixture_close(&b);
+    }
+    print_message("%u kernels: f16 %u, bf16 %u, f32 %u, of them tf32 %u; rows of a fragment 4: %u, 8: %u, 16: %u, 32: %u; ahead %u, units along columns %u, several rows %u\n",
+                  s.n, s.type[DT_F16], s.type[DT_BF16], s.type[DT_F32], s.tf32, s.side[4], s.side[8], s.side[16], s.side[32], s.ahead, s.units, s.rows);
+    assert_true(is_enough(s.n, 200) && is_enough(s.type[DT_F16], 40) && is_enough(s.type[DT_BF16], 20) && is_enough(s.type[DT_F32], 20) && is_enough(s.tf32, 5));
+    for (u32 i = 4; i <= 32; i *= 2) assert_true(is_enough(s.side[i], 5));
+    assert_true(is_enough(s.ahead, 10) && is_enough(s.units, 10) && is_enough(s.rows, 10));
+}
+
+static bool choose_split(struct fixture *b, struct candidate *c)
+{
+    for (u32 try = 0; try < 10; try++) {
+        *c = fixture_schedule(b, b->only);
+        set_value(c, "split", 128 << try % 2);
+        if (gen_legal(c, &b->t, &b->caps)) return true;
+    }
+    return false;
+}
+
+static void test_split(void **state) { try_splits(open_units, choose_split, 2900); }
+
+/* Types of the target's own matrix units, on the tasks of all seeds. */
+static void open_described(struct fixture *b, u64 seed)
+{
+    fixture_open(b, seed);
+    b->only = gen_find(S("mma_attention"));
+    b->type = seed % 3 == 0 ? DT_F16 : seed % 3 == 1 ? DT_BF16 : DT_F32;
+    b->tf32 = b->type == DT_F32;
+}
+
+static bool choose_one(struct fixture *b, u64 seed, struct candidate *c)
+{
+    *c = seed / 3 % 2 ? fixture_schedule(b, b->only) : gen_initial(b->only, &b->t, &b->caps, b->var);
+    return true;
+}
+
+static void build(const char *driver, const char *arch, const char *lang, u64 every)
+{
+    build_for(&(struct builds_for){open_described, choose_one, driver, arch, lang, every});
+}
+
+static void test_cuda(void **state) { build("cuda", "sm_80", "cuda", 4), build("cuda", "sm_90", "cuda", 9), build("cuda", "sm_75", "cuda", 9); }
+static void test_ptx(void **state) { build("cuda", "sm_80", "ptx", 4), build("cuda", "sm_90", "ptx", 9); }
+static void test_hip(void **state) { build("hip", "gfx90a", "hip", 4), build("hip", "gfx908", "hip", 9); }
+
+/* A device without matrix units, and operands of several types, are for other families. */
+static void test_others(void **state)
+{
+    u32 n = 0;
+    for (u64 seed = first_seed(5000, 5040); seed < last_seed(5000, 5040); seed++) {
+        struct fixture b;
+        open_described(&b, seed);
+        assert_true(dev_target(&b.caps, "hip", S("gfx906")));
+        if (random_attention(&b)) assert_false(gen_matches(b.only, &b.t, &b.caps)), n++;
+        assert_true(dev_target(&b.caps, "cuda", S("sm_75")));
+        if (b.type != DT_F16 && b.t.n_heavy) assert_false(gen_matches(b.only, &b.t, &b.caps));
+        fixture_close(&b);
+    }
+    assert_true(is_enough(n, 10));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random), cmocka_unit_test(test_split), cmocka_unit_test(test_cuda),
+                                       cmocka_unit_test(test_ptx),    cmocka_unit_test(test_hip),   cmocka_unit_test(test_others)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
