@@ -102,9 +102,22 @@ def failures(found):
 # --- rows that were measured ----------------------------------------------------------------------
 
 
+@dataclasses.dataclass(frozen=True)
+class Subject:
+    """What a table is of."""
+
+    what: str
+    sizes: str  # heading of their column
+    peer: str  # the library beside
+    of: object  # row -> text of its sizes
+
+
+MATMULS = Subject("matmul", "batch x m x n x k", "cuBLAS", lambda row: "x".join(map(str, shape(row))))
+
+
 @dataclasses.dataclass
 class Measured:
-    row: rows.Gemm
+    row: object  # with name and flops
     kind: str
     ours: list = dataclasses.field(default_factory=list)  # seconds
     before: list = dataclasses.field(default_factory=list)  # the library's, before ours and behind
@@ -147,18 +160,18 @@ def limits(text):
     return {k: v or (float(fma.group(1)) * 1e-3 if fma else 0.0) for k, v in found.items()}
 
 
-def peaks(limit, measured):
+def peaks(limit, measured, subject=MATMULS):
     """{type: (TFLOP/s, source)}: small kernels in registers, or a matmul if that was faster."""
     found = {k: (v, "bench/device") for k, v in limit.items() if v}
     for x in measured:
-        for tool, seconds in (("cuBLAS", x.theirs), ("quern", x.ours)):
+        for tool, seconds in ((subject.peer, x.theirs), ("quern", x.ours)):
             if x.rate(seconds) > found.get(x.kind, (0,))[0]:
                 found[x.kind] = (x.rate(seconds), "%s, %s" % (tool, x.row.name))
     return found
 
 
-def line(x, peak):
-    name = "%-16s %-22s" % (x.row.name, "x".join(map(str, shape(x.row))))
+def line(x, peak, subject=MATMULS):
+    name = "%-16s %-22s" % (x.row.name, subject.of(x.row))
     part = lambda rate: "%5.1f" % (100 * rate / peak) if peak and rate else "    -"
     number = lambda v: "%8.2f" % v if v else "       -"
     ours, theirs = x.rate(x.ours), x.rate(x.theirs)
@@ -168,9 +181,9 @@ def line(x, peak):
     return "%s %s %s %s %s %s %-22s %s" % (name, ms, number(ours), part(ours), number(theirs), part(theirs), beside, notes)
 
 
-def table(measured, limit):
+def table(measured, limit, subject=MATMULS):
     """The table, as lines, with a part for each type."""
-    found, out = peaks(limit, measured), []
+    found, out = peaks(limit, measured, subject), []
     for kind in TYPES:
         here = [x for x in measured if x.kind == kind]
         if not here:
@@ -178,8 +191,8 @@ def table(measured, limit):
         peak, source = found.get(kind, (0.0, "nothing was measured"))
         out += ["", "%s, 100 %%: %.2f TFLOP/s (%s)" % (kind, peak, source)]
         out.append("%-16s %-22s %9s %8s %5s %8s %5s %-22s %s" % (
-            "matmul", "batch x m x n x k", "ms", "TFLOP/s", "%", "cuBLAS", "%", "times as fast (90 %)", "candidate"))  # fmt: skip
-        out += [line(x, peak) for x in here]
+            subject.what, subject.sizes, "ms", "TFLOP/s", "%", subject.peer, "%", "times as fast (90 %)", "candidate"))  # fmt: skip
+        out += [line(x, peak, subject) for x in here]
         both = [ratio(x.ours, x.theirs)[0] for x in here if x.ours and x.theirs]
         if both:
             out.append("geometric mean of %d of %d: %.3f times as fast" % (len(both), len(here), stats.geomean(both)))

@@ -52,8 +52,8 @@ def command(engine, threads):
     if engine.split()[0] == "peak":  # perhaps with an instruction set
         limits = ["-lisa=" + s for s in engine.split()[1:]]
         return [os.path.join(ROOT, "build/bench/peak"), *limits, str(threads), "turns"]
-    if engine == "cublas":
-        return [sys.executable, os.path.join(HERE, "cublas.py")]
+    if engine in ("cublas", "sdpa"):
+        return [sys.executable, os.path.join(HERE, engine + ".py")]
     return [sys.executable, os.path.join(HERE, "engines.py"), engine]
 
 

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # bench.sh BUILD: measurements and statistics of bench/compare (test/bench_rows.py), and of
-# tool/device-check gemm (test/bench_matmuls.py), conv (test/bench_convolutions.py) and filter
-# (test/bench_filters.py).
+# tool/device-check gemm (test/bench_matmuls.py), attention (test/bench_attention.py), conv
+# (test/bench_convolutions.py) and filter (test/bench_filters.py).
 set -eu
 if ! python3 -c '' 2> /dev/null; then
     echo "skipped: no python3"
@@ -11,4 +11,5 @@ fi
 python3 "$(dirname "$0")/bench_rows.py" "$1"
 python3 "$(dirname "$0")/bench_convolutions.py" "$1"
 python3 "$(dirname "$0")/bench_filters.py" "$1"
+python3 "$(dirname "$0")/bench_attention.py" "$1"
 exec python3 "$(dirname "$0")/bench_matmuls.py" "$1"

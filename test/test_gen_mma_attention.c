@@ -2,9 +2,10 @@
 //
 // Attention by matrix units: random instances (those of test_gen_attention: masks, bands, softcap, bias, sinks, heads that share keys, caches) in each type
 // that matrix units take, under the default schedule and random legal ones, for devices with fragments of many shapes: the interpreted kernel agrees with
-// the reference evaluator, without races, divergent barriers or accesses outside; also with keys divided among workgroups. All are emitted for GPUs that
-// are described, some are built.
+// the reference evaluator, without races, divergent barriers or accesses outside; also with keys divided among workgroups. Some run on a device here that
+// has matrix units. They are emitted for GPUs that are described, some are built.
 #include "attention_family.h"
+#include "vulkan_fixture.h"
 
 /* Now and then all operands of f32 are rounded to tf32. */
 static void open_units(struct fixture *b, u64 seed)
@@ -63,6 +64,43 @@ static bool choose_split(struct fixture *b, struct candidate *c)
 
 static void test_split(void **state) { try_splits(open_units, choose_split, 2900); }
 
+/* A device here that has matrix units for the type; false: none. */
+static bool open_here(struct fixture *b, const struct gpus *g, const char **driver)
+{
+    for (u32 i = 0; i < g->n; i++) {
+        struct dev_opts o = {.n_threads = 2};
+        assert_true(dev_ask(dev_find(str_of(g->v[i])), &o, &b->caps, NULL, &b->e));
+        *driver = g->v[i];
+        if (gen_matches(b->only, &b->t, &b->caps)) return true;
+    }
+    return false;
+}
+
+static void test_device(void **state)
+{
+    struct gpus g = find_gpus();
+    u32 n = 0;
+    for (u64 seed = first_seed(3000, 3100); seed < last_seed(3000, 3100); seed++) {
+        struct fixture b;
+        struct check k;
+        const char *driver;
+        fixture_open(&b, seed);
+        b.only = gen_find(S("mma_attention"));
+        b.type = seed % 3 ? DT_F16 : DT_BF16;
+        if (random_attention(&b) && (seed % 3 || place_in_room(&b)) && open_here(&b, &g, &driver)) {
+            open_device_check(&b, &k, seed);
+            for (u32 i = 0; i < 2; i++, n++) {
+                struct candidate c = i ? fixture_schedule(&b, b.only) : gen_initial(b.only, &b.t, &b.caps, b.var);
+                if (!verify_on(&b, driver, &c, &k)) report(&b, &c, seed);
+            }
+            check_release(&k);
+        }
+        fixture_close(&b);
+    }
+    if (!n) skip_test("no device with matrix units");
+    print_message("%u kernels\n", n);
+}
+
 /* Types of the target's own matrix units, on the tasks of all seeds. */
 static void open_described(struct fixture *b, u64 seed)
 {
@@ -105,7 +143,8 @@ static void test_others(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random), cmocka_unit_test(test_split), cmocka_unit_test(test_cuda),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random), cmocka_unit_test(test_split), cmocka_unit_test(test_device), cmocka_unit_test(test_cuda),
                                        cmocka_unit_test(test_ptx),    cmocka_unit_test(test_hip),   cmocka_unit_test(test_others)};
+    vulkan_stay_loaded();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
