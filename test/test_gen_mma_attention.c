@@ -64,6 +64,48 @@ static bool choose_split(struct fixture *b, struct candidate *c)
 
 static void test_split(void **state) { try_splits(open_units, choose_split, 2900); }
 
+/* Rows of several sizes, heads of usual widths and others, some scores so large that all but one exponential of a row vanish. */
+#define HEAD "graph {\n  input %%q: %s[1,2,%d,%d]\n  input %%k: %s[1,2,%d,%d]\n  input %%v: %s[1,2,%d,%d]\n  const %%c: %s[1] = [%g]\n  %%a: none[?] = Mul(%%q, %%c)\n"
+#define SCORES "  %%t: none[?] = Transpose(%%k) {perm=[0,1,3,2]}\n  %%s: none[?] = MatMul(%%a, %%t) {tf32=%d}\n  %%m: none[?] = quern::ReduceMax(%%s) {axes=[3], keepdims=1}\n"
+#define SUMS "  %%d: none[?] = Sub(%%s, %%m)\n  %%e: none[?] = Exp(%%d)\n  %%l: none[?] = quern::ReduceSum(%%e) {axes=[3], keepdims=1}\n  %%p: none[?] = Div(%%e, %%l)\n"
+#define OUTPUT "  %%y: none[?] = MatMul(%%p, %%v) {tf32=%d}\n  output %%y\n}\n"
+
+static void open_head(struct fixture *b, u64 seed)
+{
+    static const int width[] = {64, 128, 96, 80, 72, 64, 256, 128};
+    static const struct { enum dtype type; const char *driver, *arch; } on[] = {
+        {DT_F16, "cuda", "sm_80"}, {DT_BF16, "hip", "gfx90a"}, {DT_BF16, "cuda", "sm_90"}, {DT_F32, "cuda", "sm_80"}, {DT_F16, "hip", "gfx942"}, {DT_F32, "hip", "gfx908"}};
+    const u32 i = (u32)(seed % countof(on));
+    fixture_open(b, seed);
+    assert_true(dev_target(&b->caps, on[i].driver, str_of(on[i].arch)));
+    b->only = gen_find(S("mma_attention"));
+    int d = width[pick(b, 0, countof(width) - 1)], e = width[pick(b, 0, countof(width) - 1)], rows = (int)pick(b, 1, 70), keys = (int)pick(b, 1, 200);
+    const char *t = dtype_name(b->type = on[i].type);
+    bool tf32 = b->type == DT_F32 && strstr(b->caps.matrix, "tf32");
+    struct str text = str_fmt(&b->arena, HEAD SCORES SUMS OUTPUT, t, rows, d, t, keys, d, t, keys, e, t, seed % 3 ? 0.25 : 32.0, tf32, tf32);
+    if (!task_parse(&b->t, &b->arena, &b->sym, text, &b->e)) fail_msg("%s\n%.*s", b->e.msg, STR_ARG(text));
+}
+
+static void test_heads(void **state)
+{
+    u32 n = 0;
+    for (u64 seed = first_seed(6000, 6060); seed < last_seed(6000, 6060); seed++) {
+        struct fixture b;
+        struct check k;
+        open_head(&b, seed);
+        if (!gen_matches(b.only, &b.t, &b.caps)) report(&b, NULL, seed);
+        assert_true(check_init(&k, &b.t, b.var, seed, true, &b.e));
+        for (u32 i = 0; i < 2; i++, n++) {
+            struct candidate c = i ? fixture_schedule(&b, b.only) : gen_initial(b.only, &b.t, &b.caps, b.var);
+            if (!run(&b, &c, &k)) report(&b, &c, seed);
+        }
+        check_release(&k);
+        fixture_close(&b);
+    }
+    print_message("%u kernels\n", n);
+    assert_true(is_enough(n, 60));
+}
+
 /* A device here that has matrix units for the type; false: none. */
 static bool open_here(struct fixture *b, const struct gpus *g, const char **driver)
 {
@@ -143,7 +185,7 @@ static void test_others(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random), cmocka_unit_test(test_split), cmocka_unit_test(test_device), cmocka_unit_test(test_cuda),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random), cmocka_unit_test(test_split), cmocka_unit_test(test_heads), cmocka_unit_test(test_device), cmocka_unit_test(test_cuda),
                                        cmocka_unit_test(test_ptx),    cmocka_unit_test(test_hip),   cmocka_unit_test(test_others)};
     vulkan_stay_loaded();
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -135,9 +135,13 @@ static bool least(const struct gen_problem *p, u32 number, struct sched *v)
 
 /* What is worth trying. */
 
+/* Searches change single values, and ask the last parameter's rule: that is all of them. */
 static bool is_worth(const struct wg_attention_facts *f, const struct caps *c, const struct mma_attention_sched *s, u32 p)
 {
     const struct wg_attention_sched *w = &s->w;
+    if (p == P_split)
+        for (u32 i = 0; i < P_split; i++)
+            if (!is_worth(f, c, s, i)) return false;
     switch (p) {
     case P_gn: return w->threads <= USUAL_THREADS && w->threads >= wg_least(c) && s->gn <= s->gm;
     case P_wm: return blocking_fits_size(w->br, s->m, f->m) && w->br <= 256;
@@ -145,7 +149,7 @@ static bool is_worth(const struct wg_attention_facts *f, const struct caps *c, c
     case P_wlpx: return w->ptc >= i64_min(4, w->bc) && w->ptr <= 8;
     case P_sb: return w->sb >= i64_min(32, w->bc);
     case P_sp: return code_of(f, s) <= USUAL_CODE;
-    case P_split: return wg_attention_is_split_worth(f, c, w); /* searches change single values, and ask this last */
+    case P_split: return wg_attention_is_split_worth(f, c, w);
     default: return true;
     }
 }
