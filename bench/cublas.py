@@ -10,13 +10,14 @@
 import array
 import ctypes
 import glob
-import json
 import math
 import os
 import random
 import struct
 import sys
 import time
+
+import serve
 
 BLOCK = 1048573  # elements of random content, a prime: rows that repeat it differ
 SAMPLE, WARM, MOST = 2e-3, 0.05, 1000  # seconds of a sample, of warming up; runs of a sample
@@ -177,21 +178,10 @@ class Cublas:
         return {"version": self.version}
 
 
-def main():
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print is no answer
-    engine = None
-    for line in sys.stdin:
-        ask = json.loads(line)
-        try:
-            if engine is None:
-                blas = cublas_library()
-                engine = Cublas(open_library(["libcuda.so.1"], []), blas)
-            answer = getattr(engine, ask["do"])(ask)
-        except Exception as e:  # of any library: the row says so
-            answer = {"error": str(e) or type(e).__name__}
-        print(json.dumps(answer), file=answers, flush=True)
+def open_engine():
+    blas = cublas_library()
+    return Cublas(open_library(["libcuda.so.1"], []), blas)
 
 
 if __name__ == "__main__":
-    main()
+    serve.serve(open_engine)

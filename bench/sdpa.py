@@ -5,11 +5,10 @@
 # backends (FlashAttention, cuDNN, memory-efficient), timed by the device's events; a process of its
 # own, controlled by lines of JSON on standard input (bench/worker.py). A sample is a number of
 # consecutive runs that take SAMPLE seconds.
-import json
 import math
-import os
-import sys
 import time
+
+import serve
 
 SAMPLE, WARM, MOST = 2e-3, 0.05, 1000  # seconds of a sample, of warming up; runs of a sample
 BACKENDS = ("FLASH_ATTENTION", "CUDNN_ATTENTION", "EFFICIENT_ATTENTION")
@@ -68,19 +67,5 @@ class Sdpa:
         return {"seconds": found[best], "backend": best}
 
 
-def main():
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print is no answer
-    engine = None
-    for line in sys.stdin:
-        ask = json.loads(line)
-        try:
-            engine = engine or Sdpa()
-            answer = getattr(engine, ask["do"])(ask)
-        except Exception as e:  # of any library: the row says so
-            answer = {"error": str(e) or type(e).__name__}
-        print(json.dumps(answer), file=answers, flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    serve.serve(Sdpa)
