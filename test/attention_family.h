@@ -19,10 +19,16 @@ static inline void strew(struct fixture *b, struct candidate *c)
     }
 }
 
+/* Every other time with statistics of rows as results, every third one with inputs in caches. */
+static inline bool random_instance(struct fixture *b, u64 seed)
+{
+    return random_attention(b) && (seed % 2 == 0 || add_statistics(b)) && (seed % 3 || place_in_room(b));
+}
+
 static inline bool open_check(struct fixture *b, struct check *k, open_fixture *open, u64 seed)
 {
     open(b, seed);
-    return random_attention(b) && (seed % 3 || place_in_room(b)) && gen_matches(b->only, &b->t, &b->caps) && check_init(k, &b->t, b->var, seed, true, &b->e);
+    return random_instance(b, seed) && gen_matches(b->only, &b->t, &b->caps) && check_init(k, &b->t, b->var, seed, true, &b->e);
 }
 
 /* Kernels that divide the keys: every part has its own maximum, and some have no key of a row. */
@@ -65,7 +71,7 @@ static inline void build_for(const struct builds_for *x)
         struct candidate c;
         x->open(&b, seed);
         assert_true(dev_target(&b.caps, x->driver, str_of(x->arch)));
-        if (random_attention(&b) && gen_matches(b.only, &b.t, &b.caps) && x->choose(&b, seed, &c)) {
+        if (random_instance(&b, seed) && gen_matches(b.only, &b.t, &b.caps) && x->choose(&b, seed, &c)) {
             struct kernel k;
             struct buf text = {0}, binary = {0};
             bool ok = gen_kernel(&k, &b.arena, &c, &b.t, &b.caps, &b.e) && lang_render(&text, l, &k.kir, &b.caps, &b.arena, &b.e);

@@ -277,6 +277,26 @@ static inline bool take_part(struct fixture *b, enum attention_part part)
     return g->output.n && graph_sort(g, &b->e) && make_task(b);
 }
 
+/* What rows are reduced to is a result, too: as it is, or without its axis of size 1, or a function of it. */
+static inline bool add_statistics(struct fixture *b)
+{
+    u32 n = 0;
+    for (node_id i = b->g.node.n; --i;) {
+        if (!(op_of(&b->g, i)->props & OP_REDUCE) || n == 2) continue;
+        value_id v = graph_node(&b->g, i)->out.v[0];
+        const struct shape s = graph_value(&b->g, v)->shape;
+        if (pick(b, 0, 1)) v = add_op(b, "Log", v, 0, 0);
+        if (pick(b, 0, 1)) {
+            v = add_op(b, "quern::Reshape", v, 0, 0);
+            op_set_syms(&b->g, graph_value(&b->g, v)->producer, "shape", s.dim, s.rank - 1);
+        }
+        *arr_push(&b->arena, &b->g.output) = v;
+        n++;
+    }
+    b->others_in_rows = true;
+    return n && infer_nodes(b) && make_task(b);
+}
+
 /* Inputs lie in larger arrays, in front of room of unknown size: keys and values in caches (pass/pass_state.c). The room is NaN. */
 static inline bool place_in_room(struct fixture *b)
 {

@@ -66,7 +66,7 @@ static bool has_schedule_by_blocks(const struct task *t, const struct caps *caps
 static void check(const char *inputs, const char *call, const char *attributes, const char *type)
 {
     const char *family = strstr(call, "Grad") ? "attention_grad" : "attention";
-    bool is_for_gradients = strstr(call, "Grad") || strstr(call, "AttentionForward"); /* which also gives statistics of rows: fused on processors */
+    bool is_gradient = strstr(call, "Grad"); /* fused on processors */
     struct net t;
     struct cover c;
     struct attention_pairs pairs;
@@ -81,8 +81,8 @@ static void check(const char *inputs, const char *call, const char *attributes, 
         n_gpu += gen_matches(gen_find(S("wg_attention")), c.task.v[i], &gpu);
         n_units += gen_matches(gen_find(S("mma_attention")), c.task.v[i], &gpu);
     }
-    if (!n_gpu && !is_for_gradients) fail_msg("not fused on GPUs: %s {%s} of %s", call, attributes, type);
-    if (!n_units && !is_for_gradients && strcmp(type, "f32")) fail_msg("not fused by matrix units: %s {%s} of %s", call, attributes, type);
+    if (!n_gpu && !is_gradient) fail_msg("not fused on GPUs: %s {%s} of %s", call, attributes, type);
+    if (!n_units && !is_gradient && strcmp(type, "f32")) fail_msg("not fused by matrix units: %s {%s} of %s", call, attributes, type);
     if (!n) fail_msg("not fused: %s {%s} of %s", call, attributes, type);
     task_attentions(&pairs, &t.g, &t.a);
     if (pairs.n != 1 && !strstr(call, "Grad")) fail_msg("%d pairs of products: %s {%s}", (int)pairs.n, call, attributes);

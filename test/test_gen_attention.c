@@ -28,25 +28,6 @@ static void test_random(void **state)
     assert_true(is_enough(n, 500));
 }
 
-/* What rows are reduced to is a result, too: as it is, or without its axis of size 1, or a function of it. */
-static bool add_statistics(struct fixture *b)
-{
-    u32 n = 0;
-    for (node_id i = b->g.node.n; --i;) {
-        if (!(op_of(&b->g, i)->props & OP_REDUCE) || n == 2) continue;
-        value_id v = graph_node(&b->g, i)->out.v[0];
-        const struct shape s = graph_value(&b->g, v)->shape;
-        if (pick(b, 0, 1)) v = add_op(b, "Log", v, 0, 0);
-        if (pick(b, 0, 1)) {
-            v = add_op(b, "quern::Reshape", v, 0, 0);
-            op_set_syms(&b->g, graph_value(&b->g, v)->producer, "shape", s.dim, s.rank - 1);
-        }
-        *arr_push(&b->arena, &b->g.output) = v;
-        n++;
-    }
-    return n && infer_nodes(b) && make_task(b);
-}
-
 static void test_statistics(void **state)
 {
     u32 n = 0;

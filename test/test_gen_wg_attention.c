@@ -2,8 +2,8 @@
 //
 // Attention by workgroups: random instances (those of test_gen_attention) in f32, f16 and bf16 under random legal schedules, for devices from the smallest to
 // large ones: the interpreted kernel agrees with the reference evaluator, without races, divergent barriers or accesses outside; also where inputs lie in
-// caches, and with keys divided among workgroups. Some run on Vulkan and OpenCL devices, some are built for GPUs that are described. Memory of a kernel
-// grows with positions, not with their square.
+// caches, with keys divided among workgroups, and with statistics of rows as results. Some run on Vulkan and OpenCL devices, some are built for GPUs that are
+// described. Memory of a kernel grows with positions, not with their square.
 #include "attention_family.h"
 #include "vulkan_fixture.h"
 
@@ -26,6 +26,20 @@ static void test_random(void **state)
     }
     print_message("%u kernels\n", n);
     assert_true(is_enough(n, 100));
+}
+
+/* Statistics of rows are results, too. */
+static void test_statistics(void **state)
+{
+    u32 n = 0;
+    for (u64 seed = first_seed(5000, 5400); seed < last_seed(5000, 5400); seed++) {
+        struct fixture b;
+        open_attention(&b, seed);
+        if (random_attention(&b) && add_statistics(&b) && (seed % 3 || place_in_room(&b))) n += try_task(&b, seed, 3);
+        fixture_close(&b);
+    }
+    print_message("%u kernels\n", n);
+    assert_true(is_enough(n, 80));
 }
 
 /* Any legal schedules, far from those that are worth trying. */
@@ -72,7 +86,7 @@ static void test_device(void **state)
         struct candidate c;
         struct check k;
         open_attention(&b, seed);
-        if (random_attention(&b) && (seed % 3 || place_in_room(&b)) && try_gpu(&b, &g, seed)) {
+        if (random_instance(&b, seed) && try_gpu(&b, &g, seed)) {
             n++;
             if (choose_split(&b, &c)) {
                 open_device_check(&b, &k, seed);
@@ -144,7 +158,7 @@ static void test_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random), cmocka_unit_test(test_legal), cmocka_unit_test(test_split), cmocka_unit_test(test_device),
+        cmocka_unit_test(test_random), cmocka_unit_test(test_statistics), cmocka_unit_test(test_legal), cmocka_unit_test(test_split), cmocka_unit_test(test_device),
         cmocka_unit_test(test_sm_80),  cmocka_unit_test(test_sm_90), cmocka_unit_test(test_gfx906), cmocka_unit_test(test_memory),
     };
     vulkan_stay_loaded();

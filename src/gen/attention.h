@@ -131,7 +131,9 @@ void attention_band_keys(struct emit *m, const struct attention *x, const struct
    bound to both until attention_forget. */
 kval attention_factor(struct emit *m, const struct attention *x, const kval *p, const kval *most, kval *sum);
 void attention_find_row(struct attention_kernel *a, kval row); /* p's index, and the row in the axes of the reductions */
-void attention_store_statistics(struct attention_kernel *a, kval row); /* of the current row, whose reductions are bound */
+/* Of a row whose reductions are bound, at an index of its scores; of the current row. */
+void attention_store_statistics_at(struct emit *m, const struct attention *x, const kval *at);
+void attention_store_statistics(struct attention_kernel *a, kval row);
 void attention_product(struct gemm_kernel *p, kval from, kval to); /* of blocks of columns from..to-1 */
 /* attention_place.c: operands that are read where they lie. */
 void attention_dot_keys(struct attention_kernel *a, kval from, kval to); /* scores of keys from..to-1 */

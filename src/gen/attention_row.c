@@ -112,18 +112,22 @@ kval attention_factor(struct emit *m, const struct attention *x, const kval *p, 
     return kir_cast(k, DT_F32, unrounded(k, emit_value(m, x->p, p)));
 }
 
+void attention_store_statistics_at(struct emit *m, const struct attention *x, const kval *at)
+{
+    for (u32 i = 0; i < x->n_statistics; i++) emit_store(m, x->statistic[i], at, emit_value(m, x->statistic[i], at));
+}
+
 void attention_store_statistics(struct attention_kernel *a, kval row)
 {
-    struct emit *m = a->m;
     const struct row_space *s = &a->rows.s;
     kval idx[MAX_RANK];
-    for (u32 i = 0; i < MAX_RANK; i++) idx[i] = kir_int(m->k, 0);
+    for (u32 i = 0; i < MAX_RANK; i++) idx[i] = kir_int(a->m->k, 0);
     for (u32 g = 0; g < s->sp.n; g++)
         if (!s->reduced[g]) idx[s->sp.g[g].axis] = a->rows.at[g];
-    for (u32 i = 0; i < a->x.n_statistics; i++) emit_store(m, a->x.statistic[i], idx, emit_value(m, a->x.statistic[i], idx));
+    attention_store_statistics_at(a->m, &a->x, idx);
     for (u32 i = 0; a->x.columns.out && i < a->x.rows.n; i++) {
-        kval at = kir_add(m->k, kir_mul(m->k, a->batch, emit_size(m, a->x.scores.m)), row);
-        kir_store(m->k, a->reduced[i], at, emit_value(m, a->x.rows.red[i].out, idx));
+        kval at = kir_add(a->m->k, kir_mul(a->m->k, a->batch, emit_size(a->m, a->x.scores.m)), row);
+        kir_store(a->m->k, a->reduced[i], at, emit_value(a->m, a->x.rows.red[i].out, idx));
     }
 }
 

@@ -119,6 +119,7 @@ void wg_attention_emit(struct emit *m, const struct task *t, const struct caps *
 
 /* wg_attention_row.c: rows of scores. */
 kval wg_attention_row(const struct wg_attention *a, kval row); /* number of a row of the block, the last one's beyond the end */
+kval wg_attention_is_row(const struct wg_attention *a, kval row); /* is there a row of that number? */
 /* op over the threads of each of the thread's n rows; own[i] becomes the result. array: SHARED, of the type of own; 0: by shuffles. */
 void wg_attention_fold(struct wg_attention *a, enum kir_op op, kval array, kval *own, i64 n);
 void wg_attention_softmax(struct wg_attention *a, kval block); /* scores become exponentials in the array p */

@@ -30,7 +30,7 @@ bool wg_attention_analyze(const struct gen_problem *p, struct wg_attention_facts
     f->queries = x->rank > 1 ? x->dim[x->rank - 2] : sym_const(g->sym, 1);
     for (u32 i = 0; i < g->input.n; i++) f->others += gen_bytes(g, g->input.v[i], p->var);
     for (u32 i = 0; i < 3; i++) f->front[i] = gen_front(g, in[i]), f->others = fmax(0, f->others - gen_bytes(g, in[i], p->var));
-    return f->x.is_softmax && f->x.n_statistics == 0 && gen_static(g, v->n, -1) > 0;
+    return f->x.is_softmax && gen_static(g, v->n, -1) > 0;
 }
 
 /* Choices. */

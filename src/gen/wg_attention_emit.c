@@ -198,6 +198,23 @@ static void share_statistics(struct wg_attention *a)
     kir_barrier(k);
 }
 
+/* Statistics of rows that are results, by the first thread of each row of scores. */
+static void store_statistics(struct wg_attention *a)
+{
+    struct kir *k = a->m->k;
+    if (!a->x.n_statistics) return;
+    kir_if(k, kir_bin(k, KI_EQ, a->place, kir_int(k, 0)));
+    for (i64 i = 0; i < a->scores.row.n; i++) {
+        kval row = fma_row(k, &a->scores, i), most = kir_load(k, a->most_of, row), sum = kir_load(k, a->sum_of, row);
+        kir_if(k, wg_attention_is_row(a, kir_add(k, a->m0, row)));
+        attention_factor(a->m, &a->x, a->row[i].p, &most, &sum);
+        attention_store_statistics_at(a->m, &a->x, a->row[i].scores);
+        attention_forget(a->m, &a->x);
+        kir_end(k);
+    }
+    kir_end(k);
+}
+
 static void store_rows(struct wg_attention *a)
 {
     struct kir *k = a->m->k;
@@ -342,6 +359,7 @@ static void enter(struct wg_attention *a)
 void wg_attention_emit(struct emit *m, const struct task *t, const struct caps *c, const struct wg_attention_sched *s)
 {
     struct wg_attention *a = arena_new(m->arena, struct wg_attention);
+    const struct graph *all = m->g;
     *a = (struct wg_attention){.m = m, .s = *s, .scores = leaf_of_scores(s), .sums = leaf_of_sums(s), .pitch = s->bc + s->pad};
     attention_of(&a->x, t);
     attention_form(&a->x, t, c);
@@ -349,6 +367,7 @@ void wg_attention_emit(struct emit *m, const struct task *t, const struct caps *
     init_scores(a, t);
     init_output(a, t);
     emit_args(m);
+    m->g = attention_graph_of(m, a->x.values.y);
     if (s->split) wg_attention_split_open(a);
     open_grid(a);
     enter(a);
@@ -358,7 +377,8 @@ void wg_attention_emit(struct emit *m, const struct task *t, const struct caps *
     share_statistics(a);
     if (s->by_units) wg_attention_units_sums(a);
     if (s->split) wg_attention_split_store(a);
-    else store_rows(a);
+    else store_rows(a), store_statistics(a);
     for (u32 i = 0; i < (s->split ? 3 : 2); i++) kir_end(m->k);
     if (s->split) wg_attention_split_merge(a);
+    m->g = all;
 }

@@ -14,6 +14,8 @@ kval wg_attention_row(const struct wg_attention *a, kval row)
     return kir_min(k, row, kir_add_i(k, emit_size(a->m, a->x.values.m), -1));
 }
 
+kval wg_attention_is_row(const struct wg_attention *a, kval row) { return kir_lt(a->m->k, row, emit_size(a->m, a->x.values.m)); }
+
 static void fold_shuffled(struct wg_attention *a, enum kir_op op, kval *own, i64 n)
 {
     const struct wg_fold f = {.g = &a->first.g, .op = op, .width = a->s.wlpx, .step = 1};

@@ -44,8 +44,6 @@ static kval sums_of(const struct wg_attention *a, kval row, kval part)
     return kir_add(k, kir_mul(k, rows, a->n_parts), part);
 }
 
-static kval is_there(const struct wg_attention *a, kval row) { return kir_lt(a->m->k, row, emit_size(a->m, a->x.values.m)); }
-
 void wg_attention_split_store(struct wg_attention *a)
 {
     struct kir *k = a->m->k;
@@ -53,14 +51,14 @@ void wg_attention_split_store(struct wg_attention *a)
     const struct attention_sums *to = &a->parts;
     for (i64 i = 0; i < s->row.n; i++) {
         kval own = fma_row(k, &a->scores, i), row = kir_add(k, a->m0, own), at = sums_of(a, row, a->part);
-        kir_if(k, kir_bin(k, KI_AND, kir_bin(k, KI_EQ, a->place, kir_int(k, 0)), is_there(a, row)));
+        kir_if(k, kir_bin(k, KI_AND, kir_bin(k, KI_EQ, a->place, kir_int(k, 0)), wg_attention_is_row(a, row)));
         kir_store(k, to->most, at, kir_load(k, a->most_of, own));
         kir_store(k, to->sum, at, kir_load(k, a->sum_of, own));
         kir_end(k);
     }
     for (i64 i = 0; i < l->row.n; i++) {
         kval row = kir_add(k, a->m0, fma_row(k, &a->sums, i)), at = kir_mul(k, sums_of(a, row, a->part), to->pitch);
-        kir_if(k, is_there(a, row));
+        kir_if(k, wg_attention_is_row(a, row));
         for (i64 j = 0; j < fma_vectors(l); j++)
             kir_store(k, to->out, kir_ramp(k, kir_add(k, at, fma_col(k, &a->sums, j)), 1, l->lanes), kir_load(k, l->acc, fma_slot(k, &a->sums, i, j)));
         kir_end(k);
@@ -121,10 +119,15 @@ void wg_attention_split_merge(struct wg_attention *a)
     kval own = kir_div_i(k, a->second.g.t, across), col = kir_mod_i(k, a->second.g.t, across);
     a->second.a.first = kir_mul_i(k, block, rows), a->second.s.bm = rows;
     kval row = kir_add(k, a->second.a.first, own);
-    kir_if(k, kir_bin(k, KI_AND, kir_lt(k, own, kir_int(k, rows)), is_there(a, row)));
+    kir_if(k, kir_bin(k, KI_AND, kir_lt(k, own, kir_int(k, rows)), wg_attention_is_row(a, row)));
     attention_index_row(m, &a->x, a->second.pos, row, &at);
     struct merged r = merge_statistics(a, row);
     kval sum = r.sum, factor = attention_factor(m, &a->x, at.p, &r.most, &sum);
+    if (a->x.n_statistics) {
+        kir_if(k, kir_bin(k, KI_EQ, col, kir_int(k, 0)));
+        attention_store_statistics_at(m, &a->x, at.scores);
+        kir_end(k);
+    }
     attention_forget(m, &a->x);
     for (i64 i = 0; i < ceil_div(vectors, across); i++) {
         kval c = kir_mul_i(k, kir_add_i(k, col, i * across), a->sums.lanes);
