@@ -2,8 +2,8 @@
 //
 // Attention in one kernel: random instances (heads that share keys, masks that leave nothing, large scores, one key, sizes that are not known, inputs with
 // room behind them as caches have, softmax in several spellings and other functions of rows) under random legal schedules agree with the reference
-// evaluator, interpreted, compiled and in exact arithmetic, also in a promised order of sums, with keys divided among grid iterations, and with statistics of
-// rows as results; other graphs are refused.
+// evaluator, interpreted, compiled and in exact arithmetic, by dot products of 16-bit operands, also in a promised order of sums, with keys divided among grid
+// iterations, and with statistics of rows as results; other graphs are refused.
 #include "gen_kinds.h"
 #include "tune/exact.h"
 
@@ -87,6 +87,33 @@ static void test_exact_parts(void **state)
     }
     print_message("%u kernels, %u exact\n", n, n_exact);
     assert_true(is_enough(n, 30) && n_exact * 10 >= n * 9);
+}
+
+static bool has_dot(struct fixture *b)
+{
+    struct kernel k;
+    struct candidate c = gen_initial(b->only, &b->t, &b->caps, b->var);
+    bool found = false;
+    if (!gen_kernel(&k, &b->arena, &c, &b->t, &b->caps, &b->e)) report(b, &c, 0);
+    for (kval i = 1; i < k.kir.ins.n; i++) found |= k.kir.ins.v[i].op == KI_DOT;
+    return found;
+}
+
+/* Scores of 16-bit operands by dot products, where the target has them for their type; not where a prologue has made them f32. */
+static void test_dots(void **state)
+{
+    static const char dots[] = "bf16,bf16,f32 f16,f16,f32";
+    u32 n = 0, n_dots = 0;
+    for (u64 seed = first_seed(9000, 9160); seed < last_seed(9000, 9160); seed++) {
+        struct fixture b;
+        open_attention(&b, seed);
+        b.type = seed % 2 ? DT_F16 : DT_BF16;
+        memcpy(b.caps.dot, dots, sizeof dots);
+        if (random_attention(&b) && (seed % 3 || place_in_room(&b)) && gen_matches(b.only, &b.t, &b.caps)) n += try_task(&b, seed, 4), n_dots += has_dot(&b);
+        fixture_close(&b);
+    }
+    print_message("%u kernels, of %u default ones with DOT\n", n, n_dots);
+    assert_true(is_enough(n, 100) && is_enough(n_dots, 20));
 }
 
 static void test_room(void **state)
@@ -239,6 +266,7 @@ int main(void)
         cmocka_unit_test(test_statistics),
         cmocka_unit_test(test_parts),
         cmocka_unit_test(test_exact_parts),
+        cmocka_unit_test(test_dots),
         cmocka_unit_test(test_room),
         cmocka_unit_test(test_compiled),
         cmocka_unit_test(test_split),

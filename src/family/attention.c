@@ -15,7 +15,7 @@
     P(nr, "vectors of keys of the first product's tile; keys where they are in place", 1, 2, 3, 4)         \
     P(nv, "vectors of columns of the second product's tile", 1, 2, 3, 4, 6, 8)                             \
     P(mb, "tiles of rows per grid iteration at most, 0 = all", 0, 1, 2, 4, 8, 16, 32)                      \
-    P(nb, "blocks of keys at a time, 0 = all that an iteration has", 0, 4, 8, 16, 32, 64)                  \
+    P(nb, "blocks of keys at a time, 0 = all that an iteration has", 0, 1, 2, 4, 8, 16, 32, 64)            \
     P(split, "keys per grid iteration at most, 0 = all", 0, 32, 128, 256, 512, 1024, 2048, 4096, 8192)     \
     P(keys, "0 packed once, 1 in place by vectors along the head", KEYS_ONCE, KEYS_PLACE)                  \
     P(values, "0 packed once, 1 in place", VALUES_ONCE, VALUES_PLACE)                                      \
@@ -39,6 +39,8 @@ struct facts {
     bool keys_in_place, values_in_place; /* may be */
     double value_front;   /* prologue of the values: as gen_front */
     i64 key_pitch, value_pitch; /* elements from key to key and from row of values to row, where they lie; 0: not known */
+    double key_size, value_size; /* bytes of an element, where they lie */
+    i64 dot_k;            /* terms that a step of the first product adds */
     sym queries;          /* of a head; rows are of one or several */
 };
 
@@ -56,7 +58,9 @@ static bool analyze(const struct gen_problem *p)
     f->static_m = gen_static(g, s->m, -1), f->static_n = gen_static(g, s->n, -1);
     f->keys_in_place = !s->b_const && !gemm_is_dense_along_last(p->t, s->b, (u32)f->lanes);
     f->values_in_place = has_values && !v->b_const && gemm_is_dense_along_last(p->t, v->b, (u32)f->lanes);
-    if (has_values) f->value_front = gen_front(g, v->b);
+    if (has_values) f->value_front = gen_front(g, v->b), f->value_size = (double)dtype_size(graph_value(g, v->b)->dtype);
+    f->key_size = (double)dtype_size(graph_value(g, s->b)->dtype);
+    f->dot_k = attention_score_product(&f->x, p->c).terms;
     if (f->keys_in_place) f->key_pitch = gemm_step(p->t, s->b, s->bs->rank - 1, (u32)f->lanes);
     if (f->values_in_place) f->value_pitch = gemm_step(p->t, v->b, v->bs->rank - 2, (u32)f->lanes);
     const struct shape *x = &graph_value(g, f->x.score)->shape;
@@ -118,6 +122,19 @@ static bool legal(const struct gen_problem *p, const struct sched *v)
     if (has_rows && !is_good_group(s.mb, tiles)) return false;
     bool is_least = s.mr == 1 && (s.mb == 1 || tiles == 1) && !attention_is_online(&s);
     return is_least || 4 * (double)rows_of(&s, f->m) * row_elements(f, &s) <= (double)p->c->l2_bytes + 65536;
+}
+
+/* Packed; read in place, by as many rows at a time as there are: what differs from the former in several parameters at once. */
+static bool least(const struct gen_problem *p, u32 number, struct sched *v)
+{
+    const struct facts *f = p->facts;
+    for (u32 i = 0; i < N_PARAM; i++) v->v[i] = param[i].values[0];
+    if (number == 0) return true;
+    for (u32 i = 0; i < param[P_mr].n; i++)
+        if (f->m % param[P_mr].values[i] == 0) v->v[P_mr] = param[P_mr].values[i];
+    v->v[P_mb] = v->v[P_mr] < f->m, v->v[P_nb] = f->n > 4 * f->lanes ? 4 : 0;
+    v->v[P_keys] = KEYS_PLACE, v->v[P_values] = attention_has_values(&f->x) ? VALUES_PLACE : VALUES_ONCE;
+    return number == 1;
 }
 
 /* Prediction: the loops of one thread. */
@@ -189,8 +206,9 @@ static double scores_seconds(const struct gen_problem *p, const struct facts *f,
     const struct nest_rates *r = p->nest;
     i64 vectors = (i64)ceil(w->n / w->lanes);
     double width = (double)s->nr * w->lanes, blocks = ceil((double)vectors / (double)s->nr), passes = ceil(w->n / w->at_once);
-    struct nest n = {.bytes = {4 * (double)s->mr * w->d, 4 * w->d * width, 4 * (double)s->mr * width}};
-    n.seconds = step_of_all(r, f, (i64)w->rows, s->mr, vectors, s->nr) * w->d * loop_factor(p, s->ku) / (w->tiles * blocks);
+    double terms = ceil(w->d / (double)f->dot_k), size = f->dot_k > 1 ? f->key_size : 4;
+    struct nest n = {.bytes = {size * (double)s->mr * w->d, size * w->d * width, 4 * (double)s->mr * width}};
+    n.seconds = step_of_all(r, f, (i64)w->rows, s->mr, vectors, s->nr) * terms * loop_factor(p, s->ku) / (w->tiles * blocks);
     n.seconds += nest_ends(r, (double)(s->mr * s->nr), 0);
     nest_loop(&n, w->tiles, 1, 0, 1);
     nest_loop(&n, blocks / passes, 0, 1, 1);
@@ -204,19 +222,23 @@ static double scores_seconds(const struct gen_problem *p, const struct facts *f,
    a single row takes few keys at a time (attention_sum_values). */
 static struct nest_rows value_rows(const struct nest_rates *r, const struct facts *f, const struct attention_sched *s, double terms, double e, double width)
 {
-    struct nest_rows x = {4 * e, 4 * fmax(e, (double)f->value_pitch), 1};
+    const double size = f->value_size;
+    struct nest_rows x = {size * e, size * fmax(e, (double)f->value_pitch), 1};
     bool is_single = s->mr == 1 && attention_is_online(s);
-    if (!is_single && 4 * terms * e > nest_room(r, RATE_L2, &x)) x.bytes = 4 * width;
+    if (!is_single && size * terms * e > nest_room(r, RATE_L2, &x)) x.bytes = size * width;
     return x;
 }
 
 /* Of what is read in place, the share of lines that come in time (fitted on Zen 4): hardware follows what is read in the order of memory, and requests are in
-   its way; it does not follow rows apart, nor several side by side. */
+   its way; it does not follow rows apart, nor several side by side. What either has fetched of the next keys while values are read, and the other way
+   round, is of use where a block has few: what the first cache keeps, or of a single row, which is faster, half of that. */
 static double asked_in_place(const struct gen_problem *p, const struct attention_sched *s, const struct work *w, bool is_in_order)
 {
-    double bytes = 4 * w->batch * w->n * (w->d + w->e) / (double)i64_max(1, p->c->n_threads);
-    if (bytes <= p->nest->near[RATE_L3]) return 1; /* caches keep it */
-    return is_in_order ? (s->ahead ? 0.65 : 1) : s->ahead ? 1 : 0.4;
+    const struct facts *f = p->facts;
+    double bytes = w->n * (w->d * f->key_size + w->e * f->value_size), all = w->batch * bytes / (double)i64_max(1, p->c->n_threads);
+    if (all <= p->nest->near[RATE_L3]) return 1; /* caches keep it */
+    double few = (double)p->c->l1_bytes / (s->mr == 1 ? 2 : 1), share = bytes / w->n * w->at_once <= few ? 1 : 0.85;
+    return share * (is_in_order ? (s->ahead ? 0.65 : 1) : s->ahead ? 1 : 0.4);
 }
 
 /* The second one: of all rows with the values. With blocks of keys, sums wait in scratch memory, too, and are scaled. */
@@ -225,7 +247,8 @@ static double values_seconds(const struct gen_problem *p, const struct facts *f,
     const struct nest_rates *r = p->nest;
     i64 vectors = (i64)ceil(w->e / w->lanes);
     double terms = w->at_once, passes = ceil(w->n / terms), width = (double)s->nv * w->lanes, blocks = ceil((double)vectors / (double)s->nv);
-    struct nest n = {.bytes = {4 * (double)s->mr * terms, 4 * terms * width, 4 * (double)s->mr * width}};
+    double size = s->values == VALUES_PLACE ? f->value_size : 4;
+    struct nest n = {.bytes = {4 * (double)s->mr * terms, size * terms * width, 4 * (double)s->mr * width}};
     n.seconds = step_of_all(r, f, (i64)w->rows, s->mr, vectors, s->nv) * terms * loop_factor(p, s->ku) / (w->tiles * blocks);
     n.seconds += nest_ends(r, (double)(s->mr * s->nv), 0);
     if (attention_is_online(s)) n.seconds += (double)(s->mr * s->nv) * (4 * r->load + 2 * r->cycle);
@@ -238,14 +261,21 @@ static double values_seconds(const struct gen_problem *p, const struct facts *f,
     return nest_seconds(&n, r);
 }
 
+/* Vectors are added up lane by lane: of several keys at once by interleaving (attention_place.c). */
+static double lanes_seconds(const struct nest_rates *r, const struct attention_sched *s, double lanes)
+{
+    double n = (double)s->nr, each = s->nr > 1 ? 3 * (n - 1 + log2(lanes / n)) + 2 : 8;
+    return (double)s->mr * each * r->cycle;
+}
+
 /* Keys in place: every vector of a key is loaded once for all rows, and the lanes of every sum are added up. */
 static double dot_seconds(const struct gen_problem *p, const struct facts *f, const struct attention_sched *s, const struct work *w)
 {
     enum { UNDER_WAY = 4 }; /* steps that processors compute at a time */
     const struct nest_rates *r = p->nest;
-    double passes = ceil(w->n / w->at_once), keys = ceil(w->at_once / (double)s->nr), vectors = ceil(w->d / w->lanes), cells = (double)(s->mr * s->nr);
-    struct nest n = {.bytes = {4 * (double)s->mr * w->d, 4 * (double)s->nr * w->d, 4 * cells}};
-    n.seconds = vectors * nest_tap(r, UNDER_WAY * cells, UNDER_WAY * (double)(s->mr + s->nr)) / UNDER_WAY + cells * 8 * r->cycle;
+    double passes = ceil(w->n / w->at_once), keys = ceil(w->at_once / (double)s->nr), vectors = ceil(w->d / w->lanes / (double)f->dot_k), cells = (double)(s->mr * s->nr);
+    struct nest n = {.bytes = {(f->dot_k > 1 ? f->key_size : 4) * (double)s->mr * w->d, f->key_size * (double)s->nr * w->d, 4 * cells}};
+    n.seconds = vectors * nest_tap(r, UNDER_WAY * cells, UNDER_WAY * (double)(s->mr + s->nr)) / UNDER_WAY + lanes_seconds(r, s, w->lanes);
     n.asked[NEST_RIGHT] = asked_in_place(p, s, w, f->key_pitch == f->d && s->mr == 1 && s->nr == 1);
     nest_loop(&n, keys, 0, 1, 1);
     nest_loop(&n, passes, 0, 1, 0);
@@ -358,6 +388,6 @@ static double predict(const struct gen_problem *p, const struct sched *v)
 }
 
 const struct gen gen_attention = {
-    GEN_FAMILY("attention", 5), .sums = SUMS_OF_ROWS, .chains = true, .singles = true, .facts = sizeof(struct facts),
-    .analyze = analyze, .legal = legal, .emit = emit, .predict = predict,
+    GEN_FAMILY("attention", 6), .sums = SUMS_OF_ROWS, .chains = true, .singles = true, .facts = sizeof(struct facts),
+    .analyze = analyze, .least = least, .legal = legal, .emit = emit, .predict = predict,
 };

@@ -262,3 +262,11 @@ bool attention_of(struct attention *x, const struct task *t)
     arena_release(&a);
     return ok;
 }
+
+struct tile_product attention_score_product(const struct attention *x, const struct caps *c)
+{
+    const struct gemm *s = &x->scores;
+    const struct tile_operands o = {graph_value(s->g, s->a)->dtype, graph_value(s->g, s->b)->dtype, s->type, gen_static(s->g, s->k, -1), false};
+    const struct tile_product p = tile_product_of(c, &o);
+    return p.leaf == &tile_dot ? p : tile_multiply_add;
+}

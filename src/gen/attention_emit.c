@@ -208,7 +208,7 @@ static void by_blocks(struct attention_kernel *a)
 
 static void pack_keys(struct gemm_kernel *p)
 {
-    if (gemm_is_dense_along_last(p->t, p->x.b, p->lanes)) gemm_pack_once(p);
+    if (p->dot_k > 1 || gemm_is_dense_along_last(p->t, p->x.b, p->lanes)) gemm_pack_once(p);
     else gemm_pack_transposed(p);
 }
 
@@ -217,7 +217,7 @@ static void init(struct attention_kernel *a, const struct task *t, const struct 
     const struct gemm_sched s[2] = {gemm_sched_of(&a->s, false), gemm_sched_of(&a->s, true)};
     bool in_place = a->s.values == VALUES_PLACE;
     a->first = (struct gemm_kernel){.m = a->m, .t = t, .x = a->x.scores};
-    gemm_init(&a->first, c, &s[0], tile_multiply_add);
+    gemm_init(&a->first, c, &s[0], attention_score_product(&a->x, c));
     a->first.s.ahead = a->s.ahead ? AHEAD_SECOND : 0;
     a->first.c.address = &score_tiles;
     if (!attention_has_values(&a->x)) return;
