@@ -173,12 +173,15 @@ void lab_space_report(const struct log *log, const struct lab_space *s, enum lab
    Not inferred. max is the largest score of a row, denom the sum of exp(score - max), f32 at least. */
 void lab_attention_graph(struct graph *g, const struct lab_config *c, enum dtype type);
 
-/* tile.c. The task of a configuration's attention, of one type: both products with all that is around them. */
+/* tile.c. The task of a configuration's attention, of one type: its products with all that is around them. */
 bool lab_attention_task(struct task *t, struct arena *a, struct symtab *st, const struct lab_config *c, enum dtype type, struct err *e);
 /* The same kernel as a candidate of wg_attention; parameters that names lack have the meaning of such names: no padding, no keys divided among workgroups. A
    row's threads shuffle, or meet in shared memory. ERR_UNSUPPORTED: the family has no such parameter or value, or no such kernel. */
 bool lab_attention_candidate(struct candidate *x, const struct lab_config *c, enum dtype type, bool shuffles, struct err *e);
-/* The inverse, for the attention of `like`; false: no name can express the candidate. */
+/* On processors: a candidate of attention for the task, whose register tiles and blocks are the nearest to those of the name; several names have the same one.
+   ERR_UNSUPPORTED: the family refuses it. */
+bool lab_attention_schedule(struct candidate *x, const struct lab_config *c, const struct task *t, const struct caps *caps, struct err *e);
+/* The inverse of lab_attention_candidate, for the attention of `like`; false: no name can express the candidate. */
 bool lab_attention_config_of(struct lab_config *c, const struct candidate *x, const struct lab_config *like, enum dtype type);
 
 /* product.c. Types are of operands; DT_TF32: f32 that may be rounded to it. Inputs a and b, output y; a transposed left operand is the output
@@ -222,6 +225,8 @@ struct lab_swept {
     i64 n_points, n_refused;  /* visited; of those, rejected by the family */
     struct buf why;           /* name of the first rejected point, and the reason */
     struct buf vendor;        /* the library that is the baseline; empty: the reference schedule */
+    struct { struct lab_taken { struct candidate cand; struct lab_config first; } *v; u32 n, cap; } taken; /* of processors: schedules, with the first point of each */
+    struct arena arena;
     struct tune_result tuned;
 };
 /* Builds, verifies, times and stores the points, interleaved with the reference schedule; known ones are not measured again.
@@ -231,7 +236,7 @@ void lab_swept_release(struct lab_swept *r);
 /* The GEMM as a request to the device's library. */
 void lab_vendor_gemm(struct dev_gemm *p, const struct lab_config *c, enum dtype type);
 /* Adds the verified candidates that the database has for this computation, of this or earlier runs, by their names; those of a search that
-   have none by family and schedule. Speed-ups are over the vendor's library if its result was verified. */
+   have none by family and schedule; schedules of processors by the first point of this run that has it. Speed-ups are over the vendor's library if its result was verified. */
 bool lab_sweep_results(const struct lab_sweep *s, const struct lab_swept *swept, struct lab_results *r, struct arena *a, struct err *e);
 
 /* registry.c: {"kernels": [{"type": "matmul", "kernelName": "kcg_MM_...", "pklpath": ""}, ...]}, or of type "attention". One space of listed

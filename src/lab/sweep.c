@@ -43,12 +43,15 @@ static bool next_point(struct source *q, struct lab_config *c)
 }
 
 static bool is_attention(const struct lab_sweep *s) { return lab_is_attention(s->space->base.kind); }
-static const char *family_of(const struct lab_sweep *s) { return is_attention(s) ? "wg_attention" : "wg_gemm"; }
+/* Names of attention state schedules of processors, too. */
+static bool is_on_processor(const struct lab_sweep *s) { return is_attention(s) && !s->caps->is_gpu; }
+static const char *family_of(const struct lab_sweep *s) { return is_on_processor(s) ? "attention" : is_attention(s) ? "wg_attention" : "wg_gemm"; }
 
 /* Rows are reduced by shuffles where the device has them for so many threads. */
 static bool take_attention(const struct source *q, const struct lab_config *c, struct candidate *x, struct err *e)
 {
     const struct lab_sweep *s = q->s;
+    if (is_on_processor(s)) return lab_attention_schedule(x, c, q->task, s->caps, e);
     for (u32 shuffles = 2; shuffles-- > 0;) {
         if (!lab_attention_candidate(x, c, s->space->dtype, shuffles, e)) return false;
         if (gen_legal(x, q->task, s->caps)) return true;
@@ -68,6 +71,22 @@ static bool take(const struct source *q, const struct lab_config *c, struct cand
                    (long long)c->v[LF_BN] * c->v[LF_BK] / lab_threads(c));
 }
 
+/* Of the schedules that points had; swept->taken.n: it is none. */
+static u32 taken_at(const struct lab_swept *r, const struct candidate *x)
+{
+    u32 i = 0;
+    while (i < r->taken.n && (r->taken.v[i].cand.gen != x->gen || memcmp(&r->taken.v[i].cand.sched, &x->sched, sizeof x->sched))) i++;
+    return i;
+}
+
+/* false: another point has had the schedule. */
+static bool note_taken(struct lab_swept *r, const struct lab_config *c, const struct candidate *x)
+{
+    if (taken_at(r, x) < r->taken.n) return false;
+    *arr_push(&r->arena, &r->taken) = (struct lab_taken){*x, *c};
+    return true;
+}
+
 /* The next legal candidate. */
 static bool next_candidate(void *user, struct candidate *x)
 {
@@ -75,7 +94,9 @@ static bool next_candidate(void *user, struct candidate *x)
     struct lab_config c;
     while (next_point(q, &c)) {
         struct err e = {0};
-        if (take(q, &c, x, &e)) return true;
+        bool taken = take(q, &c, x, &e);
+        if (taken && (!is_on_processor(q->s) || note_taken(q->r, &c, x))) return true;
+        if (taken) continue;
         if (q->r->n_refused++) continue;
         lab_name_print(&q->r->why, &c);
         buf_printf(&q->r->why, ": %s", e.msg);
@@ -87,8 +108,10 @@ static bool next_candidate(void *user, struct candidate *x)
 static bool check_device(const struct lab_sweep *s, const struct task *t, struct err *e)
 {
     const struct gen *g = gen_find(str_of(family_of(s)));
-    return s->search || (g && gen_matches(g, t, s->caps)) ||
-           err_set(e, ERR_UNSUPPORTED, "device '%s' has no workgroups, or lacks the types of this %s", s->tune->driver->name, is_attention(s) ? "attention" : "GEMM");
+    if (s->search || (g && gen_matches(g, t, s->caps))) return true;
+    if (is_attention(s))
+        return err_set(e, ERR_UNSUPPORTED, "kind '%s' of this type is not built by its tiles on device '%s': generator '%s' does not take it", lab_kind(s->space->base.kind)->op, s->tune->driver->name, family_of(s));
+    return err_set(e, ERR_UNSUPPORTED, "device '%s' has no workgroups, or lacks the types of this GEMM", s->tune->driver->name);
 }
 
 /* The operands of the task's GEMM in memory. */
@@ -199,12 +222,15 @@ void lab_swept_release(struct lab_swept *r)
     buf_release(&r->why);
     buf_release(&r->vendor);
     buf_release(&r->tuned.vendor_reason);
+    struct arena a = r->arena;
+    arena_release(&a);
 }
 
 /* Results. */
 
 struct reader { /* of rows of the database */
     const struct lab_sweep *s;
+    const struct lab_swept *swept;
     const struct task *task;
     struct arena *a;
     struct str baseline; /* its name */
@@ -216,7 +242,12 @@ static struct str name_of(const struct reader *q, const struct trial_row *row)
 {
     struct lab_config c;
     struct buf b = {0};
-    bool has_name = (is_attention(q->s) ? lab_attention_config_of : lab_config_of)(&c, &row->cand, &q->s->space->base, q->s->space->dtype);
+    bool has_name;
+    if (is_on_processor(q->s)) {
+        u32 i = taken_at(q->swept, &row->cand);
+        has_name = i < q->swept->taken.n;
+        if (has_name) c = q->swept->taken.v[i].first;
+    } else has_name = (is_attention(q->s) ? lab_attention_config_of : lab_config_of)(&c, &row->cand, &q->s->space->base, q->s->space->dtype);
     if (has_name) lab_name_print(&b, &c);
     else if (q->s->search) {
         lab_name_product(&b, &q->s->space->base);
@@ -254,7 +285,7 @@ bool lab_sweep_results(const struct lab_sweep *s, const struct lab_swept *swept,
     struct task t;
     struct trial_row *rows = NULL;
     struct lab_result x;
-    struct reader q = {.s = s, .task = &t, .a = a};
+    struct reader q = {.s = s, .swept = swept, .task = &t, .a = a};
     u32 n = 0;
     i64 *none = arena_array(a, i64, 1);
     symtab_init(&st, a);

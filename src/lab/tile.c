@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The attention of a configuration as a task, and the configuration as a candidate of wg_attention. Parameters have the names of fields, in small letters;
-// tiles of the output follow from those of the scores, as lab_config_check demands of names.
+// The attention of a configuration as a task, and the configuration as a candidate of wg_attention, or on processors of attention. Parameters of the former have
+// the names of fields, in small letters; tiles of the output follow from those of the scores, as lab_config_check demands of names. Of the latter, register
+// tiles are those of a thread, and blocks of queries and keys those of a workgroup, as far as the family has them.
 #include "lab/lab.h"
 
 #include "pass/pass.h"
 
 #include <string.h>
 
-static const char family[] = "wg_attention";
+static const char family[] = "wg_attention", cpu_family[] = "attention";
 
 /* One kernel from the queries to the output. */
 static bool is_whole(const struct lab_config *c)
@@ -27,18 +28,21 @@ static bool check_kernel(const struct lab_config *c, struct err *e)
     return err_set(e, ERR_UNSUPPORTED, "'%s1': generator '%s' passes probabilities through shared memory, expected %s0", tag, family, tag);
 }
 
-/* The task: of those that a cover of the graph has, that of both products with most of what is around them. */
+/* The task: of those that a cover of the graph has, that of all results, of both products if there is an output, with most of what is around them. */
 bool lab_attention_task(struct task *t, struct arena *a, struct symtab *st, const struct lab_config *c, enum dtype type, struct err *e)
 {
     struct graph *g = arena_new(a, struct graph);
     struct cover cover;
     const struct task *best = NULL;
-    if (!check_kernel(c, e)) return false;
+    const u32 n_products = lab_attention_of(c->kind, c->part).has_o ? 2 : 1;
     graph_init(g, a, st);
     lab_attention_graph(g, c, type);
+    const u32 n_results = g->output.n;
     if (!op_infer_all(g, e) || !pass_run_all(g, NULL, e) || !cover_build(&cover, g, a, NULL, e)) return false;
-    for (u32 i = 0; i < cover.task.n; i++)
-        if (cover.task.v[i]->n_heavy == 2 && (!best || cover.task.v[i]->g.node.n > best->g.node.n)) best = cover.task.v[i];
+    for (u32 i = 0; i < cover.task.n; i++) {
+        const struct task *x = cover.task.v[i];
+        if (x->n_heavy == n_products && x->g.output.n == n_results && (!best || x->g.node.n > best->g.node.n)) best = x;
+    }
     if (!best) return err_set(e, ERR_UNSUPPORTED, "this attention is no single kernel");
     *t = *best;
     return true;
@@ -97,6 +101,62 @@ bool lab_attention_candidate(struct candidate *x, const struct lab_config *c, en
         if (!has_value(p, x->sched.v[i])) return say_values(p, f < N_LAB_ATTENTION_FIELDS ? lab_field(c->kind, f)->tag : p->name, x->sched.v[i], e);
     }
     return true;
+}
+
+/* On processors. A vector is what a subgroup's lanes are. */
+
+enum { MOST_VECTORS = 4 }; /* of columns of scores */
+
+static void set(struct candidate *x, const char *name, i64 want, bool at_least_one)
+{
+    for (u32 i = 0; i < x->gen->n_param; i++) {
+        const struct gen_param *p = &x->gen->param[i];
+        if (strcmp(p->name, name)) continue;
+        x->sched.v[i] = gen_nearest(p, want);
+        if (at_least_one && !x->sched.v[i]) x->sched.v[i] = p->values[1];
+    }
+}
+
+/* Rows and columns of scores: of a block; of a thread, and of a subgroup along columns. Of sums of columns names have them the other way round. */
+struct sides { i64 rows, columns, tile_rows, vector; };
+
+static struct sides sides_of(const struct lab_config *c)
+{
+    const struct lab_attention x = lab_attention_of(c->kind, c->part);
+    const i32 *v = c->v;
+    if (x.has_sums && !x.has_o) return (struct sides){v[LA_BC], v[LA_BR], v[LA_PTC], (i64)v[LA_PTR] * v[LA_WLPY]};
+    return (struct sides){v[LA_BR], v[LA_BC], v[LA_PTR], (i64)v[LA_PTC] * v[LA_WLPX]};
+}
+
+/* Vectors of so many elements in a register tile of mr rows, as far as there are registers. */
+static i64 vectors_of(i64 elements, i64 mr, const struct caps *caps)
+{
+    enum { LEAST_REGISTERS = 16 };
+    const i64 most = (i64_max(caps->n_vector_regs, LEAST_REGISTERS) - 1) / (mr + 1);
+    return i64_max(1, i64_min(elements / gen_lanes(caps, DT_F32), most));
+}
+
+bool lab_attention_schedule(struct candidate *x, const struct lab_config *c, const struct task *t, const struct caps *caps, struct err *e)
+{
+    const struct sides s = sides_of(c);
+    const i64 mr = i64_min(s.tile_rows, s.rows), nr = i64_min(vectors_of(s.vector, mr, caps), MOST_VECTORS);
+    const bool has_o = lab_attention_of(c->kind, c->part).has_o;
+    *x = (struct candidate){.gen = gen_find(str_of(cpu_family))};
+    if (!x->gen) return err_set(e, ERR_UNSUPPORTED, "no generator '%s'", cpu_family);
+    if (!lab_config_check(c, e)) return false;
+    set(x, "mr", mr, true), set(x, "nr", nr, true), set(x, "ku", c->v[LA_UN], true);
+    set(x, "nv", has_o ? vectors_of((i64)c->v[LA_OTC] * c->v[LA_WLOX], mr, caps) : 1, true);
+    set(x, "nb", s.columns / (nr * gen_lanes(caps, DT_F32)), s.columns < c->s);
+    i64 mb = s.rows / mr;
+    for (set(x, "mb", mb, true); mb > 1 && !gen_legal(x, t, caps); set(x, "mb", mb, true)) mb /= 2;
+    if (gen_legal(x, t, caps)) return true;
+    set(x, "nb", 0, false); /* keys are no more than a block */
+    if (gen_legal(x, t, caps)) return true;
+    struct buf b = {0};
+    candidate_print(&b, x);
+    err_set(e, ERR_UNSUPPORTED, "generator '%s' refuses its schedule, %.*s", cpu_family, STR_ARG(buf_view(&b)));
+    buf_release(&b);
+    return false;
 }
 
 /* The tiles of the output, from those of the scores and its own layout along columns. */
