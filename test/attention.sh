@@ -75,9 +75,21 @@ for kind in attn_v1 attn_k1 gemma2_k2 h2o_k2 h2o_origin; do
 done
 code 2 attention.json -o k1.dnx; says '-o is for'
 
-# Kernels as they are tiled need a device with workgroups, and are of kinds that are one kernel.
+# Memory grows with positions, not with scores: of the statistics, of what they are given to, and of sums of columns.
+memory() { "$quern" attention "1x1x$1x16" --kind "$2" --untuned --no-verify --min-samples 1 --threads 1 --json | sed -n 's/.*"memory":\([0-9]*\).*/\1/p'; }
+for kind in attn_k1 attn_k2 h2o_k2 h2o_origin; do
+    few=$(memory 2048 $kind) many=$(memory 4096 $kind)
+    [ "${few:-0}" -gt 0 ] && [ "$many" -le $((few * 5 / 2)) ] && [ "$many" -lt $((4096 * 4096)) ] || fail "$kind: $few bytes of temporary memory, of twice as many positions $many"
+done
+
+# Kernels as they are tiled: on processors of every kind; on devices with workgroups of kinds that are one whole attention.
 small=_Br16Bc32Hd32_Sa8Sb8PTr4PTc4OTr4OTc4GLWQ4GLWK4GLWV4BLPY1BLPX1WLPY4WLPX8BSWQ4BSWK4WSWQ4WSWK4BLOY1BLOX1WLOY4WLOX8BSWP4BSWV4WSWP4WSWV4Un8W32LCP1LCO1SPP1RPP0RPO0SHP0SKP0
-code 1 "kcg_Attention_1_1_40_32$small" --tiles; says 'has no workgroups'
+for kind in Attention AttentionK1 Gemma2K2 H2OK2 H2OOrigin; do
+    code 0 "kcg_${kind}_1_1_40_32$small" --tiles --min-samples 1 --timeout 60
+    says "^kcg_${kind}_1_1_40_32$small"; says 'times as fast as .* by reference'
+done
+code 0 attention.json --kind attn_k1 --shape 1x1x64x64 --tiles --max 20 --result k1.json --min-samples 1 --timeout 60 --json
+says '"event":"done","points":20'; is_file k1.json
 code 2 1x1x40x32 --tiles; says '--tiles is for a name or a file'
 code 2 attention.json --result a.json; says '--result is for --tiles'
 
@@ -129,7 +141,7 @@ for device in vulkan opencl; do
         says "^kcg_AttentionOrigin_1_1_40_32$small"; says 'times as fast as .* by reference'
         code 0 attention.json --shape 1x1x64x64 --tiles --max 2 --result tiles.json --device $device --min-samples 1 --timeout 20 --json
         says '"event":"done","points":[1-9]'; is_file tiles.json
-        code 1 "kcg_AttentionK1_1_1_40_32$small" --tiles --device $device; says "kind 'attn_k1' is not built by its tiles"
+        code 1 "kcg_AttentionK1_1_1_40_32$small" --tiles --device $device; says "kind 'attn_k1' of this type is not built by its tiles on device"
         echo "quern attention on $device: verified"
     else echo "skipped: no device '$device' (Debian's mesa-vulkan-drivers, pocl-opencl-icd)"
     fi

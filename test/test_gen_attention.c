@@ -69,20 +69,24 @@ static void test_parts(void **state)
     }
 }
 
-/* Over a field. */
+/* A random schedule over a field; counts kernels, and those that are equal. */
+static void check_exactly(struct fixture *b, u64 seed, u32 *n, u32 *n_exact)
+{
+    struct candidate c;
+    struct exact_result r = {0};
+    if (!gen_matches(b->only, &b->t, &b->caps) || !choose(b, 1, &c) || c.gen != b->only) return;
+    if (!exact_check(&r, &b->t, &c, &b->caps, &(struct exact_opts){.seed = seed}, &b->e)) report(b, &c, seed);
+    if (r.verdict == EXACT_DIFFERS) err_set(&b->e, ERR_FAILED, "%.*s", (int)r.why.n, r.why.p), report(b, &c, seed);
+    ++*n, *n_exact += r.verdict == EXACT_YES;
+    exact_result_release(&r);
+}
+
 static void test_exact_parts(void **state)
 {
     u32 n = 0, n_exact = 0;
     for (u64 seed = first_seed(12000, 12200); seed < last_seed(12000, 12200); seed++) {
         struct fixture b;
-        struct candidate c;
-        struct exact_result r = {0};
-        if (open_part(&b, seed, seed % N_PARTS) && b.type == DT_F32 && gen_matches(b.only, &b.t, &b.caps) && choose(&b, 1, &c) && c.gen == b.only) {
-            if (!exact_check(&r, &b.t, &c, &b.caps, &(struct exact_opts){.seed = seed}, &b.e)) report(&b, &c, seed);
-            if (r.verdict == EXACT_DIFFERS) err_set(&b.e, ERR_FAILED, "%.*s", (int)r.why.n, r.why.p), report(&b, &c, seed);
-            n++, n_exact += r.verdict == EXACT_YES;
-            exact_result_release(&r);
-        }
+        if (open_part(&b, seed, seed % N_PARTS) && b.type == DT_F32) check_exactly(&b, seed, &n, &n_exact);
         fixture_close(&b);
     }
     print_message("%u kernels, %u exact\n", n, n_exact);
@@ -190,17 +194,10 @@ static void test_exact(void **state)
     u32 n = 0, n_exact = 0;
     for (u64 seed = first_seed(0, 160); seed < last_seed(0, 160); seed++) {
         struct fixture b;
-        struct candidate c;
-        struct exact_result r = {0};
         open_attention(&b, seed);
         b.type = DT_F32;
         b.caps.deterministic = seed % 2;
-        if (random_attention(&b) && gen_matches(b.only, &b.t, &b.caps) && choose(&b, 1, &c) && c.gen == b.only) {
-            if (!exact_check(&r, &b.t, &c, &b.caps, &(struct exact_opts){.seed = seed}, &b.e)) report(&b, &c, seed);
-            if (r.verdict == EXACT_DIFFERS) err_set(&b.e, ERR_FAILED, "%.*s", (int)r.why.n, r.why.p), report(&b, &c, seed);
-            n++, n_exact += r.verdict == EXACT_YES;
-            exact_result_release(&r);
-        }
+        if (random_attention(&b)) check_exactly(&b, seed, &n, &n_exact);
         fixture_close(&b);
     }
     print_message("%u kernels, %u exact\n", n, n_exact);

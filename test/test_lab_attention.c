@@ -58,7 +58,8 @@ static void test_round_trip(void **state)
 
 static void test_corpus(void **state)
 {
-    static const enum lab_kind kinds[] = {LAB_ATTENTION, LAB_ATTENTION_ORIGIN, LAB_ATTENTION_K1, LAB_GEMMA2_SPLIT, LAB_H2O_K2};
+    static const enum lab_kind kinds[] = {LAB_ATTENTION, LAB_ATTENTION_ORIGIN, LAB_ATTENTION_K1, LAB_GEMMA2_SPLIT, LAB_H2O_K2,
+                                          LAB_ATTENTION_K2, LAB_GEMMA2_ORIGIN, LAB_GEMMA2_K1, LAB_GEMMA2_K2, LAB_H2O_ORIGIN, LAB_H2O_K1, LAB_H2O_K3, LAB_H2O_SPLIT};
     struct arena a = {0};
     struct str text, name;
     struct err e = {0};

@@ -96,11 +96,13 @@ sym attention_rows(const struct attention *x); /* of all batches */
 sym attention_pitch(const struct attention *x, const struct attention_sched *s, u32 lanes);
 void attention_emit(struct emit *m, const struct task *t, const struct caps *c, const struct attention_sched *s);
 
-/* attention_emit.c, for gradients, too: the task's graph with those outputs alone that depend on a product, to which its tiles are stored; */
+/* attention_block.c, for gradients, too: the task's graph with those outputs alone that depend on a product, to which its tiles are stored; */
 const struct graph *attention_graph_of(struct emit *m, value_id y);
 /* rows with every axis of what is reduced, the last one reduced; the keys that some row of the iteration may attend to. */
 void attention_open_space(struct attention_kernel *a, const struct caps *c);
 void attention_find_keys(struct attention_kernel *a);
+/* May keys be left out? */
+static inline bool attention_has_part(const struct attention_kernel *a) { return a->x.has_band || a->x.has_mask; }
 /* Finds a row, binds what is known of it, and tells the index of its first element in v. */
 typedef void attention_find_fn(struct attention_kernel *a, kval row, kval idx[MAX_RANK]);
 /* The iteration's keys become all, if masked scores of some row make anything else than zeros of v: its statistics are of no score. */

@@ -143,6 +143,9 @@ static void put_group(struct buf *b, const struct lab_config *c)
     if (has_output) buf_printf(b, " and %lld for the output", (long long)(at(c, LA_OTR) * at(c, LA_OTC) * at(c, LA_BC)));
     buf_char(b, '\n');
     if (c->s % at(c, LA_BR) || c->s % at(c, LA_BC)) buf_z(b, "edges      blocks exceed the queries or keys\n");
+    buf_printf(b, "processors a schedule of family 'attention': register tiles of %s rows, %s columns%s, blocks of %s rows and %s columns, Un; nothing else\n",
+               by_keys ? "PTc" : "PTr", by_keys ? "PTr x WLPY" : "PTc x WLPX", has_output ? ", of the output OTc x WLOX" : "", by_keys ? "Bc" : "Br",
+               by_keys ? "Br" : "Bc");
 }
 
 const struct lab_config_ops lab_config_attention = {flops, threads, shared, registers, check, put_product, put_group};

@@ -331,7 +331,7 @@ static value_id add_behind(const struct cutter *c, struct node_set *s, value_id 
     return v;
 }
 
-u32 grow_attention_grad(const struct cutter *c, struct node_set *s, value_id out[MAX_GRADIENTS])
+u32 grow_attention_grad(const struct cutter *c, struct node_set *s, value_id out[MAX_ATTENTION_RESULTS])
 {
     struct front f;
     struct node_set scores = set_new(c), own;

@@ -418,25 +418,13 @@ static bool add_attention(struct builder *b, const struct node_set *core)
     return true;
 }
 
-/* A matmul whose result is not needed, with what its rows or columns are reduced to. */
-static bool add_scores(struct builder *b, const struct node_set *core)
+/* A matmul with what makes one kernel of it, as `grow` knows: statistics of the result's rows, or sums of its columns; gradients of attention by queries, keys and values. */
+static bool add_grown(struct builder *b, const struct node_set *core, u32 (*grow)(const struct cutter *c, struct node_set *s, value_id *out))
 {
     const struct cutter *c = &b->cut;
     struct node_set s = set_copy(c, core, core->n);
     value_id out[MAX_ATTENTION_RESULTS];
-    u32 n = grow_scores(c, &s, out);
-    if (!n) return true;
-    grow_prologue(c, &s);
-    return set_feeds_itself(c, &s, out, n) || add_region(b, &s, out, n, c->layout);
-}
-
-/* The gradients of attention by queries, keys and values in one kernel. */
-static bool add_attention_grad(struct builder *b, const struct node_set *core)
-{
-    const struct cutter *c = &b->cut;
-    struct node_set s = set_copy(c, core, core->n);
-    value_id out[MAX_GRADIENTS];
-    u32 n = grow_attention_grad(c, &s, out);
+    u32 n = grow(c, &s, out);
     if (!n) return true;
     grow_prologue(c, &s);
     return set_feeds_itself(c, &s, out, n) || add_region(b, &s, out, n, c->layout);
@@ -461,7 +449,7 @@ static bool add_anchor_alternatives(struct builder *b, const struct node_set *co
     bool out_kept = !b->no_concat || !reads_joined(c, core); /* views kept out */
     if (out_kept && !add_region(b, core, &out, 1, c->layout)) return false;
     return add_behind_joins(b, core, out) && add_windows(b, core, out) && add_chains(b, core, out) && add_attention(b, core) &&
-           add_scores(b, core) && add_attention_grad(b, core) && add_parts(b, core, out);
+           add_grown(b, core, grow_scores) && add_grown(b, core, grow_attention_grad) && add_parts(b, core, out);
 }
 
 /* the default region that produces a value */

@@ -73,7 +73,7 @@ u32 grow_scores(const struct cutter *c, struct node_set *s, value_id out[MAX_ATT
 
 /* The set's first node is a matmul of the gradients of attention by queries or by keys: the set becomes all of them, of scores and of gradients, with
    what lies between. Returns the number of results, 0: it is none, the set is unchanged. */
-enum { MAX_GRADIENTS = 3 };
-u32 grow_attention_grad(const struct cutter *c, struct node_set *s, value_id out[MAX_GRADIENTS]);
+enum { MAX_GRADIENTS = 3 }; /* at most MAX_ATTENTION_RESULTS */
+u32 grow_attention_grad(const struct cutter *c, struct node_set *s, value_id out[MAX_ATTENTION_RESULTS]);
 
 #endif
