@@ -19,14 +19,14 @@ static void open_units(struct fixture *b, u64 seed)
     b->caps.shared_bytes *= 2; /* fragments of 32 x 32, at least with a short head */
 }
 
-struct seen { u32 n, type[N_DTYPES], tf32, side[33], ahead, units, rows; };
+struct seen { u32 n, type[N_DTYPES], tf32, side[33], ahead, units, rows, apart; };
 
 static void tally(const struct fixture *b, const struct candidate *c, struct seen *s)
 {
     s->n++;
     s->type[b->type]++, s->tf32 += b->tf32;
     s->side[value_of(c, "m")]++;
-    s->ahead += value_of(c, "sp") > 0, s->units += value_of(c, "gn") > 1, s->rows += value_of(c, "wm") > 1;
+    s->ahead += value_of(c, "sp") > 0, s->units += value_of(c, "gn") > 1, s->rows += value_of(c, "wm") > 1, s->apart += value_of(c, "kv") > 1;
 }
 
 static void test_random(void **state)
@@ -45,11 +45,11 @@ static void test_random(void **state)
         }
         fixture_close(&b);
     }
-    print_message("%u kernels: f16 %u, bf16 %u, f32 %u, of them tf32 %u; rows of a fragment 4: %u, 8: %u, 16: %u, 32: %u; ahead %u, units along columns %u, several rows %u\n",
-                  s.n, s.type[DT_F16], s.type[DT_BF16], s.type[DT_F32], s.tf32, s.side[4], s.side[8], s.side[16], s.side[32], s.ahead, s.units, s.rows);
+    print_message("%u kernels: f16 %u, bf16 %u, f32 %u, of them tf32 %u; rows of a fragment 4: %u, 8: %u, 16: %u, 32: %u; ahead %u, units along columns %u, several rows %u, arrays apart %u\n",
+                  s.n, s.type[DT_F16], s.type[DT_BF16], s.type[DT_F32], s.tf32, s.side[4], s.side[8], s.side[16], s.side[32], s.ahead, s.units, s.rows, s.apart);
     assert_true(is_enough(s.n, 200) && is_enough(s.type[DT_F16], 40) && is_enough(s.type[DT_BF16], 20) && is_enough(s.type[DT_F32], 20) && is_enough(s.tf32, 5));
     for (u32 i = 4; i <= 32; i *= 2) assert_true(is_enough(s.side[i], 5));
-    assert_true(is_enough(s.ahead, 10) && is_enough(s.units, 10) && is_enough(s.rows, 10));
+    assert_true(is_enough(s.ahead, 10) && is_enough(s.units, 10) && is_enough(s.rows, 10) && is_enough(s.apart, 20));
 }
 
 static bool choose_split(struct fixture *b, struct candidate *c)

@@ -91,6 +91,7 @@ static bool fits(const struct wg_attention_facts *f, const struct caps *c, const
     case P_wlpx: return fits_tiles(w) && has_registers(f, c, s);
     case P_sa: return w->sa % s->k == 0 && (w->sa < 2 * f->d || w->sa <= i64_max(s->k, 16));
     case P_sb: return w->sb % s->k == 0 && w->bc % w->sb == 0 && fits_copies(f, w) && wg_is_legal(c, w->threads, wg_attention_shared_bytes(&f->x, w));
+    case P_kv: return s->kv == 1 || (w->sa == wg_attention_terms(&f->x, w) && w->sb == w->bc && wg_is_legal(c, w->threads, wg_attention_shared_bytes(&f->x, w)));
     case P_sp: return code_of(f, s) <= MAX_CODE;
     case P_rp: return has_registers(f, c, s);
     case P_skip: return !s->skip || f->x.has_mask;
@@ -110,7 +111,7 @@ static bool legal(const struct gen_problem *p, const struct sched *v)
 /* A listed shape's smallest schedule, of so many subgroups along rows and columns. */
 static bool least_sched(const struct gen_problem *p, const struct caps_matrix *x, i64 gm, i64 gn, struct sched *v)
 {
-    *v = (struct sched){.v = {[P_m] = (i32)x->m, [P_n] = (i32)x->n, [P_k] = (i32)x->k, [P_gm] = (i32)gm, [P_gn] = (i32)gn, [P_wm] = 1, [P_wn] = 1}};
+    *v = (struct sched){.v = {[P_m] = (i32)x->m, [P_n] = (i32)x->n, [P_k] = (i32)x->k, [P_gm] = (i32)gm, [P_gn] = (i32)gn, [P_wm] = 1, [P_wn] = 1, [P_kv] = 1}};
     while (v->v[P_wn] < MMA_MAX && gn * v->v[P_wn] * x->n < i64_max(x->k, 8)) v->v[P_wn] *= 2;
     v->v[P_sa] = (i32)i64_max(16, x->k), v->v[P_sb] = (i32)i64_max(8, x->k);
     for (u32 i = 0; i < param[P_wlpx].n; i++) {
@@ -169,7 +170,7 @@ static struct wg_work block_work(const struct wg_attention_facts *f, const struc
     struct wg_work x = wg_attention_block_work(f, w);
     x.moved += size * subgroups * ((double)wg_attention_terms(&f->x, w) * first + (double)w->bc * second) + (8 + size) * pairs;
     x.instructions += pairs / 2;
-    x.barriers++;
+    x.barriers = w->apart ? 3 : x.barriers + 1;
     return x;
 }
 

@@ -37,7 +37,7 @@ struct mma_attention_sched mma_attention_sched_of(const struct sched *v, enum dt
     struct wg_attention_sched *w = &s.w;
     const i64 subgroups = s.gm * s.gn, load = LOAD / i64_max(1, dtype_size(operand)), column = s.gn * s.n;
     *w = (struct wg_attention_sched){.half = dtype_size(operand) == 2, .wlpx = s.wlpx, .sa = s.sa, .sb = s.sb, .sp = s.sp, .un = 1, .pad = PAD, .glwq = load,
-                                     .glwk = load, .glwv = load, .lcp = 1, .lco = 1, .sub = 1, .skip = s.skip, .split = s.split, .w = subgroup,
+                                     .glwk = load, .glwv = load, .lcp = 1, .lco = 1, .sub = 1, .skip = s.skip, .split = s.split, .apart = s.kv == 2, .w = subgroup,
                                      .threads = subgroup * subgroups, .br = s.gm * s.wm * s.m, .bc = s.gn * s.wn * s.n, .by_units = true};
     w->columns = column ? round_up(columns, column) : 0;
     divide_scores(w, subgroups);

@@ -39,7 +39,8 @@ struct wg_attention_room wg_attention_room_of(const struct attention *x, const s
     i64 threads = s->wlpx * s->blpx, terms = wg_attention_terms(x, s);
     i64 keys = i64_max(s->sa * (s->bc + s->pad), s->bc * (s->sa + s->pad)), values = i64_max(s->sb * (s->columns + s->pad), s->columns * (s->sb + s->pad));
     return (struct wg_attention_room){.q = i64_max(s->br * (terms + s->pad), terms * (s->br + s->pad)),
-                                      .kv = i64_max(keys, values),
+                                      .kv = s->apart ? keys : i64_max(keys, values),
+                                      .v = s->apart ? values : 0,
                                       .p = s->by_units && !s->half ? 0 : s->br * (s->bc + s->pad),
                                       .scores = s->by_units ? s->br * (i64_max(s->bc, s->columns) + s->pad) : 0,
                                       .rows = 3 * s->br,
@@ -51,5 +52,5 @@ i64 wg_attention_shared_bytes(const struct attention *x, const struct wg_attenti
 {
     const struct wg_attention_room r = wg_attention_room_of(x, s);
     const i64 size = s->half ? 2 : 4;
-    return size * (r.q + r.kv) + (s->by_units ? size : 4) * r.p + 4 * (r.scores + r.rows + r.folds + (x->has_mask ? r.seen : 0));
+    return size * (r.q + r.kv + r.v) + (s->by_units ? size : 4) * r.p + 4 * (r.scores + r.rows + r.folds + (x->has_mask ? r.seen : 0));
 }

@@ -55,12 +55,13 @@ struct wg_attention_sched {
     i64 columns;             /* of the output's tile: at least those of the values */
     bool by_units;           /* subgroups multiply fragments; a thread's tiles are what it holds of the scores in between, and of the output at the end */
     struct mma_leaf units[2]; /* then: of the scores, of the output */
+    bool apart;              /* by_units: keys and values have shared arrays of their own, for whole blocks */
 };
 struct wg_attention_sched wg_attention_sched_of(const struct sched *s, i64 columns);
 
 /* Elements of shared arrays. */
 struct wg_attention_room {
-    i64 q, kv;               /* of the operands' type: the rows of queries; a K block of keys or values */
+    i64 q, kv, v;            /* of the operands' type: the rows of queries; a K block of keys or values; of values if these are apart, else 0 */
     i64 p;                   /* f32, by_units the operands' type: the block of probabilities; 0: it takes the place of the scores */
     i64 scores;              /* f32, by_units: what goes from fragments to threads, scores and at the end the output */
     i64 rows;                /* f32: factors, maxima and sums of the rows */
@@ -102,7 +103,7 @@ struct wg_attention {
     struct wg_attention_sched s;
     struct contraction first, second; /* scores, output */
     struct fma_leaf scores, sums;
-    kval kv, p;              /* SHARED: a K block of keys or values; [row][key] */
+    kval p;                  /* SHARED: [row][key] */
     kval held;               /* SHARED, by_units: scores as p; [row][column] of the output */
     i64 pitch;               /* of p, and of held scores */
     kval factors, most_of, sum_of; /* SHARED, of rows: of their sums so far; statistics at the end */
@@ -125,8 +126,9 @@ void wg_attention_fold(struct wg_attention *a, enum kir_op op, kval array, kval 
 void wg_attention_softmax(struct wg_attention *a, kval block); /* scores become exponentials in the array p */
 /* Sums of row `row` of the block, of columns from col on, by the row's factor to the outputs. */
 void wg_attention_store(struct wg_attention *a, kval row, kval col, kval sums, kval factor);
-/* wg_attention_units.c: where subgroups multiply. What they have in fragments goes to the threads' tiles through shared memory, behind a barrier. */
-void wg_attention_units_scores(struct wg_attention *a);
+/* wg_attention_units.c: where subgroups multiply. What they have in fragments goes to the threads' tiles through shared memory. */
+void wg_attention_units_put_scores(struct wg_attention *a); /* in front of the barrier */
+void wg_attention_units_take_scores(struct wg_attention *a);
 void wg_attention_units_scale(struct wg_attention *a); /* the sums so far, by the rows' factors */
 void wg_attention_units_sums(struct wg_attention *a);
 /* wg_attention_keys.c: which keys a workgroup has. */

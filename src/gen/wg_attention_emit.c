@@ -116,12 +116,12 @@ static struct walk walk_of_keys(struct wg_attention *a, kval block)
 {
     struct contraction *p = &a->first;
     p->b.first = kir_mul_i(a->m->k, block, a->s.bc);
-    return (struct walk){p, a->kv, block, wg_attention_terms(&a->x, &a->s) / a->s.sa};
+    return (struct walk){p, p->b.array, block, wg_attention_terms(&a->x, &a->s) / a->s.sa};
 }
 
 static struct walk walk_of_values(struct wg_attention *a, kval block)
 {
-    return (struct walk){&a->second, a->kv, block, a->s.bc / a->s.sb};
+    return (struct walk){&a->second, a->second.b.array, block, a->s.bc / a->s.sb};
 }
 
 /* The loop over blocks of keys. */
@@ -157,17 +157,19 @@ static kval last_block(struct wg_attention *a)
     return kir_div_i(k, kir_max(k, kir_add_i(k, a->keys.to, -1), kir_int(k, 0)), a->s.bc);
 }
 
-static void all_keys(struct wg_attention *a)
+/* Keys and values take turns in one shared array. */
+static void block_in_turns(struct wg_attention *a, kval block)
 {
     struct kir *k = a->m->k;
-    kval zero = kir_int(k, 0), begin = kir_div_i(k, a->keys.from, a->s.bc), end = kir_div_i(k, kir_add_i(k, a->keys.to, a->s.bc - 1), a->s.bc);
-    struct walk keys = walk_of_keys(a, kir_min(k, begin, last_block(a)));
-    if (a->s.sp) fetch(a, &keys, zero);
-    kval block = kir_loop(k, KL_SERIAL, begin, end, 1);
-    keys = walk_of_keys(a, block);
+    kval zero = kir_int(k, 0);
+    struct walk keys = walk_of_keys(a, block);
     clear_scores(a);
     walk_all(a, &keys, NULL);
-    if (a->s.by_units) wg_attention_units_scores(a);
+    if (a->s.by_units) {
+        wg_attention_units_put_scores(a);
+        kir_barrier(k);
+        wg_attention_units_take_scores(a);
+    }
     struct walk values = walk_of_values(a, block);
     if (a->s.sp) fetch(a, &values, zero);
     wg_attention_softmax(a, block);
@@ -176,6 +178,44 @@ static void all_keys(struct wg_attention *a)
         fetch(a, &next, zero);
     }
     walk_all(a, &values, a->s.by_units ? wg_attention_units_scale : scale_sums);
+}
+
+/* Each has its own: three barriers, behind the keys, the scores with the values, and the probabilities. What a barrier makes visible has no reader left
+   from the block before that is not behind one of the other two. */
+static void block_apart(struct wg_attention *a, kval block)
+{
+    struct kir *k = a->m->k;
+    kval zero = kir_int(k, 0);
+    struct walk keys = walk_of_keys(a, block), values = walk_of_values(a, block);
+    clear_scores(a);
+    if (!a->s.sp) fetch(a, &keys, zero);
+    wg_copy_put(&keys.p->b.copy, keys.array);
+    kir_barrier(k);
+    if (a->s.sp) fetch(a, &values, zero);
+    multiply(keys.p, zero);
+    wg_attention_units_put_scores(a);
+    if (!a->s.sp) fetch(a, &values, zero);
+    wg_copy_put(&values.p->b.copy, values.array);
+    if (a->s.sp) {
+        struct walk next = walk_of_keys(a, kir_min(k, kir_add_i(k, block, 1), last_block(a)));
+        fetch(a, &next, zero);
+    }
+    kir_barrier(k);
+    wg_attention_units_take_scores(a);
+    wg_attention_softmax(a, block);
+    kir_barrier(k);
+    wg_attention_units_scale(a);
+    multiply(values.p, zero);
+}
+
+static void all_keys(struct wg_attention *a)
+{
+    struct kir *k = a->m->k;
+    kval zero = kir_int(k, 0), begin = kir_div_i(k, a->keys.from, a->s.bc), end = kir_div_i(k, kir_add_i(k, a->keys.to, a->s.bc - 1), a->s.bc);
+    struct walk keys = walk_of_keys(a, kir_min(k, begin, last_block(a)));
+    if (a->s.sp) fetch(a, &keys, zero);
+    kval block = kir_loop(k, KL_SERIAL, begin, end, 1);
+    (a->s.apart ? block_apart : block_in_turns)(a, block);
     kir_end(k);
 }
 
@@ -300,7 +340,8 @@ static void open_arrays(struct wg_attention *a)
     const struct wg_attention_room r = wg_attention_room_of(&a->x, &a->s);
     const i64 br = a->s.br, n = a->scores.row.n;
     a->first.a.array = kir_alloc(k, KS_SHARED, a->first.st.type, 1, kir_int(k, r.q));
-    a->kv = a->first.b.array = a->second.b.array = kir_alloc(k, KS_SHARED, a->first.st.type, 1, kir_int(k, r.kv));
+    a->first.b.array = a->second.b.array = kir_alloc(k, KS_SHARED, a->first.st.type, 1, kir_int(k, r.kv));
+    if (r.v) a->second.b.array = kir_alloc(k, KS_SHARED, a->first.st.type, 1, kir_int(k, r.v));
     if (r.scores) a->held = kir_alloc(k, KS_SHARED, DT_F32, 1, kir_int(k, r.scores));
     a->p = a->second.a.array = r.p ? kir_alloc(k, KS_SHARED, a->s.by_units ? a->first.st.type : DT_F32, 1, kir_int(k, r.p)) : a->held;
     a->factors = kir_alloc(k, KS_SHARED, DT_F32, 1, kir_int(k, br));

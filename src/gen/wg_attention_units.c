@@ -14,7 +14,6 @@ static void put_fragments(const struct wg_attention *a, const struct mma_leaf *l
     for (i64 i = 0; i < t->wm; i++)
         for (i64 j = 0; j < t->wn; j++)
             kir_frag_store(k, a->held, kir_add_i(k, at, i * t->c.rows * pitch + j * t->c.cols), mma_get(t, k, i, j), kir_int(k, pitch), false);
-    kir_barrier(k);
 }
 
 static void take_tile(const struct wg_attention *a, const struct fma_leaf *l, i64 pitch)
@@ -27,11 +26,9 @@ static void take_tile(const struct wg_attention *a, const struct fma_leaf *l, i6
         }
 }
 
-void wg_attention_units_scores(struct wg_attention *a)
-{
-    put_fragments(a, &a->s.units[0], a->pitch);
-    take_tile(a, &a->scores, a->pitch);
-}
+void wg_attention_units_put_scores(struct wg_attention *a) { put_fragments(a, &a->s.units[0], a->pitch); }
+
+void wg_attention_units_take_scores(struct wg_attention *a) { take_tile(a, &a->scores, a->pitch); }
 
 void wg_attention_units_scale(struct wg_attention *a)
 {
@@ -48,6 +45,7 @@ void wg_attention_units_sums(struct wg_attention *a)
 {
     const i64 pitch = a->s.columns + a->s.pad;
     put_fragments(a, &a->s.units[1], pitch);
+    kir_barrier(a->m->k);
     fma_open(&a->sums, &a->second.g, DT_F32);
     take_tile(a, &a->sums, pitch);
 }
