@@ -5,6 +5,7 @@
 // the reference evaluator, without races, divergent barriers or accesses outside; also with keys divided among workgroups. Some run on a device here that
 // has matrix units. They are emitted for GPUs that are described, some are built.
 #include "attention_family.h"
+#include "tune/exact.h"
 #include "vulkan_fixture.h"
 
 /* Now and then all operands of f32 are rounded to tf32. */
@@ -107,6 +108,27 @@ static void test_heads(void **state)
     assert_true(is_enough(n, 60));
 }
 
+/* Kernels compute the definition, not only something near it. */
+static void test_exact(void **state)
+{
+    u32 n = 0, n_exact = 0;
+    for (u64 seed = first_seed(7000, 7160); seed < last_seed(7000, 7160); seed++) {
+        struct fixture b;
+        struct exact_result r = {0};
+        open_units(&b, seed);
+        if (random_attention(&b) && gen_matches(b.only, &b.t, &b.caps)) {
+            struct candidate c = seed % 2 ? fixture_schedule(&b, b.only) : gen_initial(b.only, &b.t, &b.caps, b.var);
+            if (!exact_check(&r, &b.t, &c, &b.caps, &(struct exact_opts){.seed = seed}, &b.e)) report(&b, &c, seed);
+            if (r.verdict == EXACT_DIFFERS) err_set(&b.e, ERR_FAILED, "%.*s", (int)r.why.n, r.why.p), report(&b, &c, seed);
+            n++, n_exact += r.verdict == EXACT_YES;
+            exact_result_release(&r);
+        }
+        fixture_close(&b);
+    }
+    print_message("%u kernels, %u exact\n", n, n_exact);
+    assert_true(is_enough(n, 16) && n_exact * 10 >= n * 9);
+}
+
 /* A device here that has matrix units for the type; false: none. */
 static bool open_here(struct fixture *b, const struct gpus *g, const char **driver)
 {
@@ -193,7 +215,7 @@ static void test_others(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random), cmocka_unit_test(test_split), cmocka_unit_test(test_heads), cmocka_unit_test(test_device), cmocka_unit_test(test_cuda),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random), cmocka_unit_test(test_split), cmocka_unit_test(test_heads), cmocka_unit_test(test_exact), cmocka_unit_test(test_device), cmocka_unit_test(test_cuda),
                                        cmocka_unit_test(test_ptx),    cmocka_unit_test(test_hip),   cmocka_unit_test(test_others)};
     vulkan_stay_loaded();
     return cmocka_run_group_tests(tests, NULL, NULL);
