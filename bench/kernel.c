@@ -30,6 +30,7 @@
 // candidate: GFLOP/s, percent of the peak (measured here, reported by other devices), GB/s for one transfer of inputs and outputs,
 // predicted time. Kernels for described devices (cpu:cortex-a76) are built and not run.
 #include "target.h"
+#include "tune/rates.h"
 #include "tune/tune.h"
 
 #include <math.h>
@@ -532,6 +533,9 @@ static bool bench_shape(const char *text, const struct opts *o, double peak, str
     b.target.dev.limits = str_of(o->limits);
     if (!bench_target_open(&b.target, o->device, e)) return false;
     if (b.target.caps.is_gpu) b.peak = 1e9 * b.target.caps.gflops;
+    struct rates measured;
+    bool is_gpu_here = b.target.caps.is_gpu && !dev_is_described(&b.target.dev);
+    if (is_gpu_here && rates_find(&measured, b.target.driver, buf_view(&b.target.fingerprint))) b.target.caps.rates = measured;
     i64 none = 0;
     if (dev_is_described(&b.target.dev)) b.peak = caps_rates(&b.target.caps).ops[RATE_FMA_F32].one * o->threads;
     if (!parse_shape(&b, text, e) || !check_init(&timing, &b.t, &none, 1, o->verify, e)) return false;

@@ -375,7 +375,8 @@ static bool print_table(struct bench *b, struct err *e)
 static bool run(struct bench *b, const char *device, const char *path, struct err *e)
 {
     if (!bench_target_open(&b->target, device, e) || !(does_tune(b) ? db_open(&b->db, path, e) : db_open_to_read(&b->db, path, e))) return false;
-    rates_find(&b->target.caps.rates, b->target.driver, buf_view(&b->target.fingerprint));
+    struct rates measured;
+    if (rates_find(&measured, b->target.driver, buf_view(&b->target.fingerprint))) b->target.caps.rates = measured;
     b->env = db_env(&b->db, buf_view(&b->target.fingerprint), buf_view(&b->target.toolchain), e);
     bool ok = b->env != 0 && bench_each_row(rows_path, &b->arena, take_row, b, e) && tune_rows(b, e) && print_table(b, e);
     db_close(&b->db);

@@ -193,9 +193,10 @@ static void look_up(struct api_target *t)
 {
     struct conformance x;
     struct err e = {0};
+    struct rates measured;
     if (dev_is_described(&t->dev)) return;
     if (t->driver->is_foreign && api_target_test(&x, t, false, &t->arena, &e)) conform_apply(&t->caps, &x);
-    rates_find(&t->caps.rates, t->driver, buf_view(&t->fingerprint));
+    if (rates_find(&measured, t->driver, buf_view(&t->fingerprint))) t->caps.rates = measured;
 }
 
 /* GPUs take longer and are measured on request. */

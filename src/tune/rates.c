@@ -161,6 +161,7 @@ static void add_memory(struct bench *b, u32 i, enum rate_level level, enum micro
         i64 groups = groups_of(c, all, is_shared ? GROUPS_PER_UNIT : 1);
         i64 share = bytes / (is_shared ? groups : 1), beyond = level == RATE_L3 && !c->is_gpu && share ? 2 * c->l2_bytes : 0;
         i64 slice = i64_min(i64_max(share, beyond), b->x.size / groups) / 4 / step * step;
+        if (!slice && level == RATE_L1 && 4 * step <= c->l1_bytes) slice = step; /* a workgroup reads no less: as much as all of a processor's cache */
         if (!slice) continue;
         struct point *p = add_point(b, i, groups, (access == MICRO_COPY ? 2.0 : 1.0) * 4 * (double)slice, all ? &to->all : &to->one);
         p->k.slice = slice, p->is_all = all;
