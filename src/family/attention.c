@@ -11,7 +11,7 @@
 
 // clang-format off
 #define PARAMS(P)                                                                                          \
-    P(mr, "rows of the register tiles", 1, 2, 3, 4, 6, 8, 10, 12, 14)                                      \
+    P(mr, "rows of the register tiles", 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14)                                \
     P(nr, "vectors of keys of the first product's tile; keys where they are in place", 1, 2, 3, 4)         \
     P(nv, "vectors of columns of the second product's tile", 1, 2, 3, 4, 6, 8)                             \
     P(mb, "tiles of rows per grid iteration at most, 0 = all", 0, 1, 2, 4, 8, 16, 32)                      \
