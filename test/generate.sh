@@ -85,6 +85,12 @@ generate other.graph --prompt-ids 7,3,200 --max-tokens 9; same cpu out # Attenti
 generate other.graph --state past_other=now_other,past_value=present_value --prompt-ids 7,3,200 --max-tokens 9
 decoder input_ids key > net.graph
 
+# names of sizes of any length
+long=$(printf 'batch_of_sequences_%0150d' 1) more=$(printf 'tokens_of_a_sequence_%0300d' 2)
+sed "s/\[N,/[$long,/; s/,S\]/,$more]/" net.graph > long.graph
+generate long.graph --prompt-ids 7,3,200 --max-tokens 9; same cpu out
+generate long.graph --prompt-ids 7,3,200 --max-tokens 9 --assume-range "$more=1..64"; same cpu out
+
 # sampling
 sampled() { generate net.graph --prompt-ids 7,3,200 --max-tokens 12 "$@"; }
 sampled; cp out greedy

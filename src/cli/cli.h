@@ -61,6 +61,7 @@ struct cli {
     const char **arg; /* positional */
     int n_args;
     struct progress *progress;
+    struct cli_text *text; /* of cli_text */
 };
 
 /* Options shared by several commands. */
@@ -146,8 +147,10 @@ int64_t opts_count(const struct cli *c, const char *name, int64_t def);
 double opts_number(const struct cli *c, const char *name, double def); /* of numbers and times */
 /* Values of a repeated option: *at starts at 0; NULL after the last. */
 const char *opts_next(const struct cli *c, const char *name, int *at);
-/* All words of an option joined by commas into out, NULL if none was given or they do not fit. */
-const char *opts_words(const struct cli *c, const char *name, char *out, size_t size);
+/* A text of any length that lives as long as the command line does; "" if memory is short, after a message. */
+const char *cli_text(struct cli *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* All words of an option joined by commas, NULL if none was given. */
+const char *opts_words(struct cli *c, const char *name);
 int usage_error(const struct cli *c, const char *fmt, ...)
     __attribute__((format(printf, 2, 3))); /* prints; EXIT_USAGE */
 /* Nearest of the names by edit distance, NULL if none is near. */
@@ -199,7 +202,7 @@ quern_status open_model_with_caches(struct cli *c, const char *path, const char 
 /* Prints its problems. */
 quern_status check_model(struct cli *c, const char *path, void (*each)(void *user, const struct quern_problem *p), void *user,
                          struct quern_report *r);
-bool has_model_options(const struct cli *c); /* the command line has options about the model */
+bool has_model_options(struct cli *c); /* the command line has options about the model */
 /* keep: see quern_compile_opts. */
 /* Purpose of a compilation: to be verified; to run, with the program cached for the next process; to be written as an artifact. */
 enum made_for { TO_CHECK, TO_RUN, TO_SHIP };
@@ -236,8 +239,8 @@ int tensor_read(struct cli *c, const char *path, const struct want *w, quern_ten
 /* Reads every -i in the order of the inputs. */
 int tensors_read(struct cli *c, const struct wants *w, struct tensors *in);
 int tensors_write(struct cli *c, quern_program *p, struct tensors *out);
-/* The sizes of the tensors, as "H=3,W=4". */
-void tensors_sizes(const struct wants *w, const struct tensors *in, char *out, size_t size);
+/* The sizes of the tensors, as "H=3,W=4"; "": none has a name. */
+const char *tensors_sizes(struct cli *c, const struct wants *w, const struct tensors *in);
 
 /* cli_picture.c: exit codes */
 bool is_picture(const char *path); /* by its suffix */

@@ -106,10 +106,9 @@ static void print_layer(void *user, const struct quern_layer *l)
 int layers_run(struct cli *c, quern_model *m, quern_program *p)
 {
     struct layers x = {.c = c};
-    char text[512];
     bool json = opts_flag(c, "json", false);
     if (!json) printf("%-6s %12s %12s %-5s %9s  layer\n", "", "error (ulp)", "bound (ulp)", "type", "loss");
-    quern_status s = quern_verify_layers(m, p, opts_words(c, "set", text, sizeof text), (uint64_t)opts_count(c, "seed", 0), print_layer, &x);
+    quern_status s = quern_verify_layers(m, p, opts_words(c, "set"), (uint64_t)opts_count(c, "seed", 0), print_layer, &x);
     if (s) return fail(c, s);
     if (!json && x.bad) printf("%d of %d beyond their bounds, the first: %s\n", x.bad, x.n, x.first);
     else if (!json) printf("%d kernel outputs, all within their bounds\n", x.n);

@@ -323,8 +323,33 @@ bool opts_parse(struct cli *c, int argc, const char **argv)
     return ok;
 }
 
+struct cli_text { struct cli_text *next; char s[]; };
+
+const char *cli_text(struct cli *c, const char *fmt, ...)
+{
+    va_list ap, again;
+    va_start(ap, fmt);
+    va_copy(again, ap);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    struct cli_text *t = n < 0 ? NULL : malloc(sizeof *t + (size_t)n + 1);
+    if (t) {
+        vsnprintf(t->s, (size_t)n + 1, fmt, again);
+        t->next = c->text, c->text = t;
+    } else {
+        usage_error(c, "not enough memory");
+    }
+    va_end(ap);
+    va_end(again);
+    return t ? t->s : "";
+}
+
 void opts_release(struct cli *c)
 {
+    while (c->text) {
+        struct cli_text *next = c->text->next;
+        free(c->text);
+        c->text = next;
+    }
     free(c->hit);
     free(c->arg);
 }
@@ -377,16 +402,10 @@ const char *opts_next(const struct cli *c, const char *name, int *at)
     return NULL;
 }
 
-const char *opts_words(const struct cli *c, const char *name, char *out, size_t size)
+const char *opts_words(struct cli *c, const char *name)
 {
-    size_t n = 0;
     int at = 0;
-    const char *v;
-    out[0] = 0;
-    while ((v = opts_next(c, name, &at))) {
-        int k = snprintf(out + n, size - n, "%s%s", n ? "," : "", v);
-        if (k < 0 || n + (size_t)k >= size) return NULL;
-        n += (size_t)k;
-    }
-    return n ? out : NULL;
+    const char *v, *all = NULL;
+    while ((v = opts_next(c, name, &at))) all = all ? cli_text(c, "%s,%s", all, v) : v;
+    return all;
 }

@@ -223,18 +223,15 @@ int tensors_read(struct cli *c, const struct wants *w, struct tensors *in)
     return code;
 }
 
-void tensors_sizes(const struct wants *w, const struct tensors *in, char *out, size_t size)
+const char *tensors_sizes(struct cli *c, const struct wants *w, const struct tensors *in)
 {
-    size_t n = 0;
-    out[0] = 0;
+    const char *all = "";
     for (int k = 0; k < in->n; k++)
-        for (int d = 0; d < w->v[k].rank && n < size; d++) {
+        for (int d = 0; d < w->v[k].rank; d++) {
             const char *sym = w->v[k].dim[d] < 0 ? w->v[k].sym[d] : "";
-            if (*sym)
-                n += (size_t)snprintf(out + n, size - n, "%s%s=%lld", n ? "," : "", sym,
-                                      (long long)quern_tensor_dims(in->v[k])[d]);
+            if (*sym) all = cli_text(c, "%s%s%s=%lld", all, *all ? "," : "", sym, (long long)quern_tensor_dims(in->v[k])[d]);
         }
-    if (n >= size) out[0] = 0;
+    return all;
 }
 
 int tensors_write(struct cli *c, quern_program *p, struct tensors *out)

@@ -136,40 +136,37 @@ static bool says_anything(const struct quern_io_opts *o)
 }
 
 /* "B:1,H%16,S:1..4096" from the three options; NULL: none. */
-static const char *assumptions(const struct cli *c, char *out, size_t size)
+static const char *assumptions(struct cli *c)
 {
     static const char *const option[] = {"assume", "assume-multiple", "assume-range"};
-    size_t n = 0;
-    const char *v;
-    out[0] = 0;
+    const char *v, *all = NULL;
     for (int k = 0; k < 3; k++)
-        for (int at = 0; (v = opts_next(c, option[k], &at)) && n < size;) {
-            size_t from = n;
-            n += (size_t)snprintf(out + n, size - n, "%s%s", n ? "," : "", v);
-            char *colon = n < size && k == 1 ? strpbrk(out + from, ":=") : NULL;
-            if (colon) *colon = '%';
+        for (int at = 0; (v = opts_next(c, option[k], &at));) {
+            const char *size = k == 1 ? strpbrk(v, ":=") : NULL;
+            if (size) v = cli_text(c, "%.*s%%%s", (int)(size - v), v, size + 1);
+            all = all ? cli_text(c, "%s,%s", all, v) : v;
         }
-    return n && n < size ? out : NULL;
+    return all;
 }
 
 enum { MAX_OPTS = 2 + 4 * MAX_IO };
 struct model_opts {
     struct quern_model_opts o;
     struct quern_io_opts io[MAX_OPTS];
-    char sizes[512], run_at[512], assumed[1024], elements[1024], *room;
+    char *room;
 };
 
 /* Options of the command line about a model; release by free(room). */
-static void model_options(const struct cli *c, struct model_opts *m)
+static void model_options(struct cli *c, struct model_opts *m)
 {
     *m = (struct model_opts){.o = QUERN_OPTS(quern_model_opts), .io = {io_of_all(c, false), io_of_all(c, true)}};
     struct quern_model_opts *o = &m->o;
     m->room = calloc(text_by_name(c), 1);
-    o->optimize_for = opts_words(c, "optimize-for", m->sizes, sizeof m->sizes);
-    o->run_at = opts_words(c, "set", m->run_at, sizeof m->run_at);
+    o->optimize_for = opts_words(c, "optimize-for");
+    o->run_at = opts_words(c, "set");
     if (!o->optimize_for) o->optimize_for = o->run_at;
-    o->assume = assumptions(c, m->assumed, sizeof m->assumed);
-    o->elements = opts_words(c, "elements", m->elements, sizeof m->elements);
+    o->assume = assumptions(c);
+    o->elements = opts_words(c, "elements");
     o->io = m->io;
     o->n_io = 2 + (m->room ? io_by_name(c, m->io + 2, MAX_OPTS - 2, m->room) : 0);
     if (o->n_io == 2 && !says_anything(&m->io[0]) && !says_anything(&m->io[1])) o->n_io = 0;
@@ -194,8 +191,7 @@ quern_status open_model_with_caches(struct cli *c, const char *path, const char 
     *m = NULL;
     model_options(c, &x);
     if (!x.o.state) x.o.state = "auto";
-    size_t n = x.o.assume ? strlen(x.assumed) : 0;
-    if (assume && *assume && n < sizeof x.assumed) snprintf(x.assumed + n, sizeof x.assumed - n, "%s%s", n ? "," : "", assume), x.o.assume = x.assumed;
+    if (assume && *assume) x.o.assume = x.o.assume ? cli_text(c, "%s,%s", x.o.assume, assume) : assume;
     quern_status s = quern_model_open(c->q, path, &x.o, m);
     free(x.room);
     return s;
@@ -211,7 +207,7 @@ quern_status check_model(struct cli *c, const char *path, void (*each)(void *use
     return s;
 }
 
-bool has_model_options(const struct cli *c)
+bool has_model_options(struct cli *c)
 {
     struct model_opts x;
     model_options(c, &x);

@@ -31,7 +31,7 @@ struct generation {
     double temperature, top_p;
     int64_t top_k;
     struct choice *choice;    /* per token of the vocabulary */
-    char step_sizes[600];     /* assumptions of the program for single tokens; "": none */
+    const char *step_sizes;   /* assumptions of the program for single tokens; "": none */
 };
 struct choice { float score; int32_t token; };
 
@@ -258,12 +258,12 @@ static quern_status make_state(struct generation *g, quern_program *p, quern_sta
 }
 
 /* Names of the sizes of the tokens (batch, tokens), "" if they are numbers. */
-struct token_names { char name[2][128]; };
+struct token_names { struct cli *c; const char *name[2]; };
 
 static void note_tokens(struct token_names *t, const char *input, int rank, const int64_t *dim, const char *const *sym)
 {
     if (!strstr(input, "input_ids") || rank != 2) return;
-    for (int d = 0; d < 2; d++) snprintf(t->name[d], sizeof t->name[d], "%s", dim[d] < 0 ? sym[d] : "");
+    for (int d = 0; d < 2; d++) t->name[d] = dim[d] < 0 ? cli_text(t->c, "%s", sym[d]) : "";
 }
 
 static void on_declared(void *user, const struct quern_declared *x) { note_tokens(user, x->name, x->rank, x->dim, x->sym); }
@@ -272,7 +272,7 @@ static void on_declared(void *user, const struct quern_declared *x) { note_token
 static quern_status names_of_tokens(struct cli *c, struct token_names *t)
 {
     quern_model *m;
-    *t = (struct token_names){{{0}}};
+    *t = (struct token_names){c, {"", ""}};
     if (!has_model_options(c)) return quern_declared_inputs(c->q, c->arg[0], on_declared, t);
     quern_status s = open_model_with_caches(c, c->arg[0], NULL, &m);
     for (int k = 0; !s && k < quern_model_inputs(m); k++) {
@@ -291,17 +291,14 @@ static quern_status compile_prompt(struct generation *g)
     struct cli *c = g->c;
     quern_model *m;
     struct token_names t;
-    char sizes[300];
     quern_status s = names_of_tokens(c, &t);
     if (s) return s;
-    const char *name[2] = {t.name[0], t.name[1]};
-    snprintf(g->step_sizes, sizeof g->step_sizes, "%s%s%s%s%s", name[0], *name[0] ? ":1" : "", *name[0] && *name[1] ? "," : "", name[1], *name[1] ? ":1" : "");
+    const char *const *name = t.name;
+    g->step_sizes = cli_text(c, "%s%s%s%s%s", name[0], *name[0] ? ":1" : "", *name[0] && *name[1] ? "," : "", name[1], *name[1] ? ":1" : "");
     /* of one sequence: all of its caches count, and kernels need no mask */
-    snprintf(sizes, sizeof sizes, "%s%s", name[0], *name[0] ? ":1" : "");
-    s = open_model_with_caches(c, c->arg[0], sizes, &m);
+    s = open_model_with_caches(c, c->arg[0], *name[0] ? cli_text(c, "%s:1", name[0]) : "", &m);
     if (s) return s;
-    if (*name[1] && !opts_text(c, "optimize-for") && snprintf(sizes, sizeof sizes, "%s:%lld", name[1], (long long)g->n_prompt) < (int)sizeof sizes)
-        s = quern_model_optimize_for(m, sizes);
+    if (*name[1] && !opts_text(c, "optimize-for")) s = quern_model_optimize_for(m, cli_text(c, "%s:%lld", name[1], (long long)g->n_prompt));
     if (!s) s = compile_model(c, m, g->db, TO_RUN, &g->p);
     quern_model_close(m);
     return s;
@@ -340,7 +337,7 @@ static quern_status open_net(struct generation *g)
 static int generate(struct generation *g)
 {
     double start = now(), prompt = 0;
-    bool is_json = opts_flag(g->c, "json", false), is_other = *g->step_sizes && g->n_prompt > 1 && !opts_flag(g->c, "one-program", false);
+    bool is_json = opts_flag(g->c, "json", false), is_other = g->step_sizes && *g->step_sizes && g->n_prompt > 1 && !opts_flag(g->c, "one-program", false);
     quern_status s = QUERN_OK;
     for (int64_t k = 0; k < g->max && !s && !stop_signal(); k++) {
         s = step(g);

@@ -23,7 +23,6 @@ static bool wants_profile(const struct cli *c) { return opts_flag(c, "profile", 
 /* A model is compiled for the sizes of its input files, unless others are requested. */
 static int read_inputs(struct cli *c, struct net *net)
 {
-    char sizes[512];
     struct wants w;
     int code = net->m ? wants_of_model(c, net->m, &w) : wants_of_program(c, net->p, &w);
     if (code) return code;
@@ -33,8 +32,8 @@ static int read_inputs(struct cli *c, struct net *net)
         return usage_error(c, "no input: give -i FILE, or --bench for random inputs");
     }
     code = tensors_read(c, &w, &net->in);
-    if (code || !net->m || opts_words(c, "optimize-for", sizes, sizeof sizes)) return code;
-    tensors_sizes(&w, &net->in, sizes, sizeof sizes);
+    if (code || !net->m || opts_text(c, "optimize-for")) return code;
+    const char *sizes = tensors_sizes(c, &w, &net->in);
     return *sizes ? fail(c, quern_model_optimize_for(net->m, sizes)) : EXIT_DONE;
 }
 
@@ -123,9 +122,8 @@ static quern_status bench(struct cli *c, quern_program *p, struct tensors *in, s
 
 static quern_status random_inputs(struct cli *c, quern_program *p, struct tensors *in)
 {
-    char sizes[512];
-    const char *s = opts_words(c, "set", sizes, sizeof sizes);
-    if (!s) s = opts_words(c, "optimize-for", sizes, sizeof sizes);
+    const char *s = opts_words(c, "set");
+    if (!s) s = opts_words(c, "optimize-for");
     return quern_program_random_inputs(p, s, (uint64_t)opts_count(c, "seed", 0), in->v, MAX_IO,
                                        &in->n);
 }

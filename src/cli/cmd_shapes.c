@@ -200,8 +200,7 @@ static int run(struct cli *c)
 {
     struct listing l = {.c = c, .dir = opts_text(c, "space")};
     quern_model *m = NULL;
-    char text[512];
-    const char *sizes = opts_words(c, "set", text, sizeof text);
+    const char *sizes = opts_words(c, "set");
     int code = open_folder(c, l.dir);
     if (code) return code;
     code = fail(c, open_model(c, c->arg[0], &m));

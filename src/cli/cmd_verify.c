@@ -39,8 +39,7 @@ static int verify(struct cli *c, quern_model *m, quern_program *p)
 {
     struct quern_check k[MAX_IO];
     int n = 0, bad = 0;
-    char text[512];
-    const char *sizes = opts_words(c, "set", text, sizeof text);
+    const char *sizes = opts_words(c, "set");
     quern_status s = quern_verify(m, p, sizes, (uint64_t)opts_count(c, "seed", 0), k, MAX_IO, &n);
     if (s) return fail(c, s);
     if (!opts_flag(c, "json", false))
