@@ -5,6 +5,7 @@
 #define QUERN_TEST_ATTENTION_FAMILY_H
 
 #include "gen_kinds.h"
+#include "ptx_check.h"
 
 typedef void open_fixture(struct fixture *b, u64 seed); /* of a device, the family and an element type */
 
@@ -75,6 +76,8 @@ static inline void build_for(const struct builds_for *x)
             struct kernel k;
             struct buf text = {0}, binary = {0};
             bool ok = gen_kernel(&k, &b.arena, &c, &b.t, &b.caps, &b.e) && lang_render(&text, l, &k.kir, &b.caps, &b.arena, &b.e);
+            const char *wrong = ok && !strcmp(x->lang, "ptx") ? ptx_check(buf_view(&text), &b.arena) : NULL;
+            if (wrong) ok = err_set(&b.e, ERR_FAILED, "reads a register that is not written: %s", wrong);
             if (ok && builds && n % x->every == 0) ok = l->build(&binary, buf_view(&text), &b.caps, 120, &b.e), n_built++;
             if (!ok) report(&b, &c, seed);
             buf_release(&text), buf_release(&binary);
