@@ -241,6 +241,11 @@ static inline u32 give_statistics(struct fixture *b)
         value_id given = add_input(b, n ? "sum" : "most", s.rank, s.dim);
         graph_value(&b->g, given)->dtype = graph_value(&b->g, out)->dtype;
         bool is_divisor = ++n == n_all;
+        if (!is_divisor && pick(b, 0, 2) == 0) { /* rows without a greatest score: masked scores, too, count for them */
+            value_id is_some = add_input(b, "some", s.rank, s.dim);
+            graph_value(&b->g, is_some)->dtype = DT_BOOL;
+            given = add_op(b, "Where", is_some, given, op_const_f(&b->g, b->type, -INFINITY));
+        }
         graph_replace(&b->g, out, is_divisor ? add_op(b, "Exp", given, 0, 0) : given);
     }
     return n;
