@@ -190,7 +190,9 @@ static kval compare_ramp(struct gen *g, enum kir_op op)
 {
     kval base = choose(g, &g->i), ramp = g_ramp(g, base, 1 + pick(g, 3)), all = choose(g, &g->i);
     all = g_splat(g, all, g->lanes);
-    return pick(g, 2) ? g_op(g, op, ramp, all, 0) : g_op(g, op, all, ramp, 0);
+    const bool is_left = pick(g, 2);
+    kval a = is_left ? ramp : all, b = is_left ? all : ramp;
+    return g->raw || (op != KI_LT && op != KI_LE) ? g_op(g, op, a, b, 0) : kir_compare_index(&g->k, op, a, b);
 }
 
 static void step_bool(struct gen *g)
@@ -661,7 +663,7 @@ static void test_compared_ramps(void **state)
         kir_init(&k, &a, S("ramps"));
         kval x = kir_buf(&k, S("x"), DT_I64, KA_IN), to = kir_buf(&k, S("z"), DT_I64, KA_OUT), n = kir_int(&k, N), gi = kir_grid(&k, n), gj = kir_grid(&k, n);
         kval ramp = kir_ramp(&k, kir_add_i(&k, gi, first), stride, LANES), v = kir_splat(&k, kir_load(&k, x, gj), LANES);
-        kval yes[CASES] = {kir_lt(&k, ramp, v), kir_bin(&k, KI_LE, ramp, v), kir_lt(&k, v, ramp), kir_bin(&k, KI_LE, v, ramp)};
+        kval yes[CASES] = {kir_compare_index(&k, KI_LT, ramp, v), kir_compare_index(&k, KI_LE, ramp, v), kir_compare_index(&k, KI_LT, v, ramp), kir_compare_index(&k, KI_LE, v, ramp)};
         for (i64 c = 0; c < CASES; c++) {
             kval at = kir_mul_i(&k, kir_add_i(&k, kir_mul_i(&k, kir_add(&k, kir_mul(&k, gi, n), gj), CASES), c), LANES);
             kir_store(&k, to, kir_ramp(&k, at, 1, LANES), kir_cast(&k, DT_I64, yes[c]));

@@ -147,27 +147,27 @@ struct work {
     double shown;              /* share of the keys that are not left out */
 };
 
-/* Share of the keys that an iteration has, of rows from..to-1: as find_keys of the emission. */
+/* Share of the keys that an iteration has, of rows from..to-1: as find_keys of the emission. A mask that each row has of its own is taken to leave out the
+   keys behind the row's, as most such masks do; others are not known. */
 static double shown_to(const struct facts *f, double from, double to, double n, const i64 *var)
 {
-    const struct attention_reach keys = attention_keys_of_rows(&f->x, f->queries, n, from, to, var);
-    return (keys.end - keys.begin) / n;
+    if (f->x.has_band) {
+        const struct attention_reach keys = attention_keys_of_rows(&f->x, f->queries, n, from, to, var);
+        return (keys.end - keys.begin) / n;
+    }
+    double each = (double)i64_max(1, gen_eval(f->x.scores.g, f->queries, var));
+    double last = floor(from / each) == floor((to - 1) / each) ? fmod(to - 1, each) : each - 1;
+    return fmin(fmax(last + 1 + n - each, 1), n) / n;
 }
 
-/* A mask that each row has of its own is taken to leave out the keys behind the row's, as most such masks do; others are not known. */
 static double shown_of(const struct facts *f, const struct work *w, i64 mr, const i64 *var)
 {
     enum { MOST = 64 }; /* iterations that are looked at */
     double sum = 0, n = fmin(w->share, MOST);
-    struct facts assumed = *f;
     if (!f->x.has_band && !(f->x.has_mask && f->x.is_masked_by_row)) return 1;
-    if (!f->x.has_band) {
-        struct symtab *st = f->x.scores.g->sym;
-        assumed.x.band = (struct op_band){.offset = sym_sub(st, f->x.scores.n, f->queries), .left = -1, .right = 0};
-    }
     for (i64 i = 0; i < (i64)n; i++) {
         double from = floor(((double)i + 0.5) * w->share / n) * w->tiles * (double)mr;
-        sum += shown_to(&assumed, from, fmin(w->m, from + w->tiles * (double)mr), w->n, var) / n;
+        sum += shown_to(f, from, fmin(w->m, from + w->tiles * (double)mr), w->n, var) / n;
     }
     return sum;
 }

@@ -130,11 +130,19 @@ static bool open_taken(struct gen_problem *p, const struct gen *g, const struct 
     return false;
 }
 
-/* Are results of the only heavy node reduced? Then what families of such nodes alone would compute behind it asks for every element again and again. */
+/* Are results of the only heavy node reduced? Then what families of such nodes alone would compute behind it asks for every element again and again: they
+   take few. */
 static bool is_reduced(const struct task *t)
 {
-    for (node_id n = t->anchor + 1; t->n_heavy == 1 && n < t->g.node.n; n++)
-        if (!graph_node(&t->g, n)->dead && (op_of(&t->g, n)->props & OP_REDUCE)) return true;
+    enum { FEW = 16 };
+    for (node_id n = t->anchor + 1; t->n_heavy == 1 && n < t->g.node.n; n++) {
+        if (graph_node(&t->g, n)->dead || !(op_of(&t->g, n)->props & OP_REDUCE)) continue;
+        const struct shape *s = op_in_shape(&t->g, graph_node(&t->g, n), 0);
+        i64 all = 1;
+        for (u32 i = 0; i < s->rank; i++)
+            if (__builtin_mul_overflow(all, gen_static(&t->g, s->dim[i], FEW + 1), &all)) return true;
+        if (all > FEW) return true;
+    }
     return false;
 }
 

@@ -193,6 +193,21 @@ kval kir_ramp(struct kir *k, kval base, i64 stride, u32 lanes)
     return emit_shared(k, x);
 }
 
+/* A ramp of indices and the same number in all lanes: less the ramp's first, the number fits into 32 bits where it is limited to those that tell lanes apart. */
+kval kir_compare_index(struct kir *k, enum kir_op op, kval a, kval b)
+{
+    const bool is_left = kir_at(k, a)->op == KI_RAMP;
+    const struct kir_ins r = *kir_at(k, is_left ? a : b);
+    kval x = kir_scalar_of(k, is_left ? b : a);
+    assert(op == KI_LT || op == KI_LE);
+    if (r.op != KI_RAMP || !x || r.imm.i < 1 || r.imm.i > INT16_MAX || kir_wraps(k, is_left ? a : b)) return kir_bin(k, op, a, b);
+    const i64 least_d = is_left == (op == KI_LE) ? -1 : 0, most_d = (r.lanes - 1) * r.imm.i + 1 + least_d;
+    kval least = kir_add_i(k, r.a, least_d), most = kir_add_i(k, r.a, most_d);
+    kval d = kir_splat(k, kir_cast(k, DT_I32, kir_sub(k, kir_min(k, kir_max(k, x, least), most), r.a)), r.lanes);
+    kval lane = kir_cast(k, DT_I32, kir_ramp(k, kir_int(k, 0), r.imm.i, r.lanes));
+    return is_left ? kir_bin(k, op, lane, d) : kir_bin(k, op, d, lane);
+}
+
 kval kir_and(struct kir *k, kval a, kval b)
 {
     i64 c;

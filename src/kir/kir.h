@@ -319,6 +319,8 @@ static inline kval kir_div(struct kir *k, kval a, kval b) { return kir_bin(k, KI
 static inline kval kir_mod(struct kir *k, kval a, kval b) { return kir_bin(k, KI_MOD, a, b); }
 static inline kval kir_min(struct kir *k, kval a, kval b) { return kir_bin(k, KI_MIN, a, b); }
 static inline kval kir_max(struct kir *k, kval a, kval b) { return kir_bin(k, KI_MAX, a, b); }
+/* KI_LT or KI_LE of indices, as kir_bin: of a ramp and the same number in all lanes by numbers of 32 bits, which take half the vectors, or fewer. */
+kval kir_compare_index(struct kir *k, enum kir_op op, kval a, kval b);
 static inline kval kir_lt(struct kir *k, kval a, kval b) { return kir_bin(k, KI_LT, a, b); }
 static inline kval kir_add_i(struct kir *k, kval a, i64 b) { return kir_add(k, a, kir_int(k, b)); }
 static inline kval kir_mul_i(struct kir *k, kval a, i64 b) { return kir_mul(k, a, kir_int(k, b)); }

@@ -401,22 +401,6 @@ static bool is_vector(const struct kir_ins *x, enum kir_op op)
     return x->op == op && x->lanes > 1;
 }
 
-/* A ramp of indices compared with the same number in all lanes: that number, less the ramp's first, fits into 32 bits where it is limited to those that
-   tell lanes apart, which halves the vectors of 64-bit numbers, or quarters them. */
-static kval compare_ramp(struct kir *k, enum kir_op op, kval a, kval b)
-{
-    const bool is_left = is_vector(kir_at(k, a), KI_RAMP);
-    const struct kir_ins r = *kir_at(k, is_left ? a : b);
-    kval x = kir_scalar_of(k, is_left ? b : a);
-    if (!x || r.imm.i < 1 || r.imm.i > INT16_MAX || kir_wraps(k, is_left ? a : b)) return 0;
-    const i64 least_d = is_left == (op == KI_LE) ? -1 : 0, most_d = (r.lanes - 1) * r.imm.i + 1 + least_d;
-    kval least = kir_add_i(k, r.a, least_d), most = kir_add_i(k, r.a, most_d);
-    kval d = kir_cast(k, DT_I32, kir_sub(k, kir_min(k, kir_max(k, x, least), most), r.a));
-    kval lane = kir_cast(k, DT_I32, kir_ramp(k, kir_int(k, 0), r.imm.i, r.lanes));
-    d = kir_splat(k, d, r.lanes);
-    return is_left ? kir_bin(k, op, lane, d) : kir_bin(k, op, d, lane);
-}
-
 /* A ramp with a ramp or with equal lanes. */
 static kval simplify_ramp(struct kir *k, enum kir_op op, kval a, kval b)
 {
@@ -429,7 +413,6 @@ static kval simplify_ramp(struct kir *k, enum kir_op op, kval a, kval b)
         struct kir_ins z = *kir_at(k, r);
         return kir_ramp(k, kir_mul_i(k, z.a, c), wrap_mul(z.imm.i, c), z.lanes);
     }
-    if (op == KI_LT || op == KI_LE) return is_a && is_b ? 0 : compare_ramp(k, op, a, b);
     if (op != KI_ADD && op != KI_SUB) return 0;
     kval p = is_a ? x.a : kir_scalar_of(k, a), q = is_b ? y.a : kir_scalar_of(k, b);
     if (!p || !q) return 0;

@@ -257,9 +257,9 @@ static kval band_lower(struct emit *m, const struct node *n, u32 out, const kval
     if (rank == 4) o = kir_bin(k, KI_ADD, o, kir_cast(k, DT_I64, emit_value(m, n->in.v[0], idx)));
     kval at = kir_bin(k, KI_ADD, idx[rank - 2], o), j = idx[rank - 1];
     kval yes = kir_bin(k, KI_LE, kir_int(k, 0), kir_int(k, 0));
-    if (left >= 0) yes = kir_bin(k, KI_LE, kir_bin(k, KI_SUB, at, kir_int(k, left)), j);
+    if (left >= 0) yes = kir_compare_index(k, KI_LE, kir_bin(k, KI_SUB, at, kir_int(k, left)), j);
     if (right < 0) return yes;
-    kval no_later = kir_bin(k, KI_LE, j, kir_bin(k, KI_ADD, at, kir_int(k, right)));
+    kval no_later = kir_compare_index(k, KI_LE, j, kir_bin(k, KI_ADD, at, kir_int(k, right)));
     return left >= 0 ? kir_bin(k, KI_AND, yes, no_later) : no_later;
 }
 
