@@ -4,6 +4,7 @@
 // room behind them as caches have, softmax in several spellings and other functions of rows) under random legal schedules agree with the reference
 // evaluator, interpreted, compiled and in exact arithmetic, by dot products of 16-bit operands, also in a promised order of sums, with keys divided among grid
 // iterations, and with statistics of rows as results; other graphs are refused.
+#include "gen/attention.h"
 #include "gen_kinds.h"
 #include "tune/exact.h"
 
@@ -118,6 +119,25 @@ static void test_dots(void **state)
     }
     print_message("%u kernels, of %u default ones with DOT\n", n, n_dots);
     assert_true(is_enough(n, 100) && is_enough(n_dots, 20));
+}
+
+/* Keys of a size that is not known, of which there are none: each sum is 0. */
+static void test_no_keys(void **state)
+{
+    u32 n = 0;
+    for (u64 seed = first_seed(14000, 14600); seed < last_seed(14000, 14600); seed++) {
+        struct fixture b;
+        struct attention x;
+        open_attention(&b, seed);
+        if (random_attention(&b) && attention_of(&x, &b.t) && gen_static(&b.t.g, x.scores.n, -1) < 0) {
+            b.var[b.sym.var.n - 1] = 0; /* the last one that was drawn */
+            assert_int_equal(gen_eval(&b.t.g, x.scores.n, b.var), 0);
+            n += try_task(&b, seed, 4);
+        }
+        fixture_close(&b);
+    }
+    print_message("%u kernels\n", n);
+    assert_true(is_enough(n, 100));
 }
 
 static void test_room(void **state)
@@ -264,6 +284,7 @@ int main(void)
         cmocka_unit_test(test_parts),
         cmocka_unit_test(test_exact_parts),
         cmocka_unit_test(test_dots),
+        cmocka_unit_test(test_no_keys),
         cmocka_unit_test(test_room),
         cmocka_unit_test(test_compiled),
         cmocka_unit_test(test_split),

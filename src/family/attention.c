@@ -116,7 +116,7 @@ static bool legal(const struct gen_problem *p, const struct sched *v)
     if (!attention_has_values(&f->x) && (s.nv > 1 || s.values || (s.ahead && !in_place))) return false;
     if ((s.nv > 1 && (s.nv - 1) * f->lanes >= f->e) || (s.nr > 1 && (s.nr - 1) * (in_place ? 1 : f->lanes) >= f->n)) return false;
     if (s.ahead && !(in_place && (s.values == VALUES_PLACE || !attention_has_values(&f->x)))) return false;
-    if (in_place && !may_take_keys_in_place(p, f, &s)) return false;
+    if (in_place && (s.nr > f->lanes || !may_take_keys_in_place(p, f, &s))) return false;
     if (s.values == VALUES_PLACE && (!f->values_in_place || s.ku > 1)) return false;
     if (attention_is_online(&s) && !may_be_online(p, f, &s)) return false;
     if (has_rows && !is_good_group(s.mb, tiles)) return false;
@@ -131,8 +131,8 @@ static bool least(const struct gen_problem *p, u32 number, struct sched *v)
     for (u32 i = 0; i < N_PARAM; i++) v->v[i] = param[i].values[0];
     if (number == 0) return true;
     for (u32 i = 0; i < param[P_mr].n; i++)
-        if (f->m % param[P_mr].values[i] == 0) v->v[P_mr] = param[P_mr].values[i];
-    v->v[P_mb] = v->v[P_mr] < f->m, v->v[P_nb] = f->n > 4 * f->lanes ? 4 : 0;
+        if (f->m % param[P_mr].values[i] == 0 && tile_is_legal(p->c, param[P_mr].values[i], 1)) v->v[P_mr] = param[P_mr].values[i];
+    v->v[P_mb] = v->v[P_mr] < f->m, v->v[P_nb] = attention_has_blocks(&f->x) && !p->c->deterministic && f->n > 4 * f->lanes ? 4 : 0;
     v->v[P_keys] = KEYS_PLACE, v->v[P_values] = attention_has_values(&f->x) ? VALUES_PLACE : VALUES_ONCE;
     return number == 1;
 }

@@ -51,7 +51,7 @@ static bool analyze(const struct gen_problem *p)
     f->static_m = gen_static(g, s->m, -1);
     f->is_key_dense = gemm_is_dense_along_last(p->t, s->b, (u32)f->lanes), f->is_value_dense = gemm_is_dense_along_last(p->t, f->x.slopes.b, (u32)f->lanes);
     f->queries = s->m;
-    if (f->x.form.rows.n) {
+    if (f->x.form.score) {
         const struct shape *x = &graph_value(g, f->x.form.score)->shape;
         f->queries = x->dim[x->rank - 2];
     }

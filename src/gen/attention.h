@@ -132,7 +132,8 @@ void attention_index_row(struct emit *m, const struct attention *x, const kval *
 void attention_forget(struct emit *m, const struct attention *x); /* unbinds scores and reductions */
 /* Of rows from..to-1 of the product: of the keys 0..n-1 those that some row may attend to by the band, at least one. */
 void attention_band_keys(struct emit *m, const struct attention *x, const struct attention_span *rows, struct attention_span *keys);
-/* Of a softmax: by which a row's sums of products are multiplied, p where the exponential is 1; NaN of a row without keys. The row's reductions are
+/* Of a softmax: by which a row's sums of products are multiplied, p where the exponential is 1; NaN of a row whose keys are all masked, 0 if there are no
+   keys. The row's reductions are
    bound to both until attention_forget. */
 kval attention_factor(struct emit *m, const struct attention *x, const kval *p, const kval *most, kval *sum);
 void attention_find_row(struct attention_kernel *a, kval row); /* p's index, and the row in the axes of the reductions */
@@ -142,7 +143,8 @@ void attention_store_statistics(struct attention_kernel *a, kval row);
 void attention_product(struct gemm_kernel *p, kval from, kval to); /* of blocks of columns from..to-1 */
 /* attention_place.c: operands that are read where they lie. */
 void attention_dot_keys(struct attention_kernel *a, kval from, kval to); /* scores of keys from..to-1 */
-void attention_sum_values(struct attention_kernel *a, kval from, kval to); /* adds the products of the scores with the values of keys from..to-1 to the sums; the first key's scores are the first ones */
+/* Adds the products of the scores with the values of keys from..to-1 to the sums; the first key's scores are the first ones. */
+void attention_sum_values(struct attention_kernel *a, kval from, kval to);
 extern const struct cpu_addressing attention_value_rows;
 void attention_multiply_values(struct cpu_contraction *c, struct tile *t, const struct cpu_piece *e, struct tile_out *o);
 /* attention_mask.c */

@@ -129,5 +129,5 @@ void attention_find_unmasked(struct attention_kernel *a)
     kir_end(k);
     if (!is_known) kir_end(k);
     a->from = kir_max(k, kir_min(k, kir_load(k, s.first, zero), last), zero);
-    a->to = kir_max(k, kir_min(k, kir_add_i(k, kir_load(k, s.last, zero), 1), a->first.n), kir_add_i(k, a->from, 1));
+    a->to = kir_min(k, kir_max(k, kir_add_i(k, kir_load(k, s.last, zero), 1), kir_add_i(k, a->from, 1)), a->first.n);
 }

@@ -89,7 +89,7 @@ void attention_band_keys(struct emit *m, const struct attention *x, const struct
         last = kir_select(k, same, kir_mod(k, last, queries), kir_add_i(k, queries, -1));
     }
     kval offset = emit_size(m, b->offset);
-    if (b->left >= 0) keys->from = kir_min(k, kir_max(k, kir_add_i(k, kir_add(k, first, offset), -b->left), zero), kir_add_i(k, n, -1));
+    if (b->left >= 0) keys->from = kir_max(k, kir_min(k, kir_add_i(k, kir_add(k, first, offset), -b->left), kir_add_i(k, n, -1)), zero);
     if (b->right >= 0) keys->to = kir_min(k, kir_max(k, kir_add_i(k, kir_add(k, last, offset), b->right + 1), kir_add_i(k, keys->from, 1)), n); /* at least one */
 }
 
@@ -105,11 +105,12 @@ static kval unrounded(const struct kir *k, kval v)
 kval attention_factor(struct emit *m, const struct attention *x, const kval *p, const kval *most, kval *sum)
 {
     struct kir *k = m->k;
-    *sum = kir_select(k, kir_bin(k, KI_EQ, *most, kir_const_f(k, DT_F32, 1, -INFINITY)), kir_const_f(k, DT_F32, 1, NAN), *sum);
+    kval has_keys = kir_lt(k, kir_int(k, 0), emit_size(m, x->scores.n)), masked = kir_bin(k, KI_EQ, *most, kir_const_f(k, DT_F32, 1, -INFINITY));
+    *sum = kir_select(k, kir_and(k, masked, has_keys), kir_const_f(k, DT_F32, 1, NAN), *sum);
     emit_bind(m, x->rows.red[1].in, given_one, NULL);
     emit_bind(m, x->rows.red[0].out, gen_given, most);
     emit_bind(m, x->rows.red[1].out, gen_given, sum);
-    return kir_cast(k, DT_F32, unrounded(k, emit_value(m, x->p, p)));
+    return kir_select(k, has_keys, kir_cast(k, DT_F32, unrounded(k, emit_value(m, x->p, p))), kir_const_f(k, DT_F32, 1, 0));
 }
 
 void attention_store_statistics_at(struct emit *m, const struct attention *x, const kval *at)

@@ -136,8 +136,9 @@ static bool is_reduced(const struct task *t)
 {
     enum { FEW = 16 };
     for (node_id n = t->anchor + 1; t->n_heavy == 1 && n < t->g.node.n; n++) {
-        if (graph_node(&t->g, n)->dead || !(op_of(&t->g, n)->props & OP_REDUCE)) continue;
-        const struct shape *s = op_in_shape(&t->g, graph_node(&t->g, n), 0);
+        const struct node *x = graph_node(&t->g, n);
+        if (x->dead || !(op_of(&t->g, n)->props & OP_REDUCE) || !gen_depends(&t->g, x->in.v[0], graph_node(&t->g, t->anchor)->out.v[0])) continue;
+        const struct shape *s = op_in_shape(&t->g, x, 0);
         i64 all = 1;
         for (u32 i = 0; i < s->rank; i++)
             if (__builtin_mul_overflow(all, gen_static(&t->g, s->dim[i], FEW + 1), &all)) return true;

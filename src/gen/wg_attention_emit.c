@@ -2,9 +2,10 @@
 //
 // wg_attention_emit: attention by workgroups (Dao, Fu, Ermon, Rudra & Re, FlashAttention, 2022, algorithm 1; Dao, FlashAttention-2, 2023, for the order of the
 // loops). A workgroup copies its rows of queries to shared memory once, and goes through the keys in blocks: scores by tiles in registers, their
-// exponentials to shared memory, products of these with the values in registers. Threads multiply tiles, or subgroups fragments (wg_attention_units.c). A row has the greatest of its scores so far and sums relative to it; a
-// block with a greater one first scales the sums. Both products are those of wg_gemm (leaf_fma.c): K blocks of keys, and then of values, take turns in one
-// shared array. Nothing in memory grows with queries times keys.
+// exponentials to shared memory, products of these with the values in registers. A row has the greatest of its scores so far and sums relative to it; a
+// block with a greater one first scales the sums. Threads multiply tiles, as those of wg_gemm (leaf_fma.c), or subgroups fragments
+// (wg_attention_units.c). K blocks of keys, and then of values, take turns in one shared array, or have one each. Nothing in memory grows with queries
+// times keys.
 //
 // Keys that a band excludes for all rows of a block, or a mask that is read (wg_attention_keys.c), are left out by blocks. Rows beyond the end are the last
 // one again and are not stored; keys beyond it have scores of -infinity.

@@ -193,6 +193,14 @@ kval kir_ramp(struct kir *k, kval base, i64 stride, u32 lanes)
     return emit_shared(k, x);
 }
 
+/* A constant near the ends of 64 bits. */
+static bool is_extreme(const struct kir *k, kval v)
+{
+    const i64 far = (i64)1 << 62;
+    i64 c;
+    return kir_is_const(k, v, &c) && (c < -far || c > far);
+}
+
 /* A ramp of indices and the same number in all lanes: less the ramp's first, the number fits into 32 bits where it is limited to those that tell lanes apart. */
 kval kir_compare_index(struct kir *k, enum kir_op op, kval a, kval b)
 {
@@ -200,7 +208,7 @@ kval kir_compare_index(struct kir *k, enum kir_op op, kval a, kval b)
     const struct kir_ins r = *kir_at(k, is_left ? a : b);
     kval x = kir_scalar_of(k, is_left ? b : a);
     assert(op == KI_LT || op == KI_LE);
-    if (r.op != KI_RAMP || !x || r.imm.i < 1 || r.imm.i > INT16_MAX || kir_wraps(k, is_left ? a : b)) return kir_bin(k, op, a, b);
+    if (r.op != KI_RAMP || !x || r.imm.i < 1 || r.imm.i > INT16_MAX || kir_wraps(k, is_left ? a : b) || is_extreme(k, r.a)) return kir_bin(k, op, a, b);
     const i64 least_d = is_left == (op == KI_LE) ? -1 : 0, most_d = (r.lanes - 1) * r.imm.i + 1 + least_d;
     kval least = kir_add_i(k, r.a, least_d), most = kir_add_i(k, r.a, most_d);
     kval d = kir_splat(k, kir_cast(k, DT_I32, kir_sub(k, kir_min(k, kir_max(k, x, least), most), r.a)), r.lanes);

@@ -110,7 +110,8 @@ static bool check_device(const struct lab_sweep *s, const struct task *t, struct
     const struct gen *g = gen_find(str_of(family_of(s)));
     if (s->search || (g && gen_matches(g, t, s->caps))) return true;
     if (is_attention(s))
-        return err_set(e, ERR_UNSUPPORTED, "kind '%s' of this type is not built by its tiles on device '%s': generator '%s' does not take it", lab_kind(s->space->base.kind)->op, s->tune->driver->name, family_of(s));
+        return err_set(e, ERR_UNSUPPORTED, "kind '%s' of this type is not built by its tiles on device '%s': generator '%s' takes attn_v1, attn_v2, attention_origin and gemma2_origin on GPUs, and all kinds on processors",
+                       lab_kind(s->space->base.kind)->op, s->tune->driver->name, family_of(s));
     return err_set(e, ERR_UNSUPPORTED, "device '%s' has no workgroups, or lacks the types of this GEMM", s->tune->driver->name);
 }
 

@@ -4,7 +4,8 @@
 // many elements, and reductions, as in softmax(q k^T * scale + mask) v. In one kernel the scores of some rows stay in the caches. What lies between is any
 // function of the scores, in any spelling; for one kernel, nothing else may need its values but sums of their columns, which are a result, too. Where statistics of
 // rows are given, there is an exponential in place of reductions. Whether a kernel family knows it, and whether it pays, is decided later. Likewise the first
-// matmul alone, with the statistics of its rows, or sums of columns, of exponentials. The same search finds the attentions of a network that is only looked at (task_attentions): there, exponentials of scores are summed up.
+// matmul alone, with the statistics of its rows, or sums of columns, of exponentials. The same search finds the attentions of a network that is only looked
+// at (task_attentions): there, exponentials of scores are summed up.
 #include "task/grow.h"
 
 enum {
@@ -230,7 +231,8 @@ u32 grow_attention(const struct cutter *c, struct node_set *s, bool has_statisti
     front_of(c, &f, left, true);
     while (next_scores(c, &f, left, &own)) {
         struct value_list statistics = {0};
-        if ((has_statistics && !add_statistics(c, &own)) || !add_columns(c, &own, left) || !is_private(c, &own, left, second) || !find_statistics(c, &own, left, &statistics) || s->n + own.n > MAX_REGION - SPARE) continue;
+        bool ok = (!has_statistics || add_statistics(c, &own)) && add_columns(c, &own, left) && is_private(c, &own, left, second);
+        if (!ok || !find_statistics(c, &own, left, &statistics) || s->n + own.n > MAX_REGION - SPARE) continue;
         for (u32 i = 0; i < own.n; i++) set_add(s, own.v[i]);
         for (u32 i = 0; i < statistics.n; i++) out[i + 1] = statistics.v[i];
         return statistics.n + 1;
