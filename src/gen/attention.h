@@ -60,6 +60,7 @@ struct attention_sched {
     i64 split;  /* keys of a grid iteration, at most; 0: all */
     i64 keys, values;
     i64 ahead;  /* in place: requested into the second cache in advance */
+    i64 heads;  /* an iteration has all heads of a batch, block of keys by block */
     i64 ku;     /* terms per step of the inner loops */
 };
 
@@ -85,6 +86,8 @@ struct attention_kernel {
     kval reduced[MAX_REDUCE]; /* TEMP, with sums of columns: results of the reductions of all rows, [batch][row] */
     kval columns, first_column; /* WORK: sums of the iteration's columns, from that one on */
     kval known[MAX_REDUCE]; /* of the current row: results of the reductions */
+    kval heads, batches; /* of an iteration that has several, 0: it has one; the number of the other axes of batches */
+    u32 head_axis;       /* of the products */
 };
 
 /* Keys in steps of which blocks and parts of them begin. */
@@ -133,9 +136,12 @@ void attention_forget(struct emit *m, const struct attention *x); /* unbinds sco
 /* Of rows from..to-1 of the product: of the keys 0..n-1 those that some row may attend to by the band, at least one. */
 void attention_band_keys(struct emit *m, const struct attention *x, const struct attention_span *rows, struct attention_span *keys);
 /* Of a softmax: by which a row's sums of products are multiplied, p where the exponential is 1; NaN of a row whose keys are all masked, 0 if there are no
-   keys. The row's reductions are
-   bound to both until attention_forget. */
+   keys. The row's reductions are bound to both until attention_forget. */
 kval attention_factor(struct emit *m, const struct attention *x, const kval *p, const kval *most, kval *sum);
+/* Opens a loop over the heads of an iteration, if it has several; what follows is of one of them. */
+void attention_open_head(struct attention_kernel *a);
+void attention_close_head(struct attention_kernel *a);
+kval attention_own(const struct attention_kernel *a, kval row); /* the number of a row's sums */
 void attention_find_row(struct attention_kernel *a, kval row); /* p's index, and the row in the axes of the reductions */
 /* Of a row whose reductions are bound, at an index of its scores; of the current row. */
 void attention_store_statistics_at(struct emit *m, const struct attention *x, const kval *at);
@@ -143,6 +149,8 @@ void attention_store_statistics(struct attention_kernel *a, kval row);
 void attention_product(struct gemm_kernel *p, kval from, kval to); /* of blocks of columns from..to-1 */
 /* attention_place.c: operands that are read where they lie. */
 void attention_dot_keys(struct attention_kernel *a, kval from, kval to); /* scores of keys from..to-1 */
+/* Keys of an operand, along its axis, that lie together while a table of integers says where; 0: all do, or their number is not known. */
+i64 attention_page(const struct task *t, value_id v, u32 axis);
 /* Adds the products of the scores with the values of keys from..to-1 to the sums; the first key's scores are the first ones. */
 void attention_sum_values(struct attention_kernel *a, kval from, kval to);
 extern const struct cpu_addressing attention_value_rows;

@@ -21,6 +21,32 @@ static void find_given(struct attention_kernel *a, kval row, kval idx[MAX_RANK])
     for (u32 i = 0; i < MAX_RANK; i++) idx[i] = a->p[i];
 }
 
+static void find_keys(struct attention_kernel *a)
+{
+    attention_find_keys(a);
+    if (!a->x.rows.n) attention_check_rows(a, find_given, a->x.p);
+}
+
+/* Those of all heads of the iteration: what differs between them is data, a mask or given statistics. */
+static void find_keys_of_heads(struct attention_kernel *a)
+{
+    struct kir *k = a->m->k;
+    if (!a->heads || !(a->x.has_mask || (a->x.has_band && !a->x.rows.n))) {
+        find_keys(a);
+        return;
+    }
+    kval first = kir_alloc(k, KS_REG, DT_I64, 1, kir_int(k, 1)), behind = kir_alloc(k, KS_REG, DT_I64, 1, kir_int(k, 1)), zero = kir_int(k, 0);
+    kir_store(k, first, zero, a->first.n);
+    kir_store(k, behind, zero, zero);
+    attention_open_head(a);
+    find_keys(a);
+    kir_store(k, first, zero, kir_min(k, kir_load(k, first, zero), a->from));
+    kir_store(k, behind, zero, kir_max(k, kir_load(k, behind, zero), a->to));
+    attention_close_head(a);
+    a->from = kir_max(k, kir_min(k, kir_load(k, first, zero), a->first.n), zero);
+    a->to = kir_max(k, kir_min(k, kir_load(k, behind, zero), a->first.n), zero);
+}
+
 /* The kernel. */
 
 static const struct cpu_addressing score_tiles = {.find = gemm_find, .multiply = gemm_multiply, .take = gemm_leave};
@@ -31,24 +57,30 @@ static void open_grid(struct attention_kernel *a)
     struct emit *m = a->m;
     struct kir *k = m->k;
     struct symtab *st = m->g->sym;
-    const struct space *outer = &a->x.scores.outer;
+    const struct space *all = &a->x.scores.outer;
+    struct space outer = *all;
+    sym heads = sym_const(st, 1);
+    if (a->s.heads) {
+        outer.n--;
+        heads = all->g[outer.n].extent, a->head_axis = all->g[outer.n].axis, a->heads = emit_size(m, heads);
+    }
     sym mr = sym_const(st, a->s.mr), tiles = sym_cdiv(st, a->x.scores.m, mr), mb = a->first.d.mb ? sym_const(st, a->first.d.mb) : tiles;
     sym rows = sym_mul(st, mb, mr);
     bool has_values = attention_has_values(&a->x);
-    kval pos[MAX_RANK], gb = kir_grid(k, emit_size(m, space_count(outer, st, 0, outer->n)));
+    kval pos[MAX_RANK], gb = kir_grid(k, emit_size(m, space_count(&outer, st, 0, outer.n)));
     kval gm = kir_grid(k, emit_size(m, a->first.d.mb ? sym_cdiv(st, tiles, mb) : sym_const(st, 1)));
-    a->batch = gb;
+    a->batch = a->batches = gb;
     if (a->s.split) a->part = kir_grid(k, a->n_parts);
     a->n_rows = emit_size(m, rows);
-    space_at(m, outer, gb, pos);
+    space_at(m, &outer, gb, pos);
     kval m0 = kir_mul(k, gm, a->n_rows), m1 = kir_min(k, kir_add(k, m0, a->n_rows), emit_size(m, a->x.scores.m));
     attention_place(&a->first, pos, m0, m1);
     if (has_values) attention_place(&a->second, pos, m0, m1);
     attention_open_scores(a, rows);
     a->second.left = a->scores, a->second.pitch = a->pitch, a->second.is_given = true;
     if (has_values) gemm_open_arrays(&a->second, rows);
-    if (attention_is_online(&a->s)) attention_open_sums(a, rows);
-    gemm_pack_left(&a->first);
+    if (attention_is_online(&a->s)) attention_open_sums(a, sym_mul(st, rows, heads));
+    if (!a->heads) gemm_pack_left(&a->first);
     a->first.is_given = true;
 }
 
@@ -73,13 +105,15 @@ static void by_blocks(struct attention_kernel *a)
 {
     struct kir *k = a->m->k;
     attention_online(a);
+    attention_open_head(a);
     if (a->s.split) {
         attention_split_store(a);
-        return;
+    } else {
+        kval row = kir_loop(k, KL_SERIAL, a->first.m0, a->first.m1, 1);
+        attention_finish_row(a, row, attention_own(a, row));
+        kir_end(k);
     }
-    kval row = kir_loop(k, KL_SERIAL, a->first.m0, a->first.m1, 1);
-    attention_finish_row(a, row, kir_sub(k, row, a->first.m0));
-    kir_end(k);
+    attention_close_head(a);
 }
 
 static void pack_keys(struct gemm_kernel *p)
@@ -94,11 +128,13 @@ static void init(struct attention_kernel *a, const struct task *t, const struct 
     bool in_place = a->s.values == VALUES_PLACE;
     a->first = (struct gemm_kernel){.m = a->m, .t = t, .x = a->x.scores};
     gemm_init(&a->first, c, &s[0], attention_score_product(&a->x, c));
+    if (a->s.keys == KEYS_PLACE) a->first.page = attention_page(t, a->x.scores.b, a->x.scores.bs->rank - 1);
     a->first.s.ahead = a->s.ahead ? AHEAD_SECOND : 0;
     a->first.c.address = &score_tiles;
     if (!attention_has_values(&a->x)) return;
     a->second = (struct gemm_kernel){.m = a->m, .t = t, .x = a->x.values};
     gemm_init(&a->second, c, &s[1], tile_multiply_add);
+    if (in_place) a->second.page = attention_page(t, a->x.values.b, a->x.values.bs->rank - 2);
     a->second.s.ahead = a->first.s.ahead;
     if (attention_is_online(&a->s)) a->second.c.address = in_place ? &attention_sum_rows : &attention_sum_tiles;
     else a->second.c.address = in_place ? &attention_value_rows : &value_tiles;
@@ -110,8 +146,7 @@ static void sum_rows(struct attention_kernel *a, const struct caps *c)
     if (a->s.split) attention_split_open(a);
     open_grid(a);
     attention_open_rows(a, c);
-    attention_find_keys(a);
-    if (!a->x.rows.n) attention_check_rows(a, find_given, a->x.p);
+    find_keys_of_heads(a);
     if (a->s.split) attention_split_keys(a);
     if (attention_is_online(&a->s)) by_blocks(a);
     else all_keys(a);

@@ -52,7 +52,8 @@ static void add_sums(struct cpu_contraction *c, const struct tile *t, const stru
 {
     struct gemm_kernel *p = c->own;
     struct kir *k = p->m->k;
-    kval first = kir_add(k, kir_mul(k, kir_sub(k, e->at[CPU_X], p->m0), p->to_pitch), kir_mul_i(k, e->at[CPU_BLOCK], p->width));
+    kval row = kir_sub(k, e->at[CPU_X], p->m0);
+    kval first = kir_add(k, kir_mul(k, p->to_row ? kir_add(k, p->to_row, row) : row, p->to_pitch), kir_mul_i(k, e->at[CPU_BLOCK], p->width));
     for (i64 i = 0; i < t->tx; i++)
         for (i64 j = 0; j < t->nr; j++) {
             kval at = kir_ramp(k, kir_add_i(k, kir_add(k, first, kir_mul_i(k, p->to_pitch, i)), j * p->lanes), 1, p->lanes);
@@ -63,6 +64,7 @@ static void add_sums(struct cpu_contraction *c, const struct tile *t, const stru
 const struct cpu_addressing attention_sum_tiles = {.find = gemm_find, .multiply = gemm_multiply, .take = add_sums};
 const struct cpu_addressing attention_sum_rows = {.find = gemm_find, .multiply = attention_multiply_values, .take = add_sums};
 
+/* row: the number of its sums */
 static void scale_sums(struct attention_kernel *a, kval row, kval factor)
 {
     struct kir *k = a->m->k;
@@ -85,9 +87,9 @@ static void do_row(struct attention_kernel *a, kval row)
     struct rows *r = &a->rows;
     const struct reduction *red = r->x.red;
     const struct kept kept = {r, a->scores};
-    kval own = kir_sub(k, row, a->first.m0), none = kir_const_f(k, DT_F32, 1, -INFINITY);
+    kval own = attention_own(a, row), none = kir_const_f(k, DT_F32, 1, -INFINITY);
     attention_find_row(a, row);
-    r->base = kir_mul(k, own, a->pitch);
+    r->base = kir_mul(k, kir_sub(k, row, a->first.m0), a->pitch);
     emit_bind(m, a->x.scores.y, rows_kept, &kept);
     r->store = m->bind[red[0].in].fn ? 0 : a->scores;
     kval before = kir_load(k, o->most, own), own_most = rows_reduce(r, &red[0]), most = kir_max(k, own_most, before);
@@ -164,8 +166,12 @@ void attention_online(struct attention_kernel *a)
     const i64 width = attention_width(&a->s, a->first.lanes), size = a->s.nb ? a->s.nb * width : round_up(a->s.split, width);
     bool is_aligned = a->s.keys == KEYS_PLACE || !(a->x.has_band || a->x.has_mask);
     kval begin = is_aligned ? a->from : kir_mul_i(k, kir_div_i(k, a->from, width), width);
-    attention_clear_sums(a, a->n_rows);
+    attention_clear_sums(a, a->heads ? kir_mul(k, a->n_rows, a->heads) : a->n_rows);
+    if (a->heads) a->first.until = a->second.until = a->to, a->first.apart = a->second.apart = size;
     kval from = kir_loop(k, KL_SERIAL, begin, a->to, size);
+    attention_open_head(a);
+    if (a->heads) gemm_pack_left(&a->first);
     do_block(a, from, kir_min(k, kir_add_i(k, from, size), a->to));
+    attention_close_head(a);
     kir_end(k);
 }

@@ -132,6 +132,30 @@ void attention_store_statistics(struct attention_kernel *a, kval row)
     }
 }
 
+/* Heads of an iteration, one after the other. */
+
+void attention_open_head(struct attention_kernel *a)
+{
+    struct kir *k = a->m->k;
+    if (!a->heads) return;
+    kval head = kir_loop(k, KL_SERIAL, kir_int(k, 0), a->heads, 1);
+    a->first.pos[a->head_axis] = a->second.pos[a->head_axis] = head;
+    a->batch = kir_add(k, kir_mul(k, a->batches, a->heads), head);
+    a->second.to_row = kir_mul(k, head, a->n_rows);
+}
+
+void attention_close_head(struct attention_kernel *a)
+{
+    if (a->heads) kir_end(a->m->k);
+}
+
+kval attention_own(const struct attention_kernel *a, kval row)
+{
+    struct kir *k = a->m->k;
+    kval own = kir_sub(k, row, a->first.m0);
+    return a->second.to_row ? kir_add(k, a->second.to_row, own) : own;
+}
+
 void attention_product(struct gemm_kernel *p, kval from, kval to)
 {
     p->c.n_levels = 0;

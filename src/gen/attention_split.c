@@ -56,7 +56,7 @@ void attention_split_store(struct attention_kernel *a)
     struct kir *k = a->m->k;
     const struct attention_sums *o = &a->sums, *to = &a->parts;
     const u32 lanes = a->second.lanes;
-    kval row = kir_loop(k, KL_SERIAL, a->first.m0, a->first.m1, 1), own = kir_sub(k, row, a->first.m0), at = sums_of(a, row, a->part);
+    kval row = kir_loop(k, KL_SERIAL, a->first.m0, a->first.m1, 1), own = attention_own(a, row), at = sums_of(a, row, a->part);
     if (a->x.is_softmax) {
         kir_store(k, to->most, at, kir_load(k, o->most, own));
         kir_store(k, to->sum, at, kir_load(k, o->sum, own));

@@ -77,6 +77,11 @@ struct gemm_kernel {
     bool is_part;        /* terms c.at .. c.at + c.len - 1 are of any number */
     kval to, to_pitch;   /* gemm_leave: WORK array of sums, [row of the iteration][column], with room for whole tiles */
     kval to_first;       /* column of its first element; 0: 0 */
+    kval to_row;         /* row of the array that the iteration's first one is; 0: 0 */
+    /* attention: keys of the right operand, in place, that lie in one page, 0: all do; keys from one that is used to the one that is requested, 0: some; behind
+       the last one that is requested, 0: of those that are computed with at a time */
+    i64 page, apart;
+    kval until;
 };
 
 /* The target's instruction for both operands' types; of several terms: the right operand is packed by groups of them. Codes are a step of a block, or

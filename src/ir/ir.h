@@ -56,7 +56,8 @@ struct value {
     const struct shape *given;   /* of a graph's input: its sizes as named by callers, before facts; NULL: shape */
     enum layout layout;          /* in tasks; for inputs and outputs of a graph: the caller's. LAYOUT_ROWS in an imported graph */
     struct part part;            /* in tasks, for inputs and outputs; in a graph: of caches in place (pass_state.c) */
-    value_id shares;             /* of a graph's output: the input that begins the memory it is in; 0: none */
+    value_id shares;             /* of a graph's output: the input that begins the memory it is in, in tasks whose elements it has in their places but for those
+                                    that the kernel writes; 0: none */
     node_id producer;            /* 0: graph input or constant */
     u32 out_index;               /* index of the producer's output */
     struct tensor *data;         /* content of a constant, NULL: not a constant (or content dropped, see is_const) */
@@ -109,6 +110,7 @@ struct made_size {
     enum size_take take;
     sym expr;            /* v == 0: over sizes of inputs and preceding data-dependent sizes */
     sym most;            /* upper bound; 0: unknown */
+    sym usual;           /* what to optimise for; 0: the bound */
     bool is_kept;        /* computed, and its conditions checked, though no node may use it */
     struct sym_fact need; /* for messages. node: the node that requires it; a, b: the condition for it to be a size, 0: none */
 };

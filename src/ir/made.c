@@ -225,6 +225,7 @@ static void guess(const struct graph *g, const struct made_size *m, i64 *var, i6
     if (m->expr && (!sym_eval(g->sym, m->expr, var, &x) || x < 0)) x = def;
     if (m->take == SIZE_MINUS) x = 0;
     if (m->most && sym_eval(g->sym, m->most, var, &most) && most >= 0 && (!m->expr || x > most)) x = most;
+    if (m->usual && sym_eval(g->sym, m->usual, var, &most) && most >= 0) x = i64_min(x, most);
     var[m->var] = x;
 }
 

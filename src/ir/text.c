@@ -150,6 +150,11 @@ static void print_value(struct printer *p, value_id id)
     buf_char(p->b, ']');
     if (v->layout != LAYOUT_ROWS) buf_printf(p->b, " @%s", layout_name(v->layout));
     if (v->part.whole) print_part(p, &v->part);
+    if (v->shares) {
+        buf_z(p->b, " shares(");
+        print_name(p, v->shares);
+        buf_char(p->b, ')');
+    }
     if (v->sdata) print_sdata(p, v->sdata);
 }
 

@@ -253,7 +253,7 @@ static bool accept_word(struct parser *p, const char *word)
     return false;
 }
 
-/* ": dtype[shape] @layout part(...) sym(...)" of a value. */
+/* ": dtype[shape] @layout part(...) shares(...) sym(...)" of a value. */
 static void parse_type(struct parser *p, value_id id)
 {
     if (!expect(p, ':')) return;
@@ -267,6 +267,12 @@ static void parse_type(struct parser *p, value_id id)
         if (!ok) fail(p, "unknown layout");
     }
     if (accept_word(p, "part")) parse_part(p, &v->part);
+    if (accept_word(p, "shares")) {
+        value_id with = parse_name(p);
+        v = graph_value(p->g, id);
+        v->shares = with;
+        expect(p, ')');
+    }
     if (accept_word(p, "sym")) v->sdata = parse_sdata(p);
 }
 

@@ -57,6 +57,15 @@ static bool check_part(const struct checker *c, value_id id)
     return true;
 }
 
+static bool check_shares(const struct checker *c, value_id id)
+{
+    const struct value *v = graph_value(c->g, id);
+    if (!v->shares) return true;
+    const struct value *with = v->shares < c->g->value.n ? graph_value(c->g, v->shares) : NULL;
+    bool fits = with && v->shares != id && !with->producer && !with->is_const && with->dtype == v->dtype && with->shape.known && v->shape.known && with->shape.rank == v->shape.rank;
+    return fits || bad_value(c, id, "shares the memory of no input of its type");
+}
+
 static bool check_const(const struct checker *c, value_id id)
 {
     const struct value *v = graph_value(c->g, id);
@@ -95,7 +104,7 @@ static bool check_value(const struct checker *c, value_id id)
         if (!p->dead && (v->out_index >= p->out.n || p->out.v[v->out_index] != id))
             return bad_value(c, id, "producer does not list it");
     }
-    return check_shape(c, id) && check_part(c, id) && check_const(c, id) && check_sdata(c, id);
+    return check_shape(c, id) && check_part(c, id) && check_shares(c, id) && check_const(c, id) && check_sdata(c, id);
 }
 
 static bool verify(const struct graph *g, u32 depth, struct err *e);

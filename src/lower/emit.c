@@ -307,6 +307,12 @@ void emit_inside(struct emit *m, value_id v, u32 axes)
     m->memo.n = 0;
 }
 
+void emit_ask(struct emit *m, bool on)
+{
+    m->is_asked = on;
+    m->memo.n = 0;
+}
+
 kval emit_load(struct emit *m, kval buf, kval at)
 {
     struct kir *k = m->k;

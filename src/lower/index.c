@@ -58,7 +58,7 @@ kval emit_clamped(struct emit *m, value_id v, const kval *idx, u32 axes)
         kval here = kir_bin(k, KI_LT, zero, emit_size(m, d));
         any = any ? kir_bin(k, KI_AND, any, here) : here;
     }
-    if (!any) return emit_value(m, v, idx);
+    if (!any || (m->is_asked && m->buf[v] && dtype_is_float(x->dtype))) return emit_value(m, v, idx);
     kval reg = kir_alloc(k, KS_REG, emit_type(x->dtype), lanes, kir_int(k, 1));
     kir_if(k, any);
     kir_store(k, reg, zero, kir_splat(k, emit_value(m, v, idx), lanes));

@@ -89,6 +89,8 @@ struct emit {
        requested: emit_inside */
     value_id inside;
     u32 inside_axes;
+    /* loads of floats are for their addresses: emit_ask */
+    bool is_asked;
     /* the value being lowered depends on a bound one */
     bool touched_bind;
     /* values being lowered, one within another */
@@ -117,6 +119,8 @@ void emit_stream(struct emit *m, bool on);
 /* Declares that elements of v, produced by quern::Pad, are requested only inside the padding along
    the axes whose bits are set, so that they can be addressed directly. 0: resets. */
 void emit_inside(struct emit *m, value_id v, u32 axes);
+/* From now on elements are requested for the addresses of their loads alone, which are not executed: loads of floats need no condition. */
+void emit_ask(struct emit *m, bool on);
 kval emit_load(struct emit *m, kval buf, kval at);                /* a load that heeds the limit */
 /* emit_value would load v's element from its BUF, which holds nothing but v, in rows. */
 bool emit_is_stored(const struct emit *m, value_id v);

@@ -9,8 +9,8 @@
 //
 //   query (t, h*d)   caches (n, p, hk, d)   cumulative_sequence_length (b + 1)   past_seqlens (b)   block_table (b, m)
 //
-// A composite. A token's slot is where the table says, or slot_mapping. Which token a slot gets is a vector of all slots, and the updated caches are
-// chosen elements of the old ones and the new keys. Attention is that of queries (b, h, most tokens of a sequence, d), padded by a sequence's last one,
+// A composite. A token's slot is where the table says, or slot_mapping, and the updated caches are the old ones with the new rows in their slots
+// (quern::ScatterRows), in place in a state. Attention is that of queries (b, h, most tokens of a sequence, d), padded by a sequence's last one,
 // and of the keys on the pages that the table names, as many as the longest sequence has: both sizes depend on data. Values behind a
 // sequence's end are taken as 0, as nothing is known of what is in memory there.
 //
@@ -198,6 +198,7 @@ static void read_lengths(struct paged *p)
     size_of(p, p->past, "ReduceMin", 1, named(p, "least element of", 1, past), 0);
     size_of(p, p->past, "ReduceMax", 1, named(p, "largest element of", 1, past), sym_mul(g->sym, p->most_pages, p->page)); /* sums with lengths do not overflow */
     p->a.s = size_of(p, p->lengths, "ReduceMax", 1, named(p, "longest sequence of", 1, cumulative), p->tokens);
+    op_size_usual(g, p->a.s, sym_cdiv(g->sym, p->tokens, p->a.b));
     p->longest = size_of(p, p->total, "ReduceMax", 1, named(p, "longest sequence of", 2, past), sym_mul(g->sym, p->most_pages, p->page));
     if (attr_int(&p->a.nd, "do_rotary", 0)) (void)op_must(g, p->n, FACT_AT_LEAST, op_in_shape(g, &p->a.nd, P_COS)->dim[0], p->longest);
 }
@@ -281,31 +282,15 @@ static value_id slots(struct paged *p)
     return two(p, "Add", two(p, "Mul", at, page), two(p, "Mod", position, page));
 }
 
-/* Of each position of the caches, (n, p), the token that is written there, or -1. Tokens that are not written go behind the last one. It has a size that
-   is data, so that all such sizes have been checked before a cache is written. */
-static value_id writers(struct paged *p)
+/* A cache with the tokens' rows; out 0: not an output. The number of rows is data, so that all such sizes have been checked before a cache is written. */
+static value_id updated(struct paged *p, value_id cache, value_id slots, value_id x, value_id out)
 {
-    struct graph *g = p->g;
-    sym all = sym_mul(g->sym, p->pages, p->page), more = sym_add(g->sym, all, ms_num(g, 1));
-    const struct shape s = {.known = true, .rank = 1, .dim = {more}};
-    value_id at = gathered(p, slots(p), upto(p, p->end)), none = op_node_expand(g, p->n, op_const_f(g, DT_I64, -1), 1, &more, 0);
-    at = op_node_where(g, p->n, with(p, "Less", at, 0), number(p, all), at, 0);
-    value_id in[] = {none, at, upto(p, p->end)}, y = op_node(g, p->n, "ScatterElements", 3, in, 0);
-    attr_set_int(g, op_made(g, y), "axis", 0);
-    y = op_node_slice(g, p->n, y, &s, 0, ms_num(g, 0), all, 0);
-    return op_node_reshape(g, p->n, y, 2, (const sym[]){p->pages, p->page}, 0);
+    value_id in[] = {cache, slots, gathered(p, rows(p, x, p->hk), upto(p, p->end))}, y = op_node(p->g, p->n, "quern::ScatterRows", 3, in, out);
+    attr_set_int(p->g, op_made(p->g, y), "axes", 2);
+    return y;
 }
 
-/* A cache with the tokens' rows; out 0: not an output. */
-static value_id updated(struct paged *p, value_id cache, value_id writer, value_id x, value_id out)
-{
-    const i64 axes[] = {2, 3};
-    value_id is_new = op_node_axes(p->g, p->n, "Unsqueeze", with(p, "GreaterOrEqual", writer, 0), axes, 2, 0);
-    value_id now = gathered(p, rows(p, x, p->hk), with(p, "Max", writer, 0));
-    return op_node_where(p->g, p->n, is_new, now, cache, out);
-}
-
-/* The first n pages of each sequence, 0 behind the table: tasks do not know that it has as many. */
+/* The first n pages of each sequence, 0 behind its end: a table of its own, as tasks do not know that the given one has as many. No page is negative (read_table). */
 static value_id first_pages(struct paged *p, sym n)
 {
     struct graph *g = p->g;
@@ -314,14 +299,14 @@ static value_id first_pages(struct paged *p, sym n)
     value_id all = op_node2(g, p->n, "quern::Pad", p->table, op_const_f(g, DT_I64, 0), 0);
     op_set_syms(g, op_made(g, all), "before", (const sym[]){none, none}, 2);
     op_set_syms(g, op_made(g, all), "after", (const sym[]){none, more}, 2);
-    return op_node_slice(g, p->n, all, &s, 1, none, n, 0);
+    return with(p, "Max", op_node_slice(g, p->n, all, &s, 1, none, n, 0), 0);
 }
 
 /* (b, hk, keys, d) */
-static value_id keys_of(struct paged *p, value_id cache)
+static value_id keys_of(struct paged *p, value_id cache, value_id pages)
 {
     struct graph *g = p->g;
-    value_id x = gathered(p, cache, first_pages(p, sym_div(g->sym, p->a.t, p->page))); /* (b, pages, p, hk, d) */
+    value_id x = gathered(p, cache, pages); /* (b, pages, p, hk, d) */
     x = op_node_reshape(g, p->n, x, 4, (const sym[]){p->a.b, p->a.t, ms_num(g, p->hk), p->d}, 0);
     return op_node_swap(g, p->n, x, 4, 1, 2, 0);
 }
@@ -332,10 +317,11 @@ static value_id is_there(struct paged *p) { return op_node_swap(p->g, p->n, ms_b
 static void read_caches(struct paged *p)
 {
     struct ms_att *a = &p->a;
-    value_id writer = writers(p);
-    value_id k = updated(p, a->nd.in.v[P_K_CACHE], writer, a->k, ms_output(&a->nd, 1)), v = updated(p, a->nd.in.v[P_V_CACHE], writer, a->v, ms_output(&a->nd, 2));
-    a->k = keys_of(p, k);
-    a->v = op_node_where(p->g, p->n, is_there(p), keys_of(p, v), op_const_f(p->g, a->type, 0), 0);
+    value_id at = gathered(p, slots(p), upto(p, p->end));
+    value_id k = updated(p, a->nd.in.v[P_K_CACHE], at, a->k, ms_output(&a->nd, 1)), v = updated(p, a->nd.in.v[P_V_CACHE], at, a->v, ms_output(&a->nd, 2));
+    value_id pages = first_pages(p, sym_div(p->g->sym, a->t, p->page));
+    a->k = keys_of(p, k, pages);
+    a->v = op_node_where(p->g, p->n, is_there(p), keys_of(p, v, pages), op_const_f(p->g, a->type, 0), 0);
 }
 
 /* Attention. */

@@ -349,6 +349,7 @@ bool op_data_ints(struct graph *g, value_id v, sym out[], i64 max, i64 *n);
 bool op_data_sizes(struct graph *g, node_id n, value_id v, sym out[], i64 max, i64 *count);
 /* A size from an element of v, named after `like`; most: upper bound, 0: none. */
 sym op_size_of(struct graph *g, value_id v, i64 at, value_id like, sym most);
+void op_size_usual(struct graph *g, sym size, sym usual); /* kernels are selected for `usual`, else for the bound */
 void op_size_keep(struct graph *g, sym size); /* checked though no node uses it */
 sym op_size_plus(struct graph *g, value_id v, value_id like); /* the first element, clamped to 0 */
 /* A variable for a size of node n that depends on data; other sizes are unchanged. */

@@ -52,6 +52,12 @@ sym op_size_of(struct graph *g, value_id v, i64 at, value_id like, sym most)
     return s;
 }
 
+void op_size_usual(struct graph *g, sym size, sym usual)
+{
+    for (u32 k = 0; k < g->made.n; k++)
+        if (g->made.v[k].var == var_index(g, size)) g->made.v[k].usual = usual;
+}
+
 void op_size_keep(struct graph *g, sym size)
 {
     for (u32 k = 0; k < g->made.n; k++)

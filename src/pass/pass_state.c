@@ -12,8 +12,8 @@
 // Operators that write new rows at positions that are data (GroupQueryAttention) are made to append them, and what makes both the same is checked at
 // run time: positions and total lengths by sizes that are kept, or rows that do not count by the mask that the positions are computed of.
 //
-// PagedAttention writes rows of pages that a table names: its result is the cache where a condition does not choose a new row, element by element in the
-// same memory.
+// PagedAttention writes rows of pages that a table names: its result is the cache with some rows replaced (quern::ScatterRows), in the same memory. So is
+// the cache where a condition does not choose a new element.
 //
 // Nothing else is overwritten that is still read: only rows behind the input's are written, and only the concatenation reads those. What is no
 // concatenation of the input and something else is left alone.
@@ -294,18 +294,28 @@ static bool place_update(struct graph *g, value_id in, value_id out, u32 axis, s
     return graph_sort(g, e);
 }
 
-/* The output is the input where a condition does not choose something else, and nothing else reads the input: written over it, every element stays what it
-   is or becomes what was chosen, however often a kernel computes it. */
+/* Whether the node's first output is the input but for elements that it replaces: those of chosen slots, or where a condition does not choose the input. */
+static bool replaces(const struct graph *g, node_id n, value_id in)
+{
+    const struct node *nd = graph_node(g, n);
+    const struct op *op = op_of(g, n);
+    u32 k;
+    if (op->updates) return op->updates(g, nd, 0, &k) && nd->in.v[k] == in;
+    return str_is(nd->op, "Where") && (nd->in.v[1] == in || nd->in.v[2] == in);
+}
+
+/* The output is the input but for elements that are replaced, and nothing else reads the input: written over it, every element stays what it is or becomes what
+   was chosen, however often a kernel computes it. */
 static bool is_choice(const struct graph *g, value_id in, value_id out)
 {
     const struct value *x = graph_value(g, in), *y = graph_value(g, out);
     node_id n = y->producer;
     u32 n_uses = 0;
     if (x->producer || x->is_const || !n || !x->shape.rank || x->layout != LAYOUT_ROWS || y->layout != LAYOUT_ROWS || count_outputs(g, out) != 1 || count_outputs(g, in)) return false;
-    if (!str_is(graph_node(g, n)->op, "Where") || !shape_equal(&x->shape, &y->shape) || x->dtype != y->dtype) return false;
+    if (!replaces(g, n, in) || !shape_equal(&x->shape, &y->shape) || x->dtype != y->dtype) return false;
     for (node_id k = 1; k < g->node.n; k++)
         for (u32 i = 0; i < graph_node(g, k)->in.n && !graph_node(g, k)->dead; i++) n_uses += graph_node(g, k)->in.v[i] == in;
-    return n_uses == 1 && (graph_node(g, n)->in.v[1] == in || graph_node(g, n)->in.v[2] == in);
+    return n_uses == 1;
 }
 
 static void share(struct graph *g, value_id in, value_id out, u32 axis, sym whole)

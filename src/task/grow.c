@@ -361,6 +361,16 @@ static bool is_nested(const struct cutter *c, const struct node_set *s, value_id
     return false;
 }
 
+/* Does a matmul of the set need v to know where its operand lies? It would be asked for at every element: where that is computed, it is a value of its own. */
+static bool is_place(const struct cutter *c, const struct node_set *s, node_id consumer, value_id v)
+{
+    const struct node *x = graph_node(c->g, consumer);
+    if (!node_is(c->g, consumer, OP_VIEW) || x->in.n != 2 || x->in.v[0] == v || !dtype_is_int(graph_value(c->g, v)->dtype)) return false;
+    for (u32 i = 0; i < s->n; i++)
+        if (node_is(c->g, s->v[i], OP_MATMUL)) return true;
+    return false;
+}
+
 /* Whether recomputing the producer inside the consumer would be cheap. */
 static bool comes_along(const struct cutter *c, const struct node_set *s, node_id consumer,
                         value_id v)
@@ -370,7 +380,7 @@ static bool comes_along(const struct cutter *c, const struct node_set *s, node_i
     if (!p || set_has(s, p) || c->owner[p] || c->is_output[v]) return false;
     if (node_is(g, p, OP_WHOLE | OP_HEAVY) || is_nested(c, s, v)) return false;
     if (!node_is(g, p, OP_VIEW)) {
-        if (!node_is(g, p, OP_POINTWISE) || node_is(g, consumer, OP_WINDOW | OP_SAMPLE)) return false;
+        if (!node_is(g, p, OP_POINTWISE) || node_is(g, consumer, OP_WINDOW | OP_SAMPLE) || is_place(c, s, consumer, v)) return false;
         if (op_of(g, consumer)->join && graph_node(g, consumer)->in.n > MAX_CHOICE) return false;
         for (u32 i = 0; i < c->users[v].n && c->users[v].n > 1; i++) /* all users must be in the set */
             if (!set_has(s, c->users[v].v[i])) return false;

@@ -84,6 +84,17 @@ static void task_key(struct task *t)
     buf_release(&b);
 }
 
+/* Results in the memory of one of the task's inputs, which keep elements of it. */
+static void keep_shared(struct task *t, const struct graph *from, const value_id *back)
+{
+    for (u32 k = 0; k < t->g.output.n; k++) {
+        struct value *y = graph_value(&t->g, t->g.output.v[k]);
+        value_id with = graph_value(from, back[t->g.output.v[k]])->shares;
+        for (u32 i = 0; with && i < t->g.input.n; i++)
+            if (back[t->g.input.v[i]] == with && shape_equal(&graph_value(&t->g, t->g.input.v[i])->shape, &y->shape)) y->shares = t->g.input.v[i];
+    }
+}
+
 bool task_make(struct task *t, const struct graph *from, struct arena *a, const node_id *nodes,
                u32 n, const value_id *out, u32 n_out, const enum layout *layout,
                value_id **map_back, struct err *e)
@@ -98,6 +109,7 @@ bool task_make(struct task *t, const struct graph *from, struct arena *a, const 
     }
     for (u32 k = 0; k < t->g.output.n; k++)
         graph_value(&t->g, t->g.output.v[k])->layout = layout[back[t->g.output.v[k]]];
+    keep_shared(t, from, back);
     if (from->made.n) forget_own_sizes(t, from, back);
     if (!strip_constants(&t->g, e)) return false;
     if (map_back) *map_back = back;

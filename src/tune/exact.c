@@ -160,7 +160,8 @@ static bool bind_argument(const struct content *c, const struct kernel_arg *a, s
     union kir_cell *p = arena_try(c->a, (at.count + 1) * (i64)sizeof *p, e, "an argument");
     if (!p) return false;
     for (i64 i = 0; i < at.count && (a->is_out || at.whole); i++) p[i] = unknown(c);
-    for (i64 i = 0, n = a->is_out ? 0 : tensor_count(&c->shape[a->v]); i < n; i++) p[place_flat(&at, &c->shape[a->v], i)] = c->cell[a->v][i];
+    const value_id of = a->is_out ? graph_value(&c->t->g, a->v)->shares : a->v; /* whose content it begins with */
+    for (i64 i = 0, n = of ? tensor_count(&c->shape[of]) : 0; i < n; i++) p[place_flat(&at, &c->shape[of], i)] = c->cell[of][i];
     *arg = (struct kir_arg){p, at.count};
     return true;
 }
@@ -406,7 +407,8 @@ static bool within_tolerance(const struct task *t, const struct kernel *k, const
         if (!ok) break;
         i64 n = p ? tensor_count(p) : at.count;
         arg[i] = (struct kir_arg){p ? p->data : arena_alloc(&a, (n + 1) * dtype_size(graph_value(&t->g, x->v)->dtype)), n};
-        if (!p && !x->is_out) place_store(&at, &c.value[x->v], arg[i].p);
+        const value_id of = x->is_out ? graph_value(&t->g, x->v)->shares : x->v;
+        if (!p && of) place_store(&at, &c.value[of], arg[i].p);
     }
     ok = ok && run(&k->kir, arg, param, how, &e);
     for (u32 o = 0; o < t->g.output.n && ok; o++)

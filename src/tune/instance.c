@@ -56,6 +56,9 @@ bool instance_guards_intact(const struct instance *x, const struct on *d, u32 k,
     return true;
 }
 
+/* The value whose content a buffer begins with: of a result in the memory of an input, that one; 0: of other results. */
+static value_id content_of(const struct graph *g, const struct kernel_arg *a) { return a->is_out ? graph_value(g, a->v)->shares : a->v; }
+
 /* The bytes of buffer arg in the order the kernel expects, in the arena (or the check's own
    memory). */
 static const void *content(struct instance *x, u32 arg, i64 *size)
@@ -63,7 +66,8 @@ static const void *content(struct instance *x, u32 arg, i64 *size)
     const struct check *k = x->k;
     const struct kernel_arg *a = &x->s->kernel.arg[arg];
     const struct value *v = graph_value(&k->task->g, a->v);
-    const struct tensor *t = &k->value[a->v];
+    const value_id of = content_of(&k->task->g, a);
+    const struct tensor *t = &k->value[of];
     struct place at;
     if (a->pack) {
         struct tensor *p = pack_apply(a->pack, t, k->task->g.sym, &x->arena, NULL);
@@ -72,7 +76,7 @@ static const void *content(struct instance *x, u32 arg, i64 *size)
     }
     if (!place_of(&at, &k->task->g, a->v, k->var)) return NULL;
     *size = at.count * dtype_size(v->dtype);
-    if (a->is_out) return NULL;
+    if (!of) return NULL;
     if (!at.whole && (v->layout == LAYOUT_ROWS || (!k->want && *size == tensor_bytes(t))))
         return t->data; /* random in any layout */
     void *p = arena_try(&x->arena, *size, NULL, "an argument");
@@ -239,7 +243,7 @@ bool instance_feed(struct instance *x, const struct on *d, const struct check *k
     assert(k->task == x->k->task);
     x->k = k;
     for (u32 i = 0; i < x->s->kernel.n_arg; i++)
-        if (!x->s->kernel.arg[i].is_out && !feed_buffer(x, d, i, e)) return false;
+        if (content_of(&k->task->g, &x->s->kernel.arg[i]) && !feed_buffer(x, d, i, e)) return false;
     return set_launch(x, d, e);
 }
 
