@@ -3,7 +3,7 @@
 // Attention in one kernel: random instances (heads that share keys, masks that leave nothing, large scores, one key, sizes that are not known, inputs with
 // room behind them as caches have, softmax in several spellings and other functions of rows) under random legal schedules agree with the reference
 // evaluator, interpreted, compiled and in exact arithmetic, by dot products of 16-bit operands, also in a promised order of sums, with keys divided among grid
-// iterations, and with statistics of rows as results; other graphs are refused.
+// iterations, in pages that a table names, and with statistics of rows as results; other graphs are refused.
 #include "gen/attention.h"
 #include "gen_kinds.h"
 #include "tune/exact.h"
@@ -208,6 +208,86 @@ static void test_split(void **state)
     assert_true(is_enough(n, 60) && is_enough(n_compiled, 4));
 }
 
+/* Keys or values (b, h, n, size) in pages of a cache (pages, positions, h, size) that a table names. */
+static value_id paged(struct fixture *b, const char *name, const struct attention_sizes *z, sym page, value_id table, i64 size)
+{
+    sym d = sym_const(&b->sym, size), dim[] = {z->b, z->n, z->h, d};
+    value_id v = add_op(b, "Gather", add_input(b, name, 4, (const sym[]){draw_size(b, 1, 9, 2), page, z->h, d}), table, 0);
+    v = add_op(b, "quern::Reshape", v, 0, 0);
+    op_set_syms(&b->g, graph_value(&b->g, v)->producer, "shape", dim, 4);
+    return with_perm(b, v, (const i64[]){0, 2, 1, 3});
+}
+
+static bool random_paged(struct fixture *b)
+{
+    static const i64 head[] = {1, 4, 8, 16, 19, 32}, pages[] = {1, 3, 8, 16, 20, 32, 64};
+    struct symtab *t = &b->sym;
+    struct attention_sizes z = {.each = 1, .d = head[pick(b, 0, 5)], .e = head[pick(b, 0, 5)]};
+    z.b = draw_size(b, 1, 2, 2), z.h = sym_const(t, pick(b, 1, 4)), z.sq = pick(b, 0, 1) ? sym_const(t, 1) : draw_size(b, 1, 5, 2);
+    sym page = sym_const(t, pages[pick(b, 0, 6)]), n_pages = draw_size(b, 1, 9, 2);
+    z.n = sym_mul(t, n_pages, page);
+    value_id table = add_input(b, "table", 2, (const sym[]){z.b, n_pages});
+    graph_value(&b->g, table)->dtype = DT_I64;
+    value_id q = add_input(b, "q", 4, (const sym[]){z.b, z.h, z.sq, sym_const(t, z.d)}), k = paged(b, "k", &z, page, table, z.d), v = paged(b, "v", &z, page, table, z.e);
+    value_id x = add_op(b, "MatMul", q, with_perm(b, k, (const i64[]){0, 1, 3, 2}), 0);
+    x = random_softmax(b, random_scores(b, x, &z, true), &z);
+    if (!pick(b, 0, 2)) {
+        value_id is_there = add_input(b, "is_there", 4, (const sym[]){z.b, sym_const(t, 1), z.n, sym_const(t, 1)});
+        graph_value(&b->g, is_there)->dtype = DT_BOOL;
+        v = add_op(b, "Where", is_there, v, op_const_f(&b->g, b->type, 0));
+    }
+    x = add_op(b, "MatMul", x, v, 0);
+    *arr_push(&b->arena, &b->g.output) = x;
+    return infer_nodes(b) && make_task(b);
+}
+
+/* A random schedule that reads keys where they lie; false: none is found. */
+static bool choose_in_place(struct fixture *b, struct candidate *c)
+{
+    u32 keys = 0;
+    while (!str_is(str_of("keys"), b->only->param[keys].name)) keys++;
+    for (u32 try = 0; try < 200; try++) {
+        if (!gen_random(&b->t, &b->caps, &b->rng, c)) return false;
+        if (c->gen == b->only && c->sched.v[keys]) return true;
+    }
+    return false;
+}
+
+/* Keys and values through a table of pages: whole pages, parts of them, all heads in turns. */
+static void test_pages(void **state)
+{
+    u32 n = 0, n_heads = 0, n_exact = 0, n_compiled = 0, heads = 0;
+    while (!str_is(str_of("heads"), gen_find(S("attention"))->param[heads].name)) heads++;
+    for (u64 seed = first_seed(9000, 9300); seed < last_seed(9000, 9300); seed++) {
+        struct fixture b;
+        struct candidate c;
+        struct check k;
+        struct exact_result r = {0};
+        open_attention(&b, seed);
+        if (random_paged(&b) && gen_matches(b.only, &b.t, &b.caps) && choose_in_place(&b, &c) && check_init(&k, &b.t, b.var, seed, true, &b.e)) {
+            if (!run(&b, &c, &k)) report(&b, &c, seed);
+            check_release(&k);
+            n++, n_heads += c.sched.v[heads] == 1;
+            if (b.type == DT_F32 && seed % 4 == 1) {
+                if (!exact_check(&r, &b.t, &c, &b.caps, &(struct exact_opts){.seed = seed}, &b.e)) report(&b, &c, seed);
+                if (r.verdict == EXACT_DIFFERS) err_set(&b.e, ERR_FAILED, "%.*s", (int)r.why.n, r.why.p), report(&b, &c, seed);
+                n_exact += r.verdict == EXACT_YES;
+                exact_result_release(&r);
+            }
+            struct dev_opts o = {.n_threads = 2};
+            if (seed % 16 == 0 && dev_ask(dev_find(S("cpu")), &o, &b.caps, NULL, &b.e) && choose_in_place(&b, &c)) {
+                open_device_check(&b, &k, seed);
+                if (!verify_on(&b, "cpu", &c, &k)) report(&b, &c, seed);
+                check_release(&k);
+                n_compiled++;
+            }
+        }
+        fixture_close(&b);
+    }
+    print_message("%u kernels, %u of several heads, %u exact, %u compiled\n", n, n_heads, n_exact, n_compiled);
+    assert_true(is_enough(n, 30) && is_enough(n_heads, 2) && is_enough(n_exact, 2));
+}
+
 /* Over a field the kernel equals its task's nodes, whatever the order of sums; where that is promised, in it. */
 static void test_exact(void **state)
 {
@@ -288,6 +368,7 @@ int main(void)
         cmocka_unit_test(test_room),
         cmocka_unit_test(test_compiled),
         cmocka_unit_test(test_split),
+        cmocka_unit_test(test_pages),
         cmocka_unit_test(test_exact),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
