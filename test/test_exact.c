@@ -405,6 +405,30 @@ static void test_reduced(void **state)
     }
 }
 
+/* Sizes that are compared while a program runs are equal in its tasks, though no fact says so. */
+static void test_compared(void **state)
+{
+    static const char *const net[] = {
+        "graph { input %0: f32[64,n] input %1: f32[32,128] %2: f32[64,128] = MatMul(%0, %1) output %2 }",
+        "graph { input %0: f32[64,n] input %1: f32[m,128] %2: f32[64,128] = MatMul(%0, %1) output %2 }",
+        "graph { input %0: f32[64,2*n] input %1: f32[m,24] %2: f32[64,24] = MatMul(%0, %1) %3: f32[64,24] = Relu(%2) output %3 }",
+        "graph { input %0: f32[n,8] input %1: f32[17,8] %2: f32[17,8] = Add(%0, %1) output %2 }",
+    };
+    for (u32 i = 0; i < countof(net); i++)
+        for (u64 seed = 0; seed < 4; seed++) {
+            struct fixture b;
+            struct exact_result r;
+            struct candidate c;
+            fixture_open(&b, seed);
+            if (!task_restore(&b.t, &b.arena, &b.sym, str_of(net[i]), &b.e)) fail_msg("%s", b.e.msg);
+            if (!gen_random(&b.t, &b.caps, &b.rng, &c)) fail_msg("no schedule: %s", net[i]);
+            if (!exact_check(&r, &b.t, &c, &b.caps, &(struct exact_opts){.seed = seed}, &b.e)) fail_msg("%s", b.e.msg);
+            if (r.verdict != EXACT_YES) fail_msg("%s: %s: %.*s", net[i], exact_verdict_name(r.verdict), (int)r.why.n, r.why.p);
+            exact_result_release(&r);
+            fixture_close(&b);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -416,6 +440,7 @@ int main(void)
         cmocka_unit_test(test_operators),
         cmocka_unit_test(test_faults),
         cmocka_unit_test(test_reduced),
+        cmocka_unit_test(test_compared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

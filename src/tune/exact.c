@@ -502,13 +502,33 @@ static bool attempt(struct attempt *x, const struct task *t, const struct kernel
     return exact_compare(x->r, t, k, var, &once, e);
 }
 
-/* A task that is only meaningful with the facts of its network is evaluated at its own sizes. */
+/* Sizes near the guess that the task's nodes require of each other, too: what is compared while a program runs is no fact of the network, but one of the
+   task alone. */
+static i64 *sizes_of_task(const struct task *t, const i64 guess[2], struct arena *a)
+{
+    const struct symtab *st = t->g.sym;
+    struct symtab own;
+    struct task alone;
+    struct err e = {0};
+    i64 *var = exact_sizes(t->g.sym, guess, a);
+    symtab_init(&own, a);
+    if (!task_parse(&alone, a, &own, t->text, &e)) return var;
+    const i64 *known = exact_sizes(&own, guess, a);
+    bool *fixed = arena_array(a, bool, st->var.n + 1);
+    for (u32 v = 0; v < st->var.n; v++)
+        for (u32 k = 0; k < own.var.n && !fixed[v]; k++)
+            if (str_eq(st->var.v[v], own.var.v[k])) var[v] = known[k], fixed[v] = true;
+    sym_fact_adjust(st, var, fixed);
+    return var;
+}
+
+/* A task that is only meaningful with the facts of its network, or with sizes that are compared while it runs, is evaluated at its own sizes. */
 static bool attempt_whole(struct attempt *x, const struct task *t, const i64 guess[2], struct err *e)
 {
     struct arena a = {0};
     struct kernel k;
-    const i64 *var = exact_sizes(t->g.sym, guess, &a);
-    bool ok = !exact_sizes_fit(t, var) || (gen_kernel(&k, &a, x->cand, t, x->caps, e) && attempt(x, t, &k, var, e));
+    const i64 *var = sizes_of_task(t, guess, &a);
+    bool ok = !exact_sizes_fit(t, var) || !task_fits(t, var) || (gen_kernel(&k, &a, x->cand, t, x->caps, e) && attempt(x, t, &k, var, e));
     arena_release(&a);
     return ok;
 }
