@@ -253,21 +253,30 @@ static bool choose_in_place(struct fixture *b, struct candidate *c)
     return false;
 }
 
+/* All of an attention through pages, by itself or as a part that is one kernel, too: statistics, or an output from given ones. */
+static bool open_paged(struct fixture *b, u64 seed)
+{
+    static const char dots[] = "bf16,bf16,f32 f16,f16,f32";
+    open_attention(b, seed);
+    if (seed % 2) memcpy(b->caps.dot, dots, sizeof dots);
+    if (!random_paged(b)) return false;
+    return seed % 5 == 1 ? take_part(b, PART_STATISTICS) : seed % 5 == 3 ? take_part(b, PART_OUTPUT) : true;
+}
+
 /* Keys and values through a table of pages: whole pages, parts of them, all heads in turns. */
 static void test_pages(void **state)
 {
-    u32 n = 0, n_heads = 0, n_exact = 0, n_compiled = 0, heads = 0;
+    u32 n = 0, n_parts = 0, n_heads = 0, n_exact = 0, n_compiled = 0, heads = 0;
     while (!str_is(str_of("heads"), gen_find(S("attention"))->param[heads].name)) heads++;
     for (u64 seed = first_seed(9000, 9300); seed < last_seed(9000, 9300); seed++) {
         struct fixture b;
         struct candidate c;
         struct check k;
         struct exact_result r = {0};
-        open_attention(&b, seed);
-        if (random_paged(&b) && gen_matches(b.only, &b.t, &b.caps) && choose_in_place(&b, &c) && check_init(&k, &b.t, b.var, seed, true, &b.e)) {
+        if (open_paged(&b, seed) && gen_matches(b.only, &b.t, &b.caps) && choose_in_place(&b, &c) && check_init(&k, &b.t, b.var, seed, true, &b.e)) {
             if (!run(&b, &c, &k)) report(&b, &c, seed);
             check_release(&k);
-            n++, n_heads += c.sched.v[heads] == 1;
+            n++, n_parts += seed % 5 % 2, n_heads += c.sched.v[heads] == 1;
             if (b.type == DT_F32 && seed % 4 == 1) {
                 if (!exact_check(&r, &b.t, &c, &b.caps, &(struct exact_opts){.seed = seed}, &b.e)) report(&b, &c, seed);
                 if (r.verdict == EXACT_DIFFERS) err_set(&b.e, ERR_FAILED, "%.*s", (int)r.why.n, r.why.p), report(&b, &c, seed);
@@ -284,8 +293,8 @@ static void test_pages(void **state)
         }
         fixture_close(&b);
     }
-    print_message("%u kernels, %u of several heads, %u exact, %u compiled\n", n, n_heads, n_exact, n_compiled);
-    assert_true(is_enough(n, 30) && is_enough(n_heads, 2) && is_enough(n_exact, 2));
+    print_message("%u kernels, %u of parts, %u of several heads, %u exact, %u compiled\n", n, n_parts, n_heads, n_exact, n_compiled);
+    assert_true(is_enough(n, 30) && is_enough(n_parts, 8) && is_enough(n_heads, 2) && is_enough(n_exact, 2));
 }
 
 /* Over a field the kernel equals its task's nodes, whatever the order of sums; where that is promised, in it. */
