@@ -314,19 +314,21 @@ static void test_exact(void **state)
 }
 
 /* Whether a task is of the family. */
-static bool is_attention(const char *text)
+static bool is_attention_of(const char *text, bool is_ordered)
 {
     struct arena a = {0};
     struct symtab st;
     struct task t;
     struct err e = {0};
-    struct caps c = {.arch = "test", .vector_bytes = 64, .n_vector_regs = 32, .n_threads = 1, .l1_bytes = 32 << 10, .l2_bytes = 1 << 20};
+    struct caps c = {.arch = "test", .vector_bytes = 64, .n_vector_regs = 32, .n_threads = 1, .l1_bytes = 32 << 10, .l2_bytes = 1 << 20, .deterministic = is_ordered};
     symtab_init(&st, &a);
     if (!task_parse(&t, &a, &st, str_of(text), &e)) fail_msg("%s", e.msg);
     bool yes = gen_matches(gen_find(S("attention")), &t, &c);
     arena_release(&a);
     return yes;
 }
+
+static bool is_attention(const char *text) { return is_attention_of(text, false); }
 
 #define HEAD "graph {\n  input %q: f32[2,4,10,16]\n  input %k: f32[2,4,16,30]\n  input %v: f32[2,4,30,8]\n  input %z: f32[2,4,10,30]\n" \
              "  input %w0: f32[2,4,10,8]\n  %s: none[?] = MatMul(%q, %k)\n"
@@ -364,10 +366,22 @@ static void test_refused(void **state)
         if (is_attention(what[i].text) != what[i].is_attention) fail_msg("task %u", i);
 }
 
+#define LONG(ROWS) "graph {\n  input %q: f32[4," ROWS ",16]\n  input %k: f32[4,16,9000]\n  input %v: f32[4,9000,8]\n  %s: none[?] = MatMul(%q, %k)\n"
+
+/* Rows of which not all together fit into the second cache, where keys are not taken by blocks: of other functions of them, or in a promised order of sums. */
+static void test_long(void **state)
+{
+    const char *sigmoid = LONG("70") "  %e: none[?] = Sigmoid(%s)\n  %l: none[?] = quern::ReduceSum(%e) {axes=[2], keepdims=1}\n  %p: none[?] = Div(%e, %l)\n" VALUES "}\n";
+    const char *softmax = LONG("9000") "  %m: none[?] = quern::ReduceMax(%s) {axes=[2], keepdims=1}\n  %d: none[?] = Sub(%s, %m)\n  %e: none[?] = Exp(%d)\n"
+                          "  %l: none[?] = quern::ReduceSum(%e) {axes=[2], keepdims=1}\n  %p: none[?] = Div(%e, %l)\n" VALUES "}\n";
+    assert_true(is_attention_of(sigmoid, false) && is_attention_of(softmax, true));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_long),
         cmocka_unit_test(test_random),
         cmocka_unit_test(test_statistics),
         cmocka_unit_test(test_parts),

@@ -139,11 +139,13 @@ static bool legal(const struct gen_problem *p, const struct sched *v)
     return is_least || 4 * (double)rows_of(&s, f->m) * row_elements(f, &s) <= (double)p->c->l2_bytes + 65536;
 }
 
-/* Packed; read in place, by as many rows at a time as there are: what differs from the former in several parameters at once. */
+/* Packed, row by row, which is legal whatever the sizes; read in place, by as many rows at a time as there are: what differs from the former in several
+   parameters at once. */
 static bool least(const struct gen_problem *p, u32 number, struct sched *v)
 {
     const struct facts *f = p->facts;
     for (u32 i = 0; i < N_PARAM; i++) v->v[i] = param[i].values[0];
+    v->v[P_mb] = f->x.scores.m_axis >= 0 && f->m > 1;
     if (number == 0) return true;
     for (u32 i = 0; i < param[P_mr].n; i++)
         if (f->m % param[P_mr].values[i] == 0 && tile_is_legal(p->c, param[P_mr].values[i], 1)) v->v[P_mr] = param[P_mr].values[i];
