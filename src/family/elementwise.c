@@ -157,6 +157,6 @@ static double predict(const struct gen_problem *p, const struct sched *s)
 }
 
 const struct gen gen_elementwise = {
-    GEN_FAMILY("elementwise", 6), .sums = SUMS_BY_ELEMENT, .facts = sizeof(struct facts), .match = match, .initial = initial,
+    GEN_FAMILY("elementwise", 7), .sums = SUMS_BY_ELEMENT, .facts = sizeof(struct facts), .match = match, .initial = initial,
     .legal = legal, .emit = emit, .predict = predict,
 };

@@ -129,6 +129,6 @@ static double predict(const struct gen_problem *p, const struct sched *s)
 }
 
 const struct gen gen_wg_elementwise = {
-    GEN_FAMILY("wg_elementwise", 4), .sums = SUMS_BY_ELEMENT, .match = match, .initial = initial,
+    GEN_FAMILY("wg_elementwise", 5), .sums = SUMS_BY_ELEMENT, .match = match, .initial = initial,
     .legal = legal, .emit = emit, .predict = predict,
 };

@@ -130,12 +130,13 @@ static bool open_taken(struct gen_problem *p, const struct gen *g, const struct 
     return false;
 }
 
-/* Are results of the only heavy node reduced? Then what families of such nodes alone would compute behind it asks for every element again and again: they
-   take few. */
+/* Are results of the only heavy node, a matmul, reduced? Then what families of matmuls alone would compute behind it asks for every element again and again:
+   they take few. */
 static bool is_reduced(const struct task *t)
 {
     enum { FEW = 16 };
-    for (node_id n = t->anchor + 1; t->n_heavy == 1 && n < t->g.node.n; n++) {
+    if (t->n_heavy != 1 || !(op_of(&t->g, t->anchor)->props & OP_MATMUL)) return false;
+    for (node_id n = t->anchor + 1; n < t->g.node.n; n++) {
         const struct node *x = graph_node(&t->g, n);
         if (x->dead || !(op_of(&t->g, n)->props & OP_REDUCE) || !gen_depends(&t->g, x->in.v[0], graph_node(&t->g, t->anchor)->out.v[0])) continue;
         const struct shape *s = op_in_shape(&t->g, x, 0);
