@@ -229,6 +229,6 @@ static double predict(const struct gen_problem *p, const struct sched *s)
 }
 
 const struct gen gen_reduce_row = {
-    GEN_FAMILY("reduce_row", 6), .sums = SUMS_OF_ROWS, .facts = sizeof(struct row_task),
+    GEN_FAMILY("reduce_row", 5), .sums = SUMS_OF_ROWS, .facts = sizeof(struct row_task),
     .analyze = analyze, .initial = initial, .legal = legal, .emit = emit, .predict = predict,
 };

@@ -542,6 +542,6 @@ static double predict(const struct gen_problem *p, const struct sched *v)
 }
 
 const struct gen gen_wg_reduce = {
-    GEN_FAMILY("wg_reduce", 6), .sums = SUMS_OF_ROWS, .facts = sizeof(struct rows),
+    GEN_FAMILY("wg_reduce", 5), .sums = SUMS_OF_ROWS, .facts = sizeof(struct rows),
     .analyze = analyze, .legal = legal, .emit = emit, .predict = predict,
 };
