@@ -140,6 +140,16 @@ static void test_no_keys(void **state)
     assert_true(is_enough(n, 100));
 }
 
+/* Rows of a product that are not those of whole heads. */
+static void test_cut_heads(void **state)
+{
+    struct fixture b;
+    open_attention(&b, 5);
+    if (!cut_heads(&b)) fail_msg("%s", b.e.msg);
+    assert_true(try_task(&b, 5, 12) >= 6);
+    fixture_close(&b);
+}
+
 static void test_room(void **state)
 {
     u32 n = 0;
@@ -388,6 +398,7 @@ int main(void)
         cmocka_unit_test(test_exact_parts),
         cmocka_unit_test(test_dots),
         cmocka_unit_test(test_no_keys),
+        cmocka_unit_test(test_cut_heads),
         cmocka_unit_test(test_room),
         cmocka_unit_test(test_compiled),
         cmocka_unit_test(test_split),

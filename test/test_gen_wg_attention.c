@@ -42,6 +42,16 @@ static void test_statistics(void **state)
     assert_true(is_enough(n, 80));
 }
 
+/* Rows of a product that are not those of whole heads. */
+static void test_cut_heads(void **state)
+{
+    struct fixture b;
+    open_attention(&b, 5);
+    if (!cut_heads(&b)) fail_msg("%s", b.e.msg);
+    assert_true(try_task(&b, 5, 12) >= 6);
+    fixture_close(&b);
+}
+
 /* Any legal schedules, far from those that are worth trying. */
 static void test_legal(void **state)
 {
@@ -158,7 +168,8 @@ static void test_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random), cmocka_unit_test(test_statistics), cmocka_unit_test(test_legal), cmocka_unit_test(test_split), cmocka_unit_test(test_device),
+        cmocka_unit_test(test_random), cmocka_unit_test(test_statistics), cmocka_unit_test(test_cut_heads), cmocka_unit_test(test_legal),
+        cmocka_unit_test(test_split), cmocka_unit_test(test_device),
         cmocka_unit_test(test_sm_80),  cmocka_unit_test(test_sm_90), cmocka_unit_test(test_gfx906), cmocka_unit_test(test_memory),
     };
     vulkan_stay_loaded();

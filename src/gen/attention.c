@@ -231,14 +231,20 @@ static bool find_p(struct finder *f)
     return x->p && f->role[x->p] == FULL && is_f32(f->g, x->p);
 }
 
-/* Columns are of one head each: rows of the scores are those of whole heads. */
+bool attention_has_whole_heads(const struct attention *x, const struct graph *g)
+{
+    const struct shape *s = &graph_value(g, x->score)->shape;
+    const sym own = s->rank >= 2 ? s->dim[s->rank - 2] : 0, m = x->scores.m;
+    const i64 queries = own ? gen_eval(g, own, NULL) : 0;
+    return own && (own == m || (queries > 0 && sym_mul(g->sym, sym_const(g->sym, gen_eval(g, m, NULL) / queries), own) == m));
+}
+
+/* Columns are of one head each. */
 static bool columns_fit(const struct finder *f)
 {
     const struct attention *x = f->x;
     const struct shape *s = shape_of(f, x->columns.in);
-    const i64 m = gen_static(f->g, x->scores.m, -1), own = gen_static(f->g, s->dim[s->rank - 2], -1);
-    bool is_whole = s->dim[s->rank - 2] == x->scores.m || (m > 0 && own > 0 && m % own == 0);
-    return is_whole && shape_equal(s, shape_of(f, x->score));
+    return shape_equal(s, shape_of(f, x->score)) && attention_has_whole_heads(x, f->g);
 }
 
 /* Does a matmul reach a reduction? Of all others this is asked first. */

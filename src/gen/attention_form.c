@@ -117,6 +117,7 @@ static bool is_mask(const struct attention *x, const struct task *t, value_id v)
 static bool find_band(struct attention *x, const struct task *t)
 {
     const struct shape *s = &graph_value(&t->g, x->score)->shape;
+    if (!attention_has_whole_heads(x, &t->g)) return false;
     for (node_id n = 1; n < t->g.node.n; n++) {
         const struct op *op = op_of(&t->g, n);
         const struct node *nd = graph_node(&t->g, n);
