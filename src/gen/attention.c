@@ -231,14 +231,6 @@ static bool find_p(struct finder *f)
     return x->p && f->role[x->p] == FULL && is_f32(f->g, x->p);
 }
 
-bool attention_has_whole_heads(const struct attention *x, const struct graph *g)
-{
-    const struct shape *s = &graph_value(g, x->score)->shape;
-    const sym own = s->rank >= 2 ? s->dim[s->rank - 2] : 0, m = x->scores.m;
-    const i64 queries = own ? gen_eval(g, own, NULL) : 0;
-    return own && (own == m || (queries > 0 && sym_mul(g->sym, sym_const(g->sym, gen_eval(g, m, NULL) / queries), own) == m));
-}
-
 /* Columns are of one head each. */
 static bool columns_fit(const struct finder *f)
 {

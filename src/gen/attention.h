@@ -36,12 +36,12 @@ static inline bool attention_has_values(const struct attention *x) { return x->v
 static inline bool attention_has_rows(const struct attention *x) { return attention_has_values(x) || x->rows.n; }
 /* May keys be taken block by block? */
 static inline bool attention_has_blocks(const struct attention *x) { return x->is_softmax || !x->rows.n; }
-/* Are the rows of a product those of whole heads? A regrouping of heads may cut them into pieces. */
-bool attention_has_whole_heads(const struct attention *x, const struct graph *g);
 enum { ATTENTION_FEW = 64 }; /* keys that no mask is looked at for */
 /* How scores are multiplied on processors: pairs of 16-bit queries and keys by dot products, where the target has them. Their products are exact, and sums of
    two are rounded to f32 as those of multiply-adds. The probabilities are f32, and so are the multiply-adds with the values. */
 struct tile_product attention_score_product(const struct attention *x, const struct caps *c);
+/* attention_form.c: are the rows of a product those of whole heads? A regrouping of heads may cut them into pieces. */
+bool attention_has_whole_heads(const struct attention *x, const struct graph *g);
 /* attention_form.c: sets is_softmax, has_band, band and has_mask, by what p is computed from. attention_score, without reductions: score and is_exponential. */
 void attention_score(struct attention *x, const struct task *t);
 void attention_form(struct attention *x, const struct task *t, const struct caps *c);

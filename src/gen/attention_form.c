@@ -114,6 +114,14 @@ static bool is_mask(const struct attention *x, const struct task *t, value_id v)
     return yes;
 }
 
+bool attention_has_whole_heads(const struct attention *x, const struct graph *g)
+{
+    const struct shape *s = &graph_value(g, x->score)->shape;
+    const sym own = s->rank >= 2 ? s->dim[s->rank - 2] : 0, m = x->scores.m;
+    const i64 queries = own ? gen_eval(g, own, NULL) : 0;
+    return own && (own == m || (queries > 0 && sym_mul(g->sym, sym_const(g->sym, gen_eval(g, m, NULL) / queries), own) == m));
+}
+
 static bool find_band(struct attention *x, const struct task *t)
 {
     const struct shape *s = &graph_value(&t->g, x->score)->shape;
