@@ -53,6 +53,7 @@ static bool open_part(struct fixture *b, u64 seed, enum attention_part part)
 static void test_parts(void **state)
 {
     static const char *const name[N_PARTS] = {"statistics", "output of given statistics", "columns of given statistics", "statistics and columns", "output and columns"};
+    u32 all_compiled = 0;
     for (enum attention_part part = 0; part < N_PARTS; part++) {
         u32 n = 0, n_compiled = 0;
         for (u64 seed = first_seed(10000, 10250); seed < last_seed(10000, 10250); seed++) {
@@ -66,8 +67,10 @@ static void test_parts(void **state)
             fixture_close(&b);
         }
         print_message("%s: %u kernels, %u compiled\n", name[part], n, n_compiled);
-        assert_true(is_enough(n, 100) && is_enough(n_compiled, 1));
+        assert_true(is_enough(n, 16));
+        all_compiled += n_compiled;
     }
+    assert_true(is_enough(all_compiled, 3));
 }
 
 /* A random schedule over a field; counts kernels, and those that are equal. */
