@@ -164,19 +164,14 @@ struct work {
     double shown;              /* share of the keys that are not left out */
 };
 
-/* Share of the keys that an iteration has, of rows from..to-1: as find_keys of the emission. A mask that each row has of its own is taken to leave out the
-   keys behind the row's, as most such masks do; others are not known. */
+/* Share of the keys that an iteration has, of rows from..to-1: as find_keys of the emission. */
 static double shown_to(const struct facts *f, double from, double to, double n, const i64 *var)
 {
-    if (f->x.has_band) {
-        const struct attention_reach keys = attention_keys_of_rows(&f->x, f->queries, n, from, to, var);
-        return (keys.end - keys.begin) / n;
-    }
-    double each = (double)i64_max(1, gen_eval(f->x.scores.g, f->queries, var));
-    double last = floor(from / each) == floor((to - 1) / each) ? fmod(to - 1, each) : each - 1;
-    return fmin(fmax(last + 1 + n - each, 1), n) / n;
+    const struct attention_reach keys = attention_keys_of_rows(&f->x, f->queries, n, from, to, var);
+    return (keys.end - keys.begin) / n;
 }
 
+/* A mask that each row has of its own is taken to be causal; others are not known. */
 static double shown_of(const struct facts *f, const struct work *w, i64 mr, const i64 *var)
 {
     enum { MOST = 64 }; /* iterations that are looked at */

@@ -122,7 +122,8 @@ void attention_do_row(struct attention_kernel *a, kval row, kval at);
 bool attention_keeps_last(const struct shape *from, const struct shape *to);
 /* attention_cost.c */
 struct attention_reach { double begin, end; };
-/* Of n keys those that some of the rows from..to-1 may attend to by the band, at least one; rows are of one head or several, with as many queries each. */
+/* Of n keys those that some of the rows from..to-1 may attend to by the band, at least one; rows are of one head or several, with as many queries each.
+   Without a band: as if the last query saw all keys, and each one before it one less, as masks mostly say. */
 struct attention_reach attention_keys_of_rows(const struct attention *x, sym queries, double n, double from, double to, const i64 *var);
 /* Seconds of a term of so many rows and vectors of columns, by tiles of mr rows, and of `rest` for what is left over. */
 double attention_step(const struct nest_rates *r, i64 rows, i64 rest, i64 mr, i64 vectors, i64 nr);

@@ -10,11 +10,12 @@ struct attention_reach attention_keys_of_rows(const struct attention *x, sym que
 {
     const struct graph *g = x->scores.g;
     const struct op_band *b = &x->band;
-    double each = (double)i64_max(1, gen_eval(g, queries, var)), offset = (double)gen_eval(g, b->offset, var);
+    double each = (double)i64_max(1, gen_eval(g, queries, var)), offset = x->has_band ? (double)gen_eval(g, b->offset, var) : n - each;
+    double left = x->has_band ? (double)b->left : -1, right = x->has_band ? (double)b->right : 0;
     bool same = floor(from / each) == floor((to - 1) / each);
     double first = same ? fmod(from, each) : 0, last = same ? fmod(to - 1, each) : each - 1;
-    double begin = b->left >= 0 ? fmin(fmax(first + offset - (double)b->left, 0), n - 1) : 0;
-    double end = b->right >= 0 ? fmin(fmax(last + offset + (double)b->right + 1, begin + 1), n) : n;
+    double begin = left >= 0 ? fmin(fmax(first + offset - left, 0), n - 1) : 0;
+    double end = right >= 0 ? fmin(fmax(last + offset + right + 1, begin + 1), n) : n;
     return (struct attention_reach){begin, end};
 }
 
