@@ -173,15 +173,15 @@ class OneDnn:
         self.d.wait()
 
 
-def feeds(job, names):
-    """The inputs of a model, by name."""
+def inputs(job):
+    """The inputs of a row's models, by name: of all forms."""
     if job["inputs"]:
         return {n: operands.aligned(a) for n, a in np.load(job["inputs"]).items()}
     x, rest = operands.operands(job["row"])
     given = dict(zip(["x"] + ["w%d" % i for i in range(len(rest))], [x] + rest))
     if job["row"].kind == "attention":
         given.update(attention_forms.more_inputs(job["row"], x, rest), past_k=rest[0], past_v=rest[1])
-    return {n: given[n] for n in names}
+    return given
 
 
 def load_fastest(engine, forms, load):
@@ -251,7 +251,7 @@ class OnnxRuntime:
 
     def bind(self, job, session):
         self.s, self.io, self.row = session, session.io_binding(), job["row"]
-        given, values = feeds(job, [i.name for i in session.get_inputs()]), {}
+        given, values = inputs(job), {}
         for i in session.get_inputs():
             a = given[i.name]
             if self.block and isinstance(i.shape[1], str):
@@ -310,11 +310,14 @@ class OpenVino:
         self.compile(job, job["model"], config)
 
     def compile(self, job, path, config):
+        self.row = job["row"]
         self.model = self.ov.Core().compile_model(path, "CPU", config)
         self.request = self.model.create_infer_request()
-        self.x = feeds(job, [i.get_any_name() for i in self.model.inputs])
-        for n, a in self.x.items():
-            self.request.set_tensor(n, self.ov.Tensor(a, shared_memory=True))
+        given, self.x = inputs(job), []
+        for i in self.model.inputs:
+            a = next(given[n] for n in i.get_names() if n in given)  # a Reshape to the same shape adds its name
+            self.request.set_tensor(i, self.ov.Tensor(a, shared_memory=True))
+            self.x.append(a)
 
     def run(self):
         self.request.infer()
@@ -324,7 +327,8 @@ class OpenVino:
             self.seconds = sum(t.total_seconds() for t in times)
 
     def results(self):
-        return [self.request.get_tensor(o).data for o in self.model.outputs]
+        y = [self.request.get_tensor(o).data for o in self.model.outputs]
+        return [attention_forms.heads_first(self.row, y[0])] if self.row.kind == "attention" else y
 
 
 class Torch:
@@ -539,7 +543,7 @@ class Quern:
         self.check(self.lib.quern_program_open(self.q, path, ctypes.byref(o), ctypes.byref(p)))
         self.p, n = p, self.lib.quern_program_inputs(p)
         names = [self.lib.quern_program_input_name(p, i).decode() for i in range(n)]
-        given = feeds(job, names)
+        given = inputs(job)
         self.last = job["row"].kind in ("conv", "qconv")
         self.x = [channels_last(given[n]) if self.last else given[n] for n in names]
         self.inputs = (ctypes.c_void_p * n)()
