@@ -154,6 +154,12 @@ static void test_files(void **state)
                   "layer,layer_name,implementation,flops,bytes,seconds\n"
                   "2," LABEL ",x,64800,6648,0.002000000\n2," LABEL ",a_ b,64800,6648,0.004000000\n");
     assert_prints(conv_print_ceilings, &r, "name,unit,value\nfma,GFLOP/s,1.000\n");
+    r.limit = (struct rates){0};
+    assert_prints(conv_print_ceilings, &r, "name,unit,value\n");
+    assert_prints(conv_print_summary, &r,
+                  "layer_name,x_median,a_ b_median,low_ms,high_ms,base_low_ms,base_high_ms,ratio,ratio_low,ratio_high,gflop,gbytes,gflops,"
+                  "percent_of_limit,base\n" LABEL
+                  ",2.000000,4.000000,1.000000,4.000000,2.000000,8.000000,2.000000,2.000000,2.000000,0.000065,0.000007,0.032,,a_ b\n");
     r.limit.memory[RATE_DRAM].read.all = 1e6;
     assert_true(fabs(conv_limit(&r, &row) - 6648e-6) < 1e-12);
 }

@@ -103,6 +103,28 @@ static void test_assumed(void **state)
     }
 }
 
+/* What is emulated has rates of its own, also where it is only described: its memory is slower than that of any GPU; what was measured counts first. */
+static void test_emulated(void **state)
+{
+    struct caps c = target(7), back;
+    struct buf b = {0};
+    const double n = c.n_threads = 3;
+    struct rates gpu = caps_rates(&c);
+    c.is_emulated = true;
+    caps_print(&b, &c);
+    assert_true(caps_parse(&back, buf_view(&b), &(struct err){0}) && back.is_emulated);
+    struct rates r = caps_rates(&back);
+    for (enum rate_level l = RATE_L1; l < N_RATE_LEVELS; l++) {
+        const struct rate_memory *m = &r.memory[l];
+        assert_rate(m->read), assert_rate(m->write), assert_rate(m->copy);
+        assert_true(m->read.all == n * m->read.one && m->read.all < gpu.memory[l].read.all / 10 && m->read.all < r.ops[RATE_FMA_F32].all / 10);
+    }
+    back.rates.memory[RATE_L2].read.all = 77;
+    r = caps_rates(&back);
+    assert_true(r.memory[RATE_L2].read.all == 77 && r.memory[RATE_L2].read.one > 77);
+    buf_release(&b);
+}
+
 static void test_measured_first(void **state)
 {
     struct rng g = {3};
@@ -470,7 +492,7 @@ static void test_first_use(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_round),     cmocka_unit_test(test_text),      cmocka_unit_test(test_assumed),
-                                       cmocka_unit_test(test_measured_first), cmocka_unit_test(test_cores), cmocka_unit_test(test_ops_count), cmocka_unit_test(test_mma_count),
+                                       cmocka_unit_test(test_emulated), cmocka_unit_test(test_measured_first), cmocka_unit_test(test_cores), cmocka_unit_test(test_ops_count), cmocka_unit_test(test_mma_count),
                                        cmocka_unit_test(test_memory),    cmocka_unit_test(test_others),    cmocka_unit_test(test_measure),
                                        cmocka_unit_test(test_storage), cmocka_unit_test(test_better), cmocka_unit_test(test_first_use)};
     return cmocka_run_group_tests(tests, NULL, NULL);

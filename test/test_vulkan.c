@@ -641,8 +641,10 @@ static void test_children(void **state)
     assert_true(dev_select("vulkan", &v, &o, &e));
     if (!dev_ask(v, &o, &caps, NULL, &e)) skip_test("no Vulkan device: %s", e.msg);
     assert_true(caps.is_gpu && caps.max_group > 0 && caps.buffer_align <= 256);
-    const struct rates known = caps_rates(&caps); /* emulated: shared memory, accessed lane by lane, is no faster than that */
-    if (caps.gflops <= 20 * caps.n_threads) assert_true(known.memory[RATE_L1].read.all < known.ops[RATE_FMA_F32].all / 10 && known.memory[RATE_DRAM].read.one > 0);
+    const struct rates none = {.launch = 0}, known = caps_rates(&caps);
+    assert_memory_equal(&caps.rates, &none, sizeof none); /* it was not measured: what is assumed passes for no limit of the device */
+    if (caps.gflops <= 20 * caps.n_threads) assert_true(caps.is_emulated);
+    if (caps.is_emulated) assert_true(known.memory[RATE_L1].read.all < known.ops[RATE_FMA_F32].all / 10 && known.memory[RATE_DRAM].read.one > 0);
     assert_true(os_child_start(&c, opens_it, NULL, &e));
     assert_int_equal(os_child_get(&c, &ok, sizeof ok, 60), OS_EXITED);
     os_child_end(&c);

@@ -125,14 +125,15 @@ static void put_params(struct buf *b, const struct conv_call *g)
                STR_ARG(buf_view(&g->job.target.fingerprint)));
 }
 
-/* The rates that are cached, or are measured now. Without them, the files lack the columns that need them. */
+/* The rates that are cached, or are measured now, never assumed ones: what a kernel reaches of a limit is said of the device's own only. Without
+   them, ceilings and shares of a limit are left out. */
 static void measure_limits(struct conv_call *g, struct conv_run *r)
 {
     struct err e = {0};
     struct api_target *t = &g->job.target;
     bool ok = t->caps.rates.ops[RATE_FMA_F32].one > 0 || api_target_measure(t, &e);
-    if (!ok) log_printf(&g->q->log, 1, "%s", e.msg);
-    r->limit = t->caps.rates;
+    if (ok) r->limit = t->caps.rates;
+    else log_printf(&g->q->log, 1, "%s", e.msg);
 }
 
 static bool write_files(struct conv_call *g, struct conv_run *r, struct err *e)

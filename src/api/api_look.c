@@ -25,7 +25,8 @@ static void put_text(struct buf *b, const char *key, struct str text)
 static void put_device(struct buf *b, const struct dev_info *x)
 {
     struct buf caps = {0}, rates = {0};
-    struct rates known = x->caps.rates; /* of a described core */
+    struct rates known = x->caps.rates;
+    bool is_known = dev_is_described(&x->opts) || rates_find(&known, x->driver, x->fingerprint);
     caps_print(&caps, &x->caps);
     buf_printf(b, "{\"name\":\"%s\",\"language\":\"%s\"", x->driver->name, x->driver->lang);
     put_text(b, "device", x->name);
@@ -33,8 +34,7 @@ static void put_device(struct buf *b, const struct dev_info *x)
     if (x->trouble.n) put_text(b, "trouble", x->trouble);
     put_text(b, "fingerprint", x->fingerprint);
     put_text(b, "caps", buf_view(&caps));
-    if (!dev_is_described(&x->opts)) rates_find(&known, x->driver, x->fingerprint);
-    rates_print(&rates, &known);
+    if (is_known) rates_print(&rates, &known); /* nothing of a described architecture, which has none */
     if (rates.n) put_text(b, "rates", buf_view(&rates));
     buf_char(b, '}');
     buf_release(&caps);

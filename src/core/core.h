@@ -780,6 +780,7 @@ struct caps {
     bool deterministic;  /* by request of the user: bits of a result depend on its own terms only: one order of
                             sums (gen/order.c) */
     bool is_gpu;         /* it has workgroups; the fields up to gbps describe them */
+    bool is_emulated;    /* by a processor, which accesses memory lane by lane: what caps_rates assumes of its rates */
     u32 max_group;       /* threads of a workgroup */
     u32 subgroup, subgroup_min, subgroup_max; /* threads: usual size, and sizes that can be required */
     i64 shared_bytes;    /* shared memory of a workgroup */
@@ -813,7 +814,8 @@ struct caps {
     char spirv_flags[64];
     u32 gflops, gbps;    /* peaks of GPUs by their specification: f32 multiply-adds, memory; 0: unknown */
     struct isa isa;      /* for language c: the instruction set; options follow from it (isa_options) */
-    struct rates rates;  /* measured, or those of a described core; all 0: neither. No part of the text: code does not depend on them */
+    struct rates rates;  /* measured, or those of a described core, never assumed; all 0: neither. No part of the text: code does not depend on
+                            them */
 };
 /* The rates of c, and assumptions where it has none. */
 struct rates caps_rates(const struct caps *c);

@@ -338,24 +338,6 @@ static u32 spirv_version(u32 vulkan)
     return vulkan >= VK_API_VERSION_1_1 ? 13 : 10;
 }
 
-static void set_rate(struct rate *r, const struct caps *c, double one) { *r = (struct rate){one, one * (double)c->n_threads}; }
-
-/* Emulated GPUs: vectors of 8 lanes are multiplied at once, but memory, shared memory included, is accessed lane by lane, an instruction each, and
-   nothing hides what waits. Measured with Mesa 22.3's lavapipe on Zen 4, as `quern devices --measure` measures it here. */
-static void emulated_rates(struct caps *c)
-{
-    static const double bytes[N_RATE_LEVELS] = {[RATE_L1] = 2.2e9, [RATE_L2] = 2.6e9, [RATE_L3] = 2.3e9, [RATE_DRAM] = 1e9};
-    static const double latency[N_RATE_LEVELS] = {[RATE_L1] = 2e-9, [RATE_L2] = 5e-9, [RATE_L3] = 2e-8, [RATE_DRAM] = 1.9e-7};
-    struct rates *r = &c->rates;
-    set_rate(&r->ops[RATE_FMA_F32], c, 5e10), set_rate(&r->ops[RATE_FMA_F64], c, 2.8e10), set_rate(&r->nt_write, c, 1e9);
-    for (enum rate_level l = RATE_L1; l < N_RATE_LEVELS; l++) {
-        struct rate_memory *m = &r->memory[l];
-        set_rate(&m->read, c, bytes[l]), set_rate(&m->write, c, bytes[l]), set_rate(&m->copy, c, bytes[l]);
-        m->latency = latency[l];
-    }
-    r->launch = 7e-6, r->barrier = 2e-7;
-}
-
 /* Rough estimates: predictions order candidates before anything is measured, and are scaled to fit
    measurements. */
 static void caps_speed(const struct vulkan_facts *f, struct caps *c)
@@ -364,7 +346,7 @@ static void caps_speed(const struct vulkan_facts *f, struct caps *c)
     case VK_PHYSICAL_DEVICE_TYPE_CPU:
         c->n_threads = (u32)os_n_cpus();
         c->gflops = 20 * c->n_threads, c->gbps = 10, c->l2_bytes = 1 << 20, c->l3_bytes = 32 << 20;
-        emulated_rates(c);
+        c->is_emulated = true;
         break;
     case VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU:
         c->n_threads = 16, c->gflops = 1000, c->gbps = 50, c->l2_bytes = 4 << 20;

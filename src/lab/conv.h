@@ -180,7 +180,7 @@ struct conv_result {             /* of one layer */
 struct conv_run {
     struct str implementation;              /* its name */
     enum dtype type;
-    struct rates limit;          /* of the device; zeros: unknown */
+    struct rates limit;          /* measured, of the device; zeros: unknown, and nothing is said of it */
     struct { struct conv_result *v; u32 n, cap; } result;
 };
 /* Lower bound in seconds by the row's operations and bytes and the known peaks; 0: none is known. */

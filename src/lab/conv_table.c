@@ -89,15 +89,16 @@ void conv_print_summary(struct buf *b, const struct conv_run *r)
     for (u32 i = 0; i < r->result.n; i++) {
         const struct conv_result *x = &r->result.v[i];
         if (!x->times.n) continue;
-        double flop = conv_row_flops(x->row), bytes = conv_row_bytes(x->row, r->type);
+        double flop = conv_row_flops(x->row), bytes = conv_row_bytes(x->row, r->type), limit = conv_limit(r, x->row);
         conv_row_label(b, x->row);
         buf_printf(b, ",%.6f,%.6f", x->times.of.median * 1e3, x->times.of_base.median * 1e3);
         put_interval(b, x->times.of, 1e3);
         put_interval(b, x->times.of_base, 1e3);
         buf_printf(b, ",%.6f", x->times.ratio.median);
         put_interval(b, x->times.ratio, 1);
-        buf_printf(b, ",%.6f,%.6f,%.3f,%.2f,", flop * 1e-9, bytes * 1e-9, flop * 1e-9 / x->times.of.median,
-                   conv_limit(r, x->row) / x->times.of.median * 100);
+        buf_printf(b, ",%.6f,%.6f,%.3f,", flop * 1e-9, bytes * 1e-9, flop * 1e-9 / x->times.of.median);
+        if (limit > 0) buf_printf(b, "%.2f", limit / x->times.of.median * 100);
+        buf_char(b, ',');
         put_name(b, x->base);
         buf_char(b, '\n');
     }
