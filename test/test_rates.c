@@ -4,6 +4,7 @@
 // runs and which must do as many operations, and touch as many elements, as is divided by their time. No test depends on time.
 #include "gen/gen.h"
 #include "gen/nest.h"
+#include "seeds.h"
 #include "tune/rates.h"
 
 #include <math.h>
@@ -314,6 +315,31 @@ static void test_memory(void **state)
         }
 }
 
+static i64 odd(struct rng *g, i64 most) { return rng_range(g, 0, 3) ? rng_range(g, 0, most) | 1 : 0; }
+
+/* Slices lie within the array and the level for any number of processors and any sizes, also those of arrays that a device keeps small. */
+static void test_slices(void **state)
+{
+    u32 n = 0, n_tight = 0;
+    for (u64 seed = first_seed(0, 20000); seed < last_seed(0, 20000); seed++) {
+        struct rng g = {seed + 1};
+        struct caps c = target((i64)(seed % countof(targets)));
+        c.n_threads = (u32)odd(&g, 700), c.l1_bytes = odd(&g, 200 << 10), c.l2_bytes = odd(&g, 80 << 20), c.l3_bytes = odd(&g, 300 << 20);
+        const i64 array = rng_range(&g, 0, 1) ? odd(&g, 64 << 10) : odd(&g, 64 << 20), step = micro_memory_step(&c);
+        const enum rate_level l = (enum rate_level)rng_range(&g, RATE_L1, N_RATE_LEVELS - 1);
+        const enum micro_access x = (enum micro_access)rng_range(&g, MICRO_READ, N_MICRO_ACCESSES - 1);
+        const struct micro_slice one = micro_slice_of(&c, l, x, array, false), all = micro_slice_of(&c, l, x, array, true);
+        const i64 arrays = x == MICRO_COPY && l != RATE_DRAM ? 2 : 1, bytes = i64_max(2 * micro_level_bytes(&c, l, array), l == RATE_L3 ? 4 * c.l2_bytes : 0);
+        assert_true(one.groups == 1 && all.groups >= i64_max(1, c.n_threads));
+        assert_true(one.n >= all.n && all.n >= 0 && one.n % step == 0 && all.n % step == 0);
+        assert_true(4 * all.groups * all.n <= array && 4 * one.n <= array);
+        assert_true(4 * arrays * one.n <= bytes + 1);
+        n += all.n > 0, n_tight += all.n > 0 && 4 * all.groups * (all.n + step) > array;
+    }
+    print_message("%u slices, %u of them as long as the array permits\n", n, n_tight);
+    assert_true(n > 1000 && n_tight > 100);
+}
+
 static void test_others(void **state)
 {
     for (i64 i = 0; i < countof(targets); i++) {
@@ -493,7 +519,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_round),     cmocka_unit_test(test_text),      cmocka_unit_test(test_assumed),
                                        cmocka_unit_test(test_emulated), cmocka_unit_test(test_measured_first), cmocka_unit_test(test_cores), cmocka_unit_test(test_ops_count), cmocka_unit_test(test_mma_count),
-                                       cmocka_unit_test(test_memory),    cmocka_unit_test(test_others),    cmocka_unit_test(test_measure),
+                                       cmocka_unit_test(test_memory),    cmocka_unit_test(test_slices), cmocka_unit_test(test_others),    cmocka_unit_test(test_measure),
                                        cmocka_unit_test(test_storage), cmocka_unit_test(test_better), cmocka_unit_test(test_first_use)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,7 +17,6 @@ enum {
     REPEATS = 6, LONG_REPEATS = 4,
     LEAST_LOADS = 4096, MAX_KERNELS = 64, MAX_POINTS = 96,
     LINE = 64, /* bytes */
-    GROUPS_PER_UNIT = 8, /* of a GPU */
     CHILD_SECONDS = 120
 };
 static const i64 least_bytes = 64 << 20, most_bytes = 512 << 20; /* of x and y */
@@ -66,7 +65,7 @@ struct answer { struct rates r; struct err e; };
 static bool open_arrays(struct bench *b, struct err *e)
 {
     const struct caps *c = &b->m.caps;
-    i64 bytes = least_bytes, groups = (i64)c->n_threads * (c->is_gpu ? GROUPS_PER_UNIT : 1);
+    i64 bytes = least_bytes, groups = micro_groups(c, true);
     while (bytes < 2 * i64_max(c->l2_bytes, c->l3_bytes) && bytes < most_bytes) bytes *= 2;
     while (c->max_buffer && bytes > c->max_buffer) bytes /= 2;
     const struct dev_driver *v = b->m.dev->driver;
@@ -86,11 +85,7 @@ static void close_all(struct bench *b, u32 n_kernels)
     v->close(b->m.dev);
 }
 
-static i64 units(const struct caps *c) { return i64_max(1, c->n_threads); }
-
-static bool has_several(const struct caps *c) { return c->is_gpu || units(c) > 1; } /* threads or workgroups */
-
-static i64 groups_of(const struct caps *c, bool all, i64 per_unit) { return all ? units(c) * (c->is_gpu ? per_unit : 1) : 1; }
+static bool has_several(const struct caps *c) { return micro_groups(c, true) > 1; } /* threads or workgroups */
 
 static struct point *add_point(struct bench *b, u32 kernel, i64 groups, double work, double *to)
 {
@@ -115,7 +110,7 @@ static void add_ops(struct bench *b, u32 i, const struct kernel_text *t)
     const struct caps *c = &b->m.caps;
     struct rate *to = &b->r.ops[t->op];
     for (u32 all = 0; all <= has_several(c); all++) {
-        i64 groups = groups_of(c, all, GROUPS_PER_UNIT);
+        i64 groups = all ? micro_groups(c, true) : 1;
         struct point *p = add_point(b, i, t->shape.m ? mma_groups(b, &t->shape, groups) : groups, t->work, all ? &to->all : &to->one);
         p->is_all = all;
         if (!t->shape.m) continue;
@@ -136,35 +131,15 @@ static struct rate *rate_of_access(struct bench *b, enum rate_level level, enum 
     }
 }
 
-/* Bytes of the level that slices fill, together or each; 0: there is no such level. Of a cache that others use, too, a part. */
-static i64 level_bytes(const struct bench *b, enum rate_level level, bool *is_shared)
-{
-    const struct caps *c = &b->m.caps;
-    *is_shared = level >= (c->is_gpu ? RATE_L2 : RATE_L3);
-    switch (level) {
-    case RATE_L1: return c->l1_bytes / 2;
-    case RATE_L2: return c->l2_bytes / 2;
-    case RATE_L3: return c->l3_bytes / 8;
-    case RATE_DRAM: return b->x.size;
-    case N_RATE_LEVELS:
-    default: unreachable();
-    }
-}
-
 static void add_memory(struct bench *b, u32 i, enum rate_level level, enum micro_access access)
 {
     const struct caps *c = &b->m.caps;
     struct rate *to = rate_of_access(b, level, access);
-    bool is_shared;
-    i64 bytes = level_bytes(b, level, &is_shared) / (access == MICRO_COPY && level != RATE_DRAM ? 2 : 1), step = micro_memory_step(c);
     for (u32 all = 0; all <= has_several(c); all++) {
-        i64 groups = groups_of(c, all, is_shared ? GROUPS_PER_UNIT : 1);
-        i64 share = bytes / (is_shared ? groups : 1), beyond = level == RATE_L3 && !c->is_gpu && share ? 2 * c->l2_bytes : 0;
-        i64 slice = i64_min(i64_max(share, beyond), b->x.size / groups) / 4 / step * step;
-        if (!slice && level == RATE_L1 && 4 * step <= c->l1_bytes) slice = step; /* a workgroup reads no less: as much as all of a processor's cache */
-        if (!slice) continue;
-        struct point *p = add_point(b, i, groups, (access == MICRO_COPY ? 2.0 : 1.0) * 4 * (double)slice, all ? &to->all : &to->one);
-        p->k.slice = slice, p->is_all = all;
+        const struct micro_slice x = micro_slice_of(c, level, access, b->x.size, all);
+        if (!x.n) continue;
+        struct point *p = add_point(b, i, x.groups, (access == MICRO_COPY ? 2.0 : 1.0) * 4 * (double)x.n, all ? &to->all : &to->one);
+        p->k.slice = x.n, p->is_all = all;
         if (access != MICRO_READ) p->k.buf[1] = b->y;
     }
 }
@@ -178,7 +153,7 @@ static void add_points(struct bench *b, u32 i, const struct kernel_text *t)
         for (enum rate_level l = RATE_L1; l < N_RATE_LEVELS; l++)
             if (t->access != MICRO_NT_WRITE || l == RATE_DRAM) add_memory(b, i, l, t->access);
         break;
-    case KIND_LAUNCH: add_point(b, i, units(c), 0, &b->r.launch)->k.launches = 16; break;
+    case KIND_LAUNCH: add_point(b, i, micro_groups(c, false), 0, &b->r.launch)->k.launches = 16; break;
     case KIND_BARRIER: add_point(b, i, 1, 0, &b->r.barrier)->k.rounds = 16; break;
     case KIND_CHASE: break; /* after all others: it needs content of its own */
     }
@@ -249,8 +224,7 @@ static bool put_cycle(struct bench *b, i64 n, struct point *reading, struct err 
 static void measure_latency(struct bench *b, u32 kernel, enum rate_level level, struct point *reading)
 {
     struct err e = {0};
-    bool is_shared;
-    i64 bytes = level_bytes(b, level, &is_shared), n = 1;
+    i64 bytes = i64_min(micro_level_bytes(&b->m.caps, level, b->x.size), b->x.size), n = 1;
     while (2 * n * LINE <= bytes) n *= 2;
     if (n < 16 || !put_cycle(b, n, level == RATE_DRAM ? reading : NULL, &e)) return;
     b->n = 0;

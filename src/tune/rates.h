@@ -5,6 +5,7 @@
 //
 //   micro.c       kernels on an open device: built, filled, launched, timed
 //   micro_text.c  their texts
+//   micro_slice.c the parts of an array that workgroups take
 //   rates.c       all rates of a device (struct rates of core), measured in a child process and kept in the user's cache
 #ifndef QUERN_TUNE_RATES_H
 #define QUERN_TUNE_RATES_H
@@ -50,6 +51,16 @@ i64 micro_memory_step(const struct caps *c); /* elements; slices are multiples o
 void micro_chase_text(struct buf *t, const struct caps *c);   /* loads i32 from x, each the index of the next one; "S" is the first */
 void micro_launch_text(struct buf *t, const struct caps *c);  /* little more than an empty kernel */
 void micro_barrier_text(struct buf *t, const struct caps *c); /* a barrier per round; empty: a single thread */
+
+/* micro_slice.c: arrays of `array` bytes, of which groups take slices side by side. */
+
+i64 micro_groups(const struct caps *c, bool has_many); /* one thread or workgroup for each processor; has_many: of a GPU several */
+/* Bytes of a memory level that slices fill, together or each; 0: there is no such level. Of a cache that others use, too, a part. */
+i64 micro_level_bytes(const struct caps *c, enum rate_level level, i64 array);
+/* Elements of f32 of a group's slice, a multiple of micro_memory_step, so that all slices together are no longer than the array; n 0: the level
+   cannot be measured so. all: by as many groups as run at once; else by one. */
+struct micro_slice { i64 groups, n; };
+struct micro_slice micro_slice_of(const struct caps *c, enum rate_level level, enum micro_access access, i64 array, bool all);
 
 /* rates.c */
 
