@@ -116,7 +116,7 @@ static bool least_sched(const struct gen_problem *p, const struct caps_matrix *x
     v->v[P_sa] = (i32)i64_max(16, x->k), v->v[P_sb] = (i32)i64_max(8, x->k);
     for (u32 i = 0; i < param[P_wlpx].n; i++) {
         v->v[P_wlpx] = (i32)param[P_wlpx].values[i];
-        if (x->m <= 32 && x->n <= 32 && x->k <= 32 && gm * gn * p->c->subgroup >= wg_least(p->c) && legal(p, v)) return true;
+        if (gm * gn * p->c->subgroup >= wg_least(p->c) && legal(p, v)) return true;
     }
     return false;
 }

@@ -200,7 +200,7 @@ static bool least_sched(const struct gen_problem *p, const struct caps_matrix *x
     s->v[P_acc] = 32;
     s->v[P_wgm] = s->v[P_wgn] = s->v[P_sgn] = s->v[P_mx] = s->v[P_bk] = s->v[P_split_k] = 1;
     s->v[P_sgm] = (i32)halo_task_window(&w->q, w->q.c.ya);
-    return x->c == DT_F32 && x->m <= 64 && x->n <= 64 && x->k <= 64 && gen_problem_allows(p, s);
+    return x->c == DT_F32 && gen_problem_allows(p, s);
 }
 
 static bool analyze(const struct gen_problem *p)

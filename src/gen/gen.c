@@ -65,12 +65,11 @@ static bool parse_param(struct candidate *c, u32 *seen, struct str word, struct 
     for (u32 i = 0; i < c->gen->n_param; i++) {
         const struct gen_param *p = &c->gen->param[i];
         if (!str_is(name, p->name)) continue;
-        for (u32 j = 0; j < p->n; j++)
-            if (p->values[j] == x) {
-                c->sched.v[i] = (i32)x;
-                *seen |= 1u << i;
-                return true;
-            }
+        if (gen_param_has(p, x)) {
+            c->sched.v[i] = (i32)x;
+            *seen |= 1u << i;
+            return true;
+        }
         return err_set(e, ERR_INPUT, "parameter '%s' of generator '%s' cannot be %lld", p->name,
                        c->gen->name, (long long)x);
     }

@@ -144,7 +144,7 @@ static bool least_sched(const struct gen_problem *p, const struct caps_matrix *s
                                 [P_stream_k] = 0}};
     struct mma_sched s = sched_of(p->c, out);
     while (blocking_of(&s).threads < wg_least(p->c) && s.gm < 4) s.gm *= 2, out->v[P_gm] = (i32)s.gm;
-    return shape->m <= 32 && shape->n <= 32 && shape->k <= 32 && mma_legal(p, out);
+    return mma_legal(p, out);
 }
 
 bool mma_least(const struct gen_problem *p, u32 k, struct sched *s)

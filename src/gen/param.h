@@ -28,6 +28,12 @@ struct gen_param {
     const i32 *values;   /* candidates, ascending */
     u32 n;
 };
+static inline bool gen_param_has(const struct gen_param *p, i64 value)
+{
+    for (u32 i = 0; i < p->n; i++)
+        if (p->values[i] == value) return true;
+    return false;
+}
 
 /* What a list makes of a row. */
 #define GEN_PARAM_NUMBER(name, what, ...) P_##name,

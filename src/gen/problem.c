@@ -112,9 +112,17 @@ double gen_problem_cost(const struct gen_problem *p, const struct sched *s)
     return view(p, s) && p->gen->legal(p, s) ? seconds_of(p, s) : 0;
 }
 
+/* Are all values of parameters among those that they may have? Least schedules take some from the target: shapes of matrix units. */
+static bool is_listed(const struct gen *g, const struct sched *s)
+{
+    for (u32 i = 0; i < g->n_param; i++)
+        if (!gen_param_has(&g->param[i], s->v[i])) return false;
+    return true;
+}
+
 bool gen_problem_least(const struct gen_problem *p, struct sched *s)
 {
     for (u32 k = 0; p->gen->least && p->gen->least(p, k, s); k++)
-        if (gen_problem_allows(p, s)) return true;
+        if (is_listed(p->gen, s) && gen_problem_allows(p, s)) return true;
     return false;
 }
