@@ -164,12 +164,45 @@ static void test_memory(void **state)
     }
 }
 
+/* Seconds of a schedule that leaves out what a mask of so many rows excludes, over those of one that does not. */
+static double share_shown(int queries, int keys, int rows)
+{
+    static const char schedule[] = "half=0 wlpy=4 wlpx=8 blpy=4 blpx=1 ptr=4 ptc=4 wlox=8 blox=1 sa=16 sb=16 bswq=4 bswk=4 wswq=1 wswk=4 bswp=4 bswv=8 wswp=1 wswv=4 sp=0 rpp=0 rpo=0 "
+                                   "un=4 pad=4 glwq=4 glwk=4 glwv=4 lcp=1 lco=1 sub=1 skip=%d split=0";
+    struct fixture b;
+    double seconds[2];
+    fixture_open(&b, 1);
+    assert_true(dev_target(&b.caps, "cuda", S("sm_80")));
+    struct str text = str_fmt(&b.arena, "graph {\n  input %%q: f32[1,8,%d,64]\n  input %%k: f32[1,8,64,%d]\n  input %%v: f32[1,8,%d,64]\n  input %%o: bool[1,1,%d,%d]\n"
+                              "  const %%i: f32[] = [-inf]\n  %%r: none[?] = MatMul(%%q, %%k)\n  %%s: none[?] = Where(%%o, %%r, %%i)\n" MAX SUM,
+                              queries, keys, keys, rows, keys);
+    if (!task_parse(&b.t, &b.arena, &b.sym, text, &b.e)) fail_msg("%s", b.e.msg);
+    for (int skip = 0; skip < 2; skip++) {
+        const struct gen *g = gen_find(S("wg_attention"));
+        struct candidate c;
+        struct str name = str_fmt(&b.arena, "wg_attention.%u %.*s", g->revision, STR_ARG(str_fmt(&b.arena, schedule, skip)));
+        if (!candidate_parse(&c, name, &b.e)) fail_msg("%s", b.e.msg);
+        assert_true(gen_legal(&c, &b.t, &b.caps));
+        seconds[skip] = gen_predict(&c, &b.t, &b.caps, b.var);
+    }
+    fixture_close(&b);
+    return seconds[1] / seconds[0];
+}
+
+/* Masks of rows count as causal: of as many queries as keys a little more than half of the keys are left, of few behind many nearly all. */
+static void test_shown(void **state)
+{
+    const double square = share_shown(2048, 2048, 2048), last = share_shown(64, 2048, 64), alike = share_shown(64, 2048, 1);
+    print_message("%.2f of a square, %.2f of the last rows, %.2f where rows are alike\n", square, last, alike);
+    assert_true(square > 0.45 && square < 0.65 && last > 0.95 && alike > 0.8 && alike < 0.99);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random), cmocka_unit_test(test_statistics), cmocka_unit_test(test_cut_heads), cmocka_unit_test(test_legal),
         cmocka_unit_test(test_split), cmocka_unit_test(test_device),
-        cmocka_unit_test(test_sm_80),  cmocka_unit_test(test_sm_90), cmocka_unit_test(test_gfx906), cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_sm_80),  cmocka_unit_test(test_sm_90), cmocka_unit_test(test_gfx906), cmocka_unit_test(test_memory), cmocka_unit_test(test_shown),
     };
     vulkan_stay_loaded();
     return cmocka_run_group_tests(tests, NULL, NULL);

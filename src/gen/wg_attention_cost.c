@@ -51,25 +51,26 @@ bool wg_attention_is_split_worth(const struct wg_attention_facts *f, const struc
 
 /* Prediction. */
 
-/* Keys of the rows from..to-1 that are not left out. */
-static double band_keys(const struct wg_attention_facts *f, double from, double to, const i64 *var)
-{
-    const struct attention_reach keys = attention_keys_of_rows(&f->x, f->queries, (double)f->n, from, to, var);
-    return keys.end - keys.begin;
-}
-
-/* Blocks of keys of a workgroup, on average. Masks by rows are mostly causal, others mostly leave all. */
-static double key_blocks(const struct wg_attention_facts *f, const struct wg_attention_sched *s, const i64 *var)
+/* Blocks of keys that a band leaves, or a mask that rows have of their own, which is taken to be causal: an average over blocks of rows. */
+static double shown_blocks(const struct wg_attention_facts *f, const struct wg_attention_sched *s, const i64 *var)
 {
     enum { MOST = 64 }; /* blocks of rows that are looked at */
-    const double masked_by_row = 0.6, masked = 0.9;
     double rows = (double)ceil_div(f->m, s->br), n = fmin(rows, MOST), sum = 0;
-    double all = (double)ceil_div(f->n, s->bc) * (f->x.has_mask && s->skip ? f->x.is_masked_by_row && f->m > 1 ? masked_by_row : masked : 1);
-    for (i64 i = 0; f->x.has_band && i < (i64)n; i++) {
-        double from = floor(((double)i + 0.5) * rows / n) * (double)s->br;
-        sum += ceil(band_keys(f, from, fmin((double)f->m, from + (double)s->br), var) / (double)s->bc) / n;
+    for (i64 i = 0; i < (i64)n; i++) {
+        double from = floor(((double)i + 0.5) * rows / n) * (double)s->br, to = fmin((double)f->m, from + (double)s->br);
+        const struct attention_reach keys = attention_keys_of_rows(&f->x, f->queries, (double)f->n, from, to, var);
+        sum += ceil((keys.end - keys.begin) / (double)s->bc) / n;
     }
-    all = f->x.has_band ? sum : all;
+    return sum;
+}
+
+/* Blocks of keys of a workgroup. Masks that are alike for all rows mostly leave all keys. */
+static double key_blocks(const struct wg_attention_facts *f, const struct wg_attention_sched *s, const i64 *var)
+{
+    const double unmasked = 0.9;
+    const bool is_scanned = f->x.has_mask && s->skip;
+    double all = (double)ceil_div(f->n, s->bc) * (is_scanned ? unmasked : 1);
+    if (f->x.has_band || (is_scanned && f->x.is_masked_by_row)) all = shown_blocks(f, s, var);
     return fmax(s->split ? all / ceil((double)f->n / (double)s->split) : all, 1);
 }
 
