@@ -4,10 +4,8 @@
 #ifndef QUERN_TEST_ATTENTION_FAMILY_H
 #define QUERN_TEST_ATTENTION_FAMILY_H
 
-#include "gen_kinds.h"
+#include "gen_instances.h"
 #include "ptx_check.h"
-
-typedef void open_fixture(struct fixture *b, u64 seed); /* of a device, the family and an element type */
 
 /* Other values of some parameters, as long as the schedule is legal: also those that no search would try. */
 static inline void strew(struct fixture *b, struct candidate *c)

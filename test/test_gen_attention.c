@@ -5,8 +5,7 @@
 // evaluator, interpreted, compiled and in exact arithmetic, by dot products of 16-bit operands, also in a promised order of sums, with keys divided among grid
 // iterations, in pages that a table names, and with statistics of rows as results; other graphs are refused.
 #include "gen/attention.h"
-#include "gen_kinds.h"
-#include "tune/exact.h"
+#include "gen_instances.h"
 
 static void open_attention(struct fixture *b, u64 seed)
 {
@@ -15,38 +14,25 @@ static void open_attention(struct fixture *b, u64 seed)
     b->type = seed % 7 == 3 ? DT_F16 : seed % 7 == 5 ? DT_BF16 : DT_F32;
 }
 
-static void test_random(void **state)
+static bool build_random(struct fixture *b, u64 seed)
 {
-    u32 n = 0;
-    for (u64 seed = first_seed(0, 400); seed < last_seed(0, 400); seed++) {
-        struct fixture b;
-        open_attention(&b, seed);
-        b.caps.deterministic = seed % 5 == 4;
-        if (random_attention(&b)) n += try_task(&b, seed, 4);
-        fixture_close(&b);
-    }
-    print_message("%u kernels\n", n);
-    assert_true(is_enough(n, 500));
+    b->caps.deterministic = seed % 5 == 4;
+    return random_attention(b);
 }
 
-static void test_statistics(void **state)
+static void test_random(void **state) { try_instances(&(struct instances){open_attention, build_random, 0, 400, .least = 500, .tries = 4}); }
+
+static bool build_statistics(struct fixture *b, u64 seed)
 {
-    u32 n = 0;
-    for (u64 seed = first_seed(8000, 8300); seed < last_seed(8000, 8300); seed++) {
-        struct fixture b;
-        open_attention(&b, seed);
-        b.caps.deterministic = seed % 7 == 4;
-        if (random_attention(&b) && b.g.output.n == 1 && add_statistics(&b)) n += try_task(&b, seed, 4);
-        fixture_close(&b);
-    }
-    print_message("%u kernels\n", n);
-    assert_true(is_enough(n, 100));
+    b->caps.deterministic = seed % 7 == 4;
+    return random_attention(b) && b->g.output.n == 1 && add_statistics(b);
 }
+
+static void test_statistics(void **state) { try_instances(&(struct instances){open_attention, build_statistics, 8000, 8300, .least = 100, .tries = 4}); }
 
 /* A random attention's part of the kind. */
-static bool open_part(struct fixture *b, u64 seed, enum attention_part part)
+static bool draw_part(struct fixture *b, enum attention_part part)
 {
-    open_attention(b, seed);
     return random_attention_of(b, part != PART_OUTPUT && part != PART_COLUMNS) && take_part(b, part);
 }
 
@@ -58,7 +44,8 @@ static void test_parts(void **state)
         u32 n = 0, n_compiled = 0;
         for (u64 seed = first_seed(10000, 10250); seed < last_seed(10000, 10250); seed++) {
             struct fixture b;
-            bool ok = open_part(&b, seed, part);
+            open_attention(&b, seed);
+            bool ok = draw_part(&b, part);
             if (seed % 4 == 1) ok = ok && place_in_room(&b);
             b.caps.deterministic = seed % 7 == 4 && part < PART_COLUMNS;
             u32 own = ok ? try_task(&b, seed, 4) : 0;
@@ -73,29 +60,9 @@ static void test_parts(void **state)
     assert_true(is_enough(all_compiled, 3));
 }
 
-/* A random schedule over a field; counts kernels, and those that are equal. */
-static void check_exactly(struct fixture *b, u64 seed, u32 *n, u32 *n_exact)
-{
-    struct candidate c;
-    struct exact_result r = {0};
-    if (!gen_matches(b->only, &b->t, &b->caps) || !choose(b, 1, &c) || c.gen != b->only) return;
-    if (!exact_check(&r, &b->t, &c, &b->caps, &(struct exact_opts){.seed = seed}, &b->e)) report(b, &c, seed);
-    if (r.verdict == EXACT_DIFFERS) err_set(&b->e, ERR_FAILED, "%.*s", (int)r.why.n, r.why.p), report(b, &c, seed);
-    ++*n, *n_exact += r.verdict == EXACT_YES;
-    exact_result_release(&r);
-}
+static bool build_exact_part(struct fixture *b, u64 seed) { return draw_part(b, seed % N_PARTS) && b->type == DT_F32; }
 
-static void test_exact_parts(void **state)
-{
-    u32 n = 0, n_exact = 0;
-    for (u64 seed = first_seed(12000, 12200); seed < last_seed(12000, 12200); seed++) {
-        struct fixture b;
-        if (open_part(&b, seed, seed % N_PARTS) && b.type == DT_F32) check_exactly(&b, seed, &n, &n_exact);
-        fixture_close(&b);
-    }
-    print_message("%u kernels, %u exact\n", n, n_exact);
-    assert_true(is_enough(n, 30) && n_exact * 10 >= n * 9);
-}
+static void test_exact_parts(void **state) { try_exactly(&(struct instances){open_attention, build_exact_part, 12000, 12200, .least = 30}); }
 
 static bool has_dot(struct fixture *b)
 {
@@ -125,23 +92,16 @@ static void test_dots(void **state)
 }
 
 /* Keys of a size that is not known, of which there are none: each sum is 0. */
-static void test_no_keys(void **state)
+static bool build_without_keys(struct fixture *b, u64 seed)
 {
-    u32 n = 0;
-    for (u64 seed = first_seed(14000, 14600); seed < last_seed(14000, 14600); seed++) {
-        struct fixture b;
-        struct attention x;
-        open_attention(&b, seed);
-        if (random_attention(&b) && attention_of(&x, &b.t) && gen_static(&b.t.g, x.scores.n, -1) < 0) {
-            b.var[b.sym.var.n - 1] = 0; /* the last one that was drawn */
-            assert_int_equal(gen_eval(&b.t.g, x.scores.n, b.var), 0);
-            n += try_task(&b, seed, 4);
-        }
-        fixture_close(&b);
-    }
-    print_message("%u kernels\n", n);
-    assert_true(is_enough(n, 100));
+    struct attention x;
+    if (!random_attention(b) || !attention_of(&x, &b->t) || gen_static(&b->t.g, x.scores.n, -1) >= 0) return false;
+    b->var[b->sym.var.n - 1] = 0; /* the last one that was drawn */
+    assert_int_equal(gen_eval(&b->t.g, x.scores.n, b->var), 0);
+    return true;
 }
+
+static void test_no_keys(void **state) { try_instances(&(struct instances){open_attention, build_without_keys, 14000, 14600, .least = 100, .tries = 4}); }
 
 /* Rows of a product that are not those of whole heads. */
 static void test_cut_heads(void **state)
@@ -152,19 +112,13 @@ static void test_cut_heads(void **state)
     fixture_close(&b);
 }
 
-static void test_room(void **state)
+static bool build_in_room(struct fixture *b, u64 seed)
 {
-    u32 n = 0;
-    for (u64 seed = first_seed(4000, 4300); seed < last_seed(4000, 4300); seed++) {
-        struct fixture b;
-        open_attention(&b, seed);
-        b.caps.deterministic = seed % 7 == 4;
-        if (random_attention(&b) && place_in_room(&b)) n += try_task(&b, seed, 4);
-        fixture_close(&b);
-    }
-    print_message("%u kernels\n", n);
-    assert_true(is_enough(n, 200));
+    b->caps.deterministic = seed % 7 == 4;
+    return random_attention(b) && place_in_room(b);
 }
+
+static void test_room(void **state) { try_instances(&(struct instances){open_attention, build_in_room, 4000, 4300, .least = 200, .tries = 4}); }
 
 static void test_compiled(void **state)
 {
@@ -284,17 +238,11 @@ static void test_pages(void **state)
         struct fixture b;
         struct candidate c;
         struct check k;
-        struct exact_result r = {0};
         if (open_paged(&b, seed) && gen_matches(b.only, &b.t, &b.caps) && choose_in_place(&b, &c) && check_init(&k, &b.t, b.var, seed, true, &b.e)) {
             if (!run(&b, &c, &k)) report(&b, &c, seed);
             check_release(&k);
             n++, n_parts += seed % 5 % 2, n_heads += c.sched.v[heads] == 1;
-            if (b.type == DT_F32 && seed % 4 == 1) {
-                if (!exact_check(&r, &b.t, &c, &b.caps, &(struct exact_opts){.seed = seed}, &b.e)) report(&b, &c, seed);
-                if (r.verdict == EXACT_DIFFERS) err_set(&b.e, ERR_FAILED, "%.*s", (int)r.why.n, r.why.p), report(&b, &c, seed);
-                n_exact += r.verdict == EXACT_YES;
-                exact_result_release(&r);
-            }
+            if (b.type == DT_F32 && seed % 4 == 1) n_exact += check_exactly(&b, seed, &c);
             struct dev_opts o = {.n_threads = 2};
             if (seed % 16 == 0 && dev_ask(dev_find(S("cpu")), &o, &b.caps, NULL, &b.e) && choose_in_place(&b, &c)) {
                 open_device_check(&b, &k, seed);
@@ -309,21 +257,14 @@ static void test_pages(void **state)
     assert_true(is_enough(n, 30) && is_enough(n_parts, 8) && is_enough(n_heads, 2) && is_enough(n_exact, 2));
 }
 
-/* Over a field the kernel equals its task's nodes, whatever the order of sums; where that is promised, in it. */
-static void test_exact(void **state)
+static bool build_exact(struct fixture *b, u64 seed)
 {
-    u32 n = 0, n_exact = 0;
-    for (u64 seed = first_seed(0, 160); seed < last_seed(0, 160); seed++) {
-        struct fixture b;
-        open_attention(&b, seed);
-        b.type = DT_F32;
-        b.caps.deterministic = seed % 2;
-        if (random_attention(&b)) check_exactly(&b, seed, &n, &n_exact);
-        fixture_close(&b);
-    }
-    print_message("%u kernels, %u exact\n", n, n_exact);
-    assert_true(is_enough(n, 30) && n_exact * 10 >= n * 9);
+    b->type = DT_F32;
+    b->caps.deterministic = seed % 2;
+    return random_attention(b);
 }
+
+static void test_exact(void **state) { try_exactly(&(struct instances){open_attention, build_exact, 0, 160, .least = 30}); }
 
 /* Whether a task is of the family. */
 static bool is_attention_of(const char *text, bool is_ordered)

@@ -3,8 +3,7 @@
 // Gradients of attention in one kernel: random instances (heads that share keys, masks, windows, softcaps, other functions of scores than a softmax, sizes that are not known,
 // operands and results of other orders of axes) under random legal schedules agree with the reference evaluator, interpreted, compiled and in exact
 // arithmetic, also in a promised order of sums, and with a head's rows divided among grid iterations; other graphs are refused.
-#include "gen_kinds.h"
-#include "tune/exact.h"
+#include "gen_instances.h"
 
 static void open_gradients(struct fixture *b, u64 seed)
 {
@@ -13,19 +12,13 @@ static void open_gradients(struct fixture *b, u64 seed)
     b->type = seed % 7 == 3 ? DT_F16 : seed % 7 == 5 ? DT_BF16 : DT_F32;
 }
 
-static void test_random(void **state)
+static bool build_random(struct fixture *b, u64 seed)
 {
-    u32 n = 0;
-    for (u64 seed = first_seed(0, 150); seed < last_seed(0, 150); seed++) {
-        struct fixture b;
-        open_gradients(&b, seed);
-        b.caps.deterministic = seed % 5 == 4;
-        if (random_attention_grad(&b)) n += try_task(&b, seed, 4);
-        fixture_close(&b);
-    }
-    print_message("%u kernels\n", n);
-    assert_true(is_enough(n, 200));
+    b->caps.deterministic = seed % 5 == 4;
+    return random_attention_grad(b);
 }
+
+static void test_random(void **state) { try_instances(&(struct instances){open_gradients, build_random, 0, 150, .least = 200, .tries = 4}); }
 
 static void test_compiled(void **state)
 {
@@ -39,28 +32,14 @@ static void test_compiled(void **state)
     assert_true(is_enough(n, 4));
 }
 
-/* Over a field the kernel equals its task's nodes, whatever the order of sums; where that is promised, in it. */
-static void test_exact(void **state)
+static bool build_exact(struct fixture *b, u64 seed)
 {
-    u32 n = 0, n_exact = 0;
-    for (u64 seed = first_seed(0, 12); seed < last_seed(0, 12); seed++) {
-        struct fixture b;
-        struct candidate c;
-        struct exact_result r = {0};
-        open_gradients(&b, seed);
-        b.type = DT_F32;
-        b.caps.deterministic = seed % 2;
-        if (random_attention_grad(&b) && gen_matches(b.only, &b.t, &b.caps) && choose(&b, 1, &c) && c.gen == b.only) {
-            if (!exact_check(&r, &b.t, &c, &b.caps, &(struct exact_opts){.seed = seed}, &b.e)) report(&b, &c, seed);
-            if (r.verdict == EXACT_DIFFERS) err_set(&b.e, ERR_FAILED, "%.*s", (int)r.why.n, r.why.p), report(&b, &c, seed);
-            n++, n_exact += r.verdict == EXACT_YES;
-            exact_result_release(&r);
-        }
-        fixture_close(&b);
-    }
-    print_message("%u kernels, %u exact\n", n, n_exact);
-    assert_true(is_enough(n, 5) && n_exact * 10 >= n * 9);
+    b->type = DT_F32;
+    b->caps.deterministic = seed % 2;
+    return random_attention_grad(b);
 }
+
+static void test_exact(void **state) { try_exactly(&(struct instances){open_gradients, build_exact, 0, 12, .least = 5}); }
 
 /* Whether a task is of the family. */
 static bool is_gradient(const char *text)

@@ -5,7 +5,6 @@
 // the reference evaluator, without races, divergent barriers or accesses outside; also with keys divided among workgroups. Some run on a device here that
 // has matrix units. They are emitted for GPUs that are described, some are built.
 #include "attention_family.h"
-#include "tune/exact.h"
 #include "vulkan_fixture.h"
 
 /* Now and then all operands of f32 are rounded to tf32. */
@@ -108,26 +107,16 @@ static void test_heads(void **state)
     assert_true(is_enough(n, 60));
 }
 
-/* Kernels compute the definition, not only something near it. */
-static void test_exact(void **state)
+static bool choose_one(struct fixture *b, u64 seed, struct candidate *c)
 {
-    u32 n = 0, n_exact = 0;
-    for (u64 seed = first_seed(7000, 7160); seed < last_seed(7000, 7160); seed++) {
-        struct fixture b;
-        struct exact_result r = {0};
-        open_units(&b, seed);
-        if (random_attention(&b) && gen_matches(b.only, &b.t, &b.caps)) {
-            struct candidate c = seed % 2 ? fixture_schedule(&b, b.only) : gen_initial(b.only, &b.t, &b.caps, b.var);
-            if (!exact_check(&r, &b.t, &c, &b.caps, &(struct exact_opts){.seed = seed}, &b.e)) report(&b, &c, seed);
-            if (r.verdict == EXACT_DIFFERS) err_set(&b.e, ERR_FAILED, "%.*s", (int)r.why.n, r.why.p), report(&b, &c, seed);
-            n++, n_exact += r.verdict == EXACT_YES;
-            exact_result_release(&r);
-        }
-        fixture_close(&b);
-    }
-    print_message("%u kernels, %u exact\n", n, n_exact);
-    assert_true(is_enough(n, 16) && n_exact * 10 >= n * 9);
+    *c = seed / 3 % 2 ? fixture_schedule(b, b->only) : gen_initial(b->only, &b->t, &b->caps, b->var);
+    return true;
 }
+
+/* Kernels compute the definition, not only something near it. */
+static bool build_exact(struct fixture *b, u64 seed) { return random_attention(b); }
+
+static void test_exact(void **state) { try_exactly(&(struct instances){open_units, build_exact, 7000, 7160, .least = 16, .choose = choose_one}); }
 
 /* A device here that has matrix units for the type; false: none. */
 static bool open_here(struct fixture *b, const struct gpus *g, const char **driver)
@@ -179,12 +168,6 @@ static void open_f16(struct fixture *b, u64 seed)
 {
     open_described(b, seed);
     b->type = DT_F16, b->tf32 = false;
-}
-
-static bool choose_one(struct fixture *b, u64 seed, struct candidate *c)
-{
-    *c = seed / 3 % 2 ? fixture_schedule(b, b->only) : gen_initial(b->only, &b->t, &b->caps, b->var);
-    return true;
 }
 
 static void build(const char *driver, const char *arch, const char *lang, u64 every)

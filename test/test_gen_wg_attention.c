@@ -15,32 +15,14 @@ static void open_attention(struct fixture *b, u64 seed)
     b->type = seed % 5 == 3 ? DT_F16 : seed % 5 == 4 ? DT_BF16 : DT_F32;
 }
 
-static void test_random(void **state)
-{
-    u32 n = 0;
-    for (u64 seed = first_seed(0, 500); seed < last_seed(0, 500); seed++) {
-        struct fixture b;
-        open_attention(&b, seed);
-        if (random_attention(&b) && (seed % 3 || place_in_room(&b))) n += try_task(&b, seed, 3);
-        fixture_close(&b);
-    }
-    print_message("%u kernels\n", n);
-    assert_true(is_enough(n, 100));
-}
+static bool build_random(struct fixture *b, u64 seed) { return random_attention(b) && (seed % 3 || place_in_room(b)); }
+
+static void test_random(void **state) { try_instances(&(struct instances){open_attention, build_random, 0, 500, .least = 100, .tries = 3}); }
 
 /* Statistics of rows are results, too. */
-static void test_statistics(void **state)
-{
-    u32 n = 0;
-    for (u64 seed = first_seed(5000, 5400); seed < last_seed(5000, 5400); seed++) {
-        struct fixture b;
-        open_attention(&b, seed);
-        if (random_attention(&b) && add_statistics(&b) && (seed % 3 || place_in_room(&b))) n += try_task(&b, seed, 3);
-        fixture_close(&b);
-    }
-    print_message("%u kernels\n", n);
-    assert_true(is_enough(n, 80));
-}
+static bool build_statistics(struct fixture *b, u64 seed) { return random_attention(b) && add_statistics(b) && (seed % 3 || place_in_room(b)); }
+
+static void test_statistics(void **state) { try_instances(&(struct instances){open_attention, build_statistics, 5000, 5400, .least = 80, .tries = 3}); }
 
 /* Rows of a product that are not those of whole heads. */
 static void test_cut_heads(void **state)
@@ -194,7 +176,7 @@ static void test_shown(void **state)
 {
     const double square = share_shown(2048, 2048, 2048), last = share_shown(64, 2048, 64), alike = share_shown(64, 2048, 1);
     print_message("%.2f of a square, %.2f of the last rows, %.2f where rows are alike\n", square, last, alike);
-    assert_true(square > 0.45 && square < 0.65 && last > 0.95 && alike > 0.8 && alike < 0.99);
+    assert_true(square > 0.4 && square < 0.65 && last > 0.95 && alike > 0.8 && alike < 0.99);
 }
 
 int main(void)

@@ -20,10 +20,9 @@
     P(sa, "scores: terms of a K block, of the head's size", 16, 32, 64, 128)                      \
     P(sb, "output: terms of a K block, of the block's keys", 8, 16, 32, 64, 128)                  \
     P(kv, "shared arrays: 1: keys and values take turns; 2: each has its own, of whole blocks, and fewer barriers", 1, 2) \
-    P(sp, "1: the next K block is fetched to registers meanwhile", 0, 1)                          \
+    WG_ATTENTION_AHEAD(P)                                                                         \
     P(rp, "1: a step's fragments are read before the last one's are multiplied", 0, 1)            \
-    P(skip, "1: keys that a mask excludes for all rows of the workgroup are found first, and left out", 0, 1) \
-    P(split, "keys of a workgroup, at most; 0: all", 0, 128, 256, 512, 1024, 2048, 4096)
+    WG_ATTENTION_KEYS(P)
 // clang-format on
 
 struct mma_attention_sched {

@@ -8,9 +8,15 @@
 #include "gen/attention.h"
 #include "gen/leaf.h"
 
+// clang-format off
+/* Those that schedules by matrix units have, too (mma_attention.h). */
+#define WG_ATTENTION_AHEAD(P) P(sp, "1: the next K block is fetched to registers meanwhile", 0, 1)
+#define WG_ATTENTION_KEYS(P)                                                                                         \
+    P(skip, "1: keys that a mask excludes for all rows of the workgroup are found first, and left out", 0, 1)        \
+    P(split, "keys of a workgroup, at most; 0: all", 0, 128, 256, 512, 1024, 2048, 4096)
+
 /* In the order in which a choice of one narrows down the next ones. Names are those of kernel names (doc/attention.md): p the scores, o the output; bl, wl
    subgroups and threads of a subgroup; y, x along rows and columns; bsw, wsw how a thread's rows and columns are strewn over the block (struct fma_axis). */
-// clang-format off
 #define WG_ATTENTION_PARAMS(P)                                                                                       \
     P(half, "1: shared arrays of queries, keys and values in the operands' own 16-bit type", 0, 1)                   \
     P(wlpy, "scores: threads of a subgroup along queries", 1, 2, 4, 8, 16, 32)                                       \
@@ -31,7 +37,7 @@
     P(bswv, "output: columns of a thread within its subgroup's part", 1, 2, 4, 8, 16)                                \
     P(wswp, "output: neighbouring queries of a thread", 1, 2, 4, 8)                                                  \
     P(wswv, "output: neighbouring columns of a thread", 1, 2, 4, 8)                                                  \
-    P(sp, "1: the next K block is fetched to registers meanwhile", 0, 1)                                             \
+    WG_ATTENTION_AHEAD(P)                                                                                            \
     P(rpp, "1: operands of the next term of the scores are read before this one's are multiplied", 0, 1)             \
     P(rpo, "1: likewise of the output", 0, 1)                                                                        \
     P(un, "terms written out at once", 1, 2, 4, 8, 16, 32, 64)                                                       \
@@ -42,8 +48,7 @@
     P(lcp, "1: loads of queries and keys are shared out through the whole tile; 0: row by row", 0, 1)                \
     P(lco, "1: likewise of the values", 0, 1)                                                                        \
     P(sub, "1: the threads of a row find its maximum by shuffles; 0: through shared memory", 0, 1)                   \
-    P(skip, "1: keys that a mask excludes for all rows of the workgroup are found first, and left out", 0, 1)        \
-    P(split, "keys of a workgroup, at most; 0: all", 0, 128, 256, 512, 1024, 2048, 4096)
+    WG_ATTENTION_KEYS(P)
 // clang-format on
 
 struct wg_attention_sched {
