@@ -8,6 +8,8 @@
 
 #include "gen_tasks.h"
 
+#include <float.h>
+
 /* Chains. */
 
 enum { DENSE = 1 }; /* groups of a convolution that is not depthwise */
@@ -134,6 +136,16 @@ static inline value_id add_band(struct fixture *b, const struct attention_sizes 
     return v;
 }
 
+/* What exporters add to scores: 0, or the lowest number (or -infinity) outside of a band, and of a mask. */
+static inline value_id add_exported(struct fixture *b, value_id x, const struct attention_sizes *z)
+{
+    value_id open = add_band(b, z), lowest = op_const_f(&b->g, b->type, pick(b, 0, 2) ? -FLT_MAX : -INFINITY), zero = op_const_f(&b->g, b->type, 0);
+    if (pick(b, 0, 1)) open = add_op(b, "And", open, add_mask(b, z, DT_BOOL), 0);
+    bool is_swapped = pick(b, 0, 3) == 0;
+    if (is_swapped) open = add_op(b, "Not", open, 0, 0);
+    return add_op(b, "Add", x, is_swapped ? add_op(b, "Where", open, lowest, zero) : add_op(b, "Where", open, zero, lowest), 0);
+}
+
 /* Scale, softcap, masks: some leave no key to a row. may_be_large: exponentials overflow. */
 static inline value_id random_scores(struct fixture *b, value_id x, const struct attention_sizes *z, bool may_be_large)
 {
@@ -144,8 +156,9 @@ static inline value_id random_scores(struct fixture *b, value_id x, const struct
     if (pick(b, 0, 4) == 0) x = add_op(b, "Mul", add_op(b, "Tanh", x, 0, 0), two, 0);
     if (pick(b, 0, 2) == 0) x = add_op(b, "Add", x, add_mask(b, z, b->type), 0);
     if (pick(b, 0, 3) == 0) x = add_op(b, "Where", add_mask(b, z, DT_BOOL), x, none);
-    if (pick(b, 0, 3) == 0) x = add_op(b, "Where", add_band(b, z), x, none);
-    return x;
+    const i64 by_position = pick(b, 0, 3);
+    if (by_position == 0) x = add_op(b, "Where", add_band(b, z), x, none);
+    return by_position == 1 ? add_exported(b, x, z) : x;
 }
 
 static inline value_id reduced(struct fixture *b, const char *op, value_id x)

@@ -24,10 +24,11 @@ struct attention {
     /* Exponentials of the differences from the maximum, summed up; p has these times a number per row, or zeros for a row. */
     bool is_softmax;
     bool is_exponential;        /* without reductions: p and what columns sum up are exponentials of `score` less a number per row, times another one */
-    bool has_band;              /* of both: scores outside of it are -infinity */
+    bool has_band;              /* of both: scores outside of it are -infinity, or as good as that */
     struct op_band band;
     bool has_mask;              /* of both: data says which scores are -infinity, or as good as that, */
     bool is_masked_by_row;      /* of each row of an iteration; else of all alike */
+    bool has_reach;             /* with has_mask: scores outside of the band are so, too; but a row that has no others needs all */
 };
 /* false: not one or two matmuls with reductions along the last axis behind the first one, or not in a form that rows of scores in one array can take. */
 bool attention_of(struct attention *x, const struct task *t);
@@ -42,7 +43,7 @@ enum { ATTENTION_FEW = 64 }; /* keys that no mask is looked at for */
 struct tile_product attention_score_product(const struct attention *x, const struct caps *c);
 /* attention_form.c: are the rows of a product those of whole heads? A regrouping of heads may cut them into pieces. */
 bool attention_has_whole_heads(const struct attention *x, const struct graph *g);
-/* attention_form.c: sets is_softmax, has_band, band and has_mask, by what p is computed from. attention_score, without reductions: score and is_exponential. */
+/* attention_form.c: sets is_softmax, has_band, band, has_mask and has_reach, by what p is computed from. attention_score, without reductions: score and is_exponential. */
 void attention_score(struct attention *x, const struct task *t);
 void attention_form(struct attention *x, const struct task *t, const struct caps *c);
 

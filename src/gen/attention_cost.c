@@ -10,8 +10,9 @@ struct attention_reach attention_keys_of_rows(const struct attention *x, sym que
 {
     const struct graph *g = x->scores.g;
     const struct op_band *b = &x->band;
-    double each = (double)i64_max(1, gen_eval(g, queries, var)), offset = x->has_band ? (double)gen_eval(g, b->offset, var) : n - each;
-    double left = x->has_band ? (double)b->left : -1, right = x->has_band ? (double)b->right : 0;
+    const bool has_band = x->has_band || x->has_reach;
+    double each = (double)i64_max(1, gen_eval(g, queries, var)), offset = has_band ? (double)gen_eval(g, b->offset, var) : n - each;
+    double left = has_band ? (double)b->left : -1, right = has_band ? (double)b->right : 0;
     bool same = floor(from / each) == floor((to - 1) / each);
     double first = same ? fmod(from, each) : 0, last = same ? fmod(to - 1, each) : each - 1;
     double begin = left >= 0 ? fmin(fmax(first + offset - left, 0), n - 1) : 0;

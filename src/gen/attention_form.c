@@ -100,18 +100,74 @@ static bool find_softmax(const struct attention *x, const struct task *t)
     return ok;
 }
 
-/* Are scores -infinity wherever the value, of type bool, is false? */
-static bool is_mask(const struct attention *x, const struct task *t, value_id v)
+/* What scores are where a mask of rows and keys is false. */
+enum excluded { NOT_EXCLUDED, EXCLUDED, EXCLUDED_ALL /* -infinity, so that a row without keys has none, whether they are left out or not */ };
+
+/* The mask, taken to be `yes` everywhere, is asked for the score's own row and key. */
+struct asked_mask { kval row, key; bool yes, is_elsewhere; };
+
+static kval answer(struct emit *m, const void *user, const kval *idx)
+{
+    struct asked_mask *a = (struct asked_mask *)user;
+    a->is_elsewhere |= idx[0] != a->row || idx[1] != a->key;
+    return kir_const_i(m->k, DT_BOOL, 1, a->yes);
+}
+
+static bool is_infinite(const struct kir *k, kval v)
+{
+    const struct kir_ins *x = kir_at(k, v);
+    double f;
+    if (kir_is_float(k, v, &f)) return f == -INFINITY;
+    return x->op == KI_ADD && (is_infinite(k, x->a) || is_infinite(k, x->b));
+}
+
+/* The score where the mask v, (rows, keys) of type bool, is as said; 0: v is asked for elsewhere. */
+static kval masked_score(struct probe_kernel *p, const struct attention *x, value_id v, bool yes)
+{
+    const struct shape *s = &graph_value(p->m.g, x->score)->shape;
+    kval idx[MAX_RANK];
+    probe_bind(p, x->scores.y, 0);
+    for (u32 i = 0; i < s->rank; i++) idx[i] = kir_loop(&p->k, KL_SERIAL, kir_int(&p->k, 0), emit_dim(&p->m, x->score, i), 1);
+    struct asked_mask a = {.row = idx[s->rank - 2], .key = idx[s->rank - 1], .yes = yes};
+    emit_bind(&p->m, v, answer, &a);
+    kval score = emit_value(&p->m, x->score, idx);
+    emit_bind(&p->m, v, NULL, NULL);
+    return a.is_elsewhere ? 0 : score;
+}
+
+static enum excluded excluded_by(const struct attention *x, const struct task *t, value_id v)
 {
     struct probe_kernel p;
-    double f;
+    enum excluded e = NOT_EXCLUDED;
+    i64 is_open;
     probe_open(&p, &t->g);
-    kval no = kir_const_i(&p.k, DT_BOOL, 1, 0);
-    probe_bind(&p, x->scores.y, 0);
-    emit_bind(&p.m, v, gen_given, &no);
-    bool yes = kir_is_float(&p.k, probe_value(&p, x->score).value, &f) && f == -INFINITY;
+    kval score = masked_score(&p, x, v, false), open = score && !is_infinite(&p.k, score) ? attention_open(&p.k, score, p.known[0]) : 0;
+    if (score && is_infinite(&p.k, score)) e = EXCLUDED_ALL;
+    else if (open && kir_is_const(&p.k, open, &is_open) && !is_open) e = EXCLUDED;
+    probe_close(&p);
+    return e;
+}
+
+/* Does nothing exclude keys where the mask v is true? */
+static bool is_only_mask(const struct attention *x, const struct task *t, value_id v)
+{
+    struct probe_kernel p;
+    i64 is_open;
+    probe_open(&p, &t->g);
+    kval score = masked_score(&p, x, v, true), open = score ? attention_open(&p.k, score, p.known[0]) : 0;
+    bool yes = score && (!open || (kir_is_const(&p.k, open, &is_open) && is_open));
     probe_close(&p);
     return yes;
+}
+
+/* Does a band leave each row a key? */
+static bool has_key_for_each(const struct attention *x, const struct graph *g, const struct op_band *b, const struct shape *s)
+{
+    struct symtab *st = g->sym;
+    sym last = sym_add(st, s->dim[0], sym_add(st, b->offset, sym_const(st, -b->left))); /* behind the first key of the last row */
+    i64 least;
+    if (b->right >= 0 && !(sym_lower_bound(st, sym_add(st, b->offset, sym_const(st, b->right)), &least) && least >= 0)) return false;
+    return b->left < 0 || (sym_lower_bound(st, sym_sub(st, s->dim[1], last), &least) && least >= 0);
 }
 
 bool attention_has_whole_heads(const struct attention *x, const struct graph *g)
@@ -122,18 +178,26 @@ bool attention_has_whole_heads(const struct attention *x, const struct graph *g)
     return own && (own == m || (queries > 0 && sym_mul(g->sym, sym_const(g->sym, gen_eval(g, m, NULL) / queries), own) == m));
 }
 
-static bool find_band(struct attention *x, const struct task *t)
+/* A band that excludes keys: has_band, or has_reach where rows may be left without keys, for which others count then. */
+static void find_band(struct attention *x, const struct task *t)
 {
     const struct shape *s = &graph_value(&t->g, x->score)->shape;
-    if (!attention_has_whole_heads(x, &t->g)) return false;
+    x->has_band = x->has_reach = false;
+    if (!attention_has_whole_heads(x, &t->g)) return;
     for (node_id n = 1; n < t->g.node.n; n++) {
         const struct op *op = op_of(&t->g, n);
         const struct node *nd = graph_node(&t->g, n);
-        if (nd->dead || !op->band || !op->band(&t->g, nd, &x->band)) continue;
+        struct op_band found;
+        if (nd->dead || !op->band || !op->band(&t->g, nd, &found)) continue;
         const struct shape *b = &graph_value(&t->g, nd->out.v[0])->shape;
-        if (b->rank == 2 && s->rank >= 2 && b->dim[0] == s->dim[s->rank - 2] && b->dim[1] == s->dim[s->rank - 1] && is_mask(x, t, nd->out.v[0])) return true;
+        if (b->rank != 2 || s->rank < 2 || b->dim[0] != s->dim[s->rank - 2] || b->dim[1] != s->dim[s->rank - 1]) continue;
+        const enum excluded e = excluded_by(x, t, nd->out.v[0]);
+        if (e == NOT_EXCLUDED) continue;
+        x->band = found;
+        x->has_band = e == EXCLUDED_ALL || (has_key_for_each(x, &t->g, &found, b) && is_only_mask(x, t, nd->out.v[0]));
+        x->has_reach = !x->has_band;
+        return;
     }
-    return false;
 }
 
 /* Scores are of the form that attention_open knows, with conditions on the key. */
@@ -156,8 +220,9 @@ static bool find_mask(struct attention *x, const struct task *t)
 static void find_masks(struct attention *x, const struct task *t)
 {
     const i64 keys = gen_static(&t->g, x->scores.n, -1);
-    x->has_band = find_band(x, t);
+    find_band(x, t);
     x->has_mask = !x->has_band && (keys < 0 || keys > ATTENTION_FEW) && find_mask(x, t);
+    x->has_reach = x->has_reach && x->has_mask && x->is_masked_by_row;
 }
 
 void attention_form(struct attention *x, const struct task *t, const struct caps *c)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // attention_mask: keys that a mask excludes for all rows of an iteration, as the later ones of causal masks, or padding. What a mask is follows from the
-// expression of a score: Where(mask, x, -infinity), x + bias with a bias of -infinity, or of the lowest number where it comes from memory, and any number of
-// these. The mask is read before the scores, from both ends of every row up to a key that is not excluded; the products, and the exponentials, are those of
-// the range of keys that is left. A row whose keys are all masked has the result of the definition, for which all its keys are needed. Of few keys none are
-// looked for: it would take longer than it could save.
+// expression of a score: Where(mask, x, -infinity), x + bias with a bias of -infinity, or of the lowest number where it comes from memory or is chosen by a
+// condition, and any number of these. The mask is read before the scores, from both ends of every row up to a key that is not excluded; the products, and the
+// exponentials, are those of the range of keys that is left. Where a band is a part of the mask, the ends are its own. A row whose keys are all masked has the
+// result of the definition, for which all its keys are needed. Of few keys none are looked for: it would take longer than it could save.
 #include "gen/attention.h"
 
 #include <float.h>
@@ -26,12 +26,27 @@ static bool is_masked(const struct kir *k, kval v)
     return kir_is_float(k, v, &f) && f == -INFINITY;
 }
 
-/* Is a bias none that masks? Lowest numbers, which spare a fully masked row a NaN, are told from others only where they were stored. */
+/* Numbers that excluded scores become by addition: nothing of the score is left, nor of the exponential. */
+static const double lowest = -1e38;
+
+/* A condition for one of two that each may always or never hold. */
+static kval choose(struct kir *k, kval condition, kval yes, kval no)
+{
+    i64 y, n;
+    if (kir_is_const(k, yes, &y) && kir_is_const(k, no, &n)) return y == n ? yes : y ? condition : kir_un(k, KI_NOT, condition);
+    return kir_bin(k, KI_OR, kir_bin(k, KI_AND, condition, yes), kir_bin(k, KI_AND, kir_un(k, KI_NOT, condition), no));
+}
+
+/* Is a bias none that masks? Lowest numbers, which spare a fully masked row a NaN, are told from others where they were stored, or are constants. */
 static kval is_open_bias(struct kir *k, kval bias)
 {
     const u32 lanes = kir_lanes(k, bias);
+    const struct kir_ins x = *kir_at(k, bias);
+    double f;
+    if (kir_is_float(k, bias, &f)) return kir_const_i(k, DT_BOOL, lanes, f > lowest || isnan(f));
+    if (x.op == KI_SELECT && lanes == kir_lanes(k, x.a)) return choose(k, x.a, is_open_bias(k, x.b), is_open_bias(k, x.c));
     kval open = kir_bin(k, KI_NE, bias, kir_const_f(k, DT_F32, lanes, -INFINITY));
-    if (kir_at(k, bias)->op != KI_LOAD) return open;
+    if (x.op != KI_LOAD) return open;
     return kir_and(k, open, kir_bin(k, KI_NE, bias, kir_const_f(k, DT_F32, lanes, -FLT_MAX)));
 }
 
@@ -55,6 +70,7 @@ struct scan {
     struct attention_kernel *a;
     kval first, last;         /* REG arrays: keys that all rows see so far */
     kval row_first, row_last; /* of a row; n and -1: none so far */
+    struct attention_span reach; /* keys of the row that are looked at */
     bool is_backward;
 };
 
@@ -84,11 +100,11 @@ static void look(struct scan *s, bool is_backward)
     struct attention_kernel *a = s->a;
     struct kir *k = a->m->k;
     const i64 lanes = a->rows.lanes;
-    kval zero = kir_int(k, 0), n = a->first.n, n_vectors = kir_div_i(k, kir_add_i(k, n, lanes - 1), lanes);
+    kval zero = kir_int(k, 0), n = kir_sub(k, s->reach.to, s->reach.from), n_vectors = kir_div_i(k, kir_add_i(k, n, lanes - 1), lanes);
     s->is_backward = is_backward;
     kval i = kir_loop(k, KL_SERIAL, zero, n_vectors, 1), at = kir_mul_i(k, is_backward ? kir_add_i(k, kir_sub(k, n_vectors, i), -1) : i, lanes);
-    kir_if(k, is_backward ? kir_lt(k, kir_load(k, s->row_last, zero), zero) : kir_lt(k, kir_add_i(k, n, -1), kir_load(k, s->row_first, zero)));
-    rows_visit_at(&a->rows, see, s, at, 0, kir_min(k, kir_sub(k, n, at), kir_int(k, lanes)));
+    kir_if(k, is_backward ? kir_lt(k, kir_load(k, s->row_last, zero), zero) : kir_lt(k, kir_add_i(k, a->first.n, -1), kir_load(k, s->row_first, zero)));
+    rows_visit_at(&a->rows, see, s, kir_add(k, s->reach.from, at), 0, kir_min(k, kir_sub(k, n, at), kir_int(k, lanes)));
     kir_end(k);
     kir_end(k);
 }
@@ -103,6 +119,8 @@ static void scan_row(struct scan *s, kval row)
     a->rows.base = kir_mul(k, kir_sub(k, row, a->first.m0), a->pitch);
     kir_store(k, s->row_first, zero, a->first.n);
     kir_store(k, s->row_last, zero, kir_int(k, -1));
+    s->reach = (struct attention_span){zero, a->first.n};
+    if (a->x.has_reach) attention_band_keys(a->m, &a->x, &(struct attention_span){row, kir_add_i(k, row, 1)}, &s->reach);
     look(s, false);
     look(s, true);
     kval from = kir_load(k, s->row_first, zero), to = kir_load(k, s->row_last, zero), none = kir_lt(k, to, zero);

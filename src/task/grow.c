@@ -258,18 +258,25 @@ void grow_epilogue(const struct cutter *c, struct node_set *s, node_id anchor)
 /* How often the consumer uses elements of v, as in broadcasting. */
 enum again { AGAIN_NOT, AGAIN_SOME, AGAIN_OFTEN };
 
-/* Unknown sizes count as SOME. */
-static enum again asks_again(const struct cutter *c, node_id consumer, value_id v)
+/* Elements of a value, where unknown sizes are SOME; false: too many sizes. */
+static bool usual_count(const struct cutter *c, value_id v, i64 *n)
 {
     enum { SOME = 64 };
     struct graph *g = (struct graph *)c->g;
-    i64 var[MAX_COUNTED], out, in;
+    i64 var[MAX_COUNTED];
+    if (g->sym->var.n > MAX_COUNTED) return false;
+    for (u32 i = 0; i < g->sym->var.n; i++) var[i] = SOME;
+    return sym_eval(g->sym, shape_count(g->sym, &graph_value(g, v)->shape), var, n);
+}
+
+static enum again asks_again(const struct cutter *c, node_id consumer, value_id v)
+{
+    struct graph *g = (struct graph *)c->g;
+    i64 out, in;
     const struct shape *asked = &graph_value(g, node_out(g, consumer))->shape, *has = &graph_value(g, v)->shape;
     if (!node_is(g, consumer, OP_POINTWISE | OP_VIEW) || op_of(g, consumer)->join || shape_equal(asked, has)) return AGAIN_NOT;
-    sym all = shape_count(g->sym, asked), own = shape_count(g->sym, has);
-    if (all == own || g->sym->var.n > MAX_COUNTED) return AGAIN_NOT;
-    for (u32 i = 0; i < g->sym->var.n; i++) var[i] = SOME;
-    if (!sym_eval(g->sym, all, var, &out) || !sym_eval(g->sym, own, var, &in) || out / 2 < in) return AGAIN_NOT;
+    if (shape_count(g->sym, asked) == shape_count(g->sym, has)) return AGAIN_NOT;
+    if (!usual_count(c, node_out(g, consumer), &out) || !usual_count(c, v, &in) || out / 2 < in) return AGAIN_NOT;
     return out >= MANY && out / OFTEN >= in ? AGAIN_OFTEN : AGAIN_SOME;
 }
 
@@ -361,14 +368,76 @@ static bool is_nested(const struct cutter *c, const struct node_set *s, value_id
     return false;
 }
 
+static bool has_matmul(const struct cutter *c, const struct node_set *s)
+{
+    for (u32 i = 0; i < s->n; i++)
+        if (node_is(c->g, s->v[i], OP_MATMUL)) return true;
+    return false;
+}
+
 /* Does a matmul of the set need v to know where its operand lies? It would be asked for at every element: where that is computed, it is a value of its own. */
 static bool is_place(const struct cutter *c, const struct node_set *s, node_id consumer, value_id v)
 {
     const struct node *x = graph_node(c->g, consumer);
-    if (!node_is(c->g, consumer, OP_VIEW) || x->in.n != 2 || x->in.v[0] == v || !dtype_is_int(graph_value(c->g, v)->dtype)) return false;
-    for (u32 i = 0; i < s->n; i++)
-        if (node_is(c->g, s->v[i], OP_MATMUL)) return true;
+    return node_is(c->g, consumer, OP_VIEW) && x->in.n == 2 && x->in.v[0] != v && dtype_is_int(graph_value(c->g, v)->dtype) && has_matmul(c, s);
+}
+
+static bool has_all_users(const struct cutter *c, const struct node_set *s, value_id v)
+{
+    for (u32 i = 0; i < c->users[v].n && c->users[v].n > 1; i++)
+        if (!set_has(s, c->users[v].v[i])) return false;
+    return true;
+}
+
+/* Is v computed by few operations from far fewer elements than it has, as masks of positions and padding are? A kernel of attention that computes it sees which
+   keys it leaves out; of several readers each computes it again, which takes less than to load it. */
+static bool is_from_little(const struct cutter *c, value_id v)
+{
+    struct along w = {.stack = {v}, .n = 1};
+    i64 from = 0, own;
+    for (u32 steps = 0; w.n; steps++) {
+        value_id x = w.stack[--w.n];
+        node_id p = graph_value(c->g, x)->producer;
+        i64 n;
+        bool is_computed = p && !c->owner[p] && !c->is_output[x] && node_is(c->g, p, OP_POINTWISE | OP_VIEW) && !node_is(c->g, p, OP_WHOLE | OP_HEAVY);
+        if (steps == MAX_ALONG || w.n == MAX_ALONG) return false;
+        if (graph_value(c->g, x)->sdata) continue;
+        if (is_computed) push_inputs(c, &w, p);
+        else if (!usual_count(c, x, &n)) return false;
+        else from += n;
+    }
+    return usual_count(c, v, &own) && own / OFTEN >= from && !is_much(c, v, false);
+}
+
+/* Does a node of the set read what another one computes, perhaps moved? */
+static bool reads_through_views(const struct cutter *c, const struct node_set *s, node_id reader, node_id of)
+{
+    for (u32 steps = 0; steps < MAX_VIEWS; steps++) {
+        const value_id v = node_out(c->g, of);
+        node_id next = 0;
+        for (u32 i = 0; i < c->users[v].n && i < MAX_USERS; i++) {
+            const node_id n = c->users[v].v[i];
+            if (n == reader) return true;
+            if (set_has(s, n) && node_is(c->g, n, OP_VIEW)) next = n;
+        }
+        if (!next) return false;
+        of = next;
+    }
     return false;
+}
+
+/* Is v computed from 64-bit integers, and asked for OFTEN beside a product? Stored as what it is computed to, as a mask of padding, it is loaded faster. */
+static bool is_wide(const struct cutter *c, const struct node_set *s, node_id consumer, value_id v)
+{
+    const node_id p = graph_value(c->g, v)->producer;
+    const struct node *x = graph_node(c->g, p);
+    i64 out, in;
+    bool is_wide = false;
+    for (u32 k = 0; k < x->in.n; k++) is_wide |= x->in.v[k] && dtype_size(graph_value(c->g, x->in.v[k])->dtype) > 4 && !graph_value(c->g, x->in.v[k])->is_const;
+    if (!is_wide || dtype_size(graph_value(c->g, v)->dtype) > 4 || node_is(c->g, p, OP_VIEW) || !has_matmul(c, s)) return false;
+    for (u32 i = 0; i < s->n && !node_is(c->g, consumer, OP_POINTWISE); i++)
+        if (node_is(c->g, s->v[i], OP_POINTWISE) && reads_through_views(c, s, s->v[i], consumer)) consumer = s->v[i];
+    return usual_count(c, node_out(c->g, consumer), &out) && usual_count(c, v, &in) && out / OFTEN >= in;
 }
 
 /* Whether recomputing the producer inside the consumer would be cheap. */
@@ -382,8 +451,8 @@ static bool comes_along(const struct cutter *c, const struct node_set *s, node_i
     if (!node_is(g, p, OP_VIEW)) {
         if (!node_is(g, p, OP_POINTWISE) || node_is(g, consumer, OP_WINDOW | OP_SAMPLE) || is_place(c, s, consumer, v)) return false;
         if (op_of(g, consumer)->join && graph_node(g, consumer)->in.n > MAX_CHOICE) return false;
-        for (u32 i = 0; i < c->users[v].n && c->users[v].n > 1; i++) /* all users must be in the set */
-            if (!set_has(s, c->users[v].v[i])) return false;
+        if (!has_all_users(c, s, v) && !(has_matmul(c, s) && is_from_little(c, v))) return false;
+        if (is_wide(c, s, consumer, v)) return false;
     }
     enum again again = asks_again(c, consumer, v);
     return again == AGAIN_NOT || !is_much(c, v, again == AGAIN_OFTEN);
