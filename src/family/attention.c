@@ -40,7 +40,7 @@ struct facts {
     bool keys_in_place, values_in_place; /* may be */
     double value_front;   /* prologue of the values: as gen_front */
     i64 heads;            /* along the last axis of batches, 0: it is not known */
-    bool has_pages;       /* a table says where keys are */
+    i64 page;             /* keys of a page, where a table says where they are; else 0 */
     i64 key_pitch, value_pitch; /* elements from key to key and from row of values to row, where they lie; 0: not known */
     double key_size, value_size; /* bytes of an element, where they lie */
     i64 dot_k;            /* terms that a step of the first product adds */
@@ -67,7 +67,7 @@ static bool analyze(const struct gen_problem *p)
     if (f->keys_in_place) f->key_pitch = gemm_step(p->t, s->b, s->bs->rank - 1, (u32)f->lanes);
     if (f->values_in_place) f->value_pitch = gemm_step(p->t, v->b, v->bs->rank - 2, (u32)f->lanes);
     if (s->outer.n) f->heads = gen_static(g, s->outer.g[s->outer.n - 1].extent, 0);
-    f->has_pages = f->keys_in_place && attention_page(p->t, s->b, s->bs->rank - 1);
+    f->page = f->keys_in_place ? attention_page(p->t, s->b, s->bs->rank - 1) : 0;
     const struct shape *x = &graph_value(g, f->x.score)->shape;
     f->queries = x->rank > 1 ? x->dim[x->rank - 2] : sym_const(g->sym, 1);
     return true;
@@ -105,7 +105,7 @@ static bool may_have_heads(const struct gen_problem *p, const struct facts *f, c
 {
     const double block = (double)(s->nb * attention_width(s, (u32)f->lanes)) * (double)f->heads;
     const double bytes = block * ((double)f->d * f->key_size + (double)f->e * f->value_size);
-    const bool is_apart = f->has_pages || (f->key_pitch > f->d && (!attention_has_values(&f->x) || f->value_pitch > f->e));
+    const bool is_apart = f->page || (f->key_pitch > f->d && (!attention_has_values(&f->x) || f->value_pitch > f->e));
     return is_apart && f->heads > 1 && s->nb && s->ahead && 2 * bytes <= (double)p->c->l2_bytes;
 }
 
@@ -131,7 +131,7 @@ static bool legal(const struct gen_problem *p, const struct sched *v)
     if ((s.nv > 1 && (s.nv - 1) * f->lanes >= f->e) || (s.nr > 1 && (s.nr - 1) * (in_place ? 1 : f->lanes) >= f->n)) return false;
     if (s.ahead && !(in_place && (s.values == VALUES_PLACE || !attention_has_values(&f->x)))) return false;
     if (s.heads && !may_have_heads(p, f, &s)) return false;
-    if (in_place && (s.nr > f->lanes || !may_take_keys_in_place(p, f, &s) || (f->has_pages && s.nr > 1))) return false;
+    if (in_place && (s.nr > f->lanes || !may_take_keys_in_place(p, f, &s) || (f->page && attention_chunk(f->page) % s.nr))) return false;
     if (s.values == VALUES_PLACE && (!f->values_in_place || s.ku > 1)) return false;
     if (attention_is_online(&s) && !may_be_online(p, f, &s)) return false;
     if (has_rows && !is_good_group(s.mb, tiles)) return false;
@@ -249,7 +249,7 @@ static double asked_in_place(const struct gen_problem *p, const struct attention
     const struct facts *f = p->facts;
     double bytes = w->n * (w->d * f->key_size + w->e * f->value_size), all = w->batch * bytes / (double)i64_max(1, p->c->n_threads);
     if (all <= p->nest->near[RATE_L3]) return 1; /* caches keep it */
-    if (f->has_pages && f->heads > 1) return s->heads ? 1 : s->ahead ? 0.6 : 0.3;
+    if (f->page && f->heads > 1) return s->heads ? 1 : s->ahead ? 0.6 : 0.3;
     double few = (double)p->c->l1_bytes / (s->mr == 1 ? 2 : 1), share = bytes / w->n * w->at_once <= few ? 1 : 0.85;
     return share * (is_in_order ? (s->ahead ? 0.65 : 1) : s->ahead ? 1 : 0.4);
 }
@@ -402,6 +402,6 @@ static double predict(const struct gen_problem *p, const struct sched *v)
 }
 
 const struct gen gen_attention = {
-    GEN_FAMILY("attention", 8), .sums = SUMS_OF_ROWS, .chains = true, .singles = true, .facts = sizeof(struct facts),
+    GEN_FAMILY("attention", 9), .sums = SUMS_OF_ROWS, .chains = true, .singles = true, .facts = sizeof(struct facts),
     .analyze = analyze, .least = least, .legal = legal, .emit = emit, .predict = predict,
 };

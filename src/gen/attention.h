@@ -155,6 +155,7 @@ void attention_product(struct gemm_kernel *p, kval from, kval to); /* of blocks 
 void attention_dot_keys(struct attention_kernel *a, kval from, kval to); /* scores of keys from..to-1 */
 /* Keys of an operand, along its axis, that lie together while a table of integers says where; 0: all do, or their number is not known. */
 i64 attention_page(const struct task *t, value_id v, u32 axis);
+i64 attention_chunk(i64 page); /* keys of a page whose places are computed together; they divide it */
 /* Adds the products of the scores with the values of keys from..to-1 to the sums; the first key's scores are the first ones. */
 void attention_sum_values(struct attention_kernel *a, kval from, kval to);
 extern const struct cpu_addressing attention_value_rows;

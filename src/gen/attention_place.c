@@ -23,8 +23,15 @@ static const struct kir_ins *load_of(const struct kir *k, kval v)
     return x->op == KI_LOAD && kir_is_far(kir_at(k, x->a)) ? x : NULL;
 }
 
-/* A key that is used, and the one to request meanwhile where keys lie in pages; else 0. */
-struct key { kval at, next; };
+/* A key that is used, and the one to request meanwhile where keys lie in pages, both from the first keys of their pages on; else these are 0. */
+struct key { kval at, next, page, next_page; };
+
+/* The number of the key j behind one, in its page. A number of j that is known at once would hide that it is there: loops over j are unrolled later. */
+static kval key_number(struct kir *k, const struct key *key, kval j)
+{
+    kval at = kir_add(k, key->at, j);
+    return key->page ? kir_add(k, key->page, at) : at;
+}
 
 /* From a key of so many bytes that is used to the one that is requested. */
 static i64 ahead_of(const struct gemm_kernel *p, i64 bytes) { return p->apart ? p->apart : i64_max(1, DISTANCE / bytes); }
@@ -38,6 +45,8 @@ struct pages {
     struct key first;
     kval at, at_next;       /* of the chunk in its page, of the requested one in its own */
 };
+
+i64 attention_chunk(i64 page) { return page % CHUNK ? page : CHUNK; }
 
 static kval up(struct kir *k, kval n, i64 step) { return kir_div_i(k, kir_add_i(k, n, step - 1), step); }
 
@@ -60,11 +69,15 @@ static void pages_open(struct pages *x, kval until)
 
 static struct key pages_key(const struct pages *x, kval j)
 {
-    return (struct key){kir_add(x->k, x->first.at, kir_add(x->k, x->at, j)), kir_add(x->k, x->first.next, kir_add(x->k, x->at_next, j))};
+    return (struct key){kir_add(x->k, x->at, j), kir_add(x->k, x->at_next, j), x->first.at, x->first.next};
 }
 
-/* The keys of a whole chunk: opens a loop. */
-static struct key pages_whole(struct pages *x) { return pages_key(x, kir_loop(x->k, KL_SERIAL, kir_int(x->k, 0), kir_int(x->k, x->chunk), 1)); }
+/* The keys of a whole chunk, n at a time, which divide it: opens a loop, counted by these, so that all of them are known to be in the chunk. */
+static struct key pages_whole(struct pages *x, i64 n)
+{
+    struct kir *k = x->k;
+    return pages_key(x, kir_mul_i(k, kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, x->chunk / n), 1), n));
+}
 
 /* Those of another one: likewise. */
 static struct key pages_part(struct pages *x)
@@ -84,8 +97,7 @@ static void pages_close(struct pages *x)
 /* Those of an operand, from key `from` to `to`, of n; bytes of one. */
 static struct pages pages_of(const struct gemm_kernel *p, kval from, kval to, kval n, i64 bytes)
 {
-    const i64 chunk = p->page % CHUNK ? p->page : CHUNK;
-    return (struct pages){.k = p->m->k, .size = p->page, .chunk = chunk, .ahead = ahead_of(p, bytes), .from = from, .to = to, .n = n};
+    return (struct pages){.k = p->m->k, .size = p->page, .chunk = attention_chunk(p->page), .ahead = ahead_of(p, bytes), .from = from, .to = to, .n = n};
 }
 
 /* Requests the line of an element of the right operand: rows of keys side by side, or by parts, are no streams that hardware knows. */
@@ -98,12 +110,12 @@ static void ask(const struct gemm_kernel *p, const kval *idx)
     if (x) kir_prefetch_to(k, KC_SECOND, x->a, x->b);
 }
 
-/* The key to request while key number j from `key` on is used, of n; its bytes. */
-static kval key_ahead(const struct gemm_kernel *p, struct key key, i64 j, kval n, i64 bytes)
+/* The key to request while the key j behind `key` is used, of n; its bytes. */
+static kval key_ahead(const struct gemm_kernel *p, struct key key, kval j, kval n, i64 bytes)
 {
     struct kir *k = p->m->k;
-    if (key.next) return kir_add_i(k, key.next, j);
-    return kir_min(k, kir_add_i(k, kir_add_i(k, key.at, j), ahead_of(p, bytes)), kir_add_i(k, n, -1));
+    if (key.page) return kir_add(k, key.next_page, kir_add(k, key.next, j));
+    return kir_min(k, kir_add_i(k, kir_add(k, key.at, j), ahead_of(p, bytes)), kir_add_i(k, n, -1));
 }
 
 static kval spread(const struct tile *t, const struct tile_in *a, kval at)
@@ -116,7 +128,7 @@ static void ask_values(const struct gemm_kernel *p, const struct tile *t, const 
 {
     struct kir *k = p->m->k;
     const i64 size = size_in_place(p);
-    kval idx[MAX_RANK], next = key_ahead(p, key, 0, p->k, size * gen_static(p->x.g, p->x.n, LINE));
+    kval idx[MAX_RANK], next = key_ahead(p, key, kir_int(k, 0), p->k, size * gen_static(p->x.g, p->x.n, LINE));
     for (i64 j = 0; j < t->nr; j++) {
         if (j * p->lanes * size % LINE) continue;
         kval c = kir_add_i(k, kir_mul_i(k, e->at[CPU_BLOCK], p->width), j * p->lanes);
@@ -134,7 +146,7 @@ static void add_key(struct gemm_kernel *p, const struct tile *t, const struct cp
     kval right[TILE_COLUMNS], idx[MAX_RANK];
     for (i64 j = 0; j < t->nr; j++) {
         kval c = kir_add_i(k, kir_mul_i(k, e->at[CPU_BLOCK], p->width), j * p->lanes);
-        gemm_index(m, &p->x, p->x.b, p->pos, key.at, kir_ramp(k, c, 1, p->lanes), idx);
+        gemm_index(m, &p->x, p->x.b, p->pos, key_number(k, &key, kir_int(k, 0)), kir_ramp(k, c, 1, p->lanes), idx);
         emit_limit(m, e->is_full ? 0 : kir_sub(k, p->n, c));
         right[j] = kir_splat(k, kir_cast(k, t->type, emit_value(m, p->x.b, idx)), p->lanes);
         emit_limit(m, 0);
@@ -149,10 +161,10 @@ static void add_pages(struct gemm_kernel *p, struct tile *t, const struct cpu_pi
     struct kir *k = p->m->k;
     struct pages x = pages_of(p, p->c.at, kir_add(k, p->c.at, p->c.len), p->k, size_in_place(p) * gen_static(p->x.g, p->x.n, LINE));
     pages_open(&x, p->until ? p->until : x.to);
-    struct key key = pages_whole(&x);
-    add_key(p, t, e, key, kir_sub(k, key.at, p->c.at));
+    struct key key = pages_whole(&x, 1);
+    add_key(p, t, e, key, kir_sub(k, key_number(k, &key, kir_int(k, 0)), p->c.at));
     key = pages_part(&x);
-    add_key(p, t, e, key, kir_sub(k, key.at, p->c.at));
+    add_key(p, t, e, key, kir_sub(k, key_number(k, &key, kir_int(k, 0)), p->c.at));
     pages_close(&x);
 }
 
@@ -166,7 +178,7 @@ void attention_multiply_values(struct cpu_contraction *c, struct tile *t, const 
         return;
     }
     kval i = kir_loop(k, kir_is_const(k, c->len, &n) && n == TOGETHER ? KL_UNROLL : KL_SERIAL, kir_int(k, 0), c->len, 1);
-    add_key(p, t, e, (struct key){kir_add(k, c->at, i), 0}, i);
+    add_key(p, t, e, (struct key){.at = kir_add(k, c->at, i)}, i);
     kir_end(k);
 }
 
@@ -210,15 +222,34 @@ static kval key_terms(const struct gemm_kernel *p, kval key, kval at, kval limit
     return kir_cast(k, p->right_type, v);
 }
 
+/* Likewise of the key j behind `key`, times those of all rows: n sums each. */
+static void add_terms_of(struct attention_kernel *a, kval acc, const struct key *key, kval j, i64 n, kval at, kval limit)
+{
+    struct gemm_kernel *p = &a->first;
+    struct kir *k = a->m->k;
+    kval right = key_terms(p, key_number(k, key, j), at, limit);
+    for (i64 i = 0; i < a->s.mr; i++) {
+        kval left = emit_load(a->m, p->left, kir_ramp(k, kir_add(k, kir_mul_i(k, p->pitch, i), at), 1, (u32)terms_of_vector(p)));
+        kval to = kir_add_i(k, j, i * n), sum = kir_load(k, acc, to);
+        kir_store(k, acc, to, p->dot_k > 1 ? kir_dot(k, left, right, sum) : kir_fma(k, left, right, sum));
+    }
+}
+
 /* A vector of terms of n keys, from `key` on, times those of all rows of the tile. */
-static void add_terms(struct attention_kernel *a, kval acc, kval key, i64 n, kval at, kval limit)
+static void add_terms(struct attention_kernel *a, kval acc, const struct key *key, i64 n, kval at, kval limit)
 {
     struct gemm_kernel *p = &a->first;
     struct emit *m = a->m;
     struct kir *k = m->k;
     kval right[TILE_COLUMNS];
     emit_limit(m, limit);
-    for (i64 j = 0; j < n; j++) right[j] = key_terms(p, kir_add_i(k, key, j), at, limit);
+    if (key->page) {
+        add_terms_of(a, acc, key, kir_loop(k, KL_UNROLL, kir_int(k, 0), kir_int(k, n), 1), n, at, limit);
+        kir_end(k);
+        emit_limit(m, 0);
+        return;
+    }
+    for (i64 j = 0; j < n; j++) right[j] = key_terms(p, key_number(k, key, kir_int(k, j)), at, limit);
     for (i64 i = 0; i < a->s.mr; i++) {
         kval left = emit_load(m, p->left, kir_ramp(k, kir_add(k, kir_mul_i(k, p->pitch, i), at), 1, (u32)terms_of_vector(p)));
         for (i64 j = 0; j < n; j++) {
@@ -232,11 +263,11 @@ static void add_terms(struct attention_kernel *a, kval acc, kval key, i64 n, kva
 static void ask_keys(const struct attention_kernel *a, struct key key, i64 n, kval at)
 {
     const struct gemm_kernel *p = &a->first;
-    kval idx[MAX_RANK];
-    for (i64 j = 0; j < n; j++) {
-        gemm_index(p->m, &p->x, p->x.b, p->pos, at, key_ahead(p, key, j, p->n, size_in_place(p) * p->static_k), idx);
-        ask(p, idx);
-    }
+    struct kir *k = p->m->k;
+    kval idx[MAX_RANK], j = kir_loop(k, KL_UNROLL, kir_int(k, 0), kir_int(k, n), 1);
+    gemm_index(p->m, &p->x, p->x.b, p->pos, at, key_ahead(p, key, j, p->n, size_in_place(p) * p->static_k), idx);
+    ask(p, idx);
+    kir_end(k);
 }
 
 /* All terms of n keys. */
@@ -249,11 +280,11 @@ static void add_all_terms(struct attention_kernel *a, kval acc, struct key key, 
     for (i64 i = 0; i < a->s.mr * n; i++) kir_store(k, acc, kir_int(k, i), kir_const_f(k, DT_F32, p->lanes, 0));
     if (whole) {
         kval at = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, whole), step);
-        for (i64 i = 0; i < step; i += vector) add_terms(a, acc, key.at, n, kir_add_i(k, at, i), 0);
+        for (i64 i = 0; i < step; i += vector) add_terms(a, acc, &key, n, kir_add_i(k, at, i), 0);
         if (p->s.ahead) ask_keys(a, key, n, at);
         kir_end(k);
     }
-    if (whole < p->static_k) add_terms(a, acc, key.at, n, kir_int(k, whole), kir_int(k, p->static_k - whole));
+    if (whole < p->static_k) add_terms(a, acc, &key, n, kir_int(k, whole), kir_int(k, p->static_k - whole));
 }
 
 static kval add_halves(struct kir *k, kval a, kval b, u32 lanes) { return kir_add(k, kir_zip(k, a, b, 0, lanes), kir_zip(k, a, b, lanes, lanes)); }
@@ -293,7 +324,7 @@ static void dot_keys(struct attention_kernel *a, struct key key, i64 n)
 {
     struct gemm_kernel *p = &a->first;
     struct kir *k = a->m->k;
-    kval acc = kir_alloc(k, KS_REG, DT_F32, p->lanes, kir_int(k, a->s.mr * n)), column = p->to_first ? kir_sub(k, key.at, p->to_first) : key.at;
+    kval acc = kir_alloc(k, KS_REG, DT_F32, p->lanes, kir_int(k, a->s.mr * n)), first = key_number(k, &key, kir_int(k, 0)), column = p->to_first ? kir_sub(k, first, p->to_first) : first;
     add_all_terms(a, acc, key, n);
     for (i64 i = 0; i < a->s.mr; i++) {
         kval sum[TILE_COLUMNS];
@@ -338,7 +369,7 @@ static void dot_pages(struct attention_kernel *a, kval from, kval to)
 {
     struct pages x = pages_of(&a->first, from, to, a->first.n, size_in_place(&a->first) * a->first.static_k);
     pages_open(&x, a->first.until ? a->first.until : to);
-    dot_keys(a, pages_whole(&x), 1);
+    dot_keys(a, pages_whole(&x, a->s.nr), a->s.nr);
     dot_keys(a, pages_part(&x), 1);
     pages_close(&x);
 }
@@ -351,9 +382,9 @@ void attention_dot_keys(struct attention_kernel *a, kval from, kval to)
         return;
     }
     kval n = kir_sub(k, to, from), whole = kir_add(k, from, kir_mul_i(k, kir_div_i(k, n, a->s.nr), a->s.nr));
-    dot_keys(a, (struct key){kir_loop(k, KL_SERIAL, from, whole, a->s.nr), 0}, a->s.nr);
+    dot_keys(a, (struct key){.at = kir_loop(k, KL_SERIAL, from, whole, a->s.nr)}, a->s.nr);
     kir_end(k);
     if (a->s.nr == 1) return;
-    dot_keys(a, (struct key){kir_loop(k, KL_SERIAL, whole, to, 1), 0}, 1);
+    dot_keys(a, (struct key){.at = kir_loop(k, KL_SERIAL, whole, to, 1)}, 1);
     kir_end(k);
 }
