@@ -9,7 +9,8 @@
 //   deconv:C,H,W,OC,K,STRIDE,GROUPS        transposed, STRIDE times as large
 //   maxpool:C,H,W,K,STRIDE, meanpool:      padding K/2
 //   gemm:M,N,K
-//   codes:M,N,K,BITS,BLOCK                with constant weights of 2, 4 or 8 bits in blocks of 32 (if omitted) terms, or of 16 bits (bf16)
+//   codes:M,N,K,BITS,BLOCK,DIGITS         with constant weights of 2, 4 or 8 bits in blocks of 32 (if omitted) terms, or of 16 bits (bf16);
+//                                         the left operand may be rounded to so many digits (1: 8 bits; codes of 8 bits are unsigned then, as those of MatMulNBits)
 //   softmax:ROWS,N
 //   attention:HEADS,QUERIES,KEYS,D,CAUSAL  softmax(q k^T) v, heads innermost but for D; CAUSAL (1: the last query sees all keys) may be omitted
 //   token:HEADS,SHARED,KEYS,D              likewise a query of each of HEADS heads, of which SHARED at a time share keys; keys and values as caches have them: heads outermost
@@ -263,7 +264,7 @@ static bool make_gemm(struct bench *b, const i64 *s, struct err *e)
 static bool make_codes(struct bench *b, const i64 *s, struct err *e)
 {
     const i64 block = s[4] ? s[4] : 32, dim[] = {s[2], s[1]}, blocks[] = {ceil_div(s[2], block), s[1]};
-    const enum dtype type = s[3] == 2 ? DT_U2 : s[3] == 4 ? DT_U4 : s[3] == 8 ? DT_I8 : DT_BF16;
+    const enum dtype type = s[3] == 2 ? DT_U2 : s[3] == 4 ? DT_U4 : s[3] == 8 ? (s[5] ? DT_U8 : DT_I8) : DT_BF16;
     struct tensor *q = tensor_new(&b->arena, type, 2, dim);
     value_id in[2] = {graph_add_const(&b->g, S("b"), q)}, w = in[0], a = add_input(b, "a", 2, (i64[]){s[0], s[2]});
     if (type != DT_BF16) {
@@ -272,7 +273,9 @@ static bool make_codes(struct bench *b, const i64 *s, struct err *e)
         attr_set_int(&b->g, graph_value(&b->g, w)->producer, "block", block);
         if (type != DT_I8) attr_set_int(&b->g, graph_value(&b->g, w)->producer, "offset", 1 << (s[3] - 1));
     }
-    return finish(b, graph_op(&b->g, "MatMul", S("matmul"), 2, (value_id[]){a, w}), LAYOUT_ROWS, e);
+    value_id y = graph_op(&b->g, "MatMul", S("matmul"), 2, (value_id[]){a, w});
+    if (s[5]) attr_set_int(&b->g, graph_value(&b->g, y)->producer, "digits", s[5]);
+    return finish(b, y, LAYOUT_ROWS, e);
 }
 
 static bool make_softmax(struct bench *b, const i64 *s, struct err *e)
@@ -386,7 +389,7 @@ static bool parse_shape(struct bench *b, const char *text, struct err *e)
     if (!strncmp(text, "pair:", 5) && n == 6) return make_pair(b, s, layout, e);
     if (!strncmp(text, "residual:", 9) && n == 6) return make_residual(b, s, layout, e);
     if (!strncmp(text, "gemm:", 5) && n == 3) return make_gemm(b, s, e);
-    if (!strncmp(text, "codes:", 6) && (n == 4 || n == 5)) return make_codes(b, s, e);
+    if (!strncmp(text, "codes:", 6) && n >= 4 && n <= 6) return make_codes(b, s, e);
     if (!strncmp(text, "attention:", 10) && (n == 4 || n == 5)) return make_attention(b, s, e);
     if (!strncmp(text, "token:", 6) && n == 4 && s[1] > 0 && s[0] % s[1] == 0) return make_token(b, s, e);
     if (!strncmp(text, "softmax:", 8) && n == 2) return make_softmax(b, s, e);

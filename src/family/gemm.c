@@ -17,7 +17,8 @@
     P(bk, "terms of a pass, 0 = all", 0, 8, 32, 128, 256, 512)                                     \
     P(mb, "tiles of rows per grid iteration at most, 0 = all", 0, 1, 2, 4, 8, 16, 32, 64)          \
     P(nb, "blocks of columns per grid iteration at most, 0 = all", 0, 1, 2, 4, 8, 16, 32, 64)      \
-    P(pack, "left operand: 0 in place, 1 packed", 0, 1)                                            \
+    P(pack, "left operand: 0 in place, 1 packed, 2 packed and rounded to 8 bits, where it may "    \
+      "be", LEFT_PLACE, LEFT_PACKED, LEFT_BYTES)                                                   \
     P(right, "right operand: 0 in place, 1 packed (16-bit constants: converted) by each "          \
       "iteration, 2 once", RIGHT_PLACE, RIGHT_BLOCKS, RIGHT_ONCE)                                  \
     P(split_k, "summands of a result, computed apart", 1, 2, 4)                                    \
@@ -46,7 +47,7 @@ struct sizes { /* of a task, for what is asked of every schedule */
     i64 m, n, k, lanes, batch, threads, l2_bytes;
     i64 cells; /* accumulators of a tile that keeps the multipliers busy */
     struct tile_product product;
-    bool has_rows, any_rows, static_k, a_plain, b_plain, b_const, b_converts, has_codes; /* any_rows: their number is not known */
+    bool has_rows, any_rows, static_k, may_round, a_plain, b_plain, b_const, b_converts, has_codes; /* any_rows: their number is not known */
     i64 run;    /* bytes of a vector of results stored past the caches; 0: they are not */
     bool a_far; /* the left operand is more than the second cache keeps */
     bool is_short; /* short sums of operands that are computed, as in attention: results are most of what is moved */
@@ -55,7 +56,7 @@ struct sizes { /* of a task, for what is asked of every schedule */
 /* Groups of terms are whole in memory if the left operand is read in place. */
 static bool has_whole_groups(const struct gemm *x, const struct caps *c)
 {
-    i64 g = gemm_product(x, c, RIGHT_ONCE).terms, k = gen_static(x->g, x->k, -1);
+    i64 g = gemm_product(x, c, LEFT_PACKED, RIGHT_ONCE).terms, k = gen_static(x->g, x->k, -1);
     return g == 1 || (k > 0 && k % g == 0);
 }
 
@@ -70,13 +71,14 @@ static struct sizes sizes_of(const struct gemm *x, const struct caps *c)
                       .batch = 1,
                       .threads = i64_max(1, c->n_threads),
                       .l2_bytes = c->l2_bytes,
-                      .product = gemm_product(x, c, RIGHT_ONCE),
+                      .product = gemm_product(x, c, LEFT_PACKED, RIGHT_ONCE),
                       .has_codes = x->codes.block > 0,
                       .has_rows = x->m_axis >= 0,
                       .any_rows = gen_static(x->g, x->m, -1) < 0,
                       .static_k = gen_static(x->g, x->k, -1) > 0,
+                      .may_round = x->codes.block && x->digits == 1,
                       .a_plain = x->a_plain && has_whole_groups(x, c),
-                      .b_plain = x->b_plain && gemm_product(x, c, RIGHT_PLACE).terms == 1,
+                      .b_plain = x->b_plain && gemm_product(x, c, LEFT_PLACE, RIGHT_PLACE).terms == 1,
                       .b_const = x->b_const,
                       .b_converts = gemm_converts_right(x, c)};
     z.cells = tile_is_matrix(z.product) ? UNIT_CELLS : c->n_vector_regs / (z.product.leaf == &tile_code_dots ? 4 : 2);
@@ -146,6 +148,7 @@ static bool suits(const struct sizes *z, const struct gemm_sched *s)
     if (z->has_codes && (s->split_k > 1 || s->bk % z->product.terms || (in_blocks && s->ahead))) return false;
     if (z->product.leaf == &tile_code_dots && s->right == RIGHT_ONCE && !s->pack) return false;
     if (z->product.leaf == &tile_codes && z->m >= FEW_ROWS && s->ahead && s->ahead <= AHEAD_SECOND) return false; /* many rows: converted once */
+    if (s->pack == LEFT_BYTES && (!z->may_round || z->product.leaf != &tile_code_dots || s->right != RIGHT_ONCE)) return false;
     if (!z->has_rows && (s->mr > 1 || s->mb)) return false;
     if ((s->nr > 1 && (s->nr - 1) * z->lanes >= z->n) || (s->mr > unit && s->mr - unit >= z->m)) return false;
     if (s->mr * s->nr < z->cells && s->mr * 4 <= z->m && s->nr * z->lanes * 2 <= z->n && z->m > 16)
@@ -182,7 +185,7 @@ static bool legal(const struct gen_problem *p, const struct sched *v)
 {
     const struct facts *f = p->facts;
     const struct gemm_sched s = gemm_rows(sched_of(v), f->z.product);
-    return is_sane(p->c, gemm_product(&f->x, p->c, s.right), &s) && suits(&f->z, &s);
+    return is_sane(p->c, gemm_product(&f->x, p->c, s.pack, s.right), &s) && suits(&f->z, &s);
 }
 
 /* Right operands, of which a batch may share one. */
@@ -204,6 +207,7 @@ struct work { /* of a grid iteration; terms are groups of a DOT */
     bool converts[2];          /* terms of an operand, which are of another type than the sums, are converted by each tile */
     double codes;              /* terms of a block of codes, which is a term here; 0: terms are no blocks */
     double dots;               /* of them: instructions for the products of 4 terms, 0: multiply-adds of each */
+    double registers;          /* of vectors */
     double unpack;             /* seconds by which making a vector of floats of codes delays multiply-adds */
     double m_all, n_all, k_all, batch;
     double lanes, width, passes;
@@ -223,7 +227,7 @@ static void set_sizes(struct work *w, const struct gemm *x, const struct caps *c
 {
     const value_id v[2] = {x->a, x->b};
     const bool own[2] = {!s->pack, s->right == RIGHT_PLACE || (x->b_const && s->right == RIGHT_ONCE)};
-    const struct tile_product p = gemm_product(x, c, s->right);
+    const struct tile_product p = gemm_product(x, c, s->pack, s->right);
     bool is_dot = p.terms > 1 && !tile_has_codes(p.leaf); /* groups of four bytes */
     w->product = p, w->words = (double)(p.terms / p.group);
     w->size[NEST_SUMS] = (double)dtype_size(x->type);
@@ -235,8 +239,8 @@ static void set_sizes(struct work *w, const struct gemm *x, const struct caps *c
     if (q->block) w->size[NEST_RIGHT] = (double)code_bits(q->type) / 8 + (size_of(x, q->scale) + (q->zero ? 1 : 0)) / (double)q->block;
     if (!tile_has_codes(p.leaf)) return; /* RIGHT_BLOCKS: what is converted stays in a cache */
     w->codes = (double)q->block, w->words = (double)q->block;
-    w->dots = p.leaf == &tile_code_dots ? (double)x->digits * (caps_has_dot(c, DT_U8, DT_I8, DT_I32) ? 1 : 2) : 0;
-    w->size[NEST_LEFT] = w->dots > 0 ? w->codes * (double)x->digits + 8 : w->size[NEST_LEFT] * w->codes;
+    w->dots = p.leaf == &tile_code_dots ? (double)p.sums * (caps_has_dot(c, DT_U8, DT_I8, DT_I32) ? 1 : 2) : 0;
+    w->size[NEST_LEFT] = w->dots > 0 ? w->codes * (double)p.sums + 8 : w->size[NEST_LEFT] * w->codes;
     w->size[NEST_RIGHT] *= w->codes;
     w->converts[NEST_RIGHT] = false;
 }
@@ -244,8 +248,8 @@ static void set_sizes(struct work *w, const struct gemm *x, const struct caps *c
 static struct work work_of(const struct gemm *x, const struct caps *c, const struct gemm_sched *s, const i64 *var)
 {
     const struct gemm_split d = gemm_split_of(x, s, gen_lanes(c, x->type));
-    double group = (double)gemm_product(x, c, s->right).terms;
-    struct work w = {.lanes = gen_lanes(c, x->type), .batch = 1};
+    double group = (double)gemm_product(x, c, s->pack, s->right).terms;
+    struct work w = {.lanes = gen_lanes(c, x->type), .registers = (double)c->n_vector_regs, .batch = 1};
     w.m_all = (double)i64_max(1, gen_eval(x->g, x->m, var));
     w.n_all = (double)i64_max(1, gen_eval(x->g, x->n, var));
     w.k_all = ceil((double)i64_max(1, gen_eval(x->g, x->k, var)) / group);
@@ -260,13 +264,21 @@ static struct work work_of(const struct gemm *x, const struct caps *c, const str
     return w;
 }
 
+/* Sums of a block and of all terms share the registers; more wait in memory, and compilers move them about. Fitted on Zen 4, to tiles of many rows; of three
+   digits, which are for few, memory limits. */
+static double spill_of_dots(const struct nest_rates *r, const struct work *w, i64 rows, i64 nr)
+{
+    const double cycles = 3, needed = (double)((w->product.sums + 1) * rows * nr + nr + 1);
+    return w->product.sums < CODE_DIGITS ? cycles * r->cycle * fmax(0, needed - w->registers) : 0;
+}
+
 /* A term of some rows, whose elements are each converted and spread, and `nr` vectors of columns. */
 static double step_of_tile(const struct nest_rates *r, const struct work *w, i64 rows, i64 nr)
 {
     if (w->unit > 0) return nest_unit(r, w->unit, rows, nr, rows % tile_matrix.rows);
     if (w->dots > 0) { /* a block's sums are converted, and end with some operations */
         double each = nest_step(r, (i64)(w->dots * (double)rows), nr) / 4 + (double)nr * w->unpack / 4;
-        return w->codes * each + (double)(rows * nr) * 5 * r->fma + 20 * r->cycle;
+        return w->codes * each + (double)(rows * nr) * (double)(w->product.sums + 2) * r->fma + 20 * r->cycle + spill_of_dots(r, w, rows, nr);
     }
     if (w->codes > 0) {
         double each = nest_step(r, rows, nr) + (double)nr * w->unpack + (w->converts[NEST_LEFT] ? (double)rows * r->cycle : 0);

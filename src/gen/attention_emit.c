@@ -11,7 +11,7 @@
 
 static struct gemm_sched gemm_sched_of(const struct attention_sched *s, bool is_second)
 {
-    return (struct gemm_sched){.mr = s->mr, .nr = is_second ? s->nv : s->nr, .mb = s->mb, .split_k = 1, .pack = true, .right = RIGHT_ONCE, .ku = s->ku};
+    return (struct gemm_sched){.mr = s->mr, .nr = is_second ? s->nv : s->nr, .mb = s->mb, .split_k = 1, .pack = LEFT_PACKED, .right = RIGHT_ONCE, .ku = s->ku};
 }
 
 /* attention_find_fn: of p. */

@@ -354,7 +354,7 @@ static void init(struct grad_kernel *g, const struct caps *c)
     const struct gemm *x[N_PRODUCTS] = {&g->x.scores, &g->x.slopes, &g->x.queries, &g->x.keys, &g->x.values};
     for (u32 i = 0; i < N_PRODUCTS; i++) {
         struct gemm_kernel *p = product_of(g, i);
-        const struct gemm_sched own = {.mr = i < N_PACKED ? s->mr : s->mk, .nr = i < 2 ? s->nr : s->nv, .split_k = 1, .pack = true, .right = RIGHT_ONCE, .ku = s->ku};
+        const struct gemm_sched own = {.mr = i < N_PACKED ? s->mr : s->mk, .nr = i < 2 ? s->nr : s->nv, .split_k = 1, .pack = LEFT_PACKED, .right = RIGHT_ONCE, .ku = s->ku};
         *p = (struct gemm_kernel){.m = g->a.m, .t = g->t, .x = *x[i]};
         gemm_init(p, c, &own, tile_multiply_add);
         p->c.own = p;

@@ -33,10 +33,12 @@ static bool multiplies_codes(const struct gemm *x, const struct caps *c)
     return code_dots_suit(c, x->codes.type) && (x->digits < CODE_DIGITS || caps_has_dot(c, DT_U8, DT_I8, DT_I32) || gen_static(x->g, x->m, 0) == 1);
 }
 
-struct tile_product gemm_product(const struct gemm *x, const struct caps *c, enum gemm_right right)
+i64 gemm_digits(const struct gemm *x, enum gemm_left left) { return left == LEFT_BYTES ? x->digits : i64_max(2, x->digits); }
+
+struct tile_product gemm_product(const struct gemm *x, const struct caps *c, enum gemm_left left, enum gemm_right right)
 {
     if (x->codes.block && right == RIGHT_BLOCKS) return tile_multiply_add;
-    if (x->codes.block && multiplies_codes(x, c)) return (struct tile_product){.leaf = &tile_code_dots, .terms = x->codes.block, .group = x->codes.block, .sums = x->digits};
+    if (x->codes.block && multiplies_codes(x, c)) return (struct tile_product){.leaf = &tile_code_dots, .terms = x->codes.block, .group = x->codes.block, .sums = gemm_digits(x, left)};
     if (x->codes.block) return (struct tile_product){.leaf = &tile_codes, .terms = x->codes.block, .group = x->codes.block};
     const struct tile_operands o = {graph_value(x->g, x->a)->dtype, graph_value(x->g, x->b)->dtype, x->type, gen_static(x->g, x->k, -1), x->acc16};
     i64 m = gen_static(x->g, x->m, LEAST_ROWS);
@@ -52,7 +54,7 @@ struct gemm_sched gemm_rows(struct gemm_sched s, struct tile_product p)
 bool gemm_converts_right(const struct gemm *x, const struct caps *c)
 {
     enum dtype b = graph_value(x->g, x->b)->dtype;
-    return x->codes.block || (x->b_const && dtype_is_float(b) && b != x->type && gemm_product(x, c, RIGHT_ONCE).terms == 1);
+    return x->codes.block || (x->b_const && dtype_is_float(b) && b != x->type && gemm_product(x, c, LEFT_PACKED, RIGHT_ONCE).terms == 1);
 }
 
 i64 gemm_half(i64 mr, const struct tile_leaf *leaf)
@@ -406,7 +408,7 @@ void gemm_emit(struct emit *m, const struct task *t, const struct caps *c,
     struct gemm_kernel *p = arena_new(m->arena, struct gemm_kernel);
     *p = (struct gemm_kernel){.m = m, .t = t};
     gemm_take(&p->x, t);
-    gemm_init(p, c, s, gemm_product(&p->x, c, s->right));
+    gemm_init(p, c, s, gemm_product(&p->x, c, s->pack, s->right));
     p->c.address = &matrices;
     p->left_by_terms = !p->x.pixels && p->dot_k == 1 && !gemm_is_dense_along_last(t, p->x.a, p->lanes);
     emit_args(m);

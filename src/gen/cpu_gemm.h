@@ -8,6 +8,8 @@
 #include "gen/cpu_contract.h"
 #include "gen/gemm.h"
 
+enum gemm_left { LEFT_PLACE, LEFT_PACKED, LEFT_BYTES }; /* the left operand: read in place; packed; packed and rounded to 8 bits, where it may be */
+
 enum gemm_right {
     RIGHT_PLACE,
     RIGHT_BLOCKS,
@@ -25,7 +27,7 @@ struct gemm_sched { /* 0 in bk, mb, nb: all */
     i64 bk;            /* terms per pass */
     i64 mb, nb;        /* per grid iteration: tiles of rows, blocks of columns, at most */
     i64 split_k;       /* parts of the sum, by different iterations */
-    bool pack;         /* the left operand is packed */
+    enum gemm_left pack;
     enum gemm_right right;
     i64 ku,
         ahead; /* terms per step of the inner loop; steps that the right one is asked for ahead, or enum gemm_ahead */
@@ -86,7 +88,9 @@ struct gemm_kernel {
 
 /* The target's instruction for both operands' types; of several terms: the right operand is packed by groups of them. Codes are a step of a block, or
    converted (RIGHT_BLOCKS) and multiplied as floats. */
-struct tile_product gemm_product(const struct gemm *x, const struct caps *c, enum gemm_right right);
+struct tile_product gemm_product(const struct gemm *x, const struct caps *c, enum gemm_left left, enum gemm_right right);
+/* Of a left operand in fixed point, see struct gemm. Two take no longer than one where weights are read from memory, and are more exact. */
+i64 gemm_digits(const struct gemm *x, enum gemm_left left);
 /* Is the right operand a constant of 16 bits, or of codes, whose vectors are converted before multiply-adds? */
 bool gemm_converts_right(const struct gemm *x, const struct caps *c);
 

@@ -54,7 +54,7 @@ void gemm_pack_codes(struct gemm_kernel *p)
     }
     p->per = pack_per_word(k);
     p->constant = emit_pack(p->m, c->q, k);
-    p->codes = (struct tile_codes){.type = c->type, .block = c->block, .offset = c->offset, .digits = p->x.digits, .scale = pack_per_block(p, c->scale)};
+    p->codes = (struct tile_codes){.type = c->type, .block = c->block, .offset = c->offset, .digits = gemm_digits(&p->x, p->s.pack), .scale = pack_per_block(p, c->scale)};
     if (c->zero) p->codes.zero = pack_per_block(p, c->zero);
 }
 

@@ -21,7 +21,7 @@ struct gemm { /* the anchor taken apart */
     i64 acc16;          /* see struct tile_operands */
     bool b_const;
     struct op_codes codes; /* the right operand as codes of few bits, block 0: it is none; set by gemm_take, then b_const, too */
-    i64 digits;            /* with codes: of the left one where it is in fixed point (tile_code_dots): those to which it may be rounded, or CODE_DIGITS */
+    i64 digits;            /* with codes: of the left one where it is in fixed point (tile_code_dots): the fewest, 1 or 2 if it may be rounded, else CODE_DIGITS */
     bool a_plain, b_plain; /* can be read in place, in rows */
     bool simple;  /* the epilogue is pointwise and may run on tiles of y */
     bool by_rows; /* outputs are stored along m */

@@ -8,7 +8,7 @@
 // for anything: the reference is the exact product, and its tolerance that of such operands.
 //
 // So does attribute digits (quern's own, 1 or 2), of products with codes of few bits (codes.c): a left operand may be rounded to integers of so many digits
-// of 7 bits and a sign, times a scale for every row and block of terms, as MatMulNBits with accuracy_level 4 allows.
+// of 7 bits and a sign or more, times a scale for every row and block of terms, as MatMulNBits with accuracy_level 4 allows.
 //
 // Dims: b.. batch, i rows of the result, j columns, k summed. Integers are summed with wrapping
 // 64-bit arithmetic.

@@ -3,7 +3,7 @@
 // codes: constant weights of matmuls that a model stores in few bits stay in them: MatMulNBits, and MatMul and Gemm whose right operand is a
 // DequantizeLinear of constants, perhaps transposed or converted to another float, become MatMul of quern::Dequantize, whose kernels convert what they load. The codes have a scale,
 // and a zero point or none, for every block of terms of a sum and every column; a scale per column or for all weights is repeated. Signed codes of 2 and
-// 4 bits become unsigned ones. Where MatMulNBits allows to round its left operand to 8 bits (accuracy_level 4), the product may round it to 15
+// 4 bits become unsigned ones. Where MatMulNBits allows to round its left operand to 8 bits (accuracy_level 4), the product may, too
 // (attribute digits). Where each term has a group of its own (g_idx), the left operand's columns are put into the groups' order.
 // Weights that exporters spell as (codes - zeros) * scales become the same (pass_spelled.c). Others, and weights so small that they stay in a cache, are
 // folded to floats as any constant.
@@ -16,7 +16,7 @@
 enum { MAX_MOVES = 8 };
 enum { X, SCALE, ZERO };                                   /* inputs of DequantizeLinear */
 enum { NB_A, NB_Q, NB_SCALE, NB_ZERO, NB_GROUP, NB_BIAS }; /* of MatMulNBits */
-enum { LEVEL_INT8 = 4, DIGITS = 2 }; /* of its accuracy_level: activations may be rounded to 8 bits; to how many of 7 they are, which costs nothing */
+enum { LEVEL_INT8 = 4, DIGITS = 1 }; /* of its accuracy_level: activations may be rounded to 8 bits, a digit and a sign */
 
 /* DequantizeLinear. */
 
