@@ -227,6 +227,22 @@ static void test_verify(void **state)
     refuse(FRAGS "%5: bool = lt %4, %4\nend\n", "operand is a fragment");
 }
 
+#define OWN "group 32 1 1 subgroup 32\ngrid %1 = p0\n%2: f32_acc16x8 = fload x[0] pitch 8\nreg %3: f32[8]\nreg %4: f16[8]\nreg %5: f32x2[4]\nreg %6: f32x4[2]\n"
+
+static void test_verify_own(void **state)
+{
+    refuse("group 64 1 1 subgroup 64\ngrid %1 = p0\n%2: f32_acc16x8 = fload x[0] pitch 8\nreg %3: f32[4]\nfstore %3[0] = %2 pitch 2\nend\n", "subgroups of 32");
+    refuse("group 64 1 1 subgroup 32 warpgroup 2\ngrid %1 = p0\n%2: f32_acc16x8 = fload x[0] pitch 8\nreg %3: f32[4]\nfstore %3[0] = %2 pitch 2\nend\n", "unknown order");
+    refuse(OWN "%7: f16_b16x8 = fload %4[0] pitch 2\nend\n", "unknown order");
+    refuse(OWN "%7: f32_acc16x4 = fload %3[0] pitch 2\nend\n", "unknown order");
+    refuse(OWN "%7: f16_a8x8 = fload %4[0] pitch 2\nend\n", "unknown order");
+    refuse(OWN "fstore %4[0] = %2 pitch 2\nend\n", "wrong type");
+    refuse(OWN "fstore %6[0] = %2 pitch 2\nend\n", "no pairs");
+    refuse(OWN "fstore %5[0] = %2 pitch 2 columns\nend\n", "no pairs");
+    refuse(OWN "%7: f32_acc16x8 = fload %3[0] pitch 2 panels 8\nend\n", "in panels");
+    refuse(OWN "fstore %3[0] = %2 pitch f32(1)\nend\n", "index or pitch");
+}
+
 /* The interpreter. */
 
 /* 64 threads, x[i] = i, z[i] = i; h as x in f16. */
@@ -620,6 +636,57 @@ static void test_multiple(void **state)
     arena_release(&a);
 }
 
+/* A thread's elements of a fragment of 64 x 16 are where they are said to be: z is x, passed on by threads and by a product with the unit matrix of their
+   rounded elements, times a number of each row. */
+static void own_kernel(struct buf *b)
+{
+    buf_z(b, "kernel own(x: in f32, e: in f16, y: out f32, z: out f32)\ngroup 128 1 1 subgroup 32 warpgroup 4\ngrid %1 = 1\n"
+             "%2: f32_acc64x16 = fload x[0] pitch 16\nreg %3: f32x2[6]\nfstore %3[1] = %2 pitch 2\nreg %4: f16x2[4]\nreg %5: f32[2]\n"
+             "%6 = subgroup 0\n%7 = subgroup 1\n%8 = mul %6, 16\n%9 = div %7, 4\n%10 = add %8, %9\n%11 = mod %7, 4\n%12 = mul %11, 2\n");
+    for (u32 r = 0, id = 20; r < 2; r++, id += 40) {
+        buf_printf(b, "%%%u = add %%10, %u\n%%%u: f32 = cast %%%u\nstore %%5[%u] = %%%u\n%%%u = mul %%%u, 16\n%%%u = add %%%u, %%12\n", id, 8 * r, id + 1, id, r, id + 1,
+                   id + 2, id, id + 3, id + 2);
+        for (u32 c = 0; c < 2; c++) {
+            u32 v = id + 10 + 10 * c, at = 2 * r + c;
+            buf_printf(b, "%%%u: f32x2 = load %%3[%u]\n%%%u = add %%%u, %u\n%%%u: i64x2 = ramp %%%u, 1\nstore y[%%%u] = %%%u\n%%%u: f16x2 = cast %%%u\nstore %%4[%u] = %%%u\n", v,
+                       at + 1, v + 1, id + 3, 8 * c, v + 2, v + 1, v + 2, v, v + 3, v, at, v + 3);
+        }
+    }
+    buf_z(b, "%120: f16_a64x16 = fload %4[0] pitch 2\n%121: f16_b16x16 = fload e[0] pitch 16\n%122: f32_acc64x16 = fill f32(0)\n%123: f32_acc64x16 = fmma %120, %121, %122\n"
+             "%124: f32_acc64x16 = fload %5[0] pitch 0 columns\n%125: f32_acc64x16 = mul %123, %124\nfstore z[0] = %125 pitch 16\nend\n");
+}
+
+static void test_own(void **state)
+{
+    struct arena a = {0};
+    struct buf b = {0};
+    struct err e = {0};
+    float x[64 * 16], y[64 * 16], z[64 * 16];
+    u16 unit[16 * 16];
+    for (i64 i = 0; i < countof(x); i++) x[i] = (float)i;
+    for (i64 i = 0; i < countof(unit); i++) elem_set_f64(DT_F16, unit, i, i / 16 == i % 16);
+    own_kernel(&b);
+    struct kir k = parse(&a, b.p);
+    const struct kir_arg arg[] = {{x, countof(x)}, {unit, countof(unit)}, {y, countof(y)}, {z, countof(z)}};
+    const struct kir_eval_opts o = {.max_steps = 1000000};
+    if (!kir_eval(&k, arg, NULL, &o, &e)) fail_msg("%s", e.msg);
+    for (i64 i = 0; i < countof(x); i++) assert_true(y[i] == x[i] && z[i] == x[i] * (float)(i / 16));
+    buf_release(&b);
+    arena_release(&a);
+}
+
+#define OWN_16 "group 32 1 1 subgroup 32\ngrid %1 = 1\n%2: f32_acc16x8 = fill f32(1)\nreg %3: f32[4]\n"
+
+static void test_own_errors(void **state)
+{
+    find(OWN_16 "fstore %3[0] = %2 pitch 2\n%4: f32_acc16x8 = fload %3[0] pitch 2\nend\n", NULL);
+    find(OWN_16 "fstore %3[0] = %2 pitch 3\nend\n", "write out of bounds");
+    find(OWN_16 "fstore %3[-1] = %2 pitch 2\nend\n", "write out of bounds");
+    find(OWN_16 "fstore %3[0] = %2 pitch 9223372036854775807\nend\n", "write out of bounds");
+    find(OWN_16 "fstore %3[0] = %2 pitch 0\n%4: f32_acc16x8 = fload %3[0] pitch 2\nend\n", "read of undefined");
+    find(OWN_16 "%4 = thread 0\nfstore %3[%4] = %2 pitch 2\nend\n", "disagree on an operand");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -637,6 +704,7 @@ int main(void)
         cmocka_unit_test(test_spread),
         cmocka_unit_test(test_spread_rounds),
         cmocka_unit_test(test_multiple),
+        cmocka_unit_test(test_verify_own), cmocka_unit_test(test_own), cmocka_unit_test(test_own_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

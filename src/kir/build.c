@@ -589,7 +589,8 @@ kval kir_frag_fill(struct kir *k, const struct kir_frag *f, kval a)
 static bool is_frag_access(const struct kir *k, kval buf, kval idx, kval pitch)
 {
     const struct kir_ins *p = kir_at(k, buf), *i = kir_at(k, idx), *n = kir_at(k, pitch);
-    return (p->op == KI_BUF || p->op == KI_ALLOC) && p->lanes == 1 && !p->role &&
+    bool is_reg = p->op == KI_ALLOC && p->aux == KS_REG;
+    return (p->op == KI_BUF || p->op == KI_ALLOC) && (p->lanes == 1 || is_reg) && !p->role &&
            i->dtype == DT_I64 && i->lanes == 1 && n->dtype == DT_I64 && n->lanes == 1;
 }
 

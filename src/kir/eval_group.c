@@ -70,6 +70,34 @@ static i64 distance(i64 line, i64 at, i64 pitch, const i64 *panels)
     return (i64)((u64)step + (u64)panel + (u64)at);
 }
 
+/* Every thread's own elements, which are in arrays of its own. */
+static bool do_own(struct machine *m, const struct eval_op *o, const struct lanes *g)
+{
+    const struct kir_ins *x = kir_at(m->k, o->src);
+    const bool is_load = x->op == KI_FLOAD;
+    const kval value = is_load ? o->src : x->c;
+    const struct kir_ins *f = kir_at(m->k, value);
+    const struct eval_array *a = &m->array[o->a];
+    const u32 pitch = is_load ? o->c : o->d;
+    union kir_cell *c = frag(m, g, value);
+    if (!agree(m, o, g, o->b) || !agree(m, o, g, pitch)) return false;
+    const i64 at = m->cell[o->b + g->first].i, p = m->cell[pitch + g->first].i;
+    for (i64 i = 0; i < frag_cells(f); i++) {
+        const struct kir_own own = kir_own_of(i / f->cols, i % f->cols);
+        const i64 from = x->aux == KF_COLUMNS ? distance(own.col, own.row, p, NULL) : distance(own.row, own.col / a->lanes, p, NULL);
+        const i64 e = (i64)((u64)at + (u64)from);
+        m->thread = g->first + own.thread;
+        if ((u64)e >= (u64)a->n) return eval_complain(m, o, is_load ? "read out of bounds:" : "write out of bounds:", e);
+        u8 *known = &a->known[e * a->copies + m->thread];
+        union kir_cell *cell = &a->cell[(e * a->lanes + own.col % a->lanes) * a->copies + m->thread];
+        if (is_load && !*known) return eval_complain(m, o, "read of undefined", e);
+        *known = 1;
+        if (is_load) c[i] = *cell;
+        else *cell = c[i];
+    }
+    return true;
+}
+
 /* FLOAD, FSTORE */
 static bool do_access(struct machine *m, const struct eval_op *o, const struct lanes *g)
 {
@@ -201,7 +229,7 @@ static bool run_joint(struct machine *m, const struct eval_op *o, const struct l
     case KI_SHUFFLE: return do_shuffle(m, o, g);
     case KI_FILL: return do_fill(m, o, g);
     case KI_FLOAD:
-    case KI_FSTORE: return do_access(m, o, g);
+    case KI_FSTORE: return kir_is_own(m->k, kir_at(m->k, o->src)) ? do_own(m, o, g) : do_access(m, o, g);
     case KI_FMMA: return do_mma(m, o, g);
     case KI_LOAD:
     case KI_STORE: return do_array(m, o, g);

@@ -130,6 +130,19 @@ bool kir_is_named(const struct kir_ins *x)
     return x->dtype != DT_NONE && x->op != KI_CONST && x->op != KI_PARAM && x->op != KI_BUF;
 }
 
+bool kir_is_own(const struct kir *k, const struct kir_ins *x)
+{
+    if (x->op != KI_FLOAD && x->op != KI_FSTORE) return false;
+    return kir_at(k, x->a)->op == KI_ALLOC && kir_at(k, x->a)->aux == KS_REG;
+}
+
+/* A thread has two rows, eight apart, and of every eight columns two neighbours: PTX ISA, "Register Fragments for wgmma" and "Matrix fragments for mma". */
+struct kir_own kir_own_of(i64 row, i64 col)
+{
+    const i64 subgroup = row / KIR_OWN_ROWS, below = row % KIR_OWN_ROWS, beside = col % KIR_OWN_COLS;
+    return (struct kir_own){(u32)(subgroup * KIR_OWN_SUBGROUP + below % 8 * 4 + beside / 2), below / 8, col / KIR_OWN_COLS * 2 + beside % 2};
+}
+
 u32 kir_warpgroup(const struct kir *k) { return k->warpgroup ? k->warpgroup : 1; }
 
 bool kir_has_op(const struct kir *k, enum kir_op op)

@@ -310,6 +310,13 @@ kval kir_frag_load(struct kir *k, const struct kir_frag *f, kval buf, kval idx, 
 struct kir_frag_place { kval array, at, pitch, panels; enum kir_frag_order order; };
 kval kir_frag_load_at(struct kir *k, const struct kir_frag *f, const struct kir_frag_place *p);
 void kir_frag_store(struct kir *k, kval buf, kval idx, kval frag, kval pitch, bool by_columns);
+/* FLOAD and FSTORE of a REG array of numbers: each thread's own elements of a fragment, of which it holds rows and columns in the order below. Element (r, c)
+   of these is array[at + r*pitch + c], by columns array[at + r + c*pitch]; at and pitch count elements of the array, which by rows may be pairs of columns. */
+bool kir_is_own(const struct kir *k, const struct kir_ins *x);
+/* Who holds an element of a fragment of 16 rows per subgroup of 32 threads, and where among its own. */
+struct kir_own { u32 thread; i64 row, col; };
+enum { KIR_OWN_SUBGROUP = 32, KIR_OWN_ROWS = 16, KIR_OWN_COLS = 8 }; /* threads; rows of a subgroup; columns after which the order repeats */
+struct kir_own kir_own_of(i64 row, i64 col);
 kval kir_frag_mma(struct kir *k, kval a, kval b, kval c);
 
 static inline kval kir_add(struct kir *k, kval a, kval b) { return kir_bin(k, KI_ADD, a, b); }

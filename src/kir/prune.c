@@ -2,7 +2,7 @@
 //
 // prune.c: the last stages of legalisation. REG arrays that are only indexed by constants become one
 // array per element, which a language declares as plain variables, so that the target's compiler keeps
-// them in registers. Then dead code is removed: unused pure values and loads, stores to arrays that
+// them in registers; those that hold a thread's elements of fragments stay whole. Then dead code is removed: unused pure values and loads, stores to arrays that
 // are never read, empty loops and branches. Arguments and TEMP arrays stay: a launch passes them.
 #include "kir/legal.h"
 
@@ -27,6 +27,7 @@ static u32 *find_splittable(const struct kir *k, struct arena *a)
             count <= 4096)
             n[v] = (u32)count;
         if (is_access(x) && n[x->a] && !is_splittable(k, x, x->a)) n[x->a] = 0;
+        if (kir_is_own(k, x)) n[x->a] = 0;
     }
     return n;
 }

@@ -321,11 +321,28 @@ static bool check_mma(struct checker *c)
     return true;
 }
 
+/* FLOAD, FSTORE of a thread's own elements. */
+static bool check_own_access(struct checker *c, const struct kir_ins *frag, const struct kir_ins *array)
+{
+    bool is_half_a = frag->role == KR_A && (frag->dtype == DT_F16 || frag->dtype == DT_BF16);
+    NEED(!array->role && c->k->subgroup == KIR_OWN_SUBGROUP, "a thread's elements of a fragment, without subgroups of 32");
+    NEED((frag->role == KR_ACC || is_half_a) && frag->rows == KIR_OWN_ROWS * kir_warpgroup(c->k) && frag->cols % KIR_OWN_COLS == 0,
+         "a thread's elements of a fragment in unknown order");
+    NEED(frag->dtype == array->dtype && (c->x->aux == KF_ROWS || c->x->aux == KF_COLUMNS), "fragment of the wrong type or order");
+    NEED(array->lanes == 1 || (array->lanes == 2 && c->x->aux == KF_ROWS), "a thread's elements in vectors that are no pairs of columns");
+    NEED(c->x->op == KI_FSTORE || !c->x->d, "a thread's elements in panels");
+    return true;
+}
+
 /* FLOAD, FSTORE */
 static bool check_frag_access(struct checker *c, const struct kir_ins *frag, kval pitch)
 {
     const struct kir_ins *p = arg(c, c->x->a);
     NEED(c->n_grid, "memory access outside a grid");
+    if (kir_is_own(c->k, c->x)) {
+        NEED(is_index(arg(c, c->x->b)) && is_index(arg(c, pitch)), "index or pitch is not an i64 scalar");
+        return check_own_access(c, frag, p);
+    }
     NEED(p->op == KI_BUF || p->aux == KS_SHARED || p->aux == KS_TEMP || (p->aux == KS_WORK && kir_is_alone(c->k)),
          "fragment in memory of one thread");
     NEED(is_index(arg(c, c->x->b)) && is_index(arg(c, pitch)), "index or pitch is not an i64 scalar");

@@ -89,12 +89,12 @@ static void define_wide(struct buf *out, enum dtype d, u32 n)
     buf_z(out, ";\n};\n");
 }
 
-/* The sums of wgmma.m64nNk16: PTX ISA, "Register Fragments for wgmma". */
+/* The sums of wgmma.m64nNk16, and its left operand in registers: PTX ISA, "Register Fragments for wgmma". */
 static bool warpgroup_place(struct gpu_place *p, const struct kir_frag *f)
 {
-    bool is_sum = f->role == KR_ACC && (f->dtype == DT_F32 || f->dtype == DT_F16);
-    if (!is_sum || f->rows != 64 || f->cols % 8) return false;
-    *p = (struct gpu_place){f->cols / 2u, "lane / 32 * 16 + lane % 32 / 4 + (i >> 1 & 1) * 8", "(i >> 2) * 8 + lane % 4 * 2 + (i & 1)", false};
+    bool is_sum = f->role == KR_ACC && (f->dtype == DT_F32 || f->dtype == DT_F16), is_left = f->role == KR_A && (f->dtype == DT_F16 || f->dtype == DT_BF16);
+    if (!(is_sum || is_left) || f->rows != 64 || f->cols % 8) return false;
+    *p = (struct gpu_place){f->cols / 2u, "lane / 32 * 16 + lane % 32 / 4 + (i >> 1 & 1) * 8", "(i >> 2) * 8 + lane % 4 * 2 + (i & 1)", false, true};
     return true;
 }
 
@@ -104,15 +104,15 @@ static bool place(struct gpu_place *p, const struct kir_frag *f, u32 warpgroup)
     if (warpgroup > 1) return warpgroup_place(p, f);
     bool is_half = f->dtype == DT_F16 || f->dtype == DT_BF16, is_sum = f->dtype == DT_F32 || f->dtype == DT_F16;
     if (f->role == KR_A && is_half && f->rows == 16 && (f->cols == 16 || f->cols == 8))
-        *p = (struct gpu_place){f->cols / 2u, "lane / 4 + (i >> 1 & 1) * 8", "lane % 4 * 2 + (i & 1) + (i >> 2) * 8", false};
+        *p = (struct gpu_place){f->cols / 2u, "lane / 4 + (i >> 1 & 1) * 8", "lane % 4 * 2 + (i & 1) + (i >> 2) * 8", false, true};
     else if (f->role == KR_B && is_half && f->cols == 8 && (f->rows == 16 || f->rows == 8))
-        *p = (struct gpu_place){f->rows / 4u, "lane % 4 * 2 + (i & 1) + (i >> 1) * 8", "lane / 4", true};
+        *p = (struct gpu_place){f->rows / 4u, "lane % 4 * 2 + (i & 1) + (i >> 1) * 8", "lane / 4", true, false};
     else if (f->role == KR_A && f->dtype == DT_TF32 && f->rows == 16 && (f->cols == 8 || f->cols == 4))
-        *p = (struct gpu_place){f->cols / 2u, "lane / 4 + (i & 1) * 8", "lane % 4 + (i >> 1) * 4", false};
+        *p = (struct gpu_place){f->cols / 2u, "lane / 4 + (i & 1) * 8", "lane % 4 + (i >> 1) * 4", false, false};
     else if (f->role == KR_B && f->dtype == DT_TF32 && f->cols == 8 && (f->rows == 8 || f->rows == 4))
-        *p = (struct gpu_place){f->rows / 4u, "lane % 4 + i * 4", "lane / 4", true};
+        *p = (struct gpu_place){f->rows / 4u, "lane % 4 + i * 4", "lane / 4", true, false};
     else if (f->role == KR_ACC && is_sum && f->rows == 16 && f->cols == 8)
-        *p = (struct gpu_place){4, "lane / 4 + (i >> 1) * 8", "lane % 4 * 2 + (i & 1)", false};
+        *p = (struct gpu_place){4, "lane / 4 + (i >> 1) * 8", "lane % 4 * 2 + (i & 1)", false, true};
     return p->n > 0;
 }
 
@@ -156,18 +156,25 @@ static void fetch(struct buf *out, u32 n, bool is_across)
     buf_z(out, " : \"r\"((u32)__cvta_generic_to_shared(from)) : \"memory\");\n");
 }
 
-static bool warpgroup_multiply(struct buf *out, const struct caps_matrix *m, bool a_across, bool b_across)
+static bool warpgroup_multiply(struct buf *out, const struct caps_matrix *m, enum gpu_left a, bool b_across)
 {
+    enum { WORDS = 4 /* of the left operand */ };
+    bool in_registers = a == GPU_LEFT_REGISTERS;
     bool is_half = m->a == DT_F16 || m->a == DT_BF16, is_sum = m->c == DT_F32 || (m->c == DT_F16 && m->a == DT_F16);
     u32 n = (u32)m->n / (m->c == DT_F32 ? 2 : 4);
     if (!is_half || !is_sum || m->m != 64 || m->k != 16 || m->n % 8 || m->n > 256) return false;
     buf_printf(out, "    asm volatile(\"wgmma.mma_async.sync.aligned.m64n%lldk16.%s.%s.%s {", (long long)m->n, dtype_name(m->c),
                dtype_name(m->a), dtype_name(m->b));
     registers(out, 0, n);
-    buf_printf(out, "}, %%%u, %%%u, 1, 1, 1, %d, %d;\"\n                 : ", n, n + 1, a_across, b_across);
+    buf_z(out, in_registers ? "}, {" : "}, ");
+    registers(out, n, n + (in_registers ? WORDS : 1));
+    if (in_registers) buf_printf(out, "}, %%%u, 1, 1, 1, %d;\"\n                 : ", n + WORDS, b_across);
+    else buf_printf(out, ", %%%u, 1, 1, 1, %d, %d;\"\n                 : ", n + 1, a == GPU_LEFT_COLUMNS, b_across);
     for (u32 i = 0; i < n; i++)
         buf_printf(out, "%s\"+%s\"(c.%s[%u])", i ? ", " : "", m->c == DT_F32 ? "f" : "r", m->c == DT_F32 ? "x" : "w", i);
-    buf_z(out, "\n                 : \"l\"(a), \"l\"(b));\n");
+    buf_z(out, "\n                 : ");
+    for (u32 i = 0; i < WORDS && in_registers; i++) buf_printf(out, "\"r\"(a.w[%u]), ", i);
+    buf_z(out, in_registers ? "\"l\"(b));\n" : "\"l\"(a), \"l\"(b));\n");
     return true;
 }
 

@@ -87,8 +87,8 @@ static bool place_sums(struct gpu_place *p, const struct kir_frag *f)
 {
     bool is_sum = f->dtype == DT_F32 || f->dtype == DT_F16 || f->dtype == DT_BF16, is_small = f->rows == 16;
     if (!is_sum || f->rows != f->cols || (f->rows != 16 && f->rows != 32)) return false;
-    if (is_small) *p = (struct gpu_place){4, "lane / 16 * 4 + i", "lane % 16", true};
-    else *p = (struct gpu_place){16, "i / 4 * 8 + lane / 32 * 4 + i % 4", "lane % 32", true};
+    if (is_small) *p = (struct gpu_place){4, "lane / 16 * 4 + i", "lane % 16", true, false};
+    else *p = (struct gpu_place){16, "i / 4 * 8 + lane / 32 * 4 + i % 4", "lane % 32", true, false};
     return true;
 }
 
@@ -102,7 +102,7 @@ static bool place(struct gpu_place *p, const struct kir_frag *f, u32 warpgroup)
     u32 side = is_a ? f->rows : f->cols, terms = is_a ? f->cols : f->rows, n = side * terms / 64;
     if (!find_mfma(f->dtype, side, terms)) return false;
     const char *i = across[side / 32], *t = along[side / 32][n / 2];
-    *p = (struct gpu_place){n, is_a ? i : t, is_a ? t : i, !is_a};
+    *p = (struct gpu_place){n, is_a ? i : t, is_a ? t : i, !is_a, false};
     return true;
 }
 

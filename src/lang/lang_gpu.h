@@ -14,6 +14,14 @@ struct gpu_place {
     u32 n;
     const char *row, *col;
     bool is_down;
+    bool is_own; /* in the order in which kernel IR accesses a thread's own elements: four are two columns of two rows */
+};
+
+/* The left operand of a warpgroup's product. */
+enum gpu_left {
+    GPU_LEFT_ROWS,      /* in memory, lines are rows */
+    GPU_LEFT_COLUMNS,   /* lines are columns */
+    GPU_LEFT_REGISTERS, /* words of two elements */
 };
 
 struct gpu_words {
@@ -53,12 +61,12 @@ struct gpu_words {
        adjacent in a line; is_across: on two lines. */
     void (*fetch)(struct buf *out, u32 n, bool is_across);
     /* Matrix multiplication by warpgroups of that many subgroups, 0: none. Issues c += a * b for
-       descriptors a and b; a_across: a's lines are columns, b_across: b's are rows. The preamble
+       descriptors a and b, or registers a; b_across: b's lines are rows. The preamble
        defines "WARPGROUP_BEGIN" before and "WARPGROUP_END" after a run of them, "WARPGROUP_FENCE"
        before a barrier after which they read, "OPERAND(pointer, bytes between panels)" for a
        descriptor, "PIN(x)" to make x opaque to the compiler. */
     u32 warpgroup;
-    bool (*warpgroup_multiply)(struct buf *out, const struct caps_matrix *m, bool a_across, bool b_across);
+    bool (*warpgroup_multiply)(struct buf *out, const struct caps_matrix *m, enum gpu_left a, bool b_across);
 };
 
 static inline const struct gpu_words *gpu_words(const struct text *t)

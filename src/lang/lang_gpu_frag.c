@@ -96,6 +96,43 @@ static struct str move_function(struct text *t, const struct kir_ins *x, const s
     return name;
 }
 
+/* Between a fragment and an array of a thread's own elements, whose indices are constant. */
+static struct str own_function(struct text *t, const struct kir_ins *x, const struct kir_ins *frag)
+{
+    const bool is_load = x->op == KI_FLOAD;
+    const struct kir_frag f = kir_frag_of(frag);
+    const struct gpu_place p = gpu_frag_place(t, &f);
+    const u32 lanes = kir_at(t->k, x->a)->lanes;
+    const struct str type = gpu_frag_type(t, frag), tag = gpu_frag_tag(t, &f), pin = is_load ? pin_call(t, frag) : S("");
+    const struct str name = text_fmt(t, "q_%s_own_%s%u_%.*s", is_load ? "fload" : "fstore", x->aux ? "columns" : "rows", lanes, STR_ARG(tag));
+    if (!p.is_own && !t->err->code)
+        err_set(t->err, ERR_UNSUPPORTED, "a thread's elements of %ux%u %s fragments in kernel '%.*s'", f.rows, f.cols, dtype_name(f.dtype), STR_ARG(t->k->name));
+    if (t->err->code || !gpu_first_use(t, name)) return name;
+    const char *elem = dtype_name(text_rep(f.dtype)), *at = x->aux ? "at + (i >> 1 & 1) + ((i >> 2) * 2 + (i & 1)) * pitch"
+                                                         : lanes == 2 ? "(at + (i >> 1 & 1) * pitch + (i >> 2)) * 2 + (i & 1)" : "at + (i >> 1 & 1) * pitch + (i >> 2) * 2 + (i & 1)";
+    buf_printf(&t->prelude, "%s%.*s %.*s(%s%s *p, i32 at, i32 pitch%s%.*s%s)\n{\n", t->style->function, STR_ARG(is_load ? type : S("void")), STR_ARG(name),
+               is_load ? "const " : "", elem, is_load ? "" : ", ", STR_ARG(is_load ? S("") : type), is_load ? "" : " f");
+    if (is_load) buf_printf(&t->prelude, "    %.*s f;\n", STR_ARG(type));
+    buf_printf(&t->prelude, "#pragma unroll\n    for (i32 i = 0; i < %u; i++) ", p.n);
+    if (is_load) buf_printf(&t->prelude, "f.x[i] = p[%s];\n%.*s    return f;\n}\n", at, STR_ARG(pin));
+    else buf_printf(&t->prelude, "p[%s] = f.x[i];\n}\n", at);
+    return name;
+}
+
+/* An access to such an array: of one element it is a variable, or one per lane. */
+static struct str own_access(struct text *t, const struct kir_ins *x, const struct kir_ins *frag, kval pitch)
+{
+    i64 at, step, n = 0;
+    const struct kir_ins *array = kir_at(t->k, x->a);
+    const struct str f = own_function(t, x, frag), name = gpu_array_name(t, x->a);
+    kir_is_const(t->k, array->a, &n);
+    if (!kir_is_const(t->k, x->b, &at) || !kir_is_const(t->k, pitch, &step) || (n == 1 && array->lanes > 1)) {
+        err_set(t->err, ERR_UNSUPPORTED, "a thread's elements of a fragment at an unknown place in kernel '%.*s'", STR_ARG(t->k->name));
+        return f;
+    }
+    return text_fmt(t, "%.*s(%s%.*s, %lld, %lld", STR_ARG(f), n == 1 ? "&" : "", STR_ARG(name), (long long)at, (long long)step);
+}
+
 static struct str place_text(struct text *t, kval array, kval index, kval pitch)
 {
     struct str a = gpu_array_name(t, array), i = text_bare(t, index), n = text_bare(t, pitch);
@@ -105,6 +142,10 @@ static struct str place_text(struct text *t, kval array, kval index, kval pitch)
 void gpu_frag_store(struct text *t, kval v)
 {
     const struct kir_ins *x = kir_at(t->k, v);
+    if (kir_is_own(t->k, x)) {
+        text_line(t, "%.*s, %.*s);", STR_ARG(own_access(t, x, kir_at(t->k, x->c), x->d)), STR_ARG(text_bare(t, x->c)));
+        return;
+    }
     struct str f = move_function(t, x, kir_at(t->k, x->c), false), at = place_text(t, x->a, x->b, x->d);
     text_line(t, "%.*s(%.*s, %.*s);", STR_ARG(f), STR_ARG(at), STR_ARG(text_bare(t, x->c)));
 }
@@ -192,6 +233,7 @@ struct str gpu_frag(struct text *t, kval v)
     case KI_LOAD: return gpu_load(t, v);
     case KI_FLOAD: {
         if (gpu_is_described(t, x)) return gpu_warpgroup_operand(t, v);
+        if (kir_is_own(t->k, x)) return text_fmt(t, "%.*s)", STR_ARG(own_access(t, x, x, x->c)));
         struct str f = move_function(t, x, x, true), at = place_text(t, x->a, x->b, x->c);
         return text_fmt(t, "%.*s(%.*s)", STR_ARG(f), STR_ARG(at));
     }

@@ -27,8 +27,8 @@ struct gpu_place gpu_frag_place(struct text *t, const struct kir_frag *f)
     return p;
 }
 
-/* Operands of warpgroup matmuls are not registers. */
-bool gpu_is_described(const struct text *t, const struct kir_ins *x) { return kir_warpgroup(t->k) > 1 && x->role != KR_ACC; }
+/* Operands of warpgroup matmuls are not registers, but for left ones that are made of a thread's own. */
+bool gpu_is_described(const struct text *t, const struct kir_ins *x) { return kir_warpgroup(t->k) > 1 && x->role != KR_ACC && !kir_is_own(t->k, x); }
 
 struct str gpu_frag_type(struct text *t, const struct kir_ins *x)
 {

@@ -83,11 +83,11 @@ bool gpu_check_warpgroup(const struct kir *k, const struct caps *c, const struct
         REFUSE("fragments of warpgroups of %u subgroups in kernel '%.*s'", kir_warpgroup(k), STR_ARG(k->name));
     for (kval v = 1; v < k->ins.n; v++) {
         const struct kir_ins *x = kir_at(k, v);
-        if (is_operand(x) && (x->op != KI_FLOAD || !is_place(k, x)))
+        if (is_operand(x) && !kir_is_own(k, x) && (x->op != KI_FLOAD || !is_place(k, x)))
             REFUSE("a warpgroup operand with an unsupported memory layout in kernel '%.*s'", STR_ARG(k->name));
         if (x->op == KI_FSTORE && is_operand(kir_at(k, x->c)))
             REFUSE("a store of a warpgroup operand in kernel '%.*s'", STR_ARG(k->name));
-        if (x->op == KI_FMMA && (!is_still_there(k, x->a, v) || !is_still_there(k, x->b, v)))
+        if (x->op == KI_FMMA && ((!kir_is_own(k, kir_at(k, x->a)) && !is_still_there(k, x->a, v)) || !is_still_there(k, x->b, v)))
             REFUSE("a barrier between an operand's load and its matmul in kernel '%.*s'", STR_ARG(k->name));
     }
 #undef REFUSE
@@ -108,7 +108,7 @@ void gpu_warpgroup_open(struct text *t)
     for (kval v = 1; v < k->ins.n; v++) {
         const struct kir_ins *x = kir_at(k, v);
         s->is_sum[v] = true;
-        if (x->op == KI_FMMA) t->val[v].nested = false; /* statements */
+        if (x->op == KI_FMMA || kir_is_own(k, x)) t->val[v].nested = false; /* statements; registers that a run reads */
         for (u32 i = 0; i < kir_op_info(x->op)->n_args; i++) {
             kval a = kir_operand(x, i);
             if (!a) continue;
@@ -159,6 +159,13 @@ static kval run_end(const struct kir *k, const struct warpgroup *s, kval v)
     return v;
 }
 
+/* Left operands in registers stay there to the end of the run. */
+static void settle_left(struct text *t, kval v)
+{
+    const struct kir_ins *a = kir_at(t->k, kir_at(t->k, v)->a);
+    if (t->val[v].uses && kir_is_own(t->k, a)) text_line(t, "%.*s(v%u);", STR_ARG(gpu_frag_pin(t, a)), kir_at(t->k, v)->a);
+}
+
 /* Ends a run: accumulators are opaque to the compiler until here. */
 static void settle(struct text *t, const struct warpgroup *s)
 {
@@ -166,6 +173,7 @@ static void settle(struct text *t, const struct warpgroup *s)
     map_init(&done, t->arena);
     for (kval v = s->from; v < s->to; v++) {
         const struct kir_ins *x = kir_at(t->k, v);
+        if (x->op == KI_FMMA) settle_left(t, v);
         if (x->op == KI_FMMA && s->last[v] >= s->to) text_line(t, "%.*s(v%u);", STR_ARG(gpu_frag_pin(t, x)), v);
         if (x->op != KI_STORE || kir_at(t->k, x->c)->op != KI_FMMA) continue;
         const struct kir_ins *array = kir_at(t->k, x->a);
@@ -182,12 +190,14 @@ static struct str product(struct text *t, const struct kir_ins *x)
 {
     const struct kir_ins *a = kir_at(t->k, x->a), *b = kir_at(t->k, x->b);
     struct caps_matrix m = {.m = x->rows, .n = x->cols, .k = a->cols, .a = a->dtype, .b = b->dtype, .c = x->dtype, .d = x->dtype};
-    struct str type = gpu_frag_type(t, x);
-    struct str name = text_fmt(t, "q_fmma_%s%s_%s_%.*s", is_across(a) ? "t" : "n", is_across(b) ? "t" : "n", dtype_name(m.a), STR_ARG(type));
+    const enum gpu_left left = kir_is_own(t->k, a) ? GPU_LEFT_REGISTERS : is_across(a) ? GPU_LEFT_COLUMNS : GPU_LEFT_ROWS;
+    static const char *const tag[] = {[GPU_LEFT_ROWS] = "n", [GPU_LEFT_COLUMNS] = "t", [GPU_LEFT_REGISTERS] = "r"};
+    struct str type = gpu_frag_type(t, x), left_type = gpu_frag_type(t, a);
+    struct str name = text_fmt(t, "q_fmma_%s%s_%s_%.*s", tag[left], is_across(b) ? "t" : "n", dtype_name(m.a), STR_ARG(type));
     if (map_get(&t->known, name)) return name;
     map_put(&t->known, name, 1);
-    buf_printf(&t->prelude, "%svoid %.*s(%.*s &c, u64 a, u64 b)\n{\n", t->style->function, STR_ARG(name), STR_ARG(type));
-    if (m.a != m.b || !gpu_words(t)->warpgroup_multiply(&t->prelude, &m, is_across(a), is_across(b)))
+    buf_printf(&t->prelude, "%svoid %.*s(%.*s &c, %.*s a, u64 b)\n{\n", t->style->function, STR_ARG(name), STR_ARG(type), STR_ARG(left_type));
+    if (m.a != m.b || !gpu_words(t)->warpgroup_multiply(&t->prelude, &m, left, is_across(b)))
         err_set(t->err, ERR_UNSUPPORTED, "warpgroup fmma of %s, %lldx%lldx%lld, is not supported by this language (kernel '%.*s')",
                 dtype_name(m.a), (long long)m.m, (long long)m.n, (long long)m.k, STR_ARG(t->k->name));
     buf_z(&t->prelude, "}\n");
@@ -223,6 +233,12 @@ static void issue(struct text *t, kval v)
     text_line(t, "%.*s(v%u, %.*s, %.*s);", STR_ARG(f), v, STR_ARG(text_bare(t, x->a)), STR_ARG(text_bare(t, x->b)));
 }
 
+/* A left operand in registers: a variable, which is pinned until the run ends. */
+static void hold(struct text *t, kval v)
+{
+    if (t->val[v].uses) text_line(t, "%.*s v%u = %.*s;", STR_ARG(gpu_frag_type(t, kir_at(t->k, v))), v, STR_ARG(t->style->frag(t, v)));
+}
+
 bool gpu_warpgroup_statement(struct text *t, kval v)
 {
     struct warpgroup *s = t->own;
@@ -233,6 +249,10 @@ bool gpu_warpgroup_statement(struct text *t, kval v)
         s->to = 0;
     }
     if (kir_at(t->k, v)->op == KI_BARRIER) text_line(t, "WARPGROUP_FENCE;");
+    if (is_operand(kir_at(t->k, v)) && kir_is_own(t->k, kir_at(t->k, v))) {
+        hold(t, v);
+        return true;
+    }
     if (kir_at(t->k, v)->op != KI_FMMA) return false;
     issue(t, v);
     return true;

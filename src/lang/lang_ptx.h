@@ -62,7 +62,7 @@ struct ptx_array {
     i64 count;         /* REG: elements */
     i64 at;            /* bytes from the beginning of its memory */
     pval base;         /* address; 0: not used yet */
-    pval *var;         /* REG: registers of the only element */
+    pval *var;         /* REG: registers of the elements, one after the other */
 };
 
 struct ptx {
@@ -170,6 +170,7 @@ const char *ptx_space_name(const struct ptx *s, kval array); /* "global" */
 /* lang_ptx_reg.c: arrays of registers. */
 void ptx_find_in_place(struct ptx *s);          /* once per kernel: last and into */
 void ptx_alloc(struct ptx *s, kval v);
+pval *ptx_reg_at(struct ptx *s, kval array, kval index); /* registers of an element; NULL: an error */
 void ptx_reg_load(struct ptx *s, kval v);
 void ptx_reg_store(struct ptx *s, kval v);
 pval ptx_into(struct ptx *s, kval v, u32 i);    /* the register for lane i of the result; 0: a new one */
@@ -194,6 +195,7 @@ struct ptx_layout {
 };
 struct ptx_layout ptx_layout(const struct ptx *s, const struct kir_ins *x);
 void ptx_offset(const struct ptx *s, const struct kir_ins *x, u32 i, i64 *row, i64 *col); /* the constants */
+bool ptx_is_described(const struct ptx *s, const struct kir_ins *x); /* an operand of warpgroups in shared memory: no registers */
 u32 ptx_frag_size(const struct ptx *s, const struct kir_ins *x); /* registers of a fragment; 0: unsupported */
 enum ptx_class ptx_frag_class(const struct kir_ins *x);
 

@@ -58,6 +58,8 @@ i64 ptx_arrays(struct ptx *s)
         s->array[v] = describe(s, v);
         if (kir_is_far(x) && x->op == KI_BUF) s->array[v].at = n_far++;
     }
+    for (kval v = 1; v < s->k->ins.n; v++) /* their places are constant, too */
+        if (kir_is_own(s->k, kir_at(s->k, v))) s->array[kir_at(s->k, v)->a].space = PX_REG;
     for (kval v = 1; v < s->k->ins.n; v++)
         if (kir_at(s->k, v)->op == KI_ALLOC && kir_is_far(kir_at(s->k, v))) s->array[v].at = n_far++;
     return declare_shared(s);

@@ -8,7 +8,6 @@ enum { WARP = 32, CHUNK_BYTES = 16 };
 
 static bool is_half(enum dtype t) { return t == DT_F16 || t == DT_BF16; }
 
-static bool is_described(const struct ptx *s, const struct kir_ins *x) { return kir_warpgroup(s->k) > 1 && x->role != KR_ACC; }
 
 static pval thread(struct ptx *s) { return ptx_mask(s, ptx_thread(s), WARP * kir_warpgroup(s->k) - 1); }
 
@@ -129,7 +128,7 @@ static void load(struct ptx *s, kval v)
     struct ptx_layout l = ptx_layout(s, x);
     pval *r = ptx_frag(s, v);
     u32 n = ptx_frag_size(s, x);
-    if (is_described(s, x)) {
+    if (ptx_is_described(s, x)) {
         r[0] = describe(s, x);
         return;
     }
@@ -157,6 +156,48 @@ static void store(struct ptx *s, kval v)
         struct ptx_place q = element(s, x, frag, &lines, 2 * i + 1);
         ptx_line(s, "\tst.%s.u16 [%r+%l], %r;", space, p.base, p.offset, ptx_reg(s, r[i]));
         ptx_line(s, "\tst.%s.u16 [%r+%l], %r;", space, q.base, q.offset, ptx_reg(s, ptx_shr(s, r[i], 16)));
+    }
+}
+
+/* A thread's own elements: four are two columns of two rows. */
+
+/* The register of element i, in an array of registers; 0: an error. */
+static pval own(struct ptx *s, const struct kir_ins *x, kval pitch, u32 i)
+{
+    const struct ptx_array *a = &s->array[x->a];
+    const i64 row = i >> 1 & 1, col = (i64)(i >> 2) * 2 + (i & 1);
+    i64 at, step;
+    bool is_known = kir_is_const(s->k, x->b, &at) && kir_is_const(s->k, pitch, &step);
+    i64 e = is_known ? at + (x->aux ? row + col * step : row * step + col / a->unit) : -1;
+    if (e >= 0 && e < a->count) return a->var[e * a->unit + col % a->unit];
+    ptx_fail(s, "accesses a thread's own elements of a fragment at an unknown place");
+    return 0;
+}
+
+static void load_own(struct ptx *s, kval v)
+{
+    const struct kir_ins *x = kir_at(s->k, v);
+    bool half = is_half(x->dtype);
+    pval even = 0;
+    for (u32 i = 0; i < ptx_layout(s, x).n; i++) {
+        pval from = own(s, x, x->c, i), to = from ? ptx_new(s, ptx_class(s, from)) : 0;
+        if (!from) return;
+        PTX_TO(s, to, half ? "mov.b32" : "mov.f32", from); /* the array may change */
+        if (!half) ptx_frag(s, v)[i] = to;
+        else if (i % 2) ptx_frag(s, v)[i / 2] = ptx_reg(s, ptx_pack(s, 2, (const pval[4]){even, to}));
+        even = to;
+    }
+}
+
+static void store_own(struct ptx *s, kval v)
+{
+    const struct kir_ins *x = kir_at(s->k, v), *frag = kir_at(s->k, x->c);
+    const pval *r = ptx_frag(s, x->c);
+    for (u32 i = 0; i < ptx_layout(s, frag).n; i++) {
+        pval to = own(s, x, x->d, i);
+        if (!to) return;
+        if (!is_half(frag->dtype)) PTX_TO(s, to, "mov.f32", r[i]);
+        else PTX_TO(s, to, "mov.b32", i % 2 ? ptx_shr(s, r[i / 2], 16) : ptx_mask(s, r[i / 2], 0xffff));
     }
 }
 
@@ -217,6 +258,13 @@ static void multiply(struct ptx *s, kval v)
     ptx_line(s, ";");
 }
 
+/* A descriptor, or words. */
+static void operands_of_left(struct ptx *s, kval v)
+{
+    if (ptx_is_described(s, kir_at(s->k, v))) ptx_put(s, "%r, ", ptx_frag(s, v)[0]);
+    else operands(s, ptx_frag(s, v), ptx_frag_size(s, kir_at(s->k, v)));
+}
+
 /* The sums stay in their registers until the run ends: they must be those of an array. */
 static void multiply_by_warpgroup(struct ptx *s, kval v)
 {
@@ -232,7 +280,8 @@ static void multiply_by_warpgroup(struct ptx *s, kval v)
     for (u32 i = 0; i < n; i++) ptx_frag(s, v)[i] = ptx_same(s, ptx_into(s, v, i));
     ptx_put(s, "\twgmma.mma_async.sync.aligned.m64n%dk16.%s.%s.%s ", (int)x->cols, dtype_name(x->dtype), dtype_name(a->dtype), dtype_name(b->dtype));
     operands(s, ptx_frag(s, v), n);
-    ptx_line(s, "%r, %r, 1, 1, 1, %d, %d;", ptx_frag(s, x->a)[0], ptx_frag(s, x->b)[0], a->aux ? 1 : 0, b->aux ? 0 : 1);
+    operands_of_left(s, x->a);
+    ptx_line(s, "%r, 1, 1, 1, %s%d;", ptx_frag(s, x->b)[0], ptx_is_described(s, a) ? a->aux ? "1, " : "0, " : "", b->aux ? 0 : 1);
 }
 
 void ptx_frag_op(struct ptx *s, kval v)
@@ -244,8 +293,8 @@ void ptx_frag_op(struct ptx *s, kval v)
     }
     switch (x->op) {
     case KI_FILL: fill(s, v); break;
-    case KI_FLOAD: load(s, v); break;
-    case KI_FSTORE: store(s, v); break;
+    case KI_FLOAD: kir_is_own(s->k, x) ? load_own(s, v) : load(s, v); break;
+    case KI_FSTORE: kir_is_own(s->k, x) ? store_own(s, v) : store(s, v); break;
     case KI_ADD:
     case KI_MUL:
     case KI_CAST: by_elements(s, v); break;

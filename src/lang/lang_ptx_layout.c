@@ -6,13 +6,13 @@
 
 static bool is_half(enum dtype t) { return t == DT_F16 || t == DT_BF16; }
 
-static bool is_described(const struct ptx *s, const struct kir_ins *x) { return kir_warpgroup(s->k) > 1 && x->role != KR_ACC; }
+bool ptx_is_described(const struct ptx *s, const struct kir_ins *x) { return kir_warpgroup(s->k) > 1 && x->role != KR_ACC && !kir_is_own(s->k, x); }
 
 struct ptx_layout ptx_layout(const struct ptx *s, const struct kir_ins *x)
 {
     bool is_sum = x->role == KR_ACC && (x->dtype == DT_F32 || is_half(x->dtype)), half = is_half(x->dtype), tf32 = x->dtype == DT_TF32;
     if (kir_warpgroup(s->k) > 1) {
-        bool ok = is_sum && x->rows == 64 && x->cols % 8 == 0;
+        bool ok = (is_sum || (x->role == KR_A && half)) && x->rows == 64 && x->cols % 8 == 0;
         return (struct ptx_layout){ok ? x->cols / 2u : 0, PTX_BY_QUAD, PTX_BY_PAIR, false};
     }
     if (x->role == KR_A && half && x->rows == 16 && (x->cols == 16 || x->cols == 8)) return (struct ptx_layout){x->cols / 2u, PTX_BY_QUAD, PTX_BY_PAIR, false};
@@ -40,7 +40,7 @@ void ptx_offset(const struct ptx *s, const struct kir_ins *x, u32 i, i64 *row, i
 
 u32 ptx_frag_size(const struct ptx *s, const struct kir_ins *x)
 {
-    if (is_described(s, x)) return 1;
+    if (ptx_is_described(s, x)) return 1;
     u32 n = ptx_layout(s, x).n;
     return is_half(x->dtype) ? n / 2 : n;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// lang_ptx_reg.c: arrays of registers. One of a single element (legalisation splits others) is a register per
-// lane; a load is the register itself, without a copy, if nothing is stored to it up to the value's last use. A
+// lang_ptx_reg.c: arrays of registers. One of a single element (legalisation splits others, but for those that hold
+// a thread's elements of fragments) is a register per lane; a load is the register itself, without a copy, if nothing is stored to it up to the value's last use. A
 // value that is only stored there may be computed in the register, as the sums of a contraction are.
 #include "lang/lang_ptx.h"
 
@@ -122,7 +122,7 @@ static bool is_changed(const struct ptx *s, kval load)
     kval array = kir_at(k, load)->a;
     for (kval v = load + 1; v <= s->last[load] && v < k->ins.n; v++) {
         const struct kir_ins *x = kir_at(k, v);
-        bool is_store = (x->op == KI_STORE && x->a == array && s->into[x->c] != array) || s->into[v] == array;
+        bool is_store = (x->op == KI_STORE && x->a == array && s->into[x->c] != array) || (x->op == KI_FSTORE && x->a == array) || s->into[v] == array;
         if (is_store && v < s->last[load]) return true;
     }
     return false;
@@ -140,7 +140,7 @@ void ptx_alloc(struct ptx *s, kval v)
         return;
     }
     if (a->space == PX_REG) {
-        u32 n = x->role ? ptx_frag_size(s, x) : a->unit;
+        u32 n = x->role ? ptx_frag_size(s, x) : a->unit * (u32)a->count;
         a->var = arena_array(s->arena, pval, n + 1);
         for (u32 i = 0; i < n; i++) a->var[i] = ptx_new(s, x->role ? ptx_frag_class(x) : ptx_class_for(x->dtype));
     } else if (x->role) {
@@ -164,14 +164,25 @@ static pval is_valid(struct ptx *s, kval n, u32 i)
     return PTX_INS(s, PC_PRED, is_word ? "setp.gt.s32" : "setp.gt.s64", count, ptx_int(s, is_word ? PC_WORD : PC_LONG, i));
 }
 
+pval *ptx_reg_at(struct ptx *s, kval array, kval index)
+{
+    const struct ptx_array *a = &s->array[array];
+    i64 at = 0;
+    if (a->count == 1) return a->var;
+    if (kir_lanes(s->k, index) == 1 && kir_is_const(s->k, index, &at) && at >= 0 && at < a->count) return a->var + at * a->unit;
+    ptx_fail(s, "has an array of a thread's elements of fragments with an index that is not constant");
+    return NULL;
+}
+
 void ptx_reg_load(struct ptx *s, kval v)
 {
     const struct kir_ins *x = kir_at(s->k, v);
     const struct ptx_array *a = &s->array[x->a];
     bool copies = is_changed(s, v) || x->c;
     u32 n = x->role ? ptx_frag_size(s, x) : x->lanes, n_var = x->role ? n : a->unit;
-    for (u32 i = 0; i < n; i++) {
-        pval from = a->var[i % n_var], to = copies ? ptx_new(s, ptx_class(s, from)) : ptx_same(s, from);
+    const pval *var = ptx_reg_at(s, x->a, x->b);
+    for (u32 i = 0; i < n && var; i++) {
+        pval from = var[i % n_var], to = copies ? ptx_new(s, ptx_class(s, from)) : ptx_same(s, from);
         if (copies) PTX_TO(s, to, move_of(s, from), from);
         if (x->c) ptx_line(s, "\t@!%r %s %r, %r;", is_valid(s, x->c, i), move_of(s, to), to, ptx_imm(s, ptx_class(s, to), 0));
         ptx_set(s, v, i, to);
@@ -185,13 +196,15 @@ void ptx_reg_store(struct ptx *s, kval v)
     const struct kir_ins *value = kir_at(s->k, x->c);
     u32 n = value->role ? ptx_frag_size(s, value) : value->lanes;
     if (s->into[x->c] == x->a) return;
+    const pval *var = ptx_reg_at(s, x->a, x->b);
+    if (!var) return;
     pval *all = arena_array(s->arena, pval, n + 1);
     for (u32 i = 0; i < n; i++) {
-        pval to = a->var[value->role ? i : i % a->unit], from = value->role ? ptx_frag(s, x->c)[i] : ptx_lane_as(s, x->c, i, ptx_class(s, to));
+        pval to = var[value->role ? i : i % a->unit], from = value->role ? ptx_frag(s, x->c)[i] : ptx_lane_as(s, x->c, i, ptx_class(s, to));
         all[i] = from;
     }
     for (u32 i = 0; i < n; i++) {
-        pval to = a->var[value->role ? i : i % a->unit];
+        pval to = var[value->role ? i : i % a->unit];
         if (x->d) ptx_line(s, "\t@%r %s %r, %r;", is_valid(s, x->d, i), move_of(s, to), to, all[i]);
         else PTX_TO(s, to, move_of(s, to), all[i]);
     }

@@ -34,6 +34,13 @@ static bool has_panels(const struct kir *k)
     return false;
 }
 
+static bool has_own(const struct kir *k)
+{
+    for (kval v = 1; v < k->ins.n; v++)
+        if (kir_is_own(k, kir_at(k, v))) return true;
+    return false;
+}
+
 static bool check(const struct kir *k, const struct caps *c, struct err *e)
 {
     u32 n = kir_threads(k), version = c->spirv;
@@ -47,6 +54,7 @@ static bool check(const struct kir *k, const struct caps *c, struct err *e)
     if (kir_warpgroup(k) > 1)
         return err_set(e, ERR_UNSUPPORTED, "fragments of warpgroups in kernel '%.*s'", STR_ARG(k->name));
     if (has_panels(k)) return err_set(e, ERR_UNSUPPORTED, "a fragment in panels in kernel '%.*s'", STR_ARG(k->name));
+    if (has_own(k)) return err_set(e, ERR_UNSUPPORTED, "a thread's elements of fragments in kernel '%.*s'", STR_ARG(k->name));
     if (kir_has_op(k, KI_TILE)) return err_set(e, ERR_UNSUPPORTED, "kernel '%.*s' has tile copies, which the target lacks", STR_ARG(k->name));
     if (kir_has_op(k, KI_DOT) || kir_has_op(k, KI_MMLA)) /* print expands them */
         return err_set(e, ERR_UNSUPPORTED, "'dot' in kernel '%.*s'", STR_ARG(k->name));
