@@ -51,6 +51,89 @@ static inline void try_splits(open_fixture *open, bool (*split)(struct fixture *
     assert_true(is_enough(n, 25));
 }
 
+/* Rows of several sizes, heads of usual widths and others; scores are multiplied by a factor. */
+#define ONE_INPUTS "graph {\n  input %%q: %s[1,2,%d,%d]\n  input %%k: %s[1,2,%d,%d]\n  input %%v: %s[1,2,%d,%d]\n  const %%c: %s[1] = [%g]\n  %%a: none[?] = Mul(%%q, %%c)\n"
+#define ONE_SCORES "  %%t: none[?] = Transpose(%%k) {perm=[0,1,3,2]}\n  %%s: none[?] = MatMul(%%a, %%t) {tf32=%d}\n  %%m: none[?] = quern::ReduceMax(%%s) {axes=[3], keepdims=1}\n"
+#define ONE_SUMS "  %%d: none[?] = Sub(%%s, %%m)\n  %%e: none[?] = Exp(%%d)\n  %%l: none[?] = quern::ReduceSum(%%e) {axes=[3], keepdims=1}\n  %%p: none[?] = Div(%%e, %%l)\n"
+#define ONE_OUTPUT "  %%y: none[?] = MatMul(%%p, %%v) {tf32=%d}\n  output %%y\n}\n"
+
+static inline void make_head(struct fixture *b, double factor)
+{
+    static const int width[] = {64, 128, 96, 80, 72, 64, 256, 128};
+    int d = width[pick(b, 0, countof(width) - 1)], e = width[pick(b, 0, countof(width) - 1)], rows = (int)pick(b, 1, 70), keys = (int)pick(b, 1, 200);
+    const char *t = dtype_name(b->type);
+    struct str text = str_fmt(&b->arena, ONE_INPUTS ONE_SCORES ONE_SUMS ONE_OUTPUT, t, rows, d, t, keys, d, t, keys, e, t, factor, b->tf32, b->tf32);
+    if (!task_parse(&b->t, &b->arena, &b->sym, text, &b->e)) fail_msg("%s\n%.*s", b->e.msg, STR_ARG(text));
+}
+
+static inline void try_heads(open_fixture *open)
+{
+    u32 n = 0;
+    for (u64 seed = first_seed(6000, 6060); seed < last_seed(6000, 6060); seed++) {
+        struct fixture b;
+        struct check k;
+        open(&b, seed);
+        if (!gen_matches(b.only, &b.t, &b.caps)) report(&b, NULL, seed);
+        assert_true(check_init(&k, &b.t, b.var, seed, true, &b.e));
+        for (u32 i = 0; i < 2; i++, n++) {
+            struct candidate c = i ? fixture_schedule(&b, b.only) : gen_initial(b.only, &b.t, &b.caps, b.var);
+            if (!run(&b, &c, &k)) report(&b, &c, seed);
+        }
+        check_release(&k);
+        fixture_close(&b);
+    }
+    print_message("%u kernels\n", n);
+    assert_true(is_enough(n, 60));
+}
+
+/* The default schedule, or one that is worth trying. */
+static inline bool choose_usual(struct fixture *b, u64 seed, struct candidate *c)
+{
+    *c = seed / 3 % 2 ? fixture_schedule(b, b->only) : gen_initial(b->only, &b->t, &b->caps, b->var);
+    return true;
+}
+
+static inline bool build_whole(struct fixture *b, u64 seed) { return random_attention(b); }
+
+/* Kernels compute the definition, not only something near it. */
+static inline void try_exact(open_fixture *open, u64 end) { try_exactly(&(struct instances){open, build_whole, 7000, end, .least = 16, .choose = choose_usual}); }
+
+/* A device here that the family has kernels for; false: none. */
+static inline bool open_here(struct fixture *b, const struct gpus *g, const char **driver)
+{
+    for (u32 i = 0; i < g->n; i++) {
+        struct dev_opts o = {.n_threads = 2};
+        assert_true(dev_ask(dev_find(str_of(g->v[i])), &o, &b->caps, NULL, &b->e));
+        *driver = g->v[i];
+        if (gen_matches(b->only, &b->t, &b->caps)) return true;
+    }
+    return false;
+}
+
+/* open: without a device. */
+static inline void try_on_devices(open_fixture *open)
+{
+    struct gpus g = find_gpus();
+    u32 n = 0;
+    for (u64 seed = first_seed(3000, 3100); seed < last_seed(3000, 3100); seed++) {
+        struct fixture b;
+        struct check k;
+        const char *driver;
+        open(&b, seed);
+        if (random_attention(&b) && (seed % 3 || place_in_room(&b)) && open_here(&b, &g, &driver)) {
+            open_device_check(&b, &k, seed);
+            for (u32 i = 0; i < 2; i++, n++) {
+                struct candidate c = i ? fixture_schedule(&b, b.only) : gen_initial(b.only, &b.t, &b.caps, b.var);
+                if (!verify_on(&b, driver, &c, &k)) report(&b, &c, seed);
+            }
+            check_release(&k);
+        }
+        fixture_close(&b);
+    }
+    if (!n) skip_test("no device with such units");
+    print_message("%u kernels\n", n);
+}
+
 struct builds_for {
     open_fixture *open;
     bool (*choose)(struct fixture *b, u64 seed, struct candidate *c);
@@ -74,6 +157,7 @@ static inline void build_for(const struct builds_for *x)
             struct kernel k;
             struct buf text = {0}, binary = {0};
             bool ok = gen_kernel(&k, &b.arena, &c, &b.t, &b.caps, &b.e) && lang_render(&text, l, &k.kir, &b.caps, &b.arena, &b.e);
+            if (ok && os_env("QUERN_TEST_KEEP")) ok = os_write(str_fmt(&b.arena, "%s.%s.%llu", os_env("QUERN_TEST_KEEP"), x->lang, (unsigned long long)seed).p, text.p, text.n, &b.e);
             const char *wrong = ok && !strcmp(x->lang, "ptx") ? ptx_check(buf_view(&text), &b.arena) : NULL;
             if (wrong) ok = err_set(&b.e, ERR_FAILED, "reads a register that is not written: %s", wrong);
             if (ok && builds && n % x->every == 0) ok = l->build(&binary, buf_view(&text), &b.caps, 120, &b.e), n_built++;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The operators for attention of ai.onnx and com.microsoft, with each of their options, in f32 and f16, for prompts and for single tokens, are offered as one kernel of
-// the family attention, and on GPUs of wg_attention, with matrix units of mma_attention: the cover has a task of both products for them, which has a legal
+// the family attention, and on GPUs of wg_attention, with matrix units of mma_attention and wgmma_attention: the cover has a task of both products for them, which has a legal
 // schedule by blocks of keys. The same pairs of products are found in the network itself (task_attentions). So are gradients, of the family attention_grad.
 // On processors the kernels of split attentions, and those with sums of the probabilities' columns, are one kernel each, too.
 #include "dev/dev.h"
@@ -71,18 +71,20 @@ static void check(const char *inputs, const char *call, const char *attributes, 
     struct cover c;
     struct attention_pairs pairs;
     const struct caps caps = {.arch = "test", .vector_bytes = 32, .n_vector_regs = 32, .n_threads = 1, .l1_bytes = 32 << 10, .l2_bytes = 1 << 20};
-    struct caps gpu = {0};
-    u32 n = 0, n_gpu = 0, n_units = 0;
-    assert_true(dev_target(&gpu, "cuda", S("sm_80")));
+    struct caps gpu = {0}, hopper = {0};
+    u32 n = 0, n_gpu = 0, n_units = 0, n_warpgroups = 0;
+    assert_true(dev_target(&gpu, "cuda", S("sm_80")) && dev_target(&hopper, "cuda", S("sm_90a")));
     net_open(&t, inputs, call, attributes, type);
     if (!pass_run_all(&t.g, NULL, &t.e) || !cover_build(&c, &t.g, &t.a, NULL, &t.e)) fail_msg("%s: %s", call, t.e.msg);
     for (u32 i = 0; i < c.task.n; i++) {
         n += has_schedule_by_blocks(c.task.v[i], &caps, family);
         n_gpu += gen_matches(gen_find(S("wg_attention")), c.task.v[i], &gpu);
         n_units += gen_matches(gen_find(S("mma_attention")), c.task.v[i], &gpu);
+        n_warpgroups += gen_matches(gen_find(S("wgmma_attention")), c.task.v[i], &hopper);
     }
     if (!n_gpu && !is_gradient) fail_msg("not fused on GPUs: %s {%s} of %s", call, attributes, type);
     if (!n_units && !is_gradient && strcmp(type, "f32")) fail_msg("not fused by matrix units: %s {%s} of %s", call, attributes, type);
+    if (n_warpgroups != (strcmp(type, "f32") ? n_units : 0)) fail_msg("by warpgroups %u, by matrix units %u: %s {%s} of %s", n_warpgroups, n_units, call, attributes, type);
     if (!n) fail_msg("not fused: %s {%s} of %s", call, attributes, type);
     task_attentions(&pairs, &t.g, &t.a);
     if (pairs.n != 1 && !strstr(call, "Grad")) fail_msg("%d pairs of products: %s {%s}", (int)pairs.n, call, attributes);

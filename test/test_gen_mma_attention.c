@@ -64,96 +64,33 @@ static bool choose_split(struct fixture *b, struct candidate *c)
 
 static void test_split(void **state) { try_splits(open_units, choose_split, 2900); }
 
-/* Rows of several sizes, heads of usual widths and others, some scores so large that all but one exponential of a row vanish: not where operands are
-   rounded to tf32, whose errors exponentials of large numbers magnify. */
-#define HEAD "graph {\n  input %%q: %s[1,2,%d,%d]\n  input %%k: %s[1,2,%d,%d]\n  input %%v: %s[1,2,%d,%d]\n  const %%c: %s[1] = [%g]\n  %%a: none[?] = Mul(%%q, %%c)\n"
-#define SCORES "  %%t: none[?] = Transpose(%%k) {perm=[0,1,3,2]}\n  %%s: none[?] = MatMul(%%a, %%t) {tf32=%d}\n  %%m: none[?] = quern::ReduceMax(%%s) {axes=[3], keepdims=1}\n"
-#define SUMS "  %%d: none[?] = Sub(%%s, %%m)\n  %%e: none[?] = Exp(%%d)\n  %%l: none[?] = quern::ReduceSum(%%e) {axes=[3], keepdims=1}\n  %%p: none[?] = Div(%%e, %%l)\n"
-#define OUTPUT "  %%y: none[?] = MatMul(%%p, %%v) {tf32=%d}\n  output %%y\n}\n"
-
+/* Some scores are so large that all but one exponential of a row vanish: not where operands are rounded to tf32, whose errors exponentials of large numbers
+   magnify. */
 static void open_head(struct fixture *b, u64 seed)
 {
-    static const int width[] = {64, 128, 96, 80, 72, 64, 256, 128};
     static const struct { enum dtype type; const char *driver, *arch; } on[] = {
         {DT_F16, "cuda", "sm_80"}, {DT_BF16, "hip", "gfx90a"}, {DT_BF16, "cuda", "sm_90"}, {DT_F32, "cuda", "sm_80"}, {DT_F16, "hip", "gfx942"}, {DT_F32, "hip", "gfx908"}};
     const u32 i = (u32)(seed % countof(on));
     fixture_open(b, seed);
     assert_true(dev_target(&b->caps, on[i].driver, str_of(on[i].arch)));
     b->only = gen_find(S("mma_attention"));
-    int d = width[pick(b, 0, countof(width) - 1)], e = width[pick(b, 0, countof(width) - 1)], rows = (int)pick(b, 1, 70), keys = (int)pick(b, 1, 200);
-    const char *t = dtype_name(b->type = on[i].type);
-    bool tf32 = b->type == DT_F32 && strstr(b->caps.matrix, "tf32");
-    struct str text = str_fmt(&b->arena, HEAD SCORES SUMS OUTPUT, t, rows, d, t, keys, d, t, keys, e, t, seed % 3 ? 0.25 : tf32 ? 1.0 : 32.0, tf32, tf32);
-    if (!task_parse(&b->t, &b->arena, &b->sym, text, &b->e)) fail_msg("%s\n%.*s", b->e.msg, STR_ARG(text));
+    b->type = on[i].type;
+    b->tf32 = b->type == DT_F32 && strstr(b->caps.matrix, "tf32");
+    make_head(b, seed % 3 ? 0.25 : b->tf32 ? 1.0 : 32.0);
 }
 
-static void test_heads(void **state)
+static void test_heads(void **state) { try_heads(open_head); }
+
+static void test_exact(void **state) { try_exact(open_units, 7160); }
+
+static void open_halves(struct fixture *b, u64 seed)
 {
-    u32 n = 0;
-    for (u64 seed = first_seed(6000, 6060); seed < last_seed(6000, 6060); seed++) {
-        struct fixture b;
-        struct check k;
-        open_head(&b, seed);
-        if (!gen_matches(b.only, &b.t, &b.caps)) report(&b, NULL, seed);
-        assert_true(check_init(&k, &b.t, b.var, seed, true, &b.e));
-        for (u32 i = 0; i < 2; i++, n++) {
-            struct candidate c = i ? fixture_schedule(&b, b.only) : gen_initial(b.only, &b.t, &b.caps, b.var);
-            if (!run(&b, &c, &k)) report(&b, &c, seed);
-        }
-        check_release(&k);
-        fixture_close(&b);
-    }
-    print_message("%u kernels\n", n);
-    assert_true(is_enough(n, 60));
+    fixture_open(b, seed);
+    b->only = gen_find(S("mma_attention"));
+    b->type = seed % 3 ? DT_F16 : DT_BF16;
 }
 
-static bool choose_one(struct fixture *b, u64 seed, struct candidate *c)
-{
-    *c = seed / 3 % 2 ? fixture_schedule(b, b->only) : gen_initial(b->only, &b->t, &b->caps, b->var);
-    return true;
-}
-
-/* Kernels compute the definition, not only something near it. */
-static bool build_exact(struct fixture *b, u64 seed) { return random_attention(b); }
-
-static void test_exact(void **state) { try_exactly(&(struct instances){open_units, build_exact, 7000, 7160, .least = 16, .choose = choose_one}); }
-
-/* A device here that has matrix units for the type; false: none. */
-static bool open_here(struct fixture *b, const struct gpus *g, const char **driver)
-{
-    for (u32 i = 0; i < g->n; i++) {
-        struct dev_opts o = {.n_threads = 2};
-        assert_true(dev_ask(dev_find(str_of(g->v[i])), &o, &b->caps, NULL, &b->e));
-        *driver = g->v[i];
-        if (gen_matches(b->only, &b->t, &b->caps)) return true;
-    }
-    return false;
-}
-
-static void test_device(void **state)
-{
-    struct gpus g = find_gpus();
-    u32 n = 0;
-    for (u64 seed = first_seed(3000, 3100); seed < last_seed(3000, 3100); seed++) {
-        struct fixture b;
-        struct check k;
-        const char *driver;
-        fixture_open(&b, seed);
-        b.only = gen_find(S("mma_attention"));
-        b.type = seed % 3 ? DT_F16 : DT_BF16;
-        if (random_attention(&b) && (seed % 3 || place_in_room(&b)) && open_here(&b, &g, &driver)) {
-            open_device_check(&b, &k, seed);
-            for (u32 i = 0; i < 2; i++, n++) {
-                struct candidate c = i ? fixture_schedule(&b, b.only) : gen_initial(b.only, &b.t, &b.caps, b.var);
-                if (!verify_on(&b, driver, &c, &k)) report(&b, &c, seed);
-            }
-            check_release(&k);
-        }
-        fixture_close(&b);
-    }
-    if (!n) skip_test("no device with matrix units");
-    print_message("%u kernels\n", n);
-}
+static void test_device(void **state) { try_on_devices(open_halves); }
 
 /* Types of the target's own matrix units, on the tasks of all seeds. */
 static void open_described(struct fixture *b, u64 seed)
@@ -173,7 +110,7 @@ static void open_f16(struct fixture *b, u64 seed)
 static void build(const char *driver, const char *arch, const char *lang, u64 every)
 {
     open_fixture *open = strcmp(arch, "sm_75") ? open_described : open_f16; /* it has no other matrix units */
-    build_for(&(struct builds_for){open, choose_one, driver, arch, lang, every});
+    build_for(&(struct builds_for){open, choose_usual, driver, arch, lang, every});
 }
 
 static void test_cuda(void **state) { build("cuda", "sm_80", "cuda", 4), build("cuda", "sm_90", "cuda", 9), build("cuda", "sm_75", "cuda", 9); }

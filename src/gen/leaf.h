@@ -90,6 +90,8 @@ struct mma_leaf {
    mma_out_size() sizes. */
 extern const struct leaf leaf_mma;
 i64 mma_out_size(const struct mma_leaf *l);
+/* Fragment `term`, j of the K block of a contraction's right operand, whatever the left one is: as mma_source.b. */
+kval mma_right(void *contraction, i64 term, i64 j);
 /* Warpgroups that read both operands from swizzled shared memory by themselves (wgmma). Sums leave through shared memory of so many units at once. */
 extern const struct leaf leaf_wgmma;
 i64 wgmma_out_size(const struct mma_leaf *l); /* elements of one unit's */

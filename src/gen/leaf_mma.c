@@ -127,7 +127,7 @@ static kval load_a(void *user, i64 term, i64 i)
     return load(p, &p->a, &l->t.a, term, kir_add_i(p->m->k, l->row, i * l->t.c.rows));
 }
 
-static kval load_b(void *user, i64 term, i64 j)
+kval mma_right(void *user, i64 term, i64 j)
 {
     struct contraction *p = user;
     const struct mma_leaf *l = p->own;
@@ -137,7 +137,7 @@ static kval load_b(void *user, i64 term, i64 j)
 static void multiply(struct contraction *p)
 {
     struct mma_leaf *l = p->own;
-    struct mma_source s = {p, load_a, load_b};
+    struct mma_source s = {p, load_a, mma_right};
     u32 n = p->address->loops ? p->address->loops(p, p->now, 0, &l->term) : 0;
     mma_multiply(&l->t, p->m->k, &s, n ? l->t.a.cols : p->s.bk, l->ahead);
     for (u32 i = 0; i < n; i++) kir_end(p->m->k);

@@ -37,6 +37,12 @@ i64 wg_attention_terms(const struct attention *x, const struct wg_attention_sche
 struct wg_attention_room wg_attention_room_of(const struct attention *x, const struct wg_attention_sched *s)
 {
     i64 threads = s->wlpx * s->blpx, terms = wg_attention_terms(x, s);
+    if (s->by_warpgroups)
+        return (struct wg_attention_room){.q = s->br * terms,
+                                          .kv = s->stages * s->bc * terms,
+                                          .v = s->stages * s->bc * s->columns,
+                                          .rows = 2 * s->br,
+                                          .seen = s->skip ? s->br * threads : 0};
     i64 keys = i64_max(s->sa * (s->bc + s->pad), s->bc * (s->sa + s->pad)), values = i64_max(s->sb * (s->columns + s->pad), s->columns * (s->sb + s->pad));
     return (struct wg_attention_room){.q = i64_max(s->br * (terms + s->pad), terms * (s->br + s->pad)),
                                       .kv = s->apart ? keys : i64_max(keys, values),

@@ -61,6 +61,8 @@ struct wg_attention_sched {
     bool by_units;           /* subgroups multiply fragments; a thread's tiles are what it holds of the scores in between, and of the output at the end */
     struct mma_leaf units[2]; /* then: of the scores, of the output */
     bool apart;              /* by_units: keys and values have shared arrays of their own, for whole blocks */
+    bool by_warpgroups;      /* by_units: fragments are those of warpgroups, and threads have their own elements of them (wgmma_attention_emit.c) */
+    i64 stages;              /* by_warpgroups: blocks of keys and values in shared memory */
 };
 struct wg_attention_sched wg_attention_sched_of(const struct sched *s, i64 columns);
 
@@ -97,6 +99,8 @@ struct wg_attention_step {
     struct wg_work block; /* all of it */
     double regs, ilp;     /* as in struct wg_facts, without addresses */
     enum rate_op op;
+    double op_rate;       /* as in struct wg_facts */
+    double ahead;         /* blocks that are copied ahead, as a whole; 0: by K blocks, as the schedule says */
 };
 double wg_attention_seconds(const struct gen_problem *p, const struct wg_attention_facts *f, const struct wg_attention_sched *s, const struct wg_attention_step *step);
 
@@ -108,10 +112,10 @@ struct wg_attention {
     struct wg_attention_sched s;
     struct contraction first, second; /* scores, output */
     struct fma_leaf scores, sums;
-    kval p;                  /* SHARED: [row][key] */
+    kval p;                  /* SHARED: [row][key]; by_warpgroups REG: pairs of the thread's tile, as the scores */
     kval held;               /* SHARED, by_units: scores as p; [row][column] of the output */
     i64 pitch;               /* of p, and of held scores */
-    kval factors, most_of, sum_of; /* SHARED, of rows: of their sums so far; statistics at the end */
+    kval factors, most_of, sum_of; /* SHARED, of rows: of their sums so far; statistics at the end. by_warpgroups factors are REG, of the thread's rows */
     kval folds, seen;        /* SHARED: [row][thread of the row] */
     kval most, sum;          /* REG, of the thread's rows: the greatest score so far; the sum of its own exponentials relative to it */
     kval place;              /* of the thread among those of a row */
@@ -136,6 +140,11 @@ void wg_attention_units_put_scores(struct wg_attention *a); /* in front of the b
 void wg_attention_units_take_scores(struct wg_attention *a);
 void wg_attention_units_scale(struct wg_attention *a); /* the sums so far, by the rows' factors */
 void wg_attention_units_sums(struct wg_attention *a);
+/* wgmma_attention_emit.c: where warpgroups multiply. */
+void wgmma_attention_stage(const struct wg_attention_sched *s, struct contraction *p); /* how a product's operands lie in shared memory */
+void wgmma_attention_open(struct wg_attention *a); /* arrays of operands, exponentials and factors */
+void wgmma_attention_keys(struct wg_attention *a); /* from copies of the queries to the sums of all keys */
+void wgmma_attention_sums(struct wg_attention *a); /* to the threads' tiles */
 /* wg_attention_keys.c: which keys a workgroup has. */
 void wg_attention_find_keys(struct wg_attention *a);
 /* wg_attention_split.c: keys divided among workgroups. */

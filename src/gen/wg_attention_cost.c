@@ -97,10 +97,10 @@ double wg_attention_seconds(const struct gen_problem *p, const struct wg_attenti
 {
     double parts = s->split ? ceil((double)f->n / (double)s->split) : 1, blocks = key_blocks(f, s, p->var), size = (double)f->size;
     double br = (double)s->br, d = (double)f->d, e = (double)f->e, m = (double)f->m, n = (double)f->n, batch = (double)f->batch;
-    double walks = ceil((double)wg_attention_terms(&f->x, s) / (double)s->sa) + (double)(s->bc / s->sb);
+    double walks = step->ahead > 0 ? 1 : ceil((double)wg_attention_terms(&f->x, s) / (double)s->sa) + (double)(s->bc / s->sb);
     struct wg_facts w = {.workgroups = (double)block_count(f, s) * parts, .threads = s->threads};
-    w.op = step->op, w.regs = step->regs + WG_ADDRESSES, w.shared_bytes = wg_attention_shared_bytes(&f->x, s);
-    w.steps = blocks * walks, w.step = share_of(&step->block, walks), w.ahead = s->sp, w.ilp = step->ilp;
+    w.op = step->op, w.op_rate = step->op_rate, w.regs = step->regs + WG_ADDRESSES, w.shared_bytes = wg_attention_shared_bytes(&f->x, s);
+    w.steps = blocks * walks, w.step = share_of(&step->block, walks), w.ahead = step->ahead > 0 ? step->ahead : s->sp, w.ilp = step->ilp;
     w.rest = (struct wg_work){.instructions = br * d * (wg_copy_instructions((double)s->glwq) + f->front[0]) + 10 * br * e, .moved = 8 * br * d, .barriers = 4};
     if (s->skip) w.rest.instructions += (f->x.is_masked_by_row ? br : (double)s->threads / (double)(s->wlpx * s->blpx)) * n * LOOK;
     w.bytes = size * batch * (m * (d + e) + n * (d + e)) + f->others;

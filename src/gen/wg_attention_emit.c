@@ -294,13 +294,15 @@ static struct fma_leaf leaf_of_sums(const struct wg_attention_sched *s)
 static struct contraction product_of(const struct wg_attention *a, const struct gemm *x, const struct wg_attention_sched *s)
 {
     enum dtype own = graph_value(x->g, x->b)->dtype;
-    return (struct contraction){.m = a->m,
-                                .x = *x,
-                                .s = {.bm = s->br, .threads = s->threads, .stages = 1, .raster = 1, .split_k = 1},
-                                .st = {.type = s->half ? own : emit_type(own), .pad = s->pad, .a_as_is = true, .b_as_is = s->by_units, .a_wide = s->glwq},
-                                .type = DT_F32,
-                                .out_type = DT_F32,
-                                .leaf = s->by_units ? &leaf_mma : &leaf_fma};
+    struct contraction p = {.m = a->m,
+                            .x = *x,
+                            .s = {.bm = s->br, .threads = s->threads, .stages = 1, .raster = 1, .split_k = 1},
+                            .st = {.type = s->half ? own : emit_type(own), .pad = s->pad, .a_as_is = true, .b_as_is = s->by_units, .a_wide = s->glwq},
+                            .type = DT_F32,
+                            .out_type = DT_F32,
+                            .leaf = s->by_units ? &leaf_mma : &leaf_fma};
+    if (s->by_warpgroups) wgmma_attention_stage(s, &p);
+    return p;
 }
 
 /* Queries are copied as one K block, and read as several. */
@@ -315,8 +317,7 @@ static void init_scores(struct wg_attention *a, const struct task *t)
     contract_matrices_unpacked(p, t);
     p->s.bk = wg_attention_terms(&a->x, s);
     operand_init(p, &p->a);
-    p->a.copy.at = q_copied_at, p->a.at = q_at;
-    p->s.bk = s->sa;
+    if (!s->by_warpgroups) p->a.copy.at = q_copied_at, p->a.at = q_at, p->s.bk = s->sa;
     operand_init(p, &p->b);
 }
 
@@ -330,9 +331,22 @@ static void init_output(struct wg_attention *a, const struct task *t)
     p->g = a->first.g;
     contract_matrices_unpacked(p, t);
     operand_init(p, &p->b);
-    p->b.copy.read = read_values;
+    if (!s->by_warpgroups) p->b.copy.read = read_values;
     p->a = (struct operand){.p = p, .v = p->x.a, .across = p->x.m, .block = s->br, .along_k = true, .term_step = 1, .step = a->pitch, .at = p_at};
     p->y = (struct result){.v = p->x.y, .inner = p->x.n_axis};
+}
+
+/* Of operands, and what passes from one product to the other. */
+static void open_operands(struct wg_attention *a)
+{
+    struct kir *k = a->m->k;
+    const struct wg_attention_room r = wg_attention_room_of(&a->x, &a->s);
+    a->first.a.array = kir_alloc(k, KS_SHARED, a->first.st.type, 1, kir_int(k, r.q));
+    a->first.b.array = a->second.b.array = kir_alloc(k, KS_SHARED, a->first.st.type, 1, kir_int(k, r.kv));
+    if (r.v) a->second.b.array = kir_alloc(k, KS_SHARED, a->first.st.type, 1, kir_int(k, r.v));
+    if (r.scores) a->held = kir_alloc(k, KS_SHARED, DT_F32, 1, kir_int(k, r.scores));
+    a->p = a->second.a.array = r.p ? kir_alloc(k, KS_SHARED, a->s.by_units ? a->first.st.type : DT_F32, 1, kir_int(k, r.p)) : a->held;
+    a->factors = kir_alloc(k, KS_SHARED, DT_F32, 1, kir_int(k, a->s.br));
 }
 
 static void open_arrays(struct wg_attention *a)
@@ -340,12 +354,7 @@ static void open_arrays(struct wg_attention *a)
     struct kir *k = a->m->k;
     const struct wg_attention_room r = wg_attention_room_of(&a->x, &a->s);
     const i64 br = a->s.br, n = a->scores.row.n;
-    a->first.a.array = kir_alloc(k, KS_SHARED, a->first.st.type, 1, kir_int(k, r.q));
-    a->first.b.array = a->second.b.array = kir_alloc(k, KS_SHARED, a->first.st.type, 1, kir_int(k, r.kv));
-    if (r.v) a->second.b.array = kir_alloc(k, KS_SHARED, a->first.st.type, 1, kir_int(k, r.v));
-    if (r.scores) a->held = kir_alloc(k, KS_SHARED, DT_F32, 1, kir_int(k, r.scores));
-    a->p = a->second.a.array = r.p ? kir_alloc(k, KS_SHARED, a->s.by_units ? a->first.st.type : DT_F32, 1, kir_int(k, r.p)) : a->held;
-    a->factors = kir_alloc(k, KS_SHARED, DT_F32, 1, kir_int(k, br));
+    (a->s.by_warpgroups ? wgmma_attention_open : open_operands)(a);
     a->most_of = kir_alloc(k, KS_SHARED, DT_F32, 1, kir_int(k, br)), a->sum_of = kir_alloc(k, KS_SHARED, DT_F32, 1, kir_int(k, br));
     if (r.folds) a->folds = kir_alloc(k, KS_SHARED, DT_F32, 1, kir_int(k, r.folds));
     if (r.seen && a->x.has_mask) a->seen = kir_alloc(k, KS_SHARED, DT_I32, 1, kir_int(k, r.seen));
@@ -378,18 +387,24 @@ static void open_grid(struct wg_attention *a)
     a->first.a.stage = a->first.b.stage = a->second.b.stage = kir_int(k, 0);
 }
 
+static void copy_queries(struct wg_attention *a)
+{
+    struct contraction *p = &a->first;
+    wg_copy_open(&p->a.copy), wg_copy_open(&p->b.copy), wg_copy_open(&a->second.b.copy);
+    p->k_block = kir_int(a->m->k, 0);
+    p->s.bk = wg_attention_terms(&a->x, &a->s);
+    wg_copy_fetch(&p->a.copy);
+    wg_copy_put(&p->a.copy, p->a.array);
+    p->s.bk = a->s.sa;
+}
+
 /* Queries to shared memory; where the thread stands. */
 static void enter(struct wg_attention *a)
 {
     struct contraction *p = &a->first;
     struct kir *k = a->m->k;
     open_arrays(a);
-    wg_copy_open(&p->a.copy), wg_copy_open(&p->b.copy), wg_copy_open(&a->second.b.copy);
-    p->k_block = kir_int(k, 0);
-    p->s.bk = wg_attention_terms(&a->x, &a->s);
-    wg_copy_fetch(&p->a.copy);
-    wg_copy_put(&p->a.copy, p->a.array);
-    p->s.bk = a->s.sa;
+    if (!a->s.by_warpgroups) copy_queries(a);
     p->leaf->open(p), a->second.leaf->open(&a->second);
     if (a->s.by_units) fma_open(&a->scores, &p->g, DT_F32);
     kval thread = kir_mod_i(k, p->g.t, a->s.w), subgroup = kir_div_i(k, p->g.t, a->s.w);
@@ -406,6 +421,7 @@ void wg_attention_emit(struct emit *m, const struct task *t, const struct caps *
     attention_of(&a->x, t);
     attention_form(&a->x, t, c);
     m->k->subgroup = s->sub ? wg_subgroup(c, s->threads) : 0;
+    if (s->by_warpgroups) m->k->warpgroup = c->warpgroup;
     init_scores(a, t);
     init_output(a, t);
     emit_args(m);
@@ -415,9 +431,9 @@ void wg_attention_emit(struct emit *m, const struct task *t, const struct caps *
     enter(a);
     wg_attention_find_keys(a);
     if (s->split) wg_attention_split_keys(a);
-    all_keys(a);
+    (s->by_warpgroups ? wgmma_attention_keys : all_keys)(a);
     share_statistics(a);
-    if (s->by_units) wg_attention_units_sums(a);
+    if (s->by_units) (s->by_warpgroups ? wgmma_attention_sums : wg_attention_units_sums)(a);
     if (s->split) wg_attention_split_store(a);
     else store_rows(a), store_statistics(a);
     for (u32 i = 0; i < (s->split ? 3 : 2); i++) kir_end(m->k);

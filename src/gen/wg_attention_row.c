@@ -100,6 +100,15 @@ static kval find_most(struct wg_attention *a, kval block, i64 i)
     return kir_lanes(k, most) > 1 ? kir_un(k, KI_HMAX, most) : most;
 }
 
+/* Of the thread's row i and vector j, to where the second product reads them. */
+static void put_exponentials(const struct wg_attention *a, i64 i, i64 j, kval e)
+{
+    struct kir *k = a->m->k;
+    kval v = kir_cast(k, kir_dtype(k, a->p), e), row = kir_mul_i(k, fma_row(k, &a->scores, i), a->pitch);
+    if (a->s.by_warpgroups) kir_store(k, a->p, fma_slot(k, &a->scores, i, j), v);
+    else kir_store(k, a->p, kir_ramp(k, kir_add(k, row, fma_col(k, &a->scores, j)), 1, a->scores.lanes), v);
+}
+
 /* Exponentials relative to the new maximum, 0 where there is none yet. Returns the factor of the row's sums so far. */
 static kval do_row(struct wg_attention *a, kval block, i64 i, kval most)
 {
@@ -110,12 +119,12 @@ static kval do_row(struct wg_attention *a, kval block, i64 i, kval most)
     most = kir_max(k, most, before);
     kir_store(k, a->most, slot, most);
     kval to = kir_select(k, kir_bin(k, KI_EQ, most, kir_const_f(k, DT_F32, 1, -INFINITY)), kir_const_f(k, DT_F32, 1, 0), most);
-    kval factor = kir_un(k, KI_EXP, kir_sub(k, before, to)), row = kir_mul_i(k, fma_row(k, &a->scores, i), a->pitch);
+    kval factor = kir_un(k, KI_EXP, kir_sub(k, before, to));
     emit_bind(m, a->x.rows.red[0].out, gen_given, &to);
     for (i64 j = 0; j < fma_vectors(l); j++) {
         kval col = fma_col(k, &a->scores, j), score = kir_load(k, l->acc, fma_slot(k, &a->scores, i, j));
         kval e = exponential(a, i, kir_ramp(k, kir_add(k, kir_mul_i(k, block, a->s.bc), col), 1, l->lanes), score);
-        kir_store(k, a->p, kir_ramp(k, kir_add(k, row, col), 1, l->lanes), kir_cast(k, kir_dtype(k, a->p), e));
+        put_exponentials(a, i, j, e);
         all = all ? kir_add(k, all, e) : e;
     }
     emit_bind(m, a->x.rows.red[0].out, NULL, NULL);
@@ -132,6 +141,8 @@ void wg_attention_softmax(struct wg_attention *a, kval block)
     for (i64 i = 0; i < n; i++) most[i] = find_most(a, block, i);
     wg_attention_fold(a, KI_MAX, a->folds, most, n);
     for (i64 i = 0; i < n; i++) factor[i] = do_row(a, block, i, most[i]);
+    for (i64 i = 0; i < n && a->s.by_warpgroups; i++) kir_store(k, a->factors, kir_int(k, i), factor[i]);
+    if (a->s.by_warpgroups) return;
     kir_if(k, kir_bin(k, KI_EQ, a->place, kir_int(k, 0)));
     for (i64 i = 0; i < n; i++) kir_store(k, a->factors, fma_row(k, &a->scores, i), factor[i]);
     kir_end(k);
