@@ -76,7 +76,7 @@ static struct sizes sizes_of(const struct gemm *x, const struct caps *c)
                       .has_rows = x->m_axis >= 0,
                       .any_rows = gen_static(x->g, x->m, -1) < 0,
                       .static_k = gen_static(x->g, x->k, -1) > 0,
-                      .may_round = x->codes.block && x->digits == 1,
+                      .may_round = x->codes.block && x->digits == 1 && !gemm_has_words(x, c),
                       .a_plain = x->a_plain && has_whole_groups(x, c),
                       .b_plain = x->b_plain && gemm_product(x, c, LEFT_PLACE, RIGHT_PLACE).terms == 1,
                       .b_const = x->b_const,
@@ -239,8 +239,10 @@ static void set_sizes(struct work *w, const struct gemm *x, const struct caps *c
     if (q->block) w->size[NEST_RIGHT] = (double)code_bits(q->type) / 8 + (size_of(x, q->scale) + (q->zero ? 1 : 0)) / (double)q->block;
     if (!tile_has_codes(p.leaf)) return; /* RIGHT_BLOCKS: what is converted stays in a cache */
     w->codes = (double)q->block, w->words = (double)q->block;
-    w->dots = p.leaf == &tile_code_dots ? (double)p.sums * (caps_has_dot(c, DT_U8, DT_I8, DT_I32) ? 1 : 2) : 0;
-    w->size[NEST_LEFT] = w->dots > 0 ? w->codes * (double)p.sums + 8 : w->size[NEST_LEFT] * w->codes;
+    const bool are_words = gemm_has_words(x, c);
+    const double each = caps_has_dot(c, DT_U8, DT_I8, DT_I32) ? 1 : are_words ? 2.5 : 2; /* in pairs; additions share no unit with products */
+    w->dots = p.leaf == &tile_code_dots ? (double)p.sums * each : 0;
+    w->size[NEST_LEFT] = w->dots > 0 ? w->codes * (double)p.sums * (are_words ? 2 : 1) + 8 : w->size[NEST_LEFT] * w->codes;
     w->size[NEST_RIGHT] *= w->codes;
     w->converts[NEST_RIGHT] = false;
 }
@@ -438,6 +440,6 @@ static double predict(const struct gen_problem *p, const struct sched *v)
 }
 
 const struct gen gen_gemm = {
-    GEN_FAMILY("gemm", 13), .facts = sizeof(struct facts), .analyze = analyze, .legal = legal,
+    GEN_FAMILY("gemm", 14), .facts = sizeof(struct facts), .analyze = analyze, .legal = legal,
     .emit = emit, .predict = predict,
 };

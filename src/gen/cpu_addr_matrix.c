@@ -30,15 +30,22 @@ enum { LEAST_ROWS = 8 }; /* fewer leave most of a matrix unit idle */
 /* Three digits in pairs take more time for a row than multiply-adds, and less for converting codes: they are for one row. */
 static bool multiplies_codes(const struct gemm *x, const struct caps *c)
 {
+    if (gemm_has_words(x, c)) return true;
     return code_dots_suit(c, x->codes.type) && (x->digits < CODE_DIGITS || caps_has_dot(c, DT_U8, DT_I8, DT_I32) || gen_static(x->g, x->m, 0) == 1);
 }
 
-i64 gemm_digits(const struct gemm *x, enum gemm_left left) { return left == LEFT_BYTES ? x->digits : i64_max(2, x->digits); }
+bool gemm_has_words(const struct gemm *x, const struct caps *c) { return x->codes.block && x->digits < CODE_DIGITS && code_words_suit(c, x->codes.type); }
+
+/* Digits of a left operand in fixed point. Two take no longer than one where weights are read from memory, and are more exact. */
+static i64 digits_of(const struct gemm *x, const struct caps *c, enum gemm_left left)
+{
+    return gemm_has_words(x, c) ? 1 : left == LEFT_BYTES ? x->digits : i64_max(2, x->digits);
+}
 
 struct tile_product gemm_product(const struct gemm *x, const struct caps *c, enum gemm_left left, enum gemm_right right)
 {
     if (x->codes.block && right == RIGHT_BLOCKS) return tile_multiply_add;
-    if (x->codes.block && multiplies_codes(x, c)) return (struct tile_product){.leaf = &tile_code_dots, .terms = x->codes.block, .group = x->codes.block, .sums = gemm_digits(x, left)};
+    if (x->codes.block && multiplies_codes(x, c)) return (struct tile_product){.leaf = &tile_code_dots, .terms = x->codes.block, .group = x->codes.block, .sums = digits_of(x, c, left)};
     if (x->codes.block) return (struct tile_product){.leaf = &tile_codes, .terms = x->codes.block, .group = x->codes.block};
     const struct tile_operands o = {graph_value(x->g, x->a)->dtype, graph_value(x->g, x->b)->dtype, x->type, gen_static(x->g, x->k, -1), x->acc16};
     i64 m = gen_static(x->g, x->m, LEAST_ROWS);
@@ -394,8 +401,11 @@ void gemm_init(struct gemm_kernel *p, const struct caps *c, const struct gemm_sc
                             .codes = &p->codes,
                             .ahead = s->ahead > AHEAD_SECOND ? s->ahead : 0};
     if (p->x.codes.block) {
+        const bool are_dots = product.leaf == &tile_code_dots, in_words = are_dots && gemm_has_words(&p->x, c);
+        p->codes = (struct tile_codes){.digits = product.sums, .in_order = c->deterministic, .in_words = in_words,
+                                       .in_pairs = are_dots && !in_words && !caps_has_dot(c, DT_U8, DT_I8, DT_I32)};
         gemm_pack_codes(p);
-        p->right = p->constant, p->codes.in_order = c->deterministic, p->codes.in_pairs = !caps_has_dot(c, DT_U8, DT_I8, DT_I32);
+        p->right = p->constant;
     }
     else if (p->x.b_const) p->right = p->constant = gemm_pack_const(p);
     p->c = (struct cpu_contraction){.m = p->m, .own = p, .t = &p->tile, .width = p->width, .per = p->lanes,

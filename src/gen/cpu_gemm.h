@@ -89,8 +89,8 @@ struct gemm_kernel {
 /* The target's instruction for both operands' types; of several terms: the right operand is packed by groups of them. Codes are a step of a block, or
    converted (RIGHT_BLOCKS) and multiplied as floats. */
 struct tile_product gemm_product(const struct gemm *x, const struct caps *c, enum gemm_left left, enum gemm_right right);
-/* Of a left operand in fixed point, see struct gemm. Two take no longer than one where weights are read from memory, and are more exact. */
-i64 gemm_digits(const struct gemm *x, enum gemm_left left);
+/* Are codes multiplied as words (struct tile_codes)? */
+bool gemm_has_words(const struct gemm *x, const struct caps *c);
 /* Is the right operand a constant of 16 bits, or of codes, whose vectors are converted before multiply-adds? */
 bool gemm_converts_right(const struct gemm *x, const struct caps *c);
 

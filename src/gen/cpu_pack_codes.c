@@ -10,7 +10,8 @@
 // the left operand may be rounded (op_digits), they have 7 or 15 bits, and the scale maps the largest magnitude to the largest integer. Elsewhere the scale
 // is the power of two by which the largest magnitude has 22 bits: each element is off by at most 2^-22 of the block's largest one, less than sums in f32 are
 // of so many terms, and by nothing if all are integers of 22 bits times a power of two.
-// Integers are stored as digits of 8 bits, [row][block][digit][term], so that products with codes are sums of bytes. A block with an infinity or a NaN has
+// Integers are stored as digits of 8 bits, [row][block][digit][term], so that products with codes are sums of bytes; or as they are, of 15 bits, for products
+// of i16. A block with an infinity or a NaN has
 // the scale NaN. Rows lie an odd number of blocks apart.
 #include "gen/cpu_gemm.h"
 
@@ -37,14 +38,18 @@ static kval pack_per_block(struct gemm_kernel *p, value_id v)
 
 void gemm_pack_codes(struct gemm_kernel *p)
 {
-    enum { BYTES = 4 }; /* of a word */
+    enum { BYTES = 4, PAIR = 2 }; /* of a word */
     struct symtab *t = p->m->g->sym;
     const struct op_codes *c = &p->x.codes;
     const i64 bits = code_bits(c->type), unit = code_unit(c->type);
     struct pack *k = pack_columns(p);
     pack_dim_i(k, t, codes_blocks(p) * c->block / unit, 0, unit);
     const bool are_dots = p->tile.leaf == &tile_code_dots;
-    if (bits < 8 || are_dots) {
+    if (p->codes.in_words) {
+        pack_dim_i(k, t, BYTES / PAIR, 0, PAIR);
+        pack_dim_i(k, t, p->width, 1, 1);
+        pack_dim_i(k, t, PAIR, 0, 1);
+    } else if (bits < 8 || are_dots) {
         pack_dim_i(k, t, p->width, 1, 1);
         pack_dim_i(k, t, BYTES, 0, 1); /* term t of a unit is in byte t % 4 */
         if (bits < 8) pack_dim_i(k, t, 8 / bits, 0, BYTES), k->bits = (u32)bits, k->dtype = are_dots ? DT_U8 : DT_U32;
@@ -54,7 +59,7 @@ void gemm_pack_codes(struct gemm_kernel *p)
     }
     p->per = pack_per_word(k);
     p->constant = emit_pack(p->m, c->q, k);
-    p->codes = (struct tile_codes){.type = c->type, .block = c->block, .offset = c->offset, .digits = gemm_digits(&p->x, p->s.pack), .scale = pack_per_block(p, c->scale)};
+    p->codes.type = c->type, p->codes.block = c->block, p->codes.offset = c->offset, p->codes.scale = pack_per_block(p, c->scale);
     if (c->zero) p->codes.zero = pack_per_block(p, c->zero);
 }
 
@@ -176,7 +181,7 @@ static void split_digits(const struct digits *d, kval q, kval term, kval sums)
         kval up = i ? kir_bin(k, KI_SHR, kir_add(k, q, half), shift) : 0, digit = i ? kir_sub(k, q, kir_bin(k, KI_SHL, up, shift)) : q;
         kval sum = i == n - 1 && n_sums == 2 ? digit : i == n - n_sums ? q : 0, at = kir_int(k, i == n - 1 ? n_sums - 1 : 0);
         if (sum) kir_store(k, sums, at, kir_add(k, sum, kir_load(k, sums, at)));
-        kir_store(k, p->left, kir_ramp(k, kir_add(k, d->to, kir_add_i(k, term, i * p->codes.block)), 1, p->lanes), kir_cast(k, DT_I8, digit));
+        kir_store(k, p->left, kir_ramp(k, kir_add(k, d->to, kir_add_i(k, term, i * p->codes.block)), 1, p->lanes), kir_cast(k, kir_dtype(k, p->left), digit));
         q = up;
     }
 }
@@ -187,7 +192,7 @@ static void store_digits(const struct digits *d)
     struct kir *k = p->m->k;
     const i64 n_sums = code_left_sums(p->codes.digits);
     kval odd, most = largest(d, &odd);
-    struct fixed f = p->codes.digits == CODE_DIGITS ? fixed_by_power(k, most) : fixed_by_most(k, most, p->codes.digits);
+    struct fixed f = p->codes.digits == CODE_DIGITS ? fixed_by_power(k, most) : fixed_by_most(k, most, p->codes.in_words ? 2 : p->codes.digits);
     kval sums = kir_alloc(k, KS_REG, DT_I32, p->lanes, kir_int(k, n_sums));
     for (i64 i = 0; i < n_sums; i++) kir_store(k, sums, kir_int(k, i), kir_const_i(k, DT_I32, p->lanes, 0));
     kval i = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, p->codes.block), p->lanes);
@@ -215,7 +220,7 @@ void gemm_open_digits(struct gemm_kernel *p, sym rows)
     sym blocks = sym_mul(st, rows, sym_const(st, row_blocks(p)));
     const i64 size = p->codes.block * p->codes.digits;
     p->pitch = kir_int(k, row_blocks(p) * size);
-    p->left = kir_alloc(k, KS_WORK, DT_I8, 1, emit_size(m, sym_mul(st, blocks, sym_const(st, size))));
+    p->left = kir_alloc(k, KS_WORK, p->codes.in_words ? DT_I16 : DT_I8, 1, emit_size(m, sym_mul(st, blocks, sym_const(st, size))));
     p->codes.left_scale = kir_alloc(k, KS_WORK, DT_F32, 1, emit_size(m, blocks));
     p->codes.left_sum = kir_alloc(k, KS_WORK, DT_I32, 1, emit_size(m, sym_mul(st, blocks, sym_const(st, code_left_sums(p->codes.digits)))));
     p->codes.values = kir_alloc(k, KS_WORK, DT_F32, 1, kir_int(k, p->codes.block));

@@ -17,6 +17,7 @@ struct tile_codes {
     /* Likewise, of its blocks: scales, f32; sums times code_dots_offset, code_left_sums of i32; WORK array of a block. */
     kval left_scale, left_sum, values;
     bool in_pairs;    /* likewise: products are summed in i16 first */
+    bool in_words;    /* likewise: codes of 8 bits are widened to i16, and so is the left operand, whose two digits are one */
     bool in_order;    /* sums are those of the numbers that codes stand for, term by term, each rounded once (caps.deterministic) */
 };
 
@@ -166,6 +167,8 @@ void code_unit_ask(const struct tile *t, kval array, kval at, i64 element);
 
 /* tile_code_dots.c: the target has products of bytes that suit such codes. */
 bool code_dots_suit(const struct caps *c, enum dtype codes);
+/* It has none, but products of pairs of i16: they suit left operands of one or two digits. */
+bool code_words_suit(const struct caps *c, enum dtype codes);
 /* Digits of a left operand in fixed point: the first one has 7 bits and the sign, others so many. Of CODE_DIGITS the block's largest element has 21 to 22 bits,
    as many as matter in a sum in f32. */
 enum { CODE_DIGITS = 3 };

@@ -7,18 +7,30 @@
 //
 //   sum of (q - zero) * a = sum of q * a - zero * sum of a, in i32, times both scales
 //
+// Where products of bytes do not suit codes of 8 bits (vpmaddubsw would saturate), both operands are i16, multiplied in pairs (vpmaddwd): the left one's
+// integers have 15 bits then, in one piece, and a unit of 4 terms is [pair][column][term].
+//
 // The subtraction is what sums begin with. One or two digits add up in i32; of three, the first two do, and the third in another i32.
 #include "gen/tile.h"
 
-enum { FIELD_BYTES = 4, SIGN = 128 };
+enum { FIELD_BYTES = 4, PAIR = 2, SIGN = 128 };
 
 /* Instructions for both operands, if the target has them and codes suit. */
 static bool has_pairs(const struct caps *c) { return caps_has_dot(c, DT_U8, DT_I8, DT_I16) && caps_has_dot(c, DT_I16, DT_I16, DT_I32); }
 
+static bool are_integers(const struct caps *c, enum dtype codes)
+{
+    return !dtype_is_float(codes) && c->vector_bytes >= 16 && c->vector_bytes <= 64 && !c->deterministic;
+}
+
+bool code_words_suit(const struct caps *c, enum dtype codes)
+{
+    return are_integers(c, codes) && code_bits(codes) == 8 && !code_dots_suit(c, codes) && caps_has_dot(c, DT_I16, DT_I16, DT_I32);
+}
+
 bool code_dots_suit(const struct caps *c, enum dtype codes)
 {
-    if (dtype_is_float(codes) || c->vector_bytes < 16 || c->vector_bytes > 64 || c->deterministic) return false;
-    return caps_has_dot(c, DT_U8, DT_I8, DT_I32) || (code_bits(codes) < 8 && has_pairs(c));
+    return are_integers(c, codes) && (caps_has_dot(c, DT_U8, DT_I8, DT_I32) || (code_bits(codes) < 8 && has_pairs(c)));
 }
 
 /* Units whose products fit i16, a divisor of all of them: of each a lane has a pair of terms from every field. */
@@ -41,7 +53,9 @@ static void clear(const struct tile *t, kval array, enum dtype type, u32 lanes)
     for (i64 i = 0; i < t->codes->digits * t->ty * t->tx * t->nr; i++) kir_store(k, array, kir_int(k, i), kir_const_i(k, type, lanes, 0));
 }
 
-i64 code_dots_offset(const struct tile_codes *c) { return c->zero ? -1 : -(c->offset + (c->type == DT_I8 ? SIGN : 0)); }
+static bool are_shifted(const struct tile_codes *c) { return c->type == DT_I8 && !c->in_words; } /* signed codes become unsigned */
+
+i64 code_dots_offset(const struct tile_codes *c) { return c->zero ? -1 : -(c->offset + (are_shifted(c) ? SIGN : 0)); }
 
 /* The sums of the last digits begin with -zero * sum of a. at: of scales and zero points. */
 static void subtract_zeros(const struct tile *t, const struct tile_in *a, const struct sums *s, kval at)
@@ -52,7 +66,7 @@ static void subtract_zeros(const struct tile *t, const struct tile_in *a, const 
     if (!code_dots_offset(c)) return;
     for (i64 j = 0; j < t->nr; j++) {
         kval zero = c->zero ? kir_cast(k, DT_I32, kir_load(k, c->zero, kir_ramp(k, kir_add_i(k, at, j * t->lanes), 1, t->lanes))) : 0;
-        if (zero && c->type == DT_I8) zero = kir_add(k, zero, kir_const_i(k, DT_I32, t->lanes, SIGN));
+        if (zero && are_shifted(c)) zero = kir_add(k, zero, kir_const_i(k, DT_I32, t->lanes, SIGN));
         for (i64 row = 0; row < t->ty * t->tx; row++) {
             if (!tile_takes_part(a, row)) continue;
             kval block = kir_div_i(k, tile_row_at(t, a, row), c->block * c->digits);
@@ -64,6 +78,19 @@ static void subtract_zeros(const struct tile *t, const struct tile_in *a, const 
     }
 }
 
+/* Row by row, so that a row's terms, spread to all lanes, take one register: `terms` of them from `term` on, for lanes of the right operand's vectors. */
+static void multiply(const struct tile *t, const struct tile_in *a, kval to, const kval *right, kval term, i64 terms)
+{
+    struct kir *k = t->m->k;
+    const struct tile_codes *c = t->codes;
+    for (i64 row = 0; row < t->ty * t->tx; row++)
+        for (i64 d = 0; tile_takes_part(a, row) && d < c->digits; d++) {
+            kval from = kir_add_i(k, kir_add(k, tile_row_at(t, a, row), term), d * c->block);
+            kval left = kir_repeat(k, kir_load(k, a->buf, kir_ramp(k, from, 1, (u32)terms)), kir_lanes(k, right[0]));
+            for (i64 j = 0; j < t->nr; j++) kir_store(k, to, cell(t, d, row, j), kir_dot(k, right[j], left, kir_load(k, to, cell(t, d, row, j))));
+        }
+}
+
 /* Products of the terms of a unit, whose words begin at `at`; term: number of its first term in the block. */
 static void add_unit(const struct tile *t, const struct tile_in *a, const struct sums *s, kval b, kval at, kval term)
 {
@@ -72,19 +99,29 @@ static void add_unit(const struct tile *t, const struct tile_in *a, const struct
     const i64 bits = code_bits(c->type);
     const u32 lanes = t->lanes * FIELD_BYTES;
     kval to = s->narrow ? s->narrow : s->wide;
-    for (i64 f = 0; f < 8 / bits; f++)
+    kval right[TILE_COLUMNS];
+    for (i64 f = 0; f < 8 / bits; f++) {
         for (i64 j = 0; j < t->nr; j++) {
-            kval right = kir_load(k, b, kir_ramp(k, kir_add_i(k, at, j * lanes), 1, lanes));
-            if (c->type == DT_I8) right = kir_bin(k, KI_XOR, kir_bits(k, DT_U8, right), kir_const_i(k, DT_U8, lanes, SIGN));
-            if (f) right = kir_bin(k, KI_SHR, right, kir_const_i(k, DT_U8, lanes, f * bits));
-            if (f + 1 < 8 / bits) right = kir_bin(k, KI_AND, right, kir_const_i(k, DT_U8, lanes, (1 << bits) - 1));
-            for (i64 row = 0; row < t->ty * t->tx; row++)
-                for (i64 d = 0; tile_takes_part(a, row) && d < c->digits; d++) {
-                    kval from = kir_add_i(k, kir_add(k, tile_row_at(t, a, row), term), d * c->block + f * FIELD_BYTES), i = cell(t, d, row, j);
-                    kval left = kir_repeat(k, kir_load(k, a->buf, kir_ramp(k, from, 1, FIELD_BYTES)), lanes);
-                    kir_store(k, to, i, kir_dot(k, right, left, kir_load(k, to, i)));
-                }
+            right[j] = kir_load(k, b, kir_ramp(k, kir_add_i(k, at, j * lanes), 1, lanes));
+            if (c->type == DT_I8) right[j] = kir_bin(k, KI_XOR, kir_bits(k, DT_U8, right[j]), kir_const_i(k, DT_U8, lanes, SIGN));
+            if (f) right[j] = kir_bin(k, KI_SHR, right[j], kir_const_i(k, DT_U8, lanes, f * bits));
+            if (f + 1 < 8 / bits) right[j] = kir_bin(k, KI_AND, right[j], kir_const_i(k, DT_U8, lanes, (1 << bits) - 1));
         }
+        multiply(t, a, to, right, kir_add_i(k, term, f * FIELD_BYTES), FIELD_BYTES);
+    }
+}
+
+/* Likewise of words, pair by pair. */
+static void add_words(const struct tile *t, const struct tile_in *a, const struct sums *s, kval b, kval at, kval term)
+{
+    struct kir *k = t->m->k;
+    const u32 lanes = t->lanes * PAIR;
+    kval right[TILE_COLUMNS];
+    for (i64 pair = 0; pair < FIELD_BYTES / PAIR; pair++) {
+        for (i64 j = 0; j < t->nr; j++)
+            right[j] = kir_cast(k, DT_I16, kir_load(k, b, kir_ramp(k, kir_add_i(k, at, (pair * t->pitch + j) * lanes), 1, lanes)));
+        multiply(t, a, s->wide, right, kir_add_i(k, term, pair * PAIR), PAIR);
+    }
 }
 
 /* Sums of pairs are added to those in i32, the first two digits' to one. */
@@ -150,7 +187,7 @@ static void step(const struct tile *t, const struct tile_in *a, kval b, kval b_a
     kval i = c->in_pairs ? kir_add(k, part, kir_loop(k, KL_UNROLL, kir_int(k, 0), kir_int(k, many), 1)) : kir_loop(k, KL_SERIAL, part, kir_int(k, units), 1);
     kval at = kir_add(k, b_at, kir_mul_i(k, i, width));
     code_unit_ask(t, b, at, 1);
-    add_unit(t, a, &s, b, at, kir_mul_i(k, i, unit));
+    (c->in_words ? add_words : add_unit)(t, a, &s, b, at, kir_mul_i(k, i, unit));
     kir_end(k);
     if (c->in_pairs) widen(t, &s);
     if (many < units) kir_end(k);
