@@ -27,14 +27,24 @@ struct gemm_split gemm_split_of(const struct gemm *x, const struct gemm_sched *s
 
 enum { LEAST_ROWS = 8 }; /* fewer leave most of a matrix unit idle */
 
+/* A block's sums of codes times the largest integers that are summed in one i32 (two digits, or the first two of three) fit it. */
+static bool sums_fit(const struct gemm *x)
+{
+    const i64 most = 1 << 2 * code_digit_bits(1), codes = (1 << code_bits(x->codes.type)) - 1;
+    return x->codes.block <= INT32_MAX / (most * codes);
+}
+
 /* Three digits in pairs take more time for a row than multiply-adds, and less for converting codes: they are for one row. */
 static bool multiplies_codes(const struct gemm *x, const struct caps *c)
 {
     if (gemm_has_words(x, c)) return true;
-    return code_dots_suit(c, x->codes.type) && (x->digits < CODE_DIGITS || caps_has_dot(c, DT_U8, DT_I8, DT_I32) || gen_static(x->g, x->m, 0) == 1);
+    return code_dots_suit(c, x->codes.type) && sums_fit(x) && (x->digits < CODE_DIGITS || caps_has_dot(c, DT_U8, DT_I8, DT_I32) || gen_static(x->g, x->m, 0) == 1);
 }
 
-bool gemm_has_words(const struct gemm *x, const struct caps *c) { return x->codes.block && x->digits < CODE_DIGITS && code_words_suit(c, x->codes.type); }
+bool gemm_has_words(const struct gemm *x, const struct caps *c)
+{
+    return x->codes.block && x->digits < CODE_DIGITS && code_words_suit(c, x->codes.type) && sums_fit(x);
+}
 
 /* Digits of a left operand in fixed point. Two take no longer than one where weights are read from memory, and are more exact. */
 static i64 digits_of(const struct gemm *x, const struct caps *c, enum gemm_left left)
