@@ -176,6 +176,28 @@ static void test_compact(void **state)
     net_close(&t);
 }
 
+/* Each result has memory of its own, also of a value that is one twice, an input or a constant. */
+static void test_results(void **state)
+{
+    static const char text[] = "graph {\n  input %x: f32[2]\n  const %c: f32[2] = [3.0, 4.0]\n  %y: none[?] = Add(%x, %c)\n  %z: none[?] = Mul(%y, %c)\n"
+                               "  output %y\n  output %z\n  output %y\n  output %x\n  output %c\n}\n";
+    static const float want[5][2] = {{4, 6}, {12, 24}, {4, 6}, {1, 2}, {3, 4}};
+    struct arena a = {0};
+    struct symtab st;
+    struct graph g;
+    struct err e = {0};
+    float x[2] = {1, 2};
+    struct tensor in = {.dtype = DT_F32, .rank = 1, .dim = {2}, .data = x}, *p = &in, *out[5];
+    symtab_init(&st, &a);
+    if (!graph_parse(&g, &a, &st, S(text), &e) || !op_infer_all(&g, &e) || !graph_eval(&g, &p, out, &a, NULL, &e)) fail_msg("%s", e.msg);
+    for (u32 i = 0; i < 5; i++) {
+        assert_memory_equal(out[i]->data, want[i], sizeof want[i]);
+        for (u32 k = 0; k < i; k++) assert_ptr_not_equal(out[i]->data, out[k]->data);
+        assert_ptr_not_equal(out[i]->data, x);
+    }
+    arena_release(&a);
+}
+
 static value_id random_bytes(struct net *t, const char *name, enum dtype type, u32 rank, const i64 *dim)
 {
     struct tensor *x = tensor_new(&t->arena, type, rank, dim);
@@ -502,7 +524,7 @@ static void test_fold_tables(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden), cmocka_unit_test(test_random), cmocka_unit_test(test_narrow), cmocka_unit_test(test_compact),
+        cmocka_unit_test(test_golden), cmocka_unit_test(test_random), cmocka_unit_test(test_narrow), cmocka_unit_test(test_compact), cmocka_unit_test(test_results),
         cmocka_unit_test(test_integer), cmocka_unit_test(test_quantised), cmocka_unit_test(test_acc16), cmocka_unit_test(test_order),
         cmocka_unit_test(test_fold_tables),
     };

@@ -204,22 +204,22 @@ quern_status quern_compile(quern_model *m, quern_db *db, const struct quern_comp
 }
 
 /* All variants, including those of an opened artifact. */
-static bool write_all(const quern_program *p, struct buf *out, struct err *e)
+static const struct plan *all_variants(const quern_program *p, struct plan *opened, struct arena *a, struct err *e)
 {
-    if (!p->is_opened) return dnx_write(p->all ? p->all : &p->plan, out, e);
-    struct arena a = {0};
-    struct plan all;
-    bool ok = dnx_read(&all, &a, (struct str){(const char *)p->file.p, p->file.n}, e) && dnx_write(&all, out, e);
-    arena_release(&a);
-    return ok;
+    if (!p->is_opened) return p->all ? p->all : &p->plan;
+    return dnx_read(opened, a, (struct str){(const char *)p->file.p, p->file.n}, e) ? opened : NULL;
 }
 
 quern_status quern_program_save(quern_program *p, const char *path)
 {
     if (!p || !api_given(p->q, "path", path)) return QUERN_USAGE;
     struct err *e = api_begin(p->q);
-    struct buf b = {0};
-    bool ok = write_all(p, &b, e) && os_write(path, b.p, b.n, e);
-    buf_release(&b);
+    struct arena a = {0};
+    struct plan opened;
+    struct str *piece;
+    i64 n;
+    const struct plan *all = all_variants(p, &opened, &a, e);
+    bool ok = all && dnx_pieces(all, &a, &piece, &n, e) && os_write_pieces(path, piece, n, e); /* from the plan's memory: constants may be gigabytes */
+    arena_release(&a);
     return api_end(p->q, ok);
 }

@@ -27,6 +27,8 @@ static void copy_elements(const struct walk *w, i64 to, i64 n, i64 at, i64 step)
     else if (step == 1) memcpy(w->dst + to * w->size, (const char *)s->data + at * w->size, (size_t)(n * w->size));
     else if (w->size == 4)
         for (i64 i = 0; i < n; i++) ((u32 *)(void *)w->dst)[to + i] = ((const u32 *)s->data)[at + i * step];
+    else if (w->size == 2)
+        for (i64 i = 0; i < n; i++) ((u16 *)(void *)w->dst)[to + i] = ((const u16 *)s->data)[at + i * step];
     else
         for (i64 i = 0; i < n; i++)
             memcpy(w->dst + (to + i) * w->size, (const char *)s->data + (at + i * step) * w->size, (size_t)w->size);

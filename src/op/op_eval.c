@@ -129,6 +129,8 @@ struct run {
     u32 n_var;          /* entries of var */
     const struct graph_eval_opts *opts;
     node_id last; /* the node that opts->points is for */
+    struct arena *results; /* the caller's */
+    bool *is_result;       /* per value: it is computed there */
 };
 
 static void impossible(struct run *r, node_id n, const struct value *x, struct err *e)
@@ -145,10 +147,11 @@ static void impossible(struct run *r, node_id n, const struct value *x, struct e
     buf_release(&b);
 }
 
+/* In memory that drop_use frees, or the caller's, of results. */
 static struct tensor *make_out(struct run *r, node_id n, value_id v, struct err *e)
 {
     const struct value *x = graph_value(&r->g, v);
-    struct tensor *t = arena_new(&r->arena, struct tensor);
+    struct tensor *t = arena_new(r->is_result[v] ? r->results : &r->arena, struct tensor);
     i64 bytes;
     t->dtype = x->dtype;
     t->rank = x->shape.rank;
@@ -158,6 +161,7 @@ static struct tensor *make_out(struct run *r, node_id n, value_id v, struct err 
         impossible(r, n, x, e);
         return NULL;
     }
+    if (r->is_result[v]) return (t->data = arena_try(r->results, bytes + 64, e, "output '%.*s'", STR_ARG(x->name))) ? t : NULL;
     t->data = mem_aligned(bytes + 64);
     if (t->data) return t;
     err_set(e, ERR_SYSTEM, "not enough memory for '%.*s': %lld bytes", STR_ARG(x->name), (long long)bytes);
@@ -247,6 +251,8 @@ static bool prepare(struct run *r, const struct graph *g, struct tensor *const *
     for (u32 i = 0; i < g->sym->var.n; i++) r->var[i] = known && i < n_known ? known[i] : INT64_MIN;
     if (!bind_more(&r->g, in, r->var, !known, e)) return false;
     r->t = arena_array(&r->arena, struct tensor *, r->g.value.n);
+    r->is_result = arena_array(&r->arena, bool, r->g.value.n);
+    for (u32 k = 0; k < r->g.output.n; k++) r->is_result[r->g.output.v[k]] = graph_value(&r->g, r->g.output.v[k])->producer != 0;
     r->uses = graph_use_counts(&r->g, &r->arena);
     for (value_id v = 1; v < r->g.value.n; v++) r->t[v] = graph_value(&r->g, v)->data;
     for (u32 k = 0; k < r->g.input.n; k++) r->t[r->g.input.v[k]] = in[k];
@@ -256,11 +262,19 @@ static bool prepare(struct run *r, const struct graph *g, struct tensor *const *
     return graph_make_sizes(&r->g, r->var, e);
 }
 
-static bool copy_outputs(struct run *r, struct tensor **out, struct arena *a, struct err *e)
+/* Inputs, constants, and a value that is more than one output, are copied: callers may change each. */
+static bool take_outputs(struct run *r, struct tensor **out, struct err *e)
 {
     for (u32 k = 0; k < r->g.output.n; k++) {
-        const struct tensor *t = r->t[r->g.output.v[k]];
-        out[k] = tensor_try(a, t->dtype, t->rank, t->dim, e, "output ", graph_value(&r->g, r->g.output.v[k])->name);
+        const value_id v = r->g.output.v[k];
+        struct tensor *t = r->t[v];
+        bool is_first = true;
+        for (u32 i = 0; i < k; i++) is_first &= r->g.output.v[i] != v;
+        if (r->is_result[v] && is_first) {
+            out[k] = t;
+            continue;
+        }
+        out[k] = tensor_try(r->results, t->dtype, t->rank, t->dim, e, "output ", graph_value(&r->g, r->g.output.v[k])->name);
         if (!out[k]) return false;
         if (tensor_bytes(t)) memcpy(out[k]->data, t->data, (size_t)tensor_bytes(t));
     }
@@ -270,11 +284,11 @@ static bool copy_outputs(struct run *r, struct tensor **out, struct arena *a, st
 bool graph_eval(const struct graph *g, struct tensor *const *in, struct tensor **out,
                 struct arena *a, const struct graph_eval_opts *o, struct err *e)
 {
-    struct run r = {.opts = o};
+    struct run r = {.opts = o, .results = a};
     bool ok = prepare(&r, g, in, e) && eval_nodes(&r, e);
-    ok = ok && copy_outputs(&r, out, a, e);
+    ok = ok && take_outputs(&r, out, e);
     for (value_id v = 1; r.t && v < r.g.value.n; v++)
-        if (r.t[v] && graph_value(&r.g, v)->producer) mem_free(r.t[v]->data);
+        if (r.t[v] && graph_value(&r.g, v)->producer && !r.is_result[v]) mem_free(r.t[v]->data);
     arena_release(&r.arena);
     return ok;
 }
