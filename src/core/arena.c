@@ -29,6 +29,7 @@ static struct arena_chunk *chunk_push(struct arena *a, i64 need, bool may_fail)
     struct arena_chunk *c = may_fail && size > CHUNK_MAX ? mem_request(NULL, total) : mem_request_small(NULL, total);
     if (!c && may_fail) return NULL;
     if (!c) abort();
+    mem_prefer_huge(c, total);
     c->below = a->top;
     c->size = size;
     a->top = c;

@@ -149,6 +149,7 @@ void *mem_alloc(i64 size);             /* zeroed, small; never NULL: see reserve
 /* 64-byte aligned, page-aligned from 64 KiB on, zeroed lazily by the system; NULL when out of memory */
 void *mem_aligned(i64 size);
 void mem_free(void *p);                /* frees either; NULL is allowed */
+void mem_prefer_huge(void *p, i64 size); /* of memory that was not touched yet and is about to be written entirely: few page faults */
 
 /* reserve.c: the reserve of small allocations when memory is exhausted, which need not be checked therefore.
    Afterwards mem_check fails, which every stage calls between two steps; until then the reserve is used. */
@@ -295,6 +296,7 @@ u16 f16_from_f32(float f);
 float f16_to_f32(u16 h);
 u16 bf16_from_f32(float f);
 float bf16_to_f32(u16 h);
+void halves_to_f32(enum dtype t, const u16 *from, i64 n, float *to); /* t: f16 or bf16 */
 float tf32_from_f32(float f); /* 10 bits of mantissa, to nearest, ties away from zero */
 
 /* tensor.c: a dense row-major host tensor. */
@@ -306,6 +308,7 @@ struct tensor {
     u32 rank;
     i64 dim[MAX_RANK];
     void *data;        /* row-major; owned by its creator (arena, heap or a mapped file) */
+    struct tensor *narrow; /* of f32: a tensor of f16 or bf16 from which these numbers were converted, of this shape; NULL: not known */
 };
 
 i64 tensor_count(const struct tensor *t);  /* number of elements; 1 for a scalar */
@@ -520,7 +523,6 @@ struct os_reader {
 bool os_reader_open(struct os_reader *r, const char *path, struct err *e); /* regular files only */
 bool os_reader_get(const struct os_reader *r, void *to, i64 n, i64 at);    /* false: missing or unreadable */
 void os_reader_close(struct os_reader *r);
-void os_prefer_huge(void *p, i64 n); /* memory that is about to be written entirely: requests few page faults */
 /* Reads a whole file of at most max bytes into the
    arena (followed by NUL). path "-" = standard input. */
 bool os_read(struct arena *a, const char *path, i64 max, struct str *out, struct err *e);

@@ -59,6 +59,15 @@ u16 bf16_from_f32(float f)
 
 float bf16_to_f32(u16 h) { return f32_of_bits((u32)h << 16); }
 
+void halves_to_f32(enum dtype t, const u16 *from, i64 n, float *to)
+{
+    assert(t == DT_F16 || t == DT_BF16);
+    if (t == DT_F16)
+        for (i64 i = 0; i < n; i++) to[i] = f16_to_f32(from[i]);
+    else
+        for (i64 i = 0; i < n; i++) to[i] = bf16_to_f32(from[i]);
+}
+
 /* A carry into the exponent is right, up to infinity; so NaN is left alone. */
 float tf32_from_f32(float f)
 {

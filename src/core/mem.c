@@ -18,12 +18,13 @@
 enum { MEM_ALIGN = 64, LARGE = 64 << 10, PAGE = 4096, HUGE_PAGE = 2 << 20 };
 
 /* Large blocks use huge pages: first touch costs one fault per 2 MiB, and streaming through weights or feature
-   maps does not miss the TLB every 4 KiB. The pages were not touched yet, so the advice applies to all of them. */
-static void advise(char *p, i64 size)
+   maps does not miss the TLB every 4 KiB. The pages were not touched yet, so the advice applies to all of them. A hint: errors are ignored. */
+void mem_prefer_huge(void *p, i64 size)
 {
+    if (size < 2 * HUGE_PAGE) return;
     uintptr_t from = ((uintptr_t)p + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1);
     uintptr_t to = ((uintptr_t)p + (uintptr_t)size) & ~(uintptr_t)(HUGE_PAGE - 1);
-    if (to > from) madvise((void *)from, to - from, MADV_HUGEPAGE);
+    if (to > from) (void)madvise((void *)from, to - from, MADV_HUGEPAGE);
 }
 
 static void *block(i64 size, bool is_small)
@@ -36,7 +37,7 @@ static void *block(i64 size, bool is_small)
     char *p = raw + MEM_ALIGN;
     p += -(uintptr_t)p & (align - 1);
     ((void **)(void *)p)[-1] = raw;
-    if (size >= 2 * HUGE_PAGE) advise(p, size);
+    mem_prefer_huge(p, size);
     return p;
 }
 

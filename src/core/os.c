@@ -102,13 +102,6 @@ void os_reader_close(struct os_reader *r)
     *r = (struct os_reader){.fd = -1};
 }
 
-/* Whole pages only. A hint: errors are ignored. */
-void os_prefer_huge(void *p, i64 n)
-{
-    const uintptr_t page = 4096, from = ((uintptr_t)p + page - 1) / page * page, to = ((uintptr_t)p + (uintptr_t)n) / page * page;
-    if (to > from) (void)madvise((char *)p + (from - (uintptr_t)p), to - from, MADV_HUGEPAGE);
-}
-
 static bool read_all(int fd, struct buf *b, i64 max, const char *path, struct err *e)
 {
     char piece[16384];

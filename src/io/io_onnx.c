@@ -268,7 +268,6 @@ static char *read_block(const struct skeleton *k, struct arena *a, struct err *e
     char *block = arena_try(a, k->total + 64, e, "the constants of a model");
     if (!block) return NULL;
     block += (64 - (uintptr_t)block % 64) % 64;
-    if (k->total >= WORTH_READERS) os_prefer_huge(block, k->total);
     if (read_large(k, block)) return block;
     err_set(e, ERR_INPUT, "the file was truncated or became unreadable");
     return NULL;

@@ -48,19 +48,13 @@ static i64 to_int(double v)
 
 static float int_to_f32(enum dtype t, i64 v) { return t == DT_U64 ? (float)(u64)v : (float)v; }
 
-static void widen(const struct tensor *a, float *to)
-{
-    const u16 *from = a->data;
-    for (i64 i = 0, n = tensor_count(a); i < n; i++) to[i] = a->dtype == DT_F16 ? f16_to_f32(from[i]) : bf16_to_f32(from[i]);
-}
-
 static bool eval(const struct op_eval *v, struct err *e)
 {
     const struct tensor *a = v->in[0];
     struct tensor *out = v->out[0];
     struct small_rule r = rule_of(v->n);
     if (out->dtype == DT_F32 && (a->dtype == DT_F16 || a->dtype == DT_BF16)) { /* weights, often gigabytes */
-        widen(a, out->data);
+        halves_to_f32(a->dtype, a->data, tensor_count(a), out->data);
         return true;
     }
     for (i64 i = 0, n = tensor_count(a); i < n; i++) {

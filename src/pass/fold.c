@@ -90,6 +90,15 @@ static void become_const(struct graph *g, value_id v, struct tensor *t)
     x->is_const = true;
 }
 
+/* Numbers of f32 that a Cast makes of f16 or bf16: pass_compact.c stores those again. */
+static void note_narrow(const struct graph *g, node_id n, struct tensor *made)
+{
+    const struct node *x = graph_node(g, n);
+    if (!made || !str_is(x->op, "Cast")) return;
+    struct tensor *from = graph_value(g, x->in.v[0])->data;
+    if (made->dtype == DT_F32 && (from->dtype == DT_F16 || from->dtype == DT_BF16)) made->narrow = from;
+}
+
 /* Evaluates one node as a graph of its own. false: it stays,
  * because its result depends on sizes that are only known later. */
 static bool fold_node(struct graph *g, node_id n)
@@ -104,6 +113,7 @@ static bool fold_node(struct graph *g, node_id n)
     graph_extract(&one, g, g->arena, &n, 1, out, n_out, &back);
     struct tensor *res[MAX_RANK] = {0};
     if (!graph_eval(&one, NULL, res, g->arena, NULL, &unknown)) return false;
+    note_narrow(g, n, res[0]);
     for (u32 k = 0; k < n_out; k++) become_const(g, out[k], res[k]);
     graph_node(g, n)->dead = true;
     return true;

@@ -5,6 +5,8 @@
 // load, so that weights take half the memory, and matmuls of few rows, which wait for them, half the time. For graphs after all other passes.
 #include "pass/pass.h"
 
+#include <string.h>
+
 enum { WEIGHT = 1, MIN_ELEMENTS = 1 << 14 /* fewer stay in a cache */ };
 
 static bool fits(const struct tensor *w, enum dtype t)
@@ -18,8 +20,36 @@ static bool fits(const struct tensor *w, enum dtype t)
     return true;
 }
 
+/* Those of f16 or bf16 that w was made of; NULL: it was not, something has changed it since, or one is NaN. */
+static struct tensor *source_of(const struct tensor *w)
+{
+    enum { MANY = 4096 };
+    const struct tensor *s = w->narrow;
+    float row[MANY];
+    if (!s || s->rank != w->rank || memcmp(s->dim, w->dim, sizeof w->dim[0] * w->rank) != 0) return NULL;
+    for (i64 i = 0, n = tensor_count(w); i < n; i += MANY) {
+        i64 some = i64_min(MANY, n - i);
+        halves_to_f32(s->dtype, (const u16 *)s->data + i, some, row);
+        for (i64 k = 0; k < some; k++)
+            if (row[k] != ((const float *)w->data)[i + k]) return NULL;
+    }
+    return w->narrow;
+}
+
 /* bf16 if there is a choice: its conversion is shorter, and subnormal numbers, of which small f16 are, take some processors longer. */
 static enum dtype compact_type(const struct tensor *w) { return fits(w, DT_BF16) ? DT_BF16 : fits(w, DT_F16) ? DT_F16 : DT_NONE; }
+
+/* The weights in 16 bits; NULL: they do not fit, or memory ends, which e says. What they were converted from serves as it is. */
+static struct tensor *compact(const struct value *x, struct arena *a, struct err *e)
+{
+    const struct tensor *w = x->data;
+    struct tensor *s = source_of(w);
+    if (s && (s->dtype == DT_BF16 || !fits(w, DT_BF16))) return s;
+    enum dtype t = compact_type(w);
+    struct tensor *to = t == DT_NONE ? NULL : tensor_try(a, t, w->rank, w->dim, e, "weights ", x->name);
+    for (i64 i = 0, n = to ? tensor_count(to) : 0; i < n; i++) elem_set_f64(t, to->data, i, ((const float *)w->data)[i]);
+    return to;
+}
 
 static bool is_weight(const struct graph *g, node_id n)
 {
@@ -39,14 +69,11 @@ bool pass_compact(struct graph *g, bool *changed, struct err *e)
     for (node_id n = 1; n < g->node.n && ok; n++) {
         if (!is_weight(g, n)) continue;
         value_id v = graph_node(g, n)->in.v[WEIGHT];
-        const struct value x = *graph_value(g, v);
-        enum dtype t = stored[v] ? DT_NONE : compact_type(x.data);
-        if (!stored[v]) stored[v] = v;
-        if (t != DT_NONE) {
-            struct tensor *to = tensor_try(g->arena, t, x.data->rank, x.data->dim, e, "weights ", x.name);
-            ok = to != NULL;
-            for (i64 i = 0, count = ok ? tensor_count(to) : 0; i < count; i++) elem_set_f64(t, to->data, i, ((const float *)x.data->data)[i]);
-            if (ok) stored[v] = graph_add_const(g, x.name, to);
+        if (!stored[v]) {
+            const struct value x = *graph_value(g, v);
+            struct tensor *to = compact(&x, g->arena, e);
+            stored[v] = to ? graph_add_const(g, x.name, to) : v;
+            ok = !e->code;
         }
         *changed |= stored[v] != v;
         graph_node(g, n)->in.v[WEIGHT] = stored[v];
