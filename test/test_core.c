@@ -337,6 +337,24 @@ static void half_floats_round_to_nearest_even(void **state)
     assert_int_equal(bf16_from_f32(0x1.fffffep127f), 0x7f80);
 }
 
+/* All of them at once as one by one, to the bit, with NaN made quiet. */
+static void halves_widen(void **state)
+{
+    static u16 half[0x10000];
+    static float row[0x10000];
+    for (u32 h = 0; h < countof(half); h++) half[h] = (u16)h;
+    for (int is_f16 = 0; is_f16 < 2; is_f16++) {
+        const enum dtype t = is_f16 ? DT_F16 : DT_BF16;
+        halves_to_f32(t, half, countof(half), row);
+        for (u32 h = 0; h < countof(half); h++) {
+            float want;
+            elem_set_f64(DT_F32, &want, 0, elem_f64(t, half, h));
+            assert_int_equal(f32_bits(row[h]), f32_bits(want));
+            if (isnan(want)) assert_true(f32_bits(want) >> 22 & 1);
+        }
+    }
+}
+
 static void elements_convert(void **state)
 {
     u64 x;
@@ -437,7 +455,7 @@ int main(void)
         cmocka_unit_test(random_numbers_are_the_published_ones),
         cmocka_unit_test(types_have_names),
         cmocka_unit_test(half_floats_round_to_nearest_even),
-        cmocka_unit_test(elements_convert),
+        cmocka_unit_test(halves_widen), cmocka_unit_test(elements_convert),
         cmocka_unit_test(sizes_are_checked),
         cmocka_unit_test(tensors_compare),
         cmocka_unit_test(log_drops_messages_above_its_level),

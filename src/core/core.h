@@ -296,7 +296,7 @@ u16 f16_from_f32(float f);
 float f16_to_f32(u16 h);
 u16 bf16_from_f32(float f);
 float bf16_to_f32(u16 h);
-void halves_to_f32(enum dtype t, const u16 *from, i64 n, float *to); /* t: f16 or bf16 */
+void halves_to_f32(enum dtype t, const u16 *from, i64 n, float *to); /* t: f16 or bf16; a NaN becomes a quiet one */
 float tf32_from_f32(float f); /* 10 bits of mantissa, to nearest, ties away from zero */
 
 /* tensor.c: a dense row-major host tensor. */
@@ -308,7 +308,7 @@ struct tensor {
     u32 rank;
     i64 dim[MAX_RANK];
     void *data;        /* row-major; owned by its creator (arena, heap or a mapped file) */
-    struct tensor *narrow; /* of f32: a tensor of f16 or bf16 from which these numbers were converted, of this shape; NULL: not known */
+    struct tensor *narrow; /* of f32: a tensor of f16 or bf16 from which these numbers were converted, which lives as long; NULL: not known */
 };
 
 i64 tensor_count(const struct tensor *t);  /* number of elements; 1 for a scalar */

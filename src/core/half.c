@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Half floats by integer arithmetic: the same bits on every machine, with or without instructions
-// for them. Rounding is to nearest even; subnormals, infinities and NaN are kept (a NaN stays a
-// quiet NaN).
+// for them. Rounding is to nearest even; subnormals, infinities and NaN are kept (a NaN becomes
+// a quiet one).
 //
 // For data preparation and the reference evaluators; kernels convert in registers.
 #include "core/core.h"
@@ -41,10 +41,12 @@ u16 f16_from_f32(float f)
     return (u16)(sign | shift_round(mantissa, 126 - (a >> 23)));
 }
 
+enum { QUIET = 1 << 22 /* of a NaN of f32: as instructions convert, which make signalling ones quiet */ };
+
 float f16_to_f32(u16 h)
 {
     u32 sign = (u32)(h & 0x8000) << 16, exponent = h >> 10 & 31, mantissa = h & 0x3ff;
-    if (exponent == 31) return f32_of_bits(sign | 0x7f800000 | mantissa << 13);
+    if (exponent == 31) return f32_of_bits(sign | 0x7f800000 | mantissa << 13 | (mantissa ? QUIET : 0));
     if (exponent) return f32_of_bits(sign | (exponent + 112) << 23 | mantissa << 13);
     float f = (float)mantissa * 0x1p-24f;
     return sign ? -f : f;
@@ -57,7 +59,7 @@ u16 bf16_from_f32(float f)
     return (u16)shift_round(u, 16);
 }
 
-float bf16_to_f32(u16 h) { return f32_of_bits((u32)h << 16); }
+float bf16_to_f32(u16 h) { return f32_of_bits((u32)h << 16 | ((h & 0x7fff) > 0x7f80 ? QUIET : 0)); }
 
 void halves_to_f32(enum dtype t, const u16 *from, i64 n, float *to)
 {

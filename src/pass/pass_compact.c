@@ -20,18 +20,20 @@ static bool fits(const struct tensor *w, enum dtype t)
     return true;
 }
 
-/* Those of f16 or bf16 that w was made of; NULL: it was not, something has changed it since, or one is NaN. */
+/* Those of f16 or bf16 that w was made of; NULL: it was not, something has changed it since (a sign of zero, too), or one is NaN. */
 static struct tensor *source_of(const struct tensor *w)
 {
     enum { MANY = 4096 };
     const struct tensor *s = w->narrow;
+    const float *now = w->data;
     float row[MANY];
     if (!s || s->rank != w->rank || memcmp(s->dim, w->dim, sizeof w->dim[0] * w->rank) != 0) return NULL;
     for (i64 i = 0, n = tensor_count(w); i < n; i += MANY) {
         i64 some = i64_min(MANY, n - i);
+        bool is_nan = false;
         halves_to_f32(s->dtype, (const u16 *)s->data + i, some, row);
-        for (i64 k = 0; k < some; k++)
-            if (row[k] != ((const float *)w->data)[i + k]) return NULL;
+        for (i64 k = 0; k < some; k++) is_nan |= row[k] != row[k];
+        if (is_nan || memcmp(row, now + i, (size_t)some * sizeof *row) != 0) return NULL;
     }
     return w->narrow;
 }
