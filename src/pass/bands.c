@@ -341,7 +341,10 @@ static value_id add_choice(struct graph *g, node_id like, struct choice *c, cons
         c->no = c->yes, c->yes = yes;
     }
     value_id v = add_band(g, like, &c->b, &s);
-    if (v && t != DT_BOOL) v = op_node_where(g, like, v, op_const_f(g, t, c->yes), op_const_f(g, t, c->no), 0);
+    if (v && t != DT_BOOL) {
+        const value_id no = op_const_f(g, t, c->no), yes = op_const_f(g, t, c->yes); /* in this order, whatever compiler builds it */
+        v = op_node_where(g, like, v, yes, no, 0);
+    }
     return v ? expanded(g, like, v, &s) : 0;
 }
 
