@@ -24,14 +24,56 @@ static inline bool random_instance(struct fixture *b, u64 seed)
     return random_attention(b) && (seed % 2 == 0 || add_statistics(b)) && (seed % 3 || place_in_room(b));
 }
 
+/* Parts of attentions: a thousand seeds are of one part, */
+static inline bool attention_part_of(struct fixture *b, u64 seed) { return random_attention_part(b, seed, (enum attention_part)(seed / 1000 % N_PARTS)); }
+/* or neighbouring ones are of all, for each type of operands. */
+static inline bool any_attention_part(struct fixture *b, u64 seed) { return random_attention_part(b, seed, (enum attention_part)(seed / 5 % N_PARTS)); }
+
+static inline void try_parts(open_fixture *open)
+{
+    for (u64 part = 0; part < N_PARTS; part++) {
+        const u64 from = 10000 + 1000 * part;
+        print_message("%s: ", attention_part_name((enum attention_part)part));
+        try_instances(&(struct instances){open, attention_part_of, from, from + 300, .least = 14, .tries = 3});
+    }
+}
+
 static inline bool open_check(struct fixture *b, struct check *k, open_fixture *open, u64 seed)
 {
     open(b, seed);
     return random_instance(b, seed) && gen_matches(b->only, &b->t, &b->caps) && check_init(k, &b->t, b->var, seed, true, &b->e);
 }
 
+typedef bool choose_split_fn(struct fixture *b, struct candidate *c); /* a schedule that divides the keys; false: none */
+
+/* Any legal schedules, far from those that are worth trying, and one that divides the keys. */
+static inline void try_legal(const struct instances *x, choose_split_fn *split)
+{
+    u32 n = 0, n_split = 0;
+    for (u64 seed = first_seed(x->from, x->to); seed < last_seed(x->from, x->to); seed++) {
+        struct fixture b;
+        struct check k;
+        x->open(&b, seed);
+        if (x->build(&b, seed) && gen_matches(b.only, &b.t, &b.caps) && check_init(&k, &b.t, b.var, seed, true, &b.e)) {
+            struct candidate c = gen_initial(b.only, &b.t, &b.caps, b.var);
+            for (u32 i = 0; i < 3; i++, n++) {
+                strew(&b, &c);
+                if (!run(&b, &c, &k)) report(&b, &c, seed);
+            }
+            if (split(&b, &c)) {
+                if (!run(&b, &c, &k)) report(&b, &c, seed);
+                n_split++;
+            }
+            check_release(&k);
+        }
+        fixture_close(&b);
+    }
+    print_message("%u kernels, %u more that divide the keys\n", n, n_split);
+    assert_true(is_enough(n, x->least) && is_enough(n_split, x->least / 14));
+}
+
 /* Kernels that divide the keys: every part has its own maximum, and some have no key of a row. */
-static inline void try_splits(open_fixture *open, bool (*split)(struct fixture *b, struct candidate *c), u64 end)
+static inline void try_splits(open_fixture *open, choose_split_fn *split, u64 end)
 {
     u32 n = 0;
     for (u64 seed = first_seed(2000, end); seed < last_seed(2000, end); seed++) {
@@ -136,6 +178,7 @@ static inline void try_on_devices(open_fixture *open)
 
 struct builds_for {
     open_fixture *open;
+    bool (*build)(struct fixture *b, u64 seed); /* makes the task; false: this seed has none */
     bool (*choose)(struct fixture *b, u64 seed, struct candidate *c);
     const char *driver, *arch, *lang;
     u64 every; /* so many kernels are emitted for one that is compiled, where there is a compiler */
@@ -153,7 +196,7 @@ static inline void build_for(const struct builds_for *x)
         struct candidate c;
         x->open(&b, seed);
         assert_true(dev_target(&b.caps, x->driver, str_of(x->arch)));
-        if (random_instance(&b, seed) && gen_matches(b.only, &b.t, &b.caps) && x->choose(&b, seed, &c)) {
+        if (x->build(&b, seed) && gen_matches(b.only, &b.t, &b.caps) && x->choose(&b, seed, &c)) {
             struct kernel k;
             struct buf text = {0}, binary = {0};
             bool ok = gen_kernel(&k, &b.arena, &c, &b.t, &b.caps, &b.e) && lang_render(&text, l, &k.kir, &b.caps, &b.arena, &b.e);
@@ -169,7 +212,7 @@ static inline void build_for(const struct builds_for *x)
     }
     buf_release(&tool);
     print_message("%s, %s: %u kernels, %u built\n", x->arch, x->lang, n, n_built);
-    assert_true(is_enough(n, 6));
+    assert_true(is_enough(n, 3));
 }
 
 #endif

@@ -349,6 +349,19 @@ static inline bool place_in_room(struct fixture *b)
     return n && task_with_parts(&b->t, &own, &b->arena, part, layout, &b->e);
 }
 
+/* A random attention's part; of every fourth seed with inputs in caches. */
+static inline bool random_attention_part(struct fixture *b, u64 seed, enum attention_part part)
+{
+    bool ok = random_attention_of(b, part != PART_OUTPUT && part != PART_COLUMNS) && take_part(b, part);
+    return ok && (seed % 4 != 1 || place_in_room(b));
+}
+
+static inline const char *attention_part_name(enum attention_part part)
+{
+    static const char *const name[N_PARTS] = {"statistics", "output of given statistics", "columns of given statistics", "statistics and columns", "output and columns"};
+    return name[part];
+}
+
 /* A number for each row of queries: an input, which scores are small against. */
 static inline value_id row_numbers(struct fixture *b, const char *name, const struct attention_sizes *z)
 {

@@ -30,37 +30,29 @@ static bool build_statistics(struct fixture *b, u64 seed)
 
 static void test_statistics(void **state) { try_instances(&(struct instances){open_attention, build_statistics, 8000, 8300, .least = 100, .tries = 4}); }
 
-/* A random attention's part of the kind. */
-static bool draw_part(struct fixture *b, enum attention_part part)
-{
-    return random_attention_of(b, part != PART_OUTPUT && part != PART_COLUMNS) && take_part(b, part);
-}
-
 static void test_parts(void **state)
 {
-    static const char *const name[N_PARTS] = {"statistics", "output of given statistics", "columns of given statistics", "statistics and columns", "output and columns"};
     u32 all_compiled = 0;
     for (enum attention_part part = 0; part < N_PARTS; part++) {
         u32 n = 0, n_compiled = 0;
         for (u64 seed = first_seed(10000, 10250); seed < last_seed(10000, 10250); seed++) {
             struct fixture b;
             open_attention(&b, seed);
-            bool ok = draw_part(&b, part);
-            if (seed % 4 == 1) ok = ok && place_in_room(&b);
+            bool ok = random_attention_part(&b, seed, part);
             b.caps.deterministic = seed % 7 == 4 && part < PART_COLUMNS;
             u32 own = ok ? try_task(&b, seed, 4) : 0;
             if (own && seed % 16 == 3) try_device(&b, "cpu", seed), n_compiled++;
             n += own;
             fixture_close(&b);
         }
-        print_message("%s: %u kernels, %u compiled\n", name[part], n, n_compiled);
+        print_message("%s: %u kernels, %u compiled\n", attention_part_name(part), n, n_compiled);
         assert_true(is_enough(n, 16));
         all_compiled += n_compiled;
     }
     assert_true(is_enough(all_compiled, 3));
 }
 
-static bool build_exact_part(struct fixture *b, u64 seed) { return draw_part(b, seed % N_PARTS) && b->type == DT_F32; }
+static bool build_exact_part(struct fixture *b, u64 seed) { return random_attention_part(b, seed, seed % N_PARTS) && b->type == DT_F32; }
 
 static void test_exact_parts(void **state) { try_exactly(&(struct instances){open_attention, build_exact_part, 12000, 12200, .least = 30}); }
 

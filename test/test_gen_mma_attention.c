@@ -2,8 +2,8 @@
 //
 // Attention by matrix units: random instances (those of test_gen_attention: masks, bands, softcap, bias, sinks, heads that share keys, caches) in each type
 // that matrix units take, under the default schedule and random legal ones, for devices with fragments of many shapes: the interpreted kernel agrees with
-// the reference evaluator, without races, divergent barriers or accesses outside; also with keys divided among workgroups. Some run on a device here that
-// has matrix units. They are emitted for GPUs that are described, some are built.
+// the reference evaluator, without races, divergent barriers or accesses outside; also with keys divided among workgroups; likewise statistics alone, outputs
+// from given ones, sums of columns. Some run on a device here that has matrix units. They are emitted for GPUs that are described, some are built.
 #include "attention_family.h"
 #include "vulkan_fixture.h"
 
@@ -64,6 +64,10 @@ static bool choose_split(struct fixture *b, struct candidate *c)
 
 static void test_split(void **state) { try_splits(open_units, choose_split, 2900); }
 
+/* Statistics alone, an output from given ones, sums of columns. */
+static void test_parts(void **state) { try_parts(open_units); }
+static void test_legal_parts(void **state) { try_legal(&(struct instances){open_units, any_attention_part, 16000, 16500, .least = 130}, choose_split); }
+
 /* Some scores are so large that all but one exponential of a row vanish: not where operands are rounded to tf32, whose errors exponentials of large numbers
    magnify. */
 static void open_head(struct fixture *b, u64 seed)
@@ -110,7 +114,14 @@ static void open_f16(struct fixture *b, u64 seed)
 static void build(const char *driver, const char *arch, const char *lang, u64 every)
 {
     open_fixture *open = strcmp(arch, "sm_75") ? open_described : open_f16; /* it has no other matrix units */
-    build_for(&(struct builds_for){open, choose_usual, driver, arch, lang, every});
+    build_for(&(struct builds_for){open, random_instance, choose_usual, driver, arch, lang, every});
+}
+
+static void test_parts_built(void **state)
+{
+    build_for(&(struct builds_for){open_described, any_attention_part, choose_usual, "cuda", "sm_80", "cuda", 6});
+    build_for(&(struct builds_for){open_described, any_attention_part, choose_usual, "cuda", "sm_90", "ptx", 6});
+    build_for(&(struct builds_for){open_described, any_attention_part, choose_usual, "hip", "gfx90a", "hip", 6});
 }
 
 static void test_cuda(void **state) { build("cuda", "sm_80", "cuda", 4), build("cuda", "sm_90", "cuda", 9), build("cuda", "sm_75", "cuda", 9); }
@@ -164,7 +175,8 @@ static void test_shapes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_random), cmocka_unit_test(test_split), cmocka_unit_test(test_heads), cmocka_unit_test(test_exact), cmocka_unit_test(test_device), cmocka_unit_test(test_cuda),
-                                       cmocka_unit_test(test_ptx),    cmocka_unit_test(test_hip),   cmocka_unit_test(test_others), cmocka_unit_test(test_shapes)};
+                                       cmocka_unit_test(test_ptx),    cmocka_unit_test(test_hip),   cmocka_unit_test(test_others), cmocka_unit_test(test_shapes),
+                                       cmocka_unit_test(test_parts),  cmocka_unit_test(test_legal_parts), cmocka_unit_test(test_parts_built)};
     vulkan_stay_loaded();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

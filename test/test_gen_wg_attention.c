@@ -2,8 +2,8 @@
 //
 // Attention by workgroups: random instances (those of test_gen_attention) in f32, f16 and bf16 under random legal schedules, for devices from the smallest to
 // large ones: the interpreted kernel agrees with the reference evaluator, without races, divergent barriers or accesses outside; also where inputs lie in
-// caches, with keys divided among workgroups, and with statistics of rows as results. Some run on Vulkan and OpenCL devices, some are built for GPUs that are
-// described. Memory of a kernel grows with positions, not with their square.
+// caches, with keys divided among workgroups, and with statistics of rows as results; likewise statistics alone, outputs from given ones, sums of columns.
+// Some run on Vulkan and OpenCL devices, some are built for GPUs that are described. Memory of a kernel grows with positions, not with their square.
 #include "attention_family.h"
 #include "vulkan_fixture.h"
 
@@ -33,27 +33,6 @@ static void test_cut_heads(void **state)
     fixture_close(&b);
 }
 
-/* Any legal schedules, far from those that are worth trying. */
-static void test_legal(void **state)
-{
-    u32 n = 0;
-    for (u64 seed = first_seed(1000, 1300); seed < last_seed(1000, 1300); seed++) {
-        struct fixture b;
-        struct check k;
-        if (open_check(&b, &k, open_attention, seed)) {
-            struct candidate c = gen_initial(b.only, &b.t, &b.caps, b.var);
-            for (u32 i = 0; i < 3; i++, n++) {
-                strew(&b, &c);
-                if (!run(&b, &c, &k)) report(&b, &c, seed);
-            }
-            check_release(&k);
-        }
-        fixture_close(&b);
-    }
-    print_message("%u kernels\n", n);
-    assert_true(is_enough(n, 70));
-}
-
 static bool choose_split(struct fixture *b, struct candidate *c)
 {
     static const i64 splits[] = {128, 256};
@@ -66,18 +45,21 @@ static bool choose_split(struct fixture *b, struct candidate *c)
     return false;
 }
 
+static void test_legal(void **state) { try_legal(&(struct instances){open_attention, random_instance, 1000, 1300, .least = 70}, choose_split); }
+
 static void test_split(void **state) { try_splits(open_attention, choose_split, 2800); }
 
-static void test_device(void **state)
+/* On the devices here, also with keys divided. */
+static void try_devices(const struct instances *x)
 {
     struct gpus g = find_gpus();
     u32 n = 0, n_split = 0;
-    for (u64 seed = first_seed(3000, 3150); seed < last_seed(3000, 3150); seed++) {
+    for (u64 seed = first_seed(x->from, x->to); seed < last_seed(x->from, x->to); seed++) {
         struct fixture b;
         struct candidate c;
         struct check k;
-        open_attention(&b, seed);
-        if (random_instance(&b, seed) && try_gpu(&b, &g, seed)) {
+        x->open(&b, seed);
+        if (x->build(&b, seed) && try_gpu(&b, &g, seed)) {
             n++;
             if (choose_split(&b, &c)) {
                 open_device_check(&b, &k, seed);
@@ -89,14 +71,25 @@ static void test_device(void **state)
         fixture_close(&b);
     }
     print_message("%u devices, %u kernels, %u of them divide the keys\n", g.n, n, n_split);
-    assert_true(is_enough(n, 12) && is_enough(n_split, 1));
+    assert_true(is_enough(n, x->least) && is_enough(n_split, 1));
 }
+
+static void test_device(void **state) { try_devices(&(struct instances){open_attention, random_instance, 3000, 3150, .least = 12}); }
 
 static bool choose_one(struct fixture *b, u64 seed, struct candidate *c) { return choose(b, (u32)(seed % 2), c); }
 
-static void test_sm_80(void **state) { build_for(&(struct builds_for){open_attention, choose_one, "cuda", "sm_80", "cuda", 4}); }
-static void test_sm_90(void **state) { build_for(&(struct builds_for){open_attention, choose_one, "cuda", "sm_90", "cuda", 4}); }
-static void test_gfx906(void **state) { build_for(&(struct builds_for){open_attention, choose_one, "hip", "gfx906", "hip", 7}); }
+static void test_sm_80(void **state) { build_for(&(struct builds_for){open_attention, random_instance, choose_one, "cuda", "sm_80", "cuda", 4}); }
+static void test_sm_90(void **state) { build_for(&(struct builds_for){open_attention, random_instance, choose_one, "cuda", "sm_90", "cuda", 4}); }
+static void test_gfx906(void **state) { build_for(&(struct builds_for){open_attention, random_instance, choose_one, "hip", "gfx906", "hip", 7}); }
+
+/* Statistics alone, an output from given ones, sums of columns. */
+static void test_parts(void **state) { try_parts(open_attention); }
+static void test_legal_parts(void **state) { try_legal(&(struct instances){open_attention, any_attention_part, 11000, 11500, .least = 140}, choose_split); }
+static void test_device_parts(void **state) { try_devices(&(struct instances){open_attention, any_attention_part, 12000, 12150, .least = 7}); }
+
+static void test_parts_sm_80(void **state) { build_for(&(struct builds_for){open_attention, any_attention_part, choose_one, "cuda", "sm_80", "cuda", 5}); }
+static void test_parts_sm_90(void **state) { build_for(&(struct builds_for){open_attention, any_attention_part, choose_one, "cuda", "sm_90", "cuda", 5}); }
+static void test_parts_gfx906(void **state) { build_for(&(struct builds_for){open_attention, any_attention_part, choose_one, "hip", "gfx906", "hip", 7}); }
 
 #define HEAD "graph {\n  input %%q: f32[1,8,%d,64]\n  input %%k: f32[1,8,64,%d]\n  input %%v: f32[1,8,%d,64]\n  %%s: none[?] = MatMul(%%q, %%k)\n"
 #define MAX "  %%m: none[?] = quern::ReduceMax(%%s) {axes=[3], keepdims=1}\n  %%d: none[?] = Sub(%%s, %%m)\n  %%e: none[?] = Exp(%%d)\n"
@@ -185,6 +178,8 @@ int main(void)
         cmocka_unit_test(test_random), cmocka_unit_test(test_statistics), cmocka_unit_test(test_cut_heads), cmocka_unit_test(test_legal),
         cmocka_unit_test(test_split), cmocka_unit_test(test_device),
         cmocka_unit_test(test_sm_80),  cmocka_unit_test(test_sm_90), cmocka_unit_test(test_gfx906), cmocka_unit_test(test_memory), cmocka_unit_test(test_shown),
+        cmocka_unit_test(test_parts), cmocka_unit_test(test_legal_parts), cmocka_unit_test(test_device_parts),
+        cmocka_unit_test(test_parts_sm_80), cmocka_unit_test(test_parts_sm_90), cmocka_unit_test(test_parts_gfx906),
     };
     vulkan_stay_loaded();
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -92,8 +92,8 @@ static bool choose_one(struct fixture *b, u64 seed, struct candidate *c)
     return true;
 }
 
-static void test_cuda(void **state) { build_for(&(struct builds_for){open_halves, choose_one, "cuda", "sm_90a", "cuda", 6}); }
-static void test_ptx(void **state) { build_for(&(struct builds_for){open_halves, choose_one, "cuda", "sm_90a", "ptx", 4}); }
+static void test_cuda(void **state) { build_for(&(struct builds_for){open_halves, random_instance, choose_one, "cuda", "sm_90a", "cuda", 6}); }
+static void test_ptx(void **state) { build_for(&(struct builds_for){open_halves, random_instance, choose_one, "cuda", "sm_90a", "ptx", 4}); }
 
 /* Targets without warpgroups, and types that they do not multiply, are for other families. */
 static void test_others(void **state)

@@ -556,14 +556,15 @@ static void test_computations(void **state)
             for (int i = 0; i < 12; i++) try_kind(&r, (enum lab_kind)k, part, i % 4 == 3 ? DT_F16 : DT_F32);
 }
 
-/* A name of a kernel that computes the whole is a candidate of wg_attention, of as many threads, and back. */
+/* A name of a kernel is a candidate of wg_attention, of as many threads, and back where it has an output. */
 static void test_tiles(void **state)
 {
-    static const char *const whole[] = {"kcg_Attention_1_2_512_64", "kcg_AttentionOrigin_2_3_100_64", "kcg_Gemma2Origin_1_2_512_64"};
+    static const char *const what[] = {"kcg_Attention_1_2_512_64", "kcg_AttentionOrigin_2_3_100_64", "kcg_Gemma2Origin_1_2_512_64", "kcg_AttentionK1_1_2_512_64",
+                                       "kcg_Gemma2K2_1_2_100_64", "kcg_H2OK2_1_2_512_64", "kcg_H2OK3_1_2_512_64", "kcg_H2OOrigin_1_2_100_64"};
     struct caps caps = {0};
     struct err e = {0};
     assert_true(dev_target(&caps, "cuda", S("sm_80")));
-    for (u32 i = 0; i < 2 * countof(whole); i++) {
+    for (u32 i = 0; i < 2 * countof(what); i++) {
         struct arena a = {0};
         struct symtab st;
         struct task t;
@@ -573,29 +574,49 @@ static void test_tiles(void **state)
         struct buf name = {0};
         const enum dtype type = i % 2 ? DT_F16 : DT_F32;
         symtab_init(&st, &a);
-        bool ok = lab_name_parse(&c, str_fmt(&a, "%s" FIELDS "SHP0SKP0", whole[i / 2]), &e) && lab_attention_task(&t, &a, &st, &c, type, &e) &&
-                  lab_attention_candidate(&x, &c, type, true, &e);
-        if (!ok) fail_msg("%s: %s", whole[i / 2], e.msg);
+        bool ok = lab_name_parse(&c, str_fmt(&a, "%s" FIELDS "SHP0SKP0", what[i / 2]), &e) && lab_attention_task(&t, &a, &st, &c, type, &e), has_o = false;
+        for (u32 shuffles = 2; ok && shuffles-- > 0;) { /* of rows that nothing is folded of there are none */
+            ok = lab_attention_candidate(&x, &c, type, shuffles, &e);
+            if (ok && gen_legal(&x, &t, &caps)) break;
+        }
+        if (!ok) fail_msg("%s: %s", what[i / 2], e.msg);
+        has_o = lab_attention_of(c.kind, c.part).has_o;
         assert_true(gen_legal(&x, &t, &caps));
-        if (!gen_kernel(&k, &a, &x, &t, &caps, &e)) fail_msg("%s: %s", whole[i / 2], e.msg);
+        if (!gen_kernel(&k, &a, &x, &t, &caps, &e)) fail_msg("%s: %s", what[i / 2], e.msg);
         assert_int_equal(kir_threads(&k.kir), lab_threads(&c));
-        assert_true(lab_attention_config_of(&back, &x, &c, type));
-        lab_name_print(&name, &back);
-        assert_true(str_eq(buf_view(&name), str_fmt(&a, "%s" FIELDS "SHP0SKP0", whole[i / 2])));
+        assert_int_equal(lab_attention_config_of(&back, &x, &c, type), has_o);
+        if (has_o) lab_name_print(&name, &back);
+        assert_true(!has_o || str_eq(buf_view(&name), str_fmt(&a, "%s" FIELDS "SHP0SKP0", what[i / 2])));
         buf_release(&name);
         arena_release(&a);
     }
 }
 
-/* Kernels of split ones, sums of columns and shuffled probabilities are refused. */
+/* Of sums of columns, rows of the name's tiles are keys. */
+static void test_transposed(void **state)
+{
+    struct candidate x;
+    struct lab_config c;
+    struct err e = {0};
+    assert_true(lab_name_parse(&c, S("kcg_H2OK2_1_2_512_64" FIELDS "SHP0SKP0"), &e));
+    c.v[LA_PTR] = 2, c.v[LA_BR] = 2 * c.v[LA_WLPY] * c.v[LA_BLPY], c.v[LA_BSWQ] = c.v[LA_WSWQ] = c.v[LA_GLWQ] = 2;
+    if (!lab_attention_candidate(&x, &c, DT_F32, false, &e)) fail_msg("%s", e.msg);
+    for (u32 i = 0; i < x.gen->n_param; i++) {
+        if (!strcmp(x.gen->param[i].name, "ptc")) assert_int_equal(x.sched.v[i], 2);
+        if (!strcmp(x.gen->param[i].name, "ptr")) assert_int_equal(x.sched.v[i], c.v[LA_PTC]);
+        if (!strcmp(x.gen->param[i].name, "wlpx")) assert_int_equal(x.sched.v[i], c.v[LA_WLPY]);
+        if (!strcmp(x.gen->param[i].name, "blpy")) assert_int_equal(x.sched.v[i], c.v[LA_BLPX]);
+        if (!strcmp(x.gen->param[i].name, "wlox")) assert_int_equal(x.sched.v[i], 1);
+    }
+}
+
+/* Shuffled probabilities are refused. */
 static void test_no_tiles(void **state)
 {
     static const struct { const char *name, *why; } bad[] = {
-        {"kcg_AttentionK2_1_2_512_64" FIELDS "SHP0SKP0", "kind 'attn_k2' is not built by its tiles"},
-        {"kcg_H2OOrigin_1_2_512_64" FIELDS "SHP0SKP0", "kind 'h2o_origin' is not built by its tiles"},
-        {"kcg_Attention_1_2_512_64" FIELDS "SHP0SKP0_k1", "kind 'attn_split' is not built by its tiles"},
         {"kcg_Attention_1_2_512_64" FIELDS "SHP1SKP0", "'SHP1': generator 'wg_attention'"},
         {"kcg_Attention_1_2_512_64" FIELDS "SHP0SKP1", "'SKP1': generator 'wg_attention'"},
+        {"kcg_AttentionK2_1_2_512_64" FIELDS "SHP1SKP0", "'SHP1': generator 'wg_attention'"},
     };
     for (u32 i = 0; i < countof(bad); i++) {
         struct candidate x;
@@ -614,7 +635,7 @@ int main(void)
         cmocka_unit_test(test_impossible), cmocka_unit_test(test_largest),  cmocka_unit_test(test_explained),  cmocka_unit_test(test_published),
         cmocka_unit_test(test_origin),     cmocka_unit_test(test_enumerated), cmocka_unit_test(test_start),    cmocka_unit_test(test_bad_files),
         cmocka_unit_test(test_nothing),    cmocka_unit_test(test_registry), cmocka_unit_test(test_computations),
-        cmocka_unit_test(test_tiles),      cmocka_unit_test(test_no_tiles),
+        cmocka_unit_test(test_tiles),      cmocka_unit_test(test_transposed), cmocka_unit_test(test_no_tiles),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,6 +23,7 @@ static void divide_scores(struct wg_attention_sched *w, i64 subgroups)
 /* Of the output as many threads as there are vectors in a row, or a part of it. */
 static void divide_output(struct wg_attention_sched *w, i64 subgroups)
 {
+    if (!w->columns) return; /* not known yet, or there are no values */
     i64 across = w->columns % VECTOR ? 0 : wg_power_dividing(w->threads, w->columns / VECTOR);
     w->wlox = i64_min(across, w->w), w->blox = divide(across, w->wlox);
     w->wloy = divide(w->w, w->wlox), w->bloy = divide(subgroups, w->blox);

@@ -29,7 +29,7 @@ struct mma_attention_sched {
     MMA_ATTENTION_PARAMS(GEN_PARAM_FIELD)
     struct wg_attention_sched w; /* the same as one of wg_attention; sizes that do not come out even are 0 in it */
 };
-/* columns: of the values. Parameters that are not chosen yet are 0. */
+/* columns: of the values, 0: there are none. Parameters that are not chosen yet are 0. */
 struct mma_attention_sched mma_attention_sched_of(const struct sched *v, enum dtype operand, i64 columns, i64 subgroup);
 
 #endif

@@ -71,30 +71,44 @@ struct wg_attention_room {
     i64 q, kv, v;            /* of the operands' type: the rows of queries; a K block of keys or values; of values if these are apart, else 0 */
     i64 p;                   /* f32, by_units the operands' type: the block of probabilities; 0: it takes the place of the scores */
     i64 scores;              /* f32, by_units: what goes from fragments to threads, scores and at the end the output */
-    i64 rows;                /* f32: factors, maxima and sums of the rows */
+    i64 rows;                /* f32: factors, maxima and sums of the rows, as far as there are any */
     i64 folds;               /* f32: what the threads of a row exchange; 0: they shuffle */
     i64 seen;                /* i32: likewise, of masks */
+    i64 checks;              /* i32: whether rows need all keys, since masked scores count for them */
 };
 struct wg_attention_room wg_attention_room_of(const struct attention *x, const struct wg_attention_sched *s);
+/* Likewise of the grid of sums of columns. */
+struct wg_attention_columns_room {
+    i64 keys, queries;       /* of the operands' type: the block of keys; a K block of queries */
+    i64 held;                /* f32: sums of all threads of a column; by_units, before that, scores */
+    i64 checks;              /* i32, of threads */
+};
+struct wg_attention_columns_room wg_attention_columns_room_of(const struct attention *x, const struct wg_attention_sched *s);
+i64 wg_attention_columns_bytes(const struct attention *x, const struct wg_attention_sched *s);
 i64 wg_attention_shared_bytes(const struct attention *x, const struct wg_attention_sched *s);
 i64 wg_attention_terms(const struct attention *x, const struct wg_attention_sched *s); /* the head's size in whole K blocks */
 
 /* wg_attention_cost.c: a task. */
 struct wg_attention_facts {
     struct attention x;
-    i64 m, n, d, e, batch;  /* nominal */
+    i64 m, n, d, e, batch;  /* nominal; e 0: there are no values */
     i64 static_m, static_n; /* -1: not known */
-    i64 size;               /* bytes of an operand's element; 2: all three are of that type */
-    enum dtype operand;     /* of all three, tf32 where products may be rounded so; DT_NONE: they differ */
+    i64 size;               /* bytes of an operand's element; 2: all are of that type */
+    enum dtype operand;     /* of all, tf32 where products may be rounded so; DT_NONE: they differ */
     sym queries;            /* of a head; rows are of one or several */
-    double front[3];        /* of queries, keys and values: as gen_front */
+    double front[3];        /* of queries, keys and values, if there are any: as gen_front */
     double others;          /* bytes of inputs but these */
 };
-bool wg_attention_analyze(const struct gen_problem *p, struct wg_attention_facts *f);
+bool wg_attention_analyze(const struct gen_problem *p, struct wg_attention_facts *f); /* from scores to the output by statistics that it finds itself */
+/* Also statistics alone, an output from given ones, and sums of columns. */
+bool wg_attention_analyze_parts(const struct gen_problem *p, struct wg_attention_facts *f);
+i64 wg_attention_copied(const struct wg_attention_facts *f, const struct wg_attention_sched *s); /* elements that a thread copies at once, at most */
 bool wg_attention_fits_split(const struct wg_attention_facts *f, const struct wg_attention_sched *s);
 bool wg_attention_is_split_worth(const struct wg_attention_facts *f, const struct caps *c, const struct wg_attention_sched *s);
 /* Work of a workgroup on a block of keys, but for the operands of its multiply-adds. */
 struct wg_work wg_attention_block_work(const struct wg_attention_facts *f, const struct wg_attention_sched *s);
+/* Likewise on a block of rows, for sums of columns. */
+struct wg_work wg_attention_columns_work(const struct wg_attention_facts *f, const struct wg_attention_sched *s);
 struct wg_attention_step {
     struct wg_work block; /* all of it */
     double regs, ilp;     /* as in struct wg_facts, without addresses */
@@ -103,6 +117,9 @@ struct wg_attention_step {
     double ahead;         /* blocks that are copied ahead, as a whole; 0: by K blocks, as the schedule says */
 };
 double wg_attention_seconds(const struct gen_problem *p, const struct wg_attention_facts *f, const struct wg_attention_sched *s, const struct wg_attention_step *step);
+
+/* Of the grid of sums of columns. */
+double wg_attention_columns_seconds(const struct gen_problem *p, const struct wg_attention_facts *f, const struct wg_attention_sched *s, const struct wg_attention_step *step);
 
 enum { WG_ATTENTION_ROWS = 16 }; /* of scores of a thread, at most */
 
@@ -117,6 +134,7 @@ struct wg_attention {
     i64 pitch;               /* of p, and of held scores */
     kval factors, most_of, sum_of; /* SHARED, of rows: of their sums so far; statistics at the end. by_warpgroups factors are REG, of the thread's rows */
     kval folds, seen;        /* SHARED: [row][thread of the row] */
+    kval checks;             /* SHARED: of rows */
     kval most, sum;          /* REG, of the thread's rows: the greatest score so far; the sum of its own exponentials relative to it */
     kval place;              /* of the thread among those of a row */
     struct attention_row row[WG_ATTENTION_ROWS]; /* of the thread's rows of scores */
@@ -124,15 +142,40 @@ struct wg_attention {
     struct attention_span keys; /* that the workgroup has */
     kval batch, part, n_parts;
     struct attention_sums parts; /* TEMP: of all rows by parts of the keys, [batch][row][part] */
+    kval reduced[MAX_REDUCE]; /* TEMP, with sums of columns: results of the reductions of all rows, [batch][row] */
+    struct wg_attention *columns; /* what the grid of sums of columns has of the scores; NULL: there is none */
 };
+/* The product whose batches and rows are divided among workgroups. */
+static inline const struct gemm *wg_attention_rows_of(const struct attention *x) { return attention_has_values(x) ? &x->values : &x->scores; }
 void wg_attention_emit(struct emit *m, const struct task *t, const struct caps *c, const struct wg_attention_sched *s);
+
+/* wg_attention_walk.c: K blocks of a product. */
+struct wg_attention_walk {
+    struct contraction *p;
+    struct operand *from; /* that is copied block by block; the other one is there as a whole */
+    kval array, block;    /* to which; block of keys, of values */
+    i64 n;                /* K blocks */
+};
+/* operand.at and wg_copy.at of an operand that is there as a whole. */
+kval wg_attention_whole_at(const struct operand *s, const struct contract_term *t, kval i);
+kval wg_attention_whole_copied_at(void *user, kval row, kval col);
+void wg_attention_fetch(const struct wg_attention *a, const struct wg_attention_walk *w, kval number); /* a K block to registers */
+void wg_attention_multiply(struct contraction *p, kval number); /* what is there of a K block */
+/* All of them; with sp the first one is in registers already. behind: called when what was in shared memory before is visible; NULL: nothing is. */
+void wg_attention_walk(struct wg_attention *a, const struct wg_attention_walk *w, void (*behind)(struct wg_attention *a));
+
+void wg_attention_clear_scores(struct wg_attention *a); /* of the tiles, or of units */
+void wg_attention_scores(struct wg_attention *a, const struct wg_attention_walk *w); /* of a block, in the threads' tiles */
 
 /* wg_attention_row.c: rows of scores. */
 kval wg_attention_row(const struct wg_attention *a, kval row); /* number of a row of the block, the last one's beyond the end */
 kval wg_attention_is_row(const struct wg_attention *a, kval row); /* is there a row of that number? */
 /* op over the threads of each of the thread's n rows; own[i] becomes the result. array: SHARED, of the type of own; 0: by shuffles. */
 void wg_attention_fold(struct wg_attention *a, enum kir_op op, kval array, kval *own, i64 n);
-void wg_attention_softmax(struct wg_attention *a, kval block); /* scores become exponentials in the array p */
+void wg_attention_softmax(struct wg_attention *a, kval block); /* scores become exponentials in the array p, if there are values */
+void wg_attention_given(struct wg_attention *a, kval block); /* scores become probabilities in the array p, from given statistics */
+/* v, of the shape of scores, of a row, idx with any key, and a vector of keys from `key` on, computed from products `raw`; beyond the end: what is said. */
+kval wg_attention_value(const struct wg_attention *a, value_id v, const kval *idx, kval key, kval raw, double beyond);
 /* Sums of row `row` of the block, of columns from col on, by the row's factor to the outputs. */
 void wg_attention_store(struct wg_attention *a, kval row, kval col, kval sums, kval factor);
 /* wg_attention_units.c: where subgroups multiply. What they have in fragments goes to the threads' tiles through shared memory. */
@@ -147,6 +190,11 @@ void wgmma_attention_keys(struct wg_attention *a); /* from copies of the queries
 void wgmma_attention_sums(struct wg_attention *a); /* to the threads' tiles */
 /* wg_attention_keys.c: which keys a workgroup has. */
 void wg_attention_find_keys(struct wg_attention *a);
+/* wg_attention_columns.c: sums of columns, a grid of its own that computes the scores once more. */
+void wg_attention_columns_init(struct wg_attention *a); /* of a->columns: how operands are staged, which the product has been set for */
+void wg_attention_columns_open(struct wg_attention *a); /* in front of the grids */
+void wg_attention_keep_reduced(struct wg_attention *a, kval row, const kval *at); /* of a row whose reductions are bound, at an index of its scores */
+void wg_attention_columns_sum(struct wg_attention *a); /* the grid */
 /* wg_attention_split.c: keys divided among workgroups. */
 sym wg_attention_parts(const struct wg_attention *a);
 void wg_attention_split_open(struct wg_attention *a);  /* in front of the grids */

@@ -7,30 +7,16 @@
 // (wg_attention_units.c). K blocks of keys, and then of values, take turns in one shared array, or have one each. Nothing in memory grows with queries
 // times keys.
 //
+// Without values the loop ends with the rows' statistics. With given statistics nothing is scaled: probabilities are computed from scores. Sums of columns are a
+// grid of their own (wg_attention_columns.c).
+//
 // Keys that a band excludes for all rows of a block, or a mask that is read (wg_attention_keys.c), are left out by blocks. Rows beyond the end are the last
 // one again and are not stored; keys beyond it have scores of -infinity.
 #include "gen/wg_attention.h"
 
 #include <math.h>
 
-/* K blocks. */
-
-static kval q_at(const struct operand *s, const struct contract_term *t, kval i)
-{
-    const struct contraction *p = s->p;
-    struct kir *k = p->m->k;
-    kval term = kir_add(k, kir_mul_i(k, p->now, p->s.bk), t->at);
-    return kir_add(k, kir_mul_i(k, term, s->term_step), kir_mul_i(k, i, s->step));
-}
-
-/* Of the whole rows of queries. */
-static kval q_copied_at(void *user, kval row, kval col)
-{
-    const struct operand *s = user;
-    struct kir *k = s->p->m->k;
-    kval term = s->along_k ? col : row, i = s->along_k ? row : col;
-    return kir_add(k, kir_mul_i(k, term, s->term_step), kir_mul_i(k, i, s->step));
-}
+/* Operands of the second product. */
 
 static kval p_at(const struct operand *s, const struct contract_term *t, kval i)
 {
@@ -38,13 +24,6 @@ static kval p_at(const struct operand *s, const struct contract_term *t, kval i)
     struct kir *k = p->m->k;
     kval key = kir_add(k, kir_mul_i(k, p->now, p->s.bk), t->at);
     return kir_add(k, kir_mul_i(k, i, s->step), key);
-}
-
-/* The products of K block `number` of the queries or probabilities with what is in the shared array. */
-static void multiply(struct contraction *p, kval number)
-{
-    p->now = number;
-    p->leaf->multiply(p);
 }
 
 /* Values are those of whole blocks of keys, which may hang over the last one. */
@@ -57,85 +36,18 @@ static kval read_values(void *user, kval row, kval col)
     return kir_splat(k, kir_cast(k, s->p->st.type, s->p->address->read(s, at, s->along_k ? row : col, lanes)), lanes);
 }
 
-struct walk {
-    struct contraction *p;
-    kval array, block; /* that is copied to; of keys */
-    i64 n;             /* K blocks */
-};
+/* The loop over blocks of keys. */
 
-static void fetch(const struct wg_attention *a, const struct walk *w, kval number)
-{
-    struct contraction *p = w->p;
-    const i64 own = p->s.bk;
-    bool is_keys = p == &a->first;
-    p->now = number;
-    p->k_block = is_keys ? number : w->block;
-    if (!is_keys) p->s.bk = a->s.bc;
-    wg_copy_fetch(&p->b.copy);
-    p->s.bk = own;
-}
-
-static void put(const struct walk *w)
-{
-    struct kir *k = w->p->m->k;
-    kir_barrier(k);
-    wg_copy_put(&w->p->b.copy, w->array);
-    kir_barrier(k);
-}
-
-/* A K block is fetched before the one in front of it is multiplied. `behind`: called when what was in shared memory before is visible. */
-static void walk_ahead(struct wg_attention *a, const struct walk *w, void (*behind)(struct wg_attention *a))
-{
-    for (i64 i = 0; i < w->n; i++) {
-        put(w);
-        if (i == 0 && behind) behind(a);
-        if (i + 1 < w->n) fetch(a, w, kir_int(a->m->k, i + 1));
-        multiply(w->p, kir_int(a->m->k, i));
-    }
-}
-
-/* One after the other. */
-static void walk(struct wg_attention *a, const struct walk *w, void (*behind)(struct wg_attention *a))
-{
-    struct kir *k = a->m->k;
-    bool is_one = w->n == 1;
-    if (behind && !is_one) kir_barrier(k), behind(a);
-    kval number = is_one ? kir_int(k, 0) : kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, w->n), 1);
-    fetch(a, w, number);
-    put(w);
-    if (behind && is_one) behind(a);
-    multiply(w->p, number);
-    if (!is_one) kir_end(k);
-}
-
-static void walk_all(struct wg_attention *a, const struct walk *w, void (*behind)(struct wg_attention *a))
-{
-    (a->s.sp ? walk_ahead : walk)(a, w, behind);
-}
-
-static struct walk walk_of_keys(struct wg_attention *a, kval block)
+static struct wg_attention_walk walk_of_keys(struct wg_attention *a, kval block)
 {
     struct contraction *p = &a->first;
     p->b.first = kir_mul_i(a->m->k, block, a->s.bc);
-    return (struct walk){p, p->b.array, block, wg_attention_terms(&a->x, &a->s) / a->s.sa};
+    return (struct wg_attention_walk){p, &p->b, p->b.array, block, wg_attention_terms(&a->x, &a->s) / a->s.sa};
 }
 
-static struct walk walk_of_values(struct wg_attention *a, kval block)
+static struct wg_attention_walk walk_of_values(struct wg_attention *a, kval block)
 {
-    return (struct walk){&a->second, a->second.b.array, block, a->s.bc / a->s.sb};
-}
-
-/* The loop over blocks of keys. */
-
-static void clear_scores(struct wg_attention *a)
-{
-    struct kir *k = a->m->k;
-    const struct fma_leaf *l = &a->scores;
-    if (a->s.by_units) {
-        mma_clear(&a->s.units[0].t, k);
-        return;
-    }
-    for (i64 i = 0; i < l->row.n * fma_vectors(l); i++) kir_store(k, l->acc, kir_int(k, i), kir_const_f(k, DT_F32, l->lanes, 0));
+    return (struct wg_attention_walk){&a->second, &a->second.b, a->second.b.array, block, a->s.bc / a->s.sb};
 }
 
 /* Sums so far, relative to the new maxima. */
@@ -158,27 +70,41 @@ static kval last_block(struct wg_attention *a)
     return kir_div_i(k, kir_max(k, kir_add_i(k, a->keys.to, -1), kir_int(k, 0)), a->s.bc);
 }
 
+static void fetch_next_keys(struct wg_attention *a, kval block)
+{
+    struct kir *k = a->m->k;
+    struct wg_attention_walk next = walk_of_keys(a, kir_min(k, kir_add_i(k, block, 1), last_block(a)));
+    wg_attention_fetch(a, &next, kir_int(k, 0));
+}
+
+/* Scores become exponentials, or, with given statistics, probabilities. */
+static void do_rows(struct wg_attention *a, kval block) { (a->x.rows.n ? wg_attention_softmax : wg_attention_given)(a, block); }
+
+/* Scores of a block of keys in the threads' tiles. */
+static void block_scores(struct wg_attention *a, kval block)
+{
+    struct wg_attention_walk keys = walk_of_keys(a, block);
+    wg_attention_scores(a, &keys);
+}
+
+/* Statistics alone. */
+static void block_without_values(struct wg_attention *a, kval block)
+{
+    block_scores(a, block);
+    if (a->s.sp) fetch_next_keys(a, block);
+    do_rows(a, block);
+}
+
 /* Keys and values take turns in one shared array. */
 static void block_in_turns(struct wg_attention *a, kval block)
 {
     struct kir *k = a->m->k;
-    kval zero = kir_int(k, 0);
-    struct walk keys = walk_of_keys(a, block);
-    clear_scores(a);
-    walk_all(a, &keys, NULL);
-    if (a->s.by_units) {
-        wg_attention_units_put_scores(a);
-        kir_barrier(k);
-        wg_attention_units_take_scores(a);
-    }
-    struct walk values = walk_of_values(a, block);
-    if (a->s.sp) fetch(a, &values, zero);
-    wg_attention_softmax(a, block);
-    if (a->s.sp) {
-        struct walk next = walk_of_keys(a, kir_min(k, kir_add_i(k, block, 1), last_block(a)));
-        fetch(a, &next, zero);
-    }
-    walk_all(a, &values, a->s.by_units ? wg_attention_units_scale : scale_sums);
+    block_scores(a, block);
+    struct wg_attention_walk values = walk_of_values(a, block);
+    if (a->s.sp) wg_attention_fetch(a, &values, kir_int(k, 0));
+    do_rows(a, block);
+    if (a->s.sp) fetch_next_keys(a, block);
+    wg_attention_walk(a, &values, !a->x.rows.n ? NULL : a->s.by_units ? wg_attention_units_scale : scale_sums);
 }
 
 /* Each has its own: three barriers, behind the keys, the scores with the values, and the probabilities. What a barrier makes visible has no reader left
@@ -187,36 +113,33 @@ static void block_apart(struct wg_attention *a, kval block)
 {
     struct kir *k = a->m->k;
     kval zero = kir_int(k, 0);
-    struct walk keys = walk_of_keys(a, block), values = walk_of_values(a, block);
-    clear_scores(a);
-    if (!a->s.sp) fetch(a, &keys, zero);
+    struct wg_attention_walk keys = walk_of_keys(a, block), values = walk_of_values(a, block);
+    wg_attention_clear_scores(a);
+    if (!a->s.sp) wg_attention_fetch(a, &keys, zero);
     wg_copy_put(&keys.p->b.copy, keys.array);
     kir_barrier(k);
-    if (a->s.sp) fetch(a, &values, zero);
-    multiply(keys.p, zero);
+    if (a->s.sp) wg_attention_fetch(a, &values, zero);
+    wg_attention_multiply(keys.p, zero);
     wg_attention_units_put_scores(a);
-    if (!a->s.sp) fetch(a, &values, zero);
+    if (!a->s.sp) wg_attention_fetch(a, &values, zero);
     wg_copy_put(&values.p->b.copy, values.array);
-    if (a->s.sp) {
-        struct walk next = walk_of_keys(a, kir_min(k, kir_add_i(k, block, 1), last_block(a)));
-        fetch(a, &next, zero);
-    }
+    if (a->s.sp) fetch_next_keys(a, block);
     kir_barrier(k);
     wg_attention_units_take_scores(a);
-    wg_attention_softmax(a, block);
+    do_rows(a, block);
     kir_barrier(k);
-    wg_attention_units_scale(a);
-    multiply(values.p, zero);
+    if (a->x.rows.n) wg_attention_units_scale(a);
+    wg_attention_multiply(values.p, zero);
 }
 
 static void all_keys(struct wg_attention *a)
 {
     struct kir *k = a->m->k;
     kval zero = kir_int(k, 0), begin = kir_div_i(k, a->keys.from, a->s.bc), end = kir_div_i(k, kir_add_i(k, a->keys.to, a->s.bc - 1), a->s.bc);
-    struct walk keys = walk_of_keys(a, kir_min(k, begin, last_block(a)));
-    if (a->s.sp) fetch(a, &keys, zero);
+    struct wg_attention_walk keys = walk_of_keys(a, kir_min(k, begin, last_block(a)));
+    if (a->s.sp) wg_attention_fetch(a, &keys, zero);
     kval block = kir_loop(k, KL_SERIAL, begin, end, 1);
-    (a->s.apart ? block_apart : block_in_turns)(a, block);
+    (!attention_has_values(&a->x) ? block_without_values : a->s.apart ? block_apart : block_in_turns)(a, block);
     kir_end(k);
 }
 
@@ -228,6 +151,7 @@ static void share_statistics(struct wg_attention *a)
     struct kir *k = a->m->k;
     const struct fma_leaf *l = &a->scores;
     kval sum[WG_ATTENTION_ROWS] = {0};
+    if (a->folds && !attention_has_values(&a->x)) kir_barrier(k); /* other threads read the last maxima */
     for (i64 i = 0; i < l->row.n; i++) sum[i] = kir_load(k, a->sum, kir_int(k, i));
     wg_attention_fold(a, KI_ADD, a->folds, sum, l->row.n);
     kir_if(k, kir_bin(k, KI_EQ, a->place, kir_int(k, 0)));
@@ -239,21 +163,34 @@ static void share_statistics(struct wg_attention *a)
     kir_barrier(k);
 }
 
-/* Statistics of rows that are results, by the first thread of each row of scores. */
+/* Statistics of rows that are results, or that sums of columns need, by the first thread of each row of scores. */
 static void store_statistics(struct wg_attention *a)
 {
     struct kir *k = a->m->k;
-    if (!a->x.n_statistics) return;
+    if (!a->x.n_statistics && !a->x.columns.out) return;
     kir_if(k, kir_bin(k, KI_EQ, a->place, kir_int(k, 0)));
     for (i64 i = 0; i < a->scores.row.n; i++) {
         kval row = fma_row(k, &a->scores, i), most = kir_load(k, a->most_of, row), sum = kir_load(k, a->sum_of, row);
         kir_if(k, wg_attention_is_row(a, kir_add(k, a->m0, row)));
         attention_factor(a->m, &a->x, a->row[i].p, &most, &sum);
         attention_store_statistics_at(a->m, &a->x, a->row[i].scores);
+        if (a->x.columns.out) wg_attention_keep_reduced(a, kir_add(k, a->m0, row), a->row[i].scores);
         attention_forget(a->m, &a->x);
         kir_end(k);
     }
     kir_end(k);
+}
+
+/* By what a row's sums are multiplied: 1, if its statistics were given. */
+static kval factor_of(struct wg_attention *a, kval row)
+{
+    struct kir *k = a->m->k;
+    struct attention_row at;
+    if (!a->x.rows.n) return kir_const_f(k, DT_F32, 1, 1);
+    attention_index_row(a->m, &a->x, a->second.pos, wg_attention_row(a, row), &at);
+    kval most = kir_load(k, a->most_of, row), sum = kir_load(k, a->sum_of, row), factor = attention_factor(a->m, &a->x, at.p, &most, &sum);
+    attention_forget(a->m, &a->x);
+    return factor;
 }
 
 static void store_rows(struct wg_attention *a)
@@ -261,11 +198,7 @@ static void store_rows(struct wg_attention *a)
     struct kir *k = a->m->k;
     const struct fma_leaf *l = &a->sums;
     for (i64 i = 0; i < l->row.n; i++) {
-        struct attention_row at;
-        kval row = fma_row(k, &a->sums, i);
-        attention_index_row(a->m, &a->x, a->second.pos, wg_attention_row(a, row), &at);
-        kval most = kir_load(k, a->most_of, row), sum = kir_load(k, a->sum_of, row), factor = attention_factor(a->m, &a->x, at.p, &most, &sum);
-        attention_forget(a->m, &a->x);
+        kval row = fma_row(k, &a->sums, i), factor = factor_of(a, row);
         for (i64 j = 0; j < fma_vectors(l); j++)
             wg_attention_store(a, row, fma_col(k, &a->sums, j), kir_load(k, l->acc, fma_slot(k, &a->sums, i, j)), factor);
     }
@@ -305,8 +238,8 @@ static struct contraction product_of(const struct wg_attention *a, const struct 
     return p;
 }
 
-/* Queries are copied as one K block, and read as several. */
-static void init_scores(struct wg_attention *a, const struct task *t)
+/* The product of the scores; the caller initialises its operands. */
+static void init_product(struct wg_attention *a, const struct task *t)
 {
     struct contraction *p = &a->first;
     struct wg_attention_sched *s = &a->s;
@@ -315,10 +248,28 @@ static void init_scores(struct wg_attention *a, const struct task *t)
     p->st.b_wide = s->glwk, p->st.by_rows = !s->lcp;
     wg_init(&p->g, a->m, s->threads, a->s.sub ? a->m->k->subgroup : 0);
     contract_matrices_unpacked(p, t);
+}
+
+/* Queries are copied as one K block, and read as several. */
+static void init_scores(struct wg_attention *a, const struct task *t)
+{
+    struct contraction *p = &a->first;
+    const struct wg_attention_sched *s = &a->s;
+    init_product(a, t);
     p->s.bk = wg_attention_terms(&a->x, s);
     operand_init(p, &p->a);
-    if (!s->by_warpgroups) p->a.copy.at = q_copied_at, p->a.at = q_at, p->s.bk = s->sa;
+    if (!s->by_warpgroups) p->a.copy.at = wg_attention_whole_copied_at, p->a.at = wg_attention_whole_at, p->s.bk = s->sa;
     operand_init(p, &p->b);
+}
+
+/* The scores once more. */
+static void init_columns(struct wg_attention *a, const struct task *t)
+{
+    struct wg_attention *c = arena_new(a->m->arena, struct wg_attention);
+    *c = (struct wg_attention){.m = a->m, .x = a->x, .s = a->s, .scores = a->scores, .pitch = a->pitch};
+    init_product(c, t);
+    wg_attention_columns_init(c);
+    a->columns = c;
 }
 
 static void init_output(struct wg_attention *a, const struct task *t)
@@ -345,8 +296,9 @@ static void open_operands(struct wg_attention *a)
     a->first.b.array = a->second.b.array = kir_alloc(k, KS_SHARED, a->first.st.type, 1, kir_int(k, r.kv));
     if (r.v) a->second.b.array = kir_alloc(k, KS_SHARED, a->first.st.type, 1, kir_int(k, r.v));
     if (r.scores) a->held = kir_alloc(k, KS_SHARED, DT_F32, 1, kir_int(k, r.scores));
+    if (!attention_has_values(&a->x)) return;
     a->p = a->second.a.array = r.p ? kir_alloc(k, KS_SHARED, a->s.by_units ? a->first.st.type : DT_F32, 1, kir_int(k, r.p)) : a->held;
-    a->factors = kir_alloc(k, KS_SHARED, DT_F32, 1, kir_int(k, a->s.br));
+    if (a->x.rows.n) a->factors = kir_alloc(k, KS_SHARED, DT_F32, 1, kir_int(k, a->s.br));
 }
 
 static void open_arrays(struct wg_attention *a)
@@ -355,9 +307,11 @@ static void open_arrays(struct wg_attention *a)
     const struct wg_attention_room r = wg_attention_room_of(&a->x, &a->s);
     const i64 br = a->s.br, n = a->scores.row.n;
     (a->s.by_warpgroups ? wgmma_attention_open : open_operands)(a);
-    a->most_of = kir_alloc(k, KS_SHARED, DT_F32, 1, kir_int(k, br)), a->sum_of = kir_alloc(k, KS_SHARED, DT_F32, 1, kir_int(k, br));
+    if (a->x.rows.n) a->most_of = kir_alloc(k, KS_SHARED, DT_F32, 1, kir_int(k, br)), a->sum_of = kir_alloc(k, KS_SHARED, DT_F32, 1, kir_int(k, br));
     if (r.folds) a->folds = kir_alloc(k, KS_SHARED, DT_F32, 1, kir_int(k, r.folds));
     if (r.seen && a->x.has_mask) a->seen = kir_alloc(k, KS_SHARED, DT_I32, 1, kir_int(k, r.seen));
+    if (r.checks) a->checks = kir_alloc(k, KS_SHARED, DT_I32, 1, kir_int(k, r.checks));
+    if (!a->x.rows.n) return;
     a->most = kir_alloc(k, KS_REG, DT_F32, 1, kir_int(k, n)), a->sum = kir_alloc(k, KS_REG, DT_F32, 1, kir_int(k, n));
     for (i64 i = 0; i < n; i++) {
         kir_store(k, a->most, kir_int(k, i), kir_const_f(k, DT_F32, 1, -INFINITY));
@@ -371,8 +325,9 @@ static void open_grid(struct wg_attention *a)
     struct emit *m = a->m;
     struct kir *k = m->k;
     struct symtab *st = m->g->sym;
-    const struct space *outer = &a->x.values.outer;
-    sym blocks = sym_cdiv(st, a->x.values.m, sym_const(st, a->s.br));
+    const struct gemm *x = wg_attention_rows_of(&a->x);
+    const struct space *outer = &x->outer;
+    sym blocks = sym_cdiv(st, x->m, sym_const(st, a->s.br));
     a->batch = kir_grid(k, emit_size(m, space_count(outer, st, 0, outer->n)));
     if (a->s.split) a->part = kir_grid(k, a->n_parts);
     kval block = kir_grid(k, emit_size(m, blocks));
@@ -390,7 +345,8 @@ static void open_grid(struct wg_attention *a)
 static void copy_queries(struct wg_attention *a)
 {
     struct contraction *p = &a->first;
-    wg_copy_open(&p->a.copy), wg_copy_open(&p->b.copy), wg_copy_open(&a->second.b.copy);
+    wg_copy_open(&p->a.copy), wg_copy_open(&p->b.copy);
+    if (attention_has_values(&a->x)) wg_copy_open(&a->second.b.copy);
     p->k_block = kir_int(a->m->k, 0);
     p->s.bk = wg_attention_terms(&a->x, &a->s);
     wg_copy_fetch(&p->a.copy);
@@ -405,12 +361,35 @@ static void enter(struct wg_attention *a)
     struct kir *k = a->m->k;
     open_arrays(a);
     if (!a->s.by_warpgroups) copy_queries(a);
-    p->leaf->open(p), a->second.leaf->open(&a->second);
+    p->leaf->open(p);
+    if (attention_has_values(&a->x)) a->second.leaf->open(&a->second);
     if (a->s.by_units) fma_open(&a->scores, &p->g, DT_F32);
     kval thread = kir_mod_i(k, p->g.t, a->s.w), subgroup = kir_div_i(k, p->g.t, a->s.w);
     a->place = kir_add(k, kir_mul_i(k, kir_mod_i(k, subgroup, a->s.blpx), a->s.wlpx), kir_mod_i(k, thread, a->s.wlpx));
     for (i64 i = 0; i < a->scores.row.n; i++)
         attention_index_row(a->m, &a->x, p->pos, wg_attention_row(a, fma_row(k, &a->scores, i)), &a->row[i]);
+}
+
+/* The grid of rows: their statistics, and the second product. */
+static void sum_rows(struct wg_attention *a)
+{
+    const struct wg_attention_sched *s = &a->s;
+    const bool has_values = attention_has_values(&a->x);
+    if (has_values) a->m->g = attention_graph_of(a->m, a->x.values.y);
+    if (s->split) wg_attention_split_open(a);
+    open_grid(a);
+    enter(a);
+    wg_attention_find_keys(a);
+    if (s->split) wg_attention_split_keys(a);
+    (s->by_warpgroups ? wgmma_attention_keys : all_keys)(a);
+    if (a->x.rows.n) share_statistics(a);
+    else if (s->by_units) kir_barrier(a->m->k); /* sums may go where probabilities are read */
+    if (has_values && s->by_units) (s->by_warpgroups ? wgmma_attention_sums : wg_attention_units_sums)(a);
+    if (s->split) wg_attention_split_store(a);
+    else if (has_values) store_rows(a);
+    if (!s->split && a->x.rows.n) store_statistics(a);
+    for (u32 i = 0; i < (s->split ? 3 : 2); i++) kir_end(a->m->k);
+    if (s->split) wg_attention_split_merge(a);
 }
 
 void wg_attention_emit(struct emit *m, const struct task *t, const struct caps *c, const struct wg_attention_sched *s)
@@ -423,20 +402,12 @@ void wg_attention_emit(struct emit *m, const struct task *t, const struct caps *
     m->k->subgroup = s->sub ? wg_subgroup(c, s->threads) : 0;
     if (s->by_warpgroups) m->k->warpgroup = c->warpgroup;
     init_scores(a, t);
-    init_output(a, t);
+    if (attention_has_values(&a->x)) init_output(a, t);
+    if (a->x.columns.out) init_columns(a, t);
     emit_args(m);
-    m->g = attention_graph_of(m, a->x.values.y);
-    if (s->split) wg_attention_split_open(a);
-    open_grid(a);
-    enter(a);
-    wg_attention_find_keys(a);
-    if (s->split) wg_attention_split_keys(a);
-    (s->by_warpgroups ? wgmma_attention_keys : all_keys)(a);
-    share_statistics(a);
-    if (s->by_units) (s->by_warpgroups ? wgmma_attention_sums : wg_attention_units_sums)(a);
-    if (s->split) wg_attention_split_store(a);
-    else store_rows(a), store_statistics(a);
-    for (u32 i = 0; i < (s->split ? 3 : 2); i++) kir_end(m->k);
-    if (s->split) wg_attention_split_merge(a);
+    if (a->x.columns.out) wg_attention_columns_open(a);
+    if (attention_has_rows(&a->x)) sum_rows(a);
+    m->g = all;
+    if (a->x.columns.out) wg_attention_columns_sum(a);
     m->g = all;
 }

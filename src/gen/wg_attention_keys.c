@@ -5,6 +5,8 @@
 // masked has the result of the definition, for which all its keys are needed.
 #include "gen/wg_attention.h"
 
+#include <math.h>
+
 struct seen { kval first, last; }; /* REG */
 
 /* Whether row i sees a key. */
@@ -12,7 +14,7 @@ static kval is_open(struct wg_attention *a, i64 i, kval key)
 {
     struct emit *m = a->m;
     struct kir *k = m->k;
-    const value_id in = a->x.rows.red[0].in;
+    const value_id in = a->x.score;
     kval idx[MAX_RANK], raw = kir_load(k, a->scores.acc, kir_int(k, 0));
     if (a->scores.lanes > 1) raw = kir_lane(k, raw, 0);
     for (u32 d = 0; d < MAX_RANK; d++) idx[d] = a->row[i].scores[d];
@@ -38,20 +40,20 @@ static void scan_row(struct wg_attention *a, i64 i, const struct seen *to)
     kir_end(k);
 }
 
-/* The smallest or greatest of all rows' numbers, of which each thread has those of its own. */
-static kval fold_rows(struct wg_attention *a, enum kir_op op, const kval *own, i64 n)
+/* The smallest or greatest of all rows' numbers, of which each thread has those of its own, through an array of them. */
+static kval fold_rows(struct wg_attention *a, enum kir_op op, kval array, const kval *own, i64 n)
 {
     struct kir *k = a->m->k;
     kir_barrier(k);
     kir_if(k, kir_bin(k, KI_EQ, a->place, kir_int(k, 0)));
-    for (i64 i = 0; i < n; i++) kir_store(k, a->seen, fma_row(k, &a->scores, i), own[i]);
+    for (i64 i = 0; i < n; i++) kir_store(k, array, fma_row(k, &a->scores, i), own[i]);
     kir_end(k);
     kir_barrier(k);
-    if (n < a->scores.row.n) return kir_load(k, a->seen, kir_int(k, 0)); /* all rows are alike */
+    if (n < a->scores.row.n) return kir_load(k, array, kir_int(k, 0)); /* all rows are alike */
     kval most = kir_alloc(k, KS_REG, DT_I32, 1, kir_int(k, 1)), zero = kir_int(k, 0);
-    kir_store(k, most, zero, kir_load(k, a->seen, zero));
+    kir_store(k, most, zero, kir_load(k, array, zero));
     kval row = kir_loop(k, KL_SERIAL, kir_int(k, 1), kir_int(k, a->s.br), 1);
-    kir_store(k, most, zero, kir_bin(k, op, kir_load(k, most, zero), kir_load(k, a->seen, row)));
+    kir_store(k, most, zero, kir_bin(k, op, kir_load(k, most, zero), kir_load(k, array, row)));
     kir_end(k);
     return kir_load(k, most, zero);
 }
@@ -73,10 +75,28 @@ static void find_unmasked(struct wg_attention *a)
         kval none = kir_lt(k, last[i], kir_const_i(k, DT_I32, 1, 0));
         first[i] = kir_select(k, none, kir_const_i(k, DT_I32, 1, 0), first[i]), last[i] = kir_select(k, none, end, last[i]);
     }
-    kval all = a->keys.to, from = kir_cast(k, DT_I64, fold_rows(a, KI_MIN, first, n));
-    kval to_last = kir_cast(k, DT_I64, fold_rows(a, KI_MAX, last, n));
+    kval all = a->keys.to, from = kir_cast(k, DT_I64, fold_rows(a, KI_MIN, a->seen, first, n));
+    kval to_last = kir_cast(k, DT_I64, fold_rows(a, KI_MAX, a->seen, last, n));
     a->keys.from = kir_max(k, kir_min(k, from, kir_add_i(k, all, -1)), zero);
     a->keys.to = kir_max(k, kir_min(k, kir_add_i(k, to_last, 1), all), kir_add_i(k, a->keys.from, 1));
+}
+
+/* All keys, if masked scores of some row make anything else than zeros of p: its statistics were given, and are of no score. */
+static void check_rows(struct wg_attention *a)
+{
+    struct emit *m = a->m;
+    struct kir *k = m->k;
+    const i64 n = a->scores.row.n;
+    kval needs_all[WG_ATTENTION_ROWS] = {0}, masked = kir_const_f(k, DT_F32, 1, -INFINITY);
+    for (i64 i = 0; i < n; i++) {
+        emit_bind(m, a->x.score, gen_given, &masked);
+        kval is_zero = kir_bin(k, KI_EQ, kir_cast(k, DT_F32, emit_value(m, a->x.p, a->row[i].p)), kir_const_f(k, DT_F32, 1, 0));
+        attention_forget(m, &a->x);
+        needs_all[i] = kir_select(k, is_zero, kir_const_i(k, DT_I32, 1, 0), kir_const_i(k, DT_I32, 1, 1));
+    }
+    kval all = kir_lt(k, kir_const_i(k, DT_I32, 1, 0), fold_rows(a, KI_MAX, a->checks, needs_all, n));
+    a->keys.from = kir_select(k, all, kir_int(k, 0), a->keys.from);
+    a->keys.to = kir_select(k, all, emit_size(m, a->x.scores.n), a->keys.to);
 }
 
 void wg_attention_find_keys(struct wg_attention *a)
@@ -85,5 +105,6 @@ void wg_attention_find_keys(struct wg_attention *a)
     kval end = kir_add_i(k, a->m0, a->s.br);
     a->keys = (struct attention_span){kir_int(k, 0), emit_size(a->m, a->x.scores.n)};
     if (a->x.has_mask && a->s.skip) find_unmasked(a);
-    if (a->x.has_band) attention_band_keys(a->m, &a->x, &(struct attention_span){a->m0, kir_min(k, end, emit_size(a->m, a->x.values.m))}, &a->keys);
+    if (a->x.has_band) attention_band_keys(a->m, &a->x, &(struct attention_span){a->m0, kir_min(k, end, emit_size(a->m, a->x.scores.m))}, &a->keys);
+    if (a->checks) check_rows(a);
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // wg_attention_row: rows of scores in the registers of several threads each: what the graph computes from a score, the greatest one of a row, and the
-// exponentials relative to it. A thread has the sum of its own exponentials; those of a row are added up behind the last block.
+// exponentials relative to it. A thread has the sum of its own exponentials; those of a row are added up behind the last block. Or, from given statistics,
+// probabilities.
 #include "gen/wg_attention.h"
 
 #include <math.h>
@@ -10,11 +11,11 @@ kval wg_attention_row(const struct wg_attention *a, kval row)
 {
     struct kir *k = a->m->k;
     row = kir_add(k, a->m0, row);
-    if (sym_divides(a->m->g->sym, a->s.br, a->x.values.m)) return row;
-    return kir_min(k, row, kir_add_i(k, emit_size(a->m, a->x.values.m), -1));
+    if (sym_divides(a->m->g->sym, a->s.br, a->x.scores.m)) return row;
+    return kir_min(k, row, kir_add_i(k, emit_size(a->m, a->x.scores.m), -1));
 }
 
-kval wg_attention_is_row(const struct wg_attention *a, kval row) { return kir_lt(a->m->k, row, emit_size(a->m, a->x.values.m)); }
+kval wg_attention_is_row(const struct wg_attention *a, kval row) { return kir_lt(a->m->k, row, emit_size(a->m, a->x.scores.m)); }
 
 static void fold_shuffled(struct wg_attention *a, enum kir_op op, kval *own, i64 n)
 {
@@ -50,24 +51,22 @@ void wg_attention_fold(struct wg_attention *a, enum kir_op op, kval array, kval 
     for (i64 i = 0; i < n; i++) own[i] = fold_line(a, op, array, kir_mul_i(k, fma_row(k, &a->scores, i), threads));
 }
 
-/* What is reduced, of a row i and a vector of keys from `key` on, of which the products are `raw`: -infinity beyond the end. */
-static kval score_at(struct wg_attention *a, i64 i, kval key, kval raw)
+kval wg_attention_value(const struct wg_attention *a, value_id v, const kval *idx, kval key, kval raw, double beyond)
 {
     struct emit *m = a->m;
     struct kir *k = m->k;
     const struct attention *x = &a->x;
-    const value_id in = x->rows.red[0].in;
     const u32 lanes = kir_lanes(k, raw);
     const bool is_whole = sym_divides(m->g->sym, a->s.bc, x->scores.n), has_vectors = sym_divides(m->g->sym, lanes, x->scores.n);
-    kval idx[MAX_RANK], n = emit_size(m, x->scores.n), at = is_whole ? key : kir_min(k, key, kir_add_i(k, n, has_vectors ? -(i64)lanes : -1));
-    for (u32 d = 0; d < MAX_RANK; d++) idx[d] = a->row[i].scores[d];
-    idx[graph_value(m->g, in)->shape.rank - 1] = kir_ramp(k, at, 1, lanes);
+    kval own[MAX_RANK], n = emit_size(m, x->scores.n), at = is_whole ? key : kir_min(k, key, kir_add_i(k, n, has_vectors ? -(i64)lanes : -1));
+    for (u32 d = 0; d < MAX_RANK; d++) own[d] = idx[d];
+    own[graph_value(m->g, v)->shape.rank - 1] = kir_ramp(k, at, 1, lanes);
     emit_bind(m, x->scores.y, gen_given, &raw);
     emit_limit(m, has_vectors ? 0 : kir_sub(k, n, at));
-    kval v = kir_splat(k, kir_cast(k, DT_F32, emit_value(m, in, idx)), lanes);
+    kval all = kir_splat(k, kir_cast(k, DT_F32, emit_value(m, v, own)), lanes);
     emit_limit(m, 0);
     emit_bind(m, x->scores.y, NULL, NULL);
-    return is_whole ? v : kir_select(k, kir_lt(k, kir_ramp(k, key, 1, lanes), kir_splat(k, n, lanes)), v, kir_const_f(k, DT_F32, lanes, -INFINITY));
+    return is_whole ? all : kir_select(k, kir_lt(k, kir_ramp(k, key, 1, lanes), kir_splat(k, n, lanes)), all, kir_const_f(k, DT_F32, lanes, beyond));
 }
 
 /* The row's exponentials, of which the maximum is bound. */
@@ -93,15 +92,15 @@ static kval find_most(struct wg_attention *a, kval block, i64 i)
     kval most = 0;
     for (i64 j = 0; j < fma_vectors(l); j++) {
         kval slot = fma_slot(k, &a->scores, i, j), key = kir_add(k, kir_mul_i(k, block, a->s.bc), fma_col(k, &a->scores, j));
-        kval v = score_at(a, i, key, kir_load(k, l->acc, slot));
+        kval v = wg_attention_value(a, a->x.rows.red[0].in, a->row[i].scores, key, kir_load(k, l->acc, slot), -INFINITY);
         kir_store(k, l->acc, slot, v);
         most = most ? kir_max(k, most, v) : v;
     }
     return kir_lanes(k, most) > 1 ? kir_un(k, KI_HMAX, most) : most;
 }
 
-/* Of the thread's row i and vector j, to where the second product reads them. */
-static void put_exponentials(const struct wg_attention *a, i64 i, i64 j, kval e)
+/* Exponentials or probabilities of the thread's row i and vector j, to where the second product reads them. */
+static void put_weights(const struct wg_attention *a, i64 i, i64 j, kval e)
 {
     struct kir *k = a->m->k;
     kval v = kir_cast(k, kir_dtype(k, a->p), e), row = kir_mul_i(k, fma_row(k, &a->scores, i), a->pitch);
@@ -124,7 +123,7 @@ static kval do_row(struct wg_attention *a, kval block, i64 i, kval most)
     for (i64 j = 0; j < fma_vectors(l); j++) {
         kval col = fma_col(k, &a->scores, j), score = kir_load(k, l->acc, fma_slot(k, &a->scores, i, j));
         kval e = exponential(a, i, kir_ramp(k, kir_add(k, kir_mul_i(k, block, a->s.bc), col), 1, l->lanes), score);
-        put_exponentials(a, i, j, e);
+        if (a->p) put_weights(a, i, j, e);
         all = all ? kir_add(k, all, e) : e;
     }
     emit_bind(m, a->x.rows.red[0].out, NULL, NULL);
@@ -142,10 +141,21 @@ void wg_attention_softmax(struct wg_attention *a, kval block)
     wg_attention_fold(a, KI_MAX, a->folds, most, n);
     for (i64 i = 0; i < n; i++) factor[i] = do_row(a, block, i, most[i]);
     for (i64 i = 0; i < n && a->s.by_warpgroups; i++) kir_store(k, a->factors, kir_int(k, i), factor[i]);
-    if (a->s.by_warpgroups) return;
+    if (!a->factors || a->s.by_warpgroups) return;
     kir_if(k, kir_bin(k, KI_EQ, a->place, kir_int(k, 0)));
     for (i64 i = 0; i < n; i++) kir_store(k, a->factors, fma_row(k, &a->scores, i), factor[i]);
     kir_end(k);
+}
+
+void wg_attention_given(struct wg_attention *a, kval block)
+{
+    struct kir *k = a->m->k;
+    const struct fma_leaf *l = &a->scores;
+    for (i64 i = 0; i < l->row.n; i++)
+        for (i64 j = 0; j < fma_vectors(l); j++) {
+            kval key = kir_add(k, kir_mul_i(k, block, a->s.bc), fma_col(k, l, j));
+            put_weights(a, i, j, wg_attention_value(a, a->x.p, a->row[i].p, key, kir_load(k, l->acc, fma_slot(k, l, i, j)), 0));
+        }
 }
 
 void wg_attention_store(struct wg_attention *a, kval row, kval col, kval sums, kval factor)

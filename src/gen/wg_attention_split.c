@@ -18,13 +18,15 @@ void wg_attention_split_open(struct wg_attention *a)
     struct emit *m = a->m;
     struct kir *k = m->k;
     struct symtab *st = m->g->sym;
-    const struct gemm *x = &a->x.values;
+    const struct gemm *x = wg_attention_rows_of(&a->x);
     sym parts = wg_attention_parts(a), rows = sym_mul(st, sym_mul(st, space_count(&x->outer, st, 0, x->outer.n), x->m), parts);
     a->n_parts = emit_size(m, parts);
     a->parts.pitch = kir_int(k, a->s.columns);
-    a->parts.most = kir_alloc(k, KS_TEMP, DT_F32, 1, emit_size(m, rows));
-    a->parts.sum = kir_alloc(k, KS_TEMP, DT_F32, 1, emit_size(m, rows));
-    a->parts.out = kir_alloc(k, KS_TEMP, DT_F32, 1, emit_size(m, sym_mul(st, rows, sym_const(st, a->s.columns))));
+    if (a->x.rows.n) {
+        a->parts.most = kir_alloc(k, KS_TEMP, DT_F32, 1, emit_size(m, rows));
+        a->parts.sum = kir_alloc(k, KS_TEMP, DT_F32, 1, emit_size(m, rows));
+    }
+    if (attention_has_values(&a->x)) a->parts.out = kir_alloc(k, KS_TEMP, DT_F32, 1, emit_size(m, sym_mul(st, rows, sym_const(st, a->s.columns))));
 }
 
 void wg_attention_split_keys(struct wg_attention *a)
@@ -40,22 +42,28 @@ void wg_attention_split_keys(struct wg_attention *a)
 static kval sums_of(const struct wg_attention *a, kval row, kval part)
 {
     struct kir *k = a->m->k;
-    kval rows = kir_add(k, kir_mul(k, a->batch, emit_size(a->m, a->x.values.m)), row);
+    kval rows = kir_add(k, kir_mul(k, a->batch, emit_size(a->m, a->x.scores.m)), row);
     return kir_add(k, kir_mul(k, rows, a->n_parts), part);
 }
 
-void wg_attention_split_store(struct wg_attention *a)
+static void store_statistics(struct wg_attention *a)
 {
     struct kir *k = a->m->k;
-    const struct fma_leaf *l = &a->sums, *s = &a->scores;
     const struct attention_sums *to = &a->parts;
-    for (i64 i = 0; i < s->row.n; i++) {
+    for (i64 i = 0; i < a->scores.row.n; i++) {
         kval own = fma_row(k, &a->scores, i), row = kir_add(k, a->m0, own), at = sums_of(a, row, a->part);
         kir_if(k, kir_bin(k, KI_AND, kir_bin(k, KI_EQ, a->place, kir_int(k, 0)), wg_attention_is_row(a, row)));
         kir_store(k, to->most, at, kir_load(k, a->most_of, own));
         kir_store(k, to->sum, at, kir_load(k, a->sum_of, own));
         kir_end(k);
     }
+}
+
+static void store_sums(struct wg_attention *a)
+{
+    struct kir *k = a->m->k;
+    const struct fma_leaf *l = &a->sums;
+    const struct attention_sums *to = &a->parts;
     for (i64 i = 0; i < l->row.n; i++) {
         kval row = kir_add(k, a->m0, fma_row(k, &a->sums, i)), at = kir_mul(k, sums_of(a, row, a->part), to->pitch);
         kir_if(k, wg_attention_is_row(a, row));
@@ -63,6 +71,12 @@ void wg_attention_split_store(struct wg_attention *a)
             kir_store(k, to->out, kir_ramp(k, kir_add(k, at, fma_col(k, &a->sums, j)), 1, l->lanes), kir_load(k, l->acc, fma_slot(k, &a->sums, i, j)));
         kir_end(k);
     }
+}
+
+void wg_attention_split_store(struct wg_attention *a)
+{
+    if (a->x.rows.n) store_statistics(a);
+    if (attention_has_values(&a->x)) store_sums(a);
 }
 
 /* Of a row: the greatest score of all parts, and the sum of exponentials relative to it. */
@@ -96,11 +110,31 @@ static kval merge_sums(struct wg_attention *a, const struct merged *r, kval row,
     kval sum = kir_alloc(k, KS_REG, DT_F32, lanes, kir_int(k, 1)), zero = kir_int(k, 0);
     kir_store(k, sum, zero, kir_const_f(k, DT_F32, lanes, 0));
     kval part = kir_loop(k, KL_SERIAL, zero, a->n_parts, 1), at = sums_of(a, row, part);
-    kval factor = kir_un(k, KI_EXP, kir_sub(k, kir_load(k, from->most, at), r->relative));
+    kval factor = r->relative ? kir_un(k, KI_EXP, kir_sub(k, kir_load(k, from->most, at), r->relative)) : kir_const_f(k, DT_F32, 1, 1);
     kval v = kir_load(k, from->out, kir_ramp(k, kir_add(k, kir_mul(k, at, from->pitch), col), 1, lanes));
     kir_store(k, sum, zero, kir_fma(k, kir_splat(k, factor, lanes), v, kir_load(k, sum, zero)));
     kir_end(k);
     return kir_load(k, sum, zero);
+}
+
+/* Of a row, whose statistics are stored by its thread of column 0. Returns the factor of its sums. */
+static kval merge_row(struct wg_attention *a, kval row, kval col, struct merged *r)
+{
+    struct emit *m = a->m;
+    struct kir *k = m->k;
+    struct attention_row at;
+    if (!a->x.rows.n) return kir_const_f(k, DT_F32, 1, 1);
+    attention_index_row(m, &a->x, a->first.pos, row, &at);
+    *r = merge_statistics(a, row);
+    kval sum = r->sum, factor = attention_factor(m, &a->x, at.p, &r->most, &sum);
+    if (a->x.n_statistics || a->x.columns.out) {
+        kir_if(k, kir_bin(k, KI_EQ, col, kir_int(k, 0)));
+        attention_store_statistics_at(m, &a->x, at.scores);
+        if (a->x.columns.out) wg_attention_keep_reduced(a, row, at.scores);
+        kir_end(k);
+    }
+    attention_forget(m, &a->x);
+    return factor;
 }
 
 void wg_attention_split_merge(struct wg_attention *a)
@@ -108,27 +142,22 @@ void wg_attention_split_merge(struct wg_attention *a)
     struct emit *m = a->m;
     struct kir *k = m->k;
     struct symtab *st = m->g->sym;
-    const struct gemm *x = &a->x.values;
-    const i64 vectors = a->s.columns / a->sums.lanes, rows = i64_max(1, a->s.threads / vectors), across = i64_min(vectors, a->s.threads);
-    struct attention_row at;
+    const struct gemm *x = wg_attention_rows_of(&a->x);
+    const i64 vectors = attention_has_values(&a->x) ? a->s.columns / a->sums.lanes : 0, each = i64_max(1, vectors);
+    const i64 rows = i64_max(1, a->s.threads / each), across = i64_min(each, a->s.threads);
+    struct merged r = {0};
     a->batch = kir_grid(k, emit_size(m, space_count(&x->outer, st, 0, x->outer.n)));
     kval block = kir_grid(k, emit_size(m, sym_cdiv(st, x->m, sym_const(st, rows))));
-    wg_enter(&a->second.g);
+    wg_enter(&a->first.g);
+    a->second.g = a->first.g;
     a->n_parts = emit_size(m, wg_attention_parts(a));
+    space_at(m, &x->outer, a->batch, a->first.pos);
     space_at(m, &x->outer, a->batch, a->second.pos);
-    kval own = kir_div_i(k, a->second.g.t, across), col = kir_mod_i(k, a->second.g.t, across);
+    kval own = kir_div_i(k, a->first.g.t, across), col = kir_mod_i(k, a->first.g.t, across);
     a->second.a.first = kir_mul_i(k, block, rows), a->second.s.bm = rows;
     kval row = kir_add(k, a->second.a.first, own);
     kir_if(k, kir_bin(k, KI_AND, kir_lt(k, own, kir_int(k, rows)), wg_attention_is_row(a, row)));
-    attention_index_row(m, &a->x, a->second.pos, row, &at);
-    struct merged r = merge_statistics(a, row);
-    kval sum = r.sum, factor = attention_factor(m, &a->x, at.p, &r.most, &sum);
-    if (a->x.n_statistics) {
-        kir_if(k, kir_bin(k, KI_EQ, col, kir_int(k, 0)));
-        attention_store_statistics_at(m, &a->x, at.scores);
-        kir_end(k);
-    }
-    attention_forget(m, &a->x);
+    kval factor = merge_row(a, row, col, &r);
     for (i64 i = 0; i < ceil_div(vectors, across); i++) {
         kval c = kir_mul_i(k, kir_add_i(k, col, i * across), a->sums.lanes);
         bool some = (i + 1) * across > vectors;

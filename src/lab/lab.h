@@ -225,7 +225,7 @@ struct lab_swept {
     i64 n_points, n_refused;  /* visited; of those, rejected by the family */
     struct buf why;           /* name of the first rejected point, and the reason */
     struct buf vendor;        /* the library that is the baseline; empty: the reference schedule */
-    struct { struct lab_taken { struct candidate cand; struct lab_config first; } *v; u32 n, cap; } taken; /* of processors: schedules, with the first point of each */
+    struct { struct lab_taken { struct candidate cand; struct lab_config first; } *v; u32 n, cap; } taken; /* where several names have one schedule: schedules, with the first point of each */
     struct arena arena;
     struct tune_result tuned;
 };

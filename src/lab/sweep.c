@@ -45,6 +45,12 @@ static bool next_point(struct source *q, struct lab_config *c)
 static bool is_attention(const struct lab_sweep *s) { return lab_is_attention(s->space->base.kind); }
 /* Names of attention state schedules of processors, too. */
 static bool is_on_processor(const struct lab_sweep *s) { return is_attention(s) && !s->caps->is_gpu; }
+/* Do several names have one schedule? */
+static bool has_many_names(const struct lab_sweep *s)
+{
+    const struct lab_config *c = &s->space->base;
+    return is_on_processor(s) || (is_attention(s) && !lab_attention_of(c->kind, c->part).has_o);
+}
 static const char *family_of(const struct lab_sweep *s) { return is_on_processor(s) ? "attention" : is_attention(s) ? "wg_attention" : "wg_gemm"; }
 
 /* Rows are reduced by shuffles where the device has them for so many threads. */
@@ -95,7 +101,7 @@ static bool next_candidate(void *user, struct candidate *x)
     while (next_point(q, &c)) {
         struct err e = {0};
         bool taken = take(q, &c, x, &e);
-        if (taken && (!is_on_processor(q->s) || note_taken(q->r, &c, x))) return true;
+        if (taken && (!has_many_names(q->s) || note_taken(q->r, &c, x))) return true;
         if (taken) continue;
         if (q->r->n_refused++) continue;
         lab_name_print(&q->r->why, &c);
@@ -110,7 +116,7 @@ static bool check_device(const struct lab_sweep *s, const struct task *t, struct
     const struct gen *g = gen_find(str_of(family_of(s)));
     if (s->search || (g && gen_matches(g, t, s->caps))) return true;
     if (is_attention(s))
-        return err_set(e, ERR_UNSUPPORTED, "kind '%s' of this type is not built by its tiles on device '%s': generator '%s' takes attn_v1, attn_v2, attention_origin and gemma2_origin on GPUs, and all kinds on processors",
+        return err_set(e, ERR_UNSUPPORTED, "kind '%s' of this type is not built by its tiles on device '%s': generator '%s' does not take it",
                        lab_kind(s->space->base.kind)->op, s->tune->driver->name, family_of(s));
     return err_set(e, ERR_UNSUPPORTED, "device '%s' has no workgroups, or lacks the types of this GEMM", s->tune->driver->name);
 }
@@ -244,7 +250,7 @@ static struct str name_of(const struct reader *q, const struct trial_row *row)
     struct lab_config c;
     struct buf b = {0};
     bool has_name;
-    if (is_on_processor(q->s)) {
+    if (has_many_names(q->s)) {
         u32 i = taken_at(q->swept, &row->cand);
         has_name = i < q->swept->taken.n;
         if (has_name) c = q->swept->taken.v[i].first;

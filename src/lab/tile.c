@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The attention of a configuration as a task, and the configuration as a candidate of wg_attention, or on processors of attention. Parameters of the former have
-// the names of fields, in small letters; tiles of the output follow from those of the scores, as lab_config_check demands of names. Of the latter, register
+// the names of fields, in small letters; tiles of the output follow from those of the scores, as lab_config_check demands of names. Kernels without an output have
+// no use for its fields, so that several names have one schedule; of sums of columns, names have the scores transposed. Of the latter, register
 // tiles are those of a thread, and blocks of queries and keys those of a workgroup, as far as the family has them.
 #include "lab/lab.h"
 
@@ -11,18 +12,14 @@
 
 static const char family[] = "wg_attention", cpu_family[] = "attention";
 
-/* One kernel from the queries to the output. */
-static bool is_whole(const struct lab_config *c)
-{
-    const struct lab_attention x = lab_attention_of(c->kind, c->part);
-    return lab_kind(c->kind)->n_parts == 0 && x.has_o && !x.takes_stats && !x.has_sums;
-}
+static bool has_output(const struct lab_config *c) { return lab_attention_of(c->kind, c->part).has_o; }
+
+/* Sums of columns alone: rows of the name's tiles are keys, columns queries. */
+static bool has_keys_as_rows(const struct lab_config *c) { return lab_attention_of(c->kind, c->part).has_sums && !has_output(c); }
 
 static bool check_kernel(const struct lab_config *c, struct err *e)
 {
-    if (!is_whole(c))
-        return err_set(e, ERR_UNSUPPORTED, "kind '%s' is not built by its tiles: generator '%s' has attn_v1, attn_v2, attention_origin and gemma2_origin",
-                       lab_kind(c->kind)->op, family);
+    if (!has_output(c)) return true;
     if (!c->v[LA_SHP] && !c->v[LA_SKP]) return true;
     const char *tag = c->v[LA_SHP] ? "SHP" : "SKP";
     return err_set(e, ERR_UNSUPPORTED, "'%s1': generator '%s' passes probabilities through shared memory, expected %s0", tag, family, tag);
@@ -64,6 +61,28 @@ static u32 field_of(const struct gen_param *p)
     return N_LAB_ATTENTION_FIELDS;
 }
 
+/* Of the scores' tiles along queries, those along keys, and the other way round. */
+static u32 transposed(u32 f)
+{
+    static const u8 pair[][2] = {{LA_PTR, LA_PTC}, {LA_BLPY, LA_BLPX}, {LA_WLPY, LA_WLPX}, {LA_BSWQ, LA_BSWK}, {LA_WSWQ, LA_WSWK}, {LA_GLWQ, LA_GLWK}};
+    for (u32 i = 0; i < countof(pair); i++)
+        for (u32 j = 0; j < 2; j++)
+            if (f == pair[i][j]) return pair[i][1 - j];
+    return f;
+}
+
+/* Fields of the output, which mean nothing where there is none. */
+static bool is_of_output(u32 f)
+{
+    static const u8 own[] = {LA_SB, LA_OTR, LA_OTC, LA_GLWV, LA_BLOY, LA_BLOX, LA_WLOY, LA_WLOX, LA_BSWP, LA_BSWV, LA_WSWP, LA_WSWV, LA_LCO, LA_RPO};
+    for (u32 i = 0; i < countof(own); i++)
+        if (f == own[i]) return true;
+    return false;
+}
+
+/* What the parameter is where there is no output. */
+static i32 neutral(const struct gen_param *p) { return strcmp(p->name, "lco") ? p->values[0] : 1; }
+
 /* Values of parameters that names lack. Shared arrays have the operands' type and no padding; a row is reduced by shuffles, or, where the device has none for
    so many threads, through shared memory. */
 static i32 unsaid(const struct gen_param *p, const struct lab_config *c, enum dtype type, bool shuffles)
@@ -96,7 +115,11 @@ bool lab_attention_candidate(struct candidate *x, const struct lab_config *c, en
     if (!lab_config_check(c, e) || !check_kernel(c, e)) return false;
     for (u32 i = 0; i < x->gen->n_param; i++) {
         const struct gen_param *p = &x->gen->param[i];
-        u32 f = field_of(p);
+        u32 f = has_keys_as_rows(c) ? transposed(field_of(p)) : field_of(p);
+        if (!has_output(c) && is_of_output(f)) {
+            x->sched.v[i] = neutral(p);
+            continue;
+        }
         x->sched.v[i] = f < N_LAB_ATTENTION_FIELDS ? c->v[f] : unsaid(p, c, type, shuffles);
         if (!has_value(p, x->sched.v[i])) return say_values(p, f < N_LAB_ATTENTION_FIELDS ? lab_field(c->kind, f)->tag : p->name, x->sched.v[i], e);
     }
@@ -122,9 +145,8 @@ struct sides { i64 rows, columns, tile_rows, vector; };
 
 static struct sides sides_of(const struct lab_config *c)
 {
-    const struct lab_attention x = lab_attention_of(c->kind, c->part);
     const i32 *v = c->v;
-    if (x.has_sums && !x.has_o) return (struct sides){v[LA_BC], v[LA_BR], v[LA_PTC], (i64)v[LA_PTR] * v[LA_WLPY]};
+    if (has_keys_as_rows(c)) return (struct sides){v[LA_BC], v[LA_BR], v[LA_PTC], (i64)v[LA_PTR] * v[LA_WLPY]};
     return (struct sides){v[LA_BR], v[LA_BC], v[LA_PTR], (i64)v[LA_PTC] * v[LA_WLPX]};
 }
 
@@ -140,7 +162,7 @@ bool lab_attention_schedule(struct candidate *x, const struct lab_config *c, con
 {
     const struct sides s = sides_of(c);
     const i64 mr = i64_min(s.tile_rows, s.rows), nr = i64_min(vectors_of(s.vector, mr, caps), MOST_VECTORS);
-    const bool has_o = lab_attention_of(c->kind, c->part).has_o;
+    const bool has_o = has_output(c);
     *x = (struct candidate){.gen = gen_find(str_of(cpu_family))};
     if (!x->gen) return err_set(e, ERR_UNSUPPORTED, "no generator '%s'", cpu_family);
     if (!lab_config_check(c, e)) return false;
@@ -175,7 +197,7 @@ static bool set_output(struct lab_config *c)
 bool lab_attention_config_of(struct lab_config *c, const struct candidate *x, const struct lab_config *like, enum dtype type)
 {
     bool shuffles = false;
-    if (!str_is(str_of(x->gen->name), family)) return false;
+    if (!str_is(str_of(x->gen->name), family) || !has_output(like)) return false;
     *c = *like;
     memset(c->v, 0, sizeof c->v);
     for (u32 i = 0; i < x->gen->n_param; i++) {
