@@ -8,7 +8,7 @@ generate_exports.py check QUERN NET.onnx...:  the tokens of `quern generate` are
                                  scores of each step are the same by both, within what the products of the network may round.
 
 The builder's int4 networks allow (accuracy_level 4) to round the left operands of products: ONNX Runtime rounds them to 8 bits, which makes scores differ
-by some percent, and with them tokens; quern rounds to 15 bits. The reference is ONNX Runtime without that rounding (accuracy_level 1).
+by some percent, and may change tokens; so does quern, or to 15 bits. The reference is ONNX Runtime without that rounding (accuracy_level 1).
 """
 import contextlib
 import io
@@ -296,7 +296,7 @@ LONGEST_SUM = 128  # terms of a product's element: intermediate_size
 
 def exact(path):
     """The network without rounding of left operands, and how far scores of another program may be from its, relative to the largest. In a chain of
-    products their errors add up: of f32 an element's sum may round as often as it has terms, of 15 bits its terms have been rounded."""
+    products their errors add up: of f32 an element's sum may round as often as it has terms, of 8 bits (a sign and 7) its terms have been rounded."""
     import onnx
 
     net, products, unit = onnx.load(path), 0, LONGEST_SUM * 2.0**-24
@@ -304,7 +304,7 @@ def exact(path):
         products += {"MatMul": 1, "Gemm": 1, "MatMulNBits": 1, "GroupQueryAttention": 2, "Attention": 2}.get(node.op_type, 0)
         for a in node.attribute:
             if a.name == "accuracy_level" and a.i == 4:
-                a.i, unit = 1, 2.0**-15
+                a.i, unit = 1, 2.0**-8
     return net.SerializeToString(), products * unit
 
 

@@ -37,33 +37,61 @@ static kval choose(struct kir *k, kval condition, kval yes, kval no)
     return kir_bin(k, KI_OR, kir_bin(k, KI_AND, condition, yes), kir_bin(k, KI_AND, kir_un(k, KI_NOT, condition), no));
 }
 
-/* Is a bias none that masks? Lowest numbers, which spare a fully masked row a NaN, are told from others where they were stored, or are constants. */
-static kval is_open_bias(struct kir *k, kval bias)
+/* Is a bias none that masks? Lowest numbers, which spare a fully masked row a NaN, are told from others where they were stored, or, if `lowest_too`, are
+   constants. */
+static kval is_open_bias(struct kir *k, kval bias, bool lowest_too)
 {
     const u32 lanes = kir_lanes(k, bias);
     const struct kir_ins x = *kir_at(k, bias);
     double f;
-    if (kir_is_float(k, bias, &f)) return kir_const_i(k, DT_BOOL, lanes, f > lowest || isnan(f));
-    if (x.op == KI_SELECT && lanes == kir_lanes(k, x.a)) return choose(k, x.a, is_open_bias(k, x.b), is_open_bias(k, x.c));
+    if (kir_is_float(k, bias, &f)) return kir_const_i(k, DT_BOOL, lanes, f > (lowest_too ? lowest : -INFINITY) || isnan(f));
+    if (x.op == KI_SELECT && lanes == kir_lanes(k, x.a)) return choose(k, x.a, is_open_bias(k, x.b, lowest_too), is_open_bias(k, x.c, lowest_too));
     kval open = kir_bin(k, KI_NE, bias, kir_const_f(k, DT_F32, lanes, -INFINITY));
     if (x.op != KI_LOAD) return open;
     return kir_and(k, open, kir_bin(k, KI_NE, bias, kir_const_f(k, DT_F32, lanes, -FLT_MAX)));
 }
 
-kval attention_open(struct kir *k, kval score, kval raw)
+/* Is a bias a constant, loaded, or one of these? */
+static bool is_known_bias(const struct kir *k, kval bias)
+{
+    const struct kir_ins *x = kir_at(k, bias);
+    double f;
+    if (x->op == KI_SELECT && kir_lanes(k, bias) == kir_lanes(k, x->a)) return is_known_bias(k, x->b) && is_known_bias(k, x->c);
+    return x->op == KI_LOAD || kir_is_float(k, bias, &f);
+}
+
+/* Is every mask in a score known? One that is not, of lowest numbers, may give all keys of a row nearly the same score, whether another one excludes them
+   or not. */
+static bool is_known(const struct kir *k, kval score, kval raw)
+{
+    const struct kir_ins *x = kir_at(k, score);
+    if (score == raw || !attention_depends(k, score, raw)) return true;
+    if (x->op == KI_SELECT && !attention_depends(k, x->a, raw))
+        return is_masked(k, x->b) ? is_known(k, x->c, raw) : is_masked(k, x->c) && is_known(k, x->b, raw);
+    if (x->op == KI_ADD) {
+        const bool first = attention_depends(k, x->a, raw);
+        return is_known_bias(k, first ? x->b : x->a) && is_known(k, first ? x->a : x->b, raw);
+    }
+    if (x->op != KI_MUL && x->op != KI_DIV && x->op != KI_TANH && x->op != KI_CAST) return false;
+    return is_known(k, x->a, raw) && (!x->b || is_known(k, x->b, raw));
+}
+
+static kval open_at(struct kir *k, kval score, kval raw, bool lowest_too)
 {
     const struct kir_ins x = *kir_at(k, score);
     if (x.op == KI_SELECT && !attention_depends(k, x.a, raw)) {
         kval is_not = is_masked(k, x.b) ? kir_un(k, KI_NOT, x.a) : 0;
-        if (is_not) return kir_and(k, is_not, attention_open(k, x.c, raw));
-        return is_masked(k, x.c) ? kir_and(k, x.a, attention_open(k, x.b, raw)) : 0;
+        if (is_not) return kir_and(k, is_not, open_at(k, x.c, raw, lowest_too));
+        return is_masked(k, x.c) ? kir_and(k, x.a, open_at(k, x.b, raw, lowest_too)) : 0;
     }
     if (x.op != KI_ADD || x.dtype != DT_F32) return 0;
     bool first = attention_depends(k, x.a, raw), second = attention_depends(k, x.b, raw);
     kval bias = first ? x.b : x.a, rest = first ? x.a : x.b;
     if (first && second) return 0;
-    return kir_and(k, is_open_bias(k, bias), attention_open(k, rest, raw));
+    return kir_and(k, is_open_bias(k, bias, lowest_too), open_at(k, rest, raw, lowest_too));
 }
+
+kval attention_open(struct kir *k, kval score, kval raw) { return open_at(k, score, raw, is_known(k, score, raw)); }
 
 /* Of the current row, vectors are looked at in the order of keys until one has a key that is seen, then in the opposite order: two, of most rows. */
 struct scan {

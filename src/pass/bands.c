@@ -227,7 +227,7 @@ static bool of_where(struct graph *g, const struct node *n, struct choice *c, u3
     if (!find(g, n->in.v[0], c, depth) || !is_boolean(c) || !spans(g, c, n->in.v[0], n->out.v[0])) return false;
     if (!ramp_is_uniform(g, n->in.v[1], &yes) || !ramp_is_uniform(g, n->in.v[2], &no)) return false;
     c->yes = yes, c->no = no;
-    return true;
+    return !isnan(yes) && !isnan(no);
 }
 
 static bool of_equal(struct graph *g, const struct node *n, struct choice *c, u32 depth)
@@ -354,8 +354,9 @@ static bool is_done(struct graph *g, node_id id, const struct choice *c)
     const struct node *n = graph_node(g, id);
     struct band b;
     if (of_band(g, n, id, &b) || op_of(g, id)->props & OP_RESHAPE || str_is(n->op, "quern::Expand") || str_is(n->op, "Identity")) return true;
-    if (graph_value(g, n->out.v[0])->dtype == DT_BOOL) return false;
-    if (fmin(c->yes, c->no) > masking) return true;
+    const enum dtype t = graph_value(g, n->out.v[0])->dtype;
+    if (t == DT_BOOL) return false;
+    if (!dtype_is_float(t) || fmin(c->yes, c->no) > masking) return true; /* integers may have more digits than a double */
     return str_is(n->op, "Where") && (c->yes >= c->no || c->b.has_low == c->b.has_high);
 }
 
@@ -442,10 +443,11 @@ static u32 count_parts(struct graph *g, value_id v, u32 depth)
 static bool join(struct graph *g, node_id id, bool *ok, struct err *e)
 {
     struct parts p = {0};
+    if (!str_is(graph_node(g, id)->op, "And")) return false;
     const value_id out = graph_node(g, id)->out.v[0];
     const struct shape s = *shape_of(g, out);
     const node_id first = g->node.n;
-    if (!str_is(graph_node(g, id)->op, "And") || graph_is_output(g, out) || !graph_is_read(g, out) || !add_parts(g, out, &p, 0)) return false;
+    if (graph_is_output(g, out) || !graph_is_read(g, out) || !add_parts(g, out, &p, 0)) return false;
     value_id v = join_bands(g, id, &p);
     if (!v) v = join_others(g, id, &p, count_parts(g, out, 0));
     return put(g, out, v ? expanded(g, id, v, &s) : 0, first, ok, e);

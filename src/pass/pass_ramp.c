@@ -130,8 +130,8 @@ static bool of_slice(struct graph *g, const struct node *n, struct ramp *r, u32 
 static bool of_node(struct graph *g, node_id id, struct ramp *r, u32 depth)
 {
     const struct node *n = graph_node(g, id);
-    const u32 rank = shape_of(g, n->out.v[0])->rank;
     if (n->out.n != 1) return false;
+    const u32 rank = shape_of(g, n->out.v[0])->rank;
     if (str_is(n->op, "Range")) return of_range(g, n, r, depth);
     if (str_is(n->op, "Add")) return of_sum(g, n->in.v[0], n->in.v[1], 1, rank, r, depth);
     if (str_is(n->op, "Sub")) return of_sum(g, n->in.v[0], n->in.v[1], -1, rank, r, depth);
