@@ -72,6 +72,17 @@ static inline void try_legal(const struct instances *x, choose_split_fn *split)
     assert_true(is_enough(n, x->least) && is_enough(n_split, x->least / 14));
 }
 
+/* A schedule that divides the keys into parts of 128 or 256, as families with matrix units do; false: none that is legal was found. */
+static inline bool choose_wide_split(struct fixture *b, struct candidate *c)
+{
+    for (u32 try = 0; try < 10; try++) {
+        *c = fixture_schedule(b, b->only);
+        set_value(c, "split", 128 << try % 2);
+        if (gen_legal(c, &b->t, &b->caps)) return true;
+    }
+    return false;
+}
+
 /* Kernels that divide the keys: every part has its own maximum, and some have no key of a row. */
 static inline void try_splits(open_fixture *open, choose_split_fn *split, u64 end)
 {

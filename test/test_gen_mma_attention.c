@@ -52,21 +52,11 @@ static void test_random(void **state)
     assert_true(is_enough(s.ahead, 10) && is_enough(s.units, 10) && is_enough(s.rows, 10) && is_enough(s.apart, 20));
 }
 
-static bool choose_split(struct fixture *b, struct candidate *c)
-{
-    for (u32 try = 0; try < 10; try++) {
-        *c = fixture_schedule(b, b->only);
-        set_value(c, "split", 128 << try % 2);
-        if (gen_legal(c, &b->t, &b->caps)) return true;
-    }
-    return false;
-}
-
-static void test_split(void **state) { try_splits(open_units, choose_split, 2900); }
+static void test_split(void **state) { try_splits(open_units, choose_wide_split, 2900); }
 
 /* Statistics alone, an output from given ones, sums of columns. */
 static void test_parts(void **state) { try_parts(open_units); }
-static void test_legal_parts(void **state) { try_legal(&(struct instances){open_units, any_attention_part, 16000, 16500, .least = 130}, choose_split); }
+static void test_legal_parts(void **state) { try_legal(&(struct instances){open_units, any_attention_part, 16000, 16500, .least = 130}, choose_wide_split); }
 
 /* Some scores are so large that all but one exponential of a row vanish: not where operands are rounded to tf32, whose errors exponentials of large numbers
    magnify. */

@@ -62,17 +62,7 @@ static void test_random(void **state)
     assert_true(is_enough(s.bc[64], 20) && is_enough(s.bc[128], 10));
 }
 
-static bool choose_split(struct fixture *b, struct candidate *c)
-{
-    for (u32 try = 0; try < 10; try++) {
-        *c = fixture_schedule(b, b->only);
-        set_value(c, "split", 128 << try % 2);
-        if (gen_legal(c, &b->t, &b->caps)) return true;
-    }
-    return false;
-}
-
-static void test_split(void **state) { try_splits(open_units, choose_split, 2500); }
+static void test_split(void **state) { try_splits(open_units, choose_wide_split, 2500); }
 
 /* Some scores are so large that all but one exponential of a row vanish. */
 static void open_head(struct fixture *b, u64 seed)

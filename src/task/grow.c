@@ -400,7 +400,7 @@ static bool is_from_little(const struct cutter *c, value_id v)
         node_id p = graph_value(c->g, x)->producer;
         i64 n;
         bool is_computed = p && !c->owner[p] && !c->is_output[x] && node_is(c->g, p, OP_POINTWISE | OP_VIEW) && !node_is(c->g, p, OP_WHOLE | OP_HEAVY);
-        if (steps == MAX_ALONG || w.n == MAX_ALONG) return false;
+        if (steps == MAX_ALONG) return false;
         if (graph_value(c->g, x)->sdata) continue;
         if (is_computed) push_inputs(c, &w, p);
         else if (!usual_count(c, x, &n)) return false;
