@@ -31,10 +31,11 @@ ends() {
 
 byte() { printf "\\$(printf %03o "$1")"; }
 
-# change FILE TO AT: a copy with one byte replaced.
+# change FILE TO AT: a copy with one byte replaced, by another one whatever it was (those of signatures are random).
 change() {
     cp "$1" "$2"
-    byte $((($3 * 37 + 91) % 256)) | dd of="$2" bs=1 seek="$3" conv=notrunc 2> /dev/null
+    was=$(od -An -tu1 -j "$3" -N 1 "$1")
+    byte $(((was + 1 + ($3 * 37 + 91) % 255) % 256)) | dd of="$2" bs=1 seek="$3" conv=notrunc 2> /dev/null
 }
 
 # broken FILE SUFFIX ARGUMENTS: the command on 6 cut and 24 changed copies of the file, named broken.SUFFIX.
