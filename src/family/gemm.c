@@ -207,7 +207,7 @@ struct work { /* of a grid iteration; terms are groups of a DOT */
     bool converts[2];          /* terms of an operand, which are of another type than the sums, are converted by each tile */
     double codes;              /* terms of a block of codes, which is a term here; 0: terms are no blocks */
     double dots;               /* of them: instructions for the products of 4 terms, 0: multiply-adds of each */
-    double registers;          /* of vectors */
+    double registers, others;  /* of vectors; of codes: those that a step takes beside its sums and columns */
     double unpack;             /* seconds by which making a vector of floats of codes delays multiply-adds */
     double m_all, n_all, k_all, batch;
     double lanes, width, passes;
@@ -244,6 +244,7 @@ static void set_sizes(struct work *w, const struct gemm *x, const struct caps *c
     w->dots = p.leaf == &tile_code_dots ? (double)p.sums * each : 0;
     w->size[NEST_LEFT] = w->dots > 0 ? w->codes * (double)p.sums * (are_words ? 2 : 1) + 8 : w->size[NEST_LEFT] * w->codes;
     w->size[NEST_RIGHT] *= w->codes;
+    w->others = code_bits(q->type) < 8 ? 5 : 1; /* codes of a word wait, and masks */
     w->converts[NEST_RIGHT] = false;
 }
 
@@ -266,12 +267,20 @@ static struct work work_of(const struct gemm *x, const struct caps *c, const str
     return w;
 }
 
-/* Sums of a block and of all terms share the registers; more wait in memory, and compilers move them about. Fitted on Zen 4, to tiles of many rows; of three
-   digits, which are for few, memory limits. */
+/* Sums of a block and of all terms share the registers; more wait in memory, and compilers move them about. Fitted on Zen 4: one or two digits to tiles of
+   many rows; of three, sums of all terms are seldom needed, and those of the digits are stored after each product of four terms. */
 static double spill_of_dots(const struct nest_rates *r, const struct work *w, i64 rows, i64 nr)
 {
-    const double cycles = 3, needed = (double)((w->product.sums + 1) * rows * nr + nr + 1);
-    return w->product.sums < CODE_DIGITS ? cycles * r->cycle * fmax(0, needed - w->registers) : 0;
+    const bool are_three = w->product.sums == CODE_DIGITS;
+    const double cycles = are_three ? 40 : 3, spare = are_three ? 4 : -1, sums = (double)(w->product.sums + !are_three);
+    return cycles * r->cycle * fmax(0, sums * (double)(rows * nr) + (double)nr - spare - w->registers);
+}
+
+/* A term takes as long as storing and loading a sum, if one of them waits in memory: each term adds to it. Fitted on Zen 4. */
+static double chain_of_codes(const struct nest_rates *r, const struct work *w, i64 rows, i64 nr)
+{
+    const double cycles = 13;
+    return (double)(rows * nr + nr) + w->others > w->registers ? cycles * r->cycle : 0;
 }
 
 /* A term of some rows, whose elements are each converted and spread, and `nr` vectors of columns. */
@@ -284,6 +293,7 @@ static double step_of_tile(const struct nest_rates *r, const struct work *w, i64
     }
     if (w->codes > 0) {
         double each = nest_step(r, rows, nr) + (double)nr * w->unpack + (w->converts[NEST_LEFT] ? (double)rows * r->cycle : 0);
+        each = fmax(each, chain_of_codes(r, w, rows, nr));
         return w->codes * each + (double)(rows * nr) * 2 * r->fma + 10 * r->cycle; /* and what a block's sums begin and end with */
     }
     double t = nest_step_by(r, w->product, rows, nr);
