@@ -124,6 +124,10 @@ static void test_emulated(void **state)
     r = caps_rates(&back);
     assert_true(r.memory[RATE_L2].read.all == 77 && r.memory[RATE_L2].read.one > 77);
     buf_release(&b);
+    back.n_threads = 0, back.rates = (struct rates){0}; /* not described: one */
+    r = caps_rates(&back);
+    for (enum rate_level l = RATE_L1; l < N_RATE_LEVELS; l++) assert_rate(r.memory[l].read), assert_rate(r.memory[l].write), assert_rate(r.memory[l].copy);
+    assert_rate(r.ops[RATE_FMA_F32]), assert_rate(r.nt_write);
 }
 
 static void test_measured_first(void **state)

@@ -170,7 +170,7 @@ static void assume_emulated(struct rates *r, const struct caps *c)
 {
     static const double bytes[N_RATE_LEVELS] = {[RATE_L1] = 2.2e9, [RATE_L2] = 2.6e9, [RATE_L3] = 2.3e9, [RATE_DRAM] = 1e9};
     static const double latency[N_RATE_LEVELS] = {[RATE_L1] = 2e-9, [RATE_L2] = 5e-9, [RATE_L3] = 2e-8, [RATE_DRAM] = 1.9e-7};
-    const double n = c->n_threads;
+    const double n = i64_max(1, c->n_threads);
     r->ops[RATE_FMA_F32] = rate_of(5e10, n), r->ops[RATE_FMA_F64] = rate_of(2.8e10, n), r->nt_write = rate_of(1e9, n);
     for (enum rate_level l = RATE_L1; l < N_RATE_LEVELS; l++) {
         const struct rate all = rate_of(bytes[l], n);
