@@ -254,6 +254,53 @@ static void test_digits(void **state)
     }
 }
 
+/* A sum of K times (code - zero), of the same code, zero point and left operand, 1, which is the largest of its block, in each term; digits as the attribute. */
+static void try_far_zero(u64 way, enum dtype type, i64 offset, i64 digits)
+{
+    enum { K = 512, N = 16, ZERO = 255 };
+    struct fixture b;
+    struct candidate c;
+    struct kernel k;
+    struct check check;
+    struct bound bound;
+    fixture_open(&b, way);
+    choose_dots(&b, way % 2 ? 3 : 1);
+    b.caps.vector_bytes = 64;
+    const i64 code = type == DT_I8 ? -128 : offset < 0 ? (1 << dtype_bits(type)) - 1 : 0;
+    struct tensor *q = tensor_new(&b.arena, type, 2, (i64[]){K, N}), *scale = tensor_new(&b.arena, DT_F32, 2, (i64[]){1, N}), *zero = tensor_new(&b.arena, DT_U8, 2, (i64[]){1, N});
+    for (i64 i = 0; i < K * N; i++) elem_set_i64(type, q->data, i, code);
+    for (i64 i = 0; i < N; i++) ((float *)scale->data)[i] = 0.5, ((u8 *)zero->data)[i] = ZERO;
+    value_id in[] = {graph_add_const(&b.g, S("q"), q), graph_add_const(&b.g, S("s"), scale), 0};
+    if (!offset) in[2] = graph_add_const(&b.g, S("z"), zero);
+    value_id x = add_input(&b, "x", 2, (sym[]){sym_const(&b.sym, 1), sym_const(&b.sym, K)}), w = graph_op(&b.g, "quern::Dequantize", S("w"), offset ? 2 : 3, in);
+    attr_set_int(&b.g, graph_value(&b.g, w)->producer, "block", K);
+    if (offset) attr_set_int(&b.g, graph_value(&b.g, w)->producer, "offset", offset);
+    value_id y = add_op(&b, "MatMul", x, w, 0);
+    if (digits) attr_set_int(&b.g, graph_value(&b.g, y)->producer, "digits", digits);
+    *arr_push(&b.arena, &b.g.output) = y;
+    assert_true(op_infer_all(&b.g, &b.e) && task_make(&b.t, &b.g, &b.arena, (node_id[]){1, 2}, 2, &y, 1, arena_array(&b.arena, enum layout, b.g.value.n), NULL, &b.e));
+    keep_contents(&b);
+    c = gen_initial(&gen_gemm, &b.t, &b.caps, b.var);
+    assert_true(gen_kernel(&k, &b.arena, &c, &b.t, &b.caps, &b.e) && check_init(&check, &b.t, b.var, way, false, &b.e));
+    for (i64 i = 0; i < K; i++) ((float *)check.value[b.t.g.input.v[0]].data)[i] = 1;
+    if (!bind_arguments(&bound, &k, &check, &b.arena, &b.e) || !kir_eval(&k.kir, bound.arg, bound.param, NULL, &b.e)) report(&b, &c, way);
+    for (i64 i = 0; i < N; i++) {
+        const double got = (double)((const float *)bound.arg[k.n_arg - 1].p)[i], want = 0.5 * K * (double)(code - (offset ? offset : ZERO));
+        if (fabs(got - want) <= 1e-4 * fabs(want)) continue;
+        err_set(&b.e, ERR_FAILED, "%s, offset %d, digits %d: %.9g instead of %.9g", dtype_name(type), (int)offset, (int)digits, got, want);
+        report(&b, &c, way);
+    }
+    check_release(&check);
+    fixture_close(&b);
+}
+
+/* Zero points beyond the codes, which no model has, but graphs may: integers' sums of a long block would overflow. offset 0: they are those of columns. */
+static void test_far_zeros(void **state)
+{
+    static const i64 offsets[] = {0, 255, -300, 5000, -100000, 1 << 30, -((i64)1 << 31)};
+    for (u64 way = 0; way < countof(offsets) * 4 * 3 * 2; way++) try_far_zero(way, types[way / 2 % 4], offsets[way / 24], (i64)(way / 8 % 3));
+}
+
 /* Element j of a word is in its bits from j * bits on. */
 static void test_words(void **state)
 {
@@ -282,7 +329,7 @@ static void test_words(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_words), cmocka_unit_test(test_digits), cmocka_unit_test(test_interpreted), cmocka_unit_test(test_workgroups),
+        cmocka_unit_test(test_words), cmocka_unit_test(test_digits), cmocka_unit_test(test_far_zeros), cmocka_unit_test(test_interpreted), cmocka_unit_test(test_workgroups),
         cmocka_unit_test(test_default), cmocka_unit_test(test_exact), cmocka_unit_test(test_compiled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

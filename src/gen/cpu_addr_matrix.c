@@ -27,11 +27,20 @@ struct gemm_split gemm_split_of(const struct gemm *x, const struct gemm_sched *s
 
 enum { LEAST_ROWS = 8 }; /* fewer leave most of a matrix unit idle */
 
-/* A block's sums of codes times the largest integers that are summed in one i32 (two digits, or the first two of three) fit it. */
+/* The largest magnitude of a code, of its zero point and of their difference; signed codes and their zero points count as 128 higher, as tile_code_dots has
+   them. Zero points of columns are all that their type has. */
+static i64 largest_of(const struct op_codes *c)
+{
+    const i64 codes = (1 << code_bits(c->type)) - 1, shift = c->type == DT_I8 ? 128 : 0, least = c->zero ? 0 : c->offset, most = c->zero ? UINT8_MAX : c->offset;
+    if (least < -INT32_MAX || most > INT32_MAX) return INT32_MAX;
+    return i64_max(most + shift, codes - i64_min(0, least + shift));
+}
+
+/* A block's sums of these times the largest integers that are summed in one i32 (two digits, or the first two of three) fit it. */
 static bool sums_fit(const struct gemm *x)
 {
-    const i64 most = 1 << 2 * code_digit_bits(1), codes = (1 << code_bits(x->codes.type)) - 1;
-    return x->codes.block <= INT32_MAX / (most * codes);
+    const i64 most = 1 << 2 * code_digit_bits(1);
+    return x->codes.block <= INT32_MAX / (most * largest_of(&x->codes));
 }
 
 /* Three digits in pairs take more time for a row than multiply-adds, and less for converting codes: they are for one row. */
