@@ -291,6 +291,7 @@ struct quern_operator {
                               own; "program": bodies run by a program; "import": replaced by the importer; "": unsupported */
     uint64_t types;        /* types of its first input, or else output: a bit for each quern_dtype */
     const char *needs;     /* device features for types of 32 bits and fewer: "", "f64", "i64", "f64 i64" */
+    const char *attributes; /* "axis:int pads:ints", each with its kind: int float string ints floats strings tensor graph, of several as "ints|strings" */
 };
 QUERN_API int quern_operator_at(int k, struct quern_operator *o);
 QUERN_API const char *quern_dtype_text(quern_dtype t); /* "f32"; NULL: invalid type */
@@ -477,8 +478,9 @@ struct quern_op_opts {
                               * same size; '?' is a constant of the kernel. NULL: all are '?' */
 };
 /* op: an operator of ONNX, or of this library, as "quern::ConvGradInput". attributes: as in the text form of graphs (doc/graph-ir.md),
- * "kernel_shape=[3,3], auto_pad=\"VALID\""; NULL: none. Strings are copied, db must outlive the operator. Errors in them are reported by
- * the first call with arrays. */
+ * "kernel_shape=[3,3], auto_pad=\"VALID\""; NULL: none. An attribute that the operator does not have, or of another
+ * kind than quern_operator_at states, is an error; integers are accepted for floats. Strings are copied, db must outlive the operator. What the operator does not
+ * support is reported by the first call with arrays. */
 QUERN_API quern_status quern_op_open(quern *q, const char *op, const char *attributes, const struct quern_op_opts *o, quern_op **out);
 QUERN_API void quern_op_close(quern_op *op);
 /* The operator for such arrays (data is ignored) as a model with inputs "i0", "i1" ... and outputs "o0" ..., to be tuned, compiled and

@@ -159,7 +159,9 @@ code 2 show "$corpus/OpenScan.onnx" --shape s=2:2; says "OpenScan.onnx'"
 failing check "$corpus/OpenSequence.onnx"; says 'say how many elements it has (--elements s=2)'
 failing check "$corpus/OpenSequence.onnx" --elements s=2; says "SequenceAt 'y': the position is only known at run time"
 code 0 operators Conv; says '^Conv  *1  *element  *f32'
-code 0 operators --json; says '"operator":"ImageDecoder","opset":20,"changed":20,"removed":0,"form":"","needs":"","types":\[\]'
+code 0 operators --json; says '"operator":"ImageDecoder","opset":20,"changed":20,"removed":0,"form":"","needs":"","types":\[\],"attributes":{.*"pixel_format":"string".*}'
+code 0 operators Celu --json; says '"attributes":{"alpha":"float"}}$'
+code 0 operators Sin --json; says '"attributes":{}}$'
 rm -f resnet50.onnx mobilenetv2.onnx again.onnx
 
 # compile and look: same bytes each time

@@ -359,6 +359,35 @@ static void test_instances(void **state)
     assert_int_equal(n.failed, 0);
 }
 
+/* Attributes. */
+
+/* Nodes of random instances have attributes that their operators declare, of the declared kinds. */
+static int undeclared(const struct op *op, u64 seed)
+{
+    struct instance t = {.op = op, .seed = seed, .stage = "attributes"};
+    struct rng r = rng_seed(seed);
+    int failed = 0;
+    symtab_init(&t.sym, &t.arena);
+    graph_init(&t.g, &t.arena, &t.sym);
+    op->random(op, &t.g, &r);
+    for (node_id n = 1; n < t.g.node.n; n++)
+        if (!op_check_attributes(&t.g, n, &t.e)) report(&t), failed++;
+    arena_release(&t.arena);
+    return failed;
+}
+
+static void test_attributes(void **state)
+{
+    int failed = 0;
+    for (i64 k = 0; op_all(k); k++)
+        for (u64 s = 1; op_all(k)->random && s <= N_INSTANCES; s++) failed += undeclared(op_all(k), seed_of(op_all(k), s));
+    assert_int_equal(failed, 0);
+    assert_string_equal(op_attributes(S("Celu")), "alpha:float");
+    assert_string_equal(op_attributes(S("com.microsoft::FastGelu")), "");
+    assert_string_equal(op_attributes(S("Sin")), "");
+    assert_string_equal(op_attributes(S("NoSuch")), "");
+}
+
 /* Compiled: one graph of many instances, one kernel, one grid per output. */
 
 enum { BATCH = 32 };
@@ -597,7 +626,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_registry),
-        cmocka_unit_test(test_instances),
+        cmocka_unit_test(test_attributes), cmocka_unit_test(test_instances),
         cmocka_unit_test(test_compiled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

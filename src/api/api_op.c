@@ -50,7 +50,8 @@ quern_status quern_op_open(quern *q, const char *name, const char *attributes, c
     op->q = q, op->db = x.db, op->threads = api_threads(q, x.threads);
     op->op.name = str_dup(&op->arena, str_of(name)), op->op.attrs = str_dup(&op->arena, str_of(attributes));
     op->device = x.device ? str_z(&op->arena, str_of(x.device)) : NULL;
-    bool ok = model_call_sizes(&op->op, &op->arena, x.sizes, e);
+    bool ok = model_call_attributes(&op->op, &op->arena, e) || err_prefix(e, "'%s'", name);
+    ok = ok && model_call_sizes(&op->op, &op->arena, x.sizes, e);
     if (ok) *out = op;
     else quern_op_close(op);
     return api_end(q, ok);

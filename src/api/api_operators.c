@@ -29,6 +29,7 @@ int quern_operator_at(int k, struct quern_operator *o)
     if (!op && !onnx) return 0;
     bool replaced = !op && import_replaces(str_of(onnx->name));
     struct quern_operator x = {.size = sizeof x, .name = op ? op->name : onnx->name, .form = op ? form_of(op) : replaced ? "import" : "", .needs = ""};
+    x.attributes = op_attributes(str_of(x.name));
     if (op && !(op->props & OP_CALL)) x.types = model_op_types(op), x.needs = model_op_needs(op, x.types);
     if (onnx) x.opset = onnx->first, x.changed = onnx->last, x.removed = onnx->gone;
     size_t size = o->size;

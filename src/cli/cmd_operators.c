@@ -36,6 +36,19 @@ static void put_types(uint64_t types, const char *sep)
     }
 }
 
+/* {"axis":"int","pads":"ints"} */
+static void put_attributes(const char *declared)
+{
+    putchar('{');
+    for (const char *at = declared, *colon; (colon = strchr(at, ':'));) {
+        size_t n = strcspn(colon + 1, " ");
+        printf("%s\"%.*s\":\"%.*s\"", at == declared ? "" : ",", (int)(colon - at), at, (int)n, colon + 1);
+        at = colon + 1 + n;
+        if (*at == ' ') at++;
+    }
+    putchar('}');
+}
+
 static void put_json(const struct quern_operator *o)
 {
     printf("{\"operator\":");
@@ -43,7 +56,9 @@ static void put_json(const struct quern_operator *o)
     printf(",\"opset\":%d,\"changed\":%d,\"removed\":%d,\"form\":\"%s\",\"needs\":\"%s\",\"types\":[", o->opset, o->changed, o->removed, o->form, o->needs);
     if (o->types) putchar('"');
     put_types(o->types, "\",\"");
-    puts(o->types ? "\"]}" : "]}");
+    fputs(o->types ? "\"],\"attributes\":" : "],\"attributes\":", stdout);
+    put_attributes(o->attributes);
+    puts("}");
 }
 
 /* Part of the name before "::"; "" is ONNX's own domain. */

@@ -200,6 +200,8 @@ void attr_remove(struct graph *g, node_id n, const char *name);
    elements are omitted, so that equal computations print alike: the text that keys a task. */
 struct graph_text_opts { bool keys; };
 void graph_print(struct buf *b, const struct graph *g, const struct graph_text_opts *o);
+/* The attributes of a node as in its statement, without braces; "" if there are none. */
+void node_print_attrs(struct buf *b, const struct graph *g, node_id n);
 bool graph_parse(struct graph *g, struct arena *a, struct symtab *sym, struct str text, struct err *e);
 
 /* digest.c: appends everything that distinguishes the graph from others: text, facts, names, hashes of constants. */

@@ -250,10 +250,9 @@ static void print_attrs(struct printer *p, const struct node *n)
         order[at] = &n->attr.v[k];
     }
     for (u32 k = 0; k < n->attr.n; k++) {
-        buf_z(p->b, k ? ", " : " {");
+        if (k) buf_z(p->b, ", ");
         print_attr(p, order[k]);
     }
-    if (n->attr.n) buf_char(p->b, '}');
     arena_release(&scratch);
 }
 
@@ -299,7 +298,9 @@ static void print_node(struct printer *p, const struct node *n)
         print_name(p, n->in.v[k]);
     }
     buf_char(p->b, ')');
+    if (n->attr.n) buf_z(p->b, " {");
     print_attrs(p, n);
+    if (n->attr.n) buf_char(p->b, '}');
     buf_char(p->b, '\n');
 }
 
@@ -385,4 +386,10 @@ void graph_print(struct buf *b, const struct graph *g, const struct graph_text_o
     struct printer p = {.b = b, .keys = o && o->keys};
     print_with(&p, g);
     buf_char(b, '\n');
+}
+
+void node_print_attrs(struct buf *b, const struct graph *g, node_id n)
+{
+    struct printer p = {.b = b, .g = g};
+    print_attrs(&p, graph_node(g, n));
 }

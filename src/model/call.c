@@ -6,6 +6,29 @@
 
 #include <string.h>
 
+bool model_call_attributes(struct call_op *op, struct arena *a, struct err *e)
+{
+    if (!op_find(op->name)) return err_set(e, ERR_UNSUPPORTED, "no such operator (`quern operators` lists them)");
+    struct arena scratch = {0};
+    struct buf text = {0}, attrs = {0};
+    struct symtab st;
+    struct graph g;
+    symtab_init(&st, &scratch);
+    graph_init(&g, &scratch, &st);
+    buf_printf(&text, "graph { _ = %.*s()", STR_ARG(op->name));
+    if (op->attrs.n) buf_printf(&text, " {%.*s}", STR_ARG(op->attrs));
+    buf_z(&text, " }");
+    struct err parsed = {0};
+    bool ok = graph_parse(&g, &scratch, &st, buf_view(&text), &parsed) && g.node.n == 2;
+    if (!ok) err_set(e, ERR_INPUT, "attributes '%.*s' are not of the form 'name=value, ...' (doc/graph-ir.md)", STR_ARG(op->attrs));
+    ok = ok && op_check_attributes(&g, 1, e);
+    if (ok) node_print_attrs(&attrs, &g, 1), op->attrs = str_dup(a, buf_view(&attrs));
+    buf_release(&text);
+    buf_release(&attrs);
+    arena_release(&scratch);
+    return ok;
+}
+
 static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }

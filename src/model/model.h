@@ -114,6 +114,8 @@ struct call_text {
 };
 /* Names of sizes: "n:c:h:w,?:k", one list per input. */
 bool model_call_sizes(struct call_op *op, struct arena *a, const char *text, struct err *e);
+/* Whether there is such an operator with these attributes (op_check_attributes); they are written anew, into the arena, as the kinds that it declares. */
+bool model_call_attributes(struct call_op *op, struct arena *a, struct err *e);
 bool model_call_print(struct call_text *c, const struct call_op *op, const struct call_array *in, u32 n_in, const struct call_outputs *out, struct err *e);
 void call_text_release(struct call_text *c);
 

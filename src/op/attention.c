@@ -187,7 +187,8 @@ static void random_attributes(const struct op *self, struct graph *g, node_id n,
     if (!rng_range(r, 0, 2)) attr_set_int(g, n, "left_window_size", rng_range(r, 0, 3));
     if (!rng_range(r, 0, 2)) attr_set_int(g, n, "right_window_size", rng_range(r, 0, 3));
     if (self->max_in == ATT_N_IN && rng_range(r, 0, 1)) attr_set_int(g, n, "lower_right", 1);
-    attr_set_int(g, n, "qk_matmul_output_mode", rng_range(r, 0, 3));
+    i64 mode = rng_range(r, 0, 3);
+    if (!str_is(str_of(self->name), "quern::AttentionForward")) attr_set_int(g, n, "qk_matmul_output_mode", mode);
 }
 
 static void random_attention(const struct op *self, struct graph *g, struct rng *r)
@@ -292,6 +293,8 @@ static const struct op ops[] = {
      .expand = expand,
      .random = random_attention},
     {.name = "quern::Attention",
+     .attributes = "is_causal:int kv_num_heads:int left_window_size:int lower_right:int "
+                   "q_num_heads:int qk_matmul_output_mode:int right_window_size:int scale:float softcap:float softmax_precision:int",
      .min_in = 3,
      .max_in = ATT_N_IN,
      .min_out = 1,
@@ -300,6 +303,8 @@ static const struct op ops[] = {
      .expand = expand,
      .random = random_attention},
     {.name = "quern::AttentionForward",
+     .attributes = "is_causal:int kv_num_heads:int left_window_size:int lower_right:int "
+                   "q_num_heads:int right_window_size:int scale:float softcap:float softmax_precision:int",
      .min_in = 3,
      .max_in = ATT_N_IN,
      .min_out = 1,
@@ -308,6 +313,7 @@ static const struct op ops[] = {
      .expand = expand,
      .random = random_attention},
     {.name = "quern::Band",
+     .attributes = "left:int offset:strings right:int size:strings",
      .min_in = 0,
      .max_in = 1,
      .min_out = 1,

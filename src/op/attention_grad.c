@@ -285,6 +285,8 @@ static void random_gradient(const struct op *self, struct graph *g, struct rng *
 
 static const struct op ops[] = {
     {.name = "quern::AttentionGrad",
+     .attributes = "is_causal:int kv_num_heads:int left_window_size:int lower_right:int "
+                   "q_num_heads:int right_window_size:int scale:float softcap:float softmax_precision:int",
      .min_in = 3,
      .max_in = N_IN,
      .min_out = 1,

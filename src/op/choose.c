@@ -85,6 +85,7 @@ static void random_instance(const struct op *self, struct graph *g, struct rng *
 
 static const struct op ops[] = {
     {.name = "quern::Choose",
+     .attributes = "shape:strings",
      .props = OP_VIEW,
      .min_in = 3,
      .max_in = 3,

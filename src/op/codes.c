@@ -110,6 +110,7 @@ static void random_codes(const struct op *self, struct graph *g, struct rng *r)
 
 static const struct op ops[] = {
     {.name = "quern::Dequantize",
+     .attributes = "block:int offset:int to:int",
      .props = OP_VIEW | OP_KEPT,
      .min_in = 2,
      .max_in = 3,

@@ -244,6 +244,7 @@ static const struct op ops[] = {
      .expand = expand,
      .random = random_fold},
     {.name = "quern::Col2Im",
+     .attributes = "dilations:ints image:strings kernel_shape:ints pads:ints strides:ints",
      .props = OP_HEAVY,
      .min_in = 1,
      .max_in = 1,

@@ -379,6 +379,7 @@ static void random_weight_gradient(const struct op *self, struct graph *g, struc
 
 static const struct op ops[] = {
     {.name = "quern::ConvGradInput",
+     .attributes = "auto_pad:string dilations:ints group:int input_shape:ints|strings kernel_shape:ints pads:ints strides:ints",
      .min_in = 2,
      .max_in = 2,
      .min_out = 1,
@@ -387,6 +388,7 @@ static const struct op ops[] = {
      .expand = input_expand,
      .random = random_input_gradient},
     {.name = "quern::ConvGradWeight",
+     .attributes = "auto_pad:string dilations:ints group:int kernel_shape:ints pads:ints strides:ints",
      .props = OP_HEAVY | OP_CONV_GRAD,
      .min_in = 2,
      .max_in = 2,

@@ -153,6 +153,7 @@ static const struct op ops[] = {
      .expand = expand,
      .random = random_cumsum},
     {.name = "quern::CumSum",
+     .attributes = "axis:int exclusive:int product:int reverse:int",
      .props = OP_HEAVY | OP_WHOLE,
      .min_in = 1,
      .max_in = 1,

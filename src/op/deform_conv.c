@@ -299,6 +299,7 @@ static const struct op ops[] = {
      .expand = expand,
      .random = random_deform},
     {.name = "quern::DeformColumns",
+     .attributes = "dilations:ints kernel_shape:ints offset_group:int pads:ints strides:ints",
      .props = OP_SAMPLE,
      .min_in = 2,
      .max_in = 3,

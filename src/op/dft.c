@@ -237,6 +237,7 @@ static const struct op ops[] = {
      .expand = expand,
      .random = random_dft},
     {.name = "quern::DFT",
+     .attributes = "axis:int inverse:int length:strings onesided:int",
      .props = OP_HEAVY,
      .min_in = 1,
      .max_in = 1,

@@ -433,6 +433,7 @@ static const struct op ops[] = {
      .expand = expand,
      .random = random_einsum},
     {.name = "quern::Einsum",
+     .attributes = "equation:string",
      .props = OP_HEAVY,
      .min_in = 1,
      .max_in = MAX_OPERANDS,

@@ -421,6 +421,7 @@ static void random_fold(const struct op *self, struct graph *g, struct rng *r)
 
 static const struct op ops[] = {
     {.name = "quern::Filter",
+     .attributes = "begins:ints dilations:ints epsilon:float kernel_shape:ints normalize:int out:strings softmax:int splat:int",
      .props = OP_HEAVY | OP_FILTER,
      .min_in = 2,
      .max_in = 2,
@@ -432,6 +433,7 @@ static const struct op ops[] = {
      .flops = flops,
      .random = random_filter},
     {.name = "quern::FilterOuter",
+     .attributes = "begins:ints dilations:ints kernel_shape:ints",
      .props = OP_HEAVY | OP_FILTER_GRAD,
      .min_in = 2,
      .max_in = 2,
@@ -443,6 +445,7 @@ static const struct op ops[] = {
      .flops = flops,
      .random = random_outer},
     {.name = "quern::Fold",
+     .attributes = "after:int axis:int before:int mode:string",
      .min_in = 1,
      .max_in = 1,
      .min_out = 1,

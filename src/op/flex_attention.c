@@ -105,6 +105,7 @@ static void random_halves(const struct op *self, struct graph *g, struct rng *r)
 
 static const struct op ops[] = {
     {.name = "quern::FlexScores",
+     .attributes = "scale:float softmax_precision:int",
      .min_in = 2,
      .max_in = 2,
      .min_out = 1,
@@ -113,6 +114,7 @@ static const struct op ops[] = {
      .expand = expand_scores,
      .random = random_halves},
     {.name = "quern::FlexValues",
+     .attributes = "softmax_precision:int",
      .min_in = 2,
      .max_in = 2,
      .min_out = 1,

@@ -342,14 +342,14 @@ static void random_ml(const struct op *self, struct graph *g, struct rng *r)
     if (classes) attr_set_ints(g, n, "classlabels_ints", labels, k);
     if (str_starts(op, S("ai.onnx.ml::Linear"))) {
         set_floats(g, n, "coefficients", k * f, r), set_floats(g, n, "intercepts", k, r);
-        attr_set_int(g, n, "targets", k);
+        if (!classes) attr_set_int(g, n, "targets", k);
         return;
     }
     v = classes ? v + k - 1 : v;
     attr_set_str(g, n, "kernel_type", str_of(kinds[rng_range(r, 0, 2)]));
     set_floats(g, n, "kernel_params", 3, r), set_floats(g, n, "support_vectors", v * f, r);
     set_floats(g, n, "coefficients", classes ? (k - 1) * v : v, r), set_floats(g, n, "rho", classes ? k * (k - 1) / 2 : 1, r);
-    attr_set_int(g, n, "n_supports", v);
+    if (!classes) attr_set_int(g, n, "n_supports", v);
     if (classes) attr_set_ints(g, n, "vectors_per_class", per, k);
     if (classes && k == 2 && rng_range(r, 0, 1)) set_floats(g, n, "prob_a", 1, r), set_floats(g, n, "prob_b", 1, r);
 }

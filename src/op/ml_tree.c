@@ -728,7 +728,7 @@ static void random_old(const struct op *self, struct graph *g, struct rng *r)
     set_votes(g, n, classes ? "class" : "target", &t, classes && rng_range(r, 0, 1) ? 1 : k, r);
     if (classes) attr_set_ints(g, n, "classlabels_int64s", labels, k);
     else attr_set_str(g, n, "aggregate_function", str_of(combine[rng_range(r, 0, 3)]));
-    attr_set_int(g, n, "n_targets", k);
+    if (!classes) attr_set_int(g, n, "n_targets", k);
 }
 
 static void set_tensor(struct graph *g, node_id n, const char *name, enum dtype t, const double *v, i64 count)
@@ -796,6 +796,7 @@ static const struct op ops[] = {
     ML("TreeEnsembleClassifier", 2, random_old),
     ML("TreeEnsemble", 1, random_ensemble),
     {.name = "quern::Trees",
+     .attributes = "combine:int depth:int modes:int",
      .props = OP_WHOLE | OP_HEAVY,
      .min_in = N_IN,
      .max_in = N_IN,

@@ -350,6 +350,7 @@ static void random_table(const struct op *self, struct graph *g, struct rng *r)
 
 static const struct op ops[] = {
     {.name = "quern::Unpack",
+     .attributes = "bits:int high:int size:strings",
      .props = OP_VIEW,
      .min_in = 1,
      .max_in = 1,

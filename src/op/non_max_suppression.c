@@ -301,6 +301,7 @@ static const struct op ops[] = {
      .expand = expand,
      .random = random_instance},
     {.name = "quern::NonMaxOrder",
+     .attributes = "center_point_box:int",
      .props = OP_HEAVY | OP_WHOLE,
      .min_in = 2,
      .max_in = N_INPUTS,

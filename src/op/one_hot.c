@@ -144,6 +144,7 @@ static const struct op ops[] = {
      .expand = expand,
      .random = random_one_hot},
     {.name = "quern::OneHot",
+     .attributes = "axis:int depth:strings",
      .props = OP_VIEW,
      .min_in = 2,
      .max_in = 2,

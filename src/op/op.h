@@ -108,6 +108,9 @@ struct op_band { sym offset; i64 left, right; };
 
 struct op {
     const char *name;       /* ONNX operator name, or "quern::Name" */
+    /* of operators of domain quern: "axis:int shape:ints|strings", kinds int float string ints floats strings tensor graph; NULL: none. Of other domains those
+       that are in this library's form only, besides those of op_attributes.inc */
+    const char *attributes;
     u32 props;              /* enum op_prop */
     u8 min_in, max_in;      /* inputs; max 255 = variadic */
     u8 min_out, max_out;
@@ -169,6 +172,13 @@ struct op_onnx {
 };
 const struct op_onnx *op_onnx_all(i64 k);              /* NULL after the last; sorted by name */
 const struct op_onnx *op_onnx_find(struct str name);   /* NULL: not in ONNX's domain */
+
+/* op_attributes.c */
+/* The attributes of an operator's definition, as in struct op; "" if none, or if it is unknown. */
+const char *op_attributes(struct str op);
+/* Whether the node's attributes are those of its operator, of their kinds; integers become floats where floats are declared. The error does not name the
+   node. */
+bool op_check_attributes(struct graph *g, node_id n, struct err *e);
 
 /* op.c: the registry */
 const struct op *op_find(struct str name);   /* NULL: unknown */

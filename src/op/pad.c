@@ -320,6 +320,7 @@ static const struct op ops[] = {
      .expand = pad_expand,
      .random = random_pad},
     {.name = "quern::Pad",
+     .attributes = "after:strings before:strings mode:string",
      .props = OP_VIEW,
      .min_in = 1,
      .max_in = 2,

@@ -245,6 +245,7 @@ static const struct op ops[] = {
     RANDOM("Bernoulli", 1, bernoulli),
     RANDOM("Multinomial", 1, multinomial_row),
     {.name = "quern::Random",
+     .attributes = "seed:int shape:strings to:int",
      .props = OP_RANDOM,
      .min_in = 0,
      .max_in = 0,

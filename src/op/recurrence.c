@@ -332,6 +332,8 @@ static void random_recurrence(const struct op *self, struct graph *g, struct rng
 
 static const struct op ops[] = {
     {.name = "quern::Recurrence",
+     .attributes = "activation_alpha:floats activation_beta:floats activations:strings cell:string clip:float direction:string hidden_size:int "
+                   "input_forget:int linear_before_reset:int",
      .props = OP_HEAVY | OP_WHOLE | OP_RECURRENT,
      .min_in = 2,
      .max_in = N_INPUTS,

@@ -464,7 +464,8 @@ static void random_arg(const struct op *self, struct graph *g, struct rng *r)
 
 #define PRIMITIVE(nm, kind_, combine_, fold_)                                                      \
     {                                                                                              \
-        .name = nm, .props = OP_REDUCE, .min_in = 1, .max_in = 1, .min_out = 1, .max_out = 1,      \
+        .name = nm, .attributes = "axes:ints keepdims:int noop_with_empty_axes:int",               \
+        .props = OP_REDUCE, .min_in = 1, .max_in = 1, .min_out = 1, .max_out = 1,                  \
         .infer = infer, .eval = eval, .lower = lower, .reduce = describe,                          \
         .random = random_instance, .row = &(const struct row)                                      \
         {                                                                                          \
@@ -473,8 +474,8 @@ static void random_arg(const struct op *self, struct graph *g, struct rng *r)
     }
 #define COMPOSITE(nm, kind_, fold_)                                                                \
     {                                                                                              \
-        .name = nm, .min_in = 1, .max_in = 2, .min_out = 1, .max_out = 1, .infer = infer,          \
-        .expand = expand, .random = random_instance, .row = &(const struct row)                    \
+        .name = nm, .attributes = "axes:ints", .min_in = 1, .max_in = 2, .min_out = 1,             \
+        .max_out = 1, .infer = infer, .expand = expand, .random = random_instance, .row = &(const struct row)                    \
         {                                                                                          \
             kind_, KI_NONE, fold_                                                                  \
         }                                                                                          \

@@ -71,6 +71,7 @@ static void random_instance(const struct op *self, struct graph *g, struct rng *
 
 static const struct op ops[] = {
     {.name = "quern::Repeat",
+     .attributes = "axis:int size:strings times:int",
      .props = OP_VIEW,
      .min_in = 1,
      .max_in = 1,

@@ -538,6 +538,7 @@ static void random_prim(const struct op *self, struct graph *g, struct rng *rng)
 
 static const struct op ops[] = {
     {.name = "quern::Upsample",
+     .attributes = "scales:ints",
      .props = OP_VIEW,
      .min_in = 1,
      .max_in = 1,
@@ -548,6 +549,8 @@ static const struct op ops[] = {
      .lower = whole_lower,
      .random = whole_random},
     {.name = "quern::ResizeNearest",
+     .attributes = "antialias:int coordinate_transformation_mode:string cubic_coeff_a:float den:strings exclude_outside:int extrapolation_value:float mode:string "
+                   "nearest_mode:string num:strings out:strings roi:floats",
      .props = OP_VIEW,
      .min_in = 1,
      .max_in = 1,
@@ -558,6 +561,8 @@ static const struct op ops[] = {
      .lower = nearest_lower,
      .random = random_prim},
     {.name = "quern::Resize",
+     .attributes = "antialias:int coordinate_transformation_mode:string cubic_coeff_a:float den:strings exclude_outside:int extrapolation_value:float mode:string "
+                   "nearest_mode:string num:strings out:strings roi:floats",
      .props = OP_SAMPLE,
      .min_in = 1,
      .max_in = 1,

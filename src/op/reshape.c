@@ -528,6 +528,7 @@ static const struct row row_reshape = {target_reshape}, row_flatten = {target_fl
 
 static const struct op ops[] = {
     {.name = "quern::Reshape",
+     .attributes = "shape:strings",
      .props = OP_VIEW | OP_RESHAPE,
      .min_in = 1,
      .max_in = 1,

@@ -114,7 +114,8 @@ static void random_rows(const struct op *self, struct graph *g, struct rng *r)
 }
 
 static const struct op ops[] = {
-    {.name = "quern::ScatterRows", .props = OP_HEAVY | OP_WHOLE | OP_SMALL, .min_in = 3, .max_in = 3, .min_out = 1, .max_out = 1, .infer = infer, .eval = eval,
+    {.name = "quern::ScatterRows", .attributes = "axes:int", .props = OP_HEAVY | OP_WHOLE | OP_SMALL,
+     .min_in = 3, .max_in = 3, .min_out = 1, .max_out = 1, .infer = infer, .eval = eval,
      .whole = whole, .updates = updates, .random = random_rows},
 };
 

@@ -69,12 +69,18 @@ static kval size_lower(struct emit *m, const struct node *n, u32 out, const kval
     return emit_size(m, shape_count(m->g->sym, &graph_value(m->g, n->in.v[0])->shape));
 }
 
-static void random_shape(const struct op *self, struct graph *g, struct rng *r)
+static void random_size(const struct op *self, struct graph *g, struct rng *r)
 {
     i64 dim[4] = {rng_range(r, 1, 4), rng_range(r, 0, 5), rng_range(r, 1, 6), 2};
     value_id in[1];
     random_input(g, "x", DT_F32, (u32)rng_range(r, 0, 4), dim, &in[0]);
-    node_id n = random_node(g, self, 1, in, 1);
+    random_node(g, self, 1, in, 1);
+}
+
+static void random_shape(const struct op *self, struct graph *g, struct rng *r)
+{
+    random_size(self, g, r);
+    node_id n = g->node.n - 1;
     if (rng_range(r, 0, 1)) attr_set_int(g, n, "start", rng_range(r, -5, 5));
     if (rng_range(r, 0, 1)) attr_set_int(g, n, "end", rng_range(r, -5, 5));
 }
@@ -99,7 +105,7 @@ static const struct op ops[] = {
      .infer = size_infer,
      .eval = size_eval,
      .lower = size_lower,
-     .random = random_shape},
+     .random = random_size},
 };
 
 const struct op_family op_shape = {ops, countof(ops)};

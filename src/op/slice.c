@@ -438,6 +438,7 @@ static const struct op ops[] = {
      .expand = split_expand,
      .random = random_split},
     {.name = "quern::Slice",
+     .attributes = "size:strings start:strings step:ints",
      .props = OP_VIEW,
      .min_in = 1,
      .max_in = 1,

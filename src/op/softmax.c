@@ -224,6 +224,7 @@ static void random_loss(const struct op *self, struct graph *g, struct rng *r)
 
 static const struct op ops[] = {
     {.name = "Softmax",
+     .attributes = "to_end:int",
      .min_in = 1,
      .max_in = 1,
      .min_out = 1,
@@ -233,6 +234,7 @@ static const struct op ops[] = {
      .expand = expand_softmax,
      .random = random_softmax},
     {.name = "LogSoftmax",
+     .attributes = "to_end:int",
      .min_in = 1,
      .max_in = 1,
      .min_out = 1,
@@ -242,6 +244,7 @@ static const struct op ops[] = {
      .expand = expand_softmax,
      .random = random_softmax},
     {.name = "Hardmax",
+     .attributes = "to_end:int",
      .min_in = 1,
      .max_in = 1,
      .min_out = 1,

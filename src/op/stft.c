@@ -293,6 +293,7 @@ static const struct op ops[] = {
      .expand = expand,
      .random = random_stft},
     {.name = "quern::Frames",
+     .attributes = "frames:strings",
      .props = OP_VIEW,
      .min_in = 1,
      .max_in = 1,

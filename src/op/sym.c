@@ -49,6 +49,7 @@ static void random_instance(const struct op *self, struct graph *g, struct rng *
 
 static const struct op ops[] = {
     {.name = "quern::Sym",
+     .attributes = "to:int value:string",
      .props = OP_POINTWISE | OP_VIEW,
      .min_out = 1,
      .max_out = 1,

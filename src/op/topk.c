@@ -230,6 +230,7 @@ static const struct op ops[] = {
      .expand = expand,
      .random = random_topk},
     {.name = "quern::TopK",
+     .attributes = "axis:int k:strings largest:int",
      .props = OP_HEAVY | OP_WHOLE,
      .min_in = 1,
      .max_in = 1,

@@ -103,6 +103,7 @@ static const struct op ops[] = {
      .expand = expand,
      .random = random_trilu},
     {.name = "quern::Trilu",
+     .attributes = "k:strings upper:int",
      .props = OP_VIEW,
      .min_in = 1,
      .max_in = 1,

@@ -301,6 +301,7 @@ static const struct op ops[] = {
      .flops = flops,
      .random = random_first},
     {.name = "quern::UniqueRank",
+     .attributes = "sorted:int",
      .props = OP_HEAVY | OP_WHOLE,
      .min_in = 2,
      .max_in = 2,

@@ -451,6 +451,7 @@ static void random_weights_gradient(const struct op *self, struct graph *g, stru
 
 static const struct op ops[] = {
     {.name = "quern::WeightedFilter",
+     .attributes = "dilations:ints epsilon:float kernel_shape:ints mode:string normalize:string padding:string transform:string",
      .min_in = 2,
      .max_in = 3,
      .min_out = 1,
@@ -459,6 +460,7 @@ static const struct op ops[] = {
      .expand = forward_expand,
      .random = random_forward},
     {.name = "quern::WeightedFilterGradInput",
+     .attributes = "dilations:ints epsilon:float kernel_shape:ints mode:string normalize:string padding:string transform:string",
      .min_in = 2,
      .max_in = 2,
      .min_out = 1,
@@ -467,6 +469,7 @@ static const struct op ops[] = {
      .expand = input_expand,
      .random = random_input_gradient},
     {.name = "quern::WeightedFilterGradWeights",
+     .attributes = "dilations:ints epsilon:float kernel_shape:ints mode:string normalize:string padding:string transform:string",
      .min_in = 2,
      .max_in = 3,
      .min_out = 1,

@@ -384,6 +384,7 @@ static double no_flops(const struct graph *g, const struct node *n, const i64 *v
 
 static const struct op ops[] = {
     {.name = "quern::Loop",
+     .attributes = "body:graph carried:int conditional:int sizes:ints trip_count:strings varies:strings",
      .props = OP_CALL | OP_HEAVY | OP_WHOLE,
      .min_in = 0,
      .max_in = 255,
@@ -395,6 +396,7 @@ static const struct op ops[] = {
      .flops = no_flops,
      .random = random_loop},
     {.name = "quern::If",
+     .attributes = "else:graph then:graph",
      .props = OP_CALL | OP_HEAVY | OP_WHOLE,
      .min_in = 0,
      .max_in = 255,

@@ -123,6 +123,7 @@ static const struct op ops[] = {
     WINDOW("HammingWindow", hamming),
     WINDOW("BlackmanWindow", blackman),
     {.name = "quern::Window",
+     .attributes = "a:floats output_datatype:int periodic:int size:strings",
      .min_out = 1,
      .max_out = 1,
      .infer = prim_infer,
