@@ -144,6 +144,9 @@ QUERN_API quern_dtype quern_program_input_dtype(const quern_program *p, int k);
 /* Returns the rank; dim[d] is the size, or -1 if it is symbolic; sym[d] is then its text ("H"), valid as long as the program. Both have 8
  * elements. */
 QUERN_API int quern_program_input_shape(const quern_program *p, int k, int64_t dim[8], const char *sym[8]);
+QUERN_API quern_dtype quern_program_output_dtype(const quern_program *p, int k);
+/* Likewise; sym[d] is "H" or an expression, "2*floor(H/2)". */
+QUERN_API int quern_program_output_shape(quern_program *p, int k, int64_t dim[8], const char *sym[8]);
 /* "HWC", "CHW", "CHWC8", "NWC", "NHWC", "NDHWC" if the program was compiled for such a layout, else "". */
 QUERN_API const char *quern_program_input_layout(const quern_program *p, int k);
 QUERN_API const char *quern_program_output_layout(const quern_program *p, int k);
@@ -176,6 +179,19 @@ struct quern_step { const char *label, *layer, *operators, *kernel, *task; doubl
 QUERN_API int quern_profile_steps(const quern_program *p, struct quern_step *steps, int max); /* returns the number of dispatches */
 QUERN_API double quern_program_seconds(const quern_program *p); /* of the last run by the device's clock, data moved before and after; < 0: it was only enqueued */
 QUERN_API int64_t quern_program_memory(const quern_program *p); /* bytes of temporary memory at the last sizes */
+/* Texts are valid as long as the program. */
+struct quern_program_facts {
+    size_t size;
+    const char *model;       /* name of the network */
+    const char *device;      /* driver that runs the program, "cpu"; "": it is for a device that is not here */
+    const char *isa;         /* instruction set of native code, "x86-64-v3"; "": none */
+    const char *sizes;       /* sizes that its kernels were selected for, "H:1080,W:1920"; "": all are fixed */
+    int dispatches;          /* kernels, loops and branches of a run */
+    int64_t constants;       /* bytes of weights */
+    double seconds;          /* expected for a run at `sizes`: sum of the kernels' times when they were selected; 0: unknown */
+    int is_measured;         /* all of these times were measured; 0: at least one was predicted */
+};
+QUERN_API quern_status quern_program_facts(quern_program *p, struct quern_program_facts *out);
 
 /* --- states: decoding token by token (doc/decoding.md) [rt] --- */
 
@@ -709,6 +725,7 @@ QUERN_API const char *quern_exporter(int k, const char **summary); /* NULL after
 /* --- inspection: JSON or text, to be freed by quern_text_free --- */
 
 QUERN_API quern_status quern_explain(quern *q, const char *dnx, char **text);       /* selected kernels and their alternatives */
+QUERN_API quern_status quern_program_explain(quern_program *p, char **text);        /* likewise, of a program that was compiled or opened */
 QUERN_API quern_status quern_show(quern *q, const char *path, char **text);         /* any file type of quern, or a kernel name, kcg_...;
                                                                                      * for programs with kinds of code and signers */
 /* Tests every scalar operation on a table of difficult values against the interpreter: a line for each error and its consequence. GPU

@@ -177,6 +177,20 @@ static void test_programs(void **state)
             assert_true(!quern_program_input_name(all[k], i) && !quern_program_output_name(all[k], i) && !quern_program_input_dtype(all[k], i));
             assert_true(!*quern_program_input_layout(all[k], i) && !*quern_program_output_layout(all[k], i) && !quern_program_input_shape(all[k], i, dim, size));
         }
+    assert_true(!quern_program_output_dtype(NULL, 0) && !quern_program_output_shape(NULL, 0, dim, size) && !quern_program_output_shape(f->p, 1, dim, size));
+    assert_true(quern_program_output_dtype(f->p, 0) == QUERN_F32 && quern_program_output_shape(f->p, 0, dim, size) == 2 && dim[0] == 4 && !size[0]);
+    struct quern_program_facts facts = QUERN_OPTS(quern_program_facts);
+    USAGE("", quern_program_facts(NULL, &facts));
+    USAGE("out", quern_program_facts(f->p, NULL));
+    assert_int_equal(quern_program_facts(f->p, &facts), QUERN_OK);
+    assert_string_equal(facts.device, "interp");
+    assert_true(facts.dispatches == 1 && facts.constants == 0 && !*facts.sizes && !*facts.isa && facts.size == sizeof facts);
+    char *text = NULL;
+    USAGE("", quern_program_explain(NULL, &text));
+    USAGE("text", quern_program_explain(f->p, NULL));
+    assert_int_equal(quern_program_explain(f->p, &text), QUERN_OK);
+    assert_non_null(text);
+    quern_text_free(text);
     assert_true(quern_program_inputs(NULL) == 0 && quern_program_outputs(NULL) == 0 && quern_profile_steps(NULL, &step, 1) == 0);
     assert_true(quern_profile_steps(f->p, NULL, 1) == 0 && quern_profile_steps(f->p, NULL, 0) > 0);
     assert_true(quern_program_seconds(NULL) == 0 && quern_program_memory(NULL) == 0);

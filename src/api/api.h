@@ -46,6 +46,9 @@ struct quern_program {
     struct dev *dev;
     struct rt_program *rt;   /* NULL: its device is absent, so it can only be saved */
     struct { struct quern_step *v; u32 n; } steps; /* texts of the profile */
+    struct quern_program_facts facts; /* with texts in the arena, once they were asked for */
+    bool has_facts;
+    const char **output_sizes; /* per output and axis its expression, see quern_program_output_shape; NULL: not asked for */
 };
 
 /* Starts a call: clears the error. */

@@ -157,6 +157,17 @@ static void put_signatures(struct buf *b, quern *q, struct arena *a, struct str 
     }
 }
 
+/* Of all variants. */
+static bool put_reasons(struct buf *b, const struct plan *first, struct err *e)
+{
+    u32 k = 0;
+    for (const struct plan *v = first; v; v = v->also, k++) {
+        if (first->also) plan_show_variant(b, v, k);
+        if (!plan_show_reasons(b, v)) return err_set(e, ERR_INPUT, "the artifact holds no reasons");
+    }
+    return true;
+}
+
 quern_status quern_explain(quern *q, const char *dnx, char **text)
 {
     if (!api_given(q, "dnx text", dnx, text)) return QUERN_USAGE;
@@ -165,17 +176,23 @@ quern_status quern_explain(quern *q, const char *dnx, char **text)
     struct os_file f = {0};
     struct plan p;
     struct buf b = {0};
-    bool ok = api_artifact_open(q, &f, &p, &a, dnx, NULL, e);
-    u32 k = 0;
-    for (const struct plan *v = &p; v && ok; v = v->also, k++) {
-        if (p.also) plan_show_variant(&b, v, k);
-        ok = plan_show_reasons(&b, v) || err_set(e, ERR_INPUT, "%s: the artifact holds no reasons", dnx);
-    }
+    bool ok = api_artifact_open(q, &f, &p, &a, dnx, NULL, e) && (put_reasons(&b, &p, e) || err_prefix(e, "%s", dnx));
     if (ok) *text = api_text(&b);
     else buf_release(&b);
     os_unmap(&f);
     arena_release(&a);
     return api_end(q, ok);
+}
+
+quern_status quern_program_explain(quern_program *p, char **text)
+{
+    if (!p || !api_given(p->q, "text", text)) return QUERN_USAGE;
+    struct err *e = api_begin(p->q);
+    struct buf b = {0};
+    bool ok = put_reasons(&b, p->all ? p->all : &p->plan, e);
+    if (ok) *text = api_text(&b);
+    else buf_release(&b);
+    return api_end(p->q, ok);
 }
 
 /* Any file. */

@@ -312,6 +312,35 @@ int quern_program_input_shape(const quern_program *p, int k, int64_t dim[8], con
     return (int)io->rank;
 }
 
+quern_dtype quern_program_output_dtype(const quern_program *p, int k)
+{
+    return output_at(p, k) ? (quern_dtype)dtype_onnx(output_at(p, k)->dtype) : (quern_dtype)0;
+}
+
+static const char *size_text(quern_program *p, sym s)
+{
+    struct buf b = {0};
+    sym_print(&b, &p->plan.sym, s);
+    struct str text = str_dup(&p->arena, buf_view(&b));
+    buf_release(&b);
+    return text.p;
+}
+
+int quern_program_output_shape(quern_program *p, int k, int64_t dim[8], const char *text[8])
+{
+    const struct plan_io *io = output_at(p, k);
+    if (!io || !dim || !text) return 0;
+    if (!p->output_sizes) p->output_sizes = arena_array(&p->arena, const char *, (i64)p->plan.output.n * MAX_RANK);
+    for (u32 d = 0; d < io->rank; d++) {
+        const char **kept = &p->output_sizes[k * MAX_RANK + (int)d];
+        dim[d] = api_dim(&p->plan.sym, io->dim[d], &text[d]);
+        if (dim[d] >= 0 || *text[d]) continue;
+        if (!*kept) *kept = size_text(p, io->dim[d]);
+        text[d] = *kept;
+    }
+    return (int)io->rank;
+}
+
 /* A size made by the run (-1) is limited by the given one. */
 bool api_output_check(const quern_program *p, u32 k, const struct tensor *given,
                       const struct tensor *want, struct err *e)
