@@ -1,14 +1,14 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # python.sh BUILD [TEST]: the Python package, installed as pip installs it, with Debian's Python and with the environment of bench/setup:
-# test/python_base.py where numpy is there, or test/python_TEST.py where PyTorch is.
+# test/python_base.py or test/python_program.py where numpy is there, or test/python_TEST.py where PyTorch is.
 set -eu
 build=$(cd "$1" && pwd)
 here=$(cd "$(dirname "$0")" && pwd)
 what=${2:-base}
 work=$build/python/$what
 ran=
-need=numpy; [ "$what" = base ] || need=torch
+case $what in base | program) need=numpy ;; *) need=torch ;; esac
 
 if grep -q __asan_init "$build/libquern.so"; then
     echo "skipped: a library with sanitizers cannot be loaded into Python"
@@ -21,7 +21,7 @@ install_package() {
     cp -r "$here/../python/." "$2/src"
     QUERN_LIBRARY=$build/libquern.so "$1" -m pip install -q --disable-pip-version-check --no-index --no-deps --no-build-isolation \
         --root-user-action=ignore --target "$2/site" "$2/src" 2> "$2/log" || { cat "$2/log"; return 1; }
-    [ -f "$2/site/quern/libquern.so" ]
+    [ -f "$2/site/quern/lib/libquern.so.0" ]
 }
 
 # From 70.1 on setuptools makes wheels by itself.

@@ -7,7 +7,9 @@
 import gc
 import itertools
 import os
+import pickle
 import random
+import re
 import sys
 import tempfile
 import threading
@@ -100,6 +102,35 @@ class Operators(unittest.TestCase):
         np.testing.assert_array_equal(two, x[..., 2:])
         with self.assertRaises(quern.Error):
             quern.Operator("Conv", {"auto_pad": 'a"b\\\n'})(np.ones((1, 1, 3)), np.ones((1, 1, 1)))
+        np.testing.assert_array_equal(quern.Operator("LeakyRelu", {"alpha": 2})(-x), -2 * x)  # integers for floats
+        np.testing.assert_array_equal(quern.Operator("Transpose", {"perm": np.array([2, 0, 1])})(x), x.transpose(2, 0, 1))
+        np.testing.assert_array_equal(quern.Operator("Concat", {"axis": np.int64(1)})(x, x), np.concatenate([x, x], 1))
+        self.assertEqual(repr(quern.Operator("Concat", {"axis": 1})), "quern.Operator('Concat', {'axis': 1})")
+        again = pickle.loads(pickle.dumps(quern.Operator("Split", {"axis": 2}, outputs=2)))
+        np.testing.assert_array_equal(again(x)[1], x[..., 2:])
+
+    def test_wrong_attributes(self):
+        """Names and kinds are those of the operator's definition."""
+        for name, attributes, says in (("Concat", {"axsi": 1}, "'Concat': no attribute 'axsi', expected one of axis"),
+                                       ("Conv", {"pads": "x"}, "'Conv': attribute 'pads' is a string, expected integers"),
+                                       ("Conv", {"group": 1.5}, "attribute 'group' is a float, expected an integer"),
+                                       ("Conv", {"group": [1]}, "attribute 'group' is integers, expected an integer"),
+                                       ("Neg", {"axis": 1}, "'Neg': no attribute 'axis', the operator has none"),
+                                       ("ReduceSum", {"axis": 1}, "no attribute 'axis', expected one of keepdims"),
+                                       ("com.microsoft::FusedConv", {"activate": "Relu"}, "no attribute 'activate', expected one of activation"),
+                                       ("quern::WeightedFilter", {"kernel": [3, 3]}, "no attribute 'kernel'")):
+            with self.assertRaisesRegex(quern.Error, re.escape(says)) as c:
+                quern.Operator(name, attributes)
+            self.assertEqual(c.exception.status, "INPUT")
+        for value in (None, object(), [1, "x"], [None], [[1]], np.ones((2, 2))):
+            with self.assertRaisesRegex(TypeError, r"(?s)attribute .pads. is .*, expected an integer"):
+                quern.Operator("Conv", {"pads": value})
+
+    def test_list(self):
+        conv = quern.operators()["Conv"]
+        self.assertEqual((conv["attributes"]["pads"], conv["opset"]), ("ints", 1))
+        self.assertIn("float16", conv["types"])
+        self.assertEqual(quern.operators()["quern::WeightedFilter"]["attributes"]["transform"], "string")
 
     def test_named_sizes(self):
         add = quern.Operator("Add", sizes="H:W,H:W")

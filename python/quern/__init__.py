@@ -2,20 +2,30 @@
 """quern: compiles neural networks to the fastest native kernels measured on the device.
 
     net = quern.compile("net.onnx")          # or quern.load("net.dnx"), which needs no compiler
-    y = net(x)                               # numpy arrays or torch tensors, used in place
+    y = net(x)                               # NumPy arrays or torch tensors, used in place
+    net.bench(), net.profile(), net.explain(), net.verify()
+
+    quern.tune("net.onnx", "net.db", seconds=600)     # measures schedules; Ctrl-C stops it and keeps them
+    net = quern.compile("net.onnx", database="net.db")
+    net.save("net.dnx")
 
     conv = quern.Operator("Conv", {"pads": [1, 1, 1, 1]})
     y = conv(x, w)                           # any strides
 
-Everything runs in libquern.so, through its C interface (include/quern.h). CPU kernels are built with the system's C compiler
-(cc) when they are first needed, and cached (quern.cache_path()).
+Functions: compile, load, tune, operators; cache_path, library_path, version.
+Classes: Program, Operator, State; Timing, Profile, Verification, Check (results of a program's methods); Error.
 
-`quern.torch` has layers for PyTorch.
+Everything runs in libquern.so, through its C interface (include/quern.h). CPU kernels are built with the system's C compiler
+(cc) when they are first needed, and cached (quern.cache_path()). Invalid input raises quern.Error with the library's message.
+
+`quern.torch` has layers and operators for PyTorch.
 """
 from ._library import Error, cache_path, library_path, version
-from ._operator import Operator
+from ._operator import Operator, operators
 from ._program import Program, compile, load, tune
+from ._report import Check, Profile, Timing, Verification
 from ._state import State
 
-__all__ = ["Error", "Operator", "Program", "State", "cache_path", "compile", "library_path", "load", "tune", "version"]
+__all__ = ["Check", "Error", "Operator", "Profile", "Program", "State", "Timing", "Verification", "cache_path", "compile", "library_path", "load",
+           "operators", "tune", "version"]
 __version__ = "0.1.0"

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators of the library on tensors of PyTorch, of any strides and on any device."""
+from __future__ import annotations
+
 import ctypes
 import functools
 import pathlib
+from typing import Any, Sequence
 
 import torch
 
@@ -13,12 +16,12 @@ TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
 @functools.lru_cache(maxsize=256)
-def operator(name, spec, sizes, threads, device=None, outputs=1):
+def operator(name: str, spec: Any, sizes: str | None, threads: int, device: str | None = None, outputs: int = 1) -> Operator:
     return Operator(name, spec.attributes(), sizes=sizes, threads=threads, device=device, outputs=outputs)
 
 
 @functools.lru_cache(maxsize=None)
-def find_compiler():
+def find_compiler() -> None:
     """PyTorch's packages may include the compiler for CUDA outside of the linker's paths; once loaded it is found."""
     for name in ("libnvrtc-builtins.so.*", "libnvrtc.so.*"):
         for path in pathlib.Path(torch.__file__).parent.parent.glob("nvidia/*/lib/" + name):
@@ -28,7 +31,7 @@ def find_compiler():
                 pass
 
 
-def run_all(name, spec, sizes, inputs, outputs):
+def run_all(name: str, spec: Any, sizes: str | None, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
     """Runs one operator. inputs: tensors; outputs: shape and type of each; None: omitted. sizes: see Operator, None: constants of the kernel.
     The result, also with None for omitted outputs, has the device of the first input."""
     like = inputs[0]
@@ -48,6 +51,6 @@ def run_all(name, spec, sizes, inputs, outputs):
     return [None if t is None else t.to(like.device) for t in y]
 
 
-def run(name, spec, sizes, inputs, shape, like):
+def run(name: str, spec: Any, sizes: Sequence[str], inputs: Sequence[Any], shape: Sequence[int], like: Any) -> Any:
     """The same with one output, of the type of `like`; sizes: of each input."""
     return run_all(name, spec, ",".join(sizes[:len(inputs)]), inputs, [(shape, like.dtype)])[0]
