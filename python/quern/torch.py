@@ -27,9 +27,10 @@ import sys
 import torch
 
 from ._attention import scaled_dot_product_attention
+from ._torch_operator import Operator
 from ._torch_run import TYPES, run
 
-__all__ = ["WeightedFilter", "weighted_filter", "scaled_dot_product_attention"]
+__all__ = ["Operator", "WeightedFilter", "weighted_filter", "scaled_dot_product_attention"]
 
 MODES = {"padding": ("zero", "reflect", "replicate", "valid"), "transform": ("none", "exp", "softmax"), "normalize": ("none", "sum")}
 

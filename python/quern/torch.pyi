@@ -4,6 +4,8 @@ from typing import Any, Literal, Mapping, Sequence
 
 import torch
 
+from ._torch_operator import Operator as Operator
+
 _Size = int | Sequence[int]
 _Padding = Literal["zero", "reflect", "replicate", "valid"]
 _Transform = Literal["none", "exp", "softmax"] | None
