@@ -165,8 +165,9 @@ struct quern_array {
 /* Runs on device memory that other code of this process allocated on the program's device (device pointers of the primary context, which
  * CUDA's runtime and PyTorch use), in the order of its stream (NULL: the default stream): it starts after earlier work of the stream, and
  * later work starts after it. Does not wait: failures of the device may be reported by a later call. Arrays are dense and row-major, have
- * the program's shapes, are aligned to 16 bytes, and stay valid until the end; all outputs must be given. QUERN_UNSUPPORTED on devices
- * other than CUDA and HIP. */
+ * the program's shapes, are aligned to 16 bytes, and stay valid until the end; all outputs must be given. On the CPU the device's memory is the
+ * host's, and there are no streams: arrays in host memory, which need no alignment, are used in place, and the outputs are complete at the end of the
+ * call. QUERN_UNSUPPORTED on devices other than these, and if sizes of outputs depend on data. */
 QUERN_API quern_status quern_enqueue(quern_program *p, const struct quern_array *in, int n_in, const struct quern_array *out, int n_out,
                                      void *stream);
 /* Types, ranks, sizes and dense strides of the outputs for inputs of these types and sizes (data and strides are ignored). Data-dependent
@@ -288,6 +289,8 @@ struct quern_model_opts {
                               * file is beside its target (as in Hugging Face's cache) */
     const char *state;   /* caches in place (doc/decoding.md): "auto": all pairs told by their names; or pairs, "past_k=present_k,past_v=present_v".
                           * NULL: none */
+    int constants_in_place; /* constants[] are used in their memory, which must exist, unchanged, until the model is closed. 0: they are copied.
+                             * Programs have copies in the layouts of their kernels */
 };
 
 QUERN_API quern_status quern_model_open(quern *q, const char *path, const struct quern_model_opts *o, quern_model **out);
@@ -771,6 +774,10 @@ struct quern_cache {
 QUERN_API quern_status quern_cache_info(quern *q, struct quern_cache *info);
 QUERN_API quern_status quern_cache_limit(quern *q, int64_t bytes); /* for all processes of this user; 0: keep nothing */
 QUERN_API quern_status quern_cache_clear(quern *q);
+/* What a front end derived from its own graphs (an exported model, its choices), kept between processes, sealed and evicted as compiled kernels are; key:
+ * any bytes, which should include the versions of everything that was involved. QUERN_NOTHING: there is none. Free data with quern_text_free. */
+QUERN_API quern_status quern_cache_get(quern *q, const void *key, size_t key_size, char **data, size_t *size);
+QUERN_API quern_status quern_cache_put(quern *q, const void *key, size_t key_size, const void *data, size_t size); /* a full disk is no error */
 
 /* --- verification --- */
 

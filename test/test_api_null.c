@@ -389,6 +389,14 @@ static void test_rest(void **state)
     USAGE("", quern_show(NULL, "x.dnx", &text));
     USAGE("path", quern_show(f->q, NULL, &text));
     USAGE("text", quern_show(f->q, "x.dnx", NULL));
+    size_t size;
+    USAGE("", quern_cache_get(NULL, "k", 1, &text, &size));
+    USAGE("key", quern_cache_get(f->q, NULL, 1, &text, &size));
+    USAGE("data", quern_cache_get(f->q, "k", 1, NULL, &size));
+    USAGE("size", quern_cache_get(f->q, "k", 1, &text, NULL));
+    USAGE("", quern_cache_put(NULL, "k", 1, "v", 1));
+    USAGE("key", quern_cache_put(f->q, NULL, 1, "v", 1));
+    USAGE("data", quern_cache_put(f->q, "k", 1, NULL, 1));
     USAGE("", quern_devices(NULL, &text));
     USAGE("json", quern_devices(f->q, NULL));
     USAGE("", quern_key_new(NULL, "x.key", "x.pub"));

@@ -272,6 +272,42 @@ static void test_database(void **state)
     fixture_close(&b);
 }
 
+/* What front ends keep: found by the whole key, in this context and others, until it is damaged or the cache is cleared. */
+static void test_notes(void **state)
+{
+    struct fixture b;
+    struct os_entry *entry;
+    struct err e = {0};
+    char *data = NULL;
+    size_t size = 0;
+    i64 n = 0;
+    fixture_open(&b);
+    assert_int_equal(quern_cache_get(b.q, "a\0b", 3, &data, &size), QUERN_NOTHING);
+    assert_int_equal(quern_cache_put(b.q, "a\0b", 3, "x\0y", 3), QUERN_OK);
+    assert_int_equal(quern_cache_put(b.q, "empty", 5, NULL, 0), QUERN_OK);
+    assert_int_equal(quern_cache_get(b.q, "a", 1, &data, &size), QUERN_NOTHING);
+    quern *other = quern_open(NULL);
+    assert_int_equal(quern_cache_get(other, "a\0b", 3, &data, &size), QUERN_OK);
+    assert_true(size == 3 && !memcmp(data, "x\0y", 3));
+    quern_text_free(data);
+    assert_int_equal(quern_cache_get(other, "empty", 5, &data, &size), QUERN_OK);
+    assert_int_equal(size, 0);
+    quern_text_free(data);
+    assert_int_equal(quern_cache_put(b.q, "a\0b", 3, "other", 5), QUERN_OK);
+    assert_int_equal(quern_cache_get(other, "a\0b", 3, &data, &size), QUERN_OK);
+    assert_true(size == 5 && !memcmp(data, "other", 5));
+    quern_text_free(data);
+    struct str dir = str_fmt(&b.a, "%.*s/quern/notes", STR_ARG(b.cache));
+    assert_true(os_list_by_use(&b.a, dir.p, &entry, &n, &e) && n == 2);
+    for (i64 k = 0; k < n; k++) assert_true(os_write(str_fmt(&b.a, "%.*s/%.*s", STR_ARG(dir), STR_ARG(entry[k].name)).p, "otherx", 6, &e));
+    assert_int_equal(quern_cache_get(other, "a\0b", 3, &data, &size), QUERN_NOTHING);
+    assert_int_equal(quern_cache_put(b.q, "k", 1, "v", 1), QUERN_OK);
+    assert_int_equal(quern_cache_clear(b.q), QUERN_OK);
+    assert_int_equal(quern_cache_get(b.q, "k", 1, &data, &size), QUERN_NOTHING);
+    quern_close(other);
+    fixture_close(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -282,6 +318,7 @@ int main(void)
         cmocka_unit_test(test_when),
         cmocka_unit_test(test_together),
         cmocka_unit_test(test_database),
+        cmocka_unit_test(test_notes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -64,6 +64,7 @@ bool api_model_opts(struct model_opts *to, quern *q, const struct quern_model_op
                                     .layout = x->layout, .storage = x->storage};
     }
     to->constants = content, to->n_constants = o->n_constants;
+    to->constants_in_place = o->constants_in_place != 0;
     to->io = io, to->n_io = o->n_io;
     return true;
 }

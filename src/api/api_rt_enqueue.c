@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Programs on arrays in the device's memory, in the order of a caller's stream. Declared and documented in include/quern.h.
+// Programs on arrays in the device's memory, in the order of a caller's stream; on a device that works in the host's memory, at once. Declared and
+// documented in include/quern.h.
 #include "api/api.h"
+
+#include <string.h>
 
 bool api_array_lies(const struct quern_array *a, const int *order)
 {
@@ -39,15 +42,44 @@ static bool take_all(struct tensor *t, const struct quern_array *a, u32 n, const
     return true;
 }
 
-bool api_enqueue(quern_program *p, const struct tensor *in, const struct tensor *out, void *stream, struct err *e)
+/* Checks the outputs' types and shapes. is_made, if not NULL, receives whether one of them has a data-dependent size. */
+static bool check_outputs(quern_program *p, const struct tensor *in, const struct tensor *out, bool *is_made, struct err *e)
 {
     struct arena a = {0};
     u32 n = p->plan.output.n;
     struct tensor *want = arena_array(&a, struct tensor, n + 1);
     bool ok = api_is_started(p, e) && rt_output_dims(p->rt, in, want, e);
-    for (u32 k = 0; k < n && ok; k++) ok = api_output_check(p, k, &out[k], &want[k], e);
+    for (u32 k = 0; k < n && ok; k++) {
+        ok = api_output_check(p, k, &out[k], &want[k], e);
+        if (is_made) *is_made |= api_depends_on_data(&want[k]);
+    }
     arena_release(&a);
-    return ok && rt_enqueue(p->rt, in, out, stream, e);
+    return ok;
+}
+
+bool api_enqueue(quern_program *p, const struct tensor *in, const struct tensor *out, void *stream, struct err *e)
+{
+    return check_outputs(p, in, out, NULL, e) && rt_enqueue(p->rt, in, out, stream, e);
+}
+
+static bool check_data(const struct tensor *t, u32 n, const char *what, struct err *e)
+{
+    for (u32 k = 0; k < n; k++)
+        if (!t[k].data && tensor_bytes(&t[k])) return err_set(e, ERR_USAGE, "%s %u has no memory", what, k);
+    return true;
+}
+
+/* On a device that works in the host's memory, which has no streams: the outputs are complete afterwards. */
+static bool run_host(quern_program *p, const struct tensor *in, struct tensor *out, void *stream, struct err *e)
+{
+    struct arena a = {0};
+    bool is_made = false;
+    if (stream) return err_set(e, ERR_USAGE, "device '%s' has no streams", p->dev->driver->name);
+    bool ok = check_data(in, p->plan.input.n, "input", e) && check_data(out, p->plan.output.n, "output", e) && check_outputs(p, in, out, &is_made, e) &&
+              (!is_made || err_set(e, ERR_UNSUPPORTED, "sizes of outputs are computed while the program runs: use quern_run")) && rt_run(p->rt, in, out, &a, e);
+    arena_release(&a);
+    if (ok && p->keep) p->keep->start(p->keep, &p->plan);
+    return ok;
 }
 
 quern_status quern_enqueue(quern_program *p, const struct quern_array *in, int n_in, const struct quern_array *out, int n_out, void *stream)
@@ -58,7 +90,7 @@ quern_status quern_enqueue(quern_program *p, const struct quern_array *in, int n
     struct arena a = {0};
     struct tensor *x = arena_array(&a, struct tensor, n_i + 1), *y = arena_array(&a, struct tensor, n_o + 1);
     bool ok = api_is_started(p, e) && api_counts_check(p, n_in, n_out, e) && take_all(x, in, n_i, "input", e) && take_all(y, out, n_o, "output", e) &&
-              api_enqueue(p, x, y, stream, e);
+              (rt_shares_host(p->rt) ? run_host(p, x, y, stream, e) : api_enqueue(p, x, y, stream, e));
     arena_release(&a);
     return api_end(p->q, ok);
 }

@@ -29,6 +29,8 @@ struct import_job {
     const struct os_beside *beside; /* folder of external data; NULL: none, or determined by import_run */
     bool follow_links;     /* follow symbolic links to external data */
     struct import_problems *all; /* collects rejected nodes, and the import continues; NULL: it ends at the first */
+    struct tensor *const *given; i64 n_given; /* content of the k-th input, which becomes a constant in this memory; NULL: it stays an input. The memory must
+                                                outlive the graph */
     bool interface_only;   /* inputs and outputs as the model declares them, without nodes, if the format can */
 };
 

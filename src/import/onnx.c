@@ -40,6 +40,7 @@ struct reader {
     struct map dims;   /* names of sizes in use */
     i64 opset;
     struct import_problems *all; /* see struct import_job */
+    struct tensor *const *given; i64 n_given; /* likewise */
     struct map claims; /* with `all`: name -> Onnx__ValueInfoProto *, declarations of inner values */
     struct import_bodies *bodies; /* of If, Loop and Scan */
     struct reader *outer;         /* in a body: the enclosing graph's reader */
@@ -203,6 +204,15 @@ static bool read_body_inputs(struct reader *r, const Onnx__GraphProto *p)
     return true;
 }
 
+/* Inputs whose content is given are constants in that memory. */
+static bool read_given(struct reader *r, const Onnx__GraphProto *p)
+{
+    if (r->n_given > (i64)p->n_input) return err_set(r->e, ERR_INPUT, "model has fewer than %lld inputs", (long long)r->n_given);
+    for (i64 k = 0; k < r->n_given; k++)
+        if (r->given[k] && !set_const(r, str_of(p->input[k]->name), r->given[k])) return false;
+    return true;
+}
+
 static bool read_inputs(struct reader *r, const Onnx__GraphProto *p)
 {
     for (size_t k = 0; k < p->n_initializer; k++) {
@@ -216,6 +226,7 @@ static bool read_inputs(struct reader *r, const Onnx__GraphProto *p)
         if (!set_const(r, str_of(p->sparse_initializer[k]->values->name), &t)) return false;
     }
     if (r->outer) return read_body_inputs(r, p);
+    if (!read_given(r, p)) return false;
     /* Collects all given names of sizes first: fresh names must differ from later ones, too. */
     for (size_t k = 0; k < p->n_input; k++) {
         const Onnx__TypeProto *t = p->input[k]->type;
@@ -596,7 +607,7 @@ static bool read_interface(struct reader *r, const Onnx__GraphProto *p)
 static bool onnx_read(const struct import_job *j, struct err *e)
 {
     struct import_bodies bodies = {0};
-    struct reader r = {.g = j->g, .a = j->g->arena, .beside = j->beside, .all = j->all, .bodies = &bodies, .e = e};
+    struct reader r = {.g = j->g, .a = j->g->arena, .beside = j->beside, .all = j->all, .given = j->given, .n_given = j->n_given, .bodies = &bodies, .e = e};
     const ProtobufCMessageDescriptor *d = &onnx__model_proto__descriptor;
     Onnx__ModelProto *m = j->file ? io_onnx_read(d, r.a, j->file, e) : io_onnx_unpack(d, r.a, j->bytes, e);
     if (!m) return false;

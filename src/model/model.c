@@ -99,19 +99,21 @@ static bool complete(struct model *m, const char *optimize_for, const char *stat
 bool model_source_open(struct model_source *s, struct arena *a, const struct model_opts *o, struct err *e)
 {
     bool is_pipe = !s->bytes.p && str_is(str_of(s->path), "-");
-    bool has_elements = o->elements && o->elements[0];
-    if (o->n_constants <= 0 && !has_elements && !is_pipe) return true;
+    bool has_elements = o->elements && o->elements[0], is_frozen = o->n_constants > 0 && !o->constants_in_place;
+    if (o->n_constants > 0 && o->constants_in_place) s->given = o->constants, s->n_given = o->n_constants;
+    if (!is_frozen && !has_elements && !is_pipe) return true;
     struct str bytes = s->bytes;
     if (!bytes.p && !os_read(a, s->path, MODEL_MAX_BYTES, &bytes, e)) return false;
     if (has_elements && !import_elements(&bytes, a, bytes, o->elements, e)) return err_prefix(e, "'%s'", s->path);
     s->bytes = bytes;
-    return o->n_constants <= 0 || import_freeze(&s->bytes, a, bytes, o->constants, o->n_constants, e) || err_prefix(e, "'%s'", s->path);
+    return !is_frozen || import_freeze(&s->bytes, a, bytes, o->constants, o->n_constants, e) || err_prefix(e, "'%s'", s->path);
 }
 
 static bool source_import(const struct model_source *s, struct import_job j, struct arena *a, struct symtab *st, struct err *e)
 {
     j.bytes = s->bytes;
     j.follow_links = s->follow_links;
+    j.given = s->given, j.n_given = s->n_given;
     return import_run(&j, a, st, s->path, e);
 }
 

@@ -31,6 +31,7 @@ struct model_source {
     const char *path;   /* in memory: for messages */
     struct str bytes;   /* p NULL: read from the file; otherwise external data is refused */
     bool follow_links;  /* to external data */
+    struct tensor *const *given; i64 n_given; /* see struct import_job */
 };
 
 struct model_opts {
@@ -39,6 +40,7 @@ struct model_opts {
     const char *run_at;        /* sizes of a run: assumed if the symbolic model does not support them */
     const char *elements;      /* numbers of elements of sequence inputs, see import.h */
     struct tensor *const *constants; i64 n_constants; /* content of inputs that become constants; NULL: stays an input */
+    bool constants_in_place;   /* they are used in their memory, which outlives the model; false: they are copied */
     const struct io_request *io; i64 n_io; /* in order, later ones override */
     const char *state;         /* caches in place, see state_find; NULL: none */
     bool f32_storage;          /* stores values in f32 behind an f16 interface */

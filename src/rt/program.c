@@ -1039,6 +1039,8 @@ bool rt_enqueue(struct rt_program *r, const struct tensor *in, const struct tens
     return v->lead(r->dev, stream, ok ? e : &later) && ok;
 }
 
+bool rt_shares_host(const struct rt_program *r) { return r->shares_host; }
+
 void rt_watch(struct rt_program *r, rt_watch_fn *fn, void *user)
 {
     r->watch = fn;

@@ -14,6 +14,9 @@ struct rt_program;
 struct rt_program *rt_load(const struct plan *p, struct dev *d, struct err *e);
 void rt_unload(struct rt_program *p);
 
+/* The device works in the host's memory: inputs and outputs of a run are used in place. */
+bool rt_shares_host(const struct rt_program *p);
+
 /* Placement of the TEMP buffers for given sizes: greedy by size over lifetimes, at multiples of DEV_ALIGN, in one block. */
 struct rt_memory { i64 *offset; i64 total; i64 unshared; }; /* unshared: sum of all sizes, for reports */
 bool rt_plan_memory(const struct plan *p, const i64 *var, struct arena *a, struct rt_memory *m, struct err *e);

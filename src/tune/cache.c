@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The user's cache. Folder "kernels" has one file per compiled kernel, found by the hash of
-// everything the code depends on (build_key); "programs" has whole programs (api_keep.c). The
-// contents are executed, so nothing is accepted that another user may have placed there: a folder
-// that belongs to another user or is writable by others is refused. Every file ends with a seal
-// (core/seal.c) over its name and content, made with a key that is stored elsewhere and readable
-// only by this user. A file that was changed, renamed, truncated by a full disk or a kill, or
-// sealed with another key counts as missing. A cache may be lost at any time: nothing is
-// synchronised, and failures to write only cost the next build.
+// everything the code depends on (build_key); "programs" has whole programs (api_keep.c); "notes"
+// has what front ends derived from their own graphs (quern_cache_put). The contents are executed,
+// so nothing is accepted that another user may have placed there: a folder that belongs to another
+// user or is writable by others is refused. Every file ends with a seal (core/seal.c) over its name
+// and content, made with a key that is stored elsewhere and readable only by this user. A file that
+// was changed, renamed, truncated by a full disk or a kill, or sealed with another key counts as
+// missing. A cache may be lost at any time: nothing is synchronised, and failures to write only
+// cost the next build.
 //
 // Files:
-//   KEY (32 hex digits)  code, seal
+//   KEY (32 hex digits)  code or a note, seal
 //   KEY.part             a kernel in a program of several: the program's KEY, seal
 //   KEY.proof            verdict of exact verification of a kernel (plan/prove.c), seal
 //   KEY.dnx              a program, seal
@@ -23,7 +24,7 @@
 enum { MAX_CODE = 1 << 30, MAX_PIECES = 1 << 20, TRIM_SHARE = 64 };
 static const i64 usual_limit = (i64)2 << 30; /* bytes of all files */
 static const double half_written = 24 * 3600; /* seconds after which an incomplete file is considered abandoned */
-static const char *const folders[] = {"kernels", "programs", "" /* code compiled by drivers, dev_vulkan_kernel.c */};
+static const char *const folders[] = {"kernels", "programs", "notes", "" /* code compiled by drivers, dev_vulkan_kernel.c */};
 
 static struct str limit_file(struct arena *a)
 {
