@@ -72,7 +72,7 @@ class TargetOpts(Sized):
 class ModelOpts(Sized):
     _fields_ = [("size", c_size_t), ("optimize_for", c_char_p), ("constants", c_void_p), ("n_constants", c_int), ("io", c_void_p),
                 ("n_io", c_int), ("f32_storage", c_int), ("assume", c_char_p), ("elements", c_char_p), ("run_at", c_char_p),
-                ("external_data_links", c_int), ("state", c_char_p)]
+                ("external_data_links", c_int), ("state", c_char_p), ("constants_in_place", c_int)]
 
 
 class StateOpts(Sized):
@@ -87,6 +87,12 @@ class TuneOpts(Sized):
 class CompileOpts(Sized):
     _fields_ = [("size", c_size_t), ("device", c_char_p), ("threads", c_int), ("no_fusion", c_int), ("untuned", c_int),
                 ("target", POINTER(TargetOpts)), ("no_memory_concat", c_int), ("keep", c_int)]
+
+
+class QuantizeOpts(Sized):
+    _fields_ = [("size", c_size_t), ("method", c_char_p), ("percentile", c_double), ("max_error", c_double), ("keep", c_void_p),
+                ("activations", c_char_p), ("no_bias_correction", c_int), ("device", c_char_p), ("threads", c_int), ("report", c_void_p),
+                ("report_user", c_void_p), ("reduce_range", c_int), ("weights", c_char_p), ("block", c_int), ("gptq", c_int)]
 
 
 class Array(ctypes.Structure):
@@ -182,6 +188,10 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "quern_tune": (c_int, c_void_p, c_void_p, POINTER(TuneOpts)),
     "quern_compile": (c_int, c_void_p, c_void_p, POINTER(CompileOpts), Handle),
     "quern_verify": (c_int, c_void_p, c_void_p, c_char_p, c_uint64, POINTER(Check), c_int, POINTER(c_int)),
+    "quern_quantize": (c_int, c_void_p, c_void_p, c_void_p, POINTER(QuantizeOpts), Handle),
+    "quern_cache_get": (c_int, c_void_p, c_char_p, c_size_t, Handle, POINTER(c_size_t)),
+    "quern_cache_put": (c_int, c_void_p, c_char_p, c_size_t, c_char_p, c_size_t),
+    "quern_text_free": (None, c_void_p),
     "quern_op_open": (c_int, c_void_p, c_char_p, c_char_p, POINTER(OpOpts), Handle),
     "quern_op_close": (None, c_void_p),
     "quern_op_shape": (c_int, c_void_p, POINTER(Array), c_int, POINTER(Array), c_int),

@@ -1,5 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers for PyTorch: attention (scaled_dot_product_attention), and the weighted filter, whose weights a network predicts for every pixel.
+"""Models of PyTorch by the library, and layers.
+
+    fast = torch.compile(model, backend="quern")          # PyTorch 2.6 or later, with onnx and onnxscript
+    quern.torch.optimize(model)                           # any PyTorch: single layers
+    print(quern.torch.explain(model, x))                  # what is run by the library, and why not the rest
+    quern.torch.export(model, (x,), "net.dnx"); net = quern.torch.load("net.dnx")
+
+Layers: attention (scaled_dot_product_attention), and the weighted filter, whose weights a network predicts for every pixel.
 
     filter = quern.torch.WeightedFilter(channels=3, kernel_size=5, bias=False)
     y = filter(x, w)        # x (b, 3, h, w), w (b, 25, h, w) -> (b, 3, h, w)
@@ -27,12 +34,24 @@ import sys
 import torch
 
 from ._attention import scaled_dot_product_attention
+from ._modules import export, load, optimize
+from ._register import register_backend
 from ._torch_operator import Operator
 from ._torch_run import TYPES, run
 
-__all__ = ["Operator", "WeightedFilter", "weighted_filter", "scaled_dot_product_attention"]
+__all__ = ["Operator", "WeightedFilter", "weighted_filter", "scaled_dot_product_attention", "explain", "export", "load", "optimize"]
 
 MODES = {"padding": ("zero", "reflect", "replicate", "valid"), "transform": ("none", "exp", "softmax"), "normalize": ("none", "sum")}
+
+
+register_backend()
+
+
+def explain(model, *inputs, mode=None, options=None, dynamic=None, **named):
+    """How torch.compile(model, backend="quern") divides a model for these inputs. Prints as a table of pieces, with the time of each beside that of its
+    operators in PyTorch, and of what stays in PyTorch and why. Runs the model, without gradients."""
+    from ._explain import explain
+    return explain(model, *inputs, mode=mode, options=options, dynamic=dynamic, **named)
 
 
 class Spec:

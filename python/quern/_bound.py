@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs run again and again on tensors of PyTorch, in place: what does not change between calls, such as weights, is not described again."""
+from ctypes import c_int64
+
+import torch
+
+from . import _arrays as arrays
+from ._library import Array, lib
+
+WORDS = 18  # of 64 bits in struct quern_array: type and rank, 8 sizes, 8 strides, address
+ADDRESS = 17
+
+
+class Bound:
+    """A program of the CPU with its arguments. taken: positions of the program's inputs among the arguments, those of constants left out; constants:
+    [(position, tensor)] of those that were made constants, which must not change: see has_changed()."""
+
+    def __init__(self, program, taken, constants=()):
+        self.program, self.taken = program, list(taken)
+        self.constants = [(at, t, t._version, t.data_ptr()) for at, t in constants]
+        n = len(self.taken)
+        self.x, self.y = (Array * max(n, 1))(), (Array * max(len(program.outputs), 1))()
+        self.x_words = (c_int64 * (WORDS * len(self.x))).from_buffer(self.x)
+        self.y_words = (c_int64 * (WORDS * len(self.y))).from_buffer(self.y)
+        self.last = [(None, None)] * n  # per input: address and shape of the last call
+        self.outputs = None             # shapes and types for these inputs
+        self.is_made = False            # some of the shapes depend on data
+
+    def is_ours(self):
+        return self.program._context.is_ours()
+
+    def has_changed(self, args):
+        """Whether a constant was written to since, or is another tensor now."""
+        for at, t, version, where in self.constants:
+            x = args[at]
+            if x._version != version or x.data_ptr() != where:
+                return True
+        return False
+
+    def run(self, args):
+        """The results, a tuple of new tensors. Any thread; they wait for each other."""
+        c, p = self.program._context, self.program._handle
+        with c.lock:
+            held = self.place(args)
+            if self.outputs is None:
+                self.find_outputs()
+            if self.is_made:
+                return tuple(self.program._run(held))
+            out = tuple([torch.empty(shape, dtype=t) for shape, t in self.outputs])
+            for k, t in enumerate(out):
+                self.y_words[WORDS * k + ADDRESS] = t.data_ptr()
+            c.check(lib.quern_enqueue(p, self.x, len(held), self.y, len(out), None))
+        return out
+
+    def find_outputs(self):
+        c, n = self.program._context, len(self.program.outputs)
+        c.check(lib.quern_program_shape(self.program._handle, self.x, len(self.taken), self.y, n))
+        self.outputs = [(tuple(a.dim[:a.rank]), getattr(torch, arrays.TO_TORCH[a.type])) for a in self.y[:n]]
+        self.is_made = any(d < 0 for shape, _ in self.outputs for d in shape)
+
+    def place(self, args):
+        """Writes the arguments' addresses, and their shapes if these differ from the last call's. Returns the tensors, some of which are dense copies."""
+        held, last = [], self.last
+        for k, at in enumerate(self.taken):
+            t = args[at]
+            if not isinstance(t, torch.Tensor):
+                t = torch.tensor(t)  # a size
+            if not t.is_contiguous():
+                t = t.contiguous()
+            held.append(t)
+            where, known = t.data_ptr(), last[k]
+            if known[1] != t.shape:
+                self.x[k] = arrays.describe(t, f"argument {at}")
+                self.outputs = None
+            elif known[0] != where:
+                self.x_words[WORDS * k + ADDRESS] = where
+            else:
+                continue
+            last[k] = (where, t.shape)
+        return held

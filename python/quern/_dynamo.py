@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.compile(model, backend="quern"): graphs of PyTorch's compiler, divided into pieces that the library runs and the rest.
+
+Dynamo traces Python to a graph; AOTAutograd makes it a graph of ATen operators without side effects (writes to buffers become results that it copies back,
+sizes that may change are symbols). Here that graph is partitioned: an operator that PyTorch's exporter to ONNX does not know, or the library refuses, stays
+in PyTorch; of the others the largest connected pieces without cycles are taken (_piece.py). A graph whose pieces gain less than the borders between them cost
+runs in PyTorch as a whole.
+"""
+import contextlib
+import contextvars
+import logging
+import operator
+import threading
+
+import torch
+
+from . import _fx
+from ._compare import best_times, slower
+from ._library import Error
+from ._piece import Options, Piece
+
+log = logging.getLogger("quern")
+
+ROUNDS = 64  # of partitioning, each of which leaves out more nodes
+
+recorder = contextvars.ContextVar("quern graphs", default=None)  # a list: of every compiled graph, for explain()
+
+
+class Graph:
+    """A compiled graph of ATen operators: called with its arguments, it returns its results. left: FX node -> why it stays in PyTorch."""
+
+    def __init__(self, gm, static, options):
+        self.gm, self.static, self.options = gm, static, options
+        self.left = {}
+        self.pieces, self.outer = [], gm
+        self.reason = self.seconds = None
+        self.run = None
+        self.lock = threading.Lock()
+        self.divide()
+        if recorder.get() is not None:
+            recorder.get().append(self)
+
+    # --- partitioning ---
+
+    def refusals(self):
+        """Of every operator that the exporter cannot take, the reason."""
+        return {n.name: why for n in self.gm.graph.nodes if n.op == "call_function" for why in [_fx.refusal(n)] if why}
+
+    def divide(self):
+        """Partitions the graph until every piece is supported."""
+        self.left = self.refusals()
+        for _ in range(ROUNDS):
+            outer, pieces = self.partition()
+            bad = {}
+            for p in pieces:
+                bad.update(self.complaints(p))
+            if not bad:
+                self.outer, self.pieces = outer, pieces
+                return
+            self.left.update(bad)
+        log.warning("torch.compile: a graph of %d nodes is not divided after %d rounds, it stays in PyTorch", len(self.gm.graph.nodes), ROUNDS)
+
+    def partition(self):
+        """The graph with pieces as modules, and these."""
+        from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
+        from torch.fx.passes.operator_support import OperatorSupportBase
+
+        class Support(OperatorSupportBase):
+            def is_node_supported(_, submodules, node):
+                return node.op == "call_function" and node.name not in self.left
+
+        gm = torch.fx.GraphModule(self.gm, torch.fx.Graph())
+        gm.graph.output(gm.graph.graph_copy(self.gm.graph, copied := {}))
+        for old, new in copied.items():
+            new.name = old.name
+        for old, new in zip(self.gm.graph.nodes, gm.graph.nodes):
+            new.meta = dict(old.meta)
+        parts = CapabilityBasedPartitioner(gm, Support()).propose_partitions()
+        parts = [p for p in parts if any(works(n) for n in p.nodes)]
+        static = {n.name for n, s in zip((n for n in self.gm.graph.nodes if n.op == "placeholder"), self.static) if s}
+        from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
+        fuse_by_partitions(gm, [dict.fromkeys(p.nodes) for p in parts], prefix="piece_", always_return_tuple=True)
+        pieces = []
+        for n in gm.graph.nodes:
+            if n.op == "call_module" and str(n.target).startswith("piece_"):
+                sub = getattr(gm, n.target)
+                pieces.append(Piece(n.target, sub, [a.name in static for a in n.args], self.options))
+        gm.graph.eliminate_dead_code()
+        gm.recompile()
+        return gm, pieces
+
+    def complaints(self, piece):
+        """Nodes of a piece that the exporter or the library refuses after all: name -> reason. A refusal without a node concerns the whole piece."""
+        try:
+            piece.prepare()
+            return {}
+        except _fx.Refused as e:
+            names, why = [e.node], e.reason
+        except Error as e:
+            names, why = blamed(str(e), piece), str(e)
+        known = {n.name for n in piece.nodes}
+        names = [n for n in names if n in known]
+        return dict.fromkeys(names or sorted(known), why)
+
+    # --- running ---
+
+    def __call__(self, *args):
+        return self.run(*args) if self.run else self.start(args)
+
+    def start(self, args):
+        """The first call, in which the pieces start."""
+        with self.lock:
+            if self.run:
+                return self.run(*args)
+            for p in self.pieces:  # plain attributes: modules' calls cost more
+                delattr(self.outer, p.name)
+                self.outer.__dict__[p.name] = p
+            out = self.outer.forward(*args)
+            run = self.outer.forward
+            if not any(p.bound for p in self.pieces) or not self.judge(args):
+                run = self.gm.forward
+            self.run = run
+            return out
+
+    def judge(self, args):
+        """Whether all pieces together, with their borders, are faster than the graph in PyTorch."""
+        if not self.options.measure or len(self.pieces) == 1 and not self.left:
+            return True
+        with torch.random.fork_rng(devices=[]):  # operators outside of pieces may draw numbers
+            self.seconds = best_times(self.outer.forward, self.gm.forward, args)
+        self.reason = slower(self.seconds)
+        if self.reason:
+            log.info("torch.compile: a graph stays in PyTorch: %s", self.reason)
+        return not self.reason
+
+
+def works(node):
+    """Whether a node computes something, rather than being an element of a result or a view."""
+    return node.op == "call_function" and node.target is not operator.getitem and not any(r.alias_info for r in node.target._schema.returns)
+
+
+def blamed(message, piece):
+    """The FX nodes that an error of the library names."""
+    found = []
+    for n in piece.nodes:
+        at = message.find(f"'{n.name}.")
+        if at >= 0:
+            found.append((at, n.name))
+    return [name for _, name in sorted(found)[:1]]
+
+
+# --- the backend ---
+
+
+def needs_gradients(example_inputs):
+    return torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in example_inputs)
+
+
+def stays(gm, why):
+    """A graph that runs in PyTorch as it is."""
+    log.info("torch.compile: a graph stays in PyTorch: %s", why)
+    if recorder.get() is not None:
+        recorder.get().append(why)
+    return gm.forward
+
+
+def backend(gm, example_inputs, *, mode=None, options=None, **_):
+    """The function behind torch.compile(model, backend="quern", mode=..., options=...)."""
+    o = Options(mode, options)
+    if needs_gradients(example_inputs):
+        return stays(gm, "gradients are recorded: call the model within torch.no_grad() or torch.inference_mode()")
+    others = {x.device.type for x in example_inputs if isinstance(x, torch.Tensor)} - {"cpu"}
+    if others:
+        return stays(gm, f"tensors on device '{others.pop()}'")
+    from torch._dynamo.backends.common import aot_autograd
+
+    def compile_graph(graph, inputs):
+        context = torch._guards.TracingContext.try_get()
+        indices = set(context.fw_metadata.static_input_indices if context and context.fw_metadata else ())
+        n = sum(node.op == "placeholder" for node in graph.graph.nodes)
+        return Graph(graph, [k in indices for k in range(n)], o)
+
+    with _fx.whole():
+        return aot_autograd(fw_compiler=compile_graph, decompositions=dict(_fx.decompositions()[1]))(gm, example_inputs)
+
+
+@contextlib.contextmanager
+def recording():
+    """The graphs that are compiled meanwhile: Graph, or the reason why one stays in PyTorch."""
+    graphs = []
+    token = recorder.set(graphs)
+    try:
+        yield graphs
+    finally:
+        recorder.reset(token)

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""quern.torch.explain: how torch.compile(model, backend="quern") divides a model."""
+import collections
+import operator
+
+import torch
+
+from ._dynamo import Graph, backend, recording
+
+
+class PieceReport:
+    """A piece of a graph. nodes: number of operators; operators: {name: number}; seconds: (by the library, by PyTorch), None: not measured; reason: why it
+    stays in PyTorch, None: the library runs it."""
+
+    def __init__(self, graph, piece):
+        self.graph, self.name, self.reason, self.seconds = graph, piece.name, piece.reason, piece.seconds
+        self.nodes = len(piece.nodes)
+        self.operators = dict(collections.Counter(str(n.target) for n in piece.nodes if n.target is not operator.getitem).most_common())
+
+
+class Explanation:
+    """pieces: a PieceReport each; left: [(graph, operator, reason, number of nodes)], operators outside of pieces; whole: [(graph, reason)], graphs that stay
+    in PyTorch. str() is a table."""
+
+    def __init__(self, graphs):
+        self.graphs = len(graphs)
+        self.pieces, self.left, self.whole = [], [], []
+        for k, g in enumerate(graphs):
+            if not isinstance(g, Graph):
+                self.whole.append((k, g))
+                continue
+            if g.reason:
+                self.whole.append((k, g.reason))
+            self.pieces += [PieceReport(k, p) for p in g.pieces]
+            self.left += [(k, *what) for what in left_of(g)]
+
+    def __str__(self):
+        lines = [f"{self.graphs} graph{'s' * (self.graphs != 1)}, {len(self.pieces)} piece{'s' * (len(self.pieces) != 1)}"]
+        if self.pieces:
+            lines.append(f"{'graph':>5} {'piece':10} {'operators':>9} {'quern':>11} {'PyTorch':>11}  most of them")
+        for p in self.pieces:
+            mine, theirs = (f"{s * 1e3:8.3f} ms" for s in p.seconds) if p.seconds else ("-", "-")
+            most = ", ".join(f"{n} {op}" for op, n in list(p.operators.items())[:3])
+            lines.append(f"{p.graph:5} {p.name:10} {p.nodes:9} {mine:>11} {theirs:>11}  {most}")
+            if p.reason:
+                lines.append(f"{'':17}stays in PyTorch: {p.reason}")
+        for graph, op, reason, n in self.left:
+            lines.append(f"{graph:5} {op}{f' ({n} times)' if n > 1 else ''} stays in PyTorch: {reason}")
+        for graph, reason in self.whole:
+            lines.append(f"{graph:5} stays in PyTorch: {reason}")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def left_of(g):
+    """Operators outside of pieces with the reason and their number; sizes and elements of results are not listed."""
+    inside = {n.name for p in g.pieces for n in p.nodes}
+    found = collections.Counter()
+    for n in g.gm.graph.nodes:
+        if n.op == "call_function" and isinstance(n.target, torch._ops.OpOverload) and n.name not in inside and g.left.get(n.name) != "a size":
+            found[str(n.target), g.left.get(n.name, "alone, between operators that stay")] += 1
+    return [(op, reason, n) for (op, reason), n in found.items()]
+
+
+def explain(model, *inputs, mode=None, options=None, dynamic=None, **named):
+    """An Explanation, see quern.torch.explain."""
+    def explained(gm, example_inputs):
+        return backend(gm, example_inputs, mode=mode, options=options)
+
+    with torch.no_grad(), recording() as graphs:
+        torch.compile(model, backend=explained, dynamic=dynamic)(*inputs, **named)
+    return Explanation(graphs)

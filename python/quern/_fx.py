@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FX graphs of ATen operators to ONNX, by PyTorch's own exporter (torch.onnx, with onnxscript).
+
+The exporter decides which operators there are: `decompositions` are those that it asks for, `refusal` looks an operator up in its registry, and `to_onnx`
+runs its translation. No operator is named here. The interfaces used are the exporter's internal ones (of PyTorch 2.6 and later), because its public one takes
+whole networks with their weights, and takes seconds to trace them once more.
+"""
+import functools
+import hashlib
+import operator
+import re
+
+import torch
+
+OPSET = 23  # the first with Attention and RMSNormalization, which need not be recognised in their parts then
+
+
+class Refused(Exception):
+    """An FX node that cannot be exported, and why."""
+
+    def __init__(self, node, reason):
+        super().__init__(reason)
+        self.node, self.reason = node, reason
+
+
+@functools.cache
+def exporter():
+    """Modules of the exporter: (core, decomp, dispatching, ir_passes), and its registry of operators."""
+    try:
+        import onnxscript  # noqa: F401
+        from torch.onnx._internal.exporter import _core, _decomp, _dispatching, _ir_passes, _registration
+        _core._translate_fx_graph
+    except (ImportError, AttributeError) as e:
+        raise ImportError(f"backend 'quern' needs PyTorch 2.6 or later with its ONNX exporter (pip install onnx onnxscript): {e}") from e
+    return _core, _decomp, _dispatching, _ir_passes, _registration.ONNXRegistry.from_torchlib(opset_version=OPSET)
+
+
+@functools.cache
+def decompositions():
+    """Composite operators that are decomposed while a graph is traced (the rest stays whole), and the table of all other decompositions."""
+    from torch.export.exported_program import _split_decomp_table_to_cia_and_python_decomp
+    _, decomp, _, _, registry = exporter()
+    known = set(decomp.get_onnx_implemented_overloads(registry))
+    return _split_decomp_table_to_cia_and_python_decomp(decomp.create_onnx_friendly_decomposition_table(known))
+
+
+def whole():
+    """A context in which composite operators that the exporter knows are traced as they are."""
+    from torch.export.exported_program import _override_composite_implicit_decomp
+    return _override_composite_implicit_decomp(decompositions()[0])
+
+
+# --- capability ---
+
+
+def tensors_of(value):
+    return [t for t in (value if isinstance(value, (tuple, list)) else [value]) if isinstance(t, torch.Tensor)]
+
+
+def is_size(node):
+    """A node whose value is an integer of the host: sizes and their arithmetic, which cost nothing."""
+    return isinstance(node, torch.fx.Node) and isinstance(node.meta.get("val"), (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool))
+
+
+def draws(node):
+    """Whether an operator draws random numbers: some do only for dropout, or in training."""
+    if torch.Tag.nondeterministic_seeded not in node.target.tags:
+        return False
+    schema = node.target._schema.arguments
+    given = {a.name: node.args[k] if k < len(node.args) else node.kwargs.get(a.name, a.default_value) for k, a in enumerate(schema)}
+    return not any(name in ("train", "training") and value is False or name.startswith("dropout") and value == 0 for name, value in given.items())
+
+
+def refusal(node):
+    """Why the exporter cannot translate the node; None: it can."""
+    if node.op != "call_function":
+        return node.op
+    if node.target is operator.getitem:
+        return refusal(node.args[0]) if isinstance(node.args[0], torch.fx.Node) else "an element of no operator"
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return "not an operator of PyTorch"
+    if is_size(node):
+        return "a size"
+    schema = node.target._schema
+    if schema.is_mutable:
+        return "writes to its arguments"
+    if draws(node):
+        return "draws random numbers"
+    if "val" not in node.meta or not tensors_of(node.meta["val"]):
+        return "no tensor as a result"
+    for n in [node, *node.all_input_nodes]:
+        for t in tensors_of(n.meta.get("val")):
+            if t.device.type != "cpu":
+                return f"a tensor on device '{t.device}'"
+            if t.layout != torch.strided:
+                return f"a tensor with layout {t.layout}"
+            if t.dtype.is_complex:
+                return "complex numbers"
+    _, _, dispatching, _, registry = exporter()
+    function, _ = dispatching.dispatch(node, registry)
+    return None if function is not None else "not known to PyTorch's exporter to ONNX"
+
+
+# --- sizes ---
+
+
+class Unexpressed(Exception):
+    pass
+
+
+def emit_size(graph, expr, where):
+    """Nodes that compute a sympy expression of sizes; where: symbol -> (placeholder, axis)."""
+    import sympy
+    from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
+    if expr.is_Integer:
+        return int(expr)
+    if expr.is_Symbol:
+        if expr not in where:
+            raise Unexpressed
+        tensor, axis = where[expr]
+        node = graph.call_function(torch.ops.aten.sym_size.int, (tensor, axis))
+        node.meta["val"] = tensor.meta["val"].shape[axis]
+        return node
+    name = {sympy.Add: operator.add, sympy.Mul: operator.mul, FloorDiv: operator.floordiv, Mod: operator.mod, PythonMod: operator.mod}.get(expr.func)
+    if name is None:
+        raise Unexpressed
+    result = None
+    for a in expr.args:
+        x = emit_size(graph, a, where)
+        if result is None:
+            result = x
+            continue
+        node = graph.call_function(name, (result, x))
+        node.meta["val"] = name(*[v.meta["val"] if isinstance(v, torch.fx.Node) else v for v in (result, x)])
+        result = node
+    return result
+
+
+def bind_sizes(gm):
+    """Computes sizes that a graph gets as arguments from its tensors' shapes, which the compiler knows by name, and removes these arguments where that is
+    possible. Returns the positions of the arguments that are left."""
+    places = [n for n in gm.graph.nodes if n.op == "placeholder"]
+    where, left = {}, []
+    for p in places:
+        t = p.meta.get("val")
+        for d, s in enumerate(t.shape if isinstance(t, torch.Tensor) else ()):
+            if isinstance(s, torch.SymInt) and s.node.expr.is_Symbol:
+                where.setdefault(s.node.expr, (p, d))
+    after = next(n for n in gm.graph.nodes if n.op != "placeholder")
+    for k, p in enumerate(places):
+        v = p.meta.get("val")
+        if isinstance(v, torch.SymInt) or isinstance(v, int) and not isinstance(v, bool):
+            try:
+                with gm.graph.inserting_before(after):
+                    new = emit_size(gm.graph, v.node.expr, where) if isinstance(v, torch.SymInt) else v
+            except Unexpressed:
+                left.append(k)
+                continue
+            replace_all(gm.graph, p, new)
+            gm.graph.erase_node(p)
+        else:
+            left.append(k)
+    gm.graph.eliminate_dead_code()
+    gm.recompile()
+    return left
+
+
+def replace_all(graph, node, new):
+    if isinstance(new, torch.fx.Node):
+        node.replace_all_uses_with(new)
+        return
+    for user in list(node.users):
+        user.args = torch.fx.node.map_arg(user.args, lambda n: new if n is node else n)
+        user.kwargs = torch.fx.node.map_arg(user.kwargs, lambda n: new if n is node else n)
+
+
+# --- translation ---
+
+
+def is_mixed(gm):
+    """Whether an operator has operands of different types, which PyTorch promotes by itself: tensors, or a tensor and a number."""
+    for n in gm.graph.nodes:
+        if n.op != "call_function" or isinstance(n.target, type(operator.add)) or is_size(n):
+            continue
+        types = {t.dtype for a in n.all_input_nodes for t in tensors_of(a.meta.get("val"))}
+        numbers = any(is_size(a) or isinstance(a, (int, float)) for a in n.args)
+        if len(types) > 1 or numbers and (any(not t.is_floating_point for t in types) or any(is_size(a) for a in n.args)):
+            return True
+    return False
+
+
+def to_onnx(gm):
+    """The ONNX model of a graph whose nodes have meta["val"], as bytes: its inputs are the graph's arguments, weights included, its outputs are the graph's.
+    Nodes are named like the FX nodes that they come from, with a number behind. Raises Refused."""
+    import onnx_ir as ir
+    from onnx_ir.passes.common import InlinePass
+    core, _, _, passes, registry = exporter()
+    if is_mixed(gm):
+        from torch.onnx._internal.fx import passes as fx_passes
+        gm = fx_passes.InsertTypePromotion(gm).run()
+    for n in gm.graph.nodes:
+        n.meta["nn_module_stack"] = {}  # for names that nobody needs
+        if n.op == "get_attr":
+            n.meta["val"] = getattr(gm, n.target)
+    model = ir.Model(ir.Graph([], [], nodes=[], name="piece"), ir_version=10, producer_name="pytorch")
+    try:
+        core._translate_fx_graph(gm.graph, model, graph_like=model.graph, owned_graphs={}, lower="at_conversion", registry=registry)
+    except Exception as e:
+        name = re.search(r"translating node %(\w+)", str(e))
+        cause = e
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        raise Refused(name.group(1) if name else None, f"PyTorch's exporter: {str(cause).splitlines()[0] if str(cause) else type(cause).__name__}") from e
+    for k, node in enumerate(model.graph):
+        fx = node.meta.get("node")
+        node.name = f"{fx.name if fx is not None else 'piece'}.{k}"
+    passes.add_opset_imports(model)
+    model.opset_imports[""] = OPSET  # of 18 and later, in which the exporter writes the rest, the meanings are the same
+    if model.functions:
+        model = InlinePass()(model).model
+    for value in [*model.graph.inputs, *model.graph.outputs]:
+        value.metadata_props.clear()
+    for node in model.graph.all_nodes():
+        node.metadata_props.clear()
+        for out in node.outputs:
+            out.metadata_props.clear()
+    return ir.to_proto(model).SerializeToString()
+
+
+def fx_node(name):
+    """The FX node that an ONNX node of to_onnx comes from."""
+    return name.rpartition(".")[0] or name
+
+
+# --- identity ---
+
+
+def describe(value):
+    if isinstance(value, torch.Tensor):
+        return f"{value.dtype}{tuple(map(str, value.shape))}"
+    if isinstance(value, (tuple, list)):
+        return "(" + ",".join(describe(v) for v in value) + ")"
+    return str(value)
+
+
+def content(gm):
+    """The graph as text, without names: equal texts, equal networks but for the values of the arguments."""
+    number, lines = {}, []
+    for k, n in enumerate(gm.graph.nodes):
+        number[n] = k
+        args, kwargs = torch.fx.node.map_arg((n.args, n.kwargs), lambda a: f"%{number[a]}")
+        target = "" if n.op in ("placeholder", "output") else str(n.target)
+        lines.append(f"{n.op} {target} {args} {kwargs} {describe(n.meta.get('val')) if n.op != 'output' else ''}")
+        if n.op == "get_attr":
+            lines.append(digest(getattr(gm, n.target)))
+    return "\n".join(lines)
+
+
+def digest(tensor):
+    """Of a small constant's content."""
+    if not isinstance(tensor, torch.Tensor):
+        return str(tensor)
+    return hashlib.sha256(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()).hexdigest()

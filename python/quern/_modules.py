@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models of PyTorch as files (export, load), and single layers by the library in models that cannot be compiled as graphs (optimize). Any PyTorch from 1.13 on."""
+import inspect
+import logging
+import os
+import tempfile
+import threading
+import warnings
+
+import torch
+
+from . import _arrays as arrays
+from . import _program
+from ._bound import Bound
+from ._compare import compare
+
+log = logging.getLogger("quern")
+
+HAS_GRAPHS = "dynamo" in inspect.signature(torch.onnx.export).parameters and hasattr(torch, "export")  # exports of graphs, not only of traces
+
+
+# --- files ---
+
+
+def write_onnx(model, inputs, file, dynamic_shapes=None):
+    """Exports a model for these inputs; dynamic_shapes: see export()."""
+    names = list(inspect.signature(model.forward).parameters)[:len(inputs)]
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        if HAS_GRAPHS:
+            shapes = None if dynamic_shapes is None else tuple({d: torch.export.Dim(n) for d, n in axes.items()} if axes else None for axes in dynamic_shapes)
+            torch.onnx.export(model, tuple(inputs), file, dynamo=True, verbose=False, external_data=True, optimize=False, dynamic_shapes=shapes, input_names=names)
+            return
+        names += [f"input_{k}" for k in range(len(names), len(inputs))]
+        axes = {n: a for n, a in zip(names, dynamic_shapes or ()) if a}
+        torch.onnx.export(model, tuple(inputs), file, input_names=names, dynamic_axes=axes)
+
+
+def export(model, inputs, path, dynamic_shapes=None, database=None, threads=0, **options):
+    """Compiles a model to a .dnx file, which load() reads, and the library without Python, too.
+
+    inputs          example tensors, a tuple: their sizes are those that kernels are selected for, and fixed unless dynamic_shapes names them
+    dynamic_shapes  for each input None, or the names of axes whose sizes may change: ({0: "batch", 1: "length"},)
+    database        measurements, as for quern.compile, which has the other options
+    """
+    if not isinstance(inputs, (tuple, list)):
+        inputs = (inputs,)
+    if model.training:
+        raise ValueError("the model is in training mode, the file would hold its dropout and batch statistics: call model.eval() first")
+    if dynamic_shapes is not None and len(dynamic_shapes) != len(inputs):
+        raise ValueError(f"dynamic_shapes has {len(dynamic_shapes)} entries for {len(inputs)} inputs: one for each, None for fixed sizes")
+    for k, x in enumerate(inputs):
+        if not isinstance(x, torch.Tensor):
+            raise TypeError(f"input {k} is a {type(x).__name__}, expected a tensor")
+        if str(x.dtype) not in arrays.OF_TORCH:
+            raise TypeError(f"input {k} has elements of type {x.dtype}, which the library does not know")
+    sizes = {name: x.shape[d] for x, axes in zip(inputs, dynamic_shapes or ()) for d, name in (axes or {}).items()}
+    with tempfile.TemporaryDirectory() as folder:
+        file = os.path.join(folder, "model.onnx")
+        write_onnx(model, inputs, file, dynamic_shapes)
+        _program.compile(file, database=database, threads=threads, sizes=sizes or None, **options).save(path)
+
+
+class Loaded(torch.nn.Module):
+    """A compiled model: forward takes its inputs, by position or name, and returns its output, or a tuple of them. It has no parameters, and no gradients."""
+
+    def __init__(self, program):
+        super().__init__()
+        self.program = program
+
+    def forward(self, *inputs, **named):
+        return self.program(*inputs, **named)
+
+    def extra_repr(self):
+        p = self.program
+        shapes = ", ".join(f"{n} {'x'.join(map(str, p.input_shape(k)))}" for k, n in enumerate(p.inputs))
+        return f"inputs: {shapes}; outputs: {', '.join(p.outputs)}"
+
+
+def load(path, **options):
+    """The model in a .dnx file as a module; options: see quern.load."""
+    return Loaded(_program.load(path, **options))
+
+
+# --- layers ---
+
+KINDS = (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d, torch.nn.ConvTranspose1d, torch.nn.ConvTranspose2d, torch.nn.ConvTranspose3d,
+         torch.nn.MultiheadAttention, torch.nn.LSTM, torch.nn.GRU)
+
+
+def flatten(value):
+    """The tensors of nested tuples and lists, and a function that nests others like them."""
+    if isinstance(value, torch.Tensor):
+        return [value], lambda flat: flat.pop(0)
+    if isinstance(value, (tuple, list)):
+        parts = [flatten(v) for v in value]
+        return [t for tensors, _ in parts for t in tensors], lambda flat: tuple(nest(flat) for _, nest in parts)
+    return [], lambda flat: value
+
+
+class Traced(torch.nn.Module):
+    """A layer as a function of tensors, to be exported: its other arguments are fixed."""
+
+    def __init__(self, function, layer, args, named):
+        super().__init__()
+        self.function, self.layer, self.inputs, self.named = function, layer, args, named
+
+    def forward(self, *tensors):
+        tensors = list(tensors)
+        args = [tensors.pop(0) if isinstance(a, torch.Tensor) else a for a in self.inputs]
+        named = {k: tensors.pop(0) if isinstance(a, torch.Tensor) else a for k, a in self.named.items()}
+        return tuple(flatten(self.function(*args, **named))[0])
+
+
+class Fast:
+    """Instead of a layer's forward: by the library for inference on the CPU, if that is faster for inputs of these shapes, else as before."""
+
+    def __init__(self, layer):
+        self.layer = layer
+        self.__setstate__({})
+
+    def __getstate__(self):  # copies and files make their programs anew
+        return {"layer": self.layer}
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+        self.made = {}  # shapes of inputs and other arguments -> (Bound, nesting of the results), None: as before
+        self.lock = threading.Lock()
+
+    def usual(self, *args, **named):
+        return type(self.layer).forward(self.layer, *args, **named)
+
+    def __call__(self, *args, **named):
+        given = (*args, *named.values())
+        tensors = [a for a in given if isinstance(a, torch.Tensor)]
+        others = [a for a in given if not isinstance(a, torch.Tensor)]
+        weights = list(self.layer.parameters())
+        if not tensors or self.layer.training or is_recorded([*tensors, *weights]) or any(isinstance(a, (tuple, list)) for a in others):
+            return self.usual(*args, **named)
+        key = (tuple((t.shape, t.dtype) for t in tensors), len(args), tuple(named), tuple(others), torch.get_num_threads())
+        with self.lock:
+            known = self.made.get(key, self)
+            if known is self or known and known[0].has_changed([*tensors, *weights]):
+                known = self.made[key] = self.make(args, named, tensors, weights)
+        if known is None or not known[0].is_ours():
+            return self.usual(*args, **named)
+        return known[1](list(known[0].run(tensors)))
+
+    def make(self, args, named, tensors, weights):
+        def usual(*_):
+            return flatten(self.usual(*args, **named))[0]
+
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                file = os.path.join(folder, "layer.onnx")
+                write_onnx(Traced(self.usual, self.layer, args, named).eval(), tensors, file)
+                program = _program.compile(file, threads=torch.get_num_threads())
+            bound = Bound(program, range(len(tensors)), [(len(tensors) + k, w) for k, w in enumerate(weights)])
+            reason, _ = compare(lambda *t: bound.run(t), usual, tensors)
+        except Exception as e:  # whatever an exporter raises: the layer runs as before
+            reason = e
+        if reason is None:
+            return bound, flatten(self.usual(*args, **named))[1]
+        log.info("optimize: a %s stays as it is: %s", type(self.layer).__name__, reason)
+        return None
+
+
+def is_recorded(tensors):
+    """Whether PyTorch records operations on these for gradients, or they are not in the host's memory."""
+    return torch.is_grad_enabled() and any(t.requires_grad for t in tensors) or any(t.device.type != "cpu" for t in tensors)
+
+
+def optimize(model, kinds=KINDS):
+    """Lets layers of a model (of these classes: linear, convolutions, attention, recurrent) run by the library where it is faster: for models that
+    torch.compile cannot take as graphs, and for PyTorch before 2.0. For inference on the CPU; otherwise, as with gradients, layers run as before. Parameters
+    and their names stay. Returns the model."""
+    for layer in model.modules():
+        if isinstance(layer, kinds) and not isinstance(layer.forward, Fast):
+            layer.forward = Fast(layer)
+    return model

@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A piece of a graph for torch.compile: an FX graph of ATen operators, and the program that runs it instead.
+
+The program is made at the first call, whose arguments say which sizes to select kernels for. It is then run beside the operators themselves: it must have
+the same results, within rounding, and be faster; otherwise the piece stays in PyTorch, and `reason` says why. What was made and found is kept in the
+user's cache (doc/pytorch.md), so the next process does neither.
+
+Weights become constants of the program, which has them in the layouts of its kernels. It is made anew if PyTorch's tensor changed since (its version counter
+says so), unless that happens all the time. With weights="in place" they are arguments like any other, which the program reads in PyTorch's memory.
+"""
+import json
+import logging
+import os
+import platform
+import threading
+from ctypes import addressof, byref, c_size_t, c_void_p, pointer, string_at
+
+import torch
+
+from . import _arrays as arrays
+from . import _fx
+from ._bound import Bound
+from ._compare import compare
+from ._library import CompileOpts, Context, Error, ModelOpts, QuantizeOpts, TargetOpts, TuneOpts, cache_path, lib, path, text
+from ._program import Program
+
+log = logging.getLogger("quern")
+
+CALLS = 16  # between two changes of weights, in the long run: with fewer, the piece is left to PyTorch
+
+
+class Options:
+    """How pieces are compiled: the options of torch.compile(..., backend="quern")."""
+
+    KNOWN = {"mode": "default", "timeout": 60.0, "database": None, "threads": 0, "deterministic": False, "weights": None, "measure": True}
+
+    def __init__(self, mode=None, options=None):
+        given = {**({"mode": mode} if mode else {}), **(options or {})}
+        for name in given:
+            if name not in self.KNOWN:
+                raise ValueError(f"backend 'quern' has no option {name!r}, it has {', '.join(self.KNOWN)}")
+        for name, usual in self.KNOWN.items():
+            setattr(self, name, given.get(name, usual))
+        if self.mode not in ("default", "tune"):
+            raise ValueError(f"mode is {self.mode!r}, expected 'default' or 'tune'")
+        if self.weights not in (None, "int8", "int4", "in place"):
+            raise ValueError(f"weights is {self.weights!r}, expected 'int8', 'int4', 'in place' or None, for copies in the layouts of kernels")
+
+    def is_rounded(self):
+        return self.weights in ("int8", "int4")
+
+    def n_threads(self):
+        return self.threads or torch.get_num_threads()
+
+    def key(self):
+        return repr([self.mode, self.database, self.n_threads(), bool(self.deterministic), self.weights])
+
+
+def identity():
+    """Of what exports, compiles and runs."""
+    import onnxscript
+    s = os.stat(path) if os.path.isfile(path) else None
+    return repr([torch.__version__, onnxscript.__version__, path, s and (s.st_size, s.st_mtime_ns), platform.machine(), os.cpu_count(), processor()])
+
+
+def processor():
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as f:
+            return next((line for line in f if line.startswith(("model name", "CPU part"))), "")
+    except OSError:
+        return platform.processor()
+
+
+# --- the user's cache ---
+
+
+class Notes:
+    """What is kept there, by keys that are texts."""
+
+    def __init__(self):
+        self.context = None
+
+    def open(self):
+        if self.context is None or not self.context.is_ours():
+            self.context = Context(level=0)
+        return self.context
+
+    def get(self, key):
+        """Bytes; None: nothing."""
+        c, key, data, size = self.open(), key.encode(), c_void_p(), c_size_t()
+        with c.lock:
+            if lib.quern_cache_get(c.handle, key, len(key), byref(data), byref(size)):
+                return None
+            try:
+                return string_at(data.value, size.value)
+            finally:
+                lib.quern_text_free(data)
+
+    def put(self, key, data):
+        c, key = self.open(), key.encode()
+        with c.lock:
+            c.check(lib.quern_cache_put(c.handle, key, len(key), data, len(data)))
+
+
+notes = Notes()
+
+
+# --- pieces ---
+
+
+class Piece:
+    """Called like the FX graph that it replaces. gm: the graph, runnable; static: per argument, whether it is a weight (the same memory in every call)."""
+
+    def __init__(self, name, gm, static, options):
+        self.name, self.eager, self.options = name, gm, options
+        self.nodes = [n for n in gm.graph.nodes if n.op == "call_function"]
+        self.static = static
+        self.reason = None        # why it stays in PyTorch
+        self.seconds = None       # (program, operators), measured
+        self.bound = None         # the program with its arguments
+        self.lock = threading.Lock()
+        self.is_started = False
+        self.calls = self.changes = 0
+        self.net = torch.fx.GraphModule(gm, torch.fx.Graph())
+        self.net.graph.output(self.net.graph.graph_copy(gm.graph, {}))
+        self.taken = _fx.bind_sizes(self.net)   # positions of the arguments that the program gets
+        self.content = _fx.content(self.net)
+
+    def __call__(self, *args):
+        if not self.is_started:
+            with self.lock:
+                if not self.is_started:
+                    self.start(args)
+                    self.is_started = True
+        if self.bound is None or not self.bound.is_ours():
+            return self.eager(*args)
+        return self.run(args)
+
+    def run(self, args):
+        self.calls += 1
+        bound = self.bound
+        if bound.has_changed(args):
+            bound = self.remake(args)
+        return bound.run(args) if bound else self.eager(*args)
+
+    def remake(self, args):
+        """The program for changed weights; None if they change so often that the piece is left to PyTorch."""
+        with self.lock:
+            if self.bound is None or not self.bound.has_changed(args):  # by another thread meanwhile
+                return self.bound
+            self.changes += 1
+            if self.changes > 2 and self.calls < CALLS * self.changes:
+                self.bound, self.reason = None, "its weights change all the time"
+                log.info("torch.compile: %s stays in PyTorch: %s", self.name, self.reason)
+            else:
+                self.bound = self.make(args)
+            return self.bound
+
+    # --- making the program ---
+
+    def onnx(self):
+        """The piece as an ONNX model, from the cache if it was exported before."""
+        key = f"onnx {_fx.OPSET} {identity()}\n{self.content}"
+        known = notes.get(key)
+        if known is None:
+            known = _fx.to_onnx(self.net)
+            notes.put(key, known)
+        return known
+
+    def prepare(self):
+        """Exports the piece and reads it without its weights, to find out whether it is supported. Raises Refused or Error."""
+        context = Context()
+        with context.lock:
+            model = self.read(context, self.onnx(), {}, None)
+            lib.quern_model_close(model)
+
+    def read(self, context, onnx, constants, sizes):
+        """The model with these arguments as constants: position of an input -> tensor, whose memory must stay until the model is closed."""
+        n = len(self.taken) if constants else 0
+        given = (c_void_p * max(n, 1))()
+        for k, t in constants.items():
+            a = arrays.describe(t, f"weight {k}")
+            given[k] = context.make(lib.quern_tensor_view, context.handle, a.type, a.rank, a.dim, a.data or 64)
+        o = ModelOpts(optimize_for=text(sizes), constants=addressof(given), n_constants=n, constants_in_place=1)
+        try:
+            return context.make(lib.quern_model_read, context.handle, onnx, len(onnx), self.name.encode(), byref(o))
+        finally:
+            for g in given:
+                if g:
+                    lib.quern_tensor_free(c_void_p(g))
+
+    def sizes(self, args):
+        """The first call's sizes by name, for which kernels are selected: "s77:8,s3:128"."""
+        known = {}
+        for n, k in zip((n for n in self.net.graph.nodes if n.op == "placeholder"), self.taken):
+            t = n.meta.get("val")
+            for s, is_ in zip(t.shape, args[k].shape) if isinstance(t, torch.Tensor) else ():
+                if isinstance(s, torch.SymInt) and s.node.expr.is_Symbol:
+                    known[str(s.node.expr)] = int(is_)
+        return ",".join(f"{n}:{v}" for n, v in sorted(known.items())) or None
+
+    def packed(self, args):
+        """Weights that become constants: position among the taken arguments -> tensor. Tensors of inference mode have no version counters."""
+        if self.options.weights == "in place":
+            return {}
+        return {k: args[at].detach() for k, at in enumerate(self.taken)
+                if self.static[at] and isinstance(args[at], torch.Tensor) and not args[at].is_inference()}
+
+    def make(self, args):
+        """A program for these arguments."""
+        o, c = self.options, Context()
+        constants, sizes = self.packed(args), self.sizes(args)
+        dense = {k: t.contiguous() for k, t in constants.items()}  # the model is in their memory
+        with c.lock:
+            model = self.read(c, self.onnx(), dense, sizes)
+            try:
+                if o.is_rounded():
+                    model = self.quantise(c, model)
+                target = TargetOpts(deterministic=1) if o.deterministic else None
+                tuned = self.tune(c, model, target, sizes) if o.mode == "tune" else None
+                opts = CompileOpts(threads=o.n_threads(), keep=1, target=target and pointer(target))
+                program = Program(c, c.make(lib.quern_compile, model, tuned, byref(opts)))
+            finally:
+                lib.quern_model_close(model)
+        taken = [at for k, at in enumerate(self.taken) if k not in constants]
+        return Bound(program, taken, [(self.taken[k], t) for k, t in constants.items()])
+
+    def quantise(self, c, model):
+        """The model with matrices in few bits, or the same if it has none that can be."""
+        out = c_void_p()
+        status = lib.quern_quantize(model, None, None, byref(QuantizeOpts(weights=text(self.options.weights))), byref(out))
+        if status in (3, 4):  # NOTHING, UNSUPPORTED: no layer
+            return model
+        c.check(status)
+        lib.quern_model_close(model)
+        return out
+
+    def tune(self, c, model, target, sizes):
+        """The database with measurements of the piece, which are made once for each environment."""
+        o = self.options
+        db = c.database(o.database or os.path.join(os.path.dirname(cache_path()), "torch.db"))
+        key = f"tuned {o.timeout} {sizes} {o.key()} {identity()}\n{self.content}"
+        if notes.get(key) is None:
+            opts = TuneOpts(threads=o.n_threads(), timeout=float(o.timeout), target=target and pointer(target))
+            c.check(lib.quern_tune(db, model, byref(opts)))
+            notes.put(key, b"tuned")
+        return db
+
+    def start(self, args):
+        """Makes the program, and decides whether it is used."""
+        o = self.options
+        shapes = [tuple(a.shape) if isinstance(a, torch.Tensor) else a for a in args]
+        verdict = f"verdict {shapes} {o.key()} {identity()}\n{self.content}"
+        try:
+            known = notes.get(verdict) if o.measure else None
+            if known is not None:
+                known = json.loads(known)
+                self.reason, self.seconds = known["reason"], known["seconds"]
+                if self.reason:
+                    return
+            self.bound = self.make(args)
+            if known is None:
+                self.judge(args)
+                if o.measure:
+                    notes.put(verdict, json.dumps({"reason": self.reason, "seconds": self.seconds}).encode())
+        except (Error, _fx.Refused) as e:
+            self.reason = str(e)
+        if self.reason:
+            log.info("torch.compile: %s stays in PyTorch: %s", self.name, self.reason)
+            self.bound = None
+
+    def judge(self, args):
+        """Compares results and times with those of the operators."""
+        self.reason, self.seconds = compare(lambda *a: self.run(a), self.eager, args, not self.options.is_rounded(), self.options.measure)

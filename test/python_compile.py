@@ -1,0 +1,494 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Models of PyTorch by the library. Each is compiled with measurements off, so that whatever is supported is run by the library, and compared with PyTorch, for
+# several sizes of symbolic axes.
+import copy
+import io
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+import unittest
+
+cache = tempfile.TemporaryDirectory()
+os.environ["XDG_CACHE_HOME"] = cache.name  # an empty cache, for the whole test
+
+import torch  # noqa: E402
+from torch import nn  # noqa: E402
+
+import quern  # noqa: E402
+import quern.torch  # noqa: E402
+
+try:
+    import onnxscript  # noqa: F401
+    from torch.onnx._internal.exporter import _core
+    can_compile = hasattr(_core, "_translate_fx_graph")
+except ImportError:
+    can_compile = False
+try:
+    import transformers
+except ImportError:
+    transformers = None
+
+ALWAYS = {"measure": False}
+
+
+def near(test, got, want, tolerance=2e-4):
+    if isinstance(want, (tuple, list)):
+        test.assertEqual(len(got), len(want))
+        for g, w in zip(got, want):
+            near(test, g, w, tolerance)
+        return
+    if isinstance(want, dict):
+        test.assertEqual(list(got), list(want))
+        for k in want:
+            near(test, got[k], want[k], tolerance)
+        return
+    if not isinstance(want, torch.Tensor):
+        test.assertEqual(got, want)
+        return
+    test.assertEqual((got.shape, got.dtype), (want.shape, want.dtype))
+    if want.is_floating_point() and want.numel():
+        bound = tolerance * max(want.abs().max().item(), 1e-3)
+        test.assertTrue(((got - want).abs() <= bound).all(), f"differs by {(got - want).abs().max()}, allowed is {bound}")
+    else:
+        test.assertTrue(torch.equal(got, want))
+
+
+class Net(nn.Module):
+    """A model from a function of its layers and inputs."""
+
+    def __init__(self, f, **layers):
+        super().__init__()
+        self.f = f
+        for name, layer in layers.items():
+            setattr(self, name, layer)
+
+    def forward(self, *x):
+        return self.f(self, *x)
+
+
+def mlp():
+    return nn.Sequential(nn.Linear(24, 160), nn.GELU(), nn.LayerNorm(160), nn.Linear(160, 160), nn.ReLU(), nn.Linear(160, 5)).eval()
+
+
+def conv_net():
+    return nn.Sequential(nn.Conv2d(3, 16, 3, 2, 1), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3, 1, 1, groups=4), nn.SiLU(), nn.MaxPool2d(2),
+                         nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10)).eval()
+
+
+def with_statistics(net):
+    """Batch normalisation with statistics that are not the initial ones."""
+    with torch.no_grad():
+        for m in net.modules():
+            if isinstance(m, nn.BatchNorm2d):
+                m.running_mean.normal_()
+                m.running_var.uniform_(0.5, 2)
+    return net
+
+
+@unittest.skipUnless(can_compile, "torch.compile needs PyTorch 2.6 or later, onnx and onnxscript")
+class Compile(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(1)
+        torch._dynamo.reset()
+
+    def compare(self, net, *calls, pieces=1, options=ALWAYS, dynamic=None, tolerance=2e-4):
+        """Compiles, calls with each list of inputs, and compares; pieces: number of those that the library must run, None: any."""
+        from quern._dynamo import recording
+        with torch.no_grad(), recording() as graphs:
+            fast = torch.compile(net, backend="quern", options=options, dynamic=dynamic)
+            for x in calls:
+                near(self, fast(*copy.deepcopy(x)), net(*copy.deepcopy(x)), tolerance)
+        run = [p for g in graphs for p in g.pieces if p.bound]
+        if pieces is not None:
+            self.assertEqual(len(run), pieces, [p.reason for g in graphs for p in g.pieces] + [g.left for g in graphs])
+        return graphs, fast
+
+    def test_mlp(self):
+        self.compare(mlp(), [torch.randn(7, 24)])
+
+    def test_conv(self):
+        self.compare(with_statistics(conv_net()), [torch.randn(2, 3, 32, 32)])
+
+    def test_channels_last(self):
+        self.compare(with_statistics(conv_net()), [torch.randn(2, 3, 32, 32).to(memory_format=torch.channels_last)])
+
+    def test_dynamic_batch(self):
+        """One graph for all batches, by symbols."""
+        graphs, _ = self.compare(mlp(), *([torch.randn(n, 24)] for n in (7, 2, 33, 7)), dynamic=True)
+        self.assertEqual(len(graphs), 1)
+
+    def test_dynamic_images(self):
+        graphs, _ = self.compare(with_statistics(conv_net()), *([torch.randn(n, 3, h, w)] for n, h, w in ((2, 32, 40), (3, 48, 32), (5, 20, 36))), dynamic=True)
+        self.assertEqual(len(graphs), 1)
+
+    def test_dynamic_becomes(self):
+        """Without a hint the second batch makes a graph with a symbol, which the third uses."""
+        graphs, _ = self.compare(mlp(), *([torch.randn(n, 24)] for n in (4, 6, 9)), pieces=2)
+        self.assertEqual(len(graphs), 2)
+
+    def test_sizes_as_values(self):
+        """Sizes that are used as numbers, and in shapes by arithmetic."""
+        def f(net, x):
+            n, c = x.shape
+            y = torch.cat([x, x * n], 1).reshape(n * 2, c)
+            return y[:n] / (c + 1), torch.arange(n) + c
+        self.compare(Net(f), *([torch.randn(n, 6)] for n in (3, 5)), dynamic=True, pieces=None)
+
+    def test_middle(self):
+        """An operator in the middle that stays in PyTorch."""
+        def f(net, x):
+            y = net.a(x).relu()
+            y = torch.linalg.svdvals(y.reshape(-1, 8, 8)) + 1  # not in the exporter
+            return net.b(y).tanh() + net.c(y)
+        net = Net(f, a=nn.Linear(16, 64), b=nn.Linear(8, 8), c=nn.Linear(8, 8)).eval()
+        graphs, _ = self.compare(net, [torch.randn(5, 16)], pieces=2)
+        self.assertTrue(any("exporter" in why for why in graphs[0].left.values()), graphs[0].left)
+
+    def test_refused_by_library(self):
+        """An operator that the exporter knows, and the library does not."""
+        def f(net, x):
+            y = net.a(x)
+            return net.a(torch.unique_consecutive(y.round()).sum() + y).exp()
+        self.compare(Net(f, a=nn.Linear(12, 12)).eval(), [torch.randn(4, 12)], pieces=None)
+
+    def test_buffers(self):
+        """Writes to buffers happen, once for each call."""
+        def f(net, x):
+            net.count += 1
+            net.mean.mul_(0.9).add_(x.mean(0), alpha=0.1)
+            return net.a(x - net.mean) * net.count
+        net = Net(f, a=nn.Linear(6, 6)).eval()
+        net.register_buffer("count", torch.zeros(()))
+        net.register_buffer("mean", torch.zeros(6))
+        other = copy.deepcopy(net)
+        with torch.no_grad():
+            fast = torch.compile(net, backend="quern", options=ALWAYS)
+            for k in range(4):
+                x = torch.randn(3, 6)
+                near(self, fast(x), other(x))
+        near(self, net.mean, other.mean)
+        self.assertEqual(net.count.item(), 4)
+
+    def test_written_input(self):
+        def f(net, x):
+            x += 1
+            return net.a(x), x.view(-1)
+        net = Net(f, a=nn.Linear(6, 6)).eval()
+        a, b = torch.zeros(2, 6), torch.zeros(2, 6)
+        with torch.no_grad():
+            near(self, torch.compile(net, backend="quern", options=ALWAYS)(a), net(b))
+        near(self, a, b)
+
+    def test_structures(self):
+        """Dictionaries, tuples, None, inputs and numbers as results."""
+        def f(net, x, flag):
+            return {"y": net.a(x), "rest": (x, None, flag + 1, x.sum(1, keepdim=True))}
+        net = Net(f, a=nn.Linear(6, 6)).eval()
+        self.compare(net, [torch.randn(2, 6), 3])
+
+    def test_changed_weights(self):
+        """Weights that change are seen at the next call, whether constants of the program or not, and as often as they change."""
+        net = Net(lambda net, x: net.b(net.a(x).flatten(1)), a=nn.Conv1d(3, 4, 3), b=nn.Linear(4 * 30, 200)).eval()
+        x = torch.randn(2, 3, 32)
+        with torch.no_grad():
+            fast = torch.compile(net, backend="quern", options=ALWAYS)
+            for _ in range(6):
+                near(self, fast(x), net(x))
+                net.a.weight.mul_(1.5)
+                net.b.weight.add_(0.25)
+            net.load_state_dict({k: torch.randn_like(v) for k, v in net.state_dict().items()})
+            near(self, fast(x), net(x))
+
+    def test_weights_in_place(self):
+        """Weights that are not copied: the program reads them in PyTorch's memory, and changes need no new program."""
+        net = nn.Sequential(nn.Linear(1024, 1024), nn.Tanh()).eval()
+        graphs, fast = self.compare(net, [torch.randn(3, 1024)], options={**ALWAYS, "weights": "in place"})
+        bound = graphs[0].pieces[0].bound
+        self.assertIn(net[0].weight.data_ptr(), [a.data for a in bound.x])
+        with torch.no_grad():
+            net[0].weight.mul_(2)
+            x = torch.randn(3, 1024)
+            near(self, fast(x), net(x))
+        self.assertIs(bound, graphs[0].pieces[0].bound)
+
+    def test_types(self):
+        for t, tolerance in ((torch.float64, 1e-10), (torch.float16, 2e-2), (torch.bfloat16, 1e-1)):
+            with self.subTest(t):
+                torch._dynamo.reset()
+                self.compare(mlp().to(t), [torch.randn(7, 24, dtype=t)], tolerance=tolerance)
+
+    def test_mixed_types(self):
+        def f(net, x, k):
+            return net.e(k) * x + k.unsqueeze(-1), (x > 0) & (k.unsqueeze(-1) > 1), k // 2
+        self.compare(Net(f, e=nn.Embedding(9, 6)).eval(), [torch.randn(4, 6), torch.randint(0, 9, (4,))])
+
+    def test_views(self):
+        """Operands that are not dense, and start anywhere."""
+        x = torch.randn(31, 9)[1::2, 2:8]
+        self.compare(Net(lambda net, x: net.a(x.t().contiguous().t()) + x, a=nn.Linear(6, 6)).eval(), [x], [x.flip(0)[3:]], pieces=None)
+
+    def test_empty(self):
+        self.compare(Net(lambda net, x: net.a(x).relu(), a=nn.Linear(6, 6)).eval(), [torch.randn(0, 6)], pieces=None)
+
+    def test_lstm(self):
+        net = Net(lambda net, x: net.b(net.a(x)[0]), a=nn.LSTM(12, 20, 2, batch_first=True, bidirectional=True), b=nn.Linear(40, 3)).eval()
+        self.compare(net, [torch.randn(2, 9, 12)], pieces=None)
+        with torch._dynamo.config.patch(allow_rnn=True):
+            torch._dynamo.reset()
+            self.compare(net, [torch.randn(2, 9, 12)])
+
+    def test_attention(self):
+        def f(net, q, k, v, mask):
+            a = nn.functional.scaled_dot_product_attention
+            return a(q, k, v), a(q, k, v, is_causal=True), a(q, k, v, mask), a(q, k, v, mask > 0, scale=0.3)
+        q, k, v = (torch.randn(2, 3, 17, 8) for _ in range(3))
+        self.compare(Net(f), [q, k, v, torch.randn(17, 17).abs()])
+
+    def test_random(self):
+        """What draws numbers stays in PyTorch: its numbers are the same as without compilation."""
+        net = Net(lambda net, x: net.a(x + torch.rand(4, 6)), a=nn.Linear(6, 6)).eval()
+        x = torch.randn(4, 6)
+        with torch.no_grad():
+            torch.manual_seed(3)
+            want = net(x)
+            torch.manual_seed(3)
+            near(self, torch.compile(net, backend="quern", options=ALWAYS)(x), want)
+
+    def test_gradients(self):
+        """With gradients models run in PyTorch."""
+        net, x = mlp(), torch.randn(3, 24)
+        y = torch.compile(net, backend="quern")(x)
+        y.sum().backward()
+        near(self, net[0].weight.grad, torch.autograd.grad(net(x).sum(), net[0].weight)[0])
+
+    def test_inference_mode(self):
+        net, x = with_statistics(conv_net()), torch.randn(2, 3, 32, 32)
+        with torch.inference_mode():
+            near(self, torch.compile(net, backend="quern", options=ALWAYS)(x), net(x))
+
+    def test_threads(self):
+        """Calls from several threads."""
+        import threading
+        net, x = mlp(), [torch.randn(n, 24) for n in (3, 4, 5, 6)]
+        fast = torch.compile(net, backend="quern", options=ALWAYS, dynamic=True)
+        bad = []
+
+        def work(k):
+            with torch.no_grad():
+                for _ in range(20):
+                    if (fast(x[k]) - net(x[k])).abs().max() > 1e-3:
+                        bad.append(k)
+        with torch.no_grad():
+            fast(x[0])
+        threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(bad, [])
+
+    def test_measured(self):
+        """With measurements results are the same whatever is chosen, and the choice is kept."""
+        net, x = mlp(), torch.randn(64, 24)
+        graphs, _ = self.compare(net, [x], options=None, pieces=None)
+        piece = graphs[0].pieces[0]
+        self.assertIsNotNone(piece.seconds)
+        torch._dynamo.reset()
+        again, _ = self.compare(net, [x], options=None, pieces=None)
+        self.assertEqual((again[0].pieces[0].seconds, again[0].pieces[0].reason), (list(piece.seconds), piece.reason))
+
+    def test_slower(self):
+        """A piece that is slower than PyTorch is left out."""
+        from quern import _compare
+        usual, _compare.FASTER = _compare.FASTER, 0
+        try:
+            graphs, _ = self.compare(nn.Sequential(nn.Linear(24, 7), nn.Sigmoid()).eval(), [torch.randn(65, 24)], options=None, pieces=0)
+        finally:
+            _compare.FASTER = usual
+        self.assertIn("slower than PyTorch", graphs[0].pieces[0].reason)
+
+    def test_options(self):
+        net, x = mlp(), torch.randn(7, 24)
+        self.compare(net, [x], options={**ALWAYS, "deterministic": True, "threads": 1})
+        with tempfile.TemporaryDirectory() as folder:
+            torch._dynamo.reset()
+            self.compare(net, [x], options={**ALWAYS, "mode": "tune", "timeout": 1, "database": os.path.join(folder, "t.db")})
+            self.assertTrue(os.path.exists(os.path.join(folder, "t.db")))
+        for wrong, words in (({"sped": 1}, "no option 'sped'"), ({"mode": "fast"}, "mode is 'fast'"), ({"weights": "int3"}, "weights is 'int3'")):
+            torch._dynamo.reset()
+            with self.assertRaisesRegex(Exception, words), torch.no_grad():
+                torch.compile(net, backend="quern", options=wrong)(x)
+        torch._dynamo.reset()
+        with torch.no_grad():
+            near(self, torch.compile(net, backend="quern", mode="default")(x), net(x))
+
+    def test_quantised(self):
+        net = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 64)).eval()
+        x = torch.randn(5, 256)
+        for weights, tolerance in (("int8", 2e-2), ("int4", 3e-1)):
+            torch._dynamo.reset()
+            graphs, fast = self.compare(net, [x], options={**ALWAYS, "weights": weights}, tolerance=tolerance)
+            with torch.no_grad():
+                self.assertGreater((fast(x) - net(x)).abs().max(), 1e-6)  # they are rounded
+
+    def test_entry_point(self):
+        """The installed package is found by torch.compile without an import of quern."""
+        from importlib.metadata import entry_points
+        if not [e for e in entry_points(group="torch_dynamo_backends") if e.name == "quern"]:
+            self.skipTest("the package is not installed")
+        program = "import torch; from torch._dynamo.backends.registry import lookup_backend; print(lookup_backend('quern').__module__); import quern.torch"
+        out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+        self.assertEqual(out.stdout.strip(), "quern._dynamo", out.stderr)
+
+    def test_second_process(self):
+        """Another process exports nothing."""
+        program = f"""
+import os, torch, quern.torch, quern._fx
+torch.manual_seed(5)
+net, x = torch.nn.Sequential(torch.nn.Linear(24, 40), torch.nn.Tanh()).eval(), torch.randn(3, 24)
+usual, n = quern._fx.to_onnx, []
+quern._fx.to_onnx = lambda gm: n.append(1) or usual(gm)
+with torch.no_grad():
+    y = torch.compile(net, backend='quern', options={ALWAYS})(x)
+    print(len(n), bool((y - net(x)).abs().max() < 1e-5))
+"""
+        for expected in ("1 True", "0 True"):
+            out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+            self.assertEqual(out.stdout.strip(), expected, out.stderr)
+
+    def test_explain(self):
+        def f(net, x):
+            y = net.a(x).relu()
+            return net.a(torch.linalg.svdvals(y.reshape(-1, 4, 4)).repeat(1, 4)).tanh()
+        text = str(quern.torch.explain(Net(f, a=nn.Linear(16, 16)).eval(), torch.randn(5, 16)))
+        self.assertRegex(text, r"^1 graph, 2 pieces\n")
+        self.assertRegex(text, "svd.* stays in PyTorch: not known to PyTorch's exporter to ONNX")
+        net = mlp()
+        e = quern.torch.explain(net, torch.randn(3, 24), options=ALWAYS)
+        self.assertEqual([(p.reason, p.nodes) for p in e.pieces], [(None, 6)])
+        self.assertIn("aten.linear.default", e.pieces[0].operators)
+
+    @unittest.skipUnless(transformers, "no transformers")
+    def test_bert(self):
+        c = transformers.BertConfig(vocab_size=99, hidden_size=48, num_hidden_layers=2, num_attention_heads=4, intermediate_size=96, max_position_embeddings=64)
+        net = transformers.BertModel(c).eval()
+
+        def ids(b, s):
+            return [torch.randint(0, 99, (b, s)), torch.ones(b, s, dtype=torch.int64)]
+        graphs, _ = self.compare(Net(lambda n, i, m: tuple(n.bert(input_ids=i, attention_mask=m).values()), bert=net), ids(2, 16), ids(3, 21), dynamic=True,
+                                 pieces=None)
+        self.assertLessEqual(len(graphs), 2)
+        self.assertTrue(all(len(g.pieces) == 1 and g.pieces[0].bound for g in graphs), [(g.left, [p.reason for p in g.pieces]) for g in graphs])
+
+    @unittest.skipUnless(transformers, "no transformers")
+    def test_llama(self):
+        c = transformers.LlamaConfig(vocab_size=99, hidden_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=96)
+        net = transformers.LlamaForCausalLM(c).eval()
+        graphs, _ = self.compare(Net(lambda n, i: n.net(input_ids=i, use_cache=False).logits, net=net), [torch.randint(0, 99, (2, 12))], pieces=None)
+        self.assertTrue(any(p.bound for g in graphs for p in g.pieces), [(g.left, [p.reason for p in g.pieces]) for g in graphs])
+
+
+class Files(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(2)
+        self.folder = tempfile.TemporaryDirectory()
+        self.file = os.path.join(self.folder.name, "net.dnx")
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def test_export(self):
+        net = mlp()
+        quern.torch.export(net, (torch.randn(4, 24),), self.file)
+        again = quern.torch.load(self.file)
+        x = torch.randn(4, 24)
+        with torch.no_grad():
+            near(self, again(x), net(x))
+        self.assertIn("inputs: ", repr(again))
+
+    def test_sizes(self):
+        net = with_statistics(conv_net())
+        quern.torch.export(net, torch.randn(4, 3, 32, 32), self.file, dynamic_shapes=({0: "batch"},))
+        again = quern.torch.load(self.file)
+        for n in (2, 5):
+            x = torch.randn(n, 3, 32, 32)
+            with torch.no_grad():
+                near(self, again(x), net(x))
+
+    def test_wrong(self):
+        net, x = mlp(), torch.randn(4, 24)
+        with self.assertRaisesRegex(ValueError, "training mode.*model.eval"):
+            quern.torch.export(mlp().train(), (x,), self.file)
+        with self.assertRaisesRegex(ValueError, "dynamic_shapes has 2 entries for 1 inputs"):
+            quern.torch.export(net, (x,), self.file, dynamic_shapes=(None, None))
+        with self.assertRaisesRegex(TypeError, "input 0 has elements of type torch.complex64"):
+            quern.torch.export(net, (x.to(torch.complex64),), self.file)
+        with self.assertRaisesRegex(TypeError, "input 0 is a int"):
+            quern.torch.export(net, (3,), self.file)
+
+
+class Optimize(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(3)
+        from quern import _compare
+        self.usual, _compare.FASTER = _compare.FASTER, float("inf")  # whatever is supported is used
+
+    def tearDown(self):
+        from quern import _compare
+        _compare.FASTER = self.usual
+
+    def used(self, net):
+        from quern._modules import Fast
+        return [type(m).__name__ for m in net.modules() if isinstance(m.forward, Fast) and any(m.forward.made.values())]
+
+    def check(self, net, *x):
+        want = copy.deepcopy(net)
+        names = list(net.state_dict())
+        quern.torch.optimize(net)
+        with torch.no_grad():
+            near(self, net(*x), want(*x))
+            near(self, net(*x), want(*x))
+        self.assertEqual(list(net.state_dict()), names)
+        return self.used(net)
+
+    def test_linear(self):
+        self.assertEqual(self.check(mlp(), torch.randn(5, 24)), ["Linear"] * 3)
+
+    def test_conv(self):
+        self.assertEqual(self.check(with_statistics(conv_net()), torch.randn(2, 3, 32, 32)), ["Conv2d", "Conv2d", "Linear"])
+
+    def test_lstm(self):
+        net = Net(lambda net, x: net.a(x), a=nn.LSTM(12, 20, batch_first=True)).eval()
+        self.check(net, torch.randn(2, 9, 12))
+
+    def test_changed_weights(self):
+        net, x = quern.torch.optimize(mlp()), torch.randn(5, 24)
+        with torch.no_grad():
+            first = net(x)
+            net[0].weight.mul_(2)
+            want = copy.deepcopy(net)
+            near(self, net(x), want(x))
+            self.assertFalse(torch.equal(net(x), first))
+
+    def test_gradients(self):
+        net, x = quern.torch.optimize(mlp()), torch.randn(5, 24)
+        net(x).sum().backward()
+        self.assertIsNotNone(net[0].weight.grad)
+        self.assertEqual(self.used(net), [])
+
+    def test_copies(self):
+        net, x = quern.torch.optimize(mlp()), torch.randn(5, 24)
+        with torch.no_grad():
+            y = net(x)
+            near(self, copy.deepcopy(net)(x), y)
+            f = io.BytesIO()
+            pickle.dump(net, f)
+            near(self, pickle.loads(f.getvalue())(x), y)
+
+
+if __name__ == "__main__":
+    print(f"PyTorch {torch.__version__}, quern {quern.version()}")
+    unittest.main(verbosity=1)
