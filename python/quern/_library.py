@@ -191,7 +191,6 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "quern_quantize": (c_int, c_void_p, c_void_p, c_void_p, POINTER(QuantizeOpts), Handle),
     "quern_cache_get": (c_int, c_void_p, c_char_p, c_size_t, Handle, POINTER(c_size_t)),
     "quern_cache_put": (c_int, c_void_p, c_char_p, c_size_t, c_char_p, c_size_t),
-    "quern_text_free": (None, c_void_p),
     "quern_op_open": (c_int, c_void_p, c_char_p, c_char_p, POINTER(OpOpts), Handle),
     "quern_op_close": (None, c_void_p),
     "quern_op_shape": (c_int, c_void_p, POINTER(Array), c_int, POINTER(Array), c_int),
