@@ -146,6 +146,9 @@ static inline bool choose_usual(struct fixture *b, u64 seed, struct candidate *c
     return true;
 }
 
+/* No keys, or no queries. */
+static inline void try_empty(open_fixture *open, u32 least) { try_instances(&(struct instances){open, random_empty_attention, 20000, 21200, .least = least, .tries = 4}); }
+
 static inline bool build_whole(struct fixture *b, u64 seed) { return random_attention(b); }
 
 /* Kernels compute the definition, not only something near it. */

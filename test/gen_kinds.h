@@ -6,6 +6,7 @@
 #ifndef QUERN_TEST_GEN_KINDS_H
 #define QUERN_TEST_GEN_KINDS_H
 
+#include "gen/attention.h"
 #include "gen_tasks.h"
 
 #include <float.h>
@@ -354,6 +355,27 @@ static inline bool random_attention_part(struct fixture *b, u64 seed, enum atten
 {
     bool ok = random_attention_of(b, part != PART_OUTPUT && part != PART_COLUMNS) && take_part(b, part);
     return ok && (seed % 4 != 1 || place_in_room(b));
+}
+
+/* Of a size that depends on a variable: 0, by a value of the variable. false: of none. */
+static inline bool make_empty(struct fixture *b, sym size)
+{
+    for (u32 i = 0; i < b->sym.var.n; i++) {
+        const i64 before = b->var[i];
+        b->var[i] = 0;
+        if (gen_eval(&b->t.g, size, b->var) == 0) return true;
+        b->var[i] = before;
+    }
+    return false;
+}
+
+/* An attention, or a part of one, of sizes that are not known, with no keys or with no queries: each sum is 0. */
+static inline bool random_empty_attention(struct fixture *b, u64 seed)
+{
+    const u64 part = seed / 10 % (N_PARTS + 1);
+    struct attention x;
+    bool ok = part < N_PARTS ? random_attention_part(b, seed, (enum attention_part)part) : random_attention(b);
+    return ok && attention_of(&x, &b->t) && make_empty(b, seed % 2 ? x.scores.n : x.scores.m);
 }
 
 static inline const char *attention_part_name(enum attention_part part)

@@ -54,6 +54,8 @@ static void test_random(void **state)
 
 static void test_split(void **state) { try_splits(open_units, choose_wide_split, 2900); }
 
+static void test_empty(void **state) { try_empty(open_units, 150); }
+
 /* Statistics alone, an output from given ones, sums of columns. */
 static void test_parts(void **state) { try_parts(open_units); }
 static void test_legal_parts(void **state) { try_legal(&(struct instances){open_units, any_attention_part, 16000, 16500, .least = 130}, choose_wide_split); }
@@ -164,7 +166,7 @@ static void test_shapes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random), cmocka_unit_test(test_split), cmocka_unit_test(test_heads), cmocka_unit_test(test_exact), cmocka_unit_test(test_device), cmocka_unit_test(test_cuda),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random), cmocka_unit_test(test_split), cmocka_unit_test(test_empty), cmocka_unit_test(test_heads), cmocka_unit_test(test_exact), cmocka_unit_test(test_device), cmocka_unit_test(test_cuda),
                                        cmocka_unit_test(test_ptx),    cmocka_unit_test(test_hip),   cmocka_unit_test(test_others), cmocka_unit_test(test_shapes),
                                        cmocka_unit_test(test_parts),  cmocka_unit_test(test_legal_parts), cmocka_unit_test(test_parts_built)};
     vulkan_stay_loaded();

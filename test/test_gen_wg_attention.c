@@ -33,6 +33,8 @@ static void test_cut_heads(void **state)
     fixture_close(&b);
 }
 
+static void test_empty(void **state) { try_empty(open_attention, 150); }
+
 static bool choose_split(struct fixture *b, struct candidate *c)
 {
     static const i64 splits[] = {128, 256};
@@ -176,7 +178,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random), cmocka_unit_test(test_statistics), cmocka_unit_test(test_cut_heads), cmocka_unit_test(test_legal),
-        cmocka_unit_test(test_split), cmocka_unit_test(test_device),
+        cmocka_unit_test(test_split), cmocka_unit_test(test_empty), cmocka_unit_test(test_device),
         cmocka_unit_test(test_sm_80),  cmocka_unit_test(test_sm_90), cmocka_unit_test(test_gfx906), cmocka_unit_test(test_memory), cmocka_unit_test(test_shown),
         cmocka_unit_test(test_parts), cmocka_unit_test(test_legal_parts), cmocka_unit_test(test_device_parts),
         cmocka_unit_test(test_parts_sm_80), cmocka_unit_test(test_parts_sm_90), cmocka_unit_test(test_parts_gfx906),

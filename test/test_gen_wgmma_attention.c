@@ -64,6 +64,8 @@ static void test_random(void **state)
 
 static void test_split(void **state) { try_splits(open_units, choose_wide_split, 2500); }
 
+static void test_empty(void **state) { try_empty(open_units, 20); }
+
 /* Some scores are so large that all but one exponential of a row vanish. */
 static void open_head(struct fixture *b, u64 seed)
 {
@@ -102,7 +104,7 @@ static void test_others(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random), cmocka_unit_test(test_split), cmocka_unit_test(test_heads), cmocka_unit_test(test_exact),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random), cmocka_unit_test(test_split), cmocka_unit_test(test_empty), cmocka_unit_test(test_heads), cmocka_unit_test(test_exact),
                                        cmocka_unit_test(test_device), cmocka_unit_test(test_cuda),  cmocka_unit_test(test_ptx), cmocka_unit_test(test_others)};
     vulkan_stay_loaded();
     return cmocka_run_group_tests(tests, NULL, NULL);

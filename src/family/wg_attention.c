@@ -275,7 +275,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *c, con
 }
 
 const struct gen gen_wg_attention = {
-    .version = 1, .name = "wg_attention", .revision = 3, .param = param, .n_param = N_PARAM,
+    .version = 1, .name = "wg_attention", .revision = 4, .param = param, .n_param = N_PARAM,
     .sums = SUMS_IN_PARTS, .chains = true, .singles = true, .facts = sizeof(struct wg_attention_facts),
     .analyze = analyze, .least = least, .legal = legal, .worth = worth, .emit = emit, .predict = predict,
 };

@@ -113,7 +113,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *c, con
 }
 
 const struct gen gen_wgmma_attention = {
-    .version = 1, .name = "wgmma_attention", .revision = 1, .param = param, .n_param = N_PARAM,
+    .version = 1, .name = "wgmma_attention", .revision = 2, .param = param, .n_param = N_PARAM,
     .sums = SUMS_IN_PARTS, .chains = true, .facts = sizeof(struct wg_attention_facts),
     .analyze = analyze, .least = least, .legal = legal, .worth = worth, .emit = emit, .predict = predict,
 };

@@ -160,6 +160,8 @@ struct wg_attention_walk {
 kval wg_attention_whole_at(const struct operand *s, const struct contract_term *t, kval i);
 kval wg_attention_whole_copied_at(void *user, kval row, kval col);
 void wg_attention_fetch(const struct wg_attention *a, const struct wg_attention_walk *w, kval number); /* a K block to registers */
+void wg_attention_fetch_first(const struct wg_attention *a, const struct wg_attention_walk *w, const struct attention_span *blocks); /* with sp, in front of a loop
+   over these blocks, of which there may be none: the first K block of the first one */
 void wg_attention_multiply(struct contraction *p, kval number); /* what is there of a K block */
 /* All of them; with sp the first one is in registers already. behind: called when what was in shared memory before is visible; NULL: nothing is. */
 void wg_attention_walk(struct wg_attention *a, const struct wg_attention_walk *w, void (*behind)(struct wg_attention *a));

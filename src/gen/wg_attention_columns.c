@@ -160,16 +160,15 @@ static void all_rows(struct columns *c)
     struct kir *k = a->m->k;
     const i64 br = a->s.br;
     const struct attention_span rows = find_rows(c);
-    kval zero = kir_int(k, 0), begin = kir_div_i(k, rows.from, br), end = kir_div_i(k, kir_add_i(k, rows.to, br - 1), br);
-    kval last = kir_max(k, kir_add_i(k, end, -1), zero);
-    struct wg_attention_walk w = walk_of_rows(c, kir_min(k, begin, last));
-    if (a->s.sp) wg_attention_fetch(a, &w, zero);
-    kval block = kir_loop(k, KL_SERIAL, begin, end, 1);
+    const struct attention_span blocks = {kir_div_i(k, rows.from, br), kir_div_i(k, kir_add_i(k, rows.to, br - 1), br)};
+    struct wg_attention_walk w = walk_of_rows(c, blocks.from);
+    wg_attention_fetch_first(a, &w, &blocks);
+    kval block = kir_loop(k, KL_SERIAL, blocks.from, blocks.to, 1);
     w = walk_of_rows(c, block);
     wg_attention_scores(a, &w);
     if (a->s.sp) {
-        w = walk_of_rows(c, kir_min(k, kir_add_i(k, block, 1), last));
-        wg_attention_fetch(a, &w, zero);
+        w = walk_of_rows(c, kir_min(k, kir_add_i(k, block, 1), kir_add_i(k, blocks.to, -1)));
+        wg_attention_fetch(a, &w, kir_int(k, 0));
     }
     add_rows(c, block);
     kir_end(k);

@@ -64,16 +64,12 @@ static void scale_sums(struct wg_attention *a)
     }
 }
 
-static kval last_block(struct wg_attention *a)
-{
-    struct kir *k = a->m->k;
-    return kir_div_i(k, kir_max(k, kir_add_i(k, a->keys.to, -1), kir_int(k, 0)), a->s.bc);
-}
-
+/* Of the block behind, or once more of the last one. */
 static void fetch_next_keys(struct wg_attention *a, kval block)
 {
     struct kir *k = a->m->k;
-    struct wg_attention_walk next = walk_of_keys(a, kir_min(k, kir_add_i(k, block, 1), last_block(a)));
+    kval last = kir_div_i(k, kir_add_i(k, a->keys.to, -1), a->s.bc);
+    struct wg_attention_walk next = walk_of_keys(a, kir_min(k, kir_add_i(k, block, 1), last));
     wg_attention_fetch(a, &next, kir_int(k, 0));
 }
 
@@ -135,10 +131,10 @@ static void block_apart(struct wg_attention *a, kval block)
 static void all_keys(struct wg_attention *a)
 {
     struct kir *k = a->m->k;
-    kval zero = kir_int(k, 0), begin = kir_div_i(k, a->keys.from, a->s.bc), end = kir_div_i(k, kir_add_i(k, a->keys.to, a->s.bc - 1), a->s.bc);
-    struct wg_attention_walk keys = walk_of_keys(a, kir_min(k, begin, last_block(a)));
-    if (a->s.sp) wg_attention_fetch(a, &keys, zero);
-    kval block = kir_loop(k, KL_SERIAL, begin, end, 1);
+    const struct attention_span blocks = {kir_div_i(k, a->keys.from, a->s.bc), kir_div_i(k, kir_add_i(k, a->keys.to, a->s.bc - 1), a->s.bc)};
+    struct wg_attention_walk keys = walk_of_keys(a, blocks.from);
+    wg_attention_fetch_first(a, &keys, &blocks);
+    kval block = kir_loop(k, KL_SERIAL, blocks.from, blocks.to, 1);
     (!attention_has_values(&a->x) ? block_without_values : a->s.apart ? block_apart : block_in_turns)(a, block);
     kir_end(k);
 }

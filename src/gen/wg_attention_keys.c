@@ -78,7 +78,7 @@ static void find_unmasked(struct wg_attention *a)
     kval all = a->keys.to, from = kir_cast(k, DT_I64, fold_rows(a, KI_MIN, a->seen, first, n));
     kval to_last = kir_cast(k, DT_I64, fold_rows(a, KI_MAX, a->seen, last, n));
     a->keys.from = kir_max(k, kir_min(k, from, kir_add_i(k, all, -1)), zero);
-    a->keys.to = kir_max(k, kir_min(k, kir_add_i(k, to_last, 1), all), kir_add_i(k, a->keys.from, 1));
+    a->keys.to = kir_min(k, kir_max(k, kir_add_i(k, to_last, 1), kir_add_i(k, a->keys.from, 1)), all);
 }
 
 /* All keys, if masked scores of some row make anything else than zeros of p: its statistics were given, and are of no score. */

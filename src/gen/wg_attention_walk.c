@@ -39,6 +39,19 @@ void wg_attention_fetch(const struct wg_attention *a, const struct wg_attention_
     p->s.bk = own;
 }
 
+/* Behind a condition, if there may be no block: what it would have lies outside of the operand. */
+void wg_attention_fetch_first(const struct wg_attention *a, const struct wg_attention_walk *w, const struct attention_span *blocks)
+{
+    struct kir *k = a->m->k;
+    if (!a->s.sp) return;
+    kval zero = kir_int(k, 0), exists = kir_lt(k, blocks->from, blocks->to);
+    i64 is_known = 0;
+    kir_is_const(k, exists, &is_known);
+    if (!is_known) kir_if(k, exists);
+    wg_attention_fetch(a, w, zero);
+    if (!is_known) kir_end(k);
+}
+
 static void put(const struct wg_attention_walk *w)
 {
     struct kir *k = w->p->m->k;
