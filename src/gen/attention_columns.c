@@ -140,14 +140,15 @@ void attention_columns_sum(struct attention_kernel *a, const struct caps *c)
     const sym queries = shape_of(a)->dim[shape_of(a)->rank - 2], width = sym_const(st, first->width), mr = sym_const(st, a->s.mr);
     const sym n = a->s.split ? sym_const(st, round_up(a->s.split, first->width)) : sym_mul(st, sym_cdiv(st, a->x.scores.n, width), width);
     const sym rows = sym_mul(st, first->d.mb ? sym_const(st, first->d.mb) : sym_cdiv(st, queries, mr), mr);
-    kval at[MAX_RANK], pos[MAX_RANK], head, own = emit_size(m, queries), all = emit_size(m, a->x.scores.m);
+    kval at[MAX_RANK], pos[MAX_RANK], head, one = kir_int(k, 1), own = emit_size(m, queries);
     m->g = attention_graph_of(m, a->x.columns.out);
     head = kir_grid(k, emit_size(m, space_count(&heads, st, 0, heads.n)));
-    kval number = kir_grid(k, emit_size(m, sym_cdiv(st, a->x.scores.n, n)));
+    kval number = kir_grid(k, emit_size(m, a->s.split ? sym_cdiv(st, a->x.scores.n, n) : sym_const(st, 1)));
     const struct attention_span part = part_of(a, number, n);
     bool is_shared = queries != a->x.scores.m; /* several heads are rows of one product */
+    kval all = kir_max(k, emit_size(m, a->x.scores.m), one);
     a->batch = is_shared ? kir_div(k, kir_mul(k, head, own), all) : head;
-    kval begin = is_shared ? kir_mod(k, kir_mul(k, head, own), all) : kir_int(k, 0), end = kir_add(k, begin, own), step = emit_size(m, rows);
+    kval begin = is_shared ? kir_mod(k, kir_mul(k, head, own), all) : kir_int(k, 0), end = kir_add(k, begin, own), step = kir_max(k, emit_size(m, rows), one);
     space_at(m, &heads, head, at);
     space_at(m, &a->x.scores.outer, a->batch, pos);
     first->is_given = false, first->static_m = gen_static(m->g, queries, -1);
