@@ -4,6 +4,7 @@
 # make check      every test      (SAN=1: with ASan and UBSan, CC=clang: with clang; SAN=thread: those that have threads, with TSan)
 # make fuzz       libFuzzer on every parser (FUZZ_TIME=60 seconds each, NAMES="npy png": those)
 # make install    PREFIX=/usr/local DESTDIR=
+# make wheel      the Python package with library and command in it: build/wheel/*.whl
 # CROSS=aarch64-linux-gnu: for another processor, in build/aarch64-linux-gnu (or arm-linux-gnueabihf, riscv64-linux-gnu)
 # V=1 shows the commands.
 VERSION = 0.1.0
@@ -92,6 +93,16 @@ $(BUILD)/libquern_rt.so: $(OBJ_RT) $(BUILD)/sources
 rt: $(BUILD)/libquern_rt.so
 $(SYSROOT):
 	tool/sysroot $(CROSS) $@
+# Of a wheel: with copies of the third-party libraries, tool/wheel.
+$(BUILD)/wheel/lib/libquern.so.$(ABI): $(OBJ) $(BUILD)/sources tool/wheel
+	@mkdir -p $(@D)
+	$(call say,LINK)$(CC) $(CFLAGS) -shared -s $(LDFLAGS) -Wl,-soname,$(@F) -Wl,-rpath,'$$ORIGIN' -o $@ $(OBJ) $(LIBS)
+	@tool/wheel libraries $(BUILD) $(or $(LIBRARIES),$$($(PKG_CONFIG) --variable=libdir jansson))
+$(BUILD)/wheel/bin/quern: $(OBJ_CLI) $(BUILD)/wheel/lib/libquern.so.$(ABI)
+	@mkdir -p $(@D)
+	$(call say,LINK)$(CC) $(CFLAGS) -pie -s $(LDFLAGS) -o $@ $(OBJ_CLI) $(lastword $^) -Wl,-rpath,'$$ORIGIN/../lib' -Wl,-rpath-link,$(BUILD)/wheel/lib -lm
+wheel: $(BUILD)/wheel/bin/quern
+	@tool/wheel package $(BUILD) $(CC) $(if $(CROSS),$(SYSROOT))/usr/share/doc
 $(BUILD)/libquern.a: $(OBJ) $(BUILD)/sources
 	$(call say,AR)rm -f $@ && ar rcs $@ $(OBJ)
 
@@ -125,7 +136,7 @@ $(BUILD)/test/fuzz_%: $(BUILD)/test/fuzz_%.o $(BUILD)/libquern.a $(BUILD)/test/f
 $(BUILD)/bench/%: $(BUILD)/bench/%.o $(BUILD)/libquern.a
 	$(call say,LINK)$(CC) $(CFLAGS) -o $@ $< $(BUILD)/libquern.a $(LIBS)
 $(BUILD)/bench/kernel.o: private CFLAGS += -march=native -ffp-contract=fast
-tests: all $(TESTS) $(FUZZERS) $(BUILD)/test/fake_name.so
+tests: all $(TESTS) $(FUZZERS) $(BUILD)/test/fake_name.so $(if $(SAN),,$(BUILD)/wheel/bin/quern)
 benches: all $(BENCHES) # for bench/compare and bench/slow
 fuzzers: $(FUZZERS)
 fuzz: # libFuzzer, FUZZ_TIME=60 seconds a parser
@@ -160,7 +171,7 @@ clean:
 	rm -rf $(BUILD)
 
 FORCE:
-.PHONY: all rt tests benches fuzzers fuzz check demo install clean FORCE
+.PHONY: all rt wheel tests benches fuzzers fuzz check demo install clean FORCE
 .SECONDARY:
 .DELETE_ON_ERROR:
 -include $(OBJ:.o=.d) $(OBJ_CLI:.o=.d) $(TESTS:=.d) $(FUZZERS:=.d) $(BENCHES:=.d)

@@ -264,7 +264,7 @@ class Interrupts:
     """While it is entered, Ctrl-C calls a function instead of raising KeyboardInterrupt in the middle of something. Handlers other than Python's own stay.
     For the main thread."""
 
-    def __init__(self, function: Callable[[], None]) -> None:
+    def __init__(self, function: Callable[[], object]) -> None:
         self.function, self.is_ours, self.arrived = function, False, False
 
     def arrive(self, number: int, frame: object) -> None:
