@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# python.sh BUILD [TEST]: the Python package, installed as pip installs it, with Debian's Python and with the environment of bench/setup:
+# python.sh BUILD [TEST]: the Python package and python/compat, installed as pip installs them, with Debian's Python and with the environment of
+# bench/setup:
 # test/python_base.py or test/python_program.py where numpy is there, or test/python_TEST.py where PyTorch is.
 set -eu
 build=$(cd "$1" && pwd)
@@ -22,6 +23,8 @@ install_package() {
     QUERN_LIBRARY=$build/libquern.so "$1" -m pip install -q --disable-pip-version-check --no-index --no-deps --no-build-isolation \
         --root-user-action=ignore --target "$2/site" "$2/src" 2> "$2/log" || { cat "$2/log"; return 1; }
     [ -f "$2/site/quern/lib/libquern.so.0" ]
+    "$1" -m pip install -q --disable-pip-version-check --no-index --no-deps --no-build-isolation --root-user-action=ignore --target "$2/site" \
+        "$2/src/compat" 2> "$2/log" || { cat "$2/log"; return 1; }
 }
 
 # From 70.1 on setuptools makes wheels by itself.
@@ -37,7 +40,7 @@ run_with() {
         export PYTHONPATH="$site/site"
     else
         echo "note: $python has no pip, setuptools and wheel (tool/deps python): the package is used from the tree"
-        export PYTHONPATH="$here/../python" QUERN_LIBRARY="$build/libquern.so"
+        export PYTHONPATH="$here/../python:$here/../python/compat" QUERN_LIBRARY="$build/libquern.so"
     fi
     ran=yes
     (cd "$work"; "$python" "$here/python_$what.py")
