@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The types of quern.torch.
-from typing import Any, Literal, Mapping, Sequence
+from typing import Any, Callable, Literal, Mapping, Sequence
 
 import torch
 
@@ -18,6 +18,16 @@ def scaled_dot_product_attention(query: torch.Tensor, key: torch.Tensor, value: 
 def weighted_filter(input: torch.Tensor, weight: torch.Tensor, kernel_size: _Size, bias: torch.Tensor | None = None, splat: bool = False, *,
                     dilation: _Size = 1, padding: _Padding = "zero", transform: _Transform = "none", normalize: _Normalize = "none",
                     epsilon: float = 0.0) -> torch.Tensor: ...
+
+class Explanation:
+    def __str__(self) -> str: ...
+
+def explain(model: Callable[..., Any], *inputs: Any, mode: Literal["default", "tune"] | None = None, options: Mapping[str, Any] | None = None,
+            dynamic: bool | None = None, **named: Any) -> Explanation: ...
+def export(model: torch.nn.Module, inputs: tuple[Any, ...], path: str, dynamic_shapes: Any = None, database: Any = None, threads: int = 0,
+           **options: Any) -> None: ...
+def load(path: str, **options: Any) -> torch.nn.Module: ...
+def optimize(model: torch.nn.Module, kinds: tuple[type, ...] = ...) -> torch.nn.Module: ...
 
 class WeightedFilter(torch.nn.Module):
     def __init__(self, channels: int, kernel_size: _Size, bias: bool = True, splat: bool = False, *, dilation: _Size = 1,
