@@ -98,6 +98,9 @@ class Graph:
             names, why = [e.node], e.reason
         except Error as e:
             names, why = blamed(str(e), piece), str(e)
+        except Exception as e:  # an exporter's bug must not be the end of the model
+            log.warning("torch.compile: %s: %s: %s", piece.name, type(e).__name__, e)
+            names, why = [], f"{type(e).__name__}: {e}"
         known = {n.name for n in piece.nodes}
         names = [n for n in names if n in known]
         return dict.fromkeys(names or sorted(known), why)

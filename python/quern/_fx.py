@@ -12,6 +12,8 @@ import re
 
 import torch
 
+from ._notes import identity, notes
+
 OPSET = 23  # the first with Attention and RMSNormalization, which need not be recognised in their parts then
 
 
@@ -25,23 +27,42 @@ class Refused(Exception):
 
 @functools.cache
 def exporter():
-    """Modules of the exporter: (core, decomp, dispatching, ir_passes), and its registry of operators."""
+    """Modules of the exporter, (core, ir_passes, fx passes), and its registry of operators."""
     try:
         import onnxscript  # noqa: F401
-        from torch.onnx._internal.exporter import _core, _decomp, _dispatching, _ir_passes, _registration
+        from torch.onnx._internal.exporter import _core, _ir_passes, _registration
+        from torch.onnx._internal.fx import passes
         _core._translate_fx_graph
     except (ImportError, AttributeError) as e:
         raise ImportError(f"backend 'quern' needs PyTorch 2.6 or later with its ONNX exporter (pip install onnx onnxscript): {e}") from e
-    return _core, _decomp, _dispatching, _ir_passes, _registration.ONNXRegistry.from_torchlib(opset_version=OPSET)
+    return _core, _ir_passes, passes, _registration.ONNXRegistry.from_torchlib(opset_version=OPSET)
+
+
+def overload(name):
+    """The operator of a name such as "aten.linear.default"; None: this process has none."""
+    space, op, variant = name.split(".")
+    return getattr(getattr(getattr(torch.ops, space), op, None), variant, None)
+
+
+@functools.cache
+def known():
+    """The operators that the exporter translates. Their names are kept, because its modules take seconds to import."""
+    key = f"known {OPSET} {identity()}"
+    names = notes.get(key)
+    if names is None:
+        registry = exporter()[3]
+        found = {m.fx_target for metas in registry.functions.values() for m in metas if not m.is_complex}
+        names = "\n".join(sorted(str(op) for op in found if isinstance(op, torch._ops.OpOverload))).encode()
+        notes.put(key, names)
+    return {op for op in map(overload, names.decode().split()) if op is not None}
 
 
 @functools.cache
 def decompositions():
     """Composite operators that are decomposed while a graph is traced (the rest stays whole), and the table of all other decompositions."""
     from torch.export.exported_program import _split_decomp_table_to_cia_and_python_decomp
-    _, decomp, _, _, registry = exporter()
-    known = set(decomp.get_onnx_implemented_overloads(registry))
-    return _split_decomp_table_to_cia_and_python_decomp(decomp.create_onnx_friendly_decomposition_table(known))
+    from torch.onnx._internal.exporter import _decomp
+    return _split_decomp_table_to_cia_and_python_decomp(_decomp.create_onnx_friendly_decomposition_table(known()))
 
 
 def whole():
@@ -96,9 +117,7 @@ def refusal(node):
                 return f"a tensor with layout {t.layout}"
             if t.dtype.is_complex:
                 return "complex numbers"
-    _, _, dispatching, _, registry = exporter()
-    function, _ = dispatching.dispatch(node, registry)
-    return None if function is not None else "not known to PyTorch's exporter to ONNX"
+    return None if node.target in known() else "not known to PyTorch's exporter to ONNX"
 
 
 # --- sizes ---
@@ -194,9 +213,8 @@ def to_onnx(gm):
     Nodes are named like the FX nodes that they come from, with a number behind. Raises Refused."""
     import onnx_ir as ir
     from onnx_ir.passes.common import InlinePass
-    core, _, _, passes, registry = exporter()
+    core, passes, fx_passes, registry = exporter()
     if is_mixed(gm):
-        from torch.onnx._internal.fx import passes as fx_passes
         gm = fx_passes.InsertTypePromotion(gm).run()
     for n in gm.graph.nodes:
         n.meta["nn_module_stack"] = {}  # for names that nobody needs
@@ -215,7 +233,8 @@ def to_onnx(gm):
         fx = node.meta.get("node")
         node.name = f"{fx.name if fx is not None else 'piece'}.{k}"
     passes.add_opset_imports(model)
-    model.opset_imports[""] = OPSET  # of 18 and later, in which the exporter writes the rest, the meanings are the same
+    for part in (model, *model.functions.values()):
+        part.opset_imports[""] = OPSET  # the exporter writes most in 18, since when meanings are the same
     if model.functions:
         model = InlinePass()(model).model
     for value in [*model.graph.inputs, *model.graph.outputs]:

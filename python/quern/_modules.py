@@ -28,7 +28,8 @@ def write_onnx(model, inputs, file, dynamic_shapes=None):
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         if HAS_GRAPHS:
-            shapes = None if dynamic_shapes is None else tuple({d: torch.export.Dim(n) for d, n in axes.items()} if axes else None for axes in dynamic_shapes)
+            sizes = {n: torch.export.Dim(n) for axes in dynamic_shapes or () for n in (axes or {}).values()}
+            shapes = None if dynamic_shapes is None else tuple({d: sizes[n] for d, n in axes.items()} if axes else None for axes in dynamic_shapes)
             torch.onnx.export(model, tuple(inputs), file, dynamo=True, verbose=False, external_data=True, optimize=False, dynamic_shapes=shapes, input_names=names)
             return
         names += [f"input_{k}" for k in range(len(names), len(inputs))]

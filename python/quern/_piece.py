@@ -11,9 +11,8 @@ says so), unless that happens all the time. With weights="in place" they are arg
 import json
 import logging
 import os
-import platform
 import threading
-from ctypes import addressof, byref, c_size_t, c_void_p, pointer, string_at
+from ctypes import addressof, byref, c_void_p, pointer
 
 import torch
 
@@ -21,7 +20,8 @@ from . import _arrays as arrays
 from . import _fx
 from ._bound import Bound
 from ._compare import compare
-from ._library import CompileOpts, Context, Error, ModelOpts, QuantizeOpts, TargetOpts, TuneOpts, cache_path, lib, path, text
+from ._library import CompileOpts, Context, Error, ModelOpts, QuantizeOpts, TargetOpts, TuneOpts, cache_path, lib, text
+from ._notes import identity, notes
 from ._program import Program
 
 log = logging.getLogger("quern")
@@ -54,55 +54,6 @@ class Options:
 
     def key(self):
         return repr([self.mode, self.database, self.n_threads(), bool(self.deterministic), self.weights])
-
-
-def identity():
-    """Of what exports, compiles and runs."""
-    import onnxscript
-    s = os.stat(path) if os.path.isfile(path) else None
-    return repr([torch.__version__, onnxscript.__version__, path, s and (s.st_size, s.st_mtime_ns), platform.machine(), os.cpu_count(), processor()])
-
-
-def processor():
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as f:
-            return next((line for line in f if line.startswith(("model name", "CPU part"))), "")
-    except OSError:
-        return platform.processor()
-
-
-# --- the user's cache ---
-
-
-class Notes:
-    """What is kept there, by keys that are texts."""
-
-    def __init__(self):
-        self.context = None
-
-    def open(self):
-        if self.context is None or not self.context.is_ours():
-            self.context = Context(level=0)
-        return self.context
-
-    def get(self, key):
-        """Bytes; None: nothing."""
-        c, key, data, size = self.open(), key.encode(), c_void_p(), c_size_t()
-        with c.lock:
-            if lib.quern_cache_get(c.handle, key, len(key), byref(data), byref(size)):
-                return None
-            try:
-                return string_at(data.value, size.value)
-            finally:
-                lib.quern_text_free(data)
-
-    def put(self, key, data):
-        c, key = self.open(), key.encode()
-        with c.lock:
-            c.check(lib.quern_cache_put(c.handle, key, len(key), data, len(data)))
-
-
-notes = Notes()
 
 
 # --- pieces ---
@@ -141,7 +92,15 @@ class Piece:
         bound = self.bound
         if bound.has_changed(args):
             bound = self.remake(args)
-        return bound.run(args) if bound else self.eager(*args)
+        if bound is None:
+            return self.eager(*args)
+        try:
+            return bound.run(args)
+        except Error as e:  # sizes that the network cannot have, as the library infers them
+            if e.status != "INPUT":
+                raise
+            log.info("torch.compile: a call of %s runs in PyTorch: %s", self.name, e)
+            return self.eager(*args)
 
     def remake(self, args):
         """The program for changed weights; None if they change so often that the piece is left to PyTorch."""

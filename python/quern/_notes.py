@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is kept between processes about graphs of PyTorch: bytes by keys in the user's cache, which the library seals and limits (quern_cache_put)."""
+import functools
+import importlib.metadata
+import os
+import platform
+from ctypes import byref, c_size_t, c_void_p, string_at
+
+import torch
+
+from ._library import Context, lib, path
+
+
+def version_of(package):
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+@functools.cache
+def identity():
+    """Of what exports, compiles and runs."""
+    s = os.stat(path) if os.path.isfile(path) else None
+    return repr([torch.__version__, version_of("onnxscript"), path, s and (s.st_size, s.st_mtime_ns), platform.machine(), os.cpu_count(), processor()])
+
+
+def processor():
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as f:
+            return next((line for line in f if line.startswith(("model name", "CPU part"))), "")
+    except OSError:
+        return platform.processor()
+
+
+class Notes:
+    """What is kept there, by keys that are texts."""
+
+    def __init__(self):
+        self.context = None
+
+    def open(self):
+        if self.context is None or not self.context.is_ours():
+            self.context = Context(level=0)
+        return self.context
+
+    def get(self, key):
+        """Bytes; None: nothing."""
+        c, key, data, size = self.open(), key.encode(), c_void_p(), c_size_t()
+        with c.lock:
+            if lib.quern_cache_get(c.handle, key, len(key), byref(data), byref(size)):
+                return None
+            try:
+                return string_at(data.value, size.value)
+            finally:
+                lib.quern_text_free(data)
+
+    def put(self, key, data):
+        c, key = self.open(), key.encode()
+        with c.lock:
+            c.check(lib.quern_cache_put(c.handle, key, len(key), data, len(data)))
+
+
+notes = Notes()
