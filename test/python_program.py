@@ -43,6 +43,13 @@ MATMULS = b"""graph {
   output %y
 }"""
 
+GEMM = b"""graph {
+  input %x: f32[N,3]
+  const %w: f32[3,3] = [1, 2, 3, 4, 5, 6, 7, 8, 9]
+  %y: f32[?] = MatMul(%x, %w)
+  output %y
+}"""
+
 COUNTED = b"""graph {
   input %x: f32[N]
   %y: none[?] = NonZero(%x)
@@ -102,7 +109,9 @@ class Described(unittest.TestCase):
 
     def test_repr(self):
         p = quern.compile(GRAPH, sizes={"N": 5})
-        self.assertRegex(repr(p), r"^<quern\.Program 'model': x float32\[N,3\], s float32\[3\] -> y float32\[N,3\], z float32\[.*,3\]; cpu.*; .* of weights")
+        self.assertRegex(repr(p), r"^<quern\.Program 'model': x float32\[N,3\], s float32\[3\] -> y float32\[N,3\], z float32\[.*,3\]; cpu.*; no weights")
+        self.assertRegex(repr(quern.compile(GEMM)), r"; [1-9]\d* bytes of weights")
+        self.assertLess(len(repr(p)), 250)
         self.assertIn("N=5", repr(p) if p.predicted_seconds else "N=5")
         self.assertIsNone(p.seconds)
         p(*case())

@@ -148,10 +148,10 @@ class Program:
             return "<quern.Program of another process>"
         f = self._facts()
         name = f" '{said(f.model)}'" if f.model else ""
-        place = " ".join(filter(None, (said(f.device) or "no device here", said(f.isa))))
+        place = " ".join(filter(None, (said(f.device) or "no device here", said(f.isa).split("+")[0])))  # without extensions
         used = lib.quern_program_memory(self._handle)
         parts = [f"{self._list(self.inputs, self.input_shapes, self.input_dtypes)} -> {self._list(self.outputs, self.output_shapes, self.output_dtypes)}",
-                 place, f"{memory(f.constants)} of weights" + (f", {memory(used)} temporary" if used else "")]
+                 place, (f"{memory(f.constants)} of weights" if f.constants else "no weights") + (f", {memory(used)} temporary" if used else "")]
         if f.seconds:
             at = f" at {said(f.sizes).replace(':', '=')}" if f.sizes else ""
             parts.append(f"{'tuned' if f.is_measured else 'predicted'} {duration(f.seconds)}{at}")
