@@ -75,7 +75,7 @@ alone 0 python use.py; says works
 triple=aarch64-linux-gnu there=$build/cross/aarch64-linux-gnu
 if ! command -v $triple-gcc > /dev/null || [ ! -d "$top/build/sysroot/$triple" ]; then
     echo "skipped: a wheel for $triple, whose compiler or libraries are not there (tool/deps cross; tool/sysroot)"
-elif [ ! -f "$there/libquern.so" ]; then
+elif [ ! -f "$there/libquern.so" ] && [ ! -f "$there/wheel/bin/quern" ]; then
     echo "skipped: a wheel for $triple, for which quern is not built (cross.sh)"
 else
     seconds=900
