@@ -6,6 +6,7 @@ import math
 import os
 import statistics
 import time
+from ctypes import byref, pointer
 
 import torch
 import torch.nn as nn
@@ -56,10 +57,10 @@ def measure_named(result, device):
     plain = TuneResult(result.OpTy, result.bestKernelBaseArg, 0, result.name.replace("isAT1", "isAT0").replace("isATTrue", "isAT0"))
     write_list(path, [plain])
     tune = _native.TuneOpts(device=o.options["device"], min_samples=5)
-    options = _native.GemmOpts(tune=_native.ctypes.pointer(tune), type=os.fsencode(str(result.dtype).replace("torch.", "")), baseline=b"reference")
+    options = _native.GemmOpts(tune=pointer(tune), type=os.fsencode(str(result.dtype).replace("torch.", "")), baseline=b"reference")
     try:
-        with c.lock, _native.stoppable(c):
-            c.check(_native.lib.quern_gemm(o.shared.db, os.fsencode(path), _native.byref(options), _native.byref(_native.GemmBest())))
+        with c.lock:
+            c.wait(_native.lib.quern_gemm, o.shared.db, os.fsencode(path), byref(options), byref(_native.GemmBest()))
         return True
     except quern.Error as e:
         say_once(f"'{result.name}' is not measured on '{device}', quern's own best kernel is used: {e}")
@@ -103,8 +104,8 @@ def run_model(model, args, input_ids):
     return lambda: model(input_ids)
 
 
-def compile_model(devId, f_run, collectInfoOnly=False, invokeDeepgenGraph=False, *, seconds=20.0, max_candidates=0, retune=False, export=None, configs=None,
-                  warp_size=64):
+def compile_model(devId, f_run, collectInfoOnly=False, invokeDeepgenGraph=False, *, seconds=20.0, max_candidates=0, retune=False, export=None,
+                  configs=None, warp_size=64):
     """Runs the model once, collects its matrix products and attentions, tunes each on the device, and registers the kernels that are faster than
     PyTorch's operators.
 

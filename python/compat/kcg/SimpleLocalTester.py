@@ -80,7 +80,7 @@ def operator_of(config):
 
 def device_of(context, wanted):
     """The library's name of the device."""
-    names = [d["name"] for d in json.loads(_native.take_text(context, lib.quern_devices, context.handle)) if not d.get("described")]
+    names = [d["name"] for d in json.loads(context.take_text(lib.quern_devices, context.handle)) if not d.get("described")]
     if wanted is None:
         return next((d for d in DRIVERS if d in names), "cpu")
     if not wanted.isdigit():
@@ -129,16 +129,20 @@ def measure(a):
     db = context.database(os.path.splitext(a.result)[0] + ".db")
     o = options_of(a, device, tune)
     print(f"kcg: {a.operator} of '{a.config}' on '{device}'", flush=True)
-    with context.lock, _native.stoppable(context) as stopped:
-        if a.operator == "matmul":
-            context.check(lib.quern_gemm(db, text(a.config), byref(o), byref(best)))
-        else:
-            context.check(lib.quern_attention_tiles(db, text(a.config), byref(shape_of(a)), byref(o), byref(best)))
+    code = 0
+    with context.lock:
+        try:
+            if a.operator == "matmul":
+                context.wait(lib.quern_gemm, db, text(a.config), byref(o), byref(best))
+            else:
+                context.wait(lib.quern_attention_tiles, db, text(a.config), byref(shape_of(a)), byref(o), byref(best))
+        except KeyboardInterrupt:
+            code = 130
     print(f"kcg: {best.n_points} kernels visited, {best.n_refused} of them refused")
     if best.name:
         print(f"{best.name.decode()}\n{best.seconds * 1e3:.4f} ms, {best.base_seconds * 1e3:.4f} ms by {best.baseline.decode() or 'the baseline'}, "
               f"speed-up {best.speedup:.3f}, {best.tflops:.3f} TFLOP/s\nkcg: the best are in '{a.result}'")
-    return 130 if stopped.is_set else 0
+    return code
 
 
 def main(words):

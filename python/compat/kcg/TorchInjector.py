@@ -148,9 +148,9 @@ class OpInjector:
         self.device = device_of(devId)
 
     def parseOp(self, source, OpTy):
-        """The kernel of a name, or the first one of this operator in a list of kernels (a file), as a function. Of a matrix product: f(a, b, c=None) with
-        a as the name states it, (k, m) if it has isAT1; of an attention: f(q, k, v, o=None). The result is written to the last argument if it
-        is given, and returned."""
+        """The kernel of a name, or the first one of this operator in a list of kernels (a file), as a function. Of a matrix product:
+        f(a, b, c=None) with a as the name states it, (k, m) if it has isAT1; of an attention: f(q, k, v, o=None). The result is written to the
+        last argument if it is given, and returned."""
         name = source if is_for_gpu(source) else next((n for kind, n, _, _ in read_list(find_file(source)) if OPERATORS.get(kind) is OpTy), None)
         if name is None:
             raise ValueError(f"'{source}' has no kernel of type '{OpTy.type}'")

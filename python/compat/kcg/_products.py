@@ -14,11 +14,11 @@ import torch
 
 from quern import _arrays as arrays
 from quern import _attention, _torch_run
-from quern._library import CompileOpts, TuneOpts, lib
+from quern._library import CompileOpts, Step, TuneOpts, lib, said
 from quern._operator import Operator
 from quern.torch import scaled_dot_product_attention
 
-from . import _native
+from . import _native  # noqa: F401, declares quern_op_model
 
 torch_matmul = torch.matmul  # MatmulReplacer may replace it
 TYPES = _torch_run.TYPES
@@ -192,15 +192,15 @@ class Call:
         """Measures schedules into the operator's database. Returns whether Ctrl-C ended it; measurements are kept then, too."""
         c, db = self.operator._open(), self.operator.shared.db
         o = self.options(TuneOpts, timeout=seconds, max_candidates=candidates, min_samples=3)
-        with c.lock, _native.stoppable(c) as stopped:
+        with c.lock:
             model = self.model()
             try:
-                status = lib.quern_tune(db, model, byref(o))
-                if not stopped.is_set:
-                    c.check(status)
+                c.wait(lib.quern_tune, db, model, byref(o))
+            except KeyboardInterrupt:
+                return True
             finally:
                 lib.quern_model_close(model)
-        return stopped.is_set
+        return False
 
     def kernels(self):
         """Names of the kernels that the database makes of it."""
@@ -210,9 +210,9 @@ class Call:
             try:
                 c.check(lib.quern_compile(model, db, byref(self.options(CompileOpts)), byref(program)))
                 lib.quern_profile(program, 1)
-                steps = (_native.Step * MOST_KERNELS)()
+                steps = (Step * MOST_KERNELS)()
                 n = lib.quern_profile_steps(program, steps, MOST_KERNELS)
-                return "+".join(s.kernel.decode(errors="replace") for s in steps[:n])
+                return "+".join(said(s.kernel) for s in steps[:n])
             finally:
                 lib.quern_program_close(program)
                 lib.quern_model_close(model)

@@ -74,7 +74,7 @@ def check_name(name):
     """The library examines every field; its error names the one that is wrong."""
     c = Context(level=0)
     with c.lock:
-        _native.take_text(c, _native.lib.quern_show, c.handle, text(name))
+        c.take_text(_native.lib.quern_show, c.handle, text(name))
 
 
 def read_list(path):

@@ -5,13 +5,15 @@ measured again."""
 import json
 import os
 import platform
+from ctypes import byref
 
 import torch
 
 import quern
+from quern._library import Context
 
-from . import _products as products
 from . import _native
+from . import _products as products
 from ._places import PathManager, say_once
 from ._registry import TuneResult, name_of, size_name
 from .attention import AttentionOp
@@ -118,8 +120,8 @@ def space_of(args, dtype, warp_size):
     """A configuration file for a matrix product (doc/gemm.md), as text."""
     batch, m, n, k = args
     batch = [b for b in batch if b != 1]
-    c = quern._library.Context(level=0)
+    c = Context(level=0)
     shape = _native.GemmShape(n_batch=len(batch), m=m, n=n, k=k, is_transposed=1, type=products.arrays.OF_TORCH[str(dtype)])
     shape.batch[:len(batch)] = batch
     with c.lock:
-        return _native.take_text(c, _native.lib.quern_gemm_space, c.handle, _native.byref(shape), warp_size)
+        return c.take_text(_native.lib.quern_gemm_space, c.handle, byref(shape), warp_size)
