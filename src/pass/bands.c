@@ -3,12 +3,15 @@
 // bands: masks of positions become quern::Band, which kernels of attention know, whatever the exporter wrote for them: comparisons of ranges, triangles of ones,
 // constants (as folding makes of short ones), And, Not, Equal and Where of these. A value that has one number inside of a band and another one outside is a
 // choice; a boolean one becomes the band itself, or the opposite one of a band with one side, and one that masks becomes Where of that, with the number that
-// masks outside. Bands that meet in a conjunction become one; what else is in it stays. requires: expanded, inferred.
+// masks outside. Bands that meet in a conjunction become one; what else is in it stays, once. requires: expanded, inferred.
+//
+// What is found of a value is remembered: constants are looked at once, and values with several users are not followed again for each. Values are asked for in
+// the order of nodes, so that those which they are computed from are known already; what replaces them has the same elements.
 #include "pass/pass_ramp.h"
 
 #include <math.h>
 
-enum { MAX_DEPTH = 12, MAX_PARTS = 8, MIN_CONSTANT = 64, MAX_CONSTANT = 1 << 24 /* elements */ };
+enum { MAX_DEPTH = 12 /* of values that are not known yet */, MAX_PARTS = 8, MAX_ANDS = 32, MIN_CONSTANT = 64, MAX_CONSTANT = 1 << 24 /* elements */ };
 static const double masking = -1e4; /* what a mask adds, at most */
 
 /* Elements whose index j along one axis lies in i + low .. i + high, i along an axis in front of it. Axes count from the last one, 0. */
@@ -16,7 +19,16 @@ struct band { u32 row, col; bool has_low, has_high; sym low, high; };
 
 struct choice { struct band b; double yes, no; };
 
-static bool find(struct graph *g, value_id v, struct choice *c, u32 depth);
+struct known { bool is_known, is_choice; struct choice c; };
+
+struct finder {
+    struct graph *g;
+    struct arena *a;
+    struct { struct known *v; u32 n, cap; } known; /* by value */
+    u32 depth;
+};
+
+static bool find(struct finder *f, value_id v, struct choice *c);
 
 static const struct shape *shape_of(const struct graph *g, value_id v) { return &graph_value(g, v)->shape; }
 static sym dim_of(const struct shape *s, u32 from_last) { return s->dim[s->rank - 1 - from_last]; }
@@ -126,10 +138,11 @@ static bool of_slice(struct graph *g, const struct node *n, struct band *b)
     return true;
 }
 
-static bool of_view(struct graph *g, node_id id, struct choice *c, u32 depth)
+static bool of_view(struct finder *f, node_id id, struct choice *c)
 {
+    struct graph *g = f->g;
     const struct node *n = graph_node(g, id);
-    if (!find(g, n->in.v[0], c, depth)) return false;
+    if (!find(f, n->in.v[0], c)) return false;
     if (str_is(n->op, "Identity")) return true;
     if (str_is(n->op, "Transpose")) return of_permutation(g, n, &c->b);
     if (str_is(n->op, "quern::Slice")) return of_slice(g, n, &c->b);
@@ -221,52 +234,57 @@ static bool spans(const struct graph *g, const struct choice *c, value_id of, va
     return dim_of(from, c->b.row) == dim_of(to, c->b.row) && dim_of(from, c->b.col) == dim_of(to, c->b.col);
 }
 
-static bool of_where(struct graph *g, const struct node *n, struct choice *c, u32 depth)
+static bool of_where(struct finder *f, const struct node *n, struct choice *c)
 {
+    struct graph *g = f->g;
     double yes, no;
-    if (!find(g, n->in.v[0], c, depth) || !is_boolean(c) || !spans(g, c, n->in.v[0], n->out.v[0])) return false;
+    if (!find(f, n->in.v[0], c) || !is_boolean(c) || !spans(g, c, n->in.v[0], n->out.v[0])) return false;
     if (!ramp_is_uniform(g, n->in.v[1], &yes) || !ramp_is_uniform(g, n->in.v[2], &no)) return false;
     c->yes = yes, c->no = no;
     return !isnan(yes) && !isnan(no);
 }
 
-static bool of_equal(struct graph *g, const struct node *n, struct choice *c, u32 depth)
+static bool of_equal(struct finder *f, const struct node *n, struct choice *c)
 {
+    struct graph *g = f->g;
     double number;
     const u32 k = ramp_is_uniform(g, n->in.v[0], &number);
     if (!k && !ramp_is_uniform(g, n->in.v[1], &number)) return false;
-    if (!find(g, n->in.v[k], c, depth) || !spans(g, c, n->in.v[k], n->out.v[0])) return false;
+    if (!find(f, n->in.v[k], c) || !spans(g, c, n->in.v[k], n->out.v[0])) return false;
     c->yes = c->yes == number, c->no = c->no == number;
     return true;
 }
 
-static bool of_and(struct graph *g, const struct node *n, struct choice *c, u32 depth)
+static bool of_and(struct finder *f, const struct node *n, struct choice *c)
 {
+    struct graph *g = f->g;
     struct choice b;
     double number;
     for (u32 k = 0; k < 2; k++)
-        if (ramp_is_uniform(g, n->in.v[k], &number) && number != 0) return find(g, n->in.v[1 - k], c, depth) && is_boolean(c) && spans(g, c, n->in.v[1 - k], n->out.v[0]);
-    if (!find(g, n->in.v[0], c, depth) || !find(g, n->in.v[1], &b, depth) || !is_boolean(c) || !is_boolean(&b)) return false;
+        if (ramp_is_uniform(g, n->in.v[k], &number) && number != 0) return find(f, n->in.v[1 - k], c) && is_boolean(c) && spans(g, c, n->in.v[1 - k], n->out.v[0]);
+    if (!find(f, n->in.v[0], c) || !find(f, n->in.v[1], &b) || !is_boolean(c) || !is_boolean(&b)) return false;
     return spans(g, c, n->in.v[0], n->out.v[0]) && spans(g, &b, n->in.v[1], n->out.v[0]) && meet_all(g, &c->b, &b.b);
 }
 
 /* Numbers that are not rounded. */
-static bool of_cast(struct graph *g, const struct node *n, struct choice *c, u32 depth)
+static bool of_cast(struct finder *f, const struct node *n, struct choice *c)
 {
-    if (!find(g, n->in.v[0], c, depth)) return false;
+    struct graph *g = f->g;
+    if (!find(f, n->in.v[0], c)) return false;
     if (graph_value(g, n->out.v[0])->dtype == DT_BOOL) c->yes = c->yes != 0, c->no = c->no != 0;
     return (c->yes == 0 || c->yes == 1) && (c->no == 0 || c->no == 1);
 }
 
 /* With a number: (1 - mask) * -10000. */
-static bool of_arithmetic(struct graph *g, const struct node *n, struct choice *c, u32 depth)
+static bool of_arithmetic(struct finder *f, const struct node *n, struct choice *c)
 {
+    struct graph *g = f->g;
     double number;
     const bool adds = str_is(n->op, "Add"), multiplies = str_is(n->op, "Mul");
     if ((!adds && !multiplies && !str_is(n->op, "Sub")) || graph_value(g, n->out.v[0])->dtype != DT_F32) return false;
     const u32 k = ramp_is_uniform(g, n->in.v[0], &number);
     if (!k && !ramp_is_uniform(g, n->in.v[1], &number)) return false;
-    if (!find(g, n->in.v[k], c, depth) || !spans(g, c, n->in.v[k], n->out.v[0])) return false;
+    if (!find(f, n->in.v[k], c) || !spans(g, c, n->in.v[k], n->out.v[0])) return false;
     for (u32 i = 0; i < 2; i++) {
         double *x = i ? &c->no : &c->yes;
         const float a = (float)*x, b = (float)number;
@@ -275,21 +293,22 @@ static bool of_arithmetic(struct graph *g, const struct node *n, struct choice *
     return !isnan(c->yes) && !isnan(c->no);
 }
 
-static bool of_node(struct graph *g, node_id id, struct choice *c, u32 depth)
+static bool of_node(struct finder *f, node_id id, struct choice *c)
 {
+    struct graph *g = f->g;
     const struct node *n = graph_node(g, id);
     if (n->out.n != 1) return false;
     c->yes = 1, c->no = 0;
     if (of_band(g, n, id, &c->b) || of_comparison(g, n, &c->b)) return true;
     if (str_is(n->op, "quern::Trilu")) return of_triangle(g, n, c);
-    if (str_is(n->op, "Where")) return of_where(g, n, c, depth);
-    if (str_is(n->op, "And")) return of_and(g, n, c, depth);
-    if (str_is(n->op, "Equal")) return of_equal(g, n, c, depth);
+    if (str_is(n->op, "Where")) return of_where(f, n, c);
+    if (str_is(n->op, "And")) return of_and(f, n, c);
+    if (str_is(n->op, "Equal")) return of_equal(f, n, c);
     if (str_is(n->op, "Identity") || str_is(n->op, "Transpose") || str_is(n->op, "quern::Slice") || str_is(n->op, "quern::Expand") || op_of(g, id)->props & OP_RESHAPE)
-        return of_view(g, id, c, depth);
-    if (str_is(n->op, "Not")) return find(g, n->in.v[0], c, depth) && (c->yes = !c->yes, c->no = !c->no, true);
-    if (str_is(n->op, "Cast")) return of_cast(g, n, c, depth);
-    return of_arithmetic(g, n, c, depth);
+        return of_view(f, id, c);
+    if (str_is(n->op, "Not")) return find(f, n->in.v[0], c) && (c->yes = !c->yes, c->no = !c->no, true);
+    if (str_is(n->op, "Cast")) return of_cast(f, n, c);
+    return of_arithmetic(f, n, c);
 }
 
 /* A boolean choice is a band if that has it: true inside. */
@@ -300,12 +319,28 @@ static bool normalise(struct graph *g, struct choice *c)
     return invert(g, &c->b);
 }
 
-static bool find(struct graph *g, value_id v, struct choice *c, u32 depth)
+static bool find_new(struct finder *f, value_id v, struct choice *c)
 {
-    const struct value *x = v ? graph_value(g, v) : NULL;
-    if (!v || depth == MAX_DEPTH) return false;
-    bool ok = x->data ? of_constant(g, x->data, c) : x->producer && of_node(g, x->producer, c, depth + 1);
-    return ok && (graph_value(g, v)->dtype != DT_BOOL || normalise(g, c));
+    const struct value *x = graph_value(f->g, v);
+    const enum dtype t = x->dtype;
+    bool ok = x->data ? of_constant(f->g, x->data, c) : x->producer && of_node(f, x->producer, c);
+    return ok && (t != DT_BOOL || normalise(f->g, c));
+}
+
+static bool find(struct finder *f, value_id v, struct choice *c)
+{
+    if (!v) return false;
+    while (f->known.n <= v) arr_push(f->a, &f->known);
+    if (!f->known.v[v].is_known) {
+        if (f->depth == MAX_DEPTH) return false;
+        f->depth++;
+        struct known now = {.is_known = true};
+        now.is_choice = find_new(f, v, &now.c);
+        f->known.v[v] = now;
+        f->depth--;
+    }
+    *c = f->known.v[v].c;
+    return f->known.v[v].is_choice;
 }
 
 /* What it becomes. */
@@ -368,22 +403,23 @@ static bool put(struct graph *g, value_id old, value_id new, node_id first, bool
     return true;
 }
 
-static bool replace(struct graph *g, node_id id, bool *ok, struct err *e)
+static bool replace(struct finder *f, node_id id, bool *ok, struct err *e)
 {
+    struct graph *g = f->g;
     struct choice c;
     const struct node *n = graph_node(g, id);
-    if (n->out.n != 1 || !n->out.v[0] || graph_is_output(g, n->out.v[0]) || !graph_is_read(g, n->out.v[0])) return false;
-    const value_id v = n->out.v[0];
+    const value_id v = n->out.n == 1 ? n->out.v[0] : 0;
     const node_id first = g->node.n;
-    if (!find(g, v, &c, 0) || is_done(g, id, &c)) return false;
+    if (!find(f, v, &c) || graph_is_output(g, v) || !graph_is_read(g, v) || is_done(g, id, &c)) return false;
     const struct value of = *graph_value(g, v);
     return put(g, v, add_choice(g, id, &c, &of), first, ok, e);
 }
 
-static bool replace_constant(struct graph *g, value_id v, bool *ok, struct err *e)
+static bool replace_constant(struct finder *f, value_id v, bool *ok, struct err *e)
 {
+    struct graph *g = f->g;
     struct choice c;
-    if (!graph_value(g, v)->data || !graph_is_read(g, v) || graph_is_output(g, v) || !find(g, v, &c, 0)) return false;
+    if (!graph_value(g, v)->data || !graph_is_read(g, v) || graph_is_output(g, v) || !find(f, v, &c)) return false;
     const struct value of = *graph_value(g, v);
     const node_id first = g->node.n;
     return put(g, v, add_choice(g, 0, &c, &of), first, ok, e);
@@ -391,30 +427,42 @@ static bool replace_constant(struct graph *g, value_id v, bool *ok, struct err *
 
 /* Conjunctions of several, not all of which are bands. */
 
-struct parts { value_id v[MAX_PARTS]; u32 n; };
+struct parts {
+    value_id v[MAX_PARTS];
+    u32 n, n_ands;
+    bool are_fewer; /* than stand there: some are always true, or the same */
+};
 
-static bool add_parts(struct graph *g, value_id v, struct parts *p, u32 depth)
+static bool has_part(const struct parts *p, value_id v)
+{
+    for (u32 i = 0; i < p->n; i++)
+        if (p->v[i] == v) return true;
+    return false;
+}
+
+static bool add_parts(struct graph *g, value_id v, struct parts *p)
 {
     const node_id id = graph_value(g, v)->producer;
     double number;
-    if (id && str_is(graph_node(g, id)->op, "And") && depth < MAX_DEPTH)
-        return add_parts(g, graph_node(g, id)->in.v[0], p, depth + 1) && add_parts(g, graph_node(g, id)->in.v[1], p, depth + 1);
-    if (ramp_is_uniform(g, v, &number) && number != 0) return true;
+    if (id && str_is(graph_node(g, id)->op, "And"))
+        return p->n_ands++ < MAX_ANDS && add_parts(g, graph_node(g, id)->in.v[0], p) && add_parts(g, graph_node(g, id)->in.v[1], p);
+    if (has_part(p, v) || (ramp_is_uniform(g, v, &number) && number != 0)) return p->are_fewer = true;
     if (p->n == MAX_PARTS) return false;
     p->v[p->n++] = v;
     return true;
 }
 
 /* Bands of the result's rows and columns become one, in front of the other parts; 0: there are not several. */
-static value_id join_bands(struct graph *g, node_id id, const struct parts *p)
+static value_id join_bands(struct finder *f, node_id id, const struct parts *p)
 {
+    struct graph *g = f->g;
     const value_id out = graph_node(g, id)->out.v[0];
     const struct shape s = *shape_of(g, out);
     struct choice all = {0}, c;
     struct parts rest = {0};
     u32 n_bands = 0;
     for (u32 i = 0; i < p->n; i++) {
-        bool is_band = find(g, p->v[i], &c, 0) && is_boolean(&c) && spans(g, &c, p->v[i], out) && (!n_bands || meet_all(g, &all.b, &c.b));
+        bool is_band = find(f, p->v[i], &c) && is_boolean(&c) && spans(g, &c, p->v[i], out) && (!n_bands || meet_all(g, &all.b, &c.b));
         if (is_band && !n_bands++) all = c;
         if (!is_band) rest.v[rest.n++] = p->v[i];
     }
@@ -424,41 +472,38 @@ static value_id join_bands(struct graph *g, node_id id, const struct parts *p)
     return v;
 }
 
-/* What is always true is left out. */
-static value_id join_others(struct graph *g, node_id id, const struct parts *p, u32 n_before)
+/* What is always true, or there already, is left out. */
+static value_id join_others(struct graph *g, node_id id, const struct parts *p)
 {
-    if (p->n == n_before || !p->n) return 0;
+    if (!p->are_fewer || !p->n) return 0;
     value_id v = p->v[0];
     for (u32 i = 1; i < p->n; i++) v = op_node2(g, id, "And", v, p->v[i], 0);
     return v;
 }
 
-static u32 count_parts(struct graph *g, value_id v, u32 depth)
+static bool join(struct finder *f, node_id id, bool *ok, struct err *e)
 {
-    const node_id id = graph_value(g, v)->producer;
-    if (!id || !str_is(graph_node(g, id)->op, "And") || depth == MAX_DEPTH) return 1;
-    return count_parts(g, graph_node(g, id)->in.v[0], depth + 1) + count_parts(g, graph_node(g, id)->in.v[1], depth + 1);
-}
-
-static bool join(struct graph *g, node_id id, bool *ok, struct err *e)
-{
+    struct graph *g = f->g;
     struct parts p = {0};
     if (!str_is(graph_node(g, id)->op, "And")) return false;
     const value_id out = graph_node(g, id)->out.v[0];
     const struct shape s = *shape_of(g, out);
     const node_id first = g->node.n;
-    if (graph_is_output(g, out) || !graph_is_read(g, out) || !add_parts(g, out, &p, 0)) return false;
-    value_id v = join_bands(g, id, &p);
-    if (!v) v = join_others(g, id, &p, count_parts(g, out, 0));
+    if (graph_is_output(g, out) || !graph_is_read(g, out) || !add_parts(g, out, &p)) return false;
+    value_id v = join_bands(f, id, &p);
+    if (!v) v = join_others(g, id, &p);
     return put(g, out, v ? expanded(g, id, v, &s) : 0, first, ok, e);
 }
 
 static bool run(struct graph *g, bool *ok, struct err *e)
 {
+    struct arena own = {0};
+    struct finder f = {.g = g, .a = &own};
     bool changed = false;
-    for (value_id v = 1, end = g->value.n; v < end && *ok; v++) changed |= replace_constant(g, v, ok, e);
+    for (value_id v = 1, end = g->value.n; v < end && *ok; v++) changed |= replace_constant(&f, v, ok, e);
     for (node_id n = 1, end = g->node.n; n < end && *ok; n++)
-        if (!graph_node(g, n)->dead) changed |= replace(g, n, ok, e) || (*ok && join(g, n, ok, e));
+        if (!graph_node(g, n)->dead) changed |= replace(&f, n, ok, e) || (*ok && join(&f, n, ok, e));
+    arena_release(&own);
     return changed;
 }
 

@@ -4,10 +4,13 @@
 // axis. What is not of that form, or only for data, is not known.
 #include "pass/pass_ramp.h"
 
-enum { MAX_DEPTH = 12, MAX_CONTENT = 1 << 16 /* elements of a constant */ };
+enum { MAX_DEPTH = 12, MAX_VALUES = 64, MAX_CONTENT = 1 << 16 /* elements of a constant */ };
 static const i64 most_position = (i64)1 << 40; /* beyond, arithmetic is no arithmetic of positions */
 
-static bool find(struct graph *g, value_id v, struct ramp *r, u32 depth);
+/* n: values that were looked at, those with several users again for each. */
+struct finder { struct graph *g; u32 depth, n; };
+
+static bool find(struct finder *f, value_id v, struct ramp *r);
 
 static const struct shape *shape_of(const struct graph *g, value_id v) { return &graph_value(g, v)->shape; }
 
@@ -47,31 +50,34 @@ static bool of_elements(struct graph *g, const struct tensor *t, i64 k, struct r
     return true;
 }
 
-static bool of_range(struct graph *g, const struct node *n, struct ramp *r, u32 depth)
+static bool of_range(struct finder *f, const struct node *n, struct ramp *r)
 {
+    struct graph *g = f->g;
     struct ramp delta;
     i64 step;
-    if (!find(g, n->in.v[0], r, depth) || !find(g, n->in.v[2], &delta, depth) || !sym_is_const(g->sym, delta.base, &step)) return false;
+    if (!find(f, n->in.v[0], r) || !find(f, n->in.v[2], &delta) || !sym_is_const(g->sym, delta.base, &step)) return false;
     r->step[0] = step;
     return true;
 }
 
 /* Steps of an operand along the axes of a broadcast result. */
-static bool broadcast(struct graph *g, value_id v, u32 rank, struct ramp *r, u32 depth)
+static bool broadcast(struct finder *f, value_id v, u32 rank, struct ramp *r)
 {
+    struct graph *g = f->g;
     struct ramp own;
     const u32 own_rank = shape_of(g, v)->rank;
-    if (!find(g, v, &own, depth)) return false;
+    if (!find(f, v, &own)) return false;
     *r = (struct ramp){.base = own.base};
     for (u32 a = 0; a < own_rank; a++) r->step[rank - own_rank + a] = own.step[a];
     return true;
 }
 
 /* a + sign * b */
-static bool of_sum(struct graph *g, value_id a, value_id b, i64 sign, u32 rank, struct ramp *r, u32 depth)
+static bool of_sum(struct finder *f, value_id a, value_id b, i64 sign, u32 rank, struct ramp *r)
 {
+    struct graph *g = f->g;
     struct ramp x;
-    if (!broadcast(g, a, rank, r, depth) || !broadcast(g, b, rank, &x, depth)) return false;
+    if (!broadcast(f, a, rank, r) || !broadcast(f, b, rank, &x)) return false;
     r->base = sign > 0 ? sym_add(g->sym, r->base, x.base) : sym_sub(g->sym, r->base, x.base);
     for (u32 i = 0; i < rank; i++) r->step[i] += sign * x.step[i];
     return true;
@@ -91,14 +97,15 @@ bool ramp_same_axes(const struct graph *g, const struct shape *from, const struc
     return j == from->rank;
 }
 
-static bool of_view(struct graph *g, node_id n, struct ramp *r, u32 depth)
+static bool of_view(struct finder *f, node_id n, struct ramp *r)
 {
+    struct graph *g = f->g;
     const struct node *x = graph_node(g, n);
     const struct shape from = *shape_of(g, x->in.v[0]), to = *shape_of(g, x->out.v[0]);
     struct ramp own;
     i32 at[MAX_RANK];
     const i64 *perm;
-    if (!find(g, x->in.v[0], &own, depth)) return false;
+    if (!find(f, x->in.v[0], &own)) return false;
     *r = (struct ramp){.base = own.base};
     if (str_is(x->op, "Transpose")) {
         if (attr_ints(x, "perm", &perm) != from.rank) return false;
@@ -114,12 +121,13 @@ static bool of_view(struct graph *g, node_id n, struct ramp *r, u32 depth)
     return true;
 }
 
-static bool of_slice(struct graph *g, const struct node *n, struct ramp *r, u32 depth)
+static bool of_slice(struct finder *f, const struct node *n, struct ramp *r)
 {
+    struct graph *g = f->g;
     const i64 *step;
     sym start[MAX_RANK];
     const u32 rank = shape_of(g, n->out.v[0])->rank;
-    if (attr_ints(n, "step", &step) != rank || op_get_syms(g, n, "start", start, MAX_RANK) != rank || !find(g, n->in.v[0], r, depth)) return false;
+    if (attr_ints(n, "step", &step) != rank || op_get_syms(g, n, "start", start, MAX_RANK) != rank || !find(f, n->in.v[0], r)) return false;
     for (u32 a = 0; a < rank; a++) {
         r->base = sym_add(g->sym, r->base, sym_mul(g->sym, start[a], sym_const(g->sym, r->step[a])));
         r->step[a] *= step[a];
@@ -127,34 +135,38 @@ static bool of_slice(struct graph *g, const struct node *n, struct ramp *r, u32 
     return true;
 }
 
-static bool of_node(struct graph *g, node_id id, struct ramp *r, u32 depth)
+static bool of_node(struct finder *f, node_id id, struct ramp *r)
 {
+    struct graph *g = f->g;
     const struct node *n = graph_node(g, id);
     if (n->out.n != 1) return false;
     const u32 rank = shape_of(g, n->out.v[0])->rank;
-    if (str_is(n->op, "Range")) return of_range(g, n, r, depth);
-    if (str_is(n->op, "Add")) return of_sum(g, n->in.v[0], n->in.v[1], 1, rank, r, depth);
-    if (str_is(n->op, "Sub")) return of_sum(g, n->in.v[0], n->in.v[1], -1, rank, r, depth);
-    if (str_is(n->op, "quern::Slice")) return of_slice(g, n, r, depth);
-    if (str_is(n->op, "Identity") || str_is(n->op, "Cast")) return find(g, n->in.v[0], r, depth);
-    if (str_is(n->op, "Transpose") || str_is(n->op, "quern::Expand") || op_of(g, id)->props & OP_RESHAPE) return of_view(g, id, r, depth);
+    if (str_is(n->op, "Range")) return of_range(f, n, r);
+    if (str_is(n->op, "Add")) return of_sum(f, n->in.v[0], n->in.v[1], 1, rank, r);
+    if (str_is(n->op, "Sub")) return of_sum(f, n->in.v[0], n->in.v[1], -1, rank, r);
+    if (str_is(n->op, "quern::Slice")) return of_slice(f, n, r);
+    if (str_is(n->op, "Identity") || str_is(n->op, "Cast")) return find(f, n->in.v[0], r);
+    if (str_is(n->op, "Transpose") || str_is(n->op, "quern::Expand") || op_of(g, id)->props & OP_RESHAPE) return of_view(f, id, r);
     return false;
 }
 
-static bool find(struct graph *g, value_id v, struct ramp *r, u32 depth)
+static bool find(struct finder *f, value_id v, struct ramp *r)
 {
+    struct graph *g = f->g;
     const struct value *x = graph_value(g, v);
     bool ok = false;
-    if (depth == MAX_DEPTH || !dtype_is_position(x->dtype)) return false;
+    if (f->depth == MAX_DEPTH || f->n++ == MAX_VALUES || !dtype_is_position(x->dtype)) return false;
+    f->depth++;
     if (x->data) ok = of_elements(g, x->data, -1, r);
     else if (x->sdata && x->sdata->n == 1 && x->sdata->den == 1) *r = (struct ramp){.base = x->sdata->num[0]}, ok = true;
-    else ok = x->producer && of_node(g, x->producer, r, depth + 1);
+    else ok = x->producer && of_node(f, x->producer, r);
+    f->depth--;
     for (u32 a = 0; ok && a < shape_of(g, v)->rank; a++)
         if (ramp_is_one(g, shape_of(g, v)->dim[a])) r->step[a] = 0;
     return ok;
 }
 
-bool ramp_of(struct graph *g, value_id v, struct ramp *r) { return find(g, v, r, 0); }
+bool ramp_of(struct graph *g, value_id v, struct ramp *r) { return find(&(struct finder){.g = g}, v, r); }
 
 bool ramp_of_part(struct graph *g, value_id v, u32 k, struct ramp *r)
 {
@@ -166,10 +178,10 @@ bool ramp_of_part(struct graph *g, value_id v, u32 k, struct ramp *r)
         const struct node *n = graph_node(g, p);
         for (u32 i = 0; i < n->in.n; i++)
             if (!ramp_is_one(g, shape_of(g, n->in.v[i])->dim[last])) return false;
-        return k < n->in.n && find(g, n->in.v[k], r, 1);
+        return k < n->in.n && ramp_of(g, n->in.v[k], r);
     }
     if (graph_value(g, v)->data) return dtype_is_position(graph_value(g, v)->dtype) && of_elements(g, graph_value(g, v)->data, k, r);
-    if (!find(g, v, r, 0)) return false;
+    if (!ramp_of(g, v, r)) return false;
     r->base = sym_add(g->sym, r->base, sym_const(g->sym, k * r->step[last]));
     r->step[last] = 0;
     return true;
@@ -182,7 +194,7 @@ bool ramp_compared(struct graph *g, const struct node *n, struct ramp *r)
     for (u32 i = 0; i < countof(ops); i++) {
         if (!str_is(n->op, ops[i].op)) continue;
         value_id left = n->in.v[ops[i].is_swapped], right = n->in.v[!ops[i].is_swapped];
-        if (!of_sum(g, right, left, -1, shape_of(g, n->out.v[0])->rank, r, 0)) return false;
+        if (!of_sum(&(struct finder){.g = g}, right, left, -1, shape_of(g, n->out.v[0])->rank, r)) return false;
         r->base = sym_sub(g->sym, r->base, sym_const(g->sym, ops[i].less));
         return true;
     }
