@@ -38,16 +38,15 @@ static struct tensor *source_of(const struct tensor *w)
     return w->narrow;
 }
 
-/* bf16 if there is a choice: its conversion is shorter, and subnormal numbers, of which small f16 are, take some processors longer. */
-static enum dtype compact_type(const struct tensor *w) { return fits(w, DT_BF16) ? DT_BF16 : fits(w, DT_F16) ? DT_F16 : DT_NONE; }
-
-/* The weights in 16 bits; NULL: they do not fit, or memory ends, which e says. What they were converted from serves as it is. */
+/* The weights in 16 bits; NULL: they do not fit, or memory ends, which e says. bf16 if there is a choice: its conversion is shorter, and subnormal numbers, of
+   which small f16 are, take some processors longer. What they were converted from serves as it is. */
 static struct tensor *compact(const struct value *x, struct arena *a, struct err *e)
 {
     const struct tensor *w = x->data;
     struct tensor *s = source_of(w);
-    if (s && (s->dtype == DT_BF16 || !fits(w, DT_BF16))) return s;
-    enum dtype t = compact_type(w);
+    if (s && s->dtype == DT_BF16) return s;
+    enum dtype t = fits(w, DT_BF16) ? DT_BF16 : s || fits(w, DT_F16) ? DT_F16 : DT_NONE;
+    if (s && t == DT_F16) return s;
     struct tensor *to = t == DT_NONE ? NULL : tensor_try(a, t, w->rank, w->dim, e, "weights ", x->name);
     for (i64 i = 0, n = to ? tensor_count(to) : 0; i < n; i++) elem_set_f64(t, to->data, i, ((const float *)w->data)[i]);
     return to;
