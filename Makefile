@@ -102,7 +102,7 @@ $(BUILD)/wheel/bin/quern: $(OBJ_CLI) $(BUILD)/wheel/lib/libquern.so.$(ABI)
 	@mkdir -p $(@D)
 	$(call say,LINK)$(CC) $(CFLAGS) -pie -s $(LDFLAGS) -o $@ $(OBJ_CLI) $(lastword $^) -Wl,-rpath,'$$ORIGIN/../lib' -Wl,-rpath-link,$(BUILD)/wheel/lib -lm
 wheel: $(BUILD)/wheel/bin/quern
-	@tool/wheel package $(BUILD) $(CC) $(if $(CROSS),$(SYSROOT))/usr/share/doc
+	@tool/wheel package $(BUILD) '$(CC)' $(if $(CROSS),$(SYSROOT))/usr/share/doc
 $(BUILD)/libquern.a: $(OBJ) $(BUILD)/sources
 	$(call say,AR)rm -f $@ && ar rcs $@ $(OBJ)
 

@@ -302,6 +302,8 @@ class Tuning(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
+        old = signal.signal(signal.SIGINT, signal.default_int_handler)  # shells' jobs in the background ignore the signal
+        self.addCleanup(signal.signal, signal.SIGINT, old)
         self.db = f"{folder.name}/net.db"
 
     def tune(self, **how):

@@ -12,7 +12,7 @@ nm -D "$quern" | grep -q '__[at]san' && { echo "skipped: a library with sanitize
     { echo "skipped: no Python with numpy, pip, setuptools and venv (tool/deps python)"; exit 77; }
 [ -x "$build/wheel/bin/quern" ] || { echo "skipped: no $build/wheel/bin/quern (make tests)"; exit 77; }
 
-exits 0 "$top/tool/wheel" package "$build" "$(sed 's/ .*//' "$build/flags")" /usr/share/doc
+exits 0 "$top/tool/wheel" package "$build" "$(sed 's/ -.*//' "$build/flags")" /usr/share/doc
 wheel=$(ls "$build"/wheel/*.whl)
 machine=$(uname -m)
 echo "${wheel##*/}" | grep -q "^quern-[0-9.]*-py3-none-manylinux_2_[0-9]*_$machine\.whl$" || wrong "name of $wheel"
