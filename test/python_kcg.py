@@ -204,16 +204,17 @@ class Products(Kcg):
         self.assertTrue(all(n["served"] == n["calls"] for n in OpProxy.GetOpCallCountsDetailed()["MatmulOp"].values()))
 
     def test_in_place(self):
-        """Weights, heads side by side and their transposes are not copied."""
-        heads = torch.randn(2, 9, 3, 8)
-        q, k = heads.transpose(1, 2), heads.transpose(1, 2).transpose(2, 3)
-        for a, b, equation in ((torch.randn(2, 5, 8), torch.randn(7, 8).t(), "mk,nk->mn"), (q, k, "ambk,anbk->abmn"),
-                               (torch.randn(2, 3, 5, 9), q, "abmk,akbn->abmn")):
+        """Weights, transposed or not, transposed keys and repeated matrices are not copied."""
+        k = torch.randn(2, 3, 9, 8)
+        for a, b, trans in ((torch.randn(2, 5, 8), torch.randn(7, 8).t(), (False, True)), (torch.randn(2, 5, 8), CustomLinear(8, 7).weight.detach().t(),
+                            (False, False)), (torch.randn(2, 3, 5, 8), k.transpose(2, 3), (False, True)), (k.transpose(2, 3), k, (True, False)),
+                            (torch.randn(1, 5, 9).expand(2, 3, 5, 9), k, (False, False)),
+                            (torch.randn(2, 3, 5, 9), k[:1, :1].expand(2, 3, 9, 8), (False, False))):
             p = _products.Product(a, b)
-            self.assertEqual(p.equation, equation)
+            self.assertEqual((p.trans_a, p.trans_b), trans)
             self.assertEqual((p.a.data_ptr(), p.b.data_ptr()), (a.data_ptr(), b.data_ptr()))
             self.register(a, b)
-            self.compare(a, b, equation)
+            self.compare(a, b, str(trans))
 
     def test_gradients(self):
         for a, b in (((2, 3, 5), (5, 4)), ((2, 1, 3, 5), (3, 5, 4)), ((3, 5), (2, 5, 4))):

@@ -36,10 +36,6 @@ def generator_of(*sizes):
     return torch.Generator().manual_seed(seed)
 
 
-def random(shape, deviation, generator):
-    return nn.Parameter(torch.randn(shape, generator=generator) * deviation)
-
-
 class CustomLinear(nn.Module):
     """y = f_mm(x, weight^T) + bias: nn.Linear with a function for the product. Weights have a deviation of 1 / sqrt(in_features), so that values keep
     their size."""
@@ -48,8 +44,9 @@ class CustomLinear(nn.Module):
         super().__init__()
         self.in_features, self.out_features, self.f_mm = in_features, out_features, f_mm
         g = generator_of(in_features, out_features)
-        self.weight = random((out_features, in_features), 1 / math.sqrt(max(in_features, 1)), g)
-        self.bias = random(out_features, 0.5, g) if bias else None
+        weight = torch.randn((in_features, out_features), generator=g) / math.sqrt(max(in_features, 1))
+        self.weight = nn.Parameter(weight.t())  # in memory as products read it
+        self.bias = nn.Parameter(torch.randn(out_features, generator=g) / 2) if bias else None
 
     @classmethod
     def of(cls, linear, f_mm):
@@ -71,5 +68,5 @@ class CustomLinear(nn.Module):
 
 def create_fixed_embedding(num_embeddings, embedding_dim):
     """nn.Embedding with random rows, the same in every run, which are not trained."""
-    weight = random((num_embeddings, embedding_dim), 1, generator_of(num_embeddings, embedding_dim))
-    return nn.Embedding.from_pretrained(weight.detach(), freeze=True)
+    rows = torch.randn((num_embeddings, embedding_dim), generator=generator_of(num_embeddings, embedding_dim))
+    return nn.Embedding.from_pretrained(rows, freeze=True)

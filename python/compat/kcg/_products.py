@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Matrix products and attentions of tensors by quern's kernels: operands in place, gradients, tuning.
 
-A product is an equation over the axes of its operands in the order in which they lie in memory, such as 'bthd,bshd->bhts': transposed weights,
-heads side by side and repeated operands (stride 0) are dense arrays to the library, which reads them where they are. Operands that lie in no
-order of axes (slices) are copied.
+Operands whose matrices are dense, transposed or not, are used in place, as weights of layers are, and so are batches that repeat a matrix (stride
+0). Others, as heads side by side, are copied. Batches are broadcast.
 """
 import functools
 import statistics
@@ -23,39 +22,33 @@ from . import _native  # noqa: F401, declares quern_op_model
 torch_matmul = torch.matmul  # MatmulReplacer may replace it
 TYPES = _torch_run.TYPES
 find_compiler = _torch_run.find_compiler
-LETTERS = "abcdefgh"         # of batch axes
-LIMIT = 6                    # batch axes at most: arrays have eight
-MOST_KERNELS = 64            # of one operator
+LIMIT = 6          # batch axes at most: arrays have eight
+MOST_KERNELS = 64  # of one operator
 
 
-# --- equations ---
+# --- products ---
 
 
 def batch_of(a, b):
     return tuple(torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]))
 
 
-def in_memory_order(x, names, needed=""):
-    """The tensor with its axes in the order of memory, dense, and their names: batch axes of stride 0 are left out, but for those needed. Copies
-    tensors that lie in no such order."""
-    repeated = [i for i in range(x.dim() - 2) if x.stride(i) == 0 and x.shape[i] > 1 and names[i] not in needed]
-    for i in reversed(repeated):
-        x, names = x.select(i, 0), names[:i] + names[i + 1:]
+def unrepeated(x, other, batch):
+    """The operand with batch axes of stride 0 reduced to size 1, which the product repeats, where the other operand has them in full."""
+    for i in range(x.dim() - 2):
+        at = i - (x.dim() - 2)  # from the end of the batch axes
+        is_full = -at <= other.dim() - 2 and other.shape[at - 2] == batch[at]
+        if x.stride(i) == 0 and is_full:
+            x = x.narrow(i, 0, 1)
+    return x
+
+
+def as_stored(x):
+    """The operand as dense matrices, and whether these are transposed: that of the two forms which it has, or to which copying it is cheaper."""
     if x.is_contiguous():
-        return x, names
-    order = sorted(range(x.dim()), key=lambda i: (-x.stride(i), i))
-    y = x.permute(order)
-    if y.is_contiguous():
-        return y, "".join(names[i] for i in order)
-    return x.contiguous(), names
-
-
-def without_ones(x, names, batch, matrix):
-    """The operand without batch axes of size 1 along which it is repeated, and the names of its axes."""
-    n = x.dim() - 2
-    own = names[len(names) - n:]
-    keep = [i for i in range(n) if x.shape[i] != 1 or batch[i - n] == 1]
-    return x.reshape([x.shape[i] for i in keep] + list(x.shape[-2:])), "".join(own[i] for i in keep) + matrix
+        return x, False
+    is_transposed = x.stride(-2) < x.stride(-1)
+    return (x.transpose(-1, -2) if is_transposed else x).contiguous(), is_transposed
 
 
 class Product:
@@ -67,16 +60,15 @@ class Product:
             a = a.reshape(-1, a.shape[-1])
         batch = batch_of(a, b)
         self.folded = (*batch, a.shape[-2], b.shape[-1])
-        names = LETTERS[:len(batch)]
-        self.a, first = in_memory_order(*without_ones(a, names, batch, "mk"))
-        self.b, second = in_memory_order(*without_ones(b, names, batch, "kn"), set(names) - set(first))
-        out = names + "mn"
-        self.is_plain = first == names + "mk" and second in (names + "kn", "kn")
-        self.equation = f"{first},{second}->{out}"
+        a = unrepeated(a, b, batch)
+        b = unrepeated(b, a, batch)
+        (self.a, self.trans_a), (self.b, self.trans_b) = as_stored(a), as_stored(b)
 
     def operator(self):
         """Its operator, for these operands."""
-        name, attributes = ("MatMul", ()) if self.is_plain else ("Einsum", (("equation", self.equation),))
+        name, attributes = "MatMul", ()
+        if self.trans_a or self.trans_b:
+            name, attributes = "com.microsoft::FusedMatMul", (("transA", int(self.trans_a)), ("transB", int(self.trans_b)))
         device, threads = None, torch.get_num_threads()
         if self.a.is_cuda:
             find_compiler()
