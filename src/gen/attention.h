@@ -162,6 +162,7 @@ extern const struct cpu_addressing attention_value_rows;
 void attention_multiply_values(struct cpu_contraction *c, struct tile *t, const struct cpu_piece *e, struct tile_out *o);
 /* attention_mask.c */
 bool attention_depends(const struct kir *k, kval v, kval on); /* does an expression use a value? */
+bool attention_is_masked(const struct kir *k, kval v); /* is it the constant -infinity? */
 /* Of a masked score, computed from the product `raw`: whether it is not masked; 0: it is not known, or always so. */
 kval attention_open(struct kir *k, kval score, kval raw);
 /* The keys from..to-1 that are not masked for some row of the iteration, at least one. */

@@ -66,6 +66,7 @@ static bool is_linear(const struct linear *x, kval v)
 {
     const struct kir_ins *i = kir_at(x->k, v);
     if (v == x->e) return true;
+    if (!attention_depends(x->k, v, x->e)) return false;
     if (i->op == KI_CAST && dtype_is_float(i->dtype) && dtype_is_float(kir_dtype(x->k, i->a))) return is_linear(x, i->a);
     if (i->op == KI_MUL) return (is_linear(x, i->a) && is_of_row(x, i->b)) || (is_of_row(x, i->a) && is_linear(x, i->b));
     if (i->op == KI_DIV) return is_linear(x, i->a) && is_of_row(x, i->b);
@@ -113,12 +114,11 @@ static kval answer(struct emit *m, const void *user, const kval *idx)
     return kir_const_i(m->k, DT_BOOL, 1, a->yes);
 }
 
-static bool is_infinite(const struct kir *k, kval v)
+/* -infinity, or a sum with that among its last n terms. */
+static bool is_infinite(const struct kir *k, kval v, u32 n)
 {
     const struct kir_ins *x = kir_at(k, v);
-    double f;
-    if (kir_is_float(k, v, &f)) return f == -INFINITY;
-    return x->op == KI_ADD && (is_infinite(k, x->a) || is_infinite(k, x->b));
+    return attention_is_masked(k, v) || (n && x->op == KI_ADD && (is_infinite(k, x->a, n - 1) || is_infinite(k, x->b, n - 1)));
 }
 
 /* The score where the mask v, (rows, keys) of type bool, is as said; 0: v is asked for elsewhere. */
@@ -137,12 +137,15 @@ static kval masked_score(struct probe_kernel *p, const struct attention *x, valu
 
 static enum excluded excluded_by(const struct attention *x, const struct task *t, value_id v)
 {
+    enum { MAX_TERMS = 8 };
     struct probe_kernel p;
     enum excluded e = NOT_EXCLUDED;
     i64 is_open;
     probe_open(&p, &t->g);
-    kval score = masked_score(&p, x, v, false), open = score && !is_infinite(&p.k, score) ? attention_open(&p.k, score, p.known[0]) : 0;
-    if (score && is_infinite(&p.k, score)) e = EXCLUDED_ALL;
+    kval score = masked_score(&p, x, v, false);
+    const bool is_none = score && is_infinite(&p.k, score, MAX_TERMS);
+    kval open = score && !is_none ? attention_open(&p.k, score, p.known[0]) : 0;
+    if (is_none) e = EXCLUDED_ALL;
     else if (open && kir_is_const(&p.k, open, &is_open) && !is_open) e = EXCLUDED;
     probe_close(&p);
     return e;
@@ -263,6 +266,7 @@ static bool is_scaled(const struct kir *k, kval v, kval e)
 {
     const struct kir_ins *i = kir_at(k, v);
     if (v == e) return true;
+    if (!attention_depends(k, v, e)) return false;
     if (i->op == KI_CAST && dtype_is_float(i->dtype) && dtype_is_float(kir_dtype(k, i->a))) return is_scaled(k, i->a, e);
     if (i->op != KI_MUL) return false;
     return (is_scaled(k, i->a, e) && !attention_depends(k, i->b, e)) || (is_scaled(k, i->b, e) && !attention_depends(k, i->a, e));

@@ -10,17 +10,27 @@
 #include <float.h>
 #include <math.h>
 
-bool attention_depends(const struct kir *k, kval v, kval on)
+/* Values are numbered behind those that they are computed from. seen: per value behind `on`; with several users each, they would be walked exponentially often. */
+static bool depends(const struct kir *k, kval v, kval on, bool *seen)
 {
     const struct kir_ins *x = kir_at(k, v);
-    if (v == on) return true;
+    if (v <= on || seen[v - on]) return v == on;
+    seen[v - on] = true;
     if (x->op == KI_LOOP || x->op == KI_GRID || x->op == KI_ALLOC || x->op == KI_BUF) return false;
     for (u32 i = 0; i < kir_op_info(x->op)->n_args; i++)
-        if (kir_operand(x, i) && attention_depends(k, kir_operand(x, i), on)) return true;
+        if (kir_operand(x, i) && depends(k, kir_operand(x, i), on, seen)) return true;
     return false;
 }
 
-static bool is_masked(const struct kir *k, kval v)
+bool attention_depends(const struct kir *k, kval v, kval on)
+{
+    struct arena a = {0};
+    bool yes = v > on ? depends(k, v, on, arena_array(&a, bool, v - on + 1)) : v == on;
+    arena_release(&a);
+    return yes;
+}
+
+bool attention_is_masked(const struct kir *k, kval v)
 {
     double f;
     return kir_is_float(k, v, &f) && f == -INFINITY;
@@ -60,29 +70,39 @@ static bool is_known_bias(const struct kir *k, kval bias)
     return x->op == KI_LOAD || kir_is_float(k, bias, &f);
 }
 
+/* seen: per value behind raw, as above. */
+static bool is_all_known(const struct kir *k, kval score, kval raw, bool *seen)
+{
+    const struct kir_ins *x = kir_at(k, score);
+    if (score <= raw || seen[score - raw] || !attention_depends(k, score, raw)) return true;
+    seen[score - raw] = true;
+    if (x->op == KI_SELECT && !attention_depends(k, x->a, raw))
+        return attention_is_masked(k, x->b) ? is_all_known(k, x->c, raw, seen) : attention_is_masked(k, x->c) && is_all_known(k, x->b, raw, seen);
+    if (x->op == KI_ADD) {
+        const bool first = attention_depends(k, x->a, raw);
+        return is_known_bias(k, first ? x->b : x->a) && is_all_known(k, first ? x->a : x->b, raw, seen);
+    }
+    if (x->op != KI_MUL && x->op != KI_DIV && x->op != KI_TANH && x->op != KI_CAST) return false;
+    return is_all_known(k, x->a, raw, seen) && (!x->b || is_all_known(k, x->b, raw, seen));
+}
+
 /* Is every mask in a score known? One that is not, of lowest numbers, may give all keys of a row nearly the same score, whether another one excludes them
    or not. */
 static bool is_known(const struct kir *k, kval score, kval raw)
 {
-    const struct kir_ins *x = kir_at(k, score);
-    if (score == raw || !attention_depends(k, score, raw)) return true;
-    if (x->op == KI_SELECT && !attention_depends(k, x->a, raw))
-        return is_masked(k, x->b) ? is_known(k, x->c, raw) : is_masked(k, x->c) && is_known(k, x->b, raw);
-    if (x->op == KI_ADD) {
-        const bool first = attention_depends(k, x->a, raw);
-        return is_known_bias(k, first ? x->b : x->a) && is_known(k, first ? x->a : x->b, raw);
-    }
-    if (x->op != KI_MUL && x->op != KI_DIV && x->op != KI_TANH && x->op != KI_CAST) return false;
-    return is_known(k, x->a, raw) && (!x->b || is_known(k, x->b, raw));
+    struct arena a = {0};
+    bool yes = score <= raw || is_all_known(k, score, raw, arena_array(&a, bool, score - raw + 1));
+    arena_release(&a);
+    return yes;
 }
 
 static kval open_at(struct kir *k, kval score, kval raw, bool lowest_too)
 {
     const struct kir_ins x = *kir_at(k, score);
     if (x.op == KI_SELECT && !attention_depends(k, x.a, raw)) {
-        kval is_not = is_masked(k, x.b) ? kir_un(k, KI_NOT, x.a) : 0;
+        kval is_not = attention_is_masked(k, x.b) ? kir_un(k, KI_NOT, x.a) : 0;
         if (is_not) return kir_and(k, is_not, open_at(k, x.c, raw, lowest_too));
-        return is_masked(k, x.c) ? kir_and(k, x.a, open_at(k, x.b, raw, lowest_too)) : 0;
+        return attention_is_masked(k, x.c) ? kir_and(k, x.a, open_at(k, x.b, raw, lowest_too)) : 0;
     }
     if (x.op != KI_ADD || x.dtype != DT_F32) return 0;
     bool first = attention_depends(k, x.a, raw), second = attention_depends(k, x.b, raw);

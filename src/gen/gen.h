@@ -227,6 +227,8 @@ i32 gen_nearest(const struct gen_param *p, i64 want);       /* the largest value
 struct gen_walk { const struct gen *gen; i64 total; u32 step[MAX_SCHED], at[MAX_SCHED]; }; /* the latter two as digits */
 struct gen_walk gen_walk_start(const struct gen *g, bool scattered, u64 seed);
 struct sched gen_walk_next(struct gen_walk *w);
+/* Between v and `from` stand pointwise nodes of one shape only, and v depends on y through it alone. */
+bool gen_pointwise_behind(const struct graph *g, value_id v, value_id from, value_id y);
 bool gen_pointwise_tail(const struct graph *g, value_id out, value_id anchor); /* between them only pointwise nodes of the same shape */
 bool gen_depends(const struct graph *g, value_id v, value_id on);
 /* The task's window of pooling, if there is one and nothing else but what is pointwise or moves elements; positions of maxima are

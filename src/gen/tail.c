@@ -5,30 +5,15 @@
 // wanted: in a network with skip connections the convolution's own stand beside the pooling's.
 #include "gen/conv.h"
 
-/* The pooling that stands between v and y. */
+/* The last pooling between v and y. */
 static value_id find_pool(const struct graph *g, value_id v, value_id y)
 {
-    value_id found = 0;
-    if (v == y || !gen_depends(g, v, y)) return 0;
-    node_id p = graph_value(g, v)->producer;
-    if (op_of(g, p)->props & OP_WINDOW) return v;
-    const struct node *n = graph_node(g, p);
-    for (u32 i = 0; i < n->in.n && !found; i++)
-        found = n->in.v[i] ? find_pool(g, n->in.v[i], y) : 0;
-    return found;
-}
-
-/* Between v and `from` stand pointwise nodes of one shape only, and v sees y through it alone. */
-static bool is_pointwise_behind(const struct graph *g, value_id v, value_id from, value_id y)
-{
-    if (v == from || !gen_depends(g, v, y)) return true;
-    node_id p = graph_value(g, v)->producer;
-    if (!(op_of(g, p)->props & OP_POINTWISE)) return false;
-    if (!shape_equal(&graph_value(g, v)->shape, &graph_value(g, from)->shape)) return false;
-    const struct node *n = graph_node(g, p);
-    for (u32 i = 0; i < n->in.n; i++)
-        if (n->in.v[i] && !is_pointwise_behind(g, n->in.v[i], from, y)) return false;
-    return true;
+    for (node_id n = g->node.n; n-- > 1;) {
+        const struct node *x = graph_node(g, n);
+        if (x->dead || !(op_of(g, n)->props & OP_WINDOW) || x->out.v[0] == y) continue;
+        if (x->out.v[0] && gen_depends(g, v, x->out.v[0]) && gen_depends(g, x->out.v[0], y)) return x->out.v[0];
+    }
+    return 0;
 }
 
 static bool takes_pool(struct conv_tail *t, const struct conv *c, value_id pool)
@@ -37,7 +22,7 @@ static bool takes_pool(struct conv_tail *t, const struct conv *c, value_id pool)
     const struct node *n = graph_node(c->g, p);
     struct op_window w;
     if (!op_of(c->g, p)->pool || n->out.v[0] != pool || (n->out.n > 1 && n->out.v[1])) return false;
-    if (!is_pointwise_behind(c->g, n->in.v[0], c->y, c->y)) return false;
+    if (!gen_pointwise_behind(c->g, n->in.v[0], c->y, c->y)) return false;
     op_window_get(c->g, n, &w);
     for (u32 a = 0; a < c->rank; a++) {
         t->win[a] = a < 2 ? 1 : w.kernel[a - 2];
@@ -58,7 +43,7 @@ static bool takes_output(struct conv_tail *t, const struct conv *c, u32 i)
     if (pool && !takes_pool(t, c, pool)) return false;
     t->pooled |= pool ? 1u << i : 0;
     t->all_pooled &= pool != 0;
-    return shape_equal(&graph_value(g, v)->shape, &graph_value(g, from)->shape) && is_pointwise_behind(g, v, from, c->y);
+    return shape_equal(&graph_value(g, v)->shape, &graph_value(g, from)->shape) && gen_pointwise_behind(g, v, from, c->y);
 }
 
 bool conv_tail_of(struct conv_tail *t, const struct conv *c)

@@ -103,28 +103,59 @@ i32 gen_nearest(const struct gen_param *p, i64 want)
     return best;
 }
 
-bool gen_depends(const struct graph *g, value_id v, value_id on)
+/* Dependencies. What is known of a value is kept: with several users each it would be walked exponentially often. */
+
+enum dependency { UNKNOWN, INDEPENDENT, DEPENDENT };
+
+struct cone {
+    const struct graph *g;
+    value_id on;
+    u8 *known;  /* per value: enum dependency on `on` */
+    bool *seen; /* of is_behind */
+};
+
+static bool depends(const struct cone *c, value_id v)
 {
-    if (!v || v == on) return v == on;
-    node_id p = graph_value(g, v)->producer;
-    if (!p) return false;
-    const struct node *n = graph_node(g, p);
-    for (u32 i = 0; i < n->in.n; i++)
-        if (gen_depends(g, n->in.v[i], on)) return true;
-    return false;
+    if (!v || v == c->on) return v == c->on;
+    const node_id p = graph_value(c->g, v)->producer;
+    if (c->known[v] || !p) return c->known[v] == DEPENDENT;
+    const struct node *n = graph_node(c->g, p);
+    bool yes = false;
+    for (u32 i = 0; i < n->in.n && !yes; i++) yes = depends(c, n->in.v[i]);
+    c->known[v] = yes ? DEPENDENT : INDEPENDENT;
+    return yes;
 }
 
-bool gen_pointwise_tail(const struct graph *g, value_id out, value_id anchor)
+bool gen_depends(const struct graph *g, value_id v, value_id on)
 {
-    if (out == anchor || !gen_depends(g, out, anchor)) return true;
-    node_id p = graph_value(g, out)->producer;
-    if (!(op_of(g, p)->props & OP_POINTWISE)) return false;
-    if (!shape_equal(&graph_value(g, out)->shape, &graph_value(g, anchor)->shape)) return false;
-    const struct node *n = graph_node(g, p);
+    struct arena a = {0};
+    bool yes = depends(&(struct cone){.g = g, .on = on, .known = arena_array(&a, u8, g->value.n)}, v);
+    arena_release(&a);
+    return yes;
+}
+
+static bool is_behind(const struct cone *c, value_id v, value_id from)
+{
+    if (v == from || !depends(c, v) || c->seen[v]) return true;
+    c->seen[v] = true;
+    const node_id p = graph_value(c->g, v)->producer;
+    if (!p || !(op_of(c->g, p)->props & OP_POINTWISE)) return false;
+    if (!shape_equal(&graph_value(c->g, v)->shape, &graph_value(c->g, from)->shape)) return false;
+    const struct node *n = graph_node(c->g, p);
     for (u32 i = 0; i < n->in.n; i++)
-        if (n->in.v[i] && !gen_pointwise_tail(g, n->in.v[i], anchor)) return false;
+        if (n->in.v[i] && !is_behind(c, n->in.v[i], from)) return false;
     return true;
 }
+
+bool gen_pointwise_behind(const struct graph *g, value_id v, value_id from, value_id y)
+{
+    struct arena a = {0};
+    bool yes = is_behind(&(struct cone){.g = g, .on = y, .known = arena_array(&a, u8, g->value.n), .seen = arena_array(&a, bool, g->value.n)}, v, from);
+    arena_release(&a);
+    return yes;
+}
+
+bool gen_pointwise_tail(const struct graph *g, value_id out, value_id anchor) { return gen_pointwise_behind(g, out, anchor, anchor); }
 
 node_id gen_pool_node(const struct task *t)
 {
