@@ -361,6 +361,9 @@ class Program:
         return list(out)
 
     def _enqueue(self, inputs: Sequence[Any], out: Sequence[Any], device: Any) -> None:
+        if self.device not in ("cuda", "hip"):  # elsewhere the library would take their addresses as the host's
+            raise ValueError(f"arrays are on device '{arrays.device_name(device)}', and the program is for '{self.device}': "
+                             "pass arrays in the host's memory, or compile it for their device")
         x, y = arrays.describe_all("input", inputs, device), arrays.describe_all("output", out, device)
         self._context.check(lib.quern_enqueue(self._handle, x, len(inputs), y, len(out), arrays.stream_of(device)))
 
