@@ -266,10 +266,10 @@ static bool is_scaled(const struct kir *k, kval v, kval e)
 {
     const struct kir_ins *i = kir_at(k, v);
     if (v == e) return true;
-    if (!attention_depends(k, v, e)) return false;
     if (i->op == KI_CAST && dtype_is_float(i->dtype) && dtype_is_float(kir_dtype(k, i->a))) return is_scaled(k, i->a, e);
     if (i->op != KI_MUL) return false;
-    return (is_scaled(k, i->a, e) && !attention_depends(k, i->b, e)) || (is_scaled(k, i->b, e) && !attention_depends(k, i->a, e));
+    const bool first = attention_depends(k, i->a, e);
+    return first != attention_depends(k, i->b, e) && is_scaled(k, first ? i->a : i->b, e); /* one of the factors is followed, not both */
 }
 
 static bool scales_p(const struct attention_grad *x, const struct task *t, value_id p)
