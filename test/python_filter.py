@@ -24,6 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import python_cuda
 import quern
 from python_export import Exports, run_exported
 from quern.torch import WeightedFilter, weighted_filter
@@ -415,40 +416,21 @@ class OnCuda(torch.Tensor):
     device = property(lambda self: torch.device("cuda", 0))
 
 
-@unittest.skipUnless(os.path.isfile(os.environ.get("QUERN_TEST_CUDA", "")), "no library that looks like CUDA's (test/python.sh names it)")
+@unittest.skipUnless(python_cuda.is_there, "no library that looks like CUDA's (test/python.sh names it)")
 @unittest.skipIf(torch.cuda.is_available(), "there is a CUDA device")
-class Imitation(unittest.TestCase):
+class Imitation(python_cuda.Simulated):
     """The arguments of kernel launches: the tensors' own memory and the given stream. A simulated
     device does not compute."""
 
     def setUp(self):
-        path = os.environ["QUERN_TEST_CUDA"]
-        how = mock.patch.dict(os.environ, QUERN_CUDA_LIBRARY=path, QUERN_FAKE_CUDA="buffers=3")
-        how.start()
-        self.addCleanup(how.stop)
-        self.cuda = cuda = ctypes.CDLL(path)
-        cuda.fake_was_given.argtypes = [ctypes.c_uint64]
-        self.context, self.stream = ctypes.c_void_p(), ctypes.c_void_p()
-        self.call("cuInit", 0)
-        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(self.context), 0)
-        self.within("cuStreamCreate", ctypes.byref(self.stream), 1)
+        super().setUp()
         how = mock.patch("quern._arrays.stream_of", lambda device: self.stream.value)
         how.start()
         self.addCleanup(how.stop)
 
-    def call(self, name, *arguments):
-        self.assertEqual(getattr(self.cuda, name)(*arguments), 0, name)
-
-    def within(self, name, *arguments):
-        outer = ctypes.c_void_p()
-        self.call("cuCtxGetCurrent", ctypes.byref(outer))
-        self.call("cuCtxSetCurrent", self.context)
-        self.call(name, *arguments)
-        self.call("cuCtxSetCurrent", outer)
-
     def tensor(self, *shape, offset=0):
-        n, at = math.prod(shape), ctypes.c_uint64()
-        self.within("cuMemAlloc_v2", ctypes.byref(at), ctypes.c_size_t(4 * n + 4 * offset))
+        n = math.prod(shape)
+        at = ctypes.c_uint64(self.memory(4 * n + 4 * offset))
         self.within("cuMemsetD8Async", at, 0, ctypes.c_size_t(4 * n + 4 * offset), self.stream)
         t = torch.frombuffer((ctypes.c_char * (4 * n + 4 * offset)).from_address(at.value), dtype=torch.float32)
         return t[offset:].view(shape).as_subclass(OnCuda)

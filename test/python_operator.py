@@ -5,7 +5,6 @@
 # PyTorch's; operators without gradients; and arrays of CUDA devices by __cuda_array_interface__ and DLPack, in a simulated driver (fake_cuda.c).
 # Needs torch; run by test/python_operator.sh with each installed version.
 import copy
-import ctypes
 import math
 import os
 import pickle
@@ -20,6 +19,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+import python_cuda
 import quern
 from quern.torch import Operator
 
@@ -155,42 +155,19 @@ def theirs_attention(q, k, v, mask, causal):
     return s.softmax(-1) @ v
 
 
-@unittest.skipUnless(os.path.isfile(os.environ.get("QUERN_TEST_CUDA", "")), "no library that looks like CUDA's (test/python.sh names it)")
+@unittest.skipUnless(python_cuda.is_there, "no library that looks like CUDA's (test/python.sh names it)")
 @unittest.skipIf(torch.cuda.is_available(), "there is a CUDA device")
-class Interfaces(unittest.TestCase):
+class Interfaces(python_cuda.Simulated):
     """Arrays like CuPy's in a simulated device's memory, which does not compute: kernels get their addresses and stream."""
 
-    def setUp(self):
-        path = os.environ["QUERN_TEST_CUDA"]
-        how = mock.patch.dict(os.environ, QUERN_CUDA_LIBRARY=path, QUERN_FAKE_CUDA="buffers=3")
-        how.start()
-        self.addCleanup(how.stop)
-        self.cuda = ctypes.CDLL(path)
-        self.cuda.fake_was_given.argtypes = [ctypes.c_uint64]
-        self.context, self.stream = ctypes.c_void_p(), ctypes.c_void_p()
-        self.call("cuInit", 0)
-        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(self.context), 0)
-        self.within("cuStreamCreate", ctypes.byref(self.stream), 1)
-
-    def call(self, name, *arguments):
-        self.assertEqual(getattr(self.cuda, name)(*arguments), 0, name)
-
-    def within(self, name, *arguments):
-        outer = ctypes.c_void_p()
-        self.call("cuCtxGetCurrent", ctypes.byref(outer))
-        self.call("cuCtxSetCurrent", self.context)
-        self.call(name, *arguments)
-        self.call("cuCtxSetCurrent", outer)
-
     def array(self, *shape, **more):
-        at, test = ctypes.c_uint64(), self
-        self.within("cuMemAlloc_v2", ctypes.byref(at), ctypes.c_size_t(4 * math.prod(shape)))
+        at, stream = self.memory(4 * math.prod(shape)), self.stream.value
 
         class ndarray:
             __module__ = "cupy"
             dtype = np.dtype("f")
-            __cuda_array_interface__ = dict(shape=shape, typestr="<f4", data=(at.value, False), version=3, strides=None, stream=test.stream.value, **more)
-            address = at.value
+            __cuda_array_interface__ = dict(shape=shape, typestr="<f4", data=(at, False), version=3, strides=None, stream=stream, **more)
+            address = at
         return ndarray()
 
     def test_arrays(self):
