@@ -5,7 +5,7 @@ random weights are exported by both exporters of PyTorch, with dynamic sizes whe
 processor (or another device), and compared with ONNX Runtime at the exported sizes and at others.
 
   --list             names, one a line
-  --exporter E       script, dynamo or both (default)
+  --exporter E       script, dynamo, both (default), or compile: no export, but torch.compile(backend="quern"), compared with PyTorch
   --out FILE         the table (default: standard output only); rows of FILE that are not made again stay
   --note TEXT        a line for the head of the table
   --keep DIR         exported models stay there, and are not exported again
@@ -14,7 +14,8 @@ processor (or another device), and compared with ONNX Runtime at the exported si
 
 Needs what `bench/setup architectures` installs, and the tree built. A name may be a pattern (timm/*).
 Each architecture runs in a process of its own, forked from one that has loaded the packages. Of a row: nodes of the exported model,
-seconds that compiling took, largest difference from ONNX Runtime over the largest value, for each size of the first input. With the
+seconds that compiling took, largest difference from ONNX Runtime over the largest value, for each size of the first input; of compile,
+operators and number of pieces, and at the end the operators that stay in PyTorch. With the
 same sums in another order f32 gives around 1e-6 of it, up to 1e-5 in networks of a hundred layers; TOLERANCE allows for ten times that,
 so a wrong element, mask or padding is found and rounding is not.
 bench/results/architectures.txt has been made by it. Exit code 1: something was not imported or differs.
@@ -44,6 +45,8 @@ TIMM = """resnetv2_50 tf_efficientnet_b0 mixer_s16_224 poolformer_s12 xcit_nano_
 beit_base_patch16_224 levit_128s mobilevit_xxs edgenext_xx_small ghostnet_100 hrnet_w18_small res2net50_26w_4s rexnet_100
 coat_lite_tiny pvt_v2_b0 repvgg_a0 twins_pcpvt_small visformer_tiny nfnet_l0 fastvit_t8 efficientformer_l1 dpn68 selecsls42b
 mobilenetv4_conv_small""".split()
+
+EXPORTERS = ("script", "dynamo", "compile")
 
 # Sizes are small, so that all of them run in minutes; the graphs are those of the large ones.
 SMALL = dict(hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=128, vocab_size=1000)
@@ -382,6 +385,50 @@ def compare(path, case, device):
     return rows, seconds
 
 
+def tensors(value):
+    """Those of nested results, in order."""
+    import torch
+    if isinstance(value, torch.Tensor):
+        return [value]
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, (tuple, list)) else ()
+    return [t for v in parts for t in tensors(v)]
+
+
+def compile_graphs(case):
+    """[(sizes, error)] of torch.compile(backend="quern") relative to PyTorch, seconds of the first call, and the explanation. Nothing is measured: what is
+    supported is used."""
+    import torch
+    sys.path.insert(0, str(ROOT / "python"))
+    import quern.torch  # noqa: F401
+    from quern._dynamo import recording
+    from quern._explain import Explanation
+    rows, seconds = [], 0
+    with torch.no_grad(), recording() as graphs:
+        fast = torch.compile(case.net, backend="quern", options={"measure": False}, dynamic=True if case.others else None)
+        for inputs in [case.inputs, *case.others]:
+            want = tensors(case.net(*inputs.values()))
+            start = time.time()
+            got = tensors(fast(*inputs.values()))
+            seconds = seconds or time.time() - start
+            got, want = ([t.double().numpy() for t in v] for v in (got, want))
+            worst = difference_ranked(got, want) if case.ranked else max(difference(g, w) for g, w in zip(got, want))
+            rows.append(("x".join(str(d) for d in next(iter(inputs.values())).shape), worst))
+    return rows, seconds, Explanation(graphs)
+
+
+def one_compiled(name):
+    """A row of torch.compile."""
+    try:
+        rows, seconds, how = compile_graphs(build(name))
+    except Exception as e:
+        return "FAILED " + str(e).strip().split("\n")[0][:400]
+    run = [p for p in how.pieces if not p.reason]
+    left = [f"{n} {op}" for _, op, _, n in how.left] + [p.reason for p in how.pieces if p.reason] + [why for _, why in how.whole]
+    word = "ok" if max(r[1] for r in rows) <= tolerance(name) else "DIFFERS"
+    return (f"{word:7} {sum(p.nodes for p in run):5} {seconds:6.1f}  " + "  ".join(f"{s}:{e:.1e}" for s, e in rows)
+            + f"  {how.graphs} graphs, {len(run)} pieces" + (f"; in PyTorch: {', '.join(left)[:200]}" if left else ""))
+
+
 TOLERANCE = {"f32": 1e-4, "f16": 2e-2}  # of the largest value
 
 
@@ -397,6 +444,8 @@ def nodes(path):
 def one(name, exporter, folder, device):
     """A row: word, details."""
     warnings.filterwarnings("ignore")
+    if exporter == "compile":
+        return one_compiled(name)
     path = pathlib.Path(folder) / f"{name.replace('/', '-')}-{exporter}.onnx"
     try:
         case = build(name)
@@ -475,7 +524,7 @@ def read_table(path):
     rows = {}
     for line in pathlib.Path(path).read_text().split("\n") if path and os.path.exists(path) else []:
         words = line.split(None, 2)
-        if len(words) == 3 and words[0] in names() and words[1] in ("script", "dynamo"):
+        if len(words) == 3 and words[0] in names() and words[1] in EXPORTERS:
             rows[words[0], words[1]] = words[2]
     return rows
 
@@ -485,7 +534,7 @@ def write_table(path, rows, device, note=""):
             f"Differs: more than {TOLERANCE['f32']:.0e} of the largest value for f32, {TOLERANCE['f16']:.0e} for f16.",
             "Seconds: compiling, untuned; kernels that an earlier row has built are in the cache.", *([note] if note else []), "",
             row("architecture", "exporter", "result  nodes seconds  sizes:difference")]
-    order = [(n, e) for n in names() for e in ("script", "dynamo") if (n, e) in rows]
+    order = [(n, e) for n in names() for e in EXPORTERS if (n, e) in rows]
     pathlib.Path(path).write_text("\n".join([*head, *(row(*k, rows[k]) for k in order), "", total(rows)]) + "\n")
 
 
@@ -493,7 +542,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("names", nargs="*")
     p.add_argument("--list", action="store_true")
-    p.add_argument("--exporter", default="both", choices=["script", "dynamo", "both"])
+    p.add_argument("--exporter", default="both", choices=[*EXPORTERS, "both"])
     p.add_argument("--out")
     p.add_argument("--note", default="")
     p.add_argument("--keep")
