@@ -123,28 +123,31 @@ def refusal(node):
 # --- sizes ---
 
 
+MAX_POWER = 8  # of a size, written as a product
+
+
 class Unexpressed(Exception):
     pass
 
 
 def emit_size(graph, expr, where):
-    """Nodes that compute a sympy expression of sizes; where: symbol -> (placeholder, axis)."""
+    """Nodes that compute a sympy expression of sizes; where: expression -> (placeholder, axis)."""
     import sympy
     from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
     if expr.is_Integer:
         return int(expr)
-    if expr.is_Symbol:
-        if expr not in where:
-            raise Unexpressed
+    if expr in where:
         tensor, axis = where[expr]
         node = graph.call_function(torch.ops.aten.sym_size.int, (tensor, axis))
         node.meta["val"] = tensor.meta["val"].shape[axis]
         return node
-    name = {sympy.Add: operator.add, sympy.Mul: operator.mul, FloorDiv: operator.floordiv, Mod: operator.mod, PythonMod: operator.mod}.get(expr.func)
+    is_power = expr.is_Pow and expr.exp.is_Integer and 1 < expr.exp <= MAX_POWER
+    factors = [expr.base] * int(expr.exp) if is_power else expr.args
+    name = {sympy.Add: operator.add, sympy.Mul: operator.mul, sympy.Pow: operator.mul if is_power else None, FloorDiv: operator.floordiv, Mod: operator.mod, PythonMod: operator.mod}.get(expr.func)
     if name is None:
         raise Unexpressed
     result = None
-    for a in expr.args:
+    for a in factors:
         x = emit_size(graph, a, where)
         if result is None:
             result = x
@@ -163,7 +166,7 @@ def bind_sizes(gm):
     for p in places:
         t = p.meta.get("val")
         for d, s in enumerate(t.shape if isinstance(t, torch.Tensor) else ()):
-            if isinstance(s, torch.SymInt) and s.node.expr.is_Symbol:
+            if isinstance(s, torch.SymInt):
                 where.setdefault(s.node.expr, (p, d))
     after = next(n for n in gm.graph.nodes if n.op != "placeholder")
     for k, p in enumerate(places):
