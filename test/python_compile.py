@@ -137,6 +137,14 @@ class Compile(unittest.TestCase):
             return y[:n] / (c + 1), torch.arange(n) + c
         self.compare(Net(f), *([torch.randn(n, 6)] for n in (3, 5)), dynamic=True, pieces=None)
 
+    def test_sizes_between(self):
+        """A size that is computed between operators, from a result, and whose square is the number of columns of a constant."""
+        def f(net, x):
+            y = nn.functional.avg_pool2d(net.a(x).relu(), 2)
+            return net.b(y.flatten(1)), x.shape[2] - 1
+        net = Net(f, a=nn.Conv2d(3, 4, 3, stride=2), b=nn.Linear(36, 5)).eval()
+        self.compare(net, *([torch.randn(n, 3, s, s)] for n, s in ((2, 13), (3, 13), (2, 14))), dynamic=True)
+
     def test_middle(self):
         """An operator in the middle that stays in PyTorch."""
         def f(net, x):

@@ -30,6 +30,7 @@ class Graph:
     """A compiled graph of ATen operators: called with its arguments, it returns its results. left: FX node -> why it stays in PyTorch."""
 
     def __init__(self, gm, static, options):
+        _fx.hoist_sizes(gm)
         self.gm, self.static, self.options = gm, static, options
         self.left = {}
         self.pieces, self.outer = [], gm

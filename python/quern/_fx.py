@@ -131,20 +131,23 @@ class Unexpressed(Exception):
 
 
 def emit_size(graph, expr, where):
-    """Nodes that compute a sympy expression of sizes; where: expression -> (placeholder, axis)."""
+    """Nodes that compute a sympy expression of sizes; where: expression -> (placeholder, axis) of a tensor, or the placeholder of a size."""
     import sympy
     from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
     if expr.is_Integer:
         return int(expr)
     if expr in where:
+        if isinstance(where[expr], torch.fx.Node):
+            return where[expr]
         tensor, axis = where[expr]
         node = graph.call_function(torch.ops.aten.sym_size.int, (tensor, axis))
         node.meta["val"] = tensor.meta["val"].shape[axis]
         return node
     is_power = expr.is_Pow and expr.exp.is_Integer and 1 < expr.exp <= MAX_POWER
     factors = [expr.base] * int(expr.exp) if is_power else expr.args
-    name = {sympy.Add: operator.add, sympy.Mul: operator.mul, sympy.Pow: operator.mul if is_power else None, FloorDiv: operator.floordiv, Mod: operator.mod, PythonMod: operator.mod}.get(expr.func)
-    if name is None:
+    name = {sympy.Add: operator.add, sympy.Mul: operator.mul, sympy.Pow: operator.mul, FloorDiv: operator.floordiv, Mod: operator.mod,
+            PythonMod: operator.mod}.get(expr.func)
+    if name is None or expr.is_Pow and not is_power:
         raise Unexpressed
     result = None
     for a in factors:
@@ -158,16 +161,42 @@ def emit_size(graph, expr, where):
     return result
 
 
-def bind_sizes(gm):
-    """Computes sizes that a graph gets as arguments from its tensors' shapes, which the compiler knows by name, and removes these arguments where that is
-    possible. Returns the positions of the arguments that are left."""
-    places = [n for n in gm.graph.nodes if n.op == "placeholder"]
-    where, left = {}, []
+def sizes_of(places):
+    """Of placeholders: expression -> (placeholder, axis) of a tensor."""
+    where = {}
     for p in places:
         t = p.meta.get("val")
         for d, s in enumerate(t.shape if isinstance(t, torch.Tensor) else ()):
             if isinstance(s, torch.SymInt):
                 where.setdefault(s.node.expr, (p, d))
+    return where
+
+
+def hoist_sizes(gm):
+    """Computes sizes from the graph's arguments rather than from the shapes of results, so that they do not come between operators."""
+    places = [n for n in gm.graph.nodes if n.op == "placeholder"]
+    where = sizes_of(places)
+    where.update((p.meta["val"].node.expr, p) for p in places if isinstance(p.meta.get("val"), torch.SymInt))
+    after = next(n for n in gm.graph.nodes if n.op != "placeholder")
+    for n in [n for n in gm.graph.nodes if n.op == "call_function" and isinstance(n.meta.get("val"), torch.SymInt)]:
+        expr = n.meta["val"].node.expr
+        try:
+            with gm.graph.inserting_before(after):
+                new = emit_size(gm.graph, expr, where)
+        except Unexpressed:
+            continue
+        if isinstance(new, torch.fx.Node):
+            where.setdefault(expr, new)
+        replace_all(gm.graph, n, new)
+    gm.graph.eliminate_dead_code()
+    gm.recompile()
+
+
+def bind_sizes(gm):
+    """Computes sizes that a graph gets as arguments from its tensors' shapes, which the compiler knows by name, and removes these arguments where that is
+    possible. Returns the positions of the arguments that are left."""
+    places = [n for n in gm.graph.nodes if n.op == "placeholder"]
+    where, left = sizes_of(places), []
     after = next(n for n in gm.graph.nodes if n.op != "placeholder")
     for k, p in enumerate(places):
         v = p.meta.get("val")

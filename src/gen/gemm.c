@@ -79,6 +79,13 @@ static bool is_plain(const struct value *v)
     return !v->producer && !v->is_const && !v->sdata && v->layout == LAYOUT_ROWS;
 }
 
+/* The number of terms of a sum, which both operands have: a constant if the shape of either is. */
+static sym terms_of(const struct gemm *x)
+{
+    sym a = x->as->dim[x->as->rank - 1], b = x->bs->dim[x->bs->rank - 2];
+    return sym_is_const(x->g->sym, b, &(i64){0}) ? b : a;
+}
+
 static bool gemm_of_matrices(struct gemm *x, const struct task *t)
 {
     *x = (struct gemm){.g = &t->g};
@@ -96,7 +103,7 @@ static bool gemm_of_matrices(struct gemm *x, const struct task *t)
     x->batch = x->ys->rank - 1 - (x->m_axis >= 0);
     x->m = x->m_axis >= 0 ? x->ys->dim[x->m_axis] : sym_const(t->g.sym, 1);
     x->n = x->bs->dim[x->bs->rank - 1];
-    x->k = x->as->dim[x->as->rank - 1];
+    x->k = terms_of(x);
     if (x->m_axis >= 0 && is_one(x->g, x->m)) x->m_axis = -1;
     x->b_const = b->is_const && shape_is_static(t->g.sym, x->bs, (i64[MAX_RANK]){0}) &&
                  b->layout == LAYOUT_ROWS;
