@@ -5,9 +5,7 @@
 # is a whole prompt and its continuation. Engines choose their tokens themselves, each in its own way of rounding.
 import json
 import os
-import select
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -18,11 +16,11 @@ import decoders
 import isa as sets
 import machine
 import stats
+import turns
 import worker
 from rows import ROOT
 
 PROMPT, MORE, ROUNDS = 512, 128, 7
-LOAD_LIMIT, TURN_LIMIT = 900, 600  # seconds
 LLAMA = os.path.join(ROOT, "build/llama.cpp")
 
 
@@ -159,38 +157,6 @@ def serve(name, folder, threads, isa):
 # --- measuring ------------------------------------------------------------------------------------
 
 
-class Engine:
-    def __init__(self, name, folder, threads, isa):
-        self.name, self.turns = name, []
-        cpus = sorted(os.sched_getaffinity(0))[-threads:]
-        path = os.pathsep.join(filter(None, [ROOT + "/python", os.environ.get("PYTHONPATH")]))
-        env = {**worker.environment(threads, {}), "PYTHONPATH": path, "QUERN_LIBRARY": ROOT + "/build/libquern.so"}
-        self.p = subprocess.Popen([sys.executable, __file__, name, folder, str(threads), isa], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                  stderr=subprocess.DEVNULL, env=env, preexec_fn=lambda: os.sched_setaffinity(0, cpus))  # fmt: skip
-        self.facts = self.answer(LOAD_LIMIT)
-
-    def answer(self, limit):
-        ready = select.select([self.p.stdout], [], [], limit)[0]
-        line = self.p.stdout.readline() if ready else b""
-        facts = json.loads(line) if line else {"error": "ended" if ready else "no answer for %d s" % limit}
-        if "error" in facts:
-            self.close()
-            raise worker.Failed(facts["error"])
-        return facts
-
-    def turn(self, scores=None):
-        self.p.stdin.write(json.dumps({"scores": scores}).encode() + b"\n")
-        self.p.stdin.flush()
-        return self.answer(TURN_LIMIT)
-
-    def close(self):
-        self.p.kill()
-        self.p.wait()
-
-    def of(self, what):
-        return [t[what] for t in self.turns]
-
-
 def start_engines(names, folder, threads, isa):
     """Those that work, after a turn of each that is not counted; failures as lines."""
     made, lines = [], []
@@ -199,20 +165,13 @@ def start_engines(names, folder, threads, isa):
             lines.append("%s left out: it cannot be held to %s" % (name, isa))
             continue
         try:
-            e = Engine(name, folder, threads, isa)
+            e = turns.Process(name, [sys.executable, __file__, name, folder, str(threads), isa], threads, {})
             e.file = "%s/%s.npy" % (folder, name)
-            e.first = e.turn(e.file)
+            e.first = e.turn(scores=e.file)
             made.append(e)
         except worker.Failed as error:
             lines.append("%s failed: %s" % (name, error))
     return made, lines
-
-
-def measure(made, rounds):
-    rng = np.random.default_rng(2)
-    for _ in range(rounds):
-        for e in rng.permutation(np.array(made, object)):
-            e.turns.append(e.turn())
 
 
 def differences(made):
@@ -250,7 +209,7 @@ def row(d, form, folder, threads, rounds, isa, peers, peak):
     made, lines = start_engines(["quern"] + [p for p in ENGINES if p in peers], folder, threads, isa)
     try:
         if made:
-            measure(made, rounds)
+            turns.measure(made, rounds, scores=None)
             differences(made)
             lines = [*lines_of(d, form, made, peak), *("  " + x for x in lines)]
         ours = next((e for e in made if e.name == "quern"), None)

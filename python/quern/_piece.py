@@ -32,7 +32,7 @@ CALLS = 16  # between two changes of weights, in the long run: with fewer, the p
 class Options:
     """How pieces are compiled: the options of torch.compile(..., backend="quern")."""
 
-    KNOWN = {"mode": "default", "timeout": 60.0, "database": None, "threads": 0, "deterministic": False, "weights": None, "measure": True}
+    KNOWN = {"mode": "default", "timeout": 60.0, "database": None, "threads": 0, "deterministic": False, "weights": None, "measure": True, "isa": None}
 
     def __init__(self, mode=None, options=None):
         given = {**({"mode": mode} if mode else {}), **(options or {})}
@@ -52,8 +52,12 @@ class Options:
     def n_threads(self):
         return self.threads or torch.get_num_threads()
 
+    def target(self):
+        """None: no limits."""
+        return TargetOpts(deterministic=bool(self.deterministic), isa=text(self.isa)) if self.deterministic or self.isa else None
+
     def key(self):
-        return repr([self.mode, self.database, self.n_threads(), bool(self.deterministic), self.weights])
+        return repr([self.mode, self.database, self.n_threads(), bool(self.deterministic), self.weights, self.isa])
 
 
 # --- pieces ---
@@ -175,7 +179,7 @@ class Piece:
             try:
                 if o.is_rounded():
                     model = self.quantise(c, model)
-                target = TargetOpts(deterministic=1) if o.deterministic else None
+                target = o.target()
                 tuned = self.tune(c, model, target, sizes) if o.mode == "tune" else None
                 opts = CompileOpts(threads=o.n_threads(), keep=1, target=target and pointer(target))
                 program = Program(c, c.make(lib.quern_compile, model, tuned, byref(opts)))
