@@ -145,6 +145,21 @@ class Compile(unittest.TestCase):
         net = Net(f, a=nn.Conv2d(3, 4, 3, stride=2), b=nn.Linear(36, 5)).eval()
         self.compare(net, *([torch.randn(n, 3, s, s)] for n, s in ((2, 13), (3, 13), (2, 14))), dynamic=True)
 
+    def test_sizes_from_data(self):
+        """Results whose sizes the inputs' values decide, inside of a graph and at its end."""
+        def f(net, x, k):
+            return net.a(x * k)[:k], torch.nn.functional.pad(net.a(x), (0, k))
+        with torch._dynamo.config.patch(capture_scalar_outputs=True, capture_dynamic_output_shape_ops=True):
+            self.compare(Net(f, a=nn.Linear(6, 6)).eval(), *([torch.randn(5, 6), k] for k in (2, 3, 4)), dynamic=True, pieces=None)
+            torch._dynamo.reset()
+            self.compare(Net(lambda net, x: (net.a(x)[x > 0] * 2, x.nonzero()), a=nn.Linear(6, 6)).eval(), [torch.randn(5, 6)], [torch.randn(5, 6)], pieces=1)
+
+    def test_constants(self):
+        """Tensors that a model makes of numbers."""
+        def f(net, x):
+            return net.a(x) + torch.tensor([0.5, 1, 2]), torch.bucketize(x, torch.tensor([-0.5, 0.5])), torch.full((2,), 3)
+        self.compare(Net(f, a=nn.Linear(6, 3)).eval(), [torch.randn(5, 6)])
+
     def test_middle(self):
         """An operator in the middle that stays in PyTorch."""
         def f(net, x):

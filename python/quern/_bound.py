@@ -45,7 +45,7 @@ class Bound:
             if self.outputs is None:
                 self.find_outputs()
             if self.is_made:
-                return tuple(self.program._run(held))
+                return tuple(torch.as_tensor(y) for y in self.program._run_host(held))
             out = tuple([torch.empty(shape, dtype=t) for shape, t in self.outputs])
             for k, t in enumerate(out):
                 self.y_words[WORDS * k + ADDRESS] = t.data_ptr()

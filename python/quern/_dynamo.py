@@ -70,15 +70,11 @@ class Graph:
             def is_node_supported(_, submodules, node):
                 return node.op == "call_function" and node.name not in self.left
 
-        gm = torch.fx.GraphModule(self.gm, torch.fx.Graph())
-        gm.graph.output(gm.graph.graph_copy(self.gm.graph, copied := {}))
-        for old, new in copied.items():
-            new.name = old.name
-        for old, new in zip(self.gm.graph.nodes, gm.graph.nodes):
-            new.meta = dict(old.meta)
+        gm = _fx.copy_of(self.gm)
         parts = CapabilityBasedPartitioner(gm, Support()).propose_partitions()
         parts = [p for p in parts if any(works(n) for n in p.nodes)]
         static = {n.name for n, s in zip((n for n in self.gm.graph.nodes if n.op == "placeholder"), self.static) if s}
+        static |= {n.name for n in self.gm.graph.nodes if n.op == "get_attr"}  # constants of the model's code
         from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
         fuse_by_partitions(gm, [dict.fromkeys(p.nodes) for p in parts], prefix="piece_", always_return_tuple=True)
         pieces = []

@@ -62,13 +62,25 @@ def decompositions():
     """Composite operators that are decomposed while a graph is traced (the rest stays whole), and the table of all other decompositions."""
     from torch.export.exported_program import _split_decomp_table_to_cia_and_python_decomp
     from torch.onnx._internal.exporter import _decomp
-    return _split_decomp_table_to_cia_and_python_decomp(_decomp.create_onnx_friendly_decomposition_table(known()))
+    table = _decomp.create_onnx_friendly_decomposition_table(known())
+    for lift in (torch.ops.aten.lift.default, torch.ops.aten.lift_fresh.default):  # by them tensors that a model makes of numbers enter a trace
+        table.pop(lift, None)
+    return _split_decomp_table_to_cia_and_python_decomp(table)
 
 
 def whole():
     """A context in which composite operators that the exporter knows are traced as they are."""
     from torch.export.exported_program import _override_composite_implicit_decomp
     return _override_composite_implicit_decomp(decompositions()[0])
+
+
+def copy_of(gm):
+    """A graph with nodes of its own, of the same names, and the same attributes."""
+    graph, copied = torch.fx.Graph(), {}
+    graph.output(graph.graph_copy(gm.graph, copied))
+    for old, new in copied.items():
+        new.name, new.meta = old.name, dict(old.meta)
+    return torch.fx.GraphModule(gm, graph)
 
 
 # --- capability ---

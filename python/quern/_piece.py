@@ -76,8 +76,7 @@ class Piece:
         self.lock = threading.Lock()
         self.is_started = False
         self.calls = self.changes = 0
-        self.net = torch.fx.GraphModule(gm, torch.fx.Graph())
-        self.net.graph.output(self.net.graph.graph_copy(gm.graph, {}))
+        self.net = _fx.copy_of(gm)
         self.taken = _fx.bind_sizes(self.net)   # positions of the arguments that the program gets
         self.content = _fx.content(self.net)
 
