@@ -15,7 +15,8 @@ processor (or another device), and compared with ONNX Runtime at the exported si
 Needs what `bench/setup architectures` installs, and the tree built. A name may be a pattern (timm/*).
 Each architecture runs in a process of its own, forked from one that has loaded the packages. Of a row: nodes of the exported model,
 seconds that compiling took, largest difference from ONNX Runtime over the largest value, for each size of the first input; of compile,
-operators and number of pieces, and at the end the operators that stay in PyTorch. With the
+operators, the difference from PyTorch, graphs and pieces of the first call, graphs (+1) that another size needed (a size of 1 always does), and the operators
+that stay in PyTorch. With the
 same sums in another order f32 gives around 1e-6 of it, up to 1e-5 in networks of a hundred layers; TOLERANCE allows for ten times that,
 so a wrong element, mask or padding is found and rounding is not.
 bench/results/architectures.txt has been made by it. Exit code 1: something was not imported or differs.
@@ -395,8 +396,8 @@ def tensors(value):
 
 
 def compile_graphs(case):
-    """[(sizes, error)] of torch.compile(backend="quern") relative to PyTorch, seconds of the first call, and the explanation. Nothing is measured: what is
-    supported is used."""
+    """Of torch.compile(backend="quern"): [(sizes, error relative to PyTorch, number of graphs that were made for them)], seconds of the first call, and an
+    Explanation. Nothing is measured: what is supported is used."""
     import torch
     sys.path.insert(0, str(ROOT / "python"))
     import quern.torch  # noqa: F401
@@ -406,27 +407,28 @@ def compile_graphs(case):
     with torch.no_grad(), recording() as graphs:
         fast = torch.compile(case.net, backend="quern", options={"measure": False}, dynamic=True if case.others else None)
         for inputs in [case.inputs, *case.others]:
-            want = tensors(case.net(*inputs.values()))
-            start = time.time()
+            want, before, start = tensors(case.net(*inputs.values())), len(graphs), time.time()
             got = tensors(fast(*inputs.values()))
             seconds = seconds or time.time() - start
             got, want = ([t.double().numpy() for t in v] for v in (got, want))
-            worst = difference_ranked(got, want) if case.ranked else max(difference(g, w) for g, w in zip(got, want))
-            rows.append(("x".join(str(d) for d in next(iter(inputs.values())).shape), worst))
+            worst = difference_ranked(got, want) if case.ranked else max(difference(g, w) for g, w in zip(got, want, strict=True))
+            rows.append(("x".join(str(d) for d in next(iter(inputs.values())).shape), worst, len(graphs) - before))
     return rows, seconds, Explanation(graphs)
 
 
 def one_compiled(name):
-    """A row of torch.compile."""
+    """A row of torch.compile. A piece that the library does not run after all, because its results differ or for want of anything, is a failure."""
     try:
         rows, seconds, how = compile_graphs(build(name))
     except Exception as e:
         return "FAILED " + str(e).strip().split("\n")[0][:400]
     run = [p for p in how.pieces if not p.reason]
-    left = [f"{n} {op}" for _, op, _, n in how.left] + [p.reason for p in how.pieces if p.reason] + [why for _, why in how.whole]
-    word = "ok" if max(r[1] for r in rows) <= tolerance(name) else "DIFFERS"
-    return (f"{word:7} {sum(p.nodes for p in run):5} {seconds:6.1f}  " + "  ".join(f"{s}:{e:.1e}" for s, e in rows)
-            + f"  {how.graphs} graphs, {len(run)} pieces" + (f"; in PyTorch: {', '.join(left)[:200]}" if left else ""))
+    bad = [p.reason.split("\n")[0] for p in how.pieces if p.reason] + [why for _, why in how.whole]
+    left = [f"{n} {op} ({why})" for _, op, why, n in how.left]
+    word = "FAILED" if bad else "ok" if max(r[1] for r in rows) <= tolerance(name) else "DIFFERS"
+    sizes = "  ".join(f"{s}:{e:.1e}" + (f" +{n}" if k and n else "") for k, (s, e, n) in enumerate(rows))
+    return (f"{word:7} {sum(p.nodes for p in run):5} {seconds:6.1f}  {sizes}  graphs {rows[0][2]}, pieces {sum(p.graph < rows[0][2] for p in run)}"
+            + "".join(f"; {title}: {', '.join(what)[:400]}" for title, what in (("in PyTorch", left), ("failed", bad)) if what))
 
 
 TOLERANCE = {"f32": 1e-4, "f16": 2e-2}  # of the largest value
