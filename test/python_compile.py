@@ -170,6 +170,11 @@ class Compile(unittest.TestCase):
         graphs, _ = self.compare(net, [torch.randn(5, 16)], pieces=2)
         self.assertTrue(any("exporter" in why for why in graphs[0].left.values()), graphs[0].left)
 
+    def test_created(self):
+        """Tensors that the model creates from numbers, an empty one among them, as caches of transformers begin with."""
+        net = Net(lambda m, x: torch.cat([torch.tensor([]), torch.relu(m.a(x)) * torch.tensor([2.0])], 0), a=nn.Linear(8, 8)).eval()
+        self.compare(net, [torch.randn(3, 8)], pieces=None)
+
     def test_refused_by_library(self):
         """An operator that the exporter knows, and the library does not."""
         def f(net, x):
