@@ -258,6 +258,20 @@ class Compile(unittest.TestCase):
         x = torch.randn(31, 9)[1::2, 2:8]
         self.compare(Net(lambda net, x: net.a(x.t().contiguous().t()) + x, a=nn.Linear(6, 6)).eval(), [x], [x.flip(0)[3:]], pieces=None)
 
+    def test_strides(self):
+        """Results have the strides that they have in PyTorch, on which operators behind a piece may depend."""
+        def f(net, x):
+            y = net.a(x).transpose(1, 2)
+            z = torch.linalg.svdvals(y[:, :3])  # not in the exporter
+            return (y + z[:, :1, None]).transpose(1, 2).view(-1, 6), y.exp(), torch.linalg.svdvals(y.transpose(1, 2).view(2, -1)), net.c(x[:, None])
+        net = Net(f, a=nn.Linear(6, 6), c=nn.Conv2d(1, 4, 3)).eval().to(memory_format=torch.channels_last)
+        for dynamic in (False, True):
+            x = torch.randn(3, 5, 6)
+            with torch.no_grad():
+                got, want = torch.compile(net, backend="quern", options=ALWAYS, dynamic=dynamic)(x), net(x)
+            near(self, got, want)
+            self.assertEqual([t.stride() for t in got], [t.stride() for t in want])
+
     def test_empty(self):
         self.compare(Net(lambda net, x: net.a(x).relu(), a=nn.Linear(6, 6)).eval(), [torch.randn(0, 6)], pieces=None)
 

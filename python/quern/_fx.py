@@ -237,6 +237,47 @@ def replace_all(graph, node, new):
         user.kwargs = torch.fx.node.map_arg(user.kwargs, lambda n: new if n is node else n)
 
 
+# --- strides ---
+
+
+def known_size(v):
+    """A size, or that of the call that is traced; None: data decide it."""
+    if not isinstance(v, torch.SymInt):
+        return v
+    return v.node.hint if v.node.has_hint() else None
+
+
+def memory_order(tensor):
+    """The axes of a traced tensor as its memory has them, outermost first; None: row-major, or an element stands for several."""
+    shape, stride = ([known_size(v) for v in part] for part in (tensor.shape, tensor.stride()))
+    if None in shape or None in stride:
+        return None
+    long = [d for d, n in enumerate(shape) if n != 1]
+    order = sorted(long, key=lambda d: -stride[d])
+    if order == long or any(stride[d] == 0 for d in long):
+        return None
+    return [d for d in range(len(shape)) if d not in long] + order
+
+
+def keep_strides(gm):
+    """Lets a graph return results in the order in which PyTorch has them in memory: operators that were traced behind it may depend on that (view), and so may
+    callers. Returns, per result, the axes to permute it by then; None: as it is."""
+    out = next(n for n in gm.graph.nodes if n.op == "output")
+    results, back = [], []
+    for r in out.args[0]:
+        order = memory_order(r.meta["val"]) if isinstance(r, torch.fx.Node) and isinstance(r.meta.get("val"), torch.Tensor) else None
+        back.append(order and sorted(range(len(order)), key=order.__getitem__))
+        if order:
+            with gm.graph.inserting_before(out):
+                new = gm.graph.call_function(torch.ops.aten.permute.default, (r, order))
+            new.meta["val"] = r.meta["val"].permute(order)
+            r = new
+        results.append(r)
+    out.args = (tuple(results),)
+    gm.recompile()
+    return back
+
+
 # --- translation ---
 
 

@@ -77,7 +77,9 @@ class Piece:
         self.is_started = False
         self.calls = self.changes = 0
         self.net = _fx.copy_of(gm)
-        self.taken = _fx.bind_sizes(self.net)   # positions of the arguments that the program gets
+        back = _fx.keep_strides(self.net)
+        self.back = back if any(back) else None  # per result, the axes that PyTorch's strides need
+        self.taken = _fx.bind_sizes(self.net)    # positions of the arguments that the program gets
         self.content = _fx.content(self.net)
 
     def __call__(self, *args):
@@ -98,7 +100,8 @@ class Piece:
         if bound is None:
             return self.eager(*args)
         try:
-            return bound.run(args)
+            out = bound.run(args)
+            return out if self.back is None else tuple([t.permute(axes) if axes else t for t, axes in zip(out, self.back)])
         except Error as e:  # sizes that the network cannot have, as the library infers them
             if e.status != "INPUT":
                 raise
