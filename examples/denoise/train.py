@@ -34,6 +34,7 @@ def arguments():
     p.add_argument("--crop", type=int, default=96)
     p.add_argument("--rate", type=float, default=2e-3, help="of learning, in the beginning (0.002)")
     p.add_argument("--f32", action="store_true", help="convolutions in f32, not in bf16")
+    p.add_argument("--compile", metavar="BACKEND", nargs="?", const="quern", help="train through torch.compile with this back end (quern)")
     p.add_argument("--widths", type=int, nargs="+", default=WIDTHS, help="channels of each scale, the finest first")
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--start", help="weights to begin with: a file OUT.pt of an earlier training")
@@ -63,6 +64,7 @@ def rate_at(part):
 def train(net, crops, o, say=print, watch=None):
     """Every fiftieth part of the steps `watch` is called."""
     net.to(memory_format=torch.channels_last)
+    model = torch.compile(net, backend=o.compile) if o.compile else net
     optimiser = torch.optim.Adam(net.parameters(), lr=o.rate)
     started, mean, step = time.monotonic(), 0.0, 0
     while True:
@@ -72,7 +74,7 @@ def train(net, crops, o, say=print, watch=None):
             break
         for group in optimiser.param_groups:
             group["lr"] = o.rate * rate_at(part)
-        loss = loss_of(net, crops, o.f32)
+        loss = loss_of(model, crops, o.f32)
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)

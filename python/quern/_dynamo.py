@@ -14,7 +14,7 @@ import threading
 
 import torch
 
-from . import _fx
+from . import _fx, _training
 from ._compare import best_times, slower
 from ._library import Error
 from ._piece import Options, Piece
@@ -29,9 +29,9 @@ recorder = contextvars.ContextVar("quern graphs", default=None)  # a list: of ev
 class Graph:
     """A compiled graph of ATen operators: called with its arguments, it returns its results. left: FX node -> why it stays in PyTorch."""
 
-    def __init__(self, gm, static, options):
+    def __init__(self, gm, static, options, kind="inference"):
         _fx.hoist_sizes(gm)
-        self.gm, self.static, self.options = gm, static, options
+        self.gm, self.static, self.options, self.kind = gm, static, options, kind
         self.left = {}
         self.pieces, self.outer = [], gm
         self.reason = self.seconds = None
@@ -45,7 +45,10 @@ class Graph:
 
     def refusals(self):
         """Of every operator that the exporter cannot take, the reason."""
-        return {n.name: why for n in self.gm.graph.nodes if n.op == "call_function" for why in [_fx.refusal(n)] if why}
+        return {n.name: why for n in self.gm.graph.nodes if n.op == "call_function" for why in [_fx.refusal(n, self.is_composite)] if why}
+
+    def is_composite(self, target):
+        return self.kind != "inference" and _training.is_composite(target)
 
     def divide(self):
         """Partitions the graph until every piece is supported."""
@@ -81,7 +84,7 @@ class Graph:
         for n in gm.graph.nodes:
             if n.op == "call_module" and str(n.target).startswith("piece_"):
                 sub = getattr(gm, n.target)
-                pieces.append(Piece(n.target, sub, [a.name in static for a in n.args], self.options))
+                pieces.append(Piece(n.target, sub, [a.name in static for a in n.args], self.options, _training.decompose if self.kind != "inference" else None))
         gm.graph.eliminate_dead_code()
         gm.recompile()
         return gm, pieces
@@ -98,8 +101,9 @@ class Graph:
         except Exception as e:  # an exporter's bug must not be the end of the model
             log.warning("torch.compile: %s: %s: %s", piece.name, type(e).__name__, e)
             names, why = [], f"{type(e).__name__}: {e}"
+        origins = {n.name: n.meta.get("origin", n.name) for n in piece.net.graph.nodes}
         known = {n.name for n in piece.nodes}
-        names = [n for n in names if n in known]
+        names = [origins.get(n) for n in names if origins.get(n) in known]
         return dict.fromkeys(names or sorted(known), why)
 
     # --- running ---
@@ -142,7 +146,7 @@ def works(node):
 def blamed(message, piece):
     """The FX nodes that an error of the library names."""
     found = []
-    for n in piece.nodes:
+    for n in piece.net.graph.nodes:
         at = message.find(f"'{n.name}.")
         if at >= 0:
             found.append((at, n.name))
@@ -167,21 +171,28 @@ def stays(gm, why):
 def backend(gm, example_inputs, *, mode=None, options=None, **_):
     """The function behind torch.compile(model, backend="quern", mode=..., options=...)."""
     o = Options(mode, options)
-    if needs_gradients(example_inputs):
-        return stays(gm, "gradients are recorded: call the model within torch.no_grad() or torch.inference_mode()")
     others = {x.device.type for x in example_inputs if isinstance(x, torch.Tensor)} - {"cpu"}
     if others:
         return stays(gm, f"tensors on device '{others.pop()}'")
+    from functorch.compile import make_boxed_func
     from torch._dynamo.backends.common import aot_autograd
 
-    def compile_graph(graph, inputs):
-        context = torch._guards.TracingContext.try_get()
-        indices = set(context.fw_metadata.static_input_indices if context and context.fw_metadata else ())
-        n = sum(node.op == "placeholder" for node in graph.graph.nodes)
-        return Graph(graph, [k in indices for k in range(n)], o)
+    def compiler(kind):
+        def compile_graph(graph, inputs):
+            context = torch._guards.TracingContext.try_get()
+            n = sum(node.op == "placeholder" for node in graph.graph.nodes)
+            static = _training.static_inputs(context.fw_metadata, n) if context and context.fw_metadata and kind != "backward" else [False] * n
+            made = Graph(graph, static, o, kind)
+            return made if kind == "inference" else make_boxed_func(made)
+        return compile_graph
 
+    if needs_gradients(example_inputs):
+        from functorch.compile import default_partition
+        with torch._functorch.config.patch(donated_buffer=False):  # retain_graph=True is allowed
+            return aot_autograd(fw_compiler=compiler("forward"), bw_compiler=compiler("backward"), inference_compiler=compiler("forward"),
+                                partition_fn=default_partition)(gm, example_inputs)
     with _fx.whole():
-        return aot_autograd(fw_compiler=compile_graph, decompositions=dict(_fx.decompositions()[1]))(gm, example_inputs)
+        return aot_autograd(fw_compiler=compiler("inference"), decompositions=dict(_fx.decompositions()[1]))(gm, example_inputs)
 
 
 @contextlib.contextmanager

@@ -19,11 +19,12 @@ class PieceReport:
 
 
 class Explanation:
-    """pieces: a PieceReport each; left: [(graph, operator, reason, number of nodes)], operators outside of pieces; whole: [(graph, reason)], graphs that stay
+    """kinds: of each graph, "inference", "forward" or "backward"; pieces: a PieceReport each; left: [(graph, operator, reason, number of nodes)], operators outside of pieces; whole: [(graph, reason)], graphs that stay
     in PyTorch. str() is a table."""
 
     def __init__(self, graphs):
         self.graphs = len(graphs)
+        self.kinds = [getattr(g, "kind", "inference") for g in graphs]
         self.pieces, self.left, self.whole = [], [], []
         for k, g in enumerate(graphs):
             if not isinstance(g, Graph):
@@ -44,6 +45,7 @@ class Explanation:
             lines.append(f"{p.graph:5} {p.name:10} {p.nodes:9} {mine:>11} {theirs:>11}  {most}")
             if p.reason:
                 lines.append(f"{'':17}stays in PyTorch: {p.reason}")
+        lines += [f"{k:5} is a {kind} graph" for k, kind in enumerate(self.kinds) if kind != "inference"]
         for graph, op, reason, n in self.left:
             lines.append(f"{graph:5} {op}{f' ({n} times)' if n > 1 else ''} stays in PyTorch: {reason}")
         for graph, reason in self.whole:
@@ -63,11 +65,23 @@ def left_of(g):
     return [(op, reason, n) for (op, reason), n in found.items()]
 
 
-def explain(model, *inputs, mode=None, options=None, dynamic=None, **named):
+def results(y):
+    """Tensors of a model's results that require gradients."""
+    if isinstance(y, torch.Tensor):
+        return [y] if y.requires_grad else []
+    if isinstance(y, dict):
+        y = y.values()
+    return [t for v in y for t in results(v)] if isinstance(y, (tuple, list)) or hasattr(y, "__iter__") and not isinstance(y, str) else []
+
+
+def explain(model, *inputs, mode=None, options=None, dynamic=None, training=False, **named):
     """An Explanation, see quern.torch.explain."""
     def explained(gm, example_inputs):
         return backend(gm, example_inputs, mode=mode, options=options)
 
-    with torch.no_grad(), recording() as graphs:
-        torch.compile(model, backend=explained, dynamic=dynamic)(*inputs, **named)
+    with torch.set_grad_enabled(training), recording() as graphs:
+        y = results(torch.compile(model, backend=explained, dynamic=dynamic)(*inputs, **named))
+        if y:
+            leaves = [p for p in [*getattr(model, "parameters", list)(), *inputs] if isinstance(p, torch.Tensor) and p.requires_grad and p.is_leaf]
+            torch.autograd.grad(y, leaves, [torch.ones_like(t) for t in y], allow_unused=True)
     return Explanation(graphs)

@@ -12,6 +12,7 @@ import re
 
 import torch
 
+from . import _own
 from ._notes import identity, notes
 
 OPSET = 23  # the first with Attention and RMSNormalization, which need not be recognised in their parts then
@@ -35,7 +36,9 @@ def exporter():
         _core._translate_fx_graph
     except (ImportError, AttributeError) as e:
         raise ImportError(f"backend 'quern' needs PyTorch 2.6 or later with its ONNX exporter (pip install onnx onnxscript): {e}") from e
-    return _core, _ir_passes, passes, _registration.ONNXRegistry.from_torchlib(opset_version=OPSET)
+    registry = _registration.ONNXRegistry.from_torchlib(opset_version=OPSET)
+    _own.register(registry)
+    return _core, _ir_passes, passes, registry
 
 
 def overload(name):
@@ -46,7 +49,7 @@ def overload(name):
 
 @functools.cache
 def known():
-    """The operators that the exporter translates. Their names are kept, because its modules take seconds to import."""
+    """The operators that the exporter translates, and ours (_own.py). Their names are kept, because its modules take seconds to import."""
     key = f"known {OPSET} {identity()}"
     names = notes.get(key)
     if names is None:
@@ -54,7 +57,7 @@ def known():
         found = {m.fx_target for metas in registry.functions.values() for m in metas if not m.is_complex}
         names = "\n".join(sorted(str(op) for op in found if isinstance(op, torch._ops.OpOverload))).encode()
         notes.put(key, names)
-    return {op for op in map(overload, names.decode().split()) if op is not None}
+    return {op for op in map(overload, names.decode().split()) if op is not None} | set(_own.operators())
 
 
 @functools.cache
@@ -104,12 +107,12 @@ def draws(node):
     return not any(name in ("train", "training") and value is False or name.startswith("dropout") and value == 0 for name, value in given.items())
 
 
-def refusal(node):
-    """Why the exporter cannot translate the node; None: it can."""
+def refusal(node, is_composite=lambda target: False):
+    """Why the exporter cannot translate the node; None: it can. is_composite: operators that are decomposed before."""
     if node.op != "call_function":
         return node.op
     if node.target is operator.getitem:
-        return refusal(node.args[0]) if isinstance(node.args[0], torch.fx.Node) else "an element of no operator"
+        return refusal(node.args[0], is_composite) if isinstance(node.args[0], torch.fx.Node) else "an element of no operator"
     if not isinstance(node.target, torch._ops.OpOverload):
         return "not an operator of PyTorch"
     if is_size(node):
@@ -129,7 +132,7 @@ def refusal(node):
                 return f"a tensor with layout {t.layout}"
             if t.dtype.is_complex:
                 return "complex numbers"
-    return None if node.target in known() else "not known to PyTorch's exporter to ONNX"
+    return None if node.target in known() or is_composite(node.target) else "not known to PyTorch's exporter to ONNX"
 
 
 # --- sizes ---

@@ -64,9 +64,10 @@ class Options:
 
 
 class Piece:
-    """Called like the FX graph that it replaces. gm: the graph, runnable; static: per argument, whether it is a weight (the same memory in every call)."""
+    """Called like the FX graph that it replaces. gm: the graph, runnable; static: per argument, whether it is a weight (the same memory in every call);
+    decompose: a function that gives the graph to export, None: gm itself."""
 
-    def __init__(self, name, gm, static, options):
+    def __init__(self, name, gm, static, options, decompose=None):
         self.name, self.eager, self.options = name, gm, options
         self.nodes = [n for n in gm.graph.nodes if n.op == "call_function"]
         self.static = static
@@ -76,7 +77,7 @@ class Piece:
         self.lock = threading.Lock()
         self.is_started = False
         self.calls = self.changes = 0
-        self.net = _fx.copy_of(gm)
+        self.net = _fx.copy_of(decompose(gm) if decompose else gm)
         back = _fx.keep_strides(self.net)
         self.back = back if any(back) else None  # per result, the axes that PyTorch's strides need
         self.taken = _fx.bind_sizes(self.net)    # positions of the arguments that the program gets

@@ -24,8 +24,8 @@ in place on tensors that are dense (row-major or channels last) and 16-byte alig
 other kinds of devices are copied to the CPU and back. Exported to ONNX the layer is one node, WeightedFilter of domain ai.quern, which quern runs.
 
 Modules can be copied, pickled and converted (`half()`, `to(dtype)`), and used by several threads. Within autocast the bias takes the input's
-type. torch.compile does not compile the layer (fullgraph=True rejects it), a trace calls it; torch.jit.script and functions of
-torch.func, which need more, raise errors.
+type. To torch.compile the layer is an operator, torch.ops.quern.weighted_filter, with gradients, and backend="quern" fuses it with its neighbours (PyTorch
+2.4 or later; before, it is not compiled); a trace calls it; torch.jit.script and functions of torch.func, which need more, raise errors.
 """
 import math
 import numbers
@@ -41,17 +41,20 @@ from ._torch_run import TYPES, run
 
 __all__ = ["Operator", "WeightedFilter", "weighted_filter", "scaled_dot_product_attention", "explain", "export", "load", "optimize"]
 
+HAS_OPERATORS = hasattr(torch.library, "register_autograd")  # PyTorch 2.4
+
 MODES = {"padding": ("zero", "reflect", "replicate", "valid"), "transform": ("none", "exp", "softmax"), "normalize": ("none", "sum")}
 
 
 register_backend()
 
 
-def explain(model, *inputs, mode=None, options=None, dynamic=None, **named):
+def explain(model, *inputs, mode=None, options=None, dynamic=None, training=False, **named):
     """How torch.compile(model, backend="quern") divides a model for these inputs. Prints as a table of pieces, with the time of each beside that of its
-    operators in PyTorch, and of what stays in PyTorch and why. Runs the model, without gradients."""
+    operators in PyTorch, and of what stays in PyTorch and why. Runs the model, without gradients; with training=True its forward and backward graphs, where
+    gradients are those of the sum of its results, and kept nowhere."""
     from ._explain import explain
-    return explain(model, *inputs, mode=mode, options=options, dynamic=dynamic, **named)
+    return explain(model, *inputs, mode=mode, options=options, dynamic=dynamic, training=training, **named)
 
 
 class Spec:
@@ -115,6 +118,54 @@ def pair(name, value):
 # --- running ---
 
 
+def compute(x, w, spec, bias):
+    sx, sw, _ = spec.sizes()
+    return run("quern::WeightedFilter", spec, (sx, sw, "?"), (x, w, *bias), tuple(int(s) for s in spec.output_shape(x, w)), x)
+
+
+def compute_grad_input(g, w, spec, shape):
+    _, sw, sy = spec.sizes()
+    return run("quern::WeightedFilterGradInput", spec, (sy, sw), (g, w), tuple(int(s) for s in shape), g)
+
+
+def compute_grad_weights(g, x, w, spec):
+    sx, sw, sy = spec.sizes()
+    return run("quern::WeightedFilterGradWeights", spec, (sy, sx, sw), (g, x, w), tuple(w.shape), w)
+
+
+class Gradients:
+    """The derivatives of the three operators, each a method: tensors, gradient of the result, which gradients are needed -> gradients. The operators are
+    given as functions like those above, which autograd knows: filter(x, w, spec), grad_input(g, w, spec, shape), grad_weights(g, x, w, spec)."""
+
+    def __init__(self, filter, grad_input, grad_weights):
+        self.filter, self.grad_input, self.grad_weights = filter, grad_input, grad_weights
+
+    def of_filter(self, x, w, spec, g, need):
+        """Of x, w, bias."""
+        gx = self.grad_input(g, w, spec, x.shape) if need[0] else None
+        gw = self.grad_weights(g, x, w, spec) if need[1] else None
+        return gx, gw, g.sum((0, 2, 3)) if need[2] else None
+
+    def of_grad_input(self, g, w, spec, v, need):
+        """Of g, w. It is linear in both: its gradients are the filter itself and grad_weights."""
+        if need[1]:
+            check_raw(spec)
+        return self.filter(v, w, spec) if need[0] else None, self.grad_weights(g, v, w, spec) if need[1] else None
+
+    def of_grad_weights(self, g, x, w, spec, v, need):
+        """Of g, x, w."""
+        if any(need):
+            check_raw(spec)
+        gg = self.filter(x, v, spec) if need[0] else None
+        gx = self.grad_input(g, v, spec, x.shape) if need[1] else None
+        return gg, gx, torch.zeros_like(w) if need[2] else None
+
+
+def check_raw(spec):
+    if not spec.is_raw:
+        raise NotImplementedError("second derivatives by weights are there for transform 'none' and normalize 'none'")
+
+
 class Filter(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, w, spec, *bias):
@@ -125,19 +176,16 @@ class Filter(torch.autograd.Function):
         traced = state and (x.clone() if shape == tuple(x.shape) else x.new_zeros([int(s) for s in shape]))
         torch._C._set_tracing_state(None)
         try:
-            sx, sw, _ = spec.sizes()
-            y = run("quern::WeightedFilter", spec, (sx, sw, "?"), (x, w, *bias), tuple(int(s) for s in shape), x)
+            y = compute(x, w, spec, bias)
             return traced.copy_(y) if state else y
         finally:
             torch._C._set_tracing_state(state)
 
     @staticmethod
     def backward(ctx, g):
-        x, w = ctx.saved_tensors
-        need = ctx.needs_input_grad
-        gx = GradInput.apply(g, w, ctx.spec, tuple(x.shape)) if need[0] else None
-        gw = GradWeights.apply(g, x, w, ctx.spec) if need[1] else None
-        return (gx, gw, None, *(g.sum((0, 2, 3)) if n else None for n in need[3:]))
+        need = (*ctx.needs_input_grad[:2], any(ctx.needs_input_grad[3:]))
+        gx, gw, gb = FUNCTIONS.of_filter(*ctx.saved_tensors, ctx.spec, g, need)
+        return (gx, gw, None, *(gb for _ in ctx.needs_input_grad[3:]))
 
     @staticmethod
     def symbolic(g, x, w, spec, *bias):
@@ -145,23 +193,15 @@ class Filter(torch.autograd.Function):
 
 
 class GradInput(torch.autograd.Function):
-    """Linear in both: its gradients are the filter itself and GradWeights."""
-
     @staticmethod
     def forward(ctx, g, w, spec, shape):
         ctx.spec = spec
         ctx.save_for_backward(g, w)
-        _, sw, sy = spec.sizes()
-        return run("quern::WeightedFilterGradInput", spec, (sy, sw), (g, w), shape, g)
+        return compute_grad_input(g, w, spec, shape)
 
     @staticmethod
     def backward(ctx, v):
-        g, w = ctx.saved_tensors
-        need = ctx.needs_input_grad
-        if need[1] and not ctx.spec.is_raw:
-            raise NotImplementedError("second derivatives by weights are there for transform 'none' and normalize 'none'")
-        return (Filter.apply(v, w, ctx.spec) if need[0] else None, GradWeights.apply(g, v, w, ctx.spec) if need[1] else None,
-                None, None)
+        return (*FUNCTIONS.of_grad_input(*ctx.saved_tensors, ctx.spec, v, ctx.needs_input_grad), None, None)
 
 
 class GradWeights(torch.autograd.Function):
@@ -169,18 +209,14 @@ class GradWeights(torch.autograd.Function):
     def forward(ctx, g, x, w, spec):
         ctx.spec = spec
         ctx.save_for_backward(g, x, w)
-        sx, sw, sy = spec.sizes()
-        return run("quern::WeightedFilterGradWeights", spec, (sy, sx, sw), (g, x, w), tuple(w.shape), w)
+        return compute_grad_weights(g, x, w, spec)
 
     @staticmethod
     def backward(ctx, v):
-        g, x, w = ctx.saved_tensors
-        need = ctx.needs_input_grad
-        if any(need) and not ctx.spec.is_raw:
-            raise NotImplementedError("second derivatives by weights are there for transform 'none' and normalize 'none'")
-        gg = Filter.apply(x, v, ctx.spec) if need[0] else None
-        gx = GradInput.apply(g, v, ctx.spec, tuple(x.shape)) if need[1] else None
-        return gg, gx, torch.zeros_like(w) if need[2] else None, None
+        return (*FUNCTIONS.of_grad_weights(*ctx.saved_tensors, ctx.spec, v, ctx.needs_input_grad), None)
+
+
+FUNCTIONS = Gradients(Filter.apply, GradInput.apply, GradWeights.apply)
 
 
 # --- ONNX ---
@@ -248,16 +284,26 @@ def is_autocast(x):
     return torch.is_autocast_enabled() if x.is_cuda else torch.is_autocast_cpu_enabled()
 
 
+def is_compiling():
+    """Whether PyTorch's compiler traces the call: it then finds an operator of PyTorch (_filter_operators.py)."""
+    compiler = getattr(torch, "compiler", None)
+    return HAS_OPERATORS and bool(compiler) and compiler.is_compiling()
+
+
 def opaque(*a):
-    """Excludes the call from torch.compile, without importing its modules (seconds) if it was never used."""
+    """Excludes the call from compilers of PyTorch that cannot trace it, without importing their modules (seconds) if they were never used."""
     f = Filter.apply
-    return torch.compiler.disable(f)(*a) if "torch._dynamo" in sys.modules and hasattr(torch, "compiler") else f(*a)
+    return torch.compiler.disable(f)(*a) if not HAS_OPERATORS and "torch._dynamo" in sys.modules and hasattr(torch, "compiler") else f(*a)
 
 
 def apply(x, w, bias, spec):
     check(x, w, bias, spec)
     given = () if bias is None else (bias,)
-    return symbolic(x, w, spec, given) if is_exported_as_graph() else opaque(x, w, spec, *given)
+    if is_exported_as_graph():
+        return symbolic(x, w, spec, given)
+    if is_compiling():
+        return torch.ops.quern.weighted_filter(x, w, bias, *spec.key())
+    return opaque(x, w, spec, *given)
 
 
 def weighted_filter(input, weight, kernel_size, bias=None, splat=False, *, dilation=1, padding="zero", transform="none",
@@ -312,3 +358,7 @@ class WeightedFilter(torch.nn.Module):
     def extra_repr(self):
         more = "".join(f", {k}={v!r}" for k, v in self.spec.attributes().items() if k not in ("kernel_shape", "mode"))
         return f"{self.in_channels}, kernel_size={self.kernel_size}, bias={self.bias is not None}, splat={self.splat}{more}"
+
+
+if HAS_OPERATORS:
+    from . import _filter_operators  # noqa: E402, F401

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators of PyTorch that become operators of the library (domain ai.quern), because PyTorch's exporter to ONNX has nothing for them and PyTorch no
+decomposition that multiplies matrices: gradients of convolutions and of attention (doc/gradients.md), and the library's own layer (doc/weighted-filter.md).
+
+This is the whole list; everything else is the exporter's. A function gets the ONNX values and the numbers of an FX node, and adds nodes to the model.
+"""
+
+
+def emit(name, inputs, outputs=1, **attributes):
+    """A node of the library's domain in the model that is being exported; None: an omitted input. Its outputs, a single one without a list."""
+    import onnx_ir as ir
+    import onnxscript
+    given = list(inputs)
+    while given and given[-1] is None:
+        given.pop()
+    node = ir.Node("ai.quern", name, given, ir.convenience.convert_attributes({n: v for n, v in attributes.items() if v is not None}),
+                   num_outputs=outputs, version=1)
+    onnxscript.evaluator.default().nodes.append(node)
+    return node.outputs[0] if outputs == 1 else list(node.outputs)
+
+
+def absent():
+    """A result that nobody wants."""
+    import onnx_ir as ir
+    return ir.Value()
+
+
+def total(x, axes):
+    """Sums over these axes."""
+    from onnxscript import opset18 as op
+    return op.ReduceSum(x, op.Constant(value_ints=list(axes)), keepdims=0)
+
+
+def spread(values, rank):
+    """One number for each spatial axis: PyTorch also writes one for all of them."""
+    values = list(values)
+    return values * rank if len(values) == 1 else values
+
+
+def window(rank, kernel, stride, padding, dilation, groups):
+    """The attributes of a convolution."""
+    pads = spread(padding, rank)
+    return {"kernel_shape": kernel, "strides": spread(stride, rank), "pads": pads + pads, "dilations": spread(dilation, rank), "group": groups}
+
+
+def fixed(shape, what):
+    """Sizes as integers."""
+    if not all(isinstance(d, int) for d in shape):
+        raise NotImplementedError(f"{what} have the symbolic sizes {list(map(str, shape))}")
+    return list(shape)
+
+
+def convolution_backward(dy, x, w, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, output_mask):
+    """dy (n, m, o..), x (n, c, d..); w (m, c/groups, k..), transposed (c, m/groups, k..). A transposed one is the adjoint of a convolution of y."""
+    from onnxscript import opset18 as op
+    rank = len(w.shape) - 2
+    a = window(rank, fixed(w.shape[2:], "weights"), stride, padding, dilation, groups)
+    dx = dw = None
+    if output_mask[0]:
+        if transposed:
+            dx = op.Conv(dy, w, **a)
+        else:
+            is_plain = all(s == 1 for s in a["strides"])
+            dx = emit("ConvGradInput", (dy, w), **a, input_shape=None if is_plain else fixed(x.shape[2:], "gradients by the input of a strided convolution"))
+    if output_mask[1]:
+        dw = emit("ConvGradWeight", (dy, x) if transposed else (x, dy), **a)
+    db = total(dy, [0, *range(2, rank + 2)]) if output_mask[2] else None
+    return [absent() if d is None else d for d in (dx, dw, db)]
+
+
+def attention_attributes(dropout_p, is_causal, scale):
+    if dropout_p:
+        raise NotImplementedError("dropout draws random numbers")
+    return {"is_causal": int(is_causal), "scale": None if scale is None else float(scale)}
+
+
+def attention(q, k, v, dropout_p=0.0, is_causal=False, attn_mask=None, scale=None):
+    """(output, logsumexp); operands (batch, heads, positions, head size), logsumexp (batch, heads, positions)."""
+    from onnxscript import opset18 as op
+    y, most, rest = emit("AttentionForward", (q, k, v, attn_mask), 3, **attention_attributes(dropout_p, is_causal, scale))
+    return [y, op.Add(most, rest)]
+
+
+def attention_backward(dy, q, k, v, y, logsumexp, dropout_p, is_causal, attn_mask=None, scale=None):
+    """dq, dk, dv. The statistics of rows are their logsumexp and 0."""
+    from onnxscript import opset18 as op
+    zero = op.CastLike(op.Expand(op.Constant(value_floats=[0.0]), op.Shape(logsumexp)), logsumexp)
+    return emit("AttentionGrad", (q, k, v, attn_mask, None, None, None, None, y, logsumexp, zero, dy), 3,
+                **attention_attributes(dropout_p, is_causal, scale))
+
+
+def filter_attributes(kernel_size, splat, dilation, padding, transform, normalize, epsilon):
+    from .torch import Spec
+    return Spec(kernel_size, splat, dilation, padding, transform, normalize, epsilon).attributes()
+
+
+def weighted_filter(x, w, bias, *spec):
+    return emit("WeightedFilter", (x, w, bias), **filter_attributes(*spec))
+
+
+def weighted_filter_grad_input(dy, w, size, *spec):
+    return emit("WeightedFilterGradInput", (dy, w), **filter_attributes(*spec))
+
+
+def weighted_filter_grad_weights(dy, x, w, *spec):
+    return emit("WeightedFilterGradWeights", (dy, x, w), **filter_attributes(*spec))
+
+
+FUNCTIONS = {
+    "aten.convolution_backward.default": convolution_backward,
+    "aten._scaled_dot_product_flash_attention_for_cpu.default": attention,
+    "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": attention_backward,
+    "quern.weighted_filter.default": weighted_filter,
+    "quern.weighted_filter_grad_input.default": weighted_filter_grad_input,
+    "quern.weighted_filter_grad_weights.default": weighted_filter_grad_weights,
+}
+
+
+def operators():
+    """{operator: function} of those that this PyTorch has."""
+    from ._fx import overload
+    return {op: f for name, f in FUNCTIONS.items() for op in [overload(name)] if op is not None}
+
+
+def register(registry):
+    """Adds them to the exporter's operators, before its own."""
+    for op, f in operators().items():
+        registry.register_op(op, f)
+
+

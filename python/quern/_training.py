@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Graphs that record gradients: AOTAutograd's forward and backward graphs.
+
+They are traced without decompositions, so what stays in PyTorch is PyTorch's own kernels (batch normalisation and its gradient are one operator each). Only
+the copy of a piece that is exported is decomposed: by PyTorch's table, into operators of its exporter to ONNX.
+"""
+import functools
+
+import torch
+
+from . import _fx, _own
+
+
+@functools.cache
+def table():
+    """Decompositions by PyTorch of what its exporter does not know: operator -> function. Nor is it taken at its word for operators with several results
+    (normalisations): it translates them for inference, where only the first one counts."""
+    from torch.onnx._internal.exporter import _decomp
+    own = _own.operators()
+    return dict(_decomp.create_onnx_friendly_decomposition_table({op for op in _fx.known() if len(op._schema.returns) == 1 or op in own}))
+
+
+def is_composite(target):
+    """Whether an operator is decomposed in the piece that is exported."""
+    return isinstance(target, torch._ops.OpOverload) and target in table()
+
+
+def decompose(gm):
+    """The graph of a piece without operators that the exporter does not know but PyTorch can decompose. Nodes keep the name of the one that they come from in
+    meta["origin"]. The graph itself, if there are none."""
+    if not any(n.op == "call_function" and is_composite(n.target) for n in gm.graph.nodes):
+        return gm
+    from torch._guards import detect_fake_mode
+    from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
+    given = [n.meta["val"] for n in gm.graph.nodes if n.op == "placeholder"]
+    mode = detect_fake_mode(given)
+
+    class Marking(torch.fx.Interpreter):
+        def run_node(self, n):
+            graph = get_proxy_mode().tracer.graph
+            last = graph._root.prev
+            result = super().run_node(n)
+            new = graph._root.prev
+            while new is not last:
+                new.meta.setdefault("origin", n.name)
+                new = new.prev
+            return result
+
+    with mode, torch.no_grad():
+        new = make_fx(Marking(gm).run, decomposition_table=table())(*given)
+    for old, n in zip((n for n in gm.graph.nodes if n.op == "placeholder"), new.graph.nodes):
+        n.meta["val"] = old.meta["val"]
+    return new
+
+
+def static_inputs(metadata, n):
+    """Which of the n arguments of a forward graph are the same memory, with the same contents, in every call: frozen parameters and buffers, but neither
+    those that the graph writes to nor parameters that an optimiser does."""
+    indices = set(metadata.static_input_indices or ())
+    return [k in indices and not (k < len(metadata.input_info) and (metadata.input_info[k].mutates_data or metadata.input_info[k].requires_grad))
+            for k in range(n)]
