@@ -300,7 +300,7 @@ class Compile(unittest.TestCase):
             near(self, torch.compile(net, backend="quern", options=ALWAYS)(x), want)
 
     def test_gradients(self):
-        """With gradients models run in PyTorch."""
+        """Gradients, with measurements (test/python_training.py has more)."""
         net, x = mlp(), torch.randn(3, 24)
         y = torch.compile(net, backend="quern")(x)
         y.sum().backward()

@@ -182,13 +182,15 @@ def backend(gm, example_inputs, *, mode=None, options=None, **_):
             context = torch._guards.TracingContext.try_get()
             n = sum(node.op == "placeholder" for node in graph.graph.nodes)
             static = _training.static_inputs(context.fw_metadata, n) if context and context.fw_metadata and kind != "backward" else [False] * n
+            if kind != "inference":
+                _training.keep_buffers(context)
             made = Graph(graph, static, o, kind)
             return made if kind == "inference" else make_boxed_func(made)
         return compile_graph
 
     if needs_gradients(example_inputs):
         from functorch.compile import default_partition
-        with torch._functorch.config.patch(donated_buffer=False):  # retain_graph=True is allowed
+        with torch._functorch.config.patch(donated_buffer=False):  # see keep_buffers
             return aot_autograd(fw_compiler=compiler("forward"), bw_compiler=compiler("backward"), inference_compiler=compiler("forward"),
                                 partition_fn=default_partition)(gm, example_inputs)
     with _fx.whole():

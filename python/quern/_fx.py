@@ -296,6 +296,18 @@ def is_mixed(gm):
     return False
 
 
+def keep_numbers(gm):
+    """Type promotion makes numbers tensors, which the exporter writes as casts of f32: beside operands of f64 they are numbers again, and exact."""
+    for n in list(gm.graph.nodes):
+        if n.op != "call_function" or n.target is not torch.ops.aten.scalar_tensor.default or not isinstance(n.args[0], float):
+            continue
+        if all(any(t.dtype == torch.float64 for a in user.args if isinstance(a, torch.fx.Node) and a is not n for t in tensors_of(a.meta.get("val")))
+               for user in n.users):
+            replace_all(gm.graph, n, n.args[0])
+            gm.graph.erase_node(n)
+    return gm
+
+
 def to_onnx(gm):
     """The ONNX model of a graph whose nodes have meta["val"], as bytes: its inputs are the graph's arguments, weights included, its outputs are the graph's.
     Nodes are named like the FX nodes that they come from, with a number behind. Raises Refused."""
@@ -303,7 +315,7 @@ def to_onnx(gm):
     from onnx_ir.passes.common import InlinePass
     core, passes, fx_passes, registry = exporter()
     if is_mixed(gm):
-        gm = fx_passes.InsertTypePromotion(gm).run()
+        gm = keep_numbers(fx_passes.InsertTypePromotion(gm).run())
     for n in gm.graph.nodes:
         n.meta["nn_module_stack"] = {}  # for names that nobody needs
         if n.op == "get_attr":

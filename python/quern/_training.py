@@ -59,3 +59,9 @@ def static_inputs(metadata, n):
     indices = set(metadata.static_input_indices or ())
     return [k in indices and not (k < len(metadata.input_info) and (metadata.input_info[k].mutates_data or metadata.input_info[k].requires_grad))
             for k in range(n)]
+
+
+def keep_buffers(context):
+    """Says that a backward graph leaves the tensors that were saved for it as they are, so it may run again (retain_graph=True)."""
+    if context and hasattr(context.fw_metadata, "bw_donated_idxs"):
+        context.fw_metadata.bw_donated_idxs = []
