@@ -182,6 +182,37 @@ class Compile(unittest.TestCase):
             return net.a(torch.unique_consecutive(y.round()).sum() + y).exp()
         self.compare(Net(f, a=nn.Linear(12, 12)).eval(), [torch.randn(4, 12)], pieces=None)
 
+    def test_wrong_operator(self):
+        """Of a piece whose results differ only the operator that is to blame stays in PyTorch. Here the exporter's translation of one is replaced by another's."""
+        from quern import _fx
+        _fx.known()
+        functions = _fx.exporter()[3].functions
+        exp, sin = (next(k for k, found in functions.items() for m in found if m.fx_target == op) for op in (torch.ops.aten.exp.default, torch.ops.aten.sin.default))
+        usual = functions[exp]
+        functions[exp] = functions[sin]
+        try:
+            graphs, _ = self.compare(Net(lambda net, x: net.b(net.a(x).exp().tanh()) + x, a=nn.Linear(7, 9), b=nn.Linear(9, 7)).eval(), [torch.randn(3, 7)],
+                                     pieces=1)
+        finally:
+            functions[exp] = usual
+        self.assertEqual(list(graphs[0].left.values()), ["its results differ from PyTorch's"])
+
+    def test_no_compiler(self):
+        """Without a compiler models run in PyTorch, and one warning says what to install."""
+        program = f"""
+import os, torch, quern.torch
+os.environ.update(PATH='/nonexistent')
+os.environ.pop('QUERN_CC', None)
+net, x = torch.nn.Sequential(torch.nn.Linear(24, 40), torch.nn.Tanh()).eval(), torch.randn(3, 24)
+with torch.no_grad():
+    for f in (net, lambda x: net(x).exp()):
+        print(bool((torch.compile(f, backend='quern', options={ALWAYS})(x) - f(x)).abs().max() < 1e-5))
+"""
+        with tempfile.TemporaryDirectory() as empty:
+            out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env={**os.environ, "XDG_CACHE_HOME": empty})
+        self.assertEqual(out.stdout.split(), ["True", "True"], out.stderr)
+        self.assertEqual(out.stderr.count("models run in PyTorch: no C compiler found: install gcc or clang, or set QUERN_CC"), 1, out.stderr)
+
     def test_buffers(self):
         """Writes to buffers happen, once for each call."""
         def f(net, x):

@@ -6,6 +6,7 @@ import time
 import torch
 
 FASTER = 1.03  # what takes longer than PyTorch times this is left to PyTorch
+DIFFERS = "its results differ from PyTorch's"
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-3, torch.float16: 3e-2, torch.bfloat16: 1e-1}
 
 
@@ -55,7 +56,7 @@ def compare(ours, theirs, args, is_exact=True, is_measured=True):
     is_exact: results must agree within rounding."""
     got, want = ours(*args), theirs(*args)
     if is_exact and not close(got, want):
-        return "its results differ from PyTorch's", None
+        return DIFFERS, None
     if not is_measured:
         return None, None
     seconds = best_times(ours, theirs, args)

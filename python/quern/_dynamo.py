@@ -15,7 +15,7 @@ import threading
 import torch
 
 from . import _fx, _training
-from ._compare import best_times, slower
+from ._compare import DIFFERS, best_times, slower
 from ._library import Error
 from ._piece import Options, Piece
 
@@ -32,7 +32,7 @@ class Graph:
     def __init__(self, gm, static, options, kind="inference"):
         _fx.hoist_sizes(gm)
         self.gm, self.static, self.options, self.kind = gm, static, options, kind
-        self.left = {}
+        self.left = self.refusals()
         self.pieces, self.outer = [], gm
         self.reason = self.seconds = None
         self.run = None
@@ -52,7 +52,6 @@ class Graph:
 
     def divide(self):
         """Partitions the graph until every piece is supported."""
-        self.left = self.refusals()
         for _ in range(ROUNDS):
             outer, pieces = self.partition()
             bad = {}
@@ -116,15 +115,27 @@ class Graph:
         with self.lock:
             if self.run:
                 return self.run(*args)
-            for p in self.pieces:  # plain attributes: modules' calls cost more
-                delattr(self.outer, p.name)
-                self.outer.__dict__[p.name] = p
-            out = self.outer.forward(*args)
+            out = self.first(args)
+            for _ in range(ROUNDS):
+                wrong = {p.nodes[p.wrong].name: DIFFERS for p in self.pieces if p.wrong is not None}
+                if not wrong:
+                    break
+                self.left.update(wrong)
+                self.divide()
+                with torch.random.fork_rng(devices=[]):
+                    self.first(args)
             run = self.outer.forward
             if not any(p.bound for p in self.pieces) or not self.judge(args):
                 run = self.gm.forward
             self.run = run
             return out
+
+    def first(self, args):
+        """A call in which the pieces start."""
+        for p in self.pieces:  # plain attributes: modules' calls cost more
+            delattr(self.outer, p.name)
+            self.outer.__dict__[p.name] = p
+        return self.outer.forward(*args)
 
     def judge(self, args):
         """Whether all pieces together, with their borders, are faster than the graph in PyTorch."""

@@ -86,6 +86,15 @@ def copy_of(gm):
     return torch.fx.GraphModule(gm, graph)
 
 
+def with_all_results(gm):
+    """The graph that returns every tensor that one of its operators computes, and the FX nodes of these."""
+    probe = copy_of(gm)
+    nodes = [n for n in probe.graph.nodes if n.op == "call_function" and isinstance(n.meta.get("val"), torch.Tensor)]
+    next(n for n in probe.graph.nodes if n.op == "output").args = (tuple(nodes),)
+    probe.recompile()
+    return probe, nodes
+
+
 # --- capability ---
 
 

@@ -8,8 +8,10 @@ user's cache (doc/pytorch.md), so the next process does neither.
 Weights become constants of the program, which has them in the layouts of its kernels. It is made anew if PyTorch's tensor changed since (its version counter
 says so), unless that happens all the time. With weights="in place" they are arguments like any other, which the program reads in PyTorch's memory.
 """
+import functools
 import json
 import logging
+import operator
 import os
 import threading
 from ctypes import addressof, byref, c_void_p, pointer
@@ -19,7 +21,7 @@ import torch
 from . import _arrays as arrays
 from . import _fx
 from ._bound import Bound
-from ._compare import compare
+from ._compare import DIFFERS, close, compare
 from ._library import CompileOpts, Context, Error, ModelOpts, QuantizeOpts, TargetOpts, TuneOpts, cache_path, lib, text
 from ._notes import identity, notes
 from ._program import Program
@@ -60,6 +62,12 @@ class Options:
         return repr([self.mode, self.database, self.n_threads(), bool(self.deterministic), self.weights, self.isa])
 
 
+@functools.cache
+def warn_once(message):
+    """What a user can mend outside of the model: no compiler, a full disk."""
+    log.warning("%s", message)
+
+
 # --- pieces ---
 
 
@@ -68,10 +76,11 @@ class Piece:
     decompose: a function that gives the graph to export, None: gm itself."""
 
     def __init__(self, name, gm, static, options, decompose=None):
-        self.name, self.eager, self.options = name, gm, options
+        self.name, self.eager, self.options, self.decompose = name, gm, options, decompose
         self.nodes = [n for n in gm.graph.nodes if n.op == "call_function"]
         self.static = static
         self.reason = None        # why it stays in PyTorch
+        self.wrong = None         # index of the operator because of which its results differ
         self.seconds = None       # (program, operators), measured
         self.bound = None         # the program with its arguments
         self.lock = threading.Lock()
@@ -221,16 +230,18 @@ class Piece:
             known = notes.get(verdict) if o.measure else None
             if known is not None:
                 known = json.loads(known)
-                self.reason, self.seconds = known["reason"], known["seconds"]
+                self.reason, self.seconds, self.wrong = known["reason"], known["seconds"], known.get("wrong")
                 if self.reason:
                     return
             self.bound = self.make(args)
             if known is None:
                 self.judge(args)
                 if o.measure:
-                    notes.put(verdict, json.dumps({"reason": self.reason, "seconds": self.seconds}).encode())
+                    notes.put(verdict, json.dumps({"reason": self.reason, "seconds": self.seconds, "wrong": self.wrong}).encode())
         except (Error, _fx.Refused) as e:
             self.reason = str(e)
+            if isinstance(e, Error) and e.status == "SYSTEM":
+                warn_once(f"torch.compile: models run in PyTorch: {e}")
         if self.reason:
             log.info("torch.compile: %s stays in PyTorch: %s", self.name, self.reason)
             self.bound = None
@@ -238,3 +249,21 @@ class Piece:
     def judge(self, args):
         """Compares results and times with those of the operators."""
         self.reason, self.seconds = compare(lambda *a: self.run(a), self.eager, args, not self.options.is_rounded(), self.options.measure)
+        if self.reason == DIFFERS:
+            self.wrong = self.find_wrong(args)
+
+    def find_wrong(self, args):
+        """The first operator, as an index of `nodes`, whose results differ from PyTorch's if the program returns all of them; None: none does then."""
+        probe, nodes = _fx.with_all_results(self.eager)
+        try:
+            piece = Piece(self.name, probe, self.static, self.options, self.decompose)
+            piece.bound = piece.make(args)
+            got = piece.run(args)
+        except (Error, _fx.Refused) as e:
+            log.info("torch.compile: %s: %s", self.name, e)
+            return None
+        for n, a, b in zip(nodes, got, probe(*args)):
+            if not close([a], [b]):
+                name = n.args[0].name if n.target is operator.getitem else n.name
+                return next(k for k, own in enumerate(self.nodes) if own.name == name)
+        return None
