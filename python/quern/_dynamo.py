@@ -192,7 +192,7 @@ def backend(gm, example_inputs, *, mode=None, options=None, **_):
         def compile_graph(graph, inputs):
             context = torch._guards.TracingContext.try_get()
             n = sum(node.op == "placeholder" for node in graph.graph.nodes)
-            static = _training.static_inputs(context.fw_metadata, n) if context and context.fw_metadata and kind != "backward" else [False] * n
+            static = _training.static_inputs(context.fw_metadata, n, kind == "forward") if context and context.fw_metadata and kind != "backward" else [False] * n
             if kind != "inference":
                 _training.keep_buffers(context)
             made = Graph(graph, static, o, kind)

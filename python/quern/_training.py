@@ -53,11 +53,11 @@ def decompose(gm):
     return new
 
 
-def static_inputs(metadata, n):
-    """Which of the n arguments of a forward graph are the same memory, with the same contents, in every call: frozen parameters and buffers, but neither
-    those that the graph writes to nor parameters that an optimiser does."""
+def static_inputs(metadata, n, records):
+    """Which of the n arguments of a forward graph are the same memory, with the same contents, in every call: parameters and buffers, but not those that the
+    graph writes to, nor, if it records gradients, parameters that an optimiser does."""
     indices = set(metadata.static_input_indices or ())
-    return [k in indices and not (k < len(metadata.input_info) and (metadata.input_info[k].mutates_data or metadata.input_info[k].requires_grad))
+    return [k in indices and not (k < len(metadata.input_info) and (metadata.input_info[k].mutates_data or records and metadata.input_info[k].requires_grad))
             for k in range(n)]
 
 
