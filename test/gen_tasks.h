@@ -322,6 +322,33 @@ static inline bool random_gemm(struct fixture *b)
     return make_task(b);
 }
 
+/* A matmul whose right operand's terms are neighbours in memory, as those of a linear layer's weights (n, k) that are an input. */
+static inline bool random_linear(struct fixture *b)
+{
+    static const i64 sizes[] = {1, 2, 5, 6, 7, 8, 15, 16, 17, 31, 33, 40, 65, 96, 129};
+    sym n[3], left[3], right[2];
+    bool symbolic = pick(b, 0, 2) == 0;
+    u32 rank = (u32)pick(b, 1, 3);
+    for (u32 i = 0; i < 3; i++) {
+        bool is_var = symbolic && pick(b, 0, 1);
+        n[i] = size_of(b, sizes[pick(b, i == 2 ? 6 : 0, countof(sizes) - 1)], is_var);
+    }
+    right[0] = n[1], right[1] = n[2];
+    left[rank - 1] = n[2];
+    if (rank > 1) left[rank - 2] = n[0];
+    if (rank > 2) left[0] = sym_const(&b->sym, pick(b, 1, 2));
+    value_id w = add_op(b, "Transpose", add_input(b, "w", 2, right), 0, 0), x = operand(b, "x", rank, left, false);
+    value_id y = add_op(b, "MatMul", x, w, 0);
+    for (node_id i = 1; i < b->g.node.n; i++)
+        if (!op_infer(&b->g, i, &b->e)) return false;
+    struct shape s = graph_value(&b->g, y)->shape;
+    if (pick(b, 0, 1)) y = add_op(b, "Add", y, operand(b, "c", 1, &n[1], true), 0);
+    if (pick(b, 0, 2) == 0) y = add_op(b, "Sigmoid", y, 0, 0);
+    if (pick(b, 0, 2) == 0) y = add_op(b, "Add", y, add_input(b, "residual", s.rank, s.dim), 0);
+    *arr_push(&b->arena, &b->g.output) = y;
+    return make_task(b);
+}
+
 static inline value_id norm(struct fixture *b, value_id x, u32 rank, const sym *dim)
 {
     static const char *const reduce[] = {"ReduceMean", "ReduceMax", "ReduceL2", "ReduceSum", "ReduceLogSumExp"};

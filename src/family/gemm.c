@@ -20,7 +20,8 @@
     P(pack, "left operand: 0 in place, 1 packed, 2 packed and rounded to 8 bits, where it may "    \
       "be", LEFT_PLACE, LEFT_PACKED, LEFT_BYTES)                                                   \
     P(right, "right operand: 0 in place, 1 packed (16-bit constants: converted) by each "          \
-      "iteration, 2 once", RIGHT_PLACE, RIGHT_BLOCKS, RIGHT_ONCE)                                  \
+      "iteration, 2 once, 3 in place by vectors of terms, nr columns at a time", RIGHT_PLACE,      \
+      RIGHT_BLOCKS, RIGHT_ONCE, RIGHT_INNER)                                                       \
     P(split_k, "summands of a result, computed apart", 1, 2, 4)                                    \
     P(ku, "terms per step of the inner loop", 1, 4)                                                \
     P(ahead, "terms that a constant right operand is prefetched ahead, 0 = not, 1 a block of "     \
@@ -48,6 +49,7 @@ struct sizes { /* of a task, for what is asked of every schedule */
     i64 cells; /* accumulators of a tile that keeps the multipliers busy */
     struct tile_product product;
     bool has_rows, any_rows, static_k, may_round, a_plain, b_plain, b_const, b_converts, has_codes; /* any_rows: their number is not known */
+    bool has_inner; /* both operands have vectors of terms in place, or the left one as it is packed (cpu_inner.c) */
     i64 run;    /* bytes of a vector of results stored past the caches; 0: they are not */
     bool a_far; /* the left operand is more than the second cache keeps */
     bool is_short; /* short sums of operands that are computed, as in attention: results are most of what is moved */
@@ -97,6 +99,7 @@ static bool is_sane(const struct caps *c, struct tile_product p, const struct ge
     if (!tile_is_legal_by(c, p, s->mr, s->nr) || s->ahead > (s->right == RIGHT_ONCE ? 64 : s->right == RIGHT_BLOCKS ? AHEAD_SECOND : 0)) return false;
     if (c->deterministic && s->split_k > 1) return false;
     if (s->bk % p.terms) return false;
+    if (s->right == RIGHT_INNER) return !c->deterministic && p.leaf == &tile_fma && gemm_inner_is_legal(c, s->mr, s->columns) && !s->fetch && s->ku == 4 && (!s->bk || s->bk >= 128);
     if (tile_is_matrix(p)) return s->split_k == 1 && !s->ahead && !s->fetch;
     if (s->mr > 4 && s->nr > 1 && s->mr * s->nr < (i64)c->n_vector_regs / 2) return false;
     return s->ahead <= AHEAD_SECOND || s->mb < 2;
@@ -142,7 +145,8 @@ static bool suits(const struct sizes *z, const struct gemm_sched *s)
 {
     i64 tiles = ceil_div(z->m, s->mr), blocks = ceil_div(z->n, s->nr * z->lanes), unit = tile_unit(z->product);
     if (!s->pack && !z->a_plain) return false;
-    bool in_blocks = s->right == RIGHT_BLOCKS;
+    bool in_blocks = s->right == RIGHT_BLOCKS, is_inner = s->right == RIGHT_INNER;
+    if (is_inner && (!z->has_inner || s->pack == LEFT_BYTES || z->lanes % s->columns || z->k < 2 * z->lanes)) return false;
     if (z->b_const ? s->right != RIGHT_ONCE && !(in_blocks && z->b_converts && tiles > 1) : s->ahead > (in_blocks ? 0 : AHEAD_SECOND)) return false;
     if (s->right == RIGHT_PLACE && !z->b_plain) return false;
     if (z->has_codes && (s->split_k > 1 || s->bk % z->product.terms || (in_blocks && s->ahead))) return false;
@@ -151,7 +155,7 @@ static bool suits(const struct sizes *z, const struct gemm_sched *s)
     if (s->pack == LEFT_BYTES && (!z->may_round || z->product.leaf != &tile_code_dots || s->right != RIGHT_ONCE)) return false;
     if (!z->has_rows && (s->mr > 1 || s->mb)) return false;
     if ((s->nr > 1 && (s->nr - 1) * z->lanes >= z->n) || (s->mr > unit && s->mr - unit >= z->m)) return false;
-    if (s->mr * s->nr < z->cells && s->mr * 4 <= z->m && s->nr * z->lanes * 2 <= z->n && z->m > 16)
+    if (s->mr * (is_inner ? s->columns : s->nr) < z->cells && s->mr * 4 <= z->m && s->nr * z->lanes * 2 <= z->n && z->m > 16)
         return false;
     if (s->ahead && (s->ahead <= AHEAD_SECOND) != (tiles > 1)) return false;
     if (z->any_rows ? s->ahead == AHEAD_BLOCK : s->ahead == AHEAD_SECOND && z->m >= FEW_ROWS) return false; /* any number: perhaps few */
@@ -177,6 +181,7 @@ static bool analyze(const struct gen_problem *p)
     struct facts *f = p->facts;
     if (p->c->is_gpu || p->c->vector_bytes < 8 || !gemm_take(&f->x, p->t)) return false;
     f->z = sizes_of(&f->x, p->c);
+    f->z.has_inner = !f->x.b_const && dtype_is_float(f->x.type) && f->z.product.leaf == &tile_fma && gemm_has_dense_terms(p->t, &f->x, (u32)f->z.lanes);
     f->is_gathered = !f->x.b_const && !f->x.pixels && f->z.product.terms == 1 && !gemm_is_dense_along_last(p->t, f->x.b, (u32)f->z.lanes);
     return true;
 }
@@ -184,7 +189,7 @@ static bool analyze(const struct gen_problem *p)
 static bool legal(const struct gen_problem *p, const struct sched *v)
 {
     const struct facts *f = p->facts;
-    const struct gemm_sched s = gemm_rows(sched_of(v), f->z.product);
+    const struct gemm_sched s = gemm_tile(sched_of(v), f->z.product);
     return is_sane(p->c, gemm_product(&f->x, p->c, s.pack, s.right), &s) && suits(&f->z, &s);
 }
 
@@ -211,6 +216,7 @@ struct work { /* of a grid iteration; terms are groups of a DOT */
     double unpack;             /* seconds by which making a vector of floats of codes delays multiply-adds */
     double m_all, n_all, k_all, batch;
     double lanes, width, passes;
+    double columns;            /* RIGHT_INNER: as the schedule's; else 0 */
 };
 
 /* Fitted on Zen 4: a logical operation and a subtraction of 16 lanes, or more of fewer; bytes are widened and converted; floats take a dozen operations. */
@@ -257,7 +263,7 @@ static struct work work_of(const struct gemm *x, const struct caps *c, const str
     w.n_all = (double)i64_max(1, gen_eval(x->g, x->n, var));
     w.k_all = ceil((double)i64_max(1, gen_eval(x->g, x->k, var)) / group);
     for (u32 i = 0; i < x->outer.n; i++) w.batch *= (double)i64_max(1, gen_eval(x->g, x->outer.g[i].extent, var));
-    w.width = (double)s->nr * w.lanes;
+    w.width = (double)s->nr * w.lanes, w.columns = (double)s->columns;
     w.m = d.mb ? fmin(w.m_all, (double)(d.mb * s->mr)) : w.m_all;
     w.n = d.nb ? fmin(w.n_all, (double)d.nb * w.width) : w.n_all;
     w.k = d.chunk ? (double)d.chunk / group : w.k_all;
@@ -296,6 +302,11 @@ static double step_of_tile(const struct nest_rates *r, const struct work *w, i64
         each = fmax(each, chain_of_codes(r, w, rows, nr));
         return w->codes * each + (double)(rows * nr) * 2 * r->fma + 10 * r->cycle; /* and what a block's sums begin and end with */
     }
+    if (w->columns > 0) { /* a share of a vector of terms */
+        const double columns = w->columns, all = (double)rows * columns, converted = (w->converts[NEST_LEFT] ? (double)rows : 0) + (w->converts[NEST_RIGHT] ? columns : 0);
+        const double longer = rows > 2 && fmax((double)rows, columns) > 3 * fmin((double)rows, columns) ? 1.3 : 1; /* oblong tiles: fitted on Zen 4 */
+        return (double)nr * (longer * nest_tap(r, all, (double)rows + columns) + converted * nest_conversion(r)) / columns;
+    }
     double t = nest_step_by(r, w->product, rows, nr);
     if (w->converts[NEST_LEFT]) t += (double)rows * r->cycle;
     if (w->converts[NEST_RIGHT]) t += (double)nr * nest_conversion(r);
@@ -310,6 +321,13 @@ static double step_of_rows(const struct gemm *x, const struct nest_rates *r, con
     return (double)(m / s->mr) * step_of_tile(r, w, s->mr, nr) + (rest ? step_of_tile(r, w, rest, nr) : 0);
 }
 
+/* RIGHT_INNER: what is behind the terms of a tile. Every result has a vector, which is cleared, stored, loaded, and halved with another one. */
+static double inner_ends(const struct nest_rates *r, const struct work *w, i64 mr)
+{
+    const double halving = 3; /* operations */
+    return (double)mr * w->lanes * (2 * r->load + halving * r->cycle) + w->lanes / w->columns * 8 * r->cycle;
+}
+
 /* Multiply-adds of an iteration, and what every tile costs at its ends: sums are cleared or loaded, then stored. */
 static double tiles_seconds(const struct gemm *x, const struct nest_rates *r, const struct gemm_sched *s, const struct work *w)
 {
@@ -318,6 +336,7 @@ static double tiles_seconds(const struct gemm *x, const struct nest_rates *r, co
     if (rest > 0) steps += step_of_rows(x, r, s, w, ceil_div((i64)rest, (i64)w->lanes));
     double tiles = ceil(w->m / (double)s->mr) * ceil(w->n / w->width);
     double ends = nest_ends(r, cells, x->by_rows ? w->lanes : 0) + (w->passes - 1) * nest_ends(r, 2 * cells, 0);
+    if (w->columns > 0) ends += w->passes * inner_ends(r, w, s->mr);
     return steps * w->k * (1 + 0.02 / (double)s->ku) + tiles * ends;
 }
 
@@ -333,7 +352,7 @@ static double front_seconds(const struct gen_problem *p, u32 operand, const stru
 /* What packing elements of the right operand takes longer where they are loaded apart: fitted on Zen 4. */
 static double gather_seconds(const struct gen_problem *p, double n)
 {
-    return ((const struct facts *)p->facts)->is_gathered ? 1.75 * n * p->nest->cycle : 0;
+    return ((const struct facts *)p->facts)->is_gathered ? (4 * n > 4 * p->nest->near[RATE_L2] ? 5 : 1.75) * n * p->nest->cycle : 0; /* rows in many pages */
 }
 
 /* Operands rearranged by an iteration: vectors evaluated or loaded, and stored. */
@@ -414,7 +433,7 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     const struct gemm *x = &((const struct facts *)p->facts)->x;
     const struct caps *c = p->c;
     const struct nest_rates *r = p->nest;
-    const struct gemm_sched sched = gemm_rows(sched_of(v), ((const struct facts *)p->facts)->z.product), *s = &sched;
+    const struct gemm_sched sched = gemm_tile(sched_of(v), ((const struct facts *)p->facts)->z.product), *s = &sched;
     const i64 *var = p->var;
     const bool is_short = ((const struct facts *)p->facts)->z.is_short;
     struct work w = work_of(x, c, s, var);
@@ -430,6 +449,7 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     n.asked[NEST_RIGHT] = asked(s, &w, w.codes > 0 ? w.bk * w.codes / (double)code_unit(x->codes.type) : w.bk);
     if (!s->pack) n.rows[NEST_LEFT] = (struct nest_rows){size[NEST_LEFT] * w.bk, size[NEST_LEFT] * w.k_all, (double)(s->fetch ? 2 * s->mr : s->mr)};
     if (s->right == RIGHT_PLACE) n.rows[NEST_RIGHT] = (struct nest_rows){size[NEST_RIGHT] * w.width, size[NEST_RIGHT] * w.n_all, 1};
+    if (s->right == RIGHT_INNER) n.rows[NEST_RIGHT] = (struct nest_rows){size[NEST_RIGHT] * w.bk, size[NEST_RIGHT] * w.k_all, (double)s->columns};
     bool are_kept = is_short && are_followed(r, &w);
     n.rows[NEST_SUMS] = (struct nest_rows){size[NEST_SUMS] * (are_kept ? w.n : w.width), size[NEST_SUMS] * w.n_all, 1};
     nest_loop(&n, tiles, 1, 0, 1);

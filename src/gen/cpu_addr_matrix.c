@@ -71,9 +71,10 @@ struct tile_product gemm_product(const struct gemm *x, const struct caps *c, enu
     return x->m_axis >= 0 && m >= LEAST_ROWS ? tile_product_of_rows(c, &o) : tile_product_of(c, &o);
 }
 
-struct gemm_sched gemm_rows(struct gemm_sched s, struct tile_product p)
+struct gemm_sched gemm_tile(struct gemm_sched s, struct tile_product p)
 {
     s.mr *= tile_unit(p);
+    if (s.right == RIGHT_INNER) s.columns = s.nr, s.nr = 1;
     return s;
 }
 
@@ -157,6 +158,10 @@ void gemm_multiply(struct cpu_contraction *c, struct tile *t, const struct cpu_p
 {
     struct gemm_kernel *p = c->own;
     struct kir *k = p->m->k;
+    if (p->s.right == RIGHT_INNER) {
+        gemm_multiply_inner(p, t, e);
+        return;
+    }
     bool by_blocks = tile_has_codes(t->leaf); /* each of which is a loop */
     i64 ku = by_blocks ? 1 : p->s.ku, g = p->dot_k, all = p->static_k < 0 ? -1 : ceil_div(p->static_k, g), chunk = p->d.chunk ? 16 / g : all;
     t->limit = p->limit;
@@ -245,6 +250,7 @@ void gemm_find(struct cpu_contraction *c, const struct cpu_piece *e)
     struct gemm_kernel *p = c->own;
     p->run = (struct tile_run){.b = p->right};
     p->run.a = left_of(p, e, p->px, &p->run.a_step);
+    if (p->s.right == RIGHT_INNER) return;
     p->run.b_at = right_of(p, e, &p->run.b_step);
     p->limit = p->s.right == RIGHT_PLACE && !e->is_full ? kir_sub(p->m->k, p->n, kir_mul_i(p->m->k, e->at[CPU_BLOCK], p->width)) : 0;
 }
@@ -327,6 +333,7 @@ void gemm_open_arrays(struct gemm_kernel *p, sym rows)
         p->right = kir_alloc(k, KS_WORK, p->right_type, 1, emit_size(m, sym_mul(st, in_groups(p, terms, whole), sym_const(st, p->width))));
     }
     if (p->s.right == RIGHT_PLACE) p->right = m->buf[p->x.b];
+    if (p->s.right == RIGHT_INNER) gemm_open_inner(p);
     if (p->x.by_rows && !p->c.r.temp)
         p->rows = kir_alloc(k, KS_WORK, p->type, 1, kir_int(k, tile_rows_size(&p->tile)));
     tile_open(&p->tile);
@@ -401,17 +408,17 @@ void gemm_init(struct gemm_kernel *p, const struct caps *c, const struct gemm_sc
     const struct graph *g = p->x.g;
     p->type = p->left_type = p->right_type = p->x.type;
     p->dot_k = product.terms, p->group = product.group;
-    p->s = gemm_rows(*s, product);
+    p->s = gemm_tile(*s, product);
     if (p->dot_k > 1 && !p->x.codes.block) p->left_type = graph_value(g, p->x.a)->dtype, p->right_type = graph_value(g, p->x.b)->dtype;
     p->lanes = gen_lanes(c, p->type);
-    p->width = s->nr * p->lanes;
+    p->width = p->s.nr * p->lanes;
     p->d = gemm_split_of(&p->x, &p->s, p->lanes);
     p->static_m = gen_static(g, p->x.m, -1), p->static_n = gen_static(g, p->x.n, -1), p->static_k = gen_static(g, p->x.k, -1);
     p->tile = (struct tile){.m = p->m,
                             .ty = 1,
                             .tx = p->s.mr,
-                            .nr = s->nr,
-                            .pitch = product.leaf->in_groups ? s->nr : 0,
+                            .nr = p->s.nr,
+                            .pitch = product.leaf->in_groups ? p->s.nr : 0,
                             .left = p->left_type,
                             .lanes = p->lanes,
                             .type = p->type,
@@ -439,7 +446,7 @@ void gemm_emit(struct emit *m, const struct task *t, const struct caps *c,
     gemm_take(&p->x, t);
     gemm_init(p, c, s, gemm_product(&p->x, c, s->pack, s->right));
     p->c.address = &matrices;
-    p->left_by_terms = !p->x.pixels && p->dot_k == 1 && !gemm_is_dense_along_last(t, p->x.a, p->lanes);
+    p->left_by_terms = s->right != RIGHT_INNER && !p->x.pixels && p->dot_k == 1 && !gemm_is_dense_along_last(t, p->x.a, p->lanes);
     emit_args(m);
     cpu_emit(&p->c, !p->x.simple || s->split_k > 1, t, c);
 }

@@ -13,9 +13,10 @@ enum gemm_left { LEFT_PLACE, LEFT_PACKED, LEFT_BYTES }; /* the left operand: rea
 enum gemm_right {
     RIGHT_PLACE,
     RIGHT_BLOCKS,
-    RIGHT_ONCE
+    RIGHT_ONCE,
+    RIGHT_INNER
 }; /* the right operand: read in place; packed block by block by every grid iteration, constants of 16 bits and codes converted from what was packed when
-      compiled; packed once, constants when compiled */
+      compiled; packed once, constants when compiled; read in place along its terms, which are neighbours (cpu_inner.c) */
 
 enum gemm_ahead {
     AHEAD_BLOCK = 1,
@@ -23,7 +24,8 @@ enum gemm_ahead {
 }; /* while a block of columns is computed with, the next one's terms of the pass are asked for, to the first or the second cache; else terms ahead */
 
 struct gemm_sched { /* 0 in bk, mb, nb: all */
-    i64 mr, nr;        /* register tile: rows, vectors of columns; a schedule's mr counts blocks of rows: gemm_rows */
+    i64 mr, nr;        /* register tile: rows, vectors of columns; a schedule's mr counts blocks of rows: gemm_tile */
+    i64 columns;       /* RIGHT_INNER: columns that vectors of terms are multiplied with at once, a schedule's nr, set by gemm_tile; nr is 1 then */
     i64 bk;            /* terms per pass */
     i64 mb, nb;        /* per grid iteration: tiles of rows, blocks of columns, at most */
     i64 split_k;       /* parts of the sum, by different iterations */
@@ -72,6 +74,7 @@ struct gemm_kernel {
     struct tile_run run; /* its terms of the pass */
     kval px[64];         /* of its rows */
     kval limit;          /* columns that the right operand has, where it is not padded */
+    kval partial, collected; /* RIGHT_INNER: partial sums, REG array [row][column]; and of all columns of a tile, WORK array */
     bool left_by_terms;  /* packed left operand: [tile][term][row], else [row][term] */
     kval pitch;          /* of the latter */
     bool is_given;       /* the packed left operand is there already: whoever opens the grid has set left, pitch and first */
@@ -94,8 +97,9 @@ bool gemm_has_words(const struct gemm *x, const struct caps *c);
 /* Is the right operand a constant of 16 bits, or of codes, whose vectors are converted before multiply-adds? */
 bool gemm_converts_right(const struct gemm *x, const struct caps *c);
 
-/* The schedule with rows instead of blocks of as many rows as the instruction multiplies at once. */
-struct gemm_sched gemm_rows(struct gemm_sched s, struct tile_product p);
+/* The schedule with the tile that results are stored by: rows instead of blocks of as many rows as the instruction multiplies at once; RIGHT_INNER: one
+   vector of columns. */
+struct gemm_sched gemm_tile(struct gemm_sched s, struct tile_product p);
 
 /* Rows of the lower one of two tiles for rows left over whose number is not known, of tiles of mr rows. */
 i64 gemm_half(i64 mr, const struct tile_leaf *leaf);
@@ -117,6 +121,12 @@ kval gemm_codes_at(struct gemm_kernel *p, kval block);   /* first element of a b
 void gemm_convert_codes(struct gemm_kernel *p, kval block); /* as gemm_pack_right */
 void gemm_open_digits(struct gemm_kernel *p, sym rows);  /* arrays of the left operand as tile_code_dots reads it, of an iteration */
 void gemm_pack_digits(struct gemm_kernel *p);            /* as gemm_pack_left */
+
+/* cpu_inner.c */
+bool gemm_inner_is_legal(const struct caps *c, i64 rows, i64 columns); /* fits the registers */
+bool gemm_has_dense_terms(const struct task *t, const struct gemm *x, u32 lanes); /* a vector of a column's terms is one of an array */
+void gemm_open_inner(struct gemm_kernel *p);             /* its arrays, of an iteration */
+void gemm_multiply_inner(struct gemm_kernel *p, const struct tile *t, const struct cpu_piece *e);
 
 /* cpu_addr_matrix.c */
 /* From p's m, t and x: everything that is known before arguments are declared; packs a constant right operand. The caller sets c.address. */
