@@ -304,7 +304,8 @@ static double step_of_tile(const struct nest_rates *r, const struct work *w, i64
     }
     if (w->columns > 0) { /* a share of a vector of terms */
         const double columns = w->columns, all = (double)rows * columns, converted = (w->converts[NEST_LEFT] ? (double)rows : 0) + (w->converts[NEST_RIGHT] ? columns : 0);
-        const double longer = rows > 2 && fmax((double)rows, columns) > 3 * fmin((double)rows, columns) ? 1.3 : 1; /* oblong tiles: fitted on Zen 4 */
+        const bool is_oblong = fmax((double)rows, columns) > 3 * fmin((double)rows, columns), has_few = w->registers < 32;
+        const double longer = rows > 2 && (is_oblong || has_few) ? 1.3 : 1; /* oblong tiles, small ones of 16 registers: fitted on Zen 4 */
         return (double)nr * (longer * nest_tap(r, all, (double)rows + columns) + converted * nest_conversion(r)) / columns;
     }
     double t = nest_step_by(r, w->product, rows, nr);
