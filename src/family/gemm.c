@@ -353,7 +353,7 @@ static double front_seconds(const struct gen_problem *p, u32 operand, const stru
 /* What packing elements of the right operand takes longer where they are loaded apart: fitted on Zen 4. */
 static double gather_seconds(const struct gen_problem *p, double n)
 {
-    return ((const struct facts *)p->facts)->is_gathered ? (4 * n > 4 * p->nest->near[RATE_L2] ? 5 : 1.75) * n * p->nest->cycle : 0; /* rows in many pages */
+    return ((const struct facts *)p->facts)->is_gathered ? 1.75 * n * p->nest->cycle : 0;
 }
 
 /* Operands rearranged by an iteration: vectors evaluated or loaded, and stored. */
