@@ -154,7 +154,7 @@ class Training(unittest.TestCase):
         torch.manual_seed(1)
         net = network.Denoiser(WIDTHS)
         crops = data.Crops(*scenes.load(), 16, 2, seed=1)
-        train.train(net, crops, argparse.Namespace(rate=3e-3, steps=steps, minutes=0, f32=f32), say=lambda *a, **k: None)
+        train.train(net, crops, argparse.Namespace(rate=3e-3, steps=steps, minutes=0, f32=f32, compile=None), say=lambda *a, **k: None)
         fresh = data.Crops(*scenes.load(), 16, 16, seed=9)
         with torch.no_grad():
             return float(train.loss_of(net, fresh)), [p.detach().clone() for p in net.parameters()]
@@ -175,12 +175,12 @@ class Training(unittest.TestCase):
 
     def test_ends_in_time(self):
         net, crops = denoiser(), data.Crops(*scenes.load(), 16, 2, seed=1)
-        steps = train.train(net, crops, argparse.Namespace(rate=1e-3, steps=10 ** 9, minutes=0.01, f32=True), say=lambda *a, **k: None)
+        steps = train.train(net, crops, argparse.Namespace(rate=1e-3, steps=10 ** 9, minutes=0.01, f32=True, compile=None), say=lambda *a, **k: None)
         self.assertLess(steps, 10 ** 6)
 
     def test_keeps(self):
         net, path, said = denoiser(), os.path.join(work, "kept.pt"), []
-        o = argparse.Namespace(rate=1e-3, steps=100, minutes=0, f32=True)
+        o = argparse.Namespace(rate=1e-3, steps=100, minutes=0, f32=True, compile=None)
         train.train(net, data.Crops(*scenes.load(), 16, 2, seed=1), o, lambda text, flush: said.append(text), lambda: train.keep(net, scenes, path))
         self.assertEqual(len(said), 50)
         again = denoiser(seed=2)

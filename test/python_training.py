@@ -117,6 +117,12 @@ class Training(unittest.TestCase):
     def test_convolutions(self):
         self.check(convolutions)
 
+    def test_channels_last(self):
+        def make():
+            net, x = convolutions()
+            return net.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
+        self.check(make)
+
     def test_attention(self):
         graphs = self.check(attention)
         self.assertTrue(any("backward" in str(n.target) and "attention" in str(n.target) for p in graphs[1].pieces for n in p.nodes))

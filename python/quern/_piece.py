@@ -25,6 +25,7 @@ from ._compare import DIFFERS, close, compare
 from ._library import CompileOpts, Context, Error, ModelOpts, QuantizeOpts, TargetOpts, TuneOpts, cache_path, lib, text
 from ._notes import identity, notes
 from ._program import Program
+from ._training import take_layouts
 
 log = logging.getLogger("quern")
 
@@ -87,10 +88,15 @@ class Piece:
         self.is_started = False
         self.calls = self.changes = 0
         self.net = _fx.copy_of(decompose(gm) if decompose else gm)
+        self.given = take_layouts(self.net) if decompose else []  # per argument, the order of its axes in the program
         back = _fx.keep_strides(self.net)
         self.back = back if any(back) else None  # per result, the axes that PyTorch's strides need
         self.taken = _fx.bind_sizes(self.net)    # positions of the arguments that the program gets
         self.content = _fx.content(self.net)
+
+    def laid(self, args):
+        """Arguments with the axes in the order of the program's inputs."""
+        return [a.permute(order) if order else a for a, order in zip(args, self.given)] if any(self.given) else args
 
     def __call__(self, *args):
         if not self.is_started:
@@ -104,11 +110,12 @@ class Piece:
 
     def run(self, args):
         self.calls += 1
-        bound = self.bound
+        bound, given = self.bound, args
+        args = self.laid(args)
         if bound.has_changed(args):
             bound = self.remake(args)
         if bound is None:
-            return self.eager(*args)
+            return self.eager(*given)
         try:
             out = bound.run(args)
             return out if self.back is None else tuple([t.permute(axes) if axes else t for t, axes in zip(out, self.back)])
@@ -116,7 +123,7 @@ class Piece:
             if e.status != "INPUT":
                 raise
             log.info("torch.compile: a call of %s runs in PyTorch: %s", self.name, e)
-            return self.eager(*args)
+            return self.eager(*given)
 
     def remake(self, args):
         """The program for changed weights; None if they change so often that the piece is left to PyTorch."""
@@ -233,7 +240,7 @@ class Piece:
                 self.reason, self.seconds, self.wrong = known["reason"], known["seconds"], known.get("wrong")
                 if self.reason:
                     return
-            self.bound = self.make(args)
+            self.bound = self.make(self.laid(args))
             if known is None:
                 self.judge(args)
                 if o.measure:
@@ -257,7 +264,7 @@ class Piece:
         probe, nodes = _fx.with_all_results(self.eager)
         try:
             piece = Piece(self.name, probe, self.static, self.options, self.decompose)
-            piece.bound = piece.make(args)
+            piece.bound = piece.make(piece.laid(args))
             got = piece.run(args)
         except (Error, _fx.Refused) as e:
             log.info("torch.compile: %s: %s", self.name, e)
