@@ -496,13 +496,17 @@ class Shared(unittest.TestCase):
                 time.sleep(1e-4)
         t = threading.Thread(target=tick)
         t.start()
-        start = time.perf_counter()
-        p(x)
-        end = time.perf_counter()
+        within = []
+        for _ in range(200):  # on a busy machine the thread may not get a processor during a call
+            start = time.perf_counter()
+            p(x)
+            end = time.perf_counter()
+            within = [k for k in ticks if start < k < end]
+            if len(within) > 3:
+                break
         over.set()
         t.join()
-        within = [k for k in ticks if start < k < end]
-        self.assertTrue(len(within) > 3 or end - start < 0.01, (len(within), end - start))
+        self.assertGreater(len(within), 3)
 
     def child(self, work):
         """The exit code of a child that does it."""
