@@ -6,9 +6,9 @@
 #include "gen_tasks.h"
 #include "tune/exact.h"
 
-/* Families of that order, with the values of parameters that keep it: "a=1 b=0"; "": all schedules do. */
+/* Families of that order, with the values of parameters that keep it: "a=1 b<2"; "": all schedules do. */
 static const struct { const char *family, *keeps; } ordered[] = {
-    {"gemm", "split_k=1"},
+    {"gemm", "split_k=1 right<3"},
     {"conv_gemm", ""},
     {"conv_blocked", ""},
     {"conv_dw", ""},
@@ -23,10 +23,10 @@ static const struct { const char *family, *keeps; } ordered[] = {
 
 static bool keeps(const char *rule, const struct candidate *c)
 {
-    char name[32];
+    char name[32], is[2];
     int value, used;
-    for (; sscanf(rule, " %31[a-z_]=%d%n", name, &value, &used) == 2; rule += used)
-        if (value_of(c, name) != value) return false;
+    for (; sscanf(rule, " %31[a-z_]%1[=<]%d%n", name, is, &value, &used) == 3; rule += used)
+        if (*is == '=' ? value_of(c, name) != value : value_of(c, name) >= value) return false;
     return true;
 }
 
