@@ -11,27 +11,18 @@ import sys
 import tempfile
 import unittest
 
-cache = tempfile.TemporaryDirectory()
-os.environ["XDG_CACHE_HOME"] = cache.name  # an empty cache, for the whole test
+from python_compiler import ALWAYS, can_compile
 
-import torch  # noqa: E402
-from torch import nn  # noqa: E402
+import torch
+from torch import nn
 
-import quern  # noqa: E402
-import quern.torch  # noqa: E402
+import quern
+import quern.torch
 
-try:
-    import onnxscript  # noqa: F401
-    from torch.onnx._internal.exporter import _core
-    can_compile = hasattr(_core, "_translate_fx_graph")
-except ImportError:
-    can_compile = False
 try:
     import transformers
 except ImportError:
     transformers = None
-
-ALWAYS = {"measure": False}
 
 
 def near(test, got, want, tolerance=2e-4):

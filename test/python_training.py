@@ -3,29 +3,18 @@
 # Training through torch.compile(backend="quern"): forward and backward graphs of small networks, with measurements off so that whatever is supported is run by
 # the library. Gradients in f64 by gradcheck and beside PyTorch's; what training changes besides (buffers, random numbers); steps of an optimiser.
 import copy
-import os
-import tempfile
 import unittest
 
-cache = tempfile.TemporaryDirectory()
-os.environ["XDG_CACHE_HOME"] = cache.name  # an empty cache, for the whole test
+from python_compiler import ALWAYS, can_compile
 
-import torch  # noqa: E402
-import torch.nn.functional as F  # noqa: E402
-from torch import nn  # noqa: E402
+import torch
+import torch.nn.functional as F
+from torch import nn
 
-import quern  # noqa: E402
-import quern.torch  # noqa: E402
-
-try:
-    import onnxscript  # noqa: F401
-    from torch.onnx._internal.exporter import _core
-    can_compile = hasattr(_core, "_translate_fx_graph")
-except ImportError:
-    can_compile = False
+import quern
+import quern.torch
 
 torch.set_num_threads(1)  # tensors are small
-ALWAYS = {"measure": False}
 
 
 class Attention(nn.Module):

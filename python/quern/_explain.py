@@ -19,8 +19,8 @@ class PieceReport:
 
 
 class Explanation:
-    """kinds: of each graph, "inference", "forward" or "backward"; pieces: a PieceReport each; left: [(graph, operator, reason, number of nodes)], operators outside of pieces; whole: [(graph, reason)], graphs that stay
-    in PyTorch. str() is a table."""
+    """kinds: of each graph, "inference", "forward" or "backward"; pieces: a PieceReport each; left: [(graph, operator, reason, number of nodes)], operators
+    outside of pieces; whole: [(graph, reason)], graphs that stay in PyTorch. str() is a table."""
 
     def __init__(self, graphs):
         self.graphs = len(graphs)

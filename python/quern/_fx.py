@@ -271,23 +271,46 @@ def memory_order(tensor):
     return [d for d in range(len(shape)) if d not in long] + order
 
 
+def inverse(order):
+    return sorted(range(len(order)), key=order.__getitem__)
+
+
+def permuted(graph, node, order):
+    """A node that gives a tensor of node.meta["val"] with its axes in this order."""
+    new = graph.call_function(torch.ops.aten.permute.default, (node, order))
+    new.meta["val"] = node.meta["val"].permute(order)
+    return new
+
+
+def order_of(node):
+    """memory_order() of a node's tensor; None: it has none."""
+    return memory_order(node.meta["val"]) if isinstance(node, torch.fx.Node) and isinstance(node.meta.get("val"), torch.Tensor) else None
+
+
+def take_strides(gm):
+    """Lets a graph take its arguments in the order in which PyTorch has them in memory. Returns, per argument, the axes to permute it by before; None: as it
+    is."""
+    places = [n for n in gm.graph.nodes if n.op == "placeholder"]
+    orders = [order_of(n) for n in places]
+    with gm.graph.inserting_before(next(n for n in gm.graph.nodes if n.op != "placeholder")):
+        for n, order in zip(places, orders):
+            if order:
+                n.meta["val"] = n.meta["val"].permute(order)
+                back = permuted(gm.graph, n, inverse(order))
+                n.replace_all_uses_with(back, delete_user_cb=lambda user, back=back: user is not back)
+    gm.recompile()
+    return orders
+
+
 def keep_strides(gm):
     """Lets a graph return results in the order in which PyTorch has them in memory: operators that were traced behind it may depend on that (view), and so may
     callers. Returns, per result, the axes to permute it by then; None: as it is."""
     out = next(n for n in gm.graph.nodes if n.op == "output")
-    results, back = [], []
-    for r in out.args[0]:
-        order = memory_order(r.meta["val"]) if isinstance(r, torch.fx.Node) and isinstance(r.meta.get("val"), torch.Tensor) else None
-        back.append(order and sorted(range(len(order)), key=order.__getitem__))
-        if order:
-            with gm.graph.inserting_before(out):
-                new = gm.graph.call_function(torch.ops.aten.permute.default, (r, order))
-            new.meta["val"] = r.meta["val"].permute(order)
-            r = new
-        results.append(r)
-    out.args = (tuple(results),)
+    orders = [order_of(r) for r in out.args[0]]
+    with gm.graph.inserting_before(out):
+        out.args = (tuple(permuted(gm.graph, r, order) if order else r for r, order in zip(out.args[0], orders)),)
     gm.recompile()
-    return back
+    return [order and inverse(order) for order in orders]
 
 
 # --- translation ---

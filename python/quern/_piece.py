@@ -25,7 +25,6 @@ from ._compare import DIFFERS, close, compare
 from ._library import CompileOpts, Context, Error, ModelOpts, QuantizeOpts, TargetOpts, TuneOpts, cache_path, lib, text
 from ._notes import identity, notes
 from ._program import Program
-from ._training import take_layouts
 
 log = logging.getLogger("quern")
 
@@ -88,7 +87,7 @@ class Piece:
         self.is_started = False
         self.calls = self.changes = 0
         self.net = _fx.copy_of(decompose(gm) if decompose else gm)
-        self.given = take_layouts(self.net) if decompose else []  # per argument, the order of its axes in the program
+        self.given = _fx.take_strides(self.net) if decompose else []  # per argument, the order of its axes in the program
         back = _fx.keep_strides(self.net)
         self.back = back if any(back) else None  # per result, the axes that PyTorch's strides need
         self.taken = _fx.bind_sizes(self.net)    # positions of the arguments that the program gets

@@ -65,23 +65,3 @@ def keep_buffers(context):
     """Says that a backward graph leaves the tensors that were saved for it as they are, so it may run again (retain_graph=True)."""
     if context and hasattr(context.fw_metadata, "bw_donated_idxs"):
         context.fw_metadata.bw_donated_idxs = []
-
-
-# --- layouts ---
-
-
-def take_layouts(gm):
-    """Makes a graph take tensors of PyTorch's layouts row-major, by permuted axes. Returns the order of axes of each argument, None where it is as it was."""
-    places = [n for n in gm.graph.nodes if n.op == "placeholder"]
-    first = next(n for n in gm.graph.nodes if n.op != "placeholder")
-    given = [_fx.memory_order(n.meta["val"]) if isinstance(n.meta.get("val"), torch.Tensor) else None for n in places]
-    for n, order in zip(places, given):
-        if order:
-            val = n.meta["val"]
-            with gm.graph.inserting_before(first):
-                back = gm.graph.call_function(torch.ops.aten.permute.default, (n, sorted(range(len(order)), key=order.__getitem__)))
-            back.meta["val"] = val
-            n.replace_all_uses_with(back, delete_user_cb=lambda user, back=back: user is not back)
-            n.meta["val"] = val.permute(order)
-    gm.recompile()
-    return given
