@@ -175,7 +175,8 @@ QUERN_API quern_status quern_enqueue(quern_program *p, const struct quern_array 
 QUERN_API quern_status quern_program_shape(quern_program *p, const struct quern_array *in, int n_in, struct quern_array *out, int n_out);
 QUERN_API void quern_profile(quern_program *p, int on);
 /* label: the network's nodes in this dispatch; operators: their operators ("Conv+LeakyRelu"), "layout" for a copy; layer: the nodes with
- * most of the operations. In programs without them, operators is "" and layer the label. seconds: total of all runs since quern_profile. */
+ * most of the operations. In programs without them, operators is "" and layer the label. seconds, flops and bytes: totals of all runs since
+ * quern_profile. */
 struct quern_step { const char *label, *layer, *operators, *kernel, *task; double seconds, flops, bytes; };
 QUERN_API int quern_profile_steps(const quern_program *p, struct quern_step *steps, int max); /* returns the number of dispatches */
 QUERN_API double quern_program_seconds(const quern_program *p); /* of the last run by the device's clock, data moved before and after; < 0: it was only enqueued */

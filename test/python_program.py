@@ -159,6 +159,8 @@ class Measured(unittest.TestCase):
         self.assertAlmostEqual(sum(r["percent"] for r in rows), 100, places=6)
         self.assertGreater(rows.seconds, 0)
         self.assertIn("MatMul", " ".join(r["operators"] for r in rows))
+        products = sum(r["flops"] for r in rows if "MatMul" in r["operators"])
+        self.assertTrue(4 * 64**3 <= products <= 4 * 64**3 + 64 * 64 * 50, products)  # of one run, with what is fused to them
         self.assertRegex(repr(rows), r" in \d+ kernels$")
         self.assertRegex(rows._repr_html_(), "^<table>.*MatMul.*</table>$")
         try:

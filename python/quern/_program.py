@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import statistics
 import time
 from ctypes import byref, c_int, c_void_p, pointer
 from typing import Any, Callable, Iterator, Mapping, Sequence
@@ -222,7 +223,7 @@ class Program:
         inputs, sizes, seed
             As of `bench`.
         runs : int, optional
-            Times are means over so many runs.
+            Times are medians of so many runs.
 
         Returns
         -------
@@ -231,16 +232,18 @@ class Program:
         """
         with self._repeated(inputs, sizes, seed) as run:
             run()
-            lib.quern_profile(self._handle, 1)
+            steps = (Step * max(lib.quern_profile_steps(self._handle, None, 0), 1))()
+            times = []
             try:
                 for _ in range(max(runs, 1)):
+                    lib.quern_profile(self._handle, 1)  # from zero
                     run()
-                steps = (Step * max(lib.quern_profile_steps(self._handle, None, 0), 1))()
-                n = lib.quern_profile_steps(self._handle, steps, len(steps))
+                    n = lib.quern_profile_steps(self._handle, steps, len(steps))
+                    times.append([s.seconds for s in steps[:n]])
             finally:
                 lib.quern_profile(self._handle, 0)
-        total = sum(s.seconds for s in steps[:n]) or 1.0
-        return Profile(step_row(s, max(runs, 1), total) for s in steps[:n])
+        medians = [statistics.median(t) for t in zip(*times)]
+        return Profile(step_row(s, t, sum(medians)) for s, t in zip(steps, medians))
 
     def verify(self, model: Model = None, sizes: Mapping[str, int] | None = None, seed: int = 0) -> Verification:
         """Compares its results on random inputs with the reference evaluation of the network, which accumulates in 64 bits (and is slow).
@@ -445,11 +448,10 @@ def shape_of(function: Any, handle: c_void_p, k: int) -> tuple[int | str, ...]:
     return tuple(dim[d] if dim[d] >= 0 else said(name[d]) for d in range(rank))
 
 
-def step_row(s: Step, runs: int, total: float) -> dict[str, Any]:
-    """A row of a profile. total: of all kernels in all runs, in seconds."""
-    each = s.seconds / runs
-    return dict(layer=said(s.layer), nodes=said(s.label), operators=said(s.operators), ms=each * 1e3, percent=100 * s.seconds / total,
-                gflops=s.flops / each / 1e9 if each else 0.0, gbps=s.bytes / each / 1e9 if each else 0.0, flops=s.flops, bytes=s.bytes,
+def step_row(s: Step, seconds: float, total: float) -> dict[str, Any]:
+    """A row of a profile. s: the operations and bytes of one run; total: seconds of all kernels."""
+    return dict(layer=said(s.layer), nodes=said(s.label), operators=said(s.operators), ms=seconds * 1e3, percent=100 * seconds / total if total else 0.0,
+                gflops=s.flops / seconds / 1e9 if seconds else 0.0, gbps=s.bytes / seconds / 1e9 if seconds else 0.0, flops=s.flops, bytes=s.bytes,
                 kernel=said(s.kernel), task=said(s.task))
 
 
