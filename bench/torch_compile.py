@@ -3,7 +3,9 @@
 # `compare torch`: networks as modules of PyTorch (networks.py, and those below), called from Python, by torch.compile(backend="quern"), tuned and
 # untuned, beside eager PyTorch, torch.compile's own back end (inductor) and OpenVINO's, and beside an ONNX Runtime session of the exported network,
 # which reads and writes PyTorch's tensors in place (PyTorch has no back end for it any more). "quern onnx" is the program of that exported file, by
-# quern's own package: what a graph loses on the way through torch.compile.
+# quern's own package: what a graph loses on the way through torch.compile. limit: the share of the machine's limit, which is the time of the
+# network's products and convolutions at the peak rate, or of reading its inputs and weights at the rate of memory, whichever is longer; Winograd's algorithm
+# needs fewer operations, so more than 100 % is possible.
 #
 # Every engine is a process of its own (torch_compile.py ENGINE NETWORK THREADS ISA) that waits on a pipe between its turns; a turn is a number of
 # consecutive calls that takes SAMPLE seconds. Processes are started one after the other, and measured in rounds of changing order.
@@ -16,6 +18,7 @@ import time
 import warnings
 
 import isa as sets
+import machine
 import networks
 import stats
 import turns
@@ -210,7 +213,7 @@ class Server:
         want, start = net(*self.args), time.perf_counter()
         self.run = ENGINES[engine](net, o)
         got = self.run(*self.args)
-        self.facts = {"start": time.perf_counter() - start, "differs": difference(got, want), "note": ""}
+        self.facts = {"start": time.perf_counter() - start, "differs": difference(got, want), **costs(net, self.args)}
         for _ in range(3):
             self.run(*self.args)
         self.count = max(1, round(SAMPLE / self.time(1)))
@@ -225,6 +228,17 @@ class Server:
     def turn(self):
         self.run(*self.args)  # into the caches
         return self.time(self.count)
+
+
+def costs(net, args):
+    """Operations of the network's products and convolutions, and bytes of its inputs and weights without embedding tables."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False) as counter:
+        net(*args)
+    weights = {p for m in net.modules() if not isinstance(m, torch.nn.Embedding) for p in m.parameters(recurse=False)}
+    return {"flops": counter.get_total_flops(), "bytes": sum(t.numel() * t.element_size() for t in (*weights, *args))}
 
 
 def difference(got, want):
@@ -282,24 +296,29 @@ def against(e, made):
     return stats.ratio(min((p.of("seconds") for p in peers), key=stats.median), e.of("seconds"))
 
 
-HEAD = "  %-14s %10s  %-22s %-22s %8s %8s" % ("", "median ms", "95 %", "times the best peer", "start s", "differs")
+HEAD = "  %-14s %10s  %-22s %6s  %-22s %8s %8s" % ("", "median ms", "95 %", "limit", "times the best peer", "start s", "differs")
 
 
-def lines_of(made):
+def limit_of(e, peak):
+    """Seconds that the network takes at least, by common algorithms."""
+    return max(1e-9 * e.facts["flops"] / peak["gflops"], 1e-9 * e.facts["bytes"] / peak["read"])
+
+
+def lines_of(made, peak):
     for e in made:
         x = e.of("seconds")
         low, high = (1e3 * v for v in stats.interval(x))
-        yield "  %-14s %10.3f  %-22s %-22s %8.1f %8.1e%s" % (
-            e.name, 1e3 * stats.median(x), "%.3f to %.3f" % (low, high), "%.3f (%.3f to %.3f)" % against(e, made), e.facts["start"], e.facts["differs"],
-            "" if e.facts["differs"] < AGREE else "  WRONG")  # fmt: skip
+        yield "  %-14s %10.3f  %-22s %5.0f%%  %-22s %8.1f %8.1e%s" % (
+            e.name, 1e3 * stats.median(x), "%.3f to %.3f" % (low, high), 100 * limit_of(e, peak) / stats.median(x), "%.3f (%.3f to %.3f)" % against(e, made),
+            e.facts["start"], e.facts["differs"], "" if e.facts["differs"] < AGREE else "  WRONG")  # fmt: skip
 
 
-def row(network, engines, threads, rounds, isa, tune):
-    """Lines, and {engine: ratio to the best peer}."""
+def row(network, engines, threads, rounds, isa, tune, peak):
+    """Lines, and {engine: ratio to the best peer}. peak: of the machine, see machine.peak."""
     made, lines = start_engines(engines, network, threads, isa, tune)
     try:
         turns.measure(made, rounds)
-        return [*lines_of(made), *("  " + x for x in lines)], {e.name: against(e, made)[0] for e in made}
+        return [*lines_of(made, peak), *("  " + x for x in lines)], {e.name: against(e, made)[0] for e in made}
     except worker.Failed as e:
         return [*("  " + x for x in lines), "  failed: %s" % e], {}
     finally:
@@ -322,13 +341,14 @@ def table(threads, only, rounds, isa, peers, tune):
     engines = ["quern", "quern untuned", "quern onnx", *(p for p in PEERS if p in peers)]
     engines = engines if tune else engines[1:]
     todo = [n for n in ALL if re.search(only, n)] if only else NAMES
-    yield "torch, %d thread%s: a call from Python, medians of %d rounds; start: seconds to the first result%s" % (
-        threads, "s" * (threads > 1), rounds, "; quern: tuned for at most %g s per piece" % tune if tune else "")  # fmt: skip
+    peak = machine.peak(threads, isa)
+    yield "torch, %d thread%s: a call from Python, medians of %d rounds; peak %.0f GFLOP/s, %.1f GB/s read; start: seconds to the first result%s" % (
+        threads, "s" * (threads > 1), rounds, peak["gflops"], peak["read"], "; quern: tuned for at most %g s per piece" % tune if tune else "")  # fmt: skip
     yield HEAD
     found = {}
     for name in todo:
         yield name
-        lines, found[name] = row(name, engines, threads, rounds, isa, tune)
+        lines, found[name] = row(name, engines, threads, rounds, isa, tune, peak)
         yield from lines
     yield ""
     yield from summary(found)
