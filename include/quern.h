@@ -192,6 +192,7 @@ struct quern_program_facts {
     int64_t constants;       /* bytes of weights */
     double seconds;          /* expected for a run at `sizes`: sum of the kernels' times when they were selected; 0: unknown */
     int is_measured;         /* all of these times were measured; 0: at least one was predicted */
+    const char *fingerprint; /* of the device that runs it, by which measurements are kept: model, driver version, features; "": it is not here */
 };
 QUERN_API quern_status quern_program_facts(quern_program *p, struct quern_program_facts *out);
 

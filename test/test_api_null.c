@@ -184,7 +184,7 @@ static void test_programs(void **state)
     USAGE("out", quern_program_facts(f->p, NULL));
     assert_int_equal(quern_program_facts(f->p, &facts), QUERN_OK);
     assert_string_equal(facts.device, "interp");
-    assert_true(facts.dispatches == 1 && facts.constants == 0 && !*facts.sizes && !*facts.isa && facts.size == sizeof facts);
+    assert_true(*facts.fingerprint && facts.dispatches == 1 && facts.constants == 0 && !*facts.sizes && !*facts.isa && facts.size == sizeof facts);
     char *text = NULL;
     USAGE("", quern_program_explain(NULL, &text));
     USAGE("text", quern_program_explain(f->p, NULL));

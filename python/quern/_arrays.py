@@ -198,18 +198,21 @@ def stream_of(device: Any) -> int | None:
     return int(sys.modules["torch"].cuda.current_stream(device).cuda_stream)
 
 
-def on_device(x: Any) -> Any:
-    """x itself if the device can use it in place (dense, 16-byte aligned), else a copy there."""
+ALIGN = 16  # bytes, of arrays on a device
+
+
+def on_device(x: Any, row_major: bool = False) -> Any:
+    """x itself if the device can use it in place (dense, aligned; programs take row-major arrays only, operators channels last, too), else a copy there."""
     if isinstance(x, OnDevice):
-        if x.is_dense and x.data % 16 == 0:
+        if x.is_dense and x.data % ALIGN == 0:
             return x
         package = sys.modules.get("cupy")
         if package is not None and isinstance(x.owner, package.ndarray):
             return by_cuda_interface(x.owner.copy(order="C"))
-        raise ValueError(f"an array of type {type(x.owner).__name__} is not dense and row-major from a multiple of 16 bytes: copy it")
+        raise ValueError(f"an array of type {type(x.owner).__name__} is not dense and row-major from a multiple of {ALIGN} bytes: copy it")
     torch = sys.modules["torch"]
-    is_dense = x.is_contiguous() or (x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last))
-    return x if is_dense and x.data_ptr() % 16 == 0 else x.clone(memory_format=torch.contiguous_format)
+    is_dense = x.is_contiguous() or (not row_major and x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last))
+    return x if is_dense and x.data_ptr() % ALIGN == 0 else x.clone(memory_format=torch.contiguous_format)
 
 
 # --- descriptions ---

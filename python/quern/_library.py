@@ -89,6 +89,10 @@ class CompileOpts(Sized):
                 ("target", POINTER(TargetOpts)), ("no_memory_concat", c_int), ("keep", c_int)]
 
 
+class MeasureOpts(Sized):
+    _fields_ = [("size", c_size_t), ("device", c_char_p), ("threads", c_int), ("target", POINTER(TargetOpts))]
+
+
 class QuantizeOpts(Sized):
     _fields_ = [("size", c_size_t), ("method", c_char_p), ("percentile", c_double), ("max_error", c_double), ("keep", c_void_p),
                 ("activations", c_char_p), ("no_bias_correction", c_int), ("device", c_char_p), ("threads", c_int), ("report", c_void_p),
@@ -110,7 +114,7 @@ class Step(ctypes.Structure):
 
 class Facts(Sized):
     _fields_ = [("size", c_size_t), ("model", c_char_p), ("device", c_char_p), ("isa", c_char_p), ("sizes", c_char_p), ("dispatches", c_int),
-                ("constants", c_int64), ("seconds", c_double), ("is_measured", c_int)]
+                ("constants", c_int64), ("seconds", c_double), ("is_measured", c_int), ("fingerprint", c_char_p)]
 
 
 class Check(ctypes.Structure):
@@ -187,6 +191,7 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "quern_db_close": (None, c_void_p),
     "quern_tune": (c_int, c_void_p, c_void_p, POINTER(TuneOpts)),
     "quern_compile": (c_int, c_void_p, c_void_p, POINTER(CompileOpts), Handle),
+    "quern_measure": (c_int, c_void_p, POINTER(MeasureOpts), Handle),
     "quern_verify": (c_int, c_void_p, c_void_p, c_char_p, c_uint64, POINTER(Check), c_int, POINTER(c_int)),
     "quern_quantize": (c_int, c_void_p, c_void_p, c_void_p, POINTER(QuantizeOpts), Handle),
     "quern_cache_get": (c_int, c_void_p, c_char_p, c_size_t, Handle, POINTER(c_size_t)),

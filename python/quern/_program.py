@@ -128,6 +128,11 @@ class Program:
         return said(self._facts().device)
 
     @property
+    def fingerprint(self) -> str:
+        """The device that runs it, by which measurements are kept: its model, driver and features."""
+        return said(self._facts().fingerprint)
+
+    @property
     def memory(self) -> int:
         """Bytes of weights and, after a run, of temporary memory."""
         return int(self._facts().constants) + int(lib.quern_program_memory(self._checked()))
@@ -336,7 +341,7 @@ class Program:
         device = arrays.device_of(*given, *out)
         with self._context.lock:
             if device is not None:
-                self._enqueue([arrays.on_device(x) for x in given], out, device)
+                self._enqueue([arrays.on_device(x, row_major=True) for x in given], out, device)
                 return
             for name, y in zip(self.outputs, out):
                 arrays.check_place(y, f"output '{name}'", None)
@@ -352,7 +357,7 @@ class Program:
         return self._handle
 
     def _run_device(self, inputs: Sequence[Any], device: Any) -> list[Any]:
-        inputs = [arrays.on_device(x) for x in inputs]
+        inputs = [arrays.on_device(x, row_major=True) for x in inputs]
         c, x, y = self._context, arrays.describe_all("input", inputs, device), (Array * len(self.outputs))()
         c.check(lib.quern_program_shape(self._handle, x, len(inputs), y, len(y)))
         for name, a in zip(self.outputs, y):

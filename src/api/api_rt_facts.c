@@ -29,6 +29,15 @@ static const char *isa_text(const struct plan *p, struct arena *a)
     return text.n ? text.p : "";
 }
 
+static const char *fingerprint_text(struct dev *d, struct arena *a)
+{
+    struct buf b = {0};
+    if (d) d->driver->fingerprint(d, &b);
+    struct str text = str_dup(a, buf_view(&b));
+    buf_release(&b);
+    return text.n ? text.p : "";
+}
+
 /* Constants with the same content share memory. */
 static i64 constant_bytes(const struct plan *p)
 {
@@ -69,7 +78,8 @@ quern_status quern_program_facts(quern_program *p, struct quern_program_facts *o
                                                 .sizes = sizes_text(plan, &p->arena),
                                                 .dispatches = (int)plan->dispatch.n,
                                                 .constants = constant_bytes(plan),
-                                                .seconds = expected_seconds(plan, &is_measured)};
+                                                .seconds = expected_seconds(plan, &is_measured),
+                                                .fingerprint = fingerprint_text(p->dev, &p->arena)};
         p->facts.is_measured = is_measured;
     }
     size_t size = out->size;
