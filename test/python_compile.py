@@ -11,7 +11,7 @@ import sys
 import tempfile
 import unittest
 
-from python_compiler import ALWAYS, can_compile
+from python_compiler import ALWAYS, Net, can_compile, mistranslated
 
 import torch
 from torch import nn
@@ -45,19 +45,6 @@ def near(test, got, want, tolerance=2e-4):
         test.assertTrue(((got - want).abs() <= bound).all(), f"differs by {(got - want).abs().max()}, allowed is {bound}")
     else:
         test.assertTrue(torch.equal(got, want))
-
-
-class Net(nn.Module):
-    """A model from a function of its layers and inputs."""
-
-    def __init__(self, f, **layers):
-        super().__init__()
-        self.f = f
-        for name, layer in layers.items():
-            setattr(self, name, layer)
-
-    def forward(self, *x):
-        return self.f(self, *x)
 
 
 def mlp():
@@ -175,17 +162,9 @@ class Compile(unittest.TestCase):
 
     def test_wrong_operator(self):
         """Of a piece whose results differ only the operator that is to blame stays in PyTorch. Here the exporter's translation of one is replaced by another's."""
-        from quern import _fx
-        _fx.known()
-        functions = _fx.exporter()[3].functions
-        exp, sin = (next(k for k, found in functions.items() for m in found if m.fx_target == op) for op in (torch.ops.aten.exp.default, torch.ops.aten.sin.default))
-        usual = functions[exp]
-        functions[exp] = functions[sin]
-        try:
+        with mistranslated():
             graphs, _ = self.compare(Net(lambda net, x: net.b(net.a(x).exp().tanh()) + x, a=nn.Linear(7, 9), b=nn.Linear(9, 7)).eval(), [torch.randn(3, 7)],
                                      pieces=1)
-        finally:
-            functions[exp] = usual
         self.assertEqual(list(graphs[0].left.values()), ["its results differ from PyTorch's"])
 
     def test_no_compiler(self):

@@ -5,18 +5,25 @@ from ctypes import c_int64
 import torch
 
 from . import _arrays as arrays
-from ._library import Array, lib
+from ._library import Array, Error, lib
 
 WORDS = 18  # of 64 bits in struct quern_array: type and rank, 8 sizes, 8 strides, address
 ADDRESS = 17
 
 
-class Bound:
-    """A program of the CPU with its arguments. taken: positions of the program's inputs among the arguments, those of constants left out; constants:
-    [(position, tensor)] of those that were made constants, which must not change: see has_changed()."""
+CPU = torch.device("cpu")
 
-    def __init__(self, program, taken, constants=()):
+
+class Bound:
+    """A program with its arguments. taken: positions of the program's inputs among the arguments, those of constants left out; constants:
+    [(position, tensor)] of those that were made constants, which must not change: see has_changed(); device: PyTorch's, of the program and its tensors.
+
+    On a GPU a run is enqueued in PyTorch's current stream of the device, which nobody waits for. The library restores the thread's current device, and
+    PyTorch's own calls here name theirs."""
+
+    def __init__(self, program, taken, constants=(), device=CPU):
         self.program, self.taken = program, list(taken)
+        self.device, self.is_on_gpu = device, device.type != "cpu"
         self.constants = [(at, t, t._version, t.data_ptr()) for at, t in constants]
         n = len(self.taken)
         self.x, self.y = (Array * max(n, 1))(), (Array * max(len(program.outputs), 1))()
@@ -44,12 +51,12 @@ class Bound:
             held = self.place(args)
             if self.outputs is None:
                 self.find_outputs()
-            if self.is_made:
+            if self.is_made and not self.is_on_gpu:
                 return tuple(torch.as_tensor(y) for y in self.program._run_host(held))
-            out = tuple([torch.empty(shape, dtype=t) for shape, t in self.outputs])
+            out = tuple([torch.empty(shape, dtype=t, device=self.device) for shape, t in self.outputs])
             for k, t in enumerate(out):
                 self.y_words[WORDS * k + ADDRESS] = t.data_ptr()
-            c.check(lib.quern_enqueue(p, self.x, len(held), self.y, len(out), None))
+            c.check(lib.quern_enqueue(p, self.x, len(held), self.y, len(out), arrays.stream_of(self.device) if self.is_on_gpu else None))
         return out
 
     def find_outputs(self):
@@ -57,20 +64,24 @@ class Bound:
         c.check(lib.quern_program_shape(self.program._handle, self.x, len(self.taken), self.y, n))
         self.outputs = [(tuple(a.dim[:a.rank]), getattr(torch, arrays.TO_TORCH[a.type])) for a in self.y[:n]]
         self.is_made = any(d < 0 for shape, _ in self.outputs for d in shape)
+        if self.is_made and self.is_on_gpu:
+            raise Error("the size of a result depends on data, which the host would have to wait for", "UNSUPPORTED")
 
     def place(self, args):
         """Writes the arguments' addresses, and their shapes if these differ from the last call's. Returns the tensors, some of which are dense copies."""
-        held, last = [], self.last
+        held, last, is_on_gpu = [], self.last, self.is_on_gpu
         for k, at in enumerate(self.taken):
             t = args[at]
             if not isinstance(t, torch.Tensor):
-                t = torch.tensor(t)  # a size
-            if not t.is_contiguous():
+                t = torch.full((), t, device=self.device)  # a size
+            if is_on_gpu:
+                t = arrays.on_device(t if t.is_cuda else t.to(self.device), row_major=True)  # of the CPU: a number
+            elif not t.is_contiguous():
                 t = t.contiguous()
             held.append(t)
             where, known = t.data_ptr(), last[k]
             if known[1] != t.shape:
-                self.x[k] = arrays.describe(t, f"argument {at}")
+                self.x[k] = arrays.describe(t, f"argument {at}", self.device if is_on_gpu else None)
                 self.outputs = None
             elif known[0] != where:
                 self.x_words[WORDS * k + ADDRESS] = where

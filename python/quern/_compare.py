@@ -6,6 +6,7 @@ import time
 import torch
 
 FASTER = 1.03  # what takes longer than PyTorch times this is left to PyTorch
+SAMPLE, MOST_CALLS = 2e-3, 100  # seconds of consecutive calls on a device, and their greatest number
 DIFFERS = "its results differ from PyTorch's"
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-3, torch.float16: 3e-2, torch.bfloat16: 1e-1}
 
@@ -30,15 +31,28 @@ def close(got, want):
     return True
 
 
-def best_times(a, b, args, most=1.0):
-    """The least times of two functions that are called in turn, for at most about `most` seconds."""
-    best, spent, rounds = [math.inf, math.inf], 0.0, 0
+def seconds_of(f, args, calls, wait):
+    """The time of a call, the mean of so many consecutive ones, until they are done."""
+    start = time.perf_counter()
+    for _ in range(calls):
+        f(*args)
+    if wait:
+        wait()
+    return (time.perf_counter() - start) / calls
+
+
+def best_times(a, b, args, most=1.0, wait=None):
+    """The least times of two functions that are called in turn, for at most about `most` seconds. wait: ends when a device has done what these functions
+    enqueued, which they do not wait for; as in an application, several calls are then enqueued one behind the other."""
+    best, spent, rounds, calls = [math.inf, math.inf], 0.0, 0, [1, 1]
+    if wait:
+        wait()
+        for k, f in enumerate((a, b)):  # not counted: the first ones may allocate memory
+            calls[k] = max(1, min(MOST_CALLS, math.ceil(SAMPLE / min(seconds_of(f, args, 1, wait) for _ in range(2)))))
     while rounds < 3 or spent < most and rounds < 20:
         for k, f in enumerate((a, b)):
-            start = time.perf_counter()
-            f(*args)
-            seconds = time.perf_counter() - start
-            best[k], spent = min(best[k], seconds), spent + seconds
+            seconds = seconds_of(f, args, calls[k], wait)
+            best[k], spent = min(best[k], seconds), spent + seconds * calls[k]
         rounds += 1
         if spent > most / 4 and not 0.8 < best[0] / best[1] < 1.25:
             break
@@ -51,13 +65,13 @@ def slower(seconds):
     return f"slower than PyTorch ({ours * 1e3:.3f} ms, {theirs * 1e3:.3f} ms)" if ours > theirs * FASTER else None
 
 
-def compare(ours, theirs, args, is_exact=True, is_measured=True):
+def compare(ours, theirs, args, is_exact=True, is_measured=True, wait=None):
     """Why a function is not used instead of PyTorch's (None: it has the same results and is no slower), and the times of both (None: not measured).
-    is_exact: results must agree within rounding."""
+    is_exact: results must agree within rounding; wait: see best_times()."""
     got, want = ours(*args), theirs(*args)
     if is_exact and not close(got, want):
         return DIFFERS, None
     if not is_measured:
         return None, None
-    seconds = best_times(ours, theirs, args)
+    seconds = best_times(ours, theirs, args, wait=wait)
     return slower(seconds), seconds

@@ -8,13 +8,15 @@ runs in PyTorch as a whole.
 """
 import contextlib
 import contextvars
+import functools
 import logging
 import operator
 import threading
 
 import torch
 
-from . import _fx, _training
+from . import _device, _fx, _training
+from ._bound import CPU
 from ._compare import DIFFERS, best_times, slower
 from ._library import Error
 from ._piece import Options, Piece
@@ -32,6 +34,7 @@ class Graph:
     def __init__(self, gm, static, options, kind="inference"):
         _fx.hoist_sizes(gm)
         self.gm, self.static, self.options, self.kind = gm, static, options, kind
+        self.devices = []  # GPUs on which operators compute
         self.left = self.refusals()
         self.pieces, self.outer = [], gm
         self.reason = self.seconds = None
@@ -44,8 +47,20 @@ class Graph:
     # --- partitioning ---
 
     def refusals(self):
-        """Of every operator that the exporter cannot take, the reason."""
-        return {n.name: why for n in self.gm.graph.nodes if n.op == "call_function" for why in [_fx.refusal(n, self.is_composite)] if why}
+        """Of every operator that the exporter cannot take, or whose device the library cannot use, the reason."""
+        left = {}
+        for n in self.gm.graph.nodes:
+            why = _fx.refusal(n, self.is_composite) if n.op == "call_function" else None
+            place = _fx.device_of(n)
+            if place is not None and place.type == "cuda":
+                if place not in self.devices:
+                    self.options.check_device(place)
+                    self.devices.append(place)
+                trouble = None if why else _device.look(place).trouble
+                why = why or trouble and f"the library cannot use device '{place}': {trouble}"
+            if why and n.op == "call_function":
+                left[n.name] = why
+        return left
 
     def is_composite(self, target):
         return self.kind != "inference" and _training.is_composite(target)
@@ -67,18 +82,22 @@ class Graph:
         """The graph with pieces as modules, and these."""
         from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
         from torch.fx.passes.operator_support import OperatorSupportBase
+        from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
 
         class Support(OperatorSupportBase):
-            def is_node_supported(_, submodules, node):
-                return node.op == "call_function" and node.name not in self.left
+            def __init__(self, place, left):
+                self.place, self.left = place, left
+
+            def is_node_supported(self, submodules, node):
+                return node.op == "call_function" and node.name not in self.left and _fx.device_of(node) == self.place
 
         gm = _fx.copy_of(self.gm)
-        parts = CapabilityBasedPartitioner(gm, Support()).propose_partitions()
-        parts = [p for p in parts if any(works(n) for n in p.nodes)]
+        for k, place in enumerate([CPU, *self.devices]):  # pieces of one device are operators of the graph in which those of the next are looked for
+            parts = CapabilityBasedPartitioner(gm, Support(place, self.left)).propose_partitions()
+            parts = [p for p in parts if any(works(n) for n in p.nodes)]
+            fuse_by_partitions(gm, [dict.fromkeys(p.nodes) for p in parts], prefix=f"piece_{k}_" if k else "piece_", always_return_tuple=True)
         static = {n.name for n, s in zip((n for n in self.gm.graph.nodes if n.op == "placeholder"), self.static) if s}
         static |= {n.name for n in self.gm.graph.nodes if n.op == "get_attr"}  # constants of the model's code
-        from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
-        fuse_by_partitions(gm, [dict.fromkeys(p.nodes) for p in parts], prefix="piece_", always_return_tuple=True)
         pieces = []
         for n in gm.graph.nodes:
             if n.op == "call_module" and str(n.target).startswith("piece_"):
@@ -108,7 +127,13 @@ class Graph:
     # --- running ---
 
     def __call__(self, *args):
+        if self.devices and _device.is_capturing():  # a graph of CUDA would keep the library's temporary memory and streams, which change between calls
+            return self.gm.forward(*args)
         return self.run(*args) if self.run else self.start(args)
+
+    def as_before(self):
+        """A context after which generators of random numbers are as before."""
+        return torch.random.fork_rng(devices=[d.index for d in self.devices])
 
     def start(self, args):
         """The first call, in which the pieces start."""
@@ -122,7 +147,7 @@ class Graph:
                     break
                 self.left.update(wrong)
                 self.divide()
-                with torch.random.fork_rng(devices=[]):
+                with self.as_before():
                     self.first(args)
             run = self.outer.forward
             if not any(p.bound for p in self.pieces) or not self.judge(args):
@@ -141,8 +166,9 @@ class Graph:
         """Whether all pieces together, with their borders, are faster than the graph in PyTorch."""
         if not self.options.measure or len(self.pieces) == 1 and not self.left:
             return True
-        with torch.random.fork_rng(devices=[]):  # operators outside of pieces may draw numbers
-            self.seconds = best_times(self.outer.forward, self.gm.forward, args)
+        with self.as_before():  # operators outside of pieces may draw numbers
+            wait = functools.partial(_device.wait, self.devices) if self.devices else None
+            self.seconds = best_times(self.outer.forward, self.gm.forward, args, wait=wait)
         self.reason = slower(self.seconds)
         if self.reason:
             log.info("torch.compile: a graph stays in PyTorch: %s", self.reason)
@@ -182,7 +208,7 @@ def stays(gm, why):
 def backend(gm, example_inputs, *, mode=None, options=None, **_):
     """The function behind torch.compile(model, backend="quern", mode=..., options=...)."""
     o = Options(mode, options)
-    others = {x.device.type for x in example_inputs if isinstance(x, torch.Tensor)} - {"cpu"}
+    others = {x.device.type for x in example_inputs if isinstance(x, torch.Tensor)}.difference(_device.KINDS)
     if others:
         return stays(gm, f"tensors on device '{others.pop()}'")
     from functorch.compile import make_boxed_func

@@ -13,6 +13,7 @@ import re
 import torch
 
 from . import _own
+from ._device import KINDS
 from ._notes import identity, notes
 
 OPSET = 23  # the first with Attention and RMSNormalization, which need not be recognised in their parts then
@@ -116,6 +117,34 @@ def draws(node):
     return not any(name in ("train", "training") and value is False or name.startswith("dropout") and value == 0 for name, value in given.items())
 
 
+def device_of(node):
+    """The device that the results of an operator are on; None: it has no tensor as a result."""
+    return next((t.device for t in tensors_of(node.meta.get("val"))), None)
+
+
+def made_sizes(node):
+    """Symbols of sizes of an operator's results that data decide, and no tensor that it gets has."""
+    from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
+    def of(n):
+        return {s for t in tensors_of(n.meta.get("val")) for s in free_unbacked_symbols(t)}
+    return of(node).difference(*map(of, node.all_input_nodes))
+
+
+def misplaced(node):
+    """Why no program can compute an operator on its device; None: one can. Tensors of the CPU without axes are numbers, which may be beside those of a GPU."""
+    places = {t.device for t in tensors_of(node.meta["val"])}
+    places |= {t.device for n in node.all_input_nodes for t in tensors_of(n.meta.get("val")) if t.dim() or t.device.type != "cpu"}
+    for p in places:
+        if p.type not in KINDS:
+            return f"a tensor on device '{p}'"
+    if len(places) > 1:
+        return f"tensors on devices {' and '.join(sorted(repr(str(p)) for p in places))}"
+    if device_of(node).type != "cpu" and made_sizes(node):
+        return "data decide the size of its result, which the host would have to wait for"
+    return None
+
+
 def refusal(node, is_composite=lambda target: False):
     """Why the exporter cannot translate the node; None: it can. is_composite: operators that are decomposed before."""
     if node.op != "call_function":
@@ -133,10 +162,11 @@ def refusal(node, is_composite=lambda target: False):
         return "draws random numbers"
     if "val" not in node.meta or not tensors_of(node.meta["val"]):
         return "no tensor as a result"
+    why = misplaced(node)
+    if why:
+        return why
     for n in [node, *node.all_input_nodes]:
         for t in tensors_of(n.meta.get("val")):
-            if t.device.type != "cpu":
-                return f"a tensor on device '{t.device}'"
             if t.layout != torch.strided:
                 return f"a tensor with layout {t.layout}"
             if t.dtype.is_complex:

@@ -13,18 +13,20 @@ import json
 import logging
 import operator
 import os
+import tempfile
 import threading
-from ctypes import addressof, byref, c_void_p, pointer
+from ctypes import byref
 
 import torch
 
+from . import _apart, _device, _fx, _model
 from . import _arrays as arrays
-from . import _fx
-from ._bound import Bound
+from ._bound import CPU, Bound
 from ._compare import DIFFERS, close, compare
-from ._library import CompileOpts, Context, Error, ModelOpts, QuantizeOpts, TargetOpts, TuneOpts, cache_path, lib, text
+from ._library import CompileOpts, Context, Error, cache_path, lib, text
 from ._notes import identity, notes
 from ._program import Program
+from ._torch_run import compiler_folders
 
 log = logging.getLogger("quern")
 
@@ -51,15 +53,21 @@ class Options:
     def is_rounded(self):
         return self.weights in ("int8", "int4")
 
-    def n_threads(self):
-        return self.threads or torch.get_num_threads()
+    def check_device(self, device):
+        """Raises ValueError if an option cannot be meant for a GPU."""
+        if self.isa and device.type != "cpu":
+            raise ValueError(f"option isa is {self.isa!r}, an instruction set of processors, but the model's tensors are on device '{device}': leave it out")
+
+    def n_threads(self, device=CPU):
+        return self.threads or torch.get_num_threads() if device.type == "cpu" else 0
 
     def target(self):
         """None: no limits."""
-        return TargetOpts(deterministic=bool(self.deterministic), isa=text(self.isa)) if self.deterministic or self.isa else None
+        return _model.target(bool(self.deterministic), self.isa)
 
-    def key(self):
-        return repr([self.mode, self.database, self.n_threads(), bool(self.deterministic), self.weights, self.isa])
+    def key(self, device=CPU):
+        place = self.n_threads(device) if device.type == "cpu" else _device.look(device).fingerprint
+        return repr([self.mode, self.database, place, bool(self.deterministic), self.weights, self.isa])
 
 
 @functools.cache
@@ -72,13 +80,15 @@ def warn_once(message):
 
 
 class Piece:
-    """Called like the FX graph that it replaces. gm: the graph, runnable; static: per argument, whether it is a weight (the same memory in every call);
-    decompose: a function that gives the graph to export, None: gm itself."""
+    """Called like the FX graph that it replaces. gm: the graph, runnable, with all results on one device; static: per argument, whether it is a weight (the
+    same memory in every call); decompose: a function that gives the graph to export, None: gm itself."""
 
     def __init__(self, name, gm, static, options, decompose=None):
         self.name, self.eager, self.options, self.decompose = name, gm, options, decompose
         self.nodes = [n for n in gm.graph.nodes if n.op == "call_function"]
         self.static = static
+        self.device = next(filter(None, map(_fx.device_of, self.nodes)))
+        self.is_on_gpu = self.device.type != "cpu"
         self.reason = None        # why it stays in PyTorch
         self.wrong = None         # index of the operator because of which its results differ
         self.seconds = None       # (program, operators), measured
@@ -116,12 +126,15 @@ class Piece:
         if bound is None:
             return self.eager(*given)
         try:
-            out = bound.run(args)
+            out = self.with_memory(bound.run, args)
             return out if self.back is None else tuple([t.permute(axes) if axes else t for t, axes in zip(out, self.back)])
-        except Error as e:  # sizes that the network cannot have, as the library infers them
-            if e.status != "INPUT":
+        except Error as e:
+            if e.status == "INPUT":  # sizes that the network cannot have, as the library infers them
+                log.info("torch.compile: a call of %s runs in PyTorch: %s", self.name, e)
+            elif self.is_on_gpu and self.is_started:  # memory that the driver does not know, or too little of it
+                warn_once(f"torch.compile: calls of {self.name} run in PyTorch: {e}")
+            else:
                 raise
-            log.info("torch.compile: a call of %s runs in PyTorch: %s", self.name, e)
             return self.eager(*given)
 
     def remake(self, args):
@@ -157,18 +170,8 @@ class Piece:
 
     def read(self, context, onnx, constants, sizes):
         """The model with these arguments as constants: position of an input -> tensor, whose memory must stay until the model is closed."""
-        n = len(self.taken) if constants else 0
-        given = (c_void_p * max(n, 1))()
-        for k, t in constants.items():
-            a = arrays.describe(t, f"weight {k}")
-            given[k] = context.make(lib.quern_tensor_view, context.handle, a.type, a.rank, a.dim, a.data or 64)
-        o = ModelOpts(optimize_for=text(sizes), constants=addressof(given), n_constants=n, constants_in_place=1)
-        try:
-            return context.make(lib.quern_model_read, context.handle, onnx, len(onnx), self.name.encode(), byref(o))
-        finally:
-            for g in given:
-                if g:
-                    lib.quern_tensor_free(c_void_p(g))
+        given = {k: arrays.describe(t, f"weight {k}") for k, t in constants.items()}
+        return _model.read(context, onnx, self.name, given, len(self.taken), sizes)
 
     def sizes(self, args):
         """The first call's sizes by name, for which kernels are selected: "s77:8,s3:128"."""
@@ -191,47 +194,61 @@ class Piece:
         """A program for these arguments."""
         o, c = self.options, Context()
         constants, sizes = self.packed(args), self.sizes(args)
-        dense = {k: t.contiguous() for k, t in constants.items()}  # the model is in their memory
+        dense = {k: t.cpu().contiguous() for k, t in constants.items()}  # the model is in their memory; of a GPU's they are copies for so long
         with c.lock:
             model = self.read(c, self.onnx(), dense, sizes)
             try:
                 if o.is_rounded():
-                    model = self.quantise(c, model)
-                target = o.target()
-                tuned = self.tune(c, model, target, sizes) if o.mode == "tune" else None
-                opts = CompileOpts(threads=o.n_threads(), keep=1, target=target and pointer(target))
-                program = Program(c, c.make(lib.quern_compile, model, tuned, byref(opts)))
+                    model = _model.quantised(c, model, o.weights)
+                tuned = self.tune(c, model, dense, sizes) if o.mode == "tune" else None
+                opts = CompileOpts(device=self.device_name(), threads=o.n_threads(self.device), keep=1, target=o.target())
+                program = Program(c, self.with_memory(c.make, lib.quern_compile, model, tuned, byref(opts)))
             finally:
                 lib.quern_model_close(model)
         taken = [at for k, at in enumerate(self.taken) if k not in constants]
-        return Bound(program, taken, [(self.taken[k], t) for k, t in constants.items()])
+        return Bound(program, taken, [(self.taken[k], t) for k, t in constants.items()], self.device)
 
-    def quantise(self, c, model):
-        """The model with matrices in few bits, or the same if it has none that can be."""
-        out = c_void_p()
-        status = lib.quern_quantize(model, None, None, byref(QuantizeOpts(weights=text(self.options.weights))), byref(out))
-        if status in (3, 4):  # NOTHING, UNSUPPORTED: no layer
-            return model
-        c.check(status)
-        lib.quern_model_close(model)
-        return out
+    def with_memory(self, function, *args):
+        """Calls it; once more, without the memory that PyTorch keeps on a GPU for later, if that may have been missing."""
+        try:
+            return function(*args)
+        except Error as e:
+            if not self.is_on_gpu or e.status != "SYSTEM":
+                raise
+            torch.cuda.empty_cache()
+            return function(*args)
 
-    def tune(self, c, model, target, sizes):
-        """The database with measurements of the piece, which are made once for each environment."""
+    def device_name(self):
+        """The library's, as bytes; None: the CPU."""
+        return text(arrays.device_name(self.device)) if self.is_on_gpu else None
+
+    def tune(self, c, model, dense, sizes):
+        """The database with measurements of the piece, which are made once for each environment. dense: the weights in the host's memory."""
         o = self.options
-        db = c.database(o.database or os.path.join(os.path.dirname(cache_path()), "torch.db"))
-        key = f"tuned {o.timeout} {sizes} {o.key()} {identity()}\n{self.content}"
+        file = o.database or os.path.join(os.path.dirname(cache_path()), "torch.db")
+        key = f"tuned {o.timeout} {sizes} {o.key(self.device)} {identity()}\n{self.content}"
         if notes.get(key) is None:
-            opts = TuneOpts(threads=o.n_threads(), timeout=float(o.timeout), target=target and pointer(target))
-            c.check(lib.quern_tune(db, model, byref(opts)))
+            if self.is_on_gpu:
+                self.tune_apart(dense, sizes, os.path.abspath(file))
+            else:
+                _model.tune(c, c.database(file), model, None, o.n_threads(self.device), float(o.timeout), o.target())
             notes.put(key, b"tuned")
-        return db
+        return c.database(file)
+
+    def tune_apart(self, dense, sizes, file):
+        """By another process: this one uses the device already."""
+        o = self.options
+        given = {k: (arrays.describe(t, f"weight {k}"), t.reshape(-1).view(torch.uint8).numpy().data) for k, t in dense.items()}
+        with tempfile.TemporaryDirectory() as folder:
+            _apart.write_tuning(folder, self.onnx(), given, name=self.name, n=len(self.taken), sizes=sizes, weights=o.weights if o.is_rounded() else None,
+                                database=file, device=arrays.device_name(self.device), seconds=float(o.timeout), deterministic=bool(o.deterministic))
+            _apart.run(folder, compiler_folders(), float(o.timeout))
 
     def start(self, args):
         """Makes the program, and decides whether it is used."""
         o = self.options
         shapes = [tuple(a.shape) if isinstance(a, torch.Tensor) else a for a in args]
-        verdict = f"verdict {shapes} {o.key()} {identity()}\n{self.content}"
+        verdict = f"verdict {shapes} {o.key(self.device)} {identity()}\n{self.content}"
         try:
             known = notes.get(verdict) if o.measure else None
             if known is not None:
@@ -254,7 +271,8 @@ class Piece:
 
     def judge(self, args):
         """Compares results and times with those of the operators."""
-        self.reason, self.seconds = compare(lambda *a: self.run(a), self.eager, args, not self.options.is_rounded(), self.options.measure)
+        wait = functools.partial(_device.wait, [self.device]) if self.is_on_gpu else None
+        self.reason, self.seconds = compare(lambda *a: self.run(a), self.eager, args, not self.options.is_rounded(), self.options.measure, wait)
         if self.reason == DIFFERS:
             self.wrong = self.find_wrong(args)
 

@@ -20,15 +20,24 @@ def operator(name: str, spec: Any, sizes: str | None, threads: int, device: str 
     return Operator(name, spec.attributes(), sizes=sizes, threads=threads, device=device, outputs=outputs)
 
 
+def compilers(name: str) -> list[pathlib.Path]:
+    """Files of the compiler for CUDA that PyTorch's packages include, outside of the linker's paths."""
+    return sorted(pathlib.Path(torch.__file__).parent.parent.glob("nvidia/*/lib/" + name))
+
+
+def compiler_folders() -> list[str]:
+    """Where they are, for the linker of another process."""
+    return list(dict.fromkeys(str(path.parent) for path in compilers("libnvrtc.so.*")))
+
+
 @functools.lru_cache(maxsize=None)
 def find_compiler() -> None:
-    """PyTorch's packages may include the compiler for CUDA outside of the linker's paths; once loaded it is found."""
-    for name in ("libnvrtc-builtins.so.*", "libnvrtc.so.*"):
-        for path in pathlib.Path(torch.__file__).parent.parent.glob("nvidia/*/lib/" + name):
-            try:
-                ctypes.CDLL(str(path))
-            except OSError:
-                pass
+    """Loads that compiler: once loaded it is found."""
+    for path in compilers("libnvrtc-builtins.so.*") + compilers("libnvrtc.so.*"):
+        try:
+            ctypes.CDLL(str(path))
+        except OSError:
+            pass
 
 
 def run_all(name: str, spec: Any, sizes: str | None, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
