@@ -294,6 +294,27 @@ class Programs(unittest.TestCase):
             p(self.x)
         with self.assertRaisesRegex(TypeError, "no input 't'"):
             p(self.x, t=self.s)
+        x, s, y = self.x, self.s, [np.zeros((5, 3), "f") for _ in range(2)]
+        both = "inputs are x float32[N,3], s float32[3], outputs y float32[N,3], z float32[N,3]: named sizes may vary, numbers are fixed"
+        for error, says, run in ((TypeError, "2 inputs (x, s), 1 were given: add s", lambda: p(x)),
+                                 (TypeError, "2 inputs (x, s), 3 were given: one array for each", lambda: p(x, s, s)),
+                                 (TypeError, "pass the arrays of a dictionary by name, program(**inputs)", lambda: p({"x": x, "s": s})),
+                                 (TypeError, "no input 'S', there are x, s; did you mean 's'?", lambda: p(x, S=s)),
+                                 (TypeError, "input 'x' is given twice, by position and by name: pass it once", lambda: p(x, x=x)),
+                                 (TypeError, "input 's' is None: every input of a program is needed", lambda: p(x, None)),
+                                 (TypeError, "expected an array of numbers", lambda: p(x, "s")),
+                                 (TypeError, "expected an array of numbers", lambda: p(x, object())),
+                                 (TypeError, "pass real and imaginary parts as numbers of their own", lambda: p(x + 0j, s)),
+                                 (TypeError, "x.astype(x.dtype.newbyteorder('='))", lambda: p(x.astype(">f4"), s)),
+                                 (quern.Error, "input 'x' is f64, expected f32; convert it, x.astype('float32')", lambda: p(x.astype("d"), s)),
+                                 (quern.Error, "input 's' is i64, expected f32; convert it, s.astype('float32')", lambda: p(x, [1, 2, 3])),
+                                 (quern.Error, "input 'x' has rank 1, expected 2; " + both, lambda: p(s, s)),
+                                 (quern.Error, "input 'x' has size 2 on axis 1, expected 3; " + both, lambda: p(x[:, :2], s)),
+                                 (quern.Error, "input 'x' has size 4 on axis 1, expected 3; " + both, lambda: p.shapes_for((5, 4), (3,))),
+                                 (TypeError, "2 outputs (y, z), 1 were given: one array for each", lambda: p.run([x, s], y[:1])),
+                                 (quern.Error, "output 'z' has another type or shape; " + both, lambda: p.run([x, s], [y[0], y[1][:4]]))):
+            with self.subTest(says), self.assertRaisesRegex(error, re.escape(says)):
+                run()
         with self.assertRaisesRegex(quern.Error, "no size named 'Q'"):
             quern.compile(GRAPH, sizes={"Q": 1})
         with self.assertRaises(quern.Error):

@@ -360,13 +360,50 @@ with torch.no_grad():
             torch._dynamo.reset()
             self.compare(net, [x], options={**ALWAYS, "mode": "tune", "timeout": 1, "database": os.path.join(folder, "t.db")})
             self.assertTrue(os.path.exists(os.path.join(folder, "t.db")))
-        for wrong, words in (({"sped": 1}, "no option 'sped'"), ({"mode": "fast"}, "mode is 'fast'"), ({"weights": "int3"}, "weights is 'int3'")):
-            torch._dynamo.reset()
-            with self.assertRaisesRegex(Exception, words), torch.no_grad():
-                torch.compile(net, backend="quern", options=wrong)(x)
         torch._dynamo.reset()
         with torch.no_grad():
             near(self, torch.compile(net, backend="quern", mode="default")(x), net(x))
+
+    def test_wrong_options(self):
+        """Names, kinds and values, before anything is compiled; an instruction set when the first program is made."""
+        net, x = mlp(), torch.randn(7, 24)
+        for wrong, words in (({"treads": 2}, "no option 'treads', it has .*; did you mean 'threads'?"), ({1: 2}, "no option 1"),
+                             ({"mode": "fast"}, "mode is 'fast', expected 'default', or 'tune'"), ({"mode": 3}, "mode is 3"),
+                             ({"weights": "int3"}, "weights is 'int3', expected 'int8'.*; did you mean 'int"), ({"weights": 8}, "weights is 8"),
+                             ({"threads": "2"}, "threads is '2', expected a number of threads"), ({"threads": -1}, "threads is -1"), ({"threads": 1.5}, "threads is 1.5"),
+                             ({"timeout": "1 min"}, "timeout is '1 min', expected seconds"), ({"deterministic": "no"}, "deterministic is 'no', expected True or False"),
+                             ({"measure": 0}, "measure is 0, expected True or False"), ({"database": 3}, "database is 3, expected the path of a file"),
+                             ({"isa": ["x86-64"]}, "isa is .*, expected the name of an instruction set"), ({"isa": "x86-65"}, "no instruction set 'x86-65'; there are: "),
+                             (3, "options is 3, expected a dictionary with mode, timeout"), (["tune"], "options is ..tune.., expected a dictionary")):
+            torch._dynamo.reset()
+            with self.subTest(str(wrong)), self.assertRaisesRegex(Exception, words), torch.no_grad():
+                torch.compile(net, backend="quern", options=wrong)(x)
+        torch._dynamo.reset()
+        with self.assertRaisesRegex(Exception, "mode is 'max-autotune', expected 'default', or 'tune', which measures schedules"), torch.no_grad():
+            torch.compile(net, backend="quern", mode="max-autotune")(x)
+
+    def test_other_types(self):
+        """Complex, quantised and sparse tensors stay in PyTorch, with the reason; results are right."""
+        x = torch.randn(4, 6)
+        quantised = torch.quantize_per_tensor(x, 0.1, 0, torch.qint8)
+        graph, none = "aten.* stays in PyTorch: ", "no graph of PyTorch's compiler"
+        for f, x, says in ((lambda net, x: net.a(torch.fft.ifft(torch.fft.fft(net.a(x)) * 2).real), x, graph + "complex numbers"),
+                           (lambda net, x: (x * 2).real + 1, x.to(torch.complex64), graph + "complex numbers"),
+                           (lambda net, x: net.a(torch.quantize_per_tensor(net.a(x), 0.1, 0, torch.qint8).dequantize()), x, "quantize_per_tensor.* stays in PyTorch: not known"),
+                           (lambda net, x: net.a(x.dequantize()), quantised, none + ".*quantized"),
+                           (lambda net, x: net.a(x), x.to_sparse(), none + ".*sparse")):
+            with self.subTest(says):
+                torch._dynamo.reset()
+                net = Net(f, a=nn.Linear(6, 6)).eval()
+                self.assertRegex(str(quern.torch.explain(net, x, options=ALWAYS)), says)
+                with torch.no_grad():
+                    near(self, torch.compile(net, backend="quern", options=ALWAYS)(x), net(x))
+
+    def test_small_types(self):
+        """Codes of f8 are moved and cast by the library."""
+        if not hasattr(torch, "float8_e4m3fn"):
+            self.skipTest("PyTorch before 2.1")
+        self.compare(Net(lambda net, x: net.a(net.a(x).to(torch.float8_e4m3fn).flip(0).float()), a=nn.Linear(6, 6)).eval(), [torch.randn(4, 6)], tolerance=0.1)
 
     def test_quantised(self):
         net = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 64)).eval()
@@ -463,14 +500,50 @@ class Files(unittest.TestCase):
 
     def test_wrong(self):
         net, x = mlp(), torch.randn(4, 24)
-        with self.assertRaisesRegex(ValueError, "training mode.*model.eval"):
-            quern.torch.export(mlp().train(), (x,), self.file)
-        with self.assertRaisesRegex(ValueError, "dynamic_shapes has 2 entries for 1 inputs"):
-            quern.torch.export(net, (x,), self.file, dynamic_shapes=(None, None))
-        with self.assertRaisesRegex(TypeError, "input 0 has elements of type torch.complex64"):
-            quern.torch.export(net, (x.to(torch.complex64),), self.file)
-        with self.assertRaisesRegex(TypeError, "input 0 is a int"):
-            quern.torch.export(net, (3,), self.file)
+        part = mlp()
+        part[2].train()
+        svd = Net(lambda net, x: torch.linalg.svdvals(x)).eval()
+        for error, says, model, given, options in (
+                (ValueError, "the model is in training mode.*model.eval", mlp().train(), (x,), {}),
+                (ValueError, "its layer '2' .LayerNorm. is in training mode.*model.eval", part, (x,), {}),
+                (TypeError, "the model is a .*, expected a torch.nn.Module: make it the forward function of one", torch.sin, (x,), {}),
+                (ValueError, "dynamic_shapes has 2 entries for 1 inputs: one for each", net, (x,), {"dynamic_shapes": (None, None)}),
+                (TypeError, "no option 'devise', it has .*; did you mean 'device'?", net, (x,), {"devise": "cpu"}),
+                (TypeError, r"the model takes \(input.*\), but 2 inputs were given", net, (x, x), {}),
+                (TypeError, "0 inputs were given: missing a required argument", net, (), {}),
+                (TypeError, "input 0 is a int, expected a tensor", net, (3,), {}),
+                (TypeError, "input 0 has elements of type torch.complex64, which .*: pass real and imaginary parts", net, (x.to(torch.complex64),), {}),
+                (TypeError, "input 0 has elements of type torch.qint8, which .*: pass x.dequantize", net, (torch.quantize_per_tensor(x, 0.1, 0, torch.qint8),), {}),
+                (TypeError, "input 0 has layout torch.sparse_coo, expected torch.strided: pass x.to_dense", net, (x.to_sparse(),), {}),
+                (ValueError, "input 0 lies on device 'meta', the model's weights on 'cpu': move one of them, x.to..cpu", net, (x.to("meta"),), {}),
+                (ValueError, "the model's weights lie on device 'meta', where they have no values: load them first", nn.Linear(24, 3, device="meta").eval(), (x,), {}),
+                (ValueError, "the model does not take these example inputs: .*shape", net, (x[:, 1:],), {}),
+                (quern.Error, "PyTorch cannot export the model to ONNX: .*torch.compile.model, backend='quern'. leaves such operators in PyTorch", svd, (x,), {})):
+            with self.subTest(says), self.assertRaisesRegex(error, says):
+                quern.torch.export(model, given, self.file, **options)
+        self.assertFalse(os.path.exists(self.file))
+
+    def test_wrong_calls(self):
+        x = torch.randn(4, 24)
+        quern.torch.export(mlp(), (x,), self.file)
+        net = quern.torch.load(self.file)
+        (name,) = net.program.inputs
+        for error, says, run in ((TypeError, f"1 input .{name}., 0 were given: add {name}", lambda: net()),
+                                 (TypeError, f"1 input .{name}., 2 were given: one array for each", lambda: net(x, x)),
+                                 (TypeError, f"no input '{name}s', there are {name}; did you mean '{name}'?", lambda: net(**{name + "s": x})),
+                                 (TypeError, f"input '{name}' is None", lambda: net(None)),
+                                 (TypeError, "expected torch.strided: pass x.to_dense", lambda: net(x.to_sparse())),
+                                 (TypeError, "complex64, which .*: pass real and imaginary parts", lambda: net(x.to(torch.complex64))),
+                                 (TypeError, "quint8, which .*: pass x.dequantize", lambda: net(torch.quantize_per_tensor(x, 0.1, 0, torch.quint8))),
+                                 (ValueError, "lies on device 'meta', expected 'cpu': tensors there have no data", lambda: net(x.to("meta"))),
+                                 (quern.Error, f"is f64, expected f32; convert it, {name}.to.torch.float32.", lambda: net(x.double())),
+                                 (quern.Error, fr"has size 3 on axis 0, expected 4; inputs are {name} float32\[4,24\], .* numbers are fixed", lambda: net(x[:3])),
+                                 (quern.Error, f"has rank 1, expected 2; inputs are {name} ", lambda: net(x[0])),
+                                 (NotImplementedError, "no gradients: run it under torch.no_grad.., or on tensors .* .x.detach...", lambda: net(x.requires_grad_()))):
+            with self.subTest(says), self.assertRaisesRegex(error, says):
+                run()
+        with torch.no_grad():
+            self.assertEqual(net(x.requires_grad_()).shape, (4, 5))
 
 
 class Optimize(unittest.TestCase):

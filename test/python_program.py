@@ -245,9 +245,10 @@ class Arrays(unittest.TestCase):
         self.assertEqual((a.kind, a.shape, a.strides, a.data, a.is_dense, _arrays.stream_of(a.device)), (1, (2, 3), (3, 1), 1 << 40, True, 7))
         self.assertEqual(_arrays.device_name(_arrays.device_of(a)), "cuda:0")
         for run in (lambda p, x: p.run([x, Cuda((3,))], [Cuda(), Cuda((4, 3))]), lambda p, x: p(x, Cuda((3,)))):
-            with self.assertRaisesRegex((ValueError, TypeError), "arrays are on device 'cuda:0', and the program is for 'cpu'|pass arrays for the results"):
+            with self.assertRaisesRegex(ValueError, "arrays are on device 'cuda:0', and the program is for 'cpu': pass arrays in the host's memory, x.cpu.., or "
+                                                    "compile or load it with device='cuda:0'"):
                 run(quern.compile(GRAPH), Cuda())
-        with self.assertRaisesRegex(ValueError, "input 1 lies in the host's memory, expected device 'cuda:0'"):
+        with self.assertRaisesRegex(ValueError, "input 1 lies in the host's memory, expected device 'cuda:0', as the other arrays: move it there .*, or pass all"):
             quern.Operator("Add")(Cuda(), np.ones((2, 3), "f"))
         odd = _arrays.as_array(Cuda())
         odd.is_dense = False
@@ -588,6 +589,25 @@ class Shared(unittest.TestCase):
                 with self.assertRaisesRegex(quern.Error, "no C compiler found: install gcc or clang, or set QUERN_CC") as c:
                     f()
                 self.assertEqual(c.exception.status, "SYSTEM")
+
+    def test_wrong_compiler(self):
+        """The command in QUERN_CC cannot be run."""
+        for k, command in enumerate(("/nonexistent", "no-such-compiler -O1", "/etc/passwd")):
+            with mock.patch.dict(os.environ, QUERN_CC=command):
+                for f in (lambda: quern.tune(MATMULS, ":memory:", seconds=1), lambda: quern.compile(GRAPH.replace(b"[2]", b"[3.%d]" % (k + 1))),
+                          lambda: quern.Operator("Neg")(np.ones((k + 5, 77), "f"))):
+                    says = f"cannot run '{command.split()[0]}': set QUERN_CC to the command of a C compiler, or unset it and install gcc or clang"
+                    with self.assertRaisesRegex(quern.Error, says) as c:
+                        f()
+                    self.assertEqual(c.exception.status, "SYSTEM")
+
+    def test_absent_device(self):
+        """A driver that is not there, and a name that nothing has."""
+        with mock.patch.dict(os.environ, QUERN_CUDA_LIBRARY="/nonexistent.so"):
+            with self.assertRaisesRegex(quern.Error, r"no CUDA: .*nonexistent.*; install its driver, or choose a device that is there \(quern devices\)"):
+                quern.compile(GRAPH, device="cuda")
+        with self.assertRaisesRegex(quern.Error, r"no device matches 'vulcan'; there are: 'cpu'.*\(all: quern devices\)"):
+            quern.compile(GRAPH, device="vulcan")
 
     def test_wrong_models(self):
         for wrong in (None, 3, ["net.onnx"], io.BytesIO(GRAPH)):

@@ -11,6 +11,7 @@ from typing import Any, Iterable, Sequence
 
 import numpy as np
 
+from . import _advice as advice
 from ._library import Array, Context, lib
 
 # quern_dtype: number, numpy's name, torch's name
@@ -222,9 +223,16 @@ def check_place(x: Any, what: str, device: Any) -> None:
     if is_torch(x):
         is_there = x.device.type == "cpu" if device is None else x.device.type == "cuda" if isinstance(device, Place) else x.device == device
         if not is_there:
-            raise ValueError(f"{what} lies on device '{x.device}', expected '{device or 'cpu'}'")
+            raise ValueError(f"{what} lies on device '{x.device}', expected '{device or 'cpu'}': " +
+                             ("tensors there have no data" if x.is_meta else f"move it, x.to('{device or 'cpu'}')"))
     elif device is not None and not isinstance(x, OnDevice):
-        raise ValueError(f"{what} lies in the host's memory, expected device '{device}'")
+        raise ValueError(f"{what} lies in the host's memory, expected device '{device}', as the other arrays: move it there "
+                         f"(torch.as_tensor(x, device='{device}'), cupy.asarray(x)), or pass all of them in the host's memory")
+
+
+def kind_of(x: Any) -> int | None:
+    """The library's number of the element type; None: it does not know it."""
+    return OF_TORCH.get(str(x.dtype)) if is_torch(x) else x.kind if isinstance(x, OnDevice) else of_numpy(x.dtype)
 
 
 def describe(x: Any, what: str, device: Any = None) -> Array:
@@ -235,19 +243,19 @@ def describe(x: Any, what: str, device: Any = None) -> Array:
     check_place(x, what, device)
     if is_torch(x):
         if x.layout != sys.modules["torch"].strided:
-            raise TypeError(f"{what} has layout {x.layout}, expected torch.strided")
-        kind, strides, data = OF_TORCH.get(str(x.dtype)), x.stride(), x.data_ptr()
+            raise TypeError(f"{what} has layout {x.layout}, expected torch.strided: pass x.to_dense()")
+        strides, data = x.stride(), x.data_ptr()
     elif isinstance(x, OnDevice):
-        kind, strides, data = x.kind, x.strides, x.data
+        strides, data = x.strides, x.data
     elif isinstance(x, np.ndarray):
         if any(s % x.itemsize for s in x.strides):
             raise ValueError(f"{what} has strides of {x.strides} bytes, expected multiples of {x.itemsize}, an element's")
-        kind = of_numpy(x.dtype)
         strides, data = [s // x.itemsize for s in x.strides], x.ctypes.data
     else:
         raise TypeError(f"{what} is a {type(x).__name__}, expected an array or a tensor")
+    kind = kind_of(x)
     if kind is None:
-        raise TypeError(f"{what} has elements of type {x.dtype}, which the library does not know")
+        raise TypeError(f"{what} has elements of type {x.dtype}, which the library does not know: {advice.other_type(x.dtype)}")
     if x.ndim > 8:
         raise ValueError(f"{what} has {x.ndim} axes, expected up to 8")
     a.type, a.rank, a.data = kind, x.ndim, data
@@ -296,7 +304,9 @@ def empty_on_device(shape: Sequence[int], kind: int, like: OnDevice) -> Any:
 
 
 def dense(x: Any) -> Any:
-    return x.contiguous() if is_torch(x) else np.ascontiguousarray(x).reshape(x.shape)
+    if is_torch(x):
+        return x.contiguous() if x.layout == sys.modules["torch"].strided else x  # others are an error of describe()
+    return np.ascontiguousarray(x).reshape(x.shape)
 
 
 def is_dense(x: Any) -> bool:

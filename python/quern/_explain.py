@@ -20,10 +20,11 @@ class PieceReport:
 
 class Explanation:
     """kinds: of each graph, "inference", "forward" or "backward"; pieces: a PieceReport each; left: [(graph, operator, reason, number of nodes)], operators
-    outside of pieces; whole: [(graph, reason)], graphs that stay in PyTorch. str() is a table."""
+    outside of pieces; whole: [(graph, reason)], graphs that stay in PyTorch; breaks: [(reason, number)], where PyTorch's compiler leaves the model and runs
+    Python. str() is a table."""
 
-    def __init__(self, graphs):
-        self.graphs = len(graphs)
+    def __init__(self, graphs, breaks=()):
+        self.graphs, self.breaks = len(graphs), list(breaks)
         self.kinds = [getattr(g, "kind", "inference") for g in graphs]
         self.pieces, self.left, self.whole = [], [], []
         for k, g in enumerate(graphs):
@@ -50,6 +51,7 @@ class Explanation:
             lines.append(f"{graph:5} {op}{f' ({n} times)' if n > 1 else ''} stays in PyTorch: {reason}")
         for graph, reason in self.whole:
             lines.append(f"{graph:5} stays in PyTorch: {reason}")
+        lines += [f"no graph of PyTorch's compiler{f' ({n} times)' if n > 1 else ''}: {reason}" for reason, n in self.breaks]
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -63,6 +65,19 @@ def left_of(g):
         if n.op == "call_function" and isinstance(n.target, torch._ops.OpOverload) and n.name not in inside and g.left.get(n.name) != "a size":
             found[str(n.target), g.left.get(n.name, "alone, between operators that stay")] += 1
     return [(op, reason, n) for (op, reason), n in found.items()]
+
+
+def breaks_so_far():
+    """Of this process, why PyTorch's compiler left a function to Python: {text: number}."""
+    from torch._dynamo.utils import counters
+    return collections.Counter(counters["unimplemented"]) | collections.Counter(counters["graph_break"])
+
+
+def in_short(text):
+    """The first line of a reason, and its explanation."""
+    lines = [line.strip() for line in text.splitlines()]
+    more = [line.partition(": ")[2] for line in lines if line.startswith("Explanation: ")]
+    return ": ".join(lines[:1] + more)
 
 
 def results(y):
@@ -79,9 +94,10 @@ def explain(model, *inputs, mode=None, options=None, dynamic=None, training=Fals
     def explained(gm, example_inputs):
         return backend(gm, example_inputs, mode=mode, options=options)
 
+    before = breaks_so_far()
     with torch.set_grad_enabled(training), recording() as graphs:
         y = results(torch.compile(model, backend=explained, dynamic=dynamic)(*inputs, **named))
         if y:
             leaves = [p for p in [*getattr(model, "parameters", list)(), *inputs] if isinstance(p, torch.Tensor) and p.requires_grad and p.is_leaf]
             torch.autograd.grad(y, leaves, [torch.ones_like(t) for t in y], allow_unused=True)
-    return Explanation(graphs)
+    return Explanation(graphs, [(in_short(text), n) for text, n in (breaks_so_far() - before).items()])

@@ -9,10 +9,12 @@ import warnings
 
 import torch
 
+from . import _advice as advice
 from . import _arrays as arrays
 from . import _program
 from ._bound import Bound
 from ._compare import compare
+from ._library import Error
 
 log = logging.getLogger("quern")
 
@@ -37,6 +39,54 @@ def write_onnx(model, inputs, file, dynamic_shapes=None):
         torch.onnx.export(model, tuple(inputs), file, input_names=names, dynamic_axes=axes)
 
 
+OPTIONS = ("device", "assume", "external_data_links", "isa", "state")  # of quern.compile, which export() passes on
+
+
+def check_model(model):
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"the model is a {type(model).__name__}, expected a torch.nn.Module: make it the forward function of one")
+    for name, m in model.named_modules():
+        if m.training:
+            what = f"its layer '{name}' ({type(m).__name__})" if name else "the model"
+            raise ValueError(f"{what} is in training mode, the file would hold its dropout and batch statistics: call model.eval() first")
+
+
+def check_inputs(model, inputs):
+    """Of export: their number, types, and places."""
+    parameters = inspect.signature(model.forward)
+    try:
+        parameters.bind(*inputs)
+    except TypeError as e:
+        raise TypeError(f"the model takes {parameters}, but {len(inputs)} inputs were given: {e}") from None
+    weights = next((t for t in (*model.parameters(), *model.buffers())), None)
+    if weights is not None and weights.is_meta:
+        raise ValueError("the model's weights lie on device 'meta', where they have no values: load them first")
+    for k, x in enumerate(inputs):
+        if not isinstance(x, torch.Tensor):
+            raise TypeError(f"input {k} is a {type(x).__name__}, expected a tensor: other arguments become constants of a module around the model")
+        if x.layout != torch.strided:
+            raise TypeError(f"input {k} has layout {x.layout}, expected torch.strided: pass x.to_dense()")
+        if str(x.dtype) not in arrays.OF_TORCH:
+            raise TypeError(f"input {k} has elements of type {x.dtype}, which the library does not know: {advice.other_type(x.dtype)}")
+        if weights is not None and x.device != weights.device:
+            raise ValueError(f"input {k} lies on device '{x.device}', the model's weights on '{weights.device}': move one of them, x.to('{weights.device}')")
+        if x.is_meta:
+            raise ValueError(f"input {k} lies on device 'meta', where tensors have no values: pass an example with values")
+
+
+def why_not(model, inputs, e):
+    """The error for one of PyTorch's exporter, which is long: the model's own, if it does not take the inputs."""
+    try:
+        with torch.no_grad():
+            model(*inputs)
+    except Exception as own:
+        return ValueError(f"the model does not take these example inputs: {type(own).__name__}: {own}")
+    while e.__cause__ is not None:
+        e = e.__cause__
+    return Error(f"PyTorch cannot export the model to ONNX: {type(e).__name__}: {str(e).strip()}; torch.compile(model, backend='quern') leaves such "
+                 "operators in PyTorch", "UNSUPPORTED")
+
+
 def export(model, inputs, path, dynamic_shapes=None, database=None, threads=0, **options):
     """Compiles a model to a .dnx file, which load() reads, and the library without Python, too.
 
@@ -46,30 +96,33 @@ def export(model, inputs, path, dynamic_shapes=None, database=None, threads=0, *
     """
     if not isinstance(inputs, (tuple, list)):
         inputs = (inputs,)
-    if model.training:
-        raise ValueError("the model is in training mode, the file would hold its dropout and batch statistics: call model.eval() first")
+    advice.check_names("export()", options, OPTIONS)
+    check_model(model)
     if dynamic_shapes is not None and len(dynamic_shapes) != len(inputs):
         raise ValueError(f"dynamic_shapes has {len(dynamic_shapes)} entries for {len(inputs)} inputs: one for each, None for fixed sizes")
-    for k, x in enumerate(inputs):
-        if not isinstance(x, torch.Tensor):
-            raise TypeError(f"input {k} is a {type(x).__name__}, expected a tensor")
-        if str(x.dtype) not in arrays.OF_TORCH:
-            raise TypeError(f"input {k} has elements of type {x.dtype}, which the library does not know")
+    check_inputs(model, inputs)
     sizes = {name: x.shape[d] for x, axes in zip(inputs, dynamic_shapes or ()) for d, name in (axes or {}).items()}
     with tempfile.TemporaryDirectory() as folder:
         file = os.path.join(folder, "model.onnx")
-        write_onnx(model, inputs, file, dynamic_shapes)
+        try:
+            write_onnx(model, inputs, file, dynamic_shapes)
+        except Exception as e:
+            raise why_not(model, inputs, e) from e
         _program.compile(file, database=database, threads=threads, sizes=sizes or None, **options).save(path)
 
 
 class Loaded(torch.nn.Module):
-    """A compiled model: forward takes its inputs, by position or name, and returns its output, or a tuple of them. It has no parameters, and no gradients."""
+    """A compiled model: forward takes its inputs, by position or name, and returns its output, or a tuple of them. It has no parameters, and no gradients:
+    inputs that require some are an error unless under torch.no_grad()."""
 
     def __init__(self, program):
         super().__init__()
         self.program = program
 
     def forward(self, *inputs, **named):
+        if torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in (*inputs, *named.values())):
+            raise NotImplementedError("a compiled program has no gradients: run it under torch.no_grad(), or on tensors that do not require gradients "
+                                      "(x.detach()); train the model that it was made of")
         return self.program(*inputs, **named)
 
     def extra_repr(self):

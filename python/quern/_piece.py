@@ -19,7 +19,7 @@ from ctypes import byref
 
 import torch
 
-from . import _apart, _device, _fx, _model
+from . import _apart, _device, _fx, _model, _options
 from . import _arrays as arrays
 from ._bound import CPU, Bound
 from ._compare import DIFFERS, close, compare
@@ -39,16 +39,9 @@ class Options:
     KNOWN = {"mode": "default", "timeout": 60.0, "database": None, "threads": 0, "deterministic": False, "weights": None, "measure": True, "isa": None}
 
     def __init__(self, mode=None, options=None):
-        given = {**({"mode": mode} if mode else {}), **(options or {})}
-        for name in given:
-            if name not in self.KNOWN:
-                raise ValueError(f"backend 'quern' has no option {name!r}, it has {', '.join(self.KNOWN)}")
+        given = _options.checked(mode, options, self.KNOWN)
         for name, usual in self.KNOWN.items():
             setattr(self, name, given.get(name, usual))
-        if self.mode not in ("default", "tune"):
-            raise ValueError(f"mode is {self.mode!r}, expected 'default' or 'tune'")
-        if self.weights not in (None, "int8", "int4", "in place"):
-            raise ValueError(f"weights is {self.weights!r}, expected 'int8', 'int4', 'in place' or None, for copies in the layouts of kernels")
 
     def is_rounded(self):
         return self.weights in ("int8", "int4")
@@ -262,6 +255,8 @@ class Piece:
                 if o.measure:
                     notes.put(verdict, json.dumps({"reason": self.reason, "seconds": self.seconds, "wrong": self.wrong}).encode())
         except (Error, _fx.Refused) as e:
+            if isinstance(e, Error) and e.status == "USAGE":  # an option's value
+                raise
             self.reason = str(e)
             if isinstance(e, Error) and e.status == "SYSTEM":
                 warn_once(f"torch.compile: models run in PyTorch: {e}")

@@ -9,12 +9,12 @@ from ctypes import byref, c_int, c_void_p, pointer
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from . import _arrays as arrays
-from ._library import (Array, Check, CompileOpts, Context, Facts, ModelOpts, Names, RunOpts, Sizes, Step, TargetOpts, TuneOpts, lib, said,
+from ._library import (Array, Check, CompileOpts, Context, Error, Facts, ModelOpts, Names, RunOpts, Sizes, Step, TargetOpts, TuneOpts, lib, said,
                        text)
 from ._progress import reporter
 from ._report import Check as OutputCheck
 from ._report import Profile, Timing, Verification, duration, memory
-from ._state import State, order
+from ._state import State, counted, order
 
 Model = Any  # a path, or the content of a file as bytes
 Inputs = Any  # a sequence of arrays, a dictionary of them by name, or None: random ones
@@ -113,7 +113,7 @@ class Program:
             x[k].type, x[k].rank = lib.quern_program_input_dtype(self._checked(), k), len(dims)
             x[k].dim[:len(dims)] = dims
         with c.lock:
-            c.check(lib.quern_program_shape(self._handle, x, len(given), y, len(y)))
+            self._check(lib.quern_program_shape(self._handle, x, len(given), y, len(y)))
         return {name: tuple(None if n < 0 else n for n in arrays.sizes_of(a)) for name, a in zip(self.outputs, y)}
 
     def _facts(self) -> Facts:
@@ -337,7 +337,7 @@ class Program:
         given, out = [arrays.as_array(a) for a in given], [arrays.as_array(a) for a in outputs]
         self._checked()
         if len(out) != len(self.outputs):
-            raise TypeError(f"the program has {len(self.outputs)} outputs ({', '.join(self.outputs)}), {len(out)} were given")
+            raise TypeError(f"the program has {counted(len(self.outputs), 'output')} ({', '.join(self.outputs)}), {len(out)} were given: one array for each")
         device = arrays.device_of(*given, *out)
         with self._context.lock:
             if device is not None:
@@ -356,10 +356,32 @@ class Program:
                                "multiprocessing.get_context('spawn')")
         return self._handle
 
+    def _check(self, status: int, given: Sequence[Any] = ()) -> None:
+        """The context's check, whose errors of inputs also say what to pass instead. given: the inputs, if they are more than their shapes."""
+        try:
+            self._context.check(status)
+        except Error as e:
+            raise Error(f"{e}{self._instead(given)}" if e.status in ("INPUT", "USAGE") else str(e), e.status) from None
+
+    def _instead(self, given: Sequence[Any]) -> str:
+        for k, (name, x) in enumerate(zip(self.inputs, given)):
+            expected = self.input_dtype(k)
+            if arrays.kind_of(x) != lib.quern_program_input_dtype(self._handle, k):
+                return f"; convert it, {name}.to(torch.{expected})" if arrays.is_torch(x) else f"; convert it, {name}.astype('{expected}')"
+        return (f"; inputs are {self._list(self.inputs, self.input_shapes, self.input_dtypes)}, "
+                f"outputs {self._list(self.outputs, self.output_shapes, self.output_dtypes)}: named sizes may vary, numbers are fixed")
+
+    def _check_device(self, device: Any) -> None:
+        if self.device not in ("cuda", "hip"):  # elsewhere the library would take their addresses as the host's
+            name = arrays.device_name(device)
+            raise ValueError(f"arrays are on device '{name}', and the program is for '{self.device}': pass arrays in the host's memory, x.cpu(), or "
+                             f"compile or load it with device='{name}'")
+
     def _run_device(self, inputs: Sequence[Any], device: Any) -> list[Any]:
+        self._check_device(device)
         inputs = [arrays.on_device(x, row_major=True) for x in inputs]
-        c, x, y = self._context, arrays.describe_all("input", inputs, device), (Array * len(self.outputs))()
-        c.check(lib.quern_program_shape(self._handle, x, len(inputs), y, len(y)))
+        x, y = arrays.describe_all("input", inputs, device), (Array * len(self.outputs))()
+        self._check(lib.quern_program_shape(self._handle, x, len(inputs), y, len(y)))
         for name, a in zip(self.outputs, y):
             if any(n < 0 for n in arrays.sizes_of(a)):
                 raise TypeError(f"the size of output '{name}' depends on the inputs' content: pass inputs in the host's memory")
@@ -369,9 +391,7 @@ class Program:
         return list(out)
 
     def _enqueue(self, inputs: Sequence[Any], out: Sequence[Any], device: Any) -> None:
-        if self.device not in ("cuda", "hip"):  # elsewhere the library would take their addresses as the host's
-            raise ValueError(f"arrays are on device '{arrays.device_name(device)}', and the program is for '{self.device}': "
-                             "pass arrays in the host's memory, or compile it for their device")
+        self._check_device(device)
         x, y = arrays.describe_all("input", inputs, device), arrays.describe_all("output", out, device)
         self._context.check(lib.quern_enqueue(self._handle, x, len(inputs), y, len(out), arrays.stream_of(device)))
 
@@ -381,7 +401,7 @@ class Program:
         with Views(c) as views:
             x = views.handles([views.add(a, f"input '{n}'") for n, a in zip(self.inputs, inputs)])
             y = views.handles([views.add(a, f"output '{n}'") for n, a in zip(self.outputs, given)] if given is not None else [None] * len(self.outputs))
-            c.check(lib.quern_run(self._handle, x, len(inputs), y, len(self.outputs)))
+            self._check(lib.quern_run(self._handle, x, len(inputs), y, len(self.outputs)), inputs)
         if given is not None:
             return list(given)
         like = inputs[0] if inputs else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ctypes import byref, c_void_p
 from typing import TYPE_CHECKING, Any, Mapping, Sequence
 
+from . import _advice as advice
 from . import _arrays as arrays
 from ._library import StateOpts, lib, text
 
@@ -14,13 +15,30 @@ if TYPE_CHECKING:
 
 def order(names: Sequence[str], inputs: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
     """One array for each of the names."""
-    unknown = [n for n in named if n not in names[len(inputs):]]
-    if unknown:
-        raise TypeError(f"no input '{unknown[0]}' that is not given, there are {', '.join(names)}")
+    for n in named:
+        if n not in names:
+            raise TypeError(f"no input '{n}', there are {', '.join(names)}{advice.meant(n, names)}")
+        if n in names[:len(inputs)]:
+            raise TypeError(f"input '{n}' is given twice, by position and by name: pass it once")
     all_of = list(inputs) + [named[n] for n in names[len(inputs):] if n in named]
     if len(all_of) != len(names):
-        raise TypeError(f"the program has {len(names)} inputs ({', '.join(names)}), {len(all_of)} were given")
+        raise TypeError(f"the program has {counted(len(names), 'input')} ({', '.join(names)}), {len(all_of)} were given" + instead(names, inputs, named))
+    for n, x in zip(names, all_of):
+        if x is None:
+            raise TypeError(f"input '{n}' is None: every input of a program is needed")
     return all_of
+
+
+def counted(n: int, what: str) -> str:
+    return f"{n} {what}{'s' * (n != 1)}"
+
+
+def instead(names: Sequence[str], inputs: Sequence[Any], named: Mapping[str, Any]) -> str:
+    """Advice for a wrong number of inputs."""
+    if len(inputs) == 1 and isinstance(inputs[0], Mapping):
+        return ": pass the arrays of a dictionary by name, program(**inputs)"
+    missing = [n for n in names[len(inputs):] if n not in named]
+    return f": add {', '.join(missing)}" if missing else ": one array for each"
 
 
 class State:

@@ -59,7 +59,7 @@ void *dev_library_open(const struct dev_library *l, void *calls, struct err *e)
     const char *path = os_env(l->variable);
     void *lib = path && *path ? os_dlopen(path, &why) : open_usual(l->usual, &why);
     if (!lib) {
-        err_set(e, why.code, "no %s: %s", l->what, why.msg);
+        err_set(e, why.code, "no %s: %s; install its driver, or choose a device that is there (quern devices)", l->what, why.msg);
         return NULL;
     }
     if (find_calls(l, lib, calls, e)) return lib;

@@ -154,7 +154,7 @@ static bool print(struct buf *out, const struct kir *k, const struct caps *c, st
     return gpu_print(out, k, c, &words, e);
 }
 
-static const char hint[] = "install hipcc";
+static const char hint[] = "install hipcc (Debian: hipcc), or add ROCm's folder bin to PATH";
 
 static bool is_arch(struct str s)
 {

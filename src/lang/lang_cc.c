@@ -18,6 +18,7 @@ struct command {
     u32 n;
     u32 compiler; /* index of the compiler's name */
     struct str last; /* options given by the user */
+    const char *hint; /* advice if the compiler cannot be run; NULL: none */
 };
 
 static void add_word(struct command *c, const char *word)
@@ -52,6 +53,8 @@ static bool add_users(struct command *c, struct arena *a, const char *variable, 
         if (word.n) add_word(c, str_z(a, word));
         rest = str_trim(rest);
     }
+    if (c->n > c->compiler)
+        c->hint = str_fmt(a, "set %s to the command of a C compiler, or unset it and install gcc or clang", variable).p;
     c->last = rest;
     while (rest.n) {
         str_cut(rest, ' ', &word, &rest);
@@ -163,7 +166,7 @@ static void add_options(struct command *cmd, struct arena *a, const struct caps 
 
 static bool run(struct command *c, double timeout, struct buf *out, struct err *e)
 {
-    struct lang_tool t = {.program = c->argv[c->compiler], .timeout = timeout};
+    struct lang_tool t = {.program = c->argv[c->compiler], .hint = c->hint, .timeout = timeout};
     return lang_tool_run(&t, c->argv, out, e);
 }
 
@@ -222,7 +225,7 @@ bool lang_cc_toolchain(struct buf *out, const struct caps *c, struct err *e)
     bool ok = add_compiler(&cmd, &a, c, e);
     if (ok) {
         char hex[33];
-        struct lang_tool t = {.program = cmd.argv[cmd.compiler], .timeout = 10};
+        struct lang_tool t = {.program = cmd.argv[cmd.compiler], .hint = cmd.hint, .timeout = 10};
         ask = cmd;
         add_word(&ask, "--version");
         add_options(&cmd, &a, c, (struct str){0});

@@ -118,7 +118,8 @@ static bool find_compiler(struct nvrtc *n, const char **nvcc, struct arena *a, s
     *nvcc = NULL;
     if (open_nvrtc(n)) return true;
     *nvcc = lang_tool_first(a, compilers, countof(compilers));
-    return *nvcc || err_set(e, ERR_SYSTEM, "no compiler for cuda found: install nvrtc (libnvrtc.so) or nvcc");
+    return *nvcc || err_set(e, ERR_SYSTEM, "no compiler for cuda found: install nvrtc (libnvrtc.so, in LD_LIBRARY_PATH) or nvcc (in PATH; "
+                                           "Debian: nvidia-cuda-toolkit)");
 }
 
 bool nvrtc_build(struct buf *binary, struct str text, const struct caps *c, double timeout, struct err *e)
