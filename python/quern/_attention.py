@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """quern.torch.scaled_dot_product_attention: attention and its gradients by operators of the library (doc/gradients.md)."""
+from __future__ import annotations
+
 import math
 import sys
 from functools import partial
+from typing import Any, Callable, Iterator, Sequence
 
 import torch
+from torch import Tensor
 
 from ._torch_run import TYPES, run_all
 
@@ -18,7 +22,7 @@ WINDOW = "two integers (keys in front of a query's own, keys behind it), None fo
 class Spec:
     """The attributes of an attention. heads: of queries and keys if operands are (batch, positions, heads * head size)."""
 
-    def __init__(self, causal, scale, softcap, window, heads=None):
+    def __init__(self, causal: bool | str, scale: float | None, softcap: float | None, window: Any, heads: tuple[int, int] | None = None) -> None:
         self.causal, self.scale, self.softcap = causal, None if scale is None else float(scale), float(softcap or 0)
         if not isinstance(window, (tuple, list)):
             raise TypeError(f"window is {window!r}, expected {WINDOW}")
@@ -31,41 +35,41 @@ class Spec:
         if len(self.window) != 2 or not all(isinstance(w, int) and w >= -1 for w in self.window):
             raise ValueError(f"window is {window!r}, expected {WINDOW}")
 
-    def key(self):
+    def key(self) -> tuple[Any, ...]:
         return (str(self.causal), self.scale, self.softcap, self.window, self.heads)
 
-    def __eq__(self, other):
-        return self.key() == other.key()
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Spec) and self.key() == other.key()
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return hash(self.key())
 
-    def with_heads(self, heads):
+    def with_heads(self, heads: tuple[int, int] | None) -> Spec:
         return Spec(self.causal, self.scale, self.softcap, self.window, heads)
 
-    def lower_right(self):
+    def lower_right(self) -> Spec:
         return Spec("lower_right", self.scale, self.softcap, self.window, self.heads)
 
-    def without_band(self):
+    def without_band(self) -> Spec:
         return Spec(False, self.scale, self.softcap, (None, None), self.heads)
 
-    def is_banded(self):
+    def is_banded(self) -> bool:
         return bool(self.causal) or max(self.window) >= 0
 
-    def bounds(self):
+    def bounds(self) -> tuple[int, int]:
         """Keys in front of a query's own and behind it that it may attend to, at most; -1: any number."""
         return self.window[0], 0 if self.causal else self.window[1]
 
-    def first(self, s, t):
+    def first(self, s: int, t: int) -> int:
         """The key that belongs to the first of s queries; may be none of the t keys."""
         return t - s if self.causal == "lower_right" else 0
 
-    def reach(self, places, t):
+    def reach(self, places: slice, t: int) -> slice:
         """Those of t keys that queries may attend to whose own keys are `places`."""
         left, right = self.bounds()
         return slice(max(0, places.start - left) if left >= 0 else 0, min(t, places.stop + right) if right >= 0 else t)
 
-    def allowed(self, places, keys, device):
+    def allowed(self, places: slice, keys: slice, device: torch.device) -> Tensor | None:
         """Which of the keys each of the queries may attend to whose own keys are `places`, (queries, keys); None: all."""
         left, right = self.bounds()
         at, own = (torch.arange(x.start, x.stop, device=device) for x in (keys, places))
@@ -73,8 +77,8 @@ class Spec:
         bounds = ([ahead >= -left] if left >= 0 else []) + ([ahead <= right] if right >= 0 else [])
         return bounds[0] & bounds[-1] if bounds else None
 
-    def attributes(self):
-        a = {"is_causal": 1} if self.causal else {}
+    def attributes(self) -> dict[str, Any]:
+        a: dict[str, Any] = {"is_causal": 1} if self.causal else {}
         a.update({"lower_right": 1} if self.causal == "lower_right" else {})
         a.update({} if self.scale is None else {"scale": self.scale})
         a.update({"softcap": self.softcap} if self.softcap else {})
@@ -87,42 +91,42 @@ class Spec:
 # --- running ---
 
 
-def is_packed(t):
+def is_packed(t: Tensor) -> bool:
     """Whether heads of one position are neighbours in memory, as a projection leaves them."""
     return t.transpose(1, 2).is_contiguous() and not t.is_contiguous()
 
 
-def packed(t):
+def packed(t: Tensor) -> Tensor:
     return t.transpose(1, 2).reshape(t.shape[0], t.shape[2], -1)
 
 
-def unpacked(t, heads):
+def unpacked(t: Tensor, heads: int) -> Tensor:
     return t.view(*t.shape[:2], heads, -1).transpose(1, 2)
 
 
 class Operands:
     """q, k, v and the spec as the operators take them, in place where possible."""
 
-    def __init__(self, q, k, v, spec):
+    def __init__(self, q: Tensor, k: Tensor, v: Tensor, spec: Spec) -> None:
         self.is_packed = all(map(is_packed, (q, k, v)))
         self.spec = spec.with_heads((q.shape[1], k.shape[1])) if self.is_packed else spec
         self.heads = (q.shape[1], k.shape[1], v.shape[1])
         self.q, self.k, self.v = map(self.given, (q, k, v))
 
-    def given(self, t):
+    def given(self, t: Tensor) -> Tensor:
         return packed(t) if self.is_packed else t
 
-    def returned(self, t, heads):
+    def returned(self, t: Tensor, heads: int) -> Tensor:
         return unpacked(t, heads) if self.is_packed else t
 
-    def shape(self, *shape):
+    def shape(self, *shape: int) -> tuple[int, ...]:
         b, h, s, d = shape
         return (b, s, h * d) if self.is_packed else shape
 
 
 class Attention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, q, k, v, mask, sink, spec):
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, sink: Tensor | None, spec: Spec) -> Tensor:
         x = Operands(q, k, v, spec)
         inputs = [x.q, x.k, x.v, mask, None, None, None, sink]
         outputs = [(x.shape(*q.shape[:3], v.shape[3]), q.dtype)]
@@ -136,7 +140,7 @@ class Attention(torch.autograd.Function):
         return y
 
     @staticmethod
-    def backward(ctx, g):
+    def backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
         need = ctx.needs_input_grad
         return (*Gradients.apply(*ctx.saved_tensors, g, ctx.spec, need[:5]), None)
 
@@ -146,24 +150,24 @@ class Part:
     sizes: whether the number of keys has a name, so that all parts have one kernel
     near: makes the mask of keys that queries may attend to, (queries, keys), where the operator's attributes do not say it"""
 
-    def __init__(self, batches, rows, keys, spec, sizes, near=None):
+    def __init__(self, batches: slice, rows: slice, keys: slice, spec: Spec, sizes: bool, near: Callable[[], Any] | None = None) -> None:
         self.batches, self.rows, self.keys, self.spec = batches, rows, keys, spec
         self.sizes, self.near = sizes, near
 
-    def of_queries(self, t):
+    def of_queries(self, t: Tensor) -> Tensor:
         return t[self.batches, :, self.rows]
 
-    def of_keys(self, t):
+    def of_keys(self, t: Tensor) -> Tensor:
         return t[self.batches, :, self.keys]
 
-    def of_mask(self, t):
+    def of_mask(self, t: Tensor) -> Tensor | None:
         """The mask's axes count from the last one, and may have size 1."""
         if t is None:
             return None
         at = [self.batches, slice(None), self.rows, self.keys][4 - t.dim():]
         return t[tuple(slice(None) if n == 1 and i < t.dim() - 1 else a for i, (n, a) in enumerate(zip(t.shape, at)))]
 
-    def near_mask(self, mask):
+    def near_mask(self, mask: Tensor | None) -> Tensor | None:
         """A mask of this part together with `near`."""
         if self.near is None:
             return mask
@@ -172,7 +176,7 @@ class Part:
             return near
         return mask & near if mask.dtype == torch.bool else mask.masked_fill(~near, -math.inf)
 
-    def names(self, rank, mask):
+    def names(self, rank: int, mask: Tensor | None) -> str | None:
         """See Operator."""
         if not self.sizes:
             return None
@@ -180,12 +184,12 @@ class Part:
         return ",".join([":".join("?" * rank), keys, keys] + ([] if mask is None else ["?:" * (mask.dim() - 1) + "T"]))
 
 
-def is_whole(q, need):
+def is_whole(q: Tensor, need: Sequence[bool]) -> bool:
     """Whether a kernel computes all gradients without scores in memory (doc/gradients.md)."""
     return q.device.type == "cpu" and q.dtype != torch.float64 and not need[3]
 
 
-def parts_of(q, k, spec, need):
+def parts_of(q: Tensor, k: Tensor, spec: Spec, need: Sequence[bool]) -> Iterator[Part]:
     """All of it, if that is little; what a part needs of memory grows with the number of keys at most, not with that of queries."""
     (b, h, s, _), t = q.shape, k.shape[2]
     if 0 in (b, h, s, t):
@@ -210,7 +214,8 @@ def parts_of(q, k, spec, need):
                 yield Part(slice(i, min(i + batches, b)), slice(j, end), keys, how, divides, near)
 
 
-def gradients_of(part, q, k, v, mask, sink, y, row_max, row_log_sum, g, need):
+def gradients_of(part: Part, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, sink: Tensor | None, y: Tensor, row_max: Tensor, row_log_sum: Tensor, g: Tensor,
+                 need: Sequence[bool]) -> list[Tensor | None]:
     """By q, k, v, mask and sinks; None: not needed."""
     x = Operands(part.of_queries(q), part.of_keys(k), part.of_keys(v), part.spec)
     own, y, row_max, row_log_sum, g = part.of_mask(mask), *map(part.of_queries, (y, row_max, row_log_sum, g))
@@ -220,13 +225,14 @@ def gradients_of(part, q, k, v, mask, sink, y, row_max, row_log_sum, g, need):
     outputs = [(tuple(t.shape), t.dtype) if w else None for t, w in zip(given, wanted)]
     inputs = [*given[:6], None, sink, x.given(y), row_max, row_log_sum, x.given(g)]
     grads = run_all("quern::AttentionGrad", x.spec, part.names(x.q.dim(), mask), inputs, outputs)
-    dmask = grads[3] if grads[3] is None or part.near is None else grads[3].sum_to_size(own.shape)
+    dmask = grads[3] if grads[3] is None or part.near is None or own is None else grads[3].sum_to_size(own.shape)
     return [*(None if t is None else x.returned(t, h) for t, h in zip(grads[:3], x.heads)), dmask, grads[6]]
 
 
 class Gradients(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, q, k, v, mask, sink, y, row_max, row_log_sum, g, spec, need):
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, sink: Tensor | None, y: Tensor, row_max: Tensor, row_log_sum: Tensor, g: Tensor,
+                spec: Spec, need: Sequence[bool]) -> tuple[Tensor | None, ...]:
         operands = (q, k, v, mask, sink)
         parts = list(parts_of(q, k, spec, need))
         if len(parts) == 1:
@@ -240,11 +246,11 @@ class Gradients(torch.autograd.Function):
         return tuple(None if t is None else t.to(o.dtype) for t, o in zip(sums, operands))
 
     @staticmethod
-    def backward(ctx, *g):
+    def backward(ctx: Any, *g: Any) -> None:
         raise NotImplementedError("attention has first derivatives only")
 
 
-def opaque(*a):
+def opaque(*a: Any) -> Tensor:
     """Excludes the call from torch.compile, without importing its modules (seconds) if it was never used."""
     f = Attention.apply
     return torch.compiler.disable(f)(*a) if "torch._dynamo" in sys.modules and hasattr(torch, "compiler") else f(*a)
@@ -253,7 +259,7 @@ def opaque(*a):
 # --- ONNX ---
 
 
-def formula(q, k, v, mask, sink, spec):
+def formula(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, sink: Tensor | None, spec: Spec) -> Tensor:
     """By PyTorch's operators, which exporters know, and whose chain quern.compile takes as one attention."""
     groups = q.shape[1] // k.shape[1]
     k, v = (t.repeat_interleave(groups, 1) if groups > 1 else t for t in (k, v))
@@ -277,17 +283,17 @@ def formula(q, k, v, mask, sink, spec):
 # --- the function ---
 
 
-def check_tensor(name, t):
-    if not isinstance(t, torch.Tensor):
+def check_tensor(name: str, t: Tensor) -> None:
+    if not isinstance(t, Tensor):
         raise TypeError(f"{name} is a {type(t).__name__}, expected a tensor")
 
 
-def check_device(name, t, q):
+def check_device(name: str, t: Tensor, q: Tensor) -> None:
     if t.device != q.device:
         raise ValueError(f"{name} on '{t.device}', the query on '{q.device}'")
 
 
-def check(q, k, v):
+def check(q: Tensor, k: Tensor, v: Tensor) -> None:
     for name, t in (("query", q), ("key", k), ("value", v)):
         check_tensor(name, t)
         if t.dtype not in TYPES or t.dtype != q.dtype:
@@ -304,7 +310,7 @@ def check(q, k, v):
         raise ValueError(f"the query {tuple(q.shape)} has {q.shape[1]} heads, which is no multiple of the {k.shape[1]} of the key {tuple(k.shape)}")
 
 
-def check_sinks(sinks, q):
+def check_sinks(sinks: Tensor | None, q: Tensor) -> None:
     if sinks is None:
         return
     check_tensor("sinks", sinks)
@@ -314,7 +320,7 @@ def check_sinks(sinks, q):
     check_device("sinks lie", sinks, q)
 
 
-def fitted(mask, q, k):
+def fitted(mask: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
     """The mask with all keys, whose last axis the operators do not repeat."""
     want = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])
     if mask is None:
@@ -328,8 +334,9 @@ def fitted(mask, q, k):
     return mask.expand(*mask.shape[:-1], k.shape[2])
 
 
-def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=True, *, softcap=0.0,
-                                 window=(None, None), sinks=None):
+def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
+                                 is_causal: bool | str = False, scale: float | None = None, enable_gqa: bool = True, *, softcap: float | None = 0.0,
+                                 window: Any = (None, None), sinks: Tensor | None = None) -> Tensor:
     """softmax(query key^T * scale + attn_mask) value, as torch.nn.functional.scaled_dot_product_attention, with more options. Scores are not
     kept for the gradients, but computed again, by blocks of queries and keys.
 

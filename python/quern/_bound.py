@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs run again and again on tensors of PyTorch, in place: what does not change between calls, such as weights, is not described again."""
+from __future__ import annotations
+
 from ctypes import c_int64
+from typing import Any, Iterable, Sequence
 
 import torch
 
 from . import _arrays as arrays
 from ._library import Array, Error, lib
+from ._program import Program
 
 WORDS = 18  # of 64 bits in struct quern_array: type and rank, 8 sizes, 8 strides, address
 ADDRESS = 17
-
 
 CPU = torch.device("cpu")
 
@@ -21,7 +24,7 @@ class Bound:
     On a GPU a run is enqueued in PyTorch's current stream of the device, which nobody waits for. The library restores the thread's current device, and
     PyTorch's own calls here name theirs."""
 
-    def __init__(self, program, taken, constants=(), device=CPU):
+    def __init__(self, program: Program, taken: Iterable[int], constants: Iterable[tuple[int, torch.Tensor]] = (), device: torch.device = CPU) -> None:
         self.program, self.taken = program, list(taken)
         self.device, self.is_on_gpu = device, device.type != "cpu"
         self.constants = [(at, t, t._version, t.data_ptr()) for at, t in constants]
@@ -29,14 +32,14 @@ class Bound:
         self.x, self.y = (Array * max(n, 1))(), (Array * max(len(program.outputs), 1))()
         self.x_words = (c_int64 * (WORDS * len(self.x))).from_buffer(self.x)
         self.y_words = (c_int64 * (WORDS * len(self.y))).from_buffer(self.y)
-        self.last = [(None, None)] * n  # per input: address and shape of the last call
-        self.outputs = None             # shapes and types for these inputs
+        self.last: list[tuple[Any, Any]] = [(None, None)] * n  # per input: address and shape of the last call
+        self.outputs: Any = None         # shapes and types for these inputs
         self.is_made = False            # some of the shapes depend on data
 
-    def is_ours(self):
+    def is_ours(self) -> bool:
         return self.program._context.is_ours()
 
-    def has_changed(self, args):
+    def has_changed(self, args: Sequence[Any]) -> bool:
         """Whether a constant was written to since, or is another tensor now."""
         for at, t, version, where in self.constants:
             x = args[at]
@@ -44,7 +47,7 @@ class Bound:
                 return True
         return False
 
-    def run(self, args):
+    def run(self, args: Sequence[Any]) -> tuple[torch.Tensor, ...]:
         """The results, a tuple of new tensors. Any thread; they wait for each other."""
         c, p = self.program._context, self.program._handle
         with c.lock:
@@ -59,7 +62,7 @@ class Bound:
             c.check(lib.quern_enqueue(p, self.x, len(held), self.y, len(out), arrays.stream_of(self.device) if self.is_on_gpu else None))
         return out
 
-    def find_outputs(self):
+    def find_outputs(self) -> None:
         c, n = self.program._context, len(self.program.outputs)
         c.check(lib.quern_program_shape(self.program._handle, self.x, len(self.taken), self.y, n))
         self.outputs = [(tuple(a.dim[:a.rank]), getattr(torch, arrays.TO_TORCH[a.type])) for a in self.y[:n]]
@@ -67,7 +70,7 @@ class Bound:
         if self.is_made and self.is_on_gpu:
             raise Error("the size of a result depends on data, which the host would have to wait for", "UNSUPPORTED")
 
-    def place(self, args):
+    def place(self, args: Sequence[Any]) -> list[torch.Tensor]:
         """Writes the arguments' addresses, and their shapes if these differ from the last call's. Returns the tensors, some of which are dense copies."""
         held, last, is_on_gpu = [], self.last, self.is_on_gpu
         for k, at in enumerate(self.taken):

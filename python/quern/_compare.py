@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Results and times of two functions that compute the same, one of them by PyTorch."""
+from __future__ import annotations
+
 import math
 import time
+from typing import Any, Callable, Iterable, Sequence
 
 import torch
 
@@ -11,7 +14,11 @@ DIFFERS = "its results differ from PyTorch's"
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-3, torch.float16: 3e-2, torch.bfloat16: 1e-1}
 
 
-def close(got, want):
+Function = Callable[..., Any]
+Wait = Callable[[], Any] | None
+
+
+def close(got: Iterable[torch.Tensor], want: Iterable[torch.Tensor]) -> bool:
     """Whether results agree within rounding: relative to the largest of them."""
     for a, b in zip(got, want):
         if a.shape != b.shape or a.dtype != b.dtype:
@@ -31,7 +38,7 @@ def close(got, want):
     return True
 
 
-def seconds_of(f, args, calls, wait):
+def seconds_of(f: Function, args: Sequence[Any], calls: int, wait: Wait) -> float:
     """The time of a call, the mean of so many consecutive ones, until they are done."""
     start = time.perf_counter()
     for _ in range(calls):
@@ -41,7 +48,7 @@ def seconds_of(f, args, calls, wait):
     return (time.perf_counter() - start) / calls
 
 
-def best_times(a, b, args, most=1.0, wait=None):
+def best_times(a: Function, b: Function, args: Sequence[Any], most: float = 1.0, wait: Wait = None) -> list[float]:
     """The least times of two functions that are called in turn, for at most about `most` seconds. wait: ends when a device has done what these functions
     enqueued, which they do not wait for; as in an application, several calls are then enqueued one behind the other."""
     best, spent, rounds, calls = [math.inf, math.inf], 0.0, 0, [1, 1]
@@ -59,13 +66,14 @@ def best_times(a, b, args, most=1.0, wait=None):
     return best
 
 
-def slower(seconds):
+def slower(seconds: Sequence[float]) -> str | None:
     """Why a function with these times (ours, PyTorch's) is not used; None: it is faster, or as fast."""
     ours, theirs = seconds
     return f"slower than PyTorch ({ours * 1e3:.3f} ms, {theirs * 1e3:.3f} ms)" if ours > theirs * FASTER else None
 
 
-def compare(ours, theirs, args, is_exact=True, is_measured=True, wait=None):
+def compare(ours: Function, theirs: Function, args: Sequence[Any], is_exact: bool = True, is_measured: bool = True,
+            wait: Wait = None) -> tuple[str | None, list[float] | None]:
     """Why a function is not used instead of PyTorch's (None: it has the same results and is no slower), and the times of both (None: not measured).
     is_exact: results must agree within rounding; wait: see best_times()."""
     got, want = ours(*args), theirs(*args)

@@ -12,6 +12,7 @@ import functools
 import logging
 import operator
 import threading
+from typing import Any
 
 import torch
 
@@ -205,7 +206,7 @@ def stays(gm, why):
     return gm.forward
 
 
-def backend(gm, example_inputs, *, mode=None, options=None, **_):
+def backend(gm: Any, example_inputs: Any, *, mode: Any = None, options: Any = None, **_: Any) -> Any:
     """The function behind torch.compile(model, backend="quern", mode=..., options=...)."""
     o = Options(mode, options)
     others = {x.device.type for x in example_inputs if isinstance(x, torch.Tensor)}.difference(_device.KINDS)

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The weighted filter and its gradients as operators of PyTorch, torch.ops.quern.weighted_filter ..., for its compilers, which do not see into
 autograd.Function's that call a library. They compute, and are differentiated, by the functions of torch.py."""
+from __future__ import annotations
+
+from typing import Any, Callable, Sequence
+
 import torch
 
 from .torch import Gradients, Spec, compute, compute_grad_input, compute_grad_weights
@@ -12,26 +16,26 @@ library = torch.library.Library("quern", "FRAGMENT")
 ops = torch.ops.quern
 
 
-def spec_of(given):
+def spec_of(given: Sequence[Any]) -> Spec:
     """From the last arguments of an operator."""
     kernel, splat, dilation, *rest = given[-N_SPEC:]
     return Spec(tuple(kernel), splat, tuple(dilation), *rest)
 
 
-def define(name, arguments, compute, fake, gradients):
+def define(name: str, arguments: str, compute: Callable[..., Any], fake: Callable[..., Any], gradients: Callable[..., Any]) -> None:
     """compute, fake: of the arguments, without the last ones, and a Spec; gradients: of them, the gradient of the result, and which are needed."""
     n = len(arguments.split(","))
     library.define(f"{name}({arguments}, {SPEC}) -> Tensor")
     library.impl(name, lambda *a: compute(*a[:n], spec_of(a)), "CompositeExplicitAutograd")
     torch.library.register_fake(f"quern::{name}", lambda *a: fake(*a[:n], spec_of(a)), lib=library)
 
-    def keep(ctx, inputs, output):
+    def keep(ctx: Any, inputs: Sequence[Any], output: Any) -> None:
         tensors = [isinstance(t, torch.Tensor) for t in inputs[:n]]
         ctx.save_for_backward(*(t for t, is_ in zip(inputs, tensors) if is_))
         ctx.rest = [None if is_ else t for t, is_ in zip(inputs, tensors)]
         ctx.is_saved, ctx.spec = tensors, spec_of(inputs)
 
-    def backward(ctx, g):
+    def backward(ctx: Any, g: torch.Tensor) -> tuple[Any, ...]:
         saved = iter(ctx.saved_tensors)
         inputs = [next(saved) if is_ else t for is_, t in zip(ctx.is_saved, ctx.rest)]
         return (*gradients(inputs, ctx.spec, g, ctx.needs_input_grad[:n]), *[None] * N_SPEC)

@@ -9,6 +9,7 @@ import functools
 import hashlib
 import operator
 import re
+from typing import Any
 
 import torch
 
@@ -42,7 +43,7 @@ def exporter():
     return _core, _ir_passes, passes, registry
 
 
-def overload(name):
+def overload(name: str) -> Any:
     """The operator of a name such as "aten.linear.default"; None: this process has none."""
     space, op, variant = name.split(".")
     return getattr(getattr(getattr(torch.ops, space), op, None), variant, None)

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models of PyTorch as files (export, load), and single layers by the library in models that cannot be compiled as graphs (optimize). Any PyTorch from 1.13 on."""
+from __future__ import annotations
+
 import inspect
 import logging
 import os
 import tempfile
 import threading
 import warnings
+from typing import Any, Callable, Mapping, Optional, Sequence
 
 import torch
 
@@ -24,7 +27,7 @@ HAS_GRAPHS = "dynamo" in inspect.signature(torch.onnx.export).parameters and has
 # --- files ---
 
 
-def write_onnx(model, inputs, file, dynamic_shapes=None):
+def write_onnx(model: torch.nn.Module, inputs: Sequence[Any], file: str, dynamic_shapes: Any = None) -> None:
     """Exports a model for these inputs; dynamic_shapes: see export()."""
     names = list(inspect.signature(model.forward).parameters)[:len(inputs)]
     with warnings.catch_warnings(), torch.no_grad():
@@ -42,7 +45,7 @@ def write_onnx(model, inputs, file, dynamic_shapes=None):
 OPTIONS = ("device", "assume", "external_data_links", "isa", "state")  # of quern.compile, which export() passes on
 
 
-def check_model(model):
+def check_model(model: torch.nn.Module) -> None:
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"the model is a {type(model).__name__}, expected a torch.nn.Module: make it the forward function of one")
     for name, m in model.named_modules():
@@ -51,7 +54,7 @@ def check_model(model):
             raise ValueError(f"{what} is in training mode, the file would hold its dropout and batch statistics: call model.eval() first")
 
 
-def check_inputs(model, inputs):
+def check_inputs(model: torch.nn.Module, inputs: Sequence[Any]) -> None:
     """Of export: their number, types, and places."""
     parameters = inspect.signature(model.forward)
     try:
@@ -74,7 +77,7 @@ def check_inputs(model, inputs):
             raise ValueError(f"input {k} lies on device 'meta', where tensors have no values: pass an example with values")
 
 
-def why_not(model, inputs, e):
+def why_not(model: torch.nn.Module, inputs: Sequence[Any], e: BaseException) -> Exception:
     """The error for one of PyTorch's exporter, which is long: the model's own, if it does not take the inputs."""
     try:
         with torch.no_grad():
@@ -87,7 +90,8 @@ def why_not(model, inputs, e):
                  "operators in PyTorch", "UNSUPPORTED")
 
 
-def export(model, inputs, path, dynamic_shapes=None, database=None, threads=0, **options):
+def export(model: torch.nn.Module, inputs: Sequence[Any], path: str | os.PathLike[str], dynamic_shapes: Any = None, database: Any = None, threads: int = 0,
+           **options: Any) -> None:
     """Compiles a model to a .dnx file, which load() reads, and the library without Python, too.
 
     inputs          example tensors, a tuple: their sizes are those that kernels are selected for, and fixed unless dynamic_shapes names them
@@ -115,23 +119,23 @@ class Loaded(torch.nn.Module):
     """A compiled model: forward takes its inputs, by position or name, and returns its output, or a tuple of them. It has no parameters, and no gradients:
     inputs that require some are an error unless under torch.no_grad()."""
 
-    def __init__(self, program):
+    def __init__(self, program: _program.Program) -> None:
         super().__init__()
         self.program = program
 
-    def forward(self, *inputs, **named):
+    def forward(self, *inputs: Any, **named: Any) -> Any:
         if torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in (*inputs, *named.values())):
             raise NotImplementedError("a compiled program has no gradients: run it under torch.no_grad(), or on tensors that do not require gradients "
                                       "(x.detach()); train the model that it was made of")
         return self.program(*inputs, **named)
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         p = self.program
         shapes = ", ".join(f"{n} {'x'.join(map(str, p.input_shape(k)))}" for k, n in enumerate(p.inputs))
         return f"inputs: {shapes}; outputs: {', '.join(p.outputs)}"
 
 
-def load(path, **options):
+def load(path: str | os.PathLike[str], **options: Any) -> Loaded:
     """The model in a .dnx file as a module; options: see quern.load."""
     return Loaded(_program.load(path, **options))
 
@@ -142,7 +146,7 @@ KINDS = (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d, tor
          torch.nn.MultiheadAttention, torch.nn.LSTM, torch.nn.GRU)
 
 
-def flatten(value):
+def flatten(value: Any) -> tuple[list[torch.Tensor], Callable[[list[torch.Tensor]], Any]]:
     """The tensors of nested tuples and lists, and a function that nests others like them."""
     if isinstance(value, torch.Tensor):
         return [value], lambda flat: flat.pop(0)
@@ -155,36 +159,39 @@ def flatten(value):
 class Traced(torch.nn.Module):
     """A layer as a function of tensors, to be exported: its other arguments are fixed."""
 
-    def __init__(self, function, layer, args, named):
+    def __init__(self, function: Callable[..., Any], layer: torch.nn.Module, args: Sequence[Any], named: Mapping[str, Any]) -> None:
         super().__init__()
         self.function, self.layer, self.inputs, self.named = function, layer, args, named
 
-    def forward(self, *tensors):
-        tensors = list(tensors)
-        args = [tensors.pop(0) if isinstance(a, torch.Tensor) else a for a in self.inputs]
-        named = {k: tensors.pop(0) if isinstance(a, torch.Tensor) else a for k, a in self.named.items()}
+    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        rest = list(tensors)
+        args = [rest.pop(0) if isinstance(a, torch.Tensor) else a for a in self.inputs]
+        named = {k: rest.pop(0) if isinstance(a, torch.Tensor) else a for k, a in self.named.items()}
         return tuple(flatten(self.function(*args, **named))[0])
+
+
+Made = Optional[tuple[Bound, Callable[[list[torch.Tensor]], Any]]]
 
 
 class Fast:
     """Instead of a layer's forward: by the library for inference on the CPU, if that is faster for inputs of these shapes, else as before."""
 
-    def __init__(self, layer):
+    def __init__(self, layer: torch.nn.Module) -> None:
         self.layer = layer
         self.__setstate__({})
 
-    def __getstate__(self):  # copies and files make their programs anew
+    def __getstate__(self) -> dict[str, Any]:  # copies and files make their programs anew
         return {"layer": self.layer}
 
-    def __setstate__(self, state):
+    def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self.made = {}  # shapes of inputs and other arguments -> (Bound, nesting of the results), None: as before
+        self.made: dict[Any, Made] = {}  # shapes of inputs and other arguments -> (Bound, nesting of the results), None: as before
         self.lock = threading.Lock()
 
-    def usual(self, *args, **named):
+    def usual(self, *args: Any, **named: Any) -> Any:
         return type(self.layer).forward(self.layer, *args, **named)
 
-    def __call__(self, *args, **named):
+    def __call__(self, *args: Any, **named: Any) -> Any:
         given = (*args, *named.values())
         tensors = [a for a in given if isinstance(a, torch.Tensor)]
         others = [a for a in given if not isinstance(a, torch.Tensor)]
@@ -193,15 +200,15 @@ class Fast:
             return self.usual(*args, **named)
         key = (tuple((t.shape, t.dtype) for t in tensors), len(args), tuple(named), tuple(others), torch.get_num_threads())
         with self.lock:
-            known = self.made.get(key, self)
-            if known is self or known and known[0].has_changed([*tensors, *weights]):
+            known = self.made.get(key)
+            if key not in self.made or known and known[0].has_changed([*tensors, *weights]):
                 known = self.made[key] = self.make(args, named, tensors, weights)
         if known is None or not known[0].is_ours():
             return self.usual(*args, **named)
         return known[1](list(known[0].run(tensors)))
 
-    def make(self, args, named, tensors, weights):
-        def usual(*_):
+    def make(self, args: Sequence[Any], named: Mapping[str, Any], tensors: Sequence[torch.Tensor], weights: Sequence[torch.Tensor]) -> Made:
+        def usual(*_: Any) -> list[torch.Tensor]:
             return flatten(self.usual(*args, **named))[0]
 
         try:
@@ -212,19 +219,19 @@ class Fast:
             bound = Bound(program, range(len(tensors)), [(len(tensors) + k, w) for k, w in enumerate(weights)])
             reason, _ = compare(lambda *t: bound.run(t), usual, tensors)
         except Exception as e:  # whatever an exporter raises: the layer runs as before
-            reason = e
+            reason = f"{type(e).__name__}: {e}"
         if reason is None:
             return bound, flatten(self.usual(*args, **named))[1]
         log.info("optimize: a %s stays as it is: %s", type(self.layer).__name__, reason)
         return None
 
 
-def is_recorded(tensors):
+def is_recorded(tensors: Sequence[torch.Tensor]) -> bool:
     """Whether PyTorch records operations on these for gradients, or they are not in the host's memory."""
     return torch.is_grad_enabled() and any(t.requires_grad for t in tensors) or any(t.device.type != "cpu" for t in tensors)
 
 
-def optimize(model, kinds=KINDS):
+def optimize(model: torch.nn.Module, kinds: Any = KINDS) -> torch.nn.Module:
     """Lets layers of a model (of these classes: linear, convolutions, attention, recurrent) run by the library where it is faster: for models that
     torch.compile cannot take as graphs, and for PyTorch before 2.0. For inference on the CPU; otherwise, as with gradients, layers run as before. Parameters
     and their names stay. Returns the model."""

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is kept between processes about graphs of PyTorch: bytes by keys in the user's cache, which the library seals and limits (quern_cache_put)."""
+from __future__ import annotations
+
 import functools
 import importlib.metadata
 import os
@@ -11,7 +13,7 @@ import torch
 from ._library import Context, lib, path
 
 
-def version_of(package):
+def version_of(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -19,13 +21,13 @@ def version_of(package):
 
 
 @functools.cache
-def identity():
+def identity() -> str:
     """Of what exports, compiles and runs."""
     s = os.stat(path) if os.path.isfile(path) else None
     return repr([torch.__version__, version_of("onnxscript"), path, s and (s.st_size, s.st_mtime_ns), platform.machine(), os.cpu_count(), processor()])
 
 
-def processor():
+def processor() -> str:
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as f:
             return next((line for line in f if line.startswith(("model name", "CPU part"))), "")
@@ -36,29 +38,29 @@ def processor():
 class Notes:
     """What is kept there, by keys that are texts."""
 
-    def __init__(self):
-        self.context = None
+    def __init__(self) -> None:
+        self.context: Context | None = None
 
-    def open(self):
+    def open(self) -> Context:
         if self.context is None or not self.context.is_ours():
             self.context = Context(level=0)
         return self.context
 
-    def get(self, key):
+    def get(self, key: str) -> bytes | None:
         """Bytes; None: nothing."""
-        c, key, data, size = self.open(), key.encode(), c_void_p(), c_size_t()
+        c, name, data, size = self.open(), key.encode(), c_void_p(), c_size_t()
         with c.lock:
-            if lib.quern_cache_get(c.handle, key, len(key), byref(data), byref(size)):
+            if lib.quern_cache_get(c.handle, name, len(name), byref(data), byref(size)):
                 return None
             try:
-                return string_at(data.value, size.value)
+                return string_at(data.value or 0, size.value)
             finally:
                 lib.quern_text_free(data)
 
-    def put(self, key, data):
-        c, key = self.open(), key.encode()
+    def put(self, key: str, data: bytes) -> None:
+        c, name = self.open(), key.encode()
         with c.lock:
-            c.check(lib.quern_cache_put(c.handle, key, len(key), data, len(data)))
+            c.check(lib.quern_cache_put(c.handle, name, len(name), data, len(data)))
 
 
 notes = Notes()

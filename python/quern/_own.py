@@ -4,9 +4,12 @@ decomposition that multiplies matrices: gradients of convolutions and of attenti
 
 This is the whole list; everything else is the exporter's. A function gets the ONNX values and the numbers of an FX node, and adds nodes to the model.
 """
+from __future__ import annotations
+
+from typing import Any, Callable, Iterable, Sequence
 
 
-def emit(name, inputs, outputs=1, **attributes):
+def emit(name: str, inputs: Iterable[Any], outputs: int = 1, **attributes: Any) -> Any:
     """A node of the library's domain in the model that is being exported; None: an omitted input. Its outputs, a single one without a list."""
     import onnx_ir as ir
     import onnxscript
@@ -19,38 +22,39 @@ def emit(name, inputs, outputs=1, **attributes):
     return node.outputs[0] if outputs == 1 else list(node.outputs)
 
 
-def absent():
+def absent() -> Any:
     """A result that nobody wants."""
     import onnx_ir as ir
     return ir.Value()
 
 
-def total(x, axes):
+def total(x: Any, axes: Iterable[int]) -> Any:
     """Sums over these axes."""
     from onnxscript import opset18 as op
     return op.ReduceSum(x, op.Constant(value_ints=list(axes)), keepdims=0)
 
 
-def spread(values, rank):
+def spread(values: Sequence[int], rank: int) -> list[int]:
     """One number for each spatial axis: PyTorch also writes one for all of them."""
     values = list(values)
     return values * rank if len(values) == 1 else values
 
 
-def window(rank, kernel, stride, padding, dilation, groups):
+def window(rank: int, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int) -> dict[str, Any]:
     """The attributes of a convolution."""
     pads = spread(padding, rank)
     return {"kernel_shape": kernel, "strides": spread(stride, rank), "pads": pads + pads, "dilations": spread(dilation, rank), "group": groups}
 
 
-def fixed(shape, what):
+def fixed(shape: Sequence[Any], what: str) -> list[int]:
     """Sizes as integers."""
     if not all(isinstance(d, int) for d in shape):
         raise NotImplementedError(f"{what} have the symbolic sizes {list(map(str, shape))}")
     return list(shape)
 
 
-def convolution_backward(dy, x, w, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, output_mask):
+def convolution_backward(dy: Any, x: Any, w: Any, bias_sizes: Any, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int],
+                         transposed: bool, output_padding: Sequence[int], groups: int, output_mask: Sequence[bool]) -> list[Any]:
     """dy (n, m, o..), x (n, c, d..); w (m, c/groups, k..), transposed (c, m/groups, k..). A transposed one is the adjoint of a convolution of y."""
     from onnxscript import opset18 as op
     rank = len(w.shape) - 2
@@ -68,20 +72,21 @@ def convolution_backward(dy, x, w, bias_sizes, stride, padding, dilation, transp
     return [absent() if d is None else d for d in (dx, dw, db)]
 
 
-def attention_attributes(dropout_p, is_causal, scale):
+def attention_attributes(dropout_p: float, is_causal: bool, scale: float | None) -> dict[str, Any]:
     if dropout_p:
         raise NotImplementedError("dropout draws random numbers")
     return {"is_causal": int(is_causal), "scale": None if scale is None else float(scale)}
 
 
-def attention(q, k, v, dropout_p=0.0, is_causal=False, attn_mask=None, scale=None):
+def attention(q: Any, k: Any, v: Any, dropout_p: float = 0.0, is_causal: bool = False, attn_mask: Any = None, scale: float | None = None) -> list[Any]:
     """(output, logsumexp); operands (batch, heads, positions, head size), logsumexp (batch, heads, positions)."""
     from onnxscript import opset18 as op
     y, most, rest = emit("AttentionForward", (q, k, v, attn_mask), 3, **attention_attributes(dropout_p, is_causal, scale))
     return [y, op.Add(most, rest)]
 
 
-def attention_backward(dy, q, k, v, y, logsumexp, dropout_p, is_causal, attn_mask=None, scale=None):
+def attention_backward(dy: Any, q: Any, k: Any, v: Any, y: Any, logsumexp: Any, dropout_p: float, is_causal: bool, attn_mask: Any = None,
+                       scale: float | None = None) -> Any:
     """dq, dk, dv. The statistics of rows are their logsumexp and 0."""
     from onnxscript import opset18 as op
     zero = op.CastLike(op.Expand(op.Constant(value_floats=[0.0]), op.Shape(logsumexp)), logsumexp)
@@ -89,24 +94,24 @@ def attention_backward(dy, q, k, v, y, logsumexp, dropout_p, is_causal, attn_mas
                 **attention_attributes(dropout_p, is_causal, scale))
 
 
-def filter_attributes(kernel_size, splat, dilation, padding, transform, normalize, epsilon):
+def filter_attributes(kernel_size: Any, splat: bool, dilation: Any, padding: str, transform: str, normalize: str, epsilon: float) -> dict[str, Any]:
     from .torch import Spec
-    return Spec(kernel_size, splat, dilation, padding, transform, normalize, epsilon).attributes()
+    return dict(Spec(kernel_size, splat, dilation, padding, transform, normalize, epsilon).attributes())
 
 
-def weighted_filter(x, w, bias, *spec):
+def weighted_filter(x: Any, w: Any, bias: Any, *spec: Any) -> Any:
     return emit("WeightedFilter", (x, w, bias), **filter_attributes(*spec))
 
 
-def weighted_filter_grad_input(dy, w, size, *spec):
+def weighted_filter_grad_input(dy: Any, w: Any, size: Any, *spec: Any) -> Any:
     return emit("WeightedFilterGradInput", (dy, w), **filter_attributes(*spec))
 
 
-def weighted_filter_grad_weights(dy, x, w, *spec):
+def weighted_filter_grad_weights(dy: Any, x: Any, w: Any, *spec: Any) -> Any:
     return emit("WeightedFilterGradWeights", (dy, x, w), **filter_attributes(*spec))
 
 
-FUNCTIONS = {
+FUNCTIONS: dict[str, Callable[..., Any]] = {
     "aten.convolution_backward.default": convolution_backward,
     "aten._scaled_dot_product_flash_attention_for_cpu.default": attention,
     "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": attention_backward,
@@ -116,15 +121,13 @@ FUNCTIONS = {
 }
 
 
-def operators():
+def operators() -> dict[Any, Callable[..., Any]]:
     """{operator: function} of those that this PyTorch has."""
     from ._fx import overload
     return {op: f for name, f in FUNCTIONS.items() for op in [overload(name)] if op is not None}
 
 
-def register(registry):
+def register(registry: Any) -> None:
     """Adds them to the exporter's operators, before its own."""
     for op, f in operators().items():
         registry.register_op(op, f)
-
-
