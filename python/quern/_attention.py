@@ -239,7 +239,7 @@ class Gradients(torch.autograd.Function):
             return tuple(t if n else None for t, n in zip(gradients_of(parts[0], *operands, y, row_max, row_log_sum, g, need), need))
         sums = [torch.zeros_like(t, dtype=torch.promote_types(t.dtype, torch.float32)) if n else None for t, n in zip(operands, need)]
         for part in parts:
-            places = (part.of_queries, part.of_keys, part.of_keys, part.of_mask, lambda t: t)
+            places: tuple[Callable[[Any], Any], ...] = (part.of_queries, part.of_keys, part.of_keys, part.of_mask, lambda t: t)
             for total, place, add in zip(sums, places, gradients_of(part, *operands, y, row_max, row_log_sum, g, need)):
                 if add is not None:
                     place(total).add_(add)

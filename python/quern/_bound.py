@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ctypes import c_int64
+from operator import attrgetter, methodcaller
 from typing import Any, Iterable, Sequence
 
 import torch
@@ -16,6 +17,8 @@ ADDRESS = 17
 
 CPU = torch.device("cpu")
 
+version_of, address_of = attrgetter("_version"), methodcaller("data_ptr")
+
 
 class Bound:
     """A program with its arguments. taken: positions of the program's inputs among the arguments, those of constants left out; constants:
@@ -24,10 +27,11 @@ class Bound:
     On a GPU a run is enqueued in PyTorch's current stream of the device, which nobody waits for. The library restores the thread's current device, and
     PyTorch's own calls here name theirs."""
 
-    def __init__(self, program: Program, taken: Iterable[int], constants: Iterable[tuple[int, torch.Tensor]] = (), device: torch.device = CPU) -> None:
+    def __init__(self, program: Program, taken: Iterable[int], constants: Sequence[tuple[int, torch.Tensor]] = (), device: torch.device = CPU) -> None:
         self.program, self.taken = program, list(taken)
         self.device, self.is_on_gpu = device, device.type != "cpu"
-        self.constants = [(at, t, t._version, t.data_ptr()) for at, t in constants]
+        self.fixed, self.weights = [at for at, _ in constants], [t for _, t in constants]
+        self.versions, self.addresses = list(map(version_of, self.weights)), list(map(address_of, self.weights))
         n = len(self.taken)
         self.x, self.y = (Array * max(n, 1))(), (Array * max(len(program.outputs), 1))()
         self.x_words = (c_int64 * (WORDS * len(self.x))).from_buffer(self.x)
@@ -41,11 +45,8 @@ class Bound:
 
     def has_changed(self, args: Sequence[Any]) -> bool:
         """Whether a constant was written to since, or is another tensor now."""
-        for at, t, version, where in self.constants:
-            x = args[at]
-            if x._version != version or x.data_ptr() != where:
-                return True
-        return False
+        now = [args[at] for at in self.fixed]
+        return list(map(version_of, now)) != self.versions or list(map(address_of, now)) != self.addresses
 
     def run(self, args: Sequence[Any]) -> tuple[torch.Tensor, ...]:
         """The results, a tuple of new tensors. Any thread; they wait for each other."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from typing import Any, Callable, Iterable, Sequence
+from typing import Any, Callable, Iterable, Optional, Sequence
 
 import torch
 
@@ -15,7 +15,7 @@ TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-3, torch.float16: 3e-2, torc
 
 
 Function = Callable[..., Any]
-Wait = Callable[[], Any] | None
+Wait = Optional[Callable[[], Any]]
 
 
 def close(got: Iterable[torch.Tensor], want: Iterable[torch.Tensor]) -> bool:
