@@ -312,6 +312,13 @@ class Driver(Compared):
         self.assertIn(("rng", 0), self.waits)
         self.assertGreaterEqual(self.waits.count(self.device), 12)  # for a piece, and for the graph
 
+    def test_rounding(self):
+        """Results in f32 may differ by what PyTorch rounds operands to on a GPU, unless it may not."""
+        want = self.put(torch.ones(4))
+        for allowed, is_close in ((True, True), (False, False)):
+            with mock.patch.object(_compare, "has_tf32", lambda allowed=allowed: allowed):
+                self.assertEqual((_compare.close([want * 1.01], [want]), _compare.close([self.host(want) * 1.01], [self.host(want)])), (is_close, False))
+
     def test_foreign_memory(self):
         """A call whose memory the driver does not know runs in PyTorch."""
         _, fast, net = self.compare(nn.Sequential(nn.Linear(6, 8), nn.Tanh()), [torch.randn(3, 6)])

@@ -495,6 +495,9 @@ class Imitation(python_cuda.Simulated):
         last = self.tensor(1, 3, 4, 8).to(memory_format=torch.contiguous_format)
         self.assertIs(quern._arrays.on_device(last), last)
         self.assertIsNot(quern._arrays.on_device(last.transpose(2, 3)), last)
+        last = last.to(memory_format=torch.channels_last)
+        self.assertIs(quern._arrays.on_device(last), last)
+        self.assertTrue(quern._arrays.on_device(last, row_major=True).is_contiguous())
         odd = self.tensor(1, 3, 4, 8, offset=1)
         self.assertEqual(quern._arrays.on_device(odd).data_ptr() % 16, 0)
 

@@ -18,6 +18,19 @@ Function = Callable[..., Any]
 Wait = Optional[Callable[[], Any]]
 
 
+def has_tf32() -> bool:
+    """Whether PyTorch may round operands of f32 to 10 bits of mantissa on a GPU, as it does in convolutions by default."""
+    try:
+        return bool(torch.backends.cudnn.allow_tf32 or torch.backends.cuda.matmul.allow_tf32)
+    except RuntimeError:  # set by the newer names, for each operator
+        return True
+
+
+def tolerance_of(t: torch.Tensor) -> float:
+    """For PyTorch's result t, relative to the largest element."""
+    return TOLERANCE[torch.float16 if t.dtype == torch.float32 and t.is_cuda and has_tf32() else t.dtype]
+
+
 def close(got: Iterable[torch.Tensor], want: Iterable[torch.Tensor]) -> bool:
     """Whether results agree within rounding: relative to the largest of them."""
     for a, b in zip(got, want):
@@ -27,7 +40,7 @@ def close(got: Iterable[torch.Tensor], want: Iterable[torch.Tensor]) -> bool:
             if not torch.equal(a, b):
                 return False
             continue
-        tolerance = TOLERANCE[a.dtype]
+        tolerance = tolerance_of(b)
         a, b = a.double(), b.double()
         finite = b.isfinite()
         if not torch.equal(a.isnan(), b.isnan()) or not torch.equal(a[~finite & ~b.isnan()], b[~finite & ~b.isnan()]):
