@@ -48,24 +48,24 @@ def environment(threads, settings):
     return {**e, "MKL_NUM_THREADS": str(threads), "OMP_DYNAMIC": "false", **settings}
 
 
-def command(engine, threads):
+def command(engine, threads, python=sys.executable):
     if engine.split()[0] == "peak":  # perhaps with an instruction set
         limits = ["-lisa=" + s for s in engine.split()[1:]]
         return [os.path.join(ROOT, "build/bench/peak"), *limits, str(threads), "turns"]
-    if engine in ("cublas", "sdpa"):
-        return [sys.executable, os.path.join(HERE, engine + ".py")]
-    return [sys.executable, os.path.join(HERE, "engines.py"), engine]
+    if engine in ("cublas", "sdpa", "torch_gpu"):
+        return [python, os.path.join(HERE, engine + ".py")]
+    return [python, os.path.join(HERE, "engines.py"), engine]
 
 
 class Worker:
-    """A process with one engine, and with a row after load()."""
+    """A process with one engine, and with a row after load(). python: the interpreter."""
 
-    def __init__(self, engine, threads, settings):
+    def __init__(self, engine, threads, settings, python=sys.executable):
         self.engine, self.threads = engine, threads
         cpus = sorted(os.sched_getaffinity(0))[-threads:]
         self.log = tempfile.TemporaryFile()
         self.p = subprocess.Popen(
-            command(engine, threads),
+            command(engine, threads, python),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log,
             env=environment(threads, settings), preexec_fn=lambda: os.sched_setaffinity(0, cpus),
         )  # fmt: skip
