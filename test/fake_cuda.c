@@ -5,7 +5,8 @@
 // aborts on undefined use: also if a stream uses memory that another stream used before without an
 // order between the two. QUERN_FAKE_CUDA, words: devices=N, memory=MIB, lost=N (the N-th launch
 // accesses an illegal address: all later calls fail likewise), at=N (device of all memory, 0), rows=N
-// (workgroups along y and z at once, 65535), optin=BYTES (maximal dynamic shared memory, 101376).
+// (workgroups along y and z at once, 65535), optin=BYTES (maximal dynamic shared memory, 101376),
+// segment=BYTES (allocations are reported as if mapped by parts of that size).
 //
 // An image is an ELF header, then the number of functions and for each its info[8]; functions are
 // k_0, k_1 ... Each takes y, extents, a number p and the base, and adds p to y[group], the
@@ -18,6 +19,7 @@
 // Also simulates cuBLAS and rocBLAS (QUERN_CUBLAS_LIBRARY, QUERN_ROCBLAS_LIBRARY): column-major
 // GEMM of f32, f64 and bf16. And cuDNN and MIOpen (fake_cudnn.h, fake_miopen.h).
 #include <elf.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -359,12 +361,14 @@ BOTH(cuPointerGetAttribute, hipPointerGetAttribute, (void *v, int32_t what, uint
     const struct memory *m = memories;
     while (m && (p < (uintptr_t)m->p || p >= (uintptr_t)m->p + m->n)) m = m->next;
     if (!m) return INVALID;
-    uint64_t start = (uintptr_t)m->p;
+    uint64_t segment = (uint64_t)option("segment", LONG_MAX), start = (p - (uintptr_t)m->p) / segment * segment;
+    uint64_t size = m->n - start < segment ? m->n - start : segment;
     int32_t at = (int32_t)option("at", 0);
+    start += (uintptr_t)m->p;
     switch (what) {
     case 9: memcpy(v, &at, 4); return OK;
     case 11: memcpy(v, &start, 8); return OK;
-    case 12: memcpy(v, &m->n, sizeof m->n); return OK;
+    case 12: memcpy(v, &size, sizeof size); return OK;
     default: return INVALID;
     }
 }

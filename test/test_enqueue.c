@@ -261,6 +261,12 @@ static void test_refusals(void **state)
         assert_int_equal(quern_enqueue(b.p, &b.x, 1, &b.y, 0, NULL), QUERN_USAGE);
         setenv("QUERN_FAKE_CUDA", "devices=2 at=1", 1);
         refuse(&b, QUERN_USAGE, "is in memory of device 1, expected device 0, 'fake A'");
+        setenv("QUERN_FAKE_CUDA", "devices=2 segment=64", 1); /* memory in a row of parts is as good as one allocation, up to its end */
+        b.y.data = (char *)b.y.data + 32;
+        refuse(&b, QUERN_USAGE, "160 bytes from address 0x");
+        enqueue(&b);
+        other_check(&b.o, N, 1);
+        other_write(&b.o, N);
         setenv("QUERN_FAKE_CUDA", "devices=2", 1);
         b.x.dim[0] = b.y.dim[0] = 0, b.x.data = b.y.data = NULL; /* nothing to compute */
         assert_int_equal(quern_enqueue(b.p, &b.x, 1, &b.y, 1, b.o.stream), 0);

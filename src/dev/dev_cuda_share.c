@@ -37,25 +37,44 @@ bool cuda_leave(struct cuda *c, bool ok)
     return ok;
 }
 
+struct range { /* an allocation, or a part of memory that is mapped by parts */
+    i32 device;
+    u64 start;
+    size_t n;
+};
+
+static i32 find_range(struct cuda *c, u64 at, struct range *r)
+{
+    i32 s = c->cu.PointerGetAttribute(&r->device, DEVICE_ORDINAL, at);
+    if (s == 0) s = c->cu.PointerGetAttribute(&r->start, RANGE_START, at);
+    return s ? s : c->cu.PointerGetAttribute(&r->n, RANGE_SIZE, at);
+}
+
+/* Whether the device's memory goes on at the end of a range, and to where: PyTorch's expandable segments are mapped by parts. */
+static bool goes_on(struct cuda *c, u64 *end)
+{
+    struct range r = {.device = -1};
+    if (find_range(c, *end, &r) || r.device != c->device || r.start > *end || r.start + r.n <= *end) return false;
+    *end = r.start + r.n;
+    return true;
+}
+
 bool cuda_check_pointer(struct cuda *c, u64 at, i64 size, struct err *e)
 {
-    i32 device = -1;
-    u64 start = 0;
-    size_t n = 0;
-    i32 r = c->cu.PointerGetAttribute(&device, DEVICE_ORDINAL, at);
-    if (r == INVALID_VALUE)
+    struct range r = {.device = -1};
+    i32 s = find_range(c, at, &r);
+    if (s == INVALID_VALUE)
         return err_set(e, ERR_USAGE, "address 0x%llx is in no memory that %s knows, expected memory of '%s'", (unsigned long long)at, c->api->what,
                        c->facts.name);
-    if (!cuda_ok(c, r, "PointerGetAttribute", e)) return false;
-    if (device != c->device)
-        return err_set(e, ERR_USAGE, "address 0x%llx is in memory of device %d, expected device %d, '%s'", (unsigned long long)at, device,
+    if (!cuda_ok(c, s, "PointerGetAttribute", e)) return false;
+    if (r.device != c->device)
+        return err_set(e, ERR_USAGE, "address 0x%llx is in memory of device %d, expected device %d, '%s'", (unsigned long long)at, r.device,
                        c->device, c->facts.name);
-    if (!cuda_ok(c, c->cu.PointerGetAttribute(&start, RANGE_START, at), "PointerGetAttribute", e) ||
-        !cuda_ok(c, c->cu.PointerGetAttribute(&n, RANGE_SIZE, at), "PointerGetAttribute", e))
-        return false;
-    if (at >= start && (u64)size <= n && at - start <= n - (u64)size) return true;
+    u64 end = r.start + r.n;
+    while (at >= r.start && end - at < (u64)size && goes_on(c, &end)) {}
+    if (at >= r.start && end - at >= (u64)size) return true;
     return err_set(e, ERR_USAGE, "%lld bytes from address 0x%llx on reach beyond its allocation, %llu bytes from 0x%llx on", (long long)size,
-                   (unsigned long long)at, (unsigned long long)n, (unsigned long long)start);
+                   (unsigned long long)at, (unsigned long long)(end - r.start), (unsigned long long)r.start);
 }
 
 static bool put_behind(struct cuda *c, void *later, void *earlier, struct err *e)
