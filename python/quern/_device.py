@@ -45,15 +45,15 @@ def probe(device: Any) -> str:
 
 
 def measure(device: Any, fingerprint: str) -> None:
-    """Measures how fast the device is, once for each environment."""
+    """Measures how fast the device is, if that was not tried before in this environment."""
     key = f"rates {fingerprint}"
     if notes.get(key) is not None:
         return
+    notes.put(key, b"tried")
     try:
         with tempfile.TemporaryDirectory() as folder:
             _apart.write(folder, {"what": "measure", "device": arrays.device_name(device)})
             _apart.run(folder, compiler_folders(), RATES)
-        notes.put(key, b"measured")
     except (Error, OSError) as e:
         log.info("torch.compile: device '%s': its speed is assumed, not measured: %s", device, e)
 

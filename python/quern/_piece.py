@@ -87,7 +87,7 @@ class Piece:
         self.seconds = None       # (program, operators), measured
         self.bound = None         # the program with its arguments
         self.lock = threading.Lock()
-        self.is_started = False
+        self.is_started = self.is_told = False
         self.calls = self.changes = 0
         self.net = _fx.copy_of(decompose(gm) if decompose else gm)
         self.given = _fx.take_strides(self.net) if decompose else []  # per argument, the order of its axes in the program
@@ -125,7 +125,8 @@ class Piece:
             if e.status == "INPUT":  # sizes that the network cannot have, as the library infers them
                 log.info("torch.compile: a call of %s runs in PyTorch: %s", self.name, e)
             elif self.is_on_gpu and self.is_started:  # memory that the driver does not know, or too little of it
-                warn_once(f"torch.compile: calls of {self.name} run in PyTorch: {e}")
+                log.log(logging.INFO if self.is_told else logging.WARNING, "torch.compile: a call of %s runs in PyTorch: %s", self.name, e)
+                self.is_told = True
             else:
                 raise
             return self.eager(*given)
