@@ -164,7 +164,7 @@ class Compile(unittest.TestCase):
         """Of a piece whose results differ only the operator that is to blame stays in PyTorch. Here the exporter's translation of one is replaced by another's."""
         with mistranslated():
             graphs, _ = self.compare(Net(lambda net, x: net.b(net.a(x).exp().tanh()) + x, a=nn.Linear(7, 9), b=nn.Linear(9, 7)).eval(), [torch.randn(3, 7)],
-                                     pieces=1)
+                                     pieces=2)
         self.assertEqual(list(graphs[0].left.values()), ["its results differ from PyTorch's"])
 
     def test_no_compiler(self):
@@ -289,6 +289,41 @@ with torch.no_grad():
             return a(q, k, v), a(q, k, v, is_causal=True), a(q, k, v, mask), a(q, k, v, mask > 0, scale=0.3)
         q, k, v = (torch.randn(2, 3, 17, 8) for _ in range(3))
         self.compare(Net(f), [q, k, v, torch.randn(17, 17).abs()])
+
+    def test_attention_heads(self):
+        """Fewer heads of keys than of queries, one for all of them, operands without a batch, with two batches, without heads, and of different batches."""
+        def f(net, q, k, v, x, y):
+            a = nn.functional.scaled_dot_product_attention
+            return (a(q, k, v, enable_gqa=True), a(q, k[:, :1], v[:, :1]), a(q, q, q, enable_gqa=True), a(q[0], k[0, :1], v[0, :1], is_causal=True),
+                    a(x, x, x, y > 0), a(x[0, 0, 0], x[0, 0, 0], y), a(q, k[:1, :1], v[:1, :1]))
+        q, k, v = torch.randn(2, 6, 7, 8), torch.randn(2, 3, 9, 8), torch.randn(2, 3, 9, 8)
+        graphs, _ = self.compare(Net(f), [q, k, v, torch.randn(2, 3, 2, 5, 8), torch.randn(5, 5)])
+        self.assertEqual(graphs[0].left, {})
+
+    def test_known_sizes(self):
+        """Sizes that only PyTorch knows as numbers: a network of a fixed number of patches, of images whose size is a symbol, computes the number of heads by
+        -1."""
+        def f(net, x):
+            y = net.a(x)
+            n = 1 + y.shape[2] * y.shape[3]
+            y = torch.cat([net.c.expand(x.shape[0], -1, -1), y.flatten(2).transpose(1, 2)], 1) + net.p
+            q = y.view(x.shape[0], n, -1, 8).transpose(1, 2)
+            return nn.functional.scaled_dot_product_attention(q, q, q).transpose(1, 2).reshape(x.shape[0], n, -1)
+        net = Net(f, a=nn.Conv2d(3, 32, 7, stride=7), c=nn.Parameter(torch.randn(1, 1, 32)), p=nn.Parameter(torch.randn(1, 17, 32))).eval()
+        graphs, _ = self.compare(net, *([torch.randn(n, 3, 28, 28)] for n in (2, 3)), dynamic=True)
+        self.assertEqual((len(graphs), [n for n, why in graphs[0].left.items() if why != "not an operator of PyTorch"]), (1, []))  # sizes' arithmetic is left
+
+    def test_lone(self):
+        """One operator between others that stay is a piece, too, but an elementwise one is not."""
+        net, x = Net(lambda net, x: torch.rand(4, 6) * net.a(torch.rand(4, 6)), a=nn.Linear(6, 6)).eval(), torch.randn(4, 6)
+        with torch.no_grad():
+            torch.manual_seed(3)
+            want = net(x)
+            torch.manual_seed(3)
+            near(self, torch.compile(net, backend="quern", options=ALWAYS)(x), want)
+        for f, why in ((lambda net, x: torch.rand(5).relu(), ["draws random numbers", "too little, between operators that stay"]),
+                       (lambda net, x: torch.rand(5, 5).softmax(1), ["draws random numbers"])):
+            self.assertEqual([reason for _, _, reason, _ in quern.torch.explain(Net(f), x, options=ALWAYS).left], why)
 
     def test_random(self):
         """What draws numbers stays in PyTorch: its numbers are the same as without compilation."""

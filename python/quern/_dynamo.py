@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from . import _device, _fx, _training
+from . import _decompose, _device, _fx, _training
 from ._bound import CPU
 from ._compare import DIFFERS, best_times, slower
 from ._library import Error
@@ -37,6 +37,7 @@ class Graph:
         self.gm, self.static, self.options, self.kind = gm, static, options, kind
         self.devices = []  # GPUs on which operators compute
         self.left = self.refusals()
+        self.split = set()  # names of nodes whose parts are exported, because the exporter does not take all forms of the operator
         self.pieces, self.outer = [], gm
         self.reason = self.seconds = None
         self.run = None
@@ -70,10 +71,10 @@ class Graph:
         """Partitions the graph until every piece is supported."""
         for _ in range(ROUNDS):
             outer, pieces = self.partition()
-            bad = {}
+            bad, n = {}, len(self.split)
             for p in pieces:
                 bad.update(self.complaints(p))
-            if not bad:
+            if not bad and len(self.split) == n:
                 self.outer, self.pieces = outer, pieces
                 return
             self.left.update(bad)
@@ -94,8 +95,8 @@ class Graph:
 
         gm = _fx.copy_of(self.gm)
         for k, place in enumerate([CPU, *self.devices]):  # pieces of one device are operators of the graph in which those of the next are looked for
-            parts = CapabilityBasedPartitioner(gm, Support(place, self.left)).propose_partitions()
-            parts = [p for p in parts if any(works(n) for n in p.nodes)]
+            parts = CapabilityBasedPartitioner(gm, Support(place, self.left), allows_single_node_partition=True).propose_partitions()
+            parts = [p for p in parts if is_worth(list(p.nodes))]
             fuse_by_partitions(gm, [dict.fromkeys(p.nodes) for p in parts], prefix=f"piece_{k}_" if k else "piece_", always_return_tuple=True)
         static = {n.name for n, s in zip((n for n in self.gm.graph.nodes if n.op == "placeholder"), self.static) if s}
         static |= {n.name for n in self.gm.graph.nodes if n.op == "get_attr"}  # constants of the model's code
@@ -103,13 +104,22 @@ class Graph:
         for n in gm.graph.nodes:
             if n.op == "call_module" and str(n.target).startswith("piece_"):
                 sub = getattr(gm, n.target)
-                pieces.append(Piece(n.target, sub, [a.name in static for a in n.args], self.options, _training.decompose if self.kind != "inference" else None))
+                pieces.append(Piece(n.target, sub, [a.name in static for a in n.args], self.options, self.exported, self.kind != "inference"))
         gm.graph.eliminate_dead_code()
         gm.recompile()
         return gm, pieces
 
+    def exported(self, gm):
+        """The form of a piece that is exported."""
+        try:
+            gm = _decompose.split(gm, self.split)
+        except Exception as e:  # PyTorch's, for instance because data decide something: the operators are refused once more then, and stay
+            log.info("torch.compile: operators are not traced in parts: %s", e)
+        return gm if self.kind == "inference" else _training.decompose(gm)
+
     def complaints(self, piece):
-        """Nodes of a piece that the exporter or the library refuses after all: name -> reason. A refusal without a node concerns the whole piece."""
+        """Nodes of a piece that the exporter or the library refuses after all: name -> reason. A refusal without a node concerns the whole piece. An operator
+        that is refused is tried in parts first, where PyTorch has some."""
         try:
             piece.prepare()
             return {}
@@ -121,9 +131,11 @@ class Graph:
             log.warning("torch.compile: %s: %s: %s", piece.name, type(e).__name__, e)
             names, why = [], f"{type(e).__name__}: {e}"
         origins = {n.name: n.meta.get("origin", n.name) for n in piece.net.graph.nodes}
-        known = {n.name for n in piece.nodes}
+        known = {n.name: n for n in piece.nodes}
         names = [origins.get(n) for n in names if origins.get(n) in known]
-        return dict.fromkeys(names or sorted(known), why)
+        whole = [n for n in names if n not in self.split and _decompose.has_parts(known[n].target)]
+        self.split.update(whole)
+        return {} if whole else dict.fromkeys(names or sorted(known), why)
 
     # --- running ---
 
@@ -179,6 +191,12 @@ class Graph:
 def works(node):
     """Whether a node computes something, rather than being an element of a result or a view."""
     return node.op == "call_function" and node.target is not operator.getitem and not any(r.alias_info for r in node.target._schema.returns)
+
+
+def is_worth(nodes):
+    """Whether a piece of these nodes may gain more than its border costs. Of a lone operator that is left to measurements, unless it is elementwise."""
+    working = [n for n in nodes if works(n)]
+    return len(working) > 1 or bool(working) and (len(nodes) > 1 or torch.Tag.pointwise not in working[0].target.tags)
 
 
 def blamed(message, piece):

@@ -69,7 +69,7 @@ def left_of(g: Graph) -> list[tuple[str, str, int]]:
     found: collections.Counter[tuple[str, str]] = collections.Counter()
     for n in g.gm.graph.nodes:
         if n.op == "call_function" and isinstance(n.target, torch._ops.OpOverload) and n.name not in inside and g.left.get(n.name) != "a size":
-            found[str(n.target), g.left.get(n.name, "alone, between operators that stay")] += 1
+            found[str(n.target), g.left.get(n.name, "too little, between operators that stay")] += 1
     return [(op, reason, n) for (op, reason), n in found.items()]
 
 

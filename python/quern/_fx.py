@@ -280,6 +280,22 @@ def replace_all(graph, node, new):
         user.kwargs = torch.fx.node.map_arg(user.kwargs, lambda n: new if n is node else n)
 
 
+def settle_sizes(gm):
+    """Where an operator is given sizes of its result (view, expand), replaces those that PyTorch knows as numbers: -1, and expressions that its guards make
+    constant, which nothing in the piece need say."""
+    for n in gm.graph.nodes:
+        if n.op != "call_function" or not isinstance(n.target, torch._ops.OpOverload) or not isinstance(n.meta.get("val"), torch.Tensor):
+            continue
+        names = [a.name for a in n.target._schema.arguments]
+        shape = n.meta["val"].shape
+        for k, given in enumerate(n.args):
+            if names[k] in ("size", "shape") and isinstance(given, (tuple, list)) and len(given) == len(shape):
+                known = [s if isinstance(s, int) and not (isinstance(g, int) and g >= 0) else g for g, s in zip(given, shape)]
+                n.update_arg(k, known)
+    gm.graph.eliminate_dead_code()
+    gm.recompile()
+
+
 # --- strides ---
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators of PyTorch that become operators of the library (domain ai.quern), because PyTorch's exporter to ONNX has nothing for them and PyTorch no
-decomposition that multiplies matrices: gradients of convolutions and of attention (doc/gradients.md), and the library's own layer (doc/weighted-filter.md).
+decomposition that multiplies matrices: gradients of convolutions and of attention (doc/gradients.md), and the library's own layer (doc/weighted-filter.md);
+and attention, of which the exporter refuses some.
 
 This is the whole list; everything else is the exporter's. A function gets the ONNX values and the numbers of an FX node, and adds nodes to the model.
 """
@@ -85,6 +86,26 @@ def attention(q: Any, k: Any, v: Any, dropout_p: float = 0.0, is_causal: bool = 
     return [y, op.Add(most, rest)]
 
 
+def scaled_dot_product_attention(q: Any, k: Any, v: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
+                                 enable_gqa: bool = False) -> Any:
+    """Operands (batch, heads, positions, head size), or without the batch. Keys and values of fewer heads, or of a single one, which PyTorch spreads over those
+    of the queries, are what ONNX's Attention takes; PyTorch's exporter refuses them."""
+    from onnxscript import opset23 as op
+    rank = len(q.shape)
+    if rank not in (3, 4) or len(k.shape) != rank or len(v.shape) != rank:
+        raise NotImplementedError("operands are not all of rank 3 or all of rank 4")
+    heads = [x.shape[rank - 3] for x in (q, k, v)]
+    if heads[1] != heads[2] or heads[0] != heads[1] and not (heads[1] == 1 or enable_gqa):
+        raise NotImplementedError(f"heads {', '.join(map(str, heads))}")
+    if rank == 4 and not q.shape[0] == k.shape[0] == v.shape[0]:
+        raise NotImplementedError("operands of different batches")
+    if rank == 3:
+        first = op.Constant(value_ints=[0])
+        q, k, v = (op.Unsqueeze(x, first) for x in (q, k, v))
+    y = op.Attention(q, k, v, attn_mask, **attention_attributes(dropout_p, is_causal, scale))[0]
+    return op.Squeeze(y, first) if rank == 3 else y
+
+
 def attention_backward(dy: Any, q: Any, k: Any, v: Any, y: Any, logsumexp: Any, dropout_p: float, is_causal: bool, attn_mask: Any = None,
                        scale: float | None = None) -> Any:
     """dq, dk, dv. The statistics of rows are their logsumexp and 0."""
@@ -112,6 +133,7 @@ def weighted_filter_grad_weights(dy: Any, x: Any, w: Any, *spec: Any) -> Any:
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "aten.scaled_dot_product_attention.default": scaled_dot_product_attention,
     "aten.convolution_backward.default": convolution_backward,
     "aten._scaled_dot_product_flash_attention_for_cpu.default": attention,
     "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": attention_backward,

@@ -74,10 +74,10 @@ def warn_once(message):
 
 class Piece:
     """Called like the FX graph that it replaces. gm: the graph, runnable, with all results on one device; static: per argument, whether it is a weight (the
-    same memory in every call); decompose: a function that gives the graph to export, None: gm itself."""
+    same memory in every call); form: a function that gives the graph to export; keeps: arguments keep the order of axes in memory."""
 
-    def __init__(self, name, gm, static, options, decompose=None):
-        self.name, self.eager, self.options, self.decompose = name, gm, options, decompose
+    def __init__(self, name, gm, static, options, form, keeps=False):
+        self.name, self.eager, self.options, self.form, self.keeps = name, gm, options, form, keeps
         self.nodes = [n for n in gm.graph.nodes if n.op == "call_function"]
         self.static = static
         self.device = next(filter(None, map(_fx.device_of, self.nodes)))
@@ -89,10 +89,11 @@ class Piece:
         self.lock = threading.Lock()
         self.is_started = self.is_told = False
         self.calls = self.changes = 0
-        self.net = _fx.copy_of(decompose(gm) if decompose else gm)
-        self.given = _fx.take_strides(self.net) if decompose else []  # per argument, the order of its axes in the program
+        self.net = _fx.copy_of(form(gm))
+        self.given = _fx.take_strides(self.net) if keeps else []  # per argument, the order of its axes in the program
         back = _fx.keep_strides(self.net)
         self.back = back if any(back) else None  # per result, the axes that PyTorch's strides need
+        _fx.settle_sizes(self.net)
         self.taken = _fx.bind_sizes(self.net)    # positions of the arguments that the program gets
         self.content = _fx.content(self.net)
 
@@ -276,7 +277,7 @@ class Piece:
         """The first operator, as an index of `nodes`, whose results differ from PyTorch's if the program returns all of them; None: none does then."""
         probe, nodes = _fx.with_all_results(self.eager)
         try:
-            piece = Piece(self.name, probe, self.static, self.options, self.decompose)
+            piece = Piece(self.name, probe, self.static, self.options, self.form, self.keeps)
             piece.bound = piece.make(piece.laid(args))
             got = piece.run(args)
         except (Error, _fx.Refused) as e:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from . import _fx, _own
+from . import _decompose, _fx, _own
 
 
 @functools.cache
@@ -29,31 +29,10 @@ def is_composite(target: Any) -> bool:
 
 
 def decompose(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """The graph of a piece without operators that the exporter does not know but PyTorch can decompose. Nodes keep the name of the one that they come from in
-    meta["origin"]. The graph itself, if there are none."""
+    """The graph of a piece without operators that the exporter does not know but PyTorch can decompose; itself, if there are none."""
     if not any(n.op == "call_function" and is_composite(n.target) for n in gm.graph.nodes):
         return gm
-    from torch._guards import detect_fake_mode
-    from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
-    given = [n.meta["val"] for n in gm.graph.nodes if n.op == "placeholder"]
-    mode = detect_fake_mode(given)
-
-    class Marking(torch.fx.Interpreter):
-        def run_node(self, n: torch.fx.Node) -> Any:
-            graph = get_proxy_mode().tracer.graph
-            last = graph._root.prev
-            result = super().run_node(n)
-            new = graph._root.prev
-            while new is not last:
-                new.meta.setdefault("origin", n.name)
-                new = new.prev
-            return result
-
-    with mode, torch.no_grad():
-        new = make_fx(Marking(gm).run, decomposition_table=table())(*given)
-    for old, n in zip((n for n in gm.graph.nodes if n.op == "placeholder"), new.graph.nodes):
-        n.meta["val"] = old.meta["val"]
-    return new
+    return _decompose.retraced(gm, table())
 
 
 def static_inputs(metadata: Any, n: int, records: bool) -> list[bool]:
