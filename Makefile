@@ -4,7 +4,7 @@
 # make check      every test      (SAN=1: with ASan and UBSan, CC=clang: with clang; SAN=thread: those that have threads, with TSan)
 # make fuzz       libFuzzer on every parser (FUZZ_TIME=60 seconds each, NAMES="npy png": those)
 # make install    PREFIX=/usr/local DESTDIR=
-# make wheel      the Python package with library and command in it: build/wheel/*.whl
+# make wheel      the Python package with library and command in it: build/quern-*.whl
 # CROSS=aarch64-linux-gnu: for another processor, in build/aarch64-linux-gnu (or arm-linux-gnueabihf, riscv64-linux-gnu)
 # V=1 shows the commands.
 VERSION = 0.1.0

@@ -13,7 +13,7 @@ nm -D "$quern" | grep -q '__[at]san' && { echo "skipped: a library with sanitize
 [ -x "$build/wheel/bin/quern" ] || { echo "skipped: no $build/wheel/bin/quern (make tests)"; exit 77; }
 
 exits 0 "$top/tool/wheel" package "$build" "$(sed 's/ -.*//' "$build/flags")" /usr/share/doc
-wheel=$(ls "$build"/wheel/*.whl)
+wheel=$(ls "$build"/quern-*.whl)
 machine=$(uname -m)
 echo "${wheel##*/}" | grep -q "^quern-[0-9.]*-py3-none-manylinux_2_[0-9]*_$machine\.whl$" || wrong "name of $wheel"
 
@@ -80,7 +80,7 @@ elif [ ! -f "$there/libquern.so" ] && [ ! -f "$there/wheel/bin/quern" ]; then
 else
     seconds=900
     exits 0 make -C "$top" -j2 CROSS=$triple BUILD="$there" OPT=-O1 HARDEN= wheel # as cross.sh builds it
-    ls "$there"/wheel/quern-*-py3-none-manylinux_2_*_aarch64.whl > out 2> err || wrong "no wheel for $triple"
+    ls "$there"/quern-*-py3-none-manylinux_2_*_aarch64.whl > out 2> err || wrong "no wheel for $triple"
     if command -v qemu-aarch64 > /dev/null; then
         exits 0 qemu-aarch64 -L /usr/$triple "$there/wheel/bin/quern" --version; says quern
         exits 0 qemu-aarch64 -L /usr/$triple "$there/wheel/bin/quern" show net.dnx; says '^input x f32'
