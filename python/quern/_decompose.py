@@ -3,14 +3,17 @@
 
 Nodes keep the name of the one that they come from in meta["origin"].
 """
+from __future__ import annotations
+
 import contextlib
+from typing import Any, Callable, Iterable
 
 import torch
 
 from . import _fx
 
 
-def retraced(gm, table, run=None):
+def retraced(gm: torch.fx.GraphModule, table: Any, run: Callable[..., Any] | None = None) -> torch.fx.GraphModule:
     """The graph as it is traced once more. table: decompositions; run(node, operate, interpreter): runs a node instead of operate()."""
     from torch._guards import detect_fake_mode
     from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
@@ -18,7 +21,7 @@ def retraced(gm, table, run=None):
     mode = detect_fake_mode(given)
 
     class Marking(torch.fx.Interpreter):
-        def run_node(self, n):
+        def run_node(self, n: torch.fx.Node) -> Any:
             graph = get_proxy_mode().tracer.graph
             last = graph._root.prev
             operate = super().run_node
@@ -36,19 +39,19 @@ def retraced(gm, table, run=None):
     return new
 
 
-def has_parts(target):
+def has_parts(target: Any) -> bool:
     """Whether PyTorch decomposes an operator."""
-    return isinstance(target, torch._ops.OpOverload) and (target._can_decompose() or target in torch._decomp.decomposition_table)
+    return isinstance(target, torch._ops.OpOverload) and bool(target._can_decompose() or target in torch._decomp.decomposition_table)
 
 
-def split(gm, names):
+def split(gm: torch.fx.GraphModule, names: Iterable[str]) -> torch.fx.GraphModule:
     """The graph with these nodes in parts; itself, if it has none of them."""
     from torch._dispatch.python import no_python_dispatcher
     chosen = {n.name for n in gm.graph.nodes} & set(names)
     if not chosen:
         return gm
 
-    def run(n, operate, interpreter):
+    def run(n: torch.fx.Node, operate: Callable[[], Any], interpreter: torch.fx.Interpreter) -> Any:
         if n.name not in chosen:
             return operate()
         args, kwargs = interpreter.fetch_args_kwargs_from_env(n)

@@ -73,7 +73,7 @@ def decompositions():
     return _split_decomp_table_to_cia_and_python_decomp(table)
 
 
-def whole():
+def whole() -> Any:
     """A context in which composite operators that the exporter knows are traced as they are."""
     from torch.export.exported_program import _override_composite_implicit_decomp
     return _override_composite_implicit_decomp(decompositions()[0])
