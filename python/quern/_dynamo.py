@@ -16,11 +16,13 @@ from typing import Any
 
 import torch
 
-from . import _decompose, _device, _fx, _training
+from . import _decompose, _device, _fx, _starts, _training
 from ._bound import CPU
 from ._compare import DIFFERS, best_times, slower
 from ._library import Error
 from ._piece import Options, Piece
+from ._same import Unsaid
+from ._text import Text
 
 log = logging.getLogger("quern")
 
@@ -41,6 +43,8 @@ class Graph:
         self.pieces, self.outer = [], gm
         self.reason = self.seconds = None
         self.run = None
+        self.alone = gm.forward  # the graph in PyTorch
+        self.is_judged = False   # by an earlier process
         self.lock = threading.Lock()
         self.divide()
         if recorder.get() is not None:
@@ -137,6 +141,26 @@ class Graph:
         self.split.update(whole)
         return {} if whole else dict.fromkeys(names or sorted(known), why)
 
+    # --- other processes ---
+
+    def saved(self):
+        """This graph as it is kept for another process: without FX graphs, which take long to read, and not started. Raises Unsaid if that is impossible."""
+        if self.run is None and not self.is_judged:
+            raise Unsaid("a graph that did not run")
+        kept = Graph.__new__(Graph)
+        kept.__dict__.update(self.__dict__, is_judged=True)
+        if not isinstance(self.alone, Text):
+            alone = Text(self.gm)
+            kept.__dict__.update(gm=None, alone=alone, outer=alone if self.run == self.alone else Text(self.outer))
+        return kept
+
+    def __getstate__(self):
+        return {**self.__dict__, "run": None, "lock": None}
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+        self.lock = threading.Lock()
+
     # --- running ---
 
     def __call__(self, *args):
@@ -153,27 +177,37 @@ class Graph:
         with self.lock:
             if self.run:
                 return self.run(*args)
+            if self.gm is None and recorder.get() is not None:
+                recorder.get().append(self)
+            if self.outer is self.alone:  # an earlier process left it in PyTorch
+                self.run = self.alone
+                return self.run(*args)
             out = self.first(args)
             for _ in range(ROUNDS):
-                wrong = {p.nodes[p.wrong].name: DIFFERS for p in self.pieces if p.wrong is not None}
+                wrong = {p.nodes[p.wrong].name: DIFFERS for p in self.pieces if p.wrong is not None and p.nodes}
                 if not wrong:
                     break
                 self.left.update(wrong)
                 self.divide()
                 with self.as_before():
                     self.first(args)
-            run = self.outer.forward
-            if not any(p.bound for p in self.pieces) or not self.judge(args):
-                run = self.gm.forward
+            run = self.together()
+            if not any(p.bound for p in self.pieces) or not self.is_judged and not self.judge(args):
+                run = self.alone
             self.run = run
             return out
 
     def first(self, args):
         """A call in which the pieces start."""
-        for p in self.pieces:  # plain attributes: modules' calls cost more
-            delattr(self.outer, p.name)
-            self.outer.__dict__[p.name] = p
-        return self.outer.forward(*args)
+        if not isinstance(self.outer, Text):
+            for p in self.pieces:  # plain attributes: modules' calls cost more
+                delattr(self.outer, p.name)
+                self.outer.__dict__[p.name] = p
+        return self.together()(*args)
+
+    def together(self):
+        """The graph with its pieces, as a function."""
+        return self.outer if isinstance(self.outer, Text) else self.outer.forward
 
     def judge(self, args):
         """Whether all pieces together, with their borders, are faster than the graph in PyTorch."""
@@ -181,7 +215,7 @@ class Graph:
             return True
         with self.as_before():  # operators outside of pieces may draw numbers
             wait = functools.partial(_device.wait, self.devices) if self.devices else None
-            self.seconds = best_times(self.outer.forward, self.gm.forward, args, wait=wait)
+            self.seconds = best_times(self.together(), self.alone, args, wait=wait)
         self.reason = slower(self.seconds)
         if self.reason:
             log.info("torch.compile: a graph stays in PyTorch: %s", self.reason)
@@ -216,6 +250,17 @@ def needs_gradients(example_inputs):
     return torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in example_inputs)
 
 
+def is_plain(facts):
+    """Whether AOTAutograd's graph is called with what Dynamo's is, and has the same results: no writes to inputs, no views of them. facts: its metadata."""
+    try:
+        return (facts is not None and not torch._C._is_any_autocast_enabled() and not facts.mutated_inp_runtime_indices and not facts.num_intermediate_bases and
+                not facts.is_rng_op_functionalized and not facts.tokens and
+                all(o.output_type.name in ("non_alias", "unsafe_view_alias") for o in facts.output_info) and
+                all(type(t).__name__ in ("int", "PlainTensorMeta") for t in facts.subclass_inp_meta))
+    except AttributeError:  # of another version
+        return False
+
+
 def stays(gm, why):
     """A graph that runs in PyTorch as it is."""
     log.info("torch.compile: a graph stays in PyTorch: %s", why)
@@ -241,6 +286,8 @@ def backend(gm: Any, example_inputs: Any, *, mode: Any = None, options: Any = No
             if kind != "inference":
                 _training.keep_buffers(context)
             made = Graph(graph, static, o, kind)
+            if kind == "inference" and context and n == len(example_inputs) and not made.devices and is_plain(context.fw_metadata):
+                _starts.compiled(getattr(gm, "_backend_id", None), made)
             return made if kind == "inference" else make_boxed_func(made)
         return compile_graph
 

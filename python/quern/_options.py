@@ -37,6 +37,7 @@ RULES: dict[str, Rule] = {
     "deterministic": ("True or False", is_flag),
     "weights": ("'int8', 'int4', 'in place' or None, for copies in the layouts of kernels", one_of(*WEIGHTS, None)),
     "measure": ("True or False", is_flag),
+    "remember": ("True or False", is_flag),
     "isa": ("the name of an instruction set, such as 'x86-64-v3', or None for the processor's", lambda x: x is None or isinstance(x, str)),
 }
 STRINGS = {"mode": MODES, "weights": WEIGHTS}

@@ -26,6 +26,7 @@ from ._compare import DIFFERS, close, compare
 from ._library import CompileOpts, Context, Error, cache_path, lib, text
 from ._notes import identity, notes
 from ._program import Program
+from ._text import Text
 from ._torch_run import compiler_folders
 
 log = logging.getLogger("quern")
@@ -36,7 +37,8 @@ CALLS = 16  # between two changes of weights, in the long run: with fewer, the p
 class Options:
     """How pieces are compiled: the options of torch.compile(..., backend="quern")."""
 
-    KNOWN = {"mode": "default", "timeout": 60.0, "database": None, "threads": 0, "deterministic": False, "weights": None, "measure": True, "isa": None}
+    KNOWN = {"mode": "default", "timeout": 60.0, "database": None, "threads": 0, "deterministic": False, "weights": None, "measure": True, "isa": None,
+             "remember": True}
 
     def __init__(self, mode=None, options=None):
         given = _options.checked(mode, options, self.KNOWN)
@@ -72,6 +74,17 @@ def warn_once(message):
 # --- pieces ---
 
 
+def symbols_of(net, taken):
+    """Where symbols of sizes are found: [(symbol, position among the arguments, axis)]."""
+    found = []
+    for n, at in zip((n for n in net.graph.nodes if n.op == "placeholder"), taken):
+        t = n.meta.get("val")
+        for axis, s in enumerate(t.shape if isinstance(t, torch.Tensor) else ()):
+            if isinstance(s, torch.SymInt) and s.node.expr.is_Symbol:
+                found.append((str(s.node.expr), at, axis))
+    return found
+
+
 class Piece:
     """Called like the FX graph that it replaces. gm: the graph, runnable, with all results on one device; static: per argument, whether it is a weight (the
     same memory in every call); form: a function that gives the graph to export; keeps: arguments keep the order of axes in memory."""
@@ -96,6 +109,18 @@ class Piece:
         _fx.settle_sizes(self.net)
         self.taken = _fx.bind_sizes(self.net)    # positions of the arguments that the program gets
         self.content = _fx.content(self.net)
+        self.symbols = symbols_of(self.net, self.taken)
+        self.model = None                        # in ONNX, from another process
+
+    def __getstate__(self):
+        """For another process: without what is made at the first call, and without FX graphs."""
+        eager = self.eager if isinstance(self.eager, Text) else Text(self.eager)
+        return {**self.__dict__, "eager": eager, "model": self.onnx(), "form": None, "net": None, "nodes": [], "bound": None, "lock": None, "is_started": False,
+                "calls": 0, "changes": 0}
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+        self.lock = threading.Lock()
 
     def laid(self, args):
         """Arguments with the axes in the order of the program's inputs."""
@@ -149,6 +174,8 @@ class Piece:
 
     def onnx(self):
         """The piece as an ONNX model, from the cache if it was exported before."""
+        if self.model is not None:
+            return self.model
         key = f"onnx {_fx.OPSET} {identity()}\n{self.content}"
         known = notes.get(key)
         if known is None:
@@ -170,12 +197,7 @@ class Piece:
 
     def sizes(self, args):
         """The first call's sizes by name, for which kernels are selected: "s77:8,s3:128"."""
-        known = {}
-        for n, k in zip((n for n in self.net.graph.nodes if n.op == "placeholder"), self.taken):
-            t = n.meta.get("val")
-            for s, is_ in zip(t.shape, args[k].shape) if isinstance(t, torch.Tensor) else ():
-                if isinstance(s, torch.SymInt) and s.node.expr.is_Symbol:
-                    known[str(s.node.expr)] = int(is_)
+        known = {name: int(args[at].shape[axis]) for name, at, axis in self.symbols}
         return ",".join(f"{n}:{v}" for n, v in sorted(known.items())) or None
 
     def packed(self, args):
@@ -242,6 +264,7 @@ class Piece:
     def start(self, args):
         """Makes the program, and decides whether it is used."""
         o = self.options
+        self.reason = self.seconds = self.wrong = None  # not those of another process
         shapes = [tuple(a.shape) if isinstance(a, torch.Tensor) else a for a in args]
         verdict = f"verdict {shapes} {o.key(self.device)} {identity()}\n{self.content}"
         try:
@@ -275,6 +298,8 @@ class Piece:
 
     def find_wrong(self, args):
         """The first operator, as an index of `nodes`, whose results differ from PyTorch's if the program returns all of them; None: none does then."""
+        if isinstance(self.eager, Text):
+            return None
         probe, nodes = _fx.with_all_results(self.eager)
         try:
             piece = Piece(self.name, probe, self.static, self.options, self.form, self.keeps)

@@ -2,9 +2,11 @@
 """Networks: compiled, tuned, loaded, run."""
 from __future__ import annotations
 
+import atexit
 import os
 import statistics
 import time
+import weakref
 from ctypes import byref, c_int, c_void_p, pointer
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
@@ -18,6 +20,17 @@ from ._state import State, counted, order
 
 Model = Any  # a path, or the content of a file as bytes
 Inputs = Any  # a sequence of arrays, a dictionary of them by name, or None: random ones
+
+alive: weakref.WeakSet[Program] = weakref.WeakSet()
+
+
+@atexit.register
+def close_all() -> None:
+    """Before the process ends: closing a program waits until the library, in a thread of its own, has written it to the user's cache. That must not go on
+    while the process' libraries are unloaded."""
+    for p in list(alive):
+        with p._context.lock:
+            p.__del__()
 
 
 class Program:
@@ -56,6 +69,7 @@ class Program:
     def __init__(self, context: Context, handle: c_void_p, model: Model = None, opener: Callable[[Context, Model], c_void_p] | None = None) -> None:
         """model: the path of its network if it is known; opener: opens a network with the same options."""
         self._context, self._handle = context, handle
+        alive.add(self)
         self._model, self._opener = model, opener
         self._timing: Timing | None = None
         self.inputs = [said(lib.quern_program_input_name(handle, k)) for k in range(lib.quern_program_inputs(handle))]
@@ -408,8 +422,10 @@ class Program:
         return [arrays.adopt(c, c_void_p(o), like) for o in y[:len(self.outputs)]]
 
     def __del__(self) -> None:
-        if getattr(self, "_handle", None) and self._context.is_ours():
-            lib.quern_program_close(self._handle)
+        handle = getattr(self, "_handle", None)
+        self._handle = c_void_p()
+        if handle and self._context.is_ours():
+            lib.quern_program_close(handle)
 
 
 class Views:

@@ -7,20 +7,24 @@ import importlib.machinery
 import sys
 from typing import Any
 
-REGISTRY = "torch._dynamo.backends.registry"
+COMPILER = "torch._dynamo"
 
 
-def register(registry: Any) -> None:
+def register() -> None:
+    from torch._dynamo.backends import registry
+
     from ._dynamo import backend
+    from ._starts import remember
     if "quern" not in registry._COMPILER_FNS:
         registry.register_backend(backend, name="quern")
+    remember(backend)
 
 
 class AtImport(importlib.abc.MetaPathFinder):
     """Registers it when PyTorch's compiler is imported, which takes seconds and is left to those who use it."""
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
-        if name != REGISTRY:
+        if name != COMPILER:
             return None
         sys.meta_path.remove(self)
         spec = importlib.machinery.PathFinder.find_spec(name, path)
@@ -29,14 +33,14 @@ class AtImport(importlib.abc.MetaPathFinder):
 
             def exec_module(module: Any) -> None:
                 usual(module)
-                register(module)
+                register()
 
             spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
 
 
 def register_backend() -> None:
-    if REGISTRY in sys.modules:
-        register(sys.modules[REGISTRY])
+    if COMPILER in sys.modules:
+        register()
     elif not any(isinstance(f, AtImport) for f in sys.meta_path):
         sys.meta_path.insert(0, AtImport())

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Guards of PyTorch's compiler on the identity of functions, classes and modules of Python, as they are kept for another process: by what these objects are."""
+import threading
+import types
+
+from ._same import Describer, Unsaid
+
+MEANT = ("ID_MATCH", "FUNCTION_MATCH", "CLASS_MATCH", "MODULE_MATCH", "CLOSURE_MATCH")  # types of guards
+
+current = threading.local()  # .start: whose compiled function runs in this thread (_starts.py)
+
+
+class Identities:
+    """The guard for objects that must stay the same. how: options of the compilation; places: Python expressions in L, the function's variables, and G, its
+    globals; objects: those that they must be; None: those of another process, which `what` describes."""
+
+    def __init__(self, how, variables, places, what, objects=None):
+        from torch._dynamo.guards import _get_closure_vars
+        self.how, self.globals, self.places, self.what, self.objects = how, variables, places, what, objects
+        self.get = eval(f"lambda L, G: ({''.join(p + ', ' for p in places)})", dict(_get_closure_vars()))  # sources as the compiler writes them
+
+    def __call__(self, variables):
+        start = getattr(current, "start", None)
+        if start is None or start.how != self.how:  # another back end's call of the same function
+            return False
+        try:
+            found = self.get(variables, self.globals)
+            if self.objects is not None:
+                return all(map(is_same, found, self.objects))
+            if describe_all(found) != self.what:
+                return False
+        except Exception:
+            return False
+        self.objects = found
+        return True
+
+
+def describe_all(values):
+    describe = Describer()
+    return [describe(v) for v in values]
+
+
+def is_same(a, b):
+    return a is b
+
+
+def place_of(guard):
+    """The expression for what a guard on identities compares, and its value."""
+    if not guard.has_value:
+        raise Unsaid(f"no value of {guard.name}")
+    if guard.guard_type == "CLOSURE_MATCH" and type(guard.value) is types.FunctionType:
+        return f"({guard.orig_guard.name}).__code__", guard.value.__code__
+    return guard.orig_guard.name, guard.value
+
+
+def add(manager, guard):
+    manager.root.add_lambda_guard(guard, ["options, functions, classes and modules are those that were compiled"], None)
