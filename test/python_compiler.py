@@ -1,12 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-<<<<<<< HEAD
-# What tests of torch.compile(backend="quern") begin with; imported before quern. The user's cache is an empty one, for the whole test.
-import contextlib
-=======
 # What tests of torch.compile(backend="quern") begin with; imported before quern. The user's cache is an empty one, for the whole test; with CACHE=FOLDER in the
 # environment it is that one, as a second run of a test needs it.
->>>>>>> ae5ec962 (python, test, bench, doc: torch.compile: later processes trace nothing: what PyTorch's compiler made is kept in the sealed cache; programs are closed before a process ends)
+import contextlib
 import os
 import tempfile
 
