@@ -153,10 +153,13 @@ class RealTorch(unittest.TestCase):
         """A tensor's content in the host's memory."""
         return t.detach().cpu()
 
-    def backend(self, **how):
-        """quern's, for torch.compile."""
+    def backend(self, is_traced_on_cpu=False, **how):
+        """quern's, for torch.compile. is_traced_on_cpu: see SimulatedTorch."""
         from quern import _dynamo
-        return functools.partial(_dynamo.backend, **{k: v for k, v in how.items() if k != "is_traced_on_cpu"})
+
+        def backend(gm, example_inputs):
+            return _dynamo.backend(gm, example_inputs, **how)
+        return backend
 
     def capture(self, f, x):
         """What f(x) gives if it is recorded for a CUDA graph, which then runs."""

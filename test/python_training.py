@@ -3,6 +3,7 @@
 # Training through torch.compile(backend="quern"): forward and backward graphs of small networks, with measurements off so that whatever is supported is run by
 # the library. Gradients in f64 by gradcheck and beside PyTorch's; what training changes besides (buffers, random numbers); steps of an optimiser.
 import copy
+import threading
 import unittest
 
 from python_compiler import ALWAYS, can_compile
@@ -180,6 +181,18 @@ class Training(unittest.TestCase):
         net, x = mlp()
         net, x = net.double(), x.double().requires_grad_()
         self.close(self.gradients(self.compiled(lambda x: checkpoint(net, x, use_reentrant=False)), net, x), self.gradients(net, net, x))
+
+    def test_thread(self):
+        """A backward graph that another thread runs first, as PyTorch's does for GPUs, is recorded, too."""
+        from quern._dynamo import recording
+        net, x = mlp()
+        with recording() as graphs:
+            y = self.compiled(net)(x).square().sum()
+            thread = threading.Thread(target=y.backward)
+            thread.start()
+            thread.join()
+        self.assertEqual([g.kind for g in graphs], ["forward", "backward"])
+        self.close([net[0].weight.grad], torch.autograd.grad(net(x).square().sum(), [net[0].weight]), 1e-4)
 
     def test_explain(self):
         net, x = mlp()

@@ -32,9 +32,10 @@ recorder = contextvars.ContextVar("quern graphs", default=None)  # a list: of ev
 
 
 class Graph:
-    """A compiled graph of ATen operators: called with its arguments, it returns its results. left: FX node -> why it stays in PyTorch."""
+    """A compiled graph of ATen operators: called with its arguments, it returns its results. left: FX node -> why it stays in PyTorch. record: a list
+    that it is added to."""
 
-    def __init__(self, gm, static, options, kind="inference"):
+    def __init__(self, gm, static, options, kind="inference", record=None):
         _fx.hoist_sizes(gm)
         self.gm, self.static, self.options, self.kind = gm, static, options, kind
         self.devices = []  # GPUs on which operators compute
@@ -47,8 +48,8 @@ class Graph:
         self.is_judged = False   # by an earlier process
         self.lock = threading.Lock()
         self.divide()
-        if recorder.get() is not None:
-            recorder.get().append(self)
+        if record is not None:
+            record.append(self)
 
     # --- partitioning ---
 
@@ -278,6 +279,8 @@ def backend(gm: Any, example_inputs: Any, *, mode: Any = None, options: Any = No
     from functorch.compile import make_boxed_func
     from torch._dynamo.backends.common import aot_autograd
 
+    record = recorder.get()  # backward graphs are compiled by whichever thread runs them first
+
     def compiler(kind):
         def compile_graph(graph, inputs):
             context = torch._guards.TracingContext.try_get()
@@ -285,7 +288,7 @@ def backend(gm: Any, example_inputs: Any, *, mode: Any = None, options: Any = No
             static = _training.static_inputs(context.fw_metadata, n, kind == "forward") if context and context.fw_metadata and kind != "backward" else [False] * n
             if kind != "inference":
                 _training.keep_buffers(context)
-            made = Graph(graph, static, o, kind)
+            made = Graph(graph, static, o, kind, record)
             if kind == "inference" and context and n == len(example_inputs) and not made.devices and is_plain(context.fw_metadata):
                 _starts.compiled(getattr(gm, "_backend_id", None), made)
             return made if kind == "inference" else make_boxed_func(made)
