@@ -115,6 +115,14 @@ class Compile(unittest.TestCase):
             return y[:n] / (c + 1), torch.arange(n) + c
         self.compare(Net(f), *([torch.randn(n, 6)] for n in (3, 5)), dynamic=True, pieces=None)
 
+    def test_sizes_alone(self):
+        """A piece that gets a size, which is also a value, and no tensor with it; its program need not wait for data."""
+        def f(net, x):
+            y = torch.linalg.svdvals(x.reshape(-1, 2, 3))  # not in the exporter
+            return (torch.arange(x.shape[0]) * 2 + x.shape[0]).float().tanh(), y, torch.zeros(x.shape[0] - 3, 2).exp()
+        graphs, _ = self.compare(Net(f), *([torch.randn(n, 6)] for n in (7, 5, 12)), dynamic=True)
+        self.assertFalse(graphs[0].pieces[0].bound.is_made)
+
     def test_sizes_between(self):
         """A size that is computed between operators, from a result, and whose square is the number of columns of a constant."""
         def f(net, x):

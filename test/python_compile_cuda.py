@@ -106,6 +106,13 @@ class Cuda(Compared):
         graphs, _, _ = self.compare(net, *([torch.randn(n, 6)] for n in (7, 2, 12)), dynamic=True)
         self.assertEqual(len(graphs), 1)
 
+    def test_sizes_alone(self):
+        """A piece that gets a size and no tensor with it."""
+        def f(net, x):
+            y = torch.linalg.svdvals(x.reshape(-1, 2, 3))  # not in the exporter
+            return (torch.arange(x.shape[0], device=x.device) * 2 + x.shape[0]).float().tanh(), y
+        self.compare(Net(f), *([torch.randn(n, 6)] for n in (7, 3)), dynamic=True)
+
     def test_strides(self):
         """Any strides and addresses; results have PyTorch's strides."""
         net, x = self.put(nn.Sequential(nn.Conv2d(4, 4, 3), nn.Tanh()).eval()), torch.randn(2, 4, 9, 9)

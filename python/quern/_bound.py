@@ -71,13 +71,19 @@ class Bound:
         if self.is_made and self.is_on_gpu:
             raise Error("the size of a result depends on data, which the host would have to wait for", "UNSUPPORTED")
 
+    def of_size(self, k: int, size: Any) -> torch.Tensor:
+        """For input k: a tensor that has an axis of this size, see _fx.give_axis, or the number."""
+        if self.program.input_shape(k):
+            return torch.empty((size, 0), dtype=torch.uint8, device=self.device)
+        return torch.full((), size, device=self.device)
+
     def place(self, args: Sequence[Any]) -> list[torch.Tensor]:
         """Writes the arguments' addresses, and their shapes if these differ from the last call's. Returns the tensors, some of which are dense copies."""
         held, last, is_on_gpu = [], self.last, self.is_on_gpu
         for k, at in enumerate(self.taken):
             t = args[at]
             if not isinstance(t, torch.Tensor):
-                t = torch.full((), t, device=self.device)  # a size
+                t = self.of_size(k, t)
             if is_on_gpu:
                 t = arrays.on_device(t if t.is_cuda else t.to(self.device), row_major=True)  # of the CPU: a number
             elif not t.is_contiguous():

@@ -247,9 +247,26 @@ def hoist_sizes(gm):
     gm.recompile()
 
 
+def is_never_negative(size):
+    return bool(size.node.shape_env.bound_sympy(size.node.expr).lower >= 0)
+
+
+def give_axis(gm, place, before):
+    """Makes an argument that is a size an empty tensor with an axis of that size, which the compiler knows by name: as a value, it would be data that the host
+    has to read before it knows what it decides. Returns a node with the size."""
+    size, mode = place.meta["val"], next(t.fake_mode for n in gm.graph.nodes for t in tensors_of(n.meta.get("val")))
+    with mode:
+        place.meta["val"] = torch.empty((size, 0), dtype=torch.uint8, device="cpu")
+    with gm.graph.inserting_before(before):
+        node = gm.graph.call_function(torch.ops.aten.sym_size.int, (place, 0))
+    node.meta["val"] = size
+    place.replace_all_uses_with(node, delete_user_cb=lambda user: user is not node)
+    return node
+
+
 def bind_sizes(gm):
     """Computes sizes that a graph gets as arguments from its tensors' shapes, which the compiler knows by name, and removes these arguments where that is
-    possible. Returns the positions of the arguments that are left."""
+    possible; others become tensors (give_axis). Returns the positions of the arguments that are left."""
     places = [n for n in gm.graph.nodes if n.op == "placeholder"]
     where, left = sizes_of(places), []
     after = next(n for n in gm.graph.nodes if n.op != "placeholder")
@@ -261,6 +278,8 @@ def bind_sizes(gm):
                     new = emit_size(gm.graph, v.node.expr, where) if isinstance(v, torch.SymInt) else v
             except Unexpressed:
                 left.append(k)
+                if is_never_negative(v):
+                    where[v.node.expr] = give_axis(gm, p, after)
                 continue
             replace_all(gm.graph, p, new)
             gm.graph.erase_node(p)

@@ -197,7 +197,8 @@ class Piece:
 
     def sizes(self, args):
         """The first call's sizes by name, for which kernels are selected: "s77:8,s3:128"."""
-        known = {name: int(args[at].shape[axis]) for name, at, axis in self.symbols}
+        given = [a.shape if isinstance(a, torch.Tensor) else [a] for a in args]  # a size: of the first axis, see _fx.give_axis
+        known = {name: int(given[at][axis]) for name, at, axis in self.symbols}
         return ",".join(f"{n}:{v}" for n, v in sorted(known.items())) or None
 
     def packed(self, args):
