@@ -143,9 +143,9 @@ class Starts(unittest.TestCase):
                 self.assertIn(old, text)
                 self.write(module, text.replace(old, new))
                 self.assertGreater(self.run_one(USUAL)[0], 0)
+                self.assertEqual(self.run_one(USUAL)[0], 0)
                 self.write(module, text)
-        self.run_one(USUAL)
-        self.assertEqual(self.run_one(USUAL)[0], 0)
+                self.assertEqual(self.run_one(USUAL)[0] > 0, module == "helper")  # of which there is one version in the cache
 
     def test_patched(self):
         """Methods and functions that are replaced at run time, before the first call or later."""
@@ -255,12 +255,9 @@ for _ in range(3):
 
     def test_tuned(self):
         body = """
-from quern import _piece
-usual, tuned = _piece.lib.quern_tune, []
-class Lib:
-    def __getattr__(self, name):
-        return (lambda *a: tuned.append(1) or usual(*a)) if name == "quern_tune" else getattr(real, name)
-real, _piece.lib = _piece.lib, Lib()
+from quern import _model
+usual, tuned = _model.tune, []
+_model.tune = lambda *a: tuned.append(1) or usual(*a)
 OPTIONS = {"mode": "tune", "timeout": 1, "measure": False}
 net = model.Model(F.relu).eval()
 call(fast_of(net), net, torch.randn(7, 24))

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Guards of PyTorch's compiler on the identity of functions, classes and modules of Python, as they are kept for another process: by what these objects are."""
+import re
 import threading
 import types
 
 from ._same import Describer, Unsaid
 
 MEANT = ("ID_MATCH", "FUNCTION_MATCH", "CLASS_MATCH", "MODULE_MATCH", "CLOSURE_MATCH")  # types of guards
+
+ADDRESS = re.compile(r"(?<=, )\d{5,}(?=\))|\b0x[0-9a-f]+")  # in texts of guards: "___check_type_id(x, 1234567), type=..."
 
 current = threading.local()  # .start: whose compiled function runs in this thread (_starts.py)
 
@@ -51,6 +54,12 @@ def place_of(guard):
     if guard.guard_type == "CLOSURE_MATCH" and type(guard.value) is types.FunctionType:
         return f"({guard.orig_guard.name}).__code__", guard.value.__code__
     return guard.orig_guard.name, guard.value
+
+
+def meaning(texts):
+    """Of what the compiler says a guard is: without addresses. A guard that another process made takes its values from what it finds in this one, if they are
+    attributes of modules, functions or classes: then it may be another one now."""
+    return {ADDRESS.sub("", t) for t in texts or ()}
 
 
 def add(manager, guard):

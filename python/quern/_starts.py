@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 
-from ._identities import MEANT, Identities, add, current, describe_all, is_same, place_of
+from ._identities import MEANT, Identities, add, current, describe_all, is_same, meaning, place_of
 from ._keys import key_of, surroundings
 from ._notes import notes
 from ._package import BY_ADDRESS, check_globals, globals_of, lay, lift, rename, resumed
@@ -286,15 +286,20 @@ def make_class():
             from torch._dynamo.output_graph import get_builtins_dict
             from torch._dynamo.utils import CleanupHook
             state = load_guards_state(state)
-            for g in state.output_graph.guards:
-                g.stack = g.user_stack = None  # formatting them takes a quarter of the time
+            were = [(g, g.code_list) for g in state.output_graph.guards]
+            for g, _ in were:
+                g.stack = g.user_stack = g.code_list = None  # formatting stacks takes a quarter of the time
             if state.shape_code_parts is not None:
                 state.shape_code_parts.python_fallback = True  # no C++ compiler is started for them
             name = state.output_graph.name_of_builtins_dict_key_in_fglobals
             if name:
                 CleanupHook.disown(variables, name)
                 variables.setdefault(name, get_builtins_dict(variables))
-            return load_guard_manager(state, code, variables)
+            manager = load_guard_manager(state, code, variables)
+            for g, was in were:
+                if meaning(g.code_list) != meaning(was):
+                    raise Unsaid(f"a guard that is another one here: {g.code_list}, {was}")
+            return manager
 
         def withdraw(self):
             """Removes what was installed."""
