@@ -6,6 +6,7 @@ import copy
 import io
 import os
 import pickle
+import random
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,9 @@ try:
     import transformers
 except ImportError:
     transformers = None
+
+
+SEED = int(os.environ.get("SEED", "1"))
 
 
 def near(test, got, want, tolerance=2e-4):
@@ -601,8 +605,8 @@ class Optimize(unittest.TestCase):
         _compare.FASTER = self.usual
 
     def used(self, net):
-        from quern._modules import Fast
-        return [type(m).__name__ for m in net.modules() if isinstance(m.forward, Fast) and any(m.forward.made.values())]
+        from quern._layers import Fast
+        return [type(m).__name__ for m in net.modules() if isinstance(m.forward, Fast) and any(case.bound for case in m.forward.made.values())]
 
     def check(self, net, *x):
         want = copy.deepcopy(net)
@@ -623,6 +627,92 @@ class Optimize(unittest.TestCase):
     def test_lstm(self):
         net = Net(lambda net, x: net.a(x), a=nn.LSTM(12, 20, batch_first=True)).eval()
         self.check(net, torch.randn(2, 9, 12))
+
+    def instance(self, layer, *args, used=True, **named):
+        """A layer alone: the same results as without; run by the library, or left alone with a reason."""
+        layer = layer.eval()
+        want = copy.deepcopy(layer)
+        quern.torch.optimize(layer)
+        few = next(layer.parameters()).dtype in (torch.float16, torch.bfloat16)
+        with torch.no_grad():
+            for _ in range(2):
+                near(self, layer(*args, **named), want(*args, **named), 3e-2 if few else 2e-4)
+        rows = quern.torch.explain(layer)
+        if used is not None:
+            self.assertEqual(bool(self.used(layer)), used, str(rows))
+        self.assertTrue(self.used(layer) or all(r["reason"] for r in rows), str(rows))
+        return layer, str(rows)
+
+    def test_convolutions(self):
+        rng = random.Random(SEED)
+        for transposed, d, mode, kind in ((False, 1, "reflect", torch.float64), (False, 2, "circular", torch.float32), (False, 3, "replicate", torch.float32),
+                                          (False, 2, "zeros", torch.bfloat16), (True, 1, "zeros", torch.float64), (True, 2, "zeros", torch.float32),
+                                          (True, 3, "zeros", torch.float32)):
+            groups, stride, dilation = rng.choice((1, 2)), rng.choice((1, 2)), rng.choice((1, 2))
+            make = getattr(nn, f"Conv{'Transpose' * transposed}{d}d")
+            more = {"output_padding": rng.randrange(max(stride, dilation))} if transposed else {"padding_mode": mode}
+            layer = make(4, 6, 3, stride=stride, padding=rng.randrange(3), dilation=dilation, groups=groups, bias=d == 3 or rng.random() < 0.5, dtype=kind, **more)  # 2.15 writes a wrong bias for Conv3d without one
+            with self.subTest(str(layer)):
+                is_sure = kind != torch.bfloat16 and mode != "circular"  # which 1.13 exports wrongly
+                self.instance(layer, torch.randn([2, 4, *rng.choices((7, 8, 9), k=d)], dtype=kind), used=is_sure or None)
+        self.instance(nn.Conv2d(4, 4, (3, 2), padding="same", padding_mode="reflect"), torch.randn(1, 4, 7, 8))
+
+    def test_linear_types(self):
+        for kind in (torch.float64, torch.bfloat16, torch.float16):
+            if kind == torch.float16 and not can_compile:
+                continue  # PyTorch 1.13 has no f16 on processors
+            with self.subTest(str(kind)):
+                self.instance(nn.Linear(24, 7, bias=kind != torch.float64, dtype=kind), torch.randn(5, 3, 24, dtype=kind), used=None)
+
+    def test_recurrent(self):
+        x, states = torch.randn(2, 9, 12), lambda n, size: torch.randn(n, 2, size)
+        self.instance(nn.LSTM(12, 20, 2, batch_first=True, bidirectional=True), x)
+        self.instance(nn.LSTM(12, 20, bias=False), x, (states(1, 20)[:, :1].expand(1, 9, 20), torch.randn(1, 9, 20)))
+        self.instance(nn.GRU(12, 20, bidirectional=True, batch_first=True), x, states(2, 20))
+        self.instance(nn.LSTM(12, 20, proj_size=5), x, used=None)  # ONNX has none; newer exporters write it as its parts
+        packed = nn.utils.rnn.pack_padded_sequence(x, torch.tensor([9, 4]), batch_first=True)
+        layer, want = nn.GRU(12, 20, batch_first=True).eval(), None
+        with torch.no_grad():
+            want = layer(packed)
+            got = quern.torch.optimize(layer)(packed)
+        near(self, (got[0].data, got[1]), (want[0].data, want[1]))
+        self.assertIn("runs as before: a packed sequence (1 call)", str(quern.torch.explain(layer)))
+
+    def test_attention(self):
+        rng, n = random.Random(SEED), 5
+        q, k, v = (torch.randn(2, n, 12) for _ in range(3))
+        causal, padding = torch.ones(n, n).triu(1).bool(), torch.tensor([[False] * 3 + [True] * 2, [False] * n])
+        for named in ({}, {"attn_mask": causal, "need_weights": False}, {"attn_mask": torch.randn(n, n), "key_padding_mask": padding},
+                      {"key_padding_mask": torch.randn(2, n), "need_weights": True}, {"attn_mask": torch.randn(6, n, n), "need_weights": False}):
+            batch_first = rng.random() < 0.5
+            given = (q, k, v) if batch_first else tuple(t.transpose(0, 1) for t in (q, k, v))
+            with self.subTest(f"{list(named)} {batch_first}"):
+                layer = nn.MultiheadAttention(12, 3, batch_first=batch_first, bias=rng.random() < 0.5)
+                want = copy.deepcopy(layer).eval()
+                layer, _ = self.instance(layer, given[0], given[0], given[0], used=None, **named)  # self-attention; then other keys of the same shapes
+                with torch.no_grad():
+                    near(self, layer(*given, **named), want(*given, **named))
+
+    def test_left_alone(self):
+        """Calls that no program is made for, with the reason."""
+        class Twice(nn.Linear):
+            def forward(self, x):
+                return 2 * super().forward(x)
+        net, x = quern.torch.optimize(nn.Sequential(nn.Linear(24, 24), Twice(24, 24)).eval()), torch.randn(3, 24)
+        self.assertIn("it was not called yet", str(quern.torch.explain(net)))
+        net(x).sum().backward()
+        with torch.no_grad():
+            with torch.autocast("cpu", torch.bfloat16):
+                self.assertEqual(net(x).dtype, torch.bfloat16)
+            net.train()(x)
+            net.eval()
+            net(x)
+        text = str(quern.torch.explain(net))
+        for reason in ("gradients are recorded (without torch.no_grad()) (1 call)", "autocast decides its types (1 call)", "the layer is in training mode (1 call)"):
+            self.assertIn(reason, text)
+        self.assertRegex(text, "^1 layers")
+        with self.assertRaisesRegex(TypeError, "explain.. needs the model's inputs: explain.model, x."):
+            quern.torch.explain(mlp())
 
     def test_changed_weights(self):
         net, x = quern.torch.optimize(mlp()), torch.randn(5, 24)

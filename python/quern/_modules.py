@@ -1,30 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models of PyTorch as files (export, load), and single layers by the library in models that cannot be compiled as graphs (optimize). Any PyTorch from 1.13 on."""
+"""Models of PyTorch as files: export, load. Any PyTorch from 1.13 on."""
 from __future__ import annotations
 
 import inspect
-import logging
 import os
 import tempfile
-import threading
 import warnings
-from typing import Any, Callable, Mapping, Optional, Sequence
+from typing import Any, Sequence
 
 import torch
 
 from . import _advice as advice
 from . import _arrays as arrays
 from . import _program
-from ._bound import Bound
-from ._compare import compare
 from ._library import Error
 
-log = logging.getLogger("quern")
-
 HAS_GRAPHS = "dynamo" in inspect.signature(torch.onnx.export).parameters and hasattr(torch, "export")  # exports of graphs, not only of traces
-
-
-# --- files ---
 
 
 def write_onnx(model: torch.nn.Module, inputs: Sequence[Any], file: str, dynamic_shapes: Any = None) -> None:
@@ -138,104 +129,3 @@ class Loaded(torch.nn.Module):
 def load(path: str | os.PathLike[str], **options: Any) -> Loaded:
     """The model in a .dnx file as a module; options: see quern.load."""
     return Loaded(_program.load(path, **options))
-
-
-# --- layers ---
-
-KINDS = (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d, torch.nn.ConvTranspose1d, torch.nn.ConvTranspose2d, torch.nn.ConvTranspose3d,
-         torch.nn.MultiheadAttention, torch.nn.LSTM, torch.nn.GRU)
-
-
-def flatten(value: Any) -> tuple[list[torch.Tensor], Callable[[list[torch.Tensor]], Any]]:
-    """The tensors of nested tuples and lists, and a function that nests others like them."""
-    if isinstance(value, torch.Tensor):
-        return [value], lambda flat: flat.pop(0)
-    if isinstance(value, (tuple, list)):
-        parts = [flatten(v) for v in value]
-        return [t for tensors, _ in parts for t in tensors], lambda flat: tuple(nest(flat) for _, nest in parts)
-    return [], lambda flat: value
-
-
-class Traced(torch.nn.Module):
-    """A layer as a function of tensors, to be exported: its other arguments are fixed."""
-
-    def __init__(self, function: Callable[..., Any], layer: torch.nn.Module, args: Sequence[Any], named: Mapping[str, Any]) -> None:
-        super().__init__()
-        self.function, self.layer, self.inputs, self.named = function, layer, args, named
-
-    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        rest = list(tensors)
-        args = [rest.pop(0) if isinstance(a, torch.Tensor) else a for a in self.inputs]
-        named = {k: rest.pop(0) if isinstance(a, torch.Tensor) else a for k, a in self.named.items()}
-        return tuple(flatten(self.function(*args, **named))[0])
-
-
-Made = Optional[tuple[Bound, Callable[[list[torch.Tensor]], Any]]]
-
-
-class Fast:
-    """Instead of a layer's forward: by the library for inference on the CPU, if that is faster for inputs of these shapes, else as before."""
-
-    def __init__(self, layer: torch.nn.Module) -> None:
-        self.layer = layer
-        self.__setstate__({})
-
-    def __getstate__(self) -> dict[str, Any]:  # copies and files make their programs anew
-        return {"layer": self.layer}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self.made: dict[Any, Made] = {}  # shapes of inputs and other arguments -> (Bound, nesting of the results), None: as before
-        self.lock = threading.Lock()
-
-    def usual(self, *args: Any, **named: Any) -> Any:
-        return type(self.layer).forward(self.layer, *args, **named)
-
-    def __call__(self, *args: Any, **named: Any) -> Any:
-        given = (*args, *named.values())
-        tensors = [a for a in given if isinstance(a, torch.Tensor)]
-        others = [a for a in given if not isinstance(a, torch.Tensor)]
-        weights = list(self.layer.parameters())
-        if not tensors or self.layer.training or is_recorded([*tensors, *weights]) or any(isinstance(a, (tuple, list)) for a in others):
-            return self.usual(*args, **named)
-        key = (tuple((t.shape, t.dtype) for t in tensors), len(args), tuple(named), tuple(others), torch.get_num_threads())
-        with self.lock:
-            known = self.made.get(key)
-            if key not in self.made or known and known[0].has_changed([*tensors, *weights]):
-                known = self.made[key] = self.make(args, named, tensors, weights)
-        if known is None or not known[0].is_ours():
-            return self.usual(*args, **named)
-        return known[1](list(known[0].run(tensors)))
-
-    def make(self, args: Sequence[Any], named: Mapping[str, Any], tensors: Sequence[torch.Tensor], weights: Sequence[torch.Tensor]) -> Made:
-        def usual(*_: Any) -> list[torch.Tensor]:
-            return flatten(self.usual(*args, **named))[0]
-
-        try:
-            with tempfile.TemporaryDirectory() as folder:
-                file = os.path.join(folder, "layer.onnx")
-                write_onnx(Traced(self.usual, self.layer, args, named).eval(), tensors, file)
-                program = _program.compile(file, threads=torch.get_num_threads())
-            bound = Bound(program, range(len(tensors)), [(len(tensors) + k, w) for k, w in enumerate(weights)])
-            reason, _ = compare(lambda *t: bound.run(t), usual, tensors)
-        except Exception as e:  # whatever an exporter raises: the layer runs as before
-            reason = f"{type(e).__name__}: {e}"
-        if reason is None:
-            return bound, flatten(self.usual(*args, **named))[1]
-        log.info("optimize: a %s stays as it is: %s", type(self.layer).__name__, reason)
-        return None
-
-
-def is_recorded(tensors: Sequence[torch.Tensor]) -> bool:
-    """Whether PyTorch records operations on these for gradients, or they are not in the host's memory."""
-    return torch.is_grad_enabled() and any(t.requires_grad for t in tensors) or any(t.device.type != "cpu" for t in tensors)
-
-
-def optimize(model: torch.nn.Module, kinds: Any = KINDS) -> torch.nn.Module:
-    """Lets layers of a model (of these classes: linear, convolutions, attention, recurrent) run by the library where it is faster: for models that
-    torch.compile cannot take as graphs, and for PyTorch before 2.0. For inference on the CPU; otherwise, as with gradients, layers run as before. Parameters
-    and their names stay. Returns the model."""
-    for layer in model.modules():
-        if isinstance(layer, kinds) and not isinstance(layer.forward, Fast):
-            layer.forward = Fast(layer)
-    return model

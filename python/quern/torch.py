@@ -34,7 +34,8 @@ import sys
 import torch
 
 from ._attention import scaled_dot_product_attention
-from ._modules import export, load, optimize
+from ._layers import optimize
+from ._modules import export, load
 from ._register import register_backend
 from ._torch_operator import Operator
 from ._torch_run import TYPES, run
@@ -52,7 +53,13 @@ register_backend()
 def explain(model, *inputs, mode=None, options=None, dynamic=None, training=False, **named):
     """How torch.compile(model, backend="quern") divides a model for these inputs. Prints as a table of pieces, with the time of each beside that of its
     operators in PyTorch, and of what stays in PyTorch and why. Runs the model, without gradients; with training=True its forward and backward graphs, where
-    gradients are those of the sum of its results, and kept nowhere."""
+    gradients are those of the sum of its results, and kept nowhere. Of a model after optimize(), without inputs: its layers, with the same columns."""
+    if not inputs and not named and isinstance(model, torch.nn.Module):
+        from ._layers import Layers
+        found = Layers(model)
+        if found:
+            return found
+        raise TypeError("explain() needs the model's inputs: explain(model, x); without them it lists the layers of a model after optimize()")
     from ._explain import explain
     return explain(model, *inputs, mode=mode, options=options, dynamic=dynamic, training=training, **named)
 
