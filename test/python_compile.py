@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 from python_compiler import ALWAYS, Net, can_compile, mistranslated
 
@@ -95,7 +96,18 @@ class Compile(unittest.TestCase):
         self.compare(with_statistics(conv_net()), [torch.randn(2, 3, 32, 32)])
 
     def test_channels_last(self):
-        self.compare(with_statistics(conv_net()), [torch.randn(2, 3, 32, 32).to(memory_format=torch.channels_last)])
+        """Images are used in place, as they lie in memory, also if the weights do; sizes may be symbols."""
+        def images(*shape):
+            return torch.randn(shape).to(memory_format=torch.channels_last)
+        for dynamic, to in ((None, torch.contiguous_format), (None, torch.channels_last), (True, torch.contiguous_format)):
+            torch._dynamo.reset()
+            calls = [[images(2, 3, 32, 32)]] + [[images(4, 3, 40, 36)]] * (dynamic is True)
+            graphs, fast = self.compare(with_statistics(conv_net()).to(memory_format=to), *calls, dynamic=dynamic, pieces=None)
+            for g in graphs:
+                shape = g.pieces[0].bound.program.input_shape(0)
+                self.assertEqual((len(shape), shape[3]), (4, 3), shape)
+            with torch.no_grad(), unittest.mock.patch.object(torch.Tensor, "contiguous", side_effect=AssertionError("a copy")):
+                fast(*calls[0])
 
     def test_dynamic_batch(self):
         """One graph for all batches, by symbols."""

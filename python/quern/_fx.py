@@ -353,11 +353,11 @@ def order_of(node):
     return memory_order(node.meta["val"]) if isinstance(node, torch.fx.Node) and isinstance(node.meta.get("val"), torch.Tensor) else None
 
 
-def take_strides(gm):
-    """Lets a graph take its arguments in the order in which PyTorch has them in memory. Returns, per argument, the axes to permute it by before; None: as it
-    is."""
+def take_strides(gm, which):
+    """Lets a graph take arguments (which: of each, whether) in the order in which PyTorch has them in memory. Returns, per argument, the axes to permute it by
+    before; None: as it is."""
     places = [n for n in gm.graph.nodes if n.op == "placeholder"]
-    orders = [order_of(n) for n in places]
+    orders = [order_of(n) if is_one else None for n, is_one in zip(places, which)]
     with gm.graph.inserting_before(next(n for n in gm.graph.nodes if n.op != "placeholder")):
         for n, order in zip(places, orders):
             if order:

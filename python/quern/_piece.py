@@ -87,7 +87,7 @@ def symbols_of(net, taken):
 
 class Piece:
     """Called like the FX graph that it replaces. gm: the graph, runnable, with all results on one device; static: per argument, whether it is a weight (the
-    same memory in every call); form: a function that gives the graph to export; keeps: arguments keep the order of axes in memory."""
+    same memory in every call); form: a function that gives the graph to export; keeps: weights keep the order of axes in memory, like other arguments."""
 
     def __init__(self, name, gm, static, options, form, keeps=False):
         self.name, self.eager, self.options, self.form, self.keeps = name, gm, options, form, keeps
@@ -103,7 +103,7 @@ class Piece:
         self.is_started = self.is_told = False
         self.calls = self.changes = 0
         self.net = _fx.copy_of(form(gm))
-        self.given = _fx.take_strides(self.net) if keeps else []  # per argument, the order of its axes in the program
+        self.given = _fx.take_strides(self.net, [keeps or not s for s in static])  # per argument, the order of its axes in the program
         back = _fx.keep_strides(self.net)
         self.back = back if any(back) else None  # per result, the axes that PyTorch's strides need
         _fx.settle_sizes(self.net)
