@@ -431,18 +431,20 @@ static inline void open_device_check(struct fixture *b, struct check *k, u64 see
     k->rtol *= 20, k->atol *= 20;
 }
 
-/* A random candidate on a device; the fixture is opened for it. */
-static inline void try_device(struct fixture *b, const char *driver, u64 seed)
+/* A random candidate on a device; the fixture is opened for it, restricted by `limits`. */
+static inline void try_limited(struct fixture *b, const char *driver, struct str limits, u64 seed)
 {
     struct dev_opts o = {.n_threads = 2};
     struct check k;
     struct candidate c;
-    assert_true(dev_ask(dev_find(str_of(driver)), &o, &b->caps, NULL, &b->e));
+    assert_true(dev_ask(dev_find(str_of(driver)), &o, &b->caps, NULL, &b->e) && caps_limit(&b->caps, limits, NULL, &b->e));
     open_device_check(b, &k, seed);
     if (!choose(b, 1, &c)) report(b, NULL, seed);
     if (!verify_on(b, driver, &c, &k)) report(b, &c, seed);
     check_release(&k);
 }
+
+static inline void try_device(struct fixture *b, const char *driver, u64 seed) { try_limited(b, driver, (struct str){0}, seed); }
 
 /* Available drivers of GPUs, or simulated ones, whose kernels can be built. Skips the test if there
    are none. */

@@ -322,22 +322,33 @@ static inline bool random_gemm(struct fixture *b)
     return make_task(b);
 }
 
-/* A matmul whose right operand's terms are neighbours in memory, as those of a linear layer's weights (n, k) that are an input. */
+/* Weights (n, k) of a linear layer that are an input, seen as (k, n); some are computed, as NaN of the zeros behind the last. */
+static inline value_id linear_weights(struct fixture *b, u32 rank, const sym *dim)
+{
+    static const i64 perm[2][3] = {{1, 0}, {0, 2, 1}};
+    value_id w = add_input(b, "w", rank, dim);
+    if (pick(b, 0, 5) == 0) w = add_op(b, "Div", w, add_op(b, "Abs", w, 0, 0), 0);
+    w = add_op(b, "Transpose", w, 0, 0);
+    attr_set_ints(&b->g, graph_value(&b->g, w)->producer, "perm", perm[rank - 2], rank);
+    return w;
+}
+
+/* A matmul whose right operand's terms are neighbours in memory. */
 static inline bool random_linear(struct fixture *b)
 {
     static const i64 sizes[] = {1, 2, 5, 6, 7, 8, 15, 16, 17, 31, 33, 40, 65, 96, 129};
-    sym n[3], left[3], right[2];
+    sym n[3], left[3], right[3];
     bool symbolic = pick(b, 0, 2) == 0;
-    u32 rank = (u32)pick(b, 1, 3);
+    u32 rank = (u32)pick(b, 1, 3), batched = rank == 3 && pick(b, 0, 1);
     for (u32 i = 0; i < 3; i++) {
         bool is_var = symbolic && pick(b, 0, 1);
         n[i] = size_of(b, sizes[pick(b, i == 2 ? 6 : 0, countof(sizes) - 1)], is_var);
     }
-    right[0] = n[1], right[1] = n[2];
     left[rank - 1] = n[2];
     if (rank > 1) left[rank - 2] = n[0];
     if (rank > 2) left[0] = sym_const(&b->sym, pick(b, 1, 2));
-    value_id w = add_op(b, "Transpose", add_input(b, "w", 2, right), 0, 0), x = operand(b, "x", rank, left, false);
+    right[0] = left[0], right[batched] = n[1], right[batched + 1] = n[2];
+    value_id w = linear_weights(b, 2 + batched, right), x = operand(b, "x", rank, left, false);
     value_id y = add_op(b, "MatMul", x, w, 0);
     for (node_id i = 1; i < b->g.node.n; i++)
         if (!op_infer(&b->g, i, &b->e)) return false;

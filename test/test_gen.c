@@ -55,18 +55,6 @@ static void test_gemm(void **state)
     count_kernels(n);
 }
 
-static void test_linear(void **state)
-{
-    u32 n = 0;
-    for (u64 seed = first_seed(0, 80); seed < last_seed(0, 80); seed++) {
-        struct fixture b;
-        fixture_open(&b, seed);
-        if (random_linear(&b)) n += try_task(&b, seed, 12);
-        fixture_close(&b);
-    }
-    count_kernels(n);
-}
-
 static void test_row(void **state)
 {
     u32 n = 0;
@@ -156,7 +144,6 @@ int main(void)
         cmocka_unit_test(test_operators),
         cmocka_unit_test(test_conv),
         cmocka_unit_test(test_gemm),
-        cmocka_unit_test(test_linear),
         cmocka_unit_test(test_large_gemm),
         cmocka_unit_test(test_row),
         cmocka_unit_test(test_quantised_row),

@@ -402,6 +402,6 @@ static double predict(const struct gen_problem *p, const struct sched *v)
 }
 
 const struct gen gen_attention = {
-    GEN_FAMILY("attention", 10), .sums = SUMS_OF_ROWS, .chains = true, .singles = true, .facts = sizeof(struct facts),
+    GEN_FAMILY("attention", 11), .sums = SUMS_OF_ROWS, .chains = true, .singles = true, .facts = sizeof(struct facts),
     .analyze = analyze, .least = least, .legal = legal, .emit = emit, .predict = predict,
 };

@@ -243,6 +243,6 @@ static void initial(const struct gen_problem *p, struct sched *s)
 }
 
 const struct gen gen_attention_grad = {
-    GEN_FAMILY("attention_grad", 3), .sums = SUMS_IN_ORDER, .chains = true, .facts = sizeof(struct facts),
+    GEN_FAMILY("attention_grad", 4), .sums = SUMS_IN_ORDER, .chains = true, .facts = sizeof(struct facts),
     .analyze = analyze, .legal = legal, .initial = initial, .emit = emit, .predict = predict,
 };

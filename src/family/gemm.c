@@ -50,6 +50,7 @@ struct sizes { /* of a task, for what is asked of every schedule */
     struct tile_product product;
     bool has_rows, any_rows, static_k, may_round, a_plain, b_plain, b_const, b_converts, has_codes; /* any_rows: their number is not known */
     bool has_inner; /* both operands have vectors of terms in place, or the left one as it is packed (cpu_inner.c) */
+    i64 square; /* run-time right operands are transposed in squares of so many where they are packed: gemm_square; else 0 */
     i64 run;    /* bytes of a vector of results stored past the caches; 0: they are not */
     bool a_far; /* the left operand is more than the second cache keeps */
     bool is_short; /* short sums of operands that are computed, as in attention: results are most of what is moved */
@@ -99,7 +100,7 @@ static bool is_sane(const struct caps *c, struct tile_product p, const struct ge
     if (!tile_is_legal_by(c, p, s->mr, s->nr) || s->ahead > (s->right == RIGHT_ONCE ? 64 : s->right == RIGHT_BLOCKS ? AHEAD_SECOND : 0)) return false;
     if (c->deterministic && s->split_k > 1) return false;
     if (s->bk % p.terms) return false;
-    if (s->right == RIGHT_INNER) return !c->deterministic && p.leaf == &tile_fma && gemm_inner_is_legal(c, s->mr, s->columns) && !s->fetch && s->ku == 4 && (!s->bk || s->bk >= 128);
+    if (s->right == RIGHT_INNER) return !c->deterministic && gemm_inner_suits(p) && gemm_inner_is_legal(c, s->mr, s->columns) && !s->fetch && s->ku == 4 && (!s->bk || s->bk >= 128);
     if (tile_is_matrix(p)) return s->split_k == 1 && !s->ahead && !s->fetch;
     if (s->mr > 4 && s->nr > 1 && s->mr * s->nr < (i64)c->n_vector_regs / 2) return false;
     return s->ahead <= AHEAD_SECOND || s->mb < 2;
@@ -146,8 +147,9 @@ static bool suits(const struct sizes *z, const struct gemm_sched *s)
     i64 tiles = ceil_div(z->m, s->mr), blocks = ceil_div(z->n, s->nr * z->lanes), unit = tile_unit(z->product);
     if (!s->pack && !z->a_plain) return false;
     bool in_blocks = s->right == RIGHT_BLOCKS, is_inner = s->right == RIGHT_INNER;
-    if (is_inner && (!z->has_inner || s->pack == LEFT_BYTES || z->lanes % s->columns || z->k < 2 * z->lanes)) return false;
-    if (z->b_const ? s->right != RIGHT_ONCE && !(in_blocks && z->b_converts && tiles > 1) : s->ahead > (in_blocks ? 0 : AHEAD_SECOND)) return false;
+    if (is_inner && (!z->has_inner || s->pack == LEFT_BYTES || z->lanes % s->columns || z->k < 2 * z->lanes * z->product.terms)) return false;
+    if (z->b_const ? s->right != RIGHT_ONCE && !(in_blocks && z->b_converts && tiles > 1) : s->ahead > AHEAD_SECOND) return false;
+    if (in_blocks && !z->b_const && s->ahead && (!z->square || !(s->bk || z->static_k))) return false;
     if (s->right == RIGHT_PLACE && !z->b_plain) return false;
     if (z->has_codes && (s->split_k > 1 || s->bk % z->product.terms || (in_blocks && s->ahead))) return false;
     if (z->product.leaf == &tile_code_dots && s->right == RIGHT_ONCE && !s->pack) return false;
@@ -181,8 +183,9 @@ static bool analyze(const struct gen_problem *p)
     struct facts *f = p->facts;
     if (p->c->is_gpu || p->c->vector_bytes < 8 || !gemm_take(&f->x, p->t)) return false;
     f->z = sizes_of(&f->x, p->c);
-    f->z.has_inner = !f->x.b_const && dtype_is_float(f->x.type) && f->z.product.leaf == &tile_fma && gemm_has_dense_terms(p->t, &f->x, (u32)f->z.lanes);
-    f->is_gathered = !f->x.b_const && !f->x.pixels && f->z.product.terms == 1 && !gemm_is_dense_along_last(p->t, f->x.b, (u32)f->z.lanes);
+    f->z.has_inner = !f->x.b_const && dtype_is_float(f->x.type) && gemm_inner_suits(f->z.product) && gemm_has_dense_terms(p->t, &f->x, (u32)(f->z.lanes * f->z.product.terms));
+    f->is_gathered = !f->x.b_const && !f->x.pixels && !gemm_is_dense_along_last(p->t, f->x.b, (u32)f->z.lanes);
+    f->z.square = f->x.b_const || f->z.product.terms > 1 ? 0 : gemm_square(p->t, &f->x, (u32)f->z.lanes);
     return true;
 }
 
@@ -290,7 +293,7 @@ static double chain_of_codes(const struct nest_rates *r, const struct work *w, i
 }
 
 /* A term of some rows, whose elements are each converted and spread, and `nr` vectors of columns. */
-static double step_of_tile(const struct nest_rates *r, const struct work *w, i64 rows, i64 nr)
+static double step_of_tile(const struct nest_rates *r, const struct gemm_sched *s, const struct work *w, i64 rows, i64 nr)
 {
     if (w->unit > 0) return nest_unit(r, w->unit, rows, nr, rows % tile_matrix.rows);
     if (w->dots > 0) { /* a block's sums are converted, and end with some operations */
@@ -303,9 +306,10 @@ static double step_of_tile(const struct nest_rates *r, const struct work *w, i64
         return w->codes * each + (double)(rows * nr) * 2 * r->fma + 10 * r->cycle; /* and what a block's sums begin and end with */
     }
     if (w->columns > 0) { /* a share of a vector of terms */
-        const double columns = w->columns, all = (double)rows * columns, converted = (w->converts[NEST_LEFT] ? (double)rows : 0) + (w->converts[NEST_RIGHT] ? columns : 0);
-        const bool is_oblong = fmax((double)rows, columns) > 3 * fmin((double)rows, columns), has_few = w->registers < 32;
-        const double longer = rows > 2 && (is_oblong || has_few) ? 1.3 : 1; /* oblong tiles, small ones of 16 registers: fitted on Zen 4 */
+        const double columns = (double)gemm_inner_columns(s, (i64)w->lanes, rows), all = (double)rows * columns;
+        const double most = fmax((double)rows, columns), least = fmin((double)rows, columns);
+        const double converted = (w->converts[NEST_LEFT] ? (double)rows : 0) + (w->converts[NEST_RIGHT] ? columns : 0);
+        const double longer = rows > 1 && (least < 3 || most > 2 * least) ? 1.3 : 1; /* oblong tiles and small ones: fitted on Zen 4 */
         return (double)nr * (longer * nest_tap(r, all, (double)rows + columns) + converted * nest_conversion(r)) / columns;
     }
     double t = nest_step_by(r, w->product, rows, nr);
@@ -319,14 +323,14 @@ static double step_of_rows(const struct gemm *x, const struct nest_rates *r, con
 {
     i64 m = (i64)w->m, rest = m % s->mr;
     if (gen_static(x->g, x->m, -1) < 0) rest = gemm_rest(rest, s->mr, w->product.leaf);
-    return (double)(m / s->mr) * step_of_tile(r, w, s->mr, nr) + (rest ? step_of_tile(r, w, rest, nr) : 0);
+    return (double)(m / s->mr) * step_of_tile(r, s, w, s->mr, nr) + (rest ? step_of_tile(r, s, w, rest, nr) : 0);
 }
 
-/* RIGHT_INNER: what is behind the terms of a tile. Every result has a vector, which is cleared, stored, loaded, and halved with another one. */
+/* RIGHT_INNER: what is behind the terms of a tile. Every result has a vector, which is halved with another one; groups of them are stored and loaded. */
 static double inner_ends(const struct nest_rates *r, const struct work *w, i64 mr)
 {
-    const double halving = 3; /* operations */
-    return (double)mr * w->lanes * (2 * r->load + halving * r->cycle) + w->lanes / w->columns * 8 * r->cycle;
+    const double halving = 1; /* cycles: fitted on Zen 4 */
+    return (double)mr * w->lanes * (2 * r->load / w->columns + halving * r->cycle) + w->lanes / w->columns * 8 * r->cycle;
 }
 
 /* Multiply-adds of an iteration, and what every tile costs at its ends: sums are cleared or loaded, then stored. */
@@ -350,10 +354,14 @@ static double front_seconds(const struct gen_problem *p, u32 operand, const stru
     return n * group / w->lanes * gen_problem_front(p, operand) * p->nest->work / 2;
 }
 
-/* What packing elements of the right operand takes longer where they are loaded apart: fitted on Zen 4. */
-static double gather_seconds(const struct gen_problem *p, double n)
+/* Vectors of so many elements of the right operand loaded and stored, where it is packed. Transposed, or loaded apart: fitted on Zen 4. */
+static double pack_right_seconds(const struct gen_problem *p, const struct work *w, double n)
 {
-    return ((const struct facts *)p->facts)->is_gathered ? 1.75 * n * p->nest->cycle : 0;
+    const struct facts *f = p->facts;
+    const struct nest_rates *r = p->nest;
+    const double piece = (double)f->z.square;
+    if (piece > 0) return n / piece * (0.7 + 0.35 * log2(piece)) * r->cycle;
+    return n * w->words * (3 * r->load + r->cycle) / w->lanes + (f->is_gathered ? 1.75 * n * fmax(1, (double)w->product.terms / 2) * r->cycle : 0);
 }
 
 /* Operands rearranged by an iteration: vectors evaluated or loaded, and stored. */
@@ -363,15 +371,24 @@ static double pack_seconds(const struct gen_problem *p, const struct gemm_sched 
     double vector = 2 * r->load + r->cycle, t = 0;
     if (s->pack) t += w->m * w->k * w->words / w->lanes * vector + w->m * w->passes * 8 * r->cycle + front_seconds(p, 0, w, w->m * w->k);
     if (s->right == RIGHT_BLOCKS)
-        t += w->k * w->n * w->words / w->lanes * vector + w->passes * ceil(w->n / w->width) * 20 * r->cycle + front_seconds(p, 1, w, w->k * w->n) +
-             gather_seconds(p, w->k * w->n);
+        t += pack_right_seconds(p, w, w->k * w->n) + w->passes * ceil(w->n / w->width) * 20 * r->cycle + front_seconds(p, 1, w, w->k * w->n);
     return t;
+}
+
+/* RIGHT_INNER: the share of lines that hardware prefetches in time, fitted on Zen 4. A single row goes through columns faster than a stream gets going; all
+   columns one after the other are one stream, which waits at every page. */
+static double followed(const struct gemm_sched *s, const struct work *w)
+{
+    const double until = 1340 / (w->size[NEST_RIGHT] * w->bk); /* bytes */
+    if (s->mr > 1) return 0.95;
+    return w->columns > 1 || w->passes > 1 ? 1 / (1 + until * until) : 0.96;
 }
 
 /* The share of the right operand's lines that are there in time. In passes, the last block of an iteration asks for what is computed with much later,
    steps ahead of the end of a pass ask in vain, and few steps ahead are too late for memory. For many rows there is time enough. steps: of a pass. */
 static double asked(const struct gemm_sched *s, const struct work *w, double steps)
 {
+    if (s->right == RIGHT_INNER) return followed(s, w);
     if (!s->ahead) return 0;
     if (s->ahead > AHEAD_SECOND) return (s->ahead > 16 ? 1 : 0.95) / (1 + (double)s->ahead / (2 * steps));
     if (w->m_all >= FEW_ROWS) return 1;
@@ -429,6 +446,16 @@ static double tlb_seconds(const struct work *w, const struct gemm_sched *s)
     return pages * miss * fmax(0, fmin(1, pages / entries - spare));
 }
 
+/* How often a tile's rows come from the second cache: RIGHT_INNER reads them for each group of columns, and the first cache keeps them beside these, or not. */
+static double left_again(const struct nest_rates *r, const struct work *w, const struct gemm_sched *s, const struct nest *n)
+{
+    double share = 0;
+    if (w->columns <= 0) return 1;
+    share += w->size[NEST_LEFT] * (double)s->mr * w->bk / nest_room(r, RATE_L1, &n->rows[NEST_LEFT]);
+    share += w->size[NEST_RIGHT] * w->columns * w->bk / nest_room(r, RATE_L1, &n->rows[NEST_RIGHT]);
+    return share > 2 ? w->width / w->columns : 1;
+}
+
 static double predict(const struct gen_problem *p, const struct sched *v)
 {
     const struct gemm *x = &((const struct facts *)p->facts)->x;
@@ -451,6 +478,7 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     if (!s->pack) n.rows[NEST_LEFT] = (struct nest_rows){size[NEST_LEFT] * w.bk, size[NEST_LEFT] * w.k_all, (double)(s->fetch ? 2 * s->mr : s->mr)};
     if (s->right == RIGHT_PLACE) n.rows[NEST_RIGHT] = (struct nest_rows){size[NEST_RIGHT] * w.width, size[NEST_RIGHT] * w.n_all, 1};
     if (s->right == RIGHT_INNER) n.rows[NEST_RIGHT] = (struct nest_rows){size[NEST_RIGHT] * w.bk, size[NEST_RIGHT] * w.k_all, (double)s->columns};
+    n.bytes[NEST_LEFT] *= left_again(r, &w, s, &n);
     bool are_kept = is_short && are_followed(r, &w);
     n.rows[NEST_SUMS] = (struct nest_rows){size[NEST_SUMS] * (are_kept ? w.n : w.width), size[NEST_SUMS] * w.n_all, 1};
     nest_loop(&n, tiles, 1, 0, 1);
@@ -463,14 +491,27 @@ static double predict(const struct gen_problem *p, const struct sched *v)
     double results = size[NEST_SUMS] * w.batch * w.m_all * w.n_all;
     t += (waiting(r, s, &w, &n, is_short && !are_kept) + (pack_traffic(r, s, &w) + tlb_seconds(&w, s) * blocks * w.passes) * share) / threads;
     if (s->right == RIGHT_ONCE && !x->b_const) {
-        double right = w.k_all * w.n_all * right_count(x, var);
-        t += (right * w.words * (3 * r->load + r->cycle) / w.lanes + front_seconds(p, 1, &w, right) + gather_seconds(p, right)) / threads, wait += r->launch * (threads > 1);
+        const double right = w.k_all * w.n_all * right_count(x, var), bytes = size[NEST_RIGHT] * right;
+        t += nest_read(r, bytes, 2 * bytes, &(struct nest_rows){0}) / threads; /* stored and read again */
+        t += (pack_right_seconds(p, &w, right) + front_seconds(p, 1, &w, right)) / threads, wait += r->launch * (threads > 1);
     }
     if (!x->simple || s->split_k > 1) t += 3 * results * (double)s->split_k * r->line[RATE_DRAM] / threads, wait += r->launch * (threads > 1);
     return wait + (s->nt ? gen_nt_seconds(p, t) : t);
 }
 
+/* Of operands whose terms are neighbours: tiles of vectors of terms, and one of blocks that are packed, which are far from each other. */
+static bool start(const struct gen_problem *p, u32 number, struct sched *v)
+{
+    static const struct { i64 mr, nr; enum gemm_right right; } tile[] = {{1, 1, RIGHT_INNER}, {1, 8, RIGHT_INNER}, {2, 4, RIGHT_INNER}, {3, 4, RIGHT_INNER}, {4, 4, RIGHT_INNER}, {4, 3, RIGHT_BLOCKS}};
+    const struct facts *f = p->facts;
+    if (!f->z.has_inner || number >= countof(tile)) return false;
+    v->v[P_mr] = tile[number].mr, v->v[P_nr] = tile[number].nr, v->v[P_right] = tile[number].right;
+    v->v[P_pack] = f->z.a_plain ? LEFT_PLACE : LEFT_PACKED;
+    v->v[P_split_k] = 1, v->v[P_ku] = 4;
+    return true;
+}
+
 const struct gen gen_gemm = {
-    GEN_FAMILY("gemm", 14), .facts = sizeof(struct facts), .analyze = analyze, .legal = legal,
+    GEN_FAMILY("gemm", 15), .facts = sizeof(struct facts), .analyze = analyze, .start = start, .legal = legal,
     .emit = emit, .predict = predict,
 };

@@ -116,12 +116,6 @@ static void by_blocks(struct attention_kernel *a)
     attention_close_head(a);
 }
 
-static void pack_keys(struct gemm_kernel *p)
-{
-    if (p->dot_k > 1 || gemm_is_dense_along_last(p->t, p->x.b, p->lanes)) gemm_pack_once(p);
-    else gemm_pack_transposed(p);
-}
-
 static void init(struct attention_kernel *a, const struct task *t, const struct caps *c)
 {
     const struct gemm_sched s[2] = {gemm_sched_of(&a->s, false), gemm_sched_of(&a->s, true)};
@@ -167,7 +161,7 @@ void attention_emit(struct emit *m, const struct task *t, const struct caps *c, 
     if (attention_has_values(&a->x)) m->g = attention_graph_of(m, a->x.values.y);
     if (s->keys == KEYS_ONCE) gemm_open_temps(&a->first);
     if (packs_values) gemm_open_temps(&a->second);
-    if (s->keys == KEYS_ONCE && !a->x.scores.b_const) pack_keys(&a->first);
+    if (s->keys == KEYS_ONCE && !a->x.scores.b_const) gemm_pack_once(&a->first);
     if (packs_values && !a->x.values.b_const) gemm_pack_once(&a->second);
     if (a->x.columns.out) attention_columns_open(a);
     if (attention_has_rows(&a->x)) sum_rows(a, c);

@@ -389,9 +389,7 @@ static void open_temps(struct grad_kernel *g)
     if (!g->x.queries.simple || g->x.queries.by_rows) result_open(m, &g->result, DT_F32);
     for (u32 i = 0; i < N_PACKED; i++) {
         struct gemm_kernel *p = product_of(g, i);
-        if (p->x.b_const) continue;
-        if (gemm_is_dense_along_last(p->t, p->x.b, p->lanes)) gemm_pack_once(p);
-        else gemm_pack_transposed(p);
+        if (!p->x.b_const) gemm_pack_once(p);
     }
 }
 

@@ -14,15 +14,6 @@ enum { LINE = 64, DISTANCE = 16384, TOGETHER = 4, CHUNK = 16 };
 /* Bytes of an element of the right operand where it lies, as far as the graph says. */
 static i64 size_in_place(const struct gemm_kernel *p) { return (i64)dtype_size(graph_value(p->x.g, p->x.b)->dtype); }
 
-/* The load that a value comes from, through conversions, or where a condition does not choose something else; NULL: it is computed. */
-static const struct kir_ins *load_of(const struct kir *k, kval v)
-{
-    const struct kir_ins *x = kir_at(k, v);
-    if (x->op == KI_CAST) return load_of(k, x->a);
-    if (x->op == KI_SELECT) return load_of(k, kir_at(k, x->b)->op == KI_CONST ? x->c : x->b);
-    return x->op == KI_LOAD && kir_is_far(kir_at(k, x->a)) ? x : NULL;
-}
-
 /* A key that is used, and the one to request meanwhile where keys lie in pages, both from the first keys of their pages on; else these are 0. */
 struct key { kval at, next, page, next_page; };
 
@@ -100,16 +91,6 @@ static struct pages pages_of(const struct gemm_kernel *p, kval from, kval to, kv
     return (struct pages){.k = p->m->k, .size = p->page, .chunk = attention_chunk(p->page), .ahead = ahead_of(p, bytes), .from = from, .to = to, .n = n};
 }
 
-/* Requests the line of an element of the right operand: rows of keys side by side, or by parts, are no streams that hardware knows. */
-static void ask(const struct gemm_kernel *p, const kval *idx)
-{
-    struct kir *k = p->m->k;
-    emit_ask(p->m, true);
-    const struct kir_ins *x = load_of(k, emit_value(p->m, p->x.b, idx));
-    emit_ask(p->m, false);
-    if (x) kir_prefetch_to(k, KC_SECOND, x->a, x->b);
-}
-
 /* The key to request while the key j behind `key` is used, of n; its bytes. */
 static kval key_ahead(const struct gemm_kernel *p, struct key key, kval j, kval n, i64 bytes)
 {
@@ -133,7 +114,7 @@ static void ask_values(const struct gemm_kernel *p, const struct tile *t, const 
         if (j * p->lanes * size % LINE) continue;
         kval c = kir_add_i(k, kir_mul_i(k, e->at[CPU_BLOCK], p->width), j * p->lanes);
         gemm_index(p->m, &p->x, p->x.b, p->pos, next, e->is_full ? c : kir_min(k, c, kir_add_i(k, p->n, -1)), idx);
-        ask(p, idx);
+        gemm_ask(p, KC_SECOND, idx);
     }
 }
 
@@ -266,7 +247,7 @@ static void ask_keys(const struct attention_kernel *a, struct key key, i64 n, kv
     struct kir *k = p->m->k;
     kval idx[MAX_RANK], j = kir_loop(k, KL_UNROLL, kir_int(k, 0), kir_int(k, n), 1);
     gemm_index(p->m, &p->x, p->x.b, p->pos, at, key_ahead(p, key, j, p->n, size_in_place(p) * p->static_k), idx);
-    ask(p, idx);
+    gemm_ask(p, KC_SECOND, idx);
     kir_end(k);
 }
 

@@ -96,23 +96,47 @@ i64 gemm_rest(i64 rows, i64 mr, const struct tile_leaf *leaf)
     return rows > half ? mr : rows ? half : 0;
 }
 
-/* The next block of columns, `n` elements from `next` on, is asked for while tiles work on this one, so that the tiles of all rows of the iteration together
-   ask for all of it, however many there are: in step `i` of the tile's `steps` for its share of as many lines as a step computes with. Evenly, where the number
-   of tiles is known; else each for as many, as steps would have to be divided by it. */
-static void prefetch_share(struct gemm_kernel *p, const struct cpu_piece *e, kval next, kval n, kval i, kval steps, i64 lines, i64 line)
+/* How tiles ask for the next block of columns while they work on this one: those of all rows of the iteration together for all of it, however many there are,
+   each in step `i` of its `steps` for its share of as many lines as a step computes with. Evenly, where the number of tiles is known; else each for as
+   many, as steps would have to be divided by it. */
+struct share {
+    const struct cpu_piece *e;
+    kval i, steps;
+    i64 lines, line; /* of a step; elements of a line */
+    void (*ask)(struct gemm_kernel *p, const struct share *s, kval at); /* for the line of element `at` of the block */
+    kval next, n;    /* ask_array: the block's first element and the number of elements */
+};
+
+static void prefetch_share(struct gemm_kernel *p, const struct share *s)
 {
     struct kir *k = p->m->k;
     const i64 known = p->static_m < 0 ? 0 : p->d.mb ? p->d.mb : ceil_div(p->static_m, p->s.mr);
-    const enum kir_cache to = p->s.ahead == AHEAD_SECOND ? KC_SECOND : KC_FIRST;
-    kval tile = kir_div_i(k, kir_sub(k, e->at[CPU_X], p->m0), p->s.mr), step = kir_add(k, kir_mul(k, tile, steps), i), at;
-    if (known) at = kir_div_i(k, kir_mul_i(k, step, lines), known);
+    kval tile = kir_div_i(k, kir_sub(k, s->e->at[CPU_X], p->m0), p->s.mr), step = kir_add(k, kir_mul(k, tile, s->steps), s->i), at;
+    if (known) at = kir_div_i(k, kir_mul_i(k, step, s->lines), known);
     else {
         kval tiles = kir_div_i(k, kir_add_i(k, kir_sub(k, p->m1, p->m0), p->s.mr - 1), p->s.mr);
-        at = kir_mul(k, step, kir_div(k, kir_add_i(k, tiles, lines - 1), tiles));
+        at = kir_mul(k, step, kir_div(k, kir_add_i(k, tiles, s->lines - 1), tiles));
     }
-    at = kir_mul_i(k, at, line);
-    for (i64 j = 0; j < ceil_div(lines, i64_max(1, known)); j++)
-        kir_prefetch_to(k, to, p->constant ? p->constant : p->right, kir_add(k, next, kir_min(k, kir_add_i(k, at, j * line), n)));
+    for (i64 j = 0; j < ceil_div(s->lines, i64_max(1, known)); j++) s->ask(p, s, kir_add_i(k, kir_mul_i(k, at, s->line), j * s->line));
+}
+
+static enum kir_cache asked_cache(const struct gemm_kernel *p) { return p->s.ahead == AHEAD_SECOND ? KC_SECOND : KC_FIRST; }
+
+/* Of a block that is packed already. */
+static void ask_array(struct gemm_kernel *p, const struct share *s, kval at)
+{
+    struct kir *k = p->m->k;
+    kir_prefetch_to(k, asked_cache(p), p->constant ? p->constant : p->right, kir_add(k, s->next, kir_min(k, at, s->n)));
+}
+
+/* Of a block that will be packed by squares: the pass' terms of a column, then the next column's. */
+static void ask_column(struct gemm_kernel *p, const struct share *s, kval at)
+{
+    struct kir *k = p->m->k;
+    const i64 terms = round_up(p->d.many ? p->s.bk : p->d.chunk ? p->d.chunk : p->static_k, s->line);
+    kval idx[MAX_RANK], column = kir_add(k, kir_mul_i(k, kir_add_i(k, s->e->at[CPU_BLOCK], 1), p->width), kir_div_i(k, at, terms));
+    gemm_index(p->m, &p->x, p->x.b, p->pos, kir_add(k, p->c.at, kir_mod_i(k, at, terms)), column, idx);
+    gemm_ask(p, asked_cache(p), idx);
 }
 
 enum { LINE = 64 };
@@ -121,9 +145,13 @@ enum { LINE = 64 };
 static void prefetch_next(struct gemm_kernel *p, const struct cpu_piece *e, kval i, i64 n_terms)
 {
     struct kir *k = p->m->k;
-    const i64 line = LINE / dtype_size(kir_dtype(k, p->constant ? p->constant : p->right)), lines = ceil_div(p->width * n_terms * p->dot_k, line);
-    kval next = kir_add(k, gemm_block(p, kir_add_i(k, e->at[CPU_BLOCK], 1)), kir_mul_i(k, p->c.at, p->width));
-    prefetch_share(p, e, next, kir_mul_i(k, p->c.len, p->width), kir_div_i(k, i, n_terms), kir_div_i(k, p->c.len, n_terms * p->dot_k), lines, line);
+    const bool is_packed = p->constant || p->s.right == RIGHT_ONCE;
+    const enum dtype type = !is_packed ? graph_value(p->m->g, p->x.b)->dtype : kir_dtype(k, p->constant ? p->constant : p->right);
+    struct share s = {.e = e, .line = LINE / dtype_size(type), .ask = is_packed ? ask_array : ask_column};
+    s.lines = ceil_div(p->width * n_terms * p->dot_k, s.line);
+    s.i = kir_div_i(k, i, n_terms), s.steps = kir_div_i(k, p->c.len, n_terms * p->dot_k);
+    if (is_packed) s.next = kir_add(k, gemm_block(p, kir_add_i(k, e->at[CPU_BLOCK], 1)), kir_mul_i(k, p->c.at, p->width)), s.n = kir_mul_i(k, p->c.len, p->width);
+    prefetch_share(p, &s);
 }
 
 /* Likewise of codes: while the tile works on block of terms i. Blocks of columns of all passes lie behind each other. */
@@ -131,8 +159,9 @@ static void prefetch_next_codes(struct gemm_kernel *p, const struct cpu_piece *e
 {
     struct kir *k = p->m->k;
     const i64 step = gemm_codes_step(p), line = LINE / (p->tile.leaf == &tile_codes && code_bits(p->codes.type) < 8 ? 4 : 1); /* elements */
-    kval next = gemm_codes_at(p, kir_add_i(k, e->at[CPU_BLOCK], 1));
-    prefetch_share(p, e, next, kir_mul_i(k, p->run.n, step), i, p->run.n, ceil_div(step, line), line);
+    const struct share s = {.e = e, .i = i, .steps = p->run.n, .lines = ceil_div(step, line), .line = line, .ask = ask_array,
+                            .next = gemm_codes_at(p, kir_add_i(k, e->at[CPU_BLOCK], 1)), .n = kir_mul_i(k, p->run.n, step)};
+    prefetch_share(p, &s);
 }
 
 /* Prefetches the rows of the next tile of the left operand in place, at the terms of this one: rows far apart are

@@ -107,10 +107,12 @@ i64 gemm_rest(i64 rows, i64 mr, const struct tile_leaf *leaf); /* rows of the ti
 
 /* cpu_pack.c */
 kval gemm_pack_const(struct gemm_kernel *p);             /* BUF */
+/* Elements along the side of the squares by which an operand whose terms are neighbours in memory is transposed where it is packed; 0: it is not. dot_k 1. */
+i64 gemm_square(const struct task *t, const struct gemm *x, u32 lanes);
 void gemm_pack_once(struct gemm_kernel *p);              /* a grid of its own into p->right */
-void gemm_pack_transposed(struct gemm_kernel *p);        /* likewise, of an operand whose terms are neighbours in memory, by squares of vectors; dot_k 1 */
 void gemm_pack_right(struct gemm_kernel *p, kval block); /* this pass' terms */
 void gemm_pack_left(struct gemm_kernel *p);              /* this pass' terms of all rows */
+void gemm_ask(const struct gemm_kernel *p, enum kir_cache to, const kval *idx); /* requests the line of an element of the right operand where it lies; nothing, if it is computed */
 kval gemm_block(struct gemm_kernel *p, kval block);      /* first element of a packed block */
 i64 gemm_pitch(const struct gemm_sched *s, i64 k, enum dtype t); /* of [row][term] */
 
@@ -123,7 +125,11 @@ void gemm_open_digits(struct gemm_kernel *p, sym rows);  /* arrays of the left o
 void gemm_pack_digits(struct gemm_kernel *p);            /* as gemm_pack_left */
 
 /* cpu_inner.c */
+bool gemm_inner_suits(struct tile_product p); /* does the instruction take vectors of terms? */
 bool gemm_inner_is_legal(const struct caps *c, i64 rows, i64 columns); /* fits the registers */
+/* Columns that a tile of so many rows takes at once: tiles of rows left over take more than a schedule says, up to as many sums as others have, so that
+   multiply-adds do not wait for each other. */
+i64 gemm_inner_columns(const struct gemm_sched *s, i64 lanes, i64 rows);
 bool gemm_has_dense_terms(const struct task *t, const struct gemm *x, u32 lanes); /* a vector of a column's terms is one of an array */
 void gemm_open_inner(struct gemm_kernel *p);             /* its arrays, of an iteration */
 void gemm_multiply_inner(struct gemm_kernel *p, const struct tile *t, const struct cpu_piece *e);

@@ -10,6 +10,9 @@
 // into one set of the first cache, so that it is an odd number of cache lines. When rows are the
 // neighbours it becomes [tile][term][row]. Fused prologues are evaluated here, once.
 //
+// A right operand whose terms are neighbours in memory, as weights (n, k), is read by vectors of a column's terms and transposed in registers, square by
+// square. It takes as long for one row as for many, and a 32nd of the multiply-adds of 128 rows if these and permutations share no unit.
+//
 // Constants were packed when the kernel was compiled and keep their type. Those of 16 bits are converted by each tile, or once for all
 // tiles of an iteration, block by block. So are codes of few bits (cpu_pack_codes.c).
 #include "gen/cpu_gemm.h"
@@ -54,6 +57,24 @@ i64 gemm_pitch(const struct gemm_sched *s, i64 k, enum dtype t)
 {
     i64 line = LINE / dtype_size(t), n = s->bk && (k < 0 || s->bk < k) ? s->bk : k;
     return (ceil_div(n, line) | 1) * line;
+}
+
+/* The load that a value comes from, through conversions, or where a condition does not choose something else; NULL: it is computed. */
+static const struct kir_ins *load_of(const struct kir *k, kval v)
+{
+    const struct kir_ins *x = kir_at(k, v);
+    if (x->op == KI_CAST) return load_of(k, x->a);
+    if (x->op == KI_SELECT) return load_of(k, kir_at(k, x->b)->op == KI_CONST ? x->c : x->b);
+    return x->op == KI_LOAD && kir_is_far(kir_at(k, x->a)) ? x : NULL;
+}
+
+void gemm_ask(const struct gemm_kernel *p, enum kir_cache to, const kval *idx)
+{
+    struct kir *k = p->m->k;
+    emit_ask(p->m, true);
+    const struct kir_ins *x = load_of(k, emit_value(p->m, p->x.b, idx));
+    emit_ask(p->m, false);
+    if (x) kir_prefetch_to(k, to, x->a, x->b);
 }
 
 struct panel { /* element (i, j) goes to at + i*i_step + j*j_step */
@@ -128,10 +149,60 @@ static void clear_last_group(struct gemm_kernel *p, kval at, kval n)
     kir_end(k);
 }
 
+/* Loads of 16 bytes: larger squares would store longer vectors, but take more permutations for an element, which AVX2 does not have as one instruction. */
+i64 gemm_square(const struct task *t, const struct gemm *x, u32 lanes)
+{
+    const u32 side = (u32)i64_min(lanes, 16 / dtype_size(graph_value(x->g, x->b)->dtype));
+    return !x->pixels && !gemm_is_dense_along_last(t, x->b, lanes) && gemm_has_dense_terms(t, x, side) ? side : 0;
+}
+
+/* The first `limit` terms (0: all) of a square of the right operand, to `at`. */
+static void pack_square(struct gemm_kernel *p, u32 side, const kval *column, kval term, kval at, kval limit)
+{
+    struct emit *m = p->m;
+    struct kir *k = m->k;
+    kval row[64], idx[MAX_RANK];
+    assert(side <= countof(row));
+    emit_limit(m, limit);
+    for (u32 i = 0; i < side; i++) {
+        gemm_index(m, &p->x, p->x.b, p->pos, kir_ramp(k, term, 1, side), column[i], idx);
+        row[i] = kir_splat(k, kir_cast(k, p->right_type, emit_value(m, p->x.b, idx)), side);
+    }
+    emit_limit(m, 0);
+    transpose_vectors(k, row, side);
+    for (u32 i = 0; i < side; i++) {
+        if (limit) kir_if(k, kir_lt(k, kir_int(k, i), limit));
+        kir_store(k, p->right, kir_ramp(k, kir_add_i(k, at, i * p->width), 1, side), row[i]);
+        if (limit) kir_end(k);
+    }
+}
+
+enum { STRIP = 64 }; /* terms that are packed of all columns of a block before the next: what is stored of them stays in the first cache */
+
+/* As pack_block. Columns behind the last are the last again. */
+static void pack_squares(struct gemm_kernel *p, i64 side, kval block, kval at, kval from, kval n)
+{
+    struct kir *k = p->m->k;
+    kval column[64], last = kir_add_i(k, p->n, -1), zero = kir_int(k, 0);
+    kval strip = kir_loop(k, KL_SERIAL, zero, n, STRIP), end = kir_min(k, n, kir_add_i(k, strip, STRIP));
+    kval j = kir_loop(k, KL_SERIAL, zero, kir_int(k, p->width), side), first = kir_add(k, kir_mul_i(k, block, p->width), j);
+    for (i64 i = 0; i < side; i++) column[i] = kir_min(k, kir_add_i(k, first, i), last);
+    struct vectors v = vectors_over(k, strip, end, side);
+    while (vectors_next(&v))
+        pack_square(p, (u32)side, column, kir_add(k, from, v.at), kir_add(k, kir_add(k, at, j), kir_mul_i(k, v.at, p->width)), v.limit);
+    kir_end(k);
+    kir_end(k);
+}
+
 /* n terms of a block, from `from`, to at. */
 static void pack_block(struct gemm_kernel *p, kval block, kval at, kval from, kval n)
 {
     struct kir *k = p->m->k;
+    const i64 side = p->dot_k > 1 ? 0 : gemm_square(p->t, &p->x, p->lanes);
+    if (side) {
+        pack_squares(p, side, block, at, from, n);
+        return;
+    }
     kval first = kir_mul_i(k, block, p->width);
     kval have = kir_min(k, kir_sub(k, p->n, first), kir_int(k, p->width));
     struct panel q = {.v = p->x.b,
@@ -205,38 +276,6 @@ void gemm_pack_once(struct gemm_kernel *p)
     struct pack_grid g = open_pack_grid(p);
     pack_block(p, g.block, g.to, g.from, g.n);
     for (u32 i = 0; i < 3; i++) kir_end(p->m->k);
-}
-
-/* As many terms and columns as a vector has lanes, the first `limit` terms (0: all), to `at`. Columns behind the last are the last again. */
-static void pack_square(struct gemm_kernel *p, kval term, kval column, kval at, kval limit)
-{
-    struct emit *m = p->m;
-    struct kir *k = m->k;
-    kval row[64], idx[MAX_RANK], last = kir_add_i(k, p->n, -1);
-    assert(p->lanes <= countof(row));
-    emit_limit(m, limit);
-    for (u32 i = 0; i < p->lanes; i++) {
-        kval c = kir_min(k, kir_add_i(k, column, i), last);
-        gemm_index(m, &p->x, p->x.b, p->pos, kir_ramp(k, term, 1, p->lanes), c, idx);
-        row[i] = kir_splat(k, kir_cast(k, p->right_type, emit_value(m, p->x.b, idx)), p->lanes);
-    }
-    emit_limit(m, 0);
-    transpose_vectors(k, row, p->lanes);
-    for (u32 i = 0; i < p->lanes; i++) {
-        if (limit) kir_if(k, kir_lt(k, kir_int(k, i), limit));
-        kir_store(k, p->right, kir_ramp(k, kir_add_i(k, at, i * p->width), 1, p->lanes), row[i]);
-        if (limit) kir_end(k);
-    }
-}
-
-void gemm_pack_transposed(struct gemm_kernel *p)
-{
-    struct kir *k = p->m->k;
-    struct pack_grid g = open_pack_grid(p);
-    struct vectors v = vectors_over(k, kir_int(k, 0), g.n, p->lanes);
-    kval j = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, p->width), p->lanes), column = kir_add(k, kir_mul_i(k, g.block, p->width), j);
-    while (vectors_next(&v)) pack_square(p, kir_add(k, g.from, v.at), column, kir_add(k, kir_add(k, g.to, j), kir_mul_i(k, v.at, p->width)), v.limit);
-    for (u32 i = 0; i < 4; i++) kir_end(k);
 }
 
 /* [tile][term][row] */

@@ -56,6 +56,8 @@ struct gen {
     /* The k-th of the schedules that ask least of the device, one of each kind (a shape of fragments, an axis of threads). One of them must be legal,
        or the family cannot do it; searches begin with them. false: there is none. NULL: any task has legal ones, which are not rare. */
     bool (*least)(const struct gen_problem *p, u32 k, struct sched *s);
+    /* The k-th of schedules that searches begin with, too, of regions that draws seldom find; it may be illegal. false, or NULL: there is none. */
+    bool (*start)(const struct gen_problem *p, u32 k, struct sched *s);
     /* Works out, into p->facts, what a schedule means: before `legal` or `predict` is asked about it. false: it is refused at once. NULL: they
        look at it themselves. */
     bool (*view)(const struct gen_problem *p, const struct sched *s);

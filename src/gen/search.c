@@ -265,6 +265,7 @@ static bool search(struct gen_search *x)
     struct sched s = {0};
     x->n = 0;
     for (u32 k = 0; x->gen->least && x->gen->least(x->p, k, &s); k++, s = (struct sched){0}) add_sched(x, &s);
+    for (u32 k = 0; x->gen->start && x->gen->start(x->p, k, &s); k++, s = (struct sched){0}) add_sched(x, &s);
     x->n_least = x->n;
     (x->gen->worth || x->gen->begins ? sample_tree : sample_product)(x);
     x->n = x->n_least + keep_best(x->found + x->n_least, x->n - x->n_least, STARTS);

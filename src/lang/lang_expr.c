@@ -467,12 +467,30 @@ static struct str lane_text(struct text *t, const struct kir_ins *x)
                     (long long)x->imm.i);
 }
 
+static u32 zip_lane(const struct kir_ins *zip, u32 lanes, u32 i)
+{
+    const u32 at = (u32)zip->imm.i + i;
+    return at / 2 + (at % 2 ? lanes : 0);
+}
+
+/* Halves of two interleavings of the same vectors: one permutation. Of 32 bytes it is one instruction of AVX2, unlike either of them. */
+static bool are_zips(const struct text *t, const struct kir_ins *x)
+{
+    const struct kir_ins *a = kir_at(t->k, x->a), *b = kir_at(t->k, x->b);
+    return a->op == KI_ZIP && b->op == KI_ZIP && a->a == b->a && a->b == b->b && a->lanes == x->lanes && kir_lanes(t->k, a->a) == x->lanes;
+}
+
 static struct str halves_text(struct text *t, const struct kir_ins *x)
 {
     u32 half = x->lanes / 2u, from = (u32)x->imm.i * half;
     if (!t->style->has_vectors) return value_at(t, t->lane < half ? x->a : x->b, from + t->lane % half);
-    struct str s = text_fmt(t, "__builtin_shufflevector(%.*s, %.*s", STR_ARG(text_value(t, x->a)), STR_ARG(text_value(t, x->b)));
-    for (u32 i = 0; i < x->lanes; i++) s = text_fmt(t, "%.*s, %u", STR_ARG(s), from + i % half + (i < half ? 0 : x->lanes));
+    const struct kir_ins *a = kir_at(t->k, x->a), *b = kir_at(t->k, x->b);
+    const bool zips = are_zips(t, x);
+    struct str s = text_fmt(t, "__builtin_shufflevector(%.*s, %.*s", STR_ARG(text_value(t, zips ? a->a : x->a)), STR_ARG(text_value(t, zips ? a->b : x->b)));
+    for (u32 i = 0; i < x->lanes; i++) {
+        const u32 lane = from + i % half;
+        s = text_fmt(t, "%.*s, %u", STR_ARG(s), zips ? zip_lane(i < half ? a : b, x->lanes, lane) : lane + (i < half ? 0 : x->lanes));
+    }
     return text_fmt(t, "%.*s)", STR_ARG(s));
 }
 
@@ -481,7 +499,7 @@ static struct str zip_text(struct text *t, const struct kir_ins *x)
     u32 at = (u32)x->imm.i, lanes = kir_lanes(t->k, x->a);
     if (!t->style->has_vectors) return at += t->lane, value_at(t, at % 2 ? x->b : x->a, at / 2);
     struct str s = text_fmt(t, "__builtin_shufflevector(%.*s, %.*s", STR_ARG(text_value(t, x->a)), STR_ARG(text_value(t, x->b)));
-    for (u32 i = 0; i < x->lanes; i++, at++) s = text_fmt(t, "%.*s, %u", STR_ARG(s), at / 2 + (at % 2 ? lanes : 0));
+    for (u32 i = 0; i < x->lanes; i++) s = text_fmt(t, "%.*s, %u", STR_ARG(s), zip_lane(x, lanes, i));
     return text_fmt(t, "%.*s)", STR_ARG(s));
 }
 
