@@ -190,7 +190,7 @@ class Cuda(Compared):
     def test_wrong_operator(self):
         """Of a piece with wrong results one operator stays."""
         with mistranslated():
-            graphs, _, _ = self.compare(Net(lambda net, x: net.a(x).exp().tanh() + 1, a=nn.Linear(7, 9)), [torch.randn(4, 7)])
+            graphs, _, _ = self.compare(Net(lambda net, x: net.a(x).exp().tanh() + 1, a=nn.Linear(7, 9)), [torch.randn(4, 7)], pieces=2)
         self.assertEqual(list(graphs[0].left.values()), [_compare.DIFFERS])
 
     def test_training(self):
