@@ -55,6 +55,48 @@ def embedding():
     return nn.Sequential(nn.Embedding(7, 4), nn.Linear(4, 5), nn.LogSoftmax(-1)), torch.randint(0, 7, (2, 3))
 
 
+class Recurrent(nn.Module):
+    """kind: nn.LSTM or nn.GRU, with everything that they can do."""
+
+    def __init__(self, kind, **how):
+        super().__init__()
+        self.layer = kind(3, 4, 2, batch_first=True, bidirectional=True, **how)
+        self.out = nn.Linear(2 * (how.get("proj_size") or 4), 2)
+
+    def forward(self, x):
+        y, state = self.layer(x)
+        return self.out(y).tanh() + (state[1] if isinstance(state, tuple) else state).sum()
+
+
+class Multihead(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.MultiheadAttention(8, 2, batch_first=True, kdim=6, vdim=5)
+        self.k, self.v = nn.Linear(8, 6), nn.Linear(8, 5)
+
+    def forward(self, x):
+        padding = torch.tensor([[0, 0, 0, 1, 1], [0, 0, 0, 0, 0]], device=x.device).bool()
+        causal = torch.ones(5, 5, device=x.device).triu(1).bool()
+        y, weights = self.layer(x, self.k(x), self.v(x), key_padding_mask=padding, attn_mask=causal)
+        return y + self.layer(y, self.k(x), self.v(x), need_weights=False)[0] + weights.sum(1, keepdim=True)[..., :1]
+
+
+def lstm():
+    return Recurrent(nn.LSTM), torch.randn(2, 5, 3)
+
+
+def projected():
+    return Recurrent(nn.LSTM, proj_size=3), torch.randn(2, 5, 3)
+
+
+def gru():
+    return Recurrent(nn.GRU), torch.randn(2, 5, 3)
+
+
+def multihead():
+    return Multihead(), torch.randn(2, 5, 8)
+
+
 def gathered():
     return Filter(False), torch.randn(2, 3, 5, 6)
 
@@ -125,6 +167,20 @@ class Training(unittest.TestCase):
             with self.subTest(make.__name__):
                 torch._dynamo.reset()
                 self.check(make)
+
+    def test_recurrent(self):
+        """Dynamo takes recurrent layers as graphs on request; otherwise they run between two graphs."""
+        for make in (lstm, projected, gru):
+            with self.subTest(make.__name__):
+                torch._dynamo.reset()
+                with torch._dynamo.config.patch(allow_rnn=True):
+                    self.check(make)
+        torch._dynamo.reset()
+        net, x = gru()
+        self.close(self.gradients(self.compiled(net), net, x), self.gradients(net, net, x), 1e-4)
+
+    def test_multihead(self):
+        self.check(multihead)
 
     def test_dropout(self):
         """Random numbers are drawn by PyTorch: the same ones for the same seed."""
