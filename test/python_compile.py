@@ -392,6 +392,49 @@ with torch.no_grad():
             t.join()
         self.assertEqual(bad, [])
 
+    def test_few_bits(self):
+        """Results in f32 of operators in bf16 differ by more than is rounding in f32; they are as close to f64 as PyTorch's."""
+        net = nn.Sequential(nn.Linear(64, 200), nn.ReLU(), nn.Linear(200, 200), nn.GELU(), nn.Linear(200, 30)).eval()
+
+        def f(net, x):
+            with torch.autocast("cpu", torch.bfloat16):
+                return net.net(x).float().softmax(1)
+        self.compare(Net(f, net=net), [torch.randn(40, 64) * 3], tolerance=0.1)
+
+    def test_wide(self):
+        """What is further from f64 than PyTorch's result is wrong."""
+        from quern._wide import Exact, is_as_good
+        graph = torch.fx.symbolic_trace(lambda x, y: ((x @ y).float(),))
+        x, y = torch.randn(70, 90).bfloat16(), torch.randn(90, 50).bfloat16()
+        want, exact = graph(x, y), Exact(graph, (x, y))
+        right = (x.double() @ y.double()).float()
+        wrong = right.clone()
+        wrong[3, 4] += 0.05 * right.abs().max()
+        self.assertTrue(exact.approves(want, want) and exact.approves([right], want))
+        for bad in ([wrong], [right.double()], [right[1:]], [right * float("nan")], []):
+            self.assertFalse(exact.approves(bad, want))
+        noise, zero = torch.randn(2, 9) * 1e-8, torch.randn(9).double() * 1e-17
+        self.assertTrue(is_as_good(noise[0], noise[1], zero, 2e-3))
+        self.assertFalse(is_as_good(noise[0] * 100, noise[1], zero, 2e-3))
+
+    def test_all_stays(self):
+        """If all graphs stay in PyTorch, the traced function runs as without AOTAutograd."""
+        from quern import _compare
+        usual, _compare.FASTER = _compare.FASTER, 0
+        try:
+            net, x = mlp(), torch.randn(33, 24)
+            fast = torch.compile(net, backend="quern")
+            for expected in (True, False):
+                y = fast(x)
+                self.assertEqual("CompiledFunction" in type(y.grad_fn).__name__, expected, y.grad_fn)
+                y.sum().backward()
+                near(self, (y, net[0].weight.grad), (net(x), torch.autograd.grad(net(x).sum(), net[0].weight)[0]))
+                net.zero_grad()
+            with torch.no_grad():
+                near(self, (fast(x), fast(x)), (net(x), net(x)))
+        finally:
+            _compare.FASTER = usual
+
     def test_measured(self):
         """With measurements results are the same whatever is chosen, and the choice is kept."""
         net, x = mlp(), torch.randn(64, 24)

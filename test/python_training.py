@@ -182,6 +182,17 @@ class Training(unittest.TestCase):
     def test_multihead(self):
         self.check(multihead)
 
+    def test_parts(self):
+        """Gradients of slices and elements: zeros around them."""
+        def f(x):
+            return (x[:, 1:3] * x[:, -2:].tanh()).sum() + (x[..., ::2].exp() * x[..., 3, None]).sum() + x[-1, 2:100].sin().sum() + x[1:1].sum() + x[0, -4:-1, 1].prod()
+        x = torch.randn(3, 4, 5, dtype=torch.float64, requires_grad=True)
+        text = str(quern.torch.explain(f, x, options=ALWAYS, training=True))
+        (got,), (want,) = torch.autograd.grad(self.compiled(f)(x), x), torch.autograd.grad(f(x), x)
+        self.close([got], [want])
+        self.assertIn("slice_backward", text)
+        self.assertNotIn("slice_backward.default stays", text)
+
     def test_dropout(self):
         """Random numbers are drawn by PyTorch: the same ones for the same seed."""
         net = nn.Sequential(nn.Linear(6, 40), nn.Dropout(0.5), nn.ReLU(), nn.Linear(40, 3)).double()

@@ -198,6 +198,10 @@ class Graph:
             self.run = run
             return out
 
+    def is_left(self):
+        """Whether it was decided that all of it stays in PyTorch."""
+        return self.run is not None and (self.reason is not None or not any(p.bound for p in self.pieces))
+
     def first(self, args):
         """A call in which the pieces start."""
         if not isinstance(self.outer, Text):
@@ -280,6 +284,7 @@ def backend(gm: Any, example_inputs: Any, *, mode: Any = None, options: Any = No
     from torch._dynamo.backends.common import aot_autograd
 
     record = recorder.get()  # backward graphs are compiled by whichever thread runs them first
+    graphs = []
 
     def compiler(kind):
         def compile_graph(graph, inputs):
@@ -291,16 +296,28 @@ def backend(gm: Any, example_inputs: Any, *, mode: Any = None, options: Any = No
             made = Graph(graph, static, o, kind, record)
             if kind == "inference" and context and n == len(example_inputs) and not made.devices and is_plain(context.fw_metadata):
                 _starts.compiled(getattr(gm, "_backend_id", None), made)
+            graphs.append(made)
             return made if kind == "inference" else make_boxed_func(made)
         return compile_graph
 
     if needs_gradients(example_inputs):
         from functorch.compile import default_partition
         with torch._functorch.config.patch(donated_buffer=False):  # see keep_buffers
-            return aot_autograd(fw_compiler=compiler("forward"), bw_compiler=compiler("backward"), inference_compiler=compiler("forward"),
+            made = aot_autograd(fw_compiler=compiler("forward"), bw_compiler=compiler("backward"), inference_compiler=compiler("forward"),
                                 partition_fn=default_partition)(gm, example_inputs)
+        return or_original(gm, made, graphs, 2)
     with _fx.whole():
-        return aot_autograd(fw_compiler=compiler("inference"), decompositions=dict(_fx.decompositions()[1]))(gm, example_inputs)
+        made = aot_autograd(fw_compiler=compiler("inference"), decompositions=dict(_fx.decompositions()[1]))(gm, example_inputs)
+    return or_original(gm, made, graphs, 1)
+
+
+def or_original(gm, made, graphs, expected):
+    """The compiled function; the one that Dynamo traced, without what AOTAutograd adds, once all of the expected number of graphs stay in PyTorch."""
+    def run(*args):
+        if len(graphs) == expected and all(g.is_left() for g in graphs):
+            return gm.forward(*args)
+        return made(*args)
+    return run
 
 
 @contextlib.contextmanager

@@ -13,6 +13,8 @@ import torch
 
 from . import _decompose, _fx, _own
 
+aten = torch.ops.aten
+
 
 @functools.cache
 def table() -> dict[Any, Any]:
@@ -20,7 +22,34 @@ def table() -> dict[Any, Any]:
     (normalisations): it translates them for inference, where only the first one counts."""
     from torch.onnx._internal.exporter import _decomp
     own = _own.operators()
-    return dict(_decomp.create_onnx_friendly_decomposition_table({op for op in _fx.known() if len(op._schema.returns) == 1 or op in own}))
+    found = dict(_decomp.create_onnx_friendly_decomposition_table({op for op in _fx.known() if len(op._schema.returns) == 1 or op in own}))
+    return {**found, aten.slice_backward.default: slice_backward, aten.select_backward.default: select_backward}
+
+
+# Gradients of parts of a tensor are zeros around them. PyTorch's decompositions write into a tensor of zeros, which its exporter translates to ScatterND, with
+# an index for every element: of the denoiser's backward graph that took half of the time.
+
+
+def slice_backward(grad: Any, input_sizes: Any, dim: int, start: Any, end: Any, step: Any) -> Any:
+    """grad (.., n, ..) -> (.., input_sizes[dim], ..)"""
+    size = input_sizes[dim]
+    if step != 1 or isinstance(start, torch.SymInt):
+        return aten.slice_scatter.default(grad.new_zeros(input_sizes), grad, dim, start, end, step)
+    first = 0 if grad.shape[dim] == 0 else start if start >= 0 else max(start + size, 0)
+    return surrounded(grad, dim, first, size)
+
+
+def select_backward(grad: Any, input_sizes: Any, dim: int, index: Any) -> Any:
+    if isinstance(index, torch.SymInt):
+        return aten.select_scatter.default(grad.new_zeros(input_sizes), grad, dim, index)
+    dim, size = dim % len(input_sizes), input_sizes[dim]
+    return surrounded(grad.unsqueeze(dim), dim, index if index >= 0 else index + size, size)
+
+
+def surrounded(grad: Any, dim: int, first: Any, size: Any) -> Any:
+    """With zeros in front of an axis' first element and behind the last one, to this size."""
+    pads = [first, size - first - grad.shape[dim]]
+    return aten.constant_pad_nd.default(grad, [0, 0] * (grad.dim() - 1 - dim % grad.dim()) + pads)
 
 
 def is_composite(target: Any) -> bool:
