@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
-import unittest.mock
+from unittest import mock
 
 from python_compiler import ALWAYS, Net, can_compile, mistranslated
 
@@ -106,7 +106,7 @@ class Compile(unittest.TestCase):
             for g in graphs:
                 shape = g.pieces[0].bound.program.input_shape(0)
                 self.assertEqual((len(shape), shape[3]), (4, 3), shape)
-            with torch.no_grad(), unittest.mock.patch.object(torch.Tensor, "contiguous", side_effect=AssertionError("a copy")):
+            with torch.no_grad(), mock.patch.object(torch.Tensor, "contiguous", side_effect=AssertionError("a copy")):
                 fast(*calls[0])
 
     def test_dynamic_batch(self):
@@ -266,6 +266,20 @@ with torch.no_grad():
             x = torch.randn(3, 1024)
             near(self, fast(x), net(x))
         self.assertIs(bound, graphs[0].pieces[0].bound)
+
+    def test_large_weights(self):
+        """Matrices that are many bytes together are not copied, tied ones of an embedding and the last layer neither; other weights, and few bytes, are."""
+        def f(net, x):
+            return nn.functional.linear(net.n(net.a(net.e(x))), net.e.weight)
+
+        net = Net(f, e=nn.Embedding(50, 16), a=nn.Linear(16, 16), n=nn.LayerNorm(16)).eval()
+        matrices = {net.e.weight.data_ptr(), net.a.weight.data_ptr()}
+        for most, weights, expected in ((0, None, matrices), (1 << 20, None, set()), (0, "packed", set())):
+            with self.subTest(most=most, weights=weights), mock.patch("quern._piece.COPIES", most):
+                torch._dynamo.reset()
+                graphs, _ = self.compare(net, [torch.randint(0, 50, (2, 5))], options={**ALWAYS, "weights": weights})
+                pieces = [p for p in graphs[0].pieces if p.bound]
+                self.assertEqual({a.data for p in pieces for a in p.bound.x} & {p.data_ptr() for p in net.parameters()}, expected)
 
     def test_types(self):
         for t, tolerance in ((torch.float64, 1e-10), (torch.float16, 2e-2), (torch.bfloat16, 1e-1)):

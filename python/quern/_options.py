@@ -27,7 +27,7 @@ def one_of(*values: Any) -> Callable[[Any], bool]:
     return lambda x: any(x is v or isinstance(x, str) and x == v for v in values)
 
 
-WEIGHTS = ("int8", "int4", "in place")
+WEIGHTS = ("int8", "int4", "in place", "packed")
 MODES = ("default", "tune")
 RULES: dict[str, Rule] = {
     "mode": ("'default', or 'tune', which measures schedules", one_of(*MODES)),
@@ -35,7 +35,7 @@ RULES: dict[str, Rule] = {
     "database": ("the path of a file, or None for one in the user's cache", lambda x: x is None or isinstance(x, (str, os.PathLike))),
     "threads": ("a number of threads, 0 for PyTorch's", is_count),
     "deterministic": ("True or False", is_flag),
-    "weights": ("'int8', 'int4', 'in place' or None, for copies in the layouts of kernels", one_of(*WEIGHTS, None)),
+    "weights": ("'int8', 'int4', 'in place', 'packed' for copies in the layouts of kernels, or None for copies of all but large matrices", one_of(*WEIGHTS, None)),
     "measure": ("True or False", is_flag),
     "remember": ("True or False", is_flag),
     "isa": ("the name of an instruction set, such as 'x86-64-v3', or None for the processor's", lambda x: x is None or isinstance(x, str)),

@@ -5,8 +5,9 @@ The program is made at the first call, whose arguments say which sizes to select
 the same results, within rounding, and be faster; otherwise the piece stays in PyTorch, and `reason` says why. What was made and found is kept in the
 user's cache (doc/pytorch.md), so the next process does neither.
 
-Weights become constants of the program, which has them in the layouts of its kernels. It is made anew if PyTorch's tensor changed since (its version counter
-says so), unless that happens all the time. With weights="in place" they are arguments like any other, which the program reads in PyTorch's memory.
+Weights become constants of the program, which has them in the layouts of its kernels, except for matrices that have more than COPIES bytes together: they are
+arguments like any other, which the program reads in PyTorch's memory. It is made anew if a constant changed since in PyTorch (its version counter says
+so), unless that happens all the time. With weights="in place" all are arguments, with weights="packed" all are constants.
 """
 import functools
 import json
@@ -33,6 +34,7 @@ from ._wide import Exact
 log = logging.getLogger("quern")
 
 CALLS = 16  # between two changes of weights, in the long run: with fewer, the piece is left to PyTorch
+COPIES = 64 << 20  # bytes of a piece's matrices (linear layers, embeddings) that may be copied: for more, memory matters more than a few percent of time
 
 
 class Options:
@@ -206,8 +208,11 @@ class Piece:
         """Weights that become constants: position among the taken arguments -> tensor. Tensors of inference mode have no version counters."""
         if self.options.weights == "in place":
             return {}
-        return {k: args[at].detach() for k, at in enumerate(self.taken)
-                if self.static[at] and isinstance(args[at], torch.Tensor) and not args[at].is_inference()}
+        weights = {k: args[at].detach() for k, at in enumerate(self.taken)
+                   if self.static[at] and isinstance(args[at], torch.Tensor) and not args[at].is_inference()}
+        if self.options.weights is None and sum(t.nbytes for t in weights.values() if t.dim() == 2) > COPIES:
+            return {k: t for k, t in weights.items() if t.dim() != 2}
+        return weights
 
     def make(self, args):
         """A program for these arguments."""
