@@ -300,6 +300,25 @@ with torch.no_grad():
         x = torch.randn(31, 9)[1::2, 2:8]
         self.compare(Net(lambda net, x: net.a(x.t().contiguous().t()) + x, a=nn.Linear(6, 6)).eval(), [x], [x.flip(0)[3:]], pieces=None)
 
+    def test_integers_become_floats(self):
+        """Division and functions of integers: the results are floats, and so is what follows."""
+        x = torch.tensor([[0, 1, -7], [3, 5, 2]], dtype=torch.int32)
+        self.compare(Net(lambda net, x: ((x / x[:, 1:2]).abs() + 1, x.abs().sqrt() * 2, x / 2, (x[1] / 3).exp())), [x], [x.clone()], pieces=1)
+
+    def test_shared_results(self):
+        """Results that share memory do so as in PyTorch, and what is done to one happens to the other."""
+        net = Net(lambda net, x: [y := net.a(x).relu(), y[1:], y.t(), *(y + 1).split(3, 1), x[:1]], a=nn.Linear(6, 6)).eval()
+        x = torch.randn(4, 6)
+        with torch.no_grad():
+            got, want = torch.compile(net, backend="quern", options=ALWAYS)(x), net(x)
+            near(self, got, want)
+            for y in (got, want):
+                y[0][2:] = 5
+                y[3][0] = 7
+            near(self, got, want)
+        self.assertEqual([a.stride() for a in got], [a.stride() for a in want])
+        self.assertEqual(got[5].data_ptr(), x.data_ptr())
+
     def test_strides(self):
         """Results have the strides that they have in PyTorch, on which operators behind a piece may depend."""
         def f(net, x):

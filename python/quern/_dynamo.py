@@ -38,8 +38,9 @@ class Graph:
     def __init__(self, gm, static, options, kind="inference", record=None):
         _fx.hoist_sizes(gm)
         self.gm, self.static, self.options, self.kind = gm, static, options, kind
+        shared = _fx.share_results(gm) if kind == "inference" else []
         self.devices = []  # GPUs on which operators compute
-        self.left = self.refusals()
+        self.left = {**self.refusals(), **dict.fromkeys(shared, _fx.SHARES)}
         self.split = set()  # names of nodes whose parts are exported, because the exporter does not take all forms of the operator
         self.pieces, self.outer = [], gm
         self.reason = self.seconds = None

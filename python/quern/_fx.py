@@ -315,6 +315,53 @@ def settle_sizes(gm):
     gm.recompile()
 
 
+# --- results that share memory ---
+
+
+SHARES = "a view of another result's memory"
+
+
+def viewed(node):
+    """The node whose memory an operator's result is in; None: the result is not a view, as far as the operator says."""
+    if node.op != "call_function" or not node.args or not isinstance(node.args[0], torch.fx.Node):
+        return None
+    if node.target is operator.getitem:
+        return node.args[0] if viewed(node.args[0]) else None
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return None
+    schema = node.target._schema
+    return node.args[0] if not schema.is_mutable and any(r.alias_info for r in schema.returns) and schema.arguments[0].alias_info else None
+
+
+def views_of(node):
+    """(the node whose memory it is in, views that lead from that to it)."""
+    chain = []
+    while viewed(node):
+        chain.insert(0, node)
+        node = node.args[0]
+    return node, chain
+
+
+def share_results(gm):
+    """Computes results that are in the same memory by views of their own, of that memory. Returns the names of these views, which are to stay in PyTorch; those
+    of arguments are made outside of the graph."""
+    out = next(n for n in gm.graph.nodes if n.op == "output")
+    results = {n: views_of(n) for n in out.args[0] if isinstance(n, torch.fx.Node)}
+    bases = [base for base, _ in results.values()]
+    names, copied = [], {}
+    for n, (base, chain) in results.items():
+        if chain and bases.count(base) > 1 and base.op == "call_function":
+            with gm.graph.inserting_before(out):
+                for v in chain:
+                    if v not in copied:
+                        copied[v] = gm.graph.node_copy(v, lambda a: copied.get(a, a))
+                        names.append(copied[v].name)
+    out.args = (torch.fx.node.map_arg(out.args[0], lambda n: copied.get(n, n)),)
+    gm.graph.eliminate_dead_code()
+    gm.recompile()
+    return names
+
+
 # --- strides ---
 
 
@@ -383,11 +430,14 @@ def keep_strides(gm):
 
 
 def is_mixed(gm):
-    """Whether an operator has operands of different types, which PyTorch promotes by itself: tensors, or a tensor and a number."""
+    """Whether an operator has operands of different types, which PyTorch promotes by itself: tensors, or a tensor and a number; or integers, of which it makes
+    floats (division, square roots)."""
     for n in gm.graph.nodes:
         if n.op != "call_function" or isinstance(n.target, type(operator.add)) or is_size(n):
             continue
         types = {t.dtype for a in n.all_input_nodes for t in tensors_of(a.meta.get("val"))}
+        if any(t.is_floating_point for t in tensors_of(n.meta.get("val"))) and any(not t.is_floating_point for t in types):
+            return True
         numbers = any(is_size(a) or isinstance(a, (int, float)) for a in n.args)
         if len(types) > 1 or numbers and (any(not t.is_floating_point for t in types) or any(is_size(a) for a in n.args)):
             return True
