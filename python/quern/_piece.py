@@ -34,7 +34,7 @@ from ._wide import Exact
 log = logging.getLogger("quern")
 
 CALLS = 16  # between two changes of weights, in the long run: with fewer, the piece is left to PyTorch
-COPIES = 64 << 20  # bytes of a piece's matrices (linear layers, embeddings) that may be copied: for more, memory matters more than a few percent of time
+COPIES = 512 << 20  # bytes of a piece's matrices (linear layers, embeddings) that may be copied: for more, memory matters more than some of the time
 
 
 class Options:
