@@ -6,13 +6,15 @@ sizes that may change are symbols). Here that graph is partitioned: an operator 
 in PyTorch; of the others the largest connected pieces without cycles are taken (_piece.py). A graph whose pieces gain less than the borders between them cost
 runs in PyTorch as a whole.
 """
+from __future__ import annotations
+
 import contextlib
 import contextvars
 import functools
 import logging
 import operator
 import threading
-from typing import Any
+from typing import Any, Callable, Iterator, Sequence
 
 import torch
 
@@ -28,24 +30,28 @@ log = logging.getLogger("quern")
 
 ROUNDS = 64  # of partitioning, each of which leaves out more nodes
 
-recorder = contextvars.ContextVar("quern graphs", default=None)  # a list: of every compiled graph, for explain()
+# Every compiled graph, or the reason why one stays in PyTorch, for explain().
+recorder: contextvars.ContextVar[list[Graph | str] | None] = contextvars.ContextVar("quern graphs", default=None)
 
 
 class Graph:
     """A compiled graph of ATen operators: called with its arguments, it returns its results. left: FX node -> why it stays in PyTorch. record: a list
     that it is added to."""
 
-    def __init__(self, gm, static, options, kind="inference", record=None):
+    def __init__(self, gm: torch.fx.GraphModule, static: Sequence[bool], options: Options, kind: str = "inference",
+                 record: list[Graph | str] | None = None) -> None:
         _fx.hoist_sizes(gm)
         self.gm, self.static, self.options, self.kind = gm, static, options, kind
         shared = _fx.share_results(gm) if kind == "inference" else []
-        self.devices = []  # GPUs on which operators compute
-        self.left = {**self.refusals(), **dict.fromkeys(shared, _fx.SHARES)}
-        self.split = set()  # names of nodes whose parts are exported, because the exporter does not take all forms of the operator
-        self.pieces, self.outer = [], gm
-        self.reason = self.seconds = None
-        self.run = None
-        self.alone = gm.forward  # the graph in PyTorch
+        self.devices: list[torch.device] = []  # GPUs on which operators compute
+        self.left: dict[str, str] = {**self.refusals(), **dict.fromkeys(shared, _fx.SHARES)}
+        self.split: set[str] = set()  # names of nodes whose parts are exported, because the exporter does not take all forms of the operator
+        self.pieces: list[Piece] = []
+        self.outer: Any = gm  # with the pieces; of another process: Text
+        self.reason: str | None = None
+        self.seconds: list[float] | None = None
+        self.run: Callable[..., Any] | None = None
+        self.alone: Callable[..., Any] = gm.forward  # the graph in PyTorch
         self.is_judged = False   # by an earlier process
         self.lock = threading.Lock()
         self.divide()
@@ -54,7 +60,7 @@ class Graph:
 
     # --- partitioning ---
 
-    def refusals(self):
+    def refusals(self) -> dict[str, str]:
         """Of every operator that the exporter cannot take, or whose device the library cannot use, the reason."""
         left = {}
         for n in self.gm.graph.nodes:
@@ -70,14 +76,15 @@ class Graph:
                 left[n.name] = why
         return left
 
-    def is_composite(self, target):
+    def is_composite(self, target: Any) -> bool:
         return self.kind != "inference" and _training.is_composite(target)
 
-    def divide(self):
+    def divide(self) -> None:
         """Partitions the graph until every piece is supported."""
         for _ in range(ROUNDS):
             outer, pieces = self.partition()
-            bad, n = {}, len(self.split)
+            bad: dict[str, str] = {}
+            n = len(self.split)
             for p in pieces:
                 bad.update(self.complaints(p))
             if not bad and len(self.split) == n:
@@ -86,17 +93,17 @@ class Graph:
             self.left.update(bad)
         log.warning("torch.compile: a graph of %d nodes is not divided after %d rounds, it stays in PyTorch", len(self.gm.graph.nodes), ROUNDS)
 
-    def partition(self):
+    def partition(self) -> tuple[torch.fx.GraphModule, list[Piece]]:
         """The graph with pieces as modules, and these."""
         from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
         from torch.fx.passes.operator_support import OperatorSupportBase
         from torch.fx.passes.utils.fuser_utils import fuse_by_partitions
 
         class Support(OperatorSupportBase):
-            def __init__(self, place, left):
+            def __init__(self, place: torch.device, left: dict[str, str]) -> None:
                 self.place, self.left = place, left
 
-            def is_node_supported(self, submodules, node):
+            def is_node_supported(self, submodules: Any, node: torch.fx.Node) -> bool:
                 return node.op == "call_function" and node.name not in self.left and _fx.device_of(node) == self.place
 
         gm = _fx.copy_of(self.gm)
@@ -115,7 +122,7 @@ class Graph:
         gm.recompile()
         return gm, pieces
 
-    def exported(self, gm):
+    def exported(self, gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
         """The form of a piece that is exported."""
         try:
             gm = _decompose.split(gm, self.split)
@@ -123,9 +130,10 @@ class Graph:
             log.info("torch.compile: operators are not traced in parts: %s", e)
         return gm if self.kind == "inference" else _training.decompose(gm)
 
-    def complaints(self, piece):
+    def complaints(self, piece: Piece) -> dict[str, str]:
         """Nodes of a piece that the exporter or the library refuses after all: name -> reason. A refusal without a node concerns the whole piece. An operator
         that is refused is tried in parts first, where PyTorch has some."""
+        names: Sequence[str | None]
         try:
             piece.prepare()
             return {}
@@ -137,15 +145,15 @@ class Graph:
             log.warning("torch.compile: %s: %s: %s", piece.name, type(e).__name__, e)
             names, why = [], f"{type(e).__name__}: {e}"
         origins = {n.name: n.meta.get("origin", n.name) for n in piece.net.graph.nodes}
-        known = {n.name: n for n in piece.nodes}
-        names = [origins.get(n) for n in names if origins.get(n) in known]
-        whole = [n for n in names if n not in self.split and _decompose.has_parts(known[n].target)]
+        known: dict[str, Any] = {n.name: n for n in piece.nodes}
+        refused: list[str] = [n for n in map(origins.get, names) if n in known]
+        whole = [n for n in refused if n not in self.split and _decompose.has_parts(known[n].target)]
         self.split.update(whole)
-        return {} if whole else dict.fromkeys(names or sorted(known), why)
+        return {} if whole else dict.fromkeys(refused or sorted(known), why)
 
     # --- other processes ---
 
-    def saved(self):
+    def saved(self) -> Graph:
         """This graph as it is kept for another process: without FX graphs, which take long to read, and not started. Raises Unsaid if that is impossible."""
         if self.run is None and not self.is_judged:
             raise Unsaid("a graph that did not run")
@@ -156,31 +164,32 @@ class Graph:
             kept.__dict__.update(gm=None, alone=alone, outer=alone if self.run == self.alone else Text(self.outer))
         return kept
 
-    def __getstate__(self):
+    def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "run": None, "lock": None}
 
-    def __setstate__(self, state):
+    def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self.lock = threading.Lock()
 
     # --- running ---
 
-    def __call__(self, *args):
+    def __call__(self, *args: Any) -> Any:
         if self.devices and _device.is_capturing():  # a graph of CUDA would keep the library's temporary memory and streams, which change between calls
             return self.gm.forward(*args)
         return self.run(*args) if self.run else self.start(args)
 
-    def as_before(self):
+    def as_before(self) -> Any:
         """A context after which generators of random numbers are as before."""
         return torch.random.fork_rng(devices=[d.index for d in self.devices])
 
-    def start(self, args):
+    def start(self, args: Sequence[Any]) -> Any:
         """The first call, in which the pieces start."""
         with self.lock:
             if self.run:
                 return self.run(*args)
-            if self.gm is None and recorder.get() is not None:
-                recorder.get().append(self)
+            record = recorder.get()
+            if self.gm is None and record is not None:
+                record.append(self)
             if self.outer is self.alone:  # an earlier process left it in PyTorch
                 self.run = self.alone
                 return self.run(*args)
@@ -199,11 +208,11 @@ class Graph:
             self.run = run
             return out
 
-    def is_left(self):
+    def is_left(self) -> bool:
         """Whether it was decided that all of it stays in PyTorch."""
         return self.run is not None and (self.reason is not None or not any(p.bound for p in self.pieces))
 
-    def first(self, args):
+    def first(self, args: Sequence[Any]) -> Any:
         """A call in which the pieces start."""
         if not isinstance(self.outer, Text):
             for p in self.pieces:  # plain attributes: modules' calls cost more
@@ -211,11 +220,11 @@ class Graph:
                 self.outer.__dict__[p.name] = p
         return self.together()(*args)
 
-    def together(self):
+    def together(self) -> Callable[..., Any]:
         """The graph with its pieces, as a function."""
         return self.outer if isinstance(self.outer, Text) else self.outer.forward
 
-    def judge(self, args):
+    def judge(self, args: Sequence[Any]) -> bool:
         """Whether all pieces together, with their borders, are faster than the graph in PyTorch."""
         if not self.options.measure or len(self.pieces) == 1 and not self.left:
             return True
@@ -228,18 +237,18 @@ class Graph:
         return not self.reason
 
 
-def works(node):
+def works(node: torch.fx.Node) -> bool:
     """Whether a node computes something, rather than being an element of a result or a view."""
     return node.op == "call_function" and node.target is not operator.getitem and not any(r.alias_info for r in node.target._schema.returns)
 
 
-def is_worth(nodes):
+def is_worth(nodes: Sequence[torch.fx.Node]) -> bool:
     """Whether a piece of these nodes may gain more than its border costs. Of a lone operator that is left to measurements, unless it is elementwise."""
     working = [n for n in nodes if works(n)]
     return len(working) > 1 or bool(working) and (len(nodes) > 1 or torch.Tag.pointwise not in working[0].target.tags)
 
 
-def blamed(message, piece):
+def blamed(message: str, piece: Piece) -> list[str]:
     """The FX nodes that an error of the library names."""
     found = []
     for n in piece.net.graph.nodes:
@@ -252,11 +261,11 @@ def blamed(message, piece):
 # --- the backend ---
 
 
-def needs_gradients(example_inputs):
+def needs_gradients(example_inputs: Sequence[Any]) -> bool:
     return torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in example_inputs)
 
 
-def is_plain(facts):
+def is_plain(facts: Any) -> bool:
     """Whether AOTAutograd's graph is called with what Dynamo's is, and has the same results: no writes to inputs, no views of them. facts: its metadata."""
     try:
         return (facts is not None and not torch._C._is_any_autocast_enabled() and not facts.mutated_inp_runtime_indices and not facts.num_intermediate_bases and
@@ -267,12 +276,14 @@ def is_plain(facts):
         return False
 
 
-def stays(gm, why):
+def stays(gm: torch.fx.GraphModule, why: str) -> Callable[..., Any]:
     """A graph that runs in PyTorch as it is."""
     log.info("torch.compile: a graph stays in PyTorch: %s", why)
-    if recorder.get() is not None:
-        recorder.get().append(why)
-    return gm.forward
+    record = recorder.get()
+    if record is not None:
+        record.append(why)
+    run: Callable[..., Any] = gm.forward
+    return run
 
 
 def backend(gm: Any, example_inputs: Any, *, mode: Any = None, options: Any = None, **_: Any) -> Any:
@@ -285,10 +296,10 @@ def backend(gm: Any, example_inputs: Any, *, mode: Any = None, options: Any = No
     from torch._dynamo.backends.common import aot_autograd
 
     record = recorder.get()  # backward graphs are compiled by whichever thread runs them first
-    graphs = []
+    graphs: list[Graph] = []
 
-    def compiler(kind):
-        def compile_graph(graph, inputs):
+    def compiler(kind: str) -> Callable[..., Any]:
+        def compile_graph(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
             context = torch._guards.TracingContext.try_get()
             n = sum(node.op == "placeholder" for node in graph.graph.nodes)
             static = _training.static_inputs(context.fw_metadata, n, kind == "forward") if context and context.fw_metadata and kind != "backward" else [False] * n
@@ -312,9 +323,9 @@ def backend(gm: Any, example_inputs: Any, *, mode: Any = None, options: Any = No
     return or_original(gm, made, graphs, 1)
 
 
-def or_original(gm, made, graphs, expected):
+def or_original(gm: torch.fx.GraphModule, made: Callable[..., Any], graphs: Sequence[Graph], expected: int) -> Callable[..., Any]:
     """The compiled function; the one that Dynamo traced, without what AOTAutograd adds, once all of the expected number of graphs stay in PyTorch."""
-    def run(*args):
+    def run(*args: Any) -> Any:
         if len(graphs) == expected and all(g.is_left() for g in graphs):
             return gm.forward(*args)
         return made(*args)
@@ -322,9 +333,9 @@ def or_original(gm, made, graphs, expected):
 
 
 @contextlib.contextmanager
-def recording():
+def recording() -> Iterator[list[Graph | str]]:
     """The graphs that are compiled meanwhile: Graph, or the reason why one stays in PyTorch."""
-    graphs = []
+    graphs: list[Graph | str] = []
     token = recorder.set(graphs)
     try:
         yield graphs

@@ -5,11 +5,13 @@ The exporter decides which operators there are: `decompositions` are those that 
 runs its translation. No operator is named here. The interfaces used are the exporter's internal ones (of PyTorch 2.6 and later), because its public one takes
 whole networks with their weights, and takes seconds to trace them once more.
 """
+from __future__ import annotations
+
 import functools
 import hashlib
 import operator
 import re
-from typing import Any
+from typing import Any, Callable, Iterable, Sequence
 
 import torch
 
@@ -23,13 +25,13 @@ OPSET = 23  # the first with Attention and RMSNormalization, which need not be r
 class Refused(Exception):
     """An FX node that cannot be exported, and why."""
 
-    def __init__(self, node, reason):
+    def __init__(self, node: str | None, reason: str) -> None:
         super().__init__(reason)
         self.node, self.reason = node, reason
 
 
 @functools.cache
-def exporter():
+def exporter() -> tuple[Any, Any, Any, Any]:
     """Modules of the exporter, (core, ir_passes, fx passes), and its registry of operators."""
     try:
         import onnxscript  # noqa: F401
@@ -50,7 +52,7 @@ def overload(name: str) -> Any:
 
 
 @functools.cache
-def known():
+def known() -> set[Any]:
     """The operators that the exporter translates, and ours (_own.py). Their names are kept, because its modules take seconds to import."""
     key = f"known {OPSET} {identity()}"
     names = notes.get(key)
@@ -63,7 +65,7 @@ def known():
 
 
 @functools.cache
-def decompositions():
+def decompositions() -> Any:
     """Composite operators that are decomposed while a graph is traced (the rest stays whole), and the table of all other decompositions."""
     from torch.export.exported_program import _split_decomp_table_to_cia_and_python_decomp
     from torch.onnx._internal.exporter import _decomp
@@ -79,16 +81,17 @@ def whole() -> Any:
     return _override_composite_implicit_decomp(decompositions()[0])
 
 
-def copy_of(gm):
+def copy_of(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """A graph with nodes of its own, of the same names, and the same attributes."""
-    graph, copied = torch.fx.Graph(), {}
+    graph = torch.fx.Graph()
+    copied: dict[torch.fx.Node, torch.fx.Node] = {}
     graph.output(graph.graph_copy(gm.graph, copied))
     for old, new in copied.items():
         new.name, new.meta = old.name, dict(old.meta)
     return torch.fx.GraphModule(gm, graph)
 
 
-def with_all_results(gm):
+def with_all_results(gm: torch.fx.GraphModule) -> tuple[torch.fx.GraphModule, list[torch.fx.Node]]:
     """The graph that returns every tensor that one of its operators computes, and the FX nodes of these."""
     probe = copy_of(gm)
     nodes = [n for n in probe.graph.nodes if n.op == "call_function" and isinstance(n.meta.get("val"), torch.Tensor)]
@@ -100,16 +103,16 @@ def with_all_results(gm):
 # --- capability ---
 
 
-def tensors_of(value):
+def tensors_of(value: Any) -> list[torch.Tensor]:
     return [t for t in (value if isinstance(value, (tuple, list)) else [value]) if isinstance(t, torch.Tensor)]
 
 
-def is_size(node):
+def is_size(node: Any) -> bool:
     """A node whose value is an integer of the host: sizes and their arithmetic, which cost nothing."""
     return isinstance(node, torch.fx.Node) and isinstance(node.meta.get("val"), (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool))
 
 
-def draws(node):
+def draws(node: torch.fx.Node) -> bool:
     """Whether an operator draws random numbers: some do only for dropout, or in training."""
     if torch.Tag.nondeterministic_seeded not in node.target.tags:
         return False
@@ -118,21 +121,21 @@ def draws(node):
     return not any(name in ("train", "training") and value is False or name.startswith("dropout") and value == 0 for name, value in given.items())
 
 
-def device_of(node):
+def device_of(node: torch.fx.Node) -> torch.device | None:
     """The device that the results of an operator are on; None: it has no tensor as a result."""
     return next((t.device for t in tensors_of(node.meta.get("val"))), None)
 
 
-def made_sizes(node):
+def made_sizes(node: torch.fx.Node) -> set[Any]:
     """Symbols of sizes of an operator's results that data decide, and no tensor that it gets has."""
     from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
-    def of(n):
+    def of(n: torch.fx.Node) -> set[Any]:
         return {s for t in tensors_of(n.meta.get("val")) for s in free_unbacked_symbols(t)}
     return of(node).difference(*map(of, node.all_input_nodes))
 
 
-def misplaced(node):
+def misplaced(node: torch.fx.Node) -> str | None:
     """Why no program can compute an operator on its device; None: one can. Tensors of the CPU without axes are numbers, which may be beside those of a GPU."""
     places = {t.device for t in tensors_of(node.meta["val"])}
     places |= {t.device for n in node.all_input_nodes for t in tensors_of(n.meta.get("val")) if t.dim() or t.device.type != "cpu"}
@@ -141,15 +144,15 @@ def misplaced(node):
             return f"a tensor on device '{p}'"
     if len(places) > 1:
         return f"tensors on devices {' and '.join(sorted(repr(str(p)) for p in places))}"
-    if device_of(node).type != "cpu" and made_sizes(node):
+    if any(p.type != "cpu" for p in places) and made_sizes(node):
         return "data decide the size of its result, which the host would have to wait for"
     return None
 
 
-def refusal(node, is_composite=lambda target: False):
+def refusal(node: torch.fx.Node, is_composite: Callable[[Any], bool] = lambda target: False) -> str | None:
     """Why the exporter cannot translate the node; None: it can. is_composite: operators that are decomposed before."""
     if node.op != "call_function":
-        return node.op
+        return str(node.op)
     if node.target is operator.getitem:
         return refusal(node.args[0], is_composite) if isinstance(node.args[0], torch.fx.Node) else "an element of no operator"
     if not isinstance(node.target, torch._ops.OpOverload):
@@ -185,7 +188,7 @@ class Unexpressed(Exception):
     pass
 
 
-def emit_size(graph, expr, where):
+def emit_size(graph: torch.fx.Graph, expr: Any, where: dict[Any, Any]) -> Any:
     """Nodes that compute a sympy expression of sizes; where: expression -> (placeholder, axis) of a tensor, or the placeholder of a size."""
     import sympy
     from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
@@ -216,9 +219,9 @@ def emit_size(graph, expr, where):
     return result
 
 
-def sizes_of(places):
+def sizes_of(places: Iterable[torch.fx.Node]) -> dict[Any, Any]:
     """Of placeholders: expression -> (placeholder, axis) of a tensor."""
-    where = {}
+    where: dict[Any, Any] = {}
     for p in places:
         t = p.meta.get("val")
         for d, s in enumerate(t.shape if isinstance(t, torch.Tensor) else ()):
@@ -227,7 +230,7 @@ def sizes_of(places):
     return where
 
 
-def hoist_sizes(gm):
+def hoist_sizes(gm: torch.fx.GraphModule) -> None:
     """Computes sizes from the graph's arguments rather than from the shapes of results, so that they do not come between operators."""
     places = [n for n in gm.graph.nodes if n.op == "placeholder"]
     where = sizes_of(places)
@@ -247,11 +250,11 @@ def hoist_sizes(gm):
     gm.recompile()
 
 
-def is_never_negative(size):
+def is_never_negative(size: torch.SymInt) -> bool:
     return bool(size.node.shape_env.bound_sympy(size.node.expr).lower >= 0)
 
 
-def give_axis(gm, place, before):
+def give_axis(gm: torch.fx.GraphModule, place: torch.fx.Node, before: torch.fx.Node) -> torch.fx.Node:
     """Makes an argument that is a size an empty tensor with an axis of that size, which the compiler knows by name: as a value, it would be data that the host
     has to read before it knows what it decides. Returns a node with the size."""
     size, mode = place.meta["val"], next(t.fake_mode for n in gm.graph.nodes for t in tensors_of(n.meta.get("val")))
@@ -264,7 +267,7 @@ def give_axis(gm, place, before):
     return node
 
 
-def bind_sizes(gm):
+def bind_sizes(gm: torch.fx.GraphModule) -> list[int]:
     """Computes sizes that a graph gets as arguments from its tensors' shapes, which the compiler knows by name, and removes these arguments where that is
     possible; others become tensors (give_axis). Returns the positions of the arguments that are left."""
     places = [n for n in gm.graph.nodes if n.op == "placeholder"]
@@ -278,7 +281,7 @@ def bind_sizes(gm):
                     new = emit_size(gm.graph, v.node.expr, where) if isinstance(v, torch.SymInt) else v
             except Unexpressed:
                 left.append(k)
-                if is_never_negative(v):
+                if isinstance(v, torch.SymInt) and is_never_negative(v):
                     where[v.node.expr] = give_axis(gm, p, after)
                 continue
             replace_all(gm.graph, p, new)
@@ -290,7 +293,7 @@ def bind_sizes(gm):
     return left
 
 
-def replace_all(graph, node, new):
+def replace_all(graph: torch.fx.Graph, node: torch.fx.Node, new: Any) -> None:
     if isinstance(new, torch.fx.Node):
         node.replace_all_uses_with(new)
         return
@@ -299,7 +302,7 @@ def replace_all(graph, node, new):
         user.kwargs = torch.fx.node.map_arg(user.kwargs, lambda n: new if n is node else n)
 
 
-def settle_sizes(gm):
+def settle_sizes(gm: torch.fx.GraphModule) -> None:
     """Where an operator is given sizes of its result (view, expand), replaces those that PyTorch knows as numbers: -1, and expressions that its guards make
     constant, which nothing in the piece need say."""
     for n in gm.graph.nodes:
@@ -321,7 +324,7 @@ def settle_sizes(gm):
 SHARES = "a view of another result's memory"
 
 
-def viewed(node):
+def viewed(node: torch.fx.Node) -> torch.fx.Node | None:
     """The node whose memory an operator's result is in; None: the result is not a view, as far as the operator says."""
     if node.op != "call_function" or not node.args or not isinstance(node.args[0], torch.fx.Node):
         return None
@@ -333,22 +336,23 @@ def viewed(node):
     return node.args[0] if not schema.is_mutable and any(r.alias_info for r in schema.returns) and schema.arguments[0].alias_info else None
 
 
-def views_of(node):
+def views_of(node: torch.fx.Node) -> tuple[torch.fx.Node, list[torch.fx.Node]]:
     """(the node whose memory it is in, views that lead from that to it)."""
-    chain = []
+    chain: list[torch.fx.Node] = []
     while viewed(node):
         chain.insert(0, node)
         node = node.args[0]
     return node, chain
 
 
-def share_results(gm):
+def share_results(gm: torch.fx.GraphModule) -> list[str]:
     """Computes results that are in the same memory by views of their own, of that memory. Returns the names of these views, which are to stay in PyTorch; those
     of arguments are made outside of the graph."""
     out = next(n for n in gm.graph.nodes if n.op == "output")
     results = {n: views_of(n) for n in out.args[0] if isinstance(n, torch.fx.Node)}
     bases = [base for base, _ in results.values()]
-    names, copied = [], {}
+    names: list[str] = []
+    copied: dict[torch.fx.Node, torch.fx.Node] = {}
     for n, (base, chain) in results.items():
         if chain and bases.count(base) > 1 and base.op == "call_function":
             with gm.graph.inserting_before(out):
@@ -365,14 +369,14 @@ def share_results(gm):
 # --- strides ---
 
 
-def known_size(v):
+def known_size(v: Any) -> Any:
     """A size, or that of the call that is traced; None: data decide it."""
     if not isinstance(v, torch.SymInt):
         return v
     return v.node.hint if v.node.has_hint() else None
 
 
-def memory_order(tensor):
+def memory_order(tensor: torch.Tensor) -> list[int] | None:
     """The axes of a traced tensor as its memory has them, outermost first; None: row-major, or an element stands for several."""
     shape, stride = ([known_size(v) for v in part] for part in (tensor.shape, tensor.stride()))
     if None in shape or None in stride:
@@ -384,23 +388,23 @@ def memory_order(tensor):
     return [d for d in range(len(shape)) if d not in long] + order
 
 
-def inverse(order):
+def inverse(order: Sequence[int]) -> list[int]:
     return sorted(range(len(order)), key=order.__getitem__)
 
 
-def permuted(graph, node, order):
+def permuted(graph: torch.fx.Graph, node: torch.fx.Node, order: Sequence[int]) -> torch.fx.Node:
     """A node that gives a tensor of node.meta["val"] with its axes in this order."""
     new = graph.call_function(torch.ops.aten.permute.default, (node, order))
     new.meta["val"] = node.meta["val"].permute(order)
     return new
 
 
-def order_of(node):
+def order_of(node: Any) -> list[int] | None:
     """memory_order() of a node's tensor; None: it has none."""
     return memory_order(node.meta["val"]) if isinstance(node, torch.fx.Node) and isinstance(node.meta.get("val"), torch.Tensor) else None
 
 
-def take_strides(gm, which):
+def take_strides(gm: torch.fx.GraphModule, which: Sequence[bool]) -> list[list[int] | None]:
     """Lets a graph take arguments (which: of each, whether) in the order in which PyTorch has them in memory. Returns, per argument, the axes to permute it by
     before; None: as it is."""
     places = [n for n in gm.graph.nodes if n.op == "placeholder"]
@@ -415,7 +419,7 @@ def take_strides(gm, which):
     return orders
 
 
-def keep_strides(gm):
+def keep_strides(gm: torch.fx.GraphModule) -> list[list[int] | None]:
     """Lets a graph return results in the order in which PyTorch has them in memory: operators that were traced behind it may depend on that (view), and so may
     callers. Returns, per result, the axes to permute it by then; None: as it is."""
     out = next(n for n in gm.graph.nodes if n.op == "output")
@@ -429,7 +433,7 @@ def keep_strides(gm):
 # --- translation ---
 
 
-def is_mixed(gm):
+def is_mixed(gm: torch.fx.GraphModule) -> bool:
     """Whether an operator has operands of different types, which PyTorch promotes by itself: tensors, or a tensor and a number; or integers, of which it makes
     floats (division, square roots)."""
     for n in gm.graph.nodes:
@@ -444,7 +448,7 @@ def is_mixed(gm):
     return False
 
 
-def keep_numbers(gm):
+def keep_numbers(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """Type promotion makes numbers tensors, which the exporter writes as casts of f32: beside operands of f64 they are numbers again, and exact."""
     for n in list(gm.graph.nodes):
         if n.op != "call_function" or n.target is not torch.ops.aten.scalar_tensor.default or not isinstance(n.args[0], float):
@@ -456,7 +460,7 @@ def keep_numbers(gm):
     return gm
 
 
-def to_onnx(gm):
+def to_onnx(gm: torch.fx.GraphModule) -> bytes:
     """The ONNX model of a graph whose nodes have meta["val"], as bytes: its inputs are the graph's arguments, weights included, its outputs are the graph's.
     Nodes are named like the FX nodes that they come from, with a number behind. Raises Refused."""
     import onnx_ir as ir
@@ -473,7 +477,7 @@ def to_onnx(gm):
         core._translate_fx_graph(gm.graph, model, graph_like=model.graph, owned_graphs={}, lower="at_conversion", registry=registry)
     except Exception as e:
         name = re.search(r"translating node %(\w+)", str(e))
-        cause = e
+        cause: BaseException = e
         while cause.__cause__ is not None:
             cause = cause.__cause__
         raise Refused(name.group(1) if name else None, f"PyTorch's exporter: {str(cause).splitlines()[0] if str(cause) else type(cause).__name__}") from e
@@ -491,10 +495,10 @@ def to_onnx(gm):
         node.metadata_props.clear()
         for out in node.outputs:
             out.metadata_props.clear()
-    return ir.to_proto(model).SerializeToString()
+    return bytes(ir.to_proto(model).SerializeToString())
 
 
-def fx_node(name):
+def fx_node(name: str) -> str:
     """The FX node that an ONNX node of to_onnx comes from."""
     return name.rpartition(".")[0] or name
 
@@ -502,7 +506,7 @@ def fx_node(name):
 # --- identity ---
 
 
-def describe(value):
+def describe(value: Any) -> str:
     if isinstance(value, torch.Tensor):
         return f"{value.dtype}{tuple(map(str, value.shape))}"
     if isinstance(value, (tuple, list)):
@@ -510,7 +514,7 @@ def describe(value):
     return str(value)
 
 
-def content(gm):
+def content(gm: torch.fx.GraphModule) -> str:
     """The graph as text, without names: equal texts, equal networks but for the values of the arguments."""
     number, lines = {}, []
     for k, n in enumerate(gm.graph.nodes):
@@ -523,7 +527,7 @@ def content(gm):
     return "\n".join(lines)
 
 
-def digest(tensor):
+def digest(tensor: Any) -> str:
     """Of a small constant's content."""
     if not isinstance(tensor, torch.Tensor):
         return str(tensor)

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Guards of PyTorch's compiler on the identity of functions, classes and modules of Python, as they are kept for another process: by what these objects are."""
+from __future__ import annotations
+
 import re
 import threading
 import types
+from typing import Any, Iterable, Sequence
 
 from ._same import Describer, Unsaid
 
@@ -17,12 +20,12 @@ class Identities:
     """The guard for objects that must stay the same. how: options of the compilation; places: Python expressions in L, the function's variables, and G, its
     globals; objects: those that they must be; None: those of another process, which `what` describes."""
 
-    def __init__(self, how, variables, places, what, objects=None):
+    def __init__(self, how: str, variables: dict[str, Any], places: list[str], what: list[str], objects: Sequence[Any] | None = None) -> None:
         from torch._dynamo.guards import _get_closure_vars
         self.how, self.globals, self.places, self.what, self.objects = how, variables, places, what, objects
         self.get = eval(f"lambda L, G: ({''.join(p + ', ' for p in places)})", dict(_get_closure_vars()))  # sources as the compiler writes them
 
-    def __call__(self, variables):
+    def __call__(self, variables: dict[str, Any]) -> bool:
         start = getattr(current, "start", None)
         if start is None or start.how != self.how:  # another back end's call of the same function
             return False
@@ -38,16 +41,16 @@ class Identities:
         return True
 
 
-def describe_all(values):
+def describe_all(values: Iterable[Any]) -> list[str]:
     describe = Describer()
     return [describe(v) for v in values]
 
 
-def is_same(a, b):
+def is_same(a: Any, b: Any) -> bool:
     return a is b
 
 
-def place_of(guard):
+def place_of(guard: Any) -> tuple[str, Any]:
     """The expression for what a guard on identities compares, and its value."""
     if not guard.has_value:
         raise Unsaid(f"no value of {guard.name}")
@@ -56,11 +59,11 @@ def place_of(guard):
     return guard.orig_guard.name, guard.value
 
 
-def meaning(texts):
+def meaning(texts: Iterable[str] | None) -> set[str]:
     """Of what the compiler says a guard is: without addresses. A guard that another process made takes its values from what it finds in this one, if they are
     attributes of modules, functions or classes: then it may be another one now."""
     return {ADDRESS.sub("", t) for t in texts or ()}
 
 
-def add(manager, guard):
+def add(manager: Any, guard: Identities) -> None:
     manager.root.add_lambda_guard(guard, ["options, functions, classes and modules are those that were compiled"], None)

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keys of what is kept about a compiled model: all that it may depend on and that no guard compares."""
+from __future__ import annotations
+
 import functools
 import os
 import sys
+from typing import Any
 
 import torch
 
@@ -12,7 +15,7 @@ from ._same import Describer, hashed
 SETTINGS = ("TORCH", "PYTORCH", "QUERN", "TRANSFORMERS", "HF_", "OMP_", "MKL_", "KMP_", "ATEN_")  # environment variables that models may ask for
 
 
-def surroundings():
+def surroundings() -> list[Any]:
     """What a trace may depend on without a guard."""
     import torch._functorch.config as functorch
     from torch.nn.modules import module
@@ -24,7 +27,7 @@ def surroundings():
             sys.flags.optimize]
 
 
-def key_of(model, fn, how, around):
+def key_of(model: Any, fn: Any, how: str, around: list[Any]) -> str:
     """Of a model without its weights' contents, of what compiles it, and where. Raises Unsaid."""
     describe = Describer()
     parts = [how, fn.__module__, fn.__qualname__, describe(fn), around]
@@ -37,13 +40,13 @@ def key_of(model, fn, how, around):
 
 
 @functools.cache
-def package():
+def package() -> str:
     """Of this package's files."""
     with os.scandir(os.path.dirname(__file__)) as files:
         return hashed(sorted((f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in files if f.name.endswith(".py")))
 
 
-def hooks_of(module, describe):
+def hooks_of(module: torch.nn.Module, describe: Describer) -> list[tuple[str, list[str]]]:
     """Those around calls, which the compiler does not guard."""
     names = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
     return [(k, [describe(f) for f in vars(module)[k].values()]) for k in names if vars(module).get(k)]

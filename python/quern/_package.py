@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compiled code of PyTorch's compiler that another process made: its names among the globals of this one, and where the compiler finds it."""
+from __future__ import annotations
+
 import builtins
 import dataclasses
 import dis
@@ -7,6 +9,7 @@ import itertools
 import re
 import types
 import weakref
+from typing import Any, Callable, Mapping
 
 from ._same import Unsaid
 
@@ -18,13 +21,13 @@ number = itertools.count(1)  # of names in this process
 # --- names ---
 
 
-def renamed(code, names):
+def renamed(code: Any, names: Mapping[str, str]) -> Any:
     """Serialised code that reads other globals."""
     consts = tuple(renamed(c, names) if type(c) is type(code) else c for c in code.co_consts)
     return dataclasses.replace(code, co_names=tuple(names.get(n, n) for n in code.co_names), co_consts=consts)
 
 
-def rename(entry, graphs):
+def rename(entry: Any, graphs: Mapping[str, Any]) -> dict[str, Any]:
     """Gives what another process made names of this one, under which several models can have it."""
     names = {n: f"{n}_{next(number)}" for c in entry.codes for n in [*c.backend_ids, *(c.function_names if c.install_to_global else ())]}
     for c in entry.codes:
@@ -35,20 +38,20 @@ def rename(entry, graphs):
     return {names[k]: g for k, g in graphs.items() if k in names}
 
 
-def resumed(code, variables, name):
+def resumed(code: types.CodeType, variables: dict[str, Any], name: str) -> Callable[..., Any]:
     """What the compiler makes of the rest of a function behind what it cannot trace: a function, or, with free variables, a function that makes it."""
     if code.co_freevars:
         return lambda closure: types.FunctionType(code, variables, name, None, closure)
     return types.FunctionType(code, variables, name)
 
 
-def globals_of(code):
+def globals_of(code: types.CodeType) -> set[str]:
     """Names of globals that code reads."""
     found = {i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
     return found.union(*(globals_of(c) for c in code.co_consts if isinstance(c, types.CodeType)))
 
 
-def check_globals(code, variables):
+def check_globals(code: types.CodeType, variables: Mapping[str, Any]) -> None:
     """That compiled code finds its globals. Raises Unsaid."""
     missing = [n for n in globals_of(code) if n not in variables and not hasattr(builtins, n)]
     if missing:
@@ -58,16 +61,17 @@ def check_globals(code, variables):
 # --- entries of the compiler's table ---
 
 
-installed = {}  # code -> [(reference to the Start, guard manager, compiled code)]
+# Code -> [(reference to the Start, guard manager, compiled code)].
+installed: dict[types.CodeType, list[tuple[weakref.ref[Any], Any, types.CodeType]]] = {}
 
 
-def lay(code, start, manager, compiled):
+def lay(code: types.CodeType, start: Any, manager: Any, compiled: types.CodeType) -> None:
     from torch._C._dynamo.eval_frame import _load_precompile_entry
     installed.setdefault(code, []).append((weakref.ref(start), manager, compiled))
     _load_precompile_entry(code, manager, compiled)
 
 
-def lift(start):
+def lift(start: Any) -> None:
     """Removes what lay() did for a Start, and for those that are gone."""
     from torch._C._dynamo.eval_frame import _load_precompile_entry, _reset_precompile_entries
     for code, entries in list(installed.items()):

@@ -9,6 +9,8 @@ Weights become constants of the program, which has them in the layouts of its ke
 arguments like any other, which the program reads in PyTorch's memory. It is made anew if a constant changed since in PyTorch (its version counter says
 so), unless that happens all the time. With weights="in place" all are arguments, with weights="packed" all are constants.
 """
+from __future__ import annotations
+
 import functools
 import json
 import logging
@@ -16,7 +18,8 @@ import operator
 import os
 import tempfile
 import threading
-from ctypes import byref
+from ctypes import byref, c_void_p
+from typing import Any, Callable, Iterable, Mapping, Sequence
 
 import torch
 
@@ -40,36 +43,46 @@ COPIES = 512 << 20  # bytes of a piece's matrices (linear layers, embeddings) th
 class Options:
     """How pieces are compiled: the options of torch.compile(..., backend="quern")."""
 
-    KNOWN = {"mode": "default", "timeout": 60.0, "database": None, "threads": 0, "deterministic": False, "weights": None, "measure": True, "isa": None,
-             "remember": True}
+    mode: str
+    timeout: float
+    database: str | None
+    threads: int
+    deterministic: bool
+    weights: str | None
+    measure: bool
+    isa: str | None
+    remember: bool
 
-    def __init__(self, mode=None, options=None):
+    KNOWN: dict[str, Any] = {"mode": "default", "timeout": 60.0, "database": None, "threads": 0, "deterministic": False, "weights": None, "measure": True,
+                             "isa": None, "remember": True}
+
+    def __init__(self, mode: str | None = None, options: Mapping[str, Any] | None = None) -> None:
         given = _options.checked(mode, options, self.KNOWN)
         for name, usual in self.KNOWN.items():
             setattr(self, name, given.get(name, usual))
 
-    def is_rounded(self):
+    def is_rounded(self) -> bool:
         return self.weights in ("int8", "int4")
 
-    def check_device(self, device):
+    def check_device(self, device: torch.device) -> None:
         """Raises ValueError if an option cannot be meant for a GPU."""
         if self.isa and device.type != "cpu":
             raise ValueError(f"option isa is {self.isa!r}, an instruction set of processors, but the model's tensors are on device '{device}': leave it out")
 
-    def n_threads(self, device=CPU):
+    def n_threads(self, device: torch.device = CPU) -> int:
         return self.threads or torch.get_num_threads() if device.type == "cpu" else 0
 
-    def target(self):
-        """None: no limits."""
+    def target(self) -> Any:
+        """See _model.target(). None: no limits."""
         return _model.target(bool(self.deterministic), self.isa)
 
-    def key(self, device=CPU):
+    def key(self, device: torch.device = CPU) -> str:
         place = self.n_threads(device) if device.type == "cpu" else _device.look(device).fingerprint
         return repr([self.mode, self.database, place, bool(self.deterministic), self.weights, self.isa])
 
 
 @functools.cache
-def warn_once(message):
+def warn_once(message: str) -> None:
     """What a user can mend outside of the model: no compiler, a full disk."""
     log.warning("%s", message)
 
@@ -77,9 +90,9 @@ def warn_once(message):
 # --- pieces ---
 
 
-def symbols_of(net, taken):
+def symbols_of(net: torch.fx.GraphModule, taken: Iterable[int]) -> list[tuple[str, int, int]]:
     """Where symbols of sizes are found: [(symbol, position among the arguments, axis)]."""
-    found = []
+    found: list[tuple[str, int, int]] = []
     for n, at in zip((n for n in net.graph.nodes if n.op == "placeholder"), taken):
         t = n.meta.get("val")
         for axis, s in enumerate(t.shape if isinstance(t, torch.Tensor) else ()):
@@ -92,16 +105,18 @@ class Piece:
     """Called like the FX graph that it replaces. gm: the graph, runnable, with all results on one device; static: per argument, whether it is a weight (the
     same memory in every call); form: a function that gives the graph to export; keeps: weights keep the order of axes in memory, like other arguments."""
 
-    def __init__(self, name, gm, static, options, form, keeps=False):
-        self.name, self.eager, self.options, self.form, self.keeps = name, gm, options, form, keeps
+    def __init__(self, name: str, gm: torch.fx.GraphModule, static: Sequence[bool], options: Options,
+                 form: Callable[[torch.fx.GraphModule], torch.fx.GraphModule], keeps: bool = False) -> None:
+        self.name, self.options, self.form, self.keeps = name, options, form, keeps
+        self.eager: Any = gm  # of another process: Text
         self.nodes = [n for n in gm.graph.nodes if n.op == "call_function"]
         self.static = static
         self.device = next(filter(None, map(_fx.device_of, self.nodes)))
         self.is_on_gpu = self.device.type != "cpu"
-        self.reason = None        # why it stays in PyTorch
-        self.wrong = None         # index of the operator because of which its results differ
-        self.seconds = None       # (program, operators), measured
-        self.bound = None         # the program with its arguments
+        self.reason: str | None = None           # why it stays in PyTorch
+        self.wrong: int | None = None            # index of the operator because of which its results differ
+        self.seconds: list[float] | None = None  # [program, operators], measured
+        self.bound: Bound | None = None          # the program with its arguments
         self.lock = threading.Lock()
         self.is_started = self.is_told = False
         self.calls = self.changes = 0
@@ -113,23 +128,23 @@ class Piece:
         self.taken = _fx.bind_sizes(self.net)    # positions of the arguments that the program gets
         self.content = _fx.content(self.net)
         self.symbols = symbols_of(self.net, self.taken)
-        self.model = None                        # in ONNX, from another process
+        self.model: bytes | None = None          # in ONNX, from another process
 
-    def __getstate__(self):
+    def __getstate__(self) -> dict[str, Any]:
         """For another process: without what is made at the first call, and without FX graphs."""
         eager = self.eager if isinstance(self.eager, Text) else Text(self.eager)
         return {**self.__dict__, "eager": eager, "model": self.onnx(), "form": None, "net": None, "nodes": [], "bound": None, "lock": None, "is_started": False,
                 "calls": 0, "changes": 0}
 
-    def __setstate__(self, state):
+    def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self.lock = threading.Lock()
 
-    def laid(self, args):
+    def laid(self, args: Sequence[Any]) -> Sequence[Any]:
         """Arguments with the axes in the order of the program's inputs."""
         return [a.permute(order) if order else a for a, order in zip(args, self.given)] if any(self.given) else args
 
-    def __call__(self, *args):
+    def __call__(self, *args: Any) -> Any:
         if not self.is_started:
             with self.lock:
                 if not self.is_started:
@@ -139,11 +154,11 @@ class Piece:
             return self.eager(*args)
         return self.run(args)
 
-    def run(self, args):
+    def run(self, args: Sequence[Any]) -> Any:
         self.calls += 1
         bound, given = self.bound, args
         args = self.laid(args)
-        if bound.has_changed(args):
+        if bound is not None and bound.has_changed(args):
             bound = self.remake(args)
         if bound is None:
             return self.eager(*given)
@@ -160,7 +175,7 @@ class Piece:
                 raise
             return self.eager(*given)
 
-    def remake(self, args):
+    def remake(self, args: Sequence[Any]) -> Bound | None:
         """The program for changed weights; None if they change so often that the piece is left to PyTorch."""
         with self.lock:
             if self.bound is None or not self.bound.has_changed(args):  # by another thread meanwhile
@@ -175,7 +190,7 @@ class Piece:
 
     # --- making the program ---
 
-    def onnx(self):
+    def onnx(self) -> bytes:
         """The piece as an ONNX model, from the cache if it was exported before."""
         if self.model is not None:
             return self.model
@@ -186,25 +201,25 @@ class Piece:
             notes.put(key, known)
         return known
 
-    def prepare(self):
+    def prepare(self) -> None:
         """Exports the piece and reads it without its weights, to find out whether it is supported. Raises Refused or Error."""
         context = Context()
         with context.lock:
             model = self.read(context, self.onnx(), {}, None)
             lib.quern_model_close(model)
 
-    def read(self, context, onnx, constants, sizes):
+    def read(self, context: Context, onnx: bytes, constants: Mapping[int, torch.Tensor], sizes: str | None) -> c_void_p:
         """The model with these arguments as constants: position of an input -> tensor, whose memory must stay until the model is closed."""
         given = {k: arrays.describe(t, f"weight {k}") for k, t in constants.items()}
         return _model.read(context, onnx, self.name, given, len(self.taken), sizes)
 
-    def sizes(self, args):
+    def sizes(self, args: Sequence[Any]) -> str | None:
         """The first call's sizes by name, for which kernels are selected: "s77:8,s3:128"."""
         given = [a.shape if isinstance(a, torch.Tensor) else [a] for a in args]  # a size: of the first axis, see _fx.give_axis
         known = {name: int(given[at][axis]) for name, at, axis in self.symbols}
         return ",".join(f"{n}:{v}" for n, v in sorted(known.items())) or None
 
-    def packed(self, args):
+    def packed(self, args: Sequence[Any]) -> dict[int, torch.Tensor]:
         """Weights that become constants: position among the taken arguments -> tensor. Tensors of inference mode have no version counters."""
         if self.options.weights == "in place":
             return {}
@@ -214,7 +229,7 @@ class Piece:
             return {k: t for k, t in weights.items() if t.dim() != 2}
         return weights
 
-    def make(self, args):
+    def make(self, args: Sequence[Any]) -> Bound:
         """A program for these arguments."""
         o, c = self.options, Context()
         constants, sizes = self.packed(args), self.sizes(args)
@@ -222,7 +237,7 @@ class Piece:
         with c.lock:
             model = self.read(c, self.onnx(), dense, sizes)
             try:
-                if o.is_rounded():
+                if o.weights is not None and o.is_rounded():
                     model = _model.quantised(c, model, o.weights)
                 tuned = self.tune(c, model, dense, sizes) if o.mode == "tune" else None
                 opts = CompileOpts(device=self.device_name(), threads=o.n_threads(self.device), keep=1, target=o.target())
@@ -232,7 +247,7 @@ class Piece:
         taken = [at for k, at in enumerate(self.taken) if k not in constants]
         return Bound(program, taken, [(self.taken[k], t) for k, t in constants.items()], self.device)
 
-    def with_memory(self, function, *args):
+    def with_memory(self, function: Callable[..., Any], *args: Any) -> Any:
         """Calls it; once more, without the memory that PyTorch keeps on a GPU for later, if that may have been missing."""
         try:
             return function(*args)
@@ -242,11 +257,11 @@ class Piece:
             torch.cuda.empty_cache()
             return function(*args)
 
-    def device_name(self):
+    def device_name(self) -> bytes | None:
         """The library's, as bytes; None: the CPU."""
         return text(arrays.device_name(self.device)) if self.is_on_gpu else None
 
-    def tune(self, c, model, dense, sizes):
+    def tune(self, c: Context, model: c_void_p, dense: Mapping[int, torch.Tensor], sizes: str | None) -> c_void_p:
         """The database with measurements of the piece, which are made once for each environment. dense: the weights in the host's memory."""
         o = self.options
         file = o.database or os.path.join(os.path.dirname(cache_path()), "torch.db")
@@ -259,7 +274,7 @@ class Piece:
             notes.put(key, b"tuned")
         return c.database(file)
 
-    def tune_apart(self, dense, sizes, file):
+    def tune_apart(self, dense: Mapping[int, torch.Tensor], sizes: str | None, file: str) -> None:
         """By another process: this one uses the device already."""
         o = self.options
         given = {k: (arrays.describe(t, f"weight {k}"), t.reshape(-1).view(torch.uint8).numpy().data) for k, t in dense.items()}
@@ -268,7 +283,7 @@ class Piece:
                                 database=file, device=arrays.device_name(self.device), seconds=float(o.timeout), deterministic=bool(o.deterministic))
             _apart.run(folder, compiler_folders(), float(o.timeout))
 
-    def start(self, args):
+    def start(self, args: Sequence[Any]) -> None:
         """Makes the program, and decides whether it is used."""
         o = self.options
         self.reason = self.seconds = self.wrong = None  # not those of another process
@@ -296,7 +311,7 @@ class Piece:
             log.info("torch.compile: %s stays in PyTorch: %s", self.name, self.reason)
             self.bound = None
 
-    def judge(self, args):
+    def judge(self, args: Sequence[Any]) -> None:
         """Compares results and times with those of the operators."""
         wait = functools.partial(_device.wait, [self.device]) if self.is_on_gpu else None
         self.reason, self.seconds = compare(lambda *a: self.run(a), self.eager, args, not self.options.is_rounded(), self.options.measure, wait,
@@ -304,7 +319,7 @@ class Piece:
         if self.reason == DIFFERS:
             self.wrong = self.find_wrong(args)
 
-    def find_wrong(self, args):
+    def find_wrong(self, args: Sequence[Any]) -> int | None:
         """The first operator, as an index of `nodes`, whose results differ from PyTorch's if the program returns all of them; None: none does then."""
         if isinstance(self.eager, Text):
             return None

@@ -21,7 +21,7 @@ import sys
 import threading
 import types
 import weakref
-from typing import Any
+from typing import Any, Callable, Iterable, Iterator, Sequence
 
 import torch
 
@@ -37,11 +37,14 @@ TESTED = ("2.15",)  # versions of PyTorch
 MOST = 64 << 20     # bytes of a saved start
 VARIANTS = 8        # compilations of a function that are kept, as many as PyTorch makes in a process
 
+Place = tuple[str, str, str]        # of _same.where_is
+Said = tuple[list[str], list[str]]  # places and descriptions of what a guard on identities compares
+
 alive: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()  # key -> Start that is in the cache
 
 
 @contextlib.contextmanager
-def without_collections():
+def without_collections() -> Iterator[None]:
     """Without Python's searches for garbage, which take most of the time where many objects are made."""
     was = gc.isenabled()
     gc.disable()
@@ -53,7 +56,7 @@ def without_collections():
 
 
 @functools.cache
-def make_class():
+def make_class() -> Any:
     """Start, a package of PyTorch's compiler; None: this PyTorch has no such, or none that was tested."""
     if not torch.__version__.startswith(tuple(f"{v}." for v in TESTED)):
         return None
@@ -68,32 +71,33 @@ def make_class():
     class Start(CompilePackage):
         """What was made of one function, in this process or an earlier one. how: options of the compilation; model: the function, or a module."""
 
-        def __init__(self, how):
+        def __init__(self, how: str) -> None:
             super().__init__(fn=None, dynamo=None)
             self.how = how
-            self.model = None
-            self.key = self.why = None  # of the cache; why it cannot be kept
-            self.around = None          # surroundings() of the first call
-            self.pending = []           # [(CheckFunctionManager, Identities)] of the compilation that runs
-            self.said = {}              # code -> [(places, what)] of its guarded codes
-            self.traced = {}            # code or class -> where it is
-            self.graphs = {}            # back end's name -> Graph
-            self.aliases = {}           # names of modules among the globals that differ between processes -> (module in which, module)
+            self.model: Any = None
+            self.key: str | None = None                       # of the cache
+            self.why: str | None = None                       # it cannot be kept
+            self.around: list[Any] | None = None              # surroundings() of the first call
+            self.pending: list[tuple[Any, Identities]] = []   # with their CheckFunctionManager, of the compilation that runs
+            self.said: dict[types.CodeType, list[Said]] = {}  # of a code's guarded codes
+            self.traced: dict[Any, Place | None] = {}         # code or class -> where it is
+            self.graphs: dict[str, Any] = {}                  # back end's name -> Graph
+            self.aliases: dict[str, tuple[str, str]] = {}     # names of modules among the globals that differ between processes -> (module in which, module)
             self.is_changed = False
             self.is_read = False
             self.lock = threading.RLock()
 
-        def __reduce__(self):  # a copy of a compiled model traces by itself
+        def __reduce__(self) -> tuple[Callable[[str], Any], tuple[str]]:  # a copy of a compiled model traces by itself
             return make, (self.how,)
 
-        def give_up(self, why):
+        def give_up(self, why: str) -> None:
             if self.why is None:
                 self.why = why
                 log.info("torch.compile: the start of %s is not kept: %s", getattr(self._innermost_fn, "__qualname__", "a function"), why)
 
         # --- compilation ---
 
-        def initialize(self, fn, dynamo=None, ignore_inlined_sources=True):
+        def initialize(self, fn: Any, dynamo: Any = None, ignore_inlined_sources: bool = True) -> None:
             super().initialize(fn, dynamo, True)
             entry = self._codes[self._innermost_fn.__code__]
             variables = self._innermost_fn.__globals__
@@ -101,14 +105,14 @@ def make_class():
             if getattr(sys.modules.get(entry.python_module), "__dict__", None) is not variables:
                 raise Unsaid("a function of no module")
 
-        def _add_user_function(self, code):
+        def _add_user_function(self, code: types.CodeType) -> None:
             try:
                 super()._add_user_function(code)
             except Exception as e:
                 self.give_up(str(e))
                 self._add_function(code, "builtins")
 
-        def add_inlined_source(self, sources):
+        def add_inlined_source(self, sources: Iterable[types.CodeType]) -> None:
             for code in sources:
                 if code not in self._resume_codes and code not in self.traced:
                     try:
@@ -117,13 +121,13 @@ def make_class():
                         if code not in self.methods():
                             self.give_up(str(e))
 
-        def methods(self):
+        def methods(self) -> set[types.CodeType]:
             """Code of methods of the classes that are compared anyway: some have no name of their own, as those that dataclasses makes."""
-            classes = {c for c in [*self.traced, *(x for _, guard in self.pending for x in guard.objects)] if isinstance(c, type)}
+            classes = {c for c in [*self.traced, *(x for _, guard in self.pending for x in guard.objects or ())] if isinstance(c, type)}
             return {code for c in classes for k in c.__mro__ for v in vars(k).values() for code in codes_of(v, set())}
 
         @contextlib.contextmanager
-        def code_context(self, code):
+        def code_context(self, code: types.CodeType) -> Iterator[None]:
             """Around a compilation: adds the guards on identities to what it made."""
             outer, self.pending = self.pending, []
             current.is_compiling = True
@@ -136,7 +140,7 @@ def make_class():
                     add(check.guard_manager, guard)
                 self.pending = outer
 
-        def filter(self, guards):
+        def filter(self, guards: Sequence[Any]) -> Sequence[bool]:
             """Which guards the compiler keeps; the others are those on identities."""
             if getattr(current, "start", None) is not self:
                 self.give_up("a copy of a compiled model")
@@ -157,7 +161,8 @@ def make_class():
             self.pending.append((check, guard))
             return keep
 
-        def parts(self, guards):
+        def parts(self, guards: Sequence[Any]) -> tuple[Sequence[bool], list[str], list[Any]]:
+            """Which guards are kept, and of the others the places and values of what they compare. Raises Unsaid."""
             for t in {type(g.value) for g in guards if g.guard_type == "TYPE_MATCH" and g.has_value} - set(self.traced):
                 self.traced[t] = where_is(t)
             keep = default_guard_filter_fn(guards)
@@ -169,7 +174,7 @@ def make_class():
             found = [place_of(g) for g in left]
             return keep, [place for place, _ in found], [value for _, value in found]
 
-        def add_guarded_code(self, guards_state, dynamo_code):
+        def add_guarded_code(self, guards_state: bytes, dynamo_code: types.CodeType) -> None:
             super().add_guarded_code(guards_state, dynamo_code)
             code = next(c for c, e in self._codes.items() if e is self._current_entry)
             if len(self.pending) != 1:  # given up, or compilations in compilations
@@ -185,7 +190,7 @@ def make_class():
                 self.give_up(f"more than {VARIANTS} compilations of one function")
             self.is_changed = True
 
-        def note_aliases(self, names):
+        def note_aliases(self, names: str) -> None:
             module = self._current_entry.python_module
             for name in BY_ADDRESS.findall(names):
                 value = vars(sys.modules[module]).get(name)
@@ -195,7 +200,7 @@ def make_class():
 
         # --- the cache ---
 
-        def save(self):
+        def save(self) -> None:
             """Keeps what there is, if it can be."""
             self.is_changed = False
             if self.why is not None or self.key is None:
@@ -219,34 +224,33 @@ def make_class():
             except Exception as e:  # whatever pickle, or another version of PyTorch, raises
                 self.give_up(f"{type(e).__name__}: {e}")
 
-        def read(self):
+        def read(self) -> None:
             """Takes what another process kept, and is a new package otherwise. Before the first call."""
             self.is_read = True
             fn = self.model.forward if isinstance(self.model, torch.nn.Module) else self.model
             try:
                 from torch._dynamo.eval_frame import innermost_fn
                 self.around = surroundings()
-                self.key = key_of(self.model, innermost_fn(fn), self.how, self.around)
-                if self.key in alive:  # it has the same compilations
-                    self.key = None
-                data = self.key and notes.get(self.key)
+                key = key_of(self.model, innermost_fn(fn), self.how, self.around)
+                self.key = None if key in alive else key  # that one has the same compilations
+                data = notes.get(key) if self.key else None
                 if data:
                     try:
                         with without_collections():
                             self.take(fn, data)
-                        alive[self.key] = self
+                        alive[key] = self
                         return
                     except Exception as e:
                         log.info("torch.compile: a start is not used: %s: %s", type(e).__name__, e)
                         self.withdraw()
                         known = {k: getattr(self, k) for k in ("key", "model", "around", "is_read")}
-                        self.__init__(self.how)
+                        Start.__init__(self, self.how)
                         self.__dict__.update(known)
                 self.initialize(fn)
             except Exception as e:
                 self.give_up(f"{type(e).__name__}: {e}")
 
-        def take(self, fn, data):
+        def take(self, fn: Any, data: bytes) -> None:
             entry, said, traced, self.aliases, graphs = pickle.loads(data)  # sealed: written by this user's process
             if not all(is_there(*w) for w in traced):
                 raise Unsaid("functions have changed")
@@ -261,7 +265,7 @@ def make_class():
             for code, e in self._codes.items():
                 self.lay_codes(code, e)
 
-        def lay_globals(self, code, entry):
+        def lay_globals(self, code: types.CodeType, entry: Any) -> None:
             """Lets what was made of a code find modules, rests of functions and graphs."""
             module = sys.modules[entry.python_module]
             for alias, name in entry.import_sources.items():
@@ -271,7 +275,7 @@ def make_class():
             for name in entry.backend_ids:
                 self._install_global(module, name, torch._dynamo.disable(self.graphs[name]))
 
-        def lay_codes(self, code, entry):
+        def lay_codes(self, code: types.CodeType, entry: Any) -> None:
             """Lets the compiler find what was made of a code."""
             variables = sys.modules[entry.python_module].__dict__
             at = _lookup_code(entry) if entry.code_source else code
@@ -282,7 +286,7 @@ def make_class():
                 add(manager, Identities(self.how, variables, places, what))
                 lay(at, self, manager, compiled)
 
-        def guards(self, state, code, variables):
+        def guards(self, state: Any, code: types.CodeType, variables: dict[str, Any]) -> Any:
             from torch._dynamo.output_graph import get_builtins_dict
             from torch._dynamo.utils import CleanupHook
             state = load_guards_state(state)
@@ -301,28 +305,28 @@ def make_class():
                     raise Unsaid(f"a guard that is another one here: {g.code_list}, {was}")
             return manager
 
-        def withdraw(self):
+        def withdraw(self) -> None:
             """Removes what was installed."""
             lift(self)
             if self._innermost_fn is not None:
                 for module, names in self._installed_globals.items():
                     for name in names:
                         module.__dict__.pop(name, None)
-            self._installed_globals = {}
+            self._installed_globals: dict[types.ModuleType, list[str]] = {}
 
         # --- calls ---
 
-        def begin(self):
+        def begin(self) -> Callable[[], None]:
             """The first of the hooks around every call of the compiled function. Returns the first of those after it, when PyTorch's settings for the call are
             still those that it was compiled with: keeps what is new."""
             return self.save_new
 
-        def save_new(self):
+        def save_new(self) -> None:
             if self.is_changed:
                 with self.lock:
                     self.save()
 
-        def enter(self):
+        def enter(self) -> Callable[[], None]:
             """The last of these hooks: says whose call it is, for guards."""
             if not self.is_read:
                 with self.lock:
@@ -334,11 +338,11 @@ def make_class():
     return Start
 
 
-def make(how):
+def make(how: str) -> Any:
     return make_class()(how)
 
 
-def compiled(name, graph):
+def compiled(name: str | None, graph: Any) -> None:
     """A back end's graph, by the compiler's name for it."""
     start = getattr(current, "start", None)
     if start is not None and name is not None:
@@ -354,15 +358,15 @@ patching = threading.Lock()  # of PyTorch's module
 class Lazy:
     """A back end that PyTorch gets ready at its first compilation: that imports much, which a process that compiles nothing does not need."""
 
-    def __init__(self, given, get):
+    def __init__(self, given: Any, get: Callable[[Any], Callable[..., Any]]) -> None:
         self._torchdynamo_orig_backend, self.get = given, get
 
-    def __call__(self, *args, **named):
+    def __call__(self, *args: Any, **named: Any) -> Any:
         return self.get(self._torchdynamo_orig_backend)(*args, **named)
 
 
 @contextlib.contextmanager
-def lazily(ours):
+def lazily(ours: Any) -> Iterator[None]:
     from torch._dynamo import eval_frame
     with patching:
         usual = eval_frame.get_compiler_fn
@@ -373,7 +377,7 @@ def lazily(ours):
             eval_frame.get_compiler_fn = usual
 
 
-def is_told(record):
+def is_told(record: logging.LogRecord) -> bool:
     """Whether a message of PyTorch's compiler concerns users: not that a start is not kept."""
     return not (getattr(current, "is_compiling", False) and str(record.msg).startswith("Detected a package bypass"))
 
@@ -387,7 +391,7 @@ def remember(backend: Any) -> None:
     logging.getLogger("torch._dynamo.output_graph").addFilter(is_told)
 
     @functools.wraps(usual)
-    def optimize(*args, **named):
+    def optimize(*args: Any, **named: Any) -> Any:
         given = named.get("backend", args[0] if args else None)
         options = getattr(given, "kwargs", {})
         if getattr(given, "compiler_fn", given) is not backend or any(named.get(k) for k in ("package", "guard_filter_fn", "disable", "dynamic_shapes")):
@@ -402,7 +406,7 @@ def remember(backend: Any) -> None:
         if not hasattr(context, "enter_exit_hooks"):
             return usual(*args, **named)
 
-        def wrap(model):
+        def wrap(model: Any) -> Any:
             start.model = model
             context.enter_exit_hooks[:] = [start.begin, *context.enter_exit_hooks, start.enter]
             result = context(model)
@@ -411,5 +415,5 @@ def remember(backend: Any) -> None:
 
         return wrap
 
-    optimize.quern_usual = usual
+    setattr(optimize, "quern_usual", usual)
     torch._dynamo.optimize = optimize
