@@ -138,19 +138,24 @@ static value_id add_reduce(struct graph *g, node_id like, const char *op, value_
     return v;
 }
 
+/* The greatest element; 0 instead of an infinite one, less which another infinite element would be NaN. */
+static value_id add_finite_max(struct graph *g, node_id n, value_id x, const struct axes *a)
+{
+    value_id top = add_reduce(g, n, "quern::ReduceMax", x, a, 0);
+    return op_node_where(g, n, op_node1(g, n, "IsInf", top, 0), op_const_f(g, graph_value(g, x)->dtype, 0), top, 0);
+}
+
 /* log(sum(exp(x))) with the greatest element factored out, to avoid overflow */
 static void expand_log_sum_exp(struct graph *g, node_id n, value_id x, const struct axes *a,
                                value_id out)
 {
     struct axes keep = *a;
     keep.keepdims = true;
-    value_id top = add_reduce(g, n, "quern::ReduceMax", x, &keep, 0);
-    value_id e =
-        op_node(g, n, "Exp", 1, (value_id[]){op_node(g, n, "Sub", 2, (value_id[]){x, top}, 0)}, 0);
-    value_id log =
-        op_node(g, n, "Log", 1, (value_id[]){add_reduce(g, n, "quern::ReduceSum", e, a, 0)}, 0);
-    if (!a->keepdims) top = add_reduce(g, n, "quern::ReduceMax", x, a, 0);
-    op_node(g, n, "Add", 2, (value_id[]){log, top}, out);
+    value_id top = add_finite_max(g, n, x, &keep);
+    value_id e = op_node1(g, n, "Exp", op_node2(g, n, "Sub", x, top, 0), 0);
+    value_id log = op_node1(g, n, "Log", add_reduce(g, n, "quern::ReduceSum", e, a, 0), 0);
+    if (!a->keepdims) top = add_finite_max(g, n, x, a);
+    op_node2(g, n, "Add", log, top, out);
 }
 
 static void expand_mean(struct graph *g, node_id n, value_id x, const struct axes *a, value_id out)
