@@ -5,6 +5,7 @@
 // values, and Mul. There may be no scales, where products are scaled. Whatever the shapes are, codes, zero points and scales of every element follow by
 // moving each of them as the product is moved; blocks are the longest pieces of columns with one scale and zero point.
 #include "pass/pass_codes.h"
+#include "pass/pass_match.h"
 
 #include <math.h>
 
@@ -17,12 +18,6 @@ struct spelled {
     value_id product;
 };
 
-static node_id producer(const struct graph *g, value_id v, const char *op)
-{
-    node_id n = graph_value(g, v)->producer;
-    return n && str_is(graph_node(g, n)->op, op) ? n : 0;
-}
-
 static bool is_view(const struct graph *g, node_id n)
 {
     static const char *const ops[] = {"Reshape", "Transpose", "Identity", "Flatten", "Squeeze", "Unsqueeze"};
@@ -34,14 +29,14 @@ static bool is_view(const struct graph *g, node_id n)
 /* An integer, perhaps as a float. */
 static bool is_integer(const struct graph *g, value_id v)
 {
-    node_id cast = producer(g, v, "Cast");
+    node_id cast = match_any(g, v, "Cast");
     return dtype_is_int(graph_value(g, v)->dtype) || (cast && dtype_is_int(op_in_dtype(g, graph_node(g, cast), 0)));
 }
 
 /* One of few numbers: a float of few bits, or an element of a short table. */
 static bool is_one_of_few(struct graph *g, value_id v)
 {
-    node_id cast = producer(g, v, "Cast"), gather = producer(g, v, "Gather");
+    node_id cast = match_any(g, v, "Cast"), gather = match_any(g, v, "Gather");
     const struct value *table = gather ? graph_value(g, graph_node(g, gather)->in.v[0]) : NULL;
     if (table) return table->data && tensor_count(table->data) <= UINT8_MAX + 1;
     enum dtype t = cast ? op_in_dtype(g, graph_node(g, cast), 0) : DT_F32;
@@ -51,9 +46,9 @@ static bool is_one_of_few(struct graph *g, value_id v)
 /* v is codes, or codes less zero points, in either order with a conversion to floats. */
 static bool find_difference(struct graph *g, value_id v, struct spelled *s)
 {
-    node_id cast = producer(g, v, "Cast");
+    node_id cast = match_any(g, v, "Cast");
     value_id inside = cast ? graph_node(g, cast)->in.v[0] : v;
-    node_id sub = producer(g, inside, "Sub");
+    node_id sub = match_any(g, inside, "Sub");
     if (!sub) return s->codes = v, is_integer(g, v) || is_one_of_few(g, v);
     s->codes = graph_node(g, sub)->in.v[0], s->zeros = graph_node(g, sub)->in.v[1];
     return is_integer(g, s->codes);
@@ -68,7 +63,7 @@ static bool find(struct graph *g, value_id v, struct spelled *s)
         s->views[s->n_views++] = n;
         v = graph_node(g, n)->in.v[0];
     }
-    node_id mul = producer(g, v, "Mul");
+    node_id mul = match_any(g, v, "Mul");
     s->product = v;
     if (graph_value(g, v)->dtype != t) return false;
     if (!mul) return find_difference(g, v, s);
