@@ -305,6 +305,22 @@ with torch.no_grad():
         x = torch.tensor([[0, 1, -7], [3, 5, 2]], dtype=torch.int32)
         self.compare(Net(lambda net, x: ((x / x[:, 1:2]).abs() + 1, x.abs().sqrt() * 2, x / 2, (x[1] / 3).exp())), [x], [x.clone()], pieces=1)
 
+    def test_extreme_values(self):
+        """After a first call with moderate values, which do not tell results apart that overflow inside."""
+        F = nn.functional
+        net = Net(lambda net, x, y: (torch.logaddexp(x, y), torch.logaddexp2(x, y), torch.atan2(x, y), F.logsigmoid(x), F.softplus(x), torch.logsumexp(x, 1)))
+        for dtype in (torch.float32, torch.float64):
+            inf, most = float("inf"), torch.finfo(dtype).max
+            v = torch.tensor([0.0, -0.0, 1, -1, 3, -20, 90, 1000, -1000, inf, -inf, float("nan"), most, -most, 1e-30], dtype=dtype)
+            x, y = (a.contiguous() for a in torch.meshgrid(v, v, indexing="ij"))
+            _, fast = self.compare(net, [torch.rand_like(x), torch.rand_like(x)])
+            for got, want in zip(fast(x, y), net(x, y)):
+                torch.testing.assert_close(got, want, equal_nan=True)
+        angles = torch.compile(torch.atan2, backend="quern", options=ALWAYS)(x, y)
+        self.assertEqual(angles.signbit()[~angles.isnan()].tolist(), torch.atan2(x, y).signbit()[~angles.isnan()].tolist())
+        graphs, _ = self.compare(Net(lambda net, x: torch.logcumsumexp(x.exp(), 1) * 2), [torch.rand(3, 4)], pieces=None)
+        self.assertIn("far below the maximum", str([g.left for g in graphs] + [p.reason for g in graphs for p in g.pieces]))
+
     def test_shared_results(self):
         """Results that share memory do so as in PyTorch, and what is done to one happens to the other."""
         net = Net(lambda net, x: [y := net.a(x).relu(), y[1:], y.t(), *(y + 1).split(3, 1), x[:1]], a=nn.Linear(6, 6)).eval()

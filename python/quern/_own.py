@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators of PyTorch that become operators of the library (domain ai.quern), because PyTorch's exporter to ONNX has nothing for them and PyTorch no
 decomposition that multiplies matrices: gradients of convolutions and of attention (doc/gradients.md), and the library's own layer (doc/weighted-filter.md);
-and attention, of which the exporter refuses some.
+and attention, of which the exporter refuses some. And operators of which the exporter writes what differs from PyTorch's results at extreme values,
+which no comparison of a first call's results would find.
 
 This is the whole list; everything else is the exporter's. A function gets the ONNX values and the numbers of an FX node, and adds nodes to the model.
 """
 from __future__ import annotations
 
+import math
 from typing import Any, Callable, Iterable, Sequence
 
 
@@ -115,6 +117,36 @@ def attention_backward(dy: Any, q: Any, k: Any, v: Any, y: Any, logsumexp: Any, 
                 **attention_attributes(dropout_p, is_causal, scale))
 
 
+def logaddexp(x: Any, y: Any, base: float = math.e) -> Any:
+    """log(base^x + base^y) as the greater one plus a small number; the exporter's powers overflow. Where both are the same infinity, their difference is NaN."""
+    from onnxscript import opset18 as op
+    scale = math.log(base)
+    more = op.Div(op.Softplus(op.Mul(op.Neg(op.Abs(op.Sub(x, y))), scale)), scale)
+    return op.Where(op.Equal(x, y), op.Add(x, math.log(2) / scale), op.Add(op.Max(x, y), more))
+
+
+def logaddexp2(x: Any, y: Any) -> Any:
+    return logaddexp(x, y, 2.0)
+
+
+def atan2(y: Any, x: Any) -> Any:
+    """The angle in the first quadrant, then mirrored by the signs, also those of zeros; the exporter's is 0 for NaN."""
+    from onnxscript import opset18 as op
+
+    def is_negative(v: Any) -> Any:
+        return op.Or(op.Less(v, 0.0), op.And(op.Equal(v, 0.0), op.Less(op.Reciprocal(v), 0.0)))
+    ay, ax = op.Abs(y), op.Abs(x)
+    is_equal = op.And(op.Equal(ay, ax), op.Or(op.Equal(ay, 0.0), op.IsInf(ay)))
+    one_or_0 = op.Min(ay, op.CastLike(op.Constant(value_float=1.0), ay))
+    angle = op.Atan(op.Where(is_equal, one_or_0, op.Div(ay, ax)))
+    angle = op.Where(is_negative(x), op.Sub(math.pi, angle), angle)
+    return op.Where(is_negative(y), op.Neg(angle), angle)
+
+
+def logcumsumexp(x: Any, dim: int) -> Any:
+    raise NotImplementedError("what is far below the maximum of its row would be lost")
+
+
 def filter_attributes(kernel_size: Any, splat: bool, dilation: Any, padding: str, transform: str, normalize: str, epsilon: float) -> dict[str, Any]:
     from .torch import Spec
     return dict(Spec(kernel_size, splat, dilation, padding, transform, normalize, epsilon).attributes())
@@ -137,6 +169,10 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "aten.convolution_backward.default": convolution_backward,
     "aten._scaled_dot_product_flash_attention_for_cpu.default": attention,
     "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": attention_backward,
+    "aten.atan2.default": atan2,
+    "aten.logaddexp.default": logaddexp,
+    "aten.logaddexp2.default": logaddexp2,
+    "aten.logcumsumexp.default": logcumsumexp,
     "quern.weighted_filter.default": weighted_filter,
     "quern.weighted_filter_grad_input.default": weighted_filter_grad_input,
     "quern.weighted_filter_grad_weights.default": weighted_filter_grad_weights,
