@@ -147,6 +147,22 @@ class Starts(unittest.TestCase):
                 self.write(module, text)
                 self.assertEqual(self.run_one(USUAL)[0] > 0, module == "helper")  # of which there is one version in the cache
 
+    def test_added(self):
+        """What an earlier process traced is checked also if a later one added to it."""
+        plain = "\nclass Plain:\n    def act(self, x):\n        return x * 2\n"
+        self.write("helper", HELPER + plain)
+        self.write("model", MODEL + """
+class Either(Model):
+    def forward(self, x, is_plain):
+        return (self.act.act(self.a(x)) if is_plain else self.a(x)), x
+""")
+        calls = ["net = model.Either(helper.Plain()).eval()\nfast = fast_of(net)", "call(fast, net, torch.randn(7, 24), True)",
+                 "call(fast, net, torch.randn(7, 24), False)"]
+        self.assertEqual(self.run_one("\n".join(calls[:2])), [1])
+        self.assertEqual(self.run_one("\n".join(calls)), [0, 1])
+        self.write("helper", HELPER + plain.replace("x * 2", "x * 3"))
+        self.assertGreater(self.run_one("\n".join(calls))[0], 0)
+
     def test_patched(self):
         """Methods and functions that are replaced at run time, before the first call or later."""
         self.run_one(USUAL)

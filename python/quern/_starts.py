@@ -80,7 +80,7 @@ def make_class() -> Any:
             self.around: list[Any] | None = None              # surroundings() of the first call
             self.pending: list[tuple[Any, Identities]] = []   # with their CheckFunctionManager, of the compilation that runs
             self.said: dict[types.CodeType, list[Said]] = {}  # of a code's guarded codes
-            self.traced: dict[Any, Place | None] = {}         # code or class -> where it is
+            self.traced: dict[Any, Place | None] = {}         # code or class, of another process its place -> where it is
             self.graphs: dict[str, Any] = {}                  # back end's name -> Graph
             self.aliases: dict[str, tuple[str, str]] = {}     # names of modules among the globals that differ between processes -> (module in which, module)
             self.is_changed = False
@@ -215,7 +215,7 @@ def make_class() -> Any:
                 if missing:
                     raise Unsaid("a graph that is not the library's, or not plain")
                 graphs = {k: g.saved() for k, g in self.graphs.items()}
-                traced = [w for w in self.traced.values() if w is not None]
+                traced = {w for w in self.traced.values() if w is not None}
                 data = pickle.dumps((entry, [self.said.get(c, []) for c in self._codes], traced, self.aliases, graphs))
                 if len(data) > MOST:
                     raise Unsaid(f"{len(data) >> 20} MiB")
@@ -256,7 +256,7 @@ def make_class() -> Any:
                 raise Unsaid("functions have changed")
             graphs = rename(entry, graphs)
             self.initialize(fn, entry)
-            self.graphs, self.traced = graphs, dict.fromkeys(traced)
+            self.graphs, self.traced = graphs, {w: w for w in traced}
             self.said = {c: s for c, s in zip(self._codes, said) if s}
             for name, (module, what) in self.aliases.items():
                 self._install_global(sys.modules[module], name, importlib.import_module(what), record_only_if_new=True)
