@@ -321,6 +321,21 @@ with torch.no_grad():
         graphs, _ = self.compare(Net(lambda net, x: torch.logcumsumexp(x.exp(), 1) * 2), [torch.rand(3, 4)], pieces=None)
         self.assertIn("far below the maximum", str([g.left for g in graphs] + [p.reason for g in graphs for p in g.pieces]))
 
+    def test_floor_divide(self):
+        """Quotients rounded as in PyTorch, to the last bit: 1 // 0.1 is 9."""
+        def f(net, x, y):
+            return torch.floor_divide(x, y), torch.div(x, y, rounding_mode="floor"), torch.div(x, y, rounding_mode="trunc"), x // 3, torch.div(x, 2, rounding_mode="floor")
+        inf = float("inf")
+        for dtype, over, under in ((torch.float32, [0.0, -0.0, 1, -1, 2, .1, .3, 7.5, -7.5, 1e30, inf, -inf, float("nan")], [0.0, -0.0, .1, -.1, 3, inf, 1e-30]),
+                                   (torch.float64, [0.0, -0.0, 1, -1, 2, 7.5, -1e30, inf], [0.0, .1, -.1, .3, 5]),
+                                   (torch.int32, [0, 1, -1, 7, -7, 100, -100], [1, -1, 2, -2, 3, 7])):
+            x, y = (a.contiguous() for a in torch.meshgrid(torch.tensor(over, dtype=dtype), torch.tensor(under, dtype=dtype), indexing="ij"))
+            graphs, fast = self.compare(Net(f), [torch.full_like(x, 8), torch.full_like(x, 3)], pieces=1)
+            self.assertEqual(graphs[0].left, {})
+            for got, want in zip(fast(x, y), f(None, x, y)):
+                self.assertTrue(torch.equal(got.nan_to_num(5), want.nan_to_num(5)), dtype)
+                self.assertTrue(torch.equal(got.signbit()[got == got], want.signbit()[got == got]), dtype)
+
     def test_shared_results(self):
         """Results that share memory do so as in PyTorch, and what is done to one happens to the other."""
         net = Net(lambda net, x: [y := net.a(x).relu(), y[1:], y.t(), *(y + 1).split(3, 1), x[:1]], a=nn.Linear(6, 6)).eval()

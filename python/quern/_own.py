@@ -143,6 +143,41 @@ def atan2(y: Any, x: Any) -> Any:
     return op.Where(is_negative(y), op.Neg(angle), angle)
 
 
+def alike(y: Any, x: Any) -> Any:
+    """A number, or a tensor, in the type of x."""
+    from onnxscript import opset18 as op
+    return y if getattr(y, "dtype", None) == x.dtype else op.CastLike(y, x)
+
+
+def floor_divide(x: Any, y: Any) -> Any:
+    """As PyTorch (c10/util/generic_math.h, div_floor_floating): the quotient of what fmod leaves, so that 1 // 0.1 is 9. The exporter's floor(x / y) is 10."""
+    from onnxscript import opset18 as op
+    y = alike(y, x)
+    if not x.dtype.is_floating_point():
+        return op.Div(op.Sub(x, op.Mod(x, y)), y)
+    rest = op.Mod(x, y, fmod=1)
+    quotient = op.Div(op.Sub(x, rest), y)
+    is_less = op.And(op.Not(op.Equal(rest, 0.0)), op.Xor(op.Less(y, 0.0), op.Less(rest, 0.0)))
+    quotient = op.Where(is_less, op.Sub(quotient, 1.0), quotient)
+    floor, ratio = op.Floor(quotient), op.Div(x, y)
+    floor = op.Where(op.Greater(op.Sub(quotient, floor), 0.5), op.Add(floor, 1.0), floor)
+    floor = op.Where(op.Equal(quotient, 0.0), op.Mul(ratio, 0.0), floor)  # zeros have the sign of the ratio
+    return op.Where(op.Equal(y, 0.0), ratio, floor)
+
+
+def divide(x: Any, y: Any, rounding_mode: str | None = None) -> Any:
+    from onnxscript import opset18 as op
+    if rounding_mode == "floor":
+        return floor_divide(x, y)
+    y = alike(y, x)
+    if not x.dtype.is_floating_point():
+        if rounding_mode is None:
+            raise NotImplementedError("a quotient of integers that is a fraction")
+        return op.Div(x, y)
+    ratio = op.Div(x, y)
+    return ratio if rounding_mode is None else op.Where(op.Less(ratio, 0.0), op.Ceil(ratio), op.Floor(ratio))
+
+
 def logcumsumexp(x: Any, dim: int) -> Any:
     raise NotImplementedError("what is far below the maximum of its row would be lost")
 
@@ -170,6 +205,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "aten._scaled_dot_product_flash_attention_for_cpu.default": attention,
     "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": attention_backward,
     "aten.atan2.default": atan2,
+    "aten.div.Scalar_mode": divide,
+    "aten.div.Tensor_mode": divide,
+    "aten.floor_divide.default": floor_divide,
     "aten.logaddexp.default": logaddexp,
     "aten.logaddexp2.default": logaddexp2,
     "aten.logcumsumexp.default": logcumsumexp,
