@@ -2,7 +2,6 @@
 """Keys of what is kept about a compiled model: all that it may depend on and that no guard compares."""
 from __future__ import annotations
 
-import functools
 import os
 import sys
 from typing import Any
@@ -36,14 +35,7 @@ def key_of(model: Any, fn: Any, how: str, around: list[Any]) -> str:
         parts += [describe(t) for t in dict.fromkeys(type(m) for m in model.modules())]
         parts += [(n, type(m).__qualname__, m.training, sorted(vars(m)), hooks_of(m, describe)) for n, m in model.named_modules()]
         parts += [(n, tuple(t.shape), str(t.dtype), str(t.device)) for n, t in [*model.named_parameters(), *model.named_buffers()]]
-    return f"start {identity()} {package()} {hashed(parts)}"
-
-
-@functools.cache
-def package() -> str:
-    """Of this package's files."""
-    with os.scandir(os.path.dirname(__file__)) as files:
-        return hashed(sorted((f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in files if f.name.endswith(".py")))
+    return f"start {identity()} {hashed(parts)}"
 
 
 def hooks_of(module: torch.nn.Module, describe: Describer) -> list[tuple[str, list[str]]]:

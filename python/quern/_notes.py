@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib.metadata
 import os
 import platform
@@ -22,9 +23,12 @@ def version_of(package: str) -> str | None:
 
 @functools.cache
 def identity() -> str:
-    """Of what exports, compiles and runs."""
+    """Of what exports, compiles and runs: versions, the library's file and those of this package, the processor."""
     s = os.stat(path) if os.path.isfile(path) else None
-    return repr([torch.__version__, version_of("onnxscript"), path, s and (s.st_size, s.st_mtime_ns), platform.machine(), os.cpu_count(), processor()])
+    with os.scandir(os.path.dirname(__file__)) as files:
+        own = sorted((f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in files if f.name.endswith(".py"))
+    return repr([hashlib.sha256(repr(own).encode()).hexdigest(), torch.__version__, version_of("onnxscript"), path,
+                 s and (s.st_size, s.st_mtime_ns), platform.machine(), os.cpu_count(), processor()])
 
 
 def processor() -> str:
