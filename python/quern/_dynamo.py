@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.compile(model, backend="quern"): graphs of PyTorch's compiler, divided into pieces that the library runs and the rest.
 
-Dynamo traces Python to a graph; AOTAutograd makes it a graph of ATen operators without side effects (writes to buffers become results that it copies back,
-sizes that may change are symbols). Here that graph is partitioned: an operator that PyTorch's exporter to ONNX does not know, or the library refuses, stays
-in PyTorch; of the others the largest connected pieces without cycles are taken (_piece.py). A graph whose pieces gain less than the borders between them cost
-runs in PyTorch as a whole.
+Dynamo traces Python to a graph; AOTAutograd makes it a graph of ATen operators without side effects but writes to buffers, which are taken out of it
+(_writes.py); sizes that may change are symbols. Here that graph is partitioned: an operator that PyTorch's exporter to ONNX does not know, or the library
+refuses, stays in PyTorch; of the others the largest connected pieces without cycles are taken (_piece.py). A graph whose pieces gain less than the borders
+between them cost runs in PyTorch as a whole.
 """
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any, Callable, Iterator, Sequence
 
 import torch
 
-from . import _decompose, _device, _fx, _starts, _training
+from . import _decompose, _device, _fx, _starts, _training, _writes
 from ._bound import CPU
 from ._compare import DIFFERS, best_times, slower
 from ._library import Error
@@ -40,9 +40,10 @@ class Graph:
 
     def __init__(self, gm: torch.fx.GraphModule, static: Sequence[bool], options: Options, kind: str = "inference",
                  record: list[Graph | str] | None = None) -> None:
+        self.writes, self.n_results = _writes.take(gm)
         _fx.hoist_sizes(gm)
         self.gm, self.static, self.options, self.kind = gm, static, options, kind
-        shared = _fx.share_results(gm) if kind == "inference" else []
+        shared = _fx.share_results(gm, self.n_results) if kind == "inference" else []
         self.devices: list[torch.device] = []  # GPUs on which operators compute
         self.left: dict[str, str] = {**self.refusals(), **dict.fromkeys(shared, _fx.SHARES)}
         self.split: set[str] = set()  # names of nodes whose parts are exported, because the exporter does not take all forms of the operator
@@ -174,6 +175,14 @@ class Graph:
     # --- running ---
 
     def __call__(self, *args: Any) -> Any:
+        out = self.compute(args)
+        if not self.writes:
+            return out
+        _writes.perform(self.writes, args, out)
+        return out[:self.n_results]
+
+    def compute(self, args: Sequence[Any]) -> Any:
+        """The results, and what is to be written to arguments."""
         if self.devices and _device.is_capturing():  # a graph of CUDA would keep the library's temporary memory and streams, which change between calls
             return self.gm.forward(*args)
         return self.run(*args) if self.run else self.start(args)
@@ -269,6 +278,7 @@ def is_plain(facts: Any) -> bool:
     """Whether AOTAutograd's graph is called with what Dynamo's is, and has the same results: no writes to inputs, no views of them. facts: its metadata."""
     try:
         return (facts is not None and not torch._C._is_any_autocast_enabled() and not facts.mutated_inp_runtime_indices and not facts.num_intermediate_bases and
+                not any(i.mutates_data for i in facts.input_info) and
                 not facts.is_rng_op_functionalized and not facts.tokens and
                 all(o.output_type.name in ("non_alias", "unsafe_view_alias") for o in facts.output_info) and
                 all(type(t).__name__ in ("int", "PlainTensorMeta") for t in facts.subclass_inp_meta))
@@ -319,7 +329,8 @@ def backend(gm: Any, example_inputs: Any, *, mode: Any = None, options: Any = No
                                 partition_fn=default_partition)(gm, example_inputs)
         return or_original(gm, made, graphs, 2)
     with _fx.whole():
-        made = aot_autograd(fw_compiler=compiler("inference"), decompositions=dict(_fx.decompositions()[1]))(gm, example_inputs)
+        made = aot_autograd(fw_compiler=compiler("inference"), decompositions=dict(_fx.decompositions()[1]),
+                            keep_inference_input_mutations=True)(gm, example_inputs)  # see _writes
     return or_original(gm, made, graphs, 1)
 
 

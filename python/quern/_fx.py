@@ -345,11 +345,11 @@ def views_of(node: torch.fx.Node) -> tuple[torch.fx.Node, list[torch.fx.Node]]:
     return node, chain
 
 
-def share_results(gm: torch.fx.GraphModule) -> list[str]:
-    """Computes results that are in the same memory by views of their own, of that memory. Returns the names of these views, which are to stay in PyTorch; those
-    of arguments are made outside of the graph."""
+def share_results(gm: torch.fx.GraphModule, n_results: int) -> list[str]:
+    """Computes results, of the first n_results, that are in the same memory by views of their own, of that memory. Returns the names of these views, which are
+    to stay in PyTorch; those of arguments are made outside of the graph."""
     out = next(n for n in gm.graph.nodes if n.op == "output")
-    results = {n: views_of(n) for n in out.args[0] if isinstance(n, torch.fx.Node)}
+    results = {n: views_of(n) for n in out.args[0][:n_results] if isinstance(n, torch.fx.Node)}
     bases = [base for base, _ in results.values()]
     names: list[str] = []
     copied: dict[torch.fx.Node, torch.fx.Node] = {}
