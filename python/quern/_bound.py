@@ -37,7 +37,7 @@ class Bound:
         self.x_words = (c_int64 * (WORDS * len(self.x))).from_buffer(self.x)
         self.y_words = (c_int64 * (WORDS * len(self.y))).from_buffer(self.y)
         self.last: list[tuple[Any, Any]] = [(None, None)] * n  # per input: address and shape of the last call
-        self.outputs: Any = None         # shapes and types for these inputs
+        self.outputs: list[tuple[tuple[int, ...], torch.dtype]] = []  # shapes and types for these inputs
         self.is_made = False            # some of the shapes depend on data
 
     def is_ours(self) -> bool:
@@ -53,7 +53,7 @@ class Bound:
         c, p = self.program._context, self.program._handle
         with c.lock:
             held = self.place(args)
-            if self.outputs is None:
+            if not self.outputs:
                 self.find_outputs()
             if self.is_made and not self.is_on_gpu:
                 return tuple(torch.as_tensor(y) for y in self.program._run_host(held))
@@ -92,7 +92,7 @@ class Bound:
             where, known = t.data_ptr(), last[k]
             if known[1] != t.shape:
                 self.x[k] = arrays.describe(t, f"argument {at}", self.device if is_on_gpu else None)
-                self.outputs = None
+                self.outputs = []
             elif known[0] != where:
                 self.x_words[WORDS * k + ADDRESS] = where
             else:

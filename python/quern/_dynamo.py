@@ -231,7 +231,8 @@ class Graph:
 
     def together(self) -> Callable[..., Any]:
         """The graph with its pieces, as a function."""
-        return self.outer if isinstance(self.outer, Text) else self.outer.forward
+        forward: Callable[..., Any] = self.outer if isinstance(self.outer, Text) else self.outer.forward
+        return forward
 
     def judge(self, args: Sequence[Any]) -> bool:
         """Whether all pieces together, with their borders, are faster than the graph in PyTorch."""

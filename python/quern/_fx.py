@@ -382,7 +382,7 @@ def memory_order(tensor: torch.Tensor) -> list[int] | None:
     if None in shape or None in stride:
         return None
     long = [d for d, n in enumerate(shape) if n != 1]
-    order = sorted(long, key=lambda d: -stride[d])
+    order = sorted(long, key=lambda d: -int(stride[d]))
     if order == long or any(stride[d] == 0 for d in long):
         return None
     return [d for d in range(len(shape)) if d not in long] + order

@@ -111,7 +111,7 @@ class Piece:
         self.eager: Any = gm  # of another process: Text
         self.nodes = [n for n in gm.graph.nodes if n.op == "call_function"]
         self.static = static
-        self.device = next(filter(None, map(_fx.device_of, self.nodes)))
+        self.device: torch.device = next(filter(None, map(_fx.device_of, self.nodes)))
         self.is_on_gpu = self.device.type != "cpu"
         self.reason: str | None = None           # why it stays in PyTorch
         self.wrong: int | None = None            # index of the operator because of which its results differ
@@ -290,14 +290,14 @@ class Piece:
         shapes = [tuple(a.shape) if isinstance(a, torch.Tensor) else a for a in args]
         verdict = f"verdict {shapes} {o.key(self.device)} {identity()}\n{self.content}"
         try:
-            known = notes.get(verdict) if o.measure else None
-            if known is not None:
-                known = json.loads(known)
+            kept = notes.get(verdict) if o.measure else None
+            if kept is not None:
+                known = json.loads(kept)
                 self.reason, self.seconds, self.wrong = known["reason"], known["seconds"], known.get("wrong")
                 if self.reason:
                     return
             self.bound = self.make(self.laid(args))
-            if known is None:
+            if kept is None:
                 self.judge(args)
                 if o.measure:
                     notes.put(verdict, json.dumps({"reason": self.reason, "seconds": self.seconds, "wrong": self.wrong}).encode())

@@ -35,7 +35,7 @@ class AtImport(importlib.abc.MetaPathFinder):
                 usual(module)
                 register()
 
-            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+            setattr(spec.loader, "exec_module", exec_module)
         return spec
 
 

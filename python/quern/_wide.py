@@ -38,7 +38,7 @@ def coarsest(gm: torch.fx.GraphModule, args: Iterable[Any]) -> torch.dtype:
     """The type of the fewest bits in which the graph computes."""
     values = [*args, *(n.meta.get("val") for n in gm.graph.nodes)]
     types = {t.dtype for v in values for t in (v if isinstance(v, (tuple, list)) else [v]) if isinstance(t, torch.Tensor) and t.dtype in TOLERANCE}
-    return max(types, key=lambda t: torch.finfo(t).eps, default=torch.float64)
+    return max(types, key=lambda t: float(torch.finfo(t).eps), default=torch.float64)
 
 
 class Exact:
