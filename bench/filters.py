@@ -29,12 +29,12 @@ run = unfold = {
     "WeightedFilterGradWeights": lambda: (a[:, :, None] * F.unfold(b, k, padding=k // 2).view(shifted)).sum(1),
 }[op]
 if how == "layer":
-    from quern import torch as qt
-    spec, like = qt.Spec(k, False, 1, "zero", "none", "none", 0.0), make(k * k)
+    from quern import _weighted_filter as weighted
+    spec, like = weighted.Spec(k, False, 1, "zero", "none", "none", 0.0), make(k * k)
     run = {
-        "WeightedFilter": lambda: qt.Filter.apply(a, b, spec),
-        "WeightedFilterGradInput": lambda: qt.GradInput.apply(a, b, spec, tuple(a.shape)),
-        "WeightedFilterGradWeights": lambda: qt.GradWeights.apply(a, b, like, spec),
+        "WeightedFilter": lambda: weighted.Filter.apply(a, b, spec),
+        "WeightedFilterGradInput": lambda: weighted.GradInput.apply(a, b, spec, tuple(a.shape)),
+        "WeightedFilterGradWeights": lambda: weighted.GradWeights.apply(a, b, like, spec),
     }[op]
     rtol = 2e-2 if kind == "f16" else 1e-4
     torch.testing.assert_close(run(), unfold(), rtol=rtol, atol=rtol)

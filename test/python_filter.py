@@ -325,15 +325,15 @@ class Module(unittest.TestCase):
         for a, b in zip(*result):
             torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
         torch._dynamo.reset()  # what it knows of the code
-        if quern.torch.HAS_OPERATORS:
+        if quern._weighted_filter.HAS_OPERATORS:
             torch.testing.assert_close(torch.compile(net, backend="aot_eager", fullgraph=True)(x), net(x), rtol=1e-4, atol=1e-4)
 
-    @unittest.skipUnless(quern.torch.HAS_OPERATORS, "PyTorch before 2.4")
+    @unittest.skipUnless(quern._weighted_filter.HAS_OPERATORS, "PyTorch before 2.4")
     def test_operators(self):
         """The layer as operators of PyTorch: fake tensors, autograd, first and second derivatives."""
         for seed in range(2):
             case = Case(seed, kernels=(1, 2, 3))
-            spec = quern.torch.Spec(case.kernel, **{"normalize": "none", "transform": "none", "epsilon": 0, **case.options}).key()
+            spec = quern._weighted_filter.Spec(case.kernel, **{"normalize": "none", "transform": "none", "epsilon": 0, **case.options}).key()
             leaves = [t.requires_grad_() for t in case.tensors()]
             with self.subTest(case=str(case)):
                 torch.library.opcheck(torch.ops.quern.weighted_filter.default, (*leaves, *[None] * (3 - len(leaves)), *spec))
@@ -446,8 +446,8 @@ class Imitation(python_cuda.Simulated):
         return t[offset:].view(shape).as_subclass(OnCuda)
 
     def run_one(self, name, inputs, shape, spec=(3, False, 1, "zero", "none", "none", 0.0)):
-        from quern import torch as qt
-        spec = qt.Spec(*spec)
+        from quern import _weighted_filter as weighted
+        spec = weighted.Spec(*spec)
         made = []
 
         def empty(*a, **how):
@@ -455,8 +455,8 @@ class Imitation(python_cuda.Simulated):
             return made[-1]
         with mock.patch("torch.empty", empty):
             sx, sw, sy = spec.sizes()
-            y = qt.run(name, spec, {"quern::WeightedFilter": (sx, sw), "quern::WeightedFilterGradInput": (sy, sw),
-                                    "quern::WeightedFilterGradWeights": (sy, sx, sw)}[name], inputs, shape, inputs[0])
+            y = weighted.run(name, spec, {"quern::WeightedFilter": (sx, sw), "quern::WeightedFilterGradInput": (sy, sw),
+                                          "quern::WeightedFilterGradWeights": (sy, sx, sw)}[name], inputs, shape, inputs[0])
         self.assertIs(y, made[0])
         self.assertTrue(self.cuda.fake_is_outer())
         return y

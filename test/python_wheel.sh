@@ -31,7 +31,7 @@ for f in unpacked/quern/lib/* unpacked/quern/bin/*; do
         esac
     done
 done
-for f in lib/libquern.so.0 bin/quern torch.pyi licenses/libsqlite3-0.txt; do is_file "unpacked/quern/$f"; done
+for f in lib/libquern.so.0 bin/quern licenses/libsqlite3-0.txt; do is_file "unpacked/quern/$f"; done
 for f in unpacked/*; do
     n=$((n + 1))
     case ${f#*/} in _quern_command.py | quern | quern-*.dist-info) ;; *) wrong "the wheel has $f" ;; esac

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The weighted filter and its gradients as operators of PyTorch, torch.ops.quern.weighted_filter ..., for its compilers, which do not see into
-autograd.Function's that call a library. They compute, and are differentiated, by the functions of torch.py."""
+autograd.Function's that call a library. They compute, and are differentiated, by the functions of _weighted_filter.py."""
 from __future__ import annotations
 
 from typing import Any, Callable, Sequence
 
 import torch
 
-from .torch import Gradients, Spec, compute, compute_grad_input, compute_grad_weights
+from ._weighted_filter import Gradients, Spec, compute, compute_grad_input, compute_grad_weights
 
 SPEC = "SymInt[2] kernel_size, bool splat, SymInt[2] dilation, str padding, str transform, str normalize, float epsilon"
 N_SPEC = len(SPEC.split(","))
@@ -58,4 +58,4 @@ define("weighted_filter_grad_input", "Tensor g, Tensor w, SymInt[] size",
 define("weighted_filter_grad_weights", "Tensor g, Tensor x, Tensor w",
        lambda g, x, w, spec: compute_grad_weights(g, x, w, spec),
        lambda g, x, w, spec: torch.empty_like(w, memory_format=torch.contiguous_format),
-       lambda t, spec, v, need: OPERATORS.of_grad_weights(*t, spec, v, need))
+       lambda t, spec, v, need: OPERATORS.of_grad_weights(t[0], t[1], t[2], spec, v, need))

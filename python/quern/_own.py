@@ -183,7 +183,7 @@ def logcumsumexp(x: Any, dim: int) -> Any:
 
 
 def filter_attributes(kernel_size: Any, splat: bool, dilation: Any, padding: str, transform: str, normalize: str, epsilon: float) -> dict[str, Any]:
-    from .torch import Spec
+    from ._weighted_filter import Spec
     return dict(Spec(kernel_size, splat, dilation, padding, transform, normalize, epsilon).attributes())
 
 
