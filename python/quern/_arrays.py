@@ -317,6 +317,32 @@ def is_dense(x: Any) -> bool:
 # --- tensors of the library ---
 
 
+class Views:
+    """Tensors of the library over the memory of arrays, which must outlive them; freed together at the end of a with statement."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.all: list[ctypes.c_void_p] = []
+
+    def add(self, a: Array) -> int | None:
+        """The handle of a new one. a: a dense array in the host's memory, see describe()."""
+        c = self.context
+        self.all.append(c.make(lib.quern_tensor_view, c.handle, a.type, a.rank, a.dim, a.data or 64))
+        return self.all[-1].value
+
+    @staticmethod
+    def handles(some: Sequence[int | None]) -> Any:
+        """An array of handles for the library, of one element at least. None: no tensor."""
+        return (ctypes.c_void_p * max(len(some), 1))(*some)
+
+    def __enter__(self) -> Views:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for v in self.all:
+            lib.quern_tensor_free(v)
+
+
 class Owner:
     """Frees a tensor of the library together with the array over its memory."""
 

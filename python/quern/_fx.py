@@ -45,12 +45,6 @@ def exporter() -> tuple[Any, Any, Any, Any]:
     return _core, _ir_passes, passes, registry
 
 
-def overload(name: str) -> Any:
-    """The operator of a name such as "aten.linear.default"; None: this process has none."""
-    space, op, variant = name.split(".")
-    return getattr(getattr(getattr(torch.ops, space), op, None), variant, None)
-
-
 @functools.cache
 def known() -> set[Any]:
     """The operators that the exporter translates, and ours (_own.py). Their names are kept, because its modules take seconds to import."""
@@ -61,7 +55,7 @@ def known() -> set[Any]:
         found = {m.fx_target for metas in registry.functions.values() for m in metas if not m.is_complex}
         names = "\n".join(sorted(str(op) for op in found if isinstance(op, torch._ops.OpOverload))).encode()
         notes.put(key, names)
-    return {op for op in map(overload, names.decode().split()) if op is not None} | set(_own.operators())
+    return {op for op in map(_own.overload, names.decode().split()) if op is not None} | set(_own.operators())
 
 
 @functools.cache
@@ -496,11 +490,6 @@ def to_onnx(gm: torch.fx.GraphModule) -> bytes:
         for out in node.outputs:
             out.metadata_props.clear()
     return bytes(ir.to_proto(model).SerializeToString())
-
-
-def fx_node(name: str) -> str:
-    """The FX node that an ONNX node of to_onnx comes from."""
-    return name.rpartition(".")[0] or name
 
 
 # --- identity ---

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ctypes import addressof, byref, c_void_p, pointer
 from typing import Any, Mapping
 
+from ._arrays import Views
 from ._library import Array, Context, ModelOpts, QuantizeOpts, TargetOpts, TuneOpts, lib, text
 
 
@@ -14,16 +15,10 @@ def read(c: Context, onnx: bytes, name: str, constants: Mapping[int, Array], n: 
     constants: inputs that become constants, by position, host arrays whose memory must stay until the model is closed; n: number of its inputs; sizes:
     "s77:8,s3:128", for which kernels are selected; None: all are fixed."""
     n = n if constants else 0
-    given = (c_void_p * max(n, 1))()
-    try:
-        for k, a in constants.items():
-            given[k] = c.make(lib.quern_tensor_view, c.handle, a.type, a.rank, a.dim, a.data or 64)
+    with Views(c) as views:
+        given = views.handles([views.add(constants[k]) if k in constants else None for k in range(n)])
         o = ModelOpts(optimize_for=text(sizes), constants=addressof(given), n_constants=n, constants_in_place=1)
         return c.make(lib.quern_model_read, c.handle, onnx, len(onnx), name.encode(), byref(o))
-    finally:
-        for g in given:
-            if g:
-                lib.quern_tensor_free(c_void_p(g))
 
 
 def quantised(c: Context, model: c_void_p, weights: str) -> c_void_p:

@@ -11,6 +11,10 @@ from __future__ import annotations
 import math
 from typing import Any, Callable, Iterable, Sequence
 
+import torch
+
+from ._weighted_filter import Spec
+
 
 def emit(name: str, inputs: Iterable[Any], outputs: int = 1, **attributes: Any) -> Any:
     """A node of the library's domain in the model that is being exported; None: an omitted input. Its outputs, a single one without a list."""
@@ -183,7 +187,6 @@ def logcumsumexp(x: Any, dim: int) -> Any:
 
 
 def filter_attributes(kernel_size: Any, splat: bool, dilation: Any, padding: str, transform: str, normalize: str, epsilon: float) -> dict[str, Any]:
-    from ._weighted_filter import Spec
     return dict(Spec(kernel_size, splat, dilation, padding, transform, normalize, epsilon).attributes())
 
 
@@ -217,9 +220,14 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
+def overload(name: str) -> Any:
+    """The operator of a name such as "aten.linear.default"; None: this process has none."""
+    space, op, variant = name.split(".")
+    return getattr(getattr(getattr(torch.ops, space), op, None), variant, None)
+
+
 def operators() -> dict[Any, Callable[..., Any]]:
     """{operator: function} of those that this PyTorch has."""
-    from ._fx import overload
     return {op: f for name, f in FUNCTIONS.items() for op in [overload(name)] if op is not None}
 
 

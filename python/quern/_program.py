@@ -11,12 +11,13 @@ from ctypes import byref, c_int, c_void_p, pointer
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from . import _arrays as arrays
+from ._inputs import counted, order, sizes_text
 from ._library import (Array, Check, CompileOpts, Context, Error, Facts, ModelOpts, Names, RunOpts, Sizes, Step, TargetOpts, TuneOpts, lib, said,
                        text)
 from ._progress import reporter
 from ._report import Check as OutputCheck
 from ._report import Profile, Timing, Verification, duration, memory
-from ._state import State, counted, order
+from ._state import State
 
 Model = Any  # a path, or the content of a file as bytes
 Inputs = Any  # a sequence of arrays, a dictionary of them by name, or None: random ones
@@ -412,9 +413,10 @@ class Program:
     def _run_host(self, inputs: Sequence[Any], given: Sequence[Any] | None = None) -> list[Any]:
         """given: arrays for the results."""
         c = self._context
-        with Views(c) as views:
-            x = views.handles([views.add(a, f"input '{n}'") for n, a in zip(self.inputs, inputs)])
-            y = views.handles([views.add(a, f"output '{n}'") for n, a in zip(self.outputs, given)] if given is not None else [None] * len(self.outputs))
+        with arrays.Views(c) as views:
+            x = views.handles([views.add(arrays.describe(a, f"input '{n}'")) for n, a in zip(self.inputs, inputs)])
+            y = views.handles([None] * len(self.outputs) if given is None else
+                              [views.add(arrays.describe(a, f"output '{n}'")) for n, a in zip(self.outputs, given)])
             self._check(lib.quern_run(self._handle, x, len(inputs), y, len(self.outputs)), inputs)
         if given is not None:
             return list(given)
@@ -428,29 +430,6 @@ class Program:
             lib.quern_program_close(handle)
 
 
-class Views:
-    """Tensors of the library over the memory of arrays, released together."""
-
-    def __init__(self, context: Context) -> None:
-        self.context, self.all = context, []  # type: ignore[var-annotated]
-
-    def add(self, x: Any, what: str) -> Any:
-        a, c = arrays.describe(x, what), self.context
-        self.all.append(c.make(lib.quern_tensor_view, c.handle, a.type, a.rank, a.dim, a.data or 64))
-        return self.all[-1].value
-
-    @staticmethod
-    def handles(some: Sequence[Any]) -> Any:
-        return (c_void_p * max(len(some), 1))(*some)
-
-    def __enter__(self) -> Views:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for v in self.all:
-            lib.quern_tensor_free(v)
-
-
 class Repeated:
     """Runs of a program on the same inputs in the host's memory, into the same outputs; the program is locked meanwhile."""
 
@@ -461,14 +440,14 @@ class Repeated:
         p = self.program
         c, n = p._context, len(p.inputs)
         c.lock.acquire()
-        self.views, self.x, self.y = Views(c), (c_void_p * max(n, 1))(), (c_void_p * max(len(p.outputs), 1))()
+        self.views, self.x, self.y = arrays.Views(c), (c_void_p * max(n, 1))(), (c_void_p * max(len(p.outputs), 1))()
         try:
             if self.inputs is None:
                 count = c_int()
                 c.check(lib.quern_program_random_inputs(p._handle, text(self.sizes), self.seed, self.x, n, byref(count)))
                 self.views.all += [c_void_p(h) for h in self.x[:count.value]]
             else:
-                self.x = self.views.handles([self.views.add(a, f"input '{name}'") for name, a in zip(p.inputs, self.inputs)])
+                self.x = self.views.handles([self.views.add(arrays.describe(a, f"input '{name}'")) for name, a in zip(p.inputs, self.inputs)])
         except BaseException:
             self.__exit__()
             raise
@@ -536,11 +515,6 @@ def target(isa: str | Sequence[str] | None) -> Any:
     """Options of compile() and tune() for instruction sets: a name, or several."""
     names = isa if isa is None or isinstance(isa, str) else ",".join(isa)
     return pointer(TargetOpts(isa=text(names)))
-
-
-def sizes_text(sizes: Mapping[str, int] | None) -> str | None:
-    """{"H": 17, "W": 31} in the library's notation."""
-    return ",".join(f"{k}:{v}" for k, v in sizes.items()) if sizes else None
 
 
 def assumptions(assume: Mapping[str, Any] | None) -> str:

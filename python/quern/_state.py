@@ -3,42 +3,14 @@
 from __future__ import annotations
 
 from ctypes import byref, c_void_p
-from typing import TYPE_CHECKING, Any, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Mapping
 
-from . import _advice as advice
 from . import _arrays as arrays
+from ._inputs import order, sizes_text
 from ._library import StateOpts, lib, text
 
 if TYPE_CHECKING:
     from ._program import Program
-
-
-def order(names: Sequence[str], inputs: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
-    """One array for each of the names."""
-    for n in named:
-        if n not in names:
-            raise TypeError(f"no input '{n}', there are {', '.join(names)}{advice.meant(n, names)}")
-        if n in names[:len(inputs)]:
-            raise TypeError(f"input '{n}' is given twice, by position and by name: pass it once")
-    all_of = list(inputs) + [named[n] for n in names[len(inputs):] if n in named]
-    if len(all_of) != len(names):
-        raise TypeError(f"the program has {counted(len(names), 'input')} ({', '.join(names)}), {len(all_of)} were given" + instead(names, inputs, named))
-    for n, x in zip(names, all_of):
-        if x is None:
-            raise TypeError(f"input '{n}' is None: every input of a program is needed")
-    return all_of
-
-
-def counted(n: int, what: str) -> str:
-    return f"{n} {what}{'s' * (n != 1)}"
-
-
-def instead(names: Sequence[str], inputs: Sequence[Any], named: Mapping[str, Any]) -> str:
-    """Advice for a wrong number of inputs."""
-    if len(inputs) == 1 and isinstance(inputs[0], Mapping):
-        return ": pass the arrays of a dictionary by name, program(**inputs)"
-    missing = [n for n in names[len(inputs):] if n not in named]
-    return f": add {', '.join(missing)}" if missing else ": one array for each"
 
 
 class State:
@@ -54,10 +26,9 @@ class State:
     def __init__(self, program: Program, maximum: int, sizes: Mapping[str, int] | None = None, handle: Any = None) -> None:
         c = self._context = program._context
         self._program, self._handle = program, handle
-        wanted = ",".join(f"{k}:{v}" for k, v in (sizes or {}).items())
         if not handle:
             with c.lock:
-                self._handle = c.make(lib.quern_state_create, program._handle, maximum, byref(StateOpts(sizes=text(wanted or None))))
+                self._handle = c.make(lib.quern_state_create, program._handle, maximum, byref(StateOpts(sizes=text(sizes_text(sizes)))))
         self.inputs = [n for k, n in enumerate(program.inputs) if not lib.quern_state_holds_input(self._handle, k)]
         self.outputs = [n for k, n in enumerate(program.outputs) if not lib.quern_state_holds_output(self._handle, k)]
 
@@ -117,17 +88,10 @@ class State:
 
     def _run(self, given: Mapping[str, Any], like: Any) -> list[Any]:
         c, p = self._context, self._program
-        views: dict[str, Any] = {}
         out = (c_void_p * len(p.outputs))()
-        try:
-            for name, x in given.items():
-                a = arrays.describe(x, f"input '{name}'")
-                views[name] = c.make(lib.quern_tensor_view, c.handle, a.type, a.rank, a.dim, a.data or 64)
-            x = (c_void_p * len(p.inputs))(*[views[n].value if n in views else None for n in p.inputs])
-            c.check(lib.quern_state_run(self._handle, x, len(x), out, len(out)))
-        finally:
-            for v in views.values():
-                lib.quern_tensor_free(v)
+        with arrays.Views(c) as views:
+            at = {name: views.add(arrays.describe(x, f"input '{name}'")) for name, x in given.items()}
+            c.check(lib.quern_state_run(self._handle, views.handles([at.get(n) for n in p.inputs]), len(p.inputs), out, len(out)))
         return [arrays.adopt(c, c_void_p(o), like) for o in out if o]
 
     def __del__(self) -> None:
