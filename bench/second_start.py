@@ -88,7 +88,7 @@ def first(y):
 
 def count(spent):
     """Lets parts of a call add up their seconds."""
-    from quern import _piece, _starts
+    from quern import _piece, _warm_start
 
     def timed(owner, name, part):
         usual = getattr(owner, name)
@@ -103,8 +103,8 @@ def count(spent):
         setattr(owner, name, call)
 
     timed(_piece.Piece, "start", "program")
-    if _starts.make_class():
-        timed(_starts.make_class(), "read", "read")
+    if _warm_start.make_class():
+        timed(_warm_start.make_class(), "read", "read")
 
 
 # --- all of them ----------------------------------------------------------------------------------

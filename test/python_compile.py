@@ -468,18 +468,18 @@ with torch.no_grad():
                 return net.net(x).float().softmax(1)
         self.compare(Net(f, net=net), [torch.randn(40, 64) * 3], tolerance=0.1)
 
-    def test_wide(self):
+    def test_reference(self):
         """What is further from f64 than PyTorch's result is wrong."""
-        from quern._wide import Exact, is_as_good
+        from quern._reference import Reference, is_as_good
         graph = torch.fx.symbolic_trace(lambda x, y: ((x @ y).float(),))
         x, y = torch.randn(70, 90).bfloat16(), torch.randn(90, 50).bfloat16()
-        want, exact = graph(x, y), Exact(graph, (x, y))
+        want, reference = graph(x, y), Reference(graph, (x, y))
         right = (x.double() @ y.double()).float()
         wrong = right.clone()
         wrong[3, 4] += 0.05 * right.abs().max()
-        self.assertTrue(exact.approves(want, want) and exact.approves([right], want))
+        self.assertTrue(reference.approves(want, want) and reference.approves([right], want))
         for bad in ([wrong], [right.double()], [right[1:]], [right * float("nan")], []):
-            self.assertFalse(exact.approves(bad, want))
+            self.assertFalse(reference.approves(bad, want))
         noise, zero = torch.randn(2, 9) * 1e-8, torch.randn(9).double() * 1e-17
         self.assertTrue(is_as_good(noise[0], noise[1], zero, 2e-3))
         self.assertFalse(is_as_good(noise[0] * 100, noise[1], zero, 2e-3))
@@ -728,7 +728,7 @@ class Optimize(unittest.TestCase):
         _compare.FASTER = self.usual
 
     def used(self, net):
-        from quern._layers import Fast
+        from quern._optimize import Fast
         return [type(m).__name__ for m in net.modules() if isinstance(m.forward, Fast) and any(case.bound for case in m.forward.made.values())]
 
     def check(self, net, *x):

@@ -20,7 +20,7 @@ from torch import nn
 
 import quern
 import quern.torch
-from quern import _apart, _compare, _device
+from quern import _tuning_process, _compare, _device
 
 IS_REAL = torch.cuda.is_available()
 can_simulate = can_compile and python_cuda.is_there and not IS_REAL
@@ -179,9 +179,9 @@ class Cuda(Compared):
 
     def test_measured(self):
         """The choice is kept for the device, with its name and driver."""
-        from quern._notes import notes
+        from quern._cache import cache
         keys = []
-        with mock.patch.object(notes, "put", lambda key, data: keys.append(key)):
+        with mock.patch.object(cache, "put", lambda key, data: keys.append(key)):
             graphs, _, _ = self.compare(nn.Sequential(nn.Linear(64, 64), nn.Tanh()), [torch.randn(32, 64)], pieces=None, options=None)
         self.assertIsNotNone(graphs[0].pieces[0].seconds)
         (verdict,) = (k for k in keys if k.startswith("verdict"))
@@ -341,17 +341,17 @@ class Driver(Compared):
 
     def test_tuning(self):
         """By another process, which gets the network and its weights."""
-        jobs, usual = [], _apart.run
+        jobs, usual = [], _tuning_process.run
 
         def run(folder, libraries, seconds):
-            with open(os.path.join(folder, _apart.JOB)) as f:
+            with open(os.path.join(folder, _tuning_process.JOB)) as f:
                 job = json.load(f)
             jobs.append((job, [os.path.getsize(os.path.join(folder, f)) for f in os.listdir(folder) if f.endswith(".bin")]))
-            with open(os.path.join(folder, _apart.JOB), "w") as f:
+            with open(os.path.join(folder, _tuning_process.JOB), "w") as f:
                 json.dump({**job, "device": None}, f)  # the simulated device has only wrong results
             usual(folder, libraries, seconds)
 
-        with tempfile.TemporaryDirectory() as folder, mock.patch.object(_apart, "run", run):
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(_tuning_process, "run", run):
             file = os.path.join(folder, "t.db")
             for _ in range(2):
                 torch._dynamo.reset()
@@ -363,9 +363,9 @@ class Driver(Compared):
     def test_apart(self):
         """What fails in another process is an error here."""
         with tempfile.TemporaryDirectory() as folder:
-            _apart.write(folder, {"what": "measure", "device": "cuda:7"})
+            _tuning_process.write(folder, {"what": "measure", "device": "cuda:7"})
             with self.assertRaisesRegex(quern.Error, "a process of its own failed: .*no number 7"):
-                _apart.run(folder, [], 1)
+                _tuning_process.run(folder, [], 1)
 
 
 @unittest.skipUnless(can_simulate, "needs the simulated CUDA device")

@@ -15,7 +15,7 @@ from python_compiler import can_compile
 import torch
 
 import quern
-from quern import _starts
+from quern import _warm_start
 
 MODEL = """
 import torch
@@ -100,7 +100,7 @@ for n in (7, 7, 9, 11):
 """
 
 
-@unittest.skipUnless(can_compile and _starts.make_class(), "this PyTorch cannot give away what it compiled")
+@unittest.skipUnless(can_compile and _warm_start.make_class(), "this PyTorch cannot give away what it compiled")
 class Starts(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()

@@ -21,9 +21,9 @@ Everything runs in libquern.so, through its C interface (include/quern.h). CPU k
 `quern.torch` has layers and operators for PyTorch.
 """
 from ._library import Error, cache_path, library_path, version
+from ._measurements import Check, Profile, Timing, Verification
 from ._operator import Operator, operators
 from ._program import Program, compile, load, tune
-from ._report import Check, Profile, Timing, Verification
 from ._state import State
 
 __all__ = ["Check", "Error", "Operator", "Profile", "Program", "State", "Timing", "Verification", "cache_path", "compile", "library_path", "load",

@@ -86,12 +86,12 @@ def slower(seconds: Sequence[float]) -> str | None:
 
 
 def compare(ours: Function, theirs: Function, args: Sequence[Any], is_exact: bool = True, is_measured: bool = True,
-            wait: Wait = None, exact: Any = None) -> tuple[str | None, list[float] | None]:
+            wait: Wait = None, reference: Any = None) -> tuple[str | None, list[float] | None]:
     """Why a function is not used instead of PyTorch's (None: it has the same results and is no slower), and the times of both (None: not measured).
-    is_exact: results must agree within rounding; wait: see best_times(); exact: see _wide.Exact, to which results that differ more than that may be as
-    close as PyTorch's."""
+    is_exact: results must agree within rounding; wait: see best_times(); reference: a _reference.Reference, to which results that differ more than that may
+    be as close as PyTorch's."""
     got, want = ours(*args), theirs(*args)
-    if is_exact and not close(got, want) and not (exact and exact.approves(got, want)):
+    if is_exact and not close(got, want) and not (reference and reference.approves(got, want)):
         return DIFFERS, None
     if not is_measured:
         return None, None

@@ -13,9 +13,9 @@ from typing import Any, Iterable, NamedTuple
 
 import torch
 
-from . import _apart
 from . import _arrays as arrays
-from . import _notes
+from . import _tuning_process
+from ._cache import cache
 from ._library import Error
 from ._program import compile
 from ._torch_run import compiler_folders, find_compiler
@@ -25,7 +25,6 @@ log = logging.getLogger("quern")
 KINDS = ("cpu", "cuda")  # PyTorch's names of what the library can use; ROCm has the name of CUDA
 PROBE = b"graph {\n  input %x: f32[N]\n  %y: f32[?] = Neg(%x)\n  output %y\n}\n"
 RATES = 60  # seconds in which its speed is measured, at most
-notes: Any = _notes.notes
 
 
 class Found(NamedTuple):
@@ -47,13 +46,13 @@ def probe(device: Any) -> str:
 def measure(device: Any, fingerprint: str) -> None:
     """Measures how fast the device is, if that was not tried before in this environment."""
     key = f"rates {fingerprint}"
-    if notes.get(key) is not None:
+    if cache.get(key) is not None:
         return
-    notes.put(key, b"tried")
+    cache.put(key, b"tried")
     try:
         with tempfile.TemporaryDirectory() as folder:
-            _apart.write(folder, {"what": "measure", "device": arrays.device_name(device)})
-            _apart.run(folder, compiler_folders(), RATES)
+            _tuning_process.write(folder, {"what": "measure", "device": arrays.device_name(device)})
+            _tuning_process.run(folder, compiler_folders(), RATES)
     except (Error, OSError) as e:
         log.info("torch.compile: device '%s': its speed is assumed, not measured: %s", device, e)
 

@@ -2,7 +2,7 @@
 """torch.compile(model, backend="quern"): graphs of PyTorch's compiler, divided into pieces that the library runs and the rest.
 
 Dynamo traces Python to a graph; AOTAutograd makes it a graph of ATen operators without side effects but writes to buffers, which are taken out of it
-(_writes.py); sizes that may change are symbols. Here that graph is partitioned: an operator that PyTorch's exporter to ONNX does not know, or the library
+(_mutations.py); sizes that may change are symbols. Here that graph is partitioned: an operator that PyTorch's exporter to ONNX does not know, or the library
 refuses, stays in PyTorch; of the others the largest connected pieces without cycles are taken (_piece.py). A graph whose pieces gain less than the borders
 between them cost runs in PyTorch as a whole.
 """
@@ -18,13 +18,13 @@ from typing import Any, Callable, Iterator, Sequence
 
 import torch
 
-from . import _decompose, _device, _fx, _starts, _training, _writes
-from ._bound import CPU
+from . import _decompose, _device, _fx, _mutations, _training, _warm_start
+from ._binding import CPU
 from ._compare import DIFFERS, best_times, slower
+from ._digests import NotPortable
 from ._library import Error
 from ._piece import Options, Piece
-from ._same import Unsaid
-from ._text import Text
+from ._serialized_graph import SerializedGraph
 
 log = logging.getLogger("quern")
 
@@ -40,7 +40,7 @@ class Graph:
 
     def __init__(self, gm: torch.fx.GraphModule, static: Sequence[bool], options: Options, kind: str = "inference",
                  record: list[Graph | str] | None = None) -> None:
-        self.writes, self.n_results = _writes.take(gm)
+        self.writes, self.n_results = _mutations.take(gm)
         _fx.hoist_sizes(gm)
         self.gm, self.static, self.options, self.kind = gm, static, options, kind
         shared = _fx.share_results(gm, self.n_results) if kind == "inference" else []
@@ -48,7 +48,7 @@ class Graph:
         self.left: dict[str, str] = {**self.refusals(), **dict.fromkeys(shared, _fx.SHARES)}
         self.split: set[str] = set()  # names of nodes whose parts are exported, because the exporter does not take all forms of the operator
         self.pieces: list[Piece] = []
-        self.outer: Any = gm  # with the pieces; of another process: Text
+        self.outer: Any = gm  # with the pieces; of another process: SerializedGraph
         self.reason: str | None = None
         self.seconds: list[float] | None = None
         self.run: Callable[..., Any] | None = None
@@ -155,14 +155,14 @@ class Graph:
     # --- other processes ---
 
     def saved(self) -> Graph:
-        """This graph as it is kept for another process: without FX graphs, which take long to read, and not started. Raises Unsaid if that is impossible."""
+        """This graph as it is kept for another process: without FX graphs, which take long to read, and not started. Raises NotPortable."""
         if self.run is None and not self.is_judged:
-            raise Unsaid("a graph that did not run")
+            raise NotPortable("a graph that did not run")
         kept = Graph.__new__(Graph)
         kept.__dict__.update(self.__dict__, is_judged=True)
-        if not isinstance(self.alone, Text):
-            alone = Text(self.gm)
-            kept.__dict__.update(gm=None, alone=alone, outer=alone if self.run == self.alone else Text(self.outer))
+        if not isinstance(self.alone, SerializedGraph):
+            alone = SerializedGraph(self.gm)
+            kept.__dict__.update(gm=None, alone=alone, outer=alone if self.run == self.alone else SerializedGraph(self.outer))
         return kept
 
     def __getstate__(self) -> dict[str, Any]:
@@ -178,7 +178,7 @@ class Graph:
         out = self.compute(args)
         if not self.writes:
             return out
-        _writes.perform(self.writes, args, out)
+        _mutations.perform(self.writes, args, out)
         return out[:self.n_results]
 
     def compute(self, args: Sequence[Any]) -> Any:
@@ -223,7 +223,7 @@ class Graph:
 
     def first(self, args: Sequence[Any]) -> Any:
         """A call in which the pieces start."""
-        if not isinstance(self.outer, Text):
+        if not isinstance(self.outer, SerializedGraph):
             for p in self.pieces:  # plain attributes: modules' calls cost more
                 delattr(self.outer, p.name)
                 self.outer.__dict__[p.name] = p
@@ -231,7 +231,7 @@ class Graph:
 
     def together(self) -> Callable[..., Any]:
         """The graph with its pieces, as a function."""
-        forward: Callable[..., Any] = self.outer if isinstance(self.outer, Text) else self.outer.forward
+        forward: Callable[..., Any] = self.outer if isinstance(self.outer, SerializedGraph) else self.outer.forward
         return forward
 
     def judge(self, args: Sequence[Any]) -> bool:
@@ -318,7 +318,7 @@ def backend(gm: Any, example_inputs: Any, *, mode: Any = None, options: Any = No
                 _training.keep_buffers(context)
             made = Graph(graph, static, o, kind, record)
             if kind == "inference" and context and n == len(example_inputs) and not made.devices and is_plain(context.fw_metadata):
-                _starts.compiled(getattr(gm, "_backend_id", None), made)
+                _warm_start.compiled(getattr(gm, "_backend_id", None), made)
             graphs.append(made)
             return made if kind == "inference" else make_boxed_func(made)
         return compile_graph
@@ -331,7 +331,7 @@ def backend(gm: Any, example_inputs: Any, *, mode: Any = None, options: Any = No
         return or_original(gm, made, graphs, 2)
     with _fx.whole():
         made = aot_autograd(fw_compiler=compiler("inference"), decompositions=dict(_fx.decompositions()[1]),
-                            keep_inference_input_mutations=True)(gm, example_inputs)  # see _writes
+                            keep_inference_input_mutations=True)(gm, example_inputs)  # see _mutations
     return or_original(gm, made, graphs, 1)
 
 

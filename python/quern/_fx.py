@@ -15,9 +15,9 @@ from typing import Any, Callable, Iterable, Sequence
 
 import torch
 
-from . import _own
+from . import _onnx_translations
+from ._cache import cache, environment
 from ._device import KINDS
-from ._notes import identity, notes
 
 OPSET = 23  # the first with Attention and RMSNormalization, which need not be recognised in their parts then
 
@@ -41,21 +41,21 @@ def exporter() -> tuple[Any, Any, Any, Any]:
     except (ImportError, AttributeError) as e:
         raise ImportError(f"backend 'quern' needs PyTorch 2.6 or later with its ONNX exporter (pip install onnx onnxscript): {e}") from e
     registry = _registration.ONNXRegistry.from_torchlib(opset_version=OPSET)
-    _own.register(registry)
+    _onnx_translations.register(registry)
     return _core, _ir_passes, passes, registry
 
 
 @functools.cache
 def known() -> set[Any]:
-    """The operators that the exporter translates, and ours (_own.py). Their names are kept, because its modules take seconds to import."""
-    key = f"known {OPSET} {identity()}"
-    names = notes.get(key)
+    """The operators that the exporter translates, and ours (_onnx_translations.py). Their names are kept, because its modules take seconds to import."""
+    key = f"known {OPSET} {environment()}"
+    names = cache.get(key)
     if names is None:
         registry = exporter()[3]
         found = {m.fx_target for metas in registry.functions.values() for m in metas if not m.is_complex}
         names = "\n".join(sorted(str(op) for op in found if isinstance(op, torch._ops.OpOverload))).encode()
-        notes.put(key, names)
-    return {op for op in map(_own.overload, names.decode().split()) if op is not None} | set(_own.operators())
+        cache.put(key, names)
+    return {op for op in map(_onnx_translations.overload, names.decode().split()) if op is not None} | set(_onnx_translations.operators())
 
 
 @functools.cache

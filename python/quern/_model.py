@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks with their weights as arrays: read, quantised, tuned. Of torch.compile's pieces (_piece.py), and of the process that tunes them (_apart.py)."""
+"""Networks of torch.compile's pieces, with their weights as arrays: read, quantised, tuned; by the process that runs them (_piece.py), and by the one that
+measures on a GPU (_tuning_process.py)."""
 from __future__ import annotations
 
 from ctypes import addressof, byref, c_void_p, pointer

@@ -23,16 +23,16 @@ from typing import Any, Callable, Iterable, Mapping, Sequence
 
 import torch
 
-from . import _apart, _device, _fx, _model, _options
+from . import _device, _fx, _model, _options, _tuning_process
 from . import _arrays as arrays
-from ._bound import CPU, Bound
+from ._binding import CPU, Binding
+from ._cache import cache, environment
 from ._compare import DIFFERS, close, compare
 from ._library import CompileOpts, Context, Error, cache_path, lib, text
-from ._notes import identity, notes
 from ._program import Program
-from ._text import Text
+from ._reference import Reference
+from ._serialized_graph import SerializedGraph
 from ._torch_run import compiler_folders
-from ._wide import Exact
 
 log = logging.getLogger("quern")
 
@@ -108,7 +108,7 @@ class Piece:
     def __init__(self, name: str, gm: torch.fx.GraphModule, static: Sequence[bool], options: Options,
                  form: Callable[[torch.fx.GraphModule], torch.fx.GraphModule], keeps: bool = False) -> None:
         self.name, self.options, self.form, self.keeps = name, options, form, keeps
-        self.eager: Any = gm  # of another process: Text
+        self.eager: Any = gm  # of another process: SerializedGraph
         self.nodes = [n for n in gm.graph.nodes if n.op == "call_function"]
         self.static = static
         self.device: torch.device = next(filter(None, map(_fx.device_of, self.nodes)))
@@ -116,7 +116,7 @@ class Piece:
         self.reason: str | None = None           # why it stays in PyTorch
         self.wrong: int | None = None            # index of the operator because of which its results differ
         self.seconds: list[float] | None = None  # [program, operators], measured
-        self.bound: Bound | None = None          # the program with its arguments
+        self.bound: Binding | None = None        # the program with its arguments
         self.lock = threading.Lock()
         self.is_started = self.is_told = False
         self.calls = self.changes = 0
@@ -132,7 +132,7 @@ class Piece:
 
     def __getstate__(self) -> dict[str, Any]:
         """For another process: without what is made at the first call, and without FX graphs."""
-        eager = self.eager if isinstance(self.eager, Text) else Text(self.eager)
+        eager = self.eager if isinstance(self.eager, SerializedGraph) else SerializedGraph(self.eager)
         return {**self.__dict__, "eager": eager, "model": self.onnx(), "form": None, "net": None, "nodes": [], "bound": None, "lock": None, "is_started": False,
                 "calls": 0, "changes": 0}
 
@@ -175,7 +175,7 @@ class Piece:
                 raise
             return self.eager(*given)
 
-    def remake(self, args: Sequence[Any]) -> Bound | None:
+    def remake(self, args: Sequence[Any]) -> Binding | None:
         """The program for changed weights; None if they change so often that the piece is left to PyTorch."""
         with self.lock:
             if self.bound is None or not self.bound.has_changed(args):  # by another thread meanwhile
@@ -194,11 +194,11 @@ class Piece:
         """The piece as an ONNX model, from the cache if it was exported before."""
         if self.model is not None:
             return self.model
-        key = f"onnx {_fx.OPSET} {identity()}\n{self.content}"
-        known = notes.get(key)
+        key = f"onnx {_fx.OPSET} {environment()}\n{self.content}"
+        known = cache.get(key)
         if known is None:
             known = _fx.to_onnx(self.net)
-            notes.put(key, known)
+            cache.put(key, known)
         return known
 
     def prepare(self) -> None:
@@ -229,7 +229,7 @@ class Piece:
             return {k: t for k, t in weights.items() if t.dim() != 2}
         return weights
 
-    def make(self, args: Sequence[Any]) -> Bound:
+    def make(self, args: Sequence[Any]) -> Binding:
         """A program for these arguments."""
         o, c = self.options, Context()
         constants, sizes = self.packed(args), self.sizes(args)
@@ -245,7 +245,7 @@ class Piece:
             finally:
                 lib.quern_model_close(model)
         taken = [at for k, at in enumerate(self.taken) if k not in constants]
-        return Bound(program, taken, [(self.taken[k], t) for k, t in constants.items()], self.device)
+        return Binding(program, taken, [(self.taken[k], t) for k, t in constants.items()], self.device)
 
     def with_memory(self, function: Callable[..., Any], *args: Any) -> Any:
         """Calls it; once more, without the memory that PyTorch keeps on a GPU for later, if that may have been missing."""
@@ -265,13 +265,13 @@ class Piece:
         """The database with measurements of the piece, which are made once for each environment. dense: the weights in the host's memory."""
         o = self.options
         file = o.database or os.path.join(os.path.dirname(cache_path()), "torch.db")
-        key = f"tuned {o.timeout} {sizes} {o.key(self.device)} {identity()}\n{self.content}"
-        if notes.get(key) is None:
+        key = f"tuned {o.timeout} {sizes} {o.key(self.device)} {environment()}\n{self.content}"
+        if cache.get(key) is None:
             if self.is_on_gpu:
                 self.tune_apart(dense, sizes, os.path.abspath(file))
             else:
                 _model.tune(c, c.database(file), model, None, o.n_threads(self.device), float(o.timeout), o.target())
-            notes.put(key, b"tuned")
+            cache.put(key, b"tuned")
         return c.database(file)
 
     def tune_apart(self, dense: Mapping[int, torch.Tensor], sizes: str | None, file: str) -> None:
@@ -279,18 +279,19 @@ class Piece:
         o = self.options
         given = {k: (arrays.describe(t, f"weight {k}"), t.reshape(-1).view(torch.uint8).numpy().data) for k, t in dense.items()}
         with tempfile.TemporaryDirectory() as folder:
-            _apart.write_tuning(folder, self.onnx(), given, name=self.name, n=len(self.taken), sizes=sizes, weights=o.weights if o.is_rounded() else None,
-                                database=file, device=arrays.device_name(self.device), seconds=float(o.timeout), deterministic=bool(o.deterministic))
-            _apart.run(folder, compiler_folders(), float(o.timeout))
+            _tuning_process.write_tuning(folder, self.onnx(), given, name=self.name, n=len(self.taken), sizes=sizes, database=file,
+                                         weights=o.weights if o.is_rounded() else None, device=arrays.device_name(self.device),
+                                         seconds=float(o.timeout), deterministic=bool(o.deterministic))
+            _tuning_process.run(folder, compiler_folders(), float(o.timeout))
 
     def start(self, args: Sequence[Any]) -> None:
         """Makes the program, and decides whether it is used."""
         o = self.options
         self.reason = self.seconds = self.wrong = None  # not those of another process
         shapes = [tuple(a.shape) if isinstance(a, torch.Tensor) else a for a in args]
-        verdict = f"verdict {shapes} {o.key(self.device)} {identity()}\n{self.content}"
+        verdict = f"verdict {shapes} {o.key(self.device)} {environment()}\n{self.content}"
         try:
-            kept = notes.get(verdict) if o.measure else None
+            kept = cache.get(verdict) if o.measure else None
             if kept is not None:
                 known = json.loads(kept)
                 self.reason, self.seconds, self.wrong = known["reason"], known["seconds"], known.get("wrong")
@@ -300,7 +301,7 @@ class Piece:
             if kept is None:
                 self.judge(args)
                 if o.measure:
-                    notes.put(verdict, json.dumps({"reason": self.reason, "seconds": self.seconds, "wrong": self.wrong}).encode())
+                    cache.put(verdict, json.dumps({"reason": self.reason, "seconds": self.seconds, "wrong": self.wrong}).encode())
         except (Error, _fx.Refused) as e:
             if isinstance(e, Error) and e.status == "USAGE":  # an option's value
                 raise
@@ -315,13 +316,13 @@ class Piece:
         """Compares results and times with those of the operators."""
         wait = functools.partial(_device.wait, [self.device]) if self.is_on_gpu else None
         self.reason, self.seconds = compare(lambda *a: self.run(a), self.eager, args, not self.options.is_rounded(), self.options.measure, wait,
-                                            Exact(self.eager, args))
+                                            Reference(self.eager, args))
         if self.reason == DIFFERS:
             self.wrong = self.find_wrong(args)
 
     def find_wrong(self, args: Sequence[Any]) -> int | None:
         """The first operator, as an index of `nodes`, whose results differ from PyTorch's if the program returns all of them; None: none does then."""
-        if isinstance(self.eager, Text):
+        if isinstance(self.eager, SerializedGraph):
             return None
         probe, nodes = _fx.with_all_results(self.eager)
         try:
@@ -331,9 +332,9 @@ class Piece:
         except (Error, _fx.Refused) as e:
             log.info("torch.compile: %s: %s", self.name, e)
             return None
-        exact = Exact(probe, args)
+        reference = Reference(probe, args)
         for k, (n, a, b) in enumerate(zip(nodes, got, probe(*args))):
-            if not close([a], [b]) and not exact.approves([a], [b], k):
+            if not close([a], [b]) and not reference.approves([a], [b], k):
                 name = n.args[0].name if n.target is operator.getitem else n.name
                 return next(at for at, own in enumerate(self.nodes) if own.name == name)
         return None

@@ -14,9 +14,9 @@ from . import _arrays as arrays
 from ._inputs import counted, order, sizes_text
 from ._library import (Array, Check, CompileOpts, Context, Error, Facts, ModelOpts, Names, RunOpts, Sizes, Step, TargetOpts, TuneOpts, lib, said,
                        text)
+from ._measurements import Check as OutputCheck
+from ._measurements import Profile, Timing, Verification, duration, memory
 from ._progress import reporter
-from ._report import Check as OutputCheck
-from ._report import Profile, Timing, Verification, duration, memory
 from ._state import State
 
 Model = Any  # a path, or the content of a file as bytes

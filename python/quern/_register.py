@@ -14,7 +14,7 @@ def register() -> None:
     from torch._dynamo.backends import registry
 
     from ._dynamo import backend
-    from ._starts import remember
+    from ._warm_start import remember
     if "quern" not in registry._COMPILER_FNS:
         registry.register_backend(backend, name="quern")
     remember(backend)

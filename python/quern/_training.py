@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from . import _decompose, _fx, _own
+from . import _decompose, _fx, _onnx_translations
 
 aten = torch.ops.aten
 
@@ -21,7 +21,7 @@ def table() -> dict[Any, Any]:
     """Decompositions by PyTorch of what its exporter does not know: operator -> function. Nor is it taken at its word for operators with several results
     (normalisations): it translates them for inference, where only the first one counts."""
     from torch.onnx._internal.exporter import _decomp
-    own = _own.operators()
+    own = _onnx_translations.operators()
     found = dict(_decomp.create_onnx_friendly_decomposition_table({op for op in _fx.known() if len(op._schema.returns) == 1 or op in own}))
     return {**found, aten.slice_backward.default: slice_backward, aten.select_backward.default: select_backward}
 

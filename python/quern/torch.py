@@ -34,8 +34,8 @@ from typing import TYPE_CHECKING, Any, Literal, Mapping
 import torch
 
 from ._attention import scaled_dot_product_attention
-from ._layers import Layers, optimize
-from ._modules import export, load
+from ._export import export, load
+from ._optimize import Layers, optimize
 from ._register import register_backend
 from ._torch_operator import Operator
 from ._weighted_filter import HAS_OPERATORS, WeightedFilter, weighted_filter

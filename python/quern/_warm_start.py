@@ -3,7 +3,7 @@
 
 PyTorch's compiler can give away what it made of a function, bytecode and guards (torch._dynamo.package), and take it back in another process. That is kept in
 the user's cache, sealed by the library, with the divided graphs (_dynamo.Graph). What a process finds there it checks before use: that the functions that were
-traced, and the classes of the model's modules, are the same (_same.py), and the guards, at every call. Guards on identities (a function, a class, a module of
+traced, and the classes of the model's modules, are the same (_digests.py), and the guards, at every call. Guards on identities (a function, a class, a module of
 Python) mean nothing in another process, so PyTorch leaves them out. Here each of them becomes part of one guard that first compares what the objects are with
 what they were, and from then on their identity. A model of which something cannot be described so is traced in every process.
 
@@ -25,11 +25,11 @@ from typing import Any, Callable, Iterable, Iterator, Sequence
 
 import torch
 
-from ._identities import MEANT, Identities, add, current, describe_all, is_same, meaning, place_of
-from ._keys import key_of, surroundings
-from ._notes import notes
-from ._package import BY_ADDRESS, check_globals, globals_of, lay, lift, rename, resumed
-from ._same import Unsaid, codes_of, is_there, where_is
+from ._cache import cache
+from ._digests import NotPortable, codes_of, is_there, where_is
+from ._warm_start_code import BY_ADDRESS, check_globals, globals_of, lay, lift, rename, resumed
+from ._warm_start_guards import MEANT, Identities, add, current, describe_all, is_same, meaning, place_of
+from ._warm_start_key import key_of, surroundings
 
 log = logging.getLogger("quern")
 
@@ -37,7 +37,7 @@ TESTED = ("2.15",)  # versions of PyTorch
 MOST = 64 << 20     # bytes of a saved start
 VARIANTS = 8        # compilations of a function that are kept, as many as PyTorch makes in a process
 
-Place = tuple[str, str, str]        # of _same.where_is
+Place = tuple[str, str, str]        # of _digests.where_is
 Said = tuple[list[str], list[str]]  # places and descriptions of what a guard on identities compares
 
 alive: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()  # key -> Start that is in the cache
@@ -103,7 +103,7 @@ def make_class() -> Any:
             variables = self._innermost_fn.__globals__
             entry.python_module = variables.get("__name__", "")  # of a wrapper it is not that of what it wraps
             if getattr(sys.modules.get(entry.python_module), "__dict__", None) is not variables:
-                raise Unsaid("a function of no module")
+                raise NotPortable("a function of no module")
 
         def _add_user_function(self, code: types.CodeType) -> None:
             try:
@@ -117,7 +117,7 @@ def make_class() -> Any:
                 if code not in self._resume_codes and code not in self.traced:
                     try:
                         self.traced[code] = where_is(code)
-                    except Unsaid as e:
+                    except NotPortable as e:
                         if code not in self.methods():
                             self.give_up(str(e))
 
@@ -154,7 +154,7 @@ def make_class() -> Any:
                 variables = sys.modules[self._current_entry.python_module].__dict__
                 guard = Identities(self.how, variables, places, what, objects)
                 if not isinstance(check, CheckFunctionManager) or not all(map(is_same, guard.get(graph.local_scope, variables), objects)):
-                    raise Unsaid("guards that are not at their places")
+                    raise NotPortable("guards that are not at their places")
             except Exception as e:
                 self.give_up(f"{e}")
                 return [True] * len(guards)
@@ -162,7 +162,7 @@ def make_class() -> Any:
             return keep
 
         def parts(self, guards: Sequence[Any]) -> tuple[Sequence[bool], list[str], list[Any]]:
-            """Which guards are kept, and of the others the places and values of what they compare. Raises Unsaid."""
+            """Which guards are kept, and of the others the places and values of what they compare. Raises NotPortable."""
             for t in {type(g.value) for g in guards if g.guard_type == "TYPE_MATCH" and g.has_value} - set(self.traced):
                 self.traced[t] = where_is(t)
             keep = default_guard_filter_fn(guards)
@@ -170,7 +170,7 @@ def make_class() -> Any:
             for g in left:
                 kinds = {g.guard_type, *g.derived_guard_types}
                 if g.guard_type not in MEANT and not kinds & set(MEANT) or kinds & {"DICT_VERSION", "WEAKREF_ALIVE", "NN_MODULE"}:
-                    raise Unsaid(f"a guard {g.guard_type} on {g.name}")
+                    raise NotPortable(f"a guard {g.guard_type} on {g.name}")
             found = [place_of(g) for g in left]
             return keep, [place for place, _ in found], [value for _, value in found]
 
@@ -184,7 +184,7 @@ def make_class() -> Any:
             self.said.setdefault(code, []).append((guard.places, guard.what))
             try:
                 self.note_aliases(" ".join([*guard.places, *globals_of(dynamo_code)]))
-            except Unsaid as e:
+            except NotPortable as e:
                 self.give_up(str(e))
             if len(self.said[code]) > VARIANTS:
                 self.give_up(f"more than {VARIANTS} compilations of one function")
@@ -195,7 +195,7 @@ def make_class() -> Any:
             for name in BY_ADDRESS.findall(names):
                 value = vars(sys.modules[module]).get(name)
                 if not isinstance(value, types.ModuleType):
-                    raise Unsaid(f"a global of this process, {name}")
+                    raise NotPortable(f"a global of this process, {name}")
                 self.aliases[name] = module, value.__name__
 
         # --- the cache ---
@@ -207,19 +207,19 @@ def make_class() -> Any:
                 return
             try:
                 if surroundings() != self.around:
-                    raise Unsaid("settings changed since the first call")
+                    raise NotPortable("settings changed since the first call")
                 entry = self.cache_entry()
                 if any(e.bypassed or len(e.guarded_codes) != len(self.said.get(c, ())) for c, e in self._codes.items()):
-                    raise Unsaid("guards that PyTorch cannot write")
+                    raise NotPortable("guards that PyTorch cannot write")
                 missing = {k for e in entry.codes for k in e.backend_ids} - set(self.graphs)
                 if missing:
-                    raise Unsaid("a graph that is not the library's, or not plain")
+                    raise NotPortable("a graph that is not the library's, or not plain")
                 graphs = {k: g.saved() for k, g in self.graphs.items()}
                 traced = {w for w in self.traced.values() if w is not None}
                 data = pickle.dumps((entry, [self.said.get(c, []) for c in self._codes], traced, self.aliases, graphs))
                 if len(data) > MOST:
-                    raise Unsaid(f"{len(data) >> 20} MiB")
-                notes.put(self.key, data)
+                    raise NotPortable(f"{len(data) >> 20} MiB")
+                cache.put(self.key, data)
                 alive[self.key] = self
             except Exception as e:  # whatever pickle, or another version of PyTorch, raises
                 self.give_up(f"{type(e).__name__}: {e}")
@@ -233,7 +233,7 @@ def make_class() -> Any:
                 self.around = surroundings()
                 key = key_of(self.model, innermost_fn(fn), self.how, self.around)
                 self.key = None if key in alive else key  # that one has the same compilations
-                data = notes.get(key) if self.key else None
+                data = cache.get(key) if self.key else None
                 if data:
                     try:
                         with without_collections():
@@ -253,7 +253,7 @@ def make_class() -> Any:
         def take(self, fn: Any, data: bytes) -> None:
             entry, said, traced, self.aliases, graphs = pickle.loads(data)  # sealed: written by this user's process
             if not all(is_there(*w) for w in traced):
-                raise Unsaid("functions have changed")
+                raise NotPortable("functions have changed")
             graphs = rename(entry, graphs)
             self.initialize(fn, entry)
             self.graphs, self.traced = graphs, {w: w for w in traced}
@@ -302,7 +302,7 @@ def make_class() -> Any:
             manager = load_guard_manager(state, code, variables)
             for g, was in were:
                 if meaning(g.code_list) != meaning(was):
-                    raise Unsaid(f"a guard that is another one here: {g.code_list}, {was}")
+                    raise NotPortable(f"a guard that is another one here: {g.code_list}, {was}")
             return manager
 
         def withdraw(self) -> None:

@@ -20,7 +20,7 @@ CPU = torch.device("cpu")
 version_of, address_of = attrgetter("_version"), methodcaller("data_ptr")
 
 
-class Bound:
+class Binding:
     """A program with its arguments. taken: positions of the program's inputs among the arguments, those of constants left out; constants:
     [(position, tensor)] of those that were made constants, which must not change: see has_changed(); device: PyTorch's, of the program and its tensors.
 

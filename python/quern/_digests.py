@@ -24,7 +24,7 @@ UNTOLD = {"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__",
           "__static_attributes__", "__parameters__", "__abstractmethods__", "_abc_impl", "__slotnames__"}
 
 
-class Unsaid(Exception):
+class NotPortable(Exception):
     """Something that another process could not recognise."""
 
 
@@ -35,7 +35,7 @@ class Describer:
         self.known: dict[int, tuple[Any, str]] = {}  # id -> (object, description; its name while it is being described)
 
     def __call__(self, value: Any, is_part: bool = False) -> str:
-        """What an object is. Raises Unsaid if it is of no kind that has a description; is_part: its type is enough then."""
+        """What an object is. Raises NotPortable if it is of no kind that has a description; is_part: its type is enough then."""
         if type(value) in SIMPLE or isinstance(value, NAMED):
             return f"{type(value).__name__} {value!r}"
         if isinstance(value, enum.Enum):
@@ -60,7 +60,7 @@ class Describer:
             return self.once(value, "class", self.methods)
         if is_part:
             return f"a {type(value).__module__} {type(value).__qualname__}"
-        raise Unsaid(f"an object of type {type(value).__qualname__}")
+        raise NotPortable(f"an object of type {type(value).__qualname__}")
 
     def once(self, value: Any, kind: str, content: Callable[[Any], str]) -> str:
         """A function or class with a digest of its content, unless Python or PyTorch defines it."""
@@ -111,7 +111,7 @@ def belongs(module: Any) -> bool:
 
 def where_is(thing: Any) -> tuple[str, str, str] | None:
     """How another process finds a class or a function's code: (module, class, or function or property that contains it, digest). None: it belongs to Python or
-    PyTorch. Raises Unsaid."""
+    PyTorch. Raises NotPortable."""
     if isinstance(thing, type):
         return None if belongs(thing.__module__) else (thing.__module__, thing.__qualname__, Describer()(thing))
     if thing.co_filename.startswith((os.path.dirname(torch.__file__) + os.sep, "<frozen ")):
@@ -122,7 +122,7 @@ def where_is(thing: Any) -> tuple[str, str, str] | None:
     name = thing.co_qualname.partition(".<locals>")[0]
     found = module and (module.__name__, name, Describer()(thing))
     if not found or not is_there(*found):
-        raise Unsaid(f"code that cannot be found by a name, {thing.co_qualname}")
+        raise NotPortable(f"code that cannot be found by a name, {thing.co_qualname}")
     return found
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from ._notes import identity
-from ._same import Describer, hashed
+from ._cache import environment
+from ._digests import Describer, hashed
 
 SETTINGS = ("TORCH", "PYTORCH", "QUERN", "TRANSFORMERS", "HF_", "OMP_", "MKL_", "KMP_", "ATEN_")  # environment variables that models may ask for
 
@@ -27,7 +27,7 @@ def surroundings() -> list[Any]:
 
 
 def key_of(model: Any, fn: Any, how: str, around: list[Any]) -> str:
-    """Of a model without its weights' contents, of what compiles it, and where. Raises Unsaid."""
+    """Of a model without its weights' contents, of what compiles it, and where. Raises NotPortable."""
     describe = Describer()
     parts = [how, fn.__module__, fn.__qualname__, describe(fn), around]
     model = model if isinstance(model, torch.nn.Module) else getattr(model, "__self__", None)
@@ -35,7 +35,7 @@ def key_of(model: Any, fn: Any, how: str, around: list[Any]) -> str:
         parts += [describe(t) for t in dict.fromkeys(type(m) for m in model.modules())]
         parts += [(n, type(m).__qualname__, m.training, sorted(vars(m)), hooks_of(m, describe)) for n, m in model.named_modules()]
         parts += [(n, tuple(t.shape), str(t.dtype), str(t.device)) for n, t in [*model.named_parameters(), *model.named_buffers()]]
-    return f"start {identity()} {hashed(parts)}"
+    return f"start {environment()} {hashed(parts)}"
 
 
 def hooks_of(module: torch.nn.Module, describe: Describer) -> list[tuple[str, list[str]]]:

@@ -7,11 +7,11 @@ import sys
 import types
 from typing import Any, Callable
 
-from ._same import Unsaid
+from ._digests import NotPortable
 
 
-class Text:
-    """The forward of an FX graph as a function that can be pickled, made at its first call. Raises Unsaid if the graph has attributes within attributes."""
+class SerializedGraph:
+    """The forward of an FX graph as a function that can be pickled, made at its first call. Raises NotPortable if the graph has nested attributes."""
 
     def __init__(self, gm: Any) -> None:
         code = gm.graph.python_code("self")
@@ -19,7 +19,7 @@ class Text:
         self.names = {k: ("module", v.__name__) if isinstance(v, types.ModuleType) else ("value", v) for k, v in code.globals.items()}
         self.own = {n.target: getattr(gm, n.target) for n in gm.graph.nodes if n.op in ("get_attr", "call_module")}
         if any("." in name for name in self.own):
-            raise Unsaid("a nested attribute of a graph")
+            raise NotPortable("a nested attribute of a graph")
         self.function: Callable[..., Any] | None = None
 
     def __getstate__(self) -> dict[str, Any]:

@@ -18,9 +18,9 @@ import torch
 from torch.nn.utils.rnn import PackedSequence
 
 from . import _program
-from ._bound import Bound
+from ._binding import Binding
 from ._compare import compare
-from ._modules import write_onnx
+from ._export import write_onnx
 
 log = logging.getLogger("quern")
 
@@ -67,7 +67,7 @@ class Case:
     (program, layer), None: not measured."""
 
     def __init__(self) -> None:
-        self.bound: Optional[Bound] = None
+        self.bound: Optional[Binding] = None
         self.nest: Nest = tuple
         self.reason: Optional[str] = None
         self.seconds: Optional[Sequence[float]] = None
@@ -137,7 +137,7 @@ class Fast:
                 program = _program.compile(file, threads=torch.get_num_threads())
             if len(program.inputs) != len(tensors):
                 raise ValueError("its export leaves out some of its inputs")
-            bound = Bound(program, range(len(tensors)), [(len(tensors) + k, w) for k, w in enumerate(weights)])
+            bound = Binding(program, range(len(tensors)), [(len(tensors) + k, w) for k, w in enumerate(weights)])
             case.reason, case.seconds = compare(lambda *t: bound.run(t), usual, tensors)
         except Exception as e:  # whatever an exporter raises: the layer runs as before
             case.reason = f"{type(e).__name__}: {e}"

@@ -22,7 +22,7 @@ def version_of(package: str) -> str | None:
 
 
 @functools.cache
-def identity() -> str:
+def environment() -> str:
     """Of what exports, compiles and runs: versions, the library's file and those of this package, the processor."""
     s = os.stat(path) if os.path.isfile(path) else None
     with os.scandir(os.path.dirname(__file__)) as files:
@@ -39,7 +39,7 @@ def processor() -> str:
         return platform.processor()
 
 
-class Notes:
+class Cache:
     """What is kept there, by keys that are texts."""
 
     def __init__(self) -> None:
@@ -67,4 +67,4 @@ class Notes:
             c.check(lib.quern_cache_put(c.handle, name, len(name), data, len(data)))
 
 
-notes = Notes()
+cache = Cache()

@@ -19,7 +19,7 @@ from ._library import Array, Context, Error, MeasureOpts, lib, text
 
 JOB, MODEL = "job.json", "net.onnx"
 MORE = 600  # seconds beyond the time for measurements: the start, and the last candidate
-PROGRAM = "import sys; from quern import _apart; _apart.main(sys.argv[1])"
+PROGRAM = "import sys; from quern import _tuning_process; _tuning_process.main(sys.argv[1])"
 
 
 def run(folder: str, libraries: Iterable[str], seconds: float) -> None:

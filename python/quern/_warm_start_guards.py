@@ -7,13 +7,13 @@ import threading
 import types
 from typing import Any, Iterable, Sequence
 
-from ._same import Describer, Unsaid
+from ._digests import Describer, NotPortable
 
 MEANT = ("ID_MATCH", "FUNCTION_MATCH", "CLASS_MATCH", "MODULE_MATCH", "CLOSURE_MATCH")  # types of guards
 
 ADDRESS = re.compile(r"(?<=, )\d{5,}(?=\))|\b0x[0-9a-f]+")  # in texts of guards: "___check_type_id(x, 1234567), type=..."
 
-current = threading.local()  # .start: whose compiled function runs in this thread (_starts.py)
+current = threading.local()  # .start: whose compiled function runs in this thread (_warm_start.py)
 
 
 class Identities:
@@ -53,7 +53,7 @@ def is_same(a: Any, b: Any) -> bool:
 def place_of(guard: Any) -> tuple[str, Any]:
     """The expression for what a guard on identities compares, and its value."""
     if not guard.has_value:
-        raise Unsaid(f"no value of {guard.name}")
+        raise NotPortable(f"no value of {guard.name}")
     if guard.guard_type == "CLOSURE_MATCH" and type(guard.value) is types.FunctionType:
         return f"({guard.orig_guard.name}).__code__", guard.value.__code__
     return guard.orig_guard.name, guard.value

@@ -26,7 +26,7 @@ def widened(value: Any) -> Any:
     return value
 
 
-class Wide(torch.fx.Interpreter):
+class Float64(torch.fx.Interpreter):
     def run_node(self, n: torch.fx.Node) -> Any:
         return widened(super().run_node(n))
 
@@ -41,7 +41,7 @@ def coarsest(gm: torch.fx.GraphModule, args: Iterable[Any]) -> torch.dtype:
     return max(types, key=lambda t: float(torch.finfo(t).eps), default=torch.float64)
 
 
-class Exact:
+class Reference:
     """The results of a graph in f64 for some arguments; evaluated when they are first needed. gm: with anything but a graph there are none."""
 
     def __init__(self, gm: Any, args: Sequence[Any]) -> None:
@@ -52,7 +52,7 @@ class Exact:
         if self.known is None:
             try:
                 with torch.no_grad():
-                    self.known = tuple(Wide(self.gm).run(*self.args))
+                    self.known = tuple(Float64(self.gm).run(*self.args))
             except (RuntimeError, NotImplementedError, TypeError):  # an operator without f64
                 self.known = ()
         return self.known

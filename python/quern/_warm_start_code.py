@@ -11,7 +11,7 @@ import types
 import weakref
 from typing import Any, Callable, Mapping
 
-from ._same import Unsaid
+from ._digests import NotPortable
 
 BY_ADDRESS = re.compile(r"\b\w*_\d{6,}_c\d+(?:_\d+)*\b")  # names of globals that the compiler makes, other ones in each process
 
@@ -52,10 +52,10 @@ def globals_of(code: types.CodeType) -> set[str]:
 
 
 def check_globals(code: types.CodeType, variables: Mapping[str, Any]) -> None:
-    """That compiled code finds its globals. Raises Unsaid."""
+    """That compiled code finds its globals. Raises NotPortable."""
     missing = [n for n in globals_of(code) if n not in variables and not hasattr(builtins, n)]
     if missing:
-        raise Unsaid(f"a global of another process, {missing[0]}")
+        raise NotPortable(f"a global of another process, {missing[0]}")
 
 
 # --- entries of the compiler's table ---
