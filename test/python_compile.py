@@ -596,11 +596,11 @@ with torch.no_grad():
     def test_second_process(self):
         """Another process exports nothing."""
         program = f"""
-import os, torch, quern.torch, quern._fx
+import os, torch, quern.torch, quern._onnx
 torch.manual_seed(5)
 net, x = torch.nn.Sequential(torch.nn.Linear(24, 40), torch.nn.Tanh()).eval(), torch.randn(3, 24)
-usual, n = quern._fx.to_onnx, []
-quern._fx.to_onnx = lambda gm: n.append(1) or usual(gm)
+usual, n = quern._onnx.to_onnx, []
+quern._onnx.to_onnx = lambda gm: n.append(1) or usual(gm)
 with torch.no_grad():
     y = torch.compile(net, backend='quern', options={ALWAYS})(x)
     print(len(n), bool((y - net(x)).abs().max() < 1e-5))

@@ -38,9 +38,9 @@ class Net(nn.Module):
 @contextlib.contextmanager
 def mistranslated():
     """The exporter's translation of exp is that of sin meanwhile."""
-    from quern import _fx
-    _fx.known()
-    functions = _fx.exporter()[3].functions
+    from quern import _onnx
+    _onnx.known()
+    functions = _onnx.exporter()[3].functions
     exp, sin = (next(k for k, found in functions.items() for m in found if m.fx_target == op)
                 for op in (torch.ops.aten.exp.default, torch.ops.aten.sin.default))
     usual, functions[exp] = functions[exp], functions[sin]

@@ -72,7 +72,7 @@ class Binding:
             raise Error("the size of a result depends on data, which the host would have to wait for", "UNSUPPORTED")
 
     def of_size(self, k: int, size: Any) -> torch.Tensor:
-        """For input k: a tensor that has an axis of this size, see _fx.give_axis, or the number."""
+        """For input k: a tensor that has an axis of this size, see _fx_sizes.give_axis, or the number."""
         if self.program.input_shape(k):
             return torch.empty((size, 0), dtype=torch.uint8, device=self.device)
         return torch.full((), size, device=self.device)

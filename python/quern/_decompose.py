@@ -10,14 +10,14 @@ from typing import Any, Callable, Iterable
 
 import torch
 
-from . import _fx
+from . import _fx, _onnx
 
 
 def retraced(gm: torch.fx.GraphModule, table: Any, run: Callable[..., Any] | None = None) -> torch.fx.GraphModule:
     """The graph as it is traced once more. table: decompositions; run(node, operate, interpreter): runs a node instead of operate()."""
     from torch._guards import detect_fake_mode
     from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
-    given = [n.meta["val"] for n in gm.graph.nodes if n.op == "placeholder"]
+    given = [n.meta["val"] for n in _fx.placeholders(gm)]
     mode = detect_fake_mode(given)
 
     class Marking(torch.fx.Interpreter):
@@ -34,7 +34,7 @@ def retraced(gm: torch.fx.GraphModule, table: Any, run: Callable[..., Any] | Non
 
     with mode or contextlib.nullcontext(), torch.no_grad():
         new = make_fx(Marking(gm).run, decomposition_table=table)(*given)
-    for old, n in zip((n for n in gm.graph.nodes if n.op == "placeholder"), new.graph.nodes):
+    for old, n in zip(_fx.placeholders(gm), new.graph.nodes):
         n.meta["val"] = old.meta["val"]
     return new
 
@@ -60,5 +60,5 @@ def split(gm: torch.fx.GraphModule, names: Iterable[str]) -> torch.fx.GraphModul
         with no_python_dispatcher():  # which knows what whole() says instead
             return n.target._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
 
-    with _fx.whole():
-        return retraced(gm, _fx.decompositions()[1], run)
+    with _onnx.whole():
+        return retraced(gm, _onnx.decompositions()[1], run)

@@ -18,7 +18,7 @@ from typing import Any, Callable, Iterator, Sequence
 
 import torch
 
-from . import _decompose, _device, _fx, _mutations, _training, _warm_start
+from . import _decompose, _device, _fx, _fx_sizes, _mutations, _onnx, _training, _warm_start
 from ._binding import CPU
 from ._compare import DIFFERS, best_times, slower
 from ._digests import NotPortable
@@ -41,7 +41,7 @@ class Graph:
     def __init__(self, gm: torch.fx.GraphModule, static: Sequence[bool], options: Options, kind: str = "inference",
                  record: list[Graph | str] | None = None) -> None:
         self.writes, self.n_results = _mutations.take(gm)
-        _fx.hoist_sizes(gm)
+        _fx_sizes.hoist_sizes(gm)
         self.gm, self.static, self.options, self.kind = gm, static, options, kind
         shared = _fx.share_results(gm, self.n_results) if kind == "inference" else []
         self.devices: list[torch.device] = []  # GPUs on which operators compute
@@ -65,7 +65,7 @@ class Graph:
         """Of every operator that the exporter cannot take, or whose device the library cannot use, the reason."""
         left = {}
         for n in self.gm.graph.nodes:
-            why = _fx.refusal(n, self.is_composite) if n.op == "call_function" else None
+            why = _onnx.refusal(n, self.is_composite) if n.op == "call_function" else None
             place = _fx.device_of(n)
             if place is not None and place.type == "cuda":
                 if place not in self.devices:
@@ -112,7 +112,7 @@ class Graph:
             parts = CapabilityBasedPartitioner(gm, Support(place, self.left), allows_single_node_partition=True).propose_partitions()
             parts = [p for p in parts if is_worth(list(p.nodes))]
             fuse_by_partitions(gm, [dict.fromkeys(p.nodes) for p in parts], prefix=f"piece_{k}_" if k else "piece_", always_return_tuple=True)
-        static = {n.name for n, s in zip((n for n in self.gm.graph.nodes if n.op == "placeholder"), self.static) if s}
+        static = {n.name for n, s in zip(_fx.placeholders(self.gm), self.static) if s}
         static |= {n.name for n in self.gm.graph.nodes if n.op == "get_attr"}  # constants of the model's code
         pieces = []
         for n in gm.graph.nodes:
@@ -138,7 +138,7 @@ class Graph:
         try:
             piece.prepare()
             return {}
-        except _fx.Refused as e:
+        except _onnx.Refused as e:
             names, why = [e.node], e.reason
         except Error as e:
             names, why = blamed(str(e), piece), str(e)
@@ -329,8 +329,8 @@ def backend(gm: Any, example_inputs: Any, *, mode: Any = None, options: Any = No
             made = aot_autograd(fw_compiler=compiler("forward"), bw_compiler=compiler("backward"), inference_compiler=compiler("forward"),
                                 partition_fn=default_partition)(gm, example_inputs)
         return or_original(gm, made, graphs, 2)
-    with _fx.whole():
-        made = aot_autograd(fw_compiler=compiler("inference"), decompositions=dict(_fx.decompositions()[1]),
+    with _onnx.whole():
+        made = aot_autograd(fw_compiler=compiler("inference"), decompositions=dict(_onnx.decompositions()[1]),
                             keep_inference_input_mutations=True)(gm, example_inputs)  # see _mutations
     return or_original(gm, made, graphs, 1)
 

@@ -9,7 +9,7 @@ from typing import Any, Iterable, Mapping, Sequence
 import torch
 
 from ._dynamo import Graph, backend, recording
-from ._fx import SHARES
+from ._fx import SHARES, calls
 from ._piece import Piece
 
 
@@ -68,8 +68,8 @@ def left_of(g: Graph) -> list[tuple[str, str, int]]:
     """Operators outside of pieces with the reason and their number; sizes, elements of results and views of them are not listed."""
     inside = {n.name for p in g.pieces for n in p.nodes}
     found: collections.Counter[tuple[str, str]] = collections.Counter()
-    for n in g.gm.graph.nodes:
-        if n.op == "call_function" and isinstance(n.target, torch._ops.OpOverload) and n.name not in inside and g.left.get(n.name) not in ("a size", SHARES):
+    for n in calls(g.gm):
+        if isinstance(n.target, torch._ops.OpOverload) and n.name not in inside and g.left.get(n.name) not in ("a size", SHARES):
             found[str(n.target), g.left.get(n.name, "too little, between operators that stay")] += 1
     return [(op, reason, n) for (op, reason), n in found.items()]
 

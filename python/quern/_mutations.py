@@ -34,9 +34,9 @@ class Write(NamedTuple):
 
 def take(gm: torch.fx.GraphModule) -> tuple[list[Write], int]:
     """Takes the writes out of a graph. Returns them, in their order, and the number of the graph's own results, behind which it returns what they need."""
-    places = {n: k for k, n in enumerate(n for n in gm.graph.nodes if n.op == "placeholder")}
-    copies = [n for n in gm.graph.nodes if n.op == "call_function" and n.target is aten.copy_.default and n.args[0] in places]
-    out = next(n for n in gm.graph.nodes if n.op == "output")
+    places = {n: k for k, n in enumerate(_fx.placeholders(gm))}
+    copies = [n for n in _fx.calls(gm) if n.target is aten.copy_.default and n.args[0] in places]
+    out = _fx.output_of(gm)
     results = list(out.args[0])
     n_own, written = len(results), {n.args[0] for n in copies}
 

@@ -23,7 +23,7 @@ from typing import Any, Callable, Iterable, Mapping, Sequence
 
 import torch
 
-from . import _device, _fx, _model, _options, _tuning_process
+from . import _device, _fx, _fx_sizes, _model, _onnx, _options, _tuning_process
 from . import _arrays as arrays
 from ._binding import CPU, Binding
 from ._cache import cache, environment
@@ -93,7 +93,7 @@ def warn_once(message: str) -> None:
 def symbols_of(net: torch.fx.GraphModule, taken: Iterable[int]) -> list[tuple[str, int, int]]:
     """Where symbols of sizes are found: [(symbol, position among the arguments, axis)]."""
     found: list[tuple[str, int, int]] = []
-    for n, at in zip((n for n in net.graph.nodes if n.op == "placeholder"), taken):
+    for n, at in zip(_fx.placeholders(net), taken):
         t = n.meta.get("val")
         for axis, s in enumerate(t.shape if isinstance(t, torch.Tensor) else ()):
             if isinstance(s, torch.SymInt) and s.node.expr.is_Symbol:
@@ -109,7 +109,7 @@ class Piece:
                  form: Callable[[torch.fx.GraphModule], torch.fx.GraphModule], keeps: bool = False) -> None:
         self.name, self.options, self.form, self.keeps = name, options, form, keeps
         self.eager: Any = gm  # of another process: SerializedGraph
-        self.nodes = [n for n in gm.graph.nodes if n.op == "call_function"]
+        self.nodes = _fx.calls(gm)
         self.static = static
         self.device: torch.device = next(filter(None, map(_fx.device_of, self.nodes)))
         self.is_on_gpu = self.device.type != "cpu"
@@ -124,8 +124,8 @@ class Piece:
         self.given = _fx.take_strides(self.net, [keeps or not s for s in static])  # per argument, the order of its axes in the program
         back = _fx.keep_strides(self.net)
         self.back = back if any(back) else None  # per result, the axes that PyTorch's strides need
-        _fx.settle_sizes(self.net)
-        self.taken = _fx.bind_sizes(self.net)    # positions of the arguments that the program gets
+        _fx_sizes.settle_sizes(self.net)
+        self.taken = _fx_sizes.bind_sizes(self.net)  # positions of the arguments that the program gets
         self.content = _fx.content(self.net)
         self.symbols = symbols_of(self.net, self.taken)
         self.model: bytes | None = None          # in ONNX, from another process
@@ -194,10 +194,10 @@ class Piece:
         """The piece as an ONNX model, from the cache if it was exported before."""
         if self.model is not None:
             return self.model
-        key = f"onnx {_fx.OPSET} {environment()}\n{self.content}"
+        key = f"onnx {_onnx.OPSET} {environment()}\n{self.content}"
         known = cache.get(key)
         if known is None:
-            known = _fx.to_onnx(self.net)
+            known = _onnx.to_onnx(self.net)
             cache.put(key, known)
         return known
 
@@ -215,7 +215,7 @@ class Piece:
 
     def sizes(self, args: Sequence[Any]) -> str | None:
         """The first call's sizes by name, for which kernels are selected: "s77:8,s3:128"."""
-        given = [a.shape if isinstance(a, torch.Tensor) else [a] for a in args]  # a size: of the first axis, see _fx.give_axis
+        given = [a.shape if isinstance(a, torch.Tensor) else [a] for a in args]  # a size: of the first axis, see _fx_sizes.give_axis
         known = {name: int(given[at][axis]) for name, at, axis in self.symbols}
         return ",".join(f"{n}:{v}" for n, v in sorted(known.items())) or None
 
@@ -302,7 +302,7 @@ class Piece:
                 self.judge(args)
                 if o.measure:
                     cache.put(verdict, json.dumps({"reason": self.reason, "seconds": self.seconds, "wrong": self.wrong}).encode())
-        except (Error, _fx.Refused) as e:
+        except (Error, _onnx.Refused) as e:
             if isinstance(e, Error) and e.status == "USAGE":  # an option's value
                 raise
             self.reason = str(e)
@@ -329,7 +329,7 @@ class Piece:
             piece = Piece(self.name, probe, self.static, self.options, self.form, self.keeps)
             piece.bound = piece.make(piece.laid(args))
             got = piece.run(args)
-        except (Error, _fx.Refused) as e:
+        except (Error, _onnx.Refused) as e:
             log.info("torch.compile: %s: %s", self.name, e)
             return None
         reference = Reference(probe, args)

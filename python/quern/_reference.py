@@ -9,6 +9,7 @@ from typing import Any, Iterable, Sequence
 import torch
 
 from ._compare import TOLERANCE
+from ._fx import tensors_of
 
 WORSE = 2.0  # times PyTorch's error, at most: both are the greatest of many
 ULPS = 2.0   # rounding of the result itself, at least
@@ -37,7 +38,7 @@ class Float64(torch.fx.Interpreter):
 def coarsest(gm: torch.fx.GraphModule, args: Iterable[Any]) -> torch.dtype:
     """The type of the fewest bits in which the graph computes."""
     values = [*args, *(n.meta.get("val") for n in gm.graph.nodes)]
-    types = {t.dtype for v in values for t in (v if isinstance(v, (tuple, list)) else [v]) if isinstance(t, torch.Tensor) and t.dtype in TOLERANCE}
+    types = {t.dtype for v in values for t in tensors_of(v) if t.dtype in TOLERANCE}
     return max(types, key=lambda t: float(torch.finfo(t).eps), default=torch.float64)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from . import _decompose, _fx, _onnx_translations
+from . import _decompose, _fx, _onnx, _onnx_translations
 
 aten = torch.ops.aten
 
@@ -22,7 +22,7 @@ def table() -> dict[Any, Any]:
     (normalisations): it translates them for inference, where only the first one counts."""
     from torch.onnx._internal.exporter import _decomp
     own = _onnx_translations.operators()
-    found = dict(_decomp.create_onnx_friendly_decomposition_table({op for op in _fx.known() if len(op._schema.returns) == 1 or op in own}))
+    found = dict(_decomp.create_onnx_friendly_decomposition_table({op for op in _onnx.known() if len(op._schema.returns) == 1 or op in own}))
     return {**found, aten.slice_backward.default: slice_backward, aten.select_backward.default: select_backward}
 
 
@@ -59,7 +59,7 @@ def is_composite(target: Any) -> bool:
 
 def decompose(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """The graph of a piece without operators that the exporter does not know but PyTorch can decompose; itself, if there are none."""
-    if not any(n.op == "call_function" and is_composite(n.target) for n in gm.graph.nodes):
+    if not any(is_composite(n.target) for n in _fx.calls(gm)):
         return gm
     return _decompose.retraced(gm, table())
 
