@@ -526,6 +526,91 @@ static void test_acc16(void **state)
     assert_true(n_found[0] > 20 && n_found[2] > 20 && n_found[4] > 20 && n_found[8] > 20);
 }
 
+/* Updates written to slices of data. */
+struct slices { bool is_nd, is_const, is_block; u32 rank, axis, n_axes; i64 dim[4], size, count; sym n_updates; };
+
+static struct slices pick_slices(struct net *t)
+{
+    struct slices s = {.is_nd = net_pick(t, 0, 1), .is_const = !net_pick(t, 0, 2), .rank = (u32)net_pick(t, 1, 4), .size = 1, .count = net_pick(t, 0, 4)};
+    for (u32 a = 0; a < s.rank; a++) s.dim[a] = net_pick(t, 1, 7);
+    s.axis = s.is_nd ? 0 : (u32)net_pick(t, 0, s.rank - 1);
+    s.n_axes = s.is_nd ? (u32)net_pick(t, 1, s.rank) : 1;
+    for (u32 a = 0; a < s.rank; a++) s.size *= a < s.axis || a >= s.axis + s.n_axes ? s.dim[a] : 1;
+    if (s.is_const) s.count = i64_max(1, i64_min(s.count, s.dim[s.axis]));
+    s.n_updates = s.is_const || net_pick(t, 0, 1) ? sym_const(&t->sym, s.count) : sym_var(&t->sym, S("K"));
+    s.is_block = s.n_updates == sym_const(&t->sym, 0);
+    return s;
+}
+
+/* (count, n_axes): consecutive ones now and then, from the end or not. */
+static value_id constant_indices(struct net *t, struct slices *s)
+{
+    const i64 dim[2] = {s->count, s->n_axes}, size = s->dim[s->axis], first = net_pick(t, 0, size - s->count) - (net_pick(t, 0, 1) ? size : 0);
+    const bool is_block = net_pick(t, 0, 1);
+    struct tensor *x = tensor_new(&t->arena, DT_I64, 2, dim);
+    s->is_block = s->n_axes == 1;
+    for (i64 i = 0; i < tensor_count(x); i++) {
+        const i64 d = s->dim[s->axis + (u32)(i % s->n_axes)], at = is_block && s->n_axes == 1 ? first + i : net_pick(t, -d, d - 1);
+        elem_set_i64(DT_I64, x->data, i, at);
+        s->is_block &= at == elem_i64(DT_I64, x->data, 0) + i;
+    }
+    const i64 begin = elem_i64(DT_I64, x->data, 0);
+    s->is_block &= begin >= 0 ? begin + s->count <= size : begin + s->count <= 0;
+    return graph_add_const(&t->g, S("at"), x);
+}
+
+/* Of data: from the end, outside of the axis, some of them equal. */
+static value_id data_indices(struct net *t, const struct slices *s)
+{
+    const sym dim[2] = {s->n_updates, sym_const(&t->sym, s->n_axes)};
+    value_id x = op_node_binf(&t->g, 0, "Mul", net_input(t, "at", 2, dim), DT_F32, 9, 0);
+    return op_node_cast(&t->g, 0, x, net_pick(t, 0, 1) ? DT_I64 : DT_I32, 0);
+}
+
+static void add_scatter(struct net *t, struct slices *s, bool is_add)
+{
+    static const enum dtype types[] = {DT_F32, DT_F16, DT_I64, DT_U8};
+    const enum dtype type = types[net_pick(t, 0, 3)];
+    sym dim[4], updates[8], repeated[4];
+    u32 n = 0;
+    for (u32 a = 0; a < s->rank; a++) dim[a] = sym_const(&t->sym, s->dim[a]), repeated[a] = sym_const(&t->sym, 1);
+    for (u32 a = 0; a < s->axis; a++) updates[n++] = dim[a];
+    updates[n++] = repeated[s->axis] = s->n_updates;
+    for (u32 a = s->axis + s->n_axes; a < s->rank; a++) updates[n++] = dim[a];
+    value_id in[3] = {net_input(t, "x", s->rank, dim), s->is_const ? constant_indices(t, s) : data_indices(t, s), net_input(t, "u", n, updates)};
+    graph_value(&t->g, in[0])->dtype = graph_value(&t->g, in[2])->dtype = type;
+    if (!s->is_nd) in[1] = op_node_expand(&t->g, 0, op_node_reshape(&t->g, 0, in[1], s->rank, repeated, 0), s->rank, updates, 0);
+    value_id v = graph_op(&t->g, s->is_nd ? "ScatterND" : "ScatterElements", S("scatter"), 3, in);
+    attr_set_str(&t->g, op_made(&t->g, v), "reduction", is_add ? S("add") : S("none"));
+    if (!s->is_nd) attr_set_int(&t->g, op_made(&t->g, v), "axis", s->axis);
+    *arr_push(&t->arena, &t->g.output) = v;
+}
+
+/* Slices of some elements, and consecutive ones, are written by views, whatever the indices; other writes remain. */
+static void test_scatter(void **state)
+{
+    u32 n_found[2] = {0};
+    for (u64 seed = 9500; seed < 10100; seed++) {
+        struct net t = {.rng = rng_seed(seed)};
+        struct graph g;
+        symtab_init(&t.sym, &t.arena);
+        graph_init(&t.g, &t.arena, &t.sym);
+        struct slices s = pick_slices(&t);
+        bool is_add = !net_pick(&t, 0, 4), is_left = false;
+        add_scatter(&t, &s, is_add);
+        if (!op_infer_all(&t.g, &t.e)) fail_msg("seed %d: %s", (int)seed, t.e.msg);
+        graph_clone(&g, &t.g, &t.arena);
+        if (!pass_run_all(&g, NULL, &t.e)) fail_msg("seed %d: %s", (int)seed, t.e.msg);
+        for (node_id k = 1; k < g.node.n; k++)
+            is_left |= !graph_node(&g, k)->dead && (str_is(graph_node(&g, k)->op, "ScatterND") || str_is(graph_node(&g, k)->op, "ScatterElements"));
+        if (is_left != (is_add || (s.size < 16 && !s.is_block))) fail_msg("seed %d: the node %s", (int)seed, is_left ? "is left" : "is gone");
+        n_found[is_left]++;
+        if (!same_meaning(&t, &g, &s.count, 0)) fail_msg("seed %d: another meaning", (int)seed);
+        net_close(&t);
+    }
+    assert_true(n_found[0] > 150 && n_found[1] > 150);
+}
+
 static void test_order(void **state)
 {
     u32 last = 0;
@@ -566,7 +651,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_golden), cmocka_unit_test(test_random), cmocka_unit_test(test_narrow), cmocka_unit_test(test_compact),
         cmocka_unit_test(test_compact_source), cmocka_unit_test(test_results),
-        cmocka_unit_test(test_integer), cmocka_unit_test(test_quantised), cmocka_unit_test(test_acc16), cmocka_unit_test(test_order),
+        cmocka_unit_test(test_integer), cmocka_unit_test(test_quantised), cmocka_unit_test(test_acc16), cmocka_unit_test(test_scatter), cmocka_unit_test(test_order),
         cmocka_unit_test(test_fold_tables),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -20,6 +20,12 @@ bool ramp_is_one(const struct graph *g, sym s)
     return sym_is_const(g->sym, s, &c) && c == 1;
 }
 
+bool ramp_is_inside(struct graph *g, sym start, sym size, sym dim)
+{
+    i64 first, behind;
+    return sym_lower_bound(g->sym, start, &first) && first >= 0 && sym_lower_bound(g->sym, sym_sub(g->sym, dim, sym_add(g->sym, start, size)), &behind) && behind >= 0;
+}
+
 static bool is_number(const struct ramp *r, u32 rank)
 {
     for (u32 a = 0; a < rank; a++)

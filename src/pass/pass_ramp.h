@@ -17,6 +17,8 @@ bool ramp_compared(struct graph *g, const struct node *n, struct ramp *r);
 bool ramp_is_uniform(struct graph *g, value_id v, double *number);
 
 bool ramp_is_one(const struct graph *g, sym s); /* a size that is 1 */
+/* Positions start .. start + size - 1 exist on an axis of size dim, for certain. */
+bool ramp_is_inside(struct graph *g, sym start, sym size, sym dim);
 /* Where the axes of a value with ones inserted or left out are: from[a] of axis a of `to`, or -1 of size 1. false: it is not of that form. */
 bool ramp_same_axes(const struct graph *g, const struct shape *from, const struct shape *to, i32 at[MAX_RANK]);
 

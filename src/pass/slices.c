@@ -13,13 +13,6 @@ struct gathered {
     sym size[MAX_RANK];
 };
 
-/* All positions exist? */
-static bool is_inside(struct graph *g, sym start, sym size, sym dim)
-{
-    i64 first, behind;
-    return sym_lower_bound(g->sym, start, &first) && first >= 0 && sym_lower_bound(g->sym, sym_sub(g->sym, dim, sym_add(g->sym, start, size)), &behind) && behind >= 0;
-}
-
 /* Axis a of the data, by part a of the indices. */
 static bool find_axis(struct graph *g, const struct node *n, u32 a, struct gathered *x)
 {
@@ -33,7 +26,7 @@ static bool find_axis(struct graph *g, const struct node *n, u32 a, struct gathe
     }
     for (u32 b = 0; b < a; b++)
         if (x->axis[a] >= 0 && x->axis[b] == x->axis[a]) return false;
-    return is_inside(g, x->start[a], x->size[a], x->data.dim[a]);
+    return ramp_is_inside(g, x->start[a], x->size[a], x->data.dim[a]);
 }
 
 static bool find(struct graph *g, const struct node *n, struct gathered *x)
