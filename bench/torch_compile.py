@@ -196,7 +196,8 @@ ENGINES = {
     "quern": quern_tuned, "quern untuned": quern_backend, "quern onnx": quern_onnx, "eager": eager, "inductor": inductor, "openvino": openvino,
     "onnxruntime": onnxruntime,
 }  # fmt: skip
-PEERS = ("eager", "inductor", "openvino", "onnxruntime")
+BACKENDS = ("eager", "inductor", "openvino")  # called like ours: with the checks of PyTorch's compiler before each call, but for eager
+PEERS = (*BACKENDS, "onnxruntime")
 
 
 class Server:
@@ -288,9 +289,9 @@ def start_engines(names, network, threads, isa, tune):
     return made, lines
 
 
-def against(e, made):
-    """Speed relative to the fastest peer whose results are right, with its interval."""
-    peers = [p for p in made if p.name in PEERS and p is not e and p.facts["differs"] < AGREE]
+def against(e, made, names=PEERS):
+    """Speed relative to the fastest of these peers whose results are right, with its interval."""
+    peers = [p for p in made if p.name in names and p is not e and p.facts["differs"] < AGREE]
     if not peers:
         return 1.0, 1.0, 1.0
     return stats.ratio(min((p.of("seconds") for p in peers), key=stats.median), e.of("seconds"))
@@ -314,11 +315,11 @@ def lines_of(made, peak):
 
 
 def row(network, engines, threads, rounds, isa, tune, peak):
-    """Lines, and {engine: ratio to the best peer}. peak: of the machine, see machine.peak."""
+    """Lines, and {engine: (ratio to the best peer, to the best of BACKENDS)}. peak: of the machine, see machine.peak."""
     made, lines = start_engines(engines, network, threads, isa, tune)
     try:
         turns.measure(made, rounds)
-        return [*lines_of(made, peak), *("  " + x for x in lines)], {e.name: against(e, made)[0] for e in made}
+        return [*lines_of(made, peak), *("  " + x for x in lines)], {e.name: (against(e, made)[0], against(e, made, BACKENDS)[0]) for e in made}
     except worker.Failed as e:
         return [*("  " + x for x in lines), "  failed: %s" % e], {}
     finally:
@@ -327,13 +328,14 @@ def row(network, engines, threads, rounds, isa, tune, peak):
 
 
 def summary(found):
-    """found: {network: {engine: ratio to the best peer}}."""
+    """found: {network: {engine: ratios, see row()}}."""
     for ours in ("quern", "quern untuned", "quern onnx"):
-        r = {n: x[ours] for n, x in found.items() if ours in x and any(p in x for p in PEERS)}
-        if r:
-            worst = min(r, key=r.get)
-            yield "  %s: geometric mean %.3f times the best peer (goal %.2f), least %.3f (%s, goal %.2f); %d networks, %d under %.2f" % (
-                ours, stats.geomean(list(r.values())), GOAL, r[worst], worst, LEAST, len(r), sum(v < LEAST for v in r.values()), LEAST)  # fmt: skip
+        for k, (which, peers) in enumerate((("peer", PEERS), ("of eager PyTorch and back ends of its compiler", BACKENDS))):
+            r = {n: x[ours][k] for n, x in found.items() if ours in x and any(p in x for p in peers)}
+            if r:
+                worst = min(r, key=r.get)
+                yield "  %s: geometric mean %.3f times the best %s (goal %.2f), least %.3f (%s, goal %.2f); %d networks, %d under %.2f" % (
+                    ours, stats.geomean(list(r.values())), which, GOAL, r[worst], worst, LEAST, len(r), sum(v < LEAST for v in r.values()), LEAST)  # fmt: skip
 
 
 def table(threads, only, rounds, isa, peers, tune):
