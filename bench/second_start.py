@@ -103,8 +103,8 @@ def count(spent):
         setattr(owner, name, call)
 
     timed(_piece.Piece, "start", "program")
-    if _warm_start.make_class():
-        timed(_warm_start.make_class(), "read", "read")
+    if _warm_start.package_class():
+        timed(_warm_start.package_class(), "read", "read")
 
 
 # --- all of them ----------------------------------------------------------------------------------

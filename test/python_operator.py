@@ -173,7 +173,7 @@ class Interfaces(python_cuda.Simulated):
     def test_arrays(self):
         made = []
         cupy = types.SimpleNamespace(empty=lambda shape, dtype: made.append(self.array(*shape)) or made[-1], ndarray=())
-        quern._torch_run.find_compiler()
+        quern._nvrtc.find_compiler()
         with mock.patch.dict("sys.modules", cupy=cupy):
             x, y = self.array(4, 8), self.array(4, 8)
             try:

@@ -100,7 +100,7 @@ for n in (7, 7, 9, 11):
 """
 
 
-@unittest.skipUnless(can_compile and _warm_start.make_class(), "this PyTorch cannot give away what it compiled")
+@unittest.skipUnless(can_compile and _warm_start.package_class(), "this PyTorch cannot give away what it compiled")
 class Starts(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import sys
 from functools import partial
 from typing import Any, Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
 
-from ._torch_run import TYPES, run_all
+from ._torch_run import TYPES, opaque, run_all
 
 CAUSAL = (False, True, "lower_right")
 SCORES = 1 << 24  # of a part of the gradients, at most, unless it has 64 rows of queries or fewer
@@ -250,12 +249,6 @@ class Gradients(torch.autograd.Function):
         raise NotImplementedError("attention has first derivatives only")
 
 
-def opaque(*a: Any) -> Tensor:
-    """Excludes the call from torch.compile, without importing its modules (seconds) if it was never used."""
-    f = Attention.apply
-    return torch.compiler.disable(f)(*a) if "torch._dynamo" in sys.modules and hasattr(torch, "compiler") else f(*a)
-
-
 # --- ONNX ---
 
 
@@ -368,4 +361,5 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
         query, key = (torch.nn.functional.pad(t, (0, 1)) for t in (query, key))
     if torch.onnx.is_in_onnx_export():
         return formula(query, key, value, mask, sinks, spec)
-    return opaque(query, key, value, mask, sinks, spec)
+    y: Tensor = opaque(Attention.apply, query, key, value, mask, sinks, spec)
+    return y

@@ -14,10 +14,25 @@ from ._program import Program
 
 WORDS = 18  # of 64 bits in struct quern_array: type and rank, 8 sizes, 8 strides, address
 ADDRESS = 17
+CALLS = 16  # between two changes of weights, in the long run: with fewer, programs that contain them cost more than they gain
 
 CPU = torch.device("cpu")
 
 version_of, address_of = attrgetter("_version"), methodcaller("data_ptr")
+
+
+class Changes:
+    """Calls of programs that contain weights, and changes of these, each of which takes a new program."""
+
+    UNSTEADY = "its weights change all the time"  # why there is no further program
+
+    def __init__(self) -> None:
+        self.calls = self.n = 0
+
+    def are_too_many(self) -> bool:
+        """Counts one more change."""
+        self.n += 1
+        return self.n > 2 and self.calls < CALLS * self.n
 
 
 class Binding:

@@ -8,6 +8,7 @@ import importlib.metadata
 import os
 import platform
 from ctypes import byref, c_size_t, c_void_p, string_at
+from typing import Callable
 
 import torch
 
@@ -60,6 +61,14 @@ class Cache:
                 return string_at(data.value or 0, size.value)
             finally:
                 lib.quern_text_free(data)
+
+    def get_or_make(self, key: str, make: Callable[[], bytes]) -> bytes:
+        """What is kept under a key; if nothing is, what make() returns, which is kept then."""
+        data = self.get(key)
+        if data is None:
+            data = make()
+            self.put(key, data)
+        return data
 
     def put(self, key: str, data: bytes) -> None:
         c, name = self.open(), key.encode()

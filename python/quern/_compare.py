@@ -79,6 +79,12 @@ def best_times(a: Function, b: Function, args: Sequence[Any], most: float = 1.0,
     return best
 
 
+def columns(seconds: Sequence[float] | None) -> tuple[str, str]:
+    """Both times (ours, PyTorch's) as cells of a table; None: not measured."""
+    ours, theirs = (f"{s * 1e3:8.3f} ms" for s in seconds) if seconds else ("-", "-")
+    return ours, theirs
+
+
 def slower(seconds: Sequence[float]) -> str | None:
     """Why a function with these times (ours, PyTorch's) is not used; None: it is faster, or as fast."""
     ours, theirs = seconds

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 import tempfile
-from typing import Any, Iterable, NamedTuple
+from typing import Any, Callable, Iterable, NamedTuple
 
 import torch
 
@@ -17,8 +17,8 @@ from . import _arrays as arrays
 from . import _tuning_process
 from ._cache import cache
 from ._library import Error
+from ._nvrtc import compiler_folders, find_compiler
 from ._program import compile
-from ._torch_run import compiler_folders, find_compiler
 
 log = logging.getLogger("quern")
 
@@ -79,10 +79,14 @@ def look(device: Any) -> Found:
     return found(str(device))
 
 
-def wait(devices: Iterable[Any]) -> None:
-    """Until all that was enqueued is done."""
-    for d in devices:
-        torch.cuda.synchronize(d)
+def waiter(devices: Iterable[torch.device]) -> Callable[[], None] | None:
+    """A function that returns when all that was enqueued on these devices is done; None: on the CPU there is nothing to wait for."""
+    gpus = [d for d in devices if d.type != "cpu"]
+
+    def wait() -> None:
+        for d in gpus:
+            torch.cuda.synchronize(d)
+    return wait if gpus else None
 
 
 def is_capturing() -> bool:

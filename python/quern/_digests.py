@@ -16,12 +16,13 @@ from typing import Any, Callable, Iterator
 
 import torch
 
+# Objects that are described by their repr (SIMPLE, NAMED) or their name (BUILT), and attributes of classes that are left out.
 SIMPLE = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), type(NotImplemented))
 NAMED = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size)
 BUILT = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType, types.ClassMethodDescriptorType,
          types.GetSetDescriptorType, types.MemberDescriptorType)
-UNTOLD = {"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__annotate_func__", "__annotations_cache__", "__firstlineno__",
-          "__static_attributes__", "__parameters__", "__abstractmethods__", "_abc_impl", "__slotnames__"}
+UNSTABLE = {"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__annotate_func__", "__annotations_cache__", "__firstlineno__",
+            "__static_attributes__", "__parameters__", "__abstractmethods__", "_abc_impl", "__slotnames__"}
 
 
 class NotPortable(Exception):
@@ -86,7 +87,7 @@ class Describer:
 
     def methods(self, c: type) -> str:
         """A digest of a class' attributes, also inherited ones."""
-        return hashed([self(b) for b in c.__mro__[1:]], [(name, self(v, True)) for name, v in sorted(vars(c).items()) if name not in UNTOLD])
+        return hashed([self(b) for b in c.__mro__[1:]], [(name, self(v, True)) for name, v in sorted(vars(c).items()) if name not in UNSTABLE])
 
 
 def content_of(cell: types.CellType) -> Any:

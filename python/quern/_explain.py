@@ -8,8 +8,10 @@ from typing import Any, Iterable, Mapping, Sequence
 
 import torch
 
-from ._dynamo import Graph, backend, recording
+from ._compare import columns
+from ._dynamo import backend, recording
 from ._fx import SHARES, calls
+from ._graph import Graph
 from ._piece import Piece
 
 
@@ -48,9 +50,9 @@ class Explanation:
         if self.pieces:
             lines.append(f"{'graph':>5} {'piece':10} {'operators':>9} {'quern':>11} {'PyTorch':>11}  most of them")
         for p in self.pieces:
-            mine, theirs = (f"{s * 1e3:8.3f} ms" for s in p.seconds) if p.seconds else ("-", "-")
+            ours, theirs = columns(p.seconds)
             most = ", ".join(f"{n} {op}" for op, n in list(p.operators.items())[:3])
-            lines.append(f"{p.graph:5} {p.name:10} {p.nodes:9} {mine:>11} {theirs:>11}  {most}")
+            lines.append(f"{p.graph:5} {p.name:10} {p.nodes:9} {ours:>11} {theirs:>11}  {most}")
             if p.reason:
                 lines.append(f"{'':17}stays in PyTorch: {p.reason}")
         lines += [f"{k:5} is a {kind} graph" for k, kind in enumerate(self.kinds) if kind != "inference"]
@@ -65,7 +67,10 @@ class Explanation:
 
 
 def left_of(g: Graph) -> list[tuple[str, str, int]]:
-    """Operators outside of pieces with the reason and their number; sizes, elements of results and views of them are not listed."""
+    """Operators outside of pieces with the reason and their number; sizes, elements of results and views of them are not listed, nor is anything of
+    a graph from another process."""
+    if g.is_restored:
+        return []
     inside = {n.name for p in g.pieces for n in p.nodes}
     found: collections.Counter[tuple[str, str]] = collections.Counter()
     for n in calls(g.gm):

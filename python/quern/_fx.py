@@ -35,6 +35,7 @@ def output_of(gm: torch.fx.GraphModule) -> torch.fx.Node:
 
 
 def tensors_of(value: Any) -> list[torch.Tensor]:
+    """Those of a node's value: a tensor, a sequence of results, or neither."""
     return [t for t in (value if isinstance(value, (tuple, list)) else [value]) if isinstance(t, torch.Tensor)]
 
 
@@ -49,6 +50,7 @@ def device_of(node: torch.fx.Node) -> torch.device | None:
 
 
 def replace_all(graph: torch.fx.Graph, node: torch.fx.Node, new: Any) -> None:
+    """Lets all users of a node take another one, or a number, instead."""
     if isinstance(new, torch.fx.Node):
         node.replace_all_uses_with(new)
         return

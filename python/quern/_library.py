@@ -251,6 +251,7 @@ def cache_path() -> str:
 
 
 def text(s: Any) -> bytes | None:
+    """A string or path for the library; None: NULL."""
     return None if s is None else os.fsencode(s)
 
 

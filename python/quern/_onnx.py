@@ -48,14 +48,14 @@ def exporter() -> tuple[Any, Any, Any, Any]:
 @functools.cache
 def known() -> set[Any]:
     """The operators that the exporter translates, and ours (_onnx_translations.py). Their names are kept, because its modules take seconds to import."""
-    key = f"known {OPSET} {environment()}"
-    names = cache.get(key)
-    if names is None:
-        registry = exporter()[3]
-        found = {m.fx_target for metas in registry.functions.values() for m in metas if not m.is_complex}
-        names = "\n".join(sorted(str(op) for op in found if isinstance(op, torch._ops.OpOverload))).encode()
-        cache.put(key, names)
-    return {op for op in map(translations.overload, names.decode().split()) if op is not None} | set(translations.operators())
+    names = cache.get_or_make(f"known {OPSET} {environment()}", registered).decode().split()
+    return {op for op in map(translations.overload, names) if op is not None} | set(translations.operators())
+
+
+def registered() -> bytes:
+    """The names of the operators in the exporter's registry, a line each."""
+    found = {m.fx_target for metas in exporter()[3].functions.values() for m in metas if not m.is_complex}
+    return "\n".join(sorted(str(op) for op in found if isinstance(op, torch._ops.OpOverload))).encode()
 
 
 @functools.cache

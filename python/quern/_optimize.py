@@ -18,16 +18,16 @@ import torch
 from torch.nn.utils.rnn import PackedSequence
 
 from . import _program
-from ._binding import Binding
-from ._compare import compare
+from ._binding import Binding, Changes
+from ._compare import columns, compare
 from ._export import write_onnx
+from ._torch_run import is_autocast
 
 log = logging.getLogger("quern")
 
 KINDS = (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d, torch.nn.ConvTranspose1d, torch.nn.ConvTranspose2d, torch.nn.ConvTranspose3d,
          torch.nn.MultiheadAttention, torch.nn.LSTM, torch.nn.GRU)
 MOST = 16   # combinations of shapes and other arguments for which a layer has programs
-CALLS = 16  # between two changes of weights, in the long run: with fewer, the layer runs as before
 
 Nest = Callable[[list[torch.Tensor]], Any]
 
@@ -87,7 +87,7 @@ class Fast:
         self.__dict__.update(state)
         self.made: dict[Any, Case] = {}
         self.left: collections.Counter[str] = collections.Counter()  # reason -> calls for which nothing was decided
-        self.calls = self.changes = 0
+        self.changes = Changes()
         self.lock = threading.Lock()
 
     def usual(self, *args: Any, **named: Any) -> Any:
@@ -109,15 +109,14 @@ class Fast:
 
     def case(self, key: Any, args: Sequence[Any], named: Mapping[str, Any], tensors: Sequence[torch.Tensor], weights: Sequence[torch.Tensor]) -> Optional[Case]:
         """What there is for these arguments, made if need be; None: nothing, and nothing will be."""
-        self.calls += 1
+        self.changes.calls += 1
         case = self.made.get(key)
         if case is None and len(self.made) >= MOST:
             self.left[f"more than {MOST} combinations of shapes"] += 1
             return None
         if case is not None and case.bound is not None and case.bound.has_changed([*tensors, *weights]):
-            self.changes += 1
-            if self.changes > 2 and self.calls < CALLS * self.changes:
-                case.bound, case.reason = None, "its weights change all the time"
+            if self.changes.are_too_many():
+                case.bound, case.reason = None, Changes.UNSTEADY
             else:
                 case = None
         if case is None:
@@ -148,21 +147,13 @@ class Fast:
         return case
 
 
-def has_autocast() -> bool:
-    """Whether autocast is on for the CPU, in the words of any PyTorch."""
-    try:
-        return bool(torch.is_autocast_enabled("cpu"))
-    except TypeError:
-        return bool(torch.is_autocast_cpu_enabled())
-
-
 def unsuitable(layer: torch.nn.Module, given: Any, tensors: Sequence[torch.Tensor], weights: Sequence[torch.Tensor]) -> Optional[str]:
     """Why a call runs as before; None: a program may be made for it."""
     if torch.jit.is_tracing():
         return "it is traced"
     if layer.training:
         return "the layer is in training mode"
-    if has_autocast():
+    if is_autocast("cpu"):
         return "autocast decides its types"
     for a in (a for part in given for a in part):
         if isinstance(a, PackedSequence):
@@ -207,7 +198,7 @@ class Layers(list):  # type: ignore[type-arg]
         if self:
             lines.append(f"{'layer':24} {'class':18} {'inputs':28} {'quern':>11} {'PyTorch':>11}")
         for r in self:
-            ours, theirs = (f"{s * 1e3:8.3f} ms" for s in r["seconds"]) if r["seconds"] else ("-", "-")
+            ours, theirs = columns(r["seconds"])
             lines.append(f"{r['name']:24} {r['kind']:18} {r['inputs']:28} {ours:>11} {theirs:>11}")
             if r["reason"]:
                 lines.append(f"{'':25}runs as before: {r['reason']}")

@@ -23,62 +23,21 @@ from typing import Any, Callable, Iterable, Mapping, Sequence
 
 import torch
 
-from . import _device, _fx, _fx_sizes, _model, _onnx, _options, _tuning_process
+from . import _device, _fx, _fx_sizes, _model, _onnx, _tuning_process
 from . import _arrays as arrays
-from ._binding import CPU, Binding
+from ._binding import Binding, Changes
 from ._cache import cache, environment
 from ._compare import DIFFERS, close, compare
 from ._library import CompileOpts, Context, Error, cache_path, lib, text
+from ._nvrtc import compiler_folders
+from ._options import Options
 from ._program import Program
 from ._reference import Reference
 from ._serialized_graph import SerializedGraph
-from ._torch_run import compiler_folders
 
 log = logging.getLogger("quern")
 
-CALLS = 16  # between two changes of weights, in the long run: with fewer, the piece is left to PyTorch
 COPIES = 512 << 20  # bytes of a piece's matrices (linear layers, embeddings) that may be copied: for more, memory matters more than some of the time
-
-
-class Options:
-    """How pieces are compiled: the options of torch.compile(..., backend="quern")."""
-
-    mode: str
-    timeout: float
-    database: str | None
-    threads: int
-    deterministic: bool
-    weights: str | None
-    measure: bool
-    isa: str | None
-    remember: bool
-
-    KNOWN: dict[str, Any] = {"mode": "default", "timeout": 60.0, "database": None, "threads": 0, "deterministic": False, "weights": None, "measure": True,
-                             "isa": None, "remember": True}
-
-    def __init__(self, mode: str | None = None, options: Mapping[str, Any] | None = None) -> None:
-        given = _options.checked(mode, options, self.KNOWN)
-        for name, usual in self.KNOWN.items():
-            setattr(self, name, given.get(name, usual))
-
-    def is_rounded(self) -> bool:
-        return self.weights in ("int8", "int4")
-
-    def check_device(self, device: torch.device) -> None:
-        """Raises ValueError if an option cannot be meant for a GPU."""
-        if self.isa and device.type != "cpu":
-            raise ValueError(f"option isa is {self.isa!r}, an instruction set of processors, but the model's tensors are on device '{device}': leave it out")
-
-    def n_threads(self, device: torch.device = CPU) -> int:
-        return self.threads or torch.get_num_threads() if device.type == "cpu" else 0
-
-    def target(self) -> Any:
-        """See _model.target(). None: no limits."""
-        return _model.target(bool(self.deterministic), self.isa)
-
-    def key(self, device: torch.device = CPU) -> str:
-        place = self.n_threads(device) if device.type == "cpu" else _device.look(device).fingerprint
-        return repr([self.mode, self.database, place, bool(self.deterministic), self.weights, self.isa])
 
 
 @functools.cache
@@ -108,7 +67,8 @@ class Piece:
     def __init__(self, name: str, gm: torch.fx.GraphModule, static: Sequence[bool], options: Options,
                  form: Callable[[torch.fx.GraphModule], torch.fx.GraphModule], keeps: bool = False) -> None:
         self.name, self.options, self.form, self.keeps = name, options, form, keeps
-        self.eager: Any = gm  # of another process: SerializedGraph
+        self.is_restored = False  # from another process: without FX graphs
+        self.eager: Any = gm      # the piece in PyTorch; restored: a SerializedGraph
         self.nodes = _fx.calls(gm)
         self.static = static
         self.device: torch.device = next(filter(None, map(_fx.device_of, self.nodes)))
@@ -119,7 +79,7 @@ class Piece:
         self.bound: Binding | None = None        # the program with its arguments
         self.lock = threading.Lock()
         self.is_started = self.is_told = False
-        self.calls = self.changes = 0
+        self.changes = Changes()
         self.net = _fx.copy_of(form(gm))
         self.given = _fx.take_strides(self.net, [keeps or not s for s in static])  # per argument, the order of its axes in the program
         back = _fx.keep_strides(self.net)
@@ -128,13 +88,13 @@ class Piece:
         self.taken = _fx_sizes.bind_sizes(self.net)  # positions of the arguments that the program gets
         self.content = _fx.content(self.net)
         self.symbols = symbols_of(self.net, self.taken)
-        self.model: bytes | None = None          # in ONNX, from another process
+        self.model: bytes | None = None          # restored: the piece in ONNX
 
     def __getstate__(self) -> dict[str, Any]:
         """For another process: without what is made at the first call, and without FX graphs."""
-        eager = self.eager if isinstance(self.eager, SerializedGraph) else SerializedGraph(self.eager)
-        return {**self.__dict__, "eager": eager, "model": self.onnx(), "form": None, "net": None, "nodes": [], "bound": None, "lock": None, "is_started": False,
-                "calls": 0, "changes": 0}
+        eager = self.eager if self.is_restored else SerializedGraph(self.eager)
+        return {**self.__dict__, "is_restored": True, "eager": eager, "model": self.onnx(), "form": None, "net": None, "nodes": [], "bound": None, "lock": None,
+                "is_started": False, "changes": Changes()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -155,7 +115,7 @@ class Piece:
         return self.run(args)
 
     def run(self, args: Sequence[Any]) -> Any:
-        self.calls += 1
+        self.changes.calls += 1
         bound, given = self.bound, args
         args = self.laid(args)
         if bound is not None and bound.has_changed(args):
@@ -180,9 +140,8 @@ class Piece:
         with self.lock:
             if self.bound is None or not self.bound.has_changed(args):  # by another thread meanwhile
                 return self.bound
-            self.changes += 1
-            if self.changes > 2 and self.calls < CALLS * self.changes:
-                self.bound, self.reason = None, "its weights change all the time"
+            if self.changes.are_too_many():
+                self.bound, self.reason = None, Changes.UNSTEADY
                 log.info("torch.compile: %s stays in PyTorch: %s", self.name, self.reason)
             else:
                 self.bound = self.make(args)
@@ -191,15 +150,10 @@ class Piece:
     # --- making the program ---
 
     def onnx(self) -> bytes:
-        """The piece as an ONNX model, from the cache if it was exported before."""
+        """The piece as an ONNX model, from the cache if it was exported before. Raises Refused."""
         if self.model is not None:
             return self.model
-        key = f"onnx {_onnx.OPSET} {environment()}\n{self.content}"
-        known = cache.get(key)
-        if known is None:
-            known = _onnx.to_onnx(self.net)
-            cache.put(key, known)
-        return known
+        return cache.get_or_make(f"onnx {_onnx.OPSET} {environment()}\n{self.content}", lambda: _onnx.to_onnx(self.net))
 
     def prepare(self) -> None:
         """Exports the piece and reads it without its weights, to find out whether it is supported. Raises Refused or Error."""
@@ -237,8 +191,9 @@ class Piece:
         with c.lock:
             model = self.read(c, self.onnx(), dense, sizes)
             try:
-                if o.weights is not None and o.is_rounded():
-                    model = _model.quantised(c, model, o.weights)
+                bits = o.few_bits()
+                if bits:
+                    model = _model.quantised(c, model, bits)
                 tuned = self.tune(c, model, dense, sizes) if o.mode == "tune" else None
                 opts = CompileOpts(device=self.device_name(), threads=o.n_threads(self.device), keep=1, target=o.target())
                 program = Program(c, self.with_memory(c.make, lib.quern_compile, model, tuned, byref(opts)))
@@ -280,7 +235,7 @@ class Piece:
         given = {k: (arrays.describe(t, f"weight {k}"), t.reshape(-1).view(torch.uint8).numpy().data) for k, t in dense.items()}
         with tempfile.TemporaryDirectory() as folder:
             _tuning_process.write_tuning(folder, self.onnx(), given, name=self.name, n=len(self.taken), sizes=sizes, database=file,
-                                         weights=o.weights if o.is_rounded() else None, device=arrays.device_name(self.device),
+                                         weights=o.few_bits(), device=arrays.device_name(self.device),
                                          seconds=float(o.timeout), deterministic=bool(o.deterministic))
             _tuning_process.run(folder, compiler_folders(), float(o.timeout))
 
@@ -294,7 +249,8 @@ class Piece:
             kept = cache.get(verdict) if o.measure else None
             if kept is not None:
                 known = json.loads(kept)
-                self.reason, self.seconds, self.wrong = known["reason"], known["seconds"], known.get("wrong")
+                self.reason, self.seconds = known["reason"], known["seconds"]
+                self.wrong = None if self.is_restored else known.get("wrong")
                 if self.reason:
                     return
             self.bound = self.make(self.laid(args))
@@ -314,15 +270,14 @@ class Piece:
 
     def judge(self, args: Sequence[Any]) -> None:
         """Compares results and times with those of the operators."""
-        wait = functools.partial(_device.wait, [self.device]) if self.is_on_gpu else None
-        self.reason, self.seconds = compare(lambda *a: self.run(a), self.eager, args, not self.options.is_rounded(), self.options.measure, wait,
-                                            Reference(self.eager, args))
+        self.reason, self.seconds = compare(lambda *a: self.run(a), self.eager, args, not self.options.few_bits(), self.options.measure,
+                                            _device.waiter([self.device]), Reference(self.eager, args))
         if self.reason == DIFFERS:
             self.wrong = self.find_wrong(args)
 
     def find_wrong(self, args: Sequence[Any]) -> int | None:
         """The first operator, as an index of `nodes`, whose results differ from PyTorch's if the program returns all of them; None: none does then."""
-        if isinstance(self.eager, SerializedGraph):
+        if self.is_restored:
             return None
         probe, nodes = _fx.with_all_results(self.eager)
         try:

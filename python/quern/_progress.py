@@ -7,7 +7,7 @@ import sys
 import time
 from typing import Any, Callable
 
-Report = Callable[[dict[str, Any]], object]
+from ._library import Report
 
 SHOWN = 60  # characters of the current activity
 

@@ -28,6 +28,8 @@ def widened(value: Any) -> Any:
 
 
 class Float64(torch.fx.Interpreter):
+    """Runs a graph with f64 for every other floating-point type: arguments, results of operators, and types that operators are given."""
+
     def run_node(self, n: torch.fx.Node) -> Any:
         return widened(super().run_node(n))
 

@@ -9,7 +9,7 @@ import torch
 
 from . import _arrays as arrays
 from . import _operator
-from ._torch_run import find_compiler
+from ._torch_run import placed
 
 Tensors = Sequence[Any]  # tensors; None: omitted
 
@@ -68,14 +68,8 @@ class Operator(torch.nn.Module):
     def compute(self, inputs: Tensors, wanted: Sequence[bool] | None = None) -> Any:
         """Without autograd. wanted: which outputs; None: all."""
         like = next((t for t in inputs if t is not None), None)
-        given = [None if t is None else t.detach().resolve_neg() for t in inputs]
-        device = arrays.device_of(*given)
-        if device is not None:
-            find_compiler()
-            given = [None if t is None else arrays.on_device(t) for t in given]
-        else:
-            given = [None if t is None else t.cpu() for t in given]
-        out = self._on(device).compute(given, wanted)
+        device = arrays.device_of(*inputs)
+        out = self._on(device).compute(placed(inputs, device), wanted)
         if like is not None and device is None and like.device.type != "cpu":
             out = [None if t is None else t.to(like.device) for t in out]
         return out[0] if self.outputs == 1 else tuple(out)

@@ -2,14 +2,14 @@
 """Operators of the library on tensors of PyTorch, of any strides and on any device."""
 from __future__ import annotations
 
-import ctypes
 import functools
-import pathlib
-from typing import Any, Sequence
+import sys
+from typing import Any, Callable, Sequence
 
 import torch
 
 from . import _arrays as arrays
+from ._nvrtc import find_compiler
 from ._operator import Operator
 
 TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -20,24 +20,25 @@ def operator(name: str, spec: Any, sizes: str | None, threads: int, device: str 
     return Operator(name, spec.attributes(), sizes=sizes, threads=threads, device=device, outputs=outputs)
 
 
-def compilers(name: str) -> list[pathlib.Path]:
-    """Files of the compiler for CUDA that PyTorch's packages include, outside of the linker's paths."""
-    return sorted(pathlib.Path(torch.__file__).parent.parent.glob("nvidia/*/lib/" + name))
+def is_autocast(kind: str) -> bool:
+    """Whether autocast is on for a kind of device ("cpu", "cuda"), in the words of any PyTorch."""
+    if hasattr(torch.amp, "is_autocast_available"):  # PyTorch 2.4
+        return bool(torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind))
+    return bool(torch.is_autocast_enabled() if kind == "cuda" else torch.is_autocast_cpu_enabled())
 
 
-def compiler_folders() -> list[str]:
-    """Where they are, for the linker of another process."""
-    return list(dict.fromkeys(str(path.parent) for path in compilers("libnvrtc.so.*")))
+def opaque(function: Callable[..., Any], *args: Any) -> Any:
+    """Calls a function that PyTorch's compiler must not trace, without importing its modules (seconds) if it was never used."""
+    return torch.compiler.disable(function)(*args) if "torch._dynamo" in sys.modules and hasattr(torch, "compiler") else function(*args)
 
 
-@functools.lru_cache(maxsize=None)
-def find_compiler() -> None:
-    """Loads that compiler: once loaded it is found."""
-    for path in compilers("libnvrtc-builtins.so.*") + compilers("libnvrtc.so.*"):
-        try:
-            ctypes.CDLL(str(path))
-        except OSError:
-            pass
+def placed(tensors: Sequence[Any], device: Any) -> list[Any]:
+    """Tensors (None: omitted) as an operator on this device takes them, see arrays.device_of; None: the CPU, to which others are copied."""
+    plain = [None if t is None else t.detach().resolve_neg() for t in tensors]
+    if device is None:
+        return [None if t is None else t.cpu() for t in plain]
+    find_compiler()
+    return [None if t is None else arrays.on_device(t) for t in plain]
 
 
 def run_all(name: str, spec: Any, sizes: str | None, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
@@ -46,17 +47,14 @@ def run_all(name: str, spec: Any, sizes: str | None, inputs: Sequence[Any], outp
     like = inputs[0]
     if like.is_meta or any(o and 0 in o[0] for o in outputs) or any(t is not None and t.numel() == 0 for t in inputs):
         return [o and torch.zeros(o[0], dtype=o[1], device=like.device) for o in outputs]
-    inputs = [None if t is None else t.detach().resolve_neg() for t in inputs]
     device = arrays.device_of(like)
+    given = placed(inputs, device)
     if device is not None:
-        find_compiler()
         y = [o and torch.empty(o[0], dtype=o[1], device=device) for o in outputs]
-        inputs = [None if t is None else arrays.on_device(t) for t in inputs]
-        operator(name, spec, sizes, 0, arrays.device_name(device), len(outputs)).run(inputs, y)
+        operator(name, spec, sizes, 0, arrays.device_name(device), len(outputs)).run(given, y)
         return y
     y = [o and torch.empty(o[0], dtype=o[1]) for o in outputs]
-    inputs = [None if t is None else t.cpu() for t in inputs]
-    operator(name, spec, sizes, torch.get_num_threads(), outputs=len(outputs)).run(inputs, y)
+    operator(name, spec, sizes, torch.get_num_threads(), outputs=len(outputs)).run(given, y)
     return [None if t is None else t.to(like.device) for t in y]
 
 

@@ -65,14 +65,15 @@ def check_globals(code: types.CodeType, variables: Mapping[str, Any]) -> None:
 installed: dict[types.CodeType, list[tuple[weakref.ref[Any], Any, types.CodeType]]] = {}
 
 
-def lay(code: types.CodeType, start: Any, manager: Any, compiled: types.CodeType) -> None:
+def install(code: types.CodeType, start: Any, manager: Any, compiled: types.CodeType) -> None:
+    """Lets the compiler run `compiled` instead of a code when its guards (manager) allow it, as long as start is not uninstalled."""
     from torch._C._dynamo.eval_frame import _load_precompile_entry
     installed.setdefault(code, []).append((weakref.ref(start), manager, compiled))
     _load_precompile_entry(code, manager, compiled)
 
 
-def lift(start: Any) -> None:
-    """Removes what lay() did for a Start, and for those that are gone."""
+def uninstall(start: Any) -> None:
+    """Removes what install() did for a Start, and for those that are gone."""
     from torch._C._dynamo.eval_frame import _load_precompile_entry, _reset_precompile_entries
     for code, entries in list(installed.items()):
         left = [e for e in entries if e[0]() is not None and e[0]() is not start]

@@ -9,15 +9,15 @@ from typing import Any, Iterable, Sequence
 
 from ._digests import Describer, NotPortable
 
-MEANT = ("ID_MATCH", "FUNCTION_MATCH", "CLASS_MATCH", "MODULE_MATCH", "CLOSURE_MATCH")  # types of guards
+IDENTITY_GUARDS = ("ID_MATCH", "FUNCTION_MATCH", "CLASS_MATCH", "MODULE_MATCH", "CLOSURE_MATCH")  # PyTorch's types of guards
 
 ADDRESS = re.compile(r"(?<=, )\d{5,}(?=\))|\b0x[0-9a-f]+")  # in texts of guards: "___check_type_id(x, 1234567), type=..."
 
-current = threading.local()  # .start: whose compiled function runs in this thread (_warm_start.py)
+current = threading.local()  # of this thread; start: the package whose compiled function runs; is_compiling: whether PyTorch compiles for one
 
 
-class Identities:
-    """The guard for objects that must stay the same. how: options of the compilation; places: Python expressions in L, the function's variables, and G, its
+class IdentityGuard:
+    """Called at each call of a compiled function: whether objects are the same as when it was compiled. how: options of the compilation; places: Python expressions in L, the function's variables, and G, its
     globals; objects: those that they must be; None: those of another process, which `what` describes."""
 
     def __init__(self, how: str, variables: dict[str, Any], places: list[str], what: list[str], objects: Sequence[Any] | None = None) -> None:
@@ -65,5 +65,5 @@ def meaning(texts: Iterable[str] | None) -> set[str]:
     return {ADDRESS.sub("", t) for t in texts or ()}
 
 
-def add(manager: Any, guard: Identities) -> None:
+def add(manager: Any, guard: IdentityGuard) -> None:
     manager.root.add_lambda_guard(guard, ["options, functions, classes and modules are those that were compiled"], None)

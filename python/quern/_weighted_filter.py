@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import math
 import numbers
-import sys
 from typing import Any, Callable, Literal, Optional, Sequence, Union
 
 import torch
 from torch import Tensor
 
-from ._torch_run import TYPES, run
+from ._torch_run import TYPES, is_autocast, opaque, run
 
 HAS_OPERATORS = hasattr(torch.library, "register_autograd")  # PyTorch 2.4
 
@@ -252,22 +251,10 @@ def check(x: Any, w: Any, bias: Any, spec: Spec) -> None:
         raise TypeError(f"bias has type {bias.dtype}, expected {x.dtype}, that of the input")
 
 
-def is_autocast(x: Tensor) -> bool:
-    if hasattr(torch.amp, "is_autocast_available"):  # PyTorch 2.4
-        return bool(torch.amp.is_autocast_available(x.device.type) and torch.is_autocast_enabled(x.device.type))
-    return bool(torch.is_autocast_enabled() if x.is_cuda else torch.is_autocast_cpu_enabled())
-
-
 def is_compiling() -> bool:
     """Whether PyTorch's compiler traces the call: it then finds an operator of PyTorch (_filter_operators.py)."""
     compiler = getattr(torch, "compiler", None)
     return bool(HAS_OPERATORS and compiler and compiler.is_compiling())
-
-
-def opaque(*a: Any) -> Any:
-    """Excludes the call from compilers of PyTorch that cannot trace it, without importing their modules (seconds) if they were never used."""
-    f = Filter.apply
-    return torch.compiler.disable(f)(*a) if not HAS_OPERATORS and "torch._dynamo" in sys.modules and hasattr(torch, "compiler") else f(*a)
 
 
 def apply(x: Tensor, w: Tensor, bias: Tensor | None, spec: Spec) -> Tensor:
@@ -277,8 +264,10 @@ def apply(x: Tensor, w: Tensor, bias: Tensor | None, spec: Spec) -> Tensor:
         y: Tensor = symbolic(x, w, spec, given)
     elif is_compiling():
         y = torch.ops.quern.weighted_filter(x, w, bias, *spec.key())
+    elif HAS_OPERATORS:
+        y = Filter.apply(x, w, spec, *given)
     else:
-        y = opaque(x, w, spec, *given)
+        y = opaque(Filter.apply, x, w, spec, *given)
     return y
 
 
@@ -328,7 +317,7 @@ class WeightedFilter(torch.nn.Module):
 
     def forward(self, input: Tensor, weight: Tensor) -> Tensor:
         bias = self.bias
-        if bias is not None and isinstance(input, torch.Tensor) and input.dtype in TYPES and is_autocast(input):
+        if bias is not None and isinstance(input, torch.Tensor) and input.dtype in TYPES and is_autocast(input.device.type):
             bias = bias.to(input.dtype)
         return apply(input, weight, bias, self.spec)
 

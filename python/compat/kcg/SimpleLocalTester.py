@@ -23,7 +23,7 @@ import sys
 from ctypes import byref, pointer
 
 from quern._library import Context, Error, TuneOpts, lib, text
-from quern._torch_run import find_compiler
+from quern._nvrtc import find_compiler
 
 from kcg import _native
 from kcg._places import find_file, say_once

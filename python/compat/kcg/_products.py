@@ -14,6 +14,7 @@ import torch
 from quern import _arrays as arrays
 from quern import _attention, _torch_run
 from quern._library import CompileOpts, Step, TuneOpts, lib, said
+from quern._nvrtc import find_compiler
 from quern._operator import Operator
 from quern.torch import scaled_dot_product_attention
 
@@ -21,7 +22,6 @@ from . import _native  # noqa: F401, declares quern_op_model
 
 torch_matmul = torch.matmul  # MatmulReplacer may replace it
 TYPES = _torch_run.TYPES
-find_compiler = _torch_run.find_compiler
 LIMIT = 6          # batch axes at most: arrays have eight
 MOST_KERNELS = 64  # of one operator
 
