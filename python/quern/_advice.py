@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What messages of errors advise: the name that was probably meant, and ways around types that the library does not have."""
+"""Advice in error messages: the name that was probably meant, and ways around types that the library does not have."""
 from __future__ import annotations
 
 import difflib

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from typing import Any, Iterable, Sequence
+from typing import Any, Sequence
 
 import numpy as np
 
@@ -220,6 +220,7 @@ def on_device(x: Any, row_major: bool = False) -> Any:
 
 
 def check_place(x: Any, what: str, device: Any) -> None:
+    """Raises ValueError if an array is not on the device; None: in the host's memory."""
     if is_torch(x):
         is_there = x.device.type == "cpu" if device is None else x.device.type == "cuda" if isinstance(device, Place) else x.device == device
         if not is_there:
@@ -275,11 +276,6 @@ def sizes_of(a: Array) -> tuple[int, ...]:
 # --- new arrays ---
 
 
-def empty_all(described: Iterable[Array], like: Any) -> tuple[Any, ...]:
-    """New arrays as the library describes them."""
-    return tuple(empty(sizes_of(a), a.type, like) for a in described)
-
-
 def empty(shape: Sequence[int], kind: int, like: Any) -> Any:
     """A new dense array of the same kind as `like`."""
     if is_torch(like):
@@ -304,6 +300,7 @@ def empty_on_device(shape: Sequence[int], kind: int, like: OnDevice) -> Any:
 
 
 def dense(x: Any) -> Any:
+    """An array in the host's memory, row-major without gaps: itself, or a copy."""
     if is_torch(x):
         return x.contiguous() if x.layout == sys.modules["torch"].strided else x  # others are an error of describe()
     return np.ascontiguousarray(x).reshape(x.shape)

@@ -9,7 +9,7 @@ from typing import Any, Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from ._torch_run import TYPES, opaque, run_all
+from ._torch_run import TYPES, Keyed, opaque, run_all
 
 CAUSAL = (False, True, "lower_right")
 SCORES = 1 << 24  # of a part of the gradients, at most, unless it has 64 rows of queries or fewer
@@ -18,7 +18,7 @@ AXES = "(batch, heads, positions, head size)"
 WINDOW = "two integers (keys in front of a query's own, keys behind it), None for any number"
 
 
-class Spec:
+class Spec(Keyed):
     """The attributes of an attention. heads: of queries and keys if operands are (batch, positions, heads * head size)."""
 
     def __init__(self, causal: bool | str, scale: float | None, softcap: float | None, window: Any, heads: tuple[int, int] | None = None) -> None:
@@ -36,12 +36,6 @@ class Spec:
 
     def key(self) -> tuple[Any, ...]:
         return (str(self.causal), self.scale, self.softcap, self.window, self.heads)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Spec) and self.key() == other.key()
-
-    def __hash__(self) -> int:
-        return hash(self.key())
 
     def with_heads(self, heads: tuple[int, int] | None) -> Spec:
         return Spec(self.causal, self.scale, self.softcap, self.window, heads)
@@ -77,6 +71,7 @@ class Spec:
         return bounds[0] & bounds[-1] if bounds else None
 
     def attributes(self) -> dict[str, Any]:
+        """Those that differ from the operator's defaults."""
         a: dict[str, Any] = {"is_causal": 1} if self.causal else {}
         a.update({"lower_right": 1} if self.causal == "lower_right" else {})
         a.update({} if self.scale is None else {"scale": self.scale})
@@ -124,6 +119,7 @@ class Operands:
 
 
 class Attention(torch.autograd.Function):
+    """Attention whose gradients need only its inputs, output, and statistics of rows (doc/gradients.md)."""
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, sink: Tensor | None, spec: Spec) -> Tensor:
         x = Operands(q, k, v, spec)
@@ -213,8 +209,8 @@ def parts_of(q: Tensor, k: Tensor, spec: Spec, need: Sequence[bool]) -> Iterator
                 yield Part(slice(i, min(i + batches, b)), slice(j, end), keys, how, divides, near)
 
 
-def gradients_of(part: Part, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, sink: Tensor | None, y: Tensor, row_max: Tensor, row_log_sum: Tensor, g: Tensor,
-                 need: Sequence[bool]) -> list[Tensor | None]:
+def gradients_of(part: Part, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, sink: Tensor | None, y: Tensor, row_max: Tensor, row_log_sum: Tensor,
+                 g: Tensor, need: Sequence[bool]) -> list[Tensor | None]:
     """By q, k, v, mask and sinks; None: not needed."""
     x = Operands(part.of_queries(q), part.of_keys(k), part.of_keys(v), part.spec)
     own, y, row_max, row_log_sum, g = part.of_mask(mask), *map(part.of_queries, (y, row_max, row_log_sum, g))
@@ -229,6 +225,7 @@ def gradients_of(part: Part, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | Non
 
 
 class Gradients(torch.autograd.Function):
+    """The gradients, by parts of bounded memory; a function of its own, so that second derivatives are errors."""
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, sink: Tensor | None, y: Tensor, row_max: Tensor, row_log_sum: Tensor, g: Tensor,
                 spec: Spec, need: Sequence[bool]) -> tuple[Tensor | None, ...]:
@@ -287,6 +284,7 @@ def check_device(name: str, t: Tensor, q: Tensor) -> None:
 
 
 def check(q: Tensor, k: Tensor, v: Tensor) -> None:
+    """Raises TypeError or ValueError if queries, keys and values do not fit each other."""
     for name, t in (("query", q), ("key", k), ("value", v)):
         check_tensor(name, t)
         if t.dtype not in TYPES or t.dtype != q.dtype:
@@ -304,6 +302,7 @@ def check(q: Tensor, k: Tensor, v: Tensor) -> None:
 
 
 def check_sinks(sinks: Tensor | None, q: Tensor) -> None:
+    """Raises TypeError or ValueError if sinks are not one float for each head of the queries."""
     if sinks is None:
         return
     check_tensor("sinks", sinks)

@@ -79,6 +79,7 @@ class Binding:
         return out
 
     def find_outputs(self) -> None:
+        """Computes the results' shapes for the inputs that are described. Raises Error if data decide one on a GPU."""
         c, n = self.program._context, len(self.program.outputs)
         c.check(lib.quern_program_shape(self.program._handle, self.x, len(self.taken), self.y, n))
         self.outputs = [(tuple(a.dim[:a.rank]), getattr(torch, arrays.TO_TORCH[a.type])) for a in self.y[:n]]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is kept between processes about graphs of PyTorch: bytes by keys in the user's cache, which the library seals and limits (quern_cache_put)."""
+"""The user's cache, for facts about graphs of PyTorch that other processes need: bytes by keys, sealed and limited by the library (quern_cache_put)."""
 from __future__ import annotations
 
 import functools
@@ -16,6 +16,7 @@ from ._library import Context, lib, path
 
 
 def version_of(package: str) -> str | None:
+    """Of an installed package; None: it is not installed."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -33,6 +34,7 @@ def environment() -> str:
 
 
 def processor() -> str:
+    """The line of the system's description with its model."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as f:
             return next((line for line in f if line.startswith(("model name", "CPU part"))), "")
@@ -41,18 +43,19 @@ def processor() -> str:
 
 
 class Cache:
-    """What is kept there, by keys that are texts."""
+    """Bytes by keys that are texts."""
 
     def __init__(self) -> None:
         self.context: Context | None = None
 
     def open(self) -> Context:
+        """The context, a new one after a fork."""
         if self.context is None or not self.context.is_ours():
             self.context = Context(level=0)
         return self.context
 
     def get(self, key: str) -> bytes | None:
-        """Bytes; None: nothing."""
+        """The bytes under a key; None: there are none."""
         c, name, data, size = self.open(), key.encode(), c_void_p(), c_size_t()
         with c.lock:
             if lib.quern_cache_get(c.handle, name, len(name), byref(data), byref(size)):
@@ -71,6 +74,7 @@ class Cache:
         return data
 
     def put(self, key: str, data: bytes) -> None:
+        """Keeps bytes, sealed with the user's key. Raises Error."""
         c, name = self.open(), key.encode()
         with c.lock:
             c.check(lib.quern_cache_put(c.handle, name, len(name), data, len(data)))

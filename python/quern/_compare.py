@@ -11,8 +11,8 @@ import torch
 FASTER = 1.03  # what takes longer than PyTorch times this is left to PyTorch
 SAMPLE, MOST_CALLS = 2e-3, 100  # seconds of consecutive calls on a device, and their greatest number
 DIFFERS = "its results differ from PyTorch's"
+# Of differences, relative to the largest element of a result.
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-3, torch.float16: 3e-2, torch.bfloat16: 1e-1}
-
 
 Function = Callable[..., Any]
 Wait = Optional[Callable[[], Any]]

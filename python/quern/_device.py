@@ -59,6 +59,7 @@ def measure(device: Any, fingerprint: str) -> None:
 
 @functools.cache
 def found(name: str) -> Found:
+    """What look() says of the device of this name, found out once in a process."""
     device = torch.device(name)
     find_compiler()
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What objects of Python are, in words that are the same in all processes: how a process recognises functions and classes that another one compiled.
+"""Descriptions of Python's objects that are the same in all processes: by them a process recognises functions and classes that another one compiled.
 
 Functions are described by their code, classes by that of their methods, also inherited ones. What belongs to Python or PyTorch is described by its name: keys
 of the cache contain their versions.
@@ -91,6 +91,7 @@ class Describer:
 
 
 def content_of(cell: types.CellType) -> Any:
+    """A variable of a closure; None, if it has no value yet."""
     try:
         return cell.cell_contents
     except ValueError:  # empty

@@ -61,11 +61,12 @@ def backend(gm: Any, example_inputs: Any, *, mode: Any = None, options: Any = No
         def compile_graph(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
             context = torch._guards.TracingContext.try_get()
             n = len(_fx.placeholders(graph))
-            static = _training.static_inputs(context.fw_metadata, n, kind == "forward") if context and context.fw_metadata and kind != "backward" else [False] * n
+            facts = context.fw_metadata if context else None
+            static = _training.static_inputs(facts, n, kind == "forward") if facts and kind != "backward" else [False] * n
             if kind != "inference":
                 _training.keep_buffers(context)
             made = Graph(graph, static, o, kind, record)
-            if kind == "inference" and context and n == len(example_inputs) and not made.devices and is_plain(context.fw_metadata):
+            if kind == "inference" and n == len(example_inputs) and not made.devices and is_plain(facts):
                 _warm_start.compiled(getattr(gm, "_backend_id", None), made)
             graphs.append(made)
             return made if kind == "inference" else make_boxed_func(made)

@@ -16,6 +16,7 @@ from . import _program
 from ._library import Error
 
 HAS_GRAPHS = "dynamo" in inspect.signature(torch.onnx.export).parameters and hasattr(torch, "export")  # exports of graphs, not only of traces
+OPTIONS = ("device", "assume", "external_data_links", "isa", "state")  # of quern.compile, which export() passes on
 
 
 def write_onnx(model: torch.nn.Module, inputs: Sequence[Any], file: str, dynamic_shapes: Any = None) -> None:
@@ -26,17 +27,17 @@ def write_onnx(model: torch.nn.Module, inputs: Sequence[Any], file: str, dynamic
         if HAS_GRAPHS:
             sizes = {n: torch.export.Dim(n) for axes in dynamic_shapes or () for n in (axes or {}).values()}
             shapes = None if dynamic_shapes is None else tuple({d: sizes[n] for d, n in axes.items()} if axes else None for axes in dynamic_shapes)
-            torch.onnx.export(model, tuple(inputs), file, dynamo=True, verbose=False, external_data=True, optimize=False, dynamic_shapes=shapes, input_names=names)
+            torch.onnx.export(model, tuple(inputs), file, dynamo=True, verbose=False, external_data=True, optimize=False, dynamic_shapes=shapes,
+                              input_names=names)
             return
         names += [f"input_{k}" for k in range(len(names), len(inputs))]
         axes = {n: a for n, a in zip(names, dynamic_shapes or ()) if a}
         torch.onnx.export(model, tuple(inputs), file, input_names=names, dynamic_axes=axes)
 
 
-OPTIONS = ("device", "assume", "external_data_links", "isa", "state")  # of quern.compile, which export() passes on
-
 
 def check_model(model: torch.nn.Module) -> None:
+    """Raises TypeError or ValueError if it is no module, or in training mode."""
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"the model is a {type(model).__name__}, expected a torch.nn.Module: make it the forward function of one")
     for name, m in model.named_modules():

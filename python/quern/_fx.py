@@ -197,6 +197,7 @@ def keep_strides(gm: torch.fx.GraphModule) -> list[list[int] | None]:
 
 
 def describe(value: Any) -> str:
+    """Type and sizes of a node's value, as a part of content()."""
     if isinstance(value, torch.Tensor):
         return f"{value.dtype}{tuple(map(str, value.shape))}"
     if isinstance(value, (tuple, list)):

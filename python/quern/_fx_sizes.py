@@ -13,11 +13,12 @@ MAX_POWER = 8  # of a size, written as a product
 
 
 class Unexpressed(Exception):
-    pass
+    """A size that no operators of a graph compute from others."""
 
 
 def emit_size(graph: torch.fx.Graph, expr: Any, where: dict[Any, Any]) -> Any:
-    """Nodes that compute a sympy expression of sizes; where: expression -> (placeholder, axis) of a tensor, or the placeholder of a size."""
+    """Nodes that compute a sympy expression of sizes. where: expression -> (placeholder, axis) of a tensor, or the placeholder of a size.
+    Raises Unexpressed."""
     import sympy
     from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
     if expr.is_Integer:

@@ -33,8 +33,9 @@ recorder: contextvars.ContextVar[list[Graph | str] | None] = contextvars.Context
 
 
 class Graph:
-    """A compiled graph of ATen operators: called with its arguments, it returns its results. left: FX node -> why it stays in PyTorch. record: a list
-    that it is added to."""
+    """A compiled graph of ATen operators: called with its arguments, it returns its results, and writes to arguments what the model does. gm: the graph as
+    AOTAutograd traced it, which is changed; static: per argument, whether it is a weight (the same memory in every call); kind: "inference", "forward" or
+    "backward"; record: a list that it is added to."""
 
     def __init__(self, gm: torch.fx.GraphModule, static: Sequence[bool], options: Options, kind: str = "inference",
                  record: list[Graph | str] | None = None) -> None:
@@ -43,13 +44,13 @@ class Graph:
         self.gm, self.static, self.options, self.kind = gm, static, options, kind
         shared = _fx.share_results(gm, self.n_results) if kind == "inference" else []
         self.devices: list[torch.device] = []  # GPUs on which operators compute
-        self.left: dict[str, str] = {**self.refusals(), **dict.fromkeys(shared, _fx.SHARES)}
+        self.left: dict[str, str] = {**self.refusals(), **dict.fromkeys(shared, _fx.SHARES)}  # name of a node -> why it stays in PyTorch
         self.split: set[str] = set()  # names of nodes whose parts are exported, because the exporter does not take all forms of the operator
         self.pieces: list[Piece] = []
-        self.outer: Any = gm  # with the pieces; restored: a SerializedGraph
-        self.reason: str | None = None
-        self.seconds: list[float] | None = None
-        self.run: Callable[..., Any] | None = None
+        self.outer: Any = gm  # the graph with the pieces; restored: a SerializedGraph
+        self.reason: str | None = None           # why all of it stays in PyTorch
+        self.seconds: list[float] | None = None  # [with the pieces, in PyTorch], measured
+        self.run: Callable[..., Any] | None = None   # what calls run: with the pieces, or `alone`; None: not decided
         self.alone: Callable[..., Any] = gm.forward  # the graph in PyTorch
         self.is_restored = False  # from another process: judged there, and without FX graphs (gm is None)
         self.lock = threading.Lock()

@@ -214,6 +214,7 @@ def candidates() -> list[str]:
 
 
 def open_library() -> tuple[Any, str]:
+    """The first of candidates() that can be loaded, with its functions declared, and its path. Raises ImportError."""
     reasons = []
     for path in candidates():
         try:
@@ -399,6 +400,7 @@ class Context:
         return out
 
     def database(self, file: str) -> c_void_p:
+        """A handle, closed with the context; its folder is made. file: ":memory:" for one without a file. Raises Error or OSError."""
         if file != ":memory:" and os.path.dirname(file):
             os.makedirs(os.path.dirname(file), exist_ok=True)
         db = self.make(lib.quern_db_open, self.handle, text(file))

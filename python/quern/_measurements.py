@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Program.bench(), profile() and verify() return."""
+"""The results of Program.bench(), profile() and verify()."""
 from __future__ import annotations
 
 import html

@@ -7,7 +7,7 @@ from ctypes import addressof, byref, c_void_p, pointer
 from typing import Any, Mapping
 
 from ._arrays import Views
-from ._library import Array, Context, ModelOpts, QuantizeOpts, TargetOpts, TuneOpts, lib, text
+from ._library import STATUS, Array, Context, ModelOpts, QuantizeOpts, TargetOpts, TuneOpts, lib, text
 
 
 def read(c: Context, onnx: bytes, name: str, constants: Mapping[int, Array], n: int, sizes: str | None) -> c_void_p:
@@ -26,7 +26,7 @@ def quantised(c: Context, model: c_void_p, weights: str) -> c_void_p:
     """The model with matrices in few bits ("int8", "int4") in place of the given one, or that one if it has none that can be."""
     out = c_void_p()
     status = lib.quern_quantize(model, None, None, byref(QuantizeOpts(weights=text(weights))), byref(out))
-    if status in (3, 4):  # NOTHING, UNSUPPORTED: no layer
+    if STATUS.get(status) in ("NOTHING", "UNSUPPORTED"):  # no layer
         return model
     c.check(status)
     lib.quern_model_close(model)

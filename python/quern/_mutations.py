@@ -69,6 +69,7 @@ def is_placed(new: Any, place: torch.fx.Node, written: set[torch.fx.Node]) -> bo
 
 
 def perform(writes: Sequence[Write], args: Sequence[Any], results: Sequence[Any]) -> None:
+    """Writes to a graph's arguments what its results, with those behind its own, say."""
     for w in writes:
         w.operator(args[w.at], *filled(w.operands, results))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import operator
 import re
-from typing import Any, Callable
+from typing import Any, Callable, NamedTuple
 
 import torch
 
@@ -30,9 +30,18 @@ class Refused(Exception):
         self.node, self.reason = node, reason
 
 
+class Exporter(NamedTuple):
+    """Modules of PyTorch's exporter, and its registry of operators."""
+
+    core: Any
+    ir_passes: Any
+    fx_passes: Any
+    registry: Any
+
+
 @functools.cache
-def exporter() -> tuple[Any, Any, Any, Any]:
-    """Modules of the exporter, (core, ir_passes, fx passes), and its registry of operators."""
+def exporter() -> Exporter:
+    """Raises ImportError if this PyTorch has none that is known here."""
     try:
         import onnxscript  # noqa: F401
         from torch.onnx._internal.exporter import _core, _ir_passes, _registration
@@ -42,7 +51,7 @@ def exporter() -> tuple[Any, Any, Any, Any]:
         raise ImportError(f"backend 'quern' needs PyTorch 2.6 or later with its ONNX exporter (pip install onnx onnxscript): {e}") from e
     registry = _registration.ONNXRegistry.from_torchlib(opset_version=OPSET)
     translations.register(registry)
-    return _core, _ir_passes, passes, registry
+    return Exporter(_core, _ir_passes, passes, registry)
 
 
 @functools.cache
@@ -54,7 +63,7 @@ def known() -> set[Any]:
 
 def registered() -> bytes:
     """The names of the operators in the exporter's registry, a line each."""
-    found = {m.fx_target for metas in exporter()[3].functions.values() for m in metas if not m.is_complex}
+    found = {m.fx_target for metas in exporter().registry.functions.values() for m in metas if not m.is_complex}
     return "\n".join(sorted(str(op) for op in found if isinstance(op, torch._ops.OpOverload))).encode()
 
 
@@ -174,16 +183,16 @@ def to_onnx(gm: torch.fx.GraphModule) -> bytes:
     Nodes are named like the FX nodes that they come from, with a number behind. Raises Refused."""
     import onnx_ir as ir
     from onnx_ir.passes.common import InlinePass
-    core, passes, fx_passes, registry = exporter()
+    x = exporter()
     if is_mixed(gm):
-        gm = keep_numbers(fx_passes.InsertTypePromotion(gm).run())
+        gm = keep_numbers(x.fx_passes.InsertTypePromotion(gm).run())
     for n in gm.graph.nodes:
         n.meta["nn_module_stack"] = {}  # for names that nobody needs
         if n.op == "get_attr":
             n.meta["val"] = getattr(gm, n.target)
     model = ir.Model(ir.Graph([], [], nodes=[], name="piece"), ir_version=10, producer_name="pytorch")
     try:
-        core._translate_fx_graph(gm.graph, model, graph_like=model.graph, owned_graphs={}, lower="at_conversion", registry=registry)
+        x.core._translate_fx_graph(gm.graph, model, graph_like=model.graph, owned_graphs={}, lower="at_conversion", registry=x.registry)
     except Exception as e:
         name = re.search(r"translating node %(\w+)", str(e))
         cause: BaseException = e
@@ -193,7 +202,7 @@ def to_onnx(gm: torch.fx.GraphModule) -> bytes:
     for k, node in enumerate(model.graph):
         fx = node.meta.get("node")
         node.name = f"{fx.name if fx is not None else 'piece'}.{k}"
-    passes.add_opset_imports(model)
+    x.ir_passes.add_opset_imports(model)
     for part in (model, *model.functions.values()):
         part.opset_imports[""] = OPSET  # the exporter writes most in 18, since when meanings are the same
     if model.functions:

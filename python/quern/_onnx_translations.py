@@ -80,6 +80,7 @@ def convolution_backward(dy: Any, x: Any, w: Any, bias_sizes: Any, stride: Seque
 
 
 def attention_attributes(dropout_p: float, is_causal: bool, scale: float | None) -> dict[str, Any]:
+    """Those of ONNX's Attention. Raises NotImplementedError for dropout."""
     if dropout_p:
         raise NotImplementedError("dropout draws random numbers")
     return {"is_causal": int(is_causal), "scale": None if scale is None else float(scale)}
@@ -170,6 +171,7 @@ def floor_divide(x: Any, y: Any) -> Any:
 
 
 def divide(x: Any, y: Any, rounding_mode: str | None = None) -> Any:
+    """Division with rounding as PyTorch computes it: towards zero ("trunc"), down ("floor"), or none."""
     from onnxscript import opset18 as op
     if rounding_mode == "floor":
         return floor_divide(x, y)

@@ -147,6 +147,7 @@ class Operator:
         return (Operator, self._arguments)
 
     def _open(self) -> Context:
+        """The context, with the operator open in it: again after a fork."""
         if self.shared and self.shared.context.is_ours():
             return self.shared.context
         self.shared = shared(self.database)

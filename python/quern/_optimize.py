@@ -124,6 +124,7 @@ class Fast:
         return case
 
     def make(self, args: Sequence[Any], named: Mapping[str, Any], tensors: Sequence[torch.Tensor], weights: Sequence[torch.Tensor]) -> Case:
+        """A program for these arguments, compared with the layer."""
         def usual(*_: Any) -> list[torch.Tensor]:
             return flatten(self.usual(*args, **named))[0]
 
@@ -208,6 +209,7 @@ class Layers(list):  # type: ignore[type-arg]
 
 
 def rows(name: str, fast: Fast) -> Iterable[dict[str, Any]]:
+    """The rows of Layers for one layer: of each combination of arguments, and of calls that run as before."""
     kind = type(fast.layer).__name__
     if not fast.made and not fast.left:
         yield dict(name=name, kind=kind, inputs="-", seconds=None, reason="it was not called yet")

@@ -16,6 +16,7 @@ MODES = ("default", "tune")
 
 
 class Rule(NamedTuple):
+    """Of an option."""
     usual: Any                      # the value of an option that is not given
     expected: str                   # for messages
     is_right: Callable[[Any], bool]

@@ -66,11 +66,10 @@ class Piece:
 
     def __init__(self, name: str, gm: torch.fx.GraphModule, static: Sequence[bool], options: Options,
                  form: Callable[[torch.fx.GraphModule], torch.fx.GraphModule], keeps: bool = False) -> None:
-        self.name, self.options, self.form, self.keeps = name, options, form, keeps
+        self.name, self.static, self.options, self.form, self.keeps = name, static, options, form, keeps
         self.is_restored = False  # from another process: without FX graphs
         self.eager: Any = gm      # the piece in PyTorch; restored: a SerializedGraph
         self.nodes = _fx.calls(gm)
-        self.static = static
         self.device: torch.device = next(filter(None, map(_fx.device_of, self.nodes)))
         self.is_on_gpu = self.device.type != "cpu"
         self.reason: str | None = None           # why it stays in PyTorch
@@ -78,17 +77,18 @@ class Piece:
         self.seconds: list[float] | None = None  # [program, operators], measured
         self.bound: Binding | None = None        # the program with its arguments
         self.lock = threading.Lock()
-        self.is_started = self.is_told = False
+        self.is_started = False
+        self.is_told = False                     # that a call on a GPU failed
         self.changes = Changes()
-        self.net = _fx.copy_of(form(gm))
-        self.given = _fx.take_strides(self.net, [keeps or not s for s in static])  # per argument, the order of its axes in the program
-        back = _fx.keep_strides(self.net)
-        self.back = back if any(back) else None  # per result, the axes that PyTorch's strides need
+        self.net = _fx.copy_of(form(gm))         # what is exported
+        self.arg_orders = _fx.take_strides(self.net, [keeps or not s for s in static])  # per argument, the order of its axes in the program
+        orders = _fx.keep_strides(self.net)
+        self.result_orders = orders if any(orders) else None  # per result, the axes that PyTorch's strides need
         _fx_sizes.settle_sizes(self.net)
         self.taken = _fx_sizes.bind_sizes(self.net)  # positions of the arguments that the program gets
-        self.content = _fx.content(self.net)
+        self.content = _fx.content(self.net)         # the piece as text, a part of all keys
         self.symbols = symbols_of(self.net, self.taken)
-        self.model: bytes | None = None          # restored: the piece in ONNX
+        self.model: bytes | None = None              # restored: the piece in ONNX
 
     def __getstate__(self) -> dict[str, Any]:
         """For another process: without what is made at the first call, and without FX graphs."""
@@ -100,9 +100,9 @@ class Piece:
         self.__dict__.update(state)
         self.lock = threading.Lock()
 
-    def laid(self, args: Sequence[Any]) -> Sequence[Any]:
+    def ordered(self, args: Sequence[Any]) -> Sequence[Any]:
         """Arguments with the axes in the order of the program's inputs."""
-        return [a.permute(order) if order else a for a, order in zip(args, self.given)] if any(self.given) else args
+        return [a.permute(order) if order else a for a, order in zip(args, self.arg_orders)] if any(self.arg_orders) else args
 
     def __call__(self, *args: Any) -> Any:
         if not self.is_started:
@@ -115,16 +115,17 @@ class Piece:
         return self.run(args)
 
     def run(self, args: Sequence[Any]) -> Any:
+        """The results by the program, or by PyTorch in calls that it cannot take."""
         self.changes.calls += 1
         bound, given = self.bound, args
-        args = self.laid(args)
+        args = self.ordered(args)
         if bound is not None and bound.has_changed(args):
             bound = self.remake(args)
         if bound is None:
             return self.eager(*given)
         try:
             out = self.with_memory(bound.run, args)
-            return out if self.back is None else tuple([t.permute(axes) if axes else t for t, axes in zip(out, self.back)])
+            return out if self.result_orders is None else tuple([t.permute(axes) if axes else t for t, axes in zip(out, self.result_orders)])
         except Error as e:
             if e.status == "INPUT":  # sizes that the network cannot have, as the library infers them
                 log.info("torch.compile: a call of %s runs in PyTorch: %s", self.name, e)
@@ -240,24 +241,10 @@ class Piece:
             _tuning_process.run(folder, compiler_folders(), float(o.timeout))
 
     def start(self, args: Sequence[Any]) -> None:
-        """Makes the program, and decides whether it is used."""
-        o = self.options
+        """Makes the program, and decides whether it is used. Raises Error only for wrong values of options."""
         self.reason = self.seconds = self.wrong = None  # not those of another process
-        shapes = [tuple(a.shape) if isinstance(a, torch.Tensor) else a for a in args]
-        verdict = f"verdict {shapes} {o.key(self.device)} {environment()}\n{self.content}"
         try:
-            kept = cache.get(verdict) if o.measure else None
-            if kept is not None:
-                known = json.loads(kept)
-                self.reason, self.seconds = known["reason"], known["seconds"]
-                self.wrong = None if self.is_restored else known.get("wrong")
-                if self.reason:
-                    return
-            self.bound = self.make(self.laid(args))
-            if kept is None:
-                self.judge(args)
-                if o.measure:
-                    cache.put(verdict, json.dumps({"reason": self.reason, "seconds": self.seconds, "wrong": self.wrong}).encode())
+            self.decide(args)
         except (Error, _onnx.Refused) as e:
             if isinstance(e, Error) and e.status == "USAGE":  # an option's value
                 raise
@@ -267,6 +254,24 @@ class Piece:
         if self.reason:
             log.info("torch.compile: %s stays in PyTorch: %s", self.name, self.reason)
             self.bound = None
+
+    def decide(self, args: Sequence[Any]) -> None:
+        """As an earlier process did, if one did, else by a comparison."""
+        o = self.options
+        shapes = [tuple(a.shape) if isinstance(a, torch.Tensor) else a for a in args]
+        key = f"verdict {shapes} {o.key(self.device)} {environment()}\n{self.content}"
+        verdict = cache.get(key) if o.measure else None
+        if verdict is not None:
+            known = json.loads(verdict)
+            self.reason, self.seconds = known["reason"], known["seconds"]
+            self.wrong = None if self.is_restored else known["wrong"]
+            if self.reason:
+                return
+        self.bound = self.make(self.ordered(args))
+        if verdict is None:
+            self.judge(args)
+            if o.measure:
+                cache.put(key, json.dumps({"reason": self.reason, "seconds": self.seconds, "wrong": self.wrong}).encode())
 
     def judge(self, args: Sequence[Any]) -> None:
         """Compares results and times with those of the operators."""
@@ -282,7 +287,7 @@ class Piece:
         probe, nodes = _fx.with_all_results(self.eager)
         try:
             piece = Piece(self.name, probe, self.static, self.options, self.form, self.keeps)
-            piece.bound = piece.make(piece.laid(args))
+            piece.bound = piece.make(piece.ordered(args))
             got = piece.run(args)
         except (Error, _onnx.Refused) as e:
             log.info("torch.compile: %s: %s", self.name, e)

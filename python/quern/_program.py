@@ -171,7 +171,7 @@ class Program:
         name = f" '{said(f.model)}'" if f.model else ""
         place = " ".join(filter(None, (said(f.device) or "no device here", said(f.isa).split("+")[0])))  # without extensions
         used = lib.quern_program_memory(self._handle)
-        parts = [f"{self._list(self.inputs, self.input_shapes, self.input_dtypes)} -> {self._list(self.outputs, self.output_shapes, self.output_dtypes)}",
+        parts = [" -> ".join(self._interface()),
                  place, (f"{memory(f.constants)} of weights" if f.constants else "no weights") + (f", {memory(used)} temporary" if used else "")]
         if f.seconds:
             at = f" at {said(f.sizes).replace(':', '=')}" if f.sizes else ""
@@ -181,9 +181,11 @@ class Program:
             parts.append(f"measured {duration(measured)}")
         return f"<quern.Program{name}: {'; '.join(parts)}>"
 
-    @staticmethod
-    def _list(names: Sequence[str], shapes: Mapping[str, Sequence[object]], dtypes: Mapping[str, str]) -> str:
-        return ", ".join(f"{n} {dtypes[n]}[{','.join(map(str, shapes[n]))}]" for n in names)
+    def _interface(self) -> tuple[str, str]:
+        """Inputs and outputs, "x float32[N,3], ..."."""
+        def listed(names: Sequence[str], shapes: Mapping[str, Sequence[object]], dtypes: Mapping[str, str]) -> str:
+            return ", ".join(f"{n} {dtypes[n]}[{','.join(map(str, shapes[n]))}]" for n in names)
+        return listed(self.inputs, self.input_shapes, self.input_dtypes), listed(self.outputs, self.output_shapes, self.output_dtypes)
 
     def __reduce__(self) -> Any:
         raise TypeError("a program cannot be pickled or copied: save() it to a file, which quern.load() reads")
@@ -297,10 +299,11 @@ class Program:
         return Verification(OutputCheck(said(k.output), k.n_bad, k.count, k.max_abs, k.max_rel, k.ulp, k.bound) for k in checks[:n.value])
 
     def _repeated(self, inputs: Inputs, sizes: Mapping[str, int] | None, seed: int) -> Repeated:
+        """For measurements. sizes, seed: of random inputs; inputs: see bench()."""
         self._checked()
         if inputs is None:
             return Repeated(self, None, sizes_text(sizes), seed)
-        given = order(self.inputs, (), inputs) if isinstance(inputs, Mapping) else order(self.inputs, tuple(inputs), {})
+        given = self._ordered(inputs)
         return Repeated(self, [arrays.dense(arrays.as_array(a)) for a in given], None, seed)
 
     # --- running ---
@@ -348,8 +351,7 @@ class Program:
         outputs : sequence
             Dense arrays of the results' shapes and types. Those that are not on a device are in the host's memory, as all inputs are.
         """
-        given = order(self.inputs, (), inputs) if isinstance(inputs, Mapping) else order(self.inputs, tuple(inputs), {})
-        given, out = [arrays.as_array(a) for a in given], [arrays.as_array(a) for a in outputs]
+        given, out = [arrays.as_array(a) for a in self._ordered(inputs)], [arrays.as_array(a) for a in outputs]
         self._checked()
         if len(out) != len(self.outputs):
             raise TypeError(f"the program has {counted(len(self.outputs), 'output')} ({', '.join(self.outputs)}), {len(out)} were given: one array for each")
@@ -363,6 +365,10 @@ class Program:
                 if not arrays.is_dense(y) or not getattr(getattr(y, "flags", None), "writeable", True):
                     raise ValueError(f"output '{name}' is not a dense array that can be written")
             self._run_host([arrays.dense(a) for a in given], out)
+
+    def _ordered(self, inputs: Any) -> list[Any]:
+        """A sequence or a dictionary of arrays as one for each input. Raises TypeError."""
+        return order(self.inputs, (), inputs) if isinstance(inputs, Mapping) else order(self.inputs, tuple(inputs), {})
 
     def _checked(self) -> c_void_p:
         """The handle, in the process that it belongs to."""
@@ -379,20 +385,23 @@ class Program:
             raise Error(f"{e}{self._instead(given)}" if e.status in ("INPUT", "USAGE") else str(e), e.status) from None
 
     def _instead(self, given: Sequence[Any]) -> str:
+        """What to pass instead of these inputs: another type, if one has a wrong one, else the program's shapes."""
         for k, (name, x) in enumerate(zip(self.inputs, given)):
             expected = self.input_dtype(k)
             if arrays.kind_of(x) != lib.quern_program_input_dtype(self._handle, k):
                 return f"; convert it, {name}.to(torch.{expected})" if arrays.is_torch(x) else f"; convert it, {name}.astype('{expected}')"
-        return (f"; inputs are {self._list(self.inputs, self.input_shapes, self.input_dtypes)}, "
-                f"outputs {self._list(self.outputs, self.output_shapes, self.output_dtypes)}: named sizes may vary, numbers are fixed")
+        inputs, outputs = self._interface()
+        return f"; inputs are {inputs}, outputs {outputs}: named sizes may vary, numbers are fixed"
 
     def _check_device(self, device: Any) -> None:
+        """Raises ValueError if the program cannot use a device's memory by address."""
         if self.device not in ("cuda", "hip"):  # elsewhere the library would take their addresses as the host's
             name = arrays.device_name(device)
             raise ValueError(f"arrays are on device '{name}', and the program is for '{self.device}': pass arrays in the host's memory, x.cpu(), or "
                              f"compile or load it with device='{name}'")
 
     def _run_device(self, inputs: Sequence[Any], device: Any) -> list[Any]:
+        """New arrays on the device, ready in its stream."""
         self._check_device(device)
         inputs = [arrays.on_device(x, row_major=True) for x in inputs]
         x, y = arrays.describe_all("input", inputs, device), (Array * len(self.outputs))()
@@ -401,11 +410,12 @@ class Program:
             if any(n < 0 for n in arrays.sizes_of(a)):
                 raise TypeError(f"the size of output '{name}' depends on the inputs' content: pass inputs in the host's memory")
         like = next(i for i in inputs if arrays.device_of(i) is not None)
-        out = arrays.empty_all(y, like)
+        out = [arrays.empty(arrays.sizes_of(a), a.type, like) for a in y]
         self._enqueue(inputs, [arrays.as_array(a) for a in out], device)
-        return list(out)
+        return out
 
     def _enqueue(self, inputs: Sequence[Any], out: Sequence[Any], device: Any) -> None:
+        """Runs on arrays on the device, in its stream, without waiting."""
         self._check_device(device)
         x, y = arrays.describe_all("input", inputs, device), arrays.describe_all("output", out, device)
         self._context.check(lib.quern_enqueue(self._handle, x, len(inputs), y, len(out), arrays.stream_of(device)))
@@ -463,6 +473,7 @@ class Repeated:
 
 
 def shape_of(function: Any, handle: c_void_p, k: int) -> tuple[int | str, ...]:
+    """Of input or output k: sizes, and names or expressions of those that are not fixed."""
     dim, name = Sizes(), Names()
     rank = function(handle, k, dim, name)
     return tuple(dim[d] if dim[d] >= 0 else said(name[d]) for d in range(rank))

@@ -11,6 +11,7 @@ COMPILER = "torch._dynamo"
 
 
 def register() -> None:
+    """Adds the back end to PyTorch's list, unless its entry point did, and lets it keep warm starts."""
     from torch._dynamo.backends import registry
 
     from ._dynamo import backend
@@ -40,6 +41,7 @@ class AtImport(importlib.abc.MetaPathFinder):
 
 
 def register_backend() -> None:
+    """Now, or when PyTorch's compiler is imported."""
     if COMPILER in sys.modules:
         register()
     elif not any(isinstance(f, AtImport) for f in sys.meta_path):

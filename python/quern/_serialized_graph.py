@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FX graphs as text: what is kept of them for another process, which needs to run them, but not to look at them."""
+"""FX graphs as Python text, for another process, which runs them but does not look into them."""
 from __future__ import annotations
 
 import functools

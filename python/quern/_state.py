@@ -87,6 +87,7 @@ class State:
         return out[0] if len(out) == 1 else tuple(out)
 
     def _run(self, given: Mapping[str, Any], like: Any) -> list[Any]:
+        """The outputs that are no caches, in memory of their own, like `like`. given: by name."""
         c, p = self._context, self._program
         out = (c_void_p * len(p.outputs))()
         with arrays.Views(c) as views:

@@ -76,6 +76,7 @@ class Operator(torch.nn.Module):
 
 
 class Differentiable(torch.autograd.Function):
+    """An operator whose gradients are operators."""
     @staticmethod
     def forward(ctx: Any, op: Operator, *inputs: Any) -> Any:
         ctx.op, ctx.omitted = op, [t is None for t in inputs]
@@ -203,6 +204,7 @@ NO_ATTRIBUTE = {"ConvTranspose": ("auto_pad", "output_shape")}  # with which the
 
 
 def check_gradients(op: Operator, inputs: Tensors) -> None:
+    """Raises NotImplementedError if an operator has no gradient for these inputs."""
     way_out = "run it under torch.no_grad(), or on tensors that do not require gradients (detach())"
     if op.name not in GRADIENTS:
         raise NotImplementedError(f"quern has no gradient of '{op.name}': there are those of {', '.join(sorted(GRADIENTS))}; {way_out}")

@@ -13,17 +13,36 @@ from ._nvrtc import find_compiler
 from ._operator import Operator
 
 TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+HAS_AUTOCAST_KINDS = hasattr(torch.amp, "is_autocast_available")  # PyTorch 2.4
+
+
+class Keyed:
+    """Attributes of an operator, equal and hashable by their key()."""
+
+    def key(self) -> tuple[Any, ...]:
+        raise NotImplementedError
+
+    def attributes(self) -> dict[str, Any]:
+        """By name, those that differ from the operator's defaults."""
+        raise NotImplementedError
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Keyed) and type(other) is type(self) and self.key() == other.key()
+
+    def __hash__(self) -> int:
+        return hash(self.key())
 
 
 @functools.lru_cache(maxsize=256)
-def operator(name: str, spec: Any, sizes: str | None, threads: int, device: str | None = None, outputs: int = 1) -> Operator:
+def operator(name: str, spec: Keyed, sizes: str | None, threads: int, device: str | None = None, outputs: int = 1) -> Operator:
+    """One for all calls with these arguments, see quern.Operator."""
     return Operator(name, spec.attributes(), sizes=sizes, threads=threads, device=device, outputs=outputs)
 
 
 def is_autocast(kind: str) -> bool:
     """Whether autocast is on for a kind of device ("cpu", "cuda"), in the words of any PyTorch."""
-    if hasattr(torch.amp, "is_autocast_available"):  # PyTorch 2.4
-        return bool(torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind))
+    if HAS_AUTOCAST_KINDS:  # asking whether a kind has autocast takes longer than the rest
+        return bool((kind in ("cpu", "cuda") or torch.amp.is_autocast_available(kind)) and torch.is_autocast_enabled(kind))
     return bool(torch.is_autocast_enabled() if kind == "cuda" else torch.is_autocast_cpu_enabled())
 
 
@@ -41,7 +60,7 @@ def placed(tensors: Sequence[Any], device: Any) -> list[Any]:
     return [None if t is None else arrays.on_device(t) for t in plain]
 
 
-def run_all(name: str, spec: Any, sizes: str | None, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
+def run_all(name: str, spec: Keyed, sizes: str | None, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
     """Runs one operator. inputs: tensors; outputs: shape and type of each; None: omitted. sizes: see Operator, None: constants of the kernel.
     The result, also with None for omitted outputs, has the device of the first input."""
     like = inputs[0]
@@ -58,6 +77,6 @@ def run_all(name: str, spec: Any, sizes: str | None, inputs: Sequence[Any], outp
     return [None if t is None else t.to(like.device) for t in y]
 
 
-def run(name: str, spec: Any, sizes: Sequence[str], inputs: Sequence[Any], shape: Sequence[int], like: Any) -> Any:
+def run(name: str, spec: Keyed, sizes: Sequence[str], inputs: Sequence[Any], shape: Sequence[int], like: Any) -> Any:
     """The same with one output, of the type of `like`; sizes: of each input."""
     return run_all(name, spec, ",".join(sizes[:len(inputs)]), inputs, [(shape, like.dtype)])[0]

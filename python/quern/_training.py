@@ -40,6 +40,7 @@ def slice_backward(grad: Any, input_sizes: Any, dim: int, start: Any, end: Any, 
 
 
 def select_backward(grad: Any, input_sizes: Any, dim: int, index: Any) -> Any:
+    """grad without axis dim -> with it, (.., input_sizes[dim], ..)"""
     if isinstance(index, torch.SymInt):
         return aten.select_scatter.default(grad.new_zeros(input_sizes), grad, dim, index)
     dim, size = dim % len(input_sizes), input_sizes[dim]

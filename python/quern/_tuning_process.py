@@ -55,6 +55,7 @@ def write_tuning(folder: str, onnx: bytes, constants: dict[int, tuple[Array, byt
 
 
 def tune(folder: str, job: dict[str, Any]) -> None:
+    """The job of write_tuning()."""
     import numpy as np
     c, held, constants = Context(), [], {}
     for k, (kind, dim) in job["constants"].items():
@@ -80,6 +81,7 @@ def measure(folder: str, job: dict[str, Any]) -> None:
 
 
 def main(folder: str) -> None:
+    """What the other process does: the job in a folder. Exits with a message if it fails."""
     with open(os.path.join(folder, JOB), encoding="utf-8") as f:
         job = json.load(f)
     try:

@@ -3,9 +3,9 @@
 
 PyTorch's compiler can give away what it made of a function, bytecode and guards (torch._dynamo.package), and take it back in another process. That is kept in
 the user's cache, sealed by the library, with the divided graphs (_graph.Graph). What a process finds there it checks before use: that the functions that were
-traced, and the classes of the model's modules, are the same (_digests.py), and the guards, at every call. Guards on identities (a function, a class, a module of
-Python) mean nothing in another process, so PyTorch leaves them out. Here each of them becomes part of one guard that first compares what the objects are with
-what they were, and from then on their identity. A model of which something cannot be described so is traced in every process.
+traced, and the classes of the model's modules, are the same (_digests.py), and the guards, at every call. Guards on identities (a function, a class, a module
+of Python) mean nothing in another process, so PyTorch leaves them out. Here each of them becomes part of one guard that first compares what the objects are
+with what they were, and from then on their identity. A model of which something cannot be described so is traced in every process.
 
 PyTorch's interfaces for this are internal ones: versions that were not tested (TESTED), or that lack one of them, keep nothing.
 """
@@ -65,6 +65,7 @@ class Lazy:
 
 @contextlib.contextmanager
 def lazily(ours: Any) -> Iterator[None]:
+    """Lets torch.compile take our back end as it is, without getting it ready."""
     from torch._dynamo import eval_frame
     with patching:
         usual = eval_frame.get_compiler_fn

@@ -17,8 +17,8 @@ current = threading.local()  # of this thread; start: the package whose compiled
 
 
 class IdentityGuard:
-    """Called at each call of a compiled function: whether objects are the same as when it was compiled. how: options of the compilation; places: Python expressions in L, the function's variables, and G, its
-    globals; objects: those that they must be; None: those of another process, which `what` describes."""
+    """Called at each call of a compiled function: whether objects are the same as when it was compiled. how: options of the compilation; places: Python
+    expressions in L, the function's variables, and G, its globals; objects: those that they must be; None: those of another process, which `what` describes."""
 
     def __init__(self, how: str, variables: dict[str, Any], places: list[str], what: list[str], objects: Sequence[Any] | None = None) -> None:
         from torch._dynamo.guards import _get_closure_vars

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What PyTorch's compiler made of one function, kept for other processes, and restored. Built on its internal interfaces (torch._dynamo.package), so
-_warm_start.py imports this module only for versions that were tested."""
+"""A function that PyTorch's compiler compiled (bytecode, guards, our graphs), saved for other processes and restored. Built on its internal interfaces
+(torch._dynamo.package): _warm_start.py imports this module only for versions that were tested."""
 from __future__ import annotations
 
 import contextlib
@@ -50,7 +50,7 @@ def without_collections() -> Iterator[None]:
 
 
 class Start(CompilePackage):
-    """What was made of one function, in this process or an earlier one. how: options of the compilation; model: the function, or a module."""
+    """A compiled function, with rests of it behind what the compiler cannot trace, of this process or an earlier one. how: options of the compilation; model: the function, or a module."""
 
     def __init__(self, how: str) -> None:
         super().__init__(fn=None, dynamo=None)
@@ -72,6 +72,7 @@ class Start(CompilePackage):
         return Start, (self.how,)
 
     def give_up(self, why: str) -> None:
+        """Keeps nothing of this function, for this reason; the first one is logged."""
         if self.why is None:
             self.why = why
             log.info("torch.compile: the start of %s is not kept: %s", getattr(self._innermost_fn, "__qualname__", "a function"), why)
@@ -94,6 +95,7 @@ class Start(CompilePackage):
             self._add_function(code, "builtins")
 
     def add_inlined_source(self, sources: Iterable[types.CodeType]) -> None:
+        """PyTorch's hook for functions that a trace went through: notes where they are."""
         for code in sources:
             if code not in self._resume_codes and code not in self.traced:
                 try:
@@ -156,6 +158,7 @@ class Start(CompilePackage):
         return keep, [place for place, _ in found], [value for _, value in found]
 
     def add_guarded_code(self, guards_state: bytes, dynamo_code: types.CodeType) -> None:
+        """PyTorch's hook behind each compilation: notes its guards on identities and the globals that it reads."""
         super().add_guarded_code(guards_state, dynamo_code)
         code = next(c for c, e in self._codes.items() if e is self._current_entry)
         if len(self.pending) != 1:  # given up, or compilations in compilations
@@ -172,6 +175,7 @@ class Start(CompilePackage):
         self.is_changed = True
 
     def note_aliases(self, names: str) -> None:
+        """Notes modules among globals whose names contain addresses. Raises NotPortable for other such globals."""
         module = self._current_entry.python_module
         for name in BY_ADDRESS.findall(names):
             value = vars(sys.modules[module]).get(name)
@@ -232,6 +236,7 @@ class Start(CompilePackage):
             self.give_up(f"{type(e).__name__}: {e}")
 
     def take(self, fn: Any, data: bytes) -> None:
+        """Restores and installs what save() wrote, for a function. Raises NotPortable, and whatever PyTorch does, if it is not as it was."""
         entry, said, traced, self.aliases, graphs = pickle.loads(data)  # sealed: written by this user's process
         if not all(is_there(*w) for w in traced):
             raise NotPortable("functions have changed")
@@ -268,6 +273,7 @@ class Start(CompilePackage):
             install(at, self, manager, compiled)
 
     def guards(self, state: Any, code: types.CodeType, variables: dict[str, Any]) -> Any:
+        """A manager of guards as PyTorch makes it anew from its serialised form. Raises NotPortable if one is another than it was."""
         from torch._dynamo.output_graph import get_builtins_dict
         from torch._dynamo.utils import CleanupHook
         state = load_guards_state(state)

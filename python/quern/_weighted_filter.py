@@ -13,7 +13,7 @@ from typing import Any, Callable, Literal, Optional, Sequence, Union
 import torch
 from torch import Tensor
 
-from ._torch_run import TYPES, is_autocast, opaque, run
+from ._torch_run import TYPES, Keyed, is_autocast, opaque, run
 
 HAS_OPERATORS = hasattr(torch.library, "register_autograd")  # PyTorch 2.4
 
@@ -26,7 +26,7 @@ Transform = Optional[Literal["none", "exp", "softmax"]]
 Normalize = Union[Literal["none", "sum"], bool, None]
 
 
-class Spec:
+class Spec(Keyed):
     """The attributes of a filter operator."""
 
     def __init__(self, kernel: Size, splat: bool, dilation: Size, padding: str, transform: str | None, normalize: str | bool | None, epsilon: float) -> None:
@@ -47,14 +47,8 @@ class Spec:
     def key(self) -> tuple[Any, ...]:
         return (self.kernel, self.splat, self.dilation, self.padding, self.transform, self.normalize, self.epsilon)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Spec) and self.key() == other.key()
-
-    def __hash__(self) -> int:
-        return hash(self.key())
-
     def attributes(self) -> dict[str, Any]:
-        """The attributes that differ from the operator's defaults."""
+        """Those that differ from the operator's defaults."""
         a: dict[str, Any] = {"kernel_shape": list(self.kernel)}
         a.update({"mode": "splat"} if self.splat else {})
         a.update({"dilations": list(self.dilation)} if self.dilation != (1, 1) else {})
@@ -137,6 +131,7 @@ def check_raw(spec: Spec) -> None:
 
 
 class Filter(torch.autograd.Function):
+    """The filter with its derivatives; also what the exporter of traces sees."""
     @staticmethod
     def forward(ctx: Any, x: Tensor, w: Tensor, spec: Spec, *bias: Tensor) -> Any:
         ctx.spec = spec
@@ -164,6 +159,7 @@ class Filter(torch.autograd.Function):
 
 
 class GradInput(torch.autograd.Function):
+    """The gradient by the input, with its derivatives."""
     @staticmethod
     def forward(ctx: Any, g: Tensor, w: Tensor, spec: Spec, shape: Sequence[int]) -> Any:
         ctx.spec = spec
@@ -177,6 +173,7 @@ class GradInput(torch.autograd.Function):
 
 
 class GradWeights(torch.autograd.Function):
+    """The gradient by the weights, with its derivatives."""
     @staticmethod
     def forward(ctx: Any, g: Tensor, x: Tensor, w: Tensor, spec: Spec) -> Any:
         ctx.spec = spec
@@ -258,6 +255,7 @@ def is_compiling() -> bool:
 
 
 def apply(x: Tensor, w: Tensor, bias: Tensor | None, spec: Spec) -> Tensor:
+    """Runs the filter in the form that the caller (an exporter, a compiler, autograd) understands."""
     check(x, w, bias, spec)
     given = () if bias is None else (bias,)
     if is_exported_as_graph():
