@@ -149,7 +149,7 @@ static void emit_kernel(struct emit *m, struct kir *k, const struct graph *g, st
     emit_init(m, k, g, op_lower, a);
     emit_args(m);
     node_id whole = whole_node(g);
-    if (whole) op_of(g, whole)->whole(m, graph_node(g, whole));
+    if (whole) op_emit_whole(m, graph_node(g, whole));
     for (u32 i = 0; !whole && i < g->output.n; i++) {
         value_id v = g->output.v[i];
         const struct shape *s = &graph_value(g, v)->shape;

@@ -86,6 +86,17 @@ static bool legal(const struct gen_problem *p, const struct sched *s)
     return v.ob == 1 || v.pb == 0; /* rows of all axes are whole rows */
 }
 
+enum { PIECE = 256 /* elements of a slice, which vectors and several threads share */ };
+
+static void emit_whole(struct emit *m, const struct task *t, const struct caps *c, const struct node *n)
+{
+    value_id from;
+    for (u32 k = 0; k < n->out.n; k++)
+        if (op_copies(m->g, n, k, &from)) gen_elementwise_copy(m, t, c, from, n->out.v[k]);
+    m->piece = c->is_gpu ? 1 : PIECE;
+    op_find(n->op)->whole(m, n);
+}
+
 static void emit(struct emit *m, const struct task *t, const struct caps *c, const struct sched *s)
 {
     const struct elementwise_sched x = sched_of(s);
@@ -98,7 +109,7 @@ static void emit(struct emit *m, const struct task *t, const struct caps *c, con
             gen_elementwise_grid(m, out, &x, NULL);
             continue;
         }
-        if (n != done) op_of(&t->g, n)->whole(m, graph_node(&t->g, n));
+        if (n != done) emit_whole(m, t, c, graph_node(&t->g, n));
         emit_padding(m, out);
         done = n;
     }
@@ -132,10 +143,30 @@ static bool is_plain(const struct graph *g)
     return true;
 }
 
+enum { PLAIN = 2, /* a load and a store, which gen_front leaves out */ UPDATE = 4 /* of an element of any other input, by scalars */ };
+
+/* The node that writes to a copy of a value, which vectors make; 0: the task has none. */
+static node_id copying_node(const struct graph *g, value_id *from)
+{
+    for (node_id n = 1; n < g->node.n; n++)
+        if (op_of(g, n)->props & OP_WHOLE && op_copies(g, graph_node(g, n), 0, from)) return n;
+    return 0;
+}
+
+/* Of the copy and the updates, in operations on vectors, as an elementwise kernel's. */
+static double work_of_copy(const struct gen_problem *p, node_id n, value_id from)
+{
+    const struct graph *g = &p->t->g;
+    const struct node *x = graph_node(g, n);
+    double lanes = gen_lanes(p->c, graph_value(g, from)->dtype), work = gen_count(g, from, p->var) * (PLAIN + gen_front(g, from)) / lanes;
+    for (u32 i = 0; i < x->in.n; i++)
+        if (x->in.v[i] && x->in.v[i] != from) work += gen_count(g, x->in.v[i], p->var) * (UPDATE + gen_front(g, x->in.v[i]));
+    return work;
+}
+
 /* Counted once. */
 static double all_work(const struct gen_problem *p)
 {
-    enum { PLAIN = 2 /* a load and a store, which gen_front leaves out */ };
     const struct graph *g = &p->t->g;
     struct facts *f = p->facts;
     for (u32 i = 0, n = f->work == 0 ? g->output.n : 0; i < n; i++) {
@@ -151,12 +182,15 @@ static double predict(const struct gen_problem *p, const struct sched *s)
     double grain =
         (double)(s->v[P_ec] ? s->v[P_ec] : 256) * (s->v[P_pb] ? s->v[P_pb] : 64) * s->v[P_ob];
     double threads = grain > 32768 ? 1 : p->c->n_threads, share = (1 + 200 / grain) / i64_max(1, (i64)threads);
+    value_id from;
+    const node_id copying = p->nest ? copying_node(&p->t->g, &from) : 0;
+    if (copying) return 2 * p->nest->launch + nest_both(work_of_copy(p, copying, from) * p->nest->work / 2, moving(p));
     if (p->nest && is_plain(&p->t->g)) return p->nest->launch + nest_both(work / s->v[P_lanes] * p->nest->work / 2, moving(p)) * share;
     double rate = 1e9 * (s->v[P_lanes] > 1 ? 3 : 1);
     return 1e-6 + (work / rate + all_bytes(p) / p->rates.memory[RATE_DRAM].read.one) * share;
 }
 
 const struct gen gen_elementwise = {
-    GEN_FAMILY("elementwise", 7), .sums = SUMS_BY_ELEMENT, .facts = sizeof(struct facts), .match = match, .initial = initial,
+    GEN_FAMILY("elementwise", 8), .sums = SUMS_BY_ELEMENT, .facts = sizeof(struct facts), .match = match, .initial = initial,
     .legal = legal, .emit = emit, .predict = predict,
 };

@@ -11,7 +11,7 @@
 struct nest {
     struct emit *m;
     struct space sp;
-    value_id v;
+    value_id v, from; /* stored; whose elements: itself, or another value of its shape */
     u32 e, p; /* groups; p == e: none */
     u32 rest[MAX_RANK], n_rest;
     const struct elementwise_sched *s;
@@ -23,7 +23,7 @@ static void store_at(struct nest *x, kval e, kval n)
     kval idx[MAX_RANK];
     x->at[x->e] = e;
     space_index(x->m->k, &x->sp, x->at, idx);
-    emit_store_n(x->m, x->v, idx, emit_value(x->m, x->v, idx), n);
+    emit_store_n(x->m, x->v, idx, emit_value(x->m, x->from, idx), n);
 }
 
 /* The lanes behind the end of a row see zeros: no harm to floats, but integers may be divided by
@@ -139,7 +139,7 @@ static bool has_squares(const struct nest *x, sym rows)
     const struct elementwise_sched *s = x->s;
     u32 n = 0;
     for (node_id i = 1; i < g->node.n; i++) {
-        if (graph_node(g, i)->dead || !gen_depends(g, x->v, graph_node(g, i)->out.v[0])) continue;
+        if (graph_node(g, i)->dead || !gen_depends(g, x->from, graph_node(g, i)->out.v[0])) continue;
         if (!(op_of(g, i)->props & (OP_POINTWISE | OP_VIEW))) return false;
         n++;
     }
@@ -159,7 +159,7 @@ static void store_square(struct nest *x, kval p, kval e)
     for (u32 i = 0; i < n; i++) {
         x->at[x->p] = kir_add_i(k, p, i);
         space_index(k, &x->sp, x->at, idx);
-        row[i] = kir_splat(k, emit_value(m, x->v, idx), n);
+        row[i] = kir_splat(k, emit_value(m, x->from, idx), n);
     }
     transpose_vectors(k, row, n);
     x->at[x->p] = kir_ramp(k, p, 1, n);
@@ -196,7 +196,7 @@ static void walk_squares(struct nest *x, kval p, kval from, kval to)
 }
 
 /* Channels in blocks: the padding of the last block is written, too, as zeros. */
-static void walk_blocked(struct emit *m, value_id v, i64 block)
+static void walk_blocked(struct emit *m, value_id from, value_id v, i64 block)
 {
     struct kir *k = m->k;
     struct symtab *t = m->g->sym;
@@ -217,7 +217,7 @@ static void walk_blocked(struct emit *m, value_id v, i64 block)
     kval i = kir_loop(k, KL_SERIAL, kir_int(k, 0), kir_int(k, block), 1);
     idx[1] = kir_add(k, kir_mul_i(k, b, block), i);
     kir_if(k, kir_lt(k, idx[1], emit_dim(m, v, 1)));
-    emit_store(m, v, idx, emit_value(m, v, idx));
+    emit_store(m, v, idx, emit_value(m, from, idx));
     kir_else(k);
     emit_store(m, v, idx, kir_const_i(k, emit_type(graph_value(m->g, v)->dtype), 1, 0));
     kir_end(k);
@@ -226,12 +226,18 @@ static void walk_blocked(struct emit *m, value_id v, i64 block)
     kir_end(k);
 }
 
-static void nest_init(struct nest *x, struct emit *m, value_id v, const struct elementwise_sched *s,
-                      const value_id *stop)
+/* The index space of `to`, whose elements are those of `from`. */
+static void space_between(struct space *sp, const struct graph *g, value_id from, value_id to, const value_id *stop)
 {
-    *x = (struct nest){.m = m, .v = v, .s = s};
-    space_of(&x->sp, m->g, v, stop, 0);
-    u32 n = x->sp.n, axis = s->axis < n ? (u32)s->axis : n - 1;
+    const value_id copied[] = {to, 0};
+    if (from == to) space_of(sp, g, to, stop, 0);
+    else space_of_all(sp, g, (value_id[]){from, to}, 2, graph_value(g, to)->layout, copied, 0);
+}
+
+static void nest_init(struct nest *x, const value_id *stop)
+{
+    space_between(&x->sp, x->m->g, x->from, x->v, stop);
+    u32 n = x->sp.n, axis = x->s->axis < n ? (u32)x->s->axis : n - 1;
     x->e = n - 1 - axis;
     x->p = n == 1 ? x->e : axis ? n - 1 : n - 2;
     for (u32 i = 0; i < n; i++)
@@ -264,16 +270,17 @@ static kval block_count(struct emit *m, sym n, i64 size)
     return size ? emit_size(m, sym_cdiv(t, n, sym_const(t, size))) : kir_int(m->k, 1);
 }
 
-void gen_elementwise_grid(struct emit *m, value_id v, const struct elementwise_sched *s, const value_id *stop)
+static void walk_all(struct nest x, const value_id *stop)
 {
+    struct emit *m = x.m;
     struct kir *k = m->k;
-    struct nest x;
-    i64 block = layout_block(graph_value(m->g, v)->layout);
+    const struct elementwise_sched *s = x.s;
+    i64 block = layout_block(graph_value(m->g, x.v)->layout);
     if (block > 1) {
-        walk_blocked(m, v, block);
+        walk_blocked(m, x.from, x.v, block);
         return;
     }
-    nest_init(&x, m, v, s, stop);
+    nest_init(&x, stop);
     sym ro = rest_count(&x), re = x.sp.g[x.e].extent;
     sym rp = x.p == x.e ? sym_const(m->g->sym, 1) : x.sp.g[x.p].extent;
     /* Nothing but constants and parameters may stand before the innermost grid dimension. */
@@ -293,6 +300,11 @@ void gen_elementwise_grid(struct emit *m, value_id v, const struct elementwise_s
     if (overlap && !is_empty(k, mid, p.to)) walk_squares(&x, kir_add_i(k, p.to, -s->lanes), e.from, e.to);
     if (!overlap && !is_empty(k, mid, p.to)) walk_rows(&x, mid, p.to, e.from, e.to);
     for (u32 i = 0; i < 4; i++) kir_end(k);
+}
+
+void gen_elementwise_grid(struct emit *m, value_id v, const struct elementwise_sched *s, const value_id *stop)
+{
+    walk_all((struct nest){.m = m, .v = v, .from = v, .s = s}, stop);
 }
 
 /* Lanes for rows of n elements, fewer than a vector has: none that hang over the end. Parts of vectors take longer than scalars. */
@@ -351,13 +363,12 @@ static i64 best_edge(const struct task *t, const struct space *s, value_id v, u3
     return 0;
 }
 
-void gen_elementwise_default(const struct task *t, const struct caps *c, value_id v, const value_id *stop,
-                     struct elementwise_sched *s)
+/* v: whose elements are stored in that space. */
+static void default_of(const struct task *t, const struct caps *c, const struct space *space, value_id v, struct elementwise_sched *s)
 {
-    struct space sp;
+    const struct space sp = *space;
     struct probe p;
     u32 lanes = gen_lanes(c, graph_value(&t->g, v)->dtype);
-    space_of(&sp, &t->g, v, stop, 0);
     u32 axis = best_axis(t, &sp, v, lanes), e = sp.n - 1 - axis;
     i64 ne = gen_static(&t->g, sp.g[e].extent, 1024);
     if (!axis && ne < lanes) lanes = short_lanes(ne);
@@ -376,6 +387,22 @@ void gen_elementwise_default(const struct task *t, const struct caps *c, value_i
     if (sp.n > 1) s->pb = per_row * np <= 16384 ? 0 : i64_max(1, 4096 / i64_max(1, per_row));
     i64 per_p = per_row * (s->pb ? s->pb : np);
     if (sp.n > 2 && per_p < 4096) s->ob = 4096 / i64_max(1, per_p);
+}
+
+void gen_elementwise_default(const struct task *t, const struct caps *c, value_id v, const value_id *stop, struct elementwise_sched *s)
+{
+    struct space sp;
+    space_of(&sp, &t->g, v, stop, 0);
+    default_of(t, c, &sp, v, s);
+}
+
+void gen_elementwise_copy(struct emit *m, const struct task *t, const struct caps *c, value_id from, value_id to)
+{
+    struct elementwise_sched s = {.lanes = 1, .unroll = 1, .ec = 1, .pb = 1, .ob = 1}; /* an element of each thread */
+    struct space sp;
+    space_between(&sp, &t->g, from, to, NULL);
+    if (!c->is_gpu) default_of(t, c, &sp, from, &s);
+    walk_all((struct nest){.m = m, .v = to, .from = from, .s = &s}, NULL);
 }
 
 /* Nothing is merged behind the bound value: where its elements lie is not known here. */

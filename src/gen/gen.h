@@ -241,6 +241,8 @@ kval gen_given(struct emit *m, const void *user, const kval *idx); /* emit_fn: t
 /* elementwise.c: one grid that computes and stores v element by element, as the family `elementwise` does. */
 struct elementwise_sched { i64 axis, lanes, unroll, ec, pb, ob, edge; };
 void gen_elementwise_grid(struct emit *m, value_id v, const struct elementwise_sched *s, const value_id *stop);
+/* One that stores the elements of `from` in the output `to`, of the same shape. */
+void gen_elementwise_copy(struct emit *m, const struct task *t, const struct caps *c, value_id from, value_id to);
 /* Grids for all outputs of the task, with one value bound to what an earlier grid left. */
 void gen_elementwise_rest(struct emit *m, const struct task *t, const struct caps *c, value_id v, emit_fn *fn, const void *user);
 void gen_elementwise_default(const struct task *t, const struct caps *c, value_id v, const value_id *stop, struct elementwise_sched *s);

@@ -374,17 +374,19 @@ void emit_store_n(struct emit *m, value_id v, const kval *idx, kval val, kval n)
     else store_some(m, m->out[v], at, val, n);
 }
 
-void emit_output(struct emit *m, value_id v)
+void emit_output(struct emit *m, value_id v) { emit_output_from(m, v, v); }
+
+void emit_output_from(struct emit *m, value_id to, value_id from)
 {
     struct kir *k = m->k;
-    const struct shape *s = &graph_value(m->g, v)->shape;
+    const struct shape *s = &graph_value(m->g, to)->shape;
     kval flat = kir_grid(k, emit_size(m, shape_count(m->g->sym, s))), idx[MAX_RANK] = {0};
     for (u32 i = s->rank; i-- > 0;) {
         kval n = emit_size(m, s->dim[i]);
         idx[i] = i ? kir_bin(k, KI_MOD, flat, n) : flat;
         flat = i ? kir_bin(k, KI_DIV, flat, n) : flat;
     }
-    emit_store(m, v, idx, emit_value(m, v, idx));
+    emit_store(m, to, idx, emit_value(m, from, idx));
     kir_end(k);
 }
 

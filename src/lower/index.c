@@ -38,6 +38,28 @@ void emit_slices(struct emit *m, const struct shape *s, const bool *inside, kval
     }
 }
 
+struct emit_piece emit_pieces(struct emit *m, const struct shape *s, const bool *inside, kval *idx)
+{
+    struct kir *k = m->k;
+    bool skipped[MAX_RANK];
+    const u32 last = s->rank - 1;
+    struct emit_piece p = {0};
+    for (u32 a = 0; a < s->rank; a++) skipped[a] = inside[a];
+    if (m->piece > 1 && s->rank && !inside[last]) {
+        const kval at = kir_grid(k, emit_size(m, sym_cdiv(m->g->sym, s->dim[last], sym_const(m->g->sym, m->piece))));
+        skipped[last] = true;
+        emit_slices(m, s, skipped, idx);
+        p.from = kir_mul_i(k, at, m->piece), p.to = kir_min(k, kir_add_i(k, p.from, m->piece), emit_size(m, s->dim[last]));
+    } else emit_slices(m, s, skipped, idx);
+    return p;
+}
+
+u32 emit_open_piece(struct emit *m, const struct emit_piece *p, kval *at)
+{
+    if (p->to) *at = kir_loop(m->k, KL_SERIAL, p->from, p->to, 1);
+    return p->to ? 2 : 0;
+}
+
 bool emit_wants(const struct emit *m, const struct node *n, u32 k)
 {
     return k < n->out.n && n->out.v[k] && m->out[n->out.v[k]];

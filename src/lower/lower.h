@@ -83,6 +83,8 @@ struct emit {
     /* leading lanes that vector loads read, 0: all */
     kval limit;
     u32 *n_uses;                                                  /* per value */
+    /* elements along the last axis that a grid iteration of emit_open_pieces has at the most; 0: one */
+    i64 piece;
     /* outputs are stored past the caches */
     bool streams;
     /* a value produced by quern::Pad, and the axes along which only its inner elements are
@@ -135,6 +137,7 @@ void emit_store(struct emit *m, value_id v, const kval *idx, kval val);
 void emit_store_n(struct emit *m, value_id v, const kval *idx, kval val, kval n);
 /* the plain kernel of an output: one grid over its elements */
 void emit_output(struct emit *m, value_id v);
+void emit_output_from(struct emit *m, value_id v, value_id from); /* likewise, the elements of another value of the same shape */
 /* element index in the value's layout */
 kval emit_offset(struct emit *m, value_id v, const kval *idx);
 /* proven: the scalar v is a multiple of c */
@@ -164,6 +167,11 @@ kval emit_index(struct emit *m, value_id v, const kval *idx, sym dim);
 /* Opens one grid dimension over the axes of `s` that are not `inside`; sets their indices, the
    others to 0. */
 void emit_slices(struct emit *m, const struct shape *s, const bool *inside, kval *idx);
+/* Likewise, but where the last axis is not inside, a grid iteration has up to emit.piece of its indices, from..to-1, in order, which emit_open_piece opens a
+   loop over, the innermost one; to 0: the index is set. */
+struct emit_piece { kval from, to; };
+struct emit_piece emit_pieces(struct emit *m, const struct shape *s, const bool *inside, kval *idx);
+u32 emit_open_piece(struct emit *m, const struct emit_piece *p, kval *at); /* at: that index. Returns how many more levels are to be ended */
 /* For outputs that `whole` has written: a grid that writes zeros to the channels that only a
    blocked layout has. */
 void emit_padding(struct emit *m, value_id v);

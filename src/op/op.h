@@ -135,6 +135,9 @@ struct op {
     /* Emits the whole kernel body (grids, loops, stores with emit_store) for operators that are not
        computed element by element (scatter, top-k, cumulative sum). Inputs through emit_value. */
     void (*whole)(struct emit *m, const struct node *n);
+    /* For operators with `whole` that write to some elements of output k only, the others being those of input *in, of the same shape: which must be in the
+       output before; the caller emits a grid that copies it (op_copies). */
+    bool (*base)(const struct graph *g, const struct node *n, u32 k, u32 *in);
     bool (*reduce)(const struct graph *g, const struct node *n, struct op_reduce *r);
     /* Output 0 is the concatenation of the inputs along one axis. */
     bool (*join)(const struct graph *g, const struct node *n, u32 *axis);
@@ -205,6 +208,10 @@ bool op_invalid(struct err *e, const struct graph *g, node_id n, const char *fmt
 /* op_lower.c: kernels of graphs of primitives. */
 /* For emit_init: calls the operator of node n. */
 kval op_lower(struct emit *m, node_id n, u32 out, const kval *idx);
+/* Whether output k of a node with `whole` has to be copied from *from first. */
+bool op_copies(const struct graph *g, const struct node *n, u32 k, value_id *from);
+/* These copies, element by element, and `whole`. */
+void op_emit_whole(struct emit *m, const struct node *n);
 /* The plain kernel: the body of a single node with `whole`, otherwise one grid per output. false:
    impossible in one kernel (a loop; a node with `whole` beside others). */
 bool op_plain_kernel(struct emit *m, struct kir *k, const struct graph *g, struct arena *a);

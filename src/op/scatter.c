@@ -4,8 +4,9 @@
 // or combined at indices that come from data, in row-major order of the updates, so that duplicates
 // have one defined result. Constant indices outside the axis are refused, others are clamped.
 //
-// Kernels emit whole: one grid iteration per slice of the data that no index crosses copies its
-// slice and then applies all updates to it in order.
+// Kernels emit whole: the data is copied first (op.base); then each grid iteration applies all updates, in order, to its piece
+// of a slice of the data that no index crosses: some neighbours on the last axis. Writes of whole slices without a reduction
+// become views before (pass/scatter.c).
 #include "op/op.h"
 
 #include <string.h>
@@ -236,16 +237,6 @@ static void close(struct emit *m, u32 n)
     while (n--) kir_end(m->k);
 }
 
-static void copy_slice(struct emit *m, const struct node *n, u32 from, u32 to, const kval *slice)
-{
-    kval idx[MAX_RANK];
-    for (u32 a = 0; a < MAX_RANK; a++) idx[a] = slice[a];
-    open_loops(m, &graph_value(m->g, n->in.v[0])->shape, from, to, idx);
-    emit_store(m, n->out.v[0], idx, emit_value(m, n->in.v[0], idx));
-    close(m, to - from);
-}
-
-/* Slices along the axis. Indices may cover fewer slices than the data has. */
 /* An index into an empty axis cannot be clamped: if data may have no elements along these axes, the
    following code is conditional. 1: kir_if was opened. */
 static u32 open_if_any(struct emit *m, const struct shape *x, u32 from, u32 to)
@@ -261,49 +252,54 @@ static u32 open_if_any(struct emit *m, const struct shape *x, u32 from, u32 to)
     return any != 0;
 }
 
+/* Pieces of slices along the axis. Indices may cover fewer slices than the data has. */
 static void whole_elements(struct emit *m, const struct node *n, const struct scatter *s)
 {
-    const struct shape *x = &graph_value(m->g, n->in.v[0])->shape,
-                       *index = &graph_value(m->g, n->in.v[1])->shape;
+    const struct shape *x = &graph_value(m->g, n->in.v[0])->shape, *index = &graph_value(m->g, n->in.v[1])->shape;
     bool inside[MAX_RANK] = {0};
     kval slice[MAX_RANK] = {0}, to[MAX_RANK], covered = 0;
     inside[s->axis] = true;
-    emit_slices(m, x, inside, slice);
-    copy_slice(m, n, s->axis, s->axis + 1, slice);
+    struct emit_piece piece = emit_pieces(m, x, inside, slice);
     for (u32 a = 0; a < s->rank; a++) {
         if (a == s->axis || x->dim[a] == index->dim[a]) continue;
-        kval here = kir_bin(m->k, KI_LT, slice[a], emit_size(m, index->dim[a]));
-        covered = covered ? kir_bin(m->k, KI_AND, covered, here) : here;
+        if (piece.to && a == s->rank - 1) piece.to = kir_min(m->k, piece.to, emit_size(m, index->dim[a]));
+        else covered = kir_and(m->k, covered, kir_lt(m->k, slice[a], emit_size(m, index->dim[a])));
     }
     if (covered) kir_if(m->k, covered);
     u32 n_open = open_if_any(m, x, s->axis, s->axis + 1) + (covered != 0);
     open_loops(m, index, s->axis, s->axis + 1, slice);
+    n_open += emit_open_piece(m, &piece, &slice[s->rank - 1]);
     for (u32 a = 0; a < s->rank; a++) to[a] = slice[a];
     to[s->axis] = emit_index(m, n->in.v[1], slice, x->dim[s->axis]);
     emit_update(m, n, s, to, slice);
     close(m, n_open + 2);
 }
 
-/* A slice is addressed by one tuple. */
+/* Pieces of slices; a slice is addressed by one tuple. */
 static void whole_nd(struct emit *m, const struct node *n, const struct scatter *s)
 {
-    const struct shape *x = &graph_value(m->g, n->in.v[0])->shape,
-                       *index = &graph_value(m->g, n->in.v[1])->shape;
+    const struct shape *x = &graph_value(m->g, n->in.v[0])->shape, *index = &graph_value(m->g, n->in.v[1])->shape;
     bool inside[MAX_RANK] = {0};
     kval slice[MAX_RANK] = {0}, tuple[MAX_RANK + 1], from[MAX_RANK];
     for (u32 a = 0; a < s->n_tuple; a++) inside[a] = true;
-    emit_slices(m, x, inside, slice);
-    copy_slice(m, n, 0, s->n_tuple, slice);
+    const struct emit_piece piece = emit_pieces(m, x, inside, slice);
     u32 n_open = open_if_any(m, x, 0, s->n_tuple);
     open_loops(m, index, 0, s->n_tuples, tuple);
     for (u32 a = 0; a < s->n_tuples; a++) from[a] = tuple[a];
-    for (u32 a = s->n_tuple; a < s->rank; a++) from[s->n_tuples + a - s->n_tuple] = slice[a];
     for (u32 a = 0; a < s->n_tuple; a++) {
         tuple[s->n_tuples] = kir_int(m->k, a);
         slice[a] = emit_index(m, n->in.v[1], tuple, x->dim[a]);
     }
+    n_open += emit_open_piece(m, &piece, &slice[s->rank - 1]);
+    for (u32 a = s->n_tuple; a < s->rank; a++) from[s->n_tuples + a - s->n_tuple] = slice[a];
     emit_update(m, n, s, slice, from);
     close(m, n_open + s->n_tuples + 1);
+}
+
+static bool base(const struct graph *g, const struct node *n, u32 k, u32 *in)
+{
+    *in = 0;
+    return true;
 }
 
 static bool is_empty(const struct graph *g, value_id v)
@@ -384,6 +380,7 @@ static const struct op ops[] = {
      .infer = infer,
      .eval = eval,
      .whole = whole,
+     .base = base,
      .random = random_scatter},
     {.name = "ScatterND",
      .props = OP_HEAVY | OP_WHOLE,
@@ -394,6 +391,7 @@ static const struct op ops[] = {
      .infer = infer,
      .eval = eval,
      .whole = whole,
+     .base = base,
      .random = random_scatter},
 };
 

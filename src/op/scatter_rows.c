@@ -5,8 +5,8 @@
 //   data (a.., e..)   slots (t)   rows (t, e..)   with as many axes a as the attribute "axes" says
 //
 // A slot is the number of a row of data, by its axes a in row-major order; of several rows with one slot the last one counts, and a slot that does not exist
-// takes none. Where result and data are one memory (struct value, shares), a kernel writes the new rows alone, else all others first. Grid iterations have
-// parts of rows, so that the order of rows with one slot is kept.
+// takes none. Where result and data are one memory (struct value, shares), a kernel writes the new rows alone, else it copies the data first (op.base). Grid
+// iterations have parts of rows, so that the order of rows with one slot is kept.
 #include "op/op.h"
 
 #include <string.h>
@@ -45,20 +45,7 @@ static bool eval(const struct op_eval *v, struct err *e)
     return true;
 }
 
-static void copy_rows(struct emit *m, const struct node *n)
-{
-    const struct shape *s = op_in_shape(m->g, n, IN_DATA);
-    const u32 axes = axes_of(n);
-    bool inside[MAX_RANK] = {0};
-    kval idx[MAX_RANK];
-    for (u32 a = axes; a < s->rank; a++) inside[a] = true;
-    emit_slices(m, s, inside, idx);
-    for (u32 a = axes; a < s->rank; a++) idx[a] = kir_loop(m->k, KL_SERIAL, kir_int(m->k, 0), emit_size(m, s->dim[a]), 1);
-    emit_store(m, n->out.v[0], idx, emit_value(m, n->in.v[IN_DATA], idx));
-    for (u32 a = axes; a <= s->rank; a++) kir_end(m->k);
-}
-
-static void write_rows(struct emit *m, const struct node *n)
+static void whole(struct emit *m, const struct node *n)
 {
     struct kir *k = m->k;
     struct symtab *st = m->g->sym;
@@ -82,12 +69,6 @@ static void write_rows(struct emit *m, const struct node *n)
     for (u32 a = axes; a <= last; a++) from[a - axes + 1] = idx[a];
     emit_store(m, n->out.v[0], idx, emit_value(m, n->in.v[IN_ROWS], from));
     for (u32 i = 0; i < 4; i++) kir_end(k);
-}
-
-static void whole(struct emit *m, const struct node *n)
-{
-    if (!graph_value(m->g, n->out.v[0])->shares) copy_rows(m, n);
-    write_rows(m, n);
 }
 
 static bool updates(const struct graph *g, const struct node *n, u32 k, u32 *in)
@@ -116,7 +97,7 @@ static void random_rows(const struct op *self, struct graph *g, struct rng *r)
 static const struct op ops[] = {
     {.name = "quern::ScatterRows", .attributes = "axes:int", .props = OP_HEAVY | OP_WHOLE | OP_SMALL,
      .min_in = 3, .max_in = 3, .min_out = 1, .max_out = 1, .infer = infer, .eval = eval,
-     .whole = whole, .updates = updates, .random = random_rows},
+     .whole = whole, .base = updates, .updates = updates, .random = random_rows},
 };
 
 const struct op_family op_scatter_rows = {ops, countof(ops)};
