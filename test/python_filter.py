@@ -461,13 +461,16 @@ class Imitation(python_cuda.Simulated):
         self.assertTrue(self.cuda.fake_is_outer())
         return y
 
-    def test_launches(self):
+    def need_compiler(self):
         try:
             self.run_one("quern::WeightedFilter", (self.tensor(1, 3, 4, 8), self.tensor(1, 9, 4, 8)), (1, 3, 4, 8))
         except quern.Error as e:
-            if "nvrtc" in str(e) or "nvcc" in str(e):
+            if "no compiler for cuda found" in str(e):
                 self.skipTest(str(e))
             raise
+
+    def test_launches(self):
+        self.need_compiler()
         x, w, g = self.tensor(1, 3, 6, 5), self.tensor(1, 9, 6, 5), self.tensor(1, 3, 6, 5)
         for name, inputs, shape in (("quern::WeightedFilter", (x, w), x.shape), ("quern::WeightedFilterGradInput", (g, w), x.shape),
                                     ("quern::WeightedFilterGradWeights", (g, x), w.shape)):
@@ -508,12 +511,14 @@ class Imitation(python_cuda.Simulated):
                 (ValueError, "input 0 lies on device 'cpu', expected 'cuda:0'", (torch.ones(4, 4), y)),
                 (ValueError, "output 0 lies on device 'cpu', expected 'cuda:0'", (x, torch.ones(4, 4))),
                 (ValueError, "output 0 lies in the host's memory", (x, y.as_subclass(torch.Tensor).numpy())),
-                (quern.Error, r"'Relu': input 'i0' has strides \(1, 4\)", (x.t(), y)),
-                (quern.Error, "'Relu': .* memory that CUDA knows", (torch.ones(4, 4).as_subclass(OnCuda), y))):
+                (quern.Error, r"'Relu': input 'i0' has strides \(1, 4\)", (x.t(), y))):
             with self.subTest(message=message), self.assertRaisesRegex(error, message):
                 op.run([given[0]], [given[1]])
         with self.assertRaisesRegex(quern.Error, "device 'cpu' cannot share memory within this process"):
             quern.Operator("Relu").run([x], [y])
+        self.need_compiler()
+        with self.assertRaisesRegex(quern.Error, "'Relu': .* memory that CUDA knows"):
+            op.run([torch.ones(4, 4).as_subclass(OnCuda)], [y])
 
 
 class Net(nn.Module):

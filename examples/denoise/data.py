@@ -21,15 +21,14 @@ PLANES = {"colour": "", "albedo": ".albedo", "normal": ".normal", "depth": ".dep
 
 
 def build_renderer(build, to):
-    """Compiles the path tracer against the library in the folder `build`, which may be the Python package's: there its file has no version."""
+    """Compiles the path tracer against the library in the folder `build`: a build's, or the Python package's."""
     os.makedirs(to, exist_ok=True)
-    build, to = os.path.abspath(build), os.path.abspath(to)
-    program, library = os.path.join(to, "render"), os.path.join(to, "libquern.so.0")
+    program, library = os.path.join(os.path.abspath(to), "render"), os.path.join(os.path.abspath(to), "libquern.so.0")
     if os.path.lexists(library):
         os.remove(library)
-    os.symlink(os.path.join(build, "libquern.so"), library)
+    os.symlink(os.path.abspath(os.path.join(build, "libquern.so.0")), library)
     subprocess.run([os.environ.get("CC", "cc"), "-O3", "-march=native", "-ffp-contract=off", "-std=gnu11", "-I", HERE.parents[1] / "include",
-                    "-o", program, *sorted(HERE.glob("*.c")), "-L", build, "-lquern", f"-Wl,-rpath,{to}", "-lm", "-lpthread"], check=True)
+                    "-o", program, *sorted(HERE.glob("*.c")), library, f"-Wl,-rpath,{os.path.dirname(library)}", "-lm", "-lpthread"], check=True)
     return program
 
 
