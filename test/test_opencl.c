@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -34,6 +35,27 @@ static void test_absent(void **state)
     assert_false(dev_ask(driver(), &(struct dev_opts){0}, NULL, NULL, &e));
     assert_non_null(strstr(e.msg, "the OpenCL library has no 'clGetPlatformIDs'"));
     unsetenv("QUERN_OPENCL_LIBRARY");
+}
+
+/* In a process of its own. 0: as it should be, 77: nothing tells which implementations there are. */
+static int look_at_loader(void)
+{
+    struct err e = {0};
+    unsetenv("OCL_ICD_VENDORS"), unsetenv("OCL_ICD_FILENAMES"), unsetenv("OPENCL_VENDOR_PATH");
+    if (os_dlloaded("libOpenCL.so.1") || access("/etc/OpenCL/vendors/pocl.icd", R_OK) || !os_dlopen("libOpenCL.so.1", &e)) return 77;
+    if (driver()->is_loaded()) return 1; /* as if its functions had been called */
+    return driver()->count() && !driver()->is_loaded() ? 2 : 0;
+}
+
+/* A library that links OpenCL's loader, as Debian's PyTorch does, does not use it thereby: devices are queried, and candidates measured, by children. */
+static void test_loader_alone(void **state)
+{
+    int status = 0;
+    pid_t p = fork();
+    if (p == 0) _exit(look_at_loader());
+    assert_true(p > 0 && waitpid(p, &status, 0) == p && WIFEXITED(status));
+    if (WEXITSTATUS(status) == 77) skip_test("no loader, or no list of implementations");
+    assert_int_equal(WEXITSTATUS(status), 0);
 }
 
 /* A driver that cannot be opened in children of a process that has its library, as threads of a library are not copied. */
@@ -339,7 +361,7 @@ static void test_bad_launches(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest absent[] = {cmocka_unit_test(test_absent), cmocka_unit_test(test_asked_where_the_library_is)};
+    const struct CMUnitTest absent[] = {cmocka_unit_test(test_absent), cmocka_unit_test(test_loader_alone), cmocka_unit_test(test_asked_where_the_library_is)};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_caps),         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_grids),        cmocka_unit_test(test_pieces),

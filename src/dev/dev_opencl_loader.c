@@ -60,7 +60,31 @@ static const struct dev_call calls[] = {
 static const struct dev_library library = {"OpenCL", "QUERN_OPENCL_LIBRARY", "libOpenCL.so.1", calls,
                                            countof(calls)};
 
-bool opencl_is_loaded(void) { return dev_library_loaded(&library); }
+/* Whether one of the implementations that the loader (libOpenCL.so.1) opens at its first call is loaded; also if nothing tells which there are. */
+static bool has_implementation(void)
+{
+    enum { MAX_ICD = 4096 };
+    static const char folder[] = "/etc/OpenCL/vendors", *const variables[] = {"OCL_ICD_VENDORS", "OCL_ICD_FILENAMES", "OPENCL_VENDOR_PATH"};
+    struct arena a = {0};
+    struct err e = {0};
+    struct str *names, name, rest;
+    i64 n = 0, known = 0;
+    bool found = false;
+    for (i64 i = 0; i < countof(variables); i++) found |= os_env(variables[i]) != NULL;
+    if (!os_list(&a, folder, &names, &n, &e)) n = 0;
+    for (i64 i = 0; i < n && !found; i++) { /* files of one line, a library */
+        if (!str_ends(names[i], S(".icd"))) continue;
+        if (!os_read(&a, str_fmt(&a, "%s/%.*s", folder, STR_ARG(names[i])).p, MAX_ICD, &rest, &e)) continue;
+        str_cut(rest, '\n', &name, &rest);
+        found = os_dlloaded(str_z(&a, str_trim(name)));
+        known++;
+    }
+    arena_release(&a);
+    return found || !known;
+}
+
+/* The loader alone does nothing yet: Debian's PyTorch links it. */
+bool opencl_is_loaded(void) { return dev_library_loaded(&library) && (os_env(library.variable) || has_implementation()); }
 
 bool opencl_loader_open(struct opencl_loader *l, struct err *e)
 {
